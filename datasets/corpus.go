@@ -1,0 +1,108 @@
+package datasets
+
+// A corpus is a list of documents, packed side by side and identified by a fingerprint.
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"io"
+	"slices"
+)
+
+// separator ends every document of a stream. It is never part of one: a file that holds it counts as binary.
+const separator = 0
+
+// Document is one text of a corpus. Its Name is slash-separated and does not depend on where the corpus lies on disk.
+type Document struct {
+	Name string
+	Text []byte
+}
+
+// Split is one side of a corpus: its documents in the order of their names. It is read-only.
+type Split struct {
+	docs        []Document
+	text        []byte // every document followed by the separator; docs point into it
+	fingerprint string // of the corpus and the side
+}
+
+// Documents returns the documents, ordered by name. The texts are shared: they must not be changed.
+func (s Split) Documents() []Document { return s.docs }
+
+// Bytes returns the size of all documents together, in bytes, separators not counted.
+func (s Split) Bytes() int64 { return int64(len(s.text) - len(s.docs)) }
+
+// Corpus is a set of documents, split into those to train on and those held out for evaluation.
+// It is read-only, so that all ranks of a process may share one.
+type Corpus struct {
+	Train, HeldOut Split
+
+	// Skipped counts the files that were looked at and left out: binary, empty, generated or beyond MaxBytes.
+	Skipped int
+
+	fingerprint string
+}
+
+// Fingerprint identifies names, lengths and content of all documents and the side each is on: SHA-256 in hexadecimal.
+func (c *Corpus) Fingerprint() string { return c.fingerprint }
+
+// Options says how much of a source to read.
+type Options struct {
+	// MaxBytes caps the size of the corpus: documents are taken in the order of the hash of their names, each one
+	// that still fits. 0 means [BuiltinMaxBytes] for the built-in corpus and no cap for paths.
+	MaxBytes int64
+}
+
+// newCorpus splits docs and packs both sides. It takes the texts over: docs must not be used afterwards.
+func newCorpus(docs []Document, skipped int) (*Corpus, error) {
+	train, heldOut, err := split(docs)
+	if err != nil {
+		return nil, err
+	}
+	c := &Corpus{Train: pack(train), HeldOut: pack(heldOut), Skipped: skipped}
+	// Each side is identified by the whole: a run resumed with other held-out text would report losses that do not
+	// compare with its earlier ones.
+	c.fingerprint = digest(c.Train.fingerprint, c.HeldOut.fingerprint)
+	c.Train.fingerprint = digest(c.fingerprint, "train")
+	c.HeldOut.fingerprint = digest(c.fingerprint, "held-out")
+	return c, nil
+}
+
+// pack copies docs into one buffer, in the order of their names.
+func pack(docs []Document) Split {
+	slices.SortStableFunc(docs, func(a, b Document) int { return cmp.Compare(a.Name, b.Name) })
+	size := 0
+	for _, d := range docs {
+		size += len(d.Text) + 1
+	}
+	text := make([]byte, 0, size)
+	sum := sha256.New()
+	for i, d := range docs {
+		start := len(text)
+		text = append(text, d.Text...)
+		docs[i].Text = text[start:len(text):len(text)]
+		text = append(text, separator)
+		writeField(sum, []byte(d.Name))
+		writeField(sum, d.Text)
+	}
+	return Split{docs: docs, text: text, fingerprint: hex.EncodeToString(sum.Sum(nil))}
+}
+
+// digest returns the SHA-256, in hexadecimal, of parts and their lengths.
+func digest(parts ...string) string {
+	sum := sha256.New()
+	for _, p := range parts {
+		writeField(sum, []byte(p))
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// writeField writes the length of field and then field, so that no two lists of fields hash alike.
+// A hash takes every write, so there is no error to return.
+func writeField(sum io.Writer, field []byte) {
+	var length [8]byte
+	binary.LittleEndian.PutUint64(length[:], uint64(len(field)))
+	sum.Write(length[:])
+	sum.Write(field)
+}

@@ -1,0 +1,136 @@
+package datasets
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+func TestSplitHoldsOutTwoPercent(t *testing.T) {
+	for _, tc := range []struct{ docs, size int }{{2000, 100}, {100, 1000}, {50, 64}, {7, 5000}, {2, 100}, {1, 1000}} {
+		c, err := newCorpus(numbered(tc.docs, tc.size), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total := int64(tc.docs * tc.size)
+		if got := c.Train.Bytes() + c.HeldOut.Bytes(); got != total {
+			t.Errorf("%v: both sides hold %d bytes, want %d", tc, got, total)
+		}
+		if got := c.HeldOut.Bytes(); got*100 < total || got*50 > total {
+			t.Errorf("%v: %d of %d bytes held out, want 1 to 2 %%", tc, got, total)
+		}
+		if len(c.Train.Documents()) == 0 || len(c.HeldOut.Documents()) == 0 {
+			t.Errorf("%v: %d and %d documents, want one or more on each side",
+				tc, len(c.Train.Documents()), len(c.HeldOut.Documents()))
+		}
+	}
+}
+
+func TestSplitOfTinyCorpora(t *testing.T) {
+	one := func(text string) []Document { return []Document{{Name: "a", Text: []byte(text)}} }
+	for _, text := range []string{"", "x"} {
+		_, err := newCorpus(one(text), 0)
+		wantError(t, err, "too few")
+	}
+	c, err := newCorpus(one("xy"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"a": "x", "a#tail": "y"}
+	if got := names(c); !maps.Equal(got, want) {
+		t.Errorf("split of two bytes is %q, want %q", got, want)
+	}
+}
+
+func TestCorpusDoesNotDependOnOrder(t *testing.T) {
+	docs := numbered(300, 50)
+	a, err := newCorpus(slices.Clone(docs), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Reverse(docs)
+	b, err := newCorpus(docs, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Fingerprint() != b.Fingerprint() || string(a.Train.text) != string(b.Train.text) {
+		t.Error("the order in which documents are found changes the corpus")
+	}
+	byName := func(x, y Document) int {
+		if x.Name < y.Name {
+			return -1
+		}
+		return 1
+	}
+	if !slices.IsSortedFunc(a.Train.Documents(), byName) || !slices.IsSortedFunc(a.HeldOut.Documents(), byName) {
+		t.Error("documents are not in the order of their names")
+	}
+}
+
+func TestFingerprintSeesEveryChange(t *testing.T) {
+	base := func() []Document { return numbered(200, 50) }
+	fingerprints := make(map[string]string)
+	add := func(what string, docs []Document) {
+		c, err := newCorpus(docs, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for side, s := range map[string]Split{"train": c.Train, "held-out": c.HeldOut} {
+			key := Tokenize(s, Bytes{}).Fingerprint()
+			if other, ok := fingerprints[key]; ok {
+				t.Errorf("%s of %q has the fingerprint of %s", side, what, other)
+			}
+			fingerprints[key] = side + " of " + what
+		}
+	}
+	add("the corpus", base())
+
+	// A change on one side must change the fingerprints of both.
+	c, err := newCorpus(base(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for side, s := range map[string]Split{"train": c.Train, "held-out": c.HeldOut} {
+		name := s.Documents()[0].Name
+		docs := base()
+		i := slices.IndexFunc(docs, func(d Document) bool { return d.Name == name })
+		docs[i].Text[0] ^= 1
+		add("a changed "+side+" byte", docs)
+	}
+	docs := base()
+	docs[17].Name += "x"
+	add("a changed name", docs)
+
+	docs = base()
+	docs[3].Text, docs[4].Text = append(docs[3].Text, docs[4].Text[0]), docs[4].Text[1:]
+	add("a byte moved to the next document", docs)
+	add("a document less", base()[1:])
+
+	if digest("ab", "c") == digest("a", "bc") {
+		t.Error("a byte moved from one field to the next leaves the digest as it was")
+	}
+}
+
+func TestStreamSeparatesDocuments(t *testing.T) {
+	c, err := newCorpus(numbered(120, 30), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Tokenize(c.Train, Bytes{})
+	var want []byte
+	for _, d := range c.Train.Documents() {
+		want = append(append(want, d.Text...), 0)
+	}
+	got := make([]int32, s.Len())
+	s.window(got, 0)
+	if text := (Bytes{}).Decode(got); string(text) != string(want) {
+		t.Error("the stream is not its documents, each followed by NUL")
+	}
+
+	// A document's text must not reach its neighbour when it is appended to.
+	docs := c.Train.Documents()
+	_ = append(docs[0].Text, "overwritten"...)
+	if string(s.narrow) != string(want) {
+		t.Error("appending to a document changed the corpus")
+	}
+}

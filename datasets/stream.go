@@ -1,0 +1,75 @@
+package datasets
+
+// A token stream: the documents of one side of a corpus as ids, one after the other, and its cut into windows.
+
+import "fmt"
+
+// Stream is a sequence of token ids, each document followed by the encoding of a NUL byte. It is read-only, so that
+// all ranks of a process may share one. Ids of the byte tokenizer are held as bytes.
+type Stream struct {
+	narrow      []byte  // ids below 256, or
+	wide        []int32 // ids of a larger vocabulary
+	fingerprint string
+}
+
+// Tokenize encodes the documents of s. With [Bytes] it shares the memory of s and costs nothing.
+func Tokenize(s Split, t Tokenizer) Stream {
+	stream := Stream{fingerprint: digest(s.fingerprint, t.Name())}
+	if _, ok := t.(Bytes); ok {
+		stream.narrow = s.text
+		return stream
+	}
+	at := 0
+	for _, d := range s.docs {
+		end := at + len(d.Text) + 1
+		stream.wide = append(stream.wide, t.Encode(s.text[at:end])...)
+		at = end
+	}
+	return stream
+}
+
+// Len returns the number of tokens.
+func (s Stream) Len() int64 { return int64(len(s.narrow) + len(s.wide)) }
+
+// Fingerprint identifies the documents and the tokenizer: SHA-256 in hexadecimal.
+func (s Stream) Fingerprint() string { return s.fingerprint }
+
+// windows returns how many windows of seq+1 tokens, seq apart, the stream holds. They overlap by one token, so that
+// each token but the first is a target exactly once; the last (Len-1) mod seq tokens, less than one window, are left out.
+func (s Stream) windows(seq int) (int64, error) {
+	if seq < 1 {
+		return 0, fmt.Errorf("the sequence length is %d: expected at least 1", seq)
+	}
+	if s.Len() < 2 {
+		return 0, fmt.Errorf("the data has %d tokens: expected at least 2, one to read and one to predict", s.Len())
+	}
+	n := (s.Len() - 1) / int64(seq)
+	if n < 1 {
+		return 0, fmt.Errorf("a sequence length of %d needs %d tokens, but the data has %d: use a sequence length of at most %d, or more data",
+			seq, int64(seq)+1, s.Len(), s.Len()-1)
+	}
+	return n, nil
+}
+
+// window fills dst, [seq+1], with window i.
+func (s Stream) window(dst []int32, i int64) {
+	seq := int64(len(dst) - 1)
+	start, end := i*seq, i*seq+seq+1
+	if s.narrow != nil {
+		widen(dst, s.narrow[start:end])
+	} else {
+		copy(dst, s.wide[start:end])
+	}
+}
+
+// share returns the part [from, to) of n items that falls to a rank: contiguous, as even as can be, in rank order.
+func share(n int64, rank, ranks int) (from, to int64) {
+	return n * int64(rank) / int64(ranks), n * (int64(rank) + 1) / int64(ranks)
+}
+
+func checkRank(rank, ranks int) error {
+	if ranks < 1 || rank < 0 || rank >= ranks {
+		return fmt.Errorf("rank %d of %d: expected a rank from 0 to one less than the number of ranks", rank, ranks)
+	}
+	return nil
+}

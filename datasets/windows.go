@@ -1,0 +1,72 @@
+package datasets
+
+// The rows of an evaluation: the same windows of the held-out stream every time, whatever the number of ranks.
+
+import (
+	"fmt"
+	"iter"
+)
+
+// WindowsConfig is what an evaluation reads. All but Rank is the same on every rank.
+type WindowsConfig struct {
+	Seq         int // tokens a row predicts; it has one more
+	Count       int // windows wanted, all ranks together
+	Rank, Ranks int // this rank and the number of ranks
+}
+
+// Windows is a rank's part of the windows of an evaluation: window i of n is the one at place i*W/n of the W windows
+// of the stream, so that they are spread evenly and do not overlap but for the one token that two neighbours share.
+type Windows struct {
+	stream   Stream
+	seq      int
+	in       int64 // windows of the stream
+	total    int64 // windows of the evaluation
+	from, to int64 // this rank's part of them
+}
+
+// NewWindows picks cfg.Count windows of s, or all of them where s has fewer, and returns this rank's share. A stream
+// shorter than one window is an error.
+func NewWindows(s Stream, cfg WindowsConfig) (*Windows, error) {
+	in, err := s.windows(cfg.Seq)
+	if err != nil {
+		return nil, fmt.Errorf("held-out data: %w", err)
+	}
+	if err := checkRank(cfg.Rank, cfg.Ranks); err != nil {
+		return nil, err
+	}
+	if cfg.Count < 1 {
+		return nil, fmt.Errorf("an evaluation of %d windows: expected at least 1", cfg.Count)
+	}
+	w := &Windows{stream: s, seq: cfg.Seq, in: in, total: min(int64(cfg.Count), in)}
+	w.from, w.to = share(w.total, cfg.Rank, cfg.Ranks)
+	return w, nil
+}
+
+// Len returns the number of windows of this rank. It may be 0, and ranks may differ by one.
+func (w *Windows) Len() int { return int(w.to - w.from) }
+
+// Total returns the number of windows of all ranks. No rank has more than Total/Ranks, rounded up.
+func (w *Windows) Total() int { return int(w.total) }
+
+// All reads this rank's windows, in order: it fills dst, [Seq+1], with each one and yields its index, 0 to Len()-1.
+func (w *Windows) All(dst []int32) iter.Seq[int] {
+	if len(dst) != w.seq+1 {
+		panic(fmt.Sprintf("datasets: window into %d tokens: expected %d", len(dst), w.seq+1))
+	}
+	return func(yield func(int) bool) {
+		for i := range w.Len() {
+			w.Read(dst, i)
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// Read fills dst, [Seq+1], with window i of this rank, 0 to Len()-1.
+func (w *Windows) Read(dst []int32, i int) {
+	if i < 0 || i >= w.Len() || len(dst) != w.seq+1 {
+		panic(fmt.Sprintf("datasets: window %d of %d into %d tokens: expected %d", i, w.Len(), len(dst), w.seq+1))
+	}
+	w.stream.window(dst, (w.from+int64(i))*w.in/w.total)
+}
