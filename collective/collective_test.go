@@ -1,0 +1,73 @@
+package collective
+
+// What the tests of this package share: worlds of every small size, and data that tells ranks and places apart.
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// sizes are the world sizes that the collectives are tested with.
+var sizes = []int{1, 2, 3, 4, 5, 6, 7, 8}
+
+// forSizes runs f on every rank of worlds of all sizes.
+func forSizes(t *testing.T, f func(c *Comm) error) {
+	t.Helper()
+	for _, n := range sizes {
+		t.Run(fmt.Sprintf("np%d", n), func(t *testing.T) {
+			if err := NewWorld(n).Run(f); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// everyRank runs f on every rank and returns its errors by rank, without aborting the world.
+func everyRank(n int, f func(c *Comm) error) []error {
+	errs := make([]error, n)
+	w := NewWorld(n)
+	w.Run(func(c *Comm) error {
+		errs[c.Rank()] = f(c)
+		return nil
+	})
+	return errs
+}
+
+// wantEqual is an error that names the first difference, if there is one.
+func wantEqual[T comparable](what string, got, want []T) error {
+	if slices.Equal(got, want) {
+		return nil
+	}
+	if len(got) != len(want) {
+		return fmt.Errorf("%s: %d elements, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			return fmt.Errorf("%s: element %d is %v, want %v", what, i, got[i], want[i])
+		}
+	}
+	return fmt.Errorf("%s: has NaN", what)
+}
+
+// mark is element i of rank r's data in collective number round.
+func mark(round, r, i int) int64 { return int64(round)<<40 | int64(r)<<32 | int64(i) }
+
+// marks is n elements of rank r.
+func marks(round, r, n int) []int64 {
+	s := make([]int64, n)
+	for i := range s {
+		s[i] = mark(round, r, i)
+	}
+	return s
+}
+
+// lengths are element counts around the unrolling, the cache line and the block of a reduction of float32.
+var lengths = []int{0, 1, 7, 8, 16, 17, 100, blockBytes/4 - 1, blockBytes / 4, 3*blockBytes/4 + 5}
+
+// as is errors.As as an expression.
+func as[E error](err error) (E, bool) {
+	var e E
+	return e, errors.As(err, &e)
+}

@@ -1,0 +1,81 @@
+package ep
+
+// Routing: from the experts that this rank's tokens chose to the place of every row on the wire and at its owner.
+
+import (
+	"fmt"
+
+	"spmoe/collective"
+)
+
+// route fills the handle from topk, [tokens, slots] expert ids, meeting the other ranks to exchange counts.
+func (s *Standard) route(h *Handle, topk []int32, tokens, slots int) error {
+	h.tokens, h.slots = tokens, slots
+	if err := s.count(topk, slots); err != nil {
+		return err
+	}
+	h.blockRows = resize(h.blockRows, s.layout.Experts)
+	if err := collective.AllToAll(s.comm, h.blockRows, s.chosen); err != nil {
+		return err
+	}
+	s.placeSent(h, topk)
+	s.placeReceived(h)
+	return nil
+}
+
+// count sets s.chosen to the number of rows this rank sends to each expert.
+func (s *Standard) count(topk []int32, slots int) error {
+	clear(s.chosen)
+	for i, e := range topk {
+		if e == -1 {
+			continue
+		}
+		if e < 0 || int(e) >= s.layout.Experts {
+			return fmt.Errorf("topk[%d,%d] is %d: want an expert from 0 to %d, or -1 for no choice",
+				i/slots, i%slots, e, s.layout.Experts-1)
+		}
+		s.chosen[e]++
+	}
+	return nil
+}
+
+// placeSent gives every choice its place in packed order, and counts rows by destination.
+func (s *Standard) placeSent(h *Handle, topk []int32) {
+	h.SendCounts = resize(h.SendCounts, s.layout.Ranks)
+	clear(h.SendCounts)
+	next := int32(0)
+	for e, n := range s.chosen {
+		h.SendCounts[s.layout.Owner(e)] += int(n)
+		s.next[e] = next
+		next += n
+	}
+	h.Sent = int(next)
+	h.packed = resize(h.packed, len(topk))
+	for i, e := range topk {
+		if e < 0 {
+			h.packed[i] = -1
+			continue
+		}
+		h.packed[i] = s.next[e]
+		s.next[e]++
+	}
+}
+
+// placeReceived derives the groups of this rank's experts from what every rank sends them.
+func (s *Standard) placeReceived(h *Handle) {
+	experts := s.layout.PerRank
+	h.RecvCounts = resize(h.RecvCounts, s.layout.Ranks)
+	h.GroupEnds = resize(h.GroupEnds, experts)
+	clear(h.RecvCounts)
+	clear(h.GroupEnds)
+	for i, n := range h.blockRows {
+		h.RecvCounts[i/experts] += int(n)
+		h.GroupEnds[i%experts] += n
+	}
+	end := int32(0)
+	for e, n := range h.GroupEnds {
+		end += n
+		h.GroupEnds[e] = end
+	}
+	h.Received = int(end)
+}

@@ -1,0 +1,28 @@
+package ep
+
+// Single rows of [rows, H] tensors: copied as they are, or computed with as FP32.
+
+import "spmoe/tensor"
+
+// rowBytes is the size of a row of t.
+func rowBytes(t tensor.Tensor) int { return t.Dim(1) * t.DType().Size() }
+
+// copyRow copies row j of src to row i of dst, which has the same type.
+func copyRow(dst tensor.Tensor, i int, src tensor.Tensor, j int) {
+	n := rowBytes(src)
+	copy(dst.Bytes()[i*n:][:n], src.Bytes()[j*n:][:n])
+}
+
+// load returns row i of t: in place for FP32, otherwise widened into scratch, FP32 [1, H].
+func load(ex *tensor.Exec, scratch, t tensor.Tensor, i int) []float32 {
+	if t.DType() == tensor.FP32 {
+		return t.F32()[i*t.Dim(1):][:t.Dim(1)]
+	}
+	tensor.Convert(ex, scratch.Mat(), t.Mat().RowSlice(i, i+1))
+	return scratch.F32()
+}
+
+// store sets row i of t to row, FP32 [1, H], rounded to t's type.
+func store(ex *tensor.Exec, t tensor.Tensor, i int, row tensor.Tensor) {
+	tensor.Convert(ex, t.Mat().RowSlice(i, i+1), row.Mat())
+}

@@ -1,0 +1,209 @@
+package ep
+
+import (
+	"math"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/tensor"
+)
+
+// cases are the routings that go wrong first.
+func cases() map[string]*batch {
+	all := map[string]*batch{
+		"mixed":      newBatch(37, 12, 3, 16, small),
+		"one slot":   newBatch(20, 8, 1, 8, small),
+		"one token":  newBatch(1, 8, 4, 8, small),
+		"no tokens":  newBatch(0, 8, 2, 8, small),
+		"odd hidden": newBatch(9, 5, 2, 8, small),
+		"one expert": newBatch(30, 8, 2, 8, small),
+		"masked":     newBatch(30, 8, 2, 8, small),
+		"twice":      newBatch(30, 8, 3, 8, small),
+	}
+	for i := range all["one expert"].topk {
+		all["one expert"].topk[i] = 5
+	}
+	for i := range all["masked"].topk {
+		all["masked"].topk[i] = -1
+	}
+	for i := range all["twice"].topk { // a token may choose an expert more than once
+		all["twice"].topk[i] = int32(i / 3 % 8)
+	}
+	return all
+}
+
+// Every result is that of plain loops over the global batch, whoever holds the tokens and the experts.
+func TestAgainstReference(t *testing.T) {
+	for name, b := range cases() {
+		t.Run(name, func(t *testing.T) {
+			forRanks(t, b.tokens(), func(t *testing.T, dtype tensor.DType, split []int) {
+				b.run(t, dtype, split).wantSame(t, b.reference(dtype))
+			})
+		})
+	}
+}
+
+// On data whose sums do round, they are FP32 sums in slot order, rounded once.
+func TestSumsInSlotOrder(t *testing.T) {
+	b := newBatch(61, 33, 4, 16, normal)
+	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
+		got, want := b.run(t, dtype, []int{30, 31}), b.reference(dtype)
+		for i, w := range want.dweights {
+			if math.Abs(float64(got.dweights[i]-w)) > 1e-4 {
+				t.Errorf("%v: dweights[%d] is %v, want %v", dtype, i, got.dweights[i], w)
+			}
+		}
+		want.dweights = got.dweights // inner products may be added in any fixed order
+		got.wantSame(t, want)
+	}
+}
+
+// On data whose sums do round, every number of ranks gives the bits of one rank.
+func TestRanksAgreeBitForBit(t *testing.T) {
+	b := newBatch(61, 33, 4, 16, normal)
+	alone := map[tensor.DType]*result{
+		tensor.FP32: b.run(t, tensor.FP32, []int{b.tokens()}),
+		tensor.BF16: b.run(t, tensor.BF16, []int{b.tokens()}),
+	}
+	forRanks(t, b.tokens(), func(t *testing.T, dtype tensor.DType, split []int) {
+		b.run(t, dtype, split).wantSame(t, alone[dtype])
+	})
+}
+
+// The backward passes are the transposes of the forward passes, exactly:
+// <dispatch(x), v> = <x, dispatchBackward(v)> and <combine(y), dout> = <y, dy> = <weights, dweights>.
+func TestAdjoint(t *testing.T) {
+	b := newBatch(37, 12, 3, 16, small)
+	forRanks(t, b.tokens(), func(t *testing.T, _ tensor.DType, split []int) {
+		r := b.run(t, tensor.FP32, split)
+		if got, want := inner(r.rows, r.drows), inner(b.x, r.dx); got != want || got == 0 {
+			t.Errorf("<dispatch(x), v> = %v, <x, dispatchBackward(v)> = %v", got, want)
+		}
+		want := inner(r.out, b.dout)
+		if got := inner(r.y, r.dy); got != want || got == 0 {
+			t.Errorf("<combine(y), dout> = %v, <y, dy> = %v", want, got)
+		}
+		if got := inner(b.weights, r.dweights); got != want {
+			t.Errorf("<combine(y), dout> = %v, <weights, dweights> = %v", want, got)
+		}
+	})
+}
+
+func inner(x, y []float32) float64 {
+	sum := 0.0
+	for i := range x {
+		sum += float64(x[i]) * float64(y[i])
+	}
+	return sum
+}
+
+// Sums are FP32 whatever the types of the activations: out may be wider than y, dx than drows.
+func TestMixedTypes(t *testing.T) {
+	b := newBatch(8, 16, 4, 4, normal)
+	ex, h := tensor.NewExec(), &Handle{}
+	s, err := NewStandard(collective.NewWorld(1).Comm(0), 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topk := ex.New(tensor.INT32, 8, 4)
+	copy(topk.I32(), b.topk)
+	rows, err := s.Dispatch(ex, h, matrix(ex, tensor.BF16, b.x, 16), topk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide, narrow := ex.New(tensor.FP32, 8, 16), ex.New(tensor.BF16, 8, 16)
+	weights := matrix(ex, tensor.FP32, b.weights, 4)
+	for _, out := range []tensor.Tensor{wide, narrow} {
+		if err := s.Combine(ex, h, rows, weights, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rounded := 0
+	for i, v := range wide.F32() {
+		if narrow.BF16()[i] != tensor.ToBFloat16(v) {
+			t.Fatalf("element %d is %v in FP32 and %v in BF16", i, v, narrow.BF16()[i].Float32())
+		}
+		if v != narrow.BF16()[i].Float32() {
+			rounded++
+		}
+	}
+	if rounded == 0 {
+		t.Error("no element needed rounding")
+	}
+}
+
+// After the first step, a step allocates nothing on the Go heap, on any rank.
+func TestWarmStepsDoNotAllocate(t *testing.T) {
+	const np, runs = 2, 20
+	err := collective.NewWorld(np).Run(func(c *collective.Comm) error {
+		l, err := newLayer(c, newBatch(64, 32, 4, 8, normal), tensor.BF16)
+		if err != nil {
+			return err
+		}
+		var failed error
+		step := func() {
+			if err := l.step(); err != nil && failed == nil {
+				failed = err
+			}
+		}
+		step()
+		if c.Rank() == 0 { // counts the allocations of all ranks
+			if n := testing.AllocsPerRun(runs, step); n != 0 {
+				t.Errorf("%v allocations a step", n)
+			}
+			return failed
+		}
+		for range runs + 1 {
+			step()
+		}
+		return failed
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// layer is one rank's layer in a training loop, its experts being the identity.
+type layer struct {
+	Exchange
+	ex                    *tensor.Exec
+	h                     Handle
+	x, topk, weights, out tensor.Tensor
+	dweights, dx          tensor.Tensor
+}
+
+func newLayer(c *collective.Comm, b *batch, dtype tensor.DType) (*layer, error) {
+	s, err := NewStandard(c, b.experts)
+	if err != nil {
+		return nil, err
+	}
+	keep, n := tensor.NewExec(), b.tokens()
+	l := &layer{
+		Exchange: s, ex: tensor.NewExec(),
+		x: matrix(keep, dtype, b.x, b.hidden), topk: keep.New(tensor.INT32, n, b.slots),
+		weights: matrix(keep, tensor.FP32, b.weights, b.slots), out: keep.New(dtype, n, b.hidden),
+		dweights: keep.New(tensor.FP32, n, b.slots), dx: keep.New(dtype, n, b.hidden),
+	}
+	copy(l.topk.I32(), b.topk)
+	return l, nil
+}
+
+func (l *layer) forward() error {
+	l.ex.Reset()
+	rows, err := l.Dispatch(l.ex, &l.h, l.x, l.topk)
+	if err != nil {
+		return err
+	}
+	return l.Combine(l.ex, &l.h, rows, l.weights, l.out)
+}
+
+func (l *layer) step() error {
+	if err := l.forward(); err != nil {
+		return err
+	}
+	dy, err := l.CombineBackward(l.ex, &l.h, l.out, l.dweights)
+	if err != nil {
+		return err
+	}
+	return l.DispatchBackward(l.ex, &l.h, dy, l.dx)
+}

@@ -1,0 +1,47 @@
+package collective
+
+// The errors that a collective returns on every rank.
+
+import "fmt"
+
+// AbortError says that a rank of the world failed, and which collective could therefore not complete here.
+type AbortError struct {
+	Rank    int    // the world rank that failed
+	Err     error  // why
+	Comm    string // the communicator that this rank waited on
+	Waiting string // the collective that waited, with its number in the communicator
+}
+
+func (e *AbortError) Error() string {
+	return fmt.Sprintf("collective: rank %d failed while %s on %s was waiting: %v", e.Rank, e.Waiting, e.Comm, e.Err)
+}
+
+// Unwrap returns the failed rank's own error.
+func (e *AbortError) Unwrap() error { return e.Err }
+
+// MismatchError says that two ranks met in calls that do not belong together.
+type MismatchError struct {
+	Comm  string    // the communicator
+	Ranks [2]int    // two ranks of the communicator that disagree
+	Calls [2]string // what each of them called
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("collective: ranks of %s disagree: rank %d called %s, rank %d called %s: every rank must make the same calls in the same order with matching counts",
+		e.Comm, e.Ranks[0], e.Calls[0], e.Ranks[1], e.Calls[1])
+}
+
+// ArgumentError says that one rank gave a collective wrong arguments; every rank gets it.
+type ArgumentError struct {
+	Comm string // the communicator
+	Rank int    // the rank of the communicator whose arguments are wrong
+	Call string // the collective
+	Err  error  // what is wrong
+}
+
+func (e *ArgumentError) Error() string {
+	return fmt.Sprintf("collective: %s on %s, rank %d: %v", e.Call, e.Comm, e.Rank, e.Err)
+}
+
+// Unwrap returns what is wrong.
+func (e *ArgumentError) Unwrap() error { return e.Err }

@@ -1,0 +1,167 @@
+package collective
+
+// Collectives that move elements without changing them. Every rank pulls what it needs out of its peers' buffers.
+
+import (
+	"fmt"
+	"reflect"
+	"unsafe"
+)
+
+// Element is a type whose values can be moved between ranks by copying memory.
+type Element interface {
+	~int8 | ~int16 | ~int32 | ~int64 | ~int | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uint | ~float32 | ~float64
+}
+
+// Bcast copies root's buf into the buf of every other rank. All give the same length and root.
+func Bcast[T Element](c *Comm, buf []T, root int) error {
+	k := newCall(KindBcast, buf)
+	k.count, k.root = len(buf), root
+	if root < 0 || root >= c.Size() {
+		k.err = fmt.Errorf("root is %d, the communicator has ranks 0 to %d", root, c.Size()-1)
+	}
+	if err := c.enter(k); err != nil {
+		c.retire(KindBcast, 0)
+		return err
+	}
+	if c.rank != root {
+		copy(buf, published[T](c, root, 0, len(buf)))
+	}
+	c.sync(KindBcast)
+	c.retire(KindBcast, sizeOf(buf))
+	return nil
+}
+
+// AllGather concatenates the src of all ranks, in rank order, into dst on every rank.
+//
+// All give the same len(src); len(dst) is Size times that. src may be this rank's own part of dst, and must
+// not overlap it otherwise.
+func AllGather[T Element](c *Comm, dst, src []T) error {
+	n := len(src)
+	k := newCall(KindAllGather, src)
+	k.count = n
+	if len(dst) != n*c.Size() {
+		k.err = fmt.Errorf("dst has %d elements, want %d (%d ranks with %d each)", len(dst), n*c.Size(), c.Size(), n)
+	} else if own := dst[c.rank*n:][:n]; overlap(dst, src) && !same(own, src) {
+		k.err = fmt.Errorf("src overlaps dst: only dst[%d:%d], this rank's own part, may be src", c.rank*n, (c.rank+1)*n)
+	}
+	if err := c.enter(k); err != nil {
+		c.retire(KindAllGather, 0)
+		return err
+	}
+	for i := range c.Size() {
+		j := c.peer(i)
+		if part := dst[j*n:][:n]; !same(part, src) {
+			copy(part, published[T](c, j, 0, n))
+		}
+	}
+	c.sync(KindAllGather)
+	c.retire(KindAllGather, sizeOf(dst))
+	return nil
+}
+
+// AllGatherV is [AllGather] with ragged parts: rank j gives counts[j] elements, and all give the same counts.
+func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
+	k := newCall(KindAllGather, src)
+	k.recvCounts = counts
+	k.err = checkParts(c, counts, len(dst), len(src))
+	if k.err == nil && overlap(dst, src) {
+		if lo := sum(counts[:c.rank]); !same(dst[lo:][:len(src)], src) {
+			k.err = fmt.Errorf("src overlaps dst: only dst[%d:%d], this rank's own part, may be src", lo, lo+len(src))
+		}
+	}
+	if err := c.enter(k); err != nil {
+		c.retire(KindAllGather, 0)
+		return err
+	}
+	lo := 0
+	for j, n := range counts {
+		if part := dst[lo:][:n]; !same(part, src) {
+			copy(part, published[T](c, j, 0, n))
+		}
+		lo += n
+	}
+	c.sync(KindAllGather)
+	c.retire(KindAllGather, sizeOf(dst))
+	return nil
+}
+
+// AllToAll sends the j-th of Size equal parts of src to rank j; part j of dst comes from rank j.
+//
+// dst and src have the same length, a multiple of Size, on every rank, and do not overlap.
+func AllToAll[T Element](c *Comm, dst, src []T) error {
+	n := len(src) / c.Size()
+	k := newCall(KindAllToAll, src)
+	k.count = n
+	switch {
+	case len(src)%c.Size() != 0:
+		k.err = fmt.Errorf("src has %d elements, which %d ranks cannot share equally: use AllToAllV", len(src), c.Size())
+	case len(dst) != len(src):
+		k.err = fmt.Errorf("dst has %d elements, src %d: they must be equal", len(dst), len(src))
+	case overlap(dst, src):
+		k.err = fmt.Errorf("dst overlaps src: use separate buffers")
+	}
+	if err := c.enter(k); err != nil {
+		c.retire(KindAllToAll, 0)
+		return err
+	}
+	for i := range c.Size() {
+		j := c.peer(i)
+		copy(dst[j*n:][:n], published[T](c, j, c.rank*n, n))
+	}
+	c.sync(KindAllToAll)
+	c.retire(KindAllToAll, sizeOf(dst))
+	return nil
+}
+
+// AllToAllV sends src[sendDispls[j]:][:sendCounts[j]] to rank j and receives dst[recvDispls[j]:][:recvCounts[j]] from it.
+//
+// Counts and displacements are in elements, one for each rank. recvCounts[j] must be what rank j has in its
+// sendCounts for this rank. Parts of dst must not overlap each other, nor src.
+func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []T, sendCounts, sendDispls []int) error {
+	k := newCall(KindAllToAllV, src)
+	k.sendCounts, k.sendDispls, k.recvCounts = sendCounts, sendDispls, recvCounts
+	k.err = checkRanges(c, "send", len(src), sendCounts, sendDispls)
+	if k.err == nil {
+		k.err = checkRanges(c, "recv", len(dst), recvCounts, recvDispls)
+	}
+	switch r := c.rank; {
+	case k.err != nil:
+	case sendCounts[r] != recvCounts[r]:
+		k.err = fmt.Errorf("sendCounts[%d] = %d, recvCounts[%d] = %d: what this rank sends itself is what it receives from itself",
+			r, sendCounts[r], r, recvCounts[r])
+	case overlap(dst, src):
+		k.err = fmt.Errorf("dst overlaps src: use separate buffers")
+	}
+	if err := c.enter(k); err != nil {
+		c.retire(KindAllToAllV, 0)
+		return err
+	}
+	received := 0
+	for i := range c.Size() {
+		j := c.peer(i)
+		n := recvCounts[j]
+		copy(dst[recvDispls[j]:][:n], published[T](c, j, c.group.calls[j].sendDispls[c.rank], n))
+		received += n
+	}
+	c.sync(KindAllToAllV)
+	c.retire(KindAllToAllV, received*elemSize[T]())
+	return nil
+}
+
+// newCall describes a call that lets the peers read buf.
+func newCall[T Element](kind Kind, buf []T) call {
+	return call{kind: kind, elem: reflect.TypeFor[T](), buf: unsafe.Pointer(unsafe.SliceData(buf))}
+}
+
+// published is n elements from lo of the buffer that rank j has put up. The caller has checked that they exist.
+func published[T Element](c *Comm, j, lo, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	base := (*T)(c.group.calls[j].buf)
+	return unsafe.Slice(base, lo+n)[lo:]
+}
+
+// peer is the i-th rank to visit: this rank first, then round the ring, so that ranks do not all read the same peer.
+func (c *Comm) peer(i int) int { return (c.rank + i) % c.Size() }

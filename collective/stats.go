@@ -1,0 +1,45 @@
+package collective
+
+// Always-on counters of what a rank did on a communicator.
+
+import "time"
+
+// Kind names a collective.
+type Kind uint8
+
+// The collectives.
+const (
+	KindBarrier Kind = iota
+	KindSplit
+	KindBcast
+	KindAllGather
+	KindAllToAll
+	KindAllToAllV
+	KindAllReduce
+	KindReduceScatter
+	numKinds
+)
+
+var kindNames = [numKinds]string{
+	"barrier", "split", "bcast", "all-gather", "all-to-all", "all-to-all-v", "all-reduce", "reduce-scatter",
+}
+
+// String is the name of the collective, such as "all-reduce".
+func (k Kind) String() string { return kindNames[k] }
+
+// Stat counts one kind of collective.
+type Stat struct {
+	Calls int64         // calls, failed ones included
+	Bytes int64         // payload of the calls that succeeded, see [Stats]
+	Wait  time.Duration // time spent waiting for other ranks
+}
+
+// Stats has one Stat for every Kind, indexed by it.
+//
+// Bytes is the message size as nccl-tests counts it: the buffer of a bcast or all-reduce, the whole output of an
+// all-gather, the whole input of a reduce-scatter, and what this rank receives, from itself too, in an all-to-all.
+type Stats [numKinds]Stat
+
+// Stats returns the counters of this rank since the communicator was made. Like every method of a Comm it is for the
+// rank's own goroutine.
+func (c *Comm) Stats() Stats { return c.stats }

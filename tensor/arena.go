@@ -1,0 +1,56 @@
+package tensor
+
+import "github.com/apache/arrow/go/v17/arrow/memory"
+
+// arenaChunk is the smallest piece of memory that an arena asks for.
+const arenaChunk = 8 << 20
+
+// Arena hands out tensors by bumping an offset through Arrow buffers, and takes them all
+// back at once. After one step has made it grow, the steps that follow allocate nothing.
+type Arena struct {
+	chunks  []*memory.Buffer
+	current int // chunk that is being filled
+	offset  int // first free byte of the current chunk
+	peak    int // most bytes in use at once, whole chunks before the current one included
+}
+
+// Mark is a position in an arena to which Release returns.
+type Mark struct{ chunk, offset int }
+
+// New returns an uninitialised tensor that lives until the arena is released past it.
+func (a *Arena) New(dtype DType, dims ...int) Tensor {
+	bytes := (checkedLen(dims)*dtype.Size() + Alignment - 1) &^ (Alignment - 1)
+	for a.current < len(a.chunks) && a.offset+bytes > a.chunks[a.current].Len() {
+		a.current++
+		a.offset = 0
+	}
+	if a.current == len(a.chunks) {
+		buf := memory.NewResizableBuffer(memory.DefaultAllocator)
+		buf.Resize(max(bytes, arenaChunk))
+		a.chunks = append(a.chunks, buf)
+	}
+	t := view(a.chunks[a.current], min(a.offset, a.chunks[a.current].Len()-1), dtype, dims)
+	a.offset += bytes
+	a.peak = max(a.peak, a.used())
+	return t
+}
+
+// Mark returns the present position.
+func (a *Arena) Mark() Mark { return Mark{a.current, a.offset} }
+
+// Release takes back every tensor handed out since the mark.
+func (a *Arena) Release(m Mark) { a.current, a.offset = m.chunk, m.offset }
+
+// Reset takes back every tensor.
+func (a *Arena) Reset() { a.Release(Mark{}) }
+
+// Peak returns the most bytes that were ever in use at once.
+func (a *Arena) Peak() int { return a.peak }
+
+func (a *Arena) used() int {
+	n := a.offset
+	for _, c := range a.chunks[:a.current] {
+		n += c.Len()
+	}
+	return n
+}

@@ -1,0 +1,59 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+)
+
+// DType is the element type of a Tensor.
+type DType uint8
+
+// The element types that tensors can have.
+const (
+	FP32 DType = iota
+	BF16
+	INT32
+	UINT8
+)
+
+// Size returns the bytes of one element.
+func (d DType) Size() int {
+	switch d {
+	case FP32, INT32:
+		return 4
+	case BF16:
+		return 2
+	default:
+		return 1
+	}
+}
+
+func (d DType) String() string {
+	switch d {
+	case FP32:
+		return "fp32"
+	case BF16:
+		return "bf16"
+	case INT32:
+		return "int32"
+	case UINT8:
+		return "uint8"
+	default:
+		return fmt.Sprintf("DType(%d)", uint8(d))
+	}
+}
+
+// BFloat16 is a bfloat16 number: the upper half of the bits of a float32.
+type BFloat16 uint16
+
+// Float32 returns the value exactly.
+func (b BFloat16) Float32() float32 { return math.Float32frombits(uint32(b) << 16) }
+
+// ToBFloat16 rounds to nearest, ties to even. Subnormals are kept and a NaN stays a (quiet) NaN.
+func ToBFloat16(f float32) BFloat16 {
+	bits := math.Float32bits(f)
+	if f != f {
+		return BFloat16(bits>>16 | 0x40)
+	}
+	return BFloat16((bits + 0x7fff + bits>>16&1) >> 16)
+}

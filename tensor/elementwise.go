@@ -1,0 +1,103 @@
+package tensor
+
+import (
+	"fmt"
+
+	"spmoe/tensor/internal/vec"
+)
+
+// Convert copies src to dst, rounding or widening where the element types differ.
+func Convert(ex *Exec, dst, src Matrix) {
+	sameShape(dst, src)
+	for r := range dst.Rows {
+		switch {
+		case dst.dtype == src.dtype && dst.dtype == BF16:
+			copy(dst.bf16Row(r), src.bf16Row(r))
+		case dst.dtype == src.dtype:
+			copy(dst.f32Row(r), src.f32Row(r))
+		case dst.dtype == BF16:
+			vec.Round(dst.bf16Row(r), src.f32Row(r))
+		default:
+			vec.Widen(dst.f32Row(r), src.bf16Row(r))
+		}
+	}
+}
+
+// Add computes dst = x + y; dst may be x or y.
+func Add(ex *Exec, dst, x, y Matrix) {
+	sameShape(dst, x)
+	sameShape(dst, y)
+	for r := range dst.Rows {
+		out := ex.target(2, dst, r)
+		vec.Add(out, ex.load(0, x, r), ex.load(1, y, r))
+		ex.store(dst, r, out)
+	}
+}
+
+// SwiGLU computes h = silu(gate)·up element by element.
+func SwiGLU(ex *Exec, h, gate, up Matrix) {
+	sameShape(h, gate)
+	sameShape(h, up)
+	for r := range h.Rows {
+		out := ex.target(2, h, r)
+		vec.SwiGLU(out, ex.load(0, gate, r), ex.load(1, up, r))
+		ex.store(h, r, out)
+	}
+}
+
+// SwiGLUBackward computes the gradients of SwiGLU's inputs from dh. dgate and dup may be the
+// same memory as gate and up.
+func SwiGLUBackward(ex *Exec, dgate, dup, dh, gate, up Matrix) {
+	sameShape(dgate, dh)
+	sameShape(dup, dh)
+	for r := range dh.Rows {
+		g, u := ex.load(0, gate, r), ex.load(1, up, r)
+		dg, du := ex.target(0, dgate, r), ex.target(1, dup, r)
+		vec.SwiGLUBackward(dg, du, ex.load(2, dh, r), g, u)
+		ex.store(dgate, r, dg)
+		ex.store(dup, r, du)
+	}
+}
+
+func sameShape(a, b Matrix) {
+	if a.Rows != b.Rows || a.Cols != b.Cols {
+		panic(fmt.Sprintf("tensor: shapes [%d, %d] and [%d, %d] differ", a.Rows, a.Cols, b.Rows, b.Cols))
+	}
+	a.contiguous()
+	b.contiguous()
+}
+
+// SumBlocks sets row r of dst to the sum over i of columns [i·stride, i·stride + dst.Cols) of
+// row r of x, for blocks blocks, in FP32: the gradient of something that all heads share.
+func SumBlocks(ex *Exec, dst, x Matrix, blocks, stride int) {
+	sum := ex.scratchRow(1, dst.Cols)
+	for r := range dst.Rows {
+		clear(sum)
+		for i := range blocks {
+			vec.Add(sum, sum, ex.load(0, x.ColSlice(i*stride, i*stride+dst.Cols), r))
+		}
+		out := ex.target(2, dst, r)
+		copy(out, sum)
+		ex.store(dst, r, out)
+	}
+}
+
+// Sigmoid sets x to 1/(1 + exp(-x)), for an FP32 x.
+func Sigmoid(x Matrix) {
+	for r := range x.Rows {
+		row := x.f32Row(r)
+		vec.ExpSum(row, -1, row, 0)
+		for i, e := range row {
+			row[i] = 1 / (1 + e)
+		}
+	}
+}
+
+// Softmax replaces each row of an FP32 x by its softmax.
+func Softmax(x Matrix) {
+	for r := range x.Rows {
+		row := x.f32Row(r)
+		sum := vec.ExpSum(row, 1, row, vec.Max(row))
+		vec.Scale(row, 1/sum, row)
+	}
+}

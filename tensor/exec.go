@@ -1,0 +1,52 @@
+package tensor
+
+import (
+	"spmoe/tensor/internal/gemm"
+	"spmoe/tensor/internal/vec"
+)
+
+// Exec is what one rank computes with: the arena of its step's activations and the scratch
+// memory of its kernels. It belongs to one goroutine at a time.
+type Exec struct {
+	Arena
+	gemm gemm.Scratch
+	rows [4][]float32 // FP32 copies of BF16 rows
+}
+
+// NewExec returns an Exec whose arena grows on first use.
+func NewExec() *Exec { return &Exec{} }
+
+// scratchRow returns FP32 scratch number i with n elements.
+func (ex *Exec) scratchRow(i, n int) []float32 {
+	if cap(ex.rows[i]) < n {
+		ex.rows[i] = make([]float32, n)
+	}
+	return ex.rows[i][:n]
+}
+
+// load returns row r of m as FP32: the row itself where m is FP32, otherwise a copy in
+// scratch number i. Two rows that are in use together need different scratch numbers.
+func (ex *Exec) load(i int, m Matrix, r int) []float32 {
+	if m.dtype == FP32 {
+		return m.f32Row(r)
+	}
+	row := ex.scratchRow(i, m.Cols)
+	vec.Widen(row, m.bf16Row(r))
+	return row
+}
+
+// target returns where row r of m is to be computed: in place for FP32, in scratch number i
+// for BF16. store finishes the row.
+func (ex *Exec) target(i int, m Matrix, r int) []float32 {
+	if m.dtype == FP32 {
+		return m.f32Row(r)
+	}
+	return ex.scratchRow(i, m.Cols)
+}
+
+// store rounds a row that target returned into m; for FP32 it is already there.
+func (ex *Exec) store(m Matrix, r int, row []float32) {
+	if m.dtype == BF16 {
+		vec.Round(m.bf16Row(r), row)
+	}
+}

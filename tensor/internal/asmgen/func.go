@@ -1,0 +1,206 @@
+package asmgen
+
+// A Func prints one assembly function: arguments by name, registers from a pool, instructions, labels and loops.
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Param is an argument or result: a name and a Go type.
+type Param struct {
+	Name, Type string
+	result     bool
+}
+
+// Arg is an argument of a Go type of 1 to 8 bytes: unsafe.Pointer, a pointer, or a number.
+func Arg(name, typ string) Param { return Param{Name: name, Type: typ} }
+
+// Result is a result; results come after all arguments.
+func Result(name, typ string) Param { return Param{Name: name, Type: typ, result: true} }
+
+func (p Param) size() int {
+	switch p.Type {
+	case "int8", "uint8", "byte", "bool":
+		return 1
+	case "int16", "uint16":
+		return 2
+	case "int32", "uint32", "float32":
+		return 4
+	case "int", "int64", "uint", "uint64", "uintptr", "float64", "unsafe.Pointer":
+		return 8
+	}
+	if strings.HasPrefix(p.Type, "*") {
+		return 8
+	}
+	panic("asmgen: no size known for type " + p.Type)
+}
+
+// Func is a function being written. Each vector register is one pool whatever its width.
+type Func struct {
+	f      *File
+	name   string
+	slots  map[string]frameSlot
+	sizes  map[string]int
+	regs   []Reg
+	vecs   []uint8
+	labels int
+}
+
+// Func begins a function: doc is its Go comment, without the slashes. It is a leaf without a frame.
+func (f *File) Func(name, doc string, params ...Param) *Func {
+	fn := &Func{f: f, name: name, slots: map[string]frameSlot{}, sizes: map[string]int{}}
+	fn.regs = []Reg{AX, BX, CX, DX, SI, DI, R8, R9, R10, R11, R12, R13, R14}
+	for i := range uint8(32) {
+		fn.vecs = append(fn.vecs, i)
+	}
+	var args, results []string
+	off := 0
+	for _, p := range params {
+		size := p.size()
+		if p.result && len(results) == 0 {
+			off = (off + 7) &^ 7
+		}
+		off = (off + size - 1) &^ (size - 1)
+		fn.slots[p.Name] = frameSlot(fmt.Sprintf("%s+%d(FP)", p.Name, off))
+		fn.sizes[p.Name] = size
+		off += size
+		if p.result {
+			results = append(results, p.Name+" "+p.Type)
+		} else {
+			args = append(args, p.Name+" "+p.Type)
+		}
+	}
+	if len(results) == 0 {
+		off = (off + 7) &^ 7
+	}
+	signature := fmt.Sprintf("%s(%s)", name, strings.Join(args, ", "))
+	if len(results) > 0 {
+		signature += " (" + strings.Join(results, ", ") + ")"
+	}
+	comment := strings.ReplaceAll(doc, "\n", "\n// ")
+	fmt.Fprintf(&f.stubs, "\n// %s\n//\n//go:noescape\nfunc %s\n", comment, signature)
+	fmt.Fprintf(&f.text, "\n// func %s\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", signature, name, off)
+	return fn
+}
+
+// Slot is the place of an argument or result in the caller's frame.
+func (fn *Func) Slot(name string) Operand {
+	s, ok := fn.slots[name]
+	if !ok {
+		panic(fmt.Sprintf("asmgen: %s has no parameter %s", fn.name, name))
+	}
+	return s
+}
+
+// Load takes a register and loads an 8-byte argument into it.
+func (fn *Func) Load(name string) Reg {
+	s := fn.Slot(name)
+	if fn.sizes[name] != 8 {
+		panic(fmt.Sprintf("asmgen: %s of %s has %d bytes: use I with Slot", name, fn.name, fn.sizes[name]))
+	}
+	r := fn.GP()
+	fn.I("MOVQ", s, r)
+	return r
+}
+
+// GP takes a free general register (13 in all: not SP, BP, R15).
+func (fn *Func) GP() Reg {
+	if len(fn.regs) == 0 {
+		panic("asmgen: " + fn.name + " is out of general registers")
+	}
+	r := fn.regs[0]
+	fn.regs = fn.regs[1:]
+	return r
+}
+
+// Z takes the free vector register of lowest number, as 512 bits; registers 16 and up need AVX-512.
+func (fn *Func) Z() Vec {
+	if len(fn.vecs) == 0 {
+		panic("asmgen: " + fn.name + " is out of vector registers")
+	}
+	v := fn.vecs[0]
+	fn.vecs = fn.vecs[1:]
+	return Vec{v, 512}
+}
+
+// Y is Z as 256 bits, for AVX2: only registers 0 to 15.
+func (fn *Func) Y() Vec {
+	v := fn.Z()
+	if v.id > 15 {
+		panic("asmgen: " + fn.name + " is out of AVX2 registers")
+	}
+	return v.Y()
+}
+
+// Zs takes n vector registers.
+func (fn *Func) Zs(n int) []Vec { return take(n, fn.Z) }
+
+// Ys takes n AVX2 registers.
+func (fn *Func) Ys(n int) []Vec { return take(n, fn.Y) }
+
+func take(n int, one func() Vec) []Vec {
+	vs := make([]Vec, n)
+	for i := range vs {
+		vs[i] = one()
+	}
+	return vs
+}
+
+// Free gives registers back; they are the next to be taken.
+func (fn *Func) Free(ops ...Operand) {
+	for _, op := range ops {
+		switch r := op.(type) {
+		case Reg:
+			fn.regs = append([]Reg{r}, fn.regs...)
+		case Vec:
+			fn.vecs = append([]uint8{r.id}, fn.vecs...)
+		default:
+			panic(fmt.Sprintf("asmgen: cannot free %v", op))
+		}
+	}
+}
+
+// I prints one instruction, operands in Go's order. What Go's assembler lacks is encoded here (see evex.go).
+func (fn *Func) I(mnemonic string, ops ...Operand) {
+	words := make([]string, len(ops))
+	for i, op := range ops {
+		words[i] = op.String()
+	}
+	line := strings.TrimRight(mnemonic+" "+strings.Join(words, ", "), " ")
+	if enc, ok := encodeEVEX(mnemonic, ops); ok {
+		line = emitBytes(enc) + " // " + line
+	}
+	fmt.Fprintf(&fn.f.text, "\t%s\n", line)
+}
+
+// Comment prints a comment line.
+func (fn *Func) Comment(text string) { fmt.Fprintf(&fn.f.text, "\t// %s\n", text) }
+
+// Label makes a label unique in the function; Place puts it.
+func (fn *Func) Label(name string) Label {
+	fn.labels++
+	return Label(fmt.Sprintf("%s%d", name, fn.labels))
+}
+
+// Place prints the label here.
+func (fn *Func) Place(l Label) { fmt.Fprintf(&fn.f.text, "%s:\n", l) }
+
+// Align pads the code to a multiple of n bytes, for the head of a hot loop.
+func (fn *Func) Align(n int) { fmt.Fprintf(&fn.f.text, "\tPCALIGN $%d\n", n) }
+
+// CountDown repeats body counter times; counter must be at least 1 and is 0 afterwards. body must keep it.
+func (fn *Func) CountDown(counter Reg, body func()) {
+	head := fn.Label("loop")
+	fn.Align(64)
+	fn.Place(head)
+	body()
+	fn.I("DECQ", counter)
+	fn.I("JNZ", head)
+}
+
+// Return ends the function; VZEROUPPER keeps later SSE code fast.
+func (fn *Func) Return() {
+	fn.I("VZEROUPPER")
+	fn.I("RET")
+}

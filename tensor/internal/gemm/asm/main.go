@@ -1,0 +1,32 @@
+// Command asm generates the assembly of package gemm.
+package main
+
+import (
+	"log"
+
+	"spmoe/tensor/internal/asmgen"
+)
+
+func main() {
+	if err := asmgen.Write(".", files()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// files is all that the generator prints, by name.
+func files() map[string]string {
+	out := map[string]string{}
+	for name, fill := range map[string]func(*asmgen.File){
+		"bf16_avx512": bf16AVX512.tiles,
+		"fp32_avx512": fp32AVX512.tiles,
+		"fp32_avx2":   fp32AVX2.tiles,
+		"pack_avx512": packAVX512,
+		"pack_avx2":   packAVX2,
+	} {
+		f := asmgen.NewFile("gemm", "go run ./asm", "amd64 && !purego")
+		fill(f)
+		out[name+"_amd64.s"] = f.Asm()
+		out[name+"_amd64.go"] = f.Stubs()
+	}
+	return out
+}

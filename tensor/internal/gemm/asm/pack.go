@@ -1,0 +1,27 @@
+package main
+
+// What the packing functions for rows that are neighbours in memory have in common.
+
+import "spmoe/tensor/internal/asmgen"
+
+// acrossArgs begins such a function and loads its arguments; what says what it stores.
+func acrossArgs(f *asmgen.File, name, what string, more ...Param) (fn *asmgen.Func, dst, src, stride, k, step asmgen.Reg) {
+	params := []asmgen.Param{asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("k", "int"), asmgen.Arg("step", "int")}
+	fn = f.Func(name, name+" packs rows that are neighbours in memory; along k they are stride bytes apart.\n"+
+		"It stores "+what+" step bytes apart.", append(params, more...)...)
+	return fn, fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("k"), fn.Load("step")
+}
+
+// pairs runs body for every two steps of k, then for a last single one.
+func pairs(fn *asmgen.Func, k asmgen.Reg, body func(single bool)) {
+	last, done, n := fn.Label("last"), fn.Label("done"), fn.GP()
+	fn.I("MOVQ", k, n)
+	fn.I("SHRQ", asmgen.Imm(1), n)
+	fn.I("JZ", last)
+	fn.CountDown(n, func() { body(false) })
+	fn.Place(last)
+	fn.I("TESTQ", asmgen.Imm(1), k)
+	fn.I("JZ", done)
+	body(true)
+	fn.Place(done)
+}

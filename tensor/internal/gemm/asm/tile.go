@@ -1,0 +1,207 @@
+package main
+
+// The microkernels: for every row count a function that multiplies a stack of row panels with one column panel.
+//
+// A row panel holds, for each step of k, one dword a row (a float, or a pair of BF16); a column panel holds two vectors a
+// step. All sums of a tile stay in registers for the whole run of steps.
+
+import (
+	"fmt"
+	"math/bits"
+
+	"spmoe/tensor/internal/asmgen"
+)
+
+// family is one microkernel for 1..rows rows and two vectors of columns.
+type family struct {
+	prefix         string
+	rows           int
+	width          int // bytes of a vector
+	vecs           func(*asmgen.Func, int) []asmgen.Vec
+	spares         int    // registers for elements of the row panel
+	broadcast, mac string // load an element of the row panel into all lanes; sums += a·b
+	rounds         bool   // stores rows as BF16 on request
+}
+
+var (
+	bf16AVX512 = family{"bf16AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VDPBF16PS", true}
+	fp32AVX512 = family{"fp32AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VFMADD231PS", false}
+	fp32AVX2   = family{"fp32AVX2", 6, 32, (*asmgen.Func).Ys, 2, "VBROADCASTSS", "VFMADD231PS", false}
+)
+
+// The fields of Go's struct tile, all of 8 bytes, in its order.
+const (
+	fieldA = 8 * iota
+	fieldB
+	fieldSum
+	fieldOut
+	fieldAStride
+	fieldSumStride
+	fieldOutStride
+	fieldSteps
+	fieldCount
+	fieldColumns
+	fieldLoad
+)
+
+// unroll is the number of steps in the body of the loop, a power of two.
+const unroll = 4
+
+func (k family) tiles(f *asmgen.File) {
+	for mr := 1; mr <= k.rows; mr++ {
+		k.tile(f, mr)
+	}
+	k.peak(f)
+}
+
+func (k family) tile(f *asmgen.File, mr int) {
+	name := fmt.Sprintf("%sTiles%d", k.prefix, mr)
+	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
+	t := fn.Load("t")
+	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
+	panel, sum, sumStride, count := field(fieldA), field(fieldSum), field(fieldSumStride), field(fieldCount)
+	out, outStride := sum, sumStride
+	if k.rounds {
+		out, outStride = field(fieldOut), field(fieldOutStride)
+	}
+	a, b, steps, row := fn.GP(), fn.GP(), fn.GP(), fn.GP()
+	sums := make([][]asmgen.Vec, mr)
+	for i := range sums {
+		sums[i] = k.vecs(fn, 2)
+	}
+	if k.masked() {
+		fn.I("MOVQ", t.At(fieldColumns), row)
+		fn.I("KMOVD", row, asmgen.K(1))
+		fn.I("KSHIFTRD", asmgen.Imm(16), asmgen.K(1), asmgen.K(2))
+	}
+	next := fn.Label("next")
+	fn.Place(next)
+	k.start(fn, t, sum, sumStride, row, sums)
+
+	fn.I("MOVQ", panel, a)
+	fn.I("MOVQ", t.At(fieldB), b)
+	k.steps(fn, t, a, b, steps, sums)
+	fn.I("ADDQ", t.At(fieldAStride), panel)
+
+	k.finish(fn, sum, sumStride, out, outStride, sums)
+	fn.I("DECQ", count)
+	fn.I("JNZ", next)
+	fn.Return()
+}
+
+// start loads the sums or clears them. It leaves sum alone.
+func (k family) start(fn *asmgen.Func, t, sum, sumStride, row asmgen.Reg, sums [][]asmgen.Vec) {
+	clear, ready := fn.Label("clear"), fn.Label("ready")
+	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
+	fn.I("JEQ", clear)
+	fn.I("MOVQ", sum, row)
+	for _, s := range sums {
+		for j, v := range s {
+			if k.masked() {
+				fn.I("VMOVUPS.Z", row.At(64*j), asmgen.K(1+j), v)
+			} else {
+				fn.I("VMOVUPS", row.At(k.width*j), v)
+			}
+		}
+		fn.I("ADDQ", sumStride, row)
+	}
+	fn.I("JMP", ready)
+	fn.Place(clear)
+	for _, s := range sums {
+		for _, v := range s {
+			fn.I("VXORPS", v.Y(), v.Y(), v.Y())
+		}
+	}
+	fn.Place(ready)
+}
+
+// steps runs the multiply-adds: unrolled, then the rest one by one.
+func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmgen.Vec) {
+	bs, spare := k.vecs(fn, 2), k.vecs(fn, k.spares)
+	step := func(u int) {
+		for j, v := range bs {
+			fn.I("VMOVUPS", b.At((2*u+j)*k.width), v)
+		}
+		for i, s := range sums {
+			x := spare[i%len(spare)]
+			fn.I(k.broadcast, a.At((u*len(sums)+i)*4), x)
+			fn.I(k.mac, bs[0], x, s[0])
+			fn.I(k.mac, bs[1], x, s[1])
+		}
+	}
+	advance := func(n int) {
+		fn.I("ADDQ", asmgen.Imm(4*len(sums)*n), a)
+		fn.I("ADDQ", asmgen.Imm(2*k.width*n), b)
+	}
+	rest, done := fn.Label("rest"), fn.Label("done")
+	fn.I("MOVQ", t.At(fieldSteps), steps)
+	fn.I("SHRQ", asmgen.Imm(int64(bits.Len(unroll-1))), steps)
+	fn.I("JZ", rest)
+	fn.CountDown(steps, func() {
+		for u := range unroll {
+			step(u)
+		}
+		advance(unroll)
+	})
+	fn.Place(rest)
+	fn.I("MOVQ", t.At(fieldSteps), steps)
+	fn.I("ANDQ", asmgen.Imm(unroll-1), steps)
+	fn.I("JZ", done)
+	fn.CountDown(steps, func() {
+		step(0)
+		advance(1)
+	})
+	fn.Place(done)
+}
+
+// finish stores the sums, as FP32 or rounded, and moves sum and, when it rounds, out to the next tile.
+func (k family) finish(fn *asmgen.Func, sum, sumStride, out, outStride asmgen.Reg, sums [][]asmgen.Vec) {
+	plain, stored := fn.Label("plain"), fn.Label("stored")
+	if k.rounds {
+		fn.I("TESTQ", out, out)
+		fn.I("JZ", plain)
+		for _, s := range sums {
+			for j, v := range s {
+				fn.I("VCVTNEPS2BF16", v, v.Y())
+				fn.I("VMOVDQU16", v.Y(), asmgen.K(1+j), out.At(32*j))
+			}
+			fn.I("ADDQ", outStride, out)
+			fn.I("ADDQ", sumStride, sum)
+		}
+		fn.I("JMP", stored)
+		fn.Place(plain)
+	}
+	for _, s := range sums {
+		for j, v := range s {
+			if k.masked() {
+				fn.I("VMOVUPS", v, asmgen.K(1+j), sum.At(64*j))
+			} else {
+				fn.I("VMOVUPS", v, sum.At(k.width*j))
+			}
+		}
+		fn.I("ADDQ", sumStride, sum)
+	}
+	if k.rounds {
+		fn.Place(stored)
+	}
+}
+
+// masked says whether the kernel keeps to the columns that tile.columns names; the others write whole vectors.
+func (k family) masked() bool { return k.width == 64 }
+
+// peak is the same arithmetic without memory: rounds times a full tile's multiply-adds.
+func (k family) peak(f *asmgen.File) {
+	name := k.prefix + "Peak"
+	fn := f.Func(name, fmt.Sprintf("%s runs rounds (> 0) times %d independent vector multiply-adds.", name, 2*k.rows), asmgen.Arg("rounds", "int"))
+	rounds := fn.Load("rounds")
+	vs := k.vecs(fn, 2*k.rows+2)
+	for _, v := range vs {
+		fn.I("VXORPS", v.Y(), v.Y(), v.Y())
+	}
+	fn.CountDown(rounds, func() {
+		for _, sum := range vs[2:] {
+			fn.I(k.mac, vs[0], vs[1], sum)
+		}
+	})
+	fn.Return()
+}

@@ -1,0 +1,162 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// The blocked product: pack a block of b and a block of a, then let the microkernel run over their panels. A packed panel holds
+// all of k, so that cutting k into runs is only a matter of loop bounds.
+
+import "unsafe"
+
+// family is a microkernel with the packing that it needs.
+type family struct {
+	rows, columns int           // of a tile
+	tiles         []func(*tile) // by the rows of a panel
+	masked        bool          // the microkernel keeps to tile.columns; otherwise it writes whole tiles
+	rounds        bool          // the microkernel can store BF16
+	packing       packing
+}
+
+const (
+	// runSteps is the number of steps between a load and a store of the sums: a column panel has 64 KB, which L2 feeds fast
+	// enough, since it is read once a row panel.
+	runSteps = 512
+	// blockRows bounds a block of a: one run of it takes 384 KB of L2, and a microkernel call over it 25 to 60 µs.
+	blockRows = 192
+	// blockBytes bounds the packed block of b and that of a, unless a single panel is larger.
+	blockBytes = 2 << 20
+)
+
+// product is a packed block of a, one of b, and where to put what they give.
+type product struct {
+	a     rowPanels
+	b     unsafe.Pointer
+	steps int
+	sum   View // FP32
+	out   View // BF16, or empty
+}
+
+// multiply computes sum = a·b or sum += a·b in FP32 or, if out is not empty, out = a·b in BF16.
+func (f *family) multiply(s *Scratch, sum, out, a, b View, accumulate bool) {
+	p := product{steps: f.packing.steps(a.Cols)}
+	if p.steps == 0 {
+		if out.Ptr != nil {
+			zeroRows[uint16](out)
+		} else if !accumulate {
+			zeroRows[float32](sum)
+		}
+		return
+	}
+	panels := max(blockBytes/(4*p.steps), f.columns)
+	columns := panels / f.columns * f.columns
+	rows := evenly(a.Rows, min(panels, blockRows), f.rows)
+	for j := 0; j < b.Cols; j += columns {
+		n := min(columns, b.Cols-j)
+		p.b = f.packing.columnPanels(s, b.slice(f.packing.elem, 0, j, b.Rows, n), f.columns)
+		for i := 0; i < a.Rows; i += rows {
+			m := min(rows, a.Rows-i)
+			p.a = f.packing.rowPanels(s, a.slice(f.packing.elem, i, 0, m, a.Cols), f.rows)
+			if out.Ptr == nil {
+				p.sum = sum.slice(4, i, j, m, n)
+				f.sums(s, &p, accumulate)
+				continue
+			}
+			p.out = out.slice(2, i, j, m, n)
+			f.rounded(s, &p)
+		}
+	}
+}
+
+// sums adds up all runs of steps in p.sum.
+func (f *family) sums(s *Scratch, p *product, accumulate bool) {
+	for k := 0; k < p.steps; k += runSteps {
+		f.run(s, p, k, accumulate || k > 0, false)
+	}
+}
+
+// rounded adds up all runs of steps in scratch, if they are several or the microkernel cannot round, and ends in p.out.
+func (f *family) rounded(s *Scratch, p *product) {
+	if p.steps > runSteps || !f.rounds {
+		stride := (p.out.Cols + f.columns - 1) / f.columns * f.columns
+		p.sum = View{s.sums.atLeast(4 * p.out.Rows * stride), p.out.Rows, p.out.Cols, stride, 1}
+		if !f.masked {
+			p.sum.Cols = stride // room for whole tiles: no edge
+		}
+	}
+	for k := 0; k < p.steps; k += runSteps {
+		f.run(s, p, k, k > 0, f.rounds && k+runSteps >= p.steps)
+	}
+	if !f.rounds {
+		roundRows(p.out, p.sum)
+	}
+}
+
+// run multiplies one run of steps, column panel by column panel.
+func (f *family) run(s *Scratch, p *product, k int, startAtSum, round bool) {
+	t := &s.tile
+	*t = tile{steps: min(runSteps, p.steps-k)}
+	if startAtSum {
+		t.startAtSum = 1
+	}
+	columns := max(p.sum.Cols, p.out.Cols)
+	for j := 0; j < columns; j += f.columns {
+		n := min(f.columns, columns-j)
+		t.columns = 1<<n - 1
+		t.b = unsafe.Add(p.b, 4*(j*p.steps+k*f.columns))
+		t.sum, t.sumStride = unsafe.Pointer(nil), 0
+		if p.sum.Ptr != nil {
+			t.sum, t.sumStride = unsafe.Add(p.sum.Ptr, 4*j), 4*p.sum.RowStride
+		}
+		if round {
+			t.out, t.outStride = unsafe.Add(p.out.Ptr, 2*j), 2*p.out.RowStride
+		}
+		if n < f.columns && !f.masked {
+			f.edge(s, p, k, n)
+			continue
+		}
+		f.column(t, p, k)
+	}
+}
+
+// edge multiplies the last column panel, n columns wide, for a microkernel that writes whole tiles: in scratch.
+func (f *family) edge(s *Scratch, p *product, k, n int) {
+	t, stride := &s.tile, 4*f.columns
+	part := View{t.sum, p.sum.Rows, n, p.sum.RowStride, 1}
+	whole := View{s.edge.atLeast(stride * p.sum.Rows), p.sum.Rows, n, f.columns, 1}
+	if t.startAtSum != 0 {
+		copyRows(whole, part)
+	}
+	t.sum, t.sumStride = whole.Ptr, stride
+	f.column(t, p, k)
+	copyRows(part, whole)
+}
+
+// column multiplies all row panels with one column panel. Assembly cannot be preempted: this function can, because it has
+// a frame and hence a stack check, so it must not be inlined.
+//
+//go:noinline
+func (f *family) column(t *tile, p *product, k int) {
+	tall, short := p.a.rows, p.a.rows-1
+	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), 4*p.steps*tall, p.a.tall
+	sum, out := t.sum, t.out
+	f.tiles[tall](t)
+	if p.a.short == 0 {
+		return
+	}
+	done := p.a.tall * tall
+	t.a = unsafe.Add(p.a.ptr, 4*(done*p.steps+k*short))
+	t.aStride, t.count = 4*p.steps*short, p.a.short
+	if sum != nil {
+		t.sum = unsafe.Add(sum, done*t.sumStride)
+	}
+	if out != nil {
+		t.out = unsafe.Add(out, done*t.outStride)
+	}
+	f.tiles[short](t)
+}
+
+// evenly cuts n into near-equal parts of at most limit, and rounds their size up to a multiple of unit if limit allows it.
+func evenly(n, limit, unit int) int {
+	parts := (n + limit - 1) / limit
+	size := (n + parts - 1) / parts
+	return min((size+unit-1)/unit*unit, limit)
+}

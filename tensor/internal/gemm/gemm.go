@@ -1,0 +1,65 @@
+// Package gemm multiplies matrices on one core: BF16 or FP32 operands of any layout, FP32 accumulation.
+//
+// Operands are packed into panels (pack.go), which the microkernels of the CPU's tier multiply tile by tile (blocked.go);
+// the generic tier is three plain loops (generic.go).
+//
+// Numerics: every element of c is one chain of fused multiply-adds in the order of k, except that of each pair
+// (k, k+1), k even, BF16 products take k+1 first: so does the instruction VDPBF16PS. Blocking does not show in the result, and
+// for BF16 all tiers agree bit for bit as long as no operand, product or sum is subnormal. VDPBF16PS reads subnormal operands
+// as zero and flushes subnormal sums, the other tiers keep them.
+package gemm
+
+//go:generate go run ./asm
+
+import (
+	"fmt"
+
+	"spmoe/tensor/cpu"
+)
+
+// BF16 computes c = a·b, or c += a·b if accumulate.
+//
+// a: [M, K], b: [K, N], BF16 of any layout; c: [M, N], FP32, row-major. With K = 0, c becomes 0 unless accumulate.
+func BF16(s *Scratch, c, a, b View, accumulate bool) {
+	if check(c, a, b) {
+		active.bf16(s, c, a, b, accumulate)
+	}
+}
+
+// BF16ToBF16 computes c = a·b for a BF16 c, rounded once, to nearest even. Shapes and layouts are those of BF16.
+func BF16ToBF16(s *Scratch, c, a, b View) {
+	if check(c, a, b) {
+		active.bf16Rounded(s, c, a, b)
+	}
+}
+
+// FP32 is BF16 for FP32 operands.
+func FP32(s *Scratch, c, a, b View, accumulate bool) {
+	if check(c, a, b) {
+		active.fp32(s, c, a, b, accumulate)
+	}
+}
+
+// kernels is what one tier provides.
+type kernels struct {
+	bf16        func(s *Scratch, c, a, b View, accumulate bool)
+	bf16Rounded func(s *Scratch, c, a, b View)
+	fp32        func(s *Scratch, c, a, b View, accumulate bool)
+
+	// A peak loop runs its instruction rounds times over and returns the FLOPs done.
+	peakBF16, peakFP32 func(rounds int) float64
+}
+
+var active = kernelsOf(cpu.Best())
+
+// check panics on shapes that do not fit and says whether c has elements at all.
+func check(c, a, b View) bool {
+	if a.Cols != b.Rows || c.Rows != a.Rows || c.Cols != b.Cols {
+		panic(fmt.Sprintf("gemm: product of [%d, %d] and [%d, %d] into [%d, %d]", a.Rows, a.Cols, b.Rows, b.Cols, c.Rows, c.Cols))
+	}
+	if !c.rowMajor() || !a.rowMajor() && !a.transposed().rowMajor() || !b.rowMajor() && !b.transposed().rowMajor() {
+		panic(fmt.Sprintf("gemm: strides [%d, %d], [%d, %d] into [%d, %d]: one of each must be 1, the last one of the result",
+			a.RowStride, a.ColStride, b.RowStride, b.ColStride, c.RowStride, c.ColStride))
+	}
+	return c.Rows > 0 && c.Cols > 0
+}

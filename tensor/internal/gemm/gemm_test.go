@@ -1,0 +1,349 @@
+package gemm
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"spmoe/tensor/cpu"
+)
+
+// eachTier runs f for every tier of this CPU.
+func eachTier(t *testing.T, f func(t *testing.T, k *kernels)) {
+	for _, tier := range cpu.Tiers() {
+		t.Run(tier.String(), func(t *testing.T) { f(t, kernelsOf(tier)) })
+	}
+}
+
+// matrix is a view with room around it: gap elements between rows (or columns) and at both ends, all holding guard.
+type matrix[T uint16 | float32] struct {
+	View
+	memory []T
+	guard  T
+}
+
+const gap = 5
+
+func newMatrix[T uint16 | float32](rows, cols int, transposed bool, guard T) matrix[T] {
+	major, minor := rows, cols
+	if transposed {
+		major, minor = cols, rows
+	}
+	m := matrix[T]{memory: make([]T, (major+2)*(minor+gap)), guard: guard}
+	for i := range m.memory {
+		m.memory[i] = guard
+	}
+	m.View = View{unsafe.Pointer(&m.memory[minor+gap]), major, minor, minor + gap, 1}
+	if transposed {
+		m.View = m.View.transposed()
+	}
+	return m
+}
+
+func (m matrix[T]) fill(value func() T) matrix[T] {
+	for i := range m.Rows {
+		for j := range m.Cols {
+			*at[T](m.View, i, j) = value()
+		}
+	}
+	return m
+}
+
+// clone copies a matrix that is not transposed.
+func (m matrix[T]) clone() matrix[T] {
+	m.memory = append([]T{}, m.memory...)
+	m.Ptr = unsafe.Pointer(&m.memory[m.RowStride])
+	return m
+}
+
+// elements returns the elements row by row, and fails if anything but them was written.
+func (m matrix[T]) elements(t *testing.T) []T {
+	t.Helper()
+	var all []T
+	whole := append([]T{}, m.memory...)
+	for i := range m.Rows {
+		for j := range m.Cols {
+			all = append(all, *at[T](m.View, i, j))
+			*at[T](m.View, i, j) = m.guard
+		}
+	}
+	for i, x := range m.memory {
+		if x != m.guard {
+			t.Errorf("element %d, outside the result, was overwritten by %v", i, x)
+			break
+		}
+	}
+	copy(m.memory, whole)
+	return all
+}
+
+// Around operands lie NaNs, which show in the result if they are read.
+const nan16 = 0x7fc1
+
+func operands[T uint16 | float32](r *rand.Rand, m, n, k int, aT, bT bool) (a, b matrix[T]) {
+	var value func() T
+	var guard T
+	switch v := any(&value).(type) {
+	case *func() uint16:
+		*v = func() uint16 { return roundBF16(float32(r.NormFloat64())) }
+		*any(&guard).(*uint16) = nan16
+	case *func() float32:
+		*v = func() float32 { return float32(r.NormFloat64()) }
+		*any(&guard).(*float32) = float32(math.NaN())
+	}
+	return newMatrix(m, k, aT, guard).fill(value), newMatrix(k, n, bT, guard).fill(value)
+}
+
+const guard = -12345
+
+func results(r *rand.Rand, m, n int) matrix[float32] {
+	return newMatrix[float32](m, n, false, guard).fill(func() float32 { return float32(r.NormFloat64()) })
+}
+
+var shapes = []struct{ m, n, k int }{
+	{1, 1, 1}, {1, 33, 2}, {2, 3, 5}, {3, 15, 31}, {5, 16, 32}, {7, 17, 33}, {11, 31, 64}, {12, 32, 65}, {13, 47, 7},
+	{25, 64, 48}, {31, 96, 127}, {64, 100, 192}, {23, 1, 77}, {1, 200, 300}, {100, 8, 3}, {17, 40, 0},
+	{14, 70, 1027}, {391, 33, 20}, {6, 80, 513},
+}
+
+var layouts = []struct{ aT, bT bool }{{false, false}, {false, true}, {true, false}, {true, true}}
+
+func eachShape(t *testing.T, f func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool)) {
+	for _, s := range shapes {
+		for _, l := range layouts {
+			t.Run(fmt.Sprintf("%dx%dx%d,%v,%v", s.m, s.n, s.k, l.aT, l.bT), func(t *testing.T) {
+				f(t, rand.New(rand.NewPCG(uint64(s.m), uint64(s.n))), s.m, s.n, s.k, l.aT, l.bT)
+			})
+		}
+	}
+}
+
+// reference computes in float64 what c becomes and how far from it a sum in FP32 may end: eps/2 of the running sum a step.
+func reference(c []float32, a, b func(i, j int) float64, m, n, k int) (want, bound []float64) {
+	const eps = 1.0 / (1 << 23)
+	for i := range m {
+		for j := range n {
+			sum, size := float64(c[i*n+j]), math.Abs(float64(c[i*n+j]))
+			for l := range k {
+				p := a(i, l) * b(l, j)
+				sum += p
+				size += math.Abs(p)
+			}
+			want = append(want, sum)
+			bound = append(bound, size*eps*float64(k+1))
+		}
+	}
+	return want, bound
+}
+
+func checkClose(t *testing.T, got []float32, want, bound []float64) {
+	t.Helper()
+	for i := range got {
+		if math.Abs(float64(got[i])-want[i]) > bound[i] {
+			t.Fatalf("element %d is %g, want %g to within %g", i, got[i], want[i], bound[i])
+		}
+	}
+}
+
+func TestGenericBF16AgainstFloat64(t *testing.T) {
+	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
+		a, b := operands[uint16](r, m, n, k, aT, bT)
+		c := results(r, m, n)
+		wide := func(v View) func(i, j int) float64 {
+			return func(i, j int) float64 { return float64(wideBF16(*at[uint16](v, i, j))) }
+		}
+		want, bound := reference(c.elements(t), wide(a.View), wide(b.View), m, n, k)
+		genericKernels.bf16(nil, c.View, a.View, b.View, true)
+		checkClose(t, c.elements(t), want, bound)
+	})
+}
+
+// All tiers give the bits of the generic one, whatever the blocking.
+func TestBF16EqualsGeneric(t *testing.T) {
+	var s Scratch
+	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
+		a, b := operands[uint16](r, m, n, k, aT, bT)
+		for _, accumulate := range []bool{false, true} {
+			initial := results(r, m, n)
+			want := initial.clone()
+			genericKernels.bf16(nil, want.View, a.View, b.View, accumulate)
+			eachTier(t, func(t *testing.T, ks *kernels) {
+				got := initial.clone()
+				ks.bf16(&s, got.View, a.View, b.View, accumulate)
+				checkSame(t, got.elements(t), want.elements(t))
+			})
+		}
+		want := newMatrix[uint16](m, n, false, 7)
+		genericKernels.bf16Rounded(nil, want.View, a.View, b.View)
+		eachTier(t, func(t *testing.T, ks *kernels) {
+			got := newMatrix[uint16](m, n, false, 7)
+			ks.bf16Rounded(&s, got.View, a.View, b.View)
+			checkSame(t, got.elements(t), want.elements(t))
+		})
+	})
+}
+
+func checkSame[T uint16 | float32](t *testing.T, got, want []T) {
+	t.Helper()
+	for i := range got {
+		if got[i] != want[i] && (got[i] == got[i] || want[i] == want[i]) {
+			t.Fatalf("element %d is %v, want %v", i, got[i], want[i])
+		}
+	}
+}
+
+func TestFP32AgainstFloat64(t *testing.T) {
+	eachTier(t, func(t *testing.T, ks *kernels) {
+		var s Scratch
+		eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
+			a, b := operands[float32](r, m, n, k, aT, bT)
+			wide := func(v View) func(i, j int) float64 {
+				return func(i, j int) float64 { return float64(*at[float32](v, i, j)) }
+			}
+			c := results(r, m, n)
+			want, bound := reference(c.elements(t), wide(a.View), wide(b.View), m, n, k)
+			ks.fp32(&s, c.View, a.View, b.View, true)
+			checkClose(t, c.elements(t), want, bound)
+
+			want, bound = reference(make([]float32, m*n), wide(a.View), wide(b.View), m, n, k)
+			ks.fp32(&s, c.View, a.View, b.View, false)
+			checkClose(t, c.elements(t), want, bound)
+		})
+	})
+}
+
+// One block of b does not hold all columns.
+func TestSeveralBlocks(t *testing.T) {
+	const m, n, k = 5, 1100, 2048
+	r := rand.New(rand.NewPCG(1, 2))
+	a, b := operands[uint16](r, m, n, k, false, false)
+	want := results(r, m, n)
+	genericKernels.bf16(nil, want.View, a.View, b.View, false)
+	eachTier(t, func(t *testing.T, ks *kernels) {
+		got := newMatrix[float32](m, n, false, guard)
+		var s Scratch
+		ks.bf16(&s, got.View, a.View, b.View, false)
+		checkSame(t, got.elements(t), want.elements(t))
+	})
+}
+
+// An element has the same bits when it is computed alone, outside any tile and block.
+func TestFP32DoesNotDependOnTiling(t *testing.T) {
+	const m, n, k = 37, 75, 1100
+	eachTier(t, func(t *testing.T, ks *kernels) {
+		r := rand.New(rand.NewPCG(9, 10))
+		a, b := operands[float32](r, m, n, k, false, true)
+		whole, single := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
+		var s Scratch
+		ks.fp32(&s, whole.View, a.View, b.View, false)
+		for i := range m {
+			for j := i % 7; j < n; j += 7 {
+				ks.fp32(&s, single.slice(4, i, j, 1, 1), a.slice(4, i, 0, 1, k), b.slice(4, 0, j, k, 1), false)
+				if got, want := *at[float32](single.View, i, j), *at[float32](whole.View, i, j); got != want {
+					t.Fatalf("element %d, %d is %g alone and %g in the whole", i, j, got, want)
+				}
+			}
+		}
+	})
+}
+
+// Only VDPBF16PS drops subnormals, which the package's comment says.
+func TestSubnormals(t *testing.T) {
+	const tiny, one = 0x0013, 0x3f80
+	for _, tier := range cpu.Tiers() {
+		t.Run(tier.String(), func(t *testing.T) {
+			want := uint16(tiny)
+			if tier == cpu.AVX512BF16 {
+				want = 0
+			}
+			a, b, c := []uint16{tiny, 0}, make([]uint16, 2*20), make([]uint16, 20)
+			for j := range c {
+				b[j] = one
+			}
+			var s Scratch
+			kernelsOf(tier).bf16Rounded(&s, View{unsafe.Pointer(&c[0]), 1, 20, 20, 1}, View{unsafe.Pointer(&a[0]), 1, 2, 2, 1},
+				View{unsafe.Pointer(&b[0]), 2, 20, 20, 1})
+			for j := range c {
+				if c[j] != want {
+					t.Errorf("element %d is %#x, want %#x", j, c[j], want)
+				}
+			}
+		})
+	}
+}
+
+func TestNaNAndInf(t *testing.T) {
+	const inf = 0x7f80
+	one := uint16(0x3f80)
+	tests := []struct {
+		a, b [3]uint16
+		want float32
+	}{
+		{[3]uint16{inf, one, one}, [3]uint16{one, one, one}, float32(math.Inf(1))},
+		{[3]uint16{one, inf | 0x8000, one}, [3]uint16{one, one, one}, float32(math.Inf(-1))},
+		{[3]uint16{one, one, inf}, [3]uint16{one, one, 0}, float32(math.NaN())},
+		{[3]uint16{inf, one, one}, [3]uint16{one, one, inf | 0x8000}, float32(math.NaN())},
+		{[3]uint16{0, one, one}, [3]uint16{nan16, one, one}, float32(math.NaN())},
+		{[3]uint16{one, one, one}, [3]uint16{one, one, one}, 3},
+	}
+	eachTier(t, func(t *testing.T, ks *kernels) {
+		var s Scratch
+		for _, tt := range tests {
+			var c float32
+			a, b := View{unsafe.Pointer(&tt.a), 1, 3, 3, 1}, View{unsafe.Pointer(&tt.b), 3, 1, 1, 1}
+			ks.bf16(&s, View{unsafe.Pointer(&c), 1, 1, 1, 1}, a, b, false)
+			checkSame(t, []float32{c}, []float32{tt.want})
+
+			var rounded uint16
+			ks.bf16Rounded(&s, View{unsafe.Pointer(&rounded), 1, 1, 1, 1}, a, b)
+			checkSame(t, []float32{wideBF16(rounded)}, []float32{tt.want})
+
+			var wideA, wideB [3]float32
+			for i := range 3 {
+				wideA[i], wideB[i] = wideBF16(tt.a[i]), wideBF16(tt.b[i])
+			}
+			a.Ptr, b.Ptr = unsafe.Pointer(&wideA), unsafe.Pointer(&wideB)
+			ks.fp32(&s, View{unsafe.Pointer(&c), 1, 1, 1, 1}, a, b, false)
+			checkSame(t, []float32{c}, []float32{tt.want})
+		}
+	})
+}
+
+func TestRoundBF16(t *testing.T) {
+	tests := []struct {
+		in   uint32
+		want uint16
+	}{
+		{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81}, {0x7f7fffff, 0x7f80},
+		{0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0x00008001, 0x0001}, {0x00010000, 0x0001}, {0x80000000, 0x8000},
+	}
+	for _, tt := range tests {
+		if got := roundBF16(math.Float32frombits(tt.in)); got != tt.want {
+			t.Errorf("roundBF16(%#x) = %#x, want %#x", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestShapesThatDoNotFitPanic(t *testing.T) {
+	v := func(rows, cols, rowStride, colStride int) View {
+		return View{unsafe.Pointer(new([64]float32)), rows, cols, rowStride, colStride}
+	}
+	tests := []struct{ c, a, b View }{
+		{v(2, 3, 3, 1), v(2, 4, 4, 1), v(5, 3, 3, 1)},
+		{v(2, 3, 3, 1), v(3, 4, 4, 1), v(4, 3, 3, 1)},
+		{v(2, 3, 1, 2), v(2, 4, 4, 1), v(4, 3, 3, 1)},
+		{v(2, 3, 3, 1), v(2, 4, 8, 2), v(4, 3, 3, 1)},
+	}
+	for _, tt := range tests {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%v = %v · %v did not panic", tt.c, tt.a, tt.b)
+				}
+			}()
+			FP32(new(Scratch), tt.c, tt.a, tt.b, false)
+		}()
+	}
+}

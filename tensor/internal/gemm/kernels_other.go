@@ -1,0 +1,7 @@
+//go:build !amd64 || purego
+
+package gemm
+
+import "spmoe/tensor/cpu"
+
+func kernelsOf(cpu.Tier) *kernels { return &genericKernels }

@@ -1,0 +1,46 @@
+package gemm
+
+// Small operations on views.
+
+import "unsafe"
+
+// View is a 2-D strided matrix in memory. Strides are in elements; at least one of them is 1 (or the extent is 1).
+type View struct {
+	Ptr                  unsafe.Pointer
+	Rows, Cols           int
+	RowStride, ColStride int
+}
+
+// rowMajor says whether the elements of a row are neighbours.
+func (v View) rowMajor() bool { return v.ColStride == 1 || v.Cols <= 1 }
+
+func (v View) transposed() View {
+	v.Rows, v.Cols = v.Cols, v.Rows
+	v.RowStride, v.ColStride = v.ColStride, v.RowStride
+	return v
+}
+
+// slice is the part of rows and cols at (i, j); an element has elem bytes.
+func (v View) slice(elem, i, j, rows, cols int) View {
+	return View{unsafe.Add(v.Ptr, elem*(i*v.RowStride+j*v.ColStride)), rows, cols, v.RowStride, v.ColStride}
+}
+
+func at[T uint16 | float32](v View, i, j int) *T {
+	var t T
+	return (*T)(unsafe.Add(v.Ptr, (i*v.RowStride+j*v.ColStride)*int(unsafe.Sizeof(t))))
+}
+
+// row is row i of a row-major view.
+func row[T uint16 | float32](v View, i int) []T { return unsafe.Slice(at[T](v, i, 0), v.Cols) }
+
+func zeroRows[T uint16 | float32](v View) {
+	for i := range v.Rows {
+		clear(row[T](v, i))
+	}
+}
+
+func copyRows(dst, src View) {
+	for i := range dst.Rows {
+		copy(row[float32](dst, i), row[float32](src, i))
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+// Kernels that reduce a row to one value, in the lanes that ../reduce.go describes.
+
+import (
+	"math"
+
+	"spmoe/tensor/internal/asmgen"
+)
+
+// zeros takes n registers of zeros.
+func (k *kernel) zeros(n int) []asmgen.Vec {
+	vs := k.Zs(n)
+	for _, v := range vs {
+		k.I("VPXORD", v, v, v)
+	}
+	return vs
+}
+
+// halve combines vectors until the first is left, and that one's upper half with its lower half, down to 128 bits.
+func (k *kernel) halve(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
+	for n := len(vs) / 2; n > 0; n /= 2 {
+		for i := range n {
+			k.I(combine, vs[i+n], vs[i], vs[i])
+		}
+	}
+	v, free = vs[0], k.Z()
+	k.I("VEXTRACTF64X4", asmgen.Imm(1), v, free.Y())
+	k.I(combine, free.Y(), v.Y(), v.Y())
+	k.I("VEXTRACTF32X4", asmgen.Imm(1), v.Y(), free.X())
+	k.I(combine, free.X(), v.X(), v.X())
+	return v.X(), free.X()
+}
+
+// fold combines all lanes of float32 into the lowest of the register it returns.
+func (k *kernel) fold(combine string, vs []asmgen.Vec) asmgen.Vec {
+	v, free := k.halve(combine, vs)
+	k.I("VPERMILPD", asmgen.Imm(1), v, free)
+	k.I(combine, free, v, v)
+	k.I("VMOVSHDUP", v, free)
+	k.I(combine, free, v, v)
+	return v
+}
+
+func dot(f *file) {
+	k := f.kernel("dot", rows("x", "y"), result("float32"))
+	p, sums := k.pointers("x", "y"), k.zeros(4)
+	k.each("x_len", 16, 4, func(j int) {
+		product := k.op("VMULPS", k.load(p[1]), k.load(p[0]))
+		k.I("VADDPS", product, sums[j], sums[j])
+	})
+	k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
+	k.Return()
+}
+
+// sumSquares may fuse: the square of a float32 is exact in float64.
+func sumSquares(f *file) {
+	k := f.kernel("sumSquares", rows("x"), result("float64"))
+	p, sums := k.pointers("x"), k.zeros(4)
+	k.each("x_len", 8, 4, func(j int) {
+		wide := k.temp()
+		k.zeroed("VCVTPS2PD", k.at(p[0], 4), wide)
+		k.I("VFMADD231PD", wide, wide, sums[j])
+	})
+	v, free := k.halve("VADDPD", sums)
+	k.I("VPERMILPD", asmgen.Imm(1), v, free)
+	k.I("VADDPD", free, v, v)
+	k.I("VMOVSD", v, k.Slot("ret"))
+	k.Return()
+}
+
+// maximum relies on VMAXPS giving the running value, its second source, when the other is NaN.
+func maximum(f *file) {
+	k := f.kernel("max", rows("x"), result("float32"))
+	p, tops := k.pointers("x"), k.Zs(4)
+	for _, v := range tops {
+		k.I("VBROADCASTSS", k.file.word(math.Float32bits(float32(math.Inf(-1)))), v)
+	}
+	k.each("x_len", 16, 4, func(j int) {
+		k.merged("VMAXPS", tops[j], k.load(p[0]), tops[j])
+	})
+	k.I("VMOVSS", k.fold("VMAXPS", tops), k.Slot("ret"))
+	k.Return()
+}
+
+func finite(f *file) {
+	k := f.kernel("finite", rows("x"), result("bool"))
+	p := k.pointers("x")
+	const nanOrInf = 0x99 // quiet NaN, +Inf, -Inf, signalling NaN
+	bad, found := asmgen.K(2), asmgen.K(3)
+	k.I("KXORW", found, found, found)
+	k.each("x_len", 16, 4, func(int) {
+		k.I("VFPCLASSPSZ", asmgen.Imm(nanOrInf), k.load(p[0]), bad)
+		k.I("KORW", bad, found, found)
+	})
+	k.I("KORTESTW", found, found)
+	k.I("SETEQ", k.Slot("ret"))
+	k.Return()
+}

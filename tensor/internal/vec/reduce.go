@@ -1,0 +1,58 @@
+package vec
+
+// Reductions of a row to one value. Sums run in lanes: element i goes to lane i mod the number of lanes, the upper half
+// of the lanes is added to the lower half until one is left, and the sums of chunks are added in order. So the order of
+// additions depends on the length alone.
+
+// Dot returns the sum of x[i]·y[i], in 64 lanes.
+func Dot(x, y []float32) float32 {
+	y = y[:len(x)]
+	var sum float32
+	for len(x) > chunk {
+		sum += Dot(x[:chunk], y[:chunk])
+		x, y = x[chunk:], y[chunk:]
+	}
+	return sum + active.dot(x, y)
+}
+
+// SumSquares returns the sum of x[i]², in 32 lanes of float64.
+func SumSquares(x []float32) float64 {
+	var sum float64
+	for len(x) > chunk {
+		sum += SumSquares(x[:chunk])
+		x = x[chunk:]
+	}
+	return sum + active.sumSquares(x)
+}
+
+// ExpSum sets dst[i] = exp(a·x[i] - shift) and returns the sum of dst, in 16 lanes.
+func ExpSum(dst []float32, a float32, x []float32, shift float32) float32 {
+	x = x[:len(dst)]
+	var sum float32
+	for len(dst) > chunk {
+		sum += ExpSum(dst[:chunk], a, x[:chunk], shift)
+		dst, x = dst[chunk:], x[chunk:]
+	}
+	return sum + active.expSum(dst, a, x, shift)
+}
+
+// Max returns the largest element, -Inf for none; NaNs are passed over and a zero is +0.
+func Max(x []float32) float32 {
+	m := active.max(x[:min(chunk, len(x))])
+	for len(x) > chunk {
+		x = x[chunk:]
+		m = max(m, Max(x[:min(chunk, len(x))]))
+	}
+	return m + 0
+}
+
+// Finite says whether no element is NaN or infinite.
+func Finite(x []float32) bool {
+	for len(x) > chunk {
+		if !Finite(x[:chunk]) {
+			return false
+		}
+		x = x[chunk:]
+	}
+	return active.finite(x)
+}

@@ -1,0 +1,264 @@
+package vec
+
+// Every tier of this CPU against the plain Go functions, bit for bit, and against float64.
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"spmoe/tensor/cpu"
+)
+
+// eachTier runs f with the kernels of each tier in place.
+func eachTier(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	for _, tier := range cpu.Tiers() {
+		t.Run(tier.String(), func(t *testing.T) {
+			before := active
+			defer func() { active = before }()
+			active = kernelsFor(tier)
+			f(t)
+		})
+	}
+}
+
+// An operation is an exported function in a form that a table can hold: the slices it writes (and may read), the slices
+// it only reads, and its result, if any. element is the same for one element in float64.
+type operation struct {
+	name    string
+	out, in int
+	run     func(out, in [][]float32) float64
+	element func(out, in []float64)
+}
+
+const a, shift = 0.7, 0.3
+
+func sigmoid(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
+
+var operations = []operation{
+	{"Add", 1, 2, func(out, in [][]float32) float64 {
+		Add(out[0], in[0], in[1])
+		return 0
+	}, func(out, in []float64) { out[0] = in[0] + in[1] }},
+	{"AddScaled", 1, 1, func(out, in [][]float32) float64 {
+		AddScaled(out[0], a, in[0])
+		return 0
+	}, func(out, in []float64) { out[0] += a * in[0] }},
+	{"Scale", 1, 1, func(out, in [][]float32) float64 {
+		Scale(out[0], a, in[0])
+		return 0
+	}, func(out, in []float64) { out[0] = a * in[0] }},
+	{"MulScaled", 1, 2, func(out, in [][]float32) float64 {
+		MulScaled(out[0], a, in[0], in[1])
+		return 0
+	}, func(out, in []float64) { out[0] = a * in[0] * in[1] }},
+	{"AddMulScaled", 1, 2, func(out, in [][]float32) float64 {
+		AddMulScaled(out[0], a, in[0], in[1])
+		return 0
+	}, func(out, in []float64) { out[0] += a * in[0] * in[1] }},
+	{"SwiGLU", 1, 2, func(out, in [][]float32) float64 {
+		SwiGLU(out[0], in[0], in[1])
+		return 0
+	}, func(out, in []float64) { out[0] = in[0] * sigmoid(in[0]) * in[1] }},
+	{"SwiGLUBackward", 2, 3, func(out, in [][]float32) float64 {
+		SwiGLUBackward(out[0], out[1], in[0], in[1], in[2])
+		return 0
+	}, func(out, in []float64) {
+		s := sigmoid(in[1])
+		out[0], out[1] = in[0]*in[2]*s*(1+in[1]*(1-s)), in[0]*in[1]*s
+	}},
+	{"SoftmaxBackward", 1, 2, func(out, in [][]float32) float64 {
+		SoftmaxBackward(out[0], a, in[0], in[1], shift)
+		return 0
+	}, func(out, in []float64) { out[0] = a * in[0] * (in[1] - shift) }},
+	{"ExpSum", 1, 1, func(out, in [][]float32) float64 {
+		return float64(ExpSum(out[0], a, in[0], shift))
+	}, func(out, in []float64) { out[0] = math.Exp(a*in[0] - shift) }},
+	{"AdamW", 3, 1, func(out, in [][]float32) float64 {
+		AdamW(out[0], out[1], out[2], in[0], NewAdamWStep(1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 3))
+		return 0
+	}, func(out, in []float64) {
+		g, beta1, beta2 := in[0]*0.5, 0.9, 0.95
+		out[0] *= 1 - 1e-2*0.1
+		out[1] = beta1*out[1] + (1-beta1)*g
+		out[2] = beta2*out[2] + (1-beta2)*g*g
+		mHat, vHat := out[1]/(1-math.Pow(beta1, 3)), out[2]/(1-math.Pow(beta2, 3))
+		out[0] -= 1e-2 * mHat / (math.Sqrt(vHat) + 1e-8)
+	}},
+	{"Dot", 0, 2, func(_, in [][]float32) float64 { return float64(Dot(in[0], in[1])) }, nil},
+	{"SumSquares", 0, 1, func(_, in [][]float32) float64 { return SumSquares(in[0]) }, nil},
+	{"Max", 0, 1, func(_, in [][]float32) float64 { return float64(Max(in[0])) }, nil},
+	{"Finite", 0, 1, func(_, in [][]float32) float64 {
+		if Finite(in[0]) {
+			return 1
+		}
+		return 0
+	}, nil},
+}
+
+var lengths = func() []int {
+	ns := []int{255, 256, 257, 1000, chunk - 1, chunk, chunk + 1, 2*chunk + 77}
+	for n := range 200 {
+		ns = append(ns, n)
+	}
+	return ns
+}()
+
+// odd are values that a kernel might get wrong.
+var odd = []uint32{
+	0, 1 << 31, 1, 1<<31 | 1, 0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff, // zeros, subnormals, the largest
+	0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffc12345, // infinities and NaNs
+	0x42b17217, 0x42b17218, 0xc2aeac4f, 0xc2aeac50, 0x42c80000, 0xc2c80000, // where exp leaves the normal range
+}
+
+// fill sets x to normal numbers, a share of them odd values.
+func fill(rng *rand.Rand, x []float32, share float64) {
+	for i := range x {
+		x[i] = float32(rng.NormFloat64() * 3)
+		if rng.Float64() < share {
+			x[i] = math.Float32frombits(odd[rng.IntN(len(odd))])
+		}
+	}
+}
+
+// same says whether x and y are the same bits, or both NaN.
+func same[T float32 | float64](x, y T) bool {
+	return math.Float64bits(float64(x)) == math.Float64bits(float64(y)) || x != x && y != y
+}
+
+const canary = 12345.678
+
+// guarded returns n elements at an offset into memory full of canaries, and a check that these are still there.
+func guarded(t *testing.T, name string, n, offset int) (x []float32, check func()) {
+	const margin = 64
+	whole := make([]float32, n+2*margin+offset)
+	for i := range whole {
+		whole[i] = canary
+	}
+	lo := margin + offset
+	return whole[lo : lo+n : lo+n], func() {
+		for i, v := range whole {
+			if (i < lo || i >= lo+n) && v != canary {
+				t.Fatalf("%s, length %d: element %d was written", name, n, i-lo)
+			}
+		}
+	}
+}
+
+func TestTiersAgree(t *testing.T) {
+	eachTier(t, func(t *testing.T) {
+		tier := active
+		rng := rand.New(rand.NewPCG(5, 6))
+		for _, op := range operations {
+			for _, n := range lengths {
+				for _, share := range []float64{0, 0.2} {
+					compare(t, op, n, share, rng, tier, nil)
+				}
+				for alias := range op.out * op.in {
+					if n >= chunk {
+						break
+					}
+					compare(t, op, n, 0, rng, tier, func(out, in [][]float32) { in[alias%op.in] = out[alias/op.in] })
+				}
+			}
+		}
+	})
+}
+
+// compare runs op with the kernels of a tier and with the generic ones on the same numbers.
+func compare(t *testing.T, op operation, n int, share float64, rng *rand.Rand, tier kernels, alias func(out, in [][]float32)) {
+	t.Helper()
+	var got, want [2][][]float32 // out and in
+	var checks []func()
+	for side, count := range []int{op.out, op.in} {
+		for i := range count {
+			x, check := guarded(t, fmt.Sprint(op.name, " slice ", side, ".", i), n, rng.IntN(17))
+			fill(rng, x, share)
+			checks = append(checks, check)
+			got[side] = append(got[side], x)
+			want[side] = append(want[side], append([]float32{}, x...))
+		}
+	}
+	if alias != nil {
+		alias(got[0], got[1])
+		alias(want[0], want[1])
+	}
+	active = tier
+	r := op.run(got[0], got[1])
+	active = generic
+	if w := op.run(want[0], want[1]); !same(r, w) {
+		t.Fatalf("%s, length %d: %v, want %v", op.name, n, r, w)
+	}
+	for side := range got {
+		for i := range got[side] {
+			for j, g := range got[side][i] {
+				if w := want[side][i][j]; !same(g, w) {
+					t.Fatalf("%s, length %d, slice %d.%d: element %d is %v, want %v", op.name, n, side, i, j, g, w)
+				}
+			}
+		}
+	}
+	for _, check := range checks {
+		check()
+	}
+}
+
+func TestElementsAgainstFloat64(t *testing.T) {
+	eachTier(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(7, 8))
+		const n = 1003
+		for _, op := range operations {
+			if op.element == nil {
+				continue
+			}
+			var out, before, in [][]float32
+			for range op.out {
+				x := make([]float32, n)
+				fill(rng, x, 0)
+				for i := range x {
+					x[i] = float32(math.Abs(float64(x[i]))) // AdamW's second moment is not negative
+				}
+				out, before = append(out, x), append(before, append([]float32{}, x...))
+			}
+			for range op.in {
+				x := make([]float32, n)
+				fill(rng, x, 0)
+				in = append(in, x)
+			}
+			op.run(out, in)
+			for j := range n {
+				want, args := column(before, j), column(in, j)
+				op.element(want, args)
+				for i := range out {
+					if d := math.Abs(float64(out[i][j]) - want[i]); d > 1e-6*(1+math.Abs(want[i])) {
+						t.Fatalf("%s of %v: output %d is %v, want %v", op.name, args, i, out[i][j], want[i])
+					}
+				}
+			}
+		}
+	})
+}
+
+func column(rows [][]float32, j int) []float64 {
+	var c []float64
+	for _, r := range rows {
+		c = append(c, float64(r[j]))
+	}
+	return c
+}
+
+func TestNoAllocations(t *testing.T) {
+	out, in := make([][]float32, 3), make([][]float32, 3)
+	for i := range out {
+		out[i], in[i] = make([]float32, 100), make([]float32, 100)
+	}
+	eachTier(t, func(t *testing.T) {
+		for _, op := range operations {
+			if got := testing.AllocsPerRun(10, func() { op.run(out[:op.out], in[:op.in]) }); got != 0 {
+				t.Errorf("%s allocates %v times", op.name, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,7 @@
+//go:build !amd64 || purego
+
+package vec
+
+import "spmoe/tensor/cpu"
+
+func kernelsFor(cpu.Tier) kernels { return generic }

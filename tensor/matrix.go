@@ -1,0 +1,70 @@
+package tensor
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Matrix is a strided two-dimensional view of a tensor: what matrix products and row
+// kernels work on. One of the strides is 1.
+type Matrix struct {
+	Rows, Cols           int
+	data                 unsafe.Pointer
+	rowStride, colStride int // in elements
+	dtype                DType
+}
+
+// Mat views the tensor as a matrix: leading dimensions are rows, the last one columns.
+func (t Tensor) Mat() Matrix {
+	cols := 1
+	if t.ndim > 0 {
+		cols = t.dims[t.ndim-1]
+	}
+	rows := 1
+	for _, d := range t.dims[:max(t.ndim-1, 0)] {
+		rows *= d
+	}
+	return Matrix{Rows: rows, Cols: cols, data: t.data, rowStride: cols, colStride: 1, dtype: t.dtype}
+}
+
+// DType returns the element type.
+func (m Matrix) DType() DType { return m.dtype }
+
+// T returns the transpose, sharing memory.
+func (m Matrix) T() Matrix {
+	m.Rows, m.Cols = m.Cols, m.Rows
+	m.rowStride, m.colStride = m.colStride, m.rowStride
+	return m
+}
+
+// RowSlice returns rows [lo, hi), sharing memory.
+func (m Matrix) RowSlice(lo, hi int) Matrix {
+	if lo < 0 || hi < lo || hi > m.Rows {
+		panic(fmt.Sprintf("tensor: rows [%d, %d) of a matrix of %d rows", lo, hi, m.Rows))
+	}
+	if hi > lo {
+		m.data = unsafe.Add(m.data, lo*m.rowStride*m.dtype.Size())
+	}
+	m.Rows = hi - lo
+	return m
+}
+
+// ColSlice returns columns [lo, hi), sharing memory.
+func (m Matrix) ColSlice(lo, hi int) Matrix { return m.T().RowSlice(lo, hi).T() }
+
+// bf16Row returns the bits of row i of a BF16 matrix whose columns are contiguous.
+func (m Matrix) bf16Row(i int) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Add(m.data, i*m.rowStride*2)), m.Cols)
+}
+
+// f32Row returns row i of an FP32 matrix whose columns are contiguous.
+func (m Matrix) f32Row(i int) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Add(m.data, i*m.rowStride*4)), m.Cols)
+}
+
+// contiguous panics unless rows can be handed to row kernels.
+func (m Matrix) contiguous() {
+	if m.colStride != 1 && m.Cols > 1 {
+		panic("tensor: a row kernel was given a transposed matrix")
+	}
+}

@@ -1,0 +1,56 @@
+package tensor
+
+import "math"
+
+// RotaryTable holds the cosines and sines of rotary position embedding for positions
+// [0, Len): interleaved pairs, so element 2i and 2i+1 of a head turn by angle i.
+type RotaryTable struct {
+	cos, sin Tensor // [Len, pairs] FP32
+}
+
+// NewRotaryTable tabulates angle position·freq[i], cosine and sine multiplied by scale
+// (YaRN's attention factor; 1 without it).
+func NewRotaryTable(positions int, freq []float64, scale float64) *RotaryTable {
+	t := &RotaryTable{cos: New(FP32, positions, len(freq)), sin: New(FP32, positions, len(freq))}
+	cos, sin := t.cos.F32(), t.sin.F32()
+	for p := range positions {
+		for i, f := range freq {
+			s, c := sincos32(p, f)
+			cos[p*len(freq)+i] = float32(c * scale)
+			sin[p*len(freq)+i] = float32(s * scale)
+		}
+	}
+	return t
+}
+
+// Len returns the number of positions in the table.
+func (t *RotaryTable) Len() int { return t.cos.Dim(0) }
+
+// Rotate turns the row at position r mod seq, for every row r of x: [rows, 2·pairs], in place.
+func (t *RotaryTable) Rotate(ex *Exec, x Matrix, seq int) { t.rotate(ex, x, seq, 1) }
+
+// RotateBack is the transpose of Rotate: what gradients go through.
+func (t *RotaryTable) RotateBack(ex *Exec, x Matrix, seq int) { t.rotate(ex, x, seq, -1) }
+
+func (t *RotaryTable) rotate(ex *Exec, x Matrix, seq int, sign float32) {
+	x.contiguous()
+	pairs := t.cos.Dim(1)
+	cos, sin := t.cos.F32(), t.sin.F32()
+	for r := range x.Rows {
+		at := r % seq * pairs
+		c, s := cos[at:at+pairs], sin[at:at+pairs]
+		row := ex.load(0, x, r)[:2*pairs]
+		for i := range pairs {
+			a, b, turn := row[2*i], row[2*i+1], sign*s[i]
+			row[2*i] = a*c[i] - b*turn
+			row[2*i+1] = a*turn + b*c[i]
+		}
+		ex.store(x, r, row)
+	}
+}
+
+// sincos32 follows the usual float32 form: the angle is rounded before its sine is taken,
+// so that tables agree with those of other frameworks at large positions.
+func sincos32(position int, freq float64) (sin, cos float64) {
+	return math.Sincos(float64(float32(position) * float32(freq)))
+}

@@ -1,0 +1,163 @@
+// Package tensor holds dense tensors in Arrow buffers and the CPU kernels that a
+// transformer needs: matrix products, normalisation, attention, loss.
+//
+// A Tensor owns nothing but a view of an Arrow buffer, so copying it is cheap and
+// slicing it allocates nothing. Tensors of one training step come from an Arena
+// (see Exec) and are all released together; parameters come from New.
+//
+// Kernels take an *Exec first: the scratch memory and arena of the rank that computes.
+// Storage is FP32 or BF16; every kernel computes in FP32 and rounds once when it stores.
+package tensor
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
+)
+
+// MaxDims is the largest number of dimensions of a Tensor.
+const MaxDims = 4
+
+// Alignment is the byte alignment of every tensor that New or an Arena hands out.
+const Alignment = 64
+
+// Tensor is a dense, row-major array in an Arrow buffer. The zero Tensor is empty.
+type Tensor struct {
+	buf   *memory.Buffer
+	data  unsafe.Pointer // inside buf
+	dims  [MaxDims]int
+	ndim  int8
+	dtype DType
+}
+
+// New returns a zeroed tensor in an Arrow buffer of its own.
+func New(dtype DType, dims ...int) Tensor {
+	n := checkedLen(dims)
+	buf := memory.NewResizableBuffer(memory.DefaultAllocator)
+	buf.Resize(n * dtype.Size())
+	clear(buf.Bytes())
+	return view(buf, 0, dtype, dims)
+}
+
+// view returns the tensor whose first byte is at off in buf.
+func view(buf *memory.Buffer, off int, dtype DType, dims []int) Tensor {
+	t := Tensor{buf: buf, dtype: dtype, ndim: int8(len(dims))}
+	copy(t.dims[:], dims)
+	if bytes := buf.Bytes(); len(bytes) > 0 {
+		t.data = unsafe.Pointer(unsafe.SliceData(bytes[off:]))
+	}
+	return t
+}
+
+func checkedLen(dims []int) int {
+	if len(dims) > MaxDims {
+		panic(fmt.Sprintf("tensor: %d dimensions, at most %d are supported", len(dims), MaxDims))
+	}
+	n := 1
+	for _, d := range dims {
+		if d < 0 {
+			panic("tensor: negative dimension")
+		}
+		n *= d
+	}
+	return n
+}
+
+// Buffer returns the Arrow buffer that holds the elements (and possibly other tensors').
+func (t Tensor) Buffer() *memory.Buffer { return t.buf }
+
+// DType returns the element type.
+func (t Tensor) DType() DType { return t.dtype }
+
+// NDim returns the number of dimensions.
+func (t Tensor) NDim() int { return int(t.ndim) }
+
+// Dim returns the extent of dimension i; a negative i counts from the last.
+func (t Tensor) Dim(i int) int {
+	if i < 0 {
+		i += int(t.ndim)
+	}
+	return t.dims[i]
+}
+
+// Dims returns the extents in a new slice.
+func (t Tensor) Dims() []int { return append([]int(nil), t.dims[:t.ndim]...) }
+
+// Len returns the number of elements.
+func (t Tensor) Len() int {
+	if t.buf == nil {
+		return 0
+	}
+	n := 1
+	for _, d := range t.dims[:t.ndim] {
+		n *= d
+	}
+	return n
+}
+
+// Valid reports whether the tensor refers to a buffer; the zero Tensor does not.
+func (t Tensor) Valid() bool { return t.buf != nil }
+
+// F32 returns the elements of an FP32 tensor.
+func (t Tensor) F32() []float32 { return elements[float32](t, FP32) }
+
+// BF16 returns the elements of a BF16 tensor.
+func (t Tensor) BF16() []BFloat16 { return elements[BFloat16](t, BF16) }
+
+// I32 returns the elements of an INT32 tensor.
+func (t Tensor) I32() []int32 { return elements[int32](t, INT32) }
+
+// U8 returns the elements of a UINT8 tensor.
+func (t Tensor) U8() []uint8 { return elements[uint8](t, UINT8) }
+
+func elements[T any](t Tensor, want DType) []T {
+	if t.dtype != want {
+		panic(fmt.Sprintf("tensor: %v elements asked of a %v tensor", want, t.dtype))
+	}
+	return unsafe.Slice((*T)(t.data), t.Len())
+}
+
+// Bytes returns the elements as raw little-endian bytes.
+func (t Tensor) Bytes() []byte {
+	return unsafe.Slice((*byte)(t.data), t.Len()*t.dtype.Size())
+}
+
+// Slice returns rows [lo, hi) of the first dimension, sharing memory.
+func (t Tensor) Slice(lo, hi int) Tensor {
+	if lo < 0 || hi < lo || hi > t.dims[0] {
+		panic(fmt.Sprintf("tensor: slice [%d, %d) of a first dimension of %d", lo, hi, t.dims[0]))
+	}
+	row := t.dtype.Size()
+	for _, d := range t.dims[1:t.ndim] {
+		row *= d
+	}
+	if hi > lo {
+		t.data = unsafe.Add(t.data, lo*row)
+	}
+	t.dims[0] = hi - lo
+	return t
+}
+
+// Index returns element i of the first dimension, with one dimension less.
+func (t Tensor) Index(i int) Tensor {
+	s := t.Slice(i, i+1)
+	copy(s.dims[:], s.dims[1:])
+	s.dims[MaxDims-1] = 0
+	s.ndim--
+	return s
+}
+
+// Reshape returns the same elements under other extents.
+func (t Tensor) Reshape(dims ...int) Tensor {
+	if checkedLen(dims) != t.Len() {
+		panic(fmt.Sprintf("tensor: cannot reshape %v to %v", t.Dims(), append([]int(nil), dims...)))
+	}
+	t.dims = [MaxDims]int{}
+	copy(t.dims[:], dims)
+	t.ndim = int8(len(dims))
+	return t
+}
+
+// Zero sets every element to zero.
+func (t Tensor) Zero() { clear(t.Bytes()) }
