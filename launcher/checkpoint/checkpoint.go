@@ -1,0 +1,77 @@
+// Package checkpoint stores the FP32 training state of a run, whatever the number of ranks that saves or loads it.
+//
+// A run folder holds one folder a checkpoint, and a checkpoint appears there whole or not at all:
+//
+//	step-00000300/
+//	    rank-00000-of-00002.safetensors    the pieces that rank 0 saved, named tensor@offset, 1-D F32
+//	    rank-00001-of-00002.safetensors
+//	    config.toml                        the configuration of the run
+//	    manifest.json                      trainer state, full shapes, size and CRC32C of each file, its own SHA-256
+//
+// The package knows no model: it sees named tensors, and pieces of them.
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// ErrNone says that a folder holds no complete checkpoint.
+var ErrNone = errors.New("no complete checkpoint")
+
+// Piece is a contiguous range of one logical tensor: elements [Offset, Offset+len(Data)) of tensor Name, flattened
+// row-major. Names start with the kind of state: "master/...", "exp_avg/...", "exp_avg_sq/...".
+type Piece struct {
+	Name   string
+	Shape  []int // of the whole tensor; empty for a scalar
+	Offset int64 // in elements
+	Data   []float32
+}
+
+// check returns an error unless the piece is a range of a possible tensor.
+func (p Piece) check() error {
+	if p.Name == "" || !utf8.ValidString(p.Name) {
+		return fmt.Errorf("tensor %q: a name must be UTF-8 and not empty", p.Name)
+	}
+	total, err := elements(p.Shape)
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", p.Name, err)
+	}
+	if p.Offset < 0 || p.Offset > total || int64(len(p.Data)) > total-p.Offset {
+		return fmt.Errorf("tensor %q: a piece of %d elements from %d on leaves shape %v, which has %d",
+			p.Name, len(p.Data), p.Offset, p.Shape, total)
+	}
+	return nil
+}
+
+// key is the piece's name in a shard.
+func (p Piece) key() string { return p.Name + "@" + strconv.FormatInt(p.Offset, 10) }
+
+// parseKey is the inverse of key.
+func parseKey(key string) (name string, offset int64, err error) {
+	at := strings.LastIndexByte(key, '@')
+	if at > 0 {
+		name = key[:at]
+		offset, err = strconv.ParseInt(key[at+1:], 10, 64)
+	}
+	if at <= 0 || err != nil || offset < 0 {
+		return "", 0, fmt.Errorf("%q is not the name of a piece: expected tensor@offset", key)
+	}
+	return name, offset, nil
+}
+
+// elements returns the product of the dimensions.
+func elements(shape []int) (int64, error) {
+	total := int64(1)
+	for _, d := range shape {
+		if d < 0 || d > 0 && total > math.MaxInt64/4/int64(d) {
+			return 0, fmt.Errorf("shape %v is negative or has too many elements", shape)
+		}
+		total *= int64(d)
+	}
+	return total, nil
+}

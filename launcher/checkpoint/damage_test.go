@@ -1,0 +1,213 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+)
+
+// Every 97th bit of every file, one at a time: Open must name the file.
+func TestBitFlips(t *testing.T) {
+	path := save(t, t.TempDir(), 9, 2)
+	for name, data := range readFolder(t, path) {
+		file := filepath.Join(path, name)
+		for bit := 0; bit < 8*len(data); bit += 97 {
+			data[bit/8] ^= 1 << (bit % 8)
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Open(path)
+			if err == nil {
+				r.Close()
+				t.Fatalf("bit %d of %s flipped, and the checkpoint opens", bit, name)
+			}
+			checkError(t, err, name)
+			data[bit/8] ^= 1 << (bit % 8)
+		}
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkLoads(t, path, 9)
+}
+
+// Every bit of the manifest, and every length it could be cut to.
+func TestDamagedManifest(t *testing.T) {
+	data := readFolder(t, save(t, t.TempDir(), 9, 2))[manifestName]
+	if _, err := parseManifest(data); err != nil {
+		t.Fatal(err)
+	}
+	for bit := range 8 * len(data) {
+		flipped := bytes.Clone(data)
+		flipped[bit/8] ^= 1 << (bit % 8)
+		if _, err := parseManifest(flipped); err == nil {
+			t.Fatalf("bit %d flipped: accepted", bit)
+		}
+	}
+	for n := range data {
+		if _, err := parseManifest(data[:n]); err == nil {
+			t.Fatalf("cut to %d of %d bytes: accepted", n, len(data))
+		}
+	}
+}
+
+// A file gone, cut short, grown, exchanged or turned into something else.
+func TestOpenRefusesDamage(t *testing.T) {
+	path := save(t, t.TempDir(), 300, 2)
+	other := readFolder(t, save(t, t.TempDir(), 200, 2))
+	const shard0, shard1 = "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors"
+	whole := readFolder(t, path)
+	for name, c := range map[string]struct {
+		damage func(files map[string][]byte)
+		want   string
+	}{
+		"shard missing":   {func(f map[string][]byte) { delete(f, shard1) }, shard1 + " is missing"},
+		"config missing":  {func(f map[string][]byte) { delete(f, configName) }, configName + " is missing"},
+		"shard cut":       {func(f map[string][]byte) { f[shard1] = f[shard1][:len(f[shard1])-1] }, shard1 + " has"},
+		"shard empty":     {func(f map[string][]byte) { f[shard0] = nil }, shard0 + " has 0 bytes"},
+		"shard grown":     {func(f map[string][]byte) { f[shard0] = append(f[shard0][:len(f[shard0]):len(f[shard0])], 0) }, shard0 + " has"},
+		"shards swapped":  {func(f map[string][]byte) { f[shard0], f[shard1] = f[shard1], f[shard0] }, "rank-0000"},
+		"older shard":     {func(f map[string][]byte) { f[shard0] = other[shard0] }, shard0 + " is damaged"},
+		"older manifest":  {func(f map[string][]byte) { f[manifestName] = other[manifestName] }, "manifest.json is of step 200"},
+		"foreign":         {func(f map[string][]byte) { f[manifestName] = []byte(`{"name":"app"}`) }, "not the manifest of a spmoe checkpoint"},
+		"manifest empty":  {func(f map[string][]byte) { f[manifestName] = nil }, "not the manifest of a spmoe checkpoint"},
+		"manifest absent": {func(f map[string][]byte) { delete(f, manifestName) }, "not complete"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := maps.Clone(whole)
+			c.damage(files)
+			step := filepath.Join(t.TempDir(), filepath.Base(path))
+			writeFolder(t, step, files)
+			_, err := Open(step)
+			checkError(t, err, c.want, step)
+		})
+	}
+}
+
+func TestOpenFollowsNoLinkOut(t *testing.T) {
+	path := save(t, t.TempDir(), 1, 1)
+	shard := filepath.Join(path, shardName(0, 1))
+	outside := filepath.Join(t.TempDir(), "shard")
+	if err := os.Rename(shard, outside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, shard); err != nil {
+		t.Skip("no symbolic links here:", err)
+	}
+	_, err := Open(path)
+	checkError(t, err, shardName(0, 1)+" is not a regular file")
+}
+
+func TestOpenForeign(t *testing.T) {
+	dir := t.TempDir()
+	model := filepath.Join(dir, "model.safetensors")
+	if err := safetensors.Write(model, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	writeFolder(t, dir, map[string][]byte{"config.json": []byte("{}")})
+	_, err := Open(dir)
+	checkError(t, err, "not a spmoe checkpoint", dir)
+	if !errors.Is(err, ErrNone) {
+		t.Errorf("%v is not ErrNone", err)
+	}
+	_, err = Open(model)
+	checkError(t, err, "is a file: give the folder")
+	if _, err = Open(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+}
+
+// Sealed manifests that break a rule: a hash protects from accidents, not from a wrong program.
+func TestManifestRules(t *testing.T) {
+	path := save(t, t.TempDir(), 1, 1)
+	body, err := unseal(readFolder(t, path)[manifestName])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{`"version":1`, `"version":2`, "checkpoint version 2, this program reads version 1"},
+		{`"version":1`, `"version":"1"`, "cannot unmarshal"},
+		{`"step":1`, `"step":-1`, "negative"},
+		{`"ranks":1`, `"ranks":2`, "1 shards of 2 ranks"},
+		{`"ranks":1`, `"ranks":0`, "1 shards of 0 ranks"},
+		{`"ranks":1`, `"ranks":1,"extra":0`, "unknown field"},
+		{`"name":"rank-00000-of-00001.safetensors"`, `"name":"../../../etc/passwd"`, "expected \"rank-00000"},
+		{`"name":"config.toml"`, `"name":"/etc/passwd"`, "expected config.toml"},
+		{`"master/model.layers.0.w":[5,7]`, `"master/model.layers.0.w":[5,-7]`, "negative"},
+		{`"master/model.layers.0.w":[5,7]`, `"master/model.layers.0.w":[4611686018427387904,4]`, "too many"},
+	} {
+		changed := strings.Replace(string(body), c.old, c.new, 1)
+		if changed == string(body) {
+			t.Fatalf("the manifest has no %s: %s", c.old, body)
+		}
+		_, err := parseManifest(seal([]byte(changed)))
+		checkError(t, err, c.want)
+	}
+}
+
+// Shards that are intact, but not what the manifest says.
+func TestIndexRefuses(t *testing.T) {
+	for _, c := range []struct {
+		tensor safetensors.Tensor
+		want   string
+	}{
+		{safetensors.Tensor{Name: "w", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "not the name of a piece"},
+		{safetensors.Tensor{Name: "w@-1", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "not the name of a piece"},
+		{safetensors.Tensor{Name: "@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "not the name of a piece"},
+		{safetensors.Tensor{Name: "v@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, `"v" is not in the manifest`},
+		{safetensors.Tensor{Name: "w@0", DType: safetensors.BF16, Shape: []int{1}, Data: make([]byte, 2)}, "expected 1-D F32"},
+		{safetensors.Tensor{Name: "w@0", DType: safetensors.F32, Shape: []int{1, 1}, Data: make([]byte, 4)}, "expected 1-D F32"},
+		{safetensors.Tensor{Name: "w@2", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "inside shape [2]"},
+		{safetensors.Tensor{Name: "w@9223372036854775807", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "inside shape [2]"},
+	} {
+		var shard bytes.Buffer
+		if err := safetensors.Encode(&shard, []safetensors.Tensor{c.tensor}, nil); err != nil {
+			t.Fatal(err)
+		}
+		f, err := safetensors.NewFile("shard", bytes.NewReader(shard.Bytes()), int64(shard.Len()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = index([]*safetensors.File{f}, map[string][]int{"w": {2}})
+		checkError(t, err, c.want, shardName(0, 1))
+	}
+}
+
+// FuzzManifest: whatever the body under a valid seal, no panic, and what is accepted survives writing and reading.
+func FuzzManifest(f *testing.F) {
+	for _, seed := range []string{
+		`{"version":1,"step":3,"ranks":1,"meta":{"lr":0.1},"config":{"name":"config.toml","size":2,"crc32c":1},` +
+			`"shards":[{"name":"rank-00000-of-00001.safetensors","size":8,"crc32c":4294967295}],"tensors":{"a":[2,3],"b":[]}}`,
+		`{"version":1,"ranks":-1}`,
+		`{"version":1e3}`,
+		`{"version":1,"tensors":{"a":[-1]}}`,
+		`null`, `[]`, `{`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		m, err := parseManifest(seal(body))
+		if err != nil {
+			return
+		}
+		data, err := m.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parseManifest(data)
+		if err != nil {
+			t.Fatalf("written again it is refused: %v", err)
+		}
+		if again.Step != m.Step || again.Ranks != m.Ranks || again.Config != m.Config ||
+			!slices.Equal(again.Shards, m.Shards) || !maps.EqualFunc(again.Tensors, m.Tensors, slices.Equal) {
+			t.Fatalf("%+v became %+v", m, again)
+		}
+	})
+}

@@ -1,0 +1,11 @@
+//go:build amd64 || arm64 || 386 || arm || loong64 || riscv64 || ppc64le || mips64le || mipsle || wasm
+
+// Float data as the bytes of a shard, without a copy: shards are little-endian, as is every machine listed above.
+package checkpoint
+
+import "unsafe"
+
+// bytesOf returns the memory of x as little-endian bytes.
+func bytesOf(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}

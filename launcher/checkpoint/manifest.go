@@ -1,0 +1,161 @@
+// The manifest: written last, it is what makes a folder a checkpoint, and it vouches for every byte of it.
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// formatVersion is raised when older readers would misunderstand what is written.
+const formatVersion = 1
+
+const (
+	maxManifest = 64 << 20 // bytes; a tensor takes about 100
+	maxConfig   = 16 << 20
+	maxRanks    = 1 << 20
+)
+
+// manifest is the body of manifest.json.
+type manifest struct {
+	Version int              `json:"version"`
+	Step    int64            `json:"step"`
+	Ranks   int              `json:"ranks"`
+	Meta    json.RawMessage  `json:"meta"` // the trainer's
+	Config  file             `json:"config"`
+	Shards  []file           `json:"shards"`  // by rank
+	Tensors map[string][]int `json:"tensors"` // full shapes
+}
+
+// The envelope is fixed text around hash and body, compared byte for byte: there is no second way to write it.
+const (
+	sealHead = `{"sha256":"`
+	sealMid  = `","body":`
+	sealTail = "}\n"
+)
+
+// seal puts a body into its envelope, which is JSON again: the hash is that of the body's bytes.
+func seal(body []byte) []byte {
+	return fmt.Appendf(nil, "%s%x%s%s%s", sealHead, sha256.Sum256(body), sealMid, body, sealTail)
+}
+
+var errForeign = errors.New("not the manifest of a spmoe checkpoint")
+
+// unseal returns the body of a sealed one.
+func unseal(data []byte) ([]byte, error) {
+	const prefix = len(sealHead) + 2*sha256.Size + len(sealMid)
+	if !bytes.HasPrefix(data, []byte(sealHead)) || len(data) < prefix+len(sealTail) {
+		return nil, errForeign
+	}
+	body := data[prefix : len(data)-len(sealTail)]
+	if !bytes.Equal(seal(body), data) {
+		return nil, errors.New("damaged: its SHA-256 is not that of its body")
+	}
+	return body, nil
+}
+
+func (m *manifest) encode() ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	data := seal(body)
+	if len(data) > maxManifest {
+		return nil, fmt.Errorf("the manifest takes %d bytes, the limit is %d: save less trainer state", len(data), maxManifest)
+	}
+	return data, nil
+}
+
+// parseManifest reads manifest.json. What it accepts has as many shards as ranks, under their own names, and
+// possible shapes.
+func parseManifest(data []byte) (*manifest, error) {
+	body, err := unseal(data)
+	if err != nil {
+		return nil, err
+	}
+	// The version comes first: another one may have other fields.
+	var v struct{ Version int }
+	if err := json.Unmarshal(body, &v); err != nil {
+		return nil, err
+	}
+	if v.Version != formatVersion {
+		return nil, fmt.Errorf("checkpoint version %d, this program reads version %d: use the program that wrote it", v.Version, formatVersion)
+	}
+	m := new(manifest)
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(m); err != nil {
+		return nil, err
+	}
+	return m, m.check()
+}
+
+// check applies the rules that the JSON types do not express.
+func (m *manifest) check() error {
+	switch {
+	case m.Step < 0:
+		return fmt.Errorf("step %d is negative", m.Step)
+	case m.Ranks < 1 || m.Ranks > maxRanks || m.Ranks != len(m.Shards):
+		return fmt.Errorf("%d shards of %d ranks", len(m.Shards), m.Ranks)
+	case m.Config.Name != configName || m.Config.Size < 0 || m.Config.Size > maxConfig:
+		return fmt.Errorf("config %q of %d bytes: expected %s of at most %d", m.Config.Name, m.Config.Size, configName, maxConfig)
+	}
+	for rank, s := range m.Shards {
+		if s.Name != shardName(rank, m.Ranks) || s.Size < 0 {
+			return fmt.Errorf("shard of rank %d is %q of %d bytes: expected %q", rank, s.Name, s.Size, shardName(rank, m.Ranks))
+		}
+	}
+	for name, shape := range m.Tensors {
+		if err := (Piece{Name: name, Shape: shape}).check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readManifest reads the manifest of the checkpoint in root and checks that every file is there in its full size.
+func readManifest(root *os.Root) (*manifest, error) {
+	data, err := readSmall(root, manifestName, maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	m, err := parseManifest(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", manifestName, err)
+	}
+	for _, f := range append([]file{m.Config}, m.Shards...) {
+		stat, err := root.Lstat(f.Name)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			return nil, fmt.Errorf("%s is missing", f.Name)
+		case err != nil:
+			return nil, err
+		case !stat.Mode().IsRegular():
+			return nil, fmt.Errorf("%s is not a regular file", f.Name)
+		case stat.Size() != f.Size:
+			return nil, fmt.Errorf("%s has %d bytes, it was written with %d (truncated?)", f.Name, stat.Size(), f.Size)
+		}
+	}
+	return m, nil
+}
+
+// readSmall reads a whole regular file of at most limit bytes.
+func readSmall(root *os.Root, name string, limit int64) ([]byte, error) {
+	stat, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !stat.Mode().IsRegular() || stat.Size() > limit {
+		return nil, fmt.Errorf("%s: expected a regular file of at most %d bytes", name, limit)
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, stat.Size()))
+	return data, errors.Join(err, f.Close())
+}

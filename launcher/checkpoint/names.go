@@ -1,0 +1,41 @@
+// The names of folders and files. Readers build them from step and rank and never follow a name found in a file.
+package checkpoint
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const (
+	manifestName = "manifest.json"
+	configName   = "config.toml"
+
+	// A folder moved out of the way by a newer checkpoint of the same step, until that one is in place.
+	// Readers know it, so that no crash between the two renames can lose the step.
+	replacedSuffix = ".replaced"
+	// A folder that Prune is deleting.
+	prunedSuffix = ".pruned"
+)
+
+func stepName(step int64) string { return fmt.Sprintf("step-%08d", step) }
+
+// hiddenName is a name that readers ignore.
+func hiddenName(step int64, suffix string) string { return "." + stepName(step) + suffix }
+
+// parseStep returns the step of a checkpoint folder, and whether name is that of one.
+func parseStep(name string) (step int64, ok bool) {
+	name = strings.TrimSuffix(name, replacedSuffix)
+	digits, _ := strings.CutPrefix(name, "step-")
+	step, err := strconv.ParseInt(digits, 10, 64)
+	return step, err == nil && step >= 0 && name == stepName(step)
+}
+
+func shardName(rank, ranks int) string {
+	return fmt.Sprintf("rank-%05d-of-%05d.safetensors", rank, ranks)
+}
+
+// receiptName is the file in which a rank leaves its part of the manifest for the one that commits.
+func receiptName(rank, ranks int) string {
+	return fmt.Sprintf("rank-%05d-of-%05d.receipt", rank, ranks)
+}

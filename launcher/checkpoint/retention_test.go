@@ -1,0 +1,70 @@
+package checkpoint
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func TestLatestOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{dir, filepath.Join(dir, "absent")} {
+		if got, err := Latest(path); !errors.Is(err, ErrNone) {
+			t.Errorf("Latest(%q) = %q, %v, want ErrNone", path, got, err)
+		}
+	}
+	writeFolder(t, filepath.Join(dir, "step-00000010"), nil)
+	_, err := Latest(dir)
+	checkError(t, err, "no complete checkpoint", "step-00000010", manifestName)
+}
+
+// By number and not by text; incomplete folders, stray files and other names do not count.
+func TestLatest(t *testing.T) {
+	dir := t.TempDir()
+	save(t, dir, 99_999_999, 1)
+	want := save(t, dir, 100_000_000, 1)
+	writeFolder(t, dir, map[string][]byte{"step-00000007": nil, "notes.txt": nil})
+	for _, name := range []string{"step-200000000", "step-1", "step-+0000001", "step-x", "step-00000001-old", ".step-00000300.tmp"} {
+		writeFolder(t, filepath.Join(dir, name), nil)
+	}
+	if got, err := Latest(dir); err != nil || got != want {
+		t.Errorf("Latest = %q, %v, want %q", got, err, want)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	dir := t.TempDir()
+	for step := range int64(5) {
+		save(t, dir, step, 1)
+	}
+	broken := filepath.Join(dir, stepName(2))
+	if err := os.Remove(filepath.Join(broken, manifestName)); err != nil {
+		t.Fatal(err)
+	}
+	// A Prune that was cut off, and a writer at work.
+	writeFolder(t, filepath.Join(dir, hiddenName(9, prunedSuffix)), map[string][]byte{configName: nil})
+	w := writeShards(t, dir, 5, 1)
+
+	checkError(t, Prune(dir, 0), "at least 1")
+	for _, c := range []struct {
+		keep int
+		want []string
+	}{
+		{9, []string{".step-00000005.tmp", "step-00000000", "step-00000001", "step-00000002", "step-00000003", "step-00000004"}},
+		{3, []string{".step-00000005.tmp", "step-00000001", "step-00000002", "step-00000003", "step-00000004"}},
+		{1, []string{".step-00000005.tmp", "step-00000002", "step-00000004"}},
+	} {
+		if err := Prune(dir, c.keep); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(t, dir); !slices.Equal(got, c.want) {
+			t.Errorf("keep %d leaves %q, want %q", c.keep, got, c.want)
+		}
+	}
+	if err := w.Commit(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	checkLoads(t, dir, 5)
+}

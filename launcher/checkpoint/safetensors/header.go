@@ -1,0 +1,200 @@
+// The JSON header: parsed token by token, so that duplicate keys, unknown fields and numbers that are not
+// plain non-negative integers are refused instead of being smoothed over.
+package safetensors
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// The format's own bound on the header.
+const maxHeader = 100_000_000
+
+// metadataKey is the one header key that is not a tensor: a map of strings to strings.
+const metadataKey = "__metadata__"
+
+// parseHeader returns the tensors by ascending offset, offsets counted from the start of the data, and the
+// metadata (nil if there is none). dataSize is the number of bytes behind the header: the tensors must tile it.
+func parseHeader(header []byte, dataSize int64) ([]Info, map[string]string, error) {
+	switch {
+	case len(header) == 0 || header[0] != '{':
+		return nil, nil, errors.New("offset 8: the header must start with '{'")
+	case !utf8.Valid(header):
+		return nil, nil, errors.New("offset 8: the header is not UTF-8")
+	case !json.Valid(header):
+		return nil, nil, errors.New("offset 8: the header is not one JSON object")
+	}
+	p := parser{json.NewDecoder(bytes.NewReader(header))}
+	p.dec.UseNumber()
+	var tensors []Info
+	var metadata map[string]string
+	err := p.object(func(key string) (err error) {
+		if key == metadataKey {
+			metadata, err = p.metadata()
+			return err
+		}
+		t, err := p.tensor(key)
+		tensors = append(tensors, t)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("offset %d: %w", 8+p.dec.InputOffset(), err)
+	}
+	slices.SortFunc(tensors, func(a, b Info) int {
+		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Name, b.Name))
+	})
+	if err := checkTiling(tensors, dataSize); err != nil {
+		return nil, nil, err
+	}
+	return tensors, metadata, nil
+}
+
+// checkTiling demands that the tensors follow each other from 0 to dataSize: no hole, no overlap, nothing out of bounds.
+func checkTiling(tensors []Info, dataSize int64) error {
+	var end int64
+	for _, t := range tensors {
+		switch {
+		case t.Offset < end:
+			return fmt.Errorf("tensor %q: starts at data offset %d inside the tensor that ends at %d (tensors must not overlap)",
+				t.Name, t.Offset, end)
+		case t.Offset > end:
+			return fmt.Errorf("tensor %q: starts at data offset %d, the tensor before ends at %d (no holes allowed)",
+				t.Name, t.Offset, end)
+		case t.Size > dataSize-t.Offset:
+			return fmt.Errorf("tensor %q: ends at data offset %d, the file holds %d bytes of data (truncated?)",
+				t.Name, t.Offset+t.Size, dataSize)
+		}
+		end = t.Offset + t.Size
+	}
+	if end != dataSize {
+		return fmt.Errorf("the tensors end at data offset %d, the file holds %d bytes of data (must end together)", end, dataSize)
+	}
+	return nil
+}
+
+// parser walks a header that is known to be valid JSON: what is left to check is types, keys and ranges.
+type parser struct{ dec *json.Decoder }
+
+func (p parser) delim(want json.Delim) error {
+	t, err := p.dec.Token()
+	if err != nil {
+		return err
+	}
+	if t != want {
+		return fmt.Errorf("found %v where %q must be", t, want)
+	}
+	return nil
+}
+
+func (p parser) str() (string, error) {
+	t, err := p.dec.Token()
+	if err != nil {
+		return "", err
+	}
+	s, ok := t.(string)
+	if !ok {
+		return "", fmt.Errorf("found %v where a string must be", t)
+	}
+	return s, nil
+}
+
+// object reads one object and calls value for each key, which must read the value.
+func (p parser) object(value func(key string) error) error {
+	if err := p.delim('{'); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for p.dec.More() {
+		key, err := p.str()
+		if err != nil {
+			return err
+		}
+		if seen[key] {
+			return fmt.Errorf("duplicate key %q", key)
+		}
+		seen[key] = true
+		if err := value(key); err != nil {
+			return err
+		}
+	}
+	return p.delim('}')
+}
+
+func (p parser) metadata() (map[string]string, error) {
+	m := map[string]string{}
+	err := p.object(func(key string) (err error) {
+		m[key], err = p.str()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", metadataKey, err)
+	}
+	return m, nil
+}
+
+// integers reads an array of integers in [0, 2^bits).
+func (p parser) integers(bits int) ([]int64, error) {
+	if err := p.delim('['); err != nil {
+		return nil, err
+	}
+	list := []int64{}
+	for p.dec.More() {
+		t, err := p.dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		number, _ := t.(json.Number)
+		n, err := strconv.ParseUint(string(number), 10, bits)
+		if err != nil {
+			return nil, fmt.Errorf("found %v where an integer from 0 to 2^%d-1 must be", t, bits)
+		}
+		list = append(list, int64(n))
+	}
+	return list, p.delim(']')
+}
+
+// tensor reads one tensor's entry and checks that its span is what dtype and shape call for.
+func (p parser) tensor(name string) (Info, error) {
+	info := Info{Name: name}
+	var offsets []int64
+	err := p.object(func(key string) (err error) {
+		switch key {
+		case "dtype":
+			info.DType, err = p.str()
+		case "shape":
+			var dims []int64
+			dims, err = p.integers(strconv.IntSize - 1)
+			info.Shape = make([]int, len(dims))
+			for i, d := range dims {
+				info.Shape[i] = int(d)
+			}
+		case "data_offsets":
+			offsets, err = p.integers(63)
+		default:
+			err = fmt.Errorf("unknown field %q: expected dtype, shape and data_offsets", key)
+		}
+		return err
+	})
+	if err != nil {
+		return info, fmt.Errorf("tensor %q: %w", name, err)
+	}
+	if info.DType == "" || info.Shape == nil || len(offsets) != 2 || offsets[0] > offsets[1] {
+		return info, fmt.Errorf("tensor %q: needs dtype, shape and data_offsets [begin, end] with begin <= end", name)
+	}
+	info.Offset, info.Size = offsets[0], offsets[1]-offsets[0]
+	want, err := byteSize(info.DType, info.Shape)
+	if err != nil {
+		return info, fmt.Errorf("tensor %q: %w", name, err)
+	}
+	if want != info.Size {
+		return info, fmt.Errorf("tensor %q: data_offsets %v span %d bytes, %s %v takes %d",
+			name, offsets, info.Size, info.DType, info.Shape, want)
+	}
+	return info, nil
+}

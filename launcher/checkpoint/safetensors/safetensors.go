@@ -1,0 +1,154 @@
+// Package safetensors reads and writes the safetensors file format: an 8-byte little-endian header length, a
+// JSON header, then the tensors' raw bytes. Files are not trusted: every claim of a header is checked on opening.
+package safetensors
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+)
+
+// Info describes one tensor of a file.
+type Info struct {
+	Name  string
+	DType string // one of the constants of this package
+	Shape []int  // empty for a scalar; not to be modified
+	// Offset is where the tensor's bytes begin, counted from the start of the file, and Size is their number.
+	Offset, Size int64
+}
+
+// File is an open file whose header has been checked. It is safe for concurrent use until Close.
+type File struct {
+	name     string
+	r        io.ReaderAt
+	close    func() error
+	tensors  []Info // by name
+	metadata map[string]string
+}
+
+// Open opens the file and checks its header: length against the file and the format's limit of 100 MB, JSON
+// without duplicate keys, known dtypes, shape and size that agree, tensors that tile the data without hole or
+// overlap. The error names the file, the offset and the rule that is broken. Tensor bytes are read on demand,
+// not mapped, so that a file cut short later gives an error and not a signal.
+func Open(path string) (*File, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	// The size is that of the open file: between the two calls another may have been renamed into place.
+	if stat, err = file.Stat(); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	f, err := NewFile(path, file, stat.Size())
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	f.close = file.Close
+	return f, nil
+}
+
+// NewFile is Open for bytes that the caller holds open, size of them: it makes the same checks, and nothing is
+// allocated for a claimed length beyond size. The name is for error messages. Closing the File leaves r open.
+func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
+	var prefix [8]byte
+	if size < int64(len(prefix)) {
+		return nil, fmt.Errorf("%s: offset 0: %d bytes are too short for the 8-byte header length", name, size)
+	}
+	if err := readAt(r, prefix[:], 0); err != nil {
+		return nil, fmt.Errorf("%s: offset 0: %w", name, err)
+	}
+	length := binary.LittleEndian.Uint64(prefix[:])
+	if length > maxHeader || int64(length) > size-8 {
+		return nil, fmt.Errorf("%s: offset 0: header length %d, expected at most %d (%d bytes follow; the limit is %d)",
+			name, length, min(maxHeader, size-8), size-8, maxHeader)
+	}
+	header := make([]byte, length)
+	if err := readAt(r, header, 8); err != nil {
+		return nil, fmt.Errorf("%s: offset 8: %w", name, err)
+	}
+	data := 8 + int64(length)
+	tensors, metadata, err := parseHeader(header, size-data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for i := range tensors {
+		tensors[i].Offset += data
+	}
+	slices.SortFunc(tensors, func(a, b Info) int { return cmp.Compare(a.Name, b.Name) })
+	return &File{name: name, r: r, close: func() error { return nil }, tensors: tensors, metadata: metadata}, nil
+}
+
+// readAt fills p from offset off, and unlike a bare ReadAt is content when the file ends right behind p.
+func readAt(r io.ReaderAt, p []byte, off int64) error {
+	n, err := r.ReadAt(p, off)
+	if n == len(p) {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Tensors lists all tensors, sorted by name.
+func (f *File) Tensors() []Info { return slices.Clone(f.tensors) }
+
+// Info returns the tensor called name, and whether there is one.
+func (f *File) Info(name string) (Info, bool) {
+	i, ok := slices.BinarySearchFunc(f.tensors, name, func(t Info, name string) int { return cmp.Compare(t.Name, name) })
+	if !ok {
+		return Info{}, false
+	}
+	return f.tensors[i], true
+}
+
+// Metadata returns a copy of the file's free-form strings, nil if it has none.
+func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
+
+// Bytes returns a copy of the tensor's raw little-endian bytes. An unknown name is an error.
+func (f *File) Bytes(name string) ([]byte, error) {
+	info, err := f.lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, info.Size)
+	if err := f.ReadAt(info, data, 0); err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// ReadAt fills p with the bytes of a tensor of this file, starting at byte off of the tensor.
+// A range that leaves the tensor is a programming mistake and panics.
+func (f *File) ReadAt(info Info, p []byte, off int64) error {
+	if off < 0 || off > info.Size || int64(len(p)) > info.Size-off {
+		panic(fmt.Sprintf("safetensors: bytes [%d, %d) of tensor %q, which has %d", off, off+int64(len(p)), info.Name, info.Size))
+	}
+	if err := readAt(f.r, p, info.Offset+off); err != nil {
+		return fmt.Errorf("%s: offset %d: tensor %q: %w", f.name, info.Offset+off, info.Name, err)
+	}
+	return nil
+}
+
+func (f *File) lookup(name string) (Info, error) {
+	info, ok := f.Info(name)
+	if !ok {
+		return Info{}, fmt.Errorf("%s: no tensor %q among its %d", f.name, name, len(f.tensors))
+	}
+	return info, nil
+}
+
+// Close closes the file; no method may be called afterwards.
+func (f *File) Close() error { return f.close() }

@@ -1,0 +1,172 @@
+// Writing: deterministic bytes, the same ones the reference library gives, and no half-written file under the final name.
+package safetensors
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Tensor is one tensor to be written.
+type Tensor struct {
+	Name  string
+	DType string // one of the constants of this package
+	Shape []int  // empty for a scalar
+	Data  []byte // row-major, little-endian, exactly as long as DType and Shape say
+}
+
+// Write writes a file durably: under a temporary name beside path, synced, then renamed over path. On an error
+// path is untouched and nothing is left behind. Order and bytes depend on the arguments' contents only.
+func Write(path string, tensors []Tensor, metadata map[string]string) (err error) {
+	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x.tmp", filepath.Base(path), rand.Uint64()))
+	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(temp))
+		}
+	}()
+	err = Encode(file, tensors, metadata)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes a rename inside the folder durable.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Encode writes the format to w: tensors by descending dtype rank, then by name; metadata keys sorted, a nil
+// map left out. Nothing is written if a tensor is invalid: a name twice, data not as long as the shape says.
+func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	ordered, err := layout(tensors)
+	if err != nil {
+		return err
+	}
+	header, err := encodeHeader(ordered, metadata)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(header); err != nil {
+		return err
+	}
+	for _, t := range ordered {
+		if _, err := w.Write(t.Data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layout checks the tensors and returns them in file order.
+func layout(tensors []Tensor) ([]Tensor, error) {
+	ranks := map[string]int{} // dtype rank of each tensor name
+	for _, t := range tensors {
+		if _, ok := ranks[t.Name]; ok || t.Name == metadataKey || !utf8.ValidString(t.Name) {
+			return nil, fmt.Errorf("tensor %q: a name must be UTF-8, unique and not %q", t.Name, metadataKey)
+		}
+		size, err := byteSize(t.DType, t.Shape)
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		if size != int64(len(t.Data)) {
+			return nil, fmt.Errorf("tensor %q: %d bytes of data, %s %v takes %d", t.Name, len(t.Data), t.DType, t.Shape, size)
+		}
+		dtype, err := lookupDType(t.DType)
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		ranks[t.Name] = dtype.rank
+	}
+	return slices.SortedFunc(slices.Values(tensors), func(a, b Tensor) int {
+		return cmp.Or(cmp.Compare(ranks[b.Name], ranks[a.Name]), cmp.Compare(a.Name, b.Name))
+	}), nil
+}
+
+// encodeHeader returns the length prefix and the JSON, padded with spaces so that the data starts 8-byte aligned.
+func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+	h := headerBuilder{data: append(make([]byte, 8), '{')}
+	if metadata != nil {
+		h.key(metadataKey)
+		h.data = append(h.data, '{')
+		for _, k := range slices.Sorted(maps.Keys(metadata)) {
+			if !utf8.ValidString(k) || !utf8.ValidString(metadata[k]) {
+				return nil, fmt.Errorf("metadata %q: keys and values must be UTF-8", k)
+			}
+			h.key(k)
+			h.str(metadata[k])
+		}
+		h.data = append(h.data, '}')
+	}
+	var offset int64
+	for _, t := range tensors {
+		h.key(t.Name)
+		h.data = fmt.Appendf(h.data, `{"dtype":"%s","shape":[`, t.DType)
+		for i, d := range t.Shape {
+			if i > 0 {
+				h.data = append(h.data, ',')
+			}
+			h.data = strconv.AppendInt(h.data, int64(d), 10)
+		}
+		end := offset + int64(len(t.Data))
+		h.data = fmt.Appendf(h.data, `],"data_offsets":[%d,%d]}`, offset, end)
+		offset = end
+	}
+	h.data = append(h.data, '}')
+	for len(h.data)%8 != 0 {
+		h.data = append(h.data, ' ')
+	}
+	length := len(h.data) - 8
+	if length > maxHeader {
+		return nil, fmt.Errorf("the header takes %d bytes, the format's limit is %d: use fewer tensors a file", length, maxHeader)
+	}
+	binary.LittleEndian.PutUint64(h.data, uint64(length))
+	return h.data, nil
+}
+
+// headerBuilder appends JSON without the HTML escapes and line ends that encoding/json would add.
+type headerBuilder struct{ data []byte }
+
+// key appends `"k":`, after a comma unless it opens an object.
+func (h *headerBuilder) key(k string) {
+	if h.data[len(h.data)-1] != '{' {
+		h.data = append(h.data, ',')
+	}
+	h.str(k)
+	h.data = append(h.data, ':')
+}
+
+func (h *headerBuilder) str(s string) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(s); err != nil {
+		panic(err) // a string always encodes
+	}
+	h.data = append(h.data, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
+}

@@ -1,0 +1,194 @@
+// Writing: ranks fill a hidden folder, each its own files, and one commit gives the folder its name.
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"spmoe/launcher/checkpoint/safetensors"
+)
+
+// Writer writes one checkpoint. It holds no state but names: every process of a run may have its own.
+type Writer struct {
+	temp, final string
+	step        int64
+	ranks       int
+}
+
+// NewWriter starts the checkpoint of a step in the run folder dir, which is created if need be. What a dead writer
+// of the same step left is deleted, so it must be called once, before any rank writes; ranks in other processes
+// then use Join.
+func NewWriter(dir string, step int64, ranks int) (*Writer, error) {
+	w, err := newWriter(dir, step, ranks)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(w.temp); err != nil {
+		return nil, err
+	}
+	return w, os.Mkdir(w.temp, 0o777)
+}
+
+// Join returns a writer for the checkpoint that another process has started with NewWriter and the same arguments.
+func Join(dir string, step int64, ranks int) (*Writer, error) {
+	w, err := newWriter(dir, step, ranks)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(w.temp); err != nil {
+		return nil, fmt.Errorf("checkpoint of step %d: no rank has started it: %w", step, err)
+	}
+	return w, nil
+}
+
+func newWriter(dir string, step int64, ranks int) (*Writer, error) {
+	if step < 0 || ranks < 1 || ranks > maxRanks {
+		return nil, fmt.Errorf("checkpoint of step %d by %d ranks: expected a step from 0 and 1 to %d ranks", step, ranks, maxRanks)
+	}
+	return &Writer{
+		temp:  filepath.Join(dir, hiddenName(step, ".tmp")),
+		final: filepath.Join(dir, stepName(step)),
+		step:  step,
+		ranks: ranks,
+	}, nil
+}
+
+// receipt is what a rank contributes to the manifest.
+type receipt struct {
+	Shard   file             `json:"shard"`
+	Tensors map[string][]int `json:"tensors"`
+}
+
+// WriteShard writes the pieces of one rank and syncs them; Data is not kept. Ranks may call it at the same time,
+// each once. Pieces without elements only make their tensor known. Two ranks may save the same range, if they
+// hold the same values.
+func (w *Writer) WriteShard(rank int, pieces []Piece) error {
+	if rank < 0 || rank >= w.ranks {
+		return fmt.Errorf("checkpoint of step %d: rank %d of %d", w.step, rank, w.ranks)
+	}
+	if err := w.writeShard(rank, pieces); err != nil {
+		return fmt.Errorf("checkpoint of step %d, rank %d: %w", w.step, rank, err)
+	}
+	return nil
+}
+
+func (w *Writer) writeShard(rank int, pieces []Piece) error {
+	r := receipt{Tensors: map[string][]int{}}
+	var tensors []safetensors.Tensor
+	for _, p := range pieces {
+		if err := p.check(); err != nil {
+			return err
+		}
+		if err := addShape(r.Tensors, p.Name, p.Shape); err != nil {
+			return err
+		}
+		if n := len(p.Data); n > 0 {
+			tensors = append(tensors, safetensors.Tensor{
+				Name: p.key(), DType: safetensors.F32, Shape: []int{n}, Data: bytesOf(p.Data)})
+		}
+	}
+	origin := map[string]string{"step": strconv.FormatInt(w.step, 10), "rank": strconv.Itoa(rank), "ranks": strconv.Itoa(w.ranks)}
+	var err error
+	r.Shard, err = writeFile(w.temp, shardName(rank, w.ranks), func(out io.Writer) error {
+		return safetensors.Encode(out, tensors, origin)
+	})
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(w.temp, receiptName(rank, w.ranks)), data, 0o666)
+}
+
+// addShape records the shape of a tensor, which must be the same in all its pieces.
+func addShape(shapes map[string][]int, name string, shape []int) error {
+	if known, ok := shapes[name]; ok && !slices.Equal(known, shape) {
+		return fmt.Errorf("tensor %q has shape %v in one piece and %v in another", name, known, shape)
+	}
+	shapes[name] = append([]int{}, shape...) // not nil, which JSON would write as null
+	return nil
+}
+
+// Commit completes the checkpoint after every rank's WriteShard has returned nil. meta is the trainer's state, which
+// must marshal to JSON. When Commit has returned nil, the checkpoint survives a power cut, and has replaced an
+// earlier one of the same step; before, readers see nothing of it. After an error call Abort.
+func (w *Writer) Commit(meta any, configTOML []byte) error {
+	if err := w.commit(meta, configTOML); err != nil {
+		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)
+	}
+	return nil
+}
+
+func (w *Writer) commit(meta any, configTOML []byte) error {
+	m := manifest{Version: formatVersion, Step: w.step, Ranks: w.ranks, Tensors: map[string][]int{}}
+	var err error
+	if m.Meta, err = json.Marshal(meta); err != nil {
+		return fmt.Errorf("trainer state: %w", err)
+	}
+	for rank := range w.ranks {
+		r, err := w.takeReceipt(rank)
+		if err != nil {
+			return err
+		}
+		m.Shards = append(m.Shards, r.Shard)
+		for name, shape := range r.Tensors {
+			if err := addShape(m.Tensors, name, shape); err != nil {
+				return err
+			}
+		}
+	}
+	if m.Config, err = writeFile(w.temp, configName, writes(configTOML)); err != nil {
+		return err
+	}
+	if err := m.check(); err != nil {
+		return err
+	}
+	data, err := m.encode()
+	if err != nil {
+		return err
+	}
+	if _, err := writeFile(w.temp, manifestName, writes(data)); err != nil {
+		return err
+	}
+	if err := syncDir(w.temp); err != nil {
+		return err
+	}
+	return publish(w.temp, w.final)
+}
+
+// takeReceipt reads a rank's receipt and deletes it.
+func (w *Writer) takeReceipt(rank int) (r receipt, err error) {
+	path := filepath.Join(w.temp, receiptName(rank, w.ranks))
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, fmt.Errorf("rank %d of %d has not written its shard", rank, w.ranks)
+	}
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, os.Remove(path)
+}
+
+func writes(data []byte) func(io.Writer) error {
+	return func(out io.Writer) error {
+		_, err := out.Write(data)
+		return err
+	}
+}
+
+// Abort deletes what has been written and not committed. No rank may be writing. After Commit it does nothing.
+func (w *Writer) Abort() error { return os.RemoveAll(w.temp) }

@@ -1,0 +1,196 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+)
+
+func TestSaveAndLoad(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "runs", "first")
+	path := save(t, dir, 300, 2)
+	want := []string{"config.toml", "manifest.json", "rank-00000-of-00002.safetensors", "rank-00001-of-00002.safetensors"}
+	if got := names(t, path); !slices.Equal(got, want) {
+		t.Errorf("the folder holds %q, want %q", got, want)
+	}
+	if got := names(t, dir); !slices.Equal(got, []string{"step-00000300"}) {
+		t.Errorf("the run holds %q", got)
+	}
+	checkLoads(t, path, 300)
+	checkLoads(t, dir, 300)
+
+	r, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var meta trainerState
+	if err := r.Meta(&meta); err != nil || meta != stateAt(300) {
+		t.Errorf("trainer state %+v (%v), want %+v", meta, err, stateAt(300))
+	}
+	if !bytes.Equal(r.ConfigTOML(), testConfig) || r.Ranks() != 2 || r.Path() != path {
+		t.Errorf("config %q, %d ranks, path %q", r.ConfigTOML(), r.Ranks(), r.Path())
+	}
+	checkError(t, r.Meta(new(int)), "trainer state")
+	if shape := r.Tensors()["master/model.layers.0.w"]; len(r.Tensors()) != 6 || !slices.Equal(shape, []int{5, 7}) {
+		t.Errorf("tensors %v", r.Tensors())
+	}
+}
+
+// Shards are plain files of the ecosystem's format: its reader alone finds the values.
+func TestShardIsPlainSafetensors(t *testing.T) {
+	path := save(t, t.TempDir(), 1, 2)
+	f, err := safetensors.Open(filepath.Join(path, "rank-00001-of-00002.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := f.Float32s("router_bias/0@1")
+	if want := testState(1)[2].Data[1:]; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v (%v), want %v", got, err, want)
+	}
+	if f.Metadata()["step"] != "1" || f.Metadata()["rank"] != "1" || f.Metadata()["ranks"] != "2" {
+		t.Errorf("metadata %v", f.Metadata())
+	}
+}
+
+func TestSameStateGivesSameBytes(t *testing.T) {
+	a, b := readFolder(t, save(t, t.TempDir(), 7, 4)), readFolder(t, save(t, t.TempDir(), 7, 4))
+	for name, data := range a {
+		if !bytes.Equal(data, b[name]) {
+			t.Errorf("%s differs between two saves of the same state", name)
+		}
+	}
+}
+
+// Ranks in processes of their own share the folder, not the writer.
+func TestJoin(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Join(dir, 5, 2)
+	checkError(t, err, "no rank has started it")
+	leader, err := NewWriter(dir, 5, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank := range 2 {
+		w, err := Join(dir, 5, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.WriteShard(rank, cut(testState(5), rank, 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := leader.Commit(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	checkLoads(t, dir, 5)
+}
+
+func TestSameStepReplaces(t *testing.T) {
+	dir := t.TempDir()
+	save(t, dir, 3, 4)
+	path := save(t, dir, 3, 1)
+	if got := names(t, dir); !slices.Equal(got, []string{"step-00000003"}) {
+		t.Errorf("the run holds %q", got)
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if r.Ranks() != 1 {
+		t.Errorf("the checkpoint is of %d ranks, want the later one of 1", r.Ranks())
+	}
+}
+
+func TestWriterRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		piece Piece
+		want  string
+	}{
+		{"no name", Piece{Shape: []int{1}}, "must be UTF-8 and not empty"},
+		{"name not UTF-8", Piece{Name: "\xff"}, "must be UTF-8"},
+		{"negative dimension", Piece{Name: "w", Shape: []int{-1}}, "negative"},
+		{"overflow", Piece{Name: "w", Shape: []int{1 << 40, 1 << 40}}, "too many"},
+		{"negative offset", Piece{Name: "w", Shape: []int{4}, Offset: -1}, "leaves shape [4]"},
+		{"offset beyond", Piece{Name: "w", Shape: []int{4}, Offset: 5}, "leaves shape [4]"},
+		{"too long", Piece{Name: "w", Shape: []int{4}, Offset: 2, Data: make([]float32, 3)}, "3 elements from 2 on leaves shape [4], which has 4"},
+		{"other shape", Piece{Name: "known", Shape: []int{2, 1}}, "shape [2] in one piece and [2 1] in another"},
+		{"same offset", Piece{Name: "known", Shape: []int{2}, Data: make([]float32, 2)}, "unique"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, err := NewWriter(t.TempDir(), 1, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = w.WriteShard(0, []Piece{{Name: "known", Shape: []int{2}, Data: make([]float32, 1)}, c.piece})
+			checkError(t, err, c.want, "rank 0")
+			if left := names(t, w.temp); len(left) != 0 {
+				t.Errorf("the failed shard left %q", left)
+			}
+		})
+	}
+	for _, c := range []struct {
+		step  int64
+		ranks int
+	}{{-1, 1}, {0, 0}, {0, maxRanks + 1}} {
+		_, err := NewWriter(t.TempDir(), c.step, c.ranks)
+		checkError(t, err, "expected a step from 0")
+	}
+}
+
+func TestWriteShardTwice(t *testing.T) {
+	w := writeShards(t, t.TempDir(), 1, 2)
+	if err := w.WriteShard(0, nil); !errors.Is(err, os.ErrExist) {
+		t.Errorf("the second shard of a rank: %v", err)
+	}
+	checkError(t, w.WriteShard(2, nil), "rank 2 of 2")
+}
+
+func TestCommitRefuses(t *testing.T) {
+	dir := t.TempDir()
+	w, err := NewWriter(dir, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.WriteShard(0, []Piece{{Name: "w", Shape: []int{2}}}); err != nil {
+		t.Fatal(err)
+	}
+	checkError(t, w.Commit(nil, nil), "step 1", "rank 1 of 2 has not written")
+	checkError(t, w.Commit(func() {}, nil), "trainer state")
+
+	if w, err = NewWriter(dir, 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	for rank := range 2 {
+		if err := w.WriteShard(rank, []Piece{{Name: "w", Shape: []int{2 + rank}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkError(t, w.Commit(nil, nil), `"w" has shape [2] in one piece and [3] in another`)
+	if err := w.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	if left := names(t, dir); len(left) != 0 {
+		t.Errorf("Abort left %q", left)
+	}
+}
+
+func TestAbortAfterCommitKeepsTheCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	w := writeShards(t, dir, 2, 1)
+	if err := w.Commit(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	checkLoads(t, dir, 2)
+}

@@ -1,0 +1,153 @@
+// Package golden holds a build of spmoe against reference outputs: a folder with a Hugging
+// Face checkpoint, the activations and gradients of one batch and, optionally, the losses of
+// a short training run, all from another implementation.
+//
+//	config.json, model.safetensors           the model
+//	activations.safetensors                  input_ids, target_ids, layerN_..., logits, loss
+//	gradients.safetensors                    under the checkpoint's tensor names (optional)
+//	train_tokens.safetensors, train_trajectory.json   AdamW steps (optional)
+package golden
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"spmoe/collective/ep"
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/moe"
+)
+
+// Folder is an opened golden folder.
+type Folder struct {
+	Config     moe.Config
+	weights    *safetensors.File
+	reference  *safetensors.File
+	gradients  *safetensors.File // nil if there are none
+	tokens     *safetensors.File // nil if there is no trajectory
+	trajectory trajectory
+	files      []*safetensors.File
+}
+
+// trajectory is train_trajectory.json.
+type trajectory struct {
+	Optimizer struct {
+		Betas       [2]float64 `json:"betas"`
+		Eps         float64    `json:"eps"`
+		WeightDecay float64    `json:"weight_decay"`
+		MaxGradNorm float64    `json:"max_grad_norm"`
+	} `json:"optimizer"`
+	Steps []struct {
+		LR       float64 `json:"lr"`
+		Loss     float64 `json:"loss"`
+		GradNorm float64 `json:"grad_norm"`
+	} `json:"steps"`
+}
+
+// Open reads a golden folder. Close it after use.
+func Open(dir string) (f *Folder, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is not a golden folder: it has no config.json (expected: config.json, model.safetensors, activations.safetensors)", dir)
+	} else if err != nil {
+		return nil, err
+	}
+	f = &Folder{}
+	if f.Config, err = moe.ParseHF(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	// The selection bias is fixed in reference runs.
+	f.Config.BiasSpeed = 0
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	if f.weights, err = f.open(dir, "model.safetensors"); err != nil {
+		return nil, err
+	}
+	if f.reference, err = f.open(dir, "activations.safetensors"); err != nil {
+		return nil, err
+	}
+	if f.gradients, err = f.optional(dir, "gradients.safetensors"); err != nil {
+		return nil, err
+	}
+	if err := f.openTrajectory(dir); err != nil {
+		return nil, err
+	}
+	// Hugging Face drops the MTP module on loading, so its configuration may name what is not there.
+	if _, ok := f.weights.Info(fmt.Sprintf("model.layers.%d.eh_proj.weight", f.Config.Layers)); !ok {
+		f.Config.MTPLayers = 0
+	}
+	return f, nil
+}
+
+func (f *Folder) openTrajectory(dir string) error {
+	path := filepath.Join(dir, "train_trajectory.json")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, &f.trajectory); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	f.tokens, err = f.open(dir, "train_tokens.safetensors")
+	return err
+}
+
+func (f *Folder) open(dir, name string) (*safetensors.File, error) {
+	file, err := safetensors.Open(filepath.Join(dir, name))
+	if err == nil {
+		f.files = append(f.files, file)
+	}
+	return file, err
+}
+
+func (f *Folder) optional(dir, name string) (*safetensors.File, error) {
+	file, err := f.open(dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return file, err
+}
+
+// Close releases the files.
+func (f *Folder) Close() {
+	for _, file := range f.files {
+		file.Close()
+	}
+}
+
+// Ranks reports whether n ranks can run the model.
+func (f *Folder) Ranks(n int) error {
+	if f.Config.MoELayers() == 0 {
+		return nil
+	}
+	_, err := ep.NewLayout(f.Config.Experts, n)
+	return err
+}
+
+// ids returns an int32 tensor and its last dimension.
+func ids(file *safetensors.File, name string) (values []int32, shape []int, err error) {
+	info, ok := file.Info(name)
+	if !ok || len(info.Shape) == 0 {
+		return nil, nil, fmt.Errorf("%s is missing or has no dimensions", name)
+	}
+	values, err = file.Int32s(name)
+	return values, info.Shape, err
+}
+
+// vocabulary refuses token ids that the model cannot embed.
+func (f *Folder) vocabulary(name string, values []int32) error {
+	for i, id := range values {
+		if id < 0 || int(id) >= f.Config.Vocab {
+			return fmt.Errorf("%s: token %d at position %d is outside the vocabulary of %d", name, id, i, f.Config.Vocab)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package golden
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var folders = []string{"deepseek_v3_tiny", "deepseek_v2lite_like"}
+
+func open(t *testing.T, name string) *Folder {
+	t.Helper()
+	f, err := Open(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+func TestCheck(t *testing.T) {
+	for _, name := range folders {
+		for _, ranks := range []int{1, 2, 4} {
+			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
+				f := open(t, name)
+				lines, err := f.Check(ranks)
+				if err != nil {
+					t.Fatal(err)
+				}
+				kinds := map[string]int{}
+				var worst Line
+				for _, l := range lines {
+					if !l.OK() || strings.Contains(l.Note, "not compared") {
+						t.Errorf("%s: %s is %.3g, bound %.3g; %s", l.Name, l.Rule, l.Error, l.Bound, l.Note)
+					}
+					kinds[strings.Fields(l.Name)[0]]++
+					if strings.HasPrefix(l.Name, "gradient") && l.Error > worst.Error {
+						worst = l
+					}
+				}
+				for _, must := range []string{"layer0_attention", "layer1_topk_index", "layer1_topk_weight", "logits", "loss", "gradient"} {
+					if kinds[must] == 0 {
+						t.Errorf("%s was not compared", must)
+					}
+				}
+				t.Logf("%d tensors; worst gradient: %s, %.2g", len(lines), worst.Name, worst.Error)
+			})
+		}
+	}
+}
+
+func TestReplay(t *testing.T) {
+	for _, ranks := range []int{1, 2, 4} {
+		t.Run(fmt.Sprintf("np%d", ranks), func(t *testing.T) {
+			deviations, err := open(t, "deepseek_v3_tiny").Replay(ranks)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(deviations) != 40 {
+				t.Errorf("%d steps, want 40", len(deviations))
+			}
+			var worst Deviation
+			for i, d := range deviations {
+				if !(d.Loss <= 1e-5) || !(d.GradNorm <= 1e-4) {
+					t.Errorf("step %d: loss off by %.3g (bound 1e-5), gradient norm by %.3g (bound 1e-4)", i+1, d.Loss, d.GradNorm)
+				}
+				worst = Deviation{max(worst.Loss, d.Loss), max(worst.GradNorm, d.GradNorm)}
+			}
+			t.Logf("worst deviation: loss %.2g, gradient norm %.2g", worst.Loss, worst.GradNorm)
+		})
+	}
+}

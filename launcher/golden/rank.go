@@ -1,0 +1,94 @@
+package golden
+
+import (
+	"fmt"
+	"slices"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/spmd"
+	"spmoe/moe"
+	"spmoe/moe/optim"
+	"spmoe/tensor"
+)
+
+// rank is one rank's FP32 model with the reference weights.
+type rank struct {
+	comm  *collective.Comm
+	ex    *tensor.Exec
+	model *moe.Model
+	optim *optim.Optimizer
+}
+
+// run calls body on every one of n ranks, each with its part of the model.
+func (f *Folder) run(n, seq int, adamw optim.AdamW, body func(r *rank) error) error {
+	if err := f.Ranks(n); err != nil {
+		return err
+	}
+	return spmd.Run(n, func(c *collective.Comm) error {
+		r := &rank{comm: c, ex: tensor.NewExec()}
+		var exchange ep.Exchange
+		if f.Config.MoELayers() > 0 {
+			var err error
+			if exchange, err = ep.NewStandard(c, f.Config.Experts); err != nil {
+				return err
+			}
+		}
+		var err error
+		if r.model, err = moe.New(f.Config, tensor.FP32, seq, c, exchange); err != nil {
+			return err
+		}
+		r.optim = optim.New(r.model.Groups, c, adamw)
+		if err := r.load(f.weights); err != nil {
+			return err
+		}
+		return body(r)
+	})
+}
+
+// load sets the weights and selection biases to those of a checkpoint.
+func (r *rank) load(file *safetensors.File) error {
+	for p := range r.optim.Pieces {
+		values, err := parameter(file, p.Param.Name, p.Param.Dims)
+		if err != nil {
+			return err
+		}
+		copy(p.Master, values[p.Offset:])
+	}
+	for _, route := range r.model.Routings() {
+		if _, ok := file.Info(route.Name); !ok {
+			continue
+		}
+		values, err := parameter(file, route.Name, route.Bias.Dims())
+		if err != nil {
+			return err
+		}
+		copy(route.Bias.F32(), values)
+	}
+	return r.optim.Publish()
+}
+
+// parameter reads a tensor and checks its shape.
+func parameter(file *safetensors.File, name string, dims []int) ([]float32, error) {
+	info, ok := file.Info(name)
+	if !ok {
+		return nil, fmt.Errorf("the checkpoint has no tensor %s of shape %v", name, dims)
+	}
+	if !slices.Equal(info.Shape, dims) {
+		return nil, fmt.Errorf("the checkpoint's %s has shape %v, the model's has %v", name, info.Shape, dims)
+	}
+	return file.Float32s(name)
+}
+
+// share returns this rank's part [lo, hi) of n sequences.
+func (r *rank) share(n int) (lo, hi int) {
+	return n * r.comm.Rank() / r.comm.Size(), n * (r.comm.Rank() + 1) / r.comm.Size()
+}
+
+// sum adds a number over all ranks.
+func (r *rank) sum(x float64) (float64, error) {
+	buf := [1]float64{x}
+	err := collective.AllReduce(r.comm, buf[:], collective.Sum)
+	return buf[0], err
+}

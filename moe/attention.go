@@ -1,0 +1,141 @@
+package moe
+
+import "spmoe/tensor"
+
+// attention is multi-head latent attention (arXiv:2405.04434): keys and values are expanded
+// from one small latent vector a token, and one rotary key is shared by all heads.
+type attention struct {
+	cfg   Config
+	rope  *tensor.RotaryTable
+	scale float32
+
+	q     weight   // [heads·keyDim, dim], without query compression
+	qDown weight   // [qRank, dim]
+	qNorm *rmsNorm // nil without query compression
+	qUp   weight   // [heads·keyDim, qRank]
+
+	kvDown weight // [kvRank + ropeDim, dim]: latent | rotary key
+	kvNorm *rmsNorm
+	kvUp   weight // [heads·(nopeDim + valueDim), kvRank]: per head, nope key | value
+	out    weight // [dim, heads·valueDim]
+
+	saved struct {
+		x, qLatent, kvLatent tensor.Tensor // inputs of the projections
+		q, k, v, o           tensor.Tensor
+		lse                  tensor.Tensor
+		shape                tensor.AttentionShape
+	}
+}
+
+func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor.RotaryTable) *attention {
+	a := &attention{cfg: cfg, rope: rope, scale: cfg.softmaxScale()}
+	plain := truncNormal(linearStd)
+	if cfg.QRank > 0 {
+		b.matrix(&a.qDown, prefix+"q_a_proj", cfg.QRank, cfg.Dim, plain)
+		a.qNorm = newNorm(b, prefix+"q_a_layernorm", cfg.QRank, cfg.NormEps)
+		b.matrix(&a.qUp, prefix+"q_b_proj", cfg.Heads*cfg.KeyDim(), cfg.QRank, plain)
+	} else {
+		b.matrix(&a.q, prefix+"q_proj", cfg.Heads*cfg.KeyDim(), cfg.Dim, plain)
+	}
+	b.matrix(&a.kvDown, prefix+"kv_a_proj_with_mqa", cfg.KVRank+cfg.RopeDim, cfg.Dim, plain)
+	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", cfg.KVRank, cfg.NormEps)
+	b.matrix(&a.kvUp, prefix+"kv_b_proj", cfg.Heads*(cfg.NopeDim+cfg.ValueDim), cfg.KVRank, plain)
+	b.matrix(&a.out, prefix+"o_proj", cfg.Dim, cfg.Heads*cfg.ValueDim, outputInit(layer))
+	return a
+}
+
+// forward returns the attention output for x: [sequences·seq, dim].
+func (a *attention) forward(ex *tensor.Exec, x tensor.Tensor, seq int) tensor.Tensor {
+	c, s := a.cfg, &a.saved
+	s.x = x
+	s.shape = tensor.AttentionShape{Batch: x.Dim(0) / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale}
+	s.q = a.queries(ex, x)
+	for h := range c.Heads {
+		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
+	}
+
+	down := linear(ex, &a.kvDown, x)
+	latent, key := down.Mat().ColSlice(0, c.KVRank), down.Mat().ColSlice(c.KVRank, c.KVRank+c.RopeDim)
+	s.kvLatent = a.kvNorm.forward(ex, latent)
+	a.rope.Rotate(ex, key, seq)
+	up := linear(ex, &a.kvUp, s.kvLatent)
+	s.k = ex.New(x.DType(), x.Dim(0), c.Heads*c.KeyDim())
+	s.v = ex.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)
+	for h := range c.Heads {
+		nope, value := a.keyValue(up.Mat(), h)
+		tensor.Convert(ex, a.nope(s.k.Mat(), h), nope)
+		tensor.Convert(ex, a.rotary(s.k.Mat(), h), key)
+		tensor.Convert(ex, a.value(s.v.Mat(), h), value)
+	}
+
+	s.o = ex.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)
+	s.lse = ex.New(tensor.FP32, x.Dim(0)*c.Heads)
+	tensor.CausalAttention(ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
+	return linear(ex, &a.out, s.o)
+}
+
+func (a *attention) queries(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
+	if a.qNorm == nil {
+		return linear(ex, &a.q, x)
+	}
+	a.saved.qLatent = a.qNorm.forward(ex, linear(ex, &a.qDown, x).Mat())
+	return linear(ex, &a.qUp, a.saved.qLatent)
+}
+
+// backward returns the gradient of x.
+func (a *attention) backward(ex *tensor.Exec, dy tensor.Tensor) tensor.Tensor {
+	c, s := a.cfg, &a.saved
+	do := linearBackward(ex, &a.out, dy, s.o)
+	dq, dk, dv := like(ex, s.q), like(ex, s.k), like(ex, s.v)
+	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
+		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
+
+	dUp := ex.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
+	for h := range c.Heads {
+		a.rope.RotateBack(ex, a.rotary(dq.Mat(), h), s.shape.Seq)
+		nope, value := a.keyValue(dUp.Mat(), h)
+		tensor.Convert(ex, nope, a.nope(dk.Mat(), h))
+		tensor.Convert(ex, value, a.value(dv.Mat(), h))
+	}
+	dDown := ex.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
+	dLatent, dKey := dDown.Mat().ColSlice(0, c.KVRank), dDown.Mat().ColSlice(c.KVRank, c.KVRank+c.RopeDim)
+	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
+	a.rope.RotateBack(ex, dKey, s.shape.Seq)
+	a.kvNorm.backward(ex, dLatent, linearBackward(ex, &a.kvUp, dUp, s.kvLatent).Mat(), false)
+
+	dx := linearBackward(ex, &a.kvDown, dDown, s.x)
+	tensor.Add(ex, dx.Mat(), dx.Mat(), a.queriesBackward(ex, dq).Mat())
+	return dx
+}
+
+func (a *attention) queriesBackward(ex *tensor.Exec, dq tensor.Tensor) tensor.Tensor {
+	s := &a.saved
+	if a.qNorm == nil {
+		return linearBackward(ex, &a.q, dq, s.x)
+	}
+	dLatent := linearBackward(ex, &a.qUp, dq, s.qLatent)
+	a.qNorm.backward(ex, dLatent.Mat(), dLatent.Mat(), false)
+	return linearBackward(ex, &a.qDown, dLatent, s.x)
+}
+
+// nope and rotary return the two parts of head h of a query or key matrix, value that of a
+// value matrix, keyValue the two parts of head h of what kvUp gives.
+func (a *attention) nope(m tensor.Matrix, h int) tensor.Matrix {
+	at := h * a.cfg.KeyDim()
+	return m.ColSlice(at, at+a.cfg.NopeDim)
+}
+
+func (a *attention) rotary(m tensor.Matrix, h int) tensor.Matrix {
+	end := (h + 1) * a.cfg.KeyDim()
+	return m.ColSlice(end-a.cfg.RopeDim, end)
+}
+
+func (a *attention) value(m tensor.Matrix, h int) tensor.Matrix {
+	return m.ColSlice(h*a.cfg.ValueDim, (h+1)*a.cfg.ValueDim)
+}
+
+func (a *attention) keyValue(m tensor.Matrix, h int) (nope, value tensor.Matrix) {
+	n, v := a.cfg.NopeDim, a.cfg.ValueDim
+	at := h * (n + v)
+	return m.ColSlice(at, at+n), m.ColSlice(at+n, at+n+v)
+}

@@ -1,0 +1,121 @@
+package moe
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Config is the shape of a DeepSeek-V3-style model and the few knobs that its loss has.
+// The toml names are those of config files and command-line flags (--model.layers 4);
+// hf.go maps the same fields to Hugging Face names.
+type Config struct {
+	Vocab       int `toml:"vocab" help:"vocabulary size"`
+	Dim         int `toml:"dim" help:"hidden size"`
+	Layers      int `toml:"layers" help:"transformer layers"`
+	DenseLayers int `toml:"dense_layers" help:"leading layers with a dense FFN instead of experts"`
+	DenseInter  int `toml:"dense_inter" help:"width of the dense FFN"`
+
+	Heads    int `toml:"heads" help:"attention heads"`
+	QRank    int `toml:"q_rank" help:"rank of the query compression; 0: none"`
+	KVRank   int `toml:"kv_rank" help:"rank of the key-value compression"`
+	NopeDim  int `toml:"nope_dim" help:"head dimension without position"`
+	RopeDim  int `toml:"rope_dim" help:"head dimension with rotary position, shared by all heads of the key"`
+	ValueDim int `toml:"value_dim" help:"head dimension of the values"`
+
+	Experts       int     `toml:"experts" help:"routed experts"`
+	TopK          int     `toml:"top_k" help:"routed experts a token"`
+	ExpertInter   int     `toml:"expert_inter" help:"width of one expert"`
+	SharedExperts int     `toml:"shared_experts" help:"experts that every token visits"`
+	Groups        int     `toml:"groups" help:"expert groups (nodes) for limited routing"`
+	TopKGroups    int     `toml:"top_k_groups" help:"groups that a token may visit"`
+	ScoreFunc     string  `toml:"score_func" help:"router scores: sigmoid or softmax"`
+	NormTopK      bool    `toml:"norm_top_k" help:"normalise the weights of the chosen experts"`
+	RouteScale    float64 `toml:"route_scale" help:"factor on the routed experts' weights"`
+
+	BiasSpeed    float64 `toml:"bias_speed" help:"step of the router's selection bias (auxiliary-loss-free balancing); 0: off"`
+	BalanceAlpha float64 `toml:"balance_alpha" help:"weight of the sequence-wise balance loss; 0: off"`
+	MTPLayers    int     `toml:"mtp_layers" help:"multi-token prediction modules: 0 or 1"`
+	MTPWeight    float64 `toml:"mtp_weight" help:"weight of the multi-token prediction loss"`
+
+	NormEps      float64 `toml:"norm_eps" help:"epsilon of RMSNorm"`
+	MaxPositions int     `toml:"max_positions" help:"longest sequence"`
+	RopeTheta    float64 `toml:"rope_theta" help:"base of the rotary frequencies"`
+	YaRN         YaRN    `toml:"yarn"`
+}
+
+// YaRN stretches rotary embedding to longer contexts (arXiv:2309.00071). Factor 0 or 1 is off.
+type YaRN struct {
+	Factor            float64 `toml:"factor" help:"context extension factor; 0: no YaRN"`
+	OriginalPositions int     `toml:"original_positions" help:"context length before the extension"`
+	BetaFast          float64 `toml:"beta_fast" help:"rotations above which a frequency is left alone"`
+	BetaSlow          float64 `toml:"beta_slow" help:"rotations below which a frequency is interpolated"`
+	MScale            float64 `toml:"mscale" help:"attention factor of the rotary tables"`
+	MScaleAllDim      float64 `toml:"mscale_all_dim" help:"attention factor of the softmax scale"`
+}
+
+// Enabled reports whether the extension changes anything.
+func (y YaRN) Enabled() bool { return y.Factor > 1 }
+
+// The router's score functions.
+const (
+	Sigmoid = "sigmoid"
+	Softmax = "softmax"
+)
+
+// KeyDim returns the dimension of one head's query and key.
+func (c Config) KeyDim() int { return c.NopeDim + c.RopeDim }
+
+// IsDense reports whether layer i has a dense FFN.
+func (c Config) IsDense(i int) bool { return i < c.DenseLayers }
+
+// MoELayers returns the number of layers with routed experts, that of the MTP module included.
+func (c Config) MoELayers() int { return c.Layers - c.DenseLayers + c.MTPLayers }
+
+// Validate reports every field that cannot be, one a line.
+func (c Config) Validate() error {
+	var bad []string
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad = append(bad, fmt.Sprintf(format, args...))
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"vocab", c.Vocab}, {"dim", c.Dim}, {"layers", c.Layers}, {"heads", c.Heads}, {"kv_rank", c.KVRank},
+		{"nope_dim", c.NopeDim}, {"rope_dim", c.RopeDim}, {"value_dim", c.ValueDim}, {"max_positions", c.MaxPositions},
+	} {
+		must(f.value > 0, "model.%s is %d: give a positive number", f.name, f.value)
+	}
+	must(c.RopeDim%2 == 0, "model.rope_dim is %d: it must be even (rotary pairs)", c.RopeDim)
+	must(c.DenseLayers >= 0 && c.DenseLayers <= c.Layers, "model.dense_layers is %d: give 0 to %d (model.layers)", c.DenseLayers, c.Layers)
+	must(c.DenseLayers == 0 || c.DenseInter > 0, "model.dense_inter is %d: give a positive width", c.DenseInter)
+	must(c.QRank >= 0, "model.q_rank is %d: give 0 (no compression) or a positive rank", c.QRank)
+	must(c.MTPLayers == 0 || c.MTPLayers == 1, "model.mtp_layers is %d: give 0 or 1", c.MTPLayers)
+	must(c.NormEps > 0, "model.norm_eps is %g: give a positive number", c.NormEps)
+	must(c.RopeTheta > 1, "model.rope_theta is %g: give a number above 1", c.RopeTheta)
+	must(!c.YaRN.Enabled() || c.YaRN.OriginalPositions > 0, "model.yarn.original_positions is %d: give the context length before the extension", c.YaRN.OriginalPositions)
+	if c.MoELayers() > 0 {
+		c.validateRouting(must)
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("the model cannot be built:\n  %s", strings.Join(bad, "\n  "))
+	}
+	return nil
+}
+
+func (c Config) validateRouting(must func(bool, string, ...any)) {
+	must(c.Experts > 0 && c.ExpertInter > 0, "model.experts is %d and model.expert_inter %d: both must be positive", c.Experts, c.ExpertInter)
+	must(c.TopK > 0 && c.TopK <= c.Experts, "model.top_k is %d: give 1 to %d (model.experts)", c.TopK, c.Experts)
+	must(c.SharedExperts >= 0, "model.shared_experts is %d: give 0 or more", c.SharedExperts)
+	must(slices.Contains([]string{Sigmoid, Softmax}, c.ScoreFunc), "model.score_func is %q: give %s or %s", c.ScoreFunc, Sigmoid, Softmax)
+	if c.Groups <= 0 || c.Experts%max(c.Groups, 1) != 0 {
+		must(false, "model.groups is %d: it must divide model.experts, %d", c.Groups, c.Experts)
+		return
+	}
+	must(c.TopKGroups > 0 && c.TopKGroups <= c.Groups, "model.top_k_groups is %d: give 1 to %d (model.groups)", c.TopKGroups, c.Groups)
+	must(c.TopK <= c.TopKGroups*c.Experts/c.Groups, "model.top_k is %d but the %d groups that a token may visit hold %d experts",
+		c.TopK, c.TopKGroups, c.TopKGroups*c.Experts/c.Groups)
+}

@@ -1,0 +1,76 @@
+package moe
+
+import (
+	"fmt"
+
+	"spmoe/tensor"
+)
+
+// ffn is a set of SwiGLU feed-forward networks of one width, y = down·(silu(gate·x) * up·x):
+// all experts of a rank, or a single network that every token goes through.
+type ffn struct {
+	inter  int
+	gateUp weight // [networks, 2·inter, dim]: gate, then up
+	down   weight // [networks, dim, inter]
+
+	saved struct {
+		x, gateUp, h tensor.Tensor
+		ends         []int32
+	}
+}
+
+// newFFN returns a network for every prefix ("model.layers.3.mlp.experts.0."), in group g.
+func newFFN(b *builder, g *Group, cfg Config, prefixes []string, layer, inter int) *ffn {
+	f := &ffn{inter: inter}
+	var gateUp, down []*Param
+	for _, prefix := range prefixes {
+		gateUp = append(gateUp,
+			&Param{Name: prefix + "gate_proj.weight", Dims: []int{inter, cfg.Dim}, Init: truncNormal(linearStd)},
+			&Param{Name: prefix + "up_proj.weight", Dims: []int{inter, cfg.Dim}, Init: outputInit(layer)})
+		down = append(down, &Param{Name: prefix + "down_proj.weight", Dims: []int{cfg.Dim, inter}, Init: outputInit(layer)})
+	}
+	b.add(g, &f.gateUp, []int{len(prefixes), 2 * inter, cfg.Dim}, gateUp...)
+	b.add(g, &f.down, []int{len(prefixes), cfg.Dim, inter}, down...)
+	return f
+}
+
+// newExperts returns the networks of experts [first, first+count) of a layer.
+func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) *ffn {
+	prefixes := make([]string, count)
+	for i := range prefixes {
+		prefixes[i] = fmt.Sprintf("%sexperts.%d.", prefix, first+i)
+	}
+	return newFFN(b, b.experts, cfg, prefixes, layer, cfg.ExpertInter)
+}
+
+// forward computes y for the rows of x: [rows, dim], of which [ends[g-1], ends[g]) belong to
+// network g.
+func (f *ffn) forward(ex *tensor.Exec, x tensor.Tensor, ends []int32) tensor.Tensor {
+	s := &f.saved
+	s.x, s.ends = x, ends
+	s.gateUp = ex.New(x.DType(), x.Dim(0), 2*f.inter)
+	s.h = ex.New(x.DType(), x.Dim(0), f.inter)
+	y := like(ex, x)
+	tensor.GroupedMatMul(ex, s.gateUp.Mat(), x.Mat(), f.gateUp.W, ends)
+	gate, up := f.halves(s.gateUp.Mat())
+	tensor.SwiGLU(ex, s.h.Mat(), gate, up)
+	tensor.GroupedMatMul(ex, y.Mat(), s.h.Mat(), f.down.W, ends)
+	return y
+}
+
+// backward adds to the weights' gradients and returns that of x. It overwrites what forward kept.
+func (f *ffn) backward(ex *tensor.Exec, dy tensor.Tensor) tensor.Tensor {
+	s := &f.saved
+	dh, dx := like(ex, s.h), like(ex, dy)
+	tensor.GroupedDgrad(ex, dh.Mat(), dy.Mat(), f.down.W, s.ends)
+	tensor.GroupedWgrad(ex, f.down.Grad, dy.Mat(), s.h.Mat(), s.ends)
+	gate, up := f.halves(s.gateUp.Mat())
+	tensor.SwiGLUBackward(ex, gate, up, dh.Mat(), gate, up)
+	tensor.GroupedDgrad(ex, dx.Mat(), s.gateUp.Mat(), f.gateUp.W, s.ends)
+	tensor.GroupedWgrad(ex, f.gateUp.Grad, s.gateUp.Mat(), s.x.Mat(), s.ends)
+	return dx
+}
+
+func (f *ffn) halves(m tensor.Matrix) (gate, up tensor.Matrix) {
+	return m.ColSlice(0, f.inter), m.ColSlice(f.inter, 2*f.inter)
+}

@@ -1,0 +1,203 @@
+// Package moe is a DeepSeek-V3-style Mixture-of-Experts language model (arXiv:2412.19437):
+// multi-head latent attention, routed and shared experts, auxiliary-loss-free balancing and
+// multi-token prediction, with forward and backward passes written by hand, side by side.
+//
+// A Model is what one rank holds: all replicated weights and its own experts. Its passes are
+// collective: all ranks of the communicator run them together, since their tokens visit each
+// other's experts. A rank without tokens takes part with an empty batch.
+package moe
+
+import (
+	"fmt"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/tensor"
+)
+
+// Model is one rank's part of a model.
+type Model struct {
+	Config Config
+	Groups []*Group // all parameters
+
+	dtype     tensor.DType
+	embedding weight // [vocab, dim]
+	blocks    []*block
+	output    weight // [vocab, dim]
+	head      head
+	mtp       *mtp // nil without it
+
+	observer func(name string, t tensor.Tensor)
+}
+
+// New builds this rank's part of a model for sequences of up to seq tokens. Matrices and
+// activations are of type dtype. Weights are zero until they are initialised or loaded.
+//
+// The exchange serves all Mixture-of-Experts layers; the number of ranks must divide the experts.
+func New(cfg Config, dtype tensor.DType, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if seq < 1 || seq > cfg.MaxPositions {
+		return nil, fmt.Errorf("the sequence length is %d: give 1 to %d (model.max_positions)", seq, cfg.MaxPositions)
+	}
+	m := &Model{Config: cfg, dtype: dtype}
+	b := newBuilder()
+	at := place{c, exchange}
+	rope := cfg.rotaryTable(seq)
+	b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
+	for i := range cfg.Layers {
+		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
+	}
+	m.head = head{norm: newNorm(b, "model.norm", cfg.Dim, cfg.NormEps), weight: &m.output}
+	b.matrix(&m.output, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
+	if cfg.MTPLayers > 0 {
+		m.mtp = newMTP(b, cfg, at, rope, &m.output)
+	}
+	m.Groups = b.groups(dtype)
+	return m, nil
+}
+
+// Observe calls f with the activations of later passes: "layer0_attention", "layer0_mlp_in", "layer1_topk_index"
+// (int32) and so on. They are valid during the call only. A nil f ends it.
+func (m *Model) Observe(f func(name string, t tensor.Tensor)) { m.observer = f }
+
+// Batch is what one pass of this rank reads.
+type Batch struct {
+	Inputs  []int32 // [sequences·Seq]
+	Targets []int32 // [sequences·Seq]: the token after each input
+	Seq     int     // tokens of a sequence
+
+	// GlobalSequences is the number of sequences that one optimizer step averages over: those
+	// of all ranks and of all gradient accumulation passes.
+	GlobalSequences int
+}
+
+// Loss is what a pass measured, as sums over this rank's tokens.
+type Loss struct {
+	Sum       float64 // cross-entropy, nats
+	Tokens    int
+	MTP       float64 // cross-entropy of the MTP module, nats, before its weight
+	MTPTokens int
+	Balance   float64 // this rank's part of the balance loss, its weight and mean included
+}
+
+// pass is one run through the model.
+type pass struct {
+	ex       *tensor.Exec
+	batch    Batch
+	train    bool
+	weight   float64 // of the MTP loss
+	loss     Loss
+	layer    int
+	observer func(name string, t tensor.Tensor)
+}
+
+func (p *pass) observe(name string, t tensor.Tensor) {
+	if p.observer != nil {
+		p.observer(fmt.Sprintf("layer%d_%s", p.layer, name), t)
+	}
+}
+
+// scale is the gradient of the mean loss for one token's cross-entropy, scaleMTP that of the MTP module.
+func (p *pass) scale() float32 { return 1 / float32(p.batch.GlobalSequences*p.batch.Seq) }
+
+func (p *pass) scaleMTP() float32 {
+	return float32(p.weight / float64(p.batch.GlobalSequences*max(p.batch.Seq-1, 1)))
+}
+
+// Train runs forward and backward and adds to all gradients those of the objective
+//
+//	mean cross-entropy + MTPWeight·mean MTP cross-entropy + balance loss,
+//
+// the means over the global batch. It is collective.
+func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	p := m.newPass(ex, b, true)
+	h, err := m.hidden(p)
+	if err != nil {
+		return p.loss, err
+	}
+	dh := like(ex, h)
+	m.lossOf(p, h, dh)
+	if m.mtp != nil {
+		if err := m.mtp.forward(p, &m.embedding, h); err != nil {
+			return p.loss, err
+		}
+		if err := m.mtp.backward(p, &m.embedding, dh); err != nil {
+			return p.loss, err
+		}
+	}
+	for i := len(m.blocks) - 1; i >= 0; i-- {
+		if err := m.blocks[i].backward(p, dh); err != nil {
+			return p.loss, err
+		}
+	}
+	tensor.EmbedBackward(ex, m.embedding.Grad.Mat(), dh.Mat(), b.Inputs)
+	return p.loss, nil
+}
+
+// Eval runs forward and returns the loss. It is collective.
+func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	p := m.newPass(ex, b, false)
+	h, err := m.hidden(p)
+	if err != nil {
+		return p.loss, err
+	}
+	m.lossOf(p, h, tensor.Tensor{})
+	if m.mtp != nil {
+		err = m.mtp.forward(p, &m.embedding, h)
+	}
+	return p.loss, err
+}
+
+// Logits returns the scores of the next token after each input: [len(inputs), vocab] FP32, in
+// the arena of ex. inputs are sequences of seq tokens. It is collective.
+func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor, error) {
+	h, err := m.hidden(m.newPass(ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false))
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	return m.head.logits(ex, h), nil
+}
+
+func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *pass {
+	return &pass{ex: ex, batch: b, train: train, weight: m.Config.MTPWeight, observer: m.observer}
+}
+
+// hidden returns the last hidden state, before the final norm: [tokens, dim].
+func (m *Model) hidden(p *pass) (tensor.Tensor, error) {
+	h := p.ex.New(m.dtype, len(p.batch.Inputs), m.Config.Dim)
+	tensor.Embed(p.ex, h.Mat(), m.embedding.W.Mat(), p.batch.Inputs)
+	for _, l := range m.blocks {
+		var err error
+		if h, err = l.forward(p, h); err != nil {
+			return h, err
+		}
+	}
+	return h, nil
+}
+
+func (m *Model) lossOf(p *pass, h, dh tensor.Tensor) {
+	p.loss.Sum = m.head.forward(p, h, dh, p.batch.Targets, p.scale())
+	p.loss.Tokens = len(p.batch.Targets)
+}
+
+// Params returns all parameters of this rank, in a fixed order.
+func (m *Model) Params() []*Param {
+	var all []*Param
+	for _, g := range m.Groups {
+		all = append(all, g.Params...)
+	}
+	return all
+}
+
+// ZeroGrads sets all gradients to zero.
+func (m *Model) ZeroGrads() {
+	for _, g := range m.Groups {
+		g.Grad.Zero()
+	}
+}

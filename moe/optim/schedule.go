@@ -1,0 +1,70 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Schedule is a learning rate that warms up linearly, stays, and decays at the end.
+type Schedule struct {
+	LR        float64 `toml:"lr" help:"peak learning rate"`
+	Warmup    int     `toml:"warmup" help:"steps of linear warm-up"`
+	DecayFrac float64 `toml:"decay_frac" help:"share of the steps, at the end, over which the rate decays"`
+	Decay     string  `toml:"decay" help:"shape of the decay: linear, sqrt or cosine"`
+	MinFactor float64 `toml:"min_factor" help:"share of the peak at which the decay ends"`
+}
+
+var decays = map[string]func(progress float64) float64{
+	"linear": func(p float64) float64 { return 1 - p },
+	"sqrt":   func(p float64) float64 { return 1 - math.Sqrt(p) },
+	"cosine": func(p float64) float64 { return (1 + math.Cos(math.Pi*p)) / 2 },
+}
+
+// Validate reports every field that cannot be.
+func (s Schedule) Validate() error {
+	var bad []string
+	if !(s.LR > 0) || math.IsInf(s.LR, 0) {
+		bad = append(bad, fmt.Sprintf("optimizer.lr is %g: give a positive number", s.LR))
+	}
+	if s.Warmup < 0 {
+		bad = append(bad, fmt.Sprintf("optimizer.warmup is %d: give 0 or more steps", s.Warmup))
+	}
+	if !(s.DecayFrac >= 0 && s.DecayFrac <= 1) {
+		bad = append(bad, fmt.Sprintf("optimizer.decay_frac is %g: give a share from 0 to 1", s.DecayFrac))
+	}
+	if !(s.MinFactor >= 0 && s.MinFactor <= 1) {
+		bad = append(bad, fmt.Sprintf("optimizer.min_factor is %g: give a share from 0 to 1", s.MinFactor))
+	}
+	if decays[s.Decay] == nil {
+		names := []string{}
+		for name := range decays {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		bad = append(bad, fmt.Sprintf("optimizer.decay is %q: use %s", s.Decay, strings.Join(names, ", ")))
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("the learning-rate schedule cannot be:\n  %s", strings.Join(bad, "\n  "))
+	}
+	return nil
+}
+
+// At returns the learning rate of a step, counted from 0, of a run of steps steps.
+//
+// The first step already has LR/Warmup. The decay is laid out as if the run had one step
+// more, so that the last step still learns. A warm-up longer than the run is cut to it.
+func (s Schedule) At(step, steps int) float64 {
+	warmup := min(s.Warmup, steps)
+	decay := min(int(math.Round(s.DecayFrac*float64(steps))), steps-warmup)
+	switch begin := steps + 1 - decay; {
+	case step < warmup:
+		return s.LR * float64(step+1) / float64(warmup)
+	case decay == 0 || step+1 <= begin:
+		return s.LR
+	default:
+		left := decays[s.Decay](min(float64(step+1-begin)/float64(decay), 1))
+		return s.LR * (s.MinFactor + (1-s.MinFactor)*left)
+	}
+}

@@ -1,0 +1,137 @@
+package moe
+
+import (
+	"fmt"
+
+	"spmoe/tensor"
+)
+
+// Param is one parameter tensor under its checkpoint name.
+type Param struct {
+	Name string
+	Dims []int
+	Work tensor.Tensor // weights that the forward pass reads, in the group's working type
+	Grad tensor.Tensor // FP32 gradient, added to by the backward pass
+	Init Init
+}
+
+// Len returns the number of elements.
+func (p *Param) Len() int {
+	n := 1
+	for _, d := range p.Dims {
+		n *= d
+	}
+	return n
+}
+
+// Group is a set of parameters that lie side by side in one buffer of working weights and one
+// of gradients, so that the optimizer and the collectives see two flat vectors.
+type Group struct {
+	Name   string
+	Params []*Param
+	// Local marks expert weights, which one rank alone holds. Other groups are replicated:
+	// every rank holds all working weights and adds its own tokens' gradients.
+	Local bool
+	Work  tensor.Tensor // [Len] FP32 or BF16, zeros behind the last parameter
+	Grad  tensor.Tensor // [Len] FP32
+}
+
+// groupMultiple is what group lengths are rounded up to, so that any power-of-two number of
+// ranks up to it gets equal and aligned shards.
+const groupMultiple = 4096
+
+// Len returns the number of elements of the flat vectors, padding included.
+func (g *Group) Len() int { return g.Work.Len() }
+
+// builder collects the parameters of a model and then lays them out in memory.
+type builder struct {
+	norms   *Group // FP32 in every precision: norms and routers
+	dense   *Group // replicated matrices
+	experts *Group // this rank's routed experts
+	pending []binding
+}
+
+// binding is a weight that waits for memory: elements [at, at+len(dims)) of a group.
+type binding struct {
+	w     *weight
+	group *Group
+	at    int
+	dims  []int
+}
+
+func newBuilder() *builder {
+	return &builder{norms: &Group{Name: "norm"}, dense: &Group{Name: "dense"}, experts: &Group{Name: "expert", Local: true}}
+}
+
+// add appends neighbouring parameters to a group and binds w to all of them, seen as dims.
+func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
+	at := 0
+	for _, p := range g.Params {
+		at += p.Len()
+	}
+	n := 0
+	for _, p := range params {
+		n += p.Len()
+	}
+	g.Params = append(g.Params, params...)
+	b.pending = append(b.pending, binding{w, g, at, dims})
+	if want := product(dims); n != want {
+		panic(fmt.Sprintf("moe: %s: %d parameters bound to a weight of %d", params[0].Name, n, want))
+	}
+}
+
+// matrix appends one [out, in] parameter to the replicated matrices.
+func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
+	b.add(b.dense, w, []int{out, in}, &Param{Name: name + ".weight", Dims: []int{out, in}, Init: init})
+}
+
+// norm appends one RMSNorm weight of n ones.
+func (b *builder) norm(w *weight, name string, n int) {
+	b.add(b.norms, w, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
+}
+
+// groups gives every group its memory, with matrices in dtype, and binds all weights.
+func (b *builder) groups(dtype tensor.DType) []*Group {
+	var groups []*Group
+	for _, g := range []*Group{b.norms, b.dense, b.experts} {
+		if len(g.Params) == 0 {
+			continue
+		}
+		work := dtype
+		if g == b.norms {
+			work = tensor.FP32
+		}
+		g.allocate(work)
+		groups = append(groups, g)
+	}
+	for _, p := range b.pending {
+		end := p.at + product(p.dims)
+		p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
+		p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
+	}
+	return groups
+}
+
+func (g *Group) allocate(dtype tensor.DType) {
+	n := 0
+	for _, p := range g.Params {
+		n += p.Len()
+	}
+	padded := (n + groupMultiple - 1) / groupMultiple * groupMultiple
+	g.Work, g.Grad = tensor.New(dtype, padded), tensor.New(tensor.FP32, padded)
+	at := 0
+	for _, p := range g.Params {
+		end := at + p.Len()
+		p.Work = g.Work.Slice(at, end).Reshape(p.Dims...)
+		p.Grad = g.Grad.Slice(at, end).Reshape(p.Dims...)
+		at = end
+	}
+}
+
+func product(dims []int) int {
+	n := 1
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}

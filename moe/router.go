@@ -1,0 +1,214 @@
+package moe
+
+import (
+	"math"
+	"slices"
+
+	"spmoe/tensor"
+)
+
+// router scores every token against every expert in FP32 and picks the experts it visits.
+type router struct {
+	cfg    Config
+	weight weight        // [experts, dim] FP32
+	bias   tensor.Tensor // [experts] FP32: added to the scores for the choice only, moved by the load
+	load   []int64       // [experts]: tokens of this rank that chose each expert since the last balance
+
+	choice topK
+	share  []float64 // [experts], scratch of the balance loss
+	saved  struct {
+		x       tensor.Tensor // [tokens, dim] FP32
+		scores  tensor.Tensor // [tokens, experts] FP32
+		experts tensor.Tensor // [tokens, topK] int32
+		weights tensor.Tensor // [tokens, topK] FP32
+	}
+}
+
+func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
+	r := &router{cfg: cfg, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts), choice: newTopK(cfg), share: make([]float64, cfg.Experts)}
+	dims := []int{cfg.Experts, cfg.Dim}
+	b.add(b.norms, &r.weight, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
+	return r
+}
+
+// forward returns the chosen experts and their weights, both [tokens, topK].
+func (r *router) forward(ex *tensor.Exec, x tensor.Tensor) (experts, weights tensor.Tensor) {
+	s := &r.saved
+	tokens := x.Dim(0)
+	s.x = ex.New(tensor.FP32, tokens, r.cfg.Dim)
+	tensor.Convert(ex, s.x.Mat(), x.Mat())
+	s.scores = linear(ex, &r.weight, s.x)
+	if r.cfg.ScoreFunc == Softmax {
+		tensor.Softmax(s.scores.Mat())
+	} else {
+		tensor.Sigmoid(s.scores.Mat())
+	}
+	s.experts, s.weights = ex.New(tensor.INT32, tokens, r.cfg.TopK), ex.New(tensor.FP32, tokens, r.cfg.TopK)
+	bias := r.bias.F32()
+	for t := range tokens {
+		row := s.scores.Index(t).F32()
+		ids, w := s.experts.Index(t).I32(), s.weights.Index(t).F32()
+		r.choice.choose(ids, row, bias)
+		r.weigh(w, ids, row)
+	}
+	return s.experts, s.weights
+}
+
+// weigh sets the weights of the chosen experts: their scores, normalised if asked, scaled.
+func (r *router) weigh(w []float32, ids []int32, scores []float32) {
+	for k, e := range ids {
+		w[k] = scores[e]
+	}
+	scale := float32(r.cfg.RouteScale)
+	if r.cfg.NormTopK {
+		scale /= sum(w) + normTopKEps
+	}
+	for k := range w {
+		w[k] *= scale
+	}
+}
+
+// normTopKEps keeps the normalisation of weights that are all zero finite.
+const normTopKEps = 1e-20
+
+// count adds the last forward pass's choices to the load.
+func (r *router) count() {
+	for _, e := range r.saved.experts.I32() {
+		r.load[e]++
+	}
+}
+
+// backward returns the gradient of the router's input in FP32, given that of the weights:
+// [tokens, topK], and that of the scores from the balance loss: [tokens, experts], overwritten.
+func (r *router) backward(ex *tensor.Exec, dweights, dscores tensor.Tensor) tensor.Tensor {
+	s := &r.saved
+	for t := range s.x.Dim(0) {
+		d, scores := dscores.Index(t).F32(), s.scores.Index(t).F32()
+		r.weighBackward(d, dweights.Index(t).F32(), s.weights.Index(t).F32(), s.experts.Index(t).I32(), scores)
+		r.scoreBackward(d, scores)
+	}
+	return linearBackward(ex, &r.weight, dscores, s.x)
+}
+
+// weighBackward adds to ds the gradient of a token's scores through its weights.
+func (r *router) weighBackward(ds, dw, w []float32, ids []int32, scores []float32) {
+	scale := float32(r.cfg.RouteScale)
+	if !r.cfg.NormTopK {
+		for k, e := range ids {
+			ds[e] += scale * dw[k]
+		}
+		return
+	}
+	// w = scale·s/Σs, so dL/ds_k = (scale·dw_k - Σ dw_j·w_j)/Σs.
+	total := float32(normTopKEps)
+	var inner float32
+	for k, e := range ids {
+		total += scores[e]
+		inner += dw[k] * w[k]
+	}
+	for k, e := range ids {
+		ds[e] += (scale*dw[k] - inner) / total
+	}
+}
+
+// scoreBackward turns the gradient of a token's scores into that of its logits.
+func (r *router) scoreBackward(d, s []float32) {
+	if r.cfg.ScoreFunc == Sigmoid {
+		for e := range d {
+			d[e] *= s[e] * (1 - s[e])
+		}
+		return
+	}
+	var inner float32
+	for e := range d {
+		inner += d[e] * s[e]
+	}
+	for e := range d {
+		d[e] = s[e] * (d[e] - inner)
+	}
+}
+
+// topK picks experts by score plus bias, only from the groups whose two best values have the
+// largest sums (node-limited routing).
+type topK struct {
+	groups, keep int
+	values       []float32 // [experts]
+	groupValues  []float32 // [groups]
+	kept         []int32   // [keep]
+}
+
+func newTopK(cfg Config) topK {
+	return topK{
+		groups: cfg.Groups, keep: cfg.TopKGroups,
+		values: make([]float32, cfg.Experts), groupValues: make([]float32, cfg.Groups), kept: make([]int32, cfg.TopKGroups),
+	}
+}
+
+// choose writes the chosen experts to ids, best first; a tie goes to the lower number.
+func (p *topK) choose(ids []int32, scores, bias []float32) {
+	for e := range p.values {
+		p.values[e] = scores[e] + bias[e]
+	}
+	if p.keep < p.groups {
+		p.maskGroups()
+	}
+	best(ids, p.values)
+}
+
+// maskGroups sets the values of all groups but the best to -Inf. Values may be negative (the
+// bias is), so zero would not do.
+func (p *topK) maskGroups() {
+	size := len(p.values) / p.groups
+	for g := range p.groupValues {
+		first, second := negInf, negInf
+		for _, v := range p.values[g*size : (g+1)*size] {
+			if v > first {
+				first, second = v, first
+			} else if v > second {
+				second = v
+			}
+		}
+		if size == 1 {
+			second = 0
+		}
+		p.groupValues[g] = first + second
+	}
+	best(p.kept, p.groupValues)
+	for g := range p.groups {
+		if slices.Contains(p.kept, int32(g)) {
+			continue
+		}
+		for e := g * size; e < (g+1)*size; e++ {
+			p.values[e] = negInf
+		}
+	}
+}
+
+var negInf = float32(math.Inf(-1))
+
+// best writes the indices of the len(ids) largest values to ids, largest first.
+func best(ids []int32, values []float32) {
+	n := 0
+	for i, v := range values {
+		at := n
+		for at > 0 && v > values[ids[at-1]] {
+			at--
+		}
+		if at == len(ids) {
+			continue
+		}
+		if n < len(ids) {
+			n++
+		}
+		copy(ids[at+1:n], ids[at:n-1])
+		ids[at] = int32(i)
+	}
+}
+
+func sum(x []float32) float32 {
+	var s float32
+	for _, v := range x {
+		s += v
+	}
+	return s
+}

@@ -1,0 +1,40 @@
+package moe
+
+import (
+	"fmt"
+
+	"spmoe/tensor"
+)
+
+// Routing is the state of one layer's router outside its parameters.
+type Routing struct {
+	Layer int
+	Name  string        // of the selection bias in checkpoints
+	Bias  tensor.Tensor // [experts] FP32
+	Load  []int64       // [experts]: choices of this rank's tokens since the last Balance
+
+	router *router
+}
+
+// Routings returns the routers of all Mixture-of-Experts layers, first to last.
+func (m *Model) Routings() []Routing {
+	blocks := m.blocks
+	if m.mtp != nil {
+		blocks = append(blocks[:len(blocks):len(blocks)], m.mtp.block)
+	}
+	var all []Routing
+	for _, b := range blocks {
+		if r := b.router; r != nil {
+			name := fmt.Sprintf("model.layers.%d.mlp.gate.e_score_correction_bias", b.layer)
+			all = append(all, Routing{b.layer, name, r.bias, r.load, r})
+		}
+	}
+	return all
+}
+
+// Balance moves the selection bias against load, the choices of all ranks, as auxiliary-loss-free
+// balancing does (arXiv:2408.15664), and starts counting anew.
+func (r Routing) Balance(load []int64) {
+	r.router.balance(load)
+	clear(r.router.load)
+}
