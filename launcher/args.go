@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// The command line: flags may stand before and after the command word, with one dash or two,
+// and words of a flag's name may be joined by - or _.
+
+// flags returns a command's flag set and what runs it.
+func (c command) flags() (*flag.FlagSet, func(context.Context, env) error) {
+	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.Usage = func() {}
+	action := c.define(fs)
+	return fs, action
+}
+
+func find(cmds []command, name string) (command, bool) {
+	i := slices.IndexFunc(cmds, func(c command) bool { return c.name == name })
+	if i < 0 {
+		return command{}, false
+	}
+	return cmds[i], true
+}
+
+func names(cmds []command) string {
+	var all []string
+	for _, c := range cmds {
+		all = append(all, c.name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// splitCommand finds the command word and returns it with all other arguments. Which flags
+// before it take a value is decided by the flags of all commands together.
+func splitCommand(cmds []command, args []string) (name string, rest []string, err error) {
+	takesValue := map[string]bool{}
+	for _, c := range cmds {
+		fs, _ := c.flags()
+		fs.VisitAll(func(f *flag.Flag) { takesValue[f.Name] = !isBool(f) })
+	}
+	for i := 0; i < len(args); i++ {
+		word, isFlag := flagName(args[i])
+		switch {
+		case !isFlag:
+			return args[i], slices.Delete(slices.Clone(args), i, i+1), nil
+		case word == "h" || word == "help":
+			return "help", nil, nil
+		case takesValue[word] && !strings.Contains(args[i], "="):
+			i++
+		}
+	}
+	if len(args) == 0 {
+		return "help", nil, nil
+	}
+	return "", nil, fmt.Errorf("no command in %q: use %s or help", strings.Join(args, " "), names(cmds))
+}
+
+// flagName returns the canonical name of the flag in an argument such as --save_every=10.
+func flagName(arg string) (name string, ok bool) {
+	if len(arg) < 2 || arg[0] != '-' {
+		return "", false
+	}
+	name, _, _ = strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
+	return strings.ReplaceAll(name, "_", "-"), name != ""
+}
+
+func isBool(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
+// parse sets the flags and returns the arguments that are none, wherever they stand.
+func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
+	for len(args) > 0 {
+		if args[0] == "--" {
+			return append(rest, args[1:]...), nil
+		}
+		if _, isFlag := flagName(args[0]); !isFlag {
+			rest = append(rest, args[0])
+			args = args[1:]
+			continue
+		}
+		// The flag package stops at the first argument that is no flag: hand it one flag a time.
+		end := 1
+		name, _ := flagName(args[0])
+		f := fs.Lookup(name)
+		if f != nil && !isBool(f) && !strings.Contains(args[0], "=") {
+			if len(args) == 1 {
+				return nil, fmt.Errorf("flag --%s needs a value", name)
+			}
+			end = 2
+		}
+		one := slices.Clone(args[:end])
+		_, value, hasValue := strings.Cut(args[0], "=")
+		if one[0] = "--" + name; hasValue {
+			one[0] += "=" + value
+		}
+		if err := fs.Parse(one); err != nil {
+			return nil, fmt.Errorf("%s", suggest(fs, name, err))
+		}
+		args = args[end:]
+	}
+	return rest, nil
+}
+
+// suggest adds the nearest flag to the message about an unknown one.
+func suggest(fs *flag.FlagSet, name string, err error) error {
+	if fs.Lookup(name) != nil || name == "h" || name == "help" {
+		return err
+	}
+	var all []string
+	fs.VisitAll(func(f *flag.Flag) { all = append(all, f.Name) })
+	message := fmt.Sprintf("unknown flag --%s", name)
+	if near := nearest(name, all); near != "" {
+		message += fmt.Sprintf(": did you mean --%s?", near)
+	}
+	return fmt.Errorf("%s", message)
+}
+
+// nearest returns the candidate with the smallest edit distance, if it is small.
+func nearest(word string, candidates []string) string {
+	best, bound := "", 1+len(word)/3
+	for _, c := range candidates {
+		if d := editDistance(word, c); d <= bound {
+			best, bound = c, d-1
+		}
+	}
+	return best
+}
+
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// help prints the commands, or the flags of one.
+func help(cmds []command, args []string, out io.Writer) error {
+	if len(args) == 0 {
+		fmt.Fprint(out, "usage: launcher [flags] COMMAND [flags] [arguments]\n\ncommands:\n")
+		for _, c := range cmds {
+			fmt.Fprintf(out, "  %-18s %s\n", strings.TrimSpace(c.name+" "+c.args), c.about)
+		}
+		fmt.Fprint(out, "  help COMMAND       the flags of a command\n\nexample: launcher -np 8 train --steps 100\n")
+		return nil
+	}
+	cmd, ok := find(cmds, args[0])
+	if !ok {
+		return fmt.Errorf("unknown command %q: use %s", args[0], names(cmds))
+	}
+	fs, _ := cmd.flags()
+	fmt.Fprintf(out, "usage: launcher %s\n%s\n\nflags:\n", strings.TrimSpace(cmd.name+" [flags] "+cmd.args), cmd.about)
+	fs.VisitAll(func(f *flag.Flag) {
+		value, usage := flag.UnquoteUsage(f)
+		if f.DefValue != "" && f.DefValue != "false" {
+			usage += fmt.Sprintf(" (default %s)", f.DefValue)
+		}
+		fmt.Fprintf(out, "  %-28s %s\n", strings.TrimSpace("--"+f.Name+" "+value), usage)
+	})
+	return nil
+}

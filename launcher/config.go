@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"spmoe/launcher/trainer"
+)
+
+// Where a run's configuration comes from: the flavor's defaults, then the config file, then flags.
+
+// setting is a flag that stands for one field of trainer.Config. Its value is kept until the
+// configuration that it overrides is known.
+type setting struct {
+	field   []int // reflect index
+	kind    reflect.Type
+	given   *[]assignment
+	initial string
+}
+
+// assignment is a field and the value that a flag gave it.
+type assignment struct {
+	field []int
+	value reflect.Value
+}
+
+func (s *setting) String() string {
+	if s == nil {
+		return ""
+	}
+	return s.initial
+}
+
+func (s *setting) IsBoolFlag() bool { return s.kind != nil && s.kind.Kind() == reflect.Bool }
+
+// Set checks that the text is a value of the field's type. A list grows with every use.
+func (s *setting) Set(text string) error {
+	v := reflect.New(s.kind).Elem()
+	var err error
+	switch s.kind.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		var b bool
+		b, err = strconv.ParseBool(text)
+		v.SetBool(b)
+	case reflect.Int:
+		var n int
+		n, err = strconv.Atoi(text)
+		v.SetInt(int64(n))
+	case reflect.Uint64:
+		var n uint64
+		n, err = strconv.ParseUint(text, 10, 64)
+		v.SetUint(n)
+	case reflect.Float64:
+		var f float64
+		f, err = strconv.ParseFloat(text, 64)
+		v.SetFloat(f)
+	case reflect.Slice:
+		v = reflect.Append(v, reflect.ValueOf(text))
+	default:
+		panic("launcher: a config field of type " + s.kind.String())
+	}
+	if err != nil {
+		return fmt.Errorf("it must be %s", kinds[s.kind.Kind()])
+	}
+	*s.given = append(*s.given, assignment{s.field, v})
+	return nil
+}
+
+var kinds = map[reflect.Kind]string{
+	reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Uint64: "a whole number, 0 or more", reflect.Float64: "a number",
+}
+
+// bind defines one flag for every field of the configuration, with the defaults of the debug flavor.
+func bind(fs *flag.FlagSet) *[]assignment {
+	given := new([]assignment)
+	defaults, err := trainer.Default(defaultFlavor)
+	if err != nil {
+		panic(err)
+	}
+	bindFields(fs, reflect.ValueOf(defaults), "", nil, given)
+	return given
+}
+
+const defaultFlavor = "debug"
+
+func bindFields(fs *flag.FlagSet, v reflect.Value, prefix string, index []int, given *[]assignment) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		at := append(index[:len(index):len(index)], i)
+		name := prefix + strings.ReplaceAll(f.Tag.Get("toml"), "_", "-")
+		switch {
+		case f.Anonymous:
+			bindFields(fs, v.Field(i), prefix, at, given)
+		case f.Type.Kind() == reflect.Struct:
+			bindFields(fs, v.Field(i), name+".", at, given)
+		default:
+			initial := fmt.Sprint(v.Field(i).Interface())
+			if f.Type.Kind() == reflect.Slice {
+				initial = ""
+			}
+			s := &setting{field: at, kind: f.Type, given: given, initial: initial}
+			fs.Var(s, name, placeholder(f.Type)+f.Tag.Get("help"))
+		}
+	}
+}
+
+// placeholder names a flag's value in the help.
+func placeholder(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return ""
+	case reflect.Slice:
+		return "`PATH` "
+	case reflect.String:
+		return "`TEXT` "
+	case reflect.Float64:
+		return "`X` "
+	}
+	return "`N` "
+}
+
+// apply sets the fields that flags gave.
+func apply(cfg *trainer.Config, given []assignment) {
+	listed := map[string]bool{}
+	for _, a := range given {
+		field := reflect.ValueOf(cfg).Elem().FieldByIndex(a.field)
+		if key := fmt.Sprint(a.field); field.Kind() == reflect.Slice && listed[key] {
+			field.Set(reflect.AppendSlice(field, a.value))
+			continue
+		} else {
+			listed[key] = true
+		}
+		field.Set(a.value)
+	}
+}
+
+// resolve returns the configuration of config file text (nil for none) and flags. name is the
+// file's, for errors.
+func resolve(name string, text []byte, given []assignment) (trainer.Config, error) {
+	// The flavor comes first: it fills what the others override.
+	picked := trainer.Config{Flavor: defaultFlavor}
+	if err := toml.Unmarshal(text, &picked); err != nil {
+		return picked, locate(name, err)
+	}
+	apply(&picked, given)
+	cfg, err := trainer.Default(picked.Flavor)
+	if err != nil {
+		return cfg, err
+	}
+	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(&cfg); err != nil {
+		return cfg, locate(name, err)
+	}
+	apply(&cfg, given)
+	return cfg, nil
+}
+
+// locate says where a config file is wrong.
+func locate(name string, err error) error {
+	if unknown := (*toml.StrictMissingError)(nil); errors.As(err, &unknown) && len(unknown.Errors) > 0 {
+		first := unknown.Errors[0]
+		row, _ := first.Position()
+		return fmt.Errorf("%s:%d: unknown key %q (launcher train --dry-run prints all keys)", name, row, strings.Join(first.Key(), "."))
+	}
+	if decode := (*toml.DecodeError)(nil); errors.As(err, &decode) {
+		row, column := decode.Position()
+		return fmt.Errorf("%s:%d:%d: %v", name, row, column, decode)
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// readConfig reads a config file; an empty path is no file.
+func readConfig(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	return os.ReadFile(path)
+}

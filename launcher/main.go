@@ -1,0 +1,106 @@
+// Launcher is spmoe's command line: it starts the ranks of a job on this machine.
+//
+//	launcher -np 8 train              train the debug model on the built-in text
+//	launcher check golden/            hold this build against reference outputs
+//	launcher help train               the flags of a command
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"spmoe/tensor/cpu"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1   // the job or a check failed
+	exitUsage       = 2   // bad flags, configuration or input: nothing was started
+	exitInterrupted = 130 // stopped by SIGINT or SIGTERM, after saving
+)
+
+// command is one word of the command line. Each has its flags and runs with them parsed.
+type command struct {
+	name, args, about string
+	define            func(fs *flag.FlagSet) func(ctx context.Context, env env) error
+}
+
+// env is what a command runs with.
+type env struct {
+	args        []string // what is left after the flags
+	out, errOut io.Writer
+}
+
+func commands() []command {
+	return []command{
+		{"train", "", "train a model on text", defineTrain},
+		{"check", "FOLDER...", "hold this build against golden data of another implementation", defineCheck},
+	}
+}
+
+// failure is an error that carries its exit code; other errors are the user's to mend.
+type failure struct {
+	err  error
+	code int
+}
+
+func (f failure) Error() string { return f.err.Error() }
+func (f failure) Unwrap() error { return f.err }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run executes a command line and returns the exit code.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	err := dispatch(ctx, args, out, errOut)
+	if err == nil {
+		return exitOK
+	}
+	code := exitUsage
+	if f := (failure{}); errors.As(err, &f) {
+		code = f.code
+	}
+	if code != exitInterrupted {
+		fmt.Fprintf(errOut, "launcher: %v\n", err)
+	}
+	return code
+}
+
+func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
+	if err := cpu.Check(); err != nil {
+		return err
+	}
+	cmds := commands()
+	name, args, err := splitCommand(cmds, args)
+	if err != nil {
+		return err
+	}
+	if name == "help" {
+		return help(cmds, args, out)
+	}
+	cmd, ok := find(cmds, name)
+	if !ok {
+		return fmt.Errorf("unknown command %q: use %s or help", name, names(cmds))
+	}
+	fs, action := cmd.flags()
+	rest, err := parse(fs, args)
+	if errors.Is(err, flag.ErrHelp) {
+		return help(cmds, []string{name}, out)
+	} else if err != nil {
+		return fmt.Errorf("%w (launcher help %s lists the flags)", err, name)
+	}
+	return action(ctx, env{rest, out, errOut})
+}

@@ -1,0 +1,134 @@
+// Package report prints what happens in a run: lines for people or JSON lines for programs.
+package report
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// Console prints a run for people, one line an event.
+type Console struct{ W io.Writer }
+
+func (c Console) printf(format string, args ...any) { fmt.Fprintf(c.W, format, args...) }
+
+// Start prints what is about to run and on what.
+func (c Console) Start(s trainer.Start) {
+	cfg := s.Config
+	c.printf("spmoe: %s, %s parameters (%s active), %s, %s\n",
+		cfg.Flavor, Count(s.Counts.Total), Count(s.Counts.Active), cfg.Precision, Plural(s.Ranks, "rank"))
+	c.printf("machine: %s, %s, %s, peak %.0f GFLOP/s measured\n", s.CPU, Plural(s.Cores, "core"), s.Tier, s.Peak/1e9)
+	c.printf("data: %s for training, %s held out, %s\n",
+		system.Bytes(s.Corpus.Train), system.Bytes(s.Corpus.HeldOut), Plural(s.Corpus.Documents, "document"))
+	c.printf("run: %s of %d sequences of %d tokens, %.3g FLOPs a token, in %s\n",
+		Plural(cfg.Steps, "step"), cfg.Batch, cfg.Seq, s.FLOPs, cfg.Out)
+	if s.Resumed != "" {
+		c.printf("resuming %s at step %d\n", s.Resumed, s.From)
+	}
+}
+
+// Step prints one log line in TorchTitan's form.
+func (c Console) Step(s trainer.Step) {
+	width := len(strconv.Itoa(s.Steps))
+	var extra strings.Builder
+	if s.MTPLoss != 0 {
+		fmt.Fprintf(&extra, "  mtp: %.4f", s.MTPLoss)
+	}
+	if s.Balance != 0 {
+		fmt.Fprintf(&extra, "  balance: %.2e", s.Balance)
+	}
+	if s.Skipped {
+		fmt.Fprintf(&extra, "  SKIPPED: the gradient is not finite, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step"))
+	}
+	c.printf("step: %*d  loss: %7.4f  grad_norm: %7.4f  lr: %.2e  tps: %s  tflops: %.3f  mfu: %.1f%%  memory: %s(%.1f%%)  imbalance: %.2f  eta: %s%s\n",
+		width, s.Step, s.Loss, s.GradNorm, s.LR, thousands(s.TokensPerSec), s.FLOPS/1e12, 100*s.MFU,
+		system.Bytes(s.Memory), 100*s.MemoryShare, s.Imbalance, clock(s.ETA), extra.String())
+}
+
+// Eval prints a held-out loss.
+func (c Console) Eval(e trainer.Eval) {
+	c.printf("held-out after step %d: loss %.4f nats, %.4f bits/byte (%s)\n", e.Step, e.Loss, e.BitsPerByte, Plural(e.Sequences, "sequence"))
+}
+
+// Saved prints where a checkpoint is.
+func (c Console) Saved(s trainer.Saved) {
+	c.printf("saved %s in %s\n", s.Path, s.Took.Round(time.Millisecond))
+}
+
+// Done prints the run's summary.
+func (c Console) Done(d trainer.Done) {
+	if d.Interrupted {
+		c.printf("interrupted after step %d of %d; to go on: the same command with --resume --out %s\n", d.Step, d.Steps, d.Out)
+		return
+	}
+	c.printf("\ndone: %s in %s\n", Plural(d.Step, "step"), clock(d.Elapsed))
+	c.progress("training text", d.Train)
+	c.progress("held-out text", d.HeldOut)
+	if d.Sample != "" {
+		c.printf("sample, after %q:\n%s\n", d.Prompt, indent(printable(d.Sample)))
+	}
+}
+
+func (c Console) progress(name string, p trainer.Progress) {
+	bits := p.BitsPerByte()
+	c.printf("  %s: loss %.4f -> %.4f nats, %.4f -> %.4f bits/byte\n", name, p.First, p.Last, bits.First, bits.Last)
+}
+
+// Count writes a number of parameters as the field does: 15.71 B.
+func Count(n int64) string {
+	switch v := float64(n); {
+	case v >= 1e9:
+		return fmt.Sprintf("%.4g B", v/1e9)
+	case v >= 1e6:
+		return fmt.Sprintf("%.4g M", v/1e6)
+	case v >= 1e3:
+		return fmt.Sprintf("%.4g K", v/1e3)
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// Plural writes n of a thing.
+func Plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// thousands writes a rate with commas: 12,345.
+func thousands(v float64) string {
+	digits := strconv.FormatFloat(v, 'f', 0, 64)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// clock writes a duration to the second: 1h02m03s, 4m05s, 6s.
+func clock(d time.Duration) string {
+	s := int(d.Round(time.Second).Seconds())
+	switch {
+	case s >= 3600:
+		return fmt.Sprintf("%dh%02dm%02ds", s/3600, s/60%60, s%60)
+	case s >= 60:
+		return fmt.Sprintf("%dm%02ds", s/60, s%60)
+	}
+	return fmt.Sprintf("%ds", s)
+}
+
+// printable replaces what could upset a terminal: the model may emit any byte.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || strconv.IsPrint(r) {
+			return r
+		}
+		return '\u00b7'
+	}, strings.ToValidUTF8(text, "\u00b7"))
+}
+
+func indent(text string) string { return "  | " + strings.ReplaceAll(text, "\n", "\n  | ") }

@@ -1,0 +1,78 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+
+	"spmoe/launcher/trainer"
+)
+
+// JSON prints a run as JSON lines; the field "event" says what a line is. Numbers that JSON
+// lacks (NaN, infinities) are null.
+type JSON struct{ W io.Writer }
+
+type fields map[string]any
+
+func (j JSON) print(event string, f fields) {
+	f["event"] = event
+	for k, v := range f {
+		if x, ok := v.(float64); ok && (math.IsNaN(x) || math.IsInf(x, 0)) {
+			f[k] = nil
+		}
+	}
+	line, err := json.Marshal(f)
+	if err != nil {
+		panic(fmt.Sprintf("report: %s: %v", event, err))
+	}
+	fmt.Fprintf(j.W, "%s\n", line)
+}
+
+// Start prints the run's description.
+func (j JSON) Start(s trainer.Start) {
+	j.print("start", fields{
+		"flavor": s.Config.Flavor, "precision": s.Config.Precision, "np": s.Ranks, "steps": s.Config.Steps,
+		"batch": s.Config.Batch, "seq": s.Config.Seq, "parameters": s.Counts.Total, "active_parameters": s.Counts.Active,
+		"flops_per_token": s.FLOPs, "peak_flops": s.Peak, "cpu": s.CPU, "tier": s.Tier, "cores": s.Cores,
+		"train_bytes": s.Corpus.Train, "held_out_bytes": s.Corpus.HeldOut, "from_step": s.From, "resumed": s.Resumed, "out": s.Config.Out,
+	})
+}
+
+// Step prints one optimizer step.
+func (j JSON) Step(s trainer.Step) {
+	f := fields{
+		"step": s.Step, "steps": s.Steps, "loss": s.Loss, "grad_norm": s.GradNorm, "lr": s.LR, "tps": s.TokensPerSec,
+		"tflops": s.FLOPS / 1e12, "mfu": s.MFU, "memory_bytes": s.Memory, "imbalance": s.Imbalance, "epoch": s.Epoch,
+		"tokens": s.Tokens, "elapsed_s": s.Elapsed.Seconds(), "eta_s": s.ETA.Seconds(), "skipped": s.Skipped, "skipped_total": s.SkippedTotal,
+	}
+	if s.MTPLoss != 0 {
+		f["mtp_loss"] = s.MTPLoss
+	}
+	if s.Balance != 0 {
+		f["balance_loss"] = s.Balance
+	}
+	j.print("step", f)
+}
+
+// Eval prints a held-out loss.
+func (j JSON) Eval(e trainer.Eval) {
+	j.print("eval", fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences})
+}
+
+// Saved prints where a checkpoint is.
+func (j JSON) Saved(s trainer.Saved) {
+	j.print("saved", fields{"step": s.Step, "path": s.Path, "took_s": s.Took.Seconds()})
+}
+
+// Done prints the run's summary.
+func (j JSON) Done(d trainer.Done) {
+	f := fields{"step": d.Step, "steps": d.Steps, "interrupted": d.Interrupted, "elapsed_s": d.Elapsed.Seconds(), "out": d.Out}
+	if !d.Interrupted {
+		f["first_loss"], f["last_loss"] = d.Train.First, d.Train.Last
+		f["first_held_out_loss"], f["last_held_out_loss"] = d.HeldOut.First, d.HeldOut.Last
+		f["first_held_out_bits_per_byte"], f["last_held_out_bits_per_byte"] = d.HeldOut.BitsPerByte().First, d.HeldOut.BitsPerByte().Last
+		f["sample"] = d.Sample
+	}
+	j.print("done", f)
+}

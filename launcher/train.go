@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/report"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// trainFlags are the flags of train outside the configuration.
+type trainFlags struct {
+	ranks     int
+	config    string
+	resume    bool
+	dryRun    bool
+	logFormat string
+	given     *[]assignment
+}
+
+// rankFlags defines -np and mpirun's -n.
+func rankFlags(fs *flag.FlagSet, ranks *int, initial int) {
+	fs.IntVar(ranks, "np", initial, "`N` ranks to start")
+	fs.IntVar(ranks, "n", initial, "`N` the same as -np")
+}
+
+func defineTrain(fs *flag.FlagSet) func(context.Context, env) error {
+	f := &trainFlags{}
+	rankFlags(fs, &f.ranks, 1)
+	fs.StringVar(&f.config, "config", "", "`FILE` configuration in TOML; flags override it")
+	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out, or of the newest run")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "print configuration, sizes and costs, and stop")
+	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
+	f.given = bind(fs)
+	return f.run
+}
+
+func (f *trainFlags) run(ctx context.Context, env env) error {
+	reporter, err := newReporter(f.logFormat, env)
+	if err != nil {
+		return err
+	}
+	given := *f.given
+	if given, err = moreData(given, env.args); err != nil {
+		return err
+	}
+	cfg, from, err := f.configure(given)
+	if err != nil {
+		return err
+	}
+	if f.dryRun {
+		return dryRun(cfg, f.ranks, env)
+	}
+	job, err := trainer.Prepare(cfg, f.ranks, from, reporter)
+	if err != nil {
+		return err
+	}
+	if err := job.Run(ctx); err != nil {
+		return failure{err, exitFailed}
+	}
+	if ctx.Err() != nil {
+		return failure{ctx.Err(), exitInterrupted}
+	}
+	return nil
+}
+
+func newReporter(format string, env env) (trainer.Reporter, error) {
+	switch format {
+	case "text":
+		return report.Console{W: env.out}, nil
+	case "json":
+		return report.JSON{W: env.out}, nil
+	}
+	return nil, fmt.Errorf("--log-format is %q: use text or json", format)
+}
+
+// moreData lets --data take several paths: those that follow it are left as arguments.
+func moreData(given []assignment, args []string) ([]assignment, error) {
+	if len(args) == 0 {
+		return given, nil
+	}
+	for _, a := range given {
+		if a.value.Type() == reflect.TypeFor[[]string]() {
+			return append(given, assignment{a.field, reflect.ValueOf(args)}), nil
+		}
+	}
+	return nil, fmt.Errorf("unexpected argument %q (launcher help train lists the flags)", strings.Join(args, " "))
+}
+
+// configure resolves the configuration and finds the checkpoint to continue from, if any. A
+// resumed run starts from the configuration that was saved with its checkpoint.
+func (f *trainFlags) configure(given []assignment) (cfg trainer.Config, from string, err error) {
+	text, err := readConfig(f.config)
+	if err != nil {
+		return cfg, "", err
+	}
+	if cfg, err = resolve(f.config, text, given); err != nil {
+		return cfg, "", err
+	}
+	if !f.resume {
+		if cfg.Out == "" {
+			cfg.Out, err = freeRun(cfg.Flavor)
+		}
+		return cfg, "", err
+	}
+	if f.config != "" {
+		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values by flags")
+	}
+	run := cfg.Out
+	if run == "" {
+		if run, err = newestRun(); err != nil {
+			return cfg, "", err
+		}
+	}
+	from, err = checkpoint.Latest(run)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return cfg, "", fmt.Errorf("nothing to resume in %s: %w", run, err)
+	} else if err != nil {
+		return cfg, "", err
+	}
+	saved := filepath.Join(from, "config.toml")
+	if text, err = os.ReadFile(saved); err != nil {
+		return cfg, "", err
+	}
+	asked := cfg.Flavor
+	if cfg, err = resolve(saved, text, given); err != nil {
+		return cfg, "", err
+	}
+	if asked != defaultFlavor && cfg.Flavor != asked {
+		return cfg, "", fmt.Errorf("%s is of flavor %s, not %s", from, cfg.Flavor, asked)
+	}
+	cfg.Out = run
+	return cfg, from, nil
+}
+
+// runsFolder holds the runs without an --out of their own.
+const runsFolder = "runs"
+
+// freeRun returns the first runs/FLAVOR-N that does not exist.
+func freeRun(flavor string) (string, error) {
+	for n := 1; ; n++ {
+		path := filepath.Join(runsFolder, fmt.Sprintf("%s-%d", flavor, n))
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return path, nil
+		} else if err != nil {
+			return "", err
+		}
+	}
+}
+
+// newestRun returns the folder in runs/ that was changed last and has a checkpoint.
+func newestRun() (string, error) {
+	entries, err := os.ReadDir(runsFolder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	newest, path := int64(-1), ""
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !e.IsDir() {
+			continue
+		}
+		run := filepath.Join(runsFolder, e.Name())
+		if _, err := checkpoint.Latest(run); err == nil && info.ModTime().UnixNano() > newest {
+			newest, path = info.ModTime().UnixNano(), run
+		}
+	}
+	if path == "" {
+		return "", fmt.Errorf("no run with a checkpoint in %s: give its folder with --out", runsFolder)
+	}
+	return path, nil
+}
+
+// dryRun prints what a run would be.
+func dryRun(cfg trainer.Config, ranks int, env env) error {
+	if err := cfg.Validate(ranks); err != nil {
+		return err
+	}
+	text, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		return err
+	}
+	n, memory, machine := cfg.Model.Count(), cfg.EstimateMemory(ranks), system.ReadMemory()
+	fmt.Fprintf(env.out, "%s\n", text)
+	fmt.Fprintf(env.out, "# parameters: %s total, %s active a token, %s in routed experts\n", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed))
+	fmt.Fprintf(env.out, "# FLOPs: %.4g a token, %.4g a step of %d tokens\n",
+		cfg.Model.FLOPsPerToken(cfg.Seq), cfg.Model.FLOPsPerToken(cfg.Seq)*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq)
+	fmt.Fprintf(env.out, "# memory of one of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s)\n", report.Plural(ranks, "rank"),
+		system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations))
+	fmt.Fprintf(env.out, "# memory of all: %s; this machine: %s available of %s, %s\n", system.Bytes(memory.Total()*int64(ranks)),
+		system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core"))
+	return nil
+}

@@ -1,0 +1,121 @@
+// Package trainer runs the training loop on every rank: batches in, optimizer steps, metrics,
+// evaluation and checkpoints out.
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"spmoe/collective/ep"
+	"spmoe/datasets"
+	"spmoe/moe"
+	"spmoe/moe/optim"
+	"spmoe/tensor"
+)
+
+// Config is everything that defines a run but the number of ranks. The toml names are those
+// of config files and of command-line flags (--steps 100, --model.layers 4).
+type Config struct {
+	Flavor     string   `toml:"flavor" help:"built-in model that the model section starts from"`
+	Steps      int      `toml:"steps" help:"optimizer steps of the whole run"`
+	Seq        int      `toml:"seq" help:"tokens of a sequence"`
+	Batch      int      `toml:"batch" help:"sequences of an optimizer step, all ranks together"`
+	MicroBatch int      `toml:"micro_batch" help:"most sequences of a rank in one forward and backward pass; 0: all of its batch"`
+	Precision  string   `toml:"precision" help:"type of weights and activations: bf16 or fp32"`
+	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
+	Data       []string `toml:"data" help:"plain-text files and folders to train on; none: the Go installation's own sources"`
+
+	Out           string `toml:"out" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
+	SaveEvery     int    `toml:"save_every" help:"steps between checkpoints; 0: only at the end"`
+	Keep          int    `toml:"keep" help:"newest checkpoints that are kept"`
+	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
+	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations on held-out text; 0: only at start and end"`
+	EvalSequences int    `toml:"eval_sequences" help:"held-out sequences of an evaluation"`
+	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample that is generated at the end; 0: none"`
+	SamplePrompt  string `toml:"sample_prompt" help:"text that the sample continues"`
+
+	Optimizer Optimizer  `toml:"optimizer"`
+	Model     moe.Config `toml:"model"`
+}
+
+// Optimizer joins AdamW and its schedule.
+type Optimizer struct {
+	optim.Schedule
+	optim.AdamW
+}
+
+// Default returns the configuration of a run of a flavor. The batch and the learning rate are
+// chosen for the debug model on two cores.
+func Default(flavor string) (Config, error) {
+	model, err := moe.FlavorByName(flavor)
+	if err != nil {
+		return Config{}, err
+	}
+	return Config{
+		Flavor: flavor, Steps: 300, Seq: 256, Batch: 16, Precision: "bf16", Seed: 1,
+		Keep: 2, LogEvery: 10, EvalSequences: 32, SampleTokens: 160, SamplePrompt: "// New returns ",
+		Optimizer: Optimizer{
+			optim.Schedule{LR: 2e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
+			optim.AdamW{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1},
+		},
+		Model: model,
+	}, nil
+}
+
+// DType returns the element type of weights and activations.
+func (c Config) DType() (tensor.DType, error) {
+	switch c.Precision {
+	case "bf16":
+		return tensor.BF16, nil
+	case "fp32":
+		return tensor.FP32, nil
+	}
+	return 0, fmt.Errorf("precision is %q: use bf16 or fp32", c.Precision)
+}
+
+// Validate reports everything that keeps n ranks from running this configuration.
+func (c Config) Validate(ranks int) error {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	must(ranks >= 1, "-np is %d: give 1 or more ranks", ranks)
+	must(c.Steps >= 1, "steps is %d: give 1 or more", c.Steps)
+	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
+	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
+	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
+	must(c.SaveEvery >= 0 && c.EvalEvery >= 0, "save_every is %d and eval_every %d: give 0 (at the end only) or more", c.SaveEvery, c.EvalEvery)
+	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)
+	must(c.EvalSequences >= 1, "eval_sequences is %d: give 1 or more", c.EvalSequences)
+	must(c.SampleTokens >= 0, "sample_tokens is %d: give 0 (no sample) or more", c.SampleTokens)
+	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
+	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d", c.Model.Vocab, datasets.Bytes{}.VocabSize())
+	_, err := c.DType()
+	errs = append(errs, err, c.Optimizer.Schedule.Validate(), c.Optimizer.AdamW.Validate(), c.Model.Validate())
+	if ranks >= 1 {
+		must(c.Batch >= 1 && c.Batch%ranks == 0, "batch is %d: give a multiple of the %d ranks, such as %d",
+			c.Batch, ranks, max(1, (c.Batch+ranks-1)/ranks)*ranks)
+		if c.Model.MoELayers() > 0 && c.Model.Experts > 0 {
+			if _, err := ep.NewLayout(c.Model.Experts, ranks); err != nil {
+				errs = append(errs, fmt.Errorf("-np %d: %s", ranks, strings.TrimPrefix(err.Error(), "ep: ")))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// microBatch returns the sequences of one pass of a rank.
+func (c Config) microBatch(ranks int) int {
+	local := c.Batch / ranks
+	if c.MicroBatch == 0 {
+		return local
+	}
+	return min(c.MicroBatch, local)
+}
+
+// bitsPerByte converts nats a token of the byte tokenizer.
+func bitsPerByte(nats float64) float64 { return nats / math.Ln2 }

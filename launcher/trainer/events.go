@@ -1,0 +1,89 @@
+package trainer
+
+import (
+	"time"
+
+	"spmoe/moe"
+)
+
+// Reporter receives what happens in a run, from one goroutine, in order.
+type Reporter interface {
+	Start(Start)
+	Step(Step)
+	Eval(Eval)
+	Saved(Saved)
+	Done(Done)
+}
+
+// Start describes a run before its first step.
+type Start struct {
+	Config    Config
+	Ranks     int
+	Counts    moe.Counts
+	Memory    Memory
+	FLOPs     float64 // a token
+	Peak      float64 // measured FLOP/s of the machine, all cores together, in the run's precision
+	CPU, Tier string
+	Cores     int
+	Corpus    Corpus
+	From      int    // steps already made
+	Resumed   string // checkpoint that the run continues from, if any
+}
+
+// Corpus describes the text of a run.
+type Corpus struct {
+	Train, HeldOut int64 // bytes
+	Documents      int
+}
+
+// Step is one optimizer step; rates are means since the line before.
+type Step struct {
+	Step, Steps  int
+	Loss         float64 // mean cross-entropy of the global batch, nats a token
+	MTPLoss      float64 // of the MTP module; 0 without it
+	Balance      float64 // balance loss; 0 without it
+	GradNorm     float64
+	LR           float64
+	TokensPerSec float64
+	FLOPS        float64 // model FLOP/s
+	MFU          float64 // share of the measured peak
+	Memory       int64   // resident bytes of the process
+	MemoryShare  float64 // of the machine's memory
+	Imbalance    float64 // most loaded expert over the mean, averaged over layers
+	Epoch        float64
+	Tokens       int64 // seen since the start
+	Elapsed, ETA time.Duration
+	Skipped      bool // the gradient was not finite
+	SkippedTotal int
+}
+
+// Eval is a loss on held-out text.
+type Eval struct {
+	Step        int
+	Loss        float64 // nats a token
+	BitsPerByte float64
+	Sequences   int
+}
+
+// Saved is a complete checkpoint.
+type Saved struct {
+	Step int
+	Path string
+	Took time.Duration
+}
+
+// Progress is a loss at the start and at the end of a run, in nats a token.
+type Progress struct{ First, Last float64 }
+
+// BitsPerByte returns the same in bits a byte.
+func (p Progress) BitsPerByte() Progress { return Progress{bitsPerByte(p.First), bitsPerByte(p.Last)} }
+
+// Done ends a run.
+type Done struct {
+	Step, Steps    int
+	Train, HeldOut Progress // Train.Last is the mean of the last steps
+	Prompt, Sample string
+	Elapsed        time.Duration // of this process
+	Out            string
+	Interrupted    bool
+}

@@ -1,0 +1,192 @@
+package trainer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"spmoe/collective"
+	"spmoe/datasets"
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
+	"spmoe/tensor"
+	"spmoe/tensor/cpu"
+)
+
+// Job is a run that has been found possible: its data is read, its checkpoint, if it resumes
+// one, is open and verified.
+type Job struct {
+	cfg      Config
+	ranks    int
+	report   Reporter
+	corpus   Corpus
+	train    datasets.Stream
+	heldOut  datasets.Stream
+	resume   *checkpoint.Reader // nil in a new run
+	progress progress
+}
+
+// progress is the trainer's part of a checkpoint.
+type progress struct {
+	Step           int            `json:"step"`
+	OptimizerSteps int            `json:"optimizer_steps"`
+	Skipped        int            `json:"skipped_steps"`
+	Tokens         int64          `json:"tokens"`
+	Loader         datasets.State `json:"loader"`
+	FirstTrain     float64        `json:"first_train_loss"`
+	FirstHeldOut   float64        `json:"first_held_out_loss"`
+}
+
+// Prepare checks that n ranks can run cfg on this machine, and reads the data. resume is the
+// checkpoint or run folder to continue from, or empty. Its errors are the user's to mend;
+// nothing has been written.
+func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
+	if err := cfg.Validate(n); err != nil {
+		return nil, err
+	}
+	if err := fits(cfg, n); err != nil {
+		return nil, err
+	}
+	j := &Job{cfg: cfg, ranks: n, report: report}
+	if err := j.read(); err != nil {
+		return nil, err
+	}
+	if resume == "" {
+		return j, j.fresh()
+	}
+	if err := j.open(resume); err != nil {
+		j.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+// fits refuses a model that needs more memory than there is.
+func fits(cfg Config, n int) error {
+	need := cfg.EstimateMemory(n).Total() * int64(n)
+	memory := system.ReadMemory()
+	if memory.Total == 0 || need <= memory.Available {
+		return nil
+	}
+	return fmt.Errorf("%d ranks of flavor %s need about %s of memory in all (%s a rank), %s of %s is available: use a smaller model or a shorter --seq, or see --dry-run",
+		n, cfg.Flavor, system.Bytes(need), system.Bytes(need/int64(n)), system.Bytes(memory.Available), system.Bytes(memory.Total))
+}
+
+// read loads the corpus and checks that it is long enough.
+func (j *Job) read() error {
+	var corpus *datasets.Corpus
+	var err error
+	if len(j.cfg.Data) > 0 {
+		corpus, err = datasets.Open(j.cfg.Data, datasets.Options{})
+	} else {
+		corpus, err = datasets.Builtin(datasets.Options{})
+	}
+	if err != nil {
+		return err
+	}
+	j.corpus = Corpus{corpus.Train.Bytes(), corpus.HeldOut.Bytes(), len(corpus.Train.Documents()) + len(corpus.HeldOut.Documents())}
+	j.train = datasets.Tokenize(corpus.Train, datasets.Bytes{})
+	j.heldOut = datasets.Tokenize(corpus.HeldOut, datasets.Bytes{})
+	if _, err := j.loader(0); err != nil {
+		return fmt.Errorf("training text: %w", err)
+	}
+	if _, err := j.windows(0); err != nil {
+		return fmt.Errorf("held-out text: %w", err)
+	}
+	return nil
+}
+
+func (j *Job) loader(rank int) (*datasets.Loader, error) {
+	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.ranks, Seed: j.cfg.Seed})
+}
+
+func (j *Job) windows(rank int) (*datasets.Windows, error) {
+	return datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: j.cfg.EvalSequences, Rank: rank, Ranks: j.ranks})
+}
+
+// fresh refuses to start a new run over an old one.
+func (j *Job) fresh() error {
+	path, err := checkpoint.Latest(j.cfg.Out)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s holds %s of an earlier run: add --resume to continue it, or give another --out", j.cfg.Out, filepath.Base(path))
+}
+
+// open reads and verifies the checkpoint, and compares it with the configuration.
+func (j *Job) open(path string) (err error) {
+	if j.resume, err = checkpoint.Open(path); err != nil {
+		return err
+	}
+	if err := j.resume.Meta(&j.progress); err != nil {
+		return fmt.Errorf("%s: %w", j.resume.Path(), err)
+	}
+	if j.progress.Step > j.cfg.Steps {
+		return fmt.Errorf("%s is at step %d, behind the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)
+	}
+	l, err := j.loader(0)
+	if err != nil {
+		return err
+	}
+	if err := l.Restore(j.progress.Loader); err != nil {
+		return fmt.Errorf("%s does not fit this run: %w", j.resume.Path(), err)
+	}
+	return nil
+}
+
+// Close releases the checkpoint. It may be called more than once.
+func (j *Job) Close() error {
+	if j.resume == nil {
+		return nil
+	}
+	err := j.resume.Close()
+	j.resume = nil
+	return err
+}
+
+// Run trains until the last step, or until ctx ends: then it stops at the next step boundary.
+// Either way it saves a checkpoint.
+func (j *Job) Run(ctx context.Context) error {
+	defer j.Close()
+	if err := os.MkdirAll(j.cfg.Out, 0o777); err != nil {
+		return err
+	}
+	dtype, err := j.cfg.DType()
+	if err != nil {
+		return err
+	}
+	start := Start{
+		Config: j.cfg, Ranks: j.ranks, Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
+		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: tensor.Peak(dtype, 200*time.Millisecond),
+		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: runtime.GOMAXPROCS(0),
+		Corpus: j.corpus, From: j.progress.Step,
+	}
+	if j.resume != nil {
+		start.Resumed = j.resume.Path()
+	}
+	j.report.Start(start)
+	return spmd.Run(j.ranks, func(c *collective.Comm) error {
+		r, err := newRank(j, c, start.Peak)
+		if err != nil {
+			return err
+		}
+		return r.run(ctx)
+	})
+}
+
+// ConfigTOML returns the configuration as a config file.
+func ConfigTOML(cfg Config) ([]byte, error) {
+	var buf bytes.Buffer
+	err := toml.NewEncoder(&buf).Encode(cfg)
+	return buf.Bytes(), err
+}
