@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"runtime/pprof"
 	"strings"
 
 	"spmoe/launcher/checkpoint"
@@ -25,6 +26,7 @@ type trainFlags struct {
 	resume    bool
 	dryRun    bool
 	logFormat string
+	profile   string
 	given     *[]assignment
 }
 
@@ -41,6 +43,7 @@ func defineTrain(fs *flag.FlagSet) func(context.Context, env) error {
 	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out, or of the newest run")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print configuration, sizes and costs, and stop")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
+	fs.StringVar(&f.profile, "cpuprofile", "", "`FILE` to write a CPU profile of the run to, for go tool pprof")
 	f.given = bind(fs)
 	return f.run
 }
@@ -65,13 +68,36 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	if err := job.Run(ctx); err != nil {
+	stop, err := startProfile(f.profile)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(job.Run(ctx), stop())
+	if err != nil {
 		return failure{err, exitFailed}
 	}
 	if ctx.Err() != nil {
 		return failure{ctx.Err(), exitInterrupted}
 	}
 	return nil
+}
+
+// startProfile begins a CPU profile, unless path is empty; stop completes the file.
+func startProfile(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
 }
 
 func newReporter(format string, env env) (trainer.Reporter, error) {

@@ -52,6 +52,7 @@ func debug() Config {
 	c.Heads, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 4, 64, 32, 32, 64
 	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 16, 4, 128, 1
 	c.MaxPositions = 4096
+	c.BiasSpeed = 5e-3 // a run has hundreds of steps, not hundreds of thousands
 	return c
 }
 

@@ -54,10 +54,10 @@ func Default(flavor string) (Config, error) {
 		return Config{}, err
 	}
 	return Config{
-		Flavor: flavor, Steps: 300, Seq: 256, Batch: 16, Precision: "bf16", Seed: 1,
-		Keep: 2, LogEvery: 10, EvalSequences: 32, SampleTokens: 160, SamplePrompt: "// New returns ",
+		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Precision: "bf16", Seed: 1,
+		Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
 		Optimizer: Optimizer{
-			optim.Schedule{LR: 2e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
+			optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
 			optim.AdamW{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1},
 		},
 		Model: model,

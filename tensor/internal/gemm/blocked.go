@@ -22,7 +22,9 @@ const (
 	runSteps = 512
 	// blockRows bounds a block of a: one run of it takes 384 KB of L2, and a microkernel call over it 25 to 60 µs.
 	blockRows = 192
-	// blockBytes bounds the packed block of b and that of a, unless a single panel is larger.
+	// blockColumns bounds a block of b, and with blockRows the sums kept in scratch.
+	blockColumns = 1024
+	// blockBytes bounds a packed block of either, unless a single panel is larger.
 	blockBytes = 2 << 20
 )
 
@@ -46,9 +48,9 @@ func (f *family) multiply(s *Scratch, sum, out, a, b View, accumulate bool) {
 		}
 		return
 	}
-	panels := max(blockBytes/(4*p.steps), f.columns)
-	columns := panels / f.columns * f.columns
-	rows := evenly(a.Rows, min(panels, blockRows), f.rows)
+	limit := max(blockBytes/(4*p.steps), f.columns)
+	columns := min(limit/f.columns*f.columns, blockColumns)
+	rows := evenly(a.Rows, min(limit, blockRows), f.rows)
 	for j := 0; j < b.Cols; j += columns {
 		n := min(columns, b.Cols-j)
 		p.b = f.packing.columnPanels(s, b.slice(f.packing.elem, 0, j, b.Rows, n), f.columns)

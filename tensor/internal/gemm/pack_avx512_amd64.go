@@ -20,37 +20,37 @@ func packRowsAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, wo
 func packRowsSplitAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int)
 
 // interleave16AVX512 packs rows that are neighbours in memory; along k they are stride bytes apart.
-// It stores ceil(k/2) steps of pairs of BF16; bit i of lanes says that row i exists, step bytes apart.
+// It stores ceil(k/2) steps of pairs of BF16, step bytes apart; bit i of lanes says that row i exists.
 //
 //go:noescape
 func interleave16AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
 // interleave32AVX512 packs rows that are neighbours in memory; along k they are stride bytes apart.
-// It stores ceil(k/2) steps of pairs of BF16; bit i of lanes says that row i exists, step bytes apart.
+// It stores ceil(k/2) steps of pairs of BF16, step bytes apart; bit i of lanes says that row i exists.
 //
 //go:noescape
 func interleave32AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
 // widen16AVX512 packs rows that are neighbours in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of FP32, of each two the second first; bit i of lanes says that row i exists, step bytes apart.
+// It stores 2*ceil(k/2) steps of FP32, of each two the second first, step bytes apart; bit i of lanes says that row i exists.
 //
 //go:noescape
 func widen16AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
 // widen32AVX512 packs rows that are neighbours in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of FP32, of each two the second first; bit i of lanes says that row i exists, step bytes apart.
+// It stores 2*ceil(k/2) steps of FP32, of each two the second first, step bytes apart; bit i of lanes says that row i exists.
 //
 //go:noescape
 func widen32AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
 // copy16AVX512 packs rows that are neighbours in memory; along k they are stride bytes apart.
-// It stores k (> 0) steps of FP32; bit i of lanes says that row i exists, step bytes apart.
+// It stores k (> 0) steps of FP32, step bytes apart; bit i of lanes says that row i exists.
 //
 //go:noescape
 func copy16AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
 // copy32AVX512 packs rows that are neighbours in memory; along k they are stride bytes apart.
-// It stores k (> 0) steps of FP32; bit i of lanes says that row i exists, step bytes apart.
+// It stores k (> 0) steps of FP32, step bytes apart; bit i of lanes says that row i exists.
 //
 //go:noescape
 func copy32AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)

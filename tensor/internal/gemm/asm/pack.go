@@ -4,11 +4,11 @@ package main
 
 import "spmoe/tensor/internal/asmgen"
 
-// acrossArgs begins such a function and loads its arguments; what says what it stores.
-func acrossArgs(f *asmgen.File, name, what string, more ...Param) (fn *asmgen.Func, dst, src, stride, k, step asmgen.Reg) {
+// acrossArgs begins such a function and loads its arguments; what says what it stores, of which rows.
+func acrossArgs(f *asmgen.File, name, what, which string, more ...asmgen.Param) (fn *asmgen.Func, dst, src, stride, k, step asmgen.Reg) {
 	params := []asmgen.Param{asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("k", "int"), asmgen.Arg("step", "int")}
 	fn = f.Func(name, name+" packs rows that are neighbours in memory; along k they are stride bytes apart.\n"+
-		"It stores "+what+" step bytes apart.", append(params, more...)...)
+		"It stores "+what+", step bytes apart"+which+".", append(params, more...)...)
 	return fn, fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("k"), fn.Load("step")
 }
 

@@ -79,7 +79,7 @@ func transpose8(fn *asmgen.Func, rows, other []asmgen.Vec) (result, free []asmge
 
 // widenAVX2 turns lanes BF16 rows into FP32, the second of every two elements of k first: the order in which VDPBF16PS adds.
 func widenAVX2(f *asmgen.File, name string, lanes int) {
-	fn, dst, src, stride, k, step := acrossArgs(f, name, fmt.Sprintf("2*ceil(k/2) steps of %d FP32, of each two the second first", lanes))
+	fn, dst, src, stride, k, step := acrossArgs(f, name, fmt.Sprintf("2*ceil(k/2) steps of %d FP32, of each two the second first", lanes), "")
 	v := fn.Y()
 	widen := func(from, to asmgen.Mem) {
 		switch {
@@ -117,7 +117,7 @@ func widenAVX2(f *asmgen.File, name string, lanes int) {
 
 // copyAVX2 copies up to 8 rows of FP32.
 func copyAVX2(f *asmgen.File) {
-	fn, dst, src, stride, k, step := acrossArgs(f, "copyAVX2", "k (> 0) steps of up to 8 FP32, those that mask names,", asmgen.Arg("mask", "*[8]int32"))
+	fn, dst, src, stride, k, step := acrossArgs(f, "copyAVX2", "k (> 0) steps of up to 8 FP32", "; mask has all ones for a row that exists", asmgen.Arg("mask", "*[8]int32"))
 	r := fn.Load("mask")
 	v, mask := fn.Y(), fn.Y()
 	fn.I("VMOVUPS", r.At(0), mask)

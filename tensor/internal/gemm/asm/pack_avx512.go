@@ -121,7 +121,7 @@ func transpose16(fn *asmgen.Func, rows, other []asmgen.Vec) {
 
 // lanesArgs is acrossArgs with lane masks K1 (rows 0 to 15) and K2 (16 to 31).
 func lanesArgs(f *asmgen.File, name, what string) (fn *asmgen.Func, dst, src, stride, k, step asmgen.Reg) {
-	fn, dst, src, stride, k, step = acrossArgs(f, name, what+"; bit i of lanes says that row i exists,", asmgen.Arg("lanes", "int"))
+	fn, dst, src, stride, k, step = acrossArgs(f, name, what, "; bit i of lanes says that row i exists", asmgen.Arg("lanes", "int"))
 	lanes := fn.Load("lanes")
 	fn.I("KMOVD", lanes, asmgen.K(1))
 	fn.I("KSHIFTRD", asmgen.Imm(16), asmgen.K(1), asmgen.K(2))

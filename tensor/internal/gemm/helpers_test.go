@@ -1,0 +1,123 @@
+package gemm
+
+// What the tests share: matrices with guards around them, shapes and layouts, tiers.
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"spmoe/tensor/cpu"
+)
+
+// eachTier runs f for every tier of this CPU.
+func eachTier(t *testing.T, f func(t *testing.T, k *kernels)) {
+	for _, tier := range cpu.Tiers() {
+		t.Run(tier.String(), func(t *testing.T) { f(t, kernelsOf(tier)) })
+	}
+}
+
+// matrix is a view with room around it: gap elements between rows (or columns) and at both ends, all holding guard.
+type matrix[T uint16 | float32] struct {
+	View
+	memory []T
+	guard  T
+}
+
+const gap = 5
+
+func newMatrix[T uint16 | float32](rows, cols int, transposed bool, guard T) matrix[T] {
+	major, minor := rows, cols
+	if transposed {
+		major, minor = cols, rows
+	}
+	m := matrix[T]{memory: make([]T, (major+2)*(minor+gap)), guard: guard}
+	for i := range m.memory {
+		m.memory[i] = guard
+	}
+	m.View = View{unsafe.Pointer(&m.memory[minor+gap]), major, minor, minor + gap, 1}
+	if transposed {
+		m.View = m.View.transposed()
+	}
+	return m
+}
+
+func (m matrix[T]) fill(value func() T) matrix[T] {
+	for i := range m.Rows {
+		for j := range m.Cols {
+			*at[T](m.View, i, j) = value()
+		}
+	}
+	return m
+}
+
+// clone copies a matrix that is not transposed.
+func (m matrix[T]) clone() matrix[T] {
+	m.memory = append([]T{}, m.memory...)
+	m.Ptr = unsafe.Pointer(&m.memory[m.RowStride])
+	return m
+}
+
+// elements returns the elements row by row, and fails if anything but them was written.
+func (m matrix[T]) elements(t *testing.T) []T {
+	t.Helper()
+	var all []T
+	whole := append([]T{}, m.memory...)
+	for i := range m.Rows {
+		for j := range m.Cols {
+			all = append(all, *at[T](m.View, i, j))
+			*at[T](m.View, i, j) = m.guard
+		}
+	}
+	for i, x := range m.memory {
+		if x != m.guard {
+			t.Errorf("element %d, outside the result, was overwritten by %v", i, x)
+			break
+		}
+	}
+	copy(m.memory, whole)
+	return all
+}
+
+// Around operands lie NaNs, which show in the result if they are read.
+const nan16 = 0x7fc1
+
+func operands[T uint16 | float32](r *rand.Rand, m, n, k int, aT, bT bool) (a, b matrix[T]) {
+	var value func() T
+	var guard T
+	switch v := any(&value).(type) {
+	case *func() uint16:
+		*v = func() uint16 { return roundBF16(float32(r.NormFloat64())) }
+		*any(&guard).(*uint16) = nan16
+	case *func() float32:
+		*v = func() float32 { return float32(r.NormFloat64()) }
+		*any(&guard).(*float32) = float32(math.NaN())
+	}
+	return newMatrix(m, k, aT, guard).fill(value), newMatrix(k, n, bT, guard).fill(value)
+}
+
+const guard = -12345
+
+func results(r *rand.Rand, m, n int) matrix[float32] {
+	return newMatrix[float32](m, n, false, guard).fill(func() float32 { return float32(r.NormFloat64()) })
+}
+
+var shapes = []struct{ m, n, k int }{
+	{1, 1, 1}, {1, 33, 2}, {2, 3, 5}, {3, 15, 31}, {5, 16, 32}, {7, 17, 33}, {11, 31, 64}, {12, 32, 65}, {13, 47, 7},
+	{25, 64, 48}, {31, 96, 127}, {30, 100, 192}, {23, 1, 77}, {1, 200, 300}, {100, 8, 3}, {17, 40, 0},
+	{13, 40, 1027}, {391, 33, 20}, {6, 80, 513},
+}
+
+var layouts = []struct{ aT, bT bool }{{false, false}, {false, true}, {true, false}, {true, true}}
+
+func eachShape(t *testing.T, f func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool)) {
+	for _, s := range shapes {
+		for _, l := range layouts {
+			t.Run(fmt.Sprintf("%dx%dx%d,%v,%v", s.m, s.n, s.k, l.aT, l.bT), func(t *testing.T) {
+				f(t, rand.New(rand.NewPCG(uint64(s.m), uint64(s.n))), s.m, s.n, s.k, l.aT, l.bT)
+			})
+		}
+	}
+}
