@@ -2,6 +2,7 @@ package moe
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -72,6 +73,10 @@ func (c Config) IsDense(i int) bool { return i < c.DenseLayers }
 // MoELayers returns the number of layers with routed experts, that of the MTP module included.
 func (c Config) MoELayers() int { return c.Layers - c.DenseLayers + c.MTPLayers }
 
+// maxInter is the largest width of a feed-forward network. The limits on sizes lie far above
+// any real model; they keep the parameter count, below 2^61, within an int64.
+const maxInter = 1 << 18
+
 // Validate reports every field that cannot be, one a line.
 func (c Config) Validate() error {
 	var bad []string
@@ -81,22 +86,24 @@ func (c Config) Validate() error {
 		}
 	}
 	for _, f := range []struct {
-		name  string
-		value int
+		name        string
+		value, most int
 	}{
-		{"vocab", c.Vocab}, {"dim", c.Dim}, {"layers", c.Layers}, {"heads", c.Heads}, {"kv_rank", c.KVRank},
-		{"nope_dim", c.NopeDim}, {"rope_dim", c.RopeDim}, {"value_dim", c.ValueDim}, {"max_positions", c.MaxPositions},
+		{"vocab", c.Vocab, 1 << 24}, {"dim", c.Dim, 1 << 17}, {"layers", c.Layers, 1 << 10}, {"heads", c.Heads, 1 << 11},
+		{"kv_rank", c.KVRank, 1 << 16}, {"nope_dim", c.NopeDim, 1 << 12}, {"rope_dim", c.RopeDim, 1 << 12},
+		{"value_dim", c.ValueDim, 1 << 12}, {"max_positions", c.MaxPositions, 1 << 26},
 	} {
-		must(f.value > 0, "model.%s is %d: give a positive number", f.name, f.value)
+		must(f.value > 0 && f.value <= f.most, "model.%s is %d: give 1 to %d", f.name, f.value, f.most)
 	}
 	must(c.RopeDim%2 == 0, "model.rope_dim is %d: it must be even (rotary pairs)", c.RopeDim)
 	must(c.DenseLayers >= 0 && c.DenseLayers <= c.Layers, "model.dense_layers is %d: give 0 to %d (model.layers)", c.DenseLayers, c.Layers)
-	must(c.DenseLayers == 0 || c.DenseInter > 0, "model.dense_inter is %d: give a positive width", c.DenseInter)
-	must(c.QRank >= 0, "model.q_rank is %d: give 0 (no compression) or a positive rank", c.QRank)
+	must(c.DenseLayers == 0 || c.DenseInter > 0 && c.DenseInter <= maxInter, "model.dense_inter is %d: give 1 to %d", c.DenseInter, maxInter)
+	must(c.QRank >= 0 && c.QRank <= 1<<16, "model.q_rank is %d: give 0 (no compression) or a rank up to %d", c.QRank, 1<<16)
 	must(c.MTPLayers == 0 || c.MTPLayers == 1, "model.mtp_layers is %d: give 0 or 1", c.MTPLayers)
-	must(c.NormEps > 0, "model.norm_eps is %g: give a positive number", c.NormEps)
-	must(c.RopeTheta > 1, "model.rope_theta is %g: give a number above 1", c.RopeTheta)
-	must(!c.YaRN.Enabled() || c.YaRN.OriginalPositions > 0, "model.yarn.original_positions is %d: give the context length before the extension", c.YaRN.OriginalPositions)
+	must(atLeast(0, c.MTPWeight), "model.mtp_weight is %g: give 0 or more", c.MTPWeight)
+	must(atLeast(0, c.NormEps) && c.NormEps > 0, "model.norm_eps is %g: give a positive number", c.NormEps)
+	must(atLeast(1, c.RopeTheta) && c.RopeTheta > 1, "model.rope_theta is %g: give a number above 1", c.RopeTheta)
+	c.YaRN.validate(must)
 	if c.MoELayers() > 0 {
 		c.validateRouting(must)
 	}
@@ -107,10 +114,14 @@ func (c Config) Validate() error {
 }
 
 func (c Config) validateRouting(must func(bool, string, ...any)) {
-	must(c.Experts > 0 && c.ExpertInter > 0, "model.experts is %d and model.expert_inter %d: both must be positive", c.Experts, c.ExpertInter)
+	must(c.Experts > 0 && c.Experts <= 1<<14, "model.experts is %d: give 1 to %d", c.Experts, 1<<14)
+	must(c.ExpertInter > 0 && c.ExpertInter <= maxInter, "model.expert_inter is %d: give 1 to %d", c.ExpertInter, maxInter)
 	must(c.TopK > 0 && c.TopK <= c.Experts, "model.top_k is %d: give 1 to %d (model.experts)", c.TopK, c.Experts)
-	must(c.SharedExperts >= 0, "model.shared_experts is %d: give 0 or more", c.SharedExperts)
+	must(c.SharedExperts >= 0 && c.SharedExperts <= 1<<10, "model.shared_experts is %d: give 0 to %d", c.SharedExperts, 1<<10)
 	must(slices.Contains([]string{Sigmoid, Softmax}, c.ScoreFunc), "model.score_func is %q: give %s or %s", c.ScoreFunc, Sigmoid, Softmax)
+	must(atLeast(0, c.RouteScale) && c.RouteScale > 0, "model.route_scale is %g: give a positive number", c.RouteScale)
+	must(atLeast(0, c.BiasSpeed), "model.bias_speed is %g: give 0 (off) or more", c.BiasSpeed)
+	must(atLeast(0, c.BalanceAlpha), "model.balance_alpha is %g: give 0 (off) or more", c.BalanceAlpha)
 	if c.Groups <= 0 || c.Experts%max(c.Groups, 1) != 0 {
 		must(false, "model.groups is %d: it must divide model.experts, %d", c.Groups, c.Experts)
 		return
@@ -119,3 +130,17 @@ func (c Config) validateRouting(must func(bool, string, ...any)) {
 	must(c.TopK <= c.TopKGroups*c.Experts/c.Groups, "model.top_k is %d but the %d groups that a token may visit hold %d experts",
 		c.TopK, c.TopKGroups, c.TopKGroups*c.Experts/c.Groups)
 }
+
+func (y YaRN) validate(must func(bool, string, ...any)) {
+	must(y.Factor == 0 || atLeast(1, y.Factor), "model.yarn.factor is %g: give 0 (no YaRN) or 1 or more", y.Factor)
+	if !y.Enabled() {
+		return
+	}
+	must(y.OriginalPositions > 0, "model.yarn.original_positions is %d: give the context length before the extension", y.OriginalPositions)
+	must(y.BetaSlow > 0 && atLeast(y.BetaSlow, y.BetaFast), "model.yarn.beta_fast is %g and model.yarn.beta_slow %g: give positive numbers, fast not below slow", y.BetaFast, y.BetaSlow)
+	must(atLeast(0, y.MScale), "model.yarn.mscale is %g: give 0 or more", y.MScale)
+	must(atLeast(0, y.MScaleAllDim), "model.yarn.mscale_all_dim is %g: give 0 or more", y.MScaleAllDim)
+}
+
+// atLeast reports whether x is a finite number not below least.
+func atLeast(least, x float64) bool { return x >= least && !math.IsInf(x, 0) }

@@ -17,7 +17,7 @@ type Flavor struct {
 func Flavors() []Flavor {
 	return []Flavor{
 		{"debug", "6 M parameters, byte vocabulary: trains in a minute or two on two cores", debug()},
-		{"small", "60 M parameters, 32 experts: the training benchmark", small()},
+		{"small", "107 M parameters, 32 experts: the training benchmark", small()},
 		{"16B", "DeepSeek-V2-Lite's shape", deepseek16B()},
 		{"236B", "DeepSeek-V2's shape", deepseek236B()},
 		{"671B", "DeepSeek-V3's shape", deepseek671B()},

@@ -3,6 +3,7 @@ package moe
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // hfConfig is a model configuration under the names of Hugging Face's config.json.
@@ -60,6 +61,8 @@ type ropeParameters struct {
 	BetaSlow          *float64 `json:"beta_slow,omitempty"`
 	MScale            *float64 `json:"mscale,omitempty"`
 	MScaleAllDim      *float64 `json:"mscale_all_dim,omitempty"`
+	AttentionFactor   *float64 `json:"attention_factor,omitempty"`
+	Truncate          *bool    `json:"truncate,omitempty"`
 }
 
 // ParseHF reads a Hugging Face config.json of a DeepSeek-V2 or V3 model. Knobs that the
@@ -77,6 +80,9 @@ func ParseHF(data []byte) (Config, error) {
 	c.Heads, c.QRank, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = h.Heads, or(h.QRank, 0), h.KVRank, h.NopeDim, h.RopeDim, h.ValueDim
 	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = h.Experts, h.TopK, h.ExpertInter, or(h.SharedExperts, 0)
 	c.Groups, c.TopKGroups, c.NormTopK, c.RouteScale = or(h.Groups, 1), or(h.TopKGroups, 1), h.NormTopK, h.RouteScale
+	if h.TopKMethod == "greedy" {
+		c.Groups, c.TopKGroups = 1, 1 // chooses among all experts, whatever n_group says
+	}
 	c.MTPLayers, c.NormEps, c.MaxPositions = h.MTPLayers, h.NormEps, h.MaxPositions
 	if c.ScoreFunc = h.ScoreFunc; c.ScoreFunc == "" {
 		c.ScoreFunc = Sigmoid
@@ -102,11 +108,29 @@ func (h hfConfig) supported() error {
 		return fmt.Errorf("moe_layer_freq is %d: only 1 is supported", h.MoEFreq)
 	case h.TopKMethod == "group_limited_greedy" && or(h.Groups, 1) > 1:
 		return fmt.Errorf("topk_method is group_limited_greedy with %d groups: only noaux_tc (groups ranked by their two best experts) is supported", *h.Groups)
+	case !slices.Contains([]string{"", "greedy", "group_limited_greedy", "noaux_tc"}, h.TopKMethod):
+		return fmt.Errorf("topk_method is %q: only noaux_tc and greedy are supported", h.TopKMethod)
 	case !or(h.RopeInterleave, true):
 		return fmt.Errorf("rope_interleave is false: only interleaved rotary pairs are supported")
+	case h.KVHeads != 0 && h.KVHeads != h.Heads:
+		return fmt.Errorf("num_key_value_heads is %d with %d attention heads: only equal numbers are supported", h.KVHeads, h.Heads)
 	}
-	if r := h.ropeParameters(); r != nil && r.kind() != "yarn" && r.kind() != "default" {
-		return fmt.Errorf("rope type is %q: only default and yarn are supported", r.kind())
+	if r := h.ropeParameters(); r != nil {
+		return r.supported()
+	}
+	return nil
+}
+
+func (r *ropeParameters) supported() error {
+	switch kind := r.kind(); {
+	case kind != "yarn" && kind != "default":
+		return fmt.Errorf("rope type is %q: only default and yarn are supported", kind)
+	case kind == "yarn" && r.Factor == 0:
+		return fmt.Errorf("the rope type is yarn but factor is missing: give the context extension factor")
+	case kind == "yarn" && r.AttentionFactor != nil:
+		return fmt.Errorf("yarn's attention_factor is %g: only mscale and mscale_all_dim are supported", *r.AttentionFactor)
+	case kind == "yarn" && !or(r.Truncate, true):
+		return fmt.Errorf("yarn's truncate is false: only whole-numbered blend ranges are supported")
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ package main
 import (
 	"log"
 
-	"spmoe/tensor/internal/asmgen"
+	"spmoe/tensor/asmgen"
 )
 
 func main() {

@@ -2,7 +2,7 @@ package main
 
 // What the packing functions for rows that are neighbours in memory have in common.
 
-import "spmoe/tensor/internal/asmgen"
+import "spmoe/tensor/asmgen"
 
 // acrossArgs begins such a function and loads its arguments; what says what it stores, of which rows.
 func acrossArgs(f *asmgen.File, name, what, which string, more ...asmgen.Param) (fn *asmgen.Func, dst, src, stride, k, step asmgen.Reg) {

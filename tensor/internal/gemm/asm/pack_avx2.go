@@ -5,7 +5,7 @@ package main
 import (
 	"fmt"
 
-	"spmoe/tensor/internal/asmgen"
+	"spmoe/tensor/asmgen"
 )
 
 func packAVX2(f *asmgen.File) {

@@ -6,7 +6,7 @@ package main
 // last step falls into the next panel or the buffer's slack. Reads are masked to what the source covers.
 
 import (
-	"spmoe/tensor/internal/asmgen"
+	"spmoe/tensor/asmgen"
 )
 
 func packAVX512(f *asmgen.File) {

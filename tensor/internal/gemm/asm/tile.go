@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"spmoe/tensor/internal/asmgen"
+	"spmoe/tensor/asmgen"
 )
 
 // family is one microkernel for 1..rows rows and two vectors of columns.

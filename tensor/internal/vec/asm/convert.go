@@ -2,7 +2,7 @@ package main
 
 // Conversions between bfloat16 and float32. Rounding is done on integers: VCVTNEPS2BF16 would flush subnormals.
 
-import "spmoe/tensor/internal/asmgen"
+import "spmoe/tensor/asmgen"
 
 func widen(f *file) {
 	k := f.kernel("widen", rows("dst", "src"))

@@ -5,7 +5,7 @@ package main
 import (
 	"math"
 
-	"spmoe/tensor/internal/asmgen"
+	"spmoe/tensor/asmgen"
 )
 
 // expConstants are the registers that exp works with.

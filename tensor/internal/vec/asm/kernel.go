@@ -5,7 +5,7 @@ package main
 import (
 	"slices"
 
-	"spmoe/tensor/internal/asmgen"
+	"spmoe/tensor/asmgen"
 )
 
 // K1 selects the elements that are left at the end of a row. K2 to K4 are free for the bodies.

@@ -5,7 +5,7 @@ package main
 import (
 	"log"
 
-	"spmoe/tensor/internal/asmgen"
+	"spmoe/tensor/asmgen"
 )
 
 func main() {

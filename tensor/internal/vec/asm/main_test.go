@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"spmoe/tensor/internal/asmgen"
+	"spmoe/tensor/asmgen"
 )
 
 func TestGeneratedFileIsUpToDate(t *testing.T) {

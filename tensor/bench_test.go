@@ -1,0 +1,165 @@
+package tensor
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"spmoe/tensor/internal/gemm"
+)
+
+// debugAttention is the attention of the debug model's training step.
+var debugAttention = AttentionShape{Batch: 2, Seq: 128, Heads: 4, KeyDim: 64, ValueDim: 64, Scale: 0.125}
+
+// pairs counts the scores below and on the diagonal, of all heads: those that the result needs.
+func (s AttentionShape) pairs() float64 {
+	return float64(s.Batch*s.Heads) * float64(s.Seq) * float64(s.Seq+1) / 2
+}
+
+func BenchmarkCausalAttention(b *testing.B) {
+	s := debugAttention
+	eachDTypeBench(b, func(b *testing.B, dtype DType) {
+		a := newAttention(dtype, s)
+		reportFLOPs(b, dtype, 2*s.pairs()*float64(s.KeyDim+s.ValueDim), func() { a.forward(s) })
+	})
+}
+
+// BenchmarkCausalAttentionBackward counts the scores that are computed again.
+func BenchmarkCausalAttentionBackward(b *testing.B) {
+	s := debugAttention
+	eachDTypeBench(b, func(b *testing.B, dtype DType) {
+		a := newAttention(dtype, s)
+		a.forward(s)
+		reportFLOPs(b, dtype, 2*s.pairs()*float64(3*s.KeyDim+2*s.ValueDim), func() { a.backward(s) })
+	})
+}
+
+// benchRows and benchCols are the activations of the debug model's step.
+const benchRows, benchCols = 256, 256
+
+func BenchmarkRMSNorm(b *testing.B) {
+	eachDTypeBench(b, func(b *testing.B, dtype DType) {
+		x, y := randomMatrix(dtype), randomMatrix(dtype)
+		w, rstd := make([]float32, benchCols), make([]float32, benchRows)
+		ex := NewExec()
+		b.SetBytes(2 * benchBytes(dtype))
+		for b.Loop() {
+			RMSNorm(ex, y, rstd, x, w, 1e-6)
+		}
+	})
+}
+
+func BenchmarkRMSNormBackward(b *testing.B) {
+	eachDTypeBench(b, func(b *testing.B, dtype DType) {
+		x, dy, dx := randomMatrix(dtype), randomMatrix(dtype), randomMatrix(dtype)
+		w, dw, rstd := make([]float32, benchCols), make([]float32, benchCols), make([]float32, benchRows)
+		ex := NewExec()
+		b.SetBytes(4 * benchBytes(dtype))
+		for b.Loop() {
+			RMSNormBackward(ex, dx, dw, dy, x, w, rstd, true)
+		}
+	})
+}
+
+func BenchmarkSwiGLU(b *testing.B) {
+	eachDTypeBench(b, func(b *testing.B, dtype DType) {
+		h, gate, up := randomMatrix(dtype), randomMatrix(dtype), randomMatrix(dtype)
+		ex := NewExec()
+		b.SetBytes(3 * benchBytes(dtype))
+		for b.Loop() {
+			SwiGLU(ex, h, gate, up)
+		}
+	})
+}
+
+func BenchmarkSwiGLUBackward(b *testing.B) {
+	eachDTypeBench(b, func(b *testing.B, dtype DType) {
+		dgate, dup, dh := randomMatrix(dtype), randomMatrix(dtype), randomMatrix(dtype)
+		gate, up := randomMatrix(dtype), randomMatrix(dtype)
+		ex := NewExec()
+		b.SetBytes(5 * benchBytes(dtype))
+		for b.Loop() {
+			SwiGLUBackward(ex, dgate, dup, dh, gate, up)
+		}
+	})
+}
+
+func BenchmarkAdd(b *testing.B) {
+	eachDTypeBench(b, func(b *testing.B, dtype DType) {
+		x, y := randomMatrix(dtype), randomMatrix(dtype)
+		ex := NewExec()
+		b.SetBytes(3 * benchBytes(dtype))
+		for b.Loop() {
+			Add(ex, x, x, y)
+		}
+	})
+}
+
+// BenchmarkConvert rounds FP32 to BF16: a whole matrix, and the columns of a head.
+func BenchmarkConvert(b *testing.B) {
+	dst, src := randomMatrix(BF16), randomMatrix(FP32)
+	for _, cols := range []int{benchCols, 48, 16} {
+		b.Run(colsName(cols), func(b *testing.B) {
+			d, s := dst.ColSlice(0, cols), src.ColSlice(0, cols)
+			b.SetBytes(int64(6 * benchRows * cols))
+			for b.Loop() {
+				Convert(nil, d, s)
+			}
+		})
+	}
+}
+
+// BenchmarkRotate turns 16 columns, those of one head of the debug model.
+func BenchmarkRotate(b *testing.B) {
+	eachDTypeBench(b, func(b *testing.B, dtype DType) {
+		table := NewRotaryTable(128, rotaryFrequencies(8), 1)
+		x := randomMatrix(dtype).ColSlice(48, 64)
+		ex := NewExec()
+		b.SetBytes(2 * benchBytes(dtype) * 16 / benchCols)
+		for b.Loop() {
+			table.Rotate(ex, x, 128)
+		}
+	})
+}
+
+func randomMatrix(dtype DType) Matrix {
+	return random(1, dtype, benchRows, benchCols).Mat()
+}
+
+func benchBytes(dtype DType) int64 { return int64(benchRows * benchCols * dtype.Size()) }
+
+func colsName(cols int) string {
+	return map[int]string{benchCols: "whole", 48: "cols48", 16: "cols16"}[cols]
+}
+
+func eachDTypeBench(b *testing.B, f func(b *testing.B, dtype DType)) {
+	for _, dtype := range floats {
+		b.Run(dtype.String(), func(b *testing.B) { f(b, dtype) })
+	}
+}
+
+// reportFLOPs runs f and the peak loop of one core in turns, because a shared machine changes
+// its speed, and reports medians.
+func reportFLOPs(b *testing.B, dtype DType, flops float64, f func()) {
+	peak := gemm.PeakFP32
+	if dtype == BF16 {
+		peak = gemm.PeakBF16
+	}
+	f()
+	var rates, shares []float64
+	for left := b.N; left > 0; {
+		n := min(left, int(5e7/flops)+1)
+		top := peak(100 * time.Microsecond)
+		start := time.Now()
+		for range n {
+			f()
+		}
+		rate := flops * float64(n) / time.Since(start).Seconds()
+		rates, shares = append(rates, rate), append(shares, rate/top)
+		left -= n
+	}
+	slices.Sort(rates)
+	slices.Sort(shares)
+	b.ReportMetric(rates[len(rates)/2]/1e9, "GFLOP/s")
+	b.ReportMetric(shares[len(shares)/2], "of-peak")
+}
