@@ -42,6 +42,7 @@ func commands() []command {
 	return []command{
 		{"train", "", "train a model on text", defineTrain},
 		{"check", "FOLDER...", "hold this build against golden data of another implementation", defineCheck},
+		{"bench", "kernels", "measure this machine's kernels against its own limits", defineBench},
 	}
 }
 

@@ -11,16 +11,12 @@ import (
 // Peak measures for about d what rate of multiply-adds on operands of this type the machine's
 // cores reach together in registers, in FLOP/s: the ceiling of every matrix product.
 func Peak(dtype DType, d time.Duration) float64 {
-	measure := gemm.PeakFP32
-	if dtype == BF16 {
-		measure = gemm.PeakBF16
-	}
 	var mu sync.Mutex
 	var total float64
 	var cores sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		cores.Go(func() {
-			rate := measure(d)
+			rate := PeakCore(dtype, d)
 			mu.Lock()
 			defer mu.Unlock()
 			total += rate
@@ -28,4 +24,12 @@ func Peak(dtype DType, d time.Duration) float64 {
 	}
 	cores.Wait()
 	return total
+}
+
+// PeakCore is Peak of the one core that the caller runs on.
+func PeakCore(dtype DType, d time.Duration) float64 {
+	if dtype == BF16 {
+		return gemm.PeakBF16(d)
+	}
+	return gemm.PeakFP32(d)
 }

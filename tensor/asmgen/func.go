@@ -71,9 +71,6 @@ func (f *File) Func(name, doc string, params ...Param) *Func {
 			args = append(args, p.Name+" "+p.Type)
 		}
 	}
-	if len(results) == 0 {
-		off = (off + 7) &^ 7
-	}
 	signature := fmt.Sprintf("%s(%s)", name, strings.Join(args, ", "))
 	if len(results) > 0 {
 		signature += " (" + strings.Join(results, ", ") + ")"
