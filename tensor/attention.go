@@ -26,12 +26,13 @@ func (s AttentionShape) head(m Matrix, b, h, dim int) Matrix {
 	return m.RowSlice(b*s.Seq, (b+1)*s.Seq).ColSlice(h*dim, (h+1)*dim)
 }
 
-func (s AttentionShape) check(q, k, v, o Matrix) {
+func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 	rows := s.Batch * s.Seq
 	if q.Rows != rows || k.Rows != rows || v.Rows != rows || o.Rows != rows ||
-		q.Cols != s.Heads*s.KeyDim || k.Cols != q.Cols || v.Cols != s.Heads*s.ValueDim || o.Cols != v.Cols {
-		panic(fmt.Sprintf("tensor: attention %+v over q [%d, %d], k [%d, %d], v [%d, %d], o [%d, %d]",
-			s, q.Rows, q.Cols, k.Rows, k.Cols, v.Rows, v.Cols, o.Rows, o.Cols))
+		q.Cols != s.Heads*s.KeyDim || k.Cols != q.Cols || v.Cols != s.Heads*s.ValueDim || o.Cols != v.Cols ||
+		len(lse) != rows*s.Heads {
+		panic(fmt.Sprintf("tensor: attention %+v over q [%d, %d], k [%d, %d], v [%d, %d], o [%d, %d], lse [%d]",
+			s, q.Rows, q.Cols, k.Rows, k.Cols, v.Rows, v.Cols, o.Rows, o.Cols, len(lse)))
 	}
 }
 
@@ -40,12 +41,12 @@ func (s AttentionShape) check(q, k, v, o Matrix) {
 // q, k: [batch·seq, heads·keyDim], v, o: [batch·seq, heads·valueDim], one element type;
 // lse: [batch·heads·seq] receives each row's log-sum-exp for the backward pass.
 func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s AttentionShape) {
-	s.check(q, k, v, o)
+	s.check(q, k, v, o, lse)
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	block := min(queryBlock, s.Seq)
 	scores := ex.New(FP32, block*s.Seq)
-	probs := ex.New(q.dtype, block*s.Seq)
+	operand := ex.New(q.dtype, block*s.Seq)
 	out := ex.New(FP32, block, s.ValueDim)
 	for b := range s.Batch {
 		for h := range s.Heads {
@@ -54,14 +55,14 @@ func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s Attent
 			rowLSE := lse[(b*s.Heads+h)*s.Seq:]
 			for lo := 0; lo < s.Seq; lo += block {
 				hi := min(lo+block, s.Seq)
-				sc, pr := tile(scores, hi-lo, hi), tile(probs, hi-lo, hi)
+				sc := tile(scores, hi-lo, hi)
 				ob := out.Slice(0, hi-lo).Mat()
 				MatMul(ex, sc, qh.RowSlice(lo, hi), kh.RowSlice(0, hi).T())
 				inverse := ex.scratchRow(3, hi-lo)
 				for i := range hi - lo {
-					inverse[i] = softmaxRow(ex, pr, sc, i, lo+i+1, s.Scale, &rowLSE[lo+i])
+					inverse[i] = softmaxRow(sc.f32Row(i), lo+i+1, s.Scale, &rowLSE[lo+i])
 				}
-				MatMul(ex, ob, pr, vh.RowSlice(0, hi))
+				MatMul(ex, ob, asOperand(ex, operand, sc), vh.RowSlice(0, hi))
 				for i := range hi - lo {
 					row := ob.f32Row(i)
 					vec.Scale(row, inverse[i], row)
@@ -75,15 +76,22 @@ func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s Attent
 // tile views the first rows·cols elements of a flat scratch tensor as a matrix.
 func tile(t Tensor, rows, cols int) Matrix { return t.Slice(0, rows*cols).Reshape(rows, cols).Mat() }
 
-// softmaxRow writes exp(scale·score - max) of the first n scores of row i to probs and zeros
-// behind them. It returns the inverse of their sum, by which the output is scaled later.
-func softmaxRow(ex *Exec, probs, scores Matrix, i, n int, scale float32, lse *float32) float32 {
-	row := scores.f32Row(i)
+// asOperand returns m in the element type of scratch: itself, or rounded into scratch.
+func asOperand(ex *Exec, scratch Tensor, m Matrix) Matrix {
+	if scratch.dtype == m.dtype {
+		return m
+	}
+	rounded := tile(scratch, m.Rows, m.Cols)
+	Convert(ex, rounded, m)
+	return rounded
+}
+
+// softmaxRow turns the first n scores of a row into exp(scale·score - max) and the others into
+// zeros. It returns the inverse of their sum, by which the output is scaled later.
+func softmaxRow(row []float32, n int, scale float32, lse *float32) float32 {
 	top := scale * vec.Max(row[:n])
-	out := ex.target(0, probs, i)
-	sum := vec.ExpSum(out[:n], scale, row[:n], top)
-	clear(out[n:])
-	ex.store(probs, i, out)
+	sum := vec.ExpSum(row[:n], scale, row[:n], top)
+	clear(row[n:])
 	*lse = top + float32(math.Log(float64(sum)))
 	return 1 / sum
 }
@@ -93,14 +101,15 @@ func softmaxRow(ex *Exec, probs, scores Matrix, i, n int, scale float32, lse *fl
 // With p = exp(scale·q·kᵀ - lse): dv = pᵀ·do, dp = do·vᵀ, ds = scale·p·(dp - rowsum(do·o)),
 // dq = ds·k, dk = dsᵀ·q; the sums over query blocks are held in FP32.
 func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []float32, s AttentionShape) {
-	s.check(dq, dk, dv, do)
+	s.check(q, k, v, o, lse)
+	s.check(dq, dk, dv, do, lse)
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	block := min(queryBlock, s.Seq)
 	t := backwardTiles{
-		scores: ex.New(FP32, block*s.Seq), probs: ex.New(q.dtype, block*s.Seq),
-		dprobs: ex.New(FP32, block*s.Seq), dscores: ex.New(q.dtype, block*s.Seq),
-		dk: ex.New(FP32, s.Seq, s.KeyDim), dv: ex.New(FP32, s.Seq, s.ValueDim),
+		probs: ex.New(FP32, block*s.Seq), dscores: ex.New(FP32, block*s.Seq),
+		operand: ex.New(q.dtype, block*s.Seq),
+		dk:      ex.New(FP32, s.Seq, s.KeyDim), dv: ex.New(FP32, s.Seq, s.ValueDim),
 	}
 	for b := range s.Batch {
 		for h := range s.Heads {
@@ -128,31 +137,29 @@ type headProblem struct {
 
 // backwardTiles is the scratch of CausalAttentionBackward.
 type backwardTiles struct {
-	scores, probs, dprobs, dscores Tensor
-	dk, dv                         Tensor
+	probs, dscores Tensor // of one query block
+	operand        Tensor // either of them, rounded for a product
+	dk, dv         Tensor
 }
 
 // backward handles query rows [lo, hi) of one head.
 func (t backwardTiles) backward(ex *Exec, p headProblem, lo, hi int, scale float32) {
-	sc, pr := tile(t.scores, hi-lo, hi), tile(t.probs, hi-lo, hi)
-	dp, ds := tile(t.dprobs, hi-lo, hi), tile(t.dscores, hi-lo, hi)
+	probs, dscores := tile(t.probs, hi-lo, hi), tile(t.dscores, hi-lo, hi)
 	q, do, o := p.q.RowSlice(lo, hi), p.do.RowSlice(lo, hi), p.o.RowSlice(lo, hi)
 	k, v := p.k.RowSlice(0, hi), p.v.RowSlice(0, hi)
-	MatMul(ex, sc, q, k.T())
-	MatMul(ex, dp, do, v.T())
+	MatMul(ex, probs, q, k.T())
+	MatMul(ex, dscores, do, v.T())
 	for i := range hi - lo {
 		n := lo + i + 1
 		delta := vec.Dot(ex.load(0, do, i), ex.load(1, o, i))
-		prob := ex.target(0, pr, i)
-		vec.ExpSum(prob[:n], scale, sc.f32Row(i)[:n], p.lse[lo+i])
+		prob, dscore := probs.f32Row(i), dscores.f32Row(i)
+		vec.ExpSum(prob[:n], scale, prob[:n], p.lse[lo+i])
+		vec.SoftmaxBackward(dscore[:n], scale, prob[:n], dscore[:n], delta)
 		clear(prob[n:])
-		ex.store(pr, i, prob)
-		dscore := ex.target(1, ds, i)
-		vec.SoftmaxBackward(dscore[:n], scale, prob[:n], dp.f32Row(i)[:n], delta)
 		clear(dscore[n:])
-		ex.store(ds, i, dscore)
 	}
+	MatMulAdd(ex, t.dv.Slice(0, hi).Mat(), asOperand(ex, t.operand, probs).T(), do)
+	ds := asOperand(ex, t.operand, dscores)
 	MatMul(ex, p.dq.RowSlice(lo, hi), ds, k)
 	MatMulAdd(ex, t.dk.Slice(0, hi).Mat(), ds.T(), q)
-	MatMulAdd(ex, t.dv.Slice(0, hi).Mat(), pr.T(), do)
 }

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -19,8 +20,8 @@ func (s AttentionShape) pairs() float64 {
 func BenchmarkCausalAttention(b *testing.B) {
 	s := debugAttention
 	eachDTypeBench(b, func(b *testing.B, dtype DType) {
-		a := newAttention(dtype, s)
-		reportFLOPs(b, dtype, 2*s.pairs()*float64(s.KeyDim+s.ValueDim), func() { a.forward(s) })
+		a := newAttention(newGenerator(dtype, 0), s)
+		reportFLOPs(b, dtype, 2*s.pairs()*float64(s.KeyDim+s.ValueDim), a.forward)
 	})
 }
 
@@ -28,9 +29,9 @@ func BenchmarkCausalAttention(b *testing.B) {
 func BenchmarkCausalAttentionBackward(b *testing.B) {
 	s := debugAttention
 	eachDTypeBench(b, func(b *testing.B, dtype DType) {
-		a := newAttention(dtype, s)
-		a.forward(s)
-		reportFLOPs(b, dtype, 2*s.pairs()*float64(3*s.KeyDim+2*s.ValueDim), func() { a.backward(s) })
+		a := newAttention(newGenerator(dtype, 0), s)
+		a.forward()
+		reportFLOPs(b, dtype, 2*s.pairs()*float64(3*s.KeyDim+2*s.ValueDim), a.backward)
 	})
 }
 
@@ -99,7 +100,7 @@ func BenchmarkAdd(b *testing.B) {
 func BenchmarkConvert(b *testing.B) {
 	dst, src := randomMatrix(BF16), randomMatrix(FP32)
 	for _, cols := range []int{benchCols, 48, 16} {
-		b.Run(colsName(cols), func(b *testing.B) {
+		b.Run(fmt.Sprintf("cols=%d", cols), func(b *testing.B) {
 			d, s := dst.ColSlice(0, cols), src.ColSlice(0, cols)
 			b.SetBytes(int64(6 * benchRows * cols))
 			for b.Loop() {
@@ -127,10 +128,6 @@ func randomMatrix(dtype DType) Matrix {
 }
 
 func benchBytes(dtype DType) int64 { return int64(benchRows * benchCols * dtype.Size()) }
-
-func colsName(cols int) string {
-	return map[int]string{benchCols: "whole", 48: "cols48", 16: "cols16"}[cols]
-}
 
 func eachDTypeBench(b *testing.B, f func(b *testing.B, dtype DType)) {
 	for _, dtype := range floats {

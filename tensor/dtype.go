@@ -28,6 +28,9 @@ func (d DType) Size() int {
 	}
 }
 
+// float reports whether kernels compute with elements of this type.
+func (d DType) float() bool { return d == FP32 || d == BF16 }
+
 func (d DType) String() string {
 	switch d {
 	case FP32:

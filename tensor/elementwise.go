@@ -9,6 +9,9 @@ import (
 // Convert copies src to dst, rounding or widening where the element types differ.
 func Convert(ex *Exec, dst, src Matrix) {
 	sameShape(dst, src)
+	if dst.dtype != src.dtype && dst.rowStride == dst.Cols && src.rowStride == src.Cols {
+		dst, src = dst.flat(), src.flat()
+	}
 	for r := range dst.Rows {
 		switch {
 		case dst.dtype == src.dtype && dst.dtype == BF16:
@@ -48,8 +51,9 @@ func SwiGLU(ex *Exec, h, gate, up Matrix) {
 // SwiGLUBackward computes the gradients of SwiGLU's inputs from dh. dgate and dup may be the
 // same memory as gate and up.
 func SwiGLUBackward(ex *Exec, dgate, dup, dh, gate, up Matrix) {
-	sameShape(dgate, dh)
-	sameShape(dup, dh)
+	for _, m := range [...]Matrix{dgate, dup, gate, up} {
+		sameShape(m, dh)
+	}
 	for r := range dh.Rows {
 		g, u := ex.load(0, gate, r), ex.load(1, up, r)
 		dg, du := ex.target(0, dgate, r), ex.target(1, dup, r)
@@ -63,13 +67,18 @@ func sameShape(a, b Matrix) {
 	if a.Rows != b.Rows || a.Cols != b.Cols {
 		panic(fmt.Sprintf("tensor: shapes [%d, %d] and [%d, %d] differ", a.Rows, a.Cols, b.Rows, b.Cols))
 	}
-	a.contiguous()
-	b.contiguous()
+	a.checkRows()
+	b.checkRows()
 }
 
 // SumBlocks sets row r of dst to the sum over i of columns [i·stride, i·stride + dst.Cols) of
 // row r of x, for blocks blocks, in FP32: the gradient of something that all heads share.
 func SumBlocks(ex *Exec, dst, x Matrix, blocks, stride int) {
+	if dst.Rows != x.Rows {
+		panic(fmt.Sprintf("tensor: blocks of %d rows summed into %d rows", x.Rows, dst.Rows))
+	}
+	dst.checkRows()
+	x.checkRows()
 	sum := ex.scratchRow(1, dst.Cols)
 	for r := range dst.Rows {
 		clear(sum)
@@ -84,6 +93,7 @@ func SumBlocks(ex *Exec, dst, x Matrix, blocks, stride int) {
 
 // Sigmoid sets x to 1/(1 + exp(-x)), for an FP32 x.
 func Sigmoid(x Matrix) {
+	x.checkFP32Rows()
 	for r := range x.Rows {
 		row := x.f32Row(r)
 		vec.ExpSum(row, -1, row, 0)
@@ -95,6 +105,7 @@ func Sigmoid(x Matrix) {
 
 // Softmax replaces each row of an FP32 x by its softmax.
 func Softmax(x Matrix) {
+	x.checkFP32Rows()
 	for r := range x.Rows {
 		row := x.f32Row(r)
 		sum := vec.ExpSum(row, 1, row, vec.Max(row))

@@ -1,9 +1,14 @@
 package tensor
 
-import "spmoe/tensor/internal/vec"
+import (
+	"fmt"
+
+	"spmoe/tensor/internal/vec"
+)
 
 // Embed copies row ids[r] of table to row r of y. table: [vocab, n], y: [len(ids), n].
 func Embed(ex *Exec, y Matrix, table Matrix, ids []int32) {
+	checkIDs(y, ids)
 	for r, id := range ids {
 		Convert(ex, y.RowSlice(r, r+1), table.RowSlice(int(id), int(id)+1))
 	}
@@ -11,7 +16,18 @@ func Embed(ex *Exec, y Matrix, table Matrix, ids []int32) {
 
 // EmbedBackward adds row r of dy to row ids[r] of dtable (FP32).
 func EmbedBackward(ex *Exec, dtable, dy Matrix, ids []int32) {
+	checkIDs(dy, ids)
+	dtable.checkFP32Rows()
+	sameShape(dtable.RowSlice(0, 0), dy.RowSlice(0, 0))
 	for r, id := range ids {
-		vec.AddScaled(dtable.f32Row(int(id)), 1, ex.load(0, dy, r))
+		row := dtable.RowSlice(int(id), int(id)+1).f32Row(0)
+		vec.AddScaled(row, 1, ex.load(0, dy, r))
+	}
+}
+
+func checkIDs(rows Matrix, ids []int32) {
+	rows.checkRows()
+	if rows.Rows != len(ids) {
+		panic(fmt.Sprintf("tensor: %d ids for %d rows", len(ids), rows.Rows))
 	}
 }

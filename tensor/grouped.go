@@ -1,5 +1,7 @@
 package tensor
 
+import "fmt"
+
 // Grouped matrix products: the rows of the activations are cut into groups, one an expert,
 // by end offsets (ends[g] is one past the last row of group g), and each group meets its own
 // weight matrix. A group may be empty.
@@ -30,9 +32,13 @@ func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32) {
 func eachGroup(ends []int32, f func(g, lo, hi int)) {
 	lo := 0
 	for g, end := range ends {
-		if hi := int(end); hi > lo {
-			f(g, lo, hi)
-			lo = hi
+		hi := int(end)
+		if hi < lo {
+			panic(fmt.Sprintf("tensor: group %d ends at row %d, before it begins at %d", g, hi, lo))
 		}
+		if hi > lo {
+			f(g, lo, hi)
+		}
+		lo = hi
 	}
 }

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
 
 	"spmoe/tensor/internal/vec"
@@ -11,12 +12,19 @@ import (
 //
 // logits: [rows, vocab] FP32, overwritten; a row whose target is negative counts as nothing.
 func CrossEntropy(logits Matrix, targets []int32, scale float32) float64 {
+	logits.checkFP32Rows()
+	if len(targets) != logits.Rows {
+		panic(fmt.Sprintf("tensor: %d targets for %d rows of logits", len(targets), logits.Rows))
+	}
 	var sum float64
 	for r, target := range targets {
 		row := logits.f32Row(r)
 		if target < 0 {
 			clear(row)
 			continue
+		}
+		if int(target) >= logits.Cols {
+			panic(fmt.Sprintf("tensor: target %d of a vocabulary of %d", target, logits.Cols))
 		}
 		top := vec.Max(row)
 		correct := row[target]

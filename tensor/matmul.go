@@ -40,10 +40,10 @@ func checkMatMul(c, a, b Matrix) {
 	if a.Cols != b.Rows || c.Rows != a.Rows || c.Cols != b.Cols {
 		panic(fmt.Sprintf("tensor: product of [%d, %d] and [%d, %d] into [%d, %d]", a.Rows, a.Cols, b.Rows, b.Cols, c.Rows, c.Cols))
 	}
-	if a.dtype != b.dtype || c.dtype != FP32 && c.dtype != a.dtype {
+	if !a.dtype.float() || a.dtype != b.dtype || c.dtype != FP32 && c.dtype != a.dtype {
 		panic(fmt.Sprintf("tensor: product of %v and %v into %v", a.dtype, b.dtype, c.dtype))
 	}
-	c.contiguous()
+	c.checkRows()
 }
 
 func (m Matrix) gemmView() gemm.View {

@@ -62,9 +62,27 @@ func (m Matrix) f32Row(i int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Add(m.data, i*m.rowStride*4)), m.Cols)
 }
 
-// contiguous panics unless rows can be handed to row kernels.
-func (m Matrix) contiguous() {
+// checkRows panics unless rows can be handed to row kernels.
+func (m Matrix) checkRows() {
 	if m.colStride != 1 && m.Cols > 1 {
 		panic("tensor: a row kernel was given a transposed matrix")
 	}
+	if !m.dtype.float() {
+		panic(fmt.Sprintf("tensor: a row kernel was given a matrix of %v, want fp32 or bf16", m.dtype))
+	}
+}
+
+// checkFP32Rows panics unless f32Row may be used on a matrix that is changed in place.
+func (m Matrix) checkFP32Rows() {
+	m.checkRows()
+	if m.dtype != FP32 {
+		panic(fmt.Sprintf("tensor: a matrix of %v is to be changed in place, want fp32", m.dtype))
+	}
+}
+
+// flat views a matrix without gaps between its rows as a single row.
+func (m Matrix) flat() Matrix {
+	m.Rows, m.Cols = min(m.Rows, 1), m.Rows*m.Cols
+	m.rowStride = m.Cols
+	return m
 }

@@ -1,6 +1,10 @@
 package tensor
 
-import "spmoe/tensor/internal/vec"
+import (
+	"fmt"
+
+	"spmoe/tensor/internal/vec"
+)
 
 // AdamWStep holds the constants of one optimizer step; see NewAdamWStep.
 type AdamWStep = vec.AdamWStep
@@ -14,6 +18,11 @@ func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step in
 // AdamW updates master weights and both moments in place, in one pass over memory. All four
 // are FP32 and of one length.
 func AdamW(master, expAvg, expAvgSq, grad Tensor, step AdamWStep) {
+	n := master.Len()
+	if expAvg.Len() != n || expAvgSq.Len() != n || grad.Len() != n {
+		panic(fmt.Sprintf("tensor: AdamW of %d weights with moments of %d and %d and a gradient of %d",
+			n, expAvg.Len(), expAvgSq.Len(), grad.Len()))
+	}
 	vec.AdamW(master.F32(), expAvg.F32(), expAvgSq.F32(), grad.F32(), step)
 }
 

@@ -1,6 +1,9 @@
 package tensor
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // RotaryTable holds the cosines and sines of rotary position embedding for positions
 // [0, Len): interleaved pairs, so element 2i and 2i+1 of a head turn by angle i.
@@ -33,13 +36,17 @@ func (t *RotaryTable) Rotate(ex *Exec, x Matrix, seq int) { t.rotate(ex, x, seq,
 func (t *RotaryTable) RotateBack(ex *Exec, x Matrix, seq int) { t.rotate(ex, x, seq, -1) }
 
 func (t *RotaryTable) rotate(ex *Exec, x Matrix, seq int, sign float32) {
-	x.contiguous()
+	x.checkRows()
 	pairs := t.cos.Dim(1)
+	if x.Cols != 2*pairs || seq < 1 || seq > t.Len() {
+		panic(fmt.Sprintf("tensor: rotating %d columns in sequences of %d with a table of %d pairs and %d positions",
+			x.Cols, seq, pairs, t.Len()))
+	}
 	cos, sin := t.cos.F32(), t.sin.F32()
 	for r := range x.Rows {
 		at := r % seq * pairs
 		c, s := cos[at:at+pairs], sin[at:at+pairs]
-		row := ex.load(0, x, r)[:2*pairs]
+		row := ex.load(0, x, r)
 		for i := range pairs {
 			a, b, turn := row[2*i], row[2*i+1], sign*s[i]
 			row[2*i] = a*c[i] - b*turn

@@ -75,10 +75,14 @@ func (t Tensor) NDim() int { return int(t.ndim) }
 
 // Dim returns the extent of dimension i; a negative i counts from the last.
 func (t Tensor) Dim(i int) int {
-	if i < 0 {
-		i += int(t.ndim)
+	at := i
+	if at < 0 {
+		at += int(t.ndim)
 	}
-	return t.dims[i]
+	if at < 0 || at >= int(t.ndim) {
+		panic(fmt.Sprintf("tensor: dimension %d of a tensor of %d dimensions", i, t.ndim))
+	}
+	return t.dims[at]
 }
 
 // Dims returns the extents in a new slice.

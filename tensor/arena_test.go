@@ -1,0 +1,112 @@
+package tensor
+
+import (
+	"testing"
+	"unsafe"
+)
+
+func address(t Tensor) uintptr { return uintptr(t.data) }
+
+func TestArenaTensorsAreAlignedAndApart(t *testing.T) {
+	var a Arena
+	var all []Tensor
+	for i := range 40 {
+		for _, dtype := range []DType{UINT8, BF16, FP32} {
+			n := a.New(dtype, i%5, 1+i*7)
+			for j := range n.Bytes() {
+				n.Bytes()[j] = byte(len(all))
+			}
+			if n.Len() > 0 && address(n)%Alignment != 0 {
+				t.Fatalf("%v %v begins at %#x", dtype, n.Dims(), address(n))
+			}
+			all = append(all, n)
+		}
+	}
+	for i, n := range all {
+		for _, b := range n.Bytes() {
+			if b != byte(i) {
+				t.Fatalf("tensor %d shares memory with tensor %d", i, b)
+			}
+		}
+	}
+}
+
+func TestArenaRelease(t *testing.T) {
+	var a Arena
+	kept := a.New(FP32, 10)
+	mark := a.Mark()
+	first := a.New(FP32, 100)
+	a.New(FP32, 100)
+	a.Release(mark)
+	if again := a.New(BF16, 3); address(again) != address(first) {
+		t.Errorf("after Release a tensor is at %#x, want %#x", address(again), address(first))
+	}
+	a.Reset()
+	if again := a.New(UINT8, 1); address(again) != address(kept) {
+		t.Errorf("after Reset a tensor is at %#x, want %#x", address(again), address(kept))
+	}
+}
+
+// TestArenaGrows takes tensors that need three chunks, one of them larger than a chunk.
+func TestArenaGrows(t *testing.T) {
+	var a Arena
+	step := func() (at []uintptr) {
+		mark := a.Mark()
+		defer a.Release(mark)
+		for _, bytes := range []int{arenaChunk - Alignment, Alignment, 0, 1, arenaChunk + 1, 5} {
+			n := a.New(UINT8, bytes)
+			if len(n.Bytes()) != bytes {
+				t.Fatalf("%d bytes, want %d", len(n.Bytes()), bytes)
+			}
+			n.Zero()
+			at = append(at, address(n))
+		}
+		return at
+	}
+	first := step()
+	if first[1] != first[0]+arenaChunk-Alignment {
+		t.Error("the end of the first chunk was not used")
+	}
+	if len(a.chunks) != 4 {
+		t.Errorf("%d chunks, want 4: full, one byte, a large tensor, the rest", len(a.chunks))
+	}
+	for i, at := range step() {
+		if at != first[i] {
+			t.Errorf("tensor %d moved in the second step", i)
+		}
+	}
+	large := arenaChunk + Alignment
+	if want := 2*arenaChunk + large + Alignment; a.Peak() != want {
+		t.Errorf("peak %d bytes, want %d", a.Peak(), want)
+	}
+}
+
+func TestArenaPeak(t *testing.T) {
+	var a Arena
+	if a.Peak() != 0 {
+		t.Errorf("a new arena has a peak of %d", a.Peak())
+	}
+	a.New(FP32, 17)
+	mark := a.Mark()
+	a.New(BF16, 1)
+	a.Release(mark)
+	a.New(UINT8, 64)
+	if want := 128 + 64; a.Peak() != want {
+		t.Errorf("peak %d, want %d", a.Peak(), want)
+	}
+	a.Reset()
+	a.New(UINT8, 1)
+	if want := 128 + 64; a.Peak() != want {
+		t.Errorf("peak %d after Reset, want %d", a.Peak(), want)
+	}
+}
+
+func TestArenaTensorsKeepTheirChunkAlive(t *testing.T) {
+	var a Arena
+	n := a.New(FP32, 8)
+	bytes := n.Buffer().Bytes()
+	lo := uintptr(unsafe.Pointer(unsafe.SliceData(bytes)))
+	if at := address(n); at < lo || at+32 > lo+uintptr(len(bytes)) {
+		t.Errorf("a tensor at %#x is outside its buffer at %#x of %d bytes", at, lo, len(bytes))
+	}
+}

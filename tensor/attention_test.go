@@ -1,0 +1,252 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+// Shapes about the block of 64 query rows; head widths that differ and are no vector's width.
+var attentionShapes = []AttentionShape{
+	{Batch: 1, Seq: 1, Heads: 1, KeyDim: 3, ValueDim: 5, Scale: 0.5},
+	{Batch: 2, Seq: 5, Heads: 3, KeyDim: 4, ValueDim: 7, Scale: 0.5},
+	{Batch: 1, Seq: 64, Heads: 2, KeyDim: 24, ValueDim: 16, Scale: 0.2},
+	{Batch: 3, Seq: 65, Heads: 1, KeyDim: 8, ValueDim: 8, Scale: 1},
+	{Batch: 2, Seq: 150, Heads: 2, KeyDim: 17, ValueDim: 33, Scale: 0.3},
+}
+
+func eachAttention(t *testing.T, f func(t *testing.T, g *generator, s AttentionShape)) {
+	eachLayout(t, func(t *testing.T, g *generator) {
+		for _, s := range attentionShapes {
+			t.Run(fmt.Sprintf("%dx%dx%d", s.Batch, s.Seq, s.Heads), func(t *testing.T) { f(t, g, s) })
+		}
+	})
+}
+
+// attention is the operands and results of one call and its backward pass.
+type attention struct {
+	ex             *Exec
+	shape          AttentionShape
+	q, k, v, o     region
+	dq, dk, dv, do region
+	lse            []float32
+}
+
+func newAttention(g *generator, s AttentionShape) *attention {
+	rows, key, value := s.Batch*s.Seq, s.Heads*s.KeyDim, s.Heads*s.ValueDim
+	return &attention{
+		ex: NewExec(), shape: s, lse: make([]float32, rows*s.Heads),
+		q: g.matrix(rows, key), k: g.matrix(rows, key), v: g.matrix(rows, value), o: g.matrix(rows, value),
+		dq: g.matrix(rows, key), dk: g.matrix(rows, key), dv: g.matrix(rows, value), do: g.matrix(rows, value),
+	}
+}
+
+func (a *attention) forward() {
+	CausalAttention(a.ex, a.o.Matrix, a.lse, a.q.Matrix, a.k.Matrix, a.v.Matrix, a.shape)
+}
+
+func (a *attention) backward() {
+	CausalAttentionBackward(a.ex, a.dq.Matrix, a.dk.Matrix, a.dv.Matrix, a.do.Matrix,
+		a.q.Matrix, a.k.Matrix, a.v.Matrix, a.o.Matrix, a.lse, a.shape)
+}
+
+// roundings is the relative error that rounding to the operands' type brings into a term: of
+// the probabilities, of what is computed from rounded outputs, of the gradients of scores.
+func (a *attention) roundings() float64 {
+	if a.q.dtype == BF16 {
+		return 4 * unit(BF16)
+	}
+	return 2e-5
+}
+
+// sizes adds up the absolute values of the terms of every result.
+type sizes struct{ o, dq, dk, dv dense }
+
+// naive computes attention and its gradients row by row from the definition.
+type naive struct {
+	shape         AttentionShape
+	q, k, v, do   dense
+	o, dq, dk, dv dense
+	lse           []float64
+	mag           sizes
+}
+
+func (a *attention) naive() *naive {
+	n := &naive{shape: a.shape, q: values(a.q.Matrix), k: values(a.k.Matrix), v: values(a.v.Matrix), do: values(a.do.Matrix)}
+	n.compute()
+	return n
+}
+
+func (n *naive) compute() {
+	s := n.shape
+	rows, key, value := n.q.rows, n.q.cols, n.v.cols
+	n.o, n.dq, n.dk, n.dv = zeros(rows, value), zeros(rows, key), zeros(rows, key), zeros(rows, value)
+	n.mag = sizes{zeros(rows, value), zeros(rows, key), zeros(rows, key), zeros(rows, value)}
+	n.lse = make([]float64, 0, rows*s.Heads)
+	for b := range s.Batch {
+		for h := range s.Heads {
+			for i := range s.Seq {
+				n.row(b*s.Seq, b*s.Seq+i, h*s.KeyDim, h*s.ValueDim)
+			}
+		}
+	}
+}
+
+// row handles the query in row i of a sequence that begins at row first, for the head whose
+// columns begin at qc and vc.
+func (n *naive) row(first, i, qc, vc int) {
+	s, scale := n.shape, float64(n.shape.Scale)
+	scores := make([]float64, i-first+1)
+	for j := range scores {
+		scores[j] = scale * inner(part(n.q, i, qc, s.KeyDim), part(n.k, first+j, qc, s.KeyDim))
+	}
+	p := softmax(scores)
+	n.lse = append(n.lse, scores[0]-math.Log(p[0]))
+	do := part(n.do, i, vc, s.ValueDim)
+	dp, size, delta, deltaSize := make([]float64, len(p)), make([]float64, len(p)), 0.0, 0.0
+	for j := range p {
+		v := part(n.v, first+j, vc, s.ValueDim)
+		for d, x := range v.v {
+			*n.o.at(i, vc+d) += p[j] * x
+			*n.mag.o.at(i, vc+d) += math.Abs(p[j] * x)
+			*n.dv.at(first+j, vc+d) += p[j] * do.v[d]
+			*n.mag.dv.at(first+j, vc+d) += math.Abs(p[j] * do.v[d])
+			dp[j] += do.v[d] * x
+			size[j] += math.Abs(do.v[d] * x)
+		}
+		delta += p[j] * dp[j]
+		deltaSize += p[j] * size[j]
+	}
+	for j := range p {
+		ds, size := scale*p[j]*(dp[j]-delta), scale*p[j]*(size[j]+deltaSize)
+		for d := range s.KeyDim {
+			q, k := *n.q.at(i, qc+d), *n.k.at(first+j, qc+d)
+			*n.dq.at(i, qc+d) += ds * k
+			*n.mag.dq.at(i, qc+d) += math.Abs(size * k)
+			*n.dk.at(first+j, qc+d) += ds * q
+			*n.mag.dk.at(first+j, qc+d) += math.Abs(size * q)
+		}
+	}
+}
+
+// part is width columns from c on of row r.
+func part(m dense, r, c, width int) dense { return dense{1, width, m.row(r)[c : c+width]} }
+
+func TestCausalAttention(t *testing.T) {
+	eachAttention(t, func(t *testing.T, g *generator, s AttentionShape) {
+		a := newAttention(g, s)
+		want := a.naive()
+		a.forward()
+		near(t, "o", a.o.Matrix, want.o, scaled(want.mag.o, a.roundings()))
+		near(t, "lse", vectorOf(a.lse), dense{1, len(want.lse), want.lse}, absolute(1e-5))
+		a.o.intact(t)
+	})
+}
+
+func TestCausalAttentionBackward(t *testing.T) {
+	eachAttention(t, func(t *testing.T, g *generator, s AttentionShape) {
+		a := newAttention(g, s)
+		want := a.naive()
+		a.forward()
+		a.backward()
+		if a.ex.Mark() != (Mark{}) {
+			t.Error("scratch memory was not released")
+		}
+		near(t, "dv", a.dv.Matrix, want.dv, scaled(want.mag.dv, a.roundings()))
+		near(t, "dq", a.dq.Matrix, want.dq, scaled(want.mag.dq, a.roundings()))
+		near(t, "dk", a.dk.Matrix, want.dk, scaled(want.mag.dk, a.roundings()))
+		for _, r := range []region{a.dq, a.dk, a.dv} {
+			r.intact(t)
+		}
+	})
+}
+
+// TestNaiveAttentionGradient holds the reference's own gradients against numeric ones.
+func TestNaiveAttentionGradient(t *testing.T) {
+	n := newAttention(newGenerator(FP32, 0), attentionShapes[1]).naive()
+	for _, c := range []struct {
+		name        string
+		x, analytic dense
+	}{{"q", n.q, n.dq}, {"k", n.k, n.dk}, {"v", n.v, n.dv}} {
+		numeric := gradient(c.x, func() float64 {
+			n.compute()
+			return inner(n.o, n.do)
+		})
+		for i, want := range numeric.v {
+			if math.Abs(c.analytic.v[i]-want) > 1e-8 {
+				t.Errorf("gradient %d of %s is %v, want %v", i, c.name, c.analytic.v[i], want)
+			}
+		}
+	}
+}
+
+// TestAttentionIsCausal: what follows a row, in its block or behind it, and other sequences do
+// not change a bit of its output.
+func TestAttentionIsCausal(t *testing.T) {
+	s := AttentionShape{Batch: 2, Seq: 130, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.4}
+	for _, dtype := range floats {
+		for _, from := range []int{1, 63, 64, 65, 100, 129} {
+			a := newAttention(newGenerator(dtype, 0), s)
+			a.forward()
+			before, lse := values(a.o.Matrix), values(vectorOf(a.lse))
+			for _, m := range []region{a.q, a.k, a.v} {
+				fill(m.RowSlice(from, s.Seq), func() float64 { return 1e15 })
+			}
+			a.forward()
+			same(t, "earlier row", a.o.RowSlice(0, from), dense{from, before.cols, before.v[:from*before.cols]})
+			rest := dense{s.Seq, before.cols, before.v[s.Seq*before.cols:]}
+			same(t, "row of the other sequence", a.o.RowSlice(s.Seq, 2*s.Seq), rest)
+			same(t, "lse", vectorOf(a.lse[:from]), dense{1, from, lse.v[:from]})
+			for r := from; r < s.Seq; r++ {
+				if get(a.o.Matrix, r, 0) == *before.at(r, 0) {
+					t.Fatalf("%v: row %d does not see the change of rows from %d on", dtype, r, from)
+				}
+			}
+		}
+	}
+}
+
+// TestAttentionOfHugeScores: only the distance from a row's largest score matters.
+func TestAttentionOfHugeScores(t *testing.T) {
+	s := AttentionShape{Batch: 1, Seq: 3, Heads: 1, KeyDim: 1, ValueDim: 1, Scale: 2}
+	a := newAttention(newGenerator(FP32, 0), s)
+	for i, x := range []float64{-1e18, 1e18, 1e18} {
+		set(a.q.Matrix, i, 0, 1e18)
+		set(a.k.Matrix, i, 0, x)
+		set(a.v.Matrix, i, 0, float64(1+i))
+	}
+	a.forward()
+	same(t, "o", a.o.Matrix, dense{3, 1, []float64{1, 2, 2.5}})
+	a.backward()
+	for _, m := range []Matrix{a.dq.Matrix, a.dk.Matrix, a.dv.Matrix} {
+		for i, x := range values(m).v {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				t.Errorf("gradient %d is %v", i, x)
+			}
+		}
+	}
+}
+
+func TestAttentionPanics(t *testing.T) {
+	s := attentionShapes[1]
+	for name, spoil := range map[string]func(a *attention){
+		"q":   func(a *attention) { a.q.Matrix = a.q.RowSlice(0, 9) },
+		"k":   func(a *attention) { a.k.Matrix = a.k.ColSlice(0, 11) },
+		"v":   func(a *attention) { a.v.Matrix = a.v.ColSlice(1, 21) },
+		"o":   func(a *attention) { a.o.Matrix = a.o.RowSlice(1, 10) },
+		"lse": func(a *attention) { a.lse = a.lse[1:] },
+		"dq":  func(a *attention) { a.dq.Matrix = a.dq.RowSlice(0, 9) },
+		"dk":  func(a *attention) { a.dk.Matrix = a.dk.ColSlice(0, 11) },
+		"dv":  func(a *attention) { a.dv.Matrix = a.dv.ColSlice(1, 21) },
+		"do":  func(a *attention) { a.do.Matrix = a.do.RowSlice(1, 10) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAttention(newGenerator(FP32, 0), s)
+			spoil(a)
+			mustPanic(t, "attention {Batch:2 Seq:5 Heads:3", a.backward)
+			if name[0] != 'd' {
+				mustPanic(t, "attention {Batch:2 Seq:5 Heads:3", a.forward)
+			}
+		})
+	}
+}

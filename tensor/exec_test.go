@@ -1,0 +1,120 @@
+package tensor
+
+import (
+	"math"
+	"testing"
+)
+
+func TestExecLoadStore(t *testing.T) {
+	ex := NewExec()
+	f, b := random(1, FP32, 3, 5).Mat(), random(2, BF16, 3, 5).Mat()
+	if row := ex.load(0, f, 1); &row[0] != &f.f32Row(1)[0] || len(row) != 5 {
+		t.Error("an FP32 row was copied")
+	}
+	if row := ex.target(0, f, 2); &row[0] != &f.f32Row(2)[0] {
+		t.Error("an FP32 row is not computed in place")
+	}
+	row, other := ex.load(0, b, 1), ex.load(1, b, 2)
+	for j := range row {
+		if float64(row[j]) != get(b, 1, j) || float64(other[j]) != get(b, 2, j) {
+			t.Fatalf("column %d was loaded as %v and %v, want %v and %v", j, row[j], other[j], get(b, 1, j), get(b, 2, j))
+		}
+	}
+	out := ex.target(2, b, 0)
+	for j := range out {
+		out[j] = 1 + float32(j)*0x1p-9
+	}
+	ex.store(b, 0, out)
+	for j, x := range out {
+		if want := ToBFloat16(x).Float32(); get(b, 0, j) != float64(want) {
+			t.Errorf("column %d was stored as %v, want %v", j, get(b, 0, j), want)
+		}
+	}
+}
+
+func TestExecScratchRowsAreApart(t *testing.T) {
+	ex := NewExec()
+	for _, n := range []int{3, 100, 7} { // grows, then shrinks
+		for i := range ex.rows {
+			row := ex.scratchRow(i, n)
+			for j := range row {
+				row[j] = float32(i)
+			}
+		}
+		for i := range ex.rows {
+			row := ex.scratchRow(i, n)
+			if len(row) != n || row[0] != float32(i) || row[n-1] != float32(i) {
+				t.Fatalf("scratch row %d of %d elements: %v", i, n, row)
+			}
+		}
+	}
+}
+
+// TestWarmStepAllocatesNothing runs every kernel that takes an Exec, as a step would.
+func TestWarmStepAllocatesNothing(t *testing.T) {
+	for _, dtype := range floats {
+		t.Run(dtype.String(), func(t *testing.T) {
+			step := newStep(dtype)
+			step.run()
+			peak := step.ex.Peak()
+			if n := testing.AllocsPerRun(5, step.run); n != 0 {
+				t.Errorf("%v allocations in a warm step", n)
+			}
+			if step.ex.Peak() != peak {
+				t.Errorf("the peak grew from %d to %d bytes", peak, step.ex.Peak())
+			}
+			if x := get(step.table.Mat(), 1, 0); math.IsNaN(x) || x == 0 {
+				t.Errorf("the embedding's gradient is %v", x)
+			}
+		})
+	}
+}
+
+// step is one training step's worth of kernels on a small model.
+type step struct {
+	ex                         *Exec
+	x, y, table, experts, wide Tensor
+	dexperts                   Tensor
+	ids, ends                  []int32
+	norm, dnorm, rstd          []float32
+	rotary                     *RotaryTable
+	shape                      AttentionShape
+}
+
+func newStep(dtype DType) *step {
+	const rows, dim = 70, 16
+	return &step{
+		ex: NewExec(), x: random(1, dtype, rows, dim), y: random(2, dtype, rows, dim),
+		table: random(3, FP32, 9, dim), experts: random(4, dtype, 3, dim, dim), wide: random(5, FP32, rows, dim),
+		dexperts: New(FP32, 3, dim, dim), ids: make([]int32, rows), ends: []int32{30, 30, rows},
+		norm: make([]float32, dim), dnorm: make([]float32, dim), rstd: make([]float32, rows),
+		rotary: NewRotaryTable(35, rotaryFrequencies(dim/2), 1),
+		shape:  AttentionShape{Batch: 2, Seq: 35, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.3},
+	}
+}
+
+func (s *step) run() {
+	ex, x, y := s.ex, s.x.Mat(), s.y.Mat()
+	defer ex.Reset()
+	h, lse := ex.New(s.x.dtype, 70, 16).Mat(), ex.New(FP32, 140).F32()
+	dq, dk, dv := ex.New(s.x.dtype, 70, 16).Mat(), ex.New(s.x.dtype, 70, 16).Mat(), ex.New(s.x.dtype, 70, 16).Mat()
+	Embed(ex, s.wide.Mat(), s.table.Mat(), s.ids)
+	Convert(ex, x, s.wide.Mat())
+	RMSNorm(ex, h, s.rstd, x, s.norm, 1e-6)
+	s.rotary.Rotate(ex, x, 35)
+	CausalAttention(ex, h, lse, x, y, y, s.shape)
+	CausalAttentionBackward(ex, dq, dk, dv, y, x, y, y, h, lse, s.shape)
+	s.rotary.RotateBack(ex, dq, 35)
+	GroupedMatMul(ex, h, x, s.experts, s.ends)
+	GroupedDgrad(ex, dq, h, s.experts, s.ends)
+	GroupedWgrad(ex, s.dexperts, h, x, s.ends)
+	SwiGLU(ex, h, x, y)
+	SwiGLUBackward(ex, dq, dk, h, x, y)
+	SumBlocks(ex, h.ColSlice(0, 4), x, 4, 4)
+	Add(ex, h, h, dq)
+	RMSNormBackward(ex, h, s.dnorm, h, x, s.norm, s.rstd, true)
+	EmbedBackward(ex, s.table.Mat(), dk, s.ids)
+	Softmax(s.wide.Mat())
+	Sigmoid(s.wide.Mat())
+	CrossEntropy(s.wide.Mat(), s.ids, 1)
+}

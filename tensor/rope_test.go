@@ -1,0 +1,112 @@
+package tensor
+
+import (
+	"math"
+	"math/cmplx"
+	"testing"
+)
+
+const rotaryPairs, rotarySeq, rotaryScale = 5, 7, 1.25
+
+func rotaryFrequencies(pairs int) []float64 {
+	freq := make([]float64, pairs)
+	for i := range freq {
+		freq[i] = math.Pow(10000, -float64(i)/float64(pairs))
+	}
+	return freq
+}
+
+// rotated multiplies each pair, as a complex number, by scale·exp(i·position·freq).
+func rotated(x dense, seq int, freq []float64, scale float64) dense {
+	y := zeros(x.rows, x.cols)
+	for r := range x.rows {
+		for i, f := range freq {
+			z := complex(*x.at(r, 2*i), *x.at(r, 2*i+1)) * cmplx.Rect(scale, float64(r%seq)*f)
+			*y.at(r, 2*i), *y.at(r, 2*i+1) = real(z), imag(z)
+		}
+	}
+	return y
+}
+
+func TestRotate(t *testing.T) {
+	ex := NewExec()
+	freq := rotaryFrequencies(rotaryPairs)
+	table := NewRotaryTable(rotarySeq+2, freq, rotaryScale)
+	if table.Len() != rotarySeq+2 {
+		t.Errorf("%d positions, want %d", table.Len(), rotarySeq+2)
+	}
+	eachLayout(t, func(t *testing.T, g *generator) {
+		x := g.matrix(3*rotarySeq-1, 2*rotaryPairs) // the last sequence is cut short
+		before := values(x.Matrix)
+		table.Rotate(ex, x.Matrix, rotarySeq)
+		near(t, "rotated", x.Matrix, rotated(before, rotarySeq, freq, rotaryScale), absolute(1e-5))
+		x.intact(t)
+	})
+}
+
+// TestRotateBack: turning there and back scales by scale², and each way a pair's norm by scale.
+func TestRotateBack(t *testing.T) {
+	ex := NewExec()
+	table := NewRotaryTable(rotarySeq, rotaryFrequencies(rotaryPairs), rotaryScale)
+	eachLayout(t, func(t *testing.T, g *generator) {
+		x := g.matrix(2*rotarySeq, 2*rotaryPairs)
+		before := values(x.Matrix)
+		table.Rotate(ex, x.Matrix, rotarySeq)
+		after := values(x.Matrix)
+		for i := 0; i < len(before.v); i += 2 {
+			was, is := math.Hypot(before.v[i], before.v[i+1]), math.Hypot(after.v[i], after.v[i+1])
+			if math.Abs(is-rotaryScale*was) > 2*unit(g.dtype)*rotaryScale*was+1e-6 {
+				t.Fatalf("the norm of pair %d went from %v to %v, want %v", i/2, was, is, rotaryScale*was)
+			}
+		}
+		table.RotateBack(ex, x.Matrix, rotarySeq)
+		want := mapped(func(x ...float64) float64 { return rotaryScale * rotaryScale * x[0] }, before)
+		near(t, "there and back", x.Matrix, want, func(i int) float64 {
+			norm := math.Hypot(before.v[i&^1], before.v[i|1])
+			return (4*unit(g.dtype) + 4e-7) * rotaryScale * rotaryScale * norm
+		})
+		x.intact(t)
+	})
+}
+
+// TestRotateBackIsTheTranspose: <Rotate(x), y> = <x, RotateBack(y)>.
+func TestRotateBackIsTheTranspose(t *testing.T) {
+	ex := NewExec()
+	table := NewRotaryTable(rotarySeq, rotaryFrequencies(rotaryPairs), rotaryScale)
+	g := newGenerator(FP32, 0)
+	x, y := g.matrix(2*rotarySeq, 2*rotaryPairs), g.matrix(2*rotarySeq, 2*rotaryPairs)
+	x0, y0 := values(x.Matrix), values(y.Matrix)
+	table.Rotate(ex, x.Matrix, rotarySeq)
+	table.RotateBack(ex, y.Matrix, rotarySeq)
+	if a, b := inner(values(x.Matrix), y0), inner(x0, values(y.Matrix)); math.Abs(a-b) > 1e-5 {
+		t.Errorf("<Rotate(x), y> = %v, <x, RotateBack(y)> = %v", a, b)
+	}
+}
+
+// TestRotaryAnglesAreRounded: at large positions the angle's rounding to float32 shows.
+func TestRotaryAnglesAreRounded(t *testing.T) {
+	const position, freq = 99_991, 0.7
+	table := NewRotaryTable(position+1, []float64{freq}, 1)
+	x := New(FP32, position+1, 2)
+	x.F32()[2*position] = 1
+	table.Rotate(NewExec(), x.Mat(), position+1)
+	got := float64(x.F32()[2*position])
+	f := float32(freq)
+	rounded, exact := math.Cos(float64(position*f)), math.Cos(position*freq)
+	if math.Abs(got-rounded) > 1e-6 || math.Abs(exact-rounded) < 1e-4 {
+		t.Errorf("cosine %v, want %v (%v if the angle were exact)", got, rounded, exact)
+	}
+}
+
+func TestRotatePanics(t *testing.T) {
+	table := NewRotaryTable(3, []float64{1, 0.5}, 1)
+	for want, f := range map[string]func(){
+		"rotating 6 columns":  func() { table.Rotate(NewExec(), New(BF16, 3, 6).Mat(), 3) },
+		"rotating 2 columns":  func() { table.RotateBack(NewExec(), New(BF16, 3, 2).Mat(), 3) },
+		"in sequences of 4":   func() { table.Rotate(NewExec(), New(FP32, 4, 4).Mat(), 4) },
+		"in sequences of 0":   func() { table.Rotate(NewExec(), New(FP32, 4, 4).Mat(), 0) },
+		"a transposed matrix": func() { table.Rotate(NewExec(), New(FP32, 4, 3).Mat().T(), 3) },
+	} {
+		mustPanic(t, want, f)
+	}
+}
