@@ -28,9 +28,9 @@ func (c AdamW) Validate() error {
 		return fmt.Errorf("optimizer.beta1 is %g: give 0 or more, below 1", c.Beta1)
 	case !(c.Beta2 >= 0 && c.Beta2 < 1):
 		return fmt.Errorf("optimizer.beta2 is %g: give 0 or more, below 1", c.Beta2)
-	case !(c.Eps > 0):
+	case !(c.Eps > 0) || math.IsInf(c.Eps, 0):
 		return fmt.Errorf("optimizer.eps is %g: give a positive number", c.Eps)
-	case !(c.WeightDecay >= 0):
+	case !(c.WeightDecay >= 0) || math.IsInf(c.WeightDecay, 0):
 		return fmt.Errorf("optimizer.weight_decay is %g: give 0 or more", c.WeightDecay)
 	case !(c.ClipNorm >= 0):
 		return fmt.Errorf("optimizer.clip_norm is %g: give 0 (off) or more", c.ClipNorm)

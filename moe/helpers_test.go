@@ -1,0 +1,186 @@
+package moe
+
+// What the tests share: tiny models whose every path matters, the global batches they read, and
+// their runs on any number of ranks.
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/tensor"
+)
+
+// tiny is a model of two layers and 8 experts, small enough for finite differences.
+func tiny() Config {
+	c := base()
+	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = 32, 16, 2, 1, 24
+	c.Heads, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 2, 12, 6, 4, 8
+	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 8, 2, 12, 1
+	c.RouteScale, c.MaxPositions = 1.5, 64
+	return c
+}
+
+// with returns cfg after the changes of edit.
+func with(cfg Config, edit func(c *Config)) Config {
+	edit(&cfg)
+	return cfg
+}
+
+// grouped limits a config to two of four expert groups.
+func grouped(c *Config) { c.Groups, c.TopKGroups = 4, 2 }
+
+// stretched turns YaRN on, with factors that reach both the tables and the softmax scale.
+func stretched(c *Config) {
+	c.YaRN = YaRN{Factor: 4, OriginalPositions: 16, BetaFast: 4, BetaSlow: 1, MScale: 0.707, MScaleAllDim: 1}
+}
+
+// member is one rank of a test.
+type member struct {
+	comm  *collective.Comm
+	ex    *tensor.Exec
+	model *Model
+}
+
+// newMember builds this rank's part of a model, its weights set by spread.
+func newMember(c *collective.Comm, cfg Config, dtype tensor.DType, seq int) (*member, error) {
+	exchange, err := ep.NewStandard(c, cfg.Experts)
+	if err != nil {
+		return nil, err
+	}
+	m, err := New(cfg, dtype, seq, c, exchange)
+	if err != nil {
+		return nil, err
+	}
+	spread(m)
+	return &member{c, tensor.NewExec(), m}, nil
+}
+
+// alone builds a model of one rank.
+func alone(t testing.TB, cfg Config, dtype tensor.DType, seq int) *member {
+	t.Helper()
+	m, err := newMember(collective.NewWorld(1).Comm(0), cfg, dtype, seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// onRanks runs body on every one of n ranks.
+func onRanks(t testing.TB, n int, cfg Config, dtype tensor.DType, seq int, body func(m *member) error) {
+	t.Helper()
+	err := collective.NewWorld(n).Run(func(c *collective.Comm) error {
+		m, err := newMember(c, cfg, dtype, seq)
+		if err != nil {
+			return err
+		}
+		return body(m)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// spread sets weights and selection biases, the same for any number of ranks, so large that every
+// part of the model has a say: with training's initial values most gradients are close to nothing.
+func spread(m *Model) {
+	for _, p := range m.Params() {
+		init, shift := Init{Kind: Normal, Std: 0.2}, float32(1)
+		if p.Init.Kind == Normal {
+			init, shift = p.Init, 0 // the embedding: large already
+		} else if len(p.Dims) == 2 {
+			init.Std, shift = 1/math.Sqrt(float64(p.Dims[1])), 0
+		}
+		values := (&Param{Name: p.Name, Init: init}).draw(p.Len(), 7)
+		for i := range values {
+			values[i] += shift
+		}
+		set(p, values)
+	}
+	for _, r := range m.Routings() {
+		for e := range r.Bias.F32() {
+			r.Bias.F32()[e] = 0.1 * float32(math.Sin(float64(7*e+r.Layer)))
+		}
+	}
+}
+
+// draw returns the first n initial values.
+func (p *Param) draw(n int, seed uint64) []float32 {
+	values := make([]float32, n)
+	p.Fill(values, 0, seed)
+	return values
+}
+
+// set rounds values into the working weights.
+func set(p *Param, values []float32) {
+	flat := tensor.New(tensor.FP32, len(values))
+	copy(flat.F32(), values)
+	tensor.Convert(nil, p.Work.Reshape(len(values)).Mat(), flat.Mat())
+}
+
+// text returns sequences sequences of seq random tokens, and the token after each.
+func text(seed uint64, sequences, seq, vocab int) (inputs, targets []int32) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range sequences {
+		row := make([]int32, seq+1)
+		for i := range row {
+			row[i] = int32(rng.IntN(vocab))
+		}
+		inputs, targets = append(inputs, row[:seq]...), append(targets, row[1:]...)
+	}
+	return inputs, targets
+}
+
+// batchOf returns a batch of all the sequences of text.
+func batchOf(seed uint64, sequences, seq, vocab int) Batch {
+	inputs, targets := text(seed, sequences, seq, vocab)
+	return Batch{Inputs: inputs, Targets: targets, Seq: seq, GlobalSequences: sequences}
+}
+
+// part returns sequences [lo, hi) of b, which still averages over all of them.
+func (b Batch) part(lo, hi int) Batch {
+	b.Inputs, b.Targets = b.Inputs[lo*b.Seq:hi*b.Seq], b.Targets[lo*b.Seq:hi*b.Seq]
+	return b
+}
+
+// gradients copies all gradients of a rank.
+func (m *member) gradients() map[string][]float32 {
+	all := map[string][]float32{}
+	for _, p := range m.model.Params() {
+		all[p.Name] = slices.Clone(p.Grad.F32())
+	}
+	return all
+}
+
+// l2 returns the length of x.
+func l2(x []float32) float64 {
+	var sum float64
+	for _, v := range x {
+		sum += float64(v) * float64(v)
+	}
+	return math.Sqrt(sum)
+}
+
+// distance returns |x - y| / |y|, or |x| where y is zero.
+func distance(x, y []float32) float64 {
+	if len(x) != len(y) {
+		panic(fmt.Sprintf("%d elements against %d", len(x), len(y)))
+	}
+	diff := make([]float32, len(x))
+	for i := range x {
+		diff[i] = x[i] - y[i]
+	}
+	if n := l2(y); n > 0 {
+		return l2(diff) / n
+	}
+	return l2(diff)
+}
+
+// objective returns what Train's gradients are those of, from the loss of a whole batch.
+func (l Loss) objective(cfg Config) float64 {
+	return l.Sum/float64(l.Tokens) + cfg.MTPWeight*l.MTP/float64(max(l.MTPTokens, 1)) + l.Balance
+}

@@ -1,0 +1,127 @@
+package moe
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/tensor"
+)
+
+func TestFillDoesNotDependOnSharding(t *testing.T) {
+	for name, init := range map[string]Init{
+		"zeros": {}, "ones": {Kind: Ones}, "normal": {Kind: Normal, Std: 1},
+		"cut often": {Kind: TruncNormal, Std: 1, Cut: 0.5},
+	} {
+		p := &Param{Name: "model.w.weight", Init: init}
+		whole := p.draw(1000, 3)
+		for _, cuts := range [][]int{{0, 500, 1000}, {0, 1, 2, 999, 1000}, {0, 333, 334, 1000}} {
+			var parts []float32
+			for i, lo := range cuts[:len(cuts)-1] {
+				part := make([]float32, cuts[i+1]-lo)
+				p.Fill(part, lo, 3)
+				parts = append(parts, part...)
+			}
+			if !slices.Equal(parts, whole) {
+				t.Errorf("%s: drawn in parts %v the values differ", name, cuts)
+			}
+		}
+	}
+}
+
+// Means and deviations of a million draws, within five of their standard errors.
+func TestFillDistributions(t *testing.T) {
+	const n = 1 << 20
+	for _, c := range []struct {
+		name string
+		init Init
+		std  float64 // of the cut distribution
+	}{
+		{"embedding", Init{Kind: Normal, Std: 1}, 1},
+		{"linear", truncNormal(0.02), 0.02},
+		{"head", headInit(256), 0.98658 / 16},                          // cut at 3 deviations
+		{"cut at 1", Init{Kind: TruncNormal, Std: 2, Cut: 2}, 1.07912}, // 2·sqrt(1 - 2·φ(1)/(2Φ(1)-1))
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			values := (&Param{Name: c.name, Init: c.init}).draw(n, 1)
+			var mean, square, neighbours, largest float64
+			for i, v := range values {
+				x := float64(v)
+				mean += x / n
+				square += x * x / n
+				neighbours += x * float64(values[(i+1)%n]) / n
+				largest = max(largest, math.Abs(x))
+			}
+			if bound := 5 * c.std / math.Sqrt(n); math.Abs(mean) > bound {
+				t.Errorf("mean %.3g, want 0 within %.3g", mean, bound)
+			}
+			if std := math.Sqrt(square); math.Abs(std/c.std-1) > 5/math.Sqrt(2*n) {
+				t.Errorf("standard deviation %.5g, want %.5g", std, c.std)
+			}
+			if r := neighbours / square; math.Abs(r) > 5/math.Sqrt(n) {
+				t.Errorf("neighbours correlate by %.3g", r)
+			}
+			if cut := c.init.Cut; c.init.Kind == TruncNormal && largest > cut {
+				t.Errorf("largest value %g, cut at %g", largest, cut)
+			}
+			if largest < 4*c.init.Std && largest < 0.99*c.init.Cut {
+				t.Errorf("largest of %d values is %g: the tail is missing", n, largest)
+			}
+		})
+	}
+}
+
+func TestFillDiffers(t *testing.T) {
+	draws := map[string][]float32{}
+	for _, name := range []string{"model.layers.0.w.weight", "model.layers.1.w.weight", "lm_head.weight"} {
+		for _, seed := range []uint64{0, 1, 2, 1 << 63} {
+			draws[fmt.Sprint(name, seed)] = (&Param{Name: name, Init: Init{Kind: Normal, Std: 1}}).draw(10000, seed)
+		}
+	}
+	for a, x := range draws {
+		for b, y := range draws {
+			var inner float64
+			for i := range x {
+				inner += float64(x[i]) * float64(y[i])
+			}
+			if r := inner / l2(x) / l2(y); a < b && math.Abs(r) > 0.06 {
+				t.Errorf("%s and %s correlate by %.3g", a, b, r)
+			}
+		}
+	}
+}
+
+// The scheme of TorchTitan's DeepSeek-V3: outputs to the residual stream shrink with depth.
+func TestInitOfModel(t *testing.T) {
+	cfg := with(tiny(), func(c *Config) { c.MTPLayers, c.QRank, c.Layers = 1, 10, 3 })
+	deep := func(layer int) Init {
+		return Init{Kind: TruncNormal, Std: 0.02 / math.Sqrt(2*float64(layer+1)), Cut: 2}
+	}
+	plain := Init{Kind: TruncNormal, Std: 0.02, Cut: 2}
+	for _, p := range alone(t, cfg, tensor.FP32, 8).model.Params() {
+		var layer int
+		fmt.Sscanf(p.Name, "model.layers.%d.", &layer)
+		parts := strings.Split(p.Name, ".")
+		var want Init
+		switch part := parts[len(parts)-2]; {
+		case strings.HasSuffix(part, "norm"):
+			want = Init{Kind: Ones}
+		case part == "embed_tokens":
+			want = Init{Kind: Normal, Std: 1}
+		case part == "lm_head":
+			want = Init{Kind: TruncNormal, Std: 0.25, Cut: 0.75} // 1/sqrt(16)
+		case slices.Contains([]string{"o_proj", "up_proj", "down_proj", "gate"}, part):
+			want = deep(layer)
+		case slices.Contains([]string{"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "gate_proj", "eh_proj"}, part):
+			want = plain
+		default:
+			t.Errorf("%s: a parameter that this test does not know", p.Name)
+			continue
+		}
+		if p.Init != want {
+			t.Errorf("%s starts as %+v, want %+v", p.Name, p.Init, want)
+		}
+	}
+}

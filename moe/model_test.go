@@ -1,0 +1,199 @@
+package moe
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/tensor"
+)
+
+func TestObserve(t *testing.T) {
+	cfg := with(tiny(), func(c *Config) { c.MTPLayers = 1 })
+	m := alone(t, cfg, tensor.BF16, 8)
+	rows, hidden := 16, []int{16, cfg.Dim}
+	want := map[string][]int{}
+	for _, layer := range []string{"layer0_", "layer1_", "layer2_"} {
+		for _, name := range []string{"attention", "mlp_in", "mlp", "out"} {
+			want[layer+name] = hidden
+		}
+		if layer != "layer0_" {
+			want[layer+"topk_index"], want[layer+"topk_weight"] = []int{rows, cfg.TopK}, []int{rows, cfg.TopK}
+		}
+	}
+	for name, pass := range map[string]func(*tensor.Exec, Batch) (Loss, error){"Train": m.model.Train, "Eval": m.model.Eval} {
+		got := map[string][]int{}
+		m.model.Observe(func(name string, x tensor.Tensor) {
+			got[name] = x.Dims()
+			dtype := tensor.BF16
+			switch {
+			case strings.HasSuffix(name, "_index"):
+				dtype = tensor.INT32
+			case strings.HasSuffix(name, "_weight"):
+				dtype = tensor.FP32
+			}
+			if x.DType() != dtype {
+				t.Errorf("%s is %v, want %v", name, x.DType(), dtype)
+			}
+		})
+		if _, err := pass(m.ex, batchOf(1, 2, 8, cfg.Vocab)); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%s showed %v, want %v", name, got, want)
+		}
+		m.model.Observe(nil)
+		clear(got)
+		if _, err := pass(m.ex, batchOf(1, 2, 8, cfg.Vocab)); err != nil || len(got) > 0 {
+			t.Errorf("%s showed %v after the end of it, error %v", name, got, err)
+		}
+	}
+}
+
+// The block's parts add up: out = x + attention + mlp, x being the output of the layer before.
+func TestResidualStream(t *testing.T) {
+	cfg := tiny()
+	m := alone(t, cfg, tensor.FP32, 8)
+	seen := map[string][]float32{}
+	m.model.Observe(func(name string, x tensor.Tensor) {
+		if x.DType() == tensor.FP32 {
+			seen[name] = slices.Clone(x.F32())
+		}
+	})
+	if _, err := m.model.Eval(m.ex, batchOf(1, 2, 8, cfg.Vocab)); err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(seen["layer0_out"])
+	for i := range want {
+		want[i] += seen["layer1_attention"][i] + seen["layer1_mlp"][i]
+	}
+	if d := distance(seen["layer1_out"], want); d > 1e-6 {
+		t.Errorf("layer 1's output is off by %.2g", d)
+	}
+}
+
+// crossEntropy returns the sum of -log softmax(logits)[target] in float64.
+func crossEntropy(logits tensor.Tensor, targets []int32) float64 {
+	var all float64
+	for r, target := range targets {
+		var z float64
+		row := logits.Index(r).F32()
+		for _, x := range row {
+			z += math.Exp(float64(x))
+		}
+		all += math.Log(z) - float64(row[target])
+	}
+	return all
+}
+
+func TestLogitsImplyTheLoss(t *testing.T) {
+	for name, cfg := range map[string]Config{"small": tiny(), "in chunks": wide()} {
+		m := alone(t, cfg, tensor.FP32, 8)
+		b := batchOf(2, 5, 8, cfg.Vocab)
+		loss, err := m.model.Eval(m.ex, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits, err := m.model.Logits(m.ex, b.Inputs, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := crossEntropy(logits, b.Targets); math.Abs(loss.Sum/got-1) > 1e-6 || loss.Tokens != 40 {
+			t.Errorf("%s: Eval says %.9g nats of %d tokens, the logits %.9g of 40", name, loss.Sum, loss.Tokens, got)
+		}
+	}
+}
+
+// wide has a vocabulary so large that logits of 40 tokens are computed in three chunks.
+func wide() Config {
+	return with(tiny(), func(c *Config) { c.Vocab, c.MTPLayers = 40000, 1 })
+}
+
+func TestLogitChunksDoNotMatter(t *testing.T) {
+	cfg := wide()
+	b := batchOf(4, 5, 8, cfg.Vocab)
+	if rows := logitsChunk / cfg.Vocab; rows > 16 || len(b.Inputs) < 2*16+8 {
+		t.Fatalf("%d rows a chunk: the batch of %d tokens fits in fewer than three", rows, len(b.Inputs))
+	}
+	chunked := train(t, cfg, tensor.FP32, b, even(5, 1), 5)
+	chunked.agrees(t, train(t, cfg, tensor.FP32, b, even(5, 1), 2))
+}
+
+// A token sees none that come after it, and none of other sequences.
+func TestCausality(t *testing.T) {
+	cfg := with(tiny(), stretched)
+	m := alone(t, cfg, tensor.FP32, 8)
+	inputs, _ := text(6, 3, 8, cfg.Vocab)
+	logits := func() []float32 {
+		x, err := m.model.Logits(m.ex, inputs, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Clone(x.F32())
+	}
+	before := logits()
+	const changed = 12 // position 4 of the second sequence
+	inputs[changed] = (inputs[changed] + 1) % int32(cfg.Vocab)
+	after := logits()
+	for tok := range inputs {
+		lo, hi := tok*cfg.Vocab, (tok+1)*cfg.Vocab
+		same := slices.Equal(before[lo:hi], after[lo:hi])
+		if reached := tok >= changed && tok < 16; same == reached {
+			t.Errorf("token %d: logits unchanged is %t after token %d changed", tok, same, changed)
+		}
+	}
+}
+
+func TestArenaIsReleased(t *testing.T) {
+	cfg := spreadModel()
+	m := alone(t, cfg, tensor.BF16, 8)
+	mark := m.ex.Mark()
+	for name, pass := range map[string]func(*tensor.Exec, Batch) (Loss, error){"Train": m.model.Train, "Eval": m.model.Eval} {
+		if _, err := pass(m.ex, batchOf(1, 2, 8, cfg.Vocab)); err != nil {
+			t.Fatal(err)
+		}
+		if m.ex.Mark() != mark {
+			t.Errorf("%s left its activations in the arena", name)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg   Config
+		seq   int
+		words []string
+	}{
+		"config":       {with(tiny(), func(c *Config) { c.Heads = 0 }), 8, []string{"model.heads is 0"}},
+		"no tokens":    {tiny(), 0, []string{"sequence length is 0", "1 to 64 (model.max_positions)"}},
+		"long context": {tiny(), 65, []string{"sequence length is 65", "1 to 64"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(c.cfg, tensor.FP32, c.seq, collective.NewWorld(1).Comm(0), nil)
+			contains(t, err, c.words...)
+		})
+	}
+}
+
+func TestZeroGrads(t *testing.T) {
+	cfg := tiny()
+	m := alone(t, cfg, tensor.FP32, 8)
+	if _, err := m.model.Train(m.ex, batchOf(1, 2, 8, cfg.Vocab)); err != nil {
+		t.Fatal(err)
+	}
+	length := func() (sum float64) {
+		for _, g := range m.model.Groups {
+			sum += l2(g.Grad.F32())
+		}
+		return sum
+	}
+	if length() == 0 {
+		t.Error("training left no gradient")
+	}
+	if m.model.ZeroGrads(); length() != 0 {
+		t.Error("gradients are left")
+	}
+}

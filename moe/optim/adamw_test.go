@@ -1,0 +1,264 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+func TestAdamWValidate(t *testing.T) {
+	with := func(edit func(c *AdamW)) error {
+		c := adamw()
+		edit(&c)
+		return c.Validate()
+	}
+	if err := with(func(c *AdamW) {}); err != nil {
+		t.Error(err)
+	}
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, r := range []refusal{
+		{"beta1", with(func(c *AdamW) { c.Beta1 = 1 }), []string{"optimizer.beta1 is 1", "below 1"}},
+		{"beta1 NaN", with(func(c *AdamW) { c.Beta1 = nan }), []string{"optimizer.beta1 is NaN"}},
+		{"beta2", with(func(c *AdamW) { c.Beta2 = -0.1 }), []string{"optimizer.beta2 is -0.1"}},
+		{"eps", with(func(c *AdamW) { c.Eps = 0 }), []string{"optimizer.eps is 0", "positive"}},
+		{"eps Inf", with(func(c *AdamW) { c.Eps = inf }), []string{"optimizer.eps is +Inf"}},
+		{"weight_decay", with(func(c *AdamW) { c.WeightDecay = -1 }), []string{"optimizer.weight_decay is -1"}},
+		{"weight_decay Inf", with(func(c *AdamW) { c.WeightDecay = inf }), []string{"optimizer.weight_decay is +Inf"}},
+		{"clip_norm", with(func(c *AdamW) { c.ClipNorm = -1 }), []string{"optimizer.clip_norm is -1", "0 (off)"}},
+		{"clip_norm NaN", with(func(c *AdamW) { c.ClipNorm = nan }), []string{"optimizer.clip_norm is NaN"}},
+	} {
+		r.check(t)
+	}
+}
+
+// reference is AdamW of the paper (arXiv:1711.05101) in float64, clipped by the global norm.
+type reference struct {
+	cfg     AdamW
+	w, m, v []float64
+	steps   int
+}
+
+func (r *reference) step(lr float64, grad []float64) (norm float64) {
+	for _, g := range grad {
+		norm += g * g
+	}
+	norm = math.Sqrt(norm)
+	scale := 1.0
+	if r.cfg.ClipNorm > 0 && norm > r.cfg.ClipNorm {
+		scale = r.cfg.ClipNorm / norm
+	}
+	r.steps++
+	for i, g := range grad {
+		g *= scale
+		r.m[i] = r.cfg.Beta1*r.m[i] + (1-r.cfg.Beta1)*g
+		r.v[i] = r.cfg.Beta2*r.v[i] + (1-r.cfg.Beta2)*g*g
+		m := r.m[i] / (1 - math.Pow(r.cfg.Beta1, float64(r.steps)))
+		v := r.v[i] / (1 - math.Pow(r.cfg.Beta2, float64(r.steps)))
+		r.w[i] -= lr*r.cfg.WeightDecay*r.w[i] + lr*m/(math.Sqrt(v)+r.cfg.Eps)
+	}
+	return norm
+}
+
+func TestStepAgainstReference(t *testing.T) {
+	const n = 77 // no multiple of a vector
+	for name, edit := range map[string]func(c *AdamW){
+		"plain":             func(c *AdamW) {},
+		"no decay":          func(c *AdamW) { c.WeightDecay = 0 },
+		"clipped":           func(c *AdamW) { c.ClipNorm = 0.5 },
+		"clipped sometimes": func(c *AdamW) { c.ClipNorm = 8 },
+		"usual constants":   func(c *AdamW) { *c = AdamW{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1} },
+		"no moments":        func(c *AdamW) { c.Beta1, c.Beta2 = 0, 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := adamw()
+			edit(&cfg)
+			g := group("w", false, tensor.FP32, 0, n)
+			o := New([]*moe.Group{g}, collective.NewWorld(1).Comm(0), cfg)
+			if err := o.Init(1); err != nil {
+				t.Fatal(err)
+			}
+			ref := &reference{cfg: cfg, w: make([]float64, n), m: make([]float64, n), v: make([]float64, n)}
+			for i, w := range g.Work.F32() {
+				ref.w[i] = float64(w)
+			}
+			rng := rand.New(rand.NewPCG(2, 2))
+			clipped := 0
+			for step := range 8 {
+				lr := 0.05 / float64(step+1)
+				grad := make([]float64, n)
+				for i := range grad {
+					g.Grad.F32()[i] = float32(rng.NormFloat64() * float64(step+1) / 4)
+					grad[i] = float64(g.Grad.F32()[i])
+				}
+				res, err := o.Step(lr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				norm := ref.step(lr, grad)
+				if norm > cfg.ClipNorm {
+					clipped++
+				}
+				if math.Abs(res.GradNorm/norm-1) > 1e-6 || res.Skipped {
+					t.Errorf("step %d: %+v, want norm %g", step, res, norm)
+				}
+				for i, w := range g.Work.F32() {
+					if math.Abs(float64(w)-ref.w[i]) > 2e-6*(1+math.Abs(ref.w[i])) {
+						t.Fatalf("step %d: weight %d is %.9g, want %.9g", step, i, w, ref.w[i])
+					}
+					if g.Grad.F32()[i] != 0 {
+						t.Fatalf("step %d: the gradient is not cleared", step)
+					}
+				}
+			}
+			if o.Steps() != 8 {
+				t.Errorf("%d steps were counted, want 8", o.Steps())
+			}
+			if name == "clipped sometimes" && (clipped == 0 || clipped == 8) {
+				t.Errorf("%d of 8 steps were clipped", clipped)
+			}
+		})
+	}
+}
+
+// SetSteps continues where another optimizer stopped: state and step number are all there is.
+func TestResume(t *testing.T) {
+	comm := collective.NewWorld(1).Comm(0)
+	step := func(o *Optimizer, g *moe.Group, k int) {
+		for i := range g.Params[0].Grad.F32() {
+			g.Grad.F32()[i] = float32(i%7-3) * float32(k+1)
+		}
+		if _, err := o.Step(0.1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := group("w", false, tensor.FP32, 16, 40)
+	whole := New([]*moe.Group{g}, comm, adamw())
+	if err := whole.Init(1); err != nil {
+		t.Fatal(err)
+	}
+	resumedGroup := group("w", false, tensor.FP32, 16, 40)
+	resumed := New([]*moe.Group{resumedGroup}, comm, adamw())
+	for k := range 6 {
+		if k == 3 {
+			to := resumed.shards[0]
+			for p := range whole.Pieces {
+				copy(to.master.F32()[p.Offset:], p.Master)
+				copy(to.expAvg.F32()[p.Offset:], p.ExpAvg)
+				copy(to.expAvgSq.F32()[p.Offset:], p.ExpAvgSq)
+			}
+			resumed.SetSteps(whole.Steps())
+			if err := resumed.Publish(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		step(whole, g, k)
+		if k >= 3 {
+			step(resumed, resumedGroup, k)
+		}
+	}
+	got, want := newState(), newState()
+	for s, o := range map[*state]*Optimizer{got: resumed, want: whole} {
+		if err := s.add(&rank{opt: o}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got.equals(t, want)
+}
+
+func TestNotFinite(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	huge := float32(3e38)
+	for _, c := range []struct {
+		name  string
+		group int // 0: replicated, 1: local
+		value func(rank int) float32
+	}{
+		{"NaN in a replicated gradient", 0, func(r int) float32 { return pick(r == 1, nan, 1) }},
+		{"Inf in a replicated gradient", 0, func(r int) float32 { return pick(r == 1, inf, 1) }},
+		{"NaN in a local gradient", 1, func(r int) float32 { return pick(r == 1, nan, 1) }},
+		{"Inf in a local gradient", 1, func(r int) float32 { return pick(r == 1, -inf, 1) }},
+		{"a sum that overflows", 0, func(r int) float32 { return huge }},
+		{"infinities that cancel", 0, func(r int) float32 { return pick(r%2 == 0, inf, -inf) }},
+	} {
+		for _, ranks := range []int{2, 4} {
+			for _, at := range []int{0, 130} { // in the first and in a later rank's slice
+				t.Run(fmt.Sprintf("%s/np%d/at%d", c.name, ranks, at), func(t *testing.T) {
+					err := collective.NewWorld(ranks).Run(func(comm *collective.Comm) error {
+						groups := []*moe.Group{group("all", false, tensor.BF16, 6, 100, 150), group("own", true, tensor.BF16, 0, 256)}
+						o := New(groups, comm, adamw())
+						if err := o.Init(1); err != nil {
+							return err
+						}
+						if err := stepOf(o, 1, false); err != nil {
+							return err
+						}
+						before := newState()
+						if err := before.add(&rank{opt: o}); err != nil {
+							return err
+						}
+						for _, g := range groups {
+							for i := range g.Grad.F32() {
+								g.Grad.F32()[i] = 1
+							}
+						}
+						groups[c.group].Grad.F32()[at] = c.value(comm.Rank())
+						if err := stepOf(o, 0, true); err != nil {
+							return err
+						}
+						after := newState()
+						if err := after.add(&rank{opt: o}); err != nil {
+							return err
+						}
+						after.equals(t, before)
+						if o.Steps() != 1 {
+							t.Errorf("rank %d counts %d updates after a skipped one, want 1", comm.Rank(), o.Steps())
+						}
+						return stepOf(o, 1, false)
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+		}
+	}
+}
+
+func pick(first bool, a, b float32) float32 {
+	if first {
+		return a
+	}
+	return b
+}
+
+// stepOf adds gradients of grad to what is there, makes a step and checks what it says and that it cleared all gradients.
+func stepOf(o *Optimizer, grad float32, skipped bool) error {
+	for _, s := range o.shards {
+		for i := range s.group.Grad.F32() {
+			s.group.Grad.F32()[i] += grad
+		}
+	}
+	steps := o.Steps()
+	res, err := o.Step(0.01)
+	switch {
+	case err != nil:
+		return err
+	case res.Skipped != skipped:
+		return fmt.Errorf("the step gave %+v, skipped should be %t", res, skipped)
+	case !skipped && o.Steps() != steps+1:
+		return fmt.Errorf("%d updates after %d", o.Steps(), steps)
+	}
+	for _, s := range o.shards {
+		for i, g := range s.group.Grad.F32() {
+			if g != 0 {
+				return fmt.Errorf("gradient %d of group %s is %g after the step", i, s.group.Name, g)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+func TestSplit(t *testing.T) {
+	for _, n := range []int{0, 1, 15, 16, 17, 100, 4096, 5*4096 + 3} {
+		for ranks := 1; ranks <= 9; ranks++ {
+			counts := split(n, ranks)
+			sum := 0
+			for r, c := range counts {
+				if c < 0 || r < ranks-1 && c%16 != 0 {
+					t.Errorf("%d elements on %d ranks: %v, want multiples of 16 but the last", n, ranks, counts)
+				}
+				sum += c
+			}
+			if sum != n || len(counts) != ranks {
+				t.Errorf("%d elements on %d ranks: %v of %d in all", n, ranks, counts, sum)
+			}
+			if most, least := slices.Max(counts), slices.Min(counts); most-least > 32 {
+				t.Errorf("%d elements on %d ranks: %v is uneven", n, ranks, counts)
+			}
+		}
+	}
+}
+
+// Over all ranks, the pieces are every element of every parameter, once; Init gives the same
+// model for any number of ranks, and every rank the same working weights.
+func TestInitOnAnyRanks(t *testing.T) {
+	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
+		initial := func(ranks int, seed uint64) *state {
+			s := newState()
+			onRanks(t, ranks, dtype, adamw(), func(r *rank) error {
+				if err := r.opt.Init(seed); err != nil {
+					return err
+				}
+				return s.add(r)
+			})
+			return s
+		}
+		want := initial(1, 5)
+		for _, ranks := range []int{1, 2, 3, 4, 6} {
+			t.Run(fmt.Sprintf("%v/np%d", dtype, ranks), func(t *testing.T) {
+				got := initial(ranks, 5)
+				got.equals(t, want)
+				elements := 0
+				for name, owners := range got.covered {
+					for i, n := range owners {
+						if n != 1 {
+							t.Fatalf("element %d of %s has %d owners", i, name, n)
+						}
+					}
+					elements += len(owners)
+				}
+				if total := tiny(t).Count().Total; int64(elements) != total {
+					t.Errorf("%d elements, the model has %d", elements, total)
+				}
+			})
+		}
+		for name, w := range want.master {
+			work := want.work[name]
+			for i := range w {
+				if rounded := tensor.ToBFloat16(w[i]).Float32(); work[i] != w[i] && (dtype == tensor.FP32 || work[i] != rounded) {
+					t.Fatalf("%v: working weight %d of %s is %g, the master weight %g", dtype, i, name, work[i], w[i])
+				}
+			}
+		}
+		if slices.Equal(initial(1, 6).master["lm_head.weight"], want.master["lm_head.weight"]) {
+			t.Error("another seed gives the same weights")
+		}
+	}
+}
+
+// exactGradient is element i of a parameter's gradient on one rank of several. The parts and their
+// sum, which is the same for any number of ranks, are small whole numbers: every order of summation
+// gives the same bits.
+func exactGradient(name string, i, step, rank, ranks int) float32 {
+	whole := float32((i*7+len(name)*3+step*5)%13 - 6)
+	if rank == 0 {
+		return whole - float32(ranks*(ranks-1)/2)
+	}
+	return float32(rank)
+}
+
+func TestShardingChangesNothing(t *testing.T) {
+	run := func(ranks int, dtype tensor.DType, cfg AdamW) (*state, []float64) {
+		s := newState()
+		norms := make([][]float64, ranks)
+		onRanks(t, ranks, dtype, cfg, func(r *rank) error {
+			if err := r.opt.Init(5); err != nil {
+				return err
+			}
+			for step := range 4 {
+				r.exactGradients(step)
+				res, err := r.opt.Step(0.01 * float64(step+1))
+				if err != nil {
+					return err
+				}
+				norms[r.comm.Rank()] = append(norms[r.comm.Rank()], res.GradNorm)
+			}
+			return s.add(r)
+		})
+		for r := range norms {
+			if !slices.Equal(norms[r], norms[0]) {
+				t.Errorf("gradient norms of rank %d are %v, of rank 0 %v", r, norms[r], norms[0])
+			}
+		}
+		return s, norms[0]
+	}
+	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
+		for _, clip := range []float64{0, 1} {
+			cfg := adamw()
+			cfg.ClipNorm = clip
+			want, wantNorms := run(1, dtype, cfg)
+			for _, ranks := range []int{2, 3, 4} {
+				t.Run(fmt.Sprintf("%v/clip%g/np%d", dtype, clip, ranks), func(t *testing.T) {
+					got, norms := run(ranks, dtype, cfg)
+					got.equals(t, want)
+					if !slices.Equal(norms, wantNorms) {
+						t.Errorf("gradient norms %v, want %v", norms, wantNorms)
+					}
+				})
+			}
+		}
+	}
+}
+
+// exactGradients sets this rank's gradients of a step; an expert's is on its rank alone.
+func (r *rank) exactGradients(step int) {
+	for _, g := range r.model.Groups {
+		for _, p := range g.Params {
+			for i := range p.Grad.F32() {
+				if g.Local {
+					p.Grad.F32()[i] = exactGradient(p.Name, i, step, 0, 1)
+				} else {
+					p.Grad.F32()[i] = exactGradient(p.Name, i, step, r.comm.Rank(), r.comm.Size())
+				}
+			}
+		}
+	}
+}
+
+// The norm is that of all parameters, each once: replicated gradients summed over the ranks, local
+// ones of every rank.
+func TestGradNorm(t *testing.T) {
+	const ranks = 3
+	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
+		groups := []*moe.Group{group("all", false, tensor.FP32, 0, 200), group("own", true, tensor.FP32, 0, 10)}
+		o := New(groups, c, adamw())
+		for _, g := range groups {
+			for i := range g.Grad.F32() {
+				g.Grad.F32()[i] = float32(c.Rank() + 1)
+			}
+		}
+		res, err := o.Step(0.1)
+		if want := math.Sqrt(200*6*6 + 10*(1+4+9)); math.Abs(res.GradNorm-want) > 1e-9 {
+			t.Errorf("rank %d: norm %.12g, want %.12g", c.Rank(), res.GradNorm, want)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBytes(t *testing.T) {
+	var replicated, local int64
+	for _, ranks := range []int{1, 2, 4} {
+		sizes := make([]int64, ranks)
+		onRanks(t, ranks, tensor.BF16, adamw(), func(r *rank) error {
+			sizes[r.comm.Rank()] = r.opt.Bytes()
+			if ranks > 1 {
+				return nil
+			}
+			for _, g := range r.model.Groups {
+				if g.Local {
+					local += int64(g.Len())
+				} else {
+					replicated += int64(g.Len())
+				}
+			}
+			return nil
+		})
+		// Every expert group is padded on its own, so that ranks may hold a little more than their share.
+		for _, n := range sizes {
+			if low := 12 * (replicated + local) / int64(ranks); n < low-12*4096 || n > low+12*4096 {
+				t.Errorf("np %d: a rank holds %d bytes of state, its share is %d", ranks, n, low)
+			}
+		}
+	}
+}
+
+// Pieces stops when its caller has seen enough.
+func TestPiecesStop(t *testing.T) {
+	onRanks(t, 1, tensor.FP32, adamw(), func(r *rank) error {
+		seen := 0
+		for range r.opt.Pieces {
+			if seen++; seen == 3 {
+				break
+			}
+		}
+		if seen != 3 {
+			t.Errorf("%d pieces were seen, want 3", seen)
+		}
+		return nil
+	})
+}
