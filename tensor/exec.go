@@ -5,16 +5,34 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// Exec is what one rank computes with: the arena of its step's activations and the scratch
-// memory of its kernels. It belongs to one goroutine at a time.
+// Exec is what one rank computes with: the arena of its step's activations, the scratch
+// memory of its kernels, and its threads. It belongs to one goroutine at a time.
 type Exec struct {
 	Arena
 	gemm gemm.Scratch
 	rows [4][]float32 // FP32 copies of BF16 rows
+	pool *pool        // nil: one thread
 }
 
-// NewExec returns an Exec whose arena grows on first use.
+// NewExec returns an Exec of one thread whose arena grows on first use.
 func NewExec() *Exec { return &Exec{} }
+
+// NewParallelExec returns an Exec whose kernels use up to this many threads. Results do not
+// depend on the number. Close it after use.
+func NewParallelExec(threads int) *Exec {
+	if threads <= 1 {
+		return NewExec()
+	}
+	return &Exec{pool: newPool(threads)}
+}
+
+// Close ends the threads. The Exec computes on with one.
+func (ex *Exec) Close() {
+	if ex.pool != nil {
+		ex.pool.close()
+		ex.pool = nil
+	}
+}
 
 // scratchRow returns FP32 scratch number i with n elements.
 func (ex *Exec) scratchRow(i, n int) []float32 {

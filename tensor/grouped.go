@@ -10,23 +10,35 @@ import "fmt"
 //
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
-	eachGroup(ends, func(g, lo, hi int) {
-		MatMul(ex, y.RowSlice(lo, hi), x.RowSlice(lo, hi), w.Index(g).Mat().T())
+	ex.byColumns(y.Cols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
+		eachGroup(o.ends, func(g, lo, hi int) {
+			checkedMatMul(ex, columns(o.c.RowSlice(lo, hi), from, to), o.a.RowSlice(lo, hi), columns(o.w.Index(g).Mat().T(), from, to), false)
+		})
 	})
 }
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g; shapes as GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
-	eachGroup(ends, func(g, lo, hi int) {
-		MatMul(ex, dx.RowSlice(lo, hi), dy.RowSlice(lo, hi), w.Index(g).Mat())
+	ex.byColumns(dx.Cols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
+		eachGroup(o.ends, func(g, lo, hi int) {
+			checkedMatMul(ex, columns(o.c.RowSlice(lo, hi), from, to), o.a.RowSlice(lo, hi), columns(o.w.Index(g).Mat(), from, to), false)
+		})
 	})
 }
 
 // GroupedWgrad computes dw[g] += dyᵀ·x over the rows of each group g; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32) {
-	eachGroup(ends, func(g, lo, hi int) {
-		MatMulAdd(ex, dw.Index(g).Mat(), dy.RowSlice(lo, hi).T(), x.RowSlice(lo, hi))
+	ex.byColumns(x.Cols, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends}, func(ex *Exec, o operands, from, to int) {
+		eachGroup(o.ends, func(g, lo, hi int) {
+			checkedMatMul(ex, columns(o.w.Index(g).Mat(), from, to), o.a.RowSlice(lo, hi).T(), columns(o.b.RowSlice(lo, hi), from, to), true)
+		})
 	})
+}
+
+// checkedMatMul is matMul after a look at the shapes.
+func checkedMatMul(ex *Exec, c, a, b Matrix, accumulate bool) {
+	checkMatMul(c, a, b)
+	matMul(ex, c, a, b, accumulate)
 }
 
 func eachGroup(ends []int32, f func(g, lo, hi int)) {

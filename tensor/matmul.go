@@ -12,11 +12,7 @@ import (
 // of the operands' type, rounded once. A linear layer y = x·Wᵀ is MatMul(ex, y, x, w.T()).
 func MatMul(ex *Exec, c, a, b Matrix) {
 	checkMatMul(c, a, b)
-	if c.dtype == BF16 {
-		gemm.BF16ToBF16(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView())
-		return
-	}
-	matMulFP32(ex, c, a, b, false)
+	ex.byColumns(c.Cols, flops(c, a), operands{c: c, a: a, b: b}, matMulColumns)
 }
 
 // MatMulAdd computes c += a·b for an FP32 c; operands as in MatMul. Weight gradients use it.
@@ -25,16 +21,28 @@ func MatMulAdd(ex *Exec, c, a, b Matrix) {
 	if c.dtype != FP32 {
 		panic("tensor: MatMulAdd accumulates in FP32 only")
 	}
-	matMulFP32(ex, c, a, b, true)
+	ex.byColumns(c.Cols, flops(c, a), operands{c: c, a: a, b: b, accumulate: true}, matMulColumns)
 }
 
-func matMulFP32(ex *Exec, c, a, b Matrix, accumulate bool) {
-	if a.dtype == BF16 {
+// matMulColumns computes tiles [lo, hi) of c's columns.
+func matMulColumns(ex *Exec, o operands, lo, hi int) {
+	matMul(ex, columns(o.c, lo, hi), o.a, columns(o.b, lo, hi), o.accumulate)
+}
+
+// matMul computes a product on the calling thread.
+func matMul(ex *Exec, c, a, b Matrix, accumulate bool) {
+	switch {
+	case c.dtype == BF16:
+		gemm.BF16ToBF16(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView())
+	case a.dtype == BF16:
 		gemm.BF16(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView(), accumulate)
-	} else {
+	default:
 		gemm.FP32(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView(), accumulate)
 	}
 }
+
+// flops returns the operations of the product into c of a and another matrix.
+func flops(c, a Matrix) int { return 2 * c.Rows * c.Cols * a.Cols }
 
 func checkMatMul(c, a, b Matrix) {
 	if a.Cols != b.Rows || c.Rows != a.Rows || c.Cols != b.Cols {

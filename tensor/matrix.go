@@ -30,6 +30,12 @@ func (t Tensor) Mat() Matrix {
 // DType returns the element type.
 func (m Matrix) DType() DType { return m.dtype }
 
+// Memory returns where the elements lie: the first of them, and the distances between rows and
+// between columns, in elements. It is for kernels outside this package.
+func (m Matrix) Memory() (data unsafe.Pointer, rowStride, colStride int) {
+	return m.data, m.rowStride, m.colStride
+}
+
 // T returns the transpose, sharing memory.
 func (m Matrix) T() Matrix {
 	m.Rows, m.Cols = m.Cols, m.Rows

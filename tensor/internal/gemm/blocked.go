@@ -13,12 +13,13 @@ type family struct {
 	tiles         []func(*tile) // by the rows of a panel
 	masked        bool          // the microkernel keeps to tile.columns; otherwise it writes whole tiles
 	rounds        bool          // the microkernel can store BF16
+	runSteps      int           // steps between a load and a store of the sums
 	packing       packing
 }
 
 const (
-	// runSteps is the number of steps between a load and a store of the sums: a column panel has 64 KB, which L2 feeds fast
-	// enough, since it is read once a row panel.
+	// runSteps is the usual number of steps between a load and a store of the sums: a column panel has 64 KB, which L2 feeds
+	// fast enough, since it is read once a row panel.
 	runSteps = 512
 	// blockRows bounds a block of a: one run of it takes 384 KB of L2, and a microkernel call over it 25 to 60 µs.
 	blockRows = 192
@@ -37,8 +38,12 @@ type product struct {
 	out   View // BF16, or empty
 }
 
-// multiply computes sum = a·b or sum += a·b in FP32 or, if out is not empty, out = a·b in BF16.
-func (f *family) multiply(s *Scratch, sum, out, a, b View, accumulate bool) {
+// slowWay multiplies parts of operands that do not decode exactly; arguments as of kernels.scaled.
+type slowWay func(sum, out View, a, b Scaled, accumulate bool)
+
+// multiply computes sum = a·bᵀ or sum += a·bᵀ in FP32 or, if out is not empty, out = a·bᵀ in BF16. Blocks of codes that do not
+// decode exactly are left to inexact, which may use s.
+func (f *family) multiply(s *Scratch, sum, out View, a, b operand, accumulate bool, inexact slowWay) {
 	p := product{steps: f.packing.steps(a.Cols)}
 	if p.steps == 0 {
 		if out.Ptr != nil {
@@ -51,41 +56,68 @@ func (f *family) multiply(s *Scratch, sum, out, a, b View, accumulate bool) {
 	limit := max(blockBytes/(4*p.steps), f.columns)
 	columns := min(limit/f.columns*f.columns, blockColumns)
 	rows := evenly(a.Rows, min(limit, blockRows), f.rows)
-	for j := 0; j < b.Cols; j += columns {
-		n := min(columns, b.Cols-j)
-		p.b = f.packing.columnPanels(s, b.slice(f.packing.elem, 0, j, b.Rows, n), f.columns)
+	for j := 0; j < b.Rows; j += columns {
+		n := min(columns, b.Rows-j)
+		y := b.part(f.packing.elem, j, n)
+		exactY := true
+		if b.panels != nil {
+			p.b = unsafe.Add(b.panels, 4*j*p.steps)
+		} else {
+			p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
+			exactY = b.lookup == nil || s.calls.decoding.exact(y)
+		}
 		for i := 0; i < a.Rows; i += rows {
 			m := min(rows, a.Rows-i)
-			p.a = f.packing.rowPanels(s, a.slice(f.packing.elem, i, 0, m, a.Cols), f.rows)
-			if out.Ptr == nil {
+			x := a.part(f.packing.elem, i, m)
+			p.a = f.packing.rowPanels(s, x, f.rows)
+			p.sum, p.out = View{}, View{}
+			if out.Ptr != nil {
+				p.out = out.slice(2, i, j, m, n)
+			} else {
 				p.sum = sum.slice(4, i, j, m, n)
-				f.sums(s, &p, accumulate)
-				continue
 			}
-			p.out = out.slice(2, i, j, m, n)
-			f.rounded(s, &p)
+			switch exactX := a.lookup == nil || s.calls.decoding.exact(x); {
+			case !exactX || !exactY:
+				inexact(p.sum, p.out, x.scaled(), y.scaled(), accumulate)
+				if b.panels == nil {
+					p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
+				}
+			case out.Ptr != nil:
+				f.rounded(s, &p)
+			default:
+				f.sums(s, &p, accumulate)
+			}
 		}
 	}
 }
 
+// pack packs a whole b and returns the bytes for a column, 0 if b does not decode exactly.
+func (f *family) pack(s *Scratch, to *buffer, b operand) int {
+	f.packing.columnPanels(s, to, b, f.columns)
+	if b.lookup != nil && !s.calls.decoding.exact(b) {
+		return 0
+	}
+	return 4 * f.packing.steps(b.Cols)
+}
+
 // sums adds up all runs of steps in p.sum.
 func (f *family) sums(s *Scratch, p *product, accumulate bool) {
-	for k := 0; k < p.steps; k += runSteps {
+	for k := 0; k < p.steps; k += f.runSteps {
 		f.run(s, p, k, accumulate || k > 0, false)
 	}
 }
 
 // rounded adds up all runs of steps in scratch, if they are several or the microkernel cannot round, and ends in p.out.
 func (f *family) rounded(s *Scratch, p *product) {
-	if p.steps > runSteps || !f.rounds {
+	if p.steps > f.runSteps || !f.rounds {
 		stride := (p.out.Cols + f.columns - 1) / f.columns * f.columns
-		p.sum = View{s.sums.atLeast(4 * p.out.Rows * stride), p.out.Rows, p.out.Cols, stride, 1}
+		p.sum = strided(s.sums.atLeast(4*p.out.Rows*stride), p.out.Rows, p.out.Cols, stride, 1)
 		if !f.masked {
 			p.sum.Cols = stride // room for whole tiles: no edge
 		}
 	}
-	for k := 0; k < p.steps; k += runSteps {
-		f.run(s, p, k, k > 0, f.rounds && k+runSteps >= p.steps)
+	for k := 0; k < p.steps; k += f.runSteps {
+		f.run(s, p, k, k > 0, f.rounds && k+f.runSteps >= p.steps)
 	}
 	if !f.rounds {
 		roundRows(p.out, p.sum)
@@ -94,8 +126,8 @@ func (f *family) rounded(s *Scratch, p *product) {
 
 // run multiplies one run of steps, column panel by column panel.
 func (f *family) run(s *Scratch, p *product, k int, startAtSum, round bool) {
-	t := &s.tile
-	*t = tile{steps: min(runSteps, p.steps-k)}
+	t := &s.calls.tile
+	*t = tile{steps: min(f.runSteps, p.steps-k)}
 	if startAtSum {
 		t.startAtSum = 1
 	}
@@ -121,9 +153,9 @@ func (f *family) run(s *Scratch, p *product, k int, startAtSum, round bool) {
 
 // edge multiplies the last column panel, n columns wide, for a microkernel that writes whole tiles: in scratch.
 func (f *family) edge(s *Scratch, p *product, k, n int) {
-	t, stride := &s.tile, 4*f.columns
-	part := View{t.sum, p.sum.Rows, n, p.sum.RowStride, 1}
-	whole := View{s.edge.atLeast(stride * p.sum.Rows), p.sum.Rows, n, f.columns, 1}
+	t, stride := &s.calls.tile, 4*f.columns
+	part := strided(t.sum, p.sum.Rows, n, p.sum.RowStride, 1)
+	whole := strided(s.edge.atLeast(stride*p.sum.Rows), p.sum.Rows, n, f.columns, 1)
 	if t.startAtSum != 0 {
 		copyRows(whole, part)
 	}
@@ -138,15 +170,14 @@ func (f *family) edge(s *Scratch, p *product, k, n int) {
 //go:noinline
 func (f *family) column(t *tile, p *product, k int) {
 	tall, short := p.a.rows, p.a.rows-1
-	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), 4*p.steps*tall, p.a.tall
+	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall
 	sum, out := t.sum, t.out
 	f.tiles[tall](t)
 	if p.a.short == 0 {
 		return
 	}
 	done := p.a.tall * tall
-	t.a = unsafe.Add(p.a.ptr, 4*(done*p.steps+k*short))
-	t.aStride, t.count = 4*p.steps*short, p.a.short
+	t.a, t.aStride, t.count = unsafe.Add(p.a.shortPtr(), 4*k*short), p.a.shortStride, p.a.short
 	if sum != nil {
 		t.sum = unsafe.Add(sum, done*t.sumStride)
 	}

@@ -40,11 +40,25 @@ func FP32(s *Scratch, c, a, b View, accumulate bool) {
 	}
 }
 
+// few says whether a product with so many rows of a is bound by reading b rather than by arithmetic, so that a tier may compute it
+// in place (see kernels.packed). It does not ask for the columns: what else is computed does not change an element's bits.
+func few(rows, k int) bool { return rows <= 12 || rows <= 32 && k >= 2048 }
+
 // kernels is what one tier provides.
 type kernels struct {
 	bf16        func(s *Scratch, c, a, b View, accumulate bool)
 	bf16Rounded func(s *Scratch, c, a, b View)
 	fp32        func(s *Scratch, c, a, b View, accumulate bool)
+
+	// scaled computes sum = a·bᵀ or sum += a·bᵀ in FP32 or, if out is not empty, out = a·bᵀ in BF16. If nil: multiplyDecoded.
+	scaled func(s *Scratch, sum, out View, a, b Scaled, accumulate bool)
+
+	// panels and scaledPanels pack a whole b and return the bytes for a column, 0 if that cannot be exact. nil: no panels.
+	panels       func(s *Scratch, to *buffer, b View) int
+	scaledPanels func(s *Scratch, to *buffer, b Scaled) int
+
+	// packed is the kernels for products whose rows are not few; nil if they are the same.
+	packed *kernels
 
 	// A peak loop runs its instruction rounds times over and returns the FLOPs done.
 	peakBF16, peakFP32 func(rounds int) float64

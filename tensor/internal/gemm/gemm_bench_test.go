@@ -40,7 +40,7 @@ func benchView[T uint16 | float32](r *rand.Rand, rows, cols int, transposed bool
 	for i := range memory {
 		memory[i] = value(float32(r.NormFloat64()))
 	}
-	return View{unsafe.Pointer(&memory[0]), rows, cols, cols + room, 1}
+	return strided(unsafe.Pointer(&memory[0]), rows, cols, cols+room, 1)
 }
 
 func BenchmarkBF16(b *testing.B) {

@@ -49,25 +49,30 @@ func TestGenericBF16AgainstFloat64(t *testing.T) {
 	})
 }
 
-// All tiers give the bits of the generic one, whatever the blocking.
-func TestBF16EqualsGeneric(t *testing.T) {
+// All tiers give the bits of the documented order of summation, whatever the blocking.
+func TestBF16Bits(t *testing.T) {
 	var s Scratch
 	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
 		a, b := operands[uint16](r, m, n, k, aT, bT)
-		for _, accumulate := range []bool{false, true} {
-			initial := results(r, m, n)
-			want := initial.clone()
-			genericKernels.bf16(nil, want.View, a.View, b.View, accumulate)
-			eachTier(t, func(t *testing.T, ks *kernels) {
-				got := initial.clone()
+		start := results(r, m, n)
+		eachTier(t, func(t *testing.T, ks *kernels) {
+			for _, accumulate := range []bool{false, true} {
+				got, want := start.clone(), start.clone()
+				for i := range m {
+					for j := range n {
+						c := at[float32](want.View, i, j)
+						*c = ks.dot(a.View, b.View, i, j, initial(*c, accumulate))
+					}
+				}
 				ks.bf16(&s, got.View, a.View, b.View, accumulate)
 				checkSame(t, got.elements(t), want.elements(t))
-			})
-		}
-		want := newMatrix[uint16](m, n, false, 7)
-		genericKernels.bf16Rounded(nil, want.View, a.View, b.View)
-		eachTier(t, func(t *testing.T, ks *kernels) {
-			got := newMatrix[uint16](m, n, false, 7)
+			}
+			got, want := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
+			for i := range m {
+				for j := range n {
+					*at[uint16](want.View, i, j) = roundBF16(ks.dot(a.View, b.View, i, j, 0))
+				}
+			}
 			ks.bf16Rounded(&s, got.View, a.View, b.View)
 			checkSame(t, got.elements(t), want.elements(t))
 		})
@@ -155,8 +160,8 @@ func TestSubnormals(t *testing.T) {
 				b[j] = one
 			}
 			var s Scratch
-			kernelsOf(tier).bf16Rounded(&s, View{unsafe.Pointer(&c[0]), 1, 20, 20, 1}, View{unsafe.Pointer(&a[0]), 1, 2, 2, 1},
-				View{unsafe.Pointer(&b[0]), 2, 20, 20, 1})
+			kernelsOf(tier).bf16Rounded(&s, strided(unsafe.Pointer(&c[0]), 1, 20, 20, 1), strided(unsafe.Pointer(&a[0]), 1, 2, 2, 1),
+				strided(unsafe.Pointer(&b[0]), 2, 20, 20, 1))
 			for j := range c {
 				if c[j] != want {
 					t.Errorf("element %d is %#x, want %#x", j, c[j], want)
@@ -184,12 +189,12 @@ func TestNaNAndInf(t *testing.T) {
 		var s Scratch
 		for _, tt := range tests {
 			var c float32
-			a, b := View{unsafe.Pointer(&tt.a), 1, 3, 3, 1}, View{unsafe.Pointer(&tt.b), 3, 1, 1, 1}
-			ks.bf16(&s, View{unsafe.Pointer(&c), 1, 1, 1, 1}, a, b, false)
+			a, b := strided(unsafe.Pointer(&tt.a), 1, 3, 3, 1), strided(unsafe.Pointer(&tt.b), 3, 1, 1, 1)
+			ks.bf16(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, false)
 			checkSame(t, []float32{c}, []float32{tt.want})
 
 			var rounded uint16
-			ks.bf16Rounded(&s, View{unsafe.Pointer(&rounded), 1, 1, 1, 1}, a, b)
+			ks.bf16Rounded(&s, strided(unsafe.Pointer(&rounded), 1, 1, 1, 1), a, b)
 			checkSame(t, []float32{wideBF16(rounded)}, []float32{tt.want})
 
 			var wideA, wideB [3]float32
@@ -197,7 +202,7 @@ func TestNaNAndInf(t *testing.T) {
 				wideA[i], wideB[i] = wideBF16(tt.a[i]), wideBF16(tt.b[i])
 			}
 			a.Ptr, b.Ptr = unsafe.Pointer(&wideA), unsafe.Pointer(&wideB)
-			ks.fp32(&s, View{unsafe.Pointer(&c), 1, 1, 1, 1}, a, b, false)
+			ks.fp32(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, false)
 			checkSame(t, []float32{c}, []float32{tt.want})
 		}
 	})
@@ -220,7 +225,7 @@ func TestRoundBF16(t *testing.T) {
 
 func TestShapesThatDoNotFitPanic(t *testing.T) {
 	v := func(rows, cols, rowStride, colStride int) View {
-		return View{unsafe.Pointer(new([64]float32)), rows, cols, rowStride, colStride}
+		return strided(unsafe.Pointer(new([64]float32)), rows, cols, rowStride, colStride)
 	}
 	tests := []struct{ c, a, b View }{
 		{v(2, 3, 3, 1), v(2, 4, 4, 1), v(5, 3, 3, 1)},

@@ -20,7 +20,7 @@ func eachTier(t *testing.T, f func(t *testing.T, k *kernels)) {
 }
 
 // matrix is a view with room around it: gap elements between rows (or columns) and at both ends, all holding guard.
-type matrix[T uint16 | float32] struct {
+type matrix[T uint8 | uint16 | float32] struct {
 	View
 	memory []T
 	guard  T
@@ -28,7 +28,7 @@ type matrix[T uint16 | float32] struct {
 
 const gap = 5
 
-func newMatrix[T uint16 | float32](rows, cols int, transposed bool, guard T) matrix[T] {
+func newMatrix[T uint8 | uint16 | float32](rows, cols int, transposed bool, guard T) matrix[T] {
 	major, minor := rows, cols
 	if transposed {
 		major, minor = cols, rows
@@ -37,7 +37,7 @@ func newMatrix[T uint16 | float32](rows, cols int, transposed bool, guard T) mat
 	for i := range m.memory {
 		m.memory[i] = guard
 	}
-	m.View = View{unsafe.Pointer(&m.memory[minor+gap]), major, minor, minor + gap, 1}
+	m.View = strided(unsafe.Pointer(&m.memory[minor+gap]), major, minor, minor+gap, 1)
 	if transposed {
 		m.View = m.View.transposed()
 	}
@@ -84,7 +84,7 @@ func (m matrix[T]) elements(t *testing.T) []T {
 // Around operands lie NaNs, which show in the result if they are read.
 const nan16 = 0x7fc1
 
-func operands[T uint16 | float32](r *rand.Rand, m, n, k int, aT, bT bool) (a, b matrix[T]) {
+func operands[T uint8 | uint16 | float32](r *rand.Rand, m, n, k int, aT, bT bool) (a, b matrix[T]) {
 	var value func() T
 	var guard T
 	switch v := any(&value).(type) {
@@ -107,7 +107,7 @@ func results(r *rand.Rand, m, n int) matrix[float32] {
 var shapes = []struct{ m, n, k int }{
 	{1, 1, 1}, {1, 33, 2}, {2, 3, 5}, {3, 15, 31}, {5, 16, 32}, {7, 17, 33}, {11, 31, 64}, {12, 32, 65}, {13, 47, 7},
 	{25, 64, 48}, {31, 96, 127}, {30, 100, 192}, {23, 1, 77}, {1, 200, 300}, {100, 8, 3}, {17, 40, 0},
-	{13, 40, 1027}, {391, 33, 20}, {6, 80, 513},
+	{13, 40, 1027}, {391, 33, 20}, {6, 80, 513}, {17, 29, 2081},
 }
 
 var layouts = []struct{ aT, bT bool }{{false, false}, {false, true}, {true, false}, {true, true}}
@@ -120,4 +120,24 @@ func eachShape(t *testing.T, f func(t *testing.T, r *rand.Rand, m, n, k int, aT,
 			})
 		}
 	}
+}
+
+// dot is what a tier gives for a row of a and a column of b on top of c: the chain of the generic tier or, where b is read in place,
+// the sixteen chains that direct products document.
+func (ks *kernels) dot(a, b View, i, j int, c float32) float32 {
+	if ks.packed == nil || !few(a.Rows, a.Cols) || a.Cols == 0 || !a.rowMajor() || !b.transposed().rowMajor() {
+		return dotBF16(a, b, i, j, c)
+	}
+	var chains [16]float32
+	for k := 0; k < a.Cols; k += 2 {
+		n := min(2, a.Cols-k)
+		l := k / 2 % 16
+		chains[l] = dotBF16(a.slice(2, i, k, 1, n), b.slice(2, k, j, n, 1), 0, 0, chains[l])
+	}
+	var fours [4]float32
+	for q := range fours {
+		l := chains[4*q : 4*q+4]
+		fours[q] = (l[0] + l[2]) + (l[1] + l[3])
+	}
+	return c + ((fours[0] + fours[1]) + (fours[2] + fours[3]))
 }

@@ -5,3 +5,6 @@ package gemm
 import "spmoe/tensor/cpu"
 
 func kernelsOf(cpu.Tier) *kernels { return &genericKernels }
+
+// calls is what assembly would need.
+type calls struct{}

@@ -39,7 +39,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 				t.Run(fmt.Sprintf("%v,%v", s, l), func(t *testing.T) {
 					var scratch Scratch
 					view := func(elem, rows, cols int, transposed bool) View {
-						v := View{atPageEnd(t, elem*rows*cols), rows, cols, cols, 1}
+						v := strided(atPageEnd(t, elem*rows*cols), rows, cols, cols, 1)
 						if transposed {
 							v.RowStride, v.ColStride = 1, rows
 						}
@@ -59,7 +59,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 					ks.bf16Rounded(&scratch, rounded, a, b)
 					for i := range s.m {
 						for j := range s.n {
-							if want := dotBF16(a, b, i, j, 0); *at[float32](c, i, j) != want || *at[uint16](rounded, i, j) != roundBF16(want) {
+							if want := ks.dot(a, b, i, j, 0); *at[float32](c, i, j) != want || *at[uint16](rounded, i, j) != roundBF16(want) {
 								t.Fatalf("element %d, %d is %g and %#x, want %g", i, j, *at[float32](c, i, j), *at[uint16](rounded, i, j), want)
 							}
 						}
@@ -76,17 +76,67 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 	})
 }
 
+// The same for codes and scales.
+func TestNothingBehindScaledViewsIsTouched(t *testing.T) {
+	eachTier(t, func(t *testing.T, ks *kernels) {
+		for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {13, 35, 21}, {12, 32, 33}, {7, 9, 100}, {2, 40, 577}, {30, 65, 300}} {
+			for _, f := range formats {
+				for _, l := range layouts {
+					t.Run(fmt.Sprintf("%v,%v,%v", s, f, l), func(t *testing.T) {
+						view := func(rows, cols int, transposed bool) View {
+							v := strided(atPageEnd(t, rows*cols), rows, cols, cols, 1)
+							if transposed {
+								v.RowStride, v.ColStride = 1, rows
+							}
+							return v
+						}
+						operand := func(rows int, transposed bool) Scaled {
+							m := Scaled{view(rows, s.k, transposed), view(rows, (s.k+31)/32, transposed), f}
+							for i := range rows {
+								for k := range s.k {
+									*at[uint8](m.Codes, i, k) = 0x30
+									*at[uint8](m.Scales, i, k/32) = 127
+								}
+							}
+							return m
+						}
+						a, b := operand(s.m, l.aT), operand(s.n, l.bT)
+						c := strided(atPageEnd(t, 4*s.m*s.n), s.m, s.n, s.n, 1)
+						x := float32(f.values()[0x30])
+						var scratch Scratch
+						ks.mx(&scratch, c, View{}, a, b, true)
+						for i := range s.m {
+							for j := range s.n {
+								if got, want := *at[float32](c, i, j), float32(s.k)*x*x; got != want {
+									t.Fatalf("element %d, %d is %g, want %g", i, j, got, want)
+								}
+							}
+						}
+					})
+				}
+			}
+		}
+	})
+}
+
 func TestWarmCallsAllocateNothing(t *testing.T) {
 	eachTier(t, func(t *testing.T, ks *kernels) {
 		r := rand.New(rand.NewPCG(5, 6))
 		a, b := operands[uint16](r, 20, 50, 600, false, true)
 		c, rounded := results(r, 20, 50), newMatrix[uint16](20, 50, false, 0)
 		fa, fb := operands[float32](r, 20, 50, 60, true, false)
+		few := a.slice(2, 0, 0, 3, 600)
+		qa, qb := newScaled(E4M3, 20, 600, false, false, finite(r, E4M3), near(r)), newScaled(E5M2, 50, 600, false, false, finite(r, E5M2), near(r))
+		qc, qd := newScaled(INT8, 20, 600, true, true, finite(r, INT8), near(r)), newScaled(INT8, 50, 600, false, false, finite(r, INT8), near(r))
 		var s Scratch
 		call := func() {
 			ks.bf16(&s, c.View, a.View, b.View, true)
 			ks.bf16Rounded(&s, rounded.View, a.View, b.View)
 			ks.fp32(&s, c.View, fa.View, fb.View, true)
+			ks.bf16(&s, c.View.slice(4, 0, 0, 3, 50), few, b.View, true)
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, true)
+			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, true)
+			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, false)
 		}
 		if n := testing.AllocsPerRun(3, call); n != 0 {
 			t.Errorf("%v allocations a call, want 0", n)
@@ -99,7 +149,9 @@ func TestCollectionsCompleteDuringProducts(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	eachTier(t, func(t *testing.T, ks *kernels) {
 		r := rand.New(rand.NewPCG(7, 8))
-		a, b := operands[uint16](r, 96, 96, 96, false, false)
+		a, b := operands[uint16](r, 96, 96, 96, false, true)
+		few := a.slice(2, 0, 0, 2, 96)
+		qa, qb := newScaled(E4M3, 96, 96, false, false, finite(r, E4M3), near(r)), newScaled(E5M2, 96, 96, true, true, finite(r, E5M2), near(r))
 		c := results(r, 96, 96)
 		var collected atomic.Bool
 		go func() {
@@ -111,6 +163,8 @@ func TestCollectionsCompleteDuringProducts(t *testing.T) {
 		var s Scratch
 		for !collected.Load() {
 			ks.bf16(&s, c.View, a.View, b.View, false)
+			ks.bf16(&s, c.View.slice(4, 0, 0, 2, 96), few, b.View, false)
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, false)
 		}
 	})
 }

@@ -10,9 +10,10 @@ import "unsafe"
 
 // packing is how one family's operands get into panels. A row is a row of a or a column of b.
 type packing struct {
-	elem  int  // bytes of an operand's element
-	split bool // BF16 becomes FP32
-	group int  // rows that along packs at once
+	elem    int  // bytes of an operand's element
+	split   bool // BF16 becomes FP32
+	records bool // MXINT8 (int8_amd64.go); what follows does not apply
+	group   int  // rows that along packs at once
 	// along packs up to group rows that are contiguous along k. Row i begins at src + offsets[i] and has words 16-bit words;
 	// tail has a bit for each of the last words%32. Steps are step bytes apart.
 	along func(dst, src unsafe.Pointer, offsets *[16]int, words, tail, step int)
@@ -24,6 +25,8 @@ type packing struct {
 // steps is the number of steps that k elements become.
 func (p *packing) steps(k int) int {
 	switch {
+	case p.records:
+		return k / blockLength * recordSteps
 	case p.elem == 4:
 		return k
 	case p.split:
@@ -32,42 +35,79 @@ func (p *packing) steps(k int) int {
 	return (k + 1) / 2
 }
 
-// columnPanels packs b into panels of width columns, the last of which may be partly filled.
-func (p *packing) columnPanels(s *Scratch, b View, width int) unsafe.Pointer {
-	steps := p.steps(b.Rows)
-	panels := (b.Cols + width - 1) / width
-	ptr := s.b.atLeast(4 * panels * width * steps)
-	rows := b.transposed()
-	for j := 0; j < b.Cols; j += width {
-		p.panel(s, unsafe.Add(ptr, 4*j*steps), rows.slice(p.elem, j, 0, min(width, b.Cols-j), b.Rows), width, p.acrossPanel)
-	}
+// columnPanels packs b, given by its columns, into panels of width columns, the last of which may be partly filled.
+func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) unsafe.Pointer {
+	steps := p.steps(b.Cols)
+	panels := (b.Rows + width - 1) / width
+	ptr := to.atLeast(4 * panels * width * steps)
+	s.calls.decoding.reset()
+	p.panels(s, ptr, b, panelShape{width, width, 4 * width * steps, true, p.acrossPanel})
 	return ptr
 }
 
 // rowPanels is a packed block of a: tall panels of rows rows each, then short panels of one row less.
 type rowPanels struct {
-	ptr               unsafe.Pointer
-	rows, tall, short int
+	ptr                     unsafe.Pointer
+	rows, tall, short       int
+	tallStride, shortStride int // bytes from a panel to the next
 }
 
 // rowPanels packs a into panels of near-equal height, at most height.
-func (p *packing) rowPanels(s *Scratch, a View, height int) rowPanels {
+func (p *packing) rowPanels(s *Scratch, a operand, height int) rowPanels {
 	steps := p.steps(a.Cols)
 	n := (a.Rows + height - 1) / height
-	r := rowPanels{ptr: s.a.atLeast(4 * a.Rows * steps), rows: (a.Rows + n - 1) / n}
+	r := rowPanels{rows: (a.Rows + n - 1) / n}
 	r.short = n*r.rows - a.Rows
 	r.tall = n - r.short
-	i := 0
-	for panel := range n {
-		rows := r.rows
-		if panel >= r.tall {
-			rows--
-		}
-		// A panel's last store reaches into the next panel, which is therefore packed later.
-		p.panel(s, unsafe.Add(r.ptr, 4*i*steps), a.slice(p.elem, i, 0, rows, a.Cols), rows, p.across)
-		i += rows
+	r.tallStride, r.shortStride = 4*steps*r.rows+line, 4*steps*(r.rows-1)+line // a panel's last store reaches behind the panel
+	r.ptr = s.a.atLeast(r.tall*r.tallStride + r.short*r.shortStride)
+	s.calls.decoding.reset()
+	done := r.tall * r.rows
+	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, false, p.across})
+	if r.short > 0 {
+		p.panels(s, r.shortPtr(), a.part(p.elem, done, a.Rows-done), panelShape{r.rows - 1, r.rows - 1, r.shortStride, false, p.across})
 	}
 	return r
+}
+
+func (r *rowPanels) shortPtr() unsafe.Pointer { return unsafe.Add(r.ptr, r.tall*r.tallStride) }
+
+// panelShape is how many rows a panel takes, the distance of its steps in dwords, that of panels in bytes, whether the rows are
+// columns of b, and what packs rows that are neighbours in memory.
+type panelShape struct {
+	height, width, stride int
+	columns               bool
+	across                func(dst, src unsafe.Pointer, stride, k, step, lanes int)
+}
+
+// panels packs the rows of o; codes take the way by decoded chunks, which the first cache levels hold.
+func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape) {
+	if o.lookup == nil {
+		p.stack(s, dst, o.View, shape)
+		return
+	}
+	if p.records {
+		for i := 0; i < o.Rows; i += shape.height {
+			s.records(unsafe.Add(dst, i/shape.height*shape.stride), o.part(1, i, min(shape.height, o.Rows-i)), shape)
+		}
+		return
+	}
+	rows := chunkRows / shape.height * shape.height
+	for i := 0; i < o.Rows; i += rows {
+		n := min(rows, o.Rows-i)
+		for k := 0; k < o.Cols; k += chunkSteps {
+			v := s.chunk(o, i, k, n, min(chunkSteps, o.Cols-k))
+			p.stack(s, unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*p.steps(k)), v, shape)
+		}
+	}
+}
+
+// stack packs the rows of v into panels that follow each other.
+func (p *packing) stack(s *Scratch, dst unsafe.Pointer, v View, shape panelShape) {
+	for i := 0; i < v.Rows; i += shape.height {
+		to := unsafe.Add(dst, i/shape.height*shape.stride)
+		p.panel(s, to, v.slice(p.elem, i, 0, min(shape.height, v.Rows-i), v.Cols), shape.width, shape.across)
+	}
 }
 
 // panel packs the rows of v at a distance of width dwords from step to step. It is not inlined for the sake of preemption, as
@@ -82,8 +122,8 @@ func (p *packing) panel(s *Scratch, dst unsafe.Pointer, v View, width int, acros
 	words := v.Cols * p.elem / 2
 	for i := 0; i < v.Rows; i += p.group {
 		for r := range p.group { // past the last row, the last row again: its lanes are overwritten or never used
-			s.offsets[r] = min(r, v.Rows-1-i) * v.RowStride * p.elem
+			s.calls.offsets[r] = min(r, v.Rows-1-i) * v.RowStride * p.elem
 		}
-		p.along(unsafe.Add(dst, 4*i), unsafe.Add(v.Ptr, i*v.RowStride*p.elem), &s.offsets, words, 1<<(words%32)-1, 4*width)
+		p.along(unsafe.Add(dst, 4*i), unsafe.Add(v.Ptr, i*v.RowStride*p.elem), &s.calls.offsets, words, 1<<(words%32)-1, 4*width)
 	}
 }

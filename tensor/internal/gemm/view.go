@@ -9,6 +9,12 @@ type View struct {
 	Ptr                  unsafe.Pointer
 	Rows, Cols           int
 	RowStride, ColStride int
+
+	panels unsafe.Pointer // of a whole b, if it is packed (see Packed)
+}
+
+func strided(p unsafe.Pointer, rows, cols, rowStride, colStride int) View {
+	return View{Ptr: p, Rows: rows, Cols: cols, RowStride: rowStride, ColStride: colStride}
 }
 
 // rowMajor says whether the elements of a row are neighbours.
@@ -22,10 +28,10 @@ func (v View) transposed() View {
 
 // slice is the part of rows and cols at (i, j); an element has elem bytes.
 func (v View) slice(elem, i, j, rows, cols int) View {
-	return View{unsafe.Add(v.Ptr, elem*(i*v.RowStride+j*v.ColStride)), rows, cols, v.RowStride, v.ColStride}
+	return strided(unsafe.Add(v.Ptr, elem*(i*v.RowStride+j*v.ColStride)), rows, cols, v.RowStride, v.ColStride)
 }
 
-func at[T uint16 | float32](v View, i, j int) *T {
+func at[T uint8 | uint16 | float32](v View, i, j int) *T {
 	var t T
 	return (*T)(unsafe.Add(v.Ptr, (i*v.RowStride+j*v.ColStride)*int(unsafe.Sizeof(t))))
 }

@@ -17,11 +17,15 @@ func main() {
 func files() map[string]string {
 	out := map[string]string{}
 	for name, fill := range map[string]func(*asmgen.File){
-		"bf16_avx512": bf16AVX512.tiles,
-		"fp32_avx512": fp32AVX512.tiles,
-		"fp32_avx2":   fp32AVX2.tiles,
-		"pack_avx512": packAVX512,
-		"pack_avx2":   packAVX2,
+		"bf16_avx512":        bf16AVX512.tiles,
+		"fp32_avx512":        fp32AVX512.tiles,
+		"fp32_avx2":          fp32AVX2.tiles,
+		"pack_avx512":        packAVX512,
+		"pack_avx2":          packAVX2,
+		"decode_avx512":      decodeAVX512,
+		"int8_avx512":        int8AVX512,
+		"direct_bf16_avx512": directBF16,
+		"direct_mx_avx512":   directMX,
 	} {
 		f := asmgen.NewFile("gemm", "go run ./asm", "amd64 && !purego")
 		fill(f)

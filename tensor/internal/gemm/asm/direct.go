@@ -1,0 +1,265 @@
+package main
+
+// Products with few rows of a: b is read once, in place, row by row along k. Each sum has one accumulator of 16 chains, which are
+// added up at the end.
+
+import (
+	"fmt"
+
+	"spmoe/tensor/asmgen"
+)
+
+// The fields of Go's struct direct, in its order.
+const (
+	directA = 8 * iota
+	directB
+	directSum
+	directScales
+	directLookup
+	directStride
+	directScaleStride
+	directAhead
+	directScalesAhead
+	directPartial
+	directLoad
+	directFinish
+	directSteps
+	directTail
+	directGroups
+	directBlocks
+	directLeft
+	directBMoved
+	directSumMoved
+	directScalesMoved
+	directPartialMoved
+	directScaleMask
+	directLastScaleMask
+	directValid0
+	directValid1
+	directOffsets
+	directMin      = directOffsets + 4*32
+	directMax      = directMin + 64
+	directBad      = directMax + 64
+	directRowSteps = directBad + 64
+)
+
+// directRows is the most rows of a.
+const directRows = 12
+
+// directWidth is how many rows of b the kernel for so many rows of a takes at once: all that the registers hold, if they are not more
+// streams than the prefetcher follows.
+func directWidth(rows, reserved, perColumn int) int {
+	return min(8, (32-reserved)/(rows+perColumn))
+}
+
+// directKernel is the frame of such a kernel.
+type directKernel struct {
+	fn             *asmgen.Func
+	rows, columns  int
+	t, a, stride   asmgen.Reg
+	bases, fetched []asmgen.Reg // rows 0, 3 and 6 of b, and of what is fetched
+	steps          asmgen.Reg
+	sums           [][]asmgen.Vec
+}
+
+func newDirect(f *asmgen.File, name, what string, rows, columns int) *directKernel {
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of %d rows of b, %s.", name, rows, columns, what), asmgen.Arg("d", "*direct"))
+	k := &directKernel{fn: fn, rows: rows, columns: columns, t: fn.Load("d"), a: fn.GP(), stride: fn.GP(), steps: fn.GP()}
+	for range (columns + 2) / 3 {
+		k.bases, k.fetched = append(k.bases, fn.GP()), append(k.fetched, fn.GP())
+	}
+	fn.I("MOVQ", k.t.At(directStride), k.stride)
+	return k
+}
+
+// row is the address of row i of b, or of what is fetched.
+func (k *directKernel) row(bases []asmgen.Reg, i int) asmgen.Mem {
+	m := bases[i/3].At(0)
+	if i%3 > 0 {
+		m = m.Index(k.stride, i%3)
+	}
+	return m
+}
+
+// groups runs body for every group of rows of b.
+func (k *directKernel) groups(body func()) {
+	fn := k.fn
+	next, raw, stored := fn.Label("next"), fn.Label("raw"), fn.Label("stored")
+	fn.Place(next)
+	fn.I("MOVQ", k.t.At(directA), k.a)
+	fn.I("MOVQ", k.t.At(directB), k.bases[0])
+	fn.I("ADDQ", k.t.At(directBMoved), k.bases[0])
+	fn.I("MOVQ", k.bases[0], k.fetched[0])
+	fn.I("ADDQ", k.t.At(directAhead), k.fetched[0])
+	for i := 1; i < len(k.bases); i++ {
+		for _, b := range [][]asmgen.Reg{k.bases, k.fetched} {
+			fn.I("LEAQ", b[i-1].At(0).Index(k.stride, 2), b[i])
+			fn.I("ADDQ", k.stride, b[i])
+		}
+	}
+	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
+	fn.I("ADDQ", k.steps, k.t.At(directBMoved))
+	k.load()
+	body()
+	fn.I("CMPQ", k.t.At(directFinish), asmgen.Imm(0))
+	fn.I("JEQ", raw)
+	k.finish()
+	fn.I("JMP", stored)
+	fn.Place(raw)
+	fn.I("MOVQ", k.t.At(directPartial), k.steps)
+	fn.I("ADDQ", k.t.At(directPartialMoved), k.steps)
+	k.eachSum(func(at int, v asmgen.Vec) { fn.I("VMOVUPS", v, k.steps.At(at)) })
+	fn.Place(stored)
+	fn.I("ADDQ", asmgen.Imm(int64(64*k.rows*k.columns)), k.t.At(directPartialMoved))
+	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns)), k.t.At(directSumMoved))
+	fn.I("DECQ", k.t.At(directGroups))
+	fn.I("JNZ", next)
+}
+
+// load takes the sums from where an earlier call left them, or begins at 0.
+func (k *directKernel) load() {
+	fn := k.fn
+	zero, loaded := fn.Label("zero"), fn.Label("loaded")
+	fn.I("CMPQ", k.t.At(directLoad), asmgen.Imm(0))
+	fn.I("JEQ", zero)
+	fn.I("MOVQ", k.t.At(directPartial), k.steps)
+	fn.I("ADDQ", k.t.At(directPartialMoved), k.steps)
+	k.eachSum(func(at int, v asmgen.Vec) { fn.I("VMOVUPS", k.steps.At(at), v) })
+	fn.I("JMP", loaded)
+	fn.Place(zero)
+	k.eachSum(func(_ int, v asmgen.Vec) { fn.I("VXORPS", v.Y(), v.Y(), v.Y()) })
+	fn.Place(loaded)
+}
+
+// eachSum calls f with the sums and their places among partial ones.
+func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
+	for i, s := range k.sums {
+		for j, v := range s {
+			f(64*(i*k.columns+j), v)
+		}
+	}
+}
+
+// advance moves on along k; a cache line of each row was read. As many are fetched of a group to come.
+func (k *directKernel) advance() {
+	fn := k.fn
+	for i := range k.columns {
+		fn.I("PREFETCHT1", k.row(k.fetched, i)) // to the second level: the first would be full before they are read
+	}
+	for i := range k.bases {
+		fn.I("ADDQ", asmgen.Imm(64), k.bases[i])
+		fn.I("ADDQ", asmgen.Imm(64), k.fetched[i])
+	}
+}
+
+// multiply adds the products of what a has for this step and the rows bs.
+func (k *directKernel) multiply(bs []asmgen.Vec, at int, x asmgen.Vec) {
+	for i, s := range k.sums {
+		k.fn.I("VMOVUPS", k.a.At(at+64*i), x)
+		for j, b := range bs {
+			k.fn.I("VDPBF16PS", b, x, s[j])
+		}
+	}
+}
+
+// finish adds up the lanes of each sum and scatters the totals.
+func (k *directKernel) finish() {
+	var all []asmgen.Vec
+	for _, s := range k.sums {
+		all = append(all, s...)
+	}
+	index, sum := k.fn.Z(), k.steps
+	k.fn.I("MOVQ", k.t.At(directSum), sum)
+	k.fn.I("ADDQ", k.t.At(directSumMoved), sum)
+	for part := 0; 16*part < len(all); part++ {
+		total := k.total(all[16*part : min(16*part+16, len(all))])
+		k.fn.I("KMOVQ", k.t.At(directValid0+8*part), asmgen.K(1))
+		k.fn.I("VMOVUPS", k.t.At(directOffsets+64*part), index)
+		k.fn.I("VSCATTERDPS", total, asmgen.K(1), scattered{sum, index})
+	}
+	k.fn.Free(index)
+}
+
+// scattered is a memory operand with a vector of byte offsets.
+type scattered struct {
+	base    asmgen.Reg
+	offsets asmgen.Vec
+}
+
+func (s scattered) String() string { return fmt.Sprintf("(%v)(%v*1)", s.base, s.offsets) }
+
+// total returns a vector whose lane i is the sum of the lanes of vs[i]; it overwrites vs. Of every four lanes it adds 0 and 2,
+// 1 and 3, and then those two; of the four sums it adds the first two, the last two, and then those.
+func (k *directKernel) total(vs []asmgen.Vec) asmgen.Vec {
+	fn := k.fn
+	temp := fn.Z()
+	defer fn.Free(temp)
+	merge := func(vs []asmgen.Vec, low, high string, imm ...asmgen.Operand) []asmgen.Vec {
+		var out []asmgen.Vec
+		for i := 0; i < len(vs); i += 2 {
+			x, y := vs[i], vs[min(i+1, len(vs)-1)]
+			ops := func(n int) []asmgen.Operand {
+				if len(imm) > 0 {
+					return []asmgen.Operand{imm[n], y, x}
+				}
+				return []asmgen.Operand{y, x}
+			}
+			fn.I(low, append(ops(0), temp)...)
+			fn.I(high, append(ops(1), x)...)
+			fn.I("VADDPS", temp, x, x)
+			out = append(out, x)
+		}
+		return out
+	}
+	vs = merge(vs, "VUNPCKLPS", "VUNPCKHPS")
+	vs = merge(vs, "VUNPCKLPD", "VUNPCKHPD")
+	vs = merge(vs, "VSHUFF32X4", "VSHUFF32X4", asmgen.Imm(0x88), asmgen.Imm(0xdd))
+	vs = merge(vs, "VSHUFF32X4", "VSHUFF32X4", asmgen.Imm(0x88), asmgen.Imm(0xdd))
+	return vs[0]
+}
+
+// directBF16 prints the kernels for BF16: one vector of each row at a time.
+func directBF16(f *asmgen.File) {
+	for rows := 1; rows <= directRows; rows++ {
+		columns := directWidth(rows, 1, 1)
+		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX512", rows), "BF16", rows, columns)
+		fn := k.fn
+		for range rows {
+			k.sums = append(k.sums, fn.Zs(columns))
+		}
+		tail, done := fn.Label("tail"), fn.Label("done")
+		k.groups(func() {
+			bs, x := fn.Zs(columns), fn.Z()
+			fn.I("MOVQ", k.t.At(directSteps), k.steps)
+			fn.I("TESTQ", k.steps, k.steps)
+			fn.I("JZ", tail)
+			fn.CountDown(k.steps, func() {
+				for i, v := range bs {
+					fn.I("VMOVUPS", k.row(k.bases, i), v)
+				}
+				k.multiply(bs, 0, x)
+				fn.I("ADDQ", asmgen.Imm(int64(64*rows)), k.a)
+				k.advance()
+			})
+			fn.Place(tail)
+			fn.I("CMPQ", k.t.At(directTail), asmgen.Imm(0))
+			fn.I("JEQ", done)
+			fn.I("KMOVQ", k.t.At(directTail), asmgen.K(1))
+			for i, v := range bs {
+				fn.I("VMOVDQU16.Z", k.row(k.bases, i), asmgen.K(1), v)
+			}
+			k.multiply(bs, 0, x)
+			fn.Place(done)
+			fn.Free(append(operands(bs), x)...)
+		})
+		fn.Return()
+	}
+}
+
+func operands(vs []asmgen.Vec) []asmgen.Operand {
+	var ops []asmgen.Operand
+	for _, v := range vs {
+		ops = append(ops, v)
+	}
+	return ops
+}

@@ -1,0 +1,71 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// What the assembly reads: it knows the order of the fields.
+
+import "unsafe"
+
+// calls holds the arguments of calls of assembly, which would be allocated anew each time if they stood alone.
+type calls struct {
+	tile     tile
+	decoding decoding
+	direct   direct
+	offsets  [16]int
+}
+
+// tile is what a microkernel reads. All fields have 8 bytes.
+type tile struct {
+	a, b       unsafe.Pointer // packed panels, at the first step
+	sum        unsafe.Pointer // FP32 sums, row-major
+	out        unsafe.Pointer // if not nil, sums are not stored but rounded to BF16 here (see family.rounds)
+	aStride    int            // bytes from a row panel to the next
+	sumStride  int            // bytes from row to row
+	outStride  int
+	steps      int // steps of k, at least 1
+	count      int // row panels, at least 1
+	columns    int // bit i: column i exists (see family.masked)
+	startAtSum int // 0: start at zero
+}
+
+// decoding is what the assembly reads to decode, and what it notes.
+type decoding struct {
+	dst, codes, scales                 unsafe.Pointer
+	lookup                             *lookup
+	dstStride, codeStride, scaleStride int // bytes from row to row, or from one step of k (block of scales) to the next
+	rows                               int // rows, or steps of k
+	count                              int // codes in a row along k
+	scaleMask                          uint64
+	tailMask                           uint64
+	notes
+	steps [16]uint32
+}
+
+// notes is what decoding has met.
+type notes struct {
+	min, max [64]uint8 // scales
+	bad      [64]uint8 // bit 0 of some byte: a code that is infinite or NaN
+}
+
+// direct multiplies groups of rows of b, as many as the kernel takes, with all rows of a.
+type direct struct {
+	a                       unsafe.Pointer // vectors of BF16: for every 32 of k, one of each row
+	b, sum                  unsafe.Pointer // of the first group
+	scales                  unsafe.Pointer // if b holds codes
+	lookup                  *lookup
+	stride, scaleStride     int            // bytes from row to row of b
+	ahead, scalesAhead      int            // bytes from what is read to what is fetched
+	partial                 unsafe.Pointer // vectors of sums between two runs along k
+	load, finish            int            // 0: start at 0; 0: leave vectors of sums
+	steps                   int            // whole vectors of a row of b
+	tail                    uint64         // elements of a last one
+	groups                  int            // counted down
+	blocks                  int            // of up to 512 codes
+	left                    int            // steps, while counting
+	moved                   [4]int         // bytes that b, sum, scales and partial are behind their begin: pointers must not leave their matrix
+	wholeScales, lastScales uint64         // scales of a block, of the last block
+	valid                   [2]uint64
+	offsets                 [32]int32 // of the sums, row of a after row of a, in bytes; stored if valid
+	notes
+	rowSteps [8][16]uint32
+}

@@ -1,0 +1,182 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// Decoding block-scaled operands to BF16, chunk by chunk while they are packed, and finding out whether that was exact.
+
+import (
+	"math"
+	"sync"
+)
+
+// operand is a or bᵀ in memory: rows along k, of elements as they are or of 8-bit codes.
+type operand struct {
+	View
+	scales View
+	lookup *lookup // nil: elements
+}
+
+// part is n rows from row i on; an element has elem bytes.
+func (o operand) part(elem, i, n int) operand {
+	if o.lookup != nil {
+		elem = 1
+		o.scales = o.scales.slice(1, i, 0, n, o.scales.Cols)
+	}
+	o.View = o.slice(elem, i, 0, n, o.Cols)
+	return o
+}
+
+// along is n elements of every row from k on, a multiple of the block length.
+func (o operand) along(elem, k, n int) operand {
+	if o.lookup != nil {
+		elem = 1
+		o.scales = o.scales.slice(1, 0, k/blockLength, o.Rows, (n+blockLength-1)/blockLength)
+	}
+	o.View = o.slice(elem, 0, k, o.Rows, n)
+	return o
+}
+
+// floatOperands says whether the assembly can decode a and b: floating-point codes and their scales in the same order in memory.
+func floatOperands(a, b Scaled) (x, y operand, ok bool) {
+	if x, ok = floatOperand(a); ok {
+		y, ok = floatOperand(b)
+	}
+	return
+}
+
+func floatOperand(m Scaled) (o operand, ok bool) {
+	along := m.Codes.rowMajor() && m.Scales.rowMajor()
+	across := m.Codes.RowStride == 1 && m.Scales.RowStride == 1 // by the strides only, so that a single row is like many
+	if m.Format == INT8 || !along && !across {
+		return o, false
+	}
+	return operand{m.Codes, m.Scales, lookups[m.Format]()}, true
+}
+
+// scaled is the operand as it was.
+func (o operand) scaled() Scaled { return Scaled{o.View, o.scales, o.lookup.format} }
+
+// lookup is what the assembly decodes with: it knows the order of the fields.
+type lookup struct {
+	// The bytes of the BF16 number |x|·2^(top-127), by the low 7 bits of the code of x. High bytes have the sign bit set
+	// unless x is 0, low bytes bit 0 if x is not finite.
+	high, low [128]uint8
+	top       uint32 // twice, as 16-bit words: the highest scale that leaves every code in the range of BF16, in the exponent's place
+
+	minScale, maxScale uint8 // between which every decoded element is exact and normal
+	magnitude          uint8 // bits of a code that are all 0 for a zero
+	format             Format
+}
+
+var lookups = [...]func() *lookup{
+	E4M3: sync.OnceValue(func() *lookup { return newLookup(E4M3) }),
+	E5M2: sync.OnceValue(func() *lookup { return newLookup(E5M2) }),
+}
+
+func newLookup(f Format) *lookup {
+	values := f.values()
+	largest := float32(0)
+	for _, x := range values {
+		if x > largest && !math.IsInf(float64(x), 0) {
+			largest = x
+		}
+	}
+	top := 127 - math.Ilogb(float64(largest)) + 127
+	l := &lookup{top: uint32(top)<<23 | uint32(top)<<7, minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f}
+	for code, x := range values[1:128] {
+		bits := math.Float32bits(float32(math.Ldexp(float64(x), top-127)))
+		l.high[code+1], l.low[code+1] = uint8(bits>>24)|0x80, uint8(bits>>16)
+		if bits>>23 == 255 {
+			l.low[code+1] |= 1
+		}
+	}
+	return l
+}
+
+const (
+	chunkRows  = 64  // that are decoded at once
+	chunkSteps = 256 // of k, for which they are decoded at once: 32 KB
+)
+
+func (d *notes) reset() {
+	for i := range d.min {
+		d.min[i], d.max[i], d.bad[i] = 127, 127, 0
+	}
+}
+
+// chunk decodes n (at most chunkRows) rows of o from row i on, at steps (at most chunkSteps) of k from k on, a multiple of 32.
+// The result has the layout of the codes and lives until the next call.
+func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
+	d := &s.calls.decoding
+	d.dst = s.chunks.atLeast(2 * chunkRows * chunkSteps)
+	d.codes, d.scales = o.slice(1, i, k, n, steps).Ptr, o.scales.slice(1, i, k/blockLength, n, 1).Ptr
+	d.lookup = o.lookup
+	if o.rowMajor() && o.scales.rowMajor() {
+		d.dstStride, d.codeStride, d.scaleStride = 2*chunkSteps, o.RowStride, o.scales.RowStride
+		d.rows, d.count = n, steps
+		d.scaleMask, d.tailMask = 1<<((steps+blockLength-1)/blockLength)-1, 1<<(steps%64)-1
+		decodeAlongAVX512(d)
+		return strided(d.dst, n, steps, chunkSteps, 1)
+	}
+	d.dstStride, d.codeStride, d.scaleStride = 2*chunkRows, o.ColStride, o.scales.ColStride
+	d.rows = steps
+	d.scaleMask = 1<<n - 1
+	d.tailMask = d.scaleMask
+	decodeAcrossAVX512(d)
+	return strided(d.dst, n, steps, 1, chunkRows)
+}
+
+// exact says whether all that was decoded of o since the reset is what it should be. Outside the lookup's range, only blocks of
+// zeros are.
+func (d *notes) exact(o operand) bool {
+	least, most, bad := uint8(255), uint8(0), uint8(0)
+	for i := range d.min {
+		least, most, bad = min(least, d.min[i]), max(most, d.max[i]), bad|d.bad[i]
+	}
+	l := o.lookup
+	return bad&1 == 0 && most < 255 && (least >= l.minScale && most <= l.maxScale || o.zeroOutside())
+}
+
+// zeroOutside says whether all codes are 0 whose scales are outside the lookup's range.
+func (o operand) zeroOutside() bool {
+	for i := range o.scales.Rows {
+		for j := range o.scales.Cols {
+			if s := *at[uint8](o.scales, i, j); s >= o.lookup.minScale && s <= o.lookup.maxScale {
+				continue
+			}
+			for k := j * blockLength; k < min((j+1)*blockLength, o.Cols); k++ {
+				if *at[uint8](o.View, i, k)&o.lookup.magnitude != 0 {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// fits says whether all codes and scales of a row are in the lookup's range, zeros and scales of zeros aside.
+func (o operand) fits() bool {
+	for k := range o.Cols {
+		if o.lookup.low[*at[uint8](o.View, 0, k)&0x7f]&1 == 1 {
+			return false
+		}
+	}
+	for j := range o.scales.Cols {
+		if *at[uint8](o.scales, 0, j) == 255 {
+			return false
+		}
+	}
+	return o.zeroOutside()
+}
+
+// runs calls f for runs of n rows from row i on that all fit, or do not.
+func (o operand) runs(f func(i, n int, fits bool)) {
+	for i := 0; i < o.Rows; {
+		fits, n := o.part(1, i, 1).fits(), 1
+		for i+n < o.Rows && o.part(1, i+n, 1).fits() == fits {
+			n++
+		}
+		f(i, n, fits)
+		i += n
+	}
+}

@@ -1,0 +1,64 @@
+package gemm
+
+// Products of block-scaled operands: 8-bit codes with one power-of-two scale for every 32 of them along k.
+//
+// A code has at most 8 significant bits, so that with its scale it is a BF16 number as long as the exponent fits: the product is
+// then that of two BF16 matrices, bit for bit. Blocks of rows whose elements do not all fit are multiplied in FP32, in the
+// order of BF16 (scaled_wide.go).
+
+import "fmt"
+
+// blockLength is the number of codes that share a scale.
+const blockLength = 32
+
+// Scaled is a matrix [rows, K] of codes with scales [rows, ceil(K/32)], both bytes: element (i, k) is
+// decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN where the scale is 255.
+type Scaled struct {
+	Codes, Scales View
+	Format        Format
+}
+
+// rows is the part of n rows from row i on.
+func (m Scaled) rows(i, n int) Scaled {
+	m.Codes = m.Codes.slice(1, i, 0, n, m.Codes.Cols)
+	m.Scales = m.Scales.slice(1, i, 0, n, m.Scales.Cols)
+	return m
+}
+
+// MX computes c = a·bᵀ, or c += a·bᵀ if accumulate.
+//
+// a: [M, K], b: [N, K]; c: [M, N], FP32, row-major. With K = 0, c becomes 0 unless accumulate.
+func MX(s *Scratch, c View, a, b Scaled, accumulate bool) {
+	if checkScaled(c, a, b) {
+		active.mx(s, c, View{}, a, b, accumulate)
+	}
+}
+
+// MXToBF16 computes c = a·bᵀ for a BF16 c, rounded once, to nearest even. Shapes and layouts are those of MX.
+func MXToBF16(s *Scratch, c View, a, b Scaled) {
+	if checkScaled(c, a, b) {
+		active.mx(s, View{}, c, a, b, false)
+	}
+}
+
+func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, accumulate bool) {
+	if ks.scaled != nil {
+		ks.scaled(s, sum, out, a, b, accumulate)
+	} else {
+		ks.multiplyDecoded(s, sum, out, a, b, accumulate)
+	}
+}
+
+// checkScaled panics on shapes that do not fit and says whether c has elements at all.
+func checkScaled(c View, a, b Scaled) bool {
+	for _, m := range []Scaled{a, b} {
+		if blocks := (m.Codes.Cols + blockLength - 1) / blockLength; m.Scales.Rows != m.Codes.Rows || m.Scales.Cols != blocks {
+			panic(fmt.Sprintf("gemm: codes [%d, %d] with scales [%d, %d], want scales [%d, %d]",
+				m.Codes.Rows, m.Codes.Cols, m.Scales.Rows, m.Scales.Cols, m.Codes.Rows, blocks))
+		}
+		if int(m.Format) >= len(decoded) {
+			panic("gemm: unknown " + m.Format.String())
+		}
+	}
+	return check(c, a.Codes, b.Codes.transposed())
+}

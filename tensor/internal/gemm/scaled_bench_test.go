@@ -1,0 +1,115 @@
+package gemm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// Shapes of products with quantised operands. The weights of streamed ones rotate over more memory than any cache holds.
+var scaledShapes = []struct {
+	m, n, k  int
+	aT, bT   bool // contiguous across k: bT is a data gradient, both a weight gradient
+	streamed bool
+}{
+	{1024, 1024, 1024, false, false, false},
+	{1024, 1024, 1024, false, true, false},
+	{1024, 1024, 1024, true, true, false},
+	{512, 2048, 7168, false, false, true},
+	{64, 512, 256, false, false, false},
+	{1, 2048, 7168, false, false, true},
+	{4, 2048, 7168, false, false, true},
+	{8, 2048, 7168, false, false, true},
+	{12, 2048, 7168, false, false, true},
+	{32, 2048, 7168, false, false, true},
+	{4, 2048, 7168, false, true, true},
+}
+
+// rotation is how much memory streamed weights take.
+const rotation = 160 << 20
+
+// BenchmarkMX runs the peak loop, the BF16 product and the block-scaled one in turns and reports medians: GFLOP/s, the share of the
+// peak and the ratio to BF16.
+func BenchmarkMX(b *testing.B) {
+	for _, f := range []Format{E4M3, INT8} {
+		for _, sh := range scaledShapes {
+			b.Run(fmt.Sprintf("%v/%dx%dx%d,%v,%v", f, sh.m, sh.n, sh.k, sh.aT, sh.bT), func(b *testing.B) {
+				r := rand.New(rand.NewPCG(1, 1))
+				copies := 1
+				if sh.streamed {
+					copies = rotation / (sh.n * sh.k)
+				}
+				x, xs := benchView(r, sh.m, sh.k, sh.aT, 0, roundBF16), benchScaled(f, sh.m, sh.k, sh.aT)
+				var ys []View
+				var yss []Scaled
+				for range copies {
+					ys, yss = append(ys, benchBytes(sh.n, sh.k, sh.bT)), append(yss, benchScaled(f, sh.n, sh.k, sh.bT))
+				}
+				c := benchView(r, sh.m, sh.n, false, 0, func(x float32) float32 { return x })
+				var s Scratch
+				flops := 2 * float64(sh.m) * float64(sh.n) * float64(sh.k)
+				calls := max(1, int(2e7/flops))
+				timed := func(f func(i int)) float64 {
+					start := time.Now()
+					for i := range calls {
+						f(i)
+					}
+					return flops * float64(calls) / time.Since(start).Seconds()
+				}
+				var rates, shares, ratios []float64
+				turn := 0
+				for b.Loop() {
+					top := rate(active.peakBF16, 200*time.Microsecond)
+					narrow := timed(func(i int) {
+						active.bf16(&s, c, x, ys[(turn*calls+i)%copies].transposed(), false)
+					})
+					scaled := timed(func(i int) {
+						active.mx(&s, c, View{}, xs, yss[(turn*calls+i)%copies], false)
+					})
+					rates, shares, ratios = append(rates, scaled/1e9), append(shares, scaled/top), append(ratios, scaled/narrow)
+					turn++
+				}
+				for unit, values := range map[string][]float64{"GFLOP/s": rates, "of-peak": shares, "of-BF16": ratios} {
+					slices.Sort(values)
+					b.ReportMetric(values[len(values)/2], unit)
+				}
+			})
+		}
+	}
+}
+
+// benchBytes is a BF16 matrix of small numbers that is quick to make.
+func benchBytes(rows, k int, transposed bool) View {
+	if transposed {
+		return benchBytes(k, rows, false).transposed()
+	}
+	memory := make([]uint16, rows*k)
+	for i := range memory {
+		memory[i] = uint16(0x3f00 + i*7919%256)
+	}
+	return strided(unsafe.Pointer(&memory[0]), rows, k, k, 1)
+}
+
+func benchScaled(f Format, rows, k int, transposed bool) Scaled {
+	if transposed {
+		m := benchScaled(f, k, rows, false)
+		scales := make([]uint8, len(bytesOf(m.Codes))/blockLength)
+		fillBytes(scales, 120, 8)
+		return Scaled{m.Codes.transposed(), strided(unsafe.Pointer(&scales[0]), k/blockLength, rows, rows, 1).transposed(), f}
+	}
+	codes, scales := make([]uint8, rows*k), make([]uint8, rows*k/blockLength)
+	fillBytes(codes, 0, 127)
+	fillBytes(scales, 120, 8)
+	return Scaled{strided(unsafe.Pointer(&codes[0]), rows, k, k, 1), strided(unsafe.Pointer(&scales[0]), rows, k/blockLength, k/blockLength, 1), f}
+}
+
+func bytesOf(v View) []uint8 { return unsafe.Slice((*uint8)(v.Ptr), v.Rows*v.Cols) }
+
+func fillBytes(b []uint8, first, n int) {
+	for i := range b {
+		b[i] = uint8(first + i*7919%n)
+	}
+}

@@ -1,0 +1,331 @@
+package gemm
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+)
+
+// Guards around codes and scales decode to NaN.
+const (
+	guardCode  = 0x7f
+	guardScale = 255
+)
+
+// scaledMatrix is a Scaled with guards.
+type scaledMatrix struct {
+	Scaled
+	codes, scales matrix[uint8]
+}
+
+func newScaled(f Format, rows, k int, codesT, scalesT bool, code, scale func() uint8) scaledMatrix {
+	codes := newMatrix[uint8](rows, k, codesT, guardCode).fill(code)
+	scales := newMatrix[uint8](rows, (k+blockLength-1)/blockLength, scalesT, guardScale).fill(scale)
+	return scaledMatrix{Scaled{codes.View, scales.View, f}, codes, scales}
+}
+
+// finite draws codes of f that are numbers.
+func finite(r *rand.Rand, f Format) func() uint8 {
+	return func() uint8 {
+		for {
+			code := uint8(r.Uint32())
+			if x := float64(f.values()[code]); !math.IsNaN(x) && !math.IsInf(x, 0) {
+				return code
+			}
+		}
+	}
+}
+
+// near draws scales around 1.
+func near(r *rand.Rand) func() uint8 { return func() uint8 { return uint8(120 + r.IntN(15)) } }
+
+// floats returns the elements, row by row, in float64.
+func (m Scaled) floats() func(i, k int) float64 {
+	all := make([]float64, 0, m.Codes.Rows*m.Codes.Cols)
+	for i := range m.Codes.Rows {
+		for k := range m.Codes.Cols {
+			all = append(all, m.element(i, k))
+		}
+	}
+	return func(i, k int) float64 { return all[i*m.Codes.Cols+k] }
+}
+
+// element is element (i, k) in float64.
+func (m Scaled) element(i, k int) float64 {
+	return float64(m.Format.values()[*at[uint8](m.Codes, i, k)]) * scale(*at[uint8](m.Scales, i, k/blockLength))
+}
+
+// bf16 decodes m, which must fit, into a view of either layout.
+func (m Scaled) bf16(transposed bool) View {
+	v := newMatrix[uint16](m.Codes.Rows, m.Codes.Cols, transposed, nan16)
+	for i := range v.Rows {
+		for k := range v.Cols {
+			*at[uint16](v.View, i, k) = roundBF16(float32(m.element(i, k)))
+		}
+	}
+	return v.View
+}
+
+var formats = []Format{E4M3, E5M2, INT8}
+
+// The values of all codes, held against the formats' definitions in OCP MX v1.0, 5.3.
+func TestFormatValues(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	tests := []struct {
+		f    Format
+		code uint8
+		want float64
+	}{
+		{E4M3, 0x00, 0}, {E4M3, 0x01, 0x1p-9}, {E4M3, 0x07, 7 * 0x1p-9}, {E4M3, 0x08, 0x1p-6}, {E4M3, 0x38, 1}, {E4M3, 0x7e, 448},
+		{E4M3, 0x7f, nan}, {E4M3, 0xff, nan}, {E4M3, 0xb9, -1.125}, {E4M3, 0x78, 256},
+		{E5M2, 0x01, 0x1p-16}, {E5M2, 0x03, 3 * 0x1p-16}, {E5M2, 0x04, 0x1p-14}, {E5M2, 0x3c, 1}, {E5M2, 0x7b, 57344},
+		{E5M2, 0x7c, inf}, {E5M2, 0xfc, -inf}, {E5M2, 0x7d, nan}, {E5M2, 0xc1, -2.5},
+		{INT8, 0x00, 0}, {INT8, 0x01, 1.0 / 64}, {INT8, 0x7f, 127.0 / 64}, {INT8, 0x80, -2}, {INT8, 0xff, -1.0 / 64},
+	}
+	for _, tt := range tests {
+		if got := float64(tt.f.values()[tt.code]); got != tt.want && (got == got || tt.want == tt.want) {
+			t.Errorf("%v code %#x is %g, want %g", tt.f, tt.code, got, tt.want)
+		}
+	}
+	for _, f := range formats[:2] {
+		for code := 1; code < 127; code++ {
+			if x, y := f.values()[code-1], f.values()[code]; x >= y && y == y {
+				t.Errorf("%v code %#x is %g, not more than %g before it", f, code, y, x)
+			}
+			if x, y := f.values()[code], f.values()[code+128]; x != -y && x == x {
+				t.Errorf("%v codes %#x and %#x are %g and %g", f, code, code+128, x, y)
+			}
+		}
+		if z := f.values()[128]; z != 0 || !math.Signbit(float64(z)) {
+			t.Errorf("%v code 0x80 is %g, want -0", f, z)
+		}
+	}
+}
+
+// eachScaled runs f for shapes, formats of a and b, and layouts of codes and scales.
+func eachScaled(t *testing.T, f func(t *testing.T, m, n int, a, b scaledMatrix, r *rand.Rand)) {
+	for i, s := range append(shapes, struct{ m, n, k int }{67, 70, 600}, struct{ m, n, k int }{4, 130, 1500}) {
+		for l := range 16 {
+			bit := func(j int) bool { return l>>j&1 == 1 }
+			if i%4 != 0 && (bit(0) != bit(1) || bit(2) != bit(3)) { // codes and scales in different orders: now and then
+				continue
+			}
+			fa, fb := formats[(i+l)%3], formats[(i+l/4)%3]
+			t.Run(fmt.Sprintf("%dx%dx%d,%v%v,%v%v", s.m, s.n, s.k, fa, l&3, fb, l>>2), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(i), uint64(l)))
+				a := newScaled(fa, s.m, s.k, bit(0), bit(1), finite(r, fa), near(r))
+				b := newScaled(fb, s.n, s.k, bit(2), bit(3), finite(r, fb), near(r))
+				f(t, s.m, s.n, a, b, r)
+			})
+		}
+	}
+}
+
+func TestScaledAgainstFloat64(t *testing.T) {
+	var s Scratch
+	eachScaled(t, func(t *testing.T, m, n int, a, b scaledMatrix, r *rand.Rand) {
+		initial, x, y := results(r, m, n), a.floats(), b.floats()
+		want, bound := reference(initial.elements(t), x, func(k, j int) float64 { return y(j, k) }, m, n, a.Codes.Cols)
+		eachTier(t, func(t *testing.T, ks *kernels) {
+			got := initial.clone()
+			ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, true)
+			checkClose(t, got.elements(t), want, bound)
+		})
+	})
+}
+
+// Each tier gives the bits that it gives for operands decoded to BF16, unless it multiplies integers.
+func TestScaledEqualsBF16(t *testing.T) {
+	var s Scratch
+	eachScaled(t, func(t *testing.T, m, n int, a, b scaledMatrix, r *rand.Rand) {
+		// INT8, and scales in another order than codes, are decoded row by row first.
+		inOrder := func(m Scaled) bool {
+			along, across := m.Codes.rowMajor() && m.Scales.rowMajor(), m.Codes.RowStride == 1 && m.Scales.RowStride == 1
+			return m.Format != INT8 && (along || across)
+		}
+		asStored := inOrder(a.Scaled) && inOrder(b.Scaled)
+		x, y := a.bf16(asStored && !a.Codes.rowMajor()), b.bf16(asStored && !b.Codes.rowMajor()).transposed()
+		initial := results(r, m, n)
+		eachTier(t, func(t *testing.T, ks *kernels) {
+			if ks.scaled != nil && a.Format == INT8 && b.Format == INT8 && a.Codes.Cols%blockLength == 0 {
+				return
+			}
+			for _, accumulate := range []bool{false, true} {
+				want, got := initial.clone(), initial.clone()
+				ks.bf16(&s, want.View, x, y, accumulate)
+				ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, accumulate)
+				checkSame(t, got.elements(t), want.elements(t))
+			}
+			want, got := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
+			ks.bf16Rounded(&s, want.View, x, y)
+			ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, false)
+			checkSame(t, got.elements(t), want.elements(t))
+		})
+	})
+}
+
+// Every code under every scale that leaves its value and 1 times it in FP32's range is exact: a is a unit matrix of 32 rows, so
+// that c holds the values themselves. Where b meets a 0 it gives no NaN, since its values are finite.
+func TestEveryCodeAndScale(t *testing.T) {
+	one := map[Format]uint8{E4M3: 0x38, E5M2: 0x3c, INT8: 0x40}
+	for _, f := range formats {
+		for _, transposed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v,%v", f, transposed), func(t *testing.T) {
+				eachTier(t, func(t *testing.T, ks *kernels) {
+					var s Scratch
+					c := newMatrix[float32](blockLength, 255, false, guard)
+					for first := 0; first < 256; first += blockLength {
+						code, scale := 0, 0
+						r := rand.New(rand.NewPCG(1, 1))
+						valid := finite(r, f)
+						b := newScaled(f, 255, blockLength, transposed, transposed, func() uint8 {
+							x := uint8(first + code%blockLength)
+							code++
+							if v := f.values()[x]; v-v != 0 {
+								x = valid()
+							}
+							return x
+						}, func() uint8 { scale++; return uint8(scale - 1) })
+						at1 := 0
+						a := newScaled(f, blockLength, blockLength, transposed, transposed, func() uint8 {
+							at1++
+							if (at1-1)%(blockLength+1) == 0 {
+								return one[f]
+							}
+							return 0
+						}, func() uint8 { return 127 })
+						ks.mx(&s, c.View, View{}, a.Scaled, b.Scaled, false)
+						for i := range blockLength {
+							for j := range 255 {
+								if got, want := *at[float32](c.View, i, j), float32(b.element(j, i)); got != want {
+									t.Fatalf("code %#x with scale %d is %g, want %g", *at[uint8](b.Codes, j, i), j, got, want)
+								}
+							}
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// What is not a number, or does not fit, in one row of either operand shows in that row or column only.
+func TestSpecialRows(t *testing.T) {
+	const n, k = 70, 96
+	changes := []struct {
+		f           Format
+		code, scale uint8
+		k           int
+	}{
+		{E4M3, 0x7f, 127, 40}, {E4M3, 0xff, 127, 95}, {E5M2, 0x7d, 127, 0}, {E5M2, 0x7c, 127, 33}, {E4M3, 0x00, 255, 64}, {E4M3, 0x38, 255, 31},
+		{INT8, 0x80, 127, 2}, {INT8, 0x00, 255, 2}, {E4M3, 0x01, 0, 5}, {E4M3, 0x7e, 254, 5}, {E4M3, 0x80, 0, 50}, {E5M2, 0x01, 3, 70}, {INT8, 0x81, 254, 50},
+	}
+	for _, ch := range changes {
+		for l := range 8 {
+			transposed, inA, m := l&1 == 1, l&2 == 2, 5+l/4*20
+			t.Run(fmt.Sprintf("%v,%v", ch, l), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(9, uint64(l)))
+				a := newScaled(ch.f, m, k, transposed, transposed, finite(r, ch.f), near(r))
+				b := newScaled(ch.f, n, k, transposed, transposed, finite(r, ch.f), near(r))
+				special, row := b, 67
+				if inA {
+					special, row = a, 3
+				}
+				for i := ch.k &^ 31; i < ch.k&^31+32; i++ { // only zeros beside it
+					*at[uint8](special.Codes, row, i) = 0
+				}
+				*at[uint8](special.Codes, row, ch.k) = ch.code
+				*at[uint8](special.Scales, row, ch.k/32) = ch.scale
+				start := results(r, m, n)
+				want, bound := reference(start.elements(t), a.element, func(k, j int) float64 { return b.element(j, k) }, m, n, k)
+				eachTier(t, func(t *testing.T, ks *kernels) {
+					var s Scratch
+					got := start.clone()
+					ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, true)
+					plain, rounded := newMatrix[float32](m, n, false, guard), newMatrix[uint16](m, n, false, 7)
+					ks.mx(&s, plain.View, View{}, a.Scaled, b.Scaled, false)
+					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, false)
+					bits, sums := rounded.elements(t), plain.elements(t)
+					for i, x := range got.elements(t) {
+						y := float64(float32(want[i]))
+						if d := math.Abs(float64(x) - y); d > bound[i] || (x == x) != (y == y) {
+							t.Fatalf("element %d, %d is %g, want %g", i/n, i%n, x, y)
+						}
+						if d := math.Abs(float64(sums[i]+*at[float32](start.View, i/n, i%n)) - y); d > bound[i] || (sums[i] == sums[i]) != (y == y) {
+							t.Fatalf("element %d, %d is %g before it is added, want %g with it", i/n, i%n, sums[i], y)
+						}
+						if z := wideBF16(bits[i]); z != wideBF16(roundBF16(sums[i])) && z == z {
+							t.Fatalf("element %d, %d is %g rounded to BF16, %g before", i/n, i%n, z, sums[i])
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// Elements have the same bits whatever other columns stand beside them, also when those take the slow way.
+func TestScaledDoesNotDependOnColumns(t *testing.T) {
+	const n = 75
+	for _, s := range []struct {
+		m, k   int
+		fa, fb Format
+	}{{1, 1100, E4M3, E5M2}, {3, 1100, E5M2, E4M3}, {8, 1100, E4M3, E4M3}, {12, 1100, E4M3, E5M2}, {13, 1100, E4M3, E5M2}, {31, 2080, E4M3, E4M3},
+		{40, 1100, E4M3, E4M3}, {9, 1088, INT8, INT8}, {20, 1100, INT8, E4M3}} {
+		m, k := s.m, s.k
+		eachTier(t, func(t *testing.T, ks *kernels) {
+			r := rand.New(rand.NewPCG(9, 10))
+			a := newScaled(s.fa, m, k, false, false, finite(r, s.fa), near(r))
+			b := newScaled(s.fb, n, k, false, false, finite(r, s.fb), near(r))
+			whole, part := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
+			var s Scratch
+			ks.mx(&s, whole.View, View{}, a.Scaled, b.Scaled, false)
+			*at[uint8](b.Scales, 50, 0) = 1
+			ks.mx(&s, part.View, View{}, a.Scaled, b.Scaled, false)
+			for i := range m {
+				for j := range n {
+					if j != 50 && *at[float32](part.View, i, j) != *at[float32](whole.View, i, j) {
+						t.Fatalf("%d rows: element %d, %d changes with another column", m, i, j)
+					}
+				}
+			}
+			for j := 0; j < n-5; j += 7 {
+				ks.mx(&s, part.View.slice(4, 0, j, m, 5), View{}, a.Scaled, b.rows(j, 5), false)
+				for i := range m {
+					if got, want := *at[float32](part.View, i, j+2), *at[float32](whole.View, i, j+2); got != want && j+2 != 50 {
+						t.Fatalf("%d rows: element %d, %d is %g among few columns and %g among all", m, i, j+2, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestScaledShapesThatDoNotFitPanic(t *testing.T) {
+	memory := unsafe.Pointer(new([1 << 12]float32))
+	v := func(rows, cols int) View { return strided(memory, rows, cols, cols, 1) }
+	good := Scaled{v(3, 40), v(3, 2), E4M3}
+	tests := []struct {
+		c    View
+		a, b Scaled
+	}{
+		{v(3, 3), good, Scaled{v(3, 40), v(3, 1), E4M3}},
+		{v(3, 3), Scaled{v(3, 40), v(2, 2), E4M3}, good},
+		{v(3, 3), good, Scaled{v(3, 41), v(3, 2), E4M3}},
+		{v(3, 4), good, good},
+		{v(3, 3), good, Scaled{v(3, 40), v(3, 2), INT8 + 1}},
+	}
+	for i, tt := range tests {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("case %d did not panic", i)
+				}
+			}()
+			MX(new(Scratch), tt.c, tt.a, tt.b, false)
+		}()
+	}
+	MX(new(Scratch), v(3, 3), good, good, false)
+}

@@ -1,0 +1,131 @@
+package gemm
+
+// Block-scaled products by way of decoded copies: any format, layout and scale, on any tier.
+
+import (
+	"math"
+	"unsafe"
+)
+
+// wideRows bounds the rows of an operand that are held decoded.
+const wideRows = 128
+
+// multiplyDecoded computes sum = a·bᵀ or sum += a·bᵀ in FP32 or, if out is not empty, out = a·bᵀ in BF16.
+func (ks *kernels) multiplyDecoded(s *Scratch, sum, out View, a, b Scaled, accumulate bool) {
+	ks.of(a.Codes.Rows, a.Codes.Cols).multiplyBlocks(s, sum, out, a, b, accumulate, wideRows)
+}
+
+// of is the kernels for a whole product of so many rows, whatever the height of its blocks.
+func (ks *kernels) of(rows, k int) *kernels {
+	if ks.packed != nil && !few(rows, k) {
+		return ks.packed
+	}
+	return ks
+}
+
+// multiplyBlocks does it with blocks of at most limit rows.
+func (ks *kernels) multiplyBlocks(s *Scratch, sum, out View, a, b Scaled, accumulate bool, limit int) {
+	for j := 0; j < b.Codes.Rows; j += limit {
+		y := b.rows(j, min(limit, b.Codes.Rows-j))
+		for i := 0; i < a.Codes.Rows; i += limit {
+			x := a.rows(i, min(limit, a.Codes.Rows-i))
+			if out.Ptr != nil {
+				ks.blockRounded(s, out.slice(2, i, j, x.Codes.Rows, y.Codes.Rows), x, y, limit)
+			} else {
+				ks.block(s, sum.slice(4, i, j, x.Codes.Rows, y.Codes.Rows), x, y, accumulate, limit)
+			}
+		}
+	}
+}
+
+// block takes the narrowest type that holds the elements of both blocks. Row by row it is float64 that always does.
+func (ks *kernels) block(s *Scratch, sum View, a, b Scaled, accumulate bool, limit int) {
+	x, y, ok := s.narrow(a, b)
+	if ok {
+		ks.bf16(s, sum, x, y.transposed(), accumulate)
+		return
+	}
+	x, y, ok = s.wide(a, b)
+	switch {
+	case ok:
+		ks.fp32(s, sum, x, y.transposed(), accumulate)
+	case limit > 1:
+		ks.multiplyBlocks(s, sum, View{}, a, b, accumulate, 1)
+	default:
+		c := at[float32](sum, 0, 0)
+		*c = float32(float64(initial(*c, accumulate)) + dotScaled(a, b))
+	}
+}
+
+func (ks *kernels) blockRounded(s *Scratch, out View, a, b Scaled, limit int) {
+	if x, y, ok := s.narrow(a, b); ok {
+		ks.bf16Rounded(s, out, x, y.transposed())
+		return
+	}
+	sum := strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
+	ks.block(s, sum, a, b, false, limit)
+	for i := range out.Rows {
+		for j, x := range row[float32](sum, i) {
+			*at[uint16](out, i, j) = roundBF16(x)
+		}
+	}
+}
+
+// narrow decodes two operands to BF16; ok is false if an element is not a normal number of that type, zero, infinite or NaN.
+func (s *Scratch) narrow(a, b Scaled) (x, y View, ok bool) {
+	if x, ok = decode[uint16](&s.decoded[0], a); ok {
+		y, ok = decode[uint16](&s.decoded[1], b)
+	}
+	return
+}
+
+// wide is narrow for FP32, subnormal numbers included. It swaps the elements of every pair along k, since FP32 products add in the
+// order of k, those of BF16 the second of each pair first.
+func (s *Scratch) wide(a, b Scaled) (x, y View, ok bool) {
+	if x, ok = decode[float32](&s.decoded[0], a); ok {
+		y, ok = decode[float32](&s.decoded[1], b)
+	}
+	return
+}
+
+// decode writes the elements of m to memory, row by row.
+func decode[T uint16 | float32](b *buffer, m Scaled) (v View, ok bool) {
+	var t T
+	rows, k := m.Codes.Rows, m.Codes.Cols
+	v = strided(b.atLeast(int(unsafe.Sizeof(t))*rows*k), rows, k, k, 1)
+	values := m.Format.values()
+	ok = true
+	for i := range rows {
+		var factor float64
+		for j := range k {
+			if j%blockLength == 0 {
+				factor = scale(*at[uint8](m.Scales, i, j/blockLength))
+			}
+			exact := float64(values[*at[uint8](m.Codes, i, j)]) * factor
+			x := float32(exact)
+			switch dst := any(at[T](v, i, j)).(type) {
+			case *uint16:
+				*dst = uint16(math.Float32bits(x) >> 16)
+				ok = ok && (x == 0 || math.Abs(exact) >= 0x1p-126)
+			case *float32:
+				if j^1 < k {
+					dst = at[float32](v, i, j^1)
+				}
+				*dst = x
+			}
+			ok = ok && (float64(x) == exact || x != x)
+		}
+	}
+	return v, ok
+}
+
+// dotScaled is the product of single rows, in float64.
+func dotScaled(a, b Scaled) float64 {
+	x, y := a.Format.values(), b.Format.values()
+	sum := 0.0
+	for k := range a.Codes.Cols {
+		p := float64(x[*at[uint8](a.Codes, 0, k)]) * float64(y[*at[uint8](b.Codes, 0, k)])
+		sum += p * scale(*at[uint8](a.Scales, 0, k/blockLength)) * scale(*at[uint8](b.Scales, 0, k/blockLength))
+	}
+	return sum
+}

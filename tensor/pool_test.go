@@ -1,0 +1,139 @@
+package tensor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+)
+
+// TestThreadsGiveTheSameBits runs every product that is split over threads with 1 to 5 of them.
+func TestThreadsGiveTheSameBits(t *testing.T) {
+	for _, dtype := range []DType{FP32, BF16} {
+		for _, shape := range [][3]int{{7, 300, 512}, {64, 512, 96}, {200, 96, 130}, {3, 1030, 700}} {
+			m, n, k := shape[0], shape[1], shape[2]
+			t.Run(fmt.Sprintf("%v/%dx%dx%d", dtype, m, n, k), func(t *testing.T) {
+				want := productsOn(t, 1, dtype, m, n, k)
+				for threads := 2; threads <= 5; threads++ {
+					for i, got := range productsOn(t, threads, dtype, m, n, k) {
+						if !slices.Equal(got, want[i]) {
+							t.Errorf("%d threads: product %d has other bits than on one", threads, i)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// productsOn returns the bytes of all kinds of products of the same random operands.
+func productsOn(t *testing.T, threads int, dtype DType, m, n, k int) (results [][]byte) {
+	t.Helper()
+	ex := NewParallelExec(threads)
+	defer ex.Close()
+	rng := rand.New(rand.NewPCG(1, 2))
+	random := func(dims ...int) Tensor {
+		wide, x := New(FP32, dims...), New(dtype, dims...)
+		for i := range wide.F32() {
+			wide.F32()[i] = float32(rng.NormFloat64())
+		}
+		Convert(ex, x.Mat(), wide.Mat())
+		return x
+	}
+	const groups = 3
+	x, w, dy := random(m, k), random(groups, n, k), random(m, n)
+	ends := []int32{int32(m / 3), int32(m / 3), int32(m)}
+	y, dx, dw := New(dtype, m, n), New(dtype, m, k), New(FP32, groups, n, k)
+	sum := New(FP32, n, k)
+	MatMul(ex, y.Mat(), x.Mat(), w.Index(0).Mat().T())
+	results = append(results, slices.Clone(y.Bytes()))
+	for range 2 {
+		MatMulAdd(ex, sum.Mat(), dy.Mat().T(), x.Mat())
+	}
+	GroupedMatMul(ex, y.Mat(), x.Mat(), w, ends)
+	GroupedDgrad(ex, dx.Mat(), dy.Mat(), w, ends)
+	GroupedWgrad(ex, dw, dy.Mat(), x.Mat(), ends)
+	return append(results, sum.Bytes(), y.Bytes(), dx.Bytes(), dw.Bytes())
+}
+
+// TestParallelParts: the parts cover all items once, each on a thread of its own, and nested
+// parallel work stays on its thread.
+func TestParallelParts(t *testing.T) {
+	ex := NewParallelExec(4)
+	defer ex.Close()
+	for _, n := range []int{1, 2, 3, 4, 5, 100} {
+		for round := range 200 {
+			done := make([]atomic.Int32, n)
+			var calls, nested atomic.Int32
+			ex.parallel(n, leastWork, operands{}, func(ex *Exec, _ operands, lo, hi int) {
+				calls.Add(1)
+				for i := lo; i < hi; i++ {
+					done[i].Add(1)
+				}
+				ex.parallel(10, leastWork, operands{}, func(_ *Exec, _ operands, lo, hi int) {
+					nested.Add(int32(hi - lo))
+				})
+			})
+			for i := range done {
+				if got := done[i].Load(); got != 1 {
+					t.Fatalf("%d items, round %d: item %d was done %d times", n, round, i, got)
+				}
+			}
+			if want := int32(min(n, 4)); calls.Load() != want || nested.Load() != 10*want {
+				t.Fatalf("%d items: %d parts and %d nested items, want %d and %d", n, calls.Load(), nested.Load(), want, 10*want)
+			}
+		}
+	}
+}
+
+// TestParallelPanics: a panic in any part reaches the caller after all parts have ended, and the
+// threads work on.
+func TestParallelPanics(t *testing.T) {
+	ex := NewParallelExec(3)
+	defer ex.Close()
+	for guilty := range 3 {
+		var ended atomic.Int32
+		func() {
+			defer func() {
+				if got := recover(); got != "part" {
+					t.Errorf("part %d: recovered %v", guilty, got)
+				}
+			}()
+			ex.parallel(3, leastWork, operands{}, func(_ *Exec, _ operands, lo, hi int) {
+				defer ended.Add(1)
+				if lo == guilty {
+					panic("part")
+				}
+			})
+		}()
+		if ended.Load() != 3 {
+			t.Errorf("part %d: %d parts had ended", guilty, ended.Load())
+		}
+		var sum atomic.Int32
+		ex.parallel(3, leastWork, operands{}, func(_ *Exec, _ operands, lo, hi int) { sum.Add(int32(hi)) })
+		if sum.Load() != 6 {
+			t.Errorf("after the panic of part %d the parts sum to %d", guilty, sum.Load())
+		}
+	}
+}
+
+func TestParallelAllocatesNothing(t *testing.T) {
+	ex := NewParallelExec(2)
+	defer ex.Close()
+	x, w, y := New(BF16, 64, 256), New(BF16, 256, 256), New(BF16, 64, 256)
+	step := func() { MatMul(ex, y.Mat(), x.Mat(), w.Mat().T()) }
+	step()
+	if n := testing.AllocsPerRun(20, step); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkForkJoin is what a kernel pays for its second thread.
+func BenchmarkForkJoin(b *testing.B) {
+	ex := NewParallelExec(2)
+	defer ex.Close()
+	for b.Loop() {
+		ex.parallel(2, leastWork, operands{}, func(*Exec, operands, int, int) {})
+	}
+}

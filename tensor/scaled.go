@@ -1,0 +1,97 @@
+package tensor
+
+import (
+	"fmt"
+
+	"spmoe/tensor/internal/gemm"
+)
+
+// CodeFormat says what the 8-bit codes of a Scaled mean.
+type CodeFormat uint8
+
+// The element formats, by OCP MX v1.0 section 5.3.
+const (
+	E4M3 = CodeFormat(gemm.E4M3) // sign, 4 bits of exponent (bias 7), 3 of mantissa; 0x7f and 0xff are NaN, nothing is infinite
+	E5M2 = CodeFormat(gemm.E5M2) // sign, 5 bits of exponent (bias 15), 2 of mantissa; infinities and NaNs as IEEE
+	INT8 = CodeFormat(gemm.INT8) // two's complement in units of 1/64 (MXINT8)
+)
+
+func (f CodeFormat) String() string { return gemm.Format(f).String() }
+
+// ScaleBlock is the number of codes that share a scale.
+const ScaleBlock = 32
+
+// Scaled is a matrix of 8-bit codes with one E8M0 scale for every 32 codes along a row:
+// element (i, k) is decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN where the scale is 255.
+//
+// Codes: UINT8 [rows, K], Scales: UINT8 [rows, ceil(K/32)]; both may be transposed or strided.
+type Scaled struct {
+	Codes, Scales Matrix
+	Format        CodeFormat
+}
+
+// RowSlice returns rows [lo, hi), sharing memory.
+func (s Scaled) RowSlice(lo, hi int) Scaled {
+	s.Codes, s.Scales = s.Codes.RowSlice(lo, hi), s.Scales.RowSlice(lo, hi)
+	return s
+}
+
+// MatMulScaled computes c = a·bᵀ with FP32 accumulation; the formats of a and b may differ.
+//
+// a: [M, K], b: [N, K]; c: [M, N], FP32, or BF16 rounded once.
+func MatMulScaled(ex *Exec, c Matrix, a, b Scaled) {
+	checkScaled(c, a, b)
+	ex.byColumns(c.Cols, flops(c, a.Codes), operands{c: c, scaled: [2]Scaled{a, b}}, scaledColumns)
+}
+
+// MatMulScaledAdd computes c += a·bᵀ for an FP32 c; operands as in MatMulScaled.
+func MatMulScaledAdd(ex *Exec, c Matrix, a, b Scaled) {
+	checkScaled(c, a, b)
+	if c.dtype != FP32 {
+		panic("tensor: MatMulScaledAdd accumulates in FP32 only")
+	}
+	ex.byColumns(c.Cols, flops(c, a.Codes), operands{c: c, scaled: [2]Scaled{a, b}, accumulate: true}, scaledColumns)
+}
+
+// scaledColumns computes tiles [lo, hi) of c's columns.
+func scaledColumns(ex *Exec, o operands, lo, hi int) {
+	multiplyScaled(ex, columns(o.c, lo, hi), o.scaled[0].gemmView(), o.scaled[1].columns(lo, hi).gemmView(), o.accumulate)
+}
+
+// multiplyScaled computes a product on the calling thread.
+func multiplyScaled(ex *Exec, c Matrix, a, b gemm.Scaled, accumulate bool) {
+	if c.dtype == BF16 {
+		gemm.MXToBF16(&ex.gemm, c.gemmView(), a, b)
+	} else {
+		gemm.MX(&ex.gemm, c.gemmView(), a, b, accumulate)
+	}
+}
+
+// columns is the rows of s that make tiles [lo, hi) of a product's columns.
+func (s Scaled) columns(lo, hi int) Scaled {
+	return s.RowSlice(min(lo*tileCols, s.Codes.Rows), min(hi*tileCols, s.Codes.Rows))
+}
+
+func checkScaled(c Matrix, a, b Scaled) {
+	if a.Codes.Cols != b.Codes.Cols || c.Rows != a.Codes.Rows || c.Cols != b.Codes.Rows {
+		panic(fmt.Sprintf("tensor: product of [%d, %d] and [%d, %d]ᵀ into [%d, %d]",
+			a.Codes.Rows, a.Codes.Cols, b.Codes.Rows, b.Codes.Cols, c.Rows, c.Cols))
+	}
+	a.check()
+	b.check()
+	c.checkRows()
+}
+
+func (s Scaled) check() {
+	if s.Codes.dtype != UINT8 || s.Scales.dtype != UINT8 {
+		panic(fmt.Sprintf("tensor: codes of %v with scales of %v, want uint8", s.Codes.dtype, s.Scales.dtype))
+	}
+	if blocks := (s.Codes.Cols + ScaleBlock - 1) / ScaleBlock; s.Scales.Rows != s.Codes.Rows || s.Scales.Cols != blocks {
+		panic(fmt.Sprintf("tensor: codes [%d, %d] with scales [%d, %d], want scales [%d, %d]",
+			s.Codes.Rows, s.Codes.Cols, s.Scales.Rows, s.Scales.Cols, s.Codes.Rows, blocks))
+	}
+}
+
+func (s Scaled) gemmView() gemm.Scaled {
+	return gemm.Scaled{Codes: s.Codes.gemmView(), Scales: s.Scales.gemmView(), Format: gemm.Format(s.Format)}
+}

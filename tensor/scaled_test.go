@@ -1,0 +1,150 @@
+package tensor
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+)
+
+var codeFormats = []CodeFormat{E4M3, E5M2, INT8}
+
+// quantised is a Scaled and what its elements are worth.
+type quantised struct {
+	Scaled
+	values dense
+}
+
+// newQuantised draws codes and scales; a transposed one is stored [K, rows].
+func newQuantised(r *rand.Rand, f CodeFormat, rows, k int, transposed bool) quantised {
+	blocks := (k + ScaleBlock - 1) / ScaleBlock
+	view := func(rows, cols int) Matrix {
+		if transposed {
+			return New(UINT8, cols, rows).Mat().T()
+		}
+		return New(UINT8, rows, cols).Mat()
+	}
+	q := quantised{Scaled{view(rows, k), view(rows, blocks), f}, zeros(rows, k)}
+	for i := range rows {
+		for b := range blocks {
+			*q.Scales.byteAt(i, b) = uint8(122 + r.IntN(10))
+		}
+		for j := range k {
+			code := uint8(r.IntN(0x70)) | uint8(r.IntN(2))<<7
+			*q.Codes.byteAt(i, j) = code
+			*q.values.at(i, j) = decodeCode(f, code) * math.Ldexp(1, int(*q.Scales.byteAt(i, j/ScaleBlock))-127)
+		}
+	}
+	return q
+}
+
+func (m Matrix) byteAt(i, j int) *uint8 {
+	return (*uint8)(unsafe.Add(m.data, i*m.rowStride+j*m.colStride))
+}
+
+// decodeCode is the value of a finite code by OCP MX v1.0, 5.3.
+func decodeCode(f CodeFormat, code uint8) float64 {
+	exponent, mantissa, bias := 4, 3, 7
+	switch f {
+	case INT8:
+		return float64(int8(code)) / 64
+	case E5M2:
+		exponent, mantissa, bias = 5, 2, 15
+	}
+	e, m := int(code&0x7f)>>mantissa&(1<<exponent-1), float64(code&(1<<mantissa-1))/float64(int(1)<<mantissa)
+	x := math.Ldexp(1+m, e-bias)
+	if e == 0 {
+		x = math.Ldexp(m, 1-bias)
+	}
+	if code > 127 {
+		x = -x
+	}
+	return x
+}
+
+func TestMatMulScaled(t *testing.T) {
+	for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {3, 70, 64}, {20, 33, 100}, {40, 65, 300}, {2, 130, 2080}, {5, 6, 0}} {
+		for l := range 4 {
+			for _, fa := range codeFormats {
+				for _, fb := range codeFormats {
+					t.Run(fmt.Sprintf("%v,%d,%v,%v", s, l, fa, fb), func(t *testing.T) {
+						r := rand.New(rand.NewPCG(uint64(s.k), uint64(l)))
+						a, b := newQuantised(r, fa, s.m, s.k, l&1 == 1), newQuantised(r, fb, s.n, s.k, l&2 == 2)
+						want, size := zeros(s.m, s.n), zeros(s.m, s.n)
+						start := random(1, FP32, s.m, s.n)
+						for i := range want.v {
+							size.v[i] = math.Abs(float64(start.F32()[i]))
+							for k := range s.k {
+								p := *a.values.at(i/s.n, k) * *b.values.at(i%s.n, k)
+								want.v[i] += p
+								size.v[i] += math.Abs(p)
+							}
+						}
+						ex := NewExec()
+						fp32, bf16 := New(FP32, s.m, s.n).Mat(), New(BF16, s.m, s.n).Mat()
+						MatMulScaled(ex, fp32, a.Scaled, b.Scaled)
+						near(t, "FP32", fp32, want, scaled(size, float64(s.k+2)*0x1p-24))
+						MatMulScaled(ex, bf16, a.Scaled, b.Scaled)
+						near(t, "BF16", bf16, want, scaled(size, 0x1p-8+float64(s.k+2)*0x1p-24))
+						for i := range want.v {
+							want.v[i] += float64(start.F32()[i])
+						}
+						MatMulScaledAdd(ex, start.Mat(), a.Scaled, b.Scaled)
+						near(t, "sum", start.Mat(), want, scaled(size, float64(s.k+2)*0x1p-24))
+					})
+				}
+			}
+		}
+	}
+}
+
+func TestScaledThreadsGiveTheSameBits(t *testing.T) {
+	for _, m := range []int{2, 48} {
+		r := rand.New(rand.NewPCG(3, uint64(m)))
+		a, b := newQuantised(r, E4M3, m, 2100, false), newQuantised(r, E5M2, 161, 2100, false)
+		var one []byte
+		for threads := 1; threads <= 3; threads++ {
+			ex := NewParallelExec(threads)
+			c := New(FP32, m, 161)
+			MatMulScaled(ex, c.Mat(), a.Scaled, b.Scaled)
+			MatMulScaledAdd(ex, c.Mat(), a.Scaled, b.Scaled)
+			ex.Close()
+			if threads == 1 {
+				one = c.Bytes()
+			} else if !bytes.Equal(c.Bytes(), one) {
+				t.Errorf("%d rows: %d threads give other bits than one", m, threads)
+			}
+		}
+	}
+}
+
+func TestScaledShapesThatDoNotFitPanic(t *testing.T) {
+	ex := NewExec()
+	u := func(rows, cols int) Matrix { return New(UINT8, rows, cols).Mat() }
+	good, c := Scaled{u(3, 40), u(3, 2), E4M3}, New(FP32, 3, 3).Mat()
+	mustPanic(t, "want scales [3, 2]", func() { MatMulScaled(ex, c, good, Scaled{u(3, 40), u(3, 1), E4M3}) })
+	mustPanic(t, "product of", func() { MatMulScaled(ex, c, good, Scaled{u(3, 41), u(3, 2), E4M3}) })
+	mustPanic(t, "product of", func() { MatMulScaled(ex, New(FP32, 3, 4).Mat(), good, good) })
+	mustPanic(t, "want uint8", func() { MatMulScaled(ex, c, good, Scaled{New(BF16, 3, 40).Mat(), u(3, 2), E4M3}) })
+	mustPanic(t, "FP32 only", func() { MatMulScaledAdd(ex, New(BF16, 3, 3).Mat(), good, good) })
+	MatMulScaled(ex, c, good, good)
+}
+
+func ExampleMatMulScaled() {
+	const one, scaleTwo = 0x38, 128 // in E4M3; in E8M0
+	fill := func(rows, cols int, x uint8) Matrix {
+		t := New(UINT8, rows, cols)
+		for i := range t.U8() {
+			t.U8()[i] = x
+		}
+		return t.Mat()
+	}
+	x := Scaled{Codes: fill(1, 64, one), Scales: fill(1, 2, scaleTwo), Format: E4M3}
+	w := Scaled{Codes: fill(2, 64, one), Scales: fill(2, 2, scaleTwo), Format: E4M3}
+	y := New(FP32, 1, 2)
+	MatMulScaled(NewExec(), y.Mat(), x, w)
+	fmt.Println(y.F32())
+	// Output: [256 256]
+}
