@@ -1,0 +1,67 @@
+package mx
+
+// Input bytes a second of quantisation, and how that compares with a copy timed in turns with it.
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"spmoe/tensor"
+)
+
+// repeated fills a matrix with the same normal numbers over and over, which is quick.
+func repeated(dtype tensor.DType, rows, cols int) tensor.Tensor {
+	x, some := tensor.New(dtype, rows, cols), filled(1, dtype, 64, 1024, normal).Bytes()
+	for b := x.Bytes(); len(b) > 0; {
+		b = b[copy(b, some):]
+	}
+	return x
+}
+
+// BenchmarkQuantize takes matrices that fit the second-level cache and ones from memory.
+func BenchmarkQuantize(b *testing.B) {
+	for _, dtype := range []tensor.DType{tensor.BF16, tensor.FP32} {
+		for _, s := range []struct{ rows, cols int }{{64, 1024}, {8192, 2048}, {2048, 7168}} {
+			b.Run(fmt.Sprintf("%v/%dx%d", dtype, s.rows, s.cols), func(b *testing.B) {
+				x := repeated(dtype, s.rows, s.cols)
+				for _, f := range []Format{E4M3, E5M2, INT8} {
+					if !tileable(f, dtype) {
+						continue // plain Go; see BenchmarkQuantizePlain
+					}
+					rows, cols := New(nil, f, AlongRows, s.rows, s.cols), New(nil, f, AlongCols, s.rows, s.cols)
+					ex := tensor.NewExec()
+					b.Run(f.String()+"/rows", func(b *testing.B) { measure(b, x, func() { Quantize(ex, rows, x.Mat(), RCEIL) }) })
+					b.Run(f.String()+"/cols", func(b *testing.B) { measure(b, x, func() { Quantize(ex, cols, x.Mat(), RCEIL) }) })
+					b.Run(f.String()+"/both", func(b *testing.B) { measure(b, x, func() { QuantizeBoth(ex, rows, cols, x.Mat(), RCEIL) }) })
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkQuantizePlain is plain Go, whatever the CPU.
+func BenchmarkQuantizePlain(b *testing.B) {
+	defer func(before bool) { fast = before }(fast)
+	fast = false
+	x, ex := repeated(tensor.BF16, 64, 1024), tensor.NewExec()
+	rows, cols := New(nil, E4M3, AlongRows, 64, 1024), New(nil, E4M3, AlongCols, 64, 1024)
+	measure(b, x, func() { QuantizeBoth(ex, rows, cols, x.Mat(), RCEIL) })
+}
+
+// measure reports the rate of quantise, which reads x, and its share of the rate of copying x.
+func measure(b *testing.B, x tensor.Tensor, quantise func()) {
+	into := tensor.New(x.DType(), x.Dims()...)
+	var quantising, copying time.Duration
+	for b.Loop() {
+		start := time.Now()
+		quantise()
+		middle := time.Now()
+		copy(into.Bytes(), x.Bytes())
+		quantising += middle.Sub(start)
+		copying += time.Since(middle)
+	}
+	b.ReportMetric(float64(len(x.Bytes()))*float64(b.N)/float64(quantising.Nanoseconds()), "GB/s")
+	b.ReportMetric(copying.Seconds()/quantising.Seconds(), "of-copy")
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,110 @@
+// Package quant holds the kernels that quantise BF16 to MXFP8 in both directions at once, a tile of 32 by 64 at a time.
+//
+// Only a CPU that Supported accepts may run them. A tile takes two steps. Scan reads it once and leaves, for each element, what does not depend on the scale: the code it
+// would have under an exponent bias of 0, its exponent and its sign; and for each block the scale. Encode subtracts the
+// scale from the code's exponent field, which is all that is left to do for a code that is not subnormal; vectors with
+// subnormal codes take a detour through tables. FP32 goes through Narrow first.
+package quant
+
+//go:generate go run ./asm
+
+import "unsafe"
+
+// The extents of a tile.
+const (
+	Rows = 32
+	Cols = 64
+)
+
+// Narrow sets the n BF16 at dst (a multiple of 32, > 0) to the FP32 at src rounded to odd: truncated, the last bit set if
+// that lost anything. Rounding such a number to at most 5 bits of mantissa, or comparing it with a number of at most 6,
+// gives what the FP32 would have given; INT8 needs more.
+func Narrow(dst, src unsafe.Pointer, n int) { narrowAVX512(dst, src, n) }
+
+// Scan reads the tile at x, rows stride bytes apart, and fills work. It reports whether the tile is odd and cannot be
+// encoded: a block holds a NaN, an infinity or a magnitude near 2^128, or only magnitudes under about 2^-87 that are not
+// all zero.
+func Scan(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool) {
+	return scanAVX512(x, stride, rule, work)
+}
+
+// Encode writes the codes and scales of a scanned tile: of blocks along rows, along columns, or both.
+func Encode(t *Tile, rows, cols bool) {
+	integer := t.Rule.integer != 0
+	switch {
+	case rows && cols && integer:
+		encodeINT8BothAVX512(t)
+	case rows && cols:
+		encodeBothAVX512(t)
+	case rows && integer:
+		encodeINT8RowsAVX512(t)
+	case rows:
+		encodeRowsAVX512(t)
+	case integer:
+		encodeINT8ColsAVX512(t)
+	default:
+		encodeColsAVX512(t)
+	}
+}
+
+// Tile says where the output of an encoder goes. The assembly knows its layout.
+type Tile struct {
+	Work         *Work
+	Rule         *Rule
+	X            unsafe.Pointer // as given to Scan
+	Stride       int
+	Rows         int            // rows to write, 1 to 32
+	RowCodes     unsafe.Pointer // codes with blocks along rows
+	RowStride    int            // bytes from one row of codes to the next
+	RowScales    unsafe.Pointer // two a row
+	RowScaleStep int            // bytes from one row of scales to the next
+	ColCodes     unsafe.Pointer // codes with blocks along columns
+	ColStride    int
+	ColScales    unsafe.Pointer // 64
+}
+
+// Work is what Scan tells Encode. Only the assembly looks inside; it should lie at a multiple of 64 bytes.
+type Work [3*Rows*Cols + 8*Cols]byte
+
+// Rule is a format and scale mode as the kernels want it. The assembly knows its layout.
+type Rule struct {
+	roundUp  uint16 // twice what is added to a magnitude before its exponent is taken
+	shift    uint16 // left shift that brings the code into the upper byte of a BF16
+	mantissa uint16 // mantissa bits of the format
+	emax     uint8  // exponent of the format's largest value
+	largest  uint8  // code of that value
+	bias     uint8  // exponent bias of the format
+	limit    uint8  // bias - 2
+	exact    uint8  // bias - 1
+	align    uint8  // makes the exponent less the scale 0 where a significand is to be shifted by the first table's distance
+	mask     uint8  // bits of the exponent field, all above the mantissa
+	integer  uint8  // 1 for INT8
+	_        [2]uint8
+	table    int64 // offset of the format's rounding table
+}
+
+// Minifloat returns the rule of a format of 8 bits for a scale mode: the scale byte of a block whose largest magnitude has
+// the FP32 bits a is the exponent field of a + roundUp, less emax. mantissa: 3 (E4M3) or 2 (E5M2); roundUp: below 2^23,
+// its lower 16 bits all 0 or all 1.
+func Minifloat(mantissa, emax int, largest uint8, roundUp uint32) Rule {
+	bias := uint8(1<<(6-mantissa) - 1)
+	return Rule{
+		roundUp:  uint16(roundUp >> 16 << 1),
+		shift:    uint16(mantissa + 1),
+		mantissa: uint16(mantissa),
+		emax:     uint8(emax),
+		largest:  largest,
+		bias:     bias,
+		limit:    bias - 2,
+		exact:    bias - 1,
+		align:    bias + uint8(mantissa) - 3, // shifts by 5 to 8
+		mask:     0xff << mantissa,
+		table:    int64(128 * (3 - mantissa)),
+	}
+}
+
+// Integer returns the rule of MXINT8 for a scale mode, with roundUp as in Minifloat. All that an encoder takes from Scan
+// are signs and scales.
+func Integer(roundUp uint32) Rule {
+	return Rule{roundUp: uint16(roundUp >> 16 << 1), largest: 127, integer: 1}
+}

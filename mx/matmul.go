@@ -1,0 +1,98 @@
+package mx
+
+// The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of both operands, with exact
+// products and FP32 accumulation (tensor.MatMulScaled).
+
+import (
+	"fmt"
+
+	"spmoe/tensor"
+)
+
+// MatMul computes the forward product y = x·wᵀ.
+//
+// x: [M, K], w: [N, K], both with blocks AlongRows; y: [M, N] FP32 or BF16.
+func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
+	x.check(AlongRows, y.Rows, x.Cols())
+	w.check(AlongRows, y.Cols, x.Cols())
+	tensor.MatMulScaled(ex, y, x.Operand(), w.Operand())
+}
+
+// Dgrad computes the gradient of the input, dx = dy·w.
+//
+// dy: [M, N] with blocks AlongRows, w: [N, K] with blocks AlongCols; dx: [M, K] FP32 or BF16.
+func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
+	dy.check(AlongRows, dx.Rows, dy.Cols())
+	w.check(AlongCols, dy.Cols(), dx.Cols)
+	tensor.MatMulScaled(ex, dx, dy.Operand(), w.Operand())
+}
+
+// Wgrad adds to the gradient of the weight, dw += dyᵀ·x.
+//
+// dy: [M, N], x: [M, K], both with blocks AlongCols; dw: [N, K] FP32.
+func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor) {
+	dy.check(AlongCols, dy.Rows(), dw.Rows)
+	x.check(AlongCols, dy.Rows(), dw.Cols)
+	tensor.MatMulScaledAdd(ex, dw, dy.Operand(), x.Operand())
+}
+
+// GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g, one an expert: group g ends before row ends[g], and
+// may be empty.
+//
+// x: [rows, K], w: [G·N, K], the weights of all groups one below the other, both with blocks AlongRows; y: [rows, N].
+func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
+	checkEnds(ends, y.Rows)
+	x.check(AlongRows, y.Rows, x.Cols())
+	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
+	for g := range ends {
+		if lo, hi := group(ends, g); lo < hi {
+			MatMul(ex, y.RowSlice(lo, hi), x.RowSlice(lo, hi), w.RowSlice(g*y.Cols, (g+1)*y.Cols))
+		}
+	}
+}
+
+// GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
+//
+// dy: [rows, N] with blocks AlongRows; w: [G·N, K] with blocks AlongCols in G groups of N rows (see GroupsOf);
+// dx: [rows, K].
+func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
+	checkEnds(ends, dx.Rows)
+	dy.check(AlongRows, dx.Rows, dy.Cols())
+	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
+	for g := range ends {
+		if lo, hi := group(ends, g); lo < hi {
+			Dgrad(ex, dx.RowSlice(lo, hi), dy.RowSlice(lo, hi), w.Group(g))
+		}
+	}
+}
+
+// GroupedWgrad computes dw[g] += dyᵀ·x over the rows of each group g.
+//
+// dy: [rows, N], x: [rows, K], both with blocks AlongCols and the same Ends; dw: [G, N, K] FP32.
+func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor) {
+	if len(dy.Ends) != dw.Dim(0) || len(x.Ends) != dw.Dim(0) {
+		panic(fmt.Sprintf("mx: operands in %d and %d groups for %d weight gradients", len(dy.Ends), len(x.Ends), dw.Dim(0)))
+	}
+	dy.check(AlongCols, dy.Rows(), dw.Dim(1))
+	x.check(AlongCols, dy.Rows(), dw.Dim(2))
+	for g := range dy.Ends {
+		if lo, hi := group(dy.Ends, g); lo < hi {
+			Wgrad(ex, dw.Index(g).Mat(), dy.Group(g), x.Group(g))
+		}
+	}
+}
+
+// GroupsOf returns the ends of n groups of the same number of rows: how the weights of n experts lie.
+func GroupsOf(n, rows int) []int32 {
+	ends := make([]int32, n)
+	for g := range ends {
+		ends[g] = int32((g + 1) * rows)
+	}
+	return ends
+}
+
+func checkEnds(ends []int32, rows int) {
+	if len(ends) == 0 && rows > 0 || len(ends) > 0 && int(ends[len(ends)-1]) != rows {
+		panic(fmt.Sprintf("mx: groups ending at %v in %d rows", ends, rows))
+	}
+}

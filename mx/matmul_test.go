@@ -1,0 +1,174 @@
+package mx
+
+// The three products against float64 on the same quantised operands.
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"spmoe/tensor"
+)
+
+// A matrix is the float64 values of a quantised matrix.
+type matrix struct {
+	rows, cols int
+	v          []float64
+}
+
+func (m matrix) at(r, c int) float64 { return m.v[r*m.cols+c] }
+
+func dequantized(q Tensor) matrix {
+	m := matrix{q.Rows(), q.Cols(), make([]float64, q.Rows()*q.Cols())}
+	if q.Ends == nil && q.Blocks == AlongCols {
+		q.Ends = []int32{int32(m.rows)}
+	}
+	for i, code := range q.Codes.U8() {
+		m.v[i] = math.Ldexp(float64(q.Format.Decode(code)), int(scaleOf(q, i/m.cols, i%m.cols))-127)
+	}
+	return m
+}
+
+// relativeL2 compares got with the sum over k of a(i, k)·b(j, k), plus what was there before.
+func relativeL2(got tensor.Matrix, before float64, k int, a, b func(i, k int) float64) float64 {
+	ex := tensor.NewExec()
+	wide := tensor.New(tensor.FP32, got.Rows, got.Cols)
+	tensor.Convert(ex, wide.Mat(), got)
+	diff, norm := 0.0, 1e-300
+	for i := range got.Rows {
+		for j := range got.Cols {
+			want := before
+			for l := range k {
+				want += a(i, l) * b(j, l)
+			}
+			d := float64(wide.F32()[i*got.Cols+j]) - want
+			diff += d * d
+			norm += want * want
+		}
+	}
+	return math.Sqrt(diff / norm)
+}
+
+func full(dtype tensor.DType, rows, cols int, v float32) tensor.Matrix {
+	x := tensor.New(dtype, rows, cols)
+	for i := range x.Len() {
+		if dtype == tensor.BF16 {
+			x.BF16()[i] = tensor.ToBFloat16(v)
+		} else {
+			x.F32()[i] = v
+		}
+	}
+	return x.Mat()
+}
+
+func TestProducts(t *testing.T) {
+	ex := tensor.NewExec()
+	quantize := func(f Format, d Direction, x tensor.Tensor) Tensor {
+		q := New(nil, f, d, x.Dim(0), x.Dim(1))
+		Quantize(ex, q, x.Mat(), RCEIL)
+		return q
+	}
+	formats := []struct{ activation, gradient Format }{{E4M3, E4M3}, {E4M3, E5M2}, {INT8, INT8}}
+	shapes := []struct{ m, n, k int }{{64, 96, 128}, {1, 32, 64}, {33, 20, 50}, {7, 65, 31}}
+	for _, f := range formats {
+		for i, s := range shapes {
+			x, w := filled(uint64(i), tensor.BF16, s.m, s.k, normal), filled(9, tensor.FP32, s.n, s.k, normal)
+			dy := filled(uint64(i+20), tensor.BF16, s.m, s.n, spread)
+			within := func(product string, l2 float64) {
+				t.Helper()
+				if !(l2 <= 1e-5) {
+					t.Errorf("%v, gradients %v, M %d, N %d, K %d: %s is off by %g in relative L2", f.activation, f.gradient, s.m, s.n, s.k, product, l2)
+				}
+			}
+			xRows, wRows := quantize(f.activation, AlongRows, x), quantize(f.activation, AlongRows, w)
+			y := full(tensor.FP32, s.m, s.n, 7)
+			MatMul(ex, y, xRows, wRows)
+			within("y", relativeL2(y, 0, s.k, dequantized(xRows).at, dequantized(wRows).at))
+
+			dyRows, wCols := quantize(f.gradient, AlongRows, dy), quantize(f.activation, AlongCols, w)
+			dx := full(tensor.FP32, s.m, s.k, 7)
+			Dgrad(ex, dx, dyRows, wCols)
+			across := func(m matrix) func(i, k int) float64 { return func(i, k int) float64 { return m.at(k, i) } }
+			within("dx", relativeL2(dx, 0, s.n, dequantized(dyRows).at, across(dequantized(wCols))))
+
+			dyCols, xCols := quantize(f.gradient, AlongCols, dy), quantize(f.activation, AlongCols, x)
+			dw := full(tensor.FP32, s.n, s.k, 0.5)
+			Wgrad(ex, dw, dyCols, xCols)
+			within("dw", relativeL2(dw, 0.5, s.m, across(dequantized(dyCols)), across(dequantized(xCols))))
+		}
+	}
+}
+
+// TestGroupedProducts holds each group against the product of that group alone, which must give the same bits.
+func TestGroupedProducts(t *testing.T) {
+	const n, k, rows = 40, 70, 150
+	ends := []int32{0, 1, 34, 34, 66, rows}
+	ex := tensor.NewExec()
+	x, dy, w := filled(1, tensor.BF16, rows, k, normal), filled(2, tensor.BF16, rows, n, spread), filled(3, tensor.BF16, len(ends)*n, k, normal)
+	xRows, xCols := New(nil, E4M3, AlongRows, rows, k), NewGrouped(nil, E4M3, k, ends)
+	dyRows, dyCols := New(nil, E4M3, AlongRows, rows, n), NewGrouped(nil, E4M3, n, ends)
+	wRows, wCols := New(nil, E4M3, AlongRows, len(ends)*n, k), NewGrouped(nil, E4M3, k, GroupsOf(len(ends), n))
+	QuantizeBoth(ex, xRows, xCols, x.Mat(), RCEIL)
+	QuantizeBoth(ex, dyRows, dyCols, dy.Mat(), RCEIL)
+	QuantizeBoth(ex, wRows, wCols, w.Mat(), RCEIL)
+
+	y, dx, dw := tensor.New(tensor.BF16, rows, n), tensor.New(tensor.BF16, rows, k), tensor.New(tensor.FP32, len(ends), n, k)
+	GroupedMatMul(ex, y.Mat(), xRows, wRows, ends)
+	GroupedDgrad(ex, dx.Mat(), dyRows, wCols, ends)
+	GroupedWgrad(ex, dw, dyCols, xCols)
+
+	alone := func(d Direction, x tensor.Tensor, lo, hi int) Tensor {
+		q := New(nil, E4M3, d, hi-lo, x.Dim(1))
+		Quantize(ex, q, x.Slice(lo, hi).Mat(), RCEIL)
+		return q
+	}
+	same := func(name string, g int, got, want tensor.Tensor) {
+		t.Helper()
+		if string(got.Bytes()) != string(want.Bytes()) {
+			t.Errorf("%s of group %d differs from that group alone", name, g)
+		}
+	}
+	for g := range ends {
+		lo, hi := group(ends, g)
+		yg, dxg, dwg := tensor.New(tensor.BF16, hi-lo, n), tensor.New(tensor.BF16, hi-lo, k), tensor.New(tensor.FP32, n, k)
+		MatMul(ex, yg.Mat(), alone(AlongRows, x, lo, hi), alone(AlongRows, w, g*n, (g+1)*n))
+		Dgrad(ex, dxg.Mat(), alone(AlongRows, dy, lo, hi), alone(AlongCols, w, g*n, (g+1)*n))
+		Wgrad(ex, dwg.Mat(), alone(AlongCols, dy, lo, hi), alone(AlongCols, x, lo, hi))
+		same("y", g, y.Slice(lo, hi), yg)
+		same("dx", g, dx.Slice(lo, hi), dxg)
+		same("dw", g, dw.Index(g), dwg)
+	}
+}
+
+// TestMisuse wants programming mistakes named, not computed.
+func TestMisuse(t *testing.T) {
+	ex := tensor.NewExec()
+	rows, cols := New(nil, E4M3, AlongRows, 64, 32), New(nil, E4M3, AlongCols, 64, 32)
+	grouped := NewGrouped(nil, E4M3, 32, []int32{10, 64})
+	x := tensor.New(tensor.FP32, 64, 32).Mat()
+	tests := []struct {
+		want string
+		do   func()
+	}{
+		{"blocks along columns where they must lie along rows", func() { QuantizeBoth(ex, cols, cols, x, RCEIL) }},
+		{"blocks along rows where they must lie along columns", func() { Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols) }},
+		{"[64, 32] where [63, 32] is needed", func() { Quantize(ex, rows, x.RowSlice(0, 63), RCEIL) }},
+		{"not to e4m3 and e5m2", func() { QuantizeBoth(ex, rows, New(nil, E5M2, AlongCols, 64, 32), x, RCEIL) }},
+		{"in groups", func() { grouped.Operand() }},
+		{"use Group", func() { cols.RowSlice(0, 1) }},
+		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, 32, []int32{10, 3}) }},
+		{"products take e4m3, e5m2 or int8, not e2m1", func() { New(nil, E2M1, AlongRows, 2, 2).Operand() }},
+		{"into [32, 64]", func() { Dequantize(ex, x.T(), rows) }},
+	}
+	for _, tt := range tests {
+		func() {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.Contains(got, tt.want) {
+					t.Errorf("panic %q, want one with %q", got, tt.want)
+				}
+			}()
+			tt.do()
+		}()
+	}
+}

@@ -1,0 +1,59 @@
+package mx
+
+// Quantisation in plain Go: the definition, which the kernels of every tier must match bit for bit.
+
+import "math"
+
+// portable quantises the values at that place, row by row without gaps.
+func (q *quantizer) portable(values []float32, at place) {
+	if q.rows.wanted() {
+		q.portableRows(values, at)
+	}
+	if q.cols.wanted() {
+		q.portableCols(values, at)
+	}
+}
+
+func (q *quantizer) portableRows(values []float32, at place) {
+	codes, scales := q.rows.codesAt(at), q.rows.scalesAt(at)
+	stride, perRow := q.rows.Cols(), q.rows.Scales.Dim(1)
+	for r := range at.rows {
+		for c := 0; c < at.cols; c += BlockSize {
+			n := min(BlockSize, at.cols-c)
+			scales[r*perRow+c/BlockSize] = q.block(codes[r*stride+c:][:n], values[r*at.cols+c:][:n])
+		}
+	}
+}
+
+func (q *quantizer) portableCols(values []float32, at place) {
+	codes, scales, stride := q.cols.codesAt(at), q.cols.scalesAt(at), q.cols.Cols()
+	var column [BlockSize]float32
+	var out [BlockSize]uint8
+	for c := range at.cols {
+		for r := range at.rows {
+			column[r] = values[r*at.cols+c]
+		}
+		scales[c] = q.block(out[:at.rows], column[:at.rows])
+		for r := range at.rows {
+			codes[r*stride+c] = out[r]
+		}
+	}
+}
+
+// block writes the codes of one block and returns its scale.
+func (q *quantizer) block(codes []uint8, values []float32) uint8 {
+	p := &minifloats[q.format]
+	amax := uint32(0)
+	for _, v := range values {
+		amax = max(amax, math.Float32bits(v)&^(1<<31))
+	}
+	scale := q.rule.scale(amax)
+	if scale == NaNScale {
+		for i := range codes {
+			codes[i] = p.nan
+		}
+		return scale
+	}
+	p.encode(codes, values, math.Float32frombits(powerOfTwo(254-int(scale))))
+	return scale
+}

@@ -1,0 +1,265 @@
+package mx
+
+// Every tier against the plain Go functions, bit for bit, and these against the definition of the formats.
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"spmoe/tensor"
+)
+
+// A guard makes matrices between rows of canaries.
+type guard struct{ all []tensor.Tensor }
+
+const canary, margin = 0xa5, 8
+
+// around returns x in memory with canaries before and after it.
+func (g *guard) around(x *tensor.Tensor) {
+	outer := x.Dims()
+	outer[0] += 2 * margin
+	whole := tensor.New(tensor.UINT8, outer...)
+	for i := range whole.U8() {
+		whole.U8()[i] = canary
+	}
+	g.all = append(g.all, whole)
+	*x = whole.Slice(margin, outer[0]-margin)
+}
+
+// check says whether all canaries are still there.
+func (g *guard) check(t *testing.T, name string) {
+	t.Helper()
+	for _, x := range g.all {
+		for _, part := range []tensor.Tensor{x.Slice(0, margin), x.Slice(x.Dim(0)-margin, x.Dim(0))} {
+			for _, b := range part.U8() {
+				if b != canary {
+					t.Fatalf("%s: memory beside a tensor of %v was written", name, x.Dims())
+				}
+			}
+		}
+	}
+}
+
+// A filler makes the elements of a test matrix.
+type filler func(r *rand.Rand, row, col int) float32
+
+func normal(r *rand.Rand, _, _ int) float32 { return float32(r.NormFloat64()) }
+
+// spread has exponents far apart within a block, so that many codes are subnormal or zero.
+func spread(r *rand.Rand, _, _ int) float32 {
+	x := float32(r.NormFloat64() * math.Exp2(-float64(r.IntN(30))))
+	if r.IntN(16) == 0 {
+		x = float32(math.Copysign(0, float64(x)))
+	}
+	return x
+}
+
+// drifting has blocks of very different magnitudes, whole tiles of zeros or of FP32's smallest and largest among them.
+func drifting(r *rand.Rand, row, col int) float32 {
+	tile := uint64(row/32*1000 + col/64)
+	scale := rand.New(rand.NewPCG(tile, 1)).IntN(300) - 155
+	if tile%5 == 0 {
+		return float32(math.Copysign(0, r.NormFloat64()))
+	}
+	return float32(math.Ldexp(r.NormFloat64(), min(scale, 125)))
+}
+
+// damaged has NaNs, infinities, subnormals and the largest numbers strewn in.
+func damaged(r *rand.Rand, row, col int) float32 {
+	odd := []uint32{0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 1, 0x80000001, 0x007fffff, 0x7f7fffff, 0x00010000, 0x80800000}
+	if r.IntN(500) == 0 {
+		return math.Float32frombits(odd[r.IntN(len(odd))])
+	}
+	return normal(r, row, col)
+}
+
+// thresholds are numbers at which a scale changes, and their neighbours.
+func thresholds(r *rand.Rand, _, _ int) float32 {
+	mantissas := []uint32{0, 1, 0x600000, 0x600001, 0x5fffff, 0x610000, 0x5f0000, 0x780000, 0x77ffff, 0x700000, 0x6fffff, 0x7fffff, 0x7f0000}
+	return math.Float32frombits(uint32(r.IntN(2))<<31 | uint32(125+r.IntN(3))<<23 | mantissas[r.IntN(len(mantissas))])
+}
+
+func filled(seed uint64, dtype tensor.DType, rows, cols int, fill filler) tensor.Tensor {
+	r := rand.New(rand.NewPCG(seed, 2))
+	x := tensor.New(dtype, rows, cols)
+	for i := range rows * cols {
+		v := fill(r, i/cols, i%cols)
+		if dtype == tensor.BF16 {
+			x.BF16()[i] = tensor.BFloat16(math.Float32bits(v) >> 16)
+		} else {
+			x.F32()[i] = v
+		}
+	}
+	return x
+}
+
+// allWays quantises x along rows, along columns, and both ways in one pass, with groups of rows.
+func allWays(ex *tensor.Exec, g *guard, f Format, mode ScaleMode, x tensor.Matrix, ends []int32) []Tensor {
+	var out []Tensor
+	for range 2 {
+		out = append(out, New(nil, f, AlongRows, x.Rows, x.Cols), NewGrouped(nil, f, x.Cols, ends))
+	}
+	for i := range out {
+		g.around(&out[i].Codes)
+		g.around(&out[i].Scales)
+	}
+	Quantize(ex, out[0], x, mode)
+	Quantize(ex, out[1], x, mode)
+	QuantizeBoth(ex, out[2], out[3], x, mode)
+	return out
+}
+
+func TestTiersAgree(t *testing.T) {
+	fillers := map[string]filler{"normal": normal, "spread": spread, "drifting": drifting, "damaged": damaged, "thresholds": thresholds}
+	shapes := []struct{ rows, cols int }{{32, 64}, {96, 192}, {33, 65}, {1, 1}, {7, 96}, {31, 63}, {35, 1100}, {0, 64}, {5, 0}}
+	for name, fill := range fillers {
+		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
+			for i, s := range shapes {
+				x := filled(uint64(i), dtype, s.rows, s.cols, fill)
+				ends := []int32{int32(s.rows / 3), int32(s.rows / 3), int32(s.rows)}
+				for _, f := range []Format{E4M3, E5M2, INT8} {
+					for _, mode := range ScaleModes() {
+						tiersAgree(t, fmt.Sprintf("%s %v [%d, %d] %v %v", name, dtype, s.rows, s.cols, f, mode), x.Mat(), f, mode, ends)
+					}
+				}
+			}
+		}
+	}
+}
+
+func tiersAgree(t *testing.T, name string, x tensor.Matrix, f Format, mode ScaleMode, ends []int32) {
+	t.Helper()
+	ex := tensor.NewExec()
+	var want []Tensor
+	eachTier(func(tier string) {
+		var g guard
+		got := allWays(ex, &g, f, mode, x, ends)
+		g.check(t, name)
+		if want == nil {
+			want = got
+		}
+		for i := range got {
+			if !slices.Equal(got[i].Codes.U8(), want[i].Codes.U8()) || !slices.Equal(got[i].Scales.U8(), want[i].Scales.U8()) {
+				t.Fatalf("%s, tier %s: quantising %v, one pass %v, differs from plain Go", name, tier, got[i].Blocks, i >= 2)
+			}
+		}
+	})
+}
+
+// TestAllBFloat16 quantises every bfloat16 pattern in a block beside a number that sets the scale, and wants the scale
+// and the codes that the definitions give.
+func TestAllBFloat16(t *testing.T) {
+	const perBlock = BlockSize - 1
+	rows := (1<<16 + perBlock - 1) / perBlock
+	for _, companion := range []float32{1, 1.75, 1.9921875, 0x1p-85, 0x1p-126, 0x1p100, 0} {
+		x := tensor.New(tensor.BF16, rows, 2*BlockSize)
+		for i := range x.BF16() {
+			if i%BlockSize == 0 {
+				x.BF16()[i] = tensor.ToBFloat16(companion)
+			} else {
+				x.BF16()[i] = tensor.BFloat16(i/(2*BlockSize)*perBlock + i%BlockSize - 1)
+			}
+		}
+		for _, f := range []Format{E4M3, E5M2, INT8} {
+			for _, mode := range ScaleModes() {
+				name := fmt.Sprintf("all patterns beside %g, %v %v", companion, f, mode)
+				tiersAgree(t, name, x.Mat(), f, mode, []int32{int32(rows)})
+				checkDefinition(t, name, x, f, mode)
+			}
+		}
+	}
+}
+
+func checkDefinition(t *testing.T, name string, x tensor.Tensor, f Format, mode ScaleMode) {
+	t.Helper()
+	q := New(nil, f, AlongRows, x.Dim(0), x.Dim(1))
+	Quantize(tensor.NewExec(), q, x.Mat(), mode)
+	for b, scale := range q.Scales.U8() {
+		block, codes := x.BF16()[b*BlockSize:][:BlockSize], q.Codes.U8()[b*BlockSize:]
+		amax := 0.0
+		for _, v := range block {
+			amax = math.Max(amax, math.Abs(float64(v.Float32()))) // a NaN stays
+		}
+		if want := definedScale(f, mode, amax); scale != want {
+			t.Fatalf("%s: block %d of largest magnitude %g has scale %d, want %d", name, b, amax, scale, want)
+		}
+		for i, v := range block {
+			want := minifloats[f].nan
+			if scale != NaNScale {
+				want = f.Encode(float32(math.Ldexp(float64(v.Float32()), 127-int(scale))))
+			}
+			if codes[i] != want {
+				t.Fatalf("%s: %g at scale %d has code %#x, want %#x", name, v.Float32(), scale, codes[i], want)
+			}
+		}
+	}
+}
+
+// definedScale is the definition of the modes in float64, for amax that bfloat16 represents.
+func definedScale(f Format, mode ScaleMode, amax float64) uint8 {
+	if math.IsNaN(amax) || math.IsInf(amax, 0) {
+		return NaNScale
+	}
+	if amax == 0 {
+		return 0
+	}
+	var e float64
+	switch mode {
+	case RCEIL:
+		fraction, exponent := math.Frexp(amax / float64(f.Max()))
+		e = float64(exponent)
+		if fraction == 0.5 {
+			e--
+		}
+	case FLOOR:
+		e = float64(math.Ilogb(amax) - f.maxExponent())
+	case CEIL:
+		e = float64(math.Ilogb(amax) - f.maxExponent())
+		if amax > math.Exp2(float64(math.Ilogb(amax))) {
+			e++
+		}
+		if amax < 0x1p-126 {
+			e = float64(-126 - f.maxExponent())
+		}
+	case EVEN:
+		step := math.Exp2(float64(math.Ilogb(amax) - minifloats[f].mantissa))
+		e = float64(math.Ilogb(math.Floor(amax/step+0.5)*step) - f.maxExponent())
+	}
+	return uint8(min(max(e+127, 0), 254))
+}
+
+// TestIntegerScale holds the scale that the kernels compute from the bits of a magnitude against the rounded product.
+func TestIntegerScale(t *testing.T) {
+	for _, f := range []Format{E4M3, E5M2} {
+		r := RCEIL.rule(f)
+		for exponent := range uint32(255) {
+			for _, middle := range []uint32{0, r.roundUp ^ fraction, fraction} {
+				for d := range uint32(2001) {
+					a := exponent<<23 | (middle+d-1000)&fraction
+					integer := max(int((a+r.roundUp)>>23)-r.emax, 0)
+					if got := int(r.scale(a)); got != integer && exponent > uint32(r.emax)+1 {
+						t.Fatalf("%v: %g has scale %d, by integers %d", f, math.Float32frombits(a), got, integer)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestWarmQuantizeAllocatesNothing(t *testing.T) {
+	x := filled(1, tensor.BF16, 70, 300, spread)
+	ex := tensor.NewExec()
+	step := func() {
+		rows, cols := New(ex, E4M3, AlongRows, 70, 300), New(ex, E4M3, AlongCols, 70, 300)
+		QuantizeBoth(ex, rows, cols, x.Mat(), RCEIL)
+		ex.Reset()
+	}
+	eachTier(func(tier string) {
+		if n := testing.AllocsPerRun(5, step); n != 0 {
+			t.Errorf("tier %s: %v allocations", tier, n)
+		}
+	})
+}
