@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -39,14 +40,21 @@ func (s *suite) kernels(quick bool) []func() kernel {
 	}
 	for _, m := range shapes {
 		add(func() kernel { return s.gemm(tensor.BF16, m[0], m[1], m[2]) })
+		add(func() kernel { return s.mxGEMM("mxfp8_gemm", mx.E4M3, false, m[0], m[1], m[2]) })
 	}
-	for _, rows := range []int{8, 1} {
+	for _, rows := range []int{8, 4, 1} {
 		add(func() kernel { return s.streamed(rows, 2048, 7168) })
+		add(func() kernel { return s.mxStreamed(rows, 2048, 7168) })
 	}
 	add(func() kernel { return s.gemm(tensor.FP32, 1024, 1024, 1024) })
+	add(func() kernel { return s.mxGEMM("mxfp8_gemm_quantize", mx.E4M3, true, 1024, 1024, 1024) })
+	add(func() kernel { return s.mxGEMM("mxint8_gemm", mx.INT8, false, 1024, 1024, 1024) })
 	for _, rows := range []int{8, 32, 128} {
 		add(func() kernel { return s.grouped(32, rows, 2048, 1024) })
+		add(func() kernel { return s.mxGrouped(32, rows, 2048, 1024) })
 	}
+	add(func() kernel { return s.quantize(64, 1024) })
+	add(func() kernel { return s.quantize(8192, 2048) })
 	seq := 2048
 	if quick {
 		seq = 1024

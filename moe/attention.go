@@ -9,15 +9,15 @@ type attention struct {
 	rope  *tensor.RotaryTable
 	scale float32
 
-	q     weight   // [heads·keyDim, dim], without query compression
-	qDown weight   // [qRank, dim]
+	q     linear   // [heads·keyDim, dim], without query compression
+	qDown linear   // [qRank, dim]
 	qNorm *rmsNorm // nil without query compression
-	qUp   weight   // [heads·keyDim, qRank]
+	qUp   linear   // [heads·keyDim, qRank]
 
-	kvDown weight // [kvRank + ropeDim, dim]: latent | rotary key
+	kvDown linear // [kvRank + ropeDim, dim]: latent | rotary key
 	kvNorm *rmsNorm
-	kvUp   weight // [heads·(nopeDim + valueDim), kvRank]: per head, nope key | value
-	out    weight // [dim, heads·valueDim]
+	kvUp   linear // [heads·(nopeDim + valueDim), kvRank]: per head, nope key | value
+	out    linear // [dim, heads·valueDim]
 
 	saved struct {
 		x, qLatent, kvLatent tensor.Tensor // inputs of the projections
@@ -31,16 +31,16 @@ func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor
 	a := &attention{cfg: cfg, rope: rope, scale: cfg.softmaxScale()}
 	plain := truncNormal(linearStd)
 	if cfg.QRank > 0 {
-		b.matrix(&a.qDown, prefix+"q_a_proj", cfg.QRank, cfg.Dim, plain)
+		b.linear(&a.qDown, prefix+"q_a_proj", cfg.QRank, cfg.Dim, plain)
 		a.qNorm = newNorm(b, prefix+"q_a_layernorm", cfg.QRank, cfg.NormEps)
-		b.matrix(&a.qUp, prefix+"q_b_proj", cfg.Heads*cfg.KeyDim(), cfg.QRank, plain)
+		b.linear(&a.qUp, prefix+"q_b_proj", cfg.Heads*cfg.KeyDim(), cfg.QRank, plain)
 	} else {
-		b.matrix(&a.q, prefix+"q_proj", cfg.Heads*cfg.KeyDim(), cfg.Dim, plain)
+		b.linear(&a.q, prefix+"q_proj", cfg.Heads*cfg.KeyDim(), cfg.Dim, plain)
 	}
-	b.matrix(&a.kvDown, prefix+"kv_a_proj_with_mqa", cfg.KVRank+cfg.RopeDim, cfg.Dim, plain)
+	b.linear(&a.kvDown, prefix+"kv_a_proj_with_mqa", cfg.KVRank+cfg.RopeDim, cfg.Dim, plain)
 	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", cfg.KVRank, cfg.NormEps)
-	b.matrix(&a.kvUp, prefix+"kv_b_proj", cfg.Heads*(cfg.NopeDim+cfg.ValueDim), cfg.KVRank, plain)
-	b.matrix(&a.out, prefix+"o_proj", cfg.Dim, cfg.Heads*cfg.ValueDim, outputInit(layer))
+	b.linear(&a.kvUp, prefix+"kv_b_proj", cfg.Heads*(cfg.NopeDim+cfg.ValueDim), cfg.KVRank, plain)
+	b.linear(&a.out, prefix+"o_proj", cfg.Dim, cfg.Heads*cfg.ValueDim, outputInit(layer))
 	return a
 }
 
@@ -54,11 +54,11 @@ func (a *attention) forward(ex *tensor.Exec, x tensor.Tensor, seq int) tensor.Te
 		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
 	}
 
-	down := linear(ex, &a.kvDown, x)
+	down := a.kvDown.forward(ex, x, nil)
 	latent, key := down.Mat().ColSlice(0, c.KVRank), down.Mat().ColSlice(c.KVRank, c.KVRank+c.RopeDim)
 	s.kvLatent = a.kvNorm.forward(ex, latent)
 	a.rope.Rotate(ex, key, seq)
-	up := linear(ex, &a.kvUp, s.kvLatent)
+	up := a.kvUp.forward(ex, s.kvLatent, nil)
 	s.k = ex.New(x.DType(), x.Dim(0), c.Heads*c.KeyDim())
 	s.v = ex.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)
 	for h := range c.Heads {
@@ -71,21 +71,21 @@ func (a *attention) forward(ex *tensor.Exec, x tensor.Tensor, seq int) tensor.Te
 	s.o = ex.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)
 	s.lse = ex.New(tensor.FP32, x.Dim(0)*c.Heads)
 	tensor.CausalAttention(ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
-	return linear(ex, &a.out, s.o)
+	return a.out.forward(ex, s.o, nil)
 }
 
 func (a *attention) queries(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	if a.qNorm == nil {
-		return linear(ex, &a.q, x)
+		return a.q.forward(ex, x, nil)
 	}
-	a.saved.qLatent = a.qNorm.forward(ex, linear(ex, &a.qDown, x).Mat())
-	return linear(ex, &a.qUp, a.saved.qLatent)
+	a.saved.qLatent = a.qNorm.forward(ex, a.qDown.forward(ex, x, nil).Mat())
+	return a.qUp.forward(ex, a.saved.qLatent, nil)
 }
 
 // backward returns the gradient of x.
 func (a *attention) backward(ex *tensor.Exec, dy tensor.Tensor) tensor.Tensor {
 	c, s := a.cfg, &a.saved
-	do := linearBackward(ex, &a.out, dy, s.o)
+	do := a.out.backward(ex, dy, s.o, nil)
 	dq, dk, dv := like(ex, s.q), like(ex, s.k), like(ex, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
@@ -101,9 +101,9 @@ func (a *attention) backward(ex *tensor.Exec, dy tensor.Tensor) tensor.Tensor {
 	dLatent, dKey := dDown.Mat().ColSlice(0, c.KVRank), dDown.Mat().ColSlice(c.KVRank, c.KVRank+c.RopeDim)
 	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
 	a.rope.RotateBack(ex, dKey, s.shape.Seq)
-	a.kvNorm.backward(ex, dLatent, linearBackward(ex, &a.kvUp, dUp, s.kvLatent).Mat(), false)
+	a.kvNorm.backward(ex, dLatent, a.kvUp.backward(ex, dUp, s.kvLatent, nil).Mat(), false)
 
-	dx := linearBackward(ex, &a.kvDown, dDown, s.x)
+	dx := a.kvDown.backward(ex, dDown, s.x, nil)
 	tensor.Add(ex, dx.Mat(), dx.Mat(), a.queriesBackward(ex, dq).Mat())
 	return dx
 }
@@ -111,11 +111,11 @@ func (a *attention) backward(ex *tensor.Exec, dy tensor.Tensor) tensor.Tensor {
 func (a *attention) queriesBackward(ex *tensor.Exec, dq tensor.Tensor) tensor.Tensor {
 	s := &a.saved
 	if a.qNorm == nil {
-		return linearBackward(ex, &a.q, dq, s.x)
+		return a.q.backward(ex, dq, s.x, nil)
 	}
-	dLatent := linearBackward(ex, &a.qUp, dq, s.qLatent)
+	dLatent := a.qUp.backward(ex, dq, s.qLatent, nil)
 	a.qNorm.backward(ex, dLatent.Mat(), dLatent.Mat(), false)
-	return linearBackward(ex, &a.qDown, dLatent, s.x)
+	return a.qDown.backward(ex, dLatent, s.x, nil)
 }
 
 // nope and rotary return the two parts of head h of a query or key matrix, value that of a

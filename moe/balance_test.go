@@ -83,7 +83,7 @@ func directBalanceLoss(scores [][]float64, chosen [][]int32, seq, topK int, alph
 func TestBalanceLoss(t *testing.T) {
 	const sequences, seq, alpha = 3, 5, 0.2
 	cfg := with(tiny(), func(c *Config) { c.BalanceAlpha, c.TopK = alpha, 3 })
-	r := newRouter(newBuilder(), cfg, "", 1)
+	r := newRouter(newBuilder(Unquantized(tensor.FP32)), cfg, "", 1)
 	rng := rand.New(rand.NewPCG(1, 2))
 	tokens := sequences * seq
 	r.saved.scores, r.saved.experts = tensor.New(tensor.FP32, tokens, cfg.Experts), tensor.New(tensor.INT32, tokens, cfg.TopK)

@@ -54,7 +54,7 @@ func TestExchangeErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		for call, backward := range map[string]bool{"Dispatch": false, "Combine": false, "CombineBackward": true, "DispatchBackward": true} {
-			m, err := New(cfg, tensor.FP32, 8, comm, failing{exchange, call})
+			m, err := New(cfg, Unquantized(tensor.FP32), 8, comm, failing{exchange, call})
 			if err != nil {
 				t.Fatal(err)
 			}

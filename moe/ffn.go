@@ -10,8 +10,8 @@ import (
 // all experts of a rank, or a single network that every token goes through.
 type ffn struct {
 	inter  int
-	gateUp weight // [networks, 2·inter, dim]: gate, then up
-	down   weight // [networks, dim, inter]
+	gateUp linear // [networks, 2·inter, dim]: gate, then up
+	down   linear // [networks, dim, inter]
 
 	saved struct {
 		x, gateUp, h tensor.Tensor
@@ -29,8 +29,8 @@ func newFFN(b *builder, g *Group, cfg Config, prefixes []string, layer, inter in
 			&Param{Name: prefix + "up_proj.weight", Dims: []int{inter, cfg.Dim}, Init: outputInit(layer)})
 		down = append(down, &Param{Name: prefix + "down_proj.weight", Dims: []int{cfg.Dim, inter}, Init: outputInit(layer)})
 	}
-	b.add(g, &f.gateUp, []int{len(prefixes), 2 * inter, cfg.Dim}, gateUp...)
-	b.add(g, &f.down, []int{len(prefixes), cfg.Dim, inter}, down...)
+	b.grouped(g, &f.gateUp, []int{len(prefixes), 2 * inter, cfg.Dim}, gateUp...)
+	b.grouped(g, &f.down, []int{len(prefixes), cfg.Dim, inter}, down...)
 	return f
 }
 
@@ -48,27 +48,20 @@ func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) 
 func (f *ffn) forward(ex *tensor.Exec, x tensor.Tensor, ends []int32) tensor.Tensor {
 	s := &f.saved
 	s.x, s.ends = x, ends
-	s.gateUp = ex.New(x.DType(), x.Dim(0), 2*f.inter)
+	s.gateUp = f.gateUp.forward(ex, x, ends)
 	s.h = ex.New(x.DType(), x.Dim(0), f.inter)
-	y := like(ex, x)
-	tensor.GroupedMatMul(ex, s.gateUp.Mat(), x.Mat(), f.gateUp.W, ends)
 	gate, up := f.halves(s.gateUp.Mat())
 	tensor.SwiGLU(ex, s.h.Mat(), gate, up)
-	tensor.GroupedMatMul(ex, y.Mat(), s.h.Mat(), f.down.W, ends)
-	return y
+	return f.down.forward(ex, s.h, ends)
 }
 
 // backward adds to the weights' gradients and returns that of x. It overwrites what forward kept.
 func (f *ffn) backward(ex *tensor.Exec, dy tensor.Tensor) tensor.Tensor {
 	s := &f.saved
-	dh, dx := like(ex, s.h), like(ex, dy)
-	tensor.GroupedDgrad(ex, dh.Mat(), dy.Mat(), f.down.W, s.ends)
-	tensor.GroupedWgrad(ex, f.down.Grad, dy.Mat(), s.h.Mat(), s.ends)
+	dh := f.down.backward(ex, dy, s.h, s.ends)
 	gate, up := f.halves(s.gateUp.Mat())
 	tensor.SwiGLUBackward(ex, gate, up, dh.Mat(), gate, up)
-	tensor.GroupedDgrad(ex, dx.Mat(), s.gateUp.Mat(), f.gateUp.W, s.ends)
-	tensor.GroupedWgrad(ex, f.gateUp.Grad, s.gateUp.Mat(), s.x.Mat(), s.ends)
-	return dx
+	return f.gateUp.backward(ex, s.gateUp, s.x, s.ends)
 }
 
 func (f *ffn) halves(m tensor.Matrix) (gate, up tensor.Matrix) {

@@ -30,13 +30,13 @@ func (l *head) forward(p *pass, h, dh tensor.Tensor, targets []int32, scale floa
 	for lo := 0; lo < len(targets); lo += rows {
 		hi := min(lo+rows, len(targets))
 		chunk, in := logits.Slice(0, hi-lo).Mat(), x.Slice(lo, hi).Mat()
-		l.weight.forward(ex, chunk, in)
+		tensor.MatMul(ex, chunk, in, l.weight.W.Mat().T())
 		loss += tensor.CrossEntropy(chunk, targets[lo:hi], scale)
 		if p.train {
 			d := dlogits.Slice(0, hi-lo).Mat()
 			tensor.Convert(ex, d, chunk)
-			l.weight.wgrad(ex, d, in)
-			l.weight.dgrad(ex, dx.Slice(lo, hi).Mat(), d)
+			tensor.MatMulAdd(ex, l.weight.Grad.Mat(), d.T(), in)
+			tensor.MatMul(ex, dx.Slice(lo, hi).Mat(), d, l.weight.W.Mat())
 		}
 	}
 	if p.train {
@@ -49,6 +49,6 @@ func (l *head) forward(p *pass, h, dh tensor.Tensor, targets []int32, scale floa
 func (l *head) logits(ex *tensor.Exec, h tensor.Tensor) tensor.Tensor {
 	x := l.norm.forward(ex, h.Mat())
 	out := ex.New(tensor.FP32, h.Dim(0), l.weight.W.Dim(0))
-	l.weight.forward(ex, out.Mat(), x.Mat())
+	tensor.MatMul(ex, out.Mat(), x.Mat(), l.weight.W.Mat().T())
 	return out
 }

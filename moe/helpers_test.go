@@ -52,7 +52,7 @@ func newMember(c *collective.Comm, cfg Config, dtype tensor.DType, seq int) (*me
 	if err != nil {
 		return nil, err
 	}
-	m, err := New(cfg, dtype, seq, c, exchange)
+	m, err := New(cfg, Unquantized(dtype), seq, c, exchange)
 	if err != nil {
 		return nil, err
 	}

@@ -2,42 +2,49 @@ package moe
 
 import "spmoe/tensor"
 
-// The linear layer: a weight, its gradient and its three products.
-
 // weight is what a layer multiplies by: one parameter, or several neighbours seen as one
 // tensor (gate and up projection as one; all local experts as one).
 type weight struct {
-	W    tensor.Tensor
-	Grad tensor.Tensor
+	W    tensor.Tensor // [N, K], or [groups, N, K]
+	Grad tensor.Tensor // FP32, added to by backward passes
 }
 
-// forward computes y = x·Wᵀ.
-func (w *weight) forward(ex *tensor.Exec, y, x tensor.Matrix) {
-	tensor.MatMul(ex, y, x, w.W.Mat().T())
+// linear is a linear layer without bias, or one for every group of rows (grouped GEMM): the
+// forward product, and the two of the backward pass.
+type linear struct {
+	weight
+	mx *quantised // nil: the products run in the type of W
 }
 
-// dgrad computes dx = dy·W.
-func (w *weight) dgrad(ex *tensor.Exec, dx, dy tensor.Matrix) {
-	tensor.MatMul(ex, dx, dy, w.W.Mat())
-}
-
-// wgrad adds dyᵀ·x to the weight's gradient.
-func (w *weight) wgrad(ex *tensor.Exec, dy, x tensor.Matrix) {
-	tensor.MatMulAdd(ex, w.Grad.Mat(), dy.T(), x)
-}
-
-// linear returns x·Wᵀ in x's type.
-func linear(ex *tensor.Exec, w *weight, x tensor.Tensor) tensor.Tensor {
-	y := ex.New(x.DType(), x.Dim(0), w.W.Dim(0))
-	w.forward(ex, y.Mat(), x.Mat())
+// forward returns y = x·W[g]ᵀ in x's type for the rows of each group g: [rows, N]. x: [rows, K]; ends are
+// the groups' end offsets, nil for a weight without groups.
+func (l *linear) forward(ex *tensor.Exec, x tensor.Tensor, ends []int32) tensor.Tensor {
+	y := ex.New(x.DType(), x.Dim(0), l.W.Dim(-2))
+	switch {
+	case l.mx != nil:
+		l.mx.forward(ex, y.Mat(), x.Mat(), ends)
+	case ends == nil:
+		tensor.MatMul(ex, y.Mat(), x.Mat(), l.W.Mat().T())
+	default:
+		tensor.GroupedMatMul(ex, y.Mat(), x.Mat(), l.W, ends)
+	}
 	return y
 }
 
-// linearBackward adds to W's gradient and returns that of x.
-func linearBackward(ex *tensor.Exec, w *weight, dy, x tensor.Tensor) tensor.Tensor {
-	w.wgrad(ex, dy.Mat(), x.Mat())
+// backward adds dyᵀ·x to W's gradient and returns the gradient of x, dy·W[g]; x and ends as
+// the last forward call had them.
+func (l *linear) backward(ex *tensor.Exec, dy, x tensor.Tensor, ends []int32) tensor.Tensor {
 	dx := like(ex, x)
-	w.dgrad(ex, dx.Mat(), dy.Mat())
+	switch {
+	case l.mx != nil:
+		l.mx.backward(ex, dx.Mat(), l.Grad, dy.Mat(), x.Mat(), ends)
+	case ends == nil:
+		tensor.MatMulAdd(ex, l.Grad.Mat(), dy.Mat().T(), x.Mat())
+		tensor.MatMul(ex, dx.Mat(), dy.Mat(), l.W.Mat())
+	default:
+		tensor.GroupedWgrad(ex, l.Grad, dy.Mat(), x.Mat(), ends)
+		tensor.GroupedDgrad(ex, dx.Mat(), dy.Mat(), l.W, ends)
+	}
 	return dx
 }
 

@@ -20,7 +20,7 @@ type Model struct {
 	Config Config
 	Groups []*Group // all parameters
 
-	dtype     tensor.DType
+	precision Precision
 	embedding weight // [vocab, dim]
 	blocks    []*block
 	output    weight // [vocab, dim]
@@ -30,19 +30,19 @@ type Model struct {
 	observer func(name string, t tensor.Tensor)
 }
 
-// New builds this rank's part of a model for sequences of up to seq tokens. Matrices and
-// activations are of type dtype. Weights are zero until they are initialised or loaded.
+// New builds this rank's part of a model for sequences of up to seq tokens, computing in the
+// given precision. Weights are zero until they are initialised or loaded; see Group.Refresh.
 //
 // The exchange serves all Mixture-of-Experts layers; the number of ranks must divide the experts.
-func New(cfg Config, dtype tensor.DType, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
+func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if seq < 1 || seq > cfg.MaxPositions {
 		return nil, fmt.Errorf("the sequence length is %d: give 1 to %d (model.max_positions)", seq, cfg.MaxPositions)
 	}
-	m := &Model{Config: cfg, dtype: dtype}
-	b := newBuilder()
+	m := &Model{Config: cfg, precision: precision}
+	b := newBuilder(precision)
 	at := place{c, exchange}
 	rope := cfg.rotaryTable(seq)
 	b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
@@ -54,7 +54,7 @@ func New(cfg Config, dtype tensor.DType, seq int, c *collective.Comm, exchange e
 	if cfg.MTPLayers > 0 {
 		m.mtp = newMTP(b, cfg, at, rope, &m.output)
 	}
-	m.Groups = b.groups(dtype)
+	m.Groups = b.groups()
 	return m, nil
 }
 
@@ -170,7 +170,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *pass {
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].
 func (m *Model) hidden(p *pass) (tensor.Tensor, error) {
-	h := p.ex.New(m.dtype, len(p.batch.Inputs), m.Config.Dim)
+	h := p.ex.New(m.precision.DType, len(p.batch.Inputs), m.Config.Dim)
 	tensor.Embed(p.ex, h.Mat(), m.embedding.W.Mat(), p.batch.Inputs)
 	for _, l := range m.blocks {
 		var err error

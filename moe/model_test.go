@@ -172,7 +172,7 @@ func TestNewRefuses(t *testing.T) {
 		"long context": {tiny(), 65, []string{"sequence length is 65", "1 to 64"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := New(c.cfg, tensor.FP32, c.seq, collective.NewWorld(1).Comm(0), nil)
+			_, err := New(c.cfg, Unquantized(tensor.FP32), c.seq, collective.NewWorld(1).Comm(0), nil)
 			contains(t, err, c.words...)
 		})
 	}

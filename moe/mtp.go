@@ -12,7 +12,7 @@ import (
 type mtp struct {
 	embedNorm  *rmsNorm
 	hiddenNorm *rmsNorm
-	project    weight // [dim, 2·dim]
+	project    linear // [dim, 2·dim]
 	block      *block
 	head       head
 
@@ -29,7 +29,7 @@ func newMTP(b *builder, cfg Config, at place, rope *tensor.RotaryTable, output *
 		embedNorm:  newNorm(b, prefix+"enorm", cfg.Dim, cfg.NormEps),
 		hiddenNorm: newNorm(b, prefix+"hnorm", cfg.Dim, cfg.NormEps),
 	}
-	b.matrix(&m.project, prefix+"eh_proj", cfg.Dim, 2*cfg.Dim, truncNormal(linearStd))
+	b.linear(&m.project, prefix+"eh_proj", cfg.Dim, 2*cfg.Dim, truncNormal(linearStd))
 	m.block = newBlock(b, cfg, at, cfg.Layers, rope)
 	m.head = head{norm: newNorm(b, prefix+"shared_head.norm", cfg.Dim, cfg.NormEps), weight: output}
 	return m
@@ -46,7 +46,7 @@ func (m *mtp) forward(p *pass, embedding *weight, h tensor.Tensor) error {
 	left, right := s.joined.Mat().ColSlice(0, dim), s.joined.Mat().ColSlice(dim, 2*dim)
 	tensor.Convert(ex, left, m.embedNorm.forward(ex, s.embedded.Mat()).Mat())
 	tensor.Convert(ex, right, m.hiddenNorm.forward(ex, h.Mat()).Mat())
-	out, err := m.block.forward(p, linear(ex, &m.project, s.joined))
+	out, err := m.block.forward(p, m.project.forward(ex, s.joined, nil))
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (m *mtp) backward(p *pass, embedding *weight, dh tensor.Tensor) error {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	dim := dh.Dim(1)
-	djoined := linearBackward(ex, &m.project, s.dh, s.joined).Mat()
+	djoined := m.project.backward(ex, s.dh, s.joined, nil).Mat()
 	dembedded := like(ex, s.embedded)
 	m.embedNorm.backward(ex, dembedded.Mat(), djoined.ColSlice(0, dim), false)
 	tensor.EmbedBackward(ex, embedding.Grad.Mat(), dembedded.Mat(), p.batch.Targets)

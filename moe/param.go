@@ -34,6 +34,16 @@ type Group struct {
 	Local bool
 	Work  tensor.Tensor // [Len] FP32 or BF16, zeros behind the last parameter
 	Grad  tensor.Tensor // [Len] FP32
+
+	quantised []*linear
+	scratch   *tensor.Exec // of Refresh
+}
+
+// Refresh brings what is derived from Work up to date. Whoever changes Work calls it: once a step.
+func (g *Group) Refresh() {
+	for _, l := range g.quantised {
+		l.mx.refresh(g.scratch, l.W)
+	}
 }
 
 // groupMultiple is what group lengths are rounded up to, so that any power-of-two number of
@@ -45,10 +55,11 @@ func (g *Group) Len() int { return g.Work.Len() }
 
 // builder collects the parameters of a model and then lays them out in memory.
 type builder struct {
-	norms   *Group // FP32 in every precision: norms and routers
-	dense   *Group // replicated matrices
-	experts *Group // this rank's routed experts
-	pending []binding
+	precision Precision
+	norms     *Group // FP32 in every precision: norms and routers
+	dense     *Group // replicated matrices
+	experts   *Group // this rank's routed experts
+	pending   []binding
 }
 
 // binding is a weight that waits for memory: elements [at, at+len(dims)) of a group.
@@ -59,8 +70,14 @@ type binding struct {
 	dims  []int
 }
 
-func newBuilder() *builder {
-	return &builder{norms: &Group{Name: "norm"}, dense: &Group{Name: "dense"}, experts: &Group{Name: "expert", Local: true}}
+func newBuilder(p Precision) *builder {
+	scratch := tensor.NewExec()
+	return &builder{
+		precision: p,
+		norms:     &Group{Name: "norm"},
+		dense:     &Group{Name: "dense", scratch: scratch},
+		experts:   &Group{Name: "expert", Local: true, scratch: scratch},
+	}
 }
 
 // add appends neighbouring parameters to a group and binds w to all of them, seen as dims.
@@ -85,19 +102,43 @@ func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
 	b.add(b.dense, w, []int{out, in}, &Param{Name: name + ".weight", Dims: []int{out, in}, Init: init})
 }
 
+// linear appends the [out, in] parameter of a linear layer, in the precision of linear layers.
+func (b *builder) linear(l *linear, name string, out, in int, init Init) {
+	b.matrix(&l.weight, name, out, in, init)
+	b.quantise(b.dense, l, b.precision.Linears)
+}
+
+// grouped appends the parameters of one linear layer a group of rows; those of routed experts
+// have a precision of their own.
+func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
+	b.add(g, &l.weight, dims, params...)
+	if g == b.experts {
+		b.quantise(g, l, b.precision.Experts)
+	} else {
+		b.quantise(g, l, b.precision.Linears)
+	}
+}
+
+func (b *builder) quantise(g *Group, l *linear, how *MX) {
+	if how != nil {
+		l.mx = &quantised{MX: *how}
+		g.quantised = append(g.quantised, l)
+	}
+}
+
 // norm appends one RMSNorm weight of n ones.
 func (b *builder) norm(w *weight, name string, n int) {
 	b.add(b.norms, w, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
 }
 
-// groups gives every group its memory, with matrices in dtype, and binds all weights.
-func (b *builder) groups(dtype tensor.DType) []*Group {
+// groups gives every group its memory and binds all weights.
+func (b *builder) groups() []*Group {
 	var groups []*Group
 	for _, g := range []*Group{b.norms, b.dense, b.experts} {
 		if len(g.Params) == 0 {
 			continue
 		}
-		work := dtype
+		work := b.precision.DType
 		if g == b.norms {
 			work = tensor.FP32
 		}

@@ -9,10 +9,10 @@ import (
 
 // router scores every token against every expert in FP32 and picks the experts it visits.
 type router struct {
-	cfg    Config
-	weight weight        // [experts, dim] FP32
-	bias   tensor.Tensor // [experts] FP32: added to the scores for the choice only, moved by the load
-	load   []int64       // [experts]: tokens of this rank that chose each expert since the last balance
+	cfg  Config
+	gate linear        // [experts, dim] FP32
+	bias tensor.Tensor // [experts] FP32: added to the scores for the choice only, moved by the load
+	load []int64       // [experts]: tokens of this rank that chose each expert since the last balance
 
 	choice topK
 	share  []float64 // [experts], scratch of the balance loss
@@ -27,7 +27,7 @@ type router struct {
 func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 	r := &router{cfg: cfg, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts), choice: newTopK(cfg), share: make([]float64, cfg.Experts)}
 	dims := []int{cfg.Experts, cfg.Dim}
-	b.add(b.norms, &r.weight, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
+	b.add(b.norms, &r.gate.weight, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
 	return r
 }
 
@@ -37,7 +37,7 @@ func (r *router) forward(ex *tensor.Exec, x tensor.Tensor) (experts, weights ten
 	tokens := x.Dim(0)
 	s.x = ex.New(tensor.FP32, tokens, r.cfg.Dim)
 	tensor.Convert(ex, s.x.Mat(), x.Mat())
-	s.scores = linear(ex, &r.weight, s.x)
+	s.scores = r.gate.forward(ex, s.x, nil)
 	if r.cfg.ScoreFunc == Softmax {
 		tensor.Softmax(s.scores.Mat())
 	} else {
@@ -87,7 +87,7 @@ func (r *router) backward(ex *tensor.Exec, dweights, dscores tensor.Tensor) tens
 		r.weighBackward(d, dweights.Index(t).F32(), s.weights.Index(t).F32(), s.experts.Index(t).I32(), scores)
 		r.scoreBackward(d, scores)
 	}
-	return linearBackward(ex, &r.weight, dscores, s.x)
+	return r.gate.backward(ex, dscores, s.x, nil)
 }
 
 // weighBackward adds to ds the gradient of a token's scores through its weights.

@@ -49,7 +49,7 @@ func onRanks(t testing.TB, n int, dtype tensor.DType, cfg AdamW, body func(r *ra
 		if err != nil {
 			return err
 		}
-		m, err := moe.New(model, dtype, 8, c, exchange)
+		m, err := moe.New(model, moe.Unquantized(dtype), 8, c, exchange)
 		if err != nil {
 			return err
 		}

@@ -157,12 +157,12 @@ func (o *Optimizer) Publish() error {
 	for _, s := range o.shards {
 		work := s.group.Work.Slice(s.lo, s.hi)
 		tensor.Convert(nil, work.Mat(), s.master.Mat())
-		if s.counts == nil {
-			continue
+		if s.counts != nil {
+			if err := s.gather(o.comm); err != nil {
+				return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
+			}
 		}
-		if err := s.gather(o.comm); err != nil {
-			return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
-		}
+		s.group.Refresh()
 	}
 	return nil
 }

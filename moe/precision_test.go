@@ -1,0 +1,224 @@
+package moe
+
+// Quantised recipes: every product of a layer runs on the operands that its recipe names, and a
+// whole model follows BF16 as closely as its formats allow.
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// gaussians returns a BF16 matrix of normal numbers.
+func gaussians(ex *tensor.Exec, rng *rand.Rand, dims ...int) tensor.Tensor {
+	wide, t := ex.New(tensor.FP32, dims...), ex.New(tensor.BF16, dims...)
+	for i := range wide.F32() {
+		wide.F32()[i] = float32(rng.NormFloat64())
+	}
+	tensor.Convert(ex, t.Mat(), wide.Mat())
+	return t
+}
+
+// dequantised returns x as its codes in direction d mean it, each group of rows for itself.
+func dequantised(ex *tensor.Exec, x tensor.Matrix, f mx.Format, d mx.Direction, mode mx.ScaleMode, ends []int32) tensor.Matrix {
+	q := mx.New(ex, f, mx.AlongRows, x.Rows, x.Cols)
+	if d == mx.AlongCols {
+		q = mx.NewGrouped(ex, f, x.Cols, ends)
+	}
+	mx.Quantize(ex, q, x, mode)
+	out := ex.New(tensor.FP32, x.Rows, x.Cols).Mat()
+	mx.Dequantize(ex, out, q)
+	return out
+}
+
+// TestQuantisedLinear holds the three products of a layer, with ragged and empty groups, against
+// FP32 products of the dequantised operands.
+func TestQuantisedLinear(t *testing.T) {
+	const groups, n, k = 4, 64, 96
+	ends := []int32{40, 40, 41, 77}
+	for _, how := range []MX{
+		{},
+		{Gradient: mx.E5M2, Scale: mx.FLOOR},
+		{HighWgrad: true},
+		{Format: mx.INT8, Gradient: mx.INT8},
+	} {
+		for _, grouped := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v-%v-%v-high%v-grouped%v", how.Format, how.Gradient, how.Scale, how.HighWgrad, grouped), func(t *testing.T) {
+				ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
+				l := linear{mx: &quantised{MX: how}}
+				at, weightGroups := []int32(nil), mx.GroupsOf(1, n)
+				if grouped {
+					at, weightGroups = ends, mx.GroupsOf(groups, n)
+				}
+				l.W, l.Grad = gaussians(ex, rng, len(weightGroups), n, k), tensor.New(tensor.FP32, len(weightGroups), n, k)
+				if !grouped {
+					l.W, l.Grad = l.W.Index(0), l.Grad.Index(0)
+				}
+				x, dy := gaussians(ex, rng, 77, k), gaussians(ex, rng, 77, n)
+				l.mx.refresh(ex, l.W)
+				y := l.forward(ex, x, at)
+				dx := l.backward(ex, dy, x, at)
+
+				rowEnds := ends
+				if !grouped {
+					rowEnds = []int32{77}
+				}
+				flat := l.W.Mat()
+				wRows := dequantised(ex, flat, how.Format, mx.AlongRows, how.Scale, nil)
+				wCols := dequantised(ex, flat, how.Format, mx.AlongCols, how.Scale, weightGroups)
+				xRows := dequantised(ex, x.Mat(), how.Format, mx.AlongRows, how.Scale, nil)
+				dyRows := dequantised(ex, dy.Mat(), how.Gradient, mx.AlongRows, how.Scale, nil)
+				xWgrad, dyWgrad := widened(ex, x.Mat()), widened(ex, dy.Mat())
+				if !how.HighWgrad {
+					xWgrad = dequantised(ex, x.Mat(), how.Format, mx.AlongCols, how.Scale, rowEnds)
+					dyWgrad = dequantised(ex, dy.Mat(), how.Gradient, mx.AlongCols, how.Scale, rowEnds)
+				}
+				wantY, wantDX := ex.New(tensor.FP32, 77, n).Mat(), ex.New(tensor.FP32, 77, k).Mat()
+				wantDW := tensor.New(tensor.FP32, len(weightGroups), n, k)
+				lo := 0
+				for g, end := range rowEnds {
+					hi := int(end)
+					w := func(m tensor.Matrix) tensor.Matrix { return m.RowSlice(g*n, (g+1)*n) }
+					tensor.MatMul(ex, wantY.RowSlice(lo, hi), xRows.RowSlice(lo, hi), w(wRows).T())
+					tensor.MatMul(ex, wantDX.RowSlice(lo, hi), dyRows.RowSlice(lo, hi), w(wCols))
+					tensor.MatMul(ex, wantDW.Index(g).Mat(), dyWgrad.RowSlice(lo, hi).T(), xWgrad.RowSlice(lo, hi))
+					lo = hi
+				}
+				near(t, "y", widened(ex, y.Mat()), wantY, 4e-3)
+				near(t, "dx", widened(ex, dx.Mat()), wantDX, 4e-3)
+				near(t, "dw", l.Grad.Mat(), wantDW.Mat(), 1e-5)
+			})
+		}
+	}
+}
+
+func widened(ex *tensor.Exec, m tensor.Matrix) tensor.Matrix {
+	out := ex.New(tensor.FP32, m.Rows, m.Cols).Mat()
+	tensor.Convert(ex, out, m)
+	return out
+}
+
+// near compares by relative distance; BF16 results carry their rounding.
+func near(t *testing.T, name string, got, want tensor.Matrix, bound float64) {
+	t.Helper()
+	if d := distance(elements(got), elements(want)); !(d <= bound) {
+		t.Errorf("%s is %.2e from the product of the dequantised operands, bound %.0e", name, d, bound)
+	}
+}
+
+// elements copies an FP32 matrix.
+func elements(m tensor.Matrix) []float32 {
+	all := tensor.New(tensor.FP32, m.Rows, m.Cols)
+	tensor.Convert(nil, all.Mat(), m)
+	return all.F32()
+}
+
+// TestWeightsAreQuantisedByRefresh: between two Refresh calls the products see the same codes.
+func TestWeightsAreQuantisedByRefresh(t *testing.T) {
+	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(5, 6))
+	l := linear{mx: &quantised{}}
+	l.W, l.Grad = gaussians(ex, rng, 32, 32), tensor.New(tensor.FP32, 32, 32)
+	x := gaussians(ex, rng, 3, 32)
+	l.mx.refresh(ex, l.W)
+	before := slices.Clone(l.forward(ex, x, nil).BF16())
+	l.W.Zero()
+	if !slices.Equal(before, l.forward(ex, x, nil).BF16()) {
+		t.Error("the product changed with the weight before Refresh")
+	}
+	l.mx.refresh(ex, l.W)
+	for _, v := range l.forward(ex, x, nil).BF16() {
+		if v.Float32() != 0 {
+			t.Fatal("the product did not change with the weight after Refresh")
+		}
+	}
+}
+
+// quantisable is a model whose dimensions are whole blocks, and one that leaves part blocks.
+func quantisable(dim, inter int) Config {
+	return with(tiny(), func(c *Config) {
+		c.Dim, c.DenseInter, c.ExpertInter, c.KVRank, c.NopeDim, c.ValueDim = dim, inter, inter, 32, 16, 32
+		c.TopK, c.MTPLayers = 8, 1 // all experts: no choice can flip
+	})
+}
+
+// TestPrecisionsFollowBF16 runs every recipe over a whole model and compares its gradients with
+// BF16's: E4M3 keeps about 4 significant bits of every operand, INT8 7 of a block's largest.
+func TestPrecisionsFollowBF16(t *testing.T) {
+	least := map[string]float64{"fp32": 30, "mxfp8": 12, "mxfp8-experts": 18, "mxfp8-wgrad-bf16": 12, "mxint8": 20}
+	for _, cfg := range []Config{quantisable(64, 64), quantisable(72, 40)} {
+		reference := trainedIn(t, cfg, "bf16")
+		for _, p := range Precisions() {
+			if p.Name == "bf16" {
+				continue
+			}
+			t.Run(fmt.Sprintf("dim%d/%s", cfg.Dim, p.Name), func(t *testing.T) {
+				got := trainedIn(t, cfg, p.Name)
+				if d := math.Abs(got.loss - reference.loss); d > 0.03 {
+					t.Errorf("loss %.4f, BF16's %.4f", got.loss, reference.loss)
+				}
+				worst, name := math.Inf(1), ""
+				for param, want := range reference.grads {
+					if sqnr := -20 * math.Log10(distance(got.grads[param], want)); sqnr < worst {
+						worst, name = sqnr, param
+					}
+				}
+				t.Logf("least SQNR against BF16: %.1f dB, %s", worst, name)
+				if worst < least[p.Name] {
+					t.Errorf("gradient of %s: SQNR %.1f dB against BF16, at least %.0f expected", name, worst, least[p.Name])
+				}
+				again := trainedIn(t, cfg, p.Name)
+				for param, g := range got.grads {
+					if !slices.Equal(g, again.grads[param]) {
+						t.Fatalf("a second run gave another gradient of %s", param)
+					}
+				}
+			})
+		}
+	}
+}
+
+// trained is what one pass in some precision gave.
+type trained struct {
+	loss  float64
+	grads map[string][]float32
+}
+
+func trainedIn(t *testing.T, cfg Config, name string) trained {
+	t.Helper()
+	p, err := PrecisionByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := collective.NewWorld(1).Comm(0)
+	exchange, err := ep.NewStandard(c, cfg.Experts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := New(cfg, p, 16, c, exchange)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spread(model)
+	for _, g := range model.Groups {
+		g.Refresh()
+	}
+	m := &member{c, tensor.NewExec(), model}
+	loss, err := m.model.Train(m.ex, batchOf(1, 6, 16, cfg.Vocab))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trained{loss.objective(cfg), m.gradients()}
+}
+
+func TestPrecisionByName(t *testing.T) {
+	if _, err := PrecisionByName("fp4"); err == nil {
+		t.Error("an unknown precision was accepted")
+	}
+}
