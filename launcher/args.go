@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -47,12 +48,17 @@ func splitCommand(cmds []command, args []string) (name string, rest []string, er
 	}
 	for i := 0; i < len(args); i++ {
 		word, isFlag := flagName(args[i])
-		switch {
-		case !isFlag:
+		if !isFlag {
 			return args[i], slices.Delete(slices.Clone(args), i, i+1), nil
-		case word == "h" || word == "help":
+		}
+		if isHelp(word) {
 			return "help", nil, nil
-		case takesValue[word] && !strings.Contains(args[i], "="):
+		}
+		value, known := takesValue[word]
+		if !known {
+			return "", nil, fmt.Errorf("%w (launcher help lists the commands)", unknownFlag(word, slices.Collect(maps.Keys(takesValue))))
+		}
+		if value && !strings.Contains(args[i], "=") {
 			i++
 		}
 	}
@@ -70,6 +76,8 @@ func flagName(arg string) (name string, ok bool) {
 	name, _, _ = strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
 	return strings.ReplaceAll(name, "_", "-"), name != ""
 }
+
+func isHelp(name string) bool { return name == "h" || name == "help" }
 
 func isBool(f *flag.Flag) bool {
 	b, ok := f.Value.(interface{ IsBoolFlag() bool })
@@ -91,7 +99,12 @@ func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 		end := 1
 		name, _ := flagName(args[0])
 		f := fs.Lookup(name)
-		if f != nil && !isBool(f) && !strings.Contains(args[0], "=") {
+		switch {
+		case isHelp(name):
+			return nil, flag.ErrHelp
+		case f == nil:
+			return nil, unknownFlag(name, flagNames(fs))
+		case !isBool(f) && !strings.Contains(args[0], "="):
 			if len(args) == 1 {
 				return nil, fmt.Errorf("flag --%s needs a value", name)
 			}
@@ -103,31 +116,32 @@ func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 			one[0] += "=" + value
 		}
 		if err := fs.Parse(one); err != nil {
-			return nil, fmt.Errorf("%s", suggest(fs, name, err))
+			return nil, err
 		}
 		args = args[end:]
 	}
 	return rest, nil
 }
 
-// suggest adds the nearest flag to the message about an unknown one.
-func suggest(fs *flag.FlagSet, name string, err error) error {
-	if fs.Lookup(name) != nil || name == "h" || name == "help" {
-		return err
-	}
+func flagNames(fs *flag.FlagSet) []string {
 	var all []string
 	fs.VisitAll(func(f *flag.Flag) { all = append(all, f.Name) })
-	message := fmt.Sprintf("unknown flag --%s", name)
-	if near := nearest(name, all); near != "" {
-		message += fmt.Sprintf(": did you mean --%s?", near)
-	}
-	return fmt.Errorf("%s", message)
+	return all
 }
 
-// nearest returns the candidate with the smallest edit distance, if it is small.
+// unknownFlag names the nearest of the flags that there are.
+func unknownFlag(name string, flags []string) error {
+	if near := nearest(name, flags); near != "" {
+		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, near)
+	}
+	return fmt.Errorf("unknown flag --%s", name)
+}
+
+// nearest returns the candidate with the smallest edit distance, if it is small; of equals the
+// first in the alphabet.
 func nearest(word string, candidates []string) string {
 	best, bound := "", 1+len(word)/3
-	for _, c := range candidates {
+	for _, c := range slices.Sorted(slices.Values(candidates)) {
 		if d := editDistance(word, c); d <= bound {
 			best, bound = c, d-1
 		}
@@ -173,6 +187,7 @@ func help(cmds []command, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "usage: launcher %s\n%s\n\nflags:\n", strings.TrimSpace(cmd.name+" [flags] "+cmd.args), cmd.about)
 	fs.VisitAll(func(f *flag.Flag) {
 		value, usage := flag.UnquoteUsage(f)
+		usage = strings.TrimPrefix(usage, value+" ")
 		if f.DefValue != "" && f.DefValue != "false" {
 			usage += fmt.Sprintf(" (default %s)", f.DefValue)
 		}

@@ -78,6 +78,7 @@ func (s *setting) Set(text string) error {
 
 var kinds = map[reflect.Kind]string{
 	reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Uint64: "a whole number, 0 or more", reflect.Float64: "a number",
+	reflect.String: "text in quotes",
 }
 
 // bind defines one flag for every field of the configuration, with the defaults of the debug flavor.
@@ -173,9 +174,29 @@ func locate(name string, err error) error {
 	}
 	if decode := (*toml.DecodeError)(nil); errors.As(err, &decode) {
 		row, column := decode.Position()
-		return fmt.Errorf("%s:%d:%d: %v", name, row, column, decode)
+		message := plain(decode.Error())
+		if key := strings.Join(decode.Key(), "."); key != "" {
+			message = key + ": " + message
+		}
+		return fmt.Errorf("%s:%d:%d: %s", name, row, column, message)
 	}
 	return fmt.Errorf("%s: %w", name, err)
+}
+
+// plain takes the names of Go types out of a decoder's message.
+func plain(message string) string {
+	message = strings.TrimPrefix(message, "toml: ")
+	given, field, ok := strings.Cut(message, " into struct field ")
+	if !ok {
+		return message
+	}
+	_, kind, _ := strings.Cut(field, " of type ")
+	for k, what := range kinds {
+		if k.String() == kind {
+			kind = what
+		}
+	}
+	return given + ": it must be " + kind
 }
 
 // readConfig reads a config file; an empty path is no file.
@@ -183,5 +204,9 @@ func readConfig(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	return os.ReadFile(path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--config: %w: give a TOML file (launcher train --dry-run prints one)", err)
+	}
+	return text, nil
 }

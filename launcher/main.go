@@ -41,7 +41,7 @@ type env struct {
 func commands() []command {
 	return []command{
 		{"train", "", "train a model on text", defineTrain},
-		{"check", "FOLDER...", "hold this build against golden data of another implementation", defineCheck},
+		{"check", "PATH...", "hold this build against golden data of another implementation", defineCheck},
 		{"bench", "kernels", "measure this machine's kernels against its own limits", defineBench},
 	}
 }

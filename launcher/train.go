@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/pprof"
+	"strconv"
 	"strings"
 
 	"spmoe/launcher/checkpoint"
@@ -32,8 +33,23 @@ type trainFlags struct {
 
 // rankFlags defines -np and mpirun's -n.
 func rankFlags(fs *flag.FlagSet, ranks *int, initial int) {
-	fs.IntVar(ranks, "np", initial, "`N` ranks to start")
-	fs.IntVar(ranks, "n", initial, "`N` the same as -np")
+	*ranks = initial
+	fs.Var((*rankCount)(ranks), "np", "`N` ranks to start")
+	fs.Var((*rankCount)(ranks), "n", "`N` the same as -np")
+}
+
+// rankCount is a flag.Value that says what it expects.
+type rankCount int
+
+func (n *rankCount) String() string { return strconv.Itoa(int(*n)) }
+
+func (n *rankCount) Set(text string) error {
+	v, err := strconv.Atoi(text)
+	if err != nil {
+		return errors.New("it must be a whole number, 1 or more")
+	}
+	*n = rankCount(v)
+	return nil
 }
 
 func defineTrain(fs *flag.FlagSet) func(context.Context, env) error {
@@ -72,12 +88,11 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(job.Run(ctx), stop())
-	if err != nil {
+	switch err = errors.Join(job.Run(ctx), stop()); {
+	case errors.Is(err, trainer.ErrInterrupted):
+		return failure{err, exitInterrupted}
+	case err != nil:
 		return failure{err, exitFailed}
-	}
-	if ctx.Err() != nil {
-		return failure{ctx.Err(), exitInterrupted}
 	}
 	return nil
 }
@@ -103,7 +118,7 @@ func startProfile(path string) (stop func() error, err error) {
 func newReporter(format string, env env) (trainer.Reporter, error) {
 	switch format {
 	case "text":
-		return report.Console{W: env.out}, nil
+		return report.Console{W: env.out, Width: system.TerminalWidth(env.out)}, nil
 	case "json":
 		return report.JSON{W: env.out}, nil
 	}
@@ -158,12 +173,12 @@ func (f *trainFlags) configure(given []assignment) (cfg trainer.Config, from str
 	if text, err = os.ReadFile(saved); err != nil {
 		return cfg, "", err
 	}
-	asked := cfg.Flavor
-	if cfg, err = resolve(saved, text, given); err != nil {
+	if cfg, err = resolve(saved, text, nil); err != nil {
 		return cfg, "", err
 	}
-	if asked != defaultFlavor && cfg.Flavor != asked {
-		return cfg, "", fmt.Errorf("%s is of flavor %s, not %s", from, cfg.Flavor, asked)
+	flavor := cfg.Flavor
+	if apply(&cfg, given); cfg.Flavor != flavor {
+		return cfg, "", fmt.Errorf("%s is of flavor %s, not %s: leave --flavor out, or start a new run", from, flavor, cfg.Flavor)
 	}
 	cfg.Out = run
 	return cfg, from, nil

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 
-	"spmoe/collective"
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -29,8 +28,7 @@ func (f *Folder) Check(n int) ([]Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(c.gradients, func(a, b Line) int { return cmp.Compare(a.Name, b.Name) })
-	return append(lines, c.gradients...), nil
+	return append(lines, c.allGradients()...), nil
 }
 
 // check is one comparison under way. Ranks write disjoint parts of the captured tensors.
@@ -38,23 +36,24 @@ type check struct {
 	folder          *Folder
 	inputs, targets []int32
 	batch, seq      int
-	captured        map[string]capture
+	captured        map[string]*capture
 	loss            float64
 
 	mu        sync.Mutex
 	gradients []Line
 }
 
-// capture is a reference tensor and what the model computed in its place.
+// capture is a reference tensor and what the model computed in its place: [tokens, width] of one type.
 type capture struct {
 	info   safetensors.Info
 	floats []float32
 	ints   []int32
-	seen   []bool // by rank
+	width  int  // elements of a token
+	seen   bool // the model has it; set by rank 0
 }
 
 func (f *Folder) newCheck() (*check, error) {
-	c := &check{folder: f, captured: map[string]capture{}}
+	c := &check{folder: f, captured: map[string]*capture{}}
 	var shape, targetShape []int
 	var err error
 	if c.inputs, shape, err = ids(f.reference, "input_ids"); err != nil {
@@ -63,8 +62,8 @@ func (f *Folder) newCheck() (*check, error) {
 	if c.targets, targetShape, err = ids(f.reference, "target_ids"); err != nil {
 		return nil, err
 	}
-	if len(shape) != 2 || !slices.Equal(shape, targetShape) || shape[0]*shape[1] == 0 {
-		return nil, fmt.Errorf("input_ids has shape %v and target_ids %v: both must be [batch, seq]", shape, targetShape)
+	if len(shape) != 2 || !slices.Equal(shape, targetShape) || len(c.inputs) == 0 {
+		return nil, fmt.Errorf("input_ids has shape %v and target_ids %v: both must be [batch, seq], and not empty", shape, targetShape)
 	}
 	if err := errors.Join(f.vocabulary("input_ids", c.inputs), f.vocabulary("target_ids", c.targets)); err != nil {
 		return nil, err
@@ -75,14 +74,17 @@ func (f *Folder) newCheck() (*check, error) {
 		for _, d := range info.Shape {
 			n *= d
 		}
-		if n%len(c.inputs) != 0 {
-			continue
+		// What is no multiple of the tokens gets width 0, which no activation has.
+		to := &capture{info: info}
+		if n%len(c.inputs) == 0 {
+			to.width = n / len(c.inputs)
 		}
 		if info.DType == safetensors.I32 || info.DType == safetensors.I64 {
-			c.captured[info.Name] = capture{info: info, ints: make([]int32, n), seen: make([]bool, 1)}
+			to.ints = make([]int32, n)
 		} else {
-			c.captured[info.Name] = capture{info: info, floats: make([]float32, n), seen: make([]bool, 1)}
+			to.floats = make([]float32, n)
 		}
+		c.captured[info.Name] = to
 	}
 	return c, nil
 }
@@ -91,7 +93,8 @@ func (f *Folder) newCheck() (*check, error) {
 func (c *check) rank(r *rank) error {
 	lo, hi := r.share(c.batch)
 	lo, hi = lo*c.seq, hi*c.seq
-	store := func(name string, t tensor.Tensor) { c.store(r, name, lo, t) }
+	var wrong error
+	store := func(name string, t tensor.Tensor) { wrong = errors.Join(wrong, c.store(r, name, lo, t)) }
 	r.model.Observe(store)
 	loss, err := r.model.Train(r.ex, moe.Batch{Inputs: c.inputs[lo:hi], Targets: c.targets[lo:hi], Seq: c.seq, GlobalSequences: c.batch})
 	if err != nil {
@@ -102,7 +105,9 @@ func (c *check) rank(r *rank) error {
 	if err != nil {
 		return err
 	}
-	store("logits", logits)
+	if store("logits", logits); wrong != nil {
+		return wrong
+	}
 	total, err := r.sum(loss.Sum)
 	if err != nil {
 		return err
@@ -114,20 +119,25 @@ func (c *check) rank(r *rank) error {
 }
 
 // store copies the rows of this rank's tokens, which begin at token lo, to the captured tensor.
-func (c *check) store(r *rank, name string, lo int, t tensor.Tensor) {
+// A reference of another width or type than the model's activation is an error.
+func (c *check) store(r *rank, name string, lo int, t tensor.Tensor) error {
 	to, ok := c.captured[name]
 	if !ok {
-		return
+		return nil
+	}
+	if t.Dim(1) != to.width || (t.DType() == tensor.INT32) != (to.ints != nil) {
+		return fmt.Errorf("activations.safetensors: %s is %s of shape %v: the model gives %s of %d for each of %d tokens",
+			name, to.info.DType, to.info.Shape, t.DType(), t.Dim(1), len(c.inputs))
 	}
 	if r.comm.Rank() == 0 {
-		to.seen[0] = true
+		to.seen = true
 	}
-	switch t.DType() {
-	case tensor.INT32:
-		copy(to.ints[min(lo*t.Dim(1), len(to.ints)):], t.I32())
-	case tensor.FP32:
-		copy(to.floats[min(lo*t.Dim(1), len(to.floats)):], t.F32())
+	if t.DType() == tensor.INT32 {
+		copy(to.ints[lo*to.width:], t.I32())
+	} else {
+		copy(to.floats[lo*to.width:], t.F32())
 	}
+	return nil
 }
 
 // activations compares what was captured, in the order of the layers.
@@ -167,8 +177,8 @@ func (c *check) compare(name string) (Line, error) {
 		}
 		return number(name, c.loss, float64(want[0]), lossBound), nil
 	}
-	got, ok := c.captured[name]
-	if !ok || !got.seen[0] {
+	got := c.captured[name]
+	if !got.seen {
 		return Line{Name: name, Note: "not compared: the model has no such activation"}, nil
 	}
 	if got.ints != nil {
@@ -180,49 +190,13 @@ func (c *check) compare(name string) (Line, error) {
 		return Line{}, err
 	}
 	floats := got.floats
-	if index := strings.TrimSuffix(name, "weight") + "index"; strings.HasSuffix(name, "topk_weight") && c.captured[index].ints != nil {
+	index := strings.TrimSuffix(name, "weight") + "index"
+	if chosen := c.captured[index]; strings.HasSuffix(name, "topk_weight") && chosen != nil && chosen.seen {
 		to, err := c.folder.reference.Int32s(index)
 		if err != nil {
 			return Line{}, err
 		}
-		floats = reorder(floats, c.captured[index].ints, to, c.folder.Config.TopK)
+		floats = reorder(floats, chosen.ints, to, c.folder.Config.TopK)
 	}
 	return elements(name, floats, want), nil
-}
-
-// compareGradients compares the parameters that this rank answers for: its experts', and on
-// rank 0 all replicated ones.
-func (c *check) compareGradients(r *rank) error {
-	for _, g := range r.model.Groups {
-		if !g.Local {
-			if err := collective.AllReduce(r.comm, g.Grad.F32(), collective.Sum); err != nil {
-				return err
-			}
-		}
-		if c.folder.gradients == nil || !g.Local && r.comm.Rank() != 0 {
-			continue
-		}
-		for _, p := range g.Params {
-			if err := c.compareGradient(p); err != nil {
-				return fmt.Errorf("gradients.safetensors: %w", err)
-			}
-		}
-	}
-	return nil
-}
-
-func (c *check) compareGradient(p *moe.Param) error {
-	name := "gradient " + p.Name
-	line := Line{Name: name, Note: "not compared: the reference lacks it"}
-	if _, ok := c.folder.gradients.Info(p.Name); ok {
-		want, err := parameter(c.folder.gradients, p.Name, p.Dims)
-		if err != nil {
-			return err
-		}
-		line = relativeL2(name, p.Grad.F32(), want)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gradients = append(c.gradients, line)
-	return nil
 }

@@ -15,6 +15,9 @@ type Line struct {
 	Note  string // why nothing was compared, or where the worst error is
 }
 
+// Compared reports whether there was something to compare.
+func (l Line) Compared() bool { return l.Rule != "" }
+
 // OK reports whether the error is within the bound. A NaN is not.
 func (l Line) OK() bool { return l.Error <= l.Bound }
 
@@ -61,6 +64,7 @@ func relativeL2(name string, got, want []float32) Line {
 	switch {
 	case norm > 0:
 		l.Error = math.Sqrt(diff / norm)
+		l.Note = fmt.Sprintf("‖ref‖ is %.3g", math.Sqrt(norm))
 	case diff != 0:
 		l.Error = math.Inf(1)
 		l.Note = "the reference is zero"

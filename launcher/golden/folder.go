@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"spmoe/collective/ep"
 	"spmoe/launcher/checkpoint/safetensors"
@@ -32,6 +33,8 @@ type Folder struct {
 	files      []*safetensors.File
 }
 
+var errNoFolder = errors.New("not a golden folder (expected: config.json, model.safetensors, activations.safetensors)")
+
 // trajectory is train_trajectory.json.
 type trajectory struct {
 	Optimizer struct {
@@ -48,41 +51,39 @@ type trajectory struct {
 }
 
 // Open reads a golden folder. Close it after use.
-func Open(dir string) (f *Folder, err error) {
-	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is not a golden folder: it has no config.json (expected: config.json, model.safetensors, activations.safetensors)", dir)
-	} else if err != nil {
+func Open(dir string) (*Folder, error) {
+	f := &Folder{}
+	if err := f.openAll(dir); err != nil {
+		f.Close()
 		return nil, err
 	}
-	f = &Folder{}
+	return f, nil
+}
+
+func (f *Folder) openAll(dir string) error {
+	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoFolder, err)
+	}
 	if f.Config, err = moe.ParseHF(data); err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
+		return fmt.Errorf("%s: %w", dir, err)
 	}
 	// The selection bias is fixed in reference runs.
 	f.Config.BiasSpeed = 0
-	defer func() {
-		if err != nil {
-			f.Close()
-		}
-	}()
 	if f.weights, err = f.open(dir, "model.safetensors"); err != nil {
-		return nil, err
+		return err
 	}
 	if f.reference, err = f.open(dir, "activations.safetensors"); err != nil {
-		return nil, err
+		return err
 	}
 	if f.gradients, err = f.optional(dir, "gradients.safetensors"); err != nil {
-		return nil, err
-	}
-	if err := f.openTrajectory(dir); err != nil {
-		return nil, err
+		return err
 	}
 	// Hugging Face drops the MTP module on loading, so its configuration may name what is not there.
 	if _, ok := f.weights.Info(fmt.Sprintf("model.layers.%d.eh_proj.weight", f.Config.Layers)); !ok {
 		f.Config.MTPLayers = 0
 	}
-	return f, nil
+	return f.openTrajectory(dir)
 }
 
 func (f *Folder) openTrajectory(dir string) error {
@@ -96,16 +97,22 @@ func (f *Folder) openTrajectory(dir string) error {
 	if err := json.Unmarshal(data, &f.trajectory); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+	if len(f.trajectory.Steps) == 0 {
+		return fmt.Errorf("%s has no steps: give some, or remove it", path)
+	}
 	f.tokens, err = f.open(dir, "train_tokens.safetensors")
 	return err
 }
 
 func (f *Folder) open(dir, name string) (*safetensors.File, error) {
 	file, err := safetensors.Open(filepath.Join(dir, name))
-	if err == nil {
-		f.files = append(f.files, file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w", errNoFolder, err)
+	} else if err != nil {
+		return nil, err
 	}
-	return file, err
+	f.files = append(f.files, file)
+	return file, nil
 }
 
 func (f *Folder) optional(dir, name string) (*safetensors.File, error) {
@@ -125,11 +132,16 @@ func (f *Folder) Close() {
 
 // Ranks reports whether n ranks can run the model.
 func (f *Folder) Ranks(n int) error {
+	if n < 1 {
+		return fmt.Errorf("-np is %d: give 1 or more ranks", n)
+	}
 	if f.Config.MoELayers() == 0 {
 		return nil
 	}
-	_, err := ep.NewLayout(f.Config.Experts, n)
-	return err
+	if _, err := ep.NewLayout(f.Config.Experts, n); err != nil {
+		return fmt.Errorf("-np %d: %s", n, strings.TrimPrefix(err.Error(), "ep: "))
+	}
+	return nil
 }
 
 // ids returns an int32 tensor and its last dimension.

@@ -36,7 +36,7 @@ func (f *Folder) run(n, seq int, adamw optim.AdamW, body func(r *rank) error) er
 			}
 		}
 		var err error
-		if r.model, err = moe.New(f.Config, tensor.FP32, seq, c, exchange); err != nil {
+		if r.model, err = moe.New(f.Config, moe.Unquantized(tensor.FP32), seq, c, exchange); err != nil {
 			return err
 		}
 		r.optim = optim.New(r.model.Groups, c, adamw)

@@ -24,7 +24,7 @@ func (f *Folder) Replay(n int) ([]Deviation, error) {
 		return nil, fmt.Errorf("train_tokens.safetensors: %w", err)
 	}
 	steps := f.trajectory.Steps
-	if len(shape) != 3 || shape[0] < len(steps) || shape[2] < 2 {
+	if len(shape) != 3 || shape[0] < len(steps) || shape[1] < 1 || shape[2] < 2 {
 		return nil, fmt.Errorf("train_tokens.safetensors: tokens has shape %v: [steps, batch, seq+1] with at least %d steps is expected", shape, len(steps))
 	}
 	if err := f.vocabulary("tokens", tokens); err != nil {

@@ -12,8 +12,12 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// Console prints a run for people, one line an event.
-type Console struct{ W io.Writer }
+// Console prints a run for people, one line an event. A line of measurements that is wider than
+// Width columns continues, indented, on the next; 0 means no limit.
+type Console struct {
+	W     io.Writer
+	Width int
+}
 
 func (c Console) printf(format string, args ...any) { fmt.Fprintf(c.W, format, args...) }
 
@@ -34,20 +38,46 @@ func (c Console) Start(s trainer.Start) {
 
 // Step prints one log line in TorchTitan's form.
 func (c Console) Step(s trainer.Step) {
-	width := len(strconv.Itoa(s.Steps))
-	var extra strings.Builder
+	fields := []string{
+		fmt.Sprintf("step: %*d", len(strconv.Itoa(s.Steps)), s.Step),
+		fmt.Sprintf("loss: %7.4f", s.Loss),
+		fmt.Sprintf("grad_norm: %7.4f", s.GradNorm),
+		fmt.Sprintf("lr: %.2e", s.LR),
+		"tps: " + thousands(s.TokensPerSec),
+		fmt.Sprintf("tflops: %.3f", s.FLOPS/1e12),
+		fmt.Sprintf("mfu: %.1f%%", 100*s.MFU),
+		fmt.Sprintf("memory: %s(%.1f%%)", system.Bytes(s.Memory), 100*s.MemoryShare),
+		fmt.Sprintf("imbalance: %.2f", s.Imbalance),
+		"eta: " + clock(s.ETA),
+	}
 	if s.MTPLoss != 0 {
-		fmt.Fprintf(&extra, "  mtp: %.4f", s.MTPLoss)
+		fields = append(fields, fmt.Sprintf("mtp: %.4f", s.MTPLoss))
 	}
 	if s.Balance != 0 {
-		fmt.Fprintf(&extra, "  balance: %.2e", s.Balance)
+		fields = append(fields, fmt.Sprintf("balance: %.2e", s.Balance))
 	}
 	if s.Skipped {
-		fmt.Fprintf(&extra, "  SKIPPED: the gradient is not finite, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step"))
+		fields = append(fields, fmt.Sprintf("SKIPPED: the gradient is not finite, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step")))
 	}
-	c.printf("step: %*d  loss: %7.4f  grad_norm: %7.4f  lr: %.2e  tps: %s  tflops: %.3f  mfu: %.1f%%  memory: %s(%.1f%%)  imbalance: %.2f  eta: %s%s\n",
-		width, s.Step, s.Loss, s.GradNorm, s.LR, thousands(s.TokensPerSec), s.FLOPS/1e12, 100*s.MFU,
-		system.Bytes(s.Memory), 100*s.MemoryShare, s.Imbalance, clock(s.ETA), extra.String())
+	c.printf("%s\n", wrap(fields, c.Width))
+}
+
+// wrap joins fields by two spaces, in lines of at most width columns.
+func wrap(fields []string, width int) string {
+	const gap, indentation = "  ", "\n    "
+	text, column := fields[0], len(fields[0])
+	for _, f := range fields[1:] {
+		if width > 0 && column+len(gap)+len(f) > width {
+			text += indentation
+			column = len(indentation) - 1
+		} else {
+			text += gap
+			column += len(gap)
+		}
+		text += f
+		column += len(f)
+	}
+	return text
 }
 
 // Eval prints a held-out loss.
@@ -63,7 +93,7 @@ func (c Console) Saved(s trainer.Saved) {
 // Done prints the run's summary.
 func (c Console) Done(d trainer.Done) {
 	if d.Interrupted {
-		c.printf("interrupted after step %d of %d; to go on: the same command with --resume --out %s\n", d.Step, d.Steps, d.Out)
+		c.printf("interrupted after step %d of %d; to go on: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, shell(d.Out))
 		return
 	}
 	c.printf("\ndone: %s in %s\n", Plural(d.Step, "step"), clock(d.Elapsed))
@@ -129,6 +159,17 @@ func printable(text string) string {
 		}
 		return '\u00b7'
 	}, strings.ToValidUTF8(text, "\u00b7"))
+}
+
+// shell quotes a path for a command line where it needs to be.
+func shell(path string) string {
+	safe := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)
+	}
+	if path != "" && !strings.ContainsFunc(path, func(r rune) bool { return !safe(r) }) {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 func indent(text string) string { return "  | " + strings.ReplaceAll(text, "\n", "\n  | ") }

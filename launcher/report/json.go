@@ -67,7 +67,7 @@ func (j JSON) Saved(s trainer.Saved) {
 
 // Done prints the run's summary.
 func (j JSON) Done(d trainer.Done) {
-	f := fields{"step": d.Step, "steps": d.Steps, "interrupted": d.Interrupted, "elapsed_s": d.Elapsed.Seconds(), "out": d.Out}
+	f := fields{"step": d.Step, "steps": d.Steps, "np": d.Ranks, "interrupted": d.Interrupted, "elapsed_s": d.Elapsed.Seconds(), "out": d.Out}
 	if !d.Interrupted {
 		f["first_loss"], f["last_loss"] = d.Train.First, d.Train.Last
 		f["first_held_out_loss"], f["last_held_out_loss"] = d.HeldOut.First, d.HeldOut.Last

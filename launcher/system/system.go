@@ -2,8 +2,8 @@
 package system
 
 import (
-	"bufio"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -17,60 +17,66 @@ type Memory struct {
 
 // ReadMemory returns the machine's memory, or the limit of the container it runs in where that is smaller.
 func ReadMemory() Memory {
-	m := meminfo()
-	if limit := readInt("/sys/fs/cgroup/memory.max"); limit > 0 && (m.Total == 0 || limit < m.Total) {
-		m.Total = limit
-		m.Available = min(m.Available, limit-readInt("/sys/fs/cgroup/memory.current"))
-	}
-	return m
+	return memory(os.DirFS("/"))
 }
 
-func meminfo() (m Memory) {
-	file, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return m
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 2 {
-			continue
+// memory reads the files of proc(5) and of control groups (version 2) below root.
+func memory(root fs.FS) Memory {
+	info := table(root, "proc/meminfo")
+	m := Memory{Total: info["MemTotal:"] << 10, Available: info["MemAvailable:"] << 10}
+	const group = "sys/fs/cgroup/"
+	if limit := single(root, group+"memory.max"); limit > 0 && (m.Total == 0 || limit < m.Total) {
+		// File cache counts as used, but the kernel drops it when programs need the memory.
+		used := single(root, group+"memory.current") - table(root, group+"memory.stat")["inactive_file"]
+		free := max(limit-used, 0)
+		if m.Total > 0 {
+			free = min(free, m.Available)
 		}
-		kib, _ := strconv.ParseInt(fields[1], 10, 64)
-		switch fields[0] {
-		case "MemTotal:":
-			m.Total = kib << 10
-		case "MemAvailable:":
-			m.Available = kib << 10
-		}
+		m = Memory{limit, free}
 	}
 	return m
 }
 
 // Resident returns the bytes of main memory that this process uses; 0 if that is unknown.
-func Resident() int64 {
-	data, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
+func Resident() int64 { return resident(os.DirFS("/")) * int64(os.Getpagesize()) }
+
+// resident returns the second number of statm: pages in memory.
+func resident(root fs.FS) int64 {
+	data, _ := fs.ReadFile(root, "proc/self/statm")
 	fields := strings.Fields(string(data))
 	if len(fields) < 2 {
 		return 0
 	}
-	pages, _ := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize())
+	return number(fields[1])
 }
 
-func readInt(path string) int64 {
-	data, err := os.ReadFile(path)
+// table reads lines of a name and a number. A file that cannot be read is empty.
+func table(root fs.FS, path string) map[string]int64 {
+	data, _ := fs.ReadFile(root, path)
+	values := map[string]int64{}
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) >= 2 {
+			values[fields[0]] = number(fields[1])
+		}
+	}
+	return values
+}
+
+// single returns the number that a file consists of; 0 if it is none, such as the word max.
+func single(root fs.FS, path string) int64 {
+	data, _ := fs.ReadFile(root, path)
+	return number(strings.TrimSpace(string(data)))
+}
+
+func number(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 0
 	}
-	n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 	return n
 }
 
-// Bytes writes n in binary units: 1.50 GiB.
+// Bytes writes n in binary units, to four digits: 1.5 GiB.
 func Bytes(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
+	"unicode/utf8"
 
 	"spmoe/collective/ep"
 	"spmoe/datasets"
@@ -23,7 +25,8 @@ type Config struct {
 	Seq        int      `toml:"seq" help:"tokens of a sequence"`
 	Batch      int      `toml:"batch" help:"sequences of an optimizer step, all ranks together"`
 	MicroBatch int      `toml:"micro_batch" help:"most sequences of a rank in one forward and backward pass; 0: all of its batch"`
-	Precision  string   `toml:"precision" help:"type of weights and activations: bf16 or fp32"`
+	Precision  string   `toml:"precision" help:"bf16, fp32, mxfp8, mxfp8-experts, mxfp8-wgrad-bf16 or mxint8"`
+	Threads    int      `toml:"threads" help:"threads of a rank; 0: the cores divided by the ranks"`
 	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
 	Data       []string `toml:"data" help:"plain-text files and folders to train on; none: the Go installation's own sources"`
 
@@ -64,15 +67,18 @@ func Default(flavor string) (Config, error) {
 	}, nil
 }
 
+// threads returns the threads of each of n ranks.
+func (c Config) threads(ranks int) int {
+	if c.Threads > 0 {
+		return c.Threads
+	}
+	return max(1, runtime.GOMAXPROCS(0)/ranks)
+}
+
 // DType returns the element type of weights and activations.
 func (c Config) DType() (tensor.DType, error) {
-	switch c.Precision {
-	case "bf16":
-		return tensor.BF16, nil
-	case "fp32":
-		return tensor.FP32, nil
-	}
-	return 0, fmt.Errorf("precision is %q: use bf16 or fp32", c.Precision)
+	p, err := moe.PrecisionByName(c.Precision)
+	return p.DType, err
 }
 
 // Validate reports everything that keeps n ranks from running this configuration.
@@ -84,9 +90,15 @@ func (c Config) Validate(ranks int) error {
 		}
 	}
 	must(ranks >= 1, "-np is %d: give 1 or more ranks", ranks)
+	// What a config file cannot hold could not be resumed.
+	must(c.Seed <= math.MaxInt64, "seed is %d: give at most %d, the largest that TOML holds", c.Seed, math.MaxInt64)
+	for _, text := range append([]string{c.Out, c.SamplePrompt}, c.Data...) {
+		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
+	}
 	must(c.Steps >= 1, "steps is %d: give 1 or more", c.Steps)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
+	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
 	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
 	must(c.SaveEvery >= 0 && c.EvalEvery >= 0, "save_every is %d and eval_every %d: give 0 (at the end only) or more", c.SaveEvery, c.EvalEvery)
 	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)

@@ -81,6 +81,7 @@ func (p Progress) BitsPerByte() Progress { return Progress{bitsPerByte(p.First),
 // Done ends a run.
 type Done struct {
 	Step, Steps    int
+	Ranks          int
 	Train, HeldOut Progress // Train.Last is the mean of the last steps
 	Prompt, Sample string
 	Elapsed        time.Duration // of this process

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -32,18 +33,13 @@ type Job struct {
 	heldOut  datasets.Stream
 	resume   *checkpoint.Reader // nil in a new run
 	progress progress
+
+	interrupted bool // set by rank 0 at its end
 }
 
-// progress is the trainer's part of a checkpoint.
-type progress struct {
-	Step           int            `json:"step"`
-	OptimizerSteps int            `json:"optimizer_steps"`
-	Skipped        int            `json:"skipped_steps"`
-	Tokens         int64          `json:"tokens"`
-	Loader         datasets.State `json:"loader"`
-	FirstTrain     float64        `json:"first_train_loss"`
-	FirstHeldOut   float64        `json:"first_held_out_loss"`
-}
+// ErrInterrupted says that a run ended at a step boundary before its last step because it was
+// told to, with all its state saved.
+var ErrInterrupted = errors.New("interrupted")
 
 // Prepare checks that n ranks can run cfg on this machine, and reads the data. resume is the
 // checkpoint or run folder to continue from, or empty. Its errors are the user's to mend;
@@ -71,13 +67,13 @@ func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
 
 // fits refuses a model that needs more memory than there is.
 func fits(cfg Config, n int) error {
-	need := cfg.EstimateMemory(n).Total() * int64(n)
+	need := product(cfg.EstimateMemory(n).Total(), int64(n))
 	memory := system.ReadMemory()
 	if memory.Total == 0 || need <= memory.Available {
 		return nil
 	}
-	return fmt.Errorf("%d ranks of flavor %s need about %s of memory in all (%s a rank), %s of %s is available: use a smaller model or a shorter --seq, or see --dry-run",
-		n, cfg.Flavor, system.Bytes(need), system.Bytes(need/int64(n)), system.Bytes(memory.Available), system.Bytes(memory.Total))
+	return fmt.Errorf("flavor %s on -np %d needs about %s of memory in all (%s a rank), %s of %s is available: use a smaller model or a shorter --seq, or see --dry-run",
+		cfg.Flavor, n, system.Bytes(need), system.Bytes(need/int64(n)), system.Bytes(memory.Available), system.Bytes(memory.Total))
 }
 
 // read loads the corpus and checks that it is long enough.
@@ -96,12 +92,10 @@ func (j *Job) read() error {
 	j.train = datasets.Tokenize(corpus.Train, datasets.Bytes{})
 	j.heldOut = datasets.Tokenize(corpus.HeldOut, datasets.Bytes{})
 	if _, err := j.loader(0); err != nil {
-		return fmt.Errorf("training text: %w", err)
+		return fmt.Errorf("training data: %w", err)
 	}
-	if _, err := j.windows(0); err != nil {
-		return fmt.Errorf("held-out text: %w", err)
-	}
-	return nil
+	_, err = j.windows(0)
+	return err
 }
 
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
@@ -126,13 +120,16 @@ func (j *Job) fresh() error {
 // open reads and verifies the checkpoint, and compares it with the configuration.
 func (j *Job) open(path string) (err error) {
 	if j.resume, err = checkpoint.Open(path); err != nil {
-		return err
+		return fmt.Errorf("%w (a run resumes from its newest checkpoint: to go back to the one before, move that folder away)", err)
 	}
 	if err := j.resume.Meta(&j.progress); err != nil {
 		return fmt.Errorf("%s: %w", j.resume.Path(), err)
 	}
 	if j.progress.Step > j.cfg.Steps {
 		return fmt.Errorf("%s is at step %d, behind the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)
+	}
+	if has, want := parameters(j.resume), j.cfg.Model.Count().Total; has != want {
+		return fmt.Errorf("%s holds a model of %d parameters, the configuration makes one of %d: leave the --model flags out, or start a new run", j.resume.Path(), has, want)
 	}
 	l, err := j.loader(0)
 	if err != nil {
@@ -142,6 +139,21 @@ func (j *Job) open(path string) (err error) {
 		return fmt.Errorf("%s does not fit this run: %w", j.resume.Path(), err)
 	}
 	return nil
+}
+
+// parameters returns the size of the model in a checkpoint.
+func parameters(r *checkpoint.Reader) (total int64) {
+	for name, shape := range r.Tensors() {
+		if !strings.HasPrefix(name, masterPrefix) {
+			continue
+		}
+		n := int64(1)
+		for _, d := range shape {
+			n *= int64(d)
+		}
+		total += n
+	}
+	return total
 }
 
 // Close releases the checkpoint. It may be called more than once.
@@ -154,8 +166,8 @@ func (j *Job) Close() error {
 	return err
 }
 
-// Run trains until the last step, or until ctx ends: then it stops at the next step boundary.
-// Either way it saves a checkpoint.
+// Run trains until the last step, or until ctx ends: then it stops at the next step boundary
+// and returns ErrInterrupted. Either way it saves a checkpoint.
 func (j *Job) Run(ctx context.Context) error {
 	defer j.Close()
 	if err := os.MkdirAll(j.cfg.Out, 0o777); err != nil {
@@ -175,16 +187,22 @@ func (j *Job) Run(ctx context.Context) error {
 		start.Resumed = j.resume.Path()
 	}
 	j.report.Start(start)
-	return spmd.Run(j.ranks, func(c *collective.Comm) error {
-		r, err := newRank(j, c, start.Peak)
+	err = spmd.Run(j.ranks, func(c *collective.Comm) error {
+		ex := tensor.NewParallelExec(j.cfg.threads(c.Size()))
+		defer ex.Close()
+		r, err := newRank(j, c, ex, start.Peak)
 		if err != nil {
 			return err
 		}
 		return r.run(ctx)
 	})
+	if err == nil && j.interrupted {
+		return ErrInterrupted
+	}
+	return err
 }
 
-// ConfigTOML returns the configuration as a config file.
+// ConfigTOML returns a valid configuration as a config file.
 func ConfigTOML(cfg Config) ([]byte, error) {
 	var buf bytes.Buffer
 	err := toml.NewEncoder(&buf).Encode(cfg)

@@ -1,10 +1,13 @@
 package trainer
 
-import "spmoe/tensor"
+import (
+	"spmoe/moe"
+	"spmoe/tensor"
+)
 
 // Memory is an estimate of what one rank holds, in bytes.
 type Memory struct {
-	Weights     int64 // working weights: all replicated ones and this rank's experts
+	Weights     int64 // working weights: all replicated ones and this rank's experts, quantised copies included
 	Gradients   int64 // FP32
 	Optimizer   int64 // this rank's FP32 master weights and moments
 	Activations int64 // of one forward and backward pass
@@ -17,16 +20,39 @@ func (m Memory) Total() int64 { return m.Weights + m.Gradients + m.Optimizer + m
 func (c Config) EstimateMemory(ranks int) Memory {
 	n := c.Model.Count()
 	experts := n.Routed / int64(ranks)
-	dtype, err := c.DType()
+	precision, err := moe.PrecisionByName(c.Precision)
 	if err != nil {
-		dtype = tensor.FP32
+		precision = moe.Unquantized(tensor.FP32)
 	}
+	dtype := precision.DType
 	held := n.Replicated + experts
-	tokens := int64(max(c.microBatch(ranks), 1)) * int64(c.Seq)
-	return Memory{
-		Weights:     held * int64(dtype.Size()),
-		Gradients:   held * 4,
-		Optimizer:   (n.Replicated/int64(ranks) + experts) * 12,
-		Activations: tokens * n.Activations * int64(dtype.Size()),
+	// A quantised matrix has a byte for each element in each of two directions.
+	var codes int64
+	if precision.Linears != nil {
+		codes += 2 * (n.Replicated - 2*int64(c.Model.Vocab)*int64(c.Model.Dim))
 	}
+	if precision.Experts != nil {
+		codes += 2 * experts
+	}
+	return Memory{
+		Weights:     product(held, int64(dtype.Size())) + max(codes, 0),
+		Gradients:   product(held, 4),
+		Optimizer:   product(n.Replicated/int64(ranks)+experts, 12),
+		Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), n.Activations, int64(dtype.Size())),
+	}
+}
+
+// product multiplies sizes, which users choose: what is beyond any machine stays at 2^56, so
+// that sums of products do not overflow.
+func product(factors ...int64) int64 {
+	const most = 1 << 56
+	p, estimate := int64(1), 1.0
+	for _, f := range factors {
+		p *= f
+		estimate *= float64(f)
+	}
+	if estimate > most {
+		return most
+	}
+	return p
 }

@@ -74,24 +74,3 @@ func (m *meter) lap(s Step) Step {
 	m.lapped, m.lapStep = now, s.Step
 	return s
 }
-
-// window keeps the losses of the last steps.
-type window struct {
-	losses [10]float64
-	n      int
-}
-
-func (w *window) add(loss float64) {
-	w.losses[w.n%len(w.losses)] = loss
-	w.n++
-}
-
-// mean returns the mean of the losses kept; 0 if there are none.
-func (w *window) mean() float64 {
-	n := min(w.n, len(w.losses))
-	var sum float64
-	for _, l := range w.losses[:n] {
-		sum += l
-	}
-	return sum / float64(max(n, 1))
-}

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"spmoe/collective"
@@ -33,10 +34,11 @@ type rank struct {
 	targets  []int32
 }
 
-func newRank(j *Job, c *collective.Comm, peak float64) (*rank, error) {
+func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, error) {
 	cfg := j.cfg
-	r := &rank{job: j, cfg: cfg, comm: c, ex: tensor.NewExec(), progress: j.progress}
-	dtype, err := cfg.DType()
+	r := &rank{job: j, cfg: cfg, comm: c, ex: ex, progress: j.progress}
+	r.progress.Recent = slices.Clone(j.progress.Recent)
+	precision, err := moe.PrecisionByName(cfg.Precision)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +48,7 @@ func newRank(j *Job, c *collective.Comm, peak float64) (*rank, error) {
 			return nil, err
 		}
 	}
-	if r.model, err = moe.New(cfg.Model, dtype, cfg.Seq, c, exchange); err != nil {
+	if r.model, err = moe.New(cfg.Model, precision, cfg.Seq, c, exchange); err != nil {
 		return nil, err
 	}
 	r.optim = optim.New(r.model.Groups, c, cfg.Optimizer.AdamW)
@@ -80,10 +82,9 @@ func (r *rank) run(ctx context.Context) error {
 		if heldOut, err = r.evaluate(); err != nil {
 			return err
 		}
-		r.progress.FirstHeldOut = heldOut
+		r.progress.FirstHeldOut = number(heldOut)
 	}
 	r.meter.start(r.progress)
-	var recent window
 	evaluated, saved, interrupted := r.progress.Step, r.progress.Step, false
 	for r.progress.Step < r.cfg.Steps && !interrupted {
 		step, stop, err := r.step(ctx)
@@ -91,7 +92,6 @@ func (r *rank) run(ctx context.Context) error {
 			return fmt.Errorf("step %d: %w", r.progress.Step+1, err)
 		}
 		interrupted = stop
-		recent.add(step.Loss)
 		last := r.progress.Step == r.cfg.Steps || interrupted
 		if r.lead() && (r.progress.Step%r.cfg.LogEvery == 0 || r.progress.Step == 1 || last || step.Skipped) {
 			r.job.report.Step(r.meter.lap(step))
@@ -118,13 +118,13 @@ func (r *rank) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.finish(begin, recent.mean(), heldOut, evaluated, interrupted)
+	return r.finish(begin, heldOut, evaluated, interrupted)
 }
 
 // finish evaluates once more, generates the sample and reports the end. An interrupted run does neither.
-func (r *rank) finish(begin time.Time, train, heldOut float64, evaluated int, interrupted bool) error {
+func (r *rank) finish(begin time.Time, heldOut float64, evaluated int, interrupted bool) error {
 	p := r.progress
-	done := Done{Step: p.Step, Steps: r.cfg.Steps, Interrupted: interrupted, Out: r.cfg.Out}
+	done := Done{Step: p.Step, Steps: r.cfg.Steps, Ranks: r.comm.Size(), Interrupted: interrupted, Out: r.cfg.Out}
 	if !interrupted {
 		var err error
 		if evaluated != p.Step || heldOut == 0 {
@@ -139,9 +139,10 @@ func (r *rank) finish(begin time.Time, train, heldOut float64, evaluated int, in
 			}
 		}
 	}
-	done.Train, done.HeldOut = Progress{p.FirstTrain, train}, Progress{p.FirstHeldOut, heldOut}
+	done.Train, done.HeldOut = Progress{float64(p.FirstTrain), p.Recent.mean()}, Progress{float64(p.FirstHeldOut), heldOut}
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
+		r.job.interrupted = interrupted
 		r.job.report.Done(done)
 	}
 	return nil
@@ -180,8 +181,9 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		p.Skipped++
 	}
 	loss, mtp := global.means()
+	p.Recent.add(loss)
 	if p.Step == 1 {
-		p.FirstTrain = loss
+		p.FirstTrain = number(loss)
 	}
 	return Step{
 		Step: p.Step, Steps: r.cfg.Steps, Loss: loss, MTPLoss: mtp, Balance: global.balance,

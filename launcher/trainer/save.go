@@ -13,12 +13,15 @@ import (
 // A checkpoint holds FP32 master weights, both moments, the routers' selection biases, the
 // loader's position and the configuration: all that the next step depends on.
 
+// masterPrefix begins the names of the master weights.
+const masterPrefix = "master/"
+
 // pieces lists a piece's tensors under their checkpoint names.
 func pieces(p optim.Piece) []checkpoint.Piece {
 	of := func(kind string, data []float32) checkpoint.Piece {
-		return checkpoint.Piece{Name: kind + "/" + p.Param.Name, Shape: p.Param.Dims, Offset: int64(p.Offset), Data: data}
+		return checkpoint.Piece{Name: kind + p.Param.Name, Shape: p.Param.Dims, Offset: int64(p.Offset), Data: data}
 	}
-	return []checkpoint.Piece{of("master", p.Master), of("exp_avg", p.ExpAvg), of("exp_avg_sq", p.ExpAvgSq)}
+	return []checkpoint.Piece{of(masterPrefix, p.Master), of("exp_avg/", p.ExpAvg), of("exp_avg_sq/", p.ExpAvgSq)}
 }
 
 // biases lists the selection biases, which every rank holds.

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"spmoe/launcher/trainer"
+	"spmoe/moe"
+)
+
+// resolved returns the configuration that a command line would run.
+func resolved(t *testing.T, args ...string) trainer.Config {
+	t.Helper()
+	out := succeed(t, append([]string{"train", "--dry-run"}, args...)...)
+	var cfg trainer.Config
+	if err := toml.Unmarshal([]byte(out), &cfg); err != nil {
+		t.Fatalf("%v in\n%s", err, out)
+	}
+	return cfg
+}
+
+// Defaults give way to the flavor, the flavor to the file, the file to flags.
+func TestPrecedence(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := write(t, filepath.Join(t.TempDir(), "c.toml"),
+		"flavor = \"small\"\nsteps = 7\nseq = 64\ndata = [\"a\", \"b\"]\n[model]\nlayers = 5\n[optimizer]\nlr = 0.5\n")
+	debug, err := trainer.Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := trainer.Default("small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args string
+		want func(*trainer.Config)
+	}{
+		"defaults":                 {"", func(c *trainer.Config) { *c = debug }},
+		"flavor":                   {"--flavor small", func(c *trainer.Config) { *c = small }},
+		"flavor, then flags":       {"--model.layers 3 --flavor small", func(c *trainer.Config) { *c = small; c.Model.Layers = 3 }},
+		"file":                     {"--config FILE", func(*trainer.Config) {}},
+		"file, then flags":         {"--config FILE --steps 9", func(c *trainer.Config) { c.Steps = 9 }},
+		"flags, then file":         {"--steps 9 --config FILE", func(c *trainer.Config) { c.Steps = 9 }},
+		"flag of the model":        {"--config FILE --model.layers 6", func(c *trainer.Config) { c.Model.Layers = 6 }},
+		"flag of the optimizer":    {"--config FILE --optimizer.lr 1e-3", func(c *trainer.Config) { c.Optimizer.LR = 1e-3 }},
+		"flavor over the file's":   {"--config FILE --flavor debug", func(c *trainer.Config) { c.Flavor, c.Model = "debug", debug.Model; c.Model.Layers = 5 }},
+		"a flag back to default":   {"--config FILE --seq 128", func(c *trainer.Config) { c.Seq = 128 }},
+		"the last flag wins":       {"--steps 8 --steps 9 --config FILE", func(c *trainer.Config) { c.Steps = 9 }},
+		"underscores":              {"--config FILE --save_every 3", func(c *trainer.Config) { c.SaveEvery = 3 }},
+		"dashes":                   {"--config FILE -save-every=3", func(c *trainer.Config) { c.SaveEvery = 3 }},
+		"data replaces the file's": {"--config FILE --data c", func(c *trainer.Config) { c.Data = []string{"c"} }},
+		"data in a list":           {"--config FILE --data c d --steps 9 e", func(c *trainer.Config) { c.Data, c.Steps = []string{"c", "d", "e"}, 9 }},
+		"data twice":               {"--config FILE --data c --data=d", func(c *trainer.Config) { c.Data = []string{"c", "d"} }},
+		"truth values":             {"--config FILE --model.norm-top-k=false", func(c *trainer.Config) { c.Model.NormTopK = false }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want := small
+			want.Steps, want.Seq, want.Data, want.Model.Layers, want.Optimizer.LR = 7, 64, []string{"a", "b"}, 5, 0.5
+			c.want(&want)
+			if want.Data == nil {
+				want.Data = []string{}
+			}
+			want.Out = "runs/" + want.Flavor + "-1"
+			got := resolved(t, strings.Fields(strings.ReplaceAll(c.args, "FILE", file))...)
+			if got.Data == nil {
+				got.Data = []string{}
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%q gives\n%+v, want\n%+v", c.args, got, want)
+			}
+		})
+	}
+	same(t, files(t, "."), nil)
+}
+
+// A configuration that was printed or saved is the same when it is read.
+func TestConfigRoundTrip(t *testing.T) {
+	t.Chdir(t.TempDir())
+	other := t.TempDir()
+	for _, flavor := range moe.Flavors() {
+		for _, more := range []string{"", "--data a b --seed 9223372036854775807 --optimizer.lr 0.00012345678901234567 --sample-prompt=\"\u00e9\\'#"} {
+			args := append([]string{"train", "--dry-run", "--flavor", flavor.Name}, strings.Fields(more)...)
+			printed := succeed(t, args...)
+			file := write(t, filepath.Join(other, "c.toml"), printed)
+			if again := succeed(t, "train", "--dry-run", "--config", file); stable(again) != stable(printed) {
+				t.Errorf("%q prints\n%s\nand from that\n%s", args, printed, again)
+			}
+		}
+	}
+}
+
+// stable drops the lines about the machine.
+func stable(printed string) string {
+	var kept []string
+	for line := range strings.Lines(printed) {
+		if !strings.Contains(line, "this machine") {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+// A model far too large for this machine can still be described, with the published numbers.
+func TestDryRun(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for flavor, want := range map[string][]string{
+		"16B":  {"parameters: 15.71 B total, 2.661 B active"},
+		"671B": {"parameters: 671 B total, 37.55 B active", "memory of one of 64 ranks", "TiB", "this machine"},
+	} {
+		out := succeed(t, "-np", "64", "train", "--batch", "64", "--dry-run", "--flavor", flavor)
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s: the dry run lacks %q:\n%s", flavor, w, out)
+			}
+		}
+	}
+	refuse(t, exitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "1, 2, 4, 8 or 16")
+	same(t, files(t, "."), nil)
+}

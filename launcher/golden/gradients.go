@@ -1,0 +1,66 @@
+package golden
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"spmoe/collective"
+	"spmoe/moe"
+)
+
+// Gradients: each rank compares those that it answers for, and what is left in the file is listed as such.
+
+const gradientPrefix = "gradient "
+
+// compareGradients compares the parameters that this rank answers for: its experts', and on
+// rank 0 all replicated ones.
+func (c *check) compareGradients(r *rank) error {
+	for _, g := range r.model.Groups {
+		if !g.Local {
+			if err := collective.AllReduce(r.comm, g.Grad.F32(), collective.Sum); err != nil {
+				return err
+			}
+		}
+		if c.folder.gradients == nil || !g.Local && r.comm.Rank() != 0 {
+			continue
+		}
+		for _, p := range g.Params {
+			if err := c.compareGradient(p); err != nil {
+				return fmt.Errorf("gradients.safetensors: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *check) compareGradient(p *moe.Param) error {
+	name := gradientPrefix + p.Name
+	line := Line{Name: name, Note: "not compared: the reference lacks it"}
+	if _, ok := c.folder.gradients.Info(p.Name); ok {
+		want, err := parameter(c.folder.gradients, p.Name, p.Dims)
+		if err != nil {
+			return err
+		}
+		line = relativeL2(name, p.Grad.F32(), want)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gradients = append(c.gradients, line)
+	return nil
+}
+
+// allGradients returns the lines of the ranks by name, and one for every gradient that no rank has.
+func (c *check) allGradients() []Line {
+	lines := c.gradients
+	if file := c.folder.gradients; file != nil {
+		for _, info := range file.Tensors() {
+			name := gradientPrefix + info.Name
+			if !slices.ContainsFunc(c.gradients, func(l Line) bool { return l.Name == name }) {
+				lines = append(lines, Line{Name: name, Note: "not compared: the model has no such parameter"})
+			}
+		}
+	}
+	slices.SortFunc(lines, func(a, b Line) int { return cmp.Compare(a.Name, b.Name) })
+	return lines
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// outcome is what a command line did.
+type outcome struct {
+	code        int
+	out, errOut string
+}
+
+// launch executes a command line.
+func launch(args ...string) outcome { return launchTo(context.Background(), io.Discard, args...) }
+
+// launchTo is launch with a context and with a second writer that sees the output as it comes.
+func launchTo(ctx context.Context, also io.Writer, args ...string) outcome {
+	var out, errOut bytes.Buffer
+	code := run(ctx, args, io.MultiWriter(&out, also), &errOut)
+	return outcome{code, out.String(), errOut.String()}
+}
+
+// succeed is launch for a command line that must work.
+func succeed(t *testing.T, args ...string) string {
+	t.Helper()
+	got := launch(args...)
+	if got.code != exitOK || got.errOut != "" {
+		t.Fatalf("%q: exit code %d: %s", args, got.code, got.errOut)
+	}
+	return got.out
+}
+
+// refuse is launch for a command line that must end with a code and a message that has all of
+// want. One that is not refused ends soon: its context is over.
+func refuse(t *testing.T, code int, args []string, want ...string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	got := launchTo(ctx, io.Discard, args...)
+	if got.code != code {
+		t.Errorf("%q: exit code %d, want %d; output %q, errors %q", args, got.code, code, got.out, got.errOut)
+	}
+	for _, w := range want {
+		if !strings.Contains(got.errOut, w) {
+			t.Errorf("%q: the message is %q, want %q in it", args, got.errOut, w)
+		}
+	}
+	if strings.Contains(got.errOut, "goroutine") {
+		t.Errorf("%q: a stack trace reached the user:\n%s", args, got.errOut)
+	}
+}
+
+// watcher calls do once, when a line has come that has all of words.
+type watcher struct {
+	words []string
+	do    func()
+}
+
+func (w *watcher) Write(line []byte) (int, error) {
+	for _, word := range w.words {
+		if !bytes.Contains(line, []byte(word)) {
+			return len(line), nil
+		}
+	}
+	if w.do != nil {
+		w.do()
+		w.do = nil
+	}
+	return len(line), nil
+}
+
+// text makes a folder of text files outside the working directory: random sentences of few words.
+func text(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	words := strings.Fields("the a rank expert token router sends reads every some gradient weight to from and")
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 6 {
+		var b strings.Builder
+		for b.Len() < 4000*(i+1) {
+			b.WriteString(words[rng.IntN(len(words))] + " ")
+		}
+		write(t, filepath.Join(dir, fmt.Sprintf("%d.txt", i)), b.String())
+	}
+	return dir
+}
+
+func write(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// tiny is the command line of a run that takes milliseconds. Its learning rate does not depend
+// on the number of steps.
+func tiny(data string, more ...string) []string {
+	return append(strings.Fields("train --data "+data+` --seq 32 --batch 4 --steps 6 --log-every 1 --eval-sequences 4 --sample-tokens 8
+		--model.dim 32 --model.layers 2 --model.dense-inter 64 --model.heads 2 --model.kv-rank 16 --model.nope-dim 8
+		--model.rope-dim 8 --model.value-dim 16 --model.experts 4 --model.top-k 2 --model.expert-inter 32
+		--optimizer.warmup 2 --optimizer.decay-frac 0`), more...)
+}
+
+// files returns what is below dir, by path; a folder ends in a slash.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			all[name+"/"] = ""
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		all[name] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// same reports how two listings of files differ.
+func same(t *testing.T, got, want map[string]string) {
+	t.Helper()
+	for name, content := range want {
+		if other, ok := got[name]; !ok {
+			t.Errorf("%s is missing", name)
+		} else if other != content {
+			t.Errorf("%s differs", name)
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok {
+			t.Errorf("%s should not be there", name)
+		}
+	}
+}

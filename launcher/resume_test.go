@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A run in two parts is the run in one part, bit for bit: losses, state, and what is reported at the end.
+func TestResume(t *testing.T) {
+	data := text(t)
+	for _, np := range []string{"1", "2", "4"} {
+		t.Run("np"+np, func(t *testing.T) {
+			base := append(jsonLog, "-np", np, "--out", "run")
+			t.Chdir(t.TempDir())
+			straight := succeed(t, tiny(data, base...)...)
+			want := files(t, ".")
+
+			t.Chdir(t.TempDir())
+			first := succeed(t, tiny(data, append(base, "--steps", "3")...)...)
+			if err := os.RemoveAll("run/config.toml"); err != nil {
+				t.Fatal(err)
+			}
+			second := succeed(t, append([]string{"train", "--resume", "--steps", "6"}, base...)...)
+			if err := os.RemoveAll("run/step-00000003"); err != nil {
+				t.Fatal(err)
+			}
+			same(t, files(t, "."), want)
+			all, parts := losses(t, straight), losses(t, first)
+			for step, loss := range losses(t, second) {
+				if _, ok := parts[step]; ok {
+					t.Errorf("step %d was made twice", step)
+				}
+				parts[step] = loss
+			}
+			for step := range 6 {
+				if all[step+1] != parts[step+1] {
+					t.Errorf("step %d: loss %v in one part, %v in two", step+1, all[step+1], parts[step+1])
+				}
+			}
+			a, b := events(t, straight, "done")[0], events(t, second, "done")[0]
+			for _, field := range []string{"first_loss", "last_loss", "first_held_out_loss", "last_held_out_loss", "sample"} {
+				if a[field] != b[field] {
+					t.Errorf("%s is %v in one part, %v in two", field, a[field], b[field])
+				}
+			}
+			if start := events(t, second, "start")[0]; start["from_step"] != 3.0 || start["resumed"] != "run/step-00000003" {
+				t.Errorf("the second part starts with %v", start)
+			}
+		})
+	}
+}
+
+// A finished run can be resumed with nothing left to do, and with another number of ranks.
+func TestResumeElsewhere(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	base := append(jsonLog, "--precision", "fp32", "--out", "run")
+	want := losses(t, succeed(t, tiny(data, append(base, "-np", "2")...)...))
+	for _, np := range []string{"1", "4"} {
+		t.Chdir(t.TempDir())
+		succeed(t, tiny(data, append(base, "-np", "2", "--steps", "3")...)...)
+		log := succeed(t, "train", "--resume", "--steps", "6", "-np", np, "--out", "run", "--log-format", "json")
+		got := losses(t, log)
+		for step := 4; step <= 6; step++ {
+			if !(math.Abs(got[step]-want[step]) < 1e-4) {
+				t.Errorf("step %d on %s ranks after 3 steps on 2: loss %v, on 2 throughout %v", step, np, got[step], want[step])
+			}
+		}
+		before := files(t, ".")
+		again := succeed(t, "train", "--resume", "-np", np, "--out", "run", "--log-format", "json")
+		same(t, files(t, "."), before)
+		a, b := events(t, log, "done")[0], events(t, again, "done")[0]
+		if len(events(t, again, "step")) != 0 || len(events(t, again, "saved")) != 0 || b["last_loss"] != a["last_loss"] || b["last_held_out_loss"] != a["last_held_out_loss"] || b["sample"] != a["sample"] {
+			t.Errorf("nothing was left to do; done says %v, before %v", b, a)
+		}
+	}
+}
+
+// A signal ends the run at the next step boundary, saved; the command that is printed finishes
+// it, and the result is that of a run that was left alone.
+func TestInterrupt(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	args := tiny(data, "-np", "2", "--out", "my run's folder")
+	succeed(t, args...)
+	want := files(t, ".")
+
+	t.Chdir(t.TempDir())
+	config := write(t, filepath.Join(t.TempDir(), "c.toml"), "keep = 2\n")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	got := launchTo(ctx, &watcher{[]string{"step: 2 "}, cancel}, append(args, "--config", config)...)
+	if got.code != exitInterrupted || got.errOut != "" {
+		t.Errorf("exit code %d, errors %q; want %d and none", got.code, got.errOut, exitInterrupted)
+	}
+	if strings.Contains(got.out, "step: 4") || strings.Contains(got.out, "done:") || !strings.Contains(got.out, "saved my run's folder/step-00000003") {
+		t.Errorf("the run did not stop and save after the step under way:\n%s", got.out)
+	}
+	_, command, found := strings.Cut(got.out, "interrupted after step 3 of 6; to go on: launcher ")
+	if !found {
+		t.Fatalf("no word on how to go on:\n%s", got.out)
+	}
+	again, err := exec.Command("sh", "-c", `for word in `+strings.TrimSpace(command)+`; do printf '%s\n' "$word"; done`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, strings.Split(strings.TrimSuffix(string(again), "\n"), "\n")...)
+	if err := os.RemoveAll("my run's folder/step-00000003"); err != nil {
+		t.Fatal(err)
+	}
+	same(t, files(t, "."), want)
+}
+
+func TestInterruptJSON(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	for name, c := range map[string]struct {
+		when        []string
+		code, steps int
+	}{
+		"before the first step": {[]string{`"event":"start"`}, exitInterrupted, 1},
+		"in the middle":         {[]string{`"event":"step"`, `"step":2,`}, exitInterrupted, 3},
+		"after the last save":   {[]string{`"event":"saved"`}, exitOK, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			got := launchTo(ctx, &watcher{c.when, cancel}, tiny(data, append(jsonLog, "-np", "2")...)...)
+			if got.code != c.code || got.errOut != "" {
+				t.Errorf("exit code %d, errors %q; want %d and none", got.code, got.errOut, c.code)
+			}
+			done := events(t, got.out, "done")[0]
+			if len(events(t, got.out, "step")) != c.steps || done.number("step") != float64(c.steps) || done["interrupted"] != (c.code != exitOK) {
+				t.Errorf("%d steps, want %d; done says %v", len(events(t, got.out, "step")), c.steps, done)
+			}
+			if saved := events(t, got.out, "saved"); len(saved) != 1 || saved[0].number("step") != float64(c.steps) {
+				t.Errorf("saved %v, want once, after step %d", saved, c.steps)
+			}
+		})
+	}
+}
+
+// A run that fails under way ends with code 1 and a message that names the step.
+func TestFailure(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	breakRun := func() {
+		if err := os.RemoveAll("run"); err != nil {
+			t.Error(err)
+		}
+		write(t, "run", "a file in the way")
+	}
+	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4")...)
+	if got.code != exitFailed || !strings.Contains(got.errOut, "saving the checkpoint of step 4") || strings.Contains(got.out, "step: 5") {
+		t.Errorf("exit code %d, errors %q, output\n%s", got.code, got.errOut, got.out)
+	}
+}
+
+func TestProfile(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	succeed(t, tiny(data, "--steps", "1", "--cpuprofile", "cpu.out")...)
+	if data, err := os.ReadFile("cpu.out"); err != nil || len(data) == 0 {
+		t.Errorf("the profile has %d bytes, error %v", len(data), err)
+	}
+	refuse(t, exitUsage, tiny(data, "--steps", "1", "--cpuprofile", "none/cpu.out"), "none/cpu.out")
+	if got := launchTo(context.Background(), io.Discard, tiny(data, "--steps", "1")...); got.code != exitOK {
+		t.Errorf("the next run ends with %d: %s", got.code, got.errOut)
+	}
+}

@@ -1,0 +1,79 @@
+package spmd
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"spmoe/collective"
+)
+
+func TestRun(t *testing.T) {
+	for _, n := range []int{1, 2, 5} {
+		var ran [5]atomic.Int32
+		err := Run(n, func(c *collective.Comm) error {
+			ran[c.Rank()].Add(1)
+			sum := []int64{int64(c.Rank()) + 1}
+			if err := collective.AllReduce(c, sum, collective.Sum); err != nil {
+				return err
+			}
+			if want := int64(n * (n + 1) / 2); sum[0] != want || c.Size() != n {
+				t.Errorf("rank %d of %d: size %d, sum %d, want %d", c.Rank(), n, c.Size(), sum[0], want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		for r := range ran {
+			if got := ran[r].Load(); got != 1 && r < n || got != 0 && r >= n {
+				t.Errorf("rank %d of %d ran %d times", r, n, got)
+			}
+		}
+	}
+}
+
+var errBroken = errors.New("it is broken")
+
+// fail is a function of its own for the stack trace to name.
+func fail() { panic("out of paper") }
+
+// A rank that fails ends the job: Run names it, and every other rank gets an error that does.
+func TestFailure(t *testing.T) {
+	for name, c := range map[string]struct {
+		body func() error
+		want []string
+	}{
+		"error":             {func() error { return errBroken }, []string{"rank 2: it is broken"}},
+		"panic":             {func() error { fail(); return nil }, []string{"rank 2: panic: out of paper", "spmd.fail", "spmd_test.go"}},
+		"runtime error":     {func() error { var s []int; s[len(s)]++; return nil }, []string{"rank 2: panic: runtime error: index out of range", "goroutine"}},
+		"panic of an error": {func() error { panic(errBroken) }, []string{"rank 2: panic: it is broken"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told atomic.Int32
+			err := Run(4, func(comm *collective.Comm) error {
+				if err := comm.Barrier(); err != nil {
+					return err
+				}
+				if comm.Rank() == 2 {
+					return c.body()
+				}
+				err := comm.Barrier()
+				var abort *collective.AbortError
+				if errors.As(err, &abort) && abort.Rank == 2 {
+					told.Add(1)
+				}
+				return err
+			})
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want %q in it", err, want)
+				}
+			}
+			if told.Load() != 3 {
+				t.Errorf("%d of 3 other ranks were told that rank 2 failed", told.Load())
+			}
+		})
+	}
+}

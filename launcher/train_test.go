@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// event is one line of the JSON log.
+type event map[string]any
+
+func (e event) number(name string) float64 {
+	n, ok := e[name].(float64)
+	if !ok {
+		return math.NaN()
+	}
+	return n
+}
+
+// events parses a JSON log and returns the events of a kind; all if kind is empty.
+func events(t *testing.T, log, kind string) []event {
+	t.Helper()
+	var all []event
+	for line := range strings.Lines(log) {
+		var e event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%v in line %q", err, line)
+		}
+		if kind == "" || e["event"] == kind {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// losses returns the training losses of a JSON log, by step.
+func losses(t *testing.T, log string) map[int]float64 {
+	t.Helper()
+	all := map[int]float64{}
+	for _, e := range events(t, log, "step") {
+		all[int(e.number("step"))] = e.number("loss")
+	}
+	return all
+}
+
+var jsonLog = []string{"--log-format", "json"}
+
+func TestTrainText(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	out := succeed(t, tiny(data, "-np", "2", "--steps", "60", "--optimizer.lr", "0.02", "--save-every", "40")...)
+
+	// The names and the order of TorchTitan's log.
+	line := regexp.MustCompile(`(?m)^step: +(\d+)  loss: +([\d.]+)  grad_norm: +[\d.]+  lr: [\d.e-]+  tps: [\d,]+  tflops: [\d.]+  mfu: [\d.]+%  memory: [\d.]+ [KMG]iB\([\d.]+%\)`)
+	steps := line.FindAllStringSubmatch(out, -1)
+	if len(steps) != 60 || steps[59][1] != "60" {
+		t.Fatalf("%d step lines, want 60:\n%s", len(steps), out)
+	}
+	if first, last := steps[0][2], steps[59][2]; !(last < "4.0" && first > "5.0") {
+		t.Errorf("the loss goes from %s to %s: it does not learn", first, last)
+	}
+	for _, want := range []string{
+		"spmoe: debug, 45.38 K parameters", "2 ranks", "held-out after step 0: loss", "held-out after step 60: loss",
+		"saved runs/debug-1/step-00000040", "saved runs/debug-1/step-00000060", "done: 60 steps", "training text: loss", "sample, after \"// New returns \":\n  | ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the log lacks %q:\n%s", want, out)
+		}
+	}
+	first := files(t, "runs/debug-1")
+	for _, want := range []string{"config.toml", "step-00000040/manifest.json", "step-00000060/config.toml", "step-00000060/rank-00001-of-00002.safetensors"} {
+		if _, ok := first[want]; !ok {
+			t.Errorf("the run has no %s: %q", want, slices.Collect(func(yield func(string) bool) {
+				for name := range first {
+					if !yield(name) {
+						return
+					}
+				}
+			}))
+		}
+	}
+	if first["config.toml"] != first["step-00000060/config.toml"] {
+		t.Error("the run's config.toml is not that of its last checkpoint")
+	}
+	cfg := resolved(t, "--config", "runs/debug-1/config.toml")
+	if cfg.Steps != 60 || cfg.Model.Dim != 32 || cfg.Out != "runs/debug-1" {
+		t.Errorf("the saved configuration is %+v", cfg)
+	}
+
+	// The same command again is another run, and resuming means the newest one.
+	succeed(t, tiny(data, "--steps", "2")...)
+	same(t, files(t, "runs/debug-1"), first)
+	if _, ok := files(t, "runs")["debug-2/step-00000002/manifest.json"]; !ok {
+		t.Error("the second run is not runs/debug-2")
+	}
+	if out := succeed(t, "train", "--resume", "--steps", "3"); !strings.Contains(out, "resuming runs/debug-2/step-00000002 at step 2") {
+		t.Errorf("--resume does not continue the newest run:\n%s", out)
+	}
+	same(t, files(t, "runs/debug-1"), first)
+
+	// A run that was renamed goes on in its new place.
+	if err := os.Rename("runs/debug-2", "runs/renamed"); err != nil {
+		t.Fatal(err)
+	}
+	if out := succeed(t, "train", "--resume", "--steps", "4"); !strings.Contains(out, "saved runs/renamed/step-00000004") {
+		t.Errorf("a renamed run goes on elsewhere:\n%s", out)
+	}
+	if _, ok := files(t, "runs")["debug-2/"]; ok {
+		t.Error("the old folder of a renamed run came back")
+	}
+}
+
+func TestTrainJSON(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	log := succeed(t, tiny(data, append(jsonLog, "-np", "2", "--eval-every", "4", "--model.mtp-layers", "1", "--model.balance-alpha", "0.01")...)...)
+	want := map[string][]string{
+		"start": {"flavor", "precision", "np", "steps", "batch", "seq", "parameters", "active_parameters", "flops_per_token", "peak_flops", "cpu", "tier", "cores",
+			"train_bytes", "held_out_bytes", "from_step", "resumed", "out"},
+		"step": {"step", "steps", "loss", "grad_norm", "lr", "tps", "tflops", "mfu", "memory_bytes", "imbalance", "epoch", "tokens", "elapsed_s", "eta_s",
+			"skipped", "skipped_total", "mtp_loss", "balance_loss"},
+		"eval":  {"step", "held_out_loss", "held_out_bits_per_byte", "sequences"},
+		"saved": {"step", "path", "took_s"},
+		"done": {"step", "steps", "np", "interrupted", "elapsed_s", "out", "first_loss", "last_loss", "first_held_out_loss", "last_held_out_loss",
+			"first_held_out_bits_per_byte", "last_held_out_bits_per_byte", "sample"},
+	}
+	var kinds []string
+	for _, e := range events(t, log, "") {
+		kind, _ := e["event"].(string)
+		kinds = append(kinds, kind)
+		for _, field := range want[kind] {
+			if v, ok := e[field]; !ok || v == nil {
+				t.Errorf("%s has no %s: %v", kind, field, e)
+			}
+		}
+		if len(e) != len(want[kind])+1 {
+			t.Errorf("%s has %d fields, %d are documented: %v", kind, len(e), len(want[kind])+1, e)
+		}
+	}
+	if got := strings.Join(kinds, " "); got != "start eval step step step step eval step step saved eval done" {
+		t.Errorf("the events are %s", got)
+	}
+	all := losses(t, log)
+	var mean float64
+	for _, l := range all {
+		mean += l / 6
+	}
+	done := events(t, log, "done")[0]
+	if math.Abs(done.number("last_loss")-mean) > 1e-9 || done.number("first_loss") != all[1] {
+		t.Errorf("done says first %v, last %v; the steps say %v and, as a mean, %v", done["first_loss"], done["last_loss"], all[1], mean)
+	}
+	if last := events(t, log, "step")[5]; last.number("tokens") != 6*4*32 || last.number("eta_s") != 0 {
+		t.Errorf("after 6 steps of 4 x 32 tokens: %v", last)
+	}
+}

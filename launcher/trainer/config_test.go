@@ -1,0 +1,126 @@
+package trainer
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/moe"
+)
+
+// The built-in flavors are valid on every number of ranks that divides their experts.
+func TestDefaults(t *testing.T) {
+	for _, f := range moe.Flavors() {
+		cfg, err := Default(f.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ranks := range []int{1, 2, 4, 8, 16} {
+			if err := cfg.Validate(ranks); err != nil {
+				t.Errorf("%s on %d ranks: %v", f.Name, ranks, err)
+			}
+		}
+	}
+	if _, err := Default("none"); err == nil {
+		t.Error("there is no flavor none")
+	}
+}
+
+// Each field is checked, and the message names it, what was given and what is expected.
+func TestValidate(t *testing.T) {
+	for want, c := range map[string]struct {
+		ranks  int
+		change func(*Config)
+	}{
+		"-np is 0: give 1 or more":                              {0, func(*Config) {}},
+		"steps is 0: give 1 or more":                            {1, func(c *Config) { c.Steps = 0 }},
+		"seq is 0: give 1 to 4096":                              {1, func(c *Config) { c.Seq = 0 }},
+		"seq is 4097: give 1 to 4096":                           {1, func(c *Config) { c.Seq = 4097 }},
+		"micro_batch is -1: give 0":                             {1, func(c *Config) { c.MicroBatch = -1 }},
+		"log_every is 0: give 1":                                {1, func(c *Config) { c.LogEvery = 0 }},
+		"save_every is -1":                                      {1, func(c *Config) { c.SaveEvery = -1 }},
+		"eval_every -1":                                         {1, func(c *Config) { c.EvalEvery = -1 }},
+		"keep is 0: give 1":                                     {1, func(c *Config) { c.Keep = 0 }},
+		"eval_sequences is 0: give 1":                           {1, func(c *Config) { c.EvalSequences = 0 }},
+		"sample_tokens is -1: give 0":                           {1, func(c *Config) { c.SampleTokens = -1 }},
+		"sample_prompt is empty: give text":                     {1, func(c *Config) { c.SamplePrompt = "" }},
+		"model.vocab is 255: the byte tokenizer needs 256":      {1, func(c *Config) { c.Model.Vocab = 255 }},
+		`precision is "fp16": use`:                              {1, func(c *Config) { c.Precision = "fp16" }},
+		"optimizer.lr is -1: give a positive":                   {1, func(c *Config) { c.Optimizer.LR = -1 }},
+		"optimizer.beta1 is 1: give 0 or more":                  {1, func(c *Config) { c.Optimizer.Beta1 = 1 }},
+		"model.top_k is 17: give 1 to 16":                       {1, func(c *Config) { c.Model.TopK = 17 }},
+		"batch is 16: give a multiple of the 5 ranks":           {5, func(*Config) {}},
+		"such as 20":                                            {5, func(*Config) {}},
+		"batch is 0: give a multiple of the 4 ranks, such as 4": {4, func(c *Config) { c.Batch = 0 }},
+		"-np 5: 5 ranks do not divide 16 experts":               {5, func(*Config) {}},
+		"seed is 9223372036854775808: give at most":             {1, func(c *Config) { c.Seed = math.MaxInt64 + 1 }},
+		`"a\xff" is not UTF-8`:                                  {1, func(c *Config) { c.Data = []string{"a\xff"} }},
+	} {
+		cfg, err := Default("debug")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(&cfg)
+		if err := cfg.Validate(c.ranks); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	// A dense model runs on any number of ranks, and no prompt is needed without a sample.
+	cfg := tiny(t, func(c *Config) {
+		c.Model.DenseLayers, c.Model.Experts, c.Batch, c.SampleTokens, c.SamplePrompt = 2, 0, 9, 0, ""
+	})
+	if err := cfg.Validate(3); err != nil {
+		t.Error(err)
+	}
+	if got := train(t, cfg, 3, ""); len(got.steps) != 4 || got.steps[3].Imbalance != 1 {
+		t.Errorf("a dense model on 3 ranks: %+v", got.steps)
+	}
+}
+
+// Prepare finds what cannot be, and writes nothing.
+func TestPrepare(t *testing.T) {
+	cfg := tiny(t, nil)
+	train(t, cfg, 2, "")
+	elsewhere := filepath.Join(t.TempDir(), "other")
+	for want, c := range map[string]struct {
+		resume string
+		change func(*Config)
+	}{
+		"holds step-00000004 of an earlier run":      {"", func(*Config) {}},
+		"steps is 0":                                 {"", func(c *Config) { c.Steps = 0 }},
+		"flavor debug on -np 2 needs about 64 PiB":   {"", func(c *Config) { c.Batch, c.Out = 1<<60, elsewhere }},
+		"training data: a sequence length of 4096":   {"", func(c *Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"memory.go"} }},
+		"held-out data: a sequence length of 2048":   {"", func(c *Config) { c.Seq, c.Out = 2048, elsewhere }},
+		"not a spmoe checkpoint":                     {t.TempDir(), func(*Config) {}},
+		"at step 4, behind the end of the run":       {cfg.Out, func(c *Config) { c.Steps = 3 }},
+		"parameters, the configuration makes one of": {cfg.Out, func(c *Config) { c.Model.ExpertInter = 16 }},
+		"sequence length of 32, here it is 16":       {cfg.Out, func(c *Config) { c.Seq = 16 }},
+		"trained with data seed 1, here it is 2":     {cfg.Out, func(c *Config) { c.Seed = 2 }},
+		"other data":                                 {cfg.Out, func(c *Config) { c.Data = []string{"config.go"} }},
+	} {
+		changed := cfg
+		c.change(&changed)
+		r := &recorder{}
+		if _, err := Prepare(changed, 2, c.resume, r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+		if len(r.events) != 0 {
+			t.Errorf("%s: %v were reported", want, r.events)
+		}
+	}
+	if _, err := os.Stat(elsewhere); err == nil {
+		t.Error("Prepare made the folder of the run")
+	}
+	cfg.Steps = 5
+	job, err := Prepare(cfg, 2, cfg.Out, &recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := job.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/checkpoint"
+	"spmoe/moe"
+)
+
+// recorder keeps what is reported.
+type recorder struct {
+	start  Start
+	steps  []Step
+	evals  []Eval
+	saved  []Saved
+	done   []Done
+	events []string   // kind and step of each, in order
+	onStep func(Step) // called after every reported step, unless nil
+}
+
+func (r *recorder) note(kind string, step int) {
+	r.events = append(r.events, fmt.Sprintf("%s %d", kind, step))
+}
+
+func (r *recorder) Start(s Start) { r.start = s; r.note("start", s.From) }
+func (r *recorder) Eval(e Eval)   { r.evals = append(r.evals, e); r.note("eval", e.Step) }
+func (r *recorder) Saved(s Saved) { r.saved = append(r.saved, s); r.note("saved", s.Step) }
+func (r *recorder) Done(d Done)   { r.done = append(r.done, d); r.note("done", d.Step) }
+func (r *recorder) Step(s Step) {
+	r.steps = append(r.steps, s)
+	r.note("step", s.Step)
+	if r.onStep != nil {
+		r.onStep(s)
+	}
+}
+
+// tinyModel has every part: dense and MoE layers, shared and routed experts.
+func tinyModel() moe.Config {
+	cfg, err := moe.FlavorByName("debug")
+	if err != nil {
+		panic(err)
+	}
+	cfg.Dim, cfg.Layers, cfg.DenseInter, cfg.Heads, cfg.KVRank, cfg.NopeDim, cfg.RopeDim, cfg.ValueDim = 32, 2, 64, 2, 16, 8, 8, 16
+	cfg.Experts, cfg.TopK, cfg.ExpertInter = 4, 2, 32
+	return cfg
+}
+
+// tiny is a run of milliseconds on text that is made for it.
+func tiny(t *testing.T, change func(*Config)) Config {
+	t.Helper()
+	cfg, err := Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Model = tinyModel()
+	cfg.Steps, cfg.Seq, cfg.Batch, cfg.EvalSequences, cfg.SampleTokens, cfg.LogEvery = 4, 32, 8, 4, 0, 1
+	cfg.Optimizer.Warmup, cfg.Optimizer.DecayFrac = 2, 0
+	dir := t.TempDir()
+	cfg.Data, cfg.Out = []string{filepath.Join(dir, "text")}, filepath.Join(dir, "run")
+	rng := rand.New(rand.NewPCG(1, 2))
+	var b strings.Builder
+	for b.Len() < 20000 {
+		fmt.Fprintf(&b, "rank %d sends %d rows. ", rng.IntN(4), rng.IntN(10))
+	}
+	if err := os.WriteFile(cfg.Data[0], []byte(b.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return cfg
+}
+
+// train runs cfg on n ranks, from a checkpoint unless resume is empty.
+func train(t *testing.T, cfg Config, n int, resume string) *recorder {
+	t.Helper()
+	r := &recorder{}
+	job, err := Prepare(cfg, n, resume, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Run(context.Background()); err != nil && !errors.Is(err, ErrInterrupted) {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// state reads the checkpoint of a step: the trainer's part, and all tensors.
+func state(t *testing.T, cfg Config, step int) (p progress, tensors map[string][]float32) {
+	t.Helper()
+	r, err := checkpoint.Open(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", step)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Meta(&p); err != nil {
+		t.Fatal(err)
+	}
+	tensors = map[string][]float32{}
+	for name, shape := range r.Tensors() {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		tensors[name] = make([]float32, n)
+		if err := r.ReadInto(checkpoint.Piece{Name: name, Shape: shape, Data: tensors[name]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p, tensors
+}
+
+// close32 reports whether two numbers that FP32 kernels summed in different orders agree.
+func close32(a, b float64) bool { d := a - b; return d < 2e-5 && d > -2e-5 }

@@ -1,0 +1,128 @@
+package trainer
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/launcher/spmd"
+	"spmoe/moe"
+	"spmoe/moe/optim"
+	"spmoe/tensor"
+)
+
+// held measures what every rank allocates for a step of cfg, and counts the parameters of all.
+func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64) {
+	t.Helper()
+	precision, err := moe.PrecisionByName(cfg.Precision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	each = make([]Memory, ranks)
+	counts := make([]int64, ranks)
+	err = spmd.Run(ranks, func(c *collective.Comm) error {
+		exchange, err := ep.NewStandard(c, cfg.Model.Experts)
+		if err != nil {
+			return err
+		}
+		model, err := moe.New(cfg.Model, precision, cfg.Seq, c, exchange)
+		if err != nil {
+			return err
+		}
+		opt := optim.New(model.Groups, c, cfg.Optimizer.AdamW)
+		if err := opt.Init(1); err != nil {
+			return err
+		}
+		ex, n := tensor.NewExec(), cfg.microBatch(ranks)
+		tokens := make([]int32, n*cfg.Seq)
+		for i := range tokens {
+			tokens[i] = int32(i*i+c.Rank()) % 256
+		}
+		if _, err := model.Train(ex, moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch}); err != nil {
+			return err
+		}
+		m := Memory{Optimizer: opt.Bytes(), Activations: int64(ex.Peak())}
+		for _, g := range model.Groups {
+			m.Weights += int64(g.Len() * g.Work.DType().Size())
+			m.Gradients += int64(g.Len() * 4)
+			for _, p := range g.Params {
+				if g.Local || c.Rank() == 0 {
+					counts[c.Rank()] += int64(p.Len())
+				}
+			}
+		}
+		each[c.Rank()] = m
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range counts {
+		parameters += n
+	}
+	return each, parameters
+}
+
+// The estimate is close to what a rank allocates, part by part; activations, of which it leaves
+// out the short-lived ones, to a factor of two.
+func TestEstimateMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		ranks  []int
+		change func(*Config)
+	}{
+		"debug":            {[]int{1, 4}, func(*Config) {}},
+		"fp32":             {[]int{2}, func(c *Config) { c.Precision = "fp32" }},
+		"micro-batches":    {[]int{2}, func(c *Config) { c.MicroBatch = 1 }},
+		"queries, softmax": {[]int{1}, func(c *Config) { c.Model.QRank, c.Model.ScoreFunc = 96, moe.Softmax }},
+		"MTP":              {[]int{2}, func(c *Config) { c.Model.MTPLayers = 1 }},
+	} {
+		for _, ranks := range c.ranks {
+			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
+				cfg, err := Default("debug")
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.Batch, cfg.Seq = 8, 64
+				c.change(&cfg)
+				each, parameters := held(t, cfg, ranks)
+				if want := cfg.Model.Count().Total; parameters != want {
+					t.Errorf("the ranks hold %d parameters, counted are %d", parameters, want)
+				}
+				estimate := cfg.EstimateMemory(ranks)
+				for rank, m := range each {
+					for part, v := range map[string][2]int64{
+						"weights": {estimate.Weights, m.Weights}, "gradients": {estimate.Gradients, m.Gradients},
+						"optimizer": {estimate.Optimizer, m.Optimizer}, "activations": {estimate.Activations, m.Activations},
+					} {
+						ratio, off := float64(v[0])/float64(v[1]), 1.1
+						if part == "activations" {
+							off = 2
+						}
+						if !(ratio > 1/off && ratio < off) {
+							t.Errorf("rank %d: %s are estimated at %d bytes, held are %d", rank, part, v[0], v[1])
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// Sizes that no machine has are large, not negative.
+func TestEstimateOverflow(t *testing.T) {
+	cfg, err := Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, batch := range []int{1 << 40, 1 << 50, 1 << 60, math.MaxInt} {
+		cfg.Batch = batch
+		if got := cfg.EstimateMemory(1).Total(); got < 1<<50 {
+			t.Errorf("a batch of %d needs %d bytes", batch, got)
+		}
+	}
+	if got := product(3, 5, 7); got != 105 {
+		t.Errorf("3·5·7 is %d", got)
+	}
+}
