@@ -38,6 +38,7 @@ type decoding struct {
 	scaleMask                          uint64
 	tailMask                           uint64
 	notes
+	//lint:ignore U1000 only the assembly uses it
 	steps [16]uint32
 }
 
@@ -49,23 +50,25 @@ type notes struct {
 
 // direct multiplies groups of rows of b, as many as the kernel takes, with all rows of a.
 type direct struct {
-	a                       unsafe.Pointer // vectors of BF16: for every 32 of k, one of each row
-	b, sum                  unsafe.Pointer // of the first group
-	scales                  unsafe.Pointer // if b holds codes
-	lookup                  *lookup
-	stride, scaleStride     int            // bytes from row to row of b
-	ahead, scalesAhead      int            // bytes from what is read to what is fetched
-	partial                 unsafe.Pointer // vectors of sums between two runs along k
-	load, finish            int            // 0: start at 0; 0: leave vectors of sums
-	steps                   int            // whole vectors of a row of b
-	tail                    uint64         // elements of a last one
-	groups                  int            // counted down
-	blocks                  int            // of up to 512 codes
-	left                    int            // steps, while counting
-	moved                   [4]int         // bytes that b, sum, scales and partial are behind their begin: pointers must not leave their matrix
-	wholeScales, lastScales uint64         // scales of a block, of the last block
+	a                   unsafe.Pointer // vectors of BF16: for every 32 of k, one of each row
+	b, sum              unsafe.Pointer // of the first group
+	scales              unsafe.Pointer // if b holds codes
+	lookup              *lookup
+	stride, scaleStride int            // bytes from row to row of b
+	ahead, scalesAhead  int            // bytes from what is read to what is fetched
+	partial             unsafe.Pointer // vectors of sums between two runs along k
+	load, finish        int            // 0: start at 0; 0: leave vectors of sums
+	steps               int            // whole vectors of a row of b
+	tail                uint64         // elements of a last one
+	groups              int            // counted down
+	blocks              int            // of up to 512 codes
+	//lint:ignore U1000 only the assembly uses it
+	left                    int    // steps, while counting
+	moved                   [4]int // bytes that b, sum, scales and partial are behind their begin: pointers must not leave their matrix
+	wholeScales, lastScales uint64 // scales of a block, of the last block
 	valid                   [2]uint64
 	offsets                 [32]int32 // of the sums, row of a after row of a, in bytes; stored if valid
 	notes
+	//lint:ignore U1000 only the assembly uses it
 	rowSteps [8][16]uint32
 }
