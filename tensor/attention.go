@@ -34,6 +34,9 @@ func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 		panic(fmt.Sprintf("tensor: attention %+v over q [%d, %d], k [%d, %d], v [%d, %d], o [%d, %d], lse [%d]",
 			s, q.Rows, q.Cols, k.Rows, k.Cols, v.Rows, v.Cols, o.Rows, o.Cols, len(lse)))
 	}
+	if k.dtype != q.dtype || v.dtype != q.dtype || o.dtype != q.dtype {
+		panic(fmt.Sprintf("tensor: attention over %v, %v and %v into %v, want one type", q.dtype, k.dtype, v.dtype, o.dtype))
+	}
 }
 
 // CausalAttention computes o = softmax(scale·q·kᵀ)·v, every row seeing the rows up to its own.
@@ -45,8 +48,7 @@ func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s Attent
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	block := min(queryBlock, s.Seq)
-	scores := ex.New(FP32, block*s.Seq)
-	operand := ex.New(q.dtype, block*s.Seq)
+	scores, probs := ex.New(FP32, block*s.Seq), ex.New(q.dtype, block*s.Seq)
 	out := ex.New(FP32, block, s.ValueDim)
 	for b := range s.Batch {
 		for h := range s.Heads {
@@ -55,19 +57,17 @@ func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s Attent
 			rowLSE := lse[(b*s.Heads+h)*s.Seq:]
 			for lo := 0; lo < s.Seq; lo += block {
 				hi := min(lo+block, s.Seq)
-				sc := tile(scores, hi-lo, hi)
-				ob := out.Slice(0, hi-lo).Mat()
+				sc, p := tile(scores, hi-lo, hi), tile(probs, hi-lo, hi)
 				MatMul(ex, sc, qh.RowSlice(lo, hi), kh.RowSlice(0, hi).T())
 				inverse := ex.scratchRow(3, hi-lo)
 				for i := range hi - lo {
-					inverse[i] = softmaxRow(sc.f32Row(i), lo+i+1, s.Scale, &rowLSE[lo+i])
+					inverse[i] = softmaxRow(p, i, sc.f32Row(i)[:lo+i+1], s.Scale, &rowLSE[lo+i])
 				}
-				MatMul(ex, ob, asOperand(ex, operand, sc), vh.RowSlice(0, hi))
+				ob := out.Slice(0, hi-lo).Mat()
+				MatMul(ex, ob, p, vh.RowSlice(0, hi))
 				for i := range hi - lo {
-					row := ob.f32Row(i)
-					vec.Scale(row, inverse[i], row)
+					scaleRow(oh, lo+i, inverse[i], ob.f32Row(i))
 				}
-				Convert(ex, oh.RowSlice(lo, hi), ob)
 			}
 		}
 	}
@@ -76,24 +76,32 @@ func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s Attent
 // tile views the first rows·cols elements of a flat scratch tensor as a matrix.
 func tile(t Tensor, rows, cols int) Matrix { return t.Slice(0, rows*cols).Reshape(rows, cols).Mat() }
 
-// asOperand returns m in the element type of scratch: itself, or rounded into scratch.
-func asOperand(ex *Exec, scratch Tensor, m Matrix) Matrix {
-	if scratch.dtype == m.dtype {
-		return m
+// softmaxRow sets row i of p to exp(scale·scores - max), and to zeros behind the scores. It
+// returns the inverse of their sum, by which the output is scaled later.
+func softmaxRow(p Matrix, i int, scores []float32, scale float32, lse *float32) float32 {
+	n := len(scores)
+	top := scale * vec.Max(scores)
+	var sum float32
+	if p.dtype == BF16 {
+		row := p.bf16Row(i)
+		sum = vec.ExpSumBF16(row[:n], scale, scores, top)
+		clear(row[n:])
+	} else {
+		row := p.f32Row(i)
+		sum = vec.ExpSum(row[:n], scale, scores, top)
+		clear(row[n:])
 	}
-	rounded := tile(scratch, m.Rows, m.Cols)
-	Convert(ex, rounded, m)
-	return rounded
-}
-
-// softmaxRow turns the first n scores of a row into exp(scale·score - max) and the others into
-// zeros. It returns the inverse of their sum, by which the output is scaled later.
-func softmaxRow(row []float32, n int, scale float32, lse *float32) float32 {
-	top := scale * vec.Max(row[:n])
-	sum := vec.ExpSum(row[:n], scale, row[:n], top)
-	clear(row[n:])
 	*lse = top + float32(math.Log(float64(sum)))
 	return 1 / sum
+}
+
+// scaleRow sets row i of dst to a·x.
+func scaleRow(dst Matrix, i int, a float32, x []float32) {
+	if dst.dtype == BF16 {
+		vec.ScaleBF16(dst.bf16Row(i), a, x)
+	} else {
+		vec.Scale(dst.f32Row(i), a, x)
+	}
 }
 
 // CausalAttentionBackward computes dq, dk and dv from do and what CausalAttention saw and gave.
@@ -103,13 +111,16 @@ func softmaxRow(row []float32, n int, scale float32, lse *float32) float32 {
 func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []float32, s AttentionShape) {
 	s.check(q, k, v, o, lse)
 	s.check(dq, dk, dv, do, lse)
+	if do.dtype != o.dtype {
+		panic(fmt.Sprintf("tensor: attention of %v with gradients of %v", o.dtype, do.dtype))
+	}
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	block := min(queryBlock, s.Seq)
 	t := backwardTiles{
-		probs: ex.New(FP32, block*s.Seq), dscores: ex.New(FP32, block*s.Seq),
-		operand: ex.New(q.dtype, block*s.Seq),
-		dk:      ex.New(FP32, s.Seq, s.KeyDim), dv: ex.New(FP32, s.Seq, s.ValueDim),
+		scores: ex.New(FP32, block*s.Seq), dprobs: ex.New(FP32, block*s.Seq),
+		probs: ex.New(q.dtype, block*s.Seq), dscores: ex.New(q.dtype, block*s.Seq),
+		dk: ex.New(FP32, s.Seq, s.KeyDim), dv: ex.New(FP32, s.Seq, s.ValueDim),
 	}
 	for b := range s.Batch {
 		for h := range s.Heads {
@@ -137,29 +148,48 @@ type headProblem struct {
 
 // backwardTiles is the scratch of CausalAttentionBackward.
 type backwardTiles struct {
-	probs, dscores Tensor // of one query block
-	operand        Tensor // either of them, rounded for a product
+	scores, dprobs Tensor // of one query block, FP32
+	probs, dscores Tensor // the same after the softmax and before it, in the operands' type
 	dk, dv         Tensor
 }
 
 // backward handles query rows [lo, hi) of one head.
 func (t backwardTiles) backward(ex *Exec, p headProblem, lo, hi int, scale float32) {
+	scores, dprobs := tile(t.scores, hi-lo, hi), tile(t.dprobs, hi-lo, hi)
 	probs, dscores := tile(t.probs, hi-lo, hi), tile(t.dscores, hi-lo, hi)
 	q, do, o := p.q.RowSlice(lo, hi), p.do.RowSlice(lo, hi), p.o.RowSlice(lo, hi)
 	k, v := p.k.RowSlice(0, hi), p.v.RowSlice(0, hi)
-	MatMul(ex, probs, q, k.T())
-	MatMul(ex, dscores, do, v.T())
+	MatMul(ex, scores, q, k.T())
+	MatMul(ex, dprobs, do, v.T())
 	for i := range hi - lo {
 		n := lo + i + 1
-		delta := vec.Dot(ex.load(0, do, i), ex.load(1, o, i))
-		prob, dscore := probs.f32Row(i), dscores.f32Row(i)
-		vec.ExpSum(prob[:n], scale, prob[:n], p.lse[lo+i])
-		vec.SoftmaxBackward(dscore[:n], scale, prob[:n], dscore[:n], delta)
+		softmaxBackwardRow(probs, dscores, i, scale, scores.f32Row(i)[:n], dprobs.f32Row(i)[:n], p.lse[lo+i], dotRow(do, o, i))
+	}
+	MatMulAdd(ex, t.dv.Slice(0, hi).Mat(), probs.T(), do)
+	MatMul(ex, p.dq.RowSlice(lo, hi), dscores, k)
+	MatMulAdd(ex, t.dk.Slice(0, hi).Mat(), dscores.T(), q)
+}
+
+// softmaxBackwardRow sets row i of p and ds as vec.SoftmaxBackward does, and to zeros behind the scores.
+func softmaxBackwardRow(p, ds Matrix, i int, scale float32, scores, dp []float32, lse, delta float32) {
+	n := len(scores)
+	if p.dtype == BF16 {
+		prob, dscore := p.bf16Row(i), ds.bf16Row(i)
+		vec.SoftmaxBackwardBF16(prob[:n], dscore[:n], scale, scores, dp, lse, delta)
 		clear(prob[n:])
 		clear(dscore[n:])
+		return
 	}
-	MatMulAdd(ex, t.dv.Slice(0, hi).Mat(), asOperand(ex, t.operand, probs).T(), do)
-	ds := asOperand(ex, t.operand, dscores)
-	MatMul(ex, p.dq.RowSlice(lo, hi), ds, k)
-	MatMulAdd(ex, t.dk.Slice(0, hi).Mat(), ds.T(), q)
+	prob, dscore := p.f32Row(i), ds.f32Row(i)
+	vec.SoftmaxBackward(prob[:n], dscore[:n], scale, scores, dp, lse, delta)
+	clear(prob[n:])
+	clear(dscore[n:])
+}
+
+// dotRow is the inner product of row i of x and of y, which have one type.
+func dotRow(x, y Matrix, i int) float32 {
+	if x.dtype == BF16 {
+		return vec.DotBF16(x.bf16Row(i), y.bf16Row(i))
+	}
+	return vec.Dot(x.f32Row(i), y.f32Row(i))
 }

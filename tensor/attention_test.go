@@ -250,3 +250,16 @@ func TestAttentionPanics(t *testing.T) {
 		})
 	}
 }
+
+func TestAttentionOfSeveralTypesPanics(t *testing.T) {
+	s := attentionShapes[1]
+	for want, spoil := range map[string]func(a, other *attention){
+		"over fp32, bf16 and fp32 into fp32":       func(a, other *attention) { a.k = other.k },
+		"over fp32, fp32 and fp32 into bf16":       func(a, other *attention) { a.o = other.o },
+		"attention of fp32 with gradients of bf16": func(a, other *attention) { a.dq, a.dk, a.dv, a.do = other.dq, other.dk, other.dv, other.do },
+	} {
+		a, other := newAttention(newGenerator(FP32, 0), s), newAttention(newGenerator(BF16, 0), s)
+		spoil(a, other)
+		mustPanic(t, want, a.backward)
+	}
+}

@@ -9,9 +9,7 @@ import (
 // Convert copies src to dst, rounding or widening where the element types differ.
 func Convert(ex *Exec, dst, src Matrix) {
 	sameShape(dst, src)
-	if dst.dtype != src.dtype && dst.rowStride == dst.Cols && src.rowStride == src.Cols {
-		dst, src = dst.flat(), src.flat()
-	}
+	flatten(&dst, &src)
 	for r := range dst.Rows {
 		switch {
 		case dst.dtype == src.dtype && dst.dtype == BF16:
@@ -30,6 +28,13 @@ func Convert(ex *Exec, dst, src Matrix) {
 func Add(ex *Exec, dst, x, y Matrix) {
 	sameShape(dst, x)
 	sameShape(dst, y)
+	flatten(&dst, &x, &y)
+	if allBF16(dst, x, y) {
+		for r := range dst.Rows {
+			vec.AddBF16(dst.bf16Row(r), x.bf16Row(r), y.bf16Row(r))
+		}
+		return
+	}
 	for r := range dst.Rows {
 		out := ex.target(2, dst, r)
 		vec.Add(out, ex.load(0, x, r), ex.load(1, y, r))
@@ -41,6 +46,13 @@ func Add(ex *Exec, dst, x, y Matrix) {
 func SwiGLU(ex *Exec, h, gate, up Matrix) {
 	sameShape(h, gate)
 	sameShape(h, up)
+	flatten(&h, &gate, &up)
+	if allBF16(h, gate, up) {
+		for r := range h.Rows {
+			vec.SwiGLUBF16(h.bf16Row(r), gate.bf16Row(r), up.bf16Row(r))
+		}
+		return
+	}
 	for r := range h.Rows {
 		out := ex.target(2, h, r)
 		vec.SwiGLU(out, ex.load(0, gate, r), ex.load(1, up, r))
@@ -54,6 +66,13 @@ func SwiGLUBackward(ex *Exec, dgate, dup, dh, gate, up Matrix) {
 	for _, m := range [...]Matrix{dgate, dup, gate, up} {
 		sameShape(m, dh)
 	}
+	flatten(&dgate, &dup, &dh, &gate, &up)
+	if allBF16(dgate, dup, dh, gate, up) {
+		for r := range dh.Rows {
+			vec.SwiGLUBackwardBF16(dgate.bf16Row(r), dup.bf16Row(r), dh.bf16Row(r), gate.bf16Row(r), up.bf16Row(r))
+		}
+		return
+	}
 	for r := range dh.Rows {
 		g, u := ex.load(0, gate, r), ex.load(1, up, r)
 		dg, du := ex.target(0, dgate, r), ex.target(1, dup, r)
@@ -61,6 +80,27 @@ func SwiGLUBackward(ex *Exec, dgate, dup, dh, gate, up Matrix) {
 		ex.store(dgate, r, dg)
 		ex.store(dup, r, du)
 	}
+}
+
+// flatten makes a single row of each matrix if none has gaps between its rows.
+func flatten(ms ...*Matrix) {
+	for _, m := range ms {
+		if m.rowStride != m.Cols {
+			return
+		}
+	}
+	for _, m := range ms {
+		*m = m.flat()
+	}
+}
+
+func allBF16(ms ...Matrix) bool {
+	for _, m := range ms {
+		if m.dtype != BF16 {
+			return false
+		}
+	}
+	return true
 }
 
 func sameShape(a, b Matrix) {
@@ -73,33 +113,35 @@ func sameShape(a, b Matrix) {
 
 // SumBlocks sets row r of dst to the sum over i of columns [i·stride, i·stride + dst.Cols) of
 // row r of x, for blocks blocks, in FP32: the gradient of something that all heads share.
+// dst and x have one element type.
 func SumBlocks(ex *Exec, dst, x Matrix, blocks, stride int) {
 	if dst.Rows != x.Rows {
 		panic(fmt.Sprintf("tensor: blocks of %d rows summed into %d rows", x.Rows, dst.Rows))
 	}
+	if dst.dtype != x.dtype {
+		panic(fmt.Sprintf("tensor: blocks of %v summed into %v", x.dtype, dst.dtype))
+	}
+	if last := (blocks - 1) * stride; blocks > 0 {
+		x = x.ColSlice(0, last+dst.Cols) // panics if the last block is not inside
+	}
 	dst.checkRows()
 	x.checkRows()
-	sum := ex.scratchRow(1, dst.Cols)
 	for r := range dst.Rows {
-		clear(sum)
-		for i := range blocks {
-			vec.Add(sum, sum, ex.load(0, x.ColSlice(i*stride, i*stride+dst.Cols), r))
+		if dst.dtype == BF16 {
+			vec.SumBlocksBF16(dst.bf16Row(r), x.bf16Row(r), blocks, stride)
+		} else {
+			vec.SumBlocks(dst.f32Row(r), x.f32Row(r), blocks, stride)
 		}
-		out := ex.target(2, dst, r)
-		copy(out, sum)
-		ex.store(dst, r, out)
 	}
 }
 
 // Sigmoid sets x to 1/(1 + exp(-x)), for an FP32 x.
 func Sigmoid(x Matrix) {
 	x.checkFP32Rows()
+	flatten(&x)
 	for r := range x.Rows {
 		row := x.f32Row(r)
-		vec.ExpSum(row, -1, row, 0)
-		for i, e := range row {
-			row[i] = 1 / (1 + e)
-		}
+		vec.Sigmoid(row, row)
 	}
 }
 

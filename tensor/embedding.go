@@ -21,7 +21,11 @@ func EmbedBackward(ex *Exec, dtable, dy Matrix, ids []int32) {
 	sameShape(dtable.RowSlice(0, 0), dy.RowSlice(0, 0))
 	for r, id := range ids {
 		row := dtable.RowSlice(int(id), int(id)+1).f32Row(0)
-		vec.AddScaled(row, 1, ex.load(0, dy, r))
+		if dy.dtype == BF16 {
+			vec.AddScaledBF16(row, 1, dy.bf16Row(r))
+		} else {
+			vec.AddScaled(row, 1, dy.f32Row(r))
+		}
 	}
 }
 

@@ -68,6 +68,20 @@ func (m Matrix) f32Row(i int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Add(m.data, i*m.rowStride*4)), m.Cols)
 }
 
+// bf16Rows returns all that lies between the first and the last element of a BF16 matrix whose
+// columns are contiguous: row i begins at i·rowStride.
+func (m Matrix) bf16Rows() []uint16 { return unsafe.Slice((*uint16)(m.data), m.span()) }
+
+// f32Rows is bf16Rows for an FP32 matrix.
+func (m Matrix) f32Rows() []float32 { return unsafe.Slice((*float32)(m.data), m.span()) }
+
+func (m Matrix) span() int {
+	if m.Rows == 0 {
+		return 0
+	}
+	return (m.Rows-1)*m.rowStride + m.Cols
+}
+
 // checkRows panics unless rows can be handed to row kernels.
 func (m Matrix) checkRows() {
 	if m.colStride != 1 && m.Cols > 1 {

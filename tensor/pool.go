@@ -143,20 +143,23 @@ func (h *helper) work(p *pool) {
 
 // await returns the number of the round after seen, when it has begun.
 func (h *helper) await(seen uint32) uint32 {
-	for begin := time.Now(); time.Since(begin) < spinTime; {
-		for range 100 {
-			if round := h.round.Load(); round != seen {
-				return round
+	for {
+		for begin := time.Now(); time.Since(begin) < spinTime; {
+			for range 100 {
+				if round := h.round.Load(); round != seen {
+					return round
+				}
 			}
 		}
+		h.asleep.Store(true)
+		// A raise between the last look and the store above saw us awake: look once more.
+		if round := h.round.Load(); round != seen && h.asleep.CompareAndSwap(true, false) {
+			return round
+		}
+		<-h.wake
+		// An owner that was held up inside raise wakes us for a round that we have already done:
+		// so look at the number, as ever.
 	}
-	h.asleep.Store(true)
-	// A raise between the last look and the store above saw us awake: look once more.
-	if round := h.round.Load(); round != seen && h.asleep.CompareAndSwap(true, false) {
-		return round
-	}
-	<-h.wake
-	return h.round.Load()
 }
 
 // close ends the helpers.

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -135,5 +136,34 @@ func BenchmarkForkJoin(b *testing.B) {
 	defer ex.Close()
 	for b.Loop() {
 		ex.parallel(2, leastWork, operands{}, func(*Exec, operands, int, int) {})
+	}
+}
+
+// TestLateWake: an owner that is held up between raising a round and waking its helper wakes it
+// for a round that is already done, which must not be done again.
+func TestLateWake(t *testing.T) {
+	ex := NewParallelExec(2)
+	defer ex.Close()
+	p, h := ex.pool, ex.pool.helpers[0]
+	var calls atomic.Int32
+	count := func(*Exec, operands, int, int) { calls.Add(1) }
+	for round := range 20 {
+		p.body, p.items, p.parts = count, 2, 2
+		p.pending.Store(1)
+		h.raise()
+		for p.pending.Load() > 0 || !h.asleep.Load() {
+			runtime.Gosched()
+		}
+		p.body = nil
+		if h.asleep.CompareAndSwap(true, false) {
+			h.wake <- struct{}{}
+		}
+		for !h.asleep.Load() {
+			runtime.Gosched()
+		}
+		ex.parallel(2, leastWork, operands{}, count)
+		if got, want := calls.Load(), int32(3*(round+1)); got != want {
+			t.Fatalf("round %d: %d calls, want %d", round, got, want)
+		}
 	}
 }

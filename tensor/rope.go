@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"math"
+
+	"spmoe/tensor/internal/vec"
 )
 
 // RotaryTable holds the cosines and sines of rotary position embedding for positions
@@ -42,17 +44,14 @@ func (t *RotaryTable) rotate(ex *Exec, x Matrix, seq int, sign float32) {
 		panic(fmt.Sprintf("tensor: rotating %d columns in sequences of %d with a table of %d pairs and %d positions",
 			x.Cols, seq, pairs, t.Len()))
 	}
-	cos, sin := t.cos.F32(), t.sin.F32()
-	for r := range x.Rows {
-		at := r % seq * pairs
-		c, s := cos[at:at+pairs], sin[at:at+pairs]
-		row := ex.load(0, x, r)
-		for i := range pairs {
-			a, b, turn := row[2*i], row[2*i+1], sign*s[i]
-			row[2*i] = a*c[i] - b*turn
-			row[2*i+1] = a*turn + b*c[i]
+	for lo := 0; lo < x.Rows; lo += seq {
+		rows := x.RowSlice(lo, min(lo+seq, x.Rows))
+		cos, sin := t.cos.Slice(0, rows.Rows).F32(), t.sin.Slice(0, rows.Rows).F32()
+		if x.dtype == BF16 {
+			vec.RotateBF16(rows.bf16Rows(), x.rowStride, cos, sin, pairs, sign)
+		} else {
+			vec.Rotate(rows.f32Rows(), x.rowStride, cos, sin, pairs, sign)
 		}
-		ex.store(x, r, row)
 	}
 }
 

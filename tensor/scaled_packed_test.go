@@ -44,8 +44,8 @@ func TestPackedGivesTheSameBits(t *testing.T) {
 	}
 }
 
-// Products with a packed weight do not pack it again.
-func TestPackedIsUsed(t *testing.T) {
+// Neither do products with a packed weight allocate, nor packing again.
+func TestPackedAllocatesNothing(t *testing.T) {
 	ex := NewExec()
 	x, w, y := random(1, BF16, 40, 64), random(2, BF16, 70, 64), New(BF16, 40, 70)
 	var p Packed

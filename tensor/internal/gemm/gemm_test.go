@@ -57,6 +57,7 @@ func TestBF16Bits(t *testing.T) {
 		start := results(r, m, n)
 		eachTier(t, func(t *testing.T, ks *kernels) {
 			for _, accumulate := range []bool{false, true} {
+				s.poison()
 				got, want := start.clone(), start.clone()
 				for i := range m {
 					for j := range n {

@@ -107,7 +107,7 @@ func results(r *rand.Rand, m, n int) matrix[float32] {
 var shapes = []struct{ m, n, k int }{
 	{1, 1, 1}, {1, 33, 2}, {2, 3, 5}, {3, 15, 31}, {5, 16, 32}, {7, 17, 33}, {11, 31, 64}, {12, 32, 65}, {13, 47, 7},
 	{25, 64, 48}, {31, 96, 127}, {30, 100, 192}, {23, 1, 77}, {1, 200, 300}, {100, 8, 3}, {17, 40, 0},
-	{13, 40, 1027}, {391, 33, 20}, {6, 80, 513}, {17, 29, 2081},
+	{13, 40, 1027}, {391, 33, 20}, {6, 80, 513}, {17, 29, 2081}, {12, 20, 1024},
 }
 
 var layouts = []struct{ aT, bT bool }{{false, false}, {false, true}, {true, false}, {true, true}}
@@ -140,4 +140,13 @@ func (ks *kernels) dot(a, b View, i, j int, c float32) float32 {
 		fours[q] = (l[0] + l[2]) + (l[1] + l[3])
 	}
 	return c + ((fours[0] + fours[1]) + (fours[2] + fours[3]))
+}
+
+// poison fills the scratch memory with NaNs, which show in a result that uses what was not written.
+func (s *Scratch) poison() {
+	for _, b := range []*buffer{&s.a, &s.b, &s.sums, &s.edge, &s.chunks, &s.partial, &s.decoded[0], &s.decoded[1]} {
+		for i := range b.words {
+			b.words[i] = math.Float32frombits(0x7fc17fc1) // as FP32 and as BF16
+		}
+	}
 }

@@ -3,8 +3,8 @@ package gemm
 // Products of block-scaled operands: 8-bit codes with one power-of-two scale for every 32 of them along k.
 //
 // A code has at most 8 significant bits, so that with its scale it is a BF16 number as long as the exponent fits: the product is
-// then that of two BF16 matrices, bit for bit. Blocks of rows whose elements do not all fit are multiplied in FP32, in the
-// order of BF16 (scaled_wide.go).
+// then that of two BF16 matrices, bit for bit. What does not fit is multiplied in FP32, in the order of BF16, or in float64
+// (scaled_wide.go). MXINT8 of whole blocks may be multiplied as integers.
 
 import "fmt"
 

@@ -2,6 +2,8 @@ package vec
 
 import (
 	"math"
+	"math/big"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -10,7 +12,7 @@ func TestExp(t *testing.T) {
 		x := float32(-87.3 + float64(i)*(87.3+88.7)/2_000_000)
 		want := math.Exp(float64(x))
 		ulp := math.Abs(float64(math.Nextafter32(float32(want), math.MaxFloat32)) - float64(float32(want)))
-		if d := math.Abs(float64(Exp(x)) - want); d > 2*ulp {
+		if d := math.Abs(float64(Exp(x)) - want); d > 1.5*ulp {
 			t.Fatalf("Exp(%v) = %v, want %v (%.2f ulp off)", x, Exp(x), want, d/ulp)
 		}
 	}
@@ -22,6 +24,45 @@ func TestExp(t *testing.T) {
 	}
 	if nan := Exp(float32(math.NaN())); nan == nan {
 		t.Errorf("Exp(NaN) = %v", nan)
+	}
+}
+
+// TestFMA holds fma against exact arithmetic, on sums that are close to ties too.
+func TestFMA(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	number := func() float32 {
+		mantissa := rng.Uint32() & (1<<23 - 1)
+		if rng.IntN(2) == 0 {
+			mantissa &= 0x700fff // few bits: ties and exact sums
+		}
+		return math.Float32frombits(rng.Uint32()&(1<<31) | uint32(127-rng.IntN(40))<<23 | mantissa)
+	}
+	for range 500_000 {
+		a, b, c := number(), number(), number()
+		exact := new(big.Float).SetPrec(200).Mul(big.NewFloat(float64(a)), big.NewFloat(float64(b)))
+		exact.Add(exact, big.NewFloat(float64(c)))
+		if want, _ := exact.Float32(); fma(a, b, c) != want {
+			t.Fatalf("fma(%v, %v, %v) = %v, want %v", a, b, c, fma(a, b, c), want)
+		}
+	}
+}
+
+// TestFMAOffTie has sums that are no ties but become them in float64.
+func TestFMAOffTie(t *testing.T) {
+	for _, c := range []struct{ a, b, c, want float32 }{
+		{1 + 0x1p-23, 1 + 0x1p-23, 0x1p23, 0x1p23 + 1},
+		{0x1p-60, 0x1p-60, 1 + 0x1p-23, 1 + 0x1p-23},
+		{0x1p-30, 0x1p-30, 1, 1},
+		{0x1.000002p-24, 1, 1, 1 + 0x1p-23},
+		{0x1.fffffep-25, 1, 1, 1},
+		{-0x1p-24, 1 - 0x1p-24, 1 + 0x1p-23, 1 + 0x1p-23},
+		{4097, 4097, 0x1p49, 0x1p49 + 0x1p26},
+	} {
+		exact := new(big.Float).SetPrec(200).Mul(big.NewFloat(float64(c.a)), big.NewFloat(float64(c.b)))
+		exact.Add(exact, big.NewFloat(float64(c.c)))
+		if want, _ := exact.Float32(); fma(c.a, c.b, c.c) != want {
+			t.Errorf("fma(%v, %v, %v) = %v, want %v", c.a, c.b, c.c, fma(c.a, c.b, c.c), want)
+		}
 	}
 }
 

@@ -49,9 +49,17 @@ func TestNoAccessOutside(t *testing.T) {
 				for _, op := range operations {
 					op.run(rows[:op.out], rows[op.out:op.out+op.in])
 				}
-				half := fenced[uint16](t, n, atEnd)
-				Round(half, rows[0])
-				Widen(rows[1], half)
+				var lines [5]line
+				for i := range lines {
+					lines[i] = line{rows[i], fenced[uint16](t, n, atEnd)}
+				}
+				for _, op := range operations16 {
+					out := op.float32Form(t).out
+					op.run(lines[:out], lines[out:len(op.types)])
+				}
+				SquaresBF16(lines[0].half)
+				Round(lines[0].half, rows[0])
+				Widen(rows[1], lines[0].half)
 			}
 		}
 	})

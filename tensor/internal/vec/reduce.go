@@ -15,6 +15,28 @@ func Dot(x, y []float32) float32 {
 	return sum + active.dot(x, y)
 }
 
+// DotBF16 is Dot of bfloat16 rows, in float32.
+func DotBF16(x, y []uint16) float32 {
+	y = y[:len(x)]
+	var sum float32
+	for len(x) > chunk {
+		sum += DotBF16(x[:chunk], y[:chunk])
+		x, y = x[chunk:], y[chunk:]
+	}
+	return sum + active.dot16(x, y)
+}
+
+// SquaresBF16 returns the sum of the squares of bfloat16 numbers in float32, multiplied and added in one rounding. Of 64
+// lanes, the first 32 elements go to 32, even ones before odd ones, the next 32 to the others.
+func SquaresBF16(x []uint16) float32 {
+	var sum float32
+	for len(x) > chunk {
+		sum += SquaresBF16(x[:chunk])
+		x = x[chunk:]
+	}
+	return sum + active.squares16(x)
+}
+
 // SumSquares returns the sum of x[i]², in 32 lanes of float64.
 func SumSquares(x []float32) float64 {
 	var sum float64
@@ -23,17 +45,6 @@ func SumSquares(x []float32) float64 {
 		x = x[chunk:]
 	}
 	return sum + active.sumSquares(x)
-}
-
-// ExpSum sets dst[i] = exp(a·x[i] - shift) and returns the sum of dst, in 16 lanes.
-func ExpSum(dst []float32, a float32, x []float32, shift float32) float32 {
-	x = x[:len(dst)]
-	var sum float32
-	for len(dst) > chunk {
-		sum += ExpSum(dst[:chunk], a, x[:chunk], shift)
-		dst, x = dst[chunk:], x[chunk:]
-	}
-	return sum + active.expSum(dst, a, x, shift)
 }
 
 // Max returns the largest element, -Inf for none; NaNs are passed over and a zero is +0.

@@ -33,7 +33,23 @@ type operation struct {
 	element func(out, in []float64)
 }
 
-const a, shift = 0.7, 0.3
+const a, shift, blocks = 0.7, 0.3, 3
+
+// turns cuts n elements into rows of Rotate: with a gap between them, or without one and more than one kernel call takes.
+func turns(n int) (rows, stride, pairs int) {
+	pairs = min(n/2, 21)
+	if pairs == 0 {
+		return 0, 0, 0
+	}
+	stride = 2 * pairs
+	if n < chunk {
+		stride++
+	}
+	return n / stride, stride, pairs
+}
+
+// inPlace are the operations whose results may take the place of any input.
+func inPlace(name string) bool { return name != "SumBlocks" && name != "Rotate" }
 
 func sigmoid(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
 
@@ -54,10 +70,31 @@ var operations = []operation{
 		MulScaled(out[0], a, in[0], in[1])
 		return 0
 	}, func(out, in []float64) { out[0] = a * in[0] * in[1] }},
-	{"AddMulScaled", 1, 2, func(out, in [][]float32) float64 {
-		AddMulScaled(out[0], a, in[0], in[1])
+	{"SumBlocks", 1, 1, func(out, in [][]float32) float64 {
+		n := len(out[0]) / blocks
+		SumBlocks(out[0][:n], in[0], blocks, n)
 		return 0
+	}, nil},
+	{"NormWeightGrad", 1, 3, func(out, in [][]float32) float64 {
+		return float64(NormWeightGrad(out[0], a, in[0], in[1], in[2]))
 	}, func(out, in []float64) { out[0] += a * in[0] * in[1] }},
+	{"NormInputGrad", 1, 3, func(out, in [][]float32) float64 {
+		NormInputGrad(out[0], false, a, in[0], in[1], shift, in[2])
+		return 0
+	}, func(out, in []float64) { out[0] = a*in[0]*in[1] + shift*in[2] }},
+	{"NormInputGradAdded", 1, 3, func(out, in [][]float32) float64 {
+		NormInputGrad(out[0], true, a, in[0], in[1], shift, in[2])
+		return 0
+	}, func(out, in []float64) { out[0] += a*in[0]*in[1] + shift*in[2] }},
+	{"Rotate", 1, 2, func(out, in [][]float32) float64 {
+		rows, stride, pairs := turns(len(in[0]))
+		Rotate(out[0], stride, in[0][:rows*pairs], in[1][:rows*pairs], pairs, -1)
+		return 0
+	}, nil},
+	{"Sigmoid", 1, 1, func(out, in [][]float32) float64 {
+		Sigmoid(out[0], in[0])
+		return 0
+	}, func(out, in []float64) { out[0] = sigmoid(in[0]) }},
 	{"SwiGLU", 1, 2, func(out, in [][]float32) float64 {
 		SwiGLU(out[0], in[0], in[1])
 		return 0
@@ -69,10 +106,13 @@ var operations = []operation{
 		s := sigmoid(in[1])
 		out[0], out[1] = in[0]*in[2]*s*(1+in[1]*(1-s)), in[0]*in[1]*s
 	}},
-	{"SoftmaxBackward", 1, 2, func(out, in [][]float32) float64 {
-		SoftmaxBackward(out[0], a, in[0], in[1], shift)
+	{"SoftmaxBackward", 2, 2, func(out, in [][]float32) float64 {
+		SoftmaxBackward(out[0], out[1], a, in[0], in[1], shift, 2*shift)
 		return 0
-	}, func(out, in []float64) { out[0] = a * in[0] * (in[1] - shift) }},
+	}, func(out, in []float64) {
+		out[0] = math.Exp(a*in[0] - shift)
+		out[1] = a * out[0] * (in[1] - 2*shift)
+	}},
 	{"ExpSum", 1, 1, func(out, in [][]float32) float64 {
 		return float64(ExpSum(out[0], a, in[0], shift))
 	}, func(out, in []float64) { out[0] = math.Exp(a*in[0] - shift) }},
@@ -157,7 +197,7 @@ func TestTiersAgree(t *testing.T) {
 					compare(t, op, n, share, rng, tier, nil)
 				}
 				for alias := range op.out * op.in {
-					if n >= chunk {
+					if n >= chunk || !inPlace(op.name) {
 						break
 					}
 					compare(t, op, n, 0, rng, tier, func(out, in [][]float32) { in[alias%op.in] = out[alias/op.in] })

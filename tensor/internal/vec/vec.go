@@ -1,10 +1,13 @@
 // Package vec holds the row kernels of package tensor: loops over float32 and bfloat16 slices.
 //
+// A kernel whose name ends in BF16 reads and writes bfloat16 where the one without computes on float32: its results have the
+// bits that widening, that kernel and rounding would give, in one pass over memory.
+//
 // All slices of a call have the same length unless a comment says otherwise, any length and alignment. A destination may
 // be the very same slice as an input; slices that overlap otherwise are not allowed.
 //
-// Every tier gives the same bits (which NaN aside): products are rounded before they are added, which the conversions
-// float32(a*b) force on compilers that would fuse the two, and sums follow one fixed split into lanes.
+// Every tier gives the same bits (which NaN aside): products are rounded before they are added (but in Exp), which the
+// conversions float32(a*b) force on compilers that would fuse the two, and sums follow one fixed split into lanes.
 package vec
 
 //go:generate go run ./asm
@@ -64,53 +67,61 @@ func Scale(dst []float32, a float32, x []float32) {
 	active.scale(dst, a, x)
 }
 
-// MulScaled sets dst[i] = a·x[i]·y[i].
-func MulScaled(dst []float32, a float32, x, y []float32) {
+// SumBlocks sets dst to the sum of blocks slices of its length that begin at multiples of stride in x, added in order.
+func SumBlocks(dst, x []float32, blocks, stride int) {
+	if blocks == 0 {
+		clear(dst)
+		return
+	}
+	for n := blockColumns(blocks); len(dst) > n; dst, x = dst[n:], x[n:] {
+		SumBlocks(dst[:n], x, blocks, stride)
+	}
+	x = x[:(blocks-1)*stride+len(dst)]
+	active.sumBlocks(dst, x, blocks, stride)
+}
+
+// blockColumns is how many sums of blocks elements one kernel call gets.
+func blockColumns(blocks int) int { return max(chunk/blocks, 32) }
+
+// AddBF16 is Add on bfloat16.
+func AddBF16(dst, x, y []uint16) {
 	x, y = x[:len(dst)], y[:len(dst)]
 	for len(dst) > chunk {
-		MulScaled(dst[:chunk], a, x[:chunk], y[:chunk])
+		AddBF16(dst[:chunk], x[:chunk], y[:chunk])
 		dst, x, y = dst[chunk:], x[chunk:], y[chunk:]
 	}
-	active.mulScaled(dst, a, x, y)
+	active.add16(dst, x, y)
 }
 
-// AddMulScaled sets dst[i] += a·x[i]·y[i].
-func AddMulScaled(dst []float32, a float32, x, y []float32) {
-	x, y = x[:len(dst)], y[:len(dst)]
+// AddScaledBF16 is AddScaled but for dst, which is float32.
+func AddScaledBF16(dst []float32, a float32, x []uint16) {
+	x = x[:len(dst)]
 	for len(dst) > chunk {
-		AddMulScaled(dst[:chunk], a, x[:chunk], y[:chunk])
-		dst, x, y = dst[chunk:], x[chunk:], y[chunk:]
+		AddScaledBF16(dst[:chunk], a, x[:chunk])
+		dst, x = dst[chunk:], x[chunk:]
 	}
-	active.addMulScaled(dst, a, x, y)
+	active.addScaled16(dst, a, x)
 }
 
-// SwiGLU sets h[i] = silu(gate[i])·up[i], with silu(z) = z·sigmoid(z).
-func SwiGLU(h, gate, up []float32) {
-	gate, up = gate[:len(h)], up[:len(h)]
-	for len(h) > chunk {
-		SwiGLU(h[:chunk], gate[:chunk], up[:chunk])
-		h, gate, up = h[chunk:], gate[chunk:], up[chunk:]
+// ScaleBF16 is Scale but for x, which is float32.
+func ScaleBF16(dst []uint16, a float32, x []float32) {
+	x = x[:len(dst)]
+	for len(dst) > chunk {
+		ScaleBF16(dst[:chunk], a, x[:chunk])
+		dst, x = dst[chunk:], x[chunk:]
 	}
-	active.swiGLU(h, gate, up)
+	active.scale16(dst, a, x)
 }
 
-// SwiGLUBackward sets the gradients of SwiGLU's inputs from dh, that of its output.
-func SwiGLUBackward(dgate, dup, dh, gate, up []float32) {
-	dgate, dup, gate, up = dgate[:len(dh)], dup[:len(dh)], gate[:len(dh)], up[:len(dh)]
-	for len(dh) > chunk {
-		SwiGLUBackward(dgate[:chunk], dup[:chunk], dh[:chunk], gate[:chunk], up[:chunk])
-		dgate, dup, dh, gate, up = dgate[chunk:], dup[chunk:], dh[chunk:], gate[chunk:], up[chunk:]
+// SumBlocksBF16 is SumBlocks on bfloat16: the sums are rounded once.
+func SumBlocksBF16(dst, x []uint16, blocks, stride int) {
+	if blocks == 0 {
+		clear(dst)
+		return
 	}
-	active.swiGLUBackward(dgate, dup, dh, gate, up)
-}
-
-// SoftmaxBackward sets ds[i] = a·p[i]·(dp[i] - delta): the gradient of the scores of a
-// softmax row p, where delta is the inner product of p and dp and a scales the scores.
-func SoftmaxBackward(ds []float32, a float32, p, dp []float32, delta float32) {
-	p, dp = p[:len(ds)], dp[:len(ds)]
-	for len(ds) > chunk {
-		SoftmaxBackward(ds[:chunk], a, p[:chunk], dp[:chunk], delta)
-		ds, p, dp = ds[chunk:], p[chunk:], dp[chunk:]
+	for n := blockColumns(blocks); len(dst) > n; dst, x = dst[n:], x[n:] {
+		SumBlocksBF16(dst[:n], x, blocks, stride)
 	}
-	active.softmaxBackward(ds, a, delta, p, dp)
+	x = x[:(blocks-1)*stride+len(dst)]
+	active.sumBlocks16(dst, x, blocks, stride)
 }

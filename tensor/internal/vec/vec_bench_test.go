@@ -3,51 +3,63 @@ package vec
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"spmoe/tensor/cpu"
 )
 
-// BenchmarkRows gives the GB/s, read and written, of every operation and tier on rows in the first-level cache and on one far larger.
+// BenchmarkRows gives the GB/s, read and written, of every operation and tier on rows in the first-level cache and on one far
+// larger. (SumBlocks and Rotate move fewer bytes than this counts.)
 func BenchmarkRows(b *testing.B) {
-	rng := rand.New(rand.NewPCG(11, 12))
-	half := make([]uint16, 1<<20)
-	conversions := []operation{
-		{name: "Widen", out: 1, run: func(out, _ [][]float32) float64 {
-			Widen(out[0], half[:len(out[0])])
-			return 0
-		}},
-		{name: "Round", in: 1, run: func(_, in [][]float32) float64 {
-			Round(half[:len(in[0])], in[0])
-			return 0
-		}},
-	}
-	readsOut := map[string]int{"AddScaled": 1, "AddMulScaled": 1, "AdamW": 3}
-	for i, op := range append(conversions, operations...) {
-		bytes := 4 * (op.out + op.in + readsOut[op.name])
-		if i < len(conversions) {
-			bytes = 6
-		}
-		for _, n := range []int{128, 2048, 1 << 20} {
-			var rows [5][]float32
+	for _, op := range operations {
+		bytes := 4 * (op.out + op.in + rereads[op.name])
+		rows := make([][]float32, op.out+op.in)
+		benchmarkRows(b, op.name, bytes, func(x []line) {
 			for i := range rows {
-				rows[i] = make([]float32, n)
-				fill(rng, rows[i], 0)
+				rows[i] = x[i].wide
 			}
-			for _, tier := range cpu.Tiers() {
-				if tier != cpu.Generic && tier < cpu.AVX512 || tier > cpu.AVX512 {
-					continue // the same kernels as the tier below
+			op.run(rows[:op.out], rows[op.out:])
+		})
+	}
+}
+
+// BenchmarkBF16Rows is BenchmarkRows for the kernels on bfloat16 and the conversions.
+func BenchmarkBF16Rows(b *testing.B) {
+	for _, op := range operations16 {
+		out := op.float32Form(b).out
+		bytes := 4*strings.Count(op.types, "f") + 2*strings.Count(op.types, "h") + 4*rereads[op.name]
+		benchmarkRows(b, op.name, bytes, func(x []line) { op.run(x[:out], x[out:len(op.types)]) })
+	}
+	benchmarkRows(b, "Widen", 6, func(x []line) { Widen(x[0].wide, x[0].half) })
+	benchmarkRows(b, "Round", 6, func(x []line) { Round(x[0].half, x[0].wide) })
+}
+
+// rereads are the results that an operation reads too.
+var rereads = map[string]int{"AddScaled": 1, "NormWeightGrad": 1, "AdamW": 3}
+
+func benchmarkRows(b *testing.B, name string, bytes int, run func(x []line)) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	for _, n := range []int{128, 2048, 1 << 20} {
+		var rows [5]line
+		for i := range rows {
+			rows[i] = line{make([]float32, n), make([]uint16, n)}
+			fill(rng, rows[i].wide, 0)
+			Round(rows[i].half, rows[i].wide)
+		}
+		for _, tier := range cpu.Tiers() {
+			if tier != cpu.Generic && tier < cpu.AVX512 || tier > cpu.AVX512 {
+				continue // the same kernels as the tier below
+			}
+			b.Run(fmt.Sprintf("%s/%d/%v", name, n, tier), func(b *testing.B) {
+				before := active
+				defer func() { active = before }()
+				active = kernelsFor(tier)
+				b.SetBytes(int64(bytes * n))
+				for b.Loop() {
+					run(rows[:])
 				}
-				b.Run(fmt.Sprintf("%s/%d/%v", op.name, n, tier), func(b *testing.B) {
-					before := active
-					defer func() { active = before }()
-					active = kernelsFor(tier)
-					b.SetBytes(int64(bytes * n))
-					for b.Loop() {
-						op.run(rows[:op.out], rows[op.out:op.out+op.in])
-					}
-				})
-			}
+			})
 		}
 	}
 }

@@ -7,20 +7,25 @@ import "math"
 func widenGeneric(dst []float32, src []uint16) {
 	dst = dst[:len(src)]
 	for i, b := range src {
-		dst[i] = math.Float32frombits(uint32(b) << 16)
+		dst[i] = widened(b)
 	}
 }
+
+func widened(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
 func roundGeneric(dst []uint16, src []float32) {
 	dst = dst[:len(src)]
 	for i, f := range src {
-		bits := math.Float32bits(f)
-		if f != f {
-			dst[i] = uint16(bits>>16 | 0x40)
-			continue
-		}
-		dst[i] = uint16((bits + 0x7fff + bits>>16&1) >> 16)
+		dst[i] = rounded(f)
 	}
+}
+
+func rounded(f float32) uint16 {
+	bits := math.Float32bits(f)
+	if f != f {
+		return uint16(bits>>16 | 0x40)
+	}
+	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
 func addGeneric(dst, x, y []float32) {
@@ -44,6 +49,16 @@ func scaleGeneric(dst []float32, a float32, x []float32) {
 	}
 }
 
+func sumBlocksGeneric(dst, x []float32, blocks, stride int) {
+	for i := range dst {
+		var sum float32
+		for b := range blocks {
+			sum += x[b*stride+i]
+		}
+		dst[i] = sum
+	}
+}
+
 func mulScaledGeneric(dst []float32, a float32, x, y []float32) {
 	x, y = x[:len(dst)], y[:len(dst)]
 	for i := range dst {
@@ -51,35 +66,88 @@ func mulScaledGeneric(dst []float32, a float32, x, y []float32) {
 	}
 }
 
-func addMulScaledGeneric(dst []float32, a float32, x, y []float32) {
-	x, y = x[:len(dst)], y[:len(dst)]
-	for i := range dst {
-		dst[i] += float32(a * x[i] * y[i])
+func normWeightGradGeneric(dw []float32, a float32, dy, x, w []float32) float32 {
+	var s [64]float32
+	for i := range dw {
+		product := float32(dy[i] * x[i])
+		s[i%len(s)] += float32(product * w[i])
+		dw[i] += float32(a * product)
+	}
+	return fold(s[:])
+}
+
+func normInputGradGeneric(dx []float32, add bool, a float32, dy, w []float32, b float32, x []float32) {
+	for i := range dx {
+		grad := float32(a*dy[i]*w[i]) + float32(b*x[i])
+		if add {
+			grad += dx[i]
+		}
+		dx[i] = grad
+	}
+}
+
+func rotateGeneric(x []float32, stride, count, pairs int, cos, sin []float32, sign float32) {
+	for r := range count {
+		row := x[r*stride:]
+		for i := range pairs {
+			at := r*pairs + i
+			row[2*i], row[2*i+1] = turned(row[2*i], row[2*i+1], cos[at], sign*sin[at])
+		}
+	}
+}
+
+func turned(u, v, cos, sin float32) (float32, float32) {
+	return float32(u*cos) - float32(v*sin), float32(u*sin) + float32(v*cos)
+}
+
+func sigmoidGeneric(dst, x []float32) {
+	x = x[:len(dst)]
+	for i, z := range x {
+		dst[i] = 1 / (1 + Exp(-z))
 	}
 }
 
 func swiGLUGeneric(h, gate, up []float32) {
 	gate, up = gate[:len(h)], up[:len(h)]
 	for i, g := range gate {
-		h[i] = g / (1 + Exp(-g)) * up[i]
+		h[i] = silu(g) * up[i]
 	}
 }
+
+func silu(z float32) float32 { return z / (1 + Exp(-z)) }
 
 func swiGLUBackwardGeneric(dgate, dup, dh, gate, up []float32) {
 	dgate, dup, gate, up = dgate[:len(dh)], dup[:len(dh)], gate[:len(dh)], up[:len(dh)]
 	for i, d := range dh {
-		g := gate[i]
-		s := 1 / (1 + Exp(-g))
-		dgate[i] = d * up[i] * s * (1 + float32(g*(1-s)))
-		dup[i] = d * g * s
+		dgate[i], dup[i] = swiGLUGrads(d, gate[i], up[i])
 	}
 }
 
-func softmaxBackwardGeneric(ds []float32, a, delta float32, p, dp []float32) {
-	p, dp = p[:len(ds)], dp[:len(ds)]
-	for i := range ds {
-		ds[i] = a * p[i] * (dp[i] - delta)
+func swiGLUGrads(d, g, u float32) (dgate, dup float32) {
+	s := 1 / (1 + Exp(-g))
+	return d * u * s * (1 + float32(g*(1-s))), d * g * s
+}
+
+func expSumGeneric(dst []float32, a float32, x []float32, shift float32) float32 {
+	x = x[:len(dst)]
+	var s [16]float32
+	for i := range dst {
+		e := Exp(float32(a*x[i]) - shift)
+		dst[i] = e
+		s[i%len(s)] += e
 	}
+	return fold(s[:])
+}
+
+func softmaxBackwardGeneric(p, ds []float32, a float32, s, dp []float32, lse, delta float32) {
+	for i := range p {
+		p[i], ds[i] = softmaxGrads(a, s[i], dp[i], lse, delta)
+	}
+}
+
+func softmaxGrads(a, s, dp, lse, delta float32) (p, ds float32) {
+	p = Exp(float32(a*s) - lse)
+	return p, a * p * (dp - delta)
 }
 
 func dotGeneric(x, y []float32) float32 {
@@ -106,17 +174,6 @@ func sumSquaresGeneric(x []float32) float64 {
 	}
 	for i := range x {
 		s[i] += float64(x[i]) * float64(x[i])
-	}
-	return fold(s[:])
-}
-
-func expSumGeneric(dst []float32, a float32, x []float32, shift float32) float32 {
-	x = x[:len(dst)]
-	var s [16]float32
-	for i := range dst {
-		e := Exp(float32(a*x[i]) - shift)
-		dst[i] = e
-		s[i%len(s)] += e
 	}
 	return fold(s[:])
 }

@@ -1,63 +1,87 @@
 package main
 
-// Kernels without a result of their own: sums, products and the gradient of softmax.
+// Sums and products of rows.
+
+import "spmoe/tensor/asmgen"
 
 func add(f *file) {
-	k := f.kernel("add", rows("dst", "x", "y"))
-	p := k.pointers("dst", "x", "y")
-	k.each("dst_len", 16, 1, func(int) {
-		k.store(k.op("VADDPS", k.load(p[2]), k.load(p[1])), p[0])
-	})
-	k.Return()
+	for _, e := range forms {
+		k := f.kernel(named("add", e), rows("dst", "x", "y"))
+		k.splitIf(e)
+		r := k.rows(e, "dst", "x", "y")
+		k.rounding(e)
+		k.each("dst_len", lanes, 1, func(int) {
+			x, y := k.load(r[1]), k.load(r[2])
+			k.pairwise("VADDPS", y, x, x)
+			k.store(x, r[0])
+		})
+		k.Return()
+	}
 }
 
+// addScaled has FP32 sums in both forms.
 func addScaled(f *file) {
-	k := f.kernel("addScaled", rows("dst"), float32s("a"), rows("x"))
-	p, a := k.pointers("dst", "x"), k.float32("a")
-	k.each("dst_len", 16, 1, func(int) {
-		ax := k.op("VMULPS", k.load(p[1]), a)
-		k.store(k.op("VADDPS", ax, k.load(p[0])), p[0])
-	})
-	k.Return()
+	for _, e := range forms {
+		k := f.kernel(named("addScaled", e), rows("dst"), float32s("a"), rows("x"))
+		dst, x, a := k.row("dst", fp32), k.row("x", e), k.float32("a")
+		k.each("dst_len", lanes, 1, func(int) {
+			ax, sum := k.load(x), k.load(dst)
+			k.pairwise("VMULPS", pair{a, a}, ax, ax)
+			k.pairwise("VADDPS", ax, sum, sum)
+			k.store(sum, dst)
+		})
+		k.Return()
+	}
 }
 
+// scale reads FP32 in both forms.
 func scale(f *file) {
-	k := f.kernel("scale", rows("dst"), float32s("a"), rows("x"))
-	p, a := k.pointers("dst", "x"), k.float32("a")
-	k.each("dst_len", 16, 1, func(int) {
-		k.store(k.op("VMULPS", k.load(p[1]), a), p[0])
-	})
-	k.Return()
+	for _, e := range forms {
+		k := f.kernel(named("scale", e), rows("dst"), float32s("a"), rows("x"))
+		dst, x, a := k.row("dst", e), k.row("x", fp32), k.float32("a")
+		k.rounding(e)
+		k.each("dst_len", lanes, 1, func(int) {
+			ax := k.load(x)
+			k.pairwise("VMULPS", pair{a, a}, ax, ax)
+			k.store(ax, dst)
+		})
+		k.Return()
+	}
 }
 
-func mulScaled(f *file) {
-	k := f.kernel("mulScaled", rows("dst"), float32s("a"), rows("x", "y"))
-	p, a := k.pointers("dst", "x", "y"), k.float32("a")
-	k.each("dst_len", 16, 1, func(int) {
-		ax := k.op("VMULPS", k.load(p[1]), a)
-		k.store(k.op("VMULPS", k.load(p[2]), ax), p[0])
-	})
-	k.Return()
+func sumBlocks(f *file) {
+	for _, e := range forms {
+		k := f.kernel(named("sumBlocks", e), rows("dst", "x"), ints("blocks", "stride"))
+		k.splitIf(e)
+		dst, x := k.row("dst", e), k.row("x", e)
+		k.rounding(e)
+		stride, left, block := k.Load("stride"), k.GP(), k.GP()
+		k.I("IMULQ", asmgen.Imm(e), stride)
+		k.each("dst_len", lanes, 1, func(int) {
+			sum := pair{k.temp(), k.temp()}
+			k.pairwise("VPXORD", sum, sum, sum)
+			k.I("LEAQ", k.at(x), block)
+			k.I("MOVQ", k.Slot("blocks"), left)
+			k.CountDown(left, func() {
+				k.pairwise("VADDPS", k.loadAt(block.At(0), e), sum, sum)
+				k.I("ADDQ", stride, block)
+			})
+			k.store(sum, dst)
+		})
+		k.Return()
+	}
 }
 
-func addMulScaled(f *file) {
-	k := f.kernel("addMulScaled", rows("dst"), float32s("a"), rows("x", "y"))
-	p, a := k.pointers("dst", "x", "y"), k.float32("a")
-	k.each("dst_len", 16, 1, func(int) {
-		ax := k.op("VMULPS", k.load(p[1]), a)
-		axy := k.op("VMULPS", k.load(p[2]), ax)
-		k.store(k.op("VADDPS", axy, k.load(p[0])), p[0])
-	})
-	k.Return()
+// splitIf chooses the split order for kernels of which all rows are BF16.
+func (k *kernel) splitIf(e elem) {
+	if e == bf16 {
+		k.split()
+	}
 }
 
-func softmaxBackward(f *file) {
-	k := f.kernel("softmaxBackward", rows("ds"), float32s("a", "delta"), rows("p", "dp"))
-	p, a, delta := k.pointers("ds", "p", "dp"), k.float32("a"), k.float32("delta")
-	k.each("ds_len", 16, 1, func(int) {
-		ap := k.op("VMULPS", k.load(p[1]), a)
-		difference := k.op("VSUBPS", delta, k.load(p[2]))
-		k.store(k.op("VMULPS", difference, ap), p[0])
-	})
-	k.Return()
+// pairwise is an instruction on both registers of pairs.
+func (k *kernel) pairwise(mnemonic string, x, y, dst pair) {
+	for h := range 2 {
+		k.I(mnemonic, x[h], y[h], dst[h])
+	}
 }

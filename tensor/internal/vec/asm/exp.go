@@ -1,6 +1,6 @@
 package main
 
-// The exponential function as in ../exp.go, and the kernels built on it.
+// The exponential function as in ../exp.go, and softmax.
 
 import (
 	"math"
@@ -8,101 +8,112 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// expConstants are the registers that exp works with.
+// expConstants are the registers that exp works with. For e**-x those that meet odd powers of x have the other sign.
 type expConstants struct {
-	log2E, magic, ln2Hi, ln2Lo, one, least, most, inf asmgen.Vec
-	poly                                              []asmgen.Vec
+	negated                               bool
+	log2E, ln2Hi, ln2Lo, one, least, most asmgen.Vec
+	poly                                  [7]asmgen.Vec // by power, from 2 on
 }
 
-func (k *kernel) expConstants() expConstants {
-	c := func(x float32) asmgen.Vec { return k.word(math.Float32bits(x)) }
-	return expConstants{
-		log2E: c(math.Log2E), magic: c(12582912),
-		ln2Hi: c(0.693359375), ln2Lo: c(-2.12194440e-4),
-		one:   c(1),
-		least: c(-87.33654), most: c(88.72283), inf: c(float32(math.Inf(1))),
-		poly: []asmgen.Vec{
-			c(1.9875691500e-4), c(1.3981999507e-3), c(8.3334519073e-3),
-			c(4.1665795894e-2), c(1.6666665459e-1), c(5.0000001201e-1),
-		},
+func (k *kernel) expConstants(negated bool) expConstants {
+	word := func(x float32) asmgen.Vec { return k.word(math.Float32bits(x)) }
+	sign := float32(1)
+	if negated {
+		sign = -1
 	}
+	hi := float32(math.Ln2)
+	c := expConstants{
+		negated: negated, log2E: word(sign * math.Log2E), ln2Hi: word(hi), ln2Lo: word(float32(math.Ln2 - float64(hi))),
+		one: word(1), least: word(-104), most: word(104),
+	}
+	for i, x := range []float32{4.9999994e-1, 1.6666521e-1 * sign, 4.166839e-2, 8.368717e-3 * sign, 1.3814599e-3} {
+		c.poly[2+i] = word(x)
+	}
+	return c
 }
 
-// exp returns e**x in a fresh register. VSCALEFPS adds n to the exponent with one rounding, where Exp multiplies by two
-// powers of two: the first product is exact, so both round once.
-func (k *kernel) exp(c expConstants, x asmgen.Vec) asmgen.Vec {
+// clamp brings x to ±104 but keeps NaN: where x is NaN, VMINPS and VMAXPS give their last source.
+func (k *kernel) clamp(c expConstants, x asmgen.Vec) {
+	k.I("VMINPS", x, c.most, x)
+	k.I("VMAXPS", x, c.least, x)
+}
+
+// clampNumber is clamp for the case that NaN does not matter.
+func (k *kernel) clampNumber(c expConstants, x asmgen.Vec) {
+	const smallerMagnitude = 2
+	k.I("VRANGEPS", asmgen.Imm(smallerMagnitude), c.most, x, x)
+}
+
+// exp turns x, at most 104 in magnitude, into e**x or e**-x, in 12 instructions. VSCALEFPS adds n to the exponent with one
+// rounding, where Exp multiplies by two powers of two: the first product is exact, so both round once.
+func (k *kernel) exp(c expConstants, x asmgen.Vec) {
+	reduce, last := "VFNMADD231PS", "VFMADD231PS"
+	if c.negated {
+		reduce, last = "VFMADD231PS", "VFMSUB231PS"
+	}
 	n := k.op("VMULPS", c.log2E, x)
-	k.I("VADDPS", c.magic, n, n)
-	k.I("VSUBPS", c.magic, n, n)
-	r, low := k.op("VMULPS", c.ln2Hi, n), k.op("VMULPS", c.ln2Lo, n)
-	k.I("VSUBPS", r, x, r)
-	k.I("VSUBPS", low, r, r)
-	p := k.op("VMULPS", c.poly[0], r)
-	for _, next := range c.poly[1:] {
-		k.I("VADDPS", next, p, p)
-		k.I("VMULPS", r, p, p)
-	}
-	k.I("VMULPS", r, p, p)
-	k.I("VADDPS", r, p, p)
-	k.I("VADDPS", c.one, p, p)
-	const notLess, greater = 5, 30
-	normal, over := asmgen.K(2), asmgen.K(3)
-	k.I("VCMPPS", asmgen.Imm(notLess), c.least, x, normal)
-	k.I("VCMPPS", asmgen.Imm(greater), c.most, x, over)
-	k.I("VSCALEFPS.Z", n, p, normal, p)
-	k.I("VMOVAPS", c.inf, over, p)
-	return p
+	const nearest = 8
+	k.I("VRNDSCALEPS", asmgen.Imm(nearest), n, n)
+	k.I(reduce, c.ln2Hi, n, x)
+	k.I(reduce, c.ln2Lo, n, x)
+	square := k.op("VMULPS", x, x)
+	p, low := k.copyOf(c.poly[5]), k.copyOf(c.poly[3])
+	k.I("VFMADD213PS", c.poly[4], x, p)
+	k.I("VFMADD213PS", c.poly[2], x, low)
+	k.I("VFMADD231PS", c.poly[6], square, p)
+	k.I("VFMADD213PS", low, square, p)
+	k.I(last, p, square, x)
+	k.I("VADDPS", c.one, x, x)
+	k.I("VSCALEFPS", n, x, x)
+	k.release(n, square, p, low)
 }
 
 func expSum(f *file) {
-	k := f.kernel("expSum", rows("dst"), float32s("a"), rows("x"), float32s("shift"), result("float32"))
-	p, a, shift := k.pointers("dst", "x"), k.float32("a"), k.float32("shift")
-	c, sums := k.expConstants(), k.zeros(1)
-	k.each("dst_len", 16, 1, func(int) {
-		x := k.op("VMULPS", k.load(p[1]), a)
-		k.I("VSUBPS", shift, x, x)
-		e := k.exp(c, x)
-		k.store(e, p[0])
-		k.merged("VADDPS", e, sums[0], sums[0])
-	})
-	k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
-	k.Return()
+	for _, e := range forms {
+		k := f.kernel(named("expSum", e), rows("dst"), float32s("a"), rows("x"), float32s("shift"), result("float32"))
+		dst, src, a, shift := k.row("dst", e), k.row("x", fp32), k.float32("a"), k.float32("shift")
+		k.rounding(e)
+		c, sums := k.expConstants(false), k.zeros(1)
+		next := k.following(src, "x_len")
+		k.each("dst_len", lanes, 1, func(int) {
+			k.prefetch(next)
+			x := k.load(src)
+			k.both(func(h int) []asmgen.Vec {
+				k.I("VMULPS", a, x[h], x[h])
+				k.I("VSUBPS", shift, x[h], x[h])
+				k.clamp(c, x[h])
+				k.exp(c, x[h])
+				k.merged(halves[h], "VADDPS", x[h], sums[0], sums[0])
+				return nil
+			})
+			k.store(x, dst)
+		})
+		k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
+		k.Return()
+	}
 }
 
-// denominator returns 1 + exp(-g), one over the sigmoid of g.
-func (k *kernel) denominator(c expConstants, sign, g asmgen.Vec) asmgen.Vec {
-	return k.op("VADDPS", c.one, k.exp(c, k.op("VPXORD", sign, g)))
-}
-
-func swiGLU(f *file) {
-	k := f.kernel("swiGLU", rows("h", "gate", "up"))
-	p := k.pointers("h", "gate", "up")
-	c, sign := k.expConstants(), k.word(1<<31)
-	k.each("h_len", 16, 1, func(int) {
-		g := k.load(p[1])
-		silu := k.op("VDIVPS", k.denominator(c, sign, g), g)
-		k.store(k.op("VMULPS", k.load(p[2]), silu), p[0])
-	})
-	k.Return()
-}
-
-func swiGLUBackward(f *file) {
-	k := f.kernel("swiGLUBackward", rows("dgate", "dup", "dh", "gate", "up"))
-	p := k.pointers("dgate", "dup", "dh", "gate", "up")
-	c, sign := k.expConstants(), k.word(1<<31)
-	k.each("dh_len", 16, 1, func(int) {
-		d, g, u := k.load(p[2]), k.load(p[3]), k.load(p[4])
-		s := k.op("VDIVPS", k.denominator(c, sign, g), c.one)
-		slope := k.op("VSUBPS", s, c.one)
-		k.I("VMULPS", g, slope, slope)
-		k.I("VADDPS", c.one, slope, slope)
-		dgate := k.op("VMULPS", u, d)
-		k.I("VMULPS", s, dgate, dgate)
-		k.I("VMULPS", slope, dgate, dgate)
-		dup := k.op("VMULPS", g, d)
-		k.I("VMULPS", s, dup, dup)
-		k.store(dgate, p[0])
-		k.store(dup, p[1])
-	})
-	k.Return()
+func softmaxBackward(f *file) {
+	for _, e := range forms {
+		k := f.kernel(named("softmaxBackward", e), rows("p", "ds"), float32s("a"), rows("s", "dp"), float32s("lse", "delta"))
+		p, ds, s, dp := k.row("p", e), k.row("ds", e), k.row("s", fp32), k.row("dp", fp32)
+		k.rounding(e)
+		a, lse, delta := k.float32("a"), k.float32("lse"), k.float32("delta")
+		c := k.expConstants(false)
+		k.each("p_len", lanes, 1, func(int) {
+			x, d := k.load(s), k.load(dp)
+			k.both(func(h int) []asmgen.Vec {
+				k.I("VMULPS", a, x[h], x[h])
+				k.I("VSUBPS", lse, x[h], x[h])
+				k.clamp(c, x[h])
+				k.exp(c, x[h])
+				k.I("VSUBPS", delta, d[h], d[h])
+				k.I("VMULPS", k.op("VMULPS", x[h], a), d[h], d[h])
+				return nil
+			})
+			k.store(x, p)
+			k.store(d, ds)
+		})
+		k.Return()
+	}
 }

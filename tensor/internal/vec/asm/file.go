@@ -10,18 +10,38 @@ import (
 
 type file struct {
 	*asmgen.File
-	words   map[uint32]asmgen.Mem
-	indices asmgen.Mem // 0, 1, 2, ... 63, to make tail masks from
+	words     map[uint32]asmgen.Mem
+	indices   asmgen.Mem // 0, 1, 2, ... 127 in 16 bits, to make tail masks from
+	even, odd asmgen.Mem // 0, 2, ... 30 and 1, 3, ... 31: two registers' elements apart
+	low, high asmgen.Mem // 0, 16, 1, 17, ... 23 and 8, 24, ... 31: and together again
+	packed    asmgen.Mem // 1, 3, ... 63 in 16 bits: the upper halves of two registers' elements
 }
 
 func newFile() *file {
 	f := &file{File: asmgen.NewFile("vec", "go run ./asm", "amd64 && !purego"), words: map[uint32]asmgen.Mem{}}
-	var indices [64]uint32
-	for i := range indices {
-		indices[i] = uint32(i)
-	}
-	f.indices = f.Data32("indices", indices[:]...)
+	f.indices = f.Data32("indices", words16(128, func(i uint32) uint32 { return i })...)
+	f.even = f.Data32("even", words32(func(i uint32) uint32 { return 2 * i })...)
+	f.odd = f.Data32("odd", words32(func(i uint32) uint32 { return 2*i + 1 })...)
+	f.low = f.Data32("low", words32(func(i uint32) uint32 { return i/2 + i%2*16 })...)
+	f.high = f.Data32("high", words32(func(i uint32) uint32 { return 8 + i/2 + i%2*16 })...)
+	f.packed = f.Data32("packed", words16(32, func(i uint32) uint32 { return 2*i + 1 })...)
 	return f
+}
+
+func words32(at func(i uint32) uint32) []uint32 {
+	w := make([]uint32, 16)
+	for i := range w {
+		w[i] = at(uint32(i))
+	}
+	return w
+}
+
+func words16(n int, at func(i uint32) uint32) []uint32 {
+	w := make([]uint32, n/2)
+	for i := range w {
+		w[i] = at(uint32(2*i)) | at(uint32(2*i+1))<<16
+	}
+	return w
 }
 
 // word is the place of a 32-bit constant.

@@ -18,9 +18,11 @@ func files() map[string]string {
 	f := newFile()
 	for _, emit := range []func(*file){
 		widen, round,
-		add, addScaled, scale, mulScaled, addMulScaled,
-		swiGLU, swiGLUBackward, softmaxBackward,
-		dot, sumSquares, expSum, maximum, finite,
+		add, addScaled, scale, sumBlocks,
+		mulScaled, normWeightGrad, normInputGrad, rotate,
+		sigmoid, swiGLU, swiGLUBackward,
+		expSum, softmaxBackward,
+		dot, squares, sumSquares, maximum, finite,
 		adamW,
 	} {
 		emit(f)

@@ -43,11 +43,27 @@ func (k *kernel) fold(combine string, vs []asmgen.Vec) asmgen.Vec {
 }
 
 func dot(f *file) {
-	k := f.kernel("dot", rows("x", "y"), result("float32"))
-	p, sums := k.pointers("x", "y"), k.zeros(4)
-	k.each("x_len", 16, 4, func(j int) {
-		product := k.op("VMULPS", k.load(p[1]), k.load(p[0]))
-		k.I("VADDPS", product, sums[j], sums[j])
+	for _, e := range forms {
+		k := f.kernel(named("dot", e), rows("x", "y"), result("float32"))
+		r, sums := k.rows(e, "x", "y"), k.zeros(4)
+		k.each("x_len", lanes, 2, func(j int) {
+			product, sum := k.load(r[0]), pair(sums[2*j:])
+			k.pairwise("VMULPS", k.load(r[1]), product, product)
+			k.pairwise("VADDPS", product, sum, sum)
+		})
+		k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
+		k.Return()
+	}
+}
+
+// squares may fuse: the square of a bfloat16 is exact in float32, but for underflow.
+func squares(f *file) {
+	k := f.kernel("squares16", rows("x"), result("float32"))
+	k.split()
+	row, sums := k.row("x", bf16), k.zeros(4)
+	k.each("x_len", lanes, 2, func(j int) {
+		x, sum := k.load(row), pair(sums[2*j:])
+		k.pairwise("VFMADD231PS", x, x, sum)
 	})
 	k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
 	k.Return()
@@ -56,10 +72,10 @@ func dot(f *file) {
 // sumSquares may fuse: the square of a float32 is exact in float64.
 func sumSquares(f *file) {
 	k := f.kernel("sumSquares", rows("x"), result("float64"))
-	p, sums := k.pointers("x"), k.zeros(4)
+	x, sums := k.row("x", fp32), k.zeros(4)
 	k.each("x_len", 8, 4, func(j int) {
 		wide := k.temp()
-		k.zeroed("VCVTPS2PD", k.at(p[0], 4), wide)
+		k.zeroed(tail, "VCVTPS2PD", k.at(x), wide)
 		k.I("VFMADD231PD", wide, wide, sums[j])
 	})
 	v, free := k.halve("VADDPD", sums)
@@ -72,12 +88,16 @@ func sumSquares(f *file) {
 // maximum relies on VMAXPS giving the running value, its second source, when the other is NaN.
 func maximum(f *file) {
 	k := f.kernel("max", rows("x"), result("float32"))
-	p, tops := k.pointers("x"), k.Zs(4)
+	row, tops := k.row("x", fp32), k.Zs(4)
 	for _, v := range tops {
 		k.I("VBROADCASTSS", k.file.word(math.Float32bits(float32(math.Inf(-1)))), v)
 	}
-	k.each("x_len", 16, 4, func(j int) {
-		k.merged("VMAXPS", tops[j], k.load(p[0]), tops[j])
+	k.each("x_len", lanes, 2, func(j int) {
+		x := k.load(row)
+		for h := range 2 {
+			top := tops[2*j+h]
+			k.merged(halves[h], "VMAXPS", top, x[h], top)
+		}
 	})
 	k.I("VMOVSS", k.fold("VMAXPS", tops), k.Slot("ret"))
 	k.Return()
@@ -85,13 +105,15 @@ func maximum(f *file) {
 
 func finite(f *file) {
 	k := f.kernel("finite", rows("x"), result("bool"))
-	p := k.pointers("x")
+	row := k.row("x", fp32)
 	const nanOrInf = 0x99 // quiet NaN, +Inf, -Inf, signalling NaN
 	bad, found := asmgen.K(2), asmgen.K(3)
 	k.I("KXORW", found, found, found)
-	k.each("x_len", 16, 4, func(int) {
-		k.I("VFPCLASSPSZ", asmgen.Imm(nanOrInf), k.load(p[0]), bad)
-		k.I("KORW", bad, found, found)
+	k.each("x_len", lanes, 2, func(int) {
+		for _, x := range k.load(row) {
+			k.I("VFPCLASSPSZ", asmgen.Imm(nanOrInf), x, bad)
+			k.I("KORW", bad, found, found)
+		}
 	})
 	k.I("KORTESTW", found, found)
 	k.I("SETEQ", k.Slot("ret"))

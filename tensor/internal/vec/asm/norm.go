@@ -1,0 +1,69 @@
+package main
+
+// RMSNorm and the two passes of its gradient; the weights and their gradient are FP32 in both forms.
+
+import "spmoe/tensor/asmgen"
+
+func mulScaled(f *file) {
+	for _, e := range forms {
+		k := f.kernel(named("mulScaled", e), rows("dst"), float32s("a"), rows("x", "y"))
+		dst, x, y, a := k.row("dst", e), k.row("x", e), k.row("y", fp32), k.float32("a")
+		k.rounding(e)
+		next := k.following(x, "x_len")
+		k.each("dst_len", lanes, 1, func(int) {
+			k.prefetch(next)
+			axy := k.load(x)
+			k.pairwise("VMULPS", pair{a, a}, axy, axy)
+			k.pairwise("VMULPS", k.load(y), axy, axy)
+			k.store(axy, dst)
+		})
+		k.Return()
+	}
+}
+
+func normWeightGrad(f *file) {
+	for _, e := range forms {
+		k := f.kernel(named("normWeightGrad", e), rows("dw"), float32s("a"), rows("dy", "x", "w"), result("float32"))
+		dw, w, dy, x := k.row("dw", fp32), k.row("w", fp32), k.row("dy", e), k.row("x", e)
+		a, sums := k.float32("a"), k.zeros(4)
+		k.each("dw_len", lanes, 2, func(j int) {
+			product, weighted, grad := k.load(dy), k.load(w), k.load(dw)
+			k.pairwise("VMULPS", k.load(x), product, product)
+			k.pairwise("VMULPS", product, weighted, weighted)
+			k.pairwise("VMULPS", pair{a, a}, product, product)
+			k.pairwise("VADDPS", product, grad, grad)
+			k.store(grad, dw)
+			sum := pair(sums[2*j:])
+			k.pairwise("VADDPS", weighted, sum, sum)
+		})
+		k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
+		k.Return()
+	}
+}
+
+func normInputGrad(f *file) {
+	for _, e := range forms {
+		k := f.kernel(named("normInputGrad", e), rows("dx"), []asmgen.Param{asmgen.Arg("add", "bool")}, float32s("a"), rows("dy", "w"),
+			float32s("b"), rows("x"))
+		k.splitIf(e)
+		dx, dy, x, w := k.row("dx", e), k.row("dy", e), k.row("x", e), k.row("w", fp32)
+		k.rounding(e)
+		a, b := k.float32("a"), k.float32("b")
+		adding := k.GP()
+		k.I("MOVBQZX", k.Slot("add"), adding)
+		k.each("dx_len", lanes, 1, func(int) {
+			grad, bx := k.load(dy), k.load(x)
+			k.pairwise("VMULPS", pair{a, a}, grad, grad)
+			k.pairwise("VMULPS", k.load(w), grad, grad)
+			k.pairwise("VMULPS", pair{b, b}, bx, bx)
+			k.pairwise("VADDPS", bx, grad, grad)
+			notAdding := k.Label("set")
+			k.I("TESTQ", adding, adding)
+			k.I("JEQ", notAdding)
+			k.pairwise("VADDPS", k.load(dx), grad, grad)
+			k.Place(notAdding)
+			k.store(grad, dx)
+		})
+		k.Return()
+	}
+}

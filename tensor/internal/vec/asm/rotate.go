@@ -1,0 +1,79 @@
+package main
+
+// Rotary position embedding of several rows: 16 pairs of neighbours at a time.
+
+import "spmoe/tensor/asmgen"
+
+func rotate(f *file) {
+	for _, e := range forms {
+		k := f.kernel(named("rotate", e), rows("x"), ints("stride", "count", "pairs"), rows("cos", "sin"), float32s("sign"))
+		x, cos, sin, sign := k.Load("x_base"), k.row("cos", fp32), k.row("sin", fp32), k.float32("sign")
+		stride, count, pairs := k.Load("stride"), k.Load("count"), k.Load("pairs")
+		k.I("IMULQ", asmgen.Imm(e), stride)
+		r := k.turner(x, e)
+		head := k.Label("row")
+		k.Place(head)
+		k.each("pairs", 16, 1, func(int) {
+			v, c, s := r.load(), k.loadHalf(k.at(cos), fp32, 0), k.loadHalf(k.at(sin), fp32, 0)
+			k.I("VMULPS", sign, s, s)
+			a, b := k.op("VMULPS", c, v[0]), k.op("VMULPS", s, v[0])
+			k.I("VSUBPS", k.op("VMULPS", s, v[1]), a, a)
+			k.I("VADDPS", k.op("VMULPS", c, v[1]), b, b)
+			r.store(pair{a, b})
+		})
+		k.I("ADDQ", stride, x)
+		k.I("LEAQ", cos.base.At(0).Index(pairs, 4), cos.base)
+		k.I("LEAQ", sin.base.At(0).Index(pairs, 4), sin.base)
+		k.I("DECQ", count)
+		k.I("JNZ", head)
+		k.Return()
+	}
+}
+
+// turner loads and stores the first and second elements of pairs.
+type turner struct {
+	*kernel
+	x         asmgen.Reg
+	elem      elem
+	low, high asmgen.Vec // indices of the elements that make up the two registers of FP32 pairs
+}
+
+func (k *kernel) turner(x asmgen.Reg, e elem) turner {
+	t := turner{kernel: k, x: x, elem: e}
+	if e == bf16 {
+		k.split()
+		k.rounding(e)
+		return t
+	}
+	k.even, k.odd = k.indices(k.file.even), k.indices(k.file.odd)
+	t.low, t.high = k.indices(k.file.low), k.indices(k.file.high)
+	return t
+}
+
+// place is where the body's pairs are, two elements each.
+func (t turner) place() asmgen.Mem { return t.at(row{t.x, 2 * t.elem}) }
+
+// load gives the first elements of 16 pairs and the second ones.
+func (t turner) load() pair {
+	if t.elem == bf16 {
+		all := t.temp()
+		t.zeroed(tail, "VMOVDQU32", t.place(), all)
+		return t.widened(all)
+	}
+	v := pair{t.temp(), t.temp()}
+	for h := range 2 {
+		t.zeroed(halves[h], "VMOVUPD", t.place().Plus(64*h), v[h])
+	}
+	return t.permuted(v, t.even, t.odd)
+}
+
+func (t turner) store(v pair) {
+	if t.elem == bf16 {
+		t.merged(tail, "VMOVDQU32", t.narrowed(v), t.place())
+		return
+	}
+	v = t.permuted(v, t.low, t.high)
+	for h := range 2 {
+		t.merged(halves[h], "VMOVUPD", v[h], t.place().Plus(64*h))
+	}
+}

@@ -1,0 +1,46 @@
+package vec
+
+// The exponentials and gradients of softmax rows.
+
+// ExpSum sets dst[i] = exp(a·x[i] - shift) and returns the sum of dst, in 16 lanes.
+func ExpSum(dst []float32, a float32, x []float32, shift float32) float32 {
+	x = x[:len(dst)]
+	var sum float32
+	for len(dst) > chunk {
+		sum += ExpSum(dst[:chunk], a, x[:chunk], shift)
+		dst, x = dst[chunk:], x[chunk:]
+	}
+	return sum + active.expSum(dst, a, x, shift)
+}
+
+// ExpSumBF16 is ExpSum but for x, which is float32. The sum is that of the float32 values.
+func ExpSumBF16(dst []uint16, a float32, x []float32, shift float32) float32 {
+	x = x[:len(dst)]
+	var sum float32
+	for len(dst) > chunk {
+		sum += ExpSumBF16(dst[:chunk], a, x[:chunk], shift)
+		dst, x = dst[chunk:], x[chunk:]
+	}
+	return sum + active.expSum16(dst, a, x, shift)
+}
+
+// SoftmaxBackward computes a softmax row p again from its scores s, p[i] = exp(a·s[i] - lse), and sets ds[i] =
+// a·p[i]·(dp[i] - delta): the gradient of the scores, where delta is the inner product of p and dp.
+func SoftmaxBackward(p, ds []float32, a float32, s, dp []float32, lse, delta float32) {
+	ds, s, dp = ds[:len(p)], s[:len(p)], dp[:len(p)]
+	for len(p) > chunk {
+		SoftmaxBackward(p[:chunk], ds[:chunk], a, s[:chunk], dp[:chunk], lse, delta)
+		p, ds, s, dp = p[chunk:], ds[chunk:], s[chunk:], dp[chunk:]
+	}
+	active.softmaxBackward(p, ds, a, s, dp, lse, delta)
+}
+
+// SoftmaxBackwardBF16 is SoftmaxBackward but for s and dp, which are float32.
+func SoftmaxBackwardBF16(p, ds []uint16, a float32, s, dp []float32, lse, delta float32) {
+	ds, s, dp = ds[:len(p)], s[:len(p)], dp[:len(p)]
+	for len(p) > chunk {
+		SoftmaxBackwardBF16(p[:chunk], ds[:chunk], a, s[:chunk], dp[:chunk], lse, delta)
+		p, ds, s, dp = p[chunk:], ds[chunk:], s[chunk:], dp[chunk:]
+	}
+	active.softmaxBackward16(p, ds, a, s, dp, lse, delta)
+}
