@@ -44,7 +44,7 @@ func TestGenericBF16AgainstFloat64(t *testing.T) {
 			return func(i, j int) float64 { return float64(wideBF16(*at[uint16](v, i, j))) }
 		}
 		want, bound := reference(c.elements(t), wide(a.View), wide(b.View), m, n, k)
-		genericKernels.bf16(nil, c.View, a.View, b.View, true)
+		genericKernels.bf16(new(Scratch), c.View, a.View, b.View, true)
 		checkClose(t, c.elements(t), want, bound)
 	})
 }
@@ -118,7 +118,7 @@ func TestSeveralBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	a, b := operands[uint16](r, m, n, k, false, false)
 	want := results(r, m, n)
-	genericKernels.bf16(nil, want.View, a.View, b.View, false)
+	genericKernels.bf16(new(Scratch), want.View, a.View, b.View, false)
 	eachTier(t, func(t *testing.T, ks *kernels) {
 		got := newMatrix[float32](m, n, false, guard)
 		var s Scratch

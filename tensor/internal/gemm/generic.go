@@ -1,52 +1,121 @@
 package gemm
 
-// The generic tier: three plain loops in plain Go, the reference for the others.
+// The generic tier: plain Go for any CPU. Operands are packed as FP32 into panels of four rows or columns, so that a tile of
+// four by four has its sums in registers.
+
+import "unsafe"
 
 var genericKernels = kernels{
-	bf16: func(_ *Scratch, c, a, b View, accumulate bool) {
-		for i := range c.Rows {
-			for j := range c.Cols {
-				out := at[float32](c, i, j)
-				*out = dotBF16(a, b, i, j, initial(*out, accumulate))
-			}
-		}
+	bf16: func(s *Scratch, c, a, b View, accumulate bool) {
+		multiplyPortable[uint16](s, c, View{}, a, b, accumulate)
 	},
-	bf16Rounded: func(_ *Scratch, c, a, b View) {
-		for i := range c.Rows {
-			for j := range c.Cols {
-				*at[uint16](c, i, j) = roundBF16(dotBF16(a, b, i, j, 0))
-			}
-		}
+	bf16Rounded: func(s *Scratch, c, a, b View) {
+		multiplyPortable[uint16](s, View{}, c, a, b, false)
 	},
-	fp32: func(_ *Scratch, c, a, b View, accumulate bool) {
-		for i := range c.Rows {
-			for j := range c.Cols {
-				out := at[float32](c, i, j)
-				sum := initial(*out, accumulate)
-				for k := range a.Cols {
-					sum += *at[float32](a, i, k) * *at[float32](b, k, j)
-				}
-				*out = sum
-			}
-		}
+	fp32: func(s *Scratch, c, a, b View, accumulate bool) {
+		multiplyPortable[float32](s, c, View{}, a, b, accumulate)
 	},
 	peakBF16: peakScalar,
 	peakFP32: peakScalar,
 }
 
-// dotBF16 adds row i of a times column j of b to sum. The product of two BF16 numbers is exact in FP32, so that a
-// multiplication and an addition round as a fused multiply-add does.
-func dotBF16(a, b View, i, j int, sum float32) float32 {
-	term := func(k int) float32 { return wideBF16(*at[uint16](a, i, k)) * wideBF16(*at[uint16](b, k, j)) }
-	k := 0
-	for ; k+1 < a.Cols; k += 2 {
-		sum += term(k + 1)
-		sum += term(k)
+const (
+	portableTile = 4   // rows and columns of a tile
+	portableRows = 128 // rows of a that are packed at once
+)
+
+// quad is one step along k of a panel.
+type quad [portableTile]float32
+
+// multiplyPortable computes sum = a·b or sum += a·b or, if out is not empty, the BF16 out = a·b.
+func multiplyPortable[T uint16 | float32](s *Scratch, sum, out, a, b View, accumulate bool) {
+	k := a.Cols
+	panels := func(buf *buffer, n int) []quad {
+		return unsafe.Slice((*quad)(buf.atLeast(n*k*int(unsafe.Sizeof(quad{})))), n*k)
 	}
-	if k < a.Cols {
-		sum += term(k)
+	bPanel := panels(&s.b, 1)
+	columns := b.transposed()
+	for i := 0; i < a.Rows; i += portableRows {
+		rows := min(portableRows, a.Rows-i)
+		aPanels := panels(&s.a, (rows+portableTile-1)/portableTile)
+		for p := 0; p < rows; p += portableTile {
+			packQuads[T](aPanels[p/portableTile*k:][:k], a, i+p, min(portableTile, rows-p))
+		}
+		for j := 0; j < b.Cols; j += portableTile {
+			width := min(portableTile, b.Cols-j)
+			packQuads[T](bPanel, columns, j, width)
+			for p := 0; p < rows; p += portableTile {
+				portableProduct(sum, out, i+p, j, min(portableTile, rows-p), width, aPanels[p/portableTile*k:][:k], bPanel, accumulate)
+			}
+		}
 	}
-	return sum
+}
+
+// portableProduct computes the tile at (i, j), rows by columns of which exist.
+func portableProduct(sum, out View, i, j, rows, columns int, a, b []quad, accumulate bool) {
+	var c [portableTile]quad
+	if accumulate {
+		for r := range rows {
+			for q := range columns {
+				c[r][q] = *at[float32](sum, i+r, j+q)
+			}
+		}
+	}
+	portableSums(&c, a, b)
+	for r := range rows {
+		for q := range columns {
+			if out.Ptr != nil {
+				*at[uint16](out, i+r, j+q) = roundBF16(c[r][q])
+			} else {
+				*at[float32](sum, i+r, j+q) = c[r][q]
+			}
+		}
+	}
+}
+
+// portableSums adds a·b to c, step by step. It is half the tile at a time: amd64 has no more registers.
+func portableSums(c *[portableTile]quad, a, b []quad) {
+	b = b[:len(a)]
+	for half := 0; half < portableTile; half += 2 {
+		c00, c01, c02, c03 := c[half][0], c[half][1], c[half][2], c[half][3]
+		c10, c11, c12, c13 := c[half+1][0], c[half+1][1], c[half+1][2], c[half+1][3]
+		for k := range a {
+			x, y, q := a[k][half], a[k][half+1], &b[k]
+			c00 += x * q[0]
+			c01 += x * q[1]
+			c02 += x * q[2]
+			c03 += x * q[3]
+			c10 += y * q[0]
+			c11 += y * q[1]
+			c12 += y * q[2]
+			c13 += y * q[3]
+		}
+		c[half] = quad{c00, c01, c02, c03}
+		c[half+1] = quad{c10, c11, c12, c13}
+	}
+}
+
+// packQuads packs rows [i, i+n) of v along its columns; BF16 pairs (k, k+1) change places (see the order of sums).
+func packQuads[T uint16 | float32](dst []quad, v View, i, n int) {
+	clear(dst)
+	for r := range n {
+		for k := range dst {
+			switch x := any(at[T](v, i+r, k)).(type) {
+			case *float32:
+				dst[k][r] = *x
+			case *uint16:
+				dst[swapped(k, len(dst))][r] = wideBF16(*x)
+			}
+		}
+	}
+}
+
+// swapped is where element k of n goes when the elements of pairs change places; an odd last one stays.
+func swapped(k, n int) int {
+	if k^1 < n {
+		return k ^ 1
+	}
+	return k
 }
 
 func initial(c float32, accumulate bool) float32 {

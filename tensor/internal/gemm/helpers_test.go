@@ -150,3 +150,18 @@ func (s *Scratch) poison() {
 		}
 	}
 }
+
+// dotBF16 adds row i of a times column j of b to sum. The product of two BF16 numbers is exact in FP32, so that a
+// multiplication and an addition round as a fused multiply-add does.
+func dotBF16(a, b View, i, j int, sum float32) float32 {
+	term := func(k int) float32 { return wideBF16(*at[uint16](a, i, k)) * wideBF16(*at[uint16](b, k, j)) }
+	k := 0
+	for ; k+1 < a.Cols; k += 2 {
+		sum += term(k + 1)
+		sum += term(k)
+	}
+	if k < a.Cols {
+		sum += term(k)
+	}
+	return sum
+}
