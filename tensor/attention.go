@@ -45,29 +45,47 @@ func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 // lse: [batch·heads·seq] receives each row's log-sum-exp for the backward pass.
 func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s AttentionShape) {
 	s.check(q, k, v, o, lse)
+	ex.attention = attentionCall{shape: s, q: q, k: k, v: v, o: o, lse: lse}
+	ex.parallel(s.Batch*s.Heads, s.work(), operands{attention: &ex.attention}, attentionHeads)
+}
+
+// attentionCall is what the threads of an attention kernel share.
+type attentionCall struct {
+	shape                      AttentionShape
+	q, k, v, o, dq, dk, dv, do Matrix
+	lse                        []float32
+}
+
+// work is about the operations of a forward pass.
+func (s AttentionShape) work() int {
+	return s.Batch * s.Heads * s.Seq * s.Seq * (s.KeyDim + s.ValueDim)
+}
+
+// attentionHeads does heads [from, to) of all sequences' heads.
+func attentionHeads(ex *Exec, call operands, from, to int) {
+	c, s := call.attention, call.attention.shape
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	block := min(queryBlock, s.Seq)
-	scores, probs := ex.New(FP32, block*s.Seq), ex.New(q.dtype, block*s.Seq)
+	scores, probs := ex.New(FP32, block*s.Seq), ex.New(c.q.dtype, block*s.Seq)
 	out := ex.New(FP32, block, s.ValueDim)
-	for b := range s.Batch {
-		for h := range s.Heads {
-			qh, kh := s.head(q, b, h, s.KeyDim), s.head(k, b, h, s.KeyDim)
-			vh, oh := s.head(v, b, h, s.ValueDim), s.head(o, b, h, s.ValueDim)
-			rowLSE := lse[(b*s.Heads+h)*s.Seq:]
-			for lo := 0; lo < s.Seq; lo += block {
-				hi := min(lo+block, s.Seq)
-				sc, p := tile(scores, hi-lo, hi), tile(probs, hi-lo, hi)
-				MatMul(ex, sc, qh.RowSlice(lo, hi), kh.RowSlice(0, hi).T())
-				inverse := ex.scratchRow(3, hi-lo)
-				for i := range hi - lo {
-					inverse[i] = softmaxRow(p, i, sc.f32Row(i)[:lo+i+1], s.Scale, &rowLSE[lo+i])
-				}
-				ob := out.Slice(0, hi-lo).Mat()
-				MatMul(ex, ob, p, vh.RowSlice(0, hi))
-				for i := range hi - lo {
-					scaleRow(oh, lo+i, inverse[i], ob.f32Row(i))
-				}
+	for n := from; n < to; n++ {
+		b, h := n/s.Heads, n%s.Heads
+		qh, kh := s.head(c.q, b, h, s.KeyDim), s.head(c.k, b, h, s.KeyDim)
+		vh, oh := s.head(c.v, b, h, s.ValueDim), s.head(c.o, b, h, s.ValueDim)
+		rowLSE := c.lse[n*s.Seq:]
+		for lo := 0; lo < s.Seq; lo += block {
+			hi := min(lo+block, s.Seq)
+			sc, p := tile(scores, hi-lo, hi), tile(probs, hi-lo, hi)
+			MatMul(ex, sc, qh.RowSlice(lo, hi), kh.RowSlice(0, hi).T())
+			inverse := ex.scratchRow(3, hi-lo)
+			for i := range hi - lo {
+				inverse[i] = softmaxRow(p, i, sc.f32Row(i)[:lo+i+1], s.Scale, &rowLSE[lo+i])
+			}
+			ob := out.Slice(0, hi-lo).Mat()
+			MatMul(ex, ob, p, vh.RowSlice(0, hi))
+			for i := range hi - lo {
+				scaleRow(oh, lo+i, inverse[i], ob.f32Row(i))
 			}
 		}
 	}
@@ -114,29 +132,35 @@ func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []
 	if do.dtype != o.dtype {
 		panic(fmt.Sprintf("tensor: attention of %v with gradients of %v", o.dtype, do.dtype))
 	}
+	ex.attention = attentionCall{shape: s, q: q, k: k, v: v, o: o, dq: dq, dk: dk, dv: dv, do: do, lse: lse}
+	ex.parallel(s.Batch*s.Heads, 2*s.work(), operands{attention: &ex.attention}, attentionBackwardHeads)
+}
+
+// attentionBackwardHeads does heads [from, to) of all sequences' heads.
+func attentionBackwardHeads(ex *Exec, call operands, from, to int) {
+	c, s := call.attention, call.attention.shape
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	block := min(queryBlock, s.Seq)
 	t := backwardTiles{
 		scores: ex.New(FP32, block*s.Seq), dprobs: ex.New(FP32, block*s.Seq),
-		probs: ex.New(q.dtype, block*s.Seq), dscores: ex.New(q.dtype, block*s.Seq),
+		probs: ex.New(c.q.dtype, block*s.Seq), dscores: ex.New(c.q.dtype, block*s.Seq),
 		dk: ex.New(FP32, s.Seq, s.KeyDim), dv: ex.New(FP32, s.Seq, s.ValueDim),
 	}
-	for b := range s.Batch {
-		for h := range s.Heads {
-			p := headProblem{
-				q: s.head(q, b, h, s.KeyDim), k: s.head(k, b, h, s.KeyDim), dq: s.head(dq, b, h, s.KeyDim),
-				v: s.head(v, b, h, s.ValueDim), o: s.head(o, b, h, s.ValueDim), do: s.head(do, b, h, s.ValueDim),
-				lse: lse[(b*s.Heads+h)*s.Seq:][:s.Seq],
-			}
-			t.dk.Zero()
-			t.dv.Zero()
-			for lo := 0; lo < s.Seq; lo += block {
-				t.backward(ex, p, lo, min(lo+block, s.Seq), s.Scale)
-			}
-			Convert(ex, s.head(dk, b, h, s.KeyDim), t.dk.Mat())
-			Convert(ex, s.head(dv, b, h, s.ValueDim), t.dv.Mat())
+	for n := from; n < to; n++ {
+		b, h := n/s.Heads, n%s.Heads
+		p := headProblem{
+			q: s.head(c.q, b, h, s.KeyDim), k: s.head(c.k, b, h, s.KeyDim), dq: s.head(c.dq, b, h, s.KeyDim),
+			v: s.head(c.v, b, h, s.ValueDim), o: s.head(c.o, b, h, s.ValueDim), do: s.head(c.do, b, h, s.ValueDim),
+			lse: c.lse[n*s.Seq:][:s.Seq],
 		}
+		t.dk.Zero()
+		t.dv.Zero()
+		for lo := 0; lo < s.Seq; lo += block {
+			t.backward(ex, p, lo, min(lo+block, s.Seq), s.Scale)
+		}
+		Convert(ex, s.head(c.dk, b, h, s.KeyDim), t.dk.Mat())
+		Convert(ex, s.head(c.dv, b, h, s.ValueDim), t.dv.Mat())
 	}
 }
 

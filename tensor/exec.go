@@ -12,6 +12,8 @@ type Exec struct {
 	gemm gemm.Scratch
 	rows [4][]float32 // FP32 copies of BF16 rows
 	pool *pool        // nil: one thread
+
+	attention attentionCall // under way
 }
 
 // NewExec returns an Exec of one thread whose arena grows on first use.

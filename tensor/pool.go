@@ -75,6 +75,7 @@ func (p *pool) do(ex *Exec, part int) {
 // operands are the arguments of a kernel, as one value that helpers can read without the heap:
 // a closure would be allocated for every kernel of every step.
 type operands struct {
+	attention  *attentionCall
 	c, a, b    Matrix
 	w          Tensor
 	ends       []int32

@@ -55,6 +55,7 @@ func productsOn(t *testing.T, threads int, dtype DType, m, n, k int) (results []
 	GroupedMatMul(ex, y.Mat(), x.Mat(), w, ends)
 	GroupedDgrad(ex, dx.Mat(), dy.Mat(), w, ends)
 	GroupedWgrad(ex, dw, dy.Mat(), x.Mat(), ends)
+	results = append(results, attentionOn(ex, random)...)
 	return append(results, sum.Bytes(), y.Bytes(), dx.Bytes(), dw.Bytes())
 }
 
@@ -166,4 +167,20 @@ func TestLateWake(t *testing.T) {
 			t.Fatalf("round %d: %d calls, want %d", round, got, want)
 		}
 	}
+}
+
+// attentionOn returns the bytes of an attention and its gradients.
+func attentionOn(ex *Exec, random func(dims ...int) Tensor) (results [][]byte) {
+	s := AttentionShape{Batch: 2, Seq: 130, Heads: 3, KeyDim: 16, ValueDim: 24, Scale: 0.2}
+	rows := s.Batch * s.Seq
+	q, k, v, do := random(rows, s.Heads*s.KeyDim), random(rows, s.Heads*s.KeyDim), random(rows, s.Heads*s.ValueDim), random(rows, s.Heads*s.ValueDim)
+	like := func(x Tensor) Tensor { return New(x.DType(), x.Dims()...) }
+	o, dq, dk, dv := like(v), like(q), like(k), like(v)
+	lse := make([]float32, rows*s.Heads)
+	CausalAttention(ex, o.Mat(), lse, q.Mat(), k.Mat(), v.Mat(), s)
+	CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(), q.Mat(), k.Mat(), v.Mat(), o.Mat(), lse, s)
+	for _, t := range []Tensor{o, dq, dk, dv} {
+		results = append(results, t.Bytes())
+	}
+	return results
 }
