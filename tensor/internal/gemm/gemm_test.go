@@ -3,6 +3,7 @@ package gemm
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -152,9 +153,9 @@ func TestSubnormals(t *testing.T) {
 	const tiny, one = 0x0013, 0x3f80
 	for _, tier := range cpu.Tiers() {
 		t.Run(tier.String(), func(t *testing.T) {
-			want := uint16(tiny)
+			wants := []uint16{tiny}
 			if tier == cpu.AVX512BF16 {
-				want = 0
+				wants = []uint16{0, tiny} // tiny on CPUs whose VDPBF16PS is too slow to be used
 			}
 			a, b, c := []uint16{tiny, 0}, make([]uint16, 2*20), make([]uint16, 20)
 			for j := range c {
@@ -164,8 +165,8 @@ func TestSubnormals(t *testing.T) {
 			kernelsOf(tier).bf16Rounded(&s, strided(unsafe.Pointer(&c[0]), 1, 20, 20, 1), strided(unsafe.Pointer(&a[0]), 1, 2, 2, 1),
 				strided(unsafe.Pointer(&b[0]), 2, 20, 20, 1))
 			for j := range c {
-				if c[j] != want {
-					t.Errorf("element %d is %#x, want %#x", j, c[j], want)
+				if !slices.Contains(wants, c[j]) {
+					t.Errorf("element %d is %#x, want one of %#x", j, c[j], wants)
 				}
 			}
 		})

@@ -40,7 +40,7 @@ var (
 func kernelsOf(t cpu.Tier) *kernels {
 	switch t {
 	case cpu.AVX512BF16:
-		return kernelsAVX512BF16(cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI))
+		return kernelsAVX512BF16(cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI), cpuid.CPU.VendorID == cpuid.Intel)
 	case cpu.AVX512:
 		return familyKernels(&bf16SplitAVX512, &fp32AVX512, peakFP32AVX512, peakFP32AVX512)
 	case cpu.AVX2:
@@ -66,16 +66,22 @@ func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float
 	}
 }
 
-// kernelsAVX512BF16 adds a way for few rows and, if bytes can be permuted and multiplied, ways for codes.
-func kernelsAVX512BF16(bytes bool) *kernels {
-	packed := familyKernels(&bf16AVX512, &fp32AVX512, peakBF16AVX512, peakFP32AVX512)
+// kernelsAVX512BF16 adds a way for few rows and, if bytes can be permuted and multiplied, ways for codes. Where VDPBF16PS is slow,
+// as on Intel's CPUs, which start one every two cycles but two FP32 multiply-adds a cycle, BF16 products run in FP32: the same
+// bits at twice the speed.
+func kernelsAVX512BF16(bytes, slowDot bool) *kernels {
+	products, peak := &bf16AVX512, peakBF16AVX512
+	if slowDot {
+		products, peak = &bf16SplitAVX512, peakFP32AVX512
+	}
+	packed := familyKernels(products, &fp32AVX512, peak, peakFP32AVX512)
 	ks := *packed
 	ks.packed = packed
 	ks.bf16 = func(s *Scratch, c, a, b View, accumulate bool) {
-		multiplyAVX512(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, accumulate, nil)
+		multiplyAVX512(products, s, c, View{}, operand{View: a}, operand{View: b.transposed()}, accumulate, nil)
 	}
 	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
-		multiplyAVX512(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, false, nil)
+		multiplyAVX512(products, s, View{}, c, operand{View: a}, operand{View: b.transposed()}, false, nil)
 	}
 	if bytes {
 		ks.scaledPanels = packCodes
@@ -88,7 +94,7 @@ func kernelsAVX512BF16(bytes bool) *kernels {
 			if ok {
 				multiplyInt8(s, sum, out, x, y, accumulate, slow)
 			} else if x, y, ok = floatOperands(a, b); ok {
-				multiplyAVX512(s, sum, out, x, y, accumulate, slow)
+				multiplyAVX512(&bf16AVX512, s, sum, out, x, y, accumulate, slow)
 			} else {
 				slow(sum, out, a, b, accumulate)
 			}
@@ -107,12 +113,12 @@ func packCodes(s *Scratch, to *buffer, b Scaled) int {
 	return 0
 }
 
-// multiplyAVX512 is family.multiply with a way for few rows.
-func multiplyAVX512(s *Scratch, sum, out View, a, b operand, accumulate bool, inexact slowWay) {
+// multiplyAVX512 is f.multiply with a way for few rows.
+func multiplyAVX512(f *family, s *Scratch, sum, out View, a, b operand, accumulate bool, inexact slowWay) {
 	if a.direct(b) {
 		multiplyDirect(s, sum, out, a, b, accumulate, inexact)
 	} else {
-		bf16AVX512.multiply(s, sum, out, a, b, accumulate, inexact)
+		f.multiply(s, sum, out, a, b, accumulate, inexact)
 	}
 }
 
