@@ -16,7 +16,7 @@ func Kernels(quick bool, yield func(Result)) {
 	if quick {
 		e = effort{rounds: 5, sample: 30 * time.Millisecond}
 	}
-	s := suite{ex: tensor.NewExec(), rng: rand.New(rand.NewPCG(1, 2))}
+	s := newSuite()
 	for _, make := range s.kernels(quick) {
 		mark := s.ex.Mark()
 		yield(e.measure(make()))
@@ -29,6 +29,8 @@ type suite struct {
 	ex  *tensor.Exec
 	rng *rand.Rand
 }
+
+func newSuite() *suite { return &suite{ex: tensor.NewExec(), rng: rand.New(rand.NewPCG(1, 2))} }
 
 // kernels lists the measurements; each makes its operands when it is called.
 func (s *suite) kernels(quick bool) []func() kernel {
