@@ -52,5 +52,26 @@ func PrecisionByName(name string) (Precision, error) {
 	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(names, ", "))
 }
 
+// With returns the recipe with another scale rule, and another format of output gradients where it is
+// not nil, in all products that are quantised. Only 8-bit formats can be multiplied.
+func (p Precision) With(gradient *mx.Format, scale mx.ScaleMode) (Precision, error) {
+	if gradient != nil && *gradient != mx.E4M3 && *gradient != mx.E5M2 && *gradient != mx.INT8 {
+		return p, fmt.Errorf("gradients in %v cannot be multiplied: use e4m3, e5m2 or int8", *gradient)
+	}
+	change := func(how *MX) *MX {
+		if how == nil {
+			return nil
+		}
+		changed := *how
+		changed.Scale = scale
+		if gradient != nil {
+			changed.Gradient = *gradient
+		}
+		return &changed
+	}
+	p.Linears, p.Experts = change(p.Linears), change(p.Experts)
+	return p, nil
+}
+
 // Unquantized returns the recipe that computes in dtype throughout.
 func Unquantized(dtype tensor.DType) Precision { return Precision{Name: dtype.String(), DType: dtype} }

@@ -222,3 +222,29 @@ func TestPrecisionByName(t *testing.T) {
 		t.Error("an unknown precision was accepted")
 	}
 }
+
+// TestPrecisionWith: a changed recipe differs where it was asked to, and the built-in one stays.
+func TestPrecisionWith(t *testing.T) {
+	base, err := PrecisionByName("mxfp8-wgrad-bf16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e5m2, fp4 := mx.E5M2, mx.E2M1
+	got, err := base.With(&e5m2, mx.FLOOR)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := MX{Format: mx.E4M3, Gradient: mx.E5M2, Scale: mx.FLOOR, HighWgrad: true}
+	if *got.Linears != want || *got.Experts != want {
+		t.Errorf("%+v and %+v, want %+v", *got.Linears, *got.Experts, want)
+	}
+	if *base.Linears != (MX{HighWgrad: true}) {
+		t.Errorf("the recipe itself changed to %+v", *base.Linears)
+	}
+	if plain, err := Unquantized(tensor.BF16).With(&e5m2, mx.EVEN); err != nil || plain.Linears != nil || plain.Experts != nil {
+		t.Errorf("an unquantised recipe became %+v (%v)", plain, err)
+	}
+	if _, err := base.With(&fp4, mx.RCEIL); err == nil {
+		t.Error("gradients in a format without products were accepted")
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"spmoe/datasets"
 	"spmoe/moe"
 	"spmoe/moe/optim"
+	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -39,8 +40,15 @@ type Config struct {
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample that is generated at the end; 0: none"`
 	SamplePrompt  string `toml:"sample_prompt" help:"text that the sample continues"`
 
+	MX        MX         `toml:"mx"`
 	Optimizer Optimizer  `toml:"optimizer"`
 	Model     moe.Config `toml:"model"`
+}
+
+// MX varies the quantised recipes.
+type MX struct {
+	Gradient string `toml:"gradient" help:"format of quantised gradients: e4m3, e5m2 or int8; empty: that of the precision"`
+	Scale    string `toml:"scale" help:"rule for block scales: rceil, floor, ceil or even"`
 }
 
 // Optimizer joins AdamW and its schedule.
@@ -59,6 +67,7 @@ func Default(flavor string) (Config, error) {
 	return Config{
 		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Precision: "bf16", Seed: 1,
 		Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
+		MX: MX{Scale: mx.RCEIL.String()},
 		Optimizer: Optimizer{
 			optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
 			optim.AdamW{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1},
@@ -75,9 +84,30 @@ func (c Config) threads(ranks int) int {
 	return max(1, runtime.GOMAXPROCS(0)/ranks)
 }
 
+// precision returns the recipe of the run.
+func (c Config) precision() (moe.Precision, error) {
+	p, err := moe.PrecisionByName(c.Precision)
+	if err != nil {
+		return p, err
+	}
+	scale, err := mx.ParseScaleMode(c.MX.Scale)
+	if err != nil {
+		return p, fmt.Errorf("mx.scale: %w", err)
+	}
+	var gradient *mx.Format
+	if c.MX.Gradient != "" {
+		f, err := mx.ParseFormat(c.MX.Gradient)
+		if err != nil {
+			return p, fmt.Errorf("mx.gradient: %w", err)
+		}
+		gradient = &f
+	}
+	return p.With(gradient, scale)
+}
+
 // DType returns the element type of weights and activations.
 func (c Config) DType() (tensor.DType, error) {
-	p, err := moe.PrecisionByName(c.Precision)
+	p, err := c.precision()
 	return p.DType, err
 }
 

@@ -20,7 +20,7 @@ func (m Memory) Total() int64 { return m.Weights + m.Gradients + m.Optimizer + m
 func (c Config) EstimateMemory(ranks int) Memory {
 	n := c.Model.Count()
 	experts := n.Routed / int64(ranks)
-	precision, err := moe.PrecisionByName(c.Precision)
+	precision, err := c.precision()
 	if err != nil {
 		precision = moe.Unquantized(tensor.FP32)
 	}

@@ -38,7 +38,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	cfg := j.cfg
 	r := &rank{job: j, cfg: cfg, comm: c, ex: ex, progress: j.progress}
 	r.progress.Recent = slices.Clone(j.progress.Recent)
-	precision, err := moe.PrecisionByName(cfg.Precision)
+	precision, err := cfg.precision()
 	if err != nil {
 		return nil, err
 	}
