@@ -42,6 +42,7 @@ func (s *suite) kernels(quick bool) []func() kernel {
 	}
 	for _, m := range shapes {
 		add(func() kernel { return s.gemm(tensor.BF16, m[0], m[1], m[2]) })
+		add(func() kernel { return s.packedGEMM(m[0], m[1], m[2]) })
 		add(func() kernel { return s.mxGEMM("mxfp8_gemm", mx.E4M3, false, m[0], m[1], m[2]) })
 	}
 	for _, rows := range []int{8, 4, 1} {
@@ -95,6 +96,16 @@ func (s *suite) gemm(dtype tensor.DType, m, n, k int) kernel {
 		name: name, shape: fmt.Sprintf("%dx%dx%d", m, n, k), work: 2e-9 * float64(m) * float64(n) * float64(k), limit: peak(dtype),
 		run: func() { tensor.MatMul(s.ex, y.Mat(), x.Mat(), w.Mat().T()) },
 	}
+}
+
+// packedGEMM is the BF16 gemm with weights that were packed once, beforehand.
+func (s *suite) packedGEMM(m, n, k int) kernel {
+	kern := s.gemm(tensor.BF16, m, n, k)
+	x, w, y := s.random(tensor.BF16, m, k), s.random(tensor.BF16, n, k), s.ex.New(tensor.FP32, m, n)
+	packed := new(tensor.Packed)
+	packed.Pack(s.ex, w.Mat().T())
+	kern.name, kern.run = "bf16_gemm_packed", func() { tensor.MatMulPacked(s.ex, y.Mat(), x.Mat(), packed) }
+	return kern
 }
 
 // streamedBytes is more than any cache of this class of machine holds.

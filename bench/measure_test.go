@@ -46,9 +46,6 @@ func TestMedian(t *testing.T) {
 
 // TestKernelsAreBuilt runs every kernel of the quick list once, on operands that are checked by the packages they belong to.
 func TestKernelsAreBuilt(t *testing.T) {
-	if testing.Short() {
-		t.Skip("allocates hundreds of megabytes")
-	}
 	seen := map[string]bool{}
 	s := newSuite()
 	for _, make := range s.kernels(true) {

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"spmoe/collective"
-	"spmoe/collective/ep"
 	"spmoe/tensor"
 )
 
@@ -48,11 +47,7 @@ type member struct {
 
 // newMember builds this rank's part of a model, its weights set by spread.
 func newMember(c *collective.Comm, cfg Config, dtype tensor.DType, seq int) (*member, error) {
-	exchange, err := ep.NewStandard(c, cfg.Experts)
-	if err != nil {
-		return nil, err
-	}
-	m, err := New(cfg, Unquantized(dtype), seq, c, exchange)
+	m, err := New(cfg, Unquantized(dtype), seq, c, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 // A warm step takes its memory from the arena: what it asks of the Go heap is little, and the
 // same for any batch and any model.
 func TestWarmTrainHardlyAllocates(t *testing.T) {
-	const bound = 64 << 10 // bytes a step
+	const bound = 4 << 10 // bytes a step
 	large := with(tiny(), func(c *Config) {
 		c.Vocab, c.Dim, c.DenseInter, c.ExpertInter, c.KVRank, c.Layers = 256, 64, 128, 32, 32, 4
 	})

@@ -33,13 +33,20 @@ type Model struct {
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the
 // given precision. Weights are zero until they are initialised or loaded; see Group.Refresh.
 //
-// The exchange serves all Mixture-of-Experts layers; the number of ranks must divide the experts.
+// The exchange serves all Mixture-of-Experts layers; nil means ep.Standard. The number of ranks
+// must divide the experts.
 func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if seq < 1 || seq > cfg.MaxPositions {
 		return nil, fmt.Errorf("the sequence length is %d: give 1 to %d (model.max_positions)", seq, cfg.MaxPositions)
+	}
+	if exchange == nil && cfg.MoELayers() > 0 {
+		var err error
+		if exchange, err = ep.NewStandard(c, cfg.Experts); err != nil {
+			return nil, err
+		}
 	}
 	m := &Model{Config: cfg, precision: precision}
 	b := newBuilder(precision)

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"spmoe/collective"
-	"spmoe/collective/ep"
 	"spmoe/mx"
 	"spmoe/tensor"
 )
@@ -197,11 +196,7 @@ func trainedIn(t *testing.T, cfg Config, name string) trained {
 		t.Fatal(err)
 	}
 	c := collective.NewWorld(1).Comm(0)
-	exchange, err := ep.NewStandard(c, cfg.Experts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	model, err := New(cfg, p, 16, c, exchange)
+	model, err := New(cfg, p, 16, c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"spmoe/collective"
-	"spmoe/collective/ep"
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/spmd"
 	"spmoe/moe"
@@ -28,15 +27,8 @@ func (f *Folder) run(n, seq int, adamw optim.AdamW, body func(r *rank) error) er
 	}
 	return spmd.Run(n, func(c *collective.Comm) error {
 		r := &rank{comm: c, ex: tensor.NewExec()}
-		var exchange ep.Exchange
-		if f.Config.MoELayers() > 0 {
-			var err error
-			if exchange, err = ep.NewStandard(c, f.Config.Experts); err != nil {
-				return err
-			}
-		}
 		var err error
-		if r.model, err = moe.New(f.Config, moe.Unquantized(tensor.FP32), seq, c, exchange); err != nil {
+		if r.model, err = moe.New(f.Config, moe.Unquantized(tensor.FP32), seq, c, nil); err != nil {
 			return err
 		}
 		r.optim = optim.New(r.model.Groups, c, adamw)

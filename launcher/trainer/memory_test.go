@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"spmoe/collective"
-	"spmoe/collective/ep"
 	"spmoe/launcher/spmd"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -23,11 +22,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 	each = make([]Memory, ranks)
 	counts := make([]int64, ranks)
 	err = spmd.Run(ranks, func(c *collective.Comm) error {
-		exchange, err := ep.NewStandard(c, cfg.Model.Experts)
-		if err != nil {
-			return err
-		}
-		model, err := moe.New(cfg.Model, precision, cfg.Seq, c, exchange)
+		model, err := moe.New(cfg.Model, precision, cfg.Seq, c, nil)
 		if err != nil {
 			return err
 		}

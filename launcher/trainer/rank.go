@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"spmoe/collective"
-	"spmoe/collective/ep"
 	"spmoe/datasets"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -42,13 +41,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if err != nil {
 		return nil, err
 	}
-	var exchange ep.Exchange
-	if cfg.Model.MoELayers() > 0 {
-		if exchange, err = ep.NewStandard(c, cfg.Model.Experts); err != nil {
-			return nil, err
-		}
-	}
-	if r.model, err = moe.New(cfg.Model, precision, cfg.Seq, c, exchange); err != nil {
+	if r.model, err = moe.New(cfg.Model, precision, cfg.Seq, c, nil); err != nil {
 		return nil, err
 	}
 	r.optim = optim.New(r.model.Groups, c, cfg.Optimizer.AdamW)

@@ -56,14 +56,3 @@ func Max(x []float32) float32 {
 	}
 	return m + 0
 }
-
-// Finite says whether no element is NaN or infinite.
-func Finite(x []float32) bool {
-	for len(x) > chunk {
-		if !Finite(x[:chunk]) {
-			return false
-		}
-		x = x[chunk:]
-	}
-	return active.finite(x)
-}

@@ -45,16 +45,9 @@ func TestOneElement(t *testing.T) {
 			for i := range x {
 				x[i] = -math.MaxFloat32
 			}
-			if !Finite(x) {
-				t.Fatalf("length %d: finite numbers are not Finite", n)
-			}
 			for i := range x {
 				before := x[i]
-				for _, v := range []float32{inf, -inf, nan} {
-					if x[i] = v; Finite(x) {
-						t.Fatalf("length %d: Finite with %v at %d", n, v, i)
-					}
-				}
+				x[i] = nan
 				if got := Max(x); n > 1 && got != -math.MaxFloat32 || n == 1 && got != -inf {
 					t.Fatalf("length %d: Max with NaN at %d = %v", n, i, got)
 				}

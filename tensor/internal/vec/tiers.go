@@ -27,7 +27,6 @@ type kernels struct {
 	dot             func(x, y []float32) float32
 	sumSquares      func(x []float32) float64
 	max             func(x []float32) float32
-	finite          func(x []float32) bool
 	adamW           func(master, m, v, grad []float32, c AdamWStep)
 
 	// Those of the functions that end in BF16.
@@ -66,7 +65,6 @@ var generic = kernels{
 	dot:             dotGeneric,
 	sumSquares:      sumSquaresGeneric,
 	max:             maxGeneric,
-	finite:          finiteGeneric,
 	adamW:           adamWGeneric,
 
 	add16:             add16Generic,

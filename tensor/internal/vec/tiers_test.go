@@ -130,12 +130,6 @@ var operations = []operation{
 	{"Dot", 0, 2, func(_, in [][]float32) float64 { return float64(Dot(in[0], in[1])) }, nil},
 	{"SumSquares", 0, 1, func(_, in [][]float32) float64 { return SumSquares(in[0]) }, nil},
 	{"Max", 0, 1, func(_, in [][]float32) float64 { return float64(Max(in[0])) }, nil},
-	{"Finite", 0, 1, func(_, in [][]float32) float64 {
-		if Finite(in[0]) {
-			return 1
-		}
-		return 0
-	}, nil},
 }
 
 var lengths = func() []int {

@@ -29,7 +29,6 @@ func kernelsFor(t cpu.Tier) kernels {
 		dot:             dotAVX512,
 		sumSquares:      sumSquaresAVX512,
 		max:             maxAVX512,
-		finite:          finiteAVX512,
 		adamW:           adamWAVX512,
 
 		add16:             add16AVX512,
@@ -102,9 +101,6 @@ func sumSquaresAVX512(x []float32) float64
 
 //go:noescape
 func maxAVX512(x []float32) float32
-
-//go:noescape
-func finiteAVX512(x []float32) bool
 
 //go:noescape
 func adamWAVX512(master, m, v, grad []float32, c AdamWStep)

@@ -3148,57 +3148,6 @@ done3:
 	VZEROUPPER
 	RET
 
-// func finiteAVX512(x_base unsafe.Pointer, x_len int, x_cap int) (ret bool)
-TEXT ·finiteAVX512(SB), NOSPLIT, $0-25
-	MOVQ x_base+0(FP), BX
-	KXORW K3, K3, K3
-	MOVQ x_len+8(FP), CX
-	XORL AX, AX
-	SUBQ $64, CX
-	JLT rest2
-	PCALIGN $64
-loop1:
-	VMOVUPS (BX)(AX*4), Z0
-	VMOVUPS 64(BX)(AX*4), Z1
-	VFPCLASSPSZ $153, Z0, K2
-	KORW K2, K3, K3
-	VFPCLASSPSZ $153, Z1, K2
-	KORW K2, K3, K3
-	VMOVUPS 128(BX)(AX*4), Z1
-	VMOVUPS 192(BX)(AX*4), Z0
-	VFPCLASSPSZ $153, Z1, K2
-	KORW K2, K3, K3
-	VFPCLASSPSZ $153, Z0, K2
-	KORW K2, K3, K3
-	ADDQ $64, AX
-	SUBQ $64, CX
-	JGE loop1
-rest2:
-	ADDQ $64, CX
-	JEQ done3
-	VPBROADCASTW CX, Z0
-	VPCMPUW $6, indices<>+0(SB), Z0, K1
-	KSHIFTRD $16, K1, K4
-	VMOVUPS.Z (BX)(AX*4), K1, Z1
-	VMOVUPS.Z 64(BX)(AX*4), K4, Z2
-	VFPCLASSPSZ $153, Z1, K2
-	KORW K2, K3, K3
-	VFPCLASSPSZ $153, Z2, K2
-	KORW K2, K3, K3
-	VPCMPUW $6, indices<>+64(SB), Z0, K1
-	KSHIFTRD $16, K1, K4
-	VMOVUPS.Z 128(BX)(AX*4), K1, Z2
-	VMOVUPS.Z 192(BX)(AX*4), K4, Z1
-	VFPCLASSPSZ $153, Z2, K2
-	KORW K2, K3, K3
-	VFPCLASSPSZ $153, Z1, K2
-	KORW K2, K3, K3
-done3:
-	KORTESTW K3, K3
-	SETEQ ret+24(FP)
-	VZEROUPPER
-	RET
-
 // func adamWAVX512(master_base unsafe.Pointer, master_len int, master_cap int, m_base unsafe.Pointer, m_len int, m_cap int, v_base unsafe.Pointer, v_len int, v_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
 TEXT ·adamWAVX512(SB), NOSPLIT, $0-128
 	MOVQ master_base+0(FP), BX

@@ -197,12 +197,3 @@ func maxGeneric(x []float32) float32 {
 	}
 	return m
 }
-
-func finiteGeneric(x []float32) bool {
-	for _, v := range x {
-		if v-v != 0 {
-			return false
-		}
-	}
-	return true
-}

@@ -22,7 +22,7 @@ func files() map[string]string {
 		mulScaled, normWeightGrad, normInputGrad, rotate,
 		sigmoid, swiGLU, swiGLUBackward,
 		expSum, softmaxBackward,
-		dot, squares, sumSquares, maximum, finite,
+		dot, squares, sumSquares, maximum,
 		adamW,
 	} {
 		emit(f)

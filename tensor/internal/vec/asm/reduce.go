@@ -102,20 +102,3 @@ func maximum(f *file) {
 	k.I("VMOVSS", k.fold("VMAXPS", tops), k.Slot("ret"))
 	k.Return()
 }
-
-func finite(f *file) {
-	k := f.kernel("finite", rows("x"), result("bool"))
-	row := k.row("x", fp32)
-	const nanOrInf = 0x99 // quiet NaN, +Inf, -Inf, signalling NaN
-	bad, found := asmgen.K(2), asmgen.K(3)
-	k.I("KXORW", found, found, found)
-	k.each("x_len", lanes, 2, func(int) {
-		for _, x := range k.load(row) {
-			k.I("VFPCLASSPSZ", asmgen.Imm(nanOrInf), x, bad)
-			k.I("KORW", bad, found, found)
-		}
-	})
-	k.I("KORTESTW", found, found)
-	k.I("SETEQ", k.Slot("ret"))
-	k.Return()
-}
