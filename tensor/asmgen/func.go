@@ -4,6 +4,7 @@ package asmgen
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -45,6 +46,8 @@ type Func struct {
 	regs   []Reg
 	vecs   []uint8
 	labels int
+	lines  *[]string      // where Interleave collects instructions
+	taken  map[uint8]bool // vector registers that its present body has used
 }
 
 // Func begins a function: doc is its Go comment, without the slashes. It is a leaf without a frame.
@@ -118,6 +121,9 @@ func (fn *Func) Z() Vec {
 	}
 	v := fn.vecs[0]
 	fn.vecs = fn.vecs[1:]
+	if fn.taken != nil {
+		fn.taken[v] = true
+	}
 	return Vec{v, 512}
 }
 
@@ -158,17 +164,47 @@ func (fn *Func) Free(ops ...Operand) {
 	}
 }
 
-// I prints one instruction, operands in Go's order. What Go's assembler lacks is encoded here (see evex.go).
+// I prints one instruction, operands in Go's order. What Go's assembler lacks is encoded here (evex.go, amx.go).
 func (fn *Func) I(mnemonic string, ops ...Operand) {
 	words := make([]string, len(ops))
 	for i, op := range ops {
 		words[i] = op.String()
 	}
 	line := strings.TrimRight(mnemonic+" "+strings.Join(words, ", "), " ")
-	if enc, ok := encodeEVEX(mnemonic, ops); ok {
+	enc, ok := encodeEVEX(mnemonic, ops)
+	if !ok {
+		enc, ok = encodeAMX(mnemonic, ops)
+	}
+	if ok {
 		line = emitBytes(enc) + " // " + line
 	}
+	if fn.lines != nil {
+		*fn.lines = append(*fn.lines, line)
+		return
+	}
 	fmt.Fprintf(&fn.f.text, "\t%s\n", line)
+}
+
+// Interleave prints the instructions of the bodies in turns, so that chains of dependent ones overlap. A vector register that
+// a body has taken is not another's, even if freed. A body has no labels, and shares no masks or registers with another.
+func (fn *Func) Interleave(bodies ...func()) {
+	texts := make([][]string, len(bodies))
+	var aside []uint8
+	for i, body := range bodies {
+		fn.lines, fn.taken = &texts[i], map[uint8]bool{}
+		body()
+		aside = append(aside, slices.DeleteFunc(slices.Clone(fn.vecs), func(v uint8) bool { return !fn.taken[v] })...)
+		fn.vecs = slices.DeleteFunc(fn.vecs, func(v uint8) bool { return fn.taken[v] })
+	}
+	fn.vecs = append(aside, fn.vecs...)
+	fn.lines, fn.taken = nil, nil
+	for line := range slices.MaxFunc(texts, func(a, b []string) int { return len(a) - len(b) }) {
+		for _, text := range texts {
+			if line < len(text) {
+				fmt.Fprintf(&fn.f.text, "\t%s\n", text[line])
+			}
+		}
+	}
 }
 
 // Comment prints a comment line.
@@ -181,7 +217,12 @@ func (fn *Func) Label(name string) Label {
 }
 
 // Place prints the label here.
-func (fn *Func) Place(l Label) { fmt.Fprintf(&fn.f.text, "%s:\n", l) }
+func (fn *Func) Place(l Label) {
+	if fn.lines != nil {
+		panic("asmgen: a label inside Interleave")
+	}
+	fmt.Fprintf(&fn.f.text, "%s:\n", l)
+}
 
 // Align pads the code to a multiple of n bytes, for the head of a hot loop.
 func (fn *Func) Align(n int) { fmt.Fprintf(&fn.f.text, "\tPCALIGN $%d\n", n) }

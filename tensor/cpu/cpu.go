@@ -19,9 +19,10 @@ const (
 	AVX2                   // AVX2 and FMA
 	AVX512                 // AVX-512 F, BW, DQ, VL
 	AVX512BF16             // AVX-512 BF16: VDPBF16PS
+	AMX                    // AMX BF16: TDPBF16PS, on tile registers
 )
 
-var names = [...]string{"generic", "avx2", "avx512", "avx512bf16"}
+var names = [...]string{"generic", "avx2", "avx512", "avx512bf16", "amx"}
 
 // String is the name that SPMOE_CPU takes.
 func (t Tier) String() string {

@@ -10,9 +10,13 @@ func available() []Tier {
 		AVX2:       {cpuid.AVX2, cpuid.FMA3},
 		AVX512:     {cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL},
 		AVX512BF16: {cpuid.AVX512BF16},
+		AMX:        {cpuid.AVX512VBMI, cpuid.AVX512VNNI, cpuid.AMXTILE, cpuid.AMXBF16},
 	}
 	have := []Tier{Generic}
 	for t := AVX2; int(t) < len(needs) && cpuid.CPU.Supports(needs[t]...); t++ {
+		if t == AMX && !tilesAllowed() {
+			break
+		}
 		have = append(have, t)
 	}
 	return have

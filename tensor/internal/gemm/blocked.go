@@ -11,6 +11,7 @@ import "unsafe"
 type family struct {
 	rows, columns int           // of a tile
 	tiles         []func(*tile) // by the rows of a panel
+	stack         func(*tile)   // or, if not nil, for all row panels, tile.count rows in all
 	masked        bool          // the microkernel keeps to tile.columns; otherwise it writes whole tiles
 	rounds        bool          // the microkernel can store BF16
 	runSteps      int           // steps between a load and a store of the sums
@@ -170,6 +171,12 @@ func (f *family) edge(s *Scratch, p *product, k, n int) {
 //go:noinline
 func (f *family) column(t *tile, p *product, k int) {
 	tall, short := p.a.rows, p.a.rows-1
+	if f.stack != nil {
+		t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.sum.Rows
+		t.config.set(t.count % (2 * tall))
+		f.stack(t)
+		return
+	}
 	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall
 	sum, out := t.sum, t.out
 	f.tiles[tall](t)

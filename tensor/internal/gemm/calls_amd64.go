@@ -14,7 +14,7 @@ type calls struct {
 	offsets  [16]int
 }
 
-// tile is what a microkernel reads. All fields have 8 bytes.
+// tile is what a microkernel reads. All fields have 8 bytes, but for the last.
 type tile struct {
 	a, b       unsafe.Pointer // packed panels, at the first step
 	sum        unsafe.Pointer // FP32 sums, row-major
@@ -26,6 +26,7 @@ type tile struct {
 	count      int // row panels, at least 1
 	columns    int // bit i: column i exists (see family.masked)
 	startAtSum int // 0: start at zero
+	config     tileConfig
 }
 
 // decoding is what the assembly reads to decode, and what it notes.

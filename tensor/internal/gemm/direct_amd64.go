@@ -35,10 +35,10 @@ var (
 	}
 )
 
-// direct says whether a·bᵀ is to be computed in place.
+// direct says whether a·bᵀ, whose rows are few, can be computed in place.
 func (a operand) direct(b operand) bool {
 	inPlace := func(o operand) bool { return o.rowMajor() && (o.lookup == nil || o.scales.rowMajor()) }
-	return few(a.Rows, a.Cols) && a.Cols > 0 && inPlace(a) && inPlace(b)
+	return a.Cols > 0 && inPlace(a) && inPlace(b)
 }
 
 const (

@@ -6,9 +6,10 @@
 //
 // Numerics: every element of c is one chain of fused multiply-adds in the order of k, except that of each pair
 // (k, k+1), k even, BF16 products take k+1 first: so does the instruction VDPBF16PS. Direct products have sixteen such chains, those
-// of integers one step for 32 of k; which way a product goes depends on its rows, k, formats and strides, never on its columns.
-// Blocking does not show in the result. For BF16 all tiers agree bit for bit as long as the product is not direct and no operand,
-// product or sum is subnormal. VDPBF16PS reads subnormal operands as zero and flushes subnormal sums, the other tiers keep them.
+// of integers one step for 32 of k, as have those on AMX (amx_amd64.go); which way a product goes depends on its rows, k, formats
+// and strides, never on its columns. Blocking does not show in the result. For BF16 all tiers but AMX agree bit for bit as long as
+// the product is not direct and no operand, product or sum is subnormal. VDPBF16PS and AMX read subnormal operands as zero and flush
+// subnormal sums, the others keep them.
 package gemm
 
 //go:generate go run ./asm
@@ -42,10 +43,6 @@ func FP32(s *Scratch, c, a, b View, accumulate bool) {
 	}
 }
 
-// few says whether a product with so many rows of a is bound by reading b rather than by arithmetic, so that a tier may compute it
-// in place (see kernels.packed). It does not ask for the columns: what else is computed does not change an element's bits.
-func few(rows, k int) bool { return rows <= 12 || rows <= 32 && k >= 2048 }
-
 // kernels is what one tier provides.
 type kernels struct {
 	bf16        func(s *Scratch, c, a, b View, accumulate bool)
@@ -59,8 +56,13 @@ type kernels struct {
 	panels       func(s *Scratch, to *buffer, b View) int
 	scaledPanels func(s *Scratch, to *buffer, b Scaled) int
 
-	// packed is the kernels for products whose rows are not few; nil if they are the same.
+	// packed is the kernels for products whose rows are not few; nil if they are the same. few says whether a product with so many
+	// rows of a is bound by reading b rather than by arithmetic, so that it may be computed in place. It does not ask for the columns:
+	// what else is computed does not change an element's bits.
 	packed *kernels
+	few    func(rows, k int) bool
+
+	tiles bool // packed BF16 products are summed in the order of AMX
 
 	// A peak loop runs its instruction rounds times over and returns the FLOPs done.
 	peakBF16, peakFP32 func(rounds int) float64

@@ -123,9 +123,12 @@ func eachShape(t *testing.T, f func(t *testing.T, r *rand.Rand, m, n, k int, aT,
 }
 
 // dot is what a tier gives for a row of a and a column of b on top of c: the chain of the generic tier or, where b is read in place,
-// the sixteen chains that direct products document.
+// the sixteen chains that direct products document, or on AMX those of tiles.
 func (ks *kernels) dot(a, b View, i, j int, c float32) float32 {
-	if ks.packed == nil || !few(a.Rows, a.Cols) || a.Cols == 0 || !a.rowMajor() || !b.transposed().rowMajor() {
+	if ks.packed == nil || !ks.few(a.Rows, a.Cols) || a.Cols == 0 || !a.rowMajor() || !b.transposed().rowMajor() {
+		if ks.tiles {
+			return dotTiles(a, b, i, j, c)
+		}
 		return dotBF16(a, b, i, j, c)
 	}
 	var chains [16]float32
@@ -140,6 +143,18 @@ func (ks *kernels) dot(a, b View, i, j int, c float32) float32 {
 		fours[q] = (l[0] + l[2]) + (l[1] + l[3])
 	}
 	return c + ((fours[0] + fours[1]) + (fours[2] + fours[3]))
+}
+
+// dotTiles is dotBF16 in the order of AMX.
+func dotTiles(a, b View, i, j int, sum float32) float32 {
+	for k := 0; k < a.Cols; k += 32 {
+		var chains [2]float32
+		for l := k; l < min(k+32, a.Cols); l++ {
+			chains[l%2] += wideBF16(*at[uint16](a, i, l)) * wideBF16(*at[uint16](b, l, j))
+		}
+		sum += chains[0] + chains[1]
+	}
+	return sum
 }
 
 // poison fills the scratch memory with NaNs, which show in a result that uses what was not written.

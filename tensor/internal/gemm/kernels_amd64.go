@@ -14,33 +14,39 @@ var (
 	bf16AVX512 = family{
 		rows: 12, columns: 32, masked: true, rounds: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, bf16AVX512Tiles1, bf16AVX512Tiles2, bf16AVX512Tiles3, bf16AVX512Tiles4, bf16AVX512Tiles5, bf16AVX512Tiles6, bf16AVX512Tiles7, bf16AVX512Tiles8, bf16AVX512Tiles9, bf16AVX512Tiles10, bf16AVX512Tiles11, bf16AVX512Tiles12},
-		packing: packing{elem: 2, group: 16, along: packRowsAVX512, across: interleave16AVX512, acrossPanel: interleave32AVX512},
+		packing: packing{elem: 2, rows: packer{16, packRowsAVX512, interleave16AVX512}, columns: packer{16, packRowsAVX512, interleave32AVX512}},
 	}
 	bf16SplitAVX512 = family{
 		rows: 12, columns: 32, masked: true, runSteps: runSteps, tiles: fp32AVX512.tiles,
-		packing: packing{elem: 2, split: true, group: 16, along: packRowsSplitAVX512, across: widen16AVX512, acrossPanel: widen32AVX512},
+		packing: packing{elem: 2, split: true, rows: packer{16, packRowsSplitAVX512, widen16AVX512}, columns: packer{16, packRowsSplitAVX512, widen32AVX512}},
 	}
 	fp32AVX512 = family{
 		rows: 12, columns: 32, masked: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, fp32AVX512Tiles1, fp32AVX512Tiles2, fp32AVX512Tiles3, fp32AVX512Tiles4, fp32AVX512Tiles5, fp32AVX512Tiles6, fp32AVX512Tiles7, fp32AVX512Tiles8, fp32AVX512Tiles9, fp32AVX512Tiles10, fp32AVX512Tiles11, fp32AVX512Tiles12},
-		packing: packing{elem: 4, group: 16, along: packRowsAVX512, across: copy16AVX512, acrossPanel: copy32AVX512},
+		packing: packing{elem: 4, rows: packer{16, packRowsAVX512, copy16AVX512}, columns: packer{16, packRowsAVX512, copy32AVX512}},
 	}
 	bf16SplitAVX2 = family{
 		rows: 6, columns: 16, runSteps: runSteps, tiles: fp32AVX2.tiles,
-		packing: packing{elem: 2, split: true, group: 8, along: alongSplitAVX2, across: acrossSplitAVX2, acrossPanel: acrossSplitAVX2},
+		packing: packing{elem: 2, split: true, rows: packer{8, alongSplitAVX2, acrossSplitAVX2}, columns: packer{8, alongSplitAVX2, acrossSplitAVX2}},
 	}
 	fp32AVX2 = family{
 		rows: 6, columns: 16, runSteps: runSteps,
 		tiles:   []func(*tile){nil, fp32AVX2Tiles1, fp32AVX2Tiles2, fp32AVX2Tiles3, fp32AVX2Tiles4, fp32AVX2Tiles5, fp32AVX2Tiles6},
-		packing: packing{elem: 4, group: 8, along: alongAVX2, across: acrossAVX2, acrossPanel: acrossAVX2},
+		packing: packing{elem: 4, rows: packer{8, alongAVX2, acrossAVX2}, columns: packer{8, alongAVX2, acrossAVX2}},
 	}
 )
 
 // kernelsOf gives what a tier uses; the CPU must have the tier.
 func kernelsOf(t cpu.Tier) *kernels {
 	switch t {
+	case cpu.AMX:
+		return wideKernels(&bf16AMX, peakBF16AMX, fewForAMX)
 	case cpu.AVX512BF16:
-		return kernelsAVX512BF16(cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI), cpuid.CPU.VendorID == cpuid.Intel)
+		if cpuid.CPU.VendorID == cpuid.Intel {
+			// There VDPBF16PS starts once in two cycles, FP32 multiply-adds twice a cycle: the same bits at twice the speed.
+			return wideKernels(&bf16SplitAVX512, peakFP32AVX512, few)
+		}
+		return wideKernels(&bf16AVX512, peakBF16AVX512, few)
 	case cpu.AVX512:
 		return familyKernels(&bf16SplitAVX512, &fp32AVX512, peakFP32AVX512, peakFP32AVX512)
 	case cpu.AVX2:
@@ -66,60 +72,61 @@ func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float
 	}
 }
 
-// kernelsAVX512BF16 adds a way for few rows and, if bytes can be permuted and multiplied, ways for codes. Where VDPBF16PS is slow,
-// as on Intel's CPUs, which start one every two cycles but two FP32 multiply-adds a cycle, BF16 products run in FP32: the same
-// bits at twice the speed.
-func kernelsAVX512BF16(bytes, slowDot bool) *kernels {
-	products, peak := &bf16AVX512, peakBF16AVX512
-	if slowDot {
-		products, peak = &bf16SplitAVX512, peakFP32AVX512
-	}
-	packed := familyKernels(products, &fp32AVX512, peak, peakFP32AVX512)
+// few is kernels.few where arithmetic catches up with reading at some 20 rows.
+func few(rows, k int) bool { return rows <= 12 || rows <= 32 && k >= 2048 }
+
+// fewForAMX holds where packing b for tiles costs more than they save.
+func fewForAMX(rows, _ int) bool { return rows <= 8 }
+
+// wideKernels adds to a family for BF16 a way for few rows and, if bytes can be permuted and multiplied, ways for codes.
+func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int) bool) *kernels {
+	packed := familyKernels(f, &fp32AVX512, peak, peakFP32AVX512)
+	packed.tiles = f.packing.tiles
 	ks := *packed
-	ks.packed = packed
+	ks.packed, ks.few = packed, few
+	multiply := func(s *Scratch, sum, out View, a, b operand, accumulate bool, inexact slowWay) {
+		if few(a.Rows, a.Cols) && a.direct(b) {
+			multiplyDirect(s, sum, out, a, b, accumulate, inexact)
+		} else {
+			f.multiply(s, sum, out, a, b, accumulate, inexact)
+		}
+	}
 	ks.bf16 = func(s *Scratch, c, a, b View, accumulate bool) {
-		multiplyAVX512(products, s, c, View{}, operand{View: a}, operand{View: b.transposed()}, accumulate, nil)
+		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, accumulate, nil)
 	}
 	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
-		multiplyAVX512(products, s, View{}, c, operand{View: a}, operand{View: b.transposed()}, false, nil)
+		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, false, nil)
 	}
-	if bytes {
-		ks.scaledPanels = packCodes
-		ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, accumulate bool) {
-			packed := ks.of(a.Codes.Rows, a.Codes.Cols)
-			slow := func(sum, out View, a, b Scaled, accumulate bool) {
-				packed.multiplyBlocks(s, sum, out, a, b, accumulate, wideRows)
+	if !cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI) {
+		return &ks
+	}
+	ks.scaledPanels = func(s *Scratch, to *buffer, b Scaled) int {
+		if o, _, ok := int8Operands(b, b); ok {
+			return int8AVX512.pack(s, to, o)
+		}
+		if o, ok := floatOperand(b); ok {
+			return f.pack(s, to, o)
+		}
+		return 0
+	}
+	ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, accumulate bool) {
+		packed := ks.of(a.Codes.Rows, a.Codes.Cols)
+		slow := func(sum, out View, a, b Scaled, accumulate bool) {
+			packed.multiplyBlocks(s, sum, out, a, b, accumulate, wideRows)
+		}
+		x, y, ok := int8Operands(a, b)
+		if ok {
+			multiplyInt8(s, sum, out, x, y, accumulate, slow)
+		} else if x, y, ok = floatOperands(a, b); ok {
+			if f.packing.tiles {
+				slow = f.exceptions(s, floatOperands, slow)
 			}
-			x, y, ok := int8Operands(a, b)
-			if ok {
-				multiplyInt8(s, sum, out, x, y, accumulate, slow)
-			} else if x, y, ok = floatOperands(a, b); ok {
-				multiplyAVX512(&bf16AVX512, s, sum, out, x, y, accumulate, slow)
-			} else {
-				slow(sum, out, a, b, accumulate)
-			}
+			multiply(s, sum, out, x, y, accumulate, slow)
+		} else {
+			slow(sum, out, a, b, accumulate)
 		}
 	}
 	return &ks
-}
-
-func packCodes(s *Scratch, to *buffer, b Scaled) int {
-	if o, _, ok := int8Operands(b, b); ok {
-		return int8AVX512.pack(s, to, o)
-	}
-	if o, ok := floatOperand(b); ok {
-		return bf16AVX512.pack(s, to, o)
-	}
-	return 0
-}
-
-// multiplyAVX512 is f.multiply with a way for few rows.
-func multiplyAVX512(f *family, s *Scratch, sum, out View, a, b operand, accumulate bool, inexact slowWay) {
-	if a.direct(b) {
-		multiplyDirect(s, sum, out, a, b, accumulate, inexact)
-	} else {
-		f.multiply(s, sum, out, a, b, accumulate, inexact)
-	}
 }
 
 // A peak loop's FLOPs are rounds times instructions times lanes times 2 for each multiply-add.

@@ -10,16 +10,22 @@ import "unsafe"
 
 // packing is how one family's operands get into panels. A row is a row of a or a column of b.
 type packing struct {
-	elem    int  // bytes of an operand's element
-	split   bool // BF16 becomes FP32
-	records bool // MXINT8 (int8_amd64.go); what follows does not apply
-	group   int  // rows that along packs at once
+	elem          int    // bytes of an operand's element
+	split         bool   // BF16 becomes FP32
+	tiles         bool   // panels are for AMX (amx_amd64.go)
+	records       bool   // MXINT8 (int8_amd64.go); what follows does not apply
+	rows, columns packer // of row and of column panels
+}
+
+// packer is how rows get into a panel.
+type packer struct {
+	group int // rows that along packs at once
 	// along packs up to group rows that are contiguous along k. Row i begins at src + offsets[i] and has words 16-bit words;
 	// tail has a bit for each of the last words%32. Steps are step bytes apart.
 	along func(dst, src unsafe.Pointer, offsets *[16]int, words, tail, step int)
-	// across packs rows that are neighbours in memory, with stride bytes along k: acrossPanel up to a column panel of them,
-	// across up to a row panel. Bit i of lanes says that row i exists.
-	across, acrossPanel func(dst, src unsafe.Pointer, stride, k, step, lanes int)
+	// across packs a whole panel of rows that are neighbours in memory, with stride bytes along k. Bit i of lanes says that row i
+	// exists.
+	across func(dst, src unsafe.Pointer, stride, k, step, lanes int)
 }
 
 // steps is the number of steps that k elements become.
@@ -31,6 +37,8 @@ func (p *packing) steps(k int) int {
 		return k
 	case p.split:
 		return (k + 1) / 2 * 2
+	case p.tiles:
+		return (k + tileElements - 1) / tileElements * tileSteps
 	}
 	return (k + 1) / 2
 }
@@ -41,11 +49,12 @@ func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) uns
 	panels := (b.Rows + width - 1) / width
 	ptr := to.atLeast(4 * panels * width * steps)
 	s.calls.decoding.reset()
-	p.panels(s, ptr, b, panelShape{width, width, 4 * width * steps, true, p.acrossPanel})
+	p.panels(s, ptr, b, panelShape{width, width, 4 * width * steps, true, &p.columns})
 	return ptr
 }
 
-// rowPanels is a packed block of a: tall panels of rows rows each, then short panels of one row less.
+// rowPanels is a packed block of a: tall panels of rows rows each, then short panels of one row less. For tiles, all panels are tall,
+// and the last one may be partly filled.
 type rowPanels struct {
 	ptr                     unsafe.Pointer
 	rows, tall, short       int
@@ -58,14 +67,17 @@ func (p *packing) rowPanels(s *Scratch, a operand, height int) rowPanels {
 	n := (a.Rows + height - 1) / height
 	r := rowPanels{rows: (a.Rows + n - 1) / n}
 	r.short = n*r.rows - a.Rows
+	if p.tiles {
+		r.rows, r.short = height, 0
+	}
 	r.tall = n - r.short
 	r.tallStride, r.shortStride = 4*steps*r.rows+line, 4*steps*(r.rows-1)+line // a panel's last store reaches behind the panel
 	r.ptr = s.a.atLeast(r.tall*r.tallStride + r.short*r.shortStride)
 	s.calls.decoding.reset()
-	done := r.tall * r.rows
-	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, false, p.across})
+	done := min(r.tall*r.rows, a.Rows)
+	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, false, &p.rows})
 	if r.short > 0 {
-		p.panels(s, r.shortPtr(), a.part(p.elem, done, a.Rows-done), panelShape{r.rows - 1, r.rows - 1, r.shortStride, false, p.across})
+		p.panels(s, r.shortPtr(), a.part(p.elem, done, a.Rows-done), panelShape{r.rows - 1, r.rows - 1, r.shortStride, false, &p.rows})
 	}
 	return r
 }
@@ -73,11 +85,11 @@ func (p *packing) rowPanels(s *Scratch, a operand, height int) rowPanels {
 func (r *rowPanels) shortPtr() unsafe.Pointer { return unsafe.Add(r.ptr, r.tall*r.tallStride) }
 
 // panelShape is how many rows a panel takes, the distance of its steps in dwords, that of panels in bytes, whether the rows are
-// columns of b, and what packs rows that are neighbours in memory.
+// columns of b, and what packs them.
 type panelShape struct {
 	height, width, stride int
 	columns               bool
-	across                func(dst, src unsafe.Pointer, stride, k, step, lanes int)
+	*packer
 }
 
 // panels packs the rows of o; codes take the way by decoded chunks, which the first cache levels hold.
@@ -106,7 +118,7 @@ func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelS
 func (p *packing) stack(s *Scratch, dst unsafe.Pointer, v View, shape panelShape) {
 	for i := 0; i < v.Rows; i += shape.height {
 		to := unsafe.Add(dst, i/shape.height*shape.stride)
-		p.panel(s, to, v.slice(p.elem, i, 0, min(shape.height, v.Rows-i), v.Cols), shape.width, shape.across)
+		p.panel(s, to, v.slice(p.elem, i, 0, min(shape.height, v.Rows-i), v.Cols), shape.width, shape.packer)
 	}
 }
 
@@ -114,16 +126,16 @@ func (p *packing) stack(s *Scratch, dst unsafe.Pointer, v View, shape panelShape
 // family.column.
 //
 //go:noinline
-func (p *packing) panel(s *Scratch, dst unsafe.Pointer, v View, width int, across func(dst, src unsafe.Pointer, stride, k, step, lanes int)) {
+func (p *packing) panel(s *Scratch, dst unsafe.Pointer, v View, width int, by *packer) {
 	if !v.rowMajor() {
-		across(dst, v.Ptr, v.ColStride*p.elem, v.Cols, 4*width, 1<<v.Rows-1)
+		by.across(dst, v.Ptr, v.ColStride*p.elem, v.Cols, 4*width, 1<<v.Rows-1)
 		return
 	}
 	words := v.Cols * p.elem / 2
-	for i := 0; i < v.Rows; i += p.group {
-		for r := range p.group { // past the last row, the last row again: its lanes are overwritten or never used
+	for i := 0; i < v.Rows; i += by.group {
+		for r := range by.group { // past the last row, the last row again: its lanes are overwritten or never used
 			s.calls.offsets[r] = min(r, v.Rows-1-i) * v.RowStride * p.elem
 		}
-		p.along(unsafe.Add(dst, 4*i), unsafe.Add(v.Ptr, i*v.RowStride*p.elem), &s.calls.offsets, words, 1<<(words%32)-1, 4*width)
+		by.along(unsafe.Add(dst, 4*i), unsafe.Add(v.Ptr, i*v.RowStride*p.elem), &s.calls.offsets, words, 1<<(words%32)-1, 4*width)
 	}
 }

@@ -17,7 +17,7 @@ func (ks *kernels) multiplyDecoded(s *Scratch, sum, out View, a, b Scaled, accum
 
 // of is the kernels for a whole product of so many rows, whatever the height of its blocks.
 func (ks *kernels) of(rows, k int) *kernels {
-	if ks.packed != nil && !few(rows, k) {
+	if ks.packed != nil && !ks.few(rows, k) {
 		return ks.packed
 	}
 	return ks
@@ -47,10 +47,10 @@ func (ks *kernels) block(s *Scratch, sum View, a, b Scaled, accumulate bool, lim
 	}
 	x, y, ok = s.wide(a, b)
 	switch {
+	case limit > 1 && (!ok || ks.tiles): // tiles sum in another order, so that only the elements that need it may go this way
+		ks.multiplyBlocks(s, sum, View{}, a, b, accumulate, 1)
 	case ok:
 		ks.fp32(s, sum, x, y.transposed(), accumulate)
-	case limit > 1:
-		ks.multiplyBlocks(s, sum, View{}, a, b, accumulate, 1)
 	default:
 		c := at[float32](sum, 0, 0)
 		*c = float32(float64(initial(*c, accumulate)) + dotScaled(a, b))

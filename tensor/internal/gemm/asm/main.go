@@ -26,6 +26,7 @@ func files() map[string]string {
 		"int8_avx512":        int8AVX512,
 		"direct_bf16_avx512": directBF16,
 		"direct_mx_avx512":   directMX,
+		"bf16_amx":           amx,
 	} {
 		f := asmgen.NewFile("gemm", "go run ./asm", "amd64 && !purego")
 		fill(f)

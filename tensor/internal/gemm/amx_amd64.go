@@ -1,0 +1,111 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// Products on AMX, the tile registers of Intel's CPUs from Sapphire Rapids on.
+//
+// Order of summation (Intel SDM, TDPBF16PS): for every 32 elements of k, one chain of fused multiply-adds takes the even ones and
+// one the odd ones, each from zero; then their sum is added to the element. Subnormals are read as zero and flushed.
+
+import (
+	"encoding/binary"
+	"unsafe"
+)
+
+const (
+	tileSteps    = 16 // steps, pairs of k, of a tile
+	tileElements = 2 * tileSteps
+	tileRows     = 16
+)
+
+var bf16AMX = family{
+	rows: tileRows, columns: 32, runSteps: runSteps, stack: bf16AMXTiles,
+	packing: packing{elem: 2, tiles: true,
+		rows:    packer{16, tilesAlong, tilesAcross},
+		columns: packer{16, tileColumnsAlong, tileColumnsAcross}},
+}
+
+// tileConfig is what LDTILECFG reads: how many rows each tile has, and bytes each row. Tiles 0 to 3 are the sums, 4 and 5 rows of a,
+// 6 and 7 columns of b.
+type tileConfig [64]byte
+
+// set configures the tiles for rows (0 to 31) rows of a.
+func (c *tileConfig) set(rows int) {
+	*c = tileConfig{1}
+	first := max(min(rows, tileRows), 1) // a tile that stays unused must still have a row
+	second := max(rows-first, 1)
+	for i, n := range [8]int{first, first, second, second, first, second, tileSteps, tileSteps} {
+		binary.LittleEndian.PutUint16(c[16+2*i:], 64)
+		c[48+i] = byte(n)
+	}
+}
+
+// tilesAlong packs rows of a that are contiguous along k.
+func tilesAlong(dst, src unsafe.Pointer, offsets *[16]int, words, tail, _ int) {
+	tileRowsAVX512(dst, src, offsets, words, tail)
+}
+
+// tileOffsets is where the steps of a panel of 16 rows begin within a tile.
+var tileOffsets = func() (o [16]int) {
+	for i := range o {
+		o[i] = 64 * i
+	}
+	return o
+}()
+
+// tilesAcross packs rows of a that are neighbours in memory: as steps first, then it turns every 16 steps of 16 rows.
+func tilesAcross(dst, src unsafe.Pointer, stride, k, _, lanes int) {
+	interleave16AVX512(dst, src, stride, k, 64, lanes)
+	clearSteps(dst, 64, k, 64)
+	for t := 0; t < k; t += tileElements {
+		p := unsafe.Add(dst, 32*t)
+		packRowsAVX512(p, p, &tileOffsets, 32, 0, 64)
+	}
+}
+
+func tileColumnsAlong(dst, src unsafe.Pointer, offsets *[16]int, words, tail, step int) {
+	packRowsAVX512(dst, src, offsets, words, tail, step)
+	clearSteps(dst, step, words, 64)
+}
+
+func tileColumnsAcross(dst, src unsafe.Pointer, stride, k, step, lanes int) {
+	interleave32AVX512(dst, src, stride, k, step, lanes)
+	clearSteps(dst, step, k, 128)
+}
+
+// clearSteps zeroes width bytes of each step after k elements up to the end of their tile.
+func clearSteps(dst unsafe.Pointer, step, k, width int) {
+	for i := (k + 1) / 2; i%tileSteps != 0; i++ {
+		clear(unsafe.Slice((*byte)(unsafe.Add(dst, i*step)), width))
+	}
+}
+
+// peakBF16AMX does a tenth of the rounds, each of which takes a core some 64 cycles.
+func peakBF16AMX(rounds int) float64 {
+	rounds = (rounds + 9) / 10
+	bf16AMXPeak(rounds)
+	return float64(rounds) * 4 * tileRows * 16 * tileElements * 2
+}
+
+// exceptions makes a slowWay that leaves only those rows and columns to slow that need it, since slow sums in another order: the
+// others stay as they are whatever stands beside them.
+func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow slowWay) slowWay {
+	return func(sum, out View, a, b Scaled, accumulate bool) {
+		x, y, _ := operands(a, b)
+		y.runs(func(j, n int, fitsY bool) {
+			x.runs(func(i, m int, fitsX bool) {
+				sum, out := sum, out
+				if out.Ptr != nil {
+					out = out.slice(2, i, j, m, n)
+				} else {
+					sum = sum.slice(4, i, j, m, n)
+				}
+				if fitsX && fitsY {
+					f.multiply(s, sum, out, x.part(1, i, m), y.part(1, j, n), accumulate, nil)
+				} else {
+					slow(sum, out, a.rows(i, m), b.rows(j, n), accumulate)
+				}
+			})
+		})
+	}
+}
