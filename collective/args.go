@@ -54,6 +54,11 @@ func elemSize[T Element]() int { return int(unsafe.Sizeof(*new(T))) }
 // sizeOf is the size of s in bytes.
 func sizeOf[T Element](s []T) int { return len(s) * elemSize[T]() }
 
+// bytesOf is the memory of s.
+func bytesOf[T Element](s []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), sizeOf(s))
+}
+
 // same reports whether a and b are the same memory.
 func same[T Element](a, b []T) bool {
 	return len(a) == len(b) && unsafe.SliceData(a) == unsafe.SliceData(b)

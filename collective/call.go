@@ -3,89 +3,116 @@ package collective
 // What a rank publishes when it enters a collective, and the check that all ranks' calls belong together.
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"unsafe"
 )
 
-// call describes one rank's call. Fields that a kind does not use are zero.
+// call is one rank's call before it is published.
 type call struct {
-	kind  Kind
-	op    Op
-	seq   int          // position among the collectives of this communicator, from 1
-	elem  reflect.Type // element type
-	count int          // elements; the same on every rank
-	root  int
-
-	buf        unsafe.Pointer // what the peers read; in an all-reduce also what they write
-	sendCounts []int          // all-to-all-v
-	sendDispls []int
-	recvCounts []int // all-to-all-v: from each rank; all-gather-v and reduce-scatter: of each rank, the same on all
-
-	color, key int // split
-	child      *group
-
-	err error // the arguments are wrong: say so on every rank instead of leaving the peers to wait
+	kind Kind
+	op   Op
+	elem reflect.Kind
+	fields
+	lists [3][]int          // counts and displacements; which, depends on the kind
+	data  []byte            // small enough to travel with the call
+	ptr   [2]unsafe.Pointer // the buffers, for ranks that are goroutines
+	err   error             // the arguments are wrong
 }
 
-// String says what was called, for error messages.
-func (k *call) String() string {
-	switch k.kind {
-	case KindBarrier, KindSplit:
-		return fmt.Sprintf("%v #%d", k.kind, k.seq)
-	case KindBcast:
-		return fmt.Sprintf("%v #%d (%d %v from root %d)", k.kind, k.seq, k.count, k.elem, k.root)
-	case KindAllReduce:
-		return fmt.Sprintf("%v #%d (%v of %d %v)", k.kind, k.seq, k.op, k.count, k.elem)
-	case KindReduceScatter:
-		return fmt.Sprintf("%v #%d (%v of %v %v)", k.kind, k.seq, k.op, k.recvCounts, k.elem)
-	case KindAllToAllV:
-		return fmt.Sprintf("%v #%d (%v, sends %v, receives %v)", k.kind, k.seq, k.elem, k.sendCounts, k.recvCounts)
-	case KindAllGather:
-		if k.recvCounts != nil {
-			return fmt.Sprintf("%v #%d (%v %v)", k.kind, k.seq, k.recvCounts, k.elem)
+// The lists of calls.
+const (
+	listRecv = iota // counts from each rank or, in all-gather-v and reduce-scatter, of each rank
+	listSend
+	listSendDispls
+)
+
+// publish writes the call to its slot.
+func (k *call) publish(s *slot, seq int) {
+	s.kind, s.op, s.elem, s.seq, s.head = k.kind, k.op, uint8(k.elem), int64(seq), k.fields
+	s.errLen, s.payloadLen = 0, 0
+	if k.err != nil {
+		s.errLen = int32(copy(s.err[:], k.err.Error()))
+		return
+	}
+	if k.data != nil {
+		s.payloadLen = int32(copy(s.payload[:], k.data))
+		return
+	}
+	for i, list := range k.lists {
+		if list == nil {
+			return
+		}
+		s.payloadLen = int32(8 * len(list) * (i + 1))
+		counts := s.counts(i, len(list))
+		for j, x := range list {
+			counts[j] = int64(x)
 		}
 	}
-	return fmt.Sprintf("%v #%d (%d %v a rank)", k.kind, k.seq, k.count, k.elem)
+}
+
+// describe says what was called, for error messages.
+func (s *slot) describe(ranks int) string {
+	elem := reflect.Kind(s.elem)
+	counts := func(i int) []int64 { return s.counts(i, ranks) }
+	switch s.kind {
+	case KindBarrier, KindSplit:
+		return fmt.Sprintf("%v #%d", s.kind, s.seq)
+	case KindBcast:
+		return fmt.Sprintf("%v #%d (%d %v from root %d)", s.kind, s.seq, s.head.count, elem, s.head.root)
+	case KindAllReduce:
+		return fmt.Sprintf("%v #%d (%v of %d %v)", s.kind, s.seq, s.op, s.head.count, elem)
+	case KindReduceScatter:
+		return fmt.Sprintf("%v #%d (%v of %v %v)", s.kind, s.seq, s.op, counts(listRecv), elem)
+	case KindAllToAllV:
+		return fmt.Sprintf("%v #%d (%v, sends %v, receives %v)", s.kind, s.seq, elem, counts(listSend), counts(listRecv))
+	case KindAllGatherV:
+		return fmt.Sprintf("%v #%d (%v %v)", s.kind, s.seq, counts(listRecv), elem)
+	case KindDispatch, KindCombine:
+		return fmt.Sprintf("%v #%d (rows of %d bytes, elements of %d)", s.kind, s.seq, s.head.count, s.head.root)
+	}
+	return fmt.Sprintf("%v #%d (%d %v a rank)", s.kind, s.seq, s.head.count, elem)
 }
 
 // agrees reports whether two ranks may meet in these calls, counts between pairs aside.
-func (k *call) agrees(o *call) bool {
-	return k.kind == o.kind && k.op == o.op && k.elem == o.elem && k.count == o.count && k.root == o.root &&
-		(k.kind == KindAllToAllV || slices.Equal(k.recvCounts, o.recvCounts))
+func (s *slot) agrees(o *slot, ranks int) bool {
+	if s.kind != o.kind || s.op != o.op || s.elem != o.elem || s.head.count != o.head.count || s.head.root != o.head.root {
+		return false
+	}
+	return s.kind != KindAllGatherV && s.kind != KindReduceScatter || slices.Equal(s.counts(listRecv, ranks), o.counts(listRecv, ranks))
 }
 
-// check looks at the calls of all ranks, which have all arrived, and returns the first thing wrong.
-func (g *group) check() error {
-	for r := range g.calls {
-		if k := &g.calls[r]; k.err != nil {
-			return &ArgumentError{Comm: g.name, Rank: r, Call: fmt.Sprintf("%v #%d", k.kind, k.seq), Err: k.err}
+// check looks at the calls of all ranks, which have all arrived, and returns the first thing wrong: the same on every rank.
+func (g *group) check(seq int) error {
+	n := len(g.worldRanks)
+	at := func(r int) *slot { return g.board.slot(r, seq) }
+	for r := range n {
+		if s := at(r); s.errLen > 0 {
+			return &ArgumentError{Comm: g.name, Rank: r, Call: fmt.Sprintf("%v #%d", s.kind, s.seq), Err: errors.New(s.problem())}
 		}
 	}
-	first := &g.calls[0]
-	for r := range g.calls[1:] {
-		if !first.agrees(&g.calls[r+1]) {
-			return g.mismatch(0, r+1)
+	for r := 1; r < n; r++ {
+		if !at(0).agrees(at(r), n) {
+			return g.mismatch(seq, 0, r)
 		}
 	}
-	if first.kind != KindAllToAllV {
+	if at(0).kind != KindAllToAllV {
 		return nil
 	}
-	for to := range g.calls {
-		for from := range g.calls {
-			if g.calls[from].sendCounts[to] != g.calls[to].recvCounts[from] {
-				return g.mismatch(from, to)
+	for to := range n {
+		received := at(to).counts(listRecv, n)
+		for from := range n {
+			if at(from).counts(listSend, n)[to] != received[from] {
+				return g.mismatch(seq, from, to)
 			}
 		}
 	}
 	return nil
 }
 
-func (g *group) mismatch(a, b int) error {
-	return &MismatchError{Comm: g.name, Ranks: [2]int{a, b}, Calls: [2]string{g.calls[a].String(), g.calls[b].String()}}
-}
-
-func (g *group) aborted(f *failure, waiting int) error {
-	return &AbortError{Rank: f.rank, Err: f.err, Comm: g.name, Waiting: g.calls[waiting].String()}
+func (g *group) mismatch(seq, a, b int) error {
+	says := func(r int) string { return g.board.slot(r, seq).describe(len(g.worldRanks)) }
+	return &MismatchError{Comm: g.name, Ranks: [2]int{a, b}, Calls: [2]string{says(a), says(b)}}
 }

@@ -6,22 +6,62 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
+
+	"spmoe/collective/heap"
 )
 
 // sizes are the world sizes that the collectives are tested with.
 var sizes = []int{1, 2, 3, 4, 5, 6, 7, 8}
 
-// forSizes runs f on every rank of worlds of all sizes.
+// forSizes runs f on every rank of worlds of all sizes and kinds.
 func forSizes(t *testing.T, f func(c *Comm) error) {
 	t.Helper()
 	for _, n := range sizes {
-		t.Run(fmt.Sprintf("np%d", n), func(t *testing.T) {
-			if err := NewWorld(n).Run(f); err != nil {
-				t.Fatal(err)
+		for kind, run := range kinds {
+			t.Run(fmt.Sprintf("np%d/%s", n, kind), func(t *testing.T) {
+				if err := run(n, f); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// kinds are the ways to run ranks.
+var kinds = map[string]func(n int, f func(c *Comm) error) error{
+	"goroutines": func(n int, f func(c *Comm) error) error { return NewWorld(n).Run(f) },
+	"mappings":   runMapped,
+}
+
+// runMapped gives each rank a mapping of the heap of its own, as processes have it: at another address, and with nothing else shared.
+func runMapped(n int, f func(c *Comm) error) error {
+	const region = 16 << 20
+	file, err := heap.Create(n, ControlBytes(n), region)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		wg.Go(func() {
+			h, err := heap.Open(file)
+			if err != nil {
+				errs[r] = err
+				return
 			}
+			defer h.Close()
+			w, err := Join(h, r)
+			if err == nil {
+				err = w.Run(f)
+			}
+			errs[r] = err
 		})
 	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // everyRank runs f on every rank and returns its errors by rank, without aborting the world.

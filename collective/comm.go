@@ -5,8 +5,12 @@ package collective
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
+	"unsafe"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
 // Comm is a communicator as one rank sees it. It belongs to the goroutine of that rank: it is not safe for
@@ -15,19 +19,34 @@ type Comm struct {
 	group   *group
 	rank    int
 	seq     int      // collectives called so far
+	round   uint64   // meetings
 	scratch []uint64 // one block of a reduction; words, so that every element type is aligned
+	staged  []byte   // what peers read of a buffer that is not in the heap
 	stats   Stats
+	waits   []time.Duration // for each rank
 }
 
 func newComm(g *group, rank int) *Comm {
-	return &Comm{group: g, rank: rank, scratch: make([]uint64, blockBytes/8)}
+	return &Comm{group: g, rank: rank, scratch: make([]uint64, blockBytes/8), waits: make([]time.Duration, len(g.worldRanks))}
 }
 
 // Rank is this rank's number in the communicator, 0 to Size-1.
 func (c *Comm) Rank() int { return c.rank }
 
 // Size is the number of ranks in the communicator.
-func (c *Comm) Size() int { return len(c.group.calls) }
+func (c *Comm) Size() int { return len(c.group.worldRanks) }
+
+// Shared says whether the ranks are processes, which see of each other only what lies in memory of their Allocator.
+func (c *Comm) Shared() bool { return c.group.world.heap.Shared() }
+
+// Allocator hands out memory that the other ranks can reach in place. Any memory may be given to a collective; between processes, what
+// lies elsewhere is copied once more.
+func (c *Comm) Allocator() memory.Allocator {
+	return c.group.world.heap.Allocator(c.group.worldRanks[c.rank])
+}
+
+// SetStep says which step of its work this rank is at; errors of waiting ranks tell it.
+func (c *Comm) SetStep(step int) { c.group.world.heap.SetStep(c.group.worldRanks[c.rank], int64(step)) }
 
 // Barrier returns when every rank of the communicator has called it.
 func (c *Comm) Barrier() error {
@@ -39,65 +58,166 @@ func (c *Comm) Barrier() error {
 // Split divides the communicator as MPI_Comm_split does: the ranks that give the same color form a new communicator,
 // ordered by key and, for equal keys, by their rank here. A rank with color < 0 takes part in the call and gets nil.
 func (c *Comm) Split(color, key int) (*Comm, error) {
-	if err := c.enter(call{kind: KindSplit, color: color, key: key}); err != nil {
-		c.retire(KindSplit, 0)
+	defer c.retire(KindSplit, 0)
+	if err := c.enter(call{kind: KindSplit, fields: fields{color: int64(color), key: int64(key)}}); err != nil {
 		return nil, err
 	}
-	calls := c.group.calls
-	members := membersOf(calls, color)
+	members := c.membersOf(int64(color))
 	leads := color >= 0 && members[0] == c.rank
 	if leads {
-		world := make([]int, len(members))
-		for i, r := range members {
-			world[i] = c.group.worldRanks[r]
-		}
-		name := fmt.Sprintf("%s/split%d:%d", c.group.name, calls[c.rank].seq, color)
-		calls[c.rank].child = newGroup(c.group.world, name, world)
+		c.found(members, c.child(color))
 	}
-	c.sync(KindSplit)
-	var sub *Comm
-	if color >= 0 {
-		sub = newComm(calls[members[0]].child, slices.Index(members, c.rank))
+	if err := c.sync(KindSplit); err != nil || color < 0 {
+		return nil, err
 	}
-	c.sync(KindSplit)
-	c.retire(KindSplit, 0)
-	return sub, nil
+	return newComm(c.joined(members, c.child(color)), slices.Index(members, c.rank)), nil
+}
+
+// child is the name of a communicator that this call makes.
+func (c *Comm) child(color int) string {
+	return fmt.Sprintf("%s/split%d:%d", c.group.name, c.seq, color)
 }
 
 // membersOf lists the ranks that gave this color, in the order of their new ranks.
-func membersOf(calls []call, color int) []int {
+func (c *Comm) membersOf(color int64) []int {
 	var members []int
-	for r := range calls {
-		if calls[r].color == color {
+	for r := range c.Size() {
+		if c.slot(r).head.color == color {
 			members = append(members, r)
 		}
 	}
-	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(calls[a].key, calls[b].key) })
+	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(c.slot(a).head.key, c.slot(b).head.key) })
 	return members
 }
+
+// found makes the memory where members will meet, and shows it to them.
+func (c *Comm) found(members []int, name string) {
+	bytes := boardBytes(len(members))
+	if c.Shared() {
+		memory := c.Allocator().Allocate(bytes)
+		c.slot(c.rank).head.child, _ = c.group.world.heap.Offset(unsafe.Pointer(unsafe.SliceData(memory)))
+		return
+	}
+	words := make([]uint64, bytes/8)
+	c.group.local.children[c.rank] = newGroup(c.group.world, name, c.worldRanks(members), unsafe.Pointer(unsafe.SliceData(words)))
+}
+
+// joined is the group that the first of members has founded.
+func (c *Comm) joined(members []int, name string) *group {
+	if !c.Shared() {
+		return c.group.local.children[members[0]]
+	}
+	return newGroup(c.group.world, name, c.worldRanks(members), c.group.world.heap.At(c.slot(members[0]).head.child))
+}
+
+func (c *Comm) worldRanks(members []int) []int {
+	world := make([]int, len(members))
+	for i, r := range members {
+		world[i] = c.group.worldRanks[r]
+	}
+	return world
+}
+
+// slot is what rank r has published for the call under way.
+func (c *Comm) slot(r int) *slot { return c.group.board.slot(r, c.seq) }
 
 // enter publishes this rank's call and waits until every rank has published its own. Without an error, the peers'
 // buffers may be read until sync; with one, nobody touches a buffer.
 func (c *Comm) enter(k call) error {
 	c.seq++
-	k.seq = c.seq
-	c.group.calls[c.rank] = k
-	start := time.Now()
-	err := c.group.open(c.rank)
-	c.stats[k.kind].Wait += time.Since(start)
-	return err
+	g := c.group
+	if g.local != nil {
+		g.local.bufs[c.seq%2][c.rank] = k.ptr
+	}
+	k.publish(c.slot(c.rank), c.seq)
+	if f := g.failed(c.round + 1); f != nil {
+		return g.aborted(c, f)
+	}
+	if err := c.meet(k.kind, true); err != nil {
+		return err
+	}
+	return g.check(c.seq)
 }
 
-// sync waits until every rank has done its part of a call that all have entered.
-func (c *Comm) sync(kind Kind) {
-	start := time.Now()
-	c.group.rejoin()
-	c.stats[kind].Wait += time.Since(start)
+// sync waits until every rank has done its part of a call that all have entered. It fails only if a rank that is a process dies.
+func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
+
+// waited counts the time since start as waiting, and blames the rank that came last.
+func (c *Comm) waited(kind Kind, start time.Time) {
+	wait := time.Since(start)
+	c.stats[kind].Wait += wait
+	last, latest := c.rank, start.UnixNano()
+	for r := range c.Size() {
+		a := c.group.board.arrival(r)
+		at := a.at.Load()
+		if a.round.Load() == c.round && at > latest { // a rank that is ahead already shows its next arrival
+			last, latest = r, at
+		}
+	}
+	if last != c.rank {
+		c.waits[last] += wait
+	}
 }
 
-// retire ends a call: it drops the references that the call published and counts it.
+// retire ends a call: it drops the reference that the call published and counts it.
 func (c *Comm) retire(kind Kind, bytes int) {
-	c.group.calls[c.rank] = call{}
+	if l := c.group.local; l != nil {
+		l.bufs[c.seq%2][c.rank] = [2]unsafe.Pointer{}
+	}
 	c.stats[kind].Calls++
 	c.stats[kind].Bytes += int64(bytes)
+}
+
+// newCall describes a call that lets the peers read buf: in place, or a copy where they could not see it.
+func newCall[T Element](c *Comm, kind Kind, buf []T) call {
+	k := call{kind: kind, elem: reflect.TypeFor[T]().Kind(), ptr: [2]unsafe.Pointer{unsafe.Pointer(unsafe.SliceData(buf))}}
+	if !c.Shared() || len(buf) == 0 {
+		return k
+	}
+	h := c.group.world.heap
+	offset, ok := h.Offset(k.ptr[0])
+	if !ok {
+		staged := c.stage(sizeOf(buf))
+		copy(staged, bytesOf(buf))
+		offset, _ = h.Offset(unsafe.Pointer(unsafe.SliceData(staged)))
+	}
+	k.buf = offset
+	return k
+}
+
+// stage is memory in the heap for a copy of a buffer.
+func (c *Comm) stage(bytes int) []byte {
+	if cap(c.staged) < bytes {
+		a := c.Allocator()
+		a.Free(c.staged)
+		c.staged = a.Allocate(bytes)
+		c.staged = c.staged[:cap(c.staged)]
+	}
+	return c.staged[:bytes]
+}
+
+// unstage brings back into buf what the peers have written to its copy, if there is one.
+func unstage[T Element](c *Comm, buf []T) {
+	if !c.Shared() || len(buf) == 0 {
+		return
+	}
+	if _, ok := c.group.world.heap.Offset(unsafe.Pointer(unsafe.SliceData(buf))); !ok {
+		copy(bytesOf(buf), c.staged)
+	}
+}
+
+// published is n elements from lo of the buffer that rank j has put up. The caller has checked that they exist.
+func published[T Element](c *Comm, j, lo, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(c.address(j)), lo+n)[lo:]
+}
+
+// address is where the buffer begins that rank j has put up.
+func (c *Comm) address(j int) unsafe.Pointer {
+	if l := c.group.local; l != nil {
+		return l.bufs[c.seq%2][j][0]
+	}
+	return c.group.world.heap.At(c.slot(j).head.buf)
 }

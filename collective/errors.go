@@ -10,10 +10,15 @@ type AbortError struct {
 	Err     error  // why
 	Comm    string // the communicator that this rank waited on
 	Waiting string // the collective that waited, with its number in the communicator
+	Step    int64  // the step that this rank was at, 0 if it has said none
 }
 
 func (e *AbortError) Error() string {
-	return fmt.Sprintf("collective: rank %d failed while %s on %s was waiting: %v", e.Rank, e.Waiting, e.Comm, e.Err)
+	step := ""
+	if e.Step > 0 {
+		step = fmt.Sprintf(" at step %d", e.Step)
+	}
+	return fmt.Sprintf("collective: rank %d failed while %s on %s was waiting%s: %v", e.Rank, e.Waiting, e.Comm, step, e.Err)
 }
 
 // Unwrap returns the failed rank's own error.

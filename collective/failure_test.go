@@ -61,10 +61,10 @@ func TestAbortWakesParked(t *testing.T) {
 	for r := range n - 1 {
 		go func() { errs <- w.Comm(r).Barrier() }()
 	}
-	for g, parked := w.groups[0], 0; parked < n-1; runtime.Gosched() {
-		g.mu.Lock()
-		parked = g.parked
-		g.mu.Unlock()
+	for r := range n - 1 {
+		for w.heap.Waiting(r) == 0 {
+			runtime.Gosched()
+		}
 	}
 	w.Abort(n-1, errDisk)
 	for range n - 1 {

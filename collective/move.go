@@ -2,11 +2,7 @@ package collective
 
 // Collectives that move elements without changing them. Every rank pulls what it needs out of its peers' buffers.
 
-import (
-	"fmt"
-	"reflect"
-	"unsafe"
-)
+import "fmt"
 
 // Element is a type whose values can be moved between ranks by copying memory.
 type Element interface {
@@ -15,8 +11,8 @@ type Element interface {
 
 // Bcast copies root's buf into the buf of every other rank. All give the same length and root.
 func Bcast[T Element](c *Comm, buf []T, root int) error {
-	k := newCall(KindBcast, buf)
-	k.count, k.root = len(buf), root
+	k := newCall(c, KindBcast, buf)
+	k.count, k.root = int64(len(buf)), int64(root)
 	if root < 0 || root >= c.Size() {
 		k.err = fmt.Errorf("root is %d, the communicator has ranks 0 to %d", root, c.Size()-1)
 	}
@@ -27,9 +23,9 @@ func Bcast[T Element](c *Comm, buf []T, root int) error {
 	if c.rank != root {
 		copy(buf, published[T](c, root, 0, len(buf)))
 	}
-	c.sync(KindBcast)
+	err := c.sync(KindBcast)
 	c.retire(KindBcast, sizeOf(buf))
-	return nil
+	return err
 }
 
 // AllGather concatenates the src of all ranks, in rank order, into dst on every rank.
@@ -38,12 +34,16 @@ func Bcast[T Element](c *Comm, buf []T, root int) error {
 // not overlap it otherwise.
 func AllGather[T Element](c *Comm, dst, src []T) error {
 	n := len(src)
-	k := newCall(KindAllGather, src)
-	k.count = n
+	k := newCall(c, KindAllGather, src)
+	k.count = int64(n)
 	if len(dst) != n*c.Size() {
 		k.err = fmt.Errorf("dst has %d elements, want %d (%d ranks with %d each)", len(dst), n*c.Size(), c.Size(), n)
 	} else if own := dst[c.rank*n:][:n]; overlap(dst, src) && !same(own, src) {
 		k.err = fmt.Errorf("src overlaps dst: only dst[%d:%d], this rank's own part, may be src", c.rank*n, (c.rank+1)*n)
+	}
+	if small := sizeOf(src) <= payloadBytes; small && k.err == nil {
+		k.data = bytesOf(src)
+		return c.gatherSmall(k, bytesOf(dst))
 	}
 	if err := c.enter(k); err != nil {
 		c.retire(KindAllGather, 0)
@@ -55,15 +55,29 @@ func AllGather[T Element](c *Comm, dst, src []T) error {
 			copy(part, published[T](c, j, 0, n))
 		}
 	}
-	c.sync(KindAllGather)
+	err := c.sync(KindAllGather)
 	c.retire(KindAllGather, sizeOf(dst))
+	return err
+}
+
+// gatherSmall is AllGather of what travels with the call: a single meeting.
+func (c *Comm) gatherSmall(k call, dst []byte) error {
+	if err := c.enter(k); err != nil {
+		c.retire(KindAllGather, 0)
+		return err
+	}
+	for j := range c.Size() {
+		n := len(k.data)
+		copy(dst[j*n:][:n], c.slot(j).data())
+	}
+	c.retire(KindAllGather, len(dst))
 	return nil
 }
 
 // AllGatherV is [AllGather] with ragged parts: rank j gives counts[j] elements, and all give the same counts.
 func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
-	k := newCall(KindAllGather, src)
-	k.recvCounts = counts
+	k := newCall(c, KindAllGatherV, src)
+	k.lists[listRecv] = counts
 	k.err = checkParts(c, counts, len(dst), len(src))
 	if k.err == nil && overlap(dst, src) {
 		if lo := sum(counts[:c.rank]); !same(dst[lo:][:len(src)], src) {
@@ -71,7 +85,7 @@ func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
 		}
 	}
 	if err := c.enter(k); err != nil {
-		c.retire(KindAllGather, 0)
+		c.retire(KindAllGatherV, 0)
 		return err
 	}
 	lo := 0
@@ -81,9 +95,9 @@ func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
 		}
 		lo += n
 	}
-	c.sync(KindAllGather)
-	c.retire(KindAllGather, sizeOf(dst))
-	return nil
+	err := c.sync(KindAllGatherV)
+	c.retire(KindAllGatherV, sizeOf(dst))
+	return err
 }
 
 // AllToAll sends the j-th of Size equal parts of src to rank j; part j of dst comes from rank j.
@@ -91,8 +105,8 @@ func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
 // dst and src have the same length, a multiple of Size, on every rank, and do not overlap.
 func AllToAll[T Element](c *Comm, dst, src []T) error {
 	n := len(src) / c.Size()
-	k := newCall(KindAllToAll, src)
-	k.count = n
+	k := newCall(c, KindAllToAll, src)
+	k.count = int64(n)
 	switch {
 	case len(src)%c.Size() != 0:
 		k.err = fmt.Errorf("src has %d elements, which %d ranks cannot share equally: use AllToAllV", len(src), c.Size())
@@ -109,9 +123,9 @@ func AllToAll[T Element](c *Comm, dst, src []T) error {
 		j := c.peer(i)
 		copy(dst[j*n:][:n], published[T](c, j, c.rank*n, n))
 	}
-	c.sync(KindAllToAll)
+	err := c.sync(KindAllToAll)
 	c.retire(KindAllToAll, sizeOf(dst))
-	return nil
+	return err
 }
 
 // AllToAllV sends src[sendDispls[j]:][:sendCounts[j]] to rank j and receives dst[recvDispls[j]:][:recvCounts[j]] from it.
@@ -119,8 +133,8 @@ func AllToAll[T Element](c *Comm, dst, src []T) error {
 // Counts and displacements are in elements, one for each rank. recvCounts[j] must be what rank j has in its
 // sendCounts for this rank. Parts of dst must not overlap each other, nor src.
 func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []T, sendCounts, sendDispls []int) error {
-	k := newCall(KindAllToAllV, src)
-	k.sendCounts, k.sendDispls, k.recvCounts = sendCounts, sendDispls, recvCounts
+	k := newCall(c, KindAllToAllV, src)
+	k.lists = [3][]int{recvCounts, sendCounts, sendDispls}
 	k.err = checkRanges(c, "send", len(src), sendCounts, sendDispls)
 	if k.err == nil {
 		k.err = checkRanges(c, "recv", len(dst), recvCounts, recvDispls)
@@ -141,26 +155,13 @@ func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []
 	for i := range c.Size() {
 		j := c.peer(i)
 		n := recvCounts[j]
-		copy(dst[recvDispls[j]:][:n], published[T](c, j, c.group.calls[j].sendDispls[c.rank], n))
+		from := c.slot(j).counts(listSendDispls, c.Size())[c.rank]
+		copy(dst[recvDispls[j]:][:n], published[T](c, j, int(from), n))
 		received += n
 	}
-	c.sync(KindAllToAllV)
+	err := c.sync(KindAllToAllV)
 	c.retire(KindAllToAllV, received*elemSize[T]())
-	return nil
-}
-
-// newCall describes a call that lets the peers read buf.
-func newCall[T Element](kind Kind, buf []T) call {
-	return call{kind: kind, elem: reflect.TypeFor[T](), buf: unsafe.Pointer(unsafe.SliceData(buf))}
-}
-
-// published is n elements from lo of the buffer that rank j has put up. The caller has checked that they exist.
-func published[T Element](c *Comm, j, lo, n int) []T {
-	if n == 0 {
-		return nil
-	}
-	base := (*T)(c.group.calls[j].buf)
-	return unsafe.Slice(base, lo+n)[lo:]
+	return err
 }
 
 // peer is the i-th rank to visit: this rank first, then round the ring, so that ranks do not all read the same peer.

@@ -45,8 +45,8 @@ const blockBytes = 16 << 10
 //
 // All give the same length and op. The result is ((rank 0 op rank 1) op rank 2) ..., computed in T.
 func AllReduce[T Number](c *Comm, buf []T, op Op) error {
-	k := newCall(KindAllReduce, buf)
-	k.count, k.op = len(buf), op
+	k := newCall(c, KindAllReduce, buf)
+	k.count, k.op = int64(len(buf)), op
 	if op > Min {
 		k.err = fmt.Errorf("%v is not Sum, Max or Min", op)
 	}
@@ -64,9 +64,10 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 			copy(published[T](c, j, lo, len(acc)), acc)
 		}
 	}
-	c.sync(KindAllReduce)
+	err := c.sync(KindAllReduce)
+	unstage(c, buf)
 	c.retire(KindAllReduce, sizeOf(buf))
-	return nil
+	return err
 }
 
 // ReduceScatter reduces src over all ranks and gives rank j the counts[j] elements of the result that follow those of
@@ -75,8 +76,8 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 // len(src) is the sum of counts and len(dst) is counts[Rank]; all give the same counts and op. The order of the
 // reduction is that of [AllReduce]. dst may be this rank's own part of src, and must not overlap it otherwise.
 func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
-	k := newCall(KindReduceScatter, src)
-	k.op, k.recvCounts = op, counts
+	k := newCall(c, KindReduceScatter, src)
+	k.op, k.lists[listRecv] = op, counts
 	k.err = checkParts(c, counts, len(src), len(dst))
 	switch {
 	case k.err != nil:
@@ -98,9 +99,9 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 		copy(dst, acc)
 		lo, dst = lo+len(acc), dst[len(acc):]
 	}
-	c.sync(KindReduceScatter)
+	err := c.sync(KindReduceScatter)
 	c.retire(KindReduceScatter, sizeOf(src))
-	return nil
+	return err
 }
 
 // reduceBlock writes into acc the reduction over all ranks of the len(acc) elements from lo of their buffers.

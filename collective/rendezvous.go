@@ -1,150 +1,132 @@
 package collective
 
-// A group is where the goroutine ranks of one communicator meet: a slot per rank for its published call, and a
-// barrier that spins briefly, then parks on a condition variable.
+// A group is where the ranks of one communicator meet.
 //
-// A collective is open (all have published; the last to arrive checks that the calls agree), the ranks' work on each
-// other's memory, and rejoin (all have finished). Only open can be aborted: past it every peer is running code of this
-// package and is bound to arrive, and returning early would free memory that a peer still reads.
+// A collective is enter (all have published their calls, and each checks that they agree), the ranks' work on each other's memory, and
+// sync (all have finished). A meeting is decided once, for all: that all have come or, if a rank has failed before it came, that it
+// does not take place. Ranks that are goroutines can only be released from entering: past it every peer is running code of this
+// package and is bound to come, and returning early would free memory that a peer still reads. A process may die anywhere, and its
+// memory in the heap outlives it.
 
 import (
-	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
+	"errors"
 	"time"
-)
+	"unsafe"
 
-// spinTime is how long a rank looks for its peers before it parks. It spans the usual jitter between ranks that do
-// equal work; waking a parked goroutine on an idle core takes longer.
-const spinTime = 20 * time.Microsecond
+	"spmoe/collective/heap"
+)
 
 type group struct {
 	world      *World
 	name       string
-	worldRanks []int  // by rank of this group
-	calls      []call // by rank; rank r writes slot r, the others read it between open and the last rejoin
-
-	mu      sync.Mutex
-	cond    sync.Cond
-	arrived int
-	parked  int
-	round   atomic.Uint64 // completed meetings; written under mu, read without by those who spin
-	verdict error         // of the calls met last; replaced only after every rank has read it and arrived again
-	left    *failure      // a rank that will make no more calls
+	worldRanks []int // by rank of this group
+	board      board
+	local      *local // nil if ranks are processes
 }
 
-func newGroup(w *World, name string, worldRanks []int) *group {
-	g := &group{world: w, name: name, worldRanks: worldRanks, calls: make([]call, len(worldRanks))}
-	g.cond.L = &g.mu
-	w.register(g)
+// local is what goroutines show each other that needs Go's own pointers, by rank, where slots say the rest.
+type local struct {
+	bufs     [2][][2]unsafe.Pointer // by the parity of seq, as slots
+	children []*group
+}
+
+func newGroup(w *World, name string, worldRanks []int, memory unsafe.Pointer) *group {
+	n := len(worldRanks)
+	g := &group{world: w, name: name, worldRanks: worldRanks, board: board{memory, n}}
+	if !w.heap.Shared() {
+		g.local = &local{bufs: [2][][2]unsafe.Pointer{make([][2]unsafe.Pointer, n), make([][2]unsafe.Pointer, n)}, children: make([]*group, n)}
+	}
 	return g
 }
 
-// open brings in the call that rank has published, waits for the other ranks' and returns what is wrong with them:
-// the same error on every rank, or an AbortError if the world has failed.
-func (g *group) open(rank int) error {
-	g.mu.Lock()
-	if f := g.failed(); f != nil {
-		g.mu.Unlock()
-		return g.aborted(f, rank)
+// meet waits until every rank has come to this rank's next meeting. If it is abortable, a failure ends the wait.
+func (c *Comm) meet(kind Kind, abortable bool) error {
+	c.round++
+	g, b := c.group, c.group.board
+	start := time.Now()
+	a := b.arrival(c.rank)
+	a.at.Store(start.UnixNano())
+	a.round.Store(c.round)
+	if g.complete(c.round) && g.decide(c.round, false) {
+		g.ring(c.rank)
 	}
-	if g.arrive() {
-		verdict := g.check()
-		g.verdict = verdict
-		g.release()
-		return verdict
+	decision := b.decision()
+	g.world.heap.Await(g.worldRanks[c.rank], func() bool {
+		if decision.Load()>>1 >= c.round {
+			return true
+		}
+		if abortable && g.failed(c.round) != nil && g.decide(c.round, true) {
+			g.ring(c.rank)
+		}
+		return decision.Load()>>1 >= c.round
+	})
+	c.waited(kind, start)
+	if decision.Load() != c.round<<1|1 {
+		return nil
 	}
-	for round := g.spin(); g.round.Load() == round; g.park() {
-		if f := g.failed(); f != nil {
-			g.mu.Unlock()
-			return g.aborted(f, rank)
+	if f := g.failed(c.round); f != nil {
+		return g.aborted(c, f)
+	}
+	return g.aborted(c, &failure{c.rank, errGone})
+}
+
+// complete reports whether every rank has come to a meeting. The last one to come sees that it is.
+func (g *group) complete(round uint64) bool {
+	for r := range g.worldRanks {
+		if g.board.arrival(r).round.Load() < round {
+			return false
 		}
 	}
-	verdict := g.verdict
-	g.mu.Unlock()
-	return verdict
+	return true
 }
 
-// rejoin waits for every rank of an opened call.
-func (g *group) rejoin() {
-	g.mu.Lock()
-	if g.arrive() {
-		g.release()
-		return
+// decide settles a meeting, and reports whether it was this rank that did.
+func (g *group) decide(round uint64, abort bool) bool {
+	d := g.board.decision()
+	next := round << 1
+	if abort {
+		next |= 1
 	}
-	for round := g.spin(); g.round.Load() == round; {
-		g.park()
-	}
-	g.mu.Unlock()
-}
-
-func (g *group) arrive() (last bool) {
-	g.arrived++
-	return g.arrived == len(g.calls)
-}
-
-// release lets everyone go, the lock too. It gives way to those it wakes: they would otherwise wait in this
-// processor's queue until it is stolen from, which takes an idle processor some 50 us.
-func (g *group) release() {
-	g.arrived = 0
-	g.round.Add(1)
-	parked := g.parked
-	g.cond.Broadcast()
-	g.mu.Unlock()
-	if parked > 0 {
-		runtime.Gosched()
-	}
-}
-
-// spin returns the round to wait for the end of, having looked for that with the lock open for a short while if
-// every rank has a processor.
-func (g *group) spin() uint64 {
-	round := g.round.Load()
-	if !g.world.spins {
-		return round
-	}
-	g.mu.Unlock()
-	for start := time.Now(); time.Since(start) < spinTime; {
-		for range 16 {
-			if g.round.Load() != round {
-				g.mu.Lock()
-				return round
-			}
+	for {
+		now := d.Load()
+		if now>>1 >= round {
+			return false
+		}
+		if d.CompareAndSwap(now, next) {
+			return true
 		}
 	}
-	g.mu.Lock()
-	return round
 }
 
-func (g *group) park() {
-	g.parked++
-	g.cond.Wait()
-	g.parked--
+// ring wakes the other ranks.
+func (g *group) ring(but int) {
+	for r, world := range g.worldRanks {
+		if r != but {
+			g.world.heap.Ring(world)
+		}
+	}
 }
 
-// failed is the reason why no further call of this group can complete, if there is one. The lock is held.
-func (g *group) failed() *failure {
-	if f := g.world.failure.Load(); f != nil {
+// errLeft is the failure of a rank that others wait for after it has finished.
+var errLeft = errors.New("it has finished without making this call")
+
+// errGone is the failure of a meeting that was called off for a rank that had left and has come back since.
+var errGone = errors.New("a rank of the communicator had finished")
+
+// failed is the reason why a meeting cannot take place, if there is one.
+func (g *group) failed(round uint64) *failure {
+	if f := g.world.failed(); f != nil {
 		return f
 	}
-	return g.left
-}
-
-// leave ends the waits for a rank that will not come, if it is of this group; a nil failure lets it come again.
-func (g *group) leave(rank int, f *failure) {
-	if !slices.Contains(g.worldRanks, rank) {
-		return
+	for r, world := range g.worldRanks {
+		if g.world.heap.StateOf(world) == heap.Finished && g.board.arrival(r).round.Load() < round {
+			return &failure{world, errLeft}
+		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.left = f
-	g.cond.Broadcast()
+	return nil
 }
 
-// wake makes the waiters look at the world's failure again.
-func (g *group) wake() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.cond.Broadcast()
+func (g *group) aborted(c *Comm, f *failure) error {
+	waiting := g.board.slot(c.rank, c.seq).describe(len(g.worldRanks))
+	return &AbortError{Rank: f.rank, Err: f.err, Comm: g.name, Waiting: waiting, Step: g.world.heap.StepOf(g.worldRanks[c.rank])}
 }

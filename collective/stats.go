@@ -13,15 +13,18 @@ const (
 	KindSplit
 	KindBcast
 	KindAllGather
+	KindAllGatherV
 	KindAllToAll
 	KindAllToAllV
 	KindAllReduce
 	KindReduceScatter
+	KindDispatch
+	KindCombine
 	numKinds
 )
 
 var kindNames = [numKinds]string{
-	"barrier", "split", "bcast", "all-gather", "all-to-all", "all-to-all-v", "all-reduce", "reduce-scatter",
+	"barrier", "split", "bcast", "all-gather", "all-gather-v", "all-to-all", "all-to-all-v", "all-reduce", "reduce-scatter", "dispatch", "combine",
 }
 
 // String is the name of the collective, such as "all-reduce".
@@ -37,9 +40,14 @@ type Stat struct {
 // Stats has one Stat for every Kind, indexed by it.
 //
 // Bytes is the message size as nccl-tests counts it: the buffer of a bcast or all-reduce, the whole output of an
-// all-gather, the whole input of a reduce-scatter, and what this rank receives, from itself too, in an all-to-all.
+// all-gather, the whole input of a reduce-scatter, what this rank receives, from itself too, in an all-to-all, and what it writes to or
+// reads from the ranks' memory in a dispatch or combine.
 type Stats [numKinds]Stat
 
 // Stats returns the counters of this rank since the communicator was made. Like every method of a Comm it is for the
 // rank's own goroutine.
 func (c *Comm) Stats() Stats { return c.stats }
+
+// Waits returns, for each rank of the communicator, how long this rank has waited for it: the time of a wait is put down to the rank
+// that came last.
+func (c *Comm) Waits() []time.Duration { return c.waits }

@@ -8,21 +8,20 @@ package collective
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
+
+	"spmoe/collective/heap"
 )
 
-// World is a set of ranks that live in one process, one goroutine each.
+// World is a set of ranks: goroutines of this process, all of them, or processes, of which this is one.
 //
 // Its communicators, [Comm.Split] ones included, live as long as it does.
 type World struct {
-	comms   []*Comm
-	spins   bool // a waiting rank may hold on to its processor: there is one for every rank
+	heap    *heap.Heap
+	comms   []*Comm // by rank; nil if the rank is another process
 	failure atomic.Pointer[failure]
-
-	mu     sync.Mutex
-	groups []*group // every communicator, so that Abort reaches all who wait
 }
 
 // failure is the first Abort of a world.
@@ -31,21 +30,38 @@ type failure struct {
 	err  error
 }
 
-// NewWorld makes a world of n ranks. It panics if n < 1.
+// ControlBytes is how much control memory a heap needs for a world of n ranks.
+func ControlBytes(n int) int { return boardBytes(n) }
+
+// NewWorld makes a world of n ranks, goroutines of this process. It panics if n < 1.
 func NewWorld(n int) *World {
 	if n < 1 {
 		panic(fmt.Sprintf("collective: a world of %d ranks: at least 1 is needed", n))
 	}
-	w := &World{comms: make([]*Comm, n), spins: n <= runtime.GOMAXPROCS(0)}
-	ranks := make([]int, n)
-	for r := range ranks {
-		ranks[r] = r
-	}
-	g := newGroup(w, "world", ranks)
+	w := &World{heap: heap.New(n, ControlBytes(n)), comms: make([]*Comm, n)}
+	g := w.worldGroup()
 	for r := range w.comms {
 		w.comms[r] = newComm(g, r)
 	}
 	return w
+}
+
+// Join makes this process one rank of the world whose ranks share h, made with [ControlBytes] of control memory.
+func Join(h *heap.Heap, rank int) (*World, error) {
+	if rank < 0 || rank >= h.Ranks() || len(h.Control()) < ControlBytes(h.Ranks()) {
+		return nil, fmt.Errorf("collective: rank %d cannot join %d ranks with %d bytes of control memory", rank, h.Ranks(), len(h.Control()))
+	}
+	w := &World{heap: h, comms: make([]*Comm, h.Ranks())}
+	w.comms[rank] = newComm(w.worldGroup(), rank)
+	return w, nil
+}
+
+func (w *World) worldGroup() *group {
+	ranks := make([]int, w.heap.Ranks())
+	for r := range ranks {
+		ranks[r] = r
+	}
+	return newGroup(w, "world", ranks, unsafe.Pointer(unsafe.SliceData(w.heap.Control())))
 }
 
 // Comm returns the world communicator as seen by one rank. Only that rank's goroutine may use it.
@@ -54,52 +70,59 @@ func (w *World) Comm(rank int) *Comm { return w.comms[rank] }
 // Abort declares that a rank failed with err, which must not be nil. Every rank that waits now or comes to a
 // collective later, on any communicator of the world, gets an [AbortError]. The first Abort wins.
 //
-// A collective that all ranks have entered is still carried out, so that no rank returns while a peer reads its memory.
+// A collective that all ranks have entered is still carried out if they are goroutines, so that no rank returns while a peer reads its
+// memory.
 func (w *World) Abort(rank int, err error) {
 	if err == nil {
 		panic("collective: Abort without an error")
 	}
 	w.failure.CompareAndSwap(nil, &failure{rank, err})
-	w.each((*group).wake)
+	w.heap.Fail(rank, err.Error())
 }
 
-// errLeft is the failure of a rank that others wait for after it has finished.
-var errLeft = errors.New("it has finished without making this call")
+// failed is the failure of the world, if there is one.
+func (w *World) failed() *failure {
+	if !w.heap.Failed() {
+		return nil
+	}
+	rank, text, _ := w.heap.Failure()
+	if f := w.failure.Load(); f != nil && f.rank == rank {
+		return f
+	}
+	return &failure{rank, errors.New(text)}
+}
 
-// Run calls f once for every rank, each in its own goroutine, and waits for all. A rank whose f returns an error
+// Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A rank whose f returns an error
 // aborts the world; so does one that waits for a rank whose f has returned. Run returns the error of the rank that
 // failed first, with its rank.
 func (w *World) Run(f func(c *Comm) error) error {
 	var wg sync.WaitGroup
+	w.setState(heap.Running)
 	for _, c := range w.comms {
+		if c == nil {
+			continue
+		}
 		wg.Go(func() {
 			if err := f(c); err != nil {
 				w.Abort(c.rank, err)
 			}
-			w.each(func(g *group) { g.leave(c.rank, &failure{c.rank, errLeft}) })
+			w.heap.SetState(c.rank, heap.Finished)
 		})
 	}
 	wg.Wait()
-	if fail := w.failure.Load(); fail != nil {
+	if fail := w.failed(); fail != nil {
 		return fmt.Errorf("rank %d: %w", fail.rank, fail.err)
 	}
-	for r := range w.comms {
-		w.each(func(g *group) { g.leave(r, nil) })
+	if !w.heap.Shared() {
+		w.setState(heap.Absent)
 	}
 	return nil
 }
 
-// each calls f for every communicator.
-func (w *World) each(f func(g *group)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, g := range w.groups {
-		f(g)
+func (w *World) setState(s heap.State) {
+	for r, c := range w.comms {
+		if c != nil {
+			w.heap.SetState(r, s)
+		}
 	}
-}
-
-func (w *World) register(g *group) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.groups = append(w.groups, g)
 }

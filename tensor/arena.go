@@ -8,6 +8,9 @@ const arenaChunk = 8 << 20
 // Arena hands out tensors by bumping an offset through Arrow buffers, and takes them all
 // back at once. After one step has made it grow, the steps that follow allocate nothing.
 type Arena struct {
+	// Allocator is where the buffers come from; nil means Go's memory. It is set before first use.
+	Allocator memory.Allocator
+
 	chunks  []*memory.Buffer
 	current int // chunk that is being filled
 	offset  int // first free byte of the current chunk
@@ -25,7 +28,11 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 		a.offset = 0
 	}
 	if a.current == len(a.chunks) {
-		buf := memory.NewResizableBuffer(memory.DefaultAllocator)
+		allocator := a.Allocator
+		if allocator == nil {
+			allocator = memory.DefaultAllocator
+		}
+		buf := memory.NewResizableBuffer(allocator)
 		buf.Resize(max(bytes, arenaChunk))
 		a.chunks = append(a.chunks, buf)
 	}

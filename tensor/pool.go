@@ -19,6 +19,8 @@ type pool struct {
 	body         func(ex *Exec, o operands, lo, hi int)
 	operands     operands
 	items, parts int
+
+	tasks []any // of Parallel: a *task for each type of argument
 }
 
 // helper is one goroutine of a pool with its own scratch memory.

@@ -1,8 +1,12 @@
 package tensor
 
-import "spmoe/tensor/internal/vec"
+import (
+	"unsafe"
 
-// Kernels on single FP32 rows, for packages that walk rows of their own. All slices of a call
+	"spmoe/tensor/internal/vec"
+)
+
+// Kernels on single rows, for packages that walk rows of their own. All slices of a call
 // have one length. Every instruction tier gives the same bits.
 
 // AddScaled sets dst += a·x.
@@ -13,3 +17,19 @@ func Scale(dst []float32, a float32, x []float32) { vec.Scale(dst, a, x) }
 
 // Dot returns the inner product of x and y.
 func Dot(x, y []float32) float32 { return vec.Dot(x, y) }
+
+// AddScaledBF16 sets dst += a·x.
+func AddScaledBF16(dst []float32, a float32, x []BFloat16) { vec.AddScaledBF16(dst, a, words(x)) }
+
+// ScaleBF16 sets dst = a·x, rounded.
+func ScaleBF16(dst []BFloat16, a float32, x []float32) { vec.ScaleBF16(words(dst), a, x) }
+
+// Widen sets dst = x.
+func Widen(dst []float32, x []BFloat16) { vec.Widen(dst, words(x)) }
+
+// Round sets dst = x, rounded to nearest even.
+func Round(dst []BFloat16, x []float32) { vec.Round(words(dst), x) }
+
+func words(x []BFloat16) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.SliceData(x)), len(x))
+}

@@ -13,6 +13,12 @@ import (
 // 32 experts. GB/s is payload, as DeepEP counts it: the rows that a rank receives, from itself too, over the time.
 func BenchmarkRoundTrip(b *testing.B) {
 	const tokens, hidden, slots, experts = 1024, 256, 4, 32
+	for _, by := range ways[:2] {
+		benchmarkRoundTrip(b, by, tokens, hidden, slots, experts)
+	}
+}
+
+func benchmarkRoundTrip(b *testing.B, by way, tokens, hidden, slots, experts int) {
 	for _, dtype := range []tensor.DType{tensor.BF16, tensor.FP32} {
 		for _, np := range []int{1, 2, 8} {
 			for _, pass := range []struct {
@@ -20,13 +26,13 @@ func BenchmarkRoundTrip(b *testing.B) {
 				run   func(*layer) error
 				moves int
 			}{{"forward", (*layer).forward, 2}, {"step", (*layer).step, 4}} {
-				b.Run(fmt.Sprintf("%v/np%d/%s", dtype, np, pass.name), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%v/np%d/%s", by.name, dtype, np, pass.name), func(b *testing.B) {
 					b.ReportAllocs()
 					layers := make([]*layer, np)
 					w := collective.NewWorld(np)
 					for r := range layers {
 						var err error
-						if layers[r], err = newLayer(w.Comm(r), unmasked(tokens, hidden, slots, experts, r), dtype); err != nil {
+						if layers[r], err = newLayer(w.Comm(r), by, unmasked(tokens, hidden, slots, experts, r), dtype); err != nil {
 							b.Fatal(err)
 						}
 					}

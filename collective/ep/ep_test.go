@@ -3,13 +3,16 @@ package ep
 // What the tests share: a global batch, its way through an exchange of any number of ranks, and the same by plain loops.
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/collective/heap"
 	"spmoe/tensor"
 )
 
@@ -98,12 +101,63 @@ func round(d tensor.DType, v float32) float32 {
 	return v
 }
 
+// way is an exchange over a kind of ranks.
+type way struct {
+	name string
+	make func(c *collective.Comm, experts int) (Exchange, error)
+	run  func(n int, f func(c *collective.Comm) error) error
+}
+
+var (
+	standard = func(c *collective.Comm, experts int) (Exchange, error) { return NewStandard(c, experts) }
+	oneSided = func(c *collective.Comm, experts int) (Exchange, error) { return NewOneSided(c, experts) }
+
+	ways = []way{{"standard", standard, goroutines}, {"onesided", oneSided, goroutines}, {"standard mapped", standard, mapped}, {"onesided mapped", oneSided, mapped}}
+)
+
+func goroutines(n int, f func(c *collective.Comm) error) error { return collective.NewWorld(n).Run(f) }
+
+// mapped gives each rank a mapping of the heap of its own, as processes have it.
+func mapped(n int, f func(c *collective.Comm) error) error {
+	file, err := heap.Create(n, collective.ControlBytes(n), 256<<20)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		wg.Go(func() {
+			h, err := heap.Open(file)
+			if err != nil {
+				errs[r] = err
+				return
+			}
+			defer h.Close()
+			w, err := collective.Join(h, r)
+			if err == nil {
+				err = w.Run(f)
+			}
+			errs[r] = err
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// newExec returns an Exec whose arena the peers reach.
+func newExec(c *collective.Comm) *tensor.Exec {
+	ex := tensor.NewExec()
+	ex.Allocator = c.Allocator()
+	return ex
+}
+
 // run takes the batch through one forward and backward pass; rank r has split[r] tokens.
-func (b *batch) run(t *testing.T, dtype tensor.DType, split []int) *result {
+func (b *batch) run(t *testing.T, by way, dtype tensor.DType, split []int) *result {
 	t.Helper()
 	perRank := make([]result, len(split))
-	err := collective.NewWorld(len(split)).Run(func(c *collective.Comm) error {
-		s, err := NewStandard(c, b.experts)
+	err := by.run(len(split), func(c *collective.Comm) error {
+		s, err := by.make(c, b.experts)
 		if err != nil {
 			return err
 		}
@@ -111,7 +165,11 @@ func (b *batch) run(t *testing.T, dtype tensor.DType, split []int) *result {
 		for _, n := range split[:c.Rank()] {
 			lo += n
 		}
-		return b.slice(lo, lo+split[c.Rank()]).pass(s, s.Layout(), c.Rank(), dtype, &perRank[c.Rank()])
+		layout, err := NewLayout(b.experts, c.Size())
+		if err != nil {
+			return err
+		}
+		return b.slice(lo, lo+split[c.Rank()]).pass(newExec(c), s, layout, c.Rank(), dtype, &perRank[c.Rank()])
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -136,9 +194,8 @@ func (b *batch) slice(lo, hi int) *batch {
 }
 
 // pass is one rank's forward and backward pass of its part of the batch.
-func (b *batch) pass(s Exchange, layout Layout, rank int, dtype tensor.DType, r *result) error {
-	ex, h := tensor.NewExec(), &Handle{}
-	n := b.tokens()
+func (b *batch) pass(ex *tensor.Exec, s Exchange, layout Layout, rank int, dtype tensor.DType, r *result) error {
+	h, n := &Handle{}, b.tokens()
 	topk := ex.New(tensor.INT32, n, b.slots)
 	copy(topk.I32(), b.topk)
 	rows, err := s.Dispatch(ex, h, matrix(ex, dtype, b.x, b.hidden), topk)
@@ -266,12 +323,14 @@ func splits(tokens, np int) map[string][]int {
 	return map[string][]int{"even": even, "ramp": ramp, "last": last, "gaps": gaps}
 }
 
-// forRanks runs f for both types, 1 to 8 ranks, and every split of the tokens.
-func forRanks(t *testing.T, tokens int, f func(t *testing.T, dtype tensor.DType, split []int)) {
-	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
-		for _, np := range []int{1, 2, 4, 8} {
-			for name, split := range splits(tokens, np) {
-				t.Run(fmt.Sprintf("%v/np%d/%s", dtype, np, name), func(t *testing.T) { f(t, dtype, split) })
+// forRanks runs f for all ways, both types, 1 to 8 ranks, and every split of the tokens.
+func forRanks(t *testing.T, tokens int, f func(t *testing.T, by way, dtype tensor.DType, split []int)) {
+	for _, by := range ways {
+		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
+			for _, np := range []int{1, 2, 4, 8} {
+				for name, split := range splits(tokens, np) {
+					t.Run(fmt.Sprintf("%s/%v/np%d/%s", by.name, dtype, np, name), func(t *testing.T) { f(t, by, dtype, split) })
+				}
 			}
 		}
 	}

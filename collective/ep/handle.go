@@ -4,6 +4,7 @@ package ep
 
 import (
 	"fmt"
+	"unsafe"
 
 	"spmoe/tensor"
 )
@@ -23,15 +24,17 @@ type Handle struct {
 
 	tokens, slots int // the shape of topk
 
-	// packed[t*slots+k] is the place of choice (t, k) among the rows this rank sends, which are ordered by expert, token
-	// and slot; -1 for a masked choice.
-	packed []int32
+	// packed[t*slots+k] is the place of choice (t, k): for Standard among the rows this rank sends, which are ordered by expert, token
+	// and slot; for OneSided among the rows of rank owners[t*slots+k]. -1 for a masked choice.
+	packed, owners []int32
 
 	// blockRows[r*experts+e] is how many rows rank r sends to local expert e; their order on the wire is r, e.
 	blockRows []int32
 
 	weights []float32     // of Combine
-	y       tensor.Tensor // the rows that Combine got back, [Sent, H], in packed order
+	y       tensor.Tensor // of Combine: for Standard the rows it got back, [Sent, H], in packed order; for OneSided this rank's
+
+	bases [2][]unsafe.Pointer // where the ranks' rows begin, during a one-sided call
 }
 
 // dispatched checks that the handle has been through Dispatch.

@@ -11,7 +11,7 @@ import (
 // route fills the handle from topk, [tokens, slots] expert ids, meeting the other ranks to exchange counts.
 func (s *Standard) route(h *Handle, topk []int32, tokens, slots int) error {
 	h.tokens, h.slots = tokens, slots
-	if err := s.count(topk, slots); err != nil {
+	if err := countChosen(s.chosen, topk, slots); err != nil {
 		return err
 	}
 	h.blockRows = resize(h.blockRows, s.layout.Experts)
@@ -23,18 +23,18 @@ func (s *Standard) route(h *Handle, topk []int32, tokens, slots int) error {
 	return nil
 }
 
-// count sets s.chosen to the number of rows this rank sends to each expert.
-func (s *Standard) count(topk []int32, slots int) error {
-	clear(s.chosen)
+// countChosen sets chosen to the number of rows that topk sends to each expert.
+func countChosen(chosen, topk []int32, slots int) error {
+	clear(chosen)
 	for i, e := range topk {
 		if e == -1 {
 			continue
 		}
-		if e < 0 || int(e) >= s.layout.Experts {
+		if e < 0 || int(e) >= len(chosen) {
 			return fmt.Errorf("topk[%d,%d] is %d: want an expert from 0 to %d, or -1 for no choice",
-				i/slots, i%slots, e, s.layout.Experts-1)
+				i/slots, i%slots, e, len(chosen)-1)
 		}
-		s.chosen[e]++
+		chosen[e]++
 	}
 	return nil
 }

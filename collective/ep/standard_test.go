@@ -36,8 +36,8 @@ func cases() map[string]*batch {
 func TestAgainstReference(t *testing.T) {
 	for name, b := range cases() {
 		t.Run(name, func(t *testing.T) {
-			forRanks(t, b.tokens(), func(t *testing.T, dtype tensor.DType, split []int) {
-				b.run(t, dtype, split).wantSame(t, b.reference(dtype))
+			forRanks(t, b.tokens(), func(t *testing.T, by way, dtype tensor.DType, split []int) {
+				b.run(t, by, dtype, split).wantSame(t, b.reference(dtype))
 			})
 		})
 	}
@@ -47,7 +47,7 @@ func TestAgainstReference(t *testing.T) {
 func TestSumsInSlotOrder(t *testing.T) {
 	b := newBatch(61, 33, 4, 16, normal)
 	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
-		got, want := b.run(t, dtype, []int{30, 31}), b.reference(dtype)
+		got, want := b.run(t, ways[0], dtype, []int{30, 31}), b.reference(dtype)
 		for i, w := range want.dweights {
 			if math.Abs(float64(got.dweights[i]-w)) > 1e-4 {
 				t.Errorf("%v: dweights[%d] is %v, want %v", dtype, i, got.dweights[i], w)
@@ -58,15 +58,15 @@ func TestSumsInSlotOrder(t *testing.T) {
 	}
 }
 
-// On data whose sums do round, every number of ranks gives the bits of one rank.
+// On data whose sums do round, every number of ranks and every way gives the bits of one rank.
 func TestRanksAgreeBitForBit(t *testing.T) {
 	b := newBatch(61, 33, 4, 16, normal)
 	alone := map[tensor.DType]*result{
-		tensor.FP32: b.run(t, tensor.FP32, []int{b.tokens()}),
-		tensor.BF16: b.run(t, tensor.BF16, []int{b.tokens()}),
+		tensor.FP32: b.run(t, ways[0], tensor.FP32, []int{b.tokens()}),
+		tensor.BF16: b.run(t, ways[0], tensor.BF16, []int{b.tokens()}),
 	}
-	forRanks(t, b.tokens(), func(t *testing.T, dtype tensor.DType, split []int) {
-		b.run(t, dtype, split).wantSame(t, alone[dtype])
+	forRanks(t, b.tokens(), func(t *testing.T, by way, dtype tensor.DType, split []int) {
+		b.run(t, by, dtype, split).wantSame(t, alone[dtype])
 	})
 }
 
@@ -74,8 +74,8 @@ func TestRanksAgreeBitForBit(t *testing.T) {
 // <dispatch(x), v> = <x, dispatchBackward(v)> and <combine(y), dout> = <y, dy> = <weights, dweights>.
 func TestAdjoint(t *testing.T) {
 	b := newBatch(37, 12, 3, 16, small)
-	forRanks(t, b.tokens(), func(t *testing.T, _ tensor.DType, split []int) {
-		r := b.run(t, tensor.FP32, split)
+	forRanks(t, b.tokens(), func(t *testing.T, by way, _ tensor.DType, split []int) {
+		r := b.run(t, by, tensor.FP32, split)
 		if got, want := inner(r.rows, r.drows), inner(b.x, r.dx); got != want || got == 0 {
 			t.Errorf("<dispatch(x), v> = %v, <x, dispatchBackward(v)> = %v", got, want)
 		}
@@ -99,9 +99,15 @@ func inner(x, y []float32) float64 {
 
 // Sums are FP32 whatever the types of the activations: out may be wider than y, dx than drows.
 func TestMixedTypes(t *testing.T) {
+	for _, by := range ways[:2] {
+		t.Run(by.name, func(t *testing.T) { testMixedTypes(t, by) })
+	}
+}
+
+func testMixedTypes(t *testing.T, by way) {
 	b := newBatch(8, 16, 4, 4, normal)
 	ex, h := tensor.NewExec(), &Handle{}
-	s, err := NewStandard(collective.NewWorld(1).Comm(0), 4)
+	s, err := by.make(collective.NewWorld(1).Comm(0), 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,9 +140,15 @@ func TestMixedTypes(t *testing.T) {
 
 // After the first step, a step allocates nothing on the Go heap, on any rank.
 func TestWarmStepsDoNotAllocate(t *testing.T) {
+	for _, by := range ways[:2] {
+		t.Run(by.name, func(t *testing.T) { testWarmSteps(t, by) })
+	}
+}
+
+func testWarmSteps(t *testing.T, by way) {
 	const np, runs = 2, 20
-	err := collective.NewWorld(np).Run(func(c *collective.Comm) error {
-		l, err := newLayer(c, newBatch(64, 32, 4, 8, normal), tensor.BF16)
+	err := by.run(np, func(c *collective.Comm) error {
+		l, err := newLayer(c, by, newBatch(64, 32, 4, 8, normal), tensor.BF16)
 		if err != nil {
 			return err
 		}
@@ -172,14 +184,14 @@ type layer struct {
 	dweights, dx          tensor.Tensor
 }
 
-func newLayer(c *collective.Comm, b *batch, dtype tensor.DType) (*layer, error) {
-	s, err := NewStandard(c, b.experts)
+func newLayer(c *collective.Comm, by way, b *batch, dtype tensor.DType) (*layer, error) {
+	s, err := by.make(c, b.experts)
 	if err != nil {
 		return nil, err
 	}
-	keep, n := tensor.NewExec(), b.tokens()
+	keep, n := newExec(c), b.tokens()
 	l := &layer{
-		Exchange: s, ex: tensor.NewExec(),
+		Exchange: s, ex: newExec(c),
 		x: matrix(keep, dtype, b.x, b.hidden), topk: keep.New(tensor.INT32, n, b.slots),
 		weights: matrix(keep, tensor.FP32, b.weights, b.slots), out: keep.New(dtype, n, b.hidden),
 		dweights: keep.New(tensor.FP32, n, b.slots), dx: keep.New(dtype, n, b.hidden),

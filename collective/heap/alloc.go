@@ -1,0 +1,99 @@
+package heap
+
+// Memory of a rank's region, as an Arrow allocator.
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
+)
+
+// regionUse is what a process has taken from a region. Freed memory serves requests of the same size.
+type regionUse struct {
+	mu   sync.Mutex
+	next int64
+	free map[int][]int64 // offsets by size
+}
+
+// FullError says that a region has no room left.
+type FullError struct {
+	Rank         int
+	Region, Used int64 // bytes
+	Asked        int
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("heap: rank %d asked for %d bytes with %d of its %d bytes of shared memory in use: give the ranks a larger heap",
+		e.Rank, e.Asked, e.Used, e.Region)
+}
+
+// Allocator hands out memory of a rank's region, zeroed, aligned to cache lines, visible to every rank. Only the rank's own process may
+// use it. It panics with a [*FullError] when there is none left. Ranks that are goroutines get ordinary memory.
+func (h *Heap) Allocator(rank int) memory.Allocator {
+	if !h.Shared() {
+		return memory.DefaultAllocator
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.used[rank] == nil {
+		h.used[rank] = &regionUse{free: map[int][]int64{}}
+	}
+	return &allocator{h, rank, h.used[rank]}
+}
+
+type allocator struct {
+	heap *Heap
+	rank int
+	*regionUse
+}
+
+const alignment = 64
+
+// Allocate implements [memory.Allocator].
+func (a *allocator) Allocate(size int) []byte {
+	bytes := (size + alignment - 1) &^ (alignment - 1)
+	if bytes == 0 {
+		return make([]byte, 0)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var offset int64
+	if list := a.free[bytes]; len(list) > 0 {
+		offset, a.free[bytes] = list[len(list)-1], list[:len(list)-1]
+		clear(unsafe.Slice((*byte)(a.heap.At(offset)), bytes))
+	} else {
+		if a.next+int64(bytes) > a.heap.region {
+			panic(&FullError{a.rank, a.heap.region, a.next, size})
+		}
+		offset = a.heap.start + int64(a.rank)*a.heap.region + a.next
+		a.next += int64(bytes)
+	}
+	return unsafe.Slice((*byte)(a.heap.At(offset)), bytes)[:size]
+}
+
+// Reallocate implements [memory.Allocator].
+func (a *allocator) Reallocate(size int, b []byte) []byte {
+	if size <= cap(b) {
+		return b[:size]
+	}
+	larger := a.Allocate(size)
+	copy(larger, b)
+	a.Free(b)
+	return larger
+}
+
+// Free implements [memory.Allocator].
+func (a *allocator) Free(b []byte) {
+	if cap(b) == 0 {
+		return
+	}
+	offset, ok := a.heap.Offset(unsafe.Pointer(unsafe.SliceData(b)))
+	if !ok {
+		panic("heap: memory to free is not of the heap")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.free[cap(b)] = append(a.free[cap(b)], offset)
+}

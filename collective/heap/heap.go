@@ -1,0 +1,156 @@
+// Package heap is the memory that the ranks of one host share: a control area, and a region for each rank.
+//
+// Ranks are goroutines of one process ([New]) or processes ([Create], [Open]). Processes see the heap at different addresses, so that
+// what lies in it is named by its offset. A rank makes something known by storing it, then storing a word with an atomic operation,
+// then calling [Heap.Ring] for the ranks that may wait for the word; they [Heap.Await] it: for a moment by looking, then parked.
+//
+// There is no lock in the heap: a rank that dies leaves nothing locked.
+package heap
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Heap is the shared memory as one process sees it.
+type Heap struct {
+	ranks   int
+	region  int64 // bytes of a rank's region
+	memory  []byte
+	base    unsafe.Pointer
+	header  *header
+	control []byte
+	start   int64 // offset of the first region
+
+	bells []bell // where goroutines of this process park; nil: ranks are processes, which park in the kernel
+	spins bool   // a waiting rank may hold on to its processor: there is one for every rank
+
+	mu   sync.Mutex
+	used map[int]*regionUse // allocations of this process, by rank
+}
+
+// header begins the heap.
+type header struct {
+	magic   uint64
+	ranks   int64
+	control int64
+	region  int64
+	failure failure
+}
+
+// line is what a rank shows of itself, on cache lines of its own.
+type line struct {
+	bell    atomic.Uint32 // rung so many times
+	waiting atomic.Uint32 // goroutines of the rank that are parked or about to be
+	state   atomic.Uint32
+	pid     atomic.Int32
+	tick    atomic.Int64 // time of the last sign of life, in Unix nanoseconds
+	step    atomic.Int64
+	_       [96]byte
+}
+
+// State is how far a rank is.
+type State uint32
+
+// The states of a rank.
+const (
+	Absent   State = iota // has not joined yet
+	Running               // takes part
+	Finished              // will make no more calls
+)
+
+const (
+	magic      = 0x3165_6f6d_7073 // "spmoe1"
+	headerSize = 4096
+	lineSize   = 128
+	pageSize   = 4096
+)
+
+var _ = [1]struct{}{}[unsafe.Sizeof(line{})-lineSize]
+var _ = [1]struct{}{}[(unsafe.Sizeof(header{})-1)/headerSize]
+
+// New returns the heap of ranks that are goroutines of this process, with control bytes for their use. It has no regions: goroutines
+// share all memory.
+func New(ranks, control int) *Heap {
+	h := &Heap{bells: make([]bell, ranks), used: map[int]*regionUse{}}
+	for i := range h.bells {
+		h.bells[i].cond.L = &h.bells[i].mu
+	}
+	words := make([]uint64, sizeOf(ranks, control, 0)/8) // words, so that all in it is aligned
+	h.attach(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words)), &header{magic: magic, ranks: int64(ranks), control: int64(control)})
+	h.spins = ranks <= runtime.GOMAXPROCS(0)
+	return h
+}
+
+// sizeOf is the size of a heap in bytes.
+func sizeOf(ranks, control int, region int64) int64 {
+	return regionsAt(ranks, control) + int64(ranks)*region
+}
+
+func regionsAt(ranks, control int) int64 {
+	return int64(headerSize+ranks*lineSize+control+pageSize-1) &^ (pageSize - 1)
+}
+
+// attach sets the fields that follow from a heap's memory; a new one gets its header.
+func (h *Heap) attach(memory []byte, fresh *header) {
+	h.memory, h.base = memory, unsafe.Pointer(&memory[0])
+	h.header = (*header)(h.base)
+	if fresh != nil {
+		h.header.magic, h.header.ranks, h.header.control, h.header.region = fresh.magic, fresh.ranks, fresh.control, fresh.region
+	}
+	h.ranks, h.region = int(h.header.ranks), h.header.region
+	lines := headerSize + h.ranks*lineSize
+	h.control = memory[lines : lines+int(h.header.control)]
+	h.start = regionsAt(h.ranks, len(h.control))
+}
+
+// Ranks is the number of ranks.
+func (h *Heap) Ranks() int { return h.ranks }
+
+// Shared says whether ranks are processes, which see each other's memory only where it lies in the heap.
+func (h *Heap) Shared() bool { return h.bells == nil }
+
+// Spins says whether every rank has a processor.
+func (h *Heap) Spins() bool { return h.spins }
+
+// Control is the bytes for the ranks' use, zero at first.
+func (h *Heap) Control() []byte { return h.control }
+
+// Offset is where p lies in the heap; ok is false if it does not.
+func (h *Heap) Offset(p unsafe.Pointer) (offset int64, ok bool) {
+	offset = int64(uintptr(p) - uintptr(h.base))
+	return offset, offset >= 0 && offset < int64(len(h.memory))
+}
+
+// At is the address of an offset in this process.
+func (h *Heap) At(offset int64) unsafe.Pointer {
+	if offset < 0 || offset >= int64(len(h.memory)) {
+		panic(fmt.Sprintf("heap: offset %d of a heap of %d bytes", offset, len(h.memory)))
+	}
+	return unsafe.Add(h.base, offset)
+}
+
+func (h *Heap) line(rank int) *line {
+	if rank < 0 || rank >= h.ranks {
+		panic(fmt.Sprintf("heap: rank %d of %d", rank, h.ranks))
+	}
+	return (*line)(unsafe.Add(h.base, headerSize+rank*lineSize))
+}
+
+// SetState says how far a rank is, to all who wait.
+func (h *Heap) SetState(rank int, s State) {
+	h.line(rank).state.Store(uint32(s))
+	h.RingAll()
+}
+
+// StateOf is how far a rank is.
+func (h *Heap) StateOf(rank int) State { return State(h.line(rank).state.Load()) }
+
+// SetStep says which step of its work a rank is at.
+func (h *Heap) SetStep(rank int, step int64) { h.line(rank).step.Store(step) }
+
+// StepOf is the step that a rank is at, 0 if it has said none.
+func (h *Heap) StepOf(rank int) int64 { return h.line(rank).step.Load() }

@@ -1,0 +1,94 @@
+package heap
+
+// The heap of processes: an anonymous file, which needs no name to clean up and no quota, and which vanishes with the last process
+// that has it open.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Create makes the memory of a heap for processes, which inherit the file and Open it. It takes pages only as they are written. Its
+// size cannot be changed by anyone, so that no process can make another's access fail.
+func Create(ranks, control int, region int64) (*os.File, error) {
+	region = (region + pageSize - 1) &^ (pageSize - 1)
+	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("spmoe-heap", flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) { // Linux before 6.3
+		fd, err = unix.MemfdCreate("spmoe-heap", flags)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("heap: creating shared memory: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "spmoe-heap")
+	size := sizeOf(ranks, control, region)
+	err = errors.Join(unix.Fchmod(fd, 0o600), unix.Ftruncate(fd, size))
+	if err == nil {
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		err = writeHeader(fd, &header{magic: magic, ranks: int64(ranks), control: int64(control), region: region})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("heap: %d bytes of shared memory for %d ranks: %w", size, ranks, err), file.Close())
+	}
+	return file, nil
+}
+
+func writeHeader(fd int, h *header) error {
+	_, err := unix.Pwrite(fd, unsafe.Slice((*byte)(unsafe.Pointer(h)), unsafe.Offsetof(h.failure)), 0)
+	return err
+}
+
+// Open maps the memory that Create made. It is mapped until Close.
+func Open(file *os.File) (*Heap, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("heap: %w", err)
+	}
+	if info.Size() < headerSize {
+		return nil, fmt.Errorf("heap: file %s has %d bytes: it is not a heap", file.Name(), info.Size())
+	}
+	memory, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("heap: mapping %d bytes of shared memory: %w", info.Size(), err)
+	}
+	got := (*header)(unsafe.Pointer(&memory[0]))
+	if got.magic != magic || got.ranks < 1 || got.control < 0 || got.region < 0 || sizeOf(int(got.ranks), int(got.control), got.region) != info.Size() {
+		return nil, errors.Join(fmt.Errorf("heap: file %s of %d bytes is not a heap of this version", file.Name(), info.Size()), unix.Munmap(memory))
+	}
+	h := &Heap{used: map[int]*regionUse{}}
+	h.attach(memory, nil)
+	h.spins = h.ranks <= runtime.NumCPU()
+	return h, nil
+}
+
+// Close unmaps the heap of processes. Nothing in it may be used any more.
+func (h *Heap) Close() error {
+	if !h.Shared() {
+		return nil
+	}
+	return unix.Munmap(h.memory)
+}
+
+// parkInKernel returns when the word may have changed from seen.
+func parkInKernel(word *atomic.Uint32, seen uint32) {
+	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(seen), 0, 0, 0)
+}
+
+// wakeInKernel wakes all who are parked on the word, in any process.
+func wakeInKernel(word *atomic.Uint32) {
+	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<31-1, 0, 0, 0)
+}
+
+// The operations of futex(2), without FUTEX_PRIVATE_FLAG: the word is shared between processes.
+const (
+	futexWait = 0
+	futexWake = 1
+)

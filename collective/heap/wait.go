@@ -1,0 +1,115 @@
+package heap
+
+// Waiting: spin briefly where there is a processor for every rank, then park until the bell rings.
+//
+// No wake-up is lost: a waiter counts itself, reads the bell and then looks once more before it parks; who rings stores first and looks
+// for waiters then. Either the waiter sees what was stored, or the other sees the waiter and changes the bell.
+
+import (
+	"runtime"
+	"sync"
+	"time"
+)
+
+// spinTime is how long a rank looks before it parks. It spans the usual jitter between ranks that do equal work; waking a parked
+// goroutine on an idle core takes longer.
+const spinTime = 20 * time.Microsecond
+
+// Await returns when ready reports true, which some rank causes before it rings for this one. ready is called from this goroutine
+// alone, and whenever the bell rings.
+func (h *Heap) Await(rank int, ready func() bool) {
+	if ready() || h.spins && spin(ready) {
+		return
+	}
+	l := h.line(rank)
+	for {
+		l.waiting.Add(1)
+		bell := l.bell.Load()
+		if ready() {
+			l.waiting.Add(^uint32(0))
+			return
+		}
+		if h.bells != nil {
+			h.bells[rank].park(l, bell)
+		} else {
+			parkInKernel(&l.bell, bell)
+		}
+		l.waiting.Add(^uint32(0))
+	}
+}
+
+func spin(ready func() bool) bool {
+	for start := time.Now(); time.Since(start) < spinTime; {
+		for range 16 {
+			if ready() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Ring wakes a rank if it is parked, after something that it may wait for was stored.
+func (h *Heap) Ring(rank int) {
+	if h.ring(rank) {
+		h.giveWay()
+	}
+}
+
+// RingAll rings for every rank.
+func (h *Heap) RingAll() {
+	woken := false
+	for r := range h.ranks {
+		woken = h.ring(r) || woken
+	}
+	if woken {
+		h.giveWay()
+	}
+}
+
+func (h *Heap) ring(rank int) (woken bool) {
+	l := h.line(rank)
+	if l.waiting.Load() == 0 {
+		return false
+	}
+	if h.bells != nil {
+		h.bells[rank].ring(l)
+	} else {
+		l.bell.Add(1)
+		wakeInKernel(&l.bell)
+	}
+	return true
+}
+
+// giveWay lets goroutines run that were woken: they would otherwise wait in this processor's queue until it is stolen from, which
+// takes an idle processor some 50 us.
+func (h *Heap) giveWay() {
+	if h.bells != nil {
+		runtime.Gosched()
+	}
+}
+
+// Waiting is the number of goroutines of a rank that are parked or about to be.
+func (h *Heap) Waiting(rank int) int { return int(h.line(rank).waiting.Load()) }
+
+// bell is where the goroutines of a rank of this process park.
+type bell struct {
+	mu   sync.Mutex
+	cond sync.Cond
+	_    [64]byte
+}
+
+func (b *bell) park(l *line, seen uint32) {
+	b.mu.Lock()
+	for l.bell.Load() == seen {
+		b.cond.Wait()
+	}
+	b.mu.Unlock()
+}
+
+func (b *bell) ring(l *line) {
+	b.mu.Lock()
+	l.bell.Add(1)
+	b.mu.Unlock()
+	b.cond.Broadcast()
+}
