@@ -1,35 +1,84 @@
 package bench
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
 
-// TestMeasure: a kernel is run as often as its calibration says, and its share is that of its own limit.
+// TestMeasure: the operands are prepared once, every side is run in every round, and shares are those of the rates measured.
 func TestMeasure(t *testing.T) {
-	runs := 0
+	var prepared, runs, baseRuns int
 	asked := []time.Duration{}
+	spin := func(count *int, d time.Duration) func(s *suite) func() {
+		return func(*suite) func() {
+			prepared++
+			return func() {
+				*count++
+				for begin := time.Now(); time.Since(begin) < d; {
+				}
+			}
+		}
+	}
+	s := newSuite()
+	defer s.close()
 	k := kernel{
 		name: "spin", shape: "1x2x3", work: 5,
-		limit: limit{"a made-up limit", "GFLOP/s", func(d time.Duration) float64 {
-			asked = append(asked, d)
-			return 1e9
-		}},
-		run: func() {
-			runs++
-			for begin := time.Now(); time.Since(begin) < 50*time.Microsecond; {
+		limit: limit{"a made-up limit", "GFLOP/s", func(*suite) Rate {
+			return func(d time.Duration) float64 {
+				asked = append(asked, d)
+				return 1e9
 			}
-		},
+		}},
+		prepare: spin(&runs, 50*time.Microsecond),
+		inBF16:  &kernel{work: 10, prepare: spin(&baseRuns, 200*time.Microsecond)},
 	}
-	r := effort{rounds: 3, sample: time.Millisecond}.measure(k)
+	r := effort{rounds: 3, sample: time.Millisecond}.measure(s, k)
 	if r.Name != "spin" || r.Shape != "1x2x3" || r.Unit != "GFLOP/s" || r.Bound != "a made-up limit" || r.Limit != 1e9 {
 		t.Errorf("%+v does not describe the kernel", r)
 	}
-	if len(asked) != 3 || runs < 3 {
-		t.Errorf("%d measurements of the limit and %d runs in 3 rounds", len(asked), runs)
+	if want := []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond}; !slices.Equal(asked, want) {
+		t.Errorf("the limit was asked for %v, want %v", asked, want)
+	}
+	if prepared != 2 || runs < 4 || baseRuns < 4 {
+		t.Errorf("%d preparations, %d and %d runs in a warm-up and 3 rounds", prepared, runs, baseRuns)
 	}
 	if r.Value <= 0 || r.Value > 5/50e-6 || r.Share != r.Value/1e9 {
 		t.Errorf("value %g, share %g: 5 units in at least 50 µs, against 1e9", r.Value, r.Share)
+	}
+}
+
+// TestResult: medians of rates and of their ratios, round by round; against BF16 calls compare, not the units in which
+// each side's work is counted.
+func TestResult(t *testing.T) {
+	k := kernel{name: "n", shape: "s", work: 2, limit: limit{name: "l", unit: "GB/s"}}
+	taken := [][]float64{{10, 20, 40}, {5, 8, 10}, {1, 4, 10}}
+	want := Result{Name: "n", Shape: "s", Value: 8, Unit: "GB/s", Limit: 20, Share: 0.4, Bound: "l"}
+	if got := k.result(taken[:2]); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	k.inBF16 = &kernel{work: 4}
+	want.OverBF16 = 4 // 2 times the units a second, of which a call has half as many
+	if got := k.result(taken); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestTurns: rates alternate.
+func TestTurns(t *testing.T) {
+	var order []int
+	side := func(i int) Rate {
+		return func(time.Duration) float64 {
+			order = append(order, i)
+			return float64(10*i + len(order))
+		}
+	}
+	taken := Turns(2, time.Second, side(1), side(2))
+	if want := []int{1, 2, 1, 2}; !slices.Equal(order, want) {
+		t.Errorf("the order is %v, want %v", order, want)
+	}
+	if !slices.Equal(taken[0], []float64{11, 13}) || !slices.Equal(taken[1], []float64{22, 24}) {
+		t.Errorf("taken %v", taken)
 	}
 }
 
@@ -38,24 +87,11 @@ func TestMedian(t *testing.T) {
 		x    []float64
 		want float64
 	}{{[]float64{3}, 3}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 3, 100}, 3.5}} {
-		if got := median(c.x); got != c.want {
+		if got := Median(c.x); got != c.want {
 			t.Errorf("median of %v is %g, want %g", c.x, got, c.want)
 		}
 	}
-}
-
-// TestKernelsAreBuilt runs every kernel of the quick list once, on operands that are checked by the packages they belong to.
-func TestKernelsAreBuilt(t *testing.T) {
-	seen := map[string]bool{}
-	s := newSuite()
-	for _, make := range s.kernels(true) {
-		mark := s.ex.Mark()
-		k := make()
-		k.run()
-		s.ex.Release(mark)
-		if k.work <= 0 || seen[k.name+k.shape] {
-			t.Errorf("%s %s: work %g, seen %v", k.name, k.shape, k.work, seen[k.name+k.shape])
-		}
-		seen[k.name+k.shape] = true
+	if got := MedianRatio([]float64{2, 9, 8}, []float64{1, 1, 2}); got != 4 {
+		t.Errorf("median of 2, 9 and 4 is %g", got)
 	}
 }

@@ -17,8 +17,8 @@ type board struct {
 
 // arrival is how far a rank is.
 type arrival struct {
-	round atomic.Uint64 // the meeting it has come to
-	at    atomic.Int64  // when, in Unix nanoseconds
+	round atomic.Uint64   // the meeting it has come to
+	at    [2]atomic.Int64 // when, in Unix nanoseconds: by the parity of round, since peers may still look at the meeting before
 }
 
 const (

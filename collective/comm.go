@@ -124,15 +124,17 @@ func (c *Comm) slot(r int) *slot { return c.group.board.slot(r, c.seq) }
 // enter publishes this rank's call and waits until every rank has published its own. Without an error, the peers'
 // buffers may be read until sync; with one, nobody touches a buffer.
 func (c *Comm) enter(k call) error {
-	c.seq++
 	g := c.group
+	if f := g.failed(c.round + 1); f != nil {
+		s := new(slot) // not the board's, where a peer may still read the call before the last
+		k.publish(s, c.seq+1)
+		return c.aborted(f, s)
+	}
+	c.seq++
 	if g.local != nil {
 		g.local.bufs[c.seq%2][c.rank] = k.ptr
 	}
 	k.publish(c.slot(c.rank), c.seq)
-	if f := g.failed(c.round + 1); f != nil {
-		return g.aborted(c, f)
-	}
 	if err := c.meet(k.kind, true); err != nil {
 		return err
 	}
@@ -148,9 +150,7 @@ func (c *Comm) waited(kind Kind, start time.Time) {
 	c.stats[kind].Wait += wait
 	last, latest := c.rank, start.UnixNano()
 	for r := range c.Size() {
-		a := c.group.board.arrival(r)
-		at := a.at.Load()
-		if a.round.Load() == c.round && at > latest { // a rank that is ahead already shows its next arrival
+		if at := c.group.board.arrival(r).at[c.round%2].Load(); at > latest {
 			last, latest = r, at
 		}
 	}

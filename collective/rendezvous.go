@@ -45,7 +45,7 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 	g, b := c.group, c.group.board
 	start := time.Now()
 	a := b.arrival(c.rank)
-	a.at.Store(start.UnixNano())
+	a.at[c.round%2].Store(start.UnixNano())
 	a.round.Store(c.round)
 	if g.complete(c.round) && g.decide(c.round, false) {
 		g.ring(c.rank)
@@ -55,8 +55,11 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 		if decision.Load()>>1 >= c.round {
 			return true
 		}
-		if abortable && g.failed(c.round) != nil && g.decide(c.round, true) {
-			g.ring(c.rank)
+		if abortable {
+			c.overdue(start)
+			if g.failed(c.round) != nil && g.decide(c.round, true) {
+				g.ring(c.rank)
+			}
 		}
 		return decision.Load()>>1 >= c.round
 	})
@@ -64,10 +67,11 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 	if decision.Load() != c.round<<1|1 {
 		return nil
 	}
-	if f := g.failed(c.round); f != nil {
-		return g.aborted(c, f)
+	f := g.failed(c.round)
+	if f == nil {
+		f = &failure{g.worldRanks[c.rank], errGone}
 	}
-	return g.aborted(c, &failure{c.rank, errGone})
+	return c.aborted(f, c.slot(c.rank))
 }
 
 // complete reports whether every rank has come to a meeting. The last one to come sees that it is.
@@ -126,7 +130,8 @@ func (g *group) failed(round uint64) *failure {
 	return nil
 }
 
-func (g *group) aborted(c *Comm, f *failure) error {
-	waiting := g.board.slot(c.rank, c.seq).describe(len(g.worldRanks))
-	return &AbortError{Rank: f.rank, Err: f.err, Comm: g.name, Waiting: waiting, Step: g.world.heap.StepOf(g.worldRanks[c.rank])}
+// aborted is the error of a call that a failure has called off.
+func (c *Comm) aborted(f *failure, s *slot) error {
+	g := c.group
+	return &AbortError{Rank: f.rank, Err: f.err, Comm: g.name, Waiting: s.describe(c.Size()), Step: g.world.heap.StepOf(g.worldRanks[c.rank])}
 }

@@ -21,6 +21,7 @@ import (
 type World struct {
 	heap    *heap.Heap
 	comms   []*Comm // by rank; nil if the rank is another process
+	limits  Limits
 	failure atomic.Pointer[failure]
 }
 
@@ -30,13 +31,16 @@ type failure struct {
 	err  error
 }
 
+// MaxRanks is the most ranks of a world: what calls tell of all ranks must fit where they are published.
+const MaxRanks = 256
+
 // ControlBytes is how much control memory a heap needs for a world of n ranks.
 func ControlBytes(n int) int { return boardBytes(n) }
 
-// NewWorld makes a world of n ranks, goroutines of this process. It panics if n < 1.
+// NewWorld makes a world of n ranks, goroutines of this process. It panics if n is not from 1 to MaxRanks.
 func NewWorld(n int) *World {
-	if n < 1 {
-		panic(fmt.Sprintf("collective: a world of %d ranks: at least 1 is needed", n))
+	if n < 1 || n > MaxRanks {
+		panic(fmt.Sprintf("collective: a world of %d ranks: 1 to %d are possible", n, MaxRanks))
 	}
 	w := &World{heap: heap.New(n, ControlBytes(n)), comms: make([]*Comm, n)}
 	g := w.worldGroup()
@@ -77,7 +81,8 @@ func (w *World) Abort(rank int, err error) {
 		panic("collective: Abort without an error")
 	}
 	w.failure.CompareAndSwap(nil, &failure{rank, err})
-	w.heap.Fail(rank, err.Error())
+	f := w.failure.Load()
+	w.heap.Fail(f.rank, f.err.Error())
 }
 
 // failed is the failure of the world, if there is one.
@@ -98,6 +103,17 @@ func (w *World) failed() *failure {
 func (w *World) Run(f func(c *Comm) error) error {
 	var wg sync.WaitGroup
 	w.setState(heap.Running)
+	if w.heap.Shared() || w.limits.Wait > 0 {
+		done, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			w.watch(done)
+			close(ended)
+		}()
+		defer func() {
+			close(done)
+			<-ended
+		}()
+	}
 	for _, c := range w.comms {
 		if c == nil {
 			continue

@@ -54,7 +54,7 @@ func refuse(t *testing.T, code int, args []string, want ...string) {
 			t.Errorf("%q: the message is %q, want %q in it", args, got.errOut, w)
 		}
 	}
-	if strings.Contains(got.errOut, "goroutine") {
+	if strings.Contains(got.errOut, "goroutine 1") {
 		t.Errorf("%q: a stack trace reached the user:\n%s", args, got.errOut)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"spmoe/launcher/spmd"
 	"spmoe/tensor/cpu"
 )
 
@@ -35,14 +36,16 @@ type command struct {
 // env is what a command runs with.
 type env struct {
 	args        []string // what is left after the flags
+	commandLine []string // all of it
 	out, errOut io.Writer
+	member      *spmd.Member // if this process is a rank that a launcher has started
 }
 
 func commands() []command {
 	return []command{
 		{"train", "", "train a model on text", defineTrain},
 		{"check", "PATH...", "hold this build against golden data of another implementation", defineCheck},
-		{"bench", "kernels", "measure this machine's kernels against its own limits", defineBench},
+		{"bench", "kernels|exchange", "measure this machine's kernels, or the exchange of its ranks, against its own limits", defineBench},
 	}
 }
 
@@ -70,21 +73,35 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	code := exitUsage
-	if f := (failure{}); errors.As(err, &f) {
-		code = f.code
-	}
-	if code != exitInterrupted {
+	code := codeOf(err)
+	if code != exitInterrupted && !errors.As(err, new(told)) {
 		fmt.Fprintf(errOut, "launcher: %v\n", err)
 	}
 	return code
 }
 
+func codeOf(err error) int {
+	if f := (failure{}); errors.As(err, &f) {
+		return f.code
+	}
+	return exitUsage
+}
+
+// told is an error of a rank that its launcher prints.
+type told struct{ err error }
+
+func (t told) Error() string { return t.err.Error() }
+func (t told) Unwrap() error { return t.err }
+
 func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err := cpu.Check(); err != nil {
 		return err
 	}
-	cmds := commands()
+	member, err := spmd.Joined()
+	if err != nil {
+		return err
+	}
+	cmds, commandLine := commands(), args
 	name, args, err := splitCommand(cmds, args)
 	if err != nil {
 		return err
@@ -103,5 +120,12 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 	} else if err != nil {
 		return fmt.Errorf("%w (launcher help %s lists the flags)", err, name)
 	}
-	return action(ctx, env{rest, out, errOut})
+	err = action(ctx, env{rest, commandLine, out, errOut, member})
+	if err != nil && member != nil {
+		if codeOf(err) != exitInterrupted {
+			member.Abort(err)
+		}
+		return told{err}
+	}
+	return err
 }

@@ -11,61 +11,45 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/pprof"
-	"strconv"
 	"strings"
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/report"
+	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
 // trainFlags are the flags of train outside the configuration.
 type trainFlags struct {
-	ranks     int
+	world     worldFlags
 	config    string
 	resume    bool
 	dryRun    bool
 	logFormat string
-	profile   string
+	profile   bool
+	cpuFile   string
 	given     *[]assignment
-}
-
-// rankFlags defines -np and mpirun's -n.
-func rankFlags(fs *flag.FlagSet, ranks *int, initial int) {
-	*ranks = initial
-	fs.Var((*rankCount)(ranks), "np", "`N` ranks to start")
-	fs.Var((*rankCount)(ranks), "n", "`N` the same as -np")
-}
-
-// rankCount is a flag.Value that says what it expects.
-type rankCount int
-
-func (n *rankCount) String() string { return strconv.Itoa(int(*n)) }
-
-func (n *rankCount) Set(text string) error {
-	v, err := strconv.Atoi(text)
-	if err != nil {
-		return errors.New("it must be a whole number, 1 or more")
-	}
-	*n = rankCount(v)
-	return nil
 }
 
 func defineTrain(fs *flag.FlagSet) func(context.Context, env) error {
 	f := &trainFlags{}
-	rankFlags(fs, &f.ranks, 1)
+	f.world.define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` configuration in TOML; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out, or of the newest run")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print configuration, sizes and costs, and stop")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
-	fs.StringVar(&f.profile, "cpuprofile", "", "`FILE` to write a CPU profile of the run to, for go tool pprof")
+	fs.BoolVar(&f.profile, "profile", false, "print at the end where a step's time went")
+	fs.StringVar(&f.cpuFile, "cpuprofile", "", "`FILE` to write a CPU profile of the run to, for go tool pprof")
 	f.given = bind(fs)
 	return f.run
 }
 
 func (f *trainFlags) run(ctx context.Context, env env) error {
-	reporter, err := newReporter(f.logFormat, env)
+	if err := f.world.check(); err != nil {
+		return err
+	}
+	reporter, err := newReporter(f.logFormat, env.quiet())
 	if err != nil {
 		return err
 	}
@@ -78,23 +62,36 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	if f.dryRun {
-		return dryRun(cfg, f.ranks, env)
+		return dryRun(cfg, f.world.ranks, env)
 	}
-	job, err := trainer.Prepare(cfg, f.ranks, from, reporter)
+	job, err := trainer.Prepare(cfg, f.world.ranks, from, reporter)
 	if err != nil {
 		return err
 	}
-	stop, err := startProfile(f.profile)
-	if err != nil {
-		return err
-	}
-	switch err = errors.Join(job.Run(ctx), stop()); {
-	case errors.Is(err, trainer.ErrInterrupted):
+	defer job.Close()
+	job.Profile = f.profile
+	err = f.world.run(ctx, env, job.Heap(), []string{"--out", cfg.Out}, func(world spmd.World) error {
+		stop, err := startProfile(profileOf(f.cpuFile, env))
+		if err != nil {
+			return err
+		}
+		if err = errors.Join(job.Run(ctx, world), stop()); err != nil {
+			return failure{err, exitFailed}
+		}
+		return nil
+	})
+	if errors.Is(err, trainer.ErrInterrupted) {
 		return failure{err, exitInterrupted}
-	case err != nil:
-		return failure{err, exitFailed}
 	}
-	return nil
+	return err
+}
+
+// profileOf is where a rank writes its CPU profile: processes each have a file of their own.
+func profileOf(path string, env env) string {
+	if path == "" || env.member == nil {
+		return path
+	}
+	return fmt.Sprintf("%s.rank%d", path, env.member.Rank)
 }
 
 // startProfile begins a CPU profile, unless path is empty; stop completes the file.

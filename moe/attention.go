@@ -38,6 +38,7 @@ func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor
 		b.linear(&a.q, prefix+"q_proj", cfg.Heads*cfg.KeyDim(), cfg.Dim, plain)
 	}
 	b.linear(&a.kvDown, prefix+"kv_a_proj_with_mqa", cfg.KVRank+cfg.RopeDim, cfg.Dim, plain)
+	a.kvDown.sharesInput(a.fromInput())
 	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", cfg.KVRank, cfg.NormEps)
 	b.linear(&a.kvUp, prefix+"kv_b_proj", cfg.Heads*(cfg.NopeDim+cfg.ValueDim), cfg.KVRank, plain)
 	b.linear(&a.out, prefix+"o_proj", cfg.Dim, cfg.Heads*cfg.ValueDim, outputInit(layer))
@@ -45,20 +46,20 @@ func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor
 }
 
 // forward returns the attention output for x: [sequences·seq, dim].
-func (a *attention) forward(ex *tensor.Exec, x tensor.Tensor, seq int) tensor.Tensor {
-	c, s := a.cfg, &a.saved
+func (a *attention) forward(p *pass, x tensor.Tensor) tensor.Tensor {
+	ex, seq, c, s := p.ex, p.batch.Seq, a.cfg, &a.saved
 	s.x = x
 	s.shape = tensor.AttentionShape{Batch: x.Dim(0) / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale}
-	s.q = a.queries(ex, x)
+	s.q = a.queries(p, x)
 	for h := range c.Heads {
 		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
 	}
 
-	down := a.kvDown.forward(ex, x, nil)
+	down := a.kvDown.forward(p, x, nil)
 	latent, key := down.Mat().ColSlice(0, c.KVRank), down.Mat().ColSlice(c.KVRank, c.KVRank+c.RopeDim)
 	s.kvLatent = a.kvNorm.forward(ex, latent)
 	a.rope.Rotate(ex, key, seq)
-	up := a.kvUp.forward(ex, s.kvLatent, nil)
+	up := a.kvUp.forward(p, s.kvLatent, nil)
 	s.k = ex.New(x.DType(), x.Dim(0), c.Heads*c.KeyDim())
 	s.v = ex.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)
 	for h := range c.Heads {
@@ -71,15 +72,23 @@ func (a *attention) forward(ex *tensor.Exec, x tensor.Tensor, seq int) tensor.Te
 	s.o = ex.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)
 	s.lse = ex.New(tensor.FP32, x.Dim(0)*c.Heads)
 	tensor.CausalAttention(ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
-	return a.out.forward(ex, s.o, nil)
+	return a.out.forward(p, s.o, nil)
 }
 
-func (a *attention) queries(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
+func (a *attention) queries(p *pass, x tensor.Tensor) tensor.Tensor {
 	if a.qNorm == nil {
-		return a.q.forward(ex, x, nil)
+		return a.q.forward(p, x, nil)
 	}
-	a.saved.qLatent = a.qNorm.forward(ex, a.qDown.forward(ex, x, nil).Mat())
-	return a.qUp.forward(ex, a.saved.qLatent, nil)
+	a.saved.qLatent = a.qNorm.forward(p.ex, a.qDown.forward(p, x, nil).Mat())
+	return a.qUp.forward(p, a.saved.qLatent, nil)
+}
+
+// fromInput returns the first projection on the way to the queries.
+func (a *attention) fromInput() *linear {
+	if a.qNorm == nil {
+		return &a.q
+	}
+	return &a.qDown
 }
 
 // backward returns the gradient of x.

@@ -45,14 +45,14 @@ func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) 
 
 // forward computes y for the rows of x: [rows, dim], of which [ends[g-1], ends[g]) belong to
 // network g.
-func (f *ffn) forward(ex *tensor.Exec, x tensor.Tensor, ends []int32) tensor.Tensor {
-	s := &f.saved
+func (f *ffn) forward(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
+	ex, s := p.ex, &f.saved
 	s.x, s.ends = x, ends
-	s.gateUp = f.gateUp.forward(ex, x, ends)
+	s.gateUp = f.gateUp.forward(p, x, ends)
 	s.h = ex.New(x.DType(), x.Dim(0), f.inter)
 	gate, up := f.halves(s.gateUp.Mat())
 	tensor.SwiGLU(ex, s.h.Mat(), gate, up)
-	return f.down.forward(ex, s.h, ends)
+	return f.down.forward(p, s.h, ends)
 }
 
 // backward adds to the weights' gradients and returns that of x. It overwrites what forward kept.

@@ -1,6 +1,9 @@
 package moe
 
-import "spmoe/tensor"
+import (
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
 
 // head turns hidden states into the cross-entropy of the next token. Logits exist for one
 // chunk of rows at a time: their gradient is used at once.
@@ -31,7 +34,9 @@ func (l *head) forward(p *pass, h, dh tensor.Tensor, targets []int32, scale floa
 		hi := min(lo+rows, len(targets))
 		chunk, in := logits.Slice(0, hi-lo).Mat(), x.Slice(lo, hi).Mat()
 		tensor.MatMul(ex, chunk, in, l.weight.W.Mat().T())
-		loss += tensor.CrossEntropy(chunk, targets[lo:hi], scale)
+		before := ex.Enter(profile.Loss)
+		loss += tensor.CrossEntropy(ex, chunk, targets[lo:hi], scale)
+		ex.Enter(before)
 		if p.train {
 			d := dlogits.Slice(0, hi-lo).Mat()
 			tensor.Convert(ex, d, chunk)

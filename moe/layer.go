@@ -40,7 +40,7 @@ func (l *moeLayer) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
 		return x, err
 	}
 	out := like(ex, x)
-	if err := l.exchange.Combine(ex, &l.handle, l.routed.forward(ex, rows, l.handle.GroupEnds), weights, out); err != nil {
+	if err := l.exchange.Combine(ex, &l.handle, l.routed.forward(p, rows, l.handle.GroupEnds), weights, out); err != nil {
 		return x, err
 	}
 	if l.shared != nil {
@@ -84,7 +84,7 @@ func newDenseFFN(b *builder, cfg Config, prefix string, layer, inter int) *dense
 
 func (d *denseFFN) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
 	d.ends[0] = int32(x.Dim(0))
-	return d.network.forward(p.ex, x, d.ends[:]), nil
+	return d.network.forward(p, x, d.ends[:]), nil
 }
 
 func (d *denseFFN) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {

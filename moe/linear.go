@@ -18,17 +18,35 @@ type linear struct {
 
 // forward returns y = x·W[g]ᵀ in x's type for the rows of each group g: [rows, N]. x: [rows, K]; ends are
 // the groups' end offsets, nil for a weight without groups.
-func (l *linear) forward(ex *tensor.Exec, x tensor.Tensor, ends []int32) tensor.Tensor {
-	y := ex.New(x.DType(), x.Dim(0), l.W.Dim(-2))
-	switch {
-	case l.mx != nil:
-		l.mx.forward(ex, y.Mat(), x.Mat(), ends)
-	case ends == nil:
+func (l *linear) forward(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
+	if l.mx == nil {
+		return l.multiply(p.ex, x, ends)
+	}
+	y := l.output(p.ex, x)
+	l.mx.forward(p.ex, y.Mat(), x.Mat(), ends, p.train)
+	return y
+}
+
+// multiply is forward for a weight that is not quantised.
+func (l *linear) multiply(ex *tensor.Exec, x tensor.Tensor, ends []int32) tensor.Tensor {
+	y := l.output(ex, x)
+	if ends == nil {
 		tensor.MatMul(ex, y.Mat(), x.Mat(), l.W.Mat().T())
-	default:
+	} else {
 		tensor.GroupedMatMul(ex, y.Mat(), x.Mat(), l.W, ends)
 	}
 	return y
+}
+
+func (l *linear) output(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
+	return ex.New(x.DType(), x.Dim(0), l.W.Dim(-2))
+}
+
+// sharesInput says that in every pass the input of l is that of first, whose turn comes before. It is then quantised once.
+func (l *linear) sharesInput(first *linear) {
+	if l.mx != nil && first.mx != nil && l.mx.MX == first.mx.MX {
+		l.mx.shared = first.mx
+	}
 }
 
 // backward adds dyᵀ·x to W's gradient and returns the gradient of x, dy·W[g]; x and ends as

@@ -13,6 +13,7 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // Model is one rank's part of a model.
@@ -33,7 +34,7 @@ type Model struct {
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the
 // given precision. Weights are zero until they are initialised or loaded; see Group.Refresh.
 //
-// The exchange serves all Mixture-of-Experts layers; nil means ep.Standard. The number of ranks
+// The exchange serves all Mixture-of-Experts layers; nil means ep.OneSided. The number of ranks
 // must divide the experts.
 func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
 	if err := cfg.Validate(); err != nil {
@@ -44,13 +45,16 @@ func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange 
 	}
 	if exchange == nil && cfg.MoELayers() > 0 {
 		var err error
-		if exchange, err = ep.NewStandard(c, cfg.Experts); err != nil {
+		if exchange, err = ep.NewOneSided(c, cfg.Experts); err != nil {
 			return nil, err
 		}
 	}
 	m := &Model{Config: cfg, precision: precision}
 	b := newBuilder(precision)
-	at := place{c, exchange}
+	if c.Shared() {
+		b.memory = c.Allocator()
+	}
+	at := place{c, timed{exchange}}
 	rope := cfg.rotaryTable(seq)
 	b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
 	for i := range cfg.Layers {
@@ -121,6 +125,7 @@ func (p *pass) scaleMTP() float32 {
 func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
+	defer ex.Enter(ex.Enter(profile.Rows))
 	p := m.newPass(ex, b, true)
 	h, err := m.hidden(p)
 	if err != nil {

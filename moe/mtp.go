@@ -46,7 +46,7 @@ func (m *mtp) forward(p *pass, embedding *weight, h tensor.Tensor) error {
 	left, right := s.joined.Mat().ColSlice(0, dim), s.joined.Mat().ColSlice(dim, 2*dim)
 	tensor.Convert(ex, left, m.embedNorm.forward(ex, s.embedded.Mat()).Mat())
 	tensor.Convert(ex, right, m.hiddenNorm.forward(ex, h.Mat()).Mat())
-	out, err := m.block.forward(p, m.project.forward(ex, s.joined, nil))
+	out, err := m.block.forward(p, m.project.forward(p, s.joined, nil))
 	if err != nil {
 		return err
 	}

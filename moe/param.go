@@ -3,6 +3,8 @@ package moe
 import (
 	"fmt"
 
+	"github.com/apache/arrow/go/v17/arrow/memory"
+
 	"spmoe/tensor"
 )
 
@@ -36,13 +38,12 @@ type Group struct {
 	Grad  tensor.Tensor // [Len] FP32
 
 	quantised []*linear
-	scratch   *tensor.Exec // of Refresh
 }
 
 // Refresh brings what is derived from Work up to date. Whoever changes Work calls it: once a step.
-func (g *Group) Refresh() {
+func (g *Group) Refresh(ex *tensor.Exec) {
 	for _, l := range g.quantised {
-		l.mx.refresh(g.scratch, l.W)
+		l.mx.refresh(ex, l.W)
 	}
 }
 
@@ -56,9 +57,10 @@ func (g *Group) Len() int { return g.Work.Len() }
 // builder collects the parameters of a model and then lays them out in memory.
 type builder struct {
 	precision Precision
-	norms     *Group // FP32 in every precision: norms and routers
-	dense     *Group // replicated matrices
-	experts   *Group // this rank's routed experts
+	memory    memory.Allocator // of weights and gradients; nil: any
+	norms     *Group           // FP32 in every precision: norms and routers
+	dense     *Group           // replicated matrices
+	experts   *Group           // this rank's routed experts
 	pending   []binding
 }
 
@@ -71,12 +73,11 @@ type binding struct {
 }
 
 func newBuilder(p Precision) *builder {
-	scratch := tensor.NewExec()
 	return &builder{
 		precision: p,
 		norms:     &Group{Name: "norm"},
-		dense:     &Group{Name: "dense", scratch: scratch},
-		experts:   &Group{Name: "expert", Local: true, scratch: scratch},
+		dense:     &Group{Name: "dense"},
+		experts:   &Group{Name: "expert", Local: true},
 	}
 }
 
@@ -142,7 +143,7 @@ func (b *builder) groups() []*Group {
 		if g == b.norms {
 			work = tensor.FP32
 		}
-		g.allocate(work)
+		g.allocate(b.memory, work)
 		groups = append(groups, g)
 	}
 	for _, p := range b.pending {
@@ -153,13 +154,13 @@ func (b *builder) groups() []*Group {
 	return groups
 }
 
-func (g *Group) allocate(dtype tensor.DType) {
+func (g *Group) allocate(from memory.Allocator, dtype tensor.DType) {
 	n := 0
 	for _, p := range g.Params {
 		n += p.Len()
 	}
 	padded := (n + groupMultiple - 1) / groupMultiple * groupMultiple
-	g.Work, g.Grad = tensor.New(dtype, padded), tensor.New(tensor.FP32, padded)
+	g.Work, g.Grad = tensor.NewIn(from, dtype, padded), tensor.NewIn(from, tensor.FP32, padded)
 	at := 0
 	for _, p := range g.Params {
 		end := at + p.Len()

@@ -62,7 +62,7 @@ func TestQuantisedLinear(t *testing.T) {
 				}
 				x, dy := gaussians(ex, rng, 77, k), gaussians(ex, rng, 77, n)
 				l.mx.refresh(ex, l.W)
-				y := l.forward(ex, x, at)
+				y := l.forward(&pass{ex: ex, train: true}, x, at)
 				dx := l.backward(ex, dy, x, at)
 
 				rowEnds := ends
@@ -126,13 +126,13 @@ func TestWeightsAreQuantisedByRefresh(t *testing.T) {
 	l.W, l.Grad = gaussians(ex, rng, 32, 32), tensor.New(tensor.FP32, 32, 32)
 	x := gaussians(ex, rng, 3, 32)
 	l.mx.refresh(ex, l.W)
-	before := slices.Clone(l.forward(ex, x, nil).BF16())
+	before := slices.Clone(l.forward(&pass{ex: ex}, x, nil).BF16())
 	l.W.Zero()
-	if !slices.Equal(before, l.forward(ex, x, nil).BF16()) {
+	if !slices.Equal(before, l.forward(&pass{ex: ex}, x, nil).BF16()) {
 		t.Error("the product changed with the weight before Refresh")
 	}
 	l.mx.refresh(ex, l.W)
-	for _, v := range l.forward(ex, x, nil).BF16() {
+	for _, v := range l.forward(&pass{ex: ex}, x, nil).BF16() {
 		if v.Float32() != 0 {
 			t.Fatal("the product did not change with the weight after Refresh")
 		}
@@ -202,7 +202,7 @@ func trainedIn(t *testing.T, cfg Config, name string) trained {
 	}
 	spread(model)
 	for _, g := range model.Groups {
-		g.Refresh()
+		g.Refresh(tensor.NewExec())
 	}
 	m := &member{c, tensor.NewExec(), model}
 	loss, err := m.model.Train(m.ex, batchOf(1, 6, 16, cfg.Vocab))

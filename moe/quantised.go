@@ -6,13 +6,28 @@ import (
 )
 
 // quantised is the MX form of a linear layer: its weight quantised in both directions once a
-// step, and its input quantised in both directions once a forward pass.
+// step, and its input once a forward pass, in both directions if a backward pass follows.
 type quantised struct {
 	MX
 	groups     int
 	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product and for dgrad
 
-	x mx.Tensor // the last input, blocks along its columns: for wgrad
+	own    quantisedInput
+	shared *quantised // the layer whose input is also that of this one; nil: none
+}
+
+// quantisedInput is the last input of a layer.
+type quantisedInput struct {
+	rows mx.Tensor // blocks along its rows: for the forward product
+	cols mx.Tensor // blocks along its columns: for wgrad
+}
+
+// input returns the last input, which another layer may hold.
+func (q *quantised) input() *quantisedInput {
+	if q.shared != nil {
+		return &q.shared.own
+	}
+	return &q.own
 }
 
 // refresh quantises the weight: [N, K] or [groups, N, K].
@@ -28,19 +43,27 @@ func (q *quantised) refresh(ex *tensor.Exec, w tensor.Tensor) {
 	mx.QuantizeBoth(ex, q.rows, q.cols, m, q.Scale)
 }
 
-func (q *quantised) forward(ex *tensor.Exec, y, x tensor.Matrix, ends []int32) {
-	rows := mx.New(ex, q.Format, mx.AlongRows, x.Rows, x.Cols)
-	if q.HighWgrad {
-		mx.Quantize(ex, rows, x, q.Scale)
-	} else {
-		q.x = alongCols(ex, q.Format, x, ends)
-		mx.QuantizeBoth(ex, rows, q.x, x, q.Scale)
+func (q *quantised) forward(ex *tensor.Exec, y, x tensor.Matrix, ends []int32, train bool) {
+	if q.shared == nil {
+		q.keep(ex, x, ends, train)
 	}
-	if ends == nil {
+	if rows := q.input().rows; ends == nil {
 		mx.MatMul(ex, y, rows, q.rows)
 	} else {
 		mx.GroupedMatMul(ex, y, rows, q.rows, ends)
 	}
+}
+
+// keep quantises the input.
+func (q *quantised) keep(ex *tensor.Exec, x tensor.Matrix, ends []int32, train bool) {
+	in := &q.own
+	in.rows = mx.New(ex, q.Format, mx.AlongRows, x.Rows, x.Cols)
+	if !train || q.HighWgrad {
+		mx.Quantize(ex, in.rows, x, q.Scale)
+		return
+	}
+	in.cols = alongCols(ex, q.Format, x, ends)
+	mx.QuantizeBoth(ex, in.rows, in.cols, x, q.Scale)
 }
 
 func (q *quantised) backward(ex *tensor.Exec, dx tensor.Matrix, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32) {
@@ -58,9 +81,9 @@ func (q *quantised) backward(ex *tensor.Exec, dx tensor.Matrix, dw tensor.Tensor
 		cols := alongCols(ex, q.Gradient, dy, ends)
 		mx.QuantizeBoth(ex, rows, cols, dy, q.Scale)
 		if ends == nil {
-			mx.Wgrad(ex, dw.Mat(), cols, q.x)
+			mx.Wgrad(ex, dw.Mat(), cols, q.input().cols)
 		} else {
-			mx.GroupedWgrad(ex, dw, cols, q.x)
+			mx.GroupedWgrad(ex, dw, cols, q.input().cols)
 		}
 	}
 	if ends == nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // router scores every token against every expert in FP32 and picks the experts it visits.
@@ -33,15 +34,16 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 
 // forward returns the chosen experts and their weights, both [tokens, topK].
 func (r *router) forward(ex *tensor.Exec, x tensor.Tensor) (experts, weights tensor.Tensor) {
+	defer ex.Enter(ex.Enter(profile.Router))
 	s := &r.saved
 	tokens := x.Dim(0)
 	s.x = ex.New(tensor.FP32, tokens, r.cfg.Dim)
 	tensor.Convert(ex, s.x.Mat(), x.Mat())
-	s.scores = r.gate.forward(ex, s.x, nil)
+	s.scores = r.gate.multiply(ex, s.x, nil)
 	if r.cfg.ScoreFunc == Softmax {
-		tensor.Softmax(s.scores.Mat())
+		tensor.Softmax(ex, s.scores.Mat())
 	} else {
-		tensor.Sigmoid(s.scores.Mat())
+		tensor.Sigmoid(ex, s.scores.Mat())
 	}
 	s.experts, s.weights = ex.New(tensor.INT32, tokens, r.cfg.TopK), ex.New(tensor.FP32, tokens, r.cfg.TopK)
 	bias := r.bias.F32()
@@ -81,6 +83,7 @@ func (r *router) count() {
 // backward returns the gradient of the router's input in FP32, given that of the weights:
 // [tokens, topK], and that of the scores from the balance loss: [tokens, experts], overwritten.
 func (r *router) backward(ex *tensor.Exec, dweights, dscores tensor.Tensor) tensor.Tensor {
+	defer ex.Enter(ex.Enter(profile.Router))
 	s := &r.saved
 	for t := range s.x.Dim(0) {
 		d, scores := dscores.Index(t).F32(), s.scores.Index(t).F32()

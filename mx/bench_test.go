@@ -26,9 +26,6 @@ func BenchmarkQuantize(b *testing.B) {
 			b.Run(fmt.Sprintf("%v/%dx%d", dtype, s.rows, s.cols), func(b *testing.B) {
 				x := repeated(dtype, s.rows, s.cols)
 				for _, f := range []Format{E4M3, E5M2, INT8} {
-					if !tileable(f, dtype) {
-						continue // plain Go; see BenchmarkQuantizePlain
-					}
 					rows, cols := New(nil, f, AlongRows, s.rows, s.cols), New(nil, f, AlongCols, s.rows, s.cols)
 					ex := tensor.NewExec()
 					b.Run(f.String()+"/rows", func(b *testing.B) { measure(b, x, func() { Quantize(ex, rows, x.Mat(), RCEIL) }) })
@@ -40,16 +37,34 @@ func BenchmarkQuantize(b *testing.B) {
 	}
 }
 
-// BenchmarkQuantizePlain is plain Go, whatever the CPU.
-func BenchmarkQuantizePlain(b *testing.B) {
-	defer func(before bool) { fast = before }(fast)
-	fast = false
-	x, ex := repeated(tensor.BF16, 64, 1024), tensor.NewExec()
-	rows, cols := New(nil, E4M3, AlongRows, 64, 1024), New(nil, E4M3, AlongCols, 64, 1024)
-	measure(b, x, func() { QuantizeBoth(ex, rows, cols, x.Mat(), RCEIL) })
+// BenchmarkQuantizeTiers takes what fits the second-level cache with each set of kernels.
+func BenchmarkQuantizeTiers(b *testing.B) {
+	eachTier(func(tier string) {
+		for _, dtype := range []tensor.DType{tensor.BF16, tensor.FP32} {
+			x, ex := repeated(dtype, 64, 1024), tensor.NewExec()
+			rows, cols := New(nil, E4M3, AlongRows, 64, 1024), New(nil, E4M3, AlongCols, 64, 1024)
+			b.Run(fmt.Sprintf("%s/%v", tier, dtype), func(b *testing.B) {
+				measure(b, x, func() { QuantizeBoth(ex, rows, cols, x.Mat(), RCEIL) })
+			})
+		}
+	})
 }
 
-// measure reports the rate of quantise, which reads x, and its share of the rate of copying x.
+// BenchmarkDequantize counts the bytes of the result.
+func BenchmarkDequantize(b *testing.B) {
+	ex := tensor.NewExec()
+	for _, dtype := range []tensor.DType{tensor.BF16, tensor.FP32} {
+		for _, d := range []Direction{AlongRows, AlongCols} {
+			x, q := repeated(dtype, 64, 1024), New(nil, E4M3, d, 64, 1024)
+			Quantize(ex, q, x.Mat(), RCEIL)
+			eachTier(func(tier string) {
+				b.Run(fmt.Sprintf("%v/%v/%s", dtype, d, tier), func(b *testing.B) { measure(b, x, func() { Dequantize(ex, x.Mat(), q) }) })
+			})
+		}
+	}
+}
+
+// measure reports the rate of quantise, which reads or writes x, and its share of the rate of copying x.
 func measure(b *testing.B, x tensor.Tensor, quantise func()) {
 	into := tensor.New(x.DType(), x.Dims()...)
 	var quantising, copying time.Duration

@@ -5,6 +5,7 @@ package mx
 import (
 	"fmt"
 
+	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
 )
 
@@ -14,36 +15,95 @@ func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	if dst.Rows != t.Rows() || dst.Cols != t.Cols() {
 		panic(fmt.Sprintf("mx: [%d, %d] dequantised into [%d, %d]", t.Rows(), t.Cols(), dst.Rows, dst.Cols))
 	}
-	values := t.Format.values()
 	if t.Ends == nil {
-		dequantize(ex, dst, t, &values)
+		dequantize(ex, dst, t)
 		return
 	}
 	for g := range t.Ends {
 		lo, hi := group(t.Ends, g)
-		dequantize(ex, dst.RowSlice(lo, hi), t.Group(g), &values)
+		dequantize(ex, dst.RowSlice(lo, hi), t.Group(g))
 	}
 }
 
-func dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor, values *[256]float32) {
-	cols, codes, scales := t.Cols(), t.Codes.U8(), t.Scales.U8()
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	row := ex.New(tensor.FP32, 1, cols)
-	out := row.F32()
-	for r := range t.Rows() {
-		in := codes[r*cols:][:cols]
-		if t.Blocks == AlongCols {
-			of := scales[r/BlockSize*cols:][:cols]
-			for c, code := range in {
-				out[c] = values[code] * DecodeScale(of[c])
+// dequantize shares the rows out, as many at a time as share scales along columns.
+func dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
+	d := dequantizer{dst: dst, t: t, decoder: t.Format.decoder(), values: t.Format.values()}
+	tensor.Parallel(ex, blocks(dst.Rows), operations*dst.Rows*dst.Cols, d, dequantizePart)
+}
+
+type dequantizer struct {
+	dst     tensor.Matrix
+	t       Tensor
+	decoder quant.Decoder
+	values  [256]float32 // of the codes
+}
+
+func (f Format) decoder() quant.Decoder {
+	p := &minifloats[f]
+	numbers := p.largest
+	if p.infinity != 0 {
+		numbers = p.infinity
+	}
+	return quant.NewDecoder(p.mantissa, p.emin, p.sign, p.infinity, numbers)
+}
+
+// panelRows is how many rows are converted at a time; it divides BlockSize.
+const panelRows = 8
+
+func dequantizePart(ex *tensor.Exec, d dequantizer, lo, hi int) {
+	cols, perRow := d.dst.Cols, blocks(d.dst.Cols)
+	width := perRow * BlockSize
+	panel := ex.New(tensor.FP32, panelRows, width)
+	// The kernels take whole blocks: what is behind the last column of these stays zero.
+	codes, scales := ex.New(tensor.UINT8, width).U8(), ex.New(tensor.FP32, width).F32()
+	clear(codes)
+	clear(scales)
+	end := min(hi*BlockSize, d.dst.Rows)
+	for first := lo * BlockSize; first < end; first += panelRows {
+		rows := min(panelRows, end-first)
+		for r := range rows {
+			d.loadScales(scales, first+r)
+			in := d.t.Codes.U8()[(first+r)*cols:][:cols]
+			if cols < width {
+				copy(codes, in)
+				in = codes
 			}
-		} else {
-			of := scales[r*blocks(cols):][:blocks(cols)]
-			for c, code := range in {
-				out[c] = values[code] * DecodeScale(of[c/BlockSize])
-			}
+			d.row(panel.F32()[r*width:][:width], in, scales)
 		}
-		tensor.Convert(ex, dst.RowSlice(r, r+1), row.Mat())
+		tensor.Convert(ex, d.dst.RowSlice(first, first+rows), panel.Mat().RowSlice(0, rows).ColSlice(0, cols))
+	}
+}
+
+// loadScales sets scales to those of a row's blocks or columns. Along columns they stay the same for whole blocks.
+func (d *dequantizer) loadScales(scales []float32, row int) {
+	perRow := d.t.Scales.Dim(1)
+	from := row
+	if d.t.Blocks == AlongCols {
+		if row%BlockSize != 0 {
+			return
+		}
+		from = row / BlockSize
+	}
+	for i, s := range d.t.Scales.U8()[from*perRow:][:perRow] {
+		scales[i] = DecodeScale(s)
+	}
+}
+
+// row decodes whole blocks.
+func (d *dequantizer) row(out []float32, codes []uint8, scales []float32) {
+	switch along := d.t.Blocks; {
+	case len(out) == 0:
+	case kernels >= lanes && along == AlongRows:
+		quant.DecodeRows(out, codes, scales, &d.decoder)
+	case kernels >= lanes:
+		quant.DecodeCols(out, codes, scales, &d.decoder)
+	case along == AlongRows:
+		for c, code := range codes {
+			out[c] = d.values[code] * scales[c/BlockSize]
+		}
+	default:
+		for c, code := range codes {
+			out[c] = d.values[code] * scales[c]
+		}
 	}
 }

@@ -3,20 +3,19 @@ package mx
 import (
 	"testing"
 
-	"spmoe/mx/internal/quant"
 	"spmoe/tensor/cpu"
 )
 
 // eachTier calls f with each set of quantisation kernels that this CPU can use, plain Go first, and the lowest tier that
 // uses them.
 func eachTier(f func(tier string)) {
-	before := fast
-	defer func() { fast = before }()
+	before := kernels
+	defer func() { kernels = before }()
 	for _, tier := range cpu.Tiers() {
-		if tier != cpu.Generic && quant.Supported(tier) == fast {
+		if tier != cpu.Generic && kernelsOf(tier) == kernels {
 			continue
 		}
-		fast = quant.Supported(tier)
+		kernels = kernelsOf(tier)
 		f(tier.String())
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"fmt"
 
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // MatMul computes the forward product y = x·wᵀ.
 //
 // x: [M, K], w: [N, K], both with blocks AlongRows; y: [M, N] FP32 or BF16.
 func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
+	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Forward)))
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, y.Cols, x.Cols())
 	tensor.MatMulScaled(ex, y, x.Operand(), w.Operand())
@@ -22,6 +24,7 @@ func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 //
 // dy: [M, N] with blocks AlongRows, w: [N, K] with blocks AlongCols; dx: [M, K] FP32 or BF16.
 func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
+	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Dgrad)))
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, dy.Cols(), dx.Cols)
 	tensor.MatMulScaled(ex, dx, dy.Operand(), w.Operand())
@@ -31,6 +34,7 @@ func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 //
 // dy: [M, N], x: [M, K], both with blocks AlongCols; dw: [N, K] FP32.
 func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor) {
+	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
 	tensor.MatMulScaledAdd(ex, dw, dy.Operand(), x.Operand())
@@ -41,6 +45,7 @@ func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor) {
 //
 // x: [rows, K], w: [G·N, K], the weights of all groups one below the other, both with blocks AlongRows; y: [rows, N].
 func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
+	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Forward)))
 	checkEnds(ends, y.Rows)
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
@@ -56,6 +61,7 @@ func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) 
 // dy: [rows, N] with blocks AlongRows; w: [G·N, K] with blocks AlongCols in G groups of N rows (see GroupsOf);
 // dx: [rows, K].
 func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
+	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad)))
 	checkEnds(ends, dx.Rows)
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
@@ -70,6 +76,7 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 //
 // dy: [rows, N], x: [rows, K], both with blocks AlongCols and the same Ends; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor) {
+	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(x.Ends) > 1, profile.Wgrad)))
 	if len(dy.Ends) != dw.Dim(0) || len(x.Ends) != dw.Dim(0) {
 		panic(fmt.Sprintf("mx: operands in %d and %d groups for %d weight gradients", len(dy.Ends), len(x.Ends), dw.Dim(0)))
 	}

@@ -6,7 +6,9 @@ package mx
 import (
 	"fmt"
 
+	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // Quantize fills dst with the codes and scales of x, in the format, direction and groups of dst.
@@ -14,83 +16,116 @@ import (
 // x: FP32 or BF16, columns contiguous, of dst's shape. The elements of a block are divided by its scale and rounded to the
 // nearest code, ties to even, saturating (Format.Encode). A block with a NaN or an infinity gets NaNScale and NaN codes.
 func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
+	defer ex.Enter(ex.Enter(profile.Quantize))
 	dst.check(dst.Blocks, x.Rows, x.Cols)
-	q := quantizer{format: dst.Format, rule: mode.rule(dst.Format)}
+	q := quantizer{x: x, format: dst.Format, rule: mode.rule(dst.Format)}
 	if dst.Blocks == AlongRows {
 		q.rows = dst
 	} else {
 		q.cols = dst
 	}
-	q.run(ex, x)
+	q.run(ex)
 }
 
 // QuantizeBoth is Quantize in both directions in one pass: rows has blocks AlongRows, cols AlongCols (and perhaps groups),
 // both the same format.
 func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode) {
+	defer ex.Enter(ex.Enter(profile.Quantize))
 	rows.check(AlongRows, x.Rows, x.Cols)
 	cols.check(AlongCols, x.Rows, x.Cols)
 	if rows.Format != cols.Format {
 		panic(fmt.Sprintf("mx: one pass quantises to one format, not to %v and %v", rows.Format, cols.Format))
 	}
-	q := quantizer{format: rows.Format, rule: mode.rule(rows.Format), rows: rows, cols: cols}
-	q.run(ex, x)
+	q := quantizer{x: x, format: rows.Format, rule: mode.rule(rows.Format), rows: rows, cols: cols}
+	q.run(ex)
 }
 
 // A quantizer is one pass over a matrix. A direction that is not wanted is the zero Tensor.
 type quantizer struct {
+	x          tensor.Matrix
 	format     Format
 	rule       rule
 	rows, cols Tensor
-	// inPlace says that x is so small that a cache holds it: then it is read where it is. From memory, its rows are
-	// better copied one by one, as the prefetcher likes it, than read in tiles.
-	inPlace bool
+	stream     bool // the codes are better written past the caches
 }
 
 // A place is where a panel lies: its first row and column, its extents, and the block row of an AlongCols matrix that it
 // fills.
 type place struct{ row, col, rows, cols, block int }
 
-// inPlaceBytes bounds what is read in place: about a second-level cache.
-const inPlaceBytes = 1 << 20
+// stripCols is the unit in which the columns of a panel are shared out, in whole tiles and blocks.
+const stripCols = 256
 
-// panelCols bounds the columns of a panel: its input and its output stay in the second-level cache together.
-const panelCols = 2048
+// operations is what an element costs, in operations of a matrix product.
+const operations = 32
 
-func (q *quantizer) run(ex *tensor.Exec, x tensor.Matrix) {
-	q.inPlace = x.Rows*x.Cols*x.DType().Size() <= inPlaceBytes
-	if q.cols.Ends == nil {
-		q.group(ex, x, 0, x.Rows, 0)
-		return
-	}
-	block := 0
-	for g := range q.cols.Ends {
-		lo, hi := group(q.cols.Ends, g)
-		block = q.group(ex, x, lo, hi, block)
-	}
+// run shares the panels out, those of few rows in strips of columns.
+func (q *quantizer) run(ex *tensor.Exec) {
+	q.stream = q.streams()
+	strips := (q.x.Cols + stripCols - 1) / stripCols
+	tensor.Parallel(ex, q.blockRows()*strips, operations*q.x.Rows*q.x.Cols, *q, quantizePart)
 }
 
-// group works off rows [lo, hi), whose column blocks begin at block row block, and returns the next block row.
-func (q *quantizer) group(ex *tensor.Exec, x tensor.Matrix, lo, hi, block int) int {
-	for ; lo < hi; lo, block = lo+BlockSize, block+1 {
-		rows := min(BlockSize, hi-lo)
-		for col := 0; col < x.Cols; col += panelCols {
-			cols := min(panelCols, x.Cols-col)
-			mark := ex.Mark()
-			q.panel(ex, x.RowSlice(lo, lo+rows).ColSlice(col, col+cols), place{lo, col, rows, cols, block})
-			ex.Release(mark)
+// quantizePart works off strips [lo, hi), counted along the panels, one panel after the other. Strips of one panel are
+// taken together.
+func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
+	strips := (q.x.Cols + stripCols - 1) / stripCols
+	ends := q.cols.Ends
+	for g, block := 0, 0; block*strips < hi; g++ {
+		first, last := 0, q.x.Rows
+		if ends != nil {
+			first, last = group(ends, g)
+		}
+		for row := first; row < last; row, block = row+BlockSize, block+1 {
+			from, to := max(lo-block*strips, 0), min(hi-block*strips, strips)
+			if from < to {
+				col := from * stripCols
+				cols := min(to*stripCols, q.x.Cols) - col
+				q.panel(ex, place{row, col, min(BlockSize, last-row), cols, block})
+			}
 		}
 	}
-	return block
+	if q.stream {
+		quant.Drain()
+	}
 }
 
-// panel quantises x, which lies at that place.
-func (q *quantizer) panel(ex *tensor.Exec, x tensor.Matrix, at place) {
-	if q.tiles(ex, x, at) {
+// blockRows returns the number of panels.
+func (q *quantizer) blockRows() int {
+	if q.cols.wanted() {
+		return q.cols.Scales.Dim(0)
+	}
+	return blocks(q.x.Rows)
+}
+
+// panel quantises what lies at that place.
+func (q *quantizer) panel(ex *tensor.Exec, at place) {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	if kernels == tiles && tileable(q.format, q.x.DType()) {
+		q.tiles(ex, at)
 		return
 	}
-	values := ex.New(tensor.FP32, at.rows, at.cols)
-	tensor.Convert(ex, values.Mat(), x)
-	q.portable(values.F32(), at)
+	q.values(ex, at)
+}
+
+// valueCols bounds the columns that are held as FP32 at a time: a second-level cache has room for them.
+const valueCols = 1024
+
+// values quantises a panel from its values in FP32, a few columns after the other.
+func (q *quantizer) values(ex *tensor.Exec, at place) {
+	x := q.x.RowSlice(at.row, at.row+at.rows)
+	end := at.col + at.cols
+	for ; at.col < end; at.col += at.cols {
+		at.cols = min(valueCols, end-at.col)
+		mark := ex.Mark()
+		if part := x.ColSlice(at.col, at.col+at.cols); kernels >= lanes {
+			q.lanes(ex, part, at)
+		} else {
+			q.portable(ex, part, at)
+		}
+		ex.Release(mark)
+	}
 }
 
 // wanted says whether this direction is to be filled.

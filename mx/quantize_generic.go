@@ -2,15 +2,21 @@ package mx
 
 // Quantisation in plain Go: the definition, which the kernels of every tier must match bit for bit.
 
-import "math"
+import (
+	"math"
 
-// portable quantises the values at that place, row by row without gaps.
-func (q *quantizer) portable(values []float32, at place) {
+	"spmoe/tensor"
+)
+
+// portable quantises x, which lies at that place.
+func (q *quantizer) portable(ex *tensor.Exec, x tensor.Matrix, at place) {
+	copied := ex.New(tensor.FP32, at.rows, at.cols)
+	tensor.Convert(ex, copied.Mat(), x)
 	if q.rows.wanted() {
-		q.portableRows(values, at)
+		q.portableRows(copied.F32(), at)
 	}
 	if q.cols.wanted() {
-		q.portableCols(values, at)
+		q.portableCols(copied.F32(), at)
 	}
 }
 
@@ -49,11 +55,15 @@ func (q *quantizer) block(codes []uint8, values []float32) uint8 {
 	}
 	scale := q.rule.scale(amax)
 	if scale == NaNScale {
-		for i := range codes {
-			codes[i] = p.nan
-		}
+		fill(codes, p.nan)
 		return scale
 	}
 	p.encode(codes, values, math.Float32frombits(powerOfTwo(254-int(scale))))
 	return scale
+}
+
+func fill(codes []uint8, with uint8) {
+	for i := range codes {
+		codes[i] = with
+	}
 }

@@ -120,7 +120,10 @@ func TestTiersAgree(t *testing.T) {
 			for i, s := range shapes {
 				x := filled(uint64(i), dtype, s.rows, s.cols, fill)
 				ends := []int32{int32(s.rows / 3), int32(s.rows / 3), int32(s.rows)}
-				for _, f := range []Format{E4M3, E5M2, INT8} {
+				for _, f := range Formats() {
+					if big := s.rows*s.cols > 2500; big && f.Codes() < 256 {
+						continue // the same kernels as for the others
+					}
 					for _, mode := range ScaleModes() {
 						tiersAgree(t, fmt.Sprintf("%s %v [%d, %d] %v %v", name, dtype, s.rows, s.cols, f, mode), x.Mat(), f, mode, ends)
 					}
@@ -249,17 +252,105 @@ func TestIntegerScale(t *testing.T) {
 	}
 }
 
-func TestWarmQuantizeAllocatesNothing(t *testing.T) {
-	x := filled(1, tensor.BF16, 70, 300, spread)
-	ex := tensor.NewExec()
-	step := func() {
-		rows, cols := New(ex, E4M3, AlongRows, 70, 300), New(ex, E4M3, AlongCols, 70, 300)
-		QuantizeBoth(ex, rows, cols, x.Mat(), RCEIL)
-		ex.Reset()
-	}
-	eachTier(func(tier string) {
-		if n := testing.AllocsPerRun(5, step); n != 0 {
-			t.Errorf("tier %s: %v allocations", tier, n)
+// TestTiersDecodeTheSame decodes random codes and scales of every format in both directions.
+func TestTiersDecodeTheSame(t *testing.T) {
+	ex, r := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
+	for _, s := range []struct{ rows, cols int }{{40, 96}, {64, 320}, {33, 65}, {1, 1}, {3, 31}, {0, 64}, {5, 0}} {
+		for _, f := range Formats() {
+			for _, q := range []Tensor{New(nil, f, AlongRows, s.rows, s.cols), NewGrouped(nil, f, s.cols, []int32{int32(s.rows / 3), int32(s.rows)})} {
+				for _, bytes := range [][]uint8{q.Codes.U8(), q.Scales.U8()} {
+					for i := range bytes {
+						bytes[i] = uint8(r.Uint32())
+					}
+				}
+				for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
+					var want tensor.Tensor
+					eachTier(func(tier string) {
+						got := tensor.New(dtype, s.rows, s.cols)
+						Dequantize(ex, got.Mat(), q)
+						if !want.Valid() {
+							want = got
+						}
+						if !slices.Equal(got.Bytes(), want.Bytes()) {
+							t.Errorf("tier %s: %v [%d, %d] %v to %v differs from plain Go", tier, f, s.rows, s.cols, q.Blocks, dtype)
+						}
+					})
+				}
+			}
 		}
-	})
+	}
+}
+
+// TestThreadsGiveTheSameBits quantises and dequantises on 1 to 3 threads, in few and many panels.
+func TestThreadsGiveTheSameBits(t *testing.T) {
+	for _, s := range []struct{ rows, cols int }{{20, 2000}, {140, 320}, {600, 70}} {
+		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
+			x := filled(3, dtype, s.rows, s.cols, damaged)
+			eachTier(func(tier string) {
+				var want [][]byte
+				for threads := 1; threads <= 3; threads++ {
+					got := onThreads(threads, x)
+					if want == nil {
+						want = got
+					}
+					if !slices.EqualFunc(got, want, slices.Equal) {
+						t.Errorf("tier %s: %v [%d, %d] on %d threads has other bits than on one", tier, dtype, s.rows, s.cols, threads)
+					}
+				}
+			})
+		}
+	}
+}
+
+func onThreads(threads int, x tensor.Tensor) (results [][]byte) {
+	ex := tensor.NewParallelExec(threads)
+	defer ex.Close()
+	rows := int32(x.Dim(0))
+	var g guard
+	for _, f := range []Format{E4M3, INT8} {
+		for _, q := range allWays(ex, &g, f, RCEIL, x.Mat(), []int32{rows / 5, rows / 5, rows / 2, rows}) {
+			back := tensor.New(x.DType(), x.Dims()...)
+			Dequantize(ex, back.Mat(), q)
+			results = append(results, q.Codes.Bytes(), q.Scales.Bytes(), back.Bytes())
+		}
+	}
+	return results
+}
+
+// TestPastTheCaches quantises a matrix so large that its codes are written past the caches, and the same matrix in pieces.
+func TestPastTheCaches(t *testing.T) {
+	const pieces, rows, cols = 8, 1024, 512
+	x, ex := repeated(tensor.BF16, pieces*rows, cols), tensor.NewExec()
+	whole := allWays(ex, &guard{}, E4M3, RCEIL, x.Mat(), []int32{pieces * rows})
+	var parts [4][2][]byte
+	for i := range pieces {
+		for way, q := range allWays(ex, &guard{}, E4M3, RCEIL, x.Slice(i*rows, (i+1)*rows).Mat(), []int32{rows}) {
+			parts[way][0] = append(parts[way][0], q.Codes.Bytes()...)
+			parts[way][1] = append(parts[way][1], q.Scales.Bytes()...)
+		}
+	}
+	for way, q := range whole {
+		if !slices.Equal(q.Codes.Bytes(), parts[way][0]) || !slices.Equal(q.Scales.Bytes(), parts[way][1]) {
+			t.Errorf("%v, one pass %v: the whole differs from its pieces", q.Blocks, way >= 2)
+		}
+	}
+}
+
+func TestWarmQuantizeAllocatesNothing(t *testing.T) {
+	x := filled(1, tensor.BF16, 170, 300, spread)
+	for threads := 1; threads <= 3; threads++ {
+		ex := tensor.NewParallelExec(threads)
+		defer ex.Close()
+		step := func() {
+			rows, cols := New(ex, E4M3, AlongRows, 170, 300), New(ex, E4M3, AlongCols, 170, 300)
+			QuantizeBoth(ex, rows, cols, x.Mat(), RCEIL)
+			Dequantize(ex, ex.New(tensor.BF16, 170, 300).Mat(), rows)
+			ex.Reset()
+		}
+		eachTier(func(tier string) {
+			if n := testing.AllocsPerRun(5, step); n != 0 {
+				t.Errorf("tier %s, %d threads: %v allocations", tier, threads, n)
+			}
+		})
+	}
 }

@@ -1,47 +1,32 @@
 package mx
 
-// Quantisation by the kernels of an instruction tier, a tile at a time. They want whole tiles: other input is copied to
-// where zeros fill it up, and the output of a tile that the matrix cuts off goes through a buffer.
+// Quantisation by the AVX-512 kernels, a tile at a time. They want whole tiles of BF16: where the matrix has others, a
+// tile is copied to where zeros fill it up, and the output of a tile that the matrix cuts off goes through a buffer.
 
 import (
 	"unsafe"
 
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
-	"spmoe/tensor/cpu"
 )
 
-// fast says whether the kernels are in use; set once, only tests change it.
-var fast = quant.Supported(cpu.Best())
-
-// tiles quantises x, which lies at that place, and reports whether there are kernels to do it.
-func (q *quantizer) tiles(ex *tensor.Exec, x tensor.Matrix, at place) bool {
-	if !fast || !tileable(q.format, x.DType()) {
-		return false
-	}
-	width := (at.cols + quant.Cols - 1) / quant.Cols * quant.Cols
-	in, stride := q.input(ex, x, width)
+// tiles quantises the panel at that place.
+func (q *quantizer) tiles(ex *tensor.Exec, at place) {
 	s := (*scratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(scratch{}))).U8()))
 	s.rule = q.tileRule()
-	t := tiler{quantizer: *q, ex: ex, at: at, tile: quant.Tile{Work: &s.work, Rule: &s.rule, Stride: 2 * stride, Rows: at.rows}}
-	if q.rows.wanted() {
-		t.rows = output{q.rows.codesAt(at), q.rows.scalesAt(at), q.rows.Cols(), q.rows.Scales.Dim(1)}
-	}
-	if q.cols.wanted() {
-		t.cols = output{q.cols.codesAt(at), q.cols.scalesAt(at), q.cols.Cols(), q.cols.Cols()}
-	}
+	t := tiler{quantizer: *q, scratch: s, ex: ex, at: at, tile: quant.Tile{Work: &s.work, Rule: &s.rule, Rows: at.rows}}
+	t.locate()
 	for col := 0; col < at.cols; col += quant.Cols {
-		t.tile.X = unsafe.Add(in, 2*col)
+		t.source(col)
 		switch {
 		case quant.Scan(t.tile.X, t.tile.Stride, t.tile.Rule, t.tile.Work):
-			t.odd(x, col)
+			t.odd(col)
 		case at.cols-col < quant.Cols:
 			t.encodeEdge(col)
 		default:
 			t.encode(col)
 		}
 	}
-	return true
 }
 
 // tileable says whether there are kernels for a format. They see FP32 in 8 bits, which is too few for the 7 of INT8.
@@ -57,99 +42,145 @@ func (q *quantizer) tileRule() quant.Rule {
 	return quant.Minifloat(p.mantissa, q.rule.emax, p.largest, q.rule.roundUp)
 }
 
-// input returns BF16 elements that the kernels can read whole tiles of, and the distance of their
-// rows: x itself where it is small and consists of whole tiles.
-func (q *quantizer) input(ex *tensor.Exec, x tensor.Matrix, width int) (data unsafe.Pointer, stride int) {
-	if data, stride, step := x.Memory(); q.inPlace && x.DType() == tensor.BF16 && x.Rows == quant.Rows && x.Cols == width && step == 1 {
-		return data, stride
-	}
-	return unsafe.Pointer(&narrow(ex, padded(ex, x, width)).BF16()[0]), width
-}
+// streamedBytes is about half a third-level cache. Codes of so much input would be gone from it when they are read, and
+// writing past the caches saves reading the lines that are to be written.
+const streamedBytes = 8 << 20
 
-// padded returns x in 32 rows of width columns, the rest zeros.
-func padded(ex *tensor.Exec, x tensor.Matrix, width int) tensor.Tensor {
-	t := ex.New(x.DType(), quant.Rows, width)
-	if x.Rows < quant.Rows || x.Cols < width {
-		t.Zero()
+// streams says whether the codes are to be written past the caches, which takes whole lines.
+func (q *quantizer) streams() bool {
+	const line = 64
+	if kernels != tiles || q.x.Rows*q.x.Cols*q.x.DType().Size() < streamedBytes || q.x.Cols%line != 0 {
+		return false
 	}
-	tensor.Convert(ex, t.Mat().RowSlice(0, x.Rows).ColSlice(0, x.Cols), x)
-	return t
-}
-
-// narrow returns x as the BF16 that the kernels take.
-func narrow(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
-	if x.DType() == tensor.BF16 {
-		return x
+	for _, t := range []*Tensor{&q.rows, &q.cols} {
+		if t.wanted() && uintptr(first(t.Codes.U8()))%line != 0 {
+			return false
+		}
 	}
-	t := ex.New(tensor.BF16, x.Dims()...)
-	quant.Narrow(unsafe.Pointer(&t.BF16()[0]), unsafe.Pointer(&x.F32()[0]), x.Len())
-	return t
-}
-
-// An output is a direction's codes and scales from the panel's place on, and the lengths of their rows.
-type output struct {
-	codes, scales    []uint8
-	stride, scaleRow int
+	return true
 }
 
 // scratch is what the kernels keep in the arena, which aligns it.
 type scratch struct {
-	work quant.Work
-	rule quant.Rule
+	work   quant.Work
+	rule   quant.Rule
+	padded [quant.Rows * quant.Cols]float32 // or as many BF16
+	narrow [quant.Rows * quant.Cols]tensor.BFloat16
+	edge   struct {
+		rowCodes, colCodes [quant.Rows * quant.Cols]uint8
+		rowScales          [quant.Rows * quant.Cols / BlockSize]uint8
+		colScales          [quant.Cols]uint8
+	}
 }
 
 // A tiler works off the tiles of one panel; col is where in the panel a tile begins.
 type tiler struct {
 	quantizer
-	ex         *tensor.Exec
-	at         place
-	rows, cols output
-	tile       quant.Tile
+	*scratch
+	ex                *tensor.Exec
+	at                place
+	in                unsafe.Pointer // the panel's first element
+	stride            int            // bytes from one of its rows to the next
+	thisRow, nextRows int            // bytes from a tile to one wanted later: in this panel, in the next
+	rows, cols        output
+	tile              quant.Tile
+}
+
+// An output is where the codes and scales of a direction go from the panel's place on; nil if it is not wanted.
+type output struct{ codes, scales unsafe.Pointer }
+
+// aheadCols is how many columns before its turn a tile of input is fetched: several times as long as memory takes to
+// answer.
+const aheadCols = 8 * quant.Cols
+
+// locate finds the panel's input and output.
+func (t *tiler) locate() {
+	data, stride, _ := t.x.Memory()
+	size := t.x.DType().Size()
+	t.stride = stride * size
+	t.in = unsafe.Add(data, t.at.row*t.stride+t.at.col*size)
+	t.thisRow = aheadCols * size
+	if t.at.row+t.at.rows+quant.Rows <= t.x.Rows {
+		t.nextRows = t.at.rows*t.stride - t.x.Cols*size + t.thisRow
+	}
+	if q := &t.quantizer.rows; q.wanted() {
+		t.rows = output{first(q.codesAt(t.at)), first(q.scalesAt(t.at))}
+		t.tile.RowStride, t.tile.RowScaleStep = q.Cols(), q.Scales.Dim(1)
+	}
+	if q := &t.quantizer.cols; q.wanted() {
+		t.cols = output{first(q.codesAt(t.at)), first(q.scalesAt(t.at))}
+		t.tile.ColStride = q.Cols()
+	}
+}
+
+// source sets the tile's input: the matrix itself where it has a whole tile of BF16, otherwise a copy.
+func (t *tiler) source(col int) {
+	size := t.x.DType().Size()
+	in, stride := unsafe.Add(t.in, col*size), t.stride
+	ahead := unsafe.Add(in, t.ahead(col))
+	if cols := min(quant.Cols, t.at.cols-col); t.at.rows < quant.Rows || cols < quant.Cols {
+		padded := unsafe.Slice((*uint8)(unsafe.Pointer(&t.padded)), quant.Rows*quant.Cols*size)
+		clear(padded)
+		copyRows(padded, quant.Cols*size, unsafe.Slice((*uint8)(in), (t.at.rows-1)*stride+cols*size), stride, t.at.rows, cols*size)
+		in, stride, ahead = first(padded), quant.Cols*size, first(padded)
+	}
+	if t.x.DType() == tensor.FP32 {
+		narrow := unsafe.Pointer(&t.narrow)
+		quant.Narrow(narrow, in, stride, ahead)
+		in, stride, ahead = narrow, 2*quant.Cols, narrow
+	}
+	t.tile.X, t.tile.Stride, t.tile.Ahead = in, stride, ahead
+}
+
+// ahead returns how many bytes behind a tile the one begins that is wanted aheadCols later; 0 if the matrix has no such
+// whole tile.
+func (t *tiler) ahead(col int) int {
+	switch later := t.at.col + col + aheadCols; {
+	case t.at.rows < quant.Rows:
+	case later+quant.Cols <= t.x.Cols:
+		return t.thisRow
+	case later >= t.x.Cols && later-t.x.Cols+quant.Cols <= t.x.Cols:
+		return t.nextRows
+	}
+	return 0
 }
 
 // odd quantises what the kernels refuse.
-func (t *tiler) odd(x tensor.Matrix, col int) {
-	mark := t.ex.Mark()
-	cols := min(quant.Cols, t.at.cols-col)
-	values := t.ex.New(tensor.FP32, t.at.rows, cols)
-	tensor.Convert(t.ex, values.Mat(), x.ColSlice(col, col+cols))
-	t.portable(values.F32(), place{t.at.row, t.at.col + col, t.at.rows, cols, t.at.block})
-	t.ex.Release(mark)
+func (t *tiler) odd(col int) {
+	at := t.at
+	at.col, at.cols = at.col+col, min(quant.Cols, at.cols-col)
+	t.values(t.ex, at)
 }
 
 // encode writes the tile that has been scanned.
 func (t *tiler) encode(col int) {
 	if t.rows.codes != nil {
-		t.tile.RowCodes, t.tile.RowStride = first(t.rows.codes[col:]), t.rows.stride
-		t.tile.RowScales, t.tile.RowScaleStep = first(t.rows.scales[col/BlockSize:]), t.rows.scaleRow
+		t.tile.RowCodes, t.tile.RowScales = unsafe.Add(t.rows.codes, col), unsafe.Add(t.rows.scales, col/BlockSize)
 	}
 	if t.cols.codes != nil {
-		t.tile.ColCodes, t.tile.ColStride = first(t.cols.codes[col:]), t.cols.stride
-		t.tile.ColScales = first(t.cols.scales[col:])
+		t.tile.ColCodes, t.tile.ColScales = unsafe.Add(t.cols.codes, col), unsafe.Add(t.cols.scales, col)
 	}
-	quant.Encode(&t.tile, t.rows.codes != nil, t.cols.codes != nil)
+	quant.Encode(&t.tile, t.rows.codes != nil, t.cols.codes != nil, t.stream)
 }
 
-// encodeEdge writes a tile that is narrower than the kernels write.
+// encodeEdge writes the panel's last tile, if it is narrower than the kernels write.
 func (t *tiler) encodeEdge(col int) {
-	mark := t.ex.Mark()
-	defer t.ex.Release(mark)
-	buffer := func(cols int) []uint8 { return t.ex.New(tensor.UINT8, quant.Rows, cols).U8() }
 	const perRow = quant.Cols / BlockSize
-	rowCodes, rowScales, colCodes, colScales := buffer(quant.Cols), buffer(perRow), buffer(quant.Cols), buffer(perRow)
-	t.tile.RowCodes, t.tile.RowStride = first(rowCodes), quant.Cols
-	t.tile.RowScales, t.tile.RowScaleStep = first(rowScales), perRow
-	t.tile.ColCodes, t.tile.ColStride = first(colCodes), quant.Cols
-	t.tile.ColScales = first(colScales)
-	quant.Encode(&t.tile, t.rows.codes != nil, t.cols.codes != nil)
-	rows, cols := t.at.rows, t.at.cols-col
-	if t.rows.codes != nil {
-		copyRows(t.rows.codes[col:], t.rows.stride, rowCodes, quant.Cols, rows, cols)
-		copyRows(t.rows.scales[col/BlockSize:], t.rows.scaleRow, rowScales, perRow, rows, blocks(cols))
+	e := &t.edge
+	t.tile.RowCodes, t.tile.RowStride = first(e.rowCodes[:]), quant.Cols
+	t.tile.RowScales, t.tile.RowScaleStep = first(e.rowScales[:]), perRow
+	t.tile.ColCodes, t.tile.ColStride = first(e.colCodes[:]), quant.Cols
+	t.tile.ColScales = first(e.colScales[:])
+	quant.Encode(&t.tile, t.rows.codes != nil, t.cols.codes != nil, false)
+	at := t.at
+	at.col, at.cols = at.col+col, at.cols-col
+	if q := &t.quantizer.rows; q.wanted() {
+		copyRows(q.codesAt(at), q.Cols(), e.rowCodes[:], quant.Cols, at.rows, at.cols)
+		copyRows(q.scalesAt(at), q.Scales.Dim(1), e.rowScales[:], perRow, at.rows, blocks(at.cols))
 	}
-	if t.cols.codes != nil {
-		copyRows(t.cols.codes[col:], t.cols.stride, colCodes, quant.Cols, rows, cols)
-		copy(t.cols.scales[col:][:cols], colScales)
+	if q := &t.quantizer.cols; q.wanted() {
+		copyRows(q.codesAt(at), q.Cols(), e.colCodes[:], quant.Cols, at.rows, at.cols)
+		copy(q.scalesAt(at)[:at.cols], e.colScales[:])
 	}
 }
 

@@ -30,7 +30,7 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 	if a.current == len(a.chunks) {
 		allocator := a.Allocator
 		if allocator == nil {
-			allocator = memory.DefaultAllocator
+			allocator = &largePages{}
 		}
 		buf := memory.NewResizableBuffer(allocator)
 		buf.Resize(max(bytes, arenaChunk))

@@ -6,10 +6,14 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// Convert copies src to dst, rounding or widening where the element types differ.
+// Convert copies src to dst, rounding or widening where the element types differ. A nil ex is one thread.
 func Convert(ex *Exec, dst, src Matrix) {
 	sameShape(dst, src)
-	flatten(&dst, &src)
+	ex.elementwise(convertRows, dst, src)
+}
+
+func convertRows(_ *Exec, m [5]Matrix) {
+	dst, src := m[0], m[1]
 	for r := range dst.Rows {
 		switch {
 		case dst.dtype == src.dtype && dst.dtype == BF16:
@@ -28,7 +32,11 @@ func Convert(ex *Exec, dst, src Matrix) {
 func Add(ex *Exec, dst, x, y Matrix) {
 	sameShape(dst, x)
 	sameShape(dst, y)
-	flatten(&dst, &x, &y)
+	ex.elementwise(addRows, dst, x, y)
+}
+
+func addRows(ex *Exec, m [5]Matrix) {
+	dst, x, y := m[0], m[1], m[2]
 	if allBF16(dst, x, y) {
 		for r := range dst.Rows {
 			vec.AddBF16(dst.bf16Row(r), x.bf16Row(r), y.bf16Row(r))
@@ -46,7 +54,11 @@ func Add(ex *Exec, dst, x, y Matrix) {
 func SwiGLU(ex *Exec, h, gate, up Matrix) {
 	sameShape(h, gate)
 	sameShape(h, up)
-	flatten(&h, &gate, &up)
+	ex.elementwise(swiGLURows, h, gate, up)
+}
+
+func swiGLURows(ex *Exec, m [5]Matrix) {
+	h, gate, up := m[0], m[1], m[2]
 	if allBF16(h, gate, up) {
 		for r := range h.Rows {
 			vec.SwiGLUBF16(h.bf16Row(r), gate.bf16Row(r), up.bf16Row(r))
@@ -66,8 +78,12 @@ func SwiGLUBackward(ex *Exec, dgate, dup, dh, gate, up Matrix) {
 	for _, m := range [...]Matrix{dgate, dup, gate, up} {
 		sameShape(m, dh)
 	}
-	flatten(&dgate, &dup, &dh, &gate, &up)
-	if allBF16(dgate, dup, dh, gate, up) {
+	ex.elementwise(swiGLUBackwardRows, dgate, dup, dh, gate, up)
+}
+
+func swiGLUBackwardRows(ex *Exec, m [5]Matrix) {
+	dgate, dup, dh, gate, up := m[0], m[1], m[2], m[3], m[4]
+	if allBF16(m[:]...) {
 		for r := range dh.Rows {
 			vec.SwiGLUBackwardBF16(dgate.bf16Row(r), dup.bf16Row(r), dh.bf16Row(r), gate.bf16Row(r), up.bf16Row(r))
 		}
@@ -79,18 +95,6 @@ func SwiGLUBackward(ex *Exec, dgate, dup, dh, gate, up Matrix) {
 		vec.SwiGLUBackward(dg, du, ex.load(2, dh, r), g, u)
 		ex.store(dgate, r, dg)
 		ex.store(dup, r, du)
-	}
-}
-
-// flatten makes a single row of each matrix if none has gaps between its rows.
-func flatten(ms ...*Matrix) {
-	for _, m := range ms {
-		if m.rowStride != m.Cols {
-			return
-		}
-	}
-	for _, m := range ms {
-		*m = m.flat()
 	}
 }
 
@@ -126,30 +130,48 @@ func SumBlocks(ex *Exec, dst, x Matrix, blocks, stride int) {
 	}
 	dst.checkRows()
 	x.checkRows()
-	for r := range dst.Rows {
-		if dst.dtype == BF16 {
-			vec.SumBlocksBF16(dst.bf16Row(r), x.bf16Row(r), blocks, stride)
+	job := blockSum{dst: dst, x: x, blocks: blocks, stride: stride}
+	rowParts(ex, dst.Rows, dst.Rows*dst.Cols*blocks, job, sumBlocksRows)
+}
+
+// blockSum is the arguments of SumBlocks.
+type blockSum struct {
+	dst, x         Matrix
+	blocks, stride int
+}
+
+func sumBlocksRows(_ *Exec, s blockSum, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		if s.dst.dtype == BF16 {
+			vec.SumBlocksBF16(s.dst.bf16Row(r), s.x.bf16Row(r), s.blocks, s.stride)
 		} else {
-			vec.SumBlocks(dst.f32Row(r), x.f32Row(r), blocks, stride)
+			vec.SumBlocks(s.dst.f32Row(r), s.x.f32Row(r), s.blocks, s.stride)
 		}
 	}
 }
 
 // Sigmoid sets x to 1/(1 + exp(-x)), for an FP32 x.
-func Sigmoid(x Matrix) {
+func Sigmoid(ex *Exec, x Matrix) {
 	x.checkFP32Rows()
-	flatten(&x)
-	for r := range x.Rows {
-		row := x.f32Row(r)
+	ex.elementwise(sigmoidRows, x)
+}
+
+func sigmoidRows(_ *Exec, m [5]Matrix) {
+	for r := range m[0].Rows {
+		row := m[0].f32Row(r)
 		vec.Sigmoid(row, row)
 	}
 }
 
 // Softmax replaces each row of an FP32 x by its softmax.
-func Softmax(x Matrix) {
+func Softmax(ex *Exec, x Matrix) {
 	x.checkFP32Rows()
-	for r := range x.Rows {
-		row := x.f32Row(r)
+	ex.rowwise(softmaxRows, x)
+}
+
+func softmaxRows(_ *Exec, m [5]Matrix) {
+	for r := range m[0].Rows {
+		row := m[0].f32Row(r)
 		sum := vec.ExpSum(row, 1, row, vec.Max(row))
 		vec.Scale(row, 1/sum, row)
 	}

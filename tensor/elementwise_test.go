@@ -154,7 +154,7 @@ func TestSigmoid(t *testing.T) {
 		g := newGenerator(FP32, margin)
 		x := gates(g)
 		want := mapped(func(x ...float64) float64 { return sigmoid(x[0]) }, values(x.Matrix))
-		Sigmoid(x.Matrix)
+		Sigmoid(NewExec(), x.Matrix)
 		near(t, "sigmoid", x.Matrix, want, absolute(tiny))
 		x.intact(t)
 	}
@@ -170,7 +170,7 @@ func TestSoftmax(t *testing.T) {
 		for r := range want.rows {
 			copy(want.row(r), softmax(want.row(r)))
 		}
-		Softmax(x.Matrix)
+		Softmax(NewExec(), x.Matrix)
 		near(t, "softmax", x.Matrix, want, absolute(oddCols*eps32))
 		x.intact(t)
 	}
@@ -214,9 +214,9 @@ func TestElementwisePanics(t *testing.T) {
 		"sum of other rows":  {"blocks of 2 rows summed into 3 rows", func() { SumBlocks(ex, narrow, short, 1, 1) }},
 		"sum of no columns":  {"rows [0, 5) of a matrix of 4", func() { SumBlocks(ex, narrow, a, 2, 2) }},
 		"sum of other type":  {"blocks of bf16 summed into fp32", func() { SumBlocks(ex, narrow, m(BF16, 3, 4), 1, 1) }},
-		"sigmoid":            {"matrix of bf16 is to be changed in place", func() { Sigmoid(m(BF16, 3, 4)) }},
-		"softmax":            {"matrix of bf16 is to be changed in place", func() { Softmax(m(BF16, 3, 4)) }},
-		"softmax transposed": {"transposed matrix", func() { Softmax(a.T()) }},
+		"sigmoid":            {"matrix of bf16 is to be changed in place", func() { Sigmoid(NewExec(), m(BF16, 3, 4)) }},
+		"softmax":            {"matrix of bf16 is to be changed in place", func() { Softmax(NewExec(), m(BF16, 3, 4)) }},
+		"softmax transposed": {"transposed matrix", func() { Softmax(NewExec(), a.T()) }},
 	} {
 		t.Run(name, func(t *testing.T) { mustPanic(t, c.want, c.f) })
 	}

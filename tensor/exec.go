@@ -3,6 +3,7 @@ package tensor
 import (
 	"spmoe/tensor/internal/gemm"
 	"spmoe/tensor/internal/vec"
+	"spmoe/tensor/profile"
 )
 
 // Exec is what one rank computes with: the arena of its step's activations, the scratch
@@ -11,9 +12,13 @@ type Exec struct {
 	Arena
 	gemm gemm.Scratch
 	rows [4][]float32 // FP32 copies of BF16 rows
+	sums []float64    // those of the parts of a kernel
 	pool *pool        // nil: one thread
 
 	attention attentionCall // under way
+
+	// Profile measures where the time of the goroutine that owns the Exec goes; nil: nothing does.
+	Profile *profile.Timer
 }
 
 // NewExec returns an Exec of one thread whose arena grows on first use.
@@ -42,6 +47,14 @@ func (ex *Exec) scratchRow(i, n int) []float32 {
 		ex.rows[i] = make([]float32, n)
 	}
 	return ex.rows[i][:n]
+}
+
+// scratchSums returns scratch for n sums.
+func (ex *Exec) scratchSums(n int) []float64 {
+	if cap(ex.sums) < n {
+		ex.sums = make([]float64, n)
+	}
+	return ex.sums[:n]
 }
 
 // load returns row r of m as FP32: the row itself where m is FP32, otherwise a copy in

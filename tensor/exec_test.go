@@ -114,7 +114,7 @@ func (s *step) run() {
 	Add(ex, h, h, dq)
 	RMSNormBackward(ex, h, s.dnorm, h, x, s.norm, s.rstd, true)
 	EmbedBackward(ex, s.table.Mat(), dk, s.ids)
-	Softmax(s.wide.Mat())
-	Sigmoid(s.wide.Mat())
-	CrossEntropy(s.wide.Mat(), s.ids, 1)
+	Softmax(ex, s.wide.Mat())
+	Sigmoid(ex, s.wide.Mat())
+	CrossEntropy(ex, s.wide.Mat(), s.ids, 1)
 }

@@ -1,6 +1,10 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+
+	"spmoe/tensor/profile"
+)
 
 // Grouped matrix products: the rows of the activations are cut into groups, one an expert,
 // by end offsets (ends[g] is one past the last row of group g), and each group meets its own
@@ -10,6 +14,7 @@ import "fmt"
 //
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
+	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Forward)))
 	ex.byColumns(y.Cols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		eachGroup(o.ends, func(g, lo, hi int) {
 			checkedMatMul(ex, columns(o.c.RowSlice(lo, hi), from, to), o.a.RowSlice(lo, hi), columns(o.w.Index(g).Mat().T(), from, to), false)
@@ -19,6 +24,7 @@ func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g; shapes as GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
+	defer ex.Enter(ex.Enter(productFamily(dy, len(ends) > 1, profile.Dgrad)))
 	ex.byColumns(dx.Cols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		eachGroup(o.ends, func(g, lo, hi int) {
 			checkedMatMul(ex, columns(o.c.RowSlice(lo, hi), from, to), o.a.RowSlice(lo, hi), columns(o.w.Index(g).Mat(), from, to), false)
@@ -28,6 +34,7 @@ func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 
 // GroupedWgrad computes dw[g] += dyᵀ·x over the rows of each group g; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32) {
+	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Wgrad)))
 	ex.byColumns(x.Cols, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		eachGroup(o.ends, func(g, lo, hi int) {
 			checkedMatMul(ex, columns(o.w.Index(g).Mat(), from, to), o.a.RowSlice(lo, hi).T(), columns(o.b.RowSlice(lo, hi), from, to), true)

@@ -11,27 +11,46 @@ import (
 // logits into the gradient of scale times that sum: (softmax - onehot)·scale.
 //
 // logits: [rows, vocab] FP32, overwritten; a row whose target is negative counts as nothing.
-func CrossEntropy(logits Matrix, targets []int32, scale float32) float64 {
+func CrossEntropy(ex *Exec, logits Matrix, targets []int32, scale float32) float64 {
 	logits.checkFP32Rows()
 	if len(targets) != logits.Rows {
 		panic(fmt.Sprintf("tensor: %d targets for %d rows of logits", len(targets), logits.Rows))
 	}
 	var sum float64
-	for r, target := range targets {
-		row := logits.f32Row(r)
-		if target < 0 {
-			clear(row)
-			continue
-		}
-		if int(target) >= logits.Cols {
-			panic(fmt.Sprintf("tensor: target %d of a vocabulary of %d", target, logits.Cols))
-		}
-		top := vec.Max(row)
-		correct := row[target]
-		z := vec.ExpSum(row, 1, row, top)
-		sum += math.Log(float64(z)) + float64(top) - float64(correct)
-		vec.Scale(row, scale/z, row)
-		row[target] -= scale
+	job := loss{logits: logits, targets: targets, scale: scale, losses: ex.scratchSums(logits.Rows)}
+	rowParts(ex, logits.Rows, logits.Rows*logits.Cols, job, crossEntropyRows)
+	for _, l := range job.losses {
+		sum += l
 	}
 	return sum
+}
+
+// loss is the arguments of CrossEntropy, and the loss of each row.
+type loss struct {
+	logits  Matrix
+	targets []int32
+	scale   float32
+	losses  []float64
+}
+
+func crossEntropyRows(_ *Exec, c loss, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		c.losses[r] = crossEntropyRow(c.logits.f32Row(r), c.targets[r], c.scale)
+	}
+}
+
+func crossEntropyRow(row []float32, target int32, scale float32) float64 {
+	if target < 0 {
+		clear(row)
+		return 0
+	}
+	if int(target) >= len(row) {
+		panic(fmt.Sprintf("tensor: target %d of a vocabulary of %d", target, len(row)))
+	}
+	top := vec.Max(row)
+	correct := row[target]
+	z := vec.ExpSum(row, 1, row, top)
+	vec.Scale(row, scale/z, row)
+	row[target] -= scale
+	return math.Log(float64(z)) + float64(top) - float64(correct)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"spmoe/tensor/internal/gemm"
+	"spmoe/tensor/profile"
 )
 
 // MatMul computes c = a·b with FP32 accumulation.
@@ -11,12 +12,14 @@ import (
 // a: [M, K], b: [K, N], both FP32 or both BF16, either may be transposed; c: [M, N], FP32 or
 // of the operands' type, rounded once. A linear layer y = x·Wᵀ is MatMul(ex, y, x, w.T()).
 func MatMul(ex *Exec, c, a, b Matrix) {
+	defer ex.Enter(ex.Enter(productFamily(a, false, passOf(b))))
 	checkMatMul(c, a, b)
 	ex.byColumns(c.Cols, flops(c, a), operands{c: c, a: a, b: b}, matMulColumns)
 }
 
 // MatMulAdd computes c += a·b for an FP32 c; operands as in MatMul. Weight gradients use it.
 func MatMulAdd(ex *Exec, c, a, b Matrix) {
+	defer ex.Enter(ex.Enter(productFamily(a, false, profile.Wgrad)))
 	checkMatMul(c, a, b)
 	if c.dtype != FP32 {
 		panic("tensor: MatMulAdd accumulates in FP32 only")

@@ -17,14 +17,46 @@ func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step in
 
 // AdamW updates master weights and both moments in place, in one pass over memory. All four
 // are FP32 and of one length.
-func AdamW(master, expAvg, expAvgSq, grad Tensor, step AdamWStep) {
+func AdamW(ex *Exec, master, expAvg, expAvgSq, grad Tensor, step AdamWStep) {
 	n := master.Len()
 	if expAvg.Len() != n || expAvgSq.Len() != n || grad.Len() != n {
 		panic(fmt.Sprintf("tensor: AdamW of %d weights with moments of %d and %d and a gradient of %d",
 			n, expAvg.Len(), expAvgSq.Len(), grad.Len()))
 	}
-	vec.AdamW(master.F32(), expAvg.F32(), expAvgSq.F32(), grad.F32(), step)
+	job := update{master: master.F32(), expAvg: expAvg.F32(), expAvgSq: expAvgSq.F32(), grad: grad.F32(), step: step}
+	rowParts(ex, runs(n), n, job, updateRuns)
+}
+
+// update is the arguments of AdamW.
+type update struct {
+	master, expAvg, expAvgSq, grad []float32
+	step                           AdamWStep
+}
+
+func updateRuns(_ *Exec, u update, lo, hi int) {
+	vec.AdamW(ofRuns(u.master, lo, hi), ofRuns(u.expAvg, lo, hi), ofRuns(u.expAvgSq, lo, hi), ofRuns(u.grad, lo, hi), u.step)
 }
 
 // SumSquares returns the sum of squares of an FP32 tensor in float64.
-func SumSquares(x Tensor) float64 { return vec.SumSquares(x.F32()) }
+func SumSquares(ex *Exec, x Tensor) float64 {
+	v := x.F32()
+	job := squares{x: v, sums: ex.scratchSums((len(v) + vec.Chunk - 1) / vec.Chunk)}
+	rowParts(ex, len(job.sums), len(v), job, sumSquaresChunks)
+	var sum float64
+	for _, s := range job.sums {
+		sum += s
+	}
+	return sum
+}
+
+// squares is the arguments of SumSquares, and the sum of each chunk.
+type squares struct {
+	x    []float32
+	sums []float64
+}
+
+func sumSquaresChunks(_ *Exec, s squares, lo, hi int) {
+	for c := lo; c < hi; c++ {
+		s.sums[c] = vec.SumSquares(s.x[c*vec.Chunk : min((c+1)*vec.Chunk, len(s.x))])
+	}
+}

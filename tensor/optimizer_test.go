@@ -21,7 +21,7 @@ func TestAdamW(t *testing.T) {
 			vHat := wantV.v[i] / (1 - math.Pow(beta2, float64(step)))
 			wantW.v[i] -= lr * mHat / (math.Sqrt(vHat) + eps)
 		}
-		AdamW(w, m, v, grad, NewAdamWStep(lr, beta1, beta2, eps, decay, gradScale, step))
+		AdamW(NewExec(), w, m, v, grad, NewAdamWStep(lr, beta1, beta2, eps, decay, gradScale, step))
 		near(t, "master", w.Mat(), wantW, absolute(1e-6))
 		near(t, "expAvg", m.Mat(), wantM, absolute(1e-6))
 		near(t, "expAvgSq", v.Mat(), wantV, absolute(1e-6))
@@ -32,11 +32,11 @@ func TestAdamWPanics(t *testing.T) {
 	step := NewAdamWStep(1, 0.9, 0.9, 1, 0, 1, 1)
 	n, short := New(FP32, 4), New(FP32, 3)
 	for want, f := range map[string]func(){
-		"moments of 3 and 4 and a gradient of 4": func() { AdamW(n, short, n, n, step) },
-		"moments of 4 and 3 and a gradient of 4": func() { AdamW(n, n, short, n, step) },
-		"moments of 4 and 4 and a gradient of 3": func() { AdamW(n, n, n, short, step) },
-		"AdamW of 3 weights":                     func() { AdamW(short, n, n, n, step) },
-		"fp32 elements asked of a bf16 tensor":   func() { AdamW(New(BF16, 4), n, n, n, step) },
+		"moments of 3 and 4 and a gradient of 4": func() { AdamW(NewExec(), n, short, n, n, step) },
+		"moments of 4 and 3 and a gradient of 4": func() { AdamW(NewExec(), n, n, short, n, step) },
+		"moments of 4 and 4 and a gradient of 3": func() { AdamW(NewExec(), n, n, n, short, step) },
+		"AdamW of 3 weights":                     func() { AdamW(NewExec(), short, n, n, n, step) },
+		"fp32 elements asked of a bf16 tensor":   func() { AdamW(NewExec(), New(BF16, 4), n, n, n, step) },
 	} {
 		mustPanic(t, want, f)
 	}
@@ -46,7 +46,7 @@ func TestSumSquares(t *testing.T) {
 	x := random(1, FP32, 3, oddCols)
 	x.F32()[7] = 1e30 // its square is no FP32 number
 	v := values(x.Mat())
-	if got, want := SumSquares(x), inner(v, v); math.Abs(got-want) > 1e-14*want {
+	if got, want := SumSquares(NewExec(), x), inner(v, v); math.Abs(got-want) > 1e-14*want {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

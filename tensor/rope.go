@@ -44,14 +44,31 @@ func (t *RotaryTable) rotate(ex *Exec, x Matrix, seq int, sign float32) {
 		panic(fmt.Sprintf("tensor: rotating %d columns in sequences of %d with a table of %d pairs and %d positions",
 			x.Cols, seq, pairs, t.Len()))
 	}
-	for lo := 0; lo < x.Rows; lo += seq {
-		rows := x.RowSlice(lo, min(lo+seq, x.Rows))
-		cos, sin := t.cos.Slice(0, rows.Rows).F32(), t.sin.Slice(0, rows.Rows).F32()
-		if x.dtype == BF16 {
-			vec.RotateBF16(rows.bf16Rows(), x.rowStride, cos, sin, pairs, sign)
+	rowParts(ex, x.Rows, x.Rows*x.Cols, turn{table: t, x: x, seq: seq, sign: sign}, turnRows)
+}
+
+// turn is the arguments of a rotation.
+type turn struct {
+	table *RotaryTable
+	x     Matrix
+	seq   int
+	sign  float32
+}
+
+// turnRows turns rows [lo, end), a sequence at a time.
+func turnRows(_ *Exec, t turn, lo, end int) {
+	pairs := t.table.cos.Dim(1)
+	for lo < end {
+		position := lo % t.seq
+		hi := min(lo-position+t.seq, end)
+		rows := t.x.RowSlice(lo, hi)
+		cos, sin := t.table.cos.Slice(position, position+hi-lo).F32(), t.table.sin.Slice(position, position+hi-lo).F32()
+		if rows.dtype == BF16 {
+			vec.RotateBF16(rows.bf16Rows(), rows.rowStride, cos, sin, pairs, t.sign)
 		} else {
-			vec.Rotate(rows.f32Rows(), x.rowStride, cos, sin, pairs, sign)
+			vec.Rotate(rows.f32Rows(), rows.rowStride, cos, sin, pairs, t.sign)
 		}
+		lo = hi
 	}
 }
 

@@ -32,9 +32,15 @@ type Tensor struct {
 }
 
 // New returns a zeroed tensor in an Arrow buffer of its own.
-func New(dtype DType, dims ...int) Tensor {
+func New(dtype DType, dims ...int) Tensor { return NewIn(&largePages{}, dtype, dims...) }
+
+// NewIn is New with memory from an allocator; nil means Go's.
+func NewIn(allocator memory.Allocator, dtype DType, dims ...int) Tensor {
 	n := checkedLen(dims)
-	buf := memory.NewResizableBuffer(memory.DefaultAllocator)
+	if allocator == nil {
+		allocator = memory.DefaultAllocator
+	}
+	buf := memory.NewResizableBuffer(allocator)
 	buf.Resize(n * dtype.Size())
 	clear(buf.Bytes())
 	return view(buf, 0, dtype, dims)

@@ -2,10 +2,16 @@
 //
 // A Mixture-of-Experts layer calls Dispatch, runs its experts on the rows it received, and calls Combine; the backward
 // pass calls CombineBackward, the experts' backward, and DispatchBackward. [Standard] does this the ordinary way, with
-// an all-to-all of counts and an all-to-all-v of packed rows.
+// an all-to-all of counts and an all-to-all-v of packed rows; [OneSided] stores and reads rows in the peers' memory.
 package ep
 
-import "spmoe/tensor"
+import (
+	"fmt"
+	"strings"
+
+	"spmoe/collective"
+	"spmoe/tensor"
+)
 
 // Exchange moves token rows between ranks. Its calls are collective: every rank makes them in the same order. One
 // exchange serves any number of layers, each with its own [Handle]; it is not safe for concurrent use.
@@ -35,4 +41,18 @@ type Exchange interface {
 	// DispatchBackward takes drows [N, H], the gradient of Dispatch's rows, and sets dx[t] = Σ_k drows(t,k), rounded
 	// once into dx [T, H].
 	DispatchBackward(ex *tensor.Exec, h *Handle, drows, dx tensor.Tensor) error
+}
+
+// Names lists the exchanges that New knows.
+func Names() []string { return []string{"onesided", "standard"} }
+
+// New returns the exchange of that name of one rank of c, for this many experts in all.
+func New(name string, c *collective.Comm, experts int) (Exchange, error) {
+	switch name {
+	case "onesided":
+		return NewOneSided(c, experts)
+	case "standard":
+		return NewStandard(c, experts)
+	}
+	return nil, fmt.Errorf("the exchange is %q: use %s", name, strings.Join(Names(), " or "))
 }

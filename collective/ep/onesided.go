@@ -5,6 +5,8 @@ package ep
 // travel with a meeting, each computes the final place of its rows.
 
 import (
+	"fmt"
+
 	"spmoe/collective"
 	"spmoe/tensor"
 )
@@ -49,6 +51,9 @@ func (s *OneSided) Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (rows tensor.Tensor, err error) {
 	if err := checkDispatch(x, topk); err != nil {
 		return rows, err
+	}
+	if slots := topk.Dim(1); slots > mostSlots {
+		return rows, fmt.Errorf("topk is %s: at most %d slots are supported, use the standard exchange", describe(topk), mostSlots)
 	}
 	if err := s.route(h, topk.I32(), topk.Dim(0), topk.Dim(1)); err != nil {
 		return rows, err

@@ -63,12 +63,28 @@ type transfer struct {
 	dweights []float32
 }
 
+// streamedBytes is how much a rank must send for its rows to be stored past the caches: what they would hold until the expert reads it
+// is better left in them.
+const streamedBytes = 8 << 20
+
+// streams says whether the rows of a call are stored past the caches.
+func (t transfer) streams() bool { return t.h.Sent*t.there.hidden*t.there.dtype.Size() > streamedBytes }
+
 // put copies each token's row to all of its places.
 func put(_ *tensor.Exec, t transfer, lo, hi int) {
-	n := rowBytes(t.here)
+	n, streams := rowBytes(t.here), t.streams()
 	for token := lo; token < hi; token++ {
 		row := t.here.Bytes()[token*n:][:n]
-		t.eachChoice(token, func(i int, rank, place int32) { copy(t.there.bytes(rank, place), row) })
+		t.eachChoice(token, func(i int, rank, place int32) {
+			if streams {
+				tensor.CopyStreaming(t.there.bytes(rank, place), row)
+			} else {
+				copy(t.there.bytes(rank, place), row)
+			}
+		})
+	}
+	if streams {
+		tensor.StreamingFence()
 	}
 }
 
@@ -82,30 +98,55 @@ func (t transfer) eachChoice(token int, f func(i int, rank, place int32)) {
 	}
 }
 
-// sum sets each token's row to the weighted sum of the rows at its places, in FP32, rounded once.
+// sum sets each token's row to the weighted sum of the rows at its places, in FP32 and slot order, rounded once.
 func sum(ex *tensor.Exec, t transfer, lo, hi int) {
 	total := ex.New(tensor.FP32, 1, t.here.Dim(1))
-	acc := total.F32()
+	var turns [2]terms
+	turns[lo%2].of(t, lo)
 	for token := lo; token < hi; token++ {
-		clear(acc)
-		t.eachChoice(token, func(i int, rank, place int32) {
-			w := float32(1)
-			if t.weights != nil {
-				w = t.weights[i]
+		now, next := &turns[token%2], &turns[(token+1)%2]
+		next.of(t, min(token+1, hi-1))
+		if t.there.dtype == tensor.BF16 {
+			ahead := now
+			if next.n == now.n {
+				ahead = next
 			}
-			if t.there.dtype == tensor.BF16 {
-				tensor.AddScaledBF16(acc, w, t.there.bf16(rank, place))
-			} else {
-				tensor.AddScaled(acc, w, t.there.f32(rank, place))
+			tensor.SumRows(total.F32(), now.rows[:now.n], ahead.rows[:now.n], now.weights[:now.n])
+		} else {
+			total.Zero()
+			for i, row := range now.rows[:now.n] {
+				tensor.AddScaled(total.F32(), now.weights[i], unsafe.Slice((*float32)(row), t.there.hidden))
 			}
-		})
+		}
 		store(ex, t.here, token, total)
 	}
+}
+
+// mostSlots is how many choices a token can have.
+const mostSlots = 64
+
+// terms are what a token's row is the sum of.
+type terms struct {
+	rows    [mostSlots]unsafe.Pointer
+	weights [mostSlots]float32
+	n       int
+}
+
+func (s *terms) of(t transfer, token int) {
+	s.n = 0
+	t.eachChoice(token, func(i int, rank, place int32) {
+		s.rows[s.n], s.weights[s.n] = t.there.at(rank, place), 1
+		if t.weights != nil {
+			s.weights[s.n] = t.weights[i]
+		}
+		s.n++
+	})
 }
 
 // putScaled sets the rows at each token's places to its row times their weights, and the gradients of the weights.
 func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 	wide, scratch := ex.New(tensor.FP32, 1, t.here.Dim(1)), ex.New(tensor.FP32, 1, t.here.Dim(1))
+	scaled, streams := ex.New(tensor.BF16, 1, t.here.Dim(1)), t.streams()
 	clear(t.dweights[lo*t.h.slots : hi*t.h.slots])
 	for token := lo; token < hi; token++ {
 		d := load(ex, wide, t.here, token)
@@ -114,11 +155,19 @@ func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 			if t.there.dtype == tensor.BF16 {
 				tensor.Widen(scratch.F32(), t.y.bf16(rank, place))
 				t.dweights[i] = tensor.Dot(d, scratch.F32())
-				tensor.ScaleBF16(t.there.bf16(rank, place), w, d)
+				tensor.ScaleBF16(scaled.BF16(), w, d)
+				if streams {
+					tensor.CopyStreaming(t.there.bytes(rank, place), scaled.Bytes())
+				} else {
+					copy(t.there.bytes(rank, place), scaled.Bytes())
+				}
 			} else {
 				t.dweights[i] = tensor.Dot(d, t.y.f32(rank, place))
 				tensor.Scale(t.there.f32(rank, place), w, d)
 			}
 		})
+	}
+	if streams {
+		tensor.StreamingFence()
 	}
 }

@@ -53,12 +53,15 @@ const alignment = 64
 
 // Allocate implements [memory.Allocator].
 func (a *allocator) Allocate(size int) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if int64(size) > a.heap.region { // before it is rounded up, which could overflow
+		panic(&FullError{a.rank, a.heap.region, a.next, size})
+	}
 	bytes := (size + alignment - 1) &^ (alignment - 1)
 	if bytes == 0 {
 		return make([]byte, 0)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	var offset int64
 	if list := a.free[bytes]; len(list) > 0 {
 		offset, a.free[bytes] = list[len(list)-1], list[:len(list)-1]

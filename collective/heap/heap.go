@@ -9,9 +9,11 @@ package heap
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
@@ -64,7 +66,7 @@ const (
 
 const (
 	magic      = 0x3165_6f6d_7073 // "spmoe1"
-	headerSize = 4096
+	headerSize = 16 << 10
 	lineSize   = 128
 	pageSize   = 4096
 )
@@ -140,14 +142,27 @@ func (h *Heap) line(rank int) *line {
 	return (*line)(unsafe.Add(h.base, headerSize+rank*lineSize))
 }
 
-// SetState says how far a rank is, to all who wait.
+// SetState says how far a rank is, to all who wait. It is called by the rank's own process.
 func (h *Heap) SetState(rank int, s State) {
+	h.line(rank).pid.Store(int32(os.Getpid()))
+	h.Beat(rank)
 	h.line(rank).state.Store(uint32(s))
 	h.RingAll()
 }
 
 // StateOf is how far a rank is.
 func (h *Heap) StateOf(rank int) State { return State(h.line(rank).state.Load()) }
+
+// Process is the process of a rank that has joined.
+func (h *Heap) Process(rank int) int { return int(h.line(rank).pid.Load()) }
+
+// Beat is a sign of life of a rank.
+func (h *Heap) Beat(rank int) { h.line(rank).tick.Store(time.Now().UnixNano()) }
+
+// Silence is how long ago a rank gave its last sign of life.
+func (h *Heap) Silence(rank int) time.Duration {
+	return time.Duration(time.Now().UnixNano() - h.line(rank).tick.Load())
+}
 
 // SetStep says which step of its work a rank is at.
 func (h *Heap) SetStep(rank int, step int64) { h.line(rank).step.Store(step) }

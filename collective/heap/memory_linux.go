@@ -59,14 +59,19 @@ func Open(file *os.File) (*Heap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("heap: mapping %d bytes of shared memory: %w", info.Size(), err)
 	}
-	got := (*header)(unsafe.Pointer(&memory[0]))
-	if got.magic != magic || got.ranks < 1 || got.control < 0 || got.region < 0 || sizeOf(int(got.ranks), int(got.control), got.region) != info.Size() {
+	if !(*header)(unsafe.Pointer(&memory[0])).describes(info.Size()) {
 		return nil, errors.Join(fmt.Errorf("heap: file %s of %d bytes is not a heap of this version", file.Name(), info.Size()), unix.Munmap(memory))
 	}
 	h := &Heap{used: map[int]*regionUse{}}
 	h.attach(memory, nil)
 	h.spins = h.ranks <= runtime.NumCPU()
 	return h, nil
+}
+
+// describes reports whether a header is that of a heap of this size. The bounds keep garbage from overflowing.
+func (h *header) describes(size int64) bool {
+	return h.magic == magic && h.ranks >= 1 && h.ranks <= size/lineSize && h.control >= 0 && h.control <= size &&
+		h.region >= 0 && h.region <= size/h.ranks && sizeOf(int(h.ranks), int(h.control), h.region) == size
 }
 
 // Close unmaps the heap of processes. Nothing in it may be used any more.

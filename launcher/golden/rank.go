@@ -25,13 +25,13 @@ func (f *Folder) run(n, seq int, adamw optim.AdamW, body func(r *rank) error) er
 	if err := f.Ranks(n); err != nil {
 		return err
 	}
-	return spmd.Run(n, func(c *collective.Comm) error {
+	return spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
 		r := &rank{comm: c, ex: tensor.NewExec()}
 		var err error
 		if r.model, err = moe.New(f.Config, moe.Unquantized(tensor.FP32), seq, c, nil); err != nil {
 			return err
 		}
-		r.optim = optim.New(r.model.Groups, c, adamw)
+		r.optim = optim.New(r.ex, r.model.Groups, c, adamw)
 		if err := r.load(f.weights); err != nil {
 			return err
 		}

@@ -29,6 +29,14 @@ var (
 		Step: 3, Steps: 6, Loss: math.NaN(), MTPLoss: 2.5, Balance: 1.25e-4, GradNorm: math.Inf(1), LR: 1e-4, TokensPerSec: 10,
 		FLOPS: 1e9, MFU: 0.5, Memory: 1 << 30, MemoryShare: 0.5, Imbalance: 1, Tokens: 3, Skipped: true, SkippedTotal: 2,
 	}
+	profile = trainer.Profile{
+		Steps: 9, Ranks: 2, Slowest: 1, Step: trainer.FamilyTime{Name: "step", Mean: 100 * time.Millisecond, Slowest: 66 * time.Millisecond},
+		Families: []trainer.FamilyTime{
+			{Name: "bf16 grouped forward", Mean: 60 * time.Millisecond, Slowest: 65432 * time.Microsecond},
+			{Name: "waiting", Mean: 39500 * time.Microsecond},
+			{Name: "rest", Mean: 500 * time.Microsecond, Slowest: 568 * time.Microsecond},
+		},
+	}
 	done = trainer.Done{
 		Step: 360, Steps: 360, Ranks: 8, Train: trainer.Progress{First: 8 * math.Ln2, Last: 2 * math.Ln2}, HeldOut: trainer.Progress{First: math.Ln2, Last: math.NaN()},
 		Prompt: "func ", Sample: "main() {\n\treturn\x1b[2J}", Elapsed: 111 * time.Second, Out: "runs/debug-1",
@@ -91,6 +99,32 @@ var cases = map[string]struct {
 		"saved runs/a/step-00000007 in 1.235s\n",
 		`{"event":"saved","path":"runs/a/step-00000007","step":7,"took_s":1.234567}`,
 	},
+	"profile": {
+		func(r trainer.Reporter) { r.Profile(profile) },
+		"profile of a step: mean of 9 warm steps and 2 ranks  rank 1 waited least\n" +
+			"                               ms      share  rank 1 ms\n" +
+			"  bf16 grouped forward     60.000      60.0%     65.432\n" +
+			"  waiting                  39.500      39.5%      0.000\n" +
+			"  rest                      0.500       0.5%      0.568\n" +
+			"  step                    100.000     100.0%     66.000\n",
+		`{"event":"profile","mean_s":{"bf16 grouped forward":0.06,"rest":0.0005,"waiting":0.0395},"np":2,"slowest_rank":1,` +
+			`"slowest_s":{"bf16 grouped forward":0.065432,"rest":0.000568,"waiting":0},"slowest_step_s":0.066,"step_s":0.1,"steps":9}`,
+	},
+	"profile of one rank": {
+		func(r trainer.Reporter) {
+			r.Profile(trainer.Profile{Steps: 1, Ranks: 1, Step: trainer.FamilyTime{Name: "step", Mean: 1e6, Slowest: 1e6}, Families: []trainer.FamilyTime{{Name: "rest", Mean: 1e6, Slowest: 1e6}}})
+		},
+		"profile of a step: mean of 1 warm step and 1 rank\n" +
+			"                               ms      share\n" +
+			"  rest                      1.000     100.0%\n" +
+			"  step                      1.000     100.0%\n",
+		`{"event":"profile","mean_s":{"rest":0.001},"np":1,"slowest_rank":0,"slowest_s":{"rest":0.001},"slowest_step_s":0.001,"step_s":0.001,"steps":1}`,
+	},
+	"profile without a warm step": {
+		func(r trainer.Reporter) { r.Profile(trainer.Profile{Ranks: 2}) },
+		"profile: nothing was measured, because the first step does not count: make 2 or more\n",
+		`{"event":"profile","mean_s":{},"np":2,"slowest_rank":0,"slowest_s":{},"slowest_step_s":0,"step_s":0,"steps":0}`,
+	},
 	"done": {
 		func(r trainer.Reporter) { r.Done(done) },
 		"\ndone: 360 steps in 1m51s\n" +
@@ -121,6 +155,27 @@ func TestConsole(t *testing.T) {
 		c.report(Console{W: &b})
 		if got := b.String(); got != c.console {
 			t.Errorf("%s:\n%q, want\n%q", name, got, c.console)
+		}
+	}
+}
+
+// A narrow terminal gets fewer columns, none of them cut.
+func TestNarrowProfile(t *testing.T) {
+	for width, want := range map[int]string{
+		55: "  rest                      0.500       0.5%      0.568\n",
+		54: "  rest                      0.500       0.5%\n",
+		43: "  rest                      0.500\n",
+		32: "  rest                \n",
+	} {
+		var b bytes.Buffer
+		Console{W: &b, Width: width}.Profile(profile)
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("width %d:\n%s\nwant in it\n%s", width, b.String(), want)
+		}
+		for _, line := range strings.Split(b.String(), "\n")[2:] {
+			if len(line) > width {
+				t.Errorf("width %d: %q has %d columns", width, line, len(line))
+			}
 		}
 	}
 }

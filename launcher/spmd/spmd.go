@@ -1,18 +1,57 @@
 // Package spmd starts the ranks of a job: one program, run by every rank on its own data.
+//
+// Ranks are goroutines of one process ([Goroutines]), or processes: a launcher starts the program once more for every rank
+// ([Processes]), and each of these finds with [Joined] which rank it is.
 package spmd
 
 import (
 	"fmt"
+	"runtime"
 	"runtime/debug"
 
 	"spmoe/collective"
 )
 
-// Run runs body on n ranks, one goroutine each, and waits for all of them. A rank that returns
-// an error or panics ends the job: the others get an error that names it from their next
-// collective. Run returns the first failure, with its rank.
-func Run(n int, body func(c *collective.Comm) error) error {
-	return collective.NewWorld(n).Run(func(c *collective.Comm) (err error) {
+// World runs the ranks of a job, as far as they are of this process.
+type World interface {
+	// Ranks is the number of ranks in all.
+	Ranks() int
+
+	// Cores is the number of processors that all ranks together may use.
+	Cores() int
+
+	// Leads says whether rank 0 is of this process.
+	Leads() bool
+
+	// Run runs body on the ranks of this process and waits for them. A rank that returns an error or panics ends the job: the others
+	// get an error that names it from their next collective. Run returns the first failure, with its rank.
+	Run(body func(c *collective.Comm) error) error
+}
+
+// Goroutines is a World of N ranks, all of them goroutines of this process.
+type Goroutines struct {
+	N      int
+	Limits collective.Limits
+}
+
+// Ranks implements [World].
+func (g Goroutines) Ranks() int { return g.N }
+
+// Cores implements [World].
+func (g Goroutines) Cores() int { return runtime.GOMAXPROCS(0) }
+
+// Leads implements [World].
+func (g Goroutines) Leads() bool { return true }
+
+// Run implements [World].
+func (g Goroutines) Run(body func(c *collective.Comm) error) error {
+	w := collective.NewWorld(g.N)
+	w.SetLimits(g.Limits)
+	return run(w, body)
+}
+
+func run(w *collective.World, body func(c *collective.Comm) error) error {
+	return w.Run(func(c *collective.Comm) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())

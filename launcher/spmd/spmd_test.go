@@ -12,7 +12,7 @@ import (
 func TestRun(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {
 		var ran [5]atomic.Int32
-		err := Run(n, func(c *collective.Comm) error {
+		err := Goroutines{N: n}.Run(func(c *collective.Comm) error {
 			ran[c.Rank()].Add(1)
 			sum := []int64{int64(c.Rank()) + 1}
 			if err := collective.AllReduce(c, sum, collective.Sum); err != nil {
@@ -52,7 +52,7 @@ func TestFailure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told atomic.Int32
-			err := Run(4, func(comm *collective.Comm) error {
+			err := Goroutines{N: 4}.Run(func(comm *collective.Comm) error {
 				if err := comm.Barrier(); err != nil {
 					return err
 				}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -27,6 +27,7 @@ type Config struct {
 	Batch      int      `toml:"batch" help:"sequences of an optimizer step, all ranks together"`
 	MicroBatch int      `toml:"micro_batch" help:"most sequences of a rank in one forward and backward pass; 0: all of its batch"`
 	Precision  string   `toml:"precision" help:"bf16, fp32, mxfp8, mxfp8-experts, mxfp8-wgrad-bf16 or mxint8"`
+	EP         string   `toml:"ep" help:"how ranks exchange tokens: onesided or standard"`
 	Threads    int      `toml:"threads" help:"threads of a rank; 0: the cores divided by the ranks"`
 	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
 	Data       []string `toml:"data" help:"plain-text files and folders to train on; none: the Go installation's own sources"`
@@ -65,7 +66,7 @@ func Default(flavor string) (Config, error) {
 		return Config{}, err
 	}
 	return Config{
-		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Precision: "bf16", Seed: 1,
+		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Precision: "bf16", EP: "onesided", Seed: 1,
 		Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX: MX{Scale: mx.RCEIL.String()},
 		Optimizer: Optimizer{
@@ -76,12 +77,12 @@ func Default(flavor string) (Config, error) {
 	}, nil
 }
 
-// threads returns the threads of each of n ranks.
-func (c Config) threads(ranks int) int {
+// threads returns the threads of each rank.
+func (c Config) threads(ranks, cores int) int {
 	if c.Threads > 0 {
 		return c.Threads
 	}
-	return max(1, runtime.GOMAXPROCS(0)/ranks)
+	return max(1, cores/ranks)
 }
 
 // precision returns the recipe of the run.
@@ -129,6 +130,7 @@ func (c Config) Validate(ranks int) error {
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
 	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
+	must(slices.Contains(ep.Names(), c.EP), "ep is %q: use %s", c.EP, strings.Join(ep.Names(), " or "))
 	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
 	must(c.SaveEvery >= 0 && c.EvalEvery >= 0, "save_every is %d and eval_every %d: give 0 (at the end only) or more", c.SaveEvery, c.EvalEvery)
 	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)

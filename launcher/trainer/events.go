@@ -12,6 +12,7 @@ type Reporter interface {
 	Step(Step)
 	Eval(Eval)
 	Saved(Saved)
+	Profile(Profile) // where it was asked for
 	Done(Done)
 }
 

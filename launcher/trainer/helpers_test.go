@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/spmd"
 	"spmoe/moe"
 )
 
@@ -20,6 +21,7 @@ type recorder struct {
 	steps  []Step
 	evals  []Eval
 	saved  []Saved
+	prof   []Profile
 	done   []Done
 	events []string   // kind and step of each, in order
 	onStep func(Step) // called after every reported step, unless nil
@@ -29,10 +31,11 @@ func (r *recorder) note(kind string, step int) {
 	r.events = append(r.events, fmt.Sprintf("%s %d", kind, step))
 }
 
-func (r *recorder) Start(s Start) { r.start = s; r.note("start", s.From) }
-func (r *recorder) Eval(e Eval)   { r.evals = append(r.evals, e); r.note("eval", e.Step) }
-func (r *recorder) Saved(s Saved) { r.saved = append(r.saved, s); r.note("saved", s.Step) }
-func (r *recorder) Done(d Done)   { r.done = append(r.done, d); r.note("done", d.Step) }
+func (r *recorder) Start(s Start)     { r.start = s; r.note("start", s.From) }
+func (r *recorder) Eval(e Eval)       { r.evals = append(r.evals, e); r.note("eval", e.Step) }
+func (r *recorder) Saved(s Saved)     { r.saved = append(r.saved, s); r.note("saved", s.Step) }
+func (r *recorder) Profile(p Profile) { r.prof = append(r.prof, p); r.note("profile", p.Steps) }
+func (r *recorder) Done(d Done)       { r.done = append(r.done, d); r.note("done", d.Step) }
 func (r *recorder) Step(s Step) {
 	r.steps = append(r.steps, s)
 	r.note("step", s.Step)
@@ -86,7 +89,7 @@ func train(t *testing.T, cfg Config, n int, resume string) *recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := job.Run(context.Background()); err != nil && !errors.Is(err, ErrInterrupted) {
+	if err := job.Run(context.Background(), spmd.Goroutines{N: job.ranks}); err != nil && !errors.Is(err, ErrInterrupted) {
 		t.Fatal(err)
 	}
 	return r

@@ -25,6 +25,8 @@ import (
 // Job is a run that has been found possible: its data is read, its checkpoint, if it resumes
 // one, is open and verified.
 type Job struct {
+	Profile bool // report where a step's time goes, at the end
+
 	cfg      Config
 	ranks    int
 	report   Reporter
@@ -168,7 +170,9 @@ func (j *Job) Close() error {
 
 // Run trains until the last step, or until ctx ends: then it stops at the next step boundary
 // and returns ErrInterrupted. Either way it saves a checkpoint.
-func (j *Job) Run(ctx context.Context) error {
+//
+// The ranks are those of world, as many as Prepare was told.
+func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	defer j.Close()
 	if err := os.MkdirAll(j.cfg.Out, 0o777); err != nil {
 		return err
@@ -177,20 +181,22 @@ func (j *Job) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	start := Start{
-		Config: j.cfg, Ranks: j.ranks, Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
-		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: tensor.Peak(dtype, 200*time.Millisecond),
-		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: runtime.GOMAXPROCS(0),
-		Corpus: j.corpus, From: j.progress.Step,
+	if world.Ranks() != j.ranks {
+		panic(fmt.Sprintf("trainer: %d ranks run a job for %d", world.Ranks(), j.ranks))
 	}
-	if j.resume != nil {
-		start.Resumed = j.resume.Path()
+	peak := 0.0
+	if world.Leads() {
+		// Of the cores that this process may use, as a sample of all.
+		peak = tensor.Peak(dtype, 200*time.Millisecond) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
+		j.report.Start(j.start(peak, world.Cores()))
 	}
-	j.report.Start(start)
-	err = spmd.Run(j.ranks, func(c *collective.Comm) error {
-		ex := tensor.NewParallelExec(j.cfg.threads(c.Size()))
+	err = world.Run(func(c *collective.Comm) error {
+		ex := tensor.NewParallelExec(j.cfg.threads(c.Size(), world.Cores()))
 		defer ex.Close()
-		r, err := newRank(j, c, ex, start.Peak)
+		if c.Shared() {
+			ex.Allocator = c.Allocator()
+		}
+		r, err := newRank(j, c, ex, peak)
 		if err != nil {
 			return err
 		}
@@ -200,6 +206,20 @@ func (j *Job) Run(ctx context.Context) error {
 		return ErrInterrupted
 	}
 	return err
+}
+
+// start is what is known when a run begins. peak is the machine's, in FLOP/s.
+func (j *Job) start(peak float64, cores int) Start {
+	s := Start{
+		Config: j.cfg, Ranks: j.ranks, Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
+		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
+		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
+		Corpus: j.corpus, From: j.progress.Step,
+	}
+	if j.resume != nil {
+		s.Resumed = j.resume.Path()
+	}
+	return s
 }
 
 // ConfigTOML returns a valid configuration as a config file.

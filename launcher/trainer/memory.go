@@ -56,3 +56,7 @@ func product(factors ...int64) int64 {
 	}
 	return p
 }
+
+// Heap is the bytes of shared memory that a rank of the job may use if it is a process: room for an estimate that is too low, of which
+// only what is used is taken.
+func (j *Job) Heap() int64 { return 4*j.cfg.EstimateMemory(j.ranks).Total() + 1<<30 }

@@ -21,12 +21,12 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 	}
 	each = make([]Memory, ranks)
 	counts := make([]int64, ranks)
-	err = spmd.Run(ranks, func(c *collective.Comm) error {
+	err = spmd.Goroutines{N: ranks}.Run(func(c *collective.Comm) error {
 		model, err := moe.New(cfg.Model, precision, cfg.Seq, c, nil)
 		if err != nil {
 			return err
 		}
-		opt := optim.New(model.Groups, c, cfg.Optimizer.AdamW)
+		opt := optim.New(tensor.NewExec(), model.Groups, c, cfg.Optimizer.AdamW)
 		if err := opt.Init(1); err != nil {
 			return err
 		}

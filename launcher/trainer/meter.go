@@ -7,6 +7,7 @@ import (
 	"spmoe/collective"
 	"spmoe/launcher/system"
 	"spmoe/moe"
+	"spmoe/tensor/profile"
 )
 
 // totals adds up what the ranks' passes measured; stop is positive if any rank wants to stop.
@@ -29,6 +30,7 @@ func (t totals) means() (loss, mtp float64) {
 
 // sumTotals adds the totals of all ranks.
 func (r *rank) sumTotals(t totals) (totals, error) {
+	defer r.ex.Enter(r.ex.Enter(profile.Collectives))
 	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.stop}
 	if err := collective.AllReduce(r.comm, buf[:], collective.Sum); err != nil {
 		return t, fmt.Errorf("summing the loss: %w", err)

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"spmoe/collective"
+	"spmoe/collective/ep"
 	"spmoe/datasets"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // rank is one rank of a run: its part of the model, of the optimizer and of the data.
@@ -26,6 +28,7 @@ type rank struct {
 
 	progress progress
 	meter    meter
+	profiler *profiler // nil: off
 	routings []moe.Routing
 	loads    []int64 // of all routers, one after the other
 	rows     []int32 // [batch of this rank, seq+1]
@@ -41,10 +44,20 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if err != nil {
 		return nil, err
 	}
-	if r.model, err = moe.New(cfg.Model, precision, cfg.Seq, c, nil); err != nil {
+	var exchange ep.Exchange
+	if cfg.Model.MoELayers() > 0 {
+		if exchange, err = ep.New(cfg.EP, c, cfg.Model.Experts); err != nil {
+			return nil, err
+		}
+	}
+	if r.model, err = moe.New(cfg.Model, precision, cfg.Seq, c, exchange); err != nil {
 		return nil, err
 	}
-	r.optim = optim.New(r.model.Groups, c, cfg.Optimizer.AdamW)
+	r.optim = optim.New(ex, r.model.Groups, c, cfg.Optimizer.AdamW)
+	if j.Profile {
+		r.profiler = newProfiler(clock(), c)
+		ex.Profile = r.profiler.timer
+	}
 	if r.loader, err = j.loader(c.Rank()); err != nil {
 		return nil, err
 	}
@@ -80,7 +93,9 @@ func (r *rank) run(ctx context.Context) error {
 	r.meter.start(r.progress)
 	evaluated, saved, interrupted := r.progress.Step, r.progress.Step, false
 	for r.progress.Step < r.cfg.Steps && !interrupted {
+		r.profiler.begin()
 		step, stop, err := r.step(ctx)
+		r.profiler.end()
 		if err != nil {
 			return fmt.Errorf("step %d: %w", r.progress.Step+1, err)
 		}
@@ -109,6 +124,15 @@ func (r *rank) run(ctx context.Context) error {
 	if saved != r.progress.Step {
 		if err := r.save(); err != nil {
 			return err
+		}
+	}
+	if r.profiler != nil {
+		profile, err := r.profiler.gather(r.comm)
+		if err != nil {
+			return fmt.Errorf("gathering the profile: %w", err)
+		}
+		if r.lead() {
+			r.job.report.Profile(profile)
 		}
 	}
 	return r.finish(begin, heldOut, evaluated, interrupted)
@@ -146,6 +170,7 @@ func every(n, step int) bool { return n > 0 && step%n == 0 }
 
 // step makes one optimizer step. stop says that all ranks agreed to end the run after it.
 func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
+	r.comm.SetStep(r.progress.Step + 1)
 	local, err := r.gradients()
 	if err != nil {
 		return s, false, err
@@ -187,7 +212,9 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 
 // gradients runs forward and backward over this rank's part of the next global batch.
 func (r *rank) gradients() (totals, error) {
+	before := r.ex.Enter(profile.Data)
 	r.loader.Next(r.rows)
+	r.ex.Enter(before)
 	var sum totals
 	seq := r.cfg.Seq
 	for rows := r.rows; len(rows) > 0; {
@@ -220,6 +247,7 @@ func (r *rank) balance(skipped bool) (imbalance float64, err error) {
 	if len(r.routings) == 0 {
 		return 1, nil
 	}
+	defer r.ex.Enter(r.ex.Enter(profile.Collectives))
 	n := r.cfg.Model.Experts
 	for i, route := range r.routings {
 		copy(r.loads[i*n:], route.Load)

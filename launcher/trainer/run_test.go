@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/spmd"
 )
 
 // What is logged, evaluated and saved when.
@@ -210,7 +212,7 @@ func TestInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := job.Run(ctx); !errors.Is(err, ErrInterrupted) {
+	if err := job.Run(ctx, spmd.Goroutines{N: job.ranks}); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("error %v, want %v", err, ErrInterrupted)
 	}
 	if got := strings.Join(r.events, ", "); got != "start 0, eval 0, step 1, step 2, step 3, saved 3, done 3" || !r.done[0].Interrupted {

@@ -78,7 +78,7 @@ func TestStepAgainstReference(t *testing.T) {
 			cfg := adamw()
 			edit(&cfg)
 			g := group("w", false, tensor.FP32, 0, n)
-			o := New([]*moe.Group{g}, collective.NewWorld(1).Comm(0), cfg)
+			o := New(tensor.NewExec(), []*moe.Group{g}, collective.NewWorld(1).Comm(0), cfg)
 			if err := o.Init(1); err != nil {
 				t.Fatal(err)
 			}
@@ -137,12 +137,12 @@ func TestResume(t *testing.T) {
 		}
 	}
 	g := group("w", false, tensor.FP32, 16, 40)
-	whole := New([]*moe.Group{g}, comm, adamw())
+	whole := New(tensor.NewExec(), []*moe.Group{g}, comm, adamw())
 	if err := whole.Init(1); err != nil {
 		t.Fatal(err)
 	}
 	resumedGroup := group("w", false, tensor.FP32, 16, 40)
-	resumed := New([]*moe.Group{resumedGroup}, comm, adamw())
+	resumed := New(tensor.NewExec(), []*moe.Group{resumedGroup}, comm, adamw())
 	for k := range 6 {
 		if k == 3 {
 			to := resumed.shards[0]
@@ -190,7 +190,7 @@ func TestNotFinite(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/np%d/at%d", c.name, ranks, at), func(t *testing.T) {
 					err := collective.NewWorld(ranks).Run(func(comm *collective.Comm) error {
 						groups := []*moe.Group{group("all", false, tensor.BF16, 6, 100, 150), group("own", true, tensor.BF16, 0, 256)}
-						o := New(groups, comm, adamw())
+						o := New(tensor.NewExec(), groups, comm, adamw())
 						if err := o.Init(1); err != nil {
 							return err
 						}

@@ -53,7 +53,7 @@ func onRanks(t testing.TB, n int, dtype tensor.DType, cfg AdamW, body func(r *ra
 		if err != nil {
 			return err
 		}
-		return body(&rank{c, m, New(m.Groups, c, cfg)})
+		return body(&rank{c, m, New(tensor.NewExec(), m.Groups, c, cfg)})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"spmoe/collective"
 	"spmoe/moe"
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // AdamW holds the constants of the optimizer (arXiv:1711.05101). Weight decay applies to every parameter.
@@ -42,6 +43,7 @@ func (c AdamW) Validate() error {
 type Optimizer struct {
 	cfg    AdamW
 	comm   *collective.Comm
+	ex     *tensor.Exec
 	shards []shard
 	steps  int // updates made so far
 }
@@ -54,9 +56,9 @@ type shard struct {
 	master, expAvg, expAvgSq tensor.Tensor
 }
 
-// New returns an optimizer whose master weights and moments are zero. Init or a checkpoint sets them.
-func New(groups []*moe.Group, c *collective.Comm, cfg AdamW) *Optimizer {
-	o := &Optimizer{cfg: cfg, comm: c}
+// New returns an optimizer, which computes on the threads of ex. Master weights and moments are zero: Init or a checkpoint sets them.
+func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, cfg AdamW) *Optimizer {
+	o := &Optimizer{cfg: cfg, comm: c, ex: ex}
 	for _, g := range groups {
 		s := shard{group: g, hi: g.Len()}
 		if !g.Local {
@@ -106,6 +108,7 @@ type Result struct {
 // at learning rate lr, publishes the working weights and zeroes the gradients. It is
 // collective. A gradient with a NaN or an infinity leaves weights and moments as they were.
 func (o *Optimizer) Step(lr float64) (Result, error) {
+	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	norm, err := o.reduce()
 	if err != nil {
 		return Result{}, err
@@ -116,7 +119,7 @@ func (o *Optimizer) Step(lr float64) (Result, error) {
 		c := o.cfg
 		step := tensor.NewAdamWStep(lr, c.Beta1, c.Beta2, c.Eps, c.WeightDecay, c.clip(norm), o.steps)
 		for _, s := range o.shards {
-			tensor.AdamW(s.master, s.expAvg, s.expAvgSq, s.grad(), step)
+			tensor.AdamW(o.ex, s.master, s.expAvg, s.expAvgSq, s.grad(), step)
 		}
 		err = o.Publish()
 	}
@@ -139,40 +142,53 @@ func (o *Optimizer) reduce() (float64, error) {
 	var sum float64
 	for _, s := range o.shards {
 		if s.counts != nil {
-			if err := collective.ReduceScatter(o.comm, s.grad().F32(), s.group.Grad.F32(), s.counts, collective.Sum); err != nil {
+			if err := o.reduceScatter(s); err != nil {
 				return 0, fmt.Errorf("summing %s gradients: %w", s.group.Name, err)
 			}
 		}
-		sum += tensor.SumSquares(s.grad())
+		sum += tensor.SumSquares(o.ex, s.grad())
 	}
 	total := [1]float64{sum}
+	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
 	if err := collective.AllReduce(o.comm, total[:], collective.Sum); err != nil {
 		return 0, fmt.Errorf("summing the gradient norm: %w", err)
 	}
 	return math.Sqrt(total[0]), nil
 }
 
+func (o *Optimizer) reduceScatter(s shard) error {
+	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
+	return collective.ReduceScatter(o.comm, s.grad().F32(), s.group.Grad.F32(), s.counts, collective.Sum)
+}
+
 // Publish rounds the master weights into the working weights of all ranks. It is collective.
 func (o *Optimizer) Publish() error {
 	for _, s := range o.shards {
 		work := s.group.Work.Slice(s.lo, s.hi)
-		tensor.Convert(nil, work.Mat(), s.master.Mat())
+		tensor.Convert(o.ex, work.Mat(), s.master.Mat())
 		if s.counts != nil {
-			if err := s.gather(o.comm); err != nil {
+			if err := o.allGather(s); err != nil {
 				return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
 			}
 		}
-		s.group.Refresh()
+		o.refresh(s)
 	}
 	return nil
 }
 
-func (s *shard) gather(c *collective.Comm) error {
+func (o *Optimizer) allGather(s shard) error {
+	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
 	if all := s.group.Work; all.DType() == tensor.BF16 {
-		return collective.AllGatherV(c, all.BF16(), all.BF16()[s.lo:s.hi], s.counts)
+		return collective.AllGatherV(o.comm, all.BF16(), all.BF16()[s.lo:s.hi], s.counts)
 	}
 	all := s.group.Work.F32()
-	return collective.AllGatherV(c, all, all[s.lo:s.hi], s.counts)
+	return collective.AllGatherV(o.comm, all, all[s.lo:s.hi], s.counts)
+}
+
+// refresh quantises the weights, where they are.
+func (o *Optimizer) refresh(s shard) {
+	defer o.ex.Enter(o.ex.Enter(profile.Quantize))
+	s.group.Refresh(o.ex)
 }
 
 func (s *shard) grad() tensor.Tensor { return s.group.Grad.Slice(s.lo, s.hi) }

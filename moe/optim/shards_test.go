@@ -154,7 +154,7 @@ func TestGradNorm(t *testing.T) {
 	const ranks = 3
 	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
 		groups := []*moe.Group{group("all", false, tensor.FP32, 0, 200), group("own", true, tensor.FP32, 0, 10)}
-		o := New(groups, c, adamw())
+		o := New(tensor.NewExec(), groups, c, adamw())
 		for _, g := range groups {
 			for i := range g.Grad.F32() {
 				g.Grad.F32()[i] = float32(c.Rank() + 1)

@@ -4,6 +4,7 @@ package asmgen
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -178,33 +179,46 @@ func (fn *Func) I(mnemonic string, ops ...Operand) {
 	if ok {
 		line = emitBytes(enc) + " // " + line
 	}
+	fn.print(line)
+}
+
+// Interleave prints the instructions of the bodies in turns, so that chains of dependent ones overlap. A vector register that
+// a body has taken is not another's, even if freed. A body has no labels, and shares no masks or registers with another; it may
+// interleave in turn.
+func (fn *Func) Interleave(bodies ...func()) {
+	lines, taken := fn.lines, fn.taken
+	texts := make([][]string, len(bodies))
+	all := map[uint8]bool{}
+	var aside []uint8
+	for i, body := range bodies {
+		fn.lines, fn.taken = &texts[i], map[uint8]bool{}
+		body()
+		maps.Copy(all, fn.taken)
+		used := func(v uint8) bool { return fn.taken[v] }
+		aside = append(aside, slices.DeleteFunc(slices.Clone(fn.vecs), func(v uint8) bool { return !used(v) })...)
+		fn.vecs = slices.DeleteFunc(fn.vecs, used)
+	}
+	fn.vecs = append(aside, fn.vecs...)
+	fn.lines, fn.taken = lines, taken
+	if taken != nil {
+		maps.Copy(taken, all)
+	}
+	for at := 0; slices.ContainsFunc(texts, func(t []string) bool { return at < len(t) }); at++ {
+		for _, text := range texts {
+			if at < len(text) {
+				fn.print(text[at])
+			}
+		}
+	}
+}
+
+// print adds a line of text, or leaves it to Interleave.
+func (fn *Func) print(line string) {
 	if fn.lines != nil {
 		*fn.lines = append(*fn.lines, line)
 		return
 	}
 	fmt.Fprintf(&fn.f.text, "\t%s\n", line)
-}
-
-// Interleave prints the instructions of the bodies in turns, so that chains of dependent ones overlap. A vector register that
-// a body has taken is not another's, even if freed. A body has no labels, and shares no masks or registers with another.
-func (fn *Func) Interleave(bodies ...func()) {
-	texts := make([][]string, len(bodies))
-	var aside []uint8
-	for i, body := range bodies {
-		fn.lines, fn.taken = &texts[i], map[uint8]bool{}
-		body()
-		aside = append(aside, slices.DeleteFunc(slices.Clone(fn.vecs), func(v uint8) bool { return !fn.taken[v] })...)
-		fn.vecs = slices.DeleteFunc(fn.vecs, func(v uint8) bool { return fn.taken[v] })
-	}
-	fn.vecs = append(aside, fn.vecs...)
-	fn.lines, fn.taken = nil, nil
-	for line := range slices.MaxFunc(texts, func(a, b []string) int { return len(a) - len(b) }) {
-		for _, text := range texts {
-			if line < len(text) {
-				fmt.Fprintf(&fn.f.text, "\t%s\n", text[line])
-			}
-		}
-	}
 }
 
 // Comment prints a comment line.

@@ -6,10 +6,15 @@ package quant
 
 import "unsafe"
 
-// narrowAVX512 sets n BF16 (a multiple of 32, > 0) to FP32 rounded to odd.
+// narrowAVX512 turns a tile of FP32 into a tile of BF16 without gaps.
 //
 //go:noescape
-func narrowAVX512(dst unsafe.Pointer, src unsafe.Pointer, n int)
+func narrowAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, ahead unsafe.Pointer)
+
+// drainAVX512 waits for stores past the caches.
+//
+//go:noescape
+func drainAVX512()
 
 // scanAVX512 reads 32 rows of 64 BF16, stride bytes apart.
 //
@@ -21,27 +26,62 @@ func scanAVX512(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool)
 //go:noescape
 func encodeRowsAVX512(t *Tile)
 
+// encodeRowsStreamAVX512 writes a scanned tile.
+//
+//go:noescape
+func encodeRowsStreamAVX512(t *Tile)
+
 // encodeColsAVX512 writes a scanned tile.
 //
 //go:noescape
 func encodeColsAVX512(t *Tile)
+
+// encodeColsStreamAVX512 writes a scanned tile.
+//
+//go:noescape
+func encodeColsStreamAVX512(t *Tile)
 
 // encodeBothAVX512 writes a scanned tile.
 //
 //go:noescape
 func encodeBothAVX512(t *Tile)
 
+// encodeBothStreamAVX512 writes a scanned tile.
+//
+//go:noescape
+func encodeBothStreamAVX512(t *Tile)
+
+// scanINT8AVX512 reads 32 rows of 64 BF16, stride bytes apart.
+//
+//go:noescape
+func scanINT8AVX512(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool)
+
 // encodeINT8RowsAVX512 writes a scanned tile.
 //
 //go:noescape
 func encodeINT8RowsAVX512(t *Tile)
+
+// encodeINT8RowsStreamAVX512 writes a scanned tile.
+//
+//go:noescape
+func encodeINT8RowsStreamAVX512(t *Tile)
 
 // encodeINT8ColsAVX512 writes a scanned tile.
 //
 //go:noescape
 func encodeINT8ColsAVX512(t *Tile)
 
+// encodeINT8ColsStreamAVX512 writes a scanned tile.
+//
+//go:noescape
+func encodeINT8ColsStreamAVX512(t *Tile)
+
 // encodeINT8BothAVX512 writes a scanned tile.
 //
 //go:noescape
 func encodeINT8BothAVX512(t *Tile)
+
+// encodeINT8BothStreamAVX512 writes a scanned tile.
+//
+//go:noescape
+func encodeINT8BothStreamAVX512(t *Tile)

@@ -8,16 +8,34 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// Supported says whether a tier has the kernels.
-func Supported(cpu.Tier) bool { return false }
+// Tiles says whether a tier has the kernels that work on tiles.
+func Tiles(cpu.Tier) bool { return false }
 
-const missing = "quant: there are no kernels for this CPU; ask Supported first"
+// Lanes says whether a tier has the kernels for any format.
+func Lanes(cpu.Tier) bool { return false }
 
-func narrowAVX512(dst, src unsafe.Pointer, n int)                                { panic(missing) }
-func scanAVX512(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool) { panic(missing) }
-func encodeRowsAVX512(t *Tile)                                                   { panic(missing) }
-func encodeColsAVX512(t *Tile)                                                   { panic(missing) }
-func encodeBothAVX512(t *Tile)                                                   { panic(missing) }
-func encodeINT8RowsAVX512(t *Tile)                                               { panic(missing) }
-func encodeINT8ColsAVX512(t *Tile)                                               { panic(missing) }
-func encodeINT8BothAVX512(t *Tile)                                               { panic(missing) }
+const missing = "quant: there are no kernels for this CPU; ask Tiles or Lanes first"
+
+func narrowAVX512(dst, src unsafe.Pointer, stride int, ahead unsafe.Pointer)         { panic(missing) }
+func scanAVX512(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool)     { panic(missing) }
+func drainAVX512()                                                                   { panic(missing) }
+func scanINT8AVX512(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool) { panic(missing) }
+func encodeRowsAVX512(t *Tile)                                                       { panic(missing) }
+func encodeColsAVX512(t *Tile)                                                       { panic(missing) }
+func encodeBothAVX512(t *Tile)                                                       { panic(missing) }
+func encodeINT8RowsAVX512(t *Tile)                                                   { panic(missing) }
+func encodeINT8ColsAVX512(t *Tile)                                                   { panic(missing) }
+func encodeINT8BothAVX512(t *Tile)                                                   { panic(missing) }
+func amaxRowsAVX2(out, x unsafe.Pointer, n int)                                      { panic(missing) }
+func amaxColsAVX2(out, x unsafe.Pointer, rows, n int)                                { panic(missing) }
+func scalesAVX2(scales, amax unsafe.Pointer, n int, g *Grid) (odd bool)              { panic(missing) }
+func encodeRowsAVX2(codes, x, factors unsafe.Pointer, n int, g *Grid)                { panic(missing) }
+func encodeColsAVX2(codes, x, factors unsafe.Pointer, n int, g *Grid)                { panic(missing) }
+func decodeRowsAVX2(dst, codes, scales unsafe.Pointer, n int, d *Decoder)            { panic(missing) }
+func decodeColsAVX2(dst, codes, scales unsafe.Pointer, n int, d *Decoder)            { panic(missing) }
+func encodeRowsStreamAVX512(t *Tile)                                                 { panic(missing) }
+func encodeColsStreamAVX512(t *Tile)                                                 { panic(missing) }
+func encodeBothStreamAVX512(t *Tile)                                                 { panic(missing) }
+func encodeINT8RowsStreamAVX512(t *Tile)                                             { panic(missing) }
+func encodeINT8ColsStreamAVX512(t *Tile)                                             { panic(missing) }
+func encodeINT8BothStreamAVX512(t *Tile)                                             { panic(missing) }

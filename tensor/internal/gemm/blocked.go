@@ -30,6 +30,17 @@ const (
 	blockBytes = 2 << 20
 )
 
+// rowBlock is a packed block of a, if ready. exact says whether its codes were decoded exactly.
+type rowBlock struct {
+	rowPanels
+	ready, exact bool
+}
+
+func (r *rowBlock) pack(f *family, s *Scratch, to *buffer, a operand) {
+	r.rowPanels = f.packing.rowPanels(s, to, a, f.rows)
+	r.ready, r.exact = true, a.lookup == nil || s.calls.decoding.exact(a)
+}
+
 // product is a packed block of a, one of b, and where to put what they give.
 type product struct {
 	a     rowPanels
@@ -57,6 +68,7 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, accumulate bo
 	limit := max(blockBytes/(4*p.steps), f.columns)
 	columns := min(limit/f.columns*f.columns, blockColumns)
 	rows := evenly(a.Rows, min(limit, blockRows), f.rows)
+	var kept [keptBlocks]rowBlock
 	for j := 0; j < b.Rows; j += columns {
 		n := min(columns, b.Rows-j)
 		y := b.part(f.packing.elem, j, n)
@@ -70,16 +82,25 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, accumulate bo
 		for i := 0; i < a.Rows; i += rows {
 			m := min(rows, a.Rows-i)
 			x := a.part(f.packing.elem, i, m)
-			p.a = f.packing.rowPanels(s, x, f.rows)
+			at := 0
+			if a.Rows <= keptBlocks*rows {
+				at = i / rows
+			}
+			block := &kept[at]
+			if !block.ready || a.Rows > keptBlocks*rows {
+				block.pack(f, s, &s.rows[at], x)
+			}
+			p.a = block.rowPanels
 			p.sum, p.out = View{}, View{}
 			if out.Ptr != nil {
 				p.out = out.slice(2, i, j, m, n)
 			} else {
 				p.sum = sum.slice(4, i, j, m, n)
 			}
-			switch exactX := a.lookup == nil || s.calls.decoding.exact(x); {
-			case !exactX || !exactY:
+			switch {
+			case !block.exact || !exactY:
 				inexact(p.sum, p.out, x.scaled(), y.scaled(), accumulate)
+				kept = [keptBlocks]rowBlock{}
 				if b.panels == nil {
 					p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
 				}

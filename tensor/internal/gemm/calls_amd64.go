@@ -10,7 +10,7 @@ import "unsafe"
 type calls struct {
 	tile     tile
 	decoding decoding
-	direct   direct
+	direct   [2]direct
 	offsets  [16]int
 }
 
@@ -54,9 +54,9 @@ type direct struct {
 	a                   unsafe.Pointer // vectors of BF16: for every 32 of k, one of each row
 	b, sum              unsafe.Pointer // of the first group
 	scales              unsafe.Pointer // if b holds codes
-	lookup              *lookup
+	codes               *directCodes
 	stride, scaleStride int            // bytes from row to row of b
-	ahead, scalesAhead  int            // bytes from what is read to what is fetched
+	ahead, scalesAhead  int            // bytes from where reading begins to where fetching does
 	partial             unsafe.Pointer // vectors of sums between two runs along k
 	load, finish        int            // 0: start at 0; 0: leave vectors of sums
 	steps               int            // whole vectors of a row of b
@@ -65,11 +65,20 @@ type direct struct {
 	blocks              int            // of up to 512 codes
 	//lint:ignore U1000 only the assembly uses it
 	left                    int    // steps, while counting
-	moved                   [4]int // bytes that b, sum, scales and partial are behind their begin: pointers must not leave their matrix
+	moved                   [5]int // bytes that b, sum, scales, partial and what is fetched of scales are behind their begin: pointers must not leave their matrix
 	wholeScales, lastScales uint64 // scales of a block, of the last block
 	valid                   [2]uint64
 	offsets                 [32]int32 // of the sums, row of a after row of a, in bytes; stored if valid
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	rowSteps [8][16]uint32
+
+	rows, columns int // of a, and of b in a group; the assembly does not use them
+}
+
+// directCodes is what kernels decode codes with.
+type directCodes struct {
+	high, low [128]uint8 // as of lookup
+	rare      [64]uint8  // in every byte: what twice a code less 16 must be less than, lest it is looked up
+	top       uint32     // as of lookup, less 7
 }

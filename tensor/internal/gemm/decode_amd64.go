@@ -36,21 +36,31 @@ func (o operand) along(elem, k, n int) operand {
 	return o
 }
 
-// floatOperands says whether the assembly can decode a and b: floating-point codes and their scales in the same order in memory.
-func floatOperands(a, b Scaled) (x, y operand, ok bool) {
-	if x, ok = floatOperand(a); ok {
-		y, ok = floatOperand(b)
+// decodable says whether the assembly can decode a and b on the way into panels or, with few rows of a, into registers.
+//
+// Few rows are added up as in a direct product wherever MXINT8 is involved, whatever the layouts. What has no direct kernel, namely
+// a b of MXINT8 or one that cannot be read in place, is therefore not decodable then.
+func decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
+	x, okX := decodableOperand(a)
+	y, okY := decodableOperand(b)
+	ok = okX && okY
+	if few && (a.Format == INT8 || b.Format == INT8) {
+		ok = ok && b.Format != INT8 && x.direct(y)
 	}
-	return
+	if b.Format == INT8 {
+		y.panels = nil // they are records
+	}
+	return x, y, ok
 }
 
-func floatOperand(m Scaled) (o operand, ok bool) {
+// decodableMany is decodable for many rows.
+func decodableMany(a, b Scaled) (x, y operand, ok bool) { return decodable(a, b, false) }
+
+// decodableOperand wants codes and their scales in the same order in memory.
+func decodableOperand(m Scaled) (o operand, ok bool) {
 	along := m.Codes.rowMajor() && m.Scales.rowMajor()
 	across := m.Codes.RowStride == 1 && m.Scales.RowStride == 1 // by the strides only, so that a single row is like many
-	if m.Format == INT8 || !along && !across {
-		return o, false
-	}
-	return operand{m.Codes, m.Scales, lookups[m.Format]()}, true
+	return operand{m.Codes, m.Scales, lookups[m.Format]()}, along || across
 }
 
 // scaled is the operand as it was.
@@ -66,11 +76,16 @@ type lookup struct {
 	minScale, maxScale uint8 // between which every decoded element is exact and normal
 	magnitude          uint8 // bits of a code that are all 0 for a zero
 	format             Format
+
+	decodeAlong, decodeAcross func(*decoding)
 }
 
 var lookups = [...]func() *lookup{
 	E4M3: sync.OnceValue(func() *lookup { return newLookup(E4M3) }),
 	E5M2: sync.OnceValue(func() *lookup { return newLookup(E5M2) }),
+	INT8: sync.OnceValue(func() *lookup { // without tables
+		return &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, format: INT8, decodeAlong: decodeInt8AlongAVX512, decodeAcross: decodeInt8AcrossAVX512}
+	}),
 }
 
 func newLookup(f Format) *lookup {
@@ -82,7 +97,8 @@ func newLookup(f Format) *lookup {
 		}
 	}
 	top := 127 - math.Ilogb(float64(largest)) + 127
-	l := &lookup{top: uint32(top)<<23 | uint32(top)<<7, minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f}
+	l := &lookup{top: uint32(top)<<23 | uint32(top)<<7, minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f,
+		decodeAlong: decodeAlongAVX512, decodeAcross: decodeAcrossAVX512}
 	for code, x := range values[1:128] {
 		bits := math.Float32bits(float32(math.Ldexp(float64(x), top-127)))
 		l.high[code+1], l.low[code+1] = uint8(bits>>24)|0x80, uint8(bits>>16)
@@ -115,14 +131,14 @@ func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 		d.dstStride, d.codeStride, d.scaleStride = 2*chunkSteps, o.RowStride, o.scales.RowStride
 		d.rows, d.count = n, steps
 		d.scaleMask, d.tailMask = 1<<((steps+blockLength-1)/blockLength)-1, 1<<(steps%64)-1
-		decodeAlongAVX512(d)
+		o.lookup.decodeAlong(d)
 		return strided(d.dst, n, steps, chunkSteps, 1)
 	}
 	d.dstStride, d.codeStride, d.scaleStride = 2*chunkRows, o.ColStride, o.scales.ColStride
 	d.rows = steps
 	d.scaleMask = 1<<n - 1
 	d.tailMask = d.scaleMask
-	decodeAcrossAVX512(d)
+	o.lookup.decodeAcross(d)
 	return strided(d.dst, n, steps, 1, chunkRows)
 }
 

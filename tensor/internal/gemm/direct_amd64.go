@@ -4,14 +4,27 @@ package gemm
 
 // Products with few rows of a, which are bound by reading b: it is read from memory once, in place, instead of being packed.
 //
+// The kernel reads several rows of b at once and the same short run of each, so that a's part of the run stays in the first level of
+// cache. To memory that would look like many streams, which prefetchers follow badly. So the columns are cut into strips that the
+// second level holds, and while one is multiplied, the next is fetched in the order of memory.
+//
 // Order of summation: an element has 16 chains of fused multiply-adds along k; chain l takes the pairs (k, k+1) with
 // k%32 = 2l, k+1 first. The chains are added up as ((0+2)+(1+3)) of every four, then the first two and the last two of these sums,
 // then those; the result is added to c if need be.
 
-import "unsafe"
+import (
+	"sync"
+	"unsafe"
+)
 
 // directHeight is the most rows of a that a kernel takes.
 const directHeight = 12
+
+const (
+	directStrip = 256 << 10 // bytes of b, about, in a strip
+	directSums  = 8192      // at most, about, in a strip: it takes one call, if k is short
+	directAhead = 32 << 10  // bytes at least between what is read and what is fetched, where there are no strips
+)
 
 // directFamily is the kernels by the rows of a and how many rows of b each takes at once, which must be what the generator says.
 type directFamily struct {
@@ -30,7 +43,7 @@ var (
 	directMXAVX512 = directFamily{
 		kernels: [...]func(*direct){nil, directMXx1AVX512, directMXx2AVX512, directMXx3AVX512, directMXx4AVX512, directMXx5AVX512, directMXx6AVX512,
 			directMXx7AVX512, directMXx8AVX512, directMXx9AVX512, directMXx10AVX512, directMXx11AVX512, directMXx12AVX512},
-		columns: func(rows int) int { return min(6, 23/(rows+2)) },
+		columns: func(rows int) int { return min(6, 28/(rows+2)) },
 		unit:    64,
 	}
 )
@@ -40,13 +53,6 @@ func (a operand) direct(b operand) bool {
 	inPlace := func(o operand) bool { return o.rowMajor() && (o.lookup == nil || o.scales.rowMajor()) }
 	return a.Cols > 0 && inPlace(a) && inPlace(b)
 }
-
-const (
-	directRun     = 8192      // elements of a that the first level of cache holds: 16 KB
-	directPartial = 256 << 10 // bytes of sums that are kept in vectors between two runs along k
-	directBytes   = 1 << 20   // bytes of b that a call reads, for the sake of preemption: some 50 µs
-	directAhead   = 32 << 10  // bytes at least between what is read and what is fetched, which hides the memory's latency
-)
 
 // multiplyDirect is family.multiply for operands of which direct approves.
 func multiplyDirect(s *Scratch, sum, out View, a, b operand, accumulate bool, inexact slowWay) {
@@ -123,87 +129,123 @@ func (s *Scratch) directPanel(a operand) (p unsafe.Pointer, exact bool) {
 	return p, a.lookup == nil || s.calls.decoding.exact(a)
 }
 
+// run is how many elements of a row along k are multiplied at a time. a's part of them should leave enough of the first level of cache
+// to the rows of b, which are the fewer the more rows a has. With codes, which take half of b's share of the way from the second
+// level, so few rows of a may come from there.
+func (f *directFamily) run(height int) int {
+	elements := 8192
+	switch {
+	case height > 8:
+		elements = 12288
+	case height <= 6 && f == &directMXAVX512:
+		elements = 1 << 17
+	}
+	return elements / height / 512 * 512
+}
+
+// directProduct is what the calls of a product have in common.
+type directProduct struct {
+	family      *directFamily
+	calls       *[2]direct // for panels of height rows, and for the last one, which may have fewer
+	sum         View
+	a           unsafe.Pointer // panels
+	height, run int
+	partial     unsafe.Pointer // vectors of sums between runs, for every row of a those of so many columns
+	columns     int
+}
+
 // all computes sum = a·bᵀ and says whether all of b was decoded exactly.
 func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand) (exact bool) {
-	rows := sum.Rows
-	panels, height := directPanels(rows)
-	run := max(directRun/height/512, 1) * 512
+	panels, height := directPanels(sum.Rows)
+	p := directProduct{family: f, calls: &s.calls.direct, sum: sum, a: panel, height: height, run: f.run(height)}
 	unit := f.columns(height)
 	if panels > 1 {
 		unit = 12 // of which that of every height above directHeight/2 is a divisor
 	}
-	most := min(directPartial/(64*rows), directBytes/(min(b.Cols, run)*64/f.unit))
-	most = max(most/unit, 1) * unit
-	exact = true
-	for j := 0; j < b.Rows; j += most {
-		n := min(most, b.Rows-j)
-		exact = f.strip(s, sum.slice(4, 0, j, rows, n), panel, b.part(64/f.unit, j, n), height, run) && exact
+	strip := min(directStrip/(b.Cols*64/f.unit), directSums/sum.Rows)
+	strip = min(max(strip/unit, 1)*unit, b.Rows)
+	if b.Cols > p.run {
+		const spare = 64 // columns that groups may compute twice
+		p.columns = strip + spare
+		p.partial = s.partial.atLeast(64 * sum.Rows * p.columns)
 	}
-	return exact
+	for i, rows := range []int{height, sum.Rows - (panels-1)*height} {
+		p.calls[i].prepare(f, rows, sum, b)
+	}
+	for j := 0; j < b.Rows; j += strip {
+		p.strip(j, min(strip, b.Rows-j), b)
+	}
+	return b.lookup == nil || p.calls[0].exact(b)
 }
 
-// strip computes sum, of few columns, run by run along k.
-func (f *directFamily) strip(s *Scratch, sum View, panel unsafe.Pointer, b operand, height, run int) (exact bool) {
-	d := &s.calls.direct
-	*d = direct{lookup: b.lookup, wholeScales: 1<<16 - 1}
-	const spare = 64 // columns that groups may compute twice
-	partial := s.partial.atLeast(64 * sum.Rows * (sum.Cols + spare))
-	steps := (b.Cols + 63) / 64 * 2
-	exact = true
-	for k := 0; k < b.Cols; k += run {
-		part := b.along(64/f.unit, k, min(run, b.Cols-k))
-		d.steps, d.tail = part.Cols/f.unit, 1<<(part.Cols%f.unit)-1
-		d.blocks, d.lastScales = (part.scales.Cols+15)/16, 1<<((part.scales.Cols+15)%16+1)-1
-		d.load, d.finish = k, 0
-		if k+run >= b.Cols {
-			d.finish = 1
-		}
-		d.notes.reset()
-		for i := 0; i < sum.Rows; i += height {
-			n := min(height, sum.Rows-i)
-			d.a = unsafe.Add(panel, 64*(i*steps+k/32*n))
-			d.partial = unsafe.Add(partial, 64*i*(sum.Cols+spare))
-			f.panel(d, sum.slice(4, i, 0, n, sum.Cols), part)
-		}
-		exact = exact && (b.lookup == nil || d.notes.exact(part))
-	}
-	return exact
-}
-
-// panel multiplies a panel of a with all rows of b. If they are no multiple of what the kernel takes, the last ones are taken again
-// with those before them or, if there are none, each as a group of the same row.
-func (f *directFamily) panel(d *direct, sum View, b operand) {
-	rows := sum.Rows
+// prepare sets what all calls for so many rows of a have in common. If b has fewer rows than the kernel takes, each is a group of the
+// same row.
+func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	width := f.columns(rows)
-	d.stride, d.scaleStride = 64/f.unit*b.RowStride, b.scales.RowStride
-	columns := width
+	*d = direct{rows: rows, columns: width, stride: 64 / f.unit * b.RowStride, scaleStride: b.scales.RowStride, wholeScales: 1<<16 - 1}
 	if b.Rows < width {
-		d.stride, d.scaleStride, columns = 0, 0, 1
+		d.columns, d.stride, d.scaleStride = 1, 0, 0
 	}
-	d.valid = [2]uint64{}
+	if b.lookup != nil {
+		d.codes = directTables[b.lookup.format]()
+	}
 	for i := range rows {
 		for j := range width {
 			e := i*width + j
 			d.offsets[e] = int32(4 * (i*sum.RowStride + j))
-			if j < columns {
+			if j < d.columns {
 				d.valid[e/16] |= 1 << (e % 16)
 			}
 		}
 	}
-	ahead := 1 + directAhead/(width*d.stride+1)
-	d.ahead, d.scalesAhead = ahead*width*d.stride, ahead*width*d.scaleStride
-	d.moved = [4]int{}
-	for j := 0; j < b.Rows; {
-		j = min(j, b.Rows-columns)
-		d.groups = 1
-		if columns == width {
-			d.groups = (b.Rows - j) / width
+	d.notes.reset()
+}
+
+// strip computes n columns of sum from column j on, run by run along k.
+func (p *directProduct) strip(j, n int, b operand) {
+	elem := 64 / p.family.unit
+	steps := (b.Cols + 63) / 64 * 2 // of a panel of a
+	strip := b.part(elem, j, n)
+	for k := 0; k < b.Cols; k += p.run {
+		part := strip.along(elem, k, min(p.run, b.Cols-k))
+		// This run fetches its share of the next strip, from this row and column on.
+		row, column := n*k/b.Cols, n*k%b.Cols
+		for i := 0; i < p.sum.Rows; i += p.height {
+			d := &p.calls[0]
+			if p.sum.Rows-i < p.height {
+				d = &p.calls[1]
+			}
+			d.a = unsafe.Add(p.a, 64*(i*steps+k/32*d.rows))
+			d.partial = unsafe.Add(p.partial, 64*i*p.columns)
+			d.ahead = elem * ((n+row)*b.RowStride + column - k)
+			d.scalesAhead = (n+row)*b.scales.RowStride + (column-k)/blockLength
+			d.load, d.finish = k, 0
+			if k+p.run >= b.Cols {
+				d.finish = 1
+			}
+			p.panel(d, p.sum.slice(4, i, j, d.rows, n), part)
 		}
-		n := d.groups * columns
-		part := b.part(64/f.unit, j, n)
+	}
+}
+
+// panel multiplies a panel of a with the rows of b. If they are no multiple of what the kernel takes, the last ones are taken again
+// with those before them.
+func (p *directProduct) panel(d *direct, sum View, b operand) {
+	elem := 64 / p.family.unit
+	d.steps, d.tail = b.Cols/p.family.unit, 1<<(b.Cols%p.family.unit)-1
+	d.blocks, d.lastScales = (b.scales.Cols+15)/16, 1<<((b.scales.Cols+15)%16+1)-1
+	d.moved = [5]int{}
+	for j := 0; j < b.Rows; {
+		j = min(j, b.Rows-d.columns)
+		d.groups = 1
+		if d.columns > 1 {
+			d.groups = (b.Rows - j) / d.columns
+		}
+		n := d.groups * d.columns
+		part := b.part(elem, j, n)
 		d.b, d.scales, d.sum = part.Ptr, part.scales.Ptr, sum.slice(4, 0, j, 1, 1).Ptr
-		d.moved = [4]int{3: d.moved[3]} // the sums in vectors go on
-		f.call(d, rows)
+		d.moved = [5]int{3: d.moved[3]} // the sums in vectors go on
+		p.family.call(d)
 		j += n
 	}
 }
@@ -211,4 +253,18 @@ func (f *directFamily) panel(d *direct, sum View, b operand) {
 // call is not inlined for the sake of preemption, as family.column.
 //
 //go:noinline
-func (f *directFamily) call(d *direct, rows int) { f.kernels[rows](d) }
+func (f *directFamily) call(d *direct) { f.kernels[d.rows](d) }
+
+var directTables = [...]func() *directCodes{
+	E4M3: sync.OnceValue(func() *directCodes { return newDirectCodes(lookups[E4M3](), 237) }), // all but 0, subnormal numbers and NaN
+	E5M2: sync.OnceValue(func() *directCodes { return newDirectCodes(lookups[E5M2](), 0) }),   // none
+}
+
+// newDirectCodes makes tables that are looked up for codes but those whose double less 16 is less than rare.
+func newDirectCodes(l *lookup, rare uint8) *directCodes {
+	c := &directCodes{high: l.high, low: l.low, top: l.top - (7<<23 | 7<<7)}
+	for i := range c.rare {
+		c.rare[i] = rare
+	}
+	return c
+}

@@ -9,32 +9,32 @@ package gemm
 //go:noescape
 func directMXx1AVX512(d *direct)
 
-// directMXx2AVX512 multiplies 2 rows of a with groups of 5 rows of b, codes.
+// directMXx2AVX512 multiplies 2 rows of a with groups of 6 rows of b, codes.
 //
 //go:noescape
 func directMXx2AVX512(d *direct)
 
-// directMXx3AVX512 multiplies 3 rows of a with groups of 4 rows of b, codes.
+// directMXx3AVX512 multiplies 3 rows of a with groups of 5 rows of b, codes.
 //
 //go:noescape
 func directMXx3AVX512(d *direct)
 
-// directMXx4AVX512 multiplies 4 rows of a with groups of 3 rows of b, codes.
+// directMXx4AVX512 multiplies 4 rows of a with groups of 4 rows of b, codes.
 //
 //go:noescape
 func directMXx4AVX512(d *direct)
 
-// directMXx5AVX512 multiplies 5 rows of a with groups of 3 rows of b, codes.
+// directMXx5AVX512 multiplies 5 rows of a with groups of 4 rows of b, codes.
 //
 //go:noescape
 func directMXx5AVX512(d *direct)
 
-// directMXx6AVX512 multiplies 6 rows of a with groups of 2 rows of b, codes.
+// directMXx6AVX512 multiplies 6 rows of a with groups of 3 rows of b, codes.
 //
 //go:noescape
 func directMXx6AVX512(d *direct)
 
-// directMXx7AVX512 multiplies 7 rows of a with groups of 2 rows of b, codes.
+// directMXx7AVX512 multiplies 7 rows of a with groups of 3 rows of b, codes.
 //
 //go:noescape
 func directMXx7AVX512(d *direct)
@@ -49,17 +49,17 @@ func directMXx8AVX512(d *direct)
 //go:noescape
 func directMXx9AVX512(d *direct)
 
-// directMXx10AVX512 multiplies 10 rows of a with groups of 1 rows of b, codes.
+// directMXx10AVX512 multiplies 10 rows of a with groups of 2 rows of b, codes.
 //
 //go:noescape
 func directMXx10AVX512(d *direct)
 
-// directMXx11AVX512 multiplies 11 rows of a with groups of 1 rows of b, codes.
+// directMXx11AVX512 multiplies 11 rows of a with groups of 2 rows of b, codes.
 //
 //go:noescape
 func directMXx11AVX512(d *direct)
 
-// directMXx12AVX512 multiplies 12 rows of a with groups of 1 rows of b, codes.
+// directMXx12AVX512 multiplies 12 rows of a with groups of 2 rows of b, codes.
 //
 //go:noescape
 func directMXx12AVX512(d *direct)

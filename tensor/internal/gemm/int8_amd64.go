@@ -8,13 +8,12 @@ package gemm
 // multiply-add, in the order of k.
 
 import (
-	"math"
 	"sync"
 	"unsafe"
 )
 
 var int8AVX512 = family{
-	rows: 6, columns: 32, masked: true, runSteps: 64 * recordSteps,
+	rows: 6, columns: 32, masked: true, rounds: true, runSteps: 64 * recordSteps,
 	tiles:   []func(*tile){nil, int8AVX512Tiles1, int8AVX512Tiles2, int8AVX512Tiles3, int8AVX512Tiles4, int8AVX512Tiles5, int8AVX512Tiles6},
 	packing: packing{elem: 1, records: true},
 }
@@ -40,65 +39,86 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 
 // multiplyInt8 leaves only those rows and columns to slow that need it: the others stay as they are whatever stands beside them.
 func multiplyInt8(s *Scratch, sum, out View, a, b operand, accumulate bool, slow slowWay) {
+	if a.directInt8(b) && multiplyDirectInt8(s, sum, out, a, b, accumulate) {
+		return
+	}
 	int8AVX512.multiply(s, sum, out, a, b, accumulate, func(sum, out View, x, y Scaled, accumulate bool) {
-		a, b, _ := int8Operands(x, y)
-		b.runs(func(j, n int, fitsB bool) {
-			a.runs(func(i, m int, fitsA bool) {
-				sum, out := sum, out
-				if out.Ptr != nil {
-					out = out.slice(2, i, j, m, n)
-				} else {
-					sum = sum.slice(4, i, j, m, n)
-				}
-				if fitsA && fitsB {
-					int8AVX512.multiply(s, sum, out, a.part(1, i, m), b.part(1, j, n), accumulate, nil)
-				} else {
-					slow(sum, out, x.rows(i, m), y.rows(j, n), accumulate)
-				}
-			})
-		})
+		int8AVX512.exceptions(s, int8Operands, slow)(sum, out, x, y, accumulate)
 	})
+}
+
+// recordRun is how far along k codes that are neighbours across k are packed before those beside them: a page for each step.
+const recordRun = 512
+
+// recordPanels packs the rows of o into panels that follow each other.
+func (s *Scratch) recordPanels(dst unsafe.Pointer, o operand, shape panelShape) {
+	run := o.Cols
+	if !o.rowMajor() {
+		run = recordRun
+	}
+	for k := 0; k < o.Cols; k += run {
+		part := o.along(1, k, min(run, o.Cols-k))
+		for i := 0; i < o.Rows; i += shape.height {
+			to := unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*(k/blockLength*recordSteps))
+			s.records(to, part.part(1, i, min(shape.height, o.Rows-i)), shape)
+		}
+	}
 }
 
 // records packs the rows of o into one panel. It is not inlined for the sake of preemption, as family.column.
 //
 //go:noinline
 func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
-	blocks, step, flip := o.Cols/blockLength, 4*shape.width, uint32(0x80808080)
+	blocks, step := o.Cols/blockLength, 4*shape.width
+	lanes, interleave, flip := 16, interleaveBytes16AVX512, uint32(0x80808080)
 	if shape.columns {
 		flip = 0
 	}
-	for i := 0; i < o.Rows; i += 16 {
-		to, from := unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr
-		if !o.rowMajor() {
-			interleaveBytesAVX512(to, from, o.ColStride, blocks, step, 1<<min(16, o.Rows-i)-1, &flip)
-			continue
+	if shape.width > lanes {
+		lanes, interleave = 32, interleaveBytes32AVX512
+	}
+	if o.rowMajor() {
+		for i := 0; i < o.Rows; i += 16 {
+			packBytesAVX512(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, s.offsetsFrom(o.View, i), blocks, step, &flip)
 		}
-		for r := range 16 { // past the last row, the last row again
-			s.calls.offsets[r] = min(r, o.Rows-1-i) * o.RowStride
+	} else {
+		for i := 0; i < o.Rows; i += lanes {
+			interleave(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, o.ColStride, blocks, step, 1<<min(lanes, o.Rows-i)-1, &flip)
 		}
-		packBytesAVX512(to, from, &s.calls.offsets, blocks, step, &flip)
 	}
 	if shape.columns {
-		int8SumsAVX512(dst, blocks)
+		for i := 0; i < o.Rows; i += 16 {
+			int8SumsAVX512(unsafe.Add(dst, 4*i), blocks, step, 1<<min(16, o.Rows-i)-1)
+		}
 	}
-	s.recordScales(dst, o, shape)
+	s.recordScales(dst, o.scales, shape)
+}
+
+// offsetsFrom gives where 16 rows begin from row i on; past the last row, the last row again.
+func (s *Scratch) offsetsFrom(v View, i int) *[16]int {
+	for r := range s.calls.offsets {
+		s.calls.offsets[r] = min(r, v.Rows-1-i) * v.RowStride
+	}
+	return &s.calls.offsets
 }
 
 // recordScales fills in the scales, those of columns with the 1/64 of both operands.
-func (s *Scratch) recordScales(dst unsafe.Pointer, o operand, shape panelShape) {
-	first, less := recordScaleOfRows, uint32(0)
+func (s *Scratch) recordScales(dst unsafe.Pointer, scales View, shape panelShape) {
+	first, less := recordScaleOfRows, 0
 	if shape.columns {
 		first, less = recordScale, 12
 	}
-	least, most := uint8(127), uint8(127)
-	for i := range o.Rows {
-		for j := range o.scales.Cols {
-			scale := *at[uint8](o.scales, i, j)
-			least, most = min(least, scale), max(most, scale)
-			*(*float32)(unsafe.Add(dst, 4*((j*recordSteps+first)*shape.width+i))) = math.Float32frombits((uint32(scale) - less) << 23)
+	s.packScales(unsafe.Add(dst, 4*first*shape.width), scales, 4*recordSteps*shape.width, less)
+}
+
+// packScales stores scales, less less, as FP32 numbers, those of a block record bytes behind those of the block before.
+func (s *Scratch) packScales(dst unsafe.Pointer, scales View, record, less int) {
+	for i := 0; i < scales.Rows; i += 16 {
+		to, from, lanes := unsafe.Add(dst, 4*i), scales.slice(1, i, 0, 1, 1).Ptr, 1<<min(16, scales.Rows-i)-1
+		if scales.rowMajor() {
+			scalesAlongAVX512(to, from, s.offsetsFrom(scales, i), 1<<(scales.Cols%16)-1, scales.Cols, record, lanes, less, &s.calls.decoding.notes)
+		} else {
+			scalesAcrossAVX512(to, from, scales.ColStride, scales.Cols, record, lanes, less, &s.calls.decoding.notes)
 		}
 	}
-	n := &s.calls.decoding.notes
-	n.min[0], n.max[0] = min(n.min[0], least), max(n.max[0], most)
 }

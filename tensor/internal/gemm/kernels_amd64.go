@@ -73,7 +73,7 @@ func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float
 }
 
 // few is kernels.few where arithmetic catches up with reading at some 20 rows.
-func few(rows, k int) bool { return rows <= 12 || rows <= 32 && k >= 2048 }
+func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
 
 // fewForAMX holds where packing b for tiles costs more than they save.
 func fewForAMX(rows, _ int) bool { return rows <= 8 }
@@ -104,7 +104,7 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 		if o, _, ok := int8Operands(b, b); ok {
 			return int8AVX512.pack(s, to, o)
 		}
-		if o, ok := floatOperand(b); ok {
+		if o, ok := decodableOperand(b); ok && b.Format != INT8 {
 			return f.pack(s, to, o)
 		}
 		return 0
@@ -117,9 +117,9 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 		x, y, ok := int8Operands(a, b)
 		if ok {
 			multiplyInt8(s, sum, out, x, y, accumulate, slow)
-		} else if x, y, ok = floatOperands(a, b); ok {
+		} else if x, y, ok = decodable(a, b, few(a.Codes.Rows, a.Codes.Cols)); ok {
 			if f.packing.tiles {
-				slow = f.exceptions(s, floatOperands, slow)
+				slow = f.exceptions(s, decodableMany, slow)
 			}
 			multiply(s, sum, out, x, y, accumulate, slow)
 		} else {

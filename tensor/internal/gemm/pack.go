@@ -61,8 +61,8 @@ type rowPanels struct {
 	tallStride, shortStride int // bytes from a panel to the next
 }
 
-// rowPanels packs a into panels of near-equal height, at most height.
-func (p *packing) rowPanels(s *Scratch, a operand, height int) rowPanels {
+// rowPanels packs a into panels of near-equal height, at most height, which it puts into to.
+func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPanels {
 	steps := p.steps(a.Cols)
 	n := (a.Rows + height - 1) / height
 	r := rowPanels{rows: (a.Rows + n - 1) / n}
@@ -72,7 +72,7 @@ func (p *packing) rowPanels(s *Scratch, a operand, height int) rowPanels {
 	}
 	r.tall = n - r.short
 	r.tallStride, r.shortStride = 4*steps*r.rows+line, 4*steps*(r.rows-1)+line // a panel's last store reaches behind the panel
-	r.ptr = s.a.atLeast(r.tall*r.tallStride + r.short*r.shortStride)
+	r.ptr = to.atLeast(r.tall*r.tallStride + r.short*r.shortStride)
 	s.calls.decoding.reset()
 	done := min(r.tall*r.rows, a.Rows)
 	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, false, &p.rows})
@@ -99,9 +99,7 @@ func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelS
 		return
 	}
 	if p.records {
-		for i := 0; i < o.Rows; i += shape.height {
-			s.records(unsafe.Add(dst, i/shape.height*shape.stride), o.part(1, i, min(shape.height, o.Rows-i)), shape)
-		}
+		s.recordPanels(dst, o, shape)
 		return
 	}
 	rows := chunkRows / shape.height * shape.height

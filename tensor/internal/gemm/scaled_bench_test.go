@@ -20,6 +20,9 @@ var scaledShapes = []struct {
 	{1024, 1024, 1024, true, true, false},
 	{512, 2048, 7168, false, false, true},
 	{64, 512, 256, false, false, false},
+	{64, 512, 256, false, true, false},
+	{64, 512, 256, true, true, false},
+	{512, 256, 300, true, true, false}, // the tokens of an expert
 	{1, 2048, 7168, false, false, true},
 	{4, 2048, 7168, false, false, true},
 	{8, 2048, 7168, false, false, true},
@@ -96,17 +99,18 @@ func benchBytes(rows, k int, transposed bool) View {
 func benchScaled(f Format, rows, k int, transposed bool) Scaled {
 	if transposed {
 		m := benchScaled(f, k, rows, false)
-		scales := make([]uint8, len(bytesOf(m.Codes))/blockLength)
-		fillBytes(scales, 120, 8)
-		return Scaled{m.Codes.transposed(), strided(unsafe.Pointer(&scales[0]), k/blockLength, rows, rows, 1).transposed(), f}
+		return Scaled{m.Codes.transposed(), benchScales((k+blockLength-1)/blockLength, rows).transposed(), f}
 	}
-	codes, scales := make([]uint8, rows*k), make([]uint8, rows*k/blockLength)
-	fillBytes(codes, 0, 127)
-	fillBytes(scales, 120, 8)
-	return Scaled{strided(unsafe.Pointer(&codes[0]), rows, k, k, 1), strided(unsafe.Pointer(&scales[0]), rows, k/blockLength, k/blockLength, 1), f}
+	codes := make([]uint8, rows*k)
+	fillBytes(codes, 8, 118) // normal numbers, as are nearly all of what quantisation gives
+	return Scaled{strided(unsafe.Pointer(&codes[0]), rows, k, k, 1), benchScales(rows, (k+blockLength-1)/blockLength), f}
 }
 
-func bytesOf(v View) []uint8 { return unsafe.Slice((*uint8)(v.Ptr), v.Rows*v.Cols) }
+func benchScales(rows, cols int) View {
+	scales := make([]uint8, rows*cols)
+	fillBytes(scales, 120, 8)
+	return strided(unsafe.Pointer(&scales[0]), rows, cols, cols, 1)
+}
 
 func fillBytes(b []uint8, first, n int) {
 	for i := range b {

@@ -33,10 +33,19 @@ func sumBlocks16Generic(dst, x []uint16, blocks, stride int) {
 	}
 }
 
+func splitGeneric(dst, w []float32) {
+	for i, x := range w {
+		dst[splitIndex(i)] = defaultNaN(x)
+	}
+}
+
+// splitIndex is where Split puts element i.
+func splitIndex(i int) int { return i&^31 + i%2*16 + i%32/2 }
+
 func mulScaled16Generic(dst []uint16, a float32, x []uint16, y []float32) {
-	x, y = x[:len(dst)], y[:len(dst)]
+	x = x[:len(dst)]
 	for i := range dst {
-		dst[i] = rounded(a * widened(x[i]) * y[i])
+		dst[i] = rounded(a * widened(x[i]) * y[splitIndex(i)])
 	}
 }
 
@@ -52,7 +61,7 @@ func normWeightGrad16Generic(dw []float32, a float32, dy, x []uint16, w []float3
 
 func normInputGrad16Generic(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16) {
 	for i := range dx {
-		grad := float32(a*widened(dy[i])*w[i]) + float32(b*widened(x[i]))
+		grad := float32(a*widened(dy[i])*w[splitIndex(i)]) + float32(b*widened(x[i]))
 		if add {
 			grad += widened(dx[i])
 		}
@@ -116,7 +125,7 @@ func dot16Generic(x, y []uint16) float32 {
 func squares16Generic(x []uint16) float32 {
 	var s [64]float32
 	for i, b := range x {
-		lane := &s[i/32%2*32+i%2*16+i%32/2]
+		lane := &s[splitIndex(i%len(s))]
 		*lane = fma(widened(b), widened(b), *lane)
 	}
 	return fold(s[:])

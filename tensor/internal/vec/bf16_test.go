@@ -40,18 +40,18 @@ var operations16 = []operation16{
 		return 0
 	}},
 	{"MulScaled", "hhf", func(out, in []line) float64 {
-		MulScaledBF16(out[0].half, a, in[0].half, in[1].wide)
+		MulScaledBF16(out[0].half, a, in[0].half, inOrder(in[1].wide))
 		return 0
 	}},
 	{"NormWeightGrad", "fhhf", func(out, in []line) float64 {
 		return float64(NormWeightGradBF16(out[0].wide, a, in[0].half, in[1].half, in[2].wide))
 	}},
 	{"NormInputGrad", "hhfh", func(out, in []line) float64 {
-		NormInputGradBF16(out[0].half, false, a, in[0].half, in[1].wide, shift, in[2].half)
+		NormInputGradBF16(out[0].half, false, a, in[0].half, inOrder(in[1].wide), shift, in[2].half)
 		return 0
 	}},
 	{"NormInputGradAdded", "hhfh", func(out, in []line) float64 {
-		NormInputGradBF16(out[0].half, true, a, in[0].half, in[1].wide, shift, in[2].half)
+		NormInputGradBF16(out[0].half, true, a, in[0].half, inOrder(in[1].wide), shift, in[2].half)
 		return 0
 	}},
 	{"Rotate", "hff", func(out, in []line) float64 {
@@ -75,6 +75,14 @@ var operations16 = []operation16{
 		return 0
 	}},
 	{"Dot", "hh", func(_, in []line) float64 { return float64(DotBF16(in[0].half, in[1].half)) }},
+}
+
+var ordered [2*chunk + 100]float32
+
+// inOrder is the weights in the order of Split.
+func inOrder(w []float32) []float32 {
+	Split(ordered[:], w)
+	return ordered[:SplitLen(len(w))]
 }
 
 // float32Form is the operation whose results op must give.
@@ -159,6 +167,33 @@ func roundTrip(x []float32) {
 	half := make([]uint16, len(x))
 	roundGeneric(half, x)
 	widenGeneric(x, half)
+}
+
+// TestSplit holds the order of weights, the zeros behind them and their NaNs against the description.
+func TestSplit(t *testing.T) {
+	eachTier(t, func(t *testing.T) {
+		for _, n := range lengths {
+			w := make([]float32, n)
+			for i := range w {
+				w[i] = float32(i + 1)
+			}
+			if n > 40 {
+				w[n/2] = math.Float32frombits(0x7fffffff)
+			}
+			dst, check := guarded(t, "Split", SplitLen(n), n%17)
+			Split(dst, w)
+			check()
+			for at, got := range dst {
+				i := at/32*32 + at%16*2 + at/16%2
+				switch {
+				case i >= n && got != 0:
+					t.Fatalf("length %d: element %d behind the end is %v", n, at, got)
+				case i < n && w[i] != w[i] && math.Float32bits(got)<<16 != 0, i < n && !same(got, w[i]):
+					t.Fatalf("length %d: element %d is %v, want %v", n, at, got, w[i])
+				}
+			}
+		}
+	})
 }
 
 func TestSquaresBF16(t *testing.T) {

@@ -57,6 +57,7 @@ func TestNoAccessOutside(t *testing.T) {
 					out := op.float32Form(t).out
 					op.run(lines[:out], lines[out:len(op.types)])
 				}
+				Split(fenced[float32](t, SplitLen(n), atEnd), rows[0])
 				SquaresBF16(lines[0].half)
 				Round(lines[0].half, rows[0])
 				Widen(rows[1], lines[0].half)

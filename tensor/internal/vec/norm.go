@@ -2,6 +2,31 @@ package vec
 
 // The row kernels of RMSNorm and its gradient.
 
+import "math"
+
+// SplitLen is the length of n weights that Split has put in order.
+func SplitLen(n int) int { return (n + 31) &^ 31 }
+
+// Split writes weights in the order that kernels on bfloat16 rows want: of every 32 the 16 of even index, then those of odd
+// index; the last 32 are filled up with zeros. dst: [SplitLen(len(w))].
+func Split(dst, w []float32) {
+	dst = dst[:SplitLen(len(w))]
+	for len(w) > chunk {
+		Split(dst[:chunk], w[:chunk])
+		dst, w = dst[chunk:], w[chunk:]
+	}
+	clear(dst[len(w)&^31:])
+	active.split(dst, w)
+}
+
+// defaultNaN is a if that is a number, and otherwise the NaN whose lower half is zero.
+func defaultNaN(a float32) float32 {
+	if a != a {
+		return math.Float32frombits(0xffc00000)
+	}
+	return a
+}
+
 // MulScaled sets dst[i] = a·x[i]·y[i].
 func MulScaled(dst []float32, a float32, x, y []float32) {
 	x, y = x[:len(dst)], y[:len(dst)]
@@ -33,14 +58,14 @@ func NormInputGrad(dx []float32, add bool, a float32, dy, w []float32, b float32
 	active.normInputGrad(dx, add, a, dy, w, b, x)
 }
 
-// MulScaledBF16 is MulScaled but for y, which is float32.
+// MulScaledBF16 is MulScaled but for y, which is float32 in the order of Split.
 func MulScaledBF16(dst []uint16, a float32, x []uint16, y []float32) {
-	x, y = x[:len(dst)], y[:len(dst)]
+	x, y = x[:len(dst)], y[:SplitLen(len(dst))]
 	for len(dst) > chunk {
 		MulScaledBF16(dst[:chunk], a, x[:chunk], y[:chunk])
 		dst, x, y = dst[chunk:], x[chunk:], y[chunk:]
 	}
-	active.mulScaled16(dst, a, x, y)
+	active.mulScaled16(dst, defaultNaN(a), x, y)
 }
 
 // NormWeightGradBF16 is NormWeightGrad but for w and dw, which are float32.
@@ -54,12 +79,12 @@ func NormWeightGradBF16(dw []float32, a float32, dy, x []uint16, w []float32) fl
 	return sum + active.normWeightGrad16(dw, a, dy, x, w)
 }
 
-// NormInputGradBF16 is NormInputGrad but for w, which is float32.
+// NormInputGradBF16 is NormInputGrad but for w, which is float32 in the order of Split.
 func NormInputGradBF16(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16) {
-	dy, w, x = dy[:len(dx)], w[:len(dx)], x[:len(dx)]
+	dy, w, x = dy[:len(dx)], w[:SplitLen(len(dx))], x[:len(dx)]
 	for len(dx) > chunk {
 		NormInputGradBF16(dx[:chunk], add, a, dy[:chunk], w[:chunk], b, x[:chunk])
 		dx, dy, w, x = dx[chunk:], dy[chunk:], w[chunk:], x[chunk:]
 	}
-	active.normInputGrad16(dx, add, a, dy, w, b, x)
+	active.normInputGrad16(dx, add, defaultNaN(a), dy, w, defaultNaN(b), x)
 }

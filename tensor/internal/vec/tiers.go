@@ -34,6 +34,7 @@ type kernels struct {
 	addScaled16       func(dst []float32, a float32, x []uint16)
 	scale16           func(dst []uint16, a float32, x []float32)
 	sumBlocks16       func(dst, x []uint16, blocks, stride int)
+	split             func(dst, w []float32)
 	mulScaled16       func(dst []uint16, a float32, x []uint16, y []float32)
 	normWeightGrad16  func(dw []float32, a float32, dy, x []uint16, w []float32) float32
 	normInputGrad16   func(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16)
@@ -71,6 +72,7 @@ var generic = kernels{
 	addScaled16:       addScaled16Generic,
 	scale16:           scale16Generic,
 	sumBlocks16:       sumBlocks16Generic,
+	split:             splitGeneric,
 	mulScaled16:       mulScaled16Generic,
 	normWeightGrad16:  normWeightGrad16Generic,
 	normInputGrad16:   normInputGrad16Generic,

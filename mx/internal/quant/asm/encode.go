@@ -4,67 +4,74 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// A direction is one output of an encoder.
-type direction struct {
+// An output is one direction of an encoder.
+type output struct {
 	cols              bool
-	safe, bias, limit asmgen.Vec // along columns those of each lane, along rows those of all 64 blocks
-	codes, stride     asmgen.Reg
-	code, distance    asmgen.Vec  // the vector under way
-	detour, shifted   asmgen.Mask // its lanes that may be subnormal, and those that are
+	codes             asmgen.Reg
+	stride            asmgen.Mem
+	code              asmgen.Vec    // the vector under way
+	safe, bias, limit asmgen.Vec    // minifloats: along columns those of each lane, along rows those of all 64 blocks
+	distance          asmgen.Vec    // minifloats: of the vector under way
+	detour, shifted   asmgen.Mask   // minifloats: its lanes that may be subnormal, and those that are
+	shifts            [2]asmgen.Vec // INT8: along columns those of each lane
 }
 
+// An encoder is the frame of all encoders: what to write, and the loop over the rows.
 type encoder struct {
 	*asmgen.Func
-	file              *file
-	integer           bool // the format is INT8
-	directions        []*direction
-	tile, work        asmgen.Reg // work moves on by one row of each of its arrays
-	scale, scales     asmgen.Reg // of rows: where the next one is, where it goes
-	tmp               asmgen.Reg
-	one, largest, bit asmgen.Vec
-	index             asmgen.Vec // for each lane, where the values of this row's block are
+	file          *file
+	outputs       []*output
+	tile, work    asmgen.Reg // work moves on by one row of each of its arrays
+	scale, scales asmgen.Reg // of rows: where the next one is, where it goes
+	ahead, tmp    asmgen.Reg // where this row of a later tile is
+	one, largest  asmgen.Vec
+	stream        bool // write past the caches
 }
 
-// encode prints the encoders of rows, columns and both, of minifloats or of INT8.
+// encode prints the encoders of rows, columns and both, into the caches and past them.
 func encode(f *file, integer bool) {
 	format := map[bool]string{true: "INT8"}[integer]
 	for _, way := range []struct {
 		name       string
 		rows, cols bool
 	}{{"Rows", true, false}, {"Cols", false, true}, {"Both", true, true}} {
-		name := "encode" + format + way.name + "AVX512"
-		e := &encoder{Func: f.Func(name, name+" writes a scanned tile.", asmgen.Arg("t", "*Tile")), file: f, integer: integer}
-		e.print(way.rows, way.cols)
+		for _, stream := range []bool{false, true} {
+			name := "encode" + format + way.name + map[bool]string{true: "Stream"}[stream] + "AVX512"
+			e := &encoder{Func: f.Func(name, name+" writes a scanned tile.", asmgen.Arg("t", "*Tile")), file: f, stream: stream}
+			e.print(way.rows, way.cols, integer)
+		}
 	}
 }
 
-func (e *encoder) print(rows, cols bool) {
+func (e *encoder) print(rows, cols, integer bool) {
 	e.tile, e.tmp = e.Load("t"), e.GP()
-	e.work = e.field(tileWork)
+	e.work, e.ahead = e.field(tileWork), e.field(tileAhead)
 	if rows {
-		e.direction(false)
+		e.output(false)
 		e.scale, e.scales = e.GP(), e.field(tileRowScales)
 		e.I("LEAQ", e.work.At(workRows+valuesScale), e.scale)
-		e.index = load(e.Func, e.file.rightBlock)
 	}
 	if cols {
-		e.direction(true)
+		e.output(true)
 		e.colScales()
 	}
-	e.one, e.bit = e.file.all(e.Func, 1), e.file.all(e.Func, 0x80)
+	e.one = e.file.all(e.Func, 1)
 	e.I("MOVQ", e.tile.At(tileRule), e.tmp)
 	e.largest = broadcast(e.Func, "VPBROADCASTB", e.tmp.At(ruleLargest))
+	var row func()
+	if integer {
+		row = newIntegers(e).row
+	} else {
+		row = newMinifloats(e).row
+	}
 	e.CountDown(e.field(tileRows), func() {
-		if e.integer {
-			e.integers()
-		} else {
-			e.minifloats()
-		}
+		e.I("PREFETCHT1", e.ahead.At(0))
+		e.I("PREFETCHT1", e.ahead.At(64))
+		e.I("ADDQ", e.tile.At(tileStride), e.ahead)
+		row()
 		if rows {
 			e.rowScales()
-			e.I("VPADDB", e.one, e.index, e.index)
 		}
-		e.I("ADDQ", asmgen.Imm(64), e.work)
 	})
 	e.Return()
 }
@@ -75,17 +82,15 @@ func (e *encoder) field(off int) asmgen.Reg {
 	return r
 }
 
-func (e *encoder) direction(cols bool) {
-	values, codes, stride, detour, shifted := workRows, tileRowCodes, tileRowStride, asmgen.K(1), asmgen.K(3)
+func (e *encoder) output(cols bool) {
+	o := &output{cols: cols, detour: asmgen.K(1), shifted: asmgen.K(3)}
 	if cols {
-		values, codes, stride, detour, shifted = workCols, tileColCodes, tileColStride, asmgen.K(2), asmgen.K(4)
+		o.detour, o.shifted = asmgen.K(2), asmgen.K(4)
+		o.codes, o.stride = e.field(tileColCodes), e.tile.At(tileColStride)
+	} else {
+		o.codes, o.stride = e.field(tileRowCodes), e.tile.At(tileRowStride)
 	}
-	e.directions = append(e.directions, &direction{
-		cols: cols, detour: detour, shifted: shifted, codes: e.field(codes), stride: e.field(stride),
-		safe:  load(e.Func, e.work.At(values+valuesSafe)),
-		bias:  load(e.Func, e.work.At(values+valuesBias)),
-		limit: load(e.Func, e.work.At(values+valuesLimit)),
-	})
+	e.outputs = append(e.outputs, o)
 }
 
 func (e *encoder) colScales() {
@@ -94,143 +99,22 @@ func (e *encoder) colScales() {
 	e.Free(to, v)
 }
 
-// minifloats encodes one row. Lanes with an exponent under the limit are settled apart; most rows have none.
-func (e *encoder) minifloats() {
-	const below = 1
-	exponent := load(e.Func, e.work.At(workExponent))
-	for _, d := range e.directions {
-		bias, limit := e.lanes(d, d.bias), e.lanes(d, d.limit)
-		d.code = load(e.Func, e.work.At(workCode))
-		e.I("VPSUBB", bias, d.code, d.code)
-		e.I("VPMINUB", e.largest, d.code, d.code)
-		e.I("VPCMPUB", asmgen.Imm(below), limit, exponent, d.detour)
-		if !d.cols {
-			e.Free(bias, limit)
-		}
-	}
-	e.Free(exponent)
-	settled := e.Label("settled")
-	e.I("KORTESTQ", e.directions[0].detour, e.directions[len(e.directions)-1].detour)
-	e.I("JEQ", settled)
-	e.shifted(5)
-	e.Place(settled)
-	for _, d := range e.directions {
-		const or = 0xf8 // a | b&c
-		e.I("VPTERNLOGD", asmgen.Imm(or), e.work.At(workSign), e.bit, d.code)
-		e.store(d)
-	}
-}
-
-// integers encodes one row as INT8, in which every code is a shifted significand.
-func (e *encoder) integers() {
-	const negative = asmgen.Mask(1)
-	for _, d := range e.directions {
-		d.code = e.Z()
-	}
-	e.shifted(1)
-	zero, sign := e.Z(), load(e.Func, e.work.At(workSign))
-	e.I("VPXORD", zero, zero, zero)
-	e.I("VPMOVB2M", sign, negative)
-	e.Free(sign)
-	for _, d := range e.directions {
-		e.I("VPMINUB", e.largest, d.code, d.code)
-		e.I("VPSUBB", d.code, zero, negative, d.code)
-		e.store(d)
-	}
-	e.Free(zero)
-}
-
-// store also fetches where the next tile goes: rows are too far apart for the hardware to foresee it.
-func (e *encoder) store(d *direction) {
-	e.I("PREFETCHT0", d.codes.At(64))
-	e.I("VMOVDQU64", d.code, d.codes.At(0))
-	e.I("ADDQ", d.stride, d.codes)
-	e.Free(d.code)
-}
-
-// lanes gives block values lane by lane.
-func (e *encoder) lanes(d *direction, values asmgen.Vec) asmgen.Vec {
-	if d.cols {
-		return values
-	}
-	v := e.Z()
-	e.I("VPERMB", values, e.index, v)
-	return v
-}
-
 func (e *encoder) rowScales() {
-	for block := range 2 {
-		e.I("MOVBLZX", e.scale.At(32*block), e.tmp)
-		e.I("MOVB", e.tmp, e.scales.At(block))
-	}
-	e.I("INCQ", e.scale)
+	e.I("MOVWLZX", e.scale.At(0), e.tmp)
+	e.I("MOVW", e.tmp, e.scales.At(0))
+	e.I("ADDQ", asmgen.Imm(2), e.scale)
 	e.I("ADDQ", e.tile.At(tileRowScaleStep), e.scales)
 }
 
-// shifted settles the lanes whose code is the significand 128+m shifted right and rounded: those with the exponent field
-// 0, and all of INT8. For each distance k from first to 8 a table has the codes; beyond, the code is 0.
-func (e *encoder) shifted(first int) {
-	const hit = asmgen.Mask(5)
-	mantissa, exponent := e.reread()
-	for _, d := range e.directions {
-		e.distances(d, exponent)
-	}
-	e.Free(exponent)
-	for k := first; k <= 8; k++ {
-		code, table := e.Z(), load(e.Func, e.file.significands.Plus(128*(k-1)))
-		e.I("VMOVDQA64", mantissa, code)
-		e.I("VPERMI2B", e.file.significands.Plus(128*(k-1)+64), table, code)
-		for _, d := range e.directions {
-			e.I("VPTESTNMB", d.distance, d.distance, d.shifted, hit)
-			e.I("VMOVDQU8", code, hit, d.code)
-			e.I("VPADDB", e.one, d.distance, d.distance)
-		}
-		e.Free(code, table)
-	}
-	e.Free(mantissa)
-	for _, d := range e.directions {
-		e.Free(d.distance)
-	}
-}
-
-// distances finds the lanes to be shifted, clears their codes, and counts from which table on it is their turn.
-func (e *encoder) distances(d *direction, exponent asmgen.Vec) {
-	const below = 1
-	d.distance = e.Z()
-	t, safe := e.Z(), e.lanes(d, d.safe)
-	e.I("MOVQ", e.tile.At(tileRule), e.tmp)
-	if e.integer {
-		e.I("KXNORQ", d.shifted, d.shifted, d.shifted)
+// store writes a row of codes past the caches or into them. Then it also fetches where the next tile goes: rows are too
+// far apart for the hardware to foresee it.
+func (e *encoder) store(o *output) {
+	if e.stream {
+		e.I("VMOVNTDQ", o.code, o.codes.At(0))
 	} else {
-		e.I("VPBROADCASTB", e.tmp.At(ruleExact), t)
-		e.I("VPSUBB", t, safe, t)
-		e.I("VPCMPUB", asmgen.Imm(below), t, exponent, d.shifted)
+		e.I("PREFETCHT0", o.codes.At(64))
+		e.I("VMOVDQU64", o.code, o.codes.At(0))
 	}
-	e.I("VPXORD", t, t, t)
-	e.I("VMOVDQU8", t, d.shifted, d.code)
-	e.I("VPBROADCASTB", e.tmp.At(ruleAlign), t)
-	e.I("VPSUBB", safe, exponent, d.distance)
-	e.I("VPADDB", t, d.distance, d.distance)
-	e.Free(t)
-	if !d.cols {
-		e.Free(safe)
-	}
-}
-
-// reread takes mantissas (7 bits, the eighth is to be ignored) and exponents from the input: scan left them rounded.
-func (e *encoder) reread() (mantissa, exponent asmgen.Vec) {
-	e.I("MOVQ", e.work, e.tmp)
-	e.I("SUBQ", e.tile.At(tileWork), e.tmp)
-	e.I("SHRQ", asmgen.Imm(6), e.tmp)
-	e.I("IMULQ", e.tile.At(tileStride), e.tmp)
-	e.I("ADDQ", e.tile.At(tileX), e.tmp)
-	mantissa, exponent = load(e.Func, e.tmp.At(0)), e.Z()
-	x, t, index := load(e.Func, e.tmp.At(64)), e.Z(), load(e.Func, e.file.even)
-	e.I("VPADDW", mantissa, mantissa, exponent)
-	e.I("VPADDW", x, x, t)
-	e.I("VPERMT2B", x, index, mantissa)
-	e.I("VMOVDQU64", e.file.odd, index)
-	e.I("VPERMT2B", t, index, exponent)
-	e.Free(x, t, index)
-	return mantissa, exponent
+	e.I("ADDQ", o.stride, o.codes)
+	e.Free(o.code)
 }

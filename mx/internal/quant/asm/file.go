@@ -37,22 +37,33 @@ const (
 	tileColCodes
 	tileColStride
 	tileColScales
+	tileAhead
 )
 
-// Offsets in quant.Work. First three arrays with 64 bytes for each of 32 rows.
+// Offsets in quant.Work. First arrays with 64 values for each of 32 rows.
 const (
-	workCode     = 0           // low byte of the code with the exponent field not yet biased
-	workExponent = 32 * 64     // exponent field, or one more where the mantissa would round up a scale
-	workSign     = 2 * 32 * 64 // sign in the top bit
-	workRows     = 3 * 32 * 64 // values of the blocks along rows: the left ones of all rows, then the right ones
+	workCode     = 0               // low byte of the code with the exponent field not yet biased
+	workExponent = 32 * 64         // exponent field, or one more where the mantissa would round up a scale
+	workSign     = 2 * 32 * 64     // a bit each
+	workRows     = workSign + 32*8 // values of the blocks along rows: the left ones of all rows, then the right ones
 	workCols     = workRows + 4*64
 	workSize     = workCols + 4*64
 
-	// Offsets in each of the latter, of 64 bytes.
-	valuesScale = 0   // the E8M0 byte
+	// INT8 has words instead of the arrays: for each block, what less the exponent is how far significands are shifted.
+	workRowShifts = 0
+	workColShifts = 128
+
+	// Offsets in each of the values, of 64 bytes.
+	valuesScale = 0   // the E8M0 byte; along rows, the two of each row together
 	valuesSafe  = 64  // the same, but for blocks of zeros one under which zeros become zeros
 	valuesBias  = 128 // what to subtract from code
 	valuesLimit = 192 // exponents from this on surely give normal codes
+)
+
+// Distances by which the significands of subnormal codes are shifted; beyond, a code is 0.
+const (
+	firstShift = 5
+	lastShift  = 8
 )
 
 // lowest is the lowest scale byte that the encoders take: under it, all of an element that BF16 holds as a subnormal
@@ -68,24 +79,27 @@ type file struct {
 	*asmgen.File
 	odd, even asmgen.Mem // indices of the odd and even bytes of two vectors
 	rounding  asmgen.Mem // for 3 bits of mantissa, then for 2: whether the 7 bits of a BF16 round up, 128 entries each
-	// for k = 1 to 8: (128+m)/2^k rounded, m from 0 to 127
+	// for k = 5 to 8: (128+m)/2^k rounded, m from 0 to 127
 	significands asmgen.Mem
 	bytes        map[uint8]asmgen.Mem
 	highWords    asmgen.Mem // indices of the odd words of two vectors
 	rightBlock   asmgen.Mem // 32 in each byte of the upper half
+	pairs        asmgen.Mem // indices that bring byte 32+i behind byte i
+	leading      asmgen.Mem // a word: the leading bit of a significand in the upper byte
 }
 
 func newFile() *file {
 	f := &file{File: asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego"), bytes: map[uint8]asmgen.Mem{}}
-	var odd, even, words, right []byte
+	var odd, even, words, right, pairs []byte
 	for i := range 64 {
 		odd, even = append(odd, byte(2*i+1)), append(even, byte(2*i))
-		right = append(right, byte(i/32*32))
+		right, pairs = append(right, byte(i/32*32)), append(pairs, byte(i%2*32+i/2))
 		if i < 32 {
 			words = append(words, byte(2*i+1), 0)
 		}
 	}
 	f.odd, f.even, f.highWords, f.rightBlock = f.Data("odd", odd), f.Data("even", even), f.Data("highWords", words), f.Data("rightBlock", right)
+	f.pairs, f.leading = f.Data("pairs", pairs), f.Data32("leading", 0x80008000)
 	var rounding, significands []byte
 	for _, mantissa := range []int{3, 2} {
 		for m := range 128 {
@@ -93,7 +107,7 @@ func newFile() *file {
 			rounding = append(rounding, byte(math.RoundToEven(float64(m)/step)-math.Floor(float64(m)/step)))
 		}
 	}
-	for k := 1; k <= 8; k++ {
+	for k := firstShift; k <= lastShift; k++ {
 		for m := range 128 {
 			significands = append(significands, byte(math.RoundToEven(math.Ldexp(float64(128+m), -k))))
 		}

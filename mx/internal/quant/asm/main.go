@@ -15,10 +15,16 @@ func main() {
 
 // files is all that the generator prints, by name.
 func files() map[string]string {
-	f := newFile()
-	narrow(f)
-	scan(f)
-	encode(f, false)
-	encode(f, true)
-	return map[string]string{"quant_avx512_amd64.s": f.Asm(), "quant_avx512_amd64.go": f.Stubs()}
+	tiles := newFile()
+	narrow(tiles)
+	drain(tiles)
+	for _, integer := range []bool{false, true} {
+		scan(tiles, integer)
+		encode(tiles, integer)
+	}
+	lanes := lanesFile()
+	return map[string]string{
+		"quant_avx512_amd64.s": tiles.Asm(), "quant_avx512_amd64.go": tiles.Stubs(),
+		"quant_avx2_amd64.s": lanes.Asm(), "quant_avx2_amd64.go": lanes.Stubs(),
+	}
 }

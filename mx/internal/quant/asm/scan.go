@@ -6,37 +6,56 @@ import "spmoe/tensor/asmgen"
 
 // narrow rounds to odd by integers: adding 0xffff to the half that falls away carries into bit 16 unless it is zero.
 func narrow(f *file) {
-	fn := f.Func("narrowAVX512", "narrowAVX512 sets n BF16 (a multiple of 32, > 0) to FP32 rounded to odd.",
-		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("n", "int"))
-	dst, src, n := fn.Load("dst"), fn.Load("src"), fn.Load("n")
+	fn := f.Func("narrowAVX512", "narrowAVX512 turns a tile of FP32 into a tile of BF16 without gaps.",
+		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("ahead", "unsafe.Pointer"))
+	dst, src, stride, ahead, count := fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("ahead"), fn.GP()
 	high, low := load(fn, f.highWords), fn.Z()
 	fn.I("VPTERNLOGD", asmgen.Imm(0xff), low, low, low)
 	fn.I("VPSRLD", asmgen.Imm(16), low, low)
-	fn.I("SHRQ", asmgen.Imm(5), n)
-	x, t := fn.Zs(2), fn.Z()
-	fn.CountDown(n, func() {
+	fn.I("MOVQ", asmgen.Imm(32), count)
+	x, t := fn.Zs(4), fn.Z()
+	fn.CountDown(count, func() {
 		for i, v := range x {
+			fn.I("PREFETCHT1", ahead.At(64*i))
 			fn.I("VMOVUPS", src.At(64*i), v)
 			fn.I("VPANDD", low, v, t)
 			fn.I("VPADDD", low, t, t)
 			fn.I("VPORD", t, v, v)
 		}
-		fn.I("VPERMT2W", x[1], high, x[0])
-		fn.I("VMOVUPS", x[0], dst.At(0))
-		fn.I("ADDQ", asmgen.Imm(128), src)
-		fn.I("ADDQ", asmgen.Imm(64), dst)
+		for i := range 2 {
+			fn.I("VPERMT2W", x[2*i+1], high, x[2*i])
+			fn.I("VMOVUPS", x[2*i], dst.At(64*i))
+		}
+		fn.I("ADDQ", asmgen.Imm(128), dst)
+		fn.I("ADDQ", stride, src)
+		fn.I("ADDQ", stride, ahead)
 	})
 	fn.Return()
 }
 
-// scan is quant.Kernels.Scan.
-func scan(f *file) {
-	fn := f.Func("scanAVX512", "scanAVX512 reads 32 rows of 64 BF16, stride bytes apart.", asmgen.Arg("x", "unsafe.Pointer"),
+// drain prints a store fence: stores past the caches are not ordered with those that follow.
+func drain(f *file) {
+	fn := f.Func("drainAVX512", "drainAVX512 waits for stores past the caches.")
+	fn.I("SFENCE")
+	fn.Return()
+}
+
+// scan prints the scan of minifloats or of INT8.
+func scan(f *file, integer bool) {
+	name := "scanAVX512"
+	if integer {
+		name = "scanINT8AVX512"
+	}
+	fn := f.Func(name, name+" reads 32 rows of 64 BF16, stride bytes apart.", asmgen.Arg("x", "unsafe.Pointer"),
 		asmgen.Arg("stride", "int"), asmgen.Arg("rule", "*Rule"), asmgen.Arg("work", "*Work"), asmgen.Result("odd", "bool"))
 	x, stride, rule, work := fn.Load("x"), fn.Load("stride"), fn.Load("rule"), fn.Load("work")
-	s := scanner{Func: fn, file: f, x: x, stride: stride, rule: rule, work: work}
+	s := scanner{Func: fn, file: f, integer: integer, x: x, stride: stride, rule: rule, work: work}
 	s.rows()
-	s.derive()
+	if integer {
+		s.deriveShifts()
+	} else {
+		s.derive()
+	}
 	s.refuse()
 	fn.Return()
 }
@@ -44,18 +63,18 @@ func scan(f *file) {
 type scanner struct {
 	*asmgen.Func
 	file                  *file
+	integer               bool // the format is INT8: only the exponents of the blocks are of use
 	x, stride, rule, work asmgen.Reg
 	rowMax, colMax        asmgen.Vec // of the exponents of each block
 }
 
 // rows goes over the rows. x is used up.
 func (s *scanner) rows() {
-	table := s.GP()
-	s.I("LEAQ", s.file.rounding, table)
-	s.I("ADDQ", s.rule.At(ruleTable), table)
-	odd, even := load(s.Func, s.file.odd), load(s.Func, s.file.even)
-	rounding := [2]asmgen.Vec{load(s.Func, table.At(0)), load(s.Func, table.At(64))}
-	shift, roundUp := broadcast(s.Func, "VPBROADCASTW", s.rule.At(ruleShift)), broadcast(s.Func, "VPBROADCASTW", s.rule.At(ruleRoundUp))
+	odd, roundUp := load(s.Func, s.file.odd), broadcast(s.Func, "VPBROADCASTW", s.rule.At(ruleRoundUp))
+	var c coder
+	if !s.integer {
+		c = s.newCoder(odd)
+	}
 	s.colMax = s.Z()
 	s.I("VPXORD", s.colMax, s.colMax, s.colMax)
 	var tree tree
@@ -70,26 +89,57 @@ func (s *scanner) rows() {
 			s.I("VPADDUSW", roundUp, v[1], v[1])
 		}
 		s.I("VPERMT2B", t, odd, e)
-		s.I("VMOVDQU64", e, s.work.At(workExponent+64*r))
 		s.I("VPMAXUB", e, s.colMax, s.colMax)
-
-		code := s.Z()
-		s.I("VPSLLVW", shift, x0, code)
-		s.I("VPSLLVW", shift, x1, t)
-		s.I("VPERMT2B", t, odd, code)
-		s.I("VMOVDQA64", x0, t)
-		s.I("VPERMT2B", x1, odd, t)
-		s.I("VMOVDQU64", t, s.work.At(workSign+64*r))
-		s.I("VPERMT2B", x1, even, x0)
-		s.I("VPERMI2B", rounding[1], rounding[0], x0)
-		s.I("VPADDB", x0, code, code)
-		s.I("VMOVDQU64", code, s.work.At(workCode+64*r))
-		s.Free(x0, x1, t, code)
+		s.Free(t)
+		if !s.integer {
+			s.I("VMOVDQU64", e, s.work.At(workExponent+64*r))
+			c.row(r, x0, x1)
+		}
+		s.Free(x0, x1)
 		tree.add(s.Func, e)
 	}
 	s.rowMax = tree.finish(s.Func)
-	s.Free(odd, even, rounding[0], rounding[1], shift, roundUp, table)
+	s.Free(odd, roundUp)
+	if !s.integer {
+		c.free()
+	}
 }
+
+// A coder stores the codes and signs of rows.
+type coder struct {
+	*scanner
+	odd, even, shift asmgen.Vec
+	rounding         [2]asmgen.Vec
+}
+
+func (s *scanner) newCoder(odd asmgen.Vec) coder {
+	table := s.GP()
+	s.I("LEAQ", s.file.rounding, table)
+	s.I("ADDQ", s.rule.At(ruleTable), table)
+	defer s.Free(table)
+	return coder{scanner: s, odd: odd, even: load(s.Func, s.file.even), shift: broadcast(s.Func, "VPBROADCASTW", s.rule.At(ruleShift)),
+		rounding: [2]asmgen.Vec{load(s.Func, table.At(0)), load(s.Func, table.At(64))}}
+}
+
+// row stores row r; x0 is used up.
+func (c coder) row(r int, x0, x1 asmgen.Vec) {
+	const left, right = asmgen.Mask(1), asmgen.Mask(2)
+	code, t := c.Z(), c.Z()
+	c.I("VPSLLVW", c.shift, x0, code)
+	c.I("VPSLLVW", c.shift, x1, t)
+	c.I("VPERMT2B", t, c.odd, code)
+	c.I("VPMOVW2M", x0, left)
+	c.I("VPMOVW2M", x1, right)
+	c.I("KUNPCKDQ", left, right, left)
+	c.I("KMOVQ", left, c.work.At(workSign+8*r))
+	c.I("VPERMT2B", x1, c.even, x0)
+	c.I("VPERMI2B", c.rounding[1], c.rounding[0], x0)
+	c.I("VPADDB", x0, code, code)
+	c.I("VMOVDQU64", code, c.work.At(workCode+64*r))
+	c.Free(code, t)
+}
+
+func (c coder) free() { c.Free(c.even, c.shift, c.rounding[0], c.rounding[1]) }
 
 // A tree takes the maximum over each half of 32 rows. Rows that have met are interleaved, at first by bytes, then by
 // ever wider groups, so that after four levels each 16 bytes hold one value of each of 16 rows in order.
@@ -137,7 +187,7 @@ func (s *scanner) derive() {
 		at       int
 	}{{s.rowMax, workRows}, {s.colMax, workCols}} {
 		s.I("VPSUBUSB", emax, of.exponent, scale)
-		s.I("VMOVDQU64", scale, s.work.At(of.at+valuesScale))
+		s.storeScales(scale, of.at)
 		s.I("VPMAXUB", lowest, scale, scale)
 		s.I("VMOVDQU64", scale, s.work.At(of.at+valuesSafe))
 		s.I("VPSUBB", limit, scale, t)
@@ -148,6 +198,37 @@ func (s *scanner) derive() {
 		s.I("VMOVDQU64", t, s.work.At(of.at+valuesBias))
 	}
 	s.Free(emax, lowest, bias, limit, mantissa, mask, scale, t)
+}
+
+// storeScales stores the scales of the blocks along rows in the order of the blocks, both of a row together.
+func (s *scanner) storeScales(scale asmgen.Vec, values int) {
+	if values == workRows {
+		order := load(s.Func, s.file.pairs)
+		s.I("VPERMB", scale, order, order)
+		s.I("VMOVDQU64", order, s.work.At(values+valuesScale))
+		s.Free(order)
+		return
+	}
+	s.I("VMOVDQU64", scale, s.work.At(values+valuesScale))
+}
+
+// deriveShifts stores the scales of all blocks and how far their significands are to be shifted, less the exponent.
+func (s *scanner) deriveShifts() {
+	lowest, one, scale, words := s.file.all(s.Func, lowest), s.file.all(s.Func, 1), s.Z(), s.Z()
+	for _, of := range []struct {
+		exponent      asmgen.Vec
+		values, shift int
+	}{{s.rowMax, workRows, workRowShifts}, {s.colMax, workCols, workColShifts}} {
+		s.storeScales(of.exponent, of.values)
+		s.I("VPMAXUB", lowest, of.exponent, scale)
+		s.I("VPADDB", one, scale, scale)
+		for half := range 2 {
+			s.I("VPMOVZXBW", scale.Y(), words)
+			s.I("VMOVDQU64", words, s.work.At(of.shift+64*half))
+			s.I("VEXTRACTI64X4", asmgen.Imm(1), scale, scale.Y())
+		}
+	}
+	s.Free(lowest, one, scale, words)
 }
 
 // refuse finds out whether the tile is odd. A block whose exponent is 0 holds zeros or BF16 subnormals: then all elements

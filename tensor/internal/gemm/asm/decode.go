@@ -35,6 +35,8 @@ func decodeAVX512(f *asmgen.File) {
 	order, ones := decoderData(f)
 	decodeAlong(f, order, ones)
 	decodeAcross(f, order, ones)
+	int8DecodeAlong(f)
+	int8DecodeAcross(f)
 }
 
 // decoder holds what decoding keeps in registers.

@@ -15,7 +15,7 @@ const (
 	directB
 	directSum
 	directScales
-	directLookup
+	directCodes
 	directStride
 	directScaleStride
 	directAhead
@@ -32,6 +32,7 @@ const (
 	directSumMoved
 	directScalesMoved
 	directPartialMoved
+	directFetchedMoved
 	directScaleMask
 	directLastScaleMask
 	directValid0
@@ -57,24 +58,26 @@ type directKernel struct {
 	fn             *asmgen.Func
 	rows, columns  int
 	t, a, stride   asmgen.Reg
-	bases, fetched []asmgen.Reg // rows 0, 3 and 6 of b, and of what is fetched
-	steps          asmgen.Reg
+	bases          []asmgen.Reg // rows 0, 3 and 6 of b
+	fetched, steps asmgen.Reg
 	sums           [][]asmgen.Vec
 }
 
 func newDirect(f *asmgen.File, name, what string, rows, columns int) *directKernel {
 	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of %d rows of b, %s.", name, rows, columns, what), asmgen.Arg("d", "*direct"))
-	k := &directKernel{fn: fn, rows: rows, columns: columns, t: fn.Load("d"), a: fn.GP(), stride: fn.GP(), steps: fn.GP()}
+	k := &directKernel{fn: fn, rows: rows, columns: columns, t: fn.Load("d"), a: fn.GP(), stride: fn.GP(), fetched: fn.GP(), steps: fn.GP()}
 	for range (columns + 2) / 3 {
-		k.bases, k.fetched = append(k.bases, fn.GP()), append(k.fetched, fn.GP())
+		k.bases = append(k.bases, fn.GP())
 	}
 	fn.I("MOVQ", k.t.At(directStride), k.stride)
+	fn.I("MOVQ", k.t.At(directB), k.fetched)
+	fn.I("ADDQ", k.t.At(directAhead), k.fetched)
 	return k
 }
 
-// row is the address of row i of b, or of what is fetched.
-func (k *directKernel) row(bases []asmgen.Reg, i int) asmgen.Mem {
-	m := bases[i/3].At(0)
+// row is the address of row i of b.
+func (k *directKernel) row(i int) asmgen.Mem {
+	m := k.bases[i/3].At(0)
 	if i%3 > 0 {
 		m = m.Index(k.stride, i%3)
 	}
@@ -89,13 +92,9 @@ func (k *directKernel) groups(body func()) {
 	fn.I("MOVQ", k.t.At(directA), k.a)
 	fn.I("MOVQ", k.t.At(directB), k.bases[0])
 	fn.I("ADDQ", k.t.At(directBMoved), k.bases[0])
-	fn.I("MOVQ", k.bases[0], k.fetched[0])
-	fn.I("ADDQ", k.t.At(directAhead), k.fetched[0])
 	for i := 1; i < len(k.bases); i++ {
-		for _, b := range [][]asmgen.Reg{k.bases, k.fetched} {
-			fn.I("LEAQ", b[i-1].At(0).Index(k.stride, 2), b[i])
-			fn.I("ADDQ", k.stride, b[i])
-		}
+		fn.I("LEAQ", k.bases[i-1].At(0).Index(k.stride, 2), k.bases[i])
+		fn.I("ADDQ", k.stride, k.bases[i])
 	}
 	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
 	fn.I("ADDQ", k.steps, k.t.At(directBMoved))
@@ -140,15 +139,18 @@ func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
 	}
 }
 
-// advance moves on along k; a cache line of each row was read. As many are fetched of a group to come.
+// advance moves on along k; a cache line of each row was read. As many are fetched to the second level, in the order of memory, for a
+// later call. Prefetches are lost while too many are under way, so what this group reads soon is asked for once more.
 func (k *directKernel) advance() {
 	fn := k.fn
+	const soon = 512
 	for i := range k.columns {
-		fn.I("PREFETCHT1", k.row(k.fetched, i)) // to the second level: the first would be full before they are read
+		fn.I("PREFETCHT1", k.fetched.At(64*i))
+		fn.I("PREFETCHT0", k.row(i).Plus(soon))
 	}
-	for i := range k.bases {
-		fn.I("ADDQ", asmgen.Imm(64), k.bases[i])
-		fn.I("ADDQ", asmgen.Imm(64), k.fetched[i])
+	fn.I("ADDQ", asmgen.Imm(int64(64*k.columns)), k.fetched)
+	for _, b := range k.bases {
+		fn.I("ADDQ", asmgen.Imm(64), b)
 	}
 }
 
@@ -235,7 +237,7 @@ func directBF16(f *asmgen.File) {
 			fn.I("JZ", tail)
 			fn.CountDown(k.steps, func() {
 				for i, v := range bs {
-					fn.I("VMOVUPS", k.row(k.bases, i), v)
+					fn.I("VMOVUPS", k.row(i), v)
 				}
 				k.multiply(bs, 0, x)
 				fn.I("ADDQ", asmgen.Imm(int64(64*rows)), k.a)
@@ -246,7 +248,7 @@ func directBF16(f *asmgen.File) {
 			fn.I("JEQ", done)
 			fn.I("KMOVQ", k.t.At(directTail), asmgen.K(1))
 			for i, v := range bs {
-				fn.I("VMOVDQU16.Z", k.row(k.bases, i), asmgen.K(1), v)
+				fn.I("VMOVDQU16.Z", k.row(i), asmgen.K(1), v)
 			}
 			k.multiply(bs, 0, x)
 			fn.Place(done)

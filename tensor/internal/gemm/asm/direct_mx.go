@@ -1,6 +1,9 @@
 package main
 
 // Products with few rows of a whose b holds block-scaled codes, which are decoded in registers.
+//
+// A normal E4M3 code becomes BF16 by shifts and an addition to the exponent, which leave the multipliers alone. A step with any other
+// code (zero, subnormal, NaN), and every step of another format, takes values from a table.
 
 import (
 	"fmt"
@@ -8,47 +11,68 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
+// The fields of Go's struct directCodes.
+const (
+	codesHigh = 0
+	codesLow  = 128
+	codesRare = 256
+	codesTop  = 320
+)
+
 // directMX prints the kernels for codes: 64 of each row at a time, after the scales of 512.
 func directMX(f *asmgen.File) {
-	order, magnitude := decoderData(f)
-	for rows := 1; rows <= directRows; rows++ {
-		columns := min(6, directWidth(rows, 9, 2)) // general registers do not do for more
-		k := newDirect(f, fmt.Sprintf("directMXx%dAVX512", rows), "codes", rows, columns)
-		k.codes(order, magnitude)
+	data := codedData{
+		field: f.Data32("field", 0x87f0_87f0), least: f.Data32("least", 0xf0f0_f0f0), bias: f.Data32("bias", 7<<23|7<<7),
 	}
+	data.order, data.one = decoderData(f)
+	for rows := 1; rows <= directRows; rows++ {
+		columns := min(6, directWidth(rows, 4, 2)) // general registers do not do for more
+		k := newDirect(f, fmt.Sprintf("directMXx%dAVX512", rows), "codes", rows, columns)
+		k.codes(data)
+	}
+}
+
+// codedData is constants, all but order for every lane.
+type codedData struct {
+	field asmgen.Mem // words: where a code has its sign, exponent and mantissa after a shift
+	least asmgen.Mem // bytes: less twice the least normal code
+	one   asmgen.Mem // bytes: a scale of 1; all but the sign of a code
+	bias  asmgen.Mem // words: 7, in the exponent's place
+	order asmgen.Mem // of quadwords, such that unpacking leaves codes in order
 }
 
 // codedKernel is a directKernel for codes.
 type codedKernel struct {
 	*directKernel
-	*decoder
-	scales, scaleStride, step, blocks asmgen.Reg
-	first, second                     []asmgen.Vec // 32 elements of each row of b, and the next 32
-	x                                 asmgen.Vec
+	codedData
+	scales, scaleStride, step, blocks, tables asmgen.Reg
+	first, second                             []asmgen.Vec // 32 elements of each row of b, and the next 32
+	x, y, mask, low                           asmgen.Vec   // mask and low hold field and least
+	asides                                    []func()     // code out of the way
 }
 
-func (k *directKernel) codes(order, magnitude asmgen.Mem) {
+func (k *directKernel) codes(data codedData) {
 	fn := k.fn
-	c := &codedKernel{directKernel: k, scales: fn.GP(), scaleStride: fn.GP(), step: fn.GP(), blocks: fn.GP()}
+	c := &codedKernel{directKernel: k, codedData: data, scales: fn.GP(), scaleStride: fn.GP(), step: fn.GP(), blocks: fn.GP(), tables: fn.GP()}
 	fn.I("MOVQ", k.t.At(directScaleStride), c.scaleStride)
-	fn.I("MOVQ", k.t.At(directLookup), c.step)
-	c.decoder = newDecoder(fn, c.step, order, magnitude)
-	fn.I("VMOVUPS", k.t.At(directBad), c.bad)
+	fn.I("MOVQ", k.t.At(directCodes), c.tables)
 	for range k.rows {
 		k.sums = append(k.sums, fn.Zs(k.columns))
 	}
 	k.groups(func() {
-		c.first, c.second, c.x = fn.Zs(k.columns), fn.Zs(k.columns), fn.Z()
+		c.first, c.second, c.x, c.y, c.mask, c.low = fn.Zs(k.columns), fn.Zs(k.columns), fn.Z(), fn.Z(), fn.Z(), fn.Z()
 		c.group()
-		fn.Free(append(append(operands(c.first), operands(c.second)...), c.x)...)
+		fn.Free(append(append(operands(c.first), operands(c.second)...), c.x, c.y, c.mask, c.low)...)
 	})
-	fn.I("VMOVUPS", c.bad, k.t.At(directBad))
 	fn.Return()
+	for _, aside := range c.asides {
+		aside()
+	}
 }
 
 // group runs along whole rows of b.
 func (c *codedKernel) group() {
-	fn, t := c.directKernel.fn, c.t
+	fn, t := c.fn, c.t
 	fn.I("MOVQ", t.At(directScales), c.scales)
 	fn.I("ADDQ", t.At(directScalesMoved), c.scales)
 	fn.I("IMUL3Q", asmgen.Imm(int64(c.columns)), c.scaleStride, c.step)
@@ -57,6 +81,7 @@ func (c *codedKernel) group() {
 	fn.I("MOVQ", c.steps, t.At(directLeft))
 	fn.I("MOVQ", t.At(directBlocks), c.blocks)
 	fn.I("KMOVQ", t.At(directScaleMask), asmgen.K(1))
+	c.constants()
 	block, whole, full, next, done := fn.Label("block"), fn.Label("whole"), fn.Label("full"), fn.Label("nextBlock"), fn.Label("done")
 	fn.Place(block)
 	fn.I("CMPQ", c.blocks, asmgen.Imm(1))
@@ -85,20 +110,40 @@ func (c *codedKernel) group() {
 	fn.I("CMPQ", t.At(directTail), asmgen.Imm(0))
 	fn.I("JEQ", done)
 	fn.I("KMOVQ", t.At(directTail), asmgen.K(2))
+	fn.I("KSHIFTRQ", asmgen.Imm(32), asmgen.K(2), asmgen.K(4))
 	c.codesOf(true)
 	fn.Place(done)
 }
 
-// prepare turns the next 16 scales of each row into what is to be subtracted from exponents.
+func (c *codedKernel) constants() {
+	c.fn.I("VPBROADCASTD", c.field, c.mask)
+	c.fn.I("VPBROADCASTD", c.least, c.low)
+}
+
+// prepare turns the next 16 scales of each row into what is to be added to the exponents of 32 codes each, and notes them.
 func (c *codedKernel) prepare() {
-	fn, t, top, steps := c.directKernel.fn, c.t, c.x, c.first[0]
-	fn.I("MOVQ", t.At(directLookup), c.steps)
-	fn.I("VPBROADCASTD", c.steps.At(lookupTop), top)
+	fn, t, steps := c.fn, c.t, c.first[0]
+	fn.I("MOVQ", t.At(directScales), c.step)
+	fn.I("ADDQ", t.At(directScalesAhead), c.step)
+	fn.I("MOVQ", t.At(directFetchedMoved), c.steps)
+	for i := 0; i < c.columns; i += 4 {
+		fn.I("PREFETCHT1", c.step.At(16*i).Index(c.steps, 1))
+	}
+	fn.I("ADDQ", asmgen.Imm(int64(16*c.columns)), t.At(directFetchedMoved))
 	fn.I("MOVQ", c.scales, c.steps)
-	fn.I("MOVQ", t.At(directScalesAhead), c.step)
+	fn.I("VPBROADCASTD", c.bias, c.y)
 	for i := range c.columns {
-		fn.I("PREFETCHT0", c.steps.At(0).Index(c.step, 1))
-		c.stepsOfRow(c.steps.At(0), asmgen.K(1), top, t.At(directMin), t.At(directMax), steps)
+		fn.I("VPBROADCASTD", c.one, c.x)
+		fn.I("VMOVDQU8", c.steps.At(0), asmgen.K(1), c.x)
+		fn.I("VPMINUB", t.At(directMin), c.x, steps)
+		fn.I("VMOVUPS", steps, t.At(directMin))
+		fn.I("VPMAXUB", t.At(directMax), c.x, steps)
+		fn.I("VMOVUPS", steps, t.At(directMax))
+		fn.I("VPMOVZXBD", c.x.X(), steps)
+		fn.I("VPSLLD", asmgen.Imm(7), steps, steps)
+		fn.I("VPSLLD", asmgen.Imm(16), steps, c.x)
+		fn.I("VPORD", c.x, steps, steps)
+		fn.I("VPSUBW", c.y, steps, steps)
 		fn.I("VMOVUPS", steps, t.At(directRowSteps+64*i))
 		fn.I("ADDQ", c.scaleStride, c.steps)
 	}
@@ -107,19 +152,91 @@ func (c *codedKernel) prepare() {
 
 // codesOf decodes 64 codes of each row (of the tail: those in K2) and multiplies.
 func (c *codedKernel) codesOf(tail bool) {
-	fn := c.directKernel.fn
-	for i, v := range c.first {
-		from := asmgen.Operand(c.row(c.bases, i))
-		if tail {
-			fn.I("VMOVDQU8.Z", from, asmgen.K(2), v)
-			from = v
+	fn := c.fn
+	rare, decoded := fn.Label("rare"), fn.Label("decoded")
+	for i := range c.columns {
+		from, most := asmgen.Operand(c.row(i)), c.x
+		if i == 0 {
+			most = c.y
 		}
-		c.unscaled(from, v, c.second[i])
-		fn.I("VPBROADCASTD", c.step.At(64*i), c.x)
-		fn.I("VPBROADCASTD", c.step.At(64*i+4), c.temp)
-		fn.I("VPSUBUSW", c.x, v, v)
-		fn.I("VPSUBUSW", c.temp, c.second[i], c.second[i])
+		if tail {
+			fn.I("VMOVDQU8.Z", from, asmgen.K(2), c.x)
+		} else {
+			fn.I("VMOVUPS", from, c.x)
+		}
+		// Twice the code less that of the least normal one: without the sign, and high for zero, subnormal numbers and NaN.
+		fn.I("VPADDB", c.x, c.x, c.x)
+		fn.I("VPADDB", c.low, c.x, most)
+		if i > 0 {
+			fn.I("VPMAXUB", c.x, c.y, c.y)
+		}
 	}
+	fn.I("VPCMPUB", asmgen.Imm(5), c.tables.At(codesRare), c.y, asmgen.K(3)) // not less
+	fn.I("KORTESTQ", asmgen.K(3), asmgen.K(3))
+	fn.I("JNZ", rare)
+	for i := range c.columns {
+		for h, v := range []asmgen.Vec{c.first[i], c.second[i]} {
+			c.widen(i, h, tail, v)
+			fn.I("VPBROADCASTD", c.step.At(64*i+4*h), c.x)
+			fn.I("VPSLLW", asmgen.Imm(4), v, v)
+			fn.I("VPANDD", c.mask, v, v)
+			fn.I("VPADDW", c.x, v, v)
+		}
+	}
+	fn.Place(decoded)
 	c.multiply(c.first, 0, c.x)
 	c.multiply(c.second, 64*c.rows, c.x)
+	c.asides = append(c.asides, func() {
+		fn.Place(rare)
+		c.lookUp(tail)
+		fn.I("JMP", decoded)
+	})
+}
+
+// widen loads 32 codes of row i as words with their sign.
+func (c *codedKernel) widen(i, half int, tail bool, v asmgen.Vec) {
+	from := c.row(i).Plus(32 * half)
+	if tail {
+		c.fn.I("VPMOVSXBW.Z", from, asmgen.K(2+2*half), v)
+	} else {
+		c.fn.I("VPMOVSXBW", from, v)
+	}
+}
+
+// lookUp decodes with two tables, which give the halves of a value times 2^t; a saturating subtraction in the exponent applies the
+// scale and leaves zeros alone.
+func (c *codedKernel) lookUp(tail bool) {
+	fn := c.fn
+	bad, order := c.low, c.mask
+	table := func(at int) asmgen.Mem { return c.tables.At(at) }
+	fn.I("VMOVUPS", c.t.At(directBad), bad)
+	fn.I("VMOVUPS", c.order, order)
+	for i := range c.columns {
+		first, second := c.first[i], c.second[i]
+		codes := asmgen.Operand(c.row(i))
+		if tail {
+			fn.I("VMOVDQU8.Z", codes, asmgen.K(2), first)
+			codes = first
+		}
+		fn.I("VPERMQ", codes, order, first)
+		fn.I("VMOVDQA64", first, second)
+		fn.I("VMOVDQA64", first, c.x)
+		fn.I("VMOVUPS", table(codesLow), c.y)
+		fn.I("VPERMI2B", table(codesLow+64), c.y, second)
+		fn.I("VMOVUPS", table(codesHigh), c.y)
+		fn.I("VPERMI2B", table(codesHigh+64), c.y, c.x)
+		fn.I("VPORD.BCST", c.one, first, first)
+		fn.I("VPANDD", first, c.x, c.x) // entries but that of 0 have the sign bit set
+		fn.I("VPORD", second, bad, bad)
+		fn.I("VPUNPCKLBW", c.x, second, first)
+		fn.I("VPUNPCKHBW", c.x, second, second)
+		fn.I("VPBROADCASTD", table(codesTop), c.y)
+		for h, v := range []asmgen.Vec{first, second} {
+			fn.I("VPBROADCASTD", c.step.At(64*i+4*h), c.x)
+			fn.I("VPSUBW", c.x, c.y, c.x)
+			fn.I("VPSUBUSW", c.x, v, v)
+		}
+	}
+	fn.I("VMOVUPS", bad, c.t.At(directBad))
+	c.constants()
 }

@@ -23,21 +23,26 @@ const (
 const int8Rows = 6
 
 func int8AVX512(f *asmgen.File) {
+	constants := newRoundingData(f)
 	for rows := 1; rows <= int8Rows; rows++ {
-		int8Tiles(f, rows)
+		int8Tiles(f, rows, constants)
 	}
 	int8Sums(f)
 	packBytesAlong(f)
-	packBytesAcross(f)
+	packBytesAcross(f, 16)
+	packBytesAcross(f, 32)
+	scalesAlong(f)
+	scalesAcross(f)
 }
 
-func int8Tiles(f *asmgen.File, mr int) {
+func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	name := fmt.Sprintf("int8AVX512Tiles%d", mr)
 	k := family{width: 64}
 	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
 	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
 	panel, sum, sumStride, count := field(fieldA), field(fieldSum), field(fieldSumStride), field(fieldCount)
+	out, outStride := field(fieldOut), field(fieldOutStride)
 	a, b, steps, row := fn.GP(), fn.GP(), fn.GP(), fn.GP()
 	sums, parts := make([][]asmgen.Vec, mr), make([][]asmgen.Vec, mr)
 	for i := range sums {
@@ -88,7 +93,22 @@ func int8Tiles(f *asmgen.File, mr int) {
 	fn.I("SUBQ", asmgen.Imm(recordSteps), steps)
 	fn.I("JNZ", block)
 	fn.I("ADDQ", t.At(fieldAStride), panel)
+	plain, stored := fn.Label("plain"), fn.Label("stored")
+	fn.I("TESTQ", out, out)
+	fn.I("JZ", plain)
+	// No sum is NaN: a block's product is finite before it is added, and a rounded result does not start at another's sum.
+	r := newRounding(fn, constants, [3]asmgen.Vec{bs[0], bs[1], spare[0]})
+	for _, s := range sums {
+		for j, v := range s {
+			r.store(v, asmgen.K(1+j), out.At(32*j))
+		}
+		fn.I("ADDQ", outStride, out)
+		fn.I("ADDQ", sumStride, sum)
+	}
+	fn.I("JMP", stored)
+	fn.Place(plain)
 	k.finish(fn, sum, sumStride, sum, sumStride, sums)
+	fn.Place(stored)
 	fn.I("DECQ", count)
 	fn.I("JNZ", next)
 	fn.Return()
@@ -96,92 +116,24 @@ func int8Tiles(f *asmgen.File, mr int) {
 
 // int8Sums fills in the step of sums.
 func int8Sums(f *asmgen.File) {
-	fn := f.Func("int8SumsAVX512", "int8SumsAVX512 puts -128 times the sums of each column's codes into records (> 0) records of a column panel.",
-		asmgen.Arg("panel", "unsafe.Pointer"), asmgen.Arg("records", "int"))
-	panel, n := fn.Load("panel"), fn.Load("records")
-	ones, zero := fn.Z(), fn.Z()
-	sums := fn.Zs(2)
+	fn := f.Func("int8SumsAVX512", "int8SumsAVX512 puts -128 times the sums of the codes of up to 16 columns, those in lanes, into records (> 0) records.\n"+
+		"Steps are step bytes apart.",
+		asmgen.Arg("panel", "unsafe.Pointer"), asmgen.Arg("records", "int"), asmgen.Arg("step", "int"), asmgen.Arg("lanes", "int"))
+	panel, n, step, lanes := fn.Load("panel"), fn.Load("records"), fn.Load("step"), fn.Load("lanes")
+	ones, zero, v := fn.Z(), fn.Z(), fn.Z()
+	fn.I("KMOVW", lanes, asmgen.K(1))
 	fn.I("VPBROADCASTD", f.Data32("ones", 0x01010101), ones)
 	fn.I("VPXORD", zero, zero, zero)
 	fn.CountDown(n, func() {
-		for j, v := range sums {
-			fn.I("VPXORD", v, v, v)
-			for step := range recordCodes {
-				fn.I("VPDPBUSD", panel.At(128*step+64*j), ones, v)
-			}
-			fn.I("VPSLLD", asmgen.Imm(7), v, v)
-			fn.I("VPSUBD", v, zero, v)
-			fn.I("VMOVUPS", v, panel.At(128*recordSums+64*j))
+		fn.I("VPXORD", v, v, v)
+		for range recordSums {
+			fn.I("VPDPBUSD", panel.At(0), ones, v)
+			fn.I("ADDQ", step, panel)
 		}
-		fn.I("ADDQ", asmgen.Imm(128*recordSteps), panel)
-	})
-	fn.Return()
-}
-
-const flipDoc = " flip is added to every code, byte by byte (exclusive or).\nIt stores records of 10 steps, of which it fills the first 8."
-
-// packBytesAlong packs 16 rows whose codes along k are neighbours.
-func packBytesAlong(f *asmgen.File) {
-	fn := f.Func("packBytesAVX512", "packBytesAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].\n"+
-		"A record has 32 codes of each row; steps are step bytes apart."+flipDoc,
-		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("offsets", "*[16]int"),
-		asmgen.Arg("records", "int"), asmgen.Arg("step", "int"), asmgen.Arg("flip", "*uint32"))
-	dst, src, offsets, records, step := fn.Load("dst"), fn.Load("src"), fn.Load("offsets"), fn.Load("records"), fn.Load("step")
-	flip, r := fn.Load("flip"), fn.GP()
-	rows, other := fn.Zs(16), fn.Zs(16)
-	store := func(vs []asmgen.Vec) {
-		for _, v := range vs {
-			fn.I("VPXORD.BCST", flip.At(0), v, v)
-			fn.I("VMOVUPS", v, dst.At(0))
-			fn.I("ADDQ", step, dst)
-		}
-		fn.I("LEAQ", dst.At(0).Index(step, recordSteps-recordCodes), dst)
-	}
-	pairs(fn, records, func(single bool) {
-		for i, v := range rows {
-			fn.I("MOVQ", offsets.At(8*i), r)
-			if single {
-				fn.I("VMOVDQU64", src.At(0).Index(r, 1), v.Y())
-			} else {
-				fn.I("VMOVDQU64", src.At(0).Index(r, 1), v)
-			}
-		}
-		transpose16(fn, rows, other)
-		store(rows[:recordCodes])
-		if !single {
-			store(rows[recordCodes:])
-			fn.I("ADDQ", asmgen.Imm(64), src)
-		}
-	})
-	fn.Return()
-}
-
-// packBytesAcross packs up to 16 rows whose codes are neighbours across k.
-func packBytesAcross(f *asmgen.File) {
-	fn := f.Func("interleaveBytesAVX512", "interleaveBytesAVX512 packs up to 16 rows that are neighbours in memory, those in lanes; along k they are stride bytes apart.\n"+
-		"A record has 32 codes of each row; steps are step bytes apart."+flipDoc,
-		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"),
-		asmgen.Arg("records", "int"), asmgen.Arg("step", "int"), asmgen.Arg("lanes", "int"), asmgen.Arg("flip", "*uint32"))
-	dst, src, stride, records, step, lanes := fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("records"), fn.Load("step"), fn.Load("lanes")
-	fn.I("KMOVD", lanes, asmgen.K(1))
-	flip := fn.Z()
-	fn.I("VPBROADCASTD", fn.Load("flip").At(0), flip)
-	vs := fn.Zs(4)
-	fn.CountDown(records, func() {
-		for range recordCodes {
-			for i, v := range vs {
-				fn.I("VPMOVZXBD.Z", src.At(0), asmgen.K(1), v)
-				fn.I("ADDQ", stride, src)
-				if i > 0 {
-					fn.I("VPSLLD", asmgen.Imm(int64(8*i)), v, v)
-				}
-			}
-			fn.I("VPTERNLOGD", asmgen.Imm(0xfe), vs[2], vs[1], vs[0])
-			fn.I("VPTERNLOGD", asmgen.Imm(0x56), flip, vs[3], vs[0]) // (first or second) exclusive or flip
-			fn.I("VMOVUPS", vs[0], dst.At(0))
-			fn.I("ADDQ", step, dst)
-		}
-		fn.I("LEAQ", dst.At(0).Index(step, recordSteps-recordCodes), dst)
+		fn.I("VPSLLD", asmgen.Imm(7), v, v)
+		fn.I("VPSUBD", v, zero, v)
+		fn.I("VMOVUPS", v, asmgen.K(1), panel.At(0))
+		fn.I("LEAQ", panel.At(0).Index(step, recordSteps-recordSums), panel)
 	})
 	fn.Return()
 }

@@ -24,6 +24,7 @@ func files() map[string]string {
 		"pack_avx2":          packAVX2,
 		"decode_avx512":      decodeAVX512,
 		"int8_avx512":        int8AVX512,
+		"direct_int8_avx512": directInt8,
 		"direct_bf16_avx512": directBF16,
 		"direct_mx_avx512":   directMX,
 		"bf16_amx":           amx,

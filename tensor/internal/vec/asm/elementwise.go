@@ -26,7 +26,7 @@ func addScaled(f *file) {
 		dst, x, a := k.row("dst", fp32), k.row("x", e), k.float32("a")
 		k.each("dst_len", lanes, 1, func(int) {
 			ax, sum := k.load(x), k.load(dst)
-			k.pairwise("VMULPS", pair{a, a}, ax, ax)
+			k.scaled(a, ax)
 			k.pairwise("VADDPS", ax, sum, sum)
 			k.store(sum, dst)
 		})
@@ -42,7 +42,7 @@ func scale(f *file) {
 		k.rounding(e)
 		k.each("dst_len", lanes, 1, func(int) {
 			ax := k.load(x)
-			k.pairwise("VMULPS", pair{a, a}, ax, ax)
+			k.scaled(a, ax)
 			k.store(ax, dst)
 		})
 		k.Return()
@@ -59,7 +59,7 @@ func sumBlocks(f *file) {
 		k.I("IMULQ", asmgen.Imm(e), stride)
 		k.each("dst_len", lanes, 1, func(int) {
 			sum := pair{k.temp(), k.temp()}
-			k.pairwise("VPXORD", sum, sum, sum)
+			k.pairwise("VXORPS", sum, sum, sum)
 			k.I("LEAQ", k.at(x), block)
 			k.I("MOVQ", k.Slot("blocks"), left)
 			k.CountDown(left, func() {
@@ -76,6 +76,13 @@ func sumBlocks(f *file) {
 func (k *kernel) splitIf(e elem) {
 	if e == bf16 {
 		k.split()
+	}
+}
+
+// scaled multiplies a pair by a number.
+func (k *kernel) scaled(a asmgen.Operand, v pair) {
+	for _, x := range v {
+		k.I("VMULPS", a, x, x)
 	}
 }
 

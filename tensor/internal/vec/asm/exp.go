@@ -8,27 +8,36 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// expConstants are the registers that exp works with. For e**-x those that meet odd powers of x have the other sign.
+// shifter is added to round to sixteenths.
+const shifter = 0x49400000
+
+// expConstants are the registers that exp works with.
 type expConstants struct {
-	negated                               bool
-	log2E, ln2Hi, ln2Lo, one, least, most asmgen.Vec
-	poly                                  [7]asmgen.Vec // by power, from 2 on
+	log2E, shifter, ln2, c2, c3, powers asmgen.Operand
+	least, most                         asmgen.Operand // where x is clamped
+	negated                             bool           // e**-x is computed, not e**x
 }
 
 func (k *kernel) expConstants(negated bool) expConstants {
-	word := func(x float32) asmgen.Vec { return k.word(math.Float32bits(x)) }
-	sign := float32(1)
+	word := func(x float32) asmgen.Operand { return k.word(math.Float32bits(x)) }
+	log2E := float32(math.Log2E)
 	if negated {
-		sign = -1
+		log2E = -log2E
 	}
-	hi := float32(math.Ln2)
 	c := expConstants{
-		negated: negated, log2E: word(sign * math.Log2E), ln2Hi: word(hi), ln2Lo: word(float32(math.Ln2 - float64(hi))),
-		one: word(1), least: word(-104), most: word(104),
+		log2E: word(log2E), shifter: k.word(shifter), ln2: word(math.Ln2), c2: word(0.49998379), c3: word(0.16666979),
+		most: word(104), negated: negated,
 	}
-	for i, x := range []float32{4.9999994e-1, 1.6666521e-1 * sign, 4.166839e-2, 8.368717e-3 * sign, 1.3814599e-3} {
-		c.poly[2+i] = word(x)
+	if !k.avx2 {
+		c.powers = k.indices(k.file.powers)
 	}
+	return c
+}
+
+// clampConstants is expConstants for kernels that use clamp.
+func (k *kernel) clampConstants(negated bool) expConstants {
+	c := k.expConstants(negated)
+	c.least = k.word(math.Float32bits(-104))
 	return c
 }
 
@@ -40,32 +49,45 @@ func (k *kernel) clamp(c expConstants, x asmgen.Vec) {
 
 // clampNumber is clamp for the case that NaN does not matter.
 func (k *kernel) clampNumber(c expConstants, x asmgen.Vec) {
+	if k.avx2 {
+		k.I("VMINPS", c.most, x, x)
+		k.I("VMAXPS", k.word(math.Float32bits(-104)), x, x)
+		return
+	}
 	const smallerMagnitude = 2
 	k.I("VRANGEPS", asmgen.Imm(smallerMagnitude), c.most, x, x)
 }
 
-// exp turns x, at most 104 in magnitude, into e**x or e**-x, in 12 instructions. VSCALEFPS adds n to the exponent with one
-// rounding, where Exp multiplies by two powers of two: the first product is exact, so both round once.
+// exp turns x, at most 104 in magnitude, into e**x or e**-x, in 10 instructions. VSCALEFPS multiplies by two to the whole part
+// of n with one rounding, where Exp multiplies by two powers of two: the first product is exact, so both round once.
 func (k *kernel) exp(c expConstants, x asmgen.Vec) {
-	reduce, last := "VFNMADD231PS", "VFMADD231PS"
+	reduce := "VFNMADD231PS"
 	if c.negated {
-		reduce, last = "VFMADD231PS", "VFMSUB231PS"
+		reduce = "VFNMSUB231PS"
 	}
-	n := k.op("VMULPS", c.log2E, x)
-	const nearest = 8
-	k.I("VRNDSCALEPS", asmgen.Imm(nearest), n, n)
-	k.I(reduce, c.ln2Hi, n, x)
-	k.I(reduce, c.ln2Lo, n, x)
+	n := k.copyOf(c.shifter)
+	k.I("VFMADD231PS", c.log2E, x, n)
+	var power, scale asmgen.Vec
+	if k.avx2 {
+		power, scale = k.powerAVX2(n), k.copyOf(n)
+	} else {
+		power, scale = k.op("VPERMPS", c.powers, n), n
+	}
+	k.I("VSUBPS", c.shifter, n, n)
+	k.I(reduce, c.ln2, n, x)
+	p := k.copyOf(c.c3)
+	k.I("VFMADD213PS", c.c2, x, p)
 	square := k.op("VMULPS", x, x)
-	p, low := k.copyOf(c.poly[5]), k.copyOf(c.poly[3])
-	k.I("VFMADD213PS", c.poly[4], x, p)
-	k.I("VFMADD213PS", c.poly[2], x, low)
-	k.I("VFMADD231PS", c.poly[6], square, p)
-	k.I("VFMADD213PS", low, square, p)
-	k.I(last, p, square, x)
-	k.I("VADDPS", c.one, x, x)
-	k.I("VSCALEFPS", n, x, x)
-	k.release(n, square, p, low)
+	k.I("VFMADD231PS", p, square, x)
+	k.I("VFMADD213PS", power, power, x)
+	k.release(square, p, power)
+	if k.avx2 {
+		k.scaleAVX2(scale, x)
+		k.release(scale)
+	} else {
+		k.I("VSCALEFPS", n, x, x)
+	}
+	k.release(n)
 }
 
 func expSum(f *file) {
@@ -73,7 +95,7 @@ func expSum(f *file) {
 		k := f.kernel(named("expSum", e), rows("dst"), float32s("a"), rows("x"), float32s("shift"), result("float32"))
 		dst, src, a, shift := k.row("dst", e), k.row("x", fp32), k.float32("a"), k.float32("shift")
 		k.rounding(e)
-		c, sums := k.expConstants(false), k.zeros(1)
+		c, sums := k.clampConstants(false), k.zeros(1)
 		next := k.following(src, "x_len")
 		k.each("dst_len", lanes, 1, func(int) {
 			k.prefetch(next)
@@ -83,7 +105,8 @@ func expSum(f *file) {
 				k.I("VSUBPS", shift, x[h], x[h])
 				k.clamp(c, x[h])
 				k.exp(c, x[h])
-				k.merged(halves[h], "VADDPS", x[h], sums[0], sums[0])
+				sum := sums[h%len(sums)]
+				k.merged(halves[h], "VADDPS", x[h], sum, sum)
 				return nil
 			})
 			k.store(x, dst)
@@ -99,7 +122,7 @@ func softmaxBackward(f *file) {
 		p, ds, s, dp := k.row("p", e), k.row("ds", e), k.row("s", fp32), k.row("dp", fp32)
 		k.rounding(e)
 		a, lse, delta := k.float32("a"), k.float32("lse"), k.float32("delta")
-		c := k.expConstants(false)
+		c := k.clampConstants(false)
 		k.each("p_len", lanes, 1, func(int) {
 			x, d := k.load(s), k.load(dp)
 			k.both(func(h int) []asmgen.Vec {

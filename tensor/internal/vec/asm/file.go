@@ -4,21 +4,31 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	"spmoe/tensor/asmgen"
 )
 
 type file struct {
 	*asmgen.File
-	words     map[uint32]asmgen.Mem
-	indices   asmgen.Mem // 0, 1, 2, ... 127 in 16 bits, to make tail masks from
+	avx2    bool // and not AVX-512
+	words   map[uint32]asmgen.Mem
+	indices asmgen.Mem // 0, 1, 2, ... to make tail masks from: 128 of 16 bits, or for AVX2 16 of 32 bits
+	powers  asmgen.Mem // 2**(i/16), see ../exp.go
+
+	// For AVX-512 only.
 	even, odd asmgen.Mem // 0, 2, ... 30 and 1, 3, ... 31: two registers' elements apart
 	low, high asmgen.Mem // 0, 16, 1, 17, ... 23 and 8, 24, ... 31: and together again
 	packed    asmgen.Mem // 1, 3, ... 63 in 16 bits: the upper halves of two registers' elements
 }
 
-func newFile() *file {
-	f := &file{File: asmgen.NewFile("vec", "go run ./asm", "amd64 && !purego"), words: map[uint32]asmgen.Mem{}}
+func newFile(avx2 bool) *file {
+	f := &file{File: asmgen.NewFile("vec", "go run ./asm", "amd64 && !purego"), avx2: avx2, words: map[uint32]asmgen.Mem{}}
+	f.powers = f.Data32("powers", words32(func(i uint32) uint32 { return math.Float32bits(float32(math.Exp2(float64(i) / 16))) })...)
+	if avx2 {
+		f.indices = f.Data32("indices", words32(func(i uint32) uint32 { return i })...)
+		return f
+	}
 	f.indices = f.Data32("indices", words16(128, func(i uint32) uint32 { return i })...)
 	f.even = f.Data32("even", words32(func(i uint32) uint32 { return 2 * i })...)
 	f.odd = f.Data32("odd", words32(func(i uint32) uint32 { return 2*i + 1 })...)

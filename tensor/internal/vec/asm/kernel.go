@@ -8,29 +8,30 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// tail selects the elements that are left at the end of a row, upper those of its second half. K2 and K3 are free for the
-// bodies, K5 to K7 for what stays.
-var tail, upper = asmgen.K(1), asmgen.K(4)
-
-// halves are the masks of the two halves.
-var halves = [2]asmgen.Mask{tail, upper}
-
 type kernel struct {
 	*asmgen.Func
 	file *file
+	avx2 bool
 	i    asmgen.Reg // elements done
 	rowConstants
+	crowded bool // there are no registers for the constants of rows
 
 	// The state of the body being printed.
-	step   int  // elements before those of this copy of the body, from i
-	masked bool // whether this copy works under the tail mask
+	copy   int        // its number
+	step   int        // elements before those of this copy, from i
+	masked bool       // whether this copy works under the tail mask
+	count  asmgen.Reg // elements left for it then, in AVX2
 	temps  []asmgen.Operand
 }
 
 // kernel begins the function of that name and tier.
 func (f *file) kernel(name string, params ...[]asmgen.Param) *kernel {
-	fn := f.Func(name+"AVX512", "", slices.Concat(params...)...)
-	return &kernel{Func: fn, file: f, i: fn.GP()}
+	tier := "AVX512"
+	if f.avx2 {
+		tier = "AVX2"
+	}
+	fn := f.Func(name+tier, "", slices.Concat(params...)...)
+	return &kernel{Func: fn, file: f, avx2: f.avx2, i: fn.GP()}
 }
 
 // rows declares slice parameters; each is three words on the stack.
@@ -56,68 +57,74 @@ func args(typ string, names []string) []asmgen.Param {
 
 func result(typ string) []asmgen.Param { return []asmgen.Param{asmgen.Result("ret", typ)} }
 
-// float32 fills a register with copies of a float32 parameter.
-func (k *kernel) float32(param string) asmgen.Vec {
-	v := k.Z()
-	k.I("VBROADCASTSS", k.Slot(param), v)
-	return v
-}
-
-// word fills a register with copies of a 32-bit constant.
-func (k *kernel) word(bits uint32) asmgen.Vec {
-	v := k.Z()
-	k.I("VBROADCASTSS", k.file.word(bits), v)
-	return v
-}
-
-// lanes is the number of elements that a body works on, unless it says otherwise: a pair of registers.
-const lanes = 32
-
-// each goes over the elements of the slices, as many as length says: body works on n elements (8, 16 or 32) and is printed
-// unroll times, so that copy j can keep lane sums of its own. What is left after the last full round goes through the same
-// copies under masks, so that element i is always seen by copy i/n mod unroll.
-func (k *kernel) each(length string, n, unroll int, body func(j int)) {
-	round := n * unroll
-	left := k.Load(length)
-	head, rest, done := k.Label("loop"), k.Label("rest"), k.Label("done")
-	k.I("XORL", k.i, k.i)
-	k.I("SUBQ", asmgen.Imm(round), left)
-	k.I("JLT", rest)
-	k.Align(64)
-	k.Place(head)
-	k.copies(n, unroll, body)
-	k.I("ADDQ", asmgen.Imm(round), k.i)
-	k.I("SUBQ", asmgen.Imm(round), left)
-	k.I("JGE", head)
-	k.Place(rest)
-	k.I("ADDQ", asmgen.Imm(round), left)
-	k.I("JEQ", done)
-	count := k.Z()
-	k.I("VPBROADCASTW", left, count)
-	k.masked = true
-	k.copies(n, unroll, func(j int) {
-		const greater = 6
-		k.I("VPCMPUW", asmgen.Imm(greater), k.file.indices.Plus(2*n*j), count, tail)
-		k.I("KSHIFTRD", asmgen.Imm(n/2), tail, upper)
-		body(j)
-	})
-	k.masked = false
-	k.Place(done)
-	k.Free(count, left)
-}
-
-func (k *kernel) copies(n, unroll int, body func(j int)) {
-	for j := range unroll {
-		k.step = n * j
-		body(j)
-		k.Free(k.temps...)
-		k.temps = nil
+// vec takes a register.
+func (k *kernel) vec() asmgen.Vec {
+	if k.avx2 {
+		return k.Y()
 	}
+	return k.Z()
+}
+
+// width is the number of float32 in a register.
+func (k *kernel) width() int {
+	if k.avx2 {
+		return 8
+	}
+	return 16
+}
+
+// repeated is a float32 in memory of which an instruction wants copies. AVX2 has few registers, so there every use loads one;
+// AVX-512 can read a constant of the file so, if it is the first operand or follows an immediate.
+type repeated struct{ asmgen.Operand }
+
+// I prints one instruction.
+func (k *kernel) I(mnemonic string, ops ...asmgen.Operand) {
+	ops = slices.Clone(ops)
+	var loaded []asmgen.Operand
+	for i, op := range ops {
+		switch r, ok := op.(repeated); {
+		case !ok:
+		case !k.avx2:
+			ops[i] = r.Operand
+			mnemonic += ".BCST"
+		case mnemonic == "VMOVAPS":
+			ops[i], mnemonic = r.Operand, "VBROADCASTSS"
+		default:
+			v := k.vec()
+			k.Func.I("VBROADCASTSS", r.Operand, v)
+			ops[i], loaded = v, append(loaded, v)
+		}
+	}
+	k.Func.I(mnemonic, ops...)
+	k.Free(loaded...)
+}
+
+// float32 is copies of a float32 parameter.
+func (k *kernel) float32(param string) asmgen.Operand { return k.copies(k.Slot(param)) }
+
+// word is copies of a 32-bit constant.
+func (k *kernel) word(bits uint32) asmgen.Operand { return k.copies(k.file.word(bits)) }
+
+func (k *kernel) copies(of asmgen.Operand) asmgen.Operand {
+	if k.avx2 {
+		return repeated{of}
+	}
+	v := k.vec()
+	k.I("VBROADCASTSS", of, v)
+	return v
+}
+
+// constant is word, but without a register in kernels that are short of them.
+func (k *kernel) constant(bits uint32) asmgen.Operand {
+	if k.crowded {
+		return repeated{k.file.word(bits)}
+	}
+	return k.word(bits)
 }
 
 // temp takes a register until the end of this copy of the body.
 func (k *kernel) temp() asmgen.Vec {
-	v := k.Z()
+	v := k.vec()
 	k.temps = append(k.temps, v)
 	return v
 }
@@ -138,10 +145,14 @@ func (k *kernel) op(mnemonic string, ops ...asmgen.Operand) asmgen.Vec {
 }
 
 // copyOf is v in a fresh register.
-func (k *kernel) copyOf(v asmgen.Vec) asmgen.Vec { return k.op("VMOVAPS", v) }
+func (k *kernel) copyOf(v asmgen.Operand) asmgen.Vec { return k.op("VMOVAPS", v) }
 
 // merged is an instruction that leaves the destination alone where the tail is masked off.
 func (k *kernel) merged(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand) {
+	if k.masked && k.avx2 {
+		k.blended(mask, mnemonic, ops...)
+		return
+	}
 	if k.masked {
 		last := len(ops) - 1
 		ops = append(append([]asmgen.Operand{}, ops[:last]...), mask, ops[last])
@@ -157,13 +168,14 @@ func (k *kernel) zeroed(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand
 	k.merged(mask, mnemonic, ops...)
 }
 
-// pair is the two registers that hold a body's 32 elements of a row as float32.
+// pair is the two registers that hold a body's elements of a row as float32.
 type pair [2]asmgen.Vec
 
-// both prints body for each register of the pairs that it works on. Of the registers that it takes, the results stay.
+// both prints body for each register of the pairs that it works on, the two interleaved where there are
+// registers enough. Of the registers that it takes, the results stay.
 func (k *kernel) both(body func(h int) []asmgen.Vec) []pair {
 	var results []pair
-	for h := range 2 {
+	half := func(h int) {
 		outer := k.temps
 		k.temps = nil
 		kept := body(h)
@@ -180,6 +192,12 @@ func (k *kernel) both(body func(h int) []asmgen.Vec) []pair {
 			results[i][h] = v
 			k.temps = append(k.temps, v)
 		}
+	}
+	if k.avx2 {
+		half(0)
+		half(1)
+	} else {
+		k.Interleave(func() { half(0) }, func() { half(1) })
 	}
 	return results
 }

@@ -1,4 +1,4 @@
-// Command asm prints the AVX-512 row kernels of package vec. They do the operations of the functions in vec_generic.go in
+// Command asm prints the AVX-512 and AVX2 row kernels of package vec. They do the operations of the functions in vec_generic.go in
 // the same order, so that the results agree bit for bit.
 package main
 
@@ -15,11 +15,15 @@ func main() {
 }
 
 func files() map[string]string {
-	f := newFile()
+	return map[string]string{"vec_avx512_amd64.s": kernels(false), "vec_avx2_amd64.s": kernels(true)}
+}
+
+func kernels(avx2 bool) string {
+	f := newFile(avx2)
 	for _, emit := range []func(*file){
 		widen, round,
 		add, addScaled, scale, sumBlocks,
-		mulScaled, normWeightGrad, normInputGrad, rotate,
+		split, mulScaled, normWeightGrad, normInputGrad, rotate,
 		sigmoid, swiGLU, swiGLUBackward,
 		expSum, softmaxBackward,
 		dot, squares, sumSquares, maximum,
@@ -27,5 +31,5 @@ func files() map[string]string {
 	} {
 		emit(f)
 	}
-	return map[string]string{"vec_avx512_amd64.s": f.Asm()}
+	return f.Asm()
 }

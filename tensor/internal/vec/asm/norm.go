@@ -4,16 +4,38 @@ package main
 
 import "spmoe/tensor/asmgen"
 
+// split makes NaNs of zeros behind the quiet bit, so that rounding need not look for others.
+func split(f *file) {
+	k := f.kernel("split", rows("dst", "w"))
+	k.split()
+	dst, w := k.weights("dst", bf16), k.row("w", fp32)
+	const defaultNaN = 0x33 // where the operand is a quiet or signalling NaN; otherwise the destination
+	fix := k.word(defaultNaN)
+	k.each("w_len", lanes, 1, func(int) {
+		v := k.load(w)
+		for _, x := range v {
+			if k.avx2 {
+				k.whereNaN(x, k.copyOf(k.word(0xffc00000)), x)
+			} else {
+				k.I("VFIXUPIMMPS", asmgen.Imm(0), fix, x, x)
+			}
+		}
+		k.store(v, dst)
+	})
+	k.Return()
+}
+
 func mulScaled(f *file) {
 	for _, e := range forms {
 		k := f.kernel(named("mulScaled", e), rows("dst"), float32s("a"), rows("x", "y"))
-		dst, x, y, a := k.row("dst", e), k.row("x", e), k.row("y", fp32), k.float32("a")
+		k.splitIf(e)
+		dst, x, y, a := k.row("dst", e), k.row("x", e), k.weights("y", e), k.float32("a")
 		k.rounding(e)
 		next := k.following(x, "x_len")
 		k.each("dst_len", lanes, 1, func(int) {
 			k.prefetch(next)
 			axy := k.load(x)
-			k.pairwise("VMULPS", pair{a, a}, axy, axy)
+			k.scaled(a, axy)
 			k.pairwise("VMULPS", k.load(y), axy, axy)
 			k.store(axy, dst)
 		})
@@ -27,14 +49,17 @@ func normWeightGrad(f *file) {
 		dw, w, dy, x := k.row("dw", fp32), k.row("w", fp32), k.row("dy", e), k.row("x", e)
 		a, sums := k.float32("a"), k.zeros(4)
 		k.each("dw_len", lanes, 2, func(j int) {
-			product, weighted, grad := k.load(dy), k.load(w), k.load(dw)
-			k.pairwise("VMULPS", k.load(x), product, product)
+			product, second := k.load(dy), k.load(x)
+			k.pairwise("VMULPS", second, product, product)
+			k.release(second[:]...)
+			weighted, sum := k.load(w), pair(sums[2*j:])
 			k.pairwise("VMULPS", product, weighted, weighted)
-			k.pairwise("VMULPS", pair{a, a}, product, product)
+			k.pairwise("VADDPS", weighted, sum, sum)
+			k.release(weighted[:]...)
+			k.scaled(a, product)
+			grad := k.load(dw)
 			k.pairwise("VADDPS", product, grad, grad)
 			k.store(grad, dw)
-			sum := pair(sums[2*j:])
-			k.pairwise("VADDPS", weighted, sum, sum)
 		})
 		k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
 		k.Return()
@@ -46,16 +71,16 @@ func normInputGrad(f *file) {
 		k := f.kernel(named("normInputGrad", e), rows("dx"), []asmgen.Param{asmgen.Arg("add", "bool")}, float32s("a"), rows("dy", "w"),
 			float32s("b"), rows("x"))
 		k.splitIf(e)
-		dx, dy, x, w := k.row("dx", e), k.row("dy", e), k.row("x", e), k.row("w", fp32)
+		dx, dy, x, w := k.row("dx", e), k.row("dy", e), k.row("x", e), k.weights("w", e)
 		k.rounding(e)
 		a, b := k.float32("a"), k.float32("b")
 		adding := k.GP()
 		k.I("MOVBQZX", k.Slot("add"), adding)
 		k.each("dx_len", lanes, 1, func(int) {
 			grad, bx := k.load(dy), k.load(x)
-			k.pairwise("VMULPS", pair{a, a}, grad, grad)
+			k.scaled(a, grad)
 			k.pairwise("VMULPS", k.load(w), grad, grad)
-			k.pairwise("VMULPS", pair{b, b}, bx, bx)
+			k.scaled(b, bx)
 			k.pairwise("VADDPS", bx, grad, grad)
 			notAdding := k.Label("set")
 			k.I("TESTQ", adding, adding)

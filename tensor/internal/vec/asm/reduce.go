@@ -8,13 +8,20 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// zeros takes n registers of zeros.
+// zeros takes registers of zeros: n, or twice as many in AVX2.
 func (k *kernel) zeros(n int) []asmgen.Vec {
-	vs := k.Zs(n)
+	vs := k.sums(n)
 	for _, v := range vs {
-		k.I("VPXORD", v, v, v)
+		k.I(k.vexOr("VPXOR", "VPXORD"), v, v, v)
 	}
 	return vs
+}
+
+func (k *kernel) sums(n int) []asmgen.Vec {
+	if k.avx2 {
+		return k.Ys(2 * n)
+	}
+	return k.Zs(n)
 }
 
 // halve combines vectors until the first is left, and that one's upper half with its lower half, down to 128 bits.
@@ -24,10 +31,12 @@ func (k *kernel) halve(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
 			k.I(combine, vs[i+n], vs[i], vs[i])
 		}
 	}
-	v, free = vs[0], k.Z()
-	k.I("VEXTRACTF64X4", asmgen.Imm(1), v, free.Y())
-	k.I(combine, free.Y(), v.Y(), v.Y())
-	k.I("VEXTRACTF32X4", asmgen.Imm(1), v.Y(), free.X())
+	v, free = vs[0], k.vec()
+	if !k.avx2 {
+		k.I("VEXTRACTF64X4", asmgen.Imm(1), v, free.Y())
+		k.I(combine, free.Y(), v.Y(), v.Y())
+	}
+	k.I(k.vexOr("VEXTRACTF128", "VEXTRACTF32X4"), asmgen.Imm(1), v.Y(), free.X())
 	k.I(combine, free.X(), v.X(), v.X())
 	return v.X(), free.X()
 }
@@ -63,6 +72,10 @@ func squares(f *file) {
 	row, sums := k.row("x", bf16), k.zeros(4)
 	k.each("x_len", lanes, 2, func(j int) {
 		x, sum := k.load(row), pair(sums[2*j:])
+		if k.avx2 { // of 32 elements this copy has the first or second half, even and odd
+			even := j/2*4 + j%2
+			sum = pair{sums[even], sums[even+2]}
+		}
 		k.pairwise("VFMADD231PS", x, x, sum)
 	})
 	k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
@@ -75,7 +88,12 @@ func sumSquares(f *file) {
 	x, sums := k.row("x", fp32), k.zeros(4)
 	k.each("x_len", 8, 4, func(j int) {
 		wide := k.temp()
-		k.zeroed(tail, "VCVTPS2PD", k.at(x), wide)
+		if k.avx2 && k.masked {
+			k.loadWideAVX2(k.at(x), 0, wide)
+			k.I("VCVTPS2PD", wide.X(), wide)
+		} else {
+			k.zeroed(tail, "VCVTPS2PD", k.at(x), wide)
+		}
 		k.I("VFMADD231PD", wide, wide, sums[j])
 	})
 	v, free := k.halve("VADDPD", sums)
@@ -88,7 +106,7 @@ func sumSquares(f *file) {
 // maximum relies on VMAXPS giving the running value, its second source, when the other is NaN.
 func maximum(f *file) {
 	k := f.kernel("max", rows("x"), result("float32"))
-	row, tops := k.row("x", fp32), k.Zs(4)
+	row, tops := k.row("x", fp32), k.sums(4)
 	for _, v := range tops {
 		k.I("VBROADCASTSS", k.file.word(math.Float32bits(float32(math.Inf(-1)))), v)
 	}

@@ -45,31 +45,52 @@ func (k *kernel) turner(x asmgen.Reg, e elem) turner {
 		k.rounding(e)
 		return t
 	}
+	if k.avx2 {
+		return t
+	}
 	k.even, k.odd = k.indices(k.file.even), k.indices(k.file.odd)
 	t.low, t.high = k.indices(k.file.low), k.indices(k.file.high)
 	return t
 }
 
 // place is where the body's pairs are, two elements each.
-func (t turner) place() asmgen.Mem { return t.at(row{t.x, 2 * t.elem}) }
+func (t turner) place() asmgen.Mem { return t.at(row{base: t.x, elem: 2 * t.elem}) }
 
-// load gives the first elements of 16 pairs and the second ones.
+// load gives the first elements of the body's pairs and the second ones.
 func (t turner) load() pair {
 	if t.elem == bf16 {
 		all := t.temp()
-		t.zeroed(tail, "VMOVDQU32", t.place(), all)
+		if t.avx2 {
+			t.loadWideAVX2(t.place(), 0, all)
+		} else {
+			t.zeroed(tail, "VMOVDQU32", t.place(), all)
+		}
 		return t.widened(all)
 	}
 	v := pair{t.temp(), t.temp()}
 	for h := range 2 {
-		t.zeroed(halves[h], "VMOVUPD", t.place().Plus(64*h), v[h])
+		m := t.place().Plus(4 * t.width() * h)
+		if t.avx2 {
+			t.loadPairsAVX2(m, h, v[h])
+		} else {
+			t.zeroed(halves[h], "VMOVUPD", m, v[h])
+		}
 	}
-	return t.permuted(v, t.even, t.odd)
+	return t.unzipped(v)
 }
 
 func (t turner) store(v pair) {
 	if t.elem == bf16 {
-		t.merged(tail, "VMOVDQU32", t.narrowed(v), t.place())
+		all := t.narrowed(v)
+		if t.avx2 {
+			t.storeWideAVX2(all, t.place(), 0)
+		} else {
+			t.merged(tail, "VMOVDQU32", all, t.place())
+		}
+		return
+	}
+	if t.avx2 {
+		t.storePairsAVX2(t.zippedAVX2(v), t.place())
 		return
 	}
 	v = t.permuted(v, t.low, t.high)

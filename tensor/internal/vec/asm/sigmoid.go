@@ -2,28 +2,32 @@ package main
 
 // The sigmoid function, and SwiGLU with its gradient.
 
-import "spmoe/tensor/asmgen"
+import (
+	"math"
+
+	"spmoe/tensor/asmgen"
+)
 
 // denominator returns 1 + exp(-g), one over the sigmoid of g, or some number where g is NaN.
-func (k *kernel) denominator(c expConstants, g asmgen.Vec) asmgen.Vec {
+func (k *kernel) denominator(c expConstants, one asmgen.Operand, g asmgen.Vec) asmgen.Vec {
 	d := k.copyOf(g)
 	k.clampNumber(c, d)
 	k.exp(c, d)
-	k.I("VADDPS", c.one, d, d)
+	k.I("VADDPS", one, d, d)
 	return d
 }
 
 func sigmoid(f *file) {
 	k := f.kernel("sigmoid", rows("dst", "x"))
 	r := k.rows(fp32, "dst", "x")
-	c := k.expConstants(true)
+	c, one := k.clampConstants(true), k.word(math.Float32bits(1))
 	k.each("dst_len", lanes, 1, func(int) {
 		x := k.load(r[1])
 		k.both(func(h int) []asmgen.Vec {
 			k.clamp(c, x[h])
 			k.exp(c, x[h])
-			k.I("VADDPS", c.one, x[h], x[h])
-			k.I("VDIVPS", x[h], c.one, x[h])
+			k.I("VADDPS", one, x[h], x[h])
+			k.I("VDIVPS", x[h], one, x[h])
 			return nil
 		})
 		k.store(x, r[0])
@@ -34,18 +38,20 @@ func sigmoid(f *file) {
 func swiGLU(f *file) {
 	for _, e := range forms {
 		k := f.kernel(named("swiGLU", e), rows("h", "gate", "up"))
+		k.crowded = true
 		k.splitIf(e)
 		r := k.rows(e, "h", "gate", "up")
 		k.rounding(e)
-		c := k.expConstants(true)
-		k.each("h_len", lanes, 1, func(int) {
-			g, u := k.load(r[1]), k.load(r[2])
+		c, one := k.expConstants(true), k.word(math.Float32bits(1))
+		k.eachInterleaved("h_len", lanes, 2, func(int) {
+			g := k.load(r[1])
 			k.both(func(h int) []asmgen.Vec {
-				k.I("VDIVPS", k.denominator(c, g[h]), g[h], g[h])
-				k.I("VMULPS", g[h], u[h], u[h])
+				k.I("VDIVPS", k.denominator(c, one, g[h]), g[h], g[h])
 				return nil
 			})
-			k.store(u, r[0])
+			u := k.load(r[2])
+			k.pairwise("VMULPS", u, g, g)
+			k.store(g, r[0])
 		})
 		k.Return()
 	}
@@ -57,14 +63,14 @@ func swiGLUBackward(f *file) {
 		k.splitIf(e)
 		r := k.rows(e, "dgate", "dup", "dh", "gate", "up")
 		k.rounding(e)
-		c := k.expConstants(true)
+		c, one := k.expConstants(true), k.word(math.Float32bits(1))
 		k.each("dh_len", lanes, 1, func(int) {
 			d, g, u := k.load(r[2]), k.load(r[3]), k.load(r[4])
 			k.both(func(h int) []asmgen.Vec {
-				s := k.op("VDIVPS", k.denominator(c, g[h]), c.one)
-				slope := k.op("VSUBPS", s, c.one)
+				s := k.op("VDIVPS", k.denominator(c, one, g[h]), one)
+				slope := k.op("VSUBPS", s, one)
 				k.I("VMULPS", g[h], slope, slope)
-				k.I("VADDPS", c.one, slope, slope)
+				k.I("VADDPS", one, slope, slope)
 				k.I("VMULPS", d[h], u[h], u[h])
 				k.I("VMULPS", s, u[h], u[h])
 				k.I("VMULPS", slope, u[h], u[h])

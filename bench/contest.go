@@ -1,0 +1,75 @@
+package bench
+
+import "spmoe/tensor"
+
+// Product is a matrix product y = x·Wᵀ into FP32 that other libraries can do too: x: [M, K], W: [N, K], for each of
+// Groups.
+type Product struct {
+	Format          string // of both operands: bf16, fp32 or mxint8
+	Groups, M, N, K int
+	Streamed        bool // every call takes other weights, which come from memory
+}
+
+// Copies is the number of sets of weights that calls go through.
+func (p Product) Copies() int {
+	if !p.Streamed {
+		return 1
+	}
+	return weightCopies(p.format().bytes(p.Groups * p.N * p.K))
+}
+
+func (p Product) format() format {
+	for _, f := range []format{inFP32, inBF16, inMXINT8} {
+		if f.name == p.Format {
+			return f
+		}
+	}
+	panic("bench: no product in format " + p.Format)
+}
+
+// Products lists those of the products that Kernels measures, in shapes of all kinds, that other libraries have.
+func Products() []Product {
+	var all []Product
+	for _, m := range [][3]int{{1024, 1024, 1024}, {4096, 4096, 4096}, {512, 2048, 7168}, {128, 2048, 7168}, {32, 2048, 7168}, {64, 512, 256}, {512, 512, 256}, {2048, 256, 512}, {256, 1024, 256}} {
+		all = append(all, Product{"bf16", 1, m[0], m[1], m[2], false})
+	}
+	for _, rows := range []int{8, 4, 1} {
+		all = append(all, Product{"bf16", 1, rows, 2048, 7168, true})
+	}
+	for _, rows := range []int{8, 32, 128} {
+		all = append(all, Product{"bf16", 32, rows, 2048, 1024, false})
+	}
+	for _, format := range []string{"mxint8", "fp32"} {
+		for _, m := range [][3]int{{1024, 1024, 1024}, {4096, 4096, 4096}, {512, 2048, 7168}, {64, 512, 256}} {
+			all = append(all, Product{format, 1, m[0], m[1], m[2], false})
+		}
+	}
+	return all
+}
+
+// Contest measures the engine's side of products, on the caller's core.
+type Contest struct{ s *suite }
+
+// NewContest returns a Contest.
+func NewContest() *Contest { return &Contest{newSuite()} }
+
+// Close ends it.
+func (c *Contest) Close() { c.s.close() }
+
+// Rates returns rates in GFLOP/s until the next call: peak is that of multiply-adds in registers, ours that of the
+// product, packed that of the same with weights packed beforehand, nil where the engine has no such form.
+func (c *Contest) Rates(p Product) (peak, ours, packed Rate) {
+	c.s.ex.Reset()
+	f := p.format()
+	rate := func(k kernel) Rate { return rateOf(gigaFLOPs(p.Groups*p.M, p.N, p.K), k.prepare(c.s)) }
+	peak = PeakCore(f.dtype)
+	switch {
+	case p.Groups > 1:
+		return peak, rate(grouped(f, tensor.FP32, p.Groups, p.M, p.N, p.K)), nil
+	case p.Streamed:
+		return peak, rate(streamed(f, p.M, p.N, p.K)), nil
+	case p.Format == "bf16":
+		packed = rate(packedGEMM(p.M, p.N, p.K))
+	}
+	return peak, rate(gemm(f, p.M, p.N, p.K)), packed
+}

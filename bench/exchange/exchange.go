@@ -1,0 +1,318 @@
+// Package exchange measures the collectives and the token exchange of a world of ranks, against what the machine can copy and
+// against the ordinary exchange, in one run and in turns.
+package exchange
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"time"
+
+	"spmoe/bench"
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/tensor"
+)
+
+// Result is one measured operation, in the terms of nccl-tests.
+type Result struct {
+	Name      string     `json:"name"`
+	Value     float64    `json:"value"` // median time of an operation in microseconds, on the slowest rank; or a ratio
+	Unit      string     `json:"unit"`  // us or x
+	Bytes     int        `json:"bytes,omitempty"`
+	AlgBW     float64    `json:"algbw_gbs,omitempty"` // bytes over time
+	BusBW     float64    `json:"busbw_gbs,omitempty"` // AlgBW times what each rank must move for a byte of it
+	Share     float64    `json:"share,omitempty"`     // of the rate at which the ranks together copy memory
+	Wrong     int        `json:"wrong"`               // results that were not what they should be
+	Quartiles [2]float64 `json:"quartiles_us"`
+}
+
+// Options is how much is measured.
+type Options struct {
+	Quick bool
+	Match *regexp.Regexp // of the names of groups: memory_copy, barrier, all_reduce_64MiB, exchange_4096x2048_top8; nil: all
+}
+
+// Run measures on this rank; every rank of c calls it. Results come on rank 0 alone.
+func Run(c *collective.Comm, o Options, yield func(Result)) error {
+	s := &suite{comm: c, rounds: 15, yield: yield, ex: tensor.NewExec()}
+	if c.Shared() {
+		s.ex.Allocator = c.Allocator()
+	}
+	if o.Quick {
+		s.rounds = 7
+	}
+	sizes := []int{4 << 10, 1 << 20, 64 << 20}
+	if o.Quick {
+		sizes = []int{4 << 10, 16 << 20}
+	}
+	type group struct {
+		name string
+		run  func() error
+	}
+	groups := []group{{"memory_copy", s.copying}, {"barrier", s.barrier}}
+	for _, bytes := range sizes {
+		groups = append(groups, group{"all_reduce_" + size(bytes), func() error { return s.allReduce(bytes) }},
+			group{"all_to_all_" + size(bytes), func() error { return s.allToAll(bytes) }})
+	}
+	for _, sh := range []shape{{4096, 2048, 8, 64}, {4096, 2048, 2, 64}, {128, 7168, 8, 64}} {
+		groups = append(groups, group{"exchange_" + sh.String(), func() error { return s.roundTrip(sh) }})
+	}
+	for _, g := range groups {
+		if o.Match != nil && !o.Match.MatchString(g.name) && g.name != "memory_copy" { // the others are held against it
+			continue
+		}
+		mark := s.ex.Mark()
+		if err := g.run(); err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
+		}
+		s.ex.Release(mark)
+	}
+	return nil
+}
+
+type suite struct {
+	comm   *collective.Comm
+	ex     *tensor.Exec
+	rounds int
+	copied float64 // GB/s that all ranks together copy, read and written bytes counted once
+	yield  func(Result)
+}
+
+func (s *suite) lead() bool { return s.comm.Rank() == 0 }
+
+// An operation is measured in turns with others.
+type operation func() error
+
+// turns runs the operations in turns, each after a barrier, and returns the times of the slowest rank, in microseconds, sorted.
+func (s *suite) turns(calls int, ops ...operation) ([][]float64, error) {
+	times := make([][]float64, len(ops))
+	for round := range s.rounds + 1 {
+		for i, op := range ops {
+			if err := s.comm.Barrier(); err != nil {
+				return nil, err
+			}
+			begin := time.Now()
+			for range calls {
+				if err := op(); err != nil {
+					return nil, err
+				}
+			}
+			slowest := []float64{float64(time.Since(begin).Nanoseconds()) / 1e3 / float64(calls)}
+			if err := collective.AllReduce(s.comm, slowest, collective.Max); err != nil {
+				return nil, err
+			}
+			if round > 0 { // the first one touches memory for the first time
+				times[i] = append(times[i], slowest[0])
+			}
+		}
+	}
+	return times, nil
+}
+
+// report sums up the times of an operation of so many bytes. bus is what each rank moves for a byte of them; moved is the bytes that
+// all ranks together must at least read and write.
+func (s *suite) report(name string, times []float64, bytes int, bus, moved float64, wrong int) {
+	if !s.lead() {
+		return
+	}
+	us := bench.Median(times)
+	sorted := slices.Sorted(slices.Values(times))
+	r := Result{Name: name, Value: us, Unit: "us", Bytes: bytes, Wrong: wrong, Quartiles: [2]float64{sorted[len(sorted)/4], sorted[len(sorted)*3/4]}}
+	if bytes > 0 {
+		r.AlgBW = float64(bytes) / us / 1e3
+		r.BusBW = r.AlgBW * bus
+	}
+	if moved > 0 && s.copied > 0 {
+		r.Share = moved / 2 / us / 1e3 / s.copied
+	}
+	s.yield(r)
+}
+
+// copying measures the rate at which all ranks together copy memory that no cache holds.
+func (s *suite) copying() error {
+	const bytes = 64 << 20
+	src, dst := s.ex.New(tensor.UINT8, bytes), s.ex.New(tensor.UINT8, bytes)
+	for i := range src.U8() {
+		src.U8()[i] = byte(i)
+	}
+	times, err := s.turns(1, func() error { copy(dst.U8(), src.U8()); return s.comm.Barrier() })
+	if err != nil {
+		return err
+	}
+	n := float64(s.comm.Size())
+	s.copied = n * bytes / bench.Median(times[0]) / 1e3
+	s.report("memory_copy", times[0], bytes, n, 0, 0)
+	return nil
+}
+
+func (s *suite) barrier() error {
+	times, err := s.turns(200, s.comm.Barrier)
+	if err != nil {
+		return err
+	}
+	s.report("barrier", times[0], 0, 0, 0, 0)
+	return nil
+}
+
+func (s *suite) allReduce(bytes int) error {
+	buf := s.ex.New(tensor.FP32, bytes/4)
+	clear(buf.F32())
+	times, err := s.turns(callsFor(bytes), func() error { return collective.AllReduce(s.comm, buf.F32(), collective.Sum) })
+	if err != nil {
+		return err
+	}
+	for i := range buf.F32() {
+		buf.F32()[i] = float32(i%1000 + s.comm.Rank())
+	}
+	if err := collective.AllReduce(s.comm, buf.F32(), collective.Sum); err != nil {
+		return err
+	}
+	n, wrong := s.comm.Size(), 0
+	for i, x := range buf.F32() {
+		if x != float32(i%1000*n+n*(n-1)/2) {
+			wrong++
+		}
+	}
+	f := float64(n)
+	s.report(fmt.Sprintf("all_reduce_%s", size(bytes)), times[0], bytes, 2*(f-1)/f, 2*f*float64(bytes), wrong)
+	return nil
+}
+
+func (s *suite) allToAll(bytes int) error {
+	n := s.comm.Size()
+	part := bytes / 4 / n
+	src, dst := s.ex.New(tensor.INT32, part*n), s.ex.New(tensor.INT32, part*n)
+	for i := range src.I32() {
+		src.I32()[i] = int32(s.comm.Rank()<<24 + i)
+	}
+	times, err := s.turns(callsFor(bytes), func() error { return collective.AllToAll(s.comm, dst.I32(), src.I32()) })
+	if err != nil {
+		return err
+	}
+	wrong := 0
+	for i, x := range dst.I32() {
+		if x != int32(i/part<<24+s.comm.Rank()*part+i%part) {
+			wrong++
+		}
+	}
+	f := float64(n)
+	s.report(fmt.Sprintf("all_to_all_%s", size(bytes)), times[0], bytes, (f-1)/f, 2*f*float64(bytes), wrong)
+	return nil
+}
+
+func callsFor(bytes int) int { return max(1, min(100, (8<<20)/bytes)) }
+
+func size(bytes int) string {
+	if bytes >= 1<<20 {
+		return fmt.Sprintf("%dMiB", bytes>>20)
+	}
+	return fmt.Sprintf("%dKiB", bytes>>10)
+}
+
+// shape is the exchange of one layer: tokens of each rank.
+type shape struct{ tokens, hidden, slots, experts int }
+
+func (sh shape) String() string {
+	return fmt.Sprintf("%dx%d_top%d", sh.tokens, sh.hidden, sh.slots)
+}
+
+// roundTrip measures a layer's exchange there and back with experts that cost nothing, both ways in turns.
+func (s *suite) roundTrip(sh shape) error {
+	n := s.comm.Size()
+	experts := (sh.experts + n - 1) / n * n
+	standard, err := newLayer(s, "standard", sh, experts)
+	if err != nil {
+		return err
+	}
+	oneSided, err := newLayer(s, "onesided", sh, experts)
+	if err != nil {
+		return err
+	}
+	times, err := s.turns(1, standard.dispatch, standard.combine, oneSided.dispatch, oneSided.combine)
+	if err != nil {
+		return err
+	}
+	wrong := oneSided.differs(standard)
+	// At least, every row is read once and written once for each choice, and each choice is read once and every sum written once.
+	row := float64(2 * sh.hidden * sh.tokens * n)
+	there, back := row*float64(1+sh.slots), row*float64(1+sh.slots)
+	bytes := 2 * sh.hidden * sh.tokens * sh.slots
+	bus := float64(n-1) / float64(n)
+	both := func(a, b []float64) []float64 {
+		sum := make([]float64, len(a))
+		for i := range a {
+			sum[i] = a[i] + b[i]
+		}
+		return sum
+	}
+	for i, l := range []*layer{standard, oneSided} {
+		d, b := times[2*i], times[2*i+1]
+		s.report(fmt.Sprintf("%s_dispatch_%v", l.name, sh), d, bytes, bus, there, wrong)
+		s.report(fmt.Sprintf("%s_combine_%v", l.name, sh), b, bytes, bus, back, wrong)
+		s.report(fmt.Sprintf("%s_round_trip_%v", l.name, sh), both(d, b), 2*bytes, bus, there+back, wrong)
+	}
+	if s.lead() {
+		s.yield(Result{Name: fmt.Sprintf("onesided_over_standard_%v", sh), Unit: "x", Wrong: wrong,
+			Value: bench.MedianRatio(both(times[0], times[1]), both(times[2], times[3]))})
+	}
+	return nil
+}
+
+// layer is one rank's end of a layer, its experts being the identity.
+type layer struct {
+	ep.Exchange
+	name                        string
+	ex                          *tensor.Exec
+	h                           ep.Handle
+	x, topk, weights, rows, out tensor.Tensor
+}
+
+func newLayer(s *suite, name string, sh shape, experts int) (*layer, error) {
+	exchange, err := ep.New(name, s.comm, experts)
+	if err != nil {
+		return nil, err
+	}
+	l := &layer{
+		Exchange: exchange, name: name, ex: tensor.NewExec(),
+		x: s.ex.New(tensor.BF16, sh.tokens, sh.hidden), out: s.ex.New(tensor.BF16, sh.tokens, sh.hidden),
+		topk: s.ex.New(tensor.INT32, sh.tokens, sh.slots), weights: s.ex.New(tensor.FP32, sh.tokens, sh.slots),
+	}
+	l.ex.Allocator = s.ex.Allocator
+	rng := rand.New(rand.NewPCG(uint64(s.comm.Rank()), 1))
+	for i := range l.x.BF16() {
+		l.x.BF16()[i] = tensor.ToBFloat16(float32(i%251) / 16)
+	}
+	for t := range sh.tokens {
+		for k, e := range rng.Perm(experts)[:sh.slots] {
+			l.topk.I32()[t*sh.slots+k] = int32(e)
+			l.weights.F32()[t*sh.slots+k] = rng.Float32()
+		}
+	}
+	return l, nil
+}
+
+func (l *layer) dispatch() (err error) {
+	l.ex.Reset()
+	l.rows, err = l.Dispatch(l.ex, &l.h, l.x, l.topk)
+	return err
+}
+
+func (l *layer) combine() error { return l.Combine(l.ex, &l.h, l.rows, l.weights, l.out) }
+
+// differs counts the elements that two ways do not have in common.
+func (l *layer) differs(o *layer) (wrong int) {
+	for _, pair := range [][2]tensor.Tensor{{l.rows, o.rows}, {l.out, o.out}} {
+		a, b := pair[0].BF16(), pair[1].BF16()
+		if len(a) != len(b) {
+			return len(a) + len(b)
+		}
+		for i := range a {
+			if a[i] != b[i] {
+				wrong++
+			}
+		}
+	}
+	return wrong
+}

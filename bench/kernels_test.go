@@ -1,0 +1,108 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestKernelsAreBuilt runs every kernel of the quick list once, on operands that are checked by the packages they belong to.
+func TestKernelsAreBuilt(t *testing.T) {
+	seen := map[string]bool{}
+	s := newSuite()
+	defer s.close()
+	for _, k := range kernels(true) {
+		mark := s.ex.Mark()
+		k.prepare(s)()
+		s.ex.Release(mark)
+		if k.work <= 0 || seen[k.name+k.shape] {
+			t.Errorf("%s %s: work %g, seen %v", k.name, k.shape, k.work, seen[k.name+k.shape])
+		}
+		seen[k.name+k.shape] = true
+		if quantised := strings.HasPrefix(k.name, "mx"); quantised != (k.inBF16 != nil) {
+			t.Errorf("%s %s: has a product in BF16 to compare with: %v", k.name, k.shape, k.inBF16 != nil)
+		}
+	}
+}
+
+// TestMatch: what is asked for is measured, nothing else.
+func TestMatch(t *testing.T) {
+	var names []string
+	err := Kernels(context.Background(), Options{Quick: true, Match: regexp.MustCompile(`^(fp32_gemm 1024|quantize 64)`)}, func(r Result) {
+		names = append(names, r.Name+" "+r.Shape)
+		if r.Value <= 0 || r.Limit <= 0 || r.Share <= 0 {
+			t.Errorf("%+v", r)
+		}
+	})
+	if want := []string{"fp32_gemm 1024x1024x1024", "quantize 64x1024"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("measured %q, %v, want %q", names, err, want)
+	}
+}
+
+// TestInterrupted: a run that is over measures no more.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := Kernels(ctx, Options{Quick: true}, func(r Result) { t.Errorf("%s was measured", r.Name) })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestLines: a walk sees and changes every cache line once, from any number of places.
+func TestLines(t *testing.T) {
+	for _, places := range []int{1, severalPlaces} {
+		x := make([]float32, places*lineFloats*3)
+		for i := 0; i < len(x); i += lineFloats {
+			x[i] = 1
+			if readLines(x, places) != math.Float32bits(1) {
+				t.Errorf("%d places: line %d is not read once", places, i/lineFloats)
+			}
+			x[i] = 0
+		}
+		updateLines(x, places)
+		for i := 0; i < len(x); i += lineFloats {
+			if x[i] != 1 {
+				t.Errorf("%d places: line %d is updated %g times", places, i/lineFloats, x[i])
+			}
+		}
+	}
+}
+
+// TestPauses: quantiles of a histogram, and of what came after another.
+func TestPauses(t *testing.T) {
+	bounds := []float64{0, 1, 2, 3, 4}
+	before := pauses{[]uint64{5, 0, 0, 0}, bounds}
+	after := pauses{[]uint64{5, 3, 1, 0}, bounds}.since(before)
+	for share, want := range map[float64]float64{0.5: 2, 0.75: 2, 0.8: 3, 1: 3} {
+		if got := after.quantile(share); got != want {
+			t.Errorf("quantile %g is %g, want %g", share, got, want)
+		}
+	}
+	if got := before.since(before).quantile(1); got != 0 {
+		t.Errorf("the longest of no pauses is %g", got)
+	}
+}
+
+// TestCollector: collections beside a product are seen, and their times are in order.
+func TestCollector(t *testing.T) {
+	s := newSuite()
+	defer s.close()
+	rows := s.collector(effort{rounds: 1, sample: time.Millisecond})
+	if len(rows) != 4 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	for i, r := range rows {
+		if r.Name != "gc_wait" || r.Unit != "ms" || !(r.Value > 0) || r.Share != r.Value/r.Limit {
+			t.Errorf("row %d: %+v", i, r)
+		}
+	}
+	if rows[0].Value > rows[1].Value || rows[2].Value > rows[3].Value {
+		t.Errorf("a median is more than the maximum: %+v", rows)
+	}
+}

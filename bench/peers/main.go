@@ -1,0 +1,184 @@
+// Peers holds the engine's matrix products against those of other libraries, on one core. Each library has a program in
+// src, which this one builds, starts and asks for one short measurement after the other, in turns with the engine's
+// kernels and the core's peak, so that a busy neighbour or a moving clock hits all. Nothing else needs the libraries.
+//
+//	make -C bench/peers
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"spmoe/bench"
+	"spmoe/tensor/cpu"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 9, "measurements of each side, of which the median counts")
+	sample := flag.Duration("sample", 60*time.Millisecond, "length of a measurement")
+	match := flag.String("match", "", "`REGEXP`: only products that have a match in \"format shape\"")
+	flag.Parse()
+	if err := run(os.Stdout, *rounds, *sample, *match); err != nil {
+		fmt.Fprintf(os.Stderr, "peers: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(out io.Writer, rounds int, sample time.Duration, match string) error {
+	if rounds < 1 {
+		return fmt.Errorf("-rounds is %d: give 1 or more", rounds)
+	}
+	wanted, err := regexp.Compile(match)
+	if err != nil {
+		return fmt.Errorf("-match: %w", err)
+	}
+	peers, err := start(out)
+	defer func() {
+		for _, p := range peers {
+			p.stop()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	contest := bench.NewContest()
+	defer contest.Close()
+	describe(out, rounds)
+	table{out}.head()
+	for _, p := range bench.Products() {
+		if !wanted.MatchString(p.Format + " " + shape(p)) {
+			continue
+		}
+		row, err := compete(contest, peers, p, rounds, sample)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", p.Format, shape(p), err)
+		}
+		table{out}.row(row)
+	}
+	return nil
+}
+
+// describe says what is measured and on what.
+func describe(out io.Writer, rounds int) {
+	fmt.Fprintf(out, "one core of %s, tier %s; GFLOP/s and share of the core's peak, medians of %d rounds in turns\n", cpu.Model(), cpu.Best(), rounds)
+	fmt.Fprintf(out, "packed: weights packed beforehand, as oneDNN's and libxsmm's are; ours and OpenBLAS pack in every call\n")
+	fmt.Fprintf(out, "mxint8 of the engine has block scales, which oneDNN's int8 has not; shares of both are of the BF16 peak\n")
+	fmt.Fprintf(out, "* weights from memory; /best: the engine's rate over that of the best peer, in turns\n\n")
+}
+
+// shape writes MxNxK, GxMxNxK for several groups, and marks streamed weights.
+func shape(p bench.Product) string {
+	text := fmt.Sprintf("%dx%dx%d", p.M, p.N, p.K)
+	if p.Groups > 1 {
+		return fmt.Sprintf("%dx%s*", p.Groups, text)
+	}
+	if p.Streamed {
+		return text + "*"
+	}
+	return text
+}
+
+// contender is one side of a comparison: its rates and its shares of the peak.
+type contender struct {
+	rate, share float64
+	overBest    float64 // of the engine's: rate over that of the best peer
+}
+
+// row is one product's outcome, sides by name.
+type row struct {
+	product bench.Product
+	peak    float64
+	sides   map[string]contender
+}
+
+// compete measures all sides of one product in turns.
+func compete(contest *bench.Contest, peers []*peer, p bench.Product, rounds int, sample time.Duration) (row, error) {
+	peak, ours, packed := contest.Rates(p)
+	names, rates := []string{"peak", "ours"}, []bench.Rate{peak, ours}
+	if packed != nil {
+		names, rates = append(names, "packed"), append(rates, packed)
+	}
+	var broken error
+	for _, other := range peers {
+		if !other.has(p.Format) {
+			continue
+		}
+		if err := other.prepare(p); err != nil {
+			return row{}, fmt.Errorf("%s: %w", other.Name, err)
+		}
+		names = append(names, other.Name)
+		rates = append(rates, func(d time.Duration) float64 {
+			rate, err := other.run(d)
+			if err != nil {
+				broken = fmt.Errorf("%s: %w", other.Name, err)
+			}
+			return rate
+		})
+	}
+	taken := bench.Turns(rounds, sample, rates...)
+	if broken != nil {
+		return row{}, broken
+	}
+	return outcome(p, names, taken), nil
+}
+
+// outcome sums up the rates of all sides, of which the first is the peak; the engine's are compared with the best peer,
+// round by round.
+func outcome(p bench.Product, names []string, taken [][]float64) row {
+	r := row{product: p, peak: bench.Median(taken[0]), sides: map[string]contender{}}
+	best := -1
+	for i, name := range names {
+		if i > 0 && !engines(name) && (best < 0 || bench.Median(taken[i]) > bench.Median(taken[best])) {
+			best = i
+		}
+	}
+	for i, name := range names[1:] {
+		c := contender{rate: bench.Median(taken[i+1]), share: bench.MedianRatio(taken[i+1], taken[0])}
+		if engines(name) && best > 0 {
+			c.overBest = bench.MedianRatio(taken[i+1], taken[best])
+		}
+		r.sides[name] = c
+	}
+	return r
+}
+
+// engines reports whether a side is the engine's own.
+func engines(name string) bool { return name == "ours" || name == "packed" }
+
+// table prints the outcomes.
+type table struct{ io.Writer }
+
+// columns are the sides in the table's order.
+var columns = []string{"ours", "packed", "oneDNN", "libxsmm", "OpenBLAS"}
+
+func (t table) head() {
+	line := fmt.Sprintf("%-7s %-17s %6s", "format", "shape", "peak")
+	for _, name := range columns {
+		line += fmt.Sprintf("  %11s", name)
+	}
+	fmt.Fprintf(t, "%s  %11s  %11s\n", line, "ours/best", "packed/best")
+}
+
+func (t table) row(r row) {
+	line := fmt.Sprintf("%-7s %-17s %6.1f", r.product.Format, shape(r.product), r.peak)
+	for _, name := range columns {
+		cell := ""
+		if c, ok := r.sides[name]; ok {
+			cell = fmt.Sprintf("%.1f %3.0f%%", c.rate, 100*c.share)
+		}
+		line += fmt.Sprintf("  %11s", cell)
+	}
+	for _, over := range []contender{r.sides["ours"], r.sides["packed"]} {
+		cell := ""
+		if over.overBest > 0 {
+			cell = fmt.Sprintf("%.2f", over.overBest)
+		}
+		line += fmt.Sprintf("  %11s", cell)
+	}
+	fmt.Fprintln(t, strings.TrimRight(line, " "))
+}

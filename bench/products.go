@@ -1,0 +1,181 @@
+package bench
+
+import (
+	"fmt"
+	"time"
+
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// format is a number format of both operands of a product.
+type format struct {
+	name      string // that its measurements begin with
+	dtype     tensor.DType
+	quantised bool // to codes, in blocks along the sum; made from dtype
+	codes     mx.Format
+}
+
+var (
+	inFP32   = format{name: "fp32", dtype: tensor.FP32}
+	inBF16   = format{name: "bf16", dtype: tensor.BF16}
+	inMXFP8  = format{"mxfp8", tensor.BF16, true, mx.E4M3}
+	inMXINT8 = format{"mxint8", tensor.BF16, true, mx.INT8}
+)
+
+// bytes returns the memory of n elements, scales included.
+func (f format) bytes(n int) int {
+	if f.quantised {
+		return n + n/mx.BlockSize
+	}
+	return n * f.dtype.Size()
+}
+
+// operand is a matrix in a format: of its two forms the one that the format has.
+type operand struct {
+	plain  tensor.Tensor
+	blocks mx.Tensor
+}
+
+// operand returns a random matrix.
+func (s *suite) operand(f format, rows, cols int) operand {
+	if !f.quantised {
+		return operand{plain: s.random(f.dtype, rows, cols)}
+	}
+	blocks := mx.New(s.ex, f.codes, mx.AlongRows, rows, cols)
+	mark := s.ex.Mark()
+	mx.Quantize(s.ex, blocks, s.random(f.dtype, rows, cols).Mat(), mx.RCEIL)
+	s.ex.Release(mark)
+	return operand{blocks: blocks}
+}
+
+// copies returns n operands of the same values, each in memory of its own.
+func (s *suite) copies(f format, n, rows, cols int) []operand {
+	all := []operand{s.operand(f, rows, cols)}
+	for len(all) < n {
+		var o operand
+		if f.quantised {
+			o.blocks = mx.New(s.ex, f.codes, mx.AlongRows, rows, cols)
+			copy(o.blocks.Codes.Bytes(), all[0].blocks.Codes.Bytes())
+			copy(o.blocks.Scales.Bytes(), all[0].blocks.Scales.Bytes())
+		} else {
+			o.plain = s.ex.New(f.dtype, rows, cols)
+			copy(o.plain.Bytes(), all[0].plain.Bytes())
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// multiply computes y = x·wᵀ.
+func (s *suite) multiply(f format, y tensor.Tensor, x, w operand) {
+	if f.quantised {
+		mx.MatMul(s.ex, y.Mat(), x.blocks, w.blocks)
+	} else {
+		tensor.MatMul(s.ex, y.Mat(), x.plain.Mat(), w.plain.Mat().T())
+	}
+}
+
+// compared adds to a quantised product the same one in BF16.
+func compared(f format, product func(f format) kernel) kernel {
+	k := product(f)
+	if f.quantised {
+		base := product(inBF16)
+		k.inBF16 = &base
+	}
+	return k
+}
+
+func gigaFLOPs(m, n, k int) float64 { return 2e-9 * float64(m) * float64(n) * float64(k) }
+
+// gemm is y = x·Wᵀ, as the forward pass of a linear layer, the packing of both inside.
+func gemm(f format, m, n, k int) kernel {
+	return kernel{
+		name: f.name + "_gemm", shape: fmt.Sprintf("%dx%dx%d", m, n, k), work: gigaFLOPs(m, n, k), limit: peak(f.dtype),
+		prepare: func(s *suite) func() {
+			x, w, y := s.operand(f, m, k), s.operand(f, n, k), s.ex.New(tensor.FP32, m, n)
+			return func() { s.multiply(f, y, x, w) }
+		},
+	}
+}
+
+// packedGEMM is the BF16 gemm with weights that were packed once, beforehand.
+func packedGEMM(m, n, k int) kernel {
+	kern := gemm(inBF16, m, n, k)
+	kern.name = "bf16_gemm_packed"
+	kern.prepare = func(s *suite) func() {
+		x, w, y := s.random(tensor.BF16, m, k), s.random(tensor.BF16, n, k), s.ex.New(tensor.FP32, m, n)
+		packed := new(tensor.Packed)
+		packed.Pack(s.ex, w.Mat().T())
+		return func() { tensor.MatMulPacked(s.ex, y.Mat(), x.Mat(), packed) }
+	}
+	return kern
+}
+
+// quantisingGEMM is a quantised gemm whose x comes as BF16 and is quantised each time, as activations are.
+func quantisingGEMM(f format, m, n, k int) kernel {
+	kern := gemm(f, m, n, k)
+	kern.name += "_quantize"
+	kern.prepare = func(s *suite) func() {
+		wide, x, w, y := s.random(f.dtype, m, k), s.operand(f, m, k), s.operand(f, n, k), s.ex.New(tensor.FP32, m, n)
+		return func() {
+			mx.Quantize(s.ex, x.blocks, wide.Mat(), mx.RCEIL)
+			s.multiply(f, y, x, w)
+		}
+	}
+	return kern
+}
+
+// streamed is gemm with few rows and weights that come from memory: its work is the weights' bytes.
+func streamed(f format, m, n, k int) kernel {
+	kern := gemm(f, m, n, k)
+	kern.work, kern.limit = 1e-9*float64(f.bytes(n*k)), reading()
+	kern.prepare = streaming(f, m, n, k)
+	return kern
+}
+
+// streaming makes more weights than a cache holds and takes the next in every call.
+func streaming(f format, m, n, k int) func(s *suite) func() {
+	return func(s *suite) func() {
+		x, y := s.operand(f, m, k), s.ex.New(tensor.FP32, m, n)
+		w := s.copies(f, weightCopies(f.bytes(n*k)), n, k)
+		next := 0
+		return func() {
+			s.multiply(f, y, x, w[next])
+			next = (next + 1) % len(w)
+		}
+	}
+}
+
+// weightCopies is how many weights of so many bytes no cache holds.
+func weightCopies(bytes int) int { return (160<<20)/bytes + 1 }
+
+// grouped is one product an expert, rows each, into this type; the weights of all are more than a cache holds.
+func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
+	return kernel{
+		name: f.name + "_grouped", shape: fmt.Sprintf("%dx%dx%dx%d", experts, rows, n, k),
+		work: gigaFLOPs(experts*rows, n, k), limit: peak(f.dtype),
+		prepare: func(s *suite) func() {
+			x, w, y := s.operand(f, experts*rows, k), s.operand(f, experts*n, k), s.ex.New(out, experts*rows, n)
+			ends := mx.GroupsOf(experts, rows)
+			if f.quantised {
+				return func() { mx.GroupedMatMul(s.ex, y.Mat(), x.blocks, w.blocks, ends) }
+			}
+			weights := w.plain.Reshape(experts, n, k)
+			return func() { tensor.GroupedMatMul(s.ex, y.Mat(), x.plain.Mat(), weights, ends) }
+		},
+	}
+}
+
+// onTwoThreads is the BF16 gemm on two threads; its limit is twice what one makes of it.
+func onTwoThreads(m, n, k int) kernel {
+	one := gemm(inBF16, m, n, k)
+	two := one
+	two.name = "bf16_gemm_2threads"
+	two.limit = limit{"twice one thread", "GFLOP/s", func(s *suite) Rate {
+		rate := one.rate(s)
+		return func(d time.Duration) float64 { return 2 * rate(d) }
+	}}
+	two.prepare = func(s *suite) func() { return one.prepare(s.onPair()) }
+	return two
+}

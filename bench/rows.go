@@ -1,0 +1,88 @@
+package bench
+
+import (
+	"fmt"
+
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// The kernels that are no products of their own: they are bound by memory, but for attention.
+
+// attention is the forward pass of one causal head; its work is that of the scores below the diagonal.
+func attention(seq, key, value int) kernel {
+	return kernel{
+		name: "attention", shape: fmt.Sprintf("%dx%d/%d", seq, key, value),
+		work: 1e-9 * float64(seq) * float64(seq) * float64(key+value), limit: peak(tensor.BF16),
+		prepare: func(s *suite) func() {
+			q, k, v := s.random(tensor.BF16, seq, key), s.random(tensor.BF16, seq, key), s.random(tensor.BF16, seq, value)
+			o, lse := s.ex.New(tensor.BF16, seq, value), s.ex.New(tensor.FP32, seq)
+			shape := tensor.AttentionShape{Batch: 1, Seq: seq, Heads: 1, KeyDim: key, ValueDim: value, Scale: 0.1}
+			return func() { tensor.CausalAttention(s.ex, o.Mat(), lse.F32(), q.Mat(), k.Mat(), v.Mat(), shape) }
+		},
+	}
+}
+
+// quantize is BF16 to MXFP8 in both directions in one pass; its work is the bytes read, its limit a copy of those.
+func quantize(rows, cols int) kernel {
+	bytes := 2 * rows * cols
+	return kernel{
+		name: "quantize", shape: fmt.Sprintf("%dx%d", rows, cols), work: 1e-9 * float64(bytes), limit: copying(bytes),
+		prepare: func(s *suite) func() {
+			x := s.random(tensor.BF16, rows, cols)
+			along, across := mx.New(s.ex, mx.E4M3, mx.AlongRows, rows, cols), mx.New(s.ex, mx.E4M3, mx.AlongCols, rows, cols)
+			return func() { mx.QuantizeBoth(s.ex, along, across, x.Mat(), mx.RCEIL) }
+		},
+	}
+}
+
+// The row kernels work on 16 MB of input, of which the second-level cache holds little.
+const rowBytes = 16 << 20
+
+// byRows is a row kernel that moves this many bytes.
+func byRows(name string, rows, cols, bytes int, prepare func(s *suite) func()) kernel {
+	return kernel{name: name, shape: fmt.Sprintf("%dx%d", rows, cols), work: 1e-9 * float64(bytes), limit: copying(bytes / 2), prepare: prepare}
+}
+
+func rmsNorm() kernel {
+	const cols, rows = 2048, rowBytes / 2 / 2048
+	return byRows("rmsnorm", rows, cols, 2*rowBytes, func(s *suite) func() {
+		x, w := s.random(tensor.BF16, rows, cols), s.random(tensor.FP32, 1, cols)
+		y, rstd := s.ex.New(tensor.BF16, rows, cols), s.ex.New(tensor.FP32, rows)
+		return func() { tensor.RMSNorm(s.ex, y.Mat(), rstd.F32(), x.Mat(), w.F32(), 1e-6) }
+	})
+}
+
+func swiGLU() kernel {
+	const cols, rows = 2048, rowBytes / 2 / 2048
+	return byRows("swiglu", rows, cols, 3*rowBytes, func(s *suite) func() {
+		gate, up, h := s.random(tensor.BF16, rows, cols), s.random(tensor.BF16, rows, cols), s.ex.New(tensor.BF16, rows, cols)
+		return func() { tensor.SwiGLU(s.ex, h.Mat(), gate.Mat(), up.Mat()) }
+	})
+}
+
+// crossEntropy replaces the logits by their gradient: what is read is written.
+func crossEntropy() kernel {
+	const cols, rows = 8192, rowBytes / 4 / 8192
+	return byRows("cross_entropy", rows, cols, 2*rowBytes, func(s *suite) func() {
+		logits, targets := s.random(tensor.FP32, rows, cols), make([]int32, rows)
+		return func() { tensor.CrossEntropy(s.ex, logits.Mat(), targets, 1) }
+	})
+}
+
+// adamW reads four arrays and writes three of them, where they are, so that a copy is no limit to it. The arrays of both
+// are together more than a last-level cache of this class of machine holds.
+func adamW() kernel {
+	const n = 2 * rowBytes / 4
+	return kernel{
+		name: "adamw", shape: fmt.Sprint(n), work: 1e-9 * 7 * 4 * n, limit: updating(4 * 4 * n),
+		prepare: func(s *suite) func() {
+			master, g := s.random(tensor.FP32, 1, n), s.random(tensor.FP32, 1, n)
+			m, v := s.ex.New(tensor.FP32, n), s.ex.New(tensor.FP32, n)
+			m.Zero()
+			v.Zero()
+			step := tensor.NewAdamWStep(1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 10)
+			return func() { tensor.AdamW(s.ex, master, m, v, g, step) }
+		},
+	}
+}

@@ -1,0 +1,212 @@
+package heap
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// awaitWaiting returns when a goroutine of the rank is parked or about to be.
+func awaitWaiting(h *Heap, rank int) {
+	for h.Waiting(rank) == 0 {
+		runtime.Gosched()
+	}
+}
+
+// testAwait has a rank wait on one view of a heap for what is stored and rung on another.
+func testAwait(t *testing.T, waits, rings *Heap) {
+	var word atomic.Uint32
+	const rank = 1
+	for round := range uint32(100) {
+		seen, done := 0, make(chan struct{})
+		go func() {
+			defer close(done)
+			waits.Await(rank, func() bool { seen++; return word.Load() > round })
+		}()
+		if round%2 == 0 { // otherwise it may find it at the first look
+			awaitWaiting(rings, rank)
+			rings.Ring(rank) // for nothing
+		}
+		word.Add(1)
+		rings.Ring(rank)
+		<-done
+		if round%2 == 0 && seen < 2 {
+			t.Fatalf("round %d: it looked %d times", round, seen)
+		}
+		if n := rings.Waiting(rank); n != 0 {
+			t.Fatalf("round %d: %d are waiting after Await", round, n)
+		}
+	}
+}
+
+func TestAwait(t *testing.T) {
+	for _, spins := range []bool{false, true} {
+		h := New(2, 0)
+		h.spins = spins
+		testAwait(t, h, h)
+	}
+}
+
+// Several goroutines of one rank, each waiting for something else, all get what they wait for.
+func TestAwaitOfSeveral(t *testing.T) {
+	const goroutines, rounds = 4, 200
+	h := New(1, 0)
+	var words [goroutines]atomic.Uint32
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for round := range uint32(rounds) {
+				h.Await(0, func() bool { return words[g].Load() > round })
+			}
+		})
+	}
+	for range rounds {
+		for g := range goroutines {
+			words[g].Add(1)
+			h.Ring(0)
+		}
+	}
+	wg.Wait()
+}
+
+func TestStates(t *testing.T) {
+	h := New(3, 100)
+	if h.Shared() || h.Ranks() != 3 || len(h.Control()) != 100 {
+		t.Errorf("shared %v, %d ranks, %d bytes of control", h.Shared(), h.Ranks(), len(h.Control()))
+	}
+	if h.StateOf(1) != Absent || h.StepOf(1) != 0 {
+		t.Errorf("a new rank is in state %d at step %d", h.StateOf(1), h.StepOf(1))
+	}
+	h.SetState(1, Running)
+	h.SetStep(1, 7)
+	if h.StateOf(1) != Running || h.StepOf(1) != 7 || h.StateOf(0) != Absent || h.StepOf(2) != 0 {
+		t.Errorf("states %d %d, steps %d %d", h.StateOf(0), h.StateOf(1), h.StepOf(1), h.StepOf(2))
+	}
+	for _, rank := range []int{-1, 3} {
+		wantPanic(t, fmt.Sprintf("rank %d of 3", rank), func() { h.StateOf(rank) })
+	}
+}
+
+// A change of state wakes who waits for it.
+func TestStateWakes(t *testing.T) {
+	h, done := New(2, 0), make(chan struct{})
+	go func() {
+		defer close(done)
+		h.Await(0, func() bool { return h.StateOf(1) == Finished })
+	}()
+	awaitWaiting(h, 0)
+	h.SetState(1, Finished)
+	<-done
+}
+
+func wantPanic(t *testing.T, want string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
+			t.Errorf("panic %q, want %q", got, want)
+		}
+	}()
+	f()
+}
+
+func TestFail(t *testing.T) {
+	size := len(report{}.text)
+	cut := strings.Repeat("a", size-1)
+	for _, test := range []struct{ name, text, want string }{
+		{"short", "disk on fire", "disk on fire"},
+		{"empty", "", ""},
+		{"just fits", cut + "b", cut + "b"},
+		{"too long", cut + "bc", cut + "b"},
+		{"cut inside of a letter", cut + "é", cut},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := New(4, 0)
+			if _, _, ok := h.Failure(); ok || h.Failed() {
+				t.Fatal("a new heap has failed")
+			}
+			if !h.Fail(2, test.text) {
+				t.Error("the first failure does not count")
+			}
+			if h.Fail(3, "later") {
+				t.Error("a second failure counts")
+			}
+			if rank, text, ok := h.Failure(); !ok || rank != 2 || text != test.want || !utf8.ValidString(text) {
+				t.Errorf("rank %d, %q, %v", rank, text, ok)
+			}
+		})
+	}
+}
+
+// Of many that fail at once one counts, with its own text, whatever it wins by and however many reports there are.
+func TestFailAtOnce(t *testing.T) {
+	const ranks = 20
+	for range 50 {
+		h := New(ranks, 0)
+		var won atomic.Int32
+		var wg sync.WaitGroup
+		for r := range ranks {
+			wg.Go(func() {
+				if h.Fail(r, fmt.Sprintf("of rank %d", r)) {
+					won.Add(int32(r) + 1)
+				}
+				if rank, text, ok := h.Failure(); !ok || text != fmt.Sprintf("of rank %d", rank) && !strings.Contains(text, "not kept") {
+					t.Errorf("rank %d, %q, %v", rank, text, ok)
+				}
+			})
+		}
+		wg.Wait()
+		if rank, _, _ := h.Failure(); int(won.Load()) != rank+1 {
+			t.Errorf("the failure is of rank %d, who has won is %d", rank, won.Load()-1)
+		}
+	}
+}
+
+// A process may die while it declares a failure: before the declaration, others can declare theirs; after it, they ring for it.
+func TestFailAfterDeath(t *testing.T) {
+	t.Run("before", func(t *testing.T) {
+		h := New(2, 0)
+		for range len(h.header.failure.reports) + 1 {
+			h.header.failure.taken.Add(1) // and died
+		}
+		if !h.Fail(1, "killed") {
+			t.Error("the failure does not count")
+		}
+		if rank, text, ok := h.Failure(); !ok || rank != 1 || text == "" {
+			t.Errorf("rank %d, %q, %v", rank, text, ok)
+		}
+	})
+	t.Run("after", func(t *testing.T) {
+		h, done := New(2, 0), make(chan struct{})
+		go func() {
+			defer close(done)
+			h.Await(0, h.Failed)
+		}()
+		awaitWaiting(h, 0)
+		h.header.failure.declared.Store(2) // and died
+		if h.Fail(1, "killed") {
+			t.Error("the second failure counts")
+		}
+		<-done
+	})
+}
+
+// What lies in shared memory must be aligned, and what ranks write apart on lines of its own.
+func TestLayout(t *testing.T) {
+	for _, ranks := range []int{1, 3, 8} {
+		h := New(ranks, 64)
+		if p := uintptr(unsafe.Pointer(unsafe.SliceData(h.Control()))); p%8 != 0 {
+			t.Errorf("%d ranks: control at %#x", ranks, p)
+		}
+		for r := range ranks - 1 {
+			if d := uintptr(unsafe.Pointer(h.line(r+1))) - uintptr(unsafe.Pointer(h.line(r))); d != lineSize {
+				t.Errorf("%d ranks: lines are %d bytes apart", ranks, d)
+			}
+		}
+	}
+}

@@ -1,0 +1,161 @@
+// Package model is the protocol of the collectives as a small state machine, and a checker that visits every state of it.
+//
+// A rank's program has one step for each atomic operation of heap.Await, heap.Ring, heap.Fail and group.meet, and for each access to
+// what ranks show each other: slots and buffers. Steps of all ranks interleave in every order, under sequential consistency, which is
+// what Go's atomic operations have; accesses to plain memory happen at one point between the atomic operations around them, so that one
+// that may overlap with a conflicting one is also seen on its wrong side. In every state reached must hold:
+//
+//   - some actor can go on, unless all ranks have returned or died: no deadlock and no lost wake-up;
+//   - a slot that is read has the call that the reader is in: none is overwritten before all have read it;
+//   - a buffer that is read or written is lent to that call, and so its owner has not returned; ranks that are processes may find another
+//     state of it, but then the call fails;
+//   - every rank gets the same outcome of a meeting, no meeting is decided after one was called off, and none is called off without a
+//     failure;
+//   - after a failure, calls are refused.
+//
+// To keep the states few, what cannot be told apart is one step. A loop over flags that only ever rise (who has come, who has finished or
+// failed) has the outcome of one look at all of them, at the time of its last look if it finds what it looks for and of its first if not.
+// Reading the slots of all ranks, or using their buffers, is one step too: the last of these reads sees whatever the others could.
+// Statistics, time limits and the text of failures are left out: nothing waits for them.
+package model
+
+import "fmt"
+
+const maxRanks = 3
+
+// state is everything that decides what can happen next.
+type state struct {
+	decision uint8 // of the board: round<<1, and 1 if it was called off
+	failed   uint8 // rank+1 whose failure is declared
+	claim    uint8 // ClaimedFailure
+	aborted  uint8 // the round that was called off
+	actors   [maxRanks + 1]actor
+}
+
+// actor is a rank or, behind the ranks, one that is none: the launcher, or a rank of another communicator.
+type actor struct {
+	pc    uint16
+	round uint8    // of its arrival
+	slots [2]uint8 // the calls that they describe
+	lent  uint8    // the call that its buffer is open to
+	seen  uint8    // RingBeforeStore: bits of the ranks that wait
+	flags flags
+}
+
+type flags uint8
+
+const (
+	finished flags = 1 << iota
+	waiting        // it has counted itself among those who wait
+	rung           // the bell has changed since it looked at it; of no interest, and not set, but for who is about to park
+	parked
+	dead
+	spoiled // it has read or written a buffer that was not lent
+)
+
+func (a *actor) is(f flags) bool { return a.flags&f != 0 }
+func (a *actor) set(f flags)     { a.flags |= f }
+func (a *actor) clear(f flags)   { a.flags &^= f }
+
+// die leaves what others can see of an actor, so that all its deaths between two operations that change something are one state.
+func (a *actor) die() {
+	a.pc, a.seen, a.flags = 0, 0, a.flags&(finished|waiting)|dead
+}
+
+// step is one atomic operation. run makes it and says where to go on: at the next step if nil. or is another place, where the actor may
+// go instead of making it; must go, if there is no run.
+type step struct {
+	name string
+	run  func(s *state) *label
+	or   *label
+}
+
+// label is a place in a program.
+type label struct{ pc uint16 }
+
+// asleep is where a step leads that cannot be made now.
+var asleep = &label{}
+
+// program is what an actor does.
+type program struct {
+	*system
+	me    int
+	where string // begins the names of steps
+	steps []step
+}
+
+func (p *program) add(run func(s *state) *label, format string, args ...any) {
+	p.steps = append(p.steps, step{name: p.where + fmt.Sprintf(format, args...), run: run})
+}
+
+func (p *program) do(run func(s *state, me *actor), format string, args ...any) {
+	p.add(func(s *state) *label { run(s, &s.actors[p.me]); return nil }, format, args...)
+}
+
+// when goes to yes or no; nil is the next step.
+func (p *program) when(cond func(s *state) bool, yes, no *label, format string, args ...any) {
+	p.add(func(s *state) *label {
+		if cond(s) {
+			return yes
+		}
+		return no
+	}, format, args...)
+}
+
+// jump goes to a place. Nobody sees when, so it is no step of its own.
+func (p *program) jump(to *label) { p.steps = append(p.steps, step{or: to}) }
+
+// fork goes to a place, or does not.
+func (p *program) fork(to *label, name string) {
+	p.do(func(*state, *actor) {}, "%s", name)
+	p.steps[len(p.steps)-1].or = to
+}
+
+// at puts a label here.
+func (p *program) at(l *label) { l.pc = uint16(len(p.steps)) }
+
+// others calls f for the other ranks, in order.
+func (p *program) others(f func(r int)) {
+	for r := range p.Ranks {
+		if r != p.me {
+			f(r)
+		}
+	}
+}
+
+// system is the programs of a configuration.
+type system struct {
+	Config
+	programs []*program
+	problem  string // found by the last step
+}
+
+func (m *system) must(ok bool, format string, args ...any) {
+	if !ok && m.problem == "" {
+		m.problem = fmt.Sprintf(format, args...)
+	}
+}
+
+// ended reports whether an actor has nothing left to do.
+func (m *system) ended(s *state, i int) bool { return int(s.actors[i].pc) == len(m.programs[i].steps) }
+
+// mayDie reports whether an actor can die now.
+func (m *system) mayDie(s *state, i int) bool {
+	if m.Deaths == 0 || i == m.Ranks {
+		return false
+	}
+	deaths := 0
+	for r := range m.Ranks {
+		if s.actors[r].is(dead) {
+			deaths++
+		}
+	}
+	return deaths < m.Deaths
+}
+
+func (m *system) nameOf(i int) string {
+	if i == m.Ranks {
+		return "outsider"
+	}
+	return fmt.Sprintf("rank %d", i)
+}

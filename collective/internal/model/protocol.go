@@ -1,0 +1,229 @@
+package model
+
+// What package collective does, operation by operation. Functions have the names that they have there.
+
+import "fmt"
+
+// outsider declares the failure of a process that has died or, in another communicator, of whatever it may be.
+func (p *program) outsider() {
+	if !p.Outsider {
+		p.add(func(s *state) *label {
+			for r := range p.Ranks {
+				if s.actors[r].is(dead) {
+					return nil
+				}
+			}
+			return asleep
+		}, "sees that a rank has died")
+	}
+	p.fail()
+}
+
+// rank is World.Run of one rank.
+func (p *program) rank() {
+	calls, erring := p.Calls, false
+	if n, ok := p.Leaves[p.me]; ok {
+		calls = calls[:n]
+	}
+	if n, ok := p.Errors[p.me]; ok {
+		calls, erring = calls[:n], true
+	}
+	returned, failed, round := &label{}, &label{}, 0
+	for i, kind := range calls {
+		round = p.call(kind, i+1, round, failed)
+	}
+	p.where = ""
+	if !erring {
+		p.jump(returned)
+	}
+	p.at(failed)
+	p.fail()
+	p.at(returned)
+	p.do(func(_ *state, me *actor) { me.set(finished) }, "has finished")
+	p.ringAll()
+}
+
+// call is one collective: enter, the work, sync. It returns the last round.
+func (p *program) call(kind Call, seq, round int, failed *label) int {
+	p.where = fmt.Sprintf("call %d: ", seq)
+	refused, aborted, syncAborted, done := &label{}, &label{}, &label{}, &label{}
+	p.enter(seq, round+1, refused, aborted)
+	last := round + 1
+	if kind == Window {
+		p.touch(seq)
+		last++
+		p.meet(last, p.Processes || p.Mutation == AbortableSync, syncAborted)
+		p.do(func(_ *state, me *actor) {
+			p.must(!me.is(spoiled), "%s gets its call %d as done, with another state of a buffer", p.nameOf(p.me), seq)
+		}, "looks at what it has got")
+	}
+	p.do(func(_ *state, me *actor) { me.lent = 0 }, "returns from the call")
+	p.jump(done)
+
+	for reached, l := range []*label{refused, aborted, syncAborted} {
+		p.at(l)
+		p.do(func(_ *state, me *actor) { me.lent = 0; me.clear(spoiled) }, "returns an error from the call")
+		if p.Insists {
+			p.insist(seq, round+reached+1)
+		}
+		p.jump(failed)
+	}
+	p.at(done)
+	return last
+}
+
+// insist makes two calls more, which a failure must refuse.
+func (p *program) insist(seq, round int) {
+	for i := range 2 {
+		next := &label{}
+		if p.Mutation == PublishBeforeRefusal {
+			p.publish(seq + 1 + i)
+		}
+		p.when(func(s *state) bool { return p.failed(s, round) }, next, nil, "looks for a failure")
+		p.do(func(*state, *actor) { p.must(false, "%s is not refused a call after one has failed", p.nameOf(p.me)) }, "is not refused")
+		p.at(next)
+	}
+}
+
+func (p *program) enter(seq, round int, refused, aborted *label) {
+	if p.Mutation == PublishBeforeRefusal {
+		p.publish(seq)
+	}
+	p.when(func(s *state) bool { return p.failed(s, round) }, refused, nil, "looks for a failure")
+	if p.Mutation != PublishBeforeRefusal {
+		p.publish(seq)
+	}
+	p.meet(round, true, aborted)
+	p.do(func(s *state, _ *actor) {
+		p.others(func(r int) {
+			got := s.actors[r].slots[p.parity(seq)]
+			p.must(int(got) == seq, "%s, in call %d, reads call %d in the slot of rank %d", p.nameOf(p.me), seq, got, r)
+		})
+	}, "reads the slots")
+}
+
+func (p *program) parity(seq int) int {
+	if p.Mutation == OneSlot {
+		return 0
+	}
+	return seq % 2
+}
+
+func (p *program) publish(seq int) {
+	p.do(func(_ *state, me *actor) { me.slots[p.parity(seq)], me.lent = uint8(seq), uint8(seq) }, "publishes")
+}
+
+// touch reads and writes the peers' buffers.
+func (p *program) touch(seq int) {
+	p.do(func(s *state, me *actor) {
+		p.others(func(r int) {
+			if int(s.actors[r].lent) != seq {
+				me.set(spoiled)
+				p.must(p.Processes, "%s, in call %d, uses the buffer of rank %d, which has returned", p.nameOf(p.me), seq, r)
+			}
+		})
+	}, "uses the buffers")
+}
+
+// meet is group.meet: it goes to aborted if the meeting is called off.
+func (p *program) meet(round int, abortable bool, aborted *label) {
+	late := p.Mutation == LateArrival
+	arrive := func() { p.do(func(_ *state, me *actor) { me.round = uint8(round) }, "arrives at meeting %d", round) }
+	incomplete := &label{}
+	if !late {
+		arrive()
+	}
+	p.when(func(s *state) bool { return p.complete(s, round) }, nil, incomplete, "looks whether all have come to meeting %d", round)
+	p.decide(round, false, incomplete)
+	p.at(incomplete)
+	if late {
+		arrive()
+	}
+	p.await(round, abortable)
+	p.add(func(s *state) *label {
+		abort := int(s.decision) == round<<1|1
+		p.must(abort == (int(s.aborted) == round), "ranks get different outcomes of meeting %d", round)
+		if abort {
+			return aborted
+		}
+		return nil
+	}, "takes the outcome of meeting %d", round)
+}
+
+// decide is group.decide and, for whose decision it is, group.ring; who is late goes to lost. The loop around its compare-and-swap is
+// one operation here: what it stores depends on nothing that can change in between.
+func (p *program) decide(round int, abort bool, lost *label) {
+	value := round << 1
+	if abort {
+		value++
+	}
+	early := p.Mutation == RingBeforeStore
+	if early {
+		p.others(func(r int) {
+			p.do(func(s *state, me *actor) {
+				me.seen &^= 1 << r
+				if s.actors[r].is(waiting) {
+					me.seen |= 1 << r
+				}
+			}, "looks too early whether rank %d waits", r)
+		})
+	}
+	p.add(func(s *state) *label {
+		if int(s.decision>>1) >= round && p.Mutation != StoredDecision {
+			return lost
+		}
+		p.must(s.aborted == 0 || p.Mutation == StoredDecision, "meeting %d is decided after meeting %d was called off", round, s.aborted)
+		p.must(!abort || p.mayFail(), "meeting %d is called off without a failure", round)
+		s.decision = uint8(value)
+		if abort {
+			s.aborted = uint8(round)
+		}
+		return nil
+	}, "decides meeting %d (called off: %v)", round, abort)
+	p.others(func(r int) { p.ring(r, early) })
+}
+
+// complete is group.complete.
+func (p *program) complete(s *state, round int) bool {
+	for r := range p.Ranks {
+		if r != p.me && int(s.actors[r].round) < round {
+			return false
+		}
+	}
+	return true
+}
+
+// failed is group.failed.
+func (p *program) failed(s *state, round int) bool {
+	for r := range p.Ranks {
+		if r != p.me && s.actors[r].is(finished) && int(s.actors[r].round) < round {
+			return true
+		}
+	}
+	return s.failed != 0
+}
+
+// look is what a rank does while it waits for a meeting: the function that meet gives to Await.
+func (p *program) look(round int, abortable bool, yes, no *label) {
+	decided := func(s *state) bool { return int(s.decision>>1) >= round }
+	abort, again, after := &label{}, &label{}, &label{}
+	if no == nil {
+		no = after
+	}
+	p.add(func(s *state) *label {
+		switch {
+		case decided(s):
+			return yes
+		case abortable && p.failed(s, round):
+			return abort
+		}
+		return no
+	}, "looks whether meeting %d is decided", round)
+	if abortable {
+		p.at(abort)
+		p.decide(round, true, again)
+		p.at(again)
+		p.when(decided, yes, no, "looks again whether meeting %d is decided", round)
+	}
+	p.at(after)
+}

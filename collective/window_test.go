@@ -1,0 +1,143 @@
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// shared is n elements that the peers reach.
+func shared(c *Comm, n int) []int64 {
+	if n == 0 {
+		return nil
+	}
+	if !c.Shared() {
+		return make([]int64, n)
+	}
+	b := c.Allocator().Allocate(8 * n)
+	return unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}
+
+// Every rank writes its marks into the first buffers of all and reads their second ones; windows follow each other in both kinds.
+func TestWindow(t *testing.T) {
+	const each, rounds = 5, 6
+	forSizes(t, func(c *Comm) error {
+		first, second := shared(c, each*c.Size()), shared(c, each)
+		for round := range rounds {
+			copy(second, marks(round, c.Rank(), each))
+			w, err := c.Open([]Kind{KindDispatch, KindCombine}[round%2], 8*each, 8, bytesOf(first), bytesOf(second))
+			if err != nil {
+				return err
+			}
+			for r := range c.Size() {
+				there := unsafe.Slice((*int64)(w.First(r)), each*c.Size())
+				copy(there[each*c.Rank():][:each], marks(round, c.Rank(), each))
+				if err := wantEqual(fmt.Sprintf("second buffer of rank %d", r), unsafe.Slice((*int64)(w.Second(r)), each), marks(round, r, each)); err != nil {
+					return err
+				}
+			}
+			if err := w.Close(0); err != nil {
+				return err
+			}
+			for r := range c.Size() {
+				if err := wantEqual(fmt.Sprintf("what rank %d has written", r), first[each*r:][:each], marks(round, r, each)); err != nil {
+					return err
+				}
+			}
+			clear(first)
+		}
+		return nil
+	})
+}
+
+// A buffer may be empty on some ranks, or on all.
+func TestWindowOfNothing(t *testing.T) {
+	forSizes(t, func(c *Comm) error {
+		for _, n := range []int{0, c.Rank()} {
+			w, err := c.Open(KindDispatch, 8, 8, bytesOf(shared(c, n)), nil)
+			if err != nil {
+				return err
+			}
+			for r := range c.Size() {
+				for i := range min(n, 1) * r { // their sizes are their ranks
+					if got := unsafe.Slice((*int64)(w.First(r)), r)[i]; got != 0 {
+						return fmt.Errorf("element %d of rank %d is %d", i, r, got)
+					}
+				}
+			}
+			if err := w.Close(0); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Between processes a buffer must lie in the heap: otherwise every rank learns whose does not, and may go on.
+func TestWindowOutsideOfHeap(t *testing.T) {
+	const bad = 1
+	for buffer := range 2 {
+		err := runMapped(3, func(c *Comm) error {
+			bufs := [2][]byte{bytesOf(shared(c, 4)), bytesOf(shared(c, 4))}
+			if c.Rank() == bad {
+				bufs[buffer] = make([]byte, 32)
+			}
+			_, err := c.Open(KindCombine, 32, 8, bufs[0], bufs[1])
+			a, ok := as[*ArgumentError](err)
+			want := fmt.Sprintf("cannot reach buffer %d of 32 bytes: take its memory from the communicator's Allocator", buffer+1)
+			if !ok || a.Rank != bad || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("got %v, want %q of rank %d", err, want, bad)
+			}
+			return c.Barrier()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Windows that do not belong together are an error on every rank, whose message tells them apart.
+func TestWindowMismatch(t *testing.T) {
+	for name, open := range map[string]func(c *Comm, odd bool) (Window, error){
+		"kind": func(c *Comm, odd bool) (Window, error) {
+			return c.Open(map[bool]Kind{true: KindCombine, false: KindDispatch}[odd], 8, 8, nil, nil)
+		},
+		"row": func(c *Comm, odd bool) (Window, error) {
+			return c.Open(KindDispatch, map[bool]int{true: 16, false: 8}[odd], 8, nil, nil)
+		},
+		"element": func(c *Comm, odd bool) (Window, error) {
+			return c.Open(KindDispatch, 8, map[bool]int{true: 2, false: 4}[odd], nil, nil)
+		},
+	} {
+		for rank, err := range everyRank(3, func(c *Comm) error { _, err := open(c, c.Rank() == 2); return err }) {
+			m, ok := as[*MismatchError](err)
+			if !ok || m.Ranks != [2]int{0, 2} || m.Calls[0] == m.Calls[1] {
+				t.Errorf("%s, rank %d: %v", name, rank, err)
+			}
+		}
+	}
+}
+
+// A process that fails inside of a window does not keep its peers in it.
+func TestWindowOfFailed(t *testing.T) {
+	const failed = 2
+	err := runMapped(4, func(c *Comm) error {
+		w, err := c.Open(KindDispatch, 8, 8, bytesOf(shared(c, 1)), nil)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == failed {
+			return errDisk
+		}
+		err = w.Close(0)
+		if a, ok := as[*AbortError](err); !ok || a.Rank != failed || a.Err.Error() != errDisk.Error() || !strings.HasPrefix(a.Waiting, "dispatch #1") {
+			t.Errorf("rank %d got %v", c.Rank(), err)
+		}
+		return nil
+	})
+	if !errors.Is(err, errDisk) {
+		t.Errorf("got %v", err)
+	}
+}

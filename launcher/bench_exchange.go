@@ -1,0 +1,84 @@
+package main
+
+// bench exchange: the collectives and the token exchange of some ranks.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"spmoe/bench/exchange"
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+	"spmoe/tensor/cpu"
+)
+
+// exchangeHeap is the shared memory that a rank of the benchmark may use.
+const exchangeHeap = 8 << 30
+
+func (f *benchFlags) exchange(ctx context.Context, env env) error {
+	if err := f.world.check(); err != nil {
+		return err
+	}
+	match, err := f.pattern()
+	if err != nil {
+		return err
+	}
+	options := exchange.Options{Quick: f.quick, Match: match}
+	table, lines, done, err := f.outputs(env.quiet())
+	if err != nil {
+		return err
+	}
+	err = f.world.run(ctx, env, exchangeHeap, nil, func(world spmd.World) error {
+		err := world.Run(func(c *collective.Comm) error {
+			if c.Rank() != 0 {
+				return exchange.Run(c, options, func(exchange.Result) {})
+			}
+			fmt.Fprintf(table, "%d ranks, %ss, on %d cores of %s; medians of the slowest rank's time\n", c.Size(), f.world.kind, world.Cores(), cpu.Model())
+			fmt.Fprintf(table, "%-36s %11s %11s %11s %9s %9s %7s %6s\n", "operation", "bytes", "time", "quartiles", "algbw", "busbw", "share", "wrong")
+			wrong, failed := 0, error(nil)
+			if err := exchange.Run(c, options, func(r exchange.Result) {
+				printExchange(table, r)
+				wrong += r.Wrong
+				failed = errors.Join(failed, json.NewEncoder(lines).Encode(r))
+			}); err != nil {
+				return err
+			}
+			fmt.Fprintf(table, "algbw, busbw: GB/s as nccl-tests has them; share: of the rate at which all ranks together copy memory\n")
+			fmt.Fprintf(table, "# out of bounds values: %d\n", wrong)
+			printWaits(table, c)
+			if wrong > 0 {
+				return errors.New("the exchange gave wrong results")
+			}
+			return failed
+		})
+		if err != nil {
+			return failure{err, exitFailed}
+		}
+		return nil
+	})
+	return errors.Join(err, done())
+}
+
+func printExchange(w io.Writer, r exchange.Result) {
+	if r.Unit == "x" {
+		fmt.Fprintf(w, "%-36s %11s %9.2f x\n", r.Name, "", r.Value)
+		return
+	}
+	fmt.Fprintf(w, "%-36s %11d %8.1f us %5.0f-%5.0f %9.2f %9.2f %6.1f%% %6d\n", r.Name, r.Bytes, r.Value, r.Quartiles[0], r.Quartiles[1], r.AlgBW, r.BusBW, 100*r.Share, r.Wrong)
+}
+
+// printWaits says for whom the first rank has waited.
+func printWaits(w io.Writer, c *collective.Comm) {
+	var parts []string
+	for r, wait := range c.Waits() {
+		if r != c.Rank() {
+			parts = append(parts, fmt.Sprintf("rank %d %v", r, wait.Round(time.Millisecond)))
+		}
+	}
+	fmt.Fprintf(w, "# rank %d has waited for: %s\n", c.Rank(), strings.Join(parts, ", "))
+}

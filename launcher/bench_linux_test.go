@@ -1,0 +1,32 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/tensor/cpu"
+)
+
+// TestLowerTier: a child process measures in the tier that it is told, which this CPU has below its best.
+func TestLowerTier(t *testing.T) {
+	t.Setenv(asLauncher, "")
+	kernels := lowerTiers()
+	if has := cpu.Best() > cpu.AVX2 && slices.Contains(cpu.Tiers(), cpu.AVX2); has != (len(kernels) > 0) {
+		t.Fatalf("tiers %v, and %d kernels are measured in lower ones", cpu.Tiers(), len(kernels))
+	}
+	for _, k := range kernels {
+		r, err := k.measure(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Name != "avx2_bf16_gemm" || r.Shape != "1024x1024x1024" || !(r.Value > 0 && r.Share > 0) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if len(kernels) > 0 {
+		if _, err := (tierKernel{cpu.Tier(99), "bf16_gemm", "1x1x1"}).measure(t.Context(), true); err == nil || !strings.Contains(err.Error(), cpu.EnvVar) {
+			t.Errorf("a tier that is none gives the error %v", err)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asLauncher makes this test program the launcher itself.
+const asLauncher = "SPMOE_TEST_LAUNCHER"
+
+// TestMain lets the test program be a rank, or a launcher, when a test has started it as one.
+func TestMain(m *testing.M) {
+	_, rank := os.LookupEnv("SPMOE_RANK")
+	_, launcher := os.LookupEnv(asLauncher)
+	if rank || launcher {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// small is a run of few seconds, more what a test adds.
+func processRun(out string, more ...string) []string {
+	return append([]string{"-np", "4", "--ranks", "process", "train", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--eval-sequences", "4", "--sample-tokens", "4", "--out", out}, more...)
+}
+
+// Ranks that are processes train the bits of ranks that are goroutines, with either exchange.
+func TestProcessesAndGoroutinesAgree(t *testing.T) {
+	dir := t.TempDir()
+	var saved [][]byte
+	for _, more := range [][]string{{"--ranks", "goroutine"}, {}, {"--ep", "standard"}, {"--bind-to", "core", "--tag-output"}} {
+		out := filepath.Join(dir, strconv.Itoa(len(saved)))
+		got := launch(processRun(out, append([]string{"--steps", "5"}, more...)...)...)
+		if got.code != exitOK || strings.Contains(got.errOut, "failed") {
+			t.Fatalf("%v: exit code %d: %s", more, got.code, got.errOut)
+		}
+		var all []byte
+		for r := range 4 {
+			part, err := os.ReadFile(filepath.Join(out, "step-00000005", fmt.Sprintf("rank-%05d-of-00004.safetensors", r)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, part...)
+		}
+		saved = append(saved, all)
+		if !bytes.Equal(all, saved[0]) {
+			t.Errorf("%v: the checkpoint differs from that of goroutines", more)
+		}
+		if tagged := strings.HasPrefix(got.out, "[0] "); tagged != (len(saved) == 4) {
+			t.Errorf("%v: output begins %q", more, got.out[:20])
+		}
+	}
+}
+
+// pids finds the ranks' processes in the line that says where they run.
+var pids = regexp.MustCompile(`processes: (\d+).*, (\d+).*, (\d+).*, (\d+)`)
+
+// beginning calls do with the ranks' processes when the first step has been logged.
+type beginning struct {
+	errOut bytes.Buffer
+	do     func(pids []int)
+}
+
+func (b *beginning) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("step:")) && b.do != nil {
+		do := b.do
+		b.do = nil
+		do(b.processes())
+	}
+	return len(line), nil
+}
+
+func (b *beginning) processes() (list []int) {
+	for _, text := range pids.FindStringSubmatch(b.errOut.String())[1:] {
+		pid, _ := strconv.Atoi(text)
+		list = append(list, pid)
+	}
+	return list
+}
+
+// A rank that dies or stops ends the job, with a message that names it; an interrupted job saves. Nobody is left.
+func TestEndsOfProcesses(t *testing.T) {
+	for name, test := range map[string]struct {
+		do   func(cancel func(), pids []int)
+		code int
+		want string
+	}{
+		"killed":      {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
+		"stopped":     {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGSTOP) }, 1, "rank 2 failed: process %d is stopped and has given no sign of life for"},
+		"interrupted": {func(cancel func(), _ []int) { cancel() }, exitInterrupted, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			out := filepath.Join(t.TempDir(), "run")
+			var ranks []int
+			b := &beginning{do: func(pids []int) {
+				ranks = pids
+				test.do(cancel, pids)
+			}}
+			code := run(ctx, processRun(out, "--steps", "100000", "--log-every", "1"), b, &b.errOut)
+			if want := test.want; code != test.code || want != "" && !strings.Contains(b.errOut.String(), fmt.Sprintf(want, ranks[2])) {
+				t.Errorf("exit code %d, want %d; errors %q", code, test.code, b.errOut.String())
+			}
+			for _, pid := range ranks {
+				if syscall.Kill(pid, 0) == nil {
+					t.Errorf("process %d is still there", pid)
+				}
+			}
+			saved, _ := filepath.Glob(filepath.Join(out, "step-*"))
+			if (len(saved) > 0) != (test.code == exitInterrupted) {
+				t.Errorf("checkpoints: %v", saved)
+			}
+		})
+	}
+}
+
+// A launcher that is killed takes its ranks along.
+func TestLauncherKilled(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, processRun(filepath.Join(t.TempDir(), "run"), "--steps", "100000", "--log-every", "1")...)
+	cmd.Env = append(os.Environ(), asLauncher+"=1")
+	var ranks []int
+	b := &beginning{do: func(pids []int) {
+		ranks = pids
+		cmd.Process.Kill()
+	}}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = &b.errOut
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(b, stdout) // until the last rank has ended
+	cmd.Wait()
+	if len(ranks) != 4 {
+		t.Fatalf("no step was logged: %s", b.errOut.String())
+	}
+	for _, pid := range ranks {
+		for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil && processAlive(pid); {
+			if time.Now().After(deadline) {
+				t.Fatalf("process %d is still there", pid)
+			}
+		}
+	}
+}
+
+// processAlive reports whether a process is more than a zombie, which may wait for a parent to take notice.
+func processAlive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z")
+}
+
+// Flags of processes are refused for goroutines, and values that mean nothing.
+func TestWorldFlags(t *testing.T) {
+	for want, args := range map[string][]string{
+		`--ranks is "threads": use goroutine or process`: {"--ranks", "threads"},
+		`--bind-to is "socket": use none or core`:        {"--ranks", "process", "--bind-to", "socket"},
+		"add --ranks process":                            {"--tag-output"},
+		"--silence must be positive":                     {"--silence", "0"},
+		"-np is 1000: give 1 or more ranks, at most 256": {"-np", "1000"},
+		`ep is "mpi": use onesided or standard`:          {"--ep", "mpi"},
+	} {
+		refuse(t, exitUsage, append([]string{"train"}, args...), want)
+	}
+}

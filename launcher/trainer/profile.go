@@ -1,0 +1,109 @@
+package trainer
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/tensor/profile"
+)
+
+// Profile says where the time of an optimizer step went. The first step of a run, in which memory is allocated, does not
+// count, nor do evaluations and checkpoints.
+type Profile struct {
+	Steps    int // that were measured; 0: there was none after the first
+	Ranks    int
+	Slowest  int          // the rank that others waited for: it waited least itself
+	Step     FamilyTime   // the whole step
+	Families []FamilyTime // longest mean first; those that took no time are left out
+}
+
+// FamilyTime is what one family of work took in a step, in the mean over the steps.
+type FamilyTime struct {
+	Name    string
+	Mean    time.Duration // over all ranks
+	Slowest time.Duration // of the slowest rank
+}
+
+// profiler adds up the steps of one rank. A nil profiler does nothing.
+type profiler struct {
+	timer *profile.Timer
+	cold  bool // no step was made yet
+	steps int
+	times profile.Times
+}
+
+// newProfiler measures by this clock and by what c has waited.
+func newProfiler(now func() time.Duration, c *collective.Comm) *profiler {
+	waited := func() (sum time.Duration) {
+		for _, s := range c.Stats() {
+			sum += s.Wait
+		}
+		return sum
+	}
+	return &profiler{timer: profile.NewTimer(now, waited), cold: true}
+}
+
+// clock tells the time since it was made.
+func clock() func() time.Duration {
+	begin := time.Now()
+	return func() time.Duration { return time.Since(begin) }
+}
+
+// begin and end stand around a step.
+func (p *profiler) begin() {
+	if p != nil {
+		p.timer.Start()
+	}
+}
+
+func (p *profiler) end() {
+	if p == nil {
+		return
+	}
+	times := p.timer.Stop()
+	if !p.cold {
+		p.steps++
+		p.times.Add(&times)
+	}
+	p.cold = false
+}
+
+// gather returns the profile of all ranks. It is collective.
+func (p *profiler) gather(c *collective.Comm) (Profile, error) {
+	mine := make([]int64, profile.Families)
+	for f, d := range p.times {
+		mine[f] = int64(d) / int64(max(p.steps, 1))
+	}
+	all := make([]int64, len(mine)*c.Size())
+	if err := collective.AllGather(c, all, mine); err != nil {
+		return Profile{}, err
+	}
+	return summarize(slices.Collect(slices.Chunk(all, len(mine))), p.steps), nil
+}
+
+// summarize turns the ranks' times of a step, in ns by family, into a profile.
+func summarize(ranks [][]int64, steps int) Profile {
+	all := Profile{Steps: steps, Ranks: len(ranks), Step: FamilyTime{Name: "step"}}
+	for r, times := range ranks {
+		if times[profile.Waiting] < ranks[all.Slowest][profile.Waiting] {
+			all.Slowest = r
+		}
+	}
+	for f := range profile.Families {
+		var sum int64
+		for _, times := range ranks {
+			sum += times[f]
+		}
+		if sum == 0 {
+			continue
+		}
+		t := FamilyTime{profile.Family(f).String(), time.Duration(sum / int64(len(ranks))), time.Duration(ranks[all.Slowest][f])}
+		all.Families = append(all.Families, t)
+		all.Step.Mean += t.Mean
+		all.Step.Slowest += t.Slowest
+	}
+	slices.SortStableFunc(all.Families, func(a, b FamilyTime) int { return cmp.Compare(b.Mean, a.Mean) })
+	return all
+}

@@ -1,0 +1,137 @@
+package trainer
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+	"spmoe/tensor/profile"
+)
+
+// What a run reports as its profile: every family that the precision has, of warm steps only, and all of the step's time.
+func TestProfile(t *testing.T) {
+	for precision, want := range map[string][]string{
+		"bf16":          {"bf16 forward", "bf16 dgrad", "bf16 wgrad", "bf16 grouped forward", "bf16 grouped dgrad", "bf16 grouped wgrad"},
+		"mxfp8-experts": {"bf16 forward", "bf16 wgrad", "mx grouped forward", "mx grouped dgrad", "mx grouped wgrad", "quantize"},
+	} {
+		cfg := tiny(t, func(c *Config) { c.Precision, c.EvalEvery, c.SaveEvery = precision, 2, 3 })
+		r := &recorder{}
+		job, err := Prepare(cfg, 2, "", r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job.Profile = true
+		begin := time.Now()
+		if err := job.Run(t.Context(), spmd.Goroutines{N: job.ranks}); err != nil {
+			t.Fatal(err)
+		}
+		whole := time.Since(begin)
+		if len(r.prof) != 1 {
+			t.Fatalf("%s: %d profiles were reported", precision, len(r.prof))
+		}
+		p := r.prof[0]
+		if p.Steps != cfg.Steps-1 || p.Ranks != 2 || p.Slowest < 0 || p.Slowest > 1 {
+			t.Errorf("%s: %d steps of %d ranks, slowest %d", precision, p.Steps, p.Ranks, p.Slowest)
+		}
+		var names []string
+		var sum FamilyTime
+		for i, f := range p.Families {
+			names = append(names, f.Name)
+			sum.Mean, sum.Slowest = sum.Mean+f.Mean, sum.Slowest+f.Slowest
+			if i > 0 && f.Mean > p.Families[i-1].Mean {
+				t.Errorf("%s: %s took longer than what stands above it", precision, f.Name)
+			}
+		}
+		want = append(want, "fp32 forward", "attention", "row operations", "router", "loss", "exchange", "collectives", "optimizer", "waiting", "data loading", "rest")
+		for _, name := range want {
+			if !slices.Contains(names, name) {
+				t.Errorf("%s: no %s among %q", precision, name, names)
+			}
+		}
+		if sum.Mean != p.Step.Mean || sum.Slowest != p.Step.Slowest || p.Step.Mean <= 0 {
+			t.Errorf("%s: the families take %v, the step %v", precision, sum, p.Step)
+		}
+		if all := time.Duration(p.Steps) * p.Step.Slowest; all > whole {
+			t.Errorf("%s: %d steps took %v of the run's %v", precision, p.Steps, all, whole)
+		}
+		if i := slices.Index(r.events, "profile 3"); i < slices.Index(r.events, "saved 4") {
+			t.Errorf("%s: the events are %q, want the profile after the last step", precision, r.events)
+		}
+	}
+}
+
+// Without the flag, nothing is measured or reported; with it, the run is the same to the bit.
+func TestProfileChangesNothing(t *testing.T) {
+	var losses [2][]float64
+	for i, on := range []bool{false, true} {
+		r := &recorder{}
+		job, err := Prepare(tiny(t, nil), 2, "", r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job.Profile = on
+		if err := job.Run(t.Context(), spmd.Goroutines{N: job.ranks}); err != nil {
+			t.Fatal(err)
+		}
+		if (len(r.prof) > 0) != on {
+			t.Errorf("profile %v: %d reported", on, len(r.prof))
+		}
+		for _, s := range r.steps {
+			losses[i] = append(losses[i], s.Loss)
+		}
+	}
+	if !slices.Equal(losses[0], losses[1]) {
+		t.Errorf("losses %v without a profile, %v with one", losses[0], losses[1])
+	}
+}
+
+// The first step is left out, and the time between steps; what is left is divided by the steps that count.
+func TestProfiler(t *testing.T) {
+	err := collective.NewWorld(1).Run(func(c *collective.Comm) error {
+		var now time.Duration
+		p := newProfiler(func() time.Duration { return now }, c)
+		for _, step := range []time.Duration{1000, 30, 50} {
+			p.begin()
+			before := p.timer.Switch(profile.Loss)
+			now += step
+			p.timer.Switch(before)
+			now++
+			p.end()
+			now += 500
+		}
+		got, err := p.gather(c)
+		want := Profile{
+			Steps: 2, Ranks: 1, Step: FamilyTime{"step", 41, 41},
+			Families: []FamilyTime{{"loss", 40, 40}, {"rest", 1, 1}},
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("profile %+v, want %+v", got, want)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	times := func(rest, rows, waiting int64) []int64 {
+		all := make([]int64, profile.Families)
+		all[profile.Rest], all[profile.Rows], all[profile.Waiting] = rest, rows, waiting
+		return all
+	}
+	got := summarize([][]int64{times(2, 10, 90), times(1, 99, 3), times(3, 50, 50)}, 7)
+	want := Profile{
+		Steps: 7, Ranks: 3, Slowest: 1, Step: FamilyTime{"step", 53 + 47 + 2, 103},
+		Families: []FamilyTime{{"row operations", 53, 99}, {"waiting", 47, 3}, {"rest", 2, 1}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("profile %+v, want %+v", got, want)
+	}
+	if got := summarize([][]int64{times(0, 0, 0)}, 0); got.Steps != 0 || len(got.Families) != 0 {
+		t.Errorf("without a warm step: %+v", got)
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+// Where ranks run: the flags of commands that start some, and what a rank that is a process of its own does differently.
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+)
+
+// worldFlags says how many ranks there are, and what they are.
+type worldFlags struct {
+	ranks   int
+	kind    string
+	tag     bool
+	bind    string
+	heap    int64 // MiB
+	wait    time.Duration
+	silence time.Duration
+}
+
+// rankFlags defines -np and mpirun's -n.
+func rankFlags(fs *flag.FlagSet, ranks *int, initial int) {
+	*ranks = initial
+	fs.Var((*rankCount)(ranks), "np", "`N` ranks to start")
+	fs.Var((*rankCount)(ranks), "n", "`N` the same as -np")
+}
+
+// rankCount is a flag.Value that says what it expects.
+type rankCount int
+
+func (n *rankCount) String() string { return strconv.Itoa(int(*n)) }
+
+func (n *rankCount) Set(text string) error {
+	v, err := strconv.Atoi(text)
+	if err != nil {
+		return errors.New("it must be a whole number, 1 or more")
+	}
+	*n = rankCount(v)
+	return nil
+}
+
+func (f *worldFlags) define(fs *flag.FlagSet) {
+	rankFlags(fs, &f.ranks, 1)
+	fs.StringVar(&f.kind, "ranks", "goroutine", "`KIND` of ranks: goroutine, all in one process, or process")
+	fs.BoolVar(&f.tag, "tag-output", false, "begin every line that a rank process prints with its rank")
+	fs.StringVar(&f.bind, "bind-to", "none", "`WHAT` rank processes are bound to: none or core")
+	fs.Int64Var(&f.heap, "heap-mib", 0, "`MIB` of shared memory that a rank process may use; 0: as the job seems to need")
+	fs.DurationVar(&f.wait, "timeout", 10*time.Minute, "`TIME` that a rank waits for another before it is taken to hang; 0: for ever")
+	fs.DurationVar(&f.silence, "silence", collective.DefaultSilence, "`TIME` without a sign of life after which a rank process is taken to be dead")
+}
+
+func (f *worldFlags) check() error {
+	switch {
+	case f.kind != "goroutine" && f.kind != "process":
+		return fmt.Errorf("--ranks is %q: use goroutine or process", f.kind)
+	case f.bind != "none" && f.bind != "core":
+		return fmt.Errorf("--bind-to is %q: use none or core", f.bind)
+	case f.kind == "goroutine" && (f.bind != "none" || f.tag || f.heap != 0):
+		return errors.New("--bind-to, --tag-output and --heap-mib are for ranks that are processes: add --ranks process")
+	case f.heap < 0 || f.wait < 0 || f.silence <= 0:
+		return errors.New("--heap-mib and --timeout must not be negative, --silence must be positive")
+	case f.ranks < 1 || f.ranks > collective.MaxRanks:
+		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
+	}
+	return nil
+}
+
+func (f *worldFlags) limits() collective.Limits {
+	return collective.Limits{Silence: f.silence, Wait: f.wait}
+}
+
+// run runs a job: here if ranks are goroutines, or if this process is a rank, and otherwise in processes of the same command line.
+// heap is the bytes of shared memory that a rank needs, more what a rank's command line must say beside this one's.
+func (f *worldFlags) run(ctx context.Context, env env, heap int64, more []string, job func(spmd.World) error) error {
+	switch {
+	case env.member != nil:
+		env.member.SetLimits(f.limits())
+		return job(env.member)
+	case f.kind == "goroutine":
+		return job(spmd.Goroutines{N: f.ranks, Limits: f.limits()})
+	}
+	if f.heap > 0 {
+		heap = f.heap << 20
+	}
+	err := (&spmd.Processes{
+		Ranks: f.ranks, Args: append(more, env.commandLine...), Heap: heap, Tag: f.tag, Bind: f.bind == "core",
+		Expected: []int{exitInterrupted}, Out: env.out, Err: env.errOut,
+	}).Run(ctx)
+	if e := (*spmd.ExitError)(nil); errors.As(err, &e) {
+		return failure{err, e.Code}
+	}
+	return err
+}
+
+// quiet is where ranks other than the first report to.
+func (e env) quiet() env {
+	if e.member != nil && !e.member.Leads() {
+		e.out = io.Discard
+	}
+	return e
+}

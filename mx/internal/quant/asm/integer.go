@@ -1,0 +1,78 @@
+package main
+
+// Encoding as INT8: every code is a significand shifted right. In words, a significand of 8 bits in the upper byte loses
+// nothing to the lower one; its bytes then are the code rounded down and what decides how it is rounded.
+
+import "spmoe/tensor/asmgen"
+
+type integers struct {
+	*encoder
+	x                            asmgen.Reg // this row of the input
+	odd, even, leading, half, no asmgen.Vec
+}
+
+func newIntegers(e *encoder) *integers {
+	i := &integers{encoder: e, x: e.field(tileX), odd: load(e.Func, e.file.odd), even: load(e.Func, e.file.even),
+		leading: broadcast(e.Func, "VPBROADCASTW", e.file.leading), half: e.file.all(e.Func, 0x80), no: e.Z()}
+	i.I("VPXORD", i.no, i.no, i.no)
+	for _, o := range e.outputs {
+		if o.cols {
+			o.shifts = [2]asmgen.Vec{load(e.Func, e.work.At(workColShifts)), load(e.Func, e.work.At(workColShifts+64))}
+		}
+	}
+	return i
+}
+
+// row encodes one row.
+func (i *integers) row() {
+	const negative, right = asmgen.Mask(1), asmgen.Mask(2)
+	var significands, exponents [2]asmgen.Vec
+	for half, sign := range []asmgen.Mask{negative, right} {
+		significands[half], exponents[half] = load(i.Func, i.x.At(64*half)), i.Z()
+		s, e := significands[half], exponents[half]
+		i.I("VPMOVW2M", s, sign)
+		i.I("VPADDW", s, s, e)
+		i.I("VPSRLW", asmgen.Imm(8), e, e)
+		i.I("VPSLLW", asmgen.Imm(8), s, s)
+		i.I("VPORD", i.leading, s, s)
+	}
+	i.I("KUNPCKDQ", negative, right, negative)
+	for _, o := range i.outputs {
+		shifted := [2]asmgen.Vec{i.Z(), i.Z()}
+		for half, v := range shifted {
+			i.I("VPSUBW", exponents[half], i.shifts(o, half, v), v)
+			i.I("VPSRLVW", v, significands[half], v)
+		}
+		i.round(o, shifted)
+		i.I("VPMINUB", i.largest, o.code, o.code)
+		i.I("VPSUBB", o.code, i.no, negative, o.code)
+		i.store(o)
+	}
+	i.Free(significands[0], significands[1], exponents[0], exponents[1])
+	i.I("ADDQ", i.tile.At(tileStride), i.x)
+	i.I("ADDQ", asmgen.Imm(2), i.work)
+}
+
+// shifts gives the shifts of half a row; v may hold them.
+func (i *integers) shifts(o *output, half int, v asmgen.Vec) asmgen.Vec {
+	if o.cols {
+		return o.shifts[half]
+	}
+	i.I("VPBROADCASTW", i.work.At(workRowShifts+64*half), v)
+	return v
+}
+
+// round rounds to nearest, ties to even: up where the fraction is more than half, or half with the last bit of an odd code
+// added to it.
+func (i *integers) round(o *output, shifted [2]asmgen.Vec) {
+	const below, or, up = 1, 0xf8, asmgen.Mask(3)
+	fraction := i.Z()
+	o.code = shifted[0]
+	i.I("VMOVDQA64", shifted[0], fraction)
+	i.I("VPERMT2B", shifted[1], i.even, fraction)
+	i.I("VPERMT2B", shifted[1], i.odd, o.code)
+	i.I("VPTERNLOGD", asmgen.Imm(or), i.one, o.code, fraction)
+	i.I("VPCMPUB", asmgen.Imm(below), fraction, i.half, up)
+	i.I("VPADDB", i.one, o.code, up, o.code)
+	i.Free(shifted[1], fraction)
+}

@@ -1,0 +1,253 @@
+package main
+
+// The kernels for any format, for AVX2: eight FP32 a vector, a block of 32 elements at a time.
+
+import "spmoe/tensor/asmgen"
+
+// Offsets in quant.Grid.
+const (
+	gridReciprocal = 0
+	gridRoundUp    = 4
+	gridEmax       = 8
+	gridLeast      = 12
+	gridLargest    = 16
+	gridSmallest   = 20
+	gridStep       = 24
+	gridShift      = 32
+	gridBias       = 40
+	gridSign       = 72
+	gridSubtract   = 104
+)
+
+// Offsets in quant.Decoder.
+const (
+	decoderMagnitude = 0
+	decoderSign      = 4
+	decoderInfinity  = 8
+	decoderNumbers   = 12
+	decoderBias      = 16
+	decoderMantissa  = 24
+	decoderSignShift = 32
+)
+
+// lanes is the assembly file with its constants: vectors of 8 words.
+type lanes struct {
+	*asmgen.File
+	magnitude, exponent asmgen.Mem // bits of FP32
+	order               asmgen.Mem // of words after three packings of four vectors
+	infinity            asmgen.Mem // bits of FP32, less 1
+	greatest            asmgen.Mem // scale of numbers
+	nan                 asmgen.Mem // scale of NaNs
+	tiny                asmgen.Mem // bits of 2^-127
+	quiet               asmgen.Mem // bits of the NaN
+}
+
+func newLanes() *lanes {
+	f := asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego")
+	all := func(name string, w uint32) asmgen.Mem { return f.Data32(name, w, w, w, w, w, w, w, w) }
+	return &lanes{f, all("magnitude", 1<<31-1), all("exponent", 0xff<<23), f.Data32("order", 0, 4, 1, 5, 2, 6, 3, 7),
+		all("infinity", 0xff<<23-1), all("greatest", 254), all("nan", 255), all("tiny", 1<<22), all("quiet", 0x1ff<<22)}
+}
+
+func pointer(names ...string) (args []asmgen.Param) {
+	for _, name := range names {
+		args = append(args, asmgen.Arg(name, "unsafe.Pointer"))
+	}
+	return args
+}
+
+// lanesFile has all kernels for any format.
+func lanesFile() *lanes {
+	f := newLanes()
+	amaxRows(f)
+	amaxCols(f)
+	scales(f)
+	encodeLanes(f, "encodeRowsAVX2", false)
+	encodeLanes(f, "encodeColsAVX2", true)
+	decodeLanes(f, "decodeRowsAVX2", false)
+	decodeLanes(f, "decodeColsAVX2", true)
+	return f
+}
+
+// vector takes a register for 8 words in memory.
+func vector(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
+	v := fn.Y()
+	fn.I("VMOVDQU", from, v)
+	return v
+}
+
+// filled takes a register for copies of a word in memory.
+func filled(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
+	v := fn.Y()
+	fn.I("VPBROADCASTD", from, v)
+	return v
+}
+
+// amaxRows reduces 8 blocks to a vector each, and these to one by transposing while taking maxima.
+func amaxRows(f *lanes) {
+	fn := f.Func("amaxRowsAVX2", "amaxRowsAVX2 takes n groups of 8 blocks.", append(pointer("out", "x"), asmgen.Arg("n", "int"))...)
+	out, x, n := fn.Load("out"), fn.Load("x"), fn.Load("n")
+	magnitude := vector(fn, f.magnitude)
+	fn.CountDown(n, func() {
+		var v [8]asmgen.Vec
+		for block := range v {
+			v[block] = vector(fn, x.At(128*block))
+			fn.I("VPAND", magnitude, v[block], v[block])
+			for i := 1; i < 4; i++ {
+				t := fn.Y()
+				fn.I("VPAND", x.At(128*block+32*i), magnitude, t)
+				fn.I("VPMAXUD", t, v[block], v[block])
+				fn.Free(t)
+			}
+		}
+		interleave := func(group string, a, b asmgen.Vec) {
+			t := fn.Y()
+			fn.I("VPUNPCKH"+group, b, a, t)
+			fn.I("VPUNPCKL"+group, b, a, a)
+			fn.I("VPMAXUD", t, a, a)
+			fn.Free(t)
+		}
+		for i := 0; i < 8; i += 2 {
+			interleave("DQ", v[i], v[i+1])
+		}
+		interleave("QDQ", v[0], v[2])
+		interleave("QDQ", v[4], v[6])
+		fn.I("VPERM2I128", asmgen.Imm(0x31), v[4], v[0], v[1])
+		fn.I("VPERM2I128", asmgen.Imm(0x20), v[4], v[0], v[0])
+		fn.I("VPMAXUD", v[1], v[0], v[0])
+		fn.I("VMOVDQU", v[0], out.At(0))
+		for _, v := range v {
+			fn.Free(v)
+		}
+		fn.I("ADDQ", asmgen.Imm(32), out)
+		fn.I("ADDQ", asmgen.Imm(8*128), x)
+	})
+	fn.Return()
+}
+
+func amaxCols(f *lanes) {
+	fn := f.Func("amaxColsAVX2", "amaxColsAVX2 takes n blocks a row.", append(pointer("out", "x"), asmgen.Arg("rows", "int"), asmgen.Arg("n", "int"))...)
+	out, x, n := fn.Load("out"), fn.Load("x"), fn.Load("n")
+	stride, row, count := fn.GP(), fn.GP(), fn.GP()
+	fn.I("MOVQ", n, stride)
+	fn.I("SHLQ", asmgen.Imm(7), stride)
+	magnitude, v, t := vector(fn, f.magnitude), fn.Ys(4), fn.Y()
+	fn.CountDown(n, func() {
+		for _, v := range v {
+			fn.I("VPXOR", v, v, v)
+		}
+		fn.I("MOVQ", x, row)
+		fn.I("MOVQ", fn.Slot("rows"), count)
+		fn.CountDown(count, func() {
+			for i, v := range v {
+				fn.I("VPAND", row.At(32*i), magnitude, t)
+				fn.I("VPMAXUD", t, v, v)
+			}
+			fn.I("ADDQ", stride, row)
+		})
+		for i, v := range v {
+			fn.I("VMOVDQU", v, out.At(32*i))
+		}
+		fn.I("ADDQ", asmgen.Imm(128), out)
+		fn.I("ADDQ", asmgen.Imm(128), x)
+	})
+	fn.Return()
+}
+
+func scales(f *lanes) {
+	fn := f.Func("scalesAVX2", "scalesAVX2 takes n groups of 8 blocks.",
+		append(pointer("scales", "amax"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"), asmgen.Result("odd", "bool"))...)
+	to, amax, n, g := fn.Load("scales"), fn.Load("amax"), fn.Load("n"), fn.Load("grid")
+	reciprocal, roundUp := filled(fn, g.At(gridReciprocal)), filled(fn, g.At(gridRoundUp))
+	emax, least := filled(fn, g.At(gridEmax)), filled(fn, g.At(gridLeast))
+	greatest, nan := vector(fn, f.greatest), vector(fn, f.nan)
+	zero, any, odd, s, t := fn.Y(), fn.Y(), fn.Y(), fn.Y(), fn.Y()
+	fn.I("VPXOR", zero, zero, zero)
+	fn.I("VPXOR", any, any, any)
+	fn.CountDown(n, func() {
+		fn.I("VMOVDQU", amax.At(0), s)
+		fn.I("VPCMPGTD", f.infinity, s, odd)
+		fn.I("VPOR", odd, any, any)
+		fn.I("VMULPS", reciprocal, s, s)
+		fn.I("VPCMPGTD", least, s, t)
+		fn.I("VPADDD", roundUp, s, s)
+		fn.I("VPSRLD", asmgen.Imm(23), s, s)
+		fn.I("VPSUBD", emax, s, s)
+		fn.I("VPMAXSD", zero, s, s)
+		fn.I("VPMINSD", greatest, s, s)
+		fn.I("VPAND", t, s, s)
+
+		fn.I("VPSUBD", s, greatest, t)
+		fn.I("VPSLLD", asmgen.Imm(23), t, t)
+		fn.I("VPMAXUD", f.tiny, t, t)
+		fn.I("VMOVDQU", t, amax.At(0))
+
+		fn.I("VPBLENDVB", odd, nan, s, s)
+		fn.I("VEXTRACTI128", asmgen.Imm(1), s, t.X())
+		fn.I("VPACKUSDW", t.X(), s.X(), s.X())
+		fn.I("VPACKUSWB", s.X(), s.X(), s.X())
+		fn.I("VMOVQ", s.X(), to.At(0))
+		fn.I("ADDQ", asmgen.Imm(32), amax)
+		fn.I("ADDQ", asmgen.Imm(8), to)
+	})
+	fn.I("VPTEST", any, any)
+	fn.I("SETNE", fn.Slot("odd"))
+	fn.Return()
+}
+
+// encodeLanes prints the encoder of blocks along rows or columns. See minifloat.encode in package mx for why this rounds.
+func encodeLanes(f *lanes, name string, cols bool) {
+	fn := f.Func(name, name+" takes n blocks.", append(pointer("codes", "x", "factors"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"))...)
+	codes, x, factors, n, g := fn.Load("codes"), fn.Load("x"), fn.Load("factors"), fn.Load("n"), fn.Load("grid")
+	largest, smallest, step, shift := filled(fn, g.At(gridLargest)), filled(fn, g.At(gridSmallest)), filled(fn, g.At(gridStep)), fn.Y()
+	fn.I("VMOVQ", g.At(gridShift), shift.X())
+	bias, factor, e, power := vector(fn, g.At(gridBias)), fn.Y(), fn.Y(), fn.Y()
+	var code, signed [2]asmgen.Vec
+	fn.CountDown(n, func() {
+		if !cols {
+			fn.I("VBROADCASTSS", factors.At(0), factor)
+		}
+		for pair := range 2 {
+			var bits, steps [2]asmgen.Vec
+			for i := range 2 {
+				at := 64*pair + 32*i
+				bits[i], steps[i] = fn.Y(), fn.Y()
+				if cols {
+					fn.I("VMOVUPS", factors.At(at), factor)
+				}
+				fn.I("VMULPS", x.At(at), factor, bits[i])
+				fn.I("VPAND", f.magnitude, bits[i], steps[i])
+				fn.I("VPMINUD", largest, steps[i], steps[i])
+				fn.I("VPAND", f.exponent, steps[i], e)
+				fn.I("VPMAXUD", smallest, e, e)
+				fn.I("VPADDD", step, e, power)
+				fn.I("VADDPS", power, steps[i], steps[i])
+				fn.I("VPSUBD", power, steps[i], steps[i])
+				fn.I("VPSRLD", shift.X(), e, e)
+				fn.I("VPADDD", e, steps[i], steps[i])
+			}
+			fn.I("VPACKUSDW", steps[1], steps[0], steps[0])
+			fn.I("VPSUBW", bias, steps[0], steps[0])
+			fn.I("VPACKSSDW", bits[1], bits[0], bits[0]) // keeps signs, and positive zeros from being negative
+			fn.Free(bits[1], steps[1])
+			code[pair], signed[pair] = steps[0], bits[0]
+		}
+		fn.I("VPACKUSWB", code[1], code[0], code[0])
+		fn.I("VPACKSSWB", signed[1], signed[0], signed[0])
+		negative := signed[1]
+		fn.I("VPXOR", negative, negative, negative)
+		fn.I("VPCMPGTB", signed[0], negative, negative)
+		fn.I("VPAND", g.At(gridSign), negative, e)
+		fn.I("VPXOR", e, code[0], code[0])
+		fn.I("VPAND", g.At(gridSubtract), negative, e)
+		fn.I("VPSUBB", e, code[0], code[0])
+		fn.I("VMOVDQU", f.order, e)
+		fn.I("VPERMD", code[0], e, code[0])
+		fn.I("VMOVDQU", code[0], codes.At(0))
+		fn.Free(code[0], code[1], signed[0], signed[1])
+		fn.I("ADDQ", asmgen.Imm(32), codes)
+		fn.I("ADDQ", asmgen.Imm(128), x)
+		fn.I("ADDQ", asmgen.Imm(map[bool]int64{false: 4, true: 128}[cols]), factors)
+	})
+	fn.Return()
+}

@@ -1,0 +1,134 @@
+package main
+
+// Encoding as a minifloat: the exponent field of the code that scan left, less the scale. Lanes whose code is subnormal
+// are looked up.
+
+import "spmoe/tensor/asmgen"
+
+type minifloats struct {
+	*encoder
+	signs asmgen.Reg // of this row
+	bit   asmgen.Vec
+	index asmgen.Vec // for each lane, where the values of this row's block are
+}
+
+func newMinifloats(e *encoder) *minifloats {
+	m := &minifloats{encoder: e, signs: e.GP(), bit: e.file.all(e.Func, 0x80)}
+	e.I("LEAQ", e.work.At(workSign), m.signs)
+	for _, o := range e.outputs {
+		values := workRows
+		if o.cols {
+			values = workCols
+		} else {
+			m.index = load(e.Func, e.file.rightBlock)
+		}
+		o.safe, o.bias, o.limit = load(e.Func, e.work.At(values+valuesSafe)), load(e.Func, e.work.At(values+valuesBias)), load(e.Func, e.work.At(values+valuesLimit))
+	}
+	return m
+}
+
+// row encodes one row. Lanes with an exponent under the limit are settled apart; most rows have none.
+func (m *minifloats) row() {
+	const below, negative = 1, asmgen.Mask(6)
+	exponent := load(m.Func, m.work.At(workExponent))
+	for _, o := range m.outputs {
+		bias, limit := m.lanes(o, o.bias), m.lanes(o, o.limit)
+		o.code = load(m.Func, m.work.At(workCode))
+		m.I("VPSUBB", bias, o.code, o.code)
+		m.I("VPMINUB", m.largest, o.code, o.code)
+		m.I("VPCMPUB", asmgen.Imm(below), limit, exponent, o.detour)
+		if !o.cols {
+			m.Free(bias, limit)
+		}
+	}
+	m.Free(exponent)
+	settled := m.Label("settled")
+	m.I("KORTESTQ", m.outputs[0].detour, m.outputs[len(m.outputs)-1].detour)
+	m.I("JEQ", settled)
+	m.subnormals()
+	m.Place(settled)
+	m.I("KMOVQ", m.signs.At(0), negative)
+	m.I("ADDQ", asmgen.Imm(8), m.signs)
+	for _, o := range m.outputs {
+		m.I("VPADDB", m.bit, o.code, negative, o.code)
+		m.store(o)
+		if !o.cols {
+			m.I("VPADDB", m.one, m.index, m.index)
+		}
+	}
+	m.I("ADDQ", asmgen.Imm(64), m.work)
+}
+
+// lanes gives block values lane by lane.
+func (m *minifloats) lanes(o *output, values asmgen.Vec) asmgen.Vec {
+	if o.cols {
+		return values
+	}
+	v := m.Z()
+	m.I("VPERMB", values, m.index, v)
+	return v
+}
+
+// subnormals settles the lanes whose code has the exponent field 0: it is the significand 128+m shifted right and
+// rounded. For each distance a table has the codes.
+func (m *minifloats) subnormals() {
+	const hit = asmgen.Mask(5)
+	mantissa, exponent := m.reread()
+	for _, o := range m.outputs {
+		m.distances(o, exponent)
+	}
+	m.Free(exponent)
+	for k := range lastShift - firstShift + 1 {
+		code, table := m.Z(), load(m.Func, m.file.significands.Plus(128*k))
+		m.I("VMOVDQA64", mantissa, code)
+		m.I("VPERMI2B", m.file.significands.Plus(128*k+64), table, code)
+		for _, o := range m.outputs {
+			m.I("VPTESTNMB", o.distance, o.distance, o.shifted, hit)
+			m.I("VMOVDQU8", code, hit, o.code)
+			m.I("VPADDB", m.one, o.distance, o.distance)
+		}
+		m.Free(code, table)
+	}
+	m.Free(mantissa)
+	for _, o := range m.outputs {
+		m.Free(o.distance)
+	}
+}
+
+// distances finds the lanes to be shifted, clears their codes, and counts from which table on it is their turn.
+func (m *minifloats) distances(o *output, exponent asmgen.Vec) {
+	const below = 1
+	o.distance = m.Z()
+	t, safe := m.Z(), m.lanes(o, o.safe)
+	m.I("MOVQ", m.tile.At(tileRule), m.tmp)
+	m.I("VPBROADCASTB", m.tmp.At(ruleExact), t)
+	m.I("VPSUBB", t, safe, t)
+	m.I("VPCMPUB", asmgen.Imm(below), t, exponent, o.shifted)
+	m.I("VPXORD", t, t, t)
+	m.I("VMOVDQU8", t, o.shifted, o.code)
+	m.I("VPBROADCASTB", m.tmp.At(ruleAlign), t)
+	m.I("VPSUBB", safe, exponent, o.distance)
+	m.I("VPADDB", t, o.distance, o.distance)
+	m.Free(t)
+	if !o.cols {
+		m.Free(safe)
+	}
+}
+
+// reread takes mantissas (7 bits, the eighth is to be ignored) and exponents from the input: scan left them rounded.
+func (m *minifloats) reread() (mantissa, exponent asmgen.Vec) {
+	m.I("MOVQ", m.work, m.tmp)
+	m.I("SUBQ", m.tile.At(tileWork), m.tmp)
+	m.I("SHRQ", asmgen.Imm(6), m.tmp)
+	m.I("IMULQ", m.tile.At(tileStride), m.tmp)
+	m.I("ADDQ", m.tile.At(tileX), m.tmp)
+	mantissa, exponent = load(m.Func, m.tmp.At(0)), m.Z()
+	x, t, index := load(m.Func, m.tmp.At(64)), m.Z(), load(m.Func, m.file.even)
+	m.I("VPADDW", mantissa, mantissa, exponent)
+	m.I("VPADDW", x, x, t)
+	m.I("VPERMT2B", x, index, mantissa)
+	m.I("VMOVDQU64", m.file.odd, index)
+	m.I("VPERMT2B", t, index, exponent)
+	m.Free(x, t, index)
+	return mantissa, exponent
+}

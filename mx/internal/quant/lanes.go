@@ -1,0 +1,135 @@
+package quant
+
+// The kernels that take any format: the definition of quantisation itself, carried out on eight FP32 at a time.
+
+import (
+	"math/bits"
+	"unsafe"
+)
+
+// A block has 32 elements. Panels are FP32, rows of whole blocks without gaps.
+const blockSize = 32
+
+// Group is how many blocks AmaxRows and Scales take at a time.
+const Group = 8
+
+// AmaxRows sets amax, FP32 bits, to the largest magnitude of each of the blocks that follow each other in x. amax has
+// whole groups, at least one.
+func AmaxRows(amax, x []float32) {
+	amaxRowsAVX2(data(amax), data(x[:len(amax)*blockSize]), len(amax)/Group)
+}
+
+// AmaxCols sets amax, FP32 bits, to the largest magnitude of each column of a panel of rows (> 0). amax has whole blocks,
+// at least one.
+func AmaxCols(amax, x []float32, rows int) {
+	amaxColsAVX2(data(amax), data(x[:rows*len(amax)]), rows, len(amax)/blockSize)
+}
+
+// Scales turns largest magnitudes, FP32 bits, into E8M0 bytes and, in place, into what the elements are to be multiplied
+// by. It reports whether a block has NaNs or infinities: its codes will be meaningless. scales has whole groups, at least
+// one.
+func Scales(scales []uint8, amax []float32, g *Grid) (odd bool) {
+	return scalesAVX2(data(scales), data(amax[:len(scales)]), len(scales)/Group, g)
+}
+
+// EncodeRows writes the codes of whole blocks, at least one, that follow each other in x. Each has one factor.
+func EncodeRows(codes []uint8, x, factors []float32, g *Grid) {
+	n := len(codes) / blockSize
+	encodeRowsAVX2(data(codes), data(x[:len(codes)]), data(factors[:n]), n, g)
+}
+
+// EncodeCols is EncodeRows with one factor an element.
+func EncodeCols(codes []uint8, x, factors []float32, g *Grid) {
+	encodeColsAVX2(data(codes), data(x[:len(codes)]), data(factors[:len(codes)]), len(codes)/blockSize, g)
+}
+
+// DecodeRows sets whole blocks, at least one, to the values of the codes times the scale of the block. A NaN is 0x7fc00000.
+func DecodeRows(dst []float32, codes []uint8, scales []float32, d *Decoder) {
+	n := len(dst) / blockSize
+	decodeRowsAVX2(data(dst), data(codes[:len(dst)]), data(scales[:n]), n, d)
+}
+
+// DecodeCols is DecodeRows with one scale an element.
+func DecodeCols(dst []float32, codes []uint8, scales []float32, d *Decoder) {
+	decodeColsAVX2(data(dst), data(codes[:len(dst)]), data(scales[:len(dst)]), len(dst)/blockSize, d)
+}
+
+func data[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
+
+// Grid is a format and scale mode as these kernels want it. The assembly knows its layout.
+type Grid struct {
+	// The scale byte of amax is the exponent field of amax·reciprocal + roundUp, in bits, less emax, at least 0; 0 also
+	// where the bits of the product are not above least.
+	reciprocal float32
+	roundUp    uint32
+	emax       int32
+	least      int32
+
+	largest  uint32 // bits of the format's largest value
+	smallest uint32 // bits of its smallest normal value
+	// What is added to the exponent field to give the power of two whose addition rounds to the format's grid.
+	step  uint32
+	_     uint32
+	shift uint64 // from the mantissa of FP32 to the format's
+
+	bias           [blockSize / 2]uint16 // exponent field of smallest, in the place that it has in a code
+	sign, subtract [blockSize]uint8      // of a negative element: bits to flip in its code, and what to subtract then
+}
+
+// NewGrid returns the grid of a format with these mantissa bits, exponent of the smallest normal value, and FP32 bits of
+// the largest value. sign is its sign bit; 0 means that negative codes are the two's complement.
+func NewGrid(mantissa, emin int, largest uint32, sign uint8) Grid {
+	const one = 1 << 23
+	shift := 23 - mantissa
+	g := Grid{largest: largest, smallest: uint32(127+emin) * one, step: uint32(shift) * one, shift: uint64(shift)}
+	for i := range g.bias {
+		g.bias[i] = uint16(127+emin) << mantissa
+	}
+	for i := range g.sign {
+		g.sign[i] = sign
+		if sign == 0 {
+			g.sign[i], g.subtract[i] = 0xff, 0xff
+		}
+	}
+	return g
+}
+
+// Ceil makes the scale the smallest power of two that is at least amax·reciprocal.
+func (g Grid) Ceil(reciprocal float32) Grid {
+	g.reciprocal, g.roundUp, g.emax, g.least = reciprocal, 1<<23-1, 0, 1<<22
+	return g
+}
+
+// Floor makes the scale the exponent field of amax + roundUp, less emax.
+func (g Grid) Floor(roundUp uint32, emax int) Grid {
+	g.reciprocal, g.roundUp, g.emax, g.least = 1, roundUp, int32(emax), -1
+	return g
+}
+
+// Decoder is a format as DecodeRows and DecodeCols want it. The assembly knows its layout.
+type Decoder struct {
+	magnitude uint32 // bits of a code, sign-extended to 32, without its sign
+	sign      uint32 // bit of the sign, after signShift
+	infinity  int32  // magnitude of infinity
+	numbers   int32  // magnitudes above are NaNs
+	bias      int32  // exponent field in FP32 of the format's smallest value
+	_         int32
+	mantissa  uint64 // bits; or so many that there is no exponent
+	signShift uint64
+}
+
+// NewDecoder returns the decoder of a format with these mantissa bits, exponent of the smallest normal value and sign bit,
+// 0 for two's complement. Magnitudes above numbers are NaNs; infinity is that of infinity, 0 if there is none.
+func NewDecoder(mantissa, emin int, sign, infinity, numbers uint8) Decoder {
+	const never = 1<<31 - 1
+	d := Decoder{magnitude: 1<<32 - 1, infinity: never, numbers: never, bias: int32(127 + emin - mantissa), mantissa: 32}
+	if sign == 0 {
+		return d
+	}
+	d.magnitude, d.sign, d.mantissa, d.signShift = uint32(sign)-1, 1<<31, uint64(mantissa), uint64(24+bits.LeadingZeros8(sign))
+	if infinity != 0 {
+		d.infinity = int32(infinity)
+	}
+	d.numbers = int32(numbers)
+	return d
+}

@@ -1,0 +1,96 @@
+package mx
+
+// Quantisation by the AVX2 kernels, which take any format: eight FP32 at a time, in rows of whole blocks.
+
+import (
+	"math"
+
+	"spmoe/mx/internal/quant"
+	"spmoe/tensor"
+)
+
+// A laner works off one panel from a copy of it in FP32, whose rows zeros fill up to whole blocks.
+type laner struct {
+	quantizer
+	at      place
+	grid    quant.Grid
+	perRow  int       // blocks
+	width   int       // columns of the copy
+	values  []float32 // followed by zeros, so that there are whole groups of blocks
+	factors []float32 // of blocks
+	scales  []uint8
+	row     []uint8 // codes of one row
+}
+
+// lanes quantises x, which lies at that place.
+func (q *quantizer) lanes(ex *tensor.Exec, x tensor.Matrix, at place) {
+	perRow := blocks(at.cols)
+	width := perRow * BlockSize
+	copied := ex.New(tensor.FP32, at.rows+quant.Group, width)
+	l := laner{quantizer: *q, at: at, grid: q.grid(), perRow: perRow, width: width, values: copied.F32(), row: ex.New(tensor.UINT8, width).U8()}
+	if at.cols < width {
+		clear(l.values)
+	} else {
+		clear(l.values[at.rows*width:])
+	}
+	tensor.Convert(ex, copied.Mat().RowSlice(0, at.rows).ColSlice(0, at.cols), x)
+	room := max(wholeGroups(at.rows*perRow), width)
+	l.factors, l.scales = ex.New(tensor.FP32, room).F32(), ex.New(tensor.UINT8, room).U8()
+	if q.rows.wanted() {
+		l.alongRows()
+	}
+	if q.cols.wanted() {
+		l.alongCols()
+	}
+}
+
+func wholeGroups(n int) int { return (n + quant.Group - 1) / quant.Group * quant.Group }
+
+// grid returns the format and scale mode for the kernels.
+func (q *quantizer) grid() quant.Grid {
+	p := &minifloats[q.format]
+	g := quant.NewGrid(p.mantissa, p.emin, math.Float32bits(q.format.Max()), p.sign)
+	if q.rule.mode == RCEIL {
+		return g.Ceil(q.rule.reciprocal)
+	}
+	return g.Floor(q.rule.roundUp, q.rule.emax)
+}
+
+func (l *laner) alongRows() {
+	codes, stride, n := l.rows.codesAt(l.at), l.rows.Cols(), wholeGroups(l.at.rows*l.perRow)
+	quant.AmaxRows(l.factors[:n], l.values)
+	odd := quant.Scales(l.scales[:n], l.factors, &l.grid)
+	for r := range l.at.rows {
+		quant.EncodeRows(l.row, l.values[r*l.width:], l.factors[r*l.perRow:], &l.grid)
+		copy(codes[r*stride:][:l.at.cols], l.row)
+	}
+	copyRows(l.rows.scalesAt(l.at), l.rows.Scales.Dim(1), l.scales, l.perRow, l.at.rows, l.perRow)
+	if !odd {
+		return
+	}
+	for b, scale := range l.scales[:l.at.rows*l.perRow] {
+		if scale == NaNScale {
+			r, c := b/l.perRow, b%l.perRow*BlockSize
+			fill(codes[r*stride+c:][:min(BlockSize, l.at.cols-c)], minifloats[l.format].nan)
+		}
+	}
+}
+
+func (l *laner) alongCols() {
+	codes, stride := l.cols.codesAt(l.at), l.cols.Cols()
+	quant.AmaxCols(l.factors[:l.width], l.values, l.at.rows)
+	odd := quant.Scales(l.scales[:l.width], l.factors, &l.grid)
+	for r := range l.at.rows {
+		quant.EncodeCols(l.row, l.values[r*l.width:], l.factors, &l.grid)
+		row := codes[r*stride:][:l.at.cols]
+		copy(row, l.row)
+		if odd {
+			for c := range row {
+				if l.scales[c] == NaNScale {
+					row[c] = minifloats[l.format].nan
+				}
+			}
+		}
+	}
+	copy(l.cols.scalesAt(l.at)[:l.at.cols], l.scales)
+}

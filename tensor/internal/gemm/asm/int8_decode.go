@@ -1,0 +1,135 @@
+package main
+
+// Decoding MXINT8 to BF16, by way of FP32: a code has at most 7 significant bits.
+
+import "spmoe/tensor/asmgen"
+
+// int8Unit is the exponent of the unit of a code: 2^-6.
+const int8Unit = 6
+
+// int8Decoding is what the two functions below have in common. vs holds 16 elements each, as FP32.
+type int8Decoding struct {
+	fn                             *asmgen.Func
+	args, dst, codes, scales, rows asmgen.Reg
+	none, unit, v                  asmgen.Vec
+	vs, factors                    []asmgen.Vec
+}
+
+func newInt8Decoding(f *asmgen.File, name, doc string) *int8Decoding {
+	fn := f.Func(name, name+doc, asmgen.Arg("d", "*decoding"))
+	args := fn.Load("d")
+	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.At(at), r); return r }
+	d := &int8Decoding{fn: fn, args: args, dst: field(decodeDst), codes: field(decodeCodes), scales: field(decodeScales), rows: field(decodeRows),
+		none: fn.Z(), unit: fn.Z(), v: fn.Z(), vs: fn.Zs(4), factors: fn.Zs(4)}
+	fn.I("VPBROADCASTD", f.Data32(name+"None", 0x7f7f7f7f), d.none)
+	fn.I("VPBROADCASTD", f.Data32(name+"Unit", 0x01010101*int8Unit), d.unit)
+	r := fn.GP()
+	fn.I("KMOVQ", args.At(decodeScaleMask), asmgen.K(1))
+	fn.I("MOVQ", args.At(decodeTailMask), r)
+	for i := range d.vs {
+		fn.I("KMOVW", r, asmgen.K(2+i))
+		fn.I("SHRQ", asmgen.Imm(16), r)
+	}
+	fn.Free(r)
+	return d
+}
+
+// load leaves the next scales, those in K1, less the unit in v. A scale below the unit becomes 0, which a zero code may have.
+func (d *int8Decoding) load() {
+	fn := d.fn
+	fn.I("VMOVDQA64", d.none, d.v)
+	fn.I("VMOVDQU8", d.scales.At(0), asmgen.K(1), d.v)
+	fn.I("VPMINUB", d.args.At(decodeMin), d.v, d.vs[0])
+	fn.I("VMOVUPS", d.vs[0], d.args.At(decodeMin))
+	fn.I("VPMAXUB", d.args.At(decodeMax), d.v, d.vs[0])
+	fn.I("VMOVUPS", d.vs[0], d.args.At(decodeMax))
+	fn.I("VPSUBUSB", d.unit, d.v, d.v)
+}
+
+// group decodes 64 codes, or those in K2 to K5.
+func (d *int8Decoding) group(from, to asmgen.Reg, masked bool, factor func(i int) asmgen.Vec) {
+	fn := d.fn
+	for i, v := range d.vs {
+		if masked {
+			fn.I("VPMOVSXBD.Z", from.At(16*i), asmgen.K(2+i), v)
+		} else {
+			fn.I("VPMOVSXBD", from.At(16*i), v)
+		}
+		fn.I("VCVTDQ2PS", v, v)
+		fn.I("VMULPS", factor(i), v, v)
+	}
+	for i := 0; i < 4; i += 2 {
+		fn.I("VCVTNE2PS2BF16", d.vs[i], d.vs[i+1], d.vs[i])
+		fn.I("VMOVUPS", d.vs[i], to.At(32*i))
+	}
+}
+
+// int8DecodeAlong decodes rows that are contiguous along k, as their scales are.
+func int8DecodeAlong(f *asmgen.File) {
+	d := newInt8Decoding(f, "decodeInt8AlongAVX512", " decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.")
+	fn := d.fn
+	from, to, n, step := fn.GP(), fn.GP(), fn.GP(), fn.GP()
+	group := func(masked bool) {
+		for i := range 2 {
+			fn.I("VBROADCASTSS", step.At(4*i), d.factors[i])
+		}
+		d.group(from, to, masked, func(i int) asmgen.Vec { return d.factors[i/2] })
+	}
+	fn.CountDown(d.rows, func() {
+		tail, done := fn.Label("tail"), fn.Label("done")
+		d.load()
+		fn.I("VPMOVZXBD", d.v.X(), d.v)
+		fn.I("VPSLLD", asmgen.Imm(23), d.v, d.v)
+		fn.I("VMOVUPS", d.v, d.args.At(decodeStep))
+		fn.I("LEAQ", d.args.At(decodeStep), step)
+		fn.I("MOVQ", d.codes, from)
+		fn.I("MOVQ", d.dst, to)
+		fn.I("MOVQ", d.args.At(decodeCount), n)
+		fn.I("SHRQ", asmgen.Imm(6), n)
+		fn.I("JZ", tail)
+		fn.CountDown(n, func() {
+			group(false)
+			fn.I("ADDQ", asmgen.Imm(64), from)
+			fn.I("ADDQ", asmgen.Imm(128), to)
+			fn.I("ADDQ", asmgen.Imm(8), step)
+		})
+		fn.Place(tail)
+		fn.I("TESTQ", asmgen.Imm(63), d.args.At(decodeCount))
+		fn.I("JZ", done)
+		group(true)
+		fn.Place(done)
+		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
+		fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
+		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+	})
+	fn.Return()
+}
+
+// int8DecodeAcross decodes rows that are neighbours in memory, as their scales are.
+func int8DecodeAcross(f *asmgen.File) {
+	d := newInt8Decoding(f, "decodeInt8AcrossAVX512", " decodes up to 64 codes that are neighbours across k, those in tailMask, at each of rows (> 0) steps of k.")
+	fn, steps := d.fn, d.fn.GP()
+	next, whole := fn.Label("next"), fn.Label("whole")
+	fn.Place(next)
+	d.load()
+	for i, v := range d.factors {
+		fn.I("VEXTRACTI32X4", asmgen.Imm(int64(i)), d.v, v.X())
+		fn.I("VPMOVZXBD", v.X(), v)
+		fn.I("VPSLLD", asmgen.Imm(23), v, v)
+	}
+	fn.I("MOVQ", asmgen.Imm(32), steps)
+	fn.I("CMPQ", d.rows, steps)
+	fn.I("JGE", whole)
+	fn.I("MOVQ", d.rows, steps)
+	fn.Place(whole)
+	fn.I("SUBQ", steps, d.rows)
+	fn.CountDown(steps, func() {
+		d.group(d.codes, d.dst, true, func(i int) asmgen.Vec { return d.factors[i] })
+		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
+		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+	})
+	fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
+	fn.I("TESTQ", d.rows, d.rows)
+	fn.I("JNZ", next)
+	fn.Return()
+}

@@ -1,0 +1,41 @@
+//go:build amd64 && !purego
+
+package gemm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// Blocks of a that are kept for further blocks of b give what they give for a single one, also after columns that do not decode
+// exactly, whose products use the same scratch memory.
+func TestKeptBlocks(t *testing.T) {
+	const k, n = 33024, 70 // columns come in blocks of 32
+	r := rand.New(rand.NewPCG(11, 12))
+	for _, m := range []int{80, 32*keptBlocks + 20} {
+		a := newScaled(E4M3, m, k, false, false, finite(r, E4M3), near(r))
+		b := newScaled(E4M3, n, k, true, true, finite(r, E4M3), near(r))
+		for _, j := range []int{3, 33, 34} {
+			*at[uint8](b.Scales, j, 0) = 1
+		}
+		t.Run(fmt.Sprint(m), func(t *testing.T) {
+			eachTier(t, func(t *testing.T, ks *kernels) {
+				if ks.scaled == nil {
+					t.Skip("this tier decodes first")
+				}
+				var whole Scratch
+				got, want := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
+				for range 2 { // with memory that has grown, exceptions overwrite what is kept
+					ks.mx(&whole, got.View, View{}, a.Scaled, b.Scaled, false)
+				}
+				for j := 0; j < n; j += 32 {
+					var s Scratch
+					part := min(32, n-j)
+					ks.mx(&s, want.slice(4, 0, j, m, part), View{}, a.Scaled, b.rows(j, part), false)
+				}
+				checkSame(t, got.elements(t), want.elements(t))
+			})
+		})
+	}
+}

@@ -1,0 +1,126 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// MXINT8 with few rows of a, whose products are bound by reading b: it is read once, in place, instead of being packed. The bits are
+// those of the packed product.
+
+import "unsafe"
+
+var (
+	directInt8Along = [directHeight + 1]func(t *tile, scales unsafe.Pointer, ahead int){
+		nil, directInt8Alongx1AVX512, directInt8Alongx2AVX512, directInt8Alongx3AVX512, directInt8Alongx4AVX512, directInt8Alongx5AVX512, directInt8Alongx6AVX512,
+		directInt8Alongx7AVX512, directInt8Alongx8AVX512, directInt8Alongx9AVX512, directInt8Alongx10AVX512, directInt8Alongx11AVX512, directInt8Alongx12AVX512,
+	}
+	directInt8Across = [directHeight + 1]func(t *tile, scales unsafe.Pointer, scaleStride int, n *notes){
+		nil, directInt8Acrossx1AVX512, directInt8Acrossx2AVX512, directInt8Acrossx3AVX512, directInt8Acrossx4AVX512, directInt8Acrossx5AVX512, directInt8Acrossx6AVX512,
+		directInt8Acrossx7AVX512, directInt8Acrossx8AVX512, directInt8Acrossx9AVX512, directInt8Acrossx10AVX512, directInt8Acrossx11AVX512, directInt8Acrossx12AVX512,
+	}
+)
+
+const (
+	directInt8Columns = 16  // rows of b that a kernel takes
+	directInt8Run     = 128 // steps along k, for which rows of b that are neighbours in memory are read before the next steps
+	directInt8Groups  = 128 // of columns in a call along neighbours, for the sake of preemption: some 50 µs
+)
+
+// directInt8 says whether a·bᵀ can be computed in place.
+func (a operand) directInt8(b operand) bool {
+	return a.Rows <= directHeight && a.Cols > 0 && b.Rows >= directInt8Columns && b.panels == nil && b.rowMajor() == b.scales.rowMajor()
+}
+
+// multiplyDirectInt8 is multiplyInt8 for operands of which directInt8 approves, if they can be multiplied as integers. Otherwise it
+// leaves the result alone and returns false.
+func multiplyDirectInt8(s *Scratch, sum, out View, a, b operand, accumulate bool) bool {
+	blocks := a.Cols / blockLength
+	panel := s.a.atLeast(4 * recordSteps * blocks * a.Rows)
+	s.calls.decoding.reset()
+	s.records(panel, a, panelShape{height: a.Rows, width: a.Rows, columns: true})
+	if !s.calls.decoding.exact(a) {
+		return false
+	}
+	target := strided(s.sums.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
+	s.calls.tile = tile{a: panel, sumStride: 4 * b.Rows}
+	if accumulate {
+		copyRows(target, sum)
+		s.calls.tile.startAtSum = 1
+	}
+	s.calls.decoding.reset()
+	if b.rowMajor() {
+		s.directAlong(target, b)
+	} else {
+		s.directAcross(target, b)
+	}
+	if !s.calls.decoding.exact(b) {
+		return false
+	}
+	if out.Ptr != nil {
+		roundRows(out, target)
+	} else {
+		copyRows(sum, target)
+	}
+	return true
+}
+
+// lastColumns is the group of columns that ends a product in which done columns are done, and a mask of those that are not.
+func lastColumns(columns, done int) (j, mask int) {
+	j = columns - directInt8Columns
+	return j, 1<<directInt8Columns - 1<<(done-j)
+}
+
+func (s *Scratch) directAlong(sum View, b operand) {
+	const columns = directInt8Columns
+	t := &s.calls.tile
+	t.aStride, t.steps, t.columns = b.RowStride, b.Cols/blockLength, 1<<columns-1
+	group := columns * b.RowStride
+	ahead := (directAhead/group + 1) * group
+	scales := s.chunks.atLeast(4 * columns * t.steps)
+	for j := 0; j < b.Rows; j += columns {
+		first := j
+		if j+columns > b.Rows {
+			first, t.columns = lastColumns(b.Rows, j)
+		}
+		s.packScales(scales, b.scales.slice(1, first, 0, columns, b.scales.Cols), 4*columns, 0)
+		t.b, t.sum = unsafe.Pointer(at[uint8](b.View, first, 0)), unsafe.Pointer(at[float32](sum, 0, first))
+		callDirectAlong(t, sum.Rows, scales, ahead)
+	}
+}
+
+func (s *Scratch) directAcross(sum View, b operand) {
+	const columns = directInt8Columns
+	t := &s.calls.tile
+	panel, record := t.a, 4*recordSteps*sum.Rows
+	t.aStride = b.ColStride
+	whole := b.Rows / columns * columns
+	for k := 0; k < b.Cols; k += directInt8Run {
+		t.steps = min(directInt8Run, b.Cols-k) / blockLength
+		t.a = unsafe.Add(panel, k/blockLength*record)
+		part := b.along(1, k, t.steps*blockLength)
+		t.columns = 1<<columns - 1
+		for j := 0; j < whole; j += directInt8Groups * columns {
+			s.callDirectAcross(sum, part, j, min(directInt8Groups, (whole-j)/columns))
+		}
+		if whole < b.Rows {
+			var first int
+			first, t.columns = lastColumns(b.Rows, whole)
+			s.callDirectAcross(sum, part, first, 1)
+		}
+		t.startAtSum = 1
+	}
+}
+
+// callDirectAlong is not inlined for the sake of preemption, as family.column.
+//
+//go:noinline
+func callDirectAlong(t *tile, rows int, scales unsafe.Pointer, ahead int) {
+	directInt8Along[rows](t, scales, ahead)
+}
+
+// callDirectAcross multiplies groups of columns from column j on. It is not inlined for the sake of preemption, as family.column.
+//
+//go:noinline
+func (s *Scratch) callDirectAcross(sum View, b operand, j, groups int) {
+	t := &s.calls.tile
+	t.b, t.sum, t.count = unsafe.Pointer(at[uint8](b.View, j, 0)), unsafe.Pointer(at[float32](sum, 0, j)), groups
+	directInt8Across[sum.Rows](t, unsafe.Pointer(at[uint8](b.scales, j, 0)), b.scales.ColStride, &s.calls.decoding.notes)
+}

@@ -1,0 +1,198 @@
+package gemm
+
+// MXINT8: whole blocks as integers, held against their definition; ragged ones, which are decoded, against the plain way.
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// ofBlocks is what tiers that multiply integers give for a row of a and one of b on top of c: block after block, the exact sum of
+// products, which is scaled and added with one rounding.
+func ofBlocks(a, b Scaled, i, j int, c float32) float32 {
+	for block := range a.Scales.Cols {
+		sum := 0
+		for k := block * blockLength; k < (block+1)*blockLength; k++ {
+			sum += int(int8(*at[uint8](a.Codes, i, k))) * int(int8(*at[uint8](b.Codes, j, k)))
+		}
+		scales := int(*at[uint8](a.Scales, i, block)) + int(*at[uint8](b.Scales, j, block))
+		c += float32(math.Ldexp(float64(sum), scales-2*127-12)) // exact, so that the addition rounds as a fused multiply-add does
+	}
+	return c
+}
+
+func TestInt8OfWholeBlocks(t *testing.T) {
+	for i, sh := range []struct{ m, n, k int }{
+		{1, 16, 32}, {2, 33, 64}, {3, 15, 96}, {5, 100, 160}, {12, 47, 2112}, {4, 2100, 288}, {13, 70, 544}, {31, 64, 1088}, {200, 40, 64},
+	} {
+		for l := range 16 {
+			bit := func(j int) bool { return l>>j&1 == 1 }
+			if sh.m*sh.n*sh.k > 200000 && (bit(0) != bit(1) || bit(2) != bit(3)) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%dx%dx%d,%d", sh.m, sh.n, sh.k, l), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(i), uint64(l)))
+				a := newScaled(INT8, sh.m, sh.k, bit(0), bit(1), finite(r, INT8), near(r))
+				b := newScaled(INT8, sh.n, sh.k, bit(2), bit(3), finite(r, INT8), near(r))
+				special := r.IntN(sh.n)
+				*at[uint8](b.Scales, special, 0) = 5 // its column takes another way, the others stay as they are
+				initial := results(r, sh.m, sh.n)
+				want, wantOnTop := newMatrix[float32](sh.m, sh.n, false, guard), initial.clone()
+				for i := range sh.m {
+					for j := range sh.n {
+						*at[float32](want.View, i, j) = ofBlocks(a.Scaled, b.Scaled, i, j, 0)
+						*at[float32](wantOnTop.View, i, j) = ofBlocks(a.Scaled, b.Scaled, i, j, *at[float32](initial.View, i, j))
+					}
+				}
+				eachTier(t, func(t *testing.T, ks *kernels) {
+					if ks.scaled == nil {
+						t.Skip("this tier decodes")
+					}
+					var s Scratch
+					s.poison()
+					for _, fits := range []bool{false, true} {
+						b, want, onTop := b.Scaled, want.View, wantOnTop.View
+						got, gotOnTop, rounded := newMatrix[float32](sh.m, sh.n, false, guard), initial.clone(), newMatrix[uint16](sh.m, sh.n, false, 7)
+						c, cOnTop, out, skipped := got.View, gotOnTop.View, rounded.View, special
+						if fits { // the columns before the special one, by themselves
+							if special == 0 {
+								continue
+							}
+							b = b.rows(0, special)
+							c, cOnTop, out = c.slice(4, 0, 0, sh.m, special), cOnTop.slice(4, 0, 0, sh.m, special), out.slice(2, 0, 0, sh.m, special)
+							skipped = -1
+						}
+						ks.mx(&s, c, View{}, a.Scaled, b, false)
+						ks.mx(&s, cOnTop, View{}, a.Scaled, b, true)
+						ks.mx(&s, View{}, out, a.Scaled, b, false)
+						for i := range c.Rows {
+							for j := range c.Cols {
+								if j == skipped {
+									continue
+								}
+								x, y := *at[float32](c, i, j), *at[float32](want, i, j)
+								if z := *at[uint16](out, i, j); x != y || z != roundBF16(y) {
+									t.Fatalf("element %d, %d is %g, as BF16 %#x, want %g and %#x", i, j, x, z, y, roundBF16(y))
+								}
+								if x, y := *at[float32](cOnTop, i, j), *at[float32](onTop, i, j); x != y {
+									t.Fatalf("element %d, %d is %g on top of another, want %g", i, j, x, y)
+								}
+							}
+						}
+						got.elements(t) // which looks for what was written outside
+						gotOnTop.elements(t)
+						rounded.elements(t)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Sums that overflow, or are subnormal, are rounded to BF16 as in plain Go.
+func TestInt8RoundsExtremeSums(t *testing.T) {
+	for _, scales := range []uint8{52, 56, 60, 64, 68, 190, 194, 198, 220} {
+		for _, m := range []int{3, 20} {
+			t.Run(fmt.Sprintf("%d,%d", scales, m), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(scales), 1))
+				same := func() uint8 { return scales + uint8(r.IntN(8))*uint8(r.IntN(2)) }
+				if scales == 220 {
+					same = func() uint8 { return scales }
+				}
+				a := newScaled(INT8, m, 64, false, false, finite(r, INT8), same)
+				b := newScaled(INT8, 40, 64, false, false, finite(r, INT8), same)
+				eachTier(t, func(t *testing.T, ks *kernels) {
+					if ks.scaled == nil {
+						t.Skip("this tier decodes")
+					}
+					var s Scratch
+					sums, rounded := newMatrix[float32](m, 40, false, guard), newMatrix[uint16](m, 40, false, 7)
+					ks.mx(&s, sums.View, View{}, a.Scaled, b.Scaled, false)
+					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, false)
+					bits := rounded.elements(t)
+					for i, x := range sums.elements(t) {
+						if bits[i] != roundBF16(x) {
+							t.Fatalf("element %d, %d is %g but %#x in BF16, want %#x", i/40, i%40, x, bits[i], roundBF16(x))
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A block of zeros is zero whatever its scale is, other than NaN.
+func TestInt8ZeroBlocks(t *testing.T) {
+	for _, sh := range []struct{ m, n, k int }{{2, 20, 64}, {40, 20, 64}, {40, 20, 63}} {
+		for l := range 4 {
+			t.Run(fmt.Sprintf("%v,%d", sh, l), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(3, uint64(l)))
+				a := newScaled(INT8, sh.m, sh.k, l&1 == 1, l&1 == 1, finite(r, INT8), near(r))
+				b := newScaled(INT8, sh.n, sh.k, l&1 == 1, l&1 == 1, finite(r, INT8), near(r))
+				zeros := a
+				if l&2 == 2 {
+					zeros = b
+				}
+				for k := range blockLength {
+					*at[uint8](zeros.Codes, 1, k) = 0
+				}
+				eachTier(t, func(t *testing.T, ks *kernels) {
+					var s Scratch
+					want, got := newMatrix[float32](sh.m, sh.n, false, guard), newMatrix[float32](sh.m, sh.n, false, guard)
+					*at[uint8](zeros.Scales, 1, 0) = 127
+					ks.mx(&s, want.View, View{}, a.Scaled, b.Scaled, false)
+					for scale := range 255 {
+						*at[uint8](zeros.Scales, 1, 0) = uint8(scale)
+						ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, false)
+						checkSame(t, got.elements(t), want.elements(t))
+					}
+				})
+			})
+		}
+	}
+}
+
+// What is not whole blocks of MXINT8 in both operands has the bits of the plain way, whatever the layouts.
+func TestDecodedInt8EqualsPlain(t *testing.T) {
+	pairs := [][2]Format{{INT8, INT8}, {INT8, E4M3}, {E5M2, INT8}}
+	for i, sh := range []struct{ m, n, k int }{
+		{1, 20, 33}, {5, 40, 95}, {12, 17, 300}, {13, 70, 1}, {25, 33, 31}, {70, 200, 64}, {65, 66, 257}, {130, 40, 601}, {20, 100, 1088},
+	} {
+		for l := range 16 {
+			bit := func(j int) bool { return l>>j&1 == 1 }
+			for _, f := range pairs {
+				if f[0] == f[1] && sh.k%blockLength == 0 || sh.m*sh.n*sh.k > 200000 && (bit(0) != bit(1) || bit(2) != bit(3)) {
+					continue
+				}
+				t.Run(fmt.Sprintf("%dx%dx%d,%v,%v,%d", sh.m, sh.n, sh.k, f[0], f[1], l), func(t *testing.T) {
+					r := rand.New(rand.NewPCG(uint64(i), uint64(l)))
+					a := newScaled(f[0], sh.m, sh.k, bit(0), bit(1), finite(r, f[0]), near(r))
+					b := newScaled(f[1], sh.n, sh.k, bit(2), bit(3), finite(r, f[1]), near(r))
+					if l%3 == 0 {
+						*at[uint8](a.Scales, sh.m/2, 0) = 2
+					}
+					initial := results(r, sh.m, sh.n)
+					eachTier(t, func(t *testing.T, ks *kernels) {
+						if ks.scaled == nil {
+							t.Skip("this tier has the plain way only")
+						}
+						var s, plain Scratch
+						s.poison()
+						for _, accumulate := range []bool{false, true} {
+							want, got := initial.clone(), initial.clone()
+							ks.multiplyDecoded(&plain, want.View, View{}, a.Scaled, b.Scaled, accumulate)
+							ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, accumulate)
+							checkSame(t, got.elements(t), want.elements(t))
+						}
+						want, got := newMatrix[uint16](sh.m, sh.n, false, 7), newMatrix[uint16](sh.m, sh.n, false, 7)
+						ks.multiplyDecoded(&plain, View{}, want.View, a.Scaled, b.Scaled, false)
+						ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, false)
+						checkSame(t, got.elements(t), want.elements(t))
+					})
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,39 @@
+//go:build !purego
+
+package stream
+
+import (
+	"unsafe"
+
+	"spmoe/tensor/cpu"
+)
+
+var (
+	copies = cpu.Best() >= cpu.AVX2
+	sums   = cpu.Best() >= cpu.AVX512
+)
+
+// copyLines copies as many whole blocks as there are and returns their bytes.
+func copyLines(dst, src []byte) int {
+	blocks := len(dst) / 256
+	to := unsafe.Pointer(unsafe.SliceData(dst))
+	if !copies || blocks == 0 || uintptr(to)%32 != 0 {
+		return 0
+	}
+	copyAVX2(to, unsafe.Pointer(unsafe.SliceData(src)), blocks)
+	return 256 * blocks
+}
+
+// Fence makes what was copied visible before anything that is stored later.
+func Fence() { fence() }
+
+// sumBlocks sums as many whole blocks as there are and returns their elements.
+func sumBlocks(dst []float32, rows, ahead []unsafe.Pointer, weights []float32) int {
+	const columns = 128
+	blocks := len(dst) / columns
+	if !sums || blocks == 0 || len(rows) == 0 {
+		return 0
+	}
+	sumAVX512(unsafe.Pointer(&dst[0]), unsafe.Pointer(&rows[0]), unsafe.Pointer(&ahead[0]), unsafe.Pointer(&weights[0]), len(rows), blocks)
+	return columns * blocks
+}

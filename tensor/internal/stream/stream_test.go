@@ -1,0 +1,80 @@
+package stream
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+)
+
+// All lengths and alignments are copied, and nothing beside them.
+func TestCopy(t *testing.T) {
+	src := make([]byte, 2100)
+	for i := range src {
+		src[i] = byte(i*7 + i>>8)
+	}
+	for n := range 1100 {
+		for _, shift := range []int{0, 1, 32, 40} {
+			memory := make([]byte, 2100)
+			want := make([]byte, 2100)
+			copy(want[64+shift:], src[shift/2:][:n])
+			Copy(memory[64+shift:][:n], src[shift/2:][:n])
+			Fence()
+			if !bytes.Equal(memory, want) {
+				t.Fatalf("copy of %d bytes to a shift of %d", n, shift)
+			}
+		}
+	}
+}
+
+// A sum has the bits of adding one row after the other, for every length and number of rows.
+func TestSum(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{0, 1, 3, 8, 33} {
+		for _, columns := range []int{0, 1, 31, 127, 128, 129, 256, 700} {
+			rows, weights := make([]unsafe.Pointer, n), make([]float32, n)
+			want, got := make([]float32, columns), make([]float32, columns+1)
+			for i := range rows {
+				row := make([]uint16, columns+1)
+				for j := range row {
+					row[j] = uint16(math.Float32bits(float32(r.NormFloat64())) >> 16)
+				}
+				rows[i], weights[i] = unsafe.Pointer(&row[0]), r.Float32()
+				for j := range want {
+					want[j] += float32(weights[i] * math.Float32frombits(uint32(row[j])<<16))
+				}
+			}
+			got[columns] = 7
+			Sum(got[:columns], rows, rows, weights)
+			if !slices.Equal(got, append(want, 7)) {
+				t.Errorf("%d rows of %d columns: %v, want %v", n, columns, got, want)
+			}
+		}
+	}
+}
+
+func TestLengthsMustAgree(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a copy to a shorter slice did not panic")
+		}
+	}()
+	Copy(make([]byte, 3), make([]byte, 4))
+}
+
+// BenchmarkCopy scatters rows of 4 KB over more memory than the caches hold, as a dispatch does.
+func BenchmarkCopy(b *testing.B) {
+	const row, places = 4 << 10, 16 << 10
+	dst, src := make([]byte, row*places), make([]byte, 64*row)
+	order := rand.New(rand.NewPCG(1, 2)).Perm(places)
+	for name, f := range map[string]func(dst, src []byte){"streamed": Copy, "built in": func(dst, src []byte) { copy(dst, src) }} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(row)
+			for i := 0; b.Loop(); i++ {
+				f(dst[order[i%places]*row:][:row], src[i%64*row:][:row])
+			}
+		})
+	}
+}

@@ -1,0 +1,224 @@
+package main
+
+// What AVX2 does in another way: there are no mask registers, so the masks of the tail are vectors, made anew for every use, and
+// an odd element of a row of bfloat16 is moved by itself.
+
+import "spmoe/tensor/asmgen"
+
+// countMask has ones in the 32-bit elements from first on, of which there are count, a register that is shifted right first.
+func (k *kernel) countMask(first, shift int, equal bool) asmgen.Vec {
+	count, limit := k.GP(), k.temp()
+	k.I("MOVQ", k.count, count)
+	if shift > 0 {
+		k.I("SHRQ", asmgen.Imm(shift), count)
+	}
+	k.I("MOVQ", count, limit.X())
+	k.I("VPBROADCASTD", limit.X(), limit)
+	k.Free(count)
+	if equal {
+		k.I("VPCMPEQD", k.file.indices.Plus(4*first), limit, limit)
+	} else {
+		k.I("VPCMPGTD", k.file.indices.Plus(4*first), limit, limit)
+	}
+	return limit
+}
+
+// halfMask selects the elements of one half that are left.
+func (k *kernel) halfMask(mask asmgen.Mask) asmgen.Vec {
+	if mask == upper {
+		return k.countMask(8, 0, false)
+	}
+	return k.countMask(0, 0, false)
+}
+
+// blended is merged: the result goes where the mask is set.
+func (k *kernel) blended(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand) {
+	last := len(ops) - 1
+	dst := ops[last].(asmgen.Vec)
+	result, where := k.op(mnemonic, ops[:last]...), k.halfMask(mask)
+	k.I("VBLENDVPS", where, result, dst, dst)
+	k.release(result, where)
+}
+
+// loadWideAVX2 reads 8 FP32.
+func (k *kernel) loadWideAVX2(m asmgen.Mem, h int, v asmgen.Vec) {
+	if !k.masked {
+		k.I("VMOVUPS", m, v)
+		return
+	}
+	where := k.halfMask(halves[h])
+	k.I("VMASKMOVPS", m, where, v)
+	k.release(where)
+}
+
+// storeWideAVX2 writes 8 FP32.
+func (k *kernel) storeWideAVX2(v asmgen.Vec, m asmgen.Mem, h int) {
+	if !k.masked {
+		k.I("VMOVUPS", v, m)
+		return
+	}
+	where := k.halfMask(halves[h])
+	k.I("VMASKMOVPS", v, where, m)
+	k.release(where)
+}
+
+// loadNarrowAVX2 reads 16 bfloat16, zeros where there are no more.
+func (k *kernel) loadNarrowAVX2(m asmgen.Mem) asmgen.Vec {
+	v := k.temp()
+	if !k.masked {
+		k.I("VMOVDQU", m, v)
+		return v
+	}
+	whole := k.countMask(0, 1, false)
+	k.I("VPMASKMOVD", m, whole, v)
+	k.release(whole)
+	k.ifOdd(func() {
+		last, at := k.GP(), k.temp()
+		k.I("LEAQ", m, last)
+		k.I("MOVWLZX", last.At(-2).Index(k.count, 2), last)
+		k.I("MOVQ", last, at.X())
+		k.I("VPBROADCASTD", at.X(), at)
+		where := k.countMask(0, 1, true)
+		k.I("VPAND", where, at, at)
+		k.I("VPOR", at, v, v)
+		k.release(at, where)
+		k.Free(last)
+	})
+	return v
+}
+
+// storeNarrowAVX2 writes 16 bfloat16, or as many as there are.
+func (k *kernel) storeNarrowAVX2(v asmgen.Vec, m asmgen.Mem) {
+	if !k.masked {
+		k.I("VMOVDQU", v, m)
+		return
+	}
+	whole := k.countMask(0, 1, false)
+	k.I("VPMASKMOVD", v, whole, m)
+	k.release(whole)
+	k.ifOdd(func() {
+		place, last, at := k.GP(), k.GP(), k.temp()
+		k.I("LEAQ", m, place)
+		k.I("MOVQ", k.count, last)
+		k.I("SHRQ", asmgen.Imm(1), last)
+		k.I("MOVQ", last, at.X())
+		k.I("VPERMD", v, at, at)
+		k.I("MOVQ", at.X(), last)
+		k.I("MOVW", last, place.At(-2).Index(k.count, 2))
+		k.release(at)
+		k.Free(place, last)
+	})
+}
+
+// ifOdd prints body for a copy that fewer than 16 elements are left for, an odd number of them.
+func (k *kernel) ifOdd(body func()) {
+	even := k.Label("even")
+	k.I("CMPQ", k.count, asmgen.Imm(16))
+	k.I("JGE", even)
+	k.I("TESTQ", asmgen.Imm(1), k.count)
+	k.I("JEQ", even)
+	body()
+	k.Place(even)
+}
+
+// roundedAVX2 is rounded.
+func (k *kernel) roundedAVX2(x asmgen.Vec) asmgen.Vec {
+	sum := k.op("VPSRLD", asmgen.Imm(16), x)
+	k.I("VPAND", k.one, sum, sum)
+	k.I("VPADDD", x, sum, sum)
+	k.I("VPADDD", k.half, sum, sum)
+	if k.seesFP32 {
+		const quietBit = 1 << 22
+		quiet := k.op("VPOR", k.word(quietBit), x)
+		k.whereNaN(x, quiet, sum)
+		k.release(quiet)
+	}
+	return sum
+}
+
+// whereNaN replaces the elements of dst by those of v where x is NaN.
+func (k *kernel) whereNaN(x, v, dst asmgen.Vec) {
+	const unordered = 3
+	isNaN := k.op("VCMPPS", asmgen.Imm(unordered), x, x)
+	k.I("VBLENDVPS", isNaN, v, dst, dst)
+	k.release(isNaN)
+}
+
+// packAVX2 puts the upper halves of the elements of x and y together, in x.
+func (k *kernel) packAVX2(x, y asmgen.Vec) {
+	k.I("VPSRLD", asmgen.Imm(16), x, x)
+	if k.isSplit {
+		const oddWords = 0xaa
+		k.I("VPBLENDW", asmgen.Imm(oddWords), y, x, x)
+		return
+	}
+	const middleSwapped = 0xd8
+	k.I("VPSRLD", asmgen.Imm(16), y, y)
+	k.I("VPACKUSDW", y, x, x)
+	k.I("VPERMQ", asmgen.Imm(middleSwapped), x, x)
+}
+
+// powerAVX2 looks up 2 to the fraction of n, which shifter has been added to.
+func (k *kernel) powerAVX2(n asmgen.Vec) asmgen.Vec {
+	low, high := k.op("VPERMPS", k.file.powers, n), k.op("VPERMPS", k.file.powers.Plus(32), n)
+	inHigh := k.op("VPSLLD", asmgen.Imm(28), n)
+	k.I("VBLENDVPS", inHigh, high, low, low)
+	k.release(high, inHigh)
+	return low
+}
+
+// scaleAVX2 multiplies x by 2 to the whole part of n, which shifter has been added to, in two factors; n is lost.
+func (k *kernel) scaleAVX2(n, x asmgen.Vec) {
+	const bias = 127
+	k.I("VPSRAD", asmgen.Imm(4), n, n)
+	k.I("VPSUBD", k.word(shifter>>4), n, n)
+	half := k.op("VPSRAD", asmgen.Imm(1), n)
+	k.I("VPSUBD", half, n, n)
+	for _, power := range []asmgen.Vec{half, n} {
+		k.I("VPADDD", k.word(bias), power, power)
+		k.I("VPSLLD", asmgen.Imm(23), power, power)
+		k.I("VMULPS", power, x, x)
+	}
+	k.release(half)
+}
+
+// pairMask selects the elements of pairs [4h, 4h+4) that are left.
+func (k *kernel) pairMask(h int) asmgen.Vec {
+	where := k.countMask(4*h, 0, false)
+	k.I("VPMOVSXDQ", where.X(), where)
+	return where
+}
+
+// loadPairsAVX2 reads 4 pairs of FP32.
+func (k *kernel) loadPairsAVX2(m asmgen.Mem, h int, v asmgen.Vec) {
+	if !k.masked {
+		k.I("VMOVUPD", m, v)
+		return
+	}
+	where := k.pairMask(h)
+	k.I("VMASKMOVPD", m, where, v)
+	k.release(where)
+}
+
+// storePairsAVX2 writes 8 pairs of FP32.
+func (k *kernel) storePairsAVX2(v pair, m asmgen.Mem) {
+	for h := range 2 {
+		if !k.masked {
+			k.I("VMOVUPD", v[h], m.Plus(32*h))
+			continue
+		}
+		where := k.pairMask(h)
+		k.I("VMASKMOVPD", v[h], where, m.Plus(32*h))
+		k.release(where)
+	}
+}
+
+// zippedAVX2 puts elements of even and odd index together in natural order.
+func (k *kernel) zippedAVX2(v pair) pair {
+	const lowHalves, highHalves = 0x20, 0x31
+	low, high := k.op("VUNPCKLPS", v[1], v[0]), k.op("VUNPCKHPS", v[1], v[0])
+	k.I("VPERM2F128", asmgen.Imm(lowHalves), high, low, v[0])
+	k.I("VPERM2F128", asmgen.Imm(highHalves), high, low, v[1])
+	k.release(low, high)
+	return v
+}

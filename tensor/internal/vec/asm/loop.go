@@ -1,0 +1,100 @@
+package main
+
+// The loop over the elements of slices, and what is left at their end.
+
+import "spmoe/tensor/asmgen"
+
+// lanes is the number of elements that a body works on, unless it says otherwise: a pair of registers.
+const lanes = 32
+
+// tail selects the elements that are left at the end of a row, upper those of its second half. The other masks are free for
+// the bodies.
+var tail, upper = asmgen.K(1), asmgen.K(4)
+
+// halves are the masks of the two halves.
+var halves = [2]asmgen.Mask{tail, upper}
+
+// eachInterleaved is each with the copies of the body printed in turns, for bodies whose chains of dependent instructions are so
+// long that the CPU's schedulers are full before they meet independent ones.
+func (k *kernel) eachInterleaved(length string, n, unroll int, body func(j int)) {
+	k.loop(length, n, unroll, body, true)
+}
+
+// each goes over the elements of the slices, as many as length says: body works on n elements (8, 16 or 32) and is printed
+// unroll times, so that copy j can keep lane sums of its own; for AVX2 on half as many, twice as often unless interleaved.
+// What is left after the last full round goes through the same copies under masks, so that element i is always seen by
+// copy i/n mod unroll.
+func (k *kernel) each(length string, n, unroll int, body func(j int)) {
+	k.loop(length, n, unroll, body, false)
+}
+
+func (k *kernel) loop(length string, n, unroll int, body func(j int), interleaved bool) {
+	if k.avx2 && interleaved {
+		n, interleaved = n/2, false
+	} else if k.avx2 {
+		n, unroll = n/2, 2*unroll
+	}
+	round := n * unroll
+	left := k.Load(length)
+	head, rest, done := k.Label("loop"), k.Label("rest"), k.Label("done")
+	k.I("XORL", k.i, k.i)
+	k.I("SUBQ", asmgen.Imm(round), left)
+	k.I("JLT", rest)
+	k.Align(64)
+	k.Place(head)
+	copies := make([]func(), unroll)
+	for j := range copies {
+		copies[j] = func() { k.print(n, j, body) }
+	}
+	if interleaved {
+		k.Interleave(copies...)
+	} else {
+		for _, c := range copies {
+			c()
+		}
+	}
+	k.I("ADDQ", asmgen.Imm(round), k.i)
+	k.I("SUBQ", asmgen.Imm(round), left)
+	k.I("JGE", head)
+	k.Place(rest)
+	k.I("ADDQ", asmgen.Imm(round), left)
+	k.I("JEQ", done)
+	k.masked = true
+	var counts asmgen.Vec
+	if k.avx2 {
+		k.count = k.GP()
+	} else {
+		counts = k.Z()
+		k.I("VPBROADCASTW", left, counts)
+	}
+	for j := range unroll {
+		if k.avx2 {
+			k.I("LEAQ", left.At(-n*j), k.count)
+		} else {
+			const greater = 6
+			k.I("VPCMPUW", asmgen.Imm(greater), k.file.indices.Plus(2*n*j), counts, tail)
+			k.I("KSHIFTRD", asmgen.Imm(n/2), tail, upper)
+		}
+		k.print(n, j, body)
+		if j+1 < unroll {
+			k.I("CMPQ", left, asmgen.Imm(n*(j+1)))
+			k.I("JLE", done)
+		}
+	}
+	k.masked = false
+	k.Place(done)
+	if k.avx2 {
+		k.Free(k.count)
+	} else {
+		k.Free(counts)
+	}
+	k.Free(left)
+}
+
+// print prints copy j of the body.
+func (k *kernel) print(n, j int, body func(j int)) {
+	k.copy, k.step = j, n*j
+	body(j)
+	k.Free(k.temps...)
+	k.temps = nil
+}

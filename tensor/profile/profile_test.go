@@ -1,0 +1,149 @@
+package profile
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// clock is a mock of time and of the part of it that was waited.
+type clock struct{ now, waited time.Duration }
+
+func (c *clock) timer() *Timer {
+	return NewTimer(func() time.Duration { return c.now }, func() time.Duration { return c.waited })
+}
+
+func (c *clock) work(d time.Duration) { c.now += d }
+func (c *clock) wait(d time.Duration) { c.now, c.waited = c.now+d, c.waited+d }
+
+// TestSwitch: time counts for the innermost family, waiting for none but its own.
+func TestSwitch(t *testing.T) {
+	c := &clock{now: 1000, waited: 300}
+	timer := c.timer()
+	c.work(50)
+	timer.Switch(Optimizer) // before Start: forgotten
+	c.work(50)
+	timer.Start()
+	c.work(1)
+	func() {
+		defer timer.Switch(timer.Switch(Exchange))
+		c.work(2)
+		c.wait(4)
+		func() {
+			defer timer.Switch(timer.Switch(Rows))
+			c.work(8)
+		}()
+		c.work(16)
+	}()
+	c.work(32)
+	c.wait(64)
+	got := timer.Stop()
+	want := Times{Rest: 1 + 32, Exchange: 2 + 16, Rows: 8, Waiting: 4 + 64}
+	if got != want {
+		t.Errorf("times %v, want %v", got, want)
+	}
+	timer.Start()
+	if c.work(5); timer.Stop() != (Times{Rest: 5}) {
+		t.Errorf("a second start did not begin anew")
+	}
+}
+
+// TestProductOfProducts: one group's product is part of all groups', and the products of attention are its own.
+func TestProductOfProducts(t *testing.T) {
+	c := &clock{}
+	timer := c.timer()
+	timer.Start()
+	all, one := Product(MX, true, Forward), Product(MX, false, Forward)
+	want := Times{Rest: 5}
+	want[all] = 8
+	func() {
+		defer timer.Switch(timer.Switch(all))
+		for range 2 {
+			func() {
+				defer timer.Switch(timer.Switch(one))
+				c.work(3)
+			}()
+			c.work(1)
+		}
+	}()
+	c.work(5)
+	want[Attention] = 7 + 2
+	func() {
+		defer timer.Switch(timer.Switch(Attention))
+		timer.Switch(timer.Switch(one))
+		c.work(7)
+		defer timer.Switch(timer.Switch(one))
+		c.work(2)
+	}()
+	if got := timer.Stop(); got != want {
+		t.Errorf("times %v, want %v", got, want)
+	}
+}
+
+// TestTotal: whatever is switched when, the families add up to the time that has passed.
+func TestTotal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &clock{now: time.Duration(rapid.Int32().Draw(t, "start")), waited: time.Duration(rapid.Int32().Draw(t, "waited"))}
+		timer := c.timer()
+		timer.Start()
+		begin := c.now
+		for range rapid.IntRange(0, 20).Draw(t, "events") {
+			d := time.Duration(rapid.IntRange(0, 1000).Draw(t, "d"))
+			switch rapid.IntRange(0, 2).Draw(t, "event") {
+			case 0:
+				c.work(d)
+			case 1:
+				c.wait(d)
+			case 2:
+				timer.Switch(Family(rapid.IntRange(0, Families-1).Draw(t, "family")))
+			}
+		}
+		times := timer.Stop()
+		if total := times.Total(); total != c.now-begin {
+			t.Fatalf("the families took %d, the clock went on by %d", total, c.now-begin)
+		}
+		sum := times
+		sum.Add(&times)
+		if sum.Total() != 2*times.Total() {
+			t.Fatalf("twice %v is %v", times, sum)
+		}
+	})
+}
+
+// TestNil: without a timer nothing happens.
+func TestNil(t *testing.T) {
+	var timer *Timer
+	timer.Start()
+	if f := timer.Switch(Loss); f != Rest || timer.Stop() != (Times{}) {
+		t.Errorf("a nil timer was in %v and measured %v", f, timer.Stop())
+	}
+}
+
+// TestNames: each family has a name of its own.
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for f := range Families {
+		name := Family(f).String()
+		if name == "" || seen[name] {
+			t.Errorf("family %d is called %q, as another is", f, name)
+		}
+		seen[name] = true
+	}
+	for f, want := range map[Family]string{
+		Rest: "rest", Waiting: "waiting", Product(FP32, false, Forward): "fp32 forward", Product(BF16, true, Wgrad): "bf16 grouped wgrad",
+		Product(MX, false, Dgrad): "mx dgrad", Product(MX, true, Wgrad): "mx grouped wgrad", Family(Families - 1): "mx grouped wgrad",
+	} {
+		if got := f.String(); got != want {
+			t.Errorf("family %d is called %q, want %q", f, got, want)
+		}
+	}
+}
+
+func BenchmarkSwitch(b *testing.B) {
+	begin := time.Now()
+	timer := NewTimer(func() time.Duration { return time.Since(begin) }, func() time.Duration { return 0 })
+	for b.Loop() {
+		timer.Switch(timer.Switch(Rows))
+	}
+}
