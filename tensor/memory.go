@@ -6,7 +6,7 @@ import "github.com/apache/arrow/go/v17/arrow/memory"
 // memory would otherwise miss the cache of address translations on every page, which holds them up as much as the reading.
 type largePages struct{ memory.GoAllocator }
 
-// Allocate returns bytes of unspecified content on a cache line's boundary.
+// Allocate returns bytes, all 0, on a cache line's boundary.
 func (a *largePages) Allocate(size int) []byte {
 	b := a.GoAllocator.Allocate(size)
 	adviseLargePages(b)

@@ -8,10 +8,15 @@ import (
 // largePage is the size of a large page on amd64 and, usually, on arm64.
 const largePage = 2 << 20
 
-// adviseLargePages asks for large pages where all of a page lies in b. It is no more than advice: a refusal costs only time.
+// adviseLargePages asks for large pages where all of a page lies in b, which must hold zeros only. It is no more than advice: a
+// refusal costs only time.
 func adviseLargePages(b []byte) {
 	begin := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (largePage - 1)
 	if whole := (len(b) - begin) / largePage * largePage; whole > 0 {
-		_ = syscall.Madvise(b[begin:begin+whole], syscall.MADV_HUGEPAGE)
+		pages := b[begin : begin+whole]
+		if syscall.Madvise(pages, syscall.MADV_HUGEPAGE) == nil {
+			// Pages become large when they are first touched. Memory that was collected has small ones: give them back.
+			_ = syscall.Madvise(pages, syscall.MADV_DONTNEED)
+		}
 	}
 }

@@ -19,7 +19,7 @@ const (
 	AVX2                   // AVX2 and FMA
 	AVX512                 // AVX-512 F, BW, DQ, VL
 	AVX512BF16             // AVX-512 BF16: VDPBF16PS
-	AMX                    // AMX BF16: TDPBF16PS, on tile registers
+	AMX                    // AMX BF16 and INT8: TDPBF16PS and TDPBSSD, on tile registers
 )
 
 var names = [...]string{"generic", "avx2", "avx512", "avx512bf16", "amx"}

@@ -19,7 +19,7 @@ const (
 )
 
 var bf16AMX = family{
-	rows: tileRows, columns: 32, runSteps: runSteps, stack: bf16AMXTiles,
+	rows: tileRows, columns: 32, runSteps: runSteps, stack: bf16AMXTiles, configure: (*tile).configureBF16,
 	packing: packing{elem: 2, tiles: true,
 		rows:    packer{16, tilesAlong, tilesAcross},
 		columns: packer{16, tileColumnsAlong, tileColumnsAcross}},
@@ -29,8 +29,11 @@ var bf16AMX = family{
 // 6 and 7 columns of b.
 type tileConfig [64]byte
 
-// set configures the tiles for rows (0 to 31) rows of a.
-func (c *tileConfig) set(rows int) {
+// configureBF16 configures the tiles for the rows that two panels at a time leave.
+func (t *tile) configureBF16() { t.config[0].setBF16(t.count % (2 * tileRows)) }
+
+// setBF16 configures the tiles for rows (0 to 31) rows of a.
+func (c *tileConfig) setBF16(rows int) {
 	*c = tileConfig{1}
 	first := max(min(rows, tileRows), 1) // a tile that stays unused must still have a row
 	second := max(rows-first, 1)

@@ -12,6 +12,7 @@ type family struct {
 	rows, columns int           // of a tile
 	tiles         []func(*tile) // by the rows of a panel
 	stack         func(*tile)   // or, if not nil, for all row panels, tile.count rows in all
+	configure     func(*tile)   // what stack needs to know of them
 	masked        bool          // the microkernel keeps to tile.columns; otherwise it writes whole tiles
 	rounds        bool          // the microkernel can store BF16
 	runSteps      int           // steps between a load and a store of the sums
@@ -153,6 +154,9 @@ func (f *family) run(s *Scratch, p *product, k int, startAtSum, round bool) {
 	if startAtSum {
 		t.startAtSum = 1
 	}
+	if f.stack != nil {
+		t.out = s.partial.atLeast(tileRoom)
+	}
 	columns := max(p.sum.Cols, p.out.Cols)
 	for j := 0; j < columns; j += f.columns {
 		n := min(f.columns, columns-j)
@@ -194,7 +198,7 @@ func (f *family) column(t *tile, p *product, k int) {
 	tall, short := p.a.rows, p.a.rows-1
 	if f.stack != nil {
 		t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.sum.Rows
-		t.config.set(t.count % (2 * tall))
+		f.configure(t)
 		f.stack(t)
 		return
 	}

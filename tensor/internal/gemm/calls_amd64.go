@@ -26,7 +26,7 @@ type tile struct {
 	count      int // row panels, at least 1
 	columns    int // bit i: column i exists (see family.masked)
 	startAtSum int // 0: start at zero
-	config     tileConfig
+	config     [2]tileConfig
 }
 
 // decoding is what the assembly reads to decode, and what it notes.
@@ -56,7 +56,8 @@ type direct struct {
 	scales              unsafe.Pointer // if b holds codes
 	codes               *directCodes
 	stride, scaleStride int            // bytes from row to row of b
-	ahead, scalesAhead  int            // bytes from where reading begins to where fetching does
+	ahead               int            // bytes from where reading of b begins to where fetching does
+	scalesAhead         int            // bytes from what is read of scales to what is fetched
 	partial             unsafe.Pointer // vectors of sums between two runs along k
 	load, finish        int            // 0: start at 0; 0: leave vectors of sums
 	steps               int            // whole vectors of a row of b
@@ -65,13 +66,15 @@ type direct struct {
 	blocks              int            // of up to 512 codes
 	//lint:ignore U1000 only the assembly uses it
 	left                    int    // steps, while counting
-	moved                   [5]int // bytes that b, sum, scales, partial and what is fetched of scales are behind their begin: pointers must not leave their matrix
+	moved                   [4]int // bytes that b, sum, scales and partial are behind their begin: pointers must not leave their matrix
 	wholeScales, lastScales uint64 // scales of a block, of the last block
 	valid                   [2]uint64
 	offsets                 [32]int32 // of the sums, row of a after row of a, in bytes; stored if valid
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	rowSteps [8][16]uint32
+	//lint:ignore U1000 only the assembly uses it
+	second [8][32]uint16
 
 	rows, columns int // of a, and of b in a group; the assembly does not use them
 }

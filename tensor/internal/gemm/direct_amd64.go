@@ -17,33 +17,34 @@ import (
 	"unsafe"
 )
 
-// directHeight is the most rows of a that a kernel takes.
-const directHeight = 12
-
 const (
-	directStrip = 256 << 10 // bytes of b, about, in a strip
-	directSums  = 8192      // at most, about, in a strip: it takes one call, if k is short
-	directAhead = 32 << 10  // bytes at least between what is read and what is fetched, where there are no strips
+	directPanelRows = 8         // of a that a kernel takes, at most
+	directStrip     = 256 << 10 // bytes of b, about, in a strip
+	directSums      = 8192      // at most, about, in a strip: it takes one call, if k is short
+
+	// The kernels for integers (int8_direct_amd64.go) take more rows and have no strips: they fetch at least so many bytes ahead.
+	directHeight = 12
+	directAhead  = 32 << 10
 )
 
 // directFamily is the kernels by the rows of a and how many rows of b each takes at once, which must be what the generator says.
 type directFamily struct {
-	kernels [directHeight + 1]func(*direct)
+	kernels [directPanelRows + 1]func(*direct)
 	columns func(rows int) int
 	unit    int // elements of a row that make a step
 }
 
 var (
 	directBF16AVX512 = directFamily{
-		kernels: [...]func(*direct){nil, directBF16x1AVX512, directBF16x2AVX512, directBF16x3AVX512, directBF16x4AVX512, directBF16x5AVX512, directBF16x6AVX512,
-			directBF16x7AVX512, directBF16x8AVX512, directBF16x9AVX512, directBF16x10AVX512, directBF16x11AVX512, directBF16x12AVX512},
+		kernels: [...]func(*direct){nil, directBF16x1AVX512, directBF16x2AVX512, directBF16x3AVX512, directBF16x4AVX512,
+			directBF16x5AVX512, directBF16x6AVX512, directBF16x7AVX512, directBF16x8AVX512},
 		columns: func(rows int) int { return min(8, 31/(rows+1)) },
 		unit:    32,
 	}
 	directMXAVX512 = directFamily{
-		kernels: [...]func(*direct){nil, directMXx1AVX512, directMXx2AVX512, directMXx3AVX512, directMXx4AVX512, directMXx5AVX512, directMXx6AVX512,
-			directMXx7AVX512, directMXx8AVX512, directMXx9AVX512, directMXx10AVX512, directMXx11AVX512, directMXx12AVX512},
-		columns: func(rows int) int { return min(6, 28/(rows+2)) },
+		kernels: [...]func(*direct){nil, directMXx1AVX512, directMXx2AVX512, directMXx3AVX512, directMXx4AVX512,
+			directMXx5AVX512, directMXx6AVX512, directMXx7AVX512, directMXx8AVX512},
+		columns: func(rows int) int { return min(6, 28/(rows+1)) },
 		unit:    64,
 	}
 )
@@ -91,7 +92,7 @@ func multiplyDirect(s *Scratch, sum, out View, a, b operand, accumulate bool, in
 
 // directPanels cuts rows into panels of near-equal height.
 func directPanels(rows int) (panels, height int) {
-	panels = (rows + directHeight - 1) / directHeight
+	panels = (rows + directPanelRows - 1) / directPanelRows
 	return panels, (rows + panels - 1) / panels
 }
 
@@ -129,15 +130,11 @@ func (s *Scratch) directPanel(a operand) (p unsafe.Pointer, exact bool) {
 	return p, a.lookup == nil || s.calls.decoding.exact(a)
 }
 
-// run is how many elements of a row along k are multiplied at a time. a's part of them should leave enough of the first level of cache
-// to the rows of b, which are the fewer the more rows a has. With codes, which take half of b's share of the way from the second
-// level, so few rows of a may come from there.
+// run is how many elements of a row along k are multiplied at a time. a's part of them should leave half of the first level of cache
+// to the rows of b; codes take so little of the way from the second level that a may come from there.
 func (f *directFamily) run(height int) int {
 	elements := 8192
-	switch {
-	case height > 8:
-		elements = 12288
-	case height <= 6 && f == &directMXAVX512:
+	if f == &directMXAVX512 {
 		elements = 1 << 17
 	}
 	return elements / height / 512 * 512
@@ -160,7 +157,7 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 	p := directProduct{family: f, calls: &s.calls.direct, sum: sum, a: panel, height: height, run: f.run(height)}
 	unit := f.columns(height)
 	if panels > 1 {
-		unit = 12 // of which that of every height above directHeight/2 is a divisor
+		unit = 12 // of which that of every height above directPanelRows/2 is a divisor
 	}
 	strip := min(directStrip/(b.Cols*64/f.unit), directSums/sum.Rows)
 	strip = min(max(strip/unit, 1)*unit, b.Rows)
@@ -183,6 +180,7 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	width := f.columns(rows)
 	*d = direct{rows: rows, columns: width, stride: 64 / f.unit * b.RowStride, scaleStride: b.scales.RowStride, wholeScales: 1<<16 - 1}
+	d.scalesAhead = 2 * width * d.scaleStride // of the group after the next
 	if b.Rows < width {
 		d.columns, d.stride, d.scaleStride = 1, 0, 0
 	}
@@ -218,7 +216,6 @@ func (p *directProduct) strip(j, n int, b operand) {
 			d.a = unsafe.Add(p.a, 64*(i*steps+k/32*d.rows))
 			d.partial = unsafe.Add(p.partial, 64*i*p.columns)
 			d.ahead = elem * ((n+row)*b.RowStride + column - k)
-			d.scalesAhead = (n+row)*b.scales.RowStride + (column-k)/blockLength
 			d.load, d.finish = k, 0
 			if k+p.run >= b.Cols {
 				d.finish = 1
@@ -234,7 +231,7 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 	elem := 64 / p.family.unit
 	d.steps, d.tail = b.Cols/p.family.unit, 1<<(b.Cols%p.family.unit)-1
 	d.blocks, d.lastScales = (b.scales.Cols+15)/16, 1<<((b.scales.Cols+15)%16+1)-1
-	d.moved = [5]int{}
+	d.moved = [4]int{}
 	for j := 0; j < b.Rows; {
 		j = min(j, b.Rows-d.columns)
 		d.groups = 1
@@ -244,7 +241,7 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 		n := d.groups * d.columns
 		part := b.part(elem, j, n)
 		d.b, d.scales, d.sum = part.Ptr, part.scales.Ptr, sum.slice(4, 0, j, 1, 1).Ptr
-		d.moved = [5]int{3: d.moved[3]} // the sums in vectors go on
+		d.moved = [4]int{3: d.moved[3]} // the sums in vectors go on
 		p.family.call(d)
 		j += n
 	}

@@ -11,7 +11,7 @@ import (
 // BenchmarkFewRows tells what holds products of few rows up: it takes weights that the third level of cache holds and weights from
 // memory in turns, and reports medians: the share of the peak with either, and the GB/s of the weights from memory.
 func BenchmarkFewRows(b *testing.B) {
-	const n, k = 1024, 7168
+	const n, k = 512, 7168
 	for _, codes := range []bool{false, true} {
 		for _, m := range []int{1, 2, 4, 8, 12, 32} {
 			b.Run(fmt.Sprintf("codes=%v/%dx%dx%d", codes, m, n, k), func(b *testing.B) {

@@ -43,23 +43,3 @@ func directBF16x7AVX512(d *direct)
 //
 //go:noescape
 func directBF16x8AVX512(d *direct)
-
-// directBF16x9AVX512 multiplies 9 rows of a with groups of 3 rows of b, BF16.
-//
-//go:noescape
-func directBF16x9AVX512(d *direct)
-
-// directBF16x10AVX512 multiplies 10 rows of a with groups of 2 rows of b, BF16.
-//
-//go:noescape
-func directBF16x10AVX512(d *direct)
-
-// directBF16x11AVX512 multiplies 11 rows of a with groups of 2 rows of b, BF16.
-//
-//go:noescape
-func directBF16x11AVX512(d *direct)
-
-// directBF16x12AVX512 multiplies 12 rows of a with groups of 2 rows of b, BF16.
-//
-//go:noescape
-func directBF16x12AVX512(d *direct)

@@ -14,12 +14,12 @@ func directMXx1AVX512(d *direct)
 //go:noescape
 func directMXx2AVX512(d *direct)
 
-// directMXx3AVX512 multiplies 3 rows of a with groups of 5 rows of b, codes.
+// directMXx3AVX512 multiplies 3 rows of a with groups of 6 rows of b, codes.
 //
 //go:noescape
 func directMXx3AVX512(d *direct)
 
-// directMXx4AVX512 multiplies 4 rows of a with groups of 4 rows of b, codes.
+// directMXx4AVX512 multiplies 4 rows of a with groups of 5 rows of b, codes.
 //
 //go:noescape
 func directMXx4AVX512(d *direct)
@@ -29,7 +29,7 @@ func directMXx4AVX512(d *direct)
 //go:noescape
 func directMXx5AVX512(d *direct)
 
-// directMXx6AVX512 multiplies 6 rows of a with groups of 3 rows of b, codes.
+// directMXx6AVX512 multiplies 6 rows of a with groups of 4 rows of b, codes.
 //
 //go:noescape
 func directMXx6AVX512(d *direct)
@@ -39,27 +39,7 @@ func directMXx6AVX512(d *direct)
 //go:noescape
 func directMXx7AVX512(d *direct)
 
-// directMXx8AVX512 multiplies 8 rows of a with groups of 2 rows of b, codes.
+// directMXx8AVX512 multiplies 8 rows of a with groups of 3 rows of b, codes.
 //
 //go:noescape
 func directMXx8AVX512(d *direct)
-
-// directMXx9AVX512 multiplies 9 rows of a with groups of 2 rows of b, codes.
-//
-//go:noescape
-func directMXx9AVX512(d *direct)
-
-// directMXx10AVX512 multiplies 10 rows of a with groups of 2 rows of b, codes.
-//
-//go:noescape
-func directMXx10AVX512(d *direct)
-
-// directMXx11AVX512 multiplies 11 rows of a with groups of 2 rows of b, codes.
-//
-//go:noescape
-func directMXx11AVX512(d *direct)
-
-// directMXx12AVX512 multiplies 12 rows of a with groups of 2 rows of b, codes.
-//
-//go:noescape
-func directMXx12AVX512(d *direct)

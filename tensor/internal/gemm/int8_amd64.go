@@ -38,12 +38,12 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 }
 
 // multiplyInt8 leaves only those rows and columns to slow that need it: the others stay as they are whatever stands beside them.
-func multiplyInt8(s *Scratch, sum, out View, a, b operand, accumulate bool, slow slowWay) {
+func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, accumulate bool, slow slowWay) {
 	if a.directInt8(b) && multiplyDirectInt8(s, sum, out, a, b, accumulate) {
 		return
 	}
-	int8AVX512.multiply(s, sum, out, a, b, accumulate, func(sum, out View, x, y Scaled, accumulate bool) {
-		int8AVX512.exceptions(s, int8Operands, slow)(sum, out, x, y, accumulate)
+	f.multiply(s, sum, out, a, b, accumulate, func(sum, out View, x, y Scaled, accumulate bool) {
+		f.exceptions(s, int8Operands, slow)(sum, out, x, y, accumulate)
 	})
 }
 
@@ -71,7 +71,7 @@ func (s *Scratch) recordPanels(dst unsafe.Pointer, o operand, shape panelShape) 
 func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
 	blocks, step := o.Cols/blockLength, 4*shape.width
 	lanes, interleave, flip := 16, interleaveBytes16AVX512, uint32(0x80808080)
-	if shape.columns {
+	if shape.columns || shape.tiles {
 		flip = 0
 	}
 	if shape.width > lanes {
@@ -90,6 +90,9 @@ func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
 		for i := 0; i < o.Rows; i += 16 {
 			int8SumsAVX512(unsafe.Add(dst, 4*i), blocks, step, 1<<min(16, o.Rows-i)-1)
 		}
+	}
+	if shape.tiles {
+		tileRecordsAVX512(dst, blocks)
 	}
 	s.recordScales(dst, o.scales, shape)
 }

@@ -72,7 +72,8 @@ func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float
 	}
 }
 
-// few is kernels.few where arithmetic catches up with reading at some 20 rows.
+// few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
+// that adding up the vectors of each is little work.
 func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
 
 // fewForAMX holds where packing b for tiles costs more than they save.
@@ -100,9 +101,13 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 	if !cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI) {
 		return &ks
 	}
+	integers := &int8AVX512
+	if f.packing.tiles {
+		integers = &int8AMX
+	}
 	ks.scaledPanels = func(s *Scratch, to *buffer, b Scaled) int {
 		if o, _, ok := int8Operands(b, b); ok {
-			return int8AVX512.pack(s, to, o)
+			return integers.pack(s, to, o)
 		}
 		if o, ok := decodableOperand(b); ok && b.Format != INT8 {
 			return f.pack(s, to, o)
@@ -116,9 +121,9 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 		}
 		x, y, ok := int8Operands(a, b)
 		if ok {
-			multiplyInt8(s, sum, out, x, y, accumulate, slow)
+			integers.multiplyInt8(s, sum, out, x, y, accumulate, slow)
 		} else if x, y, ok = decodable(a, b, few(a.Codes.Rows, a.Codes.Cols)); ok {
-			if f.packing.tiles {
+			if f.packing.tiles && !few(a.Codes.Rows, a.Codes.Cols) {
 				slow = f.exceptions(s, decodableMany, slow)
 			}
 			multiply(s, sum, out, x, y, accumulate, slow)

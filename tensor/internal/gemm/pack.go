@@ -49,7 +49,7 @@ func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) uns
 	panels := (b.Rows + width - 1) / width
 	ptr := to.atLeast(4 * panels * width * steps)
 	s.calls.decoding.reset()
-	p.panels(s, ptr, b, panelShape{width, width, 4 * width * steps, true, &p.columns})
+	p.panels(s, ptr, b, panelShape{width, width, 4 * width * steps, true, false, &p.columns})
 	return ptr
 }
 
@@ -75,9 +75,9 @@ func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPa
 	r.ptr = to.atLeast(r.tall*r.tallStride + r.short*r.shortStride)
 	s.calls.decoding.reset()
 	done := min(r.tall*r.rows, a.Rows)
-	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, false, &p.rows})
+	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, false, p.tiles, &p.rows})
 	if r.short > 0 {
-		p.panels(s, r.shortPtr(), a.part(p.elem, done, a.Rows-done), panelShape{r.rows - 1, r.rows - 1, r.shortStride, false, &p.rows})
+		p.panels(s, r.shortPtr(), a.part(p.elem, done, a.Rows-done), panelShape{r.rows - 1, r.rows - 1, r.shortStride, false, p.tiles, &p.rows})
 	}
 	return r
 }
@@ -89,6 +89,7 @@ func (r *rowPanels) shortPtr() unsafe.Pointer { return unsafe.Add(r.ptr, r.tall*
 type panelShape struct {
 	height, width, stride int
 	columns               bool
+	tiles                 bool // rows for AMX
 	*packer
 }
 

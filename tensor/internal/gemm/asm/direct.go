@@ -32,7 +32,6 @@ const (
 	directSumMoved
 	directScalesMoved
 	directPartialMoved
-	directFetchedMoved
 	directScaleMask
 	directLastScaleMask
 	directValid0
@@ -42,16 +41,18 @@ const (
 	directMax      = directMin + 64
 	directBad      = directMax + 64
 	directRowSteps = directBad + 64
+	directSecond   = directRowSteps + 8*64
 )
 
-// directRows is the most rows of a.
-const directRows = 12
+// directRows is the most rows of a that a kernel takes, directPanelRows that of kernels that add up along vectors.
+const (
+	directRows      = 12
+	directPanelRows = 8
+)
 
 // directWidth is how many rows of b the kernel for so many rows of a takes at once: all that the registers hold, if they are not more
 // streams than the prefetcher follows.
-func directWidth(rows, reserved, perColumn int) int {
-	return min(8, (32-reserved)/(rows+perColumn))
-}
+func directWidth(rows, reserved int) int { return min(8, (32-reserved)/(rows+1)) }
 
 // directKernel is the frame of such a kernel.
 type directKernel struct {
@@ -140,13 +141,16 @@ func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
 }
 
 // advance moves on along k; a cache line of each row was read. As many are fetched to the second level, in the order of memory, for a
-// later call. Prefetches are lost while too many are under way, so what this group reads soon is asked for once more.
+// later call. Prefetches are lost while too many are under way: what this group reads soon is asked for once more, unless it has so
+// few multiply-adds that the processor itself looks ahead as far.
 func (k *directKernel) advance() {
 	fn := k.fn
 	const soon = 512
 	for i := range k.columns {
 		fn.I("PREFETCHT1", k.fetched.At(64*i))
-		fn.I("PREFETCHT0", k.row(i).Plus(soon))
+		if k.rows > 2 {
+			fn.I("PREFETCHT0", k.row(i).Plus(soon))
+		}
 	}
 	fn.I("ADDQ", asmgen.Imm(int64(64*k.columns)), k.fetched)
 	for _, b := range k.bases {
@@ -222,8 +226,8 @@ func (k *directKernel) total(vs []asmgen.Vec) asmgen.Vec {
 
 // directBF16 prints the kernels for BF16: one vector of each row at a time.
 func directBF16(f *asmgen.File) {
-	for rows := 1; rows <= directRows; rows++ {
-		columns := directWidth(rows, 1, 1)
+	for rows := 1; rows <= directPanelRows; rows++ {
+		columns := directWidth(rows, 1)
 		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX512", rows), "BF16", rows, columns)
 		fn := k.fn
 		for range rows {

@@ -25,8 +25,8 @@ func directMX(f *asmgen.File) {
 		field: f.Data32("field", 0x87f0_87f0), least: f.Data32("least", 0xf0f0_f0f0), bias: f.Data32("bias", 7<<23|7<<7),
 	}
 	data.order, data.one = decoderData(f)
-	for rows := 1; rows <= directRows; rows++ {
-		columns := min(6, directWidth(rows, 4, 2)) // general registers do not do for more
+	for rows := 1; rows <= directPanelRows; rows++ {
+		columns := min(6, directWidth(rows, 4)) // general registers do not do for more
 		k := newDirect(f, fmt.Sprintf("directMXx%dAVX512", rows), "codes", rows, columns)
 		k.codes(data)
 	}
@@ -46,7 +46,7 @@ type codedKernel struct {
 	*directKernel
 	codedData
 	scales, scaleStride, step, blocks, tables asmgen.Reg
-	first, second                             []asmgen.Vec // 32 elements of each row of b, and the next 32
+	bs                                        []asmgen.Vec // 32 elements of each row of b
 	x, y, mask, low                           asmgen.Vec   // mask and low hold field and least
 	asides                                    []func()     // code out of the way
 }
@@ -60,9 +60,9 @@ func (k *directKernel) codes(data codedData) {
 		k.sums = append(k.sums, fn.Zs(k.columns))
 	}
 	k.groups(func() {
-		c.first, c.second, c.x, c.y, c.mask, c.low = fn.Zs(k.columns), fn.Zs(k.columns), fn.Z(), fn.Z(), fn.Z(), fn.Z()
+		c.bs, c.x, c.y, c.mask, c.low = fn.Zs(k.columns), fn.Z(), fn.Z(), fn.Z(), fn.Z()
 		c.group()
-		fn.Free(append(append(operands(c.first), operands(c.second)...), c.x, c.y, c.mask, c.low)...)
+		fn.Free(append(operands(c.bs), c.x, c.y, c.mask, c.low)...)
 	})
 	fn.Return()
 	for _, aside := range c.asides {
@@ -122,17 +122,12 @@ func (c *codedKernel) constants() {
 
 // prepare turns the next 16 scales of each row into what is to be added to the exponents of 32 codes each, and notes them.
 func (c *codedKernel) prepare() {
-	fn, t, steps := c.fn, c.t, c.first[0]
-	fn.I("MOVQ", t.At(directScales), c.step)
-	fn.I("ADDQ", t.At(directScalesAhead), c.step)
-	fn.I("MOVQ", t.At(directFetchedMoved), c.steps)
-	for i := 0; i < c.columns; i += 4 {
-		fn.I("PREFETCHT1", c.step.At(16*i).Index(c.steps, 1))
-	}
-	fn.I("ADDQ", asmgen.Imm(int64(16*c.columns)), t.At(directFetchedMoved))
+	fn, t, steps := c.fn, c.t, c.bs[0]
+	fn.I("MOVQ", t.At(directScalesAhead), c.step)
 	fn.I("MOVQ", c.scales, c.steps)
 	fn.I("VPBROADCASTD", c.bias, c.y)
 	for i := range c.columns {
+		fn.I("PREFETCHT0", c.steps.At(0).Index(c.step, 1))
 		fn.I("VPBROADCASTD", c.one, c.x)
 		fn.I("VMOVDQU8", c.steps.At(0), asmgen.K(1), c.x)
 		fn.I("VPMINUB", t.At(directMin), c.x, steps)
@@ -150,10 +145,9 @@ func (c *codedKernel) prepare() {
 	fn.I("LEAQ", t.At(directRowSteps), c.step)
 }
 
-// codesOf decodes 64 codes of each row (of the tail: those in K2) and multiplies.
+// codesOf decodes 64 codes of each row (of the tail: those in K2), 32 at a time, and multiplies.
 func (c *codedKernel) codesOf(tail bool) {
 	fn := c.fn
-	rare, decoded := fn.Label("rare"), fn.Label("decoded")
 	for i := range c.columns {
 		from, most := asmgen.Operand(c.row(i)), c.x
 		if i == 0 {
@@ -172,70 +166,76 @@ func (c *codedKernel) codesOf(tail bool) {
 		}
 	}
 	fn.I("VPCMPUB", asmgen.Imm(5), c.tables.At(codesRare), c.y, asmgen.K(3)) // not less
-	fn.I("KORTESTQ", asmgen.K(3), asmgen.K(3))
-	fn.I("JNZ", rare)
-	for i := range c.columns {
-		for h, v := range []asmgen.Vec{c.first[i], c.second[i]} {
-			c.widen(i, h, tail, v)
-			fn.I("VPBROADCASTD", c.step.At(64*i+4*h), c.x)
-			fn.I("VPSLLW", asmgen.Imm(4), v, v)
-			fn.I("VPANDD", c.mask, v, v)
-			fn.I("VPADDW", c.x, v, v)
+	for half := range 2 {
+		rare, decoded := fn.Label("rare"), fn.Label("decoded")
+		fn.I("KORTESTQ", asmgen.K(3), asmgen.K(3))
+		fn.I("JNZ", rare)
+		for i, v := range c.bs {
+			c.normal(i, half, tail, v)
 		}
+		fn.Place(decoded)
+		c.multiply(c.bs, 64*c.rows*half, c.x)
+		c.asides = append(c.asides, func() {
+			fn.Place(rare)
+			if half == 0 {
+				c.lookUp(tail)
+			} else {
+				for i, v := range c.bs {
+					fn.I("VMOVUPS", c.t.At(directSecond+64*i), v)
+				}
+			}
+			fn.I("JMP", decoded)
+		})
 	}
-	fn.Place(decoded)
-	c.multiply(c.first, 0, c.x)
-	c.multiply(c.second, 64*c.rows, c.x)
-	c.asides = append(c.asides, func() {
-		fn.Place(rare)
-		c.lookUp(tail)
-		fn.I("JMP", decoded)
-	})
 }
 
-// widen loads 32 codes of row i as words with their sign.
-func (c *codedKernel) widen(i, half int, tail bool, v asmgen.Vec) {
+// normal decodes 32 codes of row i that are normal numbers.
+func (c *codedKernel) normal(i, half int, tail bool, v asmgen.Vec) {
 	from := c.row(i).Plus(32 * half)
 	if tail {
 		c.fn.I("VPMOVSXBW.Z", from, asmgen.K(2+2*half), v)
 	} else {
 		c.fn.I("VPMOVSXBW", from, v)
 	}
+	c.fn.I("VPBROADCASTD", c.step.At(64*i+4*half), c.x)
+	c.fn.I("VPSLLW", asmgen.Imm(4), v, v)
+	c.fn.I("VPANDD", c.mask, v, v)
+	c.fn.I("VPADDW", c.x, v, v)
 }
 
 // lookUp decodes with two tables, which give the halves of a value times 2^t; a saturating subtraction in the exponent applies the
-// scale and leaves zeros alone.
+// scale and leaves zeros alone. The second 32 of each row go to memory.
 func (c *codedKernel) lookUp(tail bool) {
 	fn := c.fn
-	bad, order := c.low, c.mask
+	low, high, temp, bad := c.x, c.mask, c.y, c.low
 	table := func(at int) asmgen.Mem { return c.tables.At(at) }
 	fn.I("VMOVUPS", c.t.At(directBad), bad)
-	fn.I("VMOVUPS", c.order, order)
-	for i := range c.columns {
-		first, second := c.first[i], c.second[i]
+	for i, v := range c.bs {
 		codes := asmgen.Operand(c.row(i))
 		if tail {
-			fn.I("VMOVDQU8.Z", codes, asmgen.K(2), first)
-			codes = first
+			fn.I("VMOVDQU8.Z", codes, asmgen.K(2), v)
+			codes = v
 		}
-		fn.I("VPERMQ", codes, order, first)
-		fn.I("VMOVDQA64", first, second)
-		fn.I("VMOVDQA64", first, c.x)
-		fn.I("VMOVUPS", table(codesLow), c.y)
-		fn.I("VPERMI2B", table(codesLow+64), c.y, second)
-		fn.I("VMOVUPS", table(codesHigh), c.y)
-		fn.I("VPERMI2B", table(codesHigh+64), c.y, c.x)
-		fn.I("VPORD.BCST", c.one, first, first)
-		fn.I("VPANDD", first, c.x, c.x) // entries but that of 0 have the sign bit set
-		fn.I("VPORD", second, bad, bad)
-		fn.I("VPUNPCKLBW", c.x, second, first)
-		fn.I("VPUNPCKHBW", c.x, second, second)
-		fn.I("VPBROADCASTD", table(codesTop), c.y)
-		for h, v := range []asmgen.Vec{first, second} {
-			fn.I("VPBROADCASTD", c.step.At(64*i+4*h), c.x)
-			fn.I("VPSUBW", c.x, c.y, c.x)
-			fn.I("VPSUBUSW", c.x, v, v)
+		fn.I("VMOVUPS", c.order, temp)
+		fn.I("VPERMQ", codes, temp, v)
+		fn.I("VMOVDQA64", v, low)
+		fn.I("VMOVDQA64", v, high)
+		fn.I("VMOVUPS", table(codesLow), temp)
+		fn.I("VPERMI2B", table(codesLow+64), temp, low)
+		fn.I("VMOVUPS", table(codesHigh), temp)
+		fn.I("VPERMI2B", table(codesHigh+64), temp, high)
+		fn.I("VPORD.BCST", c.one, v, v)
+		fn.I("VPANDD", v, high, high) // entries but that of 0 have the sign bit set
+		fn.I("VPORD", low, bad, bad)
+		fn.I("VPUNPCKLBW", high, low, v)
+		fn.I("VPUNPCKHBW", high, low, low)
+		for half, words := range []asmgen.Vec{v, low} {
+			fn.I("VPBROADCASTD", table(codesTop), temp)
+			fn.I("VPBROADCASTD", c.step.At(64*i+4*half), high)
+			fn.I("VPSUBW", high, temp, temp)
+			fn.I("VPSUBUSW", temp, words, words)
 		}
+		fn.I("VMOVUPS", low, c.t.At(directSecond+64*i))
 	}
 	fn.I("VMOVUPS", bad, c.t.At(directBad))
 	c.constants()

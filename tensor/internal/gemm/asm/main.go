@@ -28,6 +28,7 @@ func files() map[string]string {
 		"direct_bf16_avx512": directBF16,
 		"direct_mx_avx512":   directMX,
 		"bf16_amx":           amx,
+		"int8_amx":           amxInt8,
 	} {
 		f := asmgen.NewFile("gemm", "go run ./asm", "amd64 && !purego")
 		fill(f)

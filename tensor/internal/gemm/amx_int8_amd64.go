@@ -1,0 +1,31 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// MXINT8 on AMX: the same sums of blocks as by VPDPBUSD, in the same order.
+
+import "encoding/binary"
+
+var int8AMX = family{
+	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, stack: int8AMXTiles, configure: (*tile).configureInt8,
+	packing: packing{elem: 1, records: true, tiles: true},
+}
+
+// tileRoom is the bytes of the integers of the blocks that are under way.
+const tileRoom = 4 * 16 * 64
+
+// configureInt8 configures tiles 0 and 1 for integers, 2 and 3 for rows of a, 4 and 5 for columns of b, of two blocks in turns: for whole
+// row panels, or the only one, and for what is left after whole ones.
+func (t *tile) configureInt8() {
+	t.config[0].setInt8(min(t.count, tileRows))
+	t.config[1].setInt8(max(t.count%tileRows, 1))
+}
+
+func (c *tileConfig) setInt8(rows int) {
+	*c = tileConfig{1}
+	const codes = blockLength
+	for i, shape := range [6]struct{ rows, bytes int }{{rows, 64}, {rows, 64}, {rows, codes}, {rows, codes}, {codes / 4, 64}, {codes / 4, 64}} {
+		binary.LittleEndian.PutUint16(c[16+2*i:], uint16(shape.bytes))
+		c[48+i] = byte(shape.rows)
+	}
+}
