@@ -33,15 +33,19 @@ func Bcast[T Element](c *Comm, buf []T, root int) error {
 // All give the same len(src); len(dst) is Size times that. src may be this rank's own part of dst, and must
 // not overlap it otherwise.
 func AllGather[T Element](c *Comm, dst, src []T) error {
-	n := len(src)
-	k := newCall(c, KindAllGather, src)
+	n, shown := len(src), src
+	small := sizeOf(src) <= payloadBytes
+	if small {
+		shown = nil
+	}
+	k := newCall(c, KindAllGather, shown)
 	k.count = int64(n)
 	if len(dst) != n*c.Size() {
 		k.err = fmt.Errorf("dst has %d elements, want %d (%d ranks with %d each)", len(dst), n*c.Size(), c.Size(), n)
 	} else if own := dst[c.rank*n:][:n]; overlap(dst, src) && !same(own, src) {
 		k.err = fmt.Errorf("src overlaps dst: only dst[%d:%d], this rank's own part, may be src", c.rank*n, (c.rank+1)*n)
 	}
-	if small := sizeOf(src) <= payloadBytes; small && k.err == nil {
+	if small && k.err == nil {
 		k.data = bytesOf(src)
 		return c.gatherSmall(k, bytesOf(dst))
 	}

@@ -30,6 +30,8 @@ type Heap struct {
 	bells []bell // where goroutines of this process park; nil: ranks are processes, which park in the kernel
 	spins bool   // a waiting rank may hold on to its processor: there is one for every rank
 
+	patience []patience // by rank
+
 	mu   sync.Mutex
 	used map[int]*regionUse // allocations of this process, by rank
 }
@@ -104,6 +106,7 @@ func (h *Heap) attach(memory []byte, fresh *header) {
 		h.header.magic, h.header.ranks, h.header.control, h.header.region = fresh.magic, fresh.ranks, fresh.control, fresh.region
 	}
 	h.ranks, h.region = int(h.header.ranks), h.header.region
+	h.patience = make([]patience, h.ranks)
 	lines := headerSize + h.ranks*lineSize
 	h.control = memory[lines : lines+int(h.header.control)]
 	h.start = regionsAt(h.ranks, len(h.control))

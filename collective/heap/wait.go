@@ -8,6 +8,7 @@ package heap
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,7 +19,7 @@ const spinTime = 20 * time.Microsecond
 // Await returns when ready reports true, which some rank causes before it rings for this one. ready is called from this goroutine
 // alone, and whenever the bell rings.
 func (h *Heap) Await(rank int, ready func() bool) {
-	if ready() || h.spins && spin(ready) {
+	if ready() || h.spins && h.patience[rank].spin(ready) {
 		return
 	}
 	l := h.line(rank)
@@ -36,6 +37,27 @@ func (h *Heap) Await(rank int, ready func() bool) {
 		}
 		l.waiting.Add(^uint32(0))
 	}
+}
+
+// patience is how a rank's spinning has gone: where it was in vain, because a processor has other work than the rank that is waited for,
+// the next waits park at once, twice as many every time.
+type patience struct{ misses, skips atomic.Int32 }
+
+const mostMisses = 6
+
+func (p *patience) spin(ready func() bool) bool {
+	if p.skips.Load() > 0 {
+		p.skips.Add(-1)
+		return false
+	}
+	if spin(ready) {
+		p.misses.Store(0)
+		return true
+	}
+	misses := min(p.misses.Add(1), mostMisses)
+	p.misses.Store(misses)
+	p.skips.Store(1<<misses - 1)
+	return false
 }
 
 func spin(ready func() bool) bool {
