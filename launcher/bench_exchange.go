@@ -38,7 +38,7 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 			if c.Rank() != 0 {
 				return exchange.Run(c, options, func(exchange.Result) {})
 			}
-			fmt.Fprintf(table, "%d ranks, %ss, on %d cores of %s; medians of the slowest rank's time\n", c.Size(), f.world.kind, world.Cores(), cpu.Model())
+			fmt.Fprintf(table, "%d ranks, %s, on %d cores of %s; medians of the slowest rank's time\n", c.Size(), whatAre(c), world.Cores(), cpu.Model())
 			fmt.Fprintf(table, "%-36s %11s %11s %11s %9s %9s %7s %6s\n", "operation", "bytes", "time", "quartiles", "algbw", "busbw", "share", "wrong")
 			wrong, failed := 0, error(nil)
 			if err := exchange.Run(c, options, func(r exchange.Result) {
@@ -62,6 +62,14 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 		return nil
 	})
 	return errors.Join(err, done())
+}
+
+// whatAre says what the ranks are.
+func whatAre(c *collective.Comm) string {
+	if c.Shared() {
+		return "processes"
+	}
+	return "goroutines"
 }
 
 func printExchange(w io.Writer, r exchange.Result) {

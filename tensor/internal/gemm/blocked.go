@@ -27,8 +27,10 @@ const (
 	blockRows = 192
 	// blockColumns bounds a block of b, and with blockRows the sums kept in scratch.
 	blockColumns = 1024
-	// blockBytes bounds a packed block of either, unless a single panel is larger.
-	blockBytes = 2 << 20
+	// blockBytes bounds a packed block of either, unless a single panel is larger. Tiles, which are so fast that a block of sums is best
+	// left alone until it is complete, take longer panels and so larger blocks.
+	blockBytes      = 2 << 20
+	tilesBlockBytes = 4 << 20
 )
 
 // rowBlock is a packed block of a, if ready. exact says whether its codes were decoded exactly.
@@ -66,7 +68,11 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, accumulate bo
 		}
 		return
 	}
-	limit := max(blockBytes/(4*p.steps), f.columns)
+	limit := blockBytes
+	if f.packing.tiles {
+		limit = tilesBlockBytes
+	}
+	limit = max(limit/(4*p.steps), f.columns)
 	columns := min(limit/f.columns*f.columns, blockColumns)
 	rows := evenly(a.Rows, min(limit, blockRows), f.rows)
 	var kept [keptBlocks]rowBlock
