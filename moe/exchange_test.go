@@ -24,18 +24,18 @@ func (f failing) Combine(ex *tensor.Exec, h *ep.Handle, y, weights, out tensor.T
 	return f.Exchange.Combine(ex, h, y, weights, out)
 }
 
-func (f failing) Dispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {
+func (f failing) StartDispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Tensor) (ep.Arrival, error) {
 	if f.call == "Dispatch" {
-		return x, errLost
+		return ep.Arrival{}, errLost
 	}
-	return f.Exchange.Dispatch(ex, h, x, topk)
+	return f.Exchange.StartDispatch(ex, h, x, topk)
 }
 
-func (f failing) CombineBackward(ex *tensor.Exec, h *ep.Handle, dout, dweights tensor.Tensor) (tensor.Tensor, error) {
+func (f failing) StartCombineBackward(ex *tensor.Exec, h *ep.Handle, dout, dweights tensor.Tensor) (ep.Arrival, error) {
 	if f.call == "CombineBackward" {
-		return dout, errLost
+		return ep.Arrival{}, errLost
 	}
-	return f.Exchange.CombineBackward(ex, h, dout, dweights)
+	return f.Exchange.StartCombineBackward(ex, h, dout, dweights)
 }
 
 func (f failing) DispatchBackward(ex *tensor.Exec, h *ep.Handle, drows, dx tensor.Tensor) error {

@@ -3,6 +3,7 @@ package moe
 import (
 	"fmt"
 
+	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -43,12 +44,19 @@ func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) 
 	return newFFN(b, b.experts, cfg, prefixes, layer, cfg.ExpertInter)
 }
 
+// arriving is what a set of networks reads, forward or backward: rows, and their codes if they have come quantised.
+type arriving struct {
+	tensor.Tensor
+	codes mx.Tensor // blocks along rows; zero: none
+}
+
 // forward computes y for the rows of x: [rows, dim], of which [ends[g-1], ends[g]) belong to
 // network g.
-func (f *ffn) forward(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
+func (f *ffn) forward(p *pass, x arriving, ends []int32) tensor.Tensor {
 	ex, s := p.ex, &f.saved
-	s.x, s.ends = x, ends
-	s.gateUp = f.gateUp.forward(p, x, ends)
+	s.x, s.ends = x.Tensor, ends
+	f.gateUp.mx.takeInput(x.codes)
+	s.gateUp = f.gateUp.forward(p, s.x, ends)
 	s.h = ex.New(x.DType(), x.Dim(0), f.inter)
 	gate, up := f.halves(s.gateUp.Mat())
 	tensor.SwiGLU(ex, s.h.Mat(), gate, up)
@@ -56,9 +64,10 @@ func (f *ffn) forward(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
 }
 
 // backward adds to the weights' gradients and returns that of x. It overwrites what forward kept.
-func (f *ffn) backward(ex *tensor.Exec, dy tensor.Tensor) tensor.Tensor {
+func (f *ffn) backward(ex *tensor.Exec, dy arriving) tensor.Tensor {
 	s := &f.saved
-	dh := f.down.backward(ex, dy, s.h, s.ends)
+	f.down.mx.takeGradient(dy.codes)
+	dh := f.down.backward(ex, dy.Tensor, s.h, s.ends)
 	gate, up := f.halves(s.gateUp.Mat())
 	tensor.SwiGLUBackward(ex, gate, up, dh.Mat(), gate, up)
 	return f.gateUp.backward(ex, s.gateUp, s.x, s.ends)

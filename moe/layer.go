@@ -12,7 +12,7 @@ type feedForward interface {
 }
 
 // moeLayer is a Mixture-of-Experts layer: routed experts, spread over the ranks, and shared
-// experts, which every token visits where it is. No token is ever dropped.
+// experts, which every token visits where it is. No choice is dropped, unless the exchange limits what an expert takes.
 type moeLayer struct {
 	router   *router
 	exchange ep.Exchange
@@ -35,18 +35,26 @@ func (l *moeLayer) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
 	l.dscores = ex.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
 	p.loss.Balance += r.balanceLoss(l.dscores, p.batch.Seq, p.batch.GlobalSequences)
 
-	rows, err := l.exchange.Dispatch(ex, &l.handle, x, chosen)
+	arrival, err := l.exchange.StartDispatch(ex, &l.handle, x, chosen)
+	if err != nil {
+		return x, err
+	}
+	p.loss.Dropped += l.handle.Dropped
+	var shared tensor.Tensor
+	if l.shared != nil { // while slower ranks still send
+		shared = l.shared.run(p, x)
+	}
+	rows, err := received(ex, arrival)
 	if err != nil {
 		return x, err
 	}
 	out := like(ex, x)
-	if err := l.exchange.Combine(ex, &l.handle, l.routed.forward(p, rows, l.handle.GroupEnds), weights, out); err != nil {
+	y := l.routed.forward(p, arriving{rows, arrival.MX}, l.handle.GroupEnds)
+	if err := l.exchange.Combine(ex, &l.handle, y, weights, out); err != nil {
 		return x, err
 	}
 	if l.shared != nil {
-		shared, err := l.shared.forward(p, x)
 		tensor.Add(ex, out.Mat(), out.Mat(), shared.Mat())
-		return out, err
 	}
 	return out, nil
 }
@@ -55,19 +63,27 @@ func (l *moeLayer) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
 func (l *moeLayer) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
 	ex, r := p.ex, l.router
 	dweights := ex.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
-	drows, err := l.exchange.CombineBackward(ex, &l.handle, dy, dweights)
+	arrival, err := l.exchange.StartCombineBackward(ex, &l.handle, dy, dweights)
+	if err != nil {
+		return dy, err
+	}
+	routed := r.backward(ex, dweights, l.dscores)
+	var shared tensor.Tensor
+	if l.shared != nil {
+		shared = l.shared.network.backward(ex, arriving{Tensor: dy})
+	}
+	drows, err := received(ex, arrival)
 	if err != nil {
 		return dy, err
 	}
 	dx := like(ex, dy)
-	if err := l.exchange.DispatchBackward(ex, &l.handle, l.routed.backward(ex, drows), dx); err != nil {
+	drows = l.routed.backward(ex, arriving{drows, arrival.MX})
+	if err := l.exchange.DispatchBackward(ex, &l.handle, drows, dx); err != nil {
 		return dy, err
 	}
-	tensor.Add(ex, dx.Mat(), dx.Mat(), r.backward(ex, dweights, l.dscores).Mat())
+	tensor.Add(ex, dx.Mat(), dx.Mat(), routed.Mat())
 	if l.shared != nil {
-		shared, err := l.shared.backward(p, dy)
 		tensor.Add(ex, dx.Mat(), dx.Mat(), shared.Mat())
-		return dx, err
 	}
 	return dx, nil
 }
@@ -82,11 +98,14 @@ func newDenseFFN(b *builder, cfg Config, prefix string, layer, inter int) *dense
 	return &denseFFN{network: newFFN(b, b.dense, cfg, []string{prefix}, layer, inter)}
 }
 
-func (d *denseFFN) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
+// run is forward, which cannot fail.
+func (d *denseFFN) run(p *pass, x tensor.Tensor) tensor.Tensor {
 	d.ends[0] = int32(x.Dim(0))
-	return d.network.forward(p, x, d.ends[:]), nil
+	return d.network.forward(p, arriving{Tensor: x}, d.ends[:])
 }
 
+func (d *denseFFN) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) { return d.run(p, x), nil }
+
 func (d *denseFFN) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
-	return d.network.backward(p.ex, dy), nil
+	return d.network.backward(p.ex, arriving{Tensor: dy}), nil
 }

@@ -91,6 +91,7 @@ type Loss struct {
 	MTP       float64 // cross-entropy of the MTP module, nats, before its weight
 	MTPTokens int
 	Balance   float64 // this rank's part of the balance loss, its weight and mean included
+	Dropped   int     // choices of experts that had no room for them; 0 unless the exchange has a capacity
 }
 
 // pass is one run through the model.

@@ -185,8 +185,9 @@ func TestPrecisionsFollowBF16(t *testing.T) {
 
 // trained is what one pass in some precision gave.
 type trained struct {
-	loss  float64
-	grads map[string][]float32
+	loss    float64
+	dropped int
+	grads   map[string][]float32
 }
 
 func trainedIn(t *testing.T, cfg Config, name string) trained {
@@ -209,7 +210,7 @@ func trainedIn(t *testing.T, cfg Config, name string) trained {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return trained{loss.objective(cfg), m.gradients()}
+	return trained{loss.objective(cfg), loss.Dropped, m.gradients()}
 }
 
 func TestPrecisionByName(t *testing.T) {

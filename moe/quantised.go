@@ -14,6 +14,8 @@ type quantised struct {
 
 	own    quantisedInput
 	shared *quantised // the layer whose input is also that of this one; nil: none
+
+	taken struct{ input, gradient mx.Tensor } // quantised elsewhere, for the next product; zero: none
 }
 
 // quantisedInput is the last input of a layer.
@@ -28,6 +30,40 @@ func (q *quantised) input() *quantisedInput {
 		return &q.shared.own
 	}
 	return &q.own
+}
+
+// takeInput gives the codes of the next input, blocks along rows: it is not quantised again. Codes of another format are left alone, as
+// are all if the layer is not quantised.
+func (q *quantised) takeInput(codes mx.Tensor) {
+	if q != nil && codes.Codes.Valid() && codes.Format == q.Format {
+		q.taken.input = codes
+	}
+}
+
+// takeGradient is takeInput for the gradient of the output.
+func (q *quantised) takeGradient(codes mx.Tensor) {
+	if q != nil && codes.Codes.Valid() && codes.Format == q.Gradient {
+		q.taken.gradient = codes
+	}
+}
+
+// quantise returns x with blocks along its rows, the codes taken for it if there are any, and sets cols too unless that is the zero Tensor.
+func (q *quantised) quantise(ex *tensor.Exec, f mx.Format, taken *mx.Tensor, cols mx.Tensor, x tensor.Matrix) mx.Tensor {
+	rows, both := *taken, cols.Codes.Valid()
+	*taken = mx.Tensor{}
+	if rows.Codes.Valid() {
+		if both {
+			mx.Quantize(ex, cols, x, q.Scale)
+		}
+		return rows
+	}
+	rows = mx.New(ex, f, mx.AlongRows, x.Rows, x.Cols)
+	if both {
+		mx.QuantizeBoth(ex, rows, cols, x, q.Scale)
+	} else {
+		mx.Quantize(ex, rows, x, q.Scale)
+	}
+	return rows
 }
 
 // refresh quantises the weight: [N, K] or [groups, N, K].
@@ -56,35 +92,30 @@ func (q *quantised) forward(ex *tensor.Exec, y, x tensor.Matrix, ends []int32, t
 
 // keep quantises the input.
 func (q *quantised) keep(ex *tensor.Exec, x tensor.Matrix, ends []int32, train bool) {
-	in := &q.own
-	in.rows = mx.New(ex, q.Format, mx.AlongRows, x.Rows, x.Cols)
-	if !train || q.HighWgrad {
-		mx.Quantize(ex, in.rows, x, q.Scale)
-		return
+	q.own.cols = mx.Tensor{}
+	if train && !q.HighWgrad {
+		q.own.cols = alongCols(ex, q.Format, x, ends)
 	}
-	in.cols = alongCols(ex, q.Format, x, ends)
-	mx.QuantizeBoth(ex, in.rows, in.cols, x, q.Scale)
+	q.own.rows = q.quantise(ex, q.Format, &q.taken.input, q.own.cols, x)
 }
 
 func (q *quantised) backward(ex *tensor.Exec, dx tensor.Matrix, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	rows := mx.New(ex, q.Gradient, mx.AlongRows, dy.Rows, dy.Cols)
-	if q.HighWgrad {
-		mx.Quantize(ex, rows, dy, q.Scale)
-		if ends == nil {
-			tensor.MatMulAdd(ex, dw.Mat(), dy.T(), x)
-		} else {
-			tensor.GroupedWgrad(ex, dw, dy, x, ends)
-		}
-	} else {
-		cols := alongCols(ex, q.Gradient, dy, ends)
-		mx.QuantizeBoth(ex, rows, cols, dy, q.Scale)
-		if ends == nil {
-			mx.Wgrad(ex, dw.Mat(), cols, q.input().cols)
-		} else {
-			mx.GroupedWgrad(ex, dw, cols, q.input().cols)
-		}
+	var cols mx.Tensor
+	if !q.HighWgrad {
+		cols = alongCols(ex, q.Gradient, dy, ends)
+	}
+	rows := q.quantise(ex, q.Gradient, &q.taken.gradient, cols, dy)
+	switch {
+	case q.HighWgrad && ends == nil:
+		tensor.MatMulAdd(ex, dw.Mat(), dy.T(), x)
+	case q.HighWgrad:
+		tensor.GroupedWgrad(ex, dw, dy, x, ends)
+	case ends == nil:
+		mx.Wgrad(ex, dw.Mat(), cols, q.input().cols)
+	default:
+		mx.GroupedWgrad(ex, dw, cols, q.input().cols)
 	}
 	if ends == nil {
 		mx.Dgrad(ex, dx, rows, q.cols.Group(0))

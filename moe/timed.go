@@ -6,25 +6,35 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// timed is an exchange whose time is known to the profile.
-type timed struct{ exchange ep.Exchange }
+// timed is an exchange whose time is known to the profile, as far as layers use it.
+type timed struct{ ep.Exchange }
 
-func (t timed) Dispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {
+func (t timed) StartDispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Tensor) (ep.Arrival, error) {
 	defer ex.Enter(ex.Enter(profile.Exchange))
-	return t.exchange.Dispatch(ex, h, x, topk)
+	return t.Exchange.StartDispatch(ex, h, x, topk)
 }
 
 func (t timed) Combine(ex *tensor.Exec, h *ep.Handle, y, weights, out tensor.Tensor) error {
 	defer ex.Enter(ex.Enter(profile.Exchange))
-	return t.exchange.Combine(ex, h, y, weights, out)
+	return t.Exchange.Combine(ex, h, y, weights, out)
 }
 
-func (t timed) CombineBackward(ex *tensor.Exec, h *ep.Handle, dout, dweights tensor.Tensor) (tensor.Tensor, error) {
+func (t timed) StartCombineBackward(ex *tensor.Exec, h *ep.Handle, dout, dweights tensor.Tensor) (ep.Arrival, error) {
 	defer ex.Enter(ex.Enter(profile.Exchange))
-	return t.exchange.CombineBackward(ex, h, dout, dweights)
+	return t.Exchange.StartCombineBackward(ex, h, dout, dweights)
 }
 
 func (t timed) DispatchBackward(ex *tensor.Exec, h *ep.Handle, drows, dx tensor.Tensor) error {
 	defer ex.Enter(ex.Enter(profile.Exchange))
-	return t.exchange.DispatchBackward(ex, h, drows, dx)
+	return t.Exchange.DispatchBackward(ex, h, drows, dx)
+}
+
+// received waits for the rows of a call and returns them as numbers.
+func received(ex *tensor.Exec, a ep.Arrival) (tensor.Tensor, error) {
+	defer ex.Enter(ex.Enter(profile.Exchange))
+	if err := a.Wait(); err != nil {
+		return tensor.Tensor{}, err
+	}
+	ex.Enter(profile.Quantize)
+	return a.Numbers(ex), nil
 }

@@ -4,14 +4,12 @@ package exchange
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"slices"
 	"time"
 
 	"spmoe/bench"
 	"spmoe/collective"
-	"spmoe/collective/ep"
 	"spmoe/tensor"
 )
 
@@ -209,110 +207,4 @@ func size(bytes int) string {
 		return fmt.Sprintf("%dMiB", bytes>>20)
 	}
 	return fmt.Sprintf("%dKiB", bytes>>10)
-}
-
-// shape is the exchange of one layer: tokens of each rank.
-type shape struct{ tokens, hidden, slots, experts int }
-
-func (sh shape) String() string {
-	return fmt.Sprintf("%dx%d_top%d", sh.tokens, sh.hidden, sh.slots)
-}
-
-// roundTrip measures a layer's exchange there and back with experts that cost nothing, both ways in turns.
-func (s *suite) roundTrip(sh shape) error {
-	n := s.comm.Size()
-	experts := (sh.experts + n - 1) / n * n
-	standard, err := newLayer(s, "standard", sh, experts)
-	if err != nil {
-		return err
-	}
-	oneSided, err := newLayer(s, "onesided", sh, experts)
-	if err != nil {
-		return err
-	}
-	times, err := s.turns(1, standard.dispatch, standard.combine, oneSided.dispatch, oneSided.combine)
-	if err != nil {
-		return err
-	}
-	wrong := oneSided.differs(standard)
-	// At least, every row is read once and written once for each choice, and each choice is read once and every sum written once.
-	row := float64(2 * sh.hidden * sh.tokens * n)
-	there, back := row*float64(1+sh.slots), row*float64(1+sh.slots)
-	bytes := 2 * sh.hidden * sh.tokens * sh.slots
-	bus := float64(n-1) / float64(n)
-	both := func(a, b []float64) []float64 {
-		sum := make([]float64, len(a))
-		for i := range a {
-			sum[i] = a[i] + b[i]
-		}
-		return sum
-	}
-	for i, l := range []*layer{standard, oneSided} {
-		d, b := times[2*i], times[2*i+1]
-		s.report(fmt.Sprintf("%s_dispatch_%v", l.name, sh), d, bytes, bus, there, wrong)
-		s.report(fmt.Sprintf("%s_combine_%v", l.name, sh), b, bytes, bus, back, wrong)
-		s.report(fmt.Sprintf("%s_round_trip_%v", l.name, sh), both(d, b), 2*bytes, bus, there+back, wrong)
-	}
-	if s.lead() {
-		s.yield(Result{Name: fmt.Sprintf("onesided_over_standard_%v", sh), Unit: "x", Wrong: wrong,
-			Value: bench.MedianRatio(both(times[0], times[1]), both(times[2], times[3]))})
-	}
-	return nil
-}
-
-// layer is one rank's end of a layer, its experts being the identity.
-type layer struct {
-	ep.Exchange
-	name                        string
-	ex                          *tensor.Exec
-	h                           ep.Handle
-	x, topk, weights, rows, out tensor.Tensor
-}
-
-func newLayer(s *suite, name string, sh shape, experts int) (*layer, error) {
-	exchange, err := ep.New(name, s.comm, experts)
-	if err != nil {
-		return nil, err
-	}
-	l := &layer{
-		Exchange: exchange, name: name, ex: tensor.NewExec(),
-		x: s.ex.New(tensor.BF16, sh.tokens, sh.hidden), out: s.ex.New(tensor.BF16, sh.tokens, sh.hidden),
-		topk: s.ex.New(tensor.INT32, sh.tokens, sh.slots), weights: s.ex.New(tensor.FP32, sh.tokens, sh.slots),
-	}
-	l.ex.Allocator = s.ex.Allocator
-	rng := rand.New(rand.NewPCG(uint64(s.comm.Rank()), 1))
-	for i := range l.x.BF16() {
-		l.x.BF16()[i] = tensor.ToBFloat16(float32(i%251) / 16)
-	}
-	for t := range sh.tokens {
-		for k, e := range rng.Perm(experts)[:sh.slots] {
-			l.topk.I32()[t*sh.slots+k] = int32(e)
-			l.weights.F32()[t*sh.slots+k] = rng.Float32()
-		}
-	}
-	return l, nil
-}
-
-func (l *layer) dispatch() (err error) {
-	l.ex.Reset()
-	l.rows, err = l.Dispatch(l.ex, &l.h, l.x, l.topk)
-	return err
-}
-
-func (l *layer) combine() error { return l.Combine(l.ex, &l.h, l.rows, l.weights, l.out) }
-
-// differs counts the elements that two ways do not have in common.
-func (l *layer) differs(o *layer) (wrong int) {
-	for _, pair := range [][2]tensor.Tensor{{l.rows, o.rows}, {l.out, o.out}} {
-		a, b := pair[0].BF16(), pair[1].BF16()
-		if len(a) != len(b) {
-			return len(a) + len(b)
-		}
-		for i := range a {
-			if a[i] != b[i] {
-				wrong++
-			}
-		}
-	}
-	return wrong
 }

@@ -16,6 +16,8 @@ import (
 // Exchange moves token rows between ranks. Its calls are collective: every rank makes them in the same order. One
 // exchange serves any number of layers, each with its own [Handle]; it is not safe for concurrent use.
 //
+// Rows that this package sends may be quantised on the way, see [Options]; calls that return them as numbers dequantise them.
+//
 // Shapes: T tokens of this rank, H hidden, K choices a token, N rows received ([Handle.Received]). T may differ between
 // ranks and may be 0; H, K and the element types may not. Activations are FP32 or BF16, and mixed types are converted
 // where a row is read or stored; sums are FP32, in slot order 0..K-1, whatever the number of ranks.
@@ -28,6 +30,10 @@ type Exchange interface {
 	// and fills h for the calls that follow.
 	Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (rows tensor.Tensor, err error)
 
+	// StartDispatch is Dispatch that returns when this rank's own rows are sent, so that something else runs while slower ranks send
+	// theirs. h is filled.
+	StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error)
+
 	// Combine returns y [N, H], in the order of Dispatch's rows, to where the rows came from and sets
 	// out[t] = Σ_k weights[t,k]·y(t,k), rounded once into out [T, H]; masked choices count as zero. weights is [T, K]
 	// FP32. The handle keeps a copy of the weights, and the returned rows in ex's arena.
@@ -38,6 +44,9 @@ type Exchange interface {
 	// dweights[t,k] = <dout[t], y(t,k)>, [T, K] FP32, 0 for masked choices.
 	CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (dy tensor.Tensor, err error)
 
+	// StartCombineBackward is to CombineBackward as StartDispatch is to Dispatch. dweights is set.
+	StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error)
+
 	// DispatchBackward takes drows [N, H], the gradient of Dispatch's rows, and sets dx[t] = Σ_k drows(t,k), rounded
 	// once into dx [T, H].
 	DispatchBackward(ex *tensor.Exec, h *Handle, drows, dx tensor.Tensor) error
@@ -46,11 +55,19 @@ type Exchange interface {
 // Names lists the exchanges that New knows.
 func Names() []string { return []string{"onesided", "standard"} }
 
-// New returns the exchange of that name of one rank of c, for this many experts in all.
-func New(name string, c *collective.Comm, experts int) (Exchange, error) {
+// New returns the exchange of that name of one rank of c, for this many experts in all. Only the one-sided one takes options.
+func New(name string, c *collective.Comm, experts int, options Options) (Exchange, error) {
+	if err := options.validate(name); err != nil {
+		return nil, err
+	}
 	switch name {
 	case "onesided":
-		return NewOneSided(c, experts)
+		s, err := NewOneSided(c, experts)
+		if err != nil {
+			return nil, err
+		}
+		s.Options = options
+		return s, nil
 	case "standard":
 		return NewStandard(c, experts)
 	}

@@ -19,6 +19,7 @@ type Handle struct {
 
 	Received   int   // rows received from all ranks, N
 	Sent       int   // rows sent to all ranks: choices that are not masked
+	Dropped    int   // choices of this rank that had no room within Options.Capacity, and count as masked
 	SendCounts []int // rows sent to each rank
 	RecvCounts []int // rows received from each rank
 
@@ -28,13 +29,15 @@ type Handle struct {
 	// and slot; for OneSided among the rows of rank owners[t*slots+k]. -1 for a masked choice.
 	packed, owners []int32
 
+	perRank []int32 // rows that each rank receives; of OneSided
+
 	// blockRows[r*experts+e] is how many rows rank r sends to local expert e; their order on the wire is r, e.
 	blockRows []int32
 
 	weights []float32     // of Combine
 	y       tensor.Tensor // of Combine: for Standard the rows it got back, [Sent, H], in packed order; for OneSided this rank's
 
-	bases [2][]unsafe.Pointer // where the ranks' rows begin, during a one-sided call
+	bases [3][]unsafe.Pointer // where the ranks' rows begin, during a one-sided call: those stored or read, their scales, and y
 }
 
 // dispatched checks that the handle has been through Dispatch.

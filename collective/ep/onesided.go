@@ -6,6 +6,7 @@ package ep
 
 import (
 	"fmt"
+	"unsafe"
 
 	"spmoe/collective"
 	"spmoe/tensor"
@@ -16,6 +17,8 @@ import (
 // Where ranks are processes, the arenas of the Execs that its calls get must be memory of the communicator's Allocator, and the rows
 // that Combine is given must stay as they are until CombineBackward.
 type OneSided struct {
+	Options Options // to be set before the first call
+
 	comm   *collective.Comm
 	layout Layout
 
@@ -44,29 +47,62 @@ func (s *OneSided) Layout() Layout { return s.layout }
 
 // Dispatch implements [Exchange].
 func (s *OneSided) Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {
-	rows, err := s.dispatch(ex, h, x, topk)
-	return rows, wrap("dispatch", err)
+	a, err := s.StartDispatch(ex, h, x, topk)
+	return finish(ex, a, err)
 }
 
-func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (rows tensor.Tensor, err error) {
+// StartDispatch implements [Exchange].
+func (s *OneSided) StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error) {
+	a, err := s.dispatch(ex, h, x, topk)
+	return a, wrap("dispatch", err)
+}
+
+func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (a Arrival, err error) {
 	if err := checkDispatch(x, topk); err != nil {
-		return rows, err
+		return a, err
 	}
 	if slots := topk.Dim(1); slots > mostSlots {
-		return rows, fmt.Errorf("topk is %s: at most %d slots are supported, use the standard exchange", describe(topk), mostSlots)
+		return a, fmt.Errorf("topk is %s: at most %d slots are supported, use the standard exchange", describe(topk), mostSlots)
 	}
 	if err := s.route(h, topk.I32(), topk.Dim(0), topk.Dim(1)); err != nil {
-		return rows, err
+		return a, err
 	}
 	h.y = tensor.Tensor{}
-	rows = ex.New(x.DType(), h.Received, x.Dim(1))
-	w, err := s.comm.Open(collective.KindDispatch, rowBytes(x), x.DType().Size(), rows.Bytes(), nil)
-	if err != nil {
-		return rows, err
+	a = newArrival(ex, "dispatch", s.Options.Dispatch, h.Received, x)
+	t := transfer{h: h, here: x}
+	if err := s.open(&a, h, &t, tensor.Tensor{}); err != nil {
+		return a, err
 	}
-	t := transfer{h: h, there: s.rowsOf(h, w.First, x), here: x}
-	tensor.Parallel(ex, h.tokens, h.Sent*x.Dim(1)*copyWork, t, put)
-	return rows, w.Close(h.Sent * rowBytes(x))
+	work := put
+	if s.Options.Dispatch == MXFP8 {
+		work = putQuantised
+	}
+	tensor.Parallel(ex, h.tokens, h.Sent*x.Dim(1)*copyWork, t, work)
+	return a, nil
+}
+
+// open lets the peers store the rows that are to arrive, and read y where it is given. It notes where those of the peers are.
+func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) (err error) {
+	var readable []byte
+	a.bytes = h.Sent * a.rowBytes()
+	if y.Valid() {
+		readable = y.Bytes()
+		a.bytes += h.Sent * rowBytes(y)
+	}
+	if a.window, err = s.comm.Open(collective.KindDispatch, a.rowBytes(), a.elem(), a.room.Bytes(), readable); err != nil {
+		return err
+	}
+	hidden, first := a.rows.Dim(1), a.window.First
+	t.there = h.peerRows(0, s.layout.Ranks, first, hidden, a.room.DType())
+	if a.MX.Codes.Valid() {
+		t.scales = h.peerRows(1, s.layout.Ranks, func(rank int) unsafe.Pointer {
+			return unsafe.Add(first(rank), scalesAt(int(h.perRank[rank]), hidden))
+		}, rowScales(hidden), tensor.UINT8)
+	}
+	if y.Valid() {
+		t.y = h.peerRows(2, s.layout.Ranks, a.window.Second, hidden, y.DType())
+	}
+	return nil
 }
 
 // Combine implements [Exchange].
@@ -89,30 +125,34 @@ func (s *OneSided) gather(ex *tensor.Exec, h *Handle, rows tensor.Tensor, weight
 	if err != nil {
 		return err
 	}
-	t := transfer{h: h, there: s.rowsOf(h, w.First, rows), here: out, weights: weights}
+	t := transfer{h: h, there: h.peerRows(0, s.layout.Ranks, w.First, rows.Dim(1), rows.DType()), here: out, weights: weights}
 	tensor.Parallel(ex, h.tokens, h.Sent*rows.Dim(1)*copyWork, t, sum)
 	return w.Close(h.Sent * rowBytes(rows))
 }
 
 // CombineBackward implements [Exchange].
 func (s *OneSided) CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (tensor.Tensor, error) {
-	dy, err := s.combineBackward(ex, h, dout, dweights)
-	return dy, wrap("combine backward", err)
+	a, err := s.StartCombineBackward(ex, h, dout, dweights)
+	return finish(ex, a, err)
 }
 
-func (s *OneSided) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (dy tensor.Tensor, err error) {
+// StartCombineBackward implements [Exchange].
+func (s *OneSided) StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error) {
+	a, err := s.combineBackward(ex, h, dout, dweights)
+	return a, wrap("combine backward", err)
+}
+
+func (s *OneSided) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (a Arrival, err error) {
 	if err := checkCombineBackward(h, dout, dweights); err != nil {
-		return dy, err
+		return a, err
 	}
-	y := h.y
-	dy = ex.New(y.DType(), h.Received, y.Dim(1))
-	w, err := s.comm.Open(collective.KindDispatch, rowBytes(y), y.DType().Size(), dy.Bytes(), y.Bytes())
-	if err != nil {
-		return dy, err
+	a = newArrival(ex, "combine backward", s.Options.CombineBackward, h.Received, h.y)
+	t := transfer{h: h, here: dout, weights: h.weights, dweights: dweights.F32()}
+	if err := s.open(&a, h, &t, h.y); err != nil {
+		return a, err
 	}
-	t := transfer{h: h, there: s.rowsOf(h, w.First, dy), y: s.seconds(h, w.Second, y), here: dout, weights: h.weights, dweights: dweights.F32()}
-	tensor.Parallel(ex, h.tokens, 2*h.Sent*y.Dim(1)*copyWork, t, putScaled)
-	return dy, w.Close(2 * h.Sent * rowBytes(y))
+	tensor.Parallel(ex, h.tokens, 2*h.Sent*h.y.Dim(1)*copyWork, t, putScaled)
+	return a, nil
 }
 
 // DispatchBackward implements [Exchange].
@@ -136,39 +176,44 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 	if err := collective.AllGather(s.comm, s.all, s.chosen); err != nil {
 		return err
 	}
+	s.Options.limit(s.all, s.layout.Experts)
 	s.place(h, topk)
 	s.receive(h)
 	return nil
 }
 
-// place gives every choice its place among the rows of its expert's rank.
+// place gives every choice that its expert takes its place among the rows of the expert's rank.
 func (s *OneSided) place(h *Handle, topk []int32) {
-	h.SendCounts = resize(h.SendCounts, s.layout.Ranks)
+	h.SendCounts, h.perRank = resize(h.SendCounts, s.layout.Ranks), resize(h.perRank, s.layout.Ranks)
 	clear(h.SendCounts)
-	h.Sent = 0
-	at := int32(0)
+	clear(h.perRank)
+	h.Sent, h.Dropped = 0, 0
+	taken := s.chosen
 	for e := range s.next {
-		if e%s.layout.PerRank == 0 {
-			at = 0
-		}
+		owner := s.layout.Owner(e)
 		for r := range s.layout.Ranks {
+			n := s.all[r*s.layout.Experts+e]
 			if r == s.comm.Rank() {
-				s.next[e] = at
+				s.next[e], taken[e] = h.perRank[owner], n
 			}
-			at += s.all[r*s.layout.Experts+e]
+			h.perRank[owner] += n
 		}
-		h.SendCounts[s.layout.Owner(e)] += int(s.chosen[e])
-		h.Sent += int(s.chosen[e])
+		h.SendCounts[owner] += int(taken[e])
+		h.Sent += int(taken[e])
 	}
 	h.packed, h.owners = resize(h.packed, len(topk)), resize(h.owners, len(topk))
 	for i, e := range topk {
+		h.packed[i] = -1
 		if e < 0 {
-			h.packed[i] = -1
 			continue
 		}
-		h.owners[i] = int32(s.layout.Owner(int(e)))
-		h.packed[i] = s.next[e]
+		if taken[e] == 0 {
+			h.Dropped++
+			continue
+		}
+		h.owners[i], h.packed[i] = int32(s.layout.Owner(int(e))), s.next[e]
 		s.next[e]++
+		taken[e]--
 	}
 }
 

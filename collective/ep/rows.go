@@ -7,10 +7,15 @@ import "spmoe/tensor"
 // rowBytes is the size of a row of t.
 func rowBytes(t tensor.Tensor) int { return t.Dim(1) * t.DType().Size() }
 
+// rowOf is the memory of row i of t.
+func rowOf(t tensor.Tensor, i int) []byte {
+	n := rowBytes(t)
+	return t.Bytes()[i*n:][:n]
+}
+
 // copyRow copies row j of src to row i of dst, which has the same type.
 func copyRow(dst tensor.Tensor, i int, src tensor.Tensor, j int) {
-	n := rowBytes(src)
-	copy(dst.Bytes()[i*n:][:n], src.Bytes()[j*n:][:n])
+	copy(rowOf(dst, i), rowOf(src, j))
 }
 
 // load returns row i of t: in place for FP32, otherwise widened into scratch, FP32 [1, H].

@@ -69,6 +69,12 @@ func (s *Standard) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 	return rows, s.toOwners(ex, h, rows, packed)
 }
 
+// StartDispatch implements [Exchange]; all rows are there when it returns.
+func (s *Standard) StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error) {
+	rows, err := s.Dispatch(ex, h, x, topk)
+	return Arrival{rows: rows}, err
+}
+
 // Combine implements [Exchange].
 func (s *Standard) Combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Tensor) error {
 	return wrap("combine", s.combine(ex, h, y, weights, out))
@@ -125,6 +131,12 @@ func (s *Standard) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights te
 	packed := ex.New(dtype, h.Sent, hidden)
 	s.scatter(ex, h, packed, dout, dweights.F32())
 	return dy, s.toOwners(ex, h, dy, packed)
+}
+
+// StartCombineBackward implements [Exchange]; all rows are there when it returns.
+func (s *Standard) StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error) {
+	dy, err := s.CombineBackward(ex, h, dout, dweights)
+	return Arrival{rows: dy}, err
 }
 
 // scatter is the gradient of gather: it sets the packed rows to weights[t,k]·dout[t], and the gradients of the weights.

@@ -5,6 +5,7 @@ package ep
 import (
 	"unsafe"
 
+	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -18,24 +19,14 @@ type peerRows struct {
 	dtype  tensor.DType
 }
 
-// rowsOf notes where the rows of each rank begin that lie in the first buffer of a window; they are of the type and width of like.
-func (s *OneSided) rowsOf(h *Handle, begin func(rank int) unsafe.Pointer, like tensor.Tensor) peerRows {
-	h.bases[0] = addresses(h.bases[0], s.layout.Ranks, begin)
-	return peerRows{h.bases[0], like.Dim(1), like.DType()}
-}
-
-// seconds is rowsOf for the second buffer.
-func (s *OneSided) seconds(h *Handle, begin func(rank int) unsafe.Pointer, like tensor.Tensor) peerRows {
-	h.bases[1] = addresses(h.bases[1], s.layout.Ranks, begin)
-	return peerRows{h.bases[1], like.Dim(1), like.DType()}
-}
-
-func addresses(list []unsafe.Pointer, ranks int, begin func(rank int) unsafe.Pointer) []unsafe.Pointer {
-	list = resize(list, ranks)
+// peerRows notes in list number i where the rows of each rank begin.
+func (h *Handle) peerRows(i, ranks int, begin func(rank int) unsafe.Pointer, hidden int, dtype tensor.DType) peerRows {
+	list := resize(h.bases[i], ranks)
 	for r := range list {
 		list[r] = begin(r)
 	}
-	return list
+	h.bases[i] = list
+	return peerRows{list, hidden, dtype}
 }
 
 func (p peerRows) at(rank, row int32) unsafe.Pointer {
@@ -59,6 +50,7 @@ type transfer struct {
 	h        *Handle
 	here     tensor.Tensor
 	there, y peerRows
+	scales   peerRows  // of the rows there, if they are codes
 	weights  []float32 // nil: 1
 	dweights []float32
 }
@@ -68,28 +60,77 @@ type transfer struct {
 const streamedBytes = 8 << 20
 
 // streams says whether the rows of a call are stored past the caches.
-func (t transfer) streams() bool { return t.h.Sent*t.there.hidden*t.there.dtype.Size() > streamedBytes }
+func (t *transfer) streams() bool {
+	return t.h.Sent*t.there.hidden*t.there.dtype.Size() > streamedBytes
+}
 
 // put copies each token's row to all of its places.
 func put(_ *tensor.Exec, t transfer, lo, hi int) {
-	n, streams := rowBytes(t.here), t.streams()
+	out := newSender(&t, t.here, tensor.Tensor{})
 	for token := lo; token < hi; token++ {
-		row := t.here.Bytes()[token*n:][:n]
-		t.eachChoice(token, func(i int, rank, place int32) {
-			if streams {
-				tensor.CopyStreaming(t.there.bytes(rank, place), row)
-			} else {
-				copy(t.there.bytes(rank, place), row)
-			}
-		})
+		t.eachChoice(token, func(_ int, rank, place int32) { out.store(token, rank, place) })
 	}
-	if streams {
+	out.close()
+}
+
+// putQuantised is put for the MXFP8 wire: each row is quantised once, and stored from the cache.
+func putQuantised(ex *tensor.Exec, t transfer, lo, hi int) {
+	panel := mx.New(ex, wireFormat, mx.AlongRows, mostGathered, t.here.Dim(1))
+	out := newSender(&t, panel.Codes, panel.Scales)
+	for first := lo; first < hi; first += mostGathered {
+		n := min(mostGathered, hi-first)
+		mx.Quantize(ex, panel.RowSlice(0, n), t.here.Mat().RowSlice(first, first+n), wireScale)
+		for i := range n {
+			t.eachChoice(first+i, func(_ int, rank, place int32) { out.store(i, rank, place) })
+		}
+	}
+	out.close()
+}
+
+// mostGathered is how many rows are quantised together: whole panels of the kernels.
+const mostGathered = 32
+
+// sender stores rows of some memory, with scales if they have any, at their places.
+type sender struct {
+	there, scales        peerRows
+	rowBytes, scaleBytes int
+	rows, scaleRows      []byte
+	streams              bool
+}
+
+func newSender(t *transfer, rows, scales tensor.Tensor) sender {
+	s := sender{there: t.there, scales: t.scales, rows: rows.Bytes(), rowBytes: rowBytes(rows), streams: t.streams()}
+	if scales.Valid() {
+		s.scaleRows, s.scaleBytes = scales.Bytes(), rowBytes(scales)
+	}
+	return s
+}
+
+// store copies row i to a place of a rank.
+func (s *sender) store(i int, rank, place int32) {
+	s.move(s.there.bytes(rank, place), s.rows[i*s.rowBytes:][:s.rowBytes])
+	if s.scaleBytes > 0 {
+		s.move(s.scales.bytes(rank, place), s.scaleRows[i*s.scaleBytes:][:s.scaleBytes])
+	}
+}
+
+func (s *sender) move(dst, src []byte) {
+	if s.streams {
+		tensor.CopyStreaming(dst, src)
+	} else {
+		copy(dst, src)
+	}
+}
+
+// close makes what has been stored visible to those that meet this rank afterwards.
+func (s *sender) close() {
+	if s.streams {
 		tensor.StreamingFence()
 	}
 }
 
 // eachChoice calls f for the choices of a token that are not masked, in slot order.
-func (t transfer) eachChoice(token int, f func(i int, rank, place int32)) {
+func (t *transfer) eachChoice(token int, f func(i int, rank, place int32)) {
 	h := t.h
 	for i := token * h.slots; i < (token+1)*h.slots; i++ {
 		if h.packed[i] >= 0 {
@@ -102,10 +143,10 @@ func (t transfer) eachChoice(token int, f func(i int, rank, place int32)) {
 func sum(ex *tensor.Exec, t transfer, lo, hi int) {
 	total := ex.New(tensor.FP32, 1, t.here.Dim(1))
 	var turns [2]terms
-	turns[lo%2].of(t, lo)
+	turns[lo%2].of(&t, lo)
 	for token := lo; token < hi; token++ {
 		now, next := &turns[token%2], &turns[(token+1)%2]
-		next.of(t, min(token+1, hi-1))
+		next.of(&t, min(token+1, hi-1))
 		if t.there.dtype == tensor.BF16 {
 			ahead := now
 			if next.n == now.n {
@@ -132,7 +173,7 @@ type terms struct {
 	n       int
 }
 
-func (s *terms) of(t transfer, token int) {
+func (s *terms) of(t *transfer, token int) {
 	s.n = 0
 	t.eachChoice(token, func(i int, rank, place int32) {
 		s.rows[s.n], s.weights[s.n] = t.there.at(rank, place), 1
@@ -141,33 +182,4 @@ func (s *terms) of(t transfer, token int) {
 		}
 		s.n++
 	})
-}
-
-// putScaled sets the rows at each token's places to its row times their weights, and the gradients of the weights.
-func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
-	wide, scratch := ex.New(tensor.FP32, 1, t.here.Dim(1)), ex.New(tensor.FP32, 1, t.here.Dim(1))
-	scaled, streams := ex.New(tensor.BF16, 1, t.here.Dim(1)), t.streams()
-	clear(t.dweights[lo*t.h.slots : hi*t.h.slots])
-	for token := lo; token < hi; token++ {
-		d := load(ex, wide, t.here, token)
-		t.eachChoice(token, func(i int, rank, place int32) {
-			w := t.weights[i]
-			if t.there.dtype == tensor.BF16 {
-				tensor.Widen(scratch.F32(), t.y.bf16(rank, place))
-				t.dweights[i] = tensor.Dot(d, scratch.F32())
-				tensor.ScaleBF16(scaled.BF16(), w, d)
-				if streams {
-					tensor.CopyStreaming(t.there.bytes(rank, place), scaled.Bytes())
-				} else {
-					copy(t.there.bytes(rank, place), scaled.Bytes())
-				}
-			} else {
-				t.dweights[i] = tensor.Dot(d, t.y.f32(rank, place))
-				tensor.Scale(t.there.f32(rank, place), w, d)
-			}
-		})
-	}
-	if streams {
-		tensor.StreamingFence()
-	}
 }

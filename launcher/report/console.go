@@ -56,6 +56,9 @@ func (c Console) Step(s trainer.Step) {
 	if s.Balance != 0 {
 		fields = append(fields, fmt.Sprintf("balance: %.2e", s.Balance))
 	}
+	if s.Dropped > 0 {
+		fields = append(fields, "dropped: "+thousands(float64(s.Dropped)))
+	}
 	if s.Skipped {
 		fields = append(fields, fmt.Sprintf("SKIPPED: the gradient is not finite, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step")))
 	}

@@ -52,6 +52,9 @@ func (j JSON) Step(s trainer.Step) {
 	if s.Balance != 0 {
 		f["balance_loss"] = s.Balance
 	}
+	if s.Dropped > 0 {
+		f["dropped"] = s.Dropped
+	}
 	j.print("step", f)
 }
 

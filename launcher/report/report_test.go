@@ -73,6 +73,12 @@ var cases = map[string]struct {
 		`{"elapsed_s":3,"epoch":0.25,"eta_s":100,"event":"step","grad_norm":1.04218,"imbalance":3.851,"loss":3.06612,"lr":0.003,"memory_bytes":350000000,` +
 			`"mfu":0.2694,"skipped":false,"skipped_total":0,"step":20,"steps":360,"tflops":0.123,"tokens":40960,"tps":17019.4}`,
 	},
+	"step that dropped choices": {
+		func(r trainer.Reporter) { r.Step(trainer.Step{Step: 1, Steps: 1, Dropped: 1234}) },
+		"step: 1  loss:  0.0000  grad_norm:  0.0000  lr: 0.00e+00  tps: 0  tflops: 0.000  mfu: 0.0%  memory: 0 B(0.0%)  imbalance: 0.00  eta: 0s  dropped: 1,234\n",
+		`{"dropped":1234,"elapsed_s":0,"epoch":0,"eta_s":0,"event":"step","grad_norm":0,"imbalance":0,"loss":0,"lr":0,"memory_bytes":0,` +
+			`"mfu":0,"skipped":false,"skipped_total":0,"step":1,"steps":1,"tflops":0,"tokens":0,"tps":0}`,
+	},
 	"skipped step": {
 		func(r trainer.Reporter) { r.Step(skipped) },
 		"step: 3  loss:     NaN  grad_norm:    +Inf  lr: 1.00e-04  tps: 10  tflops: 0.001  mfu: 50.0%  memory: 1 GiB(50.0%)  imbalance: 1.00  eta: 0s" +

@@ -28,6 +28,9 @@ type Config struct {
 	MicroBatch int      `toml:"micro_batch" help:"most sequences of a rank in one forward and backward pass; 0: all of its batch"`
 	Precision  string   `toml:"precision" help:"bf16, fp32, mxfp8, mxfp8-experts, mxfp8-wgrad-bf16 or mxint8"`
 	EP         string   `toml:"ep" help:"how ranks exchange tokens: onesided or standard"`
+	EPDispatch string   `toml:"ep_dispatch" help:"how tokens travel to experts: bf16 (as they are) or mxfp8"`
+	EPCombine  string   `toml:"ep_combine_backward" help:"how gradients travel to experts: bf16 (as they are) or mxfp8"`
+	EPCapacity float64  `toml:"ep_capacity" help:"most tokens that an expert takes, as a multiple of the mean; 0: all; otherwise some are dropped, which changes the model"`
 	Threads    int      `toml:"threads" help:"threads of a rank; 0: the cores divided by the ranks"`
 	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
 	Data       []string `toml:"data" help:"plain-text files and folders to train on; none: the Go installation's own sources"`
@@ -67,6 +70,7 @@ func Default(flavor string) (Config, error) {
 	}
 	return Config{
 		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Precision: "bf16", EP: "onesided", Seed: 1,
+		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX: MX{Scale: mx.RCEIL.String()},
 		Optimizer: Optimizer{
@@ -106,6 +110,24 @@ func (c Config) precision() (moe.Precision, error) {
 	return p.With(gradient, scale)
 }
 
+// exchange returns how the exchange varies.
+func (c Config) exchange() (ep.Options, error) {
+	o := ep.Options{Capacity: c.EPCapacity}
+	var errs [2]error
+	for i, wire := range []struct {
+		name, value string
+		to          *ep.Wire
+	}{{"ep_dispatch", c.EPDispatch, &o.Dispatch}, {"ep_combine_backward", c.EPCombine, &o.CombineBackward}} {
+		var err error
+		if *wire.to, err = ep.ParseWire(wire.value); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", wire.name, err)
+		} else if *wire.to != ep.Plain && c.EP != "onesided" {
+			errs[i] = fmt.Errorf("%s is %q: it needs ep onesided", wire.name, wire.value)
+		}
+	}
+	return o, errors.Join(errs[:]...)
+}
+
 // DType returns the element type of weights and activations.
 func (c Config) DType() (tensor.DType, error) {
 	p, err := c.precision()
@@ -131,6 +153,8 @@ func (c Config) Validate(ranks int) error {
 	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
 	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
 	must(slices.Contains(ep.Names(), c.EP), "ep is %q: use %s", c.EP, strings.Join(ep.Names(), " or "))
+	must(c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0), "ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25", c.EPCapacity)
+	must(c.EPCapacity == 0 || c.EP == "onesided", "ep_capacity is %v: it needs ep onesided", c.EPCapacity)
 	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
 	must(c.SaveEvery >= 0 && c.EvalEvery >= 0, "save_every is %d and eval_every %d: give 0 (at the end only) or more", c.SaveEvery, c.EvalEvery)
 	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)
@@ -139,7 +163,8 @@ func (c Config) Validate(ranks int) error {
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d", c.Model.Vocab, datasets.Bytes{}.VocabSize())
 	_, err := c.DType()
-	errs = append(errs, err, c.Optimizer.Schedule.Validate(), c.Optimizer.AdamW.Validate(), c.Model.Validate())
+	_, wires := c.exchange()
+	errs = append(errs, err, wires, c.Optimizer.Schedule.Validate(), c.Optimizer.AdamW.Validate(), c.Model.Validate())
 	if ranks >= 1 {
 		must(c.Batch >= 1 && c.Batch%ranks == 0, "batch is %d: give a multiple of the %d ranks, such as %d",
 			c.Batch, ranks, max(1, (c.Batch+ranks-1)/ranks)*ranks)

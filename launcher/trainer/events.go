@@ -56,6 +56,7 @@ type Step struct {
 	Elapsed, ETA time.Duration
 	Skipped      bool // the gradient was not finite
 	SkippedTotal int
+	Dropped      int // choices that had no room within ep_capacity, of all layers and ranks, in this step
 }
 
 // Eval is a loss on held-out text.

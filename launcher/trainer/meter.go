@@ -12,7 +12,7 @@ import (
 
 // totals adds up what the ranks' passes measured; stop is positive if any rank wants to stop.
 type totals struct {
-	loss, tokens, mtp, mtpTokens, balance, stop float64
+	loss, tokens, mtp, mtpTokens, balance, dropped, stop float64
 }
 
 func (t *totals) add(l moe.Loss) {
@@ -21,6 +21,7 @@ func (t *totals) add(l moe.Loss) {
 	t.mtp += l.MTP
 	t.mtpTokens += float64(l.MTPTokens)
 	t.balance += l.Balance
+	t.dropped += float64(l.Dropped)
 }
 
 // means returns the losses a token.
@@ -31,11 +32,11 @@ func (t totals) means() (loss, mtp float64) {
 // sumTotals adds the totals of all ranks.
 func (r *rank) sumTotals(t totals) (totals, error) {
 	defer r.ex.Enter(r.ex.Enter(profile.Collectives))
-	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.stop}
+	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop}
 	if err := collective.AllReduce(r.comm, buf[:], collective.Sum); err != nil {
 		return t, fmt.Errorf("summing the loss: %w", err)
 	}
-	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5]}, nil
+	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6]}, nil
 }
 
 // meter turns steps into rates. Time spent outside steps is taken out by pause.

@@ -46,7 +46,11 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	var exchange ep.Exchange
 	if cfg.Model.MoELayers() > 0 {
-		if exchange, err = ep.New(cfg.EP, c, cfg.Model.Experts); err != nil {
+		options, err := cfg.exchange()
+		if err != nil {
+			return nil, err
+		}
+		if exchange, err = ep.New(cfg.EP, c, cfg.Model.Experts, options); err != nil {
 			return nil, err
 		}
 	}
@@ -206,7 +210,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	return Step{
 		Step: p.Step, Steps: r.cfg.Steps, Loss: loss, MTPLoss: mtp, Balance: global.balance,
 		GradNorm: result.GradNorm, LR: lr, Imbalance: imbalance, Epoch: r.loader.Epoch(), Tokens: p.Tokens,
-		Skipped: result.Skipped, SkippedTotal: p.Skipped,
+		Skipped: result.Skipped, SkippedTotal: p.Skipped, Dropped: int(global.dropped),
 	}, global.stop > 0, nil
 }
 

@@ -219,3 +219,30 @@ func TestInterrupt(t *testing.T) {
 		t.Errorf("events %s, interrupted %t", got, r.done[0].Interrupted)
 	}
 }
+
+// Tokens and gradients that travel quantised still train the model, and a capacity drops choices, which every step counts.
+func TestExchangeOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*Config)
+		dropped bool
+	}{
+		"mxfp8 on the wire": {func(c *Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }, false},
+		"mxfp8 throughout":  {func(c *Config) { c.EPDispatch, c.EPCombine, c.Precision = "mxfp8", "mxfp8", "mxfp8" }, false},
+		"capacity":          {func(c *Config) { c.EPCapacity = 0.75 }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change := c.change
+			cfg := tiny(t, func(c *Config) { c.Steps = 30; change(c) })
+			got := train(t, cfg, 2, "")
+			first, last := got.evals[0].Loss, got.evals[len(got.evals)-1].Loss
+			if !(last < 0.7*first) {
+				t.Errorf("the loss went from %.3f to %.3f", first, last)
+			}
+			for _, s := range got.steps {
+				if dropped := s.Dropped > 0; dropped != c.dropped || s.Skipped {
+					t.Errorf("step %d dropped %d choices; skipped: %v", s.Step, s.Dropped, s.Skipped)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,172 @@
+package exchange
+
+// The exchange of one layer: the ordinary way, the one-sided way, and that with MXFP8 on the wire.
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"spmoe/bench"
+	"spmoe/collective/ep"
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// shape is the exchange of one layer: tokens of each rank.
+type shape struct{ tokens, hidden, slots, experts int }
+
+func (sh shape) String() string {
+	return fmt.Sprintf("%dx%d_top%d", sh.tokens, sh.hidden, sh.slots)
+}
+
+// roundTrip measures a layer's exchange there and back with experts that cost nothing, both ways in turns.
+func (s *suite) roundTrip(sh shape) error {
+	n := s.comm.Size()
+	experts := (sh.experts + n - 1) / n * n
+	standard, err := newLayer(s, "standard", sh, experts, ep.Options{})
+	if err != nil {
+		return err
+	}
+	oneSided, err := newLayer(s, "onesided", sh, experts, ep.Options{})
+	if err != nil {
+		return err
+	}
+	mxfp8, err := newLayer(s, "onesided", sh, experts, ep.Options{Dispatch: ep.MXFP8})
+	if err != nil {
+		return err
+	}
+	times, err := s.turns(1, standard.dispatch, standard.combine, oneSided.dispatch, oneSided.combine, oneSided.dispatchThenQuantise, mxfp8.dispatchCodes)
+	if err != nil {
+		return err
+	}
+	wrong := oneSided.differs(standard)
+	// At least, every row is read once and written once for each choice, and each choice is read once and every sum written once.
+	row := float64(2 * sh.hidden * sh.tokens * n)
+	there, back := row*float64(1+sh.slots), row*float64(1+sh.slots)
+	bytes := 2 * sh.hidden * sh.tokens * sh.slots
+	bus := float64(n-1) / float64(n)
+	both := func(a, b []float64) []float64 {
+		sum := make([]float64, len(a))
+		for i := range a {
+			sum[i] = a[i] + b[i]
+		}
+		return sum
+	}
+	for i, l := range []*layer{standard, oneSided} {
+		d, b := times[2*i], times[2*i+1]
+		s.report(fmt.Sprintf("%s_dispatch_%v", l.name, sh), d, bytes, bus, there, wrong)
+		s.report(fmt.Sprintf("%s_combine_%v", l.name, sh), b, bytes, bus, back, wrong)
+		s.report(fmt.Sprintf("%s_round_trip_%v", l.name, sh), both(d, b), 2*bytes, bus, there+back, wrong)
+	}
+	ratio := func(name string, base, times []float64, wrong int) {
+		if s.lead() {
+			s.yield(Result{Name: fmt.Sprintf("%s_%v", name, sh), Unit: "x", Wrong: wrong, Value: bench.MedianRatio(base, times)})
+		}
+	}
+	ratio("onesided_over_standard", both(times[0], times[1]), both(times[2], times[3]), wrong)
+
+	wrong = mxfp8.codes.differs(oneSided.codes)
+	code := sh.hidden + sh.hidden/mx.BlockSize
+	s.report(fmt.Sprintf("bf16_dispatch_then_quantise_%v", sh), times[4], bytes, bus, there, wrong)
+	s.report(fmt.Sprintf("mxfp8_dispatch_%v", sh), times[5], code*sh.tokens*sh.slots, bus, row+float64(code*sh.tokens*sh.slots*n), wrong)
+	ratio("mxfp8_over_bf16_dispatch", times[2], times[5], wrong)
+	ratio("mxfp8_over_bf16_dispatch_then_quantise", times[4], times[5], wrong)
+	return nil
+}
+
+// layer is one rank's end of a layer, its experts being the identity.
+type layer struct {
+	ep.Exchange
+	name                        string
+	ex                          *tensor.Exec
+	h                           ep.Handle
+	x, topk, weights, rows, out tensor.Tensor
+	codes                       codes
+}
+
+func newLayer(s *suite, name string, sh shape, experts int, options ep.Options) (*layer, error) {
+	exchange, err := ep.New(name, s.comm, experts, options)
+	if err != nil {
+		return nil, err
+	}
+	l := &layer{
+		Exchange: exchange, name: name, ex: tensor.NewExec(),
+		x: s.ex.New(tensor.BF16, sh.tokens, sh.hidden), out: s.ex.New(tensor.BF16, sh.tokens, sh.hidden),
+		topk: s.ex.New(tensor.INT32, sh.tokens, sh.slots), weights: s.ex.New(tensor.FP32, sh.tokens, sh.slots),
+	}
+	l.ex.Allocator = s.ex.Allocator
+	rng := rand.New(rand.NewPCG(uint64(s.comm.Rank()), 1))
+	for i := range l.x.BF16() {
+		l.x.BF16()[i] = tensor.ToBFloat16(float32(i%251) / 16)
+	}
+	for t := range sh.tokens {
+		for k, e := range rng.Perm(experts)[:sh.slots] {
+			l.topk.I32()[t*sh.slots+k] = int32(e)
+			l.weights.F32()[t*sh.slots+k] = rng.Float32()
+		}
+	}
+	return l, nil
+}
+
+func (l *layer) dispatch() (err error) {
+	l.ex.Reset()
+	l.rows, err = l.Dispatch(l.ex, &l.h, l.x, l.topk)
+	return err
+}
+
+// dispatchThenQuantise is what an expert that computes in MXFP8 needs of rows in BF16.
+func (l *layer) dispatchThenQuantise() error {
+	if err := l.dispatch(); err != nil {
+		return err
+	}
+	l.codes = codes{mx.New(l.ex, mx.E4M3, mx.AlongRows, l.rows.Dim(0), l.rows.Dim(1))}
+	mx.Quantize(l.ex, l.codes.Tensor, l.rows.Mat(), mx.RCEIL)
+	return nil
+}
+
+// dispatchCodes is the same where rows travel quantised.
+func (l *layer) dispatchCodes() error {
+	l.ex.Reset()
+	a, err := l.StartDispatch(l.ex, &l.h, l.x, l.topk)
+	if err != nil {
+		return err
+	}
+	l.codes = codes{a.MX}
+	return a.Wait()
+}
+
+func (l *layer) combine() error { return l.Combine(l.ex, &l.h, l.rows, l.weights, l.out) }
+
+// differs counts the elements that two ways do not have in common.
+func (l *layer) differs(o *layer) (wrong int) {
+	for _, pair := range [][2]tensor.Tensor{{l.rows, o.rows}, {l.out, o.out}} {
+		a, b := pair[0].BF16(), pair[1].BF16()
+		if len(a) != len(b) {
+			return len(a) + len(b)
+		}
+		for i := range a {
+			if a[i] != b[i] {
+				wrong++
+			}
+		}
+	}
+	return wrong
+}
+
+// codes are rows quantised.
+type codes struct{ mx.Tensor }
+
+func (c codes) differs(o codes) (wrong int) {
+	for _, pair := range [][2]tensor.Tensor{{c.Codes, o.Codes}, {c.Scales, o.Scales}} {
+		a, b := pair[0].U8(), pair[1].U8()
+		if len(a) != len(b) {
+			return len(a) + len(b)
+		}
+		for i := range a {
+			if a[i] != b[i] {
+				wrong++
+			}
+		}
+	}
+	return wrong
+}

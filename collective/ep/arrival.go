@@ -1,0 +1,89 @@
+package ep
+
+// The rows that a call brings, of which the last may come later than the call returns.
+
+import (
+	"spmoe/collective"
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// Arrival is the rows of a StartDispatch or StartCombineBackward. Until Wait, peers may still be storing them, and this rank does what
+// else it has to do, but no collective of the same communicator: Wait is one, which every rank calls next, even one that fails meanwhile.
+type Arrival struct {
+	// MX is the rows [N, H] as they travelled, blocks along rows: what quantising them here would give. It is the zero Tensor for the
+	// Plain wire.
+	MX mx.Tensor
+
+	call   string
+	rows   tensor.Tensor     // [N, H]; of MX, not before Numbers
+	room   tensor.Tensor     // that peers store into
+	window collective.Window // the zero Window if all rows are there
+	bytes  int               // moved by this rank
+}
+
+// newArrival makes room for n rows of the type and width of like.
+func newArrival(ex *tensor.Exec, call string, wire Wire, n int, like tensor.Tensor) Arrival {
+	hidden := like.Dim(1)
+	a := Arrival{call: call, rows: ex.New(like.DType(), n, hidden)}
+	if a.room = a.rows; wire == Plain {
+		return a
+	}
+	at, scales := scalesAt(n, hidden), rowScales(hidden)
+	a.room = ex.New(tensor.UINT8, at+n*scales)
+	a.MX = mx.Tensor{
+		Format: wireFormat, Blocks: mx.AlongRows,
+		Codes:  a.room.Slice(0, n*hidden).Reshape(n, hidden),
+		Scales: a.room.Slice(at, at+n*scales).Reshape(n, scales),
+	}
+	return a
+}
+
+// rowScales is the number of scales of a row.
+func rowScales(hidden int) int { return (hidden + mx.BlockSize - 1) / mx.BlockSize }
+
+// scalesAt is where the scales of n rows begin, behind their codes.
+func scalesAt(n, hidden int) int {
+	const line = 64
+	return (n*hidden + line - 1) / line * line
+}
+
+// rowBytes is the size of a row as it travels.
+func (a *Arrival) rowBytes() int {
+	if a.MX.Codes.Valid() {
+		return a.MX.Cols() + a.MX.Scales.Dim(1)
+	}
+	return rowBytes(a.rows)
+}
+
+// elem is the size of an element as it travels.
+func (a *Arrival) elem() int { return a.room.DType().Size() }
+
+// Wait returns when all rows have come.
+func (a *Arrival) Wait() error {
+	if a.window == (collective.Window{}) {
+		return nil
+	}
+	err := a.window.Close(a.bytes)
+	a.window = collective.Window{}
+	return wrap(a.call, err)
+}
+
+// Numbers returns the rows, after Wait, [N, H] of the type that the call says: as they came, or dequantised.
+func (a *Arrival) Numbers(ex *tensor.Exec) tensor.Tensor {
+	if a.MX.Codes.Valid() {
+		mx.Dequantize(ex, a.rows.Mat(), a.MX)
+	}
+	return a.rows
+}
+
+// finish is the rest of a call that does not return before all rows are there.
+func finish(ex *tensor.Exec, a Arrival, err error) (tensor.Tensor, error) {
+	if err == nil {
+		err = a.Wait()
+	}
+	if err != nil {
+		return a.rows, err
+	}
+	return a.Numbers(ex), nil
+}

@@ -1,0 +1,89 @@
+package ep
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/tensor"
+)
+
+// limited is the batch with the choices masked that are beyond factor times the mean, and how many these are: the last ones of each
+// expert in the order of tokens and slots.
+func (b *batch) limited(factor float64) (*batch, int) {
+	chosen := 0
+	for _, e := range b.topk {
+		if e >= 0 {
+			chosen++
+		}
+	}
+	most := int(math.Ceil(factor * float64(chosen) / float64(b.experts)))
+	part, dropped, taken := *b, 0, make([]int, b.experts)
+	part.topk = slices.Clone(b.topk)
+	for i, e := range part.topk {
+		if e < 0 {
+			continue
+		}
+		if taken[e]++; taken[e] > most {
+			part.topk[i] = -1
+			dropped++
+		}
+	}
+	return &part, dropped
+}
+
+// A capacity is the same as masking what is beyond it, wherever the tokens are.
+func TestCapacity(t *testing.T) {
+	for name, b := range cases() {
+		for _, factor := range []float64{0.3, 1, 1.25, 1e12} {
+			masked, _ := b.limited(factor)
+			for _, by := range oneSidedWays {
+				for _, np := range []int{1, 2, 8} {
+					for _, split := range splits(b.tokens(), np) {
+						t.Run(fmt.Sprintf("%s/%v/%s/%v", name, factor, by.name, split), func(t *testing.T) {
+							got := b.run(t, by.with("limited", Options{Capacity: factor}), tensor.BF16, split)
+							got.wantSame(t, masked.reference(tensor.BF16))
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// What is dropped is counted where the tokens are, anew in every Dispatch.
+func TestDropped(t *testing.T) {
+	b := newBatch(40, 8, 2, 8, small)
+	_, want := b.limited(0.5)
+	by := oneSidedWays[0].with("limited", Options{Capacity: 0.5})
+	dropped := make([]int, 4)
+	if err := by.run(4, func(c *collective.Comm) error {
+		l, err := newLayer(c, by, b.slice(10*c.Rank(), 10*c.Rank()+10), tensor.FP32)
+		if err != nil {
+			return err
+		}
+		for range 2 {
+			if err := l.step(); err != nil {
+				return err
+			}
+		}
+		dropped[c.Rank()] = l.h.Dropped
+		chosen := 0
+		for _, e := range l.topk.I32() {
+			if e >= 0 {
+				chosen++
+			}
+		}
+		if l.h.Sent+l.h.Dropped != chosen {
+			t.Errorf("rank %d chose %d, sent %d and dropped %d", c.Rank(), chosen, l.h.Sent, l.h.Dropped)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := totalOf(dropped); got != want || want == 0 {
+		t.Errorf("%d were dropped, want %d", got, want)
+	}
+}

@@ -1,0 +1,85 @@
+package ep
+
+// How an exchange may differ from moving every row as it is.
+
+import (
+	"fmt"
+	"math"
+
+	"spmoe/mx"
+)
+
+// Wire is the form in which rows travel.
+type Wire uint8
+
+// The wires.
+const (
+	Plain Wire = iota // in the type of the activations
+	MXFP8             // quantised by their sender: codes of E4M3 in blocks of 32 along the row, scales by RCEIL; 33 bytes for 32 elements
+)
+
+// The MXFP8 wire, as mx.Quantize makes it.
+const (
+	wireFormat = mx.E4M3
+	wireScale  = mx.RCEIL
+)
+
+// ParseWire returns the wire that String names.
+func ParseWire(name string) (Wire, error) {
+	for _, w := range []Wire{Plain, MXFP8} {
+		if w.String() == name {
+			return w, nil
+		}
+	}
+	return Plain, fmt.Errorf("rows in %q cannot be exchanged: use bf16 (the type of the activations) or mxfp8", name)
+}
+
+// String names the plain wire by the activations that are usual: "bf16".
+func (w Wire) String() string {
+	if w == MXFP8 {
+		return "mxfp8"
+	}
+	return "bf16"
+}
+
+// Options vary what an exchange moves, and are the same on all ranks. The zero Options move every row as it is.
+type Options struct {
+	Dispatch        Wire // of the rows that Dispatch sends; DispatchBackward's are Plain
+	CombineBackward Wire // of the rows that CombineBackward sends; Combine's are Plain
+
+	// Capacity is the most rows that an expert takes of one Dispatch, as a multiple of the mean over all experts, rounded up; 0 is no
+	// limit. Rows are taken in the order of source rank, token and slot: where ranks hold consecutive pieces of a batch, the same
+	// whatever the number of ranks. A choice that is not taken counts as masked from there on, which changes what the model computes.
+	Capacity float64
+}
+
+// validate checks the options for the exchange of this name.
+func (o Options) validate(exchange string) error {
+	if !(o.Capacity >= 0) || math.IsInf(o.Capacity, 1) {
+		return fmt.Errorf("ep: the capacity is %v times the mean: give 0 (no limit) or more", o.Capacity)
+	}
+	if exchange != "onesided" && o != (Options{}) {
+		return fmt.Errorf("ep: dispatch in %v, combine backward in %v and capacity %v need the onesided exchange, not %s",
+			o.Dispatch, o.CombineBackward, o.Capacity, exchange)
+	}
+	return nil
+}
+
+// limit lowers counts [ranks, experts] of rows to those that the experts take.
+func (o Options) limit(counts []int32, experts int) {
+	if o.Capacity == 0 {
+		return
+	}
+	total := 0
+	for _, n := range counts {
+		total += int(n)
+	}
+	most := int32(min(math.Ceil(o.Capacity*float64(total)/float64(experts)), float64(total)))
+	for e := range experts {
+		left := most
+		for i := e; i < len(counts); i += experts {
+			counts[i] = min(counts[i], left)
+			left -= counts[i]
+		}
+	}
+}

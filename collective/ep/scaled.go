@@ -1,0 +1,74 @@
+package ep
+
+// The work of a one-sided CombineBackward: a token's gradient goes to each of its choices times that choice's weight, quantised on the
+// way where the wire is MXFP8.
+
+import (
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// putScaled sets the rows at each token's places to its row times their weights, and the gradients of the weights.
+func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
+	wide, scratch := ex.New(tensor.FP32, 1, t.here.Dim(1)), ex.New(tensor.FP32, 1, t.here.Dim(1))
+	out := newOutbox(ex, &t)
+	clear(t.dweights[lo*t.h.slots : hi*t.h.slots])
+	for token := lo; token < hi; token++ {
+		d := load(ex, wide, t.here, token)
+		t.eachChoice(token, func(i int, rank, place int32) {
+			y := scratch.F32()
+			if t.y.dtype == tensor.BF16 {
+				tensor.Widen(y, t.y.bf16(rank, place))
+			} else {
+				y = t.y.f32(rank, place)
+			}
+			t.dweights[i] = tensor.Dot(d, y)
+			out.add(ex, rank, place, t.weights[i], d)
+		})
+	}
+	out.send(ex)
+	out.stored.close()
+}
+
+// outbox gathers rows to be sent, several where they are to be quantised, in the type of y.
+type outbox struct {
+	rows   tensor.Tensor // [1 or mostGathered, H]
+	codes  mx.Tensor     // of rows; zero for the plain wire
+	stored sender
+	to     [mostGathered]struct{ rank, place int32 }
+	n      int
+}
+
+func newOutbox(ex *tensor.Exec, t *transfer) outbox {
+	hidden, dtype := t.y.hidden, t.y.dtype
+	if t.scales.hidden == 0 {
+		rows := ex.New(dtype, 1, hidden)
+		return outbox{rows: rows, stored: newSender(t, rows, tensor.Tensor{})}
+	}
+	codes := mx.New(ex, wireFormat, mx.AlongRows, mostGathered, hidden)
+	return outbox{rows: ex.New(dtype, mostGathered, hidden), codes: codes, stored: newSender(t, codes.Codes, codes.Scales)}
+}
+
+// add takes weight·d, rounded to the type of rows, for a place of a rank.
+func (o *outbox) add(ex *tensor.Exec, rank, place int32, weight float32, d []float32) {
+	if at := o.n * len(d); o.rows.DType() == tensor.BF16 {
+		tensor.ScaleBF16(o.rows.BF16()[at:][:len(d)], weight, d)
+	} else {
+		tensor.Scale(o.rows.F32()[at:][:len(d)], weight, d)
+	}
+	o.to[o.n].rank, o.to[o.n].place = rank, place
+	if o.n++; o.n == o.rows.Dim(0) {
+		o.send(ex)
+	}
+}
+
+// send stores what has been gathered.
+func (o *outbox) send(ex *tensor.Exec) {
+	if o.codes.Codes.Valid() && o.n > 0 {
+		mx.Quantize(ex, o.codes.RowSlice(0, o.n), o.rows.Mat().RowSlice(0, o.n), wireScale)
+	}
+	for i, to := range o.to[:o.n] {
+		o.stored.store(i, to.rank, to.place)
+	}
+	o.n = 0
+}
