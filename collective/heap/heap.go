@@ -42,6 +42,7 @@ type header struct {
 	ranks   int64
 	control int64
 	region  int64
+	cores   int64 // of the launcher, for all ranks
 	failure failure
 }
 

@@ -33,7 +33,7 @@ func Create(ranks, control int, region int64) (*os.File, error) {
 		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	if err == nil {
-		err = writeHeader(fd, &header{magic: magic, ranks: int64(ranks), control: int64(control), region: region})
+		err = writeHeader(fd, &header{magic: magic, ranks: int64(ranks), control: int64(control), region: region, cores: int64(runtime.NumCPU())})
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("heap: %d bytes of shared memory for %d ranks: %w", size, ranks, err), file.Close())
@@ -64,7 +64,7 @@ func Open(file *os.File) (*Heap, error) {
 	}
 	h := &Heap{used: map[int]*regionUse{}}
 	h.attach(memory, nil)
-	h.spins = h.ranks <= runtime.NumCPU()
+	h.spins = h.ranks <= int(h.header.cores) // this process may be bound to some of them
 	return h, nil
 }
 
