@@ -33,7 +33,8 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 			allocator = &largePages{}
 		}
 		buf := memory.NewResizableBuffer(allocator)
-		buf.Resize(max(bytes, arenaChunk))
+		// Chunks that grow with what there is: tensors whose sizes change from step to step leave gaps at the ends of chunks only.
+		buf.Resize(max(bytes, arenaChunk, a.held()/2))
 		a.chunks = append(a.chunks, buf)
 	}
 	t := view(a.chunks[a.current], min(a.offset, a.chunks[a.current].Len()-1), dtype, dims)
@@ -53,6 +54,15 @@ func (a *Arena) Reset() { a.Release(Mark{}) }
 
 // Peak returns the most bytes that were ever in use at once.
 func (a *Arena) Peak() int { return a.peak }
+
+// held is the bytes of all chunks.
+func (a *Arena) held() int {
+	n := 0
+	for _, c := range a.chunks {
+		n += c.Len()
+	}
+	return n
+}
 
 func (a *Arena) used() int {
 	n := a.offset
