@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -70,8 +71,26 @@ var pids = regexp.MustCompile(`processes: (\d+).*, (\d+).*, (\d+).*, (\d+)`)
 
 // beginning calls do with the ranks' processes when the first step has been logged.
 type beginning struct {
-	errOut bytes.Buffer
+	errOut lockedBuffer
 	do     func(pids []int)
+}
+
+// lockedBuffer is read while a launcher writes to it.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 func (b *beginning) Write(line []byte) (int, error) {

@@ -43,7 +43,9 @@ func (p *Processes) Run(ctx context.Context) error {
 		return err
 	}
 	defer close(l.done)
+	l.out.Lock()
 	fmt.Fprintln(p.Err, l.describe())
+	l.out.Unlock()
 	return l.supervise(ctx)
 }
 
