@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"spmoe/bench/exchange"
@@ -36,7 +35,11 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 	err = f.world.run(ctx, env, exchangeHeap, nil, func(world spmd.World) error {
 		err := world.Run(func(c *collective.Comm) error {
 			if c.Rank() != 0 {
-				return exchange.Run(c, options, func(exchange.Result) {})
+				err := exchange.Run(c, options, func(exchange.Result) {})
+				if err == nil {
+					_, err = exchange.Waits(c)
+				}
+				return err
 			}
 			fmt.Fprintf(table, "%d ranks, %s, on %d cores of %s; medians of the slowest rank's time\n", c.Size(), whatAre(c), world.Cores(), cpu.Model())
 			fmt.Fprintf(table, "%-36s %11s %11s %11s %9s %9s %7s %6s\n", "operation", "bytes", "time", "quartiles", "algbw", "busbw", "share", "wrong")
@@ -50,7 +53,11 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 			}
 			fmt.Fprintf(table, "algbw, busbw: GB/s as nccl-tests has them; share: of the rate at which all ranks together copy memory\n")
 			fmt.Fprintf(table, "# out of bounds values: %d\n", wrong)
-			printWaits(table, c)
+			waits, err := exchange.Waits(c)
+			if err != nil {
+				return err
+			}
+			printWaits(table, waits)
 			if wrong > 0 {
 				return errors.New("the exchange gave wrong results")
 			}
@@ -80,13 +87,17 @@ func printExchange(w io.Writer, r exchange.Result) {
 	fmt.Fprintf(w, "%-36s %11d %8.1f us %5.0f-%5.0f %9.2f %9.2f %6.1f%% %6d\n", r.Name, r.Bytes, r.Value, r.Quartiles[0], r.Quartiles[1], r.AlgBW, r.BusBW, 100*r.Share, r.Wrong)
 }
 
-// printWaits says for whom the first rank has waited.
-func printWaits(w io.Writer, c *collective.Comm) {
-	var parts []string
-	for r, wait := range c.Waits() {
-		if r != c.Rank() {
-			parts = append(parts, fmt.Sprintf("rank %d %v", r, wait.Round(time.Millisecond)))
+// printWaits says who has waited for whom, in milliseconds: rows wait for columns.
+func printWaits(w io.Writer, waits [][]time.Duration) {
+	fmt.Fprintf(w, "# ms that a rank (row) has waited for another (column):\n#     ")
+	for r := range waits {
+		fmt.Fprintf(w, "%8d", r)
+	}
+	for r, row := range waits {
+		fmt.Fprintf(w, "\n# %4d", r)
+		for _, wait := range row {
+			fmt.Fprintf(w, "%8.1f", 1e3*wait.Seconds())
 		}
 	}
-	fmt.Fprintf(w, "# rank %d has waited for: %s\n", c.Rank(), strings.Join(parts, ", "))
+	fmt.Fprintln(w)
 }
