@@ -75,7 +75,7 @@ func sumRows(f *asmgen.File) {
 		}
 		fn.I("MOVQ", ahead.At(0).Index(i, 8), row)
 		for j := range sumColumns * 2 / 64 {
-			fn.I("PREFETCHT0", row.At(64*j).Index(at, 1))
+			fn.I("PREFETCHT1", row.At(64*j).Index(at, 1))
 		}
 		for _, x := range xs {
 			fn.I("VPSLLD", asmgen.Imm(16), x, x)
