@@ -117,9 +117,10 @@ func TestEndsOfProcesses(t *testing.T) {
 		code int
 		want string
 	}{
-		"killed":      {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
-		"stopped":     {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGSTOP) }, 1, "rank 2 failed: process %d is stopped and has given no sign of life for"},
-		"interrupted": {func(cancel func(), _ []int) { cancel() }, exitInterrupted, ""},
+		"killed":              {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
+		"stopped":             {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGSTOP) }, 1, "rank 2 failed: process %d is stopped and has given no sign of life for"},
+		"interrupted":         {func(cancel func(), _ []int) { cancel() }, exitInterrupted, ""},
+		"killed, with stacks": {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -130,9 +131,17 @@ func TestEndsOfProcesses(t *testing.T) {
 				ranks = pids
 				test.do(cancel, pids)
 			}}
-			code := run(ctx, processRun(out, "--steps", "100000", "--log-every", "1"), b, &b.errOut)
+			args := processRun(out, "--steps", "100000", "--log-every", "1")
+			stacks := strings.HasSuffix(name, "with stacks")
+			if stacks {
+				args = append(args, "--get-stack-traces")
+			}
+			code := run(ctx, args, b, &b.errOut)
 			if want := test.want; code != test.code || want != "" && !strings.Contains(b.errOut.String(), fmt.Sprintf(want, ranks[2])) {
 				t.Errorf("exit code %d, want %d; errors %q", code, test.code, b.errOut.String())
+			}
+			if n := strings.Count(b.errOut.String(), "SIGQUIT: quit"); stacks != (n == 3) || n > 0 && !strings.Contains(b.errOut.String(), "spmoe/collective.") {
+				t.Errorf("%d ranks have printed their stacks; errors %q", n, b.errOut.String())
 			}
 			for _, pid := range ranks {
 				if syscall.Kill(pid, 0) == nil {

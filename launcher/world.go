@@ -21,6 +21,7 @@ type worldFlags struct {
 	kind    string
 	tag     bool
 	bind    string
+	stacks  bool
 	heap    int64 // MiB
 	wait    time.Duration
 	silence time.Duration
@@ -52,6 +53,7 @@ func (f *worldFlags) define(fs *flag.FlagSet) {
 	fs.StringVar(&f.kind, "ranks", "goroutine", "`KIND` of ranks: goroutine, all in one process, or process")
 	fs.BoolVar(&f.tag, "tag-output", false, "begin every line that a rank process prints with its rank")
 	fs.StringVar(&f.bind, "bind-to", "none", "`WHAT` rank processes are bound to: none or core")
+	fs.BoolVar(&f.stacks, "get-stack-traces", false, "when a rank process fails, let the others print the stacks of their goroutines")
 	fs.Int64Var(&f.heap, "heap-mib", 0, "`MIB` of shared memory that a rank process may use; 0: as the job seems to need")
 	fs.DurationVar(&f.wait, "timeout", 10*time.Minute, "`TIME` that a rank waits for another before it is taken to hang; 0: for ever")
 	fs.DurationVar(&f.silence, "silence", collective.DefaultSilence, "`TIME` without a sign of life after which a rank process is taken to be dead")
@@ -63,8 +65,8 @@ func (f *worldFlags) check() error {
 		return fmt.Errorf("--ranks is %q: use goroutine or process", f.kind)
 	case f.bind != "none" && f.bind != "core":
 		return fmt.Errorf("--bind-to is %q: use none or core", f.bind)
-	case f.kind == "goroutine" && (f.bind != "none" || f.tag || f.heap != 0):
-		return errors.New("--bind-to, --tag-output and --heap-mib are for ranks that are processes: add --ranks process")
+	case f.kind == "goroutine" && (f.bind != "none" || f.tag || f.stacks || f.heap != 0):
+		return errors.New("--bind-to, --tag-output, --get-stack-traces and --heap-mib are for ranks that are processes: add --ranks process")
 	case f.heap < 0 || f.wait < 0 || f.silence <= 0:
 		return errors.New("--heap-mib and --timeout must not be negative, --silence must be positive")
 	case f.ranks < 1 || f.ranks > collective.MaxRanks:
@@ -91,7 +93,7 @@ func (f *worldFlags) run(ctx context.Context, env env, heap int64, more []string
 		heap = f.heap << 20
 	}
 	err := (&spmd.Processes{
-		Ranks: f.ranks, Args: append(more, env.commandLine...), Heap: heap, Tag: f.tag, Bind: f.bind == "core",
+		Ranks: f.ranks, Args: append(more, env.commandLine...), Heap: heap, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,
 		Expected: []int{exitInterrupted}, Out: env.out, Err: env.errOut,
 	}).Run(ctx)
 	if e := (*spmd.ExitError)(nil); errors.As(err, &e) {

@@ -44,9 +44,10 @@ func (l *lines) flush() {
 
 // tail passes on what is written, and keeps the end of it.
 type tail struct {
-	to   io.Writer
-	mu   sync.Mutex
-	last []byte
+	to     io.Writer
+	mu     sync.Mutex
+	last   []byte
+	frozen bool
 }
 
 const (
@@ -57,12 +58,21 @@ const (
 // Write implements [io.Writer].
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
-	t.last = append(t.last, b...)
+	if !t.frozen {
+		t.last = append(t.last, b...)
+	}
 	if n := len(t.last); n > tailBytes {
 		t.last = append([]byte{}, t.last[n-tailBytes:]...)
 	}
 	t.mu.Unlock()
 	return t.to.Write(b)
+}
+
+// freeze keeps what has been written so far.
+func (t *tail) freeze() {
+	t.mu.Lock()
+	t.frozen = true
+	t.mu.Unlock()
 }
 
 func (t *tail) lines() []string {

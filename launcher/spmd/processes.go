@@ -13,6 +13,7 @@ type Processes struct {
 	Heap     int64    // bytes of shared memory for each rank
 	Tag      bool     // begin every line of output with its rank
 	Bind     bool     // bind ranks to processors
+	Stacks   bool     // when a rank fails, those that are left print the stacks of their goroutines
 	Expected []int    // exit codes of ranks that end early without having failed
 	Out, Err io.Writer
 }

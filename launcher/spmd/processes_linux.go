@@ -57,6 +57,7 @@ type launch struct {
 	ends  chan end
 	done  chan struct{} // closed when the thread that has started the ranks may end
 	out   sync.Mutex    // of both outputs, when ranks share them
+	asked bool          // for stacks, with Stacks
 }
 
 type rankProcess struct {
@@ -156,7 +157,7 @@ func (l *launch) supervise(ctx context.Context) error {
 			left--
 			if err := l.ended(e); err != nil && failed == nil {
 				failed, late = err, time.After(graceTime)
-				if rank, _, ok := l.heap.Failure(); ok { // it may hang
+				if rank, _, ok := l.heap.Failure(); ok && !l.Stacks { // it may hang
 					l.ranks[rank].cmd.Process.Kill()
 				}
 			}
@@ -175,6 +176,18 @@ func (l *launch) supervise(ctx context.Context) error {
 	return l.blame(failed)
 }
 
+// askForStacks lets all ranks print the stacks of their goroutines. They end by it.
+func (l *launch) askForStacks() {
+	if l.asked {
+		return
+	}
+	l.asked = true
+	for _, p := range l.ranks {
+		p.err.freeze()
+		p.cmd.Process.Signal(syscall.SIGQUIT)
+	}
+}
+
 // ended tells the other ranks of a rank that has failed without saying so.
 func (l *launch) ended(e end) *ExitError {
 	if e.state.Success() {
@@ -191,23 +204,25 @@ func (l *launch) ended(e end) *ExitError {
 	if step := l.heap.StepOf(e.rank); step > 0 {
 		text += fmt.Sprintf(" at step %d", step)
 	}
-	l.heap.Fail(e.rank, text)
+	if l.Stacks { // they end by printing them: nobody must learn of the failure and end before
+		l.askForStacks()
+	} else {
+		l.heap.Fail(e.rank, text)
+	}
 	return &ExitError{Rank: e.rank, Code: code, Reason: text}
 }
 
 // blame names the rank that failed first, which need not be the one that ended first.
 func (l *launch) blame(e *ExitError) error {
-	rank, reason, ok := l.heap.Failure()
-	if !ok {
-		return e
-	}
-	if rank != e.Rank {
-		e.Rank = rank
-		if state := l.ranks[rank].cmd.ProcessState; state != nil && state.ExitCode() > 0 {
-			e.Code = state.ExitCode()
+	if rank, reason, ok := l.heap.Failure(); ok {
+		if e.Reason = reason; rank != e.Rank {
+			e.Rank = rank
+			if state := l.ranks[rank].cmd.ProcessState; state != nil && state.ExitCode() > 0 {
+				e.Code = state.ExitCode()
+			}
 		}
 	}
-	e.Reason, e.LastLines = reason, l.ranks[rank].err.lines()
+	e.LastLines = l.ranks[e.Rank].err.lines()
 	return e
 }
 
