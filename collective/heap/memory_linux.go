@@ -92,6 +92,9 @@ func wakeInKernel(word *atomic.Uint32) {
 	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<31-1, 0, 0, 0)
 }
 
+// yieldToKernel lets another process run that waits for this processor, if there is one.
+func yieldToKernel() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
 // The operations of futex(2), without FUTEX_PRIVATE_FLAG: the word is shared between processes.
 const (
 	futexWait = 0

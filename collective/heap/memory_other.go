@@ -21,3 +21,4 @@ func (h *Heap) Close() error { return nil }
 
 func parkInKernel(*atomic.Uint32, uint32) { panic(errLinux) }
 func wakeInKernel(*atomic.Uint32)         { panic(errLinux) }
+func yieldToKernel()                      { panic(errLinux) }

@@ -1,6 +1,7 @@
 package heap
 
-// Waiting: spin briefly where there is a processor for every rank, then park until the bell rings.
+// Waiting: spin briefly where there is a processor for every rank, or let other processes run that share one, then park until the bell
+// rings.
 //
 // No wake-up is lost: a waiter counts itself, reads the bell and then looks once more before it parks; who rings stores first and looks
 // for waiters then. Either the waiter sees what was stored, or the other sees the waiter and changes the bell.
@@ -19,7 +20,7 @@ const spinTime = 20 * time.Microsecond
 // Await returns when ready reports true, which some rank causes before it rings for this one. ready is called from this goroutine
 // alone, and whenever the bell rings.
 func (h *Heap) Await(rank int, ready func() bool) {
-	if ready() || h.spins && h.patience[rank].spin(ready) {
+	if ready() || h.look(rank, ready) {
 		return
 	}
 	l := h.line(rank)
@@ -45,12 +46,13 @@ type patience struct{ misses, skips atomic.Int32 }
 
 const mostMisses = 6
 
-func (p *patience) spin(ready func() bool) bool {
+// try waits by way, if that has not been in vain lately.
+func (p *patience) try(way func(ready func() bool) bool, ready func() bool) bool {
 	if p.skips.Load() > 0 {
 		p.skips.Add(-1)
 		return false
 	}
-	if spin(ready) {
+	if way(ready) {
 		p.misses.Store(0)
 		return true
 	}
@@ -60,12 +62,36 @@ func (p *patience) spin(ready func() bool) bool {
 	return false
 }
 
+// look waits for a while without parking: by spinning, or by letting processes run that share this processor.
+func (h *Heap) look(rank int, ready func() bool) bool {
+	switch p := &h.patience[rank]; {
+	case h.spins:
+		return p.try(spin, ready)
+	case h.bells == nil:
+		return p.try(yield, ready)
+	}
+	return false
+}
+
 func spin(ready func() bool) bool {
 	for start := time.Now(); time.Since(start) < spinTime; {
 		for range 16 {
 			if ready() {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// yieldTime is spinTime where processes take turns: several of them run meanwhile.
+const yieldTime = 100 * time.Microsecond
+
+func yield(ready func() bool) bool {
+	for start := time.Now(); time.Since(start) < yieldTime; {
+		yieldToKernel()
+		if ready() {
+			return true
 		}
 	}
 	return false
