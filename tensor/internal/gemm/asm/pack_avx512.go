@@ -23,13 +23,14 @@ func packAVX512(f *asmgen.File) {
 // rowsAVX512 packs 16 rows whose elements along k are neighbours: 16 by 16 transposes of dwords.
 func rowsAVX512(f *asmgen.File, name string, split bool) {
 	doc := " packs 16 rows that are contiguous along k; row i begins at src + offsets[i].\n" +
-		"It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words."
+		"It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. Meanwhile it fetches as much from ahead."
 	if split {
 		doc += "\nOf each pair of BF16 it stores two steps of FP32: the second element, then the first."
 	}
 	fn := f.Func(name, name+doc, asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("offsets", "*[16]int"),
-		asmgen.Arg("words", "int"), asmgen.Arg("tail", "int"), asmgen.Arg("step", "int"))
+		asmgen.Arg("words", "int"), asmgen.Arg("tail", "int"), asmgen.Arg("step", "int"), asmgen.Arg("ahead", "unsafe.Pointer"))
 	dst, src, offsets, words, step := fn.Load("dst"), fn.Load("src"), fn.Load("offsets"), fn.Load("words"), fn.Load("step")
+	ahead := fn.Load("ahead")
 	blocks, r := fn.GP(), fn.GP()
 	rows, other := fn.Zs(16), fn.Zs(16)
 
@@ -70,6 +71,10 @@ func rowsAVX512(f *asmgen.File, name string, split bool) {
 	fn.I("JZ", last)
 	fn.CountDown(blocks, func() {
 		load(false)
+		for i := range 16 { // in one piece: 16 rows side by side are more streams than the hardware follows
+			fn.I("PREFETCHT1", ahead.At(64*i))
+		}
+		fn.I("ADDQ", asmgen.Imm(1024), ahead)
 		transpose()
 		for _, v := range rows {
 			store(v)
