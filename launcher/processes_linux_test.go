@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,12 +11,15 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"spmoe/launcher/record"
 )
 
 // asLauncher makes this test program the launcher itself.
@@ -38,32 +42,70 @@ func processRun(out string, more ...string) []string {
 	return append([]string{"-np", "4", "--ranks", "process", "train", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--eval-sequences", "4", "--sample-tokens", "4", "--out", out}, more...)
 }
 
-// Ranks that are processes train the bits of ranks that are goroutines, with either exchange.
+// Ranks that are processes train the bits of ranks that are goroutines, with either exchange and whatever travels.
 func TestProcessesAndGoroutinesAgree(t *testing.T) {
-	dir := t.TempDir()
-	var saved [][]byte
-	for _, more := range [][]string{{"--ranks", "goroutine"}, {}, {"--ep", "standard"}, {"--bind-to", "core", "--tag-output"}} {
-		out := filepath.Join(dir, strconv.Itoa(len(saved)))
-		got := launch(processRun(out, append([]string{"--steps", "5"}, more...)...)...)
-		if got.code != exitOK || strings.Contains(got.errOut, "failed") {
-			t.Fatalf("%v: exit code %d: %s", more, got.code, got.errOut)
-		}
-		var all []byte
-		for r := range 4 {
-			part, err := os.ReadFile(filepath.Join(out, "step-00000005", fmt.Sprintf("rank-%05d-of-00004.safetensors", r)))
-			if err != nil {
-				t.Fatal(err)
+	for name, ways := range map[string][][]string{
+		"bf16":  {{"--ranks", "goroutine"}, {}, {"--ep", "standard"}, {"--bind-to", "core", "--tag-output"}},
+		"mxfp8": {{"--ranks", "goroutine"}, {}, {"--ep", "standard"}},
+		"mxfp8 on the wire": {
+			{"--ranks", "goroutine", "--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"}, {"--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			precision, _, _ := strings.Cut(name, " ")
+			var first []byte
+			for i, more := range ways {
+				out := filepath.Join(t.TempDir(), "run")
+				got := launch(processRun(out, append([]string{"--steps", "5", "--precision", precision, "--record-every", "2"}, more...)...)...)
+				if got.code != exitOK || strings.Contains(got.errOut, "failed") {
+					t.Fatalf("%v: exit code %d: %s", more, got.code, got.errOut)
+				}
+				all := append(shards(t, out), timeless(t, out)...)
+				if i == 0 {
+					first = all
+				} else if !bytes.Equal(all, first) {
+					t.Errorf("%v: the checkpoint or the record differs from that of goroutines", more)
+				}
+				if tagged := strings.HasPrefix(got.out, "[0] "); tagged != slices.Contains(more, "--tag-output") {
+					t.Errorf("%v: output begins %q", more, got.out[:20])
+				}
 			}
-			all = append(all, part...)
-		}
-		saved = append(saved, all)
-		if !bytes.Equal(all, saved[0]) {
-			t.Errorf("%v: the checkpoint differs from that of goroutines", more)
-		}
-		if tagged := strings.HasPrefix(got.out, "[0] "); tagged != (len(saved) == 4) {
-			t.Errorf("%v: output begins %q", more, got.out[:20])
-		}
+		})
 	}
+}
+
+// shards is the checkpoint that 4 ranks have written after 5 steps.
+func shards(t *testing.T, run string) (all []byte) {
+	t.Helper()
+	for r := range 4 {
+		part, err := os.ReadFile(filepath.Join(run, "step-00000005", fmt.Sprintf("rank-%05d-of-00004.safetensors", r)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, part...)
+	}
+	return all
+}
+
+// timeless is the record of a run without what the clock says.
+func timeless(t *testing.T, run string) []byte {
+	t.Helper()
+	log, err := record.Read(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range log.Steps {
+		log.Steps[i].Seconds = 0
+	}
+	if log.Times == nil || log.Done == nil {
+		t.Fatalf("the record of %s has not ended", run)
+	}
+	log.Times = nil
+	text, err := json.Marshal(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 // pids finds the ranks' processes in the line that says where they run.

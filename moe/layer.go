@@ -48,6 +48,7 @@ func (l *moeLayer) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
 	if err != nil {
 		return x, err
 	}
+	l.showDispatched(ex, arrival, x)
 	out := like(ex, x)
 	y := l.routed.forward(p, arriving{rows, arrival.MX}, l.handle.GroupEnds)
 	if err := l.exchange.Combine(ex, &l.handle, y, weights, out); err != nil {
@@ -76,6 +77,7 @@ func (l *moeLayer) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
 	if err != nil {
 		return dy, err
 	}
+	l.showCombined(ex, arrival, dy)
 	dx := like(ex, dy)
 	drows = l.routed.backward(ex, arriving{drows, arrival.MX})
 	if err := l.exchange.DispatchBackward(ex, &l.handle, drows, dx); err != nil {

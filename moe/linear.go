@@ -13,7 +13,7 @@ type weight struct {
 // forward product, and the two of the backward pass.
 type linear struct {
 	weight
-	mx *quantised // nil: the products run in the type of W
+	mx *mxLinear // nil: the products run in the type of W
 }
 
 // forward returns y = x·W[g]ᵀ in x's type for the rows of each group g: [rows, N]. x: [rows, K]; ends are

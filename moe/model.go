@@ -29,6 +29,7 @@ type Model struct {
 	mtp       *mtp // nil without it
 
 	observer func(name string, t tensor.Tensor)
+	operands operands
 }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the
@@ -51,6 +52,7 @@ func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange 
 	}
 	m := &Model{Config: cfg, precision: precision}
 	b := newBuilder(precision)
+	b.operands = &m.operands
 	if c.Shared() {
 		b.memory = c.Allocator()
 	}

@@ -58,6 +58,7 @@ func (g *Group) Len() int { return g.Work.Len() }
 type builder struct {
 	precision Precision
 	memory    memory.Allocator // of weights and gradients; nil: any
+	operands  *operands        // of the model that is built
 	norms     *Group           // FP32 in every precision: norms and routers
 	dense     *Group           // replicated matrices
 	experts   *Group           // this rank's routed experts
@@ -106,7 +107,7 @@ func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
 // linear appends the [out, in] parameter of a linear layer, in the precision of linear layers.
 func (b *builder) linear(l *linear, name string, out, in int, init Init) {
 	b.matrix(&l.weight, name, out, in, init)
-	b.quantise(b.dense, l, b.precision.Linears)
+	b.quantise(b.dense, l, b.precision.Linears, b.dense.Params[len(b.dense.Params)-1])
 }
 
 // grouped appends the parameters of one linear layer a group of rows; those of routed experts
@@ -114,15 +115,16 @@ func (b *builder) linear(l *linear, name string, out, in int, init Init) {
 func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 	b.add(g, &l.weight, dims, params...)
 	if g == b.experts {
-		b.quantise(g, l, b.precision.Experts)
+		b.quantise(g, l, b.precision.Experts, params[0])
 	} else {
-		b.quantise(g, l, b.precision.Linears)
+		b.quantise(g, l, b.precision.Linears, params[0])
 	}
 }
 
-func (b *builder) quantise(g *Group, l *linear, how *MX) {
+// quantise gives a layer whose first parameter is p its MX form, if it has one.
+func (b *builder) quantise(g *Group, l *linear, how *MX, p *Param) {
 	if how != nil {
-		l.mx = &quantised{MX: *how}
+		l.mx = &mxLinear{MX: *how, identity: identify(p, g.Local), operands: b.operands}
 		g.quantised = append(g.quantised, l)
 	}
 }

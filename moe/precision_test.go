@@ -51,7 +51,7 @@ func TestQuantisedLinear(t *testing.T) {
 		for _, grouped := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v-%v-%v-high%v-grouped%v", how.Format, how.Gradient, how.Scale, how.HighWgrad, grouped), func(t *testing.T) {
 				ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
-				l := linear{mx: &quantised{MX: how}}
+				l := linear{mx: &mxLinear{MX: how}}
 				at, weightGroups := []int32(nil), mx.GroupsOf(1, n)
 				if grouped {
 					at, weightGroups = ends, mx.GroupsOf(groups, n)
@@ -122,7 +122,7 @@ func elements(m tensor.Matrix) []float32 {
 // TestWeightsAreQuantisedByRefresh: between two Refresh calls the products see the same codes.
 func TestWeightsAreQuantisedByRefresh(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(5, 6))
-	l := linear{mx: &quantised{}}
+	l := linear{mx: &mxLinear{}}
 	l.W, l.Grad = gaussians(ex, rng, 32, 32), tensor.New(tensor.FP32, 32, 32)
 	x := gaussians(ex, rng, 3, 32)
 	l.mx.refresh(ex, l.W)

@@ -5,15 +5,17 @@ import (
 	"spmoe/tensor"
 )
 
-// quantised is the MX form of a linear layer: its weight quantised in both directions once a
+// mxLinear is the MX form of a linear layer: its weight quantised in both directions once a
 // step, and its input once a forward pass, in both directions if a backward pass follows.
-type quantised struct {
+type mxLinear struct {
 	MX
+	identity   identity
+	operands   *operands // shows them to the model's observer; nil: nobody watches
 	groups     int
 	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product and for dgrad
 
 	own    quantisedInput
-	shared *quantised // the layer whose input is also that of this one; nil: none
+	shared *mxLinear // the layer whose input is also that of this one; nil: none
 
 	taken struct{ input, gradient mx.Tensor } // quantised elsewhere, for the next product; zero: none
 }
@@ -25,7 +27,7 @@ type quantisedInput struct {
 }
 
 // input returns the last input, which another layer may hold.
-func (q *quantised) input() *quantisedInput {
+func (q *mxLinear) input() *quantisedInput {
 	if q.shared != nil {
 		return &q.shared.own
 	}
@@ -34,21 +36,29 @@ func (q *quantised) input() *quantisedInput {
 
 // takeInput gives the codes of the next input, blocks along rows: it is not quantised again. Codes of another format are left alone, as
 // are all if the layer is not quantised.
-func (q *quantised) takeInput(codes mx.Tensor) {
-	if q != nil && codes.Codes.Valid() && codes.Format == q.Format {
+func (q *mxLinear) takeInput(codes mx.Tensor) {
+	if q.takesInput(codes) {
 		q.taken.input = codes
 	}
 }
 
+func (q *mxLinear) takesInput(codes mx.Tensor) bool {
+	return q != nil && codes.Codes.Valid() && codes.Format == q.Format
+}
+
 // takeGradient is takeInput for the gradient of the output.
-func (q *quantised) takeGradient(codes mx.Tensor) {
-	if q != nil && codes.Codes.Valid() && codes.Format == q.Gradient {
+func (q *mxLinear) takeGradient(codes mx.Tensor) {
+	if q.takesGradient(codes) {
 		q.taken.gradient = codes
 	}
 }
 
+func (q *mxLinear) takesGradient(codes mx.Tensor) bool {
+	return q != nil && codes.Codes.Valid() && codes.Format == q.Gradient
+}
+
 // quantise returns x with blocks along its rows, the codes taken for it if there are any, and sets cols too unless that is the zero Tensor.
-func (q *quantised) quantise(ex *tensor.Exec, f mx.Format, taken *mx.Tensor, cols mx.Tensor, x tensor.Matrix) mx.Tensor {
+func (q *mxLinear) quantise(ex *tensor.Exec, f mx.Format, taken *mx.Tensor, cols mx.Tensor, x tensor.Matrix) mx.Tensor {
 	rows, both := *taken, cols.Codes.Valid()
 	*taken = mx.Tensor{}
 	if rows.Codes.Valid() {
@@ -67,7 +77,7 @@ func (q *quantised) quantise(ex *tensor.Exec, f mx.Format, taken *mx.Tensor, col
 }
 
 // refresh quantises the weight: [N, K] or [groups, N, K].
-func (q *quantised) refresh(ex *tensor.Exec, w tensor.Tensor) {
+func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 	m := w.Mat()
 	if !q.rows.Codes.Valid() {
 		if q.groups = 1; w.NDim() == 3 {
@@ -77,9 +87,10 @@ func (q *quantised) refresh(ex *tensor.Exec, w tensor.Tensor) {
 		q.cols = mx.NewGrouped(nil, q.Format, m.Cols, mx.GroupsOf(q.groups, m.Rows/q.groups))
 	}
 	mx.QuantizeBoth(ex, q.rows, q.cols, m, q.Scale)
+	q.show(Weight, m, q.rows, q.cols, q.cols.Ends, false)
 }
 
-func (q *quantised) forward(ex *tensor.Exec, y, x tensor.Matrix, ends []int32, train bool) {
+func (q *mxLinear) forward(ex *tensor.Exec, y, x tensor.Matrix, ends []int32, train bool) {
 	if q.shared == nil {
 		q.keep(ex, x, ends, train)
 	}
@@ -91,22 +102,26 @@ func (q *quantised) forward(ex *tensor.Exec, y, x tensor.Matrix, ends []int32, t
 }
 
 // keep quantises the input.
-func (q *quantised) keep(ex *tensor.Exec, x tensor.Matrix, ends []int32, train bool) {
+func (q *mxLinear) keep(ex *tensor.Exec, x tensor.Matrix, ends []int32, train bool) {
 	q.own.cols = mx.Tensor{}
 	if train && !q.HighWgrad {
 		q.own.cols = alongCols(ex, q.Format, x, ends)
 	}
+	received := q.taken.input.Codes.Valid()
 	q.own.rows = q.quantise(ex, q.Format, &q.taken.input, q.own.cols, x)
+	q.show(Input, x, q.own.rows, q.own.cols, ends, received)
 }
 
-func (q *quantised) backward(ex *tensor.Exec, dx tensor.Matrix, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32) {
+func (q *mxLinear) backward(ex *tensor.Exec, dx tensor.Matrix, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	var cols mx.Tensor
 	if !q.HighWgrad {
 		cols = alongCols(ex, q.Gradient, dy, ends)
 	}
+	received := q.taken.gradient.Codes.Valid()
 	rows := q.quantise(ex, q.Gradient, &q.taken.gradient, cols, dy)
+	q.show(Gradient, dy, rows, cols, ends, received)
 	switch {
 	case q.HighWgrad && ends == nil:
 		tensor.MatMulAdd(ex, dw.Mat(), dy.T(), x)

@@ -19,7 +19,7 @@ func TestSharedInput(t *testing.T) {
 			var layers [2]linear
 			for i := range layers {
 				l := &layers[i]
-				l.mx = &quantised{MX: how}
+				l.mx = &mxLinear{MX: how}
 				l.W, l.Grad = gaussians(ex, rng, n, k), tensor.New(tensor.FP32, n, k)
 				l.mx.refresh(ex, l.W)
 			}
@@ -50,7 +50,7 @@ func TestSharedInput(t *testing.T) {
 
 // TestSharingNeedsOneFormat: layers whose inputs are not quantised alike do not share them.
 func TestSharingNeedsOneFormat(t *testing.T) {
-	plain, e4m3, int8 := &linear{}, &linear{mx: &quantised{}}, &linear{mx: &quantised{MX: MX{Format: mx.INT8}}}
+	plain, e4m3, int8 := &linear{}, &linear{mx: &mxLinear{}}, &linear{mx: &mxLinear{MX: MX{Format: mx.INT8}}}
 	for _, pair := range [][2]*linear{{e4m3, plain}, {plain, e4m3}, {int8, e4m3}} {
 		if pair[0].sharesInput(pair[1]); pair[0].mx != nil && pair[0].mx.shared != nil {
 			t.Errorf("%+v shares the input of %+v", pair[0], pair[1])
@@ -61,7 +61,7 @@ func TestSharingNeedsOneFormat(t *testing.T) {
 // TestEvaluationQuantisesOneWay: without a backward pass nobody needs the input along its columns.
 func TestEvaluationQuantisesOneWay(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(9, 10))
-	l := linear{mx: &quantised{}}
+	l := linear{mx: &mxLinear{}}
 	l.W = gaussians(ex, rng, 64, 96)
 	l.mx.refresh(ex, l.W)
 	x := gaussians(ex, rng, 40, 96)

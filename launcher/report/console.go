@@ -43,12 +43,12 @@ func (c Console) Step(s trainer.Step) {
 		fmt.Sprintf("loss: %7.4f", s.Loss),
 		fmt.Sprintf("grad_norm: %7.4f", s.GradNorm),
 		fmt.Sprintf("lr: %.2e", s.LR),
-		"tps: " + thousands(s.TokensPerSec),
+		"tps: " + Thousands(s.TokensPerSec),
 		fmt.Sprintf("tflops: %.3f", s.FLOPS/1e12),
 		fmt.Sprintf("mfu: %.1f%%", 100*s.MFU),
 		fmt.Sprintf("memory: %s(%.1f%%)", system.Bytes(s.Memory), 100*s.MemoryShare),
 		fmt.Sprintf("imbalance: %.2f", s.Imbalance),
-		"eta: " + clock(s.ETA),
+		"eta: " + Clock(s.ETA),
 	}
 	if s.MTPLoss != 0 {
 		fields = append(fields, fmt.Sprintf("mtp: %.4f", s.MTPLoss))
@@ -57,7 +57,7 @@ func (c Console) Step(s trainer.Step) {
 		fields = append(fields, fmt.Sprintf("balance: %.2e", s.Balance))
 	}
 	if s.Dropped > 0 {
-		fields = append(fields, "dropped: "+thousands(float64(s.Dropped)))
+		fields = append(fields, "dropped: "+Thousands(float64(s.Dropped)))
 	}
 	if s.Skipped {
 		fields = append(fields, fmt.Sprintf("SKIPPED: the gradient is not finite, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step")))
@@ -96,10 +96,10 @@ func (c Console) Saved(s trainer.Saved) {
 // Done prints the run's summary.
 func (c Console) Done(d trainer.Done) {
 	if d.Interrupted {
-		c.printf("interrupted after step %d of %d; to go on: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, shell(d.Out))
+		c.printf("interrupted after step %d of %d; to go on: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, Shell(d.Out))
 		return
 	}
-	c.printf("\ndone: %s in %s\n", Plural(d.Step, "step"), clock(d.Elapsed))
+	c.printf("\ndone: %s in %s\n", Plural(d.Step, "step"), Clock(d.Elapsed))
 	c.progress("training text", d.Train)
 	c.progress("held-out text", d.HeldOut)
 	if d.Sample != "" {
@@ -133,8 +133,8 @@ func Plural(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// thousands writes a rate with commas: 12,345.
-func thousands(v float64) string {
+// Thousands writes a rate with commas: 12,345.
+func Thousands(v float64) string {
 	digits := strconv.FormatFloat(v, 'f', 0, 64)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -142,8 +142,8 @@ func thousands(v float64) string {
 	return digits
 }
 
-// clock writes a duration to the second: 1h02m03s, 4m05s, 6s.
-func clock(d time.Duration) string {
+// Clock writes a duration to the second: 1h02m03s, 4m05s, 6s.
+func Clock(d time.Duration) string {
 	s := int(d.Round(time.Second).Seconds())
 	switch {
 	case s >= 3600:
@@ -164,8 +164,8 @@ func printable(text string) string {
 	}, strings.ToValidUTF8(text, "\u00b7"))
 }
 
-// shell quotes a path for a command line where it needs to be.
-func shell(path string) string {
+// Shell quotes a path for a command line where it needs to be.
+func Shell(path string) string {
 	safe := func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)
 	}

@@ -235,7 +235,7 @@ func TestNumbers(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0", 0.4: "0", 12: "12", 999.4: "999", 999.5: "1,000", 1000: "1,000", 12345: "12,345", 123456: "123,456", 1234567: "1,234,567",
 	} {
-		if got := thousands(v); got != want {
+		if got := Thousands(v); got != want {
 			t.Errorf("%g with commas is %q, want %q", v, got, want)
 		}
 	}
@@ -243,7 +243,7 @@ func TestNumbers(t *testing.T) {
 		0: "0s", 400 * time.Millisecond: "0s", 600 * time.Millisecond: "1s", 59 * time.Second: "59s", 59600 * time.Millisecond: "1m00s",
 		61 * time.Second: "1m01s", time.Hour - time.Second: "59m59s", time.Hour: "1h00m00s", 25*time.Hour + 2*time.Minute + 3*time.Second: "25h02m03s",
 	} {
-		if got := clock(d); got != want {
+		if got := Clock(d); got != want {
 			t.Errorf("%v is %q, want %q", d, got, want)
 		}
 	}
@@ -258,7 +258,7 @@ func TestShell(t *testing.T) {
 	for in, want := range map[string]string{
 		"runs/debug-1": "runs/debug-1", "/a.b/c_d": "/a.b/c_d", "": "''", "my run": "'my run'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "a;b": "'a;b'", "~": "'~'", "\u00e9": "'\u00e9'",
 	} {
-		if got := shell(in); got != want {
+		if got := Shell(in); got != want {
 			t.Errorf("%q is quoted as %s, want %s", in, got, want)
 		}
 	}

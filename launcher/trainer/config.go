@@ -41,6 +41,7 @@ type Config struct {
 	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
 	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations on held-out text; 0: only at start and end"`
 	EvalSequences int    `toml:"eval_sequences" help:"held-out sequences of an evaluation"`
+	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads and quantisation errors in OUT/record.jsonl, which then also holds every step's loss; 0: no record"`
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample that is generated at the end; 0: none"`
 	SamplePrompt  string `toml:"sample_prompt" help:"text that the sample continues"`
 
@@ -159,6 +160,8 @@ func (c Config) Validate(ranks int) error {
 	must(c.SaveEvery >= 0 && c.EvalEvery >= 0, "save_every is %d and eval_every %d: give 0 (at the end only) or more", c.SaveEvery, c.EvalEvery)
 	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)
 	must(c.EvalSequences >= 1, "eval_sequences is %d: give 1 or more", c.EvalSequences)
+	must(c.RecordEvery >= 0, "record_every is %d: give 0 (no record) or more", c.RecordEvery)
+	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
 	must(c.SampleTokens >= 0, "sample_tokens is %d: give 0 (no sample) or more", c.SampleTokens)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d", c.Model.Vocab, datasets.Bytes{}.VocabSize())

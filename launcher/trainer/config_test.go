@@ -44,6 +44,8 @@ func TestValidate(t *testing.T) {
 		"eval_every -1":                                            {1, func(c *Config) { c.EvalEvery = -1 }},
 		"keep is 0: give 1":                                        {1, func(c *Config) { c.Keep = 0 }},
 		"eval_sequences is 0: give 1":                              {1, func(c *Config) { c.EvalSequences = 0 }},
+		"record_every is -1: give 0":                               {1, func(c *Config) { c.RecordEvery = -1 }},
+		"a record holds the choices of at most 65536 experts":      {1, func(c *Config) { c.RecordEvery, c.Model.Experts = 1, 65537 }},
 		"sample_tokens is -1: give 0":                              {1, func(c *Config) { c.SampleTokens = -1 }},
 		"sample_prompt is empty: give text":                        {1, func(c *Config) { c.SamplePrompt = "" }},
 		"model.vocab is 255: the byte tokenizer needs 256":         {1, func(c *Config) { c.Model.Vocab = 255 }},

@@ -18,6 +18,7 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
+	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/cpu"
 )
@@ -26,6 +27,11 @@ import (
 // one, is open and verified.
 type Job struct {
 	Profile bool // report where a step's time goes, at the end
+
+	// Disturb, unless it is nil, is called on every rank for every operand that a linear layer is about to multiply, evaluations
+	// included, from the first weights on. It may change codes and scales, which are multiplied as it leaves them: a test breaks a recipe
+	// with it. Goroutine ranks call it at the same time. Weights that are not Local must be changed alike on all ranks.
+	Disturb func(moe.Quantised)
 
 	cfg      Config
 	ranks    int

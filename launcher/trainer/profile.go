@@ -51,18 +51,19 @@ func clock() func() time.Duration {
 	return func() time.Duration { return time.Since(begin) }
 }
 
-// begin and end stand around a step.
+// begin and end stand around a step, of which end leaves out the time of family Rest that belongs to no step.
 func (p *profiler) begin() {
 	if p != nil {
 		p.timer.Start()
 	}
 }
 
-func (p *profiler) end() {
+func (p *profiler) end(apart time.Duration) {
 	if p == nil {
 		return
 	}
 	times := p.timer.Stop()
+	times[profile.Rest] = max(times[profile.Rest]-apart, 0)
 	if !p.cold {
 		p.steps++
 		p.times.Add(&times)

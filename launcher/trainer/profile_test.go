@@ -98,8 +98,8 @@ func TestProfiler(t *testing.T) {
 			before := p.timer.Switch(profile.Loss)
 			now += step
 			p.timer.Switch(before)
-			now++
-			p.end()
+			now += 8
+			p.end(7)
 			now += 500
 		}
 		got, err := p.gather(c)

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"spmoe/datasets"
+	"spmoe/launcher/record"
 )
 
 // A checkpoint's trainer state survives JSON, a loss that is not a number too.
 func TestProgress(t *testing.T) {
 	in := progress{
 		Step: 3, OptimizerSteps: 2, Skipped: 1, Tokens: 96, Loader: datasets.State{Pos: 12, Seed: math.MaxUint64, Seq: 8, Fingerprint: "x"},
-		FirstTrain: 0.1, FirstHeldOut: number(math.NaN()), Recent: recent{1.0 / 3, number(math.Inf(1)), -math.MaxFloat64},
+		FirstTrain: 0.1, FirstHeldOut: record.Number(math.NaN()), Recent: recent{1.0 / 3, record.Number(math.Inf(1)), -math.MaxFloat64},
 	}
 	data, err := json.Marshal(in)
 	if err != nil {

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/datasets"
+	"spmoe/launcher/record"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -26,14 +28,15 @@ type rank struct {
 	loader  *datasets.Loader
 	heldOut *datasets.Windows
 
-	progress progress
-	meter    meter
-	profiler *profiler // nil: off
-	routings []moe.Routing
-	loads    []int64 // of all routers, one after the other
-	rows     []int32 // [batch of this rank, seq+1]
-	inputs   []int32 // [micro-batch, seq]
-	targets  []int32
+	progress  progress
+	meter     meter
+	profiler  *profiler  // nil: off
+	recording *recording // nil: none
+	routings  []moe.Routing
+	loads     []int64 // of all routers, one after the other
+	rows      []int32 // [batch of this rank, seq+1]
+	inputs    []int32 // [micro-batch, seq]
+	targets   []int32
 }
 
 func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, error) {
@@ -57,8 +60,12 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if r.model, err = moe.New(cfg.Model, precision, cfg.Seq, c, exchange); err != nil {
 		return nil, err
 	}
+	r.watch(false)
 	r.optim = optim.New(ex, r.model.Groups, c, cfg.Optimizer.AdamW)
-	if j.Profile {
+	if r.recording, err = j.recording(); err != nil {
+		return nil, err
+	}
+	if j.Profile || r.recording != nil {
 		r.profiler = newProfiler(clock(), c)
 		ex.Profile = r.profiler.timer
 	}
@@ -84,31 +91,38 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 func (r *rank) lead() bool { return r.comm.Rank() == 0 }
 
 // run is the training loop.
-func (r *rank) run(ctx context.Context) error {
+func (r *rank) run(ctx context.Context) (err error) {
 	begin := time.Now()
+	if err := r.openRecord(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.recording.close()) }()
 	var heldOut float64
-	var err error
-	if r.job.resume == nil {
+	switch {
+	case r.job.resume == nil:
 		if heldOut, err = r.evaluate(); err != nil {
 			return err
 		}
-		r.progress.FirstHeldOut = number(heldOut)
+		r.progress.FirstHeldOut = record.Number(heldOut)
+	case r.recording != nil && r.evaluates():
+		// The run may have been interrupted before it did so; the record has lost it if not.
+		if _, err = r.evaluate(); err != nil {
+			return err
+		}
 	}
 	r.meter.start(r.progress)
 	evaluated, saved, interrupted := r.progress.Step, r.progress.Step, false
 	for r.progress.Step < r.cfg.Steps && !interrupted {
-		r.profiler.begin()
-		step, stop, err := r.step(ctx)
-		r.profiler.end()
+		step, stop, err := r.measuredStep(ctx)
 		if err != nil {
-			return fmt.Errorf("step %d: %w", r.progress.Step+1, err)
+			return err
 		}
 		interrupted = stop
 		last := r.progress.Step == r.cfg.Steps || interrupted
 		if r.lead() && (r.progress.Step%r.cfg.LogEvery == 0 || r.progress.Step == 1 || last || step.Skipped) {
 			r.job.report.Step(r.meter.lap(step))
 		}
-		if every(r.cfg.EvalEvery, r.progress.Step) && !last {
+		if r.evaluates() && !last {
 			pause := time.Now()
 			if heldOut, err = r.evaluate(); err != nil {
 				return err
@@ -136,7 +150,10 @@ func (r *rank) run(ctx context.Context) error {
 			return fmt.Errorf("gathering the profile: %w", err)
 		}
 		if r.lead() {
-			r.job.report.Profile(profile)
+			r.recordTimes(profile)
+			if r.job.Profile {
+				r.job.report.Profile(profile)
+			}
 		}
 	}
 	return r.finish(begin, heldOut, evaluated, interrupted)
@@ -164,6 +181,7 @@ func (r *rank) finish(begin time.Time, heldOut float64, evaluated int, interrupt
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
 		r.job.interrupted = interrupted
+		r.recordDone(done)
 		r.job.report.Done(done)
 	}
 	return nil
@@ -171,6 +189,21 @@ func (r *rank) finish(begin time.Time, heldOut float64, evaluated int, interrupt
 
 // every reports whether step is one at which something that happens every n steps is due.
 func every(n, step int) bool { return n > 0 && step%n == 0 }
+
+// measuredStep is step, and what is measured of it.
+func (r *rank) measuredStep(ctx context.Context) (s Step, stop bool, err error) {
+	r.watch(r.recording.due(r.progress.Step + 1))
+	r.profiler.begin()
+	begin := time.Now()
+	if s, stop, err = r.step(ctx); err != nil {
+		return s, stop, fmt.Errorf("step %d: %w", r.progress.Step+1, err)
+	}
+	apart := r.recording.cost()
+	took := time.Since(begin) - apart
+	r.profiler.end(apart)
+	r.watch(false)
+	return s, stop, r.recordStep(s, took)
+}
 
 // step makes one optimizer step. stop says that all ranks agreed to end the run after it.
 func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
@@ -205,7 +238,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	loss, mtp := global.means()
 	p.Recent.add(loss)
 	if p.Step == 1 {
-		p.FirstTrain = number(loss)
+		p.FirstTrain = record.Number(loss)
 	}
 	return Step{
 		Step: p.Step, Steps: r.cfg.Steps, Loss: loss, MTPLoss: mtp, Balance: global.balance,
@@ -273,34 +306,4 @@ func (r *rank) balance(skipped bool) (imbalance float64, err error) {
 		}
 	}
 	return imbalance, nil
-}
-
-// evaluate returns the mean loss over the held-out windows, in nats a token, and reports it.
-func (r *rank) evaluate() (float64, error) {
-	var sum totals
-	micro := len(r.inputs) / r.cfg.Seq
-	rows := make([]int32, micro*(r.cfg.Seq+1))
-	// Ranks may hold different numbers of windows; a pass is collective, so all make as many.
-	most := (r.heldOut.Total() + r.comm.Size() - 1) / r.comm.Size()
-	for lo := 0; lo < most; lo += micro {
-		hi := min(lo+micro, r.heldOut.Len())
-		n := max(hi-lo, 0)
-		for i := range n {
-			r.heldOut.Read(rows[i*(r.cfg.Seq+1):(i+1)*(r.cfg.Seq+1)], lo+i)
-		}
-		loss, err := r.model.Eval(r.ex, r.batch(rows[:n*(r.cfg.Seq+1)], r.heldOut.Total()))
-		if err != nil {
-			return 0, fmt.Errorf("evaluation: %w", err)
-		}
-		sum.add(loss)
-	}
-	global, err := r.sumTotals(sum)
-	if err != nil {
-		return 0, err
-	}
-	loss, _ := global.means()
-	if r.lead() {
-		r.job.report.Eval(Eval{r.progress.Step, loss, bitsPerByte(loss), r.heldOut.Total()})
-	}
-	return loss, nil
 }

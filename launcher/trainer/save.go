@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,7 +37,7 @@ func (r *rank) biases() []checkpoint.Piece {
 // save writes a checkpoint of the state between two steps. It is collective.
 func (r *rank) save() error {
 	begin := time.Now()
-	if err := r.saveShards(); err != nil {
+	if err := errors.Join(r.recording.flush(), r.saveShards()); err != nil {
 		return fmt.Errorf("saving the checkpoint of step %d: %w", r.progress.Step, err)
 	}
 	if r.lead() {

@@ -1,0 +1,128 @@
+// Package record is what a run writes down about itself while it trains: one JSON object a line, whose only key says what it is.
+//
+//	{"step":{"step":1,"loss":5.98,...}}
+//	{"eval":{"step":0,"loss":5.97,...}}
+//
+// Sums over ranks have been taken; a line is about the whole run.
+package record
+
+import (
+	"encoding/json"
+	"math"
+)
+
+// File is the name of a record in the folder of its run.
+const File = "record.jsonl"
+
+// Step is one optimizer step.
+type Step struct {
+	Step      int     `json:"step"` // from 1
+	Loss      Number  `json:"loss"` // mean cross-entropy of the global batch, nats a token
+	GradNorm  Number  `json:"grad_norm"`
+	LR        float64 `json:"lr"`
+	Imbalance float64 `json:"imbalance"` // most loaded expert over the mean, averaged over layers
+	Seconds   float64 `json:"seconds"`   // of this step
+	Skipped   bool    `json:"skipped,omitempty"`
+}
+
+// Eval is the loss on held-out text after a step.
+type Eval struct {
+	Step      int    `json:"step"`
+	Loss      Number `json:"loss"` // nats a token
+	Sequences int    `json:"sequences"`
+}
+
+// Load is how the tokens of a step were spread over the experts of a layer.
+type Load struct {
+	Step   int     `json:"step"`
+	Layer  int     `json:"layer"`
+	Tokens []int64 `json:"tokens"` // [experts]
+}
+
+// Kinds of quantised tensors.
+const (
+	Input    = "input"
+	Weight   = "weight"
+	Gradient = "gradient" // of a layer's output
+)
+
+// Quantised is what quantisation did to one operand of a linear layer, or of a layer's experts, in a step: to all inputs and gradients of
+// its passes, and to the weights that it leaves behind (none if it was skipped). Of layers that share an input the first has it.
+type Quantised struct {
+	Step      int    `json:"step"`
+	Layer     int    `json:"layer"`
+	Linear    string `json:"linear"` // "self_attn.o_proj", "experts.down_proj"
+	Tensor    string `json:"tensor"` // Input, Weight or Gradient
+	Format    string `json:"format"`
+	Elements  int64  `json:"elements"`
+	Signal    Number `json:"signal"`    // sum of squares of the values
+	Noise     Number `json:"noise"`     // sum of squares of what quantisation changed in them
+	Saturated int64  `json:"saturated"` // values beyond the largest that their block's scale allows
+	Flushed   int64  `json:"flushed"`   // values that became zero
+}
+
+// SQNR is the ratio of signal to quantisation noise in dB: 20·log10(‖x‖/‖x-q(x)‖). It is +Inf without noise.
+func (q Quantised) SQNR() float64 { return 10 * math.Log10(float64(q.Signal)/float64(q.Noise)) }
+
+// Choices are the experts that the tokens of a fixed piece of held-out text were sent to, best first.
+type Choices struct {
+	Step    int    `json:"step"`
+	Layer   int    `json:"layer"`
+	TopK    int    `json:"top_k"`
+	Experts []byte `json:"experts"` // [tokens, TopK], two bytes each, the lower first
+}
+
+// Expert returns choice k of a token.
+func (c Choices) Expert(token, k int) int {
+	at := 2 * (token*c.TopK + k)
+	return int(c.Experts[at]) | int(c.Experts[at+1])<<8
+}
+
+// Tokens returns how many tokens chose.
+func (c Choices) Tokens() int { return len(c.Experts) / 2 / c.TopK }
+
+// Times says where the time of a warm step went, as a mean over steps and ranks.
+type Times struct {
+	Steps    int                `json:"steps"`
+	Seconds  float64            `json:"seconds"`  // a step
+	Families map[string]float64 `json:"families"` // seconds of a step, by kind of work
+}
+
+// Done ends the record of a run that has made its last step.
+type Done struct {
+	Step    int    `json:"step"`
+	HeldOut Number `json:"held_out_loss"`
+	Skipped int    `json:"skipped"` // steps whose gradient was not finite
+}
+
+// Log is the whole record of a run.
+type Log struct {
+	Steps     []Step
+	Evals     []Eval
+	Loads     []Load
+	Quantised []Quantised
+	Choices   []Choices
+	Times     *Times // the last; nil if none was taken
+	Done      *Done  // nil: the run has not ended
+}
+
+// Number is a float64 whose NaN and infinities, which JSON lacks, are null and come back as NaN: a run whose loss is one must still be
+// able to write.
+type Number float64
+
+// MarshalJSON implements json.Marshaler.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if x := float64(n); math.IsNaN(x) || math.IsInf(x, 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *Number) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		*n = Number(math.NaN())
+		return nil
+	}
+	return json.Unmarshal(data, (*float64)(n))
+}

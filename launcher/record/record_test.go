@@ -1,0 +1,279 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// sample is a record of two steps, evaluated before and after both.
+func sample() Log {
+	log := Log{
+		Times: &Times{Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.05, "rest": 0.2}},
+		Done:  &Done{Step: 2, HeldOut: 5.25, Skipped: 1},
+	}
+	for step := range 3 {
+		log.Evals = append(log.Evals, Eval{Step: step, Loss: Number(5.5 - float64(step)/8), Sequences: 64})
+		log.Choices = append(log.Choices, Choices{Step: step, Layer: 1, TopK: 2, Experts: []byte{3, 0, 1, 2, byte(step), 0, 0, 1}})
+		if step > 0 {
+			log.Steps = append(log.Steps, Step{Step: step, Loss: 5.125, GradNorm: 0.1, LR: 3e-3, Imbalance: 1.5, Seconds: 0.3, Skipped: step == 2})
+			log.Loads = append(log.Loads, Load{Step: step, Layer: 1, Tokens: []int64{7, 0, 1 << 40}})
+			log.Quantised = append(log.Quantised, Quantised{
+				Step: step, Layer: 1, Linear: "experts.down_proj", Tensor: Gradient, Format: "e4m3", Elements: 4096, Signal: 1e-40, Noise: 1e-43, Saturated: 2, Flushed: 3,
+			})
+		}
+	}
+	return log
+}
+
+// write adds what a log holds of some steps, as a run would.
+func write(w *Writer, log Log, from, to int) {
+	for step := from; step <= to; step++ {
+		for i := range log.Steps {
+			if log.Steps[i].Step == step {
+				w.Step(log.Steps[i])
+				w.Load(log.Loads[i])
+				w.Quantised(log.Quantised[i])
+			}
+		}
+		w.Eval(log.Evals[step])
+		w.Choices(log.Choices[step])
+	}
+}
+
+func finish(w *Writer, log Log) {
+	w.Times(*log.Times)
+	w.Done(*log.Done)
+}
+
+func open(t *testing.T, run string, step int) *Writer {
+	t.Helper()
+	w, err := Open(run, step)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func closed(t *testing.T, w *Writer) {
+	t.Helper()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readBack(t *testing.T, run string) Log {
+	t.Helper()
+	log, err := Read(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *log
+}
+
+// text is the file of a run, and what a crash leaves of it beside.
+func text(t *testing.T, run string) string {
+	t.Helper()
+	if names, err := filepath.Glob(filepath.Join(run, ".record-*")); err != nil || len(names) > 0 {
+		t.Errorf("left over: %v (%v)", names, err)
+	}
+	data, err := os.ReadFile(filepath.Join(run, File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestRoundTrip(t *testing.T) {
+	run, want := t.TempDir(), sample()
+	w := open(t, run, 0)
+	write(w, want, 0, 2)
+	finish(w, want)
+	closed(t, w)
+	if got := readBack(t, run); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v comes back as %+v", want, got)
+	}
+	if !strings.HasPrefix(text(t, run), `{"eval":{"step":0,"loss":5.5,"sequences":64}}`+"\n") {
+		t.Errorf("the file begins %.80s", text(t, run))
+	}
+	c := want.Choices[2]
+	if c.Tokens() != 2 || c.Expert(0, 0) != 3 || c.Expert(0, 1) != 513 || c.Expert(1, 0) != 2 || c.Expert(1, 1) != 256 {
+		t.Errorf("%+v: %d tokens choose %d, %d, %d, %d", c, c.Tokens(), c.Expert(0, 0), c.Expert(0, 1), c.Expert(1, 0), c.Expert(1, 1))
+	}
+	if got := want.Quantised[0].SQNR(); math.Abs(got-30) > 1e-9 {
+		t.Errorf("a thousandth of noise is at %g dB", got)
+	}
+	// A run that begins anew forgets the old one.
+	closed(t, open(t, run, 0))
+	if got := readBack(t, run); !reflect.DeepEqual(got, Log{}) {
+		t.Errorf("a new record holds %+v", got)
+	}
+}
+
+// A run that goes on from a checkpoint leaves what an undisturbed one would, wherever it stopped after that checkpoint.
+func TestResume(t *testing.T) {
+	want := sample()
+	whole := t.TempDir()
+	w := open(t, whole, 0)
+	write(w, want, 0, 2)
+	finish(w, want)
+	closed(t, w)
+	all := text(t, whole)
+	checkpoint := strings.Index(all, `{"eval":{"step":1`) // of step 1; its evaluation may come before it or not
+	for end := checkpoint; end <= len(all); end += 7 {
+		run := t.TempDir()
+		if err := os.WriteFile(filepath.Join(run, File), []byte(all[:end]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w := open(t, run, 1)
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if got := text(t, run); !strings.HasPrefix(got, all[:checkpoint]) || strings.Contains(got, `"step":2`) {
+			t.Fatalf("after %d bytes step 1 finds\n%s", end, got)
+		}
+		rest := want
+		rest.Steps, rest.Loads, rest.Quantised = want.Steps[1:], want.Loads[1:], want.Quantised[1:]
+		write(w, rest, 1, 2)
+		finish(w, want)
+		closed(t, w)
+		if got := readBack(t, run); !reflect.DeepEqual(got, want) {
+			t.Fatalf("cut after %d bytes and resumed:\n%s\nwant\n%s", end, text(t, run), all)
+		}
+	}
+	if got := open(t, t.TempDir(), 5); got.Close() != nil {
+		t.Error("a record that begins in the middle cannot be written")
+	}
+}
+
+// A last line that was cut off is left out, whatever is missing of it.
+func TestCutOff(t *testing.T) {
+	run, log := t.TempDir(), sample()
+	w := open(t, run, 0)
+	write(w, log, 0, 1)
+	closed(t, w)
+	all := text(t, run)
+	complete := strings.LastIndex(strings.TrimSuffix(all, "\n"), "\n") + 1
+	log = readBack(t, run)
+	log.Choices = log.Choices[:1]
+	for end := complete; end < len(all); end++ {
+		if err := os.WriteFile(filepath.Join(run, File), []byte(all[:end]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := readBack(t, run); !reflect.DeepEqual(got, log) {
+			t.Fatalf("after %d bytes: %+v, want %+v", end, got, log)
+		}
+	}
+}
+
+// Lines that mean nothing are refused, with their place.
+func TestRefusal(t *testing.T) {
+	good := `{"eval":{"step":0,"loss":1,"sequences":1}}` + "\n"
+	for line, want := range map[string]string{
+		`{}`:                                ":2: it has none of the known keys",
+		`{"stop":{"step":1}}`:               ":2: it has none of the known keys",
+		`{"step":null}`:                     ":2: it has none of the known keys",
+		`{"step":{"step":1},"eval":{}}`:     ":2: it has 2 keys",
+		`{"step":{"step":"one"}}`:           ":2: ",
+		`step 1`:                            ":2: ",
+		``:                                  ":2: ",
+		`{"choices":{"step":1,"top_k":0}}`:  "do not fit top_k 0",
+		`{"choices":{"step":1,"top_k":-1}}`: "do not fit top_k -1",
+		`{"choices":{"step":1,"top_k":2,"experts":"AAAA"}}`:     "choices of 3 bytes do not fit top_k 2",
+		`{"choices":{"step":1,"top_k":1,"experts":"not base"}}`: ":2: ",
+	} {
+		run := t.TempDir()
+		if err := os.WriteFile(filepath.Join(run, File), []byte(good+line+"\n"+good), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(run); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), File) {
+			t.Errorf("%s: error %v, want %q", line, err, want)
+		}
+	}
+	if _, err := Read(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no record: error %v", err)
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "none"), 0); err == nil {
+		t.Error("a record was begun in a folder that does not exist")
+	}
+}
+
+// Losses that are not numbers can be written, and are none when they come back.
+func TestNotNumbers(t *testing.T) {
+	run := t.TempDir()
+	w := open(t, run, 0)
+	w.Step(Step{Step: 1, Loss: Number(math.NaN()), GradNorm: Number(math.Inf(1))})
+	closed(t, w)
+	if s := readBack(t, run).Steps[0]; !math.IsNaN(float64(s.Loss)) || !math.IsNaN(float64(s.GradNorm)) {
+		t.Errorf("comes back as %+v", s)
+	}
+}
+
+// The first error of a writer stays.
+func TestWriterKeepsError(t *testing.T) {
+	w := open(t, t.TempDir(), 0)
+	if err := w.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.Eval(Eval{})
+	first := w.Flush()
+	w.Eval(Eval{})
+	if first == nil || w.Flush() != first || !errors.Is(w.Close(), first) {
+		t.Errorf("errors %v, then %v", first, w.Flush())
+	}
+}
+
+// Whatever a file holds, it is refused or read to what can be written and read again.
+func FuzzParse(f *testing.F) {
+	log := sample()
+	lines := []line{
+		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantised: &log.Quantised[0]}, {Choices: &log.Choices[0]},
+		{Times: log.Times}, {Done: log.Done},
+	}
+	f.Add(written(f, lines))
+	f.Add(written(f, lines)[:300])
+	f.Add([]byte("{\"step\":{\"loss\":null}}\n{\"done\":{}}\n{"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		lines, err := parse(File, data)
+		if err != nil {
+			return
+		}
+		first, err := collect(File, lines)
+		if err != nil {
+			return
+		}
+		for _, c := range first.Choices {
+			for token := range c.Tokens() {
+				c.Expert(token, c.TopK-1)
+			}
+		}
+		text := written(t, lines)
+		again, err := parse(File, text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if back := written(t, again); !bytes.Equal(back, text) {
+			t.Errorf("%s comes back as %s", text, back)
+		}
+	})
+}
+
+func written(t testing.TB, lines []line) []byte {
+	t.Helper()
+	var text []byte
+	for _, l := range lines {
+		row, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(append(text, row...), '\n')
+	}
+	return text
+}

@@ -1,0 +1,140 @@
+package trainer
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"spmoe/moe"
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// operandOf quantises values [rows, cols] along rows.
+func operandOf(ex *tensor.Exec, values []float32, cols int, dtype tensor.DType, f mx.Format, mode mx.ScaleMode) moe.Quantised {
+	rows := len(values) / cols
+	x, wide := ex.New(dtype, rows, cols), ex.New(tensor.FP32, rows, cols)
+	copy(wide.F32(), values)
+	tensor.Convert(ex, x.Mat(), wide.Mat())
+	q := moe.Quantised{Format: f, X: x.Mat(), Rows: mx.New(ex, f, mx.AlongRows, rows, cols)}
+	mx.Quantize(ex, q.Rows, q.X, mode)
+	return q
+}
+
+// byDefinition is what measure computes, one element after the other in float64.
+func byDefinition(ex *tensor.Exec, q moe.Quantised) (sum quantisation) {
+	rows, cols := q.X.Rows, q.X.Cols
+	x, decoded := ex.New(tensor.FP32, rows, cols), ex.New(tensor.FP32, rows, cols)
+	tensor.Convert(ex, x.Mat(), q.X)
+	mx.Dequantize(ex, decoded.Mat(), q.Rows)
+	for i, v := range x.F32() {
+		d := decoded.F32()[i]
+		limit := q.Format.Max() * mx.DecodeScale(q.Rows.Scales.U8()[i/cols*q.Rows.Scales.Dim(1)+i%cols/mx.BlockSize])
+		sum.elements++
+		sum.signal += float64(v) * float64(v)
+		sum.noise += (float64(v) - float64(d)) * (float64(v) - float64(d))
+		if math.Abs(float64(v)) > float64(limit) {
+			sum.saturated++
+		}
+		if v != 0 && d == 0 {
+			sum.flushed++
+		}
+	}
+	return sum
+}
+
+// Every format, scale rule and type of numbers, on sizes that leave part blocks and part panels, with numbers of all magnitudes.
+func TestMeasure(t *testing.T) {
+	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
+	saturated, flushed := 0.0, 0.0
+	for _, size := range [][2]int{{1, 1}, {3, 31}, {32, 32}, {33, 70}, {100, 256}, {0, 64}} {
+		values := make([]float32, size[0]*size[1])
+		for i := range values {
+			values[i] = float32(rng.NormFloat64() * math.Exp2(12*rng.NormFloat64()))
+			if i%17 == 0 {
+				values[i] = 0
+			}
+		}
+		for _, f := range []mx.Format{mx.E4M3, mx.E5M2, mx.INT8} {
+			for _, mode := range mx.ScaleModes() {
+				for _, dtype := range []tensor.DType{tensor.BF16, tensor.FP32} {
+					for _, magnitude := range []float32{1, 1e-30} {
+						for i := range values {
+							values[i] *= magnitude
+						}
+						q := operandOf(ex, values, size[1], dtype, f, mode)
+						for i := range values {
+							values[i] /= magnitude
+						}
+						got, want := measure(ex, q), byDefinition(ex, q)
+						near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-5*b }
+						if got.elements != want.elements || got.saturated != want.saturated || got.flushed != want.flushed || !near(got.signal, want.signal) || !near(got.noise, want.noise) {
+							t.Errorf("%v %v %v %v, magnitude %g: %+v, want %+v", size, f, mode, dtype, magnitude, got, want)
+						}
+						saturated, flushed = saturated+want.saturated, flushed+want.flushed
+						if mode == mx.RCEIL && got.saturated > 0 {
+							t.Errorf("%v %v: RCEIL saturates %g values", size, f, got.saturated)
+						}
+					}
+				}
+			}
+		}
+	}
+	if saturated == 0 || flushed == 0 {
+		t.Errorf("%g values saturated and %g flushed: nothing was tested", saturated, flushed)
+	}
+}
+
+// The sums do not depend on the threads, to the bit.
+func TestMeasureOnThreads(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	values := make([]float32, 700*96)
+	for i := range values {
+		values[i] = float32(rng.NormFloat64())
+	}
+	var want quantisation
+	for _, threads := range []int{1, 2, 4} {
+		ex := tensor.NewParallelExec(threads)
+		got := measure(ex, operandOf(ex, values, 96, tensor.BF16, mx.E4M3, mx.RCEIL))
+		if ex.Close(); threads == 1 {
+			want = got
+		} else if got != want {
+			t.Errorf("%d threads: %+v, one: %+v", threads, got, want)
+		}
+	}
+	if sqnr := 10 * math.Log10(want.signal/want.noise); sqnr < 30 || sqnr > 33 {
+		t.Errorf("normal numbers in E4M3: SQNR %.1f dB, want about 31.5", sqnr)
+	}
+}
+
+// A block that is not a number makes the sums none, and no panic.
+func TestMeasureNaN(t *testing.T) {
+	ex := tensor.NewExec()
+	got := measure(ex, operandOf(ex, []float32{1, float32(math.Inf(1)), 3}, 3, tensor.FP32, mx.E4M3, mx.RCEIL))
+	if got.elements != 3 || !math.IsNaN(got.signal) || !math.IsNaN(got.noise) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func BenchmarkMeasure(b *testing.B) {
+	ex := tensor.NewExec()
+	values := make([]float32, 2048*256)
+	rng := rand.New(rand.NewPCG(5, 6))
+	for i := range values {
+		values[i] = float32(rng.NormFloat64())
+	}
+	q := operandOf(ex, values, 256, tensor.BF16, mx.E4M3, mx.RCEIL)
+	cols := mx.New(ex, mx.E4M3, mx.AlongCols, 2048, 256)
+	b.Run("quantise", func(b *testing.B) {
+		b.SetBytes(int64(len(values)))
+		for b.Loop() {
+			mx.QuantizeBoth(ex, q.Rows, cols, q.X, mx.RCEIL)
+		}
+	})
+	b.Run("measure", func(b *testing.B) {
+		b.SetBytes(int64(len(values)))
+		for b.Loop() {
+			measure(ex, q)
+		}
+	})
+}

@@ -1,0 +1,351 @@
+package trainer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
+	"spmoe/moe"
+)
+
+// recorded is a tiny run in MXFP8 that writes a record.
+func recorded(t *testing.T, change func(*Config)) Config {
+	return tiny(t, func(c *Config) {
+		c.Precision, c.Steps, c.RecordEvery, c.EvalEvery = "mxfp8", 6, 3, 2
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+func readRecord(t *testing.T, cfg Config) *record.Log {
+	t.Helper()
+	log, err := record.Read(cfg.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// timeless is a record without what depends on the clock.
+func timeless(log *record.Log) record.Log {
+	bare := *log
+	bare.Times, bare.Steps = nil, slices.Clone(log.Steps)
+	for i := range bare.Steps {
+		bare.Steps[i].Seconds = 0
+	}
+	return bare
+}
+
+// A record holds what was reported, and the sums over all ranks of what was not.
+func TestRecord(t *testing.T) {
+	for _, ranks := range []int{1, 2, 4} {
+		cfg := recorded(t, func(c *Config) { c.MicroBatch = 1 })
+		got := train(t, cfg, ranks, "")
+		log := readRecord(t, cfg)
+		for i, s := range log.Steps {
+			r := got.steps[i]
+			if s.Step != r.Step || float64(s.Loss) != r.Loss || float64(s.GradNorm) != r.GradNorm || s.LR != r.LR || s.Imbalance != r.Imbalance || s.Skipped || !(s.Seconds > 0) {
+				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, s, r)
+			}
+		}
+		for i, e := range log.Evals {
+			if r := got.evals[i]; e != (record.Eval{Step: r.Step, Loss: record.Number(r.Loss), Sequences: r.Sequences}) {
+				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, e, r)
+			}
+		}
+		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Choices) != 4 || len(log.Loads) != 3 || len(log.Quantised) != 3*len(operands) {
+			t.Fatalf("%d ranks: %d steps, %d evaluations, %d choices, %d loads, %d operands", ranks, len(log.Steps), len(log.Evals), len(log.Choices), len(log.Loads), len(log.Quantised))
+		}
+		if want := (record.Done{Step: 6, HeldOut: record.Number(got.done[0].HeldOut.Last)}); *log.Done != want {
+			t.Errorf("%d ranks: done %+v, want %+v", ranks, *log.Done, want)
+		}
+		for i, l := range log.Loads {
+			var all int64
+			for _, n := range l.Tokens {
+				all += n
+			}
+			if l.Step != []int{1, 3, 6}[i] || l.Layer != 1 || len(l.Tokens) != cfg.Model.Experts || all != int64(cfg.Batch*cfg.Seq*cfg.Model.TopK) {
+				t.Errorf("%d ranks: load %+v", ranks, l)
+			}
+		}
+		for _, c := range log.Choices {
+			if c.Layer != 1 || c.TopK != cfg.Model.TopK || c.Tokens() != 12*cfg.Seq { // all windows of a short text
+				t.Errorf("%d ranks: %d tokens choose %d experts of layer %d", ranks, c.Tokens(), c.TopK, c.Layer)
+			}
+		}
+		for i, q := range log.Quantised {
+			want := operands[i%len(operands)]
+			if name := fmt.Sprint(q.Layer, " ", q.Linear, " ", q.Tensor); q.Step != []int{1, 3, 6}[i/len(operands)] || name != want.name || q.Format != "e4m3" {
+				t.Errorf("%d ranks: step %d has %s in %s, want %s", ranks, q.Step, name, q.Format, want.name)
+			}
+			if q.Elements != want.elements || q.SQNR() < 28 || q.SQNR() > 40 || q.Saturated != 0 || q.Flushed > q.Elements/20 {
+				t.Errorf("%d ranks: %+v at %.1f dB, want %d elements", ranks, q, q.SQNR(), want.elements)
+			}
+		}
+		if tm := log.Times; tm.Steps != 5 || !(tm.Seconds > 0) || !(tm.Families["mx forward"] > 0) || !(tm.Families["quantize"] > 0) {
+			t.Errorf("%d ranks: times %+v", ranks, *tm)
+		}
+		if len(got.prof) > 0 {
+			t.Errorf("%d ranks: a profile was reported unasked", ranks)
+		}
+	}
+}
+
+// operands are those of the tiny model's quantised layers in a step of 256 tokens that choose 2 experts each.
+var operands = []struct {
+	name     string
+	elements int64
+}{
+	{"0 mlp.down_proj input", 256 * 64}, {"0 mlp.down_proj weight", 32 * 64}, {"0 mlp.down_proj gradient", 256 * 32},
+	{"0 mlp.gate_up_proj input", 256 * 32}, {"0 mlp.gate_up_proj weight", 128 * 32}, {"0 mlp.gate_up_proj gradient", 256 * 128},
+	{"0 self_attn.kv_a_proj_with_mqa weight", 24 * 32}, {"0 self_attn.kv_a_proj_with_mqa gradient", 256 * 24},
+	{"0 self_attn.kv_b_proj input", 256 * 16}, {"0 self_attn.kv_b_proj weight", 48 * 16}, {"0 self_attn.kv_b_proj gradient", 256 * 48},
+	{"0 self_attn.o_proj input", 256 * 32}, {"0 self_attn.o_proj weight", 32 * 32}, {"0 self_attn.o_proj gradient", 256 * 32},
+	{"0 self_attn.q_proj input", 256 * 32}, {"0 self_attn.q_proj weight", 32 * 32}, {"0 self_attn.q_proj gradient", 256 * 32},
+	{"1 experts.down_proj input", 512 * 32}, {"1 experts.down_proj weight", 4 * 32 * 32}, {"1 experts.down_proj gradient", 512 * 32},
+	{"1 experts.gate_up_proj input", 512 * 32}, {"1 experts.gate_up_proj weight", 4 * 64 * 32}, {"1 experts.gate_up_proj gradient", 512 * 64},
+	{"1 self_attn.kv_a_proj_with_mqa weight", 24 * 32}, {"1 self_attn.kv_a_proj_with_mqa gradient", 256 * 24},
+	{"1 self_attn.kv_b_proj input", 256 * 16}, {"1 self_attn.kv_b_proj weight", 48 * 16}, {"1 self_attn.kv_b_proj gradient", 256 * 48},
+	{"1 self_attn.o_proj input", 256 * 32}, {"1 self_attn.o_proj weight", 32 * 32}, {"1 self_attn.o_proj gradient", 256 * 32},
+	{"1 self_attn.q_proj input", 256 * 32}, {"1 self_attn.q_proj weight", 32 * 32}, {"1 self_attn.q_proj gradient", 256 * 32},
+	{"1 shared_experts.down_proj input", 256 * 32}, {"1 shared_experts.down_proj weight", 32 * 32}, {"1 shared_experts.down_proj gradient", 256 * 32},
+	{"1 shared_experts.gate_up_proj input", 256 * 32}, {"1 shared_experts.gate_up_proj weight", 64 * 32}, {"1 shared_experts.gate_up_proj gradient", 256 * 64},
+}
+
+// A record changes nothing in the run: reports and checkpoint are the same to the bit, but for its own setting.
+func TestRecordChangesNothing(t *testing.T) {
+	cfg := recorded(t, nil)
+	want := train(t, cfg, 2, "")
+	_, tensors := state(t, cfg, 6)
+	cfg.RecordEvery, cfg.Out = 0, t.TempDir()
+	got := train(t, cfg, 2, "")
+	_, plain := state(t, cfg, 6)
+	if !reflect.DeepEqual(plain, tensors) || !slices.Equal(got.events, want.events) {
+		t.Errorf("the checkpoint or the events differ: %q and %q", got.events, want.events)
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Out, record.File)); err == nil {
+		t.Error("a run without a record has one")
+	}
+}
+
+// The probe is the same text for any number of ranks: an untrained model's tokens choose the same experts.
+func TestProbe(t *testing.T) {
+	var want []byte
+	for _, ranks := range []int{1, 2, 4} {
+		cfg := recorded(t, func(c *Config) { c.Steps, c.EvalSequences, c.Model.MTPLayers = 1, ranks, 1 })
+		train(t, cfg, ranks, "")
+		log := readRecord(t, cfg)
+		if len(log.Choices) != 4 || log.Choices[1].Layer != 2 {
+			t.Fatalf("%d ranks: %d choices", ranks, len(log.Choices))
+		}
+		if all := append(slices.Clone(log.Choices[0].Experts), log.Choices[1].Experts...); ranks == 1 {
+			want = all
+		} else if !bytes.Equal(all, want) {
+			t.Errorf("%d ranks: the tokens of the probe choose other experts than with one", ranks)
+		}
+	}
+}
+
+// interrupt runs cfg up to a step, to stop after which it is told during the one before.
+func interrupt(t *testing.T, cfg Config, ranks, after int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r := &recorder{onStep: func(s Step) {
+		if s.Step == after-1 {
+			cancel()
+		}
+	}}
+	job, err := Prepare(cfg, ranks, "", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Run(ctx, spmd.Goroutines{N: ranks}); !errors.Is(err, ErrInterrupted) {
+		t.Fatalf("error %v, want %v", err, ErrInterrupted)
+	}
+}
+
+// Whether a run is interrupted, or falls back to an older checkpoint, its record ends as that of an undisturbed one.
+func TestResumedRecord(t *testing.T) {
+	const ranks = 2
+	cfg := recorded(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
+	train(t, cfg, ranks, "")
+	want := timeless(readRecord(t, cfg))
+	for after := 2; after <= 5; after++ {
+		t.Run(fmt.Sprintf("interrupted after %d", after), func(t *testing.T) {
+			cfg := cfg
+			cfg.Out, cfg.SaveEvery = t.TempDir(), 0
+			interrupt(t, cfg, ranks, after)
+			first := readRecord(t, cfg)
+			if len(first.Steps) != after || first.Done != nil || first.Times == nil {
+				t.Fatalf("%d steps are recorded, done %v, times %v", len(first.Steps), first.Done, first.Times)
+			}
+			train(t, cfg, ranks, cfg.Out)
+			log := readRecord(t, cfg)
+			if got := timeless(log); !reflect.DeepEqual(got, want) {
+				t.Errorf("the record holds\n%+v, want\n%+v", got, want)
+			}
+			// The last part's times are given, if it has made a step that is not its first.
+			if warm := 6 - after - 1; warm > 0 && log.Times.Steps != warm || warm == 0 && !reflect.DeepEqual(log.Times, first.Times) {
+				t.Errorf("times of %d steps, before of %d", log.Times.Steps, first.Times.Steps)
+			}
+		})
+	}
+	for step := 5; step > 0; step-- {
+		t.Run(fmt.Sprintf("back to step %d", step), func(t *testing.T) {
+			for newer := step + 1; newer <= 6; newer++ {
+				if err := os.RemoveAll(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", newer))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cfg := cfg
+			cfg.SaveEvery = 0
+			train(t, cfg, ranks, cfg.Out)
+			if got := timeless(readRecord(t, cfg)); !reflect.DeepEqual(got, want) {
+				t.Errorf("the record holds\n%+v, want\n%+v", got, want)
+			}
+		})
+	}
+}
+
+// A finished run that is resumed with nothing to do keeps its record, times included.
+func TestFinishedRecord(t *testing.T) {
+	cfg := recorded(t, nil)
+	train(t, cfg, 2, "")
+	want := readRecord(t, cfg)
+	train(t, cfg, 2, cfg.Out)
+	if got := readRecord(t, cfg); !reflect.DeepEqual(got, want) {
+		t.Errorf("the record holds\n%+v, before\n%+v", got, want)
+	}
+}
+
+// The bits of a run in MXFP8, its record included, do not depend on the threads of a rank.
+func TestThreadsAgreeInMXFP8(t *testing.T) {
+	var want record.Log
+	var tensors map[string][]float32
+	for _, threads := range []int{1, 2, 4} {
+		// Large enough for kernels to share their work out.
+		cfg := recorded(t, func(c *Config) {
+			c.Threads, c.Seq, c.Batch, c.Model.Dim, c.Model.DenseInter, c.Steps = threads, 64, 16, 128, 256, 3
+		})
+		train(t, cfg, 2, "")
+		log, now := timeless(readRecord(t, cfg)), map[string][]float32(nil)
+		if _, now = state(t, cfg, 3); threads == 1 {
+			want, tensors = log, now
+			continue
+		}
+		if !reflect.DeepEqual(now, tensors) {
+			t.Errorf("%d threads: the checkpoint differs", threads)
+		}
+		if !reflect.DeepEqual(log, want) {
+			t.Errorf("%d threads: the record differs", threads)
+		}
+	}
+}
+
+// Other recipes record what they quantise, and how; what travels as codes is measured where it was numbers.
+func TestRecordOfRecipes(t *testing.T) {
+	for name, c := range map[string]struct {
+		change   func(*Config)
+		operands int
+		format   string // of gradients
+		least    float64
+	}{
+		"bf16":                {func(c *Config) { c.Precision = "bf16" }, 0, "", 0},
+		"mxfp8-experts":       {func(c *Config) { c.Precision = "mxfp8-experts" }, 6, "e4m3", 28},
+		"mxfp8 with e5m2":     {func(c *Config) { c.MX.Gradient = "e5m2" }, len(operands), "e5m2", 22},
+		"mxint8":              {func(c *Config) { c.Precision = "mxint8" }, len(operands), "int8", 35},
+		"mxfp8 on the wire":   {func(c *Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }, len(operands), "e4m3", 28},
+		"floor":               {func(c *Config) { c.MX.Scale = "floor" }, len(operands), "e4m3", 24},
+		"no MoE layer at all": {func(c *Config) { c.Model.DenseLayers = c.Model.Layers }, 2 * 17, "e4m3", 28},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := recorded(t, func(cfg *Config) { cfg.Steps = 1; c.change(cfg) })
+			train(t, cfg, 2, "")
+			log := readRecord(t, cfg)
+			if len(log.Quantised) != c.operands {
+				t.Fatalf("%d operands, want %d", len(log.Quantised), c.operands)
+			}
+			var saturated int64
+			for _, q := range log.Quantised {
+				if q.Tensor == record.Gradient && q.Format != c.format || !(q.SQNR() > c.least && q.SQNR() < 60) {
+					t.Errorf("%+v at %.1f dB, want more than %.0f", q, q.SQNR(), c.least)
+				}
+				saturated += q.Saturated
+			}
+			if (saturated > 0) != (name == "floor") {
+				t.Errorf("%d values saturated", saturated)
+			}
+			if moeLayers := cfg.Model.MoELayers(); len(log.Loads) != moeLayers || len(log.Choices) != 2*moeLayers {
+				t.Errorf("%d loads and %d choices of %d layers", len(log.Loads), len(log.Choices), moeLayers)
+			}
+		})
+	}
+}
+
+// A job that is disturbed computes with what it is left with, and its record says how bad that is.
+func TestDisturb(t *testing.T) {
+	cfg := recorded(t, nil)
+	run := func(disturb func(moe.Quantised)) *record.Log {
+		cfg := cfg
+		cfg.Out = t.TempDir()
+		job, err := Prepare(cfg, 2, "", &recorder{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		job.Disturb = disturb
+		if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
+			t.Fatal(err)
+		}
+		return readRecord(t, cfg)
+	}
+	want := timeless(run(nil))
+	if got := timeless(run(func(moe.Quantised) {})); !reflect.DeepEqual(got, want) {
+		t.Error("a disturbance that changes nothing does")
+	}
+	// Scales of weights off by a binade: twice the weight, as much noise as signal.
+	got := run(func(q moe.Quantised) {
+		if q.Operand == moe.Weight {
+			for i := range q.Rows.Scales.U8() {
+				q.Rows.Scales.U8()[i]++
+			}
+		}
+	})
+	if got.Evals[0].Loss == want.Evals[0].Loss || got.Steps[0].Loss == want.Steps[0].Loss {
+		t.Errorf("the first losses are %v and %v, undisturbed", got.Evals[0].Loss, got.Steps[0].Loss)
+	}
+	for i, q := range got.Quantised {
+		if broken := q.SQNR() < 1 && q.SQNR() > -1; broken != (q.Tensor == record.Weight) {
+			t.Errorf("%+v at %.1f dB, undisturbed %.1f dB", q, q.SQNR(), want.Quantised[i].SQNR())
+		}
+	}
+}
+
+// A record that cannot be written ends the run with an error.
+func TestRecordFails(t *testing.T) {
+	cfg := recorded(t, nil)
+	if err := os.MkdirAll(filepath.Join(cfg.Out, record.File, "in the way"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	job, err := Prepare(cfg, 2, "", &recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err == nil || !strings.Contains(err.Error(), record.File) {
+		t.Errorf("error %v, want one about %s", err, record.File)
+	}
+	if _, err := checkpoint.Latest(cfg.Out); !errors.Is(err, checkpoint.ErrNone) {
+		t.Errorf("error %v, want %v", err, checkpoint.ErrNone)
+	}
+}
