@@ -62,7 +62,7 @@ func (c *Contest) Rates(p Product) (peak, ours, packed Rate) {
 	c.s.ex.Reset()
 	f := p.format()
 	rate := func(k kernel) Rate { return rateOf(gigaFLOPs(p.Groups*p.M, p.N, p.K), k.prepare(c.s)) }
-	peak = PeakCore(f.dtype)
+	peak = PeakCore(f.peak())
 	switch {
 	case p.Groups > 1:
 		return peak, rate(grouped(f, tensor.FP32, p.Groups, p.M, p.N, p.K)), nil

@@ -23,6 +23,14 @@ var (
 	inMXINT8 = format{"mxint8", tensor.BF16, true, mx.INT8}
 )
 
+// peak is the type whose multiply-adds bound the format's products.
+func (f format) peak() tensor.DType {
+	if f.quantised && f.codes == mx.INT8 {
+		return tensor.UINT8
+	}
+	return f.dtype
+}
+
 // bytes returns the memory of n elements, scales included.
 func (f format) bytes(n int) int {
 	if f.quantised {
@@ -91,7 +99,7 @@ func gigaFLOPs(m, n, k int) float64 { return 2e-9 * float64(m) * float64(n) * fl
 // gemm is y = x·Wᵀ, as the forward pass of a linear layer, the packing of both inside.
 func gemm(f format, m, n, k int) kernel {
 	return kernel{
-		name: f.name + "_gemm", shape: fmt.Sprintf("%dx%dx%d", m, n, k), work: gigaFLOPs(m, n, k), limit: peak(f.dtype),
+		name: f.name + "_gemm", shape: fmt.Sprintf("%dx%dx%d", m, n, k), work: gigaFLOPs(m, n, k), limit: peak(f.peak()),
 		prepare: func(s *suite) func() {
 			x, w, y := s.operand(f, m, k), s.operand(f, n, k), s.ex.New(tensor.FP32, m, n)
 			return func() { s.multiply(f, y, x, w) }
@@ -154,7 +162,7 @@ func weightCopies(bytes int) int { return (160<<20)/bytes + 1 }
 func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 	return kernel{
 		name: f.name + "_grouped", shape: fmt.Sprintf("%dx%dx%dx%d", experts, rows, n, k),
-		work: gigaFLOPs(experts*rows, n, k), limit: peak(f.dtype),
+		work: gigaFLOPs(experts*rows, n, k), limit: peak(f.peak()),
 		prepare: func(s *suite) func() {
 			x, w, y := s.operand(f, experts*rows, k), s.operand(f, experts*n, k), s.ex.New(out, experts*rows, n)
 			ends := mx.GroupsOf(experts, rows)

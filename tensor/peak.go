@@ -33,10 +33,13 @@ func Peak(dtype DType, d time.Duration) float64 {
 // peakMoments is the number of moments in one measurement of Peak.
 const peakMoments = 5
 
-// PeakCore is Peak of the one core that the caller runs on.
+// PeakCore is Peak of the one core that the caller runs on. UINT8 stands for integers of 8 bits.
 func PeakCore(dtype DType, d time.Duration) float64 {
-	if dtype == BF16 {
+	switch dtype {
+	case BF16:
 		return gemm.PeakBF16(d)
+	case UINT8:
+		return gemm.PeakInt8(d)
 	}
 	return gemm.PeakFP32(d)
 }

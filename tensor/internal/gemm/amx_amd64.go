@@ -90,6 +90,12 @@ func peakBF16AMX(rounds int) float64 {
 	return float64(rounds) * 4 * tileRows * 16 * tileElements * 2
 }
 
+func peakInt8AMX(rounds int) float64 {
+	rounds = (rounds + 9) / 10
+	int8AMXPeak(rounds)
+	return float64(rounds) * 4 * tileRows * 16 * 2 * tileElements * 2
+}
+
 // exceptions makes a slowWay that leaves only those rows and columns to slow that need it, since slow sums in another order: the
 // others stay as they are whatever stands beside them.
 func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow slowWay) slowWay {

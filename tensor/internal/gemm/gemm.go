@@ -66,6 +66,7 @@ type kernels struct {
 
 	// A peak loop runs its instruction rounds times over and returns the FLOPs done.
 	peakBF16, peakFP32 func(rounds int) float64
+	peakInt8           func(rounds int) float64 // nil: there are no products of integers
 }
 
 var active = kernelsOf(cpu.Best())

@@ -78,3 +78,8 @@ func scalesAlongAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int,
 //
 //go:noescape
 func scalesAcrossAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, blocks int, record int, lanes int, less int, notes *notes)
+
+// int8AVX512Peak runs rounds (> 0) times 24 independent vector multiply-adds.
+//
+//go:noescape
+func int8AVX512Peak(rounds int)

@@ -102,8 +102,9 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 		return &ks
 	}
 	integers := &int8AVX512
+	ks.peakInt8 = peakInt8AVX512
 	if f.packing.tiles {
-		integers = &int8AMX
+		integers, ks.peakInt8 = &int8AMX, peakInt8AMX
 	}
 	ks.scaledPanels = func(s *Scratch, to *buffer, b Scaled) int {
 		if o, _, ok := int8Operands(b, b); ok {
@@ -139,6 +140,11 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 func peakBF16AVX512(rounds int) float64 {
 	bf16AVX512Peak(rounds)
 	return float64(rounds) * 24 * 32 * 2
+}
+
+func peakInt8AVX512(rounds int) float64 {
+	int8AVX512Peak(rounds)
+	return float64(rounds) * 24 * 64 * 2
 }
 
 func peakFP32AVX512(rounds int) float64 {

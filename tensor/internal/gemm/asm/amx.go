@@ -29,7 +29,8 @@ var (
 func amx(f *asmgen.File) {
 	config := f.Data("wholeTiles", wholeTiles())
 	amxTiles(f, config)
-	amxPeak(f, config)
+	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)
+	amxPeak(f, "int8AMXPeak", "TDPBSSD", config)
 	amxRows(f)
 }
 
@@ -147,9 +148,9 @@ func (k amxKernel) multiply(panel asmgen.Reg, panels int) {
 	}
 }
 
-// amxPeak is the same arithmetic without memory.
-func amxPeak(f *asmgen.File, config asmgen.Mem) {
-	fn := f.Func("bf16AMXPeak", "bf16AMXPeak runs rounds (> 0) times 4 independent tile multiply-adds.", asmgen.Arg("rounds", "int"))
+// amxPeak is arithmetic without memory.
+func amxPeak(f *asmgen.File, name, instruction string, config asmgen.Mem) {
+	fn := f.Func(name, name+" runs rounds (> 0) times 4 independent tile multiply-adds.", asmgen.Arg("rounds", "int"))
 	rounds, r := fn.Load("rounds"), fn.GP()
 	fn.I("LEAQ", config, r)
 	fn.I("LDTILECFG", r.At(0))
@@ -159,7 +160,7 @@ func amxPeak(f *asmgen.File, config asmgen.Mem) {
 	fn.CountDown(rounds, func() {
 		for i, a := range amxA {
 			for j, b := range amxB {
-				fn.I("TDPBF16PS", b, a, amxSums[i][j])
+				fn.I(instruction, b, a, amxSums[i][j])
 			}
 		}
 	})

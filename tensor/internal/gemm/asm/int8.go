@@ -33,6 +33,7 @@ func int8AVX512(f *asmgen.File) {
 	packBytesAcross(f, 32)
 	scalesAlong(f)
 	scalesAcross(f)
+	peakLoop(f, "int8AVX512", (*asmgen.Func).Zs, 24, "VPDPBUSD")
 }
 
 func int8Tiles(f *asmgen.File, mr int, constants roundingData) {

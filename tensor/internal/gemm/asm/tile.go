@@ -190,17 +190,20 @@ func (k family) finish(fn *asmgen.Func, sum, sumStride, out, outStride asmgen.Re
 func (k family) masked() bool { return k.width == 64 }
 
 // peak is the same arithmetic without memory: rounds times a full tile's multiply-adds.
-func (k family) peak(f *asmgen.File) {
-	name := k.prefix + "Peak"
-	fn := f.Func(name, fmt.Sprintf("%s runs rounds (> 0) times %d independent vector multiply-adds.", name, 2*k.rows), asmgen.Arg("rounds", "int"))
+func (k family) peak(f *asmgen.File) { peakLoop(f, k.prefix, k.vecs, 2*k.rows, k.mac) }
+
+// peakLoop runs an instruction on many sums in registers.
+func peakLoop(f *asmgen.File, prefix string, vecs func(*asmgen.Func, int) []asmgen.Vec, sums int, mac string) {
+	name := prefix + "Peak"
+	fn := f.Func(name, fmt.Sprintf("%s runs rounds (> 0) times %d independent vector multiply-adds.", name, sums), asmgen.Arg("rounds", "int"))
 	rounds := fn.Load("rounds")
-	vs := k.vecs(fn, 2*k.rows+2)
+	vs := vecs(fn, sums+2)
 	for _, v := range vs {
 		fn.I("VXORPS", v.Y(), v.Y(), v.Y())
 	}
 	fn.CountDown(rounds, func() {
 		for _, sum := range vs[2:] {
-			fn.I(k.mac, vs[0], vs[1], sum)
+			fn.I(mac, vs[0], vs[1], sum)
 		}
 	})
 	fn.Return()
