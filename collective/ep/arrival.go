@@ -22,11 +22,12 @@ type Arrival struct {
 	bytes  int               // moved by this rank
 }
 
-// newArrival makes room for n rows of the type and width of like.
-func newArrival(ex *tensor.Exec, call string, wire Wire, n int, like tensor.Tensor) Arrival {
-	hidden := like.Dim(1)
+// newArrival makes room for the rows that this rank receives, of the type and width of like, those of zeros in their places.
+func newArrival(ex *tensor.Exec, call string, wire Wire, h *Handle, like tensor.Tensor) Arrival {
+	n, hidden := h.Received, like.Dim(1)
 	a := Arrival{call: call, rows: ex.New(like.DType(), n, hidden)}
 	if a.room = a.rows; wire == Plain {
+		h.fill(a.rows)
 		return a
 	}
 	at, scales := scalesAt(n, hidden), rowScales(hidden)
@@ -36,7 +37,17 @@ func newArrival(ex *tensor.Exec, call string, wire Wire, n int, like tensor.Tens
 		Codes:  a.room.Slice(0, n*hidden).Reshape(n, hidden),
 		Scales: a.room.Slice(at, at+n*scales).Reshape(n, scales),
 	}
+	h.fill(a.MX.Codes)
+	h.fill(a.MX.Scales)
 	return a
+}
+
+// fill sets the rows to zero that nobody sends.
+func (h *Handle) fill(rows tensor.Tensor) {
+	size, bytes := rowBytes(rows), rows.Bytes()
+	for _, s := range h.filling {
+		clear(bytes[int(s.from)*size : int(s.to)*size])
+	}
 }
 
 // rowScales is the number of scales of a row.

@@ -17,7 +17,7 @@ type Handle struct {
 	// consecutive pieces of a batch, an expert sees the same rows in the same order whatever the number of ranks.
 	GroupEnds []int32
 
-	Received   int   // rows received from all ranks, N
+	Received   int   // rows received from all ranks, N, with those of zeros for Options.Alignment
 	Sent       int   // rows sent to all ranks: choices that are not masked
 	Dropped    int   // choices of this rank that had no room within Options.Capacity, and count as masked
 	SendCounts []int // rows sent to each rank
@@ -30,6 +30,7 @@ type Handle struct {
 	packed, owners []int32
 
 	perRank []int32 // rows that each rank receives; of OneSided
+	filling []span  // rows of zeros among them, on this rank
 
 	// blockRows[r*experts+e] is how many rows rank r sends to local expert e; their order on the wire is r, e.
 	blockRows []int32
@@ -39,6 +40,9 @@ type Handle struct {
 
 	bases [3][]unsafe.Pointer // where the ranks' rows begin, during a one-sided call: those stored or read, their scales, and y
 }
+
+// span is rows [from, to).
+type span struct{ from, to int32 }
 
 // dispatched checks that the handle has been through Dispatch.
 func (h *Handle) dispatched() error {

@@ -68,7 +68,7 @@ func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 		return a, err
 	}
 	h.y = tensor.Tensor{}
-	a = newArrival(ex, "dispatch", s.Options.Dispatch, h.Received, x)
+	a = newArrival(ex, "dispatch", s.Options.Dispatch, h, x)
 	t := transfer{h: h, here: x}
 	if err := s.open(&a, h, &t, tensor.Tensor{}); err != nil {
 		return a, err
@@ -146,7 +146,7 @@ func (s *OneSided) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights te
 	if err := checkCombineBackward(h, dout, dweights); err != nil {
 		return a, err
 	}
-	a = newArrival(ex, "combine backward", s.Options.CombineBackward, h.Received, h.y)
+	a = newArrival(ex, "combine backward", s.Options.CombineBackward, h, h.y)
 	t := transfer{h: h, here: dout, weights: h.weights, dweights: dweights.F32()}
 	if err := s.open(&a, h, &t, h.y); err != nil {
 		return a, err
@@ -198,6 +198,7 @@ func (s *OneSided) place(h *Handle, topk []int32) {
 			}
 			h.perRank[owner] += n
 		}
+		h.perRank[owner] = s.Options.aligned(h.perRank[owner])
 		h.SendCounts[owner] += int(taken[e])
 		h.Sent += int(taken[e])
 	}
@@ -221,6 +222,7 @@ func (s *OneSided) place(h *Handle, topk []int32) {
 func (s *OneSided) receive(h *Handle) {
 	h.RecvCounts, h.GroupEnds = resize(h.RecvCounts, s.layout.Ranks), resize(h.GroupEnds, s.layout.PerRank)
 	clear(h.RecvCounts)
+	h.filling = h.filling[:0]
 	lo, hi := s.layout.Local(s.comm.Rank())
 	end := int32(0)
 	for e := lo; e < hi; e++ {
@@ -229,6 +231,11 @@ func (s *OneSided) receive(h *Handle) {
 			h.RecvCounts[r] += int(n)
 			end += n
 		}
+		filled := s.Options.aligned(end)
+		if filled > end {
+			h.filling = append(h.filling, span{end, filled})
+		}
+		end = filled
 		h.GroupEnds[e-lo] = end
 	}
 	h.Received = int(end)

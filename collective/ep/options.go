@@ -51,6 +51,10 @@ type Options struct {
 	// limit. Rows are taken in the order of source rank, token and slot: where ranks hold consecutive pieces of a batch, the same
 	// whatever the number of ranks. A choice that is not taken counts as masked from there on, which changes what the model computes.
 	Capacity float64
+
+	// Alignment is a number of rows, a multiple of which each expert receives: zeros fill its group up. The engine's own products need
+	// none; those of other libraries, and of the published MXFP8 recipe, take multiples of 32. 0 is no alignment.
+	Alignment int
 }
 
 // validate checks the options for the exchange of this name.
@@ -58,11 +62,25 @@ func (o Options) validate(exchange string) error {
 	if !(o.Capacity >= 0) || math.IsInf(o.Capacity, 1) {
 		return fmt.Errorf("ep: the capacity is %v times the mean: give 0 (no limit) or more", o.Capacity)
 	}
+	if o.Alignment < 0 || o.Alignment > mostAlignment {
+		return fmt.Errorf("ep: the alignment is %d rows: give 0 (none) to %d", o.Alignment, mostAlignment)
+	}
 	if exchange != "onesided" && o != (Options{}) {
-		return fmt.Errorf("ep: dispatch in %v, combine backward in %v and capacity %v need the onesided exchange, not %s",
-			o.Dispatch, o.CombineBackward, o.Capacity, exchange)
+		return fmt.Errorf("ep: dispatch in %v, combine backward in %v, capacity %v and alignment %d need the onesided exchange, not %s",
+			o.Dispatch, o.CombineBackward, o.Capacity, o.Alignment, exchange)
 	}
 	return nil
+}
+
+const mostAlignment = 1 << 16
+
+// aligned is the end of a group whose rows end here.
+func (o Options) aligned(end int32) int32 {
+	if o.Alignment == 0 {
+		return end
+	}
+	a := int32(o.Alignment)
+	return (end + a - 1) / a * a
 }
 
 // limit lowers counts [ranks, experts] of rows to those that the experts take.

@@ -46,31 +46,39 @@ type patience struct{ misses, skips atomic.Int32 }
 
 const mostMisses = 6
 
-// try waits by way, if that has not been in vain lately.
-func (p *patience) try(way func(ready func() bool) bool, ready func() bool) bool {
+// lasts says whether to look again now.
+func (p *patience) lasts() bool {
 	if p.skips.Load() > 0 {
 		p.skips.Add(-1)
 		return false
 	}
-	if way(ready) {
+	return true
+}
+
+// note keeps in mind how looking went.
+func (p *patience) note(success bool) {
+	if success {
 		p.misses.Store(0)
-		return true
+		return
 	}
 	misses := min(p.misses.Add(1), mostMisses)
 	p.misses.Store(misses)
 	p.skips.Store(1<<misses - 1)
-	return false
 }
 
 // look waits for a while without parking: by spinning, or by letting processes run that share this processor.
-func (h *Heap) look(rank int, ready func() bool) bool {
-	switch p := &h.patience[rank]; {
-	case h.spins:
-		return p.try(spin, ready)
-	case h.bells == nil:
-		return p.try(yield, ready)
+func (h *Heap) look(rank int, ready func() bool) (success bool) {
+	p := &h.patience[rank]
+	if !h.spins && h.bells != nil || !p.lasts() {
+		return false
 	}
-	return false
+	if h.spins { // no function values, for which ready would have to be allocated
+		success = spin(ready)
+	} else {
+		success = yield(ready)
+	}
+	p.note(success)
+	return success
 }
 
 func spin(ready func() bool) bool {
