@@ -80,8 +80,8 @@ func whatAre(c *collective.Comm) string {
 }
 
 func printExchange(w io.Writer, r exchange.Result) {
-	if r.Unit == "x" {
-		fmt.Fprintf(w, "%-36s %11s %9.2f x\n", r.Name, "", r.Value)
+	if r.Unit != "us" {
+		fmt.Fprintf(w, "%-36s %11s %9.2f %s\n", r.Name, "", r.Value, r.Unit)
 		return
 	}
 	fmt.Fprintf(w, "%-36s %11d %8.1f us %5.0f-%5.0f %9.2f %9.2f %6.1f%% %6d\n", r.Name, r.Bytes, r.Value, r.Quartiles[0], r.Quartiles[1], r.AlgBW, r.BusBW, 100*r.Share, r.Wrong)

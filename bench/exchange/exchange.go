@@ -16,8 +16,8 @@ import (
 // Result is one measured operation, in the terms of nccl-tests.
 type Result struct {
 	Name      string     `json:"name"`
-	Value     float64    `json:"value"` // median time of an operation in microseconds, on the slowest rank; or a ratio
-	Unit      string     `json:"unit"`  // us or x
+	Value     float64    `json:"value"` // median time of an operation in microseconds, on the slowest rank; or a ratio, or bytes
+	Unit      string     `json:"unit"`  // us, x or B
 	Bytes     int        `json:"bytes,omitempty"`
 	AlgBW     float64    `json:"algbw_gbs,omitempty"` // bytes over time
 	BusBW     float64    `json:"busbw_gbs,omitempty"` // AlgBW times what each rank must move for a byte of it
@@ -57,6 +57,7 @@ func Run(c *collective.Comm, o Options, yield func(Result)) error {
 	for _, sh := range []shape{{4096, 2048, 8, 64}, {4096, 2048, 2, 64}, {128, 7168, 8, 64}} {
 		groups = append(groups, group{"exchange_" + sh.String(), func() error { return s.roundTrip(sh) }})
 	}
+	groups = append(groups, group{"routing", func() error { return s.routing(shape{4096, 2048, 8, 64}) }})
 	for _, g := range groups {
 		if o.Match != nil && !o.Match.MatchString(g.name) && g.name != "memory_copy" { // the others are held against it
 			continue
