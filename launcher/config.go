@@ -81,14 +81,19 @@ var kinds = map[reflect.Kind]string{
 	reflect.String: "text in quotes",
 }
 
+// defaults returns what a run of a flavor starts from; steps is how many were asked for, 0 if none were.
+type defaults func(flavor string, steps int) (trainer.Config, error)
+
+func trainDefaults(flavor string, _ int) (trainer.Config, error) { return trainer.Default(flavor) }
+
 // bind defines one flag for every field of the configuration, with the defaults of the debug flavor.
-func bind(fs *flag.FlagSet) *[]assignment {
+func bind(fs *flag.FlagSet, from defaults) *[]assignment {
 	given := new([]assignment)
-	defaults, err := trainer.Default(defaultFlavor)
+	cfg, err := from(defaultFlavor, 0)
 	if err != nil {
 		panic(err)
 	}
-	bindFields(fs, reflect.ValueOf(defaults), "", nil, given)
+	bindFields(fs, reflect.ValueOf(cfg), "", nil, given)
 	return given
 }
 
@@ -145,16 +150,16 @@ func apply(cfg *trainer.Config, given []assignment) {
 	}
 }
 
-// resolve returns the configuration of config file text (nil for none) and flags. name is the
-// file's, for errors.
-func resolve(name string, text []byte, given []assignment) (trainer.Config, error) {
-	// The flavor comes first: it fills what the others override.
+// resolve returns the configuration of defaults, config file text (nil for none) and flags. name is
+// the file's, for errors.
+func resolve(from defaults, name string, text []byte, given []assignment) (trainer.Config, error) {
+	// What the defaults depend on comes first: they fill what the others override.
 	picked := trainer.Config{Flavor: defaultFlavor}
 	if err := toml.Unmarshal(text, &picked); err != nil {
 		return picked, locate(name, err)
 	}
 	apply(&picked, given)
-	cfg, err := trainer.Default(picked.Flavor)
+	cfg, err := from(picked.Flavor, picked.Steps)
 	if err != nil {
 		return cfg, err
 	}

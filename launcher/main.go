@@ -44,6 +44,7 @@ type env struct {
 func commands() []command {
 	return []command{
 		{"train", "", "train a model on text", defineTrain},
+		{"compare", "", "train in several precisions and test whether they end where the first does", defineCompare},
 		{"check", "PATH...", "hold this build against golden data of another implementation", defineCheck},
 		{"bench", "kernels|exchange", "measure this machine's kernels, or the exchange of its ranks, against its own limits", defineBench},
 	}
@@ -87,7 +88,7 @@ func codeOf(err error) int {
 	return exitUsage
 }
 
-// told is an error of a rank that its launcher prints.
+// told is an error that the user is told of elsewhere: of a rank by its launcher, of a comparison by its tables.
 type told struct{ err error }
 
 func (t told) Error() string { return t.err.Error() }

@@ -41,7 +41,7 @@ func defineTrain(fs *flag.FlagSet) func(context.Context, env) error {
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
 	fs.BoolVar(&f.profile, "profile", false, "print at the end where a step's time went")
 	fs.StringVar(&f.cpuFile, "cpuprofile", "", "`FILE` to write a CPU profile of the run to, for go tool pprof")
-	f.given = bind(fs)
+	f.given = bind(fs, trainDefaults)
 	return f.run
 }
 
@@ -142,7 +142,7 @@ func (f *trainFlags) configure(given []assignment) (cfg trainer.Config, from str
 	if err != nil {
 		return cfg, "", err
 	}
-	if cfg, err = resolve(f.config, text, given); err != nil {
+	if cfg, err = resolve(trainDefaults, f.config, text, given); err != nil {
 		return cfg, "", err
 	}
 	if !f.resume {
@@ -170,7 +170,7 @@ func (f *trainFlags) configure(given []assignment) (cfg trainer.Config, from str
 	if text, err = os.ReadFile(saved); err != nil {
 		return cfg, "", err
 	}
-	if cfg, err = resolve(saved, text, nil); err != nil {
+	if cfg, err = resolve(trainDefaults, saved, text, nil); err != nil {
 		return cfg, "", err
 	}
 	flavor := cfg.Flavor
@@ -184,10 +184,10 @@ func (f *trainFlags) configure(given []assignment) (cfg trainer.Config, from str
 // runsFolder holds the runs without an --out of their own.
 const runsFolder = "runs"
 
-// freeRun returns the first runs/FLAVOR-N that does not exist.
-func freeRun(flavor string) (string, error) {
+// freeRun returns the first runs/NAME-N that does not exist.
+func freeRun(name string) (string, error) {
 	for n := 1; ; n++ {
-		path := filepath.Join(runsFolder, fmt.Sprintf("%s-%d", flavor, n))
+		path := filepath.Join(runsFolder, fmt.Sprintf("%s-%d", name, n))
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			return path, nil
 		} else if err != nil {

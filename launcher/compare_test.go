@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/convergence"
+)
+
+// comparing is the command line of a comparison whose runs take milliseconds.
+func comparing(data string, more ...string) []string {
+	args := tiny(data, "--save-every", "2", "--sample-tokens", "0", "--record-every", "2", "--eval-every", "3")
+	args[0] = "compare"
+	return append(args, more...)
+}
+
+// result reads the result of a comparison, without folders, speeds and what has brought it about.
+func result(t *testing.T, dir string) convergence.Result {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "result.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r convergence.Result
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	r.Command, r.Setup.Config, r.Setup.Jobs = "", "", 0
+	for i := range r.Arms {
+		a := &r.Arms[i]
+		a.Speed, a.Times = 0, nil
+		for j := range a.Runs {
+			a.Runs[j].Speed, a.Runs[j].Folder = 0, ""
+		}
+	}
+	return r
+}
+
+// The exit code is the verdict, for scripts, and the report is there either way.
+func TestCompareVerdicts(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	for _, c := range []struct {
+		args    []string
+		code    int
+		verdict string
+	}{
+		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "2"}, exitOK, "2 seeds: EQUIVALENT"},
+		{[]string{"--precision", "bf16,mxint8", "--seeds", "2", "--margin", "1e-6"}, exitFailed, "2 seeds: NOT EQUIVALENT"},
+		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "1"}, exitFailed, "1 seed: UNDECIDED"},
+		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "2", "--jobs", "2", "--ablation", "mxfp8,mxfp8+e5m2"}, exitOK, "(ablation)"},
+		{[]string{"--optimizer.lr", "1e30", "--optimizer.clip-norm", "1e30", "--precision", "bf16,fp32", "--seeds", "2"}, exitFailed, "has diverged"},
+	} {
+		got := launch(comparing(data, append(c.args, "-np", "2")...)...)
+		if got.code != c.code || got.errOut != "" || !strings.Contains(got.out, c.verdict) {
+			t.Errorf("%q: exit code %d, want %d; errors %q, output\n%s", c.args, got.code, c.code, got.errOut, got.out)
+		}
+		_, out, _ := strings.Cut(got.out, "report: ")
+		for _, name := range []string{"", "result.json", "steps.csv", "comparison.toml"} {
+			path := strings.TrimSpace(out)
+			if name != "" {
+				path = filepath.Join(filepath.Dir(path), name)
+			}
+			if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+				t.Errorf("%q: %v", c.args, err)
+			}
+		}
+	}
+	if _, err := os.Stat("runs/compare-5/result.json"); err != nil {
+		t.Errorf("each comparison has a folder of its own: %v", err)
+	}
+}
+
+// A signal ends the comparison at a step boundary; the command that is printed finishes it, and the result is that of one left alone.
+func TestCompareInterrupt(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	args := comparing(data, "-np", "2", "--precision", "bf16,mxfp8", "--seeds", "2")
+	launch(append(args, "--out", "straight")...)
+	want := result(t, "straight")
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	got := launchTo(ctx, &watcher{[]string{"[2/4] "}, cancel}, args...)
+	if got.code != exitInterrupted || got.errOut != "" || strings.Contains(got.out, "[3/4]") {
+		t.Fatalf("exit code %d, errors %q, output\n%s", got.code, got.errOut, got.out)
+	}
+	_, command, found := strings.Cut(got.out, "interrupted; to go on: launcher ")
+	if !found {
+		t.Fatalf("no word on how to go on:\n%s", got.out)
+	}
+	again, err := exec.Command("sh", "-c", `for word in `+strings.TrimSpace(command)+`; do printf '%s\n' "$word"; done`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := launch(strings.Split(strings.TrimSuffix(string(again), "\n"), "\n")...)
+	if strings.Count(rest.out, "(made before)") != 2 || !strings.Contains(rest.out, "report: runs/compare-1/report.html") {
+		t.Errorf("the rest:\n%s%s", rest.out, rest.errOut)
+	}
+	if r := result(t, "runs/compare-1"); !reflect.DeepEqual(r, want) {
+		t.Errorf("in parts %+v\nin one go %+v", r, want)
+	}
+}
+
+// Mistakes end with code 2, a message that helps, and no trace on the disk.
+func TestCompareUsage(t *testing.T) {
+	data := text(t)
+	for name, c := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"one precision":      {[]string{"--precision", "mxfp8"}, []string{"--precision", `"mxfp8"`, "bf16,mxfp8"}},
+		"unknown precision":  {[]string{"--precision", "bf16,fp8"}, []string{`"fp8"`, "mxfp8", "e5m2"}},
+		"unknown modifier":   {[]string{"--precision", "bf16,mxfp8+e4m3"}, []string{`"e4m3"`, "e5m2, floor, ceil, even, wire, standard"}},
+		"twice":              {[]string{"--precision", "bf16,bf16"}, []string{"bf16 is there twice"}},
+		"ablation":           {[]string{"--ablation", "none"}, []string{"--ablation", `"none"`}},
+		"seeds":              {[]string{"--seeds", "0"}, []string{"--seeds is 0"}},
+		"seeds, no number":   {[]string{"--seeds", "few"}, []string{"seeds", `"few"`}},
+		"margin":             {[]string{"--margin", "-1"}, []string{"--margin is -1", "percent"}},
+		"margin, no number":  {[]string{"--margin", "NaN"}, []string{"--margin is NaN"}},
+		"jobs":               {[]string{"--jobs", "0"}, []string{"--jobs is 0"}},
+		"no record":          {[]string{"--record-every", "0"}, []string{"record_every is 0"}},
+		"ranks":              {[]string{"-np", "3"}, []string{"-np 3", "1, 2 or 4"}},
+		"kind of ranks":      {[]string{"--ranks", "thread"}, []string{"--ranks", "goroutine or process"}},
+		"tagged output":      {[]string{"--ranks", "process", "--tag-output"}, []string{"--tag-output"}},
+		"wire and standard":  {[]string{"--ep", "standard", "--precision", "bf16,mxfp8+wire"}, []string{"mxfp8+wire", "ep onesided"}},
+		"unknown flag":       {[]string{"--sedes", "3"}, []string{"did you mean --seed?", "launcher help compare"}},
+		"no data":            {[]string{"--data", "none"}, []string{"none", "no such file"}},
+		"no config":          {[]string{"--config", "none.toml"}, []string{"--config", "none.toml"}},
+		"model":              {[]string{"--model.top-k", "9"}, []string{"model.top_k is 9"}},
+		"folder of another":  {[]string{"--out", data}, []string{"holds no comparison"}},
+		"folder is a file":   {[]string{"--out", filepath.Join(data, "0.txt")}, []string{"0.txt"}},
+		"seed of the seeds":  {[]string{"--seed", "-1"}, []string{"seed"}},
+		"several words":      {[]string{"--data", data, "--quick", "yes"}, []string{"yes"}},
+		"flavor beyond hope": {[]string{"--flavor", "17B"}, []string{`"17B"`, "debug"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			refuse(t, exitUsage, comparing(data, c.args...), c.want...)
+			same(t, files(t, "."), nil)
+		})
+	}
+}
+
+// The flags of the command are those of train and its own, and the configuration's defaults are a comparison's.
+func TestCompareHelp(t *testing.T) {
+	out := succeed(t, "help", "compare")
+	for _, want := range []string{"--seeds N", "--margin PERCENT", "--ablation LIST", "--precision LIST", "default bf16,mxfp8", "--steps N", "default 1500", "--model.layers N", "--ranks KIND"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+// A comparison takes its configuration from a file, over its own defaults and under flags.
+func TestCompareConfig(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	file := write(t, filepath.Join(t.TempDir(), "c.toml"), "precision = \"fp32,bf16\"\nsteps = 40\nseed = 7\n[optimizer]\nwarmup = 3\n")
+	for _, c := range []struct {
+		args  []string
+		check func(*convergence.Comparison) bool
+	}{
+		{[]string{"--config", file}, func(c *convergence.Comparison) bool {
+			return c.Recipes[0].Name == "fp32" && c.Config.Steps == 40 && c.Config.Seed == 7 && c.Config.Optimizer.Warmup == 3 && c.Config.SaveEvery == 4 && c.Config.Model.Dim == 256
+		}},
+		{[]string{"--config", file, "--quick", "--steps", "100", "--precision", "bf16,mxint8"}, func(c *convergence.Comparison) bool {
+			return c.Recipes[1].Name == "mxint8" && c.Config.Steps == 100 && c.Config.Optimizer.Warmup == 3 && c.Config.SaveEvery == 10 && c.Config.Model.Dim == 128
+		}},
+		{nil, func(c *convergence.Comparison) bool {
+			return c.Config.Steps == 1500 && c.Config.Optimizer.Warmup == 75 && c.Seeds == 3 && c.Margin == 0.005 && c.Out == "runs/compare-1"
+		}},
+	} {
+		f := &compareFlags{}
+		fs, _ := command{define: f.define}.flags()
+		if _, err := parse(fs, append(c.args, "--data", data)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.comparison(*f.given)
+		if err != nil || !c.check(got) {
+			t.Errorf("%q: %v, %+v", c.args, err, got)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package convergence
+
+// The folder of a comparison says what is compared in it, so that it is gone on with as it was begun or not at all.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"spmoe/launcher/trainer"
+)
+
+// planFile is its name in the folder.
+const planFile = "comparison.toml"
+
+// plan is all that the result depends on. Ablations are not part of it: they may be added later, as each is a table row of its own.
+type plan struct {
+	Precision []string       `toml:"precision"` // baseline first
+	Seeds     int            `toml:"seeds"`
+	Margin    float64        `toml:"margin"` // in percent; fixed before the runs, like the number of seeds
+	Ranks     int            `toml:"ranks"`
+	Config    trainer.Config `toml:"config"`
+}
+
+// free are the settings that change nothing about a run's losses.
+var free = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.keep", "config.log_every"}
+
+func (c *Comparison) plan() ([]byte, error) {
+	p := plan{Seeds: c.Seeds, Margin: 100 * c.Margin, Ranks: c.Ranks, Config: c.Config}
+	for _, r := range c.Recipes {
+		if !r.Ablation {
+			p.Precision = append(p.Precision, r.Name)
+		}
+	}
+	var buf bytes.Buffer
+	err := toml.NewEncoder(&buf).Encode(p)
+	return buf.Bytes(), err
+}
+
+// checkFolder refuses a folder that holds another comparison, or something else.
+func (c *Comparison) checkFolder() error {
+	entries, err := os.ReadDir(c.Out)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("--out: %w: give a folder for the comparison", err)
+	}
+	path := filepath.Join(c.Out, planFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is not empty and holds no comparison (%s): give another --out", c.Out, planFile)
+	} else if err != nil {
+		return err
+	}
+	mine, err := c.plan()
+	if err != nil {
+		return err
+	}
+	there, err := flatten(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w: give another --out", path, err)
+	}
+	here, err := flatten(mine)
+	if err != nil {
+		return err
+	}
+	if what := firstDifference(there, here); what != "" {
+		return fmt.Errorf("%s holds a comparison in which %s: to go on with it, give the flags it was begun with, or give another --out", c.Out, what)
+	}
+	return nil
+}
+
+// firstDifference names a setting, the first in the alphabet, that is not the same.
+func firstDifference(there, here map[string]string) string {
+	names := map[string]bool{}
+	for name := range there {
+		names[name] = true
+	}
+	for name := range here {
+		names[name] = true
+	}
+	var different []string
+	for name := range names {
+		if there[name] != here[name] && !slices.Contains(free, name) {
+			different = append(different, name)
+		}
+	}
+	if len(different) == 0 {
+		return ""
+	}
+	name := slices.Min(different)
+	or := func(value string) string {
+		if value == "" {
+			return "not set"
+		}
+		return value
+	}
+	return fmt.Sprintf("%s is %s, not %s", strings.TrimPrefix(name, "config."), or(there[name]), or(here[name]))
+}
+
+// flatten returns the values of a TOML text, by path.
+func flatten(text []byte) (map[string]string, error) {
+	var tree map[string]any
+	if err := toml.Unmarshal(text, &tree); err != nil {
+		return nil, err
+	}
+	flat := map[string]string{}
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		if inner, ok := v.(map[string]any); ok {
+			for key, v := range inner {
+				walk(strings.TrimPrefix(path+"."+key, "."), v)
+			}
+			return
+		}
+		flat[path] = fmt.Sprint(v)
+	}
+	walk("", tree)
+	return flat, nil
+}
+
+// saveFolder makes the folder and writes down what is compared in it.
+func (c *Comparison) saveFolder() error {
+	if err := os.MkdirAll(c.Out, 0o777); err != nil {
+		return err
+	}
+	text, err := c.plan()
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(c.Out, planFile)
+	if err := os.WriteFile(path+".new", text, 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

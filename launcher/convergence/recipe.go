@@ -1,0 +1,146 @@
+package convergence
+
+// What sets one arm apart from the others: a precision, and modifiers of it.
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"spmoe/launcher/trainer"
+	"spmoe/moe"
+)
+
+// Recipe is one way to train. Its name is that of a precision and of modifiers, joined by +: mxfp8+e5m2+floor.
+type Recipe struct {
+	Name     string
+	About    string
+	Ablation bool // run with the first seed only
+
+	precision string
+	modifiers []modifier
+}
+
+// modifier varies a precision.
+type modifier struct {
+	name, about string
+	what        string // that it sets: two modifiers of the same exclude each other
+	quantised   bool   // means something only where operands are quantised
+	set         func(*trainer.Config)
+}
+
+func modifiers() []modifier {
+	scale := func(rule string) modifier {
+		return modifier{rule, "block scales by " + strings.ToUpper(rule), "scale rule", true, func(c *trainer.Config) { c.MX.Scale = rule }}
+	}
+	return []modifier{
+		{"e5m2", "gradients in E5M2", "gradient format", true, func(c *trainer.Config) { c.MX.Gradient = "e5m2" }},
+		scale("floor"), scale("ceil"), scale("even"),
+		{"wire", "MXFP8 between ranks", "exchange", false, func(c *trainer.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
+		{"standard", "two-sided exchange", "exchange", false, func(c *trainer.Config) { c.EP = "standard" }},
+	}
+}
+
+// AllAblations are the recipes that stand for the word all.
+func AllAblations() []string {
+	return []string{"fp32", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8", "mxfp8+e5m2", "mxfp8+floor", "mxfp8+wire"}
+}
+
+// ParseRecipe returns the recipe of a name. Modifiers may stand in any order; that of the result is fixed.
+func ParseRecipe(name string) (Recipe, error) {
+	words := strings.Split(name, "+")
+	precision, err := moe.PrecisionByName(words[0])
+	if err != nil {
+		return Recipe{}, fmt.Errorf("%q: %w, and modifiers by +: %s", name, err, modifierNames())
+	}
+	r := Recipe{precision: precision.Name, About: precision.About}
+	for _, word := range words[1:] {
+		if i := slices.IndexFunc(modifiers(), func(m modifier) bool { return m.name == word }); i < 0 {
+			return r, fmt.Errorf("%q: there is no modifier %q: use %s", name, word, modifierNames())
+		}
+	}
+	names, set := []string{precision.Name}, map[string]string{}
+	for _, m := range modifiers() {
+		times := 0
+		for _, word := range words[1:] {
+			if word == m.name {
+				times++
+			}
+		}
+		switch other, taken := set[m.what]; {
+		case times == 0:
+			continue
+		case times > 1:
+			return r, fmt.Errorf("%q: %s stands there twice", name, m.name)
+		case taken:
+			return r, fmt.Errorf("%q: %s and %s both set the %s: use one of them", name, other, m.name, m.what)
+		case m.quantised && precision.Linears == nil && precision.Experts == nil:
+			return r, fmt.Errorf("%q: %s means nothing to %s, which quantises nothing", name, m.name, precision.Name)
+		}
+		set[m.what] = m.name
+		r.modifiers = append(r.modifiers, m)
+		names = append(names, m.name)
+		r.About += ", " + m.about
+	}
+	r.Name = strings.Join(names, "+")
+	return r, nil
+}
+
+func modifierNames() string {
+	var names []string
+	for _, m := range modifiers() {
+		names = append(names, m.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// ParseRecipes returns the recipes of two lists of names, joined by commas: the baseline, what is compared with it, and the ablations.
+// Ablations may be all: [AllAblations] but for those in the first list.
+func ParseRecipes(compared, ablations string) ([]Recipe, error) {
+	all, err := appendRecipes(nil, strings.Split(compared, ","), false)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) < 2 {
+		return nil, fmt.Errorf("%q is one recipe: give the baseline and what is compared with it, such as bf16,mxfp8", compared)
+	}
+	switch ablations {
+	case "":
+		return all, nil
+	case "all":
+		more := slices.DeleteFunc(AllAblations(), func(name string) bool { return indexOf(all, name) >= 0 })
+		return appendRecipes(all, more, true)
+	}
+	return appendRecipes(all, strings.Split(ablations, ","), true)
+}
+
+func appendRecipes(all []Recipe, names []string, ablation bool) ([]Recipe, error) {
+	for _, name := range names {
+		if name = strings.TrimSpace(name); name == "" {
+			return nil, errors.New("a recipe has no name: give names joined by commas, such as bf16,mxfp8")
+		}
+		r, err := ParseRecipe(name)
+		if err != nil {
+			return nil, err
+		}
+		if indexOf(all, r.Name) >= 0 {
+			return nil, fmt.Errorf("%s is there twice", r.Name)
+		}
+		r.Ablation = ablation
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func indexOf(all []Recipe, name string) int {
+	return slices.IndexFunc(all, func(r Recipe) bool { return r.Name == name })
+}
+
+// apply makes a configuration that of the recipe.
+func (r Recipe) apply(cfg *trainer.Config) {
+	cfg.Precision = r.precision
+	for _, m := range r.modifiers {
+		m.set(cfg)
+	}
+}

@@ -1,0 +1,163 @@
+package convergence
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/trainer"
+)
+
+func TestParseRecipe(t *testing.T) {
+	for name, c := range map[string]struct {
+		canonical string
+		want      func(*trainer.Config)
+	}{
+		"bf16":               {"bf16", func(c *trainer.Config) {}},
+		"mxfp8":              {"mxfp8", func(c *trainer.Config) { c.Precision = "mxfp8" }},
+		"mxfp8+e5m2":         {"mxfp8+e5m2", func(c *trainer.Config) { c.Precision, c.MX.Gradient = "mxfp8", "e5m2" }},
+		"mxint8+even":        {"mxint8+even", func(c *trainer.Config) { c.Precision, c.MX.Scale = "mxint8", "even" }},
+		"bf16+standard":      {"bf16+standard", func(c *trainer.Config) { c.EP = "standard" }},
+		"mxfp8-experts+wire": {"mxfp8-experts+wire", func(c *trainer.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8-experts", "mxfp8", "mxfp8" }},
+		"mxfp8+wire+floor+e5m2": {"mxfp8+e5m2+floor+wire", func(c *trainer.Config) {
+			c.Precision, c.MX.Gradient, c.MX.Scale, c.EPDispatch, c.EPCombine = "mxfp8", "e5m2", "floor", "mxfp8", "mxfp8"
+		}},
+		"mxfp8-wgrad-bf16+ceil": {"mxfp8-wgrad-bf16+ceil", func(c *trainer.Config) { c.Precision, c.MX.Scale = "mxfp8-wgrad-bf16", "ceil" }},
+		"mxfp8+standard+e5m2+floor": {"mxfp8+e5m2+floor+standard", func(c *trainer.Config) {
+			c.Precision, c.MX.Gradient, c.MX.Scale, c.EP = "mxfp8", "e5m2", "floor", "standard"
+		}},
+	} {
+		r, err := ParseRecipe(name)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got, err := trainer.Default("debug")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := got
+		c.want(&want)
+		r.apply(&got)
+		a, _ := trainer.ConfigTOML(got)
+		b, _ := trainer.ConfigTOML(want)
+		if string(a) != string(b) || r.Name != c.canonical || r.About == "" {
+			t.Errorf("%s is %s (%s), its configuration\n%s\nwant\n%s", name, r.Name, r.About, a, b)
+		}
+		if err := got.Validate(2); err != nil {
+			t.Errorf("%s cannot be trained: %v", name, err)
+		}
+	}
+}
+
+func TestParseRecipes(t *testing.T) {
+	for _, c := range []struct{ compared, ablations, want string }{
+		{"bf16,mxfp8", "", "bf16 mxfp8"},
+		{" bf16 , mxfp8+floor", "fp32", "bf16 mxfp8+floor (fp32)"},
+		{"bf16,mxfp8", "all", "bf16 mxfp8 (fp32) (mxfp8-experts) (mxfp8-wgrad-bf16) (mxint8) (mxfp8+e5m2) (mxfp8+floor) (mxfp8+wire)"},
+		{"fp32,bf16,mxint8", "all", "fp32 bf16 mxint8 (mxfp8-experts) (mxfp8-wgrad-bf16) (mxfp8+e5m2) (mxfp8+floor) (mxfp8+wire)"},
+	} {
+		all, err := ParseRecipes(c.compared, c.ablations)
+		var names []string
+		for _, r := range all {
+			if r.Ablation {
+				r.Name = "(" + r.Name + ")"
+			}
+			names = append(names, r.Name)
+		}
+		if got := strings.Join(names, " "); err != nil || got != c.want {
+			t.Errorf("%q and %q: %s, %v; want %s", c.compared, c.ablations, got, err, c.want)
+		}
+	}
+}
+
+func TestRecipeErrors(t *testing.T) {
+	for _, c := range []struct {
+		compared, ablations string
+		want                []string
+	}{
+		{"bf16", "", []string{`"bf16"`, "baseline", "bf16,mxfp8"}},
+		{"", "", []string{"no name"}},
+		{"bf16,,mxfp8", "", []string{"no name"}},
+		{"bf16,fp8", "", []string{`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard"}},
+		{"bf16,mxfp8+e4m2", "", []string{`"e4m2"`, "e5m2, floor, ceil, even, wire, standard"}},
+		{"bf16,mxfp8+", "", []string{`""`, "e5m2"}},
+		{"bf16,mxfp8,mxfp8", "", []string{"mxfp8 is there twice"}},
+		{"bf16,mxfp8+floor+e5m2,mxfp8+e5m2+floor", "", []string{"mxfp8+e5m2+floor is there twice"}},
+		{"bf16,mxfp8", "fp32,mxfp8", []string{"mxfp8 is there twice"}},
+		{"bf16,mxfp8+floor+ceil", "", []string{"floor and ceil", "scale rule"}},
+		{"bf16,mxfp8+wire+standard", "", []string{"wire and standard", "exchange"}},
+		{"bf16,mxfp8+e5m2+e5m2", "", []string{"e5m2 stands there twice"}},
+		{"bf16,bf16+e5m2", "", []string{"bf16", "quantises nothing"}},
+		{"bf16,mxfp8", "fp64", []string{`"fp64"`}},
+	} {
+		_, err := ParseRecipes(c.compared, c.ablations)
+		if err == nil {
+			t.Errorf("%q and %q are taken", c.compared, c.ablations)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%q and %q: %q, want %q in it", c.compared, c.ablations, err, w)
+			}
+		}
+	}
+}
+
+// The recipes of the word all exist, in their own spelling.
+func TestAllAblations(t *testing.T) {
+	for _, name := range AllAblations() {
+		if r, err := ParseRecipe(name); err != nil || r.Name != name {
+			t.Errorf("%s is %s: %v", name, r.Name, err)
+		}
+	}
+}
+
+// The schedule is whole whatever the length of the run.
+func TestDefaults(t *testing.T) {
+	for _, from := range []func(string, int) (trainer.Config, error){Default, Quick} {
+		for _, steps := range []int{1, 2, 10, 100, 1500, 10000} {
+			cfg, err := from("debug", steps)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.Precision = "bf16"
+			if err := cfg.Validate(8); err != nil {
+				t.Errorf("%d steps: %v", steps, err)
+			}
+			if cfg.Steps != steps || steps < 100 {
+				continue
+			}
+			var warming, peak, decaying int
+			for step := range steps {
+				switch lr := cfg.Optimizer.At(step, steps); {
+				case lr == cfg.Optimizer.LR:
+					peak++
+				case step <= steps/2:
+					warming++
+				default:
+					decaying++
+				}
+			}
+			within := func(n int, least, most float64) bool {
+				return float64(n) >= least*float64(steps) && float64(n) <= most*float64(steps)
+			}
+			if !within(warming, 0.02, 0.12) || !within(peak, 0.3, 0.75) || !within(decaying, 0.15, 0.6) {
+				t.Errorf("%d steps: %d of warm-up, %d at the peak, %d of decay", steps, warming, peak, decaying)
+			}
+			if !within(cfg.SaveEvery, 0, 0.2) || !within(cfg.EvalEvery, 0, 0.2) || !within(cfg.RecordEvery, 0, 0.1) {
+				t.Errorf("%d steps: saves every %d, evaluates every %d, records every %d", steps, cfg.SaveEvery, cfg.EvalEvery, cfg.RecordEvery)
+			}
+		}
+		if _, err := from("debbug", 0); err == nil || !strings.Contains(err.Error(), "debug") {
+			t.Errorf("an unknown flavor gives %v", err)
+		}
+	}
+	long, err := Default("debug", 0)
+	if err != nil || long.Steps != DefaultSteps {
+		t.Errorf("%d steps, %v", long.Steps, err)
+	}
+	if !slices.Equal(strings.Split(long.Precision, ","), []string{"bf16", "mxfp8"}) {
+		t.Errorf("compares %s", long.Precision)
+	}
+}

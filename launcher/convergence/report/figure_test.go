@@ -1,0 +1,204 @@
+package report
+
+import (
+	"html"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/recorder"
+
+	"spmoe/launcher/convergence"
+	"spmoe/launcher/record"
+)
+
+func labels(ticks []plot.Tick) (list []string) {
+	for _, tick := range ticks {
+		list = append(list, tick.Label)
+	}
+	return list
+}
+
+func TestTicks(t *testing.T) {
+	for _, test := range []struct {
+		ticks []plot.Tick
+		want  string
+	}{
+		{linear(5, plain).Ticks(0, 1500), "0 500 1000 1500"},
+		{linear(3, plain).Ticks(0, 40), "0 20 40"},
+		{linear(8, signed).Ticks(-0.62, 0.62), "−0.6 −0.4 −0.2 0.0 +0.2 +0.4 +0.6"},
+		{linear(6, signed).Ticks(-0.625, 0.625), "−0.50 −0.25 0.00 +0.25 +0.50"},
+		{linear(5, plain).Ticks(0.999, 1.001), "0.9990 0.9995 1.0000 1.0005 1.0010"},
+		{linear(5, plain).Ticks(1e18, 1e18+1024), "1000000000000000000 1000000000000000256 1000000000000000512 1000000000000000768 1000000000000001024"},
+		{logarithmic(0.3, 3), "0.5 1 2"},
+		{logarithmic(0.01, 100), "0.01 0.1 1 10 100"},
+	} {
+		if got := strings.Join(labels(test.ticks), " "); got != test.want {
+			t.Errorf("ticks %s, want %s", got, test.want)
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, test := range []struct{ got, want string }{
+		{change(0.00031), "+0.031%"}, {change(-0.0234), "−2.34%"}, {change(1.5), "+150.0%"}, {change(0), "0.000%"}, {change(-1e-9), "0.000%"}, {change(nan), "–"},
+		{interval([2]float64{-0.0001, 0.0007}), "[−0.010, +0.070]"}, {interval([2]float64{-0.2, 0.0007}), "[−20.0, +0.1]"},
+		{percentage(0.005, 2), "0.5%"}, {percentage(0.00123, 2), "0.12%"}, {percentage(0, 2), "0%"}, {percentage(inf, 2), "–"},
+		{loss(1.23456), "1.2346"}, {loss(nan), "–"},
+		{decibels(31.25), "31.2"}, {decibels(inf), "exact"}, {decibels(nan), "–"},
+		{rare(0), "0"}, {rare(0.0123), "0.012%"}, {rare(1e-7), "<0.0001%"}, {rare(nan), "–"},
+		{pValue(nil), "–"}, {pValue(&convergence.Difference{Seeds: 1, P: 1}), "–"}, {pValue(&convergence.Difference{Seeds: 3, P: 0.04321}), "0.0432"}, {pValue(&convergence.Difference{Seeds: 3, P: 1e-9}), "<0.0001"},
+	} {
+		if test.got != test.want {
+			t.Errorf("%q, want %q", test.got, test.want)
+		}
+	}
+}
+
+// Every arm has a look of its own, the first colours are all different, and no colour of the page is two.
+func TestLooks(t *testing.T) {
+	arms := make([]convergence.Arm, 2*len(armShades)-1)
+	for i := range arms {
+		arms[i].Name = strconv.Itoa(i)
+	}
+	seen := map[string]string{}
+	for _, l := range looksOf(arms) {
+		key := l.shade.variable + strconv.Itoa(len(l.line.Dashes))
+		if seen[key] != "" {
+			t.Errorf("%s looks like %s", l.name, seen[key])
+		}
+		seen[key] = l.name
+	}
+	light := map[uint32]string{}
+	for _, s := range shades() {
+		if light[s.light] != "" {
+			t.Errorf("%s and %s are both %s", s.variable, light[s.light], hex(s.light))
+		}
+		light[s.light] = s.variable
+	}
+}
+
+// canvas records what is drawn on it.
+type canvas struct{ recorder.Canvas }
+
+func (canvas) Size() (w, h vg.Length) { return 400, 300 }
+
+// In the forest plot, a mean at the margin lies on the line of the margin, and what lies beyond the panel is an arrow.
+func TestForestPlaces(t *testing.T) {
+	r := sample(sampleRecipes, 3, 40)
+	for _, d := range []**convergence.Difference{&r.Arms[1].Train, &r.Arms[1].HeldOut} {
+		*d = &convergence.Difference{Pairs: []float64{r.Margin}, Mean: r.Margin, CI95: [2]float64{r.Margin, r.Margin}, Seeds: 3}
+	}
+	p := painter{r, looksOf(r.Arms)}
+	rows := p.forestRows(func(a convergence.Arm) *convergence.Difference { return a.Train }, func(r convergence.Run) record.Number { return r.Train })
+	panel := p.forestPanel("", rows[1:2], 2*100*r.Margin, true)
+	c := new(canvas)
+	panel.Draw(draw.New(c))
+
+	var lines, dots []vg.Length // the dashed ones of the margin; circles
+	dashed := false
+	for _, action := range c.Actions {
+		switch a := action.(type) {
+		case *recorder.SetLineDash:
+			dashed = len(a.Dashes) > 0
+		case *recorder.Stroke:
+			if dashed {
+				lines = append(lines, a.Path[0].Pos.X)
+			}
+		case *recorder.Fill:
+			for _, part := range a.Path {
+				if part.Type == vg.ArcComp {
+					dots = append(dots, part.Pos.X)
+				}
+			}
+		}
+	}
+	if len(lines) != 2 || len(dots) != 1 || math.Abs(float64(dots[0]-lines[1])) > 0.01 {
+		t.Errorf("the margin is at %v, the mean at %v", lines, dots)
+	}
+
+	rows[1].mean = 1e6
+	c = new(canvas)
+	p.forestPanel("", rows[1:2], p.reach(rows[1:2]), true).Draw(draw.New(c))
+	if slices.ContainsFunc(c.Actions, func(a recorder.Action) bool {
+		fill, ok := a.(*recorder.Fill)
+		return ok && slices.ContainsFunc(fill.Path, func(part vg.PathComp) bool { return part.Type == vg.ArcComp })
+	}) {
+		t.Error("a dot is drawn for a mean beyond the panel")
+	}
+}
+
+var textWidth = regexp.MustCompile(`textLength="([\d.]+)"[^>]*font-size:([\d.]+)px[^>]*>([^<]*)<`)
+
+// Texts in an SVG say how wide they are, and what to use for a font that is missing.
+func TestSVGText(t *testing.T) {
+	r := sample(sampleRecipes, 2, 40)
+	r.Arms[1].Name = "a < b & c"
+	for _, f := range (painter{r, looksOf(r.Arms)}).figures() {
+		svg, err := f.svg()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := textWidth.FindAllSubmatch(svg, -1)
+		if len(found) < 5 {
+			t.Fatalf("%s has %d texts with a width", f.name, len(found))
+		}
+		for _, m := range found {
+			width, _ := strconv.ParseFloat(string(m[1]), 64)
+			size, _ := strconv.ParseFloat(string(m[2]), 64)
+			letters := float64(len([]rune(html.UnescapeString(string(m[3])))))
+			if width < 0.2*size*letters || width > 1.0*size*letters {
+				t.Errorf("%s: %q of size %v is %v wide", f.name, m[3], size, width)
+			}
+		}
+		if strings.Contains(string(svg), "font-family:Liberation Sans;") || strings.Contains(string(svg), "@font-face") {
+			t.Errorf("%s has fonts without a fallback, or inside", f.name)
+		}
+	}
+}
+
+func TestOverall(t *testing.T) {
+	arm := func(verdict string, ablation bool) convergence.Arm {
+		return convergence.Arm{Verdict: verdict, Ablation: ablation}
+	}
+	base := arm(convergence.Baseline, false)
+	yes, no, unknown := arm(convergence.Equivalent, false), arm(convergence.NotEquivalent, false), arm(convergence.Undecided, false)
+	for _, test := range []struct {
+		arms []convergence.Arm
+		want string
+	}{
+		{nil, ""}, {[]convergence.Arm{base}, ""}, {[]convergence.Arm{base, yes, yes}, convergence.Equivalent}, {[]convergence.Arm{base, unknown, yes}, convergence.Undecided},
+		{[]convergence.Arm{base, yes, unknown, no}, convergence.NotEquivalent}, {[]convergence.Arm{base, yes, arm(convergence.NotEquivalent, true)}, convergence.Equivalent},
+	} {
+		if got := overall(test.arms); got != test.want {
+			t.Errorf("%v: %q, want %q", test.arms, got, test.want)
+		}
+	}
+}
+
+// The sentence tells a difference that is too large from one that is too uncertain.
+func TestStatements(t *testing.T) {
+	for _, test := range []struct {
+		ci90 [2]float64
+		want string
+	}{
+		{[2]float64{0.008, 0.012}, "mxfp8 does not end where bf16 does"},
+		{[2]float64{-0.012, -0.008}, "mxfp8 does not end where bf16 does"},
+		{[2]float64{-0.002, 0.012}, "mxfp8 was not shown to end where bf16 does"},
+	} {
+		r := sample(sampleRecipes[:2], 3, 40)
+		r.Arms[1].Verdict = convergence.NotEquivalent
+		r.Arms[1].Train.CI90 = test.ci90
+		list := view{painter: painter{r, looksOf(r.Arms)}}.Statements()
+		if len(list) != 1 || !strings.Contains(list[0], test.want) {
+			t.Errorf("%v: %q, want %q", test.ci90, list, test.want)
+		}
+	}
+}

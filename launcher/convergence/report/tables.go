@@ -1,0 +1,115 @@
+package report
+
+// Tables as CSV, for spreadsheets and data frames. A number that is not finite, or not known, is an empty cell.
+
+import (
+	"bytes"
+	"encoding/csv"
+	"strconv"
+
+	"spmoe/launcher/convergence"
+	"spmoe/launcher/record"
+)
+
+// table is a CSV file, its head first.
+type table struct {
+	name string
+	rows [][]string
+}
+
+func (t table) csv() []byte {
+	var out bytes.Buffer
+	if err := csv.NewWriter(&out).WriteAll(t.rows); err != nil {
+		panic(err) // a buffer takes everything
+	}
+	return out.Bytes()
+}
+
+func tables(r convergence.Result) []table {
+	return []table{{"steps.csv", stepRows(r)}, {"summary.csv", summaryRows(r)}, {"quantisation.csv", quantisationRows(r)}, {"router.csv", routerRows(r)}}
+}
+
+func cell(v float64) string {
+	if !finite(v) {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}
+
+func stepRows(r convergence.Result) [][]string {
+	rows := [][]string{{"arm", "seed", "step", "loss", "grad_norm", "lr", "imbalance", "seconds"}}
+	eachLog(r, func(arm, seed string, log *record.Log) {
+		for _, s := range log.Steps {
+			rows = append(rows, []string{
+				arm, seed, strconv.Itoa(s.Step), cell(float64(s.Loss)), cell(float64(s.GradNorm)), cell(s.LR), cell(s.Imbalance), cell(s.Seconds),
+			})
+		}
+	})
+	return rows
+}
+
+// summaryRows has losses in nats a token, as means over seeds, and differences as parts of the baseline's loss.
+func summaryRows(r convergence.Result) [][]string {
+	head := []string{"arm", "ablation", "seeds", "verdict", "tokens_per_second"}
+	for _, loss := range []string{"train", "held_out"} {
+		for _, column := range []string{"loss", "difference", "difference_sd", "ci95_low", "ci95_high", "ci90_low", "ci90_high", "tost_p"} {
+			head = append(head, loss+"_"+column)
+		}
+	}
+	rows := [][]string{head}
+	for _, arm := range r.Arms {
+		row := []string{arm.Name, strconv.FormatBool(arm.Ablation), strconv.Itoa(len(arm.Runs)), arm.Verdict, cell(arm.Speed)}
+		train, heldOut := finalLosses(arm)
+		row = append(append(row, cell(train)), differenceCells(arm.Train)...)
+		row = append(append(row, cell(heldOut)), differenceCells(arm.HeldOut)...)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func differenceCells(d *convergence.Difference) []string {
+	cells := make([]string, 7)
+	if d != nil {
+		cells[0] = cell(d.Mean)
+	}
+	if tested(d) {
+		for i, v := range []float64{d.SD, d.CI95[0], d.CI95[1], d.CI90[0], d.CI90[1], d.P} {
+			cells[1+i] = cell(v)
+		}
+	}
+	return cells
+}
+
+func quantisationRows(r convergence.Result) [][]string {
+	rows := [][]string{{"arm", "seed", "step", "layer", "linear", "tensor", "format", "sqnr_db", "saturated_share", "flushed_share"}}
+	eachLog(r, func(arm, seed string, log *record.Log) {
+		for _, q := range log.Quantised {
+			one := []record.Quantised{q}
+			rows = append(rows, []string{
+				arm, seed, strconv.Itoa(q.Step), strconv.Itoa(q.Layer), q.Linear, q.Tensor, q.Format,
+				cell(q.SQNR()), cell(saturated(one) / 100), cell(flushed(one) / 100),
+			})
+		}
+	})
+	return rows
+}
+
+func routerRows(r convergence.Result) [][]string {
+	rows := [][]string{{"arm", "step", "layer", "shared_choices"}}
+	for _, arm := range r.Arms {
+		for _, a := range arm.Agreement {
+			rows = append(rows, []string{arm.Name, strconv.Itoa(a.Step), strconv.Itoa(a.Layer), cell(a.Share)})
+		}
+	}
+	return rows
+}
+
+func eachLog(r convergence.Result, f func(arm, seed string, log *record.Log)) {
+	for _, arm := range r.Arms {
+		for _, run := range arm.Runs {
+			if run.Log != nil {
+				f(arm.Name, strconv.FormatUint(run.Seed, 10), run.Log)
+			}
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package report
+
+// The page's table of where the time of a step goes.
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"spmoe/launcher/record"
+)
+
+// times is a table of where steps' time goes, a column an arm.
+type times struct {
+	Heads []timesHead
+	Rows  []timesRow
+}
+
+type timesHead struct{ Name, Shade string }
+
+type timesRow struct {
+	Family string
+	Cells  []timesCell
+}
+
+type timesCell struct {
+	Shade        string
+	Milliseconds string
+	Width        string // of a bar, pixels
+}
+
+// barWidth is that of the longest bar, in pixels.
+const barWidth = 64
+
+// Times is nil if no arm measured them.
+func (v view) Times() *times {
+	var t times
+	var measured []*record.Times
+	longest := map[string]float64{} // seconds of a family, in the arm where it takes longest
+	for i, arm := range v.Arms {
+		if arm.Times == nil {
+			continue
+		}
+		measured = append(measured, arm.Times)
+		t.Heads = append(t.Heads, timesHead{arm.Name, v.looks[i].shade.variable})
+		for family, seconds := range arm.Times.Families {
+			longest[family] = max(longest[family], seconds)
+		}
+	}
+	if len(measured) == 0 {
+		return nil
+	}
+	most := 0.0
+	for _, family := range byWork(longest) {
+		most = max(most, longest[family])
+	}
+	for _, family := range byWork(longest) {
+		r := timesRow{Family: family}
+		for i, m := range measured {
+			r.Cells = append(r.Cells, timesCell{t.Heads[i].Shade, milliseconds(m.Families[family]), fmt.Sprintf("%.0f", barWidth*m.Families[family]/max(most, 1e-12))})
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	total := timesRow{Family: "step"}
+	for i, m := range measured {
+		total.Cells = append(total.Cells, timesCell{t.Heads[i].Shade, milliseconds(m.Seconds), "0"})
+	}
+	t.Rows = append(t.Rows, total)
+	return &t
+}
+
+// byWork sorts families by their seconds, longest first, but keeps the same product in several formats together.
+func byWork(seconds map[string]float64) []string {
+	work := func(family string) string {
+		for _, format := range []string{"fp32 ", "bf16 ", "mx "} {
+			family = strings.TrimPrefix(family, format)
+		}
+		return family
+	}
+	longest := map[string]float64{}
+	for family, s := range seconds {
+		longest[work(family)] = max(longest[work(family)], s)
+	}
+	return slices.SortedFunc(maps.Keys(seconds), func(a, b string) int {
+		return cmp.Or(cmp.Compare(longest[work(b)], longest[work(a)]), cmp.Compare(work(a), work(b)), cmp.Compare(a, b))
+	})
+}
+
+func milliseconds(seconds float64) string {
+	if seconds <= 0 {
+		return missing
+	}
+	return plain(1e3*seconds, 1)
+}

@@ -1,0 +1,245 @@
+package report
+
+// What the page's template shows: sentences, and rows of tables.
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"spmoe/launcher/convergence"
+	console "spmoe/launcher/report"
+)
+
+// view is the data of the template.
+type view struct {
+	painter
+	Style, Light, Dark template.CSS
+	Sections           []section
+}
+
+// Title names what was compared.
+func (v view) Title() string {
+	var names []string
+	for i, arm := range v.Arms {
+		if i > 0 && !arm.Ablation {
+			names = append(names, arm.Name)
+		}
+	}
+	switch {
+	case len(v.Arms) == 0:
+		return "Comparison without arms"
+	case len(names) == 0:
+		return v.Arms[0].Name + ", compared with no other arm"
+	}
+	return enumerate(names) + " against " + v.Arms[0].Name
+}
+
+// enumerate joins names: a, b and c.
+func enumerate(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// Verdict is the overall one; Class is its CSS class.
+func (v view) Verdict() string { return overall(v.Arms) }
+
+// Class returns the CSS class of a verdict.
+func (view) Class(verdict string) string { return strings.ReplaceAll(verdict, " ", "-") }
+
+// Statements says in a sentence what became of each compared arm.
+func (v view) Statements() (list []string) {
+	for i, arm := range v.Arms {
+		if i > 0 && !arm.Ablation {
+			list = append(list, v.statement(arm))
+		}
+	}
+	return list
+}
+
+func (v view) statement(arm convergence.Arm) string {
+	base := v.Arms[0].Name
+	begin := fmt.Sprintf("After %s with %s, ", console.Plural(v.Setup.Steps, "step"), console.Plural(len(arm.Runs), "seed"))
+	switch n, nBase := diverged(arm), diverged(v.Arms[0]); {
+	case n > 0:
+		return begin + fmt.Sprintf("%s does not end where %s does: %d of its %s diverged.", arm.Name, base, n, console.Plural(len(arm.Runs), "run"))
+	case nBase > 0:
+		return begin + fmt.Sprintf("nothing can be said of %s: %d of %s that it is compared with diverged.", arm.Name, nBase, console.Plural(len(v.Arms[0].Runs), "run"))
+	case arm.Train == nil || arm.HeldOut == nil:
+		return begin + fmt.Sprintf("%s has no finite difference to %s.", arm.Name, base)
+	}
+	differences := fmt.Sprintf("%s in training loss%s and %s in held-out loss%s",
+		change(arm.Train.Mean), given(arm.Train), change(arm.HeldOut.Mean), given(arm.HeldOut))
+	tests := fmt.Sprintf("(TOST, p %s and %s)", relation(arm.Train), relation(arm.HeldOut))
+	if relation(arm.Train) == relation(arm.HeldOut) {
+		tests = fmt.Sprintf("(TOST, p %s for both)", relation(arm.Train))
+	}
+	limit := "±" + percentage(v.Margin, 2)
+	switch {
+	case arm.Verdict == convergence.Equivalent:
+		return begin + fmt.Sprintf("%s ends where %s does: it differs by %s, equivalent within %s %s.", arm.Name, base, differences, limit, tests)
+	case arm.Verdict == convergence.Undecided:
+		return begin + fmt.Sprintf("%s differs from %s by %s; that does not tell what other seeds would do, so equivalence within %s is undecided.", arm.Name, base, differences, limit)
+	case v.outside(arm.Train) || v.outside(arm.HeldOut):
+		return begin + fmt.Sprintf("%s does not end where %s does: it differs by %s, more than %s.", arm.Name, base, differences, limit)
+	}
+	return begin + fmt.Sprintf("%s was not shown to end where %s does: it differs by %s, not surely within %s %s.", arm.Name, base, differences, limit, tests)
+}
+
+// outside says that a whole 90 % interval lies beyond the margin.
+func (v view) outside(d *convergence.Difference) bool {
+	return tested(d) && (d.CI90[0] > v.Margin || d.CI90[1] < -v.Margin)
+}
+
+// given is the interval of a difference in brackets.
+func given(d *convergence.Difference) string {
+	if !tested(d) {
+		return ""
+	}
+	return fmt.Sprintf(" (95%% CI %s to %s)", change(d.CI95[0]), change(d.CI95[1]))
+}
+
+func relation(d *convergence.Difference) string {
+	p := pValue(d)
+	if strings.HasPrefix(p, "<") {
+		return p[:1] + " " + p[1:]
+	}
+	return "= " + p
+}
+
+func diverged(arm convergence.Arm) (n int) {
+	for _, run := range arm.Runs {
+		if run.Diverged {
+			n++
+		}
+	}
+	return n
+}
+
+// finalLosses returns the means over seeds; NaN where a seed's is not finite.
+func finalLosses(arm convergence.Arm) (train, heldOut float64) {
+	for _, run := range arm.Runs {
+		train += float64(run.Train)
+		heldOut += float64(run.HeldOut)
+	}
+	n := float64(len(arm.Runs))
+	return train / n, heldOut / n
+}
+
+// row is an arm in the tables.
+type row struct {
+	Shade                string // CSS variable of its colour
+	Name, About, Verdict string
+	Train, HeldOut       string
+	TrainBy, HeldOutBy   string // differences
+	TrainCI, HeldOutCI   string
+	TrainP, HeldOutP     string
+	SQNR                 string
+	Flushed, Saturated   string
+	Router               string // choices shared with the baseline's
+	Speed, Relative      string
+	Skipped, Diverged    int // steps, runs
+}
+
+// Compared returns the rows of the baseline and of the arms that the verdict is about.
+func (v view) Compared() []row { return v.rows(false) }
+
+// Ablations returns the rows of the others.
+func (v view) Ablations() []row { return v.rows(true) }
+
+func (v view) rows(ablations bool) (list []row) {
+	for i, arm := range v.Arms {
+		if (arm.Ablation && i > 0) == ablations {
+			list = append(list, v.row(i, arm))
+		}
+	}
+	return list
+}
+
+func (v view) row(i int, arm convergence.Arm) row {
+	train, heldOut := finalLosses(arm)
+	r := row{
+		Shade: v.looks[i].shade.variable, Name: arm.Name, About: arm.About, Verdict: arm.Verdict, Diverged: diverged(arm),
+		Train: loss(train), HeldOut: loss(heldOut), SQNR: sqnrs(arm),
+		Flushed: rare(flushed(operands(arm, ""))), Saturated: rare(saturated(operands(arm, ""))), Router: lastAgreement(arm),
+		Speed: missing, Relative: missing,
+	}
+	r.TrainBy, r.TrainCI, r.TrainP = differenceTexts(arm.Train)
+	r.HeldOutBy, r.HeldOutCI, r.HeldOutP = differenceTexts(arm.HeldOut)
+	for _, run := range arm.Runs {
+		r.Skipped += run.Skipped
+	}
+	if arm.Speed > 0 {
+		r.Speed = console.Thousands(arm.Speed)
+		if base := v.Arms[0].Speed; base > 0 {
+			r.Relative = plain(arm.Speed/base, 2) + "×"
+		}
+	}
+	return r
+}
+
+func differenceTexts(d *convergence.Difference) (by, ci, p string) {
+	switch {
+	case d == nil:
+		return missing, "", ""
+	case !tested(d):
+		return change(d.Mean), "", ""
+	}
+	return change(d.Mean), interval(d.CI95), pValue(d)
+}
+
+// sqnrs returns the medians of an arm's inputs, weights and gradients over everything recorded: "31.0 / 30.2 / 29.8".
+func sqnrs(arm convergence.Arm) string {
+	var list []string
+	for _, kind := range kinds {
+		list = append(list, decibels(medianSQNR(operands(arm, kind))))
+	}
+	if !slices.ContainsFunc(list, func(s string) bool { return s != missing }) {
+		return missing
+	}
+	return strings.Join(list, " / ")
+}
+
+func lastAgreement(arm convergence.Arm) string {
+	share, ok := arm.LastAgreement()
+	if !ok {
+		return missing
+	}
+	return percentage(share, 1)
+}
+
+// SpreadText says how far the baseline's seeds lie apart; it is empty for fewer than two.
+func (v view) SpreadText() string {
+	if len(v.Arms) == 0 || len(v.Arms[0].Runs) < 2 || v.Spread.Train.SD == 0 && v.Spread.HeldOut.SD == 0 {
+		return ""
+	}
+	return fmt.Sprintf("For scale: the %d seeds of %s scatter by %s (training loss) and %s (held-out loss), one standard deviation.",
+		len(v.Arms[0].Runs), v.Arms[0].Name, percentage(v.Spread.Train.SD, 3), percentage(v.Spread.HeldOut.SD, 3))
+}
+
+// MarginText is the margin as a percentage.
+func (v view) MarginText() string { return percentage(v.Margin, 2) }
+
+// OneSeed says that no arm but ablations has two seeds.
+func (v view) OneSeed() bool { return len(v.Setup.Seeds) < 2 }
+
+// SeedsText lists the seeds.
+func (v view) SeedsText() string {
+	var list []string
+	for _, seed := range v.Setup.Seeds {
+		list = append(list, fmt.Sprint(seed))
+	}
+	return strings.Join(list, ", ")
+}
+
+// TokensText is how many tokens a run trains on.
+func (v view) TokensText() string {
+	return console.Thousands(float64(v.Setup.Steps) * float64(v.Setup.Batch) * float64(v.Setup.Seq))
+}
+
+// ParametersText is the size of the model.
+func (v view) ParametersText() string { return console.Thousands(float64(v.Setup.Parameters)) }

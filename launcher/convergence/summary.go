@@ -1,0 +1,142 @@
+package convergence
+
+// The result as text of 80 columns.
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"spmoe/launcher/record"
+	"spmoe/launcher/report"
+)
+
+// nameWidth is that of the first column; an arm with a longer name has a line of its own for it.
+const nameWidth = 16
+
+// WriteSummary writes the tables of a result and its verdicts.
+func WriteSummary(w io.Writer, r Result) {
+	baseline := r.Arms[0]
+	fmt.Fprintf(w, "\n%-*s %-8s %7s %7s %16s %6s %s\n", nameWidth, "arm", "text", "loss", "diff %", "95% CI", "TOST p", "verdict")
+	for _, a := range r.Arms {
+		verdict := a.Verdict
+		if a.Ablation {
+			verdict = "(ablation)"
+		}
+		writeLoss(w, firstColumn(w, a.Name), "training", a.Runs, trainLoss, a.Train, verdict)
+		writeLoss(w, "", "held-out", a.Runs, heldOutLoss, a.HeldOut, "")
+	}
+	fmt.Fprintf(w, "\n%-*s %22s %9s\n", nameWidth, "", "SQNR in dB, median", "same")
+	fmt.Fprintf(w, "%-*s %6s %6s %8s %9s %12s %8s\n", nameWidth, "arm", "input", "weight", "gradient", "experts", "tokens/s", "speed")
+	for _, a := range r.Arms {
+		fmt.Fprintf(w, "%-*s %6s %6s %8s %9s %12s %8s\n", nameWidth, firstColumn(w, a.Name), dB(a, record.Input), dB(a, record.Weight), dB(a, record.Gradient),
+			sameExperts(a), report.Thousands(a.Speed), ratio(a.Speed, baseline.Speed))
+	}
+	if r.Setup.Jobs > 1 {
+		fmt.Fprintf(w, "%d runs at the same time: their speeds are not comparable\n", r.Setup.Jobs)
+	}
+	fmt.Fprintln(w)
+	if n := len(r.Setup.Seeds); n > 1 {
+		fmt.Fprintf(w, "%s by itself, SD of the loss over its %d seeds:\n  %.2f %% (training), %.2f %% (held-out)\n",
+			baseline.Name, n, 100*r.Spread.Train.SD, 100*r.Spread.HeldOut.SD)
+	}
+	for _, a := range r.Arms[1:] {
+		if !a.Ablation {
+			fmt.Fprintln(w, r.sentence(a))
+		}
+	}
+}
+
+// firstColumn returns an arm's name if it fits, else writes it on a line of its own.
+func firstColumn(w io.Writer, name string) string {
+	if len(name) <= nameWidth {
+		return name
+	}
+	fmt.Fprintln(w, name)
+	return ""
+}
+
+func writeLoss(w io.Writer, name, text string, runs []Run, of func(Run) float64, d *Difference, verdict string) {
+	mean, _ := meanSD(losses(runs, of))
+	diff, ci, p := "", "", ""
+	if d != nil {
+		diff, p = fmt.Sprintf("%+.3f", 100*d.Mean), probability(d.P)
+		if d.Seeds > 1 {
+			ci = fmt.Sprintf("%+.3f..%+.3f", 100*d.CI95[0], 100*d.CI95[1])
+		} else {
+			p = ""
+		}
+	}
+	line := fmt.Sprintf("%-*s %-8s %7s %7s %16s %6s %s", nameWidth, name, text, nats(mean), diff, ci, p, verdict)
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
+}
+
+func probability(p float64) string {
+	if p < 0.0001 {
+		return "<.0001"
+	}
+	return fmt.Sprintf("%.4f", p)
+}
+
+func nats(loss float64) string {
+	if !finite(loss) {
+		return "none"
+	}
+	return fmt.Sprintf("%.4f", loss)
+}
+
+func dB(a Arm, kind string) string {
+	v, ok := a.SQNR(kind)
+	switch {
+	case !ok:
+		return "-"
+	case math.IsInf(v, 1):
+		return "exact"
+	}
+	return fmt.Sprintf("%.1f", v)
+}
+
+func sameExperts(a Arm) string {
+	share, ok := a.LastAgreement()
+	if !ok {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100*share)
+}
+
+func ratio(speed, baseline float64) string {
+	if baseline == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2fx", speed/baseline)
+}
+
+// sentence states an arm's verdict and what it rests on.
+func (r Result) sentence(a Arm) string {
+	about := fmt.Sprintf("%s against %s, margin %.3g %%, %s", a.Name, r.Arms[0].Name, 100*r.Margin, report.Plural(len(a.Runs), "seed"))
+	switch a.Verdict {
+	case Equivalent:
+		return about + ": EQUIVALENT"
+	case Undecided:
+		return about + ": UNDECIDED\n  one seed says nothing about others: give --seeds 3 or more"
+	}
+	return about + ": NOT EQUIVALENT\n  " + r.reason(a)
+}
+
+// reason says why an arm is not equivalent.
+func (r Result) reason(a Arm) string {
+	for _, arm := range []Arm{r.Arms[0], a} {
+		for _, run := range arm.Runs {
+			if run.Diverged {
+				return fmt.Sprintf("%s has diverged with seed %d: its loss is no better than chance", arm.Name, run.Seed)
+			}
+		}
+	}
+	for _, d := range []*Difference{a.Train, a.HeldOut} {
+		if d != nil && (d.CI90[0] > r.Margin || d.CI90[1] < -r.Margin) {
+			return "the losses differ by more than the margin"
+		}
+	}
+	return "the seeds scatter too much, or the difference is too near the margin, to tell:\n  more seeds or more steps may decide it"
+}
