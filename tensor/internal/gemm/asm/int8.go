@@ -38,7 +38,7 @@ func int8AVX512(f *asmgen.File) {
 
 func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	name := fmt.Sprintf("int8AVX512Tiles%d", mr)
-	k := family{width: 64}
+	k := family{width: 64, rounds: true}
 	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
 	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
@@ -55,7 +55,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	bs, spare := fn.Zs(2), fn.Zs(2)
 	next := fn.Label("next")
 	fn.Place(next)
-	k.start(fn, t, sum, sumStride, row, sums)
+	k.start(fn, t, sum, sumStride, out, outStride, row, sums)
 	fn.I("MOVQ", panel, a)
 	fn.I("MOVQ", t.At(fieldB), b)
 	fn.I("MOVQ", t.At(fieldSteps), steps)
@@ -108,7 +108,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	}
 	fn.I("JMP", stored)
 	fn.Place(plain)
-	k.finish(fn, sum, sumStride, sum, sumStride, sums)
+	family{width: 64}.finish(fn, sum, sumStride, sum, sumStride, sums)
 	fn.Place(stored)
 	fn.I("DECQ", count)
 	fn.I("JNZ", next)

@@ -31,7 +31,7 @@ func int8DirectAcross(f *asmgen.File, rows int, flip, index asmgen.Mem) {
 	fn.I("MOVQ", k.t.At(fieldSum), sum)
 	fn.I("LEAQ", sum.At(0).Index(moved, 4), sum)
 	fn.I("MOVQ", k.t.At(fieldSumStride), sumStride)
-	family{width: 64}.start(fn, k.t, sum, sumStride, r, k.sums)
+	family{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, r, k.sums)
 	fn.I("MOVQ", k.t.At(fieldA), k.a)
 	fn.I("MOVQ", k.t.At(fieldB), b)
 	fn.I("ADDQ", moved, b)

@@ -31,7 +31,7 @@ func int8DirectAlong(f *asmgen.File, rows int, flip asmgen.Mem) {
 	sum, sumStride := k.first, k.ninth // before and after the loop
 	fn.I("MOVQ", k.t.At(fieldSum), sum)
 	fn.I("MOVQ", k.t.At(fieldSumStride), sumStride)
-	family{width: 64}.start(fn, k.t, sum, sumStride, k.a, k.sums)
+	family{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, k.a, k.sums)
 	k.begin()
 	last, done := fn.Label("last"), fn.Label("done")
 	fn.I("SHRQ", asmgen.Imm(1), k.blocks)

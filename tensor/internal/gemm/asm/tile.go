@@ -76,7 +76,7 @@ func (k family) tile(f *asmgen.File, mr int) {
 	}
 	next := fn.Label("next")
 	fn.Place(next)
-	k.start(fn, t, sum, sumStride, row, sums)
+	k.start(fn, t, sum, sumStride, out, outStride, row, sums)
 
 	fn.I("MOVQ", panel, a)
 	fn.I("MOVQ", t.At(fieldB), b)
@@ -89,9 +89,26 @@ func (k family) tile(f *asmgen.File, mr int) {
 	fn.Return()
 }
 
-// start loads the sums or clears them. It leaves sum alone.
-func (k family) start(fn *asmgen.Func, t, sum, sumStride, row asmgen.Reg, sums [][]asmgen.Vec) {
+// start loads the sums or clears them, and fetches what finish will write: stores that miss the caches would hold up the next tile. It
+// leaves sum and out alone.
+func (k family) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row asmgen.Reg, sums [][]asmgen.Vec) {
 	clear, ready := fn.Label("clear"), fn.Label("ready")
+	fetch := func(from, stride asmgen.Reg, bytes int) {
+		fn.I("MOVQ", from, row)
+		for range sums {
+			for at := 0; at < bytes; at += 64 {
+				fn.I("PREFETCHT0", row.At(at))
+			}
+			fn.I("ADDQ", stride, row)
+		}
+	}
+	if k.rounds {
+		toSums := fn.Label("toSums")
+		fn.I("TESTQ", out, out)
+		fn.I("JZ", toSums)
+		fetch(out, outStride, k.width)
+		fn.Place(toSums)
+	}
 	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
 	fn.I("JEQ", clear)
 	fn.I("MOVQ", sum, row)
@@ -112,6 +129,11 @@ func (k family) start(fn *asmgen.Func, t, sum, sumStride, row asmgen.Reg, sums [
 			fn.I("VXORPS", v.Y(), v.Y(), v.Y())
 		}
 	}
+	if k.rounds {
+		fn.I("TESTQ", out, out)
+		fn.I("JNZ", ready)
+	}
+	fetch(sum, sumStride, 2*k.width)
 	fn.Place(ready)
 }
 
