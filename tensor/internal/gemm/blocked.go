@@ -129,21 +129,38 @@ func (f *family) pack(s *Scratch, to *buffer, b operand) int {
 	return 4 * f.packing.steps(b.Cols)
 }
 
-// sums adds up all runs of steps in p.sum.
+// sums adds up all runs of steps in p.sum, by way of scratch if they are several: there sums lie so close that the second-level cache
+// holds them from run to run.
 func (f *family) sums(s *Scratch, p *product, accumulate bool) {
+	if p.steps <= f.runSteps {
+		f.run(s, p, 0, accumulate, false)
+		return
+	}
+	result := p.sum
+	p.sum = f.closeSums(s, result)
+	if accumulate {
+		copyRows(p.sum, result)
+	}
 	for k := 0; k < p.steps; k += f.runSteps {
 		f.run(s, p, k, accumulate || k > 0, false)
 	}
+	copyRows(result, p.sum)
+}
+
+// closeSums is room in scratch for the sums of a result.
+func (f *family) closeSums(s *Scratch, result View) View {
+	stride := (result.Cols + f.columns - 1) / f.columns * f.columns
+	v := strided(s.sums.atLeast(4*result.Rows*stride), result.Rows, result.Cols, stride, 1)
+	if !f.masked {
+		v.Cols = stride // room for whole tiles: no edge
+	}
+	return v
 }
 
 // rounded adds up all runs of steps in scratch, if they are several or the microkernel cannot round, and ends in p.out.
 func (f *family) rounded(s *Scratch, p *product) {
 	if p.steps > f.runSteps || !f.rounds {
-		stride := (p.out.Cols + f.columns - 1) / f.columns * f.columns
-		p.sum = strided(s.sums.atLeast(4*p.out.Rows*stride), p.out.Rows, p.out.Cols, stride, 1)
-		if !f.masked {
-			p.sum.Cols = stride // room for whole tiles: no edge
-		}
+		p.sum = f.closeSums(s, p.out)
 	}
 	for k := 0; k < p.steps; k += f.runSteps {
 		f.run(s, p, k, k > 0, f.rounds && k+f.runSteps >= p.steps)
