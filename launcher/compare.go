@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -75,7 +74,7 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	again := commandLine(env, c.Out)
-	c.Start, c.Command, c.Version = f.starter(env), again, version()
+	c.Start, c.Command = f.starter(env), again
 	c.Console, c.Width = env.out, system.TerminalWidth(env.out)
 	if err := c.Check(); err != nil {
 		return err
@@ -223,22 +222,4 @@ func commandLine(env env, out string) string {
 		words = append(words, "--out", report.Shell(out))
 	}
 	return strings.Join(words, " ")
-}
-
-// version names the revision that this program was built from, as far as that is known.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	revision, modified := info.Main.Version, ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value[:min(len(s.Value), 12)]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = ", modified"
-		}
-	}
-	return revision + modified
 }

@@ -67,7 +67,7 @@ func run(out io.Writer, rounds int, sample time.Duration, match string) error {
 func describe(out io.Writer, rounds int) {
 	fmt.Fprintf(out, "one core of %s, tier %s; GFLOP/s and share of the core's peak, medians of %d rounds in turns\n", cpu.Model(), cpu.Best(), rounds)
 	fmt.Fprintf(out, "packed: weights packed beforehand, as oneDNN's and libxsmm's are; ours and OpenBLAS pack in every call\n")
-	fmt.Fprintf(out, "mxint8 of the engine has block scales, which oneDNN's int8 has not; shares of both are of the BF16 peak\n")
+	fmt.Fprintf(out, "mxint8 of the engine has block scales, which oneDNN's int8 has not\n")
 	fmt.Fprintf(out, "* weights from memory; /best: the engine's rate over that of the best peer, in turns\n\n")
 }
 

@@ -33,7 +33,6 @@ type Comparison struct {
 	Console   io.Writer // for progress
 	Width     int       // columns of the console if it is a terminal, else 0
 	Command   string    // that has started the comparison, for the report
-	Version   string    // of the program, for the report
 
 	// Disturb, if it is not nil, returns what [trainer.Job.Disturb] is in the runs of a recipe.
 	Disturb func(recipe string) func(moe.Quantised)

@@ -4,12 +4,11 @@ package convergence
 
 import (
 	"math"
-	"runtime"
 	"slices"
+	"strings"
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/trainer"
-	"spmoe/tensor/cpu"
 )
 
 // tail returns how many last steps are averaged for a run's final training loss: 5 % of them. Arms see the same batches, so that the mean
@@ -27,8 +26,7 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		return Result{}, err
 	}
 	result := Result{
-		Command: c.Command, Version: c.Version, Margin: c.Margin,
-		Machine: Machine{cpu.Model(), cpu.Best().String(), runtime.GOMAXPROCS(0)},
+		Command: c.Command, Margin: c.Margin,
 		Setup: Setup{
 			Flavor: first.Flavor, Parameters: first.Model.Count().Total, Steps: first.Steps, Batch: first.Batch, Seq: first.Seq,
 			Ranks: c.Ranks, Jobs: c.Jobs, Seeds: c.seeds(), Tail: tail(first.Steps), Config: string(config),
@@ -50,9 +48,26 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		}
 		result.Arms = append(result.Arms, arm)
 	}
+	result.where(logs)
 	result.Spread.Train = spread(losses(result.Arms[0].Runs, trainLoss))
 	result.Spread.HeldOut = spread(losses(result.Arms[0].Runs, heldOutLoss))
 	return result, nil
+}
+
+// where says where the runs were made, and by which versions of the program.
+func (r *Result) where(logs []*record.Log) {
+	var versions []string
+	for _, log := range logs {
+		for _, s := range log.Starts {
+			if m := (Machine{s.CPU, s.Tier, s.Cores}); !slices.Contains(r.Machines, m) {
+				r.Machines = append(r.Machines, m)
+			}
+			if !slices.Contains(versions, s.Version) {
+				versions = append(versions, s.Version)
+			}
+		}
+	}
+	r.Version = strings.Join(versions, "; ")
 }
 
 // summarize returns what a run has come to.

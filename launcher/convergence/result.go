@@ -6,12 +6,12 @@ import "spmoe/launcher/record"
 
 // Result is a finished comparison: what result.json holds and the report shows.
 type Result struct {
-	Command string  `json:"command"`
-	Version string  `json:"version"` // revision of the program
-	Machine Machine `json:"machine"`
-	Setup   Setup   `json:"setup"`
-	Margin  float64 `json:"margin"` // of equivalence, as a part of the baseline's loss: 0.005
-	Arms    []Arm   `json:"arms"`   // the baseline first
+	Command  string    `json:"command"`
+	Version  string    `json:"version"`  // revision of the program
+	Machines []Machine `json:"machines"` // on which runs were made
+	Setup    Setup     `json:"setup"`
+	Margin   float64   `json:"margin"` // of equivalence, as a part of the baseline's loss: 0.005
+	Arms     []Arm     `json:"arms"`   // the baseline first
 
 	// Spread is how far the baseline's own seeds lie apart.
 	Spread struct {

@@ -13,6 +13,7 @@ import (
 
 // line is one object of the file: exactly one field is set.
 type line struct {
+	Start     *Start     `json:"start,omitempty"`
 	Step      *Step      `json:"step,omitempty"`
 	Eval      *Eval      `json:"eval,omitempty"`
 	Load      *Load      `json:"load,omitempty"`
@@ -25,6 +26,8 @@ type line struct {
 // before says whether the line was written before a checkpoint of that step: a run that resumes there does not write it again.
 func (l line) before(step int) bool {
 	switch {
+	case l.Start != nil:
+		return l.Start.Step < step
 	case l.Step != nil:
 		return l.Step.Step <= step
 	case l.Load != nil:
@@ -41,6 +44,9 @@ func (l line) before(step int) bool {
 
 func (l line) addTo(log *Log) error {
 	keys := 0
+	if l.Start != nil {
+		keys, log.Starts = keys+1, append(log.Starts, *l.Start)
+	}
 	if l.Step != nil {
 		keys, log.Steps = keys+1, append(log.Steps, *l.Step)
 	}
@@ -155,7 +161,8 @@ func Open(run string, step int) (*Writer, error) {
 	return w, nil
 }
 
-// Step adds a step; the other methods add what they are named after.
+// Start adds a start; the other methods add what they are named after.
+func (w *Writer) Start(s Start)         { w.add(line{Start: &s}) }
 func (w *Writer) Step(s Step)           { w.add(line{Step: &s}) }
 func (w *Writer) Eval(e Eval)           { w.add(line{Eval: &e}) }
 func (w *Writer) Load(l Load)           { w.add(line{Load: &l}) }

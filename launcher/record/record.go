@@ -14,6 +14,15 @@ import (
 // File is the name of a record in the folder of its run.
 const File = "record.jsonl"
 
+// Start says where a run began or went on.
+type Start struct {
+	Step    int    `json:"step"` // steps made before
+	CPU     string `json:"cpu"`
+	Tier    string `json:"tier"` // of instructions
+	Cores   int    `json:"cores"`
+	Version string `json:"version"` // of the program
+}
+
 // Step is one optimizer step.
 type Step struct {
 	Step      int     `json:"step"` // from 1
@@ -97,6 +106,7 @@ type Done struct {
 
 // Log is the whole record of a run.
 type Log struct {
+	Starts    []Start // more than one if the run was resumed
 	Steps     []Step
 	Evals     []Eval
 	Loads     []Load

@@ -16,8 +16,9 @@ import (
 // sample is a record of two steps, evaluated before and after both.
 func sample() Log {
 	log := Log{
-		Times: &Times{Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.05, "rest": 0.2}},
-		Done:  &Done{Step: 2, HeldOut: 5.25, Skipped: 1},
+		Starts: []Start{{CPU: "some CPU", Tier: "avx2", Cores: 8, Version: "0123456789ab"}},
+		Times:  &Times{Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.05, "rest": 0.2}},
+		Done:   &Done{Step: 2, HeldOut: 5.25, Skipped: 1},
 	}
 	for step := range 3 {
 		log.Evals = append(log.Evals, Eval{Step: step, Loss: Number(5.5 - float64(step)/8), Sequences: 64})
@@ -35,6 +36,9 @@ func sample() Log {
 
 // write adds what a log holds of some steps, as a run would.
 func write(w *Writer, log Log, from, to int) {
+	if from == 0 {
+		w.Start(log.Starts[0])
+	}
 	for step := from; step <= to; step++ {
 		for i := range log.Steps {
 			if log.Steps[i].Step == step {
@@ -100,8 +104,10 @@ func TestRoundTrip(t *testing.T) {
 	if got := readBack(t, run); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v comes back as %+v", want, got)
 	}
-	if !strings.HasPrefix(text(t, run), `{"eval":{"step":0,"loss":5.5,"sequences":64}}`+"\n") {
-		t.Errorf("the file begins %.80s", text(t, run))
+	begin := `{"start":{"step":0,"cpu":"some CPU","tier":"avx2","cores":8,"version":"0123456789ab"}}` + "\n" +
+		`{"eval":{"step":0,"loss":5.5,"sequences":64}}` + "\n"
+	if !strings.HasPrefix(text(t, run), begin) {
+		t.Errorf("the file begins %.200s", text(t, run))
 	}
 	c := want.Choices[2]
 	if c.Tokens() != 2 || c.Expert(0, 0) != 3 || c.Expert(0, 1) != 513 || c.Expert(1, 0) != 2 || c.Expert(1, 1) != 256 {
@@ -235,7 +241,7 @@ func FuzzParse(f *testing.F) {
 	log := sample()
 	lines := []line{
 		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantised: &log.Quantised[0]}, {Choices: &log.Choices[0]},
-		{Times: log.Times}, {Done: log.Done},
+		{Times: log.Times}, {Done: log.Done}, {Start: &log.Starts[0]},
 	}
 	f.Add(written(f, lines))
 	f.Add(written(f, lines)[:300])

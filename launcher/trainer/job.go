@@ -42,6 +42,7 @@ type Job struct {
 	resume   *checkpoint.Reader // nil in a new run
 	progress progress
 
+	cores       int  // that all ranks may use; known when they run
 	interrupted bool // set by rank 0 at its end
 }
 
@@ -190,6 +191,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	if world.Ranks() != j.ranks {
 		panic(fmt.Sprintf("trainer: %d ranks run a job for %d", world.Ranks(), j.ranks))
 	}
+	j.cores = world.Cores()
 	peak := 0.0
 	if world.Leads() {
 		// Of the cores that this process may use, as a sample of all.

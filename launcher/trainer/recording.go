@@ -11,9 +11,11 @@ import (
 	"spmoe/collective"
 	"spmoe/datasets"
 	"spmoe/launcher/record"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 	"spmoe/mx"
 	"spmoe/tensor"
+	"spmoe/tensor/cpu"
 	"spmoe/tensor/profile"
 )
 
@@ -55,10 +57,19 @@ func (j *Job) recording() (*recording, error) {
 
 // open begins the record, or goes on with that of the run that is resumed.
 func (r *rank) openRecord() (err error) {
-	if r.recording != nil && r.lead() {
-		r.recording.out, err = record.Open(r.cfg.Out, r.progress.Step)
+	if r.recording == nil || !r.lead() {
+		return nil
 	}
-	return err
+	if r.recording.out, err = record.Open(r.cfg.Out, r.progress.Step); err != nil {
+		return err
+	}
+	if r.progress.Step == r.cfg.Steps {
+		return nil // nothing is left to be made here
+	}
+	r.recording.out.Start(record.Start{
+		Step: r.progress.Step, CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: r.job.cores, Version: system.Version(),
+	})
+	return nil
 }
 
 func (c *recording) close() error {

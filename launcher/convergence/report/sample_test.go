@@ -38,7 +38,7 @@ var sampleAblations = []recipe{
 func sample(recipes []recipe, seeds, steps int) convergence.Result {
 	r := convergence.Result{
 		Command: "launcher -np 8 compare --precision bf16,mxfp8,mxfp8-wgrad-bf16 --steps 1500 --seeds 5", Version: "1f2e3d4",
-		Machine: convergence.Machine{CPU: "AMD EPYC 9R14", Tier: "avx512bf16", Cores: 2},
+		Machines: []convergence.Machine{{CPU: "AMD EPYC 9R14", Tier: "avx512bf16", Cores: 2}},
 		Setup: convergence.Setup{
 			Flavor: "debug", Parameters: 6_241_536, Steps: steps, Batch: 16, Seq: 128, Ranks: 8, Jobs: 1, Tail: max(10, steps/20),
 			Config: "flavor = \"debug\"\nsteps = 1500\nprecision = \"bf16\"\n",
