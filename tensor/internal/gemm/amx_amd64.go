@@ -44,7 +44,7 @@ func (c *tileConfig) setBF16(rows int) {
 }
 
 // tilesAlong packs rows of a that are contiguous along k.
-func tilesAlong(dst, src unsafe.Pointer, offsets *[16]int, words, tail, _ int, _ unsafe.Pointer) {
+func tilesAlong(dst, src unsafe.Pointer, offsets *[16]int, words, tail, _, _ int) {
 	tileRowsAVX512(dst, src, offsets, words, tail)
 }
 
@@ -62,11 +62,11 @@ func tilesAcross(dst, src unsafe.Pointer, stride, k, _, lanes int) {
 	clearSteps(dst, 64, k, 64)
 	for t := 0; t < k; t += tileElements {
 		p := unsafe.Add(dst, 32*t)
-		packRowsAVX512(p, p, &tileOffsets, 32, 0, 64, p)
+		packRowsAVX512(p, p, &tileOffsets, 32, 0, 64, 0)
 	}
 }
 
-func tileColumnsAlong(dst, src unsafe.Pointer, offsets *[16]int, words, tail, step int, ahead unsafe.Pointer) {
+func tileColumnsAlong(dst, src unsafe.Pointer, offsets *[16]int, words, tail, step, ahead int) {
 	packRowsAVX512(dst, src, offsets, words, tail, step, ahead)
 	clearSteps(dst, step, words, 64)
 }

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-func alongAVX2(dst, src unsafe.Pointer, offsets *[16]int, words, _, step int, _ unsafe.Pointer) {
+func alongAVX2(dst, src unsafe.Pointer, offsets *[16]int, words, _, step, _ int) {
 	if words >= 16 {
 		packRowsAVX2(dst, src, offsets, words/16, step)
 	}
@@ -21,7 +21,7 @@ func alongAVX2(dst, src unsafe.Pointer, offsets *[16]int, words, _, step int, _ 
 	}
 }
 
-func alongSplitAVX2(dst, src unsafe.Pointer, offsets *[16]int, words, _, step int, _ unsafe.Pointer) {
+func alongSplitAVX2(dst, src unsafe.Pointer, offsets *[16]int, words, _, step, _ int) {
 	if words >= 16 {
 		packRowsSplitAVX2(dst, src, offsets, words/16, step)
 	}

@@ -21,8 +21,8 @@ type packing struct {
 type packer struct {
 	group int // rows that along packs at once
 	// along packs up to group rows that are contiguous along k. Row i begins at src + offsets[i] and has words 16-bit words;
-	// tail has a bit for each of the last words%32. Steps are step bytes apart. What lies ahead is packed next.
-	along func(dst, src unsafe.Pointer, offsets *[16]int, words, tail, step int, ahead unsafe.Pointer)
+	// tail has a bit for each of the last words%32. Steps are step bytes apart. What lies ahead bytes behind src is packed next, if there is more.
+	along func(dst, src unsafe.Pointer, offsets *[16]int, words, tail, step, ahead int)
 	// across packs a whole panel of rows that are neighbours in memory, with stride bytes along k. Bit i of lanes says that row i
 	// exists.
 	across func(dst, src unsafe.Pointer, stride, k, step, lanes int)
@@ -135,8 +135,7 @@ func (p *packing) panel(s *Scratch, dst unsafe.Pointer, v View, width int, by *p
 		for r := range by.group { // past the last row, the last row again: its lanes are overwritten or never used
 			s.calls.offsets[r] = min(r, v.Rows-1-i) * v.RowStride * p.elem
 		}
-		src := unsafe.Add(v.Ptr, i*v.RowStride*p.elem)
-		ahead := unsafe.Add(src, by.group*v.RowStride*p.elem)
-		by.along(unsafe.Add(dst, 4*i), src, &s.calls.offsets, words, 1<<(words%32)-1, 4*width, ahead)
+		stride := v.RowStride * p.elem
+		by.along(unsafe.Add(dst, 4*i), unsafe.Add(v.Ptr, i*stride), &s.calls.offsets, words, 1<<(words%32)-1, 4*width, by.group*stride)
 	}
 }

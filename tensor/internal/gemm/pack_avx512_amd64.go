@@ -7,17 +7,17 @@ package gemm
 import "unsafe"
 
 // packRowsAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].
-// It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. Meanwhile it fetches as much from ahead.
+// It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. Meanwhile it fetches as much from ahead bytes behind src.
 //
 //go:noescape
-func packRowsAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead unsafe.Pointer)
+func packRowsAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead int)
 
 // packRowsSplitAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].
-// It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. Meanwhile it fetches as much from ahead.
+// It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. Meanwhile it fetches as much from ahead bytes behind src.
 // Of each pair of BF16 it stores two steps of FP32: the second element, then the first.
 //
 //go:noescape
-func packRowsSplitAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead unsafe.Pointer)
+func packRowsSplitAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead int)
 
 // interleave16AVX512 packs rows that are neighbours in memory; along k they are stride bytes apart.
 // It stores ceil(k/2) steps of pairs of BF16, step bytes apart; bit i of lanes says that row i exists.

@@ -58,7 +58,7 @@ DATA interleave32AVX512Index1<>+56(SB)/4, $0x003e001e
 DATA interleave32AVX512Index1<>+60(SB)/4, $0x003f001f
 GLOBL interleave32AVX512Index1<>(SB), RODATA|NOPTR, $64
 
-// func packRowsAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead unsafe.Pointer)
+// func packRowsAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead int)
 TEXT ·packRowsAVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), BX
@@ -66,6 +66,7 @@ TEXT ·packRowsAVX512(SB), NOSPLIT, $0-56
 	MOVQ words+24(FP), DX
 	MOVQ step+40(FP), SI
 	MOVQ ahead+48(FP), DI
+	ADDQ BX, DI
 	MOVQ DX, R8
 	SHRQ $5, R8
 	JZ last1
@@ -388,7 +389,7 @@ done2:
 	VZEROUPPER
 	RET
 
-// func packRowsSplitAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead unsafe.Pointer)
+// func packRowsSplitAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead int)
 TEXT ·packRowsSplitAVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), BX
@@ -396,6 +397,7 @@ TEXT ·packRowsSplitAVX512(SB), NOSPLIT, $0-56
 	MOVQ words+24(FP), DX
 	MOVQ step+40(FP), SI
 	MOVQ ahead+48(FP), DI
+	ADDQ BX, DI
 	MOVQ DX, R8
 	SHRQ $5, R8
 	JZ last1

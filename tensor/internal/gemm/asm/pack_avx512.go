@@ -23,14 +23,15 @@ func packAVX512(f *asmgen.File) {
 // rowsAVX512 packs 16 rows whose elements along k are neighbours: 16 by 16 transposes of dwords.
 func rowsAVX512(f *asmgen.File, name string, split bool) {
 	doc := " packs 16 rows that are contiguous along k; row i begins at src + offsets[i].\n" +
-		"It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. Meanwhile it fetches as much from ahead."
+		"It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. Meanwhile it fetches as much from ahead bytes behind src."
 	if split {
 		doc += "\nOf each pair of BF16 it stores two steps of FP32: the second element, then the first."
 	}
 	fn := f.Func(name, name+doc, asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("offsets", "*[16]int"),
-		asmgen.Arg("words", "int"), asmgen.Arg("tail", "int"), asmgen.Arg("step", "int"), asmgen.Arg("ahead", "unsafe.Pointer"))
+		asmgen.Arg("words", "int"), asmgen.Arg("tail", "int"), asmgen.Arg("step", "int"), asmgen.Arg("ahead", "int"))
 	dst, src, offsets, words, step := fn.Load("dst"), fn.Load("src"), fn.Load("offsets"), fn.Load("words"), fn.Load("step")
 	ahead := fn.Load("ahead")
+	fn.I("ADDQ", src, ahead)
 	blocks, r := fn.GP(), fn.GP()
 	rows, other := fn.Zs(16), fn.Zs(16)
 
