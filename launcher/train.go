@@ -132,7 +132,7 @@ func moreData(given []assignment, args []string) ([]assignment, error) {
 			return append(given, assignment{a.field, reflect.ValueOf(args)}), nil
 		}
 	}
-	return nil, fmt.Errorf("unexpected argument %q (launcher help train lists the flags)", strings.Join(args, " "))
+	return nil, fmt.Errorf("unexpected argument %q (only --data takes several values; --help lists the flags)", strings.Join(args, " "))
 }
 
 // configure resolves the configuration and finds the checkpoint to continue from, if any. A
