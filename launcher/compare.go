@@ -93,7 +93,7 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 		return failure{fmt.Errorf("writing the report: %w", err), exitFailed}
 	}
 	fmt.Fprintf(env.out, "report: %s\n", filepath.Join(c.Out, "report.html"))
-	if !result.Equivalent() {
+	if result.Verdict() != convergence.Equivalent {
 		return failure{told{errors.New("not equivalent")}, exitFailed}
 	}
 	return nil

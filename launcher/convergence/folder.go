@@ -14,6 +14,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -135,9 +136,5 @@ func (c *Comparison) saveFolder() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(c.Out, planFile)
-	if err := os.WriteFile(path+".new", text, 0o666); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return system.WriteFile(filepath.Join(c.Out, planFile), text)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"spmoe/bench"
 	"spmoe/launcher/record"
 	"spmoe/launcher/trainer"
 )
@@ -110,19 +111,10 @@ func warm(steps []record.Step) []float64 {
 
 // speed returns the tokens a second of the median step; 0 if there is none.
 func speed(seconds []float64, tokens int) float64 {
-	if m := median(seconds); m > 0 {
-		return float64(tokens) / m
-	}
-	return 0
-}
-
-// median returns 0 for no numbers.
-func median(xs []float64) float64 {
-	if len(xs) == 0 {
+	if len(seconds) == 0 {
 		return 0
 	}
-	s := slices.Sorted(slices.Values(xs))
-	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+	return float64(tokens) / bench.Median(seconds)
 }
 
 func trainLoss(r Run) float64   { return float64(r.Train) }
@@ -223,26 +215,47 @@ func (a Arm) LastAgreement() (share float64, ok bool) {
 	return share / float64(n), true
 }
 
-// SQNR returns the median signal-to-quantisation-noise ratio in dB of a kind of tensors, one of [record.Input], [record.Weight] and
-// [record.Gradient], over all layers, recorded steps and runs. ok is false if none was quantised.
-func (a Arm) SQNR(kind string) (dB float64, ok bool) {
-	var all []float64
-	for _, r := range a.Runs {
-		for _, q := range r.Log.Quantised {
-			if v := q.SQNR(); q.Tensor == kind && !math.IsNaN(v) {
-				all = append(all, v)
+// Quantised returns what the arm's runs have recorded of a kind of tensors, one of [record.Input], [record.Weight] and
+// [record.Gradient], or of all kinds for "".
+func (a Arm) Quantised(kind string) (all []record.Quantised) {
+	for _, run := range a.Runs {
+		if run.Log == nil {
+			continue
+		}
+		for _, q := range run.Log.Quantised {
+			if kind == "" || q.Tensor == kind {
+				all = append(all, q)
 			}
 		}
 	}
-	return median(all), len(all) > 0
+	return all
 }
 
-// Equivalent says whether every arm that the comparison is about is equivalent to the baseline.
-func (r Result) Equivalent() bool {
-	for _, a := range r.Arms[1:] {
-		if !a.Ablation && a.Verdict != Equivalent {
-			return false
+// MedianSQNR returns the median signal-to-quantisation-noise ratio in dB of operands; NaN if none has one.
+func MedianSQNR(operands []record.Quantised) float64 {
+	var all []float64
+	for _, q := range operands {
+		if v := q.SQNR(); !math.IsNaN(v) {
+			all = append(all, v)
 		}
 	}
-	return true
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	return bench.Median(all)
+}
+
+// Verdict is that of the arms that the comparison is about: one that is not equivalent decides, then one that is undecided. It is empty
+// if there are none.
+func (r Result) Verdict() (verdict string) {
+	for i, a := range r.Arms {
+		switch {
+		case i == 0 || a.Ablation:
+		case a.Verdict == NotEquivalent:
+			return NotEquivalent
+		case a.Verdict == Undecided || verdict == "":
+			verdict = a.Verdict
+		}
+	}
+	return verdict
 }

@@ -2,7 +2,6 @@ package convergence
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -64,7 +63,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := made(t, "bf16,mxfp8", "", len(c.losses["bf16"]), func(arm string, seed uint64) float64 { return c.losses[arm][seed-1] })
-			if r.Arms[0].Verdict != Baseline || r.Arms[1].Verdict != c.verdict || r.Equivalent() != (c.verdict == Equivalent) {
+			if r.Arms[0].Verdict != Baseline || r.Arms[1].Verdict != c.verdict || r.Verdict() != c.verdict {
 				t.Errorf("%s and %s, want %s", r.Arms[0].Verdict, r.Arms[1].Verdict, c.verdict)
 			}
 			// Numbers that are none reach neither the file nor the tables.
@@ -102,7 +101,7 @@ func TestResult(t *testing.T) {
 	if n := len(r.Arms); n != 10 || len(r.Arms[2].Runs) != 3 || len(r.Arms[3].Runs) != 1 || r.Arms[3].Name != "fp32" || !r.Arms[3].Ablation {
 		t.Fatalf("%d arms: %+v", n, r.Arms)
 	}
-	if !r.Equivalent() {
+	if r.Verdict() != Equivalent {
 		t.Error("an ablation has spoilt the verdict")
 	}
 	if r.Arms[3].Verdict != NotEquivalent || r.Arms[4].Verdict != Undecided {
@@ -143,13 +142,18 @@ func TestTail(t *testing.T) {
 	}
 }
 
-func TestMedian(t *testing.T) {
+func TestVerdict(t *testing.T) {
+	arm := func(verdict string, ablation bool) Arm { return Arm{Verdict: verdict, Ablation: ablation} }
+	base, yes, no, unknown := arm(Baseline, false), arm(Equivalent, false), arm(NotEquivalent, false), arm(Undecided, false)
 	for _, c := range []struct {
-		xs   []float64
-		want float64
-	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1}, 5}, {[]float64{5, 100, 1}, 5}, {[]float64{4, 1, 3, 2}, 2.5}} {
-		if got := median(c.xs); got != c.want {
-			t.Errorf("%v: %v, want %v", c.xs, got, c.want)
+		arms []Arm
+		want string
+	}{
+		{nil, ""}, {[]Arm{base}, ""}, {[]Arm{base, yes, yes}, Equivalent}, {[]Arm{base, unknown, yes}, Undecided}, {[]Arm{base, yes, unknown}, Undecided},
+		{[]Arm{base, yes, unknown, no}, NotEquivalent}, {[]Arm{base, yes, arm(NotEquivalent, true)}, Equivalent},
+	} {
+		if got := (Result{Arms: c.arms}).Verdict(); got != c.want {
+			t.Errorf("%v: %q, want %q", c.arms, got, c.want)
 		}
 	}
 }
@@ -200,7 +204,9 @@ func TestSQNR(t *testing.T) {
 			t.Errorf("%s: %s dB, want %s", kind, got, want)
 		}
 	}
-	if got := fmt.Sprint(dB(Arm{}, record.Weight)); got != "-" {
-		t.Errorf("no runs: %s", got)
+	for _, none := range []Arm{{}, {Runs: []Run{{}}}} {
+		if got := dB(none, record.Weight); got != "-" {
+			t.Errorf("nothing recorded: %s", got)
+		}
 	}
 }

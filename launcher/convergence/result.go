@@ -90,7 +90,7 @@ type Difference struct {
 	Pairs  []float64  `json:"pairs"` // by seed
 	Mean   float64    `json:"mean"`
 	SD     float64    `json:"sd"`   // between seeds
-	CI95   [2]float64 `json:"ci95"` // of the mean, Student's t; NaN-free: zero width is reported only where SD is 0
+	CI95   [2]float64 `json:"ci95"` // of the mean, Student's t; without width where SD is 0
 	CI90   [2]float64 `json:"ci90"` // inside ±Margin exactly if the test below rejects at 5 %
 	P      float64    `json:"p"`    // of two one-sided t-tests against ±Margin (TOST); below 0.05: equivalent
 	Seeds  int        `json:"seeds"`

@@ -35,6 +35,11 @@ func difference(losses, baseline []float64, margin float64) *Difference {
 	return d
 }
 
+// Outside says whether the difference is more than a margin: the 90 % interval of its mean lies beyond on one side.
+func (d *Difference) Outside(margin float64) bool {
+	return d != nil && d.Seeds > 1 && (d.CI90[0] > margin || d.CI90[1] < -margin)
+}
+
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // meanSD returns the mean and the standard deviation of a sample, which is 0 for one number.

@@ -87,9 +87,9 @@ func nats(loss float64) string {
 }
 
 func dB(a Arm, kind string) string {
-	v, ok := a.SQNR(kind)
+	v := MedianSQNR(a.Quantised(kind))
 	switch {
-	case !ok:
+	case math.IsNaN(v):
 		return "-"
 	case math.IsInf(v, 1):
 		return "exact"
@@ -133,10 +133,8 @@ func (r Result) reason(a Arm) string {
 			}
 		}
 	}
-	for _, d := range []*Difference{a.Train, a.HeldOut} {
-		if d != nil && (d.CI90[0] > r.Margin || d.CI90[1] < -r.Margin) {
-			return "the losses differ by more than the margin"
-		}
+	if a.Train.Outside(r.Margin) || a.HeldOut.Outside(r.Margin) {
+		return "the losses differ by more than the margin"
 	}
 	return "the seeds scatter too much, or the difference is too near the margin, to tell:\n  more seeds or more steps may decide it"
 }

@@ -106,15 +106,6 @@ func quantised(kind string, measure func([]record.Quantised) float64) func(*reco
 	}
 }
 
-// medianSQNR is over layers and linears, in dB.
-func medianSQNR(list []record.Quantised) float64 {
-	var values []float64
-	for _, q := range list {
-		values = append(values, q.SQNR())
-	}
-	return median(values)
-}
-
 // flushed and saturated are parts of all values, in percent.
 func flushed(list []record.Quantised) float64 {
 	return share(list, func(q record.Quantised) int64 { return q.Flushed })
@@ -133,19 +124,4 @@ func share(list []record.Quantised, count func(record.Quantised) int64) float64 
 		return math.NaN()
 	}
 	return 100 * float64(part) / float64(all)
-}
-
-// operands returns everything that an arm's runs quantised of one kind, or of all kinds for "".
-func operands(arm convergence.Arm, kind string) (list []record.Quantised) {
-	for _, run := range arm.Runs {
-		if run.Log == nil {
-			continue
-		}
-		for _, q := range run.Log.Quantised {
-			if kind == "" || q.Tensor == kind {
-				list = append(list, q)
-			}
-		}
-	}
-	return list
 }

@@ -164,25 +164,6 @@ func TestSVGText(t *testing.T) {
 	}
 }
 
-func TestOverall(t *testing.T) {
-	arm := func(verdict string, ablation bool) convergence.Arm {
-		return convergence.Arm{Verdict: verdict, Ablation: ablation}
-	}
-	base := arm(convergence.Baseline, false)
-	yes, no, unknown := arm(convergence.Equivalent, false), arm(convergence.NotEquivalent, false), arm(convergence.Undecided, false)
-	for _, test := range []struct {
-		arms []convergence.Arm
-		want string
-	}{
-		{nil, ""}, {[]convergence.Arm{base}, ""}, {[]convergence.Arm{base, yes, yes}, convergence.Equivalent}, {[]convergence.Arm{base, unknown, yes}, convergence.Undecided},
-		{[]convergence.Arm{base, yes, unknown, no}, convergence.NotEquivalent}, {[]convergence.Arm{base, yes, arm(convergence.NotEquivalent, true)}, convergence.Equivalent},
-	} {
-		if got := overall(test.arms); got != test.want {
-			t.Errorf("%v: %q, want %q", test.arms, got, test.want)
-		}
-	}
-}
-
 // The sentence tells a difference that is too large from one that is too uncertain.
 func TestStatements(t *testing.T) {
 	for _, test := range []struct {

@@ -4,7 +4,6 @@ package report
 
 import (
 	"image/color"
-	"math"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
@@ -136,7 +135,7 @@ func pieces(a, b []float64) func(yield func(from, to int) bool) {
 	return func(yield func(from, to int) bool) {
 		from := -1
 		for i := range a {
-			ok := !math.IsNaN(a[i]+b[i]) && !math.IsInf(a[i]+b[i], 0)
+			ok := finite(a[i]) && finite(b[i])
 			if ok && from < 0 {
 				from = i
 			}

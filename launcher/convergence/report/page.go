@@ -9,8 +9,6 @@ import (
 	"html/template"
 	"regexp"
 	"strings"
-
-	"spmoe/launcher/convergence"
 )
 
 //go:embed page.html
@@ -102,21 +100,4 @@ func variables(dark bool) template.CSS {
 		fmt.Fprintf(&css, "--%s:%s;", s.variable, hex(value))
 	}
 	return template.CSS(css.String())
-}
-
-// overall joins the verdicts of the arms that were compared: one that is not equivalent decides, then one that is undecided.
-func overall(arms []convergence.Arm) string {
-	verdict := ""
-	for i, arm := range arms {
-		switch {
-		case i == 0 || arm.Ablation:
-		case arm.Verdict == convergence.NotEquivalent:
-			return convergence.NotEquivalent
-		case arm.Verdict == convergence.Undecided:
-			verdict = convergence.Undecided
-		case verdict == "":
-			verdict = arm.Verdict
-		}
-	}
-	return verdict
 }

@@ -55,7 +55,7 @@ func (p painter) kindPanels(lists [][]drawn, y extent, label string, titled, las
 }
 
 func (p painter) sqnr() (figure, bool) {
-	lists, y := p.byKind(medianSQNR)
+	lists, y := p.byKind(convergence.MedianSQNR)
 	if y.empty() {
 		return figure{}, false
 	}
@@ -98,7 +98,7 @@ type linears map[string]map[int]float64
 
 // lastStep returns the last step in which an arm recorded quantisation; 0 if none.
 func lastStep(arm convergence.Arm) (last int) {
-	for _, q := range operands(arm, "") {
+	for _, q := range arm.Quantised("") {
 		last = max(last, q.Step)
 	}
 	return last
@@ -106,7 +106,7 @@ func lastStep(arm convergence.Arm) (last int) {
 
 func linearsOf(arm convergence.Arm, kind string, step int) linears {
 	sums, counts := linears{}, map[string]map[int]float64{}
-	for _, q := range operands(arm, kind) {
+	for _, q := range arm.Quantised(kind) {
 		if v := q.SQNR(); q.Step == step && finite(v) {
 			if sums[q.Linear] == nil {
 				sums[q.Linear], counts[q.Linear] = map[int]float64{}, map[int]float64{}

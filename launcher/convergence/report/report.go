@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"spmoe/launcher/convergence"
+	"spmoe/launcher/system"
 )
 
 // Plots is the folder, in that of the comparison, with every figure of the page as NAME.svg and NAME.png.
@@ -43,7 +44,7 @@ func Write(dir string, r convergence.Result) error {
 		if err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(dir, Plots, f.name+".png"), content); err != nil {
+		if err := system.WriteFile(filepath.Join(dir, Plots, f.name+".png"), content); err != nil {
 			return err
 		}
 	}
@@ -51,7 +52,7 @@ func Write(dir string, r convergence.Result) error {
 		return err
 	}
 	for _, t := range texts {
-		if err := writeFile(filepath.Join(dir, t.name), t.content); err != nil {
+		if err := system.WriteFile(filepath.Join(dir, t.name), t.content); err != nil {
 			return err
 		}
 	}
@@ -103,24 +104,4 @@ func removeOthers(dir string, figures []figure) error {
 		}
 	}
 	return nil
-}
-
-// writeFile gives a file new content, all of it or none.
-func writeFile(path string, content []byte) (err error) {
-	file, err := os.CreateTemp(filepath.Dir(path), ".report-*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err == nil {
-		err = errors.Join(file.Chmod(0o644), file.Sync())
-	}
-	err = errors.Join(err, file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(file.Name()))
-	}
-	return err
 }

@@ -135,13 +135,3 @@ func (c curve) thin(n int) (out curve) {
 	}
 	return out
 }
-
-// median returns the middle of the values that are not NaN; NaN if there are none.
-func median(values []float64) float64 {
-	list := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
-	if len(list) == 0 {
-		return math.NaN()
-	}
-	slices.Sort(list)
-	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
-}

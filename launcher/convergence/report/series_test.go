@@ -90,16 +90,3 @@ func TestDifferenceEndsAtTheResult(t *testing.T) {
 		}
 	}
 }
-
-func TestMedian(t *testing.T) {
-	for _, test := range []struct {
-		values []float64
-		want   float64
-	}{
-		{nil, math.NaN()}, {[]float64{math.NaN()}, math.NaN()}, {[]float64{3, 1, math.NaN(), 2}, 2}, {[]float64{4, 1, 2, 3}, 2.5}, {[]float64{math.Inf(1)}, math.Inf(1)},
-	} {
-		if got := median(test.values); got != test.want && !(math.IsNaN(got) && math.IsNaN(test.want)) {
-			t.Errorf("median of %v is %v, want %v", test.values, got, test.want)
-		}
-	}
-}

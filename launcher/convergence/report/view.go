@@ -45,9 +45,6 @@ func enumerate(names []string) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// Verdict is the overall one; Class is its CSS class.
-func (v view) Verdict() string { return overall(v.Arms) }
-
 // Class returns the CSS class of a verdict.
 func (view) Class(verdict string) string { return strings.ReplaceAll(verdict, " ", "-") }
 
@@ -84,15 +81,10 @@ func (v view) statement(arm convergence.Arm) string {
 		return begin + fmt.Sprintf("%s ends where %s does: it differs by %s, equivalent within %s %s.", arm.Name, base, differences, limit, tests)
 	case arm.Verdict == convergence.Undecided:
 		return begin + fmt.Sprintf("%s differs from %s by %s; that does not tell what other seeds would do, so equivalence within %s is undecided.", arm.Name, base, differences, limit)
-	case v.outside(arm.Train) || v.outside(arm.HeldOut):
+	case arm.Train.Outside(v.Margin) || arm.HeldOut.Outside(v.Margin):
 		return begin + fmt.Sprintf("%s does not end where %s does: it differs by %s, more than %s.", arm.Name, base, differences, limit)
 	}
 	return begin + fmt.Sprintf("%s was not shown to end where %s does: it differs by %s, not surely within %s %s.", arm.Name, base, differences, limit, tests)
-}
-
-// outside says that a whole 90 % interval lies beyond the margin.
-func (v view) outside(d *convergence.Difference) bool {
-	return tested(d) && (d.CI90[0] > v.Margin || d.CI90[1] < -v.Margin)
 }
 
 // given is the interval of a difference in brackets.
@@ -165,7 +157,7 @@ func (v view) row(i int, arm convergence.Arm) row {
 	r := row{
 		Shade: v.looks[i].shade.variable, Name: arm.Name, About: arm.About, Verdict: arm.Verdict, Diverged: diverged(arm),
 		Train: loss(train), HeldOut: loss(heldOut), SQNR: sqnrs(arm),
-		Flushed: rare(flushed(operands(arm, ""))), Saturated: rare(saturated(operands(arm, ""))), Router: lastAgreement(arm),
+		Flushed: rare(flushed(arm.Quantised(""))), Saturated: rare(saturated(arm.Quantised(""))), Router: lastAgreement(arm),
 		Speed: missing, Relative: missing,
 	}
 	r.TrainBy, r.TrainCI, r.TrainP = differenceTexts(arm.Train)
@@ -196,7 +188,7 @@ func differenceTexts(d *convergence.Difference) (by, ci, p string) {
 func sqnrs(arm convergence.Arm) string {
 	var list []string
 	for _, kind := range kinds {
-		list = append(list, decibels(medianSQNR(operands(arm, kind))))
+		list = append(list, decibels(convergence.MedianSQNR(arm.Quantised(kind))))
 	}
 	if !slices.ContainsFunc(list, func(s string) bool { return s != missing }) {
 		return missing
