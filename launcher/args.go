@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // The command line: flags may stand before and after the command word, with one dash or two,
@@ -116,11 +118,26 @@ func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 			one[0] += "=" + value
 		}
 		if err := fs.Parse(one); err != nil {
-			return nil, err
+			return nil, errors.New(strings.Replace(err.Error(), "parse error", "it must be "+expected(f), 1))
 		}
 		args = args[end:]
 	}
 	return rest, nil
+}
+
+// expected says what a flag of the flag package's own types takes, of which that says nothing.
+func expected(f *flag.Flag) string {
+	if g, ok := f.Value.(flag.Getter); ok {
+		switch g.Get().(type) {
+		case bool:
+			return "true or false"
+		case time.Duration:
+			return "a time, such as 800ms or 10m"
+		case float64:
+			return "a number"
+		}
+	}
+	return "a whole number"
 }
 
 func flagNames(fs *flag.FlagSet) []string {
