@@ -1,0 +1,126 @@
+package fault
+
+// Place is where a fault can be made to happen.
+type Place uint8
+
+// The places, roughly in the order in which a step passes them.
+const (
+	BeforeMeeting Place = iota
+	InMeeting           // this rank has come, others may have
+	AfterMeeting
+	BeforeReduction
+	InReduction // a part of the result has been written
+	AfterReduction
+	InGather
+	BeforePut
+	InPut // some rows have been stored at their owners
+	AfterPut
+	BeforeGet
+	InGet
+	AfterGet
+	BeforeStep
+	BetweenPasses // forward and backward are done, the update is not
+	InUpdate      // some of the new state has been written
+	InPublishing
+	AfterStep
+	BeforeRecord
+	AfterRecord
+	BeforeKeep
+	InKeep // the state is written, but not declared
+	AfterKeep
+	InEvaluation
+	InSnapshot
+	InCreate
+	InWrite // half of the bytes are written
+	InSync
+	InRename
+	AfterRename
+	InManifest
+	InPrune
+	BeforeJoin
+	AfterJoin
+	InStart
+	BeforePark
+	AfterPark
+	BeforeBack
+	InBack // the notes are read, nothing of the state is changed
+	AfterBack
+	BeforeLeave
+	InLeave // the rank has finished, others may not have
+	AfterLeave
+	numPlaces
+)
+
+// place says what is known of a place.
+type place struct {
+	name  string
+	often bool // passed in every step
+	leads bool // passed by rank 0 alone
+	heals bool // passed after a failure alone
+}
+
+var places = [numPlaces]place{
+	BeforeMeeting:   {name: "collective/meet/before", often: true},
+	InMeeting:       {name: "collective/meet/inside", often: true},
+	AfterMeeting:    {name: "collective/meet/after", often: true},
+	BeforeReduction: {name: "collective/reduce/before", often: true},
+	InReduction:     {name: "collective/reduce/inside", often: true},
+	AfterReduction:  {name: "collective/reduce/after", often: true},
+	InGather:        {name: "collective/gather/inside", often: true},
+	BeforePut:       {name: "ep/put/before", often: true},
+	InPut:           {name: "ep/put/inside", often: true},
+	AfterPut:        {name: "ep/put/after", often: true},
+	BeforeGet:       {name: "ep/get/before", often: true},
+	InGet:           {name: "ep/get/inside", often: true},
+	AfterGet:        {name: "ep/get/after", often: true},
+	BeforeStep:      {name: "trainer/step/before", often: true},
+	BetweenPasses:   {name: "trainer/step/inside", often: true},
+	InUpdate:        {name: "optim/update/inside", often: true},
+	InPublishing:    {name: "optim/publish/inside", often: true},
+	AfterStep:       {name: "trainer/step/after", often: true},
+	BeforeRecord:    {name: "record/push/before", often: true, leads: true},
+	AfterRecord:     {name: "record/push/after", often: true, leads: true},
+	BeforeKeep:      {name: "trainer/keep/before", often: true},
+	InKeep:          {name: "trainer/keep/inside", often: true},
+	AfterKeep:       {name: "trainer/keep/after", often: true},
+	InEvaluation:    {name: "trainer/evaluate/inside"},
+	InSnapshot:      {name: "trainer/snapshot/inside"},
+	InCreate:        {name: "checkpoint/create"},
+	InWrite:         {name: "checkpoint/write"},
+	InSync:          {name: "checkpoint/sync"},
+	InRename:        {name: "checkpoint/rename/before", leads: true},
+	AfterRename:     {name: "checkpoint/rename/after", leads: true},
+	InManifest:      {name: "checkpoint/manifest", leads: true},
+	InPrune:         {name: "checkpoint/prune", leads: true},
+	BeforeJoin:      {name: "spmd/join/before"},
+	AfterJoin:       {name: "spmd/join/after"},
+	InStart:         {name: "trainer/start"},
+	BeforePark:      {name: "spmd/park/before", heals: true},
+	AfterPark:       {name: "spmd/park/after", heals: true},
+	BeforeBack:      {name: "trainer/back/before", heals: true},
+	InBack:          {name: "trainer/back/inside", heals: true},
+	AfterBack:       {name: "trainer/back/after", heals: true},
+	BeforeLeave:     {name: "spmd/leave/before"},
+	InLeave:         {name: "spmd/leave/inside"},
+	AfterLeave:      {name: "spmd/leave/after"},
+}
+
+// String is the place's name, such as "collective/meet/inside".
+func (p Place) String() string { return places[p].name }
+
+// Often says whether every step passes the place.
+func (p Place) Often() bool { return places[p].often }
+
+// Leads says whether rank 0 alone passes the place.
+func (p Place) Leads() bool { return places[p].leads }
+
+// Heals says whether the place is passed after a failure alone.
+func (p Place) Heals() bool { return places[p].heals }
+
+// Places lists all places.
+func Places() (all []Place) {
+	for p := range numPlaces {
+		all = append(all, p)
+	}
+	return all
+}
