@@ -1,6 +1,6 @@
 module spmoe
 
-go 1.26.0
+go 1.26.5
 
 require (
 	github.com/apache/arrow/go/v17 v17.0.0

@@ -81,7 +81,8 @@ func adamW() kernel {
 			m.Zero()
 			v.Zero()
 			step := tensor.NewAdamWStep(1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 10)
-			return func() { tensor.AdamW(s.ex, master, m, v, g, step) }
+			state := tensor.AdamWState{Master: master, ExpAvg: m, ExpAvgSq: v}
+			return func() { tensor.AdamW(s.ex, state, state, g, step) }
 		},
 	}
 }

@@ -60,9 +60,15 @@ type fields struct {
 	count      int64 // elements; the same on every rank
 	root       int64
 	color, key int64 // split
-	buf        int64 // offset in the heap of what the peers read; in an all-reduce also what they write
-	second     int64 // offset of the second buffer of a window
 	child      int64 // offset of the new communicator's board
+
+	bufs [2]extent // what the peers read; in an all-reduce, and in a window, also what they write
+}
+
+// extent is a buffer that a rank has put up.
+type extent struct {
+	offset int64 // in the heap; 0 if ranks are goroutines
+	bytes  int64
 }
 
 const payloadBytes = slotBytes - 1024
@@ -71,13 +77,10 @@ var _ = [1]struct{}{}[unsafe.Sizeof(slot{})/(slotBytes+1)]
 
 // counts is list number i of the call, with an entry for each rank; empty if the call has none.
 func (s *slot) counts(i, ranks int) []int64 {
-	if int(s.payloadLen) < 8*ranks*(i+1) {
+	if int(s.payloadLen) < 8*ranks*(i+1) || 8*ranks*(i+1) > payloadBytes {
 		return nil
 	}
 	return unsafe.Slice((*int64)(unsafe.Pointer(&s.payload[8*ranks*i])), ranks)
 }
-
-// data is what a small call carries along.
-func (s *slot) data() []byte { return s.payload[:s.payloadLen] }
 
 func (s *slot) problem() string { return string(s.err[:s.errLen]) }

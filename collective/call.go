@@ -18,6 +18,7 @@ type call struct {
 	fields
 	lists [3][]int          // counts and displacements; which, depends on the kind
 	data  []byte            // small enough to travel with the call
+	size  int               // of an element, in bytes; 0 if the call has none
 	ptr   [2]unsafe.Pointer // the buffers, for ranks that are goroutines
 	err   error             // the arguments are wrong
 }
@@ -89,7 +90,11 @@ func (g *group) check(seq int) error {
 	n := len(g.worldRanks)
 	at := func(r int) *slot { return g.board.slot(r, seq) }
 	for r := range n {
-		if s := at(r); s.errLen > 0 {
+		s := at(r)
+		if err := s.sound(seq, n); err != nil {
+			return g.broken(seq, r, err)
+		}
+		if s.errLen > 0 {
 			return &ArgumentError{Comm: g.name, Rank: r, Call: fmt.Sprintf("%v #%d", s.kind, s.seq), Err: errors.New(s.problem())}
 		}
 	}

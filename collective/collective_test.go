@@ -38,7 +38,7 @@ var kinds = map[string]func(n int, f func(c *Comm) error) error{
 // runMapped gives each rank a mapping of the heap of its own, as processes have it: at another address, and with nothing else shared.
 func runMapped(n int, f func(c *Comm) error) error {
 	const region = 16 << 20
-	file, err := heap.Create(n, ControlBytes(n), region)
+	file, err := heap.Create(n, ControlBytes(n), region, 0)
 	if err != nil {
 		return err
 	}

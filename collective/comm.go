@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/apache/arrow/go/v17/arrow/memory"
+
+	"spmoe/collective/heap"
 )
 
 // Comm is a communicator as one rank sees it. It belongs to the goroutine of that rank: it is not safe for
@@ -23,11 +26,12 @@ type Comm struct {
 	scratch []uint64 // one block of a reduction; words, so that every element type is aligned
 	staged  []byte   // what peers read of a buffer that is not in the heap
 	stats   Stats
+	peers   []peer          // what the call under way may use of each rank
 	waits   []time.Duration // for each rank
 }
 
 func newComm(g *group, rank int) *Comm {
-	return &Comm{group: g, rank: rank, scratch: make([]uint64, blockBytes/8), waits: make([]time.Duration, len(g.worldRanks))}
+	return &Comm{group: g, rank: rank, scratch: make([]uint64, blockBytes/8), peers: make([]peer, len(g.worldRanks)), waits: make([]time.Duration, len(g.worldRanks))}
 }
 
 // Rank is this rank's number in the communicator, 0 to Size-1.
@@ -43,6 +47,17 @@ func (c *Comm) Shared() bool { return c.group.world.heap.Shared() }
 // lies elsewhere is copied once more.
 func (c *Comm) Allocator() memory.Allocator {
 	return c.group.world.heap.Allocator(c.group.worldRanks[c.rank])
+}
+
+// Vault is memory of this rank that outlives its process.
+func (c *Comm) Vault() heap.Vault { return c.group.world.heap.Vault(c.group.worldRanks[c.rank]) }
+
+// Kept is the newest step whose state the vaults of all ranks keep; ok is false if some keep none.
+func (c *Comm) Kept() (step int64, ok bool) { return c.group.world.heap.Kept() }
+
+// Progress counts the work of this rank: its computation raises it often, and whoever watches over the rank sees that it does not hang.
+func (c *Comm) Progress() *atomic.Uint64 {
+	return c.group.world.heap.Progress(c.group.worldRanks[c.rank])
 }
 
 // SetStep says which step of its work this rank is at; errors of waiting ranks tell it.
@@ -70,7 +85,11 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 	if err := c.sync(KindSplit); err != nil || color < 0 {
 		return nil, err
 	}
-	return newComm(c.joined(members, c.child(color)), slices.Index(members, c.rank)), nil
+	g, err := c.joined(members, c.child(color))
+	if err != nil {
+		return nil, err
+	}
+	return newComm(g, slices.Index(members, c.rank)), nil
 }
 
 // child is the name of a communicator that this call makes.
@@ -103,11 +122,17 @@ func (c *Comm) found(members []int, name string) {
 }
 
 // joined is the group that the first of members has founded.
-func (c *Comm) joined(members []int, name string) *group {
+func (c *Comm) joined(members []int, name string) (*group, error) {
+	g, first := c.group, members[0]
 	if !c.Shared() {
-		return c.group.local.children[members[0]]
+		return g.local.children[first], nil
 	}
-	return newGroup(c.group.world, name, c.worldRanks(members), c.group.world.heap.At(c.slot(members[0]).head.child))
+	child := extent{c.slot(first).head.child, int64(boardBytes(len(members)))}
+	board, ok := g.world.heap.Within(g.worldRanks[first], child.offset, child.bytes)
+	if !ok || child.offset%lineBytes != 0 {
+		return nil, g.broken(c.seq, first, fmt.Errorf("the board of %s is at %d of the heap, where it has no room", name, child.offset))
+	}
+	return newGroup(g.world, name, c.worldRanks(members), board), nil
 }
 
 func (c *Comm) worldRanks(members []int) []int {
@@ -138,7 +163,10 @@ func (c *Comm) enter(k call) error {
 	if err := c.meet(k.kind, true); err != nil {
 		return err
 	}
-	return g.check(c.seq)
+	if err := g.check(c.seq); err != nil {
+		return err
+	}
+	return c.reach(k)
 }
 
 // sync waits until every rank has done its part of a call that all have entered. It fails only if a rank that is a process dies.
@@ -163,6 +191,9 @@ func (c *Comm) waited(kind Kind, start time.Time) {
 func (c *Comm) retire(kind Kind, bytes int) {
 	if l := c.group.local; l != nil {
 		l.bufs[c.seq%2][c.rank] = [2]unsafe.Pointer{}
+		if kind.moves() {
+			clear(c.peers)
+		}
 	}
 	c.stats[kind].Calls++
 	c.stats[kind].Bytes += int64(bytes)
@@ -170,7 +201,8 @@ func (c *Comm) retire(kind Kind, bytes int) {
 
 // newCall describes a call that lets the peers read buf: in place, or a copy where they could not see it.
 func newCall[T Element](c *Comm, kind Kind, buf []T) call {
-	k := call{kind: kind, elem: reflect.TypeFor[T]().Kind(), ptr: [2]unsafe.Pointer{unsafe.Pointer(unsafe.SliceData(buf))}}
+	k := call{kind: kind, elem: reflect.TypeFor[T]().Kind(), size: elemSize[T](), ptr: [2]unsafe.Pointer{unsafe.Pointer(unsafe.SliceData(buf))}}
+	k.bufs[0].bytes = int64(sizeOf(buf))
 	if !c.Shared() || len(buf) == 0 {
 		return k
 	}
@@ -181,7 +213,7 @@ func newCall[T Element](c *Comm, kind Kind, buf []T) call {
 		copy(staged, bytesOf(buf))
 		offset, _ = h.Offset(unsafe.Pointer(unsafe.SliceData(staged)))
 	}
-	k.buf = offset
+	k.bufs[0].offset = offset
 	return k
 }
 
@@ -206,18 +238,11 @@ func unstage[T Element](c *Comm, buf []T) {
 	}
 }
 
-// published is n elements from lo of the buffer that rank j has put up. The caller has checked that they exist.
+// published is n elements from lo of the buffer that rank j has put up. That they exist has been checked: see reach.
 func published[T Element](c *Comm, j, lo, n int) []T {
 	if n == 0 {
 		return nil
 	}
-	return unsafe.Slice((*T)(c.address(j)), lo+n)[lo:]
-}
-
-// address is where the buffer begins that rank j has put up.
-func (c *Comm) address(j int) unsafe.Pointer {
-	if l := c.group.local; l != nil {
-		return l.bufs[c.seq%2][j][0]
-	}
-	return c.group.world.heap.At(c.slot(j).head.buf)
+	all := c.peers[j].bufs[0]
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(all))), len(all)/elemSize[T]())[lo:][:n]
 }

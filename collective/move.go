@@ -2,7 +2,11 @@ package collective
 
 // Collectives that move elements without changing them. Every rank pulls what it needs out of its peers' buffers.
 
-import "fmt"
+import (
+	"fmt"
+
+	"spmoe/internal/fault"
+)
 
 // Element is a type whose values can be moved between ranks by copying memory.
 type Element interface {
@@ -72,7 +76,7 @@ func (c *Comm) gatherSmall(k call, dst []byte) error {
 	}
 	for j := range c.Size() {
 		n := len(k.data)
-		copy(dst[j*n:][:n], c.slot(j).data())
+		copy(dst[j*n:][:n], c.slot(j).payload[:])
 	}
 	c.retire(KindAllGather, len(dst))
 	return nil
@@ -97,6 +101,7 @@ func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
 		if part := dst[lo:][:n]; !same(part, src) {
 			copy(part, published[T](c, j, 0, n))
 		}
+		fault.Point(fault.InGather)
 		lo += n
 	}
 	err := c.sync(KindAllGatherV)
@@ -159,8 +164,7 @@ func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []
 	for i := range c.Size() {
 		j := c.peer(i)
 		n := recvCounts[j]
-		from := c.slot(j).counts(listSendDispls, c.Size())[c.rank]
-		copy(dst[recvDispls[j]:][:n], published[T](c, j, int(from), n))
+		copy(dst[recvDispls[j]:][:n], published[T](c, j, c.peers[j].from, n))
 		received += n
 	}
 	err := c.sync(KindAllToAllV)

@@ -1,11 +1,13 @@
 package collective
 
 // Collectives that combine the ranks' elements. Each rank reduces its own part of the range, block by block, reading
-// its peers' buffers directly, always in rank order, so the result is the same bits on every rank and in every run.
+// its peers' buffers directly, always in the same order, so the result is the same bits on every rank and in every run.
 
 import (
 	"fmt"
 	"unsafe"
+
+	"spmoe/internal/fault"
 )
 
 // Number is a type that can be reduced. It leaves out types that are only stored as one of these, such as a BF16
@@ -43,7 +45,9 @@ const blockBytes = 16 << 10
 
 // AllReduce replaces buf by the element-wise reduction over all ranks, on all ranks.
 //
-// All give the same length and op. The result is ((rank 0 op rank 1) op rank 2) ..., computed in T.
+// All give the same length and op. A sum is a balanced binary tree over the ranks, computed in T: of n > 1 ranks, the first 2^i < n,
+// for the largest such i, are one half and the others the other half, ((r0+r1)+(r2+r3))+((r4+r5)+(r6+r7)) for eight. So it is the
+// same bits for every number of ranks that share evenly the 2^i terms of a sum which each adds up like that.
 func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 	k := newCall(c, KindAllReduce, buf)
 	k.count, k.op = int64(len(buf)), op
@@ -54,6 +58,7 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 		c.retire(KindAllReduce, 0)
 		return err
 	}
+	fault.Point(fault.BeforeReduction)
 	lo, hi := c.share(len(buf), elemSize[T]())
 	block := scratch[T](c)
 	for ; lo < hi && c.Size() > 1; lo += len(block) {
@@ -62,8 +67,10 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 		// Nobody else reads or writes this range, so the result goes straight into every rank's buffer.
 		for j := range c.Size() {
 			copy(published[T](c, j, lo, len(acc)), acc)
+			fault.Point(fault.InReduction)
 		}
 	}
+	fault.Point(fault.AfterReduction)
 	err := c.sync(KindAllReduce)
 	unstage(c, buf)
 	c.retire(KindAllReduce, sizeOf(buf))
@@ -97,8 +104,10 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 		acc := block[:min(len(block), len(dst))]
 		reduceBlock(c, acc, lo, op)
 		copy(dst, acc)
+		fault.Point(fault.InReduction)
 		lo, dst = lo+len(acc), dst[len(acc):]
 	}
+	fault.Point(fault.AfterReduction)
 	err := c.sync(KindReduceScatter)
 	c.retire(KindReduceScatter, sizeOf(src))
 	return err
@@ -106,50 +115,20 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 
 // reduceBlock writes into acc the reduction over all ranks of the len(acc) elements from lo of their buffers.
 func reduceBlock[T Number](c *Comm, acc []T, lo int, op Op) {
-	part := func(j int) []T { return published[T](c, j, lo, len(acc)) }
-	if c.Size() == 1 {
-		copy(acc, part(0))
+	if op == Sum {
+		sumRanks(c, acc, lo, 0, c.Size())
 		return
 	}
-	combine(acc, part(0), part(1), op)
-	for j := 2; j < c.Size(); j++ {
-		combine(acc, acc, part(j), op)
-	}
-}
-
-// combine sets dst to a op b; dst may be a. All have the same length.
-func combine[T Number](dst, a, b []T, op Op) {
-	a, b = a[:len(dst)], b[:len(dst)]
-	switch op {
-	case Sum:
-		add(dst, a, b)
-	case Max:
-		for i := range dst {
-			dst[i] = max(a[i], b[i])
+	copy(acc, published[T](c, 0, lo, len(acc)))
+	for j := 1; j < c.Size(); j++ {
+		part := published[T](c, j, lo, len(acc))
+		for i, x := range acc {
+			if op == Max {
+				acc[i] = max(x, part[i])
+			} else {
+				acc[i] = min(x, part[i])
+			}
 		}
-	case Min:
-		for i := range dst {
-			dst[i] = min(a[i], b[i])
-		}
-	}
-}
-
-// add sets dst to a + b. It is the hot loop of gradient reduction, hence unrolled.
-func add[T Number](dst, a, b []T) {
-	for len(dst) >= 8 && len(a) >= 8 && len(b) >= 8 {
-		d, x, y := (*[8]T)(dst), (*[8]T)(a), (*[8]T)(b)
-		d[0] = x[0] + y[0]
-		d[1] = x[1] + y[1]
-		d[2] = x[2] + y[2]
-		d[3] = x[3] + y[3]
-		d[4] = x[4] + y[4]
-		d[5] = x[5] + y[5]
-		d[6] = x[6] + y[6]
-		d[7] = x[7] + y[7]
-		dst, a, b = dst[8:], a[8:], b[8:]
-	}
-	for i := range dst {
-		dst[i] = a[i] + b[i]
 	}
 }
 

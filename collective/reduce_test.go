@@ -17,13 +17,19 @@ func floats(r, n int) []float32 {
 	return s
 }
 
-// reference reduces the data of n ranks in rank order, one element at a time.
+// reference reduces the data of n ranks as a tree: the largest power of two of them that leaves some, and the others.
 func reference[T Number](n, length int, data func(r, n int) []T, op func(a, b T) T) []T {
-	acc := data(0, length)
-	for r := 1; r < n; r++ {
-		for i, v := range data(r, length) {
-			acc[i] = op(acc[i], v)
-		}
+	if n == 1 {
+		return data(0, length)
+	}
+	half := 1
+	for 2*half < n {
+		half *= 2
+	}
+	acc := reference(half, length, data, op)
+	others := reference(n-half, length, func(r, n int) []T { return data(half+r, n) }, op)
+	for i, v := range others {
+		acc[i] = op(acc[i], v)
 	}
 	return acc
 }
@@ -53,10 +59,39 @@ func TestAllReduceFloat32(t *testing.T) {
 // The order of the sum matters for this data: otherwise the tests of bits above would prove nothing.
 func TestOrderMatters(t *testing.T) {
 	const n = 1000
-	forward := reference(4, n, floats, func(a, b float32) float32 { return a + b })
-	backward := reference(4, n, func(r, n int) []float32 { return floats(3-r, n) }, func(a, b float32) float32 { return a + b })
-	if wantEqual("", forward, backward) == nil {
-		t.Fatal("the sums are the same in both orders")
+	add := func(a, b float32) float32 { return a + b }
+	tree := reference(4, n, floats, add)
+	turned := reference(4, n, func(r, n int) []float32 { return floats((r+1)%4, n) }, add)
+	chain := floats(0, n)
+	for r := 1; r < 4; r++ {
+		for i, v := range floats(r, n) {
+			chain[i] += v
+		}
+	}
+	if wantEqual("", tree, turned) == nil || wantEqual("", tree, chain) == nil {
+		t.Fatal("the sums are the same in another order")
+	}
+}
+
+// Eight terms that 1, 2, 4 or 8 ranks share, each adding up its own as a tree, have one sum; so have the 24 of 3, 6 and 12 ranks.
+func TestSumsNest(t *testing.T) {
+	const n = 1000
+	add := func(a, b float32) float32 { return a + b }
+	for terms, ranks := range map[int][]int{8: {1, 2, 4, 8}, 24: {3, 6, 12}} {
+		want := reference(terms, n, floats, add)
+		for _, np := range ranks {
+			err := NewWorld(np).Run(func(c *Comm) error {
+				each := terms / c.Size()
+				buf := reference(each, n, func(r, n int) []float32 { return floats(c.Rank()*each+r, n) }, add)
+				if err := AllReduce(c, buf, Sum); err != nil {
+					return err
+				}
+				return wantEqual(fmt.Sprintf("%d terms on %d ranks", terms, np), buf, want)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }
 

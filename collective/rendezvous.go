@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"spmoe/collective/heap"
+	"spmoe/internal/fault"
 )
 
 type group struct {
@@ -42,11 +43,14 @@ func newGroup(w *World, name string, worldRanks []int, memory unsafe.Pointer) *g
 // meet waits until every rank has come to this rank's next meeting. If it is abortable, a failure ends the wait.
 func (c *Comm) meet(kind Kind, abortable bool) error {
 	c.round++
+	c.Progress().Add(1)
+	fault.Point(fault.BeforeMeeting)
 	g, b := c.group, c.group.board
 	start := time.Now()
 	a := b.arrival(c.rank)
 	a.at[c.round%2].Store(start.UnixNano())
 	a.round.Store(c.round)
+	fault.Point(fault.InMeeting)
 	if g.complete(c.round) && g.decide(c.round, false) {
 		g.ring(c.rank)
 	}
@@ -64,6 +68,7 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 		return decision.Load()>>1 >= c.round
 	})
 	c.waited(kind, start)
+	fault.Point(fault.AfterMeeting)
 	if decision.Load() != c.round<<1|1 {
 		return nil
 	}

@@ -2,7 +2,10 @@ package collective
 
 // Always-on counters of what a rank did on a communicator.
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Kind names a collective.
 type Kind uint8
@@ -28,7 +31,12 @@ var kindNames = [numKinds]string{
 }
 
 // String is the name of the collective, such as "all-reduce".
-func (k Kind) String() string { return kindNames[k] }
+func (k Kind) String() string {
+	if k >= numKinds {
+		return fmt.Sprintf("kind(%d)", uint8(k))
+	}
+	return kindNames[k]
+}
 
 // Stat counts one kind of collective.
 type Stat struct {

@@ -21,7 +21,7 @@ type Window struct {
 func (c *Comm) Open(kind Kind, row, elem int, first, second []byte) (Window, error) {
 	k := call{kind: kind, fields: fields{count: int64(row), root: int64(elem)}}
 	for i, buf := range [][]byte{first, second} {
-		k.ptr[i] = unsafe.Pointer(unsafe.SliceData(buf))
+		k.ptr[i], k.bufs[i].bytes = unsafe.Pointer(unsafe.SliceData(buf)), int64(len(buf))
 		if !c.Shared() || len(buf) == 0 {
 			continue
 		}
@@ -29,11 +29,7 @@ func (c *Comm) Open(kind Kind, row, elem int, first, second []byte) (Window, err
 		if !ok {
 			k.err = fmt.Errorf("the peers cannot reach buffer %d of %d bytes: take its memory from the communicator's Allocator", i+1, len(buf))
 		}
-		if i == 0 {
-			k.buf = offset
-		} else {
-			k.second = offset
-		}
+		k.bufs[i].offset = offset
 	}
 	if err := c.enter(k); err != nil {
 		c.retire(kind, 0)
@@ -42,21 +38,11 @@ func (c *Comm) Open(kind Kind, row, elem int, first, second []byte) (Window, err
 	return Window{c, kind}, nil
 }
 
-// First is where the first buffer of a rank begins.
-func (w Window) First(rank int) unsafe.Pointer {
-	if l := w.c.group.local; l != nil {
-		return l.bufs[w.c.seq%2][rank][0]
-	}
-	return w.c.group.world.heap.At(w.c.slot(rank).head.buf)
-}
+// First is the first buffer of a rank. How long it is, its rank has said: who counts on more than that must look.
+func (w Window) First(rank int) []byte { return w.c.peers[rank].bufs[0] }
 
-// Second is where the second buffer of a rank begins.
-func (w Window) Second(rank int) unsafe.Pointer {
-	if l := w.c.group.local; l != nil {
-		return l.bufs[w.c.seq%2][rank][1]
-	}
-	return w.c.group.world.heap.At(w.c.slot(rank).head.second)
-}
+// Second is the second buffer of a rank.
+func (w Window) Second(rank int) []byte { return w.c.peers[rank].bufs[1] }
 
 // Close returns when every rank has closed the window: all that was written is there, and the buffers are their owners' again. bytes
 // is what this rank has read and written through it, for the statistics.

@@ -20,6 +20,11 @@ func shared(c *Comm, n int) []int64 {
 	return unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
+// words is a buffer as the elements that it was made of.
+func words(b []byte) []int64 {
+	return unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
+}
+
 // Every rank writes its marks into the first buffers of all and reads their second ones; windows follow each other in both kinds.
 func TestWindow(t *testing.T) {
 	const each, rounds = 5, 6
@@ -32,9 +37,9 @@ func TestWindow(t *testing.T) {
 				return err
 			}
 			for r := range c.Size() {
-				there := unsafe.Slice((*int64)(w.First(r)), each*c.Size())
+				there := words(w.First(r))
 				copy(there[each*c.Rank():][:each], marks(round, c.Rank(), each))
-				if err := wantEqual(fmt.Sprintf("second buffer of rank %d", r), unsafe.Slice((*int64)(w.Second(r)), each), marks(round, r, each)); err != nil {
+				if err := wantEqual(fmt.Sprintf("second buffer of rank %d", r), words(w.Second(r)), marks(round, r, each)); err != nil {
 					return err
 				}
 			}
@@ -62,7 +67,7 @@ func TestWindowOfNothing(t *testing.T) {
 			}
 			for r := range c.Size() {
 				for i := range min(n, 1) * r { // their sizes are their ranks
-					if got := unsafe.Slice((*int64)(w.First(r)), r)[i]; got != 0 {
+					if got := words(w.First(r))[i]; got != 0 {
 						return fmt.Errorf("element %d of rank %d is %d", i, r, got)
 					}
 				}

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"spmoe/collective/heap"
+	"spmoe/internal/fault"
 )
 
 // World is a set of ranks: goroutines of this process, all of them, or processes, of which this is one.
@@ -76,13 +77,16 @@ func (w *World) Comm(rank int) *Comm { return w.comms[rank] }
 //
 // A collective that all ranks have entered is still carried out if they are goroutines, so that no rank returns while a peer reads its
 // memory.
-func (w *World) Abort(rank int, err error) {
+func (w *World) Abort(rank int, err error) { w.abort(rank, rank, err) }
+
+// abort is Abort, declared by a rank that may be another.
+func (w *World) abort(rank, by int, err error) {
 	if err == nil {
 		panic("collective: Abort without an error")
 	}
 	w.failure.CompareAndSwap(nil, &failure{rank, err})
 	f := w.failure.Load()
-	w.heap.Fail(f.rank, f.err.Error())
+	w.heap.Fail(f.rank, by, f.err.Error())
 }
 
 // failed is the failure of the world, if there is one.
@@ -90,11 +94,11 @@ func (w *World) failed() *failure {
 	if !w.heap.Failed() {
 		return nil
 	}
-	rank, text, _ := w.heap.Failure()
-	if f := w.failure.Load(); f != nil && f.rank == rank {
+	declared, _ := w.heap.Failure()
+	if f := w.failure.Load(); f != nil && f.rank == declared.Rank {
 		return f
 	}
-	return &failure{rank, errors.New(text)}
+	return &failure{declared.Rank, errors.New(declared.Text)}
 }
 
 // Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A rank whose f returns an error
@@ -103,7 +107,7 @@ func (w *World) failed() *failure {
 func (w *World) Run(f func(c *Comm) error) error {
 	var wg sync.WaitGroup
 	w.setState(heap.Running)
-	if w.heap.Shared() || w.limits.Wait > 0 {
+	if w.limits.Wait > 0 {
 		done, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			w.watch(done)
@@ -122,6 +126,7 @@ func (w *World) Run(f func(c *Comm) error) error {
 			if err := f(c); err != nil {
 				w.Abort(c.rank, err)
 			}
+			fault.Point(fault.BeforeLeave)
 			w.heap.SetState(c.rank, heap.Finished)
 		})
 	}

@@ -9,13 +9,17 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
+	"syscall"
 
 	"golang.org/x/sync/errgroup"
 )
 
 const (
-	sniffBytes = 8 << 10 // looked at before the rest of a file is read
-	readers    = 8       // files read at a time: enough to hide the latency of a disk
+	sniffBytes  = 8 << 10 // looked at before the rest of a file is read
+	mostTrusted = 1 << 20 // bytes that memory is taken for because a file claims to have them
+	mostGrowth  = 1 << 20 // bytes that a file may have beyond its size: it is being written, or does not know
+	readers     = 8       // files read at a time: enough to hide the latency of a disk
 )
 
 // errBinary says that a file holds the separator, which no text does.
@@ -43,27 +47,38 @@ func (f file) read() ([]byte, error) {
 	return text, nil
 }
 
-// readText returns what the file at path holds, about size bytes, or errBinary.
+// readText returns what the file at path holds, which had size bytes when it was found, or errBinary. Memory is taken as text comes: a
+// file may claim any size, and have holes, which are bytes of zero.
 func readText(path string, size int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe, put there meanwhile, must not block
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
-	if _, err := io.CopyN(text, f, sniffBytes); err != nil && err != io.EOF {
+	if info, err := f.Stat(); err != nil {
 		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("no regular file any more")
 	}
-	if bytes.IndexByte(text.Bytes(), separator) >= 0 {
-		return nil, errBinary
+	text := make([]byte, 0, min(size, mostTrusted)+1)
+	for next := sniffBytes; int64(len(text)) <= size+mostGrowth; next = max(sniffBytes, len(text), cap(text)-len(text)) {
+		at, room := len(text), next
+		if left := size + 1 - int64(at); left > 0 {
+			room = int(min(int64(room), left))
+		}
+		text = slices.Grow(text, room)
+		n, err := io.ReadFull(f, text[at:at+room])
+		text = text[:at+n]
+		switch {
+		case bytes.IndexByte(text[at:], separator) >= 0:
+			return nil, errBinary
+		case err == io.EOF || err == io.ErrUnexpectedEOF:
+			return text, nil
+		case err != nil:
+			return nil, err
+		}
 	}
-	if _, err := text.ReadFrom(f); err != nil {
-		return nil, err
-	}
-	if bytes.IndexByte(text.Bytes(), separator) >= 0 {
-		return nil, errBinary
-	}
-	return text.Bytes(), nil
+	return nil, fmt.Errorf("it grows while it is read: it had %d bytes and has more than %d", size, size+mostGrowth)
 }
 
 // readCorpus makes a corpus of those files that are text and that keep wants, of at most maxBytes (0: no cap).

@@ -146,8 +146,14 @@ func flagNames(fs *flag.FlagSet) []string {
 	return all
 }
 
+// longestFlag is far above the length of a flag's name in bytes: comparing names takes the product of their lengths.
+const longestFlag = 100
+
 // unknownFlag names the nearest of the flags that there are.
 func unknownFlag(name string, flags []string) error {
+	if len(name) > longestFlag {
+		return fmt.Errorf("unknown flag --%s... of %d bytes", name[:longestFlag], len(name))
+	}
 	if near := nearest(name, flags); near != "" {
 		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, near)
 	}

@@ -32,7 +32,7 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	err = f.world.run(ctx, env, exchangeHeap, nil, func(world spmd.World) error {
+	err = f.world.run(ctx, env, needs{heap: exchangeHeap}, nil, func(world spmd.World) error {
 		err := world.Run(func(c *collective.Comm) error {
 			if c.Rank() != 0 {
 				err := exchange.Run(c, options, func(exchange.Result) {})

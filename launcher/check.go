@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"spmoe/launcher/golden"
@@ -82,8 +84,9 @@ func printLines(out io.Writer, path string, lines []golden.Line) (compared, miss
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "%s\terror\tbound\t\tmeasure\n", path)
 	for _, l := range lines {
+		name := strings.Trim(strconv.Quote(l.Name), `"`) // it is the file's, which may hold what a terminal obeys
 		if !l.Compared() {
-			fmt.Fprintf(table, "%s\t\t\t-\t%s\n", l.Name, l.Note)
+			fmt.Fprintf(table, "%s\t\t\t-\t%s\n", name, l.Note)
 			continue
 		}
 		compared++
@@ -92,7 +95,7 @@ func printLines(out io.Writer, path string, lines []golden.Line) (compared, miss
 			verdict, note = "MISS", l.Rule+"; "+l.Note
 			misses++
 		}
-		fmt.Fprintf(table, "%s\t%.2e\t%.0e\t%s\t%s\n", l.Name, l.Error, l.Bound, verdict, note)
+		fmt.Fprintf(table, "%s\t%.2e\t%.0e\t%s\t%s\n", name, l.Error, l.Bound, verdict, note)
 	}
 	fmt.Fprintf(table, "%d compared, %d out of bounds\n", compared, misses)
 	return compared, misses, table.Flush()

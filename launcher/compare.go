@@ -139,7 +139,7 @@ func (f *compareFlags) starter(env env) convergence.Start {
 			}
 			defer ranks.Close()
 		}
-		err := f.world.run(ctx, own, job.Heap(), nil, func(w spmd.World) error { return job.Run(ctx, w) })
+		err := f.world.run(ctx, own, needsOf(job, s.Config.Out), nil, func(w spmd.World) error { return job.Run(ctx, w) })
 		if e := (failure{}); errors.As(err, &e) && e.code == exitInterrupted {
 			return trainer.ErrInterrupted
 		}
@@ -181,12 +181,18 @@ type relay struct {
 	rest []byte
 }
 
+// longestEvent is far above the length of a line of the log in bytes; what is longer is no event.
+const longestEvent = 1 << 20
+
 // Write implements [io.Writer].
 func (r *relay) Write(b []byte) (int, error) {
 	r.rest = append(r.rest, b...)
 	for {
 		line, rest, ok := bytes.Cut(r.rest, []byte("\n"))
 		if !ok {
+			if len(r.rest) > longestEvent {
+				r.rest = nil
+			}
 			return len(b), nil
 		}
 		r.rest = rest

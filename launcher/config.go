@@ -1,17 +1,17 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"reflect"
 	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
+	"spmoe/internal/stricttoml"
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -155,7 +155,7 @@ func apply(cfg *trainer.Config, given []assignment) {
 func resolve(from defaults, name string, text []byte, given []assignment) (trainer.Config, error) {
 	// What the defaults depend on comes first: they fill what the others override.
 	picked := trainer.Config{Flavor: defaultFlavor}
-	if err := toml.Unmarshal(text, &picked); err != nil {
+	if err := stricttoml.Unmarshal(text, &picked); err != nil {
 		return picked, locate(name, err)
 	}
 	apply(&picked, given)
@@ -163,7 +163,7 @@ func resolve(from defaults, name string, text []byte, given []assignment) (train
 	if err != nil {
 		return cfg, err
 	}
-	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(&cfg); err != nil {
+	if err := stricttoml.Unmarshal(text, &cfg); err != nil {
 		return cfg, locate(name, err)
 	}
 	apply(&cfg, given)
@@ -172,10 +172,11 @@ func resolve(from defaults, name string, text []byte, given []assignment) (train
 
 // locate says where a config file is wrong.
 func locate(name string, err error) error {
-	if unknown := (*toml.StrictMissingError)(nil); errors.As(err, &unknown) && len(unknown.Errors) > 0 {
-		first := unknown.Errors[0]
-		row, _ := first.Position()
-		return fmt.Errorf("%s:%d: unknown key %q (launcher train --dry-run prints all keys)", name, row, strings.Join(first.Key(), "."))
+	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
+		return fmt.Errorf("%s:%d: unknown key %.100q (launcher train --dry-run prints all keys)", name, unknown.Line, unknown.Key)
+	}
+	if wrong := (*stricttoml.SyntaxError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("%s:%d:%d: %.500s", name, wrong.Line, wrong.Column, wrong.Message)
 	}
 	if decode := (*toml.DecodeError)(nil); errors.As(err, &decode) {
 		row, column := decode.Position()
@@ -183,6 +184,7 @@ func locate(name string, err error) error {
 		if key := strings.Join(decode.Key(), "."); key != "" {
 			message = key + ": " + message
 		}
+		message = fmt.Sprintf("%.500s", message) // it quotes what is wrong, whatever its length
 		return fmt.Errorf("%s:%d:%d: %s", name, row, column, message)
 	}
 	return fmt.Errorf("%s: %w", name, err)
@@ -209,7 +211,7 @@ func readConfig(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(path)
+	text, err := system.ReadFile(path, stricttoml.MaxSize)
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w: give a TOML file (launcher train --dry-run prints one)", err)
 	}

@@ -39,6 +39,7 @@ type env struct {
 	commandLine []string // all of it
 	out, errOut io.Writer
 	member      *spmd.Member // if this process is a rank that a launcher has started
+	hooks       hooks        // of a test that this launcher makes of itself
 }
 
 func commands() []command {
@@ -46,7 +47,9 @@ func commands() []command {
 		{"train", "", "train a model on text", defineTrain},
 		{"compare", "", "train in several precisions and test whether they end where the first does", defineCompare},
 		{"check", "PATH...", "hold this build against golden data of another implementation", defineCheck},
+		{"checkpoint", "ls|verify|export PATH...", "list a run's checkpoints, verify them, or export weights as one safetensors file", defineCheckpoint},
 		{"bench", "kernels|exchange", "measure this machine's kernels, or the exchange of its ranks, against its own limits", defineBench},
+		{"chaos", "[points|kill|stop|short|launcher|quiet]", "train while ranks fail, and hold the result against an undisturbed run", defineChaos},
 	}
 }
 
@@ -70,7 +73,11 @@ func main() {
 
 // run executes a command line and returns the exit code.
 func run(ctx context.Context, args []string, out, errOut io.Writer) int {
-	err := dispatch(ctx, args, out, errOut)
+	return exitCode(dispatch(ctx, args, out, errOut), errOut)
+}
+
+// exitCode is the exit code that an error means, of which the user is told.
+func exitCode(err error, errOut io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
@@ -121,7 +128,7 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 	} else if err != nil {
 		return fmt.Errorf("%w (launcher help %s lists the flags)", err, name)
 	}
-	err = action(ctx, env{rest, commandLine, out, errOut, member})
+	err = action(ctx, env{args: rest, commandLine: commandLine, out: out, errOut: errOut, member: member})
 	if err != nil && member != nil {
 		if codeOf(err) != exitInterrupted {
 			member.Abort(err)

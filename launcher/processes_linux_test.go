@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
 )
 
 // asLauncher makes this test program the launcher itself.
@@ -75,10 +76,12 @@ func TestProcessesAndGoroutinesAgree(t *testing.T) {
 }
 
 // shards is the checkpoint that 4 ranks have written after 5 steps.
-func shards(t *testing.T, run string) (all []byte) {
+func shards(t *testing.T, run string) []byte { return shardsAt(t, run, 5) }
+
+func shardsAt(t *testing.T, run string, step int) (all []byte) {
 	t.Helper()
 	for r := range 4 {
-		part, err := os.ReadFile(filepath.Join(run, "step-00000005", fmt.Sprintf("rank-%05d-of-00004.safetensors", r)))
+		part, err := os.ReadFile(filepath.Join(run, fmt.Sprintf("step-%08d", step), fmt.Sprintf("rank-%05d-of-00004.safetensors", r)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +112,7 @@ func timeless(t *testing.T, run string) []byte {
 }
 
 // pids finds the ranks' processes in the line that says where they run.
-var pids = regexp.MustCompile(`processes: (\d+).*, (\d+).*, (\d+).*, (\d+)`)
+var pids = regexp.MustCompile(`processes: (\d+)[^,]*, (\d+)[^,]*, (\d+)[^,]*, (\d+)`)
 
 // beginning calls do with the ranks' processes when the first step has been logged.
 type beginning struct {
@@ -152,7 +155,7 @@ func (b *beginning) processes() (list []int) {
 	return list
 }
 
-// A rank that dies or stops ends the job, with a message that names it; an interrupted job saves. Nobody is left.
+// A rank that dies or stops ends a job that heals nothing, with a message that names it; an interrupted job saves. Nobody is left.
 func TestEndsOfProcesses(t *testing.T) {
 	for name, test := range map[string]struct {
 		do   func(cancel func(), pids []int)
@@ -160,7 +163,7 @@ func TestEndsOfProcesses(t *testing.T) {
 		want string
 	}{
 		"killed":              {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
-		"stopped":             {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGSTOP) }, 1, "rank 2 failed: process %d is stopped and has given no sign of life for"},
+		"stopped":             {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGSTOP) }, 137, "rank 2 failed: its process %d has been stopped for"},
 		"interrupted":         {func(cancel func(), _ []int) { cancel() }, exitInterrupted, ""},
 		"killed, with stacks": {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
 	} {
@@ -173,7 +176,7 @@ func TestEndsOfProcesses(t *testing.T) {
 				ranks = pids
 				test.do(cancel, pids)
 			}}
-			args := processRun(out, "--steps", "100000", "--log-every", "1")
+			args := processRun(out, "--steps", "100000", "--log-every", "1", "--restarts", "0")
 			stacks := strings.HasSuffix(name, "with stacks")
 			if stacks {
 				args = append(args, "--get-stack-traces")
@@ -196,6 +199,96 @@ func TestEndsOfProcesses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Ranks that die or stop, whichever they are and several at once, are replaced, and the run ends with the bits of one that nothing
+// disturbed.
+func TestHealing(t *testing.T) {
+	const steps = 40
+	args := func(out string, more ...string) []string {
+		return processRun(out, append([]string{"--steps", strconv.Itoa(steps), "--log-every", "1", "--record-every", "7", "--save-every", "16"}, more...)...)
+	}
+	undisturbed := filepath.Join(t.TempDir(), "run")
+	if got := launch(args(undisturbed)...); got.code != exitOK {
+		t.Fatal(got.errOut)
+	}
+	for name, test := range map[string]struct {
+		do     func(pids []int)
+		failed int // ranks
+		more   []string
+	}{
+		"rank 0":          {func(pids []int) { syscall.Kill(pids[0], syscall.SIGKILL) }, 1, nil},
+		"rank 3":          {func(pids []int) { syscall.Kill(pids[3], syscall.SIGKILL) }, 1, nil},
+		"stopped":         {func(pids []int) { syscall.Kill(pids[1], syscall.SIGSTOP) }, 1, []string{"--spares", "1"}},
+		"two, one spare":  {func(pids []int) { syscall.Kill(pids[1], syscall.SIGKILL); syscall.Kill(pids[2], syscall.SIGKILL) }, 2, []string{"--spares", "1"}},
+		"all, two spares": {func(pids []int) { killAll(pids) }, 4, []string{"--spares", "2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "run")
+			b := &beginning{do: test.do}
+			if code := run(context.Background(), args(out, test.more...), b, &b.errOut); code != exitOK {
+				t.Fatalf("exit code %d: %s", code, b.errOut.String())
+			}
+			if n := strings.Count(b.errOut.String(), "takes its place"); n != test.failed {
+				t.Errorf("%d ranks were replaced, want %d: %s", n, test.failed, b.errOut.String())
+			}
+			for _, r := range []string{undisturbed, out} {
+				if _, err := os.Stat(filepath.Join(r, "events.jsonl")); (err == nil) != (r == out) {
+					t.Errorf("events of %s: %v", r, err)
+				}
+			}
+			if !bytes.Equal(shardsAt(t, out, steps), shardsAt(t, undisturbed, steps)) || !bytes.Equal(outcomes(t, out), outcomes(t, undisturbed)) {
+				t.Error("the final state or the losses differ from those of a run that nothing disturbed")
+			}
+		})
+	}
+}
+
+func killAll(pids []int) {
+	for _, pid := range pids {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// outcomes is what the record of a run says of its steps, times aside.
+func outcomes(t *testing.T, run string) []byte {
+	t.Helper()
+	log, err := record.Read(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range log.Steps {
+		log.Steps[i].Seconds = 0
+	}
+	text, err := json.Marshal([]any{log.Steps, log.Evals, log.Loads, log.Quantised, log.Choices, log.Done})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// A run that fails at the same step again and again is given up, with a code that says so.
+func TestPoison(t *testing.T) {
+	var out lockedBuffer
+	k := killer{errOut: new(lockedBuffer)}
+	args := processRun(filepath.Join(t.TempDir(), "run"), "--steps", "100000", "--log-every", "1", "--restarts", "2")
+	code := run(context.Background(), args, &out, k)
+	if text := k.errOut.String(); code != spmd.DoNotRestart || !strings.Contains(text, "it is failure number 3 without a step in between") {
+		t.Errorf("exit code %d: %s", code, text)
+	}
+}
+
+// killer kills every process that takes the place of another.
+type killer struct{ errOut *lockedBuffer }
+
+var announced = regexp.MustCompile(`are processes: (\d+)|process (\d+) takes its place`)
+
+func (k killer) Write(line []byte) (int, error) {
+	if m := announced.FindSubmatch(line); m != nil {
+		pid, _ := strconv.Atoi(string(m[1]) + string(m[2]))
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return k.errOut.Write(line)
 }
 
 // A launcher that is killed takes its ranks along.
@@ -245,6 +338,8 @@ func TestWorldFlags(t *testing.T) {
 		`--ranks is "threads": use goroutine or process`: {"--ranks", "threads"},
 		`--bind-to is "socket": use none or core`:        {"--ranks", "process", "--bind-to", "socket"},
 		"add --ranks process":                            {"--tag-output"},
+		"--spares is -1":                                 {"--ranks", "process", "--spares", "-1"},
+		"--spares are of no use with --restarts 0":       {"--ranks", "process", "--spares", "1", "--restarts", "0"},
 		"--silence must be positive":                     {"--silence", "0"},
 		"-np is 1000: give 1 or more ranks, at most 256": {"-np", "1000"},
 		`ep is "mpi": use onesided or standard`:          {"--ep", "mpi"},

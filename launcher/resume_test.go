@@ -56,6 +56,24 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// The same command again goes on with a run that was cut off; another one, into the same folder, is refused.
+func TestSameCommand(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	args := tiny(data, append(jsonLog, "-np", "2", "--out", "run", "--save-every", "2")...)
+	succeed(t, args...)
+	want := files(t, ".")
+	// As if the launcher had been killed after step 4.
+	if err := os.RemoveAll("run/step-00000006"); err != nil {
+		t.Fatal(err)
+	}
+	if start := events(t, succeed(t, args...), "start")[0]; start["from_step"] != 4.0 {
+		t.Errorf("the command, given again, starts with %v", start)
+	}
+	same(t, files(t, "."), want)
+	refuse(t, exitUsage, append(args, "--seed", "9"), "holds step-00000006 of an earlier run")
+}
+
 // A finished run can be resumed with nothing left to do, and with another number of ranks.
 func TestResumeElsewhere(t *testing.T) {
 	data := text(t)
@@ -146,7 +164,8 @@ func TestInterruptJSON(t *testing.T) {
 	}
 }
 
-// A run that fails under way ends with code 1 and a message that names the step.
+// A run goes on when a checkpoint cannot be saved, and says so; if the last one cannot, it ends with code 1 and a message
+// that names the step.
 func TestFailure(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
@@ -157,9 +176,38 @@ func TestFailure(t *testing.T) {
 		write(t, "run", "a file in the way")
 	}
 	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4")...)
-	if got.code != exitFailed || !strings.Contains(got.errOut, "saving the checkpoint of step 4") || strings.Contains(got.out, "step: 5") {
-		t.Errorf("exit code %d, errors %q, output\n%s", got.code, got.errOut, got.out)
+	if got.code != exitFailed || !strings.Contains(got.errOut, "saving the checkpoint of step 6, the last of this run") {
+		t.Errorf("exit code %d, errors %q", got.code, got.errOut)
 	}
+	if !strings.Contains(got.out, "ALARM: the checkpoint of step 4 was not saved, training goes on") || !strings.Contains(got.out, "step: 6 ") || strings.Contains(got.out, "done:") {
+		t.Errorf("output\n%s", got.out)
+	}
+}
+
+// A run whose newest checkpoint is damaged goes on from the one before, and ends as if nothing had happened.
+func TestResumePastDamage(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	succeed(t, tiny(data, "--out", "run", "--save-every", "2", "--keep", "9")...)
+	want := files(t, "run")
+	if err := os.RemoveAll("run/step-00000006"); err != nil {
+		t.Fatal(err)
+	}
+	const shard = "run/step-00000004/rank-00000-of-00001.safetensors"
+	write(t, shard, want[strings.TrimPrefix(shard, "run/")][:5000])
+	got := launch("train", "--resume", "--out", "run")
+	if got.code != exitOK || !strings.Contains(got.out, "resuming run/step-00000002 at step 2") {
+		t.Errorf("exit code %d, output\n%s", got.code, got.out)
+	}
+	for _, text := range []string{"warning", "run/step-00000004", "rank-00000-of-00001.safetensors has 5000 bytes", "set aside as step-00000004.bad", "going on from step-00000002"} {
+		if !strings.Contains(got.errOut, text) {
+			t.Errorf("the message is %q, want %q in it", got.errOut, text)
+		}
+	}
+	if err := os.RemoveAll("run/step-00000004.bad"); err != nil {
+		t.Fatal(err)
+	}
+	same(t, files(t, "run"), want)
 }
 
 func TestProfile(t *testing.T) {

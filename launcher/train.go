@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -49,7 +51,7 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err := f.world.check(); err != nil {
 		return err
 	}
-	reporter, err := newReporter(f.logFormat, env.quiet())
+	reporter, err := newReporter(f.logFormat, env)
 	if err != nil {
 		return err
 	}
@@ -57,26 +59,32 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if given, err = moreData(given, env.args); err != nil {
 		return err
 	}
-	cfg, from, err := f.configure(given)
+	late := env.member != nil && env.member.Late()
+	cfg, from, err := f.configure(given, late, env.errOut)
 	if err != nil {
 		return err
 	}
 	if f.dryRun {
 		return dryRun(cfg, f.world.ranks, env)
 	}
-	job, err := trainer.Prepare(cfg, f.world.ranks, from, reporter)
+	var job *trainer.Job
+	if late {
+		job, err = trainer.Rejoin(cfg, f.world.ranks, reporter)
+	} else {
+		job, err = trainer.Prepare(cfg, f.world.ranks, from, reporter)
+	}
 	if err != nil {
 		return err
 	}
 	defer job.Close()
 	job.Profile = f.profile
-	err = f.world.run(ctx, env, job.Heap(), []string{"--out", cfg.Out}, func(world spmd.World) error {
+	err = f.world.run(ctx, env, needsOf(job, cfg.Out), []string{"--out", cfg.Out}, func(world spmd.World) error {
 		stop, err := startProfile(profileOf(f.cpuFile, env))
 		if err != nil {
 			return err
 		}
 		if err = errors.Join(job.Run(ctx, world), stop()); err != nil {
-			return failure{err, exitFailed}
+			return failure{err, trainCode(err)}
 		}
 		return nil
 	})
@@ -84,6 +92,14 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return failure{err, exitInterrupted}
 	}
 	return err
+}
+
+// trainCode is the exit code of a run that has failed.
+func trainCode(err error) int {
+	if errors.As(err, new(*trainer.SkipError)) {
+		return spmd.DoNotRestart
+	}
+	return exitFailed
 }
 
 // profileOf is where a rank writes its CPU profile: processes each have a file of their own.
@@ -115,9 +131,9 @@ func startProfile(path string) (stop func() error, err error) {
 func newReporter(format string, env env) (trainer.Reporter, error) {
 	switch format {
 	case "text":
-		return report.Console{W: env.out, Width: system.TerminalWidth(env.out)}, nil
+		return report.Console{W: env.quiet().out, Width: system.TerminalWidth(env.out)}, nil
 	case "json":
-		return report.JSON{W: env.out}, nil
+		return report.JSON{W: env.quiet().out}, nil
 	}
 	return nil, fmt.Errorf("--log-format is %q: use text or json", format)
 }
@@ -136,8 +152,9 @@ func moreData(given []assignment, args []string) ([]assignment, error) {
 }
 
 // configure resolves the configuration and finds the checkpoint to continue from, if any. A
-// resumed run starts from the configuration that was saved with its checkpoint.
-func (f *trainFlags) configure(given []assignment) (cfg trainer.Config, from string, err error) {
+// resumed run starts from the configuration that was saved with its checkpoint. warn is told of damaged ones. A process that is late
+// comes to a run under way, whose checkpoints it leaves alone.
+func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (cfg trainer.Config, from string, err error) {
 	text, err := readConfig(f.config)
 	if err != nil {
 		return cfg, "", err
@@ -148,8 +165,12 @@ func (f *trainFlags) configure(given []assignment) (cfg trainer.Config, from str
 	if !f.resume {
 		if cfg.Out == "" {
 			cfg.Out, err = freeRun(cfg.Flavor)
+			return cfg, "", err
 		}
-		return cfg, "", err
+		if !late {
+			from, err = sameRun(cfg, warn)
+		}
+		return cfg, from, err
 	}
 	if f.config != "" {
 		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values by flags")
@@ -160,16 +181,15 @@ func (f *trainFlags) configure(given []assignment) (cfg trainer.Config, from str
 			return cfg, "", err
 		}
 	}
-	from, err = checkpoint.Latest(run)
-	if errors.Is(err, checkpoint.ErrNone) {
-		return cfg, "", fmt.Errorf("nothing to resume in %s: %w", run, err)
-	} else if err != nil {
+	if late {
+		from, text, err = newestNow(run)
+	} else {
+		from, text, err = newestWhole(run, warn)
+	}
+	if err != nil {
 		return cfg, "", err
 	}
 	saved := filepath.Join(from, "config.toml")
-	if text, err = os.ReadFile(saved); err != nil {
-		return cfg, "", err
-	}
 	if cfg, err = resolve(trainDefaults, saved, text, nil); err != nil {
 		return cfg, "", err
 	}
@@ -179,6 +199,31 @@ func (f *trainFlags) configure(given []assignment) (cfg trainer.Config, from str
 	}
 	cfg.Out = run
 	return cfg, from, nil
+}
+
+// sameRun returns the checkpoint in cfg.Out of a run of this very configuration: the same command, given again, goes on. It is empty
+// for a run that begins, which must not find another's checkpoints.
+func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
+	if _, err := checkpoint.Latest(cfg.Out); errors.Is(err, checkpoint.ErrNone) {
+		return "", nil
+	}
+	want, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		return "", err
+	}
+	from, text, err := newestWhole(cfg.Out, warn)
+	if err != nil || !bytes.Equal(text, want) {
+		return "", err
+	}
+	return from, nil
+}
+
+// newestNow returns the newest checkpoint of a run under way, and the configuration in it.
+func newestNow(run string) (path string, config []byte, err error) {
+	if path, err = checkpoint.Latest(run); err == nil {
+		config, err = os.ReadFile(filepath.Join(path, "config.toml"))
+	}
+	return path, config, err
 }
 
 // runsFolder holds the runs without an --out of their own.
@@ -233,8 +278,8 @@ func dryRun(cfg trainer.Config, ranks int, env env) error {
 	fmt.Fprintf(env.out, "# parameters: %s total, %s active a token, %s in routed experts\n", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed))
 	fmt.Fprintf(env.out, "# FLOPs: %.4g a token, %.4g a step of %d tokens\n",
 		cfg.Model.FLOPsPerToken(cfg.Seq), cfg.Model.FLOPsPerToken(cfg.Seq)*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq)
-	fmt.Fprintf(env.out, "# memory of one of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s)\n", report.Plural(ranks, "rank"),
-		system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations))
+	fmt.Fprintf(env.out, "# memory of one of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s)\n", report.Plural(ranks, "rank"),
+		system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot))
 	fmt.Fprintf(env.out, "# memory of all: %s; this machine: %s available of %s, %s\n", system.Bytes(memory.Total()*int64(ranks)),
 		system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core"))
 	return nil

@@ -124,7 +124,7 @@ func TestTrainJSON(t *testing.T) {
 		"step": {"step", "steps", "loss", "grad_norm", "lr", "tps", "tflops", "mfu", "memory_bytes", "imbalance", "epoch", "tokens", "elapsed_s", "eta_s",
 			"skipped", "skipped_total", "mtp_loss", "balance_loss"},
 		"eval":  {"step", "held_out_loss", "held_out_bits_per_byte", "sequences"},
-		"saved": {"step", "path", "took_s"},
+		"saved": {"step", "path", "stall_s", "lag_s"},
 		"done": {"step", "steps", "np", "interrupted", "elapsed_s", "out", "first_loss", "last_loss", "first_held_out_loss", "last_held_out_loss",
 			"first_held_out_bits_per_byte", "last_held_out_bits_per_byte", "sample"},
 	}

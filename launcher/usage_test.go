@@ -52,7 +52,7 @@ func TestUsageErrors(t *testing.T) {
 		"stray argument":              {"train 100", []string{`"100"`, "--help lists the flags"}},
 		"log format":                  {"train --log-format xml", []string{`"xml"`, "text or json"}},
 		"batch not divisible":         {"-np 4 train --batch 6", []string{"batch is 6", "multiple of the 4 ranks", "8"}},
-		"batch beyond any machine":    {"train --batch 4611686018427387904 --data " + data, []string{"memory", "is available"}},
+		"batch beyond any machine":    {"train --batch 16777216 --data " + data, []string{"memory", "is available"}},
 		"sequence beyond the model":   {"train --seq 5000", []string{"seq is 5000", "1 to 4096", "model.max_positions"}},
 		"precision":                   {"train --precision fp8", []string{`"fp8"`, "bf16", "fp32"}},
 		"decay":                       {"train --optimizer.decay exp", []string{`"exp"`, "cosine, linear, sqrt"}},
@@ -85,6 +85,18 @@ func TestUsageErrors(t *testing.T) {
 		"out is a file":          {"train --data " + data + " --out " + config("file", "x"), []string{"file"}},
 
 		"check without folder": {"check", []string{"golden folder", "model.safetensors"}},
+
+		"checkpoint without verb":      {"checkpoint", []string{"ls RUN", "verify PATH", "export CHECKPOINT"}},
+		"checkpoint with another verb": {"checkpoint rm x", []string{"ls RUN", `"rm"`}},
+		"checkpoint of nothing":        {"checkpoint verify", []string{"verify needs the folder"}},
+		"checkpoint not there":         {"checkpoint ls " + filepath.Join(other, "none"), []string{"none", "no such file"}},
+		"verify not there":             {"checkpoint verify " + filepath.Join(other, "none"), []string{"none", "no such file"}},
+		"verify what is none":          {"checkpoint verify " + empty, []string{"empty", "no complete checkpoint"}},
+		"export what is none":          {"checkpoint export " + empty + " --out x", []string{"empty", "no complete checkpoint"}},
+		"export to nowhere":            {"checkpoint export " + empty, []string{"needs --out FILE"}},
+		"export two":                   {"checkpoint export a b --out x", []string{"one checkpoint"}},
+		"export as another type":       {"checkpoint export " + empty + " --out x --dtype fp8", []string{`"fp8"`, "bf16 or fp32"}},
+		"ls with a file":               {"checkpoint ls " + empty + " --out x", []string{"leave --out away"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -122,9 +134,6 @@ func TestResumeErrors(t *testing.T) {
 		"other flavor":          {nil, append(again, "--flavor", "16B"), []string{"flavor debug", "not 16B"}},
 		"other model":           {nil, append(again, "--model.layers", "3"), []string{"parameters", "--model"}},
 		"too many ranks":        {nil, append(again, "-np", "3", "--batch", "6"), []string{"-np 3", "1, 2 or 4"}},
-		"damaged shard":         {flip("rank-00000-of-00001.safetensors"), again, []string{step, "rank-00000-of-00001.safetensors", "damaged", "move that folder away"}},
-		"damaged manifest":      {flip("manifest.json"), again, []string{step, "manifest.json"}},
-		"damaged config":        {flip("config.toml"), again, []string{step, "config.toml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.damage != nil {
@@ -140,5 +149,15 @@ func TestResumeErrors(t *testing.T) {
 			}
 		})
 	}
+	// Nothing is deleted when all that there is turns out to be damaged.
+	const shard = "rank-00000-of-00001.safetensors"
+	flip(shard)()
+	before := files(t, "run/"+step)
+	refuse(t, exitUsage, again, "nothing to resume", step, shard, "is damaged", "set aside as "+step+".bad")
+	same(t, files(t, "run/"+step+".bad"), before)
+	if err := os.Rename("run/"+step+".bad", "run/"+step); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join("run", step, shard), whole[step+"/"+shard])
 	succeed(t, again...)
 }

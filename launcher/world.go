@@ -13,6 +13,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer"
 )
 
 // worldFlags says how many ranks there are, and what they are.
@@ -25,6 +26,9 @@ type worldFlags struct {
 	heap    int64 // MiB
 	wait    time.Duration
 	silence time.Duration
+
+	spares   int
+	restarts int
 }
 
 // rankFlags defines -np and mpirun's -n.
@@ -56,8 +60,13 @@ func (f *worldFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.stacks, "get-stack-traces", false, "when a rank process fails, let the others print the stacks of their goroutines")
 	fs.Int64Var(&f.heap, "heap-mib", 0, "`MIB` of shared memory that a rank process may use; 0: as the job seems to need")
 	fs.DurationVar(&f.wait, "timeout", 10*time.Minute, "`TIME` that a rank waits for another before it is taken to hang; 0: for ever")
-	fs.DurationVar(&f.silence, "silence", collective.DefaultSilence, "`TIME` without a sign of life after which a rank process is taken to be dead")
+	fs.DurationVar(&f.silence, "silence", spmd.DefaultSilence, "`TIME` for which a rank process may be stopped before it is taken to hang")
+	fs.IntVar(&f.spares, "spares", 0, "`N` processes more that wait to take the place of a rank process that fails")
+	fs.IntVar(&f.restarts, "restarts", 3, "`N` failures of rank processes at one step that are healed, by a spare or a new process; 0: none")
 }
+
+// mostHeap is the largest --heap-mib: that of all ranks together is still a number of bytes.
+const mostHeap = 1 << 30
 
 func (f *worldFlags) check() error {
 	switch {
@@ -65,10 +74,16 @@ func (f *worldFlags) check() error {
 		return fmt.Errorf("--ranks is %q: use goroutine or process", f.kind)
 	case f.bind != "none" && f.bind != "core":
 		return fmt.Errorf("--bind-to is %q: use none or core", f.bind)
-	case f.kind == "goroutine" && (f.bind != "none" || f.tag || f.stacks || f.heap != 0):
-		return errors.New("--bind-to, --tag-output, --get-stack-traces and --heap-mib are for ranks that are processes: add --ranks process")
+	case f.kind == "goroutine" && (f.bind != "none" || f.tag || f.stacks || f.heap != 0 || f.spares != 0):
+		return errors.New("--bind-to, --tag-output, --get-stack-traces, --heap-mib and --spares are for ranks that are processes: add --ranks process")
+	case f.spares < 0 || f.spares > collective.MaxRanks || f.restarts < 0:
+		return fmt.Errorf("--spares is %d and --restarts %d: give 0 or more, at most %d spares", f.spares, f.restarts, collective.MaxRanks)
+	case f.spares > 0 && (f.restarts == 0 || f.stacks):
+		return errors.New("--spares are of no use with --restarts 0 or --get-stack-traces, which end the job at the first failure: leave one out")
 	case f.heap < 0 || f.wait < 0 || f.silence <= 0:
 		return errors.New("--heap-mib and --timeout must not be negative, --silence must be positive")
+	case f.heap > mostHeap:
+		return fmt.Errorf("--heap-mib is %d: give at most %d", f.heap, mostHeap)
 	case f.ranks < 1 || f.ranks > collective.MaxRanks:
 		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
 	}
@@ -76,36 +91,70 @@ func (f *worldFlags) check() error {
 }
 
 func (f *worldFlags) limits() collective.Limits {
-	return collective.Limits{Silence: f.silence, Wait: f.wait}
+	return collective.Limits{Wait: f.wait}
 }
 
+// needs is what a job takes of the ranks' processes: shared memory for each, bytes of it that outlive a process, and the folder of the run.
+type needs struct {
+	heap, vault int64
+	folder      string
+}
+
+func needsOf(job *trainer.Job, folder string) needs { return needs{job.Heap(), job.Vault(), folder} }
+
 // run runs a job: here if ranks are goroutines, or if this process is a rank, and otherwise in processes of the same command line.
-// heap is the bytes of shared memory that a rank needs, more what a rank's command line must say beside this one's.
-func (f *worldFlags) run(ctx context.Context, env env, heap int64, more []string, job func(spmd.World) error) error {
+// more is what a rank's command line must say beside this one's.
+func (f *worldFlags) run(ctx context.Context, env env, needs needs, more []string, job func(spmd.World) error) error {
 	switch {
 	case env.member != nil:
+		if err := env.member.AwaitRank(); err != nil {
+			return err
+		}
 		env.member.SetLimits(f.limits())
 		return job(env.member)
 	case f.kind == "goroutine":
 		return job(spmd.Goroutines{N: f.ranks, Limits: f.limits()})
 	}
 	if f.heap > 0 {
-		heap = f.heap << 20
+		needs.heap = f.heap << 20
 	}
+	events := eventLog{folder: needs.folder}
 	err := (&spmd.Processes{
-		Ranks: f.ranks, Args: append(more, env.commandLine...), Heap: heap, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,
+		Ranks: f.ranks, Args: append(more, env.commandLine...), Heap: needs.heap, Vault: needs.vault, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,
 		Expected: []int{exitInterrupted}, Out: env.out, Err: env.errOut,
+		Spares: f.spares, Restarts: f.restarts, Silence: f.silence, Fault: env.hooks.Fault,
+		Events: func(e spmd.Event) {
+			if events.add(e); env.hooks.Event != nil {
+				env.hooks.Event(e)
+			}
+		},
 	}).Run(ctx)
+	if err := events.close(); err != nil {
+		fmt.Fprintf(env.errOut, "launcher: %v\n", err)
+	}
 	if e := (*spmd.ExitError)(nil); errors.As(err, &e) {
 		return failure{err, e.Code}
 	}
 	return err
 }
 
-// quiet is where ranks other than the first report to.
+// quiet is where ranks other than the first report to. Which rank it is, a spare does not know yet.
 func (e env) quiet() env {
-	if e.member != nil && !e.member.Leads() {
-		e.out = io.Discard
+	if e.member != nil {
+		e.out = leading{e.member, e.out}
 	}
 	return e
+}
+
+// leading passes on what is written while its member leads.
+type leading struct {
+	member *spmd.Member
+	to     io.Writer
+}
+
+func (l leading) Write(b []byte) (int, error) {
+	if !l.member.Leads() {
+		return len(b), nil
+	}
+	return l.to.Write(b)
 }

@@ -92,9 +92,9 @@ func (a *attention) fromInput() *linear {
 }
 
 // backward returns the gradient of x.
-func (a *attention) backward(ex *tensor.Exec, dy tensor.Tensor) tensor.Tensor {
-	c, s := a.cfg, &a.saved
-	do := a.out.backward(ex, dy, s.o, nil)
+func (a *attention) backward(p *pass, dy tensor.Tensor) tensor.Tensor {
+	ex, c, s := p.ex, a.cfg, &a.saved
+	do := a.out.backward(p, dy, s.o, nil)
 	dq, dk, dv := like(ex, s.q), like(ex, s.k), like(ex, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
@@ -110,21 +110,21 @@ func (a *attention) backward(ex *tensor.Exec, dy tensor.Tensor) tensor.Tensor {
 	dLatent, dKey := dDown.Mat().ColSlice(0, c.KVRank), dDown.Mat().ColSlice(c.KVRank, c.KVRank+c.RopeDim)
 	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
 	a.rope.RotateBack(ex, dKey, s.shape.Seq)
-	a.kvNorm.backward(ex, dLatent, a.kvUp.backward(ex, dUp, s.kvLatent, nil).Mat(), false)
+	a.kvNorm.backward(p, dLatent, a.kvUp.backward(p, dUp, s.kvLatent, nil).Mat(), false)
 
-	dx := a.kvDown.backward(ex, dDown, s.x, nil)
-	tensor.Add(ex, dx.Mat(), dx.Mat(), a.queriesBackward(ex, dq).Mat())
+	dx := a.kvDown.backward(p, dDown, s.x, nil)
+	tensor.Add(ex, dx.Mat(), dx.Mat(), a.queriesBackward(p, dq).Mat())
 	return dx
 }
 
-func (a *attention) queriesBackward(ex *tensor.Exec, dq tensor.Tensor) tensor.Tensor {
+func (a *attention) queriesBackward(p *pass, dq tensor.Tensor) tensor.Tensor {
 	s := &a.saved
 	if a.qNorm == nil {
-		return a.q.backward(ex, dq, s.x, nil)
+		return a.q.backward(p, dq, s.x, nil)
 	}
-	dLatent := a.qUp.backward(ex, dq, s.qLatent, nil)
-	a.qNorm.backward(ex, dLatent.Mat(), dLatent.Mat(), false)
-	return a.qDown.backward(ex, dLatent, s.x, nil)
+	dLatent := a.qUp.backward(p, dq, s.qLatent, nil)
+	a.qNorm.backward(p, dLatent.Mat(), dLatent.Mat(), false)
+	return a.qDown.backward(p, dLatent, s.x, nil)
 }
 
 // nope and rotary return the two parts of head h of a query or key matrix, value that of a

@@ -7,20 +7,18 @@ import "spmoe/tensor"
 // tokens of score_i/Σ_j score_j. Only P has a gradient. f counts the choices made, the
 // selection bias included.
 
-// balanceLoss returns this rank's part of the mean over all sequences, of which there are
+// balanceLoss adds to each of this rank's sequences its part of the mean over all sequences, of which there are
 // globalSequences, and sets dscores: [tokens, experts] to its gradient.
-func (r *router) balanceLoss(dscores tensor.Tensor, seq, globalSequences int) float64 {
+func (r *router) balanceLoss(losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
 	dscores.Zero()
 	alpha := r.cfg.BalanceAlpha
 	if alpha == 0 {
-		return 0
+		return
 	}
-	tokens := r.saved.scores.Dim(0)
-	var total float64
-	for lo := 0; lo < tokens; lo += seq {
-		total += r.sequenceLoss(dscores.Slice(lo, lo+seq), lo, seq, alpha/float64(globalSequences))
+	for i := range losses {
+		lo := i * seq
+		losses[i].balance += r.sequenceLoss(dscores.Slice(lo, lo+seq), lo, seq, alpha/float64(globalSequences))
 	}
-	return total
 }
 
 // sequenceLoss handles the sequence of tokens [lo, lo+seq).

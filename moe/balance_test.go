@@ -102,7 +102,7 @@ func TestBalanceLoss(t *testing.T) {
 	}
 	dscores := tensor.New(tensor.FP32, tokens, cfg.Experts)
 	dscores.F32()[0] = 99 // must be overwritten
-	got := r.balanceLoss(dscores, seq, sequences)
+	got := balanceLoss(r, dscores, seq, sequences)
 	if want := directBalanceLoss(scores, chosen, seq, cfg.TopK, alpha); math.Abs(got-want) > 1e-6*want {
 		t.Errorf("the balance loss is %.9g, want %.9g", got, want)
 	}
@@ -124,7 +124,14 @@ func TestBalanceLoss(t *testing.T) {
 	}
 
 	r.cfg.BalanceAlpha = 0
-	if got := r.balanceLoss(dscores, seq, sequences); got != 0 || l2(dscores.F32()) != 0 {
+	if got := balanceLoss(r, dscores, seq, sequences); got != 0 || l2(dscores.F32()) != 0 {
 		t.Errorf("without a weight the loss is %g, its gradient of length %g", got, l2(dscores.F32()))
 	}
+}
+
+// balanceLoss returns the loss of all sequences.
+func balanceLoss(r *router, dscores tensor.Tensor, seq, sequences int) float64 {
+	losses := make([]sequenceLoss, sequences)
+	r.balanceLoss(losses, dscores, seq, sequences)
+	return (&pass{sequences: losses}).sum().Balance
 }

@@ -79,7 +79,7 @@ func (l *block) backward(p *pass, dy tensor.Tensor) error {
 	if err != nil {
 		return fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
-	l.ffnNorm.backward(ex, dy.Mat(), din.Mat(), true)
-	l.attnNorm.backward(ex, dy.Mat(), l.attention.backward(ex, dy).Mat(), true)
+	l.ffnNorm.backward(p, dy.Mat(), din.Mat(), true)
+	l.attnNorm.backward(p, dy.Mat(), l.attention.backward(p, dy).Mat(), true)
 	return nil
 }

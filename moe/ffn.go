@@ -51,7 +51,7 @@ type arriving struct {
 }
 
 // forward computes y for the rows of x: [rows, dim], of which [ends[g-1], ends[g]) belong to
-// network g.
+// network g; nil ends: all rows are tokens of this rank, for the only network.
 func (f *ffn) forward(p *pass, x arriving, ends []int32) tensor.Tensor {
 	ex, s := p.ex, &f.saved
 	s.x, s.ends = x.Tensor, ends
@@ -64,13 +64,13 @@ func (f *ffn) forward(p *pass, x arriving, ends []int32) tensor.Tensor {
 }
 
 // backward adds to the weights' gradients and returns that of x. It overwrites what forward kept.
-func (f *ffn) backward(ex *tensor.Exec, dy arriving) tensor.Tensor {
+func (f *ffn) backward(p *pass, dy arriving) tensor.Tensor {
 	s := &f.saved
 	f.down.mx.takeGradient(dy.codes)
-	dh := f.down.backward(ex, dy.Tensor, s.h, s.ends)
+	dh := f.down.backward(p, dy.Tensor, s.h, s.ends)
 	gate, up := f.halves(s.gateUp.Mat())
-	tensor.SwiGLUBackward(ex, gate, up, dh.Mat(), gate, up)
-	return f.gateUp.backward(ex, s.gateUp, s.x, s.ends)
+	tensor.SwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up)
+	return f.gateUp.backward(p, s.gateUp, s.x, s.ends)
 }
 
 func (f *ffn) halves(m tensor.Matrix) (gate, up tensor.Matrix) {

@@ -5,55 +5,142 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// head turns hidden states into the cross-entropy of the next token. Logits exist for one
-// chunk of rows at a time: their gradient is used at once.
-type head struct {
-	norm   *rmsNorm
-	weight *weight // [vocab, dim]; the MTP module shares the model's
+// output is the projection onto the vocabulary, from which the model and its MTP module predict. Logits exist for one chunk of rows at
+// a time; their gradient is held for whole sequences, where they are not too large, and multiplied at once.
+type output struct {
+	weight weight // [vocab, dim]
 }
 
-// logitsChunk is about how many logits are held at once.
-const logitsChunk = 1 << 19
+// prediction is what is made of hidden states.
+type prediction struct {
+	norm    *rmsNorm
+	h, dh   tensor.Tensor // [tokens, dim]: before the norm, and its gradient, which training sets
+	targets []int32       // negative: none
+	scale   float32       // of the gradient of one token's cross-entropy
+	mtp     bool          // whose loss it is
 
-// forward returns the sum of the cross-entropy over the rows of h: [tokens, dim] whose target is not
-// negative. In training it adds scale times its gradient to the weight's and sets dh.
-func (l *head) forward(p *pass, h, dh tensor.Tensor, targets []int32, scale float32) float64 {
+	x, dx tensor.Tensor // behind the norm
+}
+
+// logitsChunk is about how many logits are held at once, heldGradients how many of their gradients.
+const (
+	logitsChunk   = 1 << 19
+	heldGradients = 1 << 24
+)
+
+// forward adds to each sequence's losses the cross-entropy of its tokens that have a target. In training it adds scale times
+// its gradient to the weight's and sets dh.
+//
+// Where there are two predictions, a sequence's gradient of the weight is the sum over the rows of the first, then over those of
+// the second. Rows are counted like that: sequence by sequence, prediction by prediction.
+func (o *output) forward(p *pass, all []prediction) {
 	ex := p.ex
-	x := l.norm.forward(ex, h.Mat())
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	vocab := l.weight.W.Dim(0)
-	rows := min(max(logitsChunk/vocab, 16), len(targets))
-	logits := ex.New(tensor.FP32, rows, vocab)
-	var dlogits, dx tensor.Tensor
-	if p.train {
-		dlogits, dx = ex.New(x.DType(), rows, vocab), like(ex, x)
-	}
-	var loss float64
-	for lo := 0; lo < len(targets); lo += rows {
-		hi := min(lo+rows, len(targets))
-		chunk, in := logits.Slice(0, hi-lo).Mat(), x.Slice(lo, hi).Mat()
-		tensor.MatMul(ex, chunk, in, l.weight.W.Mat().T())
-		before := ex.Enter(profile.Loss)
-		loss += tensor.CrossEntropy(ex, chunk, targets[lo:hi], scale)
-		ex.Enter(before)
+	for i := range all {
+		a := &all[i]
+		a.x = a.norm.forward(ex, a.h.Mat())
 		if p.train {
-			d := dlogits.Slice(0, hi-lo).Mat()
-			tensor.Convert(ex, d, chunk)
-			tensor.MatMulAdd(ex, l.weight.Grad.Mat(), d.T(), in)
-			tensor.MatMul(ex, dx.Slice(lo, hi).Mat(), d, l.weight.W.Mat())
+			a.dx = like(ex, a.x)
 		}
 	}
-	if p.train {
-		l.norm.backward(ex, dh.Mat(), dx.Mat(), false)
+	whole := len(all) * p.batch.Seq // rows of a sequence
+	if len(p.sequences) > 0 && p.train {
+		o.train(p, all, whole)
+	} else {
+		o.rows(p, all, 0, len(p.sequences)*whole, rowGradients{})
 	}
-	return loss
+	if p.train {
+		for _, a := range all {
+			a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false)
+		}
+	}
 }
 
-// logits returns the scores of every token of the vocabulary: [tokens, vocab] FP32.
-func (l *head) logits(ex *tensor.Exec, h tensor.Tensor) tensor.Tensor {
-	x := l.norm.forward(ex, h.Mat())
-	out := ex.New(tensor.FP32, h.Dim(0), l.weight.W.Dim(0))
-	tensor.MatMul(ex, out.Mat(), x.Mat(), l.weight.W.Mat().T())
+// train is forward but for the norms.
+func (o *output) train(p *pass, all []prediction, whole int) {
+	ex := p.ex
+	vocab, dim := o.weight.W.Dim(0), o.weight.W.Dim(1)
+	group := 1 // sequences whose gradients are held
+	for group < len(p.sequences) && 2*group*whole*vocab <= heldGradients {
+		group *= 2
+	}
+	held := group * whole
+	if held*vocab > heldGradients {
+		held = max(heldGradients/vocab, 16) / 16 * 16
+	}
+	kept := rowGradients{dlogits: ex.New(all[0].x.DType(), held, vocab), x: ex.New(all[0].x.DType(), held, dim)}
+	sum := newTree(ex, o.weight.Grad, (len(p.sequences)+group-1)/group)
+	for first := 0; first < len(p.sequences); first += group {
+		end := min(first+group, len(p.sequences)) * whole
+		into := sum.next().Mat()
+		for lo := first * whole; lo < end; lo += held {
+			hi := min(lo+held, end)
+			o.rows(p, all, lo, hi, kept)
+			d, x := kept.dlogits.Slice(0, hi-lo).Mat(), kept.x.Slice(0, hi-lo).Mat()
+			if held < whole {
+				tensor.MatMulAdd(ex, into, d.T(), x)
+			} else {
+				tensor.Wgrad(ex, into, d, x, whole)
+			}
+		}
+		sum.push()
+	}
+}
+
+// rowGradients is what the gradient of the weight is a product of, for some rows: [rows, vocab] and [rows, dim].
+type rowGradients struct{ dlogits, x tensor.Tensor }
+
+// rows does rows [lo, hi), chunk by chunk, and keeps their gradients in training.
+func (o *output) rows(p *pass, all []prediction, lo, hi int, keep rowGradients) {
+	ex, seq := p.ex, p.batch.Seq
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	vocab := o.weight.W.Dim(0)
+	most := max(logitsChunk/vocab, 16)
+	if len(all) == 1 && most > seq {
+		most = most / seq * seq // whole sequences: those of one prediction are neighbours
+	} else {
+		most = min(most, seq)
+	}
+	most = min(most, hi-lo)
+	logits := ex.New(tensor.FP32, most, vocab)
+	for at := lo; at < hi; {
+		sequence, which := at/(seq*len(all)), at/seq%len(all)
+		token := sequence*seq + at%seq
+		n := min(most, hi-at)
+		if n < seq || len(all) > 1 {
+			n = min(n, seq-at%seq)
+		}
+		chunk, a := logits.Slice(0, n).Mat(), &all[which]
+		x := a.x.Slice(token, token+n).Mat()
+		tensor.MatMul(ex, chunk, x, o.weight.W.Mat().T())
+		p.crossEntropy(chunk, a, token)
+		if p.train {
+			d := keep.dlogits.Slice(at-lo, at-lo+n).Mat()
+			tensor.Convert(ex, d, chunk)
+			tensor.Convert(ex, keep.x.Slice(at-lo, at-lo+n).Mat(), x)
+			tensor.MatMul(ex, a.dx.Slice(token, token+n).Mat(), d, o.weight.W.Mat())
+		}
+		at += n
+	}
+}
+
+// crossEntropy turns logits, those of tokens from token on, into their gradient, and adds to the losses of the sequences.
+func (p *pass) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
+	defer p.ex.Enter(p.ex.Enter(profile.Loss))
+	seq := p.batch.Seq
+	for r := 0; r < logits.Rows; {
+		t := token + r
+		n := min(seq-t%seq, logits.Rows-r)
+		*p.sequences[t/seq].of(a.mtp) += tensor.CrossEntropy(p.ex, logits.RowSlice(r, r+n), a.targets[t:t+n], a.scale)
+		r += n
+	}
+}
+
+// logits returns the scores of every token of the vocabulary: [tokens, vocab] FP32. x: [tokens, dim], behind the norm.
+func (o *output) logits(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
+	out := ex.New(tensor.FP32, x.Dim(0), o.weight.W.Dim(0))
+	tensor.MatMul(ex, out.Mat(), x.Mat(), o.weight.W.Mat().T())
 	return out
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"spmoe/internal/strictjson"
 )
 
 // hfConfig is a model configuration under the names of Hugging Face's config.json.
@@ -69,7 +71,7 @@ type ropeParameters struct {
 // format lacks (bias speed, loss weights) take this package's defaults.
 func ParseHF(data []byte) (Config, error) {
 	h := hfConfig{NormEps: 1e-6, RouteScale: 1, MaxPositions: 4096, HiddenAct: "silu", MoEFreq: 1}
-	if err := json.Unmarshal(data, &h); err != nil {
+	if err := strictjson.Unmarshal(data, &h); err != nil {
 		return Config{}, fmt.Errorf("config.json: %w", err)
 	}
 	if err := h.supported(); err != nil {
@@ -97,9 +99,9 @@ func ParseHF(data []byte) (Config, error) {
 func (h hfConfig) supported() error {
 	switch {
 	case h.ModelType != "deepseek_v3" && h.ModelType != "deepseek_v2":
-		return fmt.Errorf("model_type is %q: only deepseek_v3 and deepseek_v2 are supported", h.ModelType)
+		return fmt.Errorf("model_type is %.100q: only deepseek_v3 and deepseek_v2 are supported", h.ModelType)
 	case h.HiddenAct != "silu":
-		return fmt.Errorf("hidden_act is %q: only silu is supported", h.HiddenAct)
+		return fmt.Errorf("hidden_act is %.100q: only silu is supported", h.HiddenAct)
 	case h.TieEmbeddings:
 		return fmt.Errorf("tie_word_embeddings is true: only untied heads are supported")
 	case h.AttentionBias:
@@ -109,7 +111,7 @@ func (h hfConfig) supported() error {
 	case h.TopKMethod == "group_limited_greedy" && or(h.Groups, 1) > 1:
 		return fmt.Errorf("topk_method is group_limited_greedy with %d groups: only noaux_tc (groups ranked by their two best experts) is supported", *h.Groups)
 	case !slices.Contains([]string{"", "greedy", "group_limited_greedy", "noaux_tc"}, h.TopKMethod):
-		return fmt.Errorf("topk_method is %q: only noaux_tc and greedy are supported", h.TopKMethod)
+		return fmt.Errorf("topk_method is %.100q: only noaux_tc and greedy are supported", h.TopKMethod)
 	case !or(h.RopeInterleave, true):
 		return fmt.Errorf("rope_interleave is false: only interleaved rotary pairs are supported")
 	case h.KVHeads != 0 && h.KVHeads != h.Heads:
@@ -124,7 +126,7 @@ func (h hfConfig) supported() error {
 func (r *ropeParameters) supported() error {
 	switch kind := r.kind(); {
 	case kind != "yarn" && kind != "default":
-		return fmt.Errorf("rope type is %q: only default and yarn are supported", kind)
+		return fmt.Errorf("rope type is %.100q: only default and yarn are supported", kind)
 	case kind == "yarn" && r.Factor == 0:
 		return fmt.Errorf("the rope type is yarn but factor is missing: give the context extension factor")
 	case kind == "yarn" && r.AttentionFactor != nil:

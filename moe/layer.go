@@ -33,7 +33,7 @@ func (l *moeLayer) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
 		r.count()
 	}
 	l.dscores = ex.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
-	p.loss.Balance += r.balanceLoss(l.dscores, p.batch.Seq, p.batch.GlobalSequences)
+	r.balanceLoss(p.sequences, l.dscores, p.batch.Seq, p.batch.GlobalSequences)
 
 	arrival, err := l.exchange.StartDispatch(ex, &l.handle, x, chosen)
 	if err != nil {
@@ -68,10 +68,10 @@ func (l *moeLayer) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
 	if err != nil {
 		return dy, err
 	}
-	routed := r.backward(ex, dweights, l.dscores)
+	routed := r.backward(p, dweights, l.dscores)
 	var shared tensor.Tensor
 	if l.shared != nil {
-		shared = l.shared.network.backward(ex, arriving{Tensor: dy})
+		shared = l.shared.network.backward(p, arriving{Tensor: dy})
 	}
 	drows, err := received(ex, arrival)
 	if err != nil {
@@ -79,7 +79,7 @@ func (l *moeLayer) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
 	}
 	l.showCombined(ex, arrival, dy)
 	dx := like(ex, dy)
-	drows = l.routed.backward(ex, arriving{drows, arrival.MX})
+	drows = l.routed.backward(p, arriving{drows, arrival.MX})
 	if err := l.exchange.DispatchBackward(ex, &l.handle, drows, dx); err != nil {
 		return dy, err
 	}
@@ -91,10 +91,7 @@ func (l *moeLayer) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
 }
 
 // denseFFN is one network that all tokens go through.
-type denseFFN struct {
-	network *ffn
-	ends    [1]int32
-}
+type denseFFN struct{ network *ffn }
 
 func newDenseFFN(b *builder, cfg Config, prefix string, layer, inter int) *denseFFN {
 	return &denseFFN{network: newFFN(b, b.dense, cfg, []string{prefix}, layer, inter)}
@@ -102,12 +99,11 @@ func newDenseFFN(b *builder, cfg Config, prefix string, layer, inter int) *dense
 
 // run is forward, which cannot fail.
 func (d *denseFFN) run(p *pass, x tensor.Tensor) tensor.Tensor {
-	d.ends[0] = int32(x.Dim(0))
-	return d.network.forward(p, arriving{Tensor: x}, d.ends[:])
+	return d.network.forward(p, arriving{Tensor: x}, nil)
 }
 
 func (d *denseFFN) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) { return d.run(p, x), nil }
 
 func (d *denseFFN) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
-	return d.network.backward(p.ex, arriving{Tensor: dy}), nil
+	return d.network.backward(p, arriving{Tensor: dy}), nil
 }

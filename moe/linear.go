@@ -17,7 +17,7 @@ type linear struct {
 }
 
 // forward returns y = x·W[g]ᵀ in x's type for the rows of each group g: [rows, N]. x: [rows, K]; ends are
-// the groups' end offsets, nil for a weight without groups.
+// the groups' end offsets, nil for one weight for all: the rows are then this rank's tokens, sequence after sequence.
 func (l *linear) forward(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
 	if l.mx == nil {
 		return l.multiply(p.ex, x, ends)
@@ -50,14 +50,16 @@ func (l *linear) sharesInput(first *linear) {
 }
 
 // backward adds dyᵀ·x to W's gradient and returns the gradient of x, dy·W[g]; x and ends as
-// the last forward call had them.
-func (l *linear) backward(ex *tensor.Exec, dy, x tensor.Tensor, ends []int32) tensor.Tensor {
+// the last forward call had them. A group's rows have one order whatever the number of ranks, that of the tokens of all;
+// without groups, sequences are summed one by one.
+func (l *linear) backward(p *pass, dy, x tensor.Tensor, ends []int32) tensor.Tensor {
+	ex := p.ex
 	dx := like(ex, x)
 	switch {
 	case l.mx != nil:
-		l.mx.backward(ex, dx.Mat(), l.Grad, dy.Mat(), x.Mat(), ends)
+		l.mx.backward(p, dx.Mat(), l.Grad, dy.Mat(), x.Mat(), ends)
 	case ends == nil:
-		tensor.MatMulAdd(ex, l.Grad.Mat(), dy.Mat().T(), x.Mat())
+		tensor.Wgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), p.batch.Seq)
 		tensor.MatMul(ex, dx.Mat(), dy.Mat(), l.W.Mat())
 	default:
 		tensor.GroupedWgrad(ex, l.Grad, dy.Mat(), x.Mat(), ends)

@@ -9,6 +9,7 @@ package moe
 
 import (
 	"fmt"
+	"math"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
@@ -24,9 +25,12 @@ type Model struct {
 	precision Precision
 	embedding weight // [vocab, dim]
 	blocks    []*block
-	output    weight // [vocab, dim]
-	head      head
+	norm      *rmsNorm
+	output    output
 	mtp       *mtp // nil without it
+
+	sequences []sequenceLoss     // of the pass under way
+	embedded  [2]tensor.Embedded // gradients of the embedding's rows, in the pass under way
 
 	observer func(name string, t tensor.Tensor)
 	operands operands
@@ -62,10 +66,10 @@ func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange 
 	for i := range cfg.Layers {
 		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
 	}
-	m.head = head{norm: newNorm(b, "model.norm", cfg.Dim, cfg.NormEps), weight: &m.output}
-	b.matrix(&m.output, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
+	m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
+	b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
 	if cfg.MTPLayers > 0 {
-		m.mtp = newMTP(b, cfg, at, rope, &m.output)
+		m.mtp = newMTP(b, cfg, at, rope)
 	}
 	m.Groups = b.groups()
 	return m, nil
@@ -86,11 +90,13 @@ type Batch struct {
 	GlobalSequences int
 }
 
-// Loss is what a pass measured, as sums over this rank's tokens.
+// Loss is what a pass measured, as sums over this rank's tokens. They add up to the same bits however sequences are spread over ranks
+// and passes, but for Balance, which wants one pass and 2^i sequences a rank: it is a tree over sequences, as the sum over ranks of
+// [collective.AllReduce] is.
 type Loss struct {
-	Sum       float64 // cross-entropy, nats
+	Sum       float64 // cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
 	Tokens    int
-	MTP       float64 // cross-entropy of the MTP module, nats, before its weight
+	MTP       float64 // the same of the MTP module, before its weight
 	MTPTokens int
 	Balance   float64 // this rank's part of the balance loss, its weight and mean included
 	Dropped   int     // choices of experts that had no room for them; 0 unless the exchange has a capacity
@@ -105,6 +111,37 @@ type pass struct {
 	loss     Loss
 	layer    int
 	observer func(name string, t tensor.Tensor)
+
+	sequences []sequenceLoss // of this rank
+}
+
+// sequenceLoss is the parts of Loss that are sums over the tokens of one sequence.
+type sequenceLoss struct{ main, mtp, balance float64 }
+
+// of is the cross-entropy of the model or of its MTP module.
+func (l *sequenceLoss) of(mtp bool) *float64 {
+	if mtp {
+		return &l.mtp
+	}
+	return &l.main
+}
+
+// sum completes the loss from those of the sequences, which it overwrites.
+func (p *pass) sum() Loss {
+	all := p.sequences
+	for _, l := range all {
+		p.loss.Sum += math.RoundToEven(l.main*0x1p24) * 0x1p-24
+		p.loss.MTP += math.RoundToEven(l.mtp*0x1p24) * 0x1p-24
+	}
+	for far := 1; far < len(all); far *= 2 {
+		for i := 0; i+far < len(all); i += 2 * far {
+			all[i].balance += all[i+far].balance
+		}
+	}
+	if len(all) > 0 {
+		p.loss.Balance = all[0].balance
+	}
+	return p.loss
 }
 
 func (p *pass) observe(name string, t tensor.Tensor) {
@@ -135,22 +172,24 @@ func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
 		return p.loss, err
 	}
 	dh := like(ex, h)
-	m.lossOf(p, h, dh)
+	if err := m.predict(p, h, dh); err != nil {
+		return p.loss, err
+	}
+	embedded := append(m.embedded[:0], tensor.Embedded{Grad: dh.Mat(), IDs: b.Inputs})
 	if m.mtp != nil {
-		if err := m.mtp.forward(p, &m.embedding, h); err != nil {
+		targets, err := m.mtp.backward(p, dh)
+		if err != nil {
 			return p.loss, err
 		}
-		if err := m.mtp.backward(p, &m.embedding, dh); err != nil {
-			return p.loss, err
-		}
+		embedded = append(embedded, targets)
 	}
 	for i := len(m.blocks) - 1; i >= 0; i-- {
 		if err := m.blocks[i].backward(p, dh); err != nil {
 			return p.loss, err
 		}
 	}
-	tensor.EmbedBackward(ex, m.embedding.Grad.Mat(), dh.Mat(), b.Inputs)
-	return p.loss, nil
+	tensor.EmbedBackward(ex, m.embedding.Grad.Mat(), b.Seq, embedded)
+	return p.sum(), nil
 }
 
 // Eval runs forward and returns the loss. It is collective.
@@ -162,11 +201,10 @@ func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
 	if err != nil {
 		return p.loss, err
 	}
-	m.lossOf(p, h, tensor.Tensor{})
-	if m.mtp != nil {
-		err = m.mtp.forward(p, &m.embedding, h)
+	if err := m.predict(p, h, tensor.Tensor{}); err != nil {
+		return p.loss, err
 	}
-	return p.loss, err
+	return p.sum(), nil
 }
 
 // Logits returns the scores of the next token after each input: [len(inputs), vocab] FP32, in
@@ -176,11 +214,17 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 	if err != nil {
 		return tensor.Tensor{}, err
 	}
-	return m.head.logits(ex, h), nil
+	return m.output.logits(ex, m.norm.forward(ex, h.Mat())), nil
 }
 
 func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *pass {
-	return &pass{ex: ex, batch: b, train: train, weight: m.Config.MTPWeight, observer: m.observer}
+	n := len(b.Inputs) / b.Seq
+	if cap(m.sequences) < n {
+		m.sequences = make([]sequenceLoss, n)
+	}
+	p := &pass{ex: ex, batch: b, train: train, weight: m.Config.MTPWeight, observer: m.observer, sequences: m.sequences[:n]}
+	clear(p.sequences)
+	return p
 }
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].
@@ -196,9 +240,20 @@ func (m *Model) hidden(p *pass) (tensor.Tensor, error) {
 	return h, nil
 }
 
-func (m *Model) lossOf(p *pass, h, dh tensor.Tensor) {
-	p.loss.Sum = m.head.forward(p, h, dh, p.batch.Targets, p.scale())
+// predict measures the losses of all tokens, given the last hidden state, and in training sets dh to its gradient.
+func (m *Model) predict(p *pass, h, dh tensor.Tensor) error {
 	p.loss.Tokens = len(p.batch.Targets)
+	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: p.batch.Targets, scale: p.scale()}}
+	n := 1
+	if m.mtp != nil {
+		var err error
+		if all[1], err = m.mtp.forward(p, &m.embedding, h); err != nil {
+			return err
+		}
+		n = 2
+	}
+	m.output.forward(p, all[:n])
+	return nil
 }
 
 // Params returns all parameters of this rank, in a fixed order.

@@ -14,16 +14,15 @@ type mtp struct {
 	hiddenNorm *rmsNorm
 	project    linear // [dim, 2·dim]
 	block      *block
-	head       head
+	norm       *rmsNorm
 
 	saved struct {
 		embedded, joined tensor.Tensor
 		dh               tensor.Tensor // gradient of the block's output
-		targets          []int32
 	}
 }
 
-func newMTP(b *builder, cfg Config, at place, rope *tensor.RotaryTable, output *weight) *mtp {
+func newMTP(b *builder, cfg Config, at place, rope *tensor.RotaryTable) *mtp {
 	prefix := fmt.Sprintf("model.layers.%d.", cfg.Layers)
 	m := &mtp{
 		embedNorm:  newNorm(b, prefix+"enorm", cfg.Dim, cfg.NormEps),
@@ -31,13 +30,13 @@ func newMTP(b *builder, cfg Config, at place, rope *tensor.RotaryTable, output *
 	}
 	b.linear(&m.project, prefix+"eh_proj", cfg.Dim, 2*cfg.Dim, truncNormal(linearStd))
 	m.block = newBlock(b, cfg, at, cfg.Layers, rope)
-	m.head = head{norm: newNorm(b, prefix+"shared_head.norm", cfg.Dim, cfg.NormEps), weight: output}
+	m.norm = newNorm(b, prefix+"shared_head.norm", cfg.Dim, cfg.NormEps)
 	return m
 }
 
-// forward adds the module's loss to the pass, given the model's last hidden state h: [tokens, dim],
+// forward returns what the module predicts from the model's last hidden state h: [tokens, dim],
 // before its final norm.
-func (m *mtp) forward(p *pass, embedding *weight, h tensor.Tensor) error {
+func (m *mtp) forward(p *pass, embedding *weight, h tensor.Tensor) (prediction, error) {
 	ex, s, batch := p.ex, &m.saved, p.batch
 	tokens, dim := h.Dim(0), h.Dim(1)
 	s.embedded = like(ex, h)
@@ -48,12 +47,11 @@ func (m *mtp) forward(p *pass, embedding *weight, h tensor.Tensor) error {
 	tensor.Convert(ex, right, m.hiddenNorm.forward(ex, h.Mat()).Mat())
 	out, err := m.block.forward(p, m.project.forward(p, s.joined, nil))
 	if err != nil {
-		return err
+		return prediction{}, err
 	}
 	s.dh = like(ex, h)
-	p.loss.MTP += m.head.forward(p, out, s.dh, m.shift(ex, batch), p.scaleMTP())
-	p.loss.MTPTokens += tokens - tokens/batch.Seq
-	return nil
+	p.loss.MTPTokens = tokens - tokens/batch.Seq
+	return prediction{norm: m.norm, h: out, dh: s.dh, targets: m.shift(ex, batch), scale: p.scaleMTP(), mtp: true}, nil
 }
 
 // shift returns the targets one position further; the last of each sequence has none.
@@ -69,19 +67,18 @@ func (m *mtp) shift(ex *tensor.Exec, b Batch) []int32 {
 	return shifted
 }
 
-// backward adds the gradient of the hidden state to dh, and those of the weights and the embedding.
-func (m *mtp) backward(p *pass, embedding *weight, dh tensor.Tensor) error {
+// backward adds the gradient of the hidden state to dh and those of the weights, and returns that of the embedded targets.
+func (m *mtp) backward(p *pass, dh tensor.Tensor) (tensor.Embedded, error) {
 	ex, s := p.ex, &m.saved
+	dembedded := like(ex, s.embedded)
 	if err := m.block.backward(p, s.dh); err != nil {
-		return err
+		return tensor.Embedded{}, err
 	}
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	dim := dh.Dim(1)
-	djoined := m.project.backward(ex, s.dh, s.joined, nil).Mat()
-	dembedded := like(ex, s.embedded)
-	m.embedNorm.backward(ex, dembedded.Mat(), djoined.ColSlice(0, dim), false)
-	tensor.EmbedBackward(ex, embedding.Grad.Mat(), dembedded.Mat(), p.batch.Targets)
-	m.hiddenNorm.backward(ex, dh.Mat(), djoined.ColSlice(dim, 2*dim), true)
-	return nil
+	djoined := m.project.backward(p, s.dh, s.joined, nil).Mat()
+	m.embedNorm.backward(p, dembedded.Mat(), djoined.ColSlice(0, dim), false)
+	m.hiddenNorm.backward(p, dh.Mat(), djoined.ColSlice(dim, 2*dim), true)
+	return tensor.Embedded{Grad: dembedded.Mat(), IDs: p.batch.Targets}, nil
 }

@@ -26,6 +26,6 @@ func (l *rmsNorm) forward(ex *tensor.Exec, x tensor.Matrix) tensor.Tensor {
 }
 
 // backward writes the gradient of x to dx, or adds it there.
-func (l *rmsNorm) backward(ex *tensor.Exec, dx, dy tensor.Matrix, addToDX bool) {
-	tensor.RMSNormBackward(ex, dx, l.weight.Grad.F32(), dy, l.x, l.weight.W.F32(), l.rstd.F32(), addToDX)
+func (l *rmsNorm) backward(p *pass, dx, dy tensor.Matrix, addToDX bool) {
+	tensor.RMSNormBackward(p.ex, dx, l.weight.Grad.F32(), dy, l.x, l.weight.W.F32(), l.rstd.F32(), addToDX, p.batch.Seq)
 }

@@ -43,8 +43,9 @@ func TestLinearSQNR(t *testing.T) {
 					if form != nil {
 						form.refresh(ex, w)
 					}
-					y[i] = l.forward(&pass{ex: ex, train: true}, x, ends)
-					dx[i] = l.backward(ex, dy, x, ends)
+					p := &pass{ex: ex, train: true, batch: Batch{Seq: 64}}
+					y[i] = l.forward(p, x, ends)
+					dx[i] = l.backward(p, dy, x, ends)
 					dw[i] = l.Grad.Mat()
 				}
 				holds(t, "y", y[1].Mat(), y[0].Mat(), 27)

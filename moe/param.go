@@ -47,6 +47,20 @@ func (g *Group) Refresh(ex *tensor.Exec) {
 	}
 }
 
+// Weights calls yield for all that products read of this group, in a fixed order: Work, and what is derived from it.
+func (g *Group) Weights(yield func(tensor.Tensor) bool) {
+	if !yield(g.Work) {
+		return
+	}
+	for _, l := range g.quantised {
+		for _, t := range [...]tensor.Tensor{l.mx.rows.Codes, l.mx.rows.Scales, l.mx.cols.Codes, l.mx.cols.Scales} {
+			if t.Valid() && !yield(t) {
+				return
+			}
+		}
+	}
+}
+
 // groupMultiple is what group lengths are rounded up to, so that any power-of-two number of
 // ranks up to it gets equal and aligned shards.
 const groupMultiple = 4096

@@ -62,8 +62,9 @@ func TestQuantisedLinear(t *testing.T) {
 				}
 				x, dy := gaussians(ex, rng, 77, k), gaussians(ex, rng, 77, n)
 				l.mx.refresh(ex, l.W)
-				y := l.forward(&pass{ex: ex, train: true}, x, at)
-				dx := l.backward(ex, dy, x, at)
+				p := &pass{ex: ex, train: true, batch: Batch{Seq: 77}}
+				y := l.forward(p, x, at)
+				dx := l.backward(p, dy, x, at)
 
 				rowEnds := ends
 				if !grouped {

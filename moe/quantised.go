@@ -112,7 +112,8 @@ func (q *mxLinear) keep(ex *tensor.Exec, x tensor.Matrix, ends []int32, train bo
 	q.show(Input, x, q.own.rows, q.own.cols, ends, received)
 }
 
-func (q *mxLinear) backward(ex *tensor.Exec, dx tensor.Matrix, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32) {
+func (q *mxLinear) backward(p *pass, dx tensor.Matrix, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32) {
+	ex := p.ex
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	var cols mx.Tensor
@@ -124,11 +125,11 @@ func (q *mxLinear) backward(ex *tensor.Exec, dx tensor.Matrix, dw tensor.Tensor,
 	q.show(Gradient, dy, rows, cols, ends, received)
 	switch {
 	case q.HighWgrad && ends == nil:
-		tensor.MatMulAdd(ex, dw.Mat(), dy.T(), x)
+		tensor.Wgrad(ex, dw.Mat(), dy, x, p.batch.Seq)
 	case q.HighWgrad:
 		tensor.GroupedWgrad(ex, dw, dy, x, ends)
 	case ends == nil:
-		mx.Wgrad(ex, dw.Mat(), cols, q.input().cols)
+		mx.WgradSpans(ex, dw.Mat(), cols, q.input().cols, wholeBlocks(p.batch.Seq, dy.Rows))
 	default:
 		mx.GroupedWgrad(ex, dw, cols, q.input().cols)
 	}
@@ -137,6 +138,14 @@ func (q *mxLinear) backward(ex *tensor.Exec, dx tensor.Matrix, dw tensor.Tensor,
 	} else {
 		mx.GroupedDgrad(ex, dx, rows, q.cols, ends)
 	}
+}
+
+// wholeBlocks returns the rows that may be summed for themselves: a sequence, or all where blocks reach from one into the next.
+func wholeBlocks(seq, rows int) int {
+	if seq%mx.BlockSize != 0 {
+		return max(rows, 1)
+	}
+	return seq
 }
 
 // alongCols returns room for x quantised along its columns, each group of rows for itself.

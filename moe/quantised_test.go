@@ -17,6 +17,7 @@ func TestSharedInput(t *testing.T) {
 			ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(7, 8))
 			x := gaussians(ex, rng, rows, k)
 			var layers [2]linear
+			p := &pass{ex: ex, train: true, batch: Batch{Seq: rows}}
 			for i := range layers {
 				l := &layers[i]
 				l.mx = &mxLinear{MX: how}
@@ -27,10 +28,10 @@ func TestSharedInput(t *testing.T) {
 				layers[1].sharesInput(&layers[0])
 			}
 			for i := range layers {
-				all = append(all, layers[i].forward(&pass{ex: ex, train: true}, x, nil).Bytes())
+				all = append(all, layers[i].forward(p, x, nil).Bytes())
 			}
 			for i := range layers {
-				dx := layers[i].backward(ex, gaussians(ex, rng, rows, n), x, nil)
+				dx := layers[i].backward(p, gaussians(ex, rng, rows, n), x, nil)
 				all = append(all, dx.Bytes(), layers[i].Grad.Bytes())
 			}
 			return all, &layers[1]

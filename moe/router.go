@@ -82,15 +82,15 @@ func (r *router) count() {
 
 // backward returns the gradient of the router's input in FP32, given that of the weights:
 // [tokens, topK], and that of the scores from the balance loss: [tokens, experts], overwritten.
-func (r *router) backward(ex *tensor.Exec, dweights, dscores tensor.Tensor) tensor.Tensor {
-	defer ex.Enter(ex.Enter(profile.Router))
+func (r *router) backward(p *pass, dweights, dscores tensor.Tensor) tensor.Tensor {
+	defer p.ex.Enter(p.ex.Enter(profile.Router))
 	s := &r.saved
 	for t := range s.x.Dim(0) {
 		d, scores := dscores.Index(t).F32(), s.scores.Index(t).F32()
 		r.weighBackward(d, dweights.Index(t).F32(), s.weights.Index(t).F32(), s.experts.Index(t).I32(), scores)
 		r.scoreBackward(d, scores)
 	}
-	return r.gate.backward(ex, dscores, s.x, nil)
+	return r.gate.backward(p, dscores, s.x, nil)
 }
 
 // weighBackward adds to ds the gradient of a token's scores through its weights.

@@ -40,6 +40,15 @@ func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor) {
 	tensor.MatMulScaledAdd(ex, dw, dy.Operand(), x.Operand())
 }
 
+// WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad: those of one sequence, a multiple of BlockSize or
+// all there are.
+func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int) {
+	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
+	dy.check(AlongCols, dy.Rows(), dw.Rows)
+	x.check(AlongCols, dy.Rows(), dw.Cols)
+	tensor.MatMulScaledSpans(ex, dw, dy.Operand(), x.Operand(), span)
+}
+
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g, one an expert: group g ends before row ends[g], and
 // may be empty.
 //

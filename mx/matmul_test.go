@@ -5,6 +5,7 @@ package mx
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -141,6 +142,46 @@ func TestGroupedProducts(t *testing.T) {
 	}
 }
 
+// TestWgradSpansNest: what ranks with a half or a quarter of the sequences each add up to, as a tree, is what one rank gets, bit for bit.
+func TestWgradSpansNest(t *testing.T) {
+	const n, k, span, sequences = 70, 90, 96, 8
+	ex := tensor.NewExec()
+	for _, f := range []Format{E4M3, E5M2, INT8} {
+		x, dy := filled(1, tensor.BF16, sequences*span, k, normal), filled(2, tensor.BF16, sequences*span, n, spread)
+		gradient := func(lo, hi, span int) []float32 {
+			cols := func(x tensor.Tensor) Tensor {
+				q := New(nil, f, AlongCols, hi-lo, x.Dim(1))
+				Quantize(ex, q, x.Slice(lo, hi).Mat(), RCEIL)
+				return q
+			}
+			dw := tensor.New(tensor.FP32, n, k)
+			WgradSpans(ex, dw.Mat(), cols(dy), cols(x), span)
+			return dw.F32()
+		}
+		want := gradient(0, sequences*span, span)
+		for parts := 2; parts <= sequences; parts *= 2 {
+			sums := make([][]float32, parts)
+			for p := range sums {
+				sums[p] = gradient(p*sequences*span/parts, (p+1)*sequences*span/parts, span)
+			}
+			for ; len(sums) > 1; sums = sums[:len(sums)/2] {
+				for p := range len(sums) / 2 {
+					sums[p] = sums[2*p]
+					for i, v := range sums[2*p+1] {
+						sums[p][i] += v
+					}
+				}
+			}
+			if !slices.Equal(sums[0], want) {
+				t.Errorf("%v: %d parts add up to other bits than the whole", f, parts)
+			}
+		}
+		if slices.Equal(gradient(0, sequences*span, sequences*span), want) {
+			t.Errorf("%v: one span has the bits of many: the order of the sum does not show in this test", f)
+		}
+	}
+}
+
 // TestMisuse wants programming mistakes named, not computed.
 func TestMisuse(t *testing.T) {
 	ex := tensor.NewExec()
@@ -155,6 +196,7 @@ func TestMisuse(t *testing.T) {
 		{"blocks along rows where they must lie along columns", func() { Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols) }},
 		{"[64, 32] where [63, 32] is needed", func() { Quantize(ex, rows, x.RowSlice(0, 63), RCEIL) }},
 		{"not to e4m3 and e5m2", func() { QuantizeBoth(ex, rows, New(nil, E5M2, AlongCols, 64, 32), x, RCEIL) }},
+		{"spans of 48 codes", func() { WgradSpans(ex, tensor.New(tensor.FP32, 32, 32).Mat(), cols, cols, 48) }},
 		{"in groups", func() { grouped.Operand() }},
 		{"use Group", func() { cols.RowSlice(0, 1) }},
 		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, 32, []int32{10, 3}) }},

@@ -57,7 +57,7 @@ func BenchmarkRMSNormBackward(b *testing.B) {
 		ex := NewExec()
 		b.SetBytes(4 * benchBytes(dtype))
 		for b.Loop() {
-			RMSNormBackward(ex, dx, dw, dy, x, w, rstd, true)
+			RMSNormBackward(ex, dx, dw, dy, x, w, rstd, true, 512)
 		}
 	})
 }

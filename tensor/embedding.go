@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math/bits"
 
 	"spmoe/tensor/internal/vec"
 )
@@ -13,7 +14,7 @@ func Embed(ex *Exec, y Matrix, table Matrix, ids []int32) {
 	rowParts(ex, y.Rows, y.Rows*y.Cols, lookup{table: table, rows: y, ids: ids}, embedRows)
 }
 
-// lookup is the arguments of Embed and EmbedBackward.
+// lookup is the arguments of Embed.
 type lookup struct {
 	table, rows Matrix
 	ids         []int32
@@ -26,26 +27,139 @@ func embedRows(ex *Exec, l lookup, lo, hi int) {
 	}
 }
 
-// EmbedBackward adds row r of dy to row ids[r] of dtable (FP32).
-func EmbedBackward(ex *Exec, dtable, dy Matrix, ids []int32) {
-	checkIDs(dy, ids)
-	dtable.checkFP32Rows()
-	sameShape(dtable.RowSlice(0, 0), dy.RowSlice(0, 0))
-	tiles := (dy.Cols + tileCols - 1) / tileCols
-	rowParts(ex, tiles, dy.Rows*dy.Cols, lookup{table: dtable, rows: dy, ids: ids}, embedBackwardColumns)
+// Embedded is the gradient of the rows that one Embed has made.
+type Embedded struct {
+	Grad Matrix // [len(IDs), n] FP32 or BF16
+	IDs  []int32
 }
 
-// embedBackwardColumns does columns [lo, hi), in tiles, of all rows: ids repeat, and every sum runs in the order of the rows.
-func embedBackwardColumns(_ *Exec, l lookup, lo, hi int) {
-	dtable, dy := columns(l.table, lo, hi), columns(l.rows, lo, hi)
-	for r, id := range l.ids {
-		row := dtable.RowSlice(int(id), int(id)+1).f32Row(0)
-		if dy.dtype == BF16 {
-			vec.AddScaledBF16(row, 1, dy.bf16Row(r))
-		} else {
-			vec.AddScaled(row, 1, dy.f32Row(r))
+// EmbedBackward adds row r of each Grad to row IDs[r] of dtable: [vocab, n] FP32. uses are the Embeds of one batch, at least one, all
+// of as many rows. The sum is by spans of so many rows, as in Wgrad; in a span come the rows of the first use, then those of the next.
+func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
+	dtable.checkFP32Rows()
+	if span < 1 {
+		panic(fmt.Sprintf("tensor: embedding by spans of %d rows", span))
+	}
+	rows := uses[0].Grad.Rows
+	for _, u := range uses {
+		checkIDs(u.Grad, u.IDs)
+		sameShape(dtable.RowSlice(0, 0), u.Grad.RowSlice(0, 0))
+		if u.Grad.Rows != rows {
+			panic(fmt.Sprintf("tensor: embeddings of %d and %d rows in one batch", rows, u.Grad.Rows))
+		}
+		for _, id := range u.IDs {
+			dtable.RowSlice(int(id), int(id)+1)
 		}
 	}
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	s := scatter{dtable: dtable, uses: uses, span: span}
+	s.sort(ex)
+	tiles := (dtable.Cols + tileCols - 1) / tileCols
+	rowParts(ex, tiles, len(s.order)*dtable.Cols, s, scatterColumns)
+}
+
+// scatter is one EmbedBackward.
+type scatter struct {
+	dtable Matrix
+	uses   []Embedded
+	span   int
+	order  []int32 // places, by their id and then in the order of the sum
+	ends   []int32 // of the places of each id, in order
+}
+
+// A place is a row of a use, counted span by span and use by use.
+
+// at returns the use of a place and the row in it.
+func (s *scatter) at(place int32) (use, row int) {
+	rows := s.uses[0].Grad.Rows
+	perSpan := s.span * len(s.uses)
+	first := int(place) / perSpan * s.span
+	length := min(s.span, rows-first)
+	rest := int(place) % perSpan
+	return rest / length, first + rest%length
+}
+
+// inSpan is the span of a place.
+func (s *scatter) inSpan(place int32) int { return int(place) / (s.span * len(s.uses)) }
+
+// sort brings the places of each id together.
+func (s *scatter) sort(ex *Exec) {
+	s.order, s.ends = ex.New(INT32, s.uses[0].Grad.Rows*len(s.uses)).I32(), ex.New(INT32, s.dtable.Rows+1).I32()
+	clear(s.ends)
+	for _, u := range s.uses {
+		for _, id := range u.IDs {
+			s.ends[id+1]++
+		}
+	}
+	for id := range s.dtable.Rows {
+		s.ends[id+1] += s.ends[id]
+	}
+	for place := range int32(len(s.order)) {
+		use, row := s.at(place)
+		begin := &s.ends[s.uses[use].IDs[row]]
+		s.order[*begin] = place
+		*begin++
+	}
+}
+
+// scatterColumns does columns [lo, hi), in tiles, of all ids.
+func scatterColumns(ex *Exec, s scatter, lo, hi int) {
+	dtable := columns(s.dtable, lo, hi)
+	spans := (s.uses[0].Grad.Rows + s.span - 1) / s.span
+	t := scatterTree{scatter: s, lo: lo, hi: hi, room: ex.New(FP32, bits.Len(uint(spans))+1, dtable.Cols).Mat()}
+	begin := int32(0)
+	for id := range dtable.Rows {
+		if end := s.ends[id]; end > begin {
+			row := dtable.f32Row(id)
+			vec.Add(row, row, t.sum(s.order[begin:end], 0, spans, 0))
+			begin = end
+		}
+	}
+}
+
+// scatterTree adds up columns [lo, hi), in tiles, of the places of one id.
+type scatterTree struct {
+	scatter
+	lo, hi int
+	room   Matrix // a sum for each level
+}
+
+// sum returns, in room from that level on, the sum of places, of which there is at least one, in spans [first, first+spans). A half
+// of the tree without places would add zeros.
+func (t *scatterTree) sum(places []int32, first, spans, level int) []float32 {
+	if t.inSpan(places[0]) == t.inSpan(places[len(places)-1]) {
+		return t.leaf(places, level)
+	}
+	half := 1 << (bits.Len(uint(spans-1)) - 1)
+	cut := 0
+	for cut < len(places) && t.inSpan(places[cut]) < first+half {
+		cut++
+	}
+	switch cut {
+	case 0:
+		return t.sum(places, first+half, spans-half, level)
+	case len(places):
+		return t.sum(places, first, half, level)
+	}
+	left, right := t.sum(places[:cut], first, half, level), t.sum(places[cut:], first+half, spans-half, level+1)
+	vec.Add(left, left, right)
+	return left
+}
+
+// leaf is sum for places in one span.
+func (t *scatterTree) leaf(places []int32, level int) []float32 {
+	sum := t.room.f32Row(level)
+	clear(sum)
+	for _, place := range places {
+		use, row := t.at(place)
+		if dy := columns(t.uses[use].Grad, t.lo, t.hi); dy.dtype == BF16 {
+			vec.AddScaledBF16(sum, 1, dy.bf16Row(row))
+		} else {
+			vec.AddScaled(sum, 1, dy.f32Row(row))
+		}
+	}
+	return sum
 }
 
 func checkIDs(rows Matrix, ids []int32) {

@@ -31,7 +31,7 @@ func TestEmbedBackward(t *testing.T) {
 				*want.at(int(id), j) += get(dy.Matrix, r, j)
 			}
 		}
-		EmbedBackward(ex, dtable.Matrix, dy.Matrix, embedded)
+		EmbedBackward(ex, dtable.Matrix, 4, []Embedded{{dy.Matrix, embedded}})
 		near(t, "dtable", dtable.Matrix, want, absolute(64*eps32))
 		dtable.intact(t)
 	})
@@ -46,13 +46,13 @@ func TestEmbedPanics(t *testing.T) {
 	}{
 		"id past the table":          {"rows [4, 5) of a matrix of 4", func() { Embed(ex, y, table, []int32{0, 4}) }},
 		"negative id":                {"rows [-1, 0)", func() { Embed(ex, y, table, []int32{0, -1}) }},
-		"gradient past the table":    {"rows [4, 5) of a matrix of 4", func() { EmbedBackward(ex, table, y, []int32{0, 4}) }},
-		"gradient of a negative id":  {"rows [-1, 0)", func() { EmbedBackward(ex, table, y, []int32{0, -1}) }},
+		"gradient past the table":    {"rows [4, 5) of a matrix of 4", func() { EmbedBackward(ex, table, 1, []Embedded{{y, []int32{0, 4}}}) }},
+		"gradient of a negative id":  {"rows [-1, 0)", func() { EmbedBackward(ex, table, 1, []Embedded{{y, []int32{0, -1}}}) }},
 		"too few ids":                {"1 ids for 2 rows", func() { Embed(ex, y, table, []int32{0}) }},
-		"too many ids":               {"3 ids for 2 rows", func() { EmbedBackward(ex, table, y, []int32{0, 1, 2}) }},
-		"gradient table not in fp32": {"matrix of bf16", func() { EmbedBackward(ex, New(BF16, 4, 3).Mat(), y, []int32{0, 1}) }},
+		"too many ids":               {"3 ids for 2 rows", func() { EmbedBackward(ex, table, 1, []Embedded{{y, []int32{0, 1, 2}}}) }},
+		"gradient table not in fp32": {"matrix of bf16", func() { EmbedBackward(ex, New(BF16, 4, 3).Mat(), 1, []Embedded{{y, []int32{0, 1}}}) }},
 		"other width":                {"differ", func() { Embed(ex, y, New(FP32, 4, 5).Mat(), []int32{0, 1}) }},
-		"gradient of other width":    {"differ", func() { EmbedBackward(ex, New(FP32, 4, 5).Mat(), y, []int32{0, 1}) }},
+		"gradient of other width":    {"differ", func() { EmbedBackward(ex, New(FP32, 4, 5).Mat(), 1, []Embedded{{y, []int32{0, 1}}}) }},
 	} {
 		t.Run(name, func(t *testing.T) { mustPanic(t, c.want, c.f) })
 	}

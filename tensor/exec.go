@@ -1,6 +1,8 @@
 package tensor
 
 import (
+	"sync/atomic"
+
 	"spmoe/tensor/internal/gemm"
 	"spmoe/tensor/internal/vec"
 	"spmoe/tensor/profile"
@@ -16,6 +18,9 @@ type Exec struct {
 	pool *pool        // nil: one thread
 
 	attention attentionCall // under way
+
+	// Progress is raised at every kernel, for whoever watches that the rank goes on; nil: nobody does.
+	Progress *atomic.Uint64
 
 	// Profile measures where the time of the goroutine that owns the Exec goes; nil: nothing does.
 	Profile *profile.Timer

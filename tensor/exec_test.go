@@ -76,6 +76,7 @@ type step struct {
 	x, y, table, experts, wide Tensor
 	dexperts                   Tensor
 	ids, ends                  []int32
+	uses                       [1]Embedded
 	norm, dnorm, rstd          []float32
 	rotary                     *RotaryTable
 	shape                      AttentionShape
@@ -112,8 +113,10 @@ func (s *step) run() {
 	SwiGLUBackward(ex, dq, dk, h, x, y)
 	SumBlocks(ex, h.ColSlice(0, 4), x, 4, 4)
 	Add(ex, h, h, dq)
-	RMSNormBackward(ex, h, s.dnorm, h, x, s.norm, s.rstd, true)
-	EmbedBackward(ex, s.table.Mat(), dk, s.ids)
+	RMSNormBackward(ex, h, s.dnorm, h, x, s.norm, s.rstd, true, 35)
+	s.uses[0] = Embedded{dk, s.ids}
+	EmbedBackward(ex, s.table.Mat(), 35, s.uses[:])
+	Wgrad(ex, s.dexperts.Index(0).Mat(), h, x, 35)
 	Softmax(ex, s.wide.Mat())
 	Sigmoid(ex, s.wide.Mat())
 	CrossEntropy(ex, s.wide.Mat(), s.ids, 1)

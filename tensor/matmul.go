@@ -17,7 +17,7 @@ func MatMul(ex *Exec, c, a, b Matrix) {
 	ex.byColumns(c.Cols, flops(c, a), operands{c: c, a: a, b: b}, matMulColumns)
 }
 
-// MatMulAdd computes c += a·b for an FP32 c; operands as in MatMul. Weight gradients use it.
+// MatMulAdd computes c += a·b for an FP32 c; operands as in MatMul.
 func MatMulAdd(ex *Exec, c, a, b Matrix) {
 	defer ex.Enter(ex.Enter(productFamily(a, false, profile.Wgrad)))
 	checkMatMul(c, a, b)
@@ -25,6 +25,38 @@ func MatMulAdd(ex *Exec, c, a, b Matrix) {
 		panic("tensor: MatMulAdd accumulates in FP32 only")
 	}
 	ex.byColumns(c.Cols, flops(c, a), operands{c: c, a: a, b: b, accumulate: true}, matMulColumns)
+}
+
+// Wgrad adds to the gradient of a linear layer's weight, dw += dyᵀ·x.
+//
+// dy: [rows, N], x: [rows, K], both FP32 or both BF16; dw: [N, K] FP32. Every span rows, those of one sequence, are
+// summed as if they were alone; the sums are added up as a balanced binary tree, whose first 2^i leaves of n, the largest
+// such number below n, are one half. So dw has the same bits however sequences are spread over ranks, if each has 2^j of
+// them and the ranks' gradients are added up in the same way.
+func Wgrad(ex *Exec, dw, dy, x Matrix, span int) {
+	defer ex.Enter(ex.Enter(productFamily(x, false, profile.Wgrad)))
+	checkMatMul(dw, dy.T(), x)
+	checkSpan(dw, span)
+	ex.byColumns(dw.Cols, flops(dw, dy.T()), operands{c: dw, a: dy.T(), b: x, span: span}, wgradColumns)
+}
+
+func wgradColumns(ex *Exec, o operands, lo, hi int) {
+	c, a, b := columns(o.c, lo, hi).gemmView(), o.a.gemmView(), columns(o.b, lo, hi).gemmView()
+	if o.a.dtype == BF16 {
+		gemm.BF16Spans(&ex.gemm, c, a, b, o.span)
+	} else {
+		gemm.FP32Spans(&ex.gemm, c, a, b, o.span)
+	}
+}
+
+// checkSpan panics unless c can be added to by spans.
+func checkSpan(c Matrix, span int) {
+	if c.dtype != FP32 {
+		panic(fmt.Sprintf("tensor: the gradient of a weight is %v, want fp32", c.dtype))
+	}
+	if span < 1 {
+		panic(fmt.Sprintf("tensor: spans of %d rows", span))
+	}
 }
 
 // matMulColumns computes tiles [lo, hi) of c's columns.

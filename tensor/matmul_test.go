@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"testing"
@@ -91,5 +92,26 @@ func TestMatMulPanics(t *testing.T) {
 		"a row kernel was given a transposed matrix": func() { MatMul(ex, m(FP32, 5, 2).T(), m(FP32, 2, 3), m(FP32, 3, 5)) },
 	} {
 		mustPanic(t, want, f)
+	}
+}
+
+// TestRowsDoNotDependOnTheirNumber: with more rows than those of products that read b in place, a row of the result is the same however
+// many others there are.
+func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
+	ex := NewExec()
+	for _, dtype := range floats {
+		for _, k := range []int{40, 513, 2048} {
+			const most, n = 400, 70
+			a, w := random(1, dtype, most, k), random(2, dtype, n, k)
+			want := New(dtype, most, n)
+			MatMul(ex, want.Mat(), a.Mat(), w.Mat().T())
+			for _, rows := range []int{65, 96, 128, 193, 399} {
+				got := New(dtype, rows, n)
+				MatMul(ex, got.Mat(), a.Slice(most-rows, most).Mat(), w.Mat().T())
+				if !bytes.Equal(got.Bytes(), want.Slice(most-rows, most).Bytes()) {
+					t.Errorf("%v, k = %d: a product of %d rows has other bits than the same rows of one of %d", dtype, k, rows, most)
+				}
+			}
+		}
 	}
 }

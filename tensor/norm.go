@@ -22,7 +22,8 @@ type norm struct {
 	w, rstd      []float32
 	eps          float32
 	addToDX      bool
-	dw           Matrix // a row for each normRun rows
+	span         int
+	dw           Matrix // a row for each run of rows, span by span
 }
 
 // normRows does rows [lo, hi).
@@ -59,31 +60,61 @@ func inverseRMS(squares float32, n int, eps float32) float32 {
 
 // RMSNormBackward computes dx, or adds to it, and adds to dw, from dy and what RMSNorm saw.
 //
-// With x̂ = x·rstd and g = dy·w:  dw += Σ dy·x̂  and  dx = rstd·(g - x̂·mean(g·x̂)).
-func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []float32, addToDX bool) {
+// With x̂ = x·rstd and g = dy·w:  dw += Σ dy·x̂  and  dx = rstd·(g - x̂·mean(g·x̂)). The sum is by spans of so many rows, as
+// in Wgrad.
+func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []float32, addToDX bool, span int) {
 	sameShape(dx, x)
 	sameShape(dy, x)
 	checkNorm(x, w, rstd)
 	if len(dw) != len(w) {
 		panic(fmt.Sprintf("tensor: %d weights and %d gradients", len(w), len(dw)))
 	}
+	if span < 1 {
+		panic(fmt.Sprintf("tensor: norm by spans of %d rows", span))
+	}
+	if x.Rows == 0 {
+		return
+	}
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	n := norm{x: x, dy: dy, dx: dx, w: w, rstd: rstd, addToDX: addToDX, dw: ex.New(FP32, (x.Rows+normRun-1)/normRun, x.Cols).Mat()}
+	span = min(span, x.Rows)
+	spans := (x.Rows + span - 1) / span
+	n := norm{x: x, dy: dy, dx: dx, w: w, rstd: rstd, addToDX: addToDX, span: span, dw: ex.New(FP32, spans*normRuns(span), x.Cols).Mat()}
 	rowParts(ex, n.dw.Rows, x.Rows*x.Cols, n, normBackwardRuns)
-	for i := range n.dw.Rows {
-		vec.AddScaled(dw, 1, n.dw.f32Row(i))
-	}
+	vec.Add(dw, dw, n.weightGradient(spans))
 }
 
-// normRun is the number of rows whose weight gradients are summed by one thread, whatever the number of threads; the
-// sums are added in order.
+// weightGradient adds up the runs of each span in order, and the spans as a tree.
+func (n norm) weightGradient(spans int) []float32 {
+	runs := normRuns(n.span)
+	for s := range spans {
+		first := n.dw.f32Row(s * runs)
+		for i := 1; i < runs; i++ {
+			vec.Add(first, first, n.dw.f32Row(s*runs+i))
+		}
+	}
+	for far := 1; far < spans; far *= 2 {
+		for s := 0; s+far < spans; s += 2 * far {
+			left := n.dw.f32Row(s * runs)
+			vec.Add(left, left, n.dw.f32Row((s+far)*runs))
+		}
+	}
+	return n.dw.f32Row(0)
+}
+
+// normRun is the number of rows, at most, whose weight gradients are summed by one thread, whatever the number of threads.
 const normRun = 32
 
-// normBackwardRuns does runs [lo, hi) of normRun rows.
+// normRuns is the number of runs in a span.
+func normRuns(span int) int { return (span + normRun - 1) / normRun }
+
+// normBackwardRuns does runs [lo, hi); those behind the end of a short last span are empty.
 func normBackwardRuns(ex *Exec, n norm, lo, hi int) {
+	runs := normRuns(n.span)
 	for i := lo; i < hi; i++ {
-		from, to := i*normRun, min((i+1)*normRun, n.x.Rows)
+		begin := i / runs * n.span
+		from := begin + i%runs*normRun
+		to := min(from+normRun, begin+n.span, n.x.Rows)
 		dw := n.dw.f32Row(i)
 		clear(dw)
 		n.backward(ex, dw, from, to)

@@ -74,7 +74,7 @@ func TestRMSNormBackward(t *testing.T) {
 					wantDX.v[i] += old
 				}
 			}
-			RMSNormBackward(ex, dx.Matrix, dw, dy.Matrix, x.Matrix, w, rstd, mode == "add")
+			RMSNormBackward(ex, dx.Matrix, dw, dy.Matrix, x.Matrix, w, rstd, mode == "add", 2)
 			near(t, "dx, "+mode, dx.Matrix, wantDX, normSlack(rstd, x.Cols))
 			near(t, "dw, "+mode, vectorOf(dw), wantDW, absolute(4e-6))
 			dx.intact(t)
@@ -98,11 +98,11 @@ func TestRMSNormPanics(t *testing.T) {
 		"y":         {"shapes [2, 4] and [3, 4] differ", func() { RMSNorm(ex, other, rstd, x, w, 1) }},
 		"w":         {"norm of [3, 4] with 3 weights", func() { RMSNorm(ex, x, rstd, x, w[:3], 1) }},
 		"rstd":      {"and 2 inverse deviations", func() { RMSNorm(ex, x, rstd[:2], x, w, 1) }},
-		"dx":        {"differ", func() { RMSNormBackward(ex, other, w, x, x, w, rstd, false) }},
-		"dy":        {"differ", func() { RMSNormBackward(ex, x, w, other, x, w, rstd, false) }},
-		"x":         {"differ", func() { RMSNormBackward(ex, x, w, x, other, w, rstd, false) }},
-		"backward":  {"norm of [3, 4] with 2 weights", func() { RMSNormBackward(ex, x, w, x, x, w[:2], rstd, false) }},
-		"dw":        {"2 gradients", func() { RMSNormBackward(ex, x, w[:2], x, x, w, rstd, false) }},
+		"dx":        {"differ", func() { RMSNormBackward(ex, other, w, x, x, w, rstd, false, 3) }},
+		"dy":        {"differ", func() { RMSNormBackward(ex, x, w, other, x, w, rstd, false, 3) }},
+		"x":         {"differ", func() { RMSNormBackward(ex, x, w, x, other, w, rstd, false, 3) }},
+		"backward":  {"norm of [3, 4] with 2 weights", func() { RMSNormBackward(ex, x, w, x, x, w[:2], rstd, false, 3) }},
+		"dw":        {"2 gradients", func() { RMSNormBackward(ex, x, w[:2], x, x, w, rstd, false, 3) }},
 		"transpose": {"transposed", func() { RMSNorm(ex, x.T(), rstd, x.T(), w, 1) }},
 	} {
 		t.Run(name, func(t *testing.T) { mustPanic(t, c.want, c.f) })

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"unsafe"
 
 	"spmoe/tensor/internal/vec"
 )
@@ -15,48 +16,100 @@ func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step in
 	return vec.NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale, step)
 }
 
-// AdamW updates master weights and both moments in place, in one pass over memory. All four
-// are FP32 and of one length.
-func AdamW(ex *Exec, master, expAvg, expAvgSq, grad Tensor, step AdamWStep) {
-	n := master.Len()
-	if expAvg.Len() != n || expAvgSq.Len() != n || grad.Len() != n {
-		panic(fmt.Sprintf("tensor: AdamW of %d weights with moments of %d and %d and a gradient of %d",
-			n, expAvg.Len(), expAvgSq.Len(), grad.Len()))
-	}
-	job := update{master: master.F32(), expAvg: expAvg.F32(), expAvgSq: expAvgSq.F32(), grad: grad.F32(), step: step}
-	rowParts(ex, runs(n), n, job, updateRuns)
+// AdamWState is the FP32 master weights that AdamW updates and both moments of their gradients, all of one length.
+type AdamWState struct{ Master, ExpAvg, ExpAvgSq Tensor }
+
+// streamedBytes is how much AdamW must write elsewhere to write it past the caches: whoever reads it next would find little
+// of it there, and a store that allocates a line reads it first.
+const streamedBytes = 8 << 20
+
+// AdamW sets dst to what src becomes by the FP32 gradient, in one pass over memory. All tensors are of one length. dst may
+// be src. A tensor of dst that overlaps another of dst, or one that is read without being that very memory, panics. A large
+// dst that is not src is fastest when its tensors begin at multiples of Alignment.
+func AdamW(ex *Exec, dst, src AdamWState, grad Tensor, step AdamWStep) {
+	job := update{dst: dst.f32(), src: src.f32(), grad: grad.F32(), step: step}
+	job.check()
+	job.streams = dst != src && 3*4*grad.Len() > streamedBytes
+	rowParts(ex, runs(len(job.grad)), len(job.grad), job, updateRuns)
+}
+
+func (s AdamWState) f32() vec.AdamWState {
+	return vec.AdamWState{Master: s.Master.F32(), ExpAvg: s.ExpAvg.F32(), ExpAvgSq: s.ExpAvgSq.F32()}
 }
 
 // update is the arguments of AdamW.
 type update struct {
-	master, expAvg, expAvgSq, grad []float32
-	step                           AdamWStep
+	dst, src vec.AdamWState
+	grad     []float32
+	step     AdamWStep
+	streams  bool
+}
+
+// check panics if lengths differ, or if what is written for one element may be read or written for another.
+func (u *update) check() {
+	all := [...]struct {
+		name string
+		x    []float32
+	}{
+		{"dst.Master", u.dst.Master}, {"dst.ExpAvg", u.dst.ExpAvg}, {"dst.ExpAvgSq", u.dst.ExpAvgSq},
+		{"src.Master", u.src.Master}, {"src.ExpAvg", u.src.ExpAvg}, {"src.ExpAvgSq", u.src.ExpAvgSq}, {"grad", u.grad},
+	}
+	const written = 3
+	for _, a := range all {
+		if len(a.x) != len(u.grad) {
+			panic(fmt.Sprintf("tensor: AdamW with a %s of %d elements and a gradient of %d", a.name, len(a.x), len(u.grad)))
+		}
+	}
+	for i, a := range all[:written] {
+		for j := i + 1; j < len(all); j++ {
+			b := all[j]
+			if overlap(a.x, b.x) && (j < written || &a.x[0] != &b.x[0]) {
+				panic(fmt.Sprintf("tensor: AdamW with %s overlapping %s", a.name, b.name))
+			}
+		}
+	}
+}
+
+// overlap says whether two slices of one length have memory in common.
+func overlap(x, y []float32) bool {
+	if len(x) == 0 {
+		return false
+	}
+	a, b := uintptr(unsafe.Pointer(&x[0])), uintptr(unsafe.Pointer(&y[0]))
+	return max(a, b)-min(a, b) < 4*uintptr(len(x))
 }
 
 func updateRuns(_ *Exec, u update, lo, hi int) {
-	vec.AdamW(ofRuns(u.master, lo, hi), ofRuns(u.expAvg, lo, hi), ofRuns(u.expAvgSq, lo, hi), ofRuns(u.grad, lo, hi), u.step)
-}
-
-// SumSquares returns the sum of squares of an FP32 tensor in float64.
-func SumSquares(ex *Exec, x Tensor) float64 {
-	v := x.F32()
-	job := squares{x: v, sums: ex.scratchSums((len(v) + vec.Chunk - 1) / vec.Chunk)}
-	rowParts(ex, len(job.sums), len(v), job, sumSquaresChunks)
-	var sum float64
-	for _, s := range job.sums {
-		sum += s
+	dst, src, grad := stateRuns(u.dst, lo, hi), stateRuns(u.src, lo, hi), ofRuns(u.grad, lo, hi)
+	if u.streams {
+		vec.AdamWStreaming(dst, src, grad, u.step)
+	} else {
+		vec.AdamW(dst, src, grad, u.step)
 	}
-	return sum
 }
 
-// squares is the arguments of SumSquares, and the sum of each chunk.
+func stateRuns(s vec.AdamWState, lo, hi int) vec.AdamWState {
+	return vec.AdamWState{Master: ofRuns(s.Master, lo, hi), ExpAvg: ofRuns(s.ExpAvg, lo, hi), ExpAvgSq: ofRuns(s.ExpAvgSq, lo, hi)}
+}
+
+// SumSquares returns the sums of squares, in float64, of all pieces of that many elements of an FP32 tensor, the last of which may be
+// shorter. The result is valid until the next kernel of ex.
+func SumSquares(ex *Exec, x Tensor, piece int) []float64 {
+	v := x.F32()
+	job := squares{x: v, piece: piece, sums: ex.scratchSums((len(v) + piece - 1) / piece)}
+	rowParts(ex, len(job.sums), len(v), job, sumSquaresPieces)
+	return job.sums
+}
+
+// squares is the arguments of SumSquares, and the sum of each piece.
 type squares struct {
-	x    []float32
-	sums []float64
+	x     []float32
+	piece int
+	sums  []float64
 }
 
-func sumSquaresChunks(_ *Exec, s squares, lo, hi int) {
-	for c := lo; c < hi; c++ {
-		s.sums[c] = vec.SumSquares(s.x[c*vec.Chunk : min((c+1)*vec.Chunk, len(s.x))])
+func sumSquaresPieces(_ *Exec, s squares, lo, hi int) {
+	for p := lo; p < hi; p++ {
+		s.sums[p] = vec.SumSquares(s.x[p*s.piece : min((p+1)*s.piece, len(s.x))])
 	}
 }

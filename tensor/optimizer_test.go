@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"bytes"
 	"math"
 	"testing"
 )
@@ -21,22 +22,91 @@ func TestAdamW(t *testing.T) {
 			vHat := wantV.v[i] / (1 - math.Pow(beta2, float64(step)))
 			wantW.v[i] -= lr * mHat / (math.Sqrt(vHat) + eps)
 		}
-		AdamW(NewExec(), w, m, v, grad, NewAdamWStep(lr, beta1, beta2, eps, decay, gradScale, step))
+		state := AdamWState{Master: w, ExpAvg: m, ExpAvgSq: v}
+		AdamW(NewExec(), state, state, grad, NewAdamWStep(lr, beta1, beta2, eps, decay, gradScale, step))
 		near(t, "master", w.Mat(), wantW, absolute(1e-6))
 		near(t, "expAvg", m.Mat(), wantM, absolute(1e-6))
 		near(t, "expAvgSq", v.Mat(), wantV, absolute(1e-6))
 	}
 }
 
+// TestAdamWElsewhere: the update of another state has the bits of one in place, whatever the number of threads, the length
+// and where the memory begins, and leaves the state that it reads.
+func TestAdamWElsewhere(t *testing.T) {
+	step := NewAdamWStep(3e-3, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
+	const large = streamedBytes/12 + 1000
+	for _, n := range []int{0, 1, 17, 5003, large} {
+		seeds, grad := randomState(n), random(4, FP32, n)
+		want := seeds.copied(0)
+		AdamW(NewExec(), want, want, grad, step)
+		for _, threads := range []int{1, 2} {
+			ex := NewParallelExec(threads)
+			defer ex.Close()
+			for _, offset := range []int{0, 1} {
+				src, dst := seeds.copied(0), seeds.copied(offset)
+				for _, x := range dst.arrays() {
+					x.Zero()
+				}
+				AdamW(ex, dst, src, grad, step)
+				if !dst.equal(want) {
+					t.Errorf("%d elements at an offset of %d, %d threads: other bits than in place", n, offset, threads)
+				}
+				if !src.equal(seeds) {
+					t.Errorf("%d elements at an offset of %d, %d threads: the state that is read was changed", n, offset, threads)
+				}
+			}
+		}
+	}
+}
+
+func (s AdamWState) arrays() [3]Tensor { return [3]Tensor{s.Master, s.ExpAvg, s.ExpAvgSq} }
+
+func (s AdamWState) equal(other AdamWState) bool {
+	for i, x := range s.arrays() {
+		if !bytes.Equal(x.Bytes(), other.arrays()[i].Bytes()) {
+			return false
+		}
+	}
+	return true
+}
+
+// copied is a copy that begins offset elements behind where New would put it.
+func (s AdamWState) copied(offset int) AdamWState {
+	moved := func(x Tensor) Tensor {
+		c := New(FP32, offset+x.Len()).Slice(offset, offset+x.Len())
+		copy(c.F32(), x.F32())
+		return c
+	}
+	return AdamWState{Master: moved(s.Master), ExpAvg: moved(s.ExpAvg), ExpAvgSq: moved(s.ExpAvgSq)}
+}
+
+// randomState is weights and moments, the second without a sign.
+func randomState(n int) AdamWState {
+	s := AdamWState{Master: random(1, FP32, n), ExpAvg: random(2, FP32, n), ExpAvgSq: random(3, FP32, n)}
+	for i, v := range s.ExpAvgSq.F32() {
+		s.ExpAvgSq.F32()[i] = v * v
+	}
+	return s
+}
+
 func TestAdamWPanics(t *testing.T) {
-	step := NewAdamWStep(1, 0.9, 0.9, 1, 0, 1, 1)
+	update := func(dst, src AdamWState, grad Tensor) func() {
+		return func() { AdamW(NewExec(), dst, src, grad, NewAdamWStep(1, 0.9, 0.9, 1, 0, 1, 1)) }
+	}
 	n, short := New(FP32, 4), New(FP32, 3)
+	src := AdamWState{New(FP32, 4), New(FP32, 4), New(FP32, 4)}
+	whole := New(FP32, 6)
+	low, middle, high := whole.Slice(0, 4), whole.Slice(1, 5), whole.Slice(2, 6)
 	for want, f := range map[string]func(){
-		"moments of 3 and 4 and a gradient of 4": func() { AdamW(NewExec(), n, short, n, n, step) },
-		"moments of 4 and 3 and a gradient of 4": func() { AdamW(NewExec(), n, n, short, n, step) },
-		"moments of 4 and 4 and a gradient of 3": func() { AdamW(NewExec(), n, n, n, short, step) },
-		"AdamW of 3 weights":                     func() { AdamW(NewExec(), short, n, n, n, step) },
-		"fp32 elements asked of a bf16 tensor":   func() { AdamW(NewExec(), New(BF16, 4), n, n, n, step) },
+		"src.ExpAvg of 3 elements and a gradient of 4":   update(src, AdamWState{n, short, n}, n),
+		"src.ExpAvgSq of 3 elements and a gradient of 4": update(src, AdamWState{n, n, short}, n),
+		"dst.ExpAvg of 3 elements and a gradient of 4":   update(AdamWState{n, short, n}, src, n),
+		"dst.Master of 4 elements and a gradient of 3":   update(src, src, short),
+		"fp32 elements asked of a bf16 tensor":           update(src, AdamWState{New(BF16, 4), n, n}, n),
+		"dst.Master overlapping src.Master":              update(AdamWState{middle, src.ExpAvg, src.ExpAvgSq}, AdamWState{low, src.ExpAvg, src.ExpAvgSq}, n),
+		"dst.ExpAvg overlapping src.ExpAvgSq":            update(AdamWState{src.Master, middle, src.ExpAvgSq}, AdamWState{src.Master, n, high}, n),
+		"dst.ExpAvgSq overlapping grad":                  update(AdamWState{src.Master, src.ExpAvg, low}, src, high),
+		"dst.Master overlapping dst.ExpAvgSq":            update(AdamWState{n, src.ExpAvg, n}, src, New(FP32, 4)),
 	} {
 		mustPanic(t, want, f)
 	}
@@ -46,7 +116,25 @@ func TestSumSquares(t *testing.T) {
 	x := random(1, FP32, 3, oddCols)
 	x.F32()[7] = 1e30 // its square is no FP32 number
 	v := values(x.Mat())
-	if got, want := SumSquares(NewExec(), x), inner(v, v); math.Abs(got-want) > 1e-14*want {
-		t.Errorf("%v, want %v", got, want)
+	for _, piece := range []int{1, 7, 256, x.Len(), 10_000} {
+		sums := SumSquares(NewExec(), x, piece)
+		if n := (x.Len() + piece - 1) / piece; len(sums) != n {
+			t.Fatalf("%d sums of pieces of %d, want %d", len(sums), piece, n)
+		}
+		if got, want := total(sums), inner(v, v); math.Abs(got-want) > 1e-14*want {
+			t.Errorf("pieces of %d: %v, want %v", piece, got, want)
+		}
+		square := float64(x.F32()[7]) * float64(x.F32()[7])
+		if at := 7 / piece; math.Abs(sums[at]-square) > 1e-14*square {
+			t.Errorf("pieces of %d: number %d is %v, want %v", piece, at, sums[at], square)
+		}
 	}
+}
+
+func total(x []float64) float64 {
+	var sum float64
+	for _, v := range x {
+		sum += v
+	}
+	return sum
 }

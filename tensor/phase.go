@@ -12,6 +12,9 @@ func (ex *Exec) Enter(f profile.Family) (before profile.Family) {
 	if ex == nil {
 		return profile.Rest
 	}
+	if ex.Progress != nil {
+		ex.Progress.Add(1)
+	}
 	return ex.Profile.Switch(f)
 }
 

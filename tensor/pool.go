@@ -84,6 +84,7 @@ type operands struct {
 	scaled     [2]Scaled // block-scaled a and b
 	packed     *Packed
 	accumulate bool
+	span       int
 }
 
 // leastWork is the number of operations that is worth waking a second thread.

@@ -81,6 +81,8 @@ func (j *rowJob) all() []Tensor {
 	return append(j.half[:], j.wide, j.dtable, j.master, j.m, j.v, j.dw, j.rstd)
 }
 
+func (j *rowJob) state() AdamWState { return AdamWState{Master: j.master, ExpAvg: j.m, ExpAvgSq: j.v} }
+
 func (j *rowJob) reset() {
 	for i, x := range j.all() {
 		copy(x.Bytes(), j.seeds[i].Bytes())
@@ -94,6 +96,7 @@ func (j *rowJob) kernels(ex *Exec) map[string]func() float64 {
 	wide, dtable := view(j.wide), view(j.dtable)
 	w, dw, rstd := j.w.F32(), j.dw.F32(), j.rstd.F32()
 	quarter := j.cols / 4
+	uses := []Embedded{{a, j.ids}, {b, j.ids}}
 	silent := func(f func()) func() float64 {
 		return func() float64 {
 			f()
@@ -110,17 +113,18 @@ func (j *rowJob) kernels(ex *Exec) map[string]func() float64 {
 		"Sigmoid":          silent(func() { Sigmoid(ex, wide) }),
 		"Softmax":          silent(func() { Softmax(ex, wide) }),
 		"RMSNorm":          silent(func() { RMSNorm(ex, a, rstd, b, w, 1e-6) }),
-		"RMSNormBackward":  silent(func() { RMSNormBackward(ex, a, dw, b, c, w, rstd, false) }),
-		"RMSNormBackward+": silent(func() { RMSNormBackward(ex, d, dw, b, e, w, rstd, true) }),
+		"RMSNormBackward":  silent(func() { RMSNormBackward(ex, a, dw, b, c, w, rstd, false, 70) }),
+		"RMSNormBackward+": silent(func() { RMSNormBackward(ex, d, dw, b, e, w, rstd, true, 70) }),
 		"Rotate":           silent(func() { j.table.Rotate(ex, a, 100) }),
 		"RotateBack":       silent(func() { j.table.RotateBack(ex, a, 97) }),
 		"Embed":            silent(func() { Embed(ex, a, dtable, j.ids) }),
-		"EmbedBackward":    silent(func() { EmbedBackward(ex, dtable, a, j.ids) }),
+		"EmbedBackward":    silent(func() { EmbedBackward(ex, dtable, 70, uses) }),
 		"CrossEntropy":     func() float64 { return CrossEntropy(ex, wide, j.ids, 0.1) },
 		"AdamW": silent(func() {
-			AdamW(ex, j.master, j.m, j.v, j.g, NewAdamWStep(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 3))
+			AdamW(ex, j.state(), j.state(), j.g, NewAdamWStep(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 3))
 		}),
-		"SumSquares": func() float64 { return SumSquares(ex, j.master) },
+		"SumSquares": func() float64 { return total(SumSquares(ex, j.master, 1000)) },
+		"Checksum":   func() float64 { return float64(Checksum(ex, j.master) >> 11) },
 	}
 }
 
@@ -144,7 +148,7 @@ func TestRowKernelsSplitWork(t *testing.T) {
 func TestWithoutExec(t *testing.T) {
 	ex := NewExec()
 	x, y := random(1, FP32, 5, 40_000), random(1, FP32, 5, 40_000)
-	if got, want := SumSquares(NewExec(), x), SumSquares(ex, y); got != want {
+	if got, want := total(SumSquares(NewExec(), x, 1000)), total(SumSquares(ex, y, 1000)); got != want {
 		t.Errorf("SumSquares is %v without an Exec and %v with one", got, want)
 	}
 	targets := []int32{3, -1, 39_999, 0, 7}

@@ -5,10 +5,11 @@ package ep
 // travel with a meeting, each computes the final place of its rows.
 
 import (
+	"errors"
 	"fmt"
-	"unsafe"
 
 	"spmoe/collective"
+	"spmoe/internal/fault"
 	"spmoe/tensor"
 )
 
@@ -77,7 +78,9 @@ func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 	if s.Options.Dispatch == MXFP8 {
 		work = putQuantised
 	}
+	fault.Point(fault.BeforePut)
 	tensor.Parallel(ex, h.tokens, h.Sent*x.Dim(1)*copyWork, t, work)
+	fault.Point(fault.AfterPut)
 	return a, nil
 }
 
@@ -92,18 +95,36 @@ func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) (er
 	if a.window, err = s.comm.Open(collective.KindDispatch, a.rowBytes(), a.elem(), a.room.Bytes(), readable); err != nil {
 		return err
 	}
-	hidden, first := a.rows.Dim(1), a.window.First
-	t.there = h.peerRows(0, s.layout.Ranks, first, hidden, a.room.DType())
-	if a.MX.Codes.Valid() {
-		t.scales = h.peerRows(1, s.layout.Ranks, func(rank int) unsafe.Pointer {
-			return unsafe.Add(first(rank), scalesAt(int(h.perRank[rank]), hidden))
-		}, rowScales(hidden), tensor.UINT8)
+	hidden := a.rows.Dim(1)
+	codes := peerRows{hidden: hidden, dtype: a.room.DType()}
+	if !a.MX.Codes.Valid() {
+		t.there, err = h.peerRows(0, codes, a.window.First)
+	} else {
+		// Codes and scales are in one buffer, which the rows that the counts tell fill.
+		t.there, err = h.peerRows(0, codes, func(rank int) []byte { return upTo(a.window.First(rank), scalesAt(int(h.perRank[rank]), hidden)) })
+		if err == nil {
+			t.scales, err = h.peerRows(1, peerRows{hidden: rowScales(hidden), dtype: tensor.UINT8}, func(rank int) []byte {
+				return from(a.window.First(rank), scalesAt(int(h.perRank[rank]), hidden))
+			})
+		}
 	}
-	if y.Valid() {
-		t.y = h.peerRows(2, s.layout.Ranks, a.window.Second, hidden, y.DType())
+	if err == nil && y.Valid() {
+		t.y, err = h.peerRows(2, peerRows{hidden: hidden, dtype: y.DType()}, a.window.Second)
 	}
-	return nil
+	return closed(a.window, err)
 }
+
+// closed closes a window that an error, which all ranks have, leaves without use: none may wait for the others in it.
+func closed(w collective.Window, err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, w.Close(0))
+}
+
+// upTo and from are the parts of a buffer before and behind a place, as far as there are any.
+func upTo(b []byte, at int) []byte { return b[:min(at, len(b))] }
+func from(b []byte, at int) []byte { return b[min(at, len(b)):] }
 
 // Combine implements [Exchange].
 func (s *OneSided) Combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Tensor) error {
@@ -125,8 +146,14 @@ func (s *OneSided) gather(ex *tensor.Exec, h *Handle, rows tensor.Tensor, weight
 	if err != nil {
 		return err
 	}
-	t := transfer{h: h, there: h.peerRows(0, s.layout.Ranks, w.First, rows.Dim(1), rows.DType()), here: out, weights: weights}
+	there, err := h.peerRows(0, peerRows{hidden: rows.Dim(1), dtype: rows.DType()}, w.First)
+	if err != nil {
+		return closed(w, err)
+	}
+	t := transfer{h: h, there: there, here: out, weights: weights}
+	fault.Point(fault.BeforeGet)
 	tensor.Parallel(ex, h.tokens, h.Sent*rows.Dim(1)*copyWork, t, sum)
+	fault.Point(fault.AfterGet)
 	return w.Close(h.Sent * rowBytes(rows))
 }
 
@@ -174,6 +201,9 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 		return err
 	}
 	if err := collective.AllGather(s.comm, s.all, s.chosen); err != nil {
+		return err
+	}
+	if err := checkCounts(s.all, s.layout.Experts); err != nil {
 		return err
 	}
 	s.Options.limit(s.all, s.layout.Experts)

@@ -4,6 +4,7 @@ package ep
 
 import (
 	"fmt"
+	"math"
 
 	"spmoe/collective"
 )
@@ -16,6 +17,9 @@ func (s *Standard) route(h *Handle, topk []int32, tokens, slots int) error {
 	}
 	h.blockRows = resize(h.blockRows, s.layout.Experts)
 	if err := collective.AllToAll(s.comm, h.blockRows, s.chosen); err != nil {
+		return err
+	}
+	if err := checkCounts(h.blockRows, s.layout.PerRank); err != nil {
 		return err
 	}
 	s.placeSent(h, topk)
@@ -35,6 +39,21 @@ func countChosen(chosen, topk []int32, slots int) error {
 				i/slots, i%slots, e, len(chosen)-1)
 		}
 		chosen[e]++
+	}
+	return nil
+}
+
+// mostRows is how many rows all ranks can move at once: places of rows, those of zeros for [Options.Alignment] included, are int32.
+const mostRows = math.MaxInt32 / 2
+
+// checkCounts checks numbers of rows that came from the ranks, which lie one after the other with so many numbers each: a process that
+// has gone wrong may send any.
+func checkCounts(rows []int32, each int) error {
+	total := 0
+	for i, n := range rows {
+		if total += int(n); n < 0 || total > mostRows {
+			return fmt.Errorf("the counts of rank %d are damaged: number %d is %d, and all up to it add up to %d rows", i/each, i%each, n, total)
+		}
 	}
 	return nil
 }

@@ -3,8 +3,10 @@ package ep
 // The work of one-sided calls: rows of this rank's tokens, to and from the places of their choices in the peers' memory.
 
 import (
+	"fmt"
 	"unsafe"
 
+	"spmoe/internal/fault"
 	"spmoe/mx"
 	"spmoe/tensor"
 )
@@ -19,14 +21,19 @@ type peerRows struct {
 	dtype  tensor.DType
 }
 
-// peerRows notes in list number i where the rows of each rank begin.
-func (h *Handle) peerRows(i, ranks int, begin func(rank int) unsafe.Pointer, hidden int, dtype tensor.DType) peerRows {
-	list := resize(h.bases[i], ranks)
-	for r := range list {
-		list[r] = begin(r)
+// peerRows notes in list number i where the rows of each rank begin, of p's width and type. Rows have places by the counts that all ranks
+// know: a buffer that has no room for as many is an error.
+func (h *Handle) peerRows(i int, p peerRows, buffer func(rank int) []byte) (peerRows, error) {
+	p.bases = resize(h.bases[i], len(h.perRank))
+	h.bases[i] = p.bases
+	for r, rows := range h.perRank {
+		b, need := buffer(r), int(rows)*p.hidden*p.dtype.Size()
+		if len(b) < need {
+			return p, fmt.Errorf("the call of rank %d is damaged: its buffer has %d bytes for %d rows that take %d", r, len(b), rows, need)
+		}
+		p.bases[r] = unsafe.Pointer(unsafe.SliceData(b))
 	}
-	h.bases[i] = list
-	return peerRows{list, hidden, dtype}
+	return p, nil
 }
 
 func (p peerRows) at(rank, row int32) unsafe.Pointer {
@@ -108,6 +115,7 @@ func newSender(t *transfer, rows, scales tensor.Tensor) sender {
 
 // store copies row i to a place of a rank.
 func (s *sender) store(i int, rank, place int32) {
+	fault.Point(fault.InPut)
 	s.move(s.there.bytes(rank, place), s.rows[i*s.rowBytes:][:s.rowBytes])
 	if s.scaleBytes > 0 {
 		s.move(s.scales.bytes(rank, place), s.scaleRows[i*s.scaleBytes:][:s.scaleBytes])
@@ -160,6 +168,7 @@ func sum(ex *tensor.Exec, t transfer, lo, hi int) {
 			}
 		}
 		store(ex, t.here, token, total)
+		fault.Point(fault.InGet)
 	}
 }
 

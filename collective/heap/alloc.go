@@ -51,6 +51,21 @@ type allocator struct {
 
 const alignment = 64
 
+// Within is the address of size bytes from an offset, if all of them lie in the region of a rank, or all in its vault.
+func (h *Heap) Within(rank int, offset, size int64) (p unsafe.Pointer, ok bool) {
+	if rank < 0 || rank >= h.ranks || size < 0 {
+		return nil, false
+	}
+	inside := func(begin, room int64) bool {
+		return offset >= begin && offset <= begin+room && size <= begin+room-offset
+	}
+	vaults := h.start + int64(h.ranks)*h.region
+	if !inside(h.start+int64(rank)*h.region, h.region) && !inside(vaults+int64(rank)*h.vault, h.vault) {
+		return nil, false
+	}
+	return unsafe.Add(h.base, offset), true
+}
+
 // Allocate implements [memory.Allocator].
 func (a *allocator) Allocate(size int) []byte {
 	a.mu.Lock()
@@ -71,9 +86,19 @@ func (a *allocator) Allocate(size int) []byte {
 			panic(&FullError{a.rank, a.heap.region, a.next, size})
 		}
 		offset = a.heap.start + int64(a.rank)*a.heap.region + a.next
+		a.heap.tidy(a.rank, a.next, int64(bytes))
 		a.next += int64(bytes)
 	}
 	return unsafe.Slice((*byte)(a.heap.At(offset)), bytes)[:size]
+}
+
+// tidy zeroes what an earlier generation, or an earlier process of the rank, has left where memory is handed out.
+func (h *Heap) tidy(rank int, at, bytes int64) {
+	used := &h.line(rank).used
+	if before := used.Load(); at < before {
+		clear(unsafe.Slice((*byte)(h.At(h.start+int64(rank)*h.region+at)), min(bytes, before-at)))
+	}
+	used.Store(max(used.Load(), at+bytes))
 }
 
 // Reallocate implements [memory.Allocator].

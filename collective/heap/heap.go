@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 )
 
@@ -26,6 +25,7 @@ type Heap struct {
 	header  *header
 	control []byte
 	start   int64 // offset of the first region
+	vault   int64 // bytes of a rank's vault; vaults follow the regions
 
 	bells []bell // where goroutines of this process park; nil: ranks are processes, which park in the kernel
 	spins bool   // a waiting rank may hold on to its processor: there is one for every rank
@@ -42,8 +42,11 @@ type header struct {
 	ranks   int64
 	control int64
 	region  int64
+	vault   int64
 	cores   int64 // of the launcher, for all ranks
-	failure failure
+
+	generation atomic.Uint32 // raised by the launcher when the ranks may begin, and again after each failure that was healed
+	failure    failure
 }
 
 // line is what a rank shows of itself, on cache lines of its own.
@@ -52,9 +55,11 @@ type line struct {
 	waiting atomic.Uint32 // goroutines of the rank that are parked or about to be
 	state   atomic.Uint32
 	pid     atomic.Int32
-	tick    atomic.Int64 // time of the last sign of life, in Unix nanoseconds
 	step    atomic.Int64
-	_       [96]byte
+	work    atomic.Uint64 // done so far: rises while the rank computes
+	kept    atomic.Int64  // 1 + the newest step whose state its vault holds; 0 if it holds none
+	used    atomic.Int64  // bytes of its region that were in use at most: what lies beyond is zero
+	_       [80]byte
 }
 
 // State is how far a rank is.
@@ -64,6 +69,7 @@ type State uint32
 const (
 	Absent   State = iota // has not joined yet
 	Running               // takes part
+	Parked                // waits for the next generation: it touches nothing of the others
 	Finished              // will make no more calls
 )
 
@@ -84,15 +90,15 @@ func New(ranks, control int) *Heap {
 	for i := range h.bells {
 		h.bells[i].cond.L = &h.bells[i].mu
 	}
-	words := make([]uint64, sizeOf(ranks, control, 0)/8) // words, so that all in it is aligned
+	words := make([]uint64, sizeOf(ranks, control, 0, 0)/8) // words, so that all in it is aligned
 	h.attach(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words)), &header{magic: magic, ranks: int64(ranks), control: int64(control)})
 	h.spins = ranks <= runtime.GOMAXPROCS(0)
 	return h
 }
 
 // sizeOf is the size of a heap in bytes.
-func sizeOf(ranks, control int, region int64) int64 {
-	return regionsAt(ranks, control) + int64(ranks)*region
+func sizeOf(ranks, control int, region, vault int64) int64 {
+	return regionsAt(ranks, control) + int64(ranks)*(region+vault)
 }
 
 func regionsAt(ranks, control int) int64 {
@@ -106,7 +112,7 @@ func (h *Heap) attach(memory []byte, fresh *header) {
 	if fresh != nil {
 		h.header.magic, h.header.ranks, h.header.control, h.header.region = fresh.magic, fresh.ranks, fresh.control, fresh.region
 	}
-	h.ranks, h.region = int(h.header.ranks), h.header.region
+	h.ranks, h.region, h.vault = int(h.header.ranks), h.header.region, h.header.vault
 	h.patience = make([]patience, h.ranks)
 	lines := headerSize + h.ranks*lineSize
 	h.control = memory[lines : lines+int(h.header.control)]
@@ -149,7 +155,6 @@ func (h *Heap) line(rank int) *line {
 // SetState says how far a rank is, to all who wait. It is called by the rank's own process.
 func (h *Heap) SetState(rank int, s State) {
 	h.line(rank).pid.Store(int32(os.Getpid()))
-	h.Beat(rank)
 	h.line(rank).state.Store(uint32(s))
 	h.RingAll()
 }
@@ -160,13 +165,9 @@ func (h *Heap) StateOf(rank int) State { return State(h.line(rank).state.Load())
 // Process is the process of a rank that has joined.
 func (h *Heap) Process(rank int) int { return int(h.line(rank).pid.Load()) }
 
-// Beat is a sign of life of a rank.
-func (h *Heap) Beat(rank int) { h.line(rank).tick.Store(time.Now().UnixNano()) }
-
-// Silence is how long ago a rank gave its last sign of life.
-func (h *Heap) Silence(rank int) time.Duration {
-	return time.Duration(time.Now().UnixNano() - h.line(rank).tick.Load())
-}
+// Progress counts the pieces of work that a rank has done. The rank's computation itself raises it, at the ends of its kernels, so that
+// it stands still when the rank hangs.
+func (h *Heap) Progress(rank int) *atomic.Uint64 { return &h.line(rank).work }
 
 // SetStep says which step of its work a rank is at.
 func (h *Heap) SetStep(rank int, step int64) { h.line(rank).step.Store(step) }

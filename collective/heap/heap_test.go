@@ -127,17 +127,17 @@ func TestFail(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := New(4, 0)
-			if _, _, ok := h.Failure(); ok || h.Failed() {
+			if _, ok := h.Failure(); ok || h.Failed() {
 				t.Fatal("a new heap has failed")
 			}
-			if !h.Fail(2, test.text) {
+			if !h.Fail(2, Launcher, test.text) {
 				t.Error("the first failure does not count")
 			}
-			if h.Fail(3, "later") {
+			if h.Fail(3, 3, "later") {
 				t.Error("a second failure counts")
 			}
-			if rank, text, ok := h.Failure(); !ok || rank != 2 || text != test.want || !utf8.ValidString(text) {
-				t.Errorf("rank %d, %q, %v", rank, text, ok)
+			if f, ok := h.Failure(); !ok || f.Rank != 2 || f.By != Launcher || f.Text != test.want || !utf8.ValidString(f.Text) {
+				t.Errorf("%+v, %v", f, ok)
 			}
 		})
 	}
@@ -152,17 +152,17 @@ func TestFailAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for r := range ranks {
 			wg.Go(func() {
-				if h.Fail(r, fmt.Sprintf("of rank %d", r)) {
+				if h.Fail(r, r, fmt.Sprintf("of rank %d", r)) {
 					won.Add(int32(r) + 1)
 				}
-				if rank, text, ok := h.Failure(); !ok || text != fmt.Sprintf("of rank %d", rank) && !strings.Contains(text, "not kept") {
-					t.Errorf("rank %d, %q, %v", rank, text, ok)
+				if f, ok := h.Failure(); !ok || f.By != f.Rank || f.Text != fmt.Sprintf("of rank %d", f.Rank) && !strings.Contains(f.Text, "not kept") {
+					t.Errorf("%+v, %v", f, ok)
 				}
 			})
 		}
 		wg.Wait()
-		if rank, _, _ := h.Failure(); int(won.Load()) != rank+1 {
-			t.Errorf("the failure is of rank %d, who has won is %d", rank, won.Load()-1)
+		if f, _ := h.Failure(); int(won.Load()) != f.Rank+1 {
+			t.Errorf("the failure is of rank %d, who has won is %d", f.Rank, won.Load()-1)
 		}
 	}
 }
@@ -174,11 +174,11 @@ func TestFailAfterDeath(t *testing.T) {
 		for range len(h.header.failure.reports) + 1 {
 			h.header.failure.taken.Add(1) // and died
 		}
-		if !h.Fail(1, "killed") {
+		if !h.Fail(1, Launcher, "killed") {
 			t.Error("the failure does not count")
 		}
-		if rank, text, ok := h.Failure(); !ok || rank != 1 || text == "" {
-			t.Errorf("rank %d, %q, %v", rank, text, ok)
+		if f, ok := h.Failure(); !ok || f.Rank != 1 || f.Text == "" {
+			t.Errorf("%+v, %v", f, ok)
 		}
 	})
 	t.Run("after", func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestFailAfterDeath(t *testing.T) {
 		}()
 		awaitWaiting(h, 0)
 		h.header.failure.declared.Store(2) // and died
-		if h.Fail(1, "killed") {
+		if h.Fail(1, Launcher, "killed") {
 			t.Error("the second failure counts")
 		}
 		<-done

@@ -14,10 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create makes the memory of a heap for processes, which inherit the file and Open it. It takes pages only as they are written. Its
-// size cannot be changed by anyone, so that no process can make another's access fail.
-func Create(ranks, control int, region int64) (*os.File, error) {
-	region = (region + pageSize - 1) &^ (pageSize - 1)
+// Create makes the memory of a heap for processes, which inherit the file and Open it: a region and a vault for each, of so many bytes.
+// Regions take pages only as they are written, vaults at once. Its size cannot be changed by anyone, so that no process can make
+// another's access fail.
+func Create(ranks, control int, region, vault int64) (*os.File, error) {
+	region, vault = wholePages(region), wholePages(vault)
 	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate("spmoe-heap", flags|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) { // Linux before 6.3
@@ -27,13 +28,16 @@ func Create(ranks, control int, region int64) (*os.File, error) {
 		return nil, fmt.Errorf("heap: creating shared memory: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "spmoe-heap")
-	size := sizeOf(ranks, control, region)
+	size := sizeOf(ranks, control, region, vault)
 	err = errors.Join(unix.Fchmod(fd, 0o600), unix.Ftruncate(fd, size))
 	if err == nil {
 		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	if err == nil {
-		err = writeHeader(fd, &header{magic: magic, ranks: int64(ranks), control: int64(control), region: region, cores: int64(runtime.NumCPU())})
+		err = writeHeader(fd, &header{magic: magic, ranks: int64(ranks), control: int64(control), region: region, vault: vault, cores: int64(runtime.NumCPU())})
+	}
+	if err == nil && vault > 0 {
+		err = unix.Fallocate(fd, 0, size-int64(ranks)*vault, int64(ranks)*vault)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("heap: %d bytes of shared memory for %d ranks: %w", size, ranks, err), file.Close())
@@ -41,8 +45,10 @@ func Create(ranks, control int, region int64) (*os.File, error) {
 	return file, nil
 }
 
+func wholePages(bytes int64) int64 { return (bytes + pageSize - 1) &^ (pageSize - 1) }
+
 func writeHeader(fd int, h *header) error {
-	_, err := unix.Pwrite(fd, unsafe.Slice((*byte)(unsafe.Pointer(h)), unsafe.Offsetof(h.failure)), 0)
+	_, err := unix.Pwrite(fd, unsafe.Slice((*byte)(unsafe.Pointer(h)), unsafe.Offsetof(h.generation)), 0)
 	return err
 }
 
@@ -71,7 +77,8 @@ func Open(file *os.File) (*Heap, error) {
 // describes reports whether a header is that of a heap of this size. The bounds keep garbage from overflowing.
 func (h *header) describes(size int64) bool {
 	return h.magic == magic && h.ranks >= 1 && h.ranks <= size/lineSize && h.control >= 0 && h.control <= size &&
-		h.region >= 0 && h.region <= size/h.ranks && sizeOf(int(h.ranks), int(h.control), h.region) == size
+		h.region >= 0 && h.region <= size/h.ranks && h.vault >= 0 && h.vault <= size/h.ranks &&
+		sizeOf(int(h.ranks), int(h.control), h.region, h.vault) == size
 }
 
 // Close unmaps the heap of processes. Nothing in it may be used any more.

@@ -16,7 +16,7 @@ import (
 
 func create(t testing.TB, ranks, control int, region int64) *os.File {
 	t.Helper()
-	file, err := Create(ranks, control, region)
+	file, err := Create(ranks, control, region, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,12 +72,12 @@ func TestMappings(t *testing.T) {
 	}
 	b.SetState(2, Running)
 	b.SetStep(2, 41)
-	if a.StateOf(2) != Running || a.StepOf(2) != 41 || a.Process(2) != os.Getpid() || a.Silence(2) < 0 {
-		t.Errorf("rank 2 is in state %d at step %d, process %d, silent for %v", a.StateOf(2), a.StepOf(2), a.Process(2), a.Silence(2))
+	if a.StateOf(2) != Running || a.StepOf(2) != 41 || a.Process(2) != os.Getpid() {
+		t.Errorf("rank 2 is in state %d at step %d, process %d", a.StateOf(2), a.StepOf(2), a.Process(2))
 	}
-	b.Fail(1, "killed by signal 9")
-	if rank, text, ok := a.Failure(); !ok || rank != 1 || text != "killed by signal 9" {
-		t.Errorf("the other mapping has failure %d %q %v", rank, text, ok)
+	b.Fail(1, 0, "killed by signal 9")
+	if f, ok := a.Failure(); !ok || f != (Failure{1, 0, "killed by signal 9"}) {
+		t.Errorf("the other mapping has failure %+v %v", f, ok)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestCreateProtects(t *testing.T) {
 // Files that are no heaps, or not of this version, are refused in words.
 func TestOpenRefuses(t *testing.T) {
 	file := create(t, 2, 512, 4096)
-	whole := make([]byte, sizeOf(2, 512, 4096))
+	whole := make([]byte, sizeOf(2, 512, 4096, 0))
 	if _, err := file.ReadAt(whole, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func FuzzHeader(f *testing.F) {
 func TestAllocator(t *testing.T) {
 	const region = 1 << 20
 	rapid.Check(t, func(t *rapid.T) {
-		file, err := Create(2, 0, region)
+		file, err := Create(2, 0, region, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,11 +1,15 @@
 package checkpoint
 
-import "testing"
+import (
+	"errors"
+	"os"
+	"sync"
+	"testing"
+)
 
-// benchmarkPieces is 128 MiB of state in tensors of 4 MiB, a quarter of it for each of four ranks.
-func benchmarkPieces() [4][]Piece {
-	var ranks [4][]Piece
-	const n, tensors = 1 << 20, 32
+// benchmarkPieces is 128 MiB of state in tensors of 1 MiB, a quarter of it for each of four ranks.
+func benchmarkPieces() (ranks [4][]Piece) {
+	const n, tensors = 1 << 18, 128
 	for i := range tensors {
 		data := make([]float32, n)
 		for j := range data {
@@ -19,7 +23,7 @@ func benchmarkPieces() [4][]Piece {
 const benchmarkBytes = 128 << 20
 
 func benchmarkSave(b *testing.B, dir string, ranks [4][]Piece) {
-	w, err := NewWriter(dir, 1, len(ranks))
+	w, err := NewWriter(Disk{}, dir, 1, len(ranks))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -33,43 +37,84 @@ func benchmarkSave(b *testing.B, dir string, ranks [4][]Piece) {
 	}
 }
 
-// Save is write, checksum, fsync and rename; Verify is Open; Read is ReadInto after it.
-func BenchmarkCheckpoint(b *testing.B) {
-	ranks, dir := benchmarkPieces(), b.TempDir()
-	b.Run("Save", func(b *testing.B) {
-		b.SetBytes(benchmarkBytes)
-		for b.Loop() {
-			benchmarkSave(b, dir, ranks)
-		}
-	})
-	benchmarkSave(b, dir, ranks)
-	b.Run("Verify", func(b *testing.B) {
-		b.SetBytes(benchmarkBytes)
-		for b.Loop() {
-			r, err := Open(dir)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := r.Close(); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	r, err := Open(dir)
+// openUnverified is Open without the checksums.
+func openUnverified(path string) (*Reader, error) {
+	root, err := os.OpenRoot(path)
 	if err != nil {
-		b.Fatal(err)
+		return nil, err
 	}
-	defer r.Close()
-	b.Run("Read", func(b *testing.B) {
+	defer root.Close()
+	r := &Reader{path: path}
+	if err := r.open(root); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, r.parse()
+}
+
+// benchmarkLoad opens a checkpoint and lets every rank read its part, from the page cache or from the disk.
+func benchmarkLoad(b *testing.B, path string, ranks [4][]Piece, cold bool, open func(string) (*Reader, error)) {
+	b.SetBytes(benchmarkBytes)
+	for b.Loop() {
+		if cold {
+			b.StopTimer()
+			dropCache(b, path)
+			b.StartTimer()
+		}
+		r, err := open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var group sync.WaitGroup
+		errs := make([]error, len(ranks))
+		for i, pieces := range ranks {
+			group.Go(func() {
+				for _, p := range pieces {
+					errs[i] = errors.Join(errs[i], r.ReadInto(p))
+				}
+			})
+		}
+		group.Wait()
+		if err := errors.Join(append(errs, r.Close())...); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// Snapshot copies the state; Save is write, checksum, sync and rename, of the state in place or of its copy; Load opens and
+// reads, with and without verifying.
+func BenchmarkCheckpoint(b *testing.B) {
+	live, dir := benchmarkPieces(), b.TempDir()
+	var room [4][]Piece
+	for i := range live {
+		room[i] = Room(live[i])
+	}
+	b.Run("Snapshot", func(b *testing.B) {
 		b.SetBytes(benchmarkBytes)
 		for b.Loop() {
-			for _, pieces := range ranks {
-				for _, p := range pieces {
-					if err := r.ReadInto(p); err != nil {
-						b.Fatal(err)
-					}
+			for rank := range live {
+				for i, p := range live[rank] {
+					copy(room[rank][i].Data, p.Data)
 				}
 			}
 		}
 	})
+	for name, ranks := range map[string][4][]Piece{"Save/InPlace": live, "Save/Snapshot": room} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(benchmarkBytes)
+			begin := processorTime()
+			for b.Loop() {
+				benchmarkSave(b, dir, ranks)
+			}
+			b.ReportMetric(float64((processorTime()-begin).Milliseconds())/float64(b.N)/(benchmarkBytes/1e9), "cpu-ms/GB")
+		})
+	}
+	benchmarkSave(b, dir, live)
+	path, err := Latest(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, cold := range map[string]bool{"Load/Cached/": false, "Load/Disk/": true} {
+		b.Run(name+"Unverified", func(b *testing.B) { benchmarkLoad(b, path, live, cold, openUnverified) })
+		b.Run(name+"Verified", func(b *testing.B) { benchmarkLoad(b, path, live, cold, Open) })
+	}
 }

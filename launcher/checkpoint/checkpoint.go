@@ -6,7 +6,9 @@
 //	    rank-00000-of-00002.safetensors    the pieces that rank 0 saved, named tensor@offset, 1-D F32
 //	    rank-00001-of-00002.safetensors
 //	    config.toml                        the configuration of the run
-//	    manifest.json                      trainer state, full shapes, size and CRC32C of each file, its own SHA-256
+//	    manifest.json                      trainer state, full shapes, sizes, CRC32C of every 4 MiB, its own SHA-256
+//
+// Shards are plain safetensors, which every Python user can open.
 //
 // The package knows no model: it sees named tensors, and pieces of them.
 package checkpoint

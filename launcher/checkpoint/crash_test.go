@@ -15,16 +15,16 @@ func TestCrashWhileWriting(t *testing.T) {
 	manifest := whole[manifestName]
 	stages := map[string]func(t *testing.T, dir string){
 		"before the first shard": func(t *testing.T, dir string) {
-			if _, err := NewWriter(dir, 300, 2); err != nil {
+			if _, err := NewWriter(Disk{}, dir, 300, 2); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"between two shards": func(t *testing.T, dir string) {
-			w, err := NewWriter(dir, 300, 2)
+			w, err := NewWriter(Disk{}, dir, 300, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := w.WriteShard(1, cut(testState(300), 1, 2)); err != nil {
+			if err := w.WriteShard(1, share(testState(300), 1, 2)); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -82,7 +82,7 @@ func TestCrashWhileReplacing(t *testing.T) {
 	if r.Ranks() != 4 {
 		t.Errorf("opened the checkpoint of %d ranks, want the newer one of 4", r.Ranks())
 	}
-	if err := Prune(dir, 2); err != nil {
+	if err := Prune(Disk{}, dir, 2); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, dir); len(got) != 1 || got[0] != "step-00000300" {

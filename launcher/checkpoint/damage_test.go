@@ -132,8 +132,11 @@ func TestManifestRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ old, new, want string }{
-		{`"version":1`, `"version":2`, "checkpoint version 2, this program reads version 1"},
-		{`"version":1`, `"version":"1"`, "cannot unmarshal"},
+		{`"version":2`, `"version":1`, "checkpoint version 1, this program reads version 2"},
+		{`"version":2`, `"version":"2"`, "cannot unmarshal"},
+		{`"chunk_bytes":4194304`, `"chunk_bytes":1`, "chunks of 1 bytes: expected 4194304"},
+		{`"size":24,"crc32c":[`, `"size":24,"crc32c":[1,`, "config.toml of 24 bytes has 2 checksums"},
+		{`"size":24,"crc32c":[`, `"size":-1,"crc32c":[`, "config.toml of -1 bytes has 1 checksums"},
 		{`"step":1`, `"step":-1`, "negative"},
 		{`"ranks":1`, `"ranks":2`, "1 shards of 2 ranks"},
 		{`"ranks":1`, `"ranks":0`, "1 shards of 0 ranks"},
@@ -183,11 +186,12 @@ func TestIndexRefuses(t *testing.T) {
 // FuzzManifest: whatever the body under a valid seal, no panic, and what is accepted survives writing and reading.
 func FuzzManifest(f *testing.F) {
 	for _, seed := range []string{
-		`{"version":1,"step":3,"ranks":1,"meta":{"lr":0.1},"config":{"name":"config.toml","size":2,"crc32c":1},` +
-			`"shards":[{"name":"rank-00000-of-00001.safetensors","size":8,"crc32c":4294967295}],"tensors":{"a":[2,3],"b":[]}}`,
-		`{"version":1,"ranks":-1}`,
+		`{"version":2,"step":3,"ranks":1,"meta":{"lr":0.1},"chunk_bytes":4194304,"config":{"name":"config.toml","size":2,"crc32c":[1]},` +
+			`"shards":[{"name":"rank-00000-of-00001.safetensors","size":4194305,"crc32c":[4294967295,0]}],"tensors":{"a":[2,3],"b":[]}}`,
+		`{"version":2,"ranks":-1}`,
 		`{"version":1e3}`,
-		`{"version":1,"tensors":{"a":[-1]}}`,
+		`{"version":2,"tensors":{"a":[-1]}}`,
+		`{"version":2,"chunk_bytes":4194304,"config":{"name":"config.toml","size":-9223372036854775808}}`,
 		`null`, `[]`, `{`, ``,
 	} {
 		f.Add([]byte(seed))
@@ -205,9 +209,37 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			t.Fatalf("written again it is refused: %v", err)
 		}
-		if again.Step != m.Step || again.Ranks != m.Ranks || again.Config != m.Config ||
-			!slices.Equal(again.Shards, m.Shards) || !maps.EqualFunc(again.Tensors, m.Tensors, slices.Equal) {
+		if again.Step != m.Step || again.Ranks != m.Ranks || !slices.EqualFunc(again.files(), m.files(), sameFile) ||
+			!maps.EqualFunc(again.Tensors, m.Tensors, slices.Equal) {
 			t.Fatalf("%+v became %+v", m, again)
+		}
+	})
+}
+
+func sameFile(a, b file) bool {
+	return a.Name == b.Name && a.Size == b.Size && slices.Equal(a.CRC32C, b.CRC32C)
+}
+
+// FuzzNames: names of pieces and folders are parsed without a panic, and what is accepted is what would be written.
+func FuzzNames(f *testing.F) {
+	for _, seed := range []string{
+		"master/model.layers.0.w@0", "at@7@12", "@0", "w@-1", "w@", "w@007", "w@9223372036854775808", "",
+		"step-00000300", "step-00000300.replaced", "step-300", "step-+0000001", "step-100000000", ".step-00000300.tmp", ".step-00000300.replaced.tmp",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if tensor, offset, err := parseKey(name); err == nil {
+			again, at, err := parseKey(Piece{Name: tensor, Offset: offset}.key())
+			if err != nil || again != tensor || at != offset || offset < 0 || tensor == "" {
+				t.Errorf("%q is piece %q at %d, which is written so that it is read as %q at %d (%v)", name, tensor, offset, again, at, err)
+			}
+		}
+		if step, ok := parseStep(name); ok && name != stepName(step) && name != stepName(step)+replacedSuffix {
+			t.Errorf("%q is taken for step %d", name, step)
+		}
+		if step, ok := parseHidden(name, tempSuffix); ok && name != hiddenName(step, tempSuffix) {
+			t.Errorf("%q is taken for what a writer of step %d has left", name, step)
 		}
 	})
 }

@@ -3,9 +3,14 @@
 // Float data as the bytes of a shard, without a copy: shards are little-endian, as is every machine listed above.
 package checkpoint
 
-import "unsafe"
+import (
+	"unsafe"
 
-// bytesOf returns the memory of x as little-endian bytes.
-func bytesOf(x []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+	"spmoe/tensor"
+)
+
+// bytesOf returns the memory of x as little-endian bytes, with its capacity.
+func bytesOf[T float32 | tensor.BFloat16](x []T) []byte {
+	size := int(unsafe.Sizeof(*new(T)))
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), cap(x)*size)[:len(x)*size]
 }

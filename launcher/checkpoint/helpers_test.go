@@ -43,8 +43,8 @@ func testState(step int64) []Piece {
 	return pieces
 }
 
-// cut returns rank's part of each tensor: near-equal ranges, some without elements.
-func cut(whole []Piece, rank, ranks int) []Piece {
+// share returns rank's part of each tensor: near-equal ranges, some without elements.
+func share(whole []Piece, rank, ranks int) []Piece {
 	parts := slices.Clone(whole)
 	for i := range parts {
 		p := &parts[i]
@@ -57,14 +57,14 @@ func cut(whole []Piece, rank, ranks int) []Piece {
 // writeShards starts a checkpoint and lets all ranks write at once.
 func writeShards(t *testing.T, dir string, step int64, ranks int) *Writer {
 	t.Helper()
-	w, err := NewWriter(dir, step, ranks)
+	w, err := NewWriter(Disk{}, dir, step, ranks)
 	if err != nil {
 		t.Fatal(err)
 	}
 	errs := make([]error, ranks)
 	var group sync.WaitGroup
 	for rank := range ranks {
-		group.Go(func() { errs[rank] = w.WriteShard(rank, cut(testState(step), rank, ranks)) })
+		group.Go(func() { errs[rank] = w.WriteShard(rank, share(testState(step), rank, ranks)) })
 	}
 	group.Wait()
 	if err := errors.Join(errs...); err != nil {

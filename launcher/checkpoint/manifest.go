@@ -12,7 +12,7 @@ import (
 )
 
 // formatVersion is raised when older readers would misunderstand what is written.
-const formatVersion = 1
+const formatVersion = 2
 
 const (
 	maxManifest = 64 << 20 // bytes; a tensor takes about 100
@@ -25,7 +25,8 @@ type manifest struct {
 	Version int              `json:"version"`
 	Step    int64            `json:"step"`
 	Ranks   int              `json:"ranks"`
-	Meta    json.RawMessage  `json:"meta"` // the trainer's
+	Meta    json.RawMessage  `json:"meta"`        // the trainer's
+	Chunk   int64            `json:"chunk_bytes"` // that one checksum covers: chunkBytes
 	Config  file             `json:"config"`
 	Shards  []file           `json:"shards"`  // by rank
 	Tensors map[string][]int `json:"tensors"` // full shapes
@@ -42,6 +43,9 @@ const (
 func seal(body []byte) []byte {
 	return fmt.Appendf(nil, "%s%x%s%s%s", sealHead, sha256.Sum256(body), sealMid, body, sealTail)
 }
+
+// errVersion is no damage: another program can read such a checkpoint.
+var errVersion = errors.New("checkpoint version")
 
 var errForeign = errors.New("not the manifest of a spmoe checkpoint")
 
@@ -83,7 +87,7 @@ func parseManifest(data []byte) (*manifest, error) {
 		return nil, err
 	}
 	if v.Version != formatVersion {
-		return nil, fmt.Errorf("checkpoint version %d, this program reads version %d: use the program that wrote it", v.Version, formatVersion)
+		return nil, fmt.Errorf("%w %d, this program reads version %d: use the program that wrote it", errVersion, v.Version, formatVersion)
 	}
 	m := new(manifest)
 	decoder := json.NewDecoder(bytes.NewReader(body))
@@ -101,12 +105,19 @@ func (m *manifest) check() error {
 		return fmt.Errorf("step %d is negative", m.Step)
 	case m.Ranks < 1 || m.Ranks > maxRanks || m.Ranks != len(m.Shards):
 		return fmt.Errorf("%d shards of %d ranks", len(m.Shards), m.Ranks)
-	case m.Config.Name != configName || m.Config.Size < 0 || m.Config.Size > maxConfig:
+	case m.Chunk != chunkBytes:
+		return fmt.Errorf("checksums of chunks of %d bytes: expected %d", m.Chunk, chunkBytes)
+	case m.Config.Name != configName || m.Config.Size > maxConfig:
 		return fmt.Errorf("config %q of %d bytes: expected %s of at most %d", m.Config.Name, m.Config.Size, configName, maxConfig)
 	}
+	for _, f := range m.files() {
+		if f.Size < 0 || int64(len(f.CRC32C)) != chunksOf(f.Size) {
+			return fmt.Errorf("%s of %d bytes has %d checksums, of chunks of %d bytes", f.Name, f.Size, len(f.CRC32C), chunkBytes)
+		}
+	}
 	for rank, s := range m.Shards {
-		if s.Name != shardName(rank, m.Ranks) || s.Size < 0 {
-			return fmt.Errorf("shard of rank %d is %q of %d bytes: expected %q", rank, s.Name, s.Size, shardName(rank, m.Ranks))
+		if s.Name != shardName(rank, m.Ranks) {
+			return fmt.Errorf("shard of rank %d is %q: expected %q", rank, s.Name, shardName(rank, m.Ranks))
 		}
 	}
 	for name, shape := range m.Tensors {
@@ -117,6 +128,17 @@ func (m *manifest) check() error {
 	return nil
 }
 
+// files lists the files that the manifest vouches for.
+func (m *manifest) files() []file { return append([]file{m.Config}, m.Shards...) }
+
+// size is the bytes of all of them.
+func (m *manifest) size() (total int64) {
+	for _, f := range m.files() {
+		total += f.Size
+	}
+	return total
+}
+
 // readManifest reads the manifest of the checkpoint in root and checks that every file is there in its full size.
 func readManifest(root *os.Root) (*manifest, error) {
 	data, err := readSmall(root, manifestName, maxManifest)
@@ -124,20 +146,22 @@ func readManifest(root *os.Root) (*manifest, error) {
 		return nil, err
 	}
 	m, err := parseManifest(data)
-	if err != nil {
+	if errors.Is(err, errVersion) {
 		return nil, fmt.Errorf("%s: %w", manifestName, err)
+	} else if err != nil {
+		return nil, damagef("%s: %w", manifestName, err)
 	}
-	for _, f := range append([]file{m.Config}, m.Shards...) {
+	for _, f := range m.files() {
 		stat, err := root.Lstat(f.Name)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			return nil, fmt.Errorf("%s is missing", f.Name)
+			return nil, damagef("%s is missing", f.Name)
 		case err != nil:
 			return nil, err
 		case !stat.Mode().IsRegular():
-			return nil, fmt.Errorf("%s is not a regular file", f.Name)
+			return nil, damagef("%s is not a regular file", f.Name)
 		case stat.Size() != f.Size:
-			return nil, fmt.Errorf("%s has %d bytes, it was written with %d (truncated?)", f.Name, stat.Size(), f.Size)
+			return nil, damagef("%s has %d bytes, it was written with %d (truncated?)", f.Name, stat.Size(), f.Size)
 		}
 	}
 	return m, nil
@@ -146,16 +170,19 @@ func readManifest(root *os.Root) (*manifest, error) {
 // readSmall reads a whole regular file of at most limit bytes.
 func readSmall(root *os.Root, name string, limit int64) ([]byte, error) {
 	stat, err := root.Lstat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, damagef("not complete: it has no %s", name)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if !stat.Mode().IsRegular() || stat.Size() > limit {
-		return nil, fmt.Errorf("%s: expected a regular file of at most %d bytes", name, limit)
+		return nil, damagef("%s: expected a regular file of at most %d bytes", name, limit)
 	}
 	f, err := root.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, stat.Size()))
-	return data, errors.Join(err, f.Close())
+	return data, errors.Join(unreadable(err), f.Close())
 }

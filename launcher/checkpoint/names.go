@@ -14,8 +14,11 @@ const (
 	// A folder moved out of the way by a newer checkpoint of the same step, until that one is in place.
 	// Readers know it, so that no crash between the two renames can lose the step.
 	replacedSuffix = ".replaced"
-	// A folder that Prune is deleting.
+	// A folder that is being written, and one that Prune is deleting: both hidden.
+	tempSuffix   = ".tmp"
 	prunedSuffix = ".pruned"
+	// A damaged folder that was set aside; a number follows if the name is taken.
+	badSuffix = ".bad"
 )
 
 func stepName(step int64) string { return fmt.Sprintf("step-%08d", step) }
@@ -29,6 +32,14 @@ func parseStep(name string) (step int64, ok bool) {
 	digits, _ := strings.CutPrefix(name, "step-")
 	step, err := strconv.ParseInt(digits, 10, 64)
 	return step, err == nil && step >= 0 && name == stepName(step)
+}
+
+// parseHidden is the inverse of hiddenName for one suffix.
+func parseHidden(name, suffix string) (step int64, ok bool) {
+	visible, hidden := strings.CutPrefix(name, ".")
+	visible, suffixed := strings.CutSuffix(visible, suffix)
+	step, ok = parseStep(visible)
+	return step, ok && hidden && suffixed && name == hiddenName(step, suffix)
 }
 
 func shardName(rank, ranks int) string {

@@ -5,35 +5,63 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
-
-	"golang.org/x/sync/errgroup"
 
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
-// Reader is an open, verified checkpoint. It is safe for concurrent use until Close.
+// Reader is an open, verified checkpoint. It is safe for concurrent use until Close. While it is open, Prune leaves the
+// checkpoint alone.
 type Reader struct {
 	path     string
 	manifest *manifest
 	config   []byte
-	files    []*os.File
+	lock     *os.File          // the manifest
+	files    []*os.File        // the configuration, then the shards
 	spans    map[string][]span // by tensor name, see index
+	aside    []Aside
 }
 
-// Open opens a checkpoint, or the newest complete one of a run folder (ErrNone if it has none). It verifies the
-// manifest's hash and version, the presence and size of all files and their CRC32C, and returns an error that says
-// which of them is broken, or that the folder is no checkpoint.
+// Open opens a checkpoint, or the newest whole one of a run folder (ErrNone if it has none). It verifies the
+// manifest's hash and version, the presence and size of all files and the CRC32C of every chunk of them, and returns an
+// error that says which of them is broken (ErrDamaged), or that the folder is no checkpoint.
+//
+// In a run folder a damaged checkpoint is renamed, for people to look at, and the one before is taken: SetAside tells.
 func Open(path string) (*Reader, error) {
-	path, err := locate(path)
+	run, err := isRun(path)
 	if err != nil {
 		return nil, err
 	}
+	if run {
+		return openRun(path)
+	}
+	return openStep(path)
+}
+
+// isRun reports whether path is to be taken for a run's folder, in contrast to a checkpoint's.
+func isRun(path string) (bool, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return false, err
+	}
+	if !stat.IsDir() {
+		return false, fmt.Errorf("%s is a file: give the folder of a checkpoint or of a run", path)
+	}
+	if _, ok := parseStep(filepath.Base(path)); ok {
+		return false, nil
+	}
+	_, err = os.Lstat(filepath.Join(path, manifestName))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	return err != nil, nil
+}
+
+// openStep opens the checkpoint in the folder path.
+func openStep(path string) (*Reader, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, err
@@ -45,86 +73,59 @@ func Open(path string) (*Reader, error) {
 	return r, nil
 }
 
-// locate returns the checkpoint folder that path stands for.
-func locate(path string) (string, error) {
-	stat, err := os.Stat(path)
-	if err != nil {
-		return "", err
+// load reads and verifies everything; after an error Close releases what is open. Files are verified and read through
+// the same open file, so that they cannot be exchanged in between.
+func (r *Reader) load(root *os.Root) error {
+	if err := r.open(root); err != nil {
+		return err
 	}
-	if !stat.IsDir() {
-		return "", fmt.Errorf("%s is a file: give the folder of a checkpoint or of a run", path)
+	if err := verify(r.files, r.manifest.files()); err != nil {
+		return err
 	}
-	switch _, err := os.Lstat(filepath.Join(path, manifestName)); {
-	case err == nil:
-		return path, nil
-	case !errors.Is(err, os.ErrNotExist):
-		return "", err
-	}
-	if _, ok := parseStep(filepath.Base(path)); ok {
-		return "", fmt.Errorf("checkpoint %s is not complete: it has no %s: use an earlier one", path, manifestName)
-	}
-	latest, err := Latest(path)
-	if errors.Is(err, ErrNone) {
-		return "", fmt.Errorf("not a spmoe checkpoint, nor a run that has one: %w", err)
-	}
-	return latest, err
+	return r.parse()
 }
 
-// load reads and verifies everything; after an error Close releases what is open.
-func (r *Reader) load(root *os.Root) (err error) {
+// open reads the manifest and opens the files.
+func (r *Reader) open(root *os.Root) (err error) {
+	if r.lock, err = root.Open(manifestName); err == nil {
+		lockShared(r.lock)
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	if r.manifest, err = readManifest(root); err != nil {
 		return err
 	}
 	if err := r.manifest.checkName(r.path); err != nil {
 		return err
 	}
-	want := r.manifest.Config
-	if r.config, err = readSmall(root, want.Name, maxConfig); err != nil {
-		return err
-	}
-	if err := want.match(int64(len(r.config)), crc32.Checksum(r.config, castagnoli)); err != nil {
-		return err
-	}
-	r.files = make([]*os.File, r.manifest.Ranks)
-	shards := make([]*safetensors.File, r.manifest.Ranks)
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for rank := range shards {
-		group.Go(func() (err error) {
-			r.files[rank], shards[rank], err = openShard(root, r.manifest.Shards[rank])
+	for _, w := range r.manifest.files() {
+		f, err := root.Open(w.Name)
+		if errors.Is(err, os.ErrNotExist) { // since it was seen
+			return damagef("%s is missing", w.Name)
+		} else if err != nil {
 			return err
-		})
+		}
+		r.files = append(r.files, f)
 	}
-	if err := group.Wait(); err != nil {
+	return nil
+}
+
+// parse reads the configuration and the headers of the shards.
+func (r *Reader) parse() (err error) {
+	want := r.manifest.files()
+	r.config = make([]byte, want[0].Size)
+	if _, err := r.files[0].ReadAt(r.config, 0); err != nil && err != io.EOF {
 		return err
 	}
-	r.spans, err = index(shards, r.manifest.Tensors)
-	return err
-}
-
-// openShard verifies a shard and reads its header, through one open file, so that it cannot change in between.
-func openShard(root *os.Root, want file) (*os.File, *safetensors.File, error) {
-	f, err := root.Open(want.Name)
-	if err != nil {
-		return nil, nil, err
+	shards := make([]*safetensors.File, r.manifest.Ranks)
+	for rank := range shards {
+		w := want[1+rank]
+		if shards[rank], err = safetensors.NewFile(w.Name, r.files[1+rank], w.Size); err != nil {
+			return damage{err}
+		}
 	}
-	sum := crc32.New(castagnoli)
-	size, err := io.CopyBuffer(sum, io.NewSectionReader(f, 0, want.Size), make([]byte, blockSize))
-	if err != nil {
-		return f, nil, err
-	}
-	if err := want.match(size, sum.Sum32()); err != nil {
-		return f, nil, err
-	}
-	shard, err := safetensors.NewFile(want.Name, f, size)
-	return f, shard, err
-}
-
-// match returns an error unless size and checksum are those of f.
-func (f file) match(size int64, crc uint32) error {
-	if size != f.Size || crc != f.CRC32C {
-		return fmt.Errorf("%s is damaged: %d bytes with CRC32C %08x, it was written with %d and %08x: use an earlier checkpoint",
-			f.Name, size, crc, f.Size, f.CRC32C)
+	if r.spans, err = index(shards, r.manifest.Tensors); err != nil {
+		return damage{err}
 	}
 	return nil
 }
@@ -137,6 +138,12 @@ func (r *Reader) Step() int64 { return r.manifest.Step }
 
 // Ranks returns the number of ranks that wrote it.
 func (r *Reader) Ranks() int { return r.manifest.Ranks }
+
+// Size returns the bytes of the shards and the configuration.
+func (r *Reader) Size() int64 { return r.manifest.size() }
+
+// SetAside tells which checkpoints of the run were newer and damaged, newest first, where Open was given a run.
+func (r *Reader) SetAside() []Aside { return r.aside }
 
 // Meta unmarshals the trainer's state, as given to Commit, into the variable that into points to.
 func (r *Reader) Meta(into any) error {
@@ -155,7 +162,7 @@ func (r *Reader) Tensors() map[string][]int { return maps.Clone(r.manifest.Tenso
 // Close releases the files; no method may be called afterwards.
 func (r *Reader) Close() error {
 	var errs []error
-	for _, f := range r.files {
+	for _, f := range append(r.files, r.lock) {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}

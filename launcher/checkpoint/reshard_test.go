@@ -21,7 +21,7 @@ func TestAnyNumberOfRanksLoadsWhatAnyNumberSaved(t *testing.T) {
 				var group sync.WaitGroup
 				for rank := range ranks {
 					group.Go(func() {
-						for _, want := range cut(testState(int64(saved)), rank, ranks) {
+						for _, want := range share(testState(int64(saved)), rank, ranks) {
 							checkReads(t, r, want)
 						}
 					})
@@ -42,7 +42,7 @@ func TestEveryRange(t *testing.T) {
 	piece := func(begin, end int) Piece {
 		return Piece{Name: "w", Shape: []int{2, 12}, Offset: int64(begin), Data: data[begin:end]}
 	}
-	w, err := NewWriter(t.TempDir(), 1, 3)
+	w, err := NewWriter(Disk{}, t.TempDir(), 1, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestEveryRange(t *testing.T) {
 }
 
 func TestReadIntoRefuses(t *testing.T) {
-	w, err := NewWriter(t.TempDir(), 1, 1)
+	w, err := NewWriter(Disk{}, t.TempDir(), 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,9 +31,12 @@ func Latest(dir string) (path string, err error) {
 	return "", fmt.Errorf("%s: %w%s", dir, ErrNone, reasons.String())
 }
 
+// fewest is how many complete checkpoints a run keeps at least: the newest may turn out to be damaged.
+const fewest = 2
+
 // Prune deletes the oldest complete checkpoints of the run folder dir but for the newest keep, which must be at
-// least 1. Folders that are not complete are left alone.
-func Prune(dir string, keep int) error {
+// least 1; 2 are kept in any case. Folders that are not complete, and checkpoints that a Reader has open, are left alone.
+func Prune(fs Files, dir string, keep int) error {
 	if keep < 1 {
 		return fmt.Errorf("prune %s: keep %d checkpoints: expected at least 1", dir, keep)
 	}
@@ -44,46 +47,48 @@ func Prune(dir string, keep int) error {
 	kept, last := 0, int64(-1)
 	var old []stepDir
 	for _, s := range steps {
-		switch {
-		case complete(filepath.Join(dir, s.name)) != nil:
-		case s.step == last || kept == keep: // the same step again is a replaced one
-			old = append(old, s)
-		default:
+		switch path := filepath.Join(dir, s.name); {
+		case s.step != last && complete(path) != nil:
+		case s.step != last && kept < max(keep, fewest):
 			kept, last = kept+1, s.step
+		case !inUse(filepath.Join(path, manifestName)): // the same step again is a replaced one, or what is left of it
+			old = append(old, s)
 		}
 	}
 	slices.Reverse(old)
 	for _, s := range old {
-		if err := remove(dir, s); err != nil {
+		if err := remove(fs, dir, s); err != nil {
 			return err
 		}
 	}
-	return sweep(dir)
+	return sweep(fs, dir, prunedSuffix)
 }
 
 // remove deletes a checkpoint under a hidden name, so that no reader meets half of it.
-func remove(dir string, s stepDir) error {
+func remove(fs Files, dir string, s stepDir) error {
 	hidden := filepath.Join(dir, hiddenName(s.step, prunedSuffix))
-	if err := os.RemoveAll(hidden); err != nil {
+	if err := removeAll(fs, hidden); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(dir, s.name), hidden); err != nil {
+	if err := fs.Rename(filepath.Join(dir, s.name), hidden); err != nil {
 		return err
 	}
-	return os.RemoveAll(hidden)
+	// Otherwise a power cut could bring back the old name with files missing.
+	if err := fs.SyncDir(dir); err != nil {
+		return err
+	}
+	return removeAll(fs, hidden)
 }
 
-// sweep deletes what a Prune that was cut off left.
-func sweep(dir string) error {
+// sweep deletes the hidden folders with this suffix, which a writer or a Prune that was cut off has left.
+func sweep(fs Files, dir, suffix string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		visible, hidden := strings.CutPrefix(e.Name(), ".")
-		visible, pruned := strings.CutSuffix(visible, prunedSuffix)
-		if _, ok := parseStep(visible); ok && hidden && pruned {
-			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+		if _, ok := parseHidden(e.Name(), suffix); ok {
+			if err := removeAll(fs, filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}
@@ -132,7 +137,7 @@ func complete(path string) error {
 // checkName returns an error if the folder's name is that of another step.
 func (m *manifest) checkName(path string) error {
 	if step, ok := parseStep(filepath.Base(path)); ok && step != m.Step {
-		return fmt.Errorf("%s is of step %d: the folder has been renamed", manifestName, m.Step)
+		return damagef("%s is of step %d: the folder has been renamed", manifestName, m.Step)
 	}
 	return nil
 }

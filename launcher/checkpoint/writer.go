@@ -16,31 +16,32 @@ import (
 
 // Writer writes one checkpoint. It holds no state but names: every process of a run may have its own.
 type Writer struct {
+	files       Files
 	temp, final string
 	step        int64
 	ranks       int
 }
 
-// NewWriter starts the checkpoint of a step in the run folder dir, which is created if need be. What a dead writer
-// of the same step left is deleted, so it must be called once, before any rank writes; ranks in other processes
-// then use Join.
-func NewWriter(dir string, step int64, ranks int) (*Writer, error) {
-	w, err := newWriter(dir, step, ranks)
+// NewWriter starts the checkpoint of a step in the run folder dir, which is created if need be. What dead writers left
+// is deleted, of any step: a run has one writer at a time. It must be called once, before any rank writes; the other
+// ranks then use Join.
+func NewWriter(fs Files, dir string, step int64, ranks int) (*Writer, error) {
+	w, err := newWriter(fs, dir, step, ranks)
 	if err != nil {
 		return nil, err
 	}
-	if err := makeDir(dir); err != nil {
+	if err := makeDir(fs, dir); err != nil {
 		return nil, err
 	}
-	if err := os.RemoveAll(w.temp); err != nil {
+	if err := sweep(fs, dir, tempSuffix); err != nil {
 		return nil, err
 	}
-	return w, os.Mkdir(w.temp, 0o777)
+	return w, fs.Mkdir(w.temp)
 }
 
-// Join returns a writer for the checkpoint that another process has started with NewWriter and the same arguments.
-func Join(dir string, step int64, ranks int) (*Writer, error) {
-	w, err := newWriter(dir, step, ranks)
+// Join returns a writer for the checkpoint that another rank has started with NewWriter and the same arguments.
+func Join(fs Files, dir string, step int64, ranks int) (*Writer, error) {
+	w, err := newWriter(fs, dir, step, ranks)
 	if err != nil {
 		return nil, err
 	}
@@ -50,12 +51,13 @@ func Join(dir string, step int64, ranks int) (*Writer, error) {
 	return w, nil
 }
 
-func newWriter(dir string, step int64, ranks int) (*Writer, error) {
+func newWriter(fs Files, dir string, step int64, ranks int) (*Writer, error) {
 	if step < 0 || ranks < 1 || ranks > maxRanks {
 		return nil, fmt.Errorf("checkpoint of step %d by %d ranks: expected a step from 0 and 1 to %d ranks", step, ranks, maxRanks)
 	}
 	return &Writer{
-		temp:  filepath.Join(dir, hiddenName(step, ".tmp")),
+		files: fs,
+		temp:  filepath.Join(dir, hiddenName(step, tempSuffix)),
 		final: filepath.Join(dir, stepName(step)),
 		step:  step,
 		ranks: ranks,
@@ -98,8 +100,8 @@ func (w *Writer) writeShard(rank int, pieces []Piece) error {
 	}
 	origin := map[string]string{"step": strconv.FormatInt(w.step, 10), "rank": strconv.Itoa(rank), "ranks": strconv.Itoa(w.ranks)}
 	var err error
-	r.Shard, err = writeFile(w.temp, shardName(rank, w.ranks), func(out io.Writer) error {
-		return safetensors.Encode(out, tensors, origin)
+	r.Shard, err = writeFile(w.files, w.temp, shardName(rank, w.ranks), func(out io.Writer) error {
+		return safetensors.EncodeAligned(out, tensors, origin, directAlignment)
 	})
 	if err != nil {
 		return err
@@ -108,7 +110,10 @@ func (w *Writer) writeShard(rank int, pieces []Piece) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(w.temp, receiptName(rank, w.ranks)), data, 0o666)
+	return create(w.files, filepath.Join(w.temp, receiptName(rank, w.ranks)), func(out Output) error {
+		_, err := out.Write(data) // not synced: it is gone when the checkpoint is complete
+		return err
+	})
 }
 
 // addShape records the shape of a tensor, which must be the same in all its pieces.
@@ -131,7 +136,7 @@ func (w *Writer) Commit(meta any, configTOML []byte) error {
 }
 
 func (w *Writer) commit(meta any, configTOML []byte) error {
-	m := manifest{Version: formatVersion, Step: w.step, Ranks: w.ranks, Tensors: map[string][]int{}}
+	m := manifest{Version: formatVersion, Step: w.step, Ranks: w.ranks, Chunk: chunkBytes, Tensors: map[string][]int{}}
 	var err error
 	if m.Meta, err = json.Marshal(meta); err != nil {
 		return fmt.Errorf("trainer state: %w", err)
@@ -148,7 +153,7 @@ func (w *Writer) commit(meta any, configTOML []byte) error {
 			}
 		}
 	}
-	if m.Config, err = writeFile(w.temp, configName, writes(configTOML)); err != nil {
+	if m.Config, err = writeSmall(w.files, w.temp, configName, configTOML); err != nil {
 		return err
 	}
 	if err := m.check(); err != nil {
@@ -158,13 +163,13 @@ func (w *Writer) commit(meta any, configTOML []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err := writeFile(w.temp, manifestName, writes(data)); err != nil {
+	if _, err := writeSmall(w.files, w.temp, manifestName, data); err != nil {
 		return err
 	}
-	if err := syncDir(w.temp); err != nil {
+	if err := w.files.SyncDir(w.temp); err != nil {
 		return err
 	}
-	return publish(w.temp, w.final)
+	return publish(w.files, w.temp, w.final)
 }
 
 // takeReceipt reads a rank's receipt and deletes it.
@@ -180,15 +185,8 @@ func (w *Writer) takeReceipt(rank int) (r receipt, err error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return r, fmt.Errorf("%s: %w", path, err)
 	}
-	return r, os.Remove(path)
-}
-
-func writes(data []byte) func(io.Writer) error {
-	return func(out io.Writer) error {
-		_, err := out.Write(data)
-		return err
-	}
+	return r, w.files.Remove(path)
 }
 
 // Abort deletes what has been written and not committed. No rank may be writing. After Commit it does nothing.
-func (w *Writer) Abort() error { return os.RemoveAll(w.temp) }
+func (w *Writer) Abort() error { return removeAll(w.files, w.temp) }

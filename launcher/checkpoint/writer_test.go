@@ -71,18 +71,18 @@ func TestSameStateGivesSameBytes(t *testing.T) {
 // Ranks in processes of their own share the folder, not the writer.
 func TestJoin(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Join(dir, 5, 2)
+	_, err := Join(Disk{}, dir, 5, 2)
 	checkError(t, err, "no rank has started it")
-	leader, err := NewWriter(dir, 5, 2)
+	leader, err := NewWriter(Disk{}, dir, 5, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for rank := range 2 {
-		w, err := Join(dir, 5, 2)
+		w, err := Join(Disk{}, dir, 5, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := w.WriteShard(rank, cut(testState(5), rank, 2)); err != nil {
+		if err := w.WriteShard(rank, share(testState(5), rank, 2)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +126,7 @@ func TestWriterRefuses(t *testing.T) {
 		{"same offset", Piece{Name: "known", Shape: []int{2}, Data: make([]float32, 2)}, "unique"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w, err := NewWriter(t.TempDir(), 1, 2)
+			w, err := NewWriter(Disk{}, t.TempDir(), 1, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +141,7 @@ func TestWriterRefuses(t *testing.T) {
 		step  int64
 		ranks int
 	}{{-1, 1}, {0, 0}, {0, maxRanks + 1}} {
-		_, err := NewWriter(t.TempDir(), c.step, c.ranks)
+		_, err := NewWriter(Disk{}, t.TempDir(), c.step, c.ranks)
 		checkError(t, err, "expected a step from 0")
 	}
 }
@@ -156,7 +156,7 @@ func TestWriteShardTwice(t *testing.T) {
 
 func TestCommitRefuses(t *testing.T) {
 	dir := t.TempDir()
-	w, err := NewWriter(dir, 1, 2)
+	w, err := NewWriter(Disk{}, dir, 1, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestCommitRefuses(t *testing.T) {
 	checkError(t, w.Commit(nil, nil), "step 1", "rank 1 of 2 has not written")
 	checkError(t, w.Commit(func() {}, nil), "trainer state")
 
-	if w, err = NewWriter(dir, 1, 2); err != nil {
+	if w, err = NewWriter(Disk{}, dir, 1, 2); err != nil {
 		t.Fatal(err)
 	}
 	for rank := range 2 {

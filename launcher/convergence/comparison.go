@@ -96,6 +96,11 @@ func (c *Comparison) config(r Recipe, seed uint64) trainer.Config {
 	return cfg
 }
 
+const (
+	maxSeeds = 1000
+	maxJobs  = 1024
+)
+
 // Check reports what keeps the comparison from being run, or from being gone on with. It writes nothing; its errors are the user's to
 // mend.
 func (c *Comparison) Check() error {
@@ -105,9 +110,9 @@ func (c *Comparison) Check() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	must(c.Seeds >= 1, "--seeds is %d: give 1 or more, 3 or more for a verdict to be worth something", c.Seeds)
+	must(c.Seeds >= 1 && c.Seeds <= maxSeeds, "--seeds is %d: give 1 or more, 3 or more for a verdict to be worth something, at most %d", c.Seeds, maxSeeds)
 	must(finite(c.Margin) && c.Margin > 0 && c.Margin < 1, "--margin is %g: give a positive number of percent below 100, such as 0.5", 100*c.Margin)
-	must(c.Jobs >= 1, "--jobs is %d: give 1 or more runs at the same time", c.Jobs)
+	must(c.Jobs >= 1 && c.Jobs <= maxJobs, "--jobs is %d: give 1 or more runs at the same time, at most %d", c.Jobs, maxJobs)
 	must(c.Config.RecordEvery >= 1, "record_every is %d: a comparison is made from records: give 1 or more", c.Config.RecordEvery)
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -25,6 +25,7 @@ func Default(flavor string, steps int) (trainer.Config, error) {
 	cfg.Optimizer.Warmup, cfg.Optimizer.DecayFrac = share(cfg.Steps, 0.05), 0.3
 	cfg.EvalEvery, cfg.RecordEvery, cfg.SaveEvery = share(cfg.Steps, 0.05), share(cfg.Steps, 0.02), share(cfg.Steps, 0.1)
 	cfg.Keep, cfg.LogEvery, cfg.SampleTokens = 1, 1, 0
+	cfg.Guard.Spike, cfg.Guard.Skips = 0, cfg.Steps // a recipe that diverges is to be seen doing so
 	return cfg, nil
 }
 

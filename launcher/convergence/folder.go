@@ -14,6 +14,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"spmoe/internal/stricttoml"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
@@ -54,7 +55,7 @@ func (c *Comparison) checkFolder() error {
 		return fmt.Errorf("--out: %w: give a folder for the comparison", err)
 	}
 	path := filepath.Join(c.Out, planFile)
-	text, err := os.ReadFile(path)
+	text, err := system.ReadFile(path, stricttoml.MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is not empty and holds no comparison (%s): give another --out", c.Out, planFile)
 	} else if err != nil {
@@ -106,8 +107,11 @@ func firstDifference(there, here map[string]string) string {
 	return fmt.Sprintf("%s is %s, not %s", strings.TrimPrefix(name, "config."), or(there[name]), or(here[name]))
 }
 
-// flatten returns the values of a TOML text, by path.
+// flatten returns the values of a plan's TOML text, by path.
 func flatten(text []byte) (map[string]string, error) {
+	if err := stricttoml.Unmarshal(text, new(plan)); err != nil {
+		return nil, err
+	}
 	var tree map[string]any
 	if err := toml.Unmarshal(text, &tree); err != nil {
 		return nil, err

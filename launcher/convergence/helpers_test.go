@@ -30,7 +30,7 @@ func text(t *testing.T) string {
 }
 
 // tiny is a comparison of runs of so many steps, each a few milliseconds, in a new folder.
-func tiny(t *testing.T, data string, steps int, precision string) *Comparison {
+func tiny(t testing.TB, data string, steps int, precision string) *Comparison {
 	t.Helper()
 	cfg, err := Quick("debug", steps)
 	if err != nil {

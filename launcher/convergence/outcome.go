@@ -109,9 +109,9 @@ func warm(steps []record.Step) []float64 {
 	return seconds
 }
 
-// speed returns the tokens a second of the median step; 0 if there is none.
+// speed returns the tokens a second of the median step; 0 if there is none that took time.
 func speed(seconds []float64, tokens int) float64 {
-	if len(seconds) == 0 {
+	if len(seconds) == 0 || !(bench.Median(seconds) > 0) {
 		return 0
 	}
 	return float64(tokens) / bench.Median(seconds)

@@ -92,6 +92,7 @@ func (r *reporter) Step(s trainer.Step) {
 
 func (r *reporter) Eval(trainer.Eval)       {}
 func (r *reporter) Saved(trainer.Saved)     {}
+func (r *reporter) Alarm(a trainer.Alarm)   { r.printf("%s: ALARM: %s\n", r.task, a.Text) }
 func (r *reporter) Profile(trainer.Profile) {}
 func (r *reporter) Done(trainer.Done)       {}
 

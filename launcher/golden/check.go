@@ -74,10 +74,12 @@ func (f *Folder) newCheck() (*check, error) {
 		for _, d := range info.Shape {
 			n *= d
 		}
-		// What is no multiple of the tokens gets width 0, which no activation has.
+		// What is no multiple of the tokens, or wider than any activation, gets width 0, which none has.
 		to := &capture{info: info}
-		if n%len(c.inputs) == 0 {
+		if n%len(c.inputs) == 0 && n/len(c.inputs) <= f.widest() {
 			to.width = n / len(c.inputs)
+		} else {
+			n = 0
 		}
 		if info.DType == safetensors.I32 || info.DType == safetensors.I64 {
 			to.ints = make([]int32, n)
@@ -88,6 +90,9 @@ func (f *Folder) newCheck() (*check, error) {
 	}
 	return c, nil
 }
+
+// widest bounds the width of an activation.
+func (f *Folder) widest() int { return max(f.Config.Vocab, f.Config.Dim, f.Config.TopK) }
 
 // rank runs the passes of one rank.
 func (c *check) rank(r *rank) error {

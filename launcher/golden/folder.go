@@ -9,16 +9,16 @@
 package golden
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"spmoe/collective/ep"
+	"spmoe/internal/strictjson"
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 )
 
@@ -32,6 +32,13 @@ type Folder struct {
 	trajectory trajectory
 	files      []*safetensors.File
 }
+
+// The most bytes that are read at once of what a folder holds. Reference runs are small.
+const (
+	mostConfig     = 1 << 20
+	mostTrajectory = 4 << 20
+	mostTokens     = 64 << 20
+)
 
 var errNoFolder = errors.New("not a golden folder (expected: config.json, model.safetensors, activations.safetensors)")
 
@@ -61,7 +68,7 @@ func Open(dir string) (*Folder, error) {
 }
 
 func (f *Folder) openAll(dir string) error {
-	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	data, err := system.ReadFile(filepath.Join(dir, "config.json"), mostConfig)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoFolder, err)
 	}
@@ -83,18 +90,38 @@ func (f *Folder) openAll(dir string) error {
 	if _, ok := f.weights.Info(fmt.Sprintf("model.layers.%d.eh_proj.weight", f.Config.Layers)); !ok {
 		f.Config.MTPLayers = 0
 	}
+	if err := f.fits(); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
 	return f.openTrajectory(dir)
+}
+
+// fits refuses a configuration of a model that its weights do not make up, before memory is taken for it. Which of them are missing,
+// loading says.
+func (f *Folder) fits() error {
+	need, there := f.Config.Count().Total, int64(0)
+	for _, info := range f.weights.Tensors() {
+		there += info.Size // an element has a byte or more
+	}
+	if need > 2*there+1<<20 {
+		return fmt.Errorf("config.json describes a model of %d parameters, model.safetensors has %d bytes", need, there)
+	}
+	const each = 20 // bytes of a parameter in FP32: weight, gradient, master weight and two moments
+	if free := system.ReadMemory().Available; free > 0 && need > free/each {
+		return fmt.Errorf("a model of %d parameters needs %s of memory, %s are available", need, system.Bytes(each*need), system.Bytes(free))
+	}
+	return nil
 }
 
 func (f *Folder) openTrajectory(dir string) error {
 	path := filepath.Join(dir, "train_trajectory.json")
-	data, err := os.ReadFile(path)
+	data, err := system.ReadFile(path, mostTrajectory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, &f.trajectory); err != nil {
+	if err := strictjson.Unmarshal(data, &f.trajectory); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if len(f.trajectory.Steps) == 0 {
@@ -149,6 +176,9 @@ func ids(file *safetensors.File, name string) (values []int32, shape []int, err 
 	info, ok := file.Info(name)
 	if !ok || len(info.Shape) == 0 {
 		return nil, nil, fmt.Errorf("%s is missing or has no dimensions", name)
+	}
+	if info.Size > mostTokens {
+		return nil, nil, fmt.Errorf("%s has %d bytes of tokens: at most %d are read", name, info.Size, mostTokens)
 	}
 	values, err = file.Int32s(name)
 	return values, info.Shape, err

@@ -62,20 +62,27 @@ func (c *mxCheck) tensor(name string, dtype tensor.DType, dims ...int) tensor.Te
 		return tensor.New(dtype, make([]int, len(dims))...)
 	}
 	info, _ := c.file.Info(name)
-	data, err := c.file.Bytes(name)
 	names := map[tensor.DType]string{tensor.FP32: safetensors.F32, tensor.BF16: safetensors.BF16, tensor.UINT8: safetensors.U8, tensor.INT32: safetensors.I32}
-	fits := err == nil && info.DType == names[dtype] && len(info.Shape) == len(dims)
+	fits := info.DType == names[dtype] && len(info.Shape) == len(dims) && info.Size > 0 && info.Size <= mostTensor
 	for i := range dims {
 		fits = fits && (dims[i] < 0 || info.Shape[i] == dims[i])
 	}
 	if !fits {
-		c.err = fmt.Errorf("%s is %s %v: %s %v is expected (-1: any)", name, info.DType, info.Shape, names[dtype], dims)
+		c.err = fmt.Errorf("%s is %s %v: %s %v is expected (-1: any), not empty and of at most %d bytes", name, info.DType, info.Shape, names[dtype], dims, mostTensor)
+		return tensor.New(dtype, make([]int, len(dims))...)
+	}
+	data, err := c.file.Bytes(name)
+	if err != nil {
+		c.err = err
 		return tensor.New(dtype, make([]int, len(dims))...)
 	}
 	t := tensor.New(dtype, info.Shape...)
 	copy(t.Bytes(), data)
 	return t
 }
+
+// mostTensor is the size of the largest reference tensor in bytes.
+const mostTensor = 64 << 20
 
 // bits adds a line that counts differing elements; NaNs of any bits are equal.
 func (c *mxCheck) bits(name string, n int, same func(i int) bool, show func(i int) string) {
@@ -190,7 +197,7 @@ func (c *mxCheck) groupedLinear() {
 		return
 	}
 	for i, end := range ends {
-		if before := ends[max(i-1, 0)]; end < before || int(end) > m || i == g-1 && int(end) != m {
+		if before := ends[max(i-1, 0)]; end < 0 || end < before || int(end) > m || i == g-1 && int(end) != m {
 			c.err = fmt.Errorf("group_end is %v: end offsets that grow up to %d are expected", ends, m)
 			return
 		}

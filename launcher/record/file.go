@@ -6,9 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"spmoe/internal/strictjson"
+	"spmoe/launcher/system"
 )
 
 // line is one object of the file: exactly one field is set.
@@ -43,41 +47,28 @@ func (l line) before(step int) bool {
 }
 
 func (l line) addTo(log *Log) error {
-	keys := 0
-	if l.Start != nil {
-		keys, log.Starts = keys+1, append(log.Starts, *l.Start)
+	if err := l.check(); err != nil {
+		return err
 	}
-	if l.Step != nil {
-		keys, log.Steps = keys+1, append(log.Steps, *l.Step)
+	switch {
+	case l.Start != nil:
+		log.Starts = append(log.Starts, *l.Start)
+	case l.Step != nil:
+		log.Steps = append(log.Steps, *l.Step)
+	case l.Eval != nil:
+		log.Evals = append(log.Evals, *l.Eval)
+	case l.Load != nil:
+		log.Loads = append(log.Loads, *l.Load)
+	case l.Quantised != nil:
+		log.Quantised = append(log.Quantised, *l.Quantised)
+	case l.Choices != nil:
+		log.Choices = append(log.Choices, *l.Choices)
+	case l.Times != nil:
+		log.Times = l.Times
+	case l.Done != nil:
+		log.Done = l.Done
 	}
-	if l.Eval != nil {
-		keys, log.Evals = keys+1, append(log.Evals, *l.Eval)
-	}
-	if l.Load != nil {
-		keys, log.Loads = keys+1, append(log.Loads, *l.Load)
-	}
-	if l.Quantised != nil {
-		keys, log.Quantised = keys+1, append(log.Quantised, *l.Quantised)
-	}
-	if c := l.Choices; c != nil {
-		if c.TopK < 1 || len(c.Experts)%2 != 0 || len(c.Experts)/2%c.TopK != 0 {
-			return fmt.Errorf("choices of %d bytes do not fit top_k %d", len(c.Experts), c.TopK)
-		}
-		keys, log.Choices = keys+1, append(log.Choices, *c)
-	}
-	if l.Times != nil {
-		keys, log.Times = keys+1, l.Times
-	}
-	if l.Done != nil {
-		keys, log.Done = keys+1, l.Done
-	}
-	switch keys {
-	case 0:
-		return errors.New("it has none of the known keys")
-	case 1:
-		return nil
-	}
-	return fmt.Errorf("it has %d keys, where one says what it is", keys)
+	return nil
 }
 
 // Read returns the record in the folder of a run. A last line that was cut off, by a crash, is left out; an fs.ErrNotExist says that
@@ -92,26 +83,44 @@ func Read(run string) (*Log, error) {
 }
 
 func read(path string) ([]line, error) {
-	text, err := os.ReadFile(path)
+	file, _, err := system.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
-	return parse(path, text)
+	defer file.Close()
+	return parse(path, file)
 }
 
 // parse returns the lines of a file of that name.
-func parse(path string, text []byte) (lines []line, err error) {
-	for n := 1; ; n++ {
-		row, rest, ended := bytes.Cut(text, []byte("\n"))
-		if !ended {
-			return lines, nil
-		}
+func parse(path string, file io.Reader) (lines []line, err error) {
+	in := bufio.NewScanner(file)
+	in.Buffer(nil, maxLine)
+	in.Split(endedLines)
+	for in.Scan() {
 		var l line
-		if err := json.Unmarshal(row, &l); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, n, err)
+		if err := strictjson.Unmarshal(in.Bytes(), &l); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, len(lines)+1, err)
 		}
-		lines, text = append(lines, l), rest
+		lines = append(lines, l)
 	}
+	if err = in.Err(); errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("a line has more than %d bytes", maxLine-1)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s:%d: %w", path, len(lines)+1, err)
+	}
+	return lines, nil
+}
+
+// endedLines is a [bufio.SplitFunc] for lines without their end; it drops what follows the last end.
+func endedLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
 }
 
 func collect(path string, lines []line) (*Log, error) {
@@ -120,6 +129,9 @@ func collect(path string, lines []line) (*Log, error) {
 		if err := l.addTo(log); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, i+1, err)
 		}
+	}
+	if err := log.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return log, nil
 }
@@ -147,7 +159,7 @@ func Open(run string, step int) (*Writer, error) {
 			}
 		}
 	}
-	file, err := os.CreateTemp(run, ".record-*")
+	file, err := system.CreateNew(run, ".record-")
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +167,7 @@ func Open(run string, step int) (*Writer, error) {
 	for _, l := range kept {
 		w.add(l)
 	}
-	if err := errors.Join(w.Flush(), file.Chmod(0o644), os.Rename(file.Name(), path)); err != nil {
+	if err := errors.Join(w.Flush(), os.Rename(file.Name(), path)); err != nil {
 		return nil, errors.Join(err, file.Close(), os.RemoveAll(file.Name()))
 	}
 	return w, nil
@@ -176,18 +188,30 @@ func (w *Writer) add(l line) {
 		return
 	}
 	text, err := json.Marshal(l)
+	if err == nil {
+		err = l.check()
+	}
+	if err == nil && len(text) >= maxLine {
+		err = fmt.Errorf("a line has %d bytes, more than %d", len(text), maxLine-1)
+	}
 	if err != nil {
-		panic(fmt.Sprintf("record: %v", err))
+		w.err = fmt.Errorf("record: a line could not be read again: %w", err)
+		return
 	}
 	_, w.err = w.buf.Write(append(text, '\n'))
 }
 
-// Flush writes what is buffered to disk. A run that saves a checkpoint flushes its record first, so that no checkpoint is ahead of it.
-func (w *Writer) Flush() error {
+// Push hands what is buffered to the operating system: it outlives this process, though not a power cut.
+func (w *Writer) Push() error {
 	if w.err == nil {
 		w.err = w.buf.Flush()
 	}
-	if w.err == nil {
+	return w.err
+}
+
+// Flush writes what is buffered to disk. A run that saves a checkpoint flushes its record first, so that no checkpoint is ahead of it.
+func (w *Writer) Flush() error {
+	if w.Push() == nil {
 		w.err = w.file.Sync()
 	}
 	return w.err

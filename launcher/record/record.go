@@ -101,7 +101,7 @@ type Times struct {
 type Done struct {
 	Step    int    `json:"step"`
 	HeldOut Number `json:"held_out_loss"`
-	Skipped int    `json:"skipped"` // steps whose gradient was not finite
+	Skipped int    `json:"skipped"` // steps that changed no weight
 }
 
 // Log is the whole record of a run.

@@ -247,7 +247,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(written(f, lines)[:300])
 	f.Add([]byte("{\"step\":{\"loss\":null}}\n{\"done\":{}}\n{"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		lines, err := parse(File, data)
+		lines, err := parse(File, bytes.NewReader(data))
 		if err != nil {
 			return
 		}
@@ -261,7 +261,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		text := written(t, lines)
-		again, err := parse(File, text)
+		again, err := parse(File, bytes.NewReader(text))
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

@@ -60,7 +60,7 @@ func (c Console) Step(s trainer.Step) {
 		fields = append(fields, "dropped: "+Thousands(float64(s.Dropped)))
 	}
 	if s.Skipped {
-		fields = append(fields, fmt.Sprintf("SKIPPED: the gradient is not finite, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step")))
+		fields = append(fields, fmt.Sprintf("SKIPPED: its gradients are not fit for use, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step")))
 	}
 	c.printf("%s\n", wrap(fields, c.Width))
 }
@@ -90,8 +90,11 @@ func (c Console) Eval(e trainer.Eval) {
 
 // Saved prints where a checkpoint is.
 func (c Console) Saved(s trainer.Saved) {
-	c.printf("saved %s in %s\n", s.Path, s.Took.Round(time.Millisecond))
+	c.printf("saved %s in %s, training stood still for %s\n", s.Path, s.Lag.Round(time.Millisecond), s.Stall.Round(time.Millisecond))
 }
+
+// Alarm prints what went wrong.
+func (c Console) Alarm(a trainer.Alarm) { c.printf("ALARM: %s\n", printable(a.Text)) }
 
 // Done prints the run's summary.
 func (c Console) Done(d trainer.Done) {

@@ -65,8 +65,11 @@ func (j JSON) Eval(e trainer.Eval) {
 
 // Saved prints where a checkpoint is.
 func (j JSON) Saved(s trainer.Saved) {
-	j.print("saved", fields{"step": s.Step, "path": s.Path, "took_s": s.Took.Seconds()})
+	j.print("saved", fields{"step": s.Step, "path": s.Path, "stall_s": s.Stall.Seconds(), "lag_s": s.Lag.Seconds()})
 }
+
+// Alarm prints what went wrong.
+func (j JSON) Alarm(a trainer.Alarm) { j.print("alarm", fields{"step": a.Step, "text": a.Text}) }
 
 // Done prints the run's summary.
 func (j JSON) Done(d trainer.Done) {

@@ -82,7 +82,7 @@ var cases = map[string]struct {
 	"skipped step": {
 		func(r trainer.Reporter) { r.Step(skipped) },
 		"step: 3  loss:     NaN  grad_norm:    +Inf  lr: 1.00e-04  tps: 10  tflops: 0.001  mfu: 50.0%  memory: 1 GiB(50.0%)  imbalance: 1.00  eta: 0s" +
-			"  mtp: 2.5000  balance: 1.25e-04  SKIPPED: the gradient is not finite, weights unchanged (2 steps so far)\n",
+			"  mtp: 2.5000  balance: 1.25e-04  SKIPPED: its gradients are not fit for use, weights unchanged (2 steps so far)\n",
 		`{"balance_loss":0.000125,"elapsed_s":0,"epoch":0,"eta_s":0,"event":"step","grad_norm":null,"imbalance":1,"loss":null,"lr":0.0001,"memory_bytes":1073741824,` +
 			`"mfu":0.5,"mtp_loss":2.5,"skipped":true,"skipped_total":2,"step":3,"steps":6,"tflops":0.001,"tokens":3,"tps":10}`,
 	},
@@ -100,10 +100,15 @@ var cases = map[string]struct {
 	},
 	"saved": {
 		func(r trainer.Reporter) {
-			r.Saved(trainer.Saved{Step: 7, Path: "runs/a/step-00000007", Took: 1234567 * time.Microsecond})
+			r.Saved(trainer.Saved{Step: 7, Path: "runs/a/step-00000007", Stall: 12345 * time.Microsecond, Lag: 1234567 * time.Microsecond})
 		},
-		"saved runs/a/step-00000007 in 1.235s\n",
-		`{"event":"saved","path":"runs/a/step-00000007","step":7,"took_s":1.234567}`,
+		"saved runs/a/step-00000007 in 1.235s, training stood still for 12ms\n",
+		`{"event":"saved","lag_s":1.234567,"path":"runs/a/step-00000007","stall_s":0.012345,"step":7}`,
+	},
+	"alarm": {
+		func(r trainer.Reporter) { r.Alarm(trainer.Alarm{Step: 7, Text: "no space\x1b[2J left"}) },
+		"ALARM: no space\u00b7[2J left\n",
+		`{"event":"alarm","step":7,"text":"no space\u001b[2J left"}`,
 	},
 	"profile": {
 		func(r trainer.Reporter) { r.Profile(profile) },

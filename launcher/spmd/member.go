@@ -3,27 +3,38 @@ package spmd
 // A rank that is a process of its own.
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"spmoe/collective"
 	"spmoe/collective/heap"
+	"spmoe/internal/fault"
 )
 
-// What a launcher tells the process of a rank: its number, the launcher's process, and the processors of all ranks. The heap is its
-// file 3.
+// What a launcher tells the process of a rank: its number, -1 for a spare; the launcher's process; the processors of all ranks; the
+// first generation that it takes part in; and whether failures are healed. The heap is its file 3, and a spare hears from file 4 whose
+// place it takes.
 const (
 	rankVariable = "SPMOE_RANK"
-	rankFormat   = "%d of launcher %d on %d cores"
+	rankFormat   = "%d of launcher %d on %d cores from generation %d, healing %t"
 	heapFile     = 3
+	orderFile    = 4
+	orderFormat  = "rank %d from generation %d\n"
+	maxCores     = 1 << 16
 )
 
 // Member is this process as one rank of a world of processes.
 type Member struct {
-	Rank  int
-	cores int
-	heap  *heap.Heap
-	world *collective.World
+	Rank       int // -1 in a spare that has not been called yet
+	cores      int
+	heap       *heap.Heap
+	limits     collective.Limits
+	orders     *os.File // of a spare
+	generation uint32   // that it may take part in
+	late       bool
+	heals      bool
 }
 
 // Joined returns what this process is in a world of processes, nil if no launcher has started it as a rank.
@@ -34,22 +45,33 @@ func Joined() (*Member, error) {
 	}
 	m := &Member{}
 	var launcher int
-	if _, err := fmt.Sscanf(text, rankFormat, &m.Rank, &launcher, &m.cores); err != nil {
+	_, err := fmt.Sscanf(text, rankFormat, &m.Rank, &launcher, &m.cores, &m.generation, &m.heals)
+	if err != nil || m.cores < 1 || m.cores > maxCores || fmt.Sprintf(rankFormat, m.Rank, launcher, m.cores, m.generation, m.heals) != text {
 		return nil, fmt.Errorf("%s is %q: it is set by launcher --ranks process alone: unset it", rankVariable, text)
 	}
 	if os.Getppid() != launcher {
 		return nil, fmt.Errorf("the launcher of rank %d, process %d, has gone", m.Rank, launcher)
 	}
-	var err error
 	if m.heap, err = heap.Open(os.NewFile(heapFile, "heap")); err != nil {
 		return nil, err
 	}
-	m.world, err = collective.Join(m.heap, m.Rank)
-	return m, err
+	if m.Rank < -1 || m.Rank >= m.heap.Ranks() {
+		return nil, fmt.Errorf("%s is %q, of a heap for %d ranks: it is set by launcher --ranks process alone: unset it", rankVariable, text, m.heap.Ranks())
+	}
+	if setting, ok := os.LookupEnv(fault.Variable); ok {
+		if err := fault.Arm(setting); err != nil {
+			return nil, err
+		}
+	}
+	m.late = m.generation > 0
+	if m.Rank < 0 {
+		m.late, m.orders = true, os.NewFile(orderFile, "orders")
+	}
+	return m, nil
 }
 
 // SetLimits says how long this rank puts up with the others.
-func (m *Member) SetLimits(l collective.Limits) { m.world.SetLimits(l) }
+func (m *Member) SetLimits(l collective.Limits) { m.limits = l }
 
 // Ranks implements [World].
 func (m *Member) Ranks() int { return m.heap.Ranks() }
@@ -60,8 +82,71 @@ func (m *Member) Cores() int { return m.cores }
 // Leads implements [World].
 func (m *Member) Leads() bool { return m.Rank == 0 }
 
-// Run implements [World].
-func (m *Member) Run(body func(c *collective.Comm) error) error { return run(m.world, body) }
+// Late implements [World].
+func (m *Member) Late() bool { return m.late }
 
-// Abort declares that this rank has failed outside Run.
-func (m *Member) Abort(err error) { m.world.Abort(m.Rank, err) }
+// AwaitRank returns when this process has a rank: a spare waits until one fails.
+func (m *Member) AwaitRank() error {
+	if m.orders == nil {
+		return nil
+	}
+	text := make([]byte, 64)
+	n, err := m.orders.Read(text)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if n == 0 {
+		return errors.New("the launcher has gone") // and with it this process, in a moment
+	}
+	_, err = fmt.Sscanf(string(text[:n]), orderFormat, &m.Rank, &m.generation)
+	return err
+}
+
+// Run implements [World]. Where failures are healed, it runs body anew, with a new communicator, each time that a rank has failed and a
+// process has taken its place; body goes on from what the vaults keep. It returns when all ranks have ended body, since any of them may
+// be needed until then.
+func (m *Member) Run(body func(c *collective.Comm) error) error {
+	for {
+		if m.generation > m.heap.Generation() {
+			fault.Point(fault.BeforePark)
+			m.heap.Park(m.Rank, m.generation)
+			fault.Point(fault.AfterPark)
+		}
+		fault.Point(fault.BeforeJoin)
+		w, err := collective.Join(m.heap, m.Rank)
+		if err != nil {
+			return err
+		}
+		w.SetLimits(m.limits)
+		fault.Point(fault.AfterJoin)
+		if !m.heals {
+			return run(w, body)
+		}
+		if err = w.Run(body); err == nil { // a panic is a crash like any other: it must end the process, not the job
+			fault.Point(fault.InLeave)
+			err = m.leave()
+			fault.Point(fault.AfterLeave)
+		}
+		if f, failed := m.heap.Failure(); err == nil || !failed || f.Rank == m.Rank {
+			return err
+		}
+		m.generation = m.heap.Generation() + 1
+	}
+}
+
+// leave waits until all ranks have finished, or one has failed.
+func (m *Member) leave() error {
+	m.heap.Await(m.Rank, func() bool { return m.heap.Failed() || m.heap.AllFinished() })
+	if f, failed := m.heap.Failure(); failed && !m.heap.AllFinished() {
+		return fmt.Errorf("rank %d failed: %s", f.Rank, f.Text)
+	}
+	return nil
+}
+
+// Abort declares that this rank has failed outside Run, and with it the job. Where a process takes another's place, that is no reason yet:
+// it only ends, and the next one may do better.
+func (m *Member) Abort(err error) {
+	if !m.late {
+		m.heap.Fail(m.Rank, m.Rank, err.Error())
+	}
+}

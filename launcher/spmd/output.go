@@ -9,6 +9,9 @@ import (
 	"sync"
 )
 
+// maxLine is the length of a line, in bytes, that is passed on whole: what is longer, or never ends, comes in pieces.
+const maxLine = 64 << 10
+
 // lines passes on whole lines, with a prefix.
 type lines struct {
 	w      io.Writer
@@ -19,16 +22,20 @@ type lines struct {
 
 // Write implements [io.Writer].
 func (l *lines) Write(b []byte) (int, error) {
+	looked := min(len(l.rest), maxLine) // for an end of line
 	l.rest = append(l.rest, b...)
 	for {
-		line, rest, ok := bytes.Cut(l.rest, []byte("\n"))
-		if !ok {
+		line := l.rest[:min(len(l.rest), maxLine)]
+		if end := bytes.IndexByte(line[looked:], '\n'); end >= 0 {
+			line = line[:looked+end]
+		} else if len(line) < maxLine {
 			return len(b), nil
 		}
+		looked = 0
 		l.mu.Lock()
 		_, err := io.WriteString(l.w, l.prefix+string(line)+"\n")
 		l.mu.Unlock()
-		l.rest = rest
+		l.rest = bytes.TrimPrefix(l.rest[len(line):], []byte("\n"))
 		if err != nil {
 			return 0, err
 		}
@@ -61,7 +68,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	if !t.frozen {
 		t.last = append(t.last, b...)
 	}
-	if n := len(t.last); n > tailBytes {
+	if n := len(t.last); n > 2*tailBytes {
 		t.last = append([]byte{}, t.last[n-tailBytes:]...)
 	}
 	t.mu.Unlock()
@@ -78,7 +85,7 @@ func (t *tail) freeze() {
 func (t *tail) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	text := strings.TrimSpace(string(t.last))
+	text := strings.TrimSpace(string(t.last[max(0, len(t.last)-tailBytes):]))
 	if text == "" {
 		return nil
 	}

@@ -1,6 +1,6 @@
 package spmd
 
-// The launcher's side of ranks that are processes: it starts them, hears of their ends, tells the others, and leaves nobody behind.
+// The launcher's side of ranks that are processes: it starts them, and leaves nobody behind.
 
 import (
 	"context"
@@ -9,22 +9,28 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"spmoe/collective"
 	"spmoe/collective/heap"
+	"spmoe/internal/fault"
 )
 
-// Run starts the ranks and waits for all of them. When ctx ends they get SIGTERM, and may end as they see fit. When one fails, the
-// others learn of it from their collectives; who has not ended some seconds later is killed. So are all if this process dies.
+// Run starts the ranks and waits for all of them. When ctx ends they get SIGTERM, and may end as they see fit. When one fails, another
+// process takes its place, where failures are healed. Otherwise the others learn of it from their collectives, and who has not ended
+// some seconds later is killed. So are all if this process dies.
 //
-// It returns a [*ExitError] if a rank failed.
+// It returns a [*ExitError] if a rank failed for good.
 func (p *Processes) Run(ctx context.Context) error {
-	file, err := heap.Create(p.Ranks, collective.ControlBytes(p.Ranks), p.Heap)
+	vault := p.Vault
+	if !p.heals() {
+		vault = 0
+	}
+	file, err := heap.Create(p.Ranks, collective.ControlBytes(p.Ranks), p.Heap, vault)
 	if err != nil {
 		return err
 	}
@@ -34,215 +40,244 @@ func (p *Processes) Run(ctx context.Context) error {
 		return err
 	}
 	defer h.Close()
-	l := &launch{Processes: p, heap: h, file: file, ends: make(chan end, p.Ranks)}
-	started := make(chan error)
-	go l.start(started)
-	if err := <-started; err != nil {
-		l.kill()
-		l.wait(len(l.ranks))
+	l := &launch{
+		Processes: p, heap: h, file: file, ranks: make([]*process, p.Ranks), ends: make(chan *process, p.Ranks+p.Spares), starts: make(chan func()),
+	}
+	defer close(l.starts)
+	go l.starter()
+	defer l.reap()
+	if err := l.startAll(); err != nil {
 		return err
 	}
-	defer close(l.done)
-	l.out.Lock()
-	fmt.Fprintln(p.Err, l.describe())
-	l.out.Unlock()
+	l.printf("%s", l.describe())
 	return l.supervise(ctx)
 }
 
+// launch is a job under way.
 type launch struct {
 	*Processes
-	heap  *heap.Heap
-	file  *os.File
-	ranks []*rankProcess
-	ends  chan end
-	done  chan struct{} // closed when the thread that has started the ranks may end
-	out   sync.Mutex    // of both outputs, when ranks share them
-	asked bool          // for stacks, with Stacks
+	heap   *heap.Heap
+	file   *os.File
+	ranks  []*process
+	spares []*process
+	alive  int
+	ends   chan *process
+	starts chan func()
+	out    sync.Mutex // of both outputs, when ranks share them
+	asked  bool       // for stacks, with Stacks
+
+	recovery
 }
 
-type rankProcess struct {
-	cmd   *exec.Cmd
-	cores []int // that it is bound to
-	err   *tail // what it has said last on its standard error
+// process is one of a rank, or a spare.
+type process struct {
+	rank   int // -1: a spare
+	cmd    *exec.Cmd
+	cores  []int    // that it is bound to
+	err    *tail    // what it has said last on its standard error
+	orders *os.File // to a spare
+	ended  bool
+	hung   string // why it was killed
+	watched
 }
 
-// end is how a rank's process has ended.
-type end struct {
-	rank  int
-	state *os.ProcessState
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (l *launch) printf(format string, args ...any) {
+	l.out.Lock()
+	defer l.out.Unlock()
+	fmt.Fprintf(l.Err, "launcher: "+format+"\n", args...)
 }
 
-// start starts all ranks from a thread that lives as long as they do: the kernel kills them when it ends.
-func (l *launch) start(started chan<- error) {
+// starter starts processes from a thread that lives as long as they do: the kernel kills them when it ends.
+func (l *launch) starter() {
 	runtime.LockOSThread()
-	l.done = make(chan struct{})
-	for r := range l.Ranks {
-		if err := l.startRank(r); err != nil {
-			started <- fmt.Errorf("starting rank %d: %w", r, err)
-			return
-		}
+	for start := range l.starts {
+		start()
 	}
-	started <- nil
-	<-l.done
 }
 
-func (l *launch) startRank(r int) error {
+func (l *launch) startAll() error {
+	for r := range l.Ranks {
+		p, err := l.start(r, 0)
+		if err != nil {
+			return fmt.Errorf("starting rank %d: %w", r, err)
+		}
+		l.ranks[r] = p
+		l.tell(Event{Kind: Started, Rank: r, Process: p.pid()})
+	}
+	if !l.heals() {
+		return nil
+	}
+	for range l.Spares {
+		if err := l.startSpare(); err != nil {
+			return fmt.Errorf("starting a spare: %w", err)
+		}
+		l.tell(Event{Kind: Started, Rank: -1, Process: l.spares[len(l.spares)-1].pid()})
+	}
+	return nil
+}
+
+func (l *launch) startSpare() error {
+	p, err := l.start(-1, 0)
+	if err == nil {
+		l.spares = append(l.spares, p)
+	}
+	return err
+}
+
+// start starts the process of a rank, or a spare, which takes part from a generation on.
+func (l *launch) start(rank int, generation uint32) (p *process, err error) {
+	done := make(chan struct{})
+	l.starts <- func() {
+		p, err = l.spawn(rank, generation)
+		close(done)
+	}
+	<-done
+	return p, err
+}
+
+func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cmd := exec.Command(program, l.Args...)
-	cmd.Env = append(os.Environ(), rankVariable+"="+fmt.Sprintf(rankFormat, r, os.Getpid(), runtime.GOMAXPROCS(0)))
+	cmd.Env = append(l.environment(rank, generation), rankVariable+"="+fmt.Sprintf(rankFormat, rank, os.Getpid(), runtime.GOMAXPROCS(0), generation, l.heals()))
 	cmd.ExtraFiles = []*os.File{l.file}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	p := &rankProcess{cmd: cmd}
-	prefix := ""
-	if l.Tag {
-		prefix = fmt.Sprintf("[%d] ", r)
+	p := &process{rank: rank, cmd: cmd}
+	if rank < 0 {
+		var orders *os.File
+		if orders, p.orders, err = os.Pipe(); err != nil {
+			return nil, err
+		}
+		defer orders.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, orders)
 	}
-	out, errOut := &lines{w: l.Out, mu: &l.out, prefix: prefix}, &lines{w: l.Err, mu: &l.out, prefix: prefix}
+	out, errOut := &lines{w: l.Out, mu: &l.out, prefix: l.prefix(rank)}, &lines{w: l.Err, mu: &l.out, prefix: l.prefix(rank)}
 	p.err = &tail{to: errOut}
 	cmd.Stdout, cmd.Stderr = out, p.err
 	if _, isFile := l.Out.(*os.File); isFile && !l.Tag {
 		cmd.Stdout = l.Out // of which the rank may want to know the width
 	}
-	if l.Bind {
-		restore, cores, err := bindThread(r, l.Ranks)
+	if l.Bind && rank >= 0 {
+		restore, cores, err := bindThread(rank, l.Ranks)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer restore()
 		p.cores = cores
 	}
 	if err := cmd.Start(); err != nil {
-		return err
+		return nil, err
 	}
-	l.ranks = append(l.ranks, p)
+	l.alive++
 	go func() {
 		cmd.Wait() // the state says all
 		out.flush()
 		errOut.flush()
-		l.ends <- end{r, cmd.ProcessState}
+		l.ends <- p
 	}()
-	return nil
+	return p, nil
+}
+
+// environment is that of this process, but for faults: they are for those whom the job's Fault names.
+func (l *launch) environment(rank int, generation uint32) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, fault.Variable+"=") })
+	if l.Fault != nil {
+		if setting := l.Fault(rank, generation); setting != "" {
+			env = append(env, fault.Variable+"="+setting)
+		}
+	}
+	return env
+}
+
+// prefix is what a rank's lines begin with.
+func (l *launch) prefix(rank int) string {
+	switch {
+	case !l.Tag:
+		return ""
+	case rank < 0:
+		return "[spare] "
+	}
+	return fmt.Sprintf("[%d] ", rank)
 }
 
 // describe says who runs where.
 func (l *launch) describe() string {
-	text := fmt.Sprintf("launcher: %d ranks are processes", l.Ranks)
+	text := fmt.Sprintf("%d ranks are processes", l.Ranks)
 	for r, p := range l.ranks {
 		sep := ", "
 		if r == 0 {
 			sep = ": "
 		}
-		text += fmt.Sprintf("%s%d", sep, p.cmd.Process.Pid)
+		text += fmt.Sprintf("%s%d", sep, p.pid())
 		if p.cores != nil {
 			text += fmt.Sprintf(" on %v", p.cores)
 		}
 	}
+	for i, p := range l.spares {
+		sep := ", "
+		if i == 0 {
+			sep = "; spares: "
+		}
+		text += fmt.Sprintf("%s%d", sep, p.pid())
+	}
 	return text
 }
 
-// graceTime is for ranks that have learned of a failure to end by themselves.
-const graceTime = 5 * time.Second
-
-// supervise hears of the ranks' ends.
-func (l *launch) supervise(ctx context.Context) error {
-	interrupted := ctx.Done()
-	var late <-chan time.Time
-	var failed *ExitError
-	for left := l.Ranks; left > 0; {
-		select {
-		case e := <-l.ends:
-			left--
-			if err := l.ended(e); err != nil && failed == nil {
-				failed, late = err, time.After(graceTime)
-				if rank, _, ok := l.heap.Failure(); ok && !l.Stacks { // it may hang
-					l.ranks[rank].cmd.Process.Kill()
-				}
-			}
-		case <-interrupted:
-			interrupted = nil
-			for _, p := range l.ranks {
-				p.cmd.Process.Signal(syscall.SIGTERM)
-			}
-		case <-late:
-			l.kill()
-		}
-	}
-	if failed == nil {
-		return nil
-	}
-	return l.blame(failed)
-}
-
-// askForStacks lets all ranks print the stacks of their goroutines. They end by it.
-func (l *launch) askForStacks() {
-	if l.asked {
-		return
-	}
-	l.asked = true
-	for _, p := range l.ranks {
-		p.err.freeze()
-		p.cmd.Process.Signal(syscall.SIGQUIT)
-	}
-}
-
-// ended tells the other ranks of a rank that has failed without saying so.
-func (l *launch) ended(e end) *ExitError {
-	if e.state.Success() {
-		return nil
-	}
-	text, code := fmt.Sprintf("its process %d ended with exit code %d", e.state.Pid(), e.state.ExitCode()), e.state.ExitCode()
-	if status, ok := e.state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		text = fmt.Sprintf("its process %d was killed by signal %d (%v)", e.state.Pid(), status.Signal(), status.Signal())
-		code = 128 + int(status.Signal())
-	}
-	if slices.Contains(l.Expected, code) {
-		return &ExitError{Rank: e.rank, Code: code}
-	}
-	if step := l.heap.StepOf(e.rank); step > 0 {
-		text += fmt.Sprintf(" at step %d", step)
-	}
-	if l.Stacks { // they end by printing them: nobody must learn of the failure and end before
-		l.askForStacks()
-	} else {
-		l.heap.Fail(e.rank, text)
-	}
-	return &ExitError{Rank: e.rank, Code: code, Reason: text}
-}
-
-// blame names the rank that failed first, which need not be the one that ended first.
-func (l *launch) blame(e *ExitError) error {
-	if rank, reason, ok := l.heap.Failure(); ok {
-		if e.Reason = reason; rank != e.Rank {
-			e.Rank = rank
-			if state := l.ranks[rank].cmd.ProcessState; state != nil && state.ExitCode() > 0 {
-				e.Code = state.ExitCode()
-			}
-		}
-	}
-	e.LastLines = l.ranks[e.Rank].err.lines()
-	return e
-}
-
+// kill kills every process that is left.
 func (l *launch) kill() {
-	for _, p := range l.ranks {
-		p.cmd.Process.Kill()
+	for _, p := range append(l.ranks, l.spares...) {
+		if p != nil {
+			p.cmd.Process.Kill()
+		}
 	}
 }
 
-func (l *launch) wait(n int) {
-	for range n {
-		<-l.ends
+// reap kills whoever is left and waits for the end of all.
+func (l *launch) reap() {
+	l.kill()
+	for ; l.alive > 0; l.alive-- {
+		if p := <-l.ends; p.orders != nil {
+			p.orders.Close()
+		}
 	}
 }
 
 // bindThread binds this thread, and what it starts until restore, to rank r's share of the processors it may use.
 func bindThread(r, ranks int) (restore func(), cores []int, err error) {
-	var all, mine unix.CPUSet
+	all, mine, cores, err := shareOf(r, ranks)
+	if err == nil {
+		err = unix.SchedSetaffinity(0, &mine)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("binding to processors %v: %w", cores, err)
+	}
+	return func() { unix.SchedSetaffinity(0, &all) }, cores, nil
+}
+
+// bindProcess binds the threads of a process to rank r's share of the processors.
+func bindProcess(pid, r, ranks int) (cores []int, err error) {
+	_, mine, cores, err := shareOf(r, ranks)
+	if err != nil {
+		return nil, err
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, t := range threads {
+		var thread int
+		if _, err := fmt.Sscan(t.Name(), &thread); err == nil {
+			unix.SchedSetaffinity(thread, &mine) // it may have ended
+		}
+	}
+	return cores, err
+}
+
+// shareOf is rank r's share of all processors that this thread may use.
+func shareOf(r, ranks int) (all, mine unix.CPUSet, cores []int, err error) {
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return nil, nil, fmt.Errorf("reading the processors that may be used: %w", err)
+		return all, mine, nil, fmt.Errorf("reading the processors that may be used: %w", err)
 	}
 	var usable []int
 	for c := range 64 * len(all) {
@@ -256,8 +291,5 @@ func bindThread(r, ranks int) (restore func(), cores []int, err error) {
 		mine.Set(c)
 		cores = append(cores, c)
 	}
-	if err := unix.SchedSetaffinity(0, &mine); err != nil {
-		return nil, nil, fmt.Errorf("binding to processors %v: %w", cores, err)
-	}
-	return func() { unix.SchedSetaffinity(0, &all) }, cores, nil
+	return all, mine, cores, nil
 }

@@ -23,6 +23,8 @@ type World interface {
 	// Leads says whether rank 0 is of this process.
 	Leads() bool
 
+	// Late says whether this process takes the place of one that has failed: the job has begun without it.
+	Late() bool
 	// Run runs body on the ranks of this process and waits for them. A rank that returns an error or panics ends the job: the others
 	// get an error that names it from their next collective. Run returns the first failure, with its rank.
 	Run(body func(c *collective.Comm) error) error
@@ -42,6 +44,9 @@ func (g Goroutines) Cores() int { return runtime.GOMAXPROCS(0) }
 
 // Leads implements [World].
 func (g Goroutines) Leads() bool { return true }
+
+// Late implements [World].
+func (g Goroutines) Late() bool { return false }
 
 // Run implements [World].
 func (g Goroutines) Run(body func(c *collective.Comm) error) error {

@@ -1,9 +1,11 @@
-// Package system says what the machine has: memory, and how much of it this process uses.
+// Package system is what the machine has and how its files are read and written: memory, and how much of it this process uses, whole
+// files, terminals.
 package system
 
 import (
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -23,11 +25,11 @@ func ReadMemory() Memory {
 // memory reads the files of proc(5) and of control groups (version 2) below root.
 func memory(root fs.FS) Memory {
 	info := table(root, "proc/meminfo")
-	m := Memory{Total: info["MemTotal:"] << 10, Available: info["MemAvailable:"] << 10}
+	m := Memory{Total: kilobytes(info["MemTotal:"]), Available: kilobytes(info["MemAvailable:"])}
 	const group = "sys/fs/cgroup/"
 	if limit := single(root, group+"memory.max"); limit > 0 && (m.Total == 0 || limit < m.Total) {
 		// File cache counts as used, but the kernel drops it when programs need the memory.
-		used := single(root, group+"memory.current") - table(root, group+"memory.stat")["inactive_file"]
+		used := max(single(root, group+"memory.current")-table(root, group+"memory.stat")["inactive_file"], 0)
 		free := max(limit-used, 0)
 		if m.Total > 0 {
 			free = min(free, m.Available)
@@ -68,13 +70,16 @@ func single(root fs.FS, path string) int64 {
 	return number(strings.TrimSpace(string(data)))
 }
 
+// number returns a number that counts something; 0 for what is none.
 func number(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 0
 	}
-	return n
+	return max(n, 0)
 }
+
+func kilobytes(n int64) int64 { return min(n, math.MaxInt64>>10) << 10 }
 
 // Bytes writes n in binary units, to four digits: 1.5 GiB.
 func Bytes(n int64) string {

@@ -12,6 +12,7 @@ import (
 
 	"spmoe/collective/ep"
 	"spmoe/datasets"
+	"spmoe/launcher/record"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/mx"
@@ -37,7 +38,8 @@ type Config struct {
 
 	Out           string `toml:"out" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
 	SaveEvery     int    `toml:"save_every" help:"steps between checkpoints; 0: only at the end"`
-	Keep          int    `toml:"keep" help:"newest checkpoints that are kept"`
+	SaveAsync     bool   `toml:"save_async" help:"write checkpoints while training goes on, from a copy of the state"`
+	Keep          int    `toml:"keep" help:"newest checkpoints that are kept; 2 are in any case"`
 	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
 	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations on held-out text; 0: only at start and end"`
 	EvalSequences int    `toml:"eval_sequences" help:"held-out sequences of an evaluation"`
@@ -46,6 +48,7 @@ type Config struct {
 	SamplePrompt  string `toml:"sample_prompt" help:"text that the sample continues"`
 
 	MX        MX         `toml:"mx"`
+	Guard     Guard      `toml:"guard"`
 	Optimizer Optimizer  `toml:"optimizer"`
 	Model     moe.Config `toml:"model"`
 }
@@ -72,8 +75,9 @@ func Default(flavor string) (Config, error) {
 	return Config{
 		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Precision: "bf16", EP: "onesided", Seed: 1,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
-		Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
-		MX: MX{Scale: mx.RCEIL.String()},
+		SaveAsync: true, Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
+		MX:    MX{Scale: mx.RCEIL.String()},
+		Guard: Guard{Spike: 100, Skips: 5, Memory: 4},
 		Optimizer: Optimizer{
 			optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
 			optim.AdamW{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1},
@@ -135,6 +139,13 @@ func (c Config) DType() (tensor.DType, error) {
 	return p.DType, err
 }
 
+// The most of what is counted, far above any run: so that positions, which are products of these, do not overflow.
+const (
+	maxCount  = 1 << 31
+	maxBatch  = 1 << 24
+	maxSample = 1 << 20
+)
+
 // Validate reports everything that keeps n ranks from running this configuration.
 func (c Config) Validate(ranks int) error {
 	var errs []error
@@ -149,8 +160,9 @@ func (c Config) Validate(ranks int) error {
 	for _, text := range append([]string{c.Out, c.SamplePrompt}, c.Data...) {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
-	must(c.Steps >= 1, "steps is %d: give 1 or more", c.Steps)
+	must(c.Steps >= 1 && c.Steps <= maxCount, "steps is %d: give 1 or more, at most %d", c.Steps, maxCount)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
+	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
 	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
 	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
 	must(slices.Contains(ep.Names(), c.EP), "ep is %q: use %s", c.EP, strings.Join(ep.Names(), " or "))
@@ -159,15 +171,16 @@ func (c Config) Validate(ranks int) error {
 	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
 	must(c.SaveEvery >= 0 && c.EvalEvery >= 0, "save_every is %d and eval_every %d: give 0 (at the end only) or more", c.SaveEvery, c.EvalEvery)
 	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)
-	must(c.EvalSequences >= 1, "eval_sequences is %d: give 1 or more", c.EvalSequences)
+	must(c.EvalSequences >= 1 && c.EvalSequences <= maxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, maxCount)
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (no record) or more", c.RecordEvery)
 	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
-	must(c.SampleTokens >= 0, "sample_tokens is %d: give 0 (no sample) or more", c.SampleTokens)
+	must(c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK, "record_every is %d: a record holds at most %d choices of a token, not %d", c.RecordEvery, record.MaxTopK, c.Model.TopK)
+	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d", c.Model.Vocab, datasets.Bytes{}.VocabSize())
 	_, err := c.DType()
 	_, wires := c.exchange()
-	errs = append(errs, err, wires, c.Optimizer.Schedule.Validate(), c.Optimizer.AdamW.Validate(), c.Model.Validate())
+	errs = append(errs, err, wires, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.AdamW.Validate(), c.Model.Validate())
 	if ranks >= 1 {
 		must(c.Batch >= 1 && c.Batch%ranks == 0, "batch is %d: give a multiple of the %d ranks, such as %d",
 			c.Batch, ranks, max(1, (c.Batch+ranks-1)/ranks)*ranks)

@@ -1,6 +1,10 @@
 package trainer
 
-import "fmt"
+import (
+	"fmt"
+
+	"spmoe/internal/fault"
+)
 
 // Evaluation on held-out text, whose windows are spread over the ranks.
 
@@ -22,6 +26,7 @@ func (r *rank) evaluate() (float64, error) {
 		for i := range n {
 			r.heldOut.Read(rows[i*(r.cfg.Seq+1):(i+1)*(r.cfg.Seq+1)], lo+i)
 		}
+		fault.Point(fault.InEvaluation)
 		loss, err := r.model.Eval(r.ex, r.batch(rows[:n*(r.cfg.Seq+1)], r.heldOut.Total()))
 		if err != nil {
 			return 0, fmt.Errorf("evaluation: %w", err)

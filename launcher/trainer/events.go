@@ -12,6 +12,7 @@ type Reporter interface {
 	Step(Step)
 	Eval(Eval)
 	Saved(Saved)
+	Alarm(Alarm)
 	Profile(Profile) // where it was asked for
 	Done(Done)
 }
@@ -54,7 +55,7 @@ type Step struct {
 	Epoch        float64
 	Tokens       int64 // seen since the start
 	Elapsed, ETA time.Duration
-	Skipped      bool // the gradient was not finite
+	Skipped      bool // its gradients were not fit for use, and no weight was changed
 	SkippedTotal int
 	Dropped      int // choices that had no room within ep_capacity, of all layers and ranks, in this step
 }
@@ -69,9 +70,16 @@ type Eval struct {
 
 // Saved is a complete checkpoint.
 type Saved struct {
+	Step  int
+	Path  string
+	Stall time.Duration // for which it held up training
+	Lag   time.Duration // from the end of its step until it was durable
+}
+
+// Alarm is something that went wrong, that people should know of and that the run survives.
+type Alarm struct {
 	Step int
-	Path string
-	Took time.Duration
+	Text string
 }
 
 // Progress is a loss at the start and at the end of a run, in nats a token.

@@ -21,6 +21,7 @@ type recorder struct {
 	steps  []Step
 	evals  []Eval
 	saved  []Saved
+	alarms []Alarm
 	prof   []Profile
 	done   []Done
 	events []string   // kind and step of each, in order
@@ -34,6 +35,7 @@ func (r *recorder) note(kind string, step int) {
 func (r *recorder) Start(s Start)     { r.start = s; r.note("start", s.From) }
 func (r *recorder) Eval(e Eval)       { r.evals = append(r.evals, e); r.note("eval", e.Step) }
 func (r *recorder) Saved(s Saved)     { r.saved = append(r.saved, s); r.note("saved", s.Step) }
+func (r *recorder) Alarm(a Alarm)     { r.alarms = append(r.alarms, a); r.note("alarm", a.Step) }
 func (r *recorder) Profile(p Profile) { r.prof = append(r.prof, p); r.note("profile", p.Steps) }
 func (r *recorder) Done(d Done)       { r.done = append(r.done, d); r.note("done", d.Step) }
 func (r *recorder) Step(s Step) {

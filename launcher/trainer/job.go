@@ -33,6 +33,10 @@ type Job struct {
 	// with it. Goroutine ranks call it at the same time. Weights that are not Local must be changed alike on all ranks.
 	Disturb func(moe.Quantised)
 
+	// injure, unless it is nil, is called on every rank before and after the gradients of a step are computed, every time: a test breaks
+	// memory with it.
+	injure func(r *rank, computed bool)
+
 	cfg      Config
 	ranks    int
 	report   Reporter
@@ -40,7 +44,9 @@ type Job struct {
 	train    datasets.Stream
 	heldOut  datasets.Stream
 	resume   *checkpoint.Reader // nil in a new run
+	files    checkpoint.Files   // that checkpoints are written to
 	progress progress
+	late     bool // this process has come to a run under way
 
 	cores       int  // that all ranks may use; known when they run
 	interrupted bool // set by rank 0 at its end
@@ -60,7 +66,7 @@ func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
 	if err := fits(cfg, n); err != nil {
 		return nil, err
 	}
-	j := &Job{cfg: cfg, ranks: n, report: report}
+	j := newJob(cfg, n, report)
 	if err := j.read(); err != nil {
 		return nil, err
 	}
@@ -72,6 +78,29 @@ func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
 		return nil, err
 	}
 	return j, nil
+}
+
+// Rejoin is Prepare for a process that takes the place of a rank in a run under way, and goes on from what the ranks keep: what the run
+// has written, and the memory that it has taken, are no objection.
+func Rejoin(cfg Config, n int, report Reporter) (*Job, error) {
+	j := newJob(cfg, n, report)
+	j.late = true
+	return j, j.read()
+}
+
+func newJob(cfg Config, n int, report Reporter) *Job {
+	return &Job{cfg: cfg, ranks: n, report: report, files: faulty{checkpoint.Disk{}}}
+}
+
+// begun opens the checkpoint that the run has begun with, if there is one: as long as the ranks keep nothing, it is the newest.
+func (j *Job) begun() error {
+	path, err := checkpoint.Latest(j.cfg.Out)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return j.open(path)
 }
 
 // fits refuses a model that needs more memory than there is.
@@ -134,6 +163,9 @@ func (j *Job) open(path string) (err error) {
 	if err := j.resume.Meta(&j.progress); err != nil {
 		return fmt.Errorf("%s: %w", j.resume.Path(), err)
 	}
+	for _, a := range j.resume.SetAside() {
+		j.report.Alarm(Alarm{j.progress.Step, fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})
+	}
 	if j.progress.Step > j.cfg.Steps {
 		return fmt.Errorf("%s is at step %d, behind the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)
 	}
@@ -193,7 +225,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	}
 	j.cores = world.Cores()
 	peak := 0.0
-	if world.Leads() {
+	if world.Leads() && !world.Late() {
 		// Of the cores that this process may use, as a sample of all.
 		peak = tensor.Peak(dtype, 200*time.Millisecond) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
 		j.report.Start(j.start(peak, world.Cores()))

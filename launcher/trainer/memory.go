@@ -11,10 +11,13 @@ type Memory struct {
 	Gradients   int64 // FP32
 	Optimizer   int64 // this rank's FP32 master weights and moments
 	Activations int64 // of one forward and backward pass
+	Snapshot    int64 // copy of the optimizer's state that is saved while training goes on
 }
 
 // Total returns the sum.
-func (m Memory) Total() int64 { return m.Weights + m.Gradients + m.Optimizer + m.Activations }
+func (m Memory) Total() int64 {
+	return m.Weights + m.Gradients + m.Optimizer + m.Activations + m.Snapshot
+}
 
 // EstimateMemory returns what each of n ranks needs.
 func (c Config) EstimateMemory(ranks int) Memory {
@@ -34,11 +37,17 @@ func (c Config) EstimateMemory(ranks int) Memory {
 	if precision.Experts != nil {
 		codes += 2 * experts
 	}
+	optimizer := product(n.Replicated/int64(ranks)+experts, 12)
+	var snapshot int64
+	if c.copies() {
+		snapshot = optimizer
+	}
 	return Memory{
 		Weights:     product(held, int64(dtype.Size())) + max(codes, 0),
 		Gradients:   product(held, 4),
-		Optimizer:   product(n.Replicated/int64(ranks)+experts, 12),
+		Optimizer:   optimizer,
 		Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), n.Activations, int64(dtype.Size())),
+		Snapshot:    snapshot,
 	}
 }
 
@@ -60,3 +69,10 @@ func product(factors ...int64) int64 {
 // Heap is the bytes of shared memory that a rank of the job may use if it is a process: room for an estimate that is too low, of which
 // only what is used is taken.
 func (j *Job) Heap() int64 { return 4*j.cfg.EstimateMemory(j.ranks).Total() + 1<<30 }
+
+// Vault is the bytes of each rank that outlive it if it is a process: two states of the optimizer, whose parts are rounded up.
+func (j *Job) Vault() int64 {
+	const groups, multiple = 3, 4096
+	state := j.cfg.EstimateMemory(j.ranks).Optimizer/4 + 3*groups*multiple
+	return keeperBytes(j.cfg.Model, int(state))
+}

@@ -38,7 +38,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 		if _, err := model.Train(ex, moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch}); err != nil {
 			return err
 		}
-		m := Memory{Optimizer: opt.Bytes(), Activations: int64(ex.Peak())}
+		m := Memory{Optimizer: 4 * int64(optim.StateLen(model.Groups, c)), Activations: int64(ex.Peak())}
 		for _, g := range model.Groups {
 			m.Weights += int64(g.Len() * g.Work.DType().Size())
 			m.Gradients += int64(g.Len() * 4)

@@ -9,12 +9,14 @@ import (
 type progress struct {
 	Step           int            `json:"step"`
 	OptimizerSteps int            `json:"optimizer_steps"`
-	Skipped        int            `json:"skipped_steps"`
+	Skipped        int            `json:"skipped_steps"` // how many
+	SkippedSteps   []int          `json:"skipped"`       // the last 1000 of them
 	Tokens         int64          `json:"tokens"`
 	Loader         datasets.State `json:"loader"`
 	FirstTrain     record.Number  `json:"first_train_loss"`
 	FirstHeldOut   record.Number  `json:"first_held_out_loss"`
 	Recent         recent         `json:"recent_losses"`
+	Norms          norms          `json:"recent_norms"` // of gradients
 }
 
 // recent holds the losses of the last steps, for a mean that is steadier than one batch.

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/datasets"
+	"spmoe/internal/fault"
 	"spmoe/launcher/record"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -28,21 +30,37 @@ type rank struct {
 	loader  *datasets.Loader
 	heldOut *datasets.Windows
 
-	progress  progress
-	meter     meter
-	profiler  *profiler  // nil: off
-	recording *recording // nil: none
-	routings  []moe.Routing
-	loads     []int64 // of all routers, one after the other
-	rows      []int32 // [batch of this rank, seq+1]
-	inputs    []int32 // [micro-batch, seq]
-	targets   []int32
+	progress   progress
+	meter      meter
+	profiler   *profiler  // nil: off
+	recording  *recording // nil: none
+	saver      *saver
+	stragglers stragglers
+	keeper     *keeper
+	integrity  integrity
+	begun      int     // step that this rank began after
+	evaluated  int     // step of the newest evaluation
+	saved      int     // and of the newest checkpoint
+	loss       float64 // of that evaluation
+	peak       float64 // of the machine, FLOP/s
+	continues  bool    // a run under way, from what the vaults kept
+	routings   []moe.Routing
+	loads      []int64 // of all routers, one after the other
+	rows       []int32 // [batch of this rank, seq+1]
+	inputs     []int32 // [micro-batch, seq]
+	targets    []int32
 }
 
 func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, error) {
+	if _, kept := c.Kept(); j.late && !kept && j.resume == nil {
+		if err := j.begun(); err != nil {
+			return nil, err
+		}
+	}
 	cfg := j.cfg
-	r := &rank{job: j, cfg: cfg, comm: c, ex: ex, progress: j.progress}
-	r.progress.Recent = slices.Clone(j.progress.Recent)
+	r := &rank{job: j, cfg: cfg, comm: c, ex: ex, progress: j.progress, peak: peak}
+	r.progress.Recent, r.progress.Norms = slices.Clone(j.progress.Recent), slices.Clone(j.progress.Norms)
+	r.progress.SkippedSteps = slices.Clone(j.progress.SkippedSteps)
 	precision, err := cfg.precision()
 	if err != nil {
 		return nil, err
@@ -61,7 +79,11 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.watch(false)
-	r.optim = optim.New(ex, r.model.Groups, c, cfg.Optimizer.AdamW)
+	ex.Progress = c.Progress()
+	if r.keeper, err = newKeeper(c.Vault(), cfg.Model, optim.StateLen(r.model.Groups, c)); err != nil {
+		return nil, err
+	}
+	r.optim = optim.New(ex, r.model.Groups, c, cfg.Optimizer.AdamW, r.keeper.states...)
 	if r.recording, err = j.recording(); err != nil {
 		return nil, err
 	}
@@ -75,98 +97,194 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if r.heldOut, err = j.windows(c.Rank()); err != nil {
 		return nil, err
 	}
+	r.stragglers = newStragglers(c)
 	r.routings = r.model.Routings()
 	r.loads = make([]int64, len(r.routings)*cfg.Model.Experts)
 	micro := cfg.microBatch(c.Size())
 	r.rows = make([]int32, cfg.Batch/c.Size()*(cfg.Seq+1))
 	r.inputs, r.targets = make([]int32, micro*cfg.Seq), make([]int32, micro*cfg.Seq)
-	r.meter = newMeter(cfg, peak)
-	if j.resume != nil {
-		return r, r.restore()
+	if r.saver, err = newSaver(cfg, c, j.files); err != nil {
+		return nil, err
 	}
-	return r, r.optim.Init(cfg.Seed)
+	fault.Point(fault.InStart)
+	if err := r.begin(); err != nil {
+		return nil, err
+	}
+	r.begun = r.progress.Step
+	r.takeSums()
+	r.meter = newMeter(cfg, r.peak)
+	return r, nil
+}
+
+// begin sets this rank to the state that its first step starts from: what the vaults kept, or a checkpoint, or initial weights.
+func (r *rank) begin() error {
+	if step, ok := r.comm.Kept(); ok {
+		r.continues = true
+		return r.goBack(step)
+	}
+	r.optim.Use(r.progress.Step)
+	if r.job.resume != nil {
+		return r.restore()
+	}
+	return r.optim.Init(r.cfg.Seed)
+}
+
+// goBack sets this rank to the state after a step that all ranks keep.
+func (r *rank) goBack(step int64) error {
+	fault.Point(fault.BeforeBack)
+	defer fault.Point(fault.AfterBack)
+	n, err := r.keeper.goBack(step)
+	if err != nil {
+		return err
+	}
+	fault.Point(fault.InBack)
+	r.progress, r.peak = n.Progress, n.Peak
+	r.optim.Use(r.progress.Step)
+	r.optim.SetSteps(r.progress.OptimizerSteps)
+	if err := r.checkKept(n.State); err != nil {
+		return err
+	}
+	for i, route := range r.routings {
+		copy(route.Bias.F32(), n.Biases[i])
+	}
+	if err := r.loader.Restore(r.progress.Loader); err != nil {
+		return err
+	}
+	return r.optim.Publish()
+}
+
+// keep keeps the state after the step that was made last, which has been recorded.
+func (r *rank) keep() error {
+	if r.keeper.states == nil {
+		return nil
+	}
+	if err := r.recording.push(); err != nil {
+		return err
+	}
+	n := notes{Progress: r.here(), Peak: r.peak, State: r.integrity.stateSums()}
+	for _, route := range r.routings {
+		n.Biases = append(n.Biases, route.Bias.F32())
+	}
+	return r.keeper.keep(n)
 }
 
 // lead reports whether this rank is the one that reports.
 func (r *rank) lead() bool { return r.comm.Rank() == 0 }
 
-// run is the training loop.
+// run is what a rank does, from its first step to its last.
 func (r *rank) run(ctx context.Context) (err error) {
 	begin := time.Now()
 	if err := r.openRecord(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.recording.close()) }()
-	var heldOut float64
+	if r.cfg.copies() {
+		r.saver.makeRoom(r.pieces())
+	}
+	defer func() { err = r.endSaving(err) }()
+	if err := r.prologue(); err != nil {
+		return err
+	}
+	interrupted, tooMany, err := r.train(ctx)
+	if err == nil && r.saved != r.progress.Step {
+		err = r.save(true)
+	}
+	if err = cmp.Or(err, tooMany); err != nil {
+		return err
+	}
+	if err := r.reportProfile(); err != nil {
+		return err
+	}
+	return r.finish(begin, interrupted)
+}
+
+// prologue is what comes before the first step: an evaluation, or what a rank that failed may have left undone.
+func (r *rank) prologue() (err error) {
+	r.evaluated, r.saved = r.progress.Step, r.progress.Step
 	switch {
-	case r.job.resume == nil:
-		if heldOut, err = r.evaluate(); err != nil {
+	case r.job.resume == nil && !r.continues:
+		if r.loss, err = r.evaluate(); err != nil {
 			return err
 		}
-		r.progress.FirstHeldOut = record.Number(heldOut)
-	case r.recording != nil && r.evaluates():
-		// The run may have been interrupted before it did so; the record has lost it if not.
-		if _, err = r.evaluate(); err != nil {
+		r.progress.FirstHeldOut = record.Number(r.loss)
+	case r.recording != nil && (r.evaluates() || r.progress.Step == 0):
+		// The run may have ended before it did so; the record has lost it if not.
+		if _, err := r.evaluate(); err != nil {
 			return err
 		}
 	}
+	if !r.continues {
+		return r.keep()
+	}
+	r.saved, err = r.saveAgain()
+	return err
+}
+
+// train is the training loop. tooMany says that it ended because of the steps that it had to skip.
+func (r *rank) train(ctx context.Context) (interrupted bool, tooMany, err error) {
 	r.meter.start(r.progress)
-	evaluated, saved, interrupted := r.progress.Step, r.progress.Step, false
-	for r.progress.Step < r.cfg.Steps && !interrupted {
+	for r.progress.Step < r.cfg.Steps {
 		step, stop, err := r.measuredStep(ctx)
 		if err != nil {
-			return err
+			return false, nil, err
 		}
-		interrupted = stop
-		last := r.progress.Step == r.cfg.Steps || interrupted
+		interrupted, tooMany = stop, r.tooManySkips(step)
+		last := r.progress.Step == r.cfg.Steps || interrupted || tooMany != nil
 		if r.lead() && (r.progress.Step%r.cfg.LogEvery == 0 || r.progress.Step == 1 || last || step.Skipped) {
 			r.job.report.Step(r.meter.lap(step))
 		}
-		if r.evaluates() && !last {
-			pause := time.Now()
-			if heldOut, err = r.evaluate(); err != nil {
-				return err
-			}
-			evaluated = r.progress.Step
-			r.meter.pause(time.Since(pause))
+		if last {
+			break
 		}
-		if every(r.cfg.SaveEvery, r.progress.Step) && !last {
-			pause := time.Now()
-			if err := r.save(); err != nil {
-				return err
-			}
-			saved = r.progress.Step
-			r.meter.pause(time.Since(pause))
+		pause := time.Now()
+		if err := r.betweenSteps(); err != nil {
+			return false, nil, err
 		}
+		r.meter.pause(time.Since(pause))
 	}
-	if saved != r.progress.Step {
-		if err := r.save(); err != nil {
+	return interrupted, tooMany, nil
+}
+
+// betweenSteps evaluates and saves, if it is time to.
+func (r *rank) betweenSteps() (err error) {
+	if r.evaluates() {
+		if r.loss, err = r.evaluate(); err != nil {
 			return err
 		}
+		r.evaluated = r.progress.Step
 	}
-	if r.profiler != nil {
-		profile, err := r.profiler.gather(r.comm)
-		if err != nil {
-			return fmt.Errorf("gathering the profile: %w", err)
-		}
-		if r.lead() {
-			r.recordTimes(profile)
-			if r.job.Profile {
-				r.job.report.Profile(profile)
-			}
+	if err := r.pollSave(); err != nil || !every(r.cfg.SaveEvery, r.progress.Step) {
+		return err
+	}
+	r.saved = r.progress.Step
+	return r.save(false)
+}
+
+// reportProfile gathers where the time went, if it was measured. It is collective.
+func (r *rank) reportProfile() error {
+	if r.profiler == nil {
+		return nil
+	}
+	profile, err := r.profiler.gather(r.comm)
+	if err != nil {
+		return fmt.Errorf("gathering the profile: %w", err)
+	}
+	if r.lead() {
+		r.recordTimes(profile)
+		if r.job.Profile {
+			r.job.report.Profile(profile)
 		}
 	}
-	return r.finish(begin, heldOut, evaluated, interrupted)
+	return nil
 }
 
 // finish evaluates once more, generates the sample and reports the end. An interrupted run does neither.
-func (r *rank) finish(begin time.Time, heldOut float64, evaluated int, interrupted bool) error {
+func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	p := r.progress
 	done := Done{Step: p.Step, Steps: r.cfg.Steps, Ranks: r.comm.Size(), Interrupted: interrupted, Out: r.cfg.Out}
 	if !interrupted {
-		var err error
-		if evaluated != p.Step || heldOut == 0 {
-			if heldOut, err = r.evaluate(); err != nil {
+		if r.evaluated != p.Step || r.loss == 0 {
+			if r.loss, err = r.evaluate(); err != nil {
 				return err
 			}
 		}
@@ -177,7 +295,7 @@ func (r *rank) finish(begin time.Time, heldOut float64, evaluated int, interrupt
 			}
 		}
 	}
-	done.Train, done.HeldOut = Progress{float64(p.FirstTrain), p.Recent.mean()}, Progress{float64(p.FirstHeldOut), heldOut}
+	done.Train, done.HeldOut = Progress{float64(p.FirstTrain), p.Recent.mean()}, Progress{float64(p.FirstHeldOut), r.loss}
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
 		r.job.interrupted = interrupted
@@ -194,64 +312,80 @@ func every(n, step int) bool { return n > 0 && step%n == 0 }
 func (r *rank) measuredStep(ctx context.Context) (s Step, stop bool, err error) {
 	r.watch(r.recording.due(r.progress.Step + 1))
 	r.profiler.begin()
+	r.stragglers.begin()
 	begin := time.Now()
 	if s, stop, err = r.step(ctx); err != nil {
 		return s, stop, fmt.Errorf("step %d: %w", r.progress.Step+1, err)
 	}
+	fault.Point(fault.AfterStep)
 	apart := r.recording.cost()
 	took := time.Since(begin) - apart
 	r.profiler.end(apart)
 	r.watch(false)
-	return s, stop, r.recordStep(s, took)
+	if err := r.nameStragglers(took); err != nil {
+		return s, stop, err
+	}
+	if err := r.recordStep(s, took); err != nil {
+		return s, stop, err
+	}
+	return s, stop, r.keep()
 }
 
 // step makes one optimizer step. stop says that all ranks agreed to end the run after it.
 func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	r.comm.SetStep(r.progress.Step + 1)
-	local, err := r.gradients()
+	fault.Point(fault.BeforeStep)
+	r.read()
+	a, good, err := r.compute(ctx)
 	if err != nil {
 		return s, false, err
 	}
+	fault.Point(fault.BetweenPasses)
 	lr := r.cfg.Optimizer.At(r.progress.Step, r.cfg.Steps)
-	result, err := r.optim.Step(lr)
+	if !good {
+		r.optim.Skip()
+	} else if err := r.optim.Apply(lr, a.norm); err != nil {
+		return s, false, err
+	}
+	imbalance, err := r.balance(!good)
 	if err != nil {
 		return s, false, err
 	}
-	if ctx.Err() != nil {
-		local.stop = 1
-	}
-	global, err := r.sumTotals(local)
-	if err != nil {
-		return s, false, err
-	}
-	imbalance, err := r.balance(result.Skipped)
-	if err != nil {
-		return s, false, err
-	}
+	s = r.count(a, good)
+	s.LR, s.Imbalance = lr, imbalance
+	r.takeSums()
+	return s, a.totals.stop > 0, nil
+}
 
+// count adds a step to the progress, and describes it. good says whether it has changed the weights.
+func (r *rank) count(a attempt, good bool) Step {
 	p := &r.progress
 	p.Step++
 	p.Tokens += int64(r.cfg.Batch * r.cfg.Seq)
-	if result.Skipped {
-		p.Skipped++
+	if good {
+		p.Norms.add(a.norm)
+	} else {
+		p.skipped(p.Step)
 	}
-	loss, mtp := global.means()
+	loss, mtp := a.totals.means()
 	p.Recent.add(loss)
 	if p.Step == 1 {
 		p.FirstTrain = record.Number(loss)
 	}
 	return Step{
-		Step: p.Step, Steps: r.cfg.Steps, Loss: loss, MTPLoss: mtp, Balance: global.balance,
-		GradNorm: result.GradNorm, LR: lr, Imbalance: imbalance, Epoch: r.loader.Epoch(), Tokens: p.Tokens,
-		Skipped: result.Skipped, SkippedTotal: p.Skipped, Dropped: int(global.dropped),
-	}, global.stop > 0, nil
+		Step: p.Step, Steps: r.cfg.Steps, Loss: loss, MTPLoss: mtp, Balance: a.totals.balance, GradNorm: a.norm,
+		Epoch: r.loader.Epoch(), Tokens: p.Tokens, Skipped: !good, SkippedTotal: p.Skipped, Dropped: int(a.totals.dropped),
+	}
 }
 
-// gradients runs forward and backward over this rank's part of the next global batch.
-func (r *rank) gradients() (totals, error) {
-	before := r.ex.Enter(profile.Data)
+// read takes this rank's part of the next global batch.
+func (r *rank) read() {
+	defer r.ex.Enter(r.ex.Enter(profile.Data))
 	r.loader.Next(r.rows)
-	r.ex.Enter(before)
+}
+
+// gradients runs forward and backward over the rows that were read last.
+func (r *rank) gradients() (totals, error) {
 	var sum totals
 	seq := r.cfg.Seq
 	for rows := r.rows; len(rows) > 0; {

@@ -10,6 +10,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/datasets"
+	"spmoe/internal/fault"
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
 	"spmoe/moe"
@@ -87,6 +88,16 @@ func (c *recording) flush() error {
 	return c.out.Flush()
 }
 
+// push sees to it that what was recorded outlives this process.
+func (c *recording) push() error {
+	if c == nil || c.out == nil {
+		return nil
+	}
+	fault.Point(fault.BeforeRecord)
+	defer fault.Point(fault.AfterRecord)
+	return c.out.Push()
+}
+
 // due reports whether a step is one whose expert loads and operands are recorded.
 func (c *recording) due(step int) bool { return c != nil && (step == 1 || every(c.every, step)) }
 
@@ -96,6 +107,13 @@ func (c *recording) cost() time.Duration {
 		return 0
 	}
 	return c.spent
+}
+
+// discard forgets the operands of the step under way, which is computed again.
+func (c *recording) discard() {
+	if c != nil {
+		clear(c.operands)
+	}
 }
 
 // watch makes the model show what it quantises, if that is to be disturbed or recorded.

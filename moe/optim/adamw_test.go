@@ -145,11 +145,11 @@ func TestResume(t *testing.T) {
 	resumed := New(tensor.NewExec(), []*moe.Group{resumedGroup}, comm, adamw())
 	for k := range 6 {
 		if k == 3 {
-			to := resumed.shards[0]
+			to := resumed.shards[0].states[0]
 			for p := range whole.Pieces {
-				copy(to.master.F32()[p.Offset:], p.Master)
-				copy(to.expAvg.F32()[p.Offset:], p.ExpAvg)
-				copy(to.expAvgSq.F32()[p.Offset:], p.ExpAvgSq)
+				copy(to.Master.F32()[p.Offset:], p.Master)
+				copy(to.ExpAvg.F32()[p.Offset:], p.ExpAvg)
+				copy(to.ExpAvgSq.F32()[p.Offset:], p.ExpAvgSq)
 			}
 			resumed.SetSteps(whole.Steps())
 			if err := resumed.Publish(); err != nil {

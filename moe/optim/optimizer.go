@@ -8,8 +8,10 @@ import (
 	"math"
 
 	"spmoe/collective"
+	"spmoe/internal/fault"
 	"spmoe/moe"
 	"spmoe/tensor"
+	"spmoe/tensor/exact"
 	"spmoe/tensor/profile"
 )
 
@@ -45,20 +47,56 @@ type Optimizer struct {
 	comm   *collective.Comm
 	ex     *tensor.Exec
 	shards []shard
+	copies int // of the state
+	now    int // the copy that holds the newest
 	steps  int // updates made so far
 }
 
 // shard is the slice [lo, hi) of a group that this rank updates.
 type shard struct {
-	group                    *moe.Group
-	lo, hi                   int
-	counts                   []int // length of every rank's slice; nil for a local group
-	master, expAvg, expAvgSq tensor.Tensor
+	group  *moe.Group
+	lo, hi int
+	counts []int // length of every rank's slice; nil for a local group
+	states [2]tensor.AdamWState
 }
 
-// New returns an optimizer, which computes on the threads of ex. Master weights and moments are zero: Init or a checkpoint sets them.
-func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, cfg AdamW) *Optimizer {
-	o := &Optimizer{cfg: cfg, comm: c, ex: ex}
+// New returns an optimizer, which computes on the threads of ex.
+//
+// Master weights and moments lie in memory, one or two vectors of [StateLen] FP32 elements; without any, in one of its own. With one, an
+// update takes place there. With two it leaves the state before it as it was: it reads one and writes the other, so that a rank that
+// dies halfway has lost nothing. A new one is zero: Init or a checkpoint sets it.
+func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, cfg AdamW, memory ...tensor.Tensor) *Optimizer {
+	if len(memory) == 0 {
+		memory = []tensor.Tensor{tensor.New(tensor.FP32, StateLen(groups, c))}
+	}
+	o := &Optimizer{cfg: cfg, comm: c, ex: ex, shards: shardsOf(groups, c), copies: len(memory)}
+	if o.copies > len(shard{}.states) {
+		panic(fmt.Sprintf("optim: memory for %d copies of the state: give 1 or 2", o.copies))
+	}
+	for i, m := range memory {
+		at := 0
+		for j := range o.shards {
+			s := &o.shards[j]
+			part := func() tensor.Tensor {
+				lo := at
+				at += padded(s.len())
+				return m.Slice(lo, lo+s.len())
+			}
+			s.states[i] = tensor.AdamWState{Master: part(), ExpAvg: part(), ExpAvgSq: part()}
+		}
+	}
+	return o
+}
+
+// StateLen is the number of FP32 elements of one rank's master weights and moments.
+func StateLen(groups []*moe.Group, c *collective.Comm) (n int) {
+	for _, s := range shardsOf(groups, c) {
+		n += 3 * padded(s.len())
+	}
+	return n
+}
+
+func shardsOf(groups []*moe.Group, c *collective.Comm) (all []shard) {
 	for _, g := range groups {
 		s := shard{group: g, hi: g.Len()}
 		if !g.Local {
@@ -68,12 +106,17 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, cfg AdamW) *O
 			}
 			s.hi = s.lo + s.counts[c.Rank()]
 		}
-		for _, t := range []*tensor.Tensor{&s.master, &s.expAvg, &s.expAvgSq} {
-			*t = tensor.New(tensor.FP32, s.hi-s.lo)
-		}
-		o.shards = append(o.shards, s)
+		all = append(all, s)
 	}
-	return o
+	return all
+}
+
+func (s *shard) len() int { return s.hi - s.lo }
+
+// padded is a number of FP32 elements in whole cache lines.
+func padded(n int) int {
+	const line = tensor.Alignment / 4
+	return (n + line - 1) / line * line
 }
 
 // split divides n elements among ranks at multiples of a cache line.
@@ -104,30 +147,85 @@ type Result struct {
 	Skipped  bool    // the gradient was not finite: nothing was changed
 }
 
-// Step sums the ranks' gradients, clips them by their global norm, updates the master weights
-// at learning rate lr, publishes the working weights and zeroes the gradients. It is
-// collective. A gradient with a NaN or an infinity leaves weights and moments as they were.
+// Step makes a whole step at learning rate lr: Reduce, and then Apply, or Skip if the norm is not finite. It is collective.
 func (o *Optimizer) Step(lr float64) (Result, error) {
-	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
-	norm, err := o.reduce()
+	norm, err := o.Reduce()
 	if err != nil {
 		return Result{}, err
 	}
-	res := Result{GradNorm: norm, Skipped: math.IsNaN(norm) || math.IsInf(norm, 0)}
-	if !res.Skipped {
-		o.steps++
-		c := o.cfg
-		step := tensor.NewAdamWStep(lr, c.Beta1, c.Beta2, c.Eps, c.WeightDecay, c.clip(norm), o.steps)
-		for _, s := range o.shards {
-			tensor.AdamW(o.ex, s.master, s.expAvg, s.expAvgSq, s.grad(), step)
-		}
-		err = o.Publish()
+	if math.IsNaN(norm) || math.IsInf(norm, 0) {
+		o.Skip()
+		return Result{norm, true}, nil
 	}
+	return Result{norm, false}, o.Apply(lr, norm)
+}
+
+// Reduce sums the ranks' gradients and returns their global norm, before clipping: NaN or infinite if one of them is. Then comes Apply,
+// Skip or Discard. It is collective.
+func (o *Optimizer) Reduce() (norm float64, err error) {
+	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
+	return o.reduce()
+}
+
+// Apply clips the summed gradients, whose global norm is given, updates the master weights at learning rate lr, publishes the working
+// weights and zeroes the gradients. It is collective.
+func (o *Optimizer) Apply(lr, norm float64) error {
+	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
+	before := o.next()
+	o.update(before, lr, norm)
+	err := o.Publish()
+	o.Discard()
+	return err
+}
+
+// Skip leaves weights and moments as they were, and zeroes the gradients.
+func (o *Optimizer) Skip() {
+	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
+	o.carry(o.next())
+	o.Discard()
+}
+
+// Discard zeroes the gradients: they are to be computed again.
+func (o *Optimizer) Discard() {
 	for _, s := range o.shards {
 		s.group.Grad.Zero()
 	}
-	return res, err
 }
+
+// next goes on to the copy of the state that the step under way makes, and returns the one before.
+func (o *Optimizer) next() (before int) {
+	before = o.now
+	o.now = (o.now + 1) % o.copies
+	return before
+}
+
+// update makes the newest state from the one before.
+func (o *Optimizer) update(before int, lr, norm float64) {
+	o.steps++
+	c := o.cfg
+	step := tensor.NewAdamWStep(lr, c.Beta1, c.Beta2, c.Eps, c.WeightDecay, c.clip(norm), o.steps)
+	for _, s := range o.shards {
+		tensor.AdamW(o.ex, s.states[o.now], s.states[before], s.grad(), step)
+		fault.Point(fault.InUpdate)
+	}
+}
+
+// carry copies the state before, where the newest is in other memory.
+func (o *Optimizer) carry(before int) {
+	if o.now == before {
+		return
+	}
+	for _, s := range o.shards {
+		to, from := s.states[o.now], s.states[before]
+		copy(to.Master.F32(), from.Master.F32())
+		copy(to.ExpAvg.F32(), from.ExpAvg.F32())
+		copy(to.ExpAvgSq.F32(), from.ExpAvgSq.F32())
+	}
+}
+
+// Use says which copy of the state is the newest: that of number i, counted from 0, modulo the number of copies. Apply and Skip go on to
+// the next.
+func (o *Optimizer) Use(i int) { o.now = i % o.copies }
 
 // clip returns the factor that brings a gradient of this norm to at most ClipNorm.
 func (c AdamW) clip(norm float64) float64 {
@@ -139,21 +237,40 @@ func (c AdamW) clip(norm float64) float64 {
 
 // reduce leaves the sum of the ranks' gradients in each rank's slices and returns the global norm.
 func (o *Optimizer) reduce() (float64, error) {
-	var sum float64
+	var squares exact.Sum
 	for _, s := range o.shards {
 		if s.counts != nil {
 			if err := o.reduceScatter(s); err != nil {
 				return 0, fmt.Errorf("summing %s gradients: %w", s.group.Name, err)
 			}
 		}
-		sum += tensor.SumSquares(o.ex, s.grad())
+		o.addSquares(&squares, s)
 	}
-	total := [1]float64{sum}
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
-	if err := collective.AllReduce(o.comm, total[:], collective.Sum); err != nil {
+	if err := collective.AllReduce(o.comm, squares[:], collective.Sum); err != nil {
 		return 0, fmt.Errorf("summing the gradient norm: %w", err)
 	}
-	return math.Sqrt(total[0]), nil
+	return math.Sqrt(squares.Value()), nil
+}
+
+// normPiece is how many neighbouring squares are added up with roundings; the sums of pieces are added up exactly. A slice of one of
+// 2, 4, 8 or 16 ranks is whole pieces, and so is an expert's parameter wherever it lives: the norm does not depend on the ranks.
+const normPiece = 256
+
+// addSquares adds the squares of the gradients of a shard.
+func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
+	add := func(t tensor.Tensor) {
+		for _, x := range tensor.SumSquares(o.ex, t, normPiece) {
+			sum.Add(x)
+		}
+	}
+	if s.counts != nil {
+		add(s.grad())
+		return
+	}
+	for _, p := range s.group.Params {
+		add(p.Grad.Reshape(p.Len()))
+	}
 }
 
 func (o *Optimizer) reduceScatter(s shard) error {
@@ -165,13 +282,14 @@ func (o *Optimizer) reduceScatter(s shard) error {
 func (o *Optimizer) Publish() error {
 	for _, s := range o.shards {
 		work := s.group.Work.Slice(s.lo, s.hi)
-		tensor.Convert(o.ex, work.Mat(), s.master.Mat())
+		tensor.Convert(o.ex, work.Mat(), s.states[o.now].Master.Mat())
 		if s.counts != nil {
 			if err := o.allGather(s); err != nil {
 				return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
 			}
 		}
 		o.refresh(s)
+		fault.Point(fault.InPublishing)
 	}
 	return nil
 }
@@ -201,7 +319,7 @@ type Piece struct {
 	Master, ExpAvg, ExpAvgSq []float32
 }
 
-// Pieces calls yield for every piece of this rank, in a fixed order.
+// Pieces calls yield for every piece of the newest state of this rank, in a fixed order.
 func (o *Optimizer) Pieces(yield func(Piece) bool) {
 	for _, s := range o.shards {
 		at := 0
@@ -209,11 +327,27 @@ func (o *Optimizer) Pieces(yield func(Piece) bool) {
 			lo, hi := max(s.lo, at), min(s.hi, at+p.Len())
 			if lo < hi {
 				part := func(t tensor.Tensor) []float32 { return t.F32()[lo-s.lo : hi-s.lo] }
-				if !yield(Piece{p, lo - at, part(s.master), part(s.expAvg), part(s.expAvgSq)}) {
+				state := s.states[o.now]
+				if !yield(Piece{p, lo - at, part(state.Master), part(state.ExpAvg), part(state.ExpAvgSq)}) {
 					return
 				}
 			}
 			at += p.Len()
+		}
+	}
+}
+
+// State calls yield for every vector of the newest state of this rank, in a fixed order, with a name such as "exp_avg of the dense group".
+func (o *Optimizer) State(yield func(name string, t tensor.Tensor) bool) {
+	for _, s := range o.shards {
+		state := s.states[o.now]
+		for _, v := range []struct {
+			name string
+			t    tensor.Tensor
+		}{{"master", state.Master}, {"exp_avg", state.ExpAvg}, {"exp_avg_sq", state.ExpAvgSq}} {
+			if !yield(v.name+" of the "+s.group.Name+" group", v.t) {
+				return
+			}
 		}
 	}
 }
@@ -223,12 +357,3 @@ func (o *Optimizer) Steps() int { return o.steps }
 
 // SetSteps continues after n updates, when master weights and moments were loaded.
 func (o *Optimizer) SetSteps(n int) { o.steps = n }
-
-// Bytes returns the memory of this rank's shards.
-func (o *Optimizer) Bytes() int64 {
-	var n int64
-	for _, s := range o.shards {
-		n += 3 * 4 * int64(s.hi-s.lo)
-	}
-	return n
-}

@@ -171,12 +171,51 @@ func TestGradNorm(t *testing.T) {
 	}
 }
 
+// The norm is the same bits for every number of ranks that share the parameters evenly.
+func TestGradNormOnAnyRanks(t *testing.T) {
+	const experts = 8
+	norm := func(ranks int) float64 {
+		norms := make([]float64, ranks)
+		err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
+			lengths := make([]int, experts/ranks)
+			for i := range lengths {
+				lengths[i] = 1000
+			}
+			groups := []*moe.Group{group("all", false, tensor.FP32, 4096-1500, 1000, 500), group("own", true, tensor.FP32, 96, lengths...)}
+			for i := range groups[0].Grad.F32()[:1500] {
+				if c.Rank() == i%ranks {
+					groups[0].Grad.F32()[i] = float32(math.Sin(float64(i)))
+				}
+			}
+			for i := range len(lengths) * 1000 {
+				groups[1].Grad.F32()[i] = float32(math.Cos(float64(c.Rank()*len(lengths)*1000+i))) / 3
+			}
+			res, err := New(tensor.NewExec(), groups, c, adamw()).Step(0.1)
+			norms[c.Rank()] = res.GradNorm
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Min(norms) != slices.Max(norms) {
+			t.Errorf("the norms of %d ranks are %v", ranks, norms)
+		}
+		return norms[0]
+	}
+	want := norm(1)
+	for _, ranks := range []int{2, 4, 8} {
+		if got := norm(ranks); got != want {
+			t.Errorf("np %d: norm %x, want %x", ranks, got, want)
+		}
+	}
+}
+
 func TestBytes(t *testing.T) {
 	var replicated, local int64
 	for _, ranks := range []int{1, 2, 4} {
 		sizes := make([]int64, ranks)
 		onRanks(t, ranks, tensor.BF16, adamw(), func(r *rank) error {
-			sizes[r.comm.Rank()] = r.opt.Bytes()
+			sizes[r.comm.Rank()] = 4 * int64(StateLen(r.model.Groups, r.comm))
 			if ranks > 1 {
 				return nil
 			}
@@ -212,4 +251,54 @@ func TestPiecesStop(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// With two copies of the state, an update makes the same new state, and leaves the one before as it was; so does a skipped step.
+func TestTwoCopies(t *testing.T) {
+	g, other := group("dense", false, tensor.BF16, 12, 60, 40), group("dense", false, tensor.BF16, 12, 60, 40)
+	c := collective.NewWorld(1).Comm(0)
+	one := New(tensor.NewExec(), []*moe.Group{g}, c, adamw())
+	memory := []tensor.Tensor{tensor.New(tensor.FP32, StateLen([]*moe.Group{other}, c)), tensor.New(tensor.FP32, StateLen([]*moe.Group{other}, c))}
+	two := New(tensor.NewExec(), []*moe.Group{other}, c, adamw(), memory...)
+	for _, o := range []*Optimizer{one, two} {
+		if err := o.Init(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for step := range 5 {
+		for i := range g.Grad.F32() {
+			x := float32(i%7) - 3
+			if step == 2 {
+				x = float32(math.NaN())
+			}
+			g.Grad.F32()[i], other.Grad.F32()[i] = x, x
+		}
+		before := slices.Clone(memory[step%2].F32())
+		for _, o := range []*Optimizer{one, two} {
+			if r, err := o.Step(1e-3); err != nil || r.Skipped != (step == 2) {
+				t.Fatal(r, err)
+			}
+		}
+		if !slices.Equal(memory[step%2].F32(), before) {
+			t.Errorf("step %d changed the state that it started from", step)
+		}
+		for i, a := range slices.Collect(one.Pieces) {
+			if b := slices.Collect(two.Pieces)[i]; !slices.Equal(a.Master, b.Master) || !slices.Equal(a.ExpAvg, b.ExpAvg) || !slices.Equal(a.ExpAvgSq, b.ExpAvgSq) {
+				t.Errorf("step %d: the states differ", step)
+			}
+		}
+		if !slices.Equal(g.Work.BF16(), other.Work.BF16()) {
+			t.Errorf("step %d: the weights differ", step)
+		}
+	}
+	// Whoever goes on with a state by its number makes the same step again.
+	want := slices.Clone(memory[1].F32())
+	two.Use(4)
+	two.SetSteps(two.Steps() - 1)
+	for i := range other.Grad.F32() {
+		other.Grad.F32()[i] = float32(i%7) - 3
+	}
+	if _, err := two.Step(1e-3); err != nil || !slices.Equal(memory[1].F32(), want) {
+		t.Error("a step that is made again differs", err)
+	}
 }

@@ -19,12 +19,13 @@ const (
 	Exchange                  // dispatch and combine: packing and copying rows
 	Collectives               // sums and gathers over the ranks: copying and adding
 	Optimizer                 // the update of the weights
+	Guards                    // checksums of weights and of the optimizer's state
 	Waiting                   // for other ranks, in whatever family
 	products
 )
 
 var names = [products]string{
-	"rest", "data loading", "row operations", "attention", "router", "quantize", "loss", "exchange", "collectives", "optimizer", "waiting",
+	"rest", "data loading", "row operations", "attention", "router", "quantize", "loss", "exchange", "collectives", "optimizer", "guards", "waiting",
 }
 
 // Format is a number format of products.

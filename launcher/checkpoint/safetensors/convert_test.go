@@ -15,7 +15,7 @@ func fileOf(t *testing.T, dtype string, elements any, count int) *File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := openBytes(encode(t, []Tensor{{"x", dtype, []int{count}, data}}, nil))
+	f, err := openBytes(encode(t, []Tensor{{Name: "x", DType: dtype, Shape: []int{count}, Data: data}}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

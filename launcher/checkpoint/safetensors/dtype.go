@@ -58,7 +58,7 @@ func lookupDType(name string) (elementType, error) {
 	case C64, F64, I64, U64:
 		bits = 64
 	default:
-		return elementType{}, fmt.Errorf("unknown dtype %q: expected one of %v", name, ranked)
+		return elementType{}, fmt.Errorf("unknown dtype %.100q: expected one of %v", name, ranked)
 	}
 	return elementType{bits, rank}, nil
 }

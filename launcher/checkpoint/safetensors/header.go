@@ -13,8 +13,15 @@ import (
 	"unicode/utf8"
 )
 
-// The format's own bound on the header.
-const maxHeader = 100_000_000
+// mostHeader is the longest header of a file of so many bytes: the format's own limit, and for small files less, since reading a header
+// takes many times its length in memory. A header describes a tensor in about 100 bytes.
+func mostHeader(size int64) int64 { return min(100_000_000, max(1<<20, size/8)) }
+
+// The format says nothing of these. They are far above any tensor's, and bound what a few bytes of a header may cost.
+const (
+	maxDims = 32
+	maxName = 1024 // bytes
+)
 
 // metadataKey is the one header key that is not a tensor: a map of strings to strings.
 const metadataKey = "__metadata__"
@@ -87,7 +94,7 @@ func (p parser) delim(want json.Delim) error {
 		return err
 	}
 	if t != want {
-		return fmt.Errorf("found %v where %q must be", t, want)
+		return fmt.Errorf("found %.100v where %q must be", t, want.String())
 	}
 	return nil
 }
@@ -99,7 +106,7 @@ func (p parser) str() (string, error) {
 	}
 	s, ok := t.(string)
 	if !ok {
-		return "", fmt.Errorf("found %v where a string must be", t)
+		return "", fmt.Errorf("found %.100v where a string must be", t)
 	}
 	return s, nil
 }
@@ -116,7 +123,7 @@ func (p parser) object(value func(key string) error) error {
 			return err
 		}
 		if seen[key] {
-			return fmt.Errorf("duplicate key %q", key)
+			return fmt.Errorf("duplicate key %.100q", key)
 		}
 		seen[key] = true
 		if err := value(key); err != nil {
@@ -138,8 +145,8 @@ func (p parser) metadata() (map[string]string, error) {
 	return m, nil
 }
 
-// integers reads an array of integers in [0, 2^bits).
-func (p parser) integers(bits int) ([]int64, error) {
+// integers reads an array of no more than most integers in [0, 2^bits).
+func (p parser) integers(bits, most int) ([]int64, error) {
 	if err := p.delim('['); err != nil {
 		return nil, err
 	}
@@ -152,16 +159,29 @@ func (p parser) integers(bits int) ([]int64, error) {
 		number, _ := t.(json.Number)
 		n, err := strconv.ParseUint(string(number), 10, bits)
 		if err != nil {
-			return nil, fmt.Errorf("found %v where an integer from 0 to 2^%d-1 must be", t, bits)
+			return nil, fmt.Errorf("found %.100v where an integer from 0 to 2^%d-1 must be", t, bits)
+		}
+		if len(list) == most {
+			return nil, fmt.Errorf("an array has more than %d integers", most)
 		}
 		list = append(list, int64(n))
 	}
 	return list, p.delim(']')
 }
 
+func checkName(name string) error {
+	if len(name) > maxName || name == metadataKey || !utf8.ValidString(name) {
+		return fmt.Errorf("tensor %.100q: a name must be UTF-8, at most %d bytes long and not %q", name, maxName, metadataKey)
+	}
+	return nil
+}
+
 // tensor reads one tensor's entry and checks that its span is what dtype and shape call for.
 func (p parser) tensor(name string) (Info, error) {
 	info := Info{Name: name}
+	if err := checkName(name); err != nil {
+		return info, err
+	}
 	var offsets []int64
 	err := p.object(func(key string) (err error) {
 		switch key {
@@ -169,15 +189,15 @@ func (p parser) tensor(name string) (Info, error) {
 			info.DType, err = p.str()
 		case "shape":
 			var dims []int64
-			dims, err = p.integers(strconv.IntSize - 1)
+			dims, err = p.integers(strconv.IntSize-1, maxDims)
 			info.Shape = make([]int, len(dims))
 			for i, d := range dims {
 				info.Shape[i] = int(d)
 			}
 		case "data_offsets":
-			offsets, err = p.integers(63)
+			offsets, err = p.integers(63, 2)
 		default:
-			err = fmt.Errorf("unknown field %q: expected dtype, shape and data_offsets", key)
+			err = fmt.Errorf("unknown field %.100q: expected dtype, shape and data_offsets", key)
 		}
 		return err
 	})

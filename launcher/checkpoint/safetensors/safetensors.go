@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
+
+	"spmoe/launcher/system"
 )
 
 // Info describes one tensor of a file.
@@ -31,27 +32,15 @@ type File struct {
 	metadata map[string]string
 }
 
-// Open opens the file and checks its header: length against the file and the format's limit of 100 MB, JSON
-// without duplicate keys, known dtypes, shape and size that agree, tensors that tile the data without hole or
+// Open opens the file and checks its header: length against the file and the limits, JSON without duplicate keys, known dtypes, shape and size that agree, tensors that tile the data without hole or
 // overlap. The error names the file, the offset and the rule that is broken. Tensor bytes are read on demand,
 // not mapped, so that a file cut short later gives an error and not a signal.
 func Open(path string) (*File, error) {
-	stat, err := os.Stat(path)
+	file, size, err := system.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
-	if !stat.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	// The size is that of the open file: between the two calls another may have been renamed into place.
-	if stat, err = file.Stat(); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	f, err := NewFile(path, file, stat.Size())
+	f, err := NewFile(path, file, size)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -70,9 +59,9 @@ func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
 		return nil, fmt.Errorf("%s: offset 0: %w", name, err)
 	}
 	length := binary.LittleEndian.Uint64(prefix[:])
-	if length > maxHeader || int64(length) > size-8 {
-		return nil, fmt.Errorf("%s: offset 0: header length %d, expected at most %d (%d bytes follow; the limit is %d)",
-			name, length, min(maxHeader, size-8), size-8, maxHeader)
+	if most := min(mostHeader(size), size-8); length > uint64(most) {
+		return nil, fmt.Errorf("%s: offset 0: header length %d, expected at most %d (%d bytes follow; the limit for a file of %d is %d)",
+			name, length, most, size-8, size, mostHeader(size))
 	}
 	header := make([]byte, length)
 	if err := readAt(r, header, 8); err != nil {

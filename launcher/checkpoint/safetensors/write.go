@@ -24,6 +24,44 @@ type Tensor struct {
 	DType string // one of the constants of this package
 	Shape []int  // empty for a scalar
 	Data  []byte // row-major, little-endian, exactly as long as DType and Shape say
+
+	// Stream, unless it is nil, gives the bytes instead of Data, as many: tensors need not all be in memory.
+	Stream func(w io.Writer) error
+}
+
+// write gives the tensor's bytes.
+func (t Tensor) write(w io.Writer) error {
+	if t.Stream == nil {
+		_, err := w.Write(t.Data)
+		return err
+	}
+	size, err := byteSize(t.DType, t.Shape)
+	if err != nil {
+		return err
+	}
+	c := &counter{w: w, left: size}
+	if err := t.Stream(c); err != nil {
+		return fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	if c.left != 0 {
+		return fmt.Errorf("tensor %q: %d bytes of data, %s %v takes %d", t.Name, size-c.left, t.DType, t.Shape, size)
+	}
+	return nil
+}
+
+// counter passes on what is written and refuses more than left.
+type counter struct {
+	w    io.Writer
+	left int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	if int64(len(p)) > c.left {
+		return 0, errors.New("more data than its shape takes")
+	}
+	n, err := c.w.Write(p)
+	c.left -= int64(n)
+	return n, err
 }
 
 // Write writes a file durably: under a temporary name beside path, synced, then renamed over path. On an error
@@ -64,37 +102,59 @@ func syncDir(path string) error {
 // Encode writes the format to w: tensors by descending dtype rank, then by name; metadata keys sorted, a nil
 // map left out. Nothing is written if a tensor is invalid: a name twice, data not as long as the shape says.
 func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	return EncodeAligned(w, tensors, metadata, 8)
+}
+
+// EncodeAligned is Encode with spaces behind the header, so that the data begins at a multiple of alignment bytes, which is
+// a multiple of 8. Tensors that follow each other in one Go slice are written at once.
+func EncodeAligned(w io.Writer, tensors []Tensor, metadata map[string]string, alignment int) error {
 	ordered, err := layout(tensors)
 	if err != nil {
 		return err
 	}
-	header, err := encodeHeader(ordered, metadata)
+	header, err := encodeHeader(ordered, metadata, alignment)
 	if err != nil {
 		return err
 	}
 	if _, err := w.Write(header); err != nil {
 		return err
 	}
-	for _, t := range ordered {
-		if _, err := w.Write(t.Data); err != nil {
+	for len(ordered) > 0 {
+		t := ordered[0]
+		for ordered = ordered[1:]; len(ordered) > 0 && follows(t, ordered[0]); ordered = ordered[1:] {
+			t.Data = t.Data[:len(t.Data)+len(ordered[0].Data)]
+		}
+		if err := t.write(w); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// follows reports whether b's bytes are what a's slice has behind a's own.
+func follows(a, b Tensor) bool {
+	n := len(a.Data)
+	return n > 0 && len(b.Data) > 0 && cap(a.Data)-n >= len(b.Data) && &a.Data[:n+1][n] == &b.Data[0]
+}
+
 // layout checks the tensors and returns them in file order.
 func layout(tensors []Tensor) ([]Tensor, error) {
 	ranks := map[string]int{} // dtype rank of each tensor name
 	for _, t := range tensors {
-		if _, ok := ranks[t.Name]; ok || t.Name == metadataKey || !utf8.ValidString(t.Name) {
-			return nil, fmt.Errorf("tensor %q: a name must be UTF-8, unique and not %q", t.Name, metadataKey)
+		if err := checkName(t.Name); err != nil {
+			return nil, err
+		}
+		if _, ok := ranks[t.Name]; ok {
+			return nil, fmt.Errorf("tensor %q: a name must be unique", t.Name)
+		}
+		if len(t.Shape) > maxDims {
+			return nil, fmt.Errorf("tensor %q: %d dimensions are more than %d", t.Name, len(t.Shape), maxDims)
 		}
 		size, err := byteSize(t.DType, t.Shape)
 		if err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
-		if size != int64(len(t.Data)) {
+		if t.Stream == nil && size != int64(len(t.Data)) {
 			return nil, fmt.Errorf("tensor %q: %d bytes of data, %s %v takes %d", t.Name, len(t.Data), t.DType, t.Shape, size)
 		}
 		dtype, err := lookupDType(t.DType)
@@ -108,8 +168,8 @@ func layout(tensors []Tensor) ([]Tensor, error) {
 	}), nil
 }
 
-// encodeHeader returns the length prefix and the JSON, padded with spaces so that the data starts 8-byte aligned.
-func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+// encodeHeader returns the length prefix and the JSON, padded with spaces so that the data starts aligned.
+func encodeHeader(tensors []Tensor, metadata map[string]string, alignment int) ([]byte, error) {
 	h := headerBuilder{data: append(make([]byte, 8), '{')}
 	if metadata != nil {
 		h.key(metadataKey)
@@ -133,17 +193,21 @@ func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 			}
 			h.data = strconv.AppendInt(h.data, int64(d), 10)
 		}
-		end := offset + int64(len(t.Data))
+		size, err := byteSize(t.DType, t.Shape)
+		if err != nil {
+			return nil, err
+		}
+		end := offset + size
 		h.data = fmt.Appendf(h.data, `],"data_offsets":[%d,%d]}`, offset, end)
 		offset = end
 	}
 	h.data = append(h.data, '}')
-	for len(h.data)%8 != 0 {
+	for len(h.data)%alignment != 0 {
 		h.data = append(h.data, ' ')
 	}
-	length := len(h.data) - 8
-	if length > maxHeader {
-		return nil, fmt.Errorf("the header takes %d bytes, the format's limit is %d: use fewer tensors a file", length, maxHeader)
+	length := int64(len(h.data)) - 8
+	if most := mostHeader(8 + length + offset); length > most {
+		return nil, fmt.Errorf("the header takes %d bytes, the limit for %d bytes of data is %d: use fewer tensors a file", length, offset, most)
 	}
 	binary.LittleEndian.PutUint64(h.data, uint64(length))
 	return h.data, nil

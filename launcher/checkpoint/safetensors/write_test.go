@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"bytes"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,12 +15,12 @@ import (
 // sample has odd sizes, a scalar, an empty tensor and names that need escaping, in no particular order.
 func sample() []Tensor {
 	return []Tensor{
-		{"b", U8, []int{3}, []byte{1, 2, 3}},
-		{"z", BF16, []int{1, 3}, []byte{0, 0, 0x80, 0x3f, 0, 0xc0}},
-		{"scalar", F64, nil, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x3f}},
-		{"none", F32, []int{0, 7}, nil},
-		{"a <&>\"\\\n\u2028", F32, []int{1}, []byte{0, 0, 0x80, 0x3f}},
-		{"i", I64, []int{1}, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
+		{Name: "b", DType: U8, Shape: []int{3}, Data: []byte{1, 2, 3}},
+		{Name: "z", DType: BF16, Shape: []int{1, 3}, Data: []byte{0, 0, 0x80, 0x3f, 0, 0xc0}},
+		{Name: "scalar", DType: F64, Shape: nil, Data: []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x3f}},
+		{Name: "none", DType: F32, Shape: []int{0, 7}, Data: nil},
+		{Name: "a <&>\"\\\n\u2028", DType: F32, Shape: []int{1}, Data: []byte{0, 0, 0x80, 0x3f}},
+		{Name: "i", DType: I64, Shape: []int{1}, Data: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}},
 	}
 }
 
@@ -67,9 +68,9 @@ func TestRoundTrip(t *testing.T) {
 // The layout of the reference library: highest dtype first, then by name, JSON without spaces, padded to 8.
 func TestLayout(t *testing.T) {
 	got := encode(t, []Tensor{
-		{"c", U8, []int{1}, []byte{7}},
-		{"b", F32, []int{1}, []byte{5, 5, 5, 5}},
-		{"a", U8, []int{1}, []byte{6}},
+		{Name: "c", DType: U8, Shape: []int{1}, Data: []byte{7}},
+		{Name: "b", DType: F32, Shape: []int{1}, Data: []byte{5, 5, 5, 5}},
+		{Name: "a", DType: U8, Shape: []int{1}, Data: []byte{6}},
 	}, map[string]string{"y": "2", "x": "1"})
 	want := rawFile(`{"__metadata__":{"x":"1","y":"2"},`+
 		`"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},`+
@@ -101,12 +102,12 @@ func TestEncodeRefuses(t *testing.T) {
 		metadata map[string]string
 		want     string
 	}{
-		"name twice":         {[]Tensor{{"a", U8, nil, []byte{1}}, {"a", U8, nil, []byte{1}}}, nil, "unique"},
-		"reserved name":      {[]Tensor{{"__metadata__", U8, nil, []byte{1}}}, nil, "__metadata__"},
-		"name not UTF-8":     {[]Tensor{{"\xff", U8, nil, []byte{1}}}, nil, "UTF-8"},
-		"too little data":    {[]Tensor{{"a", F32, []int{2}, make([]byte, 4)}}, nil, "4 bytes of data, F32 [2] takes 8"},
-		"unknown dtype":      {[]Tensor{{"a", "float", nil, nil}}, nil, "unknown dtype"},
-		"negative dimension": {[]Tensor{{"a", U8, []int{-1}, nil}}, nil, "negative"},
+		"name twice":         {[]Tensor{{Name: "a", DType: U8, Shape: nil, Data: []byte{1}}, {Name: "a", DType: U8, Shape: nil, Data: []byte{1}}}, nil, "unique"},
+		"reserved name":      {[]Tensor{{Name: "__metadata__", DType: U8, Shape: nil, Data: []byte{1}}}, nil, "__metadata__"},
+		"name not UTF-8":     {[]Tensor{{Name: "\xff", DType: U8, Shape: nil, Data: []byte{1}}}, nil, "UTF-8"},
+		"too little data":    {[]Tensor{{Name: "a", DType: F32, Shape: []int{2}, Data: make([]byte, 4)}}, nil, "4 bytes of data, F32 [2] takes 8"},
+		"unknown dtype":      {[]Tensor{{Name: "a", DType: "float", Shape: nil, Data: nil}}, nil, "unknown dtype"},
+		"negative dimension": {[]Tensor{{Name: "a", DType: U8, Shape: []int{-1}, Data: nil}}, nil, "negative"},
 		"metadata not UTF-8": {nil, map[string]string{"k": "\xff"}, "UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +130,7 @@ func TestFailedWriteLeavesNoTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(path, []Tensor{{"a", U8, []int{9}, nil}}, nil); err == nil || !strings.Contains(err.Error(), path) {
+	if err := Write(path, []Tensor{{Name: "a", DType: U8, Shape: []int{9}, Data: nil}}, nil); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("an invalid tensor: %v, want an error that names the file", err)
 	}
 	after, err := os.ReadFile(path)
@@ -142,6 +143,36 @@ func TestFailedWriteLeavesNoTrace(t *testing.T) {
 	for _, folder := range []string{dir, filepath.Dir(dir)} {
 		if left, err := filepath.Glob(filepath.Join(folder, ".*.tmp")); err != nil || len(left) != 0 {
 			t.Errorf("temporary files left: %v (%v)", left, err)
+		}
+	}
+}
+
+// A tensor that is streamed gives the bytes of one that lies in memory, and no more or fewer than its shape takes.
+func TestStream(t *testing.T) {
+	data := []byte("0123456789ab")
+	parts := func(n int) func(io.Writer) error {
+		return func(w io.Writer) error {
+			for part := range slices.Chunk(data[:n], 5) {
+				if _, err := w.Write(part); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	want := encode(t, []Tensor{{Name: "a", DType: F32, Shape: []int{3}, Data: data}, {Name: "b", DType: U8, Shape: []int{1}, Data: data[:1]}}, nil)
+	got := encode(t, []Tensor{{Name: "b", DType: U8, Shape: []int{1}, Data: data[:1]}, {Name: "a", DType: F32, Shape: []int{3}, Stream: parts(12)}}, nil)
+	if !bytes.Equal(got, want) {
+		t.Errorf("streamed %q, in memory %q", got, want)
+	}
+	for n, text := range map[int]string{9: "9 bytes of data, U8 [10] takes 10", 11: "more data than its shape takes"} {
+		path := filepath.Join(t.TempDir(), "x")
+		err := Write(path, []Tensor{{Name: "a", DType: U8, Shape: []int{10}, Stream: parts(n)}}, nil)
+		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), `"a"`) {
+			t.Errorf("%d bytes for 10: error %v, want %q", n, err, text)
+		}
+		if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(left) > 0 {
+			t.Errorf("%d bytes for 10 left %q", n, left)
 		}
 	}
 }

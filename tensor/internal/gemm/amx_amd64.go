@@ -99,7 +99,7 @@ func peakInt8AMX(rounds int) float64 {
 // exceptions makes a slowWay that leaves only those rows and columns to slow that need it, since slow sums in another order: the
 // others stay as they are whatever stands beside them.
 func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow slowWay) slowWay {
-	return func(sum, out View, a, b Scaled, accumulate bool) {
+	return func(sum, out View, a, b Scaled, add into) {
 		x, y, _ := operands(a, b)
 		y.runs(func(j, n int, fitsY bool) {
 			x.runs(func(i, m int, fitsX bool) {
@@ -110,9 +110,9 @@ func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand
 					sum = sum.slice(4, i, j, m, n)
 				}
 				if fitsX && fitsY {
-					f.multiply(s, sum, out, x.part(1, i, m), y.part(1, j, n), accumulate, nil)
+					f.multiply(s, sum, out, x.part(1, i, m), y.part(1, j, n), add, nil)
 				} else {
-					slow(sum, out, a.rows(i, m), b.rows(j, n), accumulate)
+					slow(sum, out, a.rows(i, m), b.rows(j, n), add)
 				}
 			})
 		})

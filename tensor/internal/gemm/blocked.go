@@ -15,6 +15,7 @@ type family struct {
 	configure     func(*tile)   // what stack needs to know of them
 	masked        bool          // the microkernel keeps to tile.columns; otherwise it writes whole tiles
 	rounds        bool          // the microkernel can store BF16
+	adds          bool          // the microkernel can add pending sums of a tree
 	runSteps      int           // steps between a load and a store of the sums
 	packing       packing
 }
@@ -49,21 +50,25 @@ type product struct {
 	a     rowPanels
 	b     unsafe.Pointer
 	steps int
+	span  int  // steps that are summed together; 0: all
 	sum   View // FP32
 	out   View // BF16, or empty
+
+	adds, addStride int // as of tile
 }
 
-// slowWay multiplies parts of operands that do not decode exactly; arguments as of kernels.scaled.
-type slowWay func(sum, out View, a, b Scaled, accumulate bool)
-
-// multiply computes sum = a·bᵀ or sum += a·bᵀ in FP32 or, if out is not empty, out = a·bᵀ in BF16. Blocks of codes that do not
-// decode exactly are left to inexact, which may use s.
-func (f *family) multiply(s *Scratch, sum, out View, a, b operand, accumulate bool, inexact slowWay) {
-	p := product{steps: f.packing.steps(a.Cols)}
+// multiply puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. Blocks of codes that do not decode
+// exactly are left to inexact, which may use s.
+func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+	if m.span%f.packing.unit() != 0 && m.span < a.Cols {
+		f.multiplySpans(s, sum, a, b, m.span)
+		return
+	}
+	p := product{steps: f.packing.steps(a.Cols), span: f.packing.steps(m.span)}
 	if p.steps == 0 {
 		if out.Ptr != nil {
 			zeroRows[uint16](out)
-		} else if !accumulate {
+		} else if !m.add {
 			zeroRows[float32](sum)
 		}
 		return
@@ -87,8 +92,8 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, accumulate bo
 			exactY = b.lookup == nil || s.calls.decoding.exact(y)
 		}
 		for i := 0; i < a.Rows; i += rows {
-			m := min(rows, a.Rows-i)
-			x := a.part(f.packing.elem, i, m)
+			height := min(rows, a.Rows-i)
+			x := a.part(f.packing.elem, i, height)
 			at := 0
 			if a.Rows <= keptBlocks*rows {
 				at = i / rows
@@ -100,21 +105,23 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, accumulate bo
 			p.a = block.rowPanels
 			p.sum, p.out = View{}, View{}
 			if out.Ptr != nil {
-				p.out = out.slice(2, i, j, m, n)
+				p.out = out.slice(2, i, j, height, n)
 			} else {
-				p.sum = sum.slice(4, i, j, m, n)
+				p.sum = sum.slice(4, i, j, height, n)
 			}
 			switch {
 			case !block.exact || !exactY:
-				inexact(p.sum, p.out, x.scaled(), y.scaled(), accumulate)
+				inexact(p.sum, p.out, x.scaled(), y.scaled(), m)
 				kept = [keptBlocks]rowBlock{}
 				if b.panels == nil {
 					p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
 				}
 			case out.Ptr != nil:
 				f.rounded(s, &p)
+			case p.span > 0:
+				f.spans(s, &p)
 			default:
-				f.sums(s, &p, accumulate)
+				f.sums(s, &p, m.add)
 			}
 		}
 	}
@@ -133,7 +140,7 @@ func (f *family) pack(s *Scratch, to *buffer, b operand) int {
 // holds them from run to run.
 func (f *family) sums(s *Scratch, p *product, accumulate bool) {
 	if p.steps <= f.runSteps {
-		f.run(s, p, 0, accumulate, false)
+		f.run(s, p, 0, p.steps, accumulate, false)
 		return
 	}
 	result := p.sum
@@ -142,19 +149,62 @@ func (f *family) sums(s *Scratch, p *product, accumulate bool) {
 		copyRows(p.sum, result)
 	}
 	for k := 0; k < p.steps; k += f.runSteps {
-		f.run(s, p, k, accumulate || k > 0, false)
+		f.run(s, p, k, p.steps, accumulate || k > 0, false)
 	}
 	copyRows(result, p.sum)
 }
 
+// spans adds to p.sum the tree of the spans' sums.
+func (f *family) spans(s *Scratch, p *product) {
+	leaves := (p.steps + p.span - 1) / p.span
+	oneRun := f.adds && min(p.span, p.steps) <= f.runSteps
+	if oneRun && leaves == 1 {
+		p.adds = 1
+		f.run(s, p, 0, p.steps, false, false)
+		p.adds = 0
+		return
+	}
+	result := p.sum
+	t := s.tree(result.Rows, f.wholeTiles(result.Cols), leaves)
+	for from := 0; from < p.steps; from += p.span {
+		if oneRun {
+			p.adds, p.addStride = t.ready(), 4*t.rows*t.cols
+		}
+		p.sum = f.kept(t.tile(t.open-p.adds), result)
+		for k, end := from, min(from+p.span, p.steps); k < end; k += f.runSteps {
+			f.run(s, p, k, end, k > from, false)
+		}
+		t.push(p.adds)
+	}
+	p.adds = 0
+	t.addTo(result)
+}
+
+// multiplySpans is multiply for spans that cut what packing keeps together: each span is packed for itself. It is for elements only.
+func (f *family) multiplySpans(s *Scratch, sum View, a, b operand, span int) {
+	elem := f.packing.elem
+	s.eachSpan(sum, a.Cols, span, func(dst View, i, j, k, n int) {
+		f.multiply(s, dst, View{}, a.part(elem, i, dst.Rows).along(elem, k, n), b.part(elem, j, dst.Cols).along(elem, k, n), into{}, nil)
+	})
+}
+
 // closeSums is room in scratch for the sums of a result.
 func (f *family) closeSums(s *Scratch, result View) View {
-	stride := (result.Cols + f.columns - 1) / f.columns * f.columns
-	v := strided(s.sums.atLeast(4*result.Rows*stride), result.Rows, result.Cols, stride, 1)
-	if !f.masked {
-		v.Cols = stride // room for whole tiles: no edge
+	stride := f.wholeTiles(result.Cols)
+	return f.kept(strided(s.sums.atLeast(4*result.Rows*stride), result.Rows, stride, stride, 1), result)
+}
+
+// wholeTiles rounds columns up to those of whole tiles.
+func (f *family) wholeTiles(columns int) int {
+	return (columns + f.columns - 1) / f.columns * f.columns
+}
+
+// kept is a view of whole tiles as the microkernel keeps to a result's columns, if it can: if not, there is room and no edge.
+func (f *family) kept(tiles, result View) View {
+	if f.masked {
+		tiles.Cols = result.Cols
 	}
-	return v
+	return tiles
 }
 
 // rounded adds up all runs of steps in scratch, if they are several or the microkernel cannot round, and ends in p.out.
@@ -163,17 +213,17 @@ func (f *family) rounded(s *Scratch, p *product) {
 		p.sum = f.closeSums(s, p.out)
 	}
 	for k := 0; k < p.steps; k += f.runSteps {
-		f.run(s, p, k, k > 0, f.rounds && k+f.runSteps >= p.steps)
+		f.run(s, p, k, p.steps, k > 0, f.rounds && k+f.runSteps >= p.steps)
 	}
 	if !f.rounds {
 		roundRows(p.out, p.sum)
 	}
 }
 
-// run multiplies one run of steps, column panel by column panel.
-func (f *family) run(s *Scratch, p *product, k int, startAtSum, round bool) {
+// run multiplies one run of steps from k on, at most to end, column panel by column panel.
+func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool) {
 	t := &s.calls.tile
-	*t = tile{steps: min(f.runSteps, p.steps-k)}
+	*t = tile{steps: min(f.runSteps, end-k), adds: p.adds, addStride: p.addStride}
 	if startAtSum {
 		t.startAtSum = 1
 	}
@@ -205,7 +255,7 @@ func (f *family) edge(s *Scratch, p *product, k, n int) {
 	t, stride := &s.calls.tile, 4*f.columns
 	part := strided(t.sum, p.sum.Rows, n, p.sum.RowStride, 1)
 	whole := strided(s.edge.atLeast(stride*p.sum.Rows), p.sum.Rows, n, f.columns, 1)
-	if t.startAtSum != 0 {
+	if t.startAtSum != 0 || t.adds != 0 {
 		copyRows(whole, part)
 	}
 	t.sum, t.sumStride = whole.Ptr, stride

@@ -26,6 +26,8 @@ type tile struct {
 	count      int // row panels, at least 1
 	columns    int // bit i: column i exists (see family.masked)
 	startAtSum int // 0: start at zero
+	adds       int // places whose sums are added at the end, if the kernel can: sum is the last of them
+	addStride  int // bytes from one back to the one before
 	config     [2]tileConfig
 }
 

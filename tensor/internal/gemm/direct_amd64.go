@@ -56,31 +56,37 @@ func (a operand) direct(b operand) bool {
 }
 
 // multiplyDirect is family.multiply for operands of which direct approves.
-func multiplyDirect(s *Scratch, sum, out View, a, b operand, accumulate bool, inexact slowWay) {
+func multiplyDirect(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+	if m.span > 0 {
+		s.eachSpan(sum, a.Cols, m.span, func(dst View, i, j, k, n int) {
+			multiplyDirect(s, dst, View{}, a.part(2, i, dst.Rows).along(2, k, n), b.part(2, j, dst.Cols).along(2, k, n), into{}, inexact)
+		})
+		return
+	}
 	f := &directBF16AVX512
 	if b.lookup != nil {
 		f = &directMXAVX512
 	}
 	panel, exact := s.directPanel(a)
 	if !exact {
-		inexact(sum, out, a.scaled(), b.scaled(), accumulate)
+		inexact(sum, out, a.scaled(), b.scaled(), m)
 		return
 	}
 	target := sum
-	if accumulate || out.Ptr != nil {
+	if m.add || out.Ptr != nil {
 		target = strided(s.sums.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
 	}
 	if !f.all(s, target, panel, b) {
 		b.runs(func(j, n int, fits bool) { // only columns that need it: the others stay as they are whatever stands beside them
 			if !fits {
-				inexact(target.slice(4, 0, j, a.Rows, n), View{}, a.scaled(), b.part(1, j, n).scaled(), false)
+				inexact(target.slice(4, 0, j, a.Rows, n), View{}, a.scaled(), b.part(1, j, n).scaled(), into{})
 			}
 		})
 	}
 	switch {
 	case out.Ptr != nil:
 		roundRows(out, target)
-	case accumulate:
+	case m.add:
 		for i := range sum.Rows {
 			c := row[float32](sum, i)
 			for j, x := range row[float32](target, i) {

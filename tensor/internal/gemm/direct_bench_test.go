@@ -33,9 +33,9 @@ func BenchmarkFewRows(b *testing.B) {
 				var s Scratch
 				multiply := func(i int) {
 					if codes {
-						active.mx(&s, c, View{}, xs, quantised[i%copies], false)
+						active.mx(&s, c, View{}, xs, quantised[i%copies], into{})
 					} else {
-						active.bf16(&s, c, x, weights[i%copies].transposed(), false)
+						active.bf16(&s, c, x, weights[i%copies].transposed(), into{})
 					}
 				}
 				const calls = 4

@@ -7,9 +7,9 @@
 // Numerics: every element of c is one chain of fused multiply-adds in the order of k, except that of each pair
 // (k, k+1), k even, BF16 products take k+1 first: so does the instruction VDPBF16PS. Direct products have sixteen such chains, those
 // of integers one step for 32 of k, as have those on AMX (amx_amd64.go); which way a product goes depends on its rows, k, formats
-// and strides, never on its columns. Blocking does not show in the result. For BF16 all tiers but AMX agree bit for bit as long as
-// the product is not direct and no operand, product or sum is subnormal. VDPBF16PS and AMX read subnormal operands as zero and flush
-// subnormal sums, the others keep them.
+// and strides, never on its columns. Blocking does not show in the result; spans do, and are meant to (spans.go). For BF16 all tiers
+// but AMX agree bit for bit as long as the product is not direct and no operand, product or sum is subnormal. VDPBF16PS and AMX read
+// subnormal operands as zero and flush subnormal sums, the others keep them.
 package gemm
 
 //go:generate go run ./asm
@@ -25,7 +25,15 @@ import (
 // a: [M, K], b: [K, N], BF16 of any layout; c: [M, N], FP32, row-major. With K = 0, c becomes 0 unless accumulate.
 func BF16(s *Scratch, c, a, b View, accumulate bool) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, accumulate)
+		active.bf16(s, c, a, b, into{add: accumulate})
+	}
+}
+
+// BF16Spans computes c += a·b, the sum over k cut into spans of so many elements: each is summed as if it were alone, and the spans'
+// sums are added up as a balanced binary tree (see tree) and then to c. The last span may be shorter.
+func BF16Spans(s *Scratch, c, a, b View, span int) {
+	if check(c, a, b) {
+		active.bf16(s, c, a, b, into{add: true, span: span})
 	}
 }
 
@@ -39,18 +47,25 @@ func BF16ToBF16(s *Scratch, c, a, b View) {
 // FP32 is BF16 for FP32 operands.
 func FP32(s *Scratch, c, a, b View, accumulate bool) {
 	if check(c, a, b) {
-		active.fp32(s, c, a, b, accumulate)
+		active.fp32(s, c, a, b, into{add: accumulate})
+	}
+}
+
+// FP32Spans is BF16Spans for FP32 operands.
+func FP32Spans(s *Scratch, c, a, b View, span int) {
+	if check(c, a, b) {
+		active.fp32(s, c, a, b, into{add: true, span: span})
 	}
 }
 
 // kernels is what one tier provides.
 type kernels struct {
-	bf16        func(s *Scratch, c, a, b View, accumulate bool)
+	bf16        func(s *Scratch, c, a, b View, m into)
 	bf16Rounded func(s *Scratch, c, a, b View)
-	fp32        func(s *Scratch, c, a, b View, accumulate bool)
+	fp32        func(s *Scratch, c, a, b View, m into)
 
-	// scaled computes sum = a·bᵀ or sum += a·bᵀ in FP32 or, if out is not empty, out = a·bᵀ in BF16. If nil: multiplyDecoded.
-	scaled func(s *Scratch, sum, out View, a, b Scaled, accumulate bool)
+	// scaled puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. If nil: multiplyDecoded.
+	scaled func(s *Scratch, sum, out View, a, b Scaled, m into)
 
 	// panels and scaledPanels pack a whole b and return the bytes for a column, 0 if that cannot be exact. nil: no panels.
 	panels       func(s *Scratch, to *buffer, b View) int

@@ -45,7 +45,7 @@ func TestGenericBF16AgainstFloat64(t *testing.T) {
 			return func(i, j int) float64 { return float64(wideBF16(*at[uint16](v, i, j))) }
 		}
 		want, bound := reference(c.elements(t), wide(a.View), wide(b.View), m, n, k)
-		genericKernels.bf16(new(Scratch), c.View, a.View, b.View, true)
+		genericKernels.bf16(new(Scratch), c.View, a.View, b.View, into{add: true})
 		checkClose(t, c.elements(t), want, bound)
 	})
 }
@@ -66,7 +66,7 @@ func TestBF16Bits(t *testing.T) {
 						*c = ks.dot(a.View, b.View, i, j, initial(*c, accumulate))
 					}
 				}
-				ks.bf16(&s, got.View, a.View, b.View, accumulate)
+				ks.bf16(&s, got.View, a.View, b.View, into{add: accumulate})
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 			got, want := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
@@ -106,7 +106,7 @@ func TestFP32AgainstFloat64(t *testing.T) {
 			want, bound := reference(start, wide(a.View), wide(b.View), m, n, k)
 			eachTier(t, func(t *testing.T, ks *kernels) {
 				got := initial.clone()
-				ks.fp32(&s, got.View, a.View, b.View, accumulate)
+				ks.fp32(&s, got.View, a.View, b.View, into{add: accumulate})
 				checkClose(t, got.elements(t), want, bound)
 			})
 		}
@@ -126,7 +126,7 @@ func TestSeveralBlocks(t *testing.T) {
 			}
 		}
 		var s Scratch
-		ks.bf16(&s, got.View, a.View, b.View, false)
+		ks.bf16(&s, got.View, a.View, b.View, into{})
 		checkSame(t, got.elements(t), want.elements(t))
 	})
 }
@@ -139,10 +139,10 @@ func TestFP32DoesNotDependOnTiling(t *testing.T) {
 		a, b := operands[float32](r, m, n, k, false, true)
 		whole, single := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 		var s Scratch
-		ks.fp32(&s, whole.View, a.View, b.View, false)
+		ks.fp32(&s, whole.View, a.View, b.View, into{})
 		for i := range m {
 			for j := i % 7; j < n; j += 7 {
-				ks.fp32(&s, single.slice(4, i, j, 1, 1), a.slice(4, i, 0, 1, k), b.slice(4, 0, j, k, 1), false)
+				ks.fp32(&s, single.slice(4, i, j, 1, 1), a.slice(4, i, 0, 1, k), b.slice(4, 0, j, k, 1), into{})
 				if got, want := *at[float32](single.View, i, j), *at[float32](whole.View, i, j); got != want {
 					t.Fatalf("element %d, %d is %g alone and %g in the whole", i, j, got, want)
 				}
@@ -195,7 +195,7 @@ func TestNaNAndInf(t *testing.T) {
 		for _, tt := range tests {
 			var c float32
 			a, b := strided(unsafe.Pointer(&tt.a), 1, 3, 3, 1), strided(unsafe.Pointer(&tt.b), 3, 1, 1, 1)
-			ks.bf16(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, false)
+			ks.bf16(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, into{})
 			checkSame(t, []float32{c}, []float32{tt.want})
 
 			var rounded uint16
@@ -207,7 +207,7 @@ func TestNaNAndInf(t *testing.T) {
 				wideA[i], wideB[i] = wideBF16(tt.a[i]), wideBF16(tt.b[i])
 			}
 			a.Ptr, b.Ptr = unsafe.Pointer(&wideA), unsafe.Pointer(&wideB)
-			ks.fp32(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, false)
+			ks.fp32(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, into{})
 			checkSame(t, []float32{c}, []float32{tt.want})
 		}
 	})

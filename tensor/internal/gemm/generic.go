@@ -6,15 +6,11 @@ package gemm
 import "unsafe"
 
 var genericKernels = kernels{
-	bf16: func(s *Scratch, c, a, b View, accumulate bool) {
-		multiplyPortable[uint16](s, c, View{}, a, b, accumulate)
-	},
+	bf16: sumPortable[uint16],
 	bf16Rounded: func(s *Scratch, c, a, b View) {
 		multiplyPortable[uint16](s, View{}, c, a, b, false)
 	},
-	fp32: func(s *Scratch, c, a, b View, accumulate bool) {
-		multiplyPortable[float32](s, c, View{}, a, b, accumulate)
-	},
+	fp32:     sumPortable[float32],
 	peakBF16: peakScalar,
 	peakFP32: peakScalar,
 }
@@ -26,6 +22,18 @@ const (
 
 // quad is one step along k of a panel.
 type quad [portableTile]float32
+
+// sumPortable puts a·b into c.
+func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m into) {
+	if m.span == 0 {
+		multiplyPortable[T](s, c, View{}, a, b, m.add)
+		return
+	}
+	elem := int(unsafe.Sizeof(*new(T)))
+	s.eachSpan(c, a.Cols, m.span, func(dst View, i, j, k, n int) {
+		multiplyPortable[T](s, dst, View{}, a.slice(elem, i, k, dst.Rows, n), b.slice(elem, k, j, n, dst.Cols), false)
+	})
+}
 
 // multiplyPortable computes sum = a·b or sum += a·b or, if out is not empty, the BF16 out = a·b.
 func multiplyPortable[T uint16 | float32](s *Scratch, sum, out, a, b View, accumulate bool) {

@@ -159,7 +159,7 @@ func dotTiles(a, b View, i, j int, sum float32) float32 {
 
 // poison fills the scratch memory with NaNs, which show in a result that uses what was not written.
 func (s *Scratch) poison() {
-	for _, b := range []*buffer{&s.a, &s.rows[0], &s.rows[1], &s.b, &s.sums, &s.edge, &s.chunks, &s.partial, &s.decoded[0], &s.decoded[1]} {
+	for _, b := range []*buffer{&s.a, &s.spans, &s.rows[0], &s.rows[1], &s.b, &s.sums, &s.edge, &s.chunks, &s.partial, &s.decoded[0], &s.decoded[1]} {
 		for i := range b.words {
 			b.words[i] = math.Float32frombits(0x7fc17fc1) // as FP32 and as BF16
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 var int8AVX512 = family{
-	rows: 6, columns: 32, masked: true, rounds: true, runSteps: 64 * recordSteps,
+	rows: 6, columns: 32, masked: true, rounds: true, adds: true, runSteps: 64 * recordSteps,
 	tiles:   []func(*tile){nil, int8AVX512Tiles1, int8AVX512Tiles2, int8AVX512Tiles3, int8AVX512Tiles4, int8AVX512Tiles5, int8AVX512Tiles6},
 	packing: packing{elem: 1, records: true},
 }
@@ -38,13 +38,11 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 }
 
 // multiplyInt8 leaves only those rows and columns to slow that need it: the others stay as they are whatever stands beside them.
-func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, accumulate bool, slow slowWay) {
-	if a.directInt8(b) && multiplyDirectInt8(s, sum, out, a, b, accumulate) {
+func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, m into, slow slowWay) {
+	if m.span == 0 && a.directInt8(b) && multiplyDirectInt8(s, sum, out, a, b, m.add) {
 		return
 	}
-	f.multiply(s, sum, out, a, b, accumulate, func(sum, out View, x, y Scaled, accumulate bool) {
-		f.exceptions(s, int8Operands, slow)(sum, out, x, y, accumulate)
-	})
+	f.multiply(s, sum, out, a, b, m, bySpan(s, f.exceptions(s, int8Operands, slow)))
 }
 
 // recordRun is how far along k codes that are neighbours across k are packed before those beside them: a page for each step.

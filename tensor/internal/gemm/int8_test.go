@@ -64,9 +64,9 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 							c, cOnTop, out = c.slice(4, 0, 0, sh.m, special), cOnTop.slice(4, 0, 0, sh.m, special), out.slice(2, 0, 0, sh.m, special)
 							skipped = -1
 						}
-						ks.mx(&s, c, View{}, a.Scaled, b, false)
-						ks.mx(&s, cOnTop, View{}, a.Scaled, b, true)
-						ks.mx(&s, View{}, out, a.Scaled, b, false)
+						ks.mx(&s, c, View{}, a.Scaled, b, into{})
+						ks.mx(&s, cOnTop, View{}, a.Scaled, b, into{add: true})
+						ks.mx(&s, View{}, out, a.Scaled, b, into{})
 						for i := range c.Rows {
 							for j := range c.Cols {
 								if j == skipped {
@@ -109,8 +109,8 @@ func TestInt8RoundsExtremeSums(t *testing.T) {
 					}
 					var s Scratch
 					sums, rounded := newMatrix[float32](m, 40, false, guard), newMatrix[uint16](m, 40, false, 7)
-					ks.mx(&s, sums.View, View{}, a.Scaled, b.Scaled, false)
-					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, false)
+					ks.mx(&s, sums.View, View{}, a.Scaled, b.Scaled, into{})
+					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, into{})
 					bits := rounded.elements(t)
 					for i, x := range sums.elements(t) {
 						if bits[i] != roundBF16(x) {
@@ -142,10 +142,10 @@ func TestInt8ZeroBlocks(t *testing.T) {
 					var s Scratch
 					want, got := newMatrix[float32](sh.m, sh.n, false, guard), newMatrix[float32](sh.m, sh.n, false, guard)
 					*at[uint8](zeros.Scales, 1, 0) = 127
-					ks.mx(&s, want.View, View{}, a.Scaled, b.Scaled, false)
+					ks.mx(&s, want.View, View{}, a.Scaled, b.Scaled, into{})
 					for scale := range 255 {
 						*at[uint8](zeros.Scales, 1, 0) = uint8(scale)
-						ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, false)
+						ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{})
 						checkSame(t, got.elements(t), want.elements(t))
 					}
 				})
@@ -182,13 +182,13 @@ func TestDecodedInt8EqualsPlain(t *testing.T) {
 						s.poison()
 						for _, accumulate := range []bool{false, true} {
 							want, got := initial.clone(), initial.clone()
-							ks.multiplyDecoded(&plain, want.View, View{}, a.Scaled, b.Scaled, accumulate)
-							ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, accumulate)
+							ks.multiplyDecoded(&plain, want.View, View{}, a.Scaled, b.Scaled, into{add: accumulate})
+							ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{add: accumulate})
 							checkSame(t, got.elements(t), want.elements(t))
 						}
 						want, got := newMatrix[uint16](sh.m, sh.n, false, 7), newMatrix[uint16](sh.m, sh.n, false, 7)
-						ks.multiplyDecoded(&plain, View{}, want.View, a.Scaled, b.Scaled, false)
-						ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, false)
+						ks.multiplyDecoded(&plain, View{}, want.View, a.Scaled, b.Scaled, into{})
+						ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, into{})
 						checkSame(t, got.elements(t), want.elements(t))
 					})
 				})

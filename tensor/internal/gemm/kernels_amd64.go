@@ -12,25 +12,25 @@ import (
 
 var (
 	bf16AVX512 = family{
-		rows: 12, columns: 32, masked: true, rounds: true, runSteps: runSteps,
+		rows: 12, columns: 32, masked: true, rounds: true, adds: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, bf16AVX512Tiles1, bf16AVX512Tiles2, bf16AVX512Tiles3, bf16AVX512Tiles4, bf16AVX512Tiles5, bf16AVX512Tiles6, bf16AVX512Tiles7, bf16AVX512Tiles8, bf16AVX512Tiles9, bf16AVX512Tiles10, bf16AVX512Tiles11, bf16AVX512Tiles12},
 		packing: packing{elem: 2, rows: packer{16, packRowsAVX512, interleave16AVX512}, columns: packer{16, packRowsAVX512, interleave32AVX512}},
 	}
 	bf16SplitAVX512 = family{
-		rows: 12, columns: 32, masked: true, runSteps: runSteps, tiles: fp32AVX512.tiles,
+		rows: 12, columns: 32, masked: true, adds: true, runSteps: runSteps, tiles: fp32AVX512.tiles,
 		packing: packing{elem: 2, split: true, rows: packer{16, packRowsSplitAVX512, widen16AVX512}, columns: packer{16, packRowsSplitAVX512, widen32AVX512}},
 	}
 	fp32AVX512 = family{
-		rows: 12, columns: 32, masked: true, runSteps: runSteps,
+		rows: 12, columns: 32, masked: true, adds: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, fp32AVX512Tiles1, fp32AVX512Tiles2, fp32AVX512Tiles3, fp32AVX512Tiles4, fp32AVX512Tiles5, fp32AVX512Tiles6, fp32AVX512Tiles7, fp32AVX512Tiles8, fp32AVX512Tiles9, fp32AVX512Tiles10, fp32AVX512Tiles11, fp32AVX512Tiles12},
 		packing: packing{elem: 4, rows: packer{16, packRowsAVX512, copy16AVX512}, columns: packer{16, packRowsAVX512, copy32AVX512}},
 	}
 	bf16SplitAVX2 = family{
-		rows: 6, columns: 16, runSteps: runSteps, tiles: fp32AVX2.tiles,
+		rows: 6, columns: 16, adds: true, runSteps: runSteps, tiles: fp32AVX2.tiles,
 		packing: packing{elem: 2, split: true, rows: packer{8, alongSplitAVX2, acrossSplitAVX2}, columns: packer{8, alongSplitAVX2, acrossSplitAVX2}},
 	}
 	fp32AVX2 = family{
-		rows: 6, columns: 16, runSteps: runSteps,
+		rows: 6, columns: 16, adds: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, fp32AVX2Tiles1, fp32AVX2Tiles2, fp32AVX2Tiles3, fp32AVX2Tiles4, fp32AVX2Tiles5, fp32AVX2Tiles6},
 		packing: packing{elem: 4, rows: packer{8, alongAVX2, acrossAVX2}, columns: packer{8, alongAVX2, acrossAVX2}},
 	}
@@ -57,14 +57,14 @@ func kernelsOf(t cpu.Tier) *kernels {
 
 func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float64) *kernels {
 	return &kernels{
-		bf16: func(s *Scratch, c, a, b View, accumulate bool) {
-			bf16.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, accumulate, nil)
+		bf16: func(s *Scratch, c, a, b View, m into) {
+			bf16.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 		},
 		bf16Rounded: func(s *Scratch, c, a, b View) {
-			bf16.multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, false, nil)
+			bf16.multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
 		},
-		fp32: func(s *Scratch, c, a, b View, accumulate bool) {
-			fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, accumulate, nil)
+		fp32: func(s *Scratch, c, a, b View, m into) {
+			fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 		},
 		panels:   func(s *Scratch, to *buffer, b View) int { return bf16.pack(s, to, operand{View: b.transposed()}) },
 		peakBF16: peakBF16,
@@ -85,18 +85,18 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 	packed.tiles = f.packing.tiles
 	ks := *packed
 	ks.packed, ks.few = packed, few
-	multiply := func(s *Scratch, sum, out View, a, b operand, accumulate bool, inexact slowWay) {
-		if few(a.Rows, a.Cols) && a.direct(b) {
-			multiplyDirect(s, sum, out, a, b, accumulate, inexact)
+	multiply := func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
+			multiplyDirect(s, sum, out, a, b, m, inexact)
 		} else {
-			f.multiply(s, sum, out, a, b, accumulate, inexact)
+			f.multiply(s, sum, out, a, b, m, inexact)
 		}
 	}
-	ks.bf16 = func(s *Scratch, c, a, b View, accumulate bool) {
-		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, accumulate, nil)
+	ks.bf16 = func(s *Scratch, c, a, b View, m into) {
+		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 	}
 	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
-		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, false, nil)
+		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
 	}
 	if !cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI) {
 		return &ks
@@ -115,21 +115,20 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 		}
 		return 0
 	}
-	ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, accumulate bool) {
-		packed := ks.of(a.Codes.Rows, a.Codes.Cols)
-		slow := func(sum, out View, a, b Scaled, accumulate bool) {
-			packed.multiplyBlocks(s, sum, out, a, b, accumulate, wideRows)
-		}
+	ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) {
+		k := m.length(a.Codes.Cols)
+		few := few(a.Codes.Rows, k)
+		slow := ks.of(a.Codes.Rows, k).slow(s)
 		x, y, ok := int8Operands(a, b)
 		if ok {
-			integers.multiplyInt8(s, sum, out, x, y, accumulate, slow)
-		} else if x, y, ok = decodable(a, b, few(a.Codes.Rows, a.Codes.Cols)); ok {
-			if f.packing.tiles && !few(a.Codes.Rows, a.Codes.Cols) {
-				slow = f.exceptions(s, decodableMany, slow)
+			integers.multiplyInt8(s, sum, out, x, y, m, slow)
+		} else if x, y, ok = decodable(a, b, few); ok {
+			if f.packing.tiles && !few {
+				slow = bySpan(s, f.exceptions(s, decodableMany, slow))
 			}
-			multiply(s, sum, out, x, y, accumulate, slow)
+			multiply(s, sum, out, x, y, m, slow)
 		} else {
-			slow(sum, out, a, b, accumulate)
+			slow(sum, out, a, b, m)
 		}
 	}
 	return &ks

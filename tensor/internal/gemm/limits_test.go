@@ -55,7 +55,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 						}
 					}
 					c, rounded := view(4, s.m, s.n, false), view(2, s.m, s.n, false)
-					ks.bf16(&scratch, c, a, b, true)
+					ks.bf16(&scratch, c, a, b, into{add: true})
 					ks.bf16Rounded(&scratch, rounded, a, b)
 					for i := range s.m {
 						for j := range s.n {
@@ -66,7 +66,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 					}
 					a, b = view(4, s.m, s.k, l.aT), view(4, s.k, s.n, l.bT)
 					*at[float32](a, s.m-1, s.k-1), *at[float32](b, s.k-1, s.n-1) = 2, 3
-					ks.fp32(&scratch, c, a, b, false)
+					ks.fp32(&scratch, c, a, b, into{})
 					if got := *at[float32](c, s.m-1, s.n-1); got != 6 {
 						t.Errorf("FP32: the last element is %g, want 6", got)
 					}
@@ -104,7 +104,7 @@ func TestNothingBehindScaledViewsIsTouched(t *testing.T) {
 						c := strided(atPageEnd(t, 4*s.m*s.n), s.m, s.n, s.n, 1)
 						x := float32(f.values()[0x30])
 						var scratch Scratch
-						ks.mx(&scratch, c, View{}, a, b, true)
+						ks.mx(&scratch, c, View{}, a, b, into{add: true})
 						for i := range s.m {
 							for j := range s.n {
 								if got, want := *at[float32](c, i, j), float32(s.k)*x*x; got != want {
@@ -130,13 +130,18 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 		qc, qd := newScaled(INT8, 20, 600, true, true, finite(r, INT8), near(r)), newScaled(INT8, 50, 600, false, false, finite(r, INT8), near(r))
 		var s Scratch
 		call := func() {
-			ks.bf16(&s, c.View, a.View, b.View, true)
+			ks.bf16(&s, c.View, a.View, b.View, into{add: true})
 			ks.bf16Rounded(&s, rounded.View, a.View, b.View)
-			ks.fp32(&s, c.View, fa.View, fb.View, true)
-			ks.bf16(&s, c.View.slice(4, 0, 0, 3, 50), few, b.View, true)
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, true)
-			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, true)
-			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, false)
+			ks.fp32(&s, c.View, fa.View, fb.View, into{add: true})
+			ks.bf16(&s, c.View.slice(4, 0, 0, 3, 50), few, b.View, into{add: true})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{add: true})
+			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, into{add: true})
+			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, into{})
+			ks.bf16(&s, c.View, a.View, b.View, into{add: true, span: 100})
+			ks.bf16(&s, c.View, a.View, b.View, into{add: true, span: 75})
+			ks.fp32(&s, c.View, fa.View, fb.View, into{add: true, span: 20})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{add: true, span: 96})
+			ks.mx(&s, c.View, View{}, qc.Scaled, qd.Scaled, into{add: true, span: 96})
 		}
 		if n := testing.AllocsPerRun(3, call); n != 0 {
 			t.Errorf("%v allocations a call, want 0", n)
@@ -162,9 +167,9 @@ func TestCollectionsCompleteDuringProducts(t *testing.T) {
 		}()
 		var s Scratch
 		for !collected.Load() {
-			ks.bf16(&s, c.View, a.View, b.View, false)
-			ks.bf16(&s, c.View.slice(4, 0, 0, 2, 96), few, b.View, false)
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, false)
+			ks.bf16(&s, c.View, a.View, b.View, into{})
+			ks.bf16(&s, c.View.slice(4, 0, 0, 2, 96), few, b.View, into{})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{})
 		}
 	})
 }

@@ -43,6 +43,19 @@ func (p *packing) steps(k int) int {
 	return (k + 1) / 2
 }
 
+// unit is the number of elements along k that must not be torn apart.
+func (p *packing) unit() int {
+	switch {
+	case p.records:
+		return blockLength
+	case p.elem == 4:
+		return 1
+	case p.tiles:
+		return tileElements
+	}
+	return 2
+}
+
 // columnPanels packs b, given by its columns, into panels of width columns, the last of which may be partly filled.
 func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) unsafe.Pointer {
 	steps := p.steps(b.Cols)

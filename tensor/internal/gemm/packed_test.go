@@ -29,17 +29,17 @@ func TestPacked(t *testing.T) {
 						p.pack(ks, &s, y.View)
 						compare(func(c View, lo, hi int, packed bool) {
 							if packed {
-								ks.bf16(&s, c, x.View, p.Columns(lo, hi), true)
+								ks.bf16(&s, c, x.View, p.Columns(lo, hi), into{add: true})
 							} else {
-								ks.bf16(&s, c, x.View, y.View, true)
+								ks.bf16(&s, c, x.View, y.View, into{add: true})
 							}
 						})
 						p.packMX(ks, &s, b.Scaled)
 						compare(func(c View, lo, hi int, packed bool) {
 							if packed {
-								ks.mx(&s, c, View{}, a.Scaled, p.Rows(lo, hi), true)
+								ks.mx(&s, c, View{}, a.Scaled, p.Rows(lo, hi), into{add: true})
 							} else {
-								ks.mx(&s, c, View{}, a.Scaled, b.Scaled, true)
+								ks.mx(&s, c, View{}, a.Scaled, b.Scaled, into{add: true})
 							}
 						})
 					})
@@ -69,11 +69,11 @@ func TestPanelsAreUsed(t *testing.T) {
 				clear(p.panels.words)
 				want, got := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 				if p.bytes == 0 {
-					ks.mx(&s, want.View, View{}, a.Scaled, b.Scaled, false)
+					ks.mx(&s, want.View, View{}, a.Scaled, b.Scaled, into{})
 				} else {
 					zeroRows[float32](want.View)
 				}
-				ks.mx(&s, got.View, View{}, a.Scaled, p.Rows(0, n), false)
+				ks.mx(&s, got.View, View{}, a.Scaled, p.Rows(0, n), into{})
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 		}

@@ -25,27 +25,41 @@ func (m Scaled) rows(i, n int) Scaled {
 	return m
 }
 
+// along is the part of n elements along k from k on, a multiple of the block length.
+func (m Scaled) along(k, n int) Scaled {
+	m.Codes = m.Codes.slice(1, 0, k, m.Codes.Rows, n)
+	m.Scales = m.Scales.slice(1, 0, k/blockLength, m.Scales.Rows, (n+blockLength-1)/blockLength)
+	return m
+}
+
 // MX computes c = a·bᵀ, or c += a·bᵀ if accumulate.
 //
 // a: [M, K], b: [N, K]; c: [M, N], FP32, row-major. With K = 0, c becomes 0 unless accumulate.
 func MX(s *Scratch, c View, a, b Scaled, accumulate bool) {
 	if checkScaled(c, a, b) {
-		active.mx(s, c, View{}, a, b, accumulate)
+		active.mx(s, c, View{}, a, b, into{add: accumulate})
+	}
+}
+
+// MXSpans is BF16Spans for operands as of MX; span is a multiple of 32.
+func MXSpans(s *Scratch, c View, a, b Scaled, span int) {
+	if checkScaled(c, a, b) {
+		active.mx(s, c, View{}, a, b, into{add: true, span: span})
 	}
 }
 
 // MXToBF16 computes c = a·bᵀ for a BF16 c, rounded once, to nearest even. Shapes and layouts are those of MX.
 func MXToBF16(s *Scratch, c View, a, b Scaled) {
 	if checkScaled(c, a, b) {
-		active.mx(s, View{}, c, a, b, false)
+		active.mx(s, View{}, c, a, b, into{})
 	}
 }
 
-func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, accumulate bool) {
+func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, m into) {
 	if ks.scaled != nil {
-		ks.scaled(s, sum, out, a, b, accumulate)
+		ks.scaled(s, sum, out, a, b, m)
 	} else {
-		ks.multiplyDecoded(s, sum, out, a, b, accumulate)
+		ks.multiplyDecoded(s, sum, out, a, b, m)
 	}
 }
 

@@ -67,10 +67,10 @@ func BenchmarkMX(b *testing.B) {
 				for b.Loop() {
 					top := rate(active.peakBF16, 200*time.Microsecond)
 					narrow := timed(func(i int) {
-						active.bf16(&s, c, x, ys[(turn*calls+i)%copies].transposed(), false)
+						active.bf16(&s, c, x, ys[(turn*calls+i)%copies].transposed(), into{})
 					})
 					scaled := timed(func(i int) {
-						active.mx(&s, c, View{}, xs, yss[(turn*calls+i)%copies], false)
+						active.mx(&s, c, View{}, xs, yss[(turn*calls+i)%copies], into{})
 					})
 					rates, shares, ratios = append(rates, scaled/1e9), append(shares, scaled/top), append(ratios, scaled/narrow)
 					turn++

@@ -10,9 +10,29 @@ import (
 // wideRows bounds the rows of an operand that are held decoded.
 const wideRows = 128
 
-// multiplyDecoded computes sum = a·bᵀ or sum += a·bᵀ in FP32 or, if out is not empty, out = a·bᵀ in BF16.
-func (ks *kernels) multiplyDecoded(s *Scratch, sum, out View, a, b Scaled, accumulate bool) {
-	ks.of(a.Codes.Rows, a.Codes.Cols).multiplyBlocks(s, sum, out, a, b, accumulate, wideRows)
+// multiplyDecoded puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16.
+func (ks *kernels) multiplyDecoded(s *Scratch, sum, out View, a, b Scaled, m into) {
+	packed := ks.of(a.Codes.Rows, m.length(a.Codes.Cols))
+	packed.slow(s)(sum, out, a, b, m)
+}
+
+// slow is multiplyBlocks, for each span alone if there are spans.
+func (ks *kernels) slow(s *Scratch) slowWay {
+	return bySpan(s, func(sum, out View, a, b Scaled, m into) { ks.multiplyBlocks(s, sum, out, a, b, m.add, wideRows) })
+}
+
+// slowWay multiplies operands, or parts of them, that do not decode exactly; arguments as of kernels.scaled.
+type slowWay func(sum, out View, a, b Scaled, m into)
+
+// bySpan makes a slowWay that cuts spans of one that does not.
+func bySpan(s *Scratch, slow slowWay) slowWay {
+	return func(sum, out View, a, b Scaled, m into) {
+		if m.span == 0 {
+			slow(sum, out, a, b, m)
+			return
+		}
+		s.scaledSpans(sum, a, b, m.span, func(dst View, a, b Scaled) { slow(dst, View{}, a, b, into{}) })
+	}
 }
 
 // of is the kernels for a whole product of so many rows, whatever the height of its blocks.
@@ -42,7 +62,7 @@ func (ks *kernels) multiplyBlocks(s *Scratch, sum, out View, a, b Scaled, accumu
 func (ks *kernels) block(s *Scratch, sum View, a, b Scaled, accumulate bool, limit int) {
 	x, y, ok := s.narrow(a, b)
 	if ok {
-		ks.bf16(s, sum, x, y.transposed(), accumulate)
+		ks.bf16(s, sum, x, y.transposed(), into{add: accumulate})
 		return
 	}
 	x, y, ok = s.wide(a, b)
@@ -50,7 +70,7 @@ func (ks *kernels) block(s *Scratch, sum View, a, b Scaled, accumulate bool, lim
 	case limit > 1 && (!ok || ks.tiles): // tiles sum in another order, so that only the elements that need it may go this way
 		ks.multiplyBlocks(s, sum, View{}, a, b, accumulate, 1)
 	case ok:
-		ks.fp32(s, sum, x, y.transposed(), accumulate)
+		ks.fp32(s, sum, x, y.transposed(), into{add: accumulate})
 	default:
 		c := at[float32](sum, 0, 0)
 		*c = float32(float64(initial(*c, accumulate)) + dotScaled(a, b))

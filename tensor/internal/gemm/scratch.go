@@ -9,6 +9,7 @@ type Scratch struct {
 	rows    [keptBlocks]buffer // packed blocks of a that meet many blocks of b
 	sums    buffer             // FP32 sums that a BF16 result cannot hold between two runs of steps
 	partial buffer             // vectors of sums of a direct product
+	spans   buffer             // sums of spans of k (see tree)
 	edge    buffer             // a tile column of which c has only a part
 	chunks  buffer             // a piece of a scaled operand, decoded
 	decoded [2]buffer          // blocks of scaled operands, decoded

@@ -5,6 +5,7 @@ package vec
 import (
 	"fmt"
 	"math"
+	"unsafe"
 )
 
 // AdamWStep holds the constants of one optimizer step, derived in float64 and rounded once.
@@ -32,30 +33,62 @@ func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step in
 	}
 }
 
-// AdamW updates the master weights and the moments m and v in place from grad, operation by operation as torch does:
-//
-//	g      = grad·gradScale
-//	master = master·(1 - lr·weightDecay)
-//	m      = m + (1-beta1)·(g - m)
-//	v      = v·beta2 + (1-beta2)·g·g
-//	master = master - (lr/(1-beta1^t))·m / (sqrt(v)/sqrt(1-beta2^t) + eps)
-func AdamW(master, m, v, grad []float32, c AdamWStep) {
-	m, v, grad = m[:len(master)], v[:len(master)], grad[:len(master)]
-	for len(master) > chunk {
-		AdamW(master[:chunk], m[:chunk], v[:chunk], grad[:chunk], c)
-		master, m, v, grad = master[chunk:], m[chunk:], v[chunk:], grad[chunk:]
-	}
-	active.adamW(master, m, v, grad, c)
+// AdamWState is the master weights of a slice of parameters and the moments of their gradients.
+type AdamWState struct{ Master, ExpAvg, ExpAvgSq []float32 }
+
+// slice returns elements [lo, hi).
+func (s AdamWState) slice(lo, hi int) AdamWState {
+	return AdamWState{s.Master[lo:hi], s.ExpAvg[lo:hi], s.ExpAvgSq[lo:hi]}
 }
 
-func adamWGeneric(master, m, v, grad []float32, c AdamWStep) {
-	m, v, grad = m[:len(master)], v[:len(master)], grad[:len(master)]
-	for i, p := range master {
-		g := float32(grad[i] * c.gradScale)
-		mi := m[i] + float32(c.lerp*(g-m[i]))
-		vi := float32(v[i]*c.beta2) + float32(c.oneMinusBeta2*g*g)
-		m[i], v[i] = mi, vi
-		denom := float32(math.Sqrt(float64(vi)))/c.bias2Sqrt + c.eps
-		master[i] = float32(p*c.decay) - c.stepSize*mi/denom
+// AdamW sets dst, which may be src, to what src becomes by grad, operation by operation as torch does:
+//
+//	g        = grad·gradScale
+//	expAvg   = expAvg + (1-beta1)·(g - expAvg)
+//	expAvgSq = expAvgSq·beta2 + (1-beta2)·g·g
+//	master   = master·(1 - lr·weightDecay) - (lr/(1-beta1^t))·expAvg / (sqrt(expAvgSq)/sqrt(1-beta2^t) + eps)
+func AdamW(dst, src AdamWState, grad []float32, c AdamWStep) {
+	n := len(grad)
+	dst, src = dst.slice(0, n), src.slice(0, n)
+	for ; n > chunk; n -= chunk {
+		AdamW(dst.slice(0, chunk), src.slice(0, chunk), grad[:chunk], c)
+		dst, src, grad = dst.slice(chunk, n), src.slice(chunk, n), grad[chunk:]
+	}
+	active.adamW(dst, src, grad, c)
+}
+
+// AdamWStreaming is AdamW that writes past the caches, for a dst that is not src and that nobody will read again before
+// it has left them anyway. The arrays of dst have to begin on cache lines' boundaries, or it is no more than AdamW.
+func AdamWStreaming(dst, src AdamWState, grad []float32, c AdamWStep) {
+	n := len(grad)
+	if !dst.aligned() {
+		AdamW(dst, src, grad, c)
+		return
+	}
+	dst, src = dst.slice(0, n), src.slice(0, n)
+	for ; n > chunk; n -= chunk {
+		AdamWStreaming(dst.slice(0, chunk), src.slice(0, chunk), grad[:chunk], c)
+		dst, src, grad = dst.slice(chunk, n), src.slice(chunk, n), grad[chunk:]
+	}
+	active.adamWStreaming(dst, src, grad, c)
+}
+
+// aligned says whether all arrays begin on cache lines' boundaries.
+func (s AdamWState) aligned() bool {
+	at := func(x []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(x))) }
+	return (at(s.Master)|at(s.ExpAvg)|at(s.ExpAvgSq))%64 == 0
+}
+
+func adamWGeneric(dst, src AdamWState, grad []float32, c AdamWStep) {
+	n := len(grad)
+	dst, src = dst.slice(0, n), src.slice(0, n)
+	for i, g := range grad {
+		g = float32(g * c.gradScale)
+		w, m, v := src.Master[i], src.ExpAvg[i], src.ExpAvgSq[i]
+		m += float32(c.lerp * (g - m))
+		v = float32(v*c.beta2) + float32(c.oneMinusBeta2*g*g)
+		denom := float32(math.Sqrt(float64(v)))/c.bias2Sqrt + c.eps
+		dst.Master[i] = float32(w*c.decay) - c.stepSize*m/denom
+		dst.ExpAvg[i], dst.ExpAvgSq[i] = m, v
 	}
 }

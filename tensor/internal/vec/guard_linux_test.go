@@ -41,7 +41,7 @@ func TestNoAccessOutside(t *testing.T) {
 		rng := rand.New(rand.NewPCG(9, 10))
 		for _, n := range []int{1, 7, 15, 16, 17, 31, 33, 63, 64, 65, 100, 1023, 1024} {
 			for _, atEnd := range []bool{false, true} {
-				var rows [5][]float32
+				var rows [mostRows][]float32
 				for i := range rows {
 					rows[i] = fenced[float32](t, n, atEnd)
 					fill(rng, rows[i], 0)
@@ -49,7 +49,7 @@ func TestNoAccessOutside(t *testing.T) {
 				for _, op := range operations {
 					op.run(rows[:op.out], rows[op.out:op.out+op.in])
 				}
-				var lines [5]line
+				var lines [mostRows]line
 				for i := range lines {
 					lines[i] = line{rows[i], fenced[uint16](t, n, atEnd)}
 				}

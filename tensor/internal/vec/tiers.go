@@ -27,7 +27,8 @@ type kernels struct {
 	dot             func(x, y []float32) float32
 	sumSquares      func(x []float32) float64
 	max             func(x []float32) float32
-	adamW           func(master, m, v, grad []float32, c AdamWStep)
+	adamW           func(dst, src AdamWState, grad []float32, c AdamWStep)
+	adamWStreaming  func(dst, src AdamWState, grad []float32, c AdamWStep)
 
 	// Those of the functions that end in BF16.
 	add16             func(dst, x, y []uint16)
@@ -67,6 +68,7 @@ var generic = kernels{
 	sumSquares:      sumSquaresGeneric,
 	max:             maxGeneric,
 	adamW:           adamWGeneric,
+	adamWStreaming:  adamWGeneric,
 
 	add16:             add16Generic,
 	addScaled16:       addScaled16Generic,

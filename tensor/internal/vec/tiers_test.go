@@ -33,6 +33,9 @@ type operation struct {
 	element func(out, in []float64)
 }
 
+// mostRows is how many slices an operation has at most.
+const mostRows = 7
+
 const a, shift, blocks = 0.7, 0.3, 3
 
 // turns cuts n elements into rows of Rotate: with a gap between them, or without one and more than one kernel call takes.
@@ -52,6 +55,20 @@ func turns(n int) (rows, stride, pairs int) {
 func inPlace(name string) bool { return name != "SumBlocks" && name != "Rotate" }
 
 func sigmoid(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
+
+func stateOf(rows [][]float32) AdamWState { return AdamWState{rows[0], rows[1], rows[2]} }
+
+var thirdStep = NewAdamWStep(1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
+
+// thirdStepFloat64 is AdamW with thirdStep on one element: weight and moments.
+func thirdStepFloat64(dst, src []float64, grad float64) {
+	g, beta1, beta2 := grad*0.5, 0.9, 0.95
+	w := src[0] * (1 - 1e-2*0.1)
+	m := beta1*src[1] + (1-beta1)*g
+	v := beta2*src[2] + (1-beta2)*g*g
+	mHat, vHat := m/(1-math.Pow(beta1, 3)), v/(1-math.Pow(beta2, 3))
+	dst[0], dst[1], dst[2] = w-1e-2*mHat/(math.Sqrt(vHat)+1e-8), m, v
+}
 
 var operations = []operation{
 	{"Add", 1, 2, func(out, in [][]float32) float64 {
@@ -117,16 +134,17 @@ var operations = []operation{
 		return float64(ExpSum(out[0], a, in[0], shift))
 	}, func(out, in []float64) { out[0] = math.Exp(a*in[0] - shift) }},
 	{"AdamW", 3, 1, func(out, in [][]float32) float64 {
-		AdamW(out[0], out[1], out[2], in[0], NewAdamWStep(1e-2, 0.9, 0.95, 1e-8, 0.1, 0.5, 3))
+		AdamW(stateOf(out), stateOf(out), in[0], thirdStep)
 		return 0
-	}, func(out, in []float64) {
-		g, beta1, beta2 := in[0]*0.5, 0.9, 0.95
-		out[0] *= 1 - 1e-2*0.1
-		out[1] = beta1*out[1] + (1-beta1)*g
-		out[2] = beta2*out[2] + (1-beta2)*g*g
-		mHat, vHat := out[1]/(1-math.Pow(beta1, 3)), out[2]/(1-math.Pow(beta2, 3))
-		out[0] -= 1e-2 * mHat / (math.Sqrt(vHat) + 1e-8)
-	}},
+	}, func(out, in []float64) { thirdStepFloat64(out, out, in[0]) }},
+	{"AdamWElsewhere", 3, 4, func(out, in [][]float32) float64 {
+		AdamW(stateOf(out), stateOf(in[1:]), in[0], thirdStep)
+		return 0
+	}, nil},
+	{"AdamWStreaming", 3, 4, func(out, in [][]float32) float64 {
+		AdamWStreaming(stateOf(out), stateOf(in[1:]), in[0], thirdStep)
+		return 0
+	}, nil},
 	{"Dot", 0, 2, func(_, in [][]float32) float64 { return float64(Dot(in[0], in[1])) }, nil},
 	{"SumSquares", 0, 1, func(_, in [][]float32) float64 { return SumSquares(in[0]) }, nil},
 	{"Max", 0, 1, func(_, in [][]float32) float64 { return float64(Max(in[0])) }, nil},
@@ -284,13 +302,13 @@ func column(rows [][]float32, j int) []float64 {
 }
 
 func TestNoAllocations(t *testing.T) {
-	out, in := make([][]float32, 3), make([][]float32, 3)
-	for i := range out {
-		out[i], in[i] = make([]float32, 100), make([]float32, 100)
+	rows := make([][]float32, mostRows)
+	for i := range rows {
+		rows[i] = make([]float32, 100)
 	}
 	eachTier(t, func(t *testing.T) {
 		for _, op := range operations {
-			if got := testing.AllocsPerRun(10, func() { op.run(out[:op.out], in[:op.in]) }); got != 0 {
+			if got := testing.AllocsPerRun(10, func() { op.run(rows[:op.out], rows[op.out:op.out+op.in]) }); got != 0 {
 				t.Errorf("%s allocates %v times", op.name, got)
 			}
 		}

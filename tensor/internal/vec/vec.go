@@ -17,9 +17,6 @@ package vec
 // At 10 GB/s AdamW, which moves the most bytes an element, takes under 50 microseconds for a chunk.
 const chunk = 16 << 10
 
-// Chunk is the number of elements after which the sum of a longer slice begins another sum.
-const Chunk = chunk
-
 // Widen sets dst to the exact values of the bfloat16 numbers in src.
 func Widen(dst []float32, src []uint16) {
 	dst = dst[:len(src)]

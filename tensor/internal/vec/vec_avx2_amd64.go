@@ -24,6 +24,7 @@ var avx2 = kernels{
 	sumSquares:      sumSquaresAVX2,
 	max:             maxAVX2,
 	adamW:           adamWAVX2,
+	adamWStreaming:  adamWStreamingAVX2,
 
 	add16:             add16AVX2,
 	addScaled16:       addScaled16AVX2,
@@ -97,7 +98,10 @@ func sumSquaresAVX2(x []float32) float64
 func maxAVX2(x []float32) float32
 
 //go:noescape
-func adamWAVX2(master, m, v, grad []float32, c AdamWStep)
+func adamWAVX2(dst, src AdamWState, grad []float32, c AdamWStep)
+
+//go:noescape
+func adamWStreamingAVX2(dst, src AdamWState, grad []float32, c AdamWStep)
 
 //go:noescape
 func add16AVX2(dst, x, y []uint16)

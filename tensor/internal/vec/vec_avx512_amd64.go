@@ -24,6 +24,7 @@ var avx512 = kernels{
 	sumSquares:      sumSquaresAVX512,
 	max:             maxAVX512,
 	adamW:           adamWAVX512,
+	adamWStreaming:  adamWStreamingAVX512,
 
 	add16:             add16AVX512,
 	addScaled16:       addScaled16AVX512,
@@ -97,7 +98,10 @@ func sumSquaresAVX512(x []float32) float64
 func maxAVX512(x []float32) float32
 
 //go:noescape
-func adamWAVX512(master, m, v, grad []float32, c AdamWStep)
+func adamWAVX512(dst, src AdamWState, grad []float32, c AdamWStep)
+
+//go:noescape
+func adamWStreamingAVX512(dst, src AdamWState, grad []float32, c AdamWStep)
 
 //go:noescape
 func add16AVX512(dst, x, y []uint16)

@@ -3239,34 +3239,37 @@ done3:
 	VZEROUPPER
 	RET
 
-// func adamWAVX512(master_base unsafe.Pointer, master_len int, master_cap int, m_base unsafe.Pointer, m_len int, m_cap int, v_base unsafe.Pointer, v_len int, v_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
-TEXT ·adamWAVX512(SB), NOSPLIT, $0-128
-	MOVQ master_base+0(FP), BX
-	MOVQ m_base+24(FP), CX
-	MOVQ v_base+48(FP), DX
-	MOVQ grad_base+72(FP), SI
-	VBROADCASTSS c_gradScale+96(FP), Z0
-	VBROADCASTSS c_decay+100(FP), Z1
-	VBROADCASTSS c_lerp+104(FP), Z2
-	VBROADCASTSS c_beta2+108(FP), Z3
-	VBROADCASTSS c_oneMinusBeta2+112(FP), Z4
-	VBROADCASTSS c_bias2Sqrt+116(FP), Z5
-	VBROADCASTSS c_eps+120(FP), Z6
-	VBROADCASTSS c_stepSize+124(FP), Z7
-	MOVQ master_len+8(FP), DI
+// func adamWAVX512(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+TEXT ·adamWAVX512(SB), NOSPLIT, $0-200
+	MOVQ dst_Master_base+0(FP), BX
+	MOVQ dst_ExpAvg_base+24(FP), CX
+	MOVQ dst_ExpAvgSq_base+48(FP), DX
+	MOVQ src_Master_base+72(FP), SI
+	MOVQ src_ExpAvg_base+96(FP), DI
+	MOVQ src_ExpAvgSq_base+120(FP), R8
+	MOVQ grad_base+144(FP), R9
+	VBROADCASTSS c_gradScale+168(FP), Z0
+	VBROADCASTSS c_decay+172(FP), Z1
+	VBROADCASTSS c_lerp+176(FP), Z2
+	VBROADCASTSS c_beta2+180(FP), Z3
+	VBROADCASTSS c_oneMinusBeta2+184(FP), Z4
+	VBROADCASTSS c_bias2Sqrt+188(FP), Z5
+	VBROADCASTSS c_eps+192(FP), Z6
+	VBROADCASTSS c_stepSize+196(FP), Z7
+	MOVQ grad_len+152(FP), R10
 	XORL AX, AX
-	SUBQ $32, DI
+	SUBQ $32, R10
 	JLT rest2
 	PCALIGN $64
 loop1:
-	VMOVUPS (BX)(AX*4), Z8
-	VMOVUPS 64(BX)(AX*4), Z9
-	VMOVUPS (CX)(AX*4), Z10
-	VMOVUPS 64(CX)(AX*4), Z11
-	VMOVUPS (DX)(AX*4), Z12
-	VMOVUPS 64(DX)(AX*4), Z13
-	VMOVUPS (SI)(AX*4), Z14
-	VMOVUPS 64(SI)(AX*4), Z15
+	VMOVUPS (SI)(AX*4), Z8
+	VMOVUPS 64(SI)(AX*4), Z9
+	VMOVUPS (DI)(AX*4), Z10
+	VMOVUPS 64(DI)(AX*4), Z11
+	VMOVUPS (R8)(AX*4), Z12
+	VMOVUPS 64(R8)(AX*4), Z13
+	VMOVUPS (R9)(AX*4), Z14
+	VMOVUPS 64(R9)(AX*4), Z15
 	VMULPS Z0, Z14, Z14
 	VMULPS Z0, Z15, Z15
 	VSUBPS Z10, Z14, Z16
@@ -3304,22 +3307,22 @@ loop1:
 	VMOVUPS Z8, (BX)(AX*4)
 	VMOVUPS Z9, 64(BX)(AX*4)
 	ADDQ $32, AX
-	SUBQ $32, DI
+	SUBQ $32, R10
 	JGE loop1
 rest2:
-	ADDQ $32, DI
+	ADDQ $32, R10
 	JEQ done3
-	VPBROADCASTW DI, Z15
+	VPBROADCASTW R10, Z15
 	VPCMPUW $6, indices<>+0(SB), Z15, K1
 	KSHIFTRD $16, K1, K4
-	VMOVUPS.Z (BX)(AX*4), K1, Z14
-	VMOVUPS.Z 64(BX)(AX*4), K4, Z13
-	VMOVUPS.Z (CX)(AX*4), K1, Z12
-	VMOVUPS.Z 64(CX)(AX*4), K4, Z11
-	VMOVUPS.Z (DX)(AX*4), K1, Z10
-	VMOVUPS.Z 64(DX)(AX*4), K4, Z9
-	VMOVUPS.Z (SI)(AX*4), K1, Z8
-	VMOVUPS.Z 64(SI)(AX*4), K4, Z19
+	VMOVUPS.Z (SI)(AX*4), K1, Z14
+	VMOVUPS.Z 64(SI)(AX*4), K4, Z13
+	VMOVUPS.Z (DI)(AX*4), K1, Z12
+	VMOVUPS.Z 64(DI)(AX*4), K4, Z11
+	VMOVUPS.Z (R8)(AX*4), K1, Z10
+	VMOVUPS.Z 64(R8)(AX*4), K4, Z9
+	VMOVUPS.Z (R9)(AX*4), K1, Z8
+	VMOVUPS.Z 64(R9)(AX*4), K4, Z19
 	VMULPS Z0, Z8, Z8
 	VMULPS Z0, Z19, Z19
 	VSUBPS Z12, Z8, Z18
@@ -3357,5 +3360,130 @@ rest2:
 	VMOVUPS Z14, K1, (BX)(AX*4)
 	VMOVUPS Z13, K4, 64(BX)(AX*4)
 done3:
+	VZEROUPPER
+	RET
+
+// func adamWStreamingAVX512(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+TEXT ·adamWStreamingAVX512(SB), NOSPLIT, $0-200
+	MOVQ dst_Master_base+0(FP), BX
+	MOVQ dst_ExpAvg_base+24(FP), CX
+	MOVQ dst_ExpAvgSq_base+48(FP), DX
+	MOVQ src_Master_base+72(FP), SI
+	MOVQ src_ExpAvg_base+96(FP), DI
+	MOVQ src_ExpAvgSq_base+120(FP), R8
+	MOVQ grad_base+144(FP), R9
+	VBROADCASTSS c_gradScale+168(FP), Z0
+	VBROADCASTSS c_decay+172(FP), Z1
+	VBROADCASTSS c_lerp+176(FP), Z2
+	VBROADCASTSS c_beta2+180(FP), Z3
+	VBROADCASTSS c_oneMinusBeta2+184(FP), Z4
+	VBROADCASTSS c_bias2Sqrt+188(FP), Z5
+	VBROADCASTSS c_eps+192(FP), Z6
+	VBROADCASTSS c_stepSize+196(FP), Z7
+	MOVQ grad_len+152(FP), R10
+	XORL AX, AX
+	SUBQ $32, R10
+	JLT rest2
+	PCALIGN $64
+loop1:
+	VMOVUPS (SI)(AX*4), Z8
+	VMOVUPS 64(SI)(AX*4), Z9
+	VMOVUPS (DI)(AX*4), Z10
+	VMOVUPS 64(DI)(AX*4), Z11
+	VMOVUPS (R8)(AX*4), Z12
+	VMOVUPS 64(R8)(AX*4), Z13
+	VMOVUPS (R9)(AX*4), Z14
+	VMOVUPS 64(R9)(AX*4), Z15
+	VMULPS Z0, Z14, Z14
+	VMULPS Z0, Z15, Z15
+	VSUBPS Z10, Z14, Z16
+	VSUBPS Z11, Z15, Z20
+	VMULPS Z2, Z16, Z16
+	VMULPS Z2, Z20, Z20
+	VADDPS Z16, Z10, Z10
+	VADDPS Z20, Z11, Z11
+	VMULPS Z14, Z4, Z17
+	VMULPS Z15, Z4, Z21
+	VMULPS Z14, Z17, Z17
+	VMULPS Z15, Z21, Z21
+	VMULPS Z3, Z12, Z12
+	VMULPS Z3, Z13, Z13
+	VADDPS Z17, Z12, Z12
+	VADDPS Z21, Z13, Z13
+	VSQRTPS Z12, Z18
+	VSQRTPS Z13, Z22
+	VDIVPS Z5, Z18, Z18
+	VDIVPS Z5, Z22, Z22
+	VADDPS Z6, Z18, Z18
+	VADDPS Z6, Z22, Z22
+	VMULPS Z10, Z7, Z19
+	VMULPS Z11, Z7, Z23
+	VDIVPS Z18, Z19, Z19
+	VDIVPS Z22, Z23, Z23
+	VMULPS Z1, Z8, Z8
+	VMULPS Z1, Z9, Z9
+	VSUBPS Z19, Z8, Z8
+	VSUBPS Z23, Z9, Z9
+	VMOVNTPS Z10, (CX)(AX*4)
+	VMOVNTPS Z11, 64(CX)(AX*4)
+	VMOVNTPS Z12, (DX)(AX*4)
+	VMOVNTPS Z13, 64(DX)(AX*4)
+	VMOVNTPS Z8, (BX)(AX*4)
+	VMOVNTPS Z9, 64(BX)(AX*4)
+	ADDQ $32, AX
+	SUBQ $32, R10
+	JGE loop1
+rest2:
+	ADDQ $32, R10
+	JEQ done3
+	VPBROADCASTW R10, Z15
+	VPCMPUW $6, indices<>+0(SB), Z15, K1
+	KSHIFTRD $16, K1, K4
+	VMOVUPS.Z (SI)(AX*4), K1, Z14
+	VMOVUPS.Z 64(SI)(AX*4), K4, Z13
+	VMOVUPS.Z (DI)(AX*4), K1, Z12
+	VMOVUPS.Z 64(DI)(AX*4), K4, Z11
+	VMOVUPS.Z (R8)(AX*4), K1, Z10
+	VMOVUPS.Z 64(R8)(AX*4), K4, Z9
+	VMOVUPS.Z (R9)(AX*4), K1, Z8
+	VMOVUPS.Z 64(R9)(AX*4), K4, Z19
+	VMULPS Z0, Z8, Z8
+	VMULPS Z0, Z19, Z19
+	VSUBPS Z12, Z8, Z18
+	VSUBPS Z11, Z19, Z22
+	VMULPS Z2, Z18, Z18
+	VMULPS Z2, Z22, Z22
+	VADDPS Z18, Z12, Z12
+	VADDPS Z22, Z11, Z11
+	VMULPS Z8, Z4, Z17
+	VMULPS Z19, Z4, Z21
+	VMULPS Z8, Z17, Z17
+	VMULPS Z19, Z21, Z21
+	VMULPS Z3, Z10, Z10
+	VMULPS Z3, Z9, Z9
+	VADDPS Z17, Z10, Z10
+	VADDPS Z21, Z9, Z9
+	VSQRTPS Z10, Z16
+	VSQRTPS Z9, Z20
+	VDIVPS Z5, Z16, Z16
+	VDIVPS Z5, Z20, Z20
+	VADDPS Z6, Z16, Z16
+	VADDPS Z6, Z20, Z20
+	VMULPS Z12, Z7, Z23
+	VMULPS Z11, Z7, Z24
+	VDIVPS Z16, Z23, Z23
+	VDIVPS Z20, Z24, Z24
+	VMULPS Z1, Z14, Z14
+	VMULPS Z1, Z13, Z13
+	VSUBPS Z23, Z14, Z14
+	VSUBPS Z24, Z13, Z13
+	VMOVUPS Z12, K1, (CX)(AX*4)
+	VMOVUPS Z11, K4, 64(CX)(AX*4)
+	VMOVUPS Z10, K1, (DX)(AX*4)
+	VMOVUPS Z9, K4, 64(DX)(AX*4)
+	VMOVUPS Z14, K1, (BX)(AX*4)
+	VMOVUPS Z13, K4, 64(BX)(AX*4)
+done3:
+	SFENCE
 	VZEROUPPER
 	RET

@@ -41,7 +41,7 @@ var rereads = map[string]int{"AddScaled": 1, "NormWeightGrad": 1, "AdamW": 3}
 func benchmarkRows(b *testing.B, name string, bytes int, run func(x []line)) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for _, n := range []int{128, 2048, 1 << 20} {
-		var rows [5]line
+		var rows [mostRows]line
 		for i := range rows {
 			rows[i] = line{make([]float32, n), make([]uint16, n)}
 			fill(rng, rows[i].wide, 0)

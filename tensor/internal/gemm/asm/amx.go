@@ -18,7 +18,7 @@ const (
 )
 
 // fieldConfig is the field of Go's struct tile that configures the tiles of the last rows.
-const fieldConfig = fieldLoad + 8
+const fieldConfig = fieldAddStride + 8
 
 var (
 	amxSums = [2][2]asmgen.Tile{{asmgen.TMM(0), asmgen.TMM(1)}, {asmgen.TMM(2), asmgen.TMM(3)}}

@@ -108,7 +108,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	}
 	fn.I("JMP", stored)
 	fn.Place(plain)
-	family{width: 64}.finish(fn, sum, sumStride, sum, sumStride, sums)
+	family{width: 64}.finish(fn, t, sum, sumStride, sum, sumStride, [4]asmgen.Reg{a, b, steps, row}, sums)
 	fn.Place(stored)
 	fn.I("DECQ", count)
 	fn.I("JNZ", next)

@@ -42,6 +42,8 @@ const (
 	fieldCount
 	fieldColumns
 	fieldLoad
+	fieldAdds
+	fieldAddStride
 )
 
 // unroll is the number of steps in the body of the loop, a power of two.
@@ -83,7 +85,7 @@ func (k family) tile(f *asmgen.File, mr int) {
 	k.steps(fn, t, a, b, steps, sums)
 	fn.I("ADDQ", t.At(fieldAStride), panel)
 
-	k.finish(fn, sum, sumStride, out, outStride, sums)
+	k.finish(fn, t, sum, sumStride, out, outStride, [4]asmgen.Reg{a, b, steps, row}, sums)
 	fn.I("DECQ", count)
 	fn.I("JNZ", next)
 	fn.Return()
@@ -176,8 +178,8 @@ func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmge
 	fn.Place(done)
 }
 
-// finish stores the sums, as FP32 or rounded, and moves sum and, when it rounds, out to the next tile.
-func (k family) finish(fn *asmgen.Func, sum, sumStride, out, outStride asmgen.Reg, sums [][]asmgen.Vec) {
+// finish stores the sums, as FP32 with what is to be added or rounded, and moves sum and, when it rounds, out to the next tile.
+func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	plain, stored := fn.Label("plain"), fn.Label("stored")
 	if k.rounds {
 		fn.I("TESTQ", out, out)
@@ -193,6 +195,7 @@ func (k family) finish(fn *asmgen.Func, sum, sumStride, out, outStride asmgen.Re
 		fn.I("JMP", stored)
 		fn.Place(plain)
 	}
+	k.add(fn, t, sum, sumStride, free, sums)
 	for _, s := range sums {
 		for j, v := range s {
 			if k.masked() {
@@ -206,6 +209,34 @@ func (k family) finish(fn *asmgen.Func, sum, sumStride, out, outStride asmgen.Re
 	if k.rounds {
 		fn.Place(stored)
 	}
+}
+
+// add adds to the sums what lies in tile.adds places, the last of which is where they will be stored.
+func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
+	place, stride, count, row := free[0], free[1], free[2], free[3]
+	none := fn.Label("none")
+	fn.I("MOVQ", t.At(fieldAdds), count)
+	fn.I("TESTQ", count, count)
+	fn.I("JZ", none)
+	fn.I("MOVQ", t.At(fieldAddStride), stride)
+	fn.I("LEAQ", count.At(-1), place)
+	fn.I("IMULQ", stride, place)
+	fn.I("ADDQ", sum, place)
+	fn.CountDown(count, func() {
+		fn.I("MOVQ", place, row)
+		for _, s := range sums {
+			for j, v := range s {
+				if k.masked() {
+					fn.I("VADDPS", row.At(64*j), v, asmgen.K(1+j), v)
+				} else {
+					fn.I("VADDPS", row.At(k.width*j), v, v)
+				}
+			}
+			fn.I("ADDQ", sumStride, row)
+		}
+		fn.I("SUBQ", stride, place)
+	})
+	fn.Place(none)
 }
 
 // masked says whether the kernel keeps to the columns that tile.columns names; the others write whole vectors.

@@ -4,15 +4,35 @@ package main
 
 import "spmoe/tensor/asmgen"
 
+// adamW comes in two forms: one for what will be read again soon, and one that writes past the caches.
 func adamW(f *file) {
-	k := f.kernel("adamW", rows("master", "m", "v", "grad"), float32s("c_gradScale", "c_decay", "c_lerp", "c_beta2",
-		"c_oneMinusBeta2", "c_bias2Sqrt", "c_eps", "c_stepSize"))
-	r := k.rows(fp32, "master", "m", "v", "grad")
+	k := f.kernel("adamW", adamWParams()...)
+	update(k, (*kernel).store)
+	k.Return()
+	k = f.kernel("adamWStreaming", adamWParams()...)
+	update(k, (*kernel).stream)
+	k.I("SFENCE")
+	k.Return()
+}
+
+func adamWParams() [][]asmgen.Param {
+	return [][]asmgen.Param{rows(fields("dst")...), rows(fields("src")...), rows("grad"), float32s("c_gradScale", "c_decay",
+		"c_lerp", "c_beta2", "c_oneMinusBeta2", "c_bias2Sqrt", "c_eps", "c_stepSize")}
+}
+
+// fields are the slices of an AdamWState.
+func fields(state string) []string {
+	return []string{state + "_Master", state + "_ExpAvg", state + "_ExpAvgSq"}
+}
+
+// update prints the loop of a form, which stores in its own way.
+func update(k *kernel, store func(k *kernel, v pair, r row)) {
+	to, from, gradient := k.rows(fp32, fields("dst")...), k.rows(fp32, fields("src")...), k.row("grad", fp32)
 	gradScale, decay, lerp, beta2 := k.float32("c_gradScale"), k.float32("c_decay"), k.float32("c_lerp"), k.float32("c_beta2")
 	oneMinusBeta2, bias2Sqrt := k.float32("c_oneMinusBeta2"), k.float32("c_bias2Sqrt")
 	eps, stepSize := k.float32("c_eps"), k.float32("c_stepSize")
-	k.each("master_len", lanes, 1, func(int) {
-		w, m, v, grad := k.load(r[0]), k.load(r[1]), k.load(r[2]), k.load(r[3])
+	k.each("grad_len", lanes, 1, func(int) {
+		w, m, v, grad := k.load(from[0]), k.load(from[1]), k.load(from[2]), k.load(gradient)
 		k.both(func(h int) []asmgen.Vec {
 			w, m, v, g := w[h], m[h], v[h], grad[h]
 			k.I("VMULPS", gradScale, g, g)
@@ -35,9 +55,8 @@ func adamW(f *file) {
 			k.I("VSUBPS", step, w, w)
 			return nil
 		})
-		k.store(m, r[1])
-		k.store(v, r[2])
-		k.store(w, r[0])
+		store(k, m, to[1])
+		store(k, v, to[2])
+		store(k, w, to[0])
 	})
-	k.Return()
 }

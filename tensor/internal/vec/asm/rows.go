@@ -231,6 +231,17 @@ func (k *kernel) store(v pair, r row) {
 	}
 }
 
+// stream is store past the caches, for rows of FP32 on a cache line's boundary.
+func (k *kernel) stream(v pair, r row) {
+	if k.masked {
+		k.store(v, r)
+		return
+	}
+	for h := range 2 {
+		k.I("VMOVNTPS", v[h], k.at(r).Plus(4*k.width()*h))
+	}
+}
+
 func (k *kernel) storeHalf(v asmgen.Vec, m asmgen.Mem, h int) {
 	m = m.Plus(4 * k.width() * h)
 	if k.avx2 {

@@ -1,0 +1,109 @@
+package ep
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/tensor"
+)
+
+// brokenPeer runs a dispatch of 3 tokens, hidden 4, to 4 experts on rank 0 of two, where rank 1 sends counts as its own, [experts], or to
+// rank 0's experts, and puts up a buffer of so many bytes. It returns what rank 0 gets.
+func brokenPeer(exchange string, wire Wire, counts []int32, room int) error {
+	const tokens, slots, hidden, experts = 3, 2, 4, 4
+	var got error
+	collective.NewWorld(2).Run(func(c *collective.Comm) error {
+		if c.Rank() == 1 {
+			if exchange == "standard" {
+				return collective.AllToAll(c, make([]int32, experts), counts)
+			}
+			if err := collective.AllGather(c, make([]int32, 2*experts), counts); err != nil {
+				return err
+			}
+			row, elem := 4*hidden, 4
+			if wire == MXFP8 {
+				row, elem = hidden+1, 1
+			}
+			w, err := c.Open(collective.KindDispatch, row, elem, make([]byte, room), nil)
+			if err != nil {
+				return err
+			}
+			return w.Close(0)
+		}
+		s, err := New(exchange, c, experts, Options{Dispatch: wire})
+		if err != nil {
+			return err
+		}
+		ex := tensor.NewExec()
+		topk := ex.New(tensor.INT32, tokens, slots)
+		copy(topk.I32(), []int32{0, 3, 1, 2, 3, -1})
+		_, got = s.Dispatch(ex, new(Handle), ex.New(tensor.FP32, tokens, hidden), topk)
+		return got
+	})
+	return got
+}
+
+// Counts that cannot be, and buffers without room for the rows that counts tell, are errors that name the rank.
+func TestBrokenCounts(t *testing.T) {
+	for _, test := range []struct {
+		exchange string
+		wire     Wire
+		counts   []int32
+		room     int
+		want     string
+	}{
+		{"onesided", Plain, []int32{0, 0, 0, 0}, 48, ""},
+		{"onesided", MXFP8, []int32{0, 0, 0, 0}, 64 + 3, ""},
+		{"onesided", Plain, []int32{0, 0, -1, 0}, 48, "the counts of rank 1 are damaged: number 2 is -1"},
+		{"onesided", Plain, []int32{math.MinInt32, 0, 0, 0}, 48, "the counts of rank 1 are damaged: number 0"},
+		{"onesided", Plain, []int32{0, 0, math.MaxInt32, 0}, 48, "the counts of rank 1 are damaged: number 2"},
+		{"onesided", Plain, []int32{mostRows / 2, mostRows / 2, 0, 0}, 48, "the counts of rank 1 are damaged: number 1"},
+		{"onesided", Plain, []int32{0, 0, 0, 0}, 47, "the call of rank 1 is damaged: its buffer has 47 bytes for 3 rows that take 48"},
+		{"onesided", Plain, []int32{0, 0, 0, 0}, 0, "the call of rank 1 is damaged"},
+		{"onesided", Plain, []int32{0, 0, 0, 1}, 48, "for 4 rows that take 64"},
+		{"onesided", MXFP8, []int32{0, 0, 0, 0}, 11, "the call of rank 1 is damaged: its buffer has 11 bytes for 3 rows that take 12"},
+		{"onesided", MXFP8, []int32{0, 0, 0, 0}, 64, "the call of rank 1 is damaged: its buffer has 0 bytes for 3 rows that take 3"},
+		{"standard", Plain, []int32{-1, 0, 0, 0}, 0, "the counts of rank 1 are damaged: number 0 is -1"},
+		{"standard", Plain, []int32{1, math.MaxInt32, 0, 0}, 0, "the counts of rank 1 are damaged: number 1"},
+	} {
+		err := brokenPeer(test.exchange, test.wire, test.counts, test.room)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s, %v, counts %v, %d bytes: got %v, want %q", test.exchange, test.wire, test.counts, test.room, err, test.want)
+		}
+	}
+}
+
+// Whatever counts a rank sends, its peer's dispatch ends, and stores no row where there is no room.
+func FuzzBrokenCounts(f *testing.F) {
+	counts := func(list ...int32) (text []byte) {
+		for _, n := range list {
+			text = binary.LittleEndian.AppendUint32(text, uint32(n))
+		}
+		return text
+	}
+	f.Add(uint8(0), counts(0, 0, 0, 0), uint16(48))
+	f.Add(uint8(1), counts(0, 0, 1, 2), uint16(100))
+	f.Add(uint8(2), counts(3, -1, 1, 2), uint16(0))
+	f.Add(uint8(0), counts(5, math.MaxInt32, 1, math.MinInt32), uint16(80))
+	f.Fuzz(func(t *testing.T, way uint8, text []byte, room uint16) {
+		list := make([]int32, 4)
+		for i := range list {
+			if len(text) >= 4*i+4 {
+				list[i] = int32(binary.LittleEndian.Uint32(text[4*i:]))
+			}
+			if list[i] > 1000 && list[i] <= mostRows { // goroutines have no region that bounds what rank 0 makes room for
+				list[i] %= 1000
+			}
+		}
+		exchange, wire := "onesided", Wire(way%2)
+		if way%3 == 2 {
+			exchange, wire = "standard", Plain
+		}
+		if err := brokenPeer(exchange, wire, list, int(room)); err != nil && !strings.HasPrefix(err.Error(), "ep: dispatch: ") {
+			t.Errorf("counts %v: %v", list, err)
+		}
+	})
+}

@@ -1,0 +1,127 @@
+package collective
+
+// What ranks have published is checked before it is used, since a process that has gone wrong may have written anything: numbers that
+// cannot be are errors on every rank, and no rank follows them out of their writer's memory.
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unsafe"
+)
+
+// peer is what the call under way may use of a rank: a copy, as its owner may write what it likes at any time.
+type peer struct {
+	bufs [2][]byte
+	from int // element of the first where this rank's part begins, in an all-to-all-v
+}
+
+// broken is the error that all ranks return of what a rank has published.
+func (g *group) broken(seq, rank int, err error) error {
+	return &ArgumentError{Comm: g.name, Rank: rank, Call: fmt.Sprintf("%v #%d", g.board.slot(rank, seq).kind, seq), Err: fmt.Errorf("its call is damaged: %w", err)}
+}
+
+// sound says what of a call, number seq of the communicator, cannot be.
+func (s *slot) sound(seq, ranks int) error {
+	switch {
+	case s.seq != int64(seq):
+		return fmt.Errorf("it says that it is number %d", s.seq)
+	case s.kind >= numKinds:
+		return errors.New("there is no such collective")
+	case s.errLen < 0 || int(s.errLen) > len(s.err):
+		return fmt.Errorf("its message has %d bytes", s.errLen)
+	case s.errLen > 0:
+		return nil // nothing else of it is used
+	case s.payloadLen < 0 || s.payloadLen > payloadBytes:
+		return fmt.Errorf("%d bytes travel with it, where %d have room", s.payloadLen, payloadBytes)
+	}
+	if lists := s.kind.lists(); lists > 0 && int(s.payloadLen) != 8*ranks*lists {
+		return fmt.Errorf("its %d lists for %d ranks have %d bytes", lists, ranks, s.payloadLen)
+	}
+	return nil
+}
+
+// moves says whether calls of this kind have buffers.
+func (k Kind) moves() bool { return k != KindBarrier && k != KindSplit }
+
+// lists is how many lists of counts and displacements a call of this kind has.
+func (k Kind) lists() int {
+	switch k {
+	case KindAllGatherV, KindReduceScatter:
+		return 1
+	case KindAllToAllV:
+		return 3
+	}
+	return 0
+}
+
+// reach finds the buffers of all ranks, which must hold what the call is about.
+func (c *Comm) reach(k call) error {
+	if !k.kind.moves() {
+		return nil
+	}
+	for j := range c.peers {
+		s := c.slot(j)
+		if k.data != nil && int(s.payloadLen) != len(k.data) {
+			return c.group.broken(c.seq, j, fmt.Errorf("%d bytes travel with it, not %d", s.payloadLen, len(k.data)))
+		}
+		err := c.find(j, s.head.bufs, k.size)
+		if err == nil {
+			err = c.holds(j, k)
+		}
+		if err != nil {
+			return c.group.broken(c.seq, j, err)
+		}
+	}
+	return nil
+}
+
+// find sets the buffers of rank j from what it has published.
+func (c *Comm) find(j int, published [2]extent, elem int) error {
+	g := c.group
+	for i, e := range published {
+		switch {
+		case e.bytes == 0:
+			c.peers[j].bufs[i] = nil
+		case g.local != nil: // it is this process that has written it
+			c.peers[j].bufs[i] = unsafe.Slice((*byte)(g.local.bufs[c.seq%2][j][i]), e.bytes)
+		default:
+			p, ok := g.world.heap.Within(g.worldRanks[j], e.offset, e.bytes)
+			if !ok || e.offset%int64(max(elem, 1)) != 0 {
+				return fmt.Errorf("its buffer of %d bytes is at %d of the heap, outside of its rank's memory", e.bytes, e.offset)
+			}
+			c.peers[j].bufs[i] = unsafe.Slice((*byte)(p), e.bytes)
+		}
+	}
+	return nil
+}
+
+// holds checks that rank j's first buffer has the elements that this rank is about to use. Calls that agree have the same counts.
+func (c *Comm) holds(j int, k call) error {
+	if k.size == 0 || k.data != nil {
+		return nil
+	}
+	there, need := len(c.peers[j].bufs[0])/k.size, int(k.count)
+	switch k.kind {
+	case KindAllToAll:
+		need *= c.Size()
+	case KindAllGatherV:
+		need = k.lists[listRecv][j]
+	case KindReduceScatter:
+		need = sum(k.lists[listRecv])
+	case KindAllToAllV:
+		from := c.slot(j).counts(listSendDispls, c.Size())[c.rank]
+		need = k.lists[listRecv][j]
+		if from < 0 || from > math.MaxInt64-int64(need) {
+			return fmt.Errorf("it sends %d elements from element %d", need, from)
+		}
+		c.peers[j].from = int(from)
+		if need > 0 { // an empty part may lie anywhere
+			need += int(from)
+		}
+	}
+	if need > there {
+		return fmt.Errorf("its buffer has %d elements, not the %d that the call is about", there, need)
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+//go:build linux
+
+package chaos
+
+// The job that is disturbed: a model so small that a step takes some milliseconds, with all that a run does besides: evaluations,
+// records, checkpoints.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	saveEvery   = 20
+	evalEvery   = 25
+	recordEvery = 10
+)
+
+// command is the command line of a job of so many steps.
+func (s *session) command(out string, steps int, more ...string) []string {
+	n := fmt.Sprint(s.Ranks)
+	return append([]string{
+		"train", "-np", n, "--ranks", "process", "--spares", fmt.Sprint(s.Spares), "--restarts", "100", "--timeout", "20s",
+		"--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", n, "--eval-sequences", n, "--sample-tokens", "4",
+		"--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery), "--eval-every", fmt.Sprint(evalEvery),
+		"--record-every", fmt.Sprint(recordEvery), "--log-format", "json", "--log-every", "1", "--data", s.data, "--out", out,
+	}, more...)
+}
+
+// writeData makes a small corpus, the same always.
+func writeData(folder string) (string, error) {
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		return "", err
+	}
+	words := strings.Fields("a rank that waits for another spins and then parks until the bell rings of what was stored before it")
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 8 {
+		var text strings.Builder
+		for text.Len() < 32<<10 {
+			text.WriteString(words[rng.IntN(len(words))] + " ")
+		}
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%d.txt", i)), []byte(text.String()), 0o666); err != nil {
+			return "", err
+		}
+	}
+	return folder, nil
+}

@@ -1,0 +1,120 @@
+//go:build linux
+
+package chaos
+
+// What a run has left in its folder, and how it is compared.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/record"
+)
+
+// outcome is what must be the same, disturbed or not.
+type outcome struct {
+	record record.Log        // without what the clock says
+	state  map[string]uint32 // checksums of the shards of the last checkpoint
+	rest   json.RawMessage   // of the trainer's state
+	others int               // checkpoints beside it: which ones, depends on when a rank failed while it saved
+	names  []string          // of all else that is in the folder
+}
+
+func outcomeOf(folder string, steps int) (o outcome, err error) {
+	log, err := record.Read(folder)
+	if err != nil {
+		return o, err
+	}
+	o.record = *log
+	o.record.Starts, o.record.Times = nil, nil
+	for i := range o.record.Steps {
+		o.record.Steps[i].Seconds = 0
+	}
+	if o.record.Done == nil {
+		return o, errors.New("its record has not ended")
+	}
+	last := fmt.Sprintf("step-%08d", steps)
+	saved, err := checkpoint.Open(filepath.Join(folder, last))
+	if err != nil {
+		return o, err
+	}
+	if err := errors.Join(saved.Meta(&o.rest), saved.Close()); err != nil {
+		return o, err
+	}
+	table := crc32.MakeTable(crc32.Castagnoli)
+	o.state = map[string]uint32{}
+	return o, filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		if isStep, _ := filepath.Match("step-[0-9]*", name); isStep && name != last && e.IsDir() {
+			o.others++
+			return fs.SkipDir
+		}
+		if name != "." && name != "events.jsonl" {
+			o.names = append(o.names, name)
+		}
+		if err != nil || filepath.Dir(name) != last || filepath.Ext(name) != ".safetensors" { // the others say where the run is
+			return err
+		}
+		data, err := os.ReadFile(path)
+		o.state[name] = crc32.Checksum(data, table)
+		return err
+	})
+}
+
+// differences says what is not as in another run.
+func (o *outcome) differences(want *outcome) (all []string) {
+	for i := range max(len(o.record.Steps), len(want.record.Steps)) {
+		if i >= len(o.record.Steps) || i >= len(want.record.Steps) || !same(o.record.Steps[i], want.record.Steps[i]) {
+			all = append(all, fmt.Sprintf("%d steps are recorded, expected %d; they differ from step %d on", len(o.record.Steps), len(want.record.Steps), i+1))
+			break
+		}
+	}
+	if !same(o.record, want.record) {
+		all = append(all, "the record differs")
+	}
+	if !same(o.rest, want.rest) {
+		all = append(all, fmt.Sprintf("the trainer's state is %s, expected %s", o.rest, want.rest))
+	}
+	for name, sum := range want.state {
+		if has, ok := o.state[name]; !ok || has != sum {
+			all = append(all, fmt.Sprintf("%s differs: its checksum is %08x, expected %08x", name, has, sum))
+		}
+	}
+	if o.others > want.others {
+		all = append(all, fmt.Sprintf("its folder has %d more checkpoints, expected %d", o.others, want.others))
+	}
+	for _, name := range without(o.names, want.names) {
+		all = append(all, fmt.Sprintf("%s is left in its folder", name))
+	}
+	for _, name := range without(want.names, o.names) {
+		all = append(all, fmt.Sprintf("%s is missing in its folder", name))
+	}
+	return all
+}
+
+// without returns what of a is not in b.
+func without(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(name string) bool { return slices.Contains(b, name) })
+}
+
+func same(a, b any) bool {
+	x, err := json.Marshal(a)
+	if err != nil {
+		panic(err)
+	}
+	y, err := json.Marshal(b)
+	if err != nil {
+		panic(err)
+	}
+	return string(x) == string(y)
+}

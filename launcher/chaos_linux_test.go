@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"spmoe/internal/fault"
+	"spmoe/launcher/chaos"
+)
+
+// Short forms of all tests that chaos makes: whatever fails, the bits are those of an undisturbed run, and nothing is left behind.
+func TestChaos(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode   string
+		config chaos.Config
+		faults int
+	}{
+		"kills":                    {"kill", chaos.Config{Count: 8}, 8},
+		"stops":                    {"stop", chaos.Config{Count: 2}, 2},
+		"one of each kind":         {"mix", chaos.Config{Every: 100 * time.Millisecond, For: 1200 * time.Millisecond}, 12},
+		"points":                   {"points", chaos.Config{Count: 4, Action: "kill"}, 4},
+		"too early an end":         {"points", chaos.Config{Count: 1, Action: "exit0", At: "park/before"}, 1},
+		"panics in checkpoints":    {"points", chaos.Config{Count: 2, Action: "panic", At: "checkpoint/"}, 2},
+		"stopped when all is done": {"points", chaos.Config{Count: 2, Action: "stop", At: "leave/"}, 2},
+		"short runs":               {"short", chaos.Config{Count: 2}, 2},
+		"launchers":                {"launcher", chaos.Config{Count: 1}, 1},
+		"nothing":                  {"quiet", chaos.Config{For: time.Second}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("TMPDIR", t.TempDir())
+			var out, lines bytes.Buffer
+			c.config.Ranks, c.config.Spares, c.config.Seed = 4, 1, uint64(time.Now().UnixNano())
+			c.config.Out, c.config.JSON, c.config.Launch, c.config.Program = &out, &lines, launchTrain, testProgram
+			ok, err := c.config.Run(t.Context(), c.mode)
+			if err != nil || !ok {
+				t.Fatalf("%v\n%s", err, out.String())
+			}
+			if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "chaos-*")); len(left) > 0 {
+				t.Errorf("%v is left", left)
+			}
+			var last struct {
+				Faults   int
+				Problems []string
+			}
+			all := strings.Split(strings.TrimSpace(lines.String()), "\n")
+			if err := json.Unmarshal([]byte(all[len(all)-1]), &last); err != nil {
+				t.Fatal(err)
+			}
+			if last.Faults != c.faults || last.Problems != nil {
+				t.Errorf("%+v, expected %d faults", last, c.faults)
+			}
+		})
+	}
+}
+
+// testProgram is this test program as a launcher.
+func testProgram(args []string) *exec.Cmd {
+	cmd := ownProgram(args)
+	cmd.Env = append(os.Environ(), asLauncher+"=1")
+	return cmd
+}
+
+// The environment alone makes no rank fail.
+func TestFaultsAreTheLaunchers(t *testing.T) {
+	t.Setenv(fault.Variable, fault.Setting(&fault.Order{Action: fault.Kill, Place: fault.BeforeJoin, Count: 1}, ""))
+	out := filepath.Join(t.TempDir(), "run")
+	got := launch(processRun(out, "--steps", "2", "--restarts", "0", "--data", text(t))...)
+	if got.code != exitOK {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
+}
+
+func TestChaosUsage(t *testing.T) {
+	for want, args := range map[string]string{
+		`chaos "everything": say what to test`: "chaos everything",
+		"-np is 0":                             "chaos -np 0",
+		"--spares is -1":                       "chaos --spares -1",
+		"--count must not be negative":         "chaos kill --count -1",
+		"--every and --for must be positive":   "chaos --every 0s",
+		`--action is "burn"`:                   "chaos points --action burn",
+	} {
+		refuse(t, exitUsage, strings.Fields(args), want)
+	}
+}

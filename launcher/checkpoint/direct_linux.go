@@ -1,0 +1,59 @@
+package checkpoint
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// diskFile is a file whose large writes go past the page cache: nobody reads a checkpoint soon, and copying it into the
+// cache takes processor time from the training that goes on meanwhile.
+type diskFile struct {
+	*os.File
+	at      int64 // where the next write goes
+	direct  bool
+	refused bool // by the file system, which then gets plain writes
+}
+
+// Write implements [Output]. It goes past the cache as far as memory, position and length are aligned for that.
+func (f *diskFile) Write(p []byte) (n int, err error) {
+	if whole := len(p) &^ (directAlignment - 1); whole > 0 && aligned(p) && f.at%directAlignment == 0 && f.set(true) {
+		n, err = f.File.Write(p[:whole])
+		f.at += int64(n)
+		if errors.Is(err, unix.EINVAL) {
+			f.refused, err = true, nil
+		}
+		if n == len(p) || err != nil {
+			return n, err
+		}
+	}
+	f.set(false)
+	rest, err := f.File.Write(p[n:])
+	f.at += int64(rest)
+	return n + rest, err
+}
+
+// set turns direct writing on or off, and reports whether it is as asked.
+func (f *diskFile) set(direct bool) bool {
+	if direct == f.direct {
+		return true
+	}
+	if f.refused && direct {
+		return false
+	}
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err == nil {
+		flags &^= unix.O_DIRECT
+		if direct {
+			flags |= unix.O_DIRECT
+		}
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, flags)
+	}
+	if err != nil {
+		f.refused = true
+		return false
+	}
+	f.direct = direct
+	return true
+}

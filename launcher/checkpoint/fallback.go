@@ -1,0 +1,77 @@
+// Falling back: a run whose newest checkpoint is damaged goes on from the one before, and loses nothing that could help.
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Aside is a damaged checkpoint that was renamed.
+type Aside struct {
+	Path, Now string // where it was and where it is
+	Err       error  // what is wrong with it
+}
+
+func (a Aside) String() string {
+	return fmt.Sprintf("%v; it was set aside as %s", a.Err, filepath.Base(a.Now))
+}
+
+// openRun opens the newest checkpoint of the run folder dir that is whole, and sets aside the newer ones, which are not.
+// Errors other than damage, such as a version that this program does not know, end the search: the state may be intact.
+func openRun(dir string) (*Reader, error) {
+	var aside []Aside
+	for {
+		steps, err := list(dir)
+		if err != nil {
+			return nil, err
+		}
+		if len(steps) == 0 {
+			return nil, none(dir, aside)
+		}
+		path := filepath.Join(dir, steps[0].name)
+		r, err := openStep(path)
+		if err == nil {
+			r.aside = aside
+			return r, nil
+		}
+		if errors.Is(err, os.ErrNotExist) { // another process has renamed or pruned it
+			continue
+		}
+		if !errors.Is(err, ErrDamaged) {
+			return nil, err
+		}
+		now, renamed := setAside(path)
+		switch {
+		case errors.Is(renamed, os.ErrNotExist):
+		case renamed != nil:
+			return nil, fmt.Errorf("%w; to go on from the checkpoint before, it must be set aside: %w", err, renamed)
+		default:
+			aside = append(aside, Aside{path, now, err})
+		}
+	}
+}
+
+// none is the error of a run without a whole checkpoint.
+func none(dir string, aside []Aside) error {
+	var reasons strings.Builder
+	for _, a := range aside {
+		fmt.Fprintf(&reasons, "; %v", a)
+	}
+	return fmt.Errorf("not a spmoe checkpoint, nor a run that has one: %s: %w%s", dir, ErrNone, reasons.String())
+}
+
+// setAside renames a damaged checkpoint to the first free name that readers and writers ignore.
+func setAside(path string) (now string, err error) {
+	now = path + badSuffix
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(now); errors.Is(err, os.ErrNotExist) {
+			return now, os.Rename(path, now)
+		} else if err != nil {
+			return "", err
+		}
+		now = fmt.Sprintf("%s%s-%d", path, badSuffix, n)
+	}
+}

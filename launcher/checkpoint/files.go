@@ -1,0 +1,100 @@
+// The file operations of writing, behind an interface: tests record them, cut them off anywhere and let them fail.
+package checkpoint
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Files is what writing checkpoints asks of a file system. [Disk] is the real one.
+type Files interface {
+	// Create makes a file, which must not exist.
+	Create(path string) (Output, error)
+	// Mkdir makes one folder, which must not exist.
+	Mkdir(path string) error
+	// Rename moves a file or a folder inside its file system.
+	Rename(from, to string) error
+	// Remove deletes a file or an empty folder.
+	Remove(path string) error
+	// SyncDir returns when the names in a folder survive a power cut.
+	SyncDir(path string) error
+}
+
+// Output is a file that is being written. After Sync its contents survive a power cut.
+type Output interface {
+	io.Writer
+	Sync() error
+	Close() error
+}
+
+// Disk is the file system of this machine.
+type Disk struct{}
+
+// Create implements [Files].
+func (Disk) Create(path string) (Output, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	return &diskFile{File: file}, nil
+}
+
+// Mkdir implements [Files].
+func (Disk) Mkdir(path string) error { return os.Mkdir(path, 0o777) }
+
+// Rename implements [Files].
+func (Disk) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove implements [Files].
+func (Disk) Remove(path string) error { return os.Remove(path) }
+
+// SyncDir implements [Files].
+func (Disk) SyncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// removeAll deletes a file, or a folder with all that is in it. What does not exist is no error.
+func removeAll(fs Files, path string) error {
+	stat, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if stat.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := removeAll(fs, filepath.Join(path, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return fs.Remove(path)
+}
+
+// makeDir creates a folder and the missing ones above it.
+func makeDir(fs Files, path string) error {
+	if stat, err := os.Stat(path); err == nil && stat.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(path)
+	if parent != path {
+		if err := makeDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	if err := fs.Mkdir(path); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return fs.SyncDir(parent)
+}

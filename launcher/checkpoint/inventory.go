@@ -1,0 +1,135 @@
+// What a run folder holds, for people.
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Entry is a folder of a run that is, was or was to be a checkpoint.
+type Entry struct {
+	Name  string // in the run's folder
+	Step  int64
+	Time  time.Time // at which it was written
+	Bytes int64     // of its files
+	Ranks int       // that wrote it; 0 if that is not known
+
+	unfinished, aside bool
+	err               error
+}
+
+// State says whether the checkpoint can be used: complete, unfinished, or damaged, by what its name and the presence and
+// size of its files tell. What is in the files is not looked at.
+func (e Entry) State() string {
+	switch {
+	case e.unfinished:
+		return "unfinished"
+	case e.aside:
+		return "damaged: set aside"
+	case e.err != nil:
+		return fmt.Sprintf("damaged: %v", e.err)
+	}
+	return "complete"
+}
+
+// List returns what is in the run folder dir, by step.
+func List(dir string) ([]Entry, error) {
+	folders, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []Entry
+	for _, f := range folders {
+		e, ok := parseEntry(f.Name())
+		if !ok || !f.IsDir() {
+			continue
+		}
+		if err := e.look(filepath.Join(dir, e.Name)); err == nil {
+			all = append(all, e)
+		} else if !errors.Is(err, os.ErrNotExist) { // a running job renames and deletes
+			return nil, err
+		}
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.Step, b.Step), cmp.Compare(a.Name, b.Name)) })
+	return all, nil
+}
+
+// parseEntry returns what the name of a folder says of it.
+func parseEntry(name string) (e Entry, ok bool) {
+	e.Name = name
+	if e.Step, ok = parseHidden(name, tempSuffix); ok {
+		e.unfinished = true
+		return e, true
+	}
+	var number string
+	name, number, e.aside = strings.Cut(name, badSuffix)
+	e.Step, ok = parseStep(name)
+	return e, ok && (number == "" || number[0] == '-')
+}
+
+// look adds what the folder itself tells.
+func (e *Entry) look(path string) error {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	e.Time = stat.ModTime()
+	files, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err == nil {
+			e.Bytes += info.Size()
+		}
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	m, err := readManifest(root)
+	if err == nil {
+		e.Ranks = m.Ranks
+		if !e.aside && !e.unfinished {
+			err = m.checkName(path)
+		}
+	}
+	e.err = err
+	return nil
+}
+
+// Steps returns the paths of all checkpoints of a run folder, oldest first, complete or not, or of the one that path is.
+func Steps(path string) ([]string, error) {
+	run, err := isRun(path)
+	if err != nil || !run {
+		return []string{path}, err
+	}
+	steps, err := list(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(steps) == 0 {
+		return nil, fmt.Errorf("%s: %w", path, ErrNone)
+	}
+	var paths []string
+	for _, s := range slices.Backward(steps) {
+		paths = append(paths, filepath.Join(path, s.name))
+	}
+	return paths, nil
+}
+
+// Newest returns the path of the newest complete checkpoint of a run folder, as Latest does, or path if it is one.
+func Newest(path string) (string, error) {
+	run, err := isRun(path)
+	if err != nil || !run {
+		return path, err
+	}
+	return Latest(path)
+}

@@ -1,0 +1,83 @@
+// Verifying: every chunk of every file is read and held against its checksum, on all processors.
+package checkpoint
+
+import (
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// readBytes is how much is read and summed at a time: it stays in a core's own cache.
+const readBytes = 256 << 10
+
+// position is a chunk of a list of files.
+type position struct {
+	file, chunk int
+}
+
+// verify holds files against what was written. Its error is that of the first chunk that differs, in the order of the
+// files, and names it.
+func verify(files []*os.File, want []file) error {
+	var all []position
+	for i, f := range want {
+		for c := range f.CRC32C {
+			all = append(all, position{i, c})
+		}
+	}
+	errs := make([]error, len(all))
+	var next atomic.Int64
+	var failed atomic.Bool
+	var group sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(all)) {
+		group.Go(func() {
+			buffer := make([]byte, readBytes)
+			// Chunks are taken in order: those before one that fails have been taken, and are finished.
+			for i := int(next.Add(1)) - 1; i < len(all) && !failed.Load(); i = int(next.Add(1)) - 1 {
+				p := all[i]
+				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer); errs[i] != nil {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyChunk reads one chunk, through buffer.
+func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte) error {
+	begin := int64(chunk) * chunkBytes
+	end := min(begin+chunkBytes, want.Size)
+	var sum uint32
+	for at := begin; at < end; {
+		part := buffer[:min(int64(len(buffer)), end-at)]
+		if n, err := r.ReadAt(part, at); n < len(part) {
+			if err == io.EOF {
+				return damagef("%s ends at byte %d, it was written with %d", want.Name, at+int64(n), want.Size)
+			}
+			return fmt.Errorf("%s, bytes %d to %d: %w", want.Name, at, at+int64(len(part))-1, unreadable(err))
+		}
+		sum = crc32.Update(sum, castagnoli, part)
+		at += int64(len(part))
+	}
+	return want.match(chunk, sum)
+}
+
+// match returns an error unless the checksum is that of the chunk.
+func (f file) match(chunk int, sum uint32) error {
+	if sum == f.CRC32C[chunk] {
+		return nil
+	}
+	begin := int64(chunk) * chunkBytes
+	return damagef("%s is damaged: chunk %d, bytes %d to %d, has CRC32C %08x, it was written with %08x",
+		f.Name, chunk, begin, min(begin+chunkBytes, f.Size)-1, sum, f.CRC32C[chunk])
+}

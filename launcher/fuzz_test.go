@@ -1,0 +1,100 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"spmoe/launcher/trainer"
+)
+
+// Whatever a config file holds, it is refused with its name, or makes a configuration that is refused, or one that can be printed, read
+// again and sized.
+func FuzzConfig(f *testing.F) {
+	cfg, err := trainer.Default("debug")
+	if err != nil {
+		f.Fatal(err)
+	}
+	text, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text, uint8(4))
+	f.Add([]byte("flavor = \"small\"\nsteps = 7\ndata = [\"a\", \"b\"]\n[model]\nlayers = 5\n[optimizer]\nlr = nan\n"), uint8(1))
+	f.Add([]byte("batch = 9223372036854775807\n[model.yarn]\nfactor = 40.0\noriginal_positions = 4096\n"), uint8(7))
+	f.Fuzz(func(t *testing.T, text []byte, ranks uint8) {
+		cfg, err := resolve(trainDefaults, "file.toml", text, nil)
+		if err != nil {
+			if !strings.Contains(err.Error(), "file.toml") && !strings.Contains(err.Error(), "flavor") || len(err.Error()) > 2000 {
+				t.Errorf("%q: %v", text, err)
+			}
+			return
+		}
+		if cfg.Validate(int(ranks)) != nil {
+			return
+		}
+		if m := cfg.EstimateMemory(int(ranks)); min(m.Weights, m.Gradients, m.Optimizer, m.Activations, m.Total()) < 0 {
+			t.Errorf("%q: %+v", text, m)
+		}
+		printed, err := trainer.ConfigTOML(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := resolve(trainDefaults, "file.toml", printed, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", printed, err)
+		}
+		if err := again.Validate(int(ranks)); err != nil {
+			t.Errorf("%s: %v", printed, err)
+		}
+	})
+}
+
+// Whatever a command line says, it is refused, or its flags are set and the rest is words. Nothing is run.
+func FuzzArgs(f *testing.F) {
+	for _, line := range []string{
+		"-np 8 train --steps 100", "train --data a b --save_every=3 --model.layers 6 -- --x", "--np=1e9 compare --seeds -1", "check --", "bench kernels --match (",
+		"--= train", "- -- ---", "train --steps", "help train", "--help", "train --optimizer.lr=NaN --resume=maybe", "--timeout 9999999h train",
+	} {
+		f.Add(strings.ReplaceAll(line, " ", "\n"))
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		args := strings.Split(line, "\n")
+		name, rest, err := splitCommand(commands(), args)
+		if err != nil || name == "help" {
+			return
+		}
+		cmd, ok := find(commands(), name)
+		if !ok {
+			return
+		}
+		fs, _ := cmd.flags()
+		words, err := parse(fs, rest)
+		if err == nil && len(words) > len(args) {
+			t.Errorf("%q: the words %q are left", args, words)
+		}
+	})
+}
+
+// Whatever a rank prints, its events are taken and the rest of it is forgotten.
+func FuzzRelay(f *testing.F) {
+	f.Add([]byte("{\"event\":\"start\",\"from_step\":3}\n{\"event\":\"step\",\"step\":4,\"loss\":1.5}\n"), uint8(7))
+	f.Add([]byte("panic: x\n{\"event\":\"step\",\"step\":"), uint8(1))
+	f.Fuzz(func(t *testing.T, text []byte, piece uint8) {
+		r := &relay{to: silent{}}
+		for rest := text; len(rest) > 0; rest = rest[min(len(rest), 1+int(piece)):] {
+			n := min(len(rest), 1+int(piece))
+			if written, err := r.Write(rest[:n]); written != n || err != nil {
+				t.Fatalf("%d of %d bytes, %v", written, n, err)
+			}
+		}
+		if strings.Contains(string(r.rest), "\n") {
+			t.Errorf("%q is left", r.rest)
+		}
+	})
+}
+
+// silent is a reporter that says nothing.
+type silent struct{ trainer.Reporter }
+
+func (silent) Start(trainer.Start) {}
+func (silent) Step(trainer.Step)   {}

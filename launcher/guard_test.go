@@ -1,0 +1,25 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/spmd"
+)
+
+// A run whose steps are skipped ends with the code that says not to start it again, and names them; what it has saved is whole.
+func TestSkipsEndRun(t *testing.T) {
+	data := text(t)
+	for _, ranks := range []string{"goroutine", "process"} {
+		out := filepath.Join(t.TempDir(), "run")
+		got := launch(tiny(data, "-np", "2", "--ranks", ranks, "--out", out, "--steps", "20", "--optimizer.lr", "1e30", "--optimizer.warmup", "0", "--guard.skips", "2")...)
+		if want := "were skipped, more than 2 of 100 (guard.skips)"; got.code != spmd.DoNotRestart || !strings.Contains(got.errOut, want) {
+			t.Errorf("%s ranks: exit code %d, errors %q, want code %d and %q", ranks, got.code, got.errOut, spmd.DoNotRestart, want)
+		}
+		if n := strings.Count(got.out, "is skipped, and changes no weight"); n != 3 {
+			t.Errorf("%s ranks: %d alarms of 3 in\n%s", ranks, n, got.out)
+		}
+		succeed(t, "checkpoint", "verify", out)
+	}
+}

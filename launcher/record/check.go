@@ -1,0 +1,141 @@
+package record
+
+// What a line must keep to: those who read a record count on it.
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// MaxTopK is the most choices of a token that a record holds.
+const MaxTopK = 256
+
+const (
+	maxLine     = 1 << 20 // bytes, its end included
+	maxName     = 256     // bytes
+	maxLayer    = 1 << 16
+	maxLinears  = 64 // kinds of linear layers of a model
+	maxFamilies = 64 // kinds of work
+	maxCount    = 1 << 53
+	maxMeasure  = 1e100 // above what sums of squares of FP32 numbers come to
+)
+
+// check says which rule a line breaks.
+func (l line) check() error {
+	var keys int
+	var rules []error
+	for _, key := range []struct {
+		there bool
+		check func() error
+	}{
+		{l.Start != nil, func() error { return l.Start.check() }},
+		{l.Step != nil, func() error { return l.Step.check() }},
+		{l.Eval != nil, func() error {
+			return errors.Join(counted("step and sequences", l.Eval.Step, l.Eval.Sequences), measured(float64(l.Eval.Loss)))
+		}},
+		{l.Load != nil, func() error { return l.Load.check() }},
+		{l.Quantised != nil, func() error { return l.Quantised.check() }},
+		{l.Choices != nil, func() error { return l.Choices.check() }},
+		{l.Times != nil, func() error { return l.Times.check() }},
+		{l.Done != nil, func() error {
+			return errors.Join(counted("step and skipped", l.Done.Step, l.Done.Skipped), measured(float64(l.Done.HeldOut)))
+		}},
+	} {
+		if key.there {
+			keys++
+			rules = append(rules, key.check())
+		}
+	}
+	switch keys {
+	case 0:
+		return errors.New("it has none of the known keys")
+	case 1:
+		return errors.Join(rules...)
+	}
+	return fmt.Errorf("it has %d keys, where one says what it is", keys)
+}
+
+// counted checks numbers that count something.
+func counted[T int | int64](what string, numbers ...T) error {
+	if slices.Min(numbers) < 0 || slices.Max(numbers) > maxCount {
+		return fmt.Errorf("%s: %d to %d, expected 0 to %d", what, slices.Min(numbers), slices.Max(numbers), int64(maxCount))
+	}
+	return nil
+}
+
+// measured checks numbers that reports compute with and draw. NaN is one.
+func measured(numbers ...float64) error {
+	for _, x := range numbers {
+		if math.Abs(x) > maxMeasure && !math.IsInf(x, 0) { // an infinity is written as null
+			return fmt.Errorf("the number %g is beyond %g", x, maxMeasure)
+		}
+	}
+	return nil
+}
+
+func (s *Step) check() error {
+	return errors.Join(counted("step", s.Step), measured(float64(s.Loss), float64(s.GradNorm), s.LR, s.Imbalance, s.Seconds))
+}
+
+// layered checks where in a run, and in a model, something was measured.
+func layered(step, layer int) error {
+	if layer >= maxLayer {
+		return fmt.Errorf("layer %d: expected one below %d", layer, maxLayer)
+	}
+	return counted("step and layer", step, layer)
+}
+
+// named checks words that reports show.
+func named(words ...string) error {
+	for _, w := range words {
+		if len(w) > maxName || !utf8.ValidString(w) || strings.ContainsFunc(w, unicode.IsControl) {
+			return fmt.Errorf("the name %.100q has control characters or more than %d bytes", w, maxName)
+		}
+	}
+	return nil
+}
+
+func (s *Start) check() error {
+	return errors.Join(counted("step and cores", s.Step, s.Cores), named(s.CPU, s.Tier, s.Version))
+}
+
+func (l *Load) check() error {
+	return errors.Join(layered(l.Step, l.Layer), counted("tokens", append([]int64{0}, l.Tokens...)...))
+}
+
+func (q *Quantised) check() error {
+	return errors.Join(layered(q.Step, q.Layer), named(q.Linear, q.Tensor, q.Format), counted("elements, saturated and flushed", q.Elements, q.Saturated, q.Flushed),
+		measured(float64(q.Signal), float64(q.Noise)))
+}
+
+func (c *Choices) check() error {
+	if c.TopK < 1 || c.TopK > MaxTopK || len(c.Experts)%2 != 0 || len(c.Experts)/2%c.TopK != 0 {
+		return fmt.Errorf("choices of %d bytes do not fit top_k %d, of at most %d", len(c.Experts), c.TopK, MaxTopK)
+	}
+	return layered(c.Step, c.Layer)
+}
+
+func (t *Times) check() error {
+	if len(t.Families) > maxFamilies {
+		return fmt.Errorf("%d kinds of work are more than %d", len(t.Families), maxFamilies)
+	}
+	return errors.Join(counted("steps", t.Steps), measured(append(slices.Collect(maps.Values(t.Families)), t.Seconds)...), named(slices.Sorted(maps.Keys(t.Families))...))
+}
+
+// check says whether the lines of a log are of one model.
+func (log *Log) check() error {
+	linears := map[string]bool{}
+	for _, q := range log.Quantised {
+		linears[q.Linear] = true
+	}
+	if len(linears) > maxLinears {
+		return fmt.Errorf("it has %d kinds of linear layers, more than %d", len(linears), maxLinears)
+	}
+	return nil
+}

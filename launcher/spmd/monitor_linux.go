@@ -1,0 +1,86 @@
+package spmd
+
+// The monitor finds ranks that hang. A rank's own computation raises its progress, at the ends of its kernels. One that stands still is
+// judged by what its process has done meanwhile, not by the clock: on a busy machine it may have had no processor.
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"spmoe/collective/heap"
+)
+
+const (
+	// patience is how many of its longest stretches of work so far a rank may compute without progress.
+	patience = 5
+	// leastWork is for ranks that have not shown yet how long their stretches are.
+	leastWork = 3 * time.Second
+	// sleepTime is how long a rank may be asleep outside a collective: it may be writing to a slow disk.
+	sleepTime = 60 * time.Second
+)
+
+// watched is what the monitor knows of a rank's process.
+type watched struct {
+	work    uint64        // its progress when it was last seen to rise
+	since   time.Time     // then
+	used    time.Duration // of processors, then
+	longest time.Duration // of processors, between two rises
+	stopped time.Time     // when it was first seen stopped; zero if it runs
+}
+
+// hangs says what is wrong with a rank, if something is.
+func (w *watched) hangs(h *heap.Heap, rank, pid int, silence time.Duration) string {
+	state, used, ok := processState(pid)
+	if !ok {
+		return ""
+	}
+	now := time.Now()
+	if state != 'T' && state != 't' {
+		w.stopped = time.Time{}
+	} else if w.stopped.IsZero() {
+		w.stopped = now
+	} else if gone := now.Sub(w.stopped); gone >= silence {
+		return fmt.Sprintf("its process %d has been stopped for %v", pid, gone.Round(10*time.Millisecond))
+	}
+	if work := h.Progress(rank).Load(); w.since.IsZero() || work != w.work || waits(h, rank) {
+		if w.work > 0 {
+			w.longest = max(w.longest, used-w.used)
+		}
+		w.work, w.since, w.used = work, now, used
+		return ""
+	}
+	if busy := used - w.used; busy >= max(leastWork, patience*w.longest) {
+		return fmt.Sprintf("its process %d has computed for %v without making progress", pid, busy.Round(10*time.Millisecond))
+	}
+	if still := now.Sub(w.since); used == w.used && still >= sleepTime {
+		return fmt.Sprintf("its process %d has been asleep for %v outside a collective", pid, still.Round(time.Second))
+	}
+	return ""
+}
+
+// waits says whether a rank waits for others, which may take any time.
+func waits(h *heap.Heap, rank int) bool {
+	s := h.StateOf(rank)
+	return s == heap.Absent || s == heap.Parked || h.Waiting(rank) > 0
+}
+
+// tick is the unit in which Linux counts processor time for its users.
+const tick = 10 * time.Millisecond
+
+// processState reads the state letter of a process and the processor time that it has used.
+func processState(pid int) (state byte, used time.Duration, ok bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, false
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind the name, which may hold anything
+	if len(fields) < 13 {
+		return 0, 0, false
+	}
+	user, _ := strconv.ParseInt(string(fields[11]), 10, 64)
+	system, _ := strconv.ParseInt(string(fields[12]), 10, 64)
+	return fields[0][0], time.Duration(user+system) * tick, true
+}

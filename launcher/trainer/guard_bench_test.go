@@ -1,0 +1,78 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+	"spmoe/tensor"
+)
+
+// BenchmarkGuards compares steps in which memory is checked with steps without any guard, two by two in turns within one run: the second
+// of two steps is measured. It gives the medians, and the median of how much longer a checked step takes than its neighbour without.
+func BenchmarkGuards(b *testing.B) {
+	for _, c := range []struct {
+		flavor       string
+		ranks, batch int
+	}{{"debug", 2, 4}, {"debug", 2, 8}, {"debug", 8, 8}, {"small", 2, 4}, {"small", 2, 8}} {
+		b.Run(fmt.Sprintf("%s/np%d/batch%d", c.flavor, c.ranks, c.batch), func(b *testing.B) {
+			cfg, err := Default(c.flavor)
+			if err != nil {
+				b.Fatal(err)
+			}
+			cfg.Seq, cfg.Batch, cfg.Out, cfg.EvalSequences = 512, c.batch, b.TempDir(), 8
+			job, err := Prepare(cfg, c.ranks, "", &recorder{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer job.Close()
+			var times [2][]float64 // milliseconds without and with guards
+			err = spmd.Goroutines{N: c.ranks}.Run(func(c *collective.Comm) error {
+				ex := tensor.NewParallelExec(cfg.threads(c.Size(), runtime.GOMAXPROCS(0)))
+				defer ex.Close()
+				r, err := newRank(job, c, ex, 1)
+				if err != nil {
+					return err
+				}
+				for i := range 4 * b.N {
+					guarded := i / 2 % 2
+					r.cfg.Guard.Memory = guarded
+					if i%4 == 0 {
+						r.integrity.taken = false
+					}
+					if err := c.Barrier(); err != nil {
+						return err
+					}
+					begin := time.Now()
+					if _, _, err := r.step(context.Background()); err != nil {
+						return err
+					}
+					if err := c.Barrier(); err != nil {
+						return err
+					}
+					if r.lead() && i%2 == 1 {
+						times[guarded] = append(times[guarded], float64(time.Since(begin).Microseconds())/1e3)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var more []float64
+			for i, t := range times[1] {
+				more = append(more, 100*(t/times[0][i]-1))
+			}
+			median := func(x []float64) float64 { return slices.Sorted(slices.Values(x))[len(x)/2] }
+			b.ReportMetric(median(times[0]), "ms/unguarded")
+			b.ReportMetric(median(times[1]), "ms/guarded")
+			b.ReportMetric(median(more), "%more")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

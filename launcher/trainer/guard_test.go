@@ -1,0 +1,375 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+	"spmoe/tensor"
+)
+
+// guarded runs cfg on n ranks, which are injured, from a checkpoint unless resume is empty.
+func guarded(t *testing.T, cfg Config, n int, resume string, injure func(r *rank, computed bool)) (*recorder, error) {
+	t.Helper()
+	report := &recorder{}
+	job, err := Prepare(cfg, n, resume, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer job.Close()
+	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	job.injure = injure
+	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
+		ex := tensor.NewExec()
+		defer ex.Close()
+		r, err := newRank(job, c, ex, 1)
+		if err != nil {
+			return err
+		}
+		return r.run(context.Background())
+	})
+	return report, err
+}
+
+// texts are those of all alarms, but for ranks that seem slow where others use the machine too.
+func (r *recorder) texts() (all []string) {
+	for _, a := range r.alarms {
+		if !strings.Contains(a.Text, " is slow: ") && !strings.Contains(a.Text, " keeps up again ") {
+			all = append(all, a.Text)
+		}
+	}
+	return all
+}
+
+// guardedConfig is a run whose every step is saved.
+func guardedConfig(t *testing.T, change func(*Config)) Config {
+	return tiny(t, func(c *Config) {
+		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.SaveAsync, c.Model.BiasSpeed = 8, 16, 4, 2, 1, 99, false, 0.01
+		c.Guard.Memory = 1
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// tries counts the attempts of each step on each rank, one slot a rank.
+type tries [4]struct{ step, n int }
+
+// next returns the number of the attempt that begins, from 1.
+func (all *tries) next(r *rank) int {
+	t := &all[r.comm.Rank()]
+	if t.step != r.progress.Step+1 {
+		t.step, t.n = r.progress.Step+1, 0
+	}
+	t.n++
+	return t.n
+}
+
+// faults are ways for a number that is not one to get into the gradients of a step.
+var faults = map[string]func(r *rank, begin bool){
+	"gradient of a matrix": func(r *rank, begin bool) {
+		if !begin {
+			r.model.Groups[1].Grad.F32()[77] = float32(math.NaN())
+		}
+	},
+	"gradient of an expert, infinite": func(r *rank, begin bool) {
+		if !begin {
+			r.model.Groups[2].Grad.F32()[5] = float32(math.Inf(-1))
+		}
+	},
+	"activation": func(r *rank, begin bool) {
+		if !begin {
+			r.model.Observe(nil)
+			return
+		}
+		r.model.Observe(func(name string, x tensor.Tensor) {
+			if name == "layer0_mlp_in" {
+				x.BF16()[3] = tensor.ToBFloat16(float32(math.NaN()))
+			}
+		})
+	},
+}
+
+// What is wrong once leaves no trace but an alarm. What is wrong again costs the step, which is remembered.
+func TestGradientGuard(t *testing.T) {
+	undisturbed := guardedConfig(t, nil)
+	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, fault := range faults {
+		for _, step := range []int{1, 2, 5, 8} {
+			for _, persistent := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/step %d/persistent %t", name, step, persistent), func(t *testing.T) {
+					cfg := undisturbed
+					cfg.Out = filepath.Join(t.TempDir(), "run")
+					var attempts tries
+					injure := func(r *rank, computed bool) {
+						if r.progress.Step+1 != step || r.comm.Rank() != 1 {
+							return
+						}
+						if !computed {
+							attempts.next(r)
+						}
+						if attempts[1].n == 1 || persistent {
+							fault(r, !computed)
+						} else {
+							r.model.Observe(nil)
+						}
+					}
+					got, err := guarded(t, cfg, 2, "", injure)
+					if err != nil {
+						t.Fatal(err)
+					}
+					alarms := got.texts()
+					if attempts[1].n != 2 || len(alarms) != 1 || !strings.Contains(alarms[0], fmt.Sprintf("step %d ", step)) {
+						t.Errorf("%d attempts, alarms %q", attempts[1].n, alarms)
+					}
+					if !persistent {
+						if !strings.Contains(alarms[0], "transient") {
+							t.Errorf("alarms %q", alarms)
+						}
+						sameState(t, "transient", cfg, undisturbed, cfg.Steps)
+						return
+					}
+					if s := got.steps[step-1]; !s.Skipped || s.SkippedTotal != 1 || !strings.Contains(alarms[0], "skipped") {
+						t.Errorf("step %+v, alarms %q", s, alarms)
+					}
+					unchanged(t, cfg, step)
+					if p, _ := state(t, cfg, cfg.Steps); !slices.Equal(p.SkippedSteps, []int{step}) || p.Skipped != 1 || p.OptimizerSteps != cfg.Steps-1 || len(p.Norms) != cfg.Steps-1 {
+						t.Errorf("progress %+v", p)
+					}
+					if step == 5 {
+						resumedAlike(t, cfg, injure)
+					}
+				})
+			}
+		}
+	}
+}
+
+// unchanged checks that a step has changed no tensor.
+func unchanged(t *testing.T, cfg Config, step int) {
+	t.Helper()
+	if step == 1 {
+		return // there is no checkpoint of the state before
+	}
+	_, before := state(t, cfg, step-1)
+	_, after := state(t, cfg, step)
+	for name, x := range after {
+		if !slices.Equal(x, before[name]) {
+			t.Errorf("%s was changed by step %d, which was skipped", name, step)
+		}
+	}
+}
+
+// resumedAlike checks that a run resumed from any checkpoint ends with the bits and the list of skipped steps of the whole run.
+func resumedAlike(t *testing.T, cfg Config, injure func(r *rank, computed bool)) {
+	t.Helper()
+	for k := 1; k < cfg.Steps; k++ {
+		again := cfg
+		again.Out = filepath.Join(t.TempDir(), "run")
+		if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), injure); err != nil {
+			t.Fatal(err)
+		}
+		sameState(t, fmt.Sprintf("resumed at step %d", k), again, cfg, cfg.Steps)
+	}
+}
+
+// A gradient that is finite, but far above those before, is treated alike; the norms before it are known after a resume too.
+func TestSpikes(t *testing.T) {
+	undisturbed := guardedConfig(t, func(c *Config) { c.Steps, c.SaveEvery, c.LogEvery = 40, 35, 50 })
+	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		step, times int
+		spike       float64
+		want        string
+	}{
+		"transient":     {36, 1, 100, "step 36 had a transient fault"},
+		"persistent":    {38, 9, 100, "step 38 is skipped"},
+		"too few norms": {32, 9, 100, ""},
+		"off":           {38, 9, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := undisturbed
+			cfg.Guard.Spike, cfg.Out = c.spike, filepath.Join(t.TempDir(), "run")
+			var attempts tries
+			injure := func(r *rank, computed bool) {
+				if r.progress.Step+1 == c.step && computed && attempts.next(r) <= c.times {
+					r.model.Groups[1].Grad.F32()[9] += 1e4
+				}
+			}
+			got, err := guarded(t, cfg, 2, "", injure)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.want == "" {
+				if len(got.texts()) > 0 {
+					t.Errorf("alarms %q", got.texts())
+				}
+				return
+			}
+			if alarms := got.texts(); len(alarms) != 1 || !strings.Contains(alarms[0], c.want) || !strings.Contains(alarms[0], "more than 100 times the median of the last 3") {
+				t.Errorf("alarms %q", alarms)
+			}
+			if name == "transient" {
+				sameState(t, name, cfg, undisturbed, cfg.Steps)
+			}
+			again := cfg
+			again.Out = filepath.Join(t.TempDir(), "run")
+			attempts = tries{}
+			if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, "step-00000035"), injure); err != nil {
+				t.Fatal(err)
+			}
+			sameState(t, "resumed", again, cfg, cfg.Steps)
+		})
+	}
+}
+
+// More skips than are allowed end the run, with the weights of the last good step saved.
+func TestSkipLimit(t *testing.T) {
+	cfg := guardedConfig(t, func(c *Config) { c.SaveEvery, c.Guard.Skips, c.Steps = 2, 2, 50 })
+	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
+		if r.progress.Step >= 2 && computed {
+			r.model.Groups[0].Grad.F32()[0] = float32(math.NaN())
+		}
+	})
+	var skips *SkipError
+	if !errors.As(err, &skips) || !slices.Equal(skips.Steps, []int{3, 4, 5}) || !strings.Contains(err.Error(), "steps 3 4 5 were skipped, more than 2 of 100") {
+		t.Fatalf("error %v", err)
+	}
+	if len(got.steps) != 5 {
+		t.Errorf("%d steps", len(got.steps))
+	}
+	p, last := state(t, cfg, 5)
+	_, good := state(t, cfg, 2)
+	for name, x := range last {
+		if !slices.Equal(x, good[name]) {
+			t.Errorf("%s is not that of the last good step", name)
+		}
+	}
+	if !slices.Equal(p.SkippedSteps, skips.Steps) {
+		t.Errorf("progress %+v", p)
+	}
+	// When the cause is gone, the run goes on.
+	cfg.Steps = 6
+	if got, err := guarded(t, cfg, 2, cfg.Out, nil); err != nil || len(got.steps) != 1 || got.steps[0].SkippedTotal != 3 {
+		t.Errorf("resumed: %v, steps %+v", err, got.steps)
+	}
+}
+
+// Steps that are computed twice are compared bit by bit; two of three decide.
+func TestReplay(t *testing.T) {
+	undisturbed := guardedConfig(t, nil)
+	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	nan := float32(math.NaN())
+	for name, c := range map[string]struct {
+		add      [3]float32 // to a gradient in each attempt of step 6
+		attempts int
+		alarm    string
+	}{
+		"nothing wrong":     {[3]float32{}, 2, ""},
+		"first wrong":       {[3]float32{1, 0, 0}, 3, "transient"},
+		"second wrong":      {[3]float32{0, 1, 0}, 3, "transient"},
+		"second not finite": {[3]float32{0, nan, 0}, 3, "transient"},
+		"all differ":        {[3]float32{0, 1, 2}, 3, "does not compute reliably"},
+		"two not finite":    {[3]float32{0, nan, nan}, 3, "step 6 is skipped"},
+		"not finite twice":  {[3]float32{nan, nan, 0}, 2, "step 6 is skipped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := undisturbed
+			cfg.Guard.Replay, cfg.Out = 3, filepath.Join(t.TempDir(), "run")
+			var attempts, all tries
+			got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
+				if !computed {
+					return
+				}
+				step, n := r.progress.Step+1, attempts.next(r)
+				all[r.comm.Rank()].n++
+				if step == 6 && r.comm.Rank() == 1 {
+					r.model.Groups[2].Grad.F32()[11] += c.add[n-1]
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := all[0].n; n != cfg.Steps+1+c.attempts-1 { // once more for step 3
+				t.Errorf("%d attempts in all", n)
+			}
+			if alarms := got.texts(); len(alarms) != min(len(c.alarm), 1) || len(alarms) > 0 && !strings.Contains(alarms[0], c.alarm) {
+				t.Errorf("alarms %q", alarms)
+			}
+			if c.alarm == "" || c.alarm == "transient" {
+				sameState(t, name, cfg, undisturbed, cfg.Steps)
+			} else {
+				unchanged(t, cfg, 6)
+			}
+		})
+	}
+}
+
+func TestNorms(t *testing.T) {
+	var n norms
+	g := Guard{Spike: 10}
+	for i := range 100 {
+		if _, ok := n.median(); ok != (i >= 32) {
+			t.Errorf("%d norms: median known: %t", i, ok)
+		}
+		n.add(float64(i))
+	}
+	if m, _ := n.median(); len(n) != 64 || m != 67 {
+		t.Errorf("the median of the last %d of 100 is %g", len(n), m)
+	}
+	for norm, want := range map[float64]bool{669: false, 670: false, 671: true, 0: false, math.Inf(1): true, math.NaN(): true} {
+		if fault := g.fault(norm, n); (fault != "") != want {
+			t.Errorf("norm %g: %q", norm, fault)
+		}
+	}
+	if fault := (Guard{}).fault(1e30, n); fault != "" {
+		t.Errorf("without a limit: %q", fault)
+	}
+	if fault := (Guard{}).fault(math.NaN(), nil); fault == "" {
+		t.Error("NaN is used")
+	}
+}
+
+func TestGuardValidate(t *testing.T) {
+	for _, c := range []struct {
+		guard Guard
+		want  string
+	}{
+		{Guard{}, ""}, {Guard{Spike: 1.5, Skips: 9, Memory: 7, Replay: 2}, ""},
+		{Guard{Spike: 1}, "guard.spike is 1: give 0 (off)"}, {Guard{Spike: -2}, "guard.spike is -2"}, {Guard{Spike: math.NaN()}, "guard.spike is NaN"},
+		{Guard{Spike: math.Inf(1)}, "guard.spike is +Inf"},
+		{Guard{Skips: -1}, "guard.skips is -1"}, {Guard{Memory: -1}, "guard.memory is -1"}, {Guard{Replay: -1}, "guard.replay is -1"},
+	} {
+		err := tiny(t, func(cfg *Config) { cfg.Guard = c.guard }).Validate(2)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.guard, err, c.want)
+		}
+	}
+}
+
+// The list of skipped steps is bounded, their number is not.
+func TestSkippedList(t *testing.T) {
+	var p progress
+	for i := range 2500 {
+		p.skipped(i + 1)
+	}
+	if p.Skipped != 2500 || len(p.SkippedSteps) != 1000 || p.SkippedSteps[0] != 1501 || p.SkippedSteps[999] != 2500 {
+		t.Errorf("%d skipped, the last %d from %d", p.Skipped, len(p.SkippedSteps), p.SkippedSteps[0])
+	}
+}

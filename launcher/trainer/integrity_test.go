@@ -1,0 +1,235 @@
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/tensor"
+)
+
+// flip turns one bit of a tensor.
+func flip(rng *rand.Rand, t tensor.Tensor) {
+	b := t.Bytes()
+	b[rng.IntN(len(b))] ^= 1 << rng.IntN(8)
+}
+
+// memory are the kinds of weights, by the name that an alarm gives them.
+var memory = map[string]func(r *rank, rng *rand.Rand) tensor.Tensor{
+	"norm weights":     func(r *rank, _ *rand.Rand) tensor.Tensor { return r.model.Groups[0].Work },
+	"dense weights":    func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 1) },
+	"expert weights":   func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 2) },
+	"selection biases": func(r *rank, rng *rand.Rand) tensor.Tensor { return r.routings[rng.IntN(len(r.routings))].Bias },
+}
+
+// anyOf returns the working weights of a group, or something that is derived from them.
+func anyOf(r *rank, rng *rand.Rand, group int) tensor.Tensor {
+	var all []tensor.Tensor
+	for t := range r.model.Groups[group].Weights {
+		all = append(all, t)
+	}
+	return all[rng.IntN(len(all))]
+}
+
+// A bit that turns over in the weights of a rank, at any place, before or after they are used, is found in the same step and mended: the
+// run is the undisturbed one, bit for bit.
+func TestFlippedWeights(t *testing.T) {
+	for _, precision := range []string{"bf16", "mxfp8"} {
+		undisturbed := guardedConfig(t, func(c *Config) { c.Precision, c.Steps, c.SaveEvery = precision, 50, 0 })
+		if got, err := guarded(t, undisturbed, 2, "", nil); err != nil || len(got.texts()) > 0 {
+			t.Fatalf("%v, alarms %q", err, got.texts())
+		}
+		for name, of := range memory {
+			t.Run(precision+"/"+name, func(t *testing.T) {
+				cfg := undisturbed
+				cfg.Out = filepath.Join(t.TempDir(), "run")
+				var attempts tries
+				var done [2]int // steps in which each rank was injured
+				got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
+					step := r.progress.Step + 1
+					rng := rand.New(rand.NewPCG(7, uint64(step)))
+					where, late := rng.IntN(2), rng.IntN(3) == 0
+					if !computed {
+						attempts.next(r)
+					}
+					if me := r.comm.Rank(); me == where && computed == late && attempts[me].n == 1 {
+						flip(rng, of(r, rng))
+						done[me]++
+					}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				alarms := got.texts()
+				if done[0]+done[1] != 50 || done[0]*done[1] == 0 || len(alarms) != 50 {
+					t.Fatalf("%d flips, %d alarms: %q", done, len(alarms), alarms)
+				}
+				for i, alarm := range alarms {
+					where := rand.New(rand.NewPCG(7, uint64(i+1))).IntN(2)
+					if want := fmt.Sprintf("step %d: %s of rank %d have changed in memory: they are made anew", i+1, name, where); alarm != want {
+						t.Errorf("%s, want %s", alarm, want)
+					}
+				}
+				sameState(t, name, cfg, undisturbed, cfg.Steps)
+			})
+		}
+	}
+}
+
+// A bit that turns over in master weights or moments is found before the next update, with its owner, and nothing is saved.
+func TestFlippedState(t *testing.T) {
+	base := guardedConfig(t, func(c *Config) { c.Steps, c.EvalSequences, c.SaveEvery = 3, 1, 1 })
+	for kind, name := range []string{"master", "exp_avg", "exp_avg_sq"} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range 50 {
+				cfg := base
+				cfg.Out = filepath.Join(t.TempDir(), "run")
+				rng := rand.New(rand.NewPCG(uint64(seed), 3))
+				step, where, group := 1+rng.IntN(3), rng.IntN(2), rng.IntN(3)
+				var what string
+				got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
+					if r.progress.Step+1 != step || computed || r.comm.Rank() != where {
+						return
+					}
+					i := 0
+					for n, x := range r.optim.State {
+						if i == 3*group+kind {
+							what = n
+							flip(rng, x)
+						}
+						i++
+					}
+				})
+				var damage *DamageError
+				if !errors.As(err, &damage) || damage.Rank != where || damage.Step != step-1 || !slices.Equal(damage.What, []string{what}) {
+					t.Fatalf("seed %d, step %d: %q of rank %d was changed: error %v", seed, step, what, where, err)
+				}
+				if alarms := got.texts(); len(alarms) != 1 || alarms[0] != damage.Error() || !strings.HasPrefix(what, name+" of") {
+					t.Errorf("alarms %q", alarms)
+				}
+				if len(got.saved) != step-1 {
+					t.Errorf("%d checkpoints saved before step %d", len(got.saved), step)
+				}
+			}
+		})
+	}
+}
+
+// Numbers that are not numbers do not come from memory into weights either.
+func TestNaNInMemory(t *testing.T) {
+	undisturbed := guardedConfig(t, nil)
+	if _, err := guarded(t, undisturbed, 1, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []int{1, 4, 8} {
+		for name, of := range map[string]func(r *rank) tensor.Tensor{
+			"selection bias": func(r *rank) tensor.Tensor { return r.routings[0].Bias },
+			"norm weights":   func(r *rank) tensor.Tensor { return r.model.Groups[0].Work },
+			"master weights": func(r *rank) tensor.Tensor { return stateOf(r, 3) },
+			"first moments":  func(r *rank) tensor.Tensor { return stateOf(r, 7) },
+			"second moments": func(r *rank) tensor.Tensor { return stateOf(r, 2) },
+		} {
+			cfg := undisturbed
+			cfg.Out = filepath.Join(t.TempDir(), "run")
+			var attempts tries
+			got, err := guarded(t, cfg, 1, "", func(r *rank, computed bool) {
+				if r.progress.Step+1 == step && !computed && attempts.next(r) == 1 {
+					copy(of(r).Bytes()[4:], []byte{0, 0, 0xc0, 0x7f})
+				}
+			})
+			if damaged := name[len(name)-7:] == "moments" || name == "master weights"; damaged != errors.As(err, new(*DamageError)) || len(got.texts()) != 1 {
+				t.Errorf("%s in step %d: %v, alarms %q", name, step, err, got.texts())
+			} else if !damaged {
+				sameState(t, name, cfg, undisturbed, cfg.Steps)
+			}
+		}
+	}
+}
+
+// stateOf returns vector number i of the optimizer's state.
+func stateOf(r *rank, i int) (x tensor.Tensor) {
+	for _, t := range r.optim.State {
+		if i == 0 {
+			x = t
+		}
+		i--
+	}
+	return x
+}
+
+// What ranks have made different from each other is found by comparing, and mended by what most have, or the owners' master weights.
+func TestDisagreement(t *testing.T) {
+	undisturbed := guardedConfig(t, nil)
+	if _, err := guarded(t, undisturbed, 4, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, of := range memory {
+		if name == "expert weights" { // of which nobody has another copy
+			continue
+		}
+		cfg := undisturbed
+		cfg.Out = filepath.Join(t.TempDir(), "run")
+		rng := rand.New(rand.NewPCG(1, 1))
+		var attempts tries
+		got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
+			if r.progress.Step+1 == 5 && !computed && attempts.next(r) == 1 && r.comm.Rank() == 2 {
+				flip(rng, of(r, rng))
+				r.takeSums() // as if it had been published so
+			}
+		})
+		want := fmt.Sprintf("step 5: %s of rank 2 are not those of the other ranks: they are made anew", name)
+		if alarms := got.texts(); err != nil || len(alarms) != 1 || alarms[0] != want {
+			t.Errorf("%v, alarms %q, want %q", err, alarms, want)
+		}
+		sameState(t, name, cfg, undisturbed, cfg.Steps)
+	}
+}
+
+// Memory that does not stay as it is made is not mended for ever.
+func TestMendingEnds(t *testing.T) {
+	cfg := guardedConfig(t, nil)
+	rng := rand.New(rand.NewPCG(1, 1))
+	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
+		if r.progress.Step == 2 && computed && r.comm.Rank() == 1 {
+			flip(rng, r.model.Groups[1].Work)
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "dense weights of rank 1 have changed in memory: they were made anew 3 times, and change again") || len(got.texts()) != 3 {
+		t.Errorf("error %v, alarms %q", err, got.texts())
+	}
+}
+
+// A check every few steps finds what has happened since the step before, and nothing else; without one nothing is found.
+func TestMemoryPeriod(t *testing.T) {
+	for every, found := range map[int]int{0: 0, 1: 8, 2: 4, 3: 3} {
+		cfg := guardedConfig(t, func(c *Config) { c.Guard.Memory, c.SaveEvery = every, 0 })
+		var attempts tries
+		got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
+			if computed && attempts.next(r) == 1 && r.comm.Rank() == 0 {
+				r.model.Groups[1].Work.Bytes()[100] ^= 1
+			}
+		})
+		if err != nil || len(got.texts()) != found {
+			t.Errorf("checked every %d steps: %v, %d alarms, want %d", every, err, len(got.texts()), found)
+		}
+	}
+}
+
+func TestMinority(t *testing.T) {
+	for _, c := range []struct {
+		sums   []uint64
+		odd    []int
+		source int
+	}{
+		{[]uint64{5}, nil, 0}, {[]uint64{5, 5}, nil, 0}, {[]uint64{5, 6}, []int{0, 1}, 0}, {[]uint64{5, 6, 6}, []int{0}, 1},
+		{[]uint64{5, 6, 6, 5}, []int{0, 1, 2, 3}, 0}, {[]uint64{7, 7, 7, 1}, []int{3}, 0}, {[]uint64{1, 2, 3}, []int{0, 1, 2}, 0},
+	} {
+		if odd, source := minority(c.sums); !slices.Equal(odd, c.odd) || source != c.source {
+			t.Errorf("%v: ranks %v, source %d, want %v and %d", c.sums, odd, source, c.odd, c.source)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package trainer
+
+// A run gives one result for 1, 2, 4 and 8 ranks, bit for bit: what is reported of its steps, and the state that it ends with.
+
+import (
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+// outcome is what does not depend on the time of day.
+type outcome struct {
+	steps []string
+	evals []float64
+	state uint32 // CRC-32C of all tensors of the last checkpoint, by name
+}
+
+func outcomeOf(t *testing.T, cfg Config, ranks int) outcome {
+	t.Helper()
+	cfg.Out = t.TempDir()
+	got := train(t, cfg, ranks, "")
+	var o outcome
+	for _, s := range got.steps {
+		o.steps = append(o.steps, fmt.Sprintf("step %d: loss %x, MTP %x, balance %x, norm %x, imbalance %x, lr %x", s.Step, s.Loss, s.MTPLoss, s.Balance, s.GradNorm, s.Imbalance, s.LR))
+	}
+	for _, e := range got.evals {
+		o.evals = append(o.evals, e.Loss)
+	}
+	_, tensors := state(t, cfg, cfg.Steps)
+	crc := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		fmt.Fprint(crc, name)
+		for _, x := range tensors[name] {
+			bits := math.Float32bits(x)
+			crc.Write([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16), byte(bits >> 24)})
+		}
+	}
+	o.state = crc.Sum32()
+	return o
+}
+
+func (o outcome) equals(t *testing.T, what string, want outcome) {
+	t.Helper()
+	for i, s := range o.steps {
+		if s != want.steps[i] {
+			t.Errorf("%s: %s, want %s", what, s, want.steps[i])
+		}
+	}
+	if !slices.Equal(o.evals, want.evals) {
+		t.Errorf("%s: held-out losses %v, want %v", what, o.evals, want.evals)
+	}
+	if len(o.steps) != len(want.steps) || o.state != want.state {
+		t.Errorf("%s: %d steps end in weights and moments of checksum %08x; want %d and %08x", what, len(o.steps), o.state, len(want.steps), want.state)
+	}
+}
+
+func TestOneResultForAllRanks(t *testing.T) {
+	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
+		t.Run(precision, func(t *testing.T) {
+			cfg := tiny(t, func(c *Config) {
+				c.Precision, c.Steps, c.Seq, c.EvalSequences, c.Optimizer.ClipNorm = precision, 3, 96, 8, 0.1
+				c.Model.Experts, c.Model.MTPLayers, c.Model.BalanceAlpha = 8, 1, 0.01
+			})
+			want := outcomeOf(t, cfg, 1)
+			for _, ranks := range []int{2, 4, 8} {
+				outcomeOf(t, cfg, ranks).equals(t, fmt.Sprintf("np %d", ranks), want)
+			}
+			if precision != "bf16" && precision != "mxfp8" {
+				return
+			}
+			cfg.EP = "standard"
+			outcomeOf(t, cfg, 2).equals(t, "np 2, standard exchange", want)
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			outcomeOf(t, cfg, 4).equals(t, "np 4 on one core", want)
+			other := cfg
+			other.Seed++
+			if outcomeOf(t, other, 2).state == want.state {
+				t.Error("another seed ends in the same weights")
+			}
+		})
+	}
+}

@@ -1,0 +1,159 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+	"spmoe/tensor"
+)
+
+// onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The machine's peak is
+// not measured.
+func onRanks(t *testing.T, cfg Config, n int, resume string, body func(r *rank) error) *recorder {
+	t.Helper()
+	report := &recorder{}
+	job, err := Prepare(cfg, n, resume, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer job.Close()
+	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
+		ex := tensor.NewExec()
+		defer ex.Close()
+		r, err := newRank(job, c, ex, 1)
+		if err != nil {
+			return err
+		}
+		return body(r)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+func run(r *rank) error { return r.run(context.Background()) }
+
+// sameState compares what two checkpoints hold, bit for bit.
+func sameState(t *testing.T, what string, got, want Config, step int) {
+	t.Helper()
+	p, tensors := state(t, got, step)
+	wantP, wantTensors := state(t, want, step)
+	if fmt.Sprint(p) != fmt.Sprint(wantP) {
+		t.Errorf("%s: progress\n%+v, want\n%+v", what, p, wantP)
+	}
+	if len(tensors) != len(wantTensors) {
+		t.Errorf("%s: %d tensors, want %d", what, len(tensors), len(wantTensors))
+	}
+	for name, w := range wantTensors {
+		g := tensors[name]
+		for i := range w {
+			if len(g) != len(w) || math.Float32bits(g[i]) != math.Float32bits(w[i]) {
+				t.Errorf("%s: %s differs", what, name)
+				break
+			}
+		}
+	}
+}
+
+// A run that is resumed by a new job after any of its 50 steps is the run that was left alone: every loss, and the state at
+// the end, bit for bit.
+func TestResumeAtEveryStep(t *testing.T) {
+	cfg := tiny(t, func(c *Config) {
+		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.Model.BiasSpeed = 50, 16, 4, 2, 1, 60, 0.01
+	})
+	straight := onRanks(t, cfg, 2, "", run)
+	for k := 1; k <= cfg.Steps; k++ {
+		again := cfg
+		again.Out, again.SaveEvery = filepath.Join(t.TempDir(), "run"), 0
+		got := onRanks(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), func(r *rank) error {
+			if k == cfg.Steps { // where a run has nothing left to save
+				return r.save(true)
+			}
+			return run(r)
+		})
+		if len(got.steps) != cfg.Steps-k {
+			t.Errorf("resumed at step %d: %d steps made", k, len(got.steps))
+		}
+		for i, s := range got.steps {
+			if w := straight.steps[k+i]; s.Step != w.Step || s.Loss != w.Loss || s.GradNorm != w.GradNorm || s.Imbalance != w.Imbalance {
+				t.Errorf("resumed at step %d: step %d with loss %v, norm %v; undisturbed step %d with %v, %v", k, s.Step, s.Loss, s.GradNorm, w.Step, w.Loss, w.GradNorm)
+			}
+		}
+		sameState(t, fmt.Sprintf("resumed at step %d", k), again, cfg, cfg.Steps)
+	}
+}
+
+// What N ranks save, M ranks load and save again, byte for byte, and go on with.
+func TestAnyNumberOfRanks(t *testing.T) {
+	counts := []int{1, 2, 4, 8}
+	for _, saved := range counts {
+		cfg := tiny(t, func(c *Config) { c.Steps, c.Model.Experts, c.Model.BiasSpeed, c.Precision = 3, 8, 0.01, "fp32" })
+		onRanks(t, cfg, saved, "", run)
+		longer := cfg
+		longer.Steps, longer.Out = 5, filepath.Join(t.TempDir(), "run")
+		want := onRanks(t, longer, saved, cfg.Out, run)
+		for _, loaded := range counts {
+			name := fmt.Sprintf("%d to %d ranks", saved, loaded)
+			copied := cfg
+			copied.Out = filepath.Join(t.TempDir(), "run")
+			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.save(true) })
+			sameState(t, name, copied, cfg, 3)
+			longer.Out = filepath.Join(t.TempDir(), "run")
+			for i, s := range onRanks(t, longer, loaded, cfg.Out, run).steps {
+				if w := want.steps[i]; s.Step != w.Step || !close32(s.Loss, w.Loss) {
+					t.Errorf("%s: step %d with loss %v, want step %d with %v", name, s.Step, s.Loss, w.Step, w.Loss)
+				}
+			}
+		}
+	}
+}
+
+// A job that is given a run goes on from the newest checkpoint that is whole, and raises an alarm for the one that is not.
+func TestResumePastDamage(t *testing.T) {
+	cfg := tiny(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
+	want := onRanks(t, cfg, 2, "", run)
+	if err := os.Remove(filepath.Join(cfg.Out, "step-00000004", "config.toml")); err != nil {
+		t.Fatal(err)
+	}
+	got := onRanks(t, cfg, 2, cfg.Out, run)
+	if len(got.alarms) != 1 || got.alarms[0].Step != 3 || !strings.Contains(got.alarms[0].Text, "config.toml is missing; it was set aside as step-00000004.bad; going on from step-00000003") {
+		t.Errorf("alarms %+v", got.alarms)
+	}
+	if len(got.steps) != 1 || got.steps[0].Loss != want.steps[3].Loss {
+		t.Errorf("steps %+v, want the last of %+v", got.steps, want.steps)
+	}
+}
+
+// Ranks that have opened different checkpoints do not start.
+func TestResumeFromDifferentSteps(t *testing.T) {
+	cfg := tiny(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
+	onRanks(t, cfg, 2, "", run)
+	var jobs [2]*Job
+	for i := range jobs {
+		var err error
+		if jobs[i], err = Prepare(cfg, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", 2+i)), &recorder{}); err != nil {
+			t.Fatal(err)
+		}
+		defer jobs[i].Close()
+	}
+	err := spmd.Goroutines{N: 2}.Run(func(c *collective.Comm) error {
+		ex := tensor.NewExec()
+		defer ex.Close()
+		_, err := newRank(jobs[c.Rank()], c, ex, 1)
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "ranks resume from steps 2 to 3") {
+		t.Errorf("error %v", err)
+	}
+}

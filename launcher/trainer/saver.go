@@ -1,0 +1,237 @@
+package trainer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/internal/fault"
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/system"
+)
+
+// saver writes a rank's part of checkpoints while training goes on: at a step boundary it copies the state, and a goroutine
+// writes the copy. The ranks' goroutines meet on a communicator of their own, and agree after every part of the work
+// whether all of them could do it. One save is in flight at most.
+type saver struct {
+	comm   *collective.Comm
+	cfg    Config
+	files  checkpoint.Files
+	ctx    context.Context
+	cancel context.CancelFunc      // makes writing fail
+	room   chan []checkpoint.Piece // gives where the copy goes, once
+	copied []checkpoint.Piece      // where the copy is; nil: there was none yet
+	flight *flight                 // nil: none
+}
+
+// runState is what a checkpoint holds beside tensors.
+type runState struct {
+	progress progress
+	config   []byte
+}
+
+// flight is a save that has not been reported on.
+type flight struct {
+	state runState
+	begin time.Time // of the time that training was held up
+	last  bool      // of the run
+	stall time.Duration
+	ended chan landing // gets one
+}
+
+// landing is how a save has ended.
+type landing struct {
+	*flight
+	lag    time.Duration // from begin until it was durable
+	failed error         // why there is no checkpoint, on all ranks alike
+	untidy error         // what went wrong when there was one, on the rank that leads
+	broken error         // why the ranks could not agree
+}
+
+// newSaver is collective: it makes the savers' communicator.
+func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files) (*saver, error) {
+	own, err := c.Split(0, c.Rank())
+	if err != nil {
+		return nil, err
+	}
+	if c.Rank() == 0 {
+		if err := system.Tidy(cfg.Out); err != nil { // somebody may have been killed
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &saver{comm: own, cfg: cfg, files: cancellable{files, ctx}, ctx: ctx, cancel: cancel}, nil
+}
+
+// copies reports whether the state is copied, so that training can go on while it is written. At the end of a run it
+// could not.
+func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery > 0 }
+
+// makeRoom begins to make the memory for copies. A kernel that hands out memory page by page, as it is first written, may take
+// seconds for as much: that is not to hold up the first save.
+func (s *saver) makeRoom(pieces []checkpoint.Piece) {
+	s.room = make(chan []checkpoint.Piece, 1)
+	go func() {
+		const page = 4096 / 4
+		room := checkpoint.Room(pieces)
+		for _, p := range room {
+			for i := 0; i < len(p.Data) && s.ctx.Err() == nil; i += page {
+				p.Data[i] = 0
+			}
+		}
+		s.room <- room
+	}()
+}
+
+// close waits until nothing of the saver runs any more. There must be no save in flight.
+func (s *saver) close() {
+	s.cancel()
+	if s.room != nil && s.copied == nil {
+		<-s.room
+	}
+}
+
+// snapshot returns a copy of the pieces, which is valid until the next one.
+func (s *saver) snapshot(pieces []checkpoint.Piece) []checkpoint.Piece {
+	if s.copied == nil {
+		s.copied = <-s.room
+	}
+	for i, p := range pieces {
+		copy(s.copied[i].Data, p.Data)
+		fault.Point(fault.InSnapshot)
+	}
+	return s.copied
+}
+
+// start begins to save the pieces that this rank holds; ready is why it cannot succeed, if this rank knows. If the state is
+// copied it may change as soon as start returns, otherwise when wait has.
+func (s *saver) start(state runState, pieces []checkpoint.Piece, ready error, begin time.Time, last bool) {
+	if s.cfg.copies() && !last {
+		pieces = s.snapshot(pieces)
+	}
+	f := &flight{state: state, begin: begin, last: last, ended: make(chan landing, 1)}
+	s.flight = f
+	go func() {
+		l := landing{flight: f}
+		if s.comm.Shared() { // a panic ends the process, as anywhere else, and another one takes the rank's place
+			l.failed, l.broken = s.write(&l, pieces, ready)
+			f.ended <- l
+			return
+		}
+		defer func() {
+			if p := recover(); p != nil {
+				l.broken = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+			f.ended <- l
+		}()
+		l.failed, l.broken = s.write(&l, pieces, ready)
+	}()
+	f.stall = time.Since(begin)
+}
+
+// wait returns how the save in flight, which there must be, has ended.
+func (s *saver) wait() landing {
+	l := <-s.flight.ended
+	if l.last || !s.cfg.copies() {
+		l.stall = time.Since(l.begin)
+	}
+	s.flight = nil
+	return l
+}
+
+// poll is wait if the save has ended.
+func (s *saver) poll() (l landing, ok bool) {
+	if s.flight == nil || len(s.flight.ended) == 0 {
+		return l, false
+	}
+	return s.wait(), true
+}
+
+// write does the work of a save: the rank that leads begins it, all write, and the one that leads completes it.
+func (s *saver) write(l *landing, pieces []checkpoint.Piece, ready error) (failed, broken error) {
+	step, lead := int64(l.state.progress.Step), s.comm.Rank() == 0
+	var w *checkpoint.Writer
+	defer func() {
+		// Without an agreement, a rank may still be writing there: the next writer clears it away.
+		if lead && w != nil && failed != nil && broken == nil {
+			failed = errors.Join(failed, w.Abort())
+		}
+	}()
+	err := ready
+	if lead && err == nil {
+		w, err = checkpoint.NewWriter(s.files, s.cfg.Out, step, s.comm.Size())
+	}
+	if failed, broken = s.agree(err); failed != nil || broken != nil {
+		return failed, broken
+	}
+	if !lead {
+		w, err = checkpoint.Join(s.files, s.cfg.Out, step, s.comm.Size())
+	}
+	if err == nil {
+		err = w.WriteShard(s.comm.Rank(), pieces)
+	}
+	if failed, broken = s.agree(err); failed != nil || broken != nil {
+		return failed, broken
+	}
+	if lead {
+		if err = w.Commit(l.state.progress, l.state.config); err == nil {
+			l.lag = time.Since(l.begin)
+			l.untidy = errors.Join(
+				system.WriteFile(filepath.Join(s.cfg.Out, "config.toml"), l.state.config),
+				checkpoint.Prune(s.files, s.cfg.Out, s.cfg.Keep))
+		}
+	}
+	return s.agree(err)
+}
+
+// agree returns nil if err is nil on every rank, and otherwise the error of the lowest rank that has one, on all of them.
+// broken says that the ranks could not meet.
+func (s *saver) agree(err error) (failed, broken error) {
+	first := [1]int64{int64(s.comm.Size())}
+	if err != nil {
+		first[0] = int64(s.comm.Rank())
+	}
+	if broken := collective.AllReduce(s.comm, first[:], collective.Min); broken != nil {
+		return nil, broken
+	}
+	root := int(first[0])
+	if root == s.comm.Size() {
+		return nil, nil
+	}
+	var text [512]byte
+	if root == s.comm.Rank() {
+		copy(text[:], err.Error())
+	}
+	if broken := collective.Bcast(s.comm, text[:], root); broken != nil {
+		return nil, broken
+	}
+	return errors.New(string(bytes.ToValidUTF8(bytes.TrimRight(text[:], "\x00"), nil))), nil
+}
+
+// cancellable is a file system on which nothing more is written when ctx has ended.
+type cancellable struct {
+	checkpoint.Files
+	ctx context.Context
+}
+
+func (c cancellable) Create(path string) (checkpoint.Output, error) {
+	out, err := c.Files.Create(path)
+	return cancellableOutput{out, c.ctx}, err
+}
+
+type cancellableOutput struct {
+	checkpoint.Output
+	ctx context.Context
+}
+
+func (o cancellableOutput) Write(p []byte) (int, error) {
+	if err := o.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return o.Output.Write(p)
+}

@@ -1,0 +1,124 @@
+package moe
+
+// A training pass gives one result for 1, 2, 4 and 8 ranks, bit for bit: losses, and gradients when the ranks' are added up.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/tensor"
+)
+
+// summed is the loss and the gradients of all ranks' passes.
+type summed struct {
+	loss  Loss
+	grads map[string][]float32
+}
+
+// trainedBy runs one pass over b on so many ranks and adds up what they have, experts' gradients aside.
+func trainedBy(t *testing.T, cfg Config, precision, exchange string, b Batch, ranks, threads int) summed {
+	t.Helper()
+	p, err := PrecisionByName(precision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := summed{grads: map[string][]float32{}}
+	var mu sync.Mutex
+	err = collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
+		x, err := ep.New(exchange, c, cfg.Experts, ep.Options{})
+		if err != nil {
+			return err
+		}
+		m, err := New(cfg, p, b.Seq, c, x)
+		if err != nil {
+			return err
+		}
+		spread(m)
+		ex := tensor.NewParallelExec(threads)
+		defer ex.Close()
+		for _, g := range m.Groups {
+			g.Refresh(ex)
+		}
+		share := b.GlobalSequences / ranks
+		loss, err := m.Train(ex, b.part(c.Rank()*share, (c.Rank()+1)*share))
+		if err != nil {
+			return err
+		}
+		sums := []float64{loss.Sum, loss.MTP, loss.Balance}
+		if err := collective.AllReduce(c, sums, collective.Sum); err != nil {
+			return err
+		}
+		for _, g := range m.Groups {
+			if !g.Local {
+				if err := collective.AllReduce(c, g.Grad.F32(), collective.Sum); err != nil {
+					return err
+				}
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		out.loss = Loss{Sum: sums[0], MTP: sums[1], Balance: sums[2]}
+		for _, param := range m.Params() {
+			out.grads[param.Name] = slices.Clone(param.Grad.F32())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (s summed) equals(t *testing.T, what string, want summed) {
+	t.Helper()
+	if s.loss != want.loss {
+		t.Errorf("%s: losses %+v, want %+v", what, s.loss, want.loss)
+	}
+	if len(s.grads) != len(want.grads) {
+		t.Errorf("%s: %d gradients, want %d", what, len(s.grads), len(want.grads))
+	}
+	for name, g := range want.grads {
+		same := func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) }
+		if !slices.EqualFunc(s.grads[name], g, same) {
+			t.Errorf("%s: the gradient of %s is off by %.2g of its length", what, name, distance(s.grads[name], g))
+		}
+	}
+}
+
+func TestOneResultForAllRanks(t *testing.T) {
+	const sequences, seq = 8, 64
+	cfg := with(quantisable(64, 64), func(c *Config) {
+		c.MTPLayers, c.BalanceAlpha, c.QRank, c.MaxPositions, c.TopK = 1, 0.1, 32, seq, 2
+	})
+	b := batchOf(17, sequences, seq, cfg.Vocab)
+	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
+		t.Run(precision, func(t *testing.T) {
+			want := trainedBy(t, cfg, precision, "onesided", b, 1, 1)
+			if !(want.loss.Sum > 0 && want.loss.MTP > 0 && want.loss.Balance > 0) {
+				t.Fatalf("measured %+v", want.loss)
+			}
+			for _, ranks := range []int{2, 4, 8} {
+				trainedBy(t, cfg, precision, "onesided", b, ranks, 1).equals(t, fmt.Sprintf("np %d", ranks), want)
+			}
+			trainedBy(t, cfg, precision, "standard", b, 4, 1).equals(t, "np 4, standard exchange", want)
+			trainedBy(t, cfg, precision, "onesided", b, 2, 2).equals(t, "np 2, 2 threads", want)
+		})
+	}
+}
+
+// With an output that is too large for one sequence's gradients, and one that takes a few sequences, the weight's gradient is a tree of
+// several products.
+func TestOneResultWithLargeVocabulary(t *testing.T) {
+	const sequences, seq = 4, 48
+	for _, vocab := range []int{60_000, 180_000} {
+		cfg := with(tiny(), func(c *Config) { c.Vocab, c.MTPLayers = vocab, 1 })
+		b := batchOf(18, sequences, seq, cfg.Vocab)
+		want := trainedBy(t, cfg, "bf16", "onesided", b, 1, 1)
+		trainedBy(t, cfg, "bf16", "onesided", b, 2, 1).equals(t, fmt.Sprintf("vocabulary of %d, np 2", vocab), want)
+	}
+}

@@ -1,0 +1,109 @@
+package gemm
+
+// Sums over k by spans, for gradients of weights: k runs over the tokens of several sequences, and the sum must not depend on how
+// the sequences are spread over ranks. The product of each span is what it would be alone; the spans' products are added up as a
+// balanced binary tree, as the ranks' sums are then (collective.AllReduce), so that all together make one tree.
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"spmoe/tensor/internal/vec"
+)
+
+// into says what becomes of c: c = a·b, or c += a·b if add. With a span, which implies add, it is c += tree(a·b over each span of k).
+type into struct {
+	add  bool
+	span int // elements along k; 0: the sum is one chain, which begins at c
+}
+
+// length is the elements along k, of all k there are, that are summed together.
+func (m into) length(k int) int {
+	if m.span > 0 {
+		return min(m.span, k)
+	}
+	return k
+}
+
+// tree adds up tiles that are made one after the other. Of n > 1 of them the first 2^i < n, for the largest such i, are one half of
+// the sum and the others are the other half, each a tree itself.
+type tree struct {
+	tiles       unsafe.Pointer // pending sums, one behind the other, each of at most as many leaves as the one before
+	rows, cols  int
+	count, open int // tiles made, sums pending
+}
+
+// tree returns an empty tree for so many tiles.
+func (s *Scratch) tree(rows, cols, leaves int) tree {
+	return tree{tiles: s.spans.atLeast(4 * rows * cols * (bits.Len(uint(leaves)) + 1)), rows: rows, cols: cols}
+}
+
+// tile is place i: that of a pending sum or, from open on, a free one.
+func (t *tree) tile(i int) View {
+	return strided(unsafe.Pointer(&t.at(i)[0]), t.rows, t.cols, t.cols, 1)
+}
+
+func (t *tree) at(i int) []float32 {
+	n := t.rows * t.cols
+	return unsafe.Slice((*float32)(unsafe.Add(t.tiles, 4*i*n)), n)
+}
+
+// ready is how many pending sums the next tile completes, the last one first.
+func (t *tree) ready() int { return bits.TrailingZeros(uint(t.count + 1)) }
+
+// push takes the next tile, to which the last added pending sums have been added, in the place of the last of these: with none, it is
+// in the place open.
+func (t *tree) push(added int) {
+	left := t.ready() - added
+	t.open += 1 - added
+	t.count++
+	for range left {
+		t.merge()
+	}
+}
+
+func (t *tree) merge() {
+	t.open--
+	left := t.at(t.open - 1)
+	vec.Add(left, left, t.at(t.open))
+}
+
+// addTo adds the whole sum to c, which may have fewer columns than the tiles.
+func (t *tree) addTo(c View) {
+	for t.open > 1 {
+		t.merge()
+	}
+	sum := t.at(0)
+	for i := range c.Rows {
+		to := row[float32](c, i)
+		vec.Add(to, to, sum[i*t.cols:][:c.Cols])
+	}
+}
+
+// spanBlock bounds the rows and columns of a block of c in eachSpan.
+const spanBlock = 128
+
+// eachSpan adds to c the tree of the spans' products, block by block: for products without a way of their own to cut k. leaf sets dst
+// to the part of the product at row i and column j of c, from n elements along k from element k on.
+func (s *Scratch) eachSpan(c View, length, span int, leaf func(dst View, i, j, k, n int)) {
+	for i := 0; i < c.Rows; i += spanBlock {
+		for j := 0; j < c.Cols; j += spanBlock {
+			block := c.slice(4, i, j, min(spanBlock, c.Rows-i), min(spanBlock, c.Cols-j))
+			t := s.tree(block.Rows, block.Cols, (length+span-1)/span)
+			for k := 0; k < length; k += span {
+				leaf(t.tile(t.open), i, j, k, min(span, length-k))
+				t.push(0)
+			}
+			if length > 0 {
+				t.addTo(block)
+			}
+		}
+	}
+}
+
+// scaledSpans is eachSpan for block-scaled operands.
+func (s *Scratch) scaledSpans(c View, a, b Scaled, span int, leaf func(dst View, a, b Scaled)) {
+	s.eachSpan(c, a.Codes.Cols, span, func(dst View, i, j, k, n int) {
+		leaf(dst, a.rows(i, dst.Rows).along(k, n), b.rows(j, dst.Cols).along(k, n))
+	})
+}

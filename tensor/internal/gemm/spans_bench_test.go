@@ -1,0 +1,50 @@
+package gemm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// BenchmarkSpans holds gradients of weights by spans against the same products as one chain, in turns: the best of each.
+func BenchmarkSpans(b *testing.B) {
+	const m, n = 1024, 512
+	for _, sh := range []struct{ k, span int }{{512, 512}, {1024, 512}, {2048, 512}, {2048, 128}, {4096, 256}, {4096, 2048}} {
+		r := rand.New(rand.NewPCG(1, 2))
+		x, y := operands[uint16](r, m, n, sh.k, true, false)
+		fx, fy := operands[float32](r, m, n, sh.k, true, false)
+		c := results(r, m, n).View
+		var s Scratch
+		scaled := func(f Format) func(m into) {
+			p, q := newScaled(f, m, sh.k, true, true, finite(r, f), near(r)), newScaled(f, n, sh.k, true, true, finite(r, f), near(r))
+			return func(m into) { active.mx(&s, c, View{}, p.Scaled, q.Scaled, m) }
+		}
+		for _, kind := range []struct {
+			name    string
+			product func(m into)
+		}{
+			{"bf16", func(m into) { active.bf16(&s, c, x.View, y.View, m) }},
+			{"fp32", func(m into) { active.fp32(&s, c, fx.View, fy.View, m) }},
+			{"mxfp8", scaled(E4M3)},
+			{"mxint8", scaled(INT8)},
+		} {
+			b.Run(fmt.Sprintf("%s/k=%d,span=%d", kind.name, sh.k, sh.span), func(b *testing.B) {
+				var chain, spans []float64
+				for range max(b.N, 9) {
+					begin := time.Now()
+					kind.product(into{add: true})
+					one := time.Since(begin).Seconds()
+					kind.product(into{add: true, span: sh.span})
+					two := time.Since(begin).Seconds() - one
+					chain, spans = append(chain, one), append(spans, two)
+				}
+				flops := 2 * float64(m*n*sh.k)
+				b.ReportMetric(flops/slices.Min(chain)/1e9, "chain-GFLOP/s")
+				b.ReportMetric(flops/slices.Min(spans)/1e9, "spans-GFLOP/s")
+				b.ReportMetric(slices.Min(spans)/slices.Min(chain), "time-ratio")
+			})
+		}
+	}
+}

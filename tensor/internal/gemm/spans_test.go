@@ -1,0 +1,159 @@
+package gemm
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// treeSum adds up leaves as products with spans do, in the words of the definition.
+func treeSum(leaves []matrix[float32]) []float32 {
+	if len(leaves) == 1 {
+		var all []float32
+		for i := range leaves[0].Rows {
+			all = append(all, row[float32](leaves[0].View, i)...)
+		}
+		return all
+	}
+	half := 1
+	for 2*half < len(leaves) {
+		half *= 2
+	}
+	left, right := treeSum(leaves[:half]), treeSum(leaves[half:])
+	for i, x := range right {
+		left[i] += x
+	}
+	return left
+}
+
+// spanShapes have k by spans: one, a power of two, other numbers, a last one that is shorter, odd ones, more than a run of steps.
+var spanShapes = []struct{ m, n, k, span int }{
+	{20, 40, 64, 64}, {20, 40, 64, 100}, {13, 47, 128, 32}, {30, 33, 320, 64}, {7, 17, 224, 32}, {25, 64, 352, 128},
+	{100, 70, 15, 5}, {17, 40, 111, 37}, {14, 31, 21, 2}, {201, 40, 320, 64}, {6, 33, 2304, 1152}, {3, 40, 96, 32}, {12, 0, 64, 32}, {5, 5, 0, 32},
+}
+
+// checkSpans holds a product with spans against the tree of the spans' products.
+func checkSpans(t *testing.T, start matrix[float32], k, span int, spans func(c View), product func(c View, k, n int)) {
+	t.Helper()
+	got, want := start.clone(), start.clone()
+	spans(got.View)
+	var leaves []matrix[float32]
+	for at := 0; at < k; at += span {
+		leaf := newMatrix[float32](start.Rows, start.Cols, false, guard)
+		product(leaf.View, at, min(span, k-at))
+		leaves = append(leaves, leaf)
+	}
+	if k > 0 && start.Cols > 0 {
+		for i, x := range treeSum(leaves) {
+			*at[float32](want.View, i/start.Cols, i%start.Cols) += x
+		}
+	}
+	checkSame(t, got.elements(t), want.elements(t))
+}
+
+func TestSpansAreATree(t *testing.T) {
+	var s Scratch
+	for _, sh := range spanShapes {
+		for _, l := range layouts {
+			t.Run(fmt.Sprint(sh, l), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(sh.m), uint64(sh.k)))
+				start := results(r, sh.m, sh.n)
+				a, b := operands[uint16](r, sh.m, sh.n, sh.k, l.aT, l.bT)
+				fa, fb := operands[float32](r, sh.m, sh.n, sh.k, l.aT, l.bT)
+				eachTier(t, func(t *testing.T, ks *kernels) {
+					s.poison()
+					checkSpans(t, start, sh.k, sh.span,
+						func(c View) { ks.bf16(&s, c, a.View, b.View, into{add: true, span: sh.span}) },
+						func(c View, k, n int) {
+							ks.bf16(&s, c, a.slice(2, 0, k, sh.m, n), b.slice(2, k, 0, n, sh.n), into{})
+						})
+					checkSpans(t, start, sh.k, sh.span,
+						func(c View) { ks.fp32(&s, c, fa.View, fb.View, into{add: true, span: sh.span}) },
+						func(c View, k, n int) {
+							ks.fp32(&s, c, fa.slice(4, 0, k, sh.m, n), fb.slice(4, k, 0, n, sh.n), into{})
+						})
+				})
+			})
+		}
+	}
+}
+
+func TestScaledSpansAreATree(t *testing.T) {
+	var s Scratch
+	for i, sh := range spanShapes {
+		if sh.span%blockLength != 0 && sh.span < sh.k {
+			continue
+		}
+		for l := range 4 {
+			for _, extreme := range []bool{false, true} {
+				if extreme && sh.m*sh.n*sh.k > 1<<18 {
+					continue
+				}
+				aT, bT, fa, fb := l&1 == 1, l&2 == 2, formats[(i+l)%3], formats[(i+l/2)%3]
+				t.Run(fmt.Sprint(sh, fa, aT, fb, bT, extreme), func(t *testing.T) {
+					r := rand.New(rand.NewPCG(uint64(sh.m), uint64(sh.k)))
+					start := results(r, sh.m, sh.n)
+					scales := near(r)
+					if extreme { // now and then a scale that no fast way takes
+						scales = func() uint8 {
+							if r.IntN(40) == 0 {
+								return uint8(r.IntN(2) * 250)
+							}
+							return near(r)()
+						}
+					}
+					a := newScaled(fa, sh.m, sh.k, aT, aT, finite(r, fa), scales)
+					b := newScaled(fb, sh.n, sh.k, bT, bT, finite(r, fb), scales)
+					eachTier(t, func(t *testing.T, ks *kernels) {
+						s.poison()
+						checkSpans(t, start, sh.k, sh.span,
+							func(c View) { ks.mx(&s, c, View{}, a.Scaled, b.Scaled, into{add: true, span: sh.span}) },
+							func(c View, k, n int) { ks.mx(&s, c, View{}, a.along(k, n), b.along(k, n), into{}) })
+					})
+				})
+			}
+		}
+	}
+}
+
+// Otherwise the tests above would prove nothing.
+func TestTreeMatters(t *testing.T) {
+	var s Scratch
+	r := rand.New(rand.NewPCG(1, 2))
+	a, b := operands[float32](r, 30, 40, 256, false, false)
+	chain, spans := newMatrix[float32](30, 40, false, 0), newMatrix[float32](30, 40, false, 0)
+	FP32(&s, chain.View, a.View, b.View, true)
+	FP32Spans(&s, spans.View, a.View, b.View, 64)
+	differ := false
+	for i, x := range chain.elements(t) {
+		y := spans.elements(t)[i]
+		differ = differ || x != y
+		if math.Abs(float64(x-y)) > 1e-4 {
+			t.Fatalf("element %d is %g by spans, %g in one chain", i, y, x)
+		}
+	}
+	if !differ {
+		t.Error("spans change no bit")
+	}
+}
+
+// A tree of 2^i spans is the sum of the trees of its halves: so ranks may share the spans of one product.
+func TestSpansNest(t *testing.T) {
+	var s Scratch
+	r := rand.New(rand.NewPCG(3, 4))
+	const m, n, k, span = 20, 50, 512, 64
+	a, b := operands[uint16](r, m, n, k, true, false)
+	whole := newMatrix[float32](m, n, false, 0)
+	BF16Spans(&s, whole.View, a.View, b.View, span)
+	for parts := 2; parts <= k/span; parts *= 2 {
+		var sums []matrix[float32]
+		for p := range parts {
+			sum := newMatrix[float32](m, n, false, 0)
+			from, length := p*k/parts, k/parts
+			BF16Spans(&s, sum.View, a.slice(2, 0, from, m, length), b.slice(2, from, 0, length, n), span)
+			sums = append(sums, sum)
+		}
+		checkSame(t, treeSum(sums), whole.elements(t))
+	}
+}

@@ -1,0 +1,86 @@
+package vec
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"spmoe/tensor/cpu"
+)
+
+// TestAdamWElsewhere: in every tier an update to other memory, through the caches or past them, has the bits of one in
+// place, writes nothing beside it and leaves its source.
+func TestAdamWElsewhere(t *testing.T) {
+	eachTier(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		for _, n := range lengths {
+			grad := make([]float32, n)
+			fill(rng, grad, 0.05)
+			var src, want, before [][]float32
+			for range 3 {
+				x := make([]float32, n)
+				fill(rng, x, 0.05)
+				src, want, before = append(src, x), append(want, slices.Clone(x)), append(before, slices.Clone(x))
+			}
+			AdamW(stateOf(want), stateOf(want), grad, thirdStep)
+			for name, update := range map[string]func(dst, src AdamWState, grad []float32, c AdamWStep){
+				"AdamW": AdamW, "AdamWStreaming": AdamWStreaming,
+			} {
+				for _, offset := range []int{0, 3} {
+					var got [][]float32
+					var checks []func()
+					for range 3 {
+						x, check := guarded(t, name, n, offset)
+						got, checks = append(got, x), append(checks, check)
+					}
+					if n > 0 && offset == 0 && !stateOf(got).aligned() {
+						t.Fatal("the memory does not begin on a cache line's boundary, so that nothing is written past the caches")
+					}
+					update(stateOf(got), stateOf(src), grad, thirdStep)
+					for i := range want {
+						checks[i]()
+						if !slices.EqualFunc(got[i], want[i], same) {
+							t.Fatalf("%s, length %d, offset %d: array %d differs from that of an update in place", name, n, offset, i)
+						}
+						if !slices.EqualFunc(src[i], before[i], same) {
+							t.Fatalf("%s, length %d, offset %d: array %d of the source was changed", name, n, offset, i)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// BenchmarkAdamW updates a large state in place and to another one in turns, and counts the bytes that must be moved.
+func BenchmarkAdamW(b *testing.B) {
+	const n = 8 << 20
+	rng := rand.New(rand.NewPCG(1, 2))
+	var rows [7][]float32
+	for i := range rows {
+		rows[i] = make([]float32, n)
+		fill(rng, rows[i], 0)
+	}
+	here, there := stateOf(rows[:]), stateOf(rows[3:])
+	for _, tier := range cpu.Tiers() {
+		if tier > cpu.AVX512 {
+			continue // the same kernels
+		}
+		for name, update := range map[string]func(){
+			"in place":  func() { AdamW(here, here, rows[6], thirdStep) },
+			"elsewhere": func() { AdamW(there, here, rows[6], thirdStep) },
+			"streaming": func() { AdamWStreaming(there, here, rows[6], thirdStep) },
+		} {
+			b.Run(fmt.Sprintf("%v/%s", tier, name), func(b *testing.B) {
+				before := active
+				defer func() { active = before }()
+				active = kernelsFor(tier)
+				b.SetBytes(7 * 4 * n)
+				for b.Loop() {
+					update()
+				}
+			})
+		}
+	}
+}
