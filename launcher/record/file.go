@@ -146,6 +146,14 @@ type Writer struct {
 // Open begins the record of a run, or goes on with it after a step: lines of later steps, from before the run fell back to its
 // checkpoint, are taken out. So are evaluations of that step itself, which may or may not have been made: a run makes them again.
 func Open(run string, step int) (*Writer, error) {
+	if file := cut(filepath.Join(run, File), step); file != nil {
+		return newWriter(file), nil
+	}
+	return rewrite(run, step)
+}
+
+// rewrite is Open for any record.
+func rewrite(run string, step int) (*Writer, error) {
 	path := filepath.Join(run, File)
 	var kept []line
 	if step > 0 {
@@ -163,7 +171,7 @@ func Open(run string, step int) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{file: file, buf: bufio.NewWriterSize(file, 1<<16)}
+	w := newWriter(file)
 	for _, l := range kept {
 		w.add(l)
 	}
@@ -171,6 +179,62 @@ func Open(run string, step int) (*Writer, error) {
 		return nil, errors.Join(err, file.Close(), os.RemoveAll(file.Name()))
 	}
 	return w, nil
+}
+
+func newWriter(file *os.File) *Writer {
+	return &Writer{file: file, buf: bufio.NewWriterSize(file, 1<<16)}
+}
+
+// tailBytes is how much of the end of a record is looked at before all of it is read.
+const tailBytes = 64 << 10
+
+// cut shortens the record in place, where the lines to be taken out are its last few: so it is when a rank has failed in the middle of a
+// step. It returns the file, at its new end, or nil if it is not that simple.
+func cut(path string, step int) *os.File {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil
+	}
+	end, err := lastBefore(file, step)
+	if err == nil {
+		err = file.Truncate(end)
+	}
+	if err == nil {
+		_, err = file.Seek(end, io.SeekStart)
+	}
+	if err != nil {
+		file.Close()
+		return nil
+	}
+	return file
+}
+
+var errNotSimple = errors.New("the end of the record does not show where it is to be cut")
+
+// lastBefore returns where the last line ends that was written before a checkpoint of that step.
+func lastBefore(file *os.File, step int) (end int64, err error) {
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return 0, errNotSimple
+	}
+	tail := make([]byte, min(info.Size(), tailBytes))
+	start := info.Size() - int64(len(tail))
+	if _, err := file.ReadAt(tail, start); err != nil {
+		return 0, err
+	}
+	tail = tail[:bytes.LastIndexByte(tail, '\n')+1] // a line without its end is none
+	for len(tail) > 0 {
+		begin := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
+		var l line
+		if begin == 0 || strictjson.Unmarshal(tail[begin:len(tail)-1], &l) != nil || l.Times != nil || l.Done != nil {
+			return 0, errNotSimple // it may have begun further up, or the run had ended
+		}
+		if l.before(step) {
+			return start + int64(len(tail)), nil
+		}
+		tail = tail[:begin]
+	}
+	return 0, errNotSimple
 }
 
 // Start adds a start; the other methods add what they are named after.

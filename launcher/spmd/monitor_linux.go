@@ -17,7 +17,7 @@ const (
 	// patience is how many of its longest stretches of work so far a rank may compute without progress.
 	patience = 5
 	// leastWork is for ranks that have not shown yet how long their stretches are.
-	leastWork = 3 * time.Second
+	leastWork = time.Second
 	// sleepTime is how long a rank may be asleep outside a collective: it may be writing to a slow disk.
 	sleepTime = 60 * time.Second
 )

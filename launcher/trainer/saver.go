@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"spmoe/collective"
@@ -65,7 +66,7 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files) (*saver, e
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &saver{comm: own, cfg: cfg, files: cancellable{files, ctx}, ctx: ctx, cancel: cancel}, nil
+	return &saver{comm: own, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel}, nil
 }
 
 // copies reports whether the state is copied, so that training can go on while it is written. At the end of a run it
@@ -213,25 +214,28 @@ func (s *saver) agree(err error) (failed, broken error) {
 	return errors.New(string(bytes.ToValidUTF8(bytes.TrimRight(text[:], "\x00"), nil))), nil
 }
 
-// cancellable is a file system on which nothing more is written when ctx has ended.
+// cancellable is a file system on which nothing more is written when ctx has ended. Writing is progress: a rank that waits for it does not
+// hang.
 type cancellable struct {
 	checkpoint.Files
-	ctx context.Context
+	ctx      context.Context
+	progress *atomic.Uint64
 }
 
 func (c cancellable) Create(path string) (checkpoint.Output, error) {
 	out, err := c.Files.Create(path)
-	return cancellableOutput{out, c.ctx}, err
+	return cancellableOutput{out, c}, err
 }
 
 type cancellableOutput struct {
 	checkpoint.Output
-	ctx context.Context
+	of cancellable
 }
 
 func (o cancellableOutput) Write(p []byte) (int, error) {
-	if err := o.ctx.Err(); err != nil {
+	if err := o.of.ctx.Err(); err != nil {
 		return 0, err
 	}
+	o.of.progress.Add(1)
 	return o.Output.Write(p)
 }

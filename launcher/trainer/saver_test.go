@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -221,7 +222,7 @@ func TestSnapshotMemory(t *testing.T) {
 // Writing stops when the ranks have failed.
 func TestCancellable(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	out, err := cancellable{checkpoint.Disk{}, ctx}.Create(filepath.Join(t.TempDir(), "x"))
+	out, err := cancellable{checkpoint.Disk{}, ctx, new(atomic.Uint64)}.Create(filepath.Join(t.TempDir(), "x"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,6 +136,7 @@ func split(n, ranks int) []int {
 // Init sets the master weights to the model's initial ones and publishes them.
 func (o *Optimizer) Init(seed uint64) error {
 	for p := range o.Pieces {
+		o.ex.Enter(o.ex.Enter(profile.Optimizer)) // which tells who watches that this goes on
 		p.Param.Fill(p.Master, p.Offset, seed)
 	}
 	return o.Publish()
