@@ -13,7 +13,7 @@ func TestText(t *testing.T) {
 			if got, err := ParseOrder(want.String()); err != nil || got != want {
 				t.Errorf("%v came back as %v, %v", want, got, err)
 			}
-			for _, folder := range []string{"", "/tmp/a folder"} {
+			for _, folder := range []string{"", "/a folder"} {
 				order, where, err := parseSetting(Setting(&want, folder))
 				if err != nil || order == nil || *order != want || where != folder {
 					t.Errorf("%q came back as %v %q, %v", Setting(&want, folder), order, where, err)

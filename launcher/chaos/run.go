@@ -111,7 +111,7 @@ func (r *run) stacks() string {
 		syscall.Kill(pid, syscall.SIGCONT)
 		syscall.Kill(pid, syscall.SIGQUIT)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // for them to have printed: the run is stuck, and nothing else would say so
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.errOut.String()

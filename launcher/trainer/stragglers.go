@@ -82,11 +82,8 @@ func (s *stragglers) judge(seconds []float64) (news []string) {
 // nameStragglers counts a step that took so long, and reports who is slow.
 func (r *rank) nameStragglers(took time.Duration) error {
 	news, err := r.stragglers.end(took)
-	if err != nil || !r.lead() {
-		return err
-	}
 	for _, text := range news {
-		r.job.report.Alarm(Alarm{r.progress.Step, text})
+		r.alarm("%s", text)
 	}
-	return nil
+	return err
 }
