@@ -45,7 +45,7 @@ func Open(path string) (*Reader, error) {
 func isRun(path string) (bool, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("%w: give the folder of a checkpoint or of a run", err)
 	}
 	if !stat.IsDir() {
 		return false, fmt.Errorf("%s is a file: give the folder of a checkpoint or of a run", path)
