@@ -30,7 +30,7 @@ func defineChaos(fs *flag.FlagSet) func(context.Context, env) error {
 	rankFlags(fs, &f.Ranks, 4)
 	fs.IntVar(&f.Spares, "spares", 1, "`N` processes more that wait to take the place of a rank process that fails")
 	fs.Uint64Var(&f.Seed, "seed", 1, "`N` seed of the choice of faults")
-	fs.IntVar(&f.Count, "count", 0, "`N` faults of kill, stop and launcher, or runs of points and short; 0: 200, 20, 25, all and 200")
+	fs.IntVar(&f.Count, "count", 0, "`N` faults of kill, stop, bits, launcher and files, or runs of points and short; 0: 200, 20, 100, 25, 24, all and 200")
 	fs.DurationVar(&f.Every, "every", 2*time.Second, "`TIME` between the faults of a mix")
 	fs.DurationVar(&f.For, "for", time.Minute, "`TIME` that a mix, or a quiet run, lasts")
 	fs.StringVar(&f.Action, "action", "kill", "`WHAT` ranks do at points: kill, stop, segv, exit0, exit1, panic or loop")
@@ -69,7 +69,7 @@ func (f *chaosFlags) run(ctx context.Context, env env) (err error) {
 }
 
 func (f *chaosFlags) check(mode string) error {
-	usual := map[string]int{"kill": 200, "stop": 20, "launcher": 25, "short": 200}
+	usual := map[string]int{"kill": 200, "stop": 20, "launcher": 25, "short": 200, "bits": 100, "files": 24}
 	switch {
 	case !slices.Contains(chaos.Modes(), mode):
 		return fmt.Errorf("chaos %q: say what to test: %s, or nothing for a mix", mode, strings.Join(chaos.Modes(), ", "))

@@ -23,13 +23,15 @@ func TestChaos(t *testing.T) {
 	}{
 		"kills":                    {"kill", chaos.Config{Count: 8}, 8},
 		"stops":                    {"stop", chaos.Config{Count: 2}, 2},
-		"one of each kind":         {"mix", chaos.Config{Every: 100 * time.Millisecond, For: 1200 * time.Millisecond}, 12},
+		"one of each kind":         {"mix", chaos.Config{Every: 100 * time.Millisecond, For: 1600 * time.Millisecond}, 16},
 		"points":                   {"points", chaos.Config{Count: 4, Action: "kill"}, 4},
 		"too early an end":         {"points", chaos.Config{Count: 1, Action: "exit0", At: "park/before"}, 1},
 		"panics in checkpoints":    {"points", chaos.Config{Count: 2, Action: "panic", At: "checkpoint/"}, 2},
 		"stopped when all is done": {"points", chaos.Config{Count: 2, Action: "stop", At: "leave/"}, 2},
 		"short runs":               {"short", chaos.Config{Count: 2}, 2},
 		"launchers":                {"launcher", chaos.Config{Count: 1}, 1},
+		"bits":                     {"bits", chaos.Config{Count: 6}, 6},
+		"damaged files":            {"files", chaos.Config{Count: 2}, 2},
 		"nothing":                  {"quiet", chaos.Config{For: time.Second}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

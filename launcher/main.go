@@ -49,7 +49,7 @@ func commands() []command {
 		{"check", "PATH...", "hold this build against golden data of another implementation", defineCheck},
 		{"checkpoint", "ls|verify|export PATH...", "list a run's checkpoints, verify them, or export weights as one safetensors file", defineCheckpoint},
 		{"bench", "kernels|exchange", "measure this machine's kernels, or the exchange of its ranks, against its own limits", defineBench},
-		{"chaos", "[points|kill|stop|short|launcher|quiet]", "train while ranks fail, and hold the result against an undisturbed run", defineChaos},
+		{"chaos", "[points|kill|stop|bits|short|launcher|files|quiet]", "train while ranks fail, and hold the result against an undisturbed run", defineChaos},
 	}
 }
 

@@ -120,6 +120,7 @@ func (s *sender) store(i int, rank, place int32) {
 	if s.scaleBytes > 0 {
 		s.move(s.scales.bytes(rank, place), s.scaleRows[i*s.scaleBytes:][:s.scaleBytes])
 	}
+	fault.Touch(fault.InMessage, s.there.bytes(rank, place))
 }
 
 func (s *sender) move(dst, src []byte) {

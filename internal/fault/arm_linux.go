@@ -81,7 +81,7 @@ func (i *injector) note(o Order) {
 	}
 }
 
-func (i *injector) strike(o Order) {
+func (i *injector) strike(o Order, s spoil) error {
 	switch o.Action {
 	case Kill:
 		unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -106,7 +106,14 @@ func (i *injector) strike(o Order) {
 		time.Sleep(100 * time.Millisecond)
 	case Slow:
 		i.slow.Store(true)
+	case NaN:
+		s.nan()
+	case Flip:
+		s.flip()
+	case Full:
+		return unix.ENOSPC
 	}
+	return nil
 }
 
 // Give sends an order to an armed process. It fails if the process does not listen, or not yet.

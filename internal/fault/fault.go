@@ -5,6 +5,7 @@
 package fault
 
 import (
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -15,8 +16,23 @@ var armed atomic.Pointer[injector]
 // Point passes a place, where an order to fail may be due.
 func Point(p Place) {
 	if i := armed.Load(); i != nil {
-		i.pass(p)
+		i.pass(p, nil)
 	}
+}
+
+// Touch passes a place with data that are in use there, which an order may change; without any it does nothing.
+func Touch(p Place, data []byte) {
+	if i := armed.Load(); i != nil && len(data) > 0 {
+		i.pass(p, data)
+	}
+}
+
+// Try is Touch for what can fail by itself: it returns the error that an order asks for.
+func Try(p Place, data []byte) error {
+	if i := armed.Load(); i != nil && len(data) > 0 {
+		return i.pass(p, data)
+	}
+	return nil
 }
 
 // Armed says whether this process may be ordered to fail.
@@ -40,14 +56,39 @@ type due struct {
 // give makes an order the one to be carried out, counted from now.
 func (i *injector) give(o Order) { i.order.Store(&due{o, i.passed[o.Place].Load() + o.Count}) }
 
-func (i *injector) pass(p Place) {
+func (i *injector) pass(p Place, data []byte) error {
 	n := i.passed[p].Add(1)
 	if i.slow.Load() {
 		i.dawdle(p)
 	}
 	if d := i.order.Load(); d != nil && d.Place == p && d.at == n {
 		i.note(d.Order)
-		i.strike(d.Order)
+		return i.strike(d.Order, spoil{data, uint64(n)})
+	}
+	return nil
+}
+
+// spoil is data to be changed, and a number that says where.
+type spoil struct {
+	data []byte
+	n    uint64
+}
+
+// at is a place in the data, from 0 to below n.
+func (s spoil) at(n int) int { return int(rand.New(rand.NewPCG(s.n, 0)).Uint64N(uint64(n))) }
+
+// flip turns one bit around.
+func (s spoil) flip() {
+	bit := s.at(8 * len(s.data))
+	s.data[bit/8] ^= 1 << (bit % 8)
+}
+
+// nan makes some numbers NaN: in all formats with one, it has all bits set.
+func (s spoil) nan() {
+	const some = 8 // bytes: one number of the widest, aligned for all
+	from := s.at(max(1, len(s.data)/some)) * some
+	for i := from; i < min(from+some, len(s.data)); i++ {
+		s.data[i] = 0xff
 	}
 }
 

@@ -1,6 +1,8 @@
 package fault
 
 import (
+	"bytes"
+	"math/bits"
 	"strings"
 	"testing"
 )
@@ -9,6 +11,9 @@ import (
 func TestText(t *testing.T) {
 	for _, p := range Places() {
 		for a := range numActions {
+			if !a.fits(p) {
+				continue
+			}
 			want := Order{a, p, 1 + int64(p)*int64(a)}
 			if got, err := ParseOrder(want.String()); err != nil || got != want {
 				t.Errorf("%v came back as %v, %v", want, got, err)
@@ -29,16 +34,18 @@ func TestText(t *testing.T) {
 // What is no order is refused, with the reason.
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                               "three parts",
-		"kill":                           "three parts",
-		"kill@collective/meet/inside":    "three parts",
-		"burn@collective/meet/inside#1":  "the actions are kill, stop",
-		"kill@collective/meet#1":         `no place "collective/meet"`,
-		"kill@collective/meet/inside#0":  "1 or more",
-		"kill@collective/meet/inside#":   "1 or more",
-		"kill@collective/meet/inside#+1": "1 or more",
-		"kill@collective/meet/inside#01": "1 or more",
-		"kill@collective/meet/inside#1 ": "1 or more",
+		"":                                                 "three parts",
+		"kill":                                             "three parts",
+		"kill@collective/meet/inside":                      "three parts",
+		"burn@collective/meet/inside#1":                    "the actions are kill, stop",
+		"kill@collective/meet#1":                           `no place "collective/meet"`,
+		"kill@collective/meet/inside#0":                    "1 or more",
+		"kill@collective/meet/inside#":                     "1 or more",
+		"kill@collective/meet/inside#+1":                   "1 or more",
+		"kill@collective/meet/inside#01":                   "1 or more",
+		"kill@collective/meet/inside#1 ":                   "1 or more",
+		"flip@collective/meet/inside#1":                    "cannot flip",
+		"full@ep/put/message#1":                            "cannot full",
 		"kill@collective/meet/inside#99999999999999999999": "1 or more",
 	} {
 		if _, err := ParseOrder(text); err == nil || !strings.Contains(err.Error(), want) {
@@ -64,17 +71,17 @@ func TestPassings(t *testing.T) {
 	i := &injector{}
 	struck := func() bool { return i.slow.Load() }
 	for range 5 {
-		i.pass(InPut)
+		i.pass(InPut, nil)
 	}
 	i.give(Order{Slow, InPut, 3})
 	for n := 1; n <= 3; n++ {
-		i.pass(InGet)
-		if i.pass(InPut); struck() != (n == 3) {
+		i.pass(InGet, nil)
+		if i.pass(InPut, nil); struck() != (n == 3) {
 			t.Errorf("struck: %t after passing %d", struck(), n)
 		}
 	}
 	i.slow.Store(false)
-	if i.pass(InPut); struck() {
+	if i.pass(InPut, nil); struck() {
 		t.Error("an order was carried out twice")
 	}
 }
@@ -85,7 +92,35 @@ func TestUnarmed(t *testing.T) {
 		t.Fatal("this process is armed")
 	}
 	for _, p := range Places() {
+		data := []byte{1, 2, 3}
 		Point(p)
+		Touch(p, data)
+		if err := Try(p, data); err != nil || !bytes.Equal(data, []byte{1, 2, 3}) {
+			t.Errorf("%v: %v, data %v", p, err, data)
+		}
+	}
+}
+
+// A flip changes one bit, somewhere; a NaN some bytes, of which 8 neighbours are one.
+func TestSpoil(t *testing.T) {
+	for n := range uint64(1000) {
+		for _, length := range []int{1, 7, 8, 9, 64, 100} {
+			data := make([]byte, length)
+			spoil{data, n}.flip()
+			ones := 0
+			for _, b := range data {
+				ones += bits.OnesCount8(b)
+			}
+			if ones != 1 {
+				t.Fatalf("%d bits of %d bytes were flipped", ones, length)
+			}
+			clear(data)
+			spoil{data, n}.nan()
+			first := bytes.IndexByte(data, 0xff)
+			if first%8 != 0 || bytes.Count(data, []byte{0xff}) != min(8, length-first) {
+				t.Fatalf("%d bytes became %x", length, data)
+			}
+		}
 	}
 }
 

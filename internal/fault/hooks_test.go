@@ -22,7 +22,7 @@ func TestPlacesHaveHooks(t *testing.T) {
 			return err
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			if call, ok := n.(*ast.CallExpr); ok && isSelector(call.Fun, "Point") && len(call.Args) == 1 {
+			if call, ok := n.(*ast.CallExpr); ok && passes(call.Fun) {
 				if place, ok := call.Args[0].(*ast.SelectorExpr); ok && isSelector(place, place.Sel.Name) {
 					passed[place.Sel.Name] = true
 				}
@@ -39,6 +39,11 @@ func TestPlacesHaveHooks(t *testing.T) {
 			t.Errorf("no code passes fault.%s", name)
 		}
 	}
+}
+
+// passes reports whether a function is one by which code passes places.
+func passes(f ast.Expr) bool {
+	return isSelector(f, "Point") || isSelector(f, "Touch") || isSelector(f, "Try")
 }
 
 // isSelector reports whether an expression is a name of this package.

@@ -21,13 +21,27 @@ const (
 	Loop  // computes for ever
 	Sleep // for a tenth of a second
 	Slow  // from then on everything takes ten times as long
+	NaN   // some of the data become NaN
+	Flip  // one bit of the data turns around
+	Full  // no space is left on the device
 	numActions
 )
 
-var actionNames = [numActions]string{"kill", "stop", "segv", "exit0", "exit1", "panic", "loop", "sleep", "slow"}
+var actionNames = [numActions]string{"kill", "stop", "segv", "exit0", "exit1", "panic", "loop", "sleep", "slow", "nan", "flip", "full"}
 
 // String is the action's name, such as "kill".
 func (a Action) String() string { return actionNames[a] }
+
+// fits says whether an action can be carried out at a place.
+func (a Action) fits(p Place) bool {
+	switch a {
+	case NaN, Flip:
+		return p.HasData()
+	case Full:
+		return p.CanFail()
+	}
+	return true
+}
 
 // Order tells a process what to do when it passes a place for the Count-th time, from 1, after it has heard of it.
 type Order struct {
@@ -58,6 +72,9 @@ func ParseOrder(text string) (o Order, err error) {
 		return wrong(fmt.Sprintf("there is no place %q", where))
 	}
 	o = Order{Action: Action(action), Place: Place(at)}
+	if !o.Action.fits(o.Place) {
+		return wrong(fmt.Sprintf("%v cannot %v", o.Place, o.Action))
+	}
 	if o.Count, err = strconv.ParseInt(count, 10, 64); err != nil || o.Count < 1 || count[0] == '+' || count[0] == '0' {
 		return wrong("the count is a whole number, 1 or more")
 	}

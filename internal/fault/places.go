@@ -13,12 +13,16 @@ const (
 	AfterReduction
 	InGather
 	BeforePut
-	InPut // some rows have been stored at their owners
+	InPut     // some rows have been stored at their owners
+	InMessage // data: a row that has just been stored there
 	AfterPut
 	BeforeGet
 	InGet
 	AfterGet
 	BeforeStep
+	InWeights     // data: what this rank computes with, between two steps
+	InState       // data: master weights and moments, between two steps
+	InGradient    // data: of this rank, not yet summed
 	BetweenPasses // forward and backward are done, the update is not
 	InUpdate      // some of the new state has been written
 	InPublishing
@@ -31,7 +35,7 @@ const (
 	InEvaluation
 	InSnapshot
 	InCreate
-	InWrite // half of the bytes are written
+	InWrite // data: bytes of a file, half of which are written
 	InSync
 	InRename
 	AfterRename
@@ -57,6 +61,8 @@ type place struct {
 	often bool // passed in every step
 	leads bool // passed by rank 0 alone
 	heals bool // passed after a failure alone
+	data  bool // passed with data that can be changed
+	fails bool // passed by what can fail by itself, as files can
 }
 
 var places = [numPlaces]place{
@@ -69,11 +75,15 @@ var places = [numPlaces]place{
 	InGather:        {name: "collective/gather/inside", often: true},
 	BeforePut:       {name: "ep/put/before", often: true},
 	InPut:           {name: "ep/put/inside", often: true},
+	InMessage:       {name: "ep/put/message", often: true, data: true},
 	AfterPut:        {name: "ep/put/after", often: true},
 	BeforeGet:       {name: "ep/get/before", often: true},
 	InGet:           {name: "ep/get/inside", often: true},
 	AfterGet:        {name: "ep/get/after", often: true},
 	BeforeStep:      {name: "trainer/step/before", often: true},
+	InWeights:       {name: "trainer/step/weights", often: true, data: true},
+	InState:         {name: "trainer/step/state", often: true, data: true},
+	InGradient:      {name: "trainer/step/gradient", often: true, data: true},
 	BetweenPasses:   {name: "trainer/step/inside", often: true},
 	InUpdate:        {name: "optim/update/inside", often: true},
 	InPublishing:    {name: "optim/publish/inside", often: true},
@@ -86,7 +96,7 @@ var places = [numPlaces]place{
 	InEvaluation:    {name: "trainer/evaluate/inside"},
 	InSnapshot:      {name: "trainer/snapshot/inside"},
 	InCreate:        {name: "checkpoint/create"},
-	InWrite:         {name: "checkpoint/write"},
+	InWrite:         {name: "checkpoint/write", data: true, fails: true},
 	InSync:          {name: "checkpoint/sync"},
 	InRename:        {name: "checkpoint/rename/before", leads: true},
 	AfterRename:     {name: "checkpoint/rename/after", leads: true},
@@ -116,6 +126,12 @@ func (p Place) Leads() bool { return places[p].leads }
 
 // Heals says whether the place is passed after a failure alone.
 func (p Place) Heals() bool { return places[p].heals }
+
+// HasData says whether the place is passed with data that a fault can change.
+func (p Place) HasData() bool { return places[p].data }
+
+// CanFail says whether what is under way at the place can fail by itself.
+func (p Place) CanFail() bool { return places[p].fails }
 
 // Places lists all places.
 func Places() (all []Place) {

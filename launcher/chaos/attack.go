@@ -27,8 +27,10 @@ type attack struct {
 	Done  time.Duration `json:"redone_ns,omitempty"`  // the step that was under way
 
 	processes []int // that it makes fail
+	victim    int   // the process that notes when it strikes; 0: nobody does
+	ordered   time.Time
+	alarms    bool // it lets no process fail, but is to be noticed
 	began     time.Time
-	ordered   bool // the first process notes when it strikes
 }
 
 // maker makes a fault, and says whether it was made.
@@ -49,17 +51,31 @@ func kinds() map[string]maker {
 		"spare":    killSpare,
 		"recovery": killRecovering,
 		"save":     killSaving,
+		"nan":      harm(fault.NaN, fault.InGradient),
+		"weight":   harm(fault.Flip, fault.InWeights),
+		"state":    harm(fault.Flip, fault.InState),
+		"full":     harm(fault.Full, fault.InWrite),
+	}
+}
+
+// flips are the faults that a replay of every step must find.
+func flips() map[string]maker {
+	return map[string]maker{
+		"gradient": harm(fault.Flip, fault.InGradient),
+		"message":  harm(fault.Flip, fault.InMessage),
+		"weight":   harm(fault.Flip, fault.InWeights),
+		"state":    harm(fault.Flip, fault.InState),
 	}
 }
 
 // attack makes a fault of a kind, waits until it is overcome, and measures. step is when it is due.
-func (s *session) attack(ctx context.Context, r *run, kind string, step int, pause time.Duration) *attack {
+func (s *session) attack(ctx context.Context, r *run, kind string, make maker, step int, pause time.Duration) *attack {
 	a := &attack{Kind: kind, Rank: s.rng.IntN(s.Ranks), Step: step}
 	wait := time.Duration(s.rng.Int64N(int64(pause) + 1))
 	if !r.await(ctx, func() bool { return r.step >= step }) || !r.sleep(ctx, wait) {
 		return a
 	}
-	a.Made = kinds()[kind](ctx, r, s.rng, a)
+	a.Made = make(ctx, r, s.rng, a)
 	if a.Made && kind != "spare" {
 		r.await(ctx, func() bool { return r.overcome(a) })
 	}
@@ -81,6 +97,10 @@ func (r *run) sleep(ctx context.Context, d time.Duration) bool {
 
 // overcome says whether the step that an attack has hit is complete. The caller holds r.mu.
 func (r *run) overcome(a *attack) bool {
+	if a.alarms {
+		at, _, ok := r.struck(a)
+		return ok && r.alarmed.After(at) && r.stepped.After(r.alarmed)
+	}
 	found := 0
 	for _, e := range r.events {
 		switch {
@@ -95,14 +115,17 @@ func (r *run) overcome(a *attack) bool {
 
 // measure finds the times of an attack in the run's events. The caller holds r.mu.
 func (a *attack) measure(r *run) {
-	if a.ordered {
-		at, order, ok := fault.Struck(r.notes, a.processes[0])
+	if a.victim != 0 {
+		at, order, ok := r.struck(a)
 		if a.Made = ok; !ok {
 			return
 		}
 		if a.began.IsZero() {
 			a.began, a.Place = at, order.Place.String()
 		}
+	}
+	if a.alarms && r.alarmed.After(a.began) {
+		a.Found, a.Done = r.alarmed.Sub(a.began), max(0, r.stepped.Sub(a.began))
 	}
 	if len(a.processes) == 0 {
 		return
@@ -120,6 +143,12 @@ func (a *attack) measure(r *run) {
 			a.Done = after
 		}
 	}
+}
+
+// struck says when the victim of an attack has carried out its order, and what that was; ok is false if it has not.
+func (r *run) struck(a *attack) (at time.Time, o fault.Order, ok bool) {
+	at, o, ok = fault.Struck(r.notes, a.victim)
+	return at, o, ok && at.After(a.ordered) // not one of before, which it has survived
 }
 
 // signal sends a signal to the process of a rank, which is to fail by it.
@@ -180,9 +209,22 @@ func (r *run) ordered(ctx context.Context, rng *rand.Rand, a *attack, action fau
 	if place.Leads() {
 		a.Rank = 0
 	}
+	a.ordered = time.Now()
 	pid, ok := r.order(ctx, a.Rank, fault.Order{Action: action, Place: place, Count: 1 + rng.Int64N(most)})
-	a.processes, a.ordered = []int{pid}, true
+	a.processes, a.victim = []int{pid}, pid
 	return ok
+}
+
+// harm lets something happen to what a rank works with, that ends no process by itself. Only if the optimizer's state is damaged does its
+// owner give up, so that all go back to the one before.
+func harm(action fault.Action, place fault.Place) maker {
+	return func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
+		ok := r.ordered(ctx, rng, a, action, func(p fault.Place) bool { return p == place }, 10)
+		if a.alarms = place != fault.InState; a.alarms {
+			a.processes = nil
+		}
+		return ok
+	}
 }
 
 // slowRank makes a rank slow, and kills it after some time: nothing fails by it meanwhile.

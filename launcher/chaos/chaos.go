@@ -50,8 +50,9 @@ type Config struct {
 type session struct {
 	Config
 	rng      *rand.Rand
-	folder   string // of all that it writes
-	data     string // that is trained on
+	folder   string   // of all that it writes
+	data     string   // that is trained on
+	more     []string // at the end of the job's command line
 	runs     int
 	files    int // descriptors that this process had open after its first run
 	attacks  []*attack
@@ -64,7 +65,7 @@ type session struct {
 func tests() map[string]func(*session, context.Context) error {
 	return map[string]func(*session, context.Context) error{
 		"mix": (*session).mix, "points": (*session).points, "kill": (*session).kills, "stop": (*session).stops,
-		"short": (*session).shorts, "launcher": (*session).launchers, "quiet": (*session).quiet,
+		"short": (*session).shorts, "launcher": (*session).launchers, "quiet": (*session).quiet, "bits": (*session).bits, "files": (*session).damaged,
 	}
 }
 

@@ -28,27 +28,30 @@ func (s *session) launchers(ctx context.Context) error {
 			return ctx.Err()
 		}
 		wait := time.Duration(s.rng.Int64N(int64(usual.took)))
-		if err := s.killLauncher(fmt.Sprintf("launcher-%d", i+1), steps, wait, want); err != nil {
+		a := &attack{Kind: "launcher", Rank: -1}
+		out := filepath.Join(s.folder, fmt.Sprintf("launcher-%d", i+1))
+		if err := s.killLauncher(a, out, steps, func() { time.Sleep(wait) }); err != nil {
+			return err
+		}
+		if err := s.goOn(a, out, steps, want); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// killLauncher kills the launcher of a run after some time, and lets another one go on.
-func (s *session) killLauncher(name string, steps int, wait time.Duration, want *outcome) error {
-	a := &attack{Kind: "launcher", Rank: -1}
+// killLauncher begins a run, and kills its launcher when it is time to.
+func (s *session) killLauncher(a *attack, out string, steps int, wait func()) error {
 	s.attacks = append(s.attacks, a)
-	out := filepath.Join(s.folder, name)
 	var said bytes.Buffer
 	cmd := s.Program(s.command(out, steps))
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	time.Sleep(wait)
+	wait()
 	family := children(cmd.Process.Pid)
-	begin := time.Now()
+	a.began = time.Now()
 	if err := cmd.Process.Kill(); err != nil {
 		return err
 	}
@@ -56,37 +59,38 @@ func (s *session) killLauncher(name string, steps int, wait time.Duration, want 
 	a.Made = true
 	for _, pid := range family {
 		for syscall.Kill(pid, 0) == nil && !gone(pid) {
-			if time.Since(begin) > time.Second {
-				s.problem("%s: process %d has outlived its launcher by a second", name, pid)
+			if time.Since(a.began) > time.Second {
+				s.problem("%s: process %d has outlived its launcher by a second", out, pid)
 				break
 			}
 			time.Sleep(time.Millisecond)
 		}
 	}
-	a.Goes = time.Since(begin) // when the last of its ranks was gone
-	more, resumed := []string{}, false
-	if _, err := checkpoint.Latest(out); err == nil {
-		more, resumed = append(more, "--resume"), true
-	}
-	again := s.Program(s.command(out, steps, more...))
-	text, err := again.CombinedOutput()
-	a.Done = time.Since(begin)
+	a.Goes = time.Since(a.began) // when the last of its ranks was gone
+	return nil
+}
+
+// goOn gives the command of a run again whose launcher was killed, and judges what has come of it.
+func (s *session) goOn(a *attack, out string, steps int, want *outcome) error {
+	_, none := checkpoint.Latest(out)
+	text, err := s.Program(s.command(out, steps)).CombinedOutput()
+	a.Done = time.Since(a.began)
 	s.line(a)
 	if err != nil {
-		s.problem("%s, killed after %v: going on: %v: %s", name, wait, err, text)
+		s.problem("%s of %s: going on: %v: %s", a.Kind, out, err, text)
 		return nil
 	}
 	has, err := outcomeOf(out, steps)
 	if err != nil {
-		s.problem("%s, killed after %v: %v", name, wait, err)
+		s.problem("%s of %s: %v", a.Kind, out, err)
 		return nil
 	}
-	if resumed { // the run holds on to the checkpoint that it goes on from
+	if none == nil { // the run holds on to the checkpoint that it goes on from
 		has.others = min(has.others, want.others)
 	}
 	problems := has.differences(want)
 	for _, d := range problems {
-		s.problem("%s, killed after %v: %s", name, wait, d)
+		s.problem("%s of %s: %s", a.Kind, out, d)
 	}
 	if len(problems) > 0 {
 		return nil

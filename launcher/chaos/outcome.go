@@ -24,6 +24,7 @@ type outcome struct {
 	state  map[string]uint32 // checksums of the shards of the last checkpoint
 	rest   json.RawMessage   // of the trainer's state
 	others int               // checkpoints beside it: which ones, depends on when a rank failed while it saved
+	aside  int               // damaged checkpoints
 	names  []string          // of all else that is in the folder
 }
 
@@ -55,6 +56,10 @@ func outcomeOf(folder string, steps int) (o outcome, err error) {
 			return err
 		}
 		name, err := filepath.Rel(folder, path)
+		if isBad, _ := filepath.Match("step-*.bad*", name); isBad && e.IsDir() {
+			o.aside++
+			return fs.SkipDir
+		}
 		if isStep, _ := filepath.Match("step-[0-9]*", name); isStep && name != last && e.IsDir() {
 			o.others++
 			return fs.SkipDir
@@ -92,6 +97,9 @@ func (o *outcome) differences(want *outcome) (all []string) {
 	}
 	if o.others > want.others {
 		all = append(all, fmt.Sprintf("its folder has %d more checkpoints, expected %d", o.others, want.others))
+	}
+	if o.aside != want.aside {
+		all = append(all, fmt.Sprintf("%d damaged checkpoints were set aside, expected %d", o.aside, want.aside))
 	}
 	for _, name := range without(o.names, want.names) {
 		all = append(all, fmt.Sprintf("%s is left in its folder", name))

@@ -33,6 +33,7 @@ func TestDifferences(t *testing.T) {
 		`state is {"step":3}`:             func(o *outcome) { o.rest = json.RawMessage(`{"step":3}`) },
 		".new-1 is left in its folder":    func(o *outcome) { o.names = append(o.names, ".new-1") },
 		"2 more checkpoints, expected 0":  func(o *outcome) { o.others = 2 },
+		"1 damaged checkpoints":           func(o *outcome) { o.aside = 1 },
 		"step-2 is missing in its folder": func(o *outcome) { o.names = o.names[:1] },
 	} {
 		o := fresh()

@@ -59,7 +59,7 @@ func (s *session) points(ctx context.Context) error {
 
 // shoot makes a run in which the first process of a rank carries out an order. Where that is due after a failure, another rank makes one.
 func (s *session) shoot(ctx context.Context, steps int, usual *run, want *outcome, shot shot, order fault.Order) error {
-	a := &attack{Kind: order.Action.String(), Rank: shot.rank, Place: shot.place.String(), ordered: true}
+	a := &attack{Kind: order.Action.String(), Rank: shot.rank, Place: shot.place.String()}
 	other := (shot.rank + 1) % s.Ranks
 	r, err := s.start(ctx, steps, func(rank int, generation uint32) *fault.Order {
 		switch {
@@ -80,7 +80,7 @@ func (s *session) shoot(ctx context.Context, steps int, usual *run, want *outcom
 			first[e.Rank] = e.Process
 		}
 	}
-	a.processes = []int{first[shot.rank]}
+	a.victim, a.processes = first[shot.rank], []int{first[shot.rank]}
 	a.measure(r)
 	harmed := []*attack{a}
 	if shot.place.Heals() {

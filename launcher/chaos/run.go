@@ -36,6 +36,8 @@ type run struct {
 	events  []spmd.Event
 	first   time.Time // when the first step was made
 	step    int
+	stepped time.Time // when that was heard of
+	alarmed time.Time // when an alarm was given last
 	ended   bool
 	changed chan struct{} // closed when something has
 	alive   time.Time     // when something was heard last
@@ -179,12 +181,13 @@ func (r *run) Write(b []byte) (int, error) {
 		}
 		if json.Unmarshal(line, &said) == nil && said.Event == "step" {
 			r.update(func() {
-				if r.step = said.Step; r.first.IsZero() {
-					r.first = time.Now()
+				if r.step, r.stepped = said.Step, time.Now(); r.first.IsZero() {
+					r.first = r.stepped
 				}
 			})
 		}
 		if said.Event == "alarm" {
+			r.update(func() { r.alarmed = time.Now() })
 			lockedBuffer{r}.Write(append(line, '\n'))
 		}
 		r.line = rest

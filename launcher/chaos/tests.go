@@ -29,7 +29,18 @@ func (s *session) kills(ctx context.Context) error { return s.repeated(ctx, "kil
 func (s *session) stops(ctx context.Context) error { return s.repeated(ctx, "stop") }
 
 func (s *session) repeated(ctx context.Context, kind string) error {
-	return s.campaign(ctx, slices.Repeat([]string{kind}, s.Count), apart)
+	return s.campaign(ctx, kinds(), slices.Repeat([]string{kind}, s.Count), apart)
+}
+
+// bits turns single bits around, in what ranks compute with, compute and send, while every step is computed twice.
+func (s *session) bits(ctx context.Context) error {
+	// Evaluations are not computed twice.
+	s.more = []string{"--guard.replay", "1", "--eval-every", "0"}
+	all, names := slices.Sorted(maps.Keys(flips())), []string{}
+	for range s.Count {
+		names = append(names, all[s.rng.IntN(len(all))])
+	}
+	return s.campaign(ctx, flips(), names, apart)
 }
 
 // mix makes faults of all kinds in turns, in random order.
@@ -48,7 +59,7 @@ func (s *session) mix(ctx context.Context) error {
 		s.rng.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
 		names = append(names, turn...)
 	}
-	return s.campaign(ctx, names[:faults], max(farApart, int(s.Every/pace)))
+	return s.campaign(ctx, kinds(), names[:faults], max(farApart, int(s.Every/pace)))
 }
 
 // pace is the time of an undisturbed step.
@@ -67,7 +78,7 @@ func (r *run) stepTime(steps int) time.Duration {
 }
 
 // campaign disturbs one run by faults of these kinds, one every so many steps.
-func (s *session) campaign(ctx context.Context, names []string, gap int) error {
+func (s *session) campaign(ctx context.Context, kinds map[string]maker, names []string, gap int) error {
 	steps := len(names)*gap + afterwards
 	usual, want, err := s.reference(ctx, steps)
 	if err != nil {
@@ -76,7 +87,7 @@ func (s *session) campaign(ctx context.Context, names []string, gap int) error {
 	var attacks []*attack
 	r, err := s.start(ctx, steps, nil, func(ctx context.Context, r *run) {
 		for i, name := range names {
-			a := s.attack(ctx, r, name, (i+1)*gap, usual.stepTime(steps))
+			a := s.attack(ctx, r, name, kinds[name], (i+1)*gap, usual.stepTime(steps))
 			attacks = append(attacks, a)
 			s.line(a)
 		}
@@ -89,6 +100,8 @@ func (s *session) campaign(ctx context.Context, names []string, gap int) error {
 	for i, a := range attacks {
 		if !a.Made {
 			s.problem("fault %d, %s of rank %d at step %d, was not made", i+1, a.Kind, a.Rank, a.Step)
+		} else if a.alarms && a.Found == 0 {
+			s.problem("fault %d, %s of rank %d at step %d, was noticed by nobody", i+1, a.Kind, a.Rank, a.Step)
 		}
 	}
 	return nil

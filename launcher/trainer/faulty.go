@@ -1,6 +1,8 @@
 package trainer
 
 import (
+	"bytes"
+	"io/fs"
 	"path/filepath"
 
 	"spmoe/internal/fault"
@@ -17,7 +19,7 @@ func (f faulty) Create(path string) (checkpoint.Output, error) {
 	}
 	out, err := f.Files.Create(path)
 	fault.Point(fault.InCreate)
-	return faultyOutput{out}, err
+	return faultyOutput{out, path}, err
 }
 
 // Rename implements [checkpoint.Files].
@@ -33,20 +35,26 @@ func (f faulty) Remove(path string) error {
 	return f.Files.Remove(path)
 }
 
-type faultyOutput struct{ checkpoint.Output }
+type faultyOutput struct {
+	checkpoint.Output
+	path string
+}
 
-// Write implements [io.Writer]. Where the rank fails, the first half is written.
+// Write implements [io.Writer]. Where the rank fails, the first half is written; what is to be changed is not changed in memory.
 func (o faultyOutput) Write(p []byte) (n int, err error) {
 	if !fault.Armed() {
 		return o.Output.Write(p)
 	}
-	if n, err = o.Output.Write(p[:len(p)/2]); err == nil {
-		fault.Point(fault.InWrite)
-		var rest int
-		rest, err = o.Output.Write(p[len(p)/2:])
-		n += rest
+	half := len(p) / 2
+	if n, err = o.Output.Write(p[:half]); err != nil {
+		return n, err
 	}
-	return n, err
+	rest := bytes.Clone(p[half:])
+	if err := fault.Try(fault.InWrite, rest); err != nil {
+		return n, &fs.PathError{Op: "write", Path: o.path, Err: err}
+	}
+	more, err := o.Output.Write(rest)
+	return n + more, err
 }
 
 // Sync implements [checkpoint.Output].

@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"spmoe/collective"
 	"spmoe/launcher/record"
+	"spmoe/tensor/profile"
 )
 
 // Guard says what a run watches for.
@@ -74,11 +76,12 @@ func (g Guard) fault(norm float64, n norms) string {
 type attempt struct {
 	norm   float64 // of the gradients, which are summed
 	totals totals
+	sum    uint64 // checksum of the gradients; 0 if the step is not to be replayed
 }
 
 // same compares bit by bit.
 func (a attempt) same(b attempt) bool {
-	return math.Float64bits(a.norm) == math.Float64bits(b.norm) && math.Float64bits(a.totals.loss) == math.Float64bits(b.totals.loss)
+	return a.sum == b.sum && math.Float64bits(a.norm) == math.Float64bits(b.norm) && math.Float64bits(a.totals.loss) == math.Float64bits(b.totals.loss)
 }
 
 func (a attempt) String() string {
@@ -141,11 +144,13 @@ func (r *rank) fault(a attempt) string { return r.cfg.Guard.fault(a.norm, r.prog
 func (r *rank) attempt(ctx context.Context) (a attempt, err error) {
 	for {
 		r.injure(false)
+		r.touchMemory()
 		local, err := r.gradients()
 		if err != nil {
 			return a, err
 		}
 		r.injure(true)
+		r.touchGradients()
 		if a.norm, err = r.optim.Reduce(); err != nil {
 			return a, err
 		}
@@ -155,12 +160,36 @@ func (r *rank) attempt(ctx context.Context) (a attempt, err error) {
 		if a.totals, err = r.sumTotals(local); err != nil {
 			return a, err
 		}
-		mended, err := r.checkMemory()
-		if err != nil || !mended {
+		if mended, err := r.checkMemory(); err != nil {
+			return a, err
+		} else if !mended {
+			a.sum, err = r.sumGradients()
 			return a, err
 		}
 		r.discard()
 	}
+}
+
+// sumGradients returns a checksum of the summed gradients of all ranks, if the step under way is one to be replayed: neither loss nor norm
+// would tell that a gradient has another sign. It is collective.
+func (r *rank) sumGradients() (uint64, error) {
+	if !every(r.cfg.Guard.Replay, r.progress.Step+1) {
+		return 0, nil
+	}
+	defer r.ex.Enter(r.ex.Enter(profile.Guards))
+	mine := []uint64{0}
+	for t := range r.optim.Gradients {
+		mine[0] = addSum(mine[0], r.ex, t)
+	}
+	all := make([]uint64, r.comm.Size())
+	if err := collective.AllGather(r.comm, all, mine); err != nil {
+		return 0, fmt.Errorf("comparing checksums of gradients: %w", err)
+	}
+	sum := uint64(0)
+	for _, s := range all {
+		sum = sum*sumPrime ^ s
+	}
+	return sum, nil
 }
 
 // injure lets a test do harm.

@@ -275,19 +275,22 @@ func TestReplay(t *testing.T) {
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)
 	}
-	nan := float32(math.NaN())
+	add := func(y float32) func(float32) float32 { return func(x float32) float32 { return x + y } }
+	none, one, nan := add(0), add(1), add(float32(math.NaN()))
+	negated := func(x float32) float32 { return -x } // which neither loss nor norm tells
 	for name, c := range map[string]struct {
-		add      [3]float32 // to a gradient in each attempt of step 6
+		change   [3]func(float32) float32 // of a gradient in each attempt of step 6
 		attempts int
 		alarm    string
 	}{
-		"nothing wrong":     {[3]float32{}, 2, ""},
-		"first wrong":       {[3]float32{1, 0, 0}, 3, "transient"},
-		"second wrong":      {[3]float32{0, 1, 0}, 3, "transient"},
-		"second not finite": {[3]float32{0, nan, 0}, 3, "transient"},
-		"all differ":        {[3]float32{0, 1, 2}, 3, "does not compute reliably"},
-		"two not finite":    {[3]float32{0, nan, nan}, 3, "step 6 is skipped"},
-		"not finite twice":  {[3]float32{nan, nan, 0}, 2, "step 6 is skipped"},
+		"nothing wrong":     {[3]func(float32) float32{none, none, none}, 2, ""},
+		"first wrong":       {[3]func(float32) float32{one, none, none}, 3, "transient"},
+		"second wrong":      {[3]func(float32) float32{none, one, none}, 3, "transient"},
+		"first negated":     {[3]func(float32) float32{negated, none, none}, 3, "transient"},
+		"second not finite": {[3]func(float32) float32{none, nan, none}, 3, "transient"},
+		"all differ":        {[3]func(float32) float32{none, one, add(2)}, 3, "does not compute reliably"},
+		"two not finite":    {[3]func(float32) float32{none, nan, nan}, 3, "step 6 is skipped"},
+		"not finite twice":  {[3]func(float32) float32{nan, nan, none}, 2, "step 6 is skipped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := undisturbed
@@ -300,7 +303,9 @@ func TestReplay(t *testing.T) {
 				step, n := r.progress.Step+1, attempts.next(r)
 				all[r.comm.Rank()].n++
 				if step == 6 && r.comm.Rank() == 1 {
-					r.model.Groups[2].Grad.F32()[11] += c.add[n-1]
+					grad := r.model.Groups[2].Grad.F32()
+					i := slices.IndexFunc(grad, func(x float32) bool { return x != 0 })
+					grad[i] = c.change[n-1](grad[i])
 				}
 			})
 			if err != nil {

@@ -47,20 +47,26 @@ func (c *integrity) stateSums() []uint64 {
 	return c.state
 }
 
+// sumPrime is what checksums are put together with, FNV's.
+const sumPrime = 1<<40 + 1<<8 + 0xb3
+
+// addSum adds the checksum of a tensor to that of those before it.
+func addSum(sum uint64, ex *tensor.Exec, t tensor.Tensor) uint64 {
+	return sum*sumPrime ^ tensor.Checksum(ex, t)
+}
+
 // sumWeights appends the checksums of the working weights of each group, and of the selection biases.
 func (r *rank) sumWeights(sums []uint64) []uint64 {
-	const prime = 1<<40 + 1<<8 + 0xb3 // FNV's
-	add := func(sum uint64, t tensor.Tensor) uint64 { return sum*prime ^ tensor.Checksum(r.ex, t) }
 	for _, g := range r.model.Groups {
 		var sum uint64
 		for t := range g.Weights {
-			sum = add(sum, t)
+			sum = addSum(sum, r.ex, t)
 		}
 		sums = append(sums, sum)
 	}
 	var sum uint64
 	for _, route := range r.routings {
-		sum = add(sum, route.Bias)
+		sum = addSum(sum, r.ex, route.Bias)
 	}
 	return append(sums, sum)
 }

@@ -279,6 +279,15 @@ func (o *Optimizer) reduceScatter(s shard) error {
 	return collective.ReduceScatter(o.comm, s.grad().F32(), s.group.Grad.F32(), s.counts, collective.Sum)
 }
 
+// Gradients yields this rank's slices of the summed gradients, between Reduce and what follows it.
+func (o *Optimizer) Gradients(yield func(tensor.Tensor) bool) {
+	for _, s := range o.shards {
+		if !yield(s.grad()) {
+			return
+		}
+	}
+}
+
 // Publish rounds the master weights into the working weights of all ranks. It is collective.
 func (o *Optimizer) Publish() error {
 	for _, s := range o.shards {

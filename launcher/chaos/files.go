@@ -1,0 +1,128 @@
+//go:build linux
+
+package chaos
+
+// The test of checkpoints that are damaged where they lie: the run goes on from the one before, and makes the same bits.
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"spmoe/launcher/checkpoint"
+)
+
+// damage spoils the files of a checkpoint.
+type damage struct {
+	name  string
+	spoil func(rng *rand.Rand, shards []string, manifest string) error
+}
+
+func damages() []damage {
+	return []damage{
+		{"bit of a shard", func(rng *rand.Rand, shards []string, _ string) error { return flipBit(rng, pick(rng, shards)) }},
+		{"bit of the manifest", func(rng *rand.Rand, _ []string, manifest string) error { return flipBit(rng, manifest) }},
+		{"torn shard", func(rng *rand.Rand, shards []string, _ string) error { return tear(rng, pick(rng, shards)) }},
+		{"torn manifest", func(rng *rand.Rand, _ []string, manifest string) error { return tear(rng, manifest) }},
+		{"missing shard", func(rng *rand.Rand, shards []string, _ string) error { return os.Remove(pick(rng, shards)) }},
+		{"stale shard", func(rng *rand.Rand, shards []string, _ string) error { return replace(rng, shards) }},
+	}
+}
+
+func pick(rng *rand.Rand, files []string) string { return files[rng.IntN(len(files))] }
+
+// flipBit turns one bit of a file around.
+func flipBit(rng *rand.Rand, path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	bit := rng.IntN(8 * len(data))
+	data[bit/8] ^= 1 << (bit % 8)
+	return os.WriteFile(path, data, 0o666)
+}
+
+// tear leaves the beginning of a file.
+func tear(rng *rand.Rand, path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return os.Truncate(path, rng.Int64N(info.Size()))
+}
+
+// replace puts another rank's shard in the place of one; a lone one is emptied.
+func replace(rng *rand.Rand, shards []string) error {
+	i := rng.IntN(len(shards))
+	if len(shards) == 1 {
+		return os.Truncate(shards[i], 0)
+	}
+	data, err := os.ReadFile(shards[(i+1)%len(shards)])
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(shards[i], data, 0o666)
+}
+
+// damaged kills the launchers of runs that have two checkpoints or more, and damages the newest.
+func (s *session) damaged(ctx context.Context) error {
+	const steps = 3*saveEvery + saveEvery/2
+	_, want, err := s.reference(ctx, steps)
+	if err != nil {
+		return err
+	}
+	set := *want
+	set.aside = 1
+	for i := range s.Count {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		d := damages()[i%len(damages())]
+		a := &attack{Kind: d.name, Rank: -1}
+		out := filepath.Join(s.folder, fmt.Sprintf("files-%d", i+1))
+		second := filepath.Join(out, fmt.Sprintf("step-%08d", 2*saveEvery))
+		if err := s.killLauncher(a, out, steps, func() { appear(ctx, second) }); err != nil {
+			return err
+		}
+		if err := s.spoil(d, out); err != nil {
+			return err
+		}
+		if err := s.goOn(a, out, steps, &set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appear returns when there is a file, or a minute later.
+func appear(ctx context.Context, path string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// spoil damages the newest checkpoint of a run.
+func (s *session) spoil(d damage, out string) error {
+	newest, err := checkpoint.Latest(out)
+	if err != nil {
+		return err
+	}
+	shards, err := filepath.Glob(filepath.Join(newest, "*.safetensors"))
+	if err != nil {
+		return err
+	}
+	slices.Sort(shards)
+	if len(shards) == 0 {
+		return fmt.Errorf("%s has no shards", newest)
+	}
+	return d.spoil(s.rng, shards, filepath.Join(newest, "manifest.json"))
+}
