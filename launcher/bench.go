@@ -21,6 +21,7 @@ type benchFlags struct {
 	match string
 	json  string
 	world worldFlags
+	given *[]assignment // of bench train
 }
 
 func defineBench(fs *flag.FlagSet) func(context.Context, env) error {
@@ -29,17 +30,27 @@ func defineBench(fs *flag.FlagSet) func(context.Context, env) error {
 	fs.StringVar(&f.match, "match", "", "`REGEXP`: measure only what has a match in \"name shape\"")
 	fs.StringVar(&f.json, "json", "", "`FILE` to write results to, one JSON object a line; - writes them to the output, without the table")
 	f.world.define(fs)
+	f.given = bind(fs, benchDefaults)
+	fs.Lookup("precision").Usage = "`LIST` of precisions that bench train compares, the baseline first"
 	return f.run
 }
 
 func (f *benchFlags) run(ctx context.Context, env env) error {
-	switch what := strings.Join(env.args, " "); what {
+	what := strings.Join(env.args, " ")
+	if what != "train" {
+		if err := onlyTrain(*f.given); err != nil {
+			return err
+		}
+	}
+	switch what {
+	case "train":
+		return f.train(ctx, env)
 	case "exchange":
 		return f.exchange(ctx, env)
 	case "kernels":
 		return f.kernels(ctx, env)
 	default:
-		return fmt.Errorf("bench %q: say what to measure: kernels or exchange", what)
+		return fmt.Errorf("bench %q: say what to measure: kernels, exchange or train", what)
 	}
 }
 

@@ -48,7 +48,7 @@ func commands() []command {
 		{"compare", "", "train in several precisions and test whether they end where the first does", defineCompare},
 		{"check", "PATH...", "hold this build against golden data of another implementation", defineCheck},
 		{"checkpoint", "ls|verify|export PATH...", "list a run's checkpoints, verify them, or export weights as one safetensors file", defineCheckpoint},
-		{"bench", "kernels|exchange", "measure this machine's kernels, or the exchange of its ranks, against its own limits", defineBench},
+		{"bench", "kernels|exchange|train", "measure this machine's kernels, the exchange of its ranks, or training steps, against its own limits", defineBench},
 		{"chaos", "[points|kill|stop|bits|short|launcher|files|quiet]", "train while ranks fail, and hold the result against an undisturbed run", defineChaos},
 	}
 }

@@ -52,6 +52,13 @@ func resident(root fs.FS) int64 {
 	return number(fields[1])
 }
 
+// MostResident returns the most bytes of main memory that this process has used since it began, or since [ForgetMostResident]; 0 if that is
+// unknown.
+func MostResident() int64 { return kilobytes(table(os.DirFS("/"), "proc/self/status")["VmHWM:"]) }
+
+// ForgetMostResident lets [MostResident] begin anew, where the system can: on Linux.
+func ForgetMostResident() { os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
+
 // table reads lines of a name and a number. A file that cannot be read is empty.
 func table(root fs.FS, path string) map[string]int64 {
 	data, _ := fs.ReadFile(root, path)

@@ -24,6 +24,7 @@ type FamilyTime struct {
 	Name    string
 	Mean    time.Duration // over all ranks
 	Slowest time.Duration // of the slowest rank
+	Ranks   []time.Duration
 }
 
 // profiler adds up the steps of one rank. A nil profiler does nothing.
@@ -71,6 +72,9 @@ func (p *profiler) end(apart time.Duration) {
 	p.cold = false
 }
 
+// forget begins anew, with a warm step.
+func (p *profiler) forget() { p.cold, p.steps, p.times = false, 0, profile.Times{} }
+
 // gather returns the profile of all ranks. It is collective.
 func (p *profiler) gather(c *collective.Comm) (Profile, error) {
 	mine := make([]int64, profile.Families)
@@ -94,13 +98,15 @@ func summarize(ranks [][]int64, steps int) Profile {
 	}
 	for f := range profile.Families {
 		var sum int64
+		t := FamilyTime{Name: profile.Family(f).String(), Slowest: time.Duration(ranks[all.Slowest][f])}
 		for _, times := range ranks {
 			sum += times[f]
+			t.Ranks = append(t.Ranks, time.Duration(times[f]))
 		}
 		if sum == 0 {
 			continue
 		}
-		t := FamilyTime{profile.Family(f).String(), time.Duration(sum / int64(len(ranks))), time.Duration(ranks[all.Slowest][f])}
+		t.Mean = time.Duration(sum / int64(len(ranks)))
 		all.Families = append(all.Families, t)
 		all.Step.Mean += t.Mean
 		all.Step.Slowest += t.Slowest

@@ -104,8 +104,8 @@ func TestProfiler(t *testing.T) {
 		}
 		got, err := p.gather(c)
 		want := Profile{
-			Steps: 2, Ranks: 1, Step: FamilyTime{"step", 41, 41},
-			Families: []FamilyTime{{"loss", 40, 40}, {"rest", 1, 1}},
+			Steps: 2, Ranks: 1, Step: FamilyTime{"step", 41, 41, nil},
+			Families: []FamilyTime{{"loss", 40, 40, []time.Duration{40}}, {"rest", 1, 1, []time.Duration{1}}},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("profile %+v, want %+v", got, want)
@@ -125,8 +125,10 @@ func TestSummarize(t *testing.T) {
 	}
 	got := summarize([][]int64{times(2, 10, 90), times(1, 99, 3), times(3, 50, 50)}, 7)
 	want := Profile{
-		Steps: 7, Ranks: 3, Slowest: 1, Step: FamilyTime{"step", 53 + 47 + 2, 103},
-		Families: []FamilyTime{{"row operations", 53, 99}, {"waiting", 47, 3}, {"rest", 2, 1}},
+		Steps: 7, Ranks: 3, Slowest: 1, Step: FamilyTime{"step", 53 + 47 + 2, 103, nil},
+		Families: []FamilyTime{
+			{"row operations", 53, 99, []time.Duration{10, 99, 50}}, {"waiting", 47, 3, []time.Duration{90, 3, 50}}, {"rest", 2, 1, []time.Duration{2, 1, 3}},
+		},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("profile %+v, want %+v", got, want)

@@ -1,0 +1,218 @@
+package main
+
+// bench train: training steps, in several precisions in turns.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"time"
+
+	"spmoe/bench"
+	"spmoe/launcher/report"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+	"spmoe/tensor/cpu"
+)
+
+// trainRounds is how much is measured: rounds in which every precision has its turn, with warm steps and then measured ones.
+type trainRounds struct{ rounds, warm, steps int }
+
+// benchDefaults are the sizes of a step that is measured.
+func benchDefaults(flavor string, _ int) (trainer.Config, error) {
+	cfg, err := trainer.Default(flavor)
+	if err == nil && flavor != defaultFlavor {
+		cfg.Seq, cfg.Batch = 512, 8
+	}
+	cfg.Precision = "bf16,mxfp8,mxint8"
+	return cfg, err
+}
+
+// turns is what was measured of a precision.
+type turns struct {
+	precision string
+	rates     []float64 // tokens a second, of every step
+	mfus      []float64
+	over      []float64 // of the first precision: tokens a second of every round
+	last      trainer.Benchmark
+}
+
+func (f *benchFlags) train(ctx context.Context, env env) error {
+	cfg, err := f.trainConfig(env)
+	if err != nil {
+		return err
+	}
+	size := trainRounds{3, 2, 5}
+	if f.quick {
+		size = trainRounds{1, 1, 2}
+	}
+	table, lines, done, err := f.outputs(env)
+	if err != nil {
+		return err
+	}
+	var all []turns
+	for _, p := range strings.Split(cfg.Precision, ",") {
+		all = append(all, turns{precision: p})
+	}
+	n := cfg.Model.Count()
+	fmt.Fprintf(table, "%s, %s parameters (%s active), %s; steps of %d sequences of %d tokens; %s of %s, tier %s\n", cfg.Flavor, report.Count(n.Total), report.Count(n.Active),
+		report.Plural(f.world.ranks, "rank"), cfg.Batch, cfg.Seq, report.Plural(spmd.Goroutines{N: f.world.ranks}.Cores(), "core"), cpu.Model(), cpu.Best())
+	fmt.Fprintf(table, "%s of %d warm and %d measured steps, the precisions in turns; medians\n", report.Plural(size.rounds, "round"), size.warm, size.steps)
+	for range size.rounds {
+		for i := range all {
+			cfg := cfg
+			cfg.Precision = all[i].precision
+			if err := f.takeTurn(ctx, cfg, size, &all[i], all[0]); err != nil {
+				return errors.Join(err, done())
+			}
+		}
+	}
+	printTurns(table, all)
+	for _, t := range all {
+		printWork(table, t)
+	}
+	return errors.Join(f.writeTurns(lines, cfg, all), done())
+}
+
+// trainConfig is what is to be measured: its precisions are a list.
+func (f *benchFlags) trainConfig(env env) (cfg trainer.Config, err error) {
+	if err := f.world.check(); err != nil {
+		return cfg, err
+	}
+	if f.world.kind != "goroutine" {
+		return cfg, fmt.Errorf("--ranks is %q: bench train measures ranks that are goroutines, which compute as fast", f.world.kind)
+	}
+	if cfg, err = resolve(benchDefaults, "", nil, *f.given); err != nil {
+		return cfg, err
+	}
+	for _, p := range strings.Split(cfg.Precision, ",") {
+		one := cfg
+		one.Precision = p
+		if err := one.Validate(f.world.ranks); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, nil
+}
+
+// takeTurn measures one precision once. first is what the first one has in this round.
+func (f *benchFlags) takeTurn(ctx context.Context, cfg trainer.Config, size trainRounds, t *turns, first turns) error {
+	job, err := trainer.Prepare(cfg, f.world.ranks, "", nil)
+	if err != nil {
+		return err
+	}
+	b, err := job.Benchmark(ctx, spmd.Goroutines{N: f.world.ranks, Limits: f.world.limits()}, size.warm, size.steps)
+	if errors.Is(err, trainer.ErrInterrupted) {
+		return failure{err, exitInterrupted}
+	} else if err != nil {
+		return failure{fmt.Errorf("%s: %w", cfg.Precision, err), exitFailed}
+	}
+	var rates []float64
+	for _, d := range b.Steps {
+		rates = append(rates, float64(b.Tokens)/d.Seconds())
+		t.mfus = append(t.mfus, b.FLOPs/d.Seconds()/b.Peak)
+	}
+	t.rates, t.last = append(t.rates, rates...), b
+	base := rates
+	if t.precision != first.precision {
+		base = first.rates[len(first.rates)-len(rates):]
+	}
+	t.over = append(t.over, bench.Median(rates)/bench.Median(base))
+	return nil
+}
+
+// values are the figures of a precision by their names.
+func (t turns) values(first string) []namedValue {
+	rate := bench.Median(t.rates)
+	all := []namedValue{
+		{t.precision + "_tokens_per_s", rate},
+		{t.precision + "_tflops", rate * t.last.FLOPs / float64(t.last.Tokens) / 1e12},
+		{t.precision + "_mfu", bench.Median(t.mfus)},
+		{t.precision + "_memory_bytes", float64(t.last.Memory)},
+		{t.precision + "_objects_per_step", t.last.Objects},
+		{t.precision + "_collections", float64(t.last.Collections)},
+	}
+	if t.precision != first {
+		all = append(all, namedValue{t.precision + "_over_" + first, bench.Median(t.over)})
+	}
+	return all
+}
+
+type namedValue struct {
+	name  string
+	value float64
+}
+
+func printTurns(w io.Writer, all []turns) {
+	fmt.Fprintf(w, "%-18s %9s %9s %7s %9s %10s %12s %11s\n", "precision", "tokens/s", "TFLOP/s", "MFU", "over "+all[0].precision, "memory", "objects/step", "collections")
+	for _, t := range all {
+		rate := bench.Median(t.rates)
+		fmt.Fprintf(w, "%-18s %9s %9.3f %6.1f%% %9.2f %10s %12.0f %11d\n", t.precision, report.Thousands(rate), rate*t.last.FLOPs/float64(t.last.Tokens)/1e12,
+			100*bench.Median(t.mfus), bench.Median(t.over), system.Bytes(t.last.Memory), t.last.Objects, t.last.Collections)
+	}
+	fmt.Fprintln(w, "MFU: share of the peak of multiply-adds in the type of weights and activations, measured before each turn; memory: the most that was resident")
+}
+
+// widest is how many ranks have a column of their own.
+const widest = 8
+
+// printWork prints where the last turn's time went, by kind of work and rank, and who has waited for whom.
+func printWork(w io.Writer, t turns) {
+	p := t.last.Profile
+	fmt.Fprintf(w, "\n%s: ms of a step, by kind of work and rank\n%-20s %9s %7s", t.precision, "", "mean", "share")
+	ranks := min(p.Ranks, widest)
+	for r := range ranks {
+		fmt.Fprintf(w, " %9s", fmt.Sprintf("rank %d", r))
+	}
+	fmt.Fprintln(w)
+	for _, f := range p.Families {
+		fmt.Fprintf(w, "%-20s %9s %6.1f%%", f.Name, milliseconds(f.Mean), 100*float64(f.Mean)/float64(p.Step.Mean))
+		for _, d := range f.Ranks[:ranks] {
+			fmt.Fprintf(w, " %9s", milliseconds(d))
+		}
+		fmt.Fprintln(w)
+	}
+	for r, row := range t.last.Waits {
+		var sum time.Duration
+		var whom []string
+		for other, d := range row {
+			if sum += d; other != r && d > 0 {
+				whom = append(whom, fmt.Sprintf("%s for rank %d", milliseconds(d), other))
+			}
+		}
+		if len(whom) > 0 {
+			fmt.Fprintf(w, "rank %d is idle for %s ms of a step: %s\n", r, milliseconds(sum), strings.Join(whom, ", "))
+		}
+	}
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f", 1e3*d.Seconds()) }
+
+// writeTurns writes all figures for programs.
+func (f *benchFlags) writeTurns(lines io.Writer, cfg trainer.Config, all []turns) (err error) {
+	for _, t := range all {
+		for _, v := range t.values(all[0].precision) {
+			err = errors.Join(err, json.NewEncoder(lines).Encode(struct {
+				Name   string  `json:"name"`
+				Value  float64 `json:"value"`
+				Flavor string  `json:"flavor"`
+				Ranks  int     `json:"np"`
+			}{v.name, v.value, cfg.Flavor, f.world.ranks}))
+		}
+	}
+	return err
+}
+
+// onlyTrain refuses the flags of a configuration where there is none.
+func onlyTrain(given []assignment) error {
+	if len(given) == 0 {
+		return nil
+	}
+	f := reflect.TypeFor[trainer.Config]().FieldByIndex(given[0].field)
+	return fmt.Errorf("--%s is of bench train alone: leave it out", strings.ReplaceAll(f.Tag.Get("toml"), "_", "-"))
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+)
+
+// Steps are measured in every precision that was asked for, and the figures agree with each other.
+func TestBenchTrain(t *testing.T) {
+	small := []string{"-np", "2", "bench", "train", "--quick", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--data", text(t)}
+	table := succeed(t, append(small, "--precision", "bf16,mxfp8")...)
+	for _, want := range []string{"\nbf16 ", "\nmxfp8 ", "mxfp8: ms of a step", "optimizer", "rank 1"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("%q is not in the table\n%s", want, table)
+		}
+	}
+	values := map[string]float64{}
+	for lines := bufio.NewScanner(strings.NewReader(succeed(t, append(small, "--precision", "fp32,mxint8", "--json", "-")...))); lines.Scan(); {
+		var line struct {
+			Name, Flavor string
+			Value        float64
+			NP           int
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil || line.Flavor != "debug" || line.NP != 2 {
+			t.Fatalf("%q: %v", lines.Text(), err)
+		}
+		values[line.Name] = line.Value
+	}
+	for _, name := range []string{"tokens_per_s", "tflops", "mfu", "memory_bytes"} {
+		if !(values["fp32_"+name] > 0 && values["mxint8_"+name] > 0) {
+			t.Errorf("%s: %v and %v", name, values["fp32_"+name], values["mxint8_"+name])
+		}
+	}
+	if got, want := values["mxint8_over_fp32"], values["mxint8_tokens_per_s"]/values["fp32_tokens_per_s"]; math.Abs(got-want) > 1e-9*want {
+		t.Errorf("the ratio is %v, expected %v", got, want) // of one round
+	}
+}
+
+func TestBenchTrainUsage(t *testing.T) {
+	for want, args := range map[string]string{
+		"--steps is of bench train alone":   "bench kernels --steps 3",
+		`--ranks is "process"`:              "bench train --ranks process",
+		`precision is "fp9"`:                "bench train --precision bf16,fp9",
+		"batch is 7: give a multiple of th": "bench train -np 2 --batch 7",
+		`unknown flavor "tiny"`:             "bench train --flavor tiny",
+	} {
+		refuse(t, exitUsage, strings.Fields(args), want)
+	}
+}

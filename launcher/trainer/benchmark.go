@@ -1,0 +1,148 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
+	"spmoe/tensor"
+)
+
+// Benchmark is what the steps of a job have taken, with nothing around them: no evaluation, no record, no checkpoint.
+type Benchmark struct {
+	Steps       []time.Duration // of each that was measured
+	Tokens      int             // of a step
+	FLOPs       float64         // of a step, see moe.Config.FLOPsPerToken
+	Peak        float64         // of all cores, in FLOP/s and the precision of weights and activations, measured right before
+	Loss        float64         // of the last step, nats a token
+	Memory      int64           // bytes that were resident at the most
+	Objects     float64         // allocated on the Go heap in a step, by all ranks together
+	Collections int             // of garbage, during all of the steps
+	Profile     Profile
+	Waits       [][]time.Duration // that a rank (row) has waited for another (column) in a step
+}
+
+// Benchmark makes warm steps, and then some that are measured. The ranks are goroutines, as many as Prepare was told. It writes nothing
+// that stays.
+func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps int) (b Benchmark, err error) {
+	defer j.Close()
+	if j.cfg.Out, err = os.MkdirTemp("", "bench-"); err != nil {
+		return b, err
+	}
+	defer os.RemoveAll(j.cfg.Out)
+	j.cfg.Steps, j.cfg.SaveEvery, j.cfg.EvalEvery, j.cfg.RecordEvery, j.Profile, j.cores = warm+steps, 0, 0, 0, true, world.Cores()
+	dtype, err := j.cfg.DType()
+	if err != nil {
+		return b, err
+	}
+	b.Tokens = j.cfg.Batch * j.cfg.Seq
+	b.FLOPs = j.cfg.Model.FLOPsPerToken(j.cfg.Seq) * float64(b.Tokens)
+	b.Peak = tensor.Peak(dtype, 200*time.Millisecond)
+	runtime.GC()
+	system.ForgetMostResident()
+	err = world.Run(func(c *collective.Comm) error {
+		ex := tensor.NewParallelExec(j.cfg.threads(c.Size(), world.Cores()))
+		defer ex.Close()
+		r, err := newRank(j, c, ex, b.Peak)
+		if err != nil {
+			return err
+		}
+		defer r.saver.close()
+		return r.benchmark(ctx, warm, steps, &b)
+	})
+	b.Memory = system.MostResident()
+	return b, err
+}
+
+// benchmark makes the steps; the rank that leads writes down what they have taken.
+func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) error {
+	r.meter.start(r.progress)
+	for range warm {
+		if err := r.benchmarked(ctx, nil, b); err != nil {
+			return err
+		}
+	}
+	r.profiler.forget()
+	waits := slices.Clone(r.comm.Waits())
+	before, err := r.heap()
+	if err != nil {
+		return err
+	}
+	took := make([]time.Duration, 0, steps)
+	for range steps {
+		if err := r.benchmarked(ctx, &took, b); err != nil {
+			return err
+		}
+	}
+	after, err := r.heap()
+	if err != nil {
+		return err
+	}
+	profile, err := r.profiler.gather(r.comm)
+	if err != nil {
+		return err
+	}
+	for i, w := range r.comm.Waits() {
+		waits[i] = (w - waits[i]) / time.Duration(steps)
+	}
+	all := make([]int64, len(waits)*r.comm.Size())
+	mine := make([]int64, len(waits))
+	for i, w := range waits {
+		mine[i] = int64(w)
+	}
+	if err := collective.AllGather(r.comm, all, mine); err != nil {
+		return err
+	}
+	if !r.lead() {
+		return nil
+	}
+	b.Steps, b.Profile = took, profile
+	b.Objects, b.Collections = float64(after.Mallocs-before.Mallocs)/float64(steps), int(after.NumGC-before.NumGC)
+	for row := range slices.Chunk(all, len(waits)) {
+		of := make([]time.Duration, len(row))
+		for i, ns := range row {
+			of[i] = time.Duration(ns)
+		}
+		b.Waits = append(b.Waits, of)
+	}
+	return nil
+}
+
+// benchmarked makes one step, and adds what it has taken to took, unless that is nil.
+func (r *rank) benchmarked(ctx context.Context, took *[]time.Duration, b *Benchmark) error {
+	begin := time.Now()
+	s, stop, err := r.measuredStep(ctx)
+	switch {
+	case err != nil:
+		return err
+	case stop:
+		return ErrInterrupted
+	}
+	if took != nil {
+		*took = append(*took, time.Since(begin))
+	}
+	if r.lead() {
+		b.Loss = s.Loss
+	}
+	return nil
+}
+
+// heap reads the counters of the Go heap while all ranks stand still. It is collective.
+func (r *rank) heap() (m runtime.MemStats, err error) {
+	if err := r.comm.Barrier(); err != nil {
+		return m, err
+	}
+	if r.lead() {
+		runtime.ReadMemStats(&m)
+	}
+	if err := r.comm.Barrier(); err != nil {
+		return m, fmt.Errorf("reading the counters of the heap: %w", err)
+	}
+	return m, nil
+}
