@@ -47,13 +47,13 @@ type injector struct {
 	free   atomic.Int64 // Unix nanoseconds: since when a slow process works
 }
 
-// due is an order and the number of the passing at which it is.
+// due is an order and the number of the passing from which on it is.
 type due struct {
 	Order
 	at int64
 }
 
-// give makes an order the one to be carried out, counted from now.
+// give makes an order the one to be carried out, counted from now. The place may be passed meanwhile.
 func (i *injector) give(o Order) { i.order.Store(&due{o, i.passed[o.Place].Load() + o.Count}) }
 
 func (i *injector) pass(p Place, data []byte) error {
@@ -61,7 +61,7 @@ func (i *injector) pass(p Place, data []byte) error {
 	if i.slow.Load() {
 		i.dawdle(p)
 	}
-	if d := i.order.Load(); d != nil && d.Place == p && d.at == n {
+	if d := i.order.Load(); d != nil && d.Place == p && d.at <= n && i.order.CompareAndSwap(d, nil) {
 		i.note(d.Order)
 		return i.strike(d.Order, spoil{data, uint64(n)})
 	}
