@@ -26,7 +26,7 @@ import (
 type contest struct {
 	flavor, precision        string
 	python, script, launcher string
-	threads, rounds          int
+	threads, ranks, rounds   int
 	compile                  bool
 }
 
@@ -34,7 +34,8 @@ func main() {
 	var c contest
 	flag.StringVar(&c.flavor, "flavor", "small", "`NAME` of the model: debug or small")
 	flag.StringVar(&c.precision, "precision", "bf16", "`NAME` of this engine's precision")
-	flag.IntVar(&c.threads, "threads", 2, "`N` threads of PyTorch, and ranks of this engine")
+	flag.IntVar(&c.threads, "threads", 2, "`N` threads of PyTorch, and of this engine's ranks together")
+	flag.IntVar(&c.ranks, "np", 0, "`N` ranks of this engine, which share the threads; 0: one a thread")
 	flag.IntVar(&c.rounds, "rounds", 3, "`N` turns of each")
 	flag.StringVar(&c.python, "python", "python3", "`PROGRAM` that has torch")
 	flag.StringVar(&c.script, "script", "bench/peers/torch/train.py", "`FILE` that it runs")
@@ -50,8 +51,11 @@ func main() {
 }
 
 func (c *contest) run(ctx context.Context) error {
-	if c.threads < 1 || c.rounds < 1 {
-		return errors.New("--threads and --rounds are 1 or more")
+	if c.ranks == 0 {
+		c.ranks = c.threads
+	}
+	if c.threads < 1 || c.rounds < 1 || c.ranks < 1 || c.threads%c.ranks != 0 {
+		return errors.New("--threads and --rounds are 1 or more, and --np divides the threads")
 	}
 	if c.launcher == "" {
 		folder, err := os.MkdirTemp("", "torch-")
@@ -70,7 +74,7 @@ func (c *contest) run(ctx context.Context) error {
 	if c.compile {
 		peer = append(peer, "--compile")
 	}
-	own := []string{"-np", threads, "bench", "train", "--quick", "--flavor", c.flavor, "--precision", c.precision, "--json", "-"}
+	own := []string{"-np", strconv.Itoa(c.ranks), "--threads", strconv.Itoa(c.threads / c.ranks), "bench", "train", "--quick", "--flavor", c.flavor, "--precision", c.precision, "--json", "-"}
 	var ours, theirs, rates, memory []float64
 	for range c.rounds {
 		a, err := figures(ctx, c.launcher, own...)
@@ -82,7 +86,7 @@ func (c *contest) run(ctx context.Context) error {
 			return err
 		}
 		x, y := a[c.precision+"_tokens_per_s"], b["torch_bf16_tokens_per_s"]
-		fmt.Printf("%s, %d threads: this engine in %s %.0f tokens/s, PyTorch in bf16 %.0f: %.2f times as fast\n", c.flavor, c.threads, c.precision, x, y, x/y)
+		fmt.Printf("%s, %d threads, %d ranks: this engine in %s %.0f tokens/s, PyTorch in bf16 %.0f: %.2f times as fast\n", c.flavor, c.threads, c.ranks, c.precision, x, y, x/y)
 		ours, theirs, rates = append(ours, x), append(theirs, y), append(rates, x/y)
 		memory = append(memory, a[c.precision+"_memory_bytes"]/b["torch_bf16_memory_bytes"])
 	}

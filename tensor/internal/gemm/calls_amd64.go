@@ -12,6 +12,7 @@ type calls struct {
 	decoding decoding
 	direct   [2]direct
 	offsets  [16]int
+	flip     uint32 // what turns codes of bytes with a sign into those without
 }
 
 // tile is what a microkernel reads. All fields have 8 bytes, but for the last.

@@ -68,20 +68,20 @@ func (s *Scratch) recordPanels(dst unsafe.Pointer, o operand, shape panelShape) 
 //go:noinline
 func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
 	blocks, step := o.Cols/blockLength, 4*shape.width
-	lanes, interleave, flip := 16, interleaveBytes16AVX512, uint32(0x80808080)
-	if shape.columns || shape.tiles {
-		flip = 0
+	lanes, interleave, flip := 16, interleaveBytes16AVX512, &s.calls.flip
+	if *flip = 0x80808080; shape.columns || shape.tiles {
+		*flip = 0
 	}
 	if shape.width > lanes {
 		lanes, interleave = 32, interleaveBytes32AVX512
 	}
 	if o.rowMajor() {
 		for i := 0; i < o.Rows; i += 16 {
-			packBytesAVX512(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, s.offsetsFrom(o.View, i), blocks, step, &flip)
+			packBytesAVX512(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, s.offsetsFrom(o.View, i), blocks, step, flip)
 		}
 	} else {
 		for i := 0; i < o.Rows; i += lanes {
-			interleave(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, o.ColStride, blocks, step, 1<<min(lanes, o.Rows-i)-1, &flip)
+			interleave(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, o.ColStride, blocks, step, 1<<min(lanes, o.Rows-i)-1, flip)
 		}
 	}
 	if shape.columns {

@@ -1,0 +1,49 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"spmoe/launcher/spmd"
+	"spmoe/moe"
+)
+
+// A warm step of any precision leaves the Go heap alone but for what goes with the ranks' meetings, and nothing stays of a benchmark.
+func TestBenchmark(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for _, p := range moe.Precisions() {
+		cfg := tiny(t, func(c *Config) { c.Precision = p.Name })
+		job, err := Prepare(cfg, 2, "", &recorder{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := job.Benchmark(t.Context(), spmd.Goroutines{N: 2}, 2, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b.Steps) != 3 || b.Profile.Steps != 3 || len(b.Waits) != 2 || len(b.Waits[0]) != 2 || !(b.Loss > 0) || b.Tokens != cfg.Batch*cfg.Seq {
+			t.Errorf("%s: %+v", p.Name, b)
+		}
+		if b.Objects >= 200 {
+			t.Errorf("%s: %v objects on the heap a step", p.Name, b.Objects)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "*")); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+func TestBenchmarkInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	job, err := Prepare(tiny(t, nil), 2, "", &recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := job.Benchmark(ctx, spmd.Goroutines{N: 2}, 2, 3); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("error %v", err)
+	}
+}
