@@ -44,6 +44,21 @@ func TestBalanceMovesBias(t *testing.T) {
 	}
 }
 
+// Forced, all experts of all layers have the same load, to a token.
+func TestForceBalance(t *testing.T) {
+	cfg := with(tiny(), func(c *Config) { c.ForceBalance = true })
+	m := alone(t, cfg, tensor.FP32, 8)
+	b := batchOf(3, 5, 8, cfg.Vocab)
+	if _, err := m.model.Train(m.ex, b); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range m.model.Routings() {
+		if least, most := slices.Min(r.Load), slices.Max(r.Load); most > least+1 || most*int64(cfg.Experts) < int64(len(b.Inputs)*cfg.TopK) {
+			t.Errorf("layer %d: loads %v", r.Layer, r.Load)
+		}
+	}
+}
+
 func TestBalanceOff(t *testing.T) {
 	r := alone(t, with(tiny(), func(c *Config) { c.BiasSpeed = 0 }), tensor.FP32, 8).model.Routings()[0]
 	before := slices.Clone(r.Bias.F32())

@@ -34,6 +34,7 @@ type Config struct {
 	NormTopK      bool    `toml:"norm_top_k" help:"normalise the weights of the chosen experts"`
 	RouteScale    float64 `toml:"route_scale" help:"factor on the routed experts' weights"`
 
+	ForceBalance bool    `toml:"force_balance" help:"let tokens take the experts in turns, whatever their scores: for measurements of speed, as published ones do"`
 	BiasSpeed    float64 `toml:"bias_speed" help:"step of the router's selection bias (auxiliary-loss-free balancing); 0: off"`
 	BalanceAlpha float64 `toml:"balance_alpha" help:"weight of the sequence-wise balance loss; 0: off"`
 	MTPLayers    int     `toml:"mtp_layers" help:"multi-token prediction modules: 0 or 1"`

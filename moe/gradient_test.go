@@ -113,6 +113,7 @@ func TestGradientsOfEdgeShapes(t *testing.T) {
 		"top 1":           {6, func(c *Config) { c.TopK, c.NormTopK = 1, false }},
 		"groups of one":   {6, func(c *Config) { c.Groups, c.TopKGroups = 8, 3 }},
 		"every expert":    {6, func(c *Config) { c.TopK, c.BalanceAlpha = 8, 0.1 }},
+		"in turn":         {6, func(c *Config) { c.ForceBalance = true }},
 		"no shared":       {6, func(c *Config) { c.SharedExperts = 0 }},
 		"two shared":      {6, func(c *Config) { c.SharedExperts = 2 }},
 		"no dense layer":  {6, func(c *Config) { c.DenseLayers = 0 }},

@@ -30,7 +30,7 @@ func TestUnlikeBase(t *testing.T) {
 	c, d := reflect.ValueOf(unlikeBase()), reflect.ValueOf(base())
 	for i := range c.NumField() {
 		switch name := c.Type().Field(i).Name; name {
-		case "BiasSpeed", "BalanceAlpha", "MTPWeight":
+		case "BiasSpeed", "BalanceAlpha", "MTPWeight", "ForceBalance":
 		default:
 			if c.Field(i).Equal(d.Field(i)) {
 				t.Errorf("%s has its default value: the round trip would not notice its loss", name)

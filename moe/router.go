@@ -50,10 +50,21 @@ func (r *router) forward(ex *tensor.Exec, x tensor.Tensor) (experts, weights ten
 	for t := range tokens {
 		row := s.scores.Index(t).F32()
 		ids, w := s.experts.Index(t).I32(), s.weights.Index(t).F32()
-		r.choice.choose(ids, row, bias)
+		if r.cfg.ForceBalance {
+			inTurn(ids, t, len(row))
+		} else {
+			r.choice.choose(ids, row, bias)
+		}
 		r.weigh(w, ids, row)
 	}
 	return s.experts, s.weights
+}
+
+// inTurn gives token t of a rank its experts by round robin: all have as many tokens, or one more.
+func inTurn(ids []int32, t, experts int) {
+	for k := range ids {
+		ids[k] = int32((t*len(ids) + k) % experts)
+	}
 }
 
 // weigh sets the weights of the chosen experts: their scores, normalised if asked, scaled.
