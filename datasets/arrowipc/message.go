@@ -1,0 +1,131 @@
+package arrowipc
+
+// The messages of a stream: metadata, which is a flatbuffer, and the body that follows it.
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	continuation = 0xffffffff
+	mostMetadata = 16 << 20 // bytes of one message's metadata
+	mostBuffer   = 1 << 30  // bytes of one buffer of a record batch, after decompression
+)
+
+// Magic begins and ends an Arrow file.
+const Magic = "ARROW1"
+
+// message is one of a stream, before its body is read.
+type message struct {
+	version int16
+	kind    uint8
+	header  table
+	body    int64 // bytes
+}
+
+// stream reads messages.
+type stream struct {
+	r    io.Reader
+	file *tail // what r reads through, if it is a file; nil: a stream
+	left int64 // of the body of the message that was read last
+}
+
+// next skips what is left of the body before and reads a message's metadata; io.EOF says that the stream has ended.
+func (s *stream) next() (message, error) {
+	if _, err := io.CopyN(io.Discard, s.r, s.left); err != nil {
+		return message{}, cut(err)
+	}
+	s.left = 0
+	var prefix [4]byte
+	if _, err := io.ReadFull(s.r, prefix[:]); err == io.EOF && s.file == nil {
+		return message{}, io.EOF // a stream may end without its mark
+	} else if err != nil {
+		return message{}, cut(err)
+	}
+	size := binary.LittleEndian.Uint32(prefix[:])
+	if size != continuation && s.file != nil {
+		return message{}, s.file.footer(size) // some writers leave out the end of the stream
+	}
+	if size == continuation { // missing before format version 0.15
+		if _, err := io.ReadFull(s.r, prefix[:]); err != nil {
+			return message{}, cut(err)
+		}
+		size = binary.LittleEndian.Uint32(prefix[:])
+	}
+	if size == 0 {
+		if s.file != nil && !s.file.ends() {
+			return message{}, errors.New("it is cut off: an Arrow file ends in its magic number")
+		}
+		return message{}, io.EOF
+	}
+	metadata, err := read(s.r, int64(size), mostMetadata, "metadata")
+	if err != nil {
+		return message{}, err
+	}
+	m, err := parseMessage(metadata)
+	s.left = m.body
+	return m, err
+}
+
+func parseMessage(metadata []byte) (message, error) {
+	f := &buffer{b: metadata}
+	root := f.root()
+	m := message{root.i16(0), root.u8(1), root.table(2), root.i64(3)}
+	if f.err == nil && m.body < 0 {
+		f.err = fmt.Errorf("a message says that its body has %d bytes", m.body)
+	}
+	return m, f.err
+}
+
+// cut tells the end of a file from other errors.
+func cut(err error) error {
+	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("it is cut off")
+	}
+	return err
+}
+
+// read returns the next n bytes, at most so many. Memory is taken as they come.
+func read(r io.Reader, n, most int64, what string) ([]byte, error) {
+	if n < 0 || n > most {
+		return nil, fmt.Errorf("it says that its %s has %d bytes: at most %d are read", what, n, most)
+	}
+	var b bytes.Buffer
+	if _, err := io.CopyN(&b, r, n); err != nil {
+		return nil, cut(err)
+	}
+	return b.Bytes(), nil
+}
+
+// region is a part of a body.
+type region struct{ offset, length int64 }
+
+// region returns buffer i of a record batch.
+func (m message) region(i int) (region, error) {
+	items, n := m.header.vector(2, 16)
+	if i >= n {
+		return region{}, fmt.Errorf("a record batch has %d buffers, buffer %d is missing", n, i)
+	}
+	r := region{int64(binary.LittleEndian.Uint64(items[16*i:])), int64(binary.LittleEndian.Uint64(items[16*i+8:]))}
+	if r.offset < 0 || r.length < 0 || r.offset > m.body || r.length > m.body-r.offset {
+		return region{}, fmt.Errorf("buffer %d of a record batch is %d bytes at %d of a body of %d", i, r.length, r.offset, m.body)
+	}
+	return r, nil
+}
+
+// rows returns the length of node i of a record batch.
+func (m message) rows(i int) (int64, error) {
+	items, n := m.header.vector(1, 16)
+	if i >= n {
+		return 0, fmt.Errorf("a record batch has %d nodes, node %d is missing", n, i)
+	}
+	rows := int64(binary.LittleEndian.Uint64(items[16*i:]))
+	if rows < 0 || rows != m.header.i64(0) {
+		return 0, fmt.Errorf("a record batch of %d rows has a column of %d", m.header.i64(0), rows)
+	}
+	return rows, nil
+}

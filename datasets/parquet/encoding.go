@@ -1,0 +1,257 @@
+package parquet
+
+// The encodings of levels and strings.
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+)
+
+// The encodings.
+const (
+	plain              = 0
+	plainDictionary    = 2
+	runLength          = 3 // of levels
+	deltaLengthStrings = 6
+	deltaStrings       = 7
+	dictionaryIndices  = 8
+)
+
+var errShort = errors.New("a page ends within its values")
+
+// hybrid reads integers of width bits that are run-length encoded or bit-packed. Behind the end of its bytes they are zero, and short
+// is set.
+type hybrid struct {
+	b     []byte
+	width int
+
+	run    uint64 // integers left of a run
+	value  uint32 // of the run
+	packed uint64 // integers left of a bit-packed group
+	at     uint64 // of the next one, in bits
+	short  bool
+}
+
+func (h *hybrid) next() uint32 {
+	for h.run == 0 && h.packed == 0 {
+		if !h.head() {
+			h.short = true
+			return 0
+		}
+	}
+	if h.run > 0 {
+		h.run--
+		return h.value
+	}
+	h.packed--
+	v := bitsAt(h.b, h.at, h.width)
+	if h.at += uint64(h.width); h.packed == 0 {
+		h.b = h.b[min(uint64(len(h.b)), (h.at+7)/8):]
+	}
+	return uint32(v)
+}
+
+// head reads the header of the next run or group.
+func (h *hybrid) head() bool {
+	head, n := binary.Uvarint(h.b)
+	if n <= 0 {
+		return false
+	}
+	h.b = h.b[n:]
+	if head&1 == 0 {
+		size := (h.width + 7) / 8
+		if len(h.b) < size {
+			return false
+		}
+		var value [4]byte
+		copy(value[:], h.b[:size])
+		h.b = h.b[size:]
+		h.run, h.value = head>>1, binary.LittleEndian.Uint32(value[:])
+		return true
+	}
+	groups := head >> 1
+	// Writers may leave out the end of the last group.
+	if h.width > 0 && groups > (uint64(len(h.b))+uint64(h.width)-1)/uint64(h.width) {
+		return false
+	}
+	h.packed, h.at = min(groups, 1<<40)*8, 0
+	return true
+}
+
+// bitsAt returns width bits, at most 64, from bit at on, the least significant first. Bits behind the end are zero.
+func bitsAt(b []byte, at uint64, width int) (v uint64) {
+	for got := 0; got < width; {
+		i, shift := (at+uint64(got))/8, int((at+uint64(got))%8)
+		if i < uint64(len(b)) {
+			v |= uint64(b[i]>>shift) << got
+		}
+		got += 8 - shift
+	}
+	if width < 64 {
+		v &= 1<<width - 1
+	}
+	return v
+}
+
+// countOnes returns how many of n levels are 1.
+func countOnes(levels []byte, n int64) (ones int64, err error) {
+	h := hybrid{b: levels, width: 1}
+	for range n {
+		ones += int64(h.next())
+	}
+	if h.short {
+		return 0, errors.New("a page ends within its definition levels")
+	}
+	return ones, nil
+}
+
+// prefixed splits off what is preceded by its length in 4 bytes.
+func prefixed(b []byte) (part, rest []byte, err error) {
+	if len(b) < 4 || uint64(binary.LittleEndian.Uint32(b)) > uint64(len(b)-4) {
+		return nil, nil, errShort
+	}
+	n := binary.LittleEndian.Uint32(b)
+	return b[4 : 4+n], b[4+n:], nil
+}
+
+// plainStrings returns n strings of plain encoding, which point into b.
+func plainStrings(b []byte, n int64) ([][]byte, error) {
+	if n > int64(len(b)/4) {
+		return nil, errShort
+	}
+	all := make([][]byte, n)
+	for i := range all {
+		var err error
+		if all[i], b, err = prefixed(b); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// decode returns a function that returns the n strings of a page, one after the other.
+func decode(encoding int64, b []byte, n int64, dictionary [][]byte) (next func() ([]byte, error), err error) {
+	switch encoding {
+	case plain:
+		return func() (s []byte, err error) {
+			s, b, err = prefixed(b)
+			return s, err
+		}, nil
+	case plainDictionary, dictionaryIndices:
+		return indices(b, n, dictionary)
+	case deltaLengthStrings:
+		lengths, rest, err := deltaIntegers(b, n)
+		return cutter(lengths, rest), err
+	case deltaStrings:
+		return deltas(b, n)
+	}
+	return nil, fmt.Errorf("it is in encoding %d: expected plain, dictionary or delta strings", encoding)
+}
+
+// indices looks strings up in the dictionary.
+func indices(b []byte, n int64, dictionary [][]byte) (func() ([]byte, error), error) {
+	if n == 0 {
+		return nil, nil
+	}
+	if len(b) == 0 || b[0] > 32 {
+		return nil, errors.New("a page has no width of its dictionary indices, or one of more than 32 bits")
+	}
+	h := hybrid{b: b[1:], width: int(b[0])}
+	return func() ([]byte, error) {
+		i := h.next()
+		if h.short || uint64(i) >= uint64(len(dictionary)) {
+			return nil, fmt.Errorf("a page refers to string %d of a dictionary of %d", i, len(dictionary))
+		}
+		return dictionary[i], nil
+	}, nil
+}
+
+// cutter cuts b into strings of the given lengths.
+func cutter(lengths []int64, b []byte) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		if len(lengths) == 0 || lengths[0] < 0 || lengths[0] > int64(len(b)) {
+			return nil, errShort
+		}
+		s := b[:lengths[0]]
+		b, lengths = b[lengths[0]:], lengths[1:]
+		return s, nil
+	}
+}
+
+// deltas are strings that begin like the one before.
+func deltas(b []byte, n int64) (func() ([]byte, error), error) {
+	shared, rest, err := deltaIntegers(b, n)
+	if err != nil {
+		return nil, err
+	}
+	lengths, rest, err := deltaIntegers(rest, n)
+	if err != nil {
+		return nil, err
+	}
+	suffix := cutter(lengths, rest)
+	most := freeLength + mostRatio*int64(len(b)) // of all strings
+	var last []byte
+	return func() ([]byte, error) {
+		s, err := suffix()
+		if err != nil || len(shared) == 0 {
+			return nil, errShort
+		}
+		n := shared[0]
+		shared = shared[1:]
+		if n < 0 || n > int64(len(last)) {
+			return nil, fmt.Errorf("a string shares %d bytes with one of %d", n, len(last))
+		}
+		last = append(last[:n:n], s...)
+		if most -= int64(len(last)); most < 0 {
+			return nil, errors.New("a page has strings that share more than text does")
+		}
+		return last, nil
+	}, nil
+}
+
+// deltaIntegers reads n integers of encoding DELTA_BINARY_PACKED and returns what follows them.
+func deltaIntegers(b []byte, n int64) (all []int64, rest []byte, err error) {
+	if n == 0 && len(b) == 0 {
+		return nil, nil, nil
+	}
+	d := &decoder{b: b}
+	block, miniblocks, count, value := d.uvarint(), d.uvarint(), d.uvarint(), d.integer()
+	switch {
+	case d.err != nil:
+		return nil, nil, errShort
+	case count != uint64(n):
+		return nil, nil, fmt.Errorf("a page has %d lengths of %d strings", count, n)
+	case n == 0:
+		return nil, d.b[d.at:], nil
+	case miniblocks == 0 || block == 0 || block%miniblocks != 0 || block > 1<<20 || miniblocks > 1<<10:
+		return nil, nil, fmt.Errorf("a page has blocks of %d integers in %d parts", block, miniblocks)
+	}
+	per := block / miniblocks
+	all = append(all, value)
+	for int64(len(all)) < n {
+		least := d.integer()
+		widths := d.at
+		if d.advance(int(miniblocks)); d.err != nil {
+			return nil, nil, errShort
+		}
+		for m := 0; m < int(miniblocks) && int64(len(all)) < n; m++ {
+			width := int(d.b[widths+m])
+			if width > 64 {
+				return nil, nil, fmt.Errorf("a page has integers of %d bits", width)
+			}
+			start := d.at
+			high, size := bits.Mul64(per, uint64(width))
+			if d.advance(int((size + 7) / 8)); high != 0 || d.err != nil {
+				return nil, nil, errShort
+			}
+			packed := d.b[start:d.at]
+			for i := uint64(0); i < per && int64(len(all)) < n; i++ {
+				value += least + int64(bitsAt(packed, i*uint64(width), width))
+				all = append(all, value)
+			}
+		}
+	}
+	return all, d.b[d.at:], nil
+}

@@ -1,0 +1,262 @@
+package parquet
+
+// The pages of a column: headers, decompression, and the strings in them.
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+)
+
+// The types of pages.
+const (
+	dataPage       = 0
+	indexPage      = 1
+	dictionaryPage = 2
+	dataPageV2     = 3
+)
+
+// The compression codecs.
+const (
+	uncompressed = 0
+	snappyCodec  = 1
+	gzipCodec    = 2
+	zstdCodec    = 6
+	lz4Raw       = 7
+)
+
+var codecNames = map[int64]string{3: "LZO", 4: "Brotli", 5: "LZ4 (as Hadoop has it)"}
+
+// mostRatio is what a page may grow by beyond its first bytes: text is packed 2 to 20 times, a bomb thousands of times.
+const (
+	mostRatio  = 250
+	freeLength = 16 << 20
+)
+
+// pageHeader is the header of a page. Sizes are bytes.
+type pageHeader struct {
+	kind, size, stored int64 // size is that after decompression
+	values, encoding   int64
+	definition         int64 // encoding of the definition levels of version 1
+	levels, repetition int64 // bytes of the definition and repetition levels of version 2
+	packed             bool  // of version 2: the values are compressed
+}
+
+// mostHeader is more than a header has with its statistics, which may hold two values.
+const mostHeader = 16 << 20
+
+// readHeader reads the header at an offset and returns its length. Headers do not say how long they are: more is read until it fits.
+func readHeader(r io.ReaderAt, offset, most int64) (h pageHeader, length int64, err error) {
+	for guess := int64(256); ; guess *= 16 {
+		guess = min(guess, most, mostHeader)
+		b, err := readSection(r, offset, guess)
+		if err != nil {
+			return h, 0, err
+		}
+		d := &decoder{b: b}
+		h = header(d)
+		if d.err == nil {
+			return h, int64(d.at), nil
+		}
+		if guess == min(most, mostHeader) {
+			return h, 0, d.err
+		}
+	}
+}
+
+func header(d *decoder) pageHeader {
+	h := pageHeader{kind: -1, packed: true}
+	numbers := func(at map[int]*int64) func(int, uint8) bool {
+		return func(id int, kind uint8) bool {
+			if at[id] == nil || kind != thriftI32 {
+				return false
+			}
+			*at[id] = d.integer()
+			return true
+		}
+	}
+	top := numbers(map[int]*int64{1: &h.kind, 2: &h.size, 3: &h.stored})
+	first := numbers(map[int]*int64{1: &h.values, 2: &h.encoding, 3: &h.definition})
+	second := numbers(map[int]*int64{1: &h.values, 4: &h.encoding, 5: &h.levels, 6: &h.repetition})
+	d.fields(func(id int, kind uint8) bool {
+		switch {
+		case (id == 5 || id == 7) && kind == thriftStruct:
+			d.fields(first)
+		case id == 8 && kind == thriftStruct:
+			d.fields(func(id int, kind uint8) bool {
+				if id == 7 {
+					h.packed = kind == thriftTrue
+				}
+				return second(id, kind)
+			})
+		default:
+			return top(id, kind)
+		}
+		return true
+	})
+	return h
+}
+
+// Rows calls each with the strings of all rows in order, nil for a null one, until it returns an error. A string is valid during the
+// call. Errors say which row group they are about.
+func (c *Column) Rows(each func([]byte) error) error {
+	for i, k := range c.chunks {
+		if err := c.rows(k, each); err != nil {
+			return fmt.Errorf("row group %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (c *Column) rows(k chunk, each func([]byte) error) error {
+	var dictionary [][]byte
+	seen := int64(0)
+	for at, end := k.offset, k.offset+k.size; seen < k.rows; {
+		if at >= end {
+			return fmt.Errorf("it has %d rows in its pages: expected %d", seen, k.rows)
+		}
+		h, length, err := readHeader(c.r, at, end-at)
+		if err != nil {
+			return err
+		}
+		at += length
+		switch {
+		case h.stored < 0 || h.size < 0 || h.stored > end-at || h.stored > mostPage || h.size > mostPage || h.size > freeLength+mostRatio*h.stored:
+			return fmt.Errorf("a page says that it has %d bytes, %d unpacked, where %d are left: no text does", h.stored, h.size, end-at)
+		case h.values < 0 || h.values > mostValues:
+			return fmt.Errorf("a page says that it has %d values: at most %d are read", h.values, mostValues)
+		}
+		b, err := readSection(c.r, at, h.stored)
+		if err != nil {
+			return err
+		}
+		at += h.stored
+		switch h.kind {
+		case dictionaryPage:
+			if b, err = unpack(k.codec, b, h.size); err == nil {
+				dictionary, err = plainStrings(b, h.values)
+			}
+		case dataPage, dataPageV2:
+			if h.values > k.rows-seen {
+				return fmt.Errorf("its pages hold more than its %d rows", k.rows)
+			}
+			seen += h.values
+			err = c.page(k.codec, h, b, dictionary, each)
+		case indexPage:
+		default:
+			return fmt.Errorf("a page is of type %d", h.kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// page yields the rows of a data page.
+func (c *Column) page(codec int64, h pageHeader, b []byte, dictionary [][]byte, each func([]byte) error) (err error) {
+	var levels []byte
+	if h.kind == dataPageV2 {
+		if h.repetition != 0 || h.levels < 0 || h.levels > int64(len(b)) {
+			return fmt.Errorf("a page of %d bytes has %d of repetition levels and %d of definition levels", len(b), h.repetition, h.levels)
+		}
+		levels, b = b[:h.levels], b[h.levels:]
+		if h.packed {
+			b, err = unpack(codec, b, h.size-h.levels)
+		}
+	} else if b, err = unpack(codec, b, h.size); err == nil && c.optional {
+		if h.definition != runLength {
+			return fmt.Errorf("its definition levels are in encoding %d: expected run-length (%d)", h.definition, runLength)
+		}
+		levels, b, err = prefixed(b)
+	}
+	if err != nil {
+		return err
+	}
+	defined := hybrid{b: levels, width: 1}
+	there := func() bool { return defined.next() != 0 }
+	present := h.values
+	if !c.optional {
+		there = func() bool { return true }
+	} else if present, err = countOnes(levels, h.values); err != nil {
+		return err
+	}
+	values, err := decode(h.encoding, b, present, dictionary)
+	if err != nil {
+		return err
+	}
+	for range h.values {
+		var row []byte
+		if there() {
+			if row, err = values(); err != nil {
+				return err
+			}
+		}
+		if err := each(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unpack returns the size bytes that b was before it was compressed.
+func unpack(codec int64, b []byte, size int64) (all []byte, err error) {
+	if size < 0 || size > freeLength+mostRatio*int64(len(b)) {
+		return nil, fmt.Errorf("a page of %d bytes says that it has %d unpacked", len(b), size)
+	}
+	if size == 0 && len(b) == 0 {
+		return nil, nil
+	}
+	switch codec {
+	case uncompressed:
+		all = b
+	case snappyCodec:
+		var n int
+		if n, err = snappy.DecodedLen(b); err == nil && int64(n) == size {
+			all, err = snappy.Decode(nil, b)
+		}
+	case gzipCodec:
+		var r *gzip.Reader
+		if r, err = gzip.NewReader(bytes.NewReader(b)); err == nil {
+			all, err = readMost(r, size)
+		}
+	case zstdCodec:
+		var r *zstd.Decoder
+		r, err = zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(mostPage), zstd.WithDecoderMaxWindow(128<<20))
+		if err == nil {
+			all, err = readMost(r, size)
+			r.Close()
+		}
+	case lz4Raw:
+		all = make([]byte, size)
+		var n int
+		n, err = lz4.UncompressBlock(b, all)
+		all = all[:max(n, 0)]
+	default:
+		name := codecNames[codec]
+		if name == "" {
+			name = fmt.Sprint(codec)
+		}
+		return nil, fmt.Errorf("it is compressed with codec %s: expected none, Snappy, gzip, zstd or LZ4_RAW", name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("a page cannot be unpacked: %w", err)
+	}
+	if int64(len(all)) != size {
+		return nil, errors.New("a page cannot be unpacked: it has another length than it says")
+	}
+	return all, nil
+}
+
+// readMost returns what r holds, of which one byte more than size is enough.
+func readMost(r io.Reader, size int64) ([]byte, error) {
+	var b bytes.Buffer
+	_, err := io.Copy(&b, io.LimitReader(r, size+1))
+	return b.Bytes(), err
+}
