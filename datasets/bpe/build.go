@@ -1,0 +1,82 @@
+package bpe
+
+// Building a tokenizer out of its parts: vocabulary, merges and added tokens.
+
+import (
+	"fmt"
+	"slices"
+)
+
+// EndOfText is the special token that ends a document in new tokenizers, and in GPT-2's.
+const EndOfText = "<|endoftext|>"
+
+// endNames are the special tokens that end a document: the first of them that a tokenizer has.
+var endNames = []string{
+	EndOfText, "<｜end▁of▁sentence｜>", "<|end_of_text|>", "</s>", "<eos>", "<|endofdocument|>", "<|im_end|>",
+}
+
+// mostHoles is how many ids of a vocabulary may have no token: tiktoken's have a few.
+const mostHoles = 1 << 16
+
+// setVocabulary takes the tokens of a model over, by id.
+func (t *Tokenizer) setVocabulary(tokens [][]byte) error {
+	t.tokens = tokens
+	for i := range t.bytes {
+		t.bytes[i] = -1
+	}
+	for id, token := range tokens {
+		if len(token) == 1 {
+			t.bytes[token[0]] = int32(id)
+		}
+	}
+	if b := slices.Index(t.bytes[:], -1); b >= 0 {
+		return fmt.Errorf("the vocabulary has no token for byte 0x%02x (%q): expected a byte-level BPE, which has all 256", b, string(alphabet[b]))
+	}
+	t.end = t.bytes[0]
+	return nil
+}
+
+// setAdded takes added tokens over, after the vocabulary. Those of the vocabulary keep their ids.
+func (t *Tokenizer) setAdded(added []addedToken) error {
+	most := len(t.tokens) + len(added) + mostHoles
+	for _, a := range added {
+		switch {
+		case a.Content == "":
+			return fmt.Errorf("added token %d is empty: expected its text", a.ID)
+		case a.SingleWord:
+			return fmt.Errorf("added token %q: single_word is not supported", a.Content)
+		case a.ID < 0 || int(a.ID) >= most:
+			return fmt.Errorf("added token %q has id %d: expected one from 0 to %d", a.Content, a.ID, most-1)
+		}
+		for int(a.ID) >= len(t.tokens) {
+			t.tokens = append(t.tokens, nil)
+		}
+		if old := t.tokens[a.ID]; old != nil && string(old) != a.Content {
+			return fmt.Errorf("added token %q has id %d, which is that of %q", a.Content, a.ID, old)
+		}
+		t.tokens[a.ID] = []byte(a.Content)
+	}
+	t.added, t.finder = added, newAddedTokens(added)
+	for _, name := range endNames {
+		if i := slices.IndexFunc(added, func(a addedToken) bool { return a.Special && a.Content == name }); i >= 0 {
+			t.end = added[i].ID
+			break
+		}
+	}
+	return nil
+}
+
+// setWhole lets pieces that are tokens stay as they are.
+func (t *Tokenizer) setWhole() {
+	t.whole = make(map[string]int32, len(t.tokens))
+	for id, token := range t.tokens {
+		if token != nil {
+			t.whole[string(token)] = int32(id)
+		}
+	}
+}
+
+// special returns a special token.
+func special(id int32, text string) addedToken {
+	return addedToken{ID: id, Content: text, Special: true}
+}

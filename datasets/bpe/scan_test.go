@@ -1,0 +1,134 @@
+package bpe
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/dlclark/regexp2"
+)
+
+var allPatterns = map[string]string{
+	"gpt2": gpt2Pattern, "cl100k": cl100kPattern, "qwen": qwenPattern, "o200k": o200kPattern,
+	"digit": digitPattern, "digits": digitsPattern, "cjk": cjkPattern, "deepseek": deepseekPattern,
+}
+
+// matches returns the ends of the matches of a pattern, in runes, and where each begins.
+func matches(m matcher, text string) (all []int) {
+	runes := func(n int) int { return len([]rune(text[:n])) }
+	for at := 0; at < len(text); {
+		start, end := m([]byte(text[at:]))
+		if start == end {
+			break
+		}
+		all = append(all, runes(at+start), runes(at+end))
+		at += end
+	}
+	return all
+}
+
+// What is matched by hand is what a backtracking engine finds, and so is what Go's regexp does of patterns that are not known.
+func TestMatchersAgree(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for name, pattern := range allPatterns {
+		oracle := regexp2.MustCompile(pattern, regexp2.None)
+		hand, general := byHand(pattern), must(compileAny(pattern))
+		if hand == nil {
+			t.Fatalf("%s is not matched by hand", name)
+		}
+		for range 400 {
+			text := randomText(rng, 1+rng.IntN(200))
+			var want []int
+			for m := must(oracle.FindStringMatch(text)); m != nil; m = must(oracle.FindNextMatch(m)) {
+				want = append(want, m.Index, m.Index+m.Length)
+			}
+			if got := matches(hand, text); !slices.Equal(got, want) {
+				t.Fatalf("%s by hand in %q: %v, want %v", name, text, got, want)
+			}
+			if got := matches(general, text); !slices.Equal(got, want) {
+				t.Fatalf("%s by regexp in %q: %v, want %v", name, text, got, want)
+			}
+		}
+	}
+}
+
+// A byte that is no character counts as U+FFFD, and the long s as an s, which Go's regexp has too.
+func TestMatchersOnBytes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for name, pattern := range allPatterns {
+		hand, general := byHand(pattern), must(compileAny(pattern))
+		for range 300 {
+			text := string(spoil(rng, randomText(rng, 1+rng.IntN(200)))) + "'ſ"
+			if got, want := matches(hand, text), matches(general, text); !slices.Equal(got, want) {
+				t.Fatalf("%s by hand in %q: %v, by regexp %v", name, text, got, want)
+			}
+		}
+	}
+}
+
+// Patterns that no tokenizer of the known ones has.
+func TestCompile(t *testing.T) {
+	for pattern, c := range map[string]struct {
+		text string
+		want []int
+	}{
+		`\d+|\s+`:           {"a1２ \u3000\n", []int{1, 3, 3, 6}},
+		`\S\D`:              {"a1 ab", []int{1, 3, 3, 5}},
+		`[^\w\s]+`:          {"é_٣!ーʰ?", []int{3, 4, 6, 7}},
+		`x*`:                {"axxb", []int{1, 3}},
+		`\s+(?!\S)|\s`:      {"  a b", []int{0, 1, 1, 2, 3, 4}},
+		`\s+(?!\S)`:         {" a   b ", []int{2, 4, 6, 7}},
+		`a|\s+(?!\S)|\s+b`:  {"   b a", []int{0, 2, 2, 4, 5, 6}},
+		`(?i:k)`:            {"kK\u212a", []int{0, 1, 1, 2, 2, 3}},
+		`[\]\[]`:            {"a[]", []int{1, 2, 2, 3}},
+		"[\r\n]":            {"a\r\n", []int{1, 2, 2, 3}},
+		`a$`:                {"aa\na", []int{1, 2, 3, 4}},
+		`(?:x|\s+(?!\S)|y)`: {"x  y", []int{0, 1, 1, 2, 3, 4}},
+	} {
+		if got := matches(must(compile(pattern)), c.text); !slices.Equal(got, c.want) {
+			t.Errorf("%q in %q: %v, want %v", pattern, c.text, got, c.want)
+		}
+	}
+	for pattern, want := range map[string]string{
+		`a(?=b)`:                           "not supported",
+		`(?<!a)b`:                          "not supported",
+		`\p{L}++`:                          "not supported",
+		`(a)\1`:                            "not supported",
+		`(?:c|\s+(?!\S)|a)b`:               "inside a group",
+		`\s+(?!\S)|\s+(?!\S)`:              "not supported",
+		`[a-z&&[^b]]`:                      "a set inside a set",
+		`[[:alpha:]]`:                      "a set inside a set",
+		`[\S]`:                             "inside a set",
+		`^a`:                               "before a match",
+		`a|b\b`:                            "before a match",
+		`(`:                                "missing closing",
+		string(make([]byte, maxPattern+1)): "bytes",
+	} {
+		_, err := compile(pattern)
+		wantError(t, err, want)
+	}
+}
+
+// FuzzCompile: a pattern that is taken finds matches that are in the text, one after the other.
+func FuzzCompile(f *testing.F) {
+	for _, p := range allPatterns {
+		f.Add(p, "It's 12 ab  \n東京\xff")
+	}
+	f.Add(`\s+(?!\S)|[^\s]*`, " a  b\x80")
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		m, err := compile(pattern)
+		if err != nil {
+			return
+		}
+		for len(text) > 0 {
+			start, end := m([]byte(text))
+			if start == len(text) && end == start {
+				return
+			}
+			if start < 0 || end <= start || end > len(text) {
+				t.Fatalf("%q in %q: %d to %d", pattern, text, start, end)
+			}
+			text = text[end:]
+		}
+	})
+}

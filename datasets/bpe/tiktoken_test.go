@@ -1,0 +1,94 @@
+package bpe
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	tiktoken "github.com/pkoukk/tiktoken-go"
+	loader "github.com/pkoukk/tiktoken-go-loader"
+)
+
+// Published ids. Sources: OpenAI's cookbook, "How to count tokens with tiktoken"; tiktoken's README; GPT-2's documentation.
+func TestTiktokenPublished(t *testing.T) {
+	for _, c := range []struct {
+		encoding, text string
+		want           []int32
+	}{
+		{"cl100k_base", "tiktoken is great!", []int32{83, 1609, 5963, 374, 2294, 0}},
+		{"cl100k_base", "antidisestablishmentarianism", []int32{519, 85342, 34500, 479, 8997, 2191}},
+		{"cl100k_base", "2 + 2 = 4", []int32{17, 489, 220, 17, 284, 220, 19}},
+		{"cl100k_base", "お誕生日おめでとう", []int32{33334, 45918, 243, 21990, 9080, 33334, 62004, 16556, 78699}},
+		{"o200k_base", "2 + 2 = 4", []int32{17, 659, 220, 17, 314, 220, 19}},
+		{"o200k_base", "antidisestablishmentarianism", []int32{493, 129901, 376, 160388, 21203, 2367}},
+		{"o200k_base", "お誕生日おめでとう", []int32{8930, 9697, 243, 128225, 8930, 17693, 4344, 48669}},
+		{"p50k_base", "2 + 2 = 4", []int32{17, 1343, 362, 796, 604}},
+		{"r50k_base", "antidisestablishmentarianism", []int32{415, 29207, 44390, 3699, 1042}},
+		{"gpt2", "Hello world", []int32{15496, 995}},
+		{"gpt2", "\x00", []int32{50256}},
+		{"cl100k_base", "<|endoftext|>", []int32{27, 91, 8862, 728, 428, 91, 29}},
+	} {
+		if got := encodingOf(c.encoding).Encode([]byte(c.text)); !slices.Equal(got, c.want) {
+			t.Errorf("%s of %q: %v, want %v", c.encoding, c.text, got, c.want)
+		}
+	}
+	sizes := map[string]int{"gpt2": 50257, "r50k_base": 50257, "p50k_base": 50281, "cl100k_base": 100277, "o200k_base": 200019}
+	for name, size := range sizes {
+		if got := encodingOf(name).VocabSize(); got != size {
+			t.Errorf("%s has %d ids, want %d", name, got, size)
+		}
+	}
+	if got := encodingOf("gpt2").Name(); got != "tiktoken:r50k_base" {
+		t.Errorf("gpt2 is called %s", got)
+	}
+	_, err := Tiktoken("claude")
+	wantError(t, err, `"claude"`, "use gpt2, cl100k_base, o200k_base")
+}
+
+// Another implementation gives the same ids, and so does what is written as a tokenizer.json and read again.
+func TestTiktokenAgrees(t *testing.T) {
+	tiktoken.SetBpeLoader(loader.NewOfflineLoader())
+	for _, name := range []string{"r50k_base", "p50k_base", "cl100k_base", "o200k_base"} {
+		oracle := must(tiktoken.GetEncoding(name))
+		own := encodingOf(name)
+		written := own
+		if name == "r50k_base" || name == "cl100k_base" {
+			written = must(Parse(must(own.JSON())))
+		}
+		if own.VocabSize() != written.VocabSize() || own.end != written.end {
+			t.Errorf("%s has %d ids and end %d, as a file %d and %d", name, own.VocabSize(), own.end, written.VocabSize(), written.end)
+		}
+		rng := rand.New(rand.NewPCG(5, 6))
+		for range 50 {
+			text := randomText(rng, 1+rng.IntN(1000))
+			var want []int32
+			for _, id := range oracle.EncodeOrdinary(text) {
+				want = append(want, int32(id))
+			}
+			if got := own.Encode([]byte(text)); !slices.Equal(got, want) {
+				t.Fatalf("%s of %q: %v, want %v", name, text, got, want)
+			}
+			if got := written.Encode([]byte(text)); !slices.Equal(got, want) {
+				t.Fatalf("%s as a file, of %q: %v, want %v", name, text, got, want)
+			}
+		}
+	}
+}
+
+// Special tokens are ordinary text, unless they are asked for.
+func TestTiktokenSpecial(t *testing.T) {
+	own := encodingOf("cl100k_base")
+	text := []byte("a<|endoftext|><|fim_prefix|>b\x00<|endofprompt|>")
+	if got, want := own.EncodeSpecial(text), []int32{64, 100257, 100258, 65, 100257, 100276}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got, want := string(own.Decode(own.EncodeSpecial(text))), "a\x00<|fim_prefix|>b\x00<|endofprompt|>"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := own.Encode(text); slices.ContainsFunc(got, func(id int32) bool { return id > 100257 }) {
+		t.Errorf("special tokens among %v", got)
+	}
+	if got := own.Decode([]int32{100256, 64}); string(got) != "a" {
+		t.Errorf("an id without a token decodes to %q", got)
+	}
+}

@@ -1,0 +1,151 @@
+package bpe
+
+// Encoding and decoding.
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// Tokenizer maps text to ids and back. Several goroutines may use it at once.
+type Tokenizer struct {
+	name   string
+	tokens [][]byte         // the text of each id; nil where an id has none
+	bytes  [256]int32       // the id of each byte
+	rules  map[pair]rule    // how tokens merge
+	whole  map[string]int32 // pieces that are not merged, because they are tokens already; nil: none
+	stages []stage
+	added  []addedToken
+	finder *addedTokens
+	nfc    bool  // text is normalised to NFC
+	end    int32 // the id of a NUL byte, the end of a document
+
+	source  []byte // the tokenizer.json, if it came from one
+	pattern string // of its only stage, if not
+
+	workers sync.Pool // of *worker
+}
+
+// Name returns "tiktoken:" and the name of the encoding, or "bpe:" and the beginning of the SHA-256 of the tokenizer.json.
+func (t *Tokenizer) Name() string { return t.name }
+
+// VocabSize returns one more than the largest id. There may be ids without a token, which decode to nothing.
+func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
+
+// Encode returns the ids of text, in which special tokens are ordinary text. A NUL byte becomes the end of a document:
+// the tokenizer's own special token for it, or the byte where it has none.
+func (t *Tokenizer) Encode(text []byte) []int32 { return t.encode(text, false) }
+
+// EncodeSpecial is Encode for text in which special tokens stand for themselves, as Hugging Face's tokenizers take it.
+// It is for prompts, not for text that anybody may have written.
+func (t *Tokenizer) EncodeSpecial(text []byte) []int32 { return t.encode(text, true) }
+
+// Decode returns the text of ids; the end of a document becomes a NUL byte. An id outside [0, VocabSize) is a programming
+// mistake and panics.
+func (t *Tokenizer) Decode(ids []int32) []byte {
+	var text []byte
+	for i, id := range ids {
+		if id < 0 || int(id) >= len(t.tokens) {
+			panic(fmt.Sprintf("bpe: id %d at %d is outside a vocabulary of %d", id, i, len(t.tokens)))
+		}
+		if id == t.end {
+			text = append(text, 0)
+		} else {
+			text = append(text, t.tokens[id]...)
+		}
+	}
+	return text
+}
+
+func (t *Tokenizer) encode(text []byte, special bool) []int32 {
+	w, ok := t.workers.Get().(*worker)
+	if !ok {
+		w = t.newWorker()
+	}
+	w.ids = make([]int32, 0, len(text)/4+8)
+	for len(text) > 0 {
+		part, after, ended := bytes.Cut(text, []byte{0})
+		w.part(part, special)
+		if ended {
+			w.ids = append(w.ids, t.end)
+		}
+		text = after
+	}
+	ids := w.ids
+	w.ids = nil
+	t.workers.Put(w)
+	return ids
+}
+
+// The cache of a worker: words come again and again.
+const (
+	cachedPieces = 1 << 16
+	cachedBytes  = 64 // of the longest piece that is kept
+)
+
+// worker encodes one text at a time.
+type worker struct {
+	*Tokenizer
+	merger merger
+	pieces func(text []byte) // takes a text through the stages
+	ids    []int32
+	cache  map[string]span // of pieces
+	known  []int32         // their ids
+}
+
+// span is a range of known.
+type span struct{ from, to uint32 }
+
+func (t *Tokenizer) newWorker() *worker {
+	w := &worker{Tokenizer: t, merger: newMerger(t.rules), cache: map[string]span{}}
+	w.pieces = chain(t.stages, w.piece)
+	return w
+}
+
+// part encodes text without NUL.
+func (w *worker) part(text []byte, special bool) {
+	for len(text) > 0 {
+		token, start, end := w.finder.find(text, special)
+		if start > 0 {
+			w.plain(text[:start])
+		}
+		if end > start {
+			w.ids = append(w.ids, token.ID)
+		}
+		text = text[end:]
+	}
+}
+
+// plain encodes text without added tokens, which is not empty.
+func (w *worker) plain(text []byte) {
+	if w.nfc {
+		text = norm.NFC.Bytes(text)
+	}
+	w.pieces(text)
+}
+
+func (w *worker) piece(piece []byte) {
+	if s, ok := w.cache[string(piece)]; ok {
+		w.ids = append(w.ids, w.known[s.from:s.to]...)
+		return
+	}
+	at := len(w.ids)
+	if id, ok := w.whole[string(piece)]; ok {
+		w.ids = append(w.ids, id)
+	} else {
+		w.ids = w.merger.merge(w.ids, piece, &w.bytes)
+	}
+	if len(piece) > cachedBytes {
+		return
+	}
+	if len(w.cache) == cachedPieces {
+		clear(w.cache)
+		w.known = w.known[:0]
+	}
+	from := len(w.known)
+	w.known = append(w.known, w.ids[at:]...)
+	w.cache[string(piece)] = span{uint32(from), uint32(len(w.known))}
+}
