@@ -49,7 +49,7 @@ func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor
 func (a *attention) forward(p *pass, x tensor.Tensor) tensor.Tensor {
 	ex, seq, c, s := p.ex, p.batch.Seq, a.cfg, &a.saved
 	s.x = x
-	s.shape = tensor.AttentionShape{Batch: x.Dim(0) / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale}
+	s.shape = tensor.AttentionShape{Batch: x.Dim(0) / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale, First: p.batch.First}
 	s.q = a.queries(p, x)
 	for h := range c.Heads {
 		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)

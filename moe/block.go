@@ -55,7 +55,7 @@ func newBlock(b *builder, cfg Config, at place, layer int, rope *tensor.RotaryTa
 func (l *block) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
 	ex := p.ex
 	p.layer = l.layer
-	a := l.attention.forward(p, l.attnNorm.forward(ex, x.Mat()))
+	a := l.attend(p, l.attnNorm.forward(ex, x.Mat()))
 	p.observe("attention", a)
 	tensor.Add(ex, a.Mat(), a.Mat(), x.Mat())
 	in := l.ffnNorm.forward(ex, a.Mat())

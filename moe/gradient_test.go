@@ -133,6 +133,25 @@ func TestGradientsOfEdgeShapes(t *testing.T) {
 	}
 }
 
+// TestGradientsOfPackedDocuments: no attention from one document of a sequence to another.
+func TestGradientsOfPackedDocuments(t *testing.T) {
+	cfg := with(tiny(), func(c *Config) { c.MTPLayers, c.MTPWeight, c.QRank = 1, 0.4, 10 })
+	b := batchOf(6, 4, 7, cfg.Vocab)
+	open := newGradientCheckWith(t, cfg, b)
+	b.First = packed(4, 7)
+	g := newGradientCheckWith(t, cfg, b)
+	for _, p := range g.model.Params() {
+		g.check(t, p)
+	}
+	if g.skipped*3 > g.tested {
+		t.Errorf("%d parameters were tested, %d could not be", g.tested, g.skipped)
+	}
+	a, _ := open.eval(t)
+	if b, _ := g.eval(t); a == b {
+		t.Error("the loss is that of attention over all documents")
+	}
+}
+
 // gradientCheck compares one model's gradients with differences of its loss.
 type gradientCheck struct {
 	*member
@@ -150,9 +169,14 @@ func newGradientCheck(t *testing.T, cfg Config) *gradientCheck {
 
 func newGradientCheckOf(t *testing.T, cfg Config, sequences, seq int) *gradientCheck {
 	t.Helper()
+	return newGradientCheckWith(t, cfg, batchOf(6, sequences, seq, cfg.Vocab))
+}
+
+func newGradientCheckWith(t *testing.T, cfg Config, b Batch) *gradientCheck {
+	t.Helper()
 	g := &gradientCheck{
-		member: alone(t, cfg, tensor.FP32, seq),
-		batch:  batchOf(6, sequences, seq, cfg.Vocab),
+		member: alone(t, cfg, tensor.FP32, b.Seq),
+		batch:  b,
 		rng:    rand.New(rand.NewPCG(5, 5)),
 	}
 	loss, choices := g.eval(t)

@@ -136,9 +136,27 @@ func batchOf(seed uint64, sequences, seq, vocab int) Batch {
 	return Batch{Inputs: inputs, Targets: targets, Seq: seq, GlobalSequences: sequences}
 }
 
+// packed returns where each token sees from, in sequences of documents that begin at other places in each.
+func packed(sequences, seq int) []int32 {
+	var first []int32
+	for s := range sequences {
+		from := 0
+		for i := range seq {
+			if (i+s)%3 == 2 {
+				from = i
+			}
+			first = append(first, int32(from))
+		}
+	}
+	return first
+}
+
 // part returns sequences [lo, hi) of b, which still averages over all of them.
 func (b Batch) part(lo, hi int) Batch {
 	b.Inputs, b.Targets = b.Inputs[lo*b.Seq:hi*b.Seq], b.Targets[lo*b.Seq:hi*b.Seq]
+	if b.First != nil {
+		b.First = b.First[lo*b.Seq : hi*b.Seq]
+	}
 	return b
 }
 

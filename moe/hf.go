@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -39,31 +40,43 @@ type hfConfig struct {
 	ScoreFunc     string  `json:"scoring_func,omitempty"`
 	TopKMethod    string  `json:"topk_method,omitempty"`
 	NormTopK      bool    `json:"norm_topk_prob"`
-	RouteScale    float64 `json:"routed_scaling_factor"`
+	RouteScale    decimal `json:"routed_scaling_factor"`
 	MTPLayers     int     `json:"num_nextn_predict_layers"`
 
-	NormEps        float64         `json:"rms_norm_eps"`
+	NormEps        decimal         `json:"rms_norm_eps"`
 	MaxPositions   int             `json:"max_position_embeddings"`
 	RopeInterleave *bool           `json:"rope_interleave,omitempty"`
-	RopeTheta      float64         `json:"rope_theta,omitempty"`
+	RopeTheta      decimal         `json:"rope_theta,omitempty"`
 	RopeScaling    *ropeParameters `json:"rope_scaling"`
 	RopeParameters *ropeParameters `json:"rope_parameters,omitempty"`
 	TieEmbeddings  bool            `json:"tie_word_embeddings"`
 	AttentionBias  bool            `json:"attention_bias"`
 }
 
+// decimal is a number that is written with a decimal point: transformers takes no whole number where it expects a float.
+type decimal float64
+
+// MarshalJSON implements json.Marshaler.
+func (d decimal) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(float64(d))
+	if err == nil && !bytes.ContainsAny(text, ".e") {
+		text = append(text, ".0"...)
+	}
+	return text, err
+}
+
 // ropeParameters is rope_scaling of older files and rope_parameters of newer ones.
 type ropeParameters struct {
 	Type              string   `json:"rope_type,omitempty"`
 	OldType           string   `json:"type,omitempty"`
-	Theta             float64  `json:"rope_theta,omitempty"`
-	Factor            float64  `json:"factor,omitempty"`
+	Theta             decimal  `json:"rope_theta,omitempty"`
+	Factor            decimal  `json:"factor,omitempty"`
 	OriginalPositions int      `json:"original_max_position_embeddings,omitempty"`
-	BetaFast          *float64 `json:"beta_fast,omitempty"`
-	BetaSlow          *float64 `json:"beta_slow,omitempty"`
-	MScale            *float64 `json:"mscale,omitempty"`
-	MScaleAllDim      *float64 `json:"mscale_all_dim,omitempty"`
-	AttentionFactor   *float64 `json:"attention_factor,omitempty"`
+	BetaFast          *decimal `json:"beta_fast,omitempty"`
+	BetaSlow          *decimal `json:"beta_slow,omitempty"`
+	MScale            *decimal `json:"mscale,omitempty"`
+	MScaleAllDim      *decimal `json:"mscale_all_dim,omitempty"`
+	AttentionFactor   *decimal `json:"attention_factor,omitempty"`
 	Truncate          *bool    `json:"truncate,omitempty"`
 }
 
@@ -81,11 +94,11 @@ func ParseHF(data []byte) (Config, error) {
 	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = h.Vocab, h.Dim, h.Layers, h.DenseLayers, h.DenseInter
 	c.Heads, c.QRank, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = h.Heads, or(h.QRank, 0), h.KVRank, h.NopeDim, h.RopeDim, h.ValueDim
 	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = h.Experts, h.TopK, h.ExpertInter, or(h.SharedExperts, 0)
-	c.Groups, c.TopKGroups, c.NormTopK, c.RouteScale = or(h.Groups, 1), or(h.TopKGroups, 1), h.NormTopK, h.RouteScale
+	c.Groups, c.TopKGroups, c.NormTopK, c.RouteScale = or(h.Groups, 1), or(h.TopKGroups, 1), h.NormTopK, float64(h.RouteScale)
 	if h.TopKMethod == "greedy" {
 		c.Groups, c.TopKGroups = 1, 1 // chooses among all experts, whatever n_group says
 	}
-	c.MTPLayers, c.NormEps, c.MaxPositions = h.MTPLayers, h.NormEps, h.MaxPositions
+	c.MTPLayers, c.NormEps, c.MaxPositions = h.MTPLayers, float64(h.NormEps), h.MaxPositions
 	if c.ScoreFunc = h.ScoreFunc; c.ScoreFunc == "" {
 		c.ScoreFunc = Sigmoid
 		if h.ModelType == "deepseek_v2" {
@@ -155,20 +168,20 @@ func (r *ropeParameters) kind() string {
 
 func (h hfConfig) rope(c *Config) {
 	if h.RopeTheta > 0 {
-		c.RopeTheta = h.RopeTheta
+		c.RopeTheta = float64(h.RopeTheta)
 	}
 	r := h.ropeParameters()
 	if r == nil {
 		return
 	}
 	if r.Theta > 0 {
-		c.RopeTheta = r.Theta
+		c.RopeTheta = float64(r.Theta)
 	}
 	if r.kind() == "yarn" {
 		c.YaRN = YaRN{
-			Factor: r.Factor, OriginalPositions: r.OriginalPositions,
-			BetaFast: or(r.BetaFast, 32), BetaSlow: or(r.BetaSlow, 1),
-			MScale: or(r.MScale, 0), MScaleAllDim: or(r.MScaleAllDim, 0),
+			Factor: float64(r.Factor), OriginalPositions: r.OriginalPositions,
+			BetaFast: float64(or(r.BetaFast, 32)), BetaSlow: float64(or(r.BetaSlow, 1)),
+			MScale: float64(or(r.MScale, 0)), MScaleAllDim: float64(or(r.MScaleAllDim, 0)),
 		}
 		if c.YaRN.OriginalPositions == 0 {
 			c.YaRN.OriginalPositions = c.MaxPositions
@@ -185,16 +198,16 @@ func (c Config) MarshalHF() ([]byte, error) {
 		Heads: c.Heads, KVHeads: c.Heads, KVRank: c.KVRank, NopeDim: c.NopeDim, RopeDim: c.RopeDim, ValueDim: c.ValueDim,
 		Experts: c.Experts, TopK: c.TopK, ExpertInter: c.ExpertInter, SharedExperts: &c.SharedExperts,
 		Groups: &c.Groups, TopKGroups: &c.TopKGroups, ScoreFunc: c.ScoreFunc, TopKMethod: "noaux_tc",
-		NormTopK: c.NormTopK, RouteScale: c.RouteScale, MTPLayers: c.MTPLayers,
-		NormEps: c.NormEps, MaxPositions: c.MaxPositions, RopeInterleave: &interleave, RopeTheta: c.RopeTheta,
+		NormTopK: c.NormTopK, RouteScale: decimal(c.RouteScale), MTPLayers: c.MTPLayers,
+		NormEps: decimal(c.NormEps), MaxPositions: c.MaxPositions, RopeInterleave: &interleave, RopeTheta: decimal(c.RopeTheta),
 	}
 	if c.QRank > 0 {
 		h.QRank = &c.QRank
 	}
 	if y := c.YaRN; y.Enabled() {
 		h.RopeScaling = &ropeParameters{
-			OldType: "yarn", Factor: y.Factor, OriginalPositions: y.OriginalPositions,
-			BetaFast: &y.BetaFast, BetaSlow: &y.BetaSlow, MScale: &y.MScale, MScaleAllDim: &y.MScaleAllDim,
+			Type: "yarn", OldType: "yarn", Factor: decimal(y.Factor), OriginalPositions: y.OriginalPositions,
+			BetaFast: (*decimal)(&y.BetaFast), BetaSlow: (*decimal)(&y.BetaSlow), MScale: (*decimal)(&y.MScale), MScaleAllDim: (*decimal)(&y.MScaleAllDim),
 		}
 	}
 	return json.MarshalIndent(h, "", "  ")

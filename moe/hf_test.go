@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -222,4 +223,38 @@ func FuzzParseHF(f *testing.F) {
 			t.Fatalf("came back as\n%+v, want\n%+v", back, want)
 		}
 	})
+}
+
+// Readers know the rope type by its newer name or by its older one.
+func TestMarshalHFNamesRopeTwice(t *testing.T) {
+	data, err := with(tiny(), stretched).MarshalHF()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h struct {
+		Rope map[string]any `json:"rope_scaling"`
+	}
+	if err := json.Unmarshal(data, &h); err != nil {
+		t.Fatal(err)
+	}
+	if h.Rope["rope_type"] != "yarn" || h.Rope["type"] != "yarn" {
+		t.Errorf("rope_scaling is %v", h.Rope)
+	}
+}
+
+// transformers refuses a whole number where it expects a float.
+func TestHFDecimals(t *testing.T) {
+	c := with(tiny(), func(c *Config) {
+		stretched(c)
+		c.RouteScale, c.RopeTheta, c.YaRN.Factor, c.YaRN.BetaFast = 1, 1e4, 40, 32
+	})
+	data, err := c.MarshalHF()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"routed_scaling_factor": 1.0`, `"rope_theta": 10000.0`, `"factor": 40.0`, `"beta_fast": 32.0`, `"rms_norm_eps": 0.000001`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("%s is not in\n%s", want, data)
+		}
+	}
 }

@@ -19,6 +19,9 @@ type linear struct {
 // forward returns y = x·W[g]ᵀ in x's type for the rows of each group g: [rows, N]. x: [rows, K]; ends are
 // the groups' end offsets, nil for one weight for all: the rows are then this rank's tokens, sequence after sequence.
 func (l *linear) forward(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
+	if p.decoding.rowwise() {
+		return l.rowwise(p, x, ends)
+	}
 	if l.mx == nil {
 		return l.multiply(p.ex, x, ends)
 	}

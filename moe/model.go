@@ -30,6 +30,7 @@ type Model struct {
 	mtp       *mtp // nil without it
 
 	sequences []sequenceLoss     // of the pass under way
+	measured  []sequenceLoss     // those of them that the last pass had
 	embedded  [2]tensor.Embedded // gradients of the embedding's rows, in the pass under way
 
 	observer func(name string, t tensor.Tensor)
@@ -42,6 +43,17 @@ type Model struct {
 // The exchange serves all Mixture-of-Experts layers; nil means ep.OneSided. The number of ranks
 // must divide the experts.
 func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
+	return build(newBuilder(precision), cfg, seq, c, exchange)
+}
+
+// NewInference is New for a model that is not trained: it has no memory for gradients, and Train panics.
+func NewInference(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
+	b := newBuilder(precision)
+	b.inference = true
+	return build(b, cfg, seq, c, exchange)
+}
+
+func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -54,8 +66,7 @@ func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange 
 			return nil, err
 		}
 	}
-	m := &Model{Config: cfg, precision: precision}
-	b := newBuilder(precision)
+	m := &Model{Config: cfg, precision: b.precision}
 	b.operands = &m.operands
 	if c.Shared() {
 		b.memory = c.Allocator()
@@ -85,6 +96,10 @@ type Batch struct {
 	Targets []int32 // [sequences·Seq]: the token after each input
 	Seq     int     // tokens of a sequence
 
+	// First, unless it is nil, is [sequences·Seq]: the position of its sequence from which on a token sees, the beginning of its document.
+	// Rotary positions go on through a sequence: attention depends on their differences alone.
+	First []int32
+
 	// GlobalSequences is the number of sequences that one optimizer step averages over: those
 	// of all ranks and of all gradient accumulation passes.
 	GlobalSequences int
@@ -111,6 +126,7 @@ type pass struct {
 	loss     Loss
 	layer    int
 	observer func(name string, t tensor.Tensor)
+	decoding *decoding // nil: sequences are computed as a whole
 
 	sequences []sequenceLoss // of this rank
 }
@@ -130,8 +146,8 @@ func (l *sequenceLoss) of(mtp bool) *float64 {
 func (p *pass) sum() Loss {
 	all := p.sequences
 	for _, l := range all {
-		p.loss.Sum += math.RoundToEven(l.main*0x1p24) * 0x1p-24
-		p.loss.MTP += math.RoundToEven(l.mtp*0x1p24) * 0x1p-24
+		p.loss.Sum += rounded(l.main)
+		p.loss.MTP += rounded(l.mtp)
 	}
 	for far := 1; far < len(all); far *= 2 {
 		for i := 0; i+far < len(all); i += 2 * far {
@@ -143,6 +159,9 @@ func (p *pass) sum() Loss {
 	}
 	return p.loss
 }
+
+// rounded is a sequence's loss as it is added to others: see Loss.
+func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p-24 }
 
 func (p *pass) observe(name string, t tensor.Tensor) {
 	if p.observer != nil {
@@ -217,6 +236,16 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 	return m.output.logits(ex, m.norm.forward(ex, h.Mat())), nil
 }
 
+// SequenceLosses returns the cross-entropies of the sequences of the last Train or Eval of this rank, in nats, each summed
+// over its tokens. They are valid until the next pass.
+func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
+	for i, l := range m.measured {
+		if !yield(i, rounded(l.main)) {
+			return
+		}
+	}
+}
+
 func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *pass {
 	n := len(b.Inputs) / b.Seq
 	if cap(m.sequences) < n {
@@ -224,6 +253,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *pass {
 	}
 	p := &pass{ex: ex, batch: b, train: train, weight: m.Config.MTPWeight, observer: m.observer, sequences: m.sequences[:n]}
 	clear(p.sequences)
+	m.measured = p.sequences
 	return p
 }
 

@@ -178,6 +178,85 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
+// A model that is not trained computes the same bits without any gradients, or weights quantised for them.
+func TestNewInference(t *testing.T) {
+	cfg, c := decodable(), collective.NewWorld(1).Comm(0)
+	for _, p := range Precisions() {
+		trained, err := quantisedMember(c, cfg, p.Name, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := NewInference(cfg, p, 8, c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spread(m)
+		size := func(m *Model) (bytes int) {
+			for _, g := range m.Groups {
+				g.Refresh(trained.ex)
+				for w := range g.Weights {
+					bytes += len(w.Bytes())
+				}
+			}
+			return bytes
+		}
+		if one, both := size(m), size(trained.model); one > both || (one < both) != (p.Linears != nil || p.Experts != nil) {
+			t.Errorf("%s: %d bytes of weights, %d in training", p.Name, one, both)
+		}
+		b := batchOf(1, 2, 8, cfg.Vocab)
+		want, err := trained.model.Eval(trained.ex, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := m.Eval(tensor.NewExec(), b); err != nil || got != want {
+			t.Errorf("%s: %+v (%v), want %+v", p.Name, got, err, want)
+		}
+		for _, g := range m.Groups {
+			if g.Grad.Valid() || g.Params[0].Grad.Valid() {
+				t.Errorf("%s: group %s has gradients", p.Name, g.Name)
+			}
+		}
+	}
+	_, err := NewInference(cfg, Unquantized(tensor.BF16), cfg.MaxPositions+1, c, nil)
+	contains(t, err, "sequence length is 257")
+}
+
+// The losses of the sequences of a pass add up to that of all.
+func TestSequenceLosses(t *testing.T) {
+	cfg := spreadModel()
+	m := alone(t, cfg, tensor.FP32, 8)
+	b := batchOf(3, 3, 8, cfg.Vocab)
+	for name, pass := range map[string]func(*tensor.Exec, Batch) (Loss, error){"Train": m.model.Train, "Eval": m.model.Eval} {
+		all, err := pass(m.ex, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var each []float64
+		var sum float64
+		for i, nats := range m.model.SequenceLosses {
+			if i != len(each) {
+				t.Errorf("%s: sequence %d comes after %d", name, i, len(each))
+			}
+			each, sum = append(each, nats), sum+nats
+		}
+		if len(each) != 3 || sum != all.Sum {
+			t.Errorf("%s: %v, in all %v", name, each, all.Sum)
+		}
+		one, err := pass(m.ex, b.part(1, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(one.Sum-each[1]) > 1e-4 {
+			t.Errorf("%s: sequence 1 has loss %v, alone %v", name, each[1], one.Sum)
+		}
+		for i := range m.model.SequenceLosses {
+			if i > 0 {
+				t.Errorf("%s: there are losses of an earlier pass", name)
+			}
+		}
+	}
+}
+
 func TestZeroGrads(t *testing.T) {
 	cfg := tiny()
 	m := alone(t, cfg, tensor.FP32, 8)

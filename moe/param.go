@@ -13,7 +13,7 @@ type Param struct {
 	Name string
 	Dims []int
 	Work tensor.Tensor // weights that the forward pass reads, in the group's working type
-	Grad tensor.Tensor // FP32 gradient, added to by the backward pass
+	Grad tensor.Tensor // FP32 gradient, added to by the backward pass; the zero Tensor in a model that is not trained
 	Init Init
 }
 
@@ -35,7 +35,7 @@ type Group struct {
 	// every rank holds all working weights and adds its own tokens' gradients.
 	Local bool
 	Work  tensor.Tensor // [Len] FP32 or BF16, zeros behind the last parameter
-	Grad  tensor.Tensor // [Len] FP32
+	Grad  tensor.Tensor // [Len] FP32; the zero Tensor in a model that is not trained
 
 	quantised []*linear
 }
@@ -71,6 +71,7 @@ func (g *Group) Len() int { return g.Work.Len() }
 // builder collects the parameters of a model and then lays them out in memory.
 type builder struct {
 	precision Precision
+	inference bool             // nothing has gradients
 	memory    memory.Allocator // of weights and gradients; nil: any
 	operands  *operands        // of the model that is built
 	norms     *Group           // FP32 in every precision: norms and routers
@@ -138,7 +139,7 @@ func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 // quantise gives a layer whose first parameter is p its MX form, if it has one.
 func (b *builder) quantise(g *Group, l *linear, how *MX, p *Param) {
 	if how != nil {
-		l.mx = &mxLinear{MX: *how, identity: identify(p, g.Local), operands: b.operands}
+		l.mx = &mxLinear{MX: *how, inference: b.inference, identity: identify(p, g.Local), operands: b.operands}
 		g.quantised = append(g.quantised, l)
 	}
 }
@@ -159,29 +160,36 @@ func (b *builder) groups() []*Group {
 		if g == b.norms {
 			work = tensor.FP32
 		}
-		g.allocate(b.memory, work)
+		g.allocate(b.memory, work, !b.inference)
 		groups = append(groups, g)
 	}
 	for _, p := range b.pending {
 		end := p.at + product(p.dims)
 		p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
-		p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
+		if !b.inference {
+			p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
+		}
 	}
 	return groups
 }
 
-func (g *Group) allocate(from memory.Allocator, dtype tensor.DType) {
+func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) {
 	n := 0
 	for _, p := range g.Params {
 		n += p.Len()
 	}
 	padded := (n + groupMultiple - 1) / groupMultiple * groupMultiple
-	g.Work, g.Grad = tensor.NewIn(from, dtype, padded), tensor.NewIn(from, tensor.FP32, padded)
+	g.Work = tensor.NewIn(from, dtype, padded)
+	if gradients {
+		g.Grad = tensor.NewIn(from, tensor.FP32, padded)
+	}
 	at := 0
 	for _, p := range g.Params {
 		end := at + p.Len()
 		p.Work = g.Work.Slice(at, end).Reshape(p.Dims...)
-		p.Grad = g.Grad.Slice(at, end).Reshape(p.Dims...)
+		if gradients {
+			p.Grad = g.Grad.Slice(at, end).Reshape(p.Dims...)
+		}
 		at = end
 	}
 }

@@ -11,8 +11,9 @@ type mxLinear struct {
 	MX
 	identity   identity
 	operands   *operands // shows them to the model's observer; nil: nobody watches
+	inference  bool      // there is no backward pass
 	groups     int
-	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product and for dgrad
+	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad if there is one
 
 	own    quantisedInput
 	shared *mxLinear // the layer whose input is also that of this one; nil: none
@@ -84,9 +85,15 @@ func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 			q.groups = w.Dim(0)
 		}
 		q.rows = mx.New(nil, q.Format, mx.AlongRows, m.Rows, m.Cols)
-		q.cols = mx.NewGrouped(nil, q.Format, m.Cols, mx.GroupsOf(q.groups, m.Rows/q.groups))
+		if !q.inference {
+			q.cols = mx.NewGrouped(nil, q.Format, m.Cols, mx.GroupsOf(q.groups, m.Rows/q.groups))
+		}
 	}
-	mx.QuantizeBoth(ex, q.rows, q.cols, m, q.Scale)
+	if q.inference {
+		mx.Quantize(ex, q.rows, m, q.Scale)
+	} else {
+		mx.QuantizeBoth(ex, q.rows, q.cols, m, q.Scale)
+	}
 	q.show(Weight, m, q.rows, q.cols, q.cols.Ends, false)
 }
 

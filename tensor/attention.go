@@ -20,6 +20,10 @@ type AttentionShape struct {
 	Batch, Seq, Heads int
 	KeyDim, ValueDim  int     // per head
 	Scale             float32 // of the scores, before the softmax
+
+	// First, [batch·seq], is the first position of its sequence that each row sees: the beginning of its document, where several are
+	// packed into a sequence. It does not decrease within a sequence and lies between 0 and the row's own position. Nil is 0 for all.
+	First []int32
 }
 
 // head returns the rows of sequence b and the columns of head h, dim columns a head.
@@ -27,11 +31,41 @@ func (s AttentionShape) head(m Matrix, b, h, dim int) Matrix {
 	return m.RowSlice(b*s.Seq, (b+1)*s.Seq).ColSlice(h*dim, (h+1)*dim)
 }
 
+// first returns the first position that row i of sequence b sees.
+func (s AttentionShape) first(b, i int) int {
+	if s.First == nil {
+		return 0
+	}
+	return int(s.First[b*s.Seq+i])
+}
+
+// checkFirst panics where First is not what its comment says.
+func (s AttentionShape) checkFirst() {
+	if s.First == nil {
+		return
+	}
+	if len(s.First) != s.Batch*s.Seq {
+		panic(fmt.Sprintf("tensor: attention over %d sequences of %d rows with the first positions of %d rows", s.Batch, s.Seq, len(s.First)))
+	}
+	for b := range s.Batch {
+		before := 0
+		for i := range s.Seq {
+			first := s.first(b, i)
+			if first < before || first > i {
+				panic(fmt.Sprintf("tensor: row %d of sequence %d sees from position %d on, the row before it from %d on", i, b, first, before))
+			}
+			before = first
+		}
+	}
+}
+
 func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
+	s.checkFirst()
 	rows := s.Batch * s.Seq
 	if q.Rows != rows || k.Rows != rows || v.Rows != rows || o.Rows != rows ||
 		q.Cols != s.Heads*s.KeyDim || k.Cols != q.Cols || v.Cols != s.Heads*s.ValueDim || o.Cols != v.Cols ||
 		len(lse) != rows*s.Heads {
+		s.First = nil
 		panic(fmt.Sprintf("tensor: attention %+v over q [%d, %d], k [%d, %d], v [%d, %d], o [%d, %d], lse [%d]",
 			s, q.Rows, q.Cols, k.Rows, k.Cols, v.Rows, v.Cols, o.Rows, o.Cols, len(lse)))
 	}
@@ -40,7 +74,7 @@ func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 	}
 }
 
-// CausalAttention computes o = softmax(scale·q·kᵀ)·v, every row seeing the rows up to its own.
+// CausalAttention computes o = softmax(scale·q·kᵀ)·v, every row seeing the rows up to its own, from s.First on where that is given.
 //
 // q, k: [batch·seq, heads·keyDim], v, o: [batch·seq, heads·valueDim], one element type;
 // lse: [batch·heads·seq] receives each row's log-sum-exp for the backward pass.
@@ -78,14 +112,16 @@ func attentionHeads(ex *Exec, call operands, from, to int) {
 		rowLSE := c.lse[n*s.Seq:]
 		for lo := 0; lo < s.Seq; lo += block {
 			hi := min(lo+block, s.Seq)
-			sc, p := tile(scores, hi-lo, hi), tile(probs, hi-lo, hi)
-			MatMul(ex, sc, qh.RowSlice(lo, hi), kh.RowSlice(0, hi).T())
+			at := s.firstKey(b, lo)
+			sc, p := tile(scores, hi-lo, hi-at), tile(probs, hi-lo, hi-at)
+			MatMul(ex, sc, qh.RowSlice(lo, hi), kh.RowSlice(at, hi).T())
 			inverse := ex.scratchRow(3, hi-lo)
 			for i := range hi - lo {
-				inverse[i] = softmaxRow(p, i, sc.f32Row(i)[:lo+i+1], s.Scale, &rowLSE[lo+i])
+				seen := span{s.first(b, lo+i) - at, lo + i + 1 - at}
+				inverse[i] = softmaxRow(p, i, seen, sc.f32Row(i), s.Scale, &rowLSE[lo+i])
 			}
 			ob := out.Slice(0, hi-lo).Mat()
-			MatMul(ex, ob, p, vh.RowSlice(0, hi))
+			MatMul(ex, ob, p, vh.RowSlice(at, hi))
 			for i := range hi - lo {
 				scaleRow(oh, lo+i, inverse[i], ob.f32Row(i))
 			}
@@ -93,26 +129,36 @@ func attentionHeads(ex *Exec, call operands, from, to int) {
 	}
 }
 
+// span is the keys [from, to) that a row sees, counted from the first key of its block.
+type span struct{ from, to int }
+
+// firstKey returns the first key that a block of query rows from lo on is multiplied with: it begins a block itself, so that operands
+// lie as well as without First.
+func (s AttentionShape) firstKey(b, lo int) int { return s.first(b, lo) / queryBlock * queryBlock }
+
 // tile views the first rows·cols elements of a flat scratch tensor as a matrix.
 func tile(t Tensor, rows, cols int) Matrix { return t.Slice(0, rows*cols).Reshape(rows, cols).Mat() }
 
-// softmaxRow sets row i of p to exp(scale·scores - max), and to zeros behind the scores. It
+// softmaxRow sets row i of p to exp(scale·scores - max) where it is seen, and to zeros elsewhere. It
 // returns the inverse of their sum, by which the output is scaled later.
-func softmaxRow(p Matrix, i int, scores []float32, scale float32, lse *float32) float32 {
-	n := len(scores)
+func softmaxRow(p Matrix, i int, seen span, scores []float32, scale float32, lse *float32) float32 {
+	scores = scores[seen.from:seen.to]
 	top := scale * vec.Max(scores)
 	var sum float32
 	if p.dtype == BF16 {
-		row := p.bf16Row(i)
-		sum = vec.ExpSumBF16(row[:n], scale, scores, top)
-		clear(row[n:])
+		sum = vec.ExpSumBF16(only(p.bf16Row(i), seen), scale, scores, top)
 	} else {
-		row := p.f32Row(i)
-		sum = vec.ExpSum(row[:n], scale, scores, top)
-		clear(row[n:])
+		sum = vec.ExpSum(only(p.f32Row(i), seen), scale, scores, top)
 	}
 	*lse = top + float32(math.Log(float64(sum)))
 	return 1 / sum
+}
+
+// only returns the seen part of a row, and sets the rest to zeros.
+func only[T uint16 | float32](row []T, seen span) []T {
+	clear(row[:seen.from])
+	clear(row[seen.to:])
+	return row[seen.from:seen.to]
 }
 
 // scaleRow sets row i of dst to a·x.
@@ -155,12 +201,12 @@ func attentionBackwardHeads(ex *Exec, call operands, from, to int) {
 		p := headProblem{
 			q: s.head(c.q, b, h, s.KeyDim), k: s.head(c.k, b, h, s.KeyDim), dq: s.head(c.dq, b, h, s.KeyDim),
 			v: s.head(c.v, b, h, s.ValueDim), o: s.head(c.o, b, h, s.ValueDim), do: s.head(c.do, b, h, s.ValueDim),
-			lse: c.lse[n*s.Seq:][:s.Seq],
+			lse: c.lse[n*s.Seq:][:s.Seq], sequence: b,
 		}
 		t.dk.Zero()
 		t.dv.Zero()
 		for lo := 0; lo < s.Seq; lo += block {
-			t.backward(ex, p, lo, min(lo+block, s.Seq), s.Scale)
+			t.backward(ex, p, s, lo, min(lo+block, s.Seq))
 		}
 		Convert(ex, s.head(c.dk, b, h, s.KeyDim), t.dk.Mat())
 		Convert(ex, s.head(c.dv, b, h, s.ValueDim), t.dv.Mat())
@@ -171,6 +217,7 @@ func attentionBackwardHeads(ex *Exec, call operands, from, to int) {
 type headProblem struct {
 	q, k, v, o, do, dq Matrix
 	lse                []float32
+	sequence           int
 }
 
 // backwardTiles is the scratch of CausalAttentionBackward.
@@ -181,36 +228,31 @@ type backwardTiles struct {
 }
 
 // backward handles query rows [lo, hi) of one head.
-func (t backwardTiles) backward(ex *Exec, p headProblem, lo, hi int, scale float32) {
-	scores, dprobs := tile(t.scores, hi-lo, hi), tile(t.dprobs, hi-lo, hi)
-	probs, dscores := tile(t.probs, hi-lo, hi), tile(t.dscores, hi-lo, hi)
+func (t backwardTiles) backward(ex *Exec, p headProblem, s AttentionShape, lo, hi int) {
+	at := s.firstKey(p.sequence, lo)
+	scores, dprobs := tile(t.scores, hi-lo, hi-at), tile(t.dprobs, hi-lo, hi-at)
+	probs, dscores := tile(t.probs, hi-lo, hi-at), tile(t.dscores, hi-lo, hi-at)
 	q, do, o := p.q.RowSlice(lo, hi), p.do.RowSlice(lo, hi), p.o.RowSlice(lo, hi)
-	k, v := p.k.RowSlice(0, hi), p.v.RowSlice(0, hi)
+	k, v := p.k.RowSlice(at, hi), p.v.RowSlice(at, hi)
 	MatMul(ex, scores, q, k.T())
 	MatMul(ex, dprobs, do, v.T())
 	for i := range hi - lo {
-		n := lo + i + 1
-		softmaxBackwardRow(probs, dscores, i, scale, scores.f32Row(i)[:n], dprobs.f32Row(i)[:n], p.lse[lo+i], dotRow(do, o, i))
+		seen := span{s.first(p.sequence, lo+i) - at, lo + i + 1 - at}
+		softmaxBackwardRow(probs, dscores, i, seen, s.Scale, scores.f32Row(i), dprobs.f32Row(i), p.lse[lo+i], dotRow(do, o, i))
 	}
-	MatMulAdd(ex, t.dv.Slice(0, hi).Mat(), probs.T(), do)
+	MatMulAdd(ex, t.dv.Slice(at, hi).Mat(), probs.T(), do)
 	MatMul(ex, p.dq.RowSlice(lo, hi), dscores, k)
-	MatMulAdd(ex, t.dk.Slice(0, hi).Mat(), dscores.T(), q)
+	MatMulAdd(ex, t.dk.Slice(at, hi).Mat(), dscores.T(), q)
 }
 
-// softmaxBackwardRow sets row i of p and ds as vec.SoftmaxBackward does, and to zeros behind the scores.
-func softmaxBackwardRow(p, ds Matrix, i int, scale float32, scores, dp []float32, lse, delta float32) {
-	n := len(scores)
+// softmaxBackwardRow sets row i of p and ds as vec.SoftmaxBackward does where it is seen, and to zeros elsewhere.
+func softmaxBackwardRow(p, ds Matrix, i int, seen span, scale float32, scores, dp []float32, lse, delta float32) {
+	scores, dp = scores[seen.from:seen.to], dp[seen.from:seen.to]
 	if p.dtype == BF16 {
-		prob, dscore := p.bf16Row(i), ds.bf16Row(i)
-		vec.SoftmaxBackwardBF16(prob[:n], dscore[:n], scale, scores, dp, lse, delta)
-		clear(prob[n:])
-		clear(dscore[n:])
+		vec.SoftmaxBackwardBF16(only(p.bf16Row(i), seen), only(ds.bf16Row(i), seen), scale, scores, dp, lse, delta)
 		return
 	}
-	prob, dscore := p.f32Row(i), ds.f32Row(i)
-	vec.SoftmaxBackward(prob[:n], dscore[:n], scale, scores, dp, lse, delta)
-	clear(prob[n:])
-	clear(dscore[n:])
+	vec.SoftmaxBackward(only(p.f32Row(i), seen), only(ds.f32Row(i), seen), scale, scores, dp, lse, delta)
 }
 
 // dotRow is the inner product of row i of x and of y, which have one type.

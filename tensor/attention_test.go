@@ -3,6 +3,8 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -13,6 +15,19 @@ var attentionShapes = []AttentionShape{
 	{Batch: 1, Seq: 64, Heads: 2, KeyDim: 24, ValueDim: 16, Scale: 0.2},
 	{Batch: 3, Seq: 65, Heads: 1, KeyDim: 8, ValueDim: 8, Scale: 1},
 	{Batch: 2, Seq: 150, Heads: 2, KeyDim: 17, ValueDim: 33, Scale: 0.3},
+	{Batch: 1, Seq: 5, Heads: 2, KeyDim: 4, ValueDim: 4, Scale: 0.5, First: documents(5, 0, 1, 4)},
+	{Batch: 3, Seq: 150, Heads: 2, KeyDim: 8, ValueDim: 5, Scale: 0.4, First: slices.Concat(documents(150, 0, 3, 63, 64, 130), documents(150, 0), documents(150, 0, 65, 149))},
+}
+
+// documents returns the first position that each row of a sequence sees whose documents begin at the given positions.
+func documents(seq int, begins ...int) []int32 {
+	first := make([]int32, seq)
+	for _, at := range begins {
+		for i := at; i < seq; i++ {
+			first[i] = int32(at)
+		}
+	}
+	return first
 }
 
 func eachAttention(t *testing.T, f func(t *testing.T, g *generator, s AttentionShape)) {
@@ -86,13 +101,17 @@ func (n *naive) compute() {
 	for b := range s.Batch {
 		for h := range s.Heads {
 			for i := range s.Seq {
-				n.row(b*s.Seq, b*s.Seq+i, h*s.KeyDim, h*s.ValueDim)
+				from := 0
+				if s.First != nil {
+					from = int(s.First[b*s.Seq+i])
+				}
+				n.row(b*s.Seq+from, b*s.Seq+i, h*s.KeyDim, h*s.ValueDim)
 			}
 		}
 	}
 }
 
-// row handles the query in row i of a sequence that begins at row first, for the head whose
+// row handles the query in row i, which sees the rows from first on, for the head whose
 // columns begin at qc and vc.
 func (n *naive) row(first, i, qc, vc int) {
 	s, scale := n.shape, float64(n.shape.Scale)
@@ -163,20 +182,69 @@ func TestCausalAttentionBackward(t *testing.T) {
 
 // TestNaiveAttentionGradient holds the reference's own gradients against numeric ones.
 func TestNaiveAttentionGradient(t *testing.T) {
-	n := newAttention(newGenerator(FP32, 0), attentionShapes[1]).naive()
-	for _, c := range []struct {
-		name        string
-		x, analytic dense
-	}{{"q", n.q, n.dq}, {"k", n.k, n.dk}, {"v", n.v, n.dv}} {
-		numeric := gradient(c.x, func() float64 {
-			n.compute()
-			return inner(n.o, n.do)
-		})
-		for i, want := range numeric.v {
-			if math.Abs(c.analytic.v[i]-want) > 1e-8 {
-				t.Errorf("gradient %d of %s is %v, want %v", i, c.name, c.analytic.v[i], want)
+	for _, shape := range []AttentionShape{attentionShapes[1], attentionShapes[5]} {
+		n := newAttention(newGenerator(FP32, 0), shape).naive()
+		for _, c := range []struct {
+			name        string
+			x, analytic dense
+		}{{"q", n.q, n.dq}, {"k", n.k, n.dk}, {"v", n.v, n.dv}} {
+			numeric := gradient(c.x, func() float64 {
+				n.compute()
+				return inner(n.o, n.do)
+			})
+			for i, want := range numeric.v {
+				if math.Abs(c.analytic.v[i]-want) > 1e-8 {
+					t.Errorf("gradient %d of %s is %v, want %v", i, c.name, c.analytic.v[i], want)
+				}
 			}
 		}
+	}
+}
+
+// TestAttentionKeepsDocumentsApart: nothing of another document changes a bit of a row's output, or of the gradients that it gives.
+func TestAttentionKeepsDocumentsApart(t *testing.T) {
+	const seq, begin, end = 200, 70, 140 // of the document that stays
+	s := AttentionShape{Batch: 1, Seq: seq, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.4, First: documents(seq, 0, begin, end)}
+	for _, dtype := range floats {
+		results := func(seed uint64) []dense {
+			a := newAttention(newGenerator(dtype, 0), s)
+			other := generator{rand.New(rand.NewPCG(seed, 7)), dtype, 0}
+			for _, r := range []region{a.q, a.k, a.v, a.do} {
+				x := values(other.matrix(seq, r.Cols).Matrix)
+				for i := range seq {
+					for j, v := range x.row(i) {
+						if i < begin || i >= end {
+							set(r.Matrix, i, j, v)
+						}
+					}
+				}
+			}
+			a.forward()
+			a.backward()
+			var parts []dense
+			for _, r := range []region{a.o, a.dq, a.dk, a.dv} {
+				parts = append(parts, values(r.RowSlice(begin, end)))
+			}
+			return parts
+		}
+		for i, got := range results(1) {
+			if !slices.Equal(got.v, results(2)[i].v) {
+				t.Errorf("%v: result %d of a document depends on another one", dtype, i)
+			}
+		}
+	}
+}
+
+func TestFirstPositionsPanic(t *testing.T) {
+	for want, first := range map[string][]int32{
+		"first positions of 4 rows": {0, 0, 0, 0},
+		"row 2 of sequence 0 sees":  {0, 0, 3, 3, 3},
+		"from position -1 on":       {-1, 0, 0, 0, 0},
+		"the row before it from 1":  {0, 1, 1, 0, 0},
+	} {
+		s := attentionShapes[5]
+		s.First = first
+		mustPanic(t, want, newAttention(newGenerator(FP32, 0), s).forward)
 	}
 }
 

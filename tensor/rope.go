@@ -31,6 +31,11 @@ func NewRotaryTable(positions int, freq []float64, scale float64) *RotaryTable {
 // Len returns the number of positions in the table.
 func (t *RotaryTable) Len() int { return t.cos.Dim(0) }
 
+// From returns the part of the table that begins at a position: row r of what it rotates is at position + r mod seq.
+func (t *RotaryTable) From(position int) *RotaryTable {
+	return &RotaryTable{cos: t.cos.Slice(position, t.Len()), sin: t.sin.Slice(position, t.Len())}
+}
+
 // Rotate turns the row at position r mod seq, for every row r of x: [rows, 2·pairs], in place.
 func (t *RotaryTable) Rotate(ex *Exec, x Matrix, seq int) { t.rotate(ex, x, seq, 1) }
 

@@ -44,6 +44,20 @@ func TestRotate(t *testing.T) {
 	})
 }
 
+// TestRotateFrom: a part of a table turns rows as those positions of the whole.
+func TestRotateFrom(t *testing.T) {
+	ex := NewExec()
+	table := NewRotaryTable(rotarySeq, rotaryFrequencies(rotaryPairs), rotaryScale)
+	eachLayout(t, func(t *testing.T, g *generator) {
+		x := g.matrix(rotarySeq, 2*rotaryPairs)
+		part := g.matrix(rotarySeq-2, 2*rotaryPairs)
+		Convert(ex, part.Matrix, x.RowSlice(2, rotarySeq))
+		table.Rotate(ex, x.Matrix, rotarySeq)
+		table.From(2).Rotate(ex, part.Matrix, rotarySeq-2)
+		same(t, "rows from position 2 on", part.Matrix, values(x.RowSlice(2, rotarySeq)))
+	})
+}
+
 // TestRotateBack: turning there and back scales by scale², and each way a pair's norm by scale.
 func TestRotateBack(t *testing.T) {
 	ex := NewExec()

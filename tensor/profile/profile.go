@@ -94,6 +94,10 @@ func (t *Times) Add(other *Times) {
 
 // A Timer measures where one goroutine's time goes. All methods of a nil Timer do nothing.
 type Timer struct {
+	// Trace, unless it is nil, is told of every stretch of time that was all of one family, in order; times are by the timer's clock, and
+	// what was waited in between is part of it.
+	Trace func(f Family, from, to time.Duration)
+
 	now, waited func() time.Duration
 	family      Family        // that the time since at counts for
 	at          time.Duration // by now
@@ -137,6 +141,9 @@ func (t *Timer) Switch(f Family) (before Family) {
 	now, waits := t.now(), t.waited()
 	t.times[t.family] += now - t.at - (waits - t.waits)
 	t.times[Waiting] += waits - t.waits
+	if t.Trace != nil && now > t.at {
+		t.Trace(t.family, t.at, now)
+	}
 	before, t.family, t.at, t.waits = t.family, f, now, waits
 	return before
 }

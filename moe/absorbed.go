@@ -1,0 +1,136 @@
+package moe
+
+import (
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// Attention in the absorbed form (arXiv:2405.04434, 2.1.2): with k = W_k·c and v = W_v·c of a latent c, q·k is (W_kᵀ·q)·c and
+// Σ p·v is W_v·Σ p·c. So a query is taken through W_k once, and scores and sums are made with latents as they are kept.
+//
+// In BF16 it rounds elsewhere than the training pass: W_kᵀ·q and Σ p·c are rounded, where training rounds k and v. Both are
+// roundings of one operand of the same product, so neither form is closer to exact arithmetic than the other.
+
+// absorbed is what a layer's attention multiplies by.
+type absorbed struct {
+	key    tensor.Tensor // [heads, kvRank, nopeDim]: W_kᵀ
+	up     tensor.Matrix // [heads·(nopeDim + valueDim), kvRank]: per head W_k, then W_v
+	latent *mxLinear     // how the training pass quantises latents before it expands them; nil: not
+}
+
+// absorb takes apart the expansion of a, where that is quantised the values of its codes.
+func absorb(ex *tensor.Exec, a *attention) absorbed {
+	c, w := a.cfg, a.kvUp.W
+	if q := a.kvUp.mx; q != nil {
+		w = tensor.New(w.DType(), w.Dim(0), w.Dim(1))
+		mx.Dequantize(ex, w.Mat(), q.rows)
+	}
+	to := absorbed{up: w.Mat(), latent: a.kvUp.mx, key: tensor.New(w.DType(), c.Heads, c.KVRank, c.NopeDim)}
+	for h := range c.Heads {
+		at := h * (c.NopeDim + c.ValueDim)
+		key := w.Slice(at, at+c.NopeDim)
+		if w.DType() == tensor.BF16 {
+			transpose(to.key.Index(h).BF16(), key.BF16(), c.NopeDim, c.KVRank)
+		} else {
+			transpose(to.key.Index(h).F32(), key.F32(), c.NopeDim, c.KVRank)
+		}
+	}
+	return to
+}
+
+// transpose sets dst to the transpose of src: [rows, cols].
+func transpose[T any](dst, src []T, rows, cols int) {
+	for r := range rows {
+		for c := range cols {
+			dst[c*rows+r] = src[r*cols+c]
+		}
+	}
+}
+
+// attend is the attention of a block, in the form that the pass needs.
+func (l *block) attend(p *pass, x tensor.Tensor) tensor.Tensor {
+	if p.decoding == nil {
+		return l.attention.forward(p, x)
+	}
+	return l.attention.extend(p, p.decoding, l.layer, x)
+}
+
+// extend is forward for tokens that are added to sequences. x: [tokens, dim], sequence after sequence.
+func (a *attention) extend(p *pass, d *decoding, layer int, x tensor.Tensor) tensor.Tensor {
+	ex, c, tokens := p.ex, a.cfg, x.Dim(0)
+	q := a.queries(p, x)
+	down := a.kvDown.forward(p, x, nil)
+	key := down.Mat().ColSlice(c.KVRank, c.cacheRow())
+	latent := a.kvNorm.forward(ex, down.Mat().ColSlice(0, c.KVRank))
+	weights := &d.decoder.layers[layer]
+	weights.roundLatents(ex, latent.Mat())
+	sequences := a.keep(ex, d, layer, q.Mat(), latent.Mat(), key)
+
+	queries := ex.New(x.DType(), tokens, c.Heads*c.cacheRow())
+	sums := ex.New(x.DType(), tokens, c.Heads*c.KVRank)
+	o := ex.New(x.DType(), tokens, c.Heads*c.ValueDim)
+	work := func(dim int) int { return 2 * tokens * c.Heads * c.KVRank * dim }
+	heads := absorbedHeads{attention: a, weights: weights, few: d.few, q: q.Mat(), queries: queries.Mat(), sums: sums.Mat(), o: o.Mat()}
+	tensor.Parallel(ex, c.Heads, work(c.NopeDim), heads, absorbQueries)
+	tensor.CachedAttention(ex, sums.Reshape(tokens*c.Heads, c.KVRank).Mat(), queries.Reshape(tokens*c.Heads, c.cacheRow()).Mat(), c.Heads, a.scale, sequences)
+	tensor.Parallel(ex, c.Heads, work(c.ValueDim), heads, expandSums)
+	return a.out.forward(p, o, nil)
+}
+
+// roundLatents gives latents the values that the training pass multiplies.
+func (w *absorbed) roundLatents(ex *tensor.Exec, latent tensor.Matrix) {
+	if w.latent == nil {
+		return
+	}
+	codes := mx.New(ex, w.latent.Format, mx.AlongRows, latent.Rows, latent.Cols)
+	mx.Quantize(ex, codes, latent, w.latent.Scale)
+	mx.Dequantize(ex, latent, codes)
+}
+
+// keep rotates queries and keys to their positions, and adds latents and keys to the caches.
+func (a *attention) keep(ex *tensor.Exec, d *decoding, layer int, q, latent, key tensor.Matrix) []tensor.CachedRows {
+	rows := make([]tensor.CachedRows, len(d.sequences))
+	lo := 0
+	for i, s := range d.sequences {
+		hi := lo + s.tokens
+		table := d.decoder.rope.From(s.cache.tokens)
+		table.Rotate(ex, key.RowSlice(lo, hi), s.tokens)
+		for h := range a.cfg.Heads {
+			table.Rotate(ex, a.rotary(q, h).RowSlice(lo, hi), s.tokens)
+		}
+		added, all := s.row(layer)
+		tensor.Convert(ex, added.ColSlice(0, a.cfg.KVRank), latent.RowSlice(lo, hi))
+		tensor.Convert(ex, added.ColSlice(a.cfg.KVRank, a.cfg.cacheRow()), key.RowSlice(lo, hi))
+		rows[i] = tensor.CachedRows{Rows: all, Tokens: s.tokens}
+		lo = hi
+	}
+	return rows
+}
+
+// absorbedHeads is what heads are computed from and to, all [tokens, ...], head beside head.
+type absorbedHeads struct {
+	*attention
+	weights *absorbed
+	few     bool
+	q       tensor.Matrix // as the projection gives it, rotated
+	queries tensor.Matrix // in latents' coordinates | rotary
+	sums, o tensor.Matrix // of latents, of values
+}
+
+// absorbQueries takes the queries of heads [lo, hi) through W_k.
+func absorbQueries(ex *tensor.Exec, j absorbedHeads, lo, hi int) {
+	rank, width := j.cfg.KVRank, j.cfg.cacheRow()
+	for h := lo; h < hi; h++ {
+		matMul(ex, j.queries.ColSlice(h*width, h*width+rank), j.nope(j.q, h), j.weights.key.Index(h).Mat().T(), j.few)
+		tensor.Convert(ex, j.queries.ColSlice(h*width+rank, (h+1)*width), j.rotary(j.q, h))
+	}
+}
+
+// expandSums takes the sums of heads [lo, hi) through W_v.
+func expandSums(ex *tensor.Exec, j absorbedHeads, lo, hi int) {
+	rank, nope, values := j.cfg.KVRank, j.cfg.NopeDim, j.cfg.ValueDim
+	for h := lo; h < hi; h++ {
+		end := (h + 1) * (nope + values)
+		matMul(ex, j.value(j.o, h), j.sums.ColSlice(h*rank, (h+1)*rank), j.weights.up.RowSlice(end-values, end).T(), j.few)
+	}
+}

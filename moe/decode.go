@@ -1,0 +1,161 @@
+package moe
+
+import (
+	"fmt"
+
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// Decoding computes growing texts a few tokens at a time, from what a Cache has kept of the tokens before them
+// (cache.go, absorbed.go), and gives the scores of the token that comes next.
+
+// Decoder extends sequences with the weights that its model had when it was made. Its calls are collective: every rank makes
+// them in the same order, without sequences if it has none to extend, since its experts are needed.
+type Decoder struct {
+	model  *Model
+	rope   *tensor.RotaryTable
+	layers []absorbed
+	logits tensor.Tensor // [sequences, vocab] FP32, of the last call
+}
+
+// NewDecoder returns a decoder of sequences of up to context tokens, at most those of Config.MaxPositions, which may be more
+// than the model was built for.
+func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
+	if context < 1 || context > m.Config.MaxPositions {
+		return nil, fmt.Errorf("the context is of %d tokens: give 1 to %d (model.max_positions)", context, m.Config.MaxPositions)
+	}
+	d := &Decoder{model: m, rope: m.Config.rotaryTable(context)}
+	for _, b := range m.blocks {
+		d.layers = append(d.layers, absorb(ex, b.attention))
+	}
+	return d, nil
+}
+
+// Context returns the most tokens of a sequence.
+func (d *Decoder) Context() int { return d.rope.Len() }
+
+// growing is a sequence in a pass.
+type growing struct {
+	cache  *Cache
+	tokens int // that the pass adds
+}
+
+// decoding is what a pass of a Decoder knows beside its tokens.
+type decoding struct {
+	decoder   *Decoder
+	sequences []growing // of this rank
+	few       bool      // see rowwise
+}
+
+// Extend adds tokens to one sequence and returns the scores of the token after the last: [vocab] FP32, valid until the next
+// call. The other ranks give no cache and no tokens, and get nil. Adding a sequence in parts gives the same numbers as
+// adding all of it, in FP32 the same bits.
+func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, error) {
+	var sequences []growing
+	if c != nil {
+		sequences = []growing{{c, len(tokens)}}
+	}
+	logits, err := d.run(ex, sequences, tokens, false)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	return logits.F32(), nil
+}
+
+// Step adds one token to each of this rank's sequences and returns the scores of those that come next:
+// [len(caches), vocab] FP32, valid until the next call. The bits of a sequence's scores do not depend on which other
+// sequences there are, nor on the ranks that they are on.
+func (d *Decoder) Step(ex *tensor.Exec, caches []*Cache, tokens []int32) (tensor.Tensor, error) {
+	sequences := make([]growing, len(caches))
+	for i, c := range caches {
+		sequences[i] = growing{c, 1}
+	}
+	return d.run(ex, sequences, tokens, true)
+}
+
+func (d *Decoder) run(ex *tensor.Exec, sequences []growing, tokens []int32, few bool) (tensor.Tensor, error) {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	d.check(sequences, tokens)
+	m := d.model
+	p := &pass{
+		ex: ex, batch: Batch{Inputs: tokens, Seq: max(len(tokens), 1), GlobalSequences: 1}, observer: m.observer,
+		decoding: &decoding{decoder: d, sequences: sequences, few: few},
+	}
+	h, err := m.hidden(p)
+	if err != nil {
+		return tensor.Tensor{}, err
+	}
+	last := ex.New(h.DType(), len(sequences), m.Config.Dim)
+	end := 0
+	for i, s := range sequences {
+		end += s.tokens
+		tensor.Convert(ex, last.Slice(i, i+1).Mat(), h.Slice(end-1, end).Mat())
+		s.cache.tokens += s.tokens
+	}
+	if !d.logits.Valid() || d.logits.Dim(0) < len(sequences) {
+		d.logits = tensor.New(tensor.FP32, max(len(sequences), 1), m.Config.Vocab)
+	}
+	logits := d.logits.Slice(0, len(sequences))
+	matMul(ex, logits.Mat(), m.norm.forward(ex, last.Mat()).Mat(), m.output.weight.W.Mat().T(), few)
+	return logits, nil
+}
+
+func (d *Decoder) check(sequences []growing, tokens []int32) {
+	n := 0
+	for _, s := range sequences {
+		if s.tokens < 1 || s.cache.tokens+s.tokens > min(s.cache.Capacity(), d.Context()) {
+			panic(fmt.Sprintf("moe: %d tokens are added to %d, in a cache for %d and a context of %d", s.tokens, s.cache.tokens, s.cache.Capacity(), d.Context()))
+		}
+		n += s.tokens
+	}
+	if n != len(tokens) {
+		panic(fmt.Sprintf("moe: %d tokens for sequences that grow by %d", len(tokens), n))
+	}
+}
+
+// fewRows is the number of rows for which every tier multiplies in one order of summation, that of products with few rows.
+const fewRows = 8
+
+// rowwise says whether a row's bits must not depend on how many other rows there are: products of BF16 have an order of
+// summation for few rows and another for many. Then they are made for a few rows at a time.
+func (d *decoding) rowwise() bool { return d != nil && d.few }
+
+// matMul computes c = a·b, few rows at a time if the bits of a row must not depend on the number of rows.
+func matMul(ex *tensor.Exec, c, a, b tensor.Matrix, few bool) {
+	size := max(c.Rows, 1)
+	if few {
+		size = fewRows
+	}
+	for lo := 0; lo < c.Rows; lo += size {
+		hi := min(lo+size, c.Rows)
+		tensor.MatMul(ex, c.RowSlice(lo, hi), a.RowSlice(lo, hi), b)
+	}
+}
+
+// rowwise is forward for few rows of a group at a time.
+func (l *linear) rowwise(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
+	ex, n := p.ex, l.W.Dim(-2)
+	y := l.output(ex, x)
+	if l.mx != nil && l.mx.shared == nil {
+		l.mx.keep(ex, x.Mat(), ends, false)
+	}
+	if ends == nil {
+		ends = []int32{int32(x.Dim(0))}
+	}
+	lo := 0
+	for g, end := range ends {
+		for lo < int(end) {
+			hi := min(lo+fewRows, int(end))
+			out := y.Slice(lo, hi).Mat()
+			if l.mx != nil {
+				mx.MatMul(ex, out, l.mx.input().rows.RowSlice(lo, hi), l.mx.rows.RowSlice(g*n, (g+1)*n))
+			} else {
+				tensor.MatMul(ex, out, x.Slice(lo, hi).Mat(), l.W.Mat().RowSlice(g*n, (g+1)*n).T())
+			}
+			lo = hi
+		}
+	}
+	return y
+}

@@ -1,0 +1,247 @@
+package moe
+
+// What each part of a model holds, computes and moves. Counts and FLOPs of the whole are sums over these.
+
+// Part names a part of a model: all layers of one kind together.
+type Part string
+
+// The parts of a model. Joint is of the MTP module alone.
+const (
+	Embedding   Part = "embedding"
+	Norms       Part = "norms"
+	Projections Part = "attention projections"
+	Scores      Part = "attention scores" // queries with keys, and their softmax with values
+	Dense       Part = "dense FFN"
+	Router      Part = "router"
+	Routed      Part = "routed experts"
+	Shared      Part = "shared experts"
+	Joint       Part = "joint projection" // of a hidden state and an embedding, in front of the MTP module's block
+	Head        Part = "output head"
+)
+
+// Class says how the weights of a part are held and multiplied.
+type Class int
+
+// The classes of weights.
+const (
+	Single Class = iota // FP32 in every precision
+	Plain               // in the working type of the precision, never quantised
+	Linear              // as [Precision.Linears] says
+	Expert              // as [Precision.Experts] says; each is held by one rank alone
+)
+
+// Module is what a part of a model holds and what a token costs there.
+type Module struct {
+	Part  Part
+	MTP   bool // of the MTP module, which [Counts.Active] and [Config.FLOPsPerToken] leave out
+	Class Class
+
+	Params int64 // of the whole model
+	Active int64 // that one token meets
+	Kept   int64 // elements that one token keeps for the backward pass, roughly
+
+	// Elements a token that its operations read beside weights, and write, in the forward pass.
+	Inputs, Outputs int64
+
+	FLOPs FLOPs
+}
+
+// FLOPs are those of one token, as TorchTitan counts them: 2 for each of the three products of a weight that it meets, norms like
+// matrices, and attention as if it saw the whole sequence.
+type FLOPs struct {
+	Forward float64 `json:"forward"`
+	Dgrad   float64 `json:"dgrad"`
+	Wgrad   float64 `json:"wgrad"`
+}
+
+// Total returns the FLOPs of training.
+func (f FLOPs) Total() float64 { return f.Forward + f.Dgrad + f.Wgrad }
+
+// Plus adds two counts.
+func (f FLOPs) Plus(o FLOPs) FLOPs {
+	return FLOPs{f.Forward + o.Forward, f.Dgrad + o.Dgrad, f.Wgrad + o.Wgrad}
+}
+
+// Modules returns the parts of the model in the order of a pass, for sequences of seq tokens, and behind them those of the MTP module,
+// if there is one. Each part is there once, with zeros if the model has none of it.
+func (c Config) Modules(seq int) []Module {
+	layers, dense := int64(c.Layers), int64(c.DenseLayers)
+	all := append([]Module{c.embedding()}, c.blocks(layers, dense, seq)...)
+	all[1] = all[1].plus(norm(1, c.Dim)) // in front of the head
+	all = append(all, c.head())
+	if c.MTPLayers == 0 {
+		return all
+	}
+	lookUp, head := c.embedding(), c.head() // the model's own weights once more
+	lookUp.Params, lookUp.Active, head.Params = 0, 0, 0
+	extra := append([]Module{lookUp, products(Joint, Linear, 1, [2]int{2 * c.Dim, c.Dim})}, c.blocks(1, 0, seq)...)
+	extra[2] = extra[2].plus(norm(3, c.Dim))
+	for _, m := range append(extra, head) {
+		m.MTP = true
+		all = append(all, m)
+	}
+	return all
+}
+
+// blocks returns the parts of so many transformer layers, of which some are dense: the norms first. What they keep follows the layers'
+// saved structs.
+func (c Config) blocks(layers, dense int64, seq int) []Module {
+	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
+	norms.Kept = layers * int64(2*c.Dim)
+
+	queries := [][2]int{{c.Dim, c.Heads * c.KeyDim()}}
+	if c.QRank > 0 {
+		queries = [][2]int{{c.Dim, c.QRank}, {c.QRank, c.Heads * c.KeyDim()}}
+	}
+	projections := products(Projections, Linear, layers, append(queries,
+		[2]int{c.Dim, c.KVRank + c.RopeDim}, [2]int{c.KVRank, c.Heads * (c.NopeDim + c.ValueDim)}, [2]int{c.Heads * c.ValueDim, c.Dim})...)
+	projections.Kept = layers * int64(2*c.Dim+2*c.QRank+2*c.KVRank+c.RopeDim)
+
+	feed := func(part Part, class Class, times int64, inter int) Module {
+		if inter == 0 {
+			times = 0
+		}
+		m := products(part, class, times, [2]int{c.Dim, 2 * inter}, [2]int{inter, c.Dim})
+		m.Kept = times * int64(3*inter)
+		return m
+	}
+	moe := layers - dense
+	router := products(Router, Single, moe, [2]int{c.Dim, c.Experts})
+	router.Kept = moe * int64(2*c.Experts)
+	routed := feed(Routed, Expert, moe*int64(c.TopK), c.ExpertInter)
+	routed.Params = moe * int64(c.Experts) * c.perExpert()
+	routed.Kept += moe * int64(3*c.TopK*c.Dim)
+	shared := feed(Shared, Linear, moe, c.SharedExperts*c.ExpertInter)
+	return []Module{norms, projections, c.scores(layers, seq), feed(Dense, Linear, dense, c.DenseInter), router, routed, shared}
+}
+
+// perExpert returns the parameters of one routed expert.
+func (c Config) perExpert() int64 { return 3 * int64(c.Dim) * int64(c.ExpertInter) }
+
+// products returns a part of linear layers, {in, out} each, that a token meets so many times.
+func products(part Part, class Class, times int64, layers ...[2]int) Module {
+	m := Module{Part: part, Class: class}
+	for _, l := range layers {
+		m.Params += times * int64(l[0]) * int64(l[1])
+		m.Inputs += times * int64(l[0])
+		m.Outputs += times * int64(l[1])
+	}
+	return m.weighted()
+}
+
+// norm returns so many RMSNorms of n elements.
+func norm(times int64, n int) Module {
+	elements := times * int64(n)
+	return Module{Part: Norms, Params: elements, Inputs: elements, Outputs: elements}.weighted()
+}
+
+// weighted completes a part whose parameters a token meets all, once in each product.
+func (m Module) weighted() Module {
+	m.Active = m.Params
+	m.FLOPs = FLOPs{2 * float64(m.Active), 2 * float64(m.Active), 2 * float64(m.Active)}
+	return m
+}
+
+// plus joins two modules of the same part.
+func (m Module) plus(o Module) Module {
+	m.Params, m.Active, m.Kept = m.Params+o.Params, m.Active+o.Active, m.Kept+o.Kept
+	m.Inputs, m.Outputs = m.Inputs+o.Inputs, m.Outputs+o.Outputs
+	m.FLOPs = m.FLOPs.Plus(o.FLOPs)
+	return m
+}
+
+// embedding is a look-up: a token reads one row and multiplies nothing.
+func (c Config) embedding() Module {
+	n := int64(c.Vocab) * int64(c.Dim)
+	return Module{Part: Embedding, Class: Plain, Params: n, Active: n, Outputs: int64(c.Dim)}
+}
+
+func (c Config) head() Module { return products(Head, Plain, 1, [2]int{c.Dim, c.Vocab}) }
+
+// scores is attention between the projections: 2·heads·(key + value dimension)·seq FLOPs a layer, and twice that backward, for the
+// queries, keys and values. It has no weights.
+func (c Config) scores(layers int64, seq int) Module {
+	forward := 2 * float64(layers*int64(c.Heads*(c.KeyDim()+c.ValueDim))*int64(seq))
+	return Module{
+		Part: Scores, Class: Plain,
+		Kept:   layers * int64(c.Heads*(2*c.KeyDim()+2*c.ValueDim)),
+		Inputs: layers * int64(c.Heads*(2*c.KeyDim()+c.ValueDim)), Outputs: layers * int64(c.Heads*c.ValueDim),
+		FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward},
+	}
+}
+
+// Traffic is the bytes a token that a part reads and writes in memory at the least, in the working type: every operand of its products
+// once, nothing else in between. What quantising itself reads and writes is left out, as are residuals, activation functions and
+// rotations, which kernels can join to their neighbours.
+type Traffic struct {
+	Forward float64 `json:"forward"`
+	Dgrad   float64 `json:"dgrad"`
+	Wgrad   float64 `json:"wgrad"`
+}
+
+// Total returns the bytes of training.
+func (t Traffic) Total() float64 { return t.Forward + t.Dgrad + t.Wgrad }
+
+// Plus adds two traffics.
+func (t Traffic) Plus(o Traffic) Traffic {
+	return Traffic{t.Forward + o.Forward, t.Dgrad + o.Dgrad, t.Wgrad + o.Wgrad}
+}
+
+// Traffic returns the bytes of a pass of so many tokens on each of so many ranks, which share the experts evenly: weights are read once
+// a pass and product, FP32 gradients of weights read and written once.
+func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
+	size := float64(p.DType.Size())
+	operand, wgrad := size, size
+	if how := p.Of(m.Class); how != nil {
+		const quantised = 1 + 1.0/32 // a code and its part of a block's scale
+		if operand = quantised; !how.HighWgrad {
+			wgrad = quantised
+		}
+	}
+	in, out := float64(m.Inputs), float64(m.Outputs)
+	held := float64(m.Active)
+	switch {
+	case m.Part == Embedding:
+		return Traffic{Forward: 2 * size * out, Wgrad: (size + 8) * out}
+	case m.Part == Scores:
+		return Traffic{Forward: size * (in + out), Dgrad: 2 * size * (in + out)}
+	case m.Class == Expert:
+		held = float64(m.OnRank(ranks))
+	}
+	held /= float64(tokens)
+	weights := operand * held
+	if m.Class == Single {
+		weights = 4 * held
+	}
+	return Traffic{
+		Forward: operand*in + weights + size*out,
+		Dgrad:   operand*out + weights + size*in,
+		Wgrad:   wgrad*(in+out) + 8*held,
+	}
+}
+
+// Of returns how weights of a class are quantised; nil: not at all.
+func (p Precision) Of(class Class) *MX {
+	switch class {
+	case Linear:
+		return p.Linears
+	case Expert:
+		return p.Experts
+	}
+	return nil
+}
+
+// OnRank returns the parameters of this part that each of so many ranks holds.
+func (m Module) OnRank(ranks int) int64 {
+	if m.Class == Expert {
+		return m.Params / int64(ranks)
+	}
+	return m.Params
+}
+
+// KVCache returns the elements that one token adds to a cache for generation: compressed, as latent vectors and rotary keys, and
+// expanded, as keys and values of all heads. The MTP module takes no part.
+func (c Config) KVCache() (compressed, expanded int64) {
+	layers := int64(c.Layers)
+	return layers * int64(c.cacheRow()), layers * int64(c.Heads*(c.KeyDim()+c.ValueDim))
+}

@@ -1,0 +1,176 @@
+package moe
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"spmoe/tensor"
+)
+
+// partOf says from its name to which part a parameter belongs.
+func partOf(name string) Part {
+	for _, p := range []struct {
+		has  string
+		part Part
+	}{
+		{"norm.", Norms}, {"embed_tokens.", Embedding}, {"lm_head.", Head}, {"eh_proj.", Joint}, {".self_attn.", Projections},
+		{".mlp.gate.", Router}, {".shared_experts.", Shared}, {".experts.", Routed}, {".mlp.", Dense},
+	} {
+		if strings.Contains(name, p.has) {
+			return p.part
+		}
+	}
+	return ""
+}
+
+// Every part's parameters against the tensors of models that were really built.
+func TestModulesOfBuiltModels(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"plain":      tiny(),
+		"mtp q_rank": with(tiny(), func(c *Config) { c.MTPLayers, c.QRank = 1, 10 }),
+		"no shared":  with(tiny(), func(c *Config) { c.SharedExperts = 0 }),
+		"only dense": with(tiny(), func(c *Config) { c.DenseLayers = 2 }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			built := map[string]int64{}
+			onRanks(t, 1, cfg, tensor.FP32, 8, func(m *member) error {
+				for _, p := range m.model.Params() {
+					var layer int
+					n, _ := fmt.Sscanf(p.Name, "model.layers.%d.", &layer)
+					built[fmt.Sprint(partOf(p.Name), n == 1 && layer == cfg.Layers)] += int64(p.Len())
+				}
+				return nil
+			})
+			for _, m := range cfg.Modules(8) {
+				key := fmt.Sprint(m.Part, m.MTP)
+				if built[key] != m.Params {
+					t.Errorf("%s, MTP %t: built are %d parameters, counted %d", m.Part, m.MTP, built[key], m.Params)
+				}
+				delete(built, key)
+			}
+			if len(built) > 0 {
+				t.Errorf("no module counts %v", built)
+			}
+		})
+	}
+}
+
+// modules sums a quantity over the parts of a flavor, by part and whether it is of the MTP module.
+func modules(t *testing.T, flavor string, mtp, seq int, value func(Module) float64) map[Part]float64 {
+	t.Helper()
+	cfg, err := FlavorByName(flavor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.MTPLayers = mtp
+	sums := map[Part]float64{}
+	for _, m := range cfg.Modules(seq) {
+		if m.MTP {
+			sums["MTP"] += value(m)
+		} else {
+			sums[m.Part] += value(m)
+		}
+	}
+	return sums
+}
+
+func approx(t *testing.T, what string, got, want, tolerance float64) {
+	t.Helper()
+	if !(math.Abs(got-want) <= tolerance) {
+		t.Errorf("%s: %g, published %g", what, got, want)
+	}
+}
+
+// The 671B model's parts as they are published: parameters a layer, forward GFLOP a token, and the cache of the papers.
+func TestPublishedModules(t *testing.T) {
+	params := modules(t, "671B", 0, 4096, func(m Module) float64 { return float64(m.Params) / 1e6 })
+	approx(t, "M parameters of a layer's attention", params[Projections]/61, 187.1, 0.05)
+	approx(t, "M parameters of a dense FFN", params[Dense]/3, 396.4, 0.05)
+	approx(t, "M parameters of an expert", params[Routed]/58/256, 44.04, 0.005)
+	approx(t, "M parameters of a shared expert", params[Shared]/58, 44.04, 0.005)
+	approx(t, "M parameters of a router", params[Router]/58, 1.84, 0.005)
+	approx(t, "M parameters of the embedding", params[Embedding], 926.7, 0.05)
+	approx(t, "M parameters of the head", params[Head], 926.7, 0.05)
+
+	forward := modules(t, "671B", 1, 4096, func(m Module) float64 { return m.FLOPs.Forward / 1e9 })
+	approx(t, "forward GFLOP of the experts", forward[Routed], 40.87, 0.01)
+	approx(t, "forward GFLOP of the other products", forward[Projections]+forward[Dense]+forward[Router]+forward[Shared]+forward[Head], 32.38, 0.01)
+	approx(t, "forward GFLOP of attention, all of it", forward[Scores], 2*10.23, 0.02)
+	approx(t, "forward GFLOP of the MTP module beside attention", forward["MTP"]-forward[Scores]/61, 3.23, 0.01)
+
+	for flavor, want := range map[string]float64{"16B": 15.6e3, "236B": 34.6e3, "671B": 70.272e3 / 2} {
+		cfg, err := FlavorByName(flavor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compressed, expanded := cfg.KVCache()
+		approx(t, flavor+": cached elements a token", float64(compressed), want, 0.05e3)
+		if expanded != int64(cfg.Layers*cfg.Heads*320) {
+			t.Errorf("%s: %d elements expanded", flavor, expanded)
+		}
+	}
+}
+
+// The parts' FLOPs against 6 a parameter and 6·layers·heads·(key + value dimension)·seq, with and without the MTP module, which neither
+// FLOPsPerToken nor Active counts.
+func TestModuleFLOPs(t *testing.T) {
+	for _, f := range Flavors() {
+		for mtp := range 2 {
+			cfg := f.Config
+			cfg.MTPLayers = mtp
+			n := cfg.Count()
+			attention := 6 * float64(cfg.Layers*cfg.Heads*(cfg.KeyDim()+cfg.ValueDim)*777)
+			if got, want := cfg.FLOPsPerToken(777), 6*float64(n.Active-int64(cfg.Vocab*cfg.Dim))+attention; got != want {
+				t.Errorf("%s: %v FLOPs a token, want %v", f.Name, got, want)
+			}
+			if n.Total != n.Replicated+n.Routed || (n.MTP > 0) != (mtp > 0) {
+				t.Errorf("%s: %+v", f.Name, n)
+			}
+			for _, m := range cfg.Modules(777) {
+				if m.Part == Scores && m.FLOPs.Dgrad != 2*m.FLOPs.Forward || m.Part != Scores && m.FLOPs.Total() != 3*m.FLOPs.Forward {
+					t.Errorf("%s, %s: %+v", f.Name, m.Part, m.FLOPs)
+				}
+			}
+		}
+	}
+}
+
+// Traffic of parts small enough to be counted by hand.
+func TestTraffic(t *testing.T) {
+	bf16 := Unquantized(tensor.BF16)
+	mxfp8, err := PrecisionByName("mxfp8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	high, err := PrecisionByName("mxfp8-wgrad-bf16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const codes = 33.0 / 32
+	linear := products(Dense, Linear, 1, [2]int{3, 5})
+	experts := products(Routed, Expert, 2, [2]int{3, 5}) // a token meets two of
+	experts.Params = 8 * 15
+	for name, c := range map[string]struct {
+		m             Module
+		p             Precision
+		tokens, ranks int
+		want          Traffic
+	}{
+		"linear":             {linear, bf16, 1, 1, Traffic{2 * (3 + 15 + 5), 2 * (5 + 15 + 3), 2*(3+5) + 8*15}},
+		"of many tokens":     {linear, bf16, 15, 4, Traffic{2 * (3 + 1 + 5), 2 * (5 + 1 + 3), 2*(3+5) + 8}},
+		"fp32":               {linear, Unquantized(tensor.FP32), 15, 1, Traffic{4 * 9, 4 * 9, 4*8 + 8}},
+		"quantised":          {linear, mxfp8, 15, 1, Traffic{codes*(3+1) + 2*5, codes*(5+1) + 2*3, codes*8 + 8}},
+		"but for wgrad":      {linear, high, 15, 1, Traffic{codes*(3+1) + 2*5, codes*(5+1) + 2*3, 2*8 + 8}},
+		"experts":            {experts, bf16, 60, 2, Traffic{2 * (6 + 1 + 10), 2 * (10 + 1 + 6), 2*16 + 8}},
+		"norm":               {norm(1, 4), bf16, 4, 1, Traffic{2*8 + 4, 2*8 + 4, 2*8 + 8}},
+		"embedding":          {Config{Vocab: 9, Dim: 4}.embedding(), bf16, 7, 1, Traffic{Forward: 2 * 8, Wgrad: 2*4 + 8*4}},
+		"attention scores":   {Config{Heads: 2, NopeDim: 1, RopeDim: 2, ValueDim: 4}.scores(1, 10), bf16, 7, 1, Traffic{Forward: 2 * 28, Dgrad: 4 * 28}},
+		"head, not the loss": {Config{Vocab: 9, Dim: 4}.head(), mxfp8, 36, 1, Traffic{2 * 14, 2 * 14, 2*13 + 8}},
+	} {
+		if got := c.m.Traffic(c.p, c.tokens, c.ranks); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}

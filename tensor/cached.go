@@ -1,0 +1,110 @@
+package tensor
+
+import (
+	"fmt"
+
+	"spmoe/tensor/profile"
+)
+
+// Attention of new tokens over the rows that a sequence has kept of all its tokens: all heads share one row a token, whose
+// first columns are also its value. That is multi-head latent attention in its absorbed form.
+
+// CachedRows is a sequence as CachedAttention sees it.
+type CachedRows struct {
+	Rows   Matrix // [positions, keyDim]: a row for each token, those of the new tokens last
+	Tokens int    // how many are new
+}
+
+// CachedAttention computes o = softmax(scale·q·kᵀ)·v for the new tokens of sequences of any lengths, each seeing the tokens
+// of its sequence up to itself. k is the sequence's rows, v their first valueDim columns.
+//
+// q: [tokens·heads, keyDim], o: [tokens·heads, valueDim], the heads of a token one below the other, and the new tokens of
+// one sequence below those of the one before; all of one element type. Scores and softmax are FP32. The bits of a
+// sequence's rows do not depend on the other sequences.
+func CachedAttention(ex *Exec, o, q Matrix, heads int, scale float32, sequences []CachedRows) {
+	defer ex.Enter(ex.Enter(profile.Attention))
+	c := cachedCall{o: o, q: q, heads: heads, scale: scale, sequences: sequences}
+	c.check()
+	blocks, work := 0, 0
+	for _, s := range sequences {
+		blocks += c.blocks(s)
+		work += 2 * s.Tokens * heads * s.Rows.Rows * (q.Cols + o.Cols)
+	}
+	Parallel(ex, blocks, work, c, cachedBlocks)
+}
+
+// cachedCall is the arguments of CachedAttention.
+type cachedCall struct {
+	o, q      Matrix
+	heads     int
+	scale     float32
+	sequences []CachedRows
+}
+
+func (c *cachedCall) check() {
+	rows := 0
+	for _, s := range c.sequences {
+		if s.Tokens < 1 || s.Rows.Rows < s.Tokens || s.Rows.Cols != c.q.Cols || s.Rows.dtype != c.q.dtype {
+			panic(fmt.Sprintf("tensor: %d new tokens among rows [%d, %d] of %v for queries of %d columns of %v",
+				s.Tokens, s.Rows.Rows, s.Rows.Cols, s.Rows.dtype, c.q.Cols, c.q.dtype))
+		}
+		s.Rows.checkRows()
+		rows += s.Tokens * c.heads
+	}
+	if c.q.Rows != rows || c.o.Rows != rows || c.o.Cols > c.q.Cols || c.o.dtype != c.q.dtype {
+		panic(fmt.Sprintf("tensor: cached attention of q [%d, %d] of %v into o [%d, %d] of %v for %d rows",
+			c.q.Rows, c.q.Cols, c.q.dtype, c.o.Rows, c.o.Cols, c.o.dtype, rows))
+	}
+	c.q.checkRows()
+	c.o.checkRows()
+}
+
+// stepBlock is the number of query rows whose scores are held at once if a sequence has one new token: few, so that the
+// heads of a single sequence are work for several threads.
+const stepBlock = 16
+
+// blockRows is the number of query rows that a block of s has. It depends on nothing but s, as do a row's bits.
+func (c *cachedCall) blockRows(s CachedRows) int {
+	if s.Tokens == 1 {
+		return stepBlock
+	}
+	return queryBlock
+}
+
+func (c *cachedCall) blocks(s CachedRows) int {
+	size := c.blockRows(s)
+	return (s.Tokens*c.heads + size - 1) / size
+}
+
+// cachedBlocks does blocks [from, to) of all sequences'.
+func cachedBlocks(ex *Exec, c cachedCall, from, to int) {
+	block, row := 0, 0 // the first of a sequence
+	for _, s := range c.sequences {
+		size, n, rows := c.blockRows(s), c.blocks(s), s.Tokens*c.heads
+		for i := max(from-block, 0); i < min(to-block, n); i++ {
+			lo, hi := i*size, min((i+1)*size, rows)
+			c.block(ex, s, c.q.RowSlice(row+lo, row+hi), c.o.RowSlice(row+lo, row+hi), lo)
+		}
+		block, row = block+n, row+rows
+	}
+}
+
+// block does some query rows of a sequence, the first of which is its row lo.
+func (c *cachedCall) block(ex *Exec, s CachedRows, q, o Matrix, lo int) {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	seen := func(row int) int { return s.Rows.Rows - s.Tokens + (lo+row)/c.heads + 1 }
+	keys := s.Rows.RowSlice(0, seen(q.Rows-1))
+	scores, probs := ex.New(FP32, q.Rows, keys.Rows).Mat(), ex.New(q.dtype, q.Rows, keys.Rows).Mat()
+	MatMul(ex, scores, q, keys.T())
+	inverse := ex.scratchRow(3, q.Rows)
+	for i := range inverse {
+		var lse float32
+		inverse[i] = softmaxRow(probs, i, span{0, seen(i)}, scores.f32Row(i), c.scale, &lse)
+	}
+	out := ex.New(FP32, o.Rows, o.Cols).Mat()
+	MatMul(ex, out, probs, keys.ColSlice(0, o.Cols))
+	for i := range inverse {
+		scaleRow(o, i, inverse[i], out.f32Row(i))
+	}
+}
