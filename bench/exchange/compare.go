@@ -1,0 +1,49 @@
+package exchange
+
+// One layer's exchange both ways, for the shape of a model.
+
+import (
+	"fmt"
+
+	"spmoe/bench"
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/tensor"
+)
+
+// OneSidedOverStandard returns the time of the one-sided exchange, there and back, over that of the standard one, measured in turns. Every
+// rank of c calls it with the same shape: tokens of each rank, hidden size, choices of a token, experts in all.
+func OneSidedOverStandard(c *collective.Comm, tokens, hidden, slots, experts int, quick bool) (float64, error) {
+	s := &suite{comm: c, rounds: 15, yield: func(Result) {}, ex: tensor.NewExec()}
+	if c.Shared() {
+		s.ex.Allocator = c.Allocator()
+	}
+	if quick {
+		s.rounds = 3
+	}
+	sh := shape{tokens, hidden, slots, experts}
+	standard, err := newLayer(s, "standard", sh, experts, ep.Options{})
+	if err != nil {
+		return 0, err
+	}
+	oneSided, err := newLayer(s, "onesided", sh, experts, ep.Options{})
+	if err != nil {
+		return 0, err
+	}
+	roundTrip := func(l *layer) operation {
+		return func() error {
+			if err := l.dispatch(); err != nil {
+				return err
+			}
+			return l.combine()
+		}
+	}
+	times, err := s.turns(1, roundTrip(standard), roundTrip(oneSided))
+	if err != nil {
+		return 0, err
+	}
+	if wrong := oneSided.differs(standard); wrong > 0 {
+		return 0, fmt.Errorf("the two exchanges differ in %d elements", wrong)
+	}
+	return bench.MedianRatio(times[1], times[0]), nil
+}

@@ -1,0 +1,149 @@
+package projection
+
+// What a projection must get right before it is believed: counts, published FLOPs, exchange times, and how far off held-out rows may be.
+
+import (
+	"fmt"
+	"math"
+
+	"spmoe/moe"
+)
+
+// Gate is one requirement.
+type Gate struct {
+	What  string
+	Value float64 // what was reached
+	Least float64 // limit below which it may lie; for coverage, see Upper
+	Upper float64 // limit above which it may not lie
+	Aim   string
+	Unit  string
+}
+
+// Holds reports whether the value is within its limits.
+func (g Gate) Holds() bool { return g.Value >= g.Least && g.Value <= g.Upper }
+
+func below(what string, value, limit float64, unit, aim string) Gate {
+	return Gate{What: what, Value: value, Upper: limit, Unit: unit, Aim: aim}
+}
+
+// CountGates hold parameters and FLOPs against what is published.
+func CountGates() (all []Gate) {
+	for _, f := range []struct {
+		name  string
+		total float64
+	}{{"671B", 671.03e9}, {"16B", 15.71e9}} {
+		m, err := ModelByName(f.name, false)
+		if err != nil {
+			panic(err)
+		}
+		c := m.Count(4096)
+		config, err := moe.FlavorByName(f.name)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all,
+			below(fmt.Sprintf("%s: parameters against those of the model that trains", f.name), math.Abs(c.Total-float64(config.Count().Total)), 0, "parameters", "0"),
+			below(fmt.Sprintf("%s: parameters against %.2f B published", f.name, f.total/1e9), math.Abs(c.Total/f.total-1), 5e-4, "", ""))
+	}
+	for _, f := range []struct {
+		what   string
+		mtp    bool
+		causal bool
+		flops  float64 // published TFLOP/s over published tokens/s
+	}{
+		{"Megatron GB300 without MTP: 961 TFLOP/s at 3848 tokens/s", false, true, 961e12 / 3848},
+		{"Megatron GB200 with MTP: 1292 TFLOP/s at 4969 tokens/s", true, true, 1292e12 / 4969},
+		{"TorchTitan H100, all scores: 162.82 TFLOP/s at 579 tokens/s", false, false, 162.82e12 / 579},
+		{"DeepSeek H800: 385 TFLOP/s at 1541.7 tokens/s", false, true, 385e12 / (272.80e9 / 86400 / 2048)},
+	} {
+		m, err := ModelByName("671B", f.mtp)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, below("FLOPs a token, "+f.what, math.Abs(m.TrainFLOPs(4096, f.causal)/f.flops-1), 0.005, "", "0.5 %"))
+	}
+	return all
+}
+
+// table7 are the mean times of dispatch and combine, us, of 4096 tokens a rank on H100 with 400 Gb/s a GPU. Source: arXiv 2603.07685, table 7.
+var table7 = []struct {
+	ranks           int
+	standard, dedup float64
+}{
+	{8, (1265 + 1277) / 2.0, (661 + 624) / 2.0}, {16, (5774 + 5628) / 2.0, (1485 + 1688) / 2.0}, {32, (8059 + 7815) / 2.0, (3064 + 3088) / 2.0}, {64, (9164 + 8727) / 2.0, (4626 + 4398) / 2.0},
+}
+
+// ExchangeGates hold the exchange's times against the published table; the limit is asked of the row with the target's shape.
+func ExchangeGates() (all []Gate, err error) {
+	for _, row := range table7 {
+		for _, dedup := range []bool{false, true} {
+			r := Run{Model: "671B", GPU: "H100", GPUs: row.ranks, Precision: "bf16", Seq: 4096, Batch: row.ranks, MicroBatch: 1, TP: 1, PP: 1, VP: 1, EP: row.ranks,
+				Recompute: "none", Stack: "megatron_alltoall", Routing: Uniform, Duplicate: 1, Dedup: &dedup}
+			e, err := newEstimator(r, Central())
+			if err != nil {
+				return nil, err
+			}
+			name, want, limit := "standard", row.standard, 0.10
+			if dedup {
+				name, want, limit = "de-duplicating", row.dedup, 0.20
+			}
+			if row.ranks == 32 {
+				limit = 0.05
+			}
+			all = append(all, below(fmt.Sprintf("exchange of 4096 tokens, EP%d on H100, %s: %.0f us published", row.ranks, name, want), math.Abs(1e3*e.exchange().Each/want-1), limit, "", "5 % at EP32"))
+		}
+	}
+	return all, nil
+}
+
+// Gates are all requirements, with the figures of a validation.
+func Gates(groups []Group) ([]Gate, error) {
+	all := CountGates()
+	more, err := ExchangeGates()
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, more...)
+	for _, s := range Scenarios() {
+		if s.Name == "clean" {
+			continue // what the runs did not do
+		}
+		h, err := s.Project(Central())
+		if err != nil {
+			return nil, err
+		}
+		for i, name := range []string{"859", "918"} {
+			all = append(all, below(fmt.Sprintf("%s on %s, calibrated on 651 only", s.Name, name), math.Abs(h.Error[i+1]), 0.08, "", "4 %"))
+		}
+	}
+	for _, g := range groups {
+		switch g.Name {
+		case "H1":
+			worst, known := 0.0, 0.0
+			for _, p := range g.Rows {
+				if worst = max(worst, math.Abs(p.Error)); !p.Assumed {
+					known = max(known, math.Abs(p.Error))
+				}
+			}
+			all = append(all, below("H1, same-framework ladder: worst step whose layouts are published", known, 0.20, "", "10 %"),
+				below("H1, same-framework ladder: worst step of all", worst, 0.20, "", "10 %"))
+		case "H2":
+			all = append(all, below("H2, Megatron on Blackwell: mean absolute error", g.MAPE, 0.15, "", "8 %"))
+		case "H4":
+			all = append(all, below("H4, one node: mean absolute error", g.MAPE, 0.15, "", "7 %"))
+			sum, n := 0.0, 0
+			for _, p := range g.Rows {
+				if p.Run.Stack == "megatron_alltoall" {
+					sum, n = sum+math.Abs(p.Error), n+1
+				}
+			}
+			all = append(all, below("H4, the twelve measured B200 cases: mean absolute error", sum/float64(n), 0.15, "", "7 %"))
+		}
+	}
+	all = append(all, Gate{What: "80 % intervals: coverage of held-out rows", Value: Coverage(groups), Least: 0.65, Upper: 0.95, Aim: "75 to 85 %"})
+	_, mean, err := H200Products()
+	if err != nil {
+		return nil, err
+	}
+	return append(all, below("H200 products from shape and hardware file, half against half: mean absolute error", mean, 0.12, "", "6 %")), nil
+}

@@ -1,0 +1,114 @@
+package projection
+
+// The headline: DeepSeek-V3 671B on 256 B200. One residual is fitted on the published 651 tokens/s; 859 and 918 are predicted, never fitted.
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The published figures, tokens a second of one GPU.
+const (
+	PublishedBF16   = 651.0
+	PublishedDeepEP = 859.0
+	PublishedMXFP8  = 918.0
+)
+
+// Scenario is a reading of what the two later runs did.
+type Scenario struct {
+	Name, About string
+	Routing     string
+	Duplicate   int
+	Fused       bool // the de-duplicating exchange also saves passes over the rows on a GPU
+}
+
+// Scenarios lists them.
+func Scenarios() []Scenario {
+	return []Scenario{
+		{"as_run", "forced round-robin routing, and both GPUs of a tensor-parallel pair dispatch all tokens, as the pinned code reads", RoundRobin, 2, true},
+		{"clean", "forced round-robin routing, tokens shared between the pair: a fixed stack", RoundRobin, 1, true},
+		{"simple", "random routing, no duplication, no change on the GPU itself: published exchange times alone", Uniform, 1, false},
+	}
+}
+
+// Target is the run that the headline begins with, as published: 671B on 256 B200 in BF16 with the standard all-to-all.
+func Target() Run { return publishedRun("nebius-bf16") }
+
+// Carried returns the residual that a run inherits from the calibration: framework time of TorchTitan's 671B on B200, and none for any
+// other stack, model or GPU.
+func Carried(r Run, set Settings) (float64, error) {
+	if r.Model != "671B" || !strings.EqualFold(r.GPU, "B200") || r.Hardware != nil || r.Stack != "titan_standard" && r.Stack != "titan_deepep" {
+		return 0, nil
+	}
+	return Calibrate(Target(), PublishedBF16, set)
+}
+
+// publishedRun returns a row's run.
+func publishedRun(id string) Run {
+	for _, r := range data().published.Rows {
+		if r.ID == id {
+			return r.Run
+		}
+	}
+	panic(fmt.Sprintf("projection: no published row %q", id))
+}
+
+// runs are those of a scenario: BF16, with DeepEP, and with MXFP8 experts.
+func (s Scenario) runs() [3]Run {
+	base := Target()
+	if s.Routing == Uniform {
+		base.Routing = Uniform
+	}
+	deep := base
+	deep.Stack, deep.Duplicate = "titan_deepep", s.Duplicate
+	if !s.Fused { // the standard stack with copies removed from the wire
+		dedup := true
+		deep.Stack, deep.Dedup = base.Stack, &dedup
+	}
+	quantised := deep
+	quantised.Precision = "mxfp8-experts"
+	return [3]Run{base, deep, quantised}
+}
+
+// Calibrate returns the residual, in ms a token, that makes a run reach a published throughput.
+func Calibrate(r Run, tokens float64, set Settings) (float64, error) {
+	r.Residual = 0
+	e, err := newChecked(r, set)
+	if err != nil {
+		return 0, err
+	}
+	b := e.blocks()
+	without := e.total()
+	return (1e3/tokens - without.sum()) / e.stretch(b), nil
+}
+
+// Headline is a scenario's outcome.
+type Headline struct {
+	Scenario Scenario
+	Residual float64    // ms a token
+	Budgets  [3]Budget  // BF16 (calibrated), DeepEP, DeepEP with MXFP8
+	Error    [3]float64 // signed, relative to the published figure
+}
+
+// Project predicts the scenario at these settings.
+func (s Scenario) Project(set Settings) (Headline, error) {
+	h := Headline{Scenario: s}
+	runs := s.runs()
+	var err error
+	if h.Residual, err = Calibrate(runs[0], PublishedBF16, set); err != nil {
+		return h, err
+	}
+	for i, r := range runs {
+		r.Residual = h.Residual
+		e, err := newEstimator(r, set)
+		if err != nil {
+			return h, err
+		}
+		h.Budgets[i] = e.budget(r.memory(e.model))
+		h.Error[i] = h.Budgets[i].Tokens/Targets()[i] - 1
+	}
+	return h, nil
+}
+
+// Targets are the published figures of the headline, in its order.
+func Targets() [3]float64 { return [3]float64{PublishedBF16, PublishedDeepEP, PublishedMXFP8} }

@@ -1,0 +1,199 @@
+package projection
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A run that cannot be is refused, and told what can.
+func TestRefused(t *testing.T) {
+	for _, x := range []struct {
+		what   string
+		change func(*Run)
+		want   []string
+	}{
+		{"model", func(r *Run) { r.Model = "70B" }, []string{`model "70B"`, "671B", "Kimi-K2"}},
+		{"gpu", func(r *Run) { r.GPU = "B100" }, []string{`GPU "B100"`, "GB300"}},
+		{"stack", func(r *Run) { r.Stack = "jax" }, []string{`stack "jax"`, "titan_standard"}},
+		{"precision", func(r *Run) { r.Precision = "fp4" }, []string{`precision "fp4"`, "mxfp8"}},
+		{"no MX units", func(r *Run) { r.GPU, r.Precision = "H200", "mxfp8" }, []string{"which has no MX units: use fp8"}},
+		{"routing", func(r *Run) { r.Routing = "random" }, []string{`routing "random"`, "uniform"}},
+		{"recompute", func(r *Run) { r.Recompute = "all" }, []string{`recompute "all"`, "selective"}},
+		{"wire", func(r *Run) { r.Wire = "fp8" }, []string{`wire is "fp8"`}},
+		{"tp", func(r *Run) { r.TP = 0 }, []string{"tp is 0"}},
+		{"ep", func(r *Run) { r.EP = 48 }, []string{"ep 48 times pp 2 does not divide 256 GPUs", "--ep 64"}},
+		{"experts", func(r *Run) { r.GPUs, r.EP, r.Batch = 384, 96, 4608 }, []string{"ep 96 does not divide 256 experts", "the nearest that does"}},
+		{"batch", func(r *Run) { r.Batch = 100 }, []string{"do not divide a batch of 100"}},
+		{"stages", func(r *Run) { r.PP, r.VP, r.EP = 16, 4, 16 }, []string{"is more than 61 layers"}},
+		{"duplicate", func(r *Run) { r.Duplicate = 4 }, []string{"duplicate is 4 but tp 2"}},
+		{"top-k", func(r *Run) { r.TopK = 300 }, []string{"top-k 300", "at most 128"}},
+		{"memory", func(r *Run) { r.GPUs, r.Batch = 32, 512; r.EP = 16 }, []string{"needs", "GB a GPU", "B200 has 180"}},
+		{"no GPUs", func(r *Run) { r.GPUs, r.TP, r.PP, r.EP = 1, 1, 1, 1 }, []string{"GB a GPU", "give another number of GPUs"}},
+	} {
+		r := Target()
+		x.change(&r)
+		_, err := Project(r, Central())
+		if err == nil {
+			t.Errorf("%s: not refused", x.what)
+			continue
+		}
+		for _, w := range x.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v: want %q in it", x.what, err, w)
+			}
+		}
+	}
+}
+
+// What a refusal suggests is possible.
+func TestSuggestionFits(t *testing.T) {
+	r := Target()
+	r.EP = 48
+	m := modelOf(t, r.Model, false)
+	near, ok := r.nearest(m)
+	if !ok {
+		t.Fatal("nothing is near")
+	}
+	if _, err := Project(near, Central()); err != nil {
+		t.Errorf("%+v: %v", near, err)
+	}
+}
+
+// cut finds the smallest largest piece: never worse than any other way to cut, for few blocks.
+func TestCut(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		n, gpus := 3+rng.IntN(6), 2+rng.IntN(2)
+		blocks := make([]float64, n)
+		total := 0.0
+		for i := range blocks {
+			blocks[i] = 0.2 + rng.Float64()
+			total += blocks[i]
+		}
+		best := math.Inf(1)
+		for mask := range 1 << (n - 1) { // every set of ends
+			loads, at := make([]float64, gpus), 0
+			for i, b := range blocks {
+				if at >= gpus {
+					break
+				}
+				loads[at] += b
+				if mask>>i&1 == 1 {
+					at++
+				}
+			}
+			if at == gpus-1 {
+				best = min(best, slices.Max(loads))
+			}
+		}
+		if got := cut(blocks, gpus, gpus) * total / float64(gpus); math.Abs(got-best) > 1e-6 {
+			t.Fatalf("%v on %d: the fullest has %.6f, the best cut leaves %.6f", blocks, gpus, got, best)
+		}
+	}
+	if got := cut([]float64{1, 1, 1, 1, 1, 1, 1, 1}, 4, 2); got != 1 {
+		t.Errorf("eight equal blocks in four pieces on two GPUs: %g", got)
+	}
+}
+
+// The sweep's points fit, are in order, and those marked are the ones that no other beats.
+func TestSweep(t *testing.T) {
+	r := publishedRun("gb200-26.04")
+	points, seen, err := Sweep(r, 10000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen < 5000 || len(points) < 500 {
+		t.Fatalf("%d layouts, %d fit", seen, len(points))
+	}
+	h, _ := r.hardware()
+	best := 0
+	for i, p := range points {
+		if p.Memory > h.Memory.Value || i > 0 && p.Tokens > points[i-1].Tokens {
+			t.Fatalf("point %d: %+v", i, p)
+		}
+		beaten := slices.ContainsFunc(points[:i], func(q Point) bool { return q.Memory <= p.Memory })
+		if p.Best == beaten {
+			t.Errorf("point %d of %.0f tokens/s and %.0f GB: best is %v", i, p.Tokens, p.Memory, p.Best)
+		}
+		if p.Best {
+			best++
+		}
+	}
+	if best < 2 {
+		t.Errorf("%d layouts that nothing beats", best)
+	}
+	if few, n, err := Sweep(r, 100); err != nil || n != 100 || len(few) > 100 {
+		t.Errorf("a sweep of 100: %d of %d, %v", len(few), n, err)
+	}
+}
+
+func BenchmarkSweep(b *testing.B) {
+	r := publishedRun("gb200-26.04")
+	seen := 0
+	begin := time.Now()
+	for b.Loop() {
+		_, n, err := Sweep(r, 10000)
+		if err != nil {
+			b.Fatal(err)
+		}
+		seen += n
+	}
+	b.ReportMetric(1e4*time.Since(begin).Seconds()/float64(seen), "s/10000-layouts")
+}
+
+// The memory of the measured one-node cases, GiB as published, within a fifth.
+func TestMemory(t *testing.T) {
+	for id, gib := range map[string]float64{"v3-ep8-pp1-mbc4": 104.3, "v3-ep4-pp2-mbc4": 114, "v2-ep8-pp1-mbc4": 45.6, "v2-ep4-pp2-mbc4": 44.7} {
+		r := publishedRun(id)
+		m, err := r.model()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := r.memory(m).Total()
+		if want := gib * 1.073741824; math.Abs(got/want-1) > 0.2 {
+			t.Errorf("%s: %.1f GB, published %.1f", id, got, want)
+		}
+	}
+}
+
+// Whatever divides and fits has a throughput, a memory and terms.
+func TestAnyRun(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	pick := func(list []string) string { return list[rng.IntN(len(list))] }
+	power := func(most int) int { return 1 << rng.IntN(most) }
+	fine := 0
+	for range 20000 {
+		r := Run{
+			Model: pick([]string{"debug", "small", "16B", "236B", "671B", "Kimi-K2", "Qwen3-235B-A22B", "Qwen3-30B-A3B", "671B-4L"}), GPU: pick(GPUs()), GPUs: power(12), Precision: pick(Precisions()),
+			Seq: power(15), Batch: power(14), MicroBatch: power(4), MTP: rng.IntN(2) == 0, TP: power(4), PP: power(5), VP: power(4), EP: power(8), Recompute: pick(Recomputes()),
+			Stack: pick(Stacks()), Routing: pick([]string{RoundRobin, Uniform}), Duplicate: power(2), TopK: rng.IntN(3) * 2, GroupLimit: rng.IntN(3), NVLinkDomain: rng.IntN(3) * 3,
+		}
+		m, err := r.model()
+		if err != nil || r.indivisible(m) != "" || r.memory(m).Total() > 80 {
+			continue // to look for the nearest that is possible takes long
+		}
+		if strings.HasPrefix(r.Precision, "mxfp8") && strings.HasPrefix(r.GPU, "H") {
+			continue
+		}
+		fine++
+		b, err := Project(r, Central())
+		if err != nil {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		if !positive(b.Tokens) || !positive(b.MFU) || !positive(b.Memory.Total()) || !positive(b.Step) {
+			t.Fatalf("%+v: %+v", r, b)
+		}
+		for _, x := range b.Terms {
+			if !(x.MS > 0) {
+				t.Fatalf("%+v: term %+v", r, x)
+			}
+		}
+	}
+	if fine < 100 {
+		t.Errorf("only %d runs were possible", fine)
+	}
+}

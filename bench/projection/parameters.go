@@ -1,0 +1,163 @@
+package projection
+
+// Parameters: what no file of hardware or kernels says, each with a prior from which intervals are drawn.
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Parameter is a number of the model with its prior.
+type Parameter struct {
+	Name   string  `json:"name"`
+	Value  float64 `json:"value"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	Dist   string  `json:"dist"` // triangle, with its mode at Value, or fixed
+	Unit   string  `json:"unit"`
+	Kind   Kind    `json:"kind"`
+	Source string  `json:"source"`
+	About  string  `json:"about"`
+}
+
+// Stack is what a framework does with a token beside the arithmetic.
+type Stack struct {
+	About           string  `json:"about"`
+	Dedup           bool    `json:"dedup"`            // one copy of a token for each rank, and between nodes for each node
+	ForwardTouches  float64 `json:"forward_touches"`  // reads and writes of all routed rows beside the products, in a forward pass
+	BackwardTouches float64 `json:"backward_touches"` // and in a backward pass
+	Hidden          float64 `json:"hidden"`           // share of the exchange behind which something runs
+	SMShare         float64 `json:"sm_share"`         // what products keep of the GPU beside a hidden exchange
+	NetSpeedup      bool    `json:"net_speedup"`      // grouped MXFP8 products at the rates that contain their casts
+	Attention       string  `json:"attention"`        // kernel
+	DocumentMask    bool    `json:"document_mask"`
+	RowwiseShare    float64 `json:"rowwise_share"` // what fusion leaves of the row-wise traffic
+	CastShare       float64 `json:"cast_share"`    // and of that of casts
+	Launches        float64 `json:"launches"`      // row-wise kernels of a layer and pass that are launched one by one; CUDA graphs leave few
+	FSDP            bool    `json:"fsdp"`          // weights and gradients are sharded, too, where there is no pipeline
+	DPHidden        float64 `json:"dp_hidden"`     // share of the data-parallel traffic that is hidden
+	HeadFP8         bool    `json:"head_fp8"`
+	Causal          bool    `json:"causal"` // counts model FLOPs with causal attention and MTP, as Megatron does
+	Kind            Kind    `json:"kind"`
+	Source          string  `json:"source"`
+}
+
+// attentionKernel has the rates of one kernel, as shares of the dense BF16 peak, of causal FLOPs.
+type attentionKernel struct {
+	Forward  float64 `json:"forward"`
+	Backward float64 `json:"backward"`
+	Kind     Kind    `json:"kind"`
+	Source   string  `json:"source"`
+}
+
+// parameterFile is data/parameters.json.
+type parameterFile struct {
+	Version    string                     `json:"version"`
+	About      string                     `json:"about"`
+	Parameters []Parameter                `json:"parameters"`
+	Net        Curve                      `json:"mxfp8_net"` // speed-up of grouped MXFP8 products, casts included, by rows of a rank
+	Attention  map[string]attentionKernel `json:"attention"`
+	Stacks     map[string]Stack           `json:"stacks"`
+}
+
+func (f parameterFile) check() error {
+	for _, p := range f.Parameters {
+		if p.Low > p.Value || p.Value > p.High || p.Unit == "" || p.Source == "" || !slices.Contains(kinds, p.Kind) || p.Dist != "triangle" && p.Dist != "fixed" {
+			return fmt.Errorf("parameters.json: %s is malformed: %+v", p.Name, p)
+		}
+	}
+	for name, s := range f.Stacks {
+		if _, ok := f.Attention[s.Attention]; !ok || s.SMShare <= 0 || s.Source == "" {
+			return fmt.Errorf("parameters.json: stack %s is malformed: %+v", name, s)
+		}
+	}
+	return f.Net.check()
+}
+
+// The parameters, by their place in the file.
+const (
+	nicA2ALimit = iota
+	nicA2ALoss
+	nicDedup
+	nvlinkScale
+	gemmScale
+	groupedScale
+	netScale
+	groupedSpeedup
+	denseSpeedup
+	shuffleShare
+	touchesScale
+	rowwiseShare
+	castShare
+	attentionScale
+	maskDensity
+	hiddenScale
+	optimizerBytes
+	nicCollective
+	launchMicros
+	parameters
+)
+
+// Settings are values of all parameters.
+type Settings [parameters]float64
+
+// Central returns the file's values.
+func Central() Settings {
+	var s Settings
+	for i, p := range Parameters() {
+		s[i] = p.Value
+	}
+	return s
+}
+
+// Parameters returns the file's parameters with their priors.
+func Parameters() []Parameter {
+	list := data().parameters.Parameters
+	if len(list) != parameters {
+		panic(fmt.Sprintf("projection: parameters.json has %d parameters, the model %d", len(list), parameters))
+	}
+	return list
+}
+
+// draw samples every prior.
+func draw(rng *rand.Rand) Settings {
+	var s Settings
+	for i, p := range Parameters() {
+		s[i] = p.draw(rng.Float64())
+	}
+	return s
+}
+
+// draw returns the quantile u of the prior.
+func (p Parameter) draw(u float64) float64 {
+	if p.Dist == "fixed" || p.High == p.Low {
+		return p.Value
+	}
+	width := p.High - p.Low
+	if mode := (p.Value - p.Low) / width; u < mode {
+		return p.Low + width*math.Sqrt(u*mode)
+	} else {
+		return p.High - width*math.Sqrt((1-u)*(1-mode))
+	}
+}
+
+// kindOf returns the softest kind of several parameters.
+func kindOf(list ...int) Kind {
+	k := Exact
+	for _, i := range list {
+		k = softest(k, Parameters()[i].Kind)
+	}
+	return k
+}
+
+// Stacks lists the names of the frameworks' stacks.
+func Stacks() []string {
+	var all []string
+	for name := range data().parameters.Stacks {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,140 @@
+package projection
+
+// How many ranks and nodes a token's choices reach: closed forms for forced and for uniform routing, or what a run of the engine measured.
+
+import (
+	"fmt"
+	"math"
+)
+
+// The routing modes.
+const (
+	RoundRobin = "round_robin" // token i takes experts k·i to k·i+k-1, as runs with forced balance do
+	Uniform    = "uniform"     // distinct experts, all equally likely, within the limit on groups if the model has one
+	FromRun    = "measured"    // by an engine's run
+)
+
+// Routings lists the modes.
+func Routings() []string { return []string{RoundRobin, Uniform, FromRun} }
+
+// Spread is where the copies of a token go.
+type Spread struct {
+	Ranks       float64 // distinct ranks that a token visits, its own included
+	RemoteNodes float64 // distinct nodes other than its own
+	Choices     float64 // copies that are sent without removing duplicates: top-k
+	RemoteShare float64 // of those copies that leave the node
+	Imbalance   float64 // most loaded rank over the mean rank
+	Kind        Kind
+}
+
+// Distinct is the expected number of groups of size each, of n in all, that k distinct members hit: drawing without replacement
+// misses a group with probability C(n·each - each, k) / C(n·each, k).
+func Distinct(n, each, k int) float64 { return float64(n) * (1 - missing(n*each, each, k)) }
+
+// DistinctLimited is the same where the members lie in groups of which keep, equally likely, may be visited. Each of the n places holds a
+// whole part of a group, or several groups whole.
+func DistinctLimited(n, each, k, groups, keep int) float64 {
+	if keep >= groups || n*each%groups != 0 {
+		return Distinct(n, each, k)
+	}
+	group := n * each / groups
+	if each <= group { // a place lies within a group
+		return float64(n) * float64(keep) / float64(groups) * (1 - missing(keep*group, each, k))
+	}
+	// A place holds several groups: it is hit by way of those of them that may be visited.
+	inside, missed := each/group, 0.0
+	for j := 0; j <= min(inside, keep); j++ {
+		missed += hypergeometric(groups, inside, keep, j) * missing(keep*group, j*group, k)
+	}
+	return float64(n) * (1 - missed)
+}
+
+// missing is the probability that k of n distinct members are none of m.
+func missing(n, m, k int) float64 {
+	p := 1.0
+	for i := range k {
+		p *= max(float64(n-m-i), 0) / float64(n-i)
+	}
+	return p
+}
+
+// hypergeometric is the probability that of n things, good of them, drawn ones hold j good ones.
+func hypergeometric(n, good, drawn, j int) float64 {
+	return math.Exp(choose(good, j) + choose(n-good, drawn-j) - choose(n, drawn))
+}
+
+// choose is the logarithm of a binomial coefficient.
+func choose(n, k int) float64 {
+	if k < 0 || k > n {
+		return math.Inf(-1)
+	}
+	a, _ := math.Lgamma(float64(n + 1))
+	b, _ := math.Lgamma(float64(k + 1))
+	c, _ := math.Lgamma(float64(n - k + 1))
+	return a - b - c
+}
+
+// spread is that of a run whose expert-parallel group has ep ranks, perNode of them in a node (or an NVLink domain).
+func (r Run) spread(m Model, perNode int) (Spread, error) {
+	ep := r.EP
+	nodes := max(1, (ep+perNode-1)/perNode)
+	inNode := min(ep, perNode)
+	each := m.Experts / ep
+	s := Spread{Choices: float64(m.TopK), RemoteShare: 1 - 1/float64(nodes), Imbalance: 1, Kind: Exact}
+	switch r.Routing {
+	case RoundRobin:
+		s.Ranks, s.RemoteNodes = roundRobinSpread(m.Experts, m.TopK, each, each*inNode, ep, nodes)
+	case Uniform, FromRun:
+		s.Ranks = DistinctLimited(ep, each, m.TopK, m.Groups, m.TopKGroups)
+		// By symmetry the token's own node is one of those it visits as often as any other.
+		visited := DistinctLimited(nodes, m.Experts/nodes, m.TopK, m.Groups, m.TopKGroups)
+		s.RemoteNodes = visited * float64(nodes-1) / float64(nodes)
+		s.Imbalance = uniformImbalance(float64(r.tokensPerRank()), float64(m.TopK), ep)
+		if r.Routing == FromRun {
+			if r.Ratios == nil {
+				return s, fmt.Errorf("routing %s needs ratios that a run has measured: give --ratios FILE", FromRun)
+			}
+			s.Kind = Measured
+			s.Imbalance = max(1, r.Ratios.RankImbalance)
+			s.Ranks = clamp(s.Ranks*r.Ratios.DistinctOverUniform, 1, float64(min(ep, m.TopK)))
+			s.RemoteNodes = clamp(s.RemoteNodes*r.Ratios.DistinctOverUniform, 0, float64(nodes-1))
+		}
+	default:
+		return s, oneOf("routing", r.Routing, Routings())
+	}
+	return s, nil
+}
+
+// roundRobinSpread counts, over one period of the pattern, the ranks and remote nodes of a token. Tokens come from all nodes alike.
+func roundRobinSpread(experts, k, perRank, perNode, ranks, nodes int) (distinct, remote float64) {
+	period := experts / gcd(experts, k)
+	for i := range period {
+		seenRank, seenNode := map[int]bool{}, map[int]bool{}
+		for j := range k {
+			e := (i*k + j) % experts
+			seenRank[e/perRank], seenNode[e/perNode] = true, true
+		}
+		distinct += float64(len(seenRank))
+		remote += float64(len(seenNode)) * float64(nodes-1) / float64(nodes)
+	}
+	return distinct / float64(period), remote / float64(period)
+}
+
+func gcd(a, b int) int {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// uniformImbalance is the expected largest of n loads over their mean, each the sum of draws choices: a normal approximation whose
+// maximum lies √(2·ln n) deviations out.
+func uniformImbalance(tokens, k float64, ranks int) float64 {
+	if ranks < 2 || tokens <= 0 {
+		return 1
+	}
+	mean := tokens * k // choices that a rank receives on average from as many tokens of each rank
+	return 1 + math.Sqrt(2*math.Log(float64(ranks))*(1-1/float64(ranks))/mean)
+}
+
+func clamp(v, low, high float64) float64 { return min(max(v, low), high) }

@@ -1,0 +1,97 @@
+package projection
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+func TestDistinct(t *testing.T) {
+	for _, x := range []struct {
+		what      string
+		got, want float64
+	}{
+		{"nodes, EP32 on 4", Distinct(4, 64, 8), 3.61},
+		{"the same within 4 of 8 groups", DistinctLimited(4, 64, 8, 8, 4), 2.93},
+		{"nodes, EP64 on 8", Distinct(8, 32, 8), 5.29},
+		{"the same within 4 of 8 groups", DistinctLimited(8, 32, 8, 8, 4), 3.63},
+		{"no limit", DistinctLimited(4, 64, 8, 8, 8), Distinct(4, 64, 8)},
+		{"all in one place", Distinct(1, 256, 8), 1},
+		{"every expert a place", Distinct(256, 1, 8), 8},
+		{"as many as places of one", Distinct(4, 1, 4), 4},
+	} {
+		rounded(t, x.what, x.got, x.want, 2)
+	}
+}
+
+// The closed forms are the means of drawing.
+func TestDistinctByDrawing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, x := range []struct{ places, each, k, groups, keep int }{
+		{4, 8, 3, 1, 1}, {8, 4, 6, 4, 2}, {2, 16, 4, 8, 3}, {16, 2, 5, 4, 2}, {4, 16, 8, 8, 4},
+	} {
+		const draws = 40000
+		group := x.places * x.each / x.groups
+		sum, squares := 0.0, 0.0
+		for range draws {
+			visited := rng.Perm(x.groups)[:x.keep]
+			seen := map[int]bool{}
+			for _, i := range rng.Perm(x.keep * group)[:x.k] {
+				seen[(visited[i/group]*group+i%group)/x.each] = true
+			}
+			sum, squares = sum+float64(len(seen)), squares+float64(len(seen)*len(seen))
+		}
+		mean := sum / draws
+		deviation := math.Sqrt((squares/draws - mean*mean) / draws)
+		if got := DistinctLimited(x.places, x.each, x.k, x.groups, x.keep); math.Abs(got-mean) > 5*deviation+1e-9 {
+			t.Errorf("%+v: %.4f distinct, drawing gives %.4f ± %.4f", x, got, mean, deviation)
+		}
+	}
+}
+
+// Forced balance sends all choices of a token to one rank where eight experts lie on each, and to two where four do.
+func TestRoundRobin(t *testing.T) {
+	for _, x := range []struct {
+		ep, perNode   int
+		ranks, remote float64
+	}{{32, 8, 1, 0.75}, {64, 8, 2, 0.875}, {8, 8, 1, 0}, {16, 8, 1, 0.5}} {
+		r := Target()
+		r.EP = x.ep
+		s, err := r.spread(modelOf(t, "671B", false), x.perNode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Ranks != x.ranks || s.RemoteNodes != x.remote || s.Imbalance != 1 || s.Kind != Exact {
+			t.Errorf("EP%d: %+v, want %g ranks and %g remote nodes", x.ep, s, x.ranks, x.remote)
+		}
+	}
+}
+
+func TestMeasuredRouting(t *testing.T) {
+	r := Target()
+	r.Routing, r.Stack = FromRun, "titan_deepep"
+	if _, err := Project(r, Central()); err == nil || !strings.Contains(err.Error(), "--ratios") {
+		t.Errorf("without ratios: %v", err)
+	}
+	r.Ratios = &Routed{RankImbalance: 1, DistinctOverUniform: 1}
+	uniform := r
+	uniform.Routing = Uniform
+	a, b := must(t, r), must(t, uniform)
+	if math.Abs(a.Tokens/b.Tokens-1) > 0.02 {
+		t.Errorf("measured as uniform: %.1f tokens/s, uniform: %.1f", a.Tokens, b.Tokens)
+	}
+	r.Ratios.RankImbalance = 1.3
+	if c := must(t, r); c.Tokens >= a.Tokens || c.Term(Grouped).MS <= a.Term(Grouped).MS || c.Term(AllToAll).Kind == Exact {
+		t.Errorf("an imbalance of 1.3 gives %.1f tokens/s, without %.1f", c.Tokens, a.Tokens)
+	}
+}
+
+func must(t *testing.T, r Run) Budget {
+	t.Helper()
+	b, err := Project(r, Central())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,210 @@
+package projection
+
+// What is projected: a model, a GPU, a parallel layout and a framework's stack.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Run is one training recipe on one cluster.
+type Run struct {
+	Model      string `json:"model"`
+	GPU        string `json:"gpu"`
+	GPUs       int    `json:"gpus"`
+	Precision  string `json:"precision"`   // bf16, mxfp8 (all linears), mxfp8-experts, fp8
+	Seq        int    `json:"seq"`         // tokens of a sequence
+	Batch      int    `json:"batch"`       // sequences of an optimizer step, all GPUs together
+	MicroBatch int    `json:"micro_batch"` // sequences of one pass
+	MTP        bool   `json:"mtp"`
+	TP         int    `json:"tp"`
+	PP         int    `json:"pp"`
+	VP         int    `json:"vp"` // pipeline stages of a GPU
+	EP         int    `json:"ep"`
+	Recompute  string `json:"recompute"` // none, selective (what MLA expands, norms and activations) or full
+	Stack      string `json:"stack"`
+	Routing    string `json:"routing"`
+	Duplicate  int    `json:"duplicate"` // GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share them
+
+	// What-if values; zero leaves what the model, the hardware and the stack say.
+	TopK         int      `json:"top_k,omitempty"`
+	GroupLimit   int      `json:"group_limit,omitempty"` // groups that a token may visit
+	Wire         string   `json:"wire,omitempty"`        // of the forward dispatch: bf16 or mxfp8
+	Dedup        *bool    `json:"dedup,omitempty"`
+	Hidden       *float64 `json:"hidden,omitempty"` // share of the exchange that is hidden
+	NIC          float64  `json:"nic_gbs,omitempty"`
+	NVLinkDomain int      `json:"nvlink_domain,omitempty"`
+
+	Hardware *Hardware `json:"-"` // in place of the GPU's file
+
+	Ratios   *Routed `json:"ratios,omitempty"`   // of routing "measured"
+	Residual float64 `json:"residual,omitempty"` // t_R, ms a token
+}
+
+// Routed is what a run of the engine measured of its routing.
+type Routed struct {
+	RankImbalance       float64 `json:"rank_imbalance"`        // most loaded rank over the mean, averaged over layers and passes
+	DistinctOverUniform float64 `json:"distinct_over_uniform"` // distinct ranks of a token over those of uniform routing in the same layout
+	Origin              string  `json:"origin"`
+}
+
+// Precisions lists those that can be projected.
+func Precisions() []string { return []string{"bf16", "mxfp8-experts", "mxfp8", "fp8"} }
+
+// Recomputes lists the ways to compute again.
+func Recomputes() []string { return []string{"none", "selective", "full"} }
+
+// tokensPerRank are those that one GPU dispatches in a pass.
+func (r Run) tokensPerRank() int {
+	return r.MicroBatch * r.Seq / r.TP * max(r.Duplicate, 1)
+}
+
+func (r Run) dp() int { return max(1, r.GPUs/(r.TP*r.PP)) }
+
+// microBatches of a pipeline in one step.
+func (r Run) microBatches() float64 { return float64(r.Batch) / float64(r.dp()*r.MicroBatch) }
+
+// tokensPerGPU is N of the formula: tokens of a step over GPUs.
+func (r Run) tokensPerGPU() float64 { return float64(r.Batch) * float64(r.Seq) / float64(r.GPUs) }
+
+func (r Run) model() (Model, error) {
+	m, err := ModelByName(r.Model, r.MTP)
+	if err != nil {
+		return m, err
+	}
+	if r.TopK > 0 {
+		m.TopK = r.TopK
+	}
+	if r.GroupLimit > 0 {
+		m.TopKGroups = r.GroupLimit
+	}
+	if m.TopK > m.Experts || m.TopKGroups > m.Groups || m.TopK > m.TopKGroups*m.Experts/m.Groups {
+		return m, fmt.Errorf("top-k %d within %d of %d groups of %d experts: give a top-k of at most %d and a limit of at most %d groups",
+			m.TopK, m.TopKGroups, m.Groups, m.Experts, min(m.TopKGroups, m.Groups)*m.Experts/m.Groups, m.Groups)
+	}
+	return m, nil
+}
+
+func (r Run) hardware() (Hardware, error) {
+	if r.Hardware != nil {
+		return r.Hardware.with(r), nil
+	}
+	h, err := HardwareByName(r.GPU)
+	return h.with(r), err
+}
+
+// with returns the hardware with the run's what-if values.
+func (h Hardware) with(r Run) Hardware {
+	if r.NIC > 0 {
+		h.NIC = Value{r.NIC, h.NIC.Unit, "what-if", Assumed}
+	}
+	if r.NVLinkDomain > 0 {
+		h.Domain = Value{float64(r.NVLinkDomain), h.Domain.Unit, "what-if", Assumed}
+	}
+	return h
+}
+
+func (r Run) stack() (Stack, error) {
+	s, ok := data().parameters.Stacks[r.Stack]
+	if !ok {
+		return s, oneOf("stack", r.Stack, Stacks())
+	}
+	if r.Dedup != nil {
+		s.Dedup = *r.Dedup
+	}
+	if r.Hidden != nil {
+		s.Hidden = *r.Hidden
+	}
+	return s, nil
+}
+
+// Check reports everything that keeps the run from being projected.
+func (r Run) Check() error {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	m, err := r.model()
+	errs = append(errs, err, oneOf("precision", r.Precision, Precisions()), oneOf("recompute", r.Recompute, Recomputes()), oneOf("routing", r.Routing, Routings()))
+	h, errHardware := r.hardware()
+	_, errStack := r.stack()
+	errs = append(errs, errHardware, errStack)
+	const most = 1 << 20
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"gpus", r.GPUs}, {"seq", r.Seq}, {"batch", r.Batch}, {"micro-batch", r.MicroBatch}, {"tp", r.TP}, {"pp", r.PP}, {"vp", r.VP}, {"ep", r.EP}, {"duplicate", r.Duplicate}} {
+		must(f.value >= 1 && f.value <= most, "%s is %d: give 1 to %d", f.name, f.value, most)
+	}
+	must(h.Kernels != "h200" || !strings.HasPrefix(r.Precision, "mxfp8"), "precision %s on %s, which has no MX units: use fp8", r.Precision, r.GPU)
+	must(r.Wire == "" || r.Wire == "bf16" || r.Wire == "mxfp8", "wire is %q: use bf16 or mxfp8", r.Wire)
+	must(r.Hidden == nil || *r.Hidden >= 0 && *r.Hidden <= 1, "the hidden share must be 0 to 1")
+	must(r.NIC >= 0 && !math.IsInf(r.NIC, 0) && !math.IsNaN(r.NIC) && r.NVLinkDomain >= 0 && r.NVLinkDomain <= most, "nic is %g and nvlink-domain %d: give positive numbers", r.NIC, r.NVLinkDomain)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if why := r.indivisible(m); why != "" {
+		return r.suggest(m, why)
+	}
+	return nil
+}
+
+// indivisible says what of the layout does not divide, or nothing.
+func (r Run) indivisible(m Model) string {
+	switch {
+	case r.GPUs%(r.TP*r.PP) != 0:
+		return fmt.Sprintf("tp %d times pp %d does not divide %d GPUs", r.TP, r.PP, r.GPUs)
+	case r.GPUs%(r.EP*r.PP) != 0:
+		return fmt.Sprintf("ep %d times pp %d does not divide %d GPUs", r.EP, r.PP, r.GPUs)
+	case m.Experts%r.EP != 0:
+		return fmt.Sprintf("ep %d does not divide %d experts", r.EP, m.Experts)
+	case r.Batch%(r.dp()*r.MicroBatch) != 0:
+		return fmt.Sprintf("%d data-parallel replicas of micro-batch %d do not divide a batch of %d", r.dp(), r.MicroBatch, r.Batch)
+	case r.PP*r.VP > m.Layers:
+		return fmt.Sprintf("pp %d times vp %d is more than %d layers", r.PP, r.VP, m.Layers)
+	case r.Duplicate > r.TP:
+		return fmt.Sprintf("duplicate is %d but tp %d", r.Duplicate, r.TP)
+	case m.Heads%r.TP != 0:
+		return fmt.Sprintf("tp %d does not divide %d heads", r.TP, m.Heads)
+	}
+	return ""
+}
+
+// suggest is an error that names the nearest layout that divides and fits.
+func (r Run) suggest(m Model, why string) error {
+	near, ok := r.nearest(m)
+	if !ok {
+		return fmt.Errorf("%s, and no layout of %d GPUs does and fits: give another number of GPUs", why, r.GPUs)
+	}
+	return fmt.Errorf("%s; the nearest that does and fits: --tp %d --pp %d --vp %d --ep %d --micro-batch %d --recompute %s", why, near.TP, near.PP, near.VP, near.EP, near.MicroBatch, near.Recompute)
+}
+
+// nearest returns the layout with the fewest doublings away that divides and fits in memory.
+func (r Run) nearest(m Model) (Run, bool) {
+	h, err := r.hardware()
+	if err != nil {
+		return r, false
+	}
+	var fit []Run
+	for l := range layouts(m, r) {
+		if l.memory(m).Total() <= h.Memory.Value {
+			fit = append(fit, l)
+		}
+	}
+	if len(fit) == 0 {
+		return r, false
+	}
+	distance := func(l Run) (d float64) {
+		for _, p := range [][2]int{{l.TP, r.TP}, {l.PP, r.PP}, {l.VP, r.VP}, {l.EP, r.EP}, {l.MicroBatch, r.MicroBatch}} {
+			d += math.Abs(math.Log2(float64(p[0]) / float64(max(p[1], 1))))
+		}
+		return d + math.Abs(float64(slices.Index(Recomputes(), l.Recompute)-slices.Index(Recomputes(), r.Recompute)))
+	}
+	return slices.MinFunc(fit, func(a, b Run) int { return cmp.Compare(distance(a), distance(b)) }), true
+}

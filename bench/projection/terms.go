@@ -1,0 +1,239 @@
+package projection
+
+// The terms of the budget, block by block: what each costs in GPU-milliseconds a token.
+
+import "math"
+
+// estimator computes the costs of one run at one setting of the parameters.
+type estimator struct {
+	run   Run
+	model Model
+	gpu   Hardware
+	stack Stack
+	set   Settings
+	table *kernels
+	flash attentionKernel
+	to    Spread
+	fill  float64 // share of the scores that the mask leaves, relative to a causal one
+
+	far map[string]float64 // products whose shape lies far from any measured one
+}
+
+func newEstimator(r Run, set Settings) (*estimator, error) {
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	return newChecked(r, set)
+}
+
+// newChecked is newEstimator for a run whose layout is known to be possible.
+func newChecked(r Run, set Settings) (*estimator, error) {
+	e := &estimator{run: r, set: set, fill: 1}
+	var err error
+	if e.model, err = r.model(); err != nil {
+		return nil, err
+	}
+	if e.gpu, err = r.hardware(); err != nil {
+		return nil, err
+	}
+	if e.stack, err = r.stack(); err != nil {
+		return nil, err
+	}
+	if e.to, err = r.spread(e.model, int(min(e.gpu.Domain.Value, float64(r.EP)))); err != nil {
+		return nil, err
+	}
+	d := data()
+	e.table = tables()[e.gpu.Kernels]
+	e.flash = d.parameters.Attention[e.stack.Attention]
+	if e.gpu.Kernels == "h200" {
+		e.flash = d.parameters.Attention["hopper"]
+	}
+	if e.stack.DocumentMask {
+		e.fill = set[maskDensity]
+	}
+	return e, nil
+}
+
+// millis are milliseconds for an amount at a rate a second.
+func millis(amount, perSecond float64) float64 { return 1e3 * amount / perSecond }
+
+// quantised reports whether a layer's products run in FP8 or MXFP8.
+func (e *estimator) quantised(p part) bool {
+	switch e.run.Precision {
+	case "mxfp8-experts":
+		return p == routedFFN
+	case "mxfp8", "fp8":
+		return p != routerGate && p != mtpJoin && (p != headOut || e.stack.HeadFP8)
+	}
+	return false
+}
+
+// repeats reports whether recomputation runs a layer's forward product again.
+func (e *estimator) repeats(p part) bool {
+	return e.run.Recompute == "full" && p != headOut || e.run.Recompute == "selective" && p == attentionUp
+}
+
+// full is 1 if everything is computed again.
+func (e *estimator) full() float64 {
+	if e.run.Recompute == "full" {
+		return 1
+	}
+	return 0
+}
+
+// rate is the FLOP/s of one product.
+func (e *estimator) rate(l linear, p pass) float64 {
+	op, rows := "gemm", float64(e.run.MicroBatch*e.run.Seq)
+	if l.part == routedFFN {
+		op, rows = "grouped", e.rowsPerExpert()
+	}
+	own8 := e.quantised(l.part) && e.table.dtype8
+	share, distance := e.table.share(op, p, own8, rows, l.in, l.out)
+	if distance > far {
+		if e.far == nil {
+			e.far = map[string]float64{}
+		}
+		e.far[l.name] = distance
+	}
+	peak := e.gpu.BF16.Value
+	if own8 {
+		peak = e.gpu.FP8.Value
+	}
+	rate := share * peak * 1e12 * e.set[gemmScale]
+	if l.part == routedFFN {
+		rate *= e.set[groupedScale]
+	}
+	if e.quantised(l.part) && !own8 {
+		rate *= e.speedup(l.part)
+	}
+	if e.stack.Hidden > 0 {
+		rate *= e.stack.SMShare
+	}
+	return rate
+}
+
+// speedup of MXFP8 over BF16.
+func (e *estimator) speedup(p part) float64 {
+	switch {
+	case p != routedFFN:
+		return e.set[denseSpeedup]
+	case e.stack.NetSpeedup:
+		return data().parameters.Net.At(e.rowsPerRank()) * e.set[netScale]
+	}
+	return e.set[groupedSpeedup]
+}
+
+// rowsPerRank are the rows of all experts of a GPU in one pass, in the mean.
+func (e *estimator) rowsPerRank() float64 {
+	return float64(e.run.tokensPerRank()) * float64(e.model.TopK)
+}
+
+func (e *estimator) rowsPerExpert() float64 {
+	return e.rowsPerRank() * float64(e.run.EP) / float64(e.model.Experts)
+}
+
+// again is how often work of the routed experts is done: by each GPU of a tensor-parallel group that dispatches all tokens.
+func (e *estimator) again() float64 { return float64(max(e.run.Duplicate, 1)) }
+
+// linears adds a block's products and their casts.
+func (e *estimator) linears(c *costs, list []linear) {
+	for _, l := range list {
+		symbol, times := Dense, 1.0
+		if l.part == routedFFN {
+			symbol, times = Grouped, e.again()*e.to.Imbalance
+		}
+		forwards := 1.0
+		if e.repeats(l.part) {
+			forwards = 2
+		}
+		f := l.flops() * times
+		c[symbol] += millis(f*forwards, e.rate(l, forward)) + millis(f, e.rate(l, dgrad)) + millis(f, e.rate(l, wgrad))
+		if e.quantised(l.part) && !(l.part == routedFFN && e.stack.NetSpeedup) {
+			// The input is read once as BF16 and written as codes and scales in both directions, as is the gradient of the output.
+			bytes := (float64(l.in)*forwards + float64(l.out)) * l.times * (2 + 2*(1+1.0/32)) * e.stack.CastShare
+			c[Casts] += millis(bytes*times, e.set[castShare]*e.hbm())
+		}
+	}
+}
+
+func (e *estimator) hbm() float64 { return e.gpu.HBM.Value * 1e12 }
+
+// scores adds one layer's attention: a backward pass costs 2.5 forward ones.
+func (e *estimator) scores(c *costs) {
+	f := e.model.attentionFLOPs(e.run.Seq) * e.fill
+	peak := e.gpu.BF16.Value * 1e12 * e.set[attentionScale]
+	c[Attention] += millis(f*(1+e.full()), e.flash.Forward*peak) + millis(2.5*f, e.flash.Backward*peak)
+}
+
+// rowwise adds what a layer reads and writes beside its products: two norms and two residual sums over the hidden state, rotary embedding
+// and joining of queries, keys and values, and SwiGLU. The backward pass moves twice as much.
+func (e *estimator) rowwise(c *costs, inter float64) {
+	m := e.model
+	heads := float64(m.Heads)
+	elements := 4*float64(m.Dim) + 6*float64(m.Dim) + heads*float64(4*m.keys()+2*m.ValueDim) + 3*inter
+	if m.KVHeads > 0 {
+		elements = 10*float64(m.Dim) + float64(2*(m.Heads+m.KVHeads)*m.ValueDim) + 3*inter
+	}
+	passes := 3.0
+	if e.run.Recompute != "none" {
+		passes++
+	}
+	c[Rowwise] += millis(2*elements*passes*e.stack.RowwiseShare, e.set[rowwiseShare]*e.hbm())
+}
+
+// exchange describes the all-to-alls of one layer.
+func (e *estimator) exchange() Exchange {
+	ops := 4 + 2*e.full()
+	x := Exchange{Operations: int(ops), Hidden: clamp(e.stack.Hidden*e.set[hiddenScale], 0, 1)}
+	plain, forwardRow := e.model.RowBytes("bf16"), e.model.RowBytes(e.run.Wire)
+	one := func(row float64) (bytes, nic, ms float64) {
+		copies, remote := e.to.Choices, e.to.Choices*e.to.RemoteShare
+		ranks := float64(e.run.EP)
+		linked := copies * (min(ranks, e.gpu.Domain.Value) - 1) / ranks
+		nicShare := clamp(e.set[nicA2ALimit]-e.set[nicA2ALoss]/e.nodes(), 0.1, 1)
+		nvShare := e.gpu.NVLinkAllToAll.At(ranks)
+		if e.stack.Dedup {
+			copies, remote, linked = e.to.Ranks, e.to.RemoteNodes, e.to.Ranks*(ranks-1)/ranks
+			nicShare, nvShare = e.set[nicDedup], e.gpu.NVLinkDedup.At(ranks)
+		}
+		nic = remote * row
+		ms = max(millis(nic, nicShare*e.gpu.NIC.Value*1e9), millis(linked*row, nvShare*e.set[nvlinkScale]*e.gpu.NVLink.Value*1e9))
+		return copies * row, nic, ms
+	}
+	bytes, nic, ms := one(plain)
+	_, _, first := one(forwardRow)
+	x.Bytes, x.NIC, x.Each = bytes, nic, ms
+	dispatches := 1 + e.full()
+	x.Total = e.again() * e.to.Imbalance * (first*dispatches + ms*(ops-dispatches))
+	x.Each *= e.again() * float64(e.run.MicroBatch*e.run.Seq)
+	return x
+}
+
+// nodes of an expert-parallel group, or NVLink domains.
+func (e *estimator) nodes() float64 { return math.Ceil(float64(e.run.EP) / e.gpu.Domain.Value) }
+
+// routed adds what only a layer with experts has.
+func (e *estimator) routed(c *costs) {
+	touches := (e.stack.ForwardTouches*(1+e.full()) + e.stack.BackwardTouches) * e.set[touchesScale]
+	bytes := touches * float64(e.model.TopK) * e.model.RowBytes("bf16")
+	c[Shuffle] += e.again() * e.to.Imbalance * millis(bytes, e.set[shuffleShare]*e.hbm())
+	if e.run.EP > 1 {
+		x := e.exchange()
+		c[AllToAll] += x.Total * (1 - x.Hidden)
+	}
+}
+
+// layer adds what every layer has.
+func (e *estimator) layer(list []linear, inter float64) (c costs) {
+	e.linears(&c, list)
+	e.scores(&c)
+	e.rowwise(&c, inter)
+	if e.run.TP > 1 { // all-gathers and reduce-scatters of the hidden state around attention and feed-forward, both ways
+		ops := 8 + 4*e.full()
+		bytes := ops * 2 * float64(e.model.Dim) * float64(e.run.TP-1)
+		c[TensorComm] += millis(bytes, e.gpu.NVLinkCollective.Value*e.gpu.NVLink.Value*1e9)
+	}
+	passes := 3 + e.full() // a backward pass has twice the kernels of a forward one
+	c[Host] += passes * e.stack.Launches * e.set[launchMicros] / 1e3 / float64(e.run.MicroBatch*e.run.Seq) * float64(e.run.TP)
+	return c
+}

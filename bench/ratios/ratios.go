@@ -1,0 +1,252 @@
+// Package ratios is what this engine measures of a model that a projection onto other machines can use: where the router sends tokens,
+// what that moves, and how the engine's own times compare. Counts transfer to a GPU; ratios of times are facts about this machine.
+package ratios
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"spmoe/internal/strictjson"
+)
+
+// Schema is the version of the file's form.
+const Schema = 1
+
+// Name is the file's name in the folder of a run.
+const Name = "ratios.json"
+
+// maxSize is far above any file's: one of 256 experts and 64 ranks has some hundred kilobytes.
+const maxSize = 16 << 20
+
+// File is everything that was measured.
+type File struct {
+	Schema  int     `json:"schema"`
+	Origin  string  `json:"origin"` // train or bench
+	Machine Machine `json:"machine"`
+	Model   Shape   `json:"model"`
+	Ranks   int     `json:"ranks"`
+	Steps   int     `json:"steps"` // optimizer steps whose routing was counted
+
+	Layers  []Layer `json:"layers,omitempty"`  // by layer with experts, in order
+	Traffic Traffic `json:"traffic"`           // of all layers together, forward dispatch
+	Padding Padding `json:"padding"`           // what groups of whole blocks would add
+	Density Density `json:"attention_density"` // scores that a mask leaves
+	Casts   *Casts  `json:"casts,omitempty"`   // bytes that quantisation moves
+
+	Phases   map[string]float64 `json:"phases,omitempty"` // share of step time
+	Products []Product          `json:"products,omitempty"`
+	Exchange []Exchange         `json:"exchange,omitempty"`
+	Checks   []Check            `json:"checks,omitempty"`
+}
+
+// Machine is what measured.
+type Machine struct {
+	CPU     string `json:"cpu"`
+	Tier    string `json:"tier"` // of instructions
+	Cores   int    `json:"cores"`
+	System  string `json:"system"`
+	Version string `json:"version"` // of the program
+}
+
+// Shape is the model, as far as routing depends on it.
+type Shape struct {
+	Name    string `json:"name"`
+	Dim     int    `json:"dim"`
+	Layers  int    `json:"layers"`
+	Experts int    `json:"experts"`
+	TopK    int    `json:"top_k"`
+	Groups  int    `json:"groups"`
+	Limit   int    `json:"group_limit"` // groups that a token may visit
+	Seq     int    `json:"seq"`
+}
+
+// Layer is the routing of one layer.
+type Layer struct {
+	Layer  int     `json:"layer"`
+	Rows   []int64 `json:"rows"` // [experts], all steps
+	Places []Place `json:"places"`
+}
+
+// Place says how tokens spread if the experts lay in so many equal parts: ranks, or nodes.
+type Place struct {
+	Places    int     `json:"places"`
+	Distinct  float64 `json:"distinct"`  // parts that a token visits, in the mean
+	Imbalance float64 `json:"imbalance"` // fullest part over the mean, averaged over steps
+}
+
+// Traffic is rows and copies by source and destination rank.
+type Traffic struct {
+	RowBytes int       `json:"row_bytes"` // of one copy of a token, BF16
+	Rows     [][]int64 `json:"rows"`      // [source][destination]: one for every choice, as a standard all-to-all sends
+	Copies   [][]int64 `json:"copies"`    // the same, a token counted once for each rank that it visits
+}
+
+// Bytes returns the bytes between all ranks, own ones included: for every choice, and without duplicates.
+func (t Traffic) Bytes() (standard, dedup int64) {
+	for i := range t.Rows {
+		for j := range t.Rows[i] {
+			standard += t.Rows[i][j] * int64(t.RowBytes)
+			dedup += t.Copies[i][j] * int64(t.RowBytes)
+		}
+	}
+	return standard, dedup
+}
+
+// Padding is the share of rows that whole groups of 32 or 128 add.
+type Padding struct {
+	To32  float64 `json:"to_32"`
+	To128 float64 `json:"to_128"`
+}
+
+// Density is the share of all seq² scores that a mask leaves.
+type Density struct {
+	Causal   float64 `json:"causal"`
+	Document float64 `json:"document"` // causal, and within a document
+}
+
+// Casts are the bytes of quantising one element both ways.
+type Casts struct {
+	Read    float64 `json:"read_per_element"`
+	Written float64 `json:"written_per_element"`
+}
+
+// Product compares a product of the model in MXFP8 with the same in BF16, on this machine.
+type Product struct {
+	Name  string  `json:"name"`
+	Shape string  `json:"shape"`
+	Time  float64 `json:"mxfp8_over_bf16_time"`
+}
+
+// Exchange compares the two exchanges of one layer, on this machine.
+type Exchange struct {
+	Tokens int     `json:"tokens"`
+	Hidden int     `json:"hidden"`
+	TopK   int     `json:"top_k"`
+	Ranks  int     `json:"ranks"`
+	Time   float64 `json:"onesided_over_standard_time"`
+}
+
+// Check holds a count against what it must be.
+type Check struct {
+	What      string  `json:"what"`
+	Measured  float64 `json:"measured"`
+	Expected  float64 `json:"expected"`
+	Tolerance float64 `json:"tolerance"` // 0: must be equal
+}
+
+// Holds reports whether the measurement is as expected.
+func (c Check) Holds() bool { return math.Abs(c.Measured-c.Expected) <= c.Tolerance }
+
+// At returns, as means over the layers, how tokens spread over so many places: exactly those if they were counted, and otherwise the
+// nearest number that was.
+func (f File) At(places int) (p Place, ok bool) {
+	n := 0.0
+	for _, l := range f.Layers {
+		best, distance := -1, math.Inf(1)
+		for i, q := range l.Places {
+			if d := math.Abs(math.Log(float64(q.Places) / float64(places))); d < distance {
+				best, distance = i, d
+			}
+		}
+		if best < 0 {
+			continue
+		}
+		q := l.Places[best]
+		p.Places, p.Distinct, p.Imbalance = q.Places, p.Distinct+q.Distinct, p.Imbalance+q.Imbalance
+		n++
+	}
+	p.Distinct, p.Imbalance = p.Distinct/n, p.Imbalance/n
+	return p, n > 0
+}
+
+// Fill takes from another file what this one lacks of times: a run has shares of its step, a benchmark ratios of products and exchanges.
+func (f *File) Fill(other File) {
+	if len(f.Phases) == 0 {
+		f.Phases = other.Phases
+	}
+	if len(f.Products) == 0 {
+		f.Products = other.Products
+	}
+	if len(f.Exchange) == 0 {
+		f.Exchange = other.Exchange
+	}
+}
+
+// Open reads a file.
+func Open(path string) (File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return File{}, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxSize+1))
+	if err != nil {
+		return File{}, err
+	}
+	f, err := Parse(text)
+	if err != nil {
+		return f, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// The most of what a file may name.
+const (
+	maxExperts = 1 << 14
+	maxLayers  = 1 << 11
+	maxRanks   = 1 << 12
+)
+
+// Parse reads the text of a file. What it returns is safe to compute with.
+func Parse(text []byte) (File, error) {
+	var f File
+	if len(text) > maxSize {
+		return f, fmt.Errorf("the file is larger than %d bytes: is it a %s?", maxSize, Name)
+	}
+	if err := strictjson.Unmarshal(text, &f); err != nil {
+		return f, err
+	}
+	return f, f.check()
+}
+
+func (f File) check() error {
+	m := f.Model
+	switch {
+	case f.Schema != Schema:
+		return fmt.Errorf("schema is %d: this program reads %d: measure again", f.Schema, Schema)
+	case m.Experts < 1 || m.Experts > maxExperts || m.TopK < 1 || m.TopK > m.Experts:
+		return fmt.Errorf("model has %d experts and top-k %d: want 1 to %d experts and a top-k of at most those", m.Experts, m.TopK, maxExperts)
+	case m.Groups < 1 || m.Groups > m.Experts || m.Experts%m.Groups != 0 || m.Limit < 1 || m.Limit > m.Groups:
+		return fmt.Errorf("model has %d groups, limit %d: want groups that divide %d experts and a limit of at most those", m.Groups, m.Limit, m.Experts)
+	case f.Ranks < 1 || f.Ranks > maxRanks || len(f.Layers) > maxLayers:
+		return fmt.Errorf("%d ranks and %d layers: want 1 to %d ranks and at most %d layers", f.Ranks, len(f.Layers), maxRanks, maxLayers)
+	}
+	for _, l := range f.Layers {
+		if len(l.Rows) != m.Experts || len(l.Places) == 0 {
+			return fmt.Errorf("layer %d has %d counts of rows and %d places: want %d and some", l.Layer, len(l.Rows), len(l.Places), m.Experts)
+		}
+		for _, p := range l.Places {
+			if p.Places < 1 || p.Places > m.Experts || m.Experts%p.Places != 0 || !(p.Distinct >= 0 && p.Distinct <= float64(m.TopK)) || !(p.Imbalance >= 0 && p.Imbalance <= float64(p.Places)) {
+				return fmt.Errorf("layer %d has the place %+v: want a divisor of %d experts, at most %d distinct places, an imbalance of at most their number", l.Layer, p, m.Experts, m.TopK)
+			}
+		}
+	}
+	for phase, share := range f.Phases {
+		if !(share >= 0 && share <= 1) {
+			return fmt.Errorf("phase %.50q has the share %g: want 0 to 1", phase, share)
+		}
+	}
+	for _, t := range f.Products {
+		if !(t.Time > 0 && t.Time < 1e6) {
+			return fmt.Errorf("product %.50q %.50q has the ratio %g: want a positive number", t.Name, t.Shape, t.Time)
+		}
+	}
+	for _, t := range f.Exchange {
+		if !(t.Time > 0 && t.Time < 1e6) {
+			return fmt.Errorf("an exchange has the ratio %g: want a positive number", t.Time)
+		}
+	}
+	return nil
+}
