@@ -28,6 +28,8 @@ type Comm struct {
 	stats   Stats
 	peers   []peer          // what the call under way may use of each rank
 	waits   []time.Duration // for each rank
+
+	observeWait func(kind Kind, start time.Time, took time.Duration) // nil: nobody does
 }
 
 func newComm(g *group, rank int) *Comm {
@@ -176,6 +178,9 @@ func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
 func (c *Comm) waited(kind Kind, start time.Time) {
 	wait := time.Since(start)
 	c.stats[kind].Wait += wait
+	if c.observeWait != nil {
+		c.observeWait(kind, start, wait)
+	}
 	last, latest := c.rank, start.UnixNano()
 	for r := range c.Size() {
 		if at := c.group.board.arrival(r).at[c.round%2].Load(); at > latest {

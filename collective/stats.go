@@ -59,3 +59,8 @@ func (c *Comm) Stats() Stats { return c.stats }
 // Waits returns, for each rank of the communicator, how long this rank has waited for it: the time of a wait is put down to the rank
 // that came last.
 func (c *Comm) Waits() []time.Duration { return c.waits }
+
+// ObserveWaits makes f hear of every time that this rank waits for others, when it has; nil ends that.
+func (c *Comm) ObserveWaits(f func(kind Kind, start time.Time, took time.Duration)) {
+	c.observeWait = f
+}

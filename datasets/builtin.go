@@ -43,17 +43,23 @@ func Builtin(opts Options) (*Corpus, error) {
 
 // builtin reads the built-in corpus from the source folder of a Go installation.
 func builtin(src string, opts Options) (*Corpus, error) {
+	s, err := builtinSource(src)
+	if err != nil {
+		return nil, err
+	}
+	return s.read(cmp.Or(opts.MaxBytes, BuiltinMaxBytes))
+}
+
+// builtinSource lists the built-in corpus in the source folder of a Go installation, without regard to its cap.
+func builtinSource(src string) (source, error) {
 	files, err := goFiles(src)
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("%s has no Go files", src)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the built-in corpus: %w: pass text of your own with --data PATH", err)
+		return source{}, fmt.Errorf("reading the built-in corpus: %w: pass text of your own with --data PATH", err)
 	}
-	if opts.MaxBytes == 0 {
-		opts.MaxBytes = BuiltinMaxBytes
-	}
-	return readCorpus(src, files, handwritten, opts.MaxBytes)
+	return source{name: src, files: files, keep: handwritten}, nil
 }
 
 // goSource finds the source folder of a Go installation.

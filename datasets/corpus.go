@@ -14,10 +14,19 @@ import (
 // separator ends every document of a stream. It is never part of one: a file that holds it counts as binary.
 const separator = 0
 
-// Document is one text of a corpus. Its Name is slash-separated and does not depend on where the corpus lies on disk.
+// Document is one text of a corpus. Its Name is slash-separated and does not depend on where the corpus lies on disk; a row of a file
+// is called FILE#ROW, where the first is 1, and lines of JSONL count.
 type Document struct {
 	Name string
 	Text []byte
+
+	file string // of a row
+	row  int
+}
+
+// compare orders documents by name, rows of a file by number.
+func (d Document) compare(e Document) int {
+	return cmp.Or(cmp.Compare(cmp.Or(d.file, d.Name), cmp.Or(e.file, e.Name)), cmp.Compare(d.row, e.row))
 }
 
 // Split is one side of a corpus: its documents in the order of their names. It is read-only.
@@ -52,7 +61,13 @@ type Options struct {
 	// MaxBytes caps the size of the corpus: documents are taken in the order of the hash of their names, each one
 	// that still fits. 0 means [BuiltinMaxBytes] for the built-in corpus and no cap for paths.
 	MaxBytes int64
+
+	// Field is the field or column that holds the text of a JSONL, Parquet or Arrow file; empty means [DefaultField].
+	Field string
 }
+
+// DefaultField is the name of the text in most data sets.
+const DefaultField = "text"
 
 // newCorpus splits docs and packs both sides. It takes the texts over: docs must not be used afterwards.
 func newCorpus(docs []Document, skipped int) (*Corpus, error) {
@@ -61,17 +76,20 @@ func newCorpus(docs []Document, skipped int) (*Corpus, error) {
 		return nil, err
 	}
 	c := &Corpus{Train: pack(train), HeldOut: pack(heldOut), Skipped: skipped}
-	// Each side is identified by the whole: a run resumed with other held-out text would report losses that do not
-	// compare with its earlier ones.
-	c.fingerprint = digest(c.Train.fingerprint, c.HeldOut.fingerprint)
-	c.Train.fingerprint = digest(c.fingerprint, "train")
-	c.HeldOut.fingerprint = digest(c.fingerprint, "held-out")
+	c.fingerprint, c.Train.fingerprint, c.HeldOut.fingerprint = fingerprints(c.Train.fingerprint, c.HeldOut.fingerprint)
 	return c, nil
+}
+
+// fingerprints returns those of a corpus and of its sides, given what identifies the documents of each. Each side is identified by the
+// whole: a run resumed with other held-out text would report losses that do not compare with its earlier ones.
+func fingerprints(train, heldOut string) (corpus, trainSide, heldOutSide string) {
+	corpus = digest(train, heldOut)
+	return corpus, digest(corpus, "train"), digest(corpus, "held-out")
 }
 
 // pack copies docs into one buffer, in the order of their names.
 func pack(docs []Document) Split {
-	slices.SortStableFunc(docs, func(a, b Document) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(docs, Document.compare)
 	size := 0
 	for _, d := range docs {
 		size += len(d.Text) + 1
@@ -83,10 +101,15 @@ func pack(docs []Document) Split {
 		text = append(text, d.Text...)
 		docs[i].Text = text[start:len(text):len(text)]
 		text = append(text, separator)
-		writeField(sum, []byte(d.Name))
-		writeField(sum, d.Text)
+		identify(sum, docs[i])
 	}
 	return Split{docs: docs, text: text, fingerprint: hex.EncodeToString(sum.Sum(nil))}
+}
+
+// identify adds a document to what identifies a side.
+func identify(sum io.Writer, d Document) {
+	writeField(sum, []byte(d.Name))
+	writeField(sum, d.Text)
 }
 
 // digest returns the SHA-256, in hexadecimal, of parts and their lengths.

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -25,17 +23,25 @@ const (
 // errBinary says that a file holds the separator, which no text does.
 var errBinary = errors.New("not plain text (it has a NUL byte)")
 
-// file is a document that has not been read yet.
+// file is a document, or a file with one a row, that has not been read yet.
 type file struct {
-	name  string // name of the document
-	path  string
-	size  int64
-	given bool // named by the user: being empty or binary is an error, not a reason to pass it over
+	name    string // name of the document, or the beginning of those of its rows
+	path    string
+	size    int64
+	given   bool // named by the user: being empty or binary is an error, not a reason to pass it over
+	kind    kind
+	packing packing
 }
 
 // read returns the text of f, or nil where a file that the user did not name is binary.
 func (f file) read() ([]byte, error) {
-	text, err := readText(f.path, f.size)
+	var text []byte
+	var err error
+	if f.packing == unpacked {
+		text, err = readText(f.path, f.size)
+	} else {
+		text, err = f.readPacked()
+	}
 	switch {
 	case errors.Is(err, errBinary) && !f.given:
 		return nil, nil
@@ -50,16 +56,11 @@ func (f file) read() ([]byte, error) {
 // readText returns what the file at path holds, which had size bytes when it was found, or errBinary. Memory is taken as text comes: a
 // file may claim any size, and have holes, which are bytes of zero.
 func readText(path string, size int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe, put there meanwhile, must not block
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, errors.New("no regular file any more")
-	}
 	text := make([]byte, 0, min(size, mostTrusted)+1)
 	for next := sniffBytes; int64(len(text)) <= size+mostGrowth; next = max(sniffBytes, len(text), cap(text)-len(text)) {
 		at, room := len(text), next
@@ -81,9 +82,8 @@ func readText(path string, size int64) ([]byte, error) {
 	return nil, fmt.Errorf("it grows while it is read: it had %d bytes and has more than %d", size, size+mostGrowth)
 }
 
-// readCorpus makes a corpus of those files that are text and that keep wants, of at most maxBytes (0: no cap).
-// source names the whole in errors.
-func readCorpus(source string, files []file, keep func(text []byte) bool, maxBytes int64) (*Corpus, error) {
+// read makes a corpus of those files that are text and that keep wants, and of the rows of others, of at most maxBytes (0: no cap).
+func (s source) read(maxBytes int64) (*Corpus, error) {
 	room := maxBytes
 	switch {
 	case maxBytes < 0:
@@ -91,26 +91,33 @@ func readCorpus(source string, files []file, keep func(text []byte) bool, maxByt
 	case maxBytes == 0:
 		room = math.MaxInt64
 	}
+	files := slices.Clone(s.files)
 	sortByNameHash(files, func(f file) string { return f.name })
 	var docs []Document
+	skipped := 0
 	for rest := files; len(rest) > 0; {
 		batch, n := fitting(rest, room)
+		skipped += n - len(batch)
 		rest = rest[n:]
-		texts, err := readAll(batch, keep)
+		read, err := s.readAll(batch)
 		if err != nil {
 			return nil, err
 		}
-		for i, f := range batch {
-			if n := int64(len(texts[i])); n > 0 && n <= room {
-				docs = append(docs, Document{Name: f.name, Text: texts[i]})
-				room -= n
+		for _, found := range read {
+			for _, d := range found {
+				if n := int64(len(d.Text)); n > 0 && n <= room {
+					docs = append(docs, d)
+					room -= n
+				} else {
+					skipped++
+				}
 			}
 		}
 	}
 	if len(docs) == 0 {
-		return nil, noText(source, len(files), maxBytes)
+		return nil, noText(s.name, len(files), maxBytes)
 	}
-	return newCorpus(docs, len(files)-len(docs))
+	return newCorpus(docs, skipped)
 }
 
 // fitting returns the files that fit into room together, out of the first n of files. It stops where a file would fit
@@ -120,6 +127,8 @@ func fitting(files []file, room int64) (batch []file, n int) {
 	left := room
 	for _, f := range files {
 		switch {
+		case f.kind.rows() || f.packing != unpacked:
+			batch = append(batch, f) // which of its rows fit is seen when they are read
 		case f.size > room: // never fits: room only shrinks
 		case f.size > left:
 			return batch, n
@@ -132,21 +141,23 @@ func fitting(files []file, room int64) (batch []file, n int) {
 	return batch, n
 }
 
-// readAll returns the texts of files. What is not wanted is nil.
-func readAll(files []file, keep func(text []byte) bool) ([][]byte, error) {
-	texts := make([][]byte, len(files))
+// readAll returns the documents of each of files. What is not wanted has no text.
+func (s source) readAll(files []file) ([][]Document, error) {
+	all := make([][]Document, len(files))
 	var group errgroup.Group
 	group.SetLimit(readers)
 	for i, f := range files {
 		group.Go(func() error {
-			text, err := f.read()
-			if err == nil && keep(text) {
-				texts[i] = text
-			}
-			return err
+			return s.documents(f, func(d Document) error {
+				if f.kind.rows() {
+					d.Text = bytes.Clone(d.Text)
+				}
+				all[i] = append(all[i], d)
+				return nil
+			})
 		})
 	}
-	return texts, group.Wait()
+	return all, group.Wait()
 }
 
 func noText(source string, files int, maxBytes int64) error {

@@ -30,21 +30,60 @@ type State struct {
 // permutation of the windows; sample g is window g mod W of the permutation of epoch g / W, where W is the number of
 // windows. A step takes the samples [Pos, Pos+B), of which rank r of R reads [Pos + r*B/R, Pos + (r+1)*B/R): the global
 // batch does not depend on R. A Loader is used by one goroutine; loaders of several ranks may share a stream.
+//
+// In a mixture a permutation of the 10000 slots of each period says from which part a sample comes, and the k-th sample
+// of a part is that part's sample k in the sense above.
 type Loader struct {
-	stream  Stream
-	cfg     LoaderConfig
+	stream Stream
+	cfg    LoaderConfig
+	parts  []reader
+	pos    int64
+	slots  shuffle // of a mixture
+}
+
+// reader is a part of the stream, and the order of its windows.
+type reader struct {
+	part
 	windows int64
-	pos     int64
-	epoch   int64 // of order
+	order   shuffle
+}
+
+// shuffle is a permutation that is another one in every epoch.
+type shuffle struct {
+	n, seed uint64
+	epoch   uint64 // of order
 	order   permutation
+}
+
+func newShuffle(n int64, seed uint64) shuffle {
+	return shuffle{n: uint64(n), seed: seed, order: newPermutation(uint64(n), seed, 0)}
+}
+
+// at returns the place of item i, counted over all epochs.
+func (s *shuffle) at(i int64) int64 {
+	if epoch := uint64(i) / s.n; epoch != s.epoch {
+		s.epoch, s.order = epoch, newPermutation(s.n, s.seed, epoch)
+	}
+	return int64(s.order.at(uint64(i) % s.n))
 }
 
 // NewLoader returns a loader at the start of the stream. A stream shorter than a window and a batch that the ranks do
 // not divide are errors.
 func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
-	windows, err := s.windows(cfg.Seq)
-	if err != nil {
-		return nil, err
+	l := &Loader{stream: s, cfg: cfg}
+	for i, p := range s.all() {
+		windows, err := p.stream.windows(cfg.Seq)
+		if err != nil {
+			return nil, err
+		}
+		seed := cfg.Seed
+		if s.parts != nil {
+			seed = mix(seed ^ mix(uint64(i))) // parts of one length must not go in step
+		}
+		l.parts = append(l.parts, reader{p, windows, newShuffle(windows, seed)})
+	}
+	if s.parts != nil {
+		l.slots = newShuffle(slots, mix(cfg.Seed^mix(slots)))
 	}
 	if err := checkRank(cfg.Rank, cfg.Ranks); err != nil {
 		return nil, err
@@ -54,28 +93,59 @@ func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 		return nil, fmt.Errorf("a global batch of %d samples does not divide over %d ranks: use a multiple of %d, such as %d",
 			cfg.GlobalBatch, cfg.Ranks, cfg.Ranks, up)
 	}
-	l := &Loader{stream: s, cfg: cfg, windows: windows}
-	l.order = newPermutation(uint64(windows), cfg.Seed, 0)
 	return l, nil
 }
 
 // Next fills dst with this rank's rows of the next global batch and moves on by the whole batch.
 //
-// dst: [GlobalBatch/Ranks, Seq+1]; inputs are columns 0 to Seq-1, targets columns 1 to Seq. It allocates nothing.
-func (l *Loader) Next(dst []int32) {
+// dst: [GlobalBatch/Ranks, Seq+1]; inputs are columns 0 to Seq-1, targets columns 1 to Seq. It allocates nothing. Only a
+// damaged token file gives an error.
+func (l *Loader) Next(dst []int32) error {
+	err := l.read(dst, l.pos)
+	l.pos += int64(l.cfg.GlobalBatch)
+	return err
+}
+
+// read fills dst with this rank's rows of the global batch that begins at sample pos.
+func (l *Loader) read(dst []int32, pos int64) error {
+	l.check(dst)
 	from, to := share(int64(l.cfg.GlobalBatch), l.cfg.Rank, l.cfg.Ranks)
 	row := l.cfg.Seq + 1
-	if want := int(to-from) * row; len(dst) != want {
-		panic(fmt.Sprintf("datasets: Next into %d tokens: expected %d rows of %d, %d tokens", len(dst), to-from, row, want))
-	}
-	for g := l.pos + from; g < l.pos+to; g++ {
-		if epoch := g / l.windows; epoch != l.epoch {
-			l.epoch, l.order = epoch, newPermutation(uint64(l.windows), l.cfg.Seed, uint64(epoch))
+	for g := pos + from; g < pos+to; g++ {
+		if err := l.sample(dst[:row], g); err != nil {
+			return err
 		}
-		l.stream.window(dst[:row], int64(l.order.at(uint64(g%l.windows))))
 		dst = dst[row:]
 	}
-	l.pos += int64(l.cfg.GlobalBatch)
+	return nil
+}
+
+// check panics unless a rank's rows fit into dst.
+func (l *Loader) check(dst []int32) {
+	rows, row := l.cfg.GlobalBatch/l.cfg.Ranks, l.cfg.Seq+1
+	if len(dst) != rows*row {
+		panic(fmt.Sprintf("datasets: Next into %d tokens: expected %d rows of %d, %d tokens", len(dst), rows, row, rows*row))
+	}
+}
+
+// sample fills dst, [Seq+1], with sample g.
+func (l *Loader) sample(dst []int32, g int64) error {
+	part, i := l.pick(g)
+	p := &l.parts[part]
+	return p.stream.window(dst, p.order.at(i))
+}
+
+// pick returns the part that sample g comes from, and which of its samples that is.
+func (l *Loader) pick(g int64) (part int, i int64) {
+	if l.stream.parts == nil {
+		return 0, g
+	}
+	slot := l.slots.at(g)
+	for slot >= l.parts[part].before+l.parts[part].part.slots {
+		part++
+	}
+	p := l.parts[part].part
+	return part, g/slots*p.slots + slot - p.before
 }
 
 // State returns where the loader stands: the next batch has not been read.
@@ -104,5 +174,16 @@ func (l *Loader) Restore(s State) error {
 	return nil
 }
 
-// Epoch returns how many times the stream has been read: 1.5 is half-way through the second time.
-func (l *Loader) Epoch() float64 { return float64(l.pos) / float64(l.windows) }
+// Epoch returns how many times the stream has been read: 1.5 is half-way through the second time. Of a mixture it is that
+// of the part that is read most often.
+func (l *Loader) Epoch() float64 {
+	if l.stream.parts == nil {
+		return float64(l.pos) / float64(l.parts[0].windows)
+	}
+	most := 0.0
+	for i := range l.parts {
+		p := &l.parts[i] // whose order an Ahead may be changing
+		most = max(most, float64(l.pos)*float64(p.part.slots)/slots/float64(p.windows))
+	}
+	return most
+}

@@ -1,19 +1,27 @@
 package datasets
 
-// A corpus of the user's own: text files, and folders of them.
+// A corpus of the user's own: files of text or of rows, folders of them and patterns of their names.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
 
-// Open reads a corpus of text files and folders. A folder is read with all its sub-folders.
+// Open reads a corpus of files, folders and patterns such as c4/*.jsonl.zst, which stand for what they match. A folder is read with all
+// its sub-folders.
+//
+// A file is a document, unless it has one a row: JSONL (.jsonl, .ndjson, and .json where the first line is a whole object), Parquet
+// (.parquet, .pq) and Arrow, as a stream or a file (.arrow, .feather, .ipc); the text is in the field or column that opts names. Any of
+// them, and text, may be compressed with gzip (.gz) or zstd (.zst). A folder is read for its files of rows alone if they have most of its
+// bytes, as what lies beside them describes them, and for its texts otherwise. Rows without text or with a NUL are passed over.
 //
 // In a folder, hidden and binary files (a NUL byte; the first 8 KB are looked at before the rest is read) and what is no
 // regular file are passed over. Links to files are followed, links to folders inside a folder are not, so that a loop
@@ -23,24 +31,53 @@ import (
 //
 // A path that is missing, unreadable, empty or, given by itself, binary is an error that names it.
 func Open(paths []string, opts Options) (*Corpus, error) {
+	s, err := find(paths, opts)
+	if err != nil {
+		return nil, err
+	}
+	return s.read(opts.MaxBytes)
+}
+
+// find lists the files at paths.
+func find(paths []string, opts Options) (source, error) {
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("no data was given: expected at least one text file or folder of them")
+		return source{}, fmt.Errorf("no data was given: expected at least one text file or folder of them")
 	}
-	var files []file
+	s := source{name: strings.Join(paths, ", "), field: opts.Field, keep: func([]byte) bool { return true }}
 	seen := make(map[string]bool) // real paths
-	for _, p := range paths {
-		found, err := filesAt(p, seen)
+	for _, given := range paths {
+		matches, err := expand(given)
 		if err != nil {
-			return nil, err
+			return source{}, err
 		}
-		files = append(files, found...)
+		for _, p := range matches {
+			found, err := filesAt(p, cmp.Or(opts.Field, DefaultField), seen)
+			if err != nil {
+				return source{}, err
+			}
+			s.files = append(s.files, found...)
+		}
 	}
-	everything := func([]byte) bool { return true }
-	return readCorpus(strings.Join(paths, ", "), files, everything, opts.MaxBytes)
+	return s, nil
+}
+
+// expand returns the paths that a pattern matches, and any other path as it is.
+func expand(given string) ([]string, error) {
+	if _, err := os.Lstat(given); err == nil || !strings.ContainsAny(given, "*?[") {
+		return []string{given}, nil
+	}
+	matches, err := filepath.Glob(given)
+	if err != nil {
+		return nil, fmt.Errorf("data pattern %q: %w: use * for any part of a name, ? for one character, [abc] for one of some", given, err)
+	}
+	if len(matches) == 0 {
+		return nil, fmt.Errorf("data pattern %q matches nothing: expected files or folders (** does not reach into folders: give the folder itself)", given)
+	}
+	return matches, nil
 }
 
 // filesAt lists the files at a path that the user gave, less those in seen, and adds them to seen.
-func filesAt(given string, seen map[string]bool) ([]file, error) {
+func filesAt(given, field string, seen map[string]bool) ([]file, error) {
 	const expected = "expected a text file or a folder of them"
 	absolute, err := filepath.Abs(given)
 	if err != nil {
@@ -57,18 +94,22 @@ func filesAt(given string, seen map[string]bool) ([]file, error) {
 	name := filepath.Base(absolute)
 	switch {
 	case info.IsDir():
-		return filesBelow(given, name, real, seen)
+		return filesBelow(given, name, real, field, seen)
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("data path %q is a %v: %s", given, info.Mode().Type(), expected)
 	case seen[real]:
 		return nil, nil
 	}
 	seen[real] = true
-	return []file{{name: name, path: real, size: info.Size(), given: true}}, nil
+	f := file{name: name, path: real, size: info.Size(), given: true}
+	if err := f.identify(field); err != nil {
+		return nil, err
+	}
+	return []file{f}, nil
 }
 
 // filesBelow lists the files of the folder at root, in lexical order, and names them after name.
-func filesBelow(given, name, root string, seen map[string]bool) ([]file, error) {
+func filesBelow(given, name, root, field string, seen map[string]bool) ([]file, error) {
 	var files []file
 	count := 0
 	err := filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
@@ -96,6 +137,9 @@ func filesBelow(given, name, root string, seen map[string]bool) ([]file, error) 
 		}
 		seen[real] = true
 		f, err := newFile(name, root, at, entry)
+		if err == nil {
+			err = f.identify(field)
+		}
 		files = append(files, f)
 		return err
 	})
@@ -105,7 +149,26 @@ func filesBelow(given, name, root string, seen map[string]bool) ([]file, error) 
 	if count == 0 {
 		return nil, fmt.Errorf("data folder %q has no files: expected text files (hidden ones do not count)", given)
 	}
-	return files, nil
+	return textsOrRows(files), nil
+}
+
+// textsOrRows returns those files of a folder that have rows if they have most of its bytes, and otherwise all of them as texts.
+func textsOrRows(files []file) []file {
+	var rows, all float64
+	for _, f := range files {
+		if all += float64(f.size); f.kind.rows() {
+			rows += float64(f.size)
+		}
+	}
+	if rows > all/2 {
+		return slices.DeleteFunc(files, func(f file) bool { return !f.kind.rows() })
+	}
+	for i := range files {
+		if f := &files[i]; f.kind.rows() {
+			f.kind, f.packing = plainText, unpacked
+		}
+	}
+	return files
 }
 
 // follow returns the real path of a link and what it leads to: where it leads back to itself, the link.

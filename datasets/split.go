@@ -5,7 +5,9 @@ package datasets
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -13,44 +15,90 @@ import (
 // heldOutShare is the part of the corpus that is held out: one byte in so many.
 const heldOutShare = 50
 
-// split divides docs into training and held-out documents, at least one on each side.
+// division says on which side each document of a corpus is.
+type division struct {
+	heldOut []bool
+	longest int   // the document whose end is held out
+	at      int64 // and where that begins; its length if none is
+}
+
+// divide divides documents of the given sizes, in bytes, that are given with the first bytes of the hashes of their names.
 //
 // Documents are walked in the order of the hash of their names, and each one that still fits the budget of total/50
 // bytes is held out. Where that leaves more than half of the budget open, because the corpus is one long file or a
 // few, the rest is cut off the end of the longest training document and becomes the document "NAME#tail". So between
 // 1 and 2 % are held out, whatever the files are. A corpus of fewer than two bytes is an error.
-func split(docs []Document) (train, heldOut []Document, err error) {
-	total := 0
-	for _, d := range docs {
-		total += len(d.Text)
+func divide(sizes []int64, hashes []uint64) (division, error) {
+	total := int64(0)
+	order := make([]int, len(sizes))
+	for i, n := range sizes {
+		total += n
+		order[i] = i
 	}
 	if total < 2 {
-		return nil, nil, fmt.Errorf("the corpus holds %d bytes of text, too few to split: give more text", total)
+		return division{}, fmt.Errorf("the corpus holds %d bytes of text, too few to split: give more text", total)
 	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(hashes[i], hashes[j]) })
 	budget := max(total/heldOutShare, 1)
+	d := division{heldOut: make([]bool, len(sizes)), longest: -1}
 	missing := budget
-	sortByNameHash(docs, func(d Document) string { return d.Name })
-	for _, d := range docs {
-		if len(d.Text) <= missing {
-			heldOut = append(heldOut, d)
-			missing -= len(d.Text)
-		} else {
-			train = append(train, d)
+	for _, i := range order {
+		if sizes[i] <= missing {
+			d.heldOut[i] = true
+			missing -= sizes[i]
+		} else if d.longest < 0 || sizes[i] > sizes[d.longest] {
+			d.longest = i
 		}
 	}
+	// What is not held out did not fit, so the longest document is longer than what is cut off it; and there is one, as the budget is
+	// less than the total.
+	d.at = sizes[d.longest]
 	if missing > budget/2 {
-		// What stayed in train did not fit, so the longest document is longer than what is cut off it.
-		longest := &train[0]
-		for i := range train {
-			if len(train[i].Text) > len(longest.Text) {
-				longest = &train[i]
-			}
+		d.at -= missing
+	}
+	return d, nil
+}
+
+// sides returns the parts of document i, of which either may have no text: what is trained on and what is held out.
+func (d division) sides(i int, doc Document) (train, heldOut Document) {
+	switch {
+	case d.heldOut[i]:
+		return Document{}, doc
+	case i != d.longest || d.at == int64(len(doc.Text)):
+		return doc, Document{}
+	}
+	train, heldOut = doc, doc
+	train.Text, heldOut.Text = doc.Text[:d.at], doc.Text[d.at:]
+	heldOut.Name += "#tail"
+	return train, heldOut
+}
+
+// split divides docs into training and held-out documents, at least one on each side, as divide does.
+func split(docs []Document) (train, heldOut []Document, err error) {
+	sizes, hashes := make([]int64, len(docs)), make([]uint64, len(docs))
+	for i, d := range docs {
+		sizes[i], hashes[i] = int64(len(d.Text)), nameHash(d.Name)
+	}
+	sides, err := divide(sizes, hashes)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, d := range docs {
+		t, h := sides.sides(i, d)
+		if len(t.Text) > 0 {
+			train = append(train, t)
 		}
-		at := len(longest.Text) - missing
-		heldOut = append(heldOut, Document{Name: longest.Name + "#tail", Text: longest.Text[at:]})
-		longest.Text = longest.Text[:at]
+		if len(h.Text) > 0 {
+			heldOut = append(heldOut, h)
+		}
 	}
 	return train, heldOut, nil
+}
+
+// nameHash returns the first bytes of the SHA-256 of a name.
+func nameHash(name string) uint64 {
+	sum := sha256.Sum256([]byte(name))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // sortByNameHash orders items by the SHA-256 of their names: an order that is the same on every machine and has

@@ -4,12 +4,18 @@ package datasets
 
 import "fmt"
 
-// Stream is a sequence of token ids, each document followed by the encoding of a NUL byte. It is read-only, so that
-// all ranks of a process may share one. Ids of the byte tokenizer are held as bytes.
+// Stream is a sequence of token ids, each document followed by the encoding of a NUL byte, or a mixture of such sequences; see [Mix]. It
+// is read-only, so that all ranks of a process may share one. Ids of the byte tokenizer are held as bytes, those of a token file lie in
+// the file.
 type Stream struct {
-	narrow      []byte  // ids below 256, or
-	wide        []int32 // ids of a larger vocabulary
+	narrow      []byte   // ids below 256, or
+	half        []uint16 // ids of a token file, or
+	wide        []int32  // ids of a larger vocabulary
+	vocab       int32    // of a file, whose ids are checked as they are read; 0: they are known to be right
+	name        string   // of the file
 	fingerprint string
+
+	parts []part // of a mixture, which has no ids of its own
 }
 
 // Tokenize encodes the documents of s. With [Bytes] it shares the memory of s and costs nothing.
@@ -19,17 +25,24 @@ func Tokenize(s Split, t Tokenizer) Stream {
 		stream.narrow = s.text
 		return stream
 	}
-	at := 0
-	for _, d := range s.docs {
-		end := at + len(d.Text) + 1
-		stream.wide = append(stream.wide, t.Encode(s.text[at:end])...)
-		at = end
+	ends := make([]int, len(s.docs)+1)
+	for i, d := range s.docs {
+		ends[i+1] = ends[i] + len(d.Text) + 1
 	}
+	encode(t, len(s.docs), func(i int) []byte { return s.text[ends[i]:ends[i+1]] }, func(ids []int32) {
+		stream.wide = append(stream.wide, ids...)
+	})
 	return stream
 }
 
 // Len returns the number of tokens.
-func (s Stream) Len() int64 { return int64(len(s.narrow) + len(s.wide)) }
+func (s Stream) Len() int64 {
+	n := int64(len(s.narrow) + len(s.half) + len(s.wide))
+	for _, p := range s.parts {
+		n += p.stream.Len()
+	}
+	return n
+}
 
 // Fingerprint identifies the documents and the tokenizer: SHA-256 in hexadecimal.
 func (s Stream) Fingerprint() string { return s.fingerprint }
@@ -51,15 +64,33 @@ func (s Stream) windows(seq int) (int64, error) {
 	return n, nil
 }
 
-// window fills dst, [seq+1], with window i.
-func (s Stream) window(dst []int32, i int64) {
-	seq := int64(len(dst) - 1)
-	start, end := i*seq, i*seq+seq+1
-	if s.narrow != nil {
+// window fills dst, [seq+1], with window i. An id that its file's tokenizer does not have is an error.
+func (s Stream) window(dst []int32, i int64) error {
+	return s.copyIDs(dst, i*int64(len(dst)-1))
+}
+
+// copyIDs fills dst with the ids from position start on.
+func (s Stream) copyIDs(dst []int32, start int64) error {
+	end := start + int64(len(dst))
+	switch {
+	case s.narrow != nil:
 		widen(dst, s.narrow[start:end])
-	} else {
+	case s.half != nil:
+		for i, id := range s.half[start:end] {
+			dst[i] = int32(id)
+		}
+	default:
 		copy(dst, s.wide[start:end])
 	}
+	if s.vocab == 0 {
+		return nil
+	}
+	for i, id := range dst {
+		if uint32(id) >= uint32(s.vocab) {
+			return fmt.Errorf("%s: token %d is %d: its tokenizer has %d: the file is damaged, make it again", s.name, start+int64(i), uint32(id), s.vocab)
+		}
+	}
+	return nil
 }
 
 // share returns the part [from, to) of n items that falls to a rank: contiguous, as even as can be, in rank order.

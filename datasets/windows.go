@@ -5,6 +5,7 @@ package datasets
 import (
 	"fmt"
 	"iter"
+	"math"
 )
 
 // WindowsConfig is what an evaluation reads. All but Rank is the same on every rank.
@@ -15,21 +16,36 @@ type WindowsConfig struct {
 }
 
 // Windows is a rank's part of the windows of an evaluation: window i of n is the one at place i*W/n of the W windows
-// of the stream, so that they are spread evenly and do not overlap but for the one token that two neighbours share.
+// of the stream, so that they are spread evenly and do not overlap but for the one token that two neighbours share. In a
+// mixture this holds for each part by itself, and the parts follow each other.
 type Windows struct {
-	stream   Stream
+	parts    []picked
 	seq      int
-	in       int64 // windows of the stream
 	total    int64 // windows of the evaluation
 	from, to int64 // this rank's part of them
 }
 
-// NewWindows picks cfg.Count windows of s, or all of them where s has fewer, and returns this rank's share. A stream
-// shorter than one window is an error.
+// picked is the windows of a part of the stream.
+type picked struct {
+	stream   Stream
+	in       int64 // windows of the part
+	from, to int64 // of the evaluation, that are taken from it
+}
+
+// NewWindows picks cfg.Count windows of s, or all of them where s has fewer, and returns this rank's share. Of a mixture
+// each part gives its share, rounded, but one at least. A stream shorter than one window is an error.
 func NewWindows(s Stream, cfg WindowsConfig) (*Windows, error) {
-	in, err := s.windows(cfg.Seq)
-	if err != nil {
-		return nil, fmt.Errorf("held-out data: %w", err)
+	w := &Windows{seq: cfg.Seq}
+	for _, p := range s.all() {
+		in, err := p.stream.windows(cfg.Seq)
+		if err != nil {
+			return nil, fmt.Errorf("held-out data: %w", err)
+		}
+		wanted := min(int64(cfg.Count), math.MaxInt64/(2*slots)) // more than any stream has
+		count := max((wanted*p.slots+slots/2)/slots, 1)
+		from := w.total
+		w.total += min(count, in)
+		w.parts = append(w.parts, picked{p.stream, in, from, w.total})
 	}
 	if err := checkRank(cfg.Rank, cfg.Ranks); err != nil {
 		return nil, err
@@ -37,7 +53,6 @@ func NewWindows(s Stream, cfg WindowsConfig) (*Windows, error) {
 	if cfg.Count < 1 {
 		return nil, fmt.Errorf("an evaluation of %d windows: expected at least 1", cfg.Count)
 	}
-	w := &Windows{stream: s, seq: cfg.Seq, in: in, total: min(int64(cfg.Count), in)}
 	w.from, w.to = share(w.total, cfg.Rank, cfg.Ranks)
 	return w, nil
 }
@@ -63,10 +78,17 @@ func (w *Windows) All(dst []int32) iter.Seq[int] {
 	}
 }
 
-// Read fills dst, [Seq+1], with window i of this rank, 0 to Len()-1.
+// Read fills dst, [Seq+1], with window i of this rank, 0 to Len()-1. Where the stream is the training part of a token file its ids are
+// given as they are: those of a damaged one may be none of its vocabulary.
 func (w *Windows) Read(dst []int32, i int) {
 	if i < 0 || i >= w.Len() || len(dst) != w.seq+1 {
 		panic(fmt.Sprintf("datasets: window %d of %d into %d tokens: expected %d", i, w.Len(), len(dst), w.seq+1))
 	}
-	w.stream.window(dst, (w.from+int64(i))*w.in/w.total)
+	at := w.from + int64(i)
+	p := w.parts[0]
+	for k := 0; at >= p.to; k++ {
+		p = w.parts[k+1]
+	}
+	// All held-out ids of a token file were checked when it was opened.
+	_ = p.stream.window(dst, (at-p.from)*p.in/(p.to-p.from))
 }

@@ -32,12 +32,14 @@ func find(cmds []command, name string) (command, bool) {
 	return cmds[i], true
 }
 
-func names(cmds []command) string {
+func names(cmds []command) string { return strings.Join(commandNames(cmds), ", ") }
+
+func commandNames(cmds []command) []string {
 	var all []string
 	for _, c := range cmds {
 		all = append(all, c.name)
 	}
-	return strings.Join(all, ", ")
+	return all
 }
 
 // splitCommand finds the command word and returns it with all other arguments. Which flags
@@ -120,6 +122,12 @@ func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 		if err := fs.Parse(one); err != nil {
 			return nil, errors.New(strings.Replace(err.Error(), "parse error", "it must be "+expected(f), 1))
 		}
+		if !hasValue && end == 2 {
+			value = args[1]
+		}
+		if err := misspelt(fs.Name(), name, value); err != nil {
+			return nil, err
+		}
 		args = args[end:]
 	}
 	return rest, nil
@@ -190,31 +198,4 @@ func editDistance(a, b string) int {
 		}
 	}
 	return row[len(b)]
-}
-
-// help prints the commands, or the flags of one.
-func help(cmds []command, args []string, out io.Writer) error {
-	if len(args) == 0 {
-		fmt.Fprint(out, "usage: launcher [flags] COMMAND [flags] [arguments]\n\ncommands:\n")
-		for _, c := range cmds {
-			fmt.Fprintf(out, "  %-18s %s\n", strings.TrimSpace(c.name+" "+c.args), c.about)
-		}
-		fmt.Fprint(out, "  help COMMAND       the flags of a command\n\nexample: launcher -np 8 train --steps 100\n")
-		return nil
-	}
-	cmd, ok := find(cmds, args[0])
-	if !ok {
-		return fmt.Errorf("unknown command %q: use %s", args[0], names(cmds))
-	}
-	fs, _ := cmd.flags()
-	fmt.Fprintf(out, "usage: launcher %s\n%s\n\nflags:\n", strings.TrimSpace(cmd.name+" [flags] "+cmd.args), cmd.about)
-	fs.VisitAll(func(f *flag.Flag) {
-		value, usage := flag.UnquoteUsage(f)
-		usage = strings.TrimPrefix(usage, value+" ")
-		if f.DefValue != "" && f.DefValue != "false" {
-			usage += fmt.Sprintf(" (default %s)", f.DefValue)
-		}
-		fmt.Fprintf(out, "  %-28s %s\n", strings.TrimSpace("--"+f.Name+" "+value), usage)
-	})
-	return nil
 }

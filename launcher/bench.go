@@ -37,7 +37,7 @@ func defineBench(fs *flag.FlagSet) func(context.Context, env) error {
 
 func (f *benchFlags) run(ctx context.Context, env env) error {
 	what := strings.Join(env.args, " ")
-	if what != "train" {
+	if what != "train" && what != "ratios" {
 		if err := onlyTrain(*f.given); err != nil {
 			return err
 		}
@@ -47,10 +47,12 @@ func (f *benchFlags) run(ctx context.Context, env env) error {
 		return f.train(ctx, env)
 	case "exchange":
 		return f.exchange(ctx, env)
+	case "ratios":
+		return f.ratios(ctx, env)
 	case "kernels":
 		return f.kernels(ctx, env)
 	default:
-		return fmt.Errorf("bench %q: say what to measure: kernels, exchange or train", what)
+		return fmt.Errorf("bench %q: say what to measure: kernels, exchange, train or ratios", what)
 	}
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,6 +18,7 @@ import (
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/golden"
 	"spmoe/launcher/record"
+	"spmoe/launcher/weights"
 )
 
 // bombMemory is what refusing a bomb may allocate, all together, in bytes.
@@ -113,13 +116,13 @@ var tensorBombs = append([]bomb{
 }, notFiles...)
 
 var recordBombs = append([]bomb{
-	{"line of 100 MB", sparse(`{"step":{"step":1,"x":"`, 100_000_000), "record.jsonl:1: a line has more than"},
-	{"line of 1 TB", sparse("", tbyte), "record.jsonl:1: a line has more than"},
-	{"nested 10^5", content(`{"step":` + strings.Repeat("[", 100_000) + "\n"), "record.jsonl:1: offset 40: values are nested more than 32 deep"},
+	{"line of 100 MB", sparse(`{"step":{"step":1,"x":"`, 100_000_000), "metrics.jsonl:1: a line has more than"},
+	{"line of 1 TB", sparse("", tbyte), "metrics.jsonl:1: a line has more than"},
+	{"nested 10^5", content(`{"step":` + strings.Repeat("[", 100_000) + "\n"), "metrics.jsonl:1: offset 40: values are nested more than 32 deep"},
 	{"duplicate", content(`{"step":{"step":1},"step":{"step":2}}` + "\n"), `the key "step" is there twice`},
 	{"mark", content(mark + "{}\n"), "byte order mark"},
 	{"not UTF-8", content("{}\xff\n"), "not UTF-8"},
-	{"NUL", content("\x00\x00\n"), "record.jsonl:1: offset"},
+	{"NUL", content("\x00\x00\n"), "metrics.jsonl:1: offset"},
 	{"no key", content("{}\n"), "none of the known keys"},
 	{"two keys", content(`{"done":{},"eval":{}}` + "\n"), "it has 2 keys"},
 	{"negative step", content(`{"step":{"step":-1}}` + "\n"), "step: -1"},
@@ -197,7 +200,7 @@ var goldenBombs = map[string][]bomb{
 		{"epsilon of 1e999", content(`{"model_type":"deepseek_v3","rms_norm_eps":1e999}`), "cannot unmarshal number"},
 		{"type of 10^5", content(`{"model_type":"` + strings.Repeat("x", 100_000) + `"}`), "model_type is"},
 	}, notFiles...),
-	"model.safetensors": append([]bomb{{"1 TB", sparse("\x02\x00\x00\x00\x00\x00\x00\x00{}", tbyte), "must end together"}}, notFiles[:5]...),
+	"model.safetensors": append([]bomb{{"1 TB", sparse("\x02\x00\x00\x00\x00\x00\x00\x00{}", tbyte), "must end together"}}, notFiles[:4]...),
 	"train_trajectory.json": append([]bomb{
 		{"1 TB", sparse("{", tbyte), "at most 4194304 are read"},
 		{"nested 10^5", content(`{"steps":` + strings.Repeat(`[`, 100_000)), "nested more than 32 deep"},
@@ -206,6 +209,23 @@ var goldenBombs = map[string][]bomb{
 		{"rate of 1e999", content(`{"steps":[{"lr":1e999}]}`), "cannot unmarshal number"},
 	}, notFiles[:5]...),
 }
+
+// indexBombs are in the place of the index of a model in shards.
+var indexBombs = append([]bomb{
+	{"1 TB", sparse(`{"weight_map":{`, tbyte), "at most 67108864 are read"},
+	{"nested 10^5", content(`{"weight_map":` + strings.Repeat("{", 100_000)), "offset"},
+	{"5000 shards", func(t *testing.T, path string) {
+		var b strings.Builder
+		for i := range 5000 {
+			fmt.Fprintf(&b, `,"%d":"%d.safetensors"`, i, i)
+		}
+		content(`{"weight_map":{`+b.String()[1:]+"}}")(t, path)
+	}, "weight_map names 5000 files: at most 4096 are opened"},
+	{"parent", content(`{"weight_map":{"a":"../../x.safetensors"}}`), "expected the name of a file in the folder"},
+	{"name of 10^5", content(`{"weight_map":{"a":"` + strings.Repeat("x", 100_000) + `"}}`), "expected the name of a file in the folder"},
+	{"long name", content(`{"weight_map":{"a":"` + strings.Repeat("x", 1000) + `.safetensors"}}`), "file name too long"},
+	{"itself", content(`{"weight_map":{"a":"model.safetensors.index.json"}}`), "that ends in .safetensors"},
+}, notFiles[:4]...)
 
 var planBombs = append([]bomb{
 	{"1 TB", sparse("seeds = 3\n", tbyte), "at most 262144 are read"},
@@ -310,6 +330,18 @@ func TestBombs(t *testing.T) {
 			try("golden "+name, b, name, func(path string) error { return openedFolder(path) })
 		}
 	}
+	for _, b := range indexBombs {
+		try("index", b, "model.safetensors.index.json", func(path string) error {
+			if err := copyTo(filepath.Dir(path), goldenV3, "config.json"); err != nil {
+				return err
+			}
+			s, err := weights.Open(filepath.Dir(path))
+			if err == nil {
+				s.Close()
+			}
+			return err
+		})
+	}
 	for _, b := range heapBombs {
 		try("heap", b, "heap", func(path string) error {
 			file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -327,19 +359,30 @@ func TestBombs(t *testing.T) {
 	t.Logf("%d bombs, at most %v and %d KB each", total, worst.time, worst.bytes>>10)
 }
 
-// openedFolder opens the golden folder that the file at path completes: its other files are links to good ones.
-func openedFolder(path string) error {
-	good, err := filepath.Abs(goldenV3)
+// copyTo copies a file to another folder.
+func copyTo(dir, from, name string) error {
+	in, err := os.Open(filepath.Join(from, name))
 	if err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(good)
+	defer in.Close()
+	out, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// openedFolder opens the golden folder that the file at path completes: its other files are good ones.
+func openedFolder(path string) error {
+	entries, err := os.ReadDir(goldenV3)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if e.Name() != filepath.Base(path) {
-			if err := os.Symlink(filepath.Join(good, e.Name()), filepath.Join(filepath.Dir(path), e.Name())); err != nil {
+			if err := copyTo(filepath.Dir(path), goldenV3, e.Name()); err != nil {
 				return err
 			}
 		}

@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"spmoe/launcher/checkpoint"
-	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/weights"
 )
 
 // newestWhole returns the newest checkpoint of a run that is whole, and the configuration in it. It sets aside damaged ones
@@ -61,7 +60,7 @@ func (f *checkpointFlags) run(ctx context.Context, env env) error {
 	case what == "verify":
 		return verifyCheckpoints(ctx, env.out, paths)
 	}
-	return f.export(env.out, paths)
+	return f.export(ctx, env.out, paths)
 }
 
 // listCheckpoints prints a table of the checkpoints of runs.
@@ -117,40 +116,24 @@ func verifyCheckpoints(ctx context.Context, out io.Writer, paths []string) error
 }
 
 // export writes the weights of a checkpoint, or of a run's newest, to one file under their Hugging Face names.
-func (f *checkpointFlags) export(out io.Writer, paths []string) error {
-	types := map[string]string{"bf16": safetensors.BF16, "fp32": safetensors.F32}
+func (f *checkpointFlags) export(ctx context.Context, out io.Writer, paths []string) error {
 	switch {
 	case len(paths) > 1:
 		return fmt.Errorf("checkpoint export takes one checkpoint, not %q", paths)
 	case f.out == "":
 		return errors.New("checkpoint export needs --out FILE")
-	case types[f.dtype] == "":
+	case f.dtype != "bf16" && f.dtype != "fp32":
 		return fmt.Errorf("--dtype is %q: use bf16 or fp32", f.dtype)
 	}
-	path, err := checkpoint.Newest(paths[0])
+	source, err := weights.OpenCheckpoint(paths[0])
 	if err != nil {
 		return err
 	}
-	r, err := checkpoint.Open(path)
+	defer source.Close()
+	n, err := source.Export(ctx, f.out, weights.Options{DType: f.dtype})
 	if err != nil {
-		return err
+		return writeFailure(err)
 	}
-	defer r.Close()
-	var weights []checkpoint.Weight
-	for tensor := range r.Tensors() {
-		name, bias, ok := trainer.WeightName(tensor)
-		if !ok {
-			continue
-		}
-		w := checkpoint.Weight{Tensor: tensor, Name: name, DType: types[f.dtype]}
-		if bias {
-			w.DType = safetensors.F32
-		}
-		weights = append(weights, w)
-	}
-	if err := r.Export(f.out, weights); err != nil {
-		return failure{err, exitFailed}
-	}
-	fmt.Fprintf(out, "%d tensors of %s, step %d, to %s\n", len(weights), path, r.Step(), f.out)
+	fmt.Fprintf(out, "%d tensors of %s to %s\n", n, source.Path(), f.out)
 	return nil
 }

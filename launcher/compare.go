@@ -109,7 +109,7 @@ func (f *compareFlags) comparison(given []assignment) (*convergence.Comparison, 
 	if f.quick {
 		from = convergence.Quick
 	}
-	cfg, err := resolve(from, f.config, text, given)
+	cfg, err := configured(from, f.config, text, given)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,12 @@ func (f *compareFlags) starter(env env) convergence.Start {
 			}
 			defer ranks.Close()
 		}
-		err := f.world.run(ctx, own, needsOf(job, s.Config.Out), nil, func(w spmd.World) error { return job.Run(ctx, w) })
+		beside, err := besideFlags{}.start(s.Config, env)
+		if err != nil {
+			return err
+		}
+		defer beside.end()
+		err = f.world.run(ctx, own, needsOf(job, s.Config.Out), nil, func(w spmd.World) error { return job.Run(ctx, w) })
 		if e := (failure{}); errors.As(err, &e) && e.code == exitInterrupted {
 			return trainer.ErrInterrupted
 		}

@@ -47,9 +47,18 @@ func commands() []command {
 		{"train", "", "train a model on text", defineTrain},
 		{"compare", "", "train in several precisions and test whether they end where the first does", defineCompare},
 		{"check", "PATH...", "hold this build against golden data of another implementation", defineCheck},
+		{"report", "[RUN...]", "write the page of a run, its plots and its TensorBoard events again", defineReport},
 		{"checkpoint", "ls|verify|export PATH...", "list a run's checkpoints, verify them, or export weights as one safetensors file", defineCheckpoint},
-		{"bench", "kernels|exchange|train", "measure this machine's kernels, the exchange of its ranks, or training steps, against its own limits", defineBench},
+		{"generate", "", "continue texts with a trained model", defineGenerate},
+		{"eval", "", "measure how well a trained model predicts text", defineEval},
+		{"convert", "", "write weights as a Hugging Face model, or change the type of such a model's weights", defineConvert},
+		{"bench", "kernels|exchange|train|ratios", "measure this machine's kernels, the exchange of its ranks, or training steps, against its own limits, or ratios for project", defineBench},
+		{"project", "[explain|validate|sweep]", "what a recipe would do on a cluster of GPUs, and how far published figures are met", defineProject},
 		{"chaos", "[points|kill|stop|bits|short|launcher|files|quiet]", "train while ranks fail, and hold the result against an undisturbed run", defineChaos},
+		{"data", "tokenize|inspect|train-tokenizer [PATH...]", "tokenize text once, look at what data holds, or train a tokenizer", defineData},
+		{"inspect", "[FLAVOR|RUN|CHECKPOINT|FOLDER]", "a model's parameters, memory, FLOPs and bytes, part by part", defineInspect},
+		{"completion", "bash|zsh|fish", "print a script that lets a shell complete command lines", defineCompletion},
+		{"version", "", "what was built, and what it runs on", defineVersion},
 	}
 }
 
@@ -114,12 +123,16 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if name == "help" {
+	switch name {
+	case "help":
 		return help(cmds, args, out)
+	case complete:
+		suggest(cmds, args[min(1, len(args)):], out)
+		return nil
 	}
 	cmd, ok := find(cmds, name)
 	if !ok {
-		return fmt.Errorf("unknown command %q: use %s or help", name, names(cmds))
+		return unknownCommand(cmds, name)
 	}
 	fs, action := cmd.flags()
 	rest, err := parse(fs, args)
@@ -127,6 +140,9 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return help(cmds, []string{name}, out)
 	} else if err != nil {
 		return fmt.Errorf("%w (launcher help %s lists the flags)", err, name)
+	}
+	if err := cmd.misspeltAction(rest); err != nil {
+		return err
 	}
 	err = action(ctx, env{args: rest, commandLine: commandLine, out: out, errOut: errOut, member: member})
 	if err != nil && member != nil {

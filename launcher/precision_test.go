@@ -19,7 +19,7 @@ func TestPrecisionFlags(t *testing.T) {
 		{"--precision fp4", exitUsage, "mxfp8-experts"},
 		{"--mx.scale up", exitUsage, "rceil"},
 		{"--mx.gradient e6m1", exitUsage, "e5m2"},
-		{"--precision mxfp8 --mx.gradient e2m1", exitUsage, "e4m3, e5m2 or int8"},
+		{"--precision mxfp8 --mx.gradient e2m1", exitUsage, "e4m3, e5m2, int8"},
 	} {
 		var out, errOut bytes.Buffer
 		code := run(context.Background(), append([]string{"train", "--dry-run"}, strings.Fields(c.flags)...), &out, &errOut)

@@ -11,27 +11,29 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"runtime/pprof"
+	"strconv"
 	"strings"
 
 	"spmoe/launcher/checkpoint"
-	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
-	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
 // trainFlags are the flags of train outside the configuration.
 type trainFlags struct {
-	world     worldFlags
-	config    string
-	resume    bool
-	dryRun    bool
-	logFormat string
-	profile   bool
-	cpuFile   string
-	given     *[]assignment
+	world   worldFlags
+	config  string
+	resume  bool
+	dryRun  bool
+	view    viewFlags
+	profile bool
+	cpuFile string
+	trace   string
+	ratios  bool
+	project string
+	beside  besideFlags
+	given   *[]assignment
 }
 
 func defineTrain(fs *flag.FlagSet) func(context.Context, env) error {
@@ -40,9 +42,16 @@ func defineTrain(fs *flag.FlagSet) func(context.Context, env) error {
 	fs.StringVar(&f.config, "config", "", "`FILE` configuration in TOML; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out, or of the newest run")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print configuration, sizes and costs, and stop")
-	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
+	fs.StringVar(&f.view.format, "log-format", "text", "`FORMAT` of the log: text or json")
+	fs.BoolVar(&f.view.plain, "plain", false, "print lines alone, without a live view, on a terminal too")
+	fs.StringVar(&f.view.color, "color", "auto", "`WHEN` text is coloured: auto (on a terminal, unless NO_COLOR is set), always or never")
+	fs.BoolVar(&f.view.relay, "relay", false, internal+"a rank process sends what happens to its launcher, which shows it")
 	fs.BoolVar(&f.profile, "profile", false, "print at the end where a step's time went")
 	fs.StringVar(&f.cpuFile, "cpuprofile", "", "`FILE` to write a CPU profile of the run to, for go tool pprof")
+	fs.StringVar(&f.trace, "trace", "", "`steps=A..B` of which OUT/trace.json says what each rank does when, for ui.perfetto.dev")
+	fs.BoolVar(&f.ratios, "record-ratios", false, "measure where tokens go and what takes the time, into OUT/ratios.json, for project --ratios")
+	fs.StringVar(&f.project, "project", "", "`GPU` on 256 of which the 671B model is projected at the end, with this run's routing")
+	f.beside.define(fs)
 	f.given = bind(fs, trainDefaults)
 	return f.run
 }
@@ -51,10 +60,11 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err := f.world.check(); err != nil {
 		return err
 	}
-	reporter, err := newReporter(f.logFormat, env)
+	shown, err := f.view.tell(env, f.world)
 	if err != nil {
 		return err
 	}
+	defer shown.close()
 	given := *f.given
 	if given, err = moreData(given, env.args); err != nil {
 		return err
@@ -67,18 +77,29 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if f.dryRun {
 		return dryRun(cfg, f.world.ranks, env)
 	}
+	if err := checkProjection(f.project, cfg); err != nil {
+		return err
+	}
 	var job *trainer.Job
 	if late {
-		job, err = trainer.Rejoin(cfg, f.world.ranks, reporter)
+		job, err = trainer.Rejoin(cfg, f.world.ranks, shown.Reporter)
 	} else {
-		job, err = trainer.Prepare(cfg, f.world.ranks, from, reporter)
+		job, err = trainer.Prepare(cfg, f.world.ranks, from, shown.Reporter)
 	}
 	if err != nil {
 		return err
 	}
 	defer job.Close()
-	job.Profile = f.profile
-	err = f.world.run(ctx, env, needsOf(job, cfg.Out), []string{"--out", cfg.Out}, func(world spmd.World) error {
+	job.Profile, job.Ratios = f.profile, f.ratios || f.project != ""
+	if job.Trace, err = parseWindow(f.trace); err != nil {
+		return err
+	}
+	beside, err := f.beside.start(cfg, shown.env)
+	if err != nil {
+		return err
+	}
+	defer beside.end()
+	err = f.world.run(ctx, shown.env, needsOf(job, cfg.Out), append(shown.ranks, "--out", cfg.Out), func(world spmd.World) error {
 		stop, err := startProfile(profileOf(f.cpuFile, env))
 		if err != nil {
 			return err
@@ -91,7 +112,28 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if errors.Is(err, trainer.ErrInterrupted) {
 		return failure{err, exitInterrupted}
 	}
+	if err == nil && f.project != "" && env.member == nil {
+		err = projectRun(shown.env.out, f.project, cfg.Out)
+	}
 	return err
+}
+
+// parseWindow reads --trace: steps=5..7, steps=5, or nothing.
+func parseWindow(text string) (w trainer.Window, err error) {
+	if text == "" {
+		return w, nil
+	}
+	steps, ok := strings.CutPrefix(text, "steps=")
+	first, last, both := strings.Cut(steps, "..")
+	if !both {
+		last = first
+	}
+	a, errA := strconv.Atoi(first)
+	b, errB := strconv.Atoi(last)
+	if !ok || errA != nil || errB != nil || a < 1 || b < a {
+		return w, fmt.Errorf("--trace is %q: give steps=5..7, for steps 5 to 7, or steps=5", text)
+	}
+	return trainer.Window{First: a, Last: b}, nil
 }
 
 // trainCode is the exit code of a run that has failed.
@@ -128,16 +170,6 @@ func startProfile(path string) (stop func() error, err error) {
 	}, nil
 }
 
-func newReporter(format string, env env) (trainer.Reporter, error) {
-	switch format {
-	case "text":
-		return report.Console{W: env.quiet().out, Width: system.TerminalWidth(env.out)}, nil
-	case "json":
-		return report.JSON{W: env.quiet().out}, nil
-	}
-	return nil, fmt.Errorf("--log-format is %q: use text or json", format)
-}
-
 // moreData lets --data take several paths: those that follow it are left as arguments.
 func moreData(given []assignment, args []string) ([]assignment, error) {
 	if len(args) == 0 {
@@ -159,7 +191,11 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	if err != nil {
 		return cfg, "", err
 	}
-	if cfg, err = resolve(trainDefaults, f.config, text, given); err != nil {
+	describe := configured
+	if f.resume {
+		describe = resolve // what matters is in the checkpoint
+	}
+	if cfg, err = describe(trainDefaults, f.config, text, given); err != nil {
 		return cfg, "", err
 	}
 	if !f.resume {
@@ -193,9 +229,12 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	if cfg, err = resolve(trainDefaults, saved, text, nil); err != nil {
 		return cfg, "", err
 	}
-	flavor := cfg.Flavor
+	flavor, tokenizer := cfg.Flavor, cfg.Tokenizer
 	if apply(&cfg, given); cfg.Flavor != flavor {
 		return cfg, "", fmt.Errorf("%s is of flavor %s, not %s: leave --flavor out, or start a new run", from, flavor, cfg.Flavor)
+	}
+	if cfg.Tokenizer != tokenizer {
+		return cfg, "", fmt.Errorf("%s was trained with tokenizer %q, not %q: leave --tokenizer out, or start a new run", from, tokenizer, cfg.Tokenizer)
 	}
 	cfg.Out = run
 	return cfg, from, nil
@@ -273,14 +312,7 @@ func dryRun(cfg trainer.Config, ranks int, env env) error {
 	if err != nil {
 		return err
 	}
-	n, memory, machine := cfg.Model.Count(), cfg.EstimateMemory(ranks), system.ReadMemory()
 	fmt.Fprintf(env.out, "%s\n", text)
-	fmt.Fprintf(env.out, "# parameters: %s total, %s active a token, %s in routed experts\n", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed))
-	fmt.Fprintf(env.out, "# FLOPs: %.4g a token, %.4g a step of %d tokens\n",
-		cfg.Model.FLOPsPerToken(cfg.Seq), cfg.Model.FLOPsPerToken(cfg.Seq)*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq)
-	fmt.Fprintf(env.out, "# memory of one of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s)\n", report.Plural(ranks, "rank"),
-		system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot))
-	fmt.Fprintf(env.out, "# memory of all: %s; this machine: %s available of %s, %s\n", system.Bytes(memory.Total()*int64(ranks)),
-		system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core"))
+	summarise(env.out, "# ", cfg, ranks)
 	return nil
 }

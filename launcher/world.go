@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"spmoe/collective"
+	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer"
 )
@@ -118,18 +119,21 @@ func (f *worldFlags) run(ctx context.Context, env env, needs needs, more []strin
 	if f.heap > 0 {
 		needs.heap = f.heap << 20
 	}
-	events := eventLog{folder: needs.folder}
+	events := record.EventLog{Folder: needs.folder}
 	err := (&spmd.Processes{
 		Ranks: f.ranks, Args: append(more, env.commandLine...), Heap: needs.heap, Vault: needs.vault, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,
 		Expected: []int{exitInterrupted}, Out: env.out, Err: env.errOut,
 		Spares: f.spares, Restarts: f.restarts, Silence: f.silence, Fault: env.hooks.Fault,
 		Events: func(e spmd.Event) {
-			if events.add(e); env.hooks.Event != nil {
+			if e.Kind != spmd.Started { // of this, the console tells
+				events.Add(e)
+			}
+			if env.hooks.Event != nil {
 				env.hooks.Event(e)
 			}
 		},
 	}).Run(ctx)
-	if err := events.close(); err != nil {
+	if err := events.Close(); err != nil {
 		fmt.Fprintf(env.errOut, "launcher: %v\n", err)
 	}
 	if e := (*spmd.ExitError)(nil); errors.As(err, &e) {

@@ -3,16 +3,18 @@ package bpe
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"testing"
 )
 
 // benchText returns about n bytes of Go's own sources, file by file.
 func benchText(b *testing.B, n int) (files [][]byte, size int64) {
 	b.Helper()
+	root := strings.TrimSpace(string(must(exec.Command("go", "env", "GOROOT").Output())))
 	for _, pattern := range []string{"src/*/*.go", "src/*/*/*.go", "src/*/*/*/*.go", "src/*/*/*/*/*.go"} {
-		paths := must(filepath.Glob(filepath.Join(runtime.GOROOT(), pattern)))
+		paths := must(filepath.Glob(filepath.Join(root, pattern)))
 		for _, path := range paths {
 			text, err := os.ReadFile(path)
 			if err != nil {

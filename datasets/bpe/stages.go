@@ -70,18 +70,18 @@ func (p *part) stages() ([]stage, error) {
 func (p *part) split() (s splitStage, err error) {
 	all := []behavior{isolated, removed, contiguous, mergedWithPrevious, mergedWithNext}
 	if !slices.Contains(all, p.Behavior) {
-		return s, fmt.Errorf("Split: behavior %.100q: expected one of %v", p.Behavior, all)
+		return s, fmt.Errorf("in a Split: behavior %.100q: expected one of %v", p.Behavior, all)
 	}
 	s = splitStage{behavior: p.Behavior, invert: p.Invert}
 	switch {
 	case p.Pattern.Regex != nil:
 		if s.match, err = compile(*p.Pattern.Regex); err != nil {
-			return s, fmt.Errorf("Split: %w", err)
+			return s, fmt.Errorf("in a Split: %w", err)
 		}
 	case p.Pattern.String != nil && *p.Pattern.String != "":
 		s.match = literal(*p.Pattern.String)
 	default:
-		return s, errors.New("Split: expected a pattern: a Regex, or a String that is not empty")
+		return s, errors.New("in a Split: expected a pattern: a Regex, or a String that is not empty")
 	}
 	return s, nil
 }

@@ -33,11 +33,7 @@ func outcomeOf(folder string, steps int) (o outcome, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.record = *log
-	o.record.Starts, o.record.Times = nil, nil
-	for i := range o.record.Steps {
-		o.record.Steps[i].Seconds = 0
-	}
+	o.record = log.Timeless()
 	if o.record.Done == nil {
 		return o, errors.New("its record has not ended")
 	}
@@ -64,7 +60,7 @@ func outcomeOf(folder string, steps int) (o outcome, err error) {
 			o.others++
 			return fs.SkipDir
 		}
-		if name != "." && name != "events.jsonl" {
+		if name != "." && name != record.EventsFile {
 			o.names = append(o.names, name)
 		}
 		if err != nil || filepath.Dir(name) != last || filepath.Ext(name) != ".safetensors" { // the others say where the run is

@@ -6,6 +6,7 @@
 //	    rank-00000-of-00002.safetensors    the pieces that rank 0 saved, named tensor@offset, 1-D F32
 //	    rank-00001-of-00002.safetensors
 //	    config.toml                        the configuration of the run
+//	    tokenizer.json                     its tokenizer, where that is a file
 //	    manifest.json                      trainer state, full shapes, sizes, CRC32C of every 4 MiB, its own SHA-256
 //
 // Shards are plain safetensors, which every Python user can open.

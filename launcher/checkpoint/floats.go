@@ -3,14 +3,10 @@
 // Float data as the bytes of a shard, without a copy: shards are little-endian, as is every machine listed above.
 package checkpoint
 
-import (
-	"unsafe"
-
-	"spmoe/tensor"
-)
+import "unsafe"
 
 // bytesOf returns the memory of x as little-endian bytes, with its capacity.
-func bytesOf[T float32 | tensor.BFloat16](x []T) []byte {
-	size := int(unsafe.Sizeof(*new(T)))
+func bytesOf(x []float32) []byte {
+	const size = 4
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), cap(x)*size)[:len(x)*size]
 }

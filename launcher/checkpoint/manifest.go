@@ -15,21 +15,23 @@ import (
 const formatVersion = 2
 
 const (
-	maxManifest = 64 << 20 // bytes; a tensor takes about 100
-	maxConfig   = 16 << 20
-	maxRanks    = 1 << 20
+	maxManifest  = 64 << 20 // bytes; a tensor takes about 100
+	maxConfig    = 16 << 20
+	maxTokenizer = 128 << 20
+	maxRanks     = 1 << 20
 )
 
 // manifest is the body of manifest.json.
 type manifest struct {
-	Version int              `json:"version"`
-	Step    int64            `json:"step"`
-	Ranks   int              `json:"ranks"`
-	Meta    json.RawMessage  `json:"meta"`        // the trainer's
-	Chunk   int64            `json:"chunk_bytes"` // that one checksum covers: chunkBytes
-	Config  file             `json:"config"`
-	Shards  []file           `json:"shards"`  // by rank
-	Tensors map[string][]int `json:"tensors"` // full shapes
+	Version   int              `json:"version"`
+	Step      int64            `json:"step"`
+	Ranks     int              `json:"ranks"`
+	Meta      json.RawMessage  `json:"meta"`        // the trainer's
+	Chunk     int64            `json:"chunk_bytes"` // that one checksum covers: chunkBytes
+	Config    file             `json:"config"`
+	Tokenizer *file            `json:"tokenizer,omitempty"` // nil: it is part of the program
+	Shards    []file           `json:"shards"`              // by rank
+	Tensors   map[string][]int `json:"tensors"`             // full shapes
 }
 
 // The envelope is fixed text around hash and body, compared byte for byte: there is no second way to write it.
@@ -110,6 +112,9 @@ func (m *manifest) check() error {
 	case m.Config.Name != configName || m.Config.Size > maxConfig:
 		return fmt.Errorf("config %q of %d bytes: expected %s of at most %d", m.Config.Name, m.Config.Size, configName, maxConfig)
 	}
+	if t := m.Tokenizer; t != nil && (t.Name != tokenizerName || t.Size > maxTokenizer) {
+		return fmt.Errorf("tokenizer %q of %d bytes: expected %s of at most %d", t.Name, t.Size, tokenizerName, maxTokenizer)
+	}
 	for _, f := range m.files() {
 		if f.Size < 0 || int64(len(f.CRC32C)) != chunksOf(f.Size) {
 			return fmt.Errorf("%s of %d bytes has %d checksums, of chunks of %d bytes", f.Name, f.Size, len(f.CRC32C), chunkBytes)
@@ -128,8 +133,14 @@ func (m *manifest) check() error {
 	return nil
 }
 
-// files lists the files that the manifest vouches for.
-func (m *manifest) files() []file { return append([]file{m.Config}, m.Shards...) }
+// files lists the files that the manifest vouches for: the configuration, the shards by rank, and the tokenizer.
+func (m *manifest) files() []file {
+	all := append([]file{m.Config}, m.Shards...)
+	if m.Tokenizer != nil {
+		all = append(all, *m.Tokenizer)
+	}
+	return all
+}
 
 // size is the bytes of all of them.
 func (m *manifest) size() (total int64) {

@@ -8,8 +8,9 @@ import (
 )
 
 const (
-	manifestName = "manifest.json"
-	configName   = "config.toml"
+	manifestName  = "manifest.json"
+	configName    = "config.toml"
+	tokenizerName = "tokenizer.json"
 
 	// A folder moved out of the way by a newer checkpoint of the same step, until that one is in place.
 	// Readers know it, so that no crash between the two renames can lose the step.

@@ -20,7 +20,7 @@ type Reader struct {
 	manifest *manifest
 	config   []byte
 	lock     *os.File          // the manifest
-	files    []*os.File        // the configuration, then the shards
+	files    []*os.File        // in the order of the manifest
 	spans    map[string][]span // by tensor name, see index
 	aside    []Aside
 }

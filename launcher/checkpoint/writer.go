@@ -14,12 +14,13 @@ import (
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
-// Writer writes one checkpoint. It holds no state but names: every process of a run may have its own.
+// Writer writes one checkpoint. It holds little but names: every process of a run may have its own.
 type Writer struct {
 	files       Files
 	temp, final string
 	step        int64
 	ranks       int
+	tokenizer   *file // that WriteTokenizer has written
 }
 
 // NewWriter starts the checkpoint of a step in the run folder dir, which is created if need be. What dead writers left
@@ -125,6 +126,16 @@ func addShape(shapes map[string][]int, name string, shape []int) error {
 	return nil
 }
 
+// WriteTokenizer writes the run's tokenizer.json, if it has one. The rank that commits calls it before.
+func (w *Writer) WriteTokenizer(data []byte) error {
+	f, err := writeSmall(w.files, w.temp, tokenizerName, data)
+	if err != nil {
+		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)
+	}
+	w.tokenizer = &f
+	return nil
+}
+
 // Commit completes the checkpoint after every rank's WriteShard has returned nil. meta is the trainer's state, which
 // must marshal to JSON. When Commit has returned nil, the checkpoint survives a power cut, and has replaced an
 // earlier one of the same step; before, readers see nothing of it. After an error call Abort.
@@ -136,7 +147,9 @@ func (w *Writer) Commit(meta any, configTOML []byte) error {
 }
 
 func (w *Writer) commit(meta any, configTOML []byte) error {
-	m := manifest{Version: formatVersion, Step: w.step, Ranks: w.ranks, Chunk: chunkBytes, Tensors: map[string][]int{}}
+	m := manifest{
+		Version: formatVersion, Step: w.step, Ranks: w.ranks, Chunk: chunkBytes, Tokenizer: w.tokenizer, Tensors: map[string][]int{},
+	}
 	var err error
 	if m.Meta, err = json.Marshal(meta); err != nil {
 		return fmt.Errorf("trainer state: %w", err)

@@ -2,7 +2,7 @@
 // Face checkpoint, the activations and gradients of one batch and, optionally, the losses of
 // a short training run, all from another implementation.
 //
-//	config.json, model.safetensors           the model
+//	config.json, model.safetensors           the model; it may be in shards with an index
 //	activations.safetensors                  input_ids, target_ids, layerN_..., logits, loss
 //	gradients.safetensors                    under the checkpoint's tensor names (optional)
 //	train_tokens.safetensors, train_trajectory.json   AdamW steps (optional)
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -19,13 +20,14 @@ import (
 	"spmoe/internal/strictjson"
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/system"
+	"spmoe/launcher/weights"
 	"spmoe/moe"
 )
 
 // Folder is an opened golden folder.
 type Folder struct {
 	Config     moe.Config
-	weights    *safetensors.File
+	weights    *weights.Source
 	reference  *safetensors.File
 	gradients  *safetensors.File // nil if there are none
 	tokens     *safetensors.File // nil if there is no trajectory
@@ -35,7 +37,6 @@ type Folder struct {
 
 // The most bytes that are read at once of what a folder holds. Reference runs are small.
 const (
-	mostConfig     = 1 << 20
 	mostTrajectory = 4 << 20
 	mostTokens     = 64 << 20
 )
@@ -67,17 +68,8 @@ func Open(dir string) (*Folder, error) {
 	return f, nil
 }
 
-func (f *Folder) openAll(dir string) error {
-	data, err := system.ReadFile(filepath.Join(dir, "config.json"), mostConfig)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errNoFolder, err)
-	}
-	if f.Config, err = moe.ParseHF(data); err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
-	}
-	// The selection bias is fixed in reference runs.
-	f.Config.BiasSpeed = 0
-	if f.weights, err = f.open(dir, "model.safetensors"); err != nil {
+func (f *Folder) openAll(dir string) (err error) {
+	if err := f.openModel(dir); err != nil {
 		return err
 	}
 	if f.reference, err = f.open(dir, "activations.safetensors"); err != nil {
@@ -86,27 +78,31 @@ func (f *Folder) openAll(dir string) error {
 	if f.gradients, err = f.optional(dir, "gradients.safetensors"); err != nil {
 		return err
 	}
-	// Hugging Face drops the MTP module on loading, so its configuration may name what is not there.
-	if _, ok := f.weights.Info(fmt.Sprintf("model.layers.%d.eh_proj.weight", f.Config.Layers)); !ok {
-		f.Config.MTPLayers = 0
-	}
-	if err := f.fits(); err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
-	}
 	return f.openTrajectory(dir)
 }
 
-// fits refuses a configuration of a model that its weights do not make up, before memory is taken for it. Which of them are missing,
-// loading says.
+func (f *Folder) openModel(dir string) (err error) {
+	if _, err := os.Stat(filepath.Join(dir, "config.json")); err != nil {
+		return fmt.Errorf("%w: %w", errNoFolder, err)
+	}
+	f.weights, err = weights.OpenHuggingFace(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errNoFolder, err)
+	} else if err != nil {
+		return err
+	}
+	f.Config = f.weights.Config()
+	f.Config.BiasSpeed = 0 // the selection bias is fixed in reference runs
+	if err := f.fits(); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
+}
+
+// fits refuses a model that this machine has no memory for.
 func (f *Folder) fits() error {
-	need, there := f.Config.Count().Total, int64(0)
-	for _, info := range f.weights.Tensors() {
-		there += info.Size // an element has a byte or more
-	}
-	if need > 2*there+1<<20 {
-		return fmt.Errorf("config.json describes a model of %d parameters, model.safetensors has %d bytes", need, there)
-	}
 	const each = 20 // bytes of a parameter in FP32: weight, gradient, master weight and two moments
+	need := f.Config.Count().Total
 	if free := system.ReadMemory().Available; free > 0 && need > free/each {
 		return fmt.Errorf("a model of %d parameters needs %s of memory, %s are available", need, system.Bytes(each*need), system.Bytes(free))
 	}
@@ -152,6 +148,9 @@ func (f *Folder) optional(dir, name string) (*safetensors.File, error) {
 
 // Close releases the files.
 func (f *Folder) Close() {
+	if f.weights != nil {
+		f.weights.Close()
+	}
 	for _, file := range f.files {
 		file.Close()
 	}

@@ -32,43 +32,21 @@ func (f *Folder) run(n, seq int, adamw optim.AdamW, body func(r *rank) error) er
 			return err
 		}
 		r.optim = optim.New(r.ex, r.model.Groups, c, adamw)
-		if err := r.load(f.weights); err != nil {
+		if err := f.weights.Init(r.ex, r.optim, r.model); err != nil {
 			return err
 		}
 		return body(r)
 	})
 }
 
-// load sets the weights and selection biases to those of a checkpoint.
-func (r *rank) load(file *safetensors.File) error {
-	for p := range r.optim.Pieces {
-		values, err := parameter(file, p.Param.Name, p.Param.Dims)
-		if err != nil {
-			return err
-		}
-		copy(p.Master, values[p.Offset:])
-	}
-	for _, route := range r.model.Routings() {
-		if _, ok := file.Info(route.Name); !ok {
-			continue
-		}
-		values, err := parameter(file, route.Name, route.Bias.Dims())
-		if err != nil {
-			return err
-		}
-		copy(route.Bias.F32(), values)
-	}
-	return r.optim.Publish()
-}
-
 // parameter reads a tensor and checks its shape.
 func parameter(file *safetensors.File, name string, dims []int) ([]float32, error) {
 	info, ok := file.Info(name)
 	if !ok {
-		return nil, fmt.Errorf("the checkpoint has no tensor %s of shape %v", name, dims)
+		return nil, fmt.Errorf("there is no tensor %s of shape %v", name, dims)
 	}
 	if !slices.Equal(info.Shape, dims) {
-		return nil, fmt.Errorf("the checkpoint's %s has shape %v, the model's has %v", name, info.Shape, dims)
+		return nil, fmt.Errorf("%s has shape %v, the model's has %v", name, info.Shape, dims)
 	}
 	return file.Float32s(name)
 }

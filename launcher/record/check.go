@@ -23,11 +23,12 @@ const (
 	maxLinears  = 64 // kinds of linear layers of a model
 	maxFamilies = 64 // kinds of work
 	maxCount    = 1 << 53
-	maxMeasure  = 1e100 // above what sums of squares of FP32 numbers come to
+	maxMeasure  = 1e100    // above what sums of squares of FP32 numbers come to
+	maxSample   = 64 << 10 // bytes of a prompt or of a text
 )
 
 // check says which rule a line breaks.
-func (l line) check() error {
+func (l Line) check() error {
 	var keys int
 	var rules []error
 	for _, key := range []struct {
@@ -42,7 +43,11 @@ func (l line) check() error {
 		{l.Load != nil, func() error { return l.Load.check() }},
 		{l.Quantised != nil, func() error { return l.Quantised.check() }},
 		{l.Choices != nil, func() error { return l.Choices.check() }},
-		{l.Times != nil, func() error { return l.Times.check() }},
+		{l.Phases != nil, func() error {
+			return errors.Join(counted("step", l.Phases.Step), families(l.Phases.Steps, l.Phases.Seconds, l.Phases.Families))
+		}},
+		{l.Sample != nil, func() error { return l.Sample.check() }},
+		{l.Times != nil, func() error { return families(l.Times.Steps, l.Times.Seconds, l.Times.Families) }},
 		{l.Done != nil, func() error {
 			return errors.Join(counted("step and skipped", l.Done.Step, l.Done.Skipped), measured(float64(l.Done.HeldOut)))
 		}},
@@ -80,7 +85,8 @@ func measured(numbers ...float64) error {
 }
 
 func (s *Step) check() error {
-	return errors.Join(counted("step", s.Step), measured(float64(s.Loss), float64(s.GradNorm), s.LR, s.Imbalance, s.Seconds))
+	return errors.Join(counted("step", s.Step), counted("dropped", s.Dropped),
+		measured(float64(s.Loss), float64(s.GradNorm), s.LR, s.Imbalance, s.Seconds, float64(s.MTP), float64(s.Balance), s.Time))
 }
 
 // layered checks where in a run, and in a model, something was measured.
@@ -102,10 +108,14 @@ func named(words ...string) error {
 }
 
 func (s *Start) check() error {
-	return errors.Join(counted("step and cores", s.Step, s.Cores), named(s.CPU, s.Tier, s.Version))
+	return errors.Join(counted("step, cores, ranks and tokens", int64(s.Step), int64(s.Cores), int64(s.Ranks), s.Tokens), named(s.CPU, s.Tier, s.Version),
+		measured(s.Time, s.FLOPs, s.Peak))
 }
 
 func (l *Load) check() error {
+	if len(l.Bias) != 0 && len(l.Bias) != len(l.Tokens) {
+		return fmt.Errorf("%d biases for %d experts", len(l.Bias), len(l.Tokens))
+	}
 	return errors.Join(layered(l.Step, l.Layer), counted("tokens", append([]int64{0}, l.Tokens...)...))
 }
 
@@ -121,11 +131,19 @@ func (c *Choices) check() error {
 	return layered(c.Step, c.Layer)
 }
 
-func (t *Times) check() error {
-	if len(t.Families) > maxFamilies {
-		return fmt.Errorf("%d kinds of work are more than %d", len(t.Families), maxFamilies)
+// families checks times by kind of work.
+func families(steps int, seconds float64, by map[string]float64) error {
+	if len(by) > maxFamilies {
+		return fmt.Errorf("%d kinds of work are more than %d", len(by), maxFamilies)
 	}
-	return errors.Join(counted("steps", t.Steps), measured(append(slices.Collect(maps.Values(t.Families)), t.Seconds)...), named(slices.Sorted(maps.Keys(t.Families))...))
+	return errors.Join(counted("steps", steps), measured(append(slices.Collect(maps.Values(by)), seconds)...), named(slices.Sorted(maps.Keys(by))...))
+}
+
+func (s *Sample) check() error {
+	if n := max(len(s.Prompt), len(s.Text)); n > maxSample {
+		return fmt.Errorf("a prompt or text of %d bytes is longer than %d", n, maxSample)
+	}
+	return counted("step", s.Step)
 }
 
 // check says whether the lines of a log are of one model.

@@ -9,18 +9,27 @@ package record
 import (
 	"encoding/json"
 	"math"
+	"slices"
 )
 
 // File is the name of a record in the folder of its run.
-const File = "record.jsonl"
+const File = "metrics.jsonl"
 
-// Start says where a run began or went on.
+// oldFile is what File was called when runs wrote a record only if they were asked to.
+const oldFile = "record.jsonl"
+
+// Start says where a run began or went on. What old records lack is 0.
 type Start struct {
-	Step    int    `json:"step"` // steps made before
-	CPU     string `json:"cpu"`
-	Tier    string `json:"tier"` // of instructions
-	Cores   int    `json:"cores"`
-	Version string `json:"version"` // of the program
+	Step    int     `json:"step"`           // steps made before
+	Time    float64 `json:"time,omitempty"` // seconds since 1970
+	CPU     string  `json:"cpu"`
+	Tier    string  `json:"tier"` // of instructions
+	Cores   int     `json:"cores"`
+	Version string  `json:"version"` // of the program
+	Ranks   int     `json:"ranks,omitempty"`
+	Tokens  int64   `json:"tokens,omitempty"` // of a step
+	FLOPs   float64 `json:"flops,omitempty"`  // of the model, a token
+	Peak    float64 `json:"peak,omitempty"`   // of the machine, FLOP/s, in the run's precision
 }
 
 // Step is one optimizer step.
@@ -32,6 +41,10 @@ type Step struct {
 	Imbalance float64 `json:"imbalance"` // most loaded expert over the mean, averaged over layers
 	Seconds   float64 `json:"seconds"`   // of this step
 	Skipped   bool    `json:"skipped,omitempty"`
+	MTP       Number  `json:"mtp_loss,omitempty"`     // of the MTP module
+	Balance   Number  `json:"balance_loss,omitempty"` // the sequence-wise balance loss
+	Dropped   int64   `json:"dropped,omitempty"`      // choices without room, of all layers and ranks
+	Time      float64 `json:"time,omitempty"`         // seconds since 1970, at its end
 }
 
 // Eval is the loss on held-out text after a step.
@@ -41,11 +54,12 @@ type Eval struct {
 	Sequences int    `json:"sequences"`
 }
 
-// Load is how the tokens of a step were spread over the experts of a layer.
+// Load is how the tokens of a step were spread over the experts of a layer, and the selection biases that it leaves behind.
 type Load struct {
-	Step   int     `json:"step"`
-	Layer  int     `json:"layer"`
-	Tokens []int64 `json:"tokens"` // [experts]
+	Step   int       `json:"step"`
+	Layer  int       `json:"layer"`
+	Tokens []int64   `json:"tokens"`         // [experts]
+	Bias   []float32 `json:"bias,omitempty"` // [experts], or none
 }
 
 // Kinds of quantised tensors.
@@ -97,6 +111,22 @@ type Times struct {
 	Families map[string]float64 `json:"families"` // seconds of a step, by kind of work
 }
 
+// Phases says where the time of the steps since the last Phases went, as a mean over those steps and over ranks. The first step of a run
+// or of what goes on with it does not count.
+type Phases struct {
+	Step     int                `json:"step"`  // the last of them
+	Steps    int                `json:"steps"` // how many
+	Seconds  float64            `json:"seconds"`
+	Families map[string]float64 `json:"families"`
+}
+
+// Sample is text that the model has written at the end of the run.
+type Sample struct {
+	Step   int    `json:"step"`
+	Prompt string `json:"prompt"`
+	Text   string `json:"text"`
+}
+
 // Done ends the record of a run that has made its last step.
 type Done struct {
 	Step    int    `json:"step"`
@@ -112,8 +142,19 @@ type Log struct {
 	Loads     []Load
 	Quantised []Quantised
 	Choices   []Choices
+	Phases    []Phases
+	Samples   []Sample
 	Times     *Times // the last; nil if none was taken
 	Done      *Done  // nil: the run has not ended
+}
+
+// Timeless returns what of a log is the same for every run of one configuration: all but what the clock and the machine say.
+func (log Log) Timeless() Log {
+	log.Starts, log.Phases, log.Times, log.Steps = nil, nil, nil, slices.Clone(log.Steps)
+	for i := range log.Steps {
+		log.Steps[i].Seconds, log.Steps[i].Time = 0, 0
+	}
+	return log
 }
 
 // Number is a float64 whose NaN and infinities, which JSON lacks, are null and come back as NaN: a run whose loss is one must still be

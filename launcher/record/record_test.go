@@ -19,13 +19,16 @@ func sample() Log {
 		Starts: []Start{{CPU: "some CPU", Tier: "avx2", Cores: 8, Version: "0123456789ab"}},
 		Times:  &Times{Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.05, "rest": 0.2}},
 		Done:   &Done{Step: 2, HeldOut: 5.25, Skipped: 1},
+
+		Samples: []Sample{{Step: 2, Prompt: "// New ", Text: "returns\n\t\"é\""}},
 	}
 	for step := range 3 {
 		log.Evals = append(log.Evals, Eval{Step: step, Loss: Number(5.5 - float64(step)/8), Sequences: 64})
 		log.Choices = append(log.Choices, Choices{Step: step, Layer: 1, TopK: 2, Experts: []byte{3, 0, 1, 2, byte(step), 0, 0, 1}})
 		if step > 0 {
 			log.Steps = append(log.Steps, Step{Step: step, Loss: 5.125, GradNorm: 0.1, LR: 3e-3, Imbalance: 1.5, Seconds: 0.3, Skipped: step == 2})
-			log.Loads = append(log.Loads, Load{Step: step, Layer: 1, Tokens: []int64{7, 0, 1 << 40}})
+			log.Loads = append(log.Loads, Load{Step: step, Layer: 1, Tokens: []int64{7, 0, 1 << 40}, Bias: []float32{0.001, 0, -0.1}})
+			log.Phases = append(log.Phases, Phases{Step: step, Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.25}})
 			log.Quantised = append(log.Quantised, Quantised{
 				Step: step, Layer: 1, Linear: "experts.down_proj", Tensor: Gradient, Format: "e4m3", Elements: 4096, Signal: 1e-40, Noise: 1e-43, Saturated: 2, Flushed: 3,
 			})
@@ -45,6 +48,7 @@ func write(w *Writer, log Log, from, to int) {
 				w.Step(log.Steps[i])
 				w.Load(log.Loads[i])
 				w.Quantised(log.Quantised[i])
+				w.Phases(log.Phases[i])
 			}
 		}
 		w.Eval(log.Evals[step])
@@ -54,6 +58,7 @@ func write(w *Writer, log Log, from, to int) {
 
 func finish(w *Writer, log Log) {
 	w.Times(*log.Times)
+	w.Sample(log.Samples[0])
 	w.Done(*log.Done)
 }
 
@@ -146,7 +151,7 @@ func TestResume(t *testing.T) {
 			t.Fatalf("after %d bytes step 1 finds\n%s", end, got)
 		}
 		rest := want
-		rest.Steps, rest.Loads, rest.Quantised = want.Steps[1:], want.Loads[1:], want.Quantised[1:]
+		rest.Steps, rest.Loads, rest.Quantised, rest.Phases = want.Steps[1:], want.Loads[1:], want.Quantised[1:], want.Phases[1:]
 		write(w, rest, 1, 2)
 		finish(w, want)
 		closed(t, w)
@@ -247,17 +252,20 @@ func TestCutOff(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	good := `{"eval":{"step":0,"loss":1,"sequences":1}}` + "\n"
 	for line, want := range map[string]string{
-		`{}`:                                ":2: it has none of the known keys",
-		`{"stop":{"step":1}}`:               ":2: it has none of the known keys",
-		`{"step":null}`:                     ":2: it has none of the known keys",
-		`{"step":{"step":1},"eval":{}}`:     ":2: it has 2 keys",
-		`{"step":{"step":"one"}}`:           ":2: ",
-		`step 1`:                            ":2: ",
-		``:                                  ":2: ",
-		`{"choices":{"step":1,"top_k":0}}`:  "do not fit top_k 0",
-		`{"choices":{"step":1,"top_k":-1}}`: "do not fit top_k -1",
-		`{"choices":{"step":1,"top_k":2,"experts":"AAAA"}}`:     "choices of 3 bytes do not fit top_k 2",
-		`{"choices":{"step":1,"top_k":1,"experts":"not base"}}`: ":2: ",
+		`{}`:                            ":2: it has none of the known keys",
+		`{"stop":{"step":1}}`:           ":2: it has none of the known keys",
+		`{"step":null}`:                 ":2: it has none of the known keys",
+		`{"step":{"step":1},"eval":{}}`: ":2: it has 2 keys",
+		`{"step":{"step":"one"}}`:       ":2: ",
+		`step 1`:                        ":2: ",
+		``:                              ":2: ",
+		`{"load":{"step":1,"tokens":[1,2],"bias":[0.5]}}`:                           "1 biases for 2 experts",
+		`{"phases":{"step":-1}}`:                                                    "step: -1",
+		`{"sample":{"step":1,"prompt":"` + strings.Repeat("x", maxSample+1) + `"}}`: "65537 bytes is longer",
+		`{"choices":{"step":1,"top_k":0}}`:                                          "do not fit top_k 0",
+		`{"choices":{"step":1,"top_k":-1}}`:                                         "do not fit top_k -1",
+		`{"choices":{"step":1,"top_k":2,"experts":"AAAA"}}`:                         "choices of 3 bytes do not fit top_k 2",
+		`{"choices":{"step":1,"top_k":1,"experts":"not base"}}`:                     ":2: ",
 	} {
 		run := t.TempDir()
 		if err := os.WriteFile(filepath.Join(run, File), []byte(good+line+"\n"+good), 0o600); err != nil {
@@ -303,9 +311,9 @@ func TestWriterKeepsError(t *testing.T) {
 // Whatever a file holds, it is refused or read to what can be written and read again.
 func FuzzParse(f *testing.F) {
 	log := sample()
-	lines := []line{
+	lines := []Line{
 		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantised: &log.Quantised[0]}, {Choices: &log.Choices[0]},
-		{Times: log.Times}, {Done: log.Done}, {Start: &log.Starts[0]},
+		{Times: log.Times}, {Done: log.Done}, {Start: &log.Starts[0]}, {Phases: &log.Phases[0]}, {Sample: &log.Samples[0]},
 	}
 	f.Add(written(f, lines))
 	f.Add(written(f, lines)[:300])
@@ -335,7 +343,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func written(t testing.TB, lines []line) []byte {
+func written(t testing.TB, lines []Line) []byte {
 	t.Helper()
 	var text []byte
 	for _, l := range lines {

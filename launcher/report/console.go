@@ -17,6 +17,7 @@ import (
 type Console struct {
 	W     io.Writer
 	Width int
+	Style Style
 }
 
 func (c Console) printf(format string, args ...any) { fmt.Fprintf(c.W, format, args...) }
@@ -60,7 +61,7 @@ func (c Console) Step(s trainer.Step) {
 		fields = append(fields, "dropped: "+Thousands(float64(s.Dropped)))
 	}
 	if s.Skipped {
-		fields = append(fields, fmt.Sprintf("SKIPPED: its gradients are not fit for use, weights unchanged (%s so far)", Plural(s.SkippedTotal, "step")))
+		fields = append(fields, fmt.Sprintf("%s its gradients are not fit for use, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")))
 	}
 	c.printf("%s\n", wrap(fields, c.Width))
 }
@@ -94,7 +95,9 @@ func (c Console) Saved(s trainer.Saved) {
 }
 
 // Alarm prints what went wrong.
-func (c Console) Alarm(a trainer.Alarm) { c.printf("ALARM: %s\n", printable(a.Text)) }
+func (c Console) Alarm(a trainer.Alarm) {
+	c.printf("%s %s\n", c.Style.Bad("ALARM:"), Printable(a.Text))
+}
 
 // Done prints the run's summary.
 func (c Console) Done(d trainer.Done) {
@@ -102,17 +105,17 @@ func (c Console) Done(d trainer.Done) {
 		c.printf("interrupted after step %d of %d; to go on: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, Shell(d.Out))
 		return
 	}
-	c.printf("\ndone: %s in %s\n", Plural(d.Step, "step"), Clock(d.Elapsed))
+	c.printf("\n%s\n", c.Style.Bold(fmt.Sprintf("done: %s in %s", Plural(d.Step, "step"), Clock(d.Elapsed))))
 	c.progress("training text", d.Train)
 	c.progress("held-out text", d.HeldOut)
 	if d.Sample != "" {
-		c.printf("sample, after %q:\n%s\n", d.Prompt, indent(printable(d.Sample)))
+		c.printf("sample, after %q:\n%s\n", d.Prompt, indent(Printable(d.Sample)))
 	}
 }
 
 func (c Console) progress(name string, p trainer.Progress) {
-	bits := p.BitsPerByte()
-	c.printf("  %s: loss %.4f -> %.4f nats, %.4f -> %.4f bits/byte\n", name, p.First, p.Last, bits.First, bits.Last)
+	first, last := p.BitsPerByte()
+	c.printf("  %s: loss %.4f -> %.4f nats, %.4f -> %.4f bits/byte\n", name, p.First, p.Last, first, last)
 }
 
 // Count writes a number of parameters as the field does: 15.71 B.
@@ -157,8 +160,8 @@ func Clock(d time.Duration) string {
 	return fmt.Sprintf("%ds", s)
 }
 
-// printable replaces what could upset a terminal: the model may emit any byte.
-func printable(text string) string {
+// Printable replaces what could upset a terminal: the model may emit any byte.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || strconv.IsPrint(r) {
 			return r

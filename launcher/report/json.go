@@ -77,7 +77,7 @@ func (j JSON) Done(d trainer.Done) {
 	if !d.Interrupted {
 		f["first_loss"], f["last_loss"] = d.Train.First, d.Train.Last
 		f["first_held_out_loss"], f["last_held_out_loss"] = d.HeldOut.First, d.HeldOut.Last
-		f["first_held_out_bits_per_byte"], f["last_held_out_bits_per_byte"] = d.HeldOut.BitsPerByte().First, d.HeldOut.BitsPerByte().Last
+		f["first_held_out_bits_per_byte"], f["last_held_out_bits_per_byte"] = d.HeldOut.BitsPerByte()
 		f["sample"] = d.Sample
 	}
 	j.print("done", f)

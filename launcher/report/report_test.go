@@ -216,12 +216,12 @@ func TestPrintable(t *testing.T) {
 		"\u202eright to left":      "\u00b7right to left",
 		"\u200bnothing":            "\u00b7nothing",
 	} {
-		if got := printable(in); got != want {
+		if got := Printable(in); got != want {
 			t.Errorf("%q prints as %q, want %q", in, got, want)
 		}
 	}
 	for b := range 256 {
-		for _, r := range printable(string([]byte{'a', byte(b), 'z'})) {
+		for _, r := range Printable(string([]byte{'a', byte(b), 'z'})) {
 			if r < ' ' && r != '\t' && r != '\n' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\ufffd' {
 				t.Errorf("byte %#x reaches the terminal as %U", b, r)
 			}

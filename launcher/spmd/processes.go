@@ -61,6 +61,7 @@ const (
 	SpareReady Kind = "spare_ready" // a new spare was started
 	SpareLost  Kind = "spare_lost"  // a spare has died
 	GaveUp     Kind = "gave_up"     // the failures go on, without a step in between
+	Alarm      Kind = "alarm"       // something that the run survives, in the words of the rank that leads
 )
 
 // DoNotRestart is the exit code of a job that has failed again and again at the same step, or had too many steps without use: to start it

@@ -4,5 +4,5 @@ package system
 
 import "io"
 
-// TerminalWidth returns the columns of the terminal that w writes to: always 0, unknown, here.
-func TerminalWidth(w io.Writer) int { return 0 }
+// TerminalSize returns the columns and rows of the terminal that w writes to: always 0, unknown, here.
+func TerminalSize(w io.Writer) (columns, rows int) { return 0, 0 }

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TerminalWidth returns the columns of the terminal that w writes to; 0 if it is none.
-func TerminalWidth(w io.Writer) int {
+// TerminalSize returns the columns and rows of the terminal that w writes to; 0 if it is none.
+func TerminalSize(w io.Writer) (columns, rows int) {
 	file, ok := w.(*os.File)
 	if !ok {
-		return 0
+		return 0, 0
 	}
 	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return int(size.Col)
+	return int(size.Col), int(size.Row)
 }

@@ -54,6 +54,7 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 			return err
 		}
 		defer r.saver.close()
+		defer r.loader.Close()
 		return r.benchmark(ctx, warm, steps, &b)
 	})
 	b.Memory = system.MostResident()

@@ -34,7 +34,12 @@ type Config struct {
 	EPCapacity float64  `toml:"ep_capacity" help:"most tokens that an expert takes, as a multiple of the mean; 0: all; otherwise some are dropped, which changes the model"`
 	Threads    int      `toml:"threads" help:"threads of a rank; 0: the cores divided by the ranks"`
 	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
-	Data       []string `toml:"data" help:"plain-text files and folders to train on; none: the Go installation's own sources"`
+	InitFrom   string   `toml:"init_from" help:"run, checkpoint or Hugging Face folder whose weights a new run starts from; empty: random ones"`
+	Tokenizer  string   `toml:"tokenizer" help:"how text becomes tokens: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
+	Data       []string `toml:"data" help:"what to train on: files of text, JSONL, Parquet or Arrow, also .gz and .zst, folders, patterns such as 'c4/*.jsonl.zst', files of data tokenize; PATH@WEIGHT makes a mixture; none: the Go installation's own sources"`
+	DataField  string   `toml:"data_field" help:"field or column that holds the text in JSONL, Parquet and Arrow files"`
+
+	DocumentMask bool `toml:"document_mask" help:"no attention from one document to another where several are packed into a sequence"`
 
 	Out           string `toml:"out" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
 	SaveEvery     int    `toml:"save_every" help:"steps between checkpoints; 0: only at the end"`
@@ -43,7 +48,7 @@ type Config struct {
 	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
 	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations on held-out text; 0: only at start and end"`
 	EvalSequences int    `toml:"eval_sequences" help:"held-out sequences of an evaluation"`
-	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads and quantisation errors in OUT/record.jsonl, which then also holds every step's loss; 0: no record"`
+	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantisation errors and the experts of held-out text in OUT/metrics.jsonl; 0: of loads alone, every 20 steps"`
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample that is generated at the end; 0: none"`
 	SamplePrompt  string `toml:"sample_prompt" help:"text that the sample continues"`
 
@@ -73,7 +78,7 @@ func Default(flavor string) (Config, error) {
 		return Config{}, err
 	}
 	return Config{
-		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Precision: "bf16", EP: "onesided", Seed: 1,
+		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Precision: "bf16", EP: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveAsync: true, Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX:    MX{Scale: mx.RCEIL.String()},
@@ -94,8 +99,8 @@ func (c Config) threads(ranks, cores int) int {
 	return max(1, cores/ranks)
 }
 
-// precision returns the recipe of the run.
-func (c Config) precision() (moe.Precision, error) {
+// Recipe returns how the run computes: its precision, as the section mx varies it.
+func (c Config) Recipe() (moe.Precision, error) {
 	p, err := moe.PrecisionByName(c.Precision)
 	if err != nil {
 		return p, err
@@ -135,7 +140,7 @@ func (c Config) exchange() (ep.Options, error) {
 
 // DType returns the element type of weights and activations.
 func (c Config) DType() (tensor.DType, error) {
-	p, err := c.precision()
+	p, err := c.Recipe()
 	return p.DType, err
 }
 
@@ -157,7 +162,7 @@ func (c Config) Validate(ranks int) error {
 	must(ranks >= 1, "-np is %d: give 1 or more ranks", ranks)
 	// What a config file cannot hold could not be resumed.
 	must(c.Seed <= math.MaxInt64, "seed is %d: give at most %d, the largest that TOML holds", c.Seed, math.MaxInt64)
-	for _, text := range append([]string{c.Out, c.SamplePrompt}, c.Data...) {
+	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.DataField}, c.Data...) {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
 	must(c.Steps >= 1 && c.Steps <= maxCount, "steps is %d: give 1 or more, at most %d", c.Steps, maxCount)
@@ -172,12 +177,12 @@ func (c Config) Validate(ranks int) error {
 	must(c.SaveEvery >= 0 && c.EvalEvery >= 0, "save_every is %d and eval_every %d: give 0 (at the end only) or more", c.SaveEvery, c.EvalEvery)
 	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)
 	must(c.EvalSequences >= 1 && c.EvalSequences <= maxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, maxCount)
-	must(c.RecordEvery >= 0, "record_every is %d: give 0 (no record) or more", c.RecordEvery)
+	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
 	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
 	must(c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK, "record_every is %d: a record holds at most %d choices of a token, not %d", c.RecordEvery, record.MaxTopK, c.Model.TopK)
 	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
-	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d", c.Model.Vocab, datasets.Bytes{}.VocabSize())
+	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())
 	_, err := c.DType()
 	_, wires := c.exchange()
 	errs = append(errs, err, wires, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.AdamW.Validate(), c.Model.Validate())
@@ -201,6 +206,3 @@ func (c Config) microBatch(ranks int) int {
 	}
 	return min(c.MicroBatch, local)
 }
-
-// bitsPerByte converts nats a token of the byte tokenizer.
-func bitsPerByte(nats float64) float64 { return nats / math.Ln2 }

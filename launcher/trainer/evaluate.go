@@ -15,6 +15,7 @@ func (r *rank) evaluates() bool {
 
 // evaluate returns the mean loss over the held-out windows, in nats a token, and reports it.
 func (r *rank) evaluate() (float64, error) {
+	defer r.tracer.during(traceEvaluation)()
 	var sum totals
 	micro := len(r.inputs) / r.cfg.Seq
 	rows := make([]int32, micro*(r.cfg.Seq+1))
@@ -27,18 +28,21 @@ func (r *rank) evaluate() (float64, error) {
 			r.heldOut.Read(rows[i*(r.cfg.Seq+1):(i+1)*(r.cfg.Seq+1)], lo+i)
 		}
 		fault.Point(fault.InEvaluation)
-		loss, err := r.model.Eval(r.ex, r.batch(rows[:n*(r.cfg.Seq+1)], r.heldOut.Total()))
+		batch := r.batch(rows[:n*(r.cfg.Seq+1)], r.heldOut.Total())
+		loss, err := r.model.Eval(r.ex, batch)
 		if err != nil {
 			return 0, fmt.Errorf("evaluation: %w", err)
 		}
 		sum.add(loss)
+		sum.bytes += float64(r.job.bytesOf(batch.Targets))
 	}
 	global, err := r.sumTotals(sum)
 	if err != nil {
 		return 0, err
 	}
 	loss, _ := global.means()
-	eval := Eval{r.progress.Step, loss, bitsPerByte(loss), r.heldOut.Total()}
+	r.bytesPerToken = global.bytes / max(global.tokens, 1)
+	eval := Eval{r.progress.Step, loss, bitsPerByte(loss, r.bytesPerToken), r.heldOut.Total()}
 	if r.lead() {
 		r.job.report.Eval(eval)
 	}

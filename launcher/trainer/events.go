@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"time"
 
 	"spmoe/moe"
@@ -15,6 +16,13 @@ type Reporter interface {
 	Alarm(Alarm)
 	Profile(Profile) // where it was asked for
 	Done(Done)
+}
+
+// Watcher is a Reporter that also looks at steps between the log lines.
+type Watcher interface {
+	Reporter
+	Wants() bool // whether it would look at one now; it is asked after every step
+	Between(Step)
 }
 
 // Start describes a run before its first step.
@@ -58,6 +66,11 @@ type Step struct {
 	Skipped      bool // its gradients were not fit for use, and no weight was changed
 	SkippedTotal int
 	Dropped      int // choices that had no room within ep_capacity, of all layers and ranks, in this step
+
+	// Loads is how many tokens chose each expert, one Mixture-of-Experts layer after the other, Layers of them. It is valid during the
+	// call only.
+	Loads  []int64
+	Layers int
 }
 
 // Eval is a loss on held-out text.
@@ -83,10 +96,16 @@ type Alarm struct {
 }
 
 // Progress is a loss at the start and at the end of a run, in nats a token.
-type Progress struct{ First, Last float64 }
+type Progress struct {
+	First, Last   float64
+	BytesPerToken float64 // of the text; 0: one
+}
 
 // BitsPerByte returns the same in bits a byte.
-func (p Progress) BitsPerByte() Progress { return Progress{bitsPerByte(p.First), bitsPerByte(p.Last)} }
+func (p Progress) BitsPerByte() (first, last float64) {
+	per := cmp.Or(p.BytesPerToken, 1)
+	return bitsPerByte(p.First, per), bitsPerByte(p.Last, per)
+}
 
 // Done ends a run.
 type Done struct {

@@ -248,6 +248,6 @@ func (r *rank) tooManySkips(s Step) error {
 // alarm tells people of something, once.
 func (r *rank) alarm(format string, args ...any) {
 	if r.lead() {
-		r.job.report.Alarm(Alarm{r.progress.Step, fmt.Sprintf(format, args...)})
+		r.tell(Alarm{r.progress.Step, fmt.Sprintf(format, args...)})
 	}
 }

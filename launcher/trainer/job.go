@@ -18,6 +18,7 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
+	"spmoe/launcher/weights"
 	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/cpu"
@@ -26,7 +27,9 @@ import (
 // Job is a run that has been found possible: its data is read, its checkpoint, if it resumes
 // one, is open and verified.
 type Job struct {
-	Profile bool // report where a step's time goes, at the end
+	Profile bool   // report where a step's time goes, at the end
+	Ratios  bool   // measure what a projection needs, into OUT/ratios.json
+	Trace   Window // of steps that are written to OUT/trace.json, what each rank did when
 
 	// Disturb, unless it is nil, is called on every rank for every operand that a linear layer is about to multiply, evaluations
 	// included, from the first weights on. It may change codes and scales, which are multiplied as it leaves them: a test breaks a recipe
@@ -37,13 +40,21 @@ type Job struct {
 	// memory with it.
 	injure func(r *rank, computed bool)
 
-	cfg      Config
-	ranks    int
-	report   Reporter
-	corpus   Corpus
-	train    datasets.Stream
-	heldOut  datasets.Stream
+	cfg     Config
+	ranks   int
+	report  Reporter
+	corpus  Corpus
+	data    *datasets.Data
+	train   datasets.Stream
+	heldOut datasets.Stream
+
+	tokenizer     datasets.Tokenizer
+	tokenizerFile []byte  // that the run keeps; nil: its name says all
+	tokenBytes    []int32 // of the text of each id
+	separator     int32   // the id that ends a document; known with document_mask
+
 	resume   *checkpoint.Reader // nil in a new run
+	source   *weights.Source    // of a new run's first weights; nil: random ones
 	files    checkpoint.Files   // that checkpoints are written to
 	progress progress
 	late     bool // this process has come to a run under way
@@ -67,13 +78,16 @@ func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
 		return nil, err
 	}
 	j := newJob(cfg, n, report)
-	if err := j.read(); err != nil {
+	if err := j.read(resume); err != nil {
 		return nil, err
 	}
+	var err error
 	if resume == "" {
-		return j, j.fresh()
+		err = j.fresh()
+	} else {
+		err = j.open(resume)
 	}
-	if err := j.open(resume); err != nil {
+	if err != nil {
 		j.Close()
 		return nil, err
 	}
@@ -85,18 +99,18 @@ func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
 func Rejoin(cfg Config, n int, report Reporter) (*Job, error) {
 	j := newJob(cfg, n, report)
 	j.late = true
-	return j, j.read()
+	return j, j.read(cfg.Out)
 }
 
 func newJob(cfg Config, n int, report Reporter) *Job {
 	return &Job{cfg: cfg, ranks: n, report: report, files: faulty{checkpoint.Disk{}}}
 }
 
-// begun opens the checkpoint that the run has begun with, if there is one: as long as the ranks keep nothing, it is the newest.
+// begun opens what the run has begun with, a checkpoint if there is one: as long as the ranks keep nothing, it is the newest.
 func (j *Job) begun() error {
 	path, err := checkpoint.Latest(j.cfg.Out)
 	if errors.Is(err, checkpoint.ErrNone) {
-		return nil
+		return j.openSource()
 	} else if err != nil {
 		return err
 	}
@@ -114,26 +128,31 @@ func fits(cfg Config, n int) error {
 		cfg.Flavor, n, system.Bytes(need), system.Bytes(need/int64(n)), system.Bytes(memory.Available), system.Bytes(memory.Total))
 }
 
-// read loads the corpus and checks that it is long enough.
-func (j *Job) read() error {
-	var corpus *datasets.Corpus
-	var err error
-	if len(j.cfg.Data) > 0 {
-		corpus, err = datasets.Open(j.cfg.Data, datasets.Options{})
-	} else {
-		corpus, err = datasets.Builtin(datasets.Options{})
-	}
-	if err != nil {
+// read opens the tokenizer, loads the corpus and checks that it is long enough. folder is that of a run under way, or of its checkpoint.
+func (j *Job) read(folder string) error {
+	if err := j.openTokenizer(folder); err != nil {
 		return err
 	}
-	j.corpus = Corpus{corpus.Train.Bytes(), corpus.HeldOut.Bytes(), len(corpus.Train.Documents()) + len(corpus.HeldOut.Documents())}
-	j.train = datasets.Tokenize(corpus.Train, datasets.Bytes{})
-	j.heldOut = datasets.Tokenize(corpus.HeldOut, datasets.Bytes{})
-	if _, err := j.loader(0); err != nil {
-		return fmt.Errorf("training data: %w", err)
+	var err error
+	if j.cfg.DocumentMask {
+		if j.separator, err = datasets.Separator(j.tokenizer); err != nil {
+			return fmt.Errorf("document_mask: %w", err)
+		}
 	}
-	_, err = j.windows(0)
-	return err
+	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, datasets.Options{Field: j.cfg.DataField}); err != nil {
+		return err
+	}
+	j.corpus = Corpus{j.data.TrainBytes, j.data.HeldOutBytes, j.data.Documents}
+	j.train, j.heldOut = j.data.Train, j.data.HeldOut
+	if _, err = j.loader(0); err != nil {
+		err = fmt.Errorf("training data: %w", err)
+	} else {
+		_, err = j.windows(0)
+	}
+	if err != nil {
+		return errors.Join(err, j.Close())
+	}
+	return nil
 }
 
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
@@ -144,11 +163,11 @@ func (j *Job) windows(rank int) (*datasets.Windows, error) {
 	return datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: j.cfg.EvalSequences, Rank: rank, Ranks: j.ranks})
 }
 
-// fresh refuses to start a new run over an old one.
+// fresh opens what a new run starts from. It refuses to start one over an old one.
 func (j *Job) fresh() error {
 	path, err := checkpoint.Latest(j.cfg.Out)
 	if errors.Is(err, checkpoint.ErrNone) {
-		return nil
+		return j.openSource()
 	} else if err != nil {
 		return err
 	}
@@ -185,7 +204,7 @@ func (j *Job) open(path string) (err error) {
 // parameters returns the size of the model in a checkpoint.
 func parameters(r *checkpoint.Reader) (total int64) {
 	for name, shape := range r.Tensors() {
-		if !strings.HasPrefix(name, masterPrefix) {
+		if !strings.HasPrefix(name, weights.MasterPrefix) {
 			continue
 		}
 		n := int64(1)
@@ -197,13 +216,18 @@ func parameters(r *checkpoint.Reader) (total int64) {
 	return total
 }
 
-// Close releases the checkpoint. It may be called more than once.
-func (j *Job) Close() error {
-	if j.resume == nil {
-		return nil
+// Close releases the checkpoint, or the weights that the run has started from, and the data. It may be called more than once.
+func (j *Job) Close() (err error) {
+	if j.resume != nil {
+		err = j.resume.Close()
 	}
-	err := j.resume.Close()
-	j.resume = nil
+	if j.source != nil {
+		err = errors.Join(err, j.source.Close())
+	}
+	if j.data != nil {
+		err = errors.Join(err, j.data.Close())
+	}
+	j.resume, j.source = nil, nil
 	return err
 }
 
@@ -226,6 +250,9 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	j.cores = world.Cores()
 	peak := 0.0
 	if world.Leads() && !world.Late() {
+		if err := j.keepTokenizer(); err != nil {
+			return err
+		}
 		// Of the cores that this process may use, as a sample of all.
 		peak = tensor.Peak(dtype, 200*time.Millisecond) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
 		j.report.Start(j.start(peak, world.Cores()))

@@ -7,11 +7,11 @@ import (
 
 // Memory is an estimate of what one rank holds, in bytes.
 type Memory struct {
-	Weights     int64 // working weights: all replicated ones and this rank's experts, quantised copies included
-	Gradients   int64 // FP32
-	Optimizer   int64 // this rank's FP32 master weights and moments
-	Activations int64 // of one forward and backward pass
-	Snapshot    int64 // copy of the optimizer's state that is saved while training goes on
+	Weights     int64 `json:"weights"`     // working weights: all replicated ones and this rank's experts, quantised copies included
+	Gradients   int64 `json:"gradients"`   // FP32
+	Optimizer   int64 `json:"optimizer"`   // this rank's FP32 master weights and moments
+	Activations int64 `json:"activations"` // of one forward and backward pass
+	Snapshot    int64 `json:"snapshot"`    // copy of the optimizer's state that is saved while training goes on
 }
 
 // Total returns the sum.
@@ -19,60 +19,93 @@ func (m Memory) Total() int64 {
 	return m.Weights + m.Gradients + m.Optimizer + m.Activations + m.Snapshot
 }
 
+// Plus adds two estimates, part by part; neither is beyond any machine by more than its parts are.
+func (m Memory) Plus(o Memory) Memory {
+	return Memory{
+		min(m.Weights+o.Weights, mostBytes), min(m.Gradients+o.Gradients, mostBytes), min(m.Optimizer+o.Optimizer, mostBytes),
+		min(m.Activations+o.Activations, mostBytes), min(m.Snapshot+o.Snapshot, mostBytes),
+	}
+}
+
 // EstimateMemory returns what each of n ranks needs.
-func (c Config) EstimateMemory(ranks int) Memory {
-	n := c.Model.Count()
-	experts := n.Routed / int64(ranks)
-	precision, err := c.precision()
+func (c Config) EstimateMemory(ranks int) (sum Memory) {
+	for _, p := range c.Plan(ranks) {
+		sum = sum.Plus(p.Memory)
+	}
+	return sum
+}
+
+// PassTokens returns the tokens of one forward and backward pass of each of n ranks.
+func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) * c.Seq }
+
+// Part is what a part of the model needs on a rank, and what one of its tokens costs.
+type Part struct {
+	moe.Module
+	Memory  Memory
+	Traffic moe.Traffic // bytes a token
+}
+
+// Plan returns the parts of the model on each of n ranks. Their memory adds up to EstimateMemory.
+func (c Config) Plan(ranks int) []Part {
+	precision, err := c.Recipe()
 	if err != nil {
 		precision = moe.Unquantized(tensor.FP32)
 	}
-	dtype := precision.DType
-	held := n.Replicated + experts
-	// A quantised matrix has a byte for each element in each of two directions.
-	var codes int64
-	if precision.Linears != nil {
-		codes += 2 * (n.Replicated - 2*int64(c.Model.Vocab)*int64(c.Model.Dim))
+	var plan []Part
+	for _, m := range c.Model.Modules(c.Seq) {
+		held, size := m.OnRank(ranks), int64(precision.DType.Size())
+		weights := product(held, size)
+		if m.Class == moe.Single {
+			weights = product(held, 4)
+		} else if precision.Of(m.Class) != nil {
+			weights += product(held+held/32, 2) // a code for each element and a scale for 32, in each of two directions
+		}
+		shard := held // of the optimizer's state
+		if m.Class != moe.Expert {
+			shard /= int64(ranks)
+		}
+		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
+			Weights: weights, Gradients: product(held, 4), Optimizer: product(shard, 12),
+			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.Kept, size),
+		}}
+		if c.copies() {
+			part.Memory.Snapshot = part.Memory.Optimizer
+		}
+		plan = append(plan, part)
 	}
-	if precision.Experts != nil {
-		codes += 2 * experts
-	}
-	optimizer := product(n.Replicated/int64(ranks)+experts, 12)
-	var snapshot int64
-	if c.copies() {
-		snapshot = optimizer
-	}
-	return Memory{
-		Weights:     product(held, int64(dtype.Size())) + max(codes, 0),
-		Gradients:   product(held, 4),
-		Optimizer:   optimizer,
-		Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), n.Activations, int64(dtype.Size())),
-		Snapshot:    snapshot,
-	}
+	return plan
 }
+
+// mostBytes is beyond any machine, and so small that sums of estimates do not overflow.
+const mostBytes = 1 << 56
 
 // product multiplies sizes, which users choose: what is beyond any machine stays at 2^56, so
 // that sums of products do not overflow.
 func product(factors ...int64) int64 {
-	const most = 1 << 56
 	p, estimate := int64(1), 1.0
 	for _, f := range factors {
 		p *= f
 		estimate *= float64(f)
 	}
-	if estimate > most {
-		return most
+	if estimate > mostBytes {
+		return mostBytes
 	}
 	return p
 }
 
-// Heap is the bytes of shared memory that a rank of the job may use if it is a process: room for an estimate that is too low, of which
+// Heap is the bytes of shared memory that each of n ranks may use if it is a process: room for an estimate that is too low, of which
 // only what is used is taken.
-func (j *Job) Heap() int64 { return 4*j.cfg.EstimateMemory(j.ranks).Total() + 1<<30 }
+func (c Config) Heap(ranks int) int64 { return 4*c.EstimateMemory(ranks).Total() + 1<<30 }
 
-// Vault is the bytes of each rank that outlive it if it is a process: two states of the optimizer, whose parts are rounded up.
-func (j *Job) Vault() int64 {
+// Vault is the bytes of each of n ranks that outlive it if it is a process: two states of the optimizer, whose parts are rounded up.
+func (c Config) Vault(ranks int) int64 {
 	const groups, multiple = 3, 4096
-	state := j.cfg.EstimateMemory(j.ranks).Optimizer/4 + 3*groups*multiple
-	return keeperBytes(j.cfg.Model, int(state))
+	state := c.EstimateMemory(ranks).Optimizer/4 + 3*groups*multiple
+	return keeperBytes(c.Model, int(state))
 }
+
+// Heap is [Config.Heap] of the job.
+func (j *Job) Heap() int64 { return j.cfg.Heap(j.ranks) }
+
+// Vault is [Config.Vault] of the job.
+func (j *Job) Vault() int64 { return j.cfg.Vault(j.ranks) }

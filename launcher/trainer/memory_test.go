@@ -15,7 +15,7 @@ import (
 // held measures what every rank allocates for a step of cfg, and counts the parameters of all.
 func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64) {
 	t.Helper()
-	precision, err := cfg.precision()
+	precision, err := cfg.Recipe()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,12 +27,23 @@ type FamilyTime struct {
 	Ranks   []time.Duration
 }
 
-// profiler adds up the steps of one rank. A nil profiler does nothing.
+// profiler adds up the steps of one rank.
 type profiler struct {
 	timer *profile.Timer
-	cold  bool // no step was made yet
+	cold  bool     // no step was made yet
+	all   measured // since then
+	lap   measured // since the last lap
+}
+
+// measured is the time of some steps.
+type measured struct {
 	steps int
 	times profile.Times
+}
+
+func (m *measured) add(times *profile.Times) {
+	m.steps++
+	m.times.Add(times)
 }
 
 // newProfiler measures by this clock and by what c has waited.
@@ -46,46 +57,54 @@ func newProfiler(now func() time.Duration, c *collective.Comm) *profiler {
 	return &profiler{timer: profile.NewTimer(now, waited), cold: true}
 }
 
-// clock tells the time since it was made.
-func clock() func() time.Duration {
-	begin := time.Now()
-	return func() time.Duration { return time.Since(begin) }
-}
-
 // begin and end stand around a step, of which end leaves out the time of family Rest that belongs to no step.
-func (p *profiler) begin() {
-	if p != nil {
-		p.timer.Start()
-	}
-}
+func (p *profiler) begin() { p.timer.Start() }
 
 func (p *profiler) end(apart time.Duration) {
-	if p == nil {
-		return
-	}
 	times := p.timer.Stop()
 	times[profile.Rest] = max(times[profile.Rest]-apart, 0)
 	if !p.cold {
-		p.steps++
-		p.times.Add(&times)
+		p.all.add(&times)
+		p.lap.add(&times)
 	}
 	p.cold = false
 }
 
 // forget begins anew, with a warm step.
-func (p *profiler) forget() { p.cold, p.steps, p.times = false, 0, profile.Times{} }
+func (p *profiler) forget() { p.cold, p.all = false, measured{} }
 
 // gather returns the profile of all ranks. It is collective.
-func (p *profiler) gather(c *collective.Comm) (Profile, error) {
+func (p *profiler) gather(c *collective.Comm) (Profile, error) { return p.all.gather(c) }
+
+// gatherLap is gather of the steps since the last gatherLap.
+func (p *profiler) gatherLap(c *collective.Comm) (Profile, error) {
+	lap := p.lap
+	p.lap = measured{}
+	if lap.steps == 0 { // on all ranks
+		return Profile{}, nil
+	}
+	return lap.gather(c)
+}
+
+func (m *measured) gather(c *collective.Comm) (Profile, error) {
 	mine := make([]int64, profile.Families)
-	for f, d := range p.times {
-		mine[f] = int64(d) / int64(max(p.steps, 1))
+	for f, d := range m.times {
+		mine[f] = int64(d) / int64(max(m.steps, 1))
 	}
 	all := make([]int64, len(mine)*c.Size())
 	if err := collective.AllGather(c, all, mine); err != nil {
 		return Profile{}, err
 	}
-	return summarize(slices.Collect(slices.Chunk(all, len(mine))), p.steps), nil
+	return summarize(slices.Collect(slices.Chunk(all, len(mine))), m.steps), nil
+}
+
+// seconds is the profile by name, as a record holds it.
+func (p Profile) seconds() map[string]float64 {
+	by := map[string]float64{}
+	for _, f := range p.Families {
+		by[f.Name] = f.Mean.Seconds()
+	}
+	return by
 }
 
 // summarize turns the ranks' times of a step, in ns by family, into a profile.

@@ -27,28 +27,32 @@ type rank struct {
 	ex      *tensor.Exec
 	model   *moe.Model
 	optim   *optim.Optimizer
-	loader  *datasets.Loader
+	loader  *datasets.Ahead
 	heldOut *datasets.Windows
 
-	progress   progress
-	meter      meter
-	profiler   *profiler  // nil: off
-	recording  *recording // nil: none
-	saver      *saver
-	stragglers stragglers
-	keeper     *keeper
-	integrity  integrity
-	begun      int     // step that this rank began after
-	evaluated  int     // step of the newest evaluation
-	saved      int     // and of the newest checkpoint
-	loss       float64 // of that evaluation
-	peak       float64 // of the machine, FLOP/s
-	continues  bool    // a run under way, from what the vaults kept
-	routings   []moe.Routing
-	loads      []int64 // of all routers, one after the other
-	rows       []int32 // [batch of this rank, seq+1]
-	inputs     []int32 // [micro-batch, seq]
-	targets    []int32
+	progress      progress
+	meter         meter
+	profiler      *profiler
+	recording     *recording
+	tracer        *tracer
+	ratios        *ratioMeter // nil: none
+	saver         *saver
+	stragglers    stragglers
+	keeper        *keeper
+	integrity     integrity
+	begun         int     // step that this rank began after
+	evaluated     int     // step of the newest evaluation
+	saved         int     // and of the newest checkpoint
+	loss          float64 // of that evaluation
+	bytesPerToken float64 // of its text
+	peak          float64 // of the machine, FLOP/s
+	continues     bool    // a run under way, from what the vaults kept
+	routings      []moe.Routing
+	loads         []int64 // of all routers, one after the other
+	rows          []int32 // [batch of this rank, seq+1]
+	inputs        []int32 // [micro-batch, seq]
+	targets       []int32
+	first         []int32 // position that each input's document begins at; nil: attention does not stop there
 }
 
 func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, error) {
@@ -61,7 +65,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r := &rank{job: j, cfg: cfg, comm: c, ex: ex, progress: j.progress, peak: peak}
 	r.progress.Recent, r.progress.Norms = slices.Clone(j.progress.Recent), slices.Clone(j.progress.Norms)
 	r.progress.SkippedSteps = slices.Clone(j.progress.SkippedSteps)
-	precision, err := cfg.precision()
+	precision, err := cfg.Recipe()
 	if err != nil {
 		return nil, err
 	}
@@ -87,23 +91,30 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if r.recording, err = j.recording(); err != nil {
 		return nil, err
 	}
-	if j.Profile || r.recording != nil {
-		r.profiler = newProfiler(clock(), c)
-		ex.Profile = r.profiler.timer
-	}
-	if r.loader, err = j.loader(c.Rank()); err != nil {
+	r.tracer = newTracer(j.Trace)
+	r.profiler = newProfiler(r.tracer.now, c)
+	ex.Profile = r.profiler.timer
+	loader, err := j.loader(c.Rank())
+	if err != nil {
 		return nil, err
 	}
+	r.loader = datasets.NewAhead(loader)
 	if r.heldOut, err = j.windows(c.Rank()); err != nil {
 		return nil, err
 	}
 	r.stragglers = newStragglers(c)
 	r.routings = r.model.Routings()
 	r.loads = make([]int64, len(r.routings)*cfg.Model.Experts)
+	if r.ratios, err = j.ratioMeter(r.routings); err != nil {
+		return nil, err
+	}
 	micro := cfg.microBatch(c.Size())
 	r.rows = make([]int32, cfg.Batch/c.Size()*(cfg.Seq+1))
 	r.inputs, r.targets = make([]int32, micro*cfg.Seq), make([]int32, micro*cfg.Seq)
-	if r.saver, err = newSaver(cfg, c, j.files); err != nil {
+	if cfg.DocumentMask {
+		r.first = make([]int32, micro*cfg.Seq)
+	}
+	if r.saver, err = newSaver(cfg, c, j.files, j.tokenizerFile); err != nil {
 		return nil, err
 	}
 	fault.Point(fault.InStart)
@@ -126,7 +137,7 @@ func (r *rank) begin() error {
 	if r.job.resume != nil {
 		return r.restore()
 	}
-	return r.optim.Init(r.cfg.Seed)
+	return r.initial()
 }
 
 // goBack sets this rank to the state after a step that all ranks keep.
@@ -156,9 +167,9 @@ func (r *rank) goBack(step int64) error {
 // keep keeps the state after the step that was made last, which has been recorded.
 func (r *rank) keep() error {
 	if r.keeper.states == nil {
-		return nil
+		return r.settle(r.recording.show())
 	}
-	if err := r.recording.push(); err != nil {
+	if err := r.settle(r.recording.push()); err != nil {
 		return err
 	}
 	n := notes{Progress: r.here(), Peak: r.peak, State: r.integrity.stateSums()}
@@ -174,10 +185,11 @@ func (r *rank) lead() bool { return r.comm.Rank() == 0 }
 // run is what a rank does, from its first step to its last.
 func (r *rank) run(ctx context.Context) (err error) {
 	begin := time.Now()
+	defer r.loader.Close()
 	if err := r.openRecord(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.recording.close()) }()
+	defer func() { err = errors.Join(err, r.closeRecord()) }()
 	if r.cfg.copies() {
 		r.saver.makeRoom(r.pieces())
 	}
@@ -190,6 +202,9 @@ func (r *rank) run(ctx context.Context) (err error) {
 		err = r.save(true)
 	}
 	if err = cmp.Or(err, tooMany); err != nil {
+		return err
+	}
+	if err := r.endTrace(); err != nil {
 		return err
 	}
 	if err := r.reportProfile(); err != nil {
@@ -207,7 +222,7 @@ func (r *rank) prologue() (err error) {
 			return err
 		}
 		r.progress.FirstHeldOut = record.Number(r.loss)
-	case r.recording != nil && (r.evaluates() || r.progress.Step == 0):
+	case r.evaluates() || r.progress.Step == 0:
 		// The run may have ended before it did so; the record has lost it if not.
 		if _, err := r.evaluate(); err != nil {
 			return err
@@ -232,6 +247,8 @@ func (r *rank) train(ctx context.Context) (interrupted bool, tooMany, err error)
 		last := r.progress.Step == r.cfg.Steps || interrupted || tooMany != nil
 		if r.lead() && (r.progress.Step%r.cfg.LogEvery == 0 || r.progress.Step == 1 || last || step.Skipped) {
 			r.job.report.Step(r.meter.lap(step))
+		} else if w, ok := r.job.report.(Watcher); ok && r.lead() && w.Wants() {
+			w.Between(r.meter.rates(step, time.Now()))
 		}
 		if last {
 			break
@@ -260,11 +277,8 @@ func (r *rank) betweenSteps() (err error) {
 	return r.save(false)
 }
 
-// reportProfile gathers where the time went, if it was measured. It is collective.
+// reportProfile gathers where the time went. It is collective.
 func (r *rank) reportProfile() error {
-	if r.profiler == nil {
-		return nil
-	}
 	profile, err := r.profiler.gather(r.comm)
 	if err != nil {
 		return fmt.Errorf("gathering the profile: %w", err)
@@ -275,7 +289,7 @@ func (r *rank) reportProfile() error {
 			r.job.report.Profile(profile)
 		}
 	}
-	return nil
+	return r.reportRatios(profile)
 }
 
 // finish evaluates once more, generates the sample and reports the end. An interrupted run does neither.
@@ -295,7 +309,12 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 			}
 		}
 	}
-	done.Train, done.HeldOut = Progress{float64(p.FirstTrain), p.Recent.mean()}, Progress{float64(p.FirstHeldOut), r.loss}
+	perToken, err := r.job.bytesPerToken()
+	if err != nil {
+		return err
+	}
+	done.Train = Progress{float64(p.FirstTrain), p.Recent.mean(), perToken}
+	done.HeldOut = Progress{float64(p.FirstHeldOut), r.loss, r.bytesPerToken}
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
 		r.job.interrupted = interrupted
@@ -310,7 +329,10 @@ func every(n, step int) bool { return n > 0 && step%n == 0 }
 
 // measuredStep is step, and what is measured of it.
 func (r *rank) measuredStep(ctx context.Context) (s Step, stop bool, err error) {
-	r.watch(r.recording.due(r.progress.Step + 1))
+	r.watch(r.recording.measures(r.progress.Step + 1))
+	r.ratios.watch(r.model, true)
+	defer r.ratios.watch(r.model, false)
+	r.startTrace()
 	r.profiler.begin()
 	r.stragglers.begin()
 	begin := time.Now()
@@ -318,9 +340,12 @@ func (r *rank) measuredStep(ctx context.Context) (s Step, stop bool, err error) 
 		return s, stop, fmt.Errorf("step %d: %w", r.progress.Step+1, err)
 	}
 	fault.Point(fault.AfterStep)
-	apart := r.recording.cost()
+	apart := r.recording.spent
 	took := time.Since(begin) - apart
 	r.profiler.end(apart)
+	if err := r.pauseTrace(); err != nil {
+		return s, stop, err
+	}
 	r.watch(false)
 	if err := r.nameStragglers(took); err != nil {
 		return s, stop, err
@@ -335,7 +360,9 @@ func (r *rank) measuredStep(ctx context.Context) (s Step, stop bool, err error) 
 func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	r.comm.SetStep(r.progress.Step + 1)
 	fault.Point(fault.BeforeStep)
-	r.read()
+	if err := r.read(); err != nil {
+		return s, false, err
+	}
 	a, good, err := r.compute(ctx)
 	if err != nil {
 		return s, false, err
@@ -353,6 +380,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	}
 	s = r.count(a, good)
 	s.LR, s.Imbalance = lr, imbalance
+	s.Loads, s.Layers = r.loads, len(r.routings)
 	r.takeSums()
 	return s, a.totals.stop > 0, nil
 }
@@ -379,9 +407,9 @@ func (r *rank) count(a attempt, good bool) Step {
 }
 
 // read takes this rank's part of the next global batch.
-func (r *rank) read() {
+func (r *rank) read() error {
 	defer r.ex.Enter(r.ex.Enter(profile.Data))
-	r.loader.Next(r.rows)
+	return r.loader.Next(r.rows)
 }
 
 // gradients runs forward and backward over the rows that were read last.
@@ -409,7 +437,12 @@ func (r *rank) batch(rows []int32, globalSequences int) moe.Batch {
 		copy(r.inputs[i*seq:], row[:seq])
 		copy(r.targets[i*seq:], row[1:seq+1])
 	}
-	return moe.Batch{Inputs: r.inputs[:n*seq], Targets: r.targets[:n*seq], Seq: seq, GlobalSequences: globalSequences}
+	b := moe.Batch{Inputs: r.inputs[:n*seq], Targets: r.targets[:n*seq], Seq: seq, GlobalSequences: globalSequences}
+	if r.first != nil {
+		b.First = r.first[:n*seq]
+		datasets.DocumentStarts(b.First, b.Inputs, seq, r.job.separator)
+	}
+	return b
 }
 
 // balance sums the experts' loads over all ranks and moves the selection biases. It returns
@@ -426,6 +459,7 @@ func (r *rank) balance(skipped bool) (imbalance float64, err error) {
 	if err := collective.AllReduce(r.comm, r.loads, collective.Sum); err != nil {
 		return 0, fmt.Errorf("summing expert loads: %w", err)
 	}
+	r.ratios.step(r.loads, r.rows)
 	for i, route := range r.routings {
 		load := r.loads[i*n : (i+1)*n]
 		var most, total int64

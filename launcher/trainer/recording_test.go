@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -37,16 +38,6 @@ func readRecord(t *testing.T, cfg Config) *record.Log {
 	return log
 }
 
-// timeless is a record without what depends on the clock.
-func timeless(log *record.Log) record.Log {
-	bare := *log
-	bare.Starts, bare.Times, bare.Steps = nil, nil, slices.Clone(log.Steps)
-	for i := range bare.Steps {
-		bare.Steps[i].Seconds = 0
-	}
-	return bare
-}
-
 // A record holds what was reported, and the sums over all ranks of what was not.
 func TestRecord(t *testing.T) {
 	for _, ranks := range []int{1, 2, 4} {
@@ -55,6 +46,9 @@ func TestRecord(t *testing.T) {
 		log := readRecord(t, cfg)
 		for i, s := range log.Steps {
 			r := got.steps[i]
+			if !(s.Time > 1e9) {
+				t.Errorf("%d ranks: step %d ended at %v", ranks, s.Step, s.Time)
+			}
 			if s.Step != r.Step || float64(s.Loss) != r.Loss || float64(s.GradNorm) != r.GradNorm || s.LR != r.LR || s.Imbalance != r.Imbalance || s.Skipped || !(s.Seconds > 0) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, s, r)
 			}
@@ -74,6 +68,9 @@ func TestRecord(t *testing.T) {
 			var all int64
 			for _, n := range l.Tokens {
 				all += n
+			}
+			if len(l.Bias) != cfg.Model.Experts {
+				t.Errorf("%d ranks: biases %v", ranks, l.Bias)
 			}
 			if l.Step != []int{1, 3, 6}[i] || l.Layer != 1 || len(l.Tokens) != cfg.Model.Experts || all != int64(cfg.Batch*cfg.Seq*cfg.Model.TopK) {
 				t.Errorf("%d ranks: load %+v", ranks, l)
@@ -128,14 +125,46 @@ func TestRecordChangesNothing(t *testing.T) {
 	cfg := recorded(t, nil)
 	want := train(t, cfg, 2, "")
 	_, tensors := state(t, cfg, 6)
+	log := readRecord(t, cfg).Timeless()
 	cfg.RecordEvery, cfg.Out = 0, t.TempDir()
 	got := train(t, cfg, 2, "")
 	_, plain := state(t, cfg, 6)
 	if !reflect.DeepEqual(plain, tensors) || !slices.Equal(got.events, want.events) {
 		t.Errorf("the checkpoint or the events differ: %q and %q", got.events, want.events)
 	}
-	if _, err := os.Stat(filepath.Join(cfg.Out, record.File)); err == nil {
-		t.Error("a run without a record has one")
+	// What costs next to nothing is recorded anyway: loads of the first step, and every so many.
+	log.Quantised, log.Choices, log.Loads = nil, nil, log.Loads[:1]
+	if without := readRecord(t, cfg).Timeless(); !reflect.DeepEqual(without, log) {
+		t.Errorf("unasked, a run records\n%.2000s, want\n%.2000s", fmt.Sprintf("%+v", without), fmt.Sprintf("%+v", log))
+	}
+}
+
+// Loads, biases and phases are recorded every 20 steps if nothing else is said; the phases are those of the steps between.
+func TestLoadEvery(t *testing.T) {
+	cfg := tiny(t, func(c *Config) { c.Steps, c.LogEvery = 2*loadEvery+1, 100 })
+	train(t, cfg, 2, "")
+	log := readRecord(t, cfg)
+	if len(log.Loads) != 3 || log.Loads[1].Step != loadEvery || log.Loads[2].Step != 2*loadEvery {
+		t.Fatalf("loads %+v", log.Loads)
+	}
+	if b := log.Loads[2].Bias; slices.Max(b) == 0 && slices.Min(b) == 0 {
+		t.Error("no bias has moved")
+	}
+	if len(log.Phases) != 2 || log.Phases[0].Steps != loadEvery-1 || log.Phases[1].Steps != loadEvery || log.Phases[1].Step != 2*loadEvery {
+		t.Fatalf("phases %+v", log.Phases)
+	}
+	for _, p := range log.Phases {
+		sum := 0.0
+		for _, seconds := range p.Families {
+			sum += seconds
+		}
+		if math.Abs(sum-p.Seconds) > 1e-6*p.Seconds || !(p.Seconds > 0) {
+			t.Errorf("the families take %v, the step %v", sum, p.Seconds)
+		}
+	}
+	s := log.Starts[0]
+	if s.Ranks != 2 || s.Tokens != int64(cfg.Batch*cfg.Seq) || s.FLOPs != cfg.Model.FLOPsPerToken(cfg.Seq) || !(s.Peak > 0) || !(s.Time > 1e9) {
+		t.Errorf("start %+v", s)
 	}
 }
 
@@ -181,7 +210,7 @@ func TestResumedRecord(t *testing.T) {
 	const ranks = 2
 	cfg := recorded(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
 	train(t, cfg, ranks, "")
-	want := timeless(readRecord(t, cfg))
+	want := readRecord(t, cfg).Timeless()
 	for after := 2; after <= 5; after++ {
 		t.Run(fmt.Sprintf("interrupted after %d", after), func(t *testing.T) {
 			cfg := cfg
@@ -193,7 +222,7 @@ func TestResumedRecord(t *testing.T) {
 			}
 			train(t, cfg, ranks, cfg.Out)
 			log := readRecord(t, cfg)
-			if got := timeless(log); !reflect.DeepEqual(got, want) {
+			if got := log.Timeless(); !reflect.DeepEqual(got, want) {
 				t.Errorf("the record holds\n%.2000s, want\n%.2000s", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
 			}
 			// The last part's times are given, if it has made a step that is not its first.
@@ -212,7 +241,7 @@ func TestResumedRecord(t *testing.T) {
 			cfg := cfg
 			cfg.SaveEvery = 0
 			train(t, cfg, ranks, cfg.Out)
-			if got := timeless(readRecord(t, cfg)); !reflect.DeepEqual(got, want) {
+			if got := readRecord(t, cfg).Timeless(); !reflect.DeepEqual(got, want) {
 				t.Errorf("the record holds\n%.2000s, want\n%.2000s", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want))
 			}
 		})
@@ -240,7 +269,7 @@ func TestThreadsAgreeInMXFP8(t *testing.T) {
 			c.Threads, c.Seq, c.Batch, c.Model.Dim, c.Model.DenseInter, c.Steps = threads, 64, 16, 128, 256, 3
 		})
 		train(t, cfg, 2, "")
-		log, now := timeless(readRecord(t, cfg)), map[string][]float32(nil)
+		log, now := readRecord(t, cfg).Timeless(), map[string][]float32(nil)
 		if _, now = state(t, cfg, 3); threads == 1 {
 			want, tensors = log, now
 			continue
@@ -310,8 +339,8 @@ func TestDisturb(t *testing.T) {
 		}
 		return readRecord(t, cfg)
 	}
-	want := timeless(run(nil))
-	if got := timeless(run(func(moe.Quantised) {})); !reflect.DeepEqual(got, want) {
+	want := run(nil).Timeless()
+	if got := run(func(moe.Quantised) {}).Timeless(); !reflect.DeepEqual(got, want) {
 		t.Error("a disturbance that changes nothing does")
 	}
 	// Scales of weights off by a binade: twice the weight, as much noise as signal.
@@ -347,5 +376,24 @@ func TestRecordFails(t *testing.T) {
 	}
 	if _, err := checkpoint.Latest(cfg.Out); !errors.Is(err, checkpoint.ErrNone) {
 		t.Errorf("error %v, want %v", err, checkpoint.ErrNone)
+	}
+}
+
+// A run that was not asked for a record does without the rest of it when it cannot be written, and says so once.
+func TestRecordIsLost(t *testing.T) {
+	for every, want := range map[int]int{0: 1, 3: 0} {
+		cfg := recorded(t, func(c *Config) { c.RecordEvery = every })
+		failed := errors.New("no space left")
+		report := onRanks(t, cfg, 1, "", func(r *rank) error {
+			for range 2 {
+				if err := r.settle(failed); errors.Is(err, failed) != (every > 0) {
+					t.Errorf("record_every %d: error %v", every, err)
+				}
+			}
+			return r.settle(nil)
+		})
+		if len(report.alarms) != want || want > 0 && !strings.Contains(report.alarms[0].Text, "metrics.jsonl, training goes on: no space left") {
+			t.Errorf("record_every %d: alarms %+v", every, report.alarms)
+		}
 	}
 }

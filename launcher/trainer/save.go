@@ -6,46 +6,30 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"spmoe/collective"
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/weights"
 	"spmoe/moe/optim"
 )
 
 // A checkpoint holds FP32 master weights, both moments, the routers' selection biases, the
 // loader's position and the configuration: all that the next step depends on.
 
-// masterPrefix and biasPrefix begin the names of the master weights and of the routers' selection biases.
-const (
-	masterPrefix = "master/"
-	biasPrefix   = "router_bias/"
-)
-
-// WeightName returns the Hugging Face name of the weight that a checkpoint's tensor holds, and whether it is a selection
-// bias. ok is false for the state of the optimizer.
-func WeightName(tensor string) (name string, bias, ok bool) {
-	if name, ok = strings.CutPrefix(tensor, masterPrefix); ok {
-		return name, false, true
-	}
-	name, ok = strings.CutPrefix(tensor, biasPrefix)
-	return name, ok, ok
-}
-
 // pieces lists a piece's tensors under their checkpoint names.
 func pieces(p optim.Piece) []checkpoint.Piece {
 	of := func(kind string, data []float32) checkpoint.Piece {
 		return checkpoint.Piece{Name: kind + p.Param.Name, Shape: p.Param.Dims, Offset: int64(p.Offset), Data: data}
 	}
-	return []checkpoint.Piece{of(masterPrefix, p.Master), of("exp_avg/", p.ExpAvg), of("exp_avg_sq/", p.ExpAvgSq)}
+	return []checkpoint.Piece{of(weights.MasterPrefix, p.Master), of("exp_avg/", p.ExpAvg), of("exp_avg_sq/", p.ExpAvgSq)}
 }
 
 // biases lists the selection biases, which every rank holds.
 func (r *rank) biases() []checkpoint.Piece {
 	var all []checkpoint.Piece
 	for _, route := range r.routings {
-		all = append(all, checkpoint.Piece{Name: biasPrefix + route.Name, Shape: route.Bias.Dims(), Data: route.Bias.F32()})
+		all = append(all, checkpoint.Piece{Name: weights.BiasPrefix + route.Name, Shape: route.Bias.Dims(), Data: route.Bias.F32()})
 	}
 	return all
 }
@@ -53,6 +37,7 @@ func (r *rank) biases() []checkpoint.Piece {
 // save saves the state between two steps. The last save of a run is waited for, and must succeed; of another one that
 // fails an alarm is given, and the next may do better. An error ends the run. It is collective.
 func (r *rank) save(last bool) error {
+	defer r.tracer.during(traceSave)()
 	begin := time.Now()
 	if err := r.awaitSave(); err != nil {
 		return err
@@ -65,7 +50,7 @@ func (r *rank) save(last bool) error {
 		return err
 	}
 	// The record is on disk before the checkpoint of the same step; that it is not is agreed on like any other failure.
-	r.saver.start(s, r.pieces(), r.recording.flush(), begin, last)
+	r.saver.start(s, r.pieces(), r.settle(r.recording.out.Flush()), begin, last)
 	if r.cfg.copies() && !last {
 		return nil
 	}
@@ -114,12 +99,16 @@ func (r *rank) landed(l landing) (failed, err error) {
 		return l.failed, nil
 	}
 	if l.failed == nil {
+		if r.tracer.open && r.cfg.copies() {
+			from := l.begin.Sub(r.tracer.begin)
+			r.tracer.add(traceWriting, from, from+l.lag)
+		}
 		r.job.report.Saved(Saved{Step: step, Path: filepath.Join(r.cfg.Out, fmt.Sprintf("step-%08d", step)), Stall: l.stall, Lag: l.lag})
 	} else if !l.last {
-		r.job.report.Alarm(Alarm{step, fmt.Sprintf("the checkpoint of step %d was not saved, training goes on: %v", step, l.failed)})
+		r.tell(Alarm{step, fmt.Sprintf("the checkpoint of step %d was not saved, training goes on: %v", step, l.failed)})
 	}
 	if l.untidy != nil {
-		r.job.report.Alarm(Alarm{step, fmt.Sprintf("after saving the checkpoint of step %d: %v", step, l.untidy)})
+		r.tell(Alarm{step, fmt.Sprintf("after saving the checkpoint of step %d: %v", step, l.untidy)})
 	}
 	return l.failed, nil
 }

@@ -28,6 +28,8 @@ type saver struct {
 	room   chan []checkpoint.Piece // gives where the copy goes, once
 	copied []checkpoint.Piece      // where the copy is; nil: there was none yet
 	flight *flight                 // nil: none
+
+	tokenizer []byte // the run's tokenizer.json; nil: it has none
 }
 
 // runState is what a checkpoint holds beside tensors.
@@ -55,7 +57,7 @@ type landing struct {
 }
 
 // newSaver is collective: it makes the savers' communicator.
-func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files) (*saver, error) {
+func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer []byte) (*saver, error) {
 	own, err := c.Split(0, c.Rank())
 	if err != nil {
 		return nil, err
@@ -66,7 +68,7 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files) (*saver, e
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &saver{comm: own, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel}, nil
+	return &saver{comm: own, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: tokenizer}, nil
 }
 
 // copies reports whether the state is copied, so that training can go on while it is written. At the end of a run it
@@ -180,7 +182,13 @@ func (s *saver) write(l *landing, pieces []checkpoint.Piece, ready error) (faile
 		return failed, broken
 	}
 	if lead {
-		if err = w.Commit(l.state.progress, l.state.config); err == nil {
+		if s.tokenizer != nil {
+			err = w.WriteTokenizer(s.tokenizer)
+		}
+		if err == nil {
+			err = w.Commit(l.state.progress, l.state.config)
+		}
+		if err == nil {
 			l.lag = time.Since(l.begin)
 			l.untidy = errors.Join(
 				system.WriteFile(filepath.Join(s.cfg.Out, "config.toml"), l.state.config),

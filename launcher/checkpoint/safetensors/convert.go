@@ -12,9 +12,17 @@ type decoder[T any] func(dst []T, src []byte) error
 
 // Float32s returns the elements of an F32, BF16, F16 or F64 tensor, in row-major order, as FP32. F64 is
 // rounded to nearest even; the others are exact. Any other dtype is an error.
-func (f *File) Float32s(name string) ([]float32, error) {
+func (f *File) Float32s(name string) ([]float32, error) { return convert(f, name, floatDecoders()) }
+
+// ReadFloat32s is Float32s for elements [offset, offset+len(dst)) of a tensor of this file. A range that leaves the tensor is a
+// programming mistake and panics.
+func (f *File) ReadFloat32s(info Info, dst []float32, offset int64) error {
+	return decode(f, info, dst, offset, floatDecoders())
+}
+
+func floatDecoders() map[string]decoder[float32] {
 	le := binary.LittleEndian
-	return convert(f, name, map[string]decoder[float32]{
+	return map[string]decoder[float32]{
 		F32: func(dst []float32, src []byte) error {
 			for i := range dst {
 				dst[i] = math.Float32frombits(le.Uint32(src[4*i:]))
@@ -39,7 +47,7 @@ func (f *File) Float32s(name string) ([]float32, error) {
 			}
 			return nil
 		},
-	})
+	}
 }
 
 // Int32s returns the elements of an integer tensor, in row-major order. A value outside int32 is an error, as
@@ -72,34 +80,56 @@ func narrowing(width int, element func([]byte) int64) decoder[int32] {
 	}
 }
 
-// convert decodes a tensor through a small buffer, so that its raw bytes and its values are never both held.
+// convert returns all elements of a tensor.
 func convert[T any](f *File, name string, decoders map[string]decoder[T]) ([]T, error) {
 	info, err := f.lookup(name)
 	if err != nil {
 		return nil, err
 	}
-	decode, ok := decoders[info.DType]
-	if !ok {
-		var to T
-		return nil, fmt.Errorf("%s: tensor %q is %s, which does not convert to %T: use Bytes", f.name, name, info.DType, to)
+	if _, ok := decoders[info.DType]; !ok {
+		return nil, unconvertible[T](f, info)
 	}
 	t, err := lookupDType(info.DType)
 	if err != nil {
 		return nil, err
 	}
-	width := t.bits / 8
-	values := make([]T, info.Size/width)
-	buffer := make([]byte, min(info.Size, 256<<10))
-	for off := int64(0); off < info.Size; off += int64(len(buffer)) {
-		buffer = buffer[:min(int64(len(buffer)), info.Size-off)]
-		if err := f.ReadAt(info, buffer, off); err != nil {
-			return nil, err
-		}
-		if err := decode(values[off/width:][:int64(len(buffer))/width], buffer); err != nil {
-			return nil, fmt.Errorf("%s: tensor %q: %w", f.name, name, err)
-		}
+	values := make([]T, info.Size/(t.bits/8))
+	if err := decode(f, info, values, 0, decoders); err != nil {
+		return nil, err
 	}
 	return values, nil
+}
+
+func unconvertible[T any](f *File, info Info) error {
+	var to T
+	return fmt.Errorf("%s: tensor %q is %s, which does not convert to %T: use Bytes", f.name, info.Name, info.DType, to)
+}
+
+// decode fills dst with the elements of a tensor from number offset on, through a small buffer, so that its raw bytes and its values are
+// never both held.
+func decode[T any](f *File, info Info, dst []T, offset int64, decoders map[string]decoder[T]) error {
+	convert, ok := decoders[info.DType]
+	if !ok {
+		return unconvertible[T](f, info)
+	}
+	t, err := lookupDType(info.DType)
+	if err != nil {
+		return err
+	}
+	width := t.bits / 8
+	buffer := make([]byte, min(int64(len(dst))*width, 256<<10))
+	for len(dst) > 0 {
+		part := dst[:min(int64(len(dst)), int64(len(buffer))/width)]
+		raw := buffer[:int64(len(part))*width]
+		if err := f.ReadAt(info, raw, offset*width); err != nil {
+			return err
+		}
+		if err := convert(part, raw); err != nil {
+			return fmt.Errorf("%s: tensor %q: %w", f.name, info.Name, err)
+		}
+		dst, offset = dst[len(part):], offset+int64(len(part))
+	}
+	return nil
 }
 
 // halfToFloat widens an IEEE 754 binary16, exactly: 1 sign bit, 5 of exponent with bias 15, 10 of fraction.

@@ -7,13 +7,14 @@ import (
 
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/figure"
 )
 
 // cleaned returns a copy of a result in which differences that are not finite, like those of a diverged run, are absent, and other
 // such numbers 0.
 func cleaned(r convergence.Result) convergence.Result {
 	zero := func(v *float64) {
-		if !finite(*v) {
+		if !figure.Finite(*v) {
 			*v = 0
 		}
 	}
@@ -27,7 +28,7 @@ func cleaned(r convergence.Result) convergence.Result {
 		arm := &r.Arms[i]
 		arm.Train, arm.HeldOut = whole(arm.Train), whole(arm.HeldOut)
 		zero(&arm.Speed)
-		arm.Agreement = slices.DeleteFunc(slices.Clone(arm.Agreement), func(a convergence.Agreement) bool { return !finite(a.Share) })
+		arm.Agreement = slices.DeleteFunc(slices.Clone(arm.Agreement), func(a convergence.Agreement) bool { return !figure.Finite(a.Share) })
 		arm.Times = wholeTimes(arm.Times)
 		arm.Runs = slices.Clone(arm.Runs)
 		for j := range arm.Runs {
@@ -43,7 +44,7 @@ func whole(d *convergence.Difference) *convergence.Difference {
 		return nil
 	}
 	values := append([]float64{d.Mean, d.SD, d.P, d.CI95[0], d.CI95[1], d.CI90[0], d.CI90[1]}, d.Pairs...)
-	if slices.ContainsFunc(values, func(v float64) bool { return !finite(v) }) {
+	if slices.ContainsFunc(values, func(v float64) bool { return !figure.Finite(v) }) {
 		return nil
 	}
 	return d
@@ -51,11 +52,11 @@ func whole(d *convergence.Difference) *convergence.Difference {
 
 // wholeTimes returns t if it can be shown, and otherwise nil.
 func wholeTimes(t *record.Times) *record.Times {
-	if t == nil || !finite(t.Seconds) || t.Seconds <= 0 {
+	if t == nil || !figure.Finite(t.Seconds) || t.Seconds <= 0 {
 		return nil
 	}
 	for _, seconds := range t.Families {
-		if !finite(seconds) {
+		if !figure.Finite(seconds) {
 			return nil
 		}
 	}

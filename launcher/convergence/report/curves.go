@@ -12,6 +12,7 @@ import (
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/record"
 	console "spmoe/launcher/report"
+	"spmoe/launcher/report/figure"
 )
 
 // curvePoints is how many points of a curve are drawn at most.
@@ -20,18 +21,18 @@ const curvePoints = 300
 // painter draws one comparison.
 type painter struct {
 	convergence.Result
-	looks []look // by arm
+	looks []figure.Look // by arm
 }
 
 // drawn is a curve and whose it is.
 type drawn struct {
 	arm int
-	curve
+	figure.Curve
 }
 
 // figures returns those that the comparison has data for.
-func (p painter) figures() (list []figure) {
-	for _, make := range []func() (figure, bool){
+func (p painter) figures() (list []figure.Figure) {
+	for _, make := range []func() (figure.Figure, bool){
 		p.forest, p.loss, p.difference, p.heldOut, p.gradientNorm, p.imbalance, p.agreement, p.sqnr, p.sqnrByLinear, p.lost,
 	} {
 		if f, ok := make(); ok {
@@ -47,9 +48,9 @@ func figureNames() []string {
 }
 
 // curves makes a curve of each arm that has one.
-func (p painter) curves(make func(arm convergence.Arm) curve) (list []drawn) {
+func (p painter) curves(make func(arm convergence.Arm) figure.Curve) (list []drawn) {
 	for i, arm := range p.Arms {
-		if c := make(arm); !c.empty() {
+		if c := make(arm); !c.Empty() {
 			list = append(list, drawn{i, c})
 		}
 	}
@@ -60,9 +61,9 @@ func (p painter) curves(make func(arm convergence.Arm) curve) (list []drawn) {
 func (p painter) smooth() int { return 1 + p.Setup.Steps/60 }
 
 // smoothed makes the curves of a quantity that every step has.
-func (p painter) smoothed(get func(*record.Log) series) []drawn {
-	return p.curves(func(arm convergence.Arm) curve {
-		return over(seeds(arm, func(log *record.Log) series { return get(log).centred(p.smooth()) })).thin(curvePoints)
+func (p painter) smoothed(get func(*record.Log) figure.Series) []drawn {
+	return p.curves(func(arm convergence.Arm) figure.Curve {
+		return figure.Over(seeds(arm, func(log *record.Log) figure.Series { return get(log).Centred(p.smooth()) })).Thin(curvePoints)
 	})
 }
 
@@ -70,23 +71,23 @@ func (p painter) smoothed(get func(*record.Log) series) []drawn {
 func (p painter) plot(to *plot.Plot, list []drawn, marked bool) {
 	for _, d := range list {
 		if !p.Arms[d.arm].Ablation {
-			to.Add(band{d.steps, d.low, d.high, p.looks[d.arm].shade.alpha(40)})
+			to.Add(figure.Band{X: d.Steps, Low: d.Low, High: d.High, Fill: p.looks[d.arm].Shade.Alpha(40)})
 		}
 	}
-	x := newExtent()
+	x := figure.NewExtent()
 	for _, d := range list {
-		to.Add(path{d.steps, d.mean, p.looks[d.arm].line})
-		if marked && len(d.steps) <= 40 {
-			to.Add(dots{d.steps, d.mean, p.looks[d.arm].shade.color(), p.looks[d.arm].line.Width/2 + 1.2, false})
+		to.Add(figure.Path{X: d.Steps, Y: d.Mean, Style: p.looks[d.arm].Line})
+		if marked && len(d.Steps) <= 40 {
+			to.Add(figure.Dots{X: d.Steps, Y: d.Mean, Color: p.looks[d.arm].Shade.Color(), Radius: p.looks[d.arm].Line.Width/2 + 1.2})
 		}
-		x.add(d.steps...)
+		x.Add(d.Steps...)
 	}
-	x.add(0, float64(p.Setup.Steps))
-	x.apply(&to.X)
+	x.Add(0, float64(p.Setup.Steps))
+	x.Apply(&to.X)
 }
 
 // legend returns the looks of the arms that have a curve.
-func (p painter) legend(lists ...[]drawn) (entries []look) {
+func (p painter) legend(lists ...[]drawn) (entries []figure.Look) {
 	for i, l := range p.looks {
 		for _, list := range lists {
 			if slices.ContainsFunc(list, func(d drawn) bool { return d.arm == i }) {
@@ -99,42 +100,42 @@ func (p painter) legend(lists ...[]drawn) (entries []look) {
 }
 
 // lossAxis spans all curves, but not what lies far above the baseline, or the first arm that there is, as a diverged run does.
-func lossAxis(list []drawn) extent {
-	y := newExtent()
-	y.add(list[0].high...)
-	most := y.max + 0.15*math.Abs(y.max)
+func lossAxis(list []drawn) figure.Extent {
+	y := figure.NewExtent()
+	y.Add(list[0].High...)
+	most := y.Max + 0.15*math.Abs(y.Max)
 	for _, d := range list {
-		y.add(d.low...)
-		y.add(d.high...)
+		y.Add(d.Low...)
+		y.Add(d.High...)
 	}
-	y.max = min(y.max, most)
-	return y.padded(0.03)
+	y.Max = min(y.Max, most)
+	return y.Padded(0.03)
 }
 
-func (p painter) loss() (figure, bool) {
-	list := p.smoothed(losses)
+func (p painter) loss() (figure.Figure, bool) {
+	list := p.smoothed(figure.Losses)
 	if len(list) == 0 {
-		return figure{}, false
+		return figure.Figure{}, false
 	}
-	whole := newPanel("whole run", "step", "training loss (nats a token)")
-	whole.X.Tick.Marker = linear(3, plain)
-	lossAxis(list).apply(&whole.Y)
+	whole := figure.NewPanel("whole run", "step", "training loss (nats a token)")
+	whole.X.Tick.Marker = figure.Linear(3, figure.Plain)
+	lossAxis(list).Apply(&whole.Y)
 	p.plot(whole, list, false)
-	f := figure{
-		name: "loss", title: "Training loss", legend: p.legend(list), panels: [][]*plot.Plot{{whole}}, height: 300,
-		caption: fmt.Sprintf("Do the arms fall together, and does none leave the others late: means over seeds of the loss, smoothed over %s, with bands from the lowest seed to the highest.", console.Plural(p.smooth(), "step")),
+	f := figure.Figure{
+		Name: "loss", Title: "Training loss", Legend: p.legend(list), Panels: [][]*plot.Plot{{whole}}, Height: 300,
+		Caption: fmt.Sprintf("Do the arms fall together, and does none leave the others late: means over seeds of the loss, smoothed over %s, with bands from the lowest seed to the highest.", console.Plural(p.smooth(), "step")),
 	}
 	if late := p.after(list, 0.7*whole.X.Max); len(late) > 0 {
-		end := newPanel("end of the run", "step", "")
-		end.X.Tick.Marker = linear(3, plain)
-		lossAxis(late).apply(&end.Y)
+		end := figure.NewPanel("end of the run", "step", "")
+		end.X.Tick.Marker = figure.Linear(3, figure.Plain)
+		lossAxis(late).Apply(&end.Y)
 		p.plot(end, late, false)
 		end.X.Min = 0.7 * whole.X.Max
-		f.panels[0] = append(f.panels[0], end)
-		f.caption += " The end shows arms that have the same seeds."
+		f.Panels[0] = append(f.Panels[0], end)
+		f.Caption += " The end shows arms that have the same seeds."
 	}
 	if slices.ContainsFunc(p.Arms, func(a convergence.Arm) bool { return diverged(a) > 0 }) {
-		f.caption += " A line ends where a seed's loss is no number."
+		f.Caption += " A line ends where a seed's loss is no number."
 	}
 	return f, true
 }
@@ -146,9 +147,9 @@ func (p painter) after(list []drawn, step float64) (late []drawn) {
 		if p.Arms[d.arm].Ablation {
 			continue
 		}
-		i, _ := slices.BinarySearch(d.steps, step)
-		c := curve{d.steps[i:], d.mean[i:], d.low[i:], d.high[i:]}
-		if len(c.steps) > 2 && !c.empty() {
+		i, _ := slices.BinarySearch(d.Steps, step)
+		c := figure.Curve{Steps: d.Steps[i:], Mean: d.Mean[i:], Low: d.Low[i:], High: d.High[i:]}
+		if len(c.Steps) > 2 && !c.Empty() {
 			late = append(late, drawn{d.arm, c})
 		}
 	}
@@ -156,12 +157,12 @@ func (p painter) after(list []drawn, step float64) (late []drawn) {
 }
 
 // differenceCurves makes the curves of how far arms lie above the baseline.
-func (p painter) differenceCurves(get func(*record.Log) series) (list []drawn) {
+func (p painter) differenceCurves(get func(*record.Log) figure.Series) (list []drawn) {
 	for i, arm := range p.Arms {
 		if i == 0 {
 			continue
 		}
-		if c := over(paired(p.Arms[0], arm, get)).thin(curvePoints); !c.empty() {
+		if c := figure.Over(paired(p.Arms[0], arm, get)).Thin(curvePoints); !c.Empty() {
 			list = append(list, drawn{i, c})
 		}
 	}
@@ -174,9 +175,9 @@ func (p painter) differencePanel(title string, list []drawn, marked bool) *plot.
 	percent := 100 * p.Margin
 	reach := 1.25 * percent
 	for _, d := range list {
-		last := d.steps[len(d.steps)-1]
-		for i, step := range d.steps {
-			if v := max(math.Abs(d.low[i]), math.Abs(d.high[i])); step >= last/5 && finite(v) {
+		last := d.Steps[len(d.Steps)-1]
+		for i, step := range d.Steps {
+			if v := max(math.Abs(d.Low[i]), math.Abs(d.High[i])); step >= last/5 && figure.Finite(v) {
 				reach = max(reach, min(1.08*v, 8*percent))
 			}
 		}
@@ -184,69 +185,69 @@ func (p painter) differencePanel(title string, list []drawn, marked bool) *plot.
 	if reach == 0 {
 		reach = 1
 	}
-	panel := newPanel(title, "step", "difference to "+p.looks[0].name+" (%)")
-	extent{-reach, reach}.apply(&panel.Y)
-	panel.Y.Tick.Marker = linear(6, signed)
-	panel.Add(span{low: -percent, high: percent})
+	panel := figure.NewPanel(title, "step", "difference to "+p.looks[0].Name+" (%)")
+	figure.Extent{Min: -reach, Max: reach}.Apply(&panel.Y)
+	panel.Y.Tick.Marker = figure.Linear(6, figure.Signed)
+	panel.Add(figure.Span{Low: -percent, High: percent})
 	p.plot(panel, list, marked)
 	return panel
 }
 
-func (p painter) difference() (figure, bool) {
+func (p painter) difference() (figure.Figure, bool) {
 	window := max(p.Setup.Tail, 1)
-	list := p.differenceCurves(func(log *record.Log) series { return losses(log).trailing(window) })
+	list := p.differenceCurves(func(log *record.Log) figure.Series { return figure.Losses(log).Trailing(window) })
 	if len(list) == 0 {
-		return figure{}, false
+		return figure.Figure{}, false
 	}
-	return figure{
-		name: "difference", title: fmt.Sprintf("Training loss against %s, seed by seed (margin ±%s)", p.looks[0].name, percentage(p.Margin, 2)), legend: p.legend(list),
-		panels: [][]*plot.Plot{{p.differencePanel("", list, false)}}, height: 290,
-		caption: fmt.Sprintf("Does the line stay in the green zone, the margin of ±%s, without a trend away from zero: differences of means over the last %s, so that the right end is what the test judges; bands go from the lowest seed to the highest.", percentage(p.Margin, 2), console.Plural(window, "step")),
+	return figure.Figure{
+		Name: "difference", Title: fmt.Sprintf("Training loss against %s, seed by seed (margin ±%s)", p.looks[0].Name, figure.Percentage(p.Margin, 2)), Legend: p.legend(list),
+		Panels: [][]*plot.Plot{{p.differencePanel("", list, false)}}, Height: 290,
+		Caption: fmt.Sprintf("Does the line stay in the green zone, the margin of ±%s, without a trend away from zero: differences of means over the last %s, so that the right end is what the test judges; bands go from the lowest seed to the highest.", figure.Percentage(p.Margin, 2), console.Plural(window, "step")),
 	}, true
 }
 
-func (p painter) heldOut() (figure, bool) {
-	list := p.curves(func(arm convergence.Arm) curve { return over(seeds(arm, heldOut)) })
+func (p painter) heldOut() (figure.Figure, bool) {
+	list := p.curves(func(arm convergence.Arm) figure.Curve { return figure.Over(seeds(arm, figure.HeldOut)) })
 	if len(list) == 0 {
-		return figure{}, false
+		return figure.Figure{}, false
 	}
-	panel := newPanel("", "step", "held-out loss (nats a token)")
-	panel.X.Tick.Marker = linear(3, plain)
-	lossAxis(list).apply(&panel.Y)
+	panel := figure.NewPanel("", "step", "held-out loss (nats a token)")
+	panel.X.Tick.Marker = figure.Linear(3, figure.Plain)
+	lossAxis(list).Apply(&panel.Y)
 	p.plot(panel, list, true)
 	row := []*plot.Plot{panel}
 	caption := "Loss on text that no step trains on: the arms should fall together."
-	if differences := p.differenceCurves(heldOut); len(differences) > 0 {
+	if differences := p.differenceCurves(figure.HeldOut); len(differences) > 0 {
 		right := p.differencePanel("", differences, true)
-		right.X.Tick.Marker = linear(3, plain)
+		right.X.Tick.Marker = figure.Linear(3, figure.Plain)
 		row = append(row, right)
 		caption = "Loss on text that no step trains on: left the arms should fall together, right their differences, seed by seed, should end in the green zone of the margin."
 	}
-	return figure{name: "held-out", title: "Held-out loss", caption: caption, legend: p.legend(list), panels: [][]*plot.Plot{row}, height: 280}, true
+	return figure.Figure{Name: "held-out", Title: "Held-out loss", Caption: caption, Legend: p.legend(list), Panels: [][]*plot.Plot{row}, Height: 280}, true
 }
 
-func (p painter) gradientNorm() (figure, bool) {
-	list := p.smoothed(gradientNorms)
-	y := newExtent()
+func (p painter) gradientNorm() (figure.Figure, bool) {
+	list := p.smoothed(figure.GradientNorms)
+	y := figure.NewExtent()
 	for _, d := range list {
-		for _, values := range [][]float64{d.mean, d.low, d.high} {
+		for _, values := range [][]float64{d.Mean, d.Low, d.High} {
 			for i, v := range values {
 				if v <= 0 { // has no place on a logarithmic axis
 					values[i] = math.NaN()
 				}
 			}
-			y.add(values...)
+			y.Add(values...)
 		}
 	}
-	if y.empty() {
-		return figure{}, false
+	if y.Empty() {
+		return figure.Figure{}, false
 	}
-	panel := newPanel("", "step", "gradient norm (log)")
-	panel.Y.Scale, panel.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logarithmic)
-	extent{y.min / 1.1, y.max * 1.1}.apply(&panel.Y)
+	panel := figure.NewPanel("", "step", "gradient norm (log)")
+	panel.Y.Scale, panel.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(figure.Logarithmic)
+	figure.Extent{Min: y.Min / 1.1, Max: y.Max * 1.1}.Apply(&panel.Y)
 	p.plot(panel, list, false)
-	return figure{
-		name: "grad-norm", title: "Gradient norm before clipping", legend: p.legend(list), panels: [][]*plot.Plot{{panel}}, height: 270,
-		caption: "A norm that rises away from the baseline's, or spikes that only one arm has, announce an instability before the loss shows it.",
+	return figure.Figure{
+		Name: "grad-norm", Title: "Gradient norm before clipping", Legend: p.legend(list), Panels: [][]*plot.Plot{{panel}}, Height: 270,
+		Caption: "A norm that rises away from the baseline's, or spikes that only one arm has, announce an instability before the loss shows it.",
 	}, true
 }

@@ -8,44 +8,14 @@ import (
 
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/figure"
 )
 
 // kinds are the operands of a linear layer that are quantised.
 var kinds = []string{record.Input, record.Weight, record.Gradient}
 
-func losses(log *record.Log) (s series) {
-	for _, step := range log.Steps {
-		s.add(step.Step, float64(step.Loss))
-	}
-	return s
-}
-
-func heldOut(log *record.Log) (s series) {
-	for _, eval := range log.Evals {
-		s.add(eval.Step, float64(eval.Loss))
-	}
-	return s
-}
-
-func gradientNorms(log *record.Log) (s series) {
-	for _, step := range log.Steps {
-		s.add(step.Step, float64(step.GradNorm))
-	}
-	return s
-}
-
-// imbalances is empty for a model without experts, which says 0.
-func imbalances(log *record.Log) (s series) {
-	for _, step := range log.Steps {
-		if step.Imbalance > 0 {
-			s.add(step.Step, step.Imbalance)
-		}
-	}
-	return s
-}
-
 // seeds returns a series of each of an arm's runs that has a log.
-func seeds(arm convergence.Arm, get func(*record.Log) series) (list []series) {
+func seeds(arm convergence.Arm, get func(*record.Log) figure.Series) (list []figure.Series) {
 	for _, run := range arm.Runs {
 		if run.Log != nil {
 			list = append(list, get(run.Log))
@@ -55,11 +25,11 @@ func seeds(arm convergence.Arm, get func(*record.Log) series) (list []series) {
 }
 
 // paired returns, for each seed that both arms were trained with, how far the arm lies above the baseline, in percent.
-func paired(base, arm convergence.Arm, get func(*record.Log) series) (list []series) {
+func paired(base, arm convergence.Arm, get func(*record.Log) figure.Series) (list []figure.Series) {
 	for _, run := range arm.Runs {
 		i := slices.IndexFunc(base.Runs, func(b convergence.Run) bool { return b.Seed == run.Seed })
 		if i >= 0 && run.Log != nil && base.Runs[i].Log != nil {
-			list = append(list, get(run.Log).relative(get(base.Runs[i].Log)).scaled(100))
+			list = append(list, get(run.Log).Relative(get(base.Runs[i].Log)).Scaled(100))
 		}
 	}
 	return list
@@ -67,26 +37,26 @@ func paired(base, arm convergence.Arm, get func(*record.Log) series) (list []ser
 
 // agreement returns the mean over layers of the choices that an arm shares with the baseline, in percent, with the lowest and the
 // highest layer.
-func agreement(arm convergence.Arm) curve {
-	layers := map[int]*series{}
+func agreement(arm convergence.Arm) figure.Curve {
+	layers := map[int]*figure.Series{}
 	var order []int
 	for _, a := range arm.Agreement {
 		if layers[a.Layer] == nil {
-			layers[a.Layer] = new(series)
+			layers[a.Layer] = new(figure.Series)
 			order = append(order, a.Layer)
 		}
-		layers[a.Layer].add(a.Step, 100*a.Share)
+		layers[a.Layer].Add(a.Step, 100*a.Share)
 	}
-	var list []series
+	var list []figure.Series
 	for _, layer := range order {
 		list = append(list, *layers[layer])
 	}
-	return over(list)
+	return figure.Over(list)
 }
 
 // quantised measures one kind of operand in each recorded step of a run.
-func quantised(kind string, measure func([]record.Quantised) float64) func(*record.Log) series {
-	return func(log *record.Log) (s series) {
+func quantised(kind string, measure func([]record.Quantised) float64) func(*record.Log) figure.Series {
+	return func(log *record.Log) (s figure.Series) {
 		var steps []int
 		at := map[int][]record.Quantised{}
 		for _, q := range log.Quantised {
@@ -100,7 +70,7 @@ func quantised(kind string, measure func([]record.Quantised) float64) func(*reco
 		}
 		slices.Sort(steps)
 		for _, step := range steps {
-			s.add(step, measure(at[step]))
+			s.Add(step, measure(at[step]))
 		}
 		return s
 	}

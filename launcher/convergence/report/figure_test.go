@@ -9,49 +9,22 @@ import (
 	"strings"
 	"testing"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/recorder"
 
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/figure"
 )
-
-func labels(ticks []plot.Tick) (list []string) {
-	for _, tick := range ticks {
-		list = append(list, tick.Label)
-	}
-	return list
-}
-
-func TestTicks(t *testing.T) {
-	for _, test := range []struct {
-		ticks []plot.Tick
-		want  string
-	}{
-		{linear(5, plain).Ticks(0, 1500), "0 500 1000 1500"},
-		{linear(3, plain).Ticks(0, 40), "0 20 40"},
-		{linear(8, signed).Ticks(-0.62, 0.62), "−0.6 −0.4 −0.2 0.0 +0.2 +0.4 +0.6"},
-		{linear(6, signed).Ticks(-0.625, 0.625), "−0.50 −0.25 0.00 +0.25 +0.50"},
-		{linear(5, plain).Ticks(0.999, 1.001), "0.9990 0.9995 1.0000 1.0005 1.0010"},
-		{linear(5, plain).Ticks(1e18, 1e18+1024), "1000000000000000000 1000000000000000256 1000000000000000512 1000000000000000768 1000000000000001024"},
-		{logarithmic(0.3, 3), "0.5 1 2"},
-		{logarithmic(0.01, 100), "0.01 0.1 1 10 100"},
-	} {
-		if got := strings.Join(labels(test.ticks), " "); got != test.want {
-			t.Errorf("ticks %s, want %s", got, test.want)
-		}
-	}
-}
 
 func TestNumbers(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, test := range []struct{ got, want string }{
 		{change(0.00031), "+0.031%"}, {change(-0.0234), "−2.34%"}, {change(1.5), "+150.0%"}, {change(0), "0.000%"}, {change(-1e-9), "0.000%"}, {change(nan), "–"},
 		{interval([2]float64{-0.0001, 0.0007}), "[−0.010, +0.070]"}, {interval([2]float64{-0.2, 0.0007}), "[−20.0, +0.1]"},
-		{percentage(0.005, 2), "0.5%"}, {percentage(0.00123, 2), "0.12%"}, {percentage(0, 2), "0%"}, {percentage(inf, 2), "–"},
-		{loss(1.23456), "1.2346"}, {loss(nan), "–"},
+		{figure.Percentage(0.005, 2), "0.5%"}, {figure.Percentage(0.00123, 2), "0.12%"}, {figure.Percentage(0, 2), "0%"}, {figure.Percentage(inf, 2), "–"},
+		{figure.Loss(1.23456), "1.2346"}, {figure.Loss(nan), "–"},
 		{decibels(31.25), "31.2"}, {decibels(inf), "exact"}, {decibels(nan), "–"},
 		{rare(0), "0"}, {rare(0.0123), "0.012%"}, {rare(1e-7), "<0.0001%"}, {rare(nan), "–"},
 		{pValue(nil), "–"}, {pValue(&convergence.Difference{Seeds: 1, P: 1}), "–"}, {pValue(&convergence.Difference{Seeds: 3, P: 0.04321}), "0.0432"}, {pValue(&convergence.Difference{Seeds: 3, P: 1e-9}), "<0.0001"},
@@ -64,24 +37,24 @@ func TestNumbers(t *testing.T) {
 
 // Every arm has a look of its own, the first colours are all different, and no colour of the page is two.
 func TestLooks(t *testing.T) {
-	arms := make([]convergence.Arm, 2*len(armShades)-1)
+	arms := make([]convergence.Arm, 2*len(figure.Palette)-1)
 	for i := range arms {
 		arms[i].Name = strconv.Itoa(i)
 	}
 	seen := map[string]string{}
 	for _, l := range looksOf(arms) {
-		key := l.shade.variable + strconv.Itoa(len(l.line.Dashes))
+		key := l.Shade.Variable + strconv.Itoa(len(l.Line.Dashes))
 		if seen[key] != "" {
-			t.Errorf("%s looks like %s", l.name, seen[key])
+			t.Errorf("%s looks like %s", l.Name, seen[key])
 		}
-		seen[key] = l.name
+		seen[key] = l.Name
 	}
 	light := map[uint32]string{}
-	for _, s := range shades() {
-		if light[s.light] != "" {
-			t.Errorf("%s and %s are both %s", s.variable, light[s.light], hex(s.light))
+	for _, s := range figure.Shades() {
+		if light[s.Light] != "" {
+			t.Errorf("%s and %s are both %s", s.Variable, light[s.Light], figure.Hex(s.Light))
 		}
-		light[s.light] = s.variable
+		light[s.Light] = s.Variable
 	}
 }
 
@@ -142,24 +115,24 @@ func TestSVGText(t *testing.T) {
 	r := sample(sampleRecipes, 2, 40)
 	r.Arms[1].Name = "a < b & c"
 	for _, f := range (painter{r, looksOf(r.Arms)}).figures() {
-		svg, err := f.svg()
+		svg, err := f.SVG()
 		if err != nil {
 			t.Fatal(err)
 		}
 		found := textWidth.FindAllSubmatch(svg, -1)
 		if len(found) < 5 {
-			t.Fatalf("%s has %d texts with a width", f.name, len(found))
+			t.Fatalf("%s has %d texts with a width", f.Name, len(found))
 		}
 		for _, m := range found {
 			width, _ := strconv.ParseFloat(string(m[1]), 64)
 			size, _ := strconv.ParseFloat(string(m[2]), 64)
 			letters := float64(len([]rune(html.UnescapeString(string(m[3])))))
 			if width < 0.2*size*letters || width > 1.0*size*letters {
-				t.Errorf("%s: %q of size %v is %v wide", f.name, m[3], size, width)
+				t.Errorf("%s: %q of size %v is %v wide", f.Name, m[3], size, width)
 			}
 		}
 		if strings.Contains(string(svg), "font-family:Liberation Sans;") || strings.Contains(string(svg), "@font-face") {
-			t.Errorf("%s has fonts without a fallback, or inside", f.name)
+			t.Errorf("%s has fonts without a fallback, or inside", f.Name)
 		}
 	}
 }
@@ -180,6 +153,25 @@ func TestStatements(t *testing.T) {
 		list := view{painter: painter{r, looksOf(r.Arms)}}.Statements()
 		if len(list) != 1 || !strings.Contains(list[0], test.want) {
 			t.Errorf("%v: %q, want %q", test.ci90, list, test.want)
+		}
+	}
+}
+
+// The right end of the curve of differences is what the test judges.
+func TestDifferenceEndsAtTheResult(t *testing.T) {
+	r := sample(sampleRecipes, 3, 200)
+	p := painter{r, looksOf(r.Arms)}
+	list := p.differenceCurves(func(log *record.Log) figure.Series { return figure.Losses(log).Trailing(r.Setup.Tail) })
+	if len(list) != 2 {
+		t.Fatalf("%d curves", len(list))
+	}
+	for _, d := range list {
+		want := r.Arms[d.arm].Train
+		if got := d.Mean[len(d.Mean)-1]; math.Abs(got-100*want.Mean) > 1e-9 {
+			t.Errorf("%s ends at %v%%, want %v%%", r.Arms[d.arm].Name, got, 100*want.Mean)
+		}
+		if low := d.Low[len(d.Low)-1]; math.Abs(low-100*slices.Min(want.Pairs)) > 1e-9 {
+			t.Errorf("%s: the lowest seed ends at %v%%, want %v%%", r.Arms[d.arm].Name, low, 100*slices.Min(want.Pairs))
 		}
 	}
 }

@@ -14,11 +14,12 @@ import (
 
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/figure"
 )
 
 // forestRow is one arm's line in one panel, all differences in percent.
 type forestRow struct {
-	look   look
+	look   figure.Look
 	seeds  []float64
 	mean   float64
 	ci     [2]float64
@@ -30,32 +31,32 @@ type forestRow struct {
 // forestText is the part of a panel's width, on its right, where the numbers stand.
 const forestText = 0.3
 
-func (p painter) forest() (figure, bool) {
+func (p painter) forest() (figure.Figure, bool) {
 	if len(p.Arms) < 2 {
-		return figure{}, false
+		return figure.Figure{}, false
 	}
 	train := p.forestRows(func(a convergence.Arm) *convergence.Difference { return a.Train }, func(r convergence.Run) record.Number { return r.Train })
 	heldOut := p.forestRows(func(a convergence.Arm) *convergence.Difference { return a.HeldOut }, func(r convergence.Run) record.Number { return r.HeldOut })
 	if !slices.ContainsFunc(append(slices.Clone(train), heldOut...), func(r forestRow) bool { return r.center }) {
-		return figure{}, false
+		return figure.Figure{}, false
 	}
 	reach := p.reach(append(slices.Clone(train), heldOut...))
-	return figure{
-		name: "forest", title: fmt.Sprintf("Final loss against %s (margin ±%s)", p.looks[0].name, percentage(p.Margin, 2)),
-		panels:  [][]*plot.Plot{{p.forestPanel("training loss", train, reach, true), p.forestPanel("held-out loss", heldOut, reach, false)}},
-		height:  vg.Length(92 + 38*len(p.Arms)),
-		caption: p.forestCaption(train),
+	return figure.Figure{
+		Name: "forest", Title: fmt.Sprintf("Final loss against %s (margin ±%s)", p.looks[0].Name, figure.Percentage(p.Margin, 2)),
+		Panels:  [][]*plot.Plot{{p.forestPanel("training loss", train, reach, true), p.forestPanel("held-out loss", heldOut, reach, false)}},
+		Height:  vg.Length(92 + 38*len(p.Arms)),
+		Caption: p.forestCaption(train),
 	}, true
 }
 
 func (p painter) forestCaption(rows []forestRow) string {
-	limit := "±" + percentage(p.Margin, 2)
+	limit := "±" + figure.Percentage(p.Margin, 2)
 	if !slices.ContainsFunc(rows, func(r forestRow) bool { return r.tested }) {
 		return fmt.Sprintf("Rings are differences with one seed, the green zone is the margin of %s; with more seeds there would be intervals to judge by.", limit)
 	}
 	caption := fmt.Sprintf("Bars that lie inside the green zone show equivalence: dots are mean differences, bars their 95%% confidence intervals, rings single seeds, the zone the margin of %s.", limit)
 	if len(rows[0].seeds) > 0 {
-		caption += fmt.Sprintf(" In the first row, rings are the seeds of %s around their own mean, for scale.", p.looks[0].name)
+		caption += fmt.Sprintf(" In the first row, rings are the seeds of %s around their own mean, for scale.", p.looks[0].Name)
 	}
 	return caption
 }
@@ -91,7 +92,7 @@ func scatter(arm convergence.Arm, end func(convergence.Run) record.Number) (arou
 	var ends []float64
 	sum := 0.0
 	for _, run := range arm.Runs {
-		if v := float64(end(run)); finite(v) {
+		if v := float64(end(run)); figure.Finite(v) {
 			ends = append(ends, v)
 			sum += v
 		}
@@ -112,7 +113,7 @@ func (p painter) reach(rows []forestRow) float64 {
 	reach := 1.3 * percent
 	for _, row := range rows {
 		for _, v := range append([]float64{row.mean, row.ci[0], row.ci[1]}, row.seeds...) {
-			if finite(v) {
+			if figure.Finite(v) {
 				reach = max(reach, min(1.1*math.Abs(v), 6*percent))
 			}
 		}
@@ -124,23 +125,23 @@ func (p painter) reach(rows []forestRow) float64 {
 }
 
 func (p painter) forestPanel(title string, rows []forestRow, reach float64, named bool) *plot.Plot {
-	panel := newPanel("", "", "")
-	addHeading(panel, title+", difference in %", (1-forestText)/2)
-	extent{-reach, reach * (1 + forestText) / (1 - forestText)}.apply(&panel.X)
-	extent{-0.62, float64(len(rows)) - 0.38}.apply(&panel.Y)
+	panel := figure.NewPanel("", "", "")
+	figure.AddHeading(panel, title+", difference in %", (1-forestText)/2)
+	figure.Extent{Min: -reach, Max: reach * (1 + forestText) / (1 - forestText)}.Apply(&panel.X)
+	figure.Extent{Min: -0.62, Max: float64(len(rows)) - 0.38}.Apply(&panel.Y)
 	panel.X.Width = 0
-	panel.X.Tick.Marker = plot.TickerFunc(func(float64, float64) []plot.Tick { return linear(6, signed).Ticks(-reach, reach) })
-	panel.Y.Tick.Label = aligned(textStyle(10, ink), text.XRight, tickCenter)
+	panel.X.Tick.Marker = plot.TickerFunc(func(float64, float64) []plot.Tick { return figure.Linear(6, figure.Signed).Ticks(-reach, reach) })
+	panel.Y.Tick.Label = figure.Aligned(figure.TextStyle(10, figure.Ink), text.XRight, figure.TickCenter)
 	var names plot.ConstantTicks
 	for i, row := range rows {
-		name := row.look.name
+		name := row.look.Name
 		if !named {
 			name = " "
 		}
 		names = append(names, plot.Tick{Value: float64(len(rows) - 1 - i), Label: name})
 	}
 	panel.Y.Tick.Marker = names
-	panel.Add(span{low: -100 * p.Margin, high: 100 * p.Margin, vertical: true})
+	panel.Add(figure.Span{Low: -100 * p.Margin, High: 100 * p.Margin, Vertical: true})
 	for i, row := range rows {
 		panel.Add(forestMark{row, float64(len(rows) - 1 - i)})
 	}
@@ -158,11 +159,11 @@ func (m forestMark) Plot(c draw.Canvas, p *plot.Plot) {
 	whole := c
 	toX, toY := p.Transforms(&whole)
 	y, right := toY(m.y), c.X(1-forestText)
-	c.FillText(aligned(textStyle(8.5, ink), text.XLeft, text.YBottom), vg.Point{X: right + 4, Y: y + 2}, m.label[0])
-	c.FillText(aligned(textStyle(8, muted), text.XLeft, text.YTop), vg.Point{X: right + 4, Y: y - 1}, m.label[1])
+	c.FillText(figure.Aligned(figure.TextStyle(8.5, figure.Ink), text.XLeft, text.YBottom), vg.Point{X: right + 4, Y: y + 2}, m.label[0])
+	c.FillText(figure.Aligned(figure.TextStyle(8, figure.Muted), text.XLeft, text.YTop), vg.Point{X: right + 4, Y: y - 1}, m.label[1])
 	c.Max.X = right // marks end where the numbers begin
 
-	rings := draw.GlyphStyle{Color: m.look.shade.color(), Radius: 2.6, Shape: draw.RingGlyph{}}
+	rings := draw.GlyphStyle{Color: m.look.Shade.Color(), Radius: 2.6, Shape: draw.RingGlyph{}}
 	if m.center && !m.tested { // the mean is that of one seed
 		rings.Radius = 0
 	}
@@ -174,7 +175,7 @@ func (m forestMark) Plot(c draw.Canvas, p *plot.Plot) {
 	if !m.center {
 		return
 	}
-	bar := draw.LineStyle{Color: m.look.shade.color(), Width: vg.Points(2)}
+	bar := draw.LineStyle{Color: m.look.Shade.Color(), Width: vg.Points(2)}
 	if m.tested {
 		c.StrokeLines(bar, c.ClipLinesX([]vg.Point{{X: toX(m.ci[0]), Y: y}, {X: toX(m.ci[1]), Y: y}})...)
 		for _, end := range m.ci {
@@ -200,5 +201,5 @@ func (m forestMark) arrow(c draw.Canvas, y vg.Length) {
 	if m.mean < 0 {
 		tip, side = c.Min.X, 1
 	}
-	c.FillPolygon(m.look.shade.color(), []vg.Point{{X: tip, Y: y}, {X: tip + side*7, Y: y + 4}, {X: tip + side*7, Y: y - 4}})
+	c.FillPolygon(m.look.Shade.Color(), []vg.Point{{X: tip, Y: y}, {X: tip + side*7, Y: y + 4}, {X: tip + side*7, Y: y - 4}})
 }

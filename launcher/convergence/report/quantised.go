@@ -14,21 +14,22 @@ import (
 
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/figure"
 )
 
 // panelTitles of the kinds of operands.
 var panelTitles = map[string]string{record.Input: "inputs", record.Weight: "weights", record.Gradient: "gradients"}
 
 // byKind makes, for each kind of operand, the curves of a measure of it, and the range of all.
-func (p painter) byKind(measure func([]record.Quantised) float64) (lists [][]drawn, y extent) {
-	y = newExtent()
+func (p painter) byKind(measure func([]record.Quantised) float64) (lists [][]drawn, y figure.Extent) {
+	y = figure.NewExtent()
 	for _, kind := range kinds {
-		list := p.curves(func(arm convergence.Arm) curve {
-			return over(seeds(arm, quantised(kind, measure))).thin(curvePoints)
+		list := p.curves(func(arm convergence.Arm) figure.Curve {
+			return figure.Over(seeds(arm, quantised(kind, measure))).Thin(curvePoints)
 		})
 		for _, d := range list {
-			y.add(d.low...)
-			y.add(d.high...)
+			y.Add(d.Low...)
+			y.Add(d.High...)
 		}
 		lists = append(lists, list)
 	}
@@ -36,7 +37,7 @@ func (p painter) byKind(measure func([]record.Quantised) float64) (lists [][]dra
 }
 
 // kindPanels draws them side by side on one scale; only the first panel has the label of y.
-func (p painter) kindPanels(lists [][]drawn, y extent, label string, titled, last bool) (row []*plot.Plot) {
+func (p painter) kindPanels(lists [][]drawn, y figure.Extent, label string, titled, last bool) (row []*plot.Plot) {
 	for i, list := range lists {
 		title, x := "", ""
 		if titled {
@@ -45,50 +46,50 @@ func (p painter) kindPanels(lists [][]drawn, y extent, label string, titled, las
 		if last {
 			x = "step"
 		}
-		panel := newPanel(title, x, label)
-		panel.X.Tick.Marker = linear(3, plain)
-		y.apply(&panel.Y)
+		panel := figure.NewPanel(title, x, label)
+		panel.X.Tick.Marker = figure.Linear(3, figure.Plain)
+		y.Apply(&panel.Y)
 		p.plot(panel, list, false)
 		row, label = append(row, panel), ""
 	}
 	return row
 }
 
-func (p painter) sqnr() (figure, bool) {
+func (p painter) sqnr() (figure.Figure, bool) {
 	lists, y := p.byKind(convergence.MedianSQNR)
-	if y.empty() {
-		return figure{}, false
+	if y.Empty() {
+		return figure.Figure{}, false
 	}
-	if y.max-y.min < 3 {
-		y.add((y.max+y.min)/2-1.5, (y.max+y.min)/2+1.5)
+	if y.Max-y.Min < 3 {
+		y.Add((y.Max+y.Min)/2-1.5, (y.Max+y.Min)/2+1.5)
 	}
-	return figure{
-		name: "sqnr", title: "Signal to quantisation noise over training", legend: p.legend(lists...), height: 265,
-		panels:  [][]*plot.Plot{p.kindPanels(lists, y.padded(0.08), "median SQNR (dB)", true, true)},
-		caption: "Higher is better and flat is healthy: a curve that falls means that the tensors drift out of the format's range (median over layers and linears, one panel for each kind of operand).",
+	return figure.Figure{
+		Name: "sqnr", Title: "Signal to quantisation noise over training", Legend: p.legend(lists...), Height: 265,
+		Panels:  [][]*plot.Plot{p.kindPanels(lists, y.Padded(0.08), "median SQNR (dB)", true, true)},
+		Caption: "Higher is better and flat is healthy: a curve that falls means that the tensors drift out of the format's range (median over layers and linears, one panel for each kind of operand).",
 	}, true
 }
 
 // lost shows the values that a format cannot hold.
-func (p painter) lost() (figure, bool) {
+func (p painter) lost() (figure.Figure, bool) {
 	small, smallRange := p.byKind(flushed)
 	large, largeRange := p.byKind(saturated)
-	if smallRange.empty() {
-		return figure{}, false
+	if smallRange.Empty() {
+		return figure.Figure{}, false
 	}
-	f := figure{
-		name: "lost-values", title: "Values flushed to zero and saturated", legend: p.legend(small...), height: 265,
-		caption: "Shares of all values that became zero, and that lie beyond the largest magnitude which their block's scale allows: they should be small and not grow.",
+	f := figure.Figure{
+		Name: "lost-values", Title: "Values flushed to zero and saturated", Legend: p.legend(small...), Height: 265,
+		Caption: "Shares of all values that became zero, and that lie beyond the largest magnitude which their block's scale allows: they should be small and not grow.",
 	}
-	saturates := largeRange.max > 0
-	top := func(e extent) extent { return extent{0, max(1.08*e.max, 1e-6)} }
-	f.panels = append(f.panels, p.kindPanels(small, top(smallRange), "flushed to zero (%)", true, !saturates))
+	saturates := largeRange.Max > 0
+	top := func(e figure.Extent) figure.Extent { return figure.Extent{Min: 0, Max: max(1.08*e.Max, 1e-6)} }
+	f.Panels = append(f.Panels, p.kindPanels(small, top(smallRange), "flushed to zero (%)", true, !saturates))
 	if saturates {
-		f.panels = append(f.panels, p.kindPanels(large, top(largeRange), "saturated (%)", false, true))
-		f.height = 400
+		f.Panels = append(f.Panels, p.kindPanels(large, top(largeRange), "saturated (%)", false, true))
+		f.Height = 400
 	} else {
-		f.title = "Values flushed to zero"
-		f.caption = "Shares of all values that became zero: they should be small and not grow. No value saturated."
+		f.Title = "Values flushed to zero"
+		f.Caption = "Shares of all values that became zero: they should be small and not grow. No value saturated."
 	}
 	return f, true
 }
@@ -107,7 +108,7 @@ func lastStep(arm convergence.Arm) (last int) {
 func linearsOf(arm convergence.Arm, kind string, step int) linears {
 	sums, counts := linears{}, map[string]map[int]float64{}
 	for _, q := range arm.Quantised(kind) {
-		if v := q.SQNR(); q.Step == step && finite(v) {
+		if v := q.SQNR(); q.Step == step && figure.Finite(v) {
 			if sums[q.Linear] == nil {
 				sums[q.Linear], counts[q.Linear] = map[int]float64{}, map[int]float64{}
 			}
@@ -139,7 +140,7 @@ func place(linear string) int {
 
 // sqnrByLinear compares layers and linears at the last recorded step, for the arms that the verdict is about, or for ablations if
 // only they quantise.
-func (p painter) sqnrByLinear() (figure, bool) {
+func (p painter) sqnrByLinear() (figure.Figure, bool) {
 	var arms, ablations []int
 	step := 0
 	for i, arm := range p.Arms {
@@ -158,10 +159,10 @@ func (p painter) sqnrByLinear() (figure, bool) {
 		arms = ablations
 	}
 	if len(arms) == 0 {
-		return figure{}, false
+		return figure.Figure{}, false
 	}
 
-	x, names := newExtent(), []string(nil)
+	x, names := figure.NewExtent(), []string(nil)
 	values := map[string][]linears{} // by kind, then by arm
 	for _, kind := range kinds {
 		for _, i := range arms {
@@ -172,45 +173,45 @@ func (p painter) sqnrByLinear() (figure, bool) {
 					names = append(names, name)
 				}
 				for _, v := range layers {
-					x.add(v)
+					x.Add(v)
 				}
 			}
 		}
 	}
-	if x.empty() {
-		return figure{}, false
+	if x.Empty() {
+		return figure.Figure{}, false
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) })
 
-	f := figure{
-		name: "sqnr-by-linear", title: fmt.Sprintf("SQNR by linear layer after step %d", step),
-		height:  vg.Length(98 + len(names)*(12+7*len(arms))),
-		caption: "Find the weakest link: each dot is a layer, each row a linear, and the number is that of the layer with the lowest SQNR.",
-		panels:  [][]*plot.Plot{nil},
+	f := figure.Figure{
+		Name: "sqnr-by-linear", Title: fmt.Sprintf("SQNR by linear layer after step %d", step),
+		Height:  vg.Length(98 + len(names)*(12+7*len(arms))),
+		Caption: "Find the weakest link: each dot is a layer, each row a linear, and the number is that of the layer with the lowest SQNR.",
+		Panels:  [][]*plot.Plot{nil},
 	}
 	for _, i := range arms {
-		f.legend = append(f.legend, p.looks[i])
+		f.Legend = append(f.Legend, p.looks[i])
 	}
 	for k, kind := range kinds {
-		f.panels[0] = append(f.panels[0], p.linearPanel(kind, k == 0, names, arms, values[kind], x))
+		f.Panels[0] = append(f.Panels[0], p.linearPanel(kind, k == 0, names, arms, values[kind], x))
 	}
 	return f, true
 }
 
 // linearPanel draws a row of dots for each linear and, below each other, for each arm.
-func (p painter) linearPanel(kind string, first bool, names []string, arms []int, values []linears, x extent) *plot.Plot {
-	panel := newPanel(panelTitles[kind], "SQNR (dB)", "")
-	pad := max(0.1*(x.max-x.min), 0.5)
-	extent{x.min - 1.6*pad, x.max + pad}.apply(&panel.X) // the numbers stand on the left
-	panel.X.Tick.Marker = linear(4, plain)
-	extent{-0.6, float64(len(names)) - 0.4}.apply(&panel.Y)
+func (p painter) linearPanel(kind string, first bool, names []string, arms []int, values []linears, x figure.Extent) *plot.Plot {
+	panel := figure.NewPanel(panelTitles[kind], "SQNR (dB)", "")
+	pad := max(0.1*(x.Max-x.Min), 0.5)
+	figure.Extent{Min: x.Min - 1.6*pad, Max: x.Max + pad}.Apply(&panel.X) // the numbers stand on the left
+	panel.X.Tick.Marker = figure.Linear(4, figure.Plain)
+	figure.Extent{Min: -0.6, Max: float64(len(names)) - 0.4}.Apply(&panel.Y)
 	var ticks plot.ConstantTicks
 	for row, name := range names {
 		y := float64(len(names) - 1 - row)
 		if !first {
 			name = " "
 		}
-		ticks = append(ticks, plot.Tick{Value: y, Label: printable(name)})
+		ticks = append(ticks, plot.Tick{Value: y, Label: figure.Printable(name)})
 		for a, i := range arms {
 			shift := 0.0
 			if len(arms) > 1 {
@@ -220,7 +221,7 @@ func (p painter) linearPanel(kind string, first bool, names []string, arms []int
 		}
 	}
 	panel.Y.Tick.Marker = ticks
-	panel.Y.Tick.Label = aligned(textStyle(8.5, ink), text.XRight, tickCenter)
+	panel.Y.Tick.Label = figure.Aligned(figure.TextStyle(8.5, figure.Ink), text.XRight, figure.TickCenter)
 	return panel
 }
 
@@ -229,20 +230,21 @@ func (p painter) linearRow(panel *plot.Plot, arm int, y float64, layers map[int]
 		return
 	}
 	var xs, ys []float64
-	e, lowest := newExtent(), 0
+	e, lowest := figure.NewExtent(), 0
 	for layer, v := range layers {
-		if v < e.min || v == e.min && layer < lowest {
+		if v < e.Min || v == e.Min && layer < lowest {
 			lowest = layer
 		}
-		e.add(v)
+		e.Add(v)
 		xs, ys = append(xs, v), append(ys, y)
 	}
 	slices.Sort(xs)
-	line := p.looks[arm].line
+	line := p.looks[arm].Line
 	line.Width, line.Dashes = 0.8, nil
-	panel.Add(path{[]float64{e.min, e.max}, []float64{y, y}, line}, dots{xs, ys, p.looks[arm].shade.color(), 2.2, false})
+	panel.Add(figure.Path{X: []float64{e.Min, e.Max}, Y: []float64{y, y}, Style: line},
+		figure.Dots{X: xs, Y: ys, Color: p.looks[arm].Shade.Color(), Radius: 2.2})
 	if len(layers) > 1 {
-		style := aligned(textStyle(7, muted), text.XRight, text.YCenter)
-		panel.Add(note{e.min, y, fmt.Sprint(lowest), style, vg.Point{X: -4}})
+		style := figure.Aligned(figure.TextStyle(7, figure.Muted), text.XRight, text.YCenter)
+		panel.Add(figure.Note{X: e.Min, Y: y, Text: fmt.Sprint(lowest), Style: style, Shift: vg.Point{X: -4}})
 	}
 }

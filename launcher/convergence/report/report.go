@@ -3,19 +3,13 @@ package report
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"slices"
 
 	"spmoe/launcher/convergence"
+	"spmoe/launcher/report/figure"
 	"spmoe/launcher/system"
 )
-
-// Plots is the folder, in that of the comparison, with every figure of the page as NAME.svg and NAME.png.
-const Plots = "plots"
 
 // Write puts into a folder, which it makes if need be:
 //
@@ -25,30 +19,21 @@ const Plots = "plots"
 //	summary.csv        an arm a row: losses, differences with their tests, speed
 //	quantisation.csv   what quantisation did to each operand in the recorded steps
 //	router.csv         how often an arm's routers choose as the baseline's do
-//	plots/             see [Plots]
+//	plots/             every figure of the page, as NAME.svg and NAME.png
 //
 // What r has no data for is left out. Each file is complete or as it was before; report.html is the last.
 func Write(dir string, r convergence.Result) error {
 	r = cleaned(r)
 	p := painter{r, looksOf(r.Arms)}
-	figures := p.figures()
-	texts, err := p.texts(figures)
+	drawings, err := figure.DrawAll(p.figures())
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(dir, Plots), 0o777); err != nil {
+	texts, err := p.texts(drawings)
+	if err != nil {
 		return err
 	}
-	for _, f := range figures {
-		content, err := f.png()
-		if err != nil {
-			return err
-		}
-		if err := system.WriteFile(filepath.Join(dir, Plots, f.name+".png"), content); err != nil {
-			return err
-		}
-	}
-	if err := removeOthers(filepath.Join(dir, Plots), figures); err != nil {
+	if err := figure.WritePlots(dir, drawings, figureNames()); err != nil {
 		return err
 	}
 	for _, t := range texts {
@@ -65,8 +50,8 @@ type file struct {
 	content []byte
 }
 
-// texts returns everything but the pictures, the page last.
-func (p painter) texts(figures []figure) (files []file, err error) {
+// texts returns everything but the plots, the page last.
+func (p painter) texts(drawings []figure.Drawing) (files []file, err error) {
 	result, err := json.MarshalIndent(p.Result, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("result.json: %w", err)
@@ -75,33 +60,9 @@ func (p painter) texts(figures []figure) (files []file, err error) {
 	for _, t := range tables(p.Result) {
 		files = append(files, file{t.name, t.csv()})
 	}
-	var drawings []drawing
-	for _, f := range figures {
-		svg, err := f.svg()
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, file{filepath.Join(Plots, f.name+".svg"), svg})
-		drawings = append(drawings, drawing{f, svg})
-	}
 	html, err := page(p, drawings)
 	if err != nil {
 		return nil, err
 	}
 	return append(files, file{"report.html", html}), nil
-}
-
-// removeOthers takes the plots of an earlier result away that this one does not have.
-func removeOthers(dir string, figures []figure) error {
-	for _, name := range figureNames() {
-		if slices.ContainsFunc(figures, func(f figure) bool { return f.name == name }) {
-			continue
-		}
-		for _, suffix := range []string{".svg", ".png"} {
-			if err := os.Remove(filepath.Join(dir, name+suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/figure"
 )
 
 // check holds a text against what is true of any: XML that parses, no number that is none, nothing fetched from elsewhere.
@@ -47,9 +48,16 @@ func texts(t *testing.T, r convergence.Result) (page string) {
 	t.Helper()
 	r = cleaned(r)
 	p := painter{r, looksOf(r.Arms)}
-	files, err := p.texts(p.figures())
+	drawings, err := figure.DrawAll(p.figures())
 	if err != nil {
 		t.Fatal(err)
+	}
+	files, err := p.texts(drawings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range drawings {
+		check(t, d.Name+".svg", d.Text)
 	}
 	for _, f := range files {
 		check(t, f.name, f.content)
@@ -97,7 +105,7 @@ func TestWrite(t *testing.T) {
 	page := string(content)
 	check(t, "report.html", content)
 	for _, name := range figureNames() {
-		picture, err := os.ReadFile(filepath.Join(dir, Plots, name+".png"))
+		picture, err := os.ReadFile(filepath.Join(dir, figure.Plots, name+".png"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +116,7 @@ func TestWrite(t *testing.T) {
 
 	want := []string{"result.json", "steps.csv", "summary.csv", "quantisation.csv", "router.csv", "report.html"}
 	for _, name := range figureNames() {
-		want = append(want, filepath.Join(Plots, name+".svg"), filepath.Join(Plots, name+".png"))
+		want = append(want, filepath.Join(figure.Plots, name+".svg"), filepath.Join(figure.Plots, name+".png"))
 		if !strings.Contains(page, `<figure id="`+name+`">`) {
 			t.Errorf("the page lacks the figure %s", name)
 		}
@@ -121,7 +129,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("the page has %d bytes", len(page))
 	}
 	for _, arm := range r.Arms {
-		svg, err := os.ReadFile(filepath.Join(dir, Plots, "loss.svg"))
+		svg, err := os.ReadFile(filepath.Join(dir, figure.Plots, "loss.svg"))
 		if err != nil || !strings.Contains(string(svg), ">"+arm.Name+"</text>") {
 			t.Errorf("the legend of the losses lacks %s (%v)", arm.Name, err)
 		}
@@ -328,7 +336,7 @@ func TestRewrite(t *testing.T) {
 	if err := Write(dir, r); err != nil {
 		t.Fatal(err)
 	}
-	own := filepath.Join(dir, Plots, "mine.svg")
+	own := filepath.Join(dir, figure.Plots, "mine.svg")
 	if err := os.WriteFile(own, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +345,7 @@ func TestRewrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{"loss.svg": true, "loss.png": true, "forest.svg": false, "forest.png": false, "mine.svg": true} {
-		if _, err := os.Stat(filepath.Join(dir, Plots, name)); (err == nil) != want {
+		if _, err := os.Stat(filepath.Join(dir, figure.Plots, name)); (err == nil) != want {
 			t.Errorf("%s: %v, want it there: %v", name, err, want)
 		}
 	}

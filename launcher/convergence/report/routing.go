@@ -6,56 +6,58 @@ import (
 	"fmt"
 
 	"gonum.org/v1/plot"
+
+	"spmoe/launcher/report/figure"
 )
 
-func (p painter) imbalance() (figure, bool) {
-	list := p.smoothed(imbalances)
+func (p painter) imbalance() (figure.Figure, bool) {
+	list := p.smoothed(figure.Imbalances)
 	if len(list) == 0 {
-		return figure{}, false
+		return figure.Figure{}, false
 	}
-	panel := newPanel("", "step", "most loaded expert / mean")
-	y := newExtent()
+	panel := figure.NewPanel("", "step", "most loaded expert / mean")
+	y := figure.NewExtent()
 	for _, d := range list {
-		y.add(d.low...)
-		y.add(d.high...)
+		y.Add(d.Low...)
+		y.Add(d.High...)
 	}
-	y.add(1)
-	y = y.padded(0.05)
-	y.min = 1
-	y.apply(&panel.Y)
+	y.Add(1)
+	y = y.Padded(0.05)
+	y.Min = 1
+	y.Apply(&panel.Y)
 	p.plot(panel, list, false)
-	return figure{
-		name: "imbalance", title: "Load of the experts", legend: p.legend(list), panels: [][]*plot.Plot{{panel}}, height: 260,
-		caption: "1 is perfect balance: quantised arms should be balanced as fast and as well as the baseline (the most loaded expert's tokens over the mean, averaged over layers).",
+	return figure.Figure{
+		Name: "imbalance", Title: "Load of the experts", Legend: p.legend(list), Panels: [][]*plot.Plot{{panel}}, Height: 260,
+		Caption: "1 is perfect balance: quantised arms should be balanced as fast and as well as the baseline (the most loaded expert's tokens over the mean, averaged over layers).",
 	}, true
 }
 
-func (p painter) agreement() (figure, bool) {
+func (p painter) agreement() (figure.Figure, bool) {
 	list := p.curves(agreement)
 	if len(list) == 0 {
-		return figure{}, false
+		return figure.Figure{}, false
 	}
-	panel := newPanel("", "step", "shared choices of experts (%)")
-	y := newExtent()
+	panel := figure.NewPanel("", "step", "shared choices of experts (%)")
+	y := figure.NewExtent()
 	for _, d := range list {
-		y.add(d.low...)
-		y.add(d.high...)
+		y.Add(d.Low...)
+		y.Add(d.High...)
 	}
-	y = y.padded(0.06)
-	y.max = min(y.max, 100)
-	y.min = max(y.min, 0)
-	if y.max-y.min < 5 {
-		y.min = max(0, y.max-5)
+	y = y.Padded(0.06)
+	y.Max = min(y.Max, 100)
+	y.Min = max(y.Min, 0)
+	if y.Max-y.Min < 5 {
+		y.Min = max(0, y.Max-5)
 	}
-	y.apply(&panel.Y)
+	y.Apply(&panel.Y)
 	p.plot(panel, list, true)
-	caption := "How many of a held-out token's experts are the same as with " + p.looks[0].name + ", mean over layers with a band from the lowest layer to the highest: a slow fall is rounding that training amplifies, a sudden one a broken router."
+	caption := "How many of a held-out token's experts are the same as with " + p.looks[0].Name + ", mean over layers with a band from the lowest layer to the highest: a slow fall is rounding that training amplifies, a sudden one a broken router."
 	if chance := p.chance(); chance > 0 {
-		caption += fmt.Sprintf(" Chance would be %s.", percentage(chance, 1))
+		caption += fmt.Sprintf(" Chance would be %s.", figure.Percentage(chance, 1))
 	}
-	return figure{
-		name: "router-agreement", title: "Router agreement with " + p.looks[0].name, caption: caption,
-		legend: p.legend(list), panels: [][]*plot.Plot{{panel}}, height: 270,
+	return figure.Figure{
+		Name: "router-agreement", Title: "Router agreement with " + p.looks[0].Name, Caption: caption,
+		Legend: p.legend(list), Panels: [][]*plot.Plot{{panel}}, Height: 270,
 	}, true
 }
 

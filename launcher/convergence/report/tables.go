@@ -9,6 +9,7 @@ import (
 
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/figure"
 )
 
 // table is a CSV file, its head first.
@@ -30,7 +31,7 @@ func tables(r convergence.Result) []table {
 }
 
 func cell(v float64) string {
-	if !finite(v) {
+	if !figure.Finite(v) {
 		return ""
 	}
 	return strconv.FormatFloat(v, 'g', -1, 64)

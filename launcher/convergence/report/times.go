@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/figure"
 )
 
 // times is a table of where steps' time goes, a column an arm.
@@ -44,7 +45,7 @@ func (v view) Times() *times {
 			continue
 		}
 		measured = append(measured, arm.Times)
-		t.Heads = append(t.Heads, timesHead{arm.Name, v.looks[i].shade.variable})
+		t.Heads = append(t.Heads, timesHead{arm.Name, v.looks[i].Shade.Variable})
 		for family, seconds := range arm.Times.Families {
 			longest[family] = max(longest[family], seconds)
 		}
@@ -90,7 +91,7 @@ func byWork(seconds map[string]float64) []string {
 
 func milliseconds(seconds float64) string {
 	if seconds <= 0 {
-		return missing
+		return figure.Missing
 	}
-	return plain(1e3*seconds, 1)
+	return figure.Plain(1e3*seconds, 1)
 }

@@ -10,13 +10,14 @@ import (
 
 	"spmoe/launcher/convergence"
 	console "spmoe/launcher/report"
+	"spmoe/launcher/report/figure"
 )
 
 // view is the data of the template.
 type view struct {
 	painter
-	Style, Light, Dark template.CSS
-	Sections           []section
+	Style    template.CSS
+	Sections []figure.Section
 }
 
 // Title names what was compared.
@@ -75,7 +76,7 @@ func (v view) statement(arm convergence.Arm) string {
 	if relation(arm.Train) == relation(arm.HeldOut) {
 		tests = fmt.Sprintf("(TOST, p %s for both)", relation(arm.Train))
 	}
-	limit := "±" + percentage(v.Margin, 2)
+	limit := "±" + figure.Percentage(v.Margin, 2)
 	switch {
 	case arm.Verdict == convergence.Equivalent:
 		return begin + fmt.Sprintf("%s ends where %s does: it differs by %s, equivalent within %s %s.", arm.Name, base, differences, limit, tests)
@@ -155,10 +156,10 @@ func (v view) rows(ablations bool) (list []row) {
 func (v view) row(i int, arm convergence.Arm) row {
 	train, heldOut := finalLosses(arm)
 	r := row{
-		Shade: v.looks[i].shade.variable, Name: arm.Name, About: arm.About, Verdict: arm.Verdict, Diverged: diverged(arm),
-		Train: loss(train), HeldOut: loss(heldOut), SQNR: sqnrs(arm),
+		Shade: v.looks[i].Shade.Variable, Name: arm.Name, About: arm.About, Verdict: arm.Verdict, Diverged: diverged(arm),
+		Train: figure.Loss(train), HeldOut: figure.Loss(heldOut), SQNR: sqnrs(arm),
 		Flushed: rare(flushed(arm.Quantised(""))), Saturated: rare(saturated(arm.Quantised(""))), Router: lastAgreement(arm),
-		Speed: missing, Relative: missing,
+		Speed: figure.Missing, Relative: figure.Missing,
 	}
 	r.TrainBy, r.TrainCI, r.TrainP = differenceTexts(arm.Train)
 	r.HeldOutBy, r.HeldOutCI, r.HeldOutP = differenceTexts(arm.HeldOut)
@@ -168,7 +169,7 @@ func (v view) row(i int, arm convergence.Arm) row {
 	if arm.Speed > 0 {
 		r.Speed = console.Thousands(arm.Speed)
 		if base := v.Arms[0].Speed; base > 0 {
-			r.Relative = plain(arm.Speed/base, 2) + "×"
+			r.Relative = figure.Plain(arm.Speed/base, 2) + "×"
 		}
 	}
 	return r
@@ -177,7 +178,7 @@ func (v view) row(i int, arm convergence.Arm) row {
 func differenceTexts(d *convergence.Difference) (by, ci, p string) {
 	switch {
 	case d == nil:
-		return missing, "", ""
+		return figure.Missing, "", ""
 	case !tested(d):
 		return change(d.Mean), "", ""
 	}
@@ -190,8 +191,8 @@ func sqnrs(arm convergence.Arm) string {
 	for _, kind := range kinds {
 		list = append(list, decibels(convergence.MedianSQNR(arm.Quantised(kind))))
 	}
-	if !slices.ContainsFunc(list, func(s string) bool { return s != missing }) {
-		return missing
+	if !slices.ContainsFunc(list, func(s string) bool { return s != figure.Missing }) {
+		return figure.Missing
 	}
 	return strings.Join(list, " / ")
 }
@@ -199,9 +200,9 @@ func sqnrs(arm convergence.Arm) string {
 func lastAgreement(arm convergence.Arm) string {
 	share, ok := arm.LastAgreement()
 	if !ok {
-		return missing
+		return figure.Missing
 	}
-	return percentage(share, 1)
+	return figure.Percentage(share, 1)
 }
 
 // SpreadText says how far the baseline's seeds lie apart; it is empty for fewer than two.
@@ -210,11 +211,11 @@ func (v view) SpreadText() string {
 		return ""
 	}
 	return fmt.Sprintf("For scale: the %d seeds of %s scatter by %s (training loss) and %s (held-out loss), one standard deviation.",
-		len(v.Arms[0].Runs), v.Arms[0].Name, percentage(v.Spread.Train.SD, 3), percentage(v.Spread.HeldOut.SD, 3))
+		len(v.Arms[0].Runs), v.Arms[0].Name, figure.Percentage(v.Spread.Train.SD, 3), figure.Percentage(v.Spread.HeldOut.SD, 3))
 }
 
 // MarginText is the margin as a percentage.
-func (v view) MarginText() string { return percentage(v.Margin, 2) }
+func (v view) MarginText() string { return figure.Percentage(v.Margin, 2) }
 
 // OneSeed says that no arm but ablations has two seeds.
 func (v view) OneSeed() bool { return len(v.Setup.Seeds) < 2 }

@@ -1,0 +1,197 @@
+package datasets
+
+// What a file of a corpus is, by its name and its first bytes: text, or rows of JSONL, Parquet or Arrow, each perhaps compressed.
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"spmoe/datasets/arrowipc"
+	"spmoe/datasets/parquet"
+)
+
+// kind is what a file holds when it is unpacked.
+type kind uint8
+
+const (
+	plainText kind = iota
+	jsonLines
+	parquetFile
+	arrowData
+)
+
+// rows reports whether a file holds a document a row.
+func (k kind) rows() bool { return k != plainText }
+
+// packing is how a file is compressed.
+type packing uint8
+
+const (
+	unpacked packing = iota
+	gzipped
+	zstandard
+)
+
+var packings = map[string]packing{".gz": gzipped, ".zst": zstandard, ".zstd": zstandard}
+
+var kinds = map[string]kind{
+	".jsonl": jsonLines, ".ndjson": jsonLines, ".json": jsonLines, ".parquet": parquetFile, ".pq": parquetFile,
+	".arrow": arrowData, ".feather": arrowData, ".ipc": arrowData,
+}
+
+// readable are texts that are unpacked in a folder, too: what else is packed there may be anything.
+var readable = map[string]bool{".txt": true, ".text": true, ".md": true}
+
+// identify sets what f is by its name, and where that does not say, by its first bytes. A file that ends in .json is read by lines if
+// its first line is a whole object, which in a folder must have the field, and as text otherwise.
+func (f *file) identify(field string) error {
+	name := strings.ToLower(path.Base(f.name))
+	if f.packing = packings[path.Ext(name)]; f.packing != unpacked {
+		name = strings.TrimSuffix(name, path.Ext(name))
+	}
+	ext := path.Ext(name)
+	known := false
+	f.kind, known = kinds[ext]
+	switch {
+	case known && ext != ".json":
+		return nil
+	case !known && !f.given:
+		if !readable[ext] {
+			f.packing = unpacked
+		}
+		return nil
+	}
+	most := sniffBytes
+	if known {
+		most = sniffLine
+	}
+	start, err := f.start(most)
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", f.path, err)
+	case known:
+		if !f.beginsWithRow(start, field) {
+			f.kind = plainText
+		}
+	case bytes.HasPrefix(start, []byte(parquet.Magic)):
+		f.kind = parquetFile
+	case bytes.HasPrefix(start, []byte(arrowipc.Magic)):
+		f.kind = arrowData
+	}
+	return nil
+}
+
+// sniffLine is how long the first line of a .json file may be that is taken for a row.
+const sniffLine = 1 << 20
+
+// beginsWithRow reports whether the first bytes of a .json file begin with a line that is an object.
+func (f *file) beginsWithRow(start []byte, field string) bool {
+	line, _, whole := bytes.Cut(start, []byte("\n"))
+	if line = bytes.TrimSpace(line); !whole && len(start) == sniffLine || len(line) == 0 || line[0] != '{' || !json.Valid(line) {
+		return false
+	}
+	_, err := textOf(line, field)
+	return f.given || err == nil
+}
+
+// start returns the first bytes of f, unpacked, at most so many. Memory is taken as they come.
+func (f *file) start(most int) ([]byte, error) {
+	in, err := openFile(f.path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	r, done, err := f.packing.reader(in)
+	if err == io.EOF {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	defer done()
+	start, err := io.ReadAll(io.LimitReader(r, int64(most)))
+	if err == io.ErrUnexpectedEOF { // what is cut off is noticed when all of it is read
+		err = nil
+	}
+	if err != nil && f.packing != unpacked {
+		err = packed(err)
+	}
+	return start, err
+}
+
+// openFile opens a regular file: a pipe, put there meanwhile, must not block.
+func openFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.Join(errors.New("no regular file any more"), f.Close())
+	}
+	return f, nil
+}
+
+const (
+	mostWindow = 128 << 20 // bytes of memory of a zstd frame, as many as zstd itself allows
+	freeBytes  = 256 << 20 // that a file may give without regard to its size, and
+	mostRatio  = 250       // bytes that it may give for each of its own beyond that: text is packed 2 to 20 times, a bomb thousands of times
+)
+
+// reader unpacks r. done releases what that takes.
+func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error) {
+	switch p {
+	case gzipped:
+		z, err := gzip.NewReader(r)
+		return z, func() {}, packed(err)
+	case zstandard:
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(mostWindow))
+		if err != nil {
+			return nil, nil, packed(err)
+		}
+		return z, z.Close, nil
+	}
+	return r, func() {}, nil
+}
+
+// packed says what an error of unpacking means.
+func packed(err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return fmt.Errorf("it cannot be unpacked: %w", err)
+}
+
+// guard passes on what a file of size bytes gives, and fails where that is more than text can be.
+type guard struct {
+	r    io.Reader
+	left int64
+}
+
+func newGuard(r io.Reader, size int64) *guard {
+	return &guard{r, freeBytes + mostRatio*min(size, 1<<50)}
+}
+
+func (g *guard) Read(b []byte) (int, error) {
+	n, err := g.r.Read(b)
+	return n, cmp.Or(g.take(n), err)
+}
+
+// take counts n bytes.
+func (g *guard) take(n int) error {
+	if g.left -= int64(n); g.left < 0 {
+		return fmt.Errorf("it is a decompression bomb, or no text: it unpacks to more than %d times its size: unpack it yourself if it is wanted", mostRatio)
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package datasets
+
+// What a run trains on: text, files of rows, token files, or a mixture of them.
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Data is what a run trains on and what it is held against.
+type Data struct {
+	Train, HeldOut           Stream
+	TrainBytes, HeldOutBytes int64 // of text
+	Documents, Skipped       int
+
+	unmap []func() error
+}
+
+// Load reads the data at paths, the built-in corpus if there are none.
+//
+// A path is what [Open] takes, or a file that [WriteTokens] has made, which must be of the same tokenizer. PATH@WEIGHT makes a mixture:
+// then each path is a corpus by itself, with its own held-out part, and of the windows that are drawn a share that goes with its weight
+// comes from it, as [Mix] says. A token file that is not alone needs a weight, too.
+func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
+	d := &Data{}
+	groups, weights, err := group(paths)
+	if err != nil {
+		return nil, err
+	}
+	var train, heldOut []Stream
+	for _, g := range groups {
+		tr, held, err := d.add(g, t, opts)
+		if err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+		train, heldOut = append(train, tr), append(heldOut, held)
+	}
+	if weights == nil {
+		d.Train, d.HeldOut = train[0], heldOut[0]
+		return d, nil
+	}
+	d.Train, err = Mix(train, weights)
+	if err == nil {
+		d.HeldOut, err = Mix(heldOut, weights)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// Close releases token files: the streams must not be used afterwards. It may be called more than once.
+func (d *Data) Close() error {
+	var all error
+	for _, unmap := range d.unmap {
+		all = errors.Join(all, unmap())
+	}
+	d.unmap = nil
+	return all
+}
+
+// group returns the paths that make a corpus each, with their weights; all of them make one where none has a weight.
+func group(paths []string) (groups [][]string, weights []float64, err error) {
+	var bare []string
+	for _, p := range paths {
+		path, weight, ok := SplitWeight(p)
+		if !ok {
+			bare = append(bare, p)
+			continue
+		}
+		groups, weights = append(groups, []string{path}), append(weights, weight)
+	}
+	switch {
+	case len(weights) == 0:
+		return [][]string{paths}, nil, nil
+	case len(bare) > 0:
+		return nil, nil, fmt.Errorf("data %q has no weight, but others have: give each one, such as %s@1", bare[0], bare[0])
+	}
+	for i, w := range weights {
+		if !(w > 0 && w <= 1e9) {
+			return nil, nil, fmt.Errorf("data %q has weight %v: give a positive number, such as 0.7", groups[i][0], w)
+		}
+	}
+	return groups, weights, nil
+}
+
+// add reads one corpus.
+func (d *Data) add(paths []string, t Tokenizer, opts Options) (train, heldOut Stream, err error) {
+	var corpus *Corpus
+	if len(paths) == 0 {
+		corpus, err = Builtin(opts)
+	} else {
+		var s source
+		if s, err = find(paths, opts); err != nil {
+			return train, heldOut, err
+		}
+		var tokens *tokenFile
+		if tokens, err = s.tokens(); err != nil {
+			return train, heldOut, err
+		}
+		if tokens != nil {
+			return d.addTokens(tokens, t)
+		}
+		corpus, err = s.read(opts.MaxBytes)
+	}
+	if err != nil {
+		return train, heldOut, err
+	}
+	d.TrainBytes += corpus.Train.Bytes()
+	d.HeldOutBytes += corpus.HeldOut.Bytes()
+	d.Documents += len(corpus.Train.docs) + len(corpus.HeldOut.docs)
+	d.Skipped += corpus.Skipped
+	return Tokenize(corpus.Train, t), Tokenize(corpus.HeldOut, t), nil
+}
+
+func (d *Data) addTokens(f *tokenFile, t Tokenizer) (train, heldOut Stream, err error) {
+	d.unmap = append(d.unmap, f.unmap)
+	d.TrainBytes += f.bytes[0]
+	d.HeldOutBytes += f.bytes[1]
+	d.Documents += len(f.lists[0].Offsets) + len(f.lists[1].Offsets) - 2
+	return f.train, f.heldOut, f.fits(t)
+}
+
+// tokens returns the token file that a source is, nil if there is none in it. One beside other files is an error.
+func (s source) tokens() (*tokenFile, error) {
+	for _, f := range s.files {
+		t, ok, err := openTokens(f)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		if len(s.files) > 1 {
+			return nil, errors.Join(fmt.Errorf("%s is a token file beside other data: give each path a weight, such as %s@1", f.path, f.path), t.unmap())
+		}
+		return t, nil
+	}
+	return nil, nil
+}
+
+// openSource lists the files at paths, or those of the built-in corpus, of which none may be a token file.
+func openSource(paths []string, opts Options) (s source, err error) {
+	if len(paths) == 0 {
+		src, err := goSource()
+		if err != nil {
+			return s, err
+		}
+		return builtinSource(src)
+	}
+	for _, p := range paths {
+		if path, _, ok := SplitWeight(p); ok {
+			return s, fmt.Errorf("data %q has a weight, which only training takes: give %s", p, path)
+		}
+	}
+	if s, err = find(paths, opts); err != nil {
+		return s, err
+	}
+	if t, err := s.tokens(); err != nil || t != nil {
+		if err == nil {
+			err = errors.Join(fmt.Errorf("%s holds tokens already: expected text", strings.Join(paths, ", ")), t.unmap())
+		}
+		return s, err
+	}
+	return s, nil
+}

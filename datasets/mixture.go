@@ -1,0 +1,104 @@
+package datasets
+
+// Mixtures: windows drawn from several streams in given shares, in an order that is computed from the sample's number alone.
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// slots is the length of the period of a mixture: in that many samples each stream has its share exactly, to the nearest slot, in an
+// order that a permutation fixes. It is part of what a checkpoint promises: it must never change.
+const slots = 10000
+
+// part is a stream of a mixture.
+type part struct {
+	stream Stream
+	slots  int64 // of a period
+	before int64 // slots of the parts before it
+}
+
+// mostParts is how many streams a mixture may have, so that each has a slot.
+const mostParts = 100
+
+// Mix returns a mixture of streams: of the samples that a [Loader] draws, a share that goes with its weight comes from each, whatever
+// their lengths; a stream that is read to its end begins again, in another order, by itself. Weights need not add up to 1; shares are
+// rounded to 1/10000, and none to less. [Windows] of a mixture are in the same shares.
+func Mix(streams []Stream, weights []float64) (Stream, error) {
+	if len(streams) == 0 || len(streams) != len(weights) || len(streams) > mostParts {
+		return Stream{}, fmt.Errorf("a mixture of %d streams with %d weights: expected 1 to %d, with a weight each", len(streams), len(weights), mostParts)
+	}
+	sum := 0.0
+	for _, w := range weights {
+		if !(w > 0) || math.IsInf(w, 0) {
+			return Stream{}, fmt.Errorf("a weight of %v: expected a positive number", w)
+		}
+		sum += w
+	}
+	shares := apportion(weights, sum)
+	mixed, identity := Stream{}, []string{"mixture"}
+	before := int64(0)
+	for i, s := range streams {
+		mixed.parts = append(mixed.parts, part{s, shares[i], before})
+		before += shares[i]
+		identity = append(identity, s.fingerprint, strconv.FormatInt(shares[i], 10))
+	}
+	mixed.fingerprint = digest(identity...)
+	return mixed, nil
+}
+
+// apportion gives each weight its share of the slots, at least one, by the method of largest remainders.
+func apportion(weights []float64, sum float64) []int64 {
+	shares := make([]int64, len(weights))
+	order := make([]int, len(weights))
+	exact := make([]float64, len(weights))
+	left := int64(slots)
+	for i, w := range weights {
+		exact[i] = slots * (w / sum)
+		shares[i] = max(int64(exact[i]), 1)
+		left -= shares[i]
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		return cmp.Compare(exact[j]-float64(shares[j]), exact[i]-float64(shares[i]))
+	})
+	for k := 0; left > 0; k++ {
+		shares[order[k%len(order)]]++
+		left--
+	}
+	for ; left < 0; left++ { // shares below one slot were rounded up: the largest pays
+		largest := 0
+		for i := range shares {
+			if shares[i] > shares[largest] {
+				largest = i
+			}
+		}
+		shares[largest]--
+	}
+	return shares
+}
+
+// all returns the parts of a stream: itself, with all slots, unless it is a mixture.
+func (s Stream) all() []part {
+	if s.parts != nil {
+		return s.parts
+	}
+	return []part{{stream: s, slots: slots}}
+}
+
+// SplitWeight splits a data argument PATH@WEIGHT. ok says that it has a weight: a path that ends like that is given as PATH@X@1.
+func SplitWeight(given string) (path string, weight float64, ok bool) {
+	at := strings.LastIndexByte(given, '@')
+	if at <= 0 {
+		return given, 0, false
+	}
+	weight, err := strconv.ParseFloat(given[at+1:], 64)
+	if err != nil {
+		return given, 0, false
+	}
+	return given[:at], weight, true
+}

@@ -1,0 +1,96 @@
+package datasets
+
+// Opening tokenizers: by the name that a user or a configuration gives, and out of a run's folder.
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"spmoe/datasets/bpe"
+)
+
+// TokenizerFile is the file that holds a tokenizer in a run's folder, in its checkpoints and in Hugging Face's folders.
+const TokenizerFile = "tokenizer.json"
+
+// tiktokenPrefix begins the names of tiktoken's encodings.
+const tiktokenPrefix = "tiktoken:"
+
+// inFile reports whether a tokenizer of that name is in a file: the others are part of the program.
+func inFile(name string) bool {
+	return name != "" && name != Bytes{}.Name() && !strings.HasPrefix(name, tiktokenPrefix)
+}
+
+// OpenTokenizer returns the tokenizer of a name: "bytes", or nothing, for the byte tokenizer; "tiktoken:cl100k_base" and the
+// like for an encoding of tiktoken; otherwise the path of a tokenizer.json of Hugging Face's, or of a folder that has one.
+func OpenTokenizer(name string) (Tokenizer, error) {
+	if encoding, ok := strings.CutPrefix(name, tiktokenPrefix); ok {
+		return opened(bpe.Tiktoken(encoding))
+	}
+	if !inFile(name) {
+		return Bytes{}, nil
+	}
+	path := name
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, TokenizerFile)
+	}
+	t, err := opened(bpe.Open(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("tokenizer %q: %w: use bytes, tiktoken:cl100k_base, or the path of a %s", name, err, TokenizerFile)
+	} else if err != nil {
+		return nil, fmt.Errorf("tokenizer %w", err)
+	}
+	return t, nil
+}
+
+// opened keeps a nil pointer from becoming a Tokenizer.
+func opened(t *bpe.Tokenizer, err error) (Tokenizer, error) {
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// RunTokenizer returns the tokenizer of a run whose configuration names it, out of the folder of the run, of one of its
+// checkpoints, or of a model converted from it. The folder's own copy comes before the file of that name.
+func RunTokenizer(folder, name string) (Tokenizer, error) {
+	if !inFile(name) {
+		return OpenTokenizer(name)
+	}
+	own := filepath.Join(folder, TokenizerFile)
+	if _, err := os.Stat(own); errors.Is(err, fs.ErrNotExist) {
+		return OpenTokenizer(name)
+	}
+	return OpenTokenizer(own)
+}
+
+// TokenizerCopy returns what a run has to keep of its tokenizer in [TokenizerFile]; nil where the name says all.
+func TokenizerCopy(t Tokenizer, name string) ([]byte, error) {
+	if !inFile(name) {
+		return nil, nil
+	}
+	return TokenizerJSON(t)
+}
+
+// TokenizerJSON returns a tokenizer as a tokenizer.json, which Hugging Face's tokenizers load.
+func TokenizerJSON(t Tokenizer) ([]byte, error) {
+	switch t := t.(type) {
+	case Bytes:
+		return bpe.Bytes()
+	case interface{ JSON() ([]byte, error) }:
+		return t.JSON()
+	}
+	return nil, fmt.Errorf("tokenizer %s has no %s", t.Name(), TokenizerFile)
+}
+
+// EncodePrompt returns the ids of text in which special tokens, such as <|endoftext|>, stand for themselves, where the
+// tokenizer has any. It is for what a user asks a model, not for text that anybody may have written.
+func EncodePrompt(t Tokenizer, text []byte) []int32 {
+	if s, ok := t.(interface{ EncodeSpecial(text []byte) []int32 }); ok {
+		return s.EncodeSpecial(text)
+	}
+	return t.Encode(text)
+}

@@ -1,0 +1,130 @@
+package datasets
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"spmoe/datasets/bpe"
+)
+
+// trained writes a small tokenizer to a folder and returns it.
+func trained(t *testing.T, dir, text string) Tokenizer {
+	t.Helper()
+	tok, err := bpe.Train(t.Context(), slices.Values([][]byte{[]byte(text)}), 300)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := tok.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, TokenizerFile), data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+func TestOpenTokenizer(t *testing.T) {
+	dir, empty := t.TempDir(), t.TempDir()
+	want := trained(t, dir, "abab abab")
+	for name, id := range map[string]string{
+		"": "bytes", "bytes": "bytes", "tiktoken:gpt2": "tiktoken:r50k_base", dir: want.Name(), filepath.Join(dir, TokenizerFile): want.Name(),
+	} {
+		if tok, err := OpenTokenizer(name); err != nil || tok.Name() != id {
+			t.Errorf("%q: %v, %v, want %s", name, tok, err, id)
+		}
+	}
+	for name, parts := range map[string][]string{
+		"tiktoken:x":                  {`no encoding "x"`},
+		filepath.Join(dir, "missing"): {"missing", "use bytes, tiktoken:"},
+		empty:                         {empty, "use bytes, tiktoken:"},
+		"open_tokenizer.go":           {"open_tokenizer.go", "byte 1"},
+	} {
+		_, err := OpenTokenizer(name)
+		wantError(t, err, parts...)
+	}
+}
+
+// A run's own copy comes before the file that its configuration names, which may have changed or be gone.
+func TestRunTokenizer(t *testing.T) {
+	run, other, empty := t.TempDir(), t.TempDir(), t.TempDir()
+	own, changed := trained(t, run, "abab abab"), trained(t, other, "cdcd cdcd")
+	for _, c := range []struct{ folder, name, want string }{
+		{run, other, own.Name()}, {run, filepath.Join(empty, "gone"), own.Name()}, {empty, other, changed.Name()},
+		{run, "bytes", "bytes"}, {run, "", "bytes"}, {run, "tiktoken:gpt2", "tiktoken:r50k_base"},
+	} {
+		if tok, err := RunTokenizer(c.folder, c.name); err != nil || tok.Name() != c.want {
+			t.Errorf("%+v: %v, %v", c, tok, err)
+		}
+	}
+	_, err := RunTokenizer(empty, filepath.Join(empty, "gone"))
+	wantError(t, err, "gone")
+	for _, c := range []struct {
+		name string
+		tok  Tokenizer
+		file bool
+	}{{"bytes", Bytes{}, false}, {other, changed, true}} {
+		if data, err := TokenizerCopy(c.tok, c.name); err != nil || (data != nil) != c.file {
+			t.Errorf("a run keeps %d bytes of %s, %v", len(data), c.name, err)
+		}
+	}
+}
+
+// Every tokenizer can be written for Hugging Face, and gives the same ids when it is read again.
+func TestTokenizerJSON(t *testing.T) {
+	text := []byte("abab 東京 12\x00\xff it's")
+	for _, name := range []string{"bytes", "tiktoken:gpt2"} {
+		tok, err := OpenTokenizer(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), TokenizerFile)
+		data, err := TokenizerJSON(tok)
+		if err != nil || os.WriteFile(path, data, 0o666) != nil {
+			t.Fatal(err)
+		}
+		again, err := OpenTokenizer(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := again.Encode(text), tok.Encode(text); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, as a file %v", name, want, got)
+		}
+	}
+	_, err := TokenizerJSON(pairs{})
+	wantError(t, err, "pairs has no tokenizer.json")
+}
+
+func TestEncodePrompt(t *testing.T) {
+	tok, err := OpenTokenizer("tiktoken:gpt2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := EncodePrompt(tok, []byte("a<|endoftext|>")), []int32{64, 50256}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := EncodePrompt(Bytes{}, []byte("<|")); !slices.Equal(got, []int32{'<', '|'}) {
+		t.Errorf("bytes: %v", got)
+	}
+}
+
+// A stream of another tokenizer decodes to the same text as that of bytes, documents' ends included.
+func TestTokenizeBPE(t *testing.T) {
+	c, err := newCorpus(numbered(50, 40), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok := trained(t, t.TempDir(), "0,1,2,3,10,11,12,13,10,11")
+	s := Tokenize(c.Train, tok)
+	if s.Len() >= Tokenize(c.Train, Bytes{}).Len() {
+		t.Errorf("%d tokens", s.Len())
+	}
+	ids := make([]int32, s.Len())
+	s.window(ids, 0)
+	if got := tok.Decode(ids); !bytes.Equal(got, c.Train.text) {
+		t.Errorf("%.100q, want %.100q", got, c.Train.text)
+	}
+}

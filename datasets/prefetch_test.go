@@ -1,0 +1,107 @@
+package datasets
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+)
+
+// TestAheadIsTheLoader: the same batches, positions and errors, through restores.
+func TestAheadIsTheLoader(t *testing.T) {
+	const seq = 3
+	aheadIsTheLoader(t, countingStream(seq*31+1), seq)
+	aheadIsTheLoader(t, coloured(t, []int{seq*31 + 1, seq*7 + 1}, 0.3, 0.7), seq)
+}
+
+func aheadIsTheLoader(t *testing.T, s Stream, seq int) {
+	t.Helper()
+	const batch = 4
+	cfg := LoaderConfig{Seq: seq, GlobalBatch: batch, Rank: 1, Ranks: 2, Seed: 6}
+	plain, ahead := newLoader(t, s, cfg), NewAhead(newLoader(t, s, cfg))
+	defer ahead.Close()
+	var saved []State
+	check := func(steps int) {
+		for range steps {
+			got := make([]int32, batch/2*(seq+1))
+			if err := ahead.Next(got); err != nil {
+				t.Fatal(err)
+			}
+			if want := next(plain); !slices.Equal(got, want) {
+				t.Fatalf("%v, want %v", got, want)
+			}
+			if ahead.State() != plain.State() || ahead.Epoch() != plain.Epoch() {
+				t.Fatalf("state %+v, want %+v", ahead.State(), plain.State())
+			}
+			saved = append(saved, ahead.State())
+		}
+	}
+	check(20)
+	for _, at := range []int{3, 17, 0, 19} {
+		if err := ahead.Restore(saved[at]); err != nil {
+			t.Fatal(err)
+		}
+		if err := plain.Restore(saved[at]); err != nil {
+			t.Fatal(err)
+		}
+		check(3)
+	}
+	wantError(t, ahead.Restore(State{}), "fingerprint")
+	check(1)
+}
+
+// TestAheadReadsWhileAStepIsMade: with a source that takes as long as a step, no step but the first waits for it. What takes how long
+// is not left to the clock: a step is over when the batch for the next has been read.
+func TestAheadReadsWhileAStepIsMade(t *testing.T) {
+	const seq, steps = 4, 50
+	l := newLoader(t, countingStream(seq*1000+1), LoaderConfig{Seq: seq, GlobalBatch: 1, Ranks: 1})
+	a := NewAhead(l)
+	defer a.Close()
+	rows := make([]int32, seq+1)
+	for range steps {
+		if err := a.Next(rows); err != nil {
+			t.Fatal(err)
+		}
+		for len(a.ready) == 0 { // the step
+			runtime.Gosched()
+		}
+	}
+	if a.late != 1 {
+		t.Errorf("%d of %d steps waited for data, want 1", a.late, steps)
+	}
+}
+
+// TestAheadStops: closing ends the goroutine, whether or not a batch is under way, and may be done twice.
+func TestAheadStops(t *testing.T) {
+	for _, batches := range []int{0, 1, 3} {
+		a := NewAhead(newLoader(t, countingStream(100), LoaderConfig{Seq: 4, GlobalBatch: 1, Ranks: 1}))
+		for range batches {
+			if err := a.Next(make([]int32, 5)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.Close()
+		if batches > 0 {
+			if _, open := <-a.ready; open {
+				t.Error("the goroutine goes on") // it closes the channel last
+			}
+		}
+		a.Close()
+	}
+}
+
+func TestAheadGivesErrors(t *testing.T) {
+	s := countingStream(41)
+	s.vocab, s.name = 30, "tokens.arrow"
+	a := NewAhead(newLoader(t, s, LoaderConfig{Seq: 4, GlobalBatch: 10, Ranks: 1}))
+	defer a.Close()
+	wantError(t, a.Next(make([]int32, 50)), "tokens.arrow: token ", "its tokenizer has 30", "make it again")
+}
+
+func TestAheadAllocatesNothing(t *testing.T) {
+	a := NewAhead(newLoader(t, countingStream(10001), LoaderConfig{Seq: 4, GlobalBatch: 2, Ranks: 1}))
+	defer a.Close()
+	rows := make([]int32, 10)
+	if n := testing.AllocsPerRun(50, func() { a.Next(rows) }); n != 0 {
+		t.Errorf("a batch allocates %v times", n)
+	}
+}

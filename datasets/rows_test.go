@@ -1,0 +1,307 @@
+package datasets
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// compressed returns text as a packed file has it.
+func compressed(t testing.TB, how packing, text []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	switch how {
+	case gzipped:
+		w := gzip.NewWriter(&b)
+		_, err := w.Write(text)
+		if err == nil {
+			err = w.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	case zstandard:
+		w, err := zstd.NewWriter(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.EncodeAll(text, nil)
+	default:
+		return text
+	}
+	return b.Bytes()
+}
+
+// rowsOf returns the documents of rows.jsonl in testdata as those of another file.
+func rowsOf(t testing.TB, name string) map[string]string {
+	t.Helper()
+	lines, err := os.ReadFile("testdata/rows.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs, row := map[string]string{}, 0
+	for line := range bytes.Lines(lines) {
+		var object struct{ Text string }
+		if err := json.Unmarshal(line, &object); err != nil {
+			t.Fatal(err)
+		}
+		if row++; object.Text != "" {
+			docs[fmt.Sprintf("%s#%d", name, row)] = object.Text
+		}
+	}
+	return docs
+}
+
+// untailed joins a document that was cut with its end.
+func untailed(docs map[string]string) map[string]string {
+	for name, text := range docs {
+		if head, ok := strings.CutSuffix(name, "#tail"); ok {
+			docs[head] += text
+			delete(docs, name)
+		}
+	}
+	return docs
+}
+
+// TestFormats: the same rows in every format, packed in every way, are the same documents.
+func TestFormats(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"rows.jsonl", "pa-zstd-v1.parquet", "pg-none-v2.parquet", "stream-none.arrow", "file-large-lz4.arrow"} {
+		content, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ext, how := range map[string]packing{"": unpacked, ".gz": gzipped, ".zst": zstandard} {
+			path := filepath.Join(dir, name+ext)
+			if err := os.WriteFile(path, compressed(t, how, content), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Open([]string{path}, Options{})
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if got, want := untailed(names(c)), rowsOf(t, name+ext); !maps.Equal(got, want) {
+				t.Errorf("%s holds %d documents, want %d", path, len(got), len(want))
+			}
+			if c.Skipped != 90-len(rowsOf(t, "")) {
+				t.Errorf("%s: %d rows left out", path, c.Skipped)
+			}
+		}
+	}
+	// Without a name that says so, a file is known by its beginning.
+	for name, kind := range map[string]kind{"pg-delta.parquet": parquetFile, "file-none.arrow": arrowData} {
+		f := file{name: "blob", path: filepath.Join("testdata", name), given: true}
+		if err := f.identify("text"); err != nil || f.kind != kind {
+			t.Errorf("%s is of kind %d, %v", name, f.kind, err)
+		}
+	}
+}
+
+func TestRowsAreInOrder(t *testing.T) {
+	var lines strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&lines, "{\"text\":\"row %d\"}\n", i+1)
+	}
+	c, err := Open([]string{filepath.Join(writeTree(t, map[string]string{"a.jsonl": lines.String()}), "a.jsonl")}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := 0
+	for _, d := range c.Train.Documents() {
+		if want := fmt.Sprintf("row %d", d.row); d.row <= last || string(d.Text) != want || d.Name != fmt.Sprintf("a.jsonl#%d", d.row) {
+			t.Fatalf("document %q at row %d is %q, want %q behind row %d", d.Name, d.row, d.Text, want, last)
+		}
+		last = d.row
+	}
+	if n := len(c.HeldOut.Documents()); n < 3 || n > 6 {
+		t.Errorf("%d of 300 documents are held out", n)
+	}
+}
+
+func TestJSONLines(t *testing.T) {
+	const mark = "\xef\xbb\xbf"
+	for _, c := range []struct {
+		name, content, field string
+		want                 map[string]string
+		err                  []string
+	}{
+		{"a.jsonl", mark + `{"text":"one"}` + "\r\n\n  \n" + `{"text":"t\u00e4xt \ud83c\udf0d","id":3}`, "", map[string]string{"a.jsonl#1": "one", "a.jsonl#4": "täxt 🌍"}, nil},
+		{"a.ndjson", `{"content":"one two"}`, "content", map[string]string{"a.ndjson#1": "one two"}, nil},
+		{"a.json", `{"text":"one"}` + "\n" + `{"text":"two"}`, "", map[string]string{"a.json#1": "one", "a.json#2": "two"}, nil},
+		{"c.json", `{"text":"` + strings.Repeat("long ", sniffBytes) + `"}`, "", map[string]string{"c.json#1": strings.Repeat("long ", sniffBytes)}, nil},
+		{"b.json", "{\n  \"text\": \"pretty\"\n}", "", map[string]string{"b.json": "{\n  \"text\": \"pretty\"\n}"}, nil},
+		{"a.jsonl", `{"text":null}` + "\n" + `{"text":""}` + "\n" + `{"text":"nul \u0000"}` + "\n" + `{"text":"left"}`, "", map[string]string{"a.jsonl#4": "left"}, nil},
+		{"a.jsonl", `{"id":1,"body":"x"}`, "", nil, []string{"a.jsonl: line 1:", `no field "text"`, `"body", "id"`, "--data-field"}},
+		{"a.jsonl", "{\"text\":\"x\"}\n{}", "", nil, []string{"line 2:", "it has none"}},
+		{"a.jsonl", "{\"text\":\"x\"}\n[1]", "", nil, []string{"line 2:", "no JSON object", "expected one a line"}},
+		{"a.jsonl", `{"text":"x"`, "", nil, []string{"line 1:", "no JSON object"}},
+		{"a.jsonl", `{"text":["x"]}`, "", nil, []string{"line 1:", `field "text" is`, "expected a string"}},
+		{"a.jsonl", `{"text":null}`, "", nil, []string{"no text in", "none of 1 files"}},
+		{"a.jsonl", strings.Repeat("x", mostLine+1), "", nil, []string{"line 1 has more than 67108864 bytes"}},
+	} {
+		path := filepath.Join(writeTree(t, map[string]string{c.name: c.content}), c.name)
+		corpus, err := Open([]string{path}, Options{Field: c.field})
+		if c.err != nil {
+			wantError(t, err, c.err...)
+			continue
+		}
+		if err != nil {
+			t.Error(err)
+		} else if got := untailed(names(corpus)); !maps.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.content, got, c.want)
+		}
+	}
+}
+
+func TestCompressedText(t *testing.T) {
+	dir := t.TempDir()
+	for name, how := range map[string]packing{"book.txt.gz": gzipped, "book.zst": zstandard} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, compressed(t, how, []byte("a whole book")), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Open([]string{path}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := untailed(names(c)); !maps.Equal(got, map[string]string{name: "a whole book"}) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	for name, c := range map[string]struct {
+		content []byte
+		want    []string
+	}{
+		"binary.gz":     {compressed(t, gzipped, []byte("a\x00b")), []string{"NUL", "expected readable"}},
+		"plain.gz":      {[]byte("not compressed"), []string{"plain.gz", "cannot be unpacked"}},
+		"plain.zst":     {[]byte("not compressed"), []string{"plain.zst", "cannot be unpacked"}},
+		"cut.txt.gz":    {compressed(t, gzipped, []byte("a whole book"))[:20], []string{"cut.txt.gz", "cannot be unpacked", "unexpected EOF"}},
+		"cut.jsonl.zst": {compressed(t, zstandard, []byte(`{"text":"`+strings.Repeat("abc", 1000)+`"}`))[:18], []string{"cut.jsonl.zst: line 1"}},
+		"empty.gz":      {nil, []string{"empty.gz is empty"}},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), c.content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open([]string{filepath.Join(dir, name)}, Options{})
+		wantError(t, err, c.want...)
+	}
+}
+
+// TestGuard: a file gives no more than text can be packed to.
+func TestGuard(t *testing.T) {
+	g := newGuard(strings.NewReader("abcdef"), 7)
+	if want := int64(freeBytes + 7*mostRatio); g.left != want {
+		t.Errorf("7 bytes may give %d, want %d", g.left, want)
+	}
+	g.left = 5
+	b := make([]byte, 5)
+	if n, err := g.Read(b); n != 5 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	_, err := g.Read(b)
+	wantError(t, err, "decompression bomb", "250 times", "unpack it yourself")
+}
+
+// TestDamagedFormats: what is wrong says in which file and where.
+func TestDamagedFormats(t *testing.T) {
+	dir := t.TempDir()
+	for name, want := range map[string][]string{
+		"pa-none-v1.parquet": {"cut off or no Parquet file"},
+		"file-none.arrow":    {"it is cut off"},
+		"stream-none.arrow":  {"record batch", "it is cut off"},
+	} {
+		content, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content[:len(content)-100], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Open([]string{path}, Options{})
+		wantError(t, err, append(want, name)...)
+		_, err = Open([]string{filepath.Join("testdata", name)}, Options{Field: "body"})
+		wantError(t, err, name, `no column "body"`, `"text"`)
+	}
+}
+
+func TestFoldersOfRows(t *testing.T) {
+	root := writeTree(t, map[string]string{
+		"set/data/a.jsonl": `{"text":"from a"}`, "set/data/b.jsonl": `{"text":"from b"}`,
+		"set/README.md": "what it is", "set/dataset_info.json": "{\n}", "set/state.json": `{"step":1}`, "text/README.md": "what it is",
+		"text/more.txt": strings.Repeat("more of it", 9), "text/few.jsonl": `{"text":"few"}`, "text/config.json": `{"text":"few"}`,
+		"text/tables/c.jsonl.bak": "text",
+	})
+	at := func(name string) string { return filepath.Join(root, filepath.FromSlash(name)) }
+	for _, c := range []struct {
+		paths []string
+		want  []string
+	}{
+		{[]string{at("set")}, []string{"set/data/a.jsonl#1", "set/data/b.jsonl#1"}},
+		{[]string{at("text")}, []string{"text/README.md", "text/config.json", "text/few.jsonl", "text/more.txt", "text/tables/c.jsonl.bak"}},
+		{[]string{at("set"), at("text/more.txt")}, []string{"more.txt", "set/data/a.jsonl#1", "set/data/b.jsonl#1"}},
+		{[]string{at("set/data/*.jsonl")}, []string{"a.jsonl#1", "b.jsonl#1"}},
+		{[]string{at("set/data/[b-z].jsonl")}, []string{"b.jsonl#1"}},
+		{[]string{at("*/README.md")}, []string{"README.md", "README.md"}},
+	} {
+		s, err := find(c.paths, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if _, err := s.each(t.Context(), func(d Document) error { got = append(got, d.Name); return nil }); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%q: %q, %v, want %q", c.paths, got, err, c.want)
+		}
+	}
+	_, err := Open([]string{at("set/*.parquet")}, Options{})
+	wantError(t, err, "*.parquet", "matches nothing")
+	_, err = Open([]string{at("set/[")}, Options{})
+	wantError(t, err, "syntax error in pattern", "[abc]")
+}
+
+// FuzzRows reads anything as a file of each kind, packed in each way: documents, or an error that names the file.
+func FuzzRows(f *testing.F) {
+	for _, name := range []string{"rows.jsonl", "pg-zstd-v2.parquet", "pa-none-v1.parquet", "stream-zstd.arrow", "file-none.arrow"} {
+		content, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for how := range zstandard + 1 {
+			f.Add(compressed(f, how, content))
+		}
+	}
+	path := filepath.Join(f.TempDir(), "rows")
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if err := os.WriteFile(path, content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for k := range arrowData + 1 {
+			for how := range zstandard + 1 {
+				s := source{keep: func([]byte) bool { return true }}
+				left := 1 << 20
+				err := s.documents(file{name: "rows", path: path, size: int64(len(content)), kind: k, packing: how}, func(d Document) error {
+					if bytes.IndexByte(d.Text, separator) >= 0 {
+						t.Errorf("kind %d: %q has a NUL", k, d.Text)
+					}
+					if left -= len(d.Text) + 1; left < 0 {
+						return os.ErrClosed
+					}
+					return nil
+				})
+				if err != nil && !strings.Contains(err.Error(), path) {
+					t.Errorf("kind %d: error %q does not name the file", k, err)
+				}
+			}
+		}
+	})
+}

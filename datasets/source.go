@@ -1,0 +1,67 @@
+package datasets
+
+// A source is a list of files, whose documents can be read as often as is needed: all of them at once, or one after the other.
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// source is what a corpus is read from.
+type source struct {
+	name  string // in errors
+	files []file
+	field string // of rows
+	keep  func(text []byte) bool
+}
+
+// documents calls each with the documents of one file. One that is not wanted, because it is binary, empty or not what the source keeps,
+// has no text. Texts of rows are valid during the call.
+func (s source) documents(f file, each func(Document) error) error {
+	if !f.kind.rows() {
+		text, err := f.read()
+		if err != nil {
+			return err
+		}
+		if !s.keep(text) {
+			text = nil
+		}
+		return each(Document{Name: f.name, Text: text})
+	}
+	err := f.eachRow(cmp.Or(s.field, DefaultField), func(row int, text []byte) error {
+		if bytes.IndexByte(text, separator) >= 0 {
+			text = nil
+		}
+		return each(Document{Name: fmt.Sprintf("%s#%d", f.name, row), Text: text, file: f.name, row: row})
+	})
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", f.path, err)
+	}
+	return nil
+}
+
+// each calls f with all documents that are wanted, in the order of a [Split], and returns how many are not. Texts are valid during
+// the call.
+func (s source) each(ctx context.Context, f func(Document) error) (skipped int, err error) {
+	files := slices.Clone(s.files)
+	slices.SortStableFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
+	for _, in := range files {
+		err := s.documents(in, func(d Document) error {
+			if len(d.Text) == 0 {
+				skipped++
+				return nil
+			}
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			return f(d)
+		})
+		if err != nil {
+			return skipped, err
+		}
+	}
+	return skipped, nil
+}

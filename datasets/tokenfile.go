@@ -1,0 +1,131 @@
+package datasets
+
+// Token files: text that was tokenized once, to be trained on from where it lies. A token file is an Arrow file of one column of lists
+// of integers, a list a document, with two record batches: the training documents and those held out.
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"spmoe/datasets/arrowipc"
+)
+
+// tokensColumn is the name of the column.
+const tokensColumn = "tokens"
+
+// The metadata of a token file.
+const (
+	keyFormat       = "spmoe.tokens" // "1"
+	keyTokenizer    = "spmoe.tokenizer"
+	keyVocab        = "spmoe.vocab"
+	keyTrain        = "spmoe.train" // fingerprint of the stream
+	keyHeldOut      = "spmoe.held_out"
+	keyTrainBytes   = "spmoe.train_bytes"
+	keyHeldOutBytes = "spmoe.held_out_bytes"
+	tokensFormat    = "1"
+	mostFingerprint = 128
+)
+
+// tokenFile is a token file in memory.
+type tokenFile struct {
+	train, heldOut Stream
+	lists          [2]arrowipc.Lists // of both
+	bytes          [2]int64
+	tokenizer      string
+	vocab          int
+	unmap          func() error
+	path           string
+}
+
+// openTokens maps a token file into memory. ok is false if the file is none.
+func openTokens(f file) (t *tokenFile, ok bool, err error) {
+	if f.kind != arrowData || f.packing != unpacked {
+		return nil, false, nil
+	}
+	in, err := openFile(f.path)
+	if err != nil {
+		return nil, false, err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil || info.Size() == 0 {
+		return nil, false, err
+	}
+	b, unmap, err := mapFile(in, info.Size())
+	if err != nil {
+		return nil, false, fmt.Errorf("reading %s: %w", f.path, err)
+	}
+	if metadata := arrowipc.Metadata(b); metadata[keyFormat] == "" {
+		return nil, false, unmap()
+	}
+	if t, err = parseTokens(b, f.path); err != nil {
+		return nil, true, errors.Join(fmt.Errorf("token file %s: %w", f.path, err), unmap())
+	}
+	t.unmap = unmap
+	return t, true, nil
+}
+
+// parseTokens checks a token file but for the ids of its training tokens, which are checked as they are read. name is for their errors.
+func parseTokens(b []byte, name string) (*tokenFile, error) {
+	parsed, err := arrowipc.ParseTokens(b, tokensColumn)
+	if err != nil {
+		return nil, err
+	}
+	m := parsed.Metadata
+	if m[keyFormat] != tokensFormat {
+		return nil, fmt.Errorf("it is of format %.20q: expected %q: make it again", m[keyFormat], tokensFormat)
+	}
+	if len(parsed.Batches) != 2 {
+		return nil, fmt.Errorf("it has %d record batches: expected 2, training and held-out", len(parsed.Batches))
+	}
+	t := &tokenFile{path: name, tokenizer: m[keyTokenizer]}
+	numbers := map[string]int64{}
+	for _, key := range []string{keyVocab, keyTrainBytes, keyHeldOutBytes} {
+		n, err := strconv.ParseInt(m[key], 10, 64)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("its metadata says that %s is %.40q: expected a number", key, m[key])
+		}
+		numbers[key] = n
+	}
+	if t.vocab = int(numbers[keyVocab]); numbers[keyVocab] > math.MaxInt32 {
+		return nil, fmt.Errorf("its tokenizer has %d tokens", numbers[keyVocab])
+	}
+	t.bytes = [2]int64{numbers[keyTrainBytes], numbers[keyHeldOutBytes]}
+	sides := [2]*Stream{&t.train, &t.heldOut}
+	for i, key := range []string{keyTrain, keyHeldOut} {
+		l := parsed.Batches[i]
+		if len(m[key]) == 0 || len(m[key]) > mostFingerprint {
+			return nil, fmt.Errorf("its metadata has no %s", key)
+		}
+		t.lists[i] = l
+		*sides[i] = Stream{half: l.U16, wide: l.I32, vocab: int32(t.vocab), name: name, fingerprint: m[key]}
+	}
+	return t, t.heldOut.checkIDs()
+}
+
+// checkIDs looks at all ids.
+func (s Stream) checkIDs() error {
+	limit := uint32(s.vocab)
+	for i, id := range s.half {
+		if uint32(id) >= limit {
+			return fmt.Errorf("held-out token %d is %d: its tokenizer has %d", i, id, limit)
+		}
+	}
+	for i, id := range s.wide {
+		if uint32(id) >= limit {
+			return fmt.Errorf("held-out token %d is %d: its tokenizer has %d", i, uint32(id), limit)
+		}
+	}
+	return nil
+}
+
+// fits reports whether the tokens are those of a tokenizer.
+func (t *tokenFile) fits(with Tokenizer) error {
+	if t.tokenizer != with.Name() || t.vocab != with.VocabSize() {
+		return fmt.Errorf("token file %s was made by tokenizer %.60q of %d tokens, and this is %.60q of %d: give the same --tokenizer, or tokenize the text again",
+			t.path, t.tokenizer, t.vocab, with.Name(), with.VocabSize())
+	}
+	return nil
+}

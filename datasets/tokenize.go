@@ -1,0 +1,239 @@
+package datasets
+
+// Making a token file: the text is read twice, once to decide what is held out and once to be tokenized, and never held as a whole.
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"spmoe/datasets/arrowipc"
+)
+
+// TokenizeProgress is how far a token file has come.
+type TokenizeProgress struct {
+	Stage string // "reading" or "tokenizing"
+	Bytes int64  // of text
+}
+
+// TokenizeSummary is what a token file holds.
+type TokenizeSummary struct {
+	Train, HeldOut Side
+	Skipped        int // documents and files that were left out: empty or binary
+}
+
+// Side is one side of a token file.
+type Side struct{ Documents, Bytes, Tokens int64 }
+
+// WriteTokens tokenizes the text at paths, which is what [Open] takes or, without any, the built-in corpus, and writes a token file that
+// [Load] reads: the same streams, with the same fingerprints, as the text itself. Beside 16 bytes a document it takes a fixed amount of
+// memory; on disk it takes twice the size of the file while it is written.
+//
+// The file is there as a whole or not at all; one that exists is not replaced. progress, unless it is nil, is called often.
+func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, opts Options, progress func(TokenizeProgress)) (sum TokenizeSummary, err error) {
+	if _, err := os.Lstat(path); err == nil {
+		return sum, fmt.Errorf("%s exists: remove it, or give another --out", path)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return sum, err
+	}
+	s, err := openSource(paths, opts)
+	if err != nil {
+		return sum, err
+	}
+	if progress == nil {
+		progress = func(TokenizeProgress) {}
+	}
+	w, err := newTokenWriter(filepath.Dir(path), t)
+	if err != nil {
+		return sum, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	skipped, err := s.divided(ctx, progress, func(train, heldOut Document) error {
+		return errors.Join(w.add(0, train), w.add(1, heldOut))
+	})
+	if err == nil {
+		err = w.flush()
+	}
+	if err != nil {
+		return sum, err
+	}
+	sum = TokenizeSummary{w.sides[0].Side, w.sides[1].Side, skipped}
+	return sum, w.write(path)
+}
+
+// scan reads all documents and divides them.
+func (s source) scan(ctx context.Context, progress func(TokenizeProgress)) (sizes []int64, sides division, skipped int, err error) {
+	var hashes []uint64
+	done := int64(0)
+	skipped, err = s.each(ctx, func(d Document) error {
+		sizes, hashes = append(sizes, int64(len(d.Text))), append(hashes, nameHash(d.Name))
+		done += int64(len(d.Text))
+		progress(TokenizeProgress{"reading", done})
+		return nil
+	})
+	if err == nil && len(sizes) == 0 {
+		err = noText(s.name, len(s.files), 0)
+	}
+	if err == nil {
+		sides, err = divide(sizes, hashes)
+	}
+	return sizes, sides, skipped, err
+}
+
+// tokenWriter collects the tokens of both sides in files without a name.
+type tokenWriter struct {
+	tokenizer Tokenizer
+	width     int
+	sides     [2]*sideWriter
+	texts     [][]byte // to be encoded, each with its NUL
+	of        []int    // their sides
+	pending   int      // bytes
+}
+
+type sideWriter struct {
+	Side
+	identity       hash.Hash
+	offsets, ids   *bufio.Writer
+	files          [2]*os.File // of offsets and ids
+	offset, encode []byte
+}
+
+func newTokenWriter(dir string, t Tokenizer) (w *tokenWriter, err error) {
+	w = &tokenWriter{tokenizer: t, width: 4}
+	if t.VocabSize() <= 1<<16 {
+		w.width = 2
+	}
+	for i := range w.sides {
+		s := &sideWriter{identity: sha256.New()}
+		w.sides[i] = s
+		for k := range s.files {
+			if s.files[k], err = os.CreateTemp(dir, ".tokens-*"); err != nil {
+				return nil, errors.Join(err, w.close())
+			}
+			// Where a file can lose its name while it is open, nothing is left of it whatever happens; elsewhere close removes it.
+			_ = os.Remove(s.files[k].Name())
+		}
+		s.offsets, s.ids = bufio.NewWriterSize(s.files[0], 1<<16), bufio.NewWriterSize(s.files[1], 1<<20)
+		s.end()
+	}
+	return w, nil
+}
+
+// end writes the number of tokens so far: where a document ends and the next begins. Errors of bufio stay until Flush.
+func (s *sideWriter) end() {
+	s.offset = binary.LittleEndian.AppendUint64(s.offset[:0], uint64(s.Tokens))
+	s.offsets.Write(s.offset)
+}
+
+// add takes a document of a side; one without text is none.
+func (w *tokenWriter) add(side int, d Document) error {
+	if len(d.Text) == 0 {
+		return nil
+	}
+	s := w.sides[side]
+	s.Documents++
+	s.Bytes += int64(len(d.Text))
+	identify(s.identity, d)
+	w.texts = append(w.texts, append(bytes.Clone(d.Text), separator))
+	w.of = append(w.of, side)
+	if w.pending += len(d.Text); w.pending >= encodeAhead {
+		return w.flush()
+	}
+	return nil
+}
+
+// flush encodes what was taken.
+func (w *tokenWriter) flush() error {
+	for i, ids := range encodeAll(w.tokenizer, w.texts) {
+		s := w.sides[w.of[i]]
+		s.encode = s.encode[:0]
+		for _, id := range ids {
+			if w.width == 2 {
+				s.encode = binary.LittleEndian.AppendUint16(s.encode, uint16(id))
+			} else {
+				s.encode = binary.LittleEndian.AppendUint32(s.encode, uint32(id))
+			}
+		}
+		s.Tokens += int64(len(ids))
+		if _, err := s.ids.Write(s.encode); err != nil {
+			return err
+		}
+		s.end()
+	}
+	w.texts, w.of, w.pending = w.texts[:0], w.of[:0], 0
+	return nil
+}
+
+// write makes the token file.
+func (w *tokenWriter) write(path string) (err error) {
+	var parts []arrowipc.Part
+	var identities [2]string
+	for i, s := range w.sides {
+		if err := errors.Join(s.offsets.Flush(), s.ids.Flush()); err != nil {
+			return err
+		}
+		for _, f := range s.files {
+			if _, err := f.Seek(0, io.SeekStart); err != nil {
+				return err
+			}
+		}
+		parts = append(parts, arrowipc.Part{Lists: s.Documents, Integers: s.Tokens, Offsets: s.files[0], Values: s.files[1]})
+		identities[i] = hex.EncodeToString(s.identity.Sum(nil))
+	}
+	_, train, heldOut := fingerprints(identities[0], identities[1])
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	name := w.tokenizer.Name()
+	metadata := []string{
+		keyFormat, tokensFormat, keyTokenizer, name, keyVocab, number(int64(w.tokenizer.VocabSize())),
+		keyTrain, digest(train, name), keyHeldOut, digest(heldOut, name),
+		keyTrainBytes, number(w.sides[0].Bytes), keyHeldOutBytes, number(w.sides[1].Bytes),
+	}
+	dir := filepath.Dir(path)
+	out, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf(".tokens-%016x", rand.Uint64())), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	err = arrowipc.WriteTokens(out, tokensColumn, w.width, metadata, parts)
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = os.Rename(out.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("writing %s: %w", path, err), os.Remove(out.Name()))
+	}
+	return nil
+}
+
+// close releases the files without a name.
+func (w *tokenWriter) close() error {
+	var all error
+	for _, s := range w.sides {
+		if s == nil {
+			continue
+		}
+		for _, f := range s.files {
+			if f == nil {
+				continue
+			}
+			all = errors.Join(all, f.Close())
+			if err := os.Remove(f.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				all = errors.Join(all, err)
+			}
+		}
+	}
+	return all
+}

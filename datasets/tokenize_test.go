@@ -1,0 +1,274 @@
+package datasets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// letterPairs is a tokenizer of pairs of letters: as small as one with more tokens than bytes can be.
+type letterPairs struct{ size int }
+
+func (p letterPairs) Encode(text []byte) (ids []int32) {
+	for i := 0; i < len(text); i++ {
+		if i+1 < len(text) && text[i] >= 'a' && text[i] <= 'z' && text[i+1] >= 'a' && text[i+1] <= 'z' {
+			ids = append(ids, 256+int32(text[i]-'a')*26+int32(text[i+1]-'a'))
+			i++
+		} else {
+			ids = append(ids, int32(text[i]))
+		}
+	}
+	return ids
+}
+
+func (p letterPairs) Decode(ids []int32) (text []byte) {
+	for _, id := range ids {
+		if id < 256 {
+			text = append(text, byte(id))
+		} else {
+			text = append(text, 'a'+byte((id-256)/26), 'a'+byte((id-256)%26))
+		}
+	}
+	return text
+}
+
+func (p letterPairs) VocabSize() int { return p.size }
+func (p letterPairs) Name() string   { return fmt.Sprintf("pairs of %d", p.size) }
+
+// mixedTree is a folder with text, and one with rows of several formats.
+func mixedTree(t testing.TB) (text, rows string) {
+	t.Helper()
+	tree := map[string]string{}
+	for i := range 80 {
+		tree[fmt.Sprintf("text/%d/file.txt", i)] = strings.Repeat(fmt.Sprintf("text %d of some length, ", i), i)
+	}
+	var lines strings.Builder
+	for i := range 150 {
+		fmt.Fprintf(&lines, "{\"text\":\"line %d %s\"}\n", i, strings.Repeat("x", i%17))
+	}
+	tree["rows/lines.jsonl"] = lines.String()
+	root := writeTree(t, tree)
+	for _, name := range []string{"pg-zstd-v2.parquet", "stream-lz4.arrow"} {
+		content, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "rows", name), content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(root, "text"), filepath.Join(root, "rows")
+}
+
+// ids returns all of a stream.
+func ids(t testing.TB, s Stream) []int32 {
+	t.Helper()
+	all := make([]int32, s.Len())
+	if err := s.copyIDs(all, 0); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestTokenFileIsTheText: a token file gives the streams of the text that it was made of, with their fingerprints, so that a run may go
+// on with either.
+func TestTokenFileIsTheText(t *testing.T) {
+	text, rows := mixedTree(t)
+	one := filepath.Join(writeTree(t, map[string]string{"one.txt": strings.Repeat("all in one file ", 100)}), "one.txt")
+	for _, paths := range [][]string{{text}, {rows}, {one}, {text, rows}} {
+		for _, tokenizer := range []Tokenizer{Bytes{}, letterPairs{1000}, letterPairs{1 << 16}, letterPairs{1<<16 + 1}} {
+			out := filepath.Join(t.TempDir(), "tokens.arrow")
+			sum, err := WriteTokens(t.Context(), out, paths, tokenizer, Options{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := Load(paths, tokenizer, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Load([]string{out}, tokenizer, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for side, s := range map[string][2]Stream{"training": {got.Train, want.Train}, "held-out": {got.HeldOut, want.HeldOut}} {
+				if !slices.Equal(ids(t, s[0]), ids(t, s[1])) || s[0].Fingerprint() != s[1].Fingerprint() {
+					t.Errorf("%s of %q by %s: %d tokens and fingerprint %.8s, want %d and %.8s", side, paths, tokenizer.Name(),
+						s[0].Len(), s[0].Fingerprint(), s[1].Len(), s[1].Fingerprint())
+				}
+			}
+			if got.Documents != want.Documents || got.TrainBytes != want.TrainBytes || got.HeldOutBytes != want.HeldOutBytes ||
+				sum.Train.Tokens != want.Train.Len() || sum.HeldOut.Tokens != want.HeldOut.Len() || sum.Skipped != want.Skipped ||
+				sum.Train.Bytes != want.TrainBytes || sum.Train.Documents+sum.HeldOut.Documents != int64(want.Documents) {
+				t.Errorf("%q: %+v, %+v, want %+v", paths, got, sum, want)
+			}
+			half := tokenizer.VocabSize() <= 1<<16
+			if (got.Train.half != nil) != half || (got.Train.wide != nil) == half {
+				t.Errorf("a vocabulary of %d: ids of 16 bits: %v", tokenizer.VocabSize(), got.Train.half != nil)
+			}
+			if err := errors.Join(got.Close(), got.Close()); err != nil {
+				t.Error(err)
+			}
+			if left, err := os.ReadDir(filepath.Dir(out)); err != nil || len(left) != 1 {
+				t.Errorf("%v are left, %v", left, err)
+			}
+		}
+	}
+}
+
+// TestTokenFileInAMixture: with weights, token files and text are drawn from side by side.
+func TestTokenFileInAMixture(t *testing.T) {
+	text, rows := mixedTree(t)
+	out := filepath.Join(t.TempDir(), "tokens.arrow")
+	if _, err := WriteTokens(t.Context(), out, []string{rows}, Bytes{}, Options{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	same := func(paths ...string) []int32 {
+		d, err := Load(paths, Bytes{}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		w, err := NewWindows(d.HeldOut, WindowsConfig{Seq: 10, Count: 20, Ranks: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := make([]int32, 11)
+		all := next(newLoader(t, d.Train, LoaderConfig{Seq: 10, GlobalBatch: 300, Ranks: 1, Seed: 2}))
+		for range w.All(row) {
+			all = append(all, row...)
+		}
+		return all
+	}
+	if !slices.Equal(same(text+"@0.25", out+"@3"), same(text+"@0.25", rows+"@3")) {
+		t.Error("tokens in a mixture are not those of the text")
+	}
+	if slices.Equal(same(text+"@0.25", out+"@3"), same(text+"@0.3", out+"@3")) {
+		t.Error("weights change nothing")
+	}
+}
+
+func TestLoadErrors(t *testing.T) {
+	text, rows := mixedTree(t)
+	dir := t.TempDir()
+	out := filepath.Join(dir, "tokens.arrow")
+	if _, err := WriteTokens(t.Context(), out, []string{text}, Bytes{}, Options{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoiled := func(name string, old, new string) string {
+		t.Helper()
+		if n := bytes.Count(good, []byte(old)); n == 0 || len(old) != len(new) {
+			t.Fatalf("%q is there %d times", old, n)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, bytes.ReplaceAll(good, []byte(old), []byte(new)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	heldOut := []byte("\x00\x00t\x00e\x00x\x00t\x00") // the beginning of a document in 16 bits a letter
+	at := bytes.LastIndex(good, heldOut)
+	bad := bytes.Clone(good)
+	bad[at+3] = 1
+	if err := os.WriteFile(filepath.Join(dir, "id.arrow"), bad, 0o666); err != nil || at < 0 {
+		t.Fatal(at, err)
+	}
+	for _, c := range []struct {
+		paths []string
+		with  Tokenizer
+		want  []string
+	}{
+		{[]string{out}, letterPairs{1000}, []string{"tokens.arrow", `tokenizer "bytes" of 256 tokens`, `"pairs of 1000" of 1000`, "--tokenizer"}},
+		{[]string{out, text}, Bytes{}, []string{"tokens.arrow is a token file beside other data", "tokens.arrow@1"}},
+		{[]string{text, rows + "@2"}, Bytes{}, []string{"has no weight, but others have", text + "@1"}},
+		{[]string{text + "@0", rows + "@2"}, Bytes{}, []string{"has weight 0", "positive"}},
+		{[]string{text + "@nan"}, Bytes{}, []string{"has weight NaN"}},
+		{[]string{filepath.Join(dir, "gone@1")}, Bytes{}, []string{"gone", "no such file"}},
+		{[]string{spoiled("format.arrow", "spmoe.tokens\x00\x00\x00\x00\x01\x00\x00\x001", "spmoe.tokens\x00\x00\x00\x00\x01\x00\x00\x002")}, Bytes{}, []string{"format.arrow", `format "2"`, "make it again"}},
+		{[]string{spoiled("vocab.arrow", "\x03\x00\x00\x00256", "\x03\x00\x00\x002x6")}, Bytes{}, []string{"vocab.arrow", "spmoe.vocab", `"2x6"`}},
+		{[]string{spoiled("print.arrow", "spmoe.held_out\x00", "spmoe.held-out\x00")}, Bytes{}, []string{"print.arrow", "no spmoe.held_out"}},
+		{[]string{filepath.Join(dir, "id.arrow")}, Bytes{}, []string{"id.arrow", "held-out token", "its tokenizer has 256"}},
+	} {
+		d, err := Load(c.paths, c.with, Options{})
+		if err == nil {
+			d.Close()
+		}
+		wantError(t, err, c.want...)
+	}
+	for want, paths := range map[string][]string{"has a weight": {text + "@1"}, "holds tokens already": {out}} {
+		_, err := WriteTokens(t.Context(), filepath.Join(dir, "more.arrow"), paths, Bytes{}, Options{}, nil)
+		wantError(t, err, want)
+	}
+	_, err = WriteTokens(t.Context(), out, []string{text}, Bytes{}, Options{}, nil)
+	wantError(t, err, "tokens.arrow exists")
+}
+
+// TestTokenizeIsAllOrNothing: what is interrupted, or fails, leaves no file.
+func TestTokenizeIsAllOrNothing(t *testing.T) {
+	text, _ := mixedTree(t)
+	dir := t.TempDir()
+	for _, stage := range []string{"reading", "tokenizing"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stop := errors.New("stopped")
+		seen := int64(0)
+		_, err := WriteTokens(ctx, filepath.Join(dir, "tokens.arrow"), []string{text}, Bytes{}, Options{}, func(p TokenizeProgress) {
+			if p.Stage == stage && p.Bytes > 10000 {
+				cancel(stop)
+			}
+			seen = max(seen, p.Bytes)
+		})
+		cancel(nil)
+		if !errors.Is(err, stop) || seen < 10000 {
+			t.Errorf("%s: error %v after %d bytes", stage, err, seen)
+		}
+	}
+	// A document that is longer when it is read again.
+	grown := filepath.Join(text, "1", "file.txt")
+	_, err := WriteTokens(t.Context(), filepath.Join(dir, "tokens.arrow"), []string{text}, Bytes{}, Options{}, func(p TokenizeProgress) {
+		if p.Stage == "reading" && p.Bytes > 10000 {
+			if err := os.WriteFile(grown, []byte("another text"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	wantError(t, err, "text/1/file.txt has changed while it was read")
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// FuzzTokenFile: a token file that somebody else has made gives streams whose windows can be read, or an error.
+func FuzzTokenFile(f *testing.F) {
+	content, err := os.ReadFile("testdata/tokens.arrow")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(content)
+	f.Fuzz(func(t *testing.T, content []byte) {
+		tokens, err := parseTokens(content, "tokens.arrow")
+		if err != nil {
+			return
+		}
+		row := make([]int32, 3)
+		for _, s := range []Stream{tokens.train, tokens.heldOut} {
+			n, err := s.windows(2)
+			if err != nil {
+				continue
+			}
+			for i := range n {
+				if err := s.window(row, i); err == nil && slices.ContainsFunc(row, func(id int32) bool { return id < 0 || int(id) >= tokens.vocab }) {
+					t.Fatalf("ids %v of a vocabulary of %d", row, tokens.vocab)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package main
+
+// bench ratios: what of this engine a projection can use, and the ratios of times that are facts about this machine.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"spmoe/bench"
+	"spmoe/bench/exchange"
+	"spmoe/bench/ratios"
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer"
+	"spmoe/moe"
+)
+
+func (f *benchFlags) ratios(ctx context.Context, env env) error {
+	if err := f.world.check(); err != nil {
+		return err
+	}
+	cfg, err := f.ratiosConfig()
+	if err != nil {
+		return err
+	}
+	table, lines, done, err := f.outputs(env.quiet())
+	if err != nil {
+		return err
+	}
+	err = f.world.run(ctx, env, needs{heap: exchangeHeap}, nil, func(world spmd.World) error {
+		err := world.Run(func(c *collective.Comm) error {
+			file, err := measureRatios(ctx, c, cfg, f.quick)
+			if err != nil || c.Rank() != 0 {
+				return err
+			}
+			file.Machine = trainer.ThisMachine(world.Cores())
+			wrong := printRatios(table, file)
+			encoder := json.NewEncoder(lines)
+			encoder.SetIndent("", " ")
+			if err := encoder.Encode(file); err != nil {
+				return err
+			}
+			return wrong
+		})
+		if err != nil {
+			return failure{err, exitFailed}
+		}
+		return nil
+	})
+	return errors.Join(err, done())
+}
+
+// ratiosConfig is the model whose shapes are measured.
+func (f *benchFlags) ratiosConfig() (trainer.Config, error) {
+	cfg, err := resolve(benchDefaults, "", nil, *f.given)
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Precision = "bf16"
+	if err := cfg.Validate(f.world.ranks); err != nil {
+		return cfg, err
+	}
+	if cfg.Model.MoELayers() == 0 {
+		return cfg, errors.New("the model has no experts: give another --flavor or fewer --model.dense-layers")
+	}
+	return cfg, nil
+}
+
+// measureRatios runs on every rank; the file is complete on the first.
+func measureRatios(ctx context.Context, c *collective.Comm, cfg trainer.Config, quick bool) (f ratios.File, err error) {
+	m := cfg.Model
+	shape := trainer.RatioShape(cfg.Flavor, m, cfg.Seq)
+	tokens := cfg.Batch / c.Size() * cfg.Seq
+	f = ratios.File{Schema: ratios.Schema, Origin: "bench", Model: shape, Ranks: c.Size()}
+	if f.Checks, err = ratios.Run(c, shape, tokens); err != nil {
+		return f, err
+	}
+	over, err := exchange.OneSidedOverStandard(c, tokens, m.Dim, m.TopK, m.Experts, quick)
+	if err != nil {
+		return f, err
+	}
+	f.Exchange = []ratios.Exchange{{Tokens: tokens, Hidden: m.Dim, TopK: m.TopK, Ranks: c.Size(), Time: over}}
+	if err := c.Barrier(); err != nil {
+		return f, err
+	}
+	if c.Rank() == 0 { // on one core, while the others wait
+		casts, checks := ratios.MeasureCasts()
+		f.Casts, f.Checks = &casts, append(f.Checks, checks...)
+		err = bench.MXFP8OverBF16(ctx, quick, layersOf(m, tokens, c.Size()), func(l bench.Layer, shape string, ratio float64) {
+			f.Products = append(f.Products, ratios.Product{Name: l.Name, Shape: shape, Time: ratio})
+		})
+	}
+	return f, errors.Join(err, c.Barrier())
+}
+
+// layersOf are the products of the model's layers that quantised recipes run in MXFP8, for a rank's tokens.
+func layersOf(m moe.Config, tokens, ranks int) []bench.Layer {
+	experts := m.Experts / ranks
+	rows := max(1, tokens*ranks*m.TopK/m.Experts)
+	all := []bench.Layer{
+		{Name: "experts_gate_up", Groups: experts, Rows: rows, Outputs: 2 * m.ExpertInter, Sum: m.Dim},
+		{Name: "experts_down", Groups: experts, Rows: rows, Outputs: m.Dim, Sum: m.ExpertInter},
+		{Name: "kv_a", Rows: tokens, Outputs: m.KVRank + m.RopeDim, Sum: m.Dim},
+		{Name: "kv_b", Rows: tokens, Outputs: m.Heads * (m.NopeDim + m.ValueDim), Sum: m.KVRank},
+		{Name: "o", Rows: tokens, Outputs: m.Dim, Sum: m.Heads * m.ValueDim},
+	}
+	if m.QRank > 0 {
+		return append(all, bench.Layer{Name: "q_a", Rows: tokens, Outputs: m.QRank, Sum: m.Dim}, bench.Layer{Name: "q_b", Rows: tokens, Outputs: m.Heads * m.KeyDim(), Sum: m.QRank})
+	}
+	return append(all, bench.Layer{Name: "q", Rows: tokens, Outputs: m.Heads * m.KeyDim(), Sum: m.Dim})
+}
+
+// printRatios prints a file, and returns an error that says how many counts are not what they must be.
+func printRatios(w io.Writer, f ratios.File) error {
+	fmt.Fprintf(w, "%s on %d ranks: %d experts, top-%d; %s, %d cores, tier %s\n", f.Model.Name, f.Ranks, f.Model.Experts, f.Model.TopK, f.Machine.CPU, f.Machine.Cores, f.Machine.Tier)
+	fmt.Fprintf(w, "counts, which transfer to any machine:\n")
+	wrong := 0
+	for _, c := range f.Checks {
+		verdict := "as expected"
+		if !c.Holds() {
+			verdict = "WRONG"
+			wrong++
+		}
+		fmt.Fprintf(w, "  %-52s %16.6g, expected %.6g: %s\n", c.What, c.Measured, c.Expected, verdict)
+	}
+	fmt.Fprintf(w, "ratios of times, facts about this machine alone:\n")
+	for _, p := range f.Products {
+		fmt.Fprintf(w, "  MXFP8 over BF16, %-16s %-20s %.2f\n", p.Name, p.Shape, p.Time)
+	}
+	for _, x := range f.Exchange {
+		fmt.Fprintf(w, "  one-sided over standard exchange, %d x %d, top-%d: %.2f\n", x.Tokens, x.Hidden, x.TopK, x.Time)
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d counts are not what they must be", wrong)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/record"
+	"spmoe/launcher/report/overview"
+	"spmoe/launcher/report/tensorboard"
+	"spmoe/launcher/trace"
+)
+
+// A run leaves metrics, events for TensorBoard and a report; a trace if it was asked for one.
+func TestRunFolder(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	succeed(t, tiny(data, "-np", "2", "--out", "run", "--trace", "steps=2..3")...)
+	there := func(want bool, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if _, err := os.Stat(filepath.Join("run", name)); (err == nil) != want {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	there(true, "config.toml", record.File, overview.File, "plots/loss.svg", "plots/loss.png", trace.File)
+	there(false, record.EventsFile)
+	events, err := filepath.Glob(filepath.Join("run", tensorboard.Folder, "events.out.tfevents.*"))
+	if err != nil || len(events) != 1 {
+		t.Fatalf("events of TensorBoard: %q (%v)", events, err)
+	}
+	before, err := os.ReadFile(events[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// All of it can be written again, from what was recorded.
+	for _, name := range []string{overview.File, "plots", tensorboard.Folder} {
+		if err := os.RemoveAll(filepath.Join("run", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{{"report", "run"}, {"report", "run", "run"}} {
+		if out := succeed(t, args...); strings.Count(out, filepath.Join("run", overview.File)+"\n") != len(args)-1 {
+			t.Errorf("%q says %q", args, out)
+		}
+	}
+	there(true, overview.File, "plots/loss.png")
+	if after, err := os.ReadFile(events[0]); err != nil || string(after) != string(before) {
+		t.Errorf("the events differ (%v)", err)
+	}
+
+	if err := os.Remove(filepath.Join("run", overview.File)); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, tiny(data, "-np", "2", "--out", "run", "--steps", "7", "--resume", "--report=false")...)
+	there(false, overview.File)
+}
+
+func TestBesideFlags(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	for want, args := range map[string][]string{
+		`--trace is "5": give steps=5..7`:                    {"--trace", "5"},
+		`--trace is "steps=0..2"`:                            {"--trace", "steps=0..2"},
+		`--trace is "steps=3..2"`:                            {"--trace", "steps=3..2"},
+		`--trace is "steps=x"`:                               {"--trace", "steps=x"},
+		`--http: "0.0.0.0:0" is not this machine's own`:      {"--http", "0.0.0.0:0"},
+		`--http: "6006" is no address: give one such as 127`: {"--http", "6006"},
+		`--http-pprof adds to --http`:                        {"--http-pprof"},
+	} {
+		refuse(t, exitUsage, tiny(data, append(args, "--out", "run")...), want)
+	}
+	refuse(t, exitUsage, []string{"report", "none"}, "none", "give the folder of a run")
+	refuse(t, exitUsage, []string{"report"}, "no run with a checkpoint in runs")
+	if left := files(t, "."); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}

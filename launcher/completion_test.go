@@ -1,0 +1,88 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestSuggestions(t *testing.T) {
+	for _, c := range []struct {
+		words string // the last is typed; a final space begins a new one
+		want  []string
+		only  bool // nothing else
+	}{
+		{"tra", []string{"train"}, true},
+		{"", []string{"train", "help", "inspect", "completion"}, false},
+		{"-np 4 tra", []string{"train"}, true},
+		{"-np ", nil, true},
+		{"--ranks ", []string{"goroutine", "process"}, true},
+		{"train --prec", []string{"--precision"}, true},
+		{"train --save_e", []string{"--save-every"}, true},
+		{"train -opt", []string{"--optimizer.lr", "--optimizer.decay"}, false},
+		{"train --precision ", []string{"bf16", "mxfp8-experts", "mxint8"}, false},
+		{"train --precision mxf", []string{"mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16"}, true},
+		{"train --precision=mxi", []string{"--precision=mxint8"}, true},
+		{"train --precision = mxi", []string{"mxint8"}, true},
+		{"train --precision =", []string{"bf16", "fp32"}, false},
+		{"train --precision = mxint8 --ep ", []string{"onesided", "standard"}, true},
+		{"compare --precision ", nil, true},
+		{"train --resume=", []string{"--resume=true", "--resume=false"}, true},
+		{"train --resume --flav", []string{"--flavor"}, true},
+		{"train --flavor 6", []string{"671B"}, true},
+		{"train --config ", []string{":file"}, true},
+		{"train --out ", []string{":folder"}, true},
+		{"train --data ", []string{":file"}, true},
+		{"train --data a ", []string{":file"}, true},
+		{"train --steps ", nil, true},
+		{"train --rel", nil, true}, // it is internal
+		{"check ", []string{":file"}, true},
+		{"checkpoint ", []string{"ls", "verify", "export"}, true},
+		{"checkpoint v", []string{"verify"}, true},
+		{"checkpoint --out x ver", []string{"verify"}, true},
+		{"checkpoint ls r", []string{":file"}, true},
+		{"inspect 16", []string{"16B", ":folder"}, true},
+		{"help ben", []string{"bench"}, true},
+		{"help bench ", nil, true},
+		{"completion ", []string{"bash", "zsh", "fish"}, true},
+		{"version ", nil, true},
+		{"nonsense ", []string{"train"}, false},
+	} {
+		words := strings.Split(c.words, " ")
+		got := suggestions(commands(), words)
+		for _, want := range c.want {
+			if !slices.Contains(got, want) {
+				t.Errorf("%q: %q is not among %q", c.words, want, got)
+			}
+		}
+		if c.only && len(got) != len(c.want) {
+			t.Errorf("%q: %q, want %q alone", c.words, got, c.want)
+		}
+	}
+	if out := succeed(t, complete, "--", "-np", "4", "tra"); out != "train\n" {
+		t.Errorf("%q", out)
+	}
+	refuse(t, exitUsage, []string{"completion"}, "which shell", "bash, zsh or fish")
+	refuse(t, exitUsage, []string{"completion", "bsh"}, `"bsh"`, "did you mean bash?")
+}
+
+// Every value that is suggested is one that train takes.
+func TestChoices(t *testing.T) {
+	fs, _ := command{name: "train", define: defineTrain}.flags()
+	checked := 0
+	for _, name := range flagNames(fs) {
+		for _, v := range choices("train", name) {
+			checked++
+			args := []string{"train", "--dry-run", "--precision", "mxfp8", "--" + name, v}
+			if name == "bind-to" {
+				args = append(args, "--ranks", "process")
+			}
+			if got := launch(args...); got.code != exitOK {
+				t.Errorf("--%s %s: %s", name, v, got.errOut)
+			}
+		}
+	}
+	if checked < 30 {
+		t.Errorf("%d values only", checked)
+	}
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"spmoe/launcher/report"
+	"spmoe/launcher/system"
+	"spmoe/launcher/weights"
+)
+
+// convertFlags are the flags of convert.
+type convertFlags struct{ from, to, dtype, shard string }
+
+func defineConvert(fs *flag.FlagSet) func(context.Context, env) error {
+	f := &convertFlags{}
+	fs.StringVar(&f.from, "from", "", "`FOLDER` of a run, of a checkpoint, or of a Hugging Face model, whose FP8 weights are read too")
+	fs.StringVar(&f.to, "to", "", "`FOLDER` that is made, in the form of a Hugging Face model; it must not exist")
+	fs.StringVar(&f.dtype, "dtype", "", "`TYPE` of weights: bf16 or fp32; empty: as they are, and bf16 for those of a run and for FP8")
+	fs.StringVar(&f.shard, "shard-size", "5GB", "`SIZE` of the largest file, such as 500MB or 2GiB; 0: one file")
+	return f.run
+}
+
+func (f *convertFlags) run(ctx context.Context, env env) error {
+	switch {
+	case f.from == "" || f.to == "":
+		return errors.New("convert needs --from FOLDER and --to FOLDER")
+	case len(env.args) > 0:
+		return fmt.Errorf("unexpected argument %q: convert takes flags only", strings.Join(env.args, " "))
+	case f.dtype != "" && f.dtype != "bf16" && f.dtype != "fp32":
+		return fmt.Errorf("--dtype is %q: use bf16 or fp32, or leave it out", f.dtype)
+	}
+	shard, err := parseSize(f.shard)
+	if err != nil {
+		return fmt.Errorf("--shard-size: %w", err)
+	}
+	if err := weights.Free(f.to); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	source, err := weights.Open(f.from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	for _, warning := range source.Foreign() {
+		fmt.Fprintf(env.errOut, "launcher: warning: %s\n", warning)
+	}
+	r, err := source.Convert(ctx, f.to, weights.Options{DType: f.dtype, Shard: shard, Progress: writing(env.errOut)})
+	if err != nil {
+		return writeFailure(err)
+	}
+	fmt.Fprintf(env.out, "%d tensors of %s, %s in %s, to %s\n", r.Tensors, source.Path(), system.Bytes(r.Bytes), report.Plural(r.Files, "file"), f.to)
+	return nil
+}
+
+// writeFailure is the failure of a command that writes weights. One that is told to stop leaves nothing behind.
+func writeFailure(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return failure{err, exitInterrupted}
+	}
+	return failure{err, exitFailed}
+}
+
+// writing returns what tells of files that are written, where there are several.
+func writing(to io.Writer) func(written, total int64) {
+	return func(written, total int64) {
+		if written < total {
+			fmt.Fprintf(to, "launcher: %s of %s written\n", system.Bytes(written), system.Bytes(total))
+		}
+	}
+}
+
+// parseSize returns a number of bytes, with a unit of powers of 1000 or of 1024: 5GB, 500MiB, 4096.
+func parseSize(text string) (int64, error) {
+	wrong := fmt.Errorf("%q is no size: give a number with a unit, such as 500MB or 2GiB, or 0", text)
+	digits := strings.TrimRight(text, "KMGTiB")
+	factor, ok := map[string]float64{
+		"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+	}[text[len(digits):]]
+	x, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !ok || !(x >= 0) || x*factor >= math.MaxInt64 {
+		return 0, wrong
+	}
+	return int64(x * factor), nil
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/datasets"
+)
+
+// jsonl writes rows of text under a field's name and returns the path.
+func jsonl(t *testing.T, name, field string) string {
+	t.Helper()
+	var b strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&b, "{%q:\"row %d of a set, with a text of some length\"}\n", field, i%390)
+	}
+	return write(t, filepath.Join(t.TempDir(), name), b.String())
+}
+
+// TestDataTokenize makes a token file that train reads, and inspects it.
+func TestDataTokenize(t *testing.T) {
+	rows := jsonl(t, "rows.jsonl", "body")
+	out := filepath.Join(t.TempDir(), "tokens.arrow")
+	got := succeed(t, "data", "tokenize", "--data", rows, "--data-field", "body", "--out", out)
+	if !strings.Contains(got, out+": ") || !strings.Contains(got, "documents to train on") || !strings.Contains(got, "0.98 bytes a token") {
+		t.Errorf("the output is %q", got)
+	}
+	run := filepath.Join(t.TempDir(), "run")
+	trained := succeed(t, "-np", "2", "train", "--data", out, "--out", run, "--steps", "2", "--seq", "32", "--batch", "4", "--eval-sequences", "2",
+		"--sample-tokens", "0", "--document-mask")
+	if !strings.Contains(trained, "step") {
+		t.Errorf("the output is %q", trained)
+	}
+	config, err := os.ReadFile(filepath.Join(run, "step-00000002", "config.toml"))
+	if err != nil || !strings.Contains(string(config), "document_mask = true") || !strings.Contains(string(config), "data_field = 'text'") {
+		t.Errorf("the configuration is %s, %v", config, err)
+	}
+	refuse(t, exitUsage, []string{"data", "tokenize", rows, "--data-field", "body", "--out", out}, "tokens.arrow exists", "another --out")
+	refuse(t, exitUsage, []string{"data", "tokenize", out, "--out", out + "2"}, "holds tokens already")
+}
+
+func TestDataInspect(t *testing.T) {
+	rows, other := jsonl(t, "rows.jsonl", "text"), jsonl(t, "more.jsonl", "text")
+	got := succeed(t, "data", "inspect", rows, "--samples", "1")
+	for _, want := range []string{rows + "\n", "400 (10 equal to one before", "bytes each", "held out", "--- rows.jsonl#", "| row "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the output lacks %q: %s", want, got)
+		}
+	}
+	var all []datasets.Inspection
+	if err := json.Unmarshal([]byte(succeed(t, "data", "inspect", "--json", rows+"@3", other+"@1")), &all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 2 || all[0].Source != rows || all[0].Weight != 3 || all[1].Documents != 400 || all[1].Tokens != all[1].Bytes+400 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestInspectShowsNoControls: what a terminal obeys does not come from data.
+func TestInspectShowsNoControls(t *testing.T) {
+	path := write(t, filepath.Join(t.TempDir(), "text.txt"), "red \x1b[31m text \u0085 and \u009b1m bell \a"+strings.Repeat(" more text", 20))
+	if got := succeed(t, "data", "inspect", path); strings.ContainsAny(got, "\x1b\a\u0085\u009b") || !strings.Contains(got, "red \ufffd[31m text") {
+		t.Errorf("the output is %q", got)
+	}
+}
+
+func TestDataUsage(t *testing.T) {
+	rows := jsonl(t, "rows.jsonl", "text")
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"data"}, []string{"say what to do", "tokenize", "inspect"}},
+		{[]string{"data", "tokenise"}, []string{`"tokenise"`, "tokenize"}},
+		{[]string{"data", "tokenize", rows}, []string{"needs --out FILE"}},
+		{[]string{"data", "tokenize", rows, "--out", "x", "--json"}, []string{"takes no --json", "--data-field"}},
+		{[]string{"data", "inspect", rows, "--out", "x"}, []string{"takes no --out"}},
+		{[]string{"data", "inspect", rows, "--samples", "-1"}, []string{"--samples is -1"}},
+		{[]string{"data", "inspect", rows + ".gone"}, []string{"rows.jsonl.gone", "no such file"}},
+		{[]string{"data", "inspect", rows, "--data-field", "body"}, []string{"rows.jsonl: line 1", `no field "body"`, "--data-field"}},
+		{[]string{"data", "tokenize", rows + "@2", "--out", "x"}, []string{"has a weight", "only training takes"}},
+		{[]string{"train", "--data", rows, "--data-field", "body"}, []string{`no field "body"`}},
+	} {
+		got := launch(c.args...)
+		if got.code != exitUsage {
+			t.Errorf("%q: exit code %d, %s", c.args, got.code, got.errOut)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got.errOut, want) {
+				t.Errorf("%q: error %q does not say %q", c.args, got.errOut, want)
+			}
+		}
+	}
+	interrupted, cancel := context.WithCancel(context.Background())
+	cancel()
+	out := filepath.Join(t.TempDir(), "tokens.arrow")
+	if got := launchTo(interrupted, io.Discard, "data", "tokenize", rows, "--out", out); got.code != exitInterrupted {
+		t.Errorf("interrupted: exit code %d, %s", got.code, got.errOut)
+	}
+	if _, err := os.Lstat(out); err == nil {
+		t.Error("an interrupted command leaves a file")
+	}
+}

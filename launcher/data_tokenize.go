@@ -1,0 +1,64 @@
+package main
+
+// data tokenize: text becomes tokens once, in a file that training maps into memory.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"spmoe/datasets"
+	"spmoe/launcher/system"
+)
+
+// tokenize writes the tokens of text to one file that training maps into memory.
+func (f *dataFlags) tokenize(ctx context.Context, env env) error {
+	if f.out == "" {
+		return errors.New("data tokenize needs --out FILE, such as --out tokens.arrow")
+	}
+	tokenizer, err := datasets.OpenTokenizer(f.tokenizer)
+	if err != nil {
+		return err
+	}
+	show := progressLine{to: env.errOut, on: system.TerminalWidth(env.errOut) > 0}
+	begin := time.Now()
+	sum, err := datasets.WriteTokens(ctx, f.out, f.data, tokenizer, datasets.Options{Field: f.field}, func(p datasets.TokenizeProgress) {
+		show.print("%s: %s of text", p.Stage, system.Bytes(p.Bytes))
+	})
+	show.end()
+	if err != nil {
+		return err
+	}
+	seconds := max(time.Since(begin).Seconds(), 1e-9)
+	fmt.Fprintf(env.out, "%s: %d tokens of %d documents to train on, %d of %d held out, %.2f bytes a token, %s/s\n", f.out,
+		sum.Train.Tokens, sum.Train.Documents, sum.HeldOut.Tokens, sum.HeldOut.Documents,
+		float64(sum.Train.Bytes+sum.HeldOut.Bytes)/float64(max(sum.Train.Tokens+sum.HeldOut.Tokens, 1)),
+		system.Bytes(int64(float64(sum.Train.Bytes+sum.HeldOut.Bytes)/seconds)))
+	if sum.Skipped > 0 {
+		fmt.Fprintf(env.out, "left out: %d empty, binary or generated documents\n", sum.Skipped)
+	}
+	return nil
+}
+
+// progressLine is one line of a terminal that is written over, at most ten times a second.
+type progressLine struct {
+	to   io.Writer
+	on   bool
+	last time.Time
+	used bool
+}
+
+func (p *progressLine) print(format string, args ...any) {
+	if now := time.Now(); p.on && now.Sub(p.last) > 100*time.Millisecond {
+		p.last, p.used = now, true
+		fmt.Fprintf(p.to, "\r\x1b[K"+format, args...)
+	}
+}
+
+func (p *progressLine) end() {
+	if p.used {
+		fmt.Fprint(p.to, "\r\x1b[K")
+	}
+}

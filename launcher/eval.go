@@ -1,0 +1,155 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"spmoe/collective"
+	"spmoe/datasets"
+	"spmoe/launcher/evaluation"
+	"spmoe/launcher/report"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// evalFlags are the flags of eval.
+type evalFlags struct {
+	model     modelFlags
+	data      []string
+	field     string
+	seq       int
+	batch     int
+	maxTokens int
+	json      bool
+}
+
+func defineEval(fs *flag.FlagSet) func(context.Context, env) error {
+	f := &evalFlags{}
+	f.model.define(fs)
+	fs.Func("data", "`PATH` of text whose held-out part is predicted, as train takes it; none: that of the run, or the Go installation's own sources", func(path string) error {
+		f.data = append(f.data, path)
+		return nil
+	})
+	fs.StringVar(&f.field, "data-field", "", "`NAME` of the field or column that holds the text in JSONL, Parquet and Arrow files; empty: that of the run")
+	fs.IntVar(&f.seq, "seq", 0, "`N` tokens of a window; 0: as the run was trained with, or 512")
+	fs.IntVar(&f.batch, "batch", 8, "`N` windows of a rank in one pass, which changes nothing but speed and memory")
+	fs.IntVar(&f.maxTokens, "max-tokens", 0, "`N` tokens that are predicted, at most, in whole windows; 0: as many as an evaluation of the run; -1: all")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
+	return f.run
+}
+
+func (f *evalFlags) run(ctx context.Context, env env) error {
+	if len(env.args) > 0 && len(f.data) == 0 {
+		return fmt.Errorf("unexpected argument %q: only --data takes several values", env.args)
+	}
+	f.data = append(f.data, env.args...)
+	m, err := f.model.open()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	o, err := f.options(m)
+	if err != nil {
+		return err
+	}
+	data, err := f.load(m)
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	text := data.HeldOut
+	if _, err := datasets.NewWindows(text, datasets.WindowsConfig{Seq: o.Seq, Count: o.Windows, Ranks: 1}); err != nil {
+		return err
+	}
+	var result evaluation.Result
+	err = m.run(o.Seq, func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error {
+		r, err := evaluation.Run(ctx, ex, c, model, text, m.tokenizer, o)
+		if c.Rank() == 0 {
+			result = r
+		}
+		return err
+	})
+	if errors.Is(err, evaluation.ErrInterrupted) {
+		return failure{err, exitInterrupted}
+	} else if err != nil {
+		return failure{err, exitFailed}
+	}
+	f.print(env.out, m, o, result)
+	return nil
+}
+
+// otherSeq is the length of windows for a model of which it is not known what it was trained with.
+const otherSeq = 512
+
+// options says what is measured of a model.
+func (f *evalFlags) options(m *usedModel) (o evaluation.Options, err error) {
+	if o.Seq = f.seq; o.Seq == 0 {
+		if o.Seq = min(otherSeq, m.cfg.Model.MaxPositions); m.isRun {
+			o.Seq = m.cfg.Seq
+		}
+	}
+	switch {
+	case o.Seq < 1 || o.Seq > m.cfg.Model.MaxPositions:
+		return o, fmt.Errorf("--seq is %d: give 1 to %d (model.max_positions)", f.seq, m.cfg.Model.MaxPositions)
+	case f.batch < 1:
+		return o, fmt.Errorf("--batch is %d: give 1 or more windows", f.batch)
+	case f.maxTokens < -1 || f.maxTokens > 0 && f.maxTokens < o.Seq:
+		return o, fmt.Errorf("--max-tokens is %d: give at least a window of %d (--seq), or -1 for all", f.maxTokens, o.Seq)
+	}
+	if m.cfg.DocumentMask {
+		end, err := datasets.Separator(m.tokenizer)
+		if err != nil {
+			return o, err
+		}
+		o.Separator = &end
+	}
+	const all = 1 << 30
+	switch o.Batch = f.batch; f.maxTokens {
+	case 0:
+		o.Windows = m.cfg.EvalSequences
+	case -1:
+		o.Windows = all
+	default:
+		o.Windows = f.maxTokens / o.Seq
+	}
+	return o, nil
+}
+
+// load reads the text whose held-out part is predicted.
+func (f *evalFlags) load(m *usedModel) (*datasets.Data, error) {
+	paths := f.data
+	if len(paths) == 0 {
+		paths = m.cfg.Data
+	}
+	return datasets.Load(paths, m.tokenizer, datasets.Options{Field: cmp.Or(f.field, m.cfg.DataField)})
+}
+
+func (f *evalFlags) print(out io.Writer, m *usedModel, o evaluation.Options, r evaluation.Result) {
+	if f.json {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		encoder.Encode(map[string]any{
+			"checkpoint": m.source.Path(), "precision": m.cfg.Precision, "tokenizer": m.tokenizer.Name(), "np": m.ranks, "seq": o.Seq,
+			"loss": finite(r.Loss), "standard_error": finite(r.StdErr), "perplexity": finite(r.Perplexity()), "bits_per_byte": finite(r.BitsPerByte()),
+			"windows": r.Windows, "tokens": r.Tokens, "bytes": r.Bytes, "elapsed_s": r.Time.Seconds(), "tps": r.TokensPerSecond(),
+		})
+		return
+	}
+	fmt.Fprintf(out, "%s, %s, %s\n", m.source.Path(), m.cfg.Precision, report.Plural(m.ranks, "rank"))
+	fmt.Fprintf(out, "loss: %.4f nats a token, standard error %.4f over %s of %d tokens\n", r.Loss, r.StdErr, report.Plural(r.Windows, "window"), o.Seq)
+	fmt.Fprintf(out, "perplexity: %.4f; %.4f bits/byte of %s bytes\n", r.Perplexity(), r.BitsPerByte(), report.Thousands(float64(r.Bytes)))
+	fmt.Fprintf(out, "%s tokens, %s a second\n", report.Thousands(float64(r.Tokens)), report.Thousands(r.TokensPerSecond()))
+}
+
+// finite is a number as JSON has it: null where there is none.
+func finite(x float64) any {
+	if x-x != 0 {
+		return nil
+	}
+	return x
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"spmoe/collective"
+	"spmoe/launcher/generate"
+	"spmoe/launcher/report"
+	"spmoe/launcher/system"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// generateFlags are the flags of generate.
+type generateFlags struct {
+	model      modelFlags
+	prompts    []string
+	promptFile string
+	options    generate.Options
+	json       bool
+}
+
+func defineGenerate(fs *flag.FlagSet) func(context.Context, env) error {
+	f := &generateFlags{}
+	f.model.define(fs)
+	fs.Func("prompt", "`TEXT` to continue; give several for a batch", func(text string) error {
+		f.prompts = append(f.prompts, text)
+		return nil
+	})
+	fs.StringVar(&f.promptFile, "prompt-file", "", "`FILE` of more prompts, one a line")
+	fs.IntVar(&f.options.MaxTokens, "max-tokens", 100, "`N` tokens of each text, at most")
+	fs.Float64Var(&f.options.Temperature, "temperature", 0.7, "`X` by which scores are divided before a token is drawn; 0: always the best token")
+	fs.IntVar(&f.options.TopK, "top-k", 0, "`N` best tokens to draw from; 0: all")
+	fs.Float64Var(&f.options.TopP, "top-p", 1, "`X` of probability that the tokens to draw from have together, the best ones first; 1: all")
+	fs.Uint64Var(&f.options.Seed, "seed", 1, "`N` on which texts depend; a text also depends on the number of its prompt, but not on the other prompts")
+	fs.Func("stop", "`TEXT` that ends a text; give several for any of them", func(text string) error {
+		f.options.Stop = append(f.options.Stop, text)
+		return nil
+	})
+	fs.BoolVar(&f.options.Endless, "endless", false, "go on when the model ends the document")
+	fs.IntVar(&f.options.Context, "context", 0, "`N` tokens of a text that the model sees, at most; 0: as many as it was trained with, or those of a Hugging Face model's config.json")
+	fs.BoolVar(&f.options.Slide, "slide", false, "when the context is full, go on with its second half")
+	fs.BoolVar(&f.json, "json", false, "print JSON lines: one a text, and one of times")
+	return f.run
+}
+
+func (f *generateFlags) run(ctx context.Context, env env) error {
+	if len(env.args) > 0 {
+		return fmt.Errorf("unexpected argument %q: give texts with --prompt, in quotes", strings.Join(env.args, " "))
+	}
+	prompts, err := f.readPrompts()
+	if err != nil {
+		return err
+	}
+	m, err := f.model.open()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	o := f.options
+	if o.Context == 0 {
+		if o.Context = m.cfg.Model.MaxPositions; m.isRun {
+			o.Context = m.cfg.Seq
+		}
+	}
+	asked, err := m.prompts(prompts)
+	if err != nil {
+		return err
+	}
+	if err := generate.Check(m.cfg.Model, m.tokenizer, asked, o); err != nil {
+		return err
+	}
+	w := f.writer(env.out, prompts)
+	observer := w.observer()
+	var texts []generate.Text
+	var timing generate.Timing
+	err = m.run(1, func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error {
+		g := generate.Generator{Ex: ex, Comm: c, Model: model, Tokenizer: m.tokenizer, Observer: observer}
+		all, t, err := g.Run(ctx, asked, o)
+		if c.Rank() == 0 {
+			texts, timing = all, t
+		}
+		return err
+	})
+	if err != nil {
+		return failure{err, exitFailed}
+	}
+	w.end(env.errOut, timing)
+	return f.outcome(env.errOut, texts, o, m.cfg.Model)
+}
+
+// mostPrompts is the size of the largest file of prompts in bytes.
+const mostPrompts = 64 << 20
+
+func (f *generateFlags) readPrompts() ([]string, error) {
+	prompts := f.prompts
+	if f.promptFile != "" {
+		text, err := system.ReadFile(f.promptFile, mostPrompts)
+		if err != nil {
+			return nil, fmt.Errorf("--prompt-file: %w: give a text file with a prompt in each line", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimRight(line, "\r\n"); line != "" {
+				prompts = append(prompts, line)
+			}
+		}
+	}
+	if len(prompts) == 0 {
+		return nil, errors.New("generate needs --prompt TEXT, or --prompt-file FILE with a prompt in a line")
+	}
+	return prompts, nil
+}
+
+// prompts returns the prompts as the model is to see them: behind what its texts begin with.
+func (m *usedModel) prompts(all []string) ([]string, error) {
+	if m.isRun {
+		return all, nil
+	}
+	begin, err := generate.Beginning(m.source.Path())
+	if begin == "" || err != nil {
+		return all, err
+	}
+	asked := make([]string, len(all))
+	for i, p := range all {
+		if asked[i] = p; !strings.HasPrefix(p, begin) {
+			asked[i] = begin + p
+		}
+	}
+	return asked, nil
+}
+
+// outcome tells why texts have ended, where that is not for their length, and returns what is wrong, if something is.
+func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o generate.Options, model moe.Config) error {
+	count := map[generate.Reason]int{}
+	for _, t := range texts {
+		count[t.Reason]++
+	}
+	if n := count[generate.Full]; n > 0 {
+		more := ""
+		if o.Context < model.MaxPositions {
+			more = fmt.Sprintf("give a longer --context, up to %d, which the model may not have been trained for, or ", model.MaxPositions)
+		}
+		fmt.Fprintf(errOut, "launcher: the context of %d tokens was full before the end of %s: %sadd --slide to go on with its second half\n",
+			o.Context, report.Plural(n, "text"), more)
+	}
+	if n := count[generate.NotFinite]; n > 0 {
+		return failure{fmt.Errorf("the model gives scores that are no numbers, for %s: its weights are damaged, or training has gone astray", report.Plural(n, "text")), exitFailed}
+	}
+	if count[generate.Interrupted] > 0 {
+		return failure{context.Canceled, exitInterrupted}
+	}
+	return nil
+}
+
+// textWriter prints texts as they come.
+type textWriter interface {
+	observer() generate.Observer // called once
+	end(errOut io.Writer, t generate.Timing)
+}
+
+func (f *generateFlags) writer(out io.Writer, prompts []string) textWriter {
+	if f.json {
+		return jsonTexts{out, prompts}
+	}
+	return &plainTexts{out: out, prompts: prompts}
+}
+
+// plainTexts prints for people: a single text piece by piece, several one after the other.
+type plainTexts struct {
+	out     io.Writer
+	prompts []string
+	open    bool // the last line has no end yet
+}
+
+func (w *plainTexts) observer() generate.Observer {
+	if len(w.prompts) > 1 {
+		return generate.Observer{Text: func(t generate.Text) {
+			fmt.Fprintf(w.out, "== %d: %s\n", t.Index+1, firstWords(w.prompts[t.Index]))
+			w.print(w.prompts[t.Index] + t.Text + "\n")
+		}}
+	}
+	w.print(w.prompts[0])
+	return generate.Observer{Piece: func(_ int, piece string) { w.print(piece) }}
+}
+
+// print writes text without what could upset a terminal: the model may write any byte.
+func (w *plainTexts) print(text string) {
+	io.WriteString(w.out, report.Printable(text))
+	w.open = w.open && text == "" || text != "" && !strings.HasSuffix(text, "\n")
+}
+
+func (w *plainTexts) end(errOut io.Writer, t generate.Timing) {
+	if w.open {
+		fmt.Fprintln(w.out)
+	}
+	fmt.Fprintf(errOut, "prefill: %s, %s a second; decode: %s, %s a second\n",
+		report.Plural(t.Prefill.Tokens, "token"), report.Thousands(t.Prefill.PerSecond()), report.Plural(t.Decode.Tokens, "token"), report.Thousands(t.Decode.PerSecond()))
+}
+
+// firstWords is the beginning of a prompt, quoted.
+func firstWords(prompt string) string {
+	const most = 60
+	if utf8.RuneCountInString(prompt) <= most {
+		return strconv.Quote(prompt)
+	}
+	return strconv.Quote(string([]rune(prompt)[:most])) + "..."
+}
+
+// jsonTexts prints for programs. Bytes that are no UTF-8 become U+FFFD in texts; tokens say all.
+type jsonTexts struct {
+	out     io.Writer
+	prompts []string
+}
+
+func (w jsonTexts) observer() generate.Observer {
+	return generate.Observer{Text: func(t generate.Text) {
+		w.print(map[string]any{
+			"event": "text", "index": t.Index, "prompt": w.prompts[t.Index], "prompt_tokens": t.PromptTokens,
+			"text": t.Text, "tokens": t.Tokens, "reason": t.Reason,
+		})
+	}}
+}
+
+func (w jsonTexts) print(event map[string]any) {
+	line, err := json.Marshal(event)
+	if err != nil {
+		panic(fmt.Sprintf("launcher: a text as JSON: %v", err))
+	}
+	fmt.Fprintf(w.out, "%s\n", line)
+}
+
+func (w jsonTexts) end(_ io.Writer, t generate.Timing) {
+	w.print(map[string]any{
+		"event": "done", "prefill_tokens": t.Prefill.Tokens, "prefill_s": t.Prefill.Time.Seconds(), "prefill_tps": t.Prefill.PerSecond(),
+		"decode_tokens": t.Decode.Tokens, "decode_s": t.Decode.Time.Seconds(), "decode_tps": t.Decode.PerSecond(),
+	})
+}

@@ -1,0 +1,278 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/moe"
+)
+
+// Texts are computed in rounds. Every rank knows all of them and computes some, that of prompt i of N ranks being i mod N: a
+// round computes one token of each on its rank, which draws the next, and ends with an exchange of what was drawn.
+
+const (
+	// liveTexts is how many texts a rank computes at the same time.
+	liveTexts = 16
+	// prefillTokens is how many tokens of a prompt are computed at once.
+	prefillTokens = 256
+)
+
+// batch is the texts under way, on one rank.
+type batch struct {
+	*Generator
+	ctx           context.Context
+	options       Options
+	decoder       *moe.Decoder
+	sampler       sampler
+	end           int32 // the token that ends a document; -1: none does
+	waiting, live []*sequence
+	texts         []Text // of all prompts
+	reported      int    // texts that the observer has
+	timing        Timing
+}
+
+// sequence is one text.
+type sequence struct {
+	index  int
+	text   text
+	tokens []int32 // all, the prompt's too
+	first  int     // of them is the first behind the prompt
+	mine   bool    // this rank computes it
+	cache  *moe.Cache
+	known  int   // tokens that the cache has; the same on all ranks
+	drawn  int32 // the next token, on the rank that has drawn it: drawnNothing or above
+}
+
+// What stands for a token that was drawn, in the sum over the ranks of which one has drawn it.
+const (
+	drawnNothing = 1 // because scores are not numbers
+	drawnToken   = 2 // the first token
+)
+
+func (b *batch) newSequence(index int, prompt string) *sequence {
+	tokens := encode(b.Tokenizer, prompt)
+	return &sequence{
+		index: index, tokens: tokens, first: len(tokens), mine: index%b.Comm.Size() == b.Comm.Rank(),
+		text: text{tokenizer: b.Tokenizer, stops: b.options.Stop},
+	}
+}
+
+// lead says whether this is the rank that reports.
+func (b *batch) lead() bool { return b.Comm.Rank() == 0 }
+
+// round lets texts in that wait, computes a token of each, and takes what was drawn.
+func (b *batch) round() error {
+	begin, stepped := time.Now(), 0
+	if len(b.live) > 0 {
+		var err error
+		if stepped, err = b.step(); err != nil {
+			return err
+		}
+	}
+	b.timing.Decode.add(stepped, begin)
+	for len(b.waiting) > 0 && len(b.live) < liveTexts*b.Comm.Size() {
+		s := b.waiting[0]
+		b.waiting, b.live = b.waiting[1:], append(b.live, s)
+		begin := time.Now()
+		stopped, err := b.prefill(s)
+		if err != nil {
+			return err
+		}
+		b.timing.Prefill.add(s.known, begin)
+		if stopped {
+			break
+		}
+	}
+	begin = time.Now()
+	drawn, stopped, err := b.share()
+	b.timing.Decode.add(0, begin)
+	if err != nil {
+		return err
+	}
+	b.take(drawn, stopped)
+	b.report()
+	return nil
+}
+
+// add counts tokens and the time since begin.
+func (r *Rate) add(tokens int, begin time.Time) {
+	r.Tokens += tokens
+	r.Time += time.Since(begin)
+}
+
+// step computes the last token of each live text.
+func (b *batch) step() (n int, err error) {
+	var caches []*moe.Cache
+	var tokens []int32
+	var mine []*sequence
+	for _, s := range b.live {
+		if s.known == b.options.Context {
+			if _, err := b.prefill(s); err != nil {
+				return n, err
+			}
+			continue
+		}
+		if n++; s.mine {
+			mine, caches, tokens = append(mine, s), append(caches, s.cache), append(tokens, s.tokens[len(s.tokens)-1])
+		}
+		s.known++
+	}
+	if n == 0 {
+		return n, nil
+	}
+	scores, err := b.decoder.Step(b.Ex, caches, tokens)
+	if err != nil {
+		return n, err
+	}
+	for i, s := range mine {
+		b.draw(s, scores.Index(i).F32())
+	}
+	return n, nil
+}
+
+// prefill computes all tokens of a text or, if they are too many, the last ones, half of the context. stopped says that
+// the ranks have agreed to end before that.
+func (b *batch) prefill(s *sequence) (stopped bool, err error) {
+	tokens := s.tokens
+	if len(tokens) > b.options.Context || s.known > 0 {
+		tokens = tokens[len(tokens)-min(max(b.options.Context/2, 1), len(tokens)):]
+	}
+	s.known = 0
+	if s.mine && s.cache == nil {
+		s.cache = b.decoder.NewCache(min(b.options.Context, s.first+b.options.MaxTokens))
+	} else if s.mine {
+		s.cache.Reset()
+	}
+	for len(tokens) > 0 {
+		if s.known > 0 {
+			if stopped, err = b.stopped(); stopped || err != nil {
+				return stopped, err
+			}
+		}
+		part := tokens[:min(prefillTokens, len(tokens))]
+		tokens = tokens[len(part):]
+		s.known += len(part)
+		if !s.mine {
+			part = nil
+		}
+		scores, err := b.decoder.Extend(b.Ex, s.cache, part)
+		if err != nil {
+			return false, err
+		}
+		if s.mine && len(tokens) == 0 {
+			b.draw(s, scores)
+		}
+	}
+	return false, nil
+}
+
+// draw draws the token that follows a text. Ids that the tokenizer does not have are never drawn.
+func (b *batch) draw(s *sequence, scores []float32) {
+	token, ok := b.sampler.draw(scores[:b.Tokenizer.VocabSize()], s.index, len(s.tokens)-s.first)
+	if s.drawn = drawnNothing; ok {
+		s.drawn = drawnToken + token
+	}
+}
+
+// stopped lets the ranks agree on whether to end.
+func (b *batch) stopped() (bool, error) {
+	_, stopped, err := b.sum(nil)
+	return stopped, err
+}
+
+// share tells all ranks what was drawn for each live text, and whether one of them was told to end.
+func (b *batch) share() (drawn []int32, stopped bool, err error) {
+	drawn = make([]int32, len(b.live))
+	for i, s := range b.live {
+		drawn[i] = s.drawn
+		s.drawn = 0
+	}
+	return b.sum(drawn)
+}
+
+func (b *batch) sum(drawn []int32) ([]int32, bool, error) {
+	all := append(drawn, 0)
+	if b.ctx.Err() != nil {
+		all[len(drawn)] = 1
+	}
+	if err := collective.AllReduce(b.Comm, all, collective.Sum); err != nil {
+		return nil, false, fmt.Errorf("exchanging tokens: %w", err)
+	}
+	return all[:len(drawn)], all[len(drawn)] > 0, nil
+}
+
+// take adds what was drawn to the live texts and ends those that have come to their end. Everything that it looks at is the
+// same on all ranks.
+func (b *batch) take(drawn []int32, stopped bool) {
+	live := b.live[:0]
+	for i, s := range b.live {
+		reason := Reason("")
+		switch token := drawn[i] - drawnToken; {
+		case drawn[i] >= drawnToken:
+			reason = b.write(s, token)
+		case drawn[i] == drawnNothing:
+			reason = NotFinite
+		}
+		if reason == "" && stopped {
+			reason = Interrupted
+		}
+		if reason == "" {
+			live = append(live, s)
+			continue
+		}
+		b.finish(s, reason)
+	}
+	b.live = live
+	if stopped {
+		for _, s := range b.waiting {
+			b.finish(s, Interrupted)
+		}
+		b.waiting = nil
+	}
+}
+
+// write adds a token to a text and says whether it has ended.
+func (b *batch) write(s *sequence, token int32) Reason {
+	if token == b.end {
+		return Document
+	}
+	s.tokens = append(s.tokens, token)
+	piece, stopped := s.text.add(token)
+	b.show(s, piece)
+	switch {
+	case stopped:
+		return Stopped
+	case len(s.tokens)-s.first == b.options.MaxTokens:
+		return Length
+	case s.known == b.options.Context && !b.options.Slide:
+		return Full
+	}
+	return ""
+}
+
+func (b *batch) show(s *sequence, piece string) {
+	if piece != "" && b.lead() && b.Observer.Piece != nil {
+		b.Observer.Piece(s.index, piece)
+	}
+}
+
+// finish ends a text and lets go of its cache.
+func (b *batch) finish(s *sequence, why Reason) {
+	b.show(s, s.text.rest())
+	s.cache = nil
+	b.texts[s.index] = Text{
+		Index: s.index, PromptTokens: s.first, Tokens: s.tokens[s.first:], Text: string(s.text.written), Reason: why,
+	}
+}
+
+// report gives the observer the texts that have ended, up to the first that has not.
+func (b *batch) report() {
+	for b.reported < len(b.texts) && b.texts[b.reported].Reason != "" {
+		if b.lead() && b.Observer.Text != nil {
+			b.Observer.Text(b.texts[b.reported])
+		}
+		b.reported++
+	}
+}

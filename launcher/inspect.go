@@ -1,0 +1,255 @@
+package main
+
+// inspect: what a model holds, takes and costs, part by part, from its configuration alone.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/internal/stricttoml"
+	"spmoe/launcher/report"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+	"spmoe/moe"
+)
+
+// inspectFlags are the flags of inspect outside the configuration.
+type inspectFlags struct {
+	ranks  int
+	config string
+	json   bool
+	given  *[]assignment
+}
+
+func defineInspect(fs *flag.FlagSet) func(context.Context, env) error {
+	f := &inspectFlags{}
+	rankFlags(fs, &f.ranks, 1)
+	fs.StringVar(&f.config, "config", "", "`FILE` configuration in TOML; flags override it")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	f.given = bind(all, trainDefaults)
+	all.VisitAll(func(one *flag.Flag) {
+		if strings.HasPrefix(one.Name, "model.") || slices.Contains(sizing, one.Name) {
+			fs.Var(one.Value, one.Name, one.Usage)
+		}
+	})
+	return f.run
+}
+
+// sizing is the flags, beside those of the model, on which sizes depend.
+var sizing = []string{"seq", "batch", "micro-batch", "precision", "save-every", "save-async"}
+
+func (f *inspectFlags) run(_ context.Context, env env) error {
+	cfg, err := f.configure(env.args)
+	if err != nil {
+		return err
+	}
+	if err := f.check(cfg); err != nil {
+		return err
+	}
+	if f.json {
+		encoder := json.NewEncoder(env.out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(newSizes(cfg, f.ranks))
+	}
+	printSizes(env.out, cfg, f.ranks)
+	return nil
+}
+
+// configure finds the configuration of what is to be inspected: a flavor, or what a folder holds.
+func (f *inspectFlags) configure(args []string) (cfg trainer.Config, err error) {
+	switch {
+	case len(args) > 1:
+		return cfg, fmt.Errorf("inspect takes one flavor or folder, not %q", args)
+	case len(args) == 1 && f.config != "":
+		return cfg, fmt.Errorf("inspect takes %s or --config, not both", args[0])
+	}
+	name, from := f.config, defaults(trainDefaults)
+	text, err := readConfig(f.config)
+	if len(args) == 1 && slices.Contains(flavors(), args[0]) {
+		from = func(string, int) (trainer.Config, error) { return trainer.Default(args[0]) }
+	} else if len(args) == 1 {
+		name, text, from, err = described(args[0])
+	}
+	if err != nil {
+		return cfg, err
+	}
+	if cfg, err = resolve(from, name, text, *f.given); err != nil {
+		return cfg, err
+	}
+	if over := cfg.Batch % max(f.ranks, 1); over > 0 && !f.gives("Batch") {
+		cfg.Batch += f.ranks - over // of the ranks that are asked about, not of those of a run
+	}
+	return cfg, nil
+}
+
+// gives says whether a flag sets a field of the configuration.
+func (f *inspectFlags) gives(name string) bool {
+	field, _ := reflect.TypeFor[trainer.Config]().FieldByName(name)
+	return slices.ContainsFunc(*f.given, func(a assignment) bool { return slices.Equal(a.field, field.Index) })
+}
+
+// described returns the configuration file of a run or of a checkpoint, or what a run starts from whose model is that of a config.json, as
+// Hugging Face has it. No weights are read, nor need there be any.
+func described(path string) (name string, text []byte, from defaults, err error) {
+	name = filepath.Join(path, "config.toml")
+	text, err = system.ReadFile(name, stricttoml.MaxSize)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return name, text, trainDefaults, err
+	}
+	if _, err := os.Stat(path); err != nil {
+		text := fmt.Sprintf("inspect %.*q: there is no such folder, and the flavors are %s", longestFlag, path, strings.Join(flavors(), ", "))
+		if near := nearest(path[:min(len(path), longestFlag)], flavors()); near != "" {
+			text += fmt.Sprintf(" (did you mean %s?)", near)
+		}
+		return name, nil, nil, errors.New(text)
+	}
+	if text, err = system.ReadFile(filepath.Join(path, "config.json"), mostConfig); err != nil {
+		return name, nil, nil, fmt.Errorf("%w: inspect a flavor (%s), a run, a checkpoint, or a folder with a Hugging Face model's config.json", err, strings.Join(flavors(), ", "))
+	}
+	model, err := moe.ParseHF(text)
+	if err != nil {
+		return name, nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return name, nil, func(string, int) (trainer.Config, error) {
+		cfg, err := trainer.Default(defaultFlavor)
+		cfg.Flavor, cfg.Model = filepath.Base(filepath.Clean(path)), model
+		return cfg, err
+	}, nil
+}
+
+// mostConfig is far above the size of a config.json in bytes.
+const mostConfig = 1 << 20
+
+// check reports what keeps a configuration from having sizes; other things that keep it from running do not matter here.
+func (f *inspectFlags) check(cfg trainer.Config) error {
+	if f.ranks < 1 || f.ranks > collective.MaxRanks {
+		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
+	}
+	_, err := cfg.DType()
+	if err := errors.Join(err, cfg.Model.Validate()); err != nil {
+		return err
+	}
+	if cfg.Seq < 1 || cfg.Seq > cfg.Model.MaxPositions {
+		return fmt.Errorf("seq is %d: give 1 to %d (model.max_positions)", cfg.Seq, cfg.Model.MaxPositions)
+	}
+	const most = 1 << 24
+	if cfg.Batch < 1 || cfg.Batch > most || cfg.Batch%f.ranks != 0 {
+		return fmt.Errorf("batch is %d: give a multiple of the %d ranks, at most %d", cfg.Batch, f.ranks, most)
+	}
+	if cfg.Model.MoELayers() > 0 {
+		if _, err := ep.NewLayout(cfg.Model.Experts, f.ranks); err != nil {
+			return fmt.Errorf("-np %d: %s", f.ranks, strings.TrimPrefix(err.Error(), "ep: "))
+		}
+	}
+	return nil
+}
+
+// summarise prints the sums: parameters, FLOPs and memory, each line behind a prefix.
+func summarise(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
+	n, memory, machine := cfg.Model.Count(), cfg.EstimateMemory(ranks), system.ReadMemory()
+	flops := cfg.Model.FLOPsPerToken(cfg.Seq)
+	for _, line := range []string{
+		fmt.Sprintf("parameters: %s total, %s active a token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
+		fmt.Sprintf("FLOPs: %.4g a token, %.4g a step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
+		fmt.Sprintf("memory of one of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s)", report.Plural(ranks, "rank"),
+			system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot)),
+		fmt.Sprintf("memory of all: %s; this machine: %s available of %s, %s", system.Bytes(memory.Total()*int64(ranks)),
+			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
+	} {
+		fmt.Fprintf(out, "%s%s\n", prefix, line)
+	}
+}
+
+// printSizes prints the sums, and tables of the parts.
+func printSizes(out io.Writer, cfg trainer.Config, ranks int) {
+	fmt.Fprintf(out, "%s, %s, on %s; steps of %s of %d tokens\n", cfg.Flavor, cfg.Precision, report.Plural(ranks, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq)
+	summarise(out, "", cfg, ranks)
+	s := newSizes(cfg, ranks)
+	rows, total := s.rows()
+
+	table := newTable(out, "parameters", "total", "active", "share")
+	for _, p := range append(rows, total) {
+		table.row(p.Part, report.Count(p.Params), report.Count(p.Active), percent(float64(p.Params), float64(total.Params)))
+	}
+	unit := unitOf(total.FLOPs.Total())
+	table = newTable(out, unit.name+"FLOP a token", "forward", "dgrad", "wgrad", "all", "share")
+	for _, p := range append(rows, total) {
+		f := p.FLOPs
+		table.row(p.Part, unit.of(f.Forward), unit.of(f.Dgrad), unit.of(f.Wgrad), unit.of(f.Total()), percent(f.Total(), total.FLOPs.Total()))
+	}
+	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; the MTP module is not counted in FLOPs a token\n")
+	unit = unitOf(total.Bytes.Total())
+	table = newTable(out, unit.name+"B a token", "forward", "dgrad", "wgrad", "all", "FLOP/byte")
+	for _, p := range append(rows, total) {
+		b := p.Bytes
+		table.row(p.Part, unit.of(b.Forward), unit.of(b.Dgrad), unit.of(b.Wgrad), unit.of(b.Total()), decimal{by: 1}.of(p.Intensity))
+	}
+	fmt.Fprintf(out, "  at the least, in passes of %s tokens a rank: every operand once\n", report.Thousands(float64(s.PassTokens)))
+	table = newTable(out, "memory of a rank", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
+	for _, p := range append(rows, total) {
+		m := p.Memory
+		table.row(p.Part, system.Bytes(m.Weights), system.Bytes(m.Gradients), system.Bytes(m.Optimizer), system.Bytes(m.Activations), system.Bytes(m.Snapshot), system.Bytes(m.Total()))
+	}
+	fmt.Fprintf(out, "  of ranks that are processes: %s outlives each, and at most %s of shared memory is reserved, not taken\n", system.Bytes(s.Vault), system.Bytes(s.Heap))
+	c := s.Cache
+	fmt.Fprintf(out, "\ncache of generation, a token: %d bytes compressed (latent vectors and rotary keys), %d expanded (keys and values), %.1f times as much\n",
+		c.CompressedBytes, c.ExpandedBytes, float64(c.ExpandedBytes)/float64(c.CompressedBytes))
+}
+
+// table prints rows below a title, cells to the right.
+type table struct{ out io.Writer }
+
+func newTable(out io.Writer, title string, columns ...string) table {
+	fmt.Fprintln(out)
+	t := table{out}
+	t.row(title, columns...)
+	return t
+}
+
+func (t table) row(name string, cells ...string) {
+	line := fmt.Sprintf("%-24s", name)
+	for _, c := range cells {
+		if c == "0" || c == "0 B" || c == "0.0%" {
+			c = "-"
+		}
+		line += fmt.Sprintf(" %11s", c)
+	}
+	fmt.Fprintln(t.out, line)
+}
+
+func percent(part, whole float64) string {
+	return fmt.Sprintf("%.1f%%", 100*part/max(whole, 1))
+}
+
+// decimal is a prefix of a unit.
+type decimal struct {
+	name string
+	by   float64
+}
+
+// unitOf returns the prefix with which a number has at most three digits in front of the point.
+func unitOf(v float64) decimal {
+	d := decimal{"", 1}
+	for _, next := range []decimal{{"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}} {
+		if v >= next.by {
+			d = next
+		}
+	}
+	return d
+}
+
+func (d decimal) of(v float64) string { return fmt.Sprintf("%.4g", v/d.by) }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/trainer"
+	"spmoe/moe"
+)
+
+// inspected returns what inspect prints as JSON.
+func inspected(t *testing.T, args ...string) (s sizes) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(succeed(t, append([]string{"inspect", "--json"}, args...)...)), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// The parts add up to what training counts: parameters, FLOPs and memory, to the last of them.
+func TestInspectSums(t *testing.T) {
+	for _, c := range []struct {
+		flavor, precision string
+		ranks             int
+		more              []string
+	}{
+		{"debug", "fp32", 1, nil},
+		{"debug", "mxfp8", 4, []string{"--model.mtp-layers", "1", "--save-every", "5"}},
+		{"small", "mxfp8-experts", 8, []string{"--micro-batch", "1", "--seq", "512"}},
+		{"16B", "bf16", 64, []string{"--seq", "4096"}},
+		{"671B", "mxfp8-wgrad-bf16", 256, []string{"--model.mtp-layers", "1", "--seq", "4096"}},
+	} {
+		t.Run(c.flavor+" "+c.precision, func(t *testing.T) {
+			args := append([]string{c.flavor, "--precision", c.precision, "-np", strconv.Itoa(c.ranks)}, c.more...)
+			s := inspected(t, args...)
+			text := succeed(t, append([]string{"train", "--dry-run", "--flavor", c.flavor, "--precision", c.precision, "-np", strconv.Itoa(c.ranks), "--batch", strconv.Itoa(s.Batch)}, c.more...)...)
+			cfg := resolvedFrom(t, text)
+			if got, want := s.Parameters, cfg.Model.Count(); got != want {
+				t.Errorf("counts are %+v, want %+v", got, want)
+			}
+			if dtype, err := cfg.DType(); err != nil || s.Cache.CompressedBytes != int64(cfg.Model.CacheBytes(dtype)) {
+				t.Errorf("a token in the cache takes %d bytes, %v", s.Cache.CompressedBytes, err)
+			}
+			var sum partSizes
+			var replicated, routed int64
+			for _, p := range s.Parts {
+				if p.MTP {
+					p.Active, p.FLOPs = 0, moe.FLOPs{}
+				}
+				if sum = sum.plus(p); p.Part == string(moe.Routed) {
+					routed += p.Params
+				} else {
+					replicated += p.Params
+				}
+			}
+			if n := cfg.Model.Count(); sum.Params != n.Total || sum.Active != n.Active || routed != n.Routed || replicated != n.Replicated {
+				t.Errorf("%d parameters, %d active, %d routed, counted are %+v", sum.Params, sum.Active, routed, n)
+			}
+			if got, want := sum.FLOPs.Total(), cfg.Model.FLOPsPerToken(cfg.Seq); got != want || s.FLOPs != want {
+				t.Errorf("%v FLOPs a token, %v in all, want %v", got, s.FLOPs, want)
+			}
+			if got, want := sum.Memory, cfg.EstimateMemory(c.ranks); got != want || s.Memory.Memory != want || s.Memory.All != want.Total() {
+				t.Errorf("memory is %+v, in all %+v, want %+v", got, s.Memory, want)
+			}
+			for _, line := range strings.Split(text, "\n") {
+				if line, ok := strings.CutPrefix(line, "# "); ok && !strings.Contains(line, "this machine") && !strings.Contains(succeed(t, append([]string{"inspect"}, args...)...), line+"\n") {
+					t.Errorf("inspect says otherwise than train --dry-run: %q", line)
+				}
+			}
+		})
+	}
+}
+
+// resolvedFrom returns the configuration that --dry-run prints.
+func resolvedFrom(t *testing.T, text string) trainer.Config {
+	t.Helper()
+	return resolved(t, "--config", write(t, filepath.Join(t.TempDir(), "config.toml"), text))
+}
+
+// The tables have every part that the model has, and no other.
+func TestInspectText(t *testing.T) {
+	out := succeed(t, "inspect", "671B", "-np", "64", "--seq", "4096")
+	for _, want := range []string{
+		"671B, bf16, on 64 ranks; steps of 64 sequences of 4096 tokens", "parameters: 671 B total, 37.55 B active", "\nrouted experts               653.9 B     20.43 B       97.4%\n",
+		"\nattention projections ", "\nattention scores ", "\ndense FFN ", "\nrouter ", "\nshared experts ", "\noutput head ",
+		"cache of generation, a token: 70272 bytes compressed", "71.1 times as much",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "\nMTP module") || strings.Count(out, "\nall ") != 4 {
+		t.Errorf("parts that are not there, or sums that are missing:\n%s", out)
+	}
+	if out := succeed(t, "inspect", "--model.mtp-layers", "1", "--model.shared-experts", "0"); strings.Count(out, "\nMTP module") != 4 || strings.Contains(out, "\nshared experts") {
+		t.Errorf("debug with an MTP module and without shared experts:\n%s", out)
+	}
+}
+
+// A run, its checkpoint and what is exported from it have the same sizes.
+func TestInspectFolders(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	succeed(t, tiny(data, "--out", "run", "--steps", "1", "-np", "2")...)
+	want := inspected(t, "run")
+	if want.Flavor != "debug" || want.Seq != 32 || want.Batch != 4 || want.Parameters.Total != 45376 {
+		t.Errorf("the run has %+v", want)
+	}
+	if got := inspected(t, "run/step-00000001"); got.Parameters != want.Parameters || got.Memory != want.Memory {
+		t.Errorf("its checkpoint has %+v", got)
+	}
+	if got := inspected(t, "run", "-np", "4", "--seq", "16"); got.Ranks != 4 || got.Seq != 16 {
+		t.Errorf("%+v", got)
+	}
+	cfg := resolved(t, "--config", "run/config.toml")
+	hf, err := cfg.Model.MarshalHF()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir("exported", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	write(t, "exported/config.json", string(hf))
+	if got := inspected(t, "exported", "--seq", "32", "--batch", "4"); got.Flavor != "exported" || got.Parameters != want.Parameters || got.Memory != want.Memory {
+		t.Errorf("exported, it has %+v", got)
+	}
+	if err := errors.Join(os.Mkdir("empty", 0o777), os.Mkdir("broken", 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, "broken/config.json", "{}")
+	for args, want := range map[string][]string{
+		"debug 16B":              {"one flavor or folder"},
+		"debug --config x":       {"debug or --config"},
+		"671":                    {`"671"`, "no such folder", "did you mean 671B?"},
+		"nothing-there":          {"no such folder", "debug, small, 16B"},
+		"empty":                  {"config.json", "a run, a checkpoint"},
+		"broken":                 {"broken", "config.json"},
+		"-np 3":                  {"-np 3", "16 experts"},
+		"-np 0":                  {"-np is 0"},
+		"--batch 3 -np 2":        {"batch is 3", "2 ranks"},
+		"--seq 0":                {"seq is 0"},
+		"--precision x":          {`"x"`, "bf16"},
+		"--model.heads 0":        {"model.heads is 0"},
+		"--batch 99999999999999": {"batch is 99999999999999", "at most"},
+	} {
+		refuse(t, exitUsage, append([]string{"inspect"}, strings.Fields(args)...), want...)
+	}
+}

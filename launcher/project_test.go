@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"spmoe/bench/projection"
+	"spmoe/bench/ratios"
+)
+
+// few are flags that keep intervals cheap.
+var few = []string{"--samples", "50"}
+
+func TestProject(t *testing.T) {
+	out := succeed(t, append([]string{"project"}, few...)...)
+	for _, want := range []string{
+		"SHA-256 " + projection.ParameterHash(), "as_run", "clean", "simple", "651 tokens/s a GPU, 80 % interval", "MFU 9.9 %", "a step of 201.3 s",
+		"t_A    all-to-all", "t_R    residual", "calibrated", "memory ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if !regexp.MustCompile(`(?m)^  as_run +851 +-1\.0% +\d+-\d+ \(±\d+ %\) +902 +-1\.7%`).MatchString(out) {
+		t.Errorf("the headline is not there:\n%s", out)
+	}
+	explained := succeed(t, append([]string{"project", "explain", "--stack", "titan_deepep", "--duplicate", "2"}, few...)...)
+	for _, want := range []string{"source: ", "d·I·passes·F_G / R = 2 ·", "58 layers · 6 all-to-alls", "one parameter at a time", "duplicate "} {
+		if !strings.Contains(explained, want) {
+			t.Errorf("no %q in\n%s", want, explained)
+		}
+	}
+	var b struct {
+		Budget struct {
+			Tokens float64
+			Terms  []struct{ Symbol, Kind string }
+		}
+	}
+	if err := json.Unmarshal([]byte(succeed(t, append([]string{"project", "--json", "--gpu", "gb200", "--ep", "64"}, few...)...)), &b); err != nil {
+		t.Fatal(err)
+	}
+	if b.Budget.Tokens < 100 || len(b.Budget.Terms) < 8 || b.Budget.Terms[0].Symbol != "t_G" || b.Budget.Terms[0].Kind == "" {
+		t.Errorf("%+v", b)
+	}
+}
+
+func TestProjectRefused(t *testing.T) {
+	dir := t.TempDir()
+	bad := write(t, filepath.Join(dir, "gpu.json"), `{"name":"X1","kernels":"b200"}`)
+	broken := write(t, filepath.Join(dir, "ratios.json"), `{"schema":1}`)
+	for want, args := range map[string][]string{
+		"use one of B200":                  {"project", "--gpu", "tpu"},
+		"the nearest that does and fits":   {"project", "--ep", "48"},
+		"a GPU (weights":                   {"project", "--gpu", "h100"},
+		"field bf16_tflops is missing":     {"project", "--hardware", bad},
+		"model has 0 experts":              {"project", "--ratios", broken},
+		"give --ratios":                    {"project", "--routing", "measured"},
+		"--dedup is \"maybe\"":             {"project", "--dedup", "maybe"},
+		"--samples is 1":                   {"project", "--samples", "1"},
+		"hidden share":                     {"project", "--overlap", "1.5"},
+		"explain, validate or sweep":       {"project", "everything"},
+		"did you mean validate":            {"project", "validat"},
+		"did you mean mxfp8-experts":       {"project", "--precision", "mxfp8-expert"},
+		"--layouts is -1":                  {"project", "sweep", "--layouts", "-1"},
+		"--project: 671B on 256 GPUs: GPU": tiny("none", "--project", "tpu"),
+		"say what to measure: kernels":     {"bench", "everything"},
+	} {
+		refuse(t, exitUsage, args, want)
+	}
+}
+
+// A hardware file in place of a GPU's name.
+func TestProjectHardware(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "bench", "projection", "data", "hardware", "b200.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	faster := strings.Replace(string(text), `"value": 50,`, `"value": 100,`, 1)
+	out := succeed(t, append([]string{"project", "--hardware", write(t, filepath.Join(t.TempDir(), "x.json"), strings.Replace(faster, `"name": "B200"`, `"name": "X200"`, 1))}, few...)...)
+	if !strings.Contains(out, "671B on 256 X200") || strings.Contains(out, "t_R ") {
+		t.Errorf("another GPU carries B200's residual, or is not named:\n%s", out)
+	}
+}
+
+func TestProjectValidate(t *testing.T) {
+	out := succeed(t, append([]string{"project", "validate"}, few...)...)
+	for _, want := range []string{"H1, same framework", "H2, Megatron on Blackwell", "H3, Hopper", "H4, one node", "gb200-26.06", "not predicted:", "requirements:", "holds   0.0000 (limit 0) 671B: parameters"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if n := strings.Count(out, "MISSED"); n != 1 {
+		t.Errorf("%d requirements are missed, want the ladder's first step alone:\n%s", n, out)
+	}
+}
+
+func TestProjectSweep(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sweep")
+	out := succeed(t, "project", "sweep", "--gpu", "gb200", "--stack", "megatron_overlap", "--precision", "mxfp8", "--seq", "4096", "--layouts", "3000", "--out", dir)
+	if !strings.Contains(out, "3000 layouts of 256 gb200 divide") {
+		t.Errorf("%s", out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "sweep.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if len(lines) < 100 || lines[0] != "tp,pp,vp,ep,micro_batch,recompute,tokens_per_second_per_gpu,memory_gb,pareto" || strings.Count(lines[1], ",") != 8 || !strings.HasSuffix(lines[1], ",true") {
+		t.Errorf("%d lines, %q, %q", len(lines), lines[0], lines[1])
+	}
+	if _, err := os.Stat(filepath.Join(dir, "plots", "sweep.svg")); err != nil {
+		t.Error(err)
+	}
+}
+
+// The page and its files, from a run's own ratios and the benchmark's.
+func TestProjectPage(t *testing.T) {
+	dir := t.TempDir()
+	bench := filepath.Join(dir, "bench.json")
+	table := succeed(t, "-np", "2", "bench", "ratios", "--quick", "--json", bench, "--seq", "32", "--batch", "4",
+		"--model.dim", "64", "--model.experts", "8", "--model.top-k", "2", "--model.expert-inter", "32")
+	if !strings.Contains(table, "round_robin: bytes of a standard all-to-all") || strings.Contains(table, "WRONG") || !strings.Contains(table, "one-sided over standard exchange") {
+		t.Errorf("%s", table)
+	}
+	run := filepath.Join(dir, "run")
+	out := succeed(t, tiny(text(t), "-np", "2", "--project", "b200", "--plain", "--out", run)...)
+	if !strings.Contains(out, "projected with this run's routing") || !strings.Contains(out, "its imbalance is an assumption here") {
+		t.Errorf("%s", out)
+	}
+	page := filepath.Join(dir, "page")
+	out = succeed(t, append([]string{"project", "--routing", "measured", "--ratios", filepath.Join(run, ratios.Name) + "," + bench, "--stack", "titan_deepep", "--out", page}, few...)...)
+	if !strings.Contains(out, "from this machine's measured ratios of times alone: 651 -> ") || !strings.Contains(out, "CPU fact") {
+		t.Errorf("%s", out)
+	}
+	html, err := os.ReadFile(filepath.Join(page, "projection.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<svg", "80 % interval", "CPU fact", projection.ParameterHash(), "gb300-26.06", "missed"} {
+		if !strings.Contains(string(html), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if outside := regexp.MustCompile(`(?:src|href)="[^#]|@import|url\(`).Find(html); outside != nil {
+		t.Errorf("the page needs another file: %q", outside)
+	}
+	for _, name := range []string{"projection.json", "plots/waterfall.svg", "plots/waterfall.png", "plots/budget.svg", "plots/tornado.png", "plots/validation.svg"} {
+		if info, err := os.Stat(filepath.Join(page, name)); err != nil || info.Size() < 1000 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+// project validate and project sweep.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"spmoe/bench/projection"
+	"spmoe/launcher/report/projected"
+	"spmoe/launcher/system"
+)
+
+// validate prints predicted against published, and the requirements.
+func (f *projectFlags) validate(env env) error {
+	groups, err := projection.Validate(f.samples, f.seed)
+	if err != nil {
+		return err
+	}
+	gates, err := projection.Gates(groups)
+	if err != nil {
+		return err
+	}
+	w := env.out
+	if f.json {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", " ")
+		return encoder.Encode(projected.Report{Groups: groups, Gates: gates, Excluded: projection.ExcludedRows(), Version: projection.ParameterVersion(), Hash: projection.ParameterHash()})
+	}
+	fmt.Fprintf(w, "parameters of %s, SHA-256 %s\n", projection.ParameterVersion(), projection.ParameterHash())
+	for _, g := range groups {
+		fmt.Fprintf(w, "\n%s, %s: mean absolute error %.1f %%, bias %+.1f %%, %.0f %% inside the 80 %% intervals (discrepancy %.3f, from the other groups)\n",
+			g.Name, g.About, 100*g.MAPE, 100*g.Bias, 100*g.Coverage, g.Sigma)
+		fmt.Fprintf(w, "  %-24s %9s %9s %8s  %-14s\n", "row", "published", "predicted", "error", "interval")
+		for _, p := range g.Rows {
+			mark := ""
+			if !p.Inside {
+				mark = "outside; " + p.Why
+			}
+			if p.Note != "" {
+				mark = strings.TrimPrefix(mark+"; "+p.Note, "; ")
+			}
+			line := fmt.Sprintf("  %-24s %9.0f %9.0f %+7.1f%%  %-14s %s", p.ID, p.Published, p.Predicted, 100*p.Error, fmt.Sprintf("%.0f-%.0f", p.Interval[0], p.Interval[1]), mark)
+			fmt.Fprintln(w, strings.TrimRight(line, " "))
+		}
+	}
+	fmt.Fprintf(w, "\nnot predicted:\n")
+	for _, x := range projection.ExcludedRows() {
+		fmt.Fprintf(w, "  %s: %s\n", x.Rows, x.Why)
+	}
+	fmt.Fprintf(w, "\nrequirements:\n")
+	for _, g := range gates {
+		verdict := "holds"
+		if !g.Holds() {
+			verdict = "MISSED"
+		}
+		limit := strconv.FormatFloat(g.Upper, 'g', -1, 64)
+		if g.Least > 0 {
+			limit = fmt.Sprintf("%g to %s", g.Least, limit)
+		}
+		fmt.Fprintf(w, "  %-7s %.4f (limit %s) %s\n", verdict, g.Value, limit, g.What)
+	}
+	return nil
+}
+
+// sweep prints the layouts that nothing beats, and writes all that fit as CSV.
+func (f *projectFlags) sweep(env env) error {
+	points, seen, err := projection.Sweep(f.run, f.most)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		encoder := json.NewEncoder(env.out)
+		encoder.SetIndent("", " ")
+		return encoder.Encode(points)
+	}
+	fmt.Fprintf(env.out, "%d layouts of %d %s divide, %d fit in memory; those that no other beats in both:\n", seen, f.run.GPUs, f.run.GPU, len(points))
+	fmt.Fprintf(env.out, "  %3s %3s %3s %4s %5s %-10s %10s %8s\n", "TP", "PP", "VP", "EP", "micro", "recompute", "tokens/s", "GB")
+	for _, p := range points {
+		if p.Best {
+			fmt.Fprintf(env.out, "  %3d %3d %3d %4d %5d %-10s %10.0f %8.0f\n", p.Run.TP, p.Run.PP, p.Run.VP, p.Run.EP, p.Run.MicroBatch, p.Run.Recompute, p.Tokens, p.Memory)
+		}
+	}
+	if f.out == "" {
+		return nil
+	}
+	if err := errors.Join(os.MkdirAll(f.out, 0o777), system.WriteFile(filepath.Join(f.out, "sweep.csv"), csv(points)), projected.WriteSweep(f.out, points)); err != nil {
+		return failure{err, exitFailed}
+	}
+	fmt.Fprintf(env.out, "all that fit: %s\n", filepath.Join(f.out, "sweep.csv"))
+	return nil
+}
+
+func csv(points []projection.Point) []byte {
+	var b strings.Builder
+	b.WriteString("tp,pp,vp,ep,micro_batch,recompute,tokens_per_second_per_gpu,memory_gb,pareto\n")
+	for _, p := range points {
+		fmt.Fprintf(&b, "%d,%d,%d,%d,%d,%s,%.2f,%.2f,%t\n", p.Run.TP, p.Run.PP, p.Run.VP, p.Run.EP, p.Run.MicroBatch, p.Run.Recompute, p.Tokens, p.Memory, p.Best)
+	}
+	return []byte(b.String())
+}

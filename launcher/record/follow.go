@@ -1,0 +1,80 @@
+package record
+
+// Reading a record while its run goes on, be it in another process.
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"spmoe/internal/strictjson"
+	"spmoe/launcher/system"
+)
+
+// Follower reads the lines of a run's record as they come. Methods are for one goroutine.
+type Follower struct {
+	run   string
+	at    int64  // bytes handed over
+	lines int    // in them
+	mark  []byte // the last of those bytes
+}
+
+// Follow returns a Follower of the record in the folder of a run, which may not be there yet.
+func Follow(run string) *Follower { return &Follower{run: run} }
+
+// markBytes is how much of what was handed over is compared with the file: more than a line of a step, whose time is its own.
+const markBytes = 512
+
+// Next returns the lines that were added since the last call; one that is still being written is left for the next. again says that what
+// was returned before holds no longer, since the run has gone back to an earlier step: then lines are all from the first on.
+func (f *Follower) Next() (lines []Line, again bool, err error) {
+	path := find(f.run)
+	file, size, err := system.OpenRegular(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		again = f.at > 0
+		f.at, f.lines, f.mark = 0, 0, nil
+		return nil, again, nil
+	} else if err != nil {
+		return nil, false, err
+	}
+	defer file.Close()
+	if !f.unchanged(file, size) {
+		again = true
+		f.at, f.lines, f.mark = 0, 0, nil
+	}
+	in := bufio.NewScanner(io.NewSectionReader(file, f.at, size-f.at))
+	in.Buffer(nil, maxLine)
+	in.Split(endedLines)
+	for in.Scan() {
+		var l Line
+		if err = strictjson.Unmarshal(in.Bytes(), &l); err == nil {
+			err = l.check()
+		}
+		if err != nil {
+			return nil, again, fmt.Errorf("%s:%d: %w", path, f.lines+1, err)
+		}
+		lines = append(lines, l)
+		f.lines++
+		f.at += int64(len(in.Bytes())) + 1
+		f.mark = append(append(f.mark, in.Bytes()...), '\n')
+		f.mark = append(f.mark[:0], f.mark[max(0, len(f.mark)-markBytes):]...)
+	}
+	if err := in.Err(); err != nil {
+		return nil, again, fmt.Errorf("%s:%d: %w", path, f.lines+1, err)
+	}
+	return lines, again, nil
+}
+
+// unchanged says whether a file of that size still begins with what was handed over.
+func (f *Follower) unchanged(file *os.File, size int64) bool {
+	if size < f.at {
+		return false
+	}
+	there := make([]byte, len(f.mark))
+	_, err := file.ReadAt(there, f.at-int64(len(there)))
+	return err == nil && bytes.Equal(there, f.mark)
+}

@@ -1,0 +1,196 @@
+package record
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// next returns what a Follower hands over, as a log.
+func next(t *testing.T, f *Follower, want bool) Log {
+	t.Helper()
+	lines, again, err := f.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again != want {
+		t.Errorf("again is %v, want %v", again, want)
+	}
+	log, err := collect(File, lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *log
+}
+
+// A follower gets every line once, none before it is complete, and all of them again when the run has gone back.
+func TestFollow(t *testing.T) {
+	run, want := t.TempDir(), sample()
+	f := Follow(run)
+	if got := next(t, f, false); !reflect.DeepEqual(got, Log{}) {
+		t.Errorf("before the record is there: %+v", got)
+	}
+	w := open(t, run, 0)
+	write(w, want, 0, 1)
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got, all := next(t, f, false), readBack(t, run); !reflect.DeepEqual(got, all) {
+		t.Errorf("at first: %+v, want %+v", got, all)
+	}
+	if got := next(t, f, false); !reflect.DeepEqual(got, Log{}) {
+		t.Errorf("nothing was added: %+v", got)
+	}
+
+	// A line that comes in two parts.
+	path, line := filepath.Join(run, File), `{"step":{"step":2,"loss":1}}`
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for i, part := range []string{line[:10], line[10:] + "\n"} {
+		if _, err := file.WriteString(part); err != nil {
+			t.Fatal(err)
+		}
+		if got := next(t, f, false); len(got.Steps) != i {
+			t.Errorf("after part %d: %+v", i, got)
+		}
+	}
+
+	// The run goes back, and has made as many bytes again before anybody looks.
+	closed(t, w)
+	w = open(t, run, 1)
+	for step := 2; step < 9; step++ {
+		w.Step(Step{Step: step, Loss: 2, Seconds: 1, Time: float64(step)})
+	}
+	closed(t, w)
+	if got, all := next(t, f, true), readBack(t, run); !reflect.DeepEqual(got, all) || len(got.Steps) != 8 {
+		t.Errorf("after going back: %+v, want %+v", got, all)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, f, true); !reflect.DeepEqual(got, Log{}) {
+		t.Errorf("the record is gone: %+v", got)
+	}
+}
+
+// What is wrong in a record is said with its line, wherever the follower stands.
+func TestFollowRefuses(t *testing.T) {
+	run := t.TempDir()
+	path := filepath.Join(run, File)
+	good := `{"step":{"step":1,"loss":1}}` + "\n"
+	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := Follow(run)
+	next(t, f, false)
+	for bad, want := range map[string]string{"{}\n": ":2: it has none", strings.Repeat("x", maxLine) + "\n": ":2: "} {
+		if err := os.WriteFile(path, []byte(good+bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := f.Next(); err == nil || !strings.Contains(err.Error(), File+want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// The record of an old run is read under its old name, and goes on under the new one.
+func TestOldName(t *testing.T) {
+	run, want := t.TempDir(), sample()
+	w := open(t, run, 0)
+	write(w, want, 0, 2)
+	closed(t, w)
+	all := readBack(t, run)
+	if err := os.Rename(filepath.Join(run, File), filepath.Join(run, oldFile)); err != nil {
+		t.Fatal(err)
+	}
+	if got := readBack(t, run); !reflect.DeepEqual(got, all) {
+		t.Errorf("it holds %+v, want %+v", got, all)
+	}
+	if got := next(t, Follow(run), false); !reflect.DeepEqual(got, all) {
+		t.Errorf("a follower gets %+v, want %+v", got, all)
+	}
+	closed(t, open(t, run, 1))
+	if got := readBack(t, run); len(got.Steps) != 1 || got.Steps[0] != all.Steps[0] {
+		t.Errorf("after step 1 it holds %+v", got)
+	}
+	if _, err := os.Stat(filepath.Join(run, oldFile)); err == nil {
+		t.Error("the old file is left")
+	}
+}
+
+// Text of a model is any bytes, and may be long: what can be read again is written.
+func TestSampleIsBounded(t *testing.T) {
+	for _, text := range []string{"", "\xff\xfe", strings.Repeat("é", maxSample), strings.Repeat("\xff", maxSample), strings.Repeat("\x00", 2*maxSample)} {
+		run := t.TempDir()
+		w := open(t, run, 0)
+		w.Sample(Sample{Step: 1, Prompt: text, Text: text})
+		closed(t, w)
+		got := readBack(t, run).Samples[0]
+		if n := len(got.Text); got.Prompt != got.Text || n > maxSample || len(text) > maxSample && n < maxSample-3 {
+			t.Errorf("%.20q: %d bytes are recorded", text, n)
+		}
+	}
+}
+
+// Where runs are compared, neither the clock nor the machine counts, and nothing of the log itself changes.
+func TestTimeless(t *testing.T) {
+	a, b := sample(), sample()
+	b.Starts, b.Phases, b.Times = nil, nil, nil
+	for i := range b.Steps {
+		b.Steps[i].Seconds, b.Steps[i].Time = 7, 8
+	}
+	if !reflect.DeepEqual(a.Timeless(), b.Timeless()) || b.Steps[0].Seconds != 7 {
+		t.Errorf("%+v and %+v", a.Timeless(), b)
+	}
+	b.Steps[1].Loss++
+	if reflect.DeepEqual(a.Timeless(), b.Timeless()) {
+		t.Error("another loss makes no difference")
+	}
+}
+
+// However a record comes, in which two parts, a follower gets what a reader of the whole does, or refuses what that refuses.
+func FuzzFollow(f *testing.F) {
+	log := sample()
+	whole := written(f, []Line{{Start: &log.Starts[0]}, {Step: &log.Steps[0]}, {Load: &log.Loads[0]}, {Step: &log.Steps[1]}})
+	f.Add(whole, 100)
+	f.Add(whole[:150], 149)
+	f.Add([]byte("{\"done\":{}}\n\n"), 12)
+	f.Fuzz(func(t *testing.T, data []byte, cut int) {
+		run := t.TempDir()
+		path := filepath.Join(run, File)
+		follower := Follow(run)
+		var got []Line
+		var failed error
+		for _, part := range [][]byte{data[:max(0, min(cut, len(data)))], data} {
+			if err := os.WriteFile(path, part, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			lines, again, err := follower.Next()
+			if again {
+				t.Fatal("what was only added to begins again")
+			}
+			if failed = err; err != nil {
+				break
+			}
+			got = append(got, lines...)
+		}
+		lines, err := read(path)
+		if err == nil {
+			for _, l := range lines {
+				err = errors.Join(err, l.check())
+			}
+		}
+		if (err != nil) != (failed != nil) && len(data) < maxLine {
+			t.Fatalf("a reader says %v, a follower %v", err, failed)
+		}
+		if err == nil && !reflect.DeepEqual(written(t, got), written(t, lines)) {
+			t.Errorf("%d lines, want %d", len(got), len(lines))
+		}
+	})
+}

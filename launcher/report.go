@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+
+	"spmoe/launcher/report/overview"
+	"spmoe/launcher/report/tensorboard"
+)
+
+func defineReport(*flag.FlagSet) func(context.Context, env) error { return writeReport }
+
+// writeReport writes what the end of a run writes, for runs that have none or have gone on since.
+func writeReport(_ context.Context, env env) error {
+	runs := env.args
+	if len(runs) == 0 {
+		run, err := newestRun()
+		if err != nil {
+			return err
+		}
+		runs = []string{run}
+	}
+	for _, run := range runs {
+		r, err := overview.Read(run)
+		if err != nil {
+			return err
+		}
+		events := tensorboard.Open(run, func() string { return r.Config })
+		if err := errors.Join(events.Update(), events.Close(), overview.Write(run)); err != nil {
+			return failure{err, exitFailed}
+		}
+		fmt.Fprintf(env.out, "%s\n", filepath.Join(run, overview.File))
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package figure
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"spmoe/launcher/system"
+)
+
+// Plots is the folder, in that of a page, with its figures as files.
+const Plots = "plots"
+
+// DrawAll draws figures as SVG.
+func DrawAll(figures []Figure) (drawings []Drawing, err error) {
+	for _, f := range figures {
+		svg, err := f.SVG()
+		if err != nil {
+			return nil, err
+		}
+		drawings = append(drawings, Drawing{f, svg})
+	}
+	return drawings, nil
+}
+
+// WritePlots writes figures as NAME.svg and NAME.png into the folder [Plots] in dir, which it makes if need be. Of all names, those that
+// are not drawn are removed there: they are of an earlier page.
+func WritePlots(dir string, drawings []Drawing, all []string) error {
+	dir = filepath.Join(dir, Plots)
+	if err := errors.Join(os.MkdirAll(dir, 0o777), system.Tidy(dir)); err != nil { // somebody may have been killed
+		return err
+	}
+	for _, d := range drawings {
+		png, err := d.png()
+		if err != nil {
+			return err
+		}
+		for suffix, content := range map[string][]byte{".svg": d.Text, ".png": png} {
+			if err := system.WriteFile(filepath.Join(dir, d.Name+suffix), content); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range all {
+		if slices.ContainsFunc(drawings, func(d Drawing) bool { return d.Name == name }) {
+			continue
+		}
+		for _, suffix := range []string{".svg", ".png"} {
+			if err := os.Remove(filepath.Join(dir, name+suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package figure
+
+// What pages with figures have in common: their style, in light and dark, and figures inside them.
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+//go:embed page.css
+var sheet string
+
+// Style is the style sheet of a page. It needs no other file.
+func Style() template.CSS {
+	return ":root { " + variables(false) + " }\n@media (prefers-color-scheme: dark) { :root { " + variables(true) + " } }\n" + template.CSS(sheet)
+}
+
+// Section is a group of figures under one heading.
+type Section struct {
+	Title   string
+	Figures []Inlined
+}
+
+// Drawing is a figure with its SVG.
+type Drawing struct {
+	Figure
+	Text []byte
+}
+
+// Inlined is a figure inside a page.
+type Inlined struct {
+	Name, Title, Caption string
+	SVG                  template.HTML
+}
+
+// Heading is the title of a section, and the names of the figures below it.
+type Heading struct {
+	Title   string
+	Figures []string
+}
+
+// Sections puts figures below their headings. A heading without a figure is left out.
+func Sections(headings []Heading, drawings []Drawing) (list []Section) {
+	for _, h := range headings {
+		group := Section{Title: h.Title}
+		for _, name := range h.Figures {
+			for _, d := range drawings {
+				if d.Name == name {
+					group.Figures = append(group.Figures, Inlined{d.Name, d.Title, d.Caption, d.inline()})
+				}
+			}
+		}
+		if len(group.Figures) > 0 {
+			list = append(list, group)
+		}
+	}
+	return list
+}
+
+// svgHead is everything up to the size of an SVG, which in a page is that of its place.
+var svgHead = regexp.MustCompile(`(?s)^.*?<svg width="[^"]*" height="[^"]*" viewBox="[^"]*"`)
+
+// inline returns the SVG for a page, with variables in place of colours, so that it follows the page into the dark. The text in it
+// was escaped when it was drawn.
+func (d Drawing) inline() template.HTML {
+	label := template.HTMLEscapeString(d.Title)
+	svg := svgHead.ReplaceAllLiteralString(string(d.Text), fmt.Sprintf(
+		`<svg role="img" aria-label="%s" viewBox="%g %g %g %g"`, label,
+		margin.Points(), margin.Points(), (figureWidth-2*margin).Points(), (d.Height-2*margin).Points())) // the page has margins of its own
+	return template.HTML(svgColor.ReplaceAllStringFunc(svg, func(color string) string {
+		for _, s := range Shades() {
+			if s.is(color[1:]) {
+				return ":var(--" + s.Variable + ")"
+			}
+		}
+		return color
+	}))
+}
+
+// svgColor is a colour of an SVG's style.
+var svgColor = regexp.MustCompile(`:#[0-9A-F]{6}`)
+
+// is reports whether a colour is the shade on white paper. Where it is not opaque, the SVG canvas rounds its parts down.
+func (s Shade) is(color string) bool {
+	rgb, err := strconv.ParseUint(color[1:], 16, 32)
+	for bits := 0; bits < 24; bits += 8 {
+		if less := int(s.Light>>bits&255) - int(rgb>>bits&255); less < 0 || less > 1 {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// variables defines the colours for one of the two schemes.
+func variables(dark bool) template.CSS {
+	var css strings.Builder
+	for _, s := range Shades() {
+		value := s.Light
+		if dark {
+			value = s.Dark
+		}
+		fmt.Fprintf(&css, "--%s:%s;", s.Variable, Hex(value))
+	}
+	return template.CSS(css.String())
+}

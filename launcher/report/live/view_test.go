@@ -1,0 +1,236 @@
+package live
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"spmoe/internal/vt"
+	"spmoe/launcher/report"
+	"spmoe/launcher/trainer"
+)
+
+// stage is a view on a model of a terminal, with a clock that the test moves.
+type stage struct {
+	*View
+	term  *vt.Terminal
+	clock time.Time
+}
+
+func newStage(columns, rows int, style report.Style) *stage {
+	s := &stage{term: vt.New(columns, rows), clock: time.Unix(1e9, 0)}
+	s.View = newView(s.term, func() (int, int) { return s.term.Columns, s.term.Rows }, style, func() time.Time { return s.clock })
+	return s
+}
+
+// later moves the clock, so that the next event is drawn.
+func (s *stage) later(d time.Duration) *stage {
+	s.clock = s.clock.Add(d)
+	return s
+}
+
+// sees reports what is not on the screen, one row a line.
+func (s *stage) sees(t *testing.T, want ...string) {
+	t.Helper()
+	if got := s.term.Screen(); got != strings.Join(want, "\n") || s.term.Err != nil {
+		t.Errorf("seen is\n%s\nwant\n%s\n%v", got, strings.Join(want, "\n"), s.term.Err)
+	}
+	if column, text := s.term.Cursor(); column != 0 || text != "" {
+		t.Errorf("the cursor is at column %d of %q: what comes next would not begin a line", column, text)
+	}
+}
+
+var (
+	start = trainer.Start{
+		Config: trainer.Config{Flavor: "debug", Precision: "bf16", Steps: 100, Batch: 16, Seq: 128, Out: "runs/debug-1"},
+		Ranks:  2, Cores: 2, Tier: "avx2", CPU: "Some CPU",
+	}
+	step = trainer.Step{
+		Step: 25, Steps: 100, Loss: 3.25, GradNorm: 1.5, LR: 3e-3, TokensPerSec: 12345, MFU: 0.25, Memory: 300 << 20, ETA: 95 * time.Second,
+		Loads: []int64{4, 0, 8, 4, 1, 1, 1, 1}, Layers: 2,
+	}
+)
+
+func TestView(t *testing.T) {
+	s := newStage(72, 12, false)
+	s.later(time.Second).Start(start)
+	s.later(time.Second).Eval(trainer.Eval{Loss: 5.5, Sequences: 1})
+	if got := s.term.Screen(); !strings.Contains(got, "held-out after step 0: loss 5.5000") || !strings.HasSuffix(got, "░░   0%  first step  0/100  1s so far") {
+		t.Errorf("before the first step:\n%s", got)
+	}
+	s.later(time.Second).Between(step)
+	live := []string{
+		"████████▊░░░░░░░░░░░░░░░░░░░░░░░░░░  25%  1m35s left  25/100  2s so far",
+		"loss 3.2500  ▁  held-out 5.5000",
+		"12,345 tokens/s  mfu 25.0%  memory 300 MiB  grad norm 1.500",
+		"lr 3.00e-03",
+		"experts ▄·█▄ ▄▄▄▄",
+	}
+	if got := s.term.Screen(); !strings.HasSuffix(got, "held-out after step 0: loss 5.5000 nats, 0.0000 bits/byte (1 sequence)\n"+strings.Join(live, "\n")) {
+		t.Errorf("after a step between log lines:\n%s\nwant at its end\n%s", got, strings.Join(live, "\n"))
+	}
+	s.later(time.Second).Saved(trainer.Saved{Step: 25, Path: "p"})
+	s.later(time.Second).Alarm(trainer.Alarm{Step: 25, Text: "no\x1b[2Jroom"})
+	got := s.term.Screen()
+	for _, want := range []string{"saved p in 0s", "ALARM: no·[2Jroom\n", "1m33s left  25/100  4s so far", "\nsaved step 25\nALARM no·[2Jroom"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	s.later(0).Done(trainer.Done{Step: 100, Steps: 100, Ranks: 2, Elapsed: time.Minute})
+	got = s.term.Screen()
+	if strings.Contains(got, "█") || strings.Contains(got, "tokens/s") || !strings.Contains(got, "ALARM: no") || !strings.Contains(got, "\ndone: 100 steps in 1m00s\n  training text") {
+		t.Errorf("after the end:\n%s", got)
+	}
+	if all := s.term.All(); strings.Count(all, "held-out after step 0") != 1 || strings.Count(all, "saved p") != 1 {
+		t.Errorf("the log is not what it was:\n%s", all)
+	}
+}
+
+// On 20 columns all is there, nothing wraps, and a very low terminal shows what has room.
+func TestNarrow(t *testing.T) {
+	s := newStage(20, 30, false)
+	s.later(time.Second).Start(start)
+	s.later(time.Second).Eval(trainer.Eval{Loss: 5.5})
+	s.later(time.Second).Between(step)
+	s.later(time.Second).Saved(trainer.Saved{Step: 20, Path: "p"})
+	want := []string{
+		"███▌░░░░░░░░░░  25%", "1m34s left  25/100", "3s so far",
+		"loss 3.2500  ▁", "12,345 tokens/s", "mfu 25.0%", "memory 300 MiB", "grad norm 1.500", "lr 3.00e-03", "experts ▄·█▄ ▄▄▄▄", "saved step 20",
+	}
+	if got := s.term.Screen(); !strings.HasSuffix(got, "\n"+strings.Join(want, "\n")) {
+		t.Errorf("seen is\n%s\nwant at its end\n%s", got, strings.Join(want, "\n"))
+	}
+	s.term.Resize(20, 5)
+	s.later(time.Second).Between(step)
+	s.sees(t, want[0], "1m35s left  25/100", "4s so far", want[3]+"▁")
+}
+
+// A terminal that becomes narrower, wider, or lower, shows one picture, and the log above stays whole.
+func TestResized(t *testing.T) {
+	s := newStage(80, 40, false)
+	s.later(time.Second).Start(start)
+	s.later(time.Second).Step(step)
+	for i, columns := range []int{60, 33, 20, 21, 120, 7, 80} {
+		s.term.Resize(columns, 40)
+		s.later(time.Second).Between(step)
+		if got := s.term.All(); strings.Count(got, "25%") != 1 && columns > 10 {
+			t.Errorf("%d columns: not one picture:\n%s", columns, got)
+		}
+		s.later(time.Second)
+		fmt.Fprintf(s.Log(), "line %d\n", i)
+		for j := range i + 1 {
+			if got := s.term.All(); strings.Count(got, fmt.Sprintf("line %d\n", j)) != 1 {
+				t.Errorf("%d columns: line %d is not there once:\n%s", columns, j, got)
+			}
+		}
+	}
+	s.Close()
+	s.later(time.Second)
+	if got := s.term.All(); strings.Contains(got, "25%") || strings.Count(got, "spmoe: debug") != 1 || s.term.Err != nil {
+		t.Errorf("closed:\n%s\n%v", got, s.term.Err)
+	}
+}
+
+// Lines that come fast are drawn at most ten times a second, and none is lost.
+func TestFast(t *testing.T) {
+	var pictures int
+	s := newStage(40, 200, false)
+	s.screen.w = writerFunc(func(b []byte) (int, error) {
+		pictures++
+		return s.term.Write(b)
+	})
+	s.later(time.Second).Start(start)
+	before := pictures
+	for i := range 100 {
+		s.later(10 * time.Millisecond)
+		fmt.Fprintf(s.Log(), "line %d\nand ", i)
+		s.Between(step)
+	}
+	if n := pictures - before; n < 9 || n > 11 {
+		t.Errorf("%d pictures in a second", n)
+	}
+	s.Close()
+	if got := s.term.All(); !strings.Contains(got, "\nline 0\nand line 1\n") || !strings.HasSuffix(got, "\nand line 99\nand") {
+		t.Errorf("lines are missing:\n%s", got)
+	}
+	fmt.Fprint(s.Log(), " so on\n")
+	if got := s.term.All(); !strings.HasSuffix(got, "\nand  so on") {
+		t.Errorf("after the end:\n%s", got)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// Clocks move between events, the bar does not.
+func TestTick(t *testing.T) {
+	s := newStage(72, 9, false)
+	s.later(time.Second).Start(start)
+	s.later(time.Second).Between(step)
+	ticks := make(chan time.Time)
+	s.stopped.Go(func() { s.watch(ticks) })
+	s.later(30 * time.Second)
+	ticks <- s.clock
+	ticks <- s.clock // the first has been drawn
+	s.mu.Lock()
+	got := s.term.Screen()
+	s.mu.Unlock()
+	if !strings.Contains(got, "25%  1m05s left  25/100  31s so far") {
+		t.Errorf("half a minute later:\n%s", got)
+	}
+	s.Close()
+	s.Close()
+}
+
+// Without colour no sequence asks for one; with it, what is seen is the same.
+func TestStyle(t *testing.T) {
+	var seen [2]string
+	for i, style := range []report.Style{false, true} {
+		s := newStage(60, 30, style)
+		s.later(time.Second).Start(start)
+		s.later(time.Second).Step(step)
+		s.later(time.Second).Alarm(trainer.Alarm{Text: "smoke"})
+		seen[i] = s.term.Screen()
+		if coloured := len(s.term.Styles) > 0; coloured != bool(style) || s.term.Err != nil {
+			t.Errorf("colours %t: asked for are %q, %v", style, s.term.Styles, s.term.Err)
+		}
+	}
+	if seen[0] != seen[1] {
+		t.Errorf("in colour it is\n%s\nwithout\n%s", seen[1], seen[0])
+	}
+}
+
+// A skipped step is an alarm, and its loss, which is no number, hides no other.
+func TestSkipped(t *testing.T) {
+	s := newStage(60, 30, false)
+	s.later(time.Second).Start(start)
+	for i := range 5 {
+		next := step
+		next.Step, next.Loss = 20+i, float64(5-i)
+		if i == 2 {
+			next.Loss, next.Skipped, next.SkippedTotal = math.NaN(), true, 1
+		}
+		s.later(time.Second).Between(next)
+	}
+	got := s.term.Screen()
+	for _, want := range []string{"loss 1.0000  █▆×▂▁", "ALARM step 22 was skipped, 1 step so far"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+// A picture of a run whose beginning this launcher has not seen.
+func TestLate(t *testing.T) {
+	s := newStage(60, 9, false)
+	late := step
+	late.Elapsed = time.Minute
+	s.later(time.Second).Between(late)
+	if got := s.term.Screen(); !strings.Contains(got, "1m00s so far") {
+		t.Errorf("seen is\n%s", got)
+	}
+}

@@ -1,0 +1,151 @@
+package live
+
+// How a rank that is a process reports to its launcher, which draws: an event is a line of its output that begins with a mark. The
+// process may be replaced by another while the run goes on, which then sends the lines.
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/gob"
+	"io"
+	"time"
+
+	"spmoe/launcher/trainer"
+)
+
+// event is one call of a Reporter. Between says that a step is none of the log.
+type event struct {
+	Start   *trainer.Start
+	Step    *trainer.Step
+	Eval    *trainer.Eval
+	Saved   *trainer.Saved
+	Alarm   *trainer.Alarm
+	Profile *trainer.Profile
+	Done    *trainer.Done
+	Between bool
+}
+
+// mark begins the line of an event. No text that a rank prints has a record separator in it.
+const mark = "\x1e"
+
+// longest is the length of a line in bytes that the launcher gets in one piece.
+const longest = 64 << 10
+
+// Sender is a [trainer.Watcher] that sends events to the launcher of this process.
+type Sender struct {
+	W    io.Writer
+	last time.Time // that a step was sent
+}
+
+func (s *Sender) send(e event) {
+	line := encode(e)
+	if len(line) >= longest && e.Step != nil { // of a model with very many experts
+		step := *e.Step
+		step.Loads, step.Layers = nil, 0
+		e.Step = &step
+		line = encode(e)
+	}
+	s.W.Write(line) // a launcher that has gone takes this process with it
+}
+
+func encode(e event) []byte {
+	var b bytes.Buffer
+	if err := gob.NewEncoder(&b).Encode(e); err != nil {
+		panic(err)
+	}
+	return append(base64.StdEncoding.AppendEncode([]byte(mark), b.Bytes()), '\n')
+}
+
+// Start implements [trainer.Watcher], as the other methods do.
+func (s *Sender) Start(e trainer.Start) { s.send(event{Start: &e}) }
+
+// Step sends a step of the log.
+func (s *Sender) Step(e trainer.Step) {
+	s.last = time.Now()
+	s.send(event{Step: &e})
+}
+
+// Wants limits what is sent to what is drawn.
+func (s *Sender) Wants() bool { return time.Since(s.last) >= drawEvery }
+
+// Between sends another step.
+func (s *Sender) Between(e trainer.Step) {
+	s.last = time.Now()
+	s.send(event{Step: &e, Between: true})
+}
+
+// Eval sends a held-out loss.
+func (s *Sender) Eval(e trainer.Eval) { s.send(event{Eval: &e}) }
+
+// Saved sends where a checkpoint is.
+func (s *Sender) Saved(e trainer.Saved) { s.send(event{Saved: &e}) }
+
+// Alarm sends what went wrong.
+func (s *Sender) Alarm(e trainer.Alarm) { s.send(event{Alarm: &e}) }
+
+// Profile sends where the time went.
+func (s *Sender) Profile(e trainer.Profile) { s.send(event{Profile: &e}) }
+
+// Done sends the run's summary.
+func (s *Sender) Done(e trainer.Done) { s.send(event{Done: &e}) }
+
+// Receiver reports the events among the lines that are written to it, and passes the others on.
+type Receiver struct {
+	To    trainer.Watcher
+	Other io.Writer
+	rest  []byte // a line without its end
+}
+
+// Write implements [io.Writer].
+func (r *Receiver) Write(b []byte) (int, error) {
+	r.rest = append(r.rest, b...)
+	for {
+		end := bytes.IndexByte(r.rest, '\n')
+		if end < 0 && len(r.rest) <= longest {
+			return len(b), nil
+		} else if end < 0 {
+			end = len(r.rest) - 1
+		}
+		line := r.rest[:end+1]
+		if e, ok := decode(line); ok {
+			e.report(r.To)
+		} else if _, err := r.Other.Write(line); err != nil {
+			return 0, err
+		}
+		r.rest = append(r.rest[:0], r.rest[end+1:]...)
+	}
+}
+
+// decode returns the event that a line is, if it is one.
+func decode(line []byte) (e event, ok bool) {
+	text, marked := bytes.CutPrefix(bytes.TrimSuffix(line, []byte("\n")), []byte(mark))
+	if !marked {
+		return e, false
+	}
+	b, err := base64.StdEncoding.AppendDecode(nil, text)
+	if err == nil {
+		err = gob.NewDecoder(bytes.NewReader(b)).Decode(&e)
+	}
+	return e, err == nil
+}
+
+func (e event) report(to trainer.Watcher) {
+	switch {
+	case e.Start != nil:
+		to.Start(*e.Start)
+	case e.Step != nil && e.Between:
+		to.Between(*e.Step)
+	case e.Step != nil:
+		to.Step(*e.Step)
+	case e.Eval != nil:
+		to.Eval(*e.Eval)
+	case e.Saved != nil:
+		to.Saved(*e.Saved)
+	case e.Alarm != nil:
+		to.Alarm(*e.Alarm)
+	case e.Profile != nil:
+		to.Profile(*e.Profile)
+	case e.Done != nil:
+		to.Done(*e.Done)
+	}
+}

@@ -1,0 +1,288 @@
+package overview
+
+// Figures of quantities over the steps of a run.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"spmoe/launcher/record"
+	"spmoe/launcher/report"
+	"spmoe/launcher/report/figure"
+)
+
+// curvePoints is how many points of a curve are drawn at most.
+const curvePoints = 300
+
+// figures returns those that the run has data for.
+func (r Run) figures() (list []figure.Figure) {
+	for _, make := range []func() (figure.Figure, bool){r.loss, r.gradientNorm, r.speed, r.phases, r.imbalance, r.loads, r.biases} {
+		if f, ok := make(); ok {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// window is how many steps are averaged for curves that only show a course.
+func (r Run) window() int { return 1 + len(r.Log.Steps)/60 }
+
+// smooth averages over the window.
+func (r Run) smooth(s figure.Series) figure.Curve {
+	return figure.Over([]figure.Series{s.Centred(r.window())}).Thin(curvePoints)
+}
+
+func lookOf(name string, shade figure.Shade) figure.Look {
+	return figure.Look{Name: name, Shade: shade, Line: draw.LineStyle{Color: shade.Color(), Width: vg.Points(1.6)}}
+}
+
+// line adds a curve to a panel, whose axis of steps it widens.
+func (r Run) line(to *plot.Plot, c figure.Curve, look figure.Look) {
+	to.Add(figure.Path{X: c.Steps, Y: c.Mean, Style: look.Line})
+	r.steps(to)
+}
+
+// steps is the axis of all plots.
+func (r Run) steps(of *plot.Plot) {
+	x := figure.NewExtent()
+	x.Add(0)
+	if n := len(r.Log.Steps); n > 0 {
+		x.Add(float64(r.Log.Steps[0].Step), float64(r.Log.Steps[n-1].Step))
+	}
+	if x.Max == x.Min {
+		x.Add(x.Max + 1)
+	}
+	x.Apply(&of.X)
+}
+
+// spanning returns the range of what is drawn.
+func spanning(part float64, curves ...figure.Curve) figure.Extent {
+	y := figure.NewExtent()
+	for _, c := range curves {
+		y.Add(c.Mean...)
+	}
+	return y.Padded(part)
+}
+
+func (r Run) loss() (figure.Figure, bool) {
+	raw := figure.Over([]figure.Series{figure.Losses(&r.Log)}).Thin(2 * curvePoints)
+	train, heldOut := r.smooth(figure.Losses(&r.Log)), figure.Over([]figure.Series{figure.HeldOut(&r.Log)})
+	if train.Empty() && heldOut.Empty() {
+		return figure.Figure{}, false
+	}
+	looks := []figure.Look{lookOf("training text", figure.Palette[1]), lookOf("held-out text", figure.Palette[2])}
+	panel := figure.NewPanel("", "step", "loss (nats a token)")
+	spanning(0.03, train, heldOut).Apply(&panel.Y)
+	thin := draw.LineStyle{Color: figure.Palette[1].Alpha(70), Width: vg.Points(0.7)}
+	panel.Add(figure.Path{X: raw.Steps, Y: raw.Mean, Style: thin})
+	r.line(panel, train, looks[0])
+	r.line(panel, heldOut, looks[1])
+	panel.Add(figure.Dots{X: heldOut.Steps, Y: heldOut.Mean, Color: figure.Palette[2].Color(), Radius: 2.2})
+	caption := "The thin line is the loss of single steps."
+	if r.window() > 1 {
+		caption = fmt.Sprintf("The training loss is smoothed over %s; the thin line is that of single steps.", report.Plural(r.window(), "step"))
+	}
+	return figure.Figure{
+		Name: "loss", Title: "Loss", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: 300,
+		Caption: caption + " A gap between training and held-out text that grows means that the run learns its text by heart.",
+	}, true
+}
+
+func (r Run) gradientNorm() (figure.Figure, bool) {
+	c := r.smooth(figure.GradientNorms(&r.Log))
+	y := figure.NewExtent()
+	for i, v := range c.Mean {
+		if v <= 0 { // has no place on a logarithmic axis
+			c.Mean[i] = math.NaN()
+		}
+	}
+	if y.Add(c.Mean...); y.Empty() {
+		return figure.Figure{}, false
+	}
+	norm := figure.NewPanel("gradient norm (log)", "step", "")
+	norm.Y.Scale, norm.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(figure.Logarithmic)
+	figure.Extent{Min: y.Min / 1.1, Max: y.Max * 1.1}.Apply(&norm.Y)
+	norm.X.Tick.Marker = figure.Linear(3, figure.Plain)
+	r.line(norm, c, lookOf("", figure.Palette[1]))
+	rate := figure.NewPanel("learning rate", "step", "")
+	var s figure.Series
+	for _, step := range r.Log.Steps {
+		s.Add(step.Step, step.LR)
+	}
+	rates := figure.Over([]figure.Series{s}).Thin(curvePoints)
+	e := spanning(0.05, rates)
+	figure.Extent{Min: min(0, e.Min), Max: e.Max}.Apply(&rate.Y)
+	rate.X.Tick.Marker = figure.Linear(3, figure.Plain)
+	r.line(rate, rates, lookOf("", figure.Palette[3]))
+	return figure.Figure{
+		Name: "grad-norm", Title: "Gradient norm before clipping, and learning rate", Panels: [][]*plot.Plot{{norm, rate}}, Height: 250,
+		Caption: "A norm that rises for long, or spikes, announces an instability before the loss shows it.",
+	}, true
+}
+
+// startOf returns the start that a step belongs to.
+func (r Run) startOf(step int) (s record.Start) {
+	for _, start := range r.Log.Starts {
+		if start.Step < step {
+			s = start
+		}
+	}
+	return s
+}
+
+// rates are what a second of each step has given, if the record tells.
+func (r Run) rates(of func(record.Start) float64) (s figure.Series) {
+	for _, step := range r.Log.Steps {
+		if rate := of(r.startOf(step.Step)) / step.Seconds; rate > 0 && !math.IsInf(rate, 0) {
+			s.Add(step.Step, rate)
+		}
+	}
+	return s
+}
+
+// speeds are tokens a second.
+func (r Run) speeds() figure.Series {
+	return r.rates(func(s record.Start) float64 { return float64(s.Tokens) })
+}
+
+// utilisation is MFU in percent.
+func (r Run) utilisation() figure.Series {
+	return r.rates(func(s record.Start) float64 { return 100 * float64(s.Tokens) * s.FLOPs / s.Peak })
+}
+
+func (r Run) speed() (figure.Figure, bool) {
+	tokens, share := r.smooth(r.speeds()), r.smooth(r.utilisation())
+	if tokens.Empty() {
+		return figure.Figure{}, false
+	}
+	var row []*plot.Plot
+	for i, c := range []figure.Curve{tokens, share} {
+		if c.Empty() {
+			continue
+		}
+		panel := figure.NewPanel([]string{"tokens a second", "MFU (%)"}[i], "step", "")
+		figure.Extent{Max: spanning(0.08, c).Max}.Apply(&panel.Y)
+		panel.X.Tick.Marker = figure.Linear(3, figure.Plain)
+		r.line(panel, c, lookOf("", figure.Palette[1+2*i]))
+		row = append(row, panel)
+	}
+	return figure.Figure{
+		Name: "speed", Title: "Throughput", Panels: [][]*plot.Plot{row}, Height: 240,
+		Caption: "Of the steps alone, without evaluations and checkpoints; MFU is the model’s FLOPs as a share of the peak that was measured when the run began.",
+	}, true
+}
+
+// groups of families, from below to above; what is not named is of the last.
+var groups = []struct {
+	name  string
+	is    func(family string) bool
+	shade int
+}{
+	{"matrix products", isProduct, 1},
+	{"attention", one("attention"), 3},
+	{"row operations, router, loss", one("row operations", "router", "loss"), 6},
+	{"quantisation", one("quantize"), 4},
+	{"exchange, collectives", one("exchange", "collectives"), 5},
+	{"waiting", one("waiting"), 2},
+	{"optimizer and the rest", func(string) bool { return true }, 0},
+}
+
+func one(of ...string) func(string) bool {
+	return func(family string) bool { return slices.Contains(of, family) }
+}
+
+func isProduct(family string) bool {
+	for _, format := range []string{"fp32 ", "bf16 ", "mx "} {
+		if len(family) > len(format) && family[:len(format)] == format {
+			return true
+		}
+	}
+	return false
+}
+
+// phases stacks where the time went.
+func (r Run) phases() (figure.Figure, bool) {
+	list := thin(r.Log.Phases, curvePoints)
+	if len(list) < 2 {
+		return figure.Figure{}, false
+	}
+	panel := figure.NewPanel("", "step", "a step (ms)")
+	steps, below := make([]float64, len(list)), make([]float64, len(list))
+	sums := make([][]float64, len(groups))
+	for g := range groups {
+		sums[g] = make([]float64, len(list))
+	}
+	for i, p := range list {
+		steps[i] = float64(p.Step)
+		for family, seconds := range p.Families {
+			g := slices.IndexFunc(groups, func(g struct {
+				name  string
+				is    func(family string) bool
+				shade int
+			}) bool {
+				return g.is(family)
+			})
+			sums[g][i] += 1e3 * max(seconds, 0)
+		}
+	}
+	y := figure.NewExtent()
+	y.Add(0)
+	var looks []figure.Look
+	for g, sum := range sums {
+		if slices.Max(sum) == 0 {
+			continue
+		}
+		above := make([]float64, len(list))
+		for i := range above {
+			above[i] = below[i] + sum[i]
+		}
+		shade := figure.Palette[groups[g].shade]
+		panel.Add(figure.Band{X: steps, Low: below, High: above, Fill: shade.Alpha(215)})
+		look := lookOf(groups[g].name, shade)
+		look.Line.Width = 6
+		looks = append(looks, look)
+		y.Add(above...)
+		below = above
+	}
+	y.Max *= 1.03
+	if !(y.Max > 0) || math.IsInf(y.Max, 0) {
+		return figure.Figure{}, false
+	}
+	y.Apply(&panel.Y)
+	r.steps(panel)
+	return figure.Figure{
+		Name: "phases", Title: "Where the time of a step goes", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: 300,
+		Caption: "Means over ranks and over the steps between two points. Waiting is for other ranks: much of it means that ranks have different work, or share processors.",
+	}, true
+}
+
+// thin leaves at most about n elements, the last among them.
+func thin[T any](list []T, n int) (some []T) {
+	every := (len(list) + n - 1) / n
+	for i, x := range list {
+		if (len(list)-1-i)%every == 0 {
+			some = append(some, x)
+		}
+	}
+	return some
+}
+
+func (r Run) imbalance() (figure.Figure, bool) {
+	c := r.smooth(figure.Imbalances(&r.Log))
+	if c.Empty() || len(r.Log.Loads) == 0 {
+		return figure.Figure{}, false
+	}
+	panel := figure.NewPanel("", "step", "most loaded expert / mean")
+	y := spanning(0.05, c)
+	figure.Extent{Min: min(1, y.Min), Max: max(1.1, y.Max)}.Apply(&panel.Y)
+	r.line(panel, c, lookOf("", figure.Palette[1]))
+	return figure.Figure{
+		Name: "imbalance", Title: "Imbalance", Panels: [][]*plot.Plot{{panel}}, Height: 230,
+		Caption: "1 is perfect balance, and the number of experts over top-k is the worst: all tokens to the same few (mean over layers).",
+	}, true
+}

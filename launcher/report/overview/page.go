@@ -1,0 +1,251 @@
+package overview
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"spmoe/launcher/report"
+	"spmoe/launcher/report/figure"
+	"spmoe/launcher/spmd"
+)
+
+//go:embed page.html
+var pageText string
+
+// headings say where figures stand.
+var headings = []figure.Heading{
+	{Title: "Loss", Figures: []string{"loss", "grad-norm"}},
+	{Title: "Speed", Figures: []string{"speed", "phases"}},
+	{Title: "Experts", Figures: []string{"imbalance", "loads", "bias"}},
+}
+
+// names are those of all figures, drawn or not.
+func names() (all []string) {
+	for _, h := range headings {
+		all = append(all, h.Figures...)
+	}
+	return all
+}
+
+// view is the data of the template.
+type view struct {
+	Run
+	Style    template.CSS
+	Script   string // address; empty: none
+	Sections []figure.Section
+}
+
+// page renders one of the templates "page" and "body".
+func (r Run) page(name, script string, drawings []figure.Drawing) ([]byte, error) {
+	t, err := template.New("").Parse(pageText)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", File, err)
+	}
+	var out bytes.Buffer
+	if err := t.ExecuteTemplate(&out, name, view{r, figure.Style(), script, figure.Sections(headings, drawings)}); err != nil {
+		return nil, fmt.Errorf("%s: %w", File, err)
+	}
+	return []byte(figure.Printable(out.String())), nil
+}
+
+// Title names the run by its folder.
+func (v view) Title() string {
+	path, err := filepath.Abs(v.Folder)
+	if err != nil {
+		path = v.Folder
+	}
+	return filepath.Base(path)
+}
+
+// State says in a word how far the run is, and Class how that is coloured.
+func (v view) State() string {
+	switch {
+	case v.Log.Done != nil:
+		return "done"
+	case len(v.Log.Steps) == 0:
+		return "no step yet"
+	}
+	return fmt.Sprintf("%s made", report.Plural(v.Log.Steps[len(v.Log.Steps)-1].Step, "step"))
+}
+
+// Class is the CSS class of the state.
+func (v view) Class() string {
+	if v.Log.Done != nil {
+		return "equivalent"
+	}
+	return "undecided"
+}
+
+// fact is a number with its name.
+type fact struct{ Name, Value, More string }
+
+// Facts are the numbers that a reader looks for first.
+func (v view) Facts() (list []fact) {
+	log := v.Log
+	add := func(name, value, more string) { list = append(list, fact{name, value, more}) }
+	var cfg struct{ Flavor, Precision string }
+	if toml.Unmarshal([]byte(v.Config), &cfg) == nil && cfg.Flavor != "" {
+		add("model", cfg.Flavor, "in "+cfg.Precision)
+	}
+	if n := len(log.Steps); n > 0 {
+		first, last := log.Steps[0], log.Steps[n-1]
+		var recent figure.Series
+		for _, s := range log.Steps[max(0, n-10):] {
+			recent.Add(s.Step, float64(s.Loss))
+		}
+		recent = recent.Trailing(10)
+		add("training loss", figure.Loss(recent.Values[len(recent.Values)-1]), "nats a token, mean of the last 10 steps; first "+figure.Loss(float64(first.Loss)))
+		add("steps", report.Thousands(float64(last.Step)), v.tokensText(last.Step))
+	}
+	if n := len(log.Evals); n > 0 {
+		add("held-out loss", figure.Loss(float64(log.Evals[n-1].Loss)), fmt.Sprintf("after step %d; first %s", log.Evals[n-1].Step, figure.Loss(float64(log.Evals[0].Loss))))
+	}
+	if speeds := finite(v.speeds()); len(speeds) > 0 {
+		more := "median step"
+		if shares := finite(v.utilisation()); len(shares) > 0 {
+			more = figure.Percentage(median(shares)/100, 1) + " of the machine’s measured peak (MFU)"
+		}
+		add("tokens a second", report.Thousands(median(speeds)), more)
+	}
+	if n := len(log.Starts); n > 0 {
+		s := log.Starts[n-1]
+		add("ranks", fmt.Sprint(s.Ranks), fmt.Sprintf("%s, %s, %s", s.CPU, report.Plural(s.Cores, "core"), s.Tier))
+	}
+	skipped := 0
+	for _, s := range log.Steps {
+		if s.Skipped {
+			skipped++
+		}
+	}
+	if skipped > 0 {
+		add("skipped steps", fmt.Sprint(skipped), "their gradients were not fit for use")
+	}
+	return list
+}
+
+func (v view) tokensText(steps int) string {
+	if len(v.Log.Starts) == 0 || v.Log.Starts[0].Tokens == 0 {
+		return ""
+	}
+	return report.Thousands(float64(steps)*float64(v.Log.Starts[0].Tokens)) + " tokens"
+}
+
+// phase is a row of the table of where the time goes.
+type phase struct{ Name, Milliseconds, Share, Width string }
+
+// barWidth is that of the longest bar, in pixels.
+const barWidth = 160
+
+// Phases is the table, the longest first; empty if nothing was measured.
+func (v view) Phases() (list []phase) {
+	t := v.Log.Times
+	if t == nil || !(t.Seconds > 0) {
+		return nil
+	}
+	families := slices.SortedFunc(maps.Keys(t.Families), func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.Families[b], t.Families[a]), strings.Compare(a, b))
+	})
+	most := 0.0
+	for _, name := range families {
+		most = max(most, t.Families[name])
+	}
+	for _, name := range families {
+		seconds := t.Families[name]
+		list = append(list, phase{
+			name, figure.Plain(1e3*seconds, 2), figure.Percentage(seconds/t.Seconds, 1), fmt.Sprintf("%.0f", barWidth*max(seconds, 0)/max(most, 1e-12)),
+		})
+	}
+	return append(list, phase{"step", figure.Plain(1e3*t.Seconds, 2), "", "0"})
+}
+
+// happened is a row of the table of events.
+type happened struct{ Time, What, Rank, Step, Reason string }
+
+// mostEvents are shown: the last ones.
+const mostEvents = 200
+
+// Happened lists alarms and failures.
+func (v view) Happened() (list []happened) {
+	for _, e := range v.Events[max(0, len(v.Events)-mostEvents):] {
+		h := happened{Time: e.Time.UTC().Format(time.DateTime), What: strings.ReplaceAll(string(e.Kind), "_", " "), Reason: e.Reason}
+		if e.Rank >= 0 {
+			h.Rank = fmt.Sprint(e.Rank)
+		}
+		if e.Step >= 0 {
+			h.Step = fmt.Sprint(e.Step)
+		}
+		if e.After > 0 && e.Reason == "" {
+			h.Reason = fmt.Sprintf("%v after the failure was seen", e.After.Round(100*time.Microsecond))
+		}
+		list = append(list, h)
+	}
+	return list
+}
+
+// Earlier is how many events are not listed.
+func (v view) Earlier() int { return max(0, len(v.Events)-mostEvents) }
+
+// Alarms counts what the run survived, and Failures the ranks that were lost.
+func (v view) Alarms() int   { return v.count(spmd.Alarm) }
+func (v view) Failures() int { return v.count(spmd.Detected) }
+
+func (v view) count(kind spmd.Kind) (n int) {
+	for _, e := range v.Events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// Machines are those that the run was made on, each once.
+func (v view) Machines() (list []string) {
+	for _, s := range v.Log.Starts {
+		text := fmt.Sprintf("%s, %s, %s; version %s", s.CPU, report.Plural(s.Cores, "core"), s.Tier, s.Version)
+		if s.Ranks > 0 {
+			text += "; " + report.Plural(s.Ranks, "rank")
+		}
+		if s.Peak > 0 {
+			text += fmt.Sprintf("; peak %.0f GFLOP/s measured", s.Peak/1e9)
+		}
+		if !slices.Contains(list, text) {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// Resumed says where the run went on, if it did.
+func (v view) Resumed() string {
+	var steps []string
+	for _, s := range v.Log.Starts[min(1, len(v.Log.Starts)):] {
+		steps = append(steps, fmt.Sprint(s.Step))
+	}
+	return strings.Join(steps, ", ")
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+// finite returns the values of a series that are numbers.
+func finite(s figure.Series) (list []float64) {
+	for _, v := range s.Values {
+		if !math.IsNaN(v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}

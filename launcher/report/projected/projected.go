@@ -1,0 +1,100 @@
+// Package projected is what people look at of a projection: one page without outside parts, its figures as files, and all numbers as JSON.
+package projected
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"os"
+	"path/filepath"
+
+	"spmoe/bench/projection"
+	"spmoe/launcher/report/figure"
+	"spmoe/launcher/system"
+)
+
+// Report is everything that a page shows.
+type Report struct {
+	Headlines []projection.Headline
+	Ranges    [][3]projection.Range // of the headlines' throughputs
+	Budget    projection.Budget     // of the run that was asked for
+	Range     projection.Range      // of its throughput
+	Swings    []projection.Swing    // of DeepEP as run
+	Groups    []projection.Group
+	Gates     []projection.Gate
+	Excluded  []projection.Excluded
+	Version   string // of the parameters
+	Hash      string
+	Notes     []string
+}
+
+//go:embed page.html
+var pageText string
+
+// names are those of the figures.
+func names() []string { return []string{"waterfall", "budget", "tornado", "validation"} }
+
+// Write makes the page, its plots and projection.json in a folder.
+func Write(dir string, r Report) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	drawings, err := figure.DrawAll(r.figures())
+	if err != nil {
+		return err
+	}
+	if err := figure.WritePlots(dir, drawings, names()); err != nil {
+		return err
+	}
+	page, err := r.page(drawings)
+	if err != nil {
+		return err
+	}
+	if err := WriteNumbers(dir, r); err != nil {
+		return err
+	}
+	return system.WriteFile(filepath.Join(dir, "projection.html"), page)
+}
+
+// WriteNumbers writes projection.json, all numbers of a report, into a folder.
+func WriteNumbers(dir string, r Report) error {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return system.WriteFile(filepath.Join(dir, "projection.json"), append(text, '\n'))
+}
+
+var headings = []figure.Heading{
+	{Title: "From 651 to 918", Figures: []string{"waterfall"}},
+	{Title: "Where the time goes", Figures: []string{"budget"}},
+	{Title: "What it depends on", Figures: []string{"tornado"}},
+	{Title: "Against published figures", Figures: []string{"validation"}},
+}
+
+// view is what the template sees.
+type view struct {
+	Report
+	Style    template.CSS
+	Sections []figure.Section
+}
+
+func (r Report) page(drawings []figure.Drawing) ([]byte, error) {
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"n":       func(v float64) string { return fmt.Sprintf("%.0f", v) },
+		"ms":      func(v float64) string { return fmt.Sprintf("%.4f", v) },
+		"percent": func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) },
+		"signed":  func(v float64) string { return fmt.Sprintf("%+.1f %%", 100*v) },
+		"value":   func(v float64) string { return fmt.Sprintf("%.4g", v) },
+	}).Parse(pageText)
+	if err != nil {
+		return nil, fmt.Errorf("projection.html: %w", err)
+	}
+	var out bytes.Buffer
+	if err := t.Execute(&out, view{r, figure.Style(), figure.Sections(headings, drawings)}); err != nil {
+		return nil, fmt.Errorf("projection.html: %w", err)
+	}
+	return []byte(figure.Printable(out.String())), nil
+}

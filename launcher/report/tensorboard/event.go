@@ -1,0 +1,73 @@
+package tensorboard
+
+// Events as protocol buffers. Field numbers are those of event.proto, summary.proto, histogram.proto and tensor.proto of TensorBoard.
+
+import (
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// event is one record of a file: values of a step, or, without any, the version of the format.
+type event struct {
+	time   float64 // seconds since 1970
+	step   int
+	values []byte // of a Summary
+}
+
+func (e event) marshal() []byte {
+	b := protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), math.Float64bits(e.time))
+	if e.values == nil {
+		return protowire.AppendString(protowire.AppendTag(b, 3, protowire.BytesType), "brain.Event:2")
+	}
+	b = protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), uint64(e.step))
+	return message(b, 5, e.values)
+}
+
+// message appends a message, or bytes, as a field.
+func message(b []byte, field protowire.Number, content []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), content)
+}
+
+// value appends a tag with its content to the values of a Summary.
+func (e *event) value(tag string, content []byte) {
+	e.values = message(e.values, 1, append(message(nil, 1, []byte(tag)), content...))
+}
+
+// scalar adds a number, unless it is none.
+func (e *event) scalar(tag string, x float64) {
+	if math.IsNaN(x) {
+		return
+	}
+	e.value(tag, protowire.AppendFixed32(protowire.AppendTag(nil, 2, protowire.Fixed32Type), math.Float32bits(float32(x))))
+}
+
+// counts adds a histogram of numbers 0, 1, 2, ..., of each of which it says how often it came.
+func (e *event) counts(tag string, of []int64) {
+	var n, sum, squares float64
+	limits, buckets := make([]byte, 0, 8*len(of)), make([]byte, 0, 8*len(of))
+	for i, count := range of {
+		x, times := float64(i), float64(count)
+		n, sum, squares = n+times, sum+times*x, squares+times*x*x
+		limits = protowire.AppendFixed64(limits, math.Float64bits(x+0.5))
+		buckets = protowire.AppendFixed64(buckets, math.Float64bits(times))
+	}
+	var h []byte
+	for i, x := range []float64{-0.5, float64(len(of)) - 0.5, n, sum, squares} { // min, max, num, sum, sum of squares
+		h = protowire.AppendFixed64(protowire.AppendTag(h, protowire.Number(1+i), protowire.Fixed64Type), math.Float64bits(x))
+	}
+	e.value(tag, message(nil, 5, message(message(h, 6, limits), 7, buckets)))
+}
+
+// text adds Markdown.
+func (e *event) text(tag, markdown string) {
+	const dtString, dataClassTensor = 7, 2
+	plugin := message(nil, 1, []byte("text"))
+	metadata := message(nil, 1, plugin)
+	metadata = protowire.AppendVarint(protowire.AppendTag(metadata, 4, protowire.VarintType), dataClassTensor)
+	dim := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1)
+	tensor := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), dtString)
+	tensor = message(tensor, 2, message(nil, 2, dim))
+	tensor = message(tensor, 8, []byte(markdown))
+	e.value(tag, message(message(nil, 9, metadata), 8, tensor))
+}

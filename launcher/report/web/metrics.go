@@ -1,0 +1,175 @@
+package web
+
+// Metrics of the run in the text format of Prometheus, version 0.0.4.
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
+)
+
+// metrics answers scrapes with what a run's record says last.
+type metrics struct {
+	run  string
+	mu   sync.Mutex
+	from *record.Follower
+	newest
+}
+
+// newest is the last line of each kind, and counts of some.
+type newest struct {
+	start   record.Start
+	step    record.Step
+	eval    record.Eval
+	phases  record.Phases
+	loads   map[int]record.Load // by layer
+	skipped int
+	starts  int
+	done    bool
+}
+
+func newMetrics(run string) *metrics { return &metrics{run: run, from: record.Follow(run)} }
+
+// ServeHTTP implements [http.Handler].
+func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.update()
+	events, failed := record.ReadEvents(m.run)
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	m.write(exposition{w}, events)
+}
+
+// update takes what the record has got since the last scrape.
+func (m *metrics) update() error {
+	lines, again, err := m.from.Next()
+	if err != nil {
+		return err
+	}
+	if again {
+		m.newest = newest{}
+	}
+	for _, l := range lines {
+		switch {
+		case l.Start != nil:
+			m.start, m.starts = *l.Start, m.starts+1
+		case l.Step != nil:
+			if m.step = *l.Step; m.step.Skipped {
+				m.skipped++
+			}
+		case l.Eval != nil:
+			m.eval = *l.Eval
+		case l.Phases != nil:
+			m.phases = *l.Phases
+		case l.Load != nil:
+			if m.loads == nil {
+				m.loads = map[int]record.Load{}
+			}
+			m.loads[l.Load.Layer] = *l.Load
+		case l.Done != nil:
+			m.done = true
+		}
+	}
+	return nil
+}
+
+func (m *newest) write(out exposition, events []spmd.Event) {
+	if m.starts == 0 {
+		return
+	}
+	out.family("spmoe_run_info", "gauge", "What the run is made with; always 1.")
+	out.sample("spmoe_run_info", 1, "cpu", m.start.CPU, "tier", m.start.Tier, "version", m.start.Version, "ranks", strconv.Itoa(m.start.Ranks))
+	out.single("spmoe_starts_total", "counter", "Times that ranks have begun or gone on with the run.", float64(m.starts))
+	out.single("spmoe_run_done", "gauge", "1 when the run has made its last step.", truth(m.done))
+	if s := m.step; s.Step > 0 {
+		out.single("spmoe_steps_total", "counter", "Optimizer steps.", float64(s.Step))
+		out.single("spmoe_tokens_total", "counter", "Tokens trained on.", float64(s.Step)*float64(m.start.Tokens))
+		out.single("spmoe_steps_skipped_total", "counter", "Steps whose gradients were not fit for use.", float64(m.skipped))
+		out.single("spmoe_loss", "gauge", "Training loss of the last step, nats a token.", float64(s.Loss))
+		out.single("spmoe_gradient_norm", "gauge", "Gradient norm of the last step, before clipping.", float64(s.GradNorm))
+		out.single("spmoe_learning_rate", "gauge", "Learning rate of the last step.", s.LR)
+		out.single("spmoe_expert_imbalance", "gauge", "Most loaded expert over the mean, averaged over layers.", s.Imbalance)
+		out.single("spmoe_step_seconds", "gauge", "Time of the last step.", s.Seconds)
+		out.single("spmoe_last_step_timestamp_seconds", "gauge", "When the last step ended, since 1970.", s.Time)
+		if rate := float64(m.start.Tokens) / s.Seconds; !math.IsInf(rate, 0) {
+			out.single("spmoe_tokens_per_second", "gauge", "Tokens a second of the last step.", rate)
+			out.single("spmoe_mfu_ratio", "gauge", "Model FLOPs of the last step as a share of the machine's measured peak.", rate*m.start.FLOPs/m.start.Peak)
+		}
+	}
+	if m.eval.Sequences > 0 {
+		out.single("spmoe_held_out_loss", "gauge", "Loss of the last evaluation, nats a token.", float64(m.eval.Loss))
+	}
+	if len(m.phases.Families) > 0 {
+		out.family("spmoe_phase_seconds", "gauge", "Time of a step by kind of work, mean over ranks and recent steps.")
+		for _, name := range slices.Sorted(maps.Keys(m.phases.Families)) {
+			out.sample("spmoe_phase_seconds", m.phases.Families[name], "phase", name)
+		}
+	}
+	if len(m.loads) > 0 {
+		out.family("spmoe_expert_tokens", "gauge", "Tokens of an expert in the last recorded step.")
+		for _, layer := range slices.Sorted(maps.Keys(m.loads)) {
+			for expert, tokens := range m.loads[layer].Tokens {
+				out.sample("spmoe_expert_tokens", float64(tokens), "layer", strconv.Itoa(layer), "expert", strconv.Itoa(expert))
+			}
+		}
+	}
+	out.family("spmoe_events_total", "counter", "Alarms, and what has happened to the ranks' processes.")
+	for _, kind := range []spmd.Kind{spmd.Alarm, spmd.Detected, spmd.Fenced, spmd.Replaced, spmd.Resumed, spmd.Redone, spmd.SpareReady, spmd.SpareLost, spmd.GaveUp} {
+		n := 0
+		for _, e := range events {
+			if e.Kind == kind {
+				n++
+			}
+		}
+		out.sample("spmoe_events_total", float64(n), "event", string(kind))
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// exposition writes the format. That it could not, the client has heard.
+type exposition struct{ w io.Writer }
+
+func (e exposition) family(name, kind, help string) {
+	fmt.Fprintf(e.w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+func (e exposition) single(name, kind, help string, value float64) {
+	e.family(name, kind, help)
+	e.sample(name, value)
+}
+
+var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// sample writes a value with pairs of a label and what it says.
+func (e exposition) sample(name string, value float64, labels ...string) {
+	var pairs []string
+	for i := 0; i < len(labels); i += 2 {
+		pairs = append(pairs, labels[i]+`="`+escapes.Replace(labels[i+1])+`"`)
+	}
+	if len(pairs) > 0 {
+		name += "{" + strings.Join(pairs, ",") + "}"
+	}
+	fmt.Fprintf(e.w, "%s %s\n", name, strconv.FormatFloat(value, 'g', -1, 64))
+}

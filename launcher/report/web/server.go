@@ -1,0 +1,146 @@
+// Package web shows a run at an address of this machine while it goes on: the page of its report, and metrics for Prometheus.
+package web
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"spmoe/launcher/report/overview"
+)
+
+//go:embed live.js
+var script []byte
+
+// Server shows one run.
+type Server struct {
+	listener net.Listener
+	server   http.Server
+	ended    chan error
+}
+
+// Listen begins to show the run of a folder, which need not be there yet, at an address such as 127.0.0.1:6006: only this machine's own are
+// allowed, since anybody who reaches it may read. withPprof adds net/http/pprof.
+func Listen(address, run string, withPprof bool) (*Server, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no address: give one such as 127.0.0.1:6006", address)
+	}
+	if ip, err := netip.ParseAddr(host); err != nil && host != "localhost" || err == nil && !ip.IsLoopback() {
+		return nil, fmt.Errorf("%q is not this machine's own: give 127.0.0.1:%s, and let ssh -L or a proxy that asks for a password forward it", address, port)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{listener: l, ended: make(chan error, 1)}
+	s.server = http.Server{
+		Handler: guarded(handler(run, withPprof)), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10,
+	}
+	go func() { s.ended <- s.server.Serve(l) }()
+	return s, nil
+}
+
+// Addr is the address that the server listens at.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close ends all connections.
+func (s *Server) Close() error {
+	err := s.server.Close()
+	if served := <-s.ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// guarded lets nobody in but who reads, and who has asked for this machine by its own names: a page of the web whose name was made to
+// point here must not read what lies here.
+func guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-cache")
+		switch {
+		case !own(r.Host):
+			http.Error(w, "ask for this machine by its own address, such as 127.0.0.1", http.StatusMisdirectedRequest)
+		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+			h.Set("Allow", "GET, HEAD")
+			http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// own reports whether a Host header names this machine.
+func own(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+func handler(run string, withPprof bool) http.Handler {
+	mux := http.NewServeMux()
+	page := &pages{run: run}
+	mux.HandleFunc("/{$}", page.serve(func(r overview.Run) ([]byte, error) { return r.Page("live.js") }))
+	mux.HandleFunc("/body", page.serve(overview.Run.Body))
+	mux.HandleFunc("/live.js", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+		w.Write(script)
+	})
+	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }) // browsers ask for it
+	mux.Handle("/metrics", newMetrics(run))
+	if withPprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
+
+// pages renders a run's page, one at a time: what the ranks need most is the processor.
+type pages struct {
+	run string
+	mu  sync.Mutex
+}
+
+func (p *pages) serve(render func(overview.Run) ([]byte, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		run, err := overview.Read(p.run)
+		if errors.Is(err, fs.ErrNotExist) { // before its first step
+			run, err = overview.Run{Folder: p.run}, nil
+		}
+		var text []byte
+		if err == nil {
+			text, err = render(run)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		tag := fmt.Sprintf(`"%x"`, sha256.Sum256(text))
+		w.Header().Set("ETag", tag)
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.Write(text)
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"spmoe/launcher/trainer"
+	"spmoe/moe"
+)
+
+// sizes is what inspect prints as JSON: counts of parameters, bytes, FLOPs.
+type sizes struct {
+	Flavor     string      `json:"flavor"`
+	Precision  string      `json:"precision"`
+	Ranks      int         `json:"ranks"`
+	Batch      int         `json:"batch"`
+	Seq        int         `json:"seq"`
+	PassTokens int         `json:"pass_tokens"` // of a rank
+	Parameters moe.Counts  `json:"parameters"`
+	FLOPs      float64     `json:"flops_per_token"`
+	Memory     memorySizes `json:"memory"` // of a rank
+	Heap       int64       `json:"heap_bytes"`
+	Vault      int64       `json:"vault_bytes"`
+	Cache      cacheSizes  `json:"kv_cache"` // a token
+	Parts      []partSizes `json:"parts"`
+}
+
+type memorySizes struct {
+	trainer.Memory
+	All int64 `json:"all"`
+}
+
+type cacheSizes struct {
+	CompressedElements int64 `json:"compressed_elements"`
+	ExpandedElements   int64 `json:"expanded_elements"`
+	CompressedBytes    int64 `json:"compressed_bytes"`
+	ExpandedBytes      int64 `json:"expanded_bytes"`
+}
+
+// partSizes is a part of the model; FLOPs and bytes are those of a token.
+type partSizes struct {
+	Part      string         `json:"part"`
+	MTP       bool           `json:"mtp"`
+	Params    int64          `json:"parameters"`
+	Active    int64          `json:"active"`
+	FLOPs     moe.FLOPs      `json:"flops"`
+	Bytes     moe.Traffic    `json:"bytes"`
+	Intensity float64        `json:"flop_per_byte"`
+	Memory    trainer.Memory `json:"memory"` // of a rank
+}
+
+func newSizes(cfg trainer.Config, ranks int) sizes {
+	memory := cfg.EstimateMemory(ranks)
+	s := sizes{
+		Flavor: cfg.Flavor, Precision: cfg.Precision, Ranks: ranks, Batch: cfg.Batch, Seq: cfg.Seq, PassTokens: cfg.PassTokens(ranks),
+		Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Memory: memorySizes{memory, memory.Total()},
+		Heap: cfg.Heap(ranks), Vault: cfg.Vault(ranks),
+	}
+	for _, p := range cfg.Plan(ranks) {
+		s.Parts = append(s.Parts, partSizes{string(p.Part), p.MTP, p.Params, p.Active, p.FLOPs, p.Traffic, 0, p.Memory}.rated())
+	}
+	size := int64(4)
+	if dtype, err := cfg.DType(); err == nil {
+		size = int64(dtype.Size())
+	}
+	compressed, expanded := cfg.Model.KVCache()
+	s.Cache = cacheSizes{compressed, expanded, size * compressed, size * expanded}
+	return s
+}
+
+// rows returns the parts as people read them, the MTP module as one, without those that the model lacks, and their sum, which has the
+// MTP module's parameters and memory but not its costs, nor its active parameters.
+func (s sizes) rows() (rows []partSizes, total partSizes) {
+	mtp := partSizes{Part: "MTP module", MTP: true}
+	total.Part = "all"
+	for _, p := range s.Parts {
+		switch {
+		case p.MTP:
+			mtp = mtp.plus(p)
+			p.Active, p.FLOPs, p.Bytes = 0, moe.FLOPs{}, moe.Traffic{}
+		case p.Params > 0 || p.FLOPs.Total() > 0:
+			rows = append(rows, p)
+		}
+		total = total.plus(p)
+	}
+	if mtp.Params > 0 {
+		rows = append(rows, mtp.rated())
+	}
+	return rows, total.rated()
+}
+
+func (p partSizes) plus(o partSizes) partSizes {
+	p.Params, p.Active, p.Memory = p.Params+o.Params, p.Active+o.Active, p.Memory.Plus(o.Memory)
+	p.FLOPs, p.Bytes = p.FLOPs.Plus(o.FLOPs), p.Bytes.Plus(o.Bytes)
+	return p
+}
+
+// rated completes a part by its arithmetic intensity.
+func (p partSizes) rated() partSizes {
+	if bytes := p.Bytes.Total(); bytes > 0 {
+		p.Intensity = p.FLOPs.Total() / bytes
+	}
+	return p
+}

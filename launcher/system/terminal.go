@@ -1,0 +1,9 @@
+package system
+
+import "io"
+
+// TerminalWidth returns the columns of the terminal that w writes to; 0 if it is none.
+func TerminalWidth(w io.Writer) int {
+	columns, _ := TerminalSize(w)
+	return columns
+}

@@ -1,0 +1,109 @@
+package trainer
+
+// What a run reads: documents kept apart, token files, mixtures.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/datasets"
+)
+
+// shortRows writes a JSONL file of documents that are shorter than a sequence.
+func shortRows(t *testing.T, seed uint64) string {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 2))
+	var b strings.Builder
+	for b.Len() < 30000 {
+		fmt.Fprintf(&b, "{\"body\":\"%d\"}\n", rng.Uint64()>>rng.IntN(60))
+	}
+	path := filepath.Join(t.TempDir(), fmt.Sprintf("rows-%d.jsonl", seed))
+	if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func onRows(t *testing.T, data ...string) Config {
+	return tiny(t, func(c *Config) {
+		c.Steps, c.Seq, c.EvalSequences, c.Data, c.DataField = 3, 96, 8, data, "body"
+		c.Model.Experts, c.Model.MTPLayers = 8, 1
+	})
+}
+
+// TestDocumentMask: a run whose attention stops at documents gives one result for all ranks, which is not that of a run whose attention
+// does not, unless all text is one document.
+func TestDocumentMask(t *testing.T) {
+	cfg := onRows(t, shortRows(t, 1))
+	open := outcomeOf(t, cfg, 1)
+	cfg.DocumentMask = true
+	want := outcomeOf(t, cfg, 1)
+	for _, ranks := range []int{2, 4, 8} {
+		outcomeOf(t, cfg, ranks).equals(t, fmt.Sprintf("np %d", ranks), want)
+	}
+	if open.state == want.state || slices.Equal(open.evals, want.evals) {
+		t.Error("the mask changes nothing")
+	}
+	// The text of tiny is one document.
+	whole := tiny(t, func(c *Config) { c.Steps = 2 })
+	plain := outcomeOf(t, whole, 2)
+	whole.DocumentMask = true
+	outcomeOf(t, whole, 2).equals(t, "one document", plain)
+}
+
+// TestTokenFileTrains: from a token file a run is the one from its text, bit for bit, and goes on with either.
+func TestTokenFileTrains(t *testing.T) {
+	rows := shortRows(t, 1)
+	cfg := onRows(t, rows)
+	want := outcomeOf(t, cfg, 2)
+	tokens := filepath.Join(t.TempDir(), "tokens.arrow")
+	if _, err := datasets.WriteTokens(t.Context(), tokens, []string{rows}, datasets.Bytes{}, datasets.Options{Field: "body"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Data = []string{tokens}
+	outcomeOf(t, cfg, 4).equals(t, "np 4, from tokens", want)
+
+	cfg.Out, cfg.SaveEvery, cfg.Keep = t.TempDir(), 1, 9
+	train(t, cfg, 4, "")
+	cfg.Data = []string{rows}
+	train(t, cfg, 2, filepath.Join(cfg.Out, "step-00000001"))
+	p, _ := state(t, cfg, 3)
+	if last := want.steps[2]; !strings.Contains(last, fmt.Sprintf("loss %x", float64(p.Recent[2]))) {
+		t.Errorf("resumed from text after tokens: losses %v, want %s at the end", p.Recent, last)
+	}
+}
+
+// TestMixtureTrains: one result for all ranks, and after a resume.
+func TestMixtureTrains(t *testing.T) {
+	cfg := onRows(t, shortRows(t, 1)+"@0.8", shortRows(t, 2)+"@0.2")
+	want := outcomeOf(t, cfg, 1)
+	outcomeOf(t, cfg, 4).equals(t, "np 4", want)
+	cfg.Out, cfg.SaveEvery, cfg.Keep = t.TempDir(), 1, 9
+	train(t, cfg, 2, "")
+	train(t, cfg, 4, filepath.Join(cfg.Out, "step-00000001"))
+	p, _ := state(t, cfg, 3)
+	if last := want.steps[2]; !strings.Contains(last, fmt.Sprintf("loss %x", float64(p.Recent[2]))) {
+		t.Errorf("resumed: losses %v, want %s at the end", p.Recent, last)
+	}
+}
+
+// TestDataErrors: what is wrong with the data is the user's to mend, before anything is started.
+func TestDataErrors(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		`no field "text"`:          func(c *Config) { c.DataField = "text" },
+		"has no weight, but":       func(c *Config) { c.Data = append(c.Data, c.Data[0]+"@1") },
+		"matches nothing":          func(c *Config) { c.Data = []string{filepath.Join(t.TempDir(), "*.jsonl")} },
+		"needs 100000 tokens, but": func(c *Config) { c.Seq, c.Model.MaxPositions = 99999, 1<<20 },
+	} {
+		cfg := onRows(t, shortRows(t, 1))
+		change(&cfg)
+		if _, err := Prepare(cfg, 1, "", &recorder{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package trainer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/weights"
+	"spmoe/tensor"
+)
+
+// A run that starts from the weights of another begins with the loss that the other has ended with, on any number of ranks; the routers'
+// biases are taken too. From there all make the same steps.
+func TestInitFrom(t *testing.T) {
+	change := func(c *Config) {
+		c.Steps, c.Seq, c.EvalSequences, c.Model.Experts, c.Model.MTPLayers, c.Model.BiasSpeed = 3, 96, 8, 8, 1, 0.02
+	}
+	source := tiny(t, change)
+	ended := train(t, source, 2, "")
+	last := ended.evals[len(ended.evals)-1].Loss
+	_, want := state(t, source, 3)
+	exported := filepath.Join(t.TempDir(), "exported")
+	s, err := weights.Open(source.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Convert(t.Context(), exported, weights.Options{DType: "fp32", Shard: 100_000}); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{source.Out, filepath.Join(source.Out, "step-00000003"), exported} {
+		var first outcome
+		for _, ranks := range []int{1, 2, 4} {
+			cfg := source
+			cfg.Seed, cfg.InitFrom = 77, from
+			what := fmt.Sprintf("from %s on %d ranks", from, ranks)
+			started := cfg
+			started.Out = filepath.Join(t.TempDir(), "run")
+			onRanks(t, started, ranks, "", func(r *rank) error { return r.save(true) })
+			if p, got := state(t, started, 0); p.Step != 0 {
+				t.Errorf("%s: step %d", what, p.Step)
+			} else {
+				for name, w := range want {
+					if strings.HasPrefix(name, weights.MasterPrefix) || strings.HasPrefix(name, weights.BiasPrefix) {
+						if !slices.Equal(got[name], w) {
+							t.Errorf("%s: %s differs", what, name)
+						}
+					} else if slices.ContainsFunc(got[name], func(x float32) bool { return x != 0 }) {
+						t.Errorf("%s: %s is not zero", what, name)
+					}
+				}
+			}
+			o := outcomeOf(t, cfg, ranks)
+			if o.evals[0] != last {
+				t.Errorf("%s: the first loss is %v, the source ended with %v", what, o.evals[0], last)
+			}
+			if ranks == 1 {
+				first = o
+			} else {
+				o.equals(t, what, first)
+			}
+		}
+	}
+}
+
+// A run that has a checkpoint does not look at where it started from.
+func TestInitFromGone(t *testing.T) {
+	source := tiny(t, nil)
+	train(t, source, 1, "")
+	cfg := source
+	cfg.InitFrom, cfg.Out = source.Out, filepath.Join(t.TempDir(), "run")
+	train(t, cfg, 2, "")
+	if err := os.RemoveAll(source.Out); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Steps += 2
+	if got := train(t, cfg, 2, cfg.Out); len(got.steps) != 2 {
+		t.Errorf("%d steps", len(got.steps))
+	}
+	cfg.Out = filepath.Join(t.TempDir(), "other")
+	if _, err := Prepare(cfg, 2, "", &recorder{}); err == nil || !strings.Contains(err.Error(), "init_from: ") || !strings.Contains(err.Error(), source.Out) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestInitFromOther(t *testing.T) {
+	source := tiny(t, nil)
+	train(t, source, 1, "")
+	cfg := source
+	cfg.InitFrom, cfg.Out, cfg.Model.Layers = source.Out, filepath.Join(t.TempDir(), "run"), 3
+	if _, err := Prepare(cfg, 1, "", &recorder{}); err == nil || !strings.Contains(err.Error(), "holds a model of") || !strings.Contains(err.Error(), "step-00000004") {
+		t.Errorf("error %v", err)
+	}
+	// A rank each opens the run for itself, which goes on between the two.
+	cfg.Model.Layers = source.Model.Layers
+	var jobs [2]*Job
+	for i := range jobs {
+		var err error
+		if jobs[i], err = Prepare(cfg, 2, "", &recorder{}); err != nil {
+			t.Fatal(err)
+		}
+		defer jobs[i].Close()
+		source.Steps++
+		train(t, source, 1, source.Out)
+	}
+	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	err := spmd.Goroutines{N: 2}.Run(func(c *collective.Comm) error {
+		ex := tensor.NewExec()
+		defer ex.Close()
+		_, err := newRank(jobs[c.Rank()], c, ex, 1)
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "ranks have opened different checkpoints of "+source.Out) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,74 @@
+package trainer
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"spmoe/bench/ratios"
+	"spmoe/launcher/spmd"
+)
+
+// routed trains and returns what was measured.
+func routed(t *testing.T, ranks int, change func(*Config)) (Config, ratios.File) {
+	t.Helper()
+	cfg := tiny(t, change)
+	job, err := Prepare(cfg, ranks, "", &recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Ratios = true
+	if err := job.Run(context.Background(), spmd.Goroutines{N: ranks}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := ratios.Open(filepath.Join(cfg.Out, ratios.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg, f
+}
+
+// The ratios of a run count every choice of every token once, and do not depend on the number of ranks.
+func TestRatios(t *testing.T) {
+	micro := func(c *Config) { c.MicroBatch = 1 }
+	cfg, one := routed(t, 1, nil)
+	_, two := routed(t, 2, micro)
+	want := int64(cfg.Steps * cfg.Batch * cfg.Seq * cfg.Model.TopK)
+	for _, f := range []ratios.File{one, two} {
+		if len(f.Layers) != cfg.Model.MoELayers() || f.Steps != cfg.Steps || f.Model.Experts != cfg.Model.Experts {
+			t.Fatalf("%+v", f)
+		}
+		for _, l := range f.Layers {
+			sum := int64(0)
+			for _, n := range l.Rows {
+				sum += n
+			}
+			if sum != want {
+				t.Errorf("layer %d has %d rows, want %d", l.Layer, sum, want)
+			}
+			for _, p := range l.Places {
+				if p.Distinct < 1 || p.Imbalance < 1 {
+					t.Errorf("layer %d: %+v", l.Layer, p)
+				}
+			}
+		}
+		standard, dedup := f.Traffic.Bytes()
+		if standard != want*int64(len(f.Layers))*int64(2*cfg.Model.Dim) || dedup > standard || dedup < standard/int64(cfg.Model.TopK) {
+			t.Errorf("%d bytes, %d without duplicates", standard, dedup)
+		}
+		total := 0.0
+		for _, share := range f.Phases {
+			total += share
+		}
+		if math.Abs(total-1) > 1e-6 || f.Density.Causal != float64(cfg.Seq+1)/float64(2*cfg.Seq) || f.Density.Document > f.Density.Causal {
+			t.Errorf("phases add up to %g, density %+v", total, f.Density)
+		}
+	}
+	if one.Density != two.Density { // the same sequences on one rank or two
+		t.Errorf("%+v and %+v", one.Density, two.Density)
+	}
+	if len(two.Traffic.Rows) != 2 || two.Traffic.Rows[0][1] == 0 {
+		t.Errorf("traffic %+v", two.Traffic)
+	}
+}

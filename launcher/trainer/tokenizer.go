@@ -1,0 +1,80 @@
+package trainer
+
+// The run's tokenizer: where it comes from, the copy that the run keeps, and how many bytes its tokens stand for.
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+
+	"spmoe/datasets"
+	"spmoe/launcher/system"
+)
+
+// openTokenizer opens the tokenizer that the configuration names. A run under way has a copy of its own in folder, which
+// is empty for a new one.
+func (j *Job) openTokenizer(folder string) (err error) {
+	name := j.cfg.Tokenizer
+	if folder == "" {
+		j.tokenizer, err = datasets.OpenTokenizer(name)
+	} else {
+		j.tokenizer, err = datasets.RunTokenizer(folder, name)
+	}
+	if err != nil {
+		return err
+	}
+	if vocab, size := j.cfg.Model.Vocab, j.tokenizer.VocabSize(); vocab < size {
+		return fmt.Errorf("model.vocab is %d: tokenizer %q has %d tokens: leave it out, or give at least as many", vocab, name, size)
+	}
+	if j.tokenizerFile, err = datasets.TokenizerCopy(j.tokenizer, name); err != nil {
+		return err
+	}
+	j.tokenBytes = make([]int32, j.tokenizer.VocabSize())
+	for id := range j.tokenBytes {
+		j.tokenBytes[id] = int32(len(j.tokenizer.Decode([]int32{int32(id)})))
+	}
+	return nil
+}
+
+// keepTokenizer puts the tokenizer into the run's folder, where generating, evaluating and replaced ranks find it.
+func (j *Job) keepTokenizer() error {
+	path := filepath.Join(j.cfg.Out, datasets.TokenizerFile)
+	if j.tokenizerFile != nil {
+		return system.WriteFile(path, j.tokenizerFile)
+	}
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		return err // of a run that was here before it had a checkpoint
+	}
+	return nil
+}
+
+// bytesOf returns the bytes of text that tokens stand for. Ids that are none, of targets that do not count, have no bytes.
+func (j *Job) bytesOf(tokens []int32) (n int64) {
+	for _, id := range tokens {
+		if uint(id) < uint(len(j.tokenBytes)) {
+			n += int64(j.tokenBytes[id])
+		}
+	}
+	return n
+}
+
+// trainingWindows is how many windows of the training text tell how many bytes its tokens have.
+const trainingWindows = 256
+
+// bytesPerToken returns the mean over windows that are spread over the training text.
+func (j *Job) bytesPerToken() (float64, error) {
+	w, err := datasets.NewWindows(j.train, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: trainingWindows, Ranks: 1})
+	if err != nil {
+		return 0, err
+	}
+	row := make([]int32, j.cfg.Seq+1)
+	var n int64
+	for range w.All(row) {
+		n += j.bytesOf(row[1:])
+	}
+	return float64(n) / float64(w.Len()*j.cfg.Seq), nil
+}
+
+// bitsPerByte converts nats a token.
+func bitsPerByte(nats, bytesPerToken float64) float64 { return nats / (math.Ln2 * bytesPerToken) }

@@ -1,0 +1,192 @@
+package trainer
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/trace"
+)
+
+// traced is an object of a trace, times in microseconds.
+type traced struct {
+	Name     string  `json:"name"`
+	Category string  `json:"cat"`
+	Phase    string  `json:"ph"`
+	Time     float64 `json:"ts"`
+	Duration float64 `json:"dur"`
+	Process  int     `json:"pid"`
+	Thread   int     `json:"tid"`
+	Args     struct {
+		Name string `json:"name"`
+	} `json:"args"`
+}
+
+func (e traced) end() float64 { return e.Time + e.Duration }
+
+// readTrace returns the slices of each row of a run's trace, in order, and the rows' names.
+func readTrace(t *testing.T, run string) (rows map[int][]traced, names map[int]string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(run, trace.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all struct {
+		Unit   string   `json:"displayTimeUnit"`
+		Events []traced `json:"traceEvents"`
+	}
+	if err := json.Unmarshal(text, &all); err != nil || all.Unit != "ms" {
+		t.Fatalf("the trace is not what it should be: %v, unit %q", err, all.Unit)
+	}
+	rows, names = map[int][]traced{}, map[int]string{}
+	for _, e := range all.Events {
+		switch {
+		case e.Phase == "X":
+			rows[e.Thread] = append(rows[e.Thread], e)
+		case e.Name == "thread_name":
+			names[e.Thread] = e.Args.Name
+		case e.Phase != "M":
+			t.Errorf("an event of phase %q", e.Phase)
+		}
+	}
+	return rows, names
+}
+
+// nested checks that slices of a row lie in each other or after each other, and hands each over with those that it lies in.
+func nested(t *testing.T, row []traced, each func(e traced, in []traced)) {
+	t.Helper()
+	const rounding = 1e-6 // of a sum of two decimal numbers
+	var open []traced
+	for i, e := range row {
+		if i > 0 && e.Time < row[i-1].Time {
+			t.Fatalf("%s begins before %s, which stands above it", e.Name, row[i-1].Name)
+		}
+		for len(open) > 0 && open[len(open)-1].end() <= e.Time+rounding {
+			open = open[:len(open)-1]
+		}
+		if len(open) > 0 && e.end() > open[len(open)-1].end()+rounding {
+			t.Fatalf("%s from %v to %v ends after %s, which ends at %v", e.Name, e.Time, e.end(), open[len(open)-1].Name, open[len(open)-1].end())
+		}
+		each(e, open)
+		open = append(open, e)
+	}
+}
+
+// A trace has a row for each rank, whose slices are nested; its families take as long as the profile of the same steps says.
+func TestTrace(t *testing.T) {
+	const ranks = 2
+	cfg := tiny(t, func(c *Config) { c.EvalEvery, c.SaveEvery = 2, 3 })
+	r := &recorder{}
+	job, err := Prepare(cfg, ranks, "", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Profile, job.Trace = true, Window{2, 4} // all that the profile counts
+	if err := job.Run(t.Context(), spmd.Goroutines{N: ranks}); err != nil {
+		t.Fatal(err)
+	}
+	rows, names := readTrace(t, cfg.Out)
+	sums := map[string]float64{}
+	var earliest, steps []float64
+	for rank := range ranks {
+		if names[rank] != fmt.Sprintf("rank %d", rank) || len(rows[rank]) == 0 {
+			t.Fatalf("row %d is %q, with %d slices", rank, names[rank], len(rows[rank]))
+		}
+		var top []string
+		nested(t, rows[rank], func(e traced, in []traced) {
+			switch {
+			case len(in) == 0:
+				top = append(top, e.Name)
+			case e.Category == "family" && len(in) == 1 && in[0].Category == "step":
+				sums[e.Name] += e.Duration
+			case e.Category == "waiting" && len(in) == 2 && in[1].Category == "family":
+				sums["waiting"] += e.Duration
+				sums[in[1].Name] -= e.Duration
+			default:
+				t.Errorf("%s of category %q lies in %d slices", e.Name, e.Category, len(in))
+			}
+			if e.Category == "step" {
+				steps = append(steps, e.Duration)
+			}
+		})
+		if want := []string{"step 2", "evaluation", "step 3", "checkpoint", "step 4"}; !slices.Equal(top, want) {
+			t.Errorf("rank %d: at the top are %q, want %q", rank, top, want)
+		}
+		earliest = append(earliest, rows[rank][0].Time)
+	}
+	if slices.Min(earliest) != 0 {
+		t.Errorf("the ranks begin at %v", earliest)
+	}
+	p := r.prof[0]
+	if p.Steps != 3 {
+		t.Fatalf("the profile is of %d steps", p.Steps)
+	}
+	const rounding = 0.02 // microseconds: of integer divisions, and of what begins a step's slice
+	for _, f := range p.Families {
+		got, want := sums[f.Name]/(3*ranks), float64(f.Mean.Nanoseconds())/1e3
+		if math.Abs(got-want) > rounding {
+			t.Errorf("%s: %v microseconds a step in the trace, %v in the profile", f.Name, got, want)
+		}
+		delete(sums, f.Name)
+	}
+	for name, sum := range sums {
+		if math.Abs(sum) > rounding {
+			t.Errorf("%s takes %v in the trace, and nothing in the profile", name, sum)
+		}
+	}
+}
+
+// Without a window nothing is traced. One that the run does not reach, or reaches in part, has what there is of it.
+func TestTraceWindow(t *testing.T) {
+	for w, want := range map[Window]string{
+		{}: "", {9, 12}: "", {4, 12}: "step 4", {1, 1}: "step 1", {3, 4}: "step 3 step 4",
+	} {
+		cfg := tiny(t, func(c *Config) { c.SampleTokens = 2 })
+		r := &recorder{}
+		job, err := Prepare(cfg, 2, "", r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job.Trace = w
+		if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if want == "" {
+			if _, err := os.Stat(filepath.Join(cfg.Out, trace.File)); err == nil {
+				t.Errorf("%v: there is a trace", w)
+			}
+			continue
+		}
+		rows, _ := readTrace(t, cfg.Out)
+		var steps []string
+		for _, e := range rows[1] {
+			if e.Category == "step" {
+				steps = append(steps, e.Name)
+			}
+		}
+		if got := strings.Join(steps, " "); got != want {
+			t.Errorf("%v: %q, want %q", w, got, want)
+		}
+	}
+}
+
+// A rank that has no room for more slices leaves the rest out, and the run says so.
+func TestTraceIsBounded(t *testing.T) {
+	tr := newTracer(Window{1, 2})
+	for i := range maxSlices + 5 {
+		tr.add(int64(i%3), 2, 3)
+	}
+	if len(tr.slices) != 3*maxSlices || !tr.cut {
+		t.Errorf("%d numbers are kept, cut %v", len(tr.slices), tr.cut)
+	}
+	row, apart := slicesOf(tr.slices[:3], 100)
+	if want := (trace.Slice{Name: "rest", Category: "family", From: 102, To: 103}); len(apart) != 0 || len(row) != 1 || row[0] != want {
+		t.Errorf("%+v, want %+v", row, want)
+	}
+}

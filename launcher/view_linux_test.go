@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"spmoe/internal/fault"
+	"spmoe/internal/vt"
+)
+
+// pty is a pseudo terminal and what is seen on it.
+type pty struct {
+	*os.File // that a program writes to
+	master   *os.File
+	term     *vt.Terminal
+	ended    chan struct{}
+}
+
+// openPTY makes a terminal. look is called with it after everything that has come.
+func openPTY(t *testing.T, columns, rows int, look func(*vt.Terminal)) *pty {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("there are no pseudo terminals: %v", err)
+	}
+	fd := int(master.Fd())
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pty{slave, master, vt.New(columns, rows), make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		b := make([]byte, 4096)
+		for {
+			n, err := master.Read(b)
+			if err != nil { // nobody has it open any more
+				return
+			}
+			p.term.Write(b[:n])
+			look(p.term)
+		}
+	}()
+	return p
+}
+
+// seen closes the terminal and returns all that was on it, and what is left on the screen.
+func (p *pty) seen(t *testing.T) (all, screen string) {
+	t.Helper()
+	p.File.Close()
+	<-p.ended
+	p.master.Close()
+	if p.term.Err != nil {
+		t.Error(p.term.Err)
+	}
+	return p.term.All(), p.term.Screen()
+}
+
+// A run on a terminal shows a picture below its log, whatever its ranks are, and also once another process has become the one that
+// reports. Interrupted, it ends with the log alone.
+func TestLiveView(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	for name, c := range map[string]struct {
+		columns  int
+		args     string
+		noColour string
+		coloured bool
+		kill     bool // rank 0, once
+	}{
+		"goroutines":        {90, "", "", true, false},
+		"20 columns":        {20, "", "", true, false},
+		"processes":         {90, "--ranks process", "", true, false},
+		"replaced":          {90, "--ranks process", "", true, true},
+		"NO_COLOR":          {90, "", "1", false, false},
+		"never":             {90, "--color never", "", false, false},
+		"always, all of it": {90, "--color always", "1", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			os.Setenv("NO_COLOR", c.noColour)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			picture := ""
+			terminal := openPTY(t, c.columns, 40, func(term *vt.Terminal) {
+				screen := term.Screen()
+				whole := strings.Contains(screen, "tokens/s") && strings.Contains(screen, "experts ") && strings.Contains(screen, "grad norm ") &&
+					strings.Contains(screen, "mfu ") && strings.Contains(screen, "memory ") && strings.Contains(screen, "░") && strings.Contains(screen, " left")
+				if whole && picture == "" && (!c.kill || strings.Contains(term.All(), "launcher: all ranks go on after step")) {
+					picture = screen
+					cancel()
+				}
+			})
+			args := tiny(data, append(strings.Fields(c.args), "-np", "2", "--steps", "1000000", "--log-every", "100", "--out", strings.ReplaceAll(name, " ", "-"))...)
+			die := fault.Order{Action: fault.Kill, Place: fault.AfterStep, Count: 20}
+			code := launchTrain(ctx, args, hooks{Fault: func(rank int, generation uint32) string {
+				if c.kill && rank == 0 && generation == 0 {
+					return fault.Setting(&die, "")
+				}
+				return ""
+			}}, terminal.File, terminal.File)
+			all, screen := terminal.seen(t)
+			if picture == "" || code != exitInterrupted {
+				t.Fatalf("exit code %d, and no picture, but at the end\n%s", code, screen)
+			}
+			unbroken := func(text string) string { return strings.Join(strings.Fields(text), "") } // rows end anywhere
+			joined := unbroken(all)
+			if strings.Contains(joined, "tokens/s") || strings.Contains(joined, "░") {
+				t.Errorf("the picture is still there:\n%s", screen)
+			}
+			for _, want := range []string{"spmoe: debug", "held-out after step 0", "saved ", "interrupted after step"} {
+				if n := strings.Count(joined, unbroken(want)); n != 1 {
+					t.Errorf("%q is there %d times, want 1:\n%s", want, n, all)
+				}
+			}
+			if coloured := len(terminal.term.Styles) > 0; coloured != c.coloured {
+				t.Errorf("colours: %q", terminal.term.Styles)
+			}
+		})
+	}
+}
+
+// A terminal that cannot move its cursor, and --plain, have the log alone, and a pipe has no control character in it.
+func TestPlainLog(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	for name, c := range map[string]struct {
+		term string
+		args []string
+	}{
+		"dumb":    {"dumb", nil},
+		"unknown": {"", nil},
+		"plain":   {"xterm", []string{"--plain", "--color", "never"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("TERM", c.term)
+			terminal := openPTY(t, 200, 40, func(*vt.Terminal) {})
+			code := run(t.Context(), tiny(data, append(c.args, "--out", name)...), terminal.File, terminal.File)
+			all, _ := terminal.seen(t)
+			if code != exitOK || strings.Count(all, "\nstep: ") != 6 || !strings.Contains(all, "\ndone: 6 steps") || strings.Contains(all, "░") || len(terminal.term.Styles) > 0 {
+				t.Errorf("exit code %d, styles %q:\n%s", code, terminal.term.Styles, all)
+			}
+		})
+	}
+	t.Setenv("TERM", "xterm")
+	if out := succeed(t, tiny(data, "--out", "pipe")...); strings.Contains(out, "\x1b") {
+		t.Errorf("control characters in a pipe:\n%q", out)
+	}
+	if out := succeed(t, tiny(data, "--out", "always", "--color", "always")...); !strings.Contains(out, "\n\x1b[1mdone: 6 steps") {
+		t.Errorf("no colours where they were asked for:\n%q", out)
+	}
+	refuse(t, exitUsage, []string{"train", "--color", "sometimes"}, `"sometimes"`, "auto, always or never")
+}

@@ -1,0 +1,137 @@
+package weights
+
+// Weights of this program's own checkpoints: FP32 master weights, in pieces that ranks have saved.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"spmoe/internal/stricttoml"
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/moe"
+)
+
+// The names of a checkpoint's tensors begin with what they are: a master weight, under the parameter's name, or a router's selection bias.
+const (
+	MasterPrefix = "master/"
+	BiasPrefix   = "router_bias/"
+)
+
+// weightName returns the Hugging Face name of the weight that a checkpoint's tensor holds. ok is false for the state of the optimizer.
+func weightName(name string) (weight string, ok bool) {
+	if weight, ok = strings.CutPrefix(name, MasterPrefix); ok {
+		return weight, true
+	}
+	return strings.CutPrefix(name, BiasPrefix)
+}
+
+func (s *Source) openCheckpoint() error {
+	step, err := newest(s.path)
+	if err != nil {
+		return err
+	}
+	r, err := checkpoint.Open(step)
+	if err != nil {
+		return err
+	}
+	s.path, s.opened = step, append(s.opened, r)
+	run, err := parseConfig(r.ConfigTOML())
+	if err != nil {
+		return fmt.Errorf("%s: config.toml: %w", step, err)
+	}
+	s.config, s.tokenizer = run.Model, run.Tokenizer
+	for name, shape := range r.Tensors() {
+		if weight, ok := weightName(name); ok {
+			s.entries[weight] = entry{Tensor{weight, safetensors.F32, shape}, saved{r, name, shape}}
+		}
+	}
+	s.shareWithMTP()
+	return nil
+}
+
+// shareWithMTP adds what the MTP module has in common with the model under its own names too, as DeepSeek publishes it.
+func (s *Source) shareWithMTP() {
+	if s.config.MTPLayers == 0 {
+		return
+	}
+	prefix := fmt.Sprintf("model.layers.%d.", s.config.Layers)
+	for own, shared := range map[string]string{"embed_tokens.weight": "model.embed_tokens.weight", "shared_head.head.weight": "lm_head.weight"} {
+		if e, ok := s.entries[shared]; ok {
+			e.Name = prefix + own
+			s.entries[e.Name] = e
+		}
+	}
+}
+
+// newest returns the newest checkpoint of a run, or path if it is one.
+func newest(path string) (string, error) {
+	step, err := checkpoint.Newest(path)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return "", fmt.Errorf("%s holds no weights: %s: %w", path, expected, err)
+	}
+	return step, err
+}
+
+// runConfig is what a run's configuration says of its weights.
+type runConfig struct {
+	Flavor    string     `toml:"flavor"`
+	Tokenizer string     `toml:"tokenizer"` // as datasets.RunTokenizer takes it
+	Model     moe.Config `toml:"model"`
+}
+
+// readCheckpoint returns the configuration of a checkpoint, or of a run's newest one, and its folder, without looking at the rest of it.
+func readCheckpoint(path string) (c runConfig, step string, err error) {
+	if step, err = newest(path); err != nil {
+		return c, "", err
+	}
+	root, err := os.OpenRoot(step)
+	if err != nil {
+		return c, "", err
+	}
+	defer root.Close()
+	text, err := readSmall(root, "config.toml", stricttoml.MaxSize)
+	if err != nil {
+		return c, "", fmt.Errorf("%s: %w", step, err)
+	}
+	if c, err = parseConfig(text); err != nil {
+		return c, "", fmt.Errorf("%s: config.toml: %w", step, err)
+	}
+	return c, step, nil
+}
+
+// parseConfig returns the model of a run's configuration: its flavor's, and what the section of the model changes. Other settings are not
+// looked at: this package knows none of them.
+func parseConfig(text []byte) (c runConfig, err error) {
+	if len(text) > stricttoml.MaxSize {
+		return c, fmt.Errorf("%d bytes are too long: at most %d are read", len(text), stricttoml.MaxSize)
+	}
+	var flavor struct {
+		Name string `toml:"flavor"`
+	}
+	if err := toml.Unmarshal(text, &flavor); err != nil {
+		return c, fmt.Errorf("%.500s", err.Error()) // it may quote what is wrong, whatever its length
+	}
+	if c.Model, err = moe.FlavorByName(flavor.Name); err != nil {
+		return c, err
+	}
+	if err := toml.Unmarshal(text, &c); err != nil {
+		return c, fmt.Errorf("%.500s", err.Error())
+	}
+	return c, c.Model.Validate()
+}
+
+// saved is a tensor of a checkpoint.
+type saved struct {
+	from  *checkpoint.Reader
+	name  string
+	shape []int
+}
+
+func (s saved) floats(dst []float32, offset int64) error {
+	return s.from.ReadInto(checkpoint.Piece{Name: s.name, Shape: s.shape, Offset: offset, Data: dst})
+}

@@ -1,0 +1,241 @@
+package weights
+
+// Converting: a source as the folder of a Hugging Face model, which appears whole or not at all.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"spmoe/datasets"
+	"spmoe/launcher/system"
+	"spmoe/moe"
+)
+
+// companions are the files beside the weights that go with them, if they are there.
+var companions = []string{
+	"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja",
+}
+
+// mostCompanion is the most bytes of one.
+const mostCompanion = 64 << 20
+
+// Result is what Convert has written.
+type Result struct {
+	Tensors, Files int
+	Bytes          int64 // of tensors
+}
+
+// Convert writes the source as the folder to, which must not exist: config.json, model.safetensors or shards with their index, and what
+// there is of a tokenizer. The folder appears when it is complete, and is durable when Convert returns; after an error, or when ctx
+// ends, nothing is left behind.
+func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, err error) {
+	if err := o.check(); err != nil {
+		return r, err
+	}
+	if err := Free(to); err != nil {
+		return r, err
+	}
+	to = filepath.Clean(to)
+	parent := filepath.Dir(to)
+	if err := os.MkdirAll(parent, 0o777); err != nil {
+		return r, err
+	}
+	temp := filepath.Join(parent, fmt.Sprintf(".%s.%016x.tmp", filepath.Base(to), rand.Uint64()))
+	if err := os.Mkdir(temp, 0o777); err != nil {
+		return r, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(temp))
+		}
+	}()
+	if err := errors.Join(s.copyCompanions(temp), s.writeConfig(temp, o)); err != nil {
+		return r, err
+	}
+	if r, err = s.writeShards(ctx, temp, o); err != nil {
+		return r, err
+	}
+	if err := errors.Join(syncDir(temp), os.Rename(temp, to)); err != nil {
+		return r, err
+	}
+	return r, syncDir(parent)
+}
+
+// Free returns an error if there is something at path: nothing is written over.
+func Free(path string) error {
+	_, err := os.Lstat(path)
+	if err == nil {
+		return fmt.Errorf("%s exists: give a folder that does not, or remove it", path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Foreign lists what the Hugging Face library's DeepseekV3ForCausalLM computes in another way than the model that the source is of. It
+// has no setting for these.
+func (s *Source) Foreign() (all []string) {
+	c := s.config
+	if c.MoELayers() > 0 && c.ScoreFunc != moe.Sigmoid {
+		all = append(all, fmt.Sprintf("the model's router scores by %s: transformers' DeepseekV3ForCausalLM knows %s only, its outputs will differ", c.ScoreFunc, moe.Sigmoid))
+	}
+	if c.NormEps != libraryEps {
+		all = append(all, fmt.Sprintf("the model's norm_eps is %g: transformers' DeepseekV3ForCausalLM takes %g for the norms of compressed queries and keys, its outputs will differ a little", c.NormEps, libraryEps))
+	}
+	return all
+}
+
+// libraryEps is the epsilon of norms whose epsilon that library does not take from the configuration.
+const libraryEps = 1e-6
+
+// syncDir makes what has happened to the names in a folder durable.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// writeShards writes the weights and, if they take several files, the index.
+func (s *Source) writeShards(ctx context.Context, dir string, o Options) (r Result, err error) {
+	shards, total := s.plan(o)
+	files := map[string]string{}
+	for i, tensors := range shards {
+		name := singleName
+		if len(shards) > 1 {
+			name = fmt.Sprintf("model-%05d-of-%05d%s", i+1, len(shards), shardExt)
+		}
+		if err := s.writeFile(ctx, filepath.Join(dir, name), tensors, o); err != nil {
+			return r, err
+		}
+		for _, t := range tensors {
+			files[t.Name] = name
+			r.Bytes += s.written(t, o)
+		}
+		if o.Progress != nil {
+			o.Progress(r.Bytes, total)
+		}
+	}
+	r.Tensors, r.Files = len(files), len(shards)
+	if len(shards) == 1 {
+		return r, nil
+	}
+	return r, writeJSON(dir, indexName, map[string]any{"metadata": map[string]int64{"total_size": total}, "weight_map": files})
+}
+
+// plan divides the tensors, in their order, among files, and returns the bytes of all.
+func (s *Source) plan(o Options) (shards [][]Tensor, total int64) {
+	var current []Tensor
+	size := int64(0)
+	for _, t := range s.Tensors() {
+		n := s.written(t, o)
+		if o.Shard > 0 && len(current) > 0 && size+n > o.Shard {
+			shards = append(shards, current)
+			current, size = nil, 0
+		}
+		current = append(current, t)
+		size += n
+		total += n
+	}
+	return append(shards, current), total
+}
+
+// writeConfig writes config.json: that of the source, of which only the type of the weights changes, or the model of a checkpoint.
+func (s *Source) writeConfig(dir string, o Options) error {
+	if !s.changes(o) {
+		return system.WriteFile(filepath.Join(dir, configName), s.json)
+	}
+	text := s.json
+	if text == nil {
+		var err error
+		if text, err = s.config.MarshalHF(); err != nil {
+			return err
+		}
+	}
+	keys := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &keys); err != nil {
+		return fmt.Errorf("%s: %w", configName, err)
+	}
+	delete(keys, "quantization_config")
+	s.setDType(keys, o)
+	if s.json == nil {
+		if err := s.writeTokenizer(dir, keys); err != nil {
+			return err
+		}
+	}
+	return writeJSON(dir, configName, keys)
+}
+
+func writeJSON(dir, name string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return system.WriteFile(filepath.Join(dir, name), append(text, '\n'))
+}
+
+// setDType says of which type the weights are, under the name that the configuration has for it: it has changed.
+func (s *Source) setDType(keys map[string]json.RawMessage, o Options) {
+	value := json.RawMessage(`"bfloat16"`)
+	if o.DType == "fp32" {
+		value = json.RawMessage(`"float32"`)
+	}
+	if _, ok := keys["dtype"]; ok {
+		keys["dtype"] = value
+	}
+	if _, ok := keys["torch_dtype"]; ok || keys["dtype"] == nil {
+		keys["torch_dtype"] = value
+	}
+}
+
+// writeTokenizer writes a run's tokenizer, and sets in the configuration the tokens that stand for no text: the library would take 0 and
+// 1 for the beginning and the end of a text.
+func (s *Source) writeTokenizer(dir string, keys map[string]json.RawMessage) error {
+	t, err := s.Tokenizer()
+	if err != nil {
+		return err
+	}
+	text, err := datasets.TokenizerJSON(t)
+	if err != nil {
+		return err
+	}
+	end := t.Encode([]byte{0}) // between documents
+	keys["bos_token_id"], keys["eos_token_id"] = json.RawMessage("null"), fmt.Append(nil, end[len(end)-1])
+	return errors.Join(
+		system.WriteFile(filepath.Join(dir, datasets.TokenizerFile), text),
+		writeJSON(dir, "tokenizer_config.json", map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": s.config.MaxPositions}),
+		writeJSON(dir, "generation_config.json", map[string]any{"do_sample": true, "eos_token_id": end[len(end)-1]}),
+	)
+}
+
+// copyCompanions copies the small files that go with the weights of a Hugging Face folder.
+func (s *Source) copyCompanions(dir string) error {
+	if s.json == nil {
+		return nil
+	}
+	root, err := os.OpenRoot(s.path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, name := range companions {
+		content, err := readSmall(root, name, mostCompanion)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+		if err := system.WriteFile(filepath.Join(dir, name), content); err != nil {
+			return err
+		}
+	}
+	return nil
+}

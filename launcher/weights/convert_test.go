@@ -1,0 +1,237 @@
+package weights
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// names lists a folder.
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+// What another implementation has written comes out as it went in, byte for byte, in one file or in many.
+func TestConvertSame(t *testing.T) {
+	for _, name := range []string{"deepseek_v3_tiny", "deepseek_v2lite_like"} {
+		from := filepath.Join("../golden/testdata", name)
+		parent := filepath.Join(t.TempDir(), "made", "on the way")
+		one, many, again := filepath.Join(parent, "one"), filepath.Join(parent, "many"), filepath.Join(parent, "again")
+		convert := func(from, to string, shard int64) Result {
+			r, err := opened(t, from).Convert(t.Context(), to, Options{Shard: shard})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		convert(from, one, 5e9)
+		r := convert(from, many, 100_000)
+		convert(many, again, 0)
+		if got := names(t, parent); !slices.Equal(got, []string{"again", "many", "one"}) {
+			t.Errorf("the folder holds %q", got)
+		}
+		for _, to := range []string{one, again} {
+			if got := names(t, to); !slices.Equal(got, []string{configName, "generation_config.json", singleName}) {
+				t.Errorf("%s holds %q", to, got)
+			}
+			for _, file := range names(t, to) {
+				if !bytes.Equal(readFile(t, filepath.Join(to, file)), readFile(t, filepath.Join(from, file))) {
+					t.Errorf("%s of %s differs", file, to)
+				}
+			}
+		}
+		var index struct {
+			Metadata map[string]int64  `json:"metadata"`
+			Files    map[string]string `json:"weight_map"`
+		}
+		if err := json.Unmarshal(readFile(t, filepath.Join(many, indexName)), &index); err != nil {
+			t.Fatal(err)
+		}
+		files := slices.Compact(slices.Sorted(maps.Values(index.Files)))
+		if len(files) != r.Files || r.Files < 3 || len(index.Files) != r.Tensors || index.Metadata["total_size"] != r.Bytes {
+			t.Errorf("%+v; %d files, %d tensors, %v", r, len(files), len(index.Files), index.Metadata)
+		}
+		for _, file := range files {
+			f, err := safetensors.Open(filepath.Join(many, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			size, tensors := int64(0), f.Tensors()
+			for _, info := range tensors {
+				size += info.Size
+			}
+			if size > 100_000 && len(tensors) > 1 {
+				t.Errorf("%s has %d bytes in %d tensors", file, size, len(tensors))
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A run's weights become those of a model that this package reads again, each rounded once.
+func TestConvertRun(t *testing.T) {
+	dir, config := run(t, 1.1)
+	from := opened(t, dir)
+	for dtype, want := range map[string]string{"": safetensors.BF16, "bf16": safetensors.BF16, "fp32": safetensors.F32} {
+		to := filepath.Join(t.TempDir(), "to")
+		if _, err := from.Convert(t.Context(), to, Options{DType: dtype}); err != nil {
+			t.Fatal(err)
+		}
+		s := opened(t, to)
+		if c := s.Config(); c != config {
+			t.Errorf("the model is %+v, want %+v", c, config)
+		}
+		if len(s.Tensors()) != len(from.Tensors()) {
+			t.Errorf("%d tensors of %d", len(s.Tensors()), len(from.Tensors()))
+		}
+		for _, x := range from.Tensors() {
+			values, got := all(t, from, x.Name), all(t, s, x.Name)
+			rounded := want == safetensors.BF16 && !isBias(x.Name)
+			if y, _ := s.Tensor(x.Name); rounded != (y.DType == safetensors.BF16) {
+				t.Errorf("as %q %s is %s", dtype, x.Name, y.DType)
+			}
+			for i, v := range values {
+				if rounded {
+					v = tensor.ToBFloat16(v).Float32()
+				}
+				if math.Float32bits(v) != math.Float32bits(got[i]) {
+					t.Fatalf("as %q %s[%d] is %v, want %v", dtype, x.Name, i, got[i], v)
+				}
+			}
+		}
+		if got := names(t, to); !slices.Equal(got, []string{configName, "generation_config.json", singleName, "tokenizer.json", "tokenizer_config.json"}) {
+			t.Errorf("the folder holds %q", got)
+		}
+		var keys map[string]any
+		if err := json.Unmarshal(readFile(t, filepath.Join(to, configName)), &keys); err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range map[string]any{
+			"architectures": []any{"DeepseekV3ForCausalLM"}, "torch_dtype": map[string]string{safetensors.BF16: "bfloat16", safetensors.F32: "float32"}[want],
+			"num_nextn_predict_layers": 1.0, "n_group": 4.0, "topk_group": 2.0, "topk_method": "noaux_tc", "scoring_func": "sigmoid", "rope_interleave": true,
+			"norm_topk_prob": true, "num_key_value_heads": 4.0, "eos_token_id": 0.0, "bos_token_id": nil, "q_lora_rank": 32.0, "moe_layer_freq": 1.0,
+		} {
+			got, there := keys[key]
+			if a, _ := json.Marshal(got); !there || string(a) != string(must(json.Marshal(value))) {
+				t.Errorf("%s is %v, want %v", key, got, value)
+			}
+		}
+	}
+
+	file := filepath.Join(t.TempDir(), "file")
+	n, err := from.Export(t.Context(), file, Options{DType: "fp32"})
+	if err != nil || n != len(from.Tensors()) {
+		t.Fatalf("%d tensors (%v)", n, err)
+	}
+	f, err := safetensors.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got, err := f.Float32s("model.norm.weight"); err != nil || !slices.Equal(got, all(t, from, "model.norm.weight")) {
+		t.Errorf("the exported norm differs (%v)", err)
+	}
+}
+
+func must[T any](x T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return x
+}
+
+// A tensor larger than what is held in memory at a time.
+func TestConvertParts(t *testing.T) {
+	values := make([]float32, 2*chunk+12345)
+	for i := range values {
+		values[i] = float32(i) / 3
+	}
+	s := opened(t, folder(t, nil, safetensors.Tensor{Name: "w", DType: safetensors.F32, Shape: []int{len(values)}, Data: f32(values...)}))
+	for dtype, round := range map[string]func(float32) float32{
+		"": func(x float32) float32 { return x }, "fp32": func(x float32) float32 { return x }, "bf16": func(x float32) float32 { return tensor.ToBFloat16(x).Float32() },
+	} {
+		to := filepath.Join(t.TempDir(), "to")
+		if _, err := s.Convert(t.Context(), to, Options{DType: dtype}); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range all(t, opened(t, to), "w") {
+			if x != round(values[i]) {
+				t.Fatalf("as %q element %d is %v, want %v", dtype, i, x, round(values[i]))
+			}
+		}
+	}
+}
+
+// Whatever keeps a conversion from its end, nothing of it is left.
+func TestConvertRefuses(t *testing.T) {
+	s := opened(t, sharded(t))
+	parent := t.TempDir()
+	file := filepath.Join(parent, "file")
+	writeFile(t, file, nil)
+	to := filepath.Join(parent, "to")
+	convert := func(ctx context.Context, to string, o Options) error {
+		_, err := s.Convert(ctx, to, o)
+		return err
+	}
+	refused(t, convert(t.Context(), file, Options{}), file, "exists", "remove it")
+	refused(t, convert(t.Context(), parent, Options{}), parent, "exists")
+	refused(t, convert(t.Context(), filepath.Join(file, "x"), Options{}), "not a directory")
+	refused(t, convert(t.Context(), to, Options{DType: "fp16"}), `"fp16": use bf16 or fp32`)
+	refused(t, convert(t.Context(), to, Options{Shard: -1}), "-1 bytes")
+	ended, end := context.WithCancel(t.Context())
+	written := 0
+	err := convert(ended, to, Options{Shard: 100_000, Progress: func(done, total int64) {
+		if written++; done <= 0 || done >= total {
+			t.Errorf("%d of %d bytes after file %d", done, total, written)
+		}
+		end()
+	}})
+	if refused(t, err, "context canceled"); written != 1 {
+		t.Errorf("%d files were written", written)
+	}
+	last, err := os.Stat(filepath.Join(s.Path(), "model-00001-of-00004.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(s.Path(), last.Name()), last.Size()-4); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, convert(t.Context(), to, Options{}), last.Name(), "unexpected EOF")
+	if got := names(t, parent); !slices.Equal(got, []string{"file"}) {
+		t.Errorf("the folder holds %q", got)
+	}
+}
+
+func TestForeign(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "score_func = 'softmax'": 1, "score_func = 'softmax'\nnorm_eps = 1e-5": 2, "score_func = 'softmax'\ndense_layers = 4": 0} {
+		c, err := parseConfig([]byte("flavor = 'debug'\n[model]\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := (&Source{config: c.Model}).Foreign()
+		if len(got) != want || want > 0 && !strings.Contains(got[0], moe.Softmax) {
+			t.Errorf("%q: %q, want %d warnings", text, got, want)
+		}
+	}
+}

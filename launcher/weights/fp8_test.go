@@ -1,0 +1,204 @@
+package weights
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+func bf16(values ...float32) (data []byte) {
+	for _, x := range values {
+		data = binary.LittleEndian.AppendUint16(data, uint16(tensor.ToBFloat16(x)))
+	}
+	return data
+}
+
+// Codes, scales and values by hand: two rows of three columns a block, of which the last ones are cut off.
+func TestBlockScaled(t *testing.T) {
+	const nan = 0x7f
+	codes := []byte{
+		0x38, 0x40, 0x30, 0xb8, 0x7e, // 1, 2, 0.5, -1, 448
+		0x00, 0x80, 0x01, 0x07, 0x08, // 0, -0, 2^-9, 7·2^-9, 2^-6
+		0x3c, nan, 0xfe, 0x81, 0x39, // 1.5, NaN, -448, -2^-9, 1.125
+	}
+	scales := []float32{2, 0.5, 0.25, 4} // of the blocks above each other: 2 and 0.25 on the left
+	want := []float32{
+		2, 4, 1, -0.5, 224,
+		0, float32(math.Copysign(0, -1)), 0x1p-8, 7 * 0x1p-10, 0x1p-7,
+		0.375, float32(math.NaN()), -112, -0x1p-7, 4.5,
+	}
+	for dtype, data := range map[string][]byte{safetensors.F32: f32(scales...), safetensors.BF16: bf16(scales...)} {
+		s := opened(t, folder(t, fp8Config(2, 3),
+			safetensors.Tensor{Name: "w", DType: safetensors.F8E4M3, Shape: []int{3, 5}, Data: codes},
+			safetensors.Tensor{Name: "w_scale_inv", DType: dtype, Shape: []int{2, 2}, Data: data},
+			safetensors.Tensor{Name: "v_scale_inv", DType: safetensors.F32, Shape: []int{1}, Data: f32(3)})) // of no matrix
+		if n := len(s.Tensors()); n != 2 {
+			t.Errorf("%d tensors, want the matrix and the other one", n)
+		}
+		for from := range want {
+			for to := from; to <= len(want); to++ {
+				got := make([]float32, to-from)
+				if err := s.ReadInto("w", []int{3, 5}, int64(from), got); err != nil {
+					t.Fatal(err)
+				}
+				for i, x := range got {
+					if w := want[from+i]; math.Float32bits(x) != math.Float32bits(w) && (x == x || w == w) {
+						t.Errorf("%s scales, elements %d to %d: element %d is %v, want %v", dtype, from, to, from+i, x, w)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Blocks of 128 by 128 as DeepSeek-V3 has them, in matrices that end inside a block, larger than what is held at a time.
+func TestBlockScaledShapes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, shape := range [][2]int{{128, 128}, {1, 1}, {129, 127}, {300, 1000}, {1, 300_000}, {300_000, 1}, {700, 513}} {
+		rows, cols := shape[0], shape[1]
+		codes := make([]byte, rows*cols)
+		for i := range codes {
+			codes[i] = byte(rng.Uint32())
+		}
+		down, across := (rows+127)/128, (cols+127)/128
+		scales := make([]float32, down*across)
+		for i := range scales {
+			scales[i] = rng.Float32()
+		}
+		s := opened(t, folder(t, fp8Config(128, 128),
+			safetensors.Tensor{Name: "w", DType: safetensors.F8E4M3, Shape: shape[:], Data: codes},
+			safetensors.Tensor{Name: "w_scale_inv", DType: safetensors.F32, Shape: []int{down, across}, Data: f32(scales...)}))
+		for i, x := range all(t, s, "w") {
+			want := mx.E4M3.Decode(codes[i]) * scales[i/cols/128*across+i%cols/128]
+			if x != want && (x == x || want == want) {
+				t.Fatalf("%v: element %d is %v, want %v", shape, i, x, want)
+			}
+		}
+	}
+}
+
+func TestBlockScaledRefuses(t *testing.T) {
+	codes := func(shape ...int) safetensors.Tensor {
+		return safetensors.Tensor{Name: "w", DType: safetensors.F8E4M3, Shape: shape, Data: make([]byte, 15)}
+	}
+	scales := func(dtype string, data int, shape ...int) safetensors.Tensor {
+		return safetensors.Tensor{Name: "w_scale_inv", DType: dtype, Shape: shape, Data: make([]byte, data)}
+	}
+	q := func(key string, value any) map[string]any {
+		c := fp8Config(2, 3)
+		c["quantization_config"].(map[string]any)[key] = value
+		return c
+	}
+	good := scales(safetensors.F32, 16, 2, 2)
+	for name, c := range map[string]struct {
+		config  map[string]any
+		tensors []safetensors.Tensor
+		words   []string
+	}{
+		"no scales":      {fp8Config(2, 3), []safetensors.Tensor{codes(3, 5)}, []string{`"w" is F8_E4M3`, `no tensor "w_scale_inv"`}},
+		"no config":      {nil, []safetensors.Tensor{codes(3, 5), good}, []string{`"w" is F8_E4M3`, "no quantization_config"}},
+		"a vector":       {fp8Config(2, 3), []safetensors.Tensor{codes(15), good}, []string{"[15]", "expected a matrix"}},
+		"fewer scales":   {fp8Config(2, 3), []safetensors.Tensor{codes(3, 5), scales(safetensors.F32, 8, 2, 1)}, []string{"w_scale_inv", "[2 1]", "F32 or BF16 of shape [2 2]"}},
+		"other order":    {fp8Config(3, 2), []safetensors.Tensor{codes(3, 5), good}, []string{"shape [1 3]"}},
+		"integer scales": {fp8Config(2, 3), []safetensors.Tensor{codes(3, 5), scales(safetensors.I32, 16, 2, 2)}, []string{"is I32", "expected F32 or BF16"}},
+		"other method":   {q("quant_method", "gptq"), []safetensors.Tensor{good}, []string{`quant_method is "gptq"`, "only fp8"}},
+		"other format":   {q("fmt", "e5m2"), []safetensors.Tensor{good}, []string{`fmt is "e5m2"`, "only e4m3"}},
+		"no block":       {q("weight_block_size", nil), []safetensors.Tensor{good}, []string{"weight_block_size is []", "[128, 128]"}},
+		"block of 0":     {q("weight_block_size", []int{0, 128}), []safetensors.Tensor{good}, []string{"weight_block_size is [0 128]"}},
+		"huge block":     {q("weight_block_size", []int{1 << 62, 128}), []safetensors.Tensor{good}, []string{"weight_block_size is [4611686018427387904 128]"}},
+		"three sides":    {q("weight_block_size", []int{1, 2, 3}), []safetensors.Tensor{good}, []string{"weight_block_size is [1 2 3]"}},
+		"wrong type":     {map[string]any{"quantization_config": 3}, []safetensors.Tensor{good}, []string{configName, "offset"}},
+	} {
+		dir := folder(t, c.config, c.tensors...)
+		_, err := Open(dir)
+		refused(t, err, append(c.words, dir)...)
+		if t.Failed() {
+			t.Fatalf("%s", name)
+		}
+	}
+}
+
+// quantised returns the reference's model with its projections in FP8, in blocks of 24 by 40 so that all kinds of blocks are cut off,
+// and the values that they stand for.
+func quantised(t *testing.T) (dir string, want map[string][]float32) {
+	t.Helper()
+	const blockRows, blockCols = 24, 40
+	from := opened(t, reference)
+	want = map[string][]float32{}
+	var tensors []safetensors.Tensor
+	for _, x := range from.Tensors() {
+		values := all(t, from, x.Name)
+		want[x.Name] = values
+		if !strings.HasSuffix(x.Name, "_proj.weight") {
+			tensors = append(tensors, safetensors.Tensor{Name: x.Name, DType: safetensors.F32, Shape: x.Shape, Data: f32(values...)})
+			continue
+		}
+		rows, cols := x.Shape[0], x.Shape[1]
+		across := blocks(cols, blockCols)
+		block := func(i int) int { return i/cols/blockRows*across + i%cols/blockCols }
+		scales := make([]float32, blocks(rows, blockRows)*across)
+		for i, v := range values {
+			scales[block(i)] = max(scales[block(i)], float32(math.Abs(float64(v)))/448)
+		}
+		codes := make([]byte, len(values))
+		for i, v := range values {
+			codes[i] = mx.E4M3.Encode(v / scales[block(i)])
+			values[i] = mx.E4M3.Decode(codes[i]) * scales[block(i)]
+		}
+		tensors = append(tensors,
+			safetensors.Tensor{Name: x.Name, DType: safetensors.F8E4M3, Shape: x.Shape, Data: codes},
+			safetensors.Tensor{Name: x.Name + scaleSuffix, DType: safetensors.F32, Shape: []int{blocks(rows, blockRows), across}, Data: f32(scales...)})
+	}
+	return folder(t, fp8Config(blockRows, blockCols), tensors...), want
+}
+
+// A model in FP8 becomes one in BF16 or FP32, of the values that its codes and scales stand for, and says so.
+func TestConvertFP8(t *testing.T) {
+	dir, want := quantised(t)
+	s := opened(t, dir)
+	for _, c := range []struct {
+		asked, dtype string // of weights
+		other        string // of what was FP32
+		config       string
+	}{{"", safetensors.BF16, safetensors.F32, "bfloat16"}, {"bf16", safetensors.BF16, safetensors.BF16, "bfloat16"}, {"fp32", safetensors.F32, safetensors.F32, "float32"}} {
+		to := filepath.Join(t.TempDir(), "to")
+		r, err := s.Convert(t.Context(), to, Options{DType: c.asked})
+		if err != nil || r.Tensors != 139 || r.Files != 1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		got := opened(t, to)
+		for name, values := range want {
+			x, _ := got.Tensor(name)
+			dtype := c.other
+			if strings.HasSuffix(name, "_proj.weight") {
+				dtype = c.dtype
+			} else if isBias(name) {
+				dtype = safetensors.F32
+			}
+			if x.DType != dtype {
+				t.Errorf("as %q %s is %s, want %s", c.asked, name, x.DType, dtype)
+			}
+			for i, v := range all(t, got, name) {
+				w := values[i]
+				if dtype == safetensors.BF16 {
+					w = tensor.ToBFloat16(w).Float32()
+				}
+				if math.Float32bits(v) != math.Float32bits(w) {
+					t.Fatalf("as %q %s[%d] is %v, want %v", c.asked, name, i, v, w)
+				}
+			}
+		}
+		text := string(readFile(t, filepath.Join(to, configName)))
+		if strings.Contains(text, "quantization") || !strings.Contains(text, fmt.Sprintf("\"dtype\": %q", c.config)) || strings.Contains(text, "torch_dtype") {
+			t.Errorf("as %q the configuration is\n%s", c.asked, text)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package weights
+
+// Weights in a folder that somebody else has made: a configuration, one safetensors file or the shards of an index.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"spmoe/internal/strictjson"
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/moe"
+)
+
+// The files of such a folder.
+const (
+	configName = "config.json"
+	singleName = "model.safetensors"
+	indexName  = "model.safetensors.index.json"
+	shardExt   = ".safetensors"
+)
+
+// The most that is read of a folder: bytes of a configuration and of an index, which takes about 100 a tensor, and open shards.
+const (
+	mostConfig = 1 << 20
+	mostIndex  = 64 << 20
+	mostShards = 1 << 12
+)
+
+// storage is what config.json says of how weights are stored.
+type storage struct {
+	Quantization *quantization `json:"quantization_config"`
+}
+
+func (s *Source) openHuggingFace() error {
+	root, err := os.OpenRoot(s.path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if s.json, err = readSmall(root, configName, mostConfig); err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	var how storage
+	if s.config, err = moe.ParseHF(s.json); err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	if err := strictjson.Unmarshal(s.json, &how); err != nil {
+		return fmt.Errorf("%s: %s: %w", s.path, configName, err)
+	}
+	stored, err := s.openShards(root)
+	if err == nil {
+		err = s.addStored(stored, how.Quantization)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	// The library drops the MTP module when it loads a model, so a configuration may name what is not there.
+	if _, ok := s.entries[fmt.Sprintf("model.layers.%d.eh_proj.weight", s.config.Layers)]; !ok {
+		s.config.MTPLayers = 0
+	}
+	return nil
+}
+
+// openShards opens all files with weights and returns their tensors by name: of the one file if it is there, or else what the index lists.
+func (s *Source) openShards(root *os.Root) (map[string]plain, error) {
+	stored := map[string]plain{}
+	if _, err := root.Lstat(singleName); err == nil {
+		file, err := s.openShard(root, singleName)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range file.Tensors() {
+			stored[info.Name] = plain{file, info}
+		}
+		return stored, nil
+	}
+	text, err := readSmall(root, indexName, mostIndex)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is neither %s nor %w: %s", singleName, err, expected)
+	} else if err != nil {
+		return nil, err
+	}
+	index, err := parseIndex(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", indexName, err)
+	}
+	shards := map[string]*safetensors.File{}
+	for _, name := range slices.Sorted(maps.Keys(index)) {
+		in := index[name]
+		if shards[in] == nil {
+			if shards[in], err = s.openShard(root, in); err != nil {
+				return nil, fmt.Errorf("%w (%s names it)", err, indexName)
+			}
+		}
+		info, ok := shards[in].Info(name)
+		if !ok {
+			return nil, fmt.Errorf("%s: tensor %q is not in %s", indexName, name, in)
+		}
+		stored[name] = plain{shards[in], info}
+	}
+	return stored, nil
+}
+
+// parseIndex returns the file that each tensor is in.
+func parseIndex(text []byte) (map[string]string, error) {
+	var index struct {
+		Files map[string]string `json:"weight_map"`
+	}
+	if err := strictjson.Unmarshal(text, &index); err != nil {
+		return nil, err
+	}
+	if len(index.Files) == 0 {
+		return nil, errors.New("weight_map is missing or empty: expected the file of each tensor")
+	}
+	files := map[string]bool{}
+	for name, file := range index.Files {
+		if file != filepath.Base(file) || !filepath.IsLocal(file) || !strings.HasSuffix(file, shardExt) {
+			return nil, fmt.Errorf("tensor %.100q is said to be in %.100q: expected the name of a file in the folder that ends in %s", name, file, shardExt)
+		}
+		files[file] = true
+	}
+	if len(files) > mostShards {
+		return nil, fmt.Errorf("weight_map names %d files: at most %d are opened", len(files), mostShards)
+	}
+	return index.Files, nil
+}
+
+// openShard opens a file of the folder, to be closed with the source.
+func (s *Source) openShard(root *os.Root, name string) (*safetensors.File, error) {
+	file, size, err := openRegular(root, name)
+	if err != nil {
+		return nil, err
+	}
+	s.opened = append(s.opened, file)
+	return safetensors.NewFile(name, file, size)
+}
+
+// openRegular opens a regular file of the folder. Links are followed as long as they stay in the folder.
+func openRegular(root *os.Root, name string) (file *os.File, size int64, err error) {
+	stat, err := root.Stat(name)
+	if err == nil && stat.Mode().IsRegular() {
+		file, err = root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	}
+	if file != nil {
+		stat, err = file.Stat() // something else may have been put in its place
+	}
+	switch link, lerr := root.Lstat(name); {
+	case err != nil && lerr == nil && link.Mode()&fs.ModeSymlink != 0:
+		return nil, 0, fmt.Errorf("%s: not a regular file of this folder, but a link: %w (cp -rL makes a folder with the files that links lead to)", name, err)
+	case err != nil:
+		return nil, 0, fmt.Errorf("%s: %w", name, err)
+	case !stat.Mode().IsRegular():
+		if file != nil {
+			file.Close()
+		}
+		return nil, 0, fmt.Errorf("%s: not a regular file (its mode is %v)", name, stat.Mode())
+	}
+	return file, stat.Size(), nil
+}
+
+// readSmall reads a whole regular file of at most so many bytes.
+func readSmall(root *os.Root, name string, most int64) ([]byte, error) {
+	file, size, err := openRegular(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if size > most {
+		return nil, fmt.Errorf("%s: %d bytes are too long: at most %d are read", name, size, most)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, most))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return text, nil
+}
+
+// plain is a tensor as a safetensors file has it.
+type plain struct {
+	file *safetensors.File
+	info safetensors.Info
+}
+
+func (p plain) floats(dst []float32, offset int64) error {
+	return p.file.ReadFloat32s(p.info, dst, offset)
+}

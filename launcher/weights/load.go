@@ -1,0 +1,79 @@
+package weights
+
+// Loading: a rank takes what it holds of a model, and nothing else.
+
+import (
+	"spmoe/moe"
+	"spmoe/moe/optim"
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
+
+// Load fills the working weights and selection biases of this rank's part of a model, rounded once to the types that it holds them in,
+// and what is derived from them. A router whose bias the source lacks gets none. It is not collective.
+func (s *Source) Load(ex *tensor.Exec, m *moe.Model) error {
+	buffer := make([]float32, chunk)
+	for _, g := range m.Groups {
+		for _, p := range g.Params {
+			if err := s.fill(ex, p, buffer); err != nil {
+				return err
+			}
+		}
+		g.Refresh(ex)
+	}
+	return s.loadBiases(m)
+}
+
+// Init sets the master weights of this rank, and the selection biases, to those of the source, and publishes them: a run starts from it.
+// It is collective.
+func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, m *moe.Model) error {
+	for p := range o.Pieces {
+		if err := s.read(ex, p.Param, p.Offset, p.Master); err != nil {
+			return err
+		}
+	}
+	if err := s.loadBiases(m); err != nil {
+		return err
+	}
+	return o.Publish()
+}
+
+// loadBiases sets the selection biases of a model, which every rank holds. A router whose bias the source lacks gets none.
+func (s *Source) loadBiases(m *moe.Model) error {
+	for _, route := range m.Routings() {
+		bias := route.Bias.F32()
+		if _, ok := s.entries[route.Name]; !ok {
+			clear(bias)
+		} else if err := s.ReadInto(route.Name, route.Bias.Dims(), 0, bias); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read fills dst with elements of a parameter, from number offset on, part by part: whoever watches the rank sees that this goes on.
+func (s *Source) read(ex *tensor.Exec, p *moe.Param, offset int, dst []float32) error {
+	for at := 0; at < len(dst); at += chunk {
+		ex.Enter(ex.Enter(profile.Data))
+		if err := s.ReadInto(p.Name, p.Dims, int64(offset+at), dst[at:min(at+chunk, len(dst))]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill sets the working weights of a parameter, through buffer.
+func (s *Source) fill(ex *tensor.Exec, p *moe.Param, buffer []float32) error {
+	if p.Work.DType() == tensor.FP32 {
+		return s.read(ex, p, 0, p.Work.F32())
+	}
+	work := p.Work.BF16()
+	for at := 0; at < len(work); at += len(buffer) {
+		part := buffer[:min(len(buffer), len(work)-at)]
+		if err := s.read(ex, p, at, part); err != nil {
+			return err
+		}
+		tensor.Round(work[at:at+len(part)], part)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+// Package weights reads the weights of a model, whoever has written them, and writes them under the names and in the files of Hugging
+// Face.
+//
+// A source is a folder of one of three kinds: a run (its newest checkpoint counts), a checkpoint, or a Hugging Face model
+// (config.json, and model.safetensors or the shards that model.safetensors.index.json names). Nothing of a source is held in memory but
+// names and shapes: every rank reads the pieces that it needs.
+package weights
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"spmoe/moe"
+)
+
+// Tensor describes a tensor of a source under its Hugging Face name.
+type Tensor struct {
+	Name  string
+	DType string // of its elements in the files, as package safetensors names it
+	Shape []int  // not to be modified
+}
+
+// elements is the number of them. Whoever has made a Tensor has checked that it is one.
+func (t Tensor) elements() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= int64(d)
+	}
+	return n
+}
+
+// values are the elements of a tensor, where they are.
+type values interface {
+	// floats fills dst with elements [offset, offset+len(dst)) in row-major order.
+	floats(dst []float32, offset int64) error
+}
+
+// entry is a tensor of a source.
+type entry struct {
+	Tensor
+	values
+}
+
+// Source is an opened folder of weights. It is safe for concurrent use until Close.
+type Source struct {
+	path   string
+	config moe.Config
+	json   []byte // config.json as it is; nil for a checkpoint
+	fp8    bool   // some weights are block-scaled FP8
+
+	tokenizer string // that a checkpoint's configuration names
+	entries   map[string]entry
+	opened    []io.Closer
+}
+
+// expected says what a source may be.
+const expected = "expected the folder of a run or of a checkpoint, or that of a Hugging Face model (config.json, and model.safetensors or model.safetensors.index.json with its shards)"
+
+// Open opens the weights in the folder path and checks that there are enough of them for the model that its configuration describes. A
+// checkpoint is verified, all of it, as package checkpoint says; damaged ones are not set aside.
+func Open(path string) (*Source, error) {
+	hf, err := isHuggingFace(path)
+	if err != nil {
+		return nil, err
+	}
+	if hf {
+		return OpenHuggingFace(path)
+	}
+	return OpenCheckpoint(path)
+}
+
+// OpenCheckpoint is Open for the folder of a run or of a checkpoint, and for no other.
+func OpenCheckpoint(path string) (*Source, error) { return open(path, (*Source).openCheckpoint) }
+
+// OpenHuggingFace is Open for the folder of a Hugging Face model, and for no other. That a file is missing is an [fs.ErrNotExist].
+func OpenHuggingFace(path string) (*Source, error) { return open(path, (*Source).openHuggingFace) }
+
+func open(path string, kind func(*Source) error) (*Source, error) {
+	s := &Source{path: path, entries: map[string]entry{}}
+	err := kind(s)
+	if err == nil {
+		err = s.fits()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// ReadConfig returns the model that the weights in the folder path are of. It reads little of them.
+func ReadConfig(path string) (moe.Config, error) {
+	hf, err := isHuggingFace(path)
+	if err != nil {
+		return moe.Config{}, err
+	}
+	if !hf {
+		c, _, err := readCheckpoint(path)
+		return c.Model, err
+	}
+	s, err := OpenHuggingFace(path)
+	if err != nil {
+		return moe.Config{}, err
+	}
+	return s.config, s.Close()
+}
+
+// isHuggingFace reports whether path is to be taken for the folder of a Hugging Face model, in contrast to one of this program's.
+func isHuggingFace(path string) (bool, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return false, fmt.Errorf("%w: %s", err, expected)
+	}
+	if !stat.IsDir() {
+		return false, fmt.Errorf("%s is not a folder: %s", path, expected)
+	}
+	_, err = os.Lstat(filepath.Join(path, configName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+// fits refuses a configuration of a model that is far larger than the tensors are, before somebody takes memory for it. Which of them are
+// missing, loading says.
+func (s *Source) fits() error {
+	there := int64(0)
+	for _, e := range s.entries {
+		there += e.elements()
+	}
+	if need := s.config.Count().Total; need > 2*there+1<<20 {
+		return fmt.Errorf("%s: %s describes a model of %d parameters, the tensors have %d elements", s.path, s.configName(), need, there)
+	}
+	return nil
+}
+
+// configName is the file that the configuration is from.
+func (s *Source) configName() string {
+	if s.json == nil {
+		return "config.toml"
+	}
+	return configName
+}
+
+// Config returns the model that the weights are of. Of a Hugging Face folder, knobs of training take their defaults, and there is an MTP
+// module only if its weights are there.
+func (s *Source) Config() moe.Config { return s.config }
+
+// Path returns the folder that the weights are in: that of a checkpoint where a run was opened.
+func (s *Source) Path() string { return s.path }
+
+// Tensors lists all tensors by name, numbers in names by value. Scales of FP8 blocks are part of the tensor that they scale.
+func (s *Source) Tensors() []Tensor {
+	all := make([]Tensor, 0, len(s.entries))
+	for _, e := range s.entries {
+		all = append(all, e.Tensor)
+	}
+	slices.SortFunc(all, func(a, b Tensor) int { return compareNames(a.Name, b.Name) })
+	return all
+}
+
+// Tensor returns the tensor called name, and whether there is one.
+func (s *Source) Tensor(name string) (Tensor, bool) {
+	e, ok := s.entries[name]
+	return e.Tensor, ok
+}
+
+// ReadInto fills dst with elements [offset, offset+len(dst)) of a tensor, in row-major order, as FP32: BF16, F16 and block-scaled FP8
+// widen to it. It is an error if there is no such tensor, or if it has another shape. A range outside of the shape panics.
+func (s *Source) ReadInto(name string, shape []int, offset int64, dst []float32) error {
+	e, ok := s.entries[name]
+	if !ok {
+		return fmt.Errorf("%s: there is no tensor %q of shape %v: are these the weights of another model?", s.path, name, shape)
+	}
+	if !slices.Equal(e.Shape, shape) {
+		return fmt.Errorf("%s: tensor %q has shape %v, the model's has %v: are these the weights of another model?", s.path, name, e.Shape, shape)
+	}
+	if total := e.elements(); offset < 0 || offset > total || int64(len(dst)) > total-offset {
+		panic(fmt.Sprintf("weights: elements [%d, %d) of %q, which has %d", offset, offset+int64(len(dst)), name, total))
+	}
+	if err := e.floats(dst, offset); err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	return nil
+}
+
+// Close releases the files; no method may be called afterwards.
+func (s *Source) Close() error {
+	var err error
+	for _, c := range s.opened {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// chunk is how many elements are held in memory at a time.
+const chunk = 1 << 18
+
+// isBias reports whether a tensor is a router's selection bias, which is FP32 in all files.
+func isBias(name string) bool { return strings.HasSuffix(name, ".e_score_correction_bias") }

@@ -1,0 +1,163 @@
+package weights
+
+// Writing: a source's tensors as safetensors, read and rounded part by part while they are written.
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/tensor"
+)
+
+// dtypeOf returns the element type that users call name; none for any other name.
+func dtypeOf(name string) string {
+	return map[string]string{"bf16": safetensors.BF16, "fp32": safetensors.F32}[name]
+}
+
+// Options says how weights are written.
+type Options struct {
+	// DType is what floating-point weights become: bf16, rounded to nearest even, or fp32. Empty: as they are stored, and bf16 where that
+	// is FP8 or a checkpoint. Selection biases become fp32 where anything changes.
+	DType string
+
+	// Shard is the size of the largest file in bytes, unless a single tensor is larger; 0: one file.
+	Shard int64
+
+	// Progress, unless it is nil, is called after each file with the bytes of tensors written and to be written.
+	Progress func(written, total int64)
+}
+
+func (o Options) check() error {
+	if o.DType != "" && dtypeOf(o.DType) == "" {
+		return fmt.Errorf("the type of weights is %.100q: use bf16 or fp32", o.DType)
+	}
+	if o.Shard < 0 {
+		return fmt.Errorf("files of %d bytes: give 1 or more, or 0 for one file", o.Shard)
+	}
+	return nil
+}
+
+// changes reports whether weights become something else than is stored.
+func (s *Source) changes(o Options) bool { return o.DType != "" || s.json == nil || s.fp8 }
+
+// becomes returns the type that a tensor is written in.
+func (s *Source) becomes(t Tensor, o Options) string {
+	switch {
+	case !isFloat(t.DType) || !s.changes(o):
+		return t.DType
+	case isBias(t.Name):
+		return safetensors.F32
+	case o.DType != "":
+		return dtypeOf(o.DType)
+	case s.json == nil || t.DType == safetensors.F8E4M3:
+		return safetensors.BF16
+	}
+	return t.DType
+}
+
+// isFloat reports whether elements of a type are weights, which may be rounded.
+func isFloat(dtype string) bool {
+	switch dtype {
+	case safetensors.F8E4M3, safetensors.F16, safetensors.BF16, safetensors.F32, safetensors.F64:
+		return true
+	}
+	return false
+}
+
+// output returns what is to be written of a tensor.
+func (s *Source) output(ctx context.Context, t Tensor, o Options) safetensors.Tensor {
+	e, dtype := s.entries[t.Name], s.becomes(t, o)
+	out := safetensors.Tensor{Name: t.Name, DType: dtype, Shape: t.Shape}
+	if p, ok := e.values.(plain); ok && dtype == t.DType {
+		out.Stream = func(w io.Writer) error { return p.copyTo(ctx, w) }
+	} else {
+		out.Stream = func(w io.Writer) error { return e.roundTo(ctx, w, dtype) }
+	}
+	return out
+}
+
+// copyTo writes the bytes of a tensor as they are.
+func (p plain) copyTo(ctx context.Context, w io.Writer) error {
+	buffer := make([]byte, min(p.info.Size, 4*chunk))
+	for at := int64(0); at < p.info.Size; at += int64(len(buffer)) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		buffer = buffer[:min(int64(len(buffer)), p.info.Size-at)]
+		if err := p.file.ReadAt(p.info, buffer, at); err != nil {
+			return err
+		}
+		if _, err := w.Write(buffer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roundTo writes the elements of a tensor as F32 or BF16.
+func (e entry) roundTo(ctx context.Context, w io.Writer, dtype string) error {
+	total := e.elements()
+	values := make([]float32, min(total, chunk))
+	rounded := make([]tensor.BFloat16, len(values))
+	raw := make([]byte, 0, 4*len(values))
+	for at := int64(0); at < total; at += int64(len(values)) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		values = values[:min(int64(len(values)), total-at)]
+		if err := e.floats(values, at); err != nil {
+			return err
+		}
+		raw = raw[:0]
+		if dtype == safetensors.BF16 {
+			tensor.Round(rounded[:len(values)], values)
+			for _, x := range rounded[:len(values)] {
+				raw = binary.LittleEndian.AppendUint16(raw, uint16(x))
+			}
+		} else {
+			for _, x := range values {
+				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+			}
+		}
+		if _, err := w.Write(raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// written is the bytes that a tensor takes.
+func (s *Source) written(t Tensor, o Options) int64 {
+	if e, ok := s.entries[t.Name].values.(plain); ok && s.becomes(t, o) == t.DType {
+		return e.info.Size
+	}
+	if s.becomes(t, o) == safetensors.BF16 {
+		return 2 * t.elements()
+	}
+	return 4 * t.elements()
+}
+
+// metadata tells readers of the format that names and shapes are those of PyTorch.
+func metadata() map[string]string { return map[string]string{"format": "pt"} }
+
+// Export writes all weights to one file, which appears when it is complete and is durable when Export returns. It returns the number of
+// tensors.
+func (s *Source) Export(ctx context.Context, path string, o Options) (int, error) {
+	if err := o.check(); err != nil {
+		return 0, err
+	}
+	tensors := s.Tensors()
+	return len(tensors), s.writeFile(ctx, path, tensors, o)
+}
+
+func (s *Source) writeFile(ctx context.Context, path string, tensors []Tensor, o Options) error {
+	var out []safetensors.Tensor
+	for _, t := range tensors {
+		out = append(out, s.output(ctx, t, o))
+	}
+	return safetensors.Write(path, out, metadata())
+}
