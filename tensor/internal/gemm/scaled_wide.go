@@ -82,7 +82,7 @@ func (ks *kernels) blockRounded(s *Scratch, out View, a, b Scaled, limit int) {
 		ks.bf16Rounded(s, out, x, y.transposed())
 		return
 	}
-	sum := strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
+	sum := strided(s.unrounded.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
 	ks.block(s, sum, a, b, false, limit)
 	for i := range out.Rows {
 		for j, x := range row[float32](sum, i) {

@@ -5,15 +5,16 @@ import "unsafe"
 // Scratch holds one worker's packing buffers; they grow once to a fixed bound, so that a warm call allocates nothing. The zero
 // value is ready to use, by one goroutine at a time.
 type Scratch struct {
-	a, b    buffer             // packed panels
-	rows    [keptBlocks]buffer // packed blocks of a that meet many blocks of b
-	sums    buffer             // FP32 sums that a BF16 result cannot hold between two runs of steps
-	partial buffer             // vectors of sums of a direct product
-	spans   buffer             // sums of spans of k (see tree)
-	edge    buffer             // a tile column of which c has only a part
-	chunks  buffer             // a piece of a scaled operand, decoded
-	decoded [2]buffer          // blocks of scaled operands, decoded
-	calls   calls
+	a, b      buffer             // packed panels
+	rows      [keptBlocks]buffer // packed blocks of a that meet many blocks of b
+	sums      buffer             // FP32 sums that a BF16 result cannot hold between two runs of steps
+	unrounded buffer             // FP32 sums of a block that go into a BF16 result; the products that make them may need sums
+	partial   buffer             // vectors of sums of a direct product
+	spans     buffer             // sums of spans of k (see tree)
+	edge      buffer             // a tile column of which c has only a part
+	chunks    buffer             // a piece of a scaled operand, decoded
+	decoded   [2]buffer          // blocks of scaled operands, decoded
+	calls     calls
 }
 
 // keptBlocks is how many packed blocks of a wait for the next block of b.
