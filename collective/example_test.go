@@ -1,0 +1,34 @@
+package collective_test
+
+import (
+	"fmt"
+
+	"spmoe/collective"
+)
+
+// Four ranks add up their numbers.
+func ExampleAllReduce() {
+	sums := make([]float32, 4)
+	err := collective.NewWorld(4).Run(func(c *collective.Comm) error {
+		buf := []float32{float32(c.Rank())}
+		if err := collective.AllReduce(c, buf, collective.Sum); err != nil {
+			return err
+		}
+		sums[c.Rank()] = buf[0]
+		return nil
+	})
+	fmt.Println(sums, err)
+	// Output: [6 6 6 6] <nil>
+}
+
+// Ranks that meet in different collectives get an error instead of a deadlock.
+func ExampleMismatchError() {
+	err := collective.NewWorld(2).Run(func(c *collective.Comm) error {
+		if c.Rank() == 0 {
+			return c.Barrier()
+		}
+		return collective.AllReduce(c, []float64{1}, collective.Sum)
+	})
+	fmt.Println(err != nil)
+	// Output: true
+}
