@@ -25,15 +25,16 @@ func fitVocabulary(cfg *trainer.Config, text []byte, given []assignment) error {
 	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
 		return err
 	}
-	if apply(&explicit, given); explicit.Model.Vocab != 0 {
-		return nil
-	}
+	apply(&explicit, given)
 	t, err := datasets.OpenTokenizer(cfg.Tokenizer)
 	if errors.Is(err, fs.ErrNotExist) && cfg.Out != "" {
 		t, err = datasets.RunTokenizer(cfg.Out, cfg.Tokenizer)
 	}
 	if err != nil {
 		return err
+	}
+	if explicit.Model.Vocab != 0 {
+		return cfg.Holds(t)
 	}
 	cfg.Model.Vocab = (t.VocabSize() + vocabularyMultiple - 1) / vocabularyMultiple * vocabularyMultiple
 	return nil

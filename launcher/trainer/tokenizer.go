@@ -24,8 +24,8 @@ func (j *Job) openTokenizer(folder string) (err error) {
 	if err != nil {
 		return err
 	}
-	if vocab, size := j.cfg.Model.Vocab, j.tokenizer.VocabSize(); vocab < size {
-		return fmt.Errorf("model.vocab is %d: tokenizer %q has %d tokens: leave it out, or give at least as many", vocab, name, size)
+	if err := j.cfg.Holds(j.tokenizer); err != nil {
+		return err
 	}
 	if j.tokenizerFile, err = datasets.TokenizerCopy(j.tokenizer, name); err != nil {
 		return err
@@ -33,6 +33,14 @@ func (j *Job) openTokenizer(folder string) (err error) {
 	j.tokenBytes = make([]int32, j.tokenizer.VocabSize())
 	for id := range j.tokenBytes {
 		j.tokenBytes[id] = int32(len(j.tokenizer.Decode([]int32{int32(id)})))
+	}
+	return nil
+}
+
+// Holds refuses a tokenizer that has more tokens than the model.
+func (c Config) Holds(t datasets.Tokenizer) error {
+	if size := t.VocabSize(); c.Model.Vocab < size {
+		return fmt.Errorf("model.vocab is %d: tokenizer %q has %d tokens: leave it out, or give at least as many", c.Model.Vocab, c.Tokenizer, size)
 	}
 	return nil
 }

@@ -22,7 +22,9 @@ type Run struct {
 	Config string // TOML; empty if it is not there
 	Log    record.Log
 	Events []spmd.Event
-	Notes  []string // what could not be read
+
+	Projection *Projection // nil: none was made
+	Notes      []string    // what could not be read
 }
 
 // maxConfig is far above the size of a configuration in bytes.
@@ -43,6 +45,9 @@ func Read(folder string) (Run, error) {
 		r.Notes = append(r.Notes, err.Error())
 	}
 	if r.Events, err = record.ReadEvents(folder); err != nil {
+		r.Notes = append(r.Notes, err.Error())
+	}
+	if r.Projection, err = readProjection(folder); err != nil {
 		r.Notes = append(r.Notes, err.Error())
 	}
 	return r, nil

@@ -74,6 +74,10 @@ func write(t testing.TB, steps, layers, experts int) string {
 	if err := os.WriteFile(filepath.Join(run, "config.toml"), []byte("flavor = 'debug'\nprecision = 'bf16'\n# <script>\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
+	projection := `{"Budget":{"Tokens":443.2,"Run":{"model":"671B","gpu":"B200","gpus":256,"tp":2}},"Range":{"P10":317,"P90":508.9},"Notes":[]}`
+	if err := os.WriteFile(filepath.Join(run, "projection.json"), []byte(projection), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	return run
 }
 
@@ -126,6 +130,7 @@ func TestWrite(t *testing.T) {
 		`<span class="badge equivalent">done</span>`, "1 failed and replaced", "alarms: 1", "<b>debug</b><small>in bf16</small>", "<b>2.4095</b>", "204,800 tokens",
 		"<b>10,240</b><small>43.5% of the machine’s measured peak (MFU)", "<b>1</b><small>their gradients were not fit", "4ms after the failure was seen",
 		"step 7 is skipped", "killed &lt;/pre&gt;&lt;script&gt;", "<b>// New </b>&lt;/pre&gt;", "75%", "peak 400 GFLOP/s measured", "<dd>steps 49</dd>", "precision = &#39;bf16&#39;",
+		"<b>443</b><small>tokens a second and GPU of 671B on 256 B200 with this run’s routing; 80 % interval 317 to 509",
 	} {
 		if !strings.Contains(string(page), text) {
 			t.Errorf("the page lacks %q", text)
@@ -185,6 +190,12 @@ func TestIncomplete(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"not shown", "events.jsonl:1"}, []string{"Alarms and failures"}},
+		"broken projection": {func(t *testing.T, run string) {
+			if err := os.WriteFile(filepath.Join(run, projectionFile), []byte("{"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"not shown", "projection.json: "}, []string{"<small>projected"}},
+		"no projection": {func(t *testing.T, run string) { os.Remove(filepath.Join(run, projectionFile)) }, nil, []string{"projected", "not shown"}},
 		"no events": {func(t *testing.T, run string) { os.Remove(filepath.Join(run, record.EventsFile)) }, nil, []string{"Alarms and failures", "alarms:"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -122,6 +122,9 @@ func (v view) Facts() (list []fact) {
 		s := log.Starts[n-1]
 		add("ranks", fmt.Sprint(s.Ranks), fmt.Sprintf("%s, %s, %s", s.CPU, report.Plural(s.Cores, "core"), s.Tier))
 	}
+	if v.Projection != nil {
+		list = append(list, v.Projection.fact())
+	}
 	skipped := 0
 	for _, s := range log.Steps {
 		if s.Skipped {

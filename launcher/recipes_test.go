@@ -1,0 +1,51 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The first line of every recipe is the command that runs it, which can be run.
+func TestRecipes(t *testing.T) {
+	t.Chdir("..")
+	files, err := filepath.Glob("launcher/recipes/*.toml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d recipes, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, _, _ := strings.Cut(string(content), "\n")
+			first, _, _ = strings.Cut(first, "   ")
+			args, ok := strings.CutPrefix(first, "# launcher ")
+			words := strings.Fields(args)
+			if !ok || !slices.Contains(words, file) {
+				t.Fatalf("the first line is %q, want a command with --config %s", first, file)
+			}
+			if slices.Contains(words, "train") {
+				succeed(t, append(words, "--dry-run")...)
+				return
+			}
+			f := new(compareFlags)
+			fs, _ := command{name: "compare", define: f.define}.flags()
+			if _, err := parse(fs, slices.DeleteFunc(words, func(w string) bool { return w == "compare" })); err != nil {
+				t.Fatal(err)
+			}
+			c, err := f.comparison(*f.given)
+			if err == nil {
+				c.Out, c.Console = t.TempDir(), io.Discard
+				err = c.Check()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
