@@ -30,6 +30,8 @@ type attack struct {
 	victim    int   // the process that notes when it strikes; 0: nobody does
 	ordered   time.Time
 	alarms    bool // it lets no process fail, but is to be noticed
+	vain      bool // it may change nothing: a bit that a sum rounds away
+	seen      int  // the step at which its victim was seen to have carried it out; 0: not yet
 	began     time.Time
 }
 
@@ -61,8 +63,8 @@ func kinds() map[string]maker {
 // flips are the faults that a replay of every step must find.
 func flips() map[string]maker {
 	return map[string]maker{
-		"gradient": harm(fault.Flip, fault.InGradient),
-		"message":  harm(fault.Flip, fault.InMessage),
+		"gradient": inVain(harm(fault.Flip, fault.InGradient)),
+		"message":  inVain(harm(fault.Flip, fault.InMessage)),
 		"weight":   harm(fault.Flip, fault.InWeights),
 		"state":    harm(fault.Flip, fault.InState),
 	}
@@ -99,7 +101,10 @@ func (r *run) sleep(ctx context.Context, d time.Duration) bool {
 func (r *run) overcome(a *attack) bool {
 	if a.alarms {
 		at, _, ok := r.struck(a)
-		return ok && r.alarmed.After(at) && r.stepped.After(r.alarmed)
+		if ok && a.seen == 0 {
+			a.seen = r.step
+		}
+		return ok && (r.alarmed.After(at) && r.stepped.After(r.alarmed) || a.vain && r.step > a.seen+2)
 	}
 	found := 0
 	for _, e := range r.events {
@@ -233,6 +238,14 @@ func slowRank(ctx context.Context, r *run, _ *rand.Rand, a *attack) bool {
 		return false
 	}
 	return r.sleep(ctx, time.Second) && r.signal(a, a.Rank, syscall.SIGKILL)
+}
+
+// inVain makes a fault that may have no effect.
+func inVain(make maker) maker {
+	return func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
+		a.vain = true
+		return make(ctx, r, rng, a)
+	}
 }
 
 func killTwo(_ context.Context, r *run, _ *rand.Rand, a *attack) bool {

@@ -43,6 +43,9 @@ func (s *session) report(mode string) {
 		fmt.Fprintln(table)
 	}
 	table.Flush()
+	if n := s.vain(); n > 0 {
+		s.say("%d were noticed by nobody, and changed no result: a sum has rounded them away", n)
+	}
 	goodput := 0.0
 	if s.took > 0 {
 		goodput = s.usual.Seconds() / s.took.Seconds()
@@ -56,6 +59,16 @@ func (s *session) report(mode string) {
 	s.line(map[string]any{
 		"mode": mode, "seed": s.Seed, "ranks": s.Ranks, "spares": s.Spares, "runs": s.runs, "faults": len(s.attacks), "goodput": goodput, "problems": s.problems,
 	})
+}
+
+// vain counts the faults that had no effect.
+func (s *session) vain() (n int) {
+	for _, a := range s.attacks {
+		if a.vain && a.Made && a.Found == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // quantiles are the median, the 99th percentile and the largest of the times that are known.

@@ -100,7 +100,7 @@ func (s *session) campaign(ctx context.Context, kinds map[string]maker, names []
 	for i, a := range attacks {
 		if !a.Made {
 			s.problem("fault %d, %s of rank %d at step %d, was not made", i+1, a.Kind, a.Rank, a.Step)
-		} else if a.alarms && a.Found == 0 {
+		} else if a.alarms && a.Found == 0 && !a.vain {
 			s.problem("fault %d, %s of rank %d at step %d, was noticed by nobody", i+1, a.Kind, a.Rank, a.Step)
 		}
 	}

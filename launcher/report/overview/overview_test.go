@@ -196,7 +196,7 @@ func TestIncomplete(t *testing.T) {
 			}
 		}, []string{"not shown", "projection.json: "}, []string{"<small>projected"}},
 		"no projection": {func(t *testing.T, run string) { os.Remove(filepath.Join(run, projectionFile)) }, nil, []string{"projected", "not shown"}},
-		"no events": {func(t *testing.T, run string) { os.Remove(filepath.Join(run, record.EventsFile)) }, nil, []string{"Alarms and failures", "alarms:"}},
+		"no events":     {func(t *testing.T, run string) { os.Remove(filepath.Join(run, record.EventsFile)) }, nil, []string{"Alarms and failures", "alarms:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := write(t, 60, 1, 4)
