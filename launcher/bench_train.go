@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -102,6 +103,7 @@ func (f *benchFlags) trainConfig(env env) (cfg trainer.Config, err error) {
 
 // takeTurn measures one precision once. first is what the first one has in this round.
 func (f *benchFlags) takeTurn(ctx context.Context, cfg trainer.Config, size trainRounds, t *turns, first turns) error {
+	debug.FreeOSMemory() // of the turn before, or it counts as taken
 	job, err := trainer.Prepare(cfg, f.world.ranks, "", nil)
 	if err != nil {
 		return err
