@@ -25,12 +25,12 @@ func ExampleTiktoken() {
 // A tokenizer for a text of one's own.
 func ExampleTrain() {
 	texts := [][]byte{[]byte("low lower lowest"), []byte("new newer newest")}
-	t, err := bpe.Train(context.Background(), slices.Values(texts), bpe.MinVocab+3)
+	t, err := bpe.Train(context.Background(), slices.Values(texts), bpe.MinVocab+8)
 	if err != nil {
 		panic(err)
 	}
-	for _, id := range t.Encode([]byte("newest")) {
+	for _, id := range t.Encode([]byte("low newest")) {
 		fmt.Printf("%q ", t.Decode([]int32{id}))
 	}
-	// Output: "n" "e" "w" "est"
+	// Output: "lo" "w" " ne" "west"
 }
