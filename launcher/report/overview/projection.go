@@ -50,6 +50,6 @@ func (p *Projection) fact() fact {
 	r := p.Budget.Run
 	return fact{
 		"projected", report.Thousands(p.Budget.Tokens),
-		fmt.Sprintf("tokens a second and GPU of %s on %d %s with this run’s routing; 80 %% interval %s to %s", r.Model, r.GPUs, r.GPU, report.Thousands(p.Range.P10), report.Thousands(p.Range.P90)),
+		fmt.Sprintf("tokens/s a GPU of %s on %d %s with this run’s routing; 80 %% interval %s to %s", r.Model, r.GPUs, r.GPU, report.Thousands(p.Range.P10), report.Thousands(p.Range.P90)),
 	}
 }
