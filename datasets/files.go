@@ -48,7 +48,7 @@ func (f file) read() ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w: expected readable text files or folders of them", f.path, err)
 	case len(text) == 0 && f.given:
-		return nil, fmt.Errorf("%s is empty: expected a text file or a folder of them", f.path)
+		return nil, fmt.Errorf("%s is empty: expected a file of text, JSONL, Parquet or Arrow, or a folder of them", f.path)
 	}
 	return text, nil
 }

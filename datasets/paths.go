@@ -78,7 +78,7 @@ func expand(given string) ([]string, error) {
 
 // filesAt lists the files at a path that the user gave, less those in seen, and adds them to seen.
 func filesAt(given, field string, seen map[string]bool) ([]file, error) {
-	const expected = "expected a text file or a folder of them"
+	const expected = "expected a file of text, JSONL, Parquet or Arrow, or a folder of them"
 	absolute, err := filepath.Abs(given)
 	if err != nil {
 		return nil, fmt.Errorf("data path %q: %w: %s", given, err, expected)

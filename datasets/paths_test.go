@@ -116,14 +116,14 @@ func TestOpenErrors(t *testing.T) {
 		want []string
 		user bool // root may read everything
 	}{
-		{"missing", []string{"missing", "expected a text file or a folder"}, false},
-		{"empty.txt", []string{"empty.txt", "is empty", "expected a text file"}, false},
+		{"missing", []string{"missing", "expected a file of text, JSONL, Parquet or Arrow, or a folder"}, false},
+		{"empty.txt", []string{"empty.txt", "is empty", "expected a file of text"}, false},
 		{"binary.bin", []string{"binary.bin", "NUL", "expected readable text"}, false},
 		{"nothing", []string{"nothing", "no files", "expected text files"}, false},
 		{"hidden", []string{"hidden", "no files"}, false},
 		{"binaries", []string{"binaries", "none of 1 files"}, false},
 		{"dangling", []string{"dangling", "link"}, false},
-		{"fifo", []string{"fifo", "expected a text file"}, false},
+		{"fifo", []string{"fifo", "expected a file of text"}, false},
 		{"unreadable", []string{"no.txt", "permission denied", "expected readable"}, true},
 		{"noaccess", []string{"noaccess", "permission denied", "expected readable"}, true},
 	} {

@@ -170,8 +170,8 @@ var textBombs = []bomb{
 	{"1 TB in a hole", sparse("text", tbyte), "NUL byte"},
 	{"1 TB behind 10 KB of text", sparse(strings.Repeat("text", 2500), tbyte), "NUL byte"},
 	{"NUL", content("te\x00xt"), "NUL byte"},
-	{"FIFO", fifo, "expected a text file"},
-	{"device", link("/dev/zero"), "expected a text file"},
+	{"FIFO", fifo, "expected a file of text"},
+	{"device", link("/dev/zero"), "expected a file of text"},
 	{"link to itself", func(t *testing.T, path string) { link(path)(t, path) }, "too many"},
 	{"empty folder", folder, "has no files"},
 	{"folder of bombs", func(t *testing.T, path string) {

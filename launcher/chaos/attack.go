@@ -53,20 +53,20 @@ func kinds() map[string]maker {
 		"spare":    killSpare,
 		"recovery": killRecovering,
 		"save":     killSaving,
-		"nan":      harm(fault.NaN, fault.InGradient),
-		"weight":   harm(fault.Flip, fault.InWeights),
-		"state":    harm(fault.Flip, fault.InState),
-		"full":     harm(fault.Full, fault.InWrite),
+		"nan":      harm(fault.NaN, fault.InGradient, anyOf),
+		"weight":   harm(fault.Flip, fault.InWeights, anyOf),
+		"state":    harm(fault.Flip, fault.InState, anyOf),
+		"full":     harm(fault.Full, fault.InWrite, 1),
 	}
 }
 
 // flips are the faults that a replay of every step must find.
 func flips() map[string]maker {
 	return map[string]maker{
-		"gradient": inVain(harm(fault.Flip, fault.InGradient)),
-		"message":  inVain(harm(fault.Flip, fault.InMessage)),
-		"weight":   harm(fault.Flip, fault.InWeights),
-		"state":    harm(fault.Flip, fault.InState),
+		"gradient": inVain(harm(fault.Flip, fault.InGradient, anyOf)),
+		"message":  inVain(harm(fault.Flip, fault.InMessage, anyOf)),
+		"weight":   harm(fault.Flip, fault.InWeights, anyOf),
+		"state":    harm(fault.Flip, fault.InState, anyOf),
 	}
 }
 
@@ -195,10 +195,14 @@ func stopRank(ctx context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	return syscall.Kill(a.processes[0], syscall.SIGCONT) != nil
 }
 
+// anyOf is of how many passings one is chosen where every step has some. Of a checkpoint it must be the first: a later one may be in the last
+// checkpoint, without which the run fails.
+const anyOf = 10
+
 // anywhere lets a rank do something to itself at some place of a step.
 func anywhere(action fault.Action) maker {
 	return func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
-		return r.ordered(ctx, rng, a, action, fault.Place.Often, 10)
+		return r.ordered(ctx, rng, a, action, fault.Place.Often, anyOf)
 	}
 }
 
@@ -222,9 +226,9 @@ func (r *run) ordered(ctx context.Context, rng *rand.Rand, a *attack, action fau
 
 // harm lets something happen to what a rank works with, that ends no process by itself. Only if the optimizer's state is damaged does its
 // owner give up, so that all go back to the one before.
-func harm(action fault.Action, place fault.Place) maker {
+func harm(action fault.Action, place fault.Place, most int64) maker {
 	return func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
-		ok := r.ordered(ctx, rng, a, action, func(p fault.Place) bool { return p == place }, 10)
+		ok := r.ordered(ctx, rng, a, action, func(p fault.Place) bool { return p == place }, most)
 		if a.alarms = place != fault.InState; a.alarms {
 			a.processes = nil
 		}
