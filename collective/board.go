@@ -51,7 +51,7 @@ type slot struct {
 	head fields
 
 	errLen, payloadLen int32
-	err                [508]byte // the arguments are wrong: said on every rank instead of leaving the peers to wait
+	err                [504]byte // the arguments are wrong: said on every rank instead of leaving the peers to wait
 	payload            [payloadBytes]byte
 }
 
@@ -60,6 +60,7 @@ type fields struct {
 	count      int64 // elements; the same on every rank
 	root       int64
 	color, key int64 // split
+	group      int64 // the least id that a new communicator may have
 	child      int64 // offset of the new communicator's board
 
 	bufs [2]extent // what the peers read; in an all-reduce, and in a window, also what they write

@@ -96,7 +96,7 @@ func (p *pair) run(call func(c *Comm, b buffers) error, change func(s *slot)) er
 
 func newPairFile(t testing.TB) *os.File {
 	t.Helper()
-	file, err := heap.Create(2, ControlBytes(2), pairRegion, 0)
+	file, err := heap.Create(heap.Whole(2), ControlBytes(2), pairRegion, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,21 @@ const (
 	listSendDispls
 )
 
+// land lets the ranks of this host read dst: in place, or what lies where they can see it until unland.
+func land[T Element](c *Comm, k *call, dst []T) {
+	k.ptr[1], k.bufs[1].bytes = unsafe.Pointer(unsafe.SliceData(dst)), int64(sizeOf(dst))
+	if !c.Shared() || len(dst) == 0 {
+		return
+	}
+	h := c.group.world.heap
+	offset, ok := h.Offset(k.ptr[1])
+	if !ok {
+		c.landed = c.grown(c.landed, sizeOf(dst))
+		offset, _ = h.Offset(unsafe.Pointer(unsafe.SliceData(c.landed)))
+	}
+	k.bufs[1].offset = offset
+}
+
 // publish writes the call to its slot.
 func (k *call) publish(s *slot, seq int) {
 	s.kind, s.op, s.elem, s.seq, s.head = k.kind, k.op, uint8(k.elem), int64(seq), k.fields

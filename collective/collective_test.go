@@ -18,6 +18,13 @@ var sizes = []int{1, 2, 3, 4, 5, 6, 7, 8}
 // forSizes runs f on every rank of worlds of all sizes and kinds.
 func forSizes(t *testing.T, f func(c *Comm) error) {
 	t.Helper()
+	forKinds(t, kinds, f)
+	forKinds(t, hostKinds, f)
+}
+
+// forKinds runs f on every rank of worlds of all sizes.
+func forKinds(t *testing.T, kinds map[string]func(n int, f func(c *Comm) error) error, f func(c *Comm) error) {
+	t.Helper()
 	for _, n := range sizes {
 		for kind, run := range kinds {
 			t.Run(fmt.Sprintf("np%d/%s", n, kind), func(t *testing.T) {
@@ -29,36 +36,76 @@ func forSizes(t *testing.T, f func(c *Comm) error) {
 	}
 }
 
-// kinds are the ways to run ranks.
+// kinds are the ways to run ranks of one host.
 var kinds = map[string]func(n int, f func(c *Comm) error) error{
 	"goroutines": func(n int, f func(c *Comm) error) error { return NewWorld(n).Run(f) },
-	"mappings":   runMapped,
+	"mappings":   func(n int, f func(c *Comm) error) error { return runMapped([]int{n}, f) },
+}
+
+// hostKinds are the ways to run ranks of several hosts.
+var hostKinds = map[string]func(n int, f func(c *Comm) error) error{
+	"hosts":           func(n int, f func(c *Comm) error) error { return runHosts(evenly(n), f) },
+	"uneven hosts":    func(n int, f func(c *Comm) error) error { return runHosts(unevenly(n), f) },
+	"mappings, hosts": func(n int, f func(c *Comm) error) error { return runMapped(unevenly(n), f) },
+}
+
+// evenly and unevenly divide n ranks among hosts.
+func evenly(n int) []int {
+	each := 1
+	for n%(2*each) == 0 && 2*each < n {
+		each *= 2
+	}
+	return slices.Repeat([]int{each}, n/each)
+}
+
+func unevenly(n int) (ranks []int) {
+	for each := 1; n > 0; each++ {
+		ranks = append(ranks, min(each, n))
+		n -= min(each, n)
+	}
+	return ranks
+}
+
+// runHosts runs the ranks of several hosts.
+func runHosts(ranks []int, f func(c *Comm) error) error {
+	worlds := NewHosts(ranks...)
+	errs := make([]error, len(worlds))
+	var wg sync.WaitGroup
+	for i, w := range worlds {
+		wg.Go(func() { errs[i] = w.Run(f) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // runMapped gives each rank a mapping of the heap of its own, as processes have it: at another address, and with nothing else shared.
-func runMapped(n int, f func(c *Comm) error) error {
+func runMapped(hosts []int, f func(c *Comm) error) error {
 	const region = 16 << 20
-	file, err := heap.Create(n, ControlBytes(n), region, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	errs := make([]error, n)
+	placement, net := placed(hosts), newLoopback()
+	errs := make([]error, placement.Ranks)
 	var wg sync.WaitGroup
-	for r := range n {
-		wg.Go(func() {
-			h, err := heap.Open(file)
-			if err != nil {
+	for host := range hosts {
+		part := placement.Part(host)
+		file, err := heap.Create(part, ControlBytes(placement.Ranks), region, 0)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		for r := part.First; r < part.First+part.Ranks; r++ {
+			wg.Go(func() {
+				h, err := heap.Open(file)
+				if err != nil {
+					errs[r] = err
+					return
+				}
+				defer h.Close()
+				w, err := JoinHosts(h, r, placement, net)
+				if err == nil {
+					err = w.Run(f)
+				}
 				errs[r] = err
-				return
-			}
-			defer h.Close()
-			w, err := Join(h, r)
-			if err == nil {
-				err = w.Run(f)
-			}
-			errs[r] = err
-		})
+			})
+		}
 	}
 	wg.Wait()
 	return errors.Join(errs...)

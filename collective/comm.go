@@ -25,6 +25,11 @@ type Comm struct {
 	round   uint64   // meetings
 	scratch []uint64 // one block of a reduction; words, so that every element type is aligned
 	staged  []byte   // what peers read of a buffer that is not in the heap
+	landed  []byte   // what peers read of a destination that is not in the heap
+	calls   *callsOfHosts
+	moved   *Messages      // of collectives, if there are several hosts
+	pieces  *hostReduction // memory of reductions over hosts
+	terms   [][]byte       // the buffers of this host's ranks, for a reduction
 	stats   Stats
 	peers   []peer          // what the call under way may use of each rank
 	waits   []time.Duration // for each rank
@@ -33,7 +38,9 @@ type Comm struct {
 }
 
 func newComm(g *group, rank int) *Comm {
-	return &Comm{group: g, rank: rank, scratch: make([]uint64, blockBytes/8), peers: make([]peer, len(g.worldRanks)), waits: make([]time.Duration, len(g.worldRanks))}
+	c := &Comm{group: g, rank: rank, scratch: make([]uint64, blockBytes/8), peers: make([]peer, len(g.worldRanks)), waits: make([]time.Duration, len(g.worldRanks))}
+	c.moved, c.terms = c.NewMessages(KindBarrier), make([][]byte, len(g.locals()))
+	return c
 }
 
 // Rank is this rank's number in the communicator, 0 to Size-1.
@@ -76,18 +83,20 @@ func (c *Comm) Barrier() error {
 // ordered by key and, for equal keys, by their rank here. A rank with color < 0 takes part in the call and gets nil.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	defer c.retire(KindSplit, 0)
-	if err := c.enter(call{kind: KindSplit, fields: fields{color: int64(color), key: int64(key)}}); err != nil {
+	next := &c.group.world.nextGroup
+	if err := c.enter(call{kind: KindSplit, fields: fields{color: int64(color), key: int64(key), group: next.Load()}}); err != nil {
 		return nil, err
 	}
+	id := c.childID(int64(color))
 	members := c.membersOf(int64(color))
-	leads := color >= 0 && members[0] == c.rank
-	if leads {
-		c.found(members, c.child(color))
+	founder := slices.IndexFunc(members, c.isLocal)
+	if color >= 0 && members[founder] == c.rank {
+		c.found(members, c.child(color), id)
 	}
 	if err := c.sync(KindSplit); err != nil || color < 0 {
 		return nil, err
 	}
-	g, err := c.joined(members, c.child(color))
+	g, err := c.joined(members, members[founder], c.child(color), id)
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +120,30 @@ func (c *Comm) membersOf(color int64) []int {
 	return members
 }
 
-// found makes the memory where members will meet, and shows it to them.
-func (c *Comm) found(members []int, name string) {
+// childID is the id of the communicator for a color: all ranks of this one come to the same, and use none of them again.
+func (c *Comm) childID(color int64) int {
+	var colors []int64
+	least := int64(0)
+	for r := range c.Size() {
+		head := c.slot(r).head
+		least = max(least, head.group)
+		if head.color >= 0 {
+			colors = append(colors, head.color)
+		}
+	}
+	slices.Sort(colors)
+	colors = slices.Compact(colors)
+	next, end := &c.group.world.nextGroup, least+int64(len(colors))
+	for now := next.Load(); now < end && !next.CompareAndSwap(now, end); now = next.Load() {
+	}
+	return int(least) + max(slices.Index(colors, color), 0)
+}
+
+// isLocal says whether a rank is on this host.
+func (c *Comm) isLocal(r int) bool { return c.group.hostOf[r] == c.group.here }
+
+// found makes the memory where members of this host will meet, and shows it to them.
+func (c *Comm) found(members []int, name string, id int) {
 	bytes := boardBytes(len(members))
 	if c.Shared() {
 		memory := c.Allocator().Allocate(bytes)
@@ -120,12 +151,12 @@ func (c *Comm) found(members []int, name string) {
 		return
 	}
 	words := make([]uint64, bytes/8)
-	c.group.local.children[c.rank] = newGroup(c.group.world, name, c.worldRanks(members), unsafe.Pointer(unsafe.SliceData(words)))
+	c.group.local.children[c.rank] = newGroup(c.group.world, name, id, c.worldRanks(members), unsafe.Pointer(unsafe.SliceData(words)))
 }
 
-// joined is the group that the first of members has founded.
-func (c *Comm) joined(members []int, name string) (*group, error) {
-	g, first := c.group, members[0]
+// joined is the group of members that the first of this host has founded.
+func (c *Comm) joined(members []int, first int, name string, id int) (*group, error) {
+	g := c.group
 	if !c.Shared() {
 		return g.local.children[first], nil
 	}
@@ -134,7 +165,7 @@ func (c *Comm) joined(members []int, name string) (*group, error) {
 	if !ok || child.offset%lineBytes != 0 {
 		return nil, g.broken(c.seq, first, fmt.Errorf("the board of %s is at %d of the heap, where it has no room", name, child.offset))
 	}
-	return newGroup(g.world, name, c.worldRanks(members), board), nil
+	return newGroup(g.world, name, id, c.worldRanks(members), board), nil
 }
 
 func (c *Comm) worldRanks(members []int) []int {
@@ -165,13 +196,18 @@ func (c *Comm) enter(k call) error {
 	if err := c.meet(k.kind, true); err != nil {
 		return err
 	}
+	if g.spansHosts() {
+		if err := c.tellHosts(k.kind); err != nil {
+			return err
+		}
+	}
 	if err := g.check(c.seq); err != nil {
 		return err
 	}
 	return c.reach(k)
 }
 
-// sync waits until every rank has done its part of a call that all have entered. It fails only if a rank that is a process dies.
+// sync waits until every rank of this host has done its part of a call that all have entered. It fails only if a rank that is a process dies.
 func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
 
 // waited counts the time since start as waiting, and blames the rank that came last.
@@ -182,13 +218,25 @@ func (c *Comm) waited(kind Kind, start time.Time) {
 		c.observeWait(kind, start, wait)
 	}
 	last, latest := c.rank, start.UnixNano()
-	for r := range c.Size() {
+	for _, r := range c.group.locals() {
 		if at := c.group.board.arrival(r).at[c.round%2].Load(); at > latest {
 			last, latest = r, at
 		}
 	}
 	if last != c.rank {
 		c.waits[last] += wait
+	}
+}
+
+// waitedFor is waited, for a message of another host's.
+func (c *Comm) waitedFor(kind Kind, start time.Time, world int) {
+	wait := time.Since(start)
+	c.stats[kind].Wait += wait
+	if c.observeWait != nil {
+		c.observeWait(kind, start, wait)
+	}
+	if r := slices.Index(c.group.worldRanks, world); r >= 0 {
+		c.waits[r] += wait
 	}
 }
 
@@ -224,13 +272,21 @@ func newCall[T Element](c *Comm, kind Kind, buf []T) call {
 
 // stage is memory in the heap for a copy of a buffer.
 func (c *Comm) stage(bytes int) []byte {
-	if cap(c.staged) < bytes {
-		a := c.Allocator()
-		a.Free(c.staged)
-		c.staged = a.Allocate(bytes)
-		c.staged = c.staged[:cap(c.staged)]
-	}
+	c.staged = c.grown(c.staged, bytes)
 	return c.staged[:bytes]
+}
+
+// grown is b, or larger memory of this rank in its place.
+func (c *Comm) grown(b []byte, bytes int) []byte {
+	if cap(b) >= bytes {
+		return b
+	}
+	a := c.Allocator()
+	if b != nil {
+		a.Free(b)
+	}
+	b = a.Allocate(bytes)
+	return b[:cap(b)]
 }
 
 // unstage brings back into buf what the peers have written to its copy, if there is one.
@@ -248,6 +304,10 @@ func published[T Element](c *Comm, j, lo, n int) []T {
 	if n == 0 {
 		return nil
 	}
-	all := c.peers[j].bufs[0]
+	return elements[T](c.peers[j].bufs[0], lo, n)
+}
+
+// elements is n elements from lo of memory that holds such.
+func elements[T Element](all []byte, lo, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(all))), len(all)/elemSize[T]())[lo:][:n]
 }

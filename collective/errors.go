@@ -24,6 +24,17 @@ func (e *AbortError) Error() string {
 // Unwrap returns the failed rank's own error.
 func (e *AbortError) Unwrap() error { return e.Err }
 
+// RankError is the error of the rank of a world that failed first.
+type RankError struct {
+	Rank int
+	Err  error
+}
+
+func (e *RankError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e.Err) }
+
+// Unwrap returns the rank's own error.
+func (e *RankError) Unwrap() error { return e.Err }
+
 // MismatchError says that two ranks met in calls that do not belong together.
 type MismatchError struct {
 	Comm  string    // the communicator

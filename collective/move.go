@@ -24,10 +24,16 @@ func Bcast[T Element](c *Comm, buf []T, root int) error {
 		c.retire(KindBcast, 0)
 		return err
 	}
-	if c.rank != root {
-		copy(buf, published[T](c, root, 0, len(buf)))
+	from, err := root, error(nil)
+	if c.group.spansHosts() {
+		from, err = c.bcastHosts(root)
 	}
-	err := c.sync(KindBcast)
+	if err == nil {
+		if got := published[T](c, from, 0, len(buf)); c.rank != root && !same(buf, got) {
+			copy(buf, got)
+		}
+		err = c.sync(KindBcast)
+	}
 	c.retire(KindBcast, sizeOf(buf))
 	return err
 }
@@ -53,18 +59,37 @@ func AllGather[T Element](c *Comm, dst, src []T) error {
 		k.data = bytesOf(src)
 		return c.gatherSmall(k, bytesOf(dst))
 	}
+	return gather(c, k, dst, src, func(j int) (lo, hi int) { return j * n, (j + 1) * n })
+}
+
+// gather is the rest of AllGather and AllGatherV: part j of dst comes from rank j.
+func gather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, hi int)) error {
+	if c.group.spansHosts() {
+		land(c, &k, dst)
+	}
 	if err := c.enter(k); err != nil {
-		c.retire(KindAllGather, 0)
+		c.retire(k.kind, 0)
 		return err
 	}
-	for i := range c.Size() {
-		j := c.peer(i)
-		if part := dst[j*n:][:n]; !same(part, src) {
-			copy(part, published[T](c, j, 0, n))
-		}
+	var err error
+	if c.group.spansHosts() {
+		err = gatherHosts(c, dst, src, part)
 	}
-	err := c.sync(KindAllGather)
-	c.retire(KindAllGather, sizeOf(dst))
+	for i := 0; i < c.Size() && err == nil; i++ {
+		j := c.peer(i)
+		if !c.isLocal(j) {
+			continue
+		}
+		lo, hi := part(j)
+		if to := dst[lo:hi]; !same(to, src) {
+			copy(to, published[T](c, j, 0, hi-lo))
+		}
+		fault.Point(fault.InGather)
+	}
+	if err == nil {
+		err = c.sync(k.kind)
+	}
+	c.retire(k.kind, sizeOf(dst))
 	return err
 }
 
@@ -92,21 +117,10 @@ func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
 			k.err = fmt.Errorf("src overlaps dst: only dst[%d:%d], this rank's own part, may be src", lo, lo+len(src))
 		}
 	}
-	if err := c.enter(k); err != nil {
-		c.retire(KindAllGatherV, 0)
-		return err
-	}
-	lo := 0
-	for j, n := range counts {
-		if part := dst[lo:][:n]; !same(part, src) {
-			copy(part, published[T](c, j, 0, n))
-		}
-		fault.Point(fault.InGather)
-		lo += n
-	}
-	err := c.sync(KindAllGatherV)
-	c.retire(KindAllGatherV, sizeOf(dst))
-	return err
+	return gather(c, k, dst, src, func(j int) (lo, hi int) {
+		lo = sum(counts[:j])
+		return lo, lo + counts[j]
+	})
 }
 
 // AllToAll sends the j-th of Size equal parts of src to rank j; part j of dst comes from rank j.
@@ -130,9 +144,14 @@ func AllToAll[T Element](c *Comm, dst, src []T) error {
 	}
 	for i := range c.Size() {
 		j := c.peer(i)
-		copy(dst[j*n:][:n], published[T](c, j, c.rank*n, n))
+		if to := dst[j*n:][:n]; c.isLocal(j) {
+			copy(to, published[T](c, j, c.rank*n, n))
+		} else {
+			c.moved.Recv(j, bytesOf(to))
+			c.moved.Send(j, bytesOf(src[j*n:][:n]))
+		}
 	}
-	err := c.sync(KindAllToAll)
+	err := c.finish(KindAllToAll)
 	c.retire(KindAllToAll, sizeOf(dst))
 	return err
 }
@@ -140,7 +159,8 @@ func AllToAll[T Element](c *Comm, dst, src []T) error {
 // AllToAllV sends src[sendDispls[j]:][:sendCounts[j]] to rank j and receives dst[recvDispls[j]:][:recvCounts[j]] from it.
 //
 // Counts and displacements are in elements, one for each rank. recvCounts[j] must be what rank j has in its
-// sendCounts for this rank. Parts of dst must not overlap each other, nor src.
+// sendCounts for this rank. Parts of dst must not overlap each other, nor src. Where a world of several hosts talks over MPI, this is its
+// MPI_Alltoallv.
 func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []T, sendCounts, sendDispls []int) error {
 	k := newCall(c, KindAllToAllV, src)
 	k.lists = [3][]int{recvCounts, sendCounts, sendDispls}
@@ -160,16 +180,39 @@ func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []
 		c.retire(KindAllToAllV, 0)
 		return err
 	}
+	if done, err := c.collect(bytesOf(dst), recvCounts, recvDispls, bytesOf(src), sendCounts, sendDispls, elemSize[T]()); done || err != nil {
+		if err == nil {
+			err = c.sync(KindAllToAllV)
+		}
+		c.retire(KindAllToAllV, sum(recvCounts)*elemSize[T]())
+		return err
+	}
 	received := 0
 	for i := range c.Size() {
 		j := c.peer(i)
 		n := recvCounts[j]
-		copy(dst[recvDispls[j]:][:n], published[T](c, j, c.peers[j].from, n))
+		if to := dst[recvDispls[j]:][:n]; c.isLocal(j) {
+			copy(to, published[T](c, j, c.peers[j].from, n))
+		} else {
+			c.moved.Recv(j, bytesOf(to))
+			c.moved.Send(j, bytesOf(src[sendDispls[j]:][:sendCounts[j]]))
+		}
 		received += n
 	}
-	err := c.sync(KindAllToAllV)
+	err := c.finish(KindAllToAllV)
 	c.retire(KindAllToAllV, received*elemSize[T]())
 	return err
+}
+
+// finish is sync, after the messages of the call.
+func (c *Comm) finish(kind Kind) error {
+	if c.moved.Len() > 0 {
+		c.moved.kind = kind
+		if err := c.moved.Wait(); err != nil {
+			return err
+		}
+	}
+	return c.sync(kind)
 }
 
 // peer is the i-th rank to visit: this rank first, then round the ring, so that ranks do not all read the same peer.

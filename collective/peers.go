@@ -55,7 +55,7 @@ func (k Kind) lists() int {
 	return 0
 }
 
-// reach finds the buffers of all ranks, which must hold what the call is about.
+// reach finds the buffers of all ranks of this host, which must hold what the call is about.
 func (c *Comm) reach(k call) error {
 	if !k.kind.moves() {
 		return nil
@@ -64,6 +64,9 @@ func (c *Comm) reach(k call) error {
 		s := c.slot(j)
 		if k.data != nil && int(s.payloadLen) != len(k.data) {
 			return c.group.broken(c.seq, j, fmt.Errorf("%d bytes travel with it, not %d", s.payloadLen, len(k.data)))
+		}
+		if !c.isLocal(j) {
+			continue
 		}
 		err := c.find(j, s.head.bufs, k.size)
 		if err == nil {

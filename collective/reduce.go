@@ -47,19 +47,32 @@ const blockBytes = 16 << 10
 //
 // All give the same length and op. A sum is a balanced binary tree over the ranks, computed in T: of n > 1 ranks, the first 2^i < n,
 // for the largest such i, are one half and the others the other half, ((r0+r1)+(r2+r3))+((r4+r5)+(r6+r7)) for eight. So it is the
-// same bits for every number of ranks that share evenly the 2^i terms of a sum which each adds up like that.
+// same bits for every number of ranks that share evenly the 2^i terms of a sum which each adds up like that. The ranks of several hosts
+// are added up host by host, and then the hosts as ranks are: the same tree if all hosts have the same power of two of ranks.
 func AllReduce[T Number](c *Comm, buf []T, op Op) error {
+	if c.group.spansHosts() && sizeOf(buf) <= payloadBytes {
+		return reduceSmall(c, buf, op)
+	}
 	k := newCall(c, KindAllReduce, buf)
 	k.count, k.op = int64(len(buf)), op
 	if op > Min {
-		k.err = fmt.Errorf("%v is not Sum, Max or Min", op)
+		k.err = errOp(op)
 	}
 	if err := c.enter(k); err != nil {
 		c.retire(KindAllReduce, 0)
 		return err
 	}
 	fault.Point(fault.BeforeReduction)
-	lo, hi := c.share(len(buf), elemSize[T]())
+	if c.group.spansHosts() {
+		err := allReduceHosts[T](c, len(buf), op)
+		if err == nil {
+			err = c.sync(KindAllReduce)
+		}
+		unstage(c, buf)
+		c.retire(KindAllReduce, sizeOf(buf))
+		return err
+	}
+	lo, hi := c.share(c.rank, len(buf), elemSize[T]())
 	block := scratch[T](c)
 	for ; lo < hi && c.Size() > 1; lo += len(block) {
 		acc := block[:min(len(block), hi-lo)]
@@ -89,7 +102,7 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 	switch {
 	case k.err != nil:
 	case op > Min:
-		k.err = fmt.Errorf("%v is not Sum, Max or Min", op)
+		k.err = errOp(op)
 	case overlap(dst, src):
 		if lo := sum(counts[:c.rank]); !same(src[lo:][:len(dst)], dst) {
 			k.err = fmt.Errorf("dst overlaps src: only src[%d:%d], this rank's own part, may be dst", lo, lo+len(dst))
@@ -100,6 +113,13 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 		return err
 	}
 	lo := sum(counts[:c.rank])
+	if c.group.spansHosts() {
+		if err := reduceScatterHosts(c, dst, counts, op); err != nil {
+			c.retire(KindReduceScatter, 0)
+			return err
+		}
+		dst = nil
+	}
 	for block := scratch[T](c); len(dst) > 0; {
 		acc := block[:min(len(block), len(dst))]
 		reduceBlock(c, acc, lo, op)
@@ -113,15 +133,28 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 	return err
 }
 
-// reduceBlock writes into acc the reduction over all ranks of the len(acc) elements from lo of their buffers.
+func errOp(op Op) error { return fmt.Errorf("%v is not Sum, Max or Min", op) }
+
+// reduceBlock writes into acc the reduction over the ranks of this host of the len(acc) elements from lo of their buffers.
 func reduceBlock[T Number](c *Comm, acc []T, lo int, op Op) {
+	for i, r := range c.group.locals() {
+		c.terms[i] = c.peers[r].bufs[0]
+	}
+	reduceTerms(acc, c.terms, lo, op)
+	if !c.Shared() {
+		clear(c.terms)
+	}
+}
+
+// reduceTerms writes into acc the reduction over the terms of their len(acc) elements from lo.
+func reduceTerms[T Number](acc []T, terms [][]byte, lo int, op Op) {
 	if op == Sum {
-		sumRanks(c, acc, lo, 0, c.Size())
+		sumTerms(acc, terms, lo)
 		return
 	}
-	copy(acc, published[T](c, 0, lo, len(acc)))
-	for j := 1; j < c.Size(); j++ {
-		part := published[T](c, j, lo, len(acc))
+	copy(acc, elements[T](terms[0], lo, len(acc)))
+	for _, t := range terms[1:] {
+		part := elements[T](t, lo, len(acc))
 		for i, x := range acc {
 			if op == Max {
 				acc[i] = max(x, part[i])
@@ -132,13 +165,13 @@ func reduceBlock[T Number](c *Comm, acc []T, lo int, op Op) {
 	}
 }
 
-// share is the part of a range of n elements that this rank reduces. Parts begin on a cache line of the buffer's start,
+// share is the part of a range of n elements that a rank reduces. Parts begin on a cache line of the buffer's start,
 // so that two ranks do not write the same one.
-func (c *Comm) share(n, elemSize int) (lo, hi int) {
+func (c *Comm) share(rank, n, elemSize int) (lo, hi int) {
 	line := 64 / elemSize
 	lines := (n + line - 1) / line
-	lo = lines * c.rank / c.Size() * line
-	hi = lines * (c.rank + 1) / c.Size() * line
+	lo = lines * rank / c.Size() * line
+	hi = lines * (rank + 1) / c.Size() * line
 	return min(lo, n), min(hi, n)
 }
 

@@ -34,6 +34,14 @@ func reference[T Number](n, length int, data func(r, n int) []T, op func(a, b T)
 	return acc
 }
 
+// expected is the reduction over a communicator: of each host's ranks, and then of the hosts.
+func expected[T Number](c *Comm, length int, data func(r, n int) []T, op func(a, b T) T) []T {
+	hosts := c.Hosts()
+	return reference(len(hosts), length, func(h, n int) []T {
+		return reference(len(hosts[h]), n, func(i, n int) []T { return data(hosts[h][i], n) }, op)
+	}, op)
+}
+
 func TestAllReduceFloat32(t *testing.T) {
 	ops := map[Op]func(a, b float32) float32{
 		Sum: func(a, b float32) float32 { return a + b },
@@ -47,7 +55,7 @@ func TestAllReduceFloat32(t *testing.T) {
 				if err := AllReduce(c, buf, op); err != nil {
 					return err
 				}
-				if err := wantEqual(fmt.Sprintf("%v of %d", op, n), buf, reference(c.Size(), n, floats, ops[op])); err != nil {
+				if err := wantEqual(fmt.Sprintf("%v of %d", op, n), buf, expected(c, n, floats, ops[op])); err != nil {
 					return err
 				}
 			}
@@ -131,7 +139,7 @@ func allReduceInts[T Number](c *Comm) error {
 		if err := AllReduce(c, buf, reduction.op); err != nil {
 			return err
 		}
-		want := reference(c.Size(), n, data, reduction.f)
+		want := expected(c, n, data, reduction.f)
 		if err := wantEqual(fmt.Sprintf("%v of %T", reduction.op, buf), buf, want); err != nil {
 			return err
 		}
@@ -171,7 +179,7 @@ func TestReduceScatter(t *testing.T) {
 				}
 			}
 			n, lo := sum(counts), sum(counts[:c.Rank()])
-			want := reference(c.Size(), n, floats, add)[lo:][:counts[c.Rank()]]
+			want := expected(c, n, floats, add)[lo:][:counts[c.Rank()]]
 
 			src, dst := floats(c.Rank(), n), make([]float32, counts[c.Rank()])
 			if err := ReduceScatter(c, dst, src, counts, Sum); err != nil {
@@ -202,7 +210,7 @@ func TestShare(t *testing.T) {
 		for _, n := range lengths {
 			end := 0
 			for r := range np {
-				lo, hi := w.Comm(r).share(n, 4)
+				lo, hi := w.Comm(r).share(r, n, 4)
 				if lo != end || hi < lo {
 					t.Fatalf("np %d, %d elements: rank %d has [%d, %d), the rank before it ends at %d", np, n, r, lo, hi, end)
 				}

@@ -3,7 +3,7 @@ package collective
 // A group is where the ranks of one communicator meet.
 //
 // A collective is enter (all have published their calls, and each checks that they agree), the ranks' work on each other's memory, and
-// sync (all have finished). A meeting is decided once, for all: that all have come or, if a rank has failed before it came, that it
+// sync (all of this host have finished; what other hosts do, messages tell). A meeting is decided once, for all: that all have come or, if a rank has failed before it came, that it
 // does not take place. Ranks that are goroutines can only be released from entering: past it every peer is running code of this
 // package and is bound to come, and returning early would free memory that a peer still reads. A process may die anywhere, and its
 // memory in the heap outlives it.
@@ -20,7 +20,12 @@ import (
 type group struct {
 	world      *World
 	name       string
-	worldRanks []int // by rank of this group
+	id         int     // the same on all hosts; no two communicators of a rank have the same
+	worldRanks []int   // by rank of this group
+	hosts      [][]int // ranks of this group by host
+	hostOf     []int   // by rank of this group
+	placeOf    []int   // among the ranks of its host, likewise
+	here       int     // the host of this process
 	board      board
 	local      *local // nil if ranks are processes
 }
@@ -31,16 +36,17 @@ type local struct {
 	children []*group
 }
 
-func newGroup(w *World, name string, worldRanks []int, memory unsafe.Pointer) *group {
+func newGroup(w *World, name string, id int, worldRanks []int, memory unsafe.Pointer) *group {
 	n := len(worldRanks)
-	g := &group{world: w, name: name, worldRanks: worldRanks, board: board{memory, n}}
+	g := &group{world: w, name: name, id: id, worldRanks: worldRanks, board: board{memory, n}}
+	g.divide()
 	if !w.heap.Shared() {
 		g.local = &local{bufs: [2][][2]unsafe.Pointer{make([][2]unsafe.Pointer, n), make([][2]unsafe.Pointer, n)}, children: make([]*group, n)}
 	}
 	return g
 }
 
-// meet waits until every rank has come to this rank's next meeting. If it is abortable, a failure ends the wait.
+// meet waits until every rank of this host has come to this rank's next meeting. If it is abortable, a failure ends the wait.
 func (c *Comm) meet(kind Kind, abortable bool) error {
 	c.round++
 	c.Progress().Add(1)
@@ -79,9 +85,9 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 	return c.aborted(f, c.slot(c.rank))
 }
 
-// complete reports whether every rank has come to a meeting. The last one to come sees that it is.
+// complete reports whether every rank of this host has come to a meeting. The last one to come sees that it is.
 func (g *group) complete(round uint64) bool {
-	for r := range g.worldRanks {
+	for _, r := range g.locals() {
 		if g.board.arrival(r).round.Load() < round {
 			return false
 		}
@@ -107,11 +113,11 @@ func (g *group) decide(round uint64, abort bool) bool {
 	}
 }
 
-// ring wakes the other ranks.
+// ring wakes the other ranks of this host.
 func (g *group) ring(but int) {
-	for r, world := range g.worldRanks {
+	for _, r := range g.locals() {
 		if r != but {
-			g.world.heap.Ring(world)
+			g.world.heap.Ring(g.worldRanks[r])
 		}
 	}
 }
@@ -127,8 +133,8 @@ func (g *group) failed(round uint64) *failure {
 	if f := g.world.failed(); f != nil {
 		return f
 	}
-	for r, world := range g.worldRanks {
-		if g.world.heap.StateOf(world) == heap.Finished && g.board.arrival(r).round.Load() < round {
+	for _, r := range g.locals() {
+		if world := g.worldRanks[r]; g.world.heap.StateOf(world) == heap.Finished && g.board.arrival(r).round.Load() < round {
 			return &failure{world, errLeft}
 		}
 	}

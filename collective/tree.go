@@ -8,10 +8,10 @@ import "math/bits"
 // sumPiece is how many elements of the right half of a tree are held while the left half waits, where no loop takes both.
 const sumPiece = 512
 
-// sumRanks sets dst to the sum over ranks [first, first+n) of the len(dst) elements from lo of their buffers.
-func sumRanks[T Number](c *Comm, dst []T, lo, first, n int) {
-	part := func(j int) []T { return published[T](c, first+j, lo, len(dst)) }
-	switch n {
+// sumTerms sets dst to the sum over the terms of their len(dst) elements from lo.
+func sumTerms[T Number](dst []T, terms [][]byte, lo int) {
+	part := func(j int) []T { return elements[T](terms[j], lo, len(dst)) }
+	switch len(terms) {
 	case 1:
 		copy(dst, part(0))
 	case 2:
@@ -19,16 +19,19 @@ func sumRanks[T Number](c *Comm, dst []T, lo, first, n int) {
 	case 4:
 		add4(dst, part(0), part(1), part(2), part(3))
 	default:
-		half := 1 << (bits.Len(uint(n-1)) - 1)
+		half := leftHalf(len(terms))
 		var right [sumPiece]T
 		for at := 0; at < len(dst); at += sumPiece {
 			left := dst[at:min(at+sumPiece, len(dst))]
-			sumRanks(c, left, lo+at, first, half)
-			sumRanks(c, right[:len(left)], lo+at, first+half, n-half)
+			sumTerms(left, terms[:half], lo+at)
+			sumTerms(right[:len(left)], terms[half:], lo+at)
 			add2(left, left, right[:len(left)])
 		}
 	}
 }
+
+// leftHalf is how many of n > 1 terms are added up in the left half of the tree: the largest power of two that leaves some.
+func leftHalf(n int) int { return 1 << (bits.Len(uint(n-1)) - 1) }
 
 // add2 sets dst to a + b; dst may be a.
 func add2[T Number](dst, a, b []T) {

@@ -10,6 +10,7 @@ import (
 // Limits are how long ranks put up with each other. The zero Limits is the default.
 type Limits struct {
 	Wait time.Duration // for a rank in a collective; 0 means for ever
+	Host time.Duration // for a sign of life of another host, which each gives every second; 0 means for ever
 }
 
 // lookTime is how often a wait looks at its limit.
@@ -42,8 +43,8 @@ func (c *Comm) overdue(start time.Time) {
 	if w.limits.Wait == 0 || time.Since(start) < w.limits.Wait {
 		return
 	}
-	for r, world := range c.group.worldRanks {
-		if c.group.board.arrival(r).round.Load() < c.round {
+	for _, r := range c.group.locals() {
+		if world := c.group.worldRanks[r]; c.group.board.arrival(r).round.Load() < c.round {
 			err := fmt.Errorf("it has not come to %s within %v", c.slot(c.rank).describe(c.Size()), w.limits.Wait)
 			w.abort(world, c.group.worldRanks[c.rank], err)
 			return

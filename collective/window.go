@@ -3,6 +3,7 @@ package collective
 // One-sided access: between two meetings, ranks read and write each other's memory.
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 )
@@ -30,6 +31,9 @@ func (c *Comm) Open(kind Kind, row, elem int, first, second []byte) (Window, err
 			k.err = fmt.Errorf("the peers cannot reach buffer %d of %d bytes: take its memory from the communicator's Allocator", i+1, len(buf))
 		}
 		k.bufs[i].offset = offset
+	}
+	if c.group.spansHosts() {
+		k.err = errors.New("memory can be opened to the ranks of one host only: open it on a communicator of theirs, see Split")
 	}
 	if err := c.enter(k); err != nil {
 		c.retire(kind, 0)

@@ -28,7 +28,7 @@ func words(b []byte) []int64 {
 // Every rank writes its marks into the first buffers of all and reads their second ones; windows follow each other in both kinds.
 func TestWindow(t *testing.T) {
 	const each, rounds = 5, 6
-	forSizes(t, func(c *Comm) error {
+	forKinds(t, kinds, func(c *Comm) error {
 		first, second := shared(c, each*c.Size()), shared(c, each)
 		for round := range rounds {
 			copy(second, marks(round, c.Rank(), each))
@@ -59,7 +59,7 @@ func TestWindow(t *testing.T) {
 
 // A buffer may be empty on some ranks, or on all.
 func TestWindowOfNothing(t *testing.T) {
-	forSizes(t, func(c *Comm) error {
+	forKinds(t, kinds, func(c *Comm) error {
 		for _, n := range []int{0, c.Rank()} {
 			w, err := c.Open(KindDispatch, 8, 8, bytesOf(shared(c, n)), nil)
 			if err != nil {
@@ -84,7 +84,7 @@ func TestWindowOfNothing(t *testing.T) {
 func TestWindowOutsideOfHeap(t *testing.T) {
 	const bad = 1
 	for buffer := range 2 {
-		err := runMapped(3, func(c *Comm) error {
+		err := runMapped([]int{3}, func(c *Comm) error {
 			bufs := [2][]byte{bytesOf(shared(c, 4)), bytesOf(shared(c, 4))}
 			if c.Rank() == bad {
 				bufs[buffer] = make([]byte, 32)
@@ -128,7 +128,7 @@ func TestWindowMismatch(t *testing.T) {
 // A process that fails inside of a window does not keep its peers in it.
 func TestWindowOfFailed(t *testing.T) {
 	const failed = 2
-	err := runMapped(4, func(c *Comm) error {
+	err := runMapped([]int{4}, func(c *Comm) error {
 		w, err := c.Open(KindDispatch, 8, 8, bytesOf(shared(c, 1)), nil)
 		if err != nil {
 			return err

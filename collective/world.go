@@ -16,14 +16,18 @@ import (
 	"spmoe/internal/fault"
 )
 
-// World is a set of ranks: goroutines of this process, all of them, or processes, of which this is one.
+// World is a set of ranks: goroutines of this process, all of them, or processes, of which this is one, on one host or several.
 //
 // Its communicators, [Comm.Split] ones included, live as long as it does.
 type World struct {
-	heap    *heap.Heap
-	comms   []*Comm // by rank; nil if the rank is another process
-	limits  Limits
-	failure atomic.Pointer[failure]
+	heap      *heap.Heap // of this host
+	placement *Placement
+	network   Network // to the other hosts; nil if there are none
+	comms     []*Comm // by rank; nil if the rank is another process
+	limits    Limits
+	failure   atomic.Pointer[failure]
+	sent      []atomic.Int64 // bytes to other hosts, by rank
+	nextGroup atomic.Int64   // the id of the next communicator is this one or a higher
 }
 
 // failure is the first Abort of a world.
@@ -43,9 +47,15 @@ func NewWorld(n int) *World {
 	if n < 1 || n > MaxRanks {
 		panic(fmt.Sprintf("collective: a world of %d ranks: 1 to %d are possible", n, MaxRanks))
 	}
-	w := &World{heap: heap.New(n, ControlBytes(n)), comms: make([]*Comm, n)}
+	return newWorld(&Placement{Names: []string{"localhost"}, First: []int{0}, Ranks: n}, 0)
+}
+
+// newWorld makes the ranks of one host, as goroutines.
+func newWorld(p *Placement, host int) *World {
+	part := p.Part(host)
+	w := &World{heap: heap.New(part, ControlBytes(p.Ranks)), placement: p, comms: make([]*Comm, p.Ranks), sent: make([]atomic.Int64, p.Ranks)}
 	g := w.worldGroup()
-	for r := range w.comms {
+	for r := part.First; r < part.First+part.Ranks; r++ {
 		w.comms[r] = newComm(g, r)
 	}
 	return w
@@ -53,20 +63,27 @@ func NewWorld(n int) *World {
 
 // Join makes this process one rank of the world whose ranks share h, made with [ControlBytes] of control memory.
 func Join(h *heap.Heap, rank int) (*World, error) {
-	if rank < 0 || rank >= h.Ranks() || len(h.Control()) < ControlBytes(h.Ranks()) {
-		return nil, fmt.Errorf("collective: rank %d cannot join %d ranks with %d bytes of control memory", rank, h.Ranks(), len(h.Control()))
+	return JoinHosts(h, rank, &Placement{Names: []string{"localhost"}, First: []int{0}, Ranks: h.Ranks()}, nil)
+}
+
+// JoinHosts is Join for a world of several hosts, whose ranks on this one share h, and reach the others over the network.
+func JoinHosts(h *heap.Heap, rank int, p *Placement, net Network) (*World, error) {
+	part := h.Part()
+	if rank < part.First || rank >= part.First+part.Ranks || part.World != p.Ranks || len(h.Control()) < ControlBytes(p.Ranks) {
+		return nil, fmt.Errorf("collective: rank %d cannot join %d ranks with %d bytes of control memory", rank, p.Ranks, len(h.Control()))
 	}
-	w := &World{heap: h, comms: make([]*Comm, h.Ranks())}
+	w := &World{heap: h, placement: p, network: net, comms: make([]*Comm, p.Ranks), sent: make([]atomic.Int64, p.Ranks)}
 	w.comms[rank] = newComm(w.worldGroup(), rank)
 	return w, nil
 }
 
 func (w *World) worldGroup() *group {
-	ranks := make([]int, w.heap.Ranks())
+	ranks := make([]int, w.placement.Ranks)
 	for r := range ranks {
 		ranks[r] = r
 	}
-	return newGroup(w, "world", ranks, unsafe.Pointer(unsafe.SliceData(w.heap.Control())))
+	w.nextGroup.Store(worldTag + 1)
+	return newGroup(w, "world", worldTag, ranks, unsafe.Pointer(unsafe.SliceData(w.heap.Control())))
 }
 
 // Comm returns the world communicator as seen by one rank. Only that rank's goroutine may use it.
@@ -102,8 +119,8 @@ func (w *World) failed() *failure {
 }
 
 // Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A rank whose f returns an error
-// aborts the world; so does one that waits for a rank whose f has returned. Run returns the error of the rank that
-// failed first, with its rank.
+// aborts the world; so does one that waits for a rank whose f has returned. Run returns a [RankError] of the rank that failed first, on
+// whichever host.
 func (w *World) Run(f func(c *Comm) error) error {
 	var wg sync.WaitGroup
 	w.setState(heap.Running)
@@ -118,6 +135,7 @@ func (w *World) Run(f func(c *Comm) error) error {
 			<-ended
 		}()
 	}
+	stop := w.startPulse()
 	for _, c := range w.comms {
 		if c == nil {
 			continue
@@ -131,8 +149,9 @@ func (w *World) Run(f func(c *Comm) error) error {
 		})
 	}
 	wg.Wait()
+	stop()
 	if fail := w.failed(); fail != nil {
-		return fmt.Errorf("rank %d: %w", fail.rank, fail.err)
+		return &RankError{fail.rank, fail.err}
 	}
 	if !w.heap.Shared() {
 		w.setState(heap.Absent)

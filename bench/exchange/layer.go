@@ -132,7 +132,7 @@ func (l *layer) dispatchCodes() error {
 		return err
 	}
 	l.codes = codes{a.MX}
-	return a.Wait()
+	return a.Wait(l.ex)
 }
 
 func (l *layer) combine() error { return l.Combine(l.ex, &l.h, l.rows, l.weights, l.out) }

@@ -16,10 +16,11 @@ type Arrival struct {
 	MX mx.Tensor
 
 	call   string
-	rows   tensor.Tensor     // [N, H]; of MX, not before Numbers
-	room   tensor.Tensor     // that peers store into
-	window collective.Window // the zero Window if all rows are there
-	bytes  int               // moved by this rank
+	rows   tensor.Tensor               // [N, H]; of MX, not before Numbers
+	room   tensor.Tensor               // that peers store into
+	window collective.Window           // the zero Window if all rows are there
+	rest   func(ex *tensor.Exec) error // what this rank has to do with rows of other hosts; nil: nothing
+	bytes  int                         // moved by this rank
 }
 
 // newArrival makes room for the rows that this rank receives, of the type and width of like, those of zeros in their places.
@@ -71,11 +72,17 @@ func (a *Arrival) rowBytes() int {
 func (a *Arrival) elem() int { return a.room.DType().Size() }
 
 // Wait returns when all rows have come.
-func (a *Arrival) Wait() error {
+func (a *Arrival) Wait(ex *tensor.Exec) error {
 	if a.window == (collective.Window{}) {
 		return nil
 	}
-	err := a.window.Close(a.bytes)
+	var err error
+	if a.rest != nil {
+		err = a.rest(ex)
+	}
+	if err == nil {
+		err = a.window.Close(a.bytes)
+	}
 	a.window = collective.Window{}
 	return wrap(a.call, err)
 }
@@ -91,7 +98,7 @@ func (a *Arrival) Numbers(ex *tensor.Exec) tensor.Tensor {
 // finish is the rest of a call that does not return before all rows are there.
 func finish(ex *tensor.Exec, a Arrival, err error) (tensor.Tensor, error) {
 	if err == nil {
-		err = a.Wait()
+		err = a.Wait(ex)
 	}
 	if err != nil {
 		return a.rows, err

@@ -44,7 +44,7 @@ type Exchange interface {
 	// dweights[t,k] = <dout[t], y(t,k)>, [T, K] FP32, 0 for masked choices.
 	CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (dy tensor.Tensor, err error)
 
-	// StartCombineBackward is to CombineBackward as StartDispatch is to Dispatch. dweights is set.
+	// StartCombineBackward is to CombineBackward as StartDispatch is to Dispatch. dweights is set when the arrival has been waited for.
 	StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error)
 
 	// DispatchBackward takes drows [N, H], the gradient of Dispatch's rows, and sets dx[t] = Σ_k drows(t,k), rounded

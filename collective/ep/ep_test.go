@@ -112,14 +112,36 @@ var (
 	standard = func(c *collective.Comm, experts int) (Exchange, error) { return NewStandard(c, experts) }
 	oneSided = func(c *collective.Comm, experts int) (Exchange, error) { return NewOneSided(c, experts) }
 
-	ways = []way{{"standard", standard, goroutines}, {"onesided", oneSided, goroutines}, {"standard mapped", standard, mapped}, {"onesided mapped", oneSided, mapped}}
+	ways = []way{
+		{"standard", standard, goroutines}, {"onesided", oneSided, goroutines},
+		{"standard mapped", standard, mapped}, {"onesided mapped", oneSided, mapped},
+		{"standard, hosts of 2", standard, hostsOf(2)}, {"onesided, hosts of 2", oneSided, hostsOf(2)}, {"onesided, hosts of 3", oneSided, hostsOf(3)},
+	}
 )
+
+// hostsOf runs ranks on hosts of so many, the last of which has the rest.
+func hostsOf(each int) func(n int, f func(c *collective.Comm) error) error {
+	return func(n int, f func(c *collective.Comm) error) error {
+		var ranks []int
+		for ; n > 0; n -= each {
+			ranks = append(ranks, min(each, n))
+		}
+		worlds := collective.NewHosts(ranks...)
+		errs := make([]error, len(worlds))
+		var wg sync.WaitGroup
+		for i, w := range worlds {
+			wg.Go(func() { errs[i] = w.Run(f) })
+		}
+		wg.Wait()
+		return errors.Join(errs...)
+	}
+}
 
 func goroutines(n int, f func(c *collective.Comm) error) error { return collective.NewWorld(n).Run(f) }
 
 // mapped gives each rank a mapping of the heap of its own, as processes have it.
 func mapped(n int, f func(c *collective.Comm) error) error {
-	file, err := heap.Create(n, collective.ControlBytes(n), 256<<20, 0)
+	file, err := heap.Create(heap.Whole(n), collective.ControlBytes(n), 256<<20, 0)
 	if err != nil {
 		return err
 	}

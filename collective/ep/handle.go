@@ -38,6 +38,8 @@ type Handle struct {
 	weights []float32     // of Combine
 	y       tensor.Tensor // of Combine: for Standard the rows it got back, [Sent, H], in packed order; for OneSided this rank's
 
+	passages passages // between hosts; of OneSided
+
 	bases [3][]unsafe.Pointer // where the ranks' rows begin, during a one-sided call: those stored or read, their scales, and y
 }
 

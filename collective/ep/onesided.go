@@ -21,6 +21,8 @@ type OneSided struct {
 	Options Options // to be set before the first call
 
 	comm   *collective.Comm
+	host   *collective.Comm // the ranks of this host, who reach each other's memory
+	hosts  *internode       // nil if there is one host
 	layout Layout
 
 	chosen []int32 // rows of this rank for each expert
@@ -31,16 +33,33 @@ type OneSided struct {
 var _ Exchange = (*OneSided)(nil)
 
 // NewOneSided returns the exchange of one rank of c for this many experts in all, placed as [NewLayout] does. It is an
-// error if the number of ranks does not divide them.
+// error if the number of ranks does not divide them. All ranks of c call it together.
 func NewOneSided(c *collective.Comm, experts int) (*OneSided, error) {
 	layout, err := NewLayout(experts, c.Size())
 	if err != nil {
 		return nil, err
 	}
-	return &OneSided{
-		comm: c, layout: layout,
+	s := &OneSided{
+		comm: c, host: c, layout: layout,
 		chosen: make([]int32, experts), all: make([]int32, experts*c.Size()), next: make([]int32, experts),
-	}, nil
+	}
+	if len(c.Hosts()) > 1 {
+		if s.host, err = c.Split(c.Host(), c.Rank()); err == nil {
+			s.hosts, err = newInternode(s)
+		}
+	}
+	return s, err
+}
+
+// isLocal says whether a rank is on this host.
+func (s *OneSided) isLocal(rank int) bool { return s.hosts == nil || s.hosts.number[rank] >= 0 }
+
+// number is what the host's communicator calls a rank of this host.
+func (s *OneSided) number(rank int) int {
+	if s.hosts == nil {
+		return rank
+	}
+	return s.hosts.number[rank]
 }
 
 // Layout says which experts this exchange has where.
@@ -70,9 +89,14 @@ func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 	}
 	h.y = tensor.Tensor{}
 	a = newArrival(ex, "dispatch", s.Options.Dispatch, h, x)
-	t := transfer{h: h, here: x}
+	t := s.transfer(h, x)
 	if err := s.open(&a, h, &t, tensor.Tensor{}); err != nil {
 		return a, err
+	}
+	if s.hosts != nil {
+		if a.rest, err = s.hosts.sendRows(ex, h, t, s.Options.Dispatch); err != nil {
+			return a, err
+		}
 	}
 	work := put
 	if s.Options.Dispatch == MXFP8 {
@@ -92,24 +116,25 @@ func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) (er
 		readable = y.Bytes()
 		a.bytes += h.Sent * rowBytes(y)
 	}
-	if a.window, err = s.comm.Open(collective.KindDispatch, a.rowBytes(), a.elem(), a.room.Bytes(), readable); err != nil {
+	if a.window, err = s.host.Open(collective.KindDispatch, a.rowBytes(), a.elem(), a.room.Bytes(), readable); err != nil {
 		return err
 	}
 	hidden := a.rows.Dim(1)
 	codes := peerRows{hidden: hidden, dtype: a.room.DType()}
+	first := func(rank int) []byte { return a.window.First(s.number(rank)) }
 	if !a.MX.Codes.Valid() {
-		t.there, err = h.peerRows(0, codes, a.window.First)
+		t.there, err = s.peerRows(h, 0, codes, first)
 	} else {
 		// Codes and scales are in one buffer, which the rows that the counts tell fill.
-		t.there, err = h.peerRows(0, codes, func(rank int) []byte { return upTo(a.window.First(rank), scalesAt(int(h.perRank[rank]), hidden)) })
+		t.there, err = s.peerRows(h, 0, codes, func(rank int) []byte { return upTo(first(rank), scalesAt(int(h.perRank[rank]), hidden)) })
 		if err == nil {
-			t.scales, err = h.peerRows(1, peerRows{hidden: rowScales(hidden), dtype: tensor.UINT8}, func(rank int) []byte {
-				return from(a.window.First(rank), scalesAt(int(h.perRank[rank]), hidden))
+			t.scales, err = s.peerRows(h, 1, peerRows{hidden: rowScales(hidden), dtype: tensor.UINT8}, func(rank int) []byte {
+				return from(first(rank), scalesAt(int(h.perRank[rank]), hidden))
 			})
 		}
 	}
 	if err == nil && y.Valid() {
-		t.y, err = h.peerRows(2, peerRows{hidden: hidden, dtype: y.DType()}, a.window.Second)
+		t.y, err = s.peerRows(h, 2, peerRows{hidden: hidden, dtype: y.DType()}, func(rank int) []byte { return a.window.Second(s.number(rank)) })
 	}
 	return closed(a.window, err)
 }
@@ -142,15 +167,21 @@ func (s *OneSided) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 
 // gather sets row t of out to the sum over its choices of the peers' rows, weighted unless weights is nil.
 func (s *OneSided) gather(ex *tensor.Exec, h *Handle, rows tensor.Tensor, weights []float32, out tensor.Tensor) error {
-	w, err := s.comm.Open(collective.KindCombine, rowBytes(rows), rows.DType().Size(), rows.Bytes(), nil)
+	w, err := s.host.Open(collective.KindCombine, rowBytes(rows), rows.DType().Size(), rows.Bytes(), nil)
 	if err != nil {
 		return err
 	}
-	there, err := h.peerRows(0, peerRows{hidden: rows.Dim(1), dtype: rows.DType()}, w.First)
+	t := s.transfer(h, out)
+	t.weights = weights
+	t.there, err = s.peerRows(h, 0, peerRows{hidden: rows.Dim(1), dtype: rows.DType()}, func(rank int) []byte { return w.First(s.number(rank)) })
 	if err != nil {
 		return closed(w, err)
 	}
-	t := transfer{h: h, there: there, here: out, weights: weights}
+	if s.hosts != nil {
+		if err := s.hosts.bringBack(h, &t); err != nil {
+			return err
+		}
+	}
 	fault.Point(fault.BeforeGet)
 	tensor.Parallel(ex, h.tokens, h.Sent*rows.Dim(1)*copyWork, t, sum)
 	fault.Point(fault.AfterGet)
@@ -174,9 +205,15 @@ func (s *OneSided) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights te
 		return a, err
 	}
 	a = newArrival(ex, "combine backward", s.Options.CombineBackward, h, h.y)
-	t := transfer{h: h, here: dout, weights: h.weights, dweights: dweights.F32()}
+	t := s.transfer(h, dout)
+	t.weights, t.dweights = h.weights, dweights.F32()
 	if err := s.open(&a, h, &t, h.y); err != nil {
 		return a, err
+	}
+	if s.hosts != nil {
+		if a.rest, err = s.hosts.sendGradients(h, t); err != nil {
+			return a, err
+		}
 	}
 	tensor.Parallel(ex, h.tokens, 2*h.Sent*h.y.Dim(1)*copyWork, t, putScaled)
 	return a, nil
@@ -200,7 +237,7 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 	if err := countChosen(s.chosen, topk, slots); err != nil {
 		return err
 	}
-	if err := collective.AllGather(s.comm, s.all, s.chosen); err != nil {
+	if err := s.count(topk, slots); err != nil {
 		return err
 	}
 	if err := checkCounts(s.all, s.layout.Experts); err != nil {
@@ -209,7 +246,27 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 	s.Options.limit(s.all, s.layout.Experts)
 	s.place(h, topk)
 	s.receive(h)
+	if s.hosts != nil {
+		s.hosts.plan(h, topk)
+	}
 	return nil
+}
+
+// count makes known to all ranks how many rows each has for each expert.
+func (s *OneSided) count(topk []int32, slots int) error {
+	if s.hosts != nil {
+		return s.hosts.count(topk, slots)
+	}
+	return collective.AllGather(s.comm, s.all, s.chosen)
+}
+
+// transfer is what of a call between memory of this host's ranks is known at first.
+func (s *OneSided) transfer(h *Handle, here tensor.Tensor) transfer {
+	t := transfer{h: h, owners: h.owners, places: h.packed, here: here}
+	if s.hosts != nil {
+		t.places = h.passages.near
+	}
+	return t
 }
 
 // place gives every choice that its expert takes its place among the rows of the expert's rank.
@@ -219,18 +276,13 @@ func (s *OneSided) place(h *Handle, topk []int32) {
 	clear(h.perRank)
 	h.Sent, h.Dropped = 0, 0
 	taken := s.chosen
-	for e := range s.next {
-		owner := s.layout.Owner(e)
-		for r := range s.layout.Ranks {
-			n := s.all[r*s.layout.Experts+e]
-			if r == s.comm.Rank() {
-				s.next[e], taken[e] = h.perRank[owner], n
-			}
-			h.perRank[owner] += n
+	for owner := range s.layout.Ranks {
+		h.perRank[owner] = s.starts(s.comm.Rank(), owner, s.next)
+		for e, hi := s.layout.Local(owner); e < hi; e++ {
+			taken[e] = s.all[s.comm.Rank()*s.layout.Experts+e]
+			h.SendCounts[owner] += int(taken[e])
+			h.Sent += int(taken[e])
 		}
-		h.perRank[owner] = s.Options.aligned(h.perRank[owner])
-		h.SendCounts[owner] += int(taken[e])
-		h.Sent += int(taken[e])
 	}
 	h.packed, h.owners = resize(h.packed, len(topk)), resize(h.owners, len(topk))
 	for i, e := range topk {
@@ -246,6 +298,21 @@ func (s *OneSided) place(h *Handle, topk []int32) {
 		s.next[e]++
 		taken[e]--
 	}
+}
+
+// starts sets next, for the experts of owner, to where the rows of a rank begin among those that owner receives, and returns how many
+// these are.
+func (s *OneSided) starts(rank, owner int, next []int32) (end int32) {
+	for e, hi := s.layout.Local(owner); e < hi; e++ {
+		for r := range s.layout.Ranks {
+			if r == rank {
+				next[e] = end
+			}
+			end += s.all[r*s.layout.Experts+e]
+		}
+		end = s.Options.aligned(end)
+	}
+	return end
 }
 
 // receive derives the groups of this rank's experts.

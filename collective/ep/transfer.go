@@ -21,12 +21,15 @@ type peerRows struct {
 	dtype  tensor.DType
 }
 
-// peerRows notes in list number i where the rows of each rank begin, of p's width and type. Rows have places by the counts that all ranks
-// know: a buffer that has no room for as many is an error.
-func (h *Handle) peerRows(i int, p peerRows, buffer func(rank int) []byte) (peerRows, error) {
-	p.bases = resize(h.bases[i], len(h.perRank))
+// peerRows notes in list number i where the rows of each rank begin, of p's width and type, as far as this host has them. Rows have places
+// by the counts that all ranks know: a buffer that has no room for as many is an error.
+func (s *OneSided) peerRows(h *Handle, i int, p peerRows, buffer func(rank int) []byte) (peerRows, error) {
+	p.bases = resize(h.bases[i], len(h.perRank)+1) // the last is for rows that have come back from other hosts
 	h.bases[i] = p.bases
 	for r, rows := range h.perRank {
+		if !s.isLocal(r) {
+			continue
+		}
 		b, need := buffer(r), int(rows)*p.hidden*p.dtype.Size()
 		if len(b) < need {
 			return p, fmt.Errorf("the call of rank %d is damaged: its buffer has %d bytes for %d rows that take %d", r, len(b), rows, need)
@@ -55,7 +58,10 @@ func (p peerRows) bf16(rank, row int32) []tensor.BFloat16 {
 // transfer is a call's rows: here, one for each token, and there, one for each choice.
 type transfer struct {
 	h        *Handle
+	owners   []int32 // of choices: ranks whose memory has their rows
+	places   []int32 // there; -1: no choice, or none for this call
 	here     tensor.Tensor
+	scaled   tensor.Tensor // the scales of here, if it is codes
 	there, y peerRows
 	scales   peerRows  // of the rows there, if they are codes
 	weights  []float32 // nil: 1
@@ -73,7 +79,7 @@ func (t *transfer) streams() bool {
 
 // put copies each token's row to all of its places.
 func put(_ *tensor.Exec, t transfer, lo, hi int) {
-	out := newSender(&t, t.here, tensor.Tensor{})
+	out := newSender(&t, t.here, t.scaled)
 	for token := lo; token < hi; token++ {
 		t.eachChoice(token, func(_ int, rank, place int32) { out.store(token, rank, place) })
 	}
@@ -140,10 +146,10 @@ func (s *sender) close() {
 
 // eachChoice calls f for the choices of a token that are not masked, in slot order.
 func (t *transfer) eachChoice(token int, f func(i int, rank, place int32)) {
-	h := t.h
-	for i := token * h.slots; i < (token+1)*h.slots; i++ {
-		if h.packed[i] >= 0 {
-			f(i, h.owners[i], h.packed[i])
+	slots := t.h.slots
+	for i := token * slots; i < (token+1)*slots; i++ {
+		if t.places[i] >= 0 {
+			f(i, t.owners[i], t.places[i])
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (w way) with(name string, o Options) way {
 }
 
 var (
-	oneSidedWays = []way{ways[1], ways[3]}
+	oneSidedWays = []way{ways[1], ways[3], ways[5]}
 	bothMXFP8    = Options{Dispatch: MXFP8, CombineBackward: MXFP8}
 )
 
@@ -122,7 +122,7 @@ func TestMXFP8Codes(t *testing.T) {
 						if err != nil {
 							return err
 						}
-						if err := a.Wait(); err != nil {
+						if err := a.Wait(plain.ex); err != nil {
 							return err
 						}
 						rows := a.Numbers(plain.ex)
@@ -130,7 +130,7 @@ func TestMXFP8Codes(t *testing.T) {
 						if a, err = start(l); err != nil {
 							return err
 						}
-						if err := errors.Join(a.Wait(), a.Wait()); err != nil {
+						if err := errors.Join(a.Wait(l.ex), a.Wait(l.ex)); err != nil {
 							return err
 						}
 						if got := c.Stats()[collective.KindDispatch].Bytes - before; got != int64(l.h.Sent*size) {
@@ -213,7 +213,7 @@ func (l *layer) splitStep() error {
 		return err
 	}
 	work()
-	if err := rows.Wait(); err != nil {
+	if err := rows.Wait(l.ex); err != nil {
 		return err
 	}
 	if err := l.Combine(l.ex, &l.h, rows.Numbers(l.ex), l.weights, l.out); err != nil {
@@ -224,7 +224,7 @@ func (l *layer) splitStep() error {
 		return err
 	}
 	work()
-	if err := dy.Wait(); err != nil {
+	if err := dy.Wait(l.ex); err != nil {
 		return err
 	}
 	return l.DispatchBackward(l.ex, &l.h, dy.Numbers(l.ex), l.dx)

@@ -53,14 +53,14 @@ const alignment = 64
 
 // Within is the address of size bytes from an offset, if all of them lie in the region of a rank, or all in its vault.
 func (h *Heap) Within(rank int, offset, size int64) (p unsafe.Pointer, ok bool) {
-	if rank < 0 || rank >= h.ranks || size < 0 {
+	if !h.part.has(rank) || size < 0 {
 		return nil, false
 	}
 	inside := func(begin, room int64) bool {
 		return offset >= begin && offset <= begin+room && size <= begin+room-offset
 	}
-	vaults := h.start + int64(h.ranks)*h.region
-	if !inside(h.start+int64(rank)*h.region, h.region) && !inside(vaults+int64(rank)*h.vault, h.vault) {
+	at, vaults := int64(h.place(rank)), h.start+int64(h.ranks)*h.region
+	if !inside(h.start+at*h.region, h.region) && !inside(vaults+at*h.vault, h.vault) {
 		return nil, false
 	}
 	return unsafe.Add(h.base, offset), true
@@ -85,7 +85,7 @@ func (a *allocator) Allocate(size int) []byte {
 		if a.next+int64(bytes) > a.heap.region {
 			panic(&FullError{a.rank, a.heap.region, a.next, size})
 		}
-		offset = a.heap.start + int64(a.rank)*a.heap.region + a.next
+		offset = a.heap.start + int64(a.heap.place(a.rank))*a.heap.region + a.next
 		a.heap.tidy(a.rank, a.next, int64(bytes))
 		a.next += int64(bytes)
 	}
@@ -96,7 +96,7 @@ func (a *allocator) Allocate(size int) []byte {
 func (h *Heap) tidy(rank int, at, bytes int64) {
 	used := &h.line(rank).used
 	if before := used.Load(); at < before {
-		clear(unsafe.Slice((*byte)(h.At(h.start+int64(rank)*h.region+at)), min(bytes, before-at)))
+		clear(unsafe.Slice((*byte)(h.At(h.start+int64(h.place(rank))*h.region+at)), min(bytes, before-at)))
 	}
 	used.Store(max(used.Load(), at+bytes))
 }

@@ -17,7 +17,7 @@ func FuzzFailure(f *testing.F) {
 	f.Add(uint64(2)<<32|4, int32(1))
 	f.Add(uint64(math.MaxUint64), int32(2045))
 	f.Fuzz(func(t *testing.T, word uint64, length int32) {
-		h := New(ranks, 0)
+		h := New(Whole(ranks), 0)
 		h.header.failure.declared.Store(word)
 		for i := range h.header.failure.reports {
 			h.header.failure.reports[i].length = length
@@ -36,7 +36,7 @@ func FuzzFailure(f *testing.F) {
 // Memory of a rank is what lies in its region as a whole, or in its vault, for whatever numbers.
 func FuzzWithin(f *testing.F) {
 	const ranks, region, vault = 2, 8192, 4096
-	file, err := Create(ranks, 100, region, vault)
+	file, err := Create(Whole(ranks), 100, region, vault)
 	if err != nil {
 		f.Fatal(err)
 	}

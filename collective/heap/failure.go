@@ -73,7 +73,7 @@ func (h *Heap) Failure() (declared Failure, ok bool) {
 	}
 	declared.Rank, declared.By = int(uint16(word))-1, int(uint16(word>>16))-1
 	// A process that has gone wrong may have written anything: then it is unknown who failed, but somebody did.
-	if declared.Rank < 0 || declared.Rank >= h.ranks || declared.By >= h.ranks || word>>32 > uint64(len(f.reports)) {
+	if declared.Rank < 0 || declared.Rank >= h.part.World || declared.By >= h.part.World || word>>32 > uint64(len(f.reports)) {
 		return Failure{Text: fmt.Sprintf("a rank wrote over the memory of others: the failure that was declared is %#x", word)}, true
 	}
 	declared.Text = "it failed together with so many others that its reason was not kept"

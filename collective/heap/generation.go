@@ -30,7 +30,7 @@ func (h *Heap) Begin() {
 	clear(h.control)
 	h.header.failure.clear()
 	for r := range h.ranks {
-		l := h.line(r)
+		l := h.line(h.part.First + r)
 		l.state.Store(uint32(Absent))
 		l.waiting.Store(0)
 	}
@@ -46,7 +46,7 @@ func (h *Heap) AllParked() bool { return h.all(Parked) }
 
 func (h *Heap) all(s State) bool {
 	for r := range h.ranks {
-		if h.StateOf(r) != s {
+		if h.StateOf(h.part.First+r) != s {
 			return false
 		}
 	}
@@ -69,7 +69,7 @@ func (v Vault) Memory() []byte {
 	if h.vault == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(h.At(h.start+int64(h.ranks)*h.region+int64(v.rank)*h.vault)), h.vault)
+	return unsafe.Slice((*byte)(h.At(h.start+int64(h.ranks)*h.region+int64(h.place(v.rank))*h.vault)), h.vault)
 }
 
 // Keep says that the vault now holds the state after a step, besides the one before.
@@ -78,9 +78,9 @@ func (v Vault) Keep(step int64) { v.heap.line(v.rank).kept.Store(step + 1) }
 // Kept is the newest step whose state all ranks keep; ok is false if some keep none. A rank is at most one step ahead of another, so it
 // has that state too.
 func (h *Heap) Kept() (step int64, ok bool) {
-	least := h.line(0).kept.Load()
+	least := h.line(h.part.First).kept.Load()
 	for r := range h.ranks {
-		least = min(least, h.line(r).kept.Load())
+		least = min(least, h.line(h.part.First+r).kept.Load())
 	}
 	return least - 1, least > 0
 }

@@ -11,7 +11,7 @@ import (
 // withVaults is two mappings of a heap whose ranks have vaults.
 func withVaults(t *testing.T, ranks int, vault int64) (a, b *Heap) {
 	t.Helper()
-	file, err := Create(ranks, 64, 8192, vault)
+	file, err := Create(Whole(ranks), 64, 8192, vault)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestVaults(t *testing.T) {
 			t.Errorf("the region of rank %d is in a vault", r)
 		}
 	}
-	if m := New(2, 0).Vault(1).Memory(); m != nil {
+	if m := New(Whole(2), 0).Vault(1).Memory(); m != nil {
 		t.Errorf("a goroutine has a vault of %d bytes", len(m))
 	}
 }

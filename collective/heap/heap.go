@@ -1,6 +1,6 @@
 // Package heap is the memory that the ranks of one host share: a control area, and a region for each rank.
 //
-// Ranks are goroutines of one process ([New]) or processes ([Create], [Open]). Processes see the heap at different addresses, so that
+// Ranks are goroutines of one process ([New]) or processes ([Create], [Open]), all of a world or those of one host ([Part]). Processes see the heap at different addresses, so that
 // what lies in it is named by its offset. A rank makes something known by storing it, then storing a word with an atomic operation,
 // then calling [Heap.Ring] for the ranks that may wait for the word; they [Heap.Await] it: for a moment by looking, then parked.
 //
@@ -18,7 +18,8 @@ import (
 
 // Heap is the shared memory as one process sees it.
 type Heap struct {
-	ranks   int
+	part    Part
+	ranks   int   // of part
 	region  int64 // bytes of a rank's region
 	memory  []byte
 	base    unsafe.Pointer
@@ -44,6 +45,8 @@ type header struct {
 	region  int64
 	vault   int64
 	cores   int64 // of the launcher, for all ranks
+	first   int64
+	world   int64
 
 	generation atomic.Uint32 // raised by the launcher when the ranks may begin, and again after each failure that was healed
 	failure    failure
@@ -83,15 +86,26 @@ const (
 var _ = [1]struct{}{}[unsafe.Sizeof(line{})-lineSize]
 var _ = [1]struct{}{}[(unsafe.Sizeof(header{})-1)/headerSize]
 
+// Part is the ranks that share a heap: Ranks of them from First on, of a world of World ranks. Every rank is named by its number in the
+// world.
+type Part struct{ First, Ranks, World int }
+
+// Whole is all ranks of a world.
+func Whole(ranks int) Part { return Part{0, ranks, ranks} }
+
+// has says whether a rank is one of the part's.
+func (p Part) has(rank int) bool { return rank >= p.First && rank < p.First+p.Ranks }
+
 // New returns the heap of ranks that are goroutines of this process, with control bytes for their use. It has no regions: goroutines
 // share all memory.
-func New(ranks, control int) *Heap {
+func New(p Part, control int) *Heap {
+	ranks := p.Ranks
 	h := &Heap{bells: make([]bell, ranks), used: map[int]*regionUse{}}
 	for i := range h.bells {
 		h.bells[i].cond.L = &h.bells[i].mu
 	}
 	words := make([]uint64, sizeOf(ranks, control, 0, 0)/8) // words, so that all in it is aligned
-	h.attach(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words)), &header{magic: magic, ranks: int64(ranks), control: int64(control)})
+	h.attach(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words)), newHeader(p, control))
 	h.spins = ranks <= runtime.GOMAXPROCS(0)
 	return h
 }
@@ -105,22 +119,31 @@ func regionsAt(ranks, control int) int64 {
 	return int64(headerSize+ranks*lineSize+control+pageSize-1) &^ (pageSize - 1)
 }
 
+func newHeader(p Part, control int) *header {
+	return &header{magic: magic, ranks: int64(p.Ranks), first: int64(p.First), world: int64(p.World), control: int64(control)}
+}
+
 // attach sets the fields that follow from a heap's memory; a new one gets its header.
 func (h *Heap) attach(memory []byte, fresh *header) {
 	h.memory, h.base = memory, unsafe.Pointer(&memory[0])
 	h.header = (*header)(h.base)
 	if fresh != nil {
 		h.header.magic, h.header.ranks, h.header.control, h.header.region = fresh.magic, fresh.ranks, fresh.control, fresh.region
+		h.header.first, h.header.world = fresh.first, fresh.world
 	}
 	h.ranks, h.region, h.vault = int(h.header.ranks), h.header.region, h.header.vault
+	h.part = Part{int(h.header.first), h.ranks, int(h.header.world)}
 	h.patience = make([]patience, h.ranks)
 	lines := headerSize + h.ranks*lineSize
 	h.control = memory[lines : lines+int(h.header.control)]
 	h.start = regionsAt(h.ranks, len(h.control))
 }
 
-// Ranks is the number of ranks.
+// Ranks is the number of ranks that share the heap.
 func (h *Heap) Ranks() int { return h.ranks }
+
+// Part is which ranks they are.
+func (h *Heap) Part() Part { return h.part }
 
 // Shared says whether ranks are processes, which see each other's memory only where it lies in the heap.
 func (h *Heap) Shared() bool { return h.bells == nil }
@@ -146,10 +169,15 @@ func (h *Heap) At(offset int64) unsafe.Pointer {
 }
 
 func (h *Heap) line(rank int) *line {
-	if rank < 0 || rank >= h.ranks {
-		panic(fmt.Sprintf("heap: rank %d of %d", rank, h.ranks))
+	return (*line)(unsafe.Add(h.base, headerSize+h.place(rank)*lineSize))
+}
+
+// place is the position of a rank among those that share the heap.
+func (h *Heap) place(rank int) int {
+	if !h.part.has(rank) {
+		panic(fmt.Sprintf("heap: rank %d of %d from rank %d on", rank, h.ranks, h.part.First))
 	}
-	return (*line)(unsafe.Add(h.base, headerSize+rank*lineSize))
+	return rank - h.part.First
 }
 
 // SetState says how far a rank is, to all who wait. It is called by the rank's own process.

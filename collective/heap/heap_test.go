@@ -46,7 +46,7 @@ func testAwait(t *testing.T, waits, rings *Heap) {
 
 func TestAwait(t *testing.T) {
 	for _, spins := range []bool{false, true} {
-		h := New(2, 0)
+		h := New(Whole(2), 0)
 		h.spins = spins
 		testAwait(t, h, h)
 	}
@@ -55,7 +55,7 @@ func TestAwait(t *testing.T) {
 // Several goroutines of one rank, each waiting for something else, all get what they wait for.
 func TestAwaitOfSeveral(t *testing.T) {
 	const goroutines, rounds = 4, 200
-	h := New(1, 0)
+	h := New(Whole(1), 0)
 	var words [goroutines]atomic.Uint32
 	var wg sync.WaitGroup
 	for g := range goroutines {
@@ -75,7 +75,7 @@ func TestAwaitOfSeveral(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
-	h := New(3, 100)
+	h := New(Whole(3), 100)
 	if h.Shared() || h.Ranks() != 3 || len(h.Control()) != 100 {
 		t.Errorf("shared %v, %d ranks, %d bytes of control", h.Shared(), h.Ranks(), len(h.Control()))
 	}
@@ -94,7 +94,7 @@ func TestStates(t *testing.T) {
 
 // A change of state wakes who waits for it.
 func TestStateWakes(t *testing.T) {
-	h, done := New(2, 0), make(chan struct{})
+	h, done := New(Whole(2), 0), make(chan struct{})
 	go func() {
 		defer close(done)
 		h.Await(0, func() bool { return h.StateOf(1) == Finished })
@@ -126,7 +126,7 @@ func TestFail(t *testing.T) {
 		{"cut inside of a letter", cut + "é", cut},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := New(4, 0)
+			h := New(Whole(4), 0)
 			if _, ok := h.Failure(); ok || h.Failed() {
 				t.Fatal("a new heap has failed")
 			}
@@ -147,7 +147,7 @@ func TestFail(t *testing.T) {
 func TestFailAtOnce(t *testing.T) {
 	const ranks = 20
 	for range 50 {
-		h := New(ranks, 0)
+		h := New(Whole(ranks), 0)
 		var won atomic.Int32
 		var wg sync.WaitGroup
 		for r := range ranks {
@@ -170,7 +170,7 @@ func TestFailAtOnce(t *testing.T) {
 // A process may die while it declares a failure: before the declaration, others can declare theirs; after it, they ring for it.
 func TestFailAfterDeath(t *testing.T) {
 	t.Run("before", func(t *testing.T) {
-		h := New(2, 0)
+		h := New(Whole(2), 0)
 		for range len(h.header.failure.reports) + 1 {
 			h.header.failure.taken.Add(1) // and died
 		}
@@ -182,7 +182,7 @@ func TestFailAfterDeath(t *testing.T) {
 		}
 	})
 	t.Run("after", func(t *testing.T) {
-		h, done := New(2, 0), make(chan struct{})
+		h, done := New(Whole(2), 0), make(chan struct{})
 		go func() {
 			defer close(done)
 			h.Await(0, h.Failed)
@@ -199,7 +199,7 @@ func TestFailAfterDeath(t *testing.T) {
 // What lies in shared memory must be aligned, and what ranks write apart on lines of its own.
 func TestLayout(t *testing.T) {
 	for _, ranks := range []int{1, 3, 8} {
-		h := New(ranks, 64)
+		h := New(Whole(ranks), 64)
 		if p := uintptr(unsafe.Pointer(unsafe.SliceData(h.Control()))); p%8 != 0 {
 			t.Errorf("%d ranks: control at %#x", ranks, p)
 		}

@@ -17,7 +17,8 @@ import (
 // Create makes the memory of a heap for processes, which inherit the file and Open it: a region and a vault for each, of so many bytes.
 // Regions take pages only as they are written, vaults at once. Its size cannot be changed by anyone, so that no process can make
 // another's access fail.
-func Create(ranks, control int, region, vault int64) (*os.File, error) {
+func Create(p Part, control int, region, vault int64) (*os.File, error) {
+	ranks := p.Ranks
 	region, vault = wholePages(region), wholePages(vault)
 	flags := unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate("spmoe-heap", flags|unix.MFD_NOEXEC_SEAL)
@@ -34,7 +35,9 @@ func Create(ranks, control int, region, vault int64) (*os.File, error) {
 		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	if err == nil {
-		err = writeHeader(fd, &header{magic: magic, ranks: int64(ranks), control: int64(control), region: region, vault: vault, cores: int64(runtime.NumCPU())})
+		h := newHeader(p, control)
+		h.region, h.vault, h.cores = region, vault, int64(runtime.NumCPU())
+		err = writeHeader(fd, h)
 	}
 	if err == nil && vault > 0 {
 		err = unix.Fallocate(fd, 0, size-int64(ranks)*vault, int64(ranks)*vault)
@@ -74,9 +77,13 @@ func Open(file *os.File) (*Heap, error) {
 	return h, nil
 }
 
+// maxWorld is the most ranks that a failure can name.
+const maxWorld = 1<<16 - 2
+
 // describes reports whether a header is that of a heap of this size. The bounds keep garbage from overflowing.
 func (h *header) describes(size int64) bool {
 	return h.magic == magic && h.ranks >= 1 && h.ranks <= size/lineSize && h.control >= 0 && h.control <= size &&
+		h.first >= 0 && h.world <= maxWorld && h.first <= h.world-h.ranks &&
 		h.region >= 0 && h.region <= size/h.ranks && h.vault >= 0 && h.vault <= size/h.ranks &&
 		sizeOf(int(h.ranks), int(h.control), h.region, h.vault) == size
 }

@@ -16,7 +16,7 @@ import (
 
 func create(t testing.TB, ranks, control int, region int64) *os.File {
 	t.Helper()
-	file, err := Create(ranks, control, region, 0)
+	file, err := Create(Whole(ranks), control, region, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func FuzzHeader(f *testing.F) {
 func TestAllocator(t *testing.T) {
 	const region = 1 << 20
 	rapid.Check(t, func(t *rapid.T) {
-		file, err := Create(2, 0, region, 0)
+		file, err := Create(Whole(2), 0, region, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 var errLinux = errors.New("heap: ranks can be processes on Linux only: use goroutines")
 
 // Create makes the memory of a heap for processes, on Linux only.
-func Create(ranks, control int, region, vault int64) (*os.File, error) { return nil, errLinux }
+func Create(p Part, control int, region, vault int64) (*os.File, error) { return nil, errLinux }
 
 // Open maps the memory that Create made.
 func Open(file *os.File) (*Heap, error) { return nil, errLinux }

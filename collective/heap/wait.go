@@ -32,7 +32,7 @@ func (h *Heap) Await(rank int, ready func() bool) {
 			return
 		}
 		if h.bells != nil {
-			h.bells[rank].park(l, bell)
+			h.bells[h.place(rank)].park(l, bell)
 		} else {
 			parkInKernel(&l.bell, bell)
 		}
@@ -68,7 +68,7 @@ func (p *patience) note(success bool) {
 
 // look waits for a while without parking: by spinning, or by letting processes run that share this processor.
 func (h *Heap) look(rank int, ready func() bool) (success bool) {
-	p := &h.patience[rank]
+	p := &h.patience[h.place(rank)]
 	if !h.spins && h.bells != nil || !p.lasts() {
 		return false
 	}
@@ -116,7 +116,7 @@ func (h *Heap) Ring(rank int) {
 func (h *Heap) RingAll() {
 	woken := false
 	for r := range h.ranks {
-		woken = h.ring(r) || woken
+		woken = h.ring(h.part.First+r) || woken
 	}
 	if woken {
 		h.giveWay()
@@ -129,7 +129,7 @@ func (h *Heap) ring(rank int) (woken bool) {
 		return false
 	}
 	if h.bells != nil {
-		h.bells[rank].ring(l)
+		h.bells[h.place(rank)].ring(l)
 	} else {
 		l.bell.Add(1)
 		wakeInKernel(&l.bell)

@@ -1,0 +1,269 @@
+package ep
+
+// The work between hosts: what each call sends, and what a deputy does with it.
+
+import (
+	"unsafe"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
+
+	"spmoe/internal/fault"
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// room is memory that is used again.
+type room struct{ bytes []byte }
+
+// of returns n bytes, of any value.
+func (r *room) of(a memory.Allocator, n int) []byte {
+	if n > cap(r.bytes) {
+		if r.bytes != nil {
+			a.Free(r.bytes)
+		}
+		r.bytes = a.Allocate(n)
+		r.bytes = r.bytes[:cap(r.bytes)]
+	}
+	return r.bytes[:n]
+}
+
+// luggage is what goes one way between this rank and another host.
+type luggage struct {
+	header, rows, scales, weights, returned, gradients room
+}
+
+// message is how many bytes of rows travel together: one is packed, or stored, while the next is on its way.
+const message = 1 << 20
+
+// eachPart divides rows into messages.
+func eachPart(rows, rowBytes int, f func(lo, hi int)) {
+	step := max(1, message/max(rowBytes, 1))
+	for lo := 0; lo < rows; lo += step {
+		f(lo, min(lo+step, rows))
+	}
+}
+
+func (n *internode) memory() memory.Allocator { return n.comm.Allocator() }
+
+// rowsIn is room for rows of a type.
+func (n *internode) rowsIn(r *room, dtype tensor.DType, rows, width int) tensor.Tensor {
+	return tensor.Over(r.of(n.memory(), rows*width*dtype.Size()), dtype, rows, width)
+}
+
+// begin waits until the last call's messages have gone, whose memory is used again.
+func (n *internode) begin() error { return n.out.Wait() }
+
+// expect begins to receive rows of a source.
+func (n *internode) expect(source int, rows tensor.Tensor) {
+	eachPart(rows.Dim(0), rowBytes(rows), func(lo, hi int) { n.in.Recv(source, rows.Slice(lo, hi).Bytes()) })
+}
+
+// quantised is rows of a source or for a host as they travel on the MXFP8 wire.
+func (n *internode) quantised(l *luggage, rows, hidden int) mx.Tensor {
+	return mx.Tensor{
+		Format: wireFormat, Blocks: mx.AlongRows,
+		Codes:  n.rowsIn(&l.rows, tensor.UINT8, rows, hidden),
+		Scales: n.rowsIn(&l.scales, tensor.UINT8, rows, rowScales(hidden)),
+	}
+}
+
+// sendRows sends the tokens' rows to the hosts that they visit, and begins to receive those for which this rank is the deputy. rest is
+// what there is to do with these.
+func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) (rest func(*tensor.Exec) error, err error) {
+	if err := n.begin(); err != nil {
+		return nil, err
+	}
+	p, x, hidden := &h.passages, t.here, t.here.Dim(1)
+	for k, source := range n.sources {
+		from := &p.from[k]
+		n.in.Recv(source, n.from[k].header.of(n.memory(), len(from.header)))
+		if wire == MXFP8 {
+			q := n.quantised(&n.from[k], from.rows, hidden)
+			n.expect(source, q.Codes)
+			n.in.Recv(source, q.Scales.Bytes())
+		} else {
+			n.expect(source, n.rowsIn(&n.from[k].rows, x.DType(), from.rows, hidden))
+		}
+		n.marks[k] = n.in.Len()
+	}
+	fault.Point(fault.BeforePut)
+	for host, deputy := range n.deputies {
+		to := &p.to[host]
+		header := n.to[host].header.of(n.memory(), len(to.header))
+		copy(header, to.header)
+		n.out.Send(deputy, header)
+		if wire == MXFP8 {
+			n.sendQuantised(ex, host, to, x)
+		} else {
+			n.sendTokens(host, to, x)
+		}
+	}
+	return func(ex *tensor.Exec) error { return n.forwardRows(ex, h, &t, wire) }, nil
+}
+
+// sendTokens sends the rows of a host's visitors as they are.
+func (n *internode) sendTokens(host int, to *passage, x tensor.Tensor) {
+	rows := n.rowsIn(&n.to[host].rows, x.DType(), to.rows, x.Dim(1))
+	eachPart(to.rows, rowBytes(rows), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			copyRow(rows, i, x, int(to.tokens[i]))
+		}
+		n.out.Send(n.deputies[host], rows.Slice(lo, hi).Bytes())
+	})
+}
+
+// sendQuantised sends them as codes, and then their scales.
+func (n *internode) sendQuantised(ex *tensor.Exec, host int, to *passage, x tensor.Tensor) {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	q := n.quantised(&n.to[host], to.rows, x.Dim(1))
+	panel := ex.New(x.DType(), mostGathered, x.Dim(1))
+	eachPart(to.rows, rowBytes(q.Codes), func(lo, hi int) {
+		for first := lo; first < hi; first += mostGathered {
+			rows := min(mostGathered, hi-first)
+			for i := range rows {
+				copyRow(panel, i, x, int(to.tokens[first+i]))
+			}
+			mx.Quantize(ex, q.RowSlice(first, first+rows), panel.Mat().RowSlice(0, rows), wireScale)
+		}
+		n.out.Send(n.deputies[host], q.Codes.Slice(lo, hi).Bytes())
+	})
+	n.out.Send(n.deputies[host], q.Scales.Bytes())
+}
+
+// virtual is a source's tokens as if they were this rank's: a transfer of their choices on this host.
+func (t transfer) virtual(p *passage) transfer {
+	t.h = &Handle{tokens: p.rows, slots: t.h.slots, Sent: p.kept}
+	t.owners, t.places = p.owners, p.places
+	return t
+}
+
+// forwardRows stores the rows of the sources at the places of their choices, as they come.
+func (n *internode) forwardRows(ex *tensor.Exec, h *Handle, t *transfer, wire Wire) error {
+	dtype, hidden := t.here.DType(), t.here.Dim(1)
+	for k, source := range n.sources {
+		from, l := &h.passages.from[k], &n.from[k]
+		if err := n.in.WaitFirst(n.marks[k]); err != nil {
+			return err
+		}
+		copy(from.header, l.header.bytes)
+		if err := n.read(h, from, source); err != nil {
+			return err
+		}
+		v := t.virtual(from)
+		if wire == MXFP8 {
+			q := n.quantised(l, from.rows, hidden)
+			v.here, v.scaled = q.Codes, q.Scales
+		} else {
+			v.here = n.rowsIn(&l.rows, dtype, from.rows, hidden)
+		}
+		tensor.Parallel(ex, from.rows, from.kept*hidden*copyWork, v, put)
+	}
+	return n.in.Wait()
+}
+
+// bringBack fetches the rows of this rank's choices on other hosts, and sends those of the sources' choices on this one. It lets t read
+// them.
+func (n *internode) bringBack(h *Handle, t *transfer) error {
+	if err := n.begin(); err != nil {
+		return err
+	}
+	p, width, dtype := &h.passages, t.there.hidden, t.there.dtype
+	back, at := n.rowsIn(&n.back, dtype, p.returned, width), 0
+	for host, deputy := range n.deputies {
+		kept := p.to[host].kept
+		n.expect(deputy, back.Slice(at, at+kept))
+		at += kept
+	}
+	for k, source := range n.sources {
+		from := &p.from[k]
+		rows, next := n.rowsIn(&n.from[k].returned, dtype, from.kept, width), 0
+		eachPart(from.kept, rowBytes(rows), func(lo, hi int) {
+			for i := lo; i < hi; next++ {
+				if place := from.places[next]; place >= 0 {
+					copy(rowOf(rows, i), t.there.bytes(from.owners[next], place))
+					i++
+				}
+			}
+			n.out.Send(source, rows.Slice(lo, hi).Bytes())
+		})
+	}
+	if err := n.in.Wait(); err != nil {
+		return err
+	}
+	t.owners, t.places = p.backOwners, p.back
+	t.there.bases[len(h.perRank)] = unsafe.Pointer(unsafe.SliceData(n.back.bytes))
+	return nil
+}
+
+// sendGradients sends the tokens' rows of gradients to the hosts that they have visited, with the weights of their choices there. rest is
+// as of sendRows.
+func (n *internode) sendGradients(h *Handle, t transfer) (rest func(*tensor.Exec) error, err error) {
+	if err := n.begin(); err != nil {
+		return nil, err
+	}
+	p, dout := &h.passages, t.here
+	for k, source := range n.sources {
+		from := &p.from[k]
+		n.expect(source, n.rowsIn(&n.from[k].rows, dout.DType(), from.rows, dout.Dim(1)))
+		n.in.Recv(source, n.from[k].weights.of(n.memory(), 4*from.kept))
+		n.marks[k] = n.in.Len()
+	}
+	for host, deputy := range n.deputies {
+		n.in.Recv(deputy, n.to[host].gradients.of(n.memory(), 4*p.to[host].kept))
+	}
+	for host, deputy := range n.deputies {
+		to := &p.to[host]
+		n.sendTokens(host, to, dout)
+		weights := n.rowsIn(&n.to[host].weights, tensor.FP32, 1, to.kept)
+		for j, i := range to.choices {
+			weights.F32()[j] = h.weights[i]
+		}
+		n.out.Send(deputy, weights.Bytes())
+	}
+	return func(ex *tensor.Exec) error { return n.forwardGradients(ex, h, &t) }, nil
+}
+
+// forwardGradients stores the gradients of the sources' choices on this host, and sends back those of their weights; then it sets those of
+// this rank's choices on other hosts.
+func (n *internode) forwardGradients(ex *tensor.Exec, h *Handle, t *transfer) error {
+	p := &h.passages
+	for k, source := range n.sources {
+		from, l := &p.from[k], &n.from[k]
+		if err := n.in.WaitFirst(n.marks[k]); err != nil {
+			return err
+		}
+		mark := ex.Mark()
+		v := t.virtual(from)
+		v.here = n.rowsIn(&l.rows, t.here.DType(), from.rows, t.here.Dim(1))
+		v.weights, v.dweights = ex.New(tensor.FP32, from.rows, h.slots).F32(), ex.New(tensor.FP32, from.rows, h.slots).F32()
+		weights, gradients := n.rowsIn(&l.weights, tensor.FP32, 1, from.kept), n.rowsIn(&l.gradients, tensor.FP32, 1, from.kept)
+		kept := 0
+		for i, place := range from.places {
+			if place >= 0 {
+				v.weights[i] = weights.F32()[kept]
+				kept++
+			}
+		}
+		tensor.Parallel(ex, from.rows, 2*from.kept*t.here.Dim(1)*copyWork, v, putScaled)
+		kept = 0
+		for i, place := range from.places {
+			if place >= 0 {
+				gradients.F32()[kept] = v.dweights[i]
+				kept++
+			}
+		}
+		ex.Release(mark)
+		n.out.Send(source, gradients.Bytes())
+	}
+	if err := n.in.Wait(); err != nil {
+		return err
+	}
+	for host := range p.to {
+		gradients := n.rowsIn(&n.to[host].gradients, tensor.FP32, 1, p.to[host].kept)
+		for j, i := range p.to[host].choices {
+			t.dweights[i] = gradients.F32()[j]
+		}
+	}
+	return nil
+}

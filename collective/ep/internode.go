@@ -1,0 +1,236 @@
+package ep
+
+// Between hosts. A token's row crosses the network once for each host that it visits, to the rank there that is its source's deputy, which
+// deals with the token's choices as if it were its own: it stores the row at their places, and sends back what their experts made of
+// it. The experts' rows come back one by one and unadded, so that their sum has the bits that it has on one host.
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"spmoe/collective"
+)
+
+// internode is what a rank's exchange knows of other hosts.
+type internode struct {
+	exchange *OneSided
+	comm     *collective.Comm
+	ranks    [][]int // by host
+	here     int
+	hostOf   []int // by expert
+	number   []int // what the host's communicator calls a rank; -1: it is on another host
+	deputies []int // of this rank, by host
+	sources  []int // ranks of other hosts whose deputy this is
+
+	mine, all []int32 // counts of rows for each expert, and of tokens that visit each host: of this rank, of all [ranks, experts + hosts]
+	next      []int32 // running places, by expert
+	newest    []int32 // token that has visited a host last
+
+	in, out *collective.Messages
+	marks   []int     // of in: where the messages of each source end
+	to      []luggage // by host
+	from    []luggage // by source
+	back    room      // rows of this rank's choices on other hosts
+}
+
+// passages are the ways between hosts of one handle's rows.
+type passages struct {
+	to   []passage // by host: this rank's tokens
+	from []passage // by source: its tokens
+
+	near             []int32 // place of each choice on this host; -1: it is on another, or there is none
+	back, backOwners []int32 // where Combine finds the row of each choice: in a rank's memory, or behind all ranks among those that came back
+	returned         int     // rows that come back
+}
+
+// passage is a rank's tokens that visit a host, a row for each, and their choices there.
+type passage struct {
+	rows, kept int     // kept: of the choices, those that have a place
+	header     []byte  // for each row how many choices are kept, then for each of these its expert's number on the host
+	tokens     []int32 // of the rows; where the tokens are
+	choices    []int32 // those that are kept, in the order of the header; where the tokens are
+
+	owners, places []int32 // [rows, slots], -1 behind those that are kept; where the experts are
+}
+
+// newInternode prepares for the hosts of an exchange's communicator.
+func newInternode(s *OneSided) (*internode, error) {
+	c := s.comm
+	n := &internode{exchange: s, ranks: c.Hosts(), here: c.Host(), number: make([]int, c.Size())}
+	var err error
+	if n.comm, err = c.Split(0, c.Rank()); err != nil { // whose messages do not mix with those of collectives
+		return nil, err
+	}
+	hosts := len(n.ranks)
+	for r := range n.number {
+		n.number[r] = slices.Index(n.ranks[n.here], r)
+	}
+	n.hostOf = make([]int, s.layout.Experts)
+	for h, ranks := range n.ranks {
+		for _, r := range ranks {
+			for e, hi := s.layout.Local(r); e < hi; e++ {
+				n.hostOf[e] = h
+			}
+		}
+	}
+	n.deputies = make([]int, hosts)
+	for h, ranks := range n.ranks {
+		if h == n.here {
+			continue
+		}
+		n.deputies[h] = c.Deputy(h, c.Rank())
+		for _, r := range ranks {
+			if c.Deputy(n.here, r) == c.Rank() {
+				n.sources = append(n.sources, r)
+			}
+		}
+	}
+	each := s.layout.Experts + hosts
+	n.mine, n.all = make([]int32, each), make([]int32, each*c.Size())
+	n.next, n.newest = make([]int32, s.layout.Experts), make([]int32, hosts)
+	n.in, n.out = n.comm.NewMessages(collective.KindDispatch), n.comm.NewMessages(collective.KindDispatch)
+	n.marks, n.to, n.from = make([]int, len(n.sources)), make([]luggage, hosts), make([]luggage, len(n.sources))
+	return n, nil
+}
+
+// count makes known to all ranks how many rows each has for each expert, and how many of its tokens visit each host.
+func (n *internode) count(topk []int32, slots int) error {
+	s := n.exchange
+	visits := n.mine[copy(n.mine, s.chosen):]
+	clear(visits)
+	n.eachVisit(topk, slots, func(_, host, _ int) { visits[host]++ }, func(int, int) {})
+	if err := collective.AllGather(s.comm, n.all, n.mine); err != nil {
+		return err
+	}
+	each := len(n.mine)
+	if err := checkCounts(n.all, each); err != nil {
+		return err
+	}
+	for r := range s.layout.Ranks {
+		copy(s.all[r*s.layout.Experts:][:s.layout.Experts], n.all[r*each:])
+	}
+	return nil
+}
+
+// eachVisit calls visit for every token and other host that it has choices on, and choice for each of those.
+func (n *internode) eachVisit(topk []int32, slots int, visit func(token, host, i int), choice func(i, host int)) {
+	for h := range n.newest {
+		n.newest[h] = -1
+	}
+	for i, e := range topk {
+		if e < 0 {
+			continue
+		}
+		h, token := n.hostOf[e], i/slots
+		if h == n.here {
+			continue
+		}
+		if n.newest[h] != int32(token) {
+			n.newest[h] = int32(token)
+			visit(token, h, i)
+		}
+		choice(i, h)
+	}
+}
+
+// plan finds the ways of a handle's rows, which have their places.
+func (n *internode) plan(h *Handle, topk []int32) {
+	s, p := n.exchange, &h.passages
+	p.to, p.from = resize(p.to, len(n.ranks)), resize(p.from, len(n.sources))
+	for host := range p.to {
+		to := &p.to[host]
+		to.rows, to.kept, to.tokens, to.choices, to.header = 0, 0, to.tokens[:0], to.choices[:0], to.header[:0]
+	}
+	p.near = append(p.near[:0], h.packed...)
+	n.eachVisit(topk, h.slots, func(token, host, _ int) {
+		to := &p.to[host]
+		to.rows++
+		to.tokens, to.header = append(to.tokens, int32(token)), append(to.header, 0)
+	}, func(i, host int) {
+		p.near[i] = -1
+		if to := &p.to[host]; h.packed[i] >= 0 {
+			to.kept++
+			to.header[to.rows-1]++
+			to.choices = append(to.choices, int32(i))
+		}
+	})
+	p.back, p.backOwners, p.returned = append(p.back[:0], h.packed...), append(p.backOwners[:0], h.owners...), 0
+	for host := range p.to {
+		to := &p.to[host]
+		for _, i := range to.choices {
+			to.header = n.appendExpert(to.header, host, topk[i])
+			p.back[i], p.backOwners[i] = int32(p.returned), int32(s.layout.Ranks)
+			p.returned++
+		}
+	}
+	for k, source := range n.sources {
+		from := &p.from[k]
+		from.rows, from.kept = int(n.all[source*len(n.mine)+s.layout.Experts+n.here]), 0
+		for _, r := range n.ranks[n.here] {
+			for e, hi := s.layout.Local(r); e < hi; e++ {
+				from.kept += int(s.all[source*s.layout.Experts+e])
+			}
+		}
+		from.header = resize(from.header, from.rows+from.kept*n.expertBytes(n.here))
+	}
+}
+
+// expertBytes is how many bytes the number of an expert on a host takes.
+func (n *internode) expertBytes(host int) int {
+	if n.exchange.layout.PerRank*len(n.ranks[host]) <= 1<<8 {
+		return 1
+	}
+	return 2
+}
+
+// appendExpert appends the number that an expert has on its host.
+func (n *internode) appendExpert(b []byte, host int, expert int32) []byte {
+	each := n.exchange.layout.PerRank
+	number := slices.Index(n.ranks[host], int(expert)/each)*each + int(expert)%each
+	if n.expertBytes(host) == 1 {
+		return append(b, byte(number))
+	}
+	return binary.LittleEndian.AppendUint16(b, uint16(number))
+}
+
+// read finds the places of a source's choices from the header, which says their experts: a rank's rows for one lie in the order in which
+// it names them.
+func (n *internode) read(h *Handle, p *passage, source int) error {
+	s, each, slots := n.exchange, n.exchange.layout.PerRank, h.slots
+	for _, r := range n.ranks[n.here] {
+		s.starts(source, r, n.next)
+	}
+	p.owners, p.places = resize(p.owners, p.rows*slots), resize(p.places, p.rows*slots)
+	counts, experts, width := p.header[:p.rows], p.header[p.rows:], n.expertBytes(n.here)
+	damaged := func(format string, args ...any) error {
+		return fmt.Errorf("the header of rank %d is damaged: %s", source, fmt.Sprintf(format, args...))
+	}
+	for row, count := range counts {
+		if int(count) > slots || len(experts) < int(count)*width {
+			return damaged("row %d has %d choices of %d", row, count, slots)
+		}
+		for k := range slots {
+			at := row*slots + k
+			if p.places[at] = -1; k >= int(count) {
+				continue
+			}
+			number := int(experts[0])
+			if width == 2 {
+				number = int(binary.LittleEndian.Uint16(experts))
+			}
+			experts = experts[width:]
+			if number >= each*len(n.ranks[n.here]) {
+				return damaged("it names expert %d of %d", number, each*len(n.ranks[n.here]))
+			}
+			owner := n.ranks[n.here][number/each]
+			e := owner*each + number%each
+			p.owners[at], p.places[at] = int32(owner), n.next[e]
+			n.next[e]++
+			if n.next[e] > h.perRank[owner] {
+				return damaged("it names expert %d too often", e)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package collective
+
+// A world of several hosts: which ranks are where, and how the ranks of all hosts learn of each other's calls.
+
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"spmoe/collective/heap"
+)
+
+// Placement says which ranks are on which host: consecutive ones.
+type Placement struct {
+	Names []string // of the hosts, for error messages
+	First []int    // rank of each
+	Ranks int      // in all
+}
+
+// host is the number of the host that has a rank.
+func (p *Placement) host(rank int) int {
+	at, found := slices.BinarySearch(p.First, rank)
+	if !found {
+		at--
+	}
+	return at
+}
+
+// Part is the ranks of a host.
+func (p *Placement) Part(host int) heap.Part {
+	end := p.Ranks
+	if host+1 < len(p.First) {
+		end = p.First[host+1]
+	}
+	return heap.Part{First: p.First[host], Ranks: end - p.First[host], World: p.Ranks}
+}
+
+// describeHost names the host of a rank and what is lost with it: "host b (ranks 2 to 3)".
+func (w *World) describeHost(rank int) string {
+	h := w.placement.host(rank)
+	part, name := w.placement.Part(h), w.placement.Names[h]
+	if part.Ranks == 1 {
+		return fmt.Sprintf("host %s (rank %d)", name, part.First)
+	}
+	return fmt.Sprintf("host %s (ranks %d to %d)", name, part.First, part.First+part.Ranks-1)
+}
+
+// Hosts lists the ranks of the communicator by host, in the order of the hosts' first ranks.
+func (c *Comm) Hosts() [][]int { return c.group.hosts }
+
+// Host is the number in Hosts of the host that this rank is on.
+func (c *Comm) Host() int { return c.group.here }
+
+// spansHosts says whether some ranks are out of reach of memory.
+func (g *group) spansHosts() bool { return len(g.hosts) > 1 }
+
+// locals are the ranks of the group on this host.
+func (g *group) locals() []int { return g.hosts[g.here] }
+
+// divide finds the hosts of a group's ranks.
+func (g *group) divide() {
+	w := g.world
+	of := map[int]int{} // by host of the world
+	g.hostOf, g.placeOf = make([]int, len(g.worldRanks)), make([]int, len(g.worldRanks))
+	for r, world := range g.worldRanks {
+		h := w.placement.host(world)
+		at, ok := of[h]
+		if !ok {
+			at = len(g.hosts)
+			of[h], g.hosts = at, append(g.hosts, nil)
+			if world >= w.heap.Part().First && world < w.heap.Part().First+w.heap.Ranks() {
+				g.here = at
+			}
+		}
+		g.hostOf[r], g.placeOf[r] = at, len(g.hosts[at])
+		g.hosts[at] = append(g.hosts[at], r)
+	}
+}
+
+// deputy is the rank of a host that deals with rank j of another.
+func (g *group) deputy(host, j int) int {
+	return g.hosts[host][g.placeOf[j]%len(g.hosts[host])]
+}
+
+// Deputy is the rank of a host, by its number in Hosts, that deals with rank j of another: what j sends to the host or gets from it goes
+// through there. The ranks of a host are spread evenly.
+func (c *Comm) Deputy(host, j int) int { return c.group.deputy(host, j) }
+
+// tellHosts shows the calls that the ranks of this host have published to all hosts, and theirs here.
+func (c *Comm) tellHosts(kind Kind) error {
+	if c.rank == c.group.locals()[0] {
+		if err := c.swapCalls(kind); err != nil {
+			return err
+		}
+	}
+	return c.meet(kind, true)
+}
+
+// swapCalls sends the calls of this host's ranks to the first rank of every other host, and gets theirs.
+func (c *Comm) swapCalls(kind Kind) error {
+	g := c.group
+	if c.calls == nil {
+		c.calls = &callsOfHosts{messages: c.NewMessages(kind), theirs: make([][]byte, len(g.hosts))}
+		c.calls.mine = c.Allocator().Allocate(len(g.locals()) * slotBytes)
+		for h, ranks := range g.hosts {
+			if h != g.here {
+				c.calls.theirs[h] = c.Allocator().Allocate(len(ranks) * slotBytes)
+			}
+		}
+	}
+	k := c.calls
+	k.messages.kind = kind
+	for h, ranks := range g.hosts {
+		if h != g.here {
+			k.messages.Recv(ranks[0], k.theirs[h])
+		}
+	}
+	n := 0
+	for _, r := range g.locals() {
+		n += c.slot(r).pack(k.mine[n:])
+	}
+	for h, ranks := range g.hosts {
+		if h != g.here {
+			k.messages.Send(ranks[0], k.mine[:n])
+		}
+	}
+	if err := k.messages.WaitFirst(k.messages.Len()); err != nil {
+		return err
+	}
+	at := 0 // of the messages, which were begun in the order of the hosts
+	for h, ranks := range g.hosts {
+		if h == g.here {
+			continue
+		}
+		text := k.theirs[h][:k.messages.all[at].n]
+		at++
+		for _, r := range ranks {
+			used, err := c.slot(r).unpack(text)
+			if err != nil {
+				err = fmt.Errorf("what %s says of its calls: %w", g.world.describeHost(g.worldRanks[r]), err)
+				g.world.abort(g.worldRanks[r], g.worldRanks[c.rank], err)
+				return err
+			}
+			text = text[used:]
+		}
+	}
+	return k.messages.Wait()
+}
+
+// callsOfHosts is the memory of swapCalls.
+type callsOfHosts struct {
+	messages *Messages
+	mine     []byte
+	theirs   [][]byte // by host
+}
+
+// pack writes to b what a slot says, and returns how many bytes that takes.
+func (s *slot) pack(b []byte) int {
+	n := copy(b, s.fixed())
+	n += copy(b[n:], s.err[:s.errLen])
+	return n + copy(b[n:], s.payload[:s.payloadLen])
+}
+
+// unpack is the reverse of pack.
+func (s *slot) unpack(b []byte) (used int, err error) {
+	fixed := s.fixed()
+	if used = copy(fixed, b); used < len(fixed) {
+		return 0, fmt.Errorf("it ends after %d bytes", len(b))
+	}
+	if s.errLen < 0 || int(s.errLen) > len(s.err) || s.payloadLen < 0 || s.payloadLen > payloadBytes || len(b)-used < int(s.errLen+s.payloadLen) {
+		return 0, fmt.Errorf("it speaks of %d and %d bytes, where %d follow", s.errLen, s.payloadLen, len(b)-used)
+	}
+	used += copy(s.err[:s.errLen], b[used:])
+	used += copy(s.payload[:s.payloadLen], b[used:])
+	return used, nil
+}
+
+// fixed is the part of a slot that every call has.
+func (s *slot) fixed() []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Offsetof(s.err))
+}

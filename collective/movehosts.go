@@ -1,0 +1,101 @@
+package collective
+
+// Collectives between hosts that move elements: what a host needs of another's rank crosses the network once, to that rank's deputy, and
+// is copied from its memory by the others.
+
+import (
+	"fmt"
+	"time"
+)
+
+// collect lets the network carry out an all-to-all-v of the world, if it can. Counts are in elements of so many bytes.
+func (c *Comm) collect(dst []byte, recvCounts, recvDispls []int, src []byte, sendCounts, sendDispls []int, elem int) (done bool, err error) {
+	n, ok := c.group.world.network.(collector)
+	if !ok || c.group.id != worldTag {
+		return false, nil
+	}
+	inBytes := func(list []int) []int {
+		all := make([]int, len(list))
+		for i, v := range list {
+			all[i] = v * elem
+		}
+		return all
+	}
+	start := time.Now()
+	err = n.AllToAllV(dst, inBytes(recvCounts), inBytes(recvDispls), src, inBytes(sendCounts), inBytes(sendDispls))
+	c.stats[KindAllToAllV].Wait += time.Since(start)
+	for j, count := range sendCounts {
+		if !c.isLocal(j) {
+			c.group.world.sent[c.rank].Add(int64(count * elem))
+		}
+	}
+	return true, err
+}
+
+// bcastHosts brings the root's buffer to the first rank of every other host, from which the ranks of that host copy it.
+func (c *Comm) bcastHosts(root int) (from int, err error) {
+	g := c.group
+	own, first := c.peers[c.rank].bufs[0], g.locals()[0]
+	switch {
+	case c.rank == root:
+		for h, ranks := range g.hosts {
+			if h != g.here {
+				c.moved.Send(ranks[0], own)
+			}
+		}
+	case c.isLocal(root):
+		return root, nil
+	case c.rank == first:
+		c.moved.Recv(root, own)
+	}
+	if c.moved.kind = KindBcast; c.moved.Len() > 0 {
+		if err := c.moved.Wait(); err != nil {
+			return root, err
+		}
+	}
+	if c.isLocal(root) {
+		return root, nil
+	}
+	return first, c.meet(KindBcast, true)
+}
+
+// gatherHosts sets the parts of dst that come from other hosts.
+func gatherHosts[T Element](c *Comm, dst, src []T, part func(j int) (lo, hi int)) error {
+	g, size := c.group, elemSize[T]()
+	for _, r := range g.locals() {
+		if has := len(c.peers[r].bufs[1]); has != sizeOf(dst) {
+			return g.broken(c.seq, r, fmt.Errorf("its destination has %d bytes, not %d", has, sizeOf(dst)))
+		}
+	}
+	c.moved.kind = c.slot(c.rank).kind
+	for h, ranks := range g.hosts {
+		if h == g.here {
+			continue
+		}
+		for _, j := range ranks {
+			if lo, hi := part(j); g.deputy(g.here, j) == c.rank {
+				c.moved.Recv(j, c.peers[c.rank].bufs[1][lo*size:hi*size])
+			}
+		}
+		c.moved.Send(g.deputy(h, c.rank), bytesOf(src))
+	}
+	if err := c.moved.Wait(); err != nil {
+		return err
+	}
+	if err := c.meet(c.moved.kind, true); err != nil {
+		return err
+	}
+	for h, ranks := range g.hosts {
+		if h == g.here {
+			continue
+		}
+		for _, j := range ranks {
+			lo, hi := part(j)
+			landed := c.peers[g.deputy(g.here, j)].bufs[1][lo*size : hi*size]
+			if to := bytesOf(dst[lo:hi]); !same(to, landed) {
+				copy(to, landed)
+			}
+		}
+	}
+	return nil
+}

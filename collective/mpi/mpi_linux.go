@@ -1,0 +1,190 @@
+//go:build mpi
+
+package mpi
+
+// #include "shim.h"
+import "C"
+
+import (
+	"bytes"
+	"fmt"
+	"math/bits"
+	"os"
+	"runtime"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"spmoe/collective"
+	"spmoe/collective/heap"
+)
+
+// Start joins the processes that a launcher has started. All of them call it, once.
+func Start(l Launched) (*Process, error) {
+	runtime.LockOSThread() // some MPIs want to be left by the thread that came
+	var provided C.int
+	if rc := C.spmoe_begin(&provided); rc != C.MPI_SUCCESS {
+		return nil, fmt.Errorf("starting MPI: %w", failed(rc))
+	}
+	if provided < C.MPI_THREAD_SERIALIZED {
+		return nil, fmt.Errorf("this MPI lets one thread call it only: one built with thread support is needed")
+	}
+	var key, rank, size C.int
+	if rc := C.spmoe_order(&key, &rank, &size); rc != C.MPI_SUCCESS {
+		return nil, fmt.Errorf("ordering the ranks: %w", failed(rc))
+	}
+	p := &Process{Rank: int(rank), Ranks: int(size)}
+	if l.Ranks > 1 && p.Ranks != l.Ranks {
+		return nil, fmt.Errorf("%s has started %d processes, of which MPI sees %d: it is another MPI than this program was built with, or srun was not told which (srun --mpi=list, and then --mpi=pmix or --mpi=pmi2)",
+			l.By, l.Ranks, p.Ranks)
+	}
+	if p.Ranks > collective.MaxRanks {
+		return nil, fmt.Errorf("%s has started %d ranks: at most %d are possible", l.By, p.Ranks, collective.MaxRanks)
+	}
+	if err := p.place(int(key)); err != nil {
+		return nil, err
+	}
+	if err := p.countCores(); err != nil {
+		return nil, err
+	}
+	if len(p.Placement.First) > 1 {
+		p.Network = newNetwork(p)
+	}
+	return p, nil
+}
+
+// failed is the error that a code of MPI's means.
+func failed(rc C.int) error {
+	text := make([]byte, C.MPI_MAX_ERROR_STRING)
+	var n C.int
+	C.MPI_Error_string(rc, (*C.char)(unsafe.Pointer(&text[0])), &n)
+	return fmt.Errorf("MPI: %s", text[:n])
+}
+
+// gather tells processes some bytes, and returns what each has told, by rank.
+func (p *Process) gather(w within, mine []byte) [][]byte {
+	n := p.Ranks
+	everywhere := C.int(1)
+	if w == onHost {
+		n, everywhere = p.Placement.Part(p.Host).Ranks, 0
+	}
+	all := make([]byte, n*len(mine))
+	if rc := C.spmoe_gather(everywhere, unsafe.Pointer(&mine[0]), C.int(len(mine)), unsafe.Pointer(&all[0])); rc != C.MPI_SUCCESS {
+		panic(failed(rc)) // there is nobody left to tell
+	}
+	parts := make([][]byte, n)
+	for r := range parts {
+		parts[r] = all[r*len(mine):][:len(mine)]
+	}
+	return parts
+}
+
+// place finds out who is where. key tells hosts apart.
+func (p *Process) place(key int) error {
+	name := make([]byte, C.MPI_MAX_PROCESSOR_NAME)
+	var length C.int
+	if rc := C.MPI_Get_processor_name((*C.char)(unsafe.Pointer(&name[0])), &length); rc != C.MPI_SUCCESS {
+		return fmt.Errorf("the name of this host: %w", failed(rc))
+	}
+	clear(name[length:])
+	p.Placement = &collective.Placement{Ranks: p.Ranks}
+	last := ""
+	for r, entry := range p.gather(everywhere, append(fmt.Appendf(nil, "%12d", key), name...)) {
+		if entry := string(entry); entry[:12] != last {
+			last = entry[:12]
+			p.Placement.First = append(p.Placement.First, r)
+			p.Placement.Names = append(p.Placement.Names, string(bytes.TrimRight([]byte(entry[12:]), "\x00")))
+		}
+		if r == p.Rank {
+			p.Host = len(p.Placement.First) - 1
+		}
+	}
+	return nil
+}
+
+// countCores adds up the processors that the ranks of each host may use.
+func (p *Process) countCores() error {
+	var mine unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &mine); err != nil {
+		return fmt.Errorf("reading the processors that may be used: %w", err)
+	}
+	of := unsafe.Slice((*byte)(unsafe.Pointer(&mine)), unsafe.Sizeof(mine))
+	all := p.gather(everywhere, of)
+	for host := range p.Placement.First {
+		part := p.Placement.Part(host)
+		union := make([]byte, len(of))
+		for r := part.First; r < part.First+part.Ranks; r++ {
+			for i, b := range all[r] {
+				union[i] |= b
+			}
+		}
+		for _, b := range union {
+			p.Cores += bits.OnesCount8(b)
+		}
+	}
+	return nil
+}
+
+// ShareHeap makes the heap of this host's ranks, with so many bytes of control memory and for each rank. All of them call it.
+func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) {
+	part := p.Placement.Part(p.Host)
+	var file *os.File
+	var err error
+	words := make([]byte, 64)
+	if p.Rank == part.First {
+		if file, err = heap.Create(part, control, region, 0); err == nil {
+			copy(words, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd()))
+		}
+	}
+	path := string(bytes.TrimRight(p.gather(onHost, words)[0], "\x00"))
+	if path == "" && err == nil {
+		err = fmt.Errorf("rank %d could not make the memory that the ranks of this host share", part.First)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if file == nil {
+		if file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+			return nil, fmt.Errorf("the memory that the ranks of this host share: %w (they must see each other's processes, and be the same user's)", err)
+		}
+	}
+	defer file.Close()
+	h, err := heap.Open(file)
+	p.gather(onHost, []byte{1}) // before the file is closed that the others open
+	return h, err
+}
+
+// Abort ends the job, on all hosts, with an exit code.
+func (p *Process) Abort(code int) { C.MPI_Abort(C.MPI_COMM_WORLD, C.int(code)) }
+
+// Finalize leaves MPI, which waits for all processes to do so.
+func (p *Process) Finalize() {
+	if n, ok := p.Network.(*network); ok {
+		n.close()
+	}
+	if C.spmoe_finalizes() != 0 {
+		C.MPI_Finalize()
+		return
+	}
+	C.spmoe_barrier()
+	leavePMI()
+}
+
+// leavePMI tells MPICH's launcher that this process ends well, in the words of PMI-1. MPI_Finalize of MPICH 4 over UCX does so too, but
+// before it may wait for ever for a peer that has closed its connections already.
+func leavePMI() {
+	fd, err := strconv.Atoi(os.Getenv("PMI_FD"))
+	if err != nil {
+		return
+	}
+	launcher, answer := os.NewFile(uintptr(fd), "PMI"), make([]byte, 64)
+	for _, says := range []string{"cmd=barrier_in\n", "cmd=finalize\n"} {
+		if _, err := launcher.WriteString(says); err != nil {
+			return
+		}
+		if _, err := launcher.Read(answer); err != nil {
+			return
+		}
+	}
+}
