@@ -1,0 +1,105 @@
+//go:build linux
+
+// What a test does with one host: run programs, read its counters, unplug it, kill it.
+
+package hosts
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Host is one of a cluster's hosts.
+type Host struct {
+	Name    string // host0, host1, ..., which all hosts can resolve
+	Address string // IPv4, of its interface eth0
+
+	cluster *Cluster
+	spaces  *namespaces
+	port    string // the switch's end of its link
+}
+
+// Command is like [exec.CommandContext] for a program that runs on this host. Its process is the program itself, so signals reach it.
+func (h *Host) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, h.cluster.path("enter"), append([]string{h.Name, program}, args...)...)
+	cmd.WaitDelay = 10 * time.Second // what it started may hold its output open
+	return cmd
+}
+
+// Kill kills all processes on the host, with SIGKILL, and returns when they are gone. Its kernel lives on, so it closes their
+// connections, which others notice; Cut the host first and they do not. Programs can be started on it again.
+func (h *Host) Kill() {
+	h.cluster.t.Helper()
+	if err := h.spaces.kill(); err != nil {
+		h.cluster.t.Fatalf("kill %s: %v", h.Name, err)
+	}
+}
+
+// Cut unplugs the host from the switch: what it sends is lost, and so is what is sent to it.
+func (h *Host) Cut() {
+	h.cluster.t.Helper()
+	h.cluster.hub.run(h.cluster.t, "ip", "link", "set", h.port, "down")
+}
+
+// Mend plugs the host in again.
+func (h *Host) Mend() {
+	h.cluster.t.Helper()
+	h.cluster.hub.run(h.cluster.t, "ip", "link", "set", h.port, "up")
+}
+
+// Sent is the number of bytes that the host has sent over its link, with all headers.
+func (h *Host) Sent() int64 {
+	h.cluster.t.Helper()
+	_, sent := h.traffic()
+	return sent
+}
+
+// Received is the number of bytes that have reached the host over its link, with all headers.
+func (h *Host) Received() int64 {
+	h.cluster.t.Helper()
+	received, _ := h.traffic()
+	return received
+}
+
+func (h *Host) traffic() (received, sent int64) {
+	h.cluster.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", h.spaces.pid))
+	if err != nil {
+		h.cluster.t.Fatalf("%s: %v", h.Name, err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, counters, _ := strings.Cut(line, ":")
+		if fields := strings.Fields(counters); strings.TrimSpace(name) == "eth0" && len(fields) == 16 {
+			received, _ = strconv.ParseInt(fields[0], 10, 64)
+			sent, _ = strconv.ParseInt(fields[8], 10, 64)
+			return received, sent
+		}
+	}
+	h.cluster.t.Fatalf("%s has no counters of eth0:\n%s", h.Name, text)
+	return 0, 0
+}
+
+// plug joins the host to the switch by a link of its own, each end of which sends no faster than its rate.
+func (h *Host) plug(link Link) {
+	t, hub := h.cluster.t, h.cluster.hub
+	t.Helper()
+	hub.run(t, "ip", "link", "add", h.port, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(h.spaces.pid))
+	// Without IPv6 addresses nothing is sent but what the programs send.
+	hub.run(t, "ip", "link", "set", h.port, "addrgenmode", "none", "master", "switch", "up")
+	h.spaces.run(t, "ip", "link", "set", "eth0", "addrgenmode", "none", "up")
+	h.spaces.run(t, "ip", "address", "add", h.Address+"/24", "dev", "eth0")
+	if link.Rate == 0 {
+		return
+	}
+	// A burst holds two of the kernel's largest segments or what a millisecond brings, the queue 20 ms.
+	burst := max(128<<10, link.Rate/8/1000)
+	queue := max(512<<10, link.Rate/8/50)
+	shape := []string{"root", "tbf", "rate", fmt.Sprintf("%dbit", link.Rate), "burst", fmt.Sprint(burst), "limit", fmt.Sprint(burst + queue)}
+	hub.run(t, "tc", append([]string{"qdisc", "add", "dev", h.port}, shape...)...)
+	h.spaces.run(t, "tc", append([]string{"qdisc", "add", "dev", "eth0"}, shape...)...)
+}

@@ -1,0 +1,97 @@
+//go:build linux
+
+// Package hosts makes separate hosts on one machine, for tests of what runs between hosts.
+//
+// A host is a set of namespaces: it has its own name, network, /dev/shm, /sys, /etc/hosts and System V memory. It shares files,
+// process numbers, processors and memory with the machine. A link joins each to a switch, and nothing of the machine's own network
+// is touched. The namespaces have no names: they are gone with the last process in them, and that is when the test ends, in
+// whatever way.
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Link is the network link of a host.
+type Link struct {
+	Rate int64 // bits per second, in each of its two directions; 0 is as fast as the machine can
+}
+
+// Cluster is hosts joined by one switch. Its methods and those of its hosts end the test where they fail.
+type Cluster struct {
+	Hosts []*Host
+
+	t      testing.TB
+	folder string // of scripts, the hosts' table of names and what MPI leaves behind; all hosts see it
+	hub    *namespaces
+}
+
+// New starts n hosts, host0 to host<n-1>, that the end of the test kills. It skips the test where the machine cannot do it: that takes
+// root and the commands ip, tc, unshare and nsenter. SPMOE_NEED_HOSTS=1 makes that a failure.
+func New(t testing.TB, n int, link Link) *Cluster {
+	t.Helper()
+	if n < 1 || n > 200 || link.Rate < 0 {
+		t.Fatalf("%d hosts with links of %d bit/s: give 1 to 200 hosts and no negative rate", n, link.Rate)
+	}
+	if err := able(); err != nil {
+		lacks(t, "there can be no separate hosts: %v", err)
+	}
+	c := &Cluster{t: t, folder: t.TempDir()}
+	table := "127.0.0.1 localhost\n"
+	for i := range n {
+		h := &Host{Name: fmt.Sprintf("host%d", i), Address: fmt.Sprintf("10.0.0.%d", i+1), cluster: c, port: fmt.Sprintf("port%d", i)}
+		table += h.Address + " " + h.Name + "\n"
+		c.Hosts = append(c.Hosts, h)
+	}
+	c.write("hosts", table, 0o644)
+	c.write("init", initScript, 0o755)
+	c.write("enter", enterScript, 0o755)
+	c.write("agent", agentScript, 0o755)
+	c.hub = c.start("switch")
+	c.hub.run(t, "ip", "link", "add", "switch", "up", "type", "bridge", "stp_state", "0")
+	for _, h := range c.Hosts {
+		h.spaces = c.start(h.Name)
+		h.plug(link)
+	}
+	return c
+}
+
+// able is why this machine cannot make hosts, if it cannot.
+func able() error {
+	if os.Getuid() != 0 {
+		return errors.New("it takes root")
+	}
+	for _, tool := range []string{"ip", "tc", "unshare", "nsenter"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("there is no command %s: install iproute2 and util-linux", tool)
+		}
+	}
+	if out, err := exec.Command("unshare", append(strings.Fields(unshared), "true")...).CombinedOutput(); err != nil {
+		return fmt.Errorf("unshare: %w: %s", err, out)
+	}
+	return nil
+}
+
+// lacks skips the test, or fails it where the environment says that nothing may be missing.
+func lacks(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("SPMOE_NEED_HOSTS") == "1" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+func (c *Cluster) path(name string) string { return filepath.Join(c.folder, name) }
+
+func (c *Cluster) write(name, text string, mode os.FileMode) {
+	c.t.Helper()
+	if err := os.WriteFile(c.path(name), []byte(text), mode); err != nil {
+		c.t.Fatal(err)
+	}
+}
