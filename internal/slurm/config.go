@@ -1,0 +1,57 @@
+//go:build linux
+
+package slurm
+
+import (
+	"fmt"
+	"net"
+	"testing"
+)
+
+// config is slurm.conf for one node that stands alone: no cgroups, no accounting, credentials that expire soon, because a job that is
+// queued again waits for that, and a scheduler that looks every second.
+func (c *Cluster) config(t testing.TB, host string, cpus int) string {
+	t.Helper()
+	ports := freePorts(t, 2)
+	return fmt.Sprintf(`ClusterName=test
+SlurmctldHost=%[1]s(127.0.0.1)
+SlurmctldPort=%[2]d
+SlurmdPort=%[3]d
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=%[4]s/munge.socket,cred_expire=5
+StateSaveLocation=%[4]s/state
+SlurmdSpoolDir=%[4]s/spool
+SlurmctldPidFile=%[4]s/slurmctld.pid
+SlurmdPidFile=%[4]s/slurmd.pid
+SlurmctldLogFile=%[4]s/slurmctld.log
+SlurmdLogFile=%[4]s/slurmd.log
+SlurmdParameters=config_overrides
+SchedulerParameters=sched_interval=1,bf_interval=1
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+JobAcctGatherType=jobacct_gather/none
+KillWait=5
+NodeName=%[1]s NodeAddr=127.0.0.1 CPUs=%[5]d State=UNKNOWN
+PartitionName=all Nodes=%[1]s Default=YES State=UP
+`, host, ports[0], ports[1], c.dir, cpus)
+}
+
+// freePorts returns n different ports of the loopback interface that nobody listens on.
+func freePorts(t testing.TB, n int) []int {
+	t.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports
+}
