@@ -86,6 +86,7 @@ func pages() map[string]page {
 			"project explain --stack titan_deepep --precision mxfp8-experts --duplicate 2",
 			"project validate",
 			"project sweep --gpu gb200 --stack megatron_overlap --precision mxfp8 --seq 4096 --out sweep",
+			"project hosts --train train.jsonl --link-gbits 100 --link-latency 10us",
 		}},
 		"completion": {toKnow, []string{
 			"completion bash > ~/.local/share/bash-completion/completions/launcher",

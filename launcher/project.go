@@ -1,6 +1,6 @@
 package main
 
-// project: what a recipe would do on a cluster of GPUs, with its interval, its terms and how far published figures are met.
+// project: what a recipe would do on a cluster of GPUs, with its interval, its terms and how far published figures are met, or on CPU hosts.
 
 import (
 	"context"
@@ -8,12 +8,14 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"spmoe/bench/projection"
 	"spmoe/bench/ratios"
 	"spmoe/launcher/report/projected"
 	"spmoe/launcher/system"
+	"spmoe/moe"
 )
 
 // projectFlags are the flags of project.
@@ -28,10 +30,12 @@ type projectFlags struct {
 	most     int
 	json     bool
 	out      string
+	hosts    hostsFlags
+	set      *flag.FlagSet // that these are of
 }
 
 func defineProject(fs *flag.FlagSet) func(context.Context, env) error {
-	f := &projectFlags{run: projection.Target()}
+	f := &projectFlags{run: projection.Target(), set: fs}
 	r := &f.run
 	fs.StringVar(&r.Model, "model", r.Model, "`NAME` of a built-in model, or of a published one that project validate uses")
 	fs.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` of GPU: "+strings.Join(projection.GPUs(), ", "))
@@ -39,7 +43,7 @@ func defineProject(fs *flag.FlagSet) func(context.Context, env) error {
 	fs.IntVar(&r.GPUs, "gpus", r.GPUs, "`N` GPUs")
 	fs.StringVar(&r.Precision, "precision", r.Precision, "`NAME` of the recipe: bf16, mxfp8-experts (grouped GEMMs), mxfp8 (all linears) or fp8 (on Hopper)")
 	fs.IntVar(&r.Seq, "seq", r.Seq, "`N` tokens of a sequence")
-	fs.IntVar(&r.Batch, "batch", r.Batch, "`N` sequences of an optimizer step, all GPUs together")
+	fs.IntVar(&r.Batch, "batch", r.Batch, "`N` sequences of an optimizer step, all GPUs together; for project hosts, of each host")
 	fs.IntVar(&r.MicroBatch, "micro-batch", r.MicroBatch, "`N` sequences of one pass")
 	fs.BoolVar(&r.MTP, "mtp", r.MTP, "with the module for multi-token prediction")
 	fs.IntVar(&r.TP, "tp", r.TP, "`N` GPUs of a tensor-parallel group")
@@ -63,6 +67,7 @@ func defineProject(fs *flag.FlagSet) func(context.Context, env) error {
 	fs.IntVar(&f.most, "layouts", 10000, "`N` layouts that project sweep looks at; 0: all")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	fs.StringVar(&f.out, "out", "", "`FOLDER` to write a page, plots and all numbers to")
+	f.hosts.define(fs)
 	return f.do
 }
 
@@ -76,11 +81,15 @@ func (f *projectFlags) do(_ context.Context, env env) error {
 	if f.most < 0 {
 		return fmt.Errorf("--layouts is %d: give 0 (all) or more", f.most)
 	}
+	what := strings.Join(env.args, " ")
+	if err := f.belong(what); err != nil {
+		return err
+	}
 	file, err := f.complete()
 	if err != nil {
 		return err
 	}
-	switch what := strings.Join(env.args, " "); what {
+	switch what {
 	case "":
 		return f.project(env, file, false)
 	case "explain":
@@ -89,8 +98,10 @@ func (f *projectFlags) do(_ context.Context, env env) error {
 		return f.validate(env)
 	case "sweep":
 		return f.sweep(env)
+	case "hosts":
+		return f.projectHosts(env)
 	default:
-		return fmt.Errorf("project %q: give explain, validate or sweep, or nothing", what)
+		return fmt.Errorf("project %q: give explain, validate, sweep or hosts, or nothing", what)
 	}
 }
 
@@ -247,7 +258,13 @@ func (f *projectFlags) note(r *projected.Report, file ratios.File) error {
 func projectChoices(name string) []string {
 	switch name {
 	case "precision":
-		return projection.Precisions()
+		all := projection.Precisions()
+		for _, p := range moe.Precisions() { // of project hosts
+			if !slices.Contains(all, p.Name) {
+				all = append(all, p.Name)
+			}
+		}
+		return all
 	case "recompute":
 		return projection.Recomputes()
 	case "routing":

@@ -62,7 +62,7 @@ func TestProjectRefused(t *testing.T) {
 		"--dedup is \"maybe\"":             {"project", "--dedup", "maybe"},
 		"--samples is 1":                   {"project", "--samples", "1"},
 		"hidden share":                     {"project", "--overlap", "1.5"},
-		"explain, validate or sweep":       {"project", "everything"},
+		"validate, sweep or hosts":         {"project", "everything"},
 		"did you mean validate":            {"project", "validat"},
 		"did you mean mxfp8-experts":       {"project", "--precision", "mxfp8-expert"},
 		"--layouts is -1":                  {"project", "sweep", "--layouts", "-1"},

@@ -1,0 +1,194 @@
+// Package hosts says what training would do on CPU hosts that a network joins, from what one host does without it.
+//
+// A step is a step of one host, as it was measured, and what the exchanges between hosts add where nothing hides them. What they move is
+// counted, or expected of uniform routing; how long that takes follows from a link's latency and bandwidth. docs/projection.md has the
+// formulas, and [Recipe.Assumptions] what they leave out.
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/moe"
+)
+
+// Recipe is what is trained, and what was measured of one host and of the network.
+type Recipe struct {
+	Model      moe.Config
+	Precision  moe.Precision
+	Ranks      int      // of a host
+	Seq        int      // tokens of a sequence
+	Batch      int      // sequences of a step of each host; with Strong, of all hosts together
+	MicroBatch int      // most sequences of a rank in one pass; 0: all that it has
+	Strong     bool     // strong scaling: more hosts share the same batch
+	EPHosts    int      // most hosts of an expert-parallel group; 0: as many as the experts and the router's groups allow
+	Wire       ep.Wire  // of the rows that dispatch sends
+	Hidden     *float64 // share of every exchange of tokens that runs behind something else; nil: what the shared experts cover
+	FLOPS      float64  // a second of one host without a network, as moe.Module counts them
+	Link       Link
+	Memory     float64 // bytes that a host has; 0: not known
+}
+
+// Row is the projection onto some hosts.
+type Row struct {
+	Hosts           int      `json:"hosts"`
+	EPHosts         int      `json:"ep_hosts"`          // of an expert-parallel group
+	Replicas        int      `json:"replicas"`          // of such groups
+	Tokens          int      `json:"tokens"`            // of a step, all hosts together
+	Step            float64  `json:"step_s"`            // seconds
+	Compute         float64  `json:"compute_s"`         // of them without the network
+	TokensPerSecond float64  `json:"tokens_per_s"`      // of all hosts
+	Efficiency      float64  `json:"efficiency"`        // over as many times what one host does
+	Sent            float64  `json:"sent_bytes"`        // by each host in a step; as many are received
+	Exposed         float64  `json:"exposed"`           // share of the step in which a host waits for its link
+	Memory          float64  `json:"memory_bytes"`      // of a host
+	Fits            bool     `json:"fits"`              // in the memory of a host, if that is known
+	Motions         []Motion `json:"motions,omitempty"` // what the hosts exchange; none if there is one
+}
+
+// MostHosts is the largest number of hosts that is projected.
+const MostHosts = 1 << 16
+
+// Project projects the recipe onto 1, 2, 4, 8 and so on up to most hosts, and most itself. With strong scaling it leaves out the numbers of
+// hosts whose ranks cannot share the batch evenly.
+func Project(r Recipe, most int) ([]Row, error) {
+	if most < 1 || most > MostHosts {
+		return nil, fmt.Errorf("%d hosts: give 1 to %d", most, MostHosts)
+	}
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for n := 1; ; n = min(2*n, most) {
+		if !r.Strong || r.Batch%(n*r.Ranks) == 0 {
+			rows = append(rows, r.row(n))
+		}
+		if n == most {
+			return rows, nil
+		}
+	}
+}
+
+func (r Recipe) row(hosts int) Row {
+	group := r.groupOf(hosts)
+	row := Row{Hosts: hosts, EPHosts: group, Replicas: hosts / group, Tokens: hosts * r.sequences(hosts) * r.Seq, Memory: r.memory(hosts, group)}
+	row.Compute = float64(row.Tokens/hosts) / r.rate()
+	row.Step = row.Compute
+	row.Motions = r.motions(hosts, group)
+	for _, m := range row.Motions {
+		row.Step += m.Exposed()
+		row.Sent += float64(m.Times) * m.Bytes
+	}
+	row.TokensPerSecond = float64(row.Tokens) / row.Step
+	row.Efficiency = row.Compute / row.Step
+	row.Exposed = 1 - row.Efficiency
+	row.Fits = r.Memory == 0 || row.Memory <= r.Memory
+	return row
+}
+
+// sequences of one host in a step.
+func (r Recipe) sequences(hosts int) int {
+	if r.Strong {
+		return r.Batch / hosts
+	}
+	return r.Batch
+}
+
+// pass is the sequences of a rank in one forward and backward pass, and how many passes a step takes.
+func (r Recipe) pass(hosts int) (sequences, times int) {
+	each := r.sequences(hosts) / r.Ranks
+	if r.MicroBatch == 0 || r.MicroBatch >= each {
+		return each, 1
+	}
+	return r.MicroBatch, (each + r.MicroBatch - 1) / r.MicroBatch
+}
+
+// flops of one token, those of the MTP module included.
+func (r Recipe) flops() (sum float64) {
+	for _, m := range r.Model.Modules(r.Seq) {
+		sum += m.FLOPs.Total()
+	}
+	return sum
+}
+
+// rate is the tokens a second of one host without a network.
+func (r Recipe) rate() float64 { return r.FLOPS / r.flops() }
+
+// divides says whether a group of so many hosts can hold the experts: in equal parts, and none of them across the border of one of the
+// router's groups unless it has several whole ones.
+func (r Recipe) divides(hosts int) bool {
+	m := r.Model
+	return hosts == 1 || m.Experts%(hosts*r.Ranks) == 0 && (m.Groups%hosts == 0 || hosts%m.Groups == 0)
+}
+
+// mostEP is the most hosts that an expert-parallel group has: no more than the router has groups, so that a token visits no more hosts
+// than it may visit groups.
+func (r Recipe) mostEP() int {
+	if r.EPHosts > 0 {
+		return r.EPHosts
+	}
+	if r.Model.MoELayers() == 0 {
+		return 1
+	}
+	most := r.Model.Experts / r.Ranks
+	if r.Model.Groups > 1 {
+		most = min(most, r.Model.Groups)
+	}
+	for !r.divides(most) {
+		most--
+	}
+	return most
+}
+
+// groupOf is the hosts of an expert-parallel group if there are so many in all: the most that divide them.
+func (r Recipe) groupOf(hosts int) int {
+	n := min(r.mostEP(), hosts)
+	for hosts%n != 0 || !r.divides(n) {
+		n--
+	}
+	return n
+}
+
+// Check reports everything that keeps the recipe from being projected.
+func (r Recipe) Check() error {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	const mostSequences = 1 << 24
+	must(r.Ranks >= 1 && r.Ranks <= collective.MaxRanks, "%d ranks of a host: give 1 to %d", r.Ranks, collective.MaxRanks)
+	must(r.Batch >= 1 && r.Batch <= mostSequences, "batch is %d: give 1 to %d sequences", r.Batch, mostSequences)
+	must(r.Seq >= 1 && r.Seq <= r.Model.MaxPositions, "seq is %d: give 1 to %d, the model's longest", r.Seq, r.Model.MaxPositions)
+	must(r.MicroBatch >= 0 && r.MicroBatch <= mostSequences, "micro-batch is %d: give 0 (a rank's whole batch) to %d", r.MicroBatch, mostSequences)
+	must(positive(r.FLOPS), "one host computes %g FLOP/s: give a positive number", r.FLOPS)
+	must(r.Hidden == nil || *r.Hidden >= 0 && *r.Hidden <= 1, "the hidden share must be 0 to 1")
+	must(r.Memory == 0 || positive(r.Memory), "the memory of a host is %g bytes: give a positive number, or 0 if it is not known", r.Memory)
+	errs = append(errs, r.Link.check(), r.Model.Validate())
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	must(r.Batch%r.Ranks == 0, "batch is %d: give a multiple of the %d ranks of a host, such as %d", r.Batch, r.Ranks, (r.Batch+r.Ranks-1)/r.Ranks*r.Ranks)
+	if r.Model.MoELayers() > 0 {
+		_, err := ep.NewLayout(r.Model.Experts, r.Ranks)
+		errs = append(errs, err)
+		must(err != nil || r.EPHosts == 0 || r.EPHosts > 0 && r.divides(r.EPHosts), "expert-parallel groups of %d hosts of %s cannot share %d experts in %d groups: give a number such as %d",
+			r.EPHosts, ranks(r.Ranks), r.Model.Experts, r.Model.Groups, Recipe{Model: r.Model, Ranks: r.Ranks}.mostEP())
+	} else {
+		must(r.EPHosts <= 1, "expert-parallel groups of %d hosts, but the model has no experts: leave their size out", r.EPHosts)
+	}
+	return errors.Join(errs...)
+}
+
+func ranks(n int) string {
+	if n == 1 {
+		return "1 rank"
+	}
+	return fmt.Sprintf("%d ranks", n)
+}
+
+func positive(v float64) bool { return v > 0 && !math.IsInf(v, 0) }

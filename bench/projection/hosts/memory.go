@@ -1,0 +1,27 @@
+package hosts
+
+// What a host must hold.
+
+import "spmoe/moe"
+
+// memory is the bytes of a host: each of its ranks has all replicated weights and gradients and its own experts, with the quantised copies of
+// both directions, its part of the optimizer's state (12 bytes a parameter, replicated ones shared by all ranks), and what a pass keeps.
+func (r Recipe) memory(hosts, group int) float64 {
+	all, experts := float64(hosts*r.Ranks), float64(group*r.Ranks)
+	sequences, _ := r.pass(hosts)
+	rank := 0.0
+	for _, m := range r.Model.Modules(r.Seq) {
+		held, shard := float64(m.Params), float64(m.Params)/all
+		if m.Class == moe.Expert {
+			held /= experts
+			shard = held
+		}
+		weight := float64(r.weightSize(m))
+		if r.Precision.Of(m.Class) != nil {
+			weight += 2 * (1 + 1.0/32)
+		}
+		kept := float64(sequences*r.Seq) * float64(m.Kept) * float64(r.Precision.DType.Size())
+		rank += (weight+4)*held + 12*shard + kept
+	}
+	return rank * float64(r.Ranks)
+}

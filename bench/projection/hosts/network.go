@@ -1,0 +1,221 @@
+package hosts
+
+// What hosts exchange in a step, in messages and bytes, and how long it takes.
+
+import (
+	"fmt"
+
+	"spmoe/bench/projection"
+	"spmoe/collective/ep"
+	"spmoe/moe"
+	"spmoe/mx"
+	"spmoe/tensor/exact"
+)
+
+// Link is a host's link: full duplex, and as good between any two hosts.
+type Link struct {
+	Bandwidth float64 `json:"bytes_per_s"` // in each direction
+	Latency   float64 `json:"latency_s"`   // of one message
+}
+
+func (l Link) check() error {
+	if !positive(l.Bandwidth) || !(l.Latency == 0 || positive(l.Latency)) {
+		return fmt.Errorf("a link of %g bytes a second and %g s latency: give a positive bandwidth, and a latency of 0 or more", l.Bandwidth, l.Latency)
+	}
+	return nil
+}
+
+// seconds is what a host takes to send, and to receive as much at the same time: messages·α + bytes·β, where 1/β is the bandwidth. Source: R. W. Hockney,
+// Parallel Computing 20 (1994); for direct exchanges between all, (p-1)·α + bytes·β: E. Chan et al., Concurrency and Computation 19 (2007).
+func (l Link) seconds(messages int, bytes float64) float64 {
+	return float64(messages)*l.Latency + bytes/l.Bandwidth
+}
+
+// Motion is one kind of exchange between hosts.
+type Motion struct {
+	Name     string  `json:"name"`
+	Times    int     `json:"times"`    // a step
+	Messages int     `json:"messages"` // that a rank sends each time, one after another, while the host's other ranks send theirs
+	Bytes    float64 `json:"bytes"`    // that a host sends each time, all ranks together
+	Seconds  float64 `json:"seconds"`  // each time
+	Hidden   float64 `json:"hidden"`   // seconds of them that something else covers
+}
+
+// Exposed is the seconds of a step that nothing covers.
+func (m Motion) Exposed() float64 { return float64(m.Times) * (m.Seconds - m.Hidden) }
+
+// The names of those motions that something may hide.
+const (
+	dispatch         = "dispatch"
+	combine          = "combine"
+	combineBackward  = "combine backward"
+	dispatchBackward = "dispatch backward"
+)
+
+// motions lists what hosts exchange in a step, if group of them share the experts. One without messages is left out.
+func (r Recipe) motions(hosts, group int) (all []Motion) {
+	sequences, passes := r.pass(hosts)
+	cover := r.shared().Forward * float64(sequences*r.Ranks*r.Seq) / r.FLOPS
+	add := func(times int, motions []Motion) {
+		for _, m := range motions {
+			if times == 0 || m.Messages == 0 || m.Bytes == 0 {
+				continue
+			}
+			m.Times, m.Seconds = times, r.Link.seconds(m.Messages, m.Bytes)
+			m.Hidden = r.hidden(m, cover)
+			all = append(all, m)
+		}
+	}
+	add(r.Model.MoELayers()*passes, r.ofLayer(group, float64(r.sequences(hosts)*r.Seq)/float64(passes)))
+	add(1, r.ofStep(hosts, group))
+	return all
+}
+
+// ofLayer lists the exchanges of a layer with experts in one pass over so many tokens of a host.
+//
+//	token counts: int32 [experts + hosts] of each rank to every other host
+//	dispatch: tokens · (remote hosts · (row on the wire + 1 B) + remote choices · 1 or 2 B that name the expert)
+//	combine, dispatch backward: tokens · remote choices · row
+//	combine backward: tokens · (remote hosts · row + remote choices · (4 B weight + 4 B gradient of the weight, which goes back))
+//
+// A collective's call is a message to every other host, with which short vectors travel. Later parts of a long message are not counted.
+func (r Recipe) ofLayer(group int, tokens float64) []Motion {
+	visits, choices := r.remote(group)
+	visits, choices = tokens*visits, tokens*choices
+	row, peers := float64(r.Model.Dim*r.Precision.DType.Size()), group-1
+	return []Motion{
+		r.allGather("token counts", group, 4*(r.Model.Experts+group)),
+		{Name: dispatch, Messages: r.rowMessages() * peers, Bytes: visits*float64(r.rowBytes()+1) + choices*float64(r.expertBytes(group))},
+		{Name: combine, Messages: peers, Bytes: choices * row},
+		{Name: combineBackward, Messages: 3 * peers, Bytes: visits*row + choices*(4+4)},
+		{Name: dispatchBackward, Messages: peers, Bytes: choices * row},
+	}
+}
+
+// ofStep lists the exchanges around the optimizer.
+//
+//	gradients: (H-1)/H · 4 B a replicated parameter;  weights: (H-1)/H · 2 or 4 B
+//	expert gradients: 2·(D-1)/D · 4 B a parameter of the host's experts, D replicas of the group
+//	loads, norm, loss: the vectors of all ranks to every other host; a long one is reduce-scattered and all-gathered, as gradients are
+//
+// A reduce-scatter and an all-gather are each one message more to every other host than the call.
+func (r Recipe) ofStep(hosts, group int) []Motion {
+	counts := r.Model.Count()
+	others, replicas := hosts-1, float64(hosts/group)
+	away := float64(others) / float64(hosts)
+	const vectors = 2 // of replicated parameters: FP32 ones, and matrices in the working type
+	return []Motion{
+		{Name: "gradients", Messages: vectors * 2 * others, Bytes: away * 4 * float64(counts.Replicated)},
+		{Name: "weights", Messages: vectors * 2 * others, Bytes: away * r.weightBytes()},
+		{Name: "expert gradients", Messages: 3 * (hosts/group - 1), Bytes: 2 * (replicas - 1) / replicas * 4 * float64(counts.Routed) / float64(group)},
+		r.allReduce("router loads", hosts, 8*r.Model.MoELayers()*r.Model.Experts),
+		r.allReduce("gradient norm", hosts, 8*len(exact.Sum{})),
+		r.allReduce("loss", hosts, 8*lossNumbers),
+	}
+}
+
+const (
+	lossNumbers = 8       // of 8 bytes each, that the ranks sum with the loss
+	callRoom    = 7 << 10 // bytes that travel with a rank's call of a collective
+)
+
+// allGather brings to all ranks of some hosts what each rank has, so many bytes.
+func (r Recipe) allGather(name string, hosts, bytes int) Motion {
+	m := Motion{Name: name, Messages: hosts - 1, Bytes: float64((hosts - 1) * r.Ranks * bytes)}
+	if bytes > callRoom {
+		m.Messages *= 2
+	}
+	return m
+}
+
+// allReduce is the sum of a vector of each rank, which is so many bytes long.
+func (r Recipe) allReduce(name string, hosts, bytes int) Motion {
+	if bytes <= callRoom {
+		return r.allGather(name, hosts, bytes)
+	}
+	return Motion{Name: name, Messages: 3 * (hosts - 1), Bytes: 2 * float64(hosts-1) / float64(hosts) * float64(bytes)}
+}
+
+// hidden is the seconds of a motion that something covers, where the shared experts' forward pass of a layer takes cover.
+func (r Recipe) hidden(m Motion, cover float64) float64 {
+	switch m.Name {
+	case dispatch:
+	case combineBackward:
+		cover *= 2 // two products where the forward pass has one
+	case combine, dispatchBackward:
+		cover = 0 // the next operation needs what they bring
+	default:
+		return 0
+	}
+	if r.Hidden != nil {
+		return *r.Hidden * m.Seconds
+	}
+	return min(m.Seconds, cover)
+}
+
+// shared is the FLOPs of a token in the shared experts of one layer.
+func (r Recipe) shared() moe.FLOPs {
+	var sum moe.FLOPs
+	for _, m := range r.Model.Modules(r.Seq) {
+		if m.Part == moe.Shared {
+			sum = sum.Plus(m.FLOPs)
+		}
+	}
+	layers := float64(max(r.Model.MoELayers(), 1))
+	return moe.FLOPs{Forward: sum.Forward / layers, Dgrad: sum.Dgrad / layers, Wgrad: sum.Wgrad / layers}
+}
+
+// remote is what is expected of a token among group hosts, if its experts are drawn uniformly within the router's group limit: the other
+// hosts that it visits, and its choices there. By symmetry its own host is one of those it visits as often as any other. Of G places, k
+// distinct draws visit G·(1 - C(E-E/G, k)/C(E, k)).
+func (r Recipe) remote(group int) (hosts, choices float64) {
+	m := r.Model
+	if group == 1 {
+		return 0, 0
+	}
+	away := float64(group-1) / float64(group)
+	return away * projection.DistinctLimited(group, m.Experts/group, m.TopK, m.Groups, m.TopKGroups), away * float64(m.TopK)
+}
+
+// rowMessages is how many messages bring rows to a host: a header that names their experts, and the rows, whose scales come apart.
+func (r Recipe) rowMessages() int {
+	if r.Wire == ep.MXFP8 {
+		return 3
+	}
+	return 2
+}
+
+// expertBytes is what the number of an expert on its host takes.
+func (r Recipe) expertBytes(group int) int {
+	if r.Model.Experts/group <= 1<<8 {
+		return 1
+	}
+	return 2
+}
+
+// rowBytes is what a token takes on the way to its experts.
+func (r Recipe) rowBytes() int {
+	dim := r.Model.Dim
+	if r.Wire == ep.MXFP8 {
+		return dim + (dim+mx.BlockSize-1)/mx.BlockSize
+	}
+	return dim * r.Precision.DType.Size()
+}
+
+// weightBytes is the working weights of all replicated parameters.
+func (r Recipe) weightBytes() (sum float64) {
+	for _, m := range r.Model.Modules(r.Seq) {
+		if m.Class != moe.Expert {
+			sum += float64(m.Params) * float64(r.weightSize(m))
+		}
+	}
+	return sum
+}
+
+// weightSize is the bytes of a working weight.
+func (r Recipe) weightSize(m moe.Module) int {
+	if m.Class == moe.Single {
+		return 4
+	}
+	return r.Precision.DType.Size()
+}

@@ -1,0 +1,238 @@
+package main
+
+// project hosts: what training would do on CPU hosts that a network joins.
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"spmoe/bench/projection/hosts"
+	"spmoe/collective/ep"
+	"spmoe/launcher/report"
+	"spmoe/launcher/system"
+	"spmoe/moe"
+)
+
+// hostsFlags are the flags of project hosts alone; it takes those of a recipe too.
+type hostsFlags struct {
+	train, link string
+	gbits       float64
+	latency     time.Duration
+	most, ep    int
+	strong      bool
+	memory      float64
+}
+
+func (f *hostsFlags) define(fs *flag.FlagSet) {
+	fs.StringVar(&f.train, "train", "", "`FILE` that bench train --json has written on one host, for project hosts")
+	fs.StringVar(&f.link, "link", "", "`FILE` that bench link --json has written between two hosts, for project hosts")
+	fs.Float64Var(&f.gbits, "link-gbits", 0, "`GBIT/S` of a host's link, each way, for project hosts; 0: those of --link")
+	fs.DurationVar(&f.latency, "link-latency", -1, "`TIME` of a message between hosts, such as 20us, for project hosts; negative: that of --link")
+	fs.IntVar(&f.most, "hosts", 2048, "`N` hosts up to which project hosts looks")
+	fs.IntVar(&f.ep, "ep-hosts", 0, "`N` hosts that share the experts at the most, for project hosts; 0: as many as experts and router groups allow")
+	fs.BoolVar(&f.strong, "strong", false, "strong scaling, for project hosts: --batch is of all hosts together")
+	fs.Float64Var(&f.memory, "host-memory", 0, "`GB` of memory that a host has, for project hosts; 0: not known")
+}
+
+// onlyHosts are the flags that project hosts alone has.
+func onlyHosts() []string {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	new(hostsFlags).define(fs)
+	return flagNames(fs)
+}
+
+// alsoHosts are those of a projection onto GPUs that it takes as well.
+func alsoHosts() []string {
+	return []string{"model", "precision", "seq", "batch", "micro-batch", "mtp", "top-k", "group-limit", "wire", "overlap", "json"}
+}
+
+// belong refuses flags that were given to another action than theirs.
+func (f *projectFlags) belong(action string) (err error) {
+	own := onlyHosts()
+	for _, name := range f.given() {
+		switch mine := slices.Contains(own, name); {
+		case action == "hosts" && !mine && !slices.Contains(alsoHosts(), name):
+			err = errors.Join(err, fmt.Errorf("--%s is not of project hosts: leave it out", name))
+		case action != "hosts" && mine:
+			err = errors.Join(err, fmt.Errorf("--%s is of project hosts alone: leave it out", name))
+		}
+	}
+	return err
+}
+
+// given lists the flags that were given.
+func (f *projectFlags) given() (all []string) {
+	f.set.Visit(func(g *flag.Flag) { all = append(all, g.Name) })
+	return all
+}
+
+// projectHosts prints the projection onto 1, 2, 4 and so on hosts.
+func (f *projectFlags) projectHosts(env env) error {
+	train, r, err := f.hostsRecipe()
+	if err != nil {
+		return err
+	}
+	rows, err := hosts.Project(r, f.hosts.most)
+	if err != nil {
+		return err
+	}
+	p := hostsProjection{
+		Model: f.run.Model, Measured: train, Ranks: r.Ranks, Seq: r.Seq, Batch: r.Batch, Strong: r.Strong, Wire: r.Wire.String(), Link: r.Link,
+		Assumptions: r.Assumptions(), Rows: rows,
+	}
+	if p.Model != train.Flavor {
+		p.Assumptions = append(p.Assumptions, fmt.Sprintf("a host has the same FLOP/s with %s as with %s, which was measured", p.Model, train.Flavor))
+	}
+	if f.json {
+		encoder := json.NewEncoder(env.out)
+		encoder.SetIndent("", " ")
+		return encoder.Encode(p)
+	}
+	p.print(env.out, f.hosts.most)
+	return nil
+}
+
+// hostsRecipe puts together what is projected. Precision, flavor and lengths are those that were measured, unless flags say others.
+func (f *projectFlags) hostsRecipe() (train hosts.Train, r hosts.Recipe, err error) {
+	given := func(name string) bool { return slices.Contains(f.given(), name) }
+	precision := ""
+	if given("precision") {
+		precision = f.run.Precision
+	}
+	if train, err = f.hosts.readTrain(precision); err != nil {
+		return train, r, err
+	}
+	if !given("model") {
+		f.run.Model = train.Flavor
+	}
+	defaults, err := benchDefaults(f.run.Model, 0)
+	if err != nil {
+		return train, r, fmt.Errorf("--model: %w", err)
+	}
+	r = hosts.Recipe{
+		Model: defaults.Model, Ranks: train.Ranks, Seq: train.Seq, Batch: defaults.Batch, Strong: f.hosts.strong, EPHosts: f.hosts.ep,
+		FLOPS: train.FLOPS, Memory: 1e9 * f.hosts.memory, Hidden: f.run.Hidden,
+	}
+	for _, n := range []struct {
+		name  string
+		to    *int
+		value int
+	}{{"seq", &r.Seq, f.run.Seq}, {"batch", &r.Batch, f.run.Batch}, {"micro-batch", &r.MicroBatch, f.run.MicroBatch}, {"top-k", &r.Model.TopK, f.run.TopK}, {"group-limit", &r.Model.TopKGroups, f.run.GroupLimit}} {
+		if given(n.name) {
+			*n.to = n.value
+		}
+	}
+	if f.run.MTP {
+		r.Model.MTPLayers = 1
+	}
+	if r.Wire, err = ep.ParseWire(f.run.Wire); err != nil {
+		return train, r, fmt.Errorf("--wire: %w", err)
+	}
+	if r.Precision, err = moe.PrecisionByName(train.Precision); err != nil {
+		return train, r, fmt.Errorf("--train %s: %w", f.hosts.train, err)
+	}
+	r.Link, err = f.hosts.readLink()
+	return train, r, err
+}
+
+// mostFigures is the largest file of figures that is read, in bytes.
+const mostFigures = 1 << 20
+
+func (f *hostsFlags) readTrain(precision string) (t hosts.Train, err error) {
+	if f.train == "" {
+		return t, errors.New("project hosts starts from what one host does: give --train FILE, which launcher bench train --json FILE writes there")
+	}
+	text, err := system.ReadFile(f.train, mostFigures)
+	if err == nil {
+		t, err = hosts.ReadTrain(text, precision)
+	}
+	if err != nil {
+		return t, fmt.Errorf("--train %s: %w", f.train, err)
+	}
+	return t, nil
+}
+
+// readLink is the link of the file, with what flags say in its place.
+func (f *hostsFlags) readLink() (l hosts.Link, err error) {
+	if f.link == "" && (f.gbits == 0 || f.latency < 0) {
+		return l, errors.New("project hosts needs the network: give --link FILE, which launcher bench link --json FILE writes, or --link-gbits and --link-latency")
+	}
+	if f.link != "" {
+		text, err := system.ReadFile(f.link, mostFigures)
+		if err == nil {
+			l, err = hosts.ReadLink(text)
+		}
+		if err != nil {
+			return l, fmt.Errorf("--link %s: %w", f.link, err)
+		}
+	}
+	if f.gbits != 0 {
+		l.Bandwidth = f.gbits * 1e9 / 8
+	}
+	if f.latency >= 0 {
+		l.Latency = f.latency.Seconds()
+	}
+	return l, nil
+}
+
+// hostsProjection is what project hosts --json prints.
+type hostsProjection struct {
+	Model       string      `json:"model"`
+	Measured    hosts.Train `json:"measured"`
+	Ranks       int         `json:"ranks"` // of a host
+	Seq         int         `json:"seq"`
+	Batch       int         `json:"batch"`
+	Strong      bool        `json:"strong"`
+	Wire        string      `json:"wire"`
+	Link        hosts.Link  `json:"link"`
+	Assumptions []string    `json:"assumptions"`
+	Rows        []hosts.Row `json:"rows"`
+}
+
+func (p hostsProjection) print(w io.Writer, most int) {
+	scaling, each := "weak", " a host"
+	if p.Strong {
+		scaling, each = "strong", " in all"
+	}
+	one := p.Rows[0]
+	fmt.Fprintf(w, "%s, %s, on hosts of %s; steps of %s of %d tokens%s (%s scaling)\n",
+		p.Model, p.Measured.Precision, report.Plural(p.Ranks, "rank"), report.Plural(p.Batch, "sequence"), p.Seq, each, scaling)
+	fmt.Fprintf(w, "one host without a network: %s tokens/s, %.3f TFLOP/s (measured on %s: %s tokens/s); link %.4g GB/s each way, %.4g us\n",
+		report.Thousands(one.TokensPerSecond), p.Measured.FLOPS/1e12, p.Measured.Flavor, report.Thousands(p.Measured.TokensPerSecond), p.Link.Bandwidth/1e9, 1e6*p.Link.Latency)
+	fmt.Fprintf(w, "  %6s %9s %12s %10s %10s %10s %8s %9s\n", "hosts", "EP x DP", "tokens/s", "efficiency", "step s", "sent MB", "exposed", "memory GB")
+	for _, r := range p.Rows {
+		line := fmt.Sprintf("  %6d %9s %12s %9.1f%% %10.3f %10.1f %7.1f%% %9.1f", r.Hosts, fmt.Sprintf("%d x %d", r.EPHosts, r.Replicas),
+			report.Thousands(r.TokensPerSecond), 100*r.Efficiency, r.Step, r.Sent/1e6, 100*r.Exposed, r.Memory/1e9)
+		if !r.Fits {
+			line += "  does not fit"
+		}
+		fmt.Fprintln(w, line)
+	}
+	last := p.Rows[len(p.Rows)-1]
+	if last.Hosts < most {
+		fmt.Fprintf(w, "  beyond, %s cannot be shared evenly by all ranks\n", report.Plural(p.Batch, "sequence"))
+	}
+	p.printMotions(w, last)
+	fmt.Fprintf(w, "\nassumed:\n")
+	for _, a := range p.Assumptions {
+		fmt.Fprintf(w, "  %s\n", a)
+	}
+}
+
+// printMotions prints where the network's part of a step comes from.
+func (p hostsProjection) printMotions(w io.Writer, r hosts.Row) {
+	if len(r.Motions) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\na step of %s: %.1f ms without the network, and what each host exchanges\n", report.Plural(r.Hosts, "host"), 1e3*r.Compute)
+	fmt.Fprintf(w, "  %-18s %7s %9s %10s %10s %8s %11s\n", "", "a step", "messages", "MB", "ms", "hidden", "exposed ms")
+	for _, m := range r.Motions {
+		fmt.Fprintf(w, "  %-18s %7d %9d %10.3f %10.3f %7.1f%% %11.1f\n", m.Name, m.Times, m.Messages, m.Bytes/1e6, 1e3*m.Seconds, 100*m.Hidden/m.Seconds, 1e3*m.Exposed())
+	}
+	fmt.Fprintln(w, "  messages of a rank, MB of the host and ms are of one exchange; exposed ms of all that a step has")
+}
