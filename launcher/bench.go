@@ -47,12 +47,14 @@ func (f *benchFlags) run(ctx context.Context, env env) error {
 		return f.train(ctx, env)
 	case "exchange":
 		return f.exchange(ctx, env)
+	case "link":
+		return f.link(ctx, env)
 	case "ratios":
 		return f.ratios(ctx, env)
 	case "kernels":
 		return f.kernels(ctx, env)
 	default:
-		return fmt.Errorf("bench %q: say what to measure: kernels, exchange, train or ratios", what)
+		return fmt.Errorf("bench %q: say what to measure: kernels, exchange, link, train or ratios", what)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 const exchangeHeap = 8 << 30
 
 func (f *benchFlags) exchange(ctx context.Context, env env) error {
-	if err := f.world.check(); err != nil {
+	if err := f.world.check(env); err != nil {
 		return err
 	}
 	match, err := f.pattern()

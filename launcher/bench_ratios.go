@@ -19,7 +19,7 @@ import (
 )
 
 func (f *benchFlags) ratios(ctx context.Context, env env) error {
-	if err := f.world.check(); err != nil {
+	if err := f.world.check(env); err != nil {
 		return err
 	}
 	cfg, err := f.ratiosConfig()

@@ -10,6 +10,7 @@ import (
 	"io"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,7 +83,7 @@ func (f *benchFlags) train(ctx context.Context, env env) error {
 
 // trainConfig is what is to be measured: its precisions are a list.
 func (f *benchFlags) trainConfig(env env) (cfg trainer.Config, err error) {
-	if err := f.world.check(); err != nil {
+	if err := f.world.check(env); err != nil {
 		return cfg, err
 	}
 	if f.world.kind != "goroutine" {
@@ -136,6 +137,7 @@ func (t turns) values(first string) []namedValue {
 		{t.precision + "_tflops", rate * t.last.FLOPs / float64(t.last.Tokens) / 1e12},
 		{t.precision + "_mfu", bench.Median(t.mfus)},
 		{t.precision + "_memory_bytes", float64(t.last.Memory)},
+		{t.precision + "_activation_bytes", float64(slices.Max(t.last.Activations))},
 		{t.precision + "_objects_per_step", t.last.Objects},
 		{t.precision + "_collections", float64(t.last.Collections)},
 	}
@@ -151,13 +153,13 @@ type namedValue struct {
 }
 
 func printTurns(w io.Writer, all []turns) {
-	fmt.Fprintf(w, "%-18s %9s %9s %7s %9s %10s %12s %11s\n", "precision", "tokens/s", "TFLOP/s", "MFU", "over "+all[0].precision, "memory", "objects/step", "collections")
+	fmt.Fprintf(w, "%-18s %9s %9s %7s %9s %10s %11s %12s %11s\n", "precision", "tokens/s", "TFLOP/s", "MFU", "over "+all[0].precision, "memory", "activations", "objects/step", "collections")
 	for _, t := range all {
 		rate := bench.Median(t.rates)
-		fmt.Fprintf(w, "%-18s %9s %9.3f %6.1f%% %9.2f %10s %12.0f %11d\n", t.precision, report.Thousands(rate), rate*t.last.FLOPs/float64(t.last.Tokens)/1e12,
-			100*bench.Median(t.mfus), bench.Median(t.over), system.Bytes(t.last.Memory), t.last.Objects, t.last.Collections)
+		fmt.Fprintf(w, "%-18s %9s %9.3f %6.1f%% %9.2f %10s %11s %12.0f %11d\n", t.precision, report.Thousands(rate), rate*t.last.FLOPs/float64(t.last.Tokens)/1e12,
+			100*bench.Median(t.mfus), bench.Median(t.over), system.Bytes(t.last.Memory), system.Bytes(slices.Max(t.last.Activations)), t.last.Objects, t.last.Collections)
 	}
-	fmt.Fprintln(w, "MFU: share of the peak of multiply-adds in the type of weights and activations, measured before each turn; memory: the most that was resident")
+	fmt.Fprintln(w, "MFU: share of the peak of multiply-adds in the type of weights and activations, measured before each turn; memory: the most that was resident; activations: the most of a rank")
 }
 
 // widest is how many ranks have a column of their own.

@@ -29,7 +29,7 @@ func TestBenchTrain(t *testing.T) {
 		}
 		values[line.Name] = line.Value
 	}
-	for _, name := range []string{"tokens_per_s", "tflops", "mfu", "memory_bytes"} {
+	for _, name := range []string{"tokens_per_s", "tflops", "mfu", "memory_bytes", "activation_bytes"} {
 		if !(values["fp32_"+name] > 0 && values["mxint8_"+name] > 0) {
 			t.Errorf("%s: %v and %v", name, values["fp32_"+name], values["mxint8_"+name])
 		}

@@ -49,7 +49,7 @@ func (f besideFlags) start(cfg trainer.Config, env env) (*beside, error) {
 	if f.pprof && f.http == "" {
 		return nil, errors.New("--http-pprof adds to --http: give an address there")
 	}
-	if env.member != nil {
+	if !env.first() {
 		return nil, nil
 	}
 	config, err := trainer.ConfigTOML(cfg)

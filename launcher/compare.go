@@ -59,7 +59,7 @@ func (f *compareFlags) define(fs *flag.FlagSet) func(context.Context, env) error
 }
 
 func (f *compareFlags) run(ctx context.Context, env env) error {
-	if err := f.world.check(); err != nil {
+	if err := f.world.check(env); err != nil {
 		return err
 	}
 	if f.world.tag {

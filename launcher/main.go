@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"spmoe/launcher/spmd"
@@ -38,8 +39,9 @@ type env struct {
 	args        []string // what is left after the flags
 	commandLine []string // all of it
 	out, errOut io.Writer
-	member      *spmd.Member // if this process is a rank that a launcher has started
-	hooks       hooks        // of a test that this launcher makes of itself
+	member      spmd.Rank     // if this process is a rank that another has started; nil otherwise
+	cluster     *spmd.Cluster // if that is mpirun or srun
+	hooks       hooks         // of a test that this launcher makes of itself
 }
 
 func commands() []command {
@@ -52,8 +54,8 @@ func commands() []command {
 		{"generate", "", "continue texts with a trained model", defineGenerate},
 		{"eval", "", "measure how well a trained model predicts text", defineEval},
 		{"convert", "", "write weights as a Hugging Face model, or change the type of such a model's weights", defineConvert},
-		{"bench", "kernels|exchange|train|ratios", "measure this machine's kernels, the exchange of its ranks, or training steps, against its own limits, or ratios for project", defineBench},
-		{"project", "[explain|validate|sweep]", "what a recipe would do on a cluster of GPUs, and how far published figures are met", defineProject},
+		{"bench", "kernels|exchange|link|train|ratios", "measure this machine's kernels, the exchange of its ranks, the link between hosts, or training steps, against its own limits, or ratios for project", defineBench},
+		{"project", "[explain|validate|sweep|hosts]", "what a recipe would do on a cluster of GPUs, and how far published figures are met; or on CPU hosts", defineProject},
 		{"chaos", "[points|kill|stop|bits|short|launcher|files|quiet]", "train while ranks fail, and hold the result against an undisturbed run", defineChaos},
 		{"data", "tokenize|inspect|train-tokenizer [PATH...]", "tokenize text once, look at what data holds, or train a tokenizer", defineData},
 		{"inspect", "[FLAVOR|RUN|CHECKPOINT|FOLDER]", "a model's parameters, memory, FLOPs and bytes, part by part", defineInspect},
@@ -118,7 +120,29 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cmds, commandLine := commands(), args
+	if member != nil {
+		if err = perform(ctx, args, env{member: member, out: out, errOut: errOut}); err != nil && codeOf(err) != exitInterrupted {
+			member.Abort(err)
+		}
+		if err != nil {
+			err = told{err}
+		}
+		return err
+	}
+	cluster, err := spmd.JoinCluster()
+	if err != nil {
+		return err
+	}
+	if cluster != nil {
+		return performIn(ctx, cluster, args, out, errOut)
+	}
+	return perform(ctx, args, env{out: out, errOut: errOut})
+}
+
+// perform runs a command line.
+func perform(ctx context.Context, args []string, with env) error {
+	cmds, out := commands(), with.out
+	with.commandLine = args
 	name, args, err := splitCommand(cmds, args)
 	if err != nil {
 		return err
@@ -144,12 +168,10 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err := cmd.misspeltAction(rest); err != nil {
 		return err
 	}
-	err = action(ctx, env{args: rest, commandLine: commandLine, out: out, errOut: errOut, member: member})
-	if err != nil && member != nil {
-		if codeOf(err) != exitInterrupted {
-			member.Abort(err)
-		}
-		return told{err}
+	if with.cluster != nil && !cmd.spans(rest) {
+		return fmt.Errorf("%s has started this process, and %s %s runs in one process alone: start it by itself (train, bench exchange and bench link run on many hosts)",
+			with.cluster.By(), name, strings.Join(rest, " "))
 	}
-	return err
+	with.args = rest
+	return action(ctx, with)
 }

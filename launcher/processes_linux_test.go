@@ -47,7 +47,7 @@ func processRun(out string, more ...string) []string {
 func TestProcessesAndGoroutinesAgree(t *testing.T) {
 	for name, ways := range map[string][][]string{
 		"bf16":  {{"--ranks", "goroutine"}, {}, {"--ep", "standard"}, {"--bind-to", "core", "--tag-output"}},
-		"mxfp8": {{"--ranks", "goroutine"}, {}, {"--ep", "standard"}},
+		"mxfp8": {{"--ranks", "goroutine"}, {}, {"--ep", "standard"}, {"--recompute", "selective"}, {"--recompute", "full"}},
 		"mxfp8 on the wire": {
 			{"--ranks", "goroutine", "--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"}, {"--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"},
 		},

@@ -57,7 +57,7 @@ func defineTrain(fs *flag.FlagSet) func(context.Context, env) error {
 }
 
 func (f *trainFlags) run(ctx context.Context, env env) error {
-	if err := f.world.check(); err != nil {
+	if err := f.world.check(env); err != nil {
 		return err
 	}
 	shown, err := f.view.tell(env, f.world)
@@ -84,7 +84,7 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if late {
 		job, err = trainer.Rejoin(cfg, f.world.ranks, shown.Reporter)
 	} else {
-		job, err = trainer.Prepare(cfg, f.world.ranks, from, shown.Reporter)
+		job, err = trainer.PrepareHere(cfg, f.world.ranks, env.ranksHere(f.world.ranks), from, shown.Reporter)
 	}
 	if err != nil {
 		return err
@@ -104,15 +104,16 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		if err != nil {
 			return err
 		}
+		defer tellOfStop(ctx, env, cfg.Out)()
 		if err = errors.Join(job.Run(ctx, world), stop()); err != nil {
-			return failure{err, trainCode(err)}
+			return failure{resumable(err, env, cfg.Out), trainCode(err)}
 		}
 		return nil
 	})
 	if errors.Is(err, trainer.ErrInterrupted) {
 		return failure{err, exitInterrupted}
 	}
-	if err == nil && f.project != "" && env.member == nil {
+	if err == nil && f.project != "" && env.first() {
 		err = projectRun(shown.env.out, f.project, cfg.Out)
 	}
 	return err
@@ -149,7 +150,7 @@ func profileOf(path string, env env) string {
 	if path == "" || env.member == nil {
 		return path
 	}
-	return fmt.Sprintf("%s.rank%d", path, env.member.Rank)
+	return fmt.Sprintf("%s.rank%d", path, env.member.Number())
 }
 
 // startProfile begins a CPU profile, unless path is empty; stop completes the file.

@@ -27,6 +27,7 @@ type worldFlags struct {
 	heap    int64 // MiB
 	wait    time.Duration
 	silence time.Duration
+	lost    time.Duration
 
 	spares   int
 	restarts int
@@ -62,6 +63,7 @@ func (f *worldFlags) define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.heap, "heap-mib", 0, "`MIB` of shared memory that a rank process may use; 0: as the job seems to need")
 	fs.DurationVar(&f.wait, "timeout", 10*time.Minute, "`TIME` that a rank waits for another before it is taken to hang; 0: for ever")
 	fs.DurationVar(&f.silence, "silence", spmd.DefaultSilence, "`TIME` for which a rank process may be stopped before it is taken to hang")
+	fs.DurationVar(&f.lost, "host-timeout", 10*time.Second, "`TIME` without a sign of life after which another host is lost, where mpirun or srun has started the ranks; 0: never")
 	fs.IntVar(&f.spares, "spares", 0, "`N` processes more that wait to take the place of a rank process that fails")
 	fs.IntVar(&f.restarts, "restarts", 3, "`N` failures of rank processes at one step that are healed, by a spare or a new process; 0: none")
 }
@@ -69,20 +71,23 @@ func (f *worldFlags) define(fs *flag.FlagSet) {
 // mostHeap is the largest --heap-mib: that of all ranks together is still a number of bytes.
 const mostHeap = 1 << 30
 
-func (f *worldFlags) check() error {
+func (f *worldFlags) check(env env) error {
+	if err := f.join(env); err != nil {
+		return err
+	}
 	switch {
 	case f.kind != "goroutine" && f.kind != "process":
 		return fmt.Errorf("--ranks is %q: use goroutine or process", f.kind)
 	case f.bind != "none" && f.bind != "core":
 		return fmt.Errorf("--bind-to is %q: use none or core", f.bind)
-	case f.kind == "goroutine" && (f.bind != "none" || f.tag || f.stacks || f.heap != 0 || f.spares != 0):
+	case f.kind == "goroutine" && (f.bind != "none" || f.tag || f.stacks || f.heap != 0 && env.cluster == nil || f.spares != 0):
 		return errors.New("--bind-to, --tag-output, --get-stack-traces, --heap-mib and --spares are for ranks that are processes: add --ranks process")
 	case f.spares < 0 || f.spares > collective.MaxRanks || f.restarts < 0:
 		return fmt.Errorf("--spares is %d and --restarts %d: give 0 or more, at most %d spares", f.spares, f.restarts, collective.MaxRanks)
 	case f.spares > 0 && (f.restarts == 0 || f.stacks):
 		return errors.New("--spares are of no use with --restarts 0 or --get-stack-traces, which end the job at the first failure: leave one out")
-	case f.heap < 0 || f.wait < 0 || f.silence <= 0:
-		return errors.New("--heap-mib and --timeout must not be negative, --silence must be positive")
+	case f.heap < 0 || f.wait < 0 || f.lost < 0 || f.silence <= 0:
+		return errors.New("--heap-mib, --timeout and --host-timeout must not be negative, --silence must be positive")
 	case f.heap > mostHeap:
 		return fmt.Errorf("--heap-mib is %d: give at most %d", f.heap, mostHeap)
 	case f.ranks < 1 || f.ranks > collective.MaxRanks:
@@ -92,7 +97,7 @@ func (f *worldFlags) check() error {
 }
 
 func (f *worldFlags) limits() collective.Limits {
-	return collective.Limits{Wait: f.wait}
+	return collective.Limits{Wait: f.wait, Host: f.lost}
 }
 
 // needs is what a job takes of the ranks' processes: shared memory for each, bytes of it that outlive a process, and the folder of the run.
@@ -106,18 +111,22 @@ func needsOf(job *trainer.Job, folder string) needs { return needs{job.Heap(), j
 // run runs a job: here if ranks are goroutines, or if this process is a rank, and otherwise in processes of the same command line.
 // more is what a rank's command line must say beside this one's.
 func (f *worldFlags) run(ctx context.Context, env env, needs needs, more []string, job func(spmd.World) error) error {
+	if f.heap > 0 {
+		needs.heap = f.heap << 20
+	}
 	switch {
 	case env.member != nil:
 		if err := env.member.AwaitRank(); err != nil {
 			return err
 		}
 		env.member.SetLimits(f.limits())
+		if env.cluster != nil {
+			env.cluster.Heap = needs.heap
+			fmt.Fprintf(env.out, "%s\n", env.cluster.Describe())
+		}
 		return job(env.member)
 	case f.kind == "goroutine":
 		return job(spmd.Goroutines{N: f.ranks, Limits: f.limits()})
-	}
-	if f.heap > 0 {
-		needs.heap = f.heap << 20
 	}
 	events := record.EventLog{Folder: needs.folder}
 	err := (&spmd.Processes{
@@ -152,7 +161,7 @@ func (e env) quiet() env {
 
 // leading passes on what is written while its member leads.
 type leading struct {
-	member *spmd.Member
+	member spmd.Rank
 	to     io.Writer
 }
 

@@ -21,6 +21,7 @@ type attention struct {
 
 	saved struct {
 		x, qLatent, kvLatent tensor.Tensor // inputs of the projections
+		down                 tensor.Tensor // latent, before its norm | rotary key
 		q, k, v, o           tensor.Tensor
 		lse                  tensor.Tensor
 		shape                tensor.AttentionShape
@@ -54,20 +55,11 @@ func (a *attention) forward(p *pass, x tensor.Tensor) tensor.Tensor {
 	for h := range c.Heads {
 		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
 	}
-
-	down := a.kvDown.forward(p, x, nil)
-	latent, key := down.Mat().ColSlice(0, c.KVRank), down.Mat().ColSlice(c.KVRank, c.KVRank+c.RopeDim)
-	s.kvLatent = a.kvNorm.forward(ex, latent)
+	s.down = a.kvDown.forward(p, x, nil)
+	latent, key := a.latentKey(s.down.Mat())
 	a.rope.Rotate(ex, key, seq)
-	up := a.kvUp.forward(p, s.kvLatent, nil)
-	s.k = ex.New(x.DType(), x.Dim(0), c.Heads*c.KeyDim())
-	s.v = ex.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)
-	for h := range c.Heads {
-		nope, value := a.keyValue(up.Mat(), h)
-		tensor.Convert(ex, a.nope(s.k.Mat(), h), nope)
-		tensor.Convert(ex, a.rotary(s.k.Mat(), h), key)
-		tensor.Convert(ex, a.value(s.v.Mat(), h), value)
-	}
+	s.kvLatent = a.kvNorm.within(p, latent)
+	a.expand(p)
 
 	s.o = ex.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)
 	s.lse = ex.New(tensor.FP32, x.Dim(0)*c.Heads)
@@ -75,11 +67,38 @@ func (a *attention) forward(p *pass, x tensor.Tensor) tensor.Tensor {
 	return a.out.forward(p, s.o, nil)
 }
 
+// expand sets keys and values of all heads, from the latents and the rotary key.
+func (a *attention) expand(p *pass) {
+	defer p.brief(p.brief(true))
+	ex, c, s := p.ex, a.cfg, &a.saved
+	_, key := a.latentKey(s.down.Mat())
+	up := a.kvUp.forward(p, s.kvLatent, nil)
+	s.k = ex.New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
+	s.v = ex.New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
+	for h := range c.Heads {
+		nope, value := a.keyValue(up.Mat(), h)
+		tensor.Convert(ex, a.nope(s.k.Mat(), h), nope)
+		tensor.Convert(ex, a.rotary(s.k.Mat(), h), key)
+		tensor.Convert(ex, a.value(s.v.Mat(), h), value)
+	}
+}
+
+// again makes anew what was brief, from the input.
+func (a *attention) again(p *pass, x tensor.Tensor) {
+	s := &a.saved
+	s.x = x
+	if a.qNorm != nil {
+		s.qLatent = a.qNorm.again(p.ex)
+	}
+	s.kvLatent = a.kvNorm.again(p.ex)
+	a.expand(p)
+}
+
 func (a *attention) queries(p *pass, x tensor.Tensor) tensor.Tensor {
 	if a.qNorm == nil {
 		return a.q.forward(p, x, nil)
 	}
-	a.saved.qLatent = a.qNorm.forward(p.ex, a.qDown.forward(p, x, nil).Mat())
+	a.saved.qLatent = a.qNorm.within(p, a.qDown.forward(p, x, nil).Mat())
 	return a.qUp.forward(p, a.saved.qLatent, nil)
 }
 
@@ -107,7 +126,7 @@ func (a *attention) backward(p *pass, dy tensor.Tensor) tensor.Tensor {
 		tensor.Convert(ex, value, a.value(dv.Mat(), h))
 	}
 	dDown := ex.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
-	dLatent, dKey := dDown.Mat().ColSlice(0, c.KVRank), dDown.Mat().ColSlice(c.KVRank, c.KVRank+c.RopeDim)
+	dLatent, dKey := a.latentKey(dDown.Mat())
 	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
 	a.rope.RotateBack(ex, dKey, s.shape.Seq)
 	a.kvNorm.backward(p, dLatent, a.kvUp.backward(p, dUp, s.kvLatent, nil).Mat(), false)
@@ -125,6 +144,11 @@ func (a *attention) queriesBackward(p *pass, dq tensor.Tensor) tensor.Tensor {
 	dLatent := a.qUp.backward(p, dq, s.qLatent, nil)
 	a.qNorm.backward(p, dLatent.Mat(), dLatent.Mat(), false)
 	return a.qDown.backward(p, dLatent, s.x, nil)
+}
+
+// latentKey returns the two parts of what kvDown gives.
+func (a *attention) latentKey(m tensor.Matrix) (latent, key tensor.Matrix) {
+	return m.ColSlice(0, a.cfg.KVRank), m.ColSlice(a.cfg.KVRank, a.cfg.cacheRow())
 }
 
 // nope and rotary return the two parts of head h of a query or key matrix, value that of a

@@ -7,7 +7,7 @@ import "spmoe/tensor"
 // tokens of score_i/Σ_j score_j. Only P has a gradient. f counts the choices made, the
 // selection bias included.
 
-// balanceLoss adds to each of this rank's sequences its part of the mean over all sequences, of which there are
+// balanceLoss adds to each of this rank's sequences, unless losses is nil, its part of the mean over all sequences, of which there are
 // globalSequences, and sets dscores: [tokens, experts] to its gradient.
 func (r *router) balanceLoss(losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
 	dscores.Zero()
@@ -15,9 +15,12 @@ func (r *router) balanceLoss(losses []sequenceLoss, dscores tensor.Tensor, seq, 
 	if alpha == 0 {
 		return
 	}
-	for i := range losses {
+	for i := range dscores.Dim(0) / seq {
 		lo := i * seq
-		losses[i].balance += r.sequenceLoss(dscores.Slice(lo, lo+seq), lo, seq, alpha/float64(globalSequences))
+		loss := r.sequenceLoss(dscores.Slice(lo, lo+seq), lo, seq, alpha/float64(globalSequences))
+		if losses != nil {
+			losses[i].balance += loss
+		}
 	}
 }
 

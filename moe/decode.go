@@ -139,7 +139,7 @@ func (l *linear) rowwise(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
 	ex, n := p.ex, l.W.Dim(-2)
 	y := l.output(ex, x)
 	if l.mx != nil && l.mx.shared == nil {
-		l.mx.keep(ex, x.Mat(), ends, false)
+		l.mx.keep(p, x.Mat(), ends)
 	}
 	if ends == nil {
 		ends = []int32{int32(x.Dim(0))}

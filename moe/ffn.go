@@ -53,14 +53,28 @@ type arriving struct {
 // forward computes y for the rows of x: [rows, dim], of which [ends[g-1], ends[g]) belong to
 // network g; nil ends: all rows are tokens of this rank, for the only network.
 func (f *ffn) forward(p *pass, x arriving, ends []int32) tensor.Tensor {
-	ex, s := p.ex, &f.saved
+	f.hidden(p, x, ends)
+	return f.output(p)
+}
+
+// hidden is forward up to h, output the rest.
+func (f *ffn) hidden(p *pass, x arriving, ends []int32) {
+	s := &f.saved
 	s.x, s.ends = x.Tensor, ends
 	f.gateUp.mx.takeInput(x.codes)
 	s.gateUp = f.gateUp.forward(p, s.x, ends)
-	s.h = ex.New(x.DType(), x.Dim(0), f.inter)
+	f.activate(p)
+}
+
+func (f *ffn) output(p *pass) tensor.Tensor { return f.down.forward(p, f.saved.h, f.saved.ends) }
+
+// activate sets h.
+func (f *ffn) activate(p *pass) {
+	defer p.brief(p.brief(true))
+	s := &f.saved
+	s.h = p.ex.New(s.gateUp.DType(), s.gateUp.Dim(0), f.inter)
 	gate, up := f.halves(s.gateUp.Mat())
-	tensor.SwiGLU(ex, s.h.Mat(), gate, up)
-	return f.down.forward(p, s.h, ends)
+	tensor.SwiGLU(p.ex, s.h.Mat(), gate, up)
 }
 
 // backward adds to the weights' gradients and returns that of x. It overwrites what forward kept.

@@ -26,7 +26,7 @@ func (l *linear) forward(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
 		return l.multiply(p.ex, x, ends)
 	}
 	y := l.output(p.ex, x)
-	l.mx.forward(p.ex, y.Mat(), x.Mat(), ends, p.train)
+	l.mx.forward(p, y.Mat(), x.Mat(), ends)
 	return y
 }
 

@@ -18,14 +18,18 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 		cfg       Config
 		dtype     tensor.DType
 		sequences int
+		recompute Recompute
 	}{
-		"tiny, batch 1":  {spreadModel(), tensor.BF16, 1},
-		"tiny, batch 16": {spreadModel(), tensor.BF16, 16},
-		"fp32":           {spreadModel(), tensor.FP32, 4},
-		"large, batch 8": {large, tensor.BF16, 8},
+		"tiny, batch 1":  {spreadModel(), tensor.BF16, 1, RecomputeNone},
+		"tiny, batch 16": {spreadModel(), tensor.BF16, 16, RecomputeNone},
+		"fp32":           {spreadModel(), tensor.FP32, 4, RecomputeNone},
+		"large, batch 8": {large, tensor.BF16, 8, RecomputeNone},
+		"selective":      {large, tensor.BF16, 8, RecomputeSelective},
+		"full":           {large, tensor.BF16, 8, RecomputeFull},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := alone(t, c.cfg, c.dtype, 32)
+			m.model.Recompute = c.recompute
 			b := batchOf(1, c.sequences, 32, c.cfg.Vocab)
 			step := func() {
 				if _, err := m.model.Train(m.ex, b); err != nil {

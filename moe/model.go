@@ -22,6 +22,9 @@ type Model struct {
 	Config Config
 	Groups []*Group // all parameters
 
+	// Recompute says what training passes make anew instead of keeping it. It may change between passes.
+	Recompute Recompute
+
 	precision Precision
 	embedding weight // [vocab, dim]
 	blocks    []*block
@@ -35,6 +38,7 @@ type Model struct {
 
 	observer func(name string, t tensor.Tensor)
 	operands operands
+	spare    tensor.Arena // of what is brief in a forward pass
 }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the
@@ -128,6 +132,11 @@ type pass struct {
 	observer func(name string, t tensor.Tensor)
 	decoding *decoding // nil: sequences are computed as a whole
 
+	recompute Recompute
+	again     bool          // activations are made anew, in the backward pass
+	spare     *tensor.Arena // of what is brief; nil: that of ex
+	aside     bool          // ex has changed arenas with it
+
 	sequences []sequenceLoss // of this rank
 }
 
@@ -164,7 +173,7 @@ func (p *pass) sum() Loss {
 func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p-24 }
 
 func (p *pass) observe(name string, t tensor.Tensor) {
-	if p.observer != nil {
+	if p.observer != nil && !p.again {
 		p.observer(fmt.Sprintf("layer%d_%s", p.layer, name), t)
 	}
 }
@@ -251,7 +260,10 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *pass {
 	if cap(m.sequences) < n {
 		m.sequences = make([]sequenceLoss, n)
 	}
-	p := &pass{ex: ex, batch: b, train: train, weight: m.Config.MTPWeight, observer: m.observer, sequences: m.sequences[:n]}
+	p := &pass{ex: ex, batch: b, train: train, weight: m.Config.MTPWeight, observer: m.observer, sequences: m.sequences[:n], recompute: m.Recompute}
+	if train && m.Recompute == RecomputeSelective {
+		m.spare.Allocator, p.spare = ex.Allocator, &m.spare
+	}
 	clear(p.sequences)
 	m.measured = p.sequences
 	return p

@@ -38,12 +38,35 @@ type Module struct {
 
 	Params int64 // of the whole model
 	Active int64 // that one token meets
-	Kept   int64 // elements that one token keeps for the backward pass, roughly
+	Kept   int64 // elements that one token keeps for the backward pass, roughly; see KeptBy
+
+	brief    int64 // of Kept, that RecomputeSelective makes anew
+	keptFull int64 // with RecomputeFull: what stays, and what one layer has while it is under way
 
 	// Elements a token that its operations read beside weights, and write, in the forward pass.
 	Inputs, Outputs int64
 
 	FLOPs FLOPs
+}
+
+// KeptBy returns the elements that one token keeps for the backward pass, roughly, if others are made anew. Of RecomputeFull one layer's are
+// counted as well, which the backward pass has at a time.
+func (m Module) KeptBy(r Recompute) int64 {
+	switch r {
+	case RecomputeSelective:
+		return m.Kept - m.brief
+	case RecomputeFull:
+		return m.keptFull
+	}
+	return m.Kept
+}
+
+// keeps adds what each of so many layers keeps, of which some elements are brief.
+func (m Module) keeps(layers int64, elements, brief int) Module {
+	m.Kept += layers * int64(elements)
+	m.brief += layers * int64(brief)
+	m.keptFull += min(layers, 1) * int64(elements)
+	return m
 }
 
 // FLOPs are those of one token, as TorchTitan counts them: 2 for each of the three products of a weight that it meets, norms like
@@ -87,7 +110,7 @@ func (c Config) Modules(seq int) []Module {
 // saved structs.
 func (c Config) blocks(layers, dense int64, seq int) []Module {
 	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
-	norms.Kept = layers * int64(2*c.Dim)
+	norms = norms.keeps(layers, 2*c.Dim, 2*c.Dim)
 
 	queries := [][2]int{{c.Dim, c.Heads * c.KeyDim()}}
 	if c.QRank > 0 {
@@ -95,24 +118,23 @@ func (c Config) blocks(layers, dense int64, seq int) []Module {
 	}
 	projections := products(Projections, Linear, layers, append(queries,
 		[2]int{c.Dim, c.KVRank + c.RopeDim}, [2]int{c.KVRank, c.Heads * (c.NopeDim + c.ValueDim)}, [2]int{c.Heads * c.ValueDim, c.Dim})...)
-	projections.Kept = layers * int64(2*c.Dim+2*c.QRank+2*c.KVRank+c.RopeDim)
+	projections = projections.keeps(layers, 2*c.Dim+2*c.QRank+2*c.KVRank+c.RopeDim, c.QRank+c.KVRank)
+	projections.keptFull += layers * int64(c.Dim) // the layers' inputs
 
-	feed := func(part Part, class Class, times int64, inter int) Module {
+	feed := func(part Part, class Class, layers int64, networks, inter int) Module { // so many networks that a token meets in a layer
+		times := layers * int64(networks)
 		if inter == 0 {
 			times = 0
 		}
 		m := products(part, class, times, [2]int{c.Dim, 2 * inter}, [2]int{inter, c.Dim})
-		m.Kept = times * int64(3*inter)
-		return m
+		return m.keeps(layers, 3*networks*inter, networks*inter)
 	}
 	moe := layers - dense
-	router := products(Router, Single, moe, [2]int{c.Dim, c.Experts})
-	router.Kept = moe * int64(2*c.Experts)
-	routed := feed(Routed, Expert, moe*int64(c.TopK), c.ExpertInter)
+	router := products(Router, Single, moe, [2]int{c.Dim, c.Experts}).keeps(moe, 2*c.Experts, 0)
+	routed := feed(Routed, Expert, moe, c.TopK, c.ExpertInter).keeps(moe, 3*c.TopK*c.Dim, 0)
 	routed.Params = moe * int64(c.Experts) * c.perExpert()
-	routed.Kept += moe * int64(3*c.TopK*c.Dim)
-	shared := feed(Shared, Linear, moe, c.SharedExperts*c.ExpertInter)
-	return []Module{norms, projections, c.scores(layers, seq), feed(Dense, Linear, dense, c.DenseInter), router, routed, shared}
+	shared := feed(Shared, Linear, moe, 1, c.SharedExperts*c.ExpertInter)
+	return []Module{norms, projections, c.scores(layers, seq), feed(Dense, Linear, dense, 1, c.DenseInter), router, routed, shared}
 }
 
 // perExpert returns the parameters of one routed expert.
@@ -144,7 +166,8 @@ func (m Module) weighted() Module {
 
 // plus joins two modules of the same part.
 func (m Module) plus(o Module) Module {
-	m.Params, m.Active, m.Kept = m.Params+o.Params, m.Active+o.Active, m.Kept+o.Kept
+	m.Params, m.Active = m.Params+o.Params, m.Active+o.Active
+	m.Kept, m.brief, m.keptFull = m.Kept+o.Kept, m.brief+o.brief, m.keptFull+o.keptFull
 	m.Inputs, m.Outputs = m.Inputs+o.Inputs, m.Outputs+o.Outputs
 	m.FLOPs = m.FLOPs.Plus(o.FLOPs)
 	return m
@@ -162,12 +185,12 @@ func (c Config) head() Module { return products(Head, Plain, 1, [2]int{c.Dim, c.
 // queries, keys and values. It has no weights.
 func (c Config) scores(layers int64, seq int) Module {
 	forward := 2 * float64(layers*int64(c.Heads*(c.KeyDim()+c.ValueDim))*int64(seq))
-	return Module{
+	m := Module{
 		Part: Scores, Class: Plain,
-		Kept:   layers * int64(c.Heads*(2*c.KeyDim()+2*c.ValueDim)),
 		Inputs: layers * int64(c.Heads*(2*c.KeyDim()+c.ValueDim)), Outputs: layers * int64(c.Heads*c.ValueDim),
 		FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward},
 	}
+	return m.keeps(layers, 2*c.Heads*(c.KeyDim()+c.ValueDim), c.Heads*(c.KeyDim()+c.ValueDim))
 }
 
 // Traffic is the bytes a token that a part reads and writes in memory at the least, in the working type: every operand of its products

@@ -25,6 +25,15 @@ func (l *rmsNorm) forward(ex *tensor.Exec, x tensor.Matrix) tensor.Tensor {
 	return y
 }
 
+// within is forward of a norm inside a block: the result is brief.
+func (l *rmsNorm) within(p *pass, x tensor.Matrix) tensor.Tensor {
+	defer p.brief(p.brief(true))
+	return l.forward(p.ex, x)
+}
+
+// again is the last forward pass once more.
+func (l *rmsNorm) again(ex *tensor.Exec) tensor.Tensor { return l.forward(ex, l.x) }
+
 // backward writes the gradient of x to dx, or adds it there.
 func (l *rmsNorm) backward(p *pass, dx, dy tensor.Matrix, addToDX bool) {
 	tensor.RMSNormBackward(p.ex, dx, l.weight.Grad.F32(), dy, l.x, l.weight.W.F32(), l.rstd.F32(), addToDX, p.batch.Seq)

@@ -37,6 +37,10 @@ type Quantised struct {
 	// Tokens' rows that travel between ranks as codes are shown on both sides. The rank that sends them has X as it was, and Rows as they
 	// travel; changes do nothing. Where they were received X is only what Rows mean.
 	Sent, Received bool
+
+	// Again says that the operand is made anew for the backward pass, which was shown before: see [Recompute]. Rows are the zero Tensor
+	// if no product needs them once more.
+	Again bool
 }
 
 // ObserveQuantised calls f with every operand that a linear layer quantises from now on, in training and in evaluation: inputs and
@@ -79,13 +83,20 @@ func identify(first *Param, local bool) identity {
 // watched says whether there is an observer. A layer that is not quantised has none.
 func (q *mxLinear) watched() bool { return q != nil && q.operands != nil && q.operands.observer != nil }
 
-// show gives an operand to the observer, if there is one: x, quantised as rows and cols, in groups with these ends.
-func (q *mxLinear) show(o Operand, x tensor.Matrix, rows, cols mx.Tensor, ends []int32, received bool) {
-	if q.watched() {
-		shown := q.operand(o, x, rows)
-		shown.Cols, shown.Ends, shown.Received = cols, ends, received
-		q.operands.observer(shown)
+// show gives an operand to the observer, if there is one, with what it is told about the layer.
+func (q *mxLinear) show(shown Quantised) {
+	if !q.watched() {
+		return
 	}
+	id := q.identity
+	if shown.Operand == Input && q.shared != nil {
+		id = q.shared.identity
+	}
+	shown.Layer, shown.Linear, shown.Local, shown.Format = id.layer, id.linear, shown.Operand != Weight || id.local, q.Format
+	if shown.Operand == Gradient {
+		shown.Format = q.Gradient
+	}
+	q.operands.observer(shown)
 }
 
 // showSent gives the observer rows on their way to another rank, where they will be an operand.
@@ -94,16 +105,7 @@ func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Fo
 	defer ex.Release(mark)
 	rows := mx.New(ex, f, mx.AlongRows, x.Rows, x.Cols)
 	mx.Quantize(ex, rows, x, mx.RCEIL)
-	shown := q.operand(o, x, rows)
-	shown.Sent = true
-	q.operands.observer(shown)
-}
-
-func (q *mxLinear) operand(o Operand, x tensor.Matrix, rows mx.Tensor) Quantised {
-	return Quantised{
-		Layer: q.identity.layer, Linear: q.identity.linear, Operand: o, Format: rows.Format, Local: o != Weight || q.identity.local,
-		X: x, Rows: rows,
-	}
+	q.show(Quantised{Operand: o, X: x, Rows: rows, Sent: true})
 }
 
 // showDispatched shows the experts' input as it leaves this rank, if it left as codes that the experts multiply: x [tokens, dim], once a

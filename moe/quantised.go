@@ -6,7 +6,7 @@ import (
 )
 
 // mxLinear is the MX form of a linear layer: its weight quantised in both directions once a
-// step, and its input once a forward pass, in both directions if a backward pass follows.
+// step, and its input once a forward pass, in both directions if a backward pass follows that does not quantise it itself.
 type mxLinear struct {
 	MX
 	identity   identity
@@ -94,12 +94,13 @@ func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 	} else {
 		mx.QuantizeBoth(ex, q.rows, q.cols, m, q.Scale)
 	}
-	q.show(Weight, m, q.rows, q.cols, q.cols.Ends, false)
+	q.show(Quantised{Operand: Weight, X: m, Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
 }
 
-func (q *mxLinear) forward(ex *tensor.Exec, y, x tensor.Matrix, ends []int32, train bool) {
+func (q *mxLinear) forward(p *pass, y, x tensor.Matrix, ends []int32) {
+	ex := p.ex
 	if q.shared == nil {
-		q.keep(ex, x, ends, train)
+		q.keep(p, x, ends)
 	}
 	if rows := q.input().rows; ends == nil {
 		mx.MatMul(ex, y, rows, q.rows)
@@ -109,18 +110,33 @@ func (q *mxLinear) forward(ex *tensor.Exec, y, x tensor.Matrix, ends []int32, tr
 }
 
 // keep quantises the input.
-func (q *mxLinear) keep(ex *tensor.Exec, x tensor.Matrix, ends []int32, train bool) {
+func (q *mxLinear) keep(p *pass, x tensor.Matrix, ends []int32) {
+	defer p.brief(p.brief(true))
+	ex := p.ex
 	q.own.cols = mx.Tensor{}
-	if train && !q.HighWgrad {
+	if p.train && !q.HighWgrad && !p.lean() {
 		q.own.cols = alongCols(ex, q.Format, x, ends)
 	}
 	received := q.taken.input.Codes.Valid()
 	q.own.rows = q.quantise(ex, q.Format, &q.taken.input, q.own.cols, x)
-	q.show(Input, x, q.own.rows, q.own.cols, ends, received)
+	q.show(Quantised{Operand: Input, X: x, Rows: q.own.rows, Cols: q.own.cols, Ends: ends, Received: received, Again: p.again})
+}
+
+// complete quantises the input along its columns, if wgrad wants that and the forward pass has left it out.
+func (q *mxLinear) complete(p *pass, x tensor.Matrix, ends []int32) {
+	in := q.input()
+	if q.HighWgrad || in.cols.Codes.Valid() {
+		return
+	}
+	defer p.redo(p.redo(true))
+	in.cols = alongCols(p.ex, q.Format, x, ends)
+	mx.Quantize(p.ex, in.cols, x, q.Scale)
+	q.show(Quantised{Operand: Input, X: x, Cols: in.cols, Ends: ends, Again: true})
 }
 
 func (q *mxLinear) backward(p *pass, dx tensor.Matrix, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32) {
 	ex := p.ex
+	q.complete(p, x, ends)
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	var cols mx.Tensor
@@ -129,7 +145,7 @@ func (q *mxLinear) backward(p *pass, dx tensor.Matrix, dw tensor.Tensor, dy, x t
 	}
 	received := q.taken.gradient.Codes.Valid()
 	rows := q.quantise(ex, q.Gradient, &q.taken.gradient, cols, dy)
-	q.show(Gradient, dy, rows, cols, ends, received)
+	q.show(Quantised{Operand: Gradient, X: dy, Rows: rows, Cols: cols, Ends: ends, Received: received})
 	switch {
 	case q.HighWgrad && ends == nil:
 		tensor.Wgrad(ex, dw.Mat(), dy, x, p.batch.Seq)

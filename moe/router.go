@@ -16,6 +16,7 @@ type router struct {
 	load []int64       // [experts]: tokens of this rank that chose each expert since the last balance
 
 	choice topK
+	chosen []int32   // by the last forward pass of RecomputeFull, as saved.experts
 	share  []float64 // [experts], scratch of the balance loss
 	saved  struct {
 		x       tensor.Tensor // [tokens, dim] FP32
@@ -32,13 +33,13 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 	return r
 }
 
-// forward returns the chosen experts and their weights, both [tokens, topK].
-func (r *router) forward(ex *tensor.Exec, x tensor.Tensor) (experts, weights tensor.Tensor) {
+// forward returns the chosen experts and their weights, both [tokens, topK]. Made again, it does not choose anew.
+func (r *router) forward(p *pass, x tensor.Tensor) (experts, weights tensor.Tensor) {
+	ex := p.ex
 	defer ex.Enter(ex.Enter(profile.Router))
 	s := &r.saved
 	tokens := x.Dim(0)
-	s.x = ex.New(tensor.FP32, tokens, r.cfg.Dim)
-	tensor.Convert(ex, s.x.Mat(), x.Mat())
+	r.widen(p, x)
 	s.scores = r.gate.multiply(ex, s.x, nil)
 	if r.cfg.ScoreFunc == Softmax {
 		tensor.Softmax(ex, s.scores.Mat())
@@ -46,18 +47,33 @@ func (r *router) forward(ex *tensor.Exec, x tensor.Tensor) (experts, weights ten
 		tensor.Sigmoid(ex, s.scores.Mat())
 	}
 	s.experts, s.weights = ex.New(tensor.INT32, tokens, r.cfg.TopK), ex.New(tensor.FP32, tokens, r.cfg.TopK)
+	if p.again {
+		copy(s.experts.I32(), r.chosen)
+	}
 	bias := r.bias.F32()
 	for t := range tokens {
 		row := s.scores.Index(t).F32()
 		ids, w := s.experts.Index(t).I32(), s.weights.Index(t).F32()
-		if r.cfg.ForceBalance {
+		switch {
+		case p.again:
+		case r.cfg.ForceBalance:
 			inTurn(ids, t, len(row))
-		} else {
+		default:
 			r.choice.choose(ids, row, bias)
 		}
 		r.weigh(w, ids, row)
 	}
+	if p.train && !p.keeps() {
+		r.chosen = append(r.chosen[:0], s.experts.I32()...)
+	}
 	return s.experts, s.weights
+}
+
+// widen sets the input of the scores to x.
+func (r *router) widen(p *pass, x tensor.Tensor) {
+	defer p.brief(p.brief(true))
+	r.saved.x = p.ex.New(tensor.FP32, x.Dim(0), r.cfg.Dim)
+	tensor.Convert(p.ex, r.saved.x.Mat(), x.Mat())
 }
 
 // inTurn gives token t of a rank its experts by round robin: all have as many tokens, or one more.

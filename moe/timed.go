@@ -32,7 +32,7 @@ func (t timed) DispatchBackward(ex *tensor.Exec, h *ep.Handle, drows, dx tensor.
 // received waits for the rows of a call and returns them as numbers.
 func received(ex *tensor.Exec, a ep.Arrival) (tensor.Tensor, error) {
 	defer ex.Enter(ex.Enter(profile.Exchange))
-	if err := a.Wait(); err != nil {
+	if err := a.Wait(ex); err != nil {
 		return tensor.Tensor{}, err
 	}
 	ex.Enter(profile.Quantize)

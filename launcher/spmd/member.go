@@ -70,7 +70,10 @@ func Joined() (*Member, error) {
 	return m, nil
 }
 
-// SetLimits says how long this rank puts up with the others.
+// Number implements [Rank].
+func (m *Member) Number() int { return m.Rank }
+
+// SetLimits implements [Rank].
 func (m *Member) SetLimits(l collective.Limits) { m.limits = l }
 
 // Ranks implements [World].
@@ -85,7 +88,7 @@ func (m *Member) Leads() bool { return m.Rank == 0 }
 // Late implements [World].
 func (m *Member) Late() bool { return m.late }
 
-// AwaitRank returns when this process has a rank: a spare waits until one fails.
+// AwaitRank implements [Rank].
 func (m *Member) AwaitRank() error {
 	if m.orders == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 
 // A rank that has just begun, whose process nobody has looked at before, does not hang.
 func TestFirstLook(t *testing.T) {
-	file, err := heap.Create(1, 0, 0, 0)
+	file, err := heap.Create(heap.Whole(1), 0, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

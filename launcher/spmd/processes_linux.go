@@ -30,7 +30,7 @@ func (p *Processes) Run(ctx context.Context) error {
 	if !p.heals() {
 		vault = 0
 	}
-	file, err := heap.Create(p.Ranks, collective.ControlBytes(p.Ranks), p.Heap, vault)
+	file, err := heap.Create(heap.Whole(p.Ranks), collective.ControlBytes(p.Ranks), p.Heap, vault)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Package spmd starts the ranks of a job: one program, run by every rank on its own data.
 //
 // Ranks are goroutines of one process ([Goroutines]), or processes: a launcher starts the program once more for every rank
-// ([Processes]), and each of these finds with [Joined] which rank it is.
+// ([Processes]), and each of these finds with [Joined] which rank it is. Where mpirun or srun has started it, [JoinCluster] does.
 package spmd
 
 import (
@@ -28,6 +28,20 @@ type World interface {
 	// Run runs body on the ranks of this process and waits for them. A rank that returns an error or panics ends the job: the others
 	// get an error that names it from their next collective. Run returns the first failure, with its rank.
 	Run(body func(c *collective.Comm) error) error
+}
+
+// Rank is this process as one rank of a world of processes.
+type Rank interface {
+	World
+
+	// Number is the rank, -1 in a spare that has not been called yet.
+	Number() int
+
+	// AwaitRank returns when this process has a rank: a spare waits until one fails.
+	AwaitRank() error
+
+	// SetLimits says how long this rank puts up with the others.
+	SetLimits(l collective.Limits)
 }
 
 // Goroutines is a World of N ranks, all of them goroutines of this process.

@@ -22,6 +22,7 @@ type Benchmark struct {
 	Peak        float64         // of all cores, in FLOP/s and the precision of weights and activations, measured right before
 	Loss        float64         // of the last step, nats a token
 	Memory      int64           // bytes that were resident at the most
+	Activations []int64         // of each rank, the most bytes at once
 	Objects     float64         // allocated on the Go heap in a step, by all ranks together
 	Collections int             // of garbage, during all of the steps
 	Profile     Profile
@@ -92,6 +93,10 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) err
 	for i, w := range r.comm.Waits() {
 		waits[i] = (w - waits[i]) / time.Duration(steps)
 	}
+	peaks := make([]int64, r.comm.Size())
+	if err := collective.AllGather(r.comm, peaks, []int64{int64(r.model.ActivationPeak(r.ex))}); err != nil {
+		return err
+	}
 	all := make([]int64, len(waits)*r.comm.Size())
 	mine := make([]int64, len(waits))
 	for i, w := range waits {
@@ -103,7 +108,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) err
 	if !r.lead() {
 		return nil
 	}
-	b.Steps, b.Profile = took, profile
+	b.Steps, b.Profile, b.Activations = took, profile, peaks
 	b.Objects, b.Collections = float64(after.Mallocs-before.Mallocs)/float64(steps), int(after.NumGC-before.NumGC)
 	for row := range slices.Chunk(all, len(waits)) {
 		of := make([]time.Duration, len(row))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"spmoe/launcher/spmd"
@@ -26,6 +27,9 @@ func TestBenchmark(t *testing.T) {
 		}
 		if len(b.Steps) != 3 || b.Profile.Steps != 3 || len(b.Waits) != 2 || len(b.Waits[0]) != 2 || !(b.Loss > 0) || b.Tokens != cfg.Batch*cfg.Seq {
 			t.Errorf("%s: %+v", p.Name, b)
+		}
+		if len(b.Activations) != 2 || slices.Min(b.Activations) <= 0 {
+			t.Errorf("%s: activations of %v bytes", p.Name, b.Activations)
 		}
 		if b.Objects >= 200 {
 			t.Errorf("%s: %v objects on the heap a step", p.Name, b.Objects)

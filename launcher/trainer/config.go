@@ -27,6 +27,7 @@ type Config struct {
 	Seq        int      `toml:"seq" help:"tokens of a sequence"`
 	Batch      int      `toml:"batch" help:"sequences of an optimizer step, all ranks together"`
 	MicroBatch int      `toml:"micro_batch" help:"most sequences of a rank in one forward and backward pass; 0: all of its batch"`
+	Recompute  string   `toml:"recompute" help:"activations that the backward pass makes anew to save memory: none, selective (what is cheap) or full (all but the inputs of layers); results keep their bits"`
 	Precision  string   `toml:"precision" help:"bf16, fp32, mxfp8, mxfp8-experts, mxfp8-wgrad-bf16 or mxint8"`
 	EP         string   `toml:"ep" help:"how ranks exchange tokens: onesided or standard"`
 	EPDispatch string   `toml:"ep_dispatch" help:"how tokens travel to experts: bf16 (as they are) or mxfp8"`
@@ -78,7 +79,7 @@ func Default(flavor string) (Config, error) {
 		return Config{}, err
 	}
 	return Config{
-		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Precision: "bf16", EP: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
+		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Recompute: moe.RecomputeNone.String(), Precision: "bf16", EP: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveAsync: true, Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX:    MX{Scale: mx.RCEIL.String()},
@@ -185,7 +186,8 @@ func (c Config) Validate(ranks int) error {
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())
 	_, err := c.DType()
 	_, wires := c.exchange()
-	errs = append(errs, err, wires, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.AdamW.Validate(), c.Model.Validate())
+	_, recompute := moe.ParseRecompute(c.Recompute)
+	errs = append(errs, err, wires, recompute, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.AdamW.Validate(), c.Model.Validate())
 	if ranks >= 1 {
 		must(c.Batch >= 1 && c.Batch%ranks == 0, "batch is %d: give a multiple of the %d ranks, such as %d",
 			c.Batch, ranks, max(1, (c.Batch+ranks-1)/ranks)*ranks)

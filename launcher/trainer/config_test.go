@@ -57,6 +57,7 @@ func TestValidate(t *testing.T) {
 		`ep_dispatch: rows in "fp8" cannot be exchanged: use bf16`: {1, func(c *Config) { c.EPDispatch = "fp8" }},
 		`ep_dispatch is "mxfp8": it needs ep onesided`:             {1, func(c *Config) { c.EP, c.EPDispatch = "standard", "mxfp8" }},
 		`ep_combine_backward is "mxfp8": it needs ep onesided`:     {1, func(c *Config) { c.EP, c.EPCombine = "standard", "mxfp8" }},
+		`recompute is "all": use one of none, selective, full`:     {1, func(c *Config) { c.Recompute = "all" }},
 		"ep_capacity is -1: give 0":                                {1, func(c *Config) { c.EPCapacity = -1 }},
 		"ep_capacity is 2: it needs ep onesided":                   {1, func(c *Config) { c.EP, c.EPCapacity = "standard", 2 }},
 		"such as 20":                                               {5, func(*Config) {}},

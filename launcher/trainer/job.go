@@ -71,10 +71,15 @@ var ErrInterrupted = errors.New("interrupted")
 // checkpoint or run folder to continue from, or empty. Its errors are the user's to mend;
 // nothing has been written.
 func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
+	return PrepareHere(cfg, n, n, resume, report)
+}
+
+// PrepareHere is Prepare where only some of the n ranks are on this machine.
+func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job, error) {
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
 	}
-	if err := fits(cfg, n); err != nil {
+	if err := fits(cfg, n, here); err != nil {
 		return nil, err
 	}
 	j := newJob(cfg, n, report)
@@ -117,15 +122,15 @@ func (j *Job) begun() error {
 	return j.open(path)
 }
 
-// fits refuses a model that needs more memory than there is.
-func fits(cfg Config, n int) error {
-	need := product(cfg.EstimateMemory(n).Total(), int64(n))
+// fits refuses a model of which so many of n ranks need more memory than there is.
+func fits(cfg Config, n, here int) error {
+	need := product(cfg.EstimateMemory(n).Total(), int64(here))
 	memory := system.ReadMemory()
 	if memory.Total == 0 || need <= memory.Available {
 		return nil
 	}
-	return fmt.Errorf("flavor %s on -np %d needs about %s of memory in all (%s a rank), %s of %s is available: use a smaller model or a shorter --seq, or see --dry-run",
-		cfg.Flavor, n, system.Bytes(need), system.Bytes(need/int64(n)), system.Bytes(memory.Available), system.Bytes(memory.Total))
+	return fmt.Errorf("flavor %s on -np %d needs about %s of memory here (%s a rank), %s of %s is available: use a smaller model or a shorter --seq, or see --dry-run",
+		cfg.Flavor, n, system.Bytes(need), system.Bytes(need/int64(here)), system.Bytes(memory.Available), system.Bytes(memory.Total))
 }
 
 // read opens the tokenizer, loads the corpus and checks that it is long enough. folder is that of a run under way, or of its checkpoint.

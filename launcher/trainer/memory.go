@@ -51,6 +51,10 @@ func (c Config) Plan(ranks int) []Part {
 	if err != nil {
 		precision = moe.Unquantized(tensor.FP32)
 	}
+	recompute, err := moe.ParseRecompute(c.Recompute)
+	if err != nil {
+		recompute = moe.RecomputeNone
+	}
 	var plan []Part
 	for _, m := range c.Model.Modules(c.Seq) {
 		held, size := m.OnRank(ranks), int64(precision.DType.Size())
@@ -66,7 +70,7 @@ func (c Config) Plan(ranks int) []Part {
 		}
 		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
 			Weights: weights, Gradients: product(held, 4), Optimizer: product(shard, 12),
-			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.Kept, size),
+			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute), size),
 		}}
 		if c.copies() {
 			part.Memory.Snapshot = part.Memory.Optimizer

@@ -31,6 +31,9 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 			return err
 		}
 		ex, n := tensor.NewExec(), cfg.microBatch(ranks)
+		if model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
+			return err
+		}
 		tokens := make([]int32, n*cfg.Seq)
 		for i := range tokens {
 			tokens[i] = int32(i*i+c.Rank()) % 256
@@ -38,7 +41,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 		if _, err := model.Train(ex, moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch}); err != nil {
 			return err
 		}
-		m := Memory{Optimizer: 4 * int64(optim.StateLen(model.Groups, c)), Activations: int64(ex.Peak())}
+		m := Memory{Optimizer: 4 * int64(optim.StateLen(model.Groups, c)), Activations: int64(model.ActivationPeak(ex))}
 		for _, g := range model.Groups {
 			m.Weights += int64(g.Len() * g.Work.DType().Size())
 			m.Gradients += int64(g.Len() * 4)
@@ -72,6 +75,9 @@ func TestEstimateMemory(t *testing.T) {
 		"micro-batches":    {[]int{2}, func(c *Config) { c.MicroBatch = 1 }},
 		"queries, softmax": {[]int{1}, func(c *Config) { c.Model.QRank, c.Model.ScoreFunc = 96, moe.Softmax }},
 		"MTP":              {[]int{2}, func(c *Config) { c.Model.MTPLayers = 1 }},
+		"selective":        {[]int{1, 4}, func(c *Config) { c.Recompute = "selective" }},
+		"full":             {[]int{1, 4}, func(c *Config) { c.Recompute = "full" }},
+		"full, deep":       {[]int{2}, func(c *Config) { c.Recompute, c.Model.Layers = "full", 10 }},
 	} {
 		for _, ranks := range c.ranks {
 			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {

@@ -40,7 +40,7 @@ func (r *rank) watch(recorded bool) {
 		if disturb != nil && !q.Sent {
 			disturb(q)
 		}
-		if recorded {
+		if recorded && !q.Again {
 			r.recordOperand(q)
 		}
 	})

@@ -75,6 +75,9 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if r.model, err = moe.New(cfg.Model, precision, cfg.Seq, c, exchange); err != nil {
 		return nil, err
 	}
+	if r.model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
+		return nil, err
+	}
 	r.watch(false)
 	ex.Progress = c.Progress()
 	if r.keeper, err = newKeeper(c.Vault(), cfg.Model, optim.StateLen(r.model.Groups, c)); err != nil {

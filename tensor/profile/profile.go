@@ -20,12 +20,13 @@ const (
 	Collectives               // sums and gathers over the ranks: copying and adding
 	Optimizer                 // the update of the weights
 	Guards                    // checksums of weights and of the optimizer's state
+	Recompute                 // activations that are made anew for the backward pass, in whatever family
 	Waiting                   // for other ranks, in whatever family
 	products
 )
 
 var names = [products]string{
-	"rest", "data loading", "row operations", "attention", "router", "quantize", "loss", "exchange", "collectives", "optimizer", "guards", "waiting",
+	"rest", "data loading", "row operations", "attention", "router", "quantize", "loss", "exchange", "collectives", "optimizer", "guards", "recompute", "waiting",
 }
 
 // Format is a number format of products.
@@ -99,7 +100,8 @@ type Timer struct {
 	Trace func(f Family, from, to time.Duration)
 
 	now, waited func() time.Duration
-	family      Family        // that the time since at counts for
+	family      Family        // that the time since at counts for,
+	again       bool          // unless it counts for Recompute
 	at          time.Duration // by now
 	waits       time.Duration // by waited, at that time
 	times       Times
@@ -113,7 +115,7 @@ func (t *Timer) Start() {
 	if t == nil {
 		return
 	}
-	t.family, t.at, t.waits, t.times = Rest, t.now(), t.waited(), Times{}
+	t.family, t.again, t.at, t.waits, t.times = Rest, false, t.now(), t.waited(), Times{}
 }
 
 // Stop returns the times since Start.
@@ -138,12 +140,25 @@ func (t *Timer) Switch(f Family) (before Family) {
 	if f >= products && (t.family >= products || t.family == Attention) {
 		f = t.family
 	}
+	counted := t.family
+	if t.again {
+		counted = Recompute
+	}
 	now, waits := t.now(), t.waited()
-	t.times[t.family] += now - t.at - (waits - t.waits)
+	t.times[counted] += now - t.at - (waits - t.waits)
 	t.times[Waiting] += waits - t.waits
 	if t.Trace != nil && now > t.at {
-		t.Trace(t.family, t.at, now)
+		t.Trace(counted, t.at, now)
 	}
 	before, t.family, t.at, t.waits = t.family, f, now, waits
 	return before
+}
+
+// Again says whether the work that follows is made anew for the backward pass: it counts for Recompute, whatever its family.
+func (t *Timer) Again(on bool) {
+	if t == nil {
+		return
+	}
+	t.Switch(t.family)
+	t.again = on
 }

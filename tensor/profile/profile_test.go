@@ -81,6 +81,37 @@ func TestProductOfProducts(t *testing.T) {
 	}
 }
 
+// TestAgain: work that is made anew counts for itself, whatever its family; waiting does not, nor what comes before and after.
+func TestAgain(t *testing.T) {
+	c := &clock{}
+	timer := c.timer()
+	timer.Start()
+	timer.Switch(Rows)
+	c.work(1)
+	timer.Again(true)
+	c.work(2)
+	func() {
+		defer timer.Switch(timer.Switch(Product(BF16, false, Forward)))
+		c.work(4)
+		c.wait(8)
+	}()
+	c.work(16)
+	timer.Again(false)
+	c.work(32)
+	if got, want := timer.Stop(), (Times{Rows: 1 + 32, Recompute: 2 + 4 + 16, Waiting: 8}); got != want {
+		t.Errorf("times %v, want %v", got, want)
+	}
+	timer.Again(true)
+	if timer.Start(); timer.Stop() != (Times{}) {
+		t.Error("a start did not begin anew")
+	}
+	timer.Start()
+	if c.work(64); timer.Stop() != (Times{Rest: 64}) {
+		t.Error("what follows a start is taken to be made anew")
+	}
+	(*Timer)(nil).Again(true)
+}
+
 // TestTotal: whatever is switched when, the families add up to the time that has passed.
 func TestTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -90,13 +121,15 @@ func TestTotal(t *testing.T) {
 		begin := c.now
 		for range rapid.IntRange(0, 20).Draw(t, "events") {
 			d := time.Duration(rapid.IntRange(0, 1000).Draw(t, "d"))
-			switch rapid.IntRange(0, 2).Draw(t, "event") {
+			switch rapid.IntRange(0, 3).Draw(t, "event") {
 			case 0:
 				c.work(d)
 			case 1:
 				c.wait(d)
 			case 2:
 				timer.Switch(Family(rapid.IntRange(0, Families-1).Draw(t, "family")))
+			case 3:
+				timer.Again(rapid.Bool().Draw(t, "again"))
 			}
 		}
 		times := timer.Stop()

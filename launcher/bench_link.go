@@ -1,0 +1,53 @@
+package main
+
+// bench link: what lies between the hosts of ranks that mpirun, mpiexec or srun has started.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"spmoe/bench/exchange"
+	"spmoe/collective"
+	"spmoe/launcher/spmd"
+)
+
+func (f *benchFlags) link(ctx context.Context, env env) error {
+	if err := f.world.check(env); err != nil {
+		return err
+	}
+	if env.cluster == nil {
+		return errors.New("bench link measures between hosts: start it on two or more by mpirun, mpiexec or srun, with a launcher built with -tags mpi")
+	}
+	table, lines, done, err := f.outputs(env)
+	if err != nil {
+		return err
+	}
+	err = f.world.run(ctx, env, needs{heap: exchangeHeap}, nil, func(world spmd.World) error {
+		err := world.Run(func(c *collective.Comm) error {
+			wrong, failed := 0, error(nil)
+			if c.Rank() == 0 {
+				fmt.Fprintf(table, "%-36s %11s %11s %11s %9s\n", "operation", "bytes", "median", "quartiles", "GB/s")
+			}
+			err := exchange.Link(c, f.quick, func(r exchange.Result) {
+				if r.Unit == "us" && r.Bytes > 0 {
+					fmt.Fprintf(table, "%-36s %11d %8.0f us %5.0f-%5.0f %9.2f\n", r.Name, r.Bytes, r.Value, r.Quartiles[0], r.Quartiles[1], r.AlgBW)
+				} else {
+					fmt.Fprintf(table, "%-36s %11s %8.3f %s\n", r.Name, "", r.Value, r.Unit)
+				}
+				wrong += r.Wrong
+				failed = errors.Join(failed, json.NewEncoder(lines).Encode(r))
+			})
+			if err == nil && wrong > 0 {
+				err = fmt.Errorf("the exchange gave %d wrong results", wrong)
+			}
+			return errors.Join(err, failed)
+		})
+		if err != nil {
+			return failure{err, exitFailed}
+		}
+		return nil
+	})
+	return errors.Join(err, done())
+}

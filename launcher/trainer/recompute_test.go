@@ -1,0 +1,77 @@
+package trainer
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
+	"spmoe/tensor/profile"
+)
+
+// A run has one result and one record, whatever the backward pass makes anew: with steps that are computed twice, in several passes, with
+// documents, evaluations between steps, and measurements of what quantisation does.
+func TestRecompute(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"fp32":  func(c *Config) { c.Precision = "fp32" },
+		"bf16":  func(c *Config) { c.Precision, c.Model.ForceBalance = "bf16", true },
+		"mxfp8": func(c *Config) { c.Precision = "mxfp8" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := onRows(t, shortRows(t, 1))
+			cfg.DocumentMask, cfg.Guard.Replay, cfg.EvalEvery, cfg.RecordEvery = true, 2, 1, 1
+			cfg.Model.MTPLayers, cfg.Model.BalanceAlpha = 1, 0.01
+			change(&cfg)
+			for _, ranks := range []int{1, 4} {
+				cfg.MicroBatch = cfg.Batch / ranks / 2
+				run := func(recompute string) (outcome, record.Log, []Alarm) {
+					cfg := cfg
+					cfg.Recompute, cfg.Out = recompute, t.TempDir()
+					reported := train(t, cfg, ranks, "")
+					return outcomeFrom(t, cfg, reported), readRecord(t, cfg).Timeless(), reported.alarms
+				}
+				want, wantLog, alarms := run("none")
+				if len(alarms) > 0 || len(wantLog.Loads) == 0 || (len(wantLog.Quantised) > 0) != (cfg.Precision == "mxfp8") {
+					t.Fatalf("np %d: alarms %v, %d loads, %d operands", ranks, alarms, len(wantLog.Loads), len(wantLog.Quantised))
+				}
+				for _, recompute := range []string{"selective", "full"} {
+					what := fmt.Sprintf("np %d, %s", ranks, recompute)
+					got, log, alarms := run(recompute)
+					got.equals(t, what, want)
+					if !reflect.DeepEqual(log, wantLog) {
+						t.Errorf("%s: another record: %+v, want %+v", what, log, wantLog)
+					}
+					if len(alarms) > 0 {
+						t.Errorf("%s: alarms %v", what, alarms)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The more is made anew, the less memory a rank is expected to need, and the time that it takes has a name.
+func TestRecomputeIsSeen(t *testing.T) {
+	var heaps []int64
+	for _, recompute := range []string{"none", "selective", "full"} {
+		cfg := tiny(t, func(c *Config) { c.Recompute, c.Model.Layers = recompute, 8 })
+		job, err := Prepare(cfg, 2, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		heaps = append(heaps, job.Heap())
+		b, err := job.Benchmark(t.Context(), spmd.Goroutines{N: 2}, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := slices.ContainsFunc(b.Profile.Families, func(f FamilyTime) bool { return f.Name == profile.Recompute.String() })
+		if named != (recompute != "none") {
+			t.Errorf("%s: the profile is %+v", recompute, b.Profile.Families)
+		}
+	}
+	if heaps[0] <= heaps[1] || heaps[1] <= heaps[2] {
+		t.Errorf("the ranks' heaps are %v", heaps)
+	}
+}
