@@ -19,6 +19,7 @@ const (
 
 const (
 	pulseTime = time.Second
+	leaveTime = time.Millisecond // is lookTime while a host waits for the others to leave
 	// noticeTime is how long a host that has failed tries to tell the others.
 	noticeTime = time.Second
 	noticeSize = 2 << 10
@@ -85,12 +86,14 @@ func (p *pulse) run() {
 	defer look.Stop()
 	beat, done := time.Now(), p.done
 	finished, leaving := false, false
-	for now := range look.C {
+	for {
 		select {
 		case <-done:
 			finished, done = true, nil
-		default:
+			look.Reset(leaveTime)
+		case <-look.C:
 		}
+		now := time.Now()
 		p.listen(now)
 		if p.world.heap.Failed() {
 			p.notify()

@@ -21,6 +21,7 @@ import (
 // whether all of them could do it. One save is in flight at most.
 type saver struct {
 	comm   *collective.Comm
+	places folders
 	cfg    Config
 	files  checkpoint.Files
 	ctx    context.Context
@@ -62,13 +63,15 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 	if err != nil {
 		return nil, err
 	}
-	if c.Rank() == 0 {
-		if err := system.Tidy(cfg.Out); err != nil { // somebody may have been killed
-			return nil, err
-		}
+	places, err := findFolders(own, cfg.Out)
+	if err == nil && places.owns() {
+		err = system.Tidy(cfg.Out) // somebody may have been killed
+	}
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &saver{comm: own, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: tokenizer}, nil
+	return &saver{comm: own, places: places, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: tokenizer}, nil
 }
 
 // copies reports whether the state is copied, so that training can go on while it is written. At the end of a run it
@@ -155,9 +158,10 @@ func (s *saver) poll() (l landing, ok bool) {
 	return s.wait(), true
 }
 
-// write does the work of a save: the rank that leads begins it, all write, and the one that leads completes it.
+// write does the work of a save: the rank that owns the folder begins it, all write, and the one that owns it completes it. Where hosts have
+// folders of their own, each is completed with copies of the others' parts.
 func (s *saver) write(l *landing, pieces []checkpoint.Piece, ready error) (failed, broken error) {
-	step, lead := int64(l.state.progress.Step), s.comm.Rank() == 0
+	step, lead := int64(l.state.progress.Step), s.places.owns()
 	var w *checkpoint.Writer
 	defer func() {
 		// Without an agreement, a rank may still be writing there: the next writer clears it away.
@@ -181,6 +185,9 @@ func (s *saver) write(l *landing, pieces []checkpoint.Piece, ready error) (faile
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
 		return failed, broken
 	}
+	if failed, broken = s.copyParts(w); failed != nil || broken != nil {
+		return failed, broken
+	}
 	if lead {
 		if s.tokenizer != nil {
 			err = w.WriteTokenizer(s.tokenizer)
@@ -196,6 +203,17 @@ func (s *saver) write(l *landing, pieces []checkpoint.Piece, ready error) (faile
 		}
 	}
 	return s.agree(err)
+}
+
+// copyParts completes the parts in every folder, if there are several.
+func (s *saver) copyParts(w *checkpoint.Writer) (failed, broken error) {
+	if !s.places.apart() {
+		return nil, nil
+	}
+	if failed, broken = s.places.copyParts(w); broken != nil {
+		return failed, broken
+	}
+	return s.agree(failed)
 }
 
 // agree returns nil if err is nil on every rank, and otherwise the error of the lowest rank that has one, on all of them.

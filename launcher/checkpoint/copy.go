@@ -1,0 +1,52 @@
+package checkpoint
+
+// Copies of ranks' parts, for folders that not every rank can write to.
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Part returns what WriteShard has written for a rank, for Accept elsewhere: its receipt, and its shard, which the caller closes.
+func (w *Writer) Part(rank int) (receipt []byte, shard *os.File, err error) {
+	if receipt, err = os.ReadFile(filepath.Join(w.temp, receiptName(rank, w.ranks))); err != nil {
+		return nil, nil, err
+	}
+	shard, err = os.Open(filepath.Join(w.temp, shardName(rank, w.ranks)))
+	return receipt, shard, err
+}
+
+// Accept writes a rank's part, which Part has returned where the rank could write, and checks that it is whole.
+func (w *Writer) Accept(rank int, receiptText []byte, shard io.Reader) error {
+	if err := w.accept(rank, receiptText, shard); err != nil {
+		return fmt.Errorf("checkpoint of step %d, copy of rank %d's part: %w", w.step, rank, err)
+	}
+	return nil
+}
+
+func (w *Writer) accept(rank int, receiptText []byte, shard io.Reader) error {
+	var r receipt
+	if err := json.Unmarshal(receiptText, &r); err != nil {
+		return err
+	}
+	name := shardName(rank, w.ranks)
+	got, err := writeFile(w.files, w.temp, name, func(out io.Writer) error {
+		_, err := io.Copy(out, shard)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if r.Shard.Name != name || got.Size != r.Shard.Size || !slices.Equal(got.CRC32C, r.Shard.CRC32C) {
+		return fmt.Errorf("%s has arrived damaged: %d bytes, of which %d were sent", name, got.Size, r.Shard.Size)
+	}
+	return create(w.files, filepath.Join(w.temp, receiptName(rank, w.ranks)), func(out Output) error {
+		_, err := io.Copy(out, bytes.NewReader(receiptText))
+		return err
+	})
+}

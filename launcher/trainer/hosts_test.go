@@ -1,0 +1,116 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"sync"
+	"testing"
+
+	"spmoe/collective"
+)
+
+// host is the ranks of one host of several, all of this process.
+type host struct {
+	*collective.World
+	ranks int
+	leads bool
+}
+
+func (h host) Ranks() int  { return h.ranks }
+func (h host) Cores() int  { return runtime.GOMAXPROCS(0) }
+func (h host) Leads() bool { return h.leads }
+func (h host) Late() bool  { return false }
+
+// trainOnHosts runs a configuration for each host, so many ranks on each, and returns what each host has said.
+func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*recorder, []error) {
+	t.Helper()
+	sizes := make([]int, len(cfgs))
+	for i := range sizes {
+		sizes[i] = each
+	}
+	worlds := collective.NewHosts(sizes...)
+	said, errs := make([]*recorder, len(cfgs)), make([]error, len(cfgs))
+	var wg sync.WaitGroup
+	for h, w := range worlds {
+		said[h] = &recorder{}
+		from := ""
+		if resume {
+			from = cfgs[h].Out
+		}
+		job, err := PrepareHere(cfgs[h], each*len(cfgs), each, from, said[h])
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() { errs[h] = job.Run(context.Background(), host{w, each * len(cfgs), h == 0}) })
+	}
+	wg.Wait()
+	return said, errs
+}
+
+// Training on several hosts gives the bits of training on one, in every precision and with rows quantised on the way.
+func TestHostsAgree(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"fp32":              func(c *Config) { c.Precision = "fp32" },
+		"bf16":              func(c *Config) { c.Precision = "bf16" },
+		"mxfp8 on the wire": func(c *Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
+		"standard exchange": func(c *Config) { c.Precision, c.EP = "bf16", "standard" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			one := tiny(t, change)
+			train(t, one, 4, "")
+			progress, want := state(t, one, one.Steps)
+			for _, hosts := range []int{2, 4} {
+				many := one
+				many.Out = filepath.Join(t.TempDir(), "run")
+				cfgs := make([]Config, hosts)
+				for h := range cfgs {
+					cfgs[h] = many
+				}
+				if _, errs := trainOnHosts(t, 4/hosts, cfgs, false); errors.Join(errs...) != nil {
+					t.Fatal(errs)
+				}
+				p, got := state(t, many, many.Steps)
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%d hosts: the checkpoint has other tensors than that of one", hosts)
+				}
+				if p.Loader != progress.Loader || p.Step != progress.Step {
+					t.Errorf("%d hosts: %+v, want %+v", hosts, p, progress)
+				}
+			}
+		})
+	}
+}
+
+// Hosts that have folders of their own each have the whole checkpoint, from which other hosts, fewer too, go on.
+func TestFoldersOfHosts(t *testing.T) {
+	whole := tiny(t, func(c *Config) { c.SaveEvery = 2 })
+	train(t, whole, 4, "")
+	_, want := state(t, whole, whole.Steps)
+
+	var cfgs []Config
+	for range 2 {
+		cfg := whole
+		cfg.Out, cfg.Steps = filepath.Join(t.TempDir(), "run"), 2
+		cfgs = append(cfgs, cfg)
+	}
+	if _, errs := trainOnHosts(t, 2, cfgs, false); errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	}
+	for h, cfg := range cfgs {
+		if _, half := state(t, cfg, 2); len(half) != len(want) {
+			t.Errorf("host %d has a checkpoint of %d tensors, want %d", h, len(half), len(want))
+		}
+		if left, _ := filepath.Glob(filepath.Join(cfg.Out, ".*")); len(left) > 0 {
+			t.Errorf("host %d is left with %v", h, left)
+		}
+	}
+	alone := cfgs[1] // the first host is lost
+	alone.Steps = whole.Steps
+	train(t, alone, 2, alone.Out)
+	if _, got := state(t, alone, alone.Steps); !reflect.DeepEqual(got, want) {
+		t.Error("one host that goes on alone ends with other tensors than a run without a break")
+	}
+}
