@@ -28,6 +28,30 @@ func convertRows(_ *Exec, m [5]Matrix) {
 	}
 }
 
+// Zero sets every element to zero, past the caches if they are many: who needs them next will find little of them there.
+func Zero(ex *Exec, t Tensor) {
+	x := t.Bytes()
+	rowParts(ex, tiles(len(x), zeroBytes), len(x)/4, x, zeroParts)
+}
+
+// zeroBytes is what stays together: some pages.
+const zeroBytes = 16 << 10
+
+func zeroParts(_ *Exec, x []byte, lo, hi int) {
+	part := x[lo*zeroBytes : min(hi*zeroBytes, len(x))]
+	if len(x) < streamedBytes {
+		clear(part)
+		return
+	}
+	var zeros [zeroBytes]byte
+	for len(part) > 0 {
+		n := min(len(part), zeroBytes)
+		CopyStreaming(part[:n], zeros[:n])
+		part = part[n:]
+	}
+	StreamingFence()
+}
+
 // Add computes dst = x + y; dst may be x or y.
 func Add(ex *Exec, dst, x, y Matrix) {
 	sameShape(dst, x)

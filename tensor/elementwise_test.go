@@ -221,3 +221,22 @@ func TestElementwisePanics(t *testing.T) {
 		t.Run(name, func(t *testing.T) { mustPanic(t, c.want, c.f) })
 	}
 }
+
+func TestZero(t *testing.T) {
+	for _, threads := range []int{1, 3} {
+		ex := NewParallelExec(threads)
+		defer ex.Close()
+		for _, n := range []int{0, 1, 100, zeroBytes/4 - 1, zeroBytes / 4, 5*zeroBytes + 3, streamedBytes/4 + 7} {
+			x := New(FP32, n+10)
+			for i := range x.F32() {
+				x.F32()[i] = 1
+			}
+			Zero(ex, x.Slice(3, 3+n))
+			for i, v := range x.F32() {
+				if inside := i >= 3 && i < 3+n; inside != (v == 0) {
+					t.Fatalf("%d threads, %d elements: element %d is %g", threads, n, i-3, v)
+				}
+			}
+		}
+	}
+}

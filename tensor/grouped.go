@@ -15,31 +15,67 @@ import (
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Forward)))
-	ex.byColumns(y.Cols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
-		eachGroup(o.ends, func(g, lo, hi int) {
-			checkedMatMul(ex, columns(o.c.RowSlice(lo, hi), from, to), o.a.RowSlice(lo, hi), columns(o.w.Index(g).Mat().T(), from, to), false)
-		})
+	ex.byGroups(y.Cols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
+		for i := from; i < to; i++ {
+			if p, ok := o.groupPart(i, o.c.Cols); ok {
+				b := o.w.Index(p.group).Mat().T().ColSlice(p.col, p.endCol)
+				checkedMatMul(ex, o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.a.RowSlice(p.row, p.endRow), b, false)
+			}
+		}
 	})
 }
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g; shapes as GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(productFamily(dy, len(ends) > 1, profile.Dgrad)))
-	ex.byColumns(dx.Cols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
-		eachGroup(o.ends, func(g, lo, hi int) {
-			checkedMatMul(ex, columns(o.c.RowSlice(lo, hi), from, to), o.a.RowSlice(lo, hi), columns(o.w.Index(g).Mat(), from, to), false)
-		})
+	ex.byGroups(dx.Cols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
+		for i := from; i < to; i++ {
+			if p, ok := o.groupPart(i, o.c.Cols); ok {
+				b := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
+				checkedMatMul(ex, o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.a.RowSlice(p.row, p.endRow), b, false)
+			}
+		}
 	})
 }
 
 // GroupedWgrad computes dw[g] += dyᵀ·x over the rows of each group g; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32) {
 	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Wgrad)))
-	ex.byColumns(x.Cols, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends}, func(ex *Exec, o operands, from, to int) {
-		eachGroup(o.ends, func(g, lo, hi int) {
-			checkedMatMul(ex, columns(o.w.Index(g).Mat(), from, to), o.a.RowSlice(lo, hi).T(), columns(o.b.RowSlice(lo, hi), from, to), true)
-		})
+	ex.byGroups(x.Cols, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends}, func(ex *Exec, o operands, from, to int) {
+		for i := from; i < to; i++ {
+			if p, ok := o.groupPart(i, o.b.Cols); ok {
+				c := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
+				checkedMatMul(ex, c, o.a.RowSlice(p.row, p.endRow).T(), o.b.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), true)
+			}
+		}
 	})
+}
+
+// byGroups calls body for parts [lo, hi) of the groups' products, o.grid.cols parts of the columns of each group in turn. There are so
+// many that threads which take one after the other end together, though some groups have more rows than others.
+func (ex *Exec) byGroups(cols, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
+	o.checkEnds()
+	threads, groups := ex.threads(work), len(o.ends)
+	o.grid = grid{groups, 1}
+	for o.grid.cols < threads && groups*o.grid.cols < partsPerThread*threads && 2*o.grid.cols*tileCols <= cols {
+		o.grid.cols *= 2
+	}
+	n := groups * o.grid.cols
+	ex.inParts(n, 1, min(threads, n), o, body)
+}
+
+// groupPart is some rows, those of a group, and some columns of its product.
+type groupPart struct{ group, row, endRow, col, endCol int }
+
+// groupPart returns part i of the products of all groups, with so many columns in all, unless the group is empty.
+func (o *operands) groupPart(i, cols int) (p groupPart, ok bool) {
+	p.group = i / o.grid.cols
+	if p.group > 0 {
+		p.row = int(o.ends[p.group-1])
+	}
+	p.endRow = int(o.ends[p.group])
+	p.col, p.endCol = cut(cols, tileCols, i%o.grid.cols, o.grid.cols)
+	return p, p.endRow > p.row
 }
 
 // checkedMatMul is matMul after a look at the shapes.
@@ -48,15 +84,11 @@ func checkedMatMul(ex *Exec, c, a, b Matrix, accumulate bool) {
 	matMul(ex, c, a, b, accumulate)
 }
 
-func eachGroup(ends []int32, f func(g, lo, hi int)) {
-	lo := 0
-	for g, end := range ends {
-		hi := int(end)
+func (o *operands) checkEnds() {
+	lo := int32(0)
+	for g, hi := range o.ends {
 		if hi < lo {
 			panic(fmt.Sprintf("tensor: group %d ends at row %d, before it begins at %d", g, hi, lo))
-		}
-		if hi > lo {
-			f(g, lo, hi)
 		}
 		lo = hi
 	}

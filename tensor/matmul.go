@@ -14,7 +14,7 @@ import (
 func MatMul(ex *Exec, c, a, b Matrix) {
 	defer ex.Enter(ex.Enter(productFamily(a, false, passOf(b))))
 	checkMatMul(c, a, b)
-	ex.byColumns(c.Cols, flops(c, a), operands{c: c, a: a, b: b}, matMulColumns)
+	ex.byCells(flops(c, a), operands{c: c, a: a, b: b}, matMulCells)
 }
 
 // MatMulAdd computes c += a·b for an FP32 c; operands as in MatMul.
@@ -24,7 +24,7 @@ func MatMulAdd(ex *Exec, c, a, b Matrix) {
 	if c.dtype != FP32 {
 		panic("tensor: MatMulAdd accumulates in FP32 only")
 	}
-	ex.byColumns(c.Cols, flops(c, a), operands{c: c, a: a, b: b, accumulate: true}, matMulColumns)
+	ex.byCells(flops(c, a), operands{c: c, a: a, b: b, accumulate: true}, matMulCells)
 }
 
 // Wgrad adds to the gradient of a linear layer's weight, dw += dyᵀ·x.
@@ -37,15 +37,19 @@ func Wgrad(ex *Exec, dw, dy, x Matrix, span int) {
 	defer ex.Enter(ex.Enter(productFamily(x, false, profile.Wgrad)))
 	checkMatMul(dw, dy.T(), x)
 	checkSpan(dw, span)
-	ex.byColumns(dw.Cols, flops(dw, dy.T()), operands{c: dw, a: dy.T(), b: x, span: span}, wgradColumns)
+	ex.byCells(flops(dw, dy.T()), operands{c: dw, a: dy.T(), b: x, span: span}, wgradCells)
 }
 
-func wgradColumns(ex *Exec, o operands, lo, hi int) {
-	c, a, b := columns(o.c, lo, hi).gemmView(), o.a.gemmView(), columns(o.b, lo, hi).gemmView()
-	if o.a.dtype == BF16 {
-		gemm.BF16Spans(&ex.gemm, c, a, b, o.span)
-	} else {
-		gemm.FP32Spans(&ex.gemm, c, a, b, o.span)
+// wgradCells computes cells [lo, hi) of dw.
+func wgradCells(ex *Exec, o operands, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		m := o.cell(i)
+		c, a, b := m.c.gemmView(), m.a.gemmView(), m.b.gemmView()
+		if o.a.dtype == BF16 {
+			gemm.BF16Spans(&ex.gemm, c, a, b, o.span)
+		} else {
+			gemm.FP32Spans(&ex.gemm, c, a, b, o.span)
+		}
 	}
 }
 
@@ -59,9 +63,12 @@ func checkSpan(c Matrix, span int) {
 	}
 }
 
-// matMulColumns computes tiles [lo, hi) of c's columns.
-func matMulColumns(ex *Exec, o operands, lo, hi int) {
-	matMul(ex, columns(o.c, lo, hi), o.a, columns(o.b, lo, hi), o.accumulate)
+// matMulCells computes cells [lo, hi) of c.
+func matMulCells(ex *Exec, o operands, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		m := o.cell(i)
+		matMul(ex, m.c, m.a, m.b, o.accumulate)
+	}
 }
 
 // matMul computes a product on the calling thread.

@@ -6,60 +6,66 @@ import (
 	"time"
 )
 
-// A pool is the threads of one rank: the goroutine that owns the Exec, and helpers that work
-// off their parts of a kernel at the same time. A helper that has nothing to do spins for a
-// moment, because the next kernel usually follows at once and waking a sleeper costs as much
-// as a small product, and then sleeps.
+// A pool is the threads of one rank: the goroutine that owns the Exec, and helpers. All take parts
+// of a kernel until there are none left, so that one whose core is slow, or who wakes late, holds
+// nobody up. A helper that has nothing to do spins for a moment, because the next kernel usually
+// follows at once and waking a sleeper costs as much as a small product, and then sleeps.
 type pool struct {
 	helpers []*helper
-	pending atomic.Int32        // helpers that have not finished their part
+	working atomic.Int32        // helpers at work, and closed unless more may join them
 	failure atomic.Pointer[any] // the first panic of a helper
 
-	// What is under way: body for the parts of items. body is nil in between.
-	body         func(ex *Exec, o operands, lo, hi int)
-	operands     operands
-	items, parts int
+	// What is under way: body for the parts of items, each so many. body is nil in between.
+	body        func(ex *Exec, o operands, lo, hi int)
+	operands    operands
+	items, part int
+	next        atomic.Int64 // the first item that nobody has taken
 
 	tasks []any // of Parallel: a *task for each type of argument
 }
 
+// closed is more than there are helpers.
+const closed = 1 << 30
+
 // helper is one goroutine of a pool with its own scratch memory.
 type helper struct {
 	ex     *Exec
-	number int           // of its part, from 1
 	round  atomic.Uint32 // raised by the owner when there is work
 	asleep atomic.Bool
 	wake   chan struct{}
-	stop   bool // read after a raise of round
+	stop   atomic.Bool // there will be no more work
 }
 
-// spinTime is how long a helper waits before it sleeps.
-const spinTime = 50 * time.Microsecond
+// spinTime is how long a helper waits before it sleeps: longer than what lies between kernels, such as the choice of experts.
+const spinTime = 500 * time.Microsecond
 
 func newPool(threads int) *pool {
 	p := &pool{}
-	for i := 1; i < threads; i++ {
-		h := &helper{ex: &Exec{}, number: i, wake: make(chan struct{}, 1)}
+	p.working.Store(closed)
+	for range threads - 1 {
+		h := &helper{ex: &Exec{}, wake: make(chan struct{}, 1)}
 		p.helpers = append(p.helpers, h)
 		go h.loop(p)
 	}
 	return p
 }
 
-// run does all parts, number 0 on the caller, and returns when all are done.
-func (p *pool) run(ex *Exec) {
-	p.pending.Store(int32(p.parts - 1))
-	for _, h := range p.helpers[:p.parts-1] {
+// run does all parts on the caller and up to so many helpers, and returns when all are done.
+func (p *pool) run(ex *Exec, helpers int) {
+	p.next.Store(0)
+	p.working.Store(0)
+	for _, h := range p.helpers[:helpers] {
 		h.raise()
 	}
 	defer p.join()
-	p.do(ex, 0)
+	p.do(ex)
 }
 
-// join waits for the helpers, also when the caller's own part panics: they read its memory.
+// join waits for the helpers that have begun, also when the caller's own part panics: they read its memory.
 func (p *pool) join() {
-	for spins := 0; p.pending.Load() > 0; spins++ {
-		if spins > 1000 {
+	p.working.Or(closed)
+	for spins := 1; p.working.Load() > closed; spins++ {
+		if spins%joinSpins == 0 {
 			runtime.Gosched()
 		}
 	}
@@ -69,9 +75,32 @@ func (p *pool) join() {
 	}
 }
 
-// do does one part.
-func (p *pool) do(ex *Exec, part int) {
-	p.body(ex, p.operands, p.items*part/p.parts, p.items*(part+1)/p.parts)
+// joinSpins is how often the owner looks before it lets others use its core: some 10 µs, as long as parts often differ.
+const joinSpins = 10000
+
+// enter joins the work under way, unless all of it is taken.
+func (p *pool) enter() bool {
+	for {
+		n := p.working.Load()
+		if n >= closed {
+			return false
+		}
+		if p.working.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// do takes parts while there are any.
+func (p *pool) do(ex *Exec) {
+	for {
+		hi := int(p.next.Add(int64(p.part)))
+		if lo := hi - p.part; lo < p.items {
+			p.body(ex, p.operands, lo, min(hi, p.items))
+		} else {
+			return
+		}
+	}
 }
 
 // operands are the arguments of a kernel, as one value that helpers can read without the heap:
@@ -85,34 +114,39 @@ type operands struct {
 	packed     *Packed
 	accumulate bool
 	span       int
+	grid       grid
 }
 
 // leastWork is the number of operations that is worth waking a second thread.
 const leastWork = 1 << 20
 
+// partsPerThread is how many parts a thread would take if all were as fast.
+const partsPerThread = 4
+
 // parallel calls body for parts [lo, hi) of n items on the threads of ex, each with an Exec of its
 // own. Little work stays on the caller, as does all that a part of parallel work calls.
 func (ex *Exec) parallel(n, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
-	p := ex.pool
-	if p == nil || p.body != nil || n < 2 || work < leastWork {
+	threads := max(min(ex.threads(work), n), 1)
+	ex.inParts(n, tiles(n, partsPerThread*threads), threads, o, body)
+}
+
+// threads is how many are worth using for some work.
+func (ex *Exec) threads(work int) int {
+	if ex.pool == nil || ex.pool.body != nil || work < leastWork {
+		return 1
+	}
+	return len(ex.pool.helpers) + 1
+}
+
+// inParts is parallel for parts of so many items on so many threads.
+func (ex *Exec) inParts(n, part, threads int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
+	if threads < 2 {
 		body(ex, o, 0, n)
 		return
 	}
-	p.body, p.operands, p.items, p.parts = body, o, n, min(len(p.helpers)+1, n)
-	p.run(ex)
-}
-
-// byColumns is parallel over the columns of matrix products, in whole tiles: each element is
-// summed by one thread in the order of the contraction, whatever the number of threads.
-func (ex *Exec) byColumns(cols, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
-	ex.parallel((cols+tileCols-1)/tileCols, work, o, body)
-}
-
-// tileCols is the width of the tiles that byColumns counts; columns turns a part into columns.
-const tileCols = 32
-
-func columns(m Matrix, lo, hi int) Matrix {
-	return m.ColSlice(min(lo*tileCols, m.Cols), min(hi*tileCols, m.Cols))
+	p := ex.pool
+	p.body, p.operands, p.items, p.part = body, o, n, part
+	p.run(ex, threads-1)
 }
 
 // raise gives a helper its next round.
@@ -126,23 +160,26 @@ func (h *helper) raise() {
 func (h *helper) loop(p *pool) {
 	for seen := uint32(0); ; {
 		seen = h.await(seen)
-		if h.stop {
+		if h.stop.Load() {
 			return
 		}
 		h.work(p)
 	}
 }
 
-// work does one part. A panic is the owner's to see.
+// work takes parts. A panic is the owner's to see.
 func (h *helper) work(p *pool) {
-	defer p.pending.Add(-1)
+	if !p.enter() {
+		return
+	}
+	defer p.working.Add(-1)
 	defer func() {
 		if cause := recover(); cause != nil {
 			failure := cause // a variable of its own, so that only a panic allocates
 			p.failure.CompareAndSwap(nil, &failure)
 		}
 	}()
-	p.do(h.ex, h.number)
+	p.do(h.ex)
 }
 
 // await returns the number of the round after seen, when it has begun.
@@ -169,7 +206,7 @@ func (h *helper) await(seen uint32) uint32 {
 // close ends the helpers.
 func (p *pool) close() {
 	for _, h := range p.helpers {
-		h.stop = true
+		h.stop.Store(true)
 		h.raise()
 	}
 }

@@ -189,7 +189,7 @@ func (o *Optimizer) Skip() {
 // Discard zeroes the gradients: they are to be computed again.
 func (o *Optimizer) Discard() {
 	for _, s := range o.shards {
-		s.group.Grad.Zero()
+		tensor.Zero(o.ex, s.group.Grad)
 	}
 }
 

@@ -56,13 +56,17 @@ var tileOffsets = func() (o [16]int) {
 	return o
 }()
 
-// tilesAcross packs rows of a that are neighbours in memory: as steps first, then it turns every 16 steps of 16 rows.
+// tilesAcross packs rows of a that are neighbours in memory. What does not fill a tile becomes steps first, which are then turned.
 func tilesAcross(dst, src unsafe.Pointer, stride, k, _, lanes int) {
-	interleave16AVX512(dst, src, stride, k, 64, lanes)
-	clearSteps(dst, 64, k, 64)
-	for t := 0; t < k; t += tileElements {
-		p := unsafe.Add(dst, 32*t)
-		packRowsAVX512(p, p, &tileOffsets, 32, 0, 64, 0)
+	whole := k / tileElements
+	if whole > 0 {
+		tilesAcrossAVX512(dst, src, stride, whole, lanes)
+	}
+	if k %= tileElements; k > 0 { // only then does src go on behind the whole tiles
+		last := unsafe.Add(dst, whole*32*tileElements)
+		interleave16AVX512(last, unsafe.Add(src, whole*tileElements*stride), stride, k, 64, lanes)
+		clearSteps(last, 64, k, 64)
+		packRowsAVX512(last, last, &tileOffsets, 32, 0, 64, 0)
 	}
 }
 

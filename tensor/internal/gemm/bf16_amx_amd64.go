@@ -26,3 +26,9 @@ func int8AMXPeak(rounds int)
 //
 //go:noescape
 func tileRowsAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int)
+
+// tilesAcrossAVX512 packs 16 rows that are neighbours in memory into tiles (> 0) tiles; along k they are stride bytes apart.
+// Bit i of lanes says that row i exists: others become zeros.
+//
+//go:noescape
+func tilesAcrossAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, tiles int, lanes int)

@@ -270,7 +270,8 @@ func (f *family) edge(s *Scratch, p *product, k, n int) {
 func (f *family) column(t *tile, p *product, k int) {
 	tall, short := p.a.rows, p.a.rows-1
 	if f.stack != nil {
-		t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.sum.Rows
+		t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, k*p.a.step(tall)), p.a.tallStride, p.sum.Rows
+		t.rowStep, t.tileStep = p.a.rowStep, tileSteps*p.a.step(tall)
 		f.configure(t)
 		f.stack(t)
 		return

@@ -29,6 +29,8 @@ type tile struct {
 	startAtSum int // 0: start at zero
 	adds       int // places whose sums are added at the end, if the kernel can: sum is the last of them
 	addStride  int // bytes from one back to the one before
+	rowStep    int // for tiles: bytes from row to row of a row panel
+	tileStep   int // and from one tile along k to the next
 	config     [2]tileConfig
 }
 

@@ -66,19 +66,42 @@ func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) uns
 	return ptr
 }
 
-// rowPanels is a packed block of a: tall panels of rows rows each, then short panels of one row less. For tiles, all panels are tall,
-// and the last one may be partly filled.
+// rowPanels is a block of a, packed unless inPlace: tall panels of rows rows each, then short panels of one row less. For tiles, all
+// panels are tall, and the last one may be partly filled.
 type rowPanels struct {
 	ptr                     unsafe.Pointer
 	rows, tall, short       int
 	tallStride, shortStride int // bytes from a panel to the next
+	rowStep                 int // for tiles: bytes from row to row of a panel
+	inPlace                 bool
 }
 
-// rowPanels packs a into panels of near-equal height, at most height, which it puts into to.
+// step is the bytes from a step to the next in a panel of so many rows, if it is made of whole tiles for tiles.
+func (r *rowPanels) step(rows int) int {
+	if r.inPlace {
+		return 4
+	}
+	return 4 * rows
+}
+
+// panelsInPlace returns the rows of a as panels for tiles where they lie, if tiles can be read there: whole ones, without crossing
+// cache lines.
+func (p *packing) panelsInPlace(a operand, height int) (r rowPanels, ok bool) {
+	stride := a.RowStride * p.elem
+	if !p.tiles || p.records || a.lookup != nil || !a.rowMajor() || a.Cols%tileElements != 0 || (int(uintptr(a.Ptr))|stride)%line != 0 {
+		return r, false
+	}
+	return rowPanels{ptr: a.Ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, inPlace: true}, true
+}
+
+// rowPanels packs a into panels of near-equal height, at most height, which it puts into to, unless they can stay where they are.
 func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPanels {
+	if r, ok := p.panelsInPlace(a, height); ok {
+		return r
+	}
 	steps := p.steps(a.Cols)
 	n := (a.Rows + height - 1) / height
-	r := rowPanels{rows: (a.Rows + n - 1) / n}
+	r := rowPanels{rows: (a.Rows + n - 1) / n, rowStep: line}
 	r.short = n*r.rows - a.Rows
 	if p.tiles {
 		r.rows, r.short = height, 0

@@ -2,8 +2,8 @@ package main
 
 // The AMX microkernel: tiles of 16 rows by 16 columns, two by two of them at once.
 //
-// A row panel holds 16 rows; for every 32 elements of k, a kilobyte: the 64 bytes of each row. A column panel is that of the
-// AVX-512 kernels: for each pair of k two vectors of 16 columns, so that 16 pairs are a tile of each.
+// A row panel holds 16 rows; for every 32 elements of k, 64 bytes of each row, at any distance from each other. A column panel is that
+// of the AVX-512 kernels: for each pair of k two vectors of 16 columns, so that 16 pairs are a tile of each.
 
 import (
 	"encoding/binary"
@@ -18,7 +18,7 @@ const (
 )
 
 // fieldConfig is the field of Go's struct tile that configures the tiles of the last rows.
-const fieldConfig = fieldAddStride + 8
+const fieldConfig = fieldTileStep + 8
 
 var (
 	amxSums = [2][2]asmgen.Tile{{asmgen.TMM(0), asmgen.TMM(1)}, {asmgen.TMM(2), asmgen.TMM(3)}}
@@ -32,6 +32,7 @@ func amx(f *asmgen.File) {
 	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)
 	amxPeak(f, "int8AMXPeak", "TDPBSSD", config)
 	amxRows(f)
+	amxRowsAcross(f)
 }
 
 // wholeTiles configures eight tiles of 16 rows of 64 bytes: palette 1, the bytes of a row at 16, the rows at 48.
@@ -50,14 +51,13 @@ func amxTiles(f *asmgen.File, config asmgen.Mem) {
 	fn := f.Func("bf16AMXTiles", "bf16AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns.", asmgen.Arg("t", "*tile"))
 	k := amxKernel{Func: fn, t: fn.Load("t")}
 	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", k.t.At(at), r); return r }
-	panel, rows := field(fieldA), field(fieldCount)
+	panel, rows := field(fieldA), k.t.At(fieldCount) // which is counted down: there is no register for it
 	k.sum, k.sumStride, k.aStride = field(fieldSum), field(fieldSumStride), field(fieldAStride)
 	for i := range k.a {
 		k.a[i] = fn.GP()
 	}
 	k.b, k.steps, k.below = fn.GP(), fn.GP(), fn.GP()
-	k.rowStep, k.columnStep = fn.GP(), fn.GP()
-	fn.I("MOVQ", asmgen.Imm(64), k.rowStep)
+	k.rowStep, k.tileStep, k.columnStep = field(fieldRowStep), field(fieldTileStep), fn.GP()
 	fn.I("MOVQ", asmgen.Imm(columnStep), k.columnStep)
 
 	next, rest, single, done := fn.Label("next"), fn.Label("rest"), fn.Label("single"), fn.Label("done")
@@ -76,8 +76,8 @@ func amxTiles(f *asmgen.File, config asmgen.Mem) {
 	fn.I("JMP", next)
 
 	fn.Place(rest)
-	fn.I("TESTQ", rows, rows)
-	fn.I("JZ", done)
+	fn.I("CMPQ", rows, asmgen.Imm(0))
+	fn.I("JEQ", done)
 	fn.I("LDTILECFG", k.t.At(fieldConfig))
 	fn.I("CMPQ", rows, asmgen.Imm(16))
 	fn.I("JLE", single)
@@ -97,6 +97,7 @@ type amxKernel struct {
 	b, steps                   asmgen.Reg
 	below                      asmgen.Reg // the sums of the second row of tiles
 	rowStep, columnStep        asmgen.Reg // bytes from row to row of a tile of a, of b
+	tileStep                   asmgen.Reg // bytes from a tile of a to the next along k
 }
 
 // multiply multiplies one or two row panels with the column panel, all steps of it. It leaves below at the last rows of sums.
@@ -137,7 +138,7 @@ func (k amxKernel) multiply(panel asmgen.Reg, panels int) {
 				}
 				k.I("TDPBF16PS", b, amxA[i], amxSums[i][j])
 			}
-			k.I("ADDQ", asmgen.Imm(tileBytes), k.a[i])
+			k.I("ADDQ", k.tileStep, k.a[i])
 		}
 		k.I("ADDQ", asmgen.Imm(16*columnStep), k.b)
 	})
@@ -198,5 +199,36 @@ func amxRows(f *asmgen.File) {
 	fn.I("KMOVD", r, asmgen.K(1))
 	move("VMOVDQU16.Z", asmgen.K(1))
 	fn.Place(done)
+	fn.Return()
+}
+
+// amxRowsAcross packs rows that are neighbours in memory: it interleaves each two rows of k and turns 16 of these pairs, all in registers.
+func amxRowsAcross(f *asmgen.File) {
+	fn := f.Func("tilesAcrossAVX512", "tilesAcrossAVX512 packs 16 rows that are neighbours in memory into tiles (> 0) tiles; along k they are stride bytes apart.\n"+
+		"Bit i of lanes says that row i exists: others become zeros.",
+		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("tiles", "int"), asmgen.Arg("lanes", "int"))
+	dst, src, stride, tiles, lanes := fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("tiles"), fn.Load("lanes")
+	fn.I("KMOVD", lanes, asmgen.K(1))
+	pairs, other := fn.Zs(16), fn.Zs(16)
+	var words []uint32
+	for i := range uint32(16) {
+		words = append(words, (32+i)<<16|i)
+	}
+	index := f.Data32("tilesAcrossIndex", words...)
+	fn.CountDown(tiles, func() {
+		odd, order := other[0], other[1]
+		fn.I("VMOVUPS", index, order)
+		for _, v := range pairs {
+			fn.I("VMOVDQU16.Z", src.At(0), asmgen.K(1), v.Y())
+			fn.I("VMOVDQU16.Z", src.At(0).Index(stride, 1), asmgen.K(1), odd.Y())
+			fn.I("LEAQ", src.At(0).Index(stride, 2), src)
+			fn.I("VPERMT2W", odd, order, v)
+		}
+		transpose16(fn, pairs, other)
+		for i, v := range pairs {
+			fn.I("VMOVUPS", v, dst.At(64*i))
+		}
+		fn.I("ADDQ", asmgen.Imm(tileBytes), dst)
+	})
 	fn.Return()
 }

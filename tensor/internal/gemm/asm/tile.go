@@ -44,6 +44,8 @@ const (
 	fieldLoad
 	fieldAdds
 	fieldAddStride
+	fieldRowStep
+	fieldTileStep
 )
 
 // unroll is the number of steps in the body of the loop, a power of two.
