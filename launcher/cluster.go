@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/spmd"
@@ -25,6 +26,9 @@ func (c command) spans(args []string) bool {
 	return false
 }
 
+// lastWords is how long a rank that has nothing to tell of the job's failure lets the others speak.
+const lastWords = 5 * time.Second
+
 // performIn runs a command line as one rank of a cluster.
 func performIn(ctx context.Context, c *spmd.Cluster, args []string, out, errOut io.Writer) error {
 	err := perform(ctx, args, env{member: c, cluster: c, out: leading{c, out}, errOut: errOut})
@@ -32,10 +36,15 @@ func performIn(ctx context.Context, c *spmd.Cluster, args []string, out, errOut 
 	if err != nil {
 		code = codeOf(err)
 	}
-	if c.Tells(err) && err != nil && code != exitInterrupted {
+	tells := c.Tells(err)
+	if tells && err != nil && code != exitInterrupted {
 		fmt.Fprintf(errOut, "launcher: rank %d on host %s: %v\n", c.Number(), c.Host(), err)
 	}
-	c.Leave(code, code == exitOK || code == exitInterrupted || code == exitUsage)
+	together := code == exitOK || code == exitInterrupted || code == exitUsage
+	if !together && !tells {
+		time.Sleep(lastWords) // of the rank that tells, whose end is everyone's
+	}
+	c.Leave(code, together)
 	if err != nil {
 		err = told{err}
 	}

@@ -1,0 +1,293 @@
+package main
+
+// Ranks on several hosts, started by real MPIs and a real Slurm: what they compute, what they send, and how they end.
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"spmoe/bench/exchange"
+	"spmoe/internal/hosts"
+	"spmoe/internal/slurm"
+	"spmoe/launcher/checkpoint"
+)
+
+// mpis are those that the tests are made with.
+var mpis = []hosts.MPI{hosts.OpenMPI, hosts.MPICH}
+
+// programs are the launcher, built with each MPI.
+type programs map[hosts.MPI]string
+
+// TestCluster needs a C compiler, two MPIs, Slurm, root and some minutes: it runs where SPMOE_NEED_HOSTS=1 says that they are there.
+func TestCluster(t *testing.T) {
+	if os.Getenv("SPMOE_NEED_HOSTS") != "1" {
+		t.Skip("builds the launcher with two MPIs and runs it on several hosts, which takes minutes: set SPMOE_NEED_HOSTS=1")
+	}
+	built := programs{}
+	for _, mpi := range mpis {
+		built[mpi] = filepath.Join(t.TempDir(), "launcher-"+string(mpi))
+		cmd := exec.Command("go", "build", "-tags", "mpi", "-o", built[mpi], ".")
+		cmd.Env = append(os.Environ(), "CC="+mpi.Compiler(), "CGO_ENABLED=1")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("building with %s: %v\n%s", mpi.Compiler(), err, text)
+		}
+	}
+	for name, test := range map[string]func(*testing.T){
+		"Agrees": built.agree, "Loses a host": built.lose, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Slurm": built.slurm,
+	} {
+		t.Run(name, test)
+	}
+}
+
+// awaited is what a job prints, for a test that waits for some of it.
+type awaited struct{ lockedBuffer }
+
+// await returns when the text has been printed.
+func (l *awaited) await(t *testing.T, ctx context.Context, text string) {
+	t.Helper()
+	for !strings.Contains(l.String(), text) {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%q has not been printed, only\n%s", text, l.String())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// training is the command line of a short run.
+func training(out string, more ...string) []string {
+	return append([]string{"train", "--flavor", "debug", "--steps", "3", "--eval-sequences", "8", "--sample-tokens", "0", "--out", out}, more...)
+}
+
+// ended runs a command and returns what it has printed.
+func ended(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, &text
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, &text)
+	}
+	return text.String()
+}
+
+// limited is a context for what may hang.
+func limited(t *testing.T) context.Context {
+	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(stop)
+	return ctx
+}
+
+// newestStep is that of the newest checkpoint.
+func newestStep(t *testing.T, run string) (step int) {
+	t.Helper()
+	path, err := checkpoint.Latest(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(filepath.Base(path), "step-%d", &step); err != nil {
+		t.Fatal(err)
+	}
+	return step
+}
+
+// saved is all that the ranks have saved at the end, but for the manifest, which has the run's name in it.
+func saved(t *testing.T, run string, ranks int) (all []byte) {
+	t.Helper()
+	for r := range ranks {
+		part, err := os.ReadFile(filepath.Join(run, "step-00000003", fmt.Sprintf("rank-%05d-of-%05d.safetensors", r, ranks)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, part...)
+	}
+	return all
+}
+
+// Two or four hosts end with the bits of one, with either MPI.
+func (built programs) agree(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		var want []byte
+		for _, mpi := range mpis {
+			program := built[mpi]
+			if want == nil {
+				out := filepath.Join(t.TempDir(), "run")
+				ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", fmt.Sprint(2 * n), "--ranks", "process"}, training(out)...)...))
+				want = saved(t, out, 2*n)
+			}
+			t.Run(fmt.Sprintf("%s, %d hosts", mpi, n), func(t *testing.T) {
+				c := hosts.New(t, n, hosts.Link{Rate: 1e9})
+				out := filepath.Join(t.TempDir(), "run")
+				text := ended(t, c.MPIRun(limited(t), mpi, 2, program, training(out)...))
+				if !bytes.Equal(saved(t, out, 2*n), want) {
+					t.Error("the checkpoint differs from that of one host")
+				}
+				for h := range n {
+					if says := fmt.Sprintf("host host%d: rank %d to %d", h, 2*h, 2*h+1); !strings.Contains(text, says) {
+						t.Errorf("the first line does not say %q:\n%s", says, text)
+					}
+				}
+				if strings.Count(text, "done: 3 steps") != 1 {
+					t.Errorf("not one rank tells of the run:\n%s", text)
+				}
+			})
+		}
+	}
+}
+
+// A host that is cut off ends the job, which says which host, and from which checkpoint fewer hosts go on.
+func (built programs) lose(t *testing.T) {
+	for _, mpi := range mpis {
+		t.Run(string(mpi), func(t *testing.T) {
+			program := built[mpi]
+			c := hosts.New(t, 2, hosts.Link{})
+			out := filepath.Join(t.TempDir(), "run")
+			ctx, stop := context.WithCancel(limited(t))
+			defer stop()
+			var text awaited
+			cmd := c.MPIRun(ctx, mpi, 2, program, training(out, "--steps", "100000", "--save-every", "2", "--host-timeout", "3s")...)
+			cmd.Stdout, cmd.Stderr = &text, &text
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			text.await(t, ctx, "saved "+out)
+			c.Hosts[1].Cut()
+			text.await(t, ctx, "host host1 (ranks 2 to 3) has been silent")
+			text.await(t, ctx, "the newest checkpoint is "+out)
+			stop() // Open MPI's own end may take a minute
+			if err := cmd.Wait(); err == nil {
+				t.Error("the job has ended well")
+			}
+			rest := ended(t, exec.CommandContext(limited(t), program, "-np", "2", "train", "--resume", "--out", out, "--steps", fmt.Sprint(newestStep(t, out)+1)))
+			if !strings.Contains(rest, "done: ") {
+				t.Errorf("one host alone does not go on: %s", rest)
+			}
+		})
+	}
+}
+
+// A host that is killed ends the job, and another start of the same command goes on.
+func (built programs) kill(t *testing.T) {
+	for _, mpi := range mpis {
+		t.Run(string(mpi), func(t *testing.T) {
+			program := built[mpi]
+			c := hosts.New(t, 2, hosts.Link{})
+			out := filepath.Join(t.TempDir(), "run")
+			ctx := limited(t)
+			var text awaited
+			cmd := c.MPIRun(ctx, mpi, 2, program, training(out, "--steps", "100000", "--save-every", "2")...)
+			cmd.Stdout, cmd.Stderr = &text, &text
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			text.await(t, ctx, "saved "+out)
+			c.Hosts[1].Kill()
+			if err := cmd.Wait(); err == nil || ctx.Err() != nil {
+				t.Fatalf("the job ends with %v, %v", err, ctx.Err())
+			}
+			step := newestStep(t, out)
+			again := ended(t, c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--out", out, "--steps", fmt.Sprint(step+1)))
+			if !strings.Contains(again, fmt.Sprintf("step-%08d", step)) {
+				t.Errorf("the second start does not go on from step %d: %s", step, again)
+			}
+		})
+	}
+}
+
+// What crosses the network is what must, and quicker than by the flat exchange. The kernel counts the bytes too.
+func (built programs) bytes(t *testing.T) {
+	for _, mpi := range mpis {
+		t.Run(string(mpi), func(t *testing.T) {
+			program := built[mpi]
+			c := hosts.New(t, 2, hosts.Link{Rate: 1e9})
+			path := filepath.Join(t.TempDir(), "link.jsonl")
+			ended(t, c.MPIRun(limited(t), mpi, 2, program, "bench", "link", "--quick", "--json", path))
+			values, total := map[string]float64{}, 0.0
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				var r exchange.Result
+				if err := json.Unmarshal([]byte(line), &r); err != nil {
+					t.Fatal(err)
+				}
+				if values[r.Name] = r.Value; r.Unit == "us" && r.Bytes > 0 {
+					total += float64(r.Bytes)
+				}
+			}
+			for _, name := range []string{"hierarchical_dispatch", "hierarchical_dispatch_mxfp8", "hierarchical_combine"} {
+				if over := values[name+"_bytes_over_rows"]; over < 1 || over > 1.03 {
+					t.Errorf("%s sends %v times the rows that must cross, want at most 1.03", name, over)
+				}
+			}
+			// Every operation was run more than six times; each time its bytes crossed.
+			if counted := float64(c.Hosts[0].Sent() + c.Hosts[1].Sent()); counted < 6*total {
+				t.Errorf("the links have carried %v bytes, fewer than six times %v", counted, total)
+			}
+		})
+	}
+}
+
+// Mistakes are told once, not by every rank, and end the job.
+func (built programs) mistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"-np 3 train":            "-np is 3, and ",
+		"compare --quick":        "runs in one process alone",
+		"train --ranks process":  "are for ranks that this launcher starts",
+		"train --flavor nothing": "nothing",
+	} {
+		for _, mpi := range mpis {
+			program := built[mpi]
+			t.Run(fmt.Sprintf("%s/%s", mpi, args), func(t *testing.T) {
+				c := hosts.New(t, 2, hosts.Link{})
+				text, err := c.MPIRun(limited(t), mpi, 1, program, strings.Fields(args)...).CombinedOutput()
+				if err == nil || strings.Count(string(text), want) != 1 {
+					t.Errorf("%v, and prints\n%s\nwhich does not say once %q", err, text, want)
+				}
+			})
+		}
+	}
+}
+
+// Without MPI in it, the launcher says how to build it with.
+func TestClusterWithoutMPI(t *testing.T) {
+	for _, variables := range [][]string{
+		{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4"},
+		{"PMI_RANK=1", "PMI_SIZE=4"},
+		{"PMIX_RANK=1", "PMIX_NAMESPACE=x", "SLURM_STEP_NUM_TASKS=4"},
+		{"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=4"},
+	} {
+		cmd := exec.Command(os.Args[0], "train")
+		cmd.Env = append(append(os.Environ(), asLauncher+"=1"), variables...)
+		text, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(text), "CC=mpicc go build -tags mpi") {
+			t.Errorf("%v: %v, %s", variables, err, text)
+		}
+	}
+}
+
+// The batch script of the documentation, run by a real Slurm.
+func (built programs) slurm(t *testing.T) {
+	for _, mpi := range mpis {
+		t.Run(string(mpi), func(t *testing.T) {
+			program := built[mpi]
+			c := slurm.Start(t, 4)
+			out := filepath.Join(t.TempDir(), "run")
+			kind := map[hosts.MPI]string{hosts.OpenMPI: "pmix", hosts.MPICH: "pmi2"}[mpi]
+			args := append([]string{"--nodes=1", "--ntasks-per-node=4", "--cpus-per-task=1", "--export=ALL,LAUNCHER=" + program + ",RUN=" + out + ",SLURM_MPI_TYPE=" + kind,
+				filepath.Join("..", "docs", "cluster", "train.sbatch")}, training(out)[1:]...)
+			text, code := c.Submit(t, args...)
+			if code != 0 || !strings.Contains(text, "4 ranks of ") || !strings.Contains(text, "done: 3 steps") {
+				t.Errorf("the job ends with %d and prints\n%s", code, text)
+			}
+		})
+	}
+}
