@@ -62,6 +62,23 @@ func failed(rc C.int) error {
 	return fmt.Errorf("MPI: %s", text[:n])
 }
 
+// Vote tells all processes a byte, and returns what each has told, by rank.
+func (p *Process) Vote(ballot byte) []byte {
+	all := make([]byte, p.Ranks)
+	for r, b := range p.gather(everywhere, []byte{ballot}) {
+		all[r] = b[0]
+	}
+	return all
+}
+
+// within is which processes take part in a call of MPI.
+type within bool
+
+const (
+	everywhere within = true
+	onHost     within = false
+)
+
 // gather tells processes some bytes, and returns what each has told, by rank.
 func (p *Process) gather(w within, mine []byte) [][]byte {
 	n := p.Ranks

@@ -15,20 +15,3 @@ type Process struct {
 	Network     collective.Network // nil if there is one host
 	Cores       int                // that all ranks together may use
 }
-
-// Vote tells all processes a byte, and returns what each has told, by rank.
-func (p *Process) Vote(ballot byte) []byte {
-	all := make([]byte, p.Ranks)
-	for r, b := range p.gather(everywhere, []byte{ballot}) {
-		all[r] = b[0]
-	}
-	return all
-}
-
-// within is which processes take part in a call of MPI.
-type within bool
-
-const (
-	everywhere within = true
-	onHost     within = false
-)

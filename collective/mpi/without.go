@@ -7,7 +7,8 @@ import "spmoe/collective/heap"
 // Start fails: see [ErrNotBuilt].
 func Start(l Launched) (*Process, error) { return nil, ErrNotBuilt }
 
-func (p *Process) gather(within, []byte) [][]byte { panic(ErrNotBuilt) }
+// Vote tells nobody anything.
+func (p *Process) Vote(ballot byte) []byte { return nil }
 
 // ShareHeap fails: see [ErrNotBuilt].
 func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) { return nil, ErrNotBuilt }
