@@ -224,3 +224,26 @@ func TestPlacement(t *testing.T) {
 		t.Errorf("the last host has %+v", part)
 	}
 }
+
+// Whatever another host sends, unpacking it ends in a slot that can be checked, or in an error.
+func FuzzUnpack(f *testing.F) {
+	var s slot
+	k := call{kind: KindAllToAllV, lists: [3][]int{{1, 2}, {3, 4}, {5, 6}}}
+	k.publish(&s, 3)
+	text := make([]byte, slotBytes)
+	f.Add(text[:s.pack(text)])
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var s slot
+		used, err := s.unpack(b)
+		if err != nil {
+			return
+		}
+		if again := make([]byte, slotBytes); used > len(b) || s.pack(again) != used {
+			t.Errorf("%d bytes of %d were used", used, len(b))
+		}
+		if s.sound(3, 2) == nil {
+			_ = s.describe(2) + s.problem()
+		}
+	})
+}

@@ -84,7 +84,7 @@ func (p *pulse) run() {
 	defer close(p.ended)
 	look := time.NewTicker(lookTime)
 	defer look.Stop()
-	beat, done := time.Now(), p.done
+	beat, last, done := time.Now(), time.Now(), p.done
 	finished, leaving := false, false
 	for {
 		select {
@@ -94,6 +94,12 @@ func (p *pulse) run() {
 		case <-look.C:
 		}
 		now := time.Now()
+		if gap := now.Sub(last); gap > pulseTime { // this host was deaf: stopped, or its network at work on something else
+			for i := range p.hosts {
+				p.hosts[i].seen = p.hosts[i].seen.Add(gap)
+			}
+		}
+		last = now
 		p.listen(now)
 		if p.world.heap.Failed() {
 			p.notify()
