@@ -68,14 +68,7 @@ func unevenly(n int) (ranks []int) {
 
 // runHosts runs the ranks of several hosts.
 func runHosts(ranks []int, f func(c *Comm) error) error {
-	worlds := NewHosts(ranks...)
-	errs := make([]error, len(worlds))
-	var wg sync.WaitGroup
-	for i, w := range worlds {
-		wg.Go(func() { errs[i] = w.Run(f) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(NewHosts(ranks...).Run(f)...)
 }
 
 // runMapped gives each rank a mapping of the heap of its own, as processes have it: at another address, and with nothing else shared.

@@ -82,6 +82,9 @@ func (g *group) deputy(host, j int) int {
 	return g.hosts[host][g.placeOf[j]%len(g.hosts[host])]
 }
 
+// HostOf is the number in Hosts of the host that a rank is on.
+func (c *Comm) HostOf(rank int) int { return c.group.hostOf[rank] }
+
 // Deputy is the rank of a host, by its number in Hosts, that deals with rank j of another: what j sends to the host or gets from it goes
 // through there. The ranks of a host are spread evenly.
 func (c *Comm) Deputy(host, j int) int { return c.group.deputy(host, j) }

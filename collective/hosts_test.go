@@ -6,28 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// runAll runs f on every rank of several worlds and returns what each world has said.
-func runAll(worlds []*World, f func(c *Comm) error) []error {
-	errs := make([]error, len(worlds))
-	var wg sync.WaitGroup
-	for i, w := range worlds {
-		wg.Go(func() { errs[i] = w.Run(f) })
-	}
-	wg.Wait()
-	return errs
-}
-
 // A rank that fails ends the ranks of all hosts, which learn who and why.
 func TestFailureCrossesHosts(t *testing.T) {
 	const failed = 3
 	worlds := NewHosts(2, 2, 1)
-	for h, err := range runAll(worlds, func(c *Comm) error {
+	for h, err := range worlds.Run(func(c *Comm) error {
 		if err := c.Barrier(); err != nil {
 			return err
 		}
@@ -67,7 +55,7 @@ func TestSilentHost(t *testing.T) {
 		w.network = net
 		w.SetLimits(Limits{Host: 300 * time.Millisecond})
 	}
-	for h, err := range runAll(worlds, func(c *Comm) error {
+	for h, err := range worlds.Run(func(c *Comm) error {
 		if err := c.Barrier(); err != nil {
 			return err
 		}
@@ -87,7 +75,7 @@ func TestLateHost(t *testing.T) {
 	for _, w := range worlds {
 		w.SetLimits(Limits{Wait: 200 * time.Millisecond})
 	}
-	errs := runAll(worlds, func(c *Comm) error {
+	errs := worlds.Run(func(c *Comm) error {
 		if c.Rank() == 0 {
 			return c.Barrier()
 		}
@@ -118,7 +106,7 @@ func TestBrokenNetwork(t *testing.T) {
 	for _, w := range worlds {
 		w.network = net
 	}
-	for h, err := range runAll(worlds, func(c *Comm) error { return c.Barrier() }) {
+	for h, err := range worlds.Run(func(c *Comm) error { return c.Barrier() }) {
 		if err == nil || !strings.Contains(err.Error(), errDisk.Error()) {
 			t.Errorf("host %d: Run returned %v", h, err)
 		}
@@ -128,7 +116,7 @@ func TestBrokenNetwork(t *testing.T) {
 // Ranks of different hosts that meet in different calls all learn of it.
 func TestMismatchAcrossHosts(t *testing.T) {
 	errs := make([]error, 4)
-	runAll(NewHosts(2, 2), func(c *Comm) error {
+	NewHosts(2, 2).Run(func(c *Comm) error {
 		if c.Rank() == 3 {
 			errs[3] = c.Barrier()
 			return nil
@@ -144,7 +132,7 @@ func TestMismatchAcrossHosts(t *testing.T) {
 }
 
 func TestWindowOfOneHost(t *testing.T) {
-	for h, err := range runAll(NewHosts(1, 1), func(c *Comm) error {
+	for h, err := range NewHosts(1, 1).Run(func(c *Comm) error {
 		_, err := c.Open(KindDispatch, 4, 4, make([]byte, 8), nil)
 		if a, ok := as[*ArgumentError](err); !ok || !strings.Contains(a.Error(), "one host only") {
 			return fmt.Errorf("Open returned %v", err)
@@ -161,7 +149,7 @@ func TestWindowOfOneHost(t *testing.T) {
 func TestReductionBytes(t *testing.T) {
 	const n = 1 << 16 // elements of 4 bytes
 	var reduced, scattered atomic.Int64
-	for _, err := range runAll(NewHosts(2, 2), func(c *Comm) error {
+	for _, err := range NewHosts(2, 2).Run(func(c *Comm) error {
 		buf := make([]float32, n)
 		before := c.Sent()
 		if err := AllReduce(c, buf, Sum); err != nil {

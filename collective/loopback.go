@@ -6,15 +6,29 @@ import "sync"
 
 // NewHosts makes a world whose ranks are goroutines of this process and, all the same, on several hosts: ranks[h] of them on host h, which
 // reach the memory of their own host only and send messages to the others. It is for tests of what runs on several hosts. Each host has a
-// [World] of its own; all must Run at the same time.
-func NewHosts(ranks ...int) []*World {
+// [World] of its own.
+func NewHosts(ranks ...int) Hosts {
 	p, net := placed(ranks), newLoopback()
-	worlds := make([]*World, len(ranks))
+	worlds := make(Hosts, len(ranks))
 	for h := range worlds {
 		worlds[h] = newWorld(p, h)
 		worlds[h].network = net
 	}
 	return worlds
+}
+
+// Hosts are the worlds of hosts that make up one.
+type Hosts []*World
+
+// Run runs f on every rank of all hosts, and returns what each host's [World.Run] has.
+func (h Hosts) Run(f func(c *Comm) error) []error {
+	errs := make([]error, len(h))
+	var wg sync.WaitGroup
+	for i, w := range h {
+		wg.Go(func() { errs[i] = w.Run(f) })
+	}
+	wg.Wait()
+	return errs
 }
 
 // placed names hosts of so many ranks.

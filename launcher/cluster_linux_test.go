@@ -208,7 +208,7 @@ func (built programs) bytes(t *testing.T) {
 			program := built[mpi]
 			c := hosts.New(t, 2, hosts.Link{Rate: 1e9})
 			path := filepath.Join(t.TempDir(), "link.jsonl")
-			ended(t, c.MPIRun(limited(t), mpi, 2, program, "bench", "link", "--quick", "--json", path))
+			t.Log(ended(t, c.MPIRun(limited(t), mpi, 2, program, "bench", "link", "--quick", "--json", path)))
 			values, total := map[string]float64{}, 0.0
 			text, err := os.ReadFile(path)
 			if err != nil {

@@ -126,14 +126,7 @@ func hostsOf(each int) func(n int, f func(c *collective.Comm) error) error {
 		for ; n > 0; n -= each {
 			ranks = append(ranks, min(each, n))
 		}
-		worlds := collective.NewHosts(ranks...)
-		errs := make([]error, len(worlds))
-		var wg sync.WaitGroup
-		for i, w := range worlds {
-			wg.Go(func() { errs[i] = w.Run(f) })
-		}
-		wg.Wait()
-		return errors.Join(errs...)
+		return errors.Join(collective.NewHosts(ranks...).Run(f)...)
 	}
 }
 

@@ -76,7 +76,8 @@ func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) 
 	p, x, hidden := &h.passages, t.here, t.here.Dim(1)
 	for k, source := range n.sources {
 		from := &p.from[k]
-		n.in.Recv(source, n.from[k].header.of(n.memory(), len(from.header)))
+		from.header = n.from[k].header.of(n.memory(), from.rows+from.kept*n.expertBytes(n.here))
+		n.in.Recv(source, from.header)
 		if wire == MXFP8 {
 			q := n.quantised(&n.from[k], from.rows, hidden)
 			n.expect(source, q.Codes)
@@ -146,7 +147,6 @@ func (n *internode) forwardRows(ex *tensor.Exec, h *Handle, t *transfer, wire Wi
 		if err := n.in.WaitFirst(n.marks[k]); err != nil {
 			return err
 		}
-		copy(from.header, l.header.bytes)
 		if err := n.read(h, from, source); err != nil {
 			return err
 		}

@@ -67,12 +67,8 @@ func newInternode(s *OneSided) (*internode, error) {
 		n.number[r] = slices.Index(n.ranks[n.here], r)
 	}
 	n.hostOf = make([]int, s.layout.Experts)
-	for h, ranks := range n.ranks {
-		for _, r := range ranks {
-			for e, hi := s.layout.Local(r); e < hi; e++ {
-				n.hostOf[e] = h
-			}
-		}
+	for e := range n.hostOf {
+		n.hostOf[e] = c.HostOf(s.layout.Owner(e))
 	}
 	n.deputies = make([]int, hosts)
 	for h, ranks := range n.ranks {
@@ -172,7 +168,6 @@ func (n *internode) plan(h *Handle, topk []int32) {
 				from.kept += int(s.all[source*s.layout.Experts+e])
 			}
 		}
-		from.header = resize(from.header, from.rows+from.kept*n.expertBytes(n.here))
 	}
 }
 

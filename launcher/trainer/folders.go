@@ -80,8 +80,7 @@ func (f folders) copyParts(w *checkpoint.Writer) (failed, broken error) {
 			continue
 		}
 		for j := range c.Size() {
-			host := hostOf(c, j)
-			if f.owner[host] == owner {
+			if f.owner[c.HostOf(j)] == owner {
 				continue
 			}
 			to := c.Deputy(owner, j)
@@ -100,16 +99,8 @@ func (f folders) copyParts(w *checkpoint.Writer) (failed, broken error) {
 	return failed, nil
 }
 
-func hostOf(c *collective.Comm, rank int) int {
-	for h, ranks := range c.Hosts() {
-		for _, r := range ranks {
-			if r == rank {
-				return h
-			}
-		}
-	}
-	panic(fmt.Sprintf("trainer: rank %d is on no host", rank))
-}
+// mostReceipt is how many bytes of a receipt are believed: it names a rank's tensors.
+const mostReceipt = 16 << 20
 
 // sendPart sends what this rank has written: two lengths, the receipt and the shard. What cannot be read has length 0.
 func sendPart(c *collective.Comm, w *checkpoint.Writer, to int) (failed, broken error) {
@@ -157,8 +148,8 @@ func takePart(c *collective.Comm, w *checkpoint.Writer, from int) (failed, broke
 		return nil, broken
 	}
 	size := binary.LittleEndian.Uint64(lengths)
-	if most := uint64(1 << 30); size > most {
-		return nil, fmt.Errorf("rank %d sends a receipt of %d bytes, where %d are possible", from, size, most)
+	if size > mostReceipt {
+		return nil, fmt.Errorf("rank %d sends a receipt of %d bytes, where %d are possible", from, size, mostReceipt)
 	}
 	receipt := make([]byte, size)
 	if broken := in.take(receipt); broken != nil {
