@@ -34,7 +34,7 @@ type Comm struct {
 	peers   []peer          // what the call under way may use of each rank
 	waits   []time.Duration // for each rank
 
-	observeWait func(kind Kind, start time.Time, took time.Duration) // nil: nobody does
+	wait waiting
 }
 
 func newComm(g *group, rank int) *Comm {
@@ -209,36 +209,6 @@ func (c *Comm) enter(k call) error {
 
 // sync waits until every rank of this host has done its part of a call that all have entered. It fails only if a rank that is a process dies.
 func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
-
-// waited counts the time since start as waiting, and blames the rank that came last.
-func (c *Comm) waited(kind Kind, start time.Time) {
-	wait := time.Since(start)
-	c.stats[kind].Wait += wait
-	if c.observeWait != nil {
-		c.observeWait(kind, start, wait)
-	}
-	last, latest := c.rank, start.UnixNano()
-	for _, r := range c.group.locals() {
-		if at := c.group.board.arrival(r).at[c.round%2].Load(); at > latest {
-			last, latest = r, at
-		}
-	}
-	if last != c.rank {
-		c.waits[last] += wait
-	}
-}
-
-// waitedFor is waited, for a message of another host's.
-func (c *Comm) waitedFor(kind Kind, start time.Time, world int) {
-	wait := time.Since(start)
-	c.stats[kind].Wait += wait
-	if c.observeWait != nil {
-		c.observeWait(kind, start, wait)
-	}
-	if r := slices.Index(c.group.worldRanks, world); r >= 0 {
-		c.waits[r] += wait
-	}
-}
 
 // retire ends a call: it drops the reference that the call published and counts it.
 func (c *Comm) retire(kind Kind, bytes int) {

@@ -105,7 +105,8 @@ func (m *Messages) WaitFirst(n int) error {
 	c, waiting := m.comm, 0
 	w, own := c.group.world, c.group.worldRanks[c.rank]
 	start := time.Now()
-	w.heap.Await(own, func() bool {
+	c.awaits(m.kind, start)
+	w.heap.Await(own, c.idler(), func() bool {
 		for waiting < n && m.all[waiting].done.Load() {
 			waiting++
 		}
@@ -119,7 +120,7 @@ func (m *Messages) WaitFirst(n int) error {
 		return false
 	})
 	if n > 0 {
-		c.waitedFor(m.kind, start, m.all[n-1].Peer)
+		c.waitedFor(m.all[n-1].Peer)
 	}
 	for _, t := range m.all[:n] {
 		if err := t.failure(); t.done.Load() && err != nil {

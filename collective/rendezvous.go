@@ -61,7 +61,8 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 		g.ring(c.rank)
 	}
 	decision := b.decision()
-	g.world.heap.Await(g.worldRanks[c.rank], func() bool {
+	c.awaits(kind, start)
+	g.world.heap.Await(g.worldRanks[c.rank], c.idler(), func() bool {
 		if decision.Load()>>1 >= c.round {
 			return true
 		}
@@ -73,7 +74,7 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 		}
 		return decision.Load()>>1 >= c.round
 	})
-	c.waited(kind, start)
+	c.waited(start)
 	fault.Point(fault.AfterMeeting)
 	if decision.Load() != c.round<<1|1 {
 		return nil

@@ -62,5 +62,5 @@ func (c *Comm) Waits() []time.Duration { return c.waits }
 
 // ObserveWaits makes f hear of every time that this rank waits for others, when it has; nil ends that.
 func (c *Comm) ObserveWaits(f func(kind Kind, start time.Time, took time.Duration)) {
-	c.observeWait = f
+	c.wait.observe = f
 }

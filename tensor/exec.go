@@ -16,6 +16,7 @@ type Exec struct {
 	rows [4][]float32 // FP32 copies of BF16 rows
 	sums []float64    // those of the parts of a kernel
 	pool *pool        // nil: one thread
+	team *Team        // that ends with the Exec; nil: none
 
 	attention attentionCall // under way
 
@@ -32,18 +33,21 @@ func NewExec() *Exec { return &Exec{} }
 // NewParallelExec returns an Exec whose kernels use up to this many threads. Results do not
 // depend on the number. Close it after use.
 func NewParallelExec(threads int) *Exec {
-	if threads <= 1 {
-		return NewExec()
-	}
-	return &Exec{pool: newPool(threads)}
+	t := NewTeam(1, threads)
+	ex := t.Join()
+	ex.team = t
+	return ex
 }
 
-// Close ends the threads. The Exec computes on with one.
+// Close ends the threads of NewParallelExec, and leaves a team. The Exec computes on with one thread.
 func (ex *Exec) Close() {
 	if ex.pool != nil {
-		ex.pool.close()
-		ex.pool = nil
+		ex.pool.joined.Store(false)
 	}
+	if ex.team != nil {
+		ex.team.Close()
+	}
+	ex.pool, ex.team = nil, nil
 }
 
 // scratchRow returns FP32 scratch number i with n elements.

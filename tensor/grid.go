@@ -17,20 +17,19 @@ const (
 
 // byCells calls body for cells [lo, hi) of o.c = o.a·o.b.
 func (ex *Exec) byCells(work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
-	o.grid = gridOf(o.c, o.a, o.b, ex.threads(work))
-	n := o.grid.rows * o.grid.cols
-	ex.inParts(n, 1, n, o, body)
+	o.grid = gridOf(o.c, o.a, o.b, ex.pieces(work))
+	ex.inParts(o.grid.rows*o.grid.cols, 1, o, body)
 }
 
-// gridOf has as many cells as threads, if c is large enough, and of those grids the one for which the least is packed.
-func gridOf(c, a, b Matrix, threads int) grid {
+// gridOf has as many cells as asked for, if c is large enough, and of those grids the one for which the least is packed.
+func gridOf(c, a, b Matrix, pieces int) grid {
 	var best grid
 	least := 0
-	for rows := 1; rows <= threads; rows++ {
+	for rows := 1; rows <= pieces; rows++ {
 		if rows > 1 && c.Rows < rows*leastRows {
 			break
 		}
-		g := grid{rows, min(threads/rows, tiles(c.Cols, tileCols))}
+		g := grid{rows, min(pieces/rows, tiles(c.Cols, tileCols))}
 		work := packWork(tiles(tiles(c.Rows, tileRows), g.rows)*tileRows, a.colStride != 1) + packWork(tiles(tiles(c.Cols, tileCols), g.cols)*tileCols, b.colStride != 1)
 		cells, most := g.rows*g.cols, best.rows*best.cols
 		if cells > most || cells == most && work < least {
@@ -80,6 +79,5 @@ func columns(m Matrix, lo, hi int) Matrix {
 // byColumns calls body for tiles [lo, hi) of a result's columns.
 func (ex *Exec) byColumns(cols, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	n := tiles(cols, tileCols)
-	threads := max(min(ex.threads(work), n), 1)
-	ex.inParts(n, tiles(n, threads), threads, o, body)
+	ex.inParts(n, max(tiles(n, ex.pieces(work)), 1), o, body)
 }

@@ -55,13 +55,17 @@ func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32) {
 // many that threads which take one after the other end together, though some groups have more rows than others.
 func (ex *Exec) byGroups(cols, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	o.checkEnds()
-	threads, groups := ex.threads(work), len(o.ends)
+	pieces, groups := ex.pieces(work), len(o.ends)
 	o.grid = grid{groups, 1}
-	for o.grid.cols < threads && groups*o.grid.cols < partsPerThread*threads && 2*o.grid.cols*tileCols <= cols {
+	for o.grid.cols < pieces && groups*o.grid.cols < partsPerThread*pieces && 2*o.grid.cols*tileCols <= cols {
 		o.grid.cols *= 2
 	}
 	n := groups * o.grid.cols
-	ex.inParts(n, 1, min(threads, n), o, body)
+	if !ex.shares(work) {
+		body(ex, o, 0, n)
+		return
+	}
+	ex.inParts(n, 1, o, body)
 }
 
 // groupPart is some rows, those of a group, and some columns of its product.

@@ -13,7 +13,7 @@ func Parallel[A any](ex *Exec, n, work int, arg A, body func(ex *Exec, arg A, lo
 	if n < 1 {
 		return
 	}
-	if ex.pool == nil || ex.pool.body != nil || n < 2 || work < leastWork {
+	if !ex.shares(work) || n < 2 {
 		onePart(ex, arg, 0, n, body)
 		return
 	}

@@ -3,17 +3,17 @@ package tensor
 import (
 	"runtime"
 	"sync/atomic"
-	"time"
 )
 
-// A pool is the threads of one rank: the goroutine that owns the Exec, and helpers. All take parts
-// of a kernel until there are none left, so that one whose core is slow, or who wakes late, holds
-// nobody up. A helper that has nothing to do spins for a moment, because the next kernel usually
-// follows at once and waking a sleeper costs as much as a small product, and then sleeps.
+// A pool is what a member of a team has under way: one kernel, in parts that whoever has time takes one after the other, so that one
+// whose core is slow, or who comes late, holds nobody up.
 type pool struct {
-	helpers []*helper
-	working atomic.Int32        // helpers at work, and closed unless more may join them
-	failure atomic.Pointer[any] // the first panic of a helper
+	team    *Team
+	joined  atomic.Bool
+	number  int                 // of the member
+	aside   *Exec               // with which the member takes parts of others' work
+	working atomic.Int32        // others at work, and closed unless more may join them
+	failure atomic.Pointer[any] // the first panic of one of them
 
 	// What is under way: body for the parts of items, each so many. body is nil in between.
 	body        func(ex *Exec, o operands, lo, hi int)
@@ -22,46 +22,30 @@ type pool struct {
 	next        atomic.Int64 // the first item that nobody has taken
 
 	tasks []any // of Parallel: a *task for each type of argument
+	_     [64]byte
 }
 
-// closed is more than there are helpers.
+// closed is more than there are threads.
 const closed = 1 << 30
 
-// helper is one goroutine of a pool with its own scratch memory.
-type helper struct {
-	ex     *Exec
-	round  atomic.Uint32 // raised by the owner when there is work
-	asleep atomic.Bool
-	wake   chan struct{}
-	stop   atomic.Bool // there will be no more work
-}
-
-// spinTime is how long a helper waits before it sleeps: longer than what lies between kernels, such as the choice of experts.
-const spinTime = 500 * time.Microsecond
-
-func newPool(threads int) *pool {
-	p := &pool{}
+func newPool(t *Team, number int) *pool {
+	p := &pool{team: t, number: number, aside: &Exec{}}
 	p.working.Store(closed)
-	for range threads - 1 {
-		h := &helper{ex: &Exec{}, wake: make(chan struct{}, 1)}
-		p.helpers = append(p.helpers, h)
-		go h.loop(p)
-	}
 	return p
 }
 
-// run does all parts on the caller and up to so many helpers, and returns when all are done.
-func (p *pool) run(ex *Exec, helpers int) {
+// run does all parts, with whoever has time, and returns when all are done.
+func (p *pool) run(ex *Exec) {
 	p.next.Store(0)
 	p.working.Store(0)
-	for _, h := range p.helpers[:helpers] {
-		h.raise()
-	}
+	p.team.rouse(p.number, (p.items-1)/p.part)
 	defer p.join()
-	p.do(ex)
+	for lo, ok := p.take(); ok; lo, ok = p.take() {
+		p.do(ex, lo)
+	}
 }
 
-// join waits for the helpers that have begun, also when the caller's own part panics: they read its memory.
+// join waits for those that have begun, also when the owner's own part panics: they read its memory.
 func (p *pool) join() {
 	p.working.Or(closed)
 	for spins := 1; p.working.Load() > closed; spins++ {
@@ -78,6 +62,44 @@ func (p *pool) join() {
 // joinSpins is how often the owner looks before it lets others use its core: some 10 µs, as long as parts often differ.
 const joinSpins = 10000
 
+// take claims the next part, if there is one: its first item. Who finds none closes the work.
+func (p *pool) take() (lo int, ok bool) {
+	hi := int(p.next.Add(int64(p.part)))
+	if lo = hi - p.part; lo >= p.items {
+		p.working.Or(closed)
+		return 0, false
+	}
+	return lo, true
+}
+
+// do does the part that begins with an item.
+func (p *pool) do(ex *Exec, lo int) {
+	p.body(ex, p.operands, lo, min(lo+p.part, p.items))
+}
+
+// claim is take for one who is not the owner: who gets a part has joined the work, and helps.
+func (p *pool) claim() (lo int, ok bool) {
+	if !p.enter() {
+		return 0, false
+	}
+	if lo, ok = p.take(); !ok {
+		p.working.Add(-1)
+	}
+	return lo, ok
+}
+
+// help does a part that was claimed. A panic is the owner's to see.
+func (p *pool) help(ex *Exec, lo int) {
+	defer p.working.Add(-1)
+	defer func() {
+		if cause := recover(); cause != nil {
+			failure := cause // a variable of its own, so that only a panic allocates
+			p.failure.CompareAndSwap(nil, &failure)
+		}
+	}()
+	p.do(ex, lo)
+}
+
 // enter joins the work under way, unless all of it is taken.
 func (p *pool) enter() bool {
 	for {
@@ -87,18 +109,6 @@ func (p *pool) enter() bool {
 		}
 		if p.working.CompareAndSwap(n, n+1) {
 			return true
-		}
-	}
-}
-
-// do takes parts while there are any.
-func (p *pool) do(ex *Exec) {
-	for {
-		hi := int(p.next.Add(int64(p.part)))
-		if lo := hi - p.part; lo < p.items {
-			p.body(ex, p.operands, lo, min(hi, p.items))
-		} else {
-			return
 		}
 	}
 }
@@ -117,7 +127,7 @@ type operands struct {
 	grid       grid
 }
 
-// leastWork is the number of operations that is worth waking a second thread.
+// leastWork is the number of operations that is worth another thread's attention.
 const leastWork = 1 << 20
 
 // partsPerThread is how many parts a thread would take if all were as fast.
@@ -126,87 +136,40 @@ const partsPerThread = 4
 // parallel calls body for parts [lo, hi) of n items on the threads of ex, each with an Exec of its
 // own. Little work stays on the caller, as does all that a part of parallel work calls.
 func (ex *Exec) parallel(n, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
-	threads := max(min(ex.threads(work), n), 1)
-	ex.inParts(n, tiles(n, partsPerThread*threads), threads, o, body)
+	if !ex.shares(work) {
+		body(ex, o, 0, n)
+		return
+	}
+	ex.inParts(n, max(1, tiles(n, partsPerThread*ex.pool.team.share())), o, body)
 }
 
-// threads is how many are worth using for some work.
-func (ex *Exec) threads(work int) int {
-	if ex.pool == nil || ex.pool.body != nil || work < leastWork {
+// shares says whether so much work is worth sharing.
+func (ex *Exec) shares(work int) bool {
+	return ex.pool != nil && ex.pool.body == nil && work >= leastWork && ex.pool.team.size() > 1
+}
+
+const (
+	pieceWork  = 1 << 25 // operations that take some 100 µs: a waiting rank that helps comes back late by no more
+	morePieces = 2       // for each thread; what several pieces need is packed for each of them
+)
+
+// pieces is how many parts a product of so much work is best cut into: one for each thread that is likely to take one, and more of one
+// that takes so long that threads may come which are at work now.
+func (ex *Exec) pieces(work int) int {
+	if !ex.shares(work) {
 		return 1
 	}
-	return len(ex.pool.helpers) + 1
+	threads := ex.pool.team.share()
+	return max(threads, min(work/pieceWork, morePieces*threads))
 }
 
-// inParts is parallel for parts of so many items on so many threads.
-func (ex *Exec) inParts(n, part, threads int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
-	if threads < 2 {
+// inParts calls body for parts of so many items, of work that is worth sharing.
+func (ex *Exec) inParts(n, part int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
+	if n <= part {
 		body(ex, o, 0, n)
 		return
 	}
 	p := ex.pool
 	p.body, p.operands, p.items, p.part = body, o, n, part
-	p.run(ex, threads-1)
-}
-
-// raise gives a helper its next round.
-func (h *helper) raise() {
-	h.round.Add(1)
-	if h.asleep.CompareAndSwap(true, false) {
-		h.wake <- struct{}{}
-	}
-}
-
-func (h *helper) loop(p *pool) {
-	for seen := uint32(0); ; {
-		seen = h.await(seen)
-		if h.stop.Load() {
-			return
-		}
-		h.work(p)
-	}
-}
-
-// work takes parts. A panic is the owner's to see.
-func (h *helper) work(p *pool) {
-	if !p.enter() {
-		return
-	}
-	defer p.working.Add(-1)
-	defer func() {
-		if cause := recover(); cause != nil {
-			failure := cause // a variable of its own, so that only a panic allocates
-			p.failure.CompareAndSwap(nil, &failure)
-		}
-	}()
-	p.do(h.ex)
-}
-
-// await returns the number of the round after seen, when it has begun.
-func (h *helper) await(seen uint32) uint32 {
-	for {
-		for begin := time.Now(); time.Since(begin) < spinTime; {
-			for range 100 {
-				if round := h.round.Load(); round != seen {
-					return round
-				}
-			}
-		}
-		h.asleep.Store(true)
-		// A raise between the last look and the store above saw us awake: look once more.
-		if round := h.round.Load(); round != seen && h.asleep.CompareAndSwap(true, false) {
-			return round
-		}
-		<-h.wake
-		// An owner that was held up inside raise wakes us for a round that we have already done:
-		// so look at the number, as ever.
-	}
-}
-
-// close ends the helpers.
-func (p *pool) close() {
-	for _, h := range p.helpers {
-		h.stop.Store(true)
-		h.raise()
-	}
+	p.run(ex)
 }

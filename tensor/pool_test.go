@@ -33,6 +33,10 @@ func productsOn(t *testing.T, threads int, dtype DType, m, n, k int) (results []
 	t.Helper()
 	ex := NewParallelExec(threads)
 	defer ex.Close()
+	return productsWith(ex, dtype, m, n, k)
+}
+
+func productsWith(ex *Exec, dtype DType, m, n, k int) (results [][]byte) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	random := func(dims ...int) Tensor {
 		wide, x := New(FP32, dims...), New(dtype, dims...)
@@ -148,18 +152,18 @@ func BenchmarkForkJoin(b *testing.B) {
 func TestLateWake(t *testing.T) {
 	ex := NewParallelExec(2)
 	defer ex.Close()
-	h := ex.pool.helpers[0]
+	h := ex.team.helpers[0]
 	for round := range 20 {
 		for !h.asleep.Load() {
 			runtime.Gosched()
 		}
-		h.raise()
+		ex.team.rouse(0, 1)
 		for !h.asleep.Load() {
 			runtime.Gosched()
 		}
 		var helped atomic.Bool
 		ex.parallel(2, leastWork, operands{}, func(part *Exec, _ operands, lo, hi int) {
-			if part == h.ex {
+			if part == &h.ex {
 				helped.Store(true)
 				return
 			}

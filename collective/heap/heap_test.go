@@ -26,7 +26,7 @@ func testAwait(t *testing.T, waits, rings *Heap) {
 		seen, done := 0, make(chan struct{})
 		go func() {
 			defer close(done)
-			waits.Await(rank, func() bool { seen++; return word.Load() > round })
+			waits.Await(rank, nil, func() bool { seen++; return word.Load() > round })
 		}()
 		if round%2 == 0 { // otherwise it may find it at the first look
 			awaitWaiting(rings, rank)
@@ -61,7 +61,7 @@ func TestAwaitOfSeveral(t *testing.T) {
 	for g := range goroutines {
 		wg.Go(func() {
 			for round := range uint32(rounds) {
-				h.Await(0, func() bool { return words[g].Load() > round })
+				h.Await(0, nil, func() bool { return words[g].Load() > round })
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func TestStateWakes(t *testing.T) {
 	h, done := New(Whole(2), 0), make(chan struct{})
 	go func() {
 		defer close(done)
-		h.Await(0, func() bool { return h.StateOf(1) == Finished })
+		h.Await(0, nil, func() bool { return h.StateOf(1) == Finished })
 	}()
 	awaitWaiting(h, 0)
 	h.SetState(1, Finished)
@@ -185,7 +185,7 @@ func TestFailAfterDeath(t *testing.T) {
 		h, done := New(Whole(2), 0), make(chan struct{})
 		go func() {
 			defer close(done)
-			h.Await(0, h.Failed)
+			h.Await(0, nil, h.Failed)
 		}()
 		awaitWaiting(h, 0)
 		h.header.failure.declared.Store(2) // and died

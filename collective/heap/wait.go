@@ -17,10 +17,19 @@ import (
 // goroutine on an idle core takes longer.
 const spinTime = 20 * time.Microsecond
 
+// An Idler has work of others for a rank that waits.
+type Idler interface {
+	// Idle says that the rank begins to wait, or ends.
+	Idle(waits bool)
+
+	// Help does a small piece of work, if there is one, and says so.
+	Help() bool
+}
+
 // Await returns when ready reports true, which some rank causes before it rings for this one. ready is called from this goroutine
-// alone, and whenever the bell rings.
-func (h *Heap) Await(rank int, ready func() bool) {
-	if ready() || h.look(rank, ready) {
+// alone, and whenever the bell rings. A rank with a processor for itself works for its Idler meanwhile, unless that is nil.
+func (h *Heap) Await(rank int, i Idler, ready func() bool) {
+	if ready() || h.look(rank, i, ready) {
 		return
 	}
 	l := h.line(rank)
@@ -66,8 +75,11 @@ func (p *patience) note(success bool) {
 	p.skips.Store(1<<misses - 1)
 }
 
-// look waits for a while without parking: by spinning, or by letting processes run that share this processor.
-func (h *Heap) look(rank int, ready func() bool) (success bool) {
+// look waits for a while without parking: by helping, by spinning, or by letting processes run that share this processor.
+func (h *Heap) look(rank int, i Idler, ready func() bool) (success bool) {
+	if i != nil && h.spins {
+		return help(i, ready)
+	}
 	p := &h.patience[h.place(rank)]
 	if !h.spins && h.bells != nil || !p.lasts() {
 		return false
@@ -86,6 +98,26 @@ func spin(ready func() bool) bool {
 		for range 16 {
 			if ready() {
 				return true
+			}
+		}
+	}
+	return false
+}
+
+// helpTime is how long a rank looks for work before it parks.
+const helpTime = 2 * time.Millisecond
+
+// help works for others until ready reports true, or there has been no work for a while.
+func help(i Idler, ready func() bool) bool {
+	i.Idle(true)
+	defer i.Idle(false)
+	for start := time.Now(); time.Since(start) < helpTime; {
+		for range 16 {
+			if ready() {
+				return true
+			}
+			if i.Help() {
+				start = time.Now()
 			}
 		}
 	}

@@ -58,6 +58,9 @@ func (c *Cluster) Ranks() int { return c.process.Ranks }
 // Cores implements [World].
 func (c *Cluster) Cores() int { return c.process.Cores }
 
+// Here implements [World].
+func (c *Cluster) Here() int { return 1 }
+
 // Leads implements [World].
 func (c *Cluster) Leads() bool { return c.process.Rank == 0 }
 

@@ -82,6 +82,9 @@ func (m *Member) Ranks() int { return m.heap.Ranks() }
 // Cores implements [World].
 func (m *Member) Cores() int { return m.cores }
 
+// Here implements [World].
+func (m *Member) Here() int { return 1 }
+
 // Leads implements [World].
 func (m *Member) Leads() bool { return m.Rank == 0 }
 
@@ -139,7 +142,7 @@ func (m *Member) Run(body func(c *collective.Comm) error) error {
 
 // leave waits until all ranks have finished, or one has failed.
 func (m *Member) leave() error {
-	m.heap.Await(m.Rank, func() bool { return m.heap.Failed() || m.heap.AllFinished() })
+	m.heap.Await(m.Rank, nil, func() bool { return m.heap.Failed() || m.heap.AllFinished() })
 	if f, failed := m.heap.Failure(); failed && !m.heap.AllFinished() {
 		return fmt.Errorf("rank %d failed: %s", f.Rank, f.Text)
 	}

@@ -20,6 +20,9 @@ type World interface {
 	// Cores is the number of processors that all ranks together may use.
 	Cores() int
 
+	// Here is how many of the ranks are goroutines of this process.
+	Here() int
+
 	// Leads says whether rank 0 is of this process.
 	Leads() bool
 
@@ -55,6 +58,9 @@ func (g Goroutines) Ranks() int { return g.N }
 
 // Cores implements [World].
 func (g Goroutines) Cores() int { return runtime.GOMAXPROCS(0) }
+
+// Here implements [World].
+func (g Goroutines) Here() int { return g.N }
 
 // Leads implements [World].
 func (g Goroutines) Leads() bool { return true }

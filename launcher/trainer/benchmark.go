@@ -47,8 +47,10 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 	b.Peak = tensor.Peak(dtype, 200*time.Millisecond)
 	runtime.GC()
 	system.ForgetMostResident()
+	team := j.team(world)
+	defer team.Close()
 	err = world.Run(func(c *collective.Comm) error {
-		ex := tensor.NewParallelExec(j.cfg.threads(c.Size(), world.Cores()))
+		ex := team.Join()
 		defer ex.Close()
 		r, err := newRank(j, c, ex, b.Peak)
 		if err != nil {

@@ -16,11 +16,13 @@ import (
 type host struct {
 	*collective.World
 	ranks int
+	here  int
 	leads bool
 }
 
 func (h host) Ranks() int  { return h.ranks }
 func (h host) Cores() int  { return runtime.GOMAXPROCS(0) }
+func (h host) Here() int   { return h.here }
 func (h host) Leads() bool { return h.leads }
 func (h host) Late() bool  { return false }
 
@@ -44,7 +46,7 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*record
 		if err != nil {
 			t.Fatal(err)
 		}
-		wg.Go(func() { errs[h] = job.Run(context.Background(), host{w, each * len(cfgs), h == 0}) })
+		wg.Go(func() { errs[h] = job.Run(context.Background(), host{w, each * len(cfgs), each, h == 0}) })
 	}
 	wg.Wait()
 	return said, errs

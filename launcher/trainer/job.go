@@ -262,8 +262,10 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 		peak = tensor.Peak(dtype, 200*time.Millisecond) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
 		j.report.Start(j.start(peak, world.Cores()))
 	}
+	team := j.team(world)
+	defer team.Close()
 	err = world.Run(func(c *collective.Comm) error {
-		ex := tensor.NewParallelExec(j.cfg.threads(c.Size(), world.Cores()))
+		ex := team.Join()
 		defer ex.Close()
 		if c.Shared() {
 			ex.Allocator = c.Allocator()
@@ -278,6 +280,11 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 		return ErrInterrupted
 	}
 	return err
+}
+
+// team is the threads of this process's ranks.
+func (j *Job) team(world spmd.World) *tensor.Team {
+	return tensor.NewTeam(world.Here(), j.cfg.threads(world.Ranks(), world.Cores()))
 }
 
 // start is what is known when a run begins. peak is the machine's, in FLOP/s.

@@ -80,6 +80,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	r.watch(false)
 	ex.Progress = c.Progress()
+	c.SetHelper(ex)
 	if r.keeper, err = newKeeper(c.Vault(), cfg.Model, optim.StateLen(r.model.Groups, c)); err != nil {
 		return nil, err
 	}

@@ -21,12 +21,13 @@ const (
 	Optimizer                 // the update of the weights
 	Guards                    // checksums of weights and of the optimizer's state
 	Recompute                 // activations that are made anew for the backward pass, in whatever family
+	Helping                   // other ranks, instead of waiting for them
 	Waiting                   // for other ranks, in whatever family
 	products
 )
 
 var names = [products]string{
-	"rest", "data loading", "row operations", "attention", "router", "quantize", "loss", "exchange", "collectives", "optimizer", "guards", "recompute", "waiting",
+	"rest", "data loading", "row operations", "attention", "router", "quantize", "loss", "exchange", "collectives", "optimizer", "guards", "recompute", "helping", "waiting",
 }
 
 // Format is a number format of products.

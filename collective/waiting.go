@@ -1,0 +1,94 @@
+package collective
+
+// What a rank does while it waits for others, and how long that takes.
+
+import (
+	"slices"
+	"time"
+
+	"spmoe/collective/heap"
+)
+
+// A Helper has work of other ranks for one that waits.
+type Helper interface {
+	// Idle says that the rank begins to wait, or ends.
+	Idle(waits bool)
+
+	// Help does a small piece of work, if there is one, and returns when that began.
+	Help() (begin time.Time, helped bool)
+}
+
+// waiting is the wait under way, and who wants to know.
+type waiting struct {
+	kind    Kind
+	start   time.Time // of the stretch that is nothing but waiting
+	idle    time.Duration
+	helper  Helper                                               // nil: none
+	observe func(kind Kind, start time.Time, took time.Duration) // nil: nobody does
+}
+
+// SetHelper gives this rank work to do while it waits in calls of c, if it has a processor for itself; nil ends that.
+func (c *Comm) SetHelper(h Helper) { c.wait.helper = h }
+
+// idler is what the heap calls while a rank waits; nil: nothing.
+func (c *Comm) idler() heap.Idler {
+	if c.wait.helper == nil {
+		return nil
+	}
+	return idler{c}
+}
+
+// idler is a rank that waits, as the heap sees it.
+type idler struct{ c *Comm }
+
+func (i idler) Idle(waits bool) { i.c.wait.helper.Idle(waits) }
+
+// Help ends a stretch of waiting, and begins another.
+func (i idler) Help() bool {
+	w := &i.c.wait
+	begin, helped := w.helper.Help()
+	if helped {
+		i.c.stretch(begin)
+		w.start = time.Now()
+	}
+	return helped
+}
+
+// awaits begins a wait.
+func (c *Comm) awaits(kind Kind, start time.Time) {
+	w := &c.wait
+	w.kind, w.start, w.idle = kind, start, 0
+}
+
+// stretch counts the time until now that was nothing but waiting.
+func (c *Comm) stretch(now time.Time) {
+	w := &c.wait
+	took := now.Sub(w.start)
+	w.idle += took
+	c.stats[w.kind].Wait += took
+	if w.observe != nil {
+		w.observe(w.kind, w.start, took)
+	}
+}
+
+// waited ends a wait, and blames the rank that came last, at a time after this one did.
+func (c *Comm) waited(came time.Time) {
+	c.stretch(time.Now())
+	last, latest := c.rank, came.UnixNano()
+	for _, r := range c.group.locals() {
+		if at := c.group.board.arrival(r).at[c.round%2].Load(); at > latest {
+			last, latest = r, at
+		}
+	}
+	if last != c.rank {
+		c.waits[last] += c.wait.idle
+	}
+}
+
+// waitedFor is waited, for a message of another host's.
+func (c *Comm) waitedFor(world int) {
+	c.stretch(time.Now())
+	if r := slices.Index(c.group.worldRanks, world); r >= 0 {
+		c.waits[r] += c.wait.idle
+	}
+}
