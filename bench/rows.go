@@ -70,11 +70,11 @@ func crossEntropy() kernel {
 	})
 }
 
-// adamW reads four arrays and writes three of them, where they are, so that a copy is no limit to it.
+// adamW reads four arrays and writes three of them, where they are, and the weights in BF16, so that a copy is no limit to it.
 func adamW() kernel {
 	const n = rowBytes / 2 / 4
 	return kernel{
-		name: "adamw", shape: fmt.Sprint(n), work: 1e-9 * 7 * 4 * n, limit: updating(4 * 4 * n),
+		name: "adamw", shape: fmt.Sprint(n), work: 1e-9 * (7*4 + 2) * n, limit: updating(4 * 4 * n),
 		prepare: func(s *suite) func() {
 			master, g := s.random(tensor.FP32, 1, n), s.random(tensor.FP32, 1, n)
 			m, v := s.ex.New(tensor.FP32, n), s.ex.New(tensor.FP32, n)
@@ -82,7 +82,8 @@ func adamW() kernel {
 			v.Zero()
 			step := tensor.NewAdamWStep(1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 10)
 			state := tensor.AdamWState{Master: master, ExpAvg: m, ExpAvgSq: v}
-			return func() { tensor.AdamW(s.ex, state, state, g, step) }
+			work := s.ex.New(tensor.BF16, 1, n)
+			return func() { tensor.AdamW(s.ex, state, state, work, g, step) }
 		},
 	}
 }

@@ -23,14 +23,17 @@ type AdamWState struct{ Master, ExpAvg, ExpAvgSq Tensor }
 // of it there, and a store that allocates a line reads it first.
 const streamedBytes = 8 << 20
 
-// AdamW sets dst to what src becomes by the FP32 gradient, in one pass over memory. All tensors are of one length. dst may
-// be src. A tensor of dst that overlaps another of dst, or one that is read without being that very memory, panics. A large
-// dst that is not src is fastest when its tensors begin at multiples of Alignment.
-func AdamW(ex *Exec, dst, src AdamWState, grad Tensor, step AdamWStep) {
-	job := update{dst: dst.f32(), src: src.f32(), grad: grad.F32(), step: step}
+// AdamW sets dst to what src becomes by the FP32 gradient, and work, FP32 or BF16, to the new master weights. All tensors are
+// of one length. dst may be src. A tensor of dst that overlaps another of dst, or one that is read without being that very
+// memory, panics. A large dst that is not src is fastest when its tensors begin at multiples of Alignment.
+func AdamW(ex *Exec, dst, src AdamWState, work, grad Tensor, step AdamWStep) {
+	job := update{dst: dst.f32(), src: src.f32(), work: work, grad: grad.F32(), step: step}
 	job.check()
 	job.streams = dst != src && 3*4*grad.Len() > streamedBytes
 	rowParts(ex, runs(len(job.grad)), len(job.grad), job, updateRuns)
+	if job.streams {
+		Convert(ex, work.Mat(), dst.Master.Mat())
+	}
 }
 
 func (s AdamWState) f32() vec.AdamWState {
@@ -40,9 +43,10 @@ func (s AdamWState) f32() vec.AdamWState {
 // update is the arguments of AdamW.
 type update struct {
 	dst, src vec.AdamWState
+	work     Tensor
 	grad     []float32
 	step     AdamWStep
-	streams  bool
+	streams  bool // what is written is not in the caches afterwards
 }
 
 // check panics if lengths differ, or if what is written for one element may be read or written for another.
@@ -59,6 +63,9 @@ func (u *update) check() {
 		if len(a.x) != len(u.grad) {
 			panic(fmt.Sprintf("tensor: AdamW with a %s of %d elements and a gradient of %d", a.name, len(a.x), len(u.grad)))
 		}
+	}
+	if u.work.Len() != len(u.grad) {
+		panic(fmt.Sprintf("tensor: AdamW with %d weights to work with and a gradient of %d", u.work.Len(), len(u.grad)))
 	}
 	for i, a := range all[:written] {
 		for j := i + 1; j < len(all); j++ {
@@ -79,12 +86,23 @@ func overlap(x, y []float32) bool {
 	return max(a, b)-min(a, b) < 4*uintptr(len(x))
 }
 
-func updateRuns(_ *Exec, u update, lo, hi int) {
-	dst, src, grad := stateRuns(u.dst, lo, hi), stateRuns(u.src, lo, hi), ofRuns(u.grad, lo, hi)
+// roundedRuns is how many runs are updated before their weights are rounded: they are still in the first-level cache.
+const roundedRuns = 2
+
+func updateRuns(ex *Exec, u update, lo, hi int) {
 	if u.streams {
-		vec.AdamWStreaming(dst, src, grad, u.step)
-	} else {
-		vec.AdamW(dst, src, grad, u.step)
+		vec.AdamWStreaming(stateRuns(u.dst, lo, hi), stateRuns(u.src, lo, hi), ofRuns(u.grad, lo, hi), u.step)
+		return
+	}
+	for ; lo < hi; lo += roundedRuns {
+		end := min(lo+roundedRuns, hi)
+		dst := stateRuns(u.dst, lo, end)
+		vec.AdamW(dst, stateRuns(u.src, lo, end), ofRuns(u.grad, lo, end), u.step)
+		if u.work.DType() == BF16 {
+			vec.Round(ofRuns(u.work.Mat().bf16Row(0), lo, end), dst.Master)
+		} else {
+			copy(ofRuns(u.work.F32(), lo, end), dst.Master)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ func TestAdamW(t *testing.T) {
 			wantW.v[i] -= lr * mHat / (math.Sqrt(vHat) + eps)
 		}
 		state := AdamWState{Master: w, ExpAvg: m, ExpAvgSq: v}
-		AdamW(NewExec(), state, state, grad, NewAdamWStep(lr, beta1, beta2, eps, decay, gradScale, step))
+		AdamW(NewExec(), state, state, New(BF16, oddCols), grad, NewAdamWStep(lr, beta1, beta2, eps, decay, gradScale, step))
 		near(t, "master", w.Mat(), wantW, absolute(1e-6))
 		near(t, "expAvg", m.Mat(), wantM, absolute(1e-6))
 		near(t, "expAvgSq", v.Mat(), wantV, absolute(1e-6))
@@ -31,14 +31,14 @@ func TestAdamW(t *testing.T) {
 }
 
 // TestAdamWElsewhere: the update of another state has the bits of one in place, whatever the number of threads, the length
-// and where the memory begins, and leaves the state that it reads.
+// and where the memory begins, leaves the state that it reads, and gives the weights to work with in either type.
 func TestAdamWElsewhere(t *testing.T) {
 	step := NewAdamWStep(3e-3, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
 	const large = streamedBytes/12 + 1000
 	for _, n := range []int{0, 1, 17, 5003, large} {
 		seeds, grad := randomState(n), random(4, FP32, n)
 		want := seeds.copied(0)
-		AdamW(NewExec(), want, want, grad, step)
+		AdamW(NewExec(), want, want, New(FP32, n), grad, step)
 		for _, threads := range []int{1, 2} {
 			ex := NewParallelExec(threads)
 			defer ex.Close()
@@ -47,7 +47,14 @@ func TestAdamWElsewhere(t *testing.T) {
 				for _, x := range dst.arrays() {
 					x.Zero()
 				}
-				AdamW(ex, dst, src, grad, step)
+				work, rounded := New(BF16, n), New(BF16, n)
+				if offset > 0 {
+					work, rounded = New(FP32, n), New(FP32, n)
+				}
+				AdamW(ex, dst, src, work, grad, step)
+				if Convert(ex, rounded.Mat(), want.Master.Mat()); !bytes.Equal(work.Bytes(), rounded.Bytes()) {
+					t.Errorf("%d elements at an offset of %d, %d threads: the %v weights to work with are not the master weights", n, offset, threads, work.DType())
+				}
 				if !dst.equal(want) {
 					t.Errorf("%d elements at an offset of %d, %d threads: other bits than in place", n, offset, threads)
 				}
@@ -90,9 +97,10 @@ func randomState(n int) AdamWState {
 }
 
 func TestAdamWPanics(t *testing.T) {
-	update := func(dst, src AdamWState, grad Tensor) func() {
-		return func() { AdamW(NewExec(), dst, src, grad, NewAdamWStep(1, 0.9, 0.9, 1, 0, 1, 1)) }
+	into := func(work Tensor, dst, src AdamWState, grad Tensor) func() {
+		return func() { AdamW(NewExec(), dst, src, work, grad, NewAdamWStep(1, 0.9, 0.9, 1, 0, 1, 1)) }
 	}
+	update := func(dst, src AdamWState, grad Tensor) func() { return into(New(BF16, 4), dst, src, grad) }
 	n, short := New(FP32, 4), New(FP32, 3)
 	src := AdamWState{New(FP32, 4), New(FP32, 4), New(FP32, 4)}
 	whole := New(FP32, 6)
@@ -105,6 +113,7 @@ func TestAdamWPanics(t *testing.T) {
 		"fp32 elements asked of a bf16 tensor":           update(src, AdamWState{New(BF16, 4), n, n}, n),
 		"dst.Master overlapping src.Master":              update(AdamWState{middle, src.ExpAvg, src.ExpAvgSq}, AdamWState{low, src.ExpAvg, src.ExpAvgSq}, n),
 		"dst.ExpAvg overlapping src.ExpAvgSq":            update(AdamWState{src.Master, middle, src.ExpAvgSq}, AdamWState{src.Master, n, high}, n),
+		"3 weights to work with and a gradient of 4":     into(short, src, src, n),
 		"dst.ExpAvgSq overlapping grad":                  update(AdamWState{src.Master, src.ExpAvg, low}, src, high),
 		"dst.Master overlapping dst.ExpAvgSq":            update(AdamWState{n, src.ExpAvg, n}, src, New(FP32, 4)),
 	} {

@@ -21,7 +21,7 @@ const runLen = 1024
 func runs(n int) int { return (n + runLen - 1) / runLen }
 
 // ofRuns returns the elements of runs [lo, hi).
-func ofRuns(x []float32, lo, hi int) []float32 {
+func ofRuns[E any](x []E, lo, hi int) []E {
 	return x[min(lo*runLen, len(x)):min(hi*runLen, len(x))]
 }
 

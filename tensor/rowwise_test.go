@@ -49,6 +49,7 @@ type rowJob struct {
 	half            [5]Tensor // of the type that is tried
 	wide, dtable    Tensor    // FP32
 	master, m, v, g Tensor
+	work            Tensor // BF16
 	w, dw, rstd     Tensor
 	seeds           []Tensor // what they begin with
 	ids             []int32
@@ -63,6 +64,7 @@ func newRowJob(dtype DType, gap int) *rowJob {
 		j.half[i] = random(uint64(i), dtype, rows, cols+gap)
 	}
 	j.wide, j.dtable = random(6, FP32, rows, cols+gap), random(7, FP32, vocabulary, cols+gap)
+	j.work = New(BF16, 100_001)
 	j.master, j.m, j.v, j.g = random(8, FP32, 100_001), random(9, FP32, 100_001), New(FP32, 100_001), random(10, FP32, 100_001)
 	j.w, j.dw, j.rstd = random(11, FP32, cols), New(FP32, cols), New(FP32, rows)
 	for r := range rows {
@@ -78,7 +80,7 @@ func newRowJob(dtype DType, gap int) *rowJob {
 }
 
 func (j *rowJob) all() []Tensor {
-	return append(j.half[:], j.wide, j.dtable, j.master, j.m, j.v, j.dw, j.rstd)
+	return append(j.half[:], j.wide, j.dtable, j.master, j.m, j.v, j.work, j.dw, j.rstd)
 }
 
 func (j *rowJob) state() AdamWState { return AdamWState{Master: j.master, ExpAvg: j.m, ExpAvgSq: j.v} }
@@ -121,7 +123,7 @@ func (j *rowJob) kernels(ex *Exec) map[string]func() float64 {
 		"EmbedBackward":    silent(func() { EmbedBackward(ex, dtable, 70, uses) }),
 		"CrossEntropy":     func() float64 { return CrossEntropy(ex, wide, j.ids, 0.1) },
 		"AdamW": silent(func() {
-			AdamW(ex, j.state(), j.state(), j.g, NewAdamWStep(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 3))
+			AdamW(ex, j.state(), j.state(), j.work, j.g, NewAdamWStep(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 3))
 		}),
 		"SumSquares": func() float64 { return total(SumSquares(ex, j.master, 1000)) },
 		"Checksum":   func() float64 { return float64(Checksum(ex, j.master) >> 11) },

@@ -174,7 +174,7 @@ func (o *Optimizer) Apply(lr, norm float64) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	before := o.next()
 	o.update(before, lr, norm)
-	err := o.Publish()
+	err := o.gather()
 	o.Discard()
 	return err
 }
@@ -200,13 +200,13 @@ func (o *Optimizer) next() (before int) {
 	return before
 }
 
-// update makes the newest state from the one before.
+// update makes the newest state from the one before, and this rank's slices of the working weights.
 func (o *Optimizer) update(before int, lr, norm float64) {
 	o.steps++
 	c := o.cfg
 	step := tensor.NewAdamWStep(lr, c.Beta1, c.Beta2, c.Eps, c.WeightDecay, c.clip(norm), o.steps)
 	for _, s := range o.shards {
-		tensor.AdamW(o.ex, s.states[o.now], s.states[before], s.grad(), step)
+		tensor.AdamW(o.ex, s.states[o.now], s.states[before], s.work(), s.grad(), step)
 		fault.Point(fault.InUpdate)
 	}
 }
@@ -291,8 +291,14 @@ func (o *Optimizer) Gradients(yield func(tensor.Tensor) bool) {
 // Publish rounds the master weights into the working weights of all ranks. It is collective.
 func (o *Optimizer) Publish() error {
 	for _, s := range o.shards {
-		work := s.group.Work.Slice(s.lo, s.hi)
-		tensor.Convert(o.ex, work.Mat(), s.states[o.now].Master.Mat())
+		tensor.Convert(o.ex, s.work().Mat(), s.states[o.now].Master.Mat())
+	}
+	return o.gather()
+}
+
+// gather brings the slices of the working weights to all ranks, and what is derived from them up to date.
+func (o *Optimizer) gather() error {
+	for _, s := range o.shards {
 		if s.counts != nil {
 			if err := o.allGather(s); err != nil {
 				return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
@@ -318,6 +324,8 @@ func (o *Optimizer) refresh(s shard) {
 	defer o.ex.Enter(o.ex.Enter(profile.Quantize))
 	s.group.Refresh(o.ex)
 }
+
+func (s *shard) work() tensor.Tensor { return s.group.Work.Slice(s.lo, s.hi) }
 
 func (s *shard) grad() tensor.Tensor { return s.group.Grad.Slice(s.lo, s.hi) }
 
