@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -24,6 +25,14 @@ func (a *aide) Help() (begin time.Time, helped bool) {
 	begin = time.Now()
 	a.spans = append(a.spans, begin, time.Now())
 	return begin, true
+}
+
+// Share does the parts one by one, the last first.
+func (a *aide) Share(n, _ int, do func(lo, hi int)) {
+	for i := n - 1; i >= 0; i-- {
+		a.pieces++
+		do(i, i+1)
+	}
 }
 
 // TestWaitingRankHelps: a rank that waits helps, and what it helped is not waited.
@@ -67,6 +76,44 @@ func TestWaitingRankHelps(t *testing.T) {
 		}
 		if got := c.Stats()[KindBarrier].Wait; got != total {
 			return fmt.Errorf("waited %v, stretches of %v", got, total)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSharedCollectives: a large collective may be done in any parts, with the same result.
+func TestSharedCollectives(t *testing.T) {
+	const ranks, n = 3, 3 * 5 * blockBytes / 4
+	err := NewWorld(ranks).Run(func(c *Comm) error {
+		a := &aide{}
+		c.SetHelper(a)
+		src, want, counts := make([]float32, n), make([]float32, n), make([]int, ranks)
+		for i := range src {
+			src[i] = float32(i*(c.Rank()+1)%1001) / 7
+			for _, x := range []int{0, 1, 2} {
+				want[i] += float32(i*(x+1)%1001) / 7
+			}
+		}
+		for i := range counts {
+			counts[i] = n/ranks + i - 1
+		}
+		lo := sum(counts[:c.Rank()])
+		mine := src[lo : lo+counts[c.Rank()]]
+		if err := ReduceScatter(c, mine, src, counts, Sum); err != nil {
+			return err
+		}
+		all := make([]float32, n)
+		if err := AllGatherV(c, all, mine, counts); err != nil {
+			return err
+		}
+		if !slices.Equal(all, want) {
+			return errors.New("the gathered sums are not those of the ranks")
+		}
+		if a.pieces < 2*n/blockBytes {
+			return fmt.Errorf("in %d parts: they were not shared", a.pieces)
 		}
 		return nil
 	})

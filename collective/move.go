@@ -82,7 +82,7 @@ func gather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, hi i
 		}
 		lo, hi := part(j)
 		if to := dst[lo:hi]; !same(to, src) {
-			copy(to, published[T](c, j, 0, hi-lo))
+			spreadCopy(c, to, published[T](c, j, 0, hi-lo))
 		}
 		fault.Point(fault.InGather)
 	}
@@ -91,6 +91,15 @@ func gather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, hi i
 	}
 	c.retire(k.kind, sizeOf(dst))
 	return err
+}
+
+// spreadCopy is copy, with the help of others if it is much.
+func spreadCopy[T Element](c *Comm, to, from []T) {
+	size := blockBytes / elemSize[T]()
+	c.spread((len(to)+size-1)/size, sizeOf(to), func(lo, hi int) {
+		hi = min(hi*size, len(to))
+		copy(to[lo*size:hi], from[lo*size:hi])
+	})
 }
 
 // gatherSmall is AllGather of what travels with the call: a single meeting.

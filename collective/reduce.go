@@ -120,13 +120,7 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 		}
 		dst = nil
 	}
-	for block := scratch[T](c); len(dst) > 0; {
-		acc := block[:min(len(block), len(dst))]
-		reduceBlock(c, acc, lo, op)
-		copy(dst, acc)
-		fault.Point(fault.InReduction)
-		lo, dst = lo+len(acc), dst[len(acc):]
-	}
+	reduceInto(c, dst, lo, op)
 	fault.Point(fault.AfterReduction)
 	err := c.sync(KindReduceScatter)
 	c.retire(KindReduceScatter, sizeOf(src))
@@ -135,12 +129,42 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 
 func errOp(op Op) error { return fmt.Errorf("%v is not Sum, Max or Min", op) }
 
-// reduceBlock writes into acc the reduction over the ranks of this host of the len(acc) elements from lo of their buffers.
+// reduceInto writes into dst the reduction over the ranks of this host of the len(dst) elements from lo of their buffers. dst may be
+// those elements of this rank's.
+func reduceInto[T Number](c *Comm, dst []T, lo int, op Op) {
+	if len(dst) == 0 {
+		return
+	}
+	c.takeTerms()
+	size := blockBytes / elemSize[T]()
+	c.spread((len(dst)+size-1)/size, sizeOf(dst)*len(c.terms), func(from, to int) {
+		var room [blockBytes / 8]uint64 // words, so that every element type is aligned
+		block := unsafe.Slice((*T)(unsafe.Pointer(&room)), size)
+		for at := from * size; at < min(to*size, len(dst)); at += size {
+			acc := block[:min(size, len(dst)-at)]
+			reduceTerms(acc, c.terms, lo+at, op)
+			copy(dst[at:], acc)
+			fault.Point(fault.InReduction)
+		}
+	})
+	c.dropTerms()
+}
+
+// reduceBlock is reduceInto for an acc that is no rank's buffer, on this goroutine.
 func reduceBlock[T Number](c *Comm, acc []T, lo int, op Op) {
+	c.takeTerms()
+	reduceTerms(acc, c.terms, lo, op)
+	c.dropTerms()
+}
+
+// takeTerms lists the buffers of this host's ranks, dropTerms forgets them.
+func (c *Comm) takeTerms() {
 	for i, r := range c.group.locals() {
 		c.terms[i] = c.peers[r].bufs[0]
 	}
-	reduceTerms(acc, c.terms, lo, op)
+}
+
+func (c *Comm) dropTerms() {
 	if !c.Shared() {
 		clear(c.terms)
 	}

@@ -1,6 +1,7 @@
 package collective
 
-// What a rank does while it waits for others, and how long that takes.
+// How ranks of one process help each other: what one does while it waits for others, how long it waits, and who takes part in a large
+// collective.
 
 import (
 	"slices"
@@ -9,13 +10,17 @@ import (
 	"spmoe/collective/heap"
 )
 
-// A Helper has work of other ranks for one that waits.
+// A Helper has work of other ranks for one that waits, and others for the work of one. See tensor.Exec.
 type Helper interface {
 	// Idle says that the rank begins to wait, or ends.
 	Idle(waits bool)
 
 	// Help does a small piece of work, if there is one, and returns when that began.
 	Help() (begin time.Time, helped bool)
+
+	// Share calls do for parts [lo, hi) of n items, in which so many bytes are moved, on this goroutine and on others that have
+	// time, and returns when all are done.
+	Share(n, bytes int, do func(lo, hi int))
 }
 
 // waiting is the wait under way, and who wants to know.
@@ -29,6 +34,15 @@ type waiting struct {
 
 // SetHelper gives this rank work to do while it waits in calls of c, if it has a processor for itself; nil ends that.
 func (c *Comm) SetHelper(h Helper) { c.wait.helper = h }
+
+// spread calls do for parts of n items, with the help of others if this rank has a Helper.
+func (c *Comm) spread(n, bytes int, do func(lo, hi int)) {
+	if h := c.wait.helper; h != nil {
+		h.Share(n, bytes, do)
+		return
+	}
+	do(0, n)
+}
 
 // idler is what the heap calls while a rank waits; nil: nothing.
 func (c *Comm) idler() heap.Idler {

@@ -161,3 +161,8 @@ func (ex *Exec) Help() (begin time.Time, helped bool) {
 	p.help(ex.pool.aside, lo)
 	return begin, true
 }
+
+// Share calls do for parts [lo, hi) of n items, in which so many bytes are moved, on the threads of ex.
+func (ex *Exec) Share(n, bytes int, do func(lo, hi int)) {
+	Parallel(ex, n, bytes*rowWork/4, do, func(_ *Exec, do func(lo, hi int), lo, hi int) { do(lo, hi) })
+}
