@@ -9,35 +9,54 @@ import "spmoe/tensor"
 
 // balanceLoss adds to each of this rank's sequences, unless losses is nil, its part of the mean over all sequences, of which there are
 // globalSequences, and sets dscores: [tokens, experts] to its gradient.
-func (r *router) balanceLoss(losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
+func (r *router) balanceLoss(ex *tensor.Exec, losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
 	dscores.Zero()
 	alpha := r.cfg.BalanceAlpha
 	if alpha == 0 {
 		return
 	}
-	for i := range dscores.Dim(0) / seq {
-		lo := i * seq
-		loss := r.sequenceLoss(dscores.Slice(lo, lo+seq), lo, seq, alpha/float64(globalSequences))
-		if losses != nil {
-			losses[i].balance += loss
+	job := balancing{r, losses, dscores, seq, alpha / float64(globalSequences)}
+	n := dscores.Dim(0) / seq
+	if len(r.share) < n*r.cfg.Experts {
+		r.share = make([]float64, n*r.cfg.Experts)
+	}
+	tensor.Parallel(ex, n, r.work(n*seq), job, balanceSequences)
+}
+
+// balancing is the arguments of balanceLoss.
+type balancing struct {
+	*router
+	losses  []sequenceLoss
+	dscores tensor.Tensor
+	seq     int
+	alpha   float64
+}
+
+// balanceSequences handles sequences [from, to).
+func balanceSequences(_ *tensor.Exec, b balancing, from, to int) {
+	for i := from; i < to; i++ {
+		loss := b.sequence(i)
+		if b.losses != nil {
+			b.losses[i].balance += loss
 		}
 	}
 }
 
-// sequenceLoss handles the sequence of tokens [lo, lo+seq).
-func (r *router) sequenceLoss(dscores tensor.Tensor, lo, seq int, alpha float64) float64 {
-	share := r.share
+// sequence handles the tokens of sequence i.
+func (b balancing) sequence(i int) float64 {
+	seq, lo, dscores := b.seq, i*b.seq, b.dscores.Slice(i*b.seq, (i+1)*b.seq)
+	share := b.share[i*b.cfg.Experts:][:b.cfg.Experts]
 	clear(share)
-	for _, e := range r.saved.experts.Slice(lo, lo+seq).I32() {
+	for _, e := range b.saved.experts.Slice(lo, lo+seq).I32() {
 		share[e]++
 	}
 	// Now counts; then alpha·f/T, the gradient of the normalised score of any token.
 	for e := range share {
-		share[e] *= alpha * float64(r.cfg.Experts) / float64(r.cfg.TopK*seq) / float64(seq)
+		share[e] *= b.alpha * float64(b.cfg.Experts) / float64(b.cfg.TopK*seq) / float64(seq)
 	}
 	var loss float64
 	for t := range seq {
-		scores := r.saved.scores.Index(lo + t).F32()
+		scores := b.saved.scores.Index(lo + t).F32()
 		total := float64(sum(scores))
 		var inner float64
 		for e, s := range scores {

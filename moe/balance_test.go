@@ -147,6 +147,6 @@ func TestBalanceLoss(t *testing.T) {
 // balanceLoss returns the loss of all sequences.
 func balanceLoss(r *router, dscores tensor.Tensor, seq, sequences int) float64 {
 	losses := make([]sequenceLoss, sequences)
-	r.balanceLoss(losses, dscores, seq, sequences)
+	r.balanceLoss(tensor.NewExec(), losses, dscores, seq, sequences)
 	return (&pass{sequences: losses}).sum().Balance
 }

@@ -37,7 +37,7 @@ func (l *moeLayer) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
 		r.count()
 	}
 	l.dscores = ex.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
-	r.balanceLoss(losses, l.dscores, p.batch.Seq, p.batch.GlobalSequences)
+	r.balanceLoss(ex, losses, l.dscores, p.batch.Seq, p.batch.GlobalSequences)
 
 	arrival, err := l.exchange.StartDispatch(ex, &l.handle, x, chosen)
 	if err != nil {

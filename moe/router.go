@@ -15,9 +15,8 @@ type router struct {
 	bias tensor.Tensor // [experts] FP32: added to the scores for the choice only, moved by the load
 	load []int64       // [experts]: tokens of this rank that chose each expert since the last balance
 
-	choice topK
 	chosen []int32   // by the last forward pass of RecomputeFull, as saved.experts
-	share  []float64 // [experts], scratch of the balance loss
+	share  []float64 // [sequences, experts], scratch of the balance loss
 	saved  struct {
 		x       tensor.Tensor // [tokens, dim] FP32
 		scores  tensor.Tensor // [tokens, experts] FP32
@@ -27,7 +26,7 @@ type router struct {
 }
 
 func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
-	r := &router{cfg: cfg, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts), choice: newTopK(cfg), share: make([]float64, cfg.Experts)}
+	r := &router{cfg: cfg, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts)}
 	dims := []int{cfg.Experts, cfg.Dim}
 	b.add(b.norms, &r.gate.weight, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
 	return r
@@ -50,23 +49,40 @@ func (r *router) forward(p *pass, x tensor.Tensor) (experts, weights tensor.Tens
 	if p.again {
 		copy(s.experts.I32(), r.chosen)
 	}
-	bias := r.bias.F32()
-	for t := range tokens {
-		row := s.scores.Index(t).F32()
-		ids, w := s.experts.Index(t).I32(), s.weights.Index(t).F32()
-		switch {
-		case p.again:
-		case r.cfg.ForceBalance:
-			inTurn(ids, t, len(row))
-		default:
-			r.choice.choose(ids, row, bias)
-		}
-		r.weigh(w, ids, row)
-	}
+	tensor.Parallel(ex, tokens, r.work(tokens), routed{r, p.again}, chooseExperts)
 	if p.train && !p.keeps() {
 		r.chosen = append(r.chosen[:0], s.experts.I32()...)
 	}
 	return s.experts, s.weights
+}
+
+// scoreWork is how many operations of a product take about as long as what is done here with one score.
+const scoreWork = 64
+
+// work is how much there is to do for so many tokens, as [tensor.Parallel] counts it.
+func (r *router) work(tokens int) int { return tokens * r.cfg.Experts * scoreWork }
+
+// routed is a router whose scores are there. again says that the experts are chosen already.
+type routed struct {
+	*router
+	again bool
+}
+
+// chooseExperts sets experts and weights of tokens [lo, hi).
+func chooseExperts(ex *tensor.Exec, r routed, lo, hi int) {
+	s, bias, choice := &r.saved, r.bias.F32(), newTopK(ex, r.cfg)
+	for t := lo; t < hi; t++ {
+		row := s.scores.Index(t).F32()
+		ids, w := s.experts.Index(t).I32(), s.weights.Index(t).F32()
+		switch {
+		case r.again:
+		case r.cfg.ForceBalance:
+			inTurn(ids, t, len(row))
+		default:
+			choice.choose(ids, row, bias)
+		}
+		r.weigh(w, ids, row)
+	}
 }
 
 // widen sets the input of the scores to x.
@@ -112,12 +128,25 @@ func (r *router) count() {
 func (r *router) backward(p *pass, dweights, dscores tensor.Tensor) tensor.Tensor {
 	defer p.ex.Enter(p.ex.Enter(profile.Router))
 	s := &r.saved
-	for t := range s.x.Dim(0) {
-		d, scores := dscores.Index(t).F32(), s.scores.Index(t).F32()
-		r.weighBackward(d, dweights.Index(t).F32(), s.weights.Index(t).F32(), s.experts.Index(t).I32(), scores)
+	tokens := s.x.Dim(0)
+	tensor.Parallel(p.ex, tokens, r.work(tokens), routedBackward{r, dweights, dscores}, scoresBackward)
+	return r.gate.backward(p, dscores, s.x, nil)
+}
+
+// routedBackward is the arguments of the backward pass up to the scores.
+type routedBackward struct {
+	*router
+	dweights, dscores tensor.Tensor
+}
+
+// scoresBackward turns dscores of tokens [lo, hi) into the gradient of their logits, that of the weights included.
+func scoresBackward(_ *tensor.Exec, r routedBackward, lo, hi int) {
+	s := &r.saved
+	for t := lo; t < hi; t++ {
+		d, scores := r.dscores.Index(t).F32(), s.scores.Index(t).F32()
+		r.weighBackward(d, r.dweights.Index(t).F32(), s.weights.Index(t).F32(), s.experts.Index(t).I32(), scores)
 		r.scoreBackward(d, scores)
 	}
-	return r.gate.backward(p, dscores, s.x, nil)
 }
 
 // weighBackward adds to ds the gradient of a token's scores through its weights.
@@ -167,10 +196,12 @@ type topK struct {
 	kept         []int32   // [keep]
 }
 
-func newTopK(cfg Config) topK {
+// newTopK keeps its scratch in the arena of ex.
+func newTopK(ex *tensor.Exec, cfg Config) topK {
 	return topK{
 		groups: cfg.Groups, keep: cfg.TopKGroups,
-		values: make([]float32, cfg.Experts), groupValues: make([]float32, cfg.Groups), kept: make([]int32, cfg.TopKGroups),
+		values: ex.New(tensor.FP32, cfg.Experts).F32(), groupValues: ex.New(tensor.FP32, cfg.Groups).F32(),
+		kept: ex.New(tensor.INT32, cfg.TopKGroups).I32(),
 	}
 }
 

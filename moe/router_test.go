@@ -58,7 +58,7 @@ func TestChoice(t *testing.T) {
 			return values
 		}
 		scores, bias := few(0, 4, "score"), few(-8, 2, "bias")
-		choice, got := newTopK(cfg), make([]int32, cfg.TopK)
+		choice, got := newTopK(tensor.NewExec(), cfg), make([]int32, cfg.TopK)
 		for range 2 { // the second time with scratch that is not fresh
 			choice.choose(got, scores, bias)
 			if want := chooseBySorting(scores, bias, cfg.Groups, cfg.TopKGroups, cfg.TopK); !slices.Equal(got, want) {
@@ -74,7 +74,7 @@ func TestChoiceOfNaN(t *testing.T) {
 	for _, groups := range []int{1, 4} {
 		cfg := Config{Experts: 8, TopK: 4, Groups: groups, TopKGroups: max(groups/2, 1)}
 		ids := []int32{-1, -1, -1, -1}
-		choice := newTopK(cfg)
+		choice := newTopK(tensor.NewExec(), cfg)
 		choice.choose(ids, slices.Repeat([]float32{nan}, 8), make([]float32, 8))
 		slices.Sort(ids)
 		if ids[0] < 0 || ids[3] > 7 || len(slices.Compact(ids)) != 4 {
