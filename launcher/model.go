@@ -130,9 +130,12 @@ func (m *usedModel) Close() error { return m.source.Close() }
 // run loads the model, for sequences of up to seq tokens, and runs body on every rank.
 func (m *usedModel) run(seq int, body func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error) error {
 	world := spmd.Goroutines{N: m.ranks}
+	team := tensor.NewTeam(m.ranks, max(1, world.Cores()/m.ranks))
+	defer team.Close()
 	return world.Run(func(c *collective.Comm) error {
-		ex := tensor.NewParallelExec(max(1, world.Cores()/m.ranks))
+		ex := team.Join()
 		defer ex.Close()
+		c.SetHelper(ex)
 		model, err := moe.NewInference(m.cfg.Model, m.recipe, seq, c, nil)
 		if err != nil {
 			return err

@@ -145,7 +145,7 @@ func (ex *Exec) parallel(n, work int, o operands, body func(ex *Exec, o operands
 
 // shares says whether so much work is worth sharing.
 func (ex *Exec) shares(work int) bool {
-	return ex.pool != nil && ex.pool.body == nil && work >= leastWork && ex.pool.team.size() > 1
+	return ex.pool != nil && ex.pool.body == nil && work >= leastWork && !ex.alone
 }
 
 const (

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +50,7 @@ func NewTeam(members, threads int) *Team {
 func (t *Team) Join() *Exec {
 	for _, p := range t.pools {
 		if p.joined.CompareAndSwap(false, true) {
-			return &Exec{pool: p}
+			return &Exec{pool: p, alone: t.alone()}
 		}
 	}
 	panic(fmt.Sprintf("tensor: more than %d members join a team", len(t.pools)))
@@ -59,6 +60,11 @@ func (t *Team) Join() *Exec {
 func (t *Team) Close() {
 	t.stop.Store(true)
 	t.rouse(0, len(t.helpers))
+}
+
+// alone says whether nobody ever has time for another's work: members that share processors leave theirs to others when they wait.
+func (t *Team) alone() bool {
+	return len(t.helpers) == 0 && (len(t.pools) == 1 || len(t.pools) > runtime.GOMAXPROCS(0))
 }
 
 // size is how many threads there are.
