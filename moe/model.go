@@ -185,7 +185,7 @@ func (p *pass) scaleMTP() float32 {
 	return float32(p.weight / float64(p.batch.GlobalSequences*max(p.batch.Seq-1, 1)))
 }
 
-// Train runs forward and backward and adds to all gradients those of the objective
+// Train runs forward and backward and adds to all gradients those of the objective, or sets them after [Group.ZeroGrad],
 //
 //	mean cross-entropy + MTPWeight·mean MTP cross-entropy + balance loss,
 //
@@ -216,7 +216,10 @@ func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
 			return p.loss, err
 		}
 	}
-	tensor.EmbedBackward(ex, m.embedding.Grad.Mat(), b.Seq, embedded)
+	tensor.EmbedBackward(ex, m.embedding.sum(ex).Mat(), b.Seq, embedded)
+	for _, g := range m.Groups {
+		g.completeGrad(ex)
+	}
 	return p.sum(), nil
 }
 
@@ -307,9 +310,9 @@ func (m *Model) Params() []*Param {
 	return all
 }
 
-// ZeroGrads sets all gradients to zero.
-func (m *Model) ZeroGrads() {
+// ZeroGrad is [Group.ZeroGrad] of all groups.
+func (m *Model) ZeroGrad() {
 	for _, g := range m.Groups {
-		g.Grad.Zero()
+		g.ZeroGrad()
 	}
 }

@@ -134,7 +134,7 @@ func (q *mxLinear) complete(p *pass, x tensor.Matrix, ends []int32) {
 	q.show(Quantised{Operand: Input, X: x, Cols: in.cols, Ends: ends, Again: true})
 }
 
-func (q *mxLinear) backward(p *pass, dx tensor.Matrix, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32) {
+func (q *mxLinear) backward(p *pass, dx tensor.Matrix, w *weight, dy, x tensor.Matrix, ends []int32) {
 	ex := p.ex
 	q.complete(p, x, ends)
 	mark := ex.Mark()
@@ -148,13 +148,13 @@ func (q *mxLinear) backward(p *pass, dx tensor.Matrix, dw tensor.Tensor, dy, x t
 	q.show(Quantised{Operand: Gradient, X: dy, Rows: rows, Cols: cols, Ends: ends, Received: received})
 	switch {
 	case q.HighWgrad && ends == nil:
-		tensor.Wgrad(ex, dw.Mat(), dy, x, p.batch.Seq)
+		tensor.Wgrad(ex, w.Grad.Mat(), dy, x, p.batch.Seq, w.accumulate())
 	case q.HighWgrad:
-		tensor.GroupedWgrad(ex, dw, dy, x, ends)
+		tensor.GroupedWgrad(ex, w.Grad, dy, x, ends, w.accumulate())
 	case ends == nil:
-		mx.WgradSpans(ex, dw.Mat(), cols, q.input().cols, wholeBlocks(p.batch.Seq, dy.Rows))
+		mx.WgradSpans(ex, w.Grad.Mat(), cols, q.input().cols, wholeBlocks(p.batch.Seq, dy.Rows), w.accumulate())
 	default:
-		mx.GroupedWgrad(ex, dw, cols, q.input().cols)
+		mx.GroupedWgrad(ex, w.Grad, cols, q.input().cols, w.accumulate())
 	}
 	if ends == nil {
 		mx.Dgrad(ex, dx, rows, q.cols.Group(0))
