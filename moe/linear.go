@@ -30,7 +30,8 @@ func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
 // forward product, and the two of the backward pass.
 type linear struct {
 	weight
-	mx *mxLinear // nil: the products run in the type of W
+	mx   *mxLinear   // nil: the products run in the type of W
+	kept []wgradRows // of passes, for a gradient that is made of several: see gathering
 }
 
 // forward returns y = x·W[g]ᵀ in x's type for the rows of each group g: [rows, N]. x: [rows, K]; ends are
@@ -71,7 +72,7 @@ func (l *linear) sharesInput(first *linear) {
 
 // backward adds dyᵀ·x to W's gradient in this step and returns the gradient of x, dy·W[g]; x and ends
 // as the last forward call had them. A group's rows have one order whatever the number of ranks, that of the tokens of all;
-// without groups, sequences are summed one by one.
+// without groups, sequences are summed one by one. The gradient of groups may have to wait for further passes.
 func (l *linear) backward(p *pass, dy, x tensor.Tensor, ends []int32) tensor.Tensor {
 	ex := p.ex
 	dx := like(ex, x)
@@ -82,8 +83,13 @@ func (l *linear) backward(p *pass, dy, x tensor.Tensor, ends []int32) tensor.Ten
 		tensor.Wgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), p.batch.Seq, l.accumulate())
 		tensor.MatMul(ex, dx.Mat(), dy.Mat(), l.W.Mat())
 	default:
-		tensor.GroupedWgrad(ex, l.Grad, dy.Mat(), x.Mat(), ends, l.accumulate())
+		if !p.gathers(ends) {
+			tensor.GroupedWgrad(ex, l.Grad, dy.Mat(), x.Mat(), ends, l.accumulate())
+		}
 		tensor.GroupedDgrad(ex, dx.Mat(), dy.Mat(), l.W, ends)
+	}
+	if p.gathers(ends) {
+		l.gather(p, wgradRows{dy, x, ends})
 	}
 	return dx
 }

@@ -36,9 +36,11 @@ type Model struct {
 	measured  []sequenceLoss     // those of them that the last pass had
 	embedded  [2]tensor.Embedded // gradients of the embedding's rows, in the pass under way
 
-	observer func(name string, t tensor.Tensor)
-	operands operands
-	spare    tensor.Arena // of what is brief in a forward pass
+	observer  func(name string, t tensor.Tensor)
+	operands  operands
+	spare     tensor.Arena // of what is brief in a forward pass
+	gathering gathering
+	ranks     int
 }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the
@@ -70,7 +72,7 @@ func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exch
 			return nil, err
 		}
 	}
-	m := &Model{Config: cfg, precision: b.precision}
+	m := &Model{Config: cfg, precision: b.precision, ranks: c.Size()}
 	b.operands = &m.operands
 	if c.Shared() {
 		b.memory = c.Allocator()
@@ -107,6 +109,10 @@ type Batch struct {
 	// GlobalSequences is the number of sequences that one optimizer step averages over: those
 	// of all ranks and of all gradient accumulation passes.
 	GlobalSequences int
+
+	// More says that another pass of the same step follows. Until one without it the gradients of routed experts may be incomplete: they
+	// are made for several passes at once, [Config.GatheredPasses], and have other bits than those of pass after pass.
+	More bool
 }
 
 // Loss is what a pass measured, as sums over this rank's tokens. They add up to the same bits however sequences are spread over ranks
@@ -136,6 +142,7 @@ type pass struct {
 	again     bool          // activations are made anew, in the backward pass
 	spare     *tensor.Arena // of what is brief; nil: that of ex
 	aside     bool          // ex has changed arenas with it
+	gathering *gathering    // nil: weight gradients are made of this pass alone
 
 	sequences []sequenceLoss // of this rank
 }
@@ -195,6 +202,7 @@ func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
 	defer ex.Release(mark)
 	defer ex.Enter(ex.Enter(profile.Rows))
 	p := m.newPass(ex, b, true)
+	p.gathering = m.gather(b)
 	h, err := m.hidden(p)
 	if err != nil {
 		return p.loss, err
@@ -217,9 +225,12 @@ func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
 		}
 	}
 	tensor.EmbedBackward(ex, m.embedding.sum(ex).Mat(), b.Seq, embedded)
-	for _, g := range m.Groups {
-		g.completeGrad(ex)
+	if m.gathering.due {
+		for _, g := range m.Groups {
+			g.completeGrad(ex)
+		}
 	}
+	m.gathering.next()
 	return p.sum(), nil
 }
 
