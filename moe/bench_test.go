@@ -28,7 +28,7 @@ func BenchmarkTrain(b *testing.B) {
 				batch.GlobalSequences = sequences * ranks
 				steps := func(n int) error {
 					for range n {
-						m.model.ZeroGrads()
+						m.model.ZeroGrad()
 						if _, err := m.model.Train(m.ex, batch); err != nil {
 							return err
 						}

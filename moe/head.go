@@ -70,18 +70,21 @@ func (o *output) train(p *pass, all []prediction, whole int) {
 		held = max(heldGradients/vocab, 16) / 16 * 16
 	}
 	kept := rowGradients{dlogits: ex.New(all[0].x.DType(), held, vocab), x: ex.New(all[0].x.DType(), held, dim)}
-	sum := newTree(ex, o.weight.Grad, (len(p.sequences)+group-1)/group)
+	sum := newTree(ex, &o.weight, (len(p.sequences)+group-1)/group)
 	for first := 0; first < len(p.sequences); first += group {
 		end := min(first+group, len(p.sequences)) * whole
-		into := sum.next().Mat()
+		into, accumulate := sum.next()
+		if held < whole && !accumulate {
+			tensor.Zero(ex, into)
+		}
 		for lo := first * whole; lo < end; lo += held {
 			hi := min(lo+held, end)
 			o.rows(p, all, lo, hi, kept)
 			d, x := kept.dlogits.Slice(0, hi-lo).Mat(), kept.x.Slice(0, hi-lo).Mat()
 			if held < whole {
-				tensor.MatMulAdd(ex, into, d.T(), x)
+				tensor.MatMulAdd(ex, into.Mat(), d.T(), x)
 			} else {
-				tensor.Wgrad(ex, into, d, x, whole)
+				tensor.Wgrad(ex, into.Mat(), d, x, whole, accumulate)
 			}
 		}
 		sum.push()

@@ -19,21 +19,26 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 		dtype     tensor.DType
 		sequences int
 		recompute Recompute
+		passes    int // of a step
 	}{
-		"tiny, batch 1":  {spreadModel(), tensor.BF16, 1, RecomputeNone},
-		"tiny, batch 16": {spreadModel(), tensor.BF16, 16, RecomputeNone},
-		"fp32":           {spreadModel(), tensor.FP32, 4, RecomputeNone},
-		"large, batch 8": {large, tensor.BF16, 8, RecomputeNone},
-		"selective":      {large, tensor.BF16, 8, RecomputeSelective},
-		"full":           {large, tensor.BF16, 8, RecomputeFull},
+		"tiny, batch 1":  {spreadModel(), tensor.BF16, 1, RecomputeNone, 1},
+		"tiny, batch 16": {spreadModel(), tensor.BF16, 16, RecomputeNone, 1},
+		"fp32":           {spreadModel(), tensor.FP32, 4, RecomputeNone, 1},
+		"large, batch 8": {large, tensor.BF16, 8, RecomputeNone, 1},
+		"gathered":       {large, tensor.BF16, 1, RecomputeNone, 6},
+		"selective":      {large, tensor.BF16, 8, RecomputeSelective, 1},
+		"full":           {large, tensor.BF16, 8, RecomputeFull, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := alone(t, c.cfg, c.dtype, 32)
 			m.model.Recompute = c.recompute
 			b := batchOf(1, c.sequences, 32, c.cfg.Vocab)
 			step := func() {
-				if _, err := m.model.Train(m.ex, b); err != nil {
-					t.Fatal(err)
+				for pass := range c.passes {
+					b.More = pass+1 < c.passes
+					if _, err := m.model.Train(m.ex, b); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 			step() // grows the arena and the scratch memory

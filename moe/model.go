@@ -36,9 +36,11 @@ type Model struct {
 	measured  []sequenceLoss     // those of them that the last pass had
 	embedded  [2]tensor.Embedded // gradients of the embedding's rows, in the pass under way
 
-	observer func(name string, t tensor.Tensor)
-	operands operands
-	spare    tensor.Arena // of what is brief in a forward pass
+	observer  func(name string, t tensor.Tensor)
+	operands  operands
+	spare     tensor.Arena // of what is brief in a forward pass
+	gathering gathering
+	ranks     int
 }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the
@@ -70,7 +72,7 @@ func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exch
 			return nil, err
 		}
 	}
-	m := &Model{Config: cfg, precision: b.precision}
+	m := &Model{Config: cfg, precision: b.precision, ranks: c.Size()}
 	b.operands = &m.operands
 	if c.Shared() {
 		b.memory = c.Allocator()
@@ -107,6 +109,10 @@ type Batch struct {
 	// GlobalSequences is the number of sequences that one optimizer step averages over: those
 	// of all ranks and of all gradient accumulation passes.
 	GlobalSequences int
+
+	// More says that another pass of the same step follows. Until one without it the gradients of routed experts may be incomplete: they
+	// are made for several passes at once, [Config.GatheredPasses], and have other bits than those of pass after pass.
+	More bool
 }
 
 // Loss is what a pass measured, as sums over this rank's tokens. They add up to the same bits however sequences are spread over ranks
@@ -136,6 +142,7 @@ type pass struct {
 	again     bool          // activations are made anew, in the backward pass
 	spare     *tensor.Arena // of what is brief; nil: that of ex
 	aside     bool          // ex has changed arenas with it
+	gathering *gathering    // nil: weight gradients are made of this pass alone
 
 	sequences []sequenceLoss // of this rank
 }
@@ -185,7 +192,7 @@ func (p *pass) scaleMTP() float32 {
 	return float32(p.weight / float64(p.batch.GlobalSequences*max(p.batch.Seq-1, 1)))
 }
 
-// Train runs forward and backward and adds to all gradients those of the objective
+// Train runs forward and backward and adds to all gradients those of the objective, or sets them after [Group.ZeroGrad],
 //
 //	mean cross-entropy + MTPWeight·mean MTP cross-entropy + balance loss,
 //
@@ -195,6 +202,7 @@ func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
 	defer ex.Release(mark)
 	defer ex.Enter(ex.Enter(profile.Rows))
 	p := m.newPass(ex, b, true)
+	p.gathering = m.gather(b)
 	h, err := m.hidden(p)
 	if err != nil {
 		return p.loss, err
@@ -216,7 +224,13 @@ func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
 			return p.loss, err
 		}
 	}
-	tensor.EmbedBackward(ex, m.embedding.Grad.Mat(), b.Seq, embedded)
+	tensor.EmbedBackward(ex, m.embedding.sum(ex).Mat(), b.Seq, embedded)
+	if m.gathering.due {
+		for _, g := range m.Groups {
+			g.completeGrad(ex)
+		}
+	}
+	m.gathering.next()
 	return p.sum(), nil
 }
 
@@ -307,9 +321,9 @@ func (m *Model) Params() []*Param {
 	return all
 }
 
-// ZeroGrads sets all gradients to zero.
-func (m *Model) ZeroGrads() {
+// ZeroGrad is [Group.ZeroGrad] of all groups.
+func (m *Model) ZeroGrad() {
 	for _, g := range m.Groups {
-		g.Grad.Zero()
+		g.ZeroGrad()
 	}
 }

@@ -40,6 +40,7 @@ type Module struct {
 	Active int64 // that one token meets
 	Kept   int64 // elements that one token keeps for the backward pass, roughly; see KeptBy
 
+	gathered int64 // see Gathered
 	brief    int64 // of Kept, that RecomputeSelective makes anew
 	keptFull int64 // with RecomputeFull: what stays, and what one layer has while it is under way
 
@@ -60,6 +61,10 @@ func (m Module) KeptBy(r Recompute) int64 {
 	}
 	return m.Kept
 }
+
+// Gathered returns the elements that one token of a pass keeps for the weight gradients of routed experts until they are made, where they
+// are not made pass by pass: see [Config.GatheredPasses].
+func (m Module) Gathered() int64 { return m.gathered }
 
 // keeps adds what each of so many layers keeps, of which some elements are brief.
 func (m Module) keeps(layers int64, elements, brief int) Module {
@@ -133,6 +138,7 @@ func (c Config) blocks(layers, dense int64, seq int) []Module {
 	router := products(Router, Single, moe, [2]int{c.Dim, c.Experts}).keeps(moe, 2*c.Experts, 0)
 	routed := feed(Routed, Expert, moe, c.TopK, c.ExpertInter).keeps(moe, 3*c.TopK*c.Dim, 0)
 	routed.Params = moe * int64(c.Experts) * c.perExpert()
+	routed.gathered = moe * int64(c.TopK*(2*c.Dim+3*c.ExpertInter))
 	shared := feed(Shared, Linear, moe, 1, c.SharedExperts*c.ExpertInter)
 	return []Module{norms, projections, c.scores(layers, seq), feed(Dense, Linear, dense, 1, c.DenseInter), router, routed, shared}
 }
@@ -167,7 +173,7 @@ func (m Module) weighted() Module {
 // plus joins two modules of the same part.
 func (m Module) plus(o Module) Module {
 	m.Params, m.Active = m.Params+o.Params, m.Active+o.Active
-	m.Kept, m.brief, m.keptFull = m.Kept+o.Kept, m.brief+o.brief, m.keptFull+o.keptFull
+	m.Kept, m.gathered, m.brief, m.keptFull = m.Kept+o.Kept, m.gathered+o.gathered, m.brief+o.brief, m.keptFull+o.keptFull
 	m.Inputs, m.Outputs = m.Inputs+o.Inputs, m.Outputs+o.Outputs
 	m.FLOPs = m.FLOPs.Plus(o.FLOPs)
 	return m

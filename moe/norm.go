@@ -36,5 +36,5 @@ func (l *rmsNorm) again(ex *tensor.Exec) tensor.Tensor { return l.forward(ex, l.
 
 // backward writes the gradient of x to dx, or adds it there.
 func (l *rmsNorm) backward(p *pass, dx, dy tensor.Matrix, addToDX bool) {
-	tensor.RMSNormBackward(p.ex, dx, l.weight.Grad.F32(), dy, l.x, l.weight.W.F32(), l.rstd.F32(), addToDX, p.batch.Seq)
+	tensor.RMSNormBackward(p.ex, dx, l.weight.sum(p.ex).F32(), dy, l.x, l.weight.W.F32(), l.rstd.F32(), addToDX, p.batch.Seq)
 }

@@ -38,8 +38,8 @@ type Quantised struct {
 	// travel; changes do nothing. Where they were received X is only what Rows mean.
 	Sent, Received bool
 
-	// Again says that the operand is made anew for the backward pass, which was shown before: see [Recompute]. Rows are the zero Tensor
-	// if no product needs them once more.
+	// Again says that the operand was shown before: it is made anew for the backward pass, see [Recompute], or X is the rows of several
+	// passes together, see [Batch.More]. Rows are the zero Tensor if no product needs them once more.
 	Again bool
 }
 

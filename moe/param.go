@@ -13,7 +13,7 @@ type Param struct {
 	Name string
 	Dims []int
 	Work tensor.Tensor // weights that the forward pass reads, in the group's working type
-	Grad tensor.Tensor // FP32 gradient, added to by the backward pass; the zero Tensor in a model that is not trained
+	Grad tensor.Tensor // FP32 gradient; the zero Tensor in a model that is not trained
 	Init Init
 }
 
@@ -37,7 +37,28 @@ type Group struct {
 	Work  tensor.Tensor // [Len] FP32 or BF16, zeros behind the last parameter
 	Grad  tensor.Tensor // [Len] FP32; the zero Tensor in a model that is not trained
 
+	weights   []*weight
 	quantised []*linear
+}
+
+// ZeroGrad makes the gradients those of no pass, as PyTorch's zero_grad(set_to_none=True) does: the next [Model.Train] stores its own,
+// those after it add. Until then Grad holds what it held, but for zeros behind the last parameter.
+func (g *Group) ZeroGrad() {
+	for _, w := range g.weights {
+		w.stale = true
+	}
+	n := 0
+	for _, p := range g.Params {
+		n += p.Len()
+	}
+	g.Grad.Slice(n, g.Grad.Len()).Zero()
+}
+
+// completeGrad zeroes what no pass has stored since ZeroGrad: nothing depended on it.
+func (g *Group) completeGrad(ex *tensor.Exec) {
+	for _, w := range g.weights {
+		w.sum(ex)
+	}
 }
 
 // Refresh brings what is derived from Work up to date. Whoever changes Work calls it: once a step.
@@ -165,9 +186,10 @@ func (b *builder) groups() []*Group {
 	}
 	for _, p := range b.pending {
 		end := p.at + product(p.dims)
+		p.group.weights = append(p.group.weights, p.w)
 		p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
 		if !b.inference {
-			p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
+			p.w.Grad, p.w.stale = p.group.Grad.Slice(p.at, end).Reshape(p.dims...), true
 		}
 	}
 	return groups

@@ -114,7 +114,7 @@ func (q *mxLinear) keep(p *pass, x tensor.Matrix, ends []int32) {
 	defer p.brief(p.brief(true))
 	ex := p.ex
 	q.own.cols = mx.Tensor{}
-	if p.train && !q.HighWgrad && !p.lean() {
+	if p.train && !q.HighWgrad && !p.lean() && !p.gathers(ends) {
 		q.own.cols = alongCols(ex, q.Format, x, ends)
 	}
 	received := q.taken.input.Codes.Valid()
@@ -125,7 +125,7 @@ func (q *mxLinear) keep(p *pass, x tensor.Matrix, ends []int32) {
 // complete quantises the input along its columns, if wgrad wants that and the forward pass has left it out.
 func (q *mxLinear) complete(p *pass, x tensor.Matrix, ends []int32) {
 	in := q.input()
-	if q.HighWgrad || in.cols.Codes.Valid() {
+	if q.HighWgrad || p.gathers(ends) || in.cols.Codes.Valid() {
 		return
 	}
 	defer p.redo(p.redo(true))
@@ -134,33 +134,46 @@ func (q *mxLinear) complete(p *pass, x tensor.Matrix, ends []int32) {
 	q.show(Quantised{Operand: Input, X: x, Cols: in.cols, Ends: ends, Again: true})
 }
 
-func (q *mxLinear) backward(p *pass, dx tensor.Matrix, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32) {
+func (q *mxLinear) backward(p *pass, dx tensor.Matrix, w *weight, dy, x tensor.Matrix, ends []int32) {
 	ex := p.ex
 	q.complete(p, x, ends)
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	var cols mx.Tensor
-	if !q.HighWgrad {
+	if !q.HighWgrad && !p.gathers(ends) {
 		cols = alongCols(ex, q.Gradient, dy, ends)
 	}
 	received := q.taken.gradient.Codes.Valid()
 	rows := q.quantise(ex, q.Gradient, &q.taken.gradient, cols, dy)
 	q.show(Quantised{Operand: Gradient, X: dy, Rows: rows, Cols: cols, Ends: ends, Received: received})
 	switch {
+	case p.gathers(ends):
 	case q.HighWgrad && ends == nil:
-		tensor.Wgrad(ex, dw.Mat(), dy, x, p.batch.Seq)
+		tensor.Wgrad(ex, w.Grad.Mat(), dy, x, p.batch.Seq, w.accumulate())
 	case q.HighWgrad:
-		tensor.GroupedWgrad(ex, dw, dy, x, ends)
+		tensor.GroupedWgrad(ex, w.Grad, dy, x, ends, w.accumulate())
 	case ends == nil:
-		mx.WgradSpans(ex, dw.Mat(), cols, q.input().cols, wholeBlocks(p.batch.Seq, dy.Rows))
+		mx.WgradSpans(ex, w.Grad.Mat(), cols, q.input().cols, wholeBlocks(p.batch.Seq, dy.Rows), w.accumulate())
 	default:
-		mx.GroupedWgrad(ex, dw, cols, q.input().cols)
+		mx.GroupedWgrad(ex, w.Grad, cols, q.input().cols, w.accumulate())
 	}
 	if ends == nil {
 		mx.Dgrad(ex, dx, rows, q.cols.Group(0))
 	} else {
 		mx.GroupedDgrad(ex, dx, rows, q.cols, ends)
 	}
+}
+
+// wgrad makes the gradient of w from rows that were gathered, which are quantised now: so their blocks are as full as they can be.
+func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, rows wgradRows) {
+	quantised := func(o Operand, f mx.Format, x tensor.Tensor) mx.Tensor {
+		cols := mx.NewGrouped(ex, f, x.Dim(1), rows.ends)
+		mx.Quantize(ex, cols, x.Mat(), q.Scale)
+		q.show(Quantised{Operand: o, X: x.Mat(), Cols: cols, Ends: rows.ends, Again: true})
+		return cols
+	}
+	dy, x := quantised(Gradient, q.Gradient, rows.dy), quantised(Input, q.Format, rows.x)
+	mx.GroupedWgrad(ex, w.Grad, dy, x, w.accumulate())
 }
 
 // wholeBlocks returns the rows that may be summed for themselves: a sequence, or all where blocks reach from one into the next.

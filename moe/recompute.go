@@ -42,8 +42,10 @@ func ParseRecompute(name string) (Recompute, error) {
 }
 
 // ActivationPeak returns the most bytes that the passes of m with this Exec have held at once in its arena, and beside it for
-// RecomputeSelective.
-func (m *Model) ActivationPeak(ex *tensor.Exec) int { return ex.Peak() + m.spare.Peak() }
+// RecomputeSelective and from pass to pass.
+func (m *Model) ActivationPeak(ex *tensor.Exec) int {
+	return ex.Peak() + m.spare.Peak() + m.gathering.Peak()
+}
 
 // keeps says whether blocks leave activations to the backward pass.
 func (p *pass) keeps() bool { return p.train && p.recompute != RecomputeFull }

@@ -6,11 +6,11 @@ import (
 	"spmoe/tensor"
 )
 
-// tree adds to a gradient what sequences, or groups of 2^i of them, contribute one after the other, as the balanced binary tree that
+// tree makes a weight's gradient of what sequences, or groups of 2^i of them, contribute one after the other, as the balanced binary tree that
 // tensor.Wgrad documents: for a gradient that no single product gives.
 type tree struct {
 	ex      *tensor.Exec
-	grad    tensor.Tensor
+	weight  *weight
 	pending []tensor.Tensor // sums, the last ones of fewer contributions
 	leaves  int             // contributions that are to come
 	count   int             // that have come
@@ -18,23 +18,22 @@ type tree struct {
 }
 
 // newTree expects this many contributions, each in the arena's memory unless it is the only one.
-func newTree(ex *tensor.Exec, grad tensor.Tensor, leaves int) *tree {
-	t := &tree{ex: ex, grad: grad, leaves: leaves}
+func newTree(ex *tensor.Exec, w *weight, leaves int) *tree {
+	t := &tree{ex: ex, weight: w, leaves: leaves}
 	if leaves > 1 {
 		for range bits.Len(uint(leaves-1)) + 1 {
-			t.pending = append(t.pending, ex.New(tensor.FP32, grad.Dims()...))
+			t.pending = append(t.pending, ex.New(tensor.FP32, w.Grad.Dims()...))
 		}
 	}
 	return t
 }
 
-// next is what the next contribution is to be added to.
-func (t *tree) next() tensor.Tensor {
+// next is where the next contribution goes, and whether it is added there.
+func (t *tree) next() (to tensor.Tensor, accumulate bool) {
 	if t.leaves == 1 {
-		return t.grad
+		return t.weight.Grad, t.weight.accumulate()
 	}
-	t.pending[t.open].Zero()
-	return t.pending[t.open]
+	return t.pending[t.open], false
 }
 
 // push says that the contribution is complete; with the last one, the gradient is.
@@ -51,7 +50,11 @@ func (t *tree) push() {
 		for t.open > 1 {
 			t.merge()
 		}
-		add(t.ex, t.grad, t.pending[0])
+		if grad, sum := t.weight.Grad, t.pending[0]; t.weight.accumulate() {
+			add(t.ex, grad, sum)
+		} else {
+			tensor.Convert(t.ex, grad.Mat(), sum.Mat())
+		}
 	}
 }
 

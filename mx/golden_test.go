@@ -183,7 +183,7 @@ func TestGoldenLinear(t *testing.T) {
 	compareBF16(t, "dx", dx, f.tensor("dx"))
 
 	dw := tensor.New(tensor.FP32, w.Dims()...)
-	mx.Wgrad(ex, dw.Mat(), quantized(ex, mx.AlongCols, dy.Mat()), quantized(ex, mx.AlongCols, x.Mat()))
+	mx.Wgrad(ex, dw.Mat(), quantized(ex, mx.AlongCols, dy.Mat()), quantized(ex, mx.AlongCols, x.Mat()), false)
 	compareBF16(t, "dw", rounded(ex, dw), f.tensor("dw"))
 }
 
@@ -207,7 +207,7 @@ func TestGoldenGroupedLinear(t *testing.T) {
 	mx.Quantize(ex, doCols, do.Mat(), mx.RCEIL)
 	mx.Quantize(ex, aCols, a.Mat(), mx.RCEIL)
 	dw := tensor.New(tensor.FP32, w.Dims()...)
-	mx.GroupedWgrad(ex, dw, doCols, aCols)
+	mx.GroupedWgrad(ex, dw, doCols, aCols, false)
 	compareBF16(t, "dw", rounded(ex, dw), f.tensor("dw"))
 }
 

@@ -30,23 +30,27 @@ func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	tensor.MatMulScaled(ex, dx, dy.Operand(), w.Operand())
 }
 
-// Wgrad adds to the gradient of the weight, dw += dyᵀ·x.
+// Wgrad computes the gradient of the weight, dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
 //
 // dy: [M, N], x: [M, K], both with blocks AlongCols; dw: [N, K] FP32.
-func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor) {
+func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	tensor.MatMulScaledAdd(ex, dw, dy.Operand(), x.Operand())
+	if accumulate {
+		tensor.MatMulScaledAdd(ex, dw, dy.Operand(), x.Operand())
+	} else {
+		tensor.MatMulScaled(ex, dw, dy.Operand(), x.Operand())
+	}
 }
 
 // WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad: those of one sequence, a multiple of BlockSize or
 // all there are.
-func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int) {
+func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	tensor.MatMulScaledSpans(ex, dw, dy.Operand(), x.Operand(), span)
+	tensor.MatMulScaledSpans(ex, dw, dy.Operand(), x.Operand(), span, accumulate)
 }
 
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g, one an expert: group g ends before row ends[g], and
@@ -81,19 +85,22 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 	}
 }
 
-// GroupedWgrad computes dw[g] += dyᵀ·x over the rows of each group g.
+// GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g.
 //
 // dy: [rows, N], x: [rows, K], both with blocks AlongCols and the same Ends; dw: [G, N, K] FP32.
-func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor) {
+func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(x.Ends) > 1, profile.Wgrad)))
 	if len(dy.Ends) != dw.Dim(0) || len(x.Ends) != dw.Dim(0) {
 		panic(fmt.Sprintf("mx: operands in %d and %d groups for %d weight gradients", len(dy.Ends), len(x.Ends), dw.Dim(0)))
 	}
 	dy.check(AlongCols, dy.Rows(), dw.Dim(1))
 	x.check(AlongCols, dy.Rows(), dw.Dim(2))
+	if !accumulate {
+		tensor.ZeroEmptyGroups(ex, dw, dy.Ends)
+	}
 	for g := range dy.Ends {
 		if lo, hi := group(dy.Ends, g); lo < hi {
-			Wgrad(ex, dw.Index(g).Mat(), dy.Group(g), x.Group(g))
+			Wgrad(ex, dw.Index(g).Mat(), dy.Group(g), x.Group(g), accumulate)
 		}
 	}
 }

@@ -95,8 +95,10 @@ func TestProducts(t *testing.T) {
 
 			dyCols, xCols := quantize(f.gradient, AlongCols, dy), quantize(f.activation, AlongCols, x)
 			dw := full(tensor.FP32, s.n, s.k, 0.5)
-			Wgrad(ex, dw, dyCols, xCols)
+			Wgrad(ex, dw, dyCols, xCols, true)
 			within("dw", relativeL2(dw, 0.5, s.m, across(dequantized(dyCols)), across(dequantized(xCols))))
+			Wgrad(ex, dw, dyCols, xCols, false)
+			within("stored dw", relativeL2(dw, 0, s.m, across(dequantized(dyCols)), across(dequantized(xCols))))
 		}
 	}
 }
@@ -117,7 +119,10 @@ func TestGroupedProducts(t *testing.T) {
 	y, dx, dw := tensor.New(tensor.BF16, rows, n), tensor.New(tensor.BF16, rows, k), tensor.New(tensor.FP32, len(ends), n, k)
 	GroupedMatMul(ex, y.Mat(), xRows, wRows, ends)
 	GroupedDgrad(ex, dx.Mat(), dyRows, wCols, ends)
-	GroupedWgrad(ex, dw, dyCols, xCols)
+	for i := range dw.F32() {
+		dw.F32()[i] = 7
+	}
+	GroupedWgrad(ex, dw, dyCols, xCols, false)
 
 	alone := func(d Direction, x tensor.Tensor, lo, hi int) Tensor {
 		q := New(nil, E4M3, d, hi-lo, x.Dim(1))
@@ -135,7 +140,7 @@ func TestGroupedProducts(t *testing.T) {
 		yg, dxg, dwg := tensor.New(tensor.BF16, hi-lo, n), tensor.New(tensor.BF16, hi-lo, k), tensor.New(tensor.FP32, n, k)
 		MatMul(ex, yg.Mat(), alone(AlongRows, x, lo, hi), alone(AlongRows, w, g*n, (g+1)*n))
 		Dgrad(ex, dxg.Mat(), alone(AlongRows, dy, lo, hi), alone(AlongCols, w, g*n, (g+1)*n))
-		Wgrad(ex, dwg.Mat(), alone(AlongCols, dy, lo, hi), alone(AlongCols, x, lo, hi))
+		Wgrad(ex, dwg.Mat(), alone(AlongCols, dy, lo, hi), alone(AlongCols, x, lo, hi), false)
 		same("y", g, y.Slice(lo, hi), yg)
 		same("dx", g, dx.Slice(lo, hi), dxg)
 		same("dw", g, dw.Index(g), dwg)
@@ -155,7 +160,7 @@ func TestWgradSpansNest(t *testing.T) {
 				return q
 			}
 			dw := tensor.New(tensor.FP32, n, k)
-			WgradSpans(ex, dw.Mat(), cols(dy), cols(x), span)
+			WgradSpans(ex, dw.Mat(), cols(dy), cols(x), span, false)
 			return dw.F32()
 		}
 		want := gradient(0, sequences*span, span)
@@ -193,10 +198,10 @@ func TestMisuse(t *testing.T) {
 		do   func()
 	}{
 		{"blocks along columns where they must lie along rows", func() { QuantizeBoth(ex, cols, cols, x, RCEIL) }},
-		{"blocks along rows where they must lie along columns", func() { Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols) }},
+		{"blocks along rows where they must lie along columns", func() { Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols, false) }},
 		{"[64, 32] where [63, 32] is needed", func() { Quantize(ex, rows, x.RowSlice(0, 63), RCEIL) }},
 		{"not to e4m3 and e5m2", func() { QuantizeBoth(ex, rows, New(nil, E5M2, AlongCols, 64, 32), x, RCEIL) }},
-		{"spans of 48 codes", func() { WgradSpans(ex, tensor.New(tensor.FP32, 32, 32).Mat(), cols, cols, 48) }},
+		{"spans of 48 codes", func() { WgradSpans(ex, tensor.New(tensor.FP32, 32, 32).Mat(), cols, cols, 48, false) }},
 		{"in groups", func() { grouped.Operand() }},
 		{"use Group", func() { cols.RowSlice(0, 1) }},
 		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, 32, []int32{10, 3}) }},

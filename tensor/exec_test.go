@@ -108,7 +108,7 @@ func (s *step) run() {
 	s.rotary.RotateBack(ex, dq, 35)
 	GroupedMatMul(ex, h, x, s.experts, s.ends)
 	GroupedDgrad(ex, dq, h, s.experts, s.ends)
-	GroupedWgrad(ex, s.dexperts, h, x, s.ends)
+	GroupedWgrad(ex, s.dexperts, h, x, s.ends, true)
 	SwiGLU(ex, h, x, y)
 	SwiGLUBackward(ex, dq, dk, h, x, y)
 	SumBlocks(ex, h.ColSlice(0, 4), x, 4, 4)
@@ -116,7 +116,7 @@ func (s *step) run() {
 	RMSNormBackward(ex, h, s.dnorm, h, x, s.norm, s.rstd, true, 35)
 	s.uses[0] = Embedded{dk, s.ids}
 	EmbedBackward(ex, s.table.Mat(), 35, s.uses[:])
-	Wgrad(ex, s.dexperts.Index(0).Mat(), h, x, 35)
+	Wgrad(ex, s.dexperts.Index(0).Mat(), h, x, 35, true)
 	Softmax(ex, s.wide.Mat())
 	Sigmoid(ex, s.wide.Mat())
 	CrossEntropy(ex, s.wide.Mat(), s.ids, 1)

@@ -38,17 +38,31 @@ func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 	})
 }
 
-// GroupedWgrad computes dw[g] += dyᵀ·x over the rows of each group g; dw: [G, N, K] FP32.
-func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32) {
+// GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g; dw: [G, N, K] FP32.
+func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bool) {
 	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Wgrad)))
-	ex.byGroups(x.Cols, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends}, func(ex *Exec, o operands, from, to int) {
+	if !accumulate {
+		ZeroEmptyGroups(ex, dw, ends)
+	}
+	ex.byGroups(x.Cols, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.b.Cols); ok {
 				c := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
-				checkedMatMul(ex, c, o.a.RowSlice(p.row, p.endRow).T(), o.b.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), true)
+				checkedMatMul(ex, c, o.a.RowSlice(p.row, p.endRow).T(), o.b.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.accumulate)
 			}
 		}
 	})
+}
+
+// ZeroEmptyGroups sets w[g] to zero for each group g without rows, of which no product does.
+func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
+	begin := int32(0)
+	for g, end := range ends {
+		if end == begin {
+			Zero(ex, w.Index(g))
+		}
+		begin = end
+	}
 }
 
 // byGroups calls body for parts [lo, hi) of the groups' products, o.grid.cols parts of the columns of each group in turn. There are so

@@ -69,7 +69,7 @@ func TestGroupedWgrad(t *testing.T) {
 	eachLayout(t, func(t *testing.T, g *generator) {
 		dw, dy, x := New(FP32, len(groupEnds), groupN, groupK), g.matrix(groupRows, groupN), g.matrix(groupRows, groupK)
 		fill(dw.Mat(), g.NormFloat64)
-		want, mag := values(dw.Mat()), zeros(len(groupEnds)*groupN, groupK)
+		want, mag, stored := values(dw.Mat()), zeros(len(groupEnds)*groupN, groupK), New(FP32, len(groupEnds), groupN, groupK)
 		for r := range groupRows {
 			e := groupOf(r)
 			for n := range groupN {
@@ -84,8 +84,13 @@ func TestGroupedWgrad(t *testing.T) {
 				}
 			}
 		}
-		GroupedWgrad(ex, dw, dy.Matrix, x.Matrix, groupEnds)
+		GroupedWgrad(ex, stored, dy.Matrix, x.Matrix, groupEnds, true)
+		sum := values(stored.Mat())
+		GroupedWgrad(ex, dw, dy.Matrix, x.Matrix, groupEnds, true)
 		near(t, "dw", dw.Mat(), want, scaled(mag, groupRows*eps32))
+		fill(stored.Mat(), func() float64 { return math.NaN() })
+		GroupedWgrad(ex, stored, dy.Matrix, x.Matrix, groupEnds, false)
+		same(t, "stored dw", stored.Mat(), sum)
 	})
 }
 

@@ -27,17 +27,17 @@ func MatMulAdd(ex *Exec, c, a, b Matrix) {
 	ex.byCells(flops(c, a), operands{c: c, a: a, b: b, accumulate: true}, matMulCells)
 }
 
-// Wgrad adds to the gradient of a linear layer's weight, dw += dyᵀ·x.
+// Wgrad computes the gradient of a linear layer's weight, dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
 //
 // dy: [rows, N], x: [rows, K], both FP32 or both BF16; dw: [N, K] FP32. Every span rows, those of one sequence, are
 // summed as if they were alone; the sums are added up as a balanced binary tree, whose first 2^i leaves of n, the largest
 // such number below n, are one half. So dw has the same bits however sequences are spread over ranks, if each has 2^j of
 // them and the ranks' gradients are added up in the same way.
-func Wgrad(ex *Exec, dw, dy, x Matrix, span int) {
+func Wgrad(ex *Exec, dw, dy, x Matrix, span int, accumulate bool) {
 	defer ex.Enter(ex.Enter(productFamily(x, false, profile.Wgrad)))
 	checkMatMul(dw, dy.T(), x)
 	checkSpan(dw, span)
-	ex.byCells(flops(dw, dy.T()), operands{c: dw, a: dy.T(), b: x, span: span}, wgradCells)
+	ex.byCells(flops(dw, dy.T()), operands{c: dw, a: dy.T(), b: x, span: span, accumulate: accumulate}, wgradCells)
 }
 
 // wgradCells computes cells [lo, hi) of dw.
@@ -46,14 +46,14 @@ func wgradCells(ex *Exec, o operands, lo, hi int) {
 		m := o.cell(i)
 		c, a, b := m.c.gemmView(), m.a.gemmView(), m.b.gemmView()
 		if o.a.dtype == BF16 {
-			gemm.BF16Spans(&ex.gemm, c, a, b, o.span)
+			gemm.BF16Spans(&ex.gemm, c, a, b, o.span, o.accumulate)
 		} else {
-			gemm.FP32Spans(&ex.gemm, c, a, b, o.span)
+			gemm.FP32Spans(&ex.gemm, c, a, b, o.span, o.accumulate)
 		}
 	}
 }
 
-// checkSpan panics unless c can be added to by spans.
+// checkSpan panics unless c can be summed by spans.
 func checkSpan(c Matrix, span int) {
 	if c.dtype != FP32 {
 		panic(fmt.Sprintf("tensor: the gradient of a weight is %v, want fp32", c.dtype))

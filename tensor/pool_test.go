@@ -58,7 +58,7 @@ func productsWith(ex *Exec, dtype DType, m, n, k int) (results [][]byte) {
 	}
 	GroupedMatMul(ex, y.Mat(), x.Mat(), w, ends)
 	GroupedDgrad(ex, dx.Mat(), dy.Mat(), w, ends)
-	GroupedWgrad(ex, dw, dy.Mat(), x.Mat(), ends)
+	GroupedWgrad(ex, dw, dy.Mat(), x.Mat(), ends, false)
 	results = append(results, attentionOn(ex, random)...)
 	return append(results, sum.Bytes(), y.Bytes(), dx.Bytes(), dw.Bytes())
 }

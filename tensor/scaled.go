@@ -53,22 +53,22 @@ func MatMulScaledAdd(ex *Exec, c Matrix, a, b Scaled) {
 	ex.byColumns(c.Cols, flops(c, a.Codes), operands{c: c, scaled: [2]Scaled{a, b}, accumulate: true}, scaledColumns)
 }
 
-// MatMulScaledSpans computes c += a·bᵀ for an FP32 c, the sum over K cut into spans as the rows of Wgrad; a span is a
-// multiple of ScaleBlock or covers all.
-func MatMulScaledSpans(ex *Exec, c Matrix, a, b Scaled, span int) {
+// MatMulScaledSpans computes c = a·bᵀ, or c += a·bᵀ if accumulate, for an FP32 c, the sum over K cut into spans as the rows of
+// Wgrad; a span is a multiple of ScaleBlock or covers all.
+func MatMulScaledSpans(ex *Exec, c Matrix, a, b Scaled, span int, accumulate bool) {
 	checkScaled(c, a, b)
 	checkSpan(c, span)
 	if span%ScaleBlock != 0 && span < a.Codes.Cols {
 		panic(fmt.Sprintf("tensor: spans of %d codes, which cut blocks of %d", span, ScaleBlock))
 	}
-	ex.byColumns(c.Cols, flops(c, a.Codes), operands{c: c, scaled: [2]Scaled{a, b}, span: span}, scaledColumns)
+	ex.byColumns(c.Cols, flops(c, a.Codes), operands{c: c, scaled: [2]Scaled{a, b}, span: span, accumulate: accumulate}, scaledColumns)
 }
 
 // scaledColumns computes tiles [lo, hi) of c's columns.
 func scaledColumns(ex *Exec, o operands, lo, hi int) {
 	c, a, b := columns(o.c, lo, hi), o.scaled[0].gemmView(), o.scaled[1].columns(lo, hi).gemmView()
 	if o.span > 0 {
-		gemm.MXSpans(&ex.gemm, c.gemmView(), a, b, o.span)
+		gemm.MXSpans(&ex.gemm, c.gemmView(), a, b, o.span, o.accumulate)
 	} else {
 		multiplyScaled(ex, c, a, b, o.accumulate)
 	}

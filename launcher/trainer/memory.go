@@ -38,6 +38,13 @@ func (c Config) EstimateMemory(ranks int) (sum Memory) {
 // PassTokens returns the tokens of one forward and backward pass of each of n ranks.
 func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) * c.Seq }
 
+// gathered returns for how many passes of a step a rank makes the weight gradients of routed experts at once.
+func (c Config) gathered(ranks int) int {
+	micro := max(c.microBatch(ranks), 1)
+	passes := (c.Batch/ranks + micro - 1) / micro
+	return max(min(passes, c.Model.GatheredPasses(c.PassTokens(ranks)*ranks)), 1)
+}
+
 // Part is what a part of the model needs on a rank, and what one of its tokens costs.
 type Part struct {
 	moe.Module
@@ -70,7 +77,7 @@ func (c Config) Plan(ranks int) []Part {
 		}
 		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
 			Weights: weights, Gradients: product(held, 4), Optimizer: product(shard, 12),
-			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute), size),
+			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.gathered(ranks)-1)*m.Gathered(), size),
 		}}
 		if c.copies() {
 			part.Memory.Snapshot = part.Memory.Optimizer

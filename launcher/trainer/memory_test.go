@@ -38,8 +38,11 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 		for i := range tokens {
 			tokens[i] = int32(i*i+c.Rank()) % 256
 		}
-		if _, err := model.Train(ex, moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch}); err != nil {
-			return err
+		for left := cfg.Batch / ranks; left > 0; left -= n {
+			b := moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch, More: left > n}
+			if _, err := model.Train(ex, b); err != nil {
+				return err
+			}
 		}
 		m := Memory{Optimizer: 4 * int64(optim.StateLen(model.Groups, c)), Activations: int64(model.ActivationPeak(ex))}
 		for _, g := range model.Groups {
@@ -73,6 +76,7 @@ func TestEstimateMemory(t *testing.T) {
 		"debug":            {[]int{1, 4}, func(*Config) {}},
 		"fp32":             {[]int{2}, func(c *Config) { c.Precision = "fp32" }},
 		"micro-batches":    {[]int{2}, func(c *Config) { c.MicroBatch = 1 }},
+		"many experts":     {[]int{1, 2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts = 16, 1, 128 }},
 		"queries, softmax": {[]int{1}, func(c *Config) { c.Model.QRank, c.Model.ScoreFunc = 96, moe.Softmax }},
 		"MTP":              {[]int{2}, func(c *Config) { c.Model.MTPLayers = 1 }},
 		"selective":        {[]int{1, 4}, func(c *Config) { c.Recompute = "selective" }},

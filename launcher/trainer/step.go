@@ -106,12 +106,14 @@ func (r *rank) gradients() (totals, error) {
 	seq := r.cfg.Seq
 	for rows := r.rows; len(rows) > 0; {
 		n := min(len(rows)/(seq+1), len(r.inputs)/seq)
-		loss, err := r.model.Train(r.ex, r.batch(rows[:n*(seq+1)], r.cfg.Batch))
+		b := r.batch(rows[:n*(seq+1)], r.cfg.Batch)
+		rows = rows[n*(seq+1):]
+		b.More = len(rows) > 0
+		loss, err := r.model.Train(r.ex, b)
 		if err != nil {
 			return sum, err
 		}
 		sum.add(loss)
-		rows = rows[n*(seq+1):]
 	}
 	return sum, nil
 }

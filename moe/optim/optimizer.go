@@ -169,7 +169,7 @@ func (o *Optimizer) Reduce() (norm float64, err error) {
 }
 
 // Apply clips the summed gradients, whose global norm is given, updates the master weights at learning rate lr, publishes the working
-// weights and zeroes the gradients. It is collective.
+// weights and lets the next gradients replace these. It is collective.
 func (o *Optimizer) Apply(lr, norm float64) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	before := o.next()
@@ -179,17 +179,17 @@ func (o *Optimizer) Apply(lr, norm float64) error {
 	return err
 }
 
-// Skip leaves weights and moments as they were, and zeroes the gradients.
+// Skip leaves weights and moments as they were; the next gradients replace these.
 func (o *Optimizer) Skip() {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	o.carry(o.next())
 	o.Discard()
 }
 
-// Discard zeroes the gradients: they are to be computed again.
+// Discard lets the next gradients replace these: they are to be computed again.
 func (o *Optimizer) Discard() {
 	for _, s := range o.shards {
-		tensor.Zero(o.ex, s.group.Grad)
+		s.group.ZeroGrad()
 	}
 }
 

@@ -61,7 +61,7 @@ type product struct {
 // exactly are left to inexact, which may use s.
 func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	if m.span%f.packing.unit() != 0 && m.span < a.Cols {
-		f.multiplySpans(s, sum, a, b, m.span)
+		f.multiplySpans(s, sum, a, b, m)
 		return
 	}
 	p := product{steps: f.packing.steps(a.Cols), span: f.packing.steps(m.span)}
@@ -119,7 +119,7 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 			case out.Ptr != nil:
 				f.rounded(s, &p)
 			case p.span > 0:
-				f.spans(s, &p)
+				f.spans(s, &p, m.add)
 			default:
 				f.sums(s, &p, m.add)
 			}
@@ -154,12 +154,14 @@ func (f *family) sums(s *Scratch, p *product, accumulate bool) {
 	copyRows(result, p.sum)
 }
 
-// spans adds to p.sum the tree of the spans' sums.
-func (f *family) spans(s *Scratch, p *product) {
+// spans puts the tree of the spans' sums into p.sum.
+func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 	leaves := (p.steps + p.span - 1) / p.span
 	oneRun := f.adds && min(p.span, p.steps) <= f.runSteps
 	if oneRun && leaves == 1 {
-		p.adds = 1
+		if accumulate {
+			p.adds = 1
+		}
 		f.run(s, p, 0, p.steps, false, false)
 		p.adds = 0
 		return
@@ -177,13 +179,13 @@ func (f *family) spans(s *Scratch, p *product) {
 		t.push(p.adds)
 	}
 	p.adds = 0
-	t.addTo(result)
+	t.put(result, accumulate)
 }
 
 // multiplySpans is multiply for spans that cut what packing keeps together: each span is packed for itself. It is for elements only.
-func (f *family) multiplySpans(s *Scratch, sum View, a, b operand, span int) {
+func (f *family) multiplySpans(s *Scratch, sum View, a, b operand, m into) {
 	elem := f.packing.elem
-	s.eachSpan(sum, a.Cols, span, func(dst View, i, j, k, n int) {
+	s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {
 		f.multiply(s, dst, View{}, a.part(elem, i, dst.Rows).along(elem, k, n), b.part(elem, j, dst.Cols).along(elem, k, n), into{}, nil)
 	})
 }

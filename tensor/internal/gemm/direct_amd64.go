@@ -58,7 +58,7 @@ func (a operand) direct(b operand) bool {
 // multiplyDirect is family.multiply for operands of which direct approves.
 func multiplyDirect(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	if m.span > 0 {
-		s.eachSpan(sum, a.Cols, m.span, func(dst View, i, j, k, n int) {
+		s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {
 			multiplyDirect(s, dst, View{}, a.part(2, i, dst.Rows).along(2, k, n), b.part(2, j, dst.Cols).along(2, k, n), into{}, inexact)
 		})
 		return

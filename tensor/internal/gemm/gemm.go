@@ -29,11 +29,11 @@ func BF16(s *Scratch, c, a, b View, accumulate bool) {
 	}
 }
 
-// BF16Spans computes c += a·b, the sum over k cut into spans of so many elements: each is summed as if it were alone, and the spans'
-// sums are added up as a balanced binary tree (see tree) and then to c. The last span may be shorter.
-func BF16Spans(s *Scratch, c, a, b View, span int) {
+// BF16Spans computes c = a·b, or c += a·b if accumulate, the sum over k cut into spans of so many elements: each is summed as if it
+// were alone, and the spans' sums are added up as a balanced binary tree (see tree), and that to c. The last span may be shorter.
+func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, into{add: true, span: span})
+		active.bf16(s, c, a, b, into{add: accumulate, span: span})
 	}
 }
 
@@ -52,9 +52,9 @@ func FP32(s *Scratch, c, a, b View, accumulate bool) {
 }
 
 // FP32Spans is BF16Spans for FP32 operands.
-func FP32Spans(s *Scratch, c, a, b View, span int) {
+func FP32Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	if check(c, a, b) {
-		active.fp32(s, c, a, b, into{add: true, span: span})
+		active.fp32(s, c, a, b, into{add: accumulate, span: span})
 	}
 }
 

@@ -30,7 +30,7 @@ func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m into) {
 		return
 	}
 	elem := int(unsafe.Sizeof(*new(T)))
-	s.eachSpan(c, a.Cols, m.span, func(dst View, i, j, k, n int) {
+	s.eachSpan(c, a.Cols, m, func(dst View, i, j, k, n int) {
 		multiplyPortable[T](s, dst, View{}, a.slice(elem, i, k, dst.Rows, n), b.slice(elem, k, j, n, dst.Cols), false)
 	})
 }

@@ -42,9 +42,9 @@ func MX(s *Scratch, c View, a, b Scaled, accumulate bool) {
 }
 
 // MXSpans is BF16Spans for operands as of MX; span is a multiple of 32.
-func MXSpans(s *Scratch, c View, a, b Scaled, span int) {
+func MXSpans(s *Scratch, c View, a, b Scaled, span int, accumulate bool) {
 	if checkScaled(c, a, b) {
-		active.mx(s, c, View{}, a, b, into{add: true, span: span})
+		active.mx(s, c, View{}, a, b, into{add: accumulate, span: span})
 	}
 }
 

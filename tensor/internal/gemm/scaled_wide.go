@@ -31,7 +31,7 @@ func bySpan(s *Scratch, slow slowWay) slowWay {
 			slow(sum, out, a, b, m)
 			return
 		}
-		s.scaledSpans(sum, a, b, m.span, func(dst View, a, b Scaled) { slow(dst, View{}, a, b, into{}) })
+		s.scaledSpans(sum, a, b, m, func(dst View, a, b Scaled) { slow(dst, View{}, a, b, into{}) })
 	}
 }
 

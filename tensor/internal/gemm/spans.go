@@ -11,10 +11,10 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// into says what becomes of c: c = a·b, or c += a·b if add. With a span, which implies add, it is c += tree(a·b over each span of k).
+// into says what becomes of c: c = a·b, or c += a·b if add. With a span, a·b is tree(a·b over each span of k).
 type into struct {
 	add  bool
-	span int // elements along k; 0: the sum is one chain, which begins at c
+	span int // elements along k; 0: the sum is one chain, which begins at c if add
 }
 
 // length is the elements along k, of all k there are, that are summed together.
@@ -68,42 +68,49 @@ func (t *tree) merge() {
 	vec.Add(left, left, t.at(t.open))
 }
 
-// addTo adds the whole sum to c, which may have fewer columns than the tiles.
-func (t *tree) addTo(c View) {
+// put stores the whole sum in c, which may have fewer columns than the tiles, or adds it there.
+func (t *tree) put(c View, add bool) {
 	for t.open > 1 {
 		t.merge()
 	}
 	sum := t.at(0)
 	for i := range c.Rows {
-		to := row[float32](c, i)
-		vec.Add(to, to, sum[i*t.cols:][:c.Cols])
+		to, from := row[float32](c, i), sum[i*t.cols:][:c.Cols]
+		if add {
+			vec.Add(to, to, from)
+		} else {
+			copy(to, from)
+		}
 	}
 }
 
 // spanBlock bounds the rows and columns of a block of c in eachSpan.
 const spanBlock = 128
 
-// eachSpan adds to c the tree of the spans' products, block by block: for products without a way of their own to cut k. leaf sets dst
+// eachSpan puts the tree of the spans' products into c, block by block: for products without a way of their own to cut k. leaf sets dst
 // to the part of the product at row i and column j of c, from n elements along k from element k on.
-func (s *Scratch) eachSpan(c View, length, span int, leaf func(dst View, i, j, k, n int)) {
+func (s *Scratch) eachSpan(c View, length int, m into, leaf func(dst View, i, j, k, n int)) {
+	if length == 0 && !m.add {
+		zeroRows[float32](c)
+	}
 	for i := 0; i < c.Rows; i += spanBlock {
 		for j := 0; j < c.Cols; j += spanBlock {
 			block := c.slice(4, i, j, min(spanBlock, c.Rows-i), min(spanBlock, c.Cols-j))
-			t := s.tree(block.Rows, block.Cols, (length+span-1)/span)
-			for k := 0; k < length; k += span {
-				leaf(t.tile(t.open), i, j, k, min(span, length-k))
+			t := s.tree(block.Rows, block.Cols, (length+m.span-1)/m.span)
+			for k := 0; k < length; k += m.span {
+				leaf(t.tile(t.open), i, j, k, min(m.span, length-k))
 				t.push(0)
 			}
 			if length > 0 {
-				t.addTo(block)
+				t.put(block, m.add)
 			}
 		}
 	}
 }
 
 // scaledSpans is eachSpan for block-scaled operands.
-func (s *Scratch) scaledSpans(c View, a, b Scaled, span int, leaf func(dst View, a, b Scaled)) {
-	s.eachSpan(c, a.Codes.Cols, span, func(dst View, i, j, k, n int) {
+func (s *Scratch) scaledSpans(c View, a, b Scaled, m into, leaf func(dst View, a, b Scaled)) {
+	s.eachSpan(c, a.Codes.Cols, m, func(dst View, i, j, k, n int) {
 		leaf(dst, a.rows(i, dst.Rows).along(k, n), b.rows(j, dst.Cols).along(k, n))
 	})
 }

@@ -33,23 +33,28 @@ var spanShapes = []struct{ m, n, k, span int }{
 	{100, 70, 15, 5}, {17, 40, 111, 37}, {14, 31, 21, 2}, {201, 40, 320, 64}, {6, 33, 2304, 1152}, {3, 40, 96, 32}, {12, 0, 64, 32}, {5, 5, 0, 32},
 }
 
-// checkSpans holds a product with spans against the tree of the spans' products.
-func checkSpans(t *testing.T, start matrix[float32], k, span int, spans func(c View), product func(c View, k, n int)) {
+// checkSpans holds a product with spans, stored and added to start, against the tree of the spans' products.
+func checkSpans(t *testing.T, start matrix[float32], k, span int, spans func(c View, m into), product func(c View, k, n int)) {
 	t.Helper()
-	got, want := start.clone(), start.clone()
-	spans(got.View)
+	added, stored := start.clone(), start.clone()
+	spans(added.View, into{add: true, span: span})
+	spans(stored.View, into{span: span})
 	var leaves []matrix[float32]
 	for at := 0; at < k; at += span {
 		leaf := newMatrix[float32](start.Rows, start.Cols, false, guard)
 		product(leaf.View, at, min(span, k-at))
 		leaves = append(leaves, leaf)
 	}
+	sum, sums := start.clone(), newMatrix[float32](start.Rows, start.Cols, false, guard)
+	zeroRows[float32](sums.View)
 	if k > 0 && start.Cols > 0 {
 		for i, x := range treeSum(leaves) {
-			*at[float32](want.View, i/start.Cols, i%start.Cols) += x
+			*at[float32](sum.View, i/start.Cols, i%start.Cols) += x
+			*at[float32](sums.View, i/start.Cols, i%start.Cols) = x
 		}
 	}
-	checkSame(t, got.elements(t), want.elements(t))
+	checkSame(t, added.elements(t), sum.elements(t))
+	checkSame(t, stored.elements(t), sums.elements(t))
 }
 
 func TestSpansAreATree(t *testing.T) {
@@ -64,12 +69,12 @@ func TestSpansAreATree(t *testing.T) {
 				eachTier(t, func(t *testing.T, ks *kernels) {
 					s.poison()
 					checkSpans(t, start, sh.k, sh.span,
-						func(c View) { ks.bf16(&s, c, a.View, b.View, into{add: true, span: sh.span}) },
+						func(c View, m into) { ks.bf16(&s, c, a.View, b.View, m) },
 						func(c View, k, n int) {
 							ks.bf16(&s, c, a.slice(2, 0, k, sh.m, n), b.slice(2, k, 0, n, sh.n), into{})
 						})
 					checkSpans(t, start, sh.k, sh.span,
-						func(c View) { ks.fp32(&s, c, fa.View, fb.View, into{add: true, span: sh.span}) },
+						func(c View, m into) { ks.fp32(&s, c, fa.View, fb.View, m) },
 						func(c View, k, n int) {
 							ks.fp32(&s, c, fa.slice(4, 0, k, sh.m, n), fb.slice(4, k, 0, n, sh.n), into{})
 						})
@@ -108,7 +113,7 @@ func TestScaledSpansAreATree(t *testing.T) {
 					eachTier(t, func(t *testing.T, ks *kernels) {
 						s.poison()
 						checkSpans(t, start, sh.k, sh.span,
-							func(c View) { ks.mx(&s, c, View{}, a.Scaled, b.Scaled, into{add: true, span: sh.span}) },
+							func(c View, m into) { ks.mx(&s, c, View{}, a.Scaled, b.Scaled, m) },
 							func(c View, k, n int) { ks.mx(&s, c, View{}, a.along(k, n), b.along(k, n), into{}) })
 					})
 				})
@@ -124,7 +129,7 @@ func TestTreeMatters(t *testing.T) {
 	a, b := operands[float32](r, 30, 40, 256, false, false)
 	chain, spans := newMatrix[float32](30, 40, false, 0), newMatrix[float32](30, 40, false, 0)
 	FP32(&s, chain.View, a.View, b.View, true)
-	FP32Spans(&s, spans.View, a.View, b.View, 64)
+	FP32Spans(&s, spans.View, a.View, b.View, 64, false)
 	differ := false
 	for i, x := range chain.elements(t) {
 		y := spans.elements(t)[i]
@@ -145,13 +150,13 @@ func TestSpansNest(t *testing.T) {
 	const m, n, k, span = 20, 50, 512, 64
 	a, b := operands[uint16](r, m, n, k, true, false)
 	whole := newMatrix[float32](m, n, false, 0)
-	BF16Spans(&s, whole.View, a.View, b.View, span)
+	BF16Spans(&s, whole.View, a.View, b.View, span, false)
 	for parts := 2; parts <= k/span; parts *= 2 {
 		var sums []matrix[float32]
 		for p := range parts {
 			sum := newMatrix[float32](m, n, false, 0)
 			from, length := p*k/parts, k/parts
-			BF16Spans(&s, sum.View, a.slice(2, 0, from, m, length), b.slice(2, from, 0, length, n), span)
+			BF16Spans(&s, sum.View, a.slice(2, 0, from, m, length), b.slice(2, from, 0, length, n), span, false)
 			sums = append(sums, sum)
 		}
 		checkSame(t, treeSum(sums), whole.elements(t))

@@ -1,0 +1,133 @@
+package moe
+
+import "spmoe/tensor"
+
+// Weight gradients of routed experts, made for several passes of a step at once. Where a pass brings an expert few rows, their product
+// takes less time than to read and write the FP32 sums that it is added to. So rows are kept from pass to pass until they are enough.
+
+// enoughRows is how many rows an expert should have on average when its gradient is made: the product then takes longer than the sums,
+// and the rows a fraction of their memory.
+const enoughRows = 128
+
+// GatheredPasses returns for how many passes, of so many tokens of all ranks together, weight gradients of routed experts are made at
+// once, if a step has as many.
+func (c Config) GatheredPasses(tokens int) int {
+	rows := tokens * c.TopK // of all experts of a layer
+	if rows < 1 {
+		return 1
+	}
+	return max((enoughRows*c.Experts+rows-1)/rows, 1)
+}
+
+// gathering is the passes of a step whose rows are kept.
+type gathering struct {
+	tensor.Arena
+	passes int  // kept so far
+	due    bool // the pass under way makes the gradients
+}
+
+// wgradRows is what a layer's weight gradient is the product of: dy [rows, N] and x [rows, K] of the groups that end at ends.
+type wgradRows struct {
+	dy, x tensor.Tensor
+	ends  []int32
+}
+
+// gather begins a training pass over b. It returns nil if the pass keeps no rows and has none but its own.
+func (m *Model) gather(b Batch) *gathering {
+	g := &m.gathering
+	if m.embedding.stale { // a step begins: what one that failed has left is of no use
+		g.end()
+	}
+	g.due = !b.More || g.passes+1 >= m.Config.GatheredPasses(len(b.Inputs)*m.ranks)
+	if g.due && g.passes == 0 {
+		return nil
+	}
+	return g
+}
+
+// next ends a pass that has not failed.
+func (g *gathering) next() {
+	if g.due {
+		g.end()
+	} else {
+		g.passes++
+	}
+}
+
+func (g *gathering) end() {
+	g.passes = 0
+	g.Reset()
+}
+
+// gathers says whether the weight gradients of groups of rows are made of what several passes leave.
+func (p *pass) gathers(ends []int32) bool { return ends != nil && p.gathering != nil }
+
+// gather makes the weight's gradient of the rows of this pass and those kept before or, if it is not due yet, keeps the rows.
+func (l *linear) gather(p *pass, rows wgradRows) {
+	ex, g := p.ex, p.gathering
+	if !g.due {
+		kept := wgradRows{g.copy(ex, rows.dy), g.copy(ex, rows.x), g.New(tensor.INT32, len(rows.ends)).I32()}
+		copy(kept.ends, rows.ends)
+		l.kept = append(l.kept[:g.passes], kept)
+		return
+	}
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	l.kept = append(l.kept[:g.passes], rows)
+	all := together(ex, l.kept)
+	if l.mx != nil && !l.mx.HighWgrad {
+		l.mx.wgrad(ex, &l.weight, all)
+	} else {
+		tensor.GroupedWgrad(ex, l.Grad, all.dy.Mat(), all.x.Mat(), all.ends, l.accumulate())
+	}
+}
+
+func (g *gathering) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
+	kept := g.New(x.DType(), x.Dim(0), x.Dim(1))
+	tensor.Convert(ex, kept.Mat(), x.Mat())
+	return kept
+}
+
+// together returns the rows of all passes group by group, those of a group in the order of the passes.
+func together(ex *tensor.Exec, passes []wgradRows) wgradRows {
+	first := passes[0]
+	ends := ex.New(tensor.INT32, len(first.ends)).I32()
+	clear(ends)
+	for _, p := range passes {
+		for g, end := range p.ends {
+			ends[g] += end
+		}
+	}
+	rows, n, k := int(ends[len(ends)-1]), first.dy.Dim(1), first.x.Dim(1)
+	all := wgradRows{ex.New(first.dy.DType(), rows, n), ex.New(first.x.DType(), rows, k), ends}
+	tensor.Parallel(ex, len(ends), rows*(n+k), joining{passes, all}, joinGroups)
+	return all
+}
+
+// joining is the arguments of together's parts.
+type joining struct {
+	passes []wgradRows
+	all    wgradRows
+}
+
+// joinGroups does groups [lo, hi).
+func joinGroups(ex *tensor.Exec, j joining, lo, hi int) {
+	for g := lo; g < hi; g++ {
+		to, _ := j.all.group(g)
+		for _, p := range j.passes {
+			from, end := p.group(g)
+			next := to + end - from
+			tensor.Convert(ex, j.all.dy.Mat().RowSlice(to, next), p.dy.Mat().RowSlice(from, end))
+			tensor.Convert(ex, j.all.x.Mat().RowSlice(to, next), p.x.Mat().RowSlice(from, end))
+			to = next
+		}
+	}
+}
+
+// group returns the rows of group g.
+func (r *wgradRows) group(g int) (lo, hi int) {
+	if g > 0 {
+		lo = int(r.ends[g-1])
+	}
+	return lo, int(r.ends[g])
+}

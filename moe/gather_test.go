@@ -1,0 +1,237 @@
+package moe
+
+// Weight gradients of experts that are made for several passes at once.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/tensor"
+)
+
+func TestGatheredPasses(t *testing.T) {
+	for _, c := range []struct{ experts, topK, tokens, want int }{
+		{32, 4, 4096, 1}, {32, 4, 1024, 1}, {32, 4, 1023, 2}, {256, 4, 512, 16}, {256, 8, 512, 8}, {256, 8, 700, 6}, {8, 2, 1, 512}, {8, 2, 0, 1},
+	} {
+		cfg := with(tiny(), func(m *Config) { m.Experts, m.TopK = c.experts, c.topK })
+		if got := cfg.GatheredPasses(c.tokens); got != c.want {
+			t.Errorf("%d of %d experts, passes of %d tokens: %d at once, want %d", c.topK, c.experts, c.tokens, got, c.want)
+		}
+	}
+}
+
+// gatherCase is a step of so many passes of one sequence of each rank.
+type gatherCase struct {
+	cfg       Config
+	precision string
+	recompute Recompute
+	wire      ep.Options
+	ranks     int
+	threads   int
+	passes    int
+}
+
+const gatherSeq = 32
+
+// step returns the gradients of all ranks by parameter after a step that says which passes have others behind them, if gathered, and
+// checks that nothing is kept. Those of the replicated weights are rank 0's. before is called with each rank's model in front of it.
+func (c gatherCase) step(t *testing.T, gathered bool, before func(m *member) error) map[string][]float32 {
+	t.Helper()
+	p, err := PrecisionByName(c.precision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := batchOf(31, c.ranks*c.passes, gatherSeq, c.cfg.Vocab)
+	grads := map[string][]float32{}
+	var mu sync.Mutex
+	err = collective.NewWorld(c.ranks).Run(func(comm *collective.Comm) error {
+		exchange, err := ep.New("onesided", comm, c.cfg.Experts, c.wire)
+		if err != nil {
+			return err
+		}
+		model, err := New(c.cfg, p, gatherSeq, comm, exchange)
+		if err != nil {
+			return err
+		}
+		model.Recompute = c.recompute
+		spread(model)
+		m := &member{comm, tensor.NewParallelExec(c.threads), model}
+		defer m.ex.Close()
+		for _, g := range model.Groups {
+			g.Refresh(m.ex)
+		}
+		if before != nil {
+			if err := before(m); err != nil {
+				return err
+			}
+		}
+		first := comm.Rank() * c.passes
+		for i := range c.passes {
+			b := all.part(first+i, first+i+1)
+			b.More = gathered && i+1 < c.passes
+			if _, err := model.Train(m.ex, b); err != nil {
+				return err
+			}
+			if _, err := model.Eval(m.ex, b); err != nil { // between passes it changes nothing
+				return err
+			}
+		}
+		if left := (tensor.Mark{}); model.gathering.passes != 0 || model.gathering.Mark() != left {
+			t.Errorf("rank %d keeps the rows of %d passes", comm.Rank(), model.gathering.passes)
+		}
+		if kept := model.gathering.Peak() > 0; kept != gathered {
+			t.Errorf("rank %d has kept rows: %v, want %v", comm.Rank(), kept, gathered)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, param := range model.Params() {
+			if comm.Rank() == 0 || ofExpert(param.Name) {
+				grads[param.Name] = slices.Clone(param.Grad.F32())
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grads
+}
+
+func ofExpert(name string) bool { return strings.Contains(name, ".experts.") }
+
+// What several passes leave is multiplied as if it had come in one: the experts' gradients agree with those of pass after pass, to
+// rounding and, where they are quantised, to that, and all others have the same bits.
+func TestGatheredGradients(t *testing.T) {
+	// An expert has 32 rows of each sequence, so 4 passes of a rank are gathered, and 2 of two ranks.
+	cfg := quantisable(64, 64)
+	some := with(cfg, func(c *Config) { c.TopK = 3 })
+	wire := ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8}
+	for name, c := range map[string]struct {
+		gatherCase
+		within float64
+	}{
+		"fp32":             {gatherCase{cfg, "fp32", RecomputeNone, ep.Options{}, 1, 1, 6}, 1e-6},
+		"bf16":             {gatherCase{cfg, "bf16", RecomputeNone, ep.Options{}, 1, 1, 6}, 1e-6},
+		"bf16, np 2":       {gatherCase{cfg, "bf16", RecomputeNone, ep.Options{}, 2, 1, 5}, 1e-6},
+		"bf16, few rows":   {gatherCase{some, "bf16", RecomputeNone, ep.Options{}, 2, 1, 7}, 1e-6},
+		"bf16, selective":  {gatherCase{some, "bf16", RecomputeSelective, ep.Options{}, 2, 1, 6}, 1e-6},
+		"bf16, full":       {gatherCase{some, "bf16", RecomputeFull, ep.Options{}, 2, 1, 6}, 1e-6},
+		"mxfp8":            {gatherCase{some, "mxfp8", RecomputeNone, ep.Options{}, 2, 1, 6}, 0.1},
+		"mxfp8, selective": {gatherCase{some, "mxfp8", RecomputeSelective, ep.Options{}, 1, 1, 6}, 0.1},
+		"mxfp8, full":      {gatherCase{some, "mxfp8", RecomputeFull, wire, 2, 1, 6}, 0.1},
+		"mxfp8, wire":      {gatherCase{some, "mxfp8", RecomputeNone, wire, 2, 1, 6}, 0.1},
+		"mxfp8-wgrad-bf16": {gatherCase{some, "mxfp8-wgrad-bf16", RecomputeNone, wire, 2, 1, 6}, 1e-6},
+		"mxint8":           {gatherCase{some, "mxint8", RecomputeNone, ep.Options{}, 2, 1, 6}, 0.02},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, want := c.step(t, true, nil), c.step(t, false, nil)
+			for name, g := range want {
+				if d := distance(got[name], g); ofExpert(name) && d > c.within || !ofExpert(name) && d != 0 {
+					t.Errorf("the gradient of %s is off by %.2g", name, d)
+				}
+			}
+			again := c.gatherCase
+			again.threads = 2
+			for name, g := range again.step(t, true, nil) {
+				if !slices.Equal(g, got[name]) {
+					t.Errorf("the gradient of %s has other bits with 2 threads", name)
+				}
+			}
+		})
+	}
+}
+
+// A step whose passes are all gathered gives an expert the gradient of one large pass, bit for bit, quantised or not, since its rows are
+// the same in the same order. With fewer rows of an expert in a pass, another kernel would make its results.
+func TestGatheredIsOnePass(t *testing.T) {
+	const passes = 4
+	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
+		t.Run(precision, func(t *testing.T) {
+			c := gatherCase{quantisable(64, 64), precision, RecomputeNone, ep.Options{}, 1, 1, passes}
+			if n := c.cfg.GatheredPasses(gatherSeq); n != passes {
+				t.Fatalf("%d passes are gathered", n)
+			}
+			got := c.step(t, true, nil)
+			m, err := quantisedMember(collective.NewWorld(1).Comm(0), c.cfg, precision, gatherSeq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.model.Train(m.ex, batchOf(31, passes, gatherSeq, c.cfg.Vocab)); err != nil {
+				t.Fatal(err)
+			}
+			for name, g := range m.gradients() {
+				switch d := distance(got[name], g); {
+				case ofExpert(name) && d != 0:
+					t.Errorf("the gradient of %s has other bits: off by %.2g", name, d)
+				case d > 1e-5 && (precision == "fp32" || precision == "bf16"):
+					t.Errorf("the gradient of %s is off by %.2g", name, d)
+				}
+			}
+		})
+	}
+}
+
+// Rows that a step has kept before it was given up are forgotten.
+func TestGatheredAfterFailure(t *testing.T) {
+	c := gatherCase{quantisable(64, 64), "bf16", RecomputeNone, ep.Options{}, 1, 1, 3}
+	want := c.step(t, true, nil)
+	got := c.step(t, true, func(m *member) error {
+		b := batchOf(5, 1, gatherSeq, c.cfg.Vocab)
+		b.More = true
+		_, err := m.model.Train(m.ex, b)
+		if m.model.gathering.passes != 1 {
+			t.Errorf("rows of %d passes are kept, want those of 1", m.model.gathering.passes)
+		}
+		m.model.ZeroGrad()
+		return err
+	})
+	for name, g := range want {
+		if !slices.Equal(got[name], g) {
+			t.Errorf("the gradient of %s has other bits after a step that was given up", name)
+		}
+	}
+}
+
+// An observer sees the gathered rows as they are multiplied: what it does to them reaches the gradient of their layer and nothing else.
+func TestObserverCanBreakGathered(t *testing.T) {
+	c := gatherCase{quantisable(64, 64), "mxfp8", RecomputeNone, ep.Options{}, 1, 1, 6}
+	want := c.step(t, true, nil)
+	for _, operand := range []Operand{Input, Gradient} {
+		shown := map[string]int{}
+		got := c.step(t, true, func(m *member) error {
+			m.model.ObserveQuantised(func(q Quantised) {
+				if q.Operand == Weight || !strings.HasPrefix(q.Linear, "experts.") {
+					return
+				}
+				shown[fmt.Sprintf("rows %v, columns %v, again %v", q.Rows.Codes.Valid(), q.Cols.Codes.Valid(), q.Again)]++
+				if q.Layer == 1 && q.Linear == "experts.down_proj" && q.Operand == operand && q.Cols.Codes.Valid() {
+					for i := range q.Cols.Scales.U8() {
+						q.Cols.Scales.U8()[i]++
+					}
+				}
+			})
+			return nil
+		})
+		// Two layers of experts (one of the MTP module) with two products each; inputs of 6 passes and 6 evaluations, gradients of 6
+		// passes; both of the first 4 passes, and of the last 2.
+		if each := 2 * 2; shown["rows true, columns false, again false"] != each*18 || shown["rows false, columns true, again true"] != each*4 || len(shown) != 2 {
+			t.Errorf("shown were %v", shown)
+		}
+		for name, g := range want {
+			g := slices.Clone(g)
+			if strings.HasPrefix(name, "model.layers.1.mlp.experts.") && strings.HasSuffix(name, "down_proj.weight") {
+				for i := range g {
+					g[i] *= 2
+				}
+			}
+			if !slices.Equal(got[name], g) {
+				t.Errorf("%v: the gradient of %s is not as expected", operand, name)
+			}
+		}
+	}
+}
