@@ -11,6 +11,7 @@ type calls struct {
 	tile     tile
 	decoding decoding
 	direct   [2]direct
+	across   across
 	offsets  [16]int
 	flip     uint32 // what turns codes of bytes with a sign into those without
 }
@@ -82,6 +83,24 @@ type direct struct {
 	second [8][32]uint16
 
 	rows, columns int // of a, and of b in a group; the assembly does not use them
+}
+
+// across multiplies groups of 32 rows of b that are neighbours in memory with all rows of a.
+type across struct {
+	a                              unsafe.Pointer // row panel, at the first step
+	b, sum, scales                 unsafe.Pointer // of the first group; scales if b holds codes
+	codes                          *directCodes
+	partial                        unsafe.Pointer // vectors of sums between two runs along k
+	stride, scaleStride, sumStride int            // bytes from step to step of k, from block to block, from row to row
+	ahead                          int            // bytes from b to what is fetched next
+	lines, linesLeft, jump         int            // cache lines of a step that are fetched, those left, bytes from their end to the next step
+	load, finish                   int            // 0: start at 0; 0: leave vectors of sums
+	k                              int            // elements along k
+	//lint:ignore U1000 only the assembly uses it
+	left   int    // of k, while counting
+	groups int    // counted down
+	moved  [4]int // as of direct
+	notes
 }
 
 // directCodes is what kernels decode codes with.

@@ -15,6 +15,8 @@ package gemm
 import (
 	"sync"
 	"unsafe"
+
+	"spmoe/tensor/internal/vec"
 )
 
 const (
@@ -72,10 +74,7 @@ func multiplyDirect(s *Scratch, sum, out View, a, b operand, m into, inexact slo
 		inexact(sum, out, a.scaled(), b.scaled(), m)
 		return
 	}
-	target := sum
-	if m.add || out.Ptr != nil {
-		target = strided(s.sums.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
-	}
+	target := s.sumsFor(sum, out, m.add)
 	if !f.all(s, target, panel, b) {
 		b.runs(func(j, n int, fits bool) { // only columns that need it: the others stay as they are whatever stands beside them
 			if !fits {
@@ -83,15 +82,29 @@ func multiplyDirect(s *Scratch, sum, out View, a, b operand, m into, inexact slo
 			}
 		})
 	}
+	deliver(sum, out, target, m.add)
+}
+
+// sumsFor is where a direct product puts its sums: sum, if they are the result.
+func (s *Scratch) sumsFor(sum, out View, add bool) View {
 	switch {
 	case out.Ptr != nil:
-		roundRows(out, target)
-	case m.add:
+		return strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
+	case add:
+		return strided(s.sums.atLeast(4*sum.Rows*sum.Cols), sum.Rows, sum.Cols, sum.Cols, 1)
+	}
+	return sum
+}
+
+// deliver makes the result of the sums.
+func deliver(sum, out, sums View, add bool) {
+	switch {
+	case out.Ptr != nil:
+		roundRows(out, sums)
+	case add:
 		for i := range sum.Rows {
 			c := row[float32](sum, i)
-			for j, x := range row[float32](target, i) {
-				c[j] += x
-			}
+			vec.Add(c, c, row[float32](sums, i))
 		}
 	}
 }
