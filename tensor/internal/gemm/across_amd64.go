@@ -48,12 +48,17 @@ func multiplyAcross(s *Scratch, sum, out View, a, b operand) bool {
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
-	p.sum = s.sumsFor(sum, out, false)
+	p.sum = sum
+	if out.Ptr != nil {
+		p.sum = strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
+	}
 	p.all(s)
 	if b.lookup != nil && !p.call.exact(b) {
 		return false
 	}
-	deliver(sum, out, p.sum, false)
+	if out.Ptr != nil {
+		roundRows(out, p.sum)
+	}
 	return true
 }
 

@@ -62,6 +62,7 @@ type direct struct {
 	scales              unsafe.Pointer // if b holds codes
 	codes               *directCodes
 	stride, scaleStride int            // bytes from row to row of b
+	sumStride           int            // and of the sums
 	ahead               int            // bytes from where reading of b begins to where fetching does
 	scalesAhead         int            // bytes from what is read of scales to what is fetched
 	partial             unsafe.Pointer // vectors of sums between two runs along k
@@ -74,8 +75,6 @@ type direct struct {
 	left                    int    // steps, while counting
 	moved                   [4]int // bytes that b, sum, scales and partial are behind their begin: pointers must not leave their matrix
 	wholeScales, lastScales uint64 // scales of a block, of the last block
-	valid                   [2]uint64
-	offsets                 [32]int32 // of the sums, row of a after row of a, in bytes; stored if valid
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	rowSteps [8][16]uint32

@@ -74,8 +74,12 @@ func multiplyDirect(s *Scratch, sum, out View, a, b operand, m into, inexact slo
 		inexact(sum, out, a.scaled(), b.scaled(), m)
 		return
 	}
-	target := s.sumsFor(sum, out, m.add)
+	const spare = 8 // at most, that a kernel stores behind a row
+	target := strided(s.sums.atLeast(4*a.Rows*(b.Rows+spare)), a.Rows, b.Rows, b.Rows+spare, 1)
 	if !f.all(s, target, panel, b) {
+		sums := target // which other products overwrite
+		target = strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
+		copyRows(target, sums)
 		b.runs(func(j, n int, fits bool) { // only columns that need it: the others stay as they are whatever stands beside them
 			if !fits {
 				inexact(target.slice(4, 0, j, a.Rows, n), View{}, a.scaled(), b.part(1, j, n).scaled(), into{})
@@ -83,17 +87,6 @@ func multiplyDirect(s *Scratch, sum, out View, a, b operand, m into, inexact slo
 		})
 	}
 	deliver(sum, out, target, m.add)
-}
-
-// sumsFor is where a direct product puts its sums: sum, if they are the result.
-func (s *Scratch) sumsFor(sum, out View, add bool) View {
-	switch {
-	case out.Ptr != nil:
-		return strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
-	case add:
-		return strided(s.sums.atLeast(4*sum.Rows*sum.Cols), sum.Rows, sum.Cols, sum.Cols, 1)
-	}
-	return sum
 }
 
 // deliver makes the result of the sums.
@@ -106,6 +99,8 @@ func deliver(sum, out, sums View, add bool) {
 			c := row[float32](sum, i)
 			vec.Add(c, c, row[float32](sums, i))
 		}
+	default:
+		copyRows(sum, sums)
 	}
 }
 
@@ -198,22 +193,13 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 // same row.
 func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	width := f.columns(rows)
-	*d = direct{rows: rows, columns: width, stride: 64 / f.unit * b.RowStride, scaleStride: b.scales.RowStride, wholeScales: 1<<16 - 1}
+	*d = direct{rows: rows, columns: width, stride: 64 / f.unit * b.RowStride, scaleStride: b.scales.RowStride, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
 	d.scalesAhead = 2 * width * d.scaleStride // of the group after the next
 	if b.Rows < width {
 		d.columns, d.stride, d.scaleStride = 1, 0, 0
 	}
 	if b.lookup != nil {
 		d.codes = directTables[b.lookup.format]()
-	}
-	for i := range rows {
-		for j := range width {
-			e := i*width + j
-			d.offsets[e] = int32(4 * (i*sum.RowStride + j))
-			if j < d.columns {
-				d.valid[e/16] |= 1 << (e % 16)
-			}
-		}
 	}
 	d.notes.reset()
 }

@@ -18,6 +18,7 @@ const (
 	directCodes
 	directStride
 	directScaleStride
+	directSumStride
 	directAhead
 	directScalesAhead
 	directPartial
@@ -34,10 +35,7 @@ const (
 	directPartialMoved
 	directScaleMask
 	directLastScaleMask
-	directValid0
-	directValid1
-	directOffsets
-	directMin      = directOffsets + 4*32
+	directMin
 	directMax      = directMin + 64
 	directBad      = directMax + 64
 	directRowSteps = directBad + 64
@@ -168,35 +166,40 @@ func (k *directKernel) multiply(bs []asmgen.Vec, at int, x asmgen.Vec) {
 	}
 }
 
-// finish adds up the lanes of each sum and scatters the totals.
+// finish adds up the lanes of each sum and stores the totals, four or eight for each row of a: those behind the columns are of no use.
 func (k *directKernel) finish() {
-	var all []asmgen.Vec
+	var quads [][]asmgen.Vec
 	for _, s := range k.sums {
-		all = append(all, s...)
+		for j := 0; j < k.columns; j += 4 {
+			quads = append(quads, s[j:min(j+4, k.columns)])
+		}
 	}
-	index, sum := k.fn.Z(), k.steps
+	sum := k.steps
 	k.fn.I("MOVQ", k.t.At(directSum), sum)
 	k.fn.I("ADDQ", k.t.At(directSumMoved), sum)
-	for part := 0; 16*part < len(all); part++ {
-		total := k.total(all[16*part : min(16*part+16, len(all))])
-		k.fn.I("KMOVQ", k.t.At(directValid0+8*part), asmgen.K(1))
-		k.fn.I("VMOVUPS", k.t.At(directOffsets+64*part), index)
-		k.fn.I("VSCATTERDPS", total, asmgen.K(1), scattered{sum, index})
+	perRow := len(quads) / k.rows
+	for i := 0; i < len(quads); i += 4 {
+		n := min(4, len(quads)-i)
+		total := k.total(quads[i : i+n])
+		for q := 0; q < n; q += perRow {
+			switch {
+			case q == 0 && perRow == 1:
+				k.fn.I("VMOVUPS", total.X(), sum.At(0))
+			case q == 0:
+				k.fn.I("VMOVUPS", total.Y(), sum.At(0))
+			case perRow == 1:
+				k.fn.I("VEXTRACTF32X4", asmgen.Imm(int64(q)), total, sum.At(0))
+			default:
+				k.fn.I("VEXTRACTF64X4", asmgen.Imm(1), total, sum.At(0))
+			}
+			k.fn.I("ADDQ", k.t.At(directSumStride), sum)
+		}
 	}
-	k.fn.Free(index)
 }
 
-// scattered is a memory operand with a vector of byte offsets.
-type scattered struct {
-	base    asmgen.Reg
-	offsets asmgen.Vec
-}
-
-func (s scattered) String() string { return fmt.Sprintf("(%v)(%v*1)", s.base, s.offsets) }
-
-// total returns a vector whose lane i is the sum of the lanes of vs[i]; it overwrites vs. Of every four lanes it adds 0 and 2,
-// 1 and 3, and then those two; of the four sums it adds the first two, the last two, and then those.
-func (k *directKernel) total(vs []asmgen.Vec) asmgen.Vec {
+// total returns a vector whose lane 4*i+j is the sum of the lanes of quads[i][j], of at most four such; it overwrites them. Of every
+// four lanes it adds 0 and 2, 1 and 3, and then those two; of the four sums it adds the first two, the last two, and then those.
+func (k *directKernel) total(quads [][]asmgen.Vec) asmgen.Vec {
 	fn := k.fn
 	temp := fn.Z()
 	defer fn.Free(temp)
@@ -217,8 +220,11 @@ func (k *directKernel) total(vs []asmgen.Vec) asmgen.Vec {
 		}
 		return out
 	}
-	vs = merge(vs, "VUNPCKLPS", "VUNPCKHPS")
-	vs = merge(vs, "VUNPCKLPD", "VUNPCKHPD")
+	var vs []asmgen.Vec
+	for _, quad := range quads {
+		quad = merge(quad, "VUNPCKLPS", "VUNPCKHPS")
+		vs = append(vs, merge(quad, "VUNPCKLPD", "VUNPCKHPD")...)
+	}
 	vs = merge(vs, "VSHUFF32X4", "VSHUFF32X4", asmgen.Imm(0x88), asmgen.Imm(0xdd))
 	vs = merge(vs, "VSHUFF32X4", "VSHUFF32X4", asmgen.Imm(0x88), asmgen.Imm(0xdd))
 	return vs[0]
