@@ -65,6 +65,7 @@ type direct struct {
 	sumStride           int            // and of the sums
 	ahead               int            // bytes from where reading of b begins to where fetching does
 	scalesAhead         int            // bytes from what is read of scales to what is fetched
+	near                int            // not 0: the next group is fetched to the first level of cache
 	partial             unsafe.Pointer // vectors of sums between two runs along k
 	load, finish        int            // 0: start at 0; 0: leave vectors of sums
 	steps               int            // whole vectors of a row of b

@@ -22,6 +22,7 @@ import (
 const (
 	directPanelRows = 8         // of a that a kernel takes, at most
 	directStrip     = 256 << 10 // bytes of b, about, in a strip
+	directNear      = 8 << 10   // bytes of a group that the first level of cache holds besides the one before
 	directSums      = 8192      // at most, about, in a strip: it takes one call, if k is short
 
 	// The kernels for integers (int8_direct_amd64.go) take more rows and have no strips: they fetch at least so many bytes ahead.
@@ -195,6 +196,9 @@ func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	width := f.columns(rows)
 	*d = direct{rows: rows, columns: width, stride: 64 / f.unit * b.RowStride, scaleStride: b.scales.RowStride, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
 	d.scalesAhead = 2 * width * d.scaleStride // of the group after the next
+	if width*d.stride <= directNear {
+		d.near = 1
+	}
 	if b.Rows < width {
 		d.columns, d.stride, d.scaleStride = 1, 0, 0
 	}

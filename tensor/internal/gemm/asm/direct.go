@@ -21,6 +21,7 @@ const (
 	directSumStride
 	directAhead
 	directScalesAhead
+	directNear
 	directPartial
 	directLoad
 	directFinish
@@ -59,12 +60,13 @@ type directKernel struct {
 	t, a, stride   asmgen.Reg
 	bases          []asmgen.Reg // rows 0, 3 and 6 of b
 	fetched, steps asmgen.Reg
+	near           asmgen.Reg // where the next group is, 0 if it has too many bytes for the first level of cache
 	sums           [][]asmgen.Vec
 }
 
 func newDirect(f *asmgen.File, name, what string, rows, columns int) *directKernel {
 	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of %d rows of b, %s.", name, rows, columns, what), asmgen.Arg("d", "*direct"))
-	k := &directKernel{fn: fn, rows: rows, columns: columns, t: fn.Load("d"), a: fn.GP(), stride: fn.GP(), fetched: fn.GP(), steps: fn.GP()}
+	k := &directKernel{fn: fn, rows: rows, columns: columns, t: fn.Load("d"), a: fn.GP(), stride: fn.GP(), fetched: fn.GP(), steps: fn.GP(), near: fn.GP()}
 	for range (columns + 2) / 3 {
 		k.bases = append(k.bases, fn.GP())
 	}
@@ -97,6 +99,12 @@ func (k *directKernel) groups(body func()) {
 	}
 	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
 	fn.I("ADDQ", k.steps, k.t.At(directBMoved))
+	far := fn.Label("far")
+	fn.I("MOVQ", k.t.At(directNear), k.near)
+	fn.I("TESTQ", k.near, k.near)
+	fn.I("JZ", far)
+	fn.I("LEAQ", k.bases[0].At(0).Index(k.steps, 1), k.near)
+	fn.Place(far)
 	k.load()
 	body()
 	fn.I("CMPQ", k.t.At(directFinish), asmgen.Imm(0))
@@ -139,18 +147,30 @@ func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
 }
 
 // advance moves on along k; a cache line of each row was read. As many are fetched to the second level, in the order of memory, for a
-// later call. Prefetches are lost while too many are under way: what this group reads soon is asked for once more, unless it has so
-// few multiply-adds that the processor itself looks ahead as far.
+// later call. Prefetches are lost while too many are under way: what is read soon is asked for once more, in the next group or in this
+// one, unless there are so few multiply-adds that the processor itself looks ahead as far.
 func (k *directKernel) advance() {
 	fn := k.fn
 	const soon = 512
 	for i := range k.columns {
 		fn.I("PREFETCHT1", k.fetched.At(64*i))
-		if k.rows > 2 {
-			fn.I("PREFETCHT0", k.row(i).Plus(soon))
-		}
 	}
 	fn.I("ADDQ", asmgen.Imm(int64(64*k.columns)), k.fetched)
+	if k.rows > 2 {
+		far, done := fn.Label("far"), fn.Label("fetched")
+		fn.I("TESTQ", k.near, k.near)
+		fn.I("JZ", far)
+		for i := range k.columns {
+			fn.I("PREFETCHT0", k.near.At(64*i))
+		}
+		fn.I("ADDQ", asmgen.Imm(int64(64*k.columns)), k.near)
+		fn.I("JMP", done)
+		fn.Place(far)
+		for i := range k.columns {
+			fn.I("PREFETCHT0", k.row(i).Plus(soon))
+		}
+		fn.Place(done)
+	}
 	for _, b := range k.bases {
 		fn.I("ADDQ", asmgen.Imm(64), b)
 	}
