@@ -55,6 +55,7 @@ func directWidth(rows, reserved int) int { return min(8, (32-reserved)/(rows+1))
 
 // directKernel is the frame of such a kernel.
 type directKernel struct {
+	f              *asmgen.File
 	fn             *asmgen.Func
 	rows, columns  int
 	t, a, stride   asmgen.Reg
@@ -66,7 +67,7 @@ type directKernel struct {
 
 func newDirect(f *asmgen.File, name, what string, rows, columns int) *directKernel {
 	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of %d rows of b, %s.", name, rows, columns, what), asmgen.Arg("d", "*direct"))
-	k := &directKernel{fn: fn, rows: rows, columns: columns, t: fn.Load("d"), a: fn.GP(), stride: fn.GP(), fetched: fn.GP(), steps: fn.GP(), near: fn.GP()}
+	k := &directKernel{f: f, fn: fn, rows: rows, columns: columns, t: fn.Load("d"), a: fn.GP(), stride: fn.GP(), fetched: fn.GP(), steps: fn.GP(), near: fn.GP()}
 	for range (columns + 2) / 3 {
 		k.bases = append(k.bases, fn.GP())
 	}
@@ -188,38 +189,60 @@ func (k *directKernel) multiply(bs []asmgen.Vec, at int, x asmgen.Vec) {
 
 // finish adds up the lanes of each sum and stores the totals, four or eight for each row of a: those behind the columns are of no use.
 func (k *directKernel) finish() {
-	var quads [][]asmgen.Vec
+	fn, sum := k.fn, k.steps
+	fn.I("MOVQ", k.t.At(directSum), sum)
+	fn.I("ADDQ", k.t.At(directSumMoved), sum)
+	var all, totals []asmgen.Vec
 	for _, s := range k.sums {
-		for j := 0; j < k.columns; j += 4 {
-			quads = append(quads, s[j:min(j+4, k.columns)])
-		}
+		all = append(all, s...)
 	}
-	sum := k.steps
-	k.fn.I("MOVQ", k.t.At(directSum), sum)
-	k.fn.I("ADDQ", k.t.At(directSumMoved), sum)
-	perRow := len(quads) / k.rows
-	for i := 0; i < len(quads); i += 4 {
-		n := min(4, len(quads)-i)
-		total := k.total(quads[i : i+n])
-		for q := 0; q < n; q += perRow {
+	for i := 0; i < len(all); i += 16 {
+		totals = append(totals, k.total(all[i:min(i+16, len(all))]))
+	}
+	perRow := (k.columns + 3) / 4 * 4
+	for i := 0; i < k.rows; i += 16 / perRow {
+		n := min(16/perRow, k.rows-i)
+		v := k.spread(totals, i*k.columns, n, perRow, all[1+i*perRow/16]) // whose sum is in a total
+		for r := range n {
 			switch {
-			case q == 0 && perRow == 1:
-				k.fn.I("VMOVUPS", total.X(), sum.At(0))
-			case q == 0:
-				k.fn.I("VMOVUPS", total.Y(), sum.At(0))
-			case perRow == 1:
-				k.fn.I("VEXTRACTF32X4", asmgen.Imm(int64(q)), total, sum.At(0))
+			case r == 0 && perRow == 4:
+				fn.I("VMOVUPS", v.X(), sum.At(0))
+			case r == 0:
+				fn.I("VMOVUPS", v.Y(), sum.At(0))
+			case perRow == 4:
+				fn.I("VEXTRACTF32X4", asmgen.Imm(int64(r)), v, sum.At(0))
 			default:
-				k.fn.I("VEXTRACTF64X4", asmgen.Imm(1), total, sum.At(0))
+				fn.I("VEXTRACTF64X4", asmgen.Imm(1), v, sum.At(0))
 			}
-			k.fn.I("ADDQ", k.t.At(directSumStride), sum)
+			fn.I("ADDQ", k.t.At(directSumStride), sum)
 		}
 	}
 }
 
-// total returns a vector whose lane 4*i+j is the sum of the lanes of quads[i][j], of at most four such; it overwrites them. Of every
-// four lanes it adds 0 and 2, 1 and 3, and then those two; of the four sums it adds the first two, the last two, and then those.
-func (k *directKernel) total(quads [][]asmgen.Vec) asmgen.Vec {
+// spread returns a vector with n rows of totals, the first of which is the one of number first, at a distance of perRow.
+func (k *directKernel) spread(totals []asmgen.Vec, first, n, perRow int, v asmgen.Vec) asmgen.Vec {
+	low, high := first/16, (first+n*k.columns-1)/16
+	if k.columns == perRow && first%16 == 0 {
+		return totals[low]
+	}
+	index := make([]uint32, 16)
+	for r := range n {
+		for j := range k.columns {
+			index[r*perRow+j] = uint32(first%16 + r*k.columns + j)
+		}
+	}
+	k.fn.I("VMOVUPS", k.f.Data32(fmt.Sprintf("spread%dx%dFrom%d", k.rows, k.columns, first), index...), v)
+	if low == high {
+		k.fn.I("VPERMPS", totals[low], v, v)
+	} else {
+		k.fn.I("VPERMI2PS", totals[high], totals[low], v)
+	}
+	return v
+}
+
+// total returns a vector whose lane i is the sum of the lanes of vs[i]; it overwrites vs. Of every four lanes it adds 0 and 2,
+// 1 and 3, and then those two; of the four sums it adds the first two, the last two, and then those.
+func (k *directKernel) total(vs []asmgen.Vec) asmgen.Vec {
 	fn := k.fn
 	temp := fn.Z()
 	defer fn.Free(temp)
@@ -240,11 +263,8 @@ func (k *directKernel) total(quads [][]asmgen.Vec) asmgen.Vec {
 		}
 		return out
 	}
-	var vs []asmgen.Vec
-	for _, quad := range quads {
-		quad = merge(quad, "VUNPCKLPS", "VUNPCKHPS")
-		vs = append(vs, merge(quad, "VUNPCKLPD", "VUNPCKHPD")...)
-	}
+	vs = merge(vs, "VUNPCKLPS", "VUNPCKHPS")
+	vs = merge(vs, "VUNPCKLPD", "VUNPCKHPD")
 	vs = merge(vs, "VSHUFF32X4", "VSHUFF32X4", asmgen.Imm(0x88), asmgen.Imm(0xdd))
 	vs = merge(vs, "VSHUFF32X4", "VSHUFF32X4", asmgen.Imm(0x88), asmgen.Imm(0xdd))
 	return vs[0]
