@@ -11,6 +11,7 @@ type calls struct {
 	tile     tile
 	decoding decoding
 	direct   [2]direct
+	across   across
 	offsets  [16]int
 	flip     uint32 // what turns codes of bytes with a sign into those without
 }
@@ -61,8 +62,10 @@ type direct struct {
 	scales              unsafe.Pointer // if b holds codes
 	codes               *directCodes
 	stride, scaleStride int            // bytes from row to row of b
+	sumStride           int            // and of the sums
 	ahead               int            // bytes from where reading of b begins to where fetching does
 	scalesAhead         int            // bytes from what is read of scales to what is fetched
+	near                int            // not 0: the next group is fetched to the first level of cache
 	partial             unsafe.Pointer // vectors of sums between two runs along k
 	load, finish        int            // 0: start at 0; 0: leave vectors of sums
 	steps               int            // whole vectors of a row of b
@@ -73,8 +76,6 @@ type direct struct {
 	left                    int    // steps, while counting
 	moved                   [4]int // bytes that b, sum, scales and partial are behind their begin: pointers must not leave their matrix
 	wholeScales, lastScales uint64 // scales of a block, of the last block
-	valid                   [2]uint64
-	offsets                 [32]int32 // of the sums, row of a after row of a, in bytes; stored if valid
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	rowSteps [8][16]uint32
@@ -82,6 +83,24 @@ type direct struct {
 	second [8][32]uint16
 
 	rows, columns int // of a, and of b in a group; the assembly does not use them
+}
+
+// across multiplies groups of 32 rows of b that are neighbours in memory with all rows of a.
+type across struct {
+	a                              unsafe.Pointer // row panel, at the first step
+	b, sum, scales                 unsafe.Pointer // of the first group; scales if b holds codes
+	codes                          *directCodes
+	partial                        unsafe.Pointer // vectors of sums between two runs along k
+	stride, scaleStride, sumStride int            // bytes from step to step of k, from block to block, from row to row
+	ahead                          int            // bytes from b to what is fetched next
+	lines, linesLeft, jump         int            // cache lines of a step that are fetched, those left, bytes from their end to the next step
+	load, finish                   int            // 0: start at 0; 0: leave vectors of sums
+	k                              int            // elements along k
+	//lint:ignore U1000 only the assembly uses it
+	left   int    // of k, while counting
+	groups int    // counted down
+	moved  [4]int // as of direct
+	notes
 }
 
 // directCodes is what kernels decode codes with.

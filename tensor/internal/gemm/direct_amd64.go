@@ -15,11 +15,14 @@ package gemm
 import (
 	"sync"
 	"unsafe"
+
+	"spmoe/tensor/internal/vec"
 )
 
 const (
 	directPanelRows = 8         // of a that a kernel takes, at most
 	directStrip     = 256 << 10 // bytes of b, about, in a strip
+	directNear      = 8 << 10   // bytes of a group that the first level of cache holds besides the one before
 	directSums      = 8192      // at most, about, in a strip: it takes one call, if k is short
 
 	// The kernels for integers (int8_direct_amd64.go) take more rows and have no strips: they fetch at least so many bytes ahead.
@@ -72,27 +75,33 @@ func multiplyDirect(s *Scratch, sum, out View, a, b operand, m into, inexact slo
 		inexact(sum, out, a.scaled(), b.scaled(), m)
 		return
 	}
-	target := sum
-	if m.add || out.Ptr != nil {
-		target = strided(s.sums.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
-	}
+	const spare = 8 // at most, that a kernel stores behind a row
+	target := strided(s.sums.atLeast(4*a.Rows*(b.Rows+spare)), a.Rows, b.Rows, b.Rows+spare, 1)
 	if !f.all(s, target, panel, b) {
+		sums := target // which other products overwrite
+		target = strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
+		copyRows(target, sums)
 		b.runs(func(j, n int, fits bool) { // only columns that need it: the others stay as they are whatever stands beside them
 			if !fits {
 				inexact(target.slice(4, 0, j, a.Rows, n), View{}, a.scaled(), b.part(1, j, n).scaled(), into{})
 			}
 		})
 	}
+	deliver(sum, out, target, m.add)
+}
+
+// deliver makes the result of the sums.
+func deliver(sum, out, sums View, add bool) {
 	switch {
 	case out.Ptr != nil:
-		roundRows(out, target)
-	case m.add:
+		roundRows(out, sums)
+	case add:
 		for i := range sum.Rows {
 			c := row[float32](sum, i)
-			for j, x := range row[float32](target, i) {
-				c[j] += x
-			}
+			vec.Add(c, c, row[float32](sums, i))
 		}
+	default:
+		copyRows(sum, sums)
 	}
 }
 
@@ -185,22 +194,16 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 // same row.
 func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	width := f.columns(rows)
-	*d = direct{rows: rows, columns: width, stride: 64 / f.unit * b.RowStride, scaleStride: b.scales.RowStride, wholeScales: 1<<16 - 1}
+	*d = direct{rows: rows, columns: width, stride: 64 / f.unit * b.RowStride, scaleStride: b.scales.RowStride, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
 	d.scalesAhead = 2 * width * d.scaleStride // of the group after the next
+	if width*d.stride <= directNear {
+		d.near = 1
+	}
 	if b.Rows < width {
 		d.columns, d.stride, d.scaleStride = 1, 0, 0
 	}
 	if b.lookup != nil {
 		d.codes = directTables[b.lookup.format]()
-	}
-	for i := range rows {
-		for j := range width {
-			e := i*width + j
-			d.offsets[e] = int32(4 * (i*sum.RowStride + j))
-			if j < d.columns {
-				d.valid[e/16] |= 1 << (e % 16)
-			}
-		}
 	}
 	d.notes.reset()
 }

@@ -3,65 +3,100 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
 
-// BenchmarkFewRows tells what holds products of few rows up: it takes weights that the third level of cache holds and weights from
-// memory in turns, and reports medians: the share of the peak with either, and the GB/s of the weights from memory.
+// BenchmarkFewRows multiplies few rows with weights that stream from memory, as experts lie there: one behind the other, along k in
+// forward products and across in gradients of data. All threads (go test -cpu) do so at once. BF16 and E4M3 take turns; it reports
+// medians of all threads together: GFLOP/s, GB/s of the weights, and how fast E4M3 is by BF16.
 func BenchmarkFewRows(b *testing.B) {
-	const n, k = 512, 7168
-	for _, codes := range []bool{false, true} {
-		for _, m := range []int{1, 2, 4, 8, 12, 32} {
-			b.Run(fmt.Sprintf("codes=%v/%dx%dx%d", codes, m, n, k), func(b *testing.B) {
-				copies, bytes := rotation/(2*n*k), float64(2*n*k)
-				x, xs := benchBytes(m, k, false), benchScaled(E4M3, m, k, false)
-				var weights []View
-				var quantised []Scaled
-				for range copies {
-					if codes {
-						quantised = append(quantised, benchScaled(E4M3, n, k, false), benchScaled(E4M3, n, k, false))
-					} else {
-						weights = append(weights, benchBytes(n, k, false))
+	for _, across := range []bool{false, true} {
+		for _, sh := range []struct{ n, k int }{{512, 512}, {512, 256}, {512, 7168}} {
+			for _, m := range []int{1, 4, 8, 16, 32} {
+				b.Run(fmt.Sprintf("across=%v/%dx%dx%d", across, m, sh.n, sh.k), func(b *testing.B) {
+					threads := runtime.GOMAXPROCS(0)
+					experts := newStreamed(sh.n, sh.k, across, threads)
+					calls := experts.count / threads
+					x, xs := benchBytes(m, sh.k, false), benchScaled(E4M3, m, sh.k, false)
+					scratch, results := make([]Scratch, threads), make([]View, threads)
+					for i := range results {
+						results[i] = benchView(rand.New(rand.NewPCG(1, 1)), m, sh.n, false, 0, func(x float32) float32 { return x })
 					}
-				}
-				if codes {
-					copies, bytes = 2*copies, float64(n*k)*33/32
-				}
-				c := results(rand.New(rand.NewPCG(1, 1)), m, n).View
-				var s Scratch
-				multiply := func(i int) {
-					if codes {
-						active.mx(&s, c, View{}, xs, quantised[i%copies], into{})
-					} else {
-						active.bf16(&s, c, x, weights[i%copies].transposed(), into{})
+					seconds := func(multiply func(thread, expert int)) float64 {
+						var all sync.WaitGroup
+						start := time.Now()
+						for thread := range threads {
+							all.Go(func() {
+								for i := range calls {
+									multiply(thread, thread*calls+i)
+								}
+							})
+						}
+						all.Wait()
+						return time.Since(start).Seconds()
 					}
-				}
-				const calls = 4
-				seconds := func(f func(i int)) float64 {
-					start := time.Now()
-					for i := range calls {
-						f(i)
+					var narrow, coded, ratios []float64
+					for b.Loop() {
+						t := seconds(func(thread, expert int) {
+							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), into{})
+						})
+						u := seconds(func(thread, expert int) {
+							active.mx(&scratch[thread], results[thread], View{}, xs, experts.scaled(expert), into{})
+						})
+						narrow, coded, ratios = append(narrow, 1/t), append(coded, 1/u), append(ratios, t/u)
 					}
-					return time.Since(start).Seconds() / calls
-				}
-				flops := 2 * float64(m*n*k)
-				var held, streamed, rates []float64
-				turn := 0
-				for b.Loop() {
-					top := rate(active.peakBF16, 200*time.Microsecond)
-					t := seconds(func(i int) { multiply(turn*calls + i) })
-					rates, streamed = append(rates, bytes/t/1e9), append(streamed, flops/t/top)
-					multiply(0)
-					held = append(held, flops/seconds(func(int) { multiply(0) })/top)
-					turn++
-				}
-				for unit, values := range map[string][]float64{"GB/s": rates, "of-peak": streamed, "of-peak-cached": held} {
-					slices.Sort(values)
-					b.ReportMetric(values[len(values)/2], unit)
-				}
-			})
+					median := func(values []float64) float64 {
+						slices.Sort(values)
+						return values[len(values)/2]
+					}
+					weights := float64(threads*calls*sh.n*sh.k) / 1e9
+					b.ReportMetric(median(narrow)*weights*2*float64(m), "BF16-GFLOP/s")
+					b.ReportMetric(median(narrow)*weights*2, "BF16-GB/s")
+					b.ReportMetric(median(coded)*weights*2*float64(m), "E4M3-GFLOP/s")
+					b.ReportMetric(median(coded)*weights*33/32, "E4M3-GB/s")
+					b.ReportMetric(median(ratios), "E4M3-of-BF16")
+				})
+			}
 		}
 	}
+}
+
+// streamed is weights [n, k] of many experts, one behind the other, stored [k, n] if across.
+type streamed struct {
+	elements, codes, scales View
+	n, k, count             int
+	across                  bool
+}
+
+func newStreamed(n, k int, across bool, threads int) *streamed {
+	s := &streamed{n: n, k: k, count: rotation / (n * k) / threads * threads, across: across}
+	rows, cols := s.count*n, k
+	if across {
+		rows, cols = s.count*k, n
+	}
+	s.elements, s.codes = benchBytes(rows, cols, false), benchScaled(E4M3, rows, cols, false).Codes
+	s.scales = benchScales(s.count*n, (k+blockLength-1)/blockLength)
+	return s
+}
+
+func (s *streamed) bf16(i int) View { return s.part(s.elements, 2, i) }
+
+func (s *streamed) scaled(i int) Scaled {
+	scales := s.scales.slice(1, i*s.n, 0, s.n, s.scales.Cols)
+	if s.across {
+		scales = strided(scales.Ptr, scales.Cols, s.n, s.n, 1).transposed()
+	}
+	return Scaled{s.part(s.codes, 1, i), scales, E4M3}
+}
+
+// part is [n, k] of expert i.
+func (s *streamed) part(all View, elem, i int) View {
+	if s.across {
+		return all.slice(elem, i*s.k, 0, s.k, s.n).transposed()
+	}
+	return all.slice(elem, i*s.n, 0, s.n, s.k)
 }

@@ -86,9 +86,11 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 	ks := *packed
 	ks.packed, ks.few = packed, few
 	multiply := func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
-		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
+		switch {
+		case few(a.Rows, m.length(a.Cols)) && a.direct(b):
 			multiplyDirect(s, sum, out, a, b, m, inexact)
-		} else {
+		case f == &bf16AVX512 && a.across(b, m) && multiplyAcross(s, sum, out, a, b):
+		default:
 			f.multiply(s, sum, out, a, b, m, inexact)
 		}
 	}

@@ -101,14 +101,16 @@ func TestNothingBehindScaledViewsIsTouched(t *testing.T) {
 							return m
 						}
 						a, b := operand(s.m, l.aT), operand(s.n, l.bT)
-						c := strided(atPageEnd(t, 4*s.m*s.n), s.m, s.n, s.n, 1)
 						x := float32(f.values()[0x30])
 						var scratch Scratch
-						ks.mx(&scratch, c, View{}, a, b, into{add: true})
-						for i := range s.m {
-							for j := range s.n {
-								if got, want := *at[float32](c, i, j), float32(s.k)*x*x; got != want {
-									t.Fatalf("element %d, %d is %g, want %g", i, j, got, want)
+						for _, add := range []bool{false, true} {
+							c := strided(atPageEnd(t, 4*s.m*s.n), s.m, s.n, s.n, 1)
+							ks.mx(&scratch, c, View{}, a, b, into{add: add})
+							for i := range s.m {
+								for j := range s.n {
+									if got, want := *at[float32](c, i, j), float32(s.k)*x*x; got != want {
+										t.Fatalf("element %d, %d is %g, want %g", i, j, got, want)
+									}
 								}
 							}
 						}
@@ -127,6 +129,8 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 		fa, fb := operands[float32](r, 20, 50, 60, true, false)
 		few := a.slice(2, 0, 0, 3, 600)
 		qa, qb := newScaled(E4M3, 20, 600, false, false, finite(r, E4M3), near(r)), newScaled(E5M2, 50, 600, false, false, finite(r, E5M2), near(r))
+		_, across := operands[uint16](r, 20, 50, 600, false, false)
+		qAcross := newScaled(E4M3, 50, 600, true, true, finite(r, E4M3), near(r))
 		qc, qd := newScaled(INT8, 20, 600, true, true, finite(r, INT8), near(r)), newScaled(INT8, 50, 600, false, false, finite(r, INT8), near(r))
 		var s Scratch
 		call := func() {
@@ -137,6 +141,8 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{add: true})
 			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, into{add: true})
 			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, into{})
+			ks.bf16Rounded(&s, rounded.View, a.View, across.View)
+			ks.mx(&s, View{}, rounded.View, qa.Scaled, qAcross.Scaled, into{})
 			ks.bf16(&s, c.View, a.View, b.View, into{add: true, span: 100})
 			ks.bf16(&s, c.View, a.View, b.View, into{add: true, span: 75})
 			ks.fp32(&s, c.View, fa.View, fb.View, into{add: true, span: 20})
@@ -157,6 +163,7 @@ func TestCollectionsCompleteDuringProducts(t *testing.T) {
 		a, b := operands[uint16](r, 96, 96, 96, false, true)
 		few := a.slice(2, 0, 0, 2, 96)
 		qa, qb := newScaled(E4M3, 96, 96, false, false, finite(r, E4M3), near(r)), newScaled(E5M2, 96, 96, true, true, finite(r, E5M2), near(r))
+		qAcross := newScaled(E4M3, 96, 96, true, true, finite(r, E4M3), near(r))
 		c := results(r, 96, 96)
 		var collected atomic.Bool
 		go func() {
@@ -170,6 +177,7 @@ func TestCollectionsCompleteDuringProducts(t *testing.T) {
 			ks.bf16(&s, c.View, a.View, b.View, into{})
 			ks.bf16(&s, c.View.slice(4, 0, 0, 2, 96), few, b.View, into{})
 			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qAcross.Scaled, into{})
 		}
 	})
 }

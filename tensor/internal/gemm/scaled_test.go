@@ -173,7 +173,7 @@ func TestEveryCodeAndScale(t *testing.T) {
 	for l := range 8 {
 		f, transposed, k := formats[min(l/2, 2)], l%2 == 1, blockLength-l/6 // MXINT8 also in a ragged block, which takes another way
 		t.Run(fmt.Sprintf("%v,%v,%d", f, transposed, k), func(t *testing.T) {
-			const columns = 17 // for all codes, and for a group of columns with one left over
+			const columns = 34 // for all codes, and for groups of columns with some left over
 			i, code, scale := 0, 0, 0
 			a := newScaled(f, k, k, transposed, transposed, func() uint8 {
 				i++

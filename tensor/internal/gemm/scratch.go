@@ -7,8 +7,8 @@ import "unsafe"
 type Scratch struct {
 	a, b      buffer             // packed panels
 	rows      [keptBlocks]buffer // packed blocks of a that meet many blocks of b
-	sums      buffer             // FP32 sums that a BF16 result cannot hold between two runs of steps
-	unrounded buffer             // FP32 sums of a block that go into a BF16 result; the products that make them may need sums
+	sums      buffer             // FP32 sums that a result cannot hold as they are made
+	unrounded buffer             // FP32 sums on their way into a result; the products that make them may need sums
 	partial   buffer             // vectors of sums of a direct product
 	spans     buffer             // sums of spans of k (see tree)
 	edge      buffer             // a tile column of which c has only a part

@@ -18,8 +18,10 @@ const (
 	directCodes
 	directStride
 	directScaleStride
+	directSumStride
 	directAhead
 	directScalesAhead
+	directNear
 	directPartial
 	directLoad
 	directFinish
@@ -34,10 +36,7 @@ const (
 	directPartialMoved
 	directScaleMask
 	directLastScaleMask
-	directValid0
-	directValid1
-	directOffsets
-	directMin      = directOffsets + 4*32
+	directMin
 	directMax      = directMin + 64
 	directBad      = directMax + 64
 	directRowSteps = directBad + 64
@@ -56,17 +55,19 @@ func directWidth(rows, reserved int) int { return min(8, (32-reserved)/(rows+1))
 
 // directKernel is the frame of such a kernel.
 type directKernel struct {
+	f              *asmgen.File
 	fn             *asmgen.Func
 	rows, columns  int
 	t, a, stride   asmgen.Reg
 	bases          []asmgen.Reg // rows 0, 3 and 6 of b
 	fetched, steps asmgen.Reg
+	near           asmgen.Reg // where the next group is, 0 if it has too many bytes for the first level of cache
 	sums           [][]asmgen.Vec
 }
 
 func newDirect(f *asmgen.File, name, what string, rows, columns int) *directKernel {
 	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of %d rows of b, %s.", name, rows, columns, what), asmgen.Arg("d", "*direct"))
-	k := &directKernel{fn: fn, rows: rows, columns: columns, t: fn.Load("d"), a: fn.GP(), stride: fn.GP(), fetched: fn.GP(), steps: fn.GP()}
+	k := &directKernel{f: f, fn: fn, rows: rows, columns: columns, t: fn.Load("d"), a: fn.GP(), stride: fn.GP(), fetched: fn.GP(), steps: fn.GP(), near: fn.GP()}
 	for range (columns + 2) / 3 {
 		k.bases = append(k.bases, fn.GP())
 	}
@@ -99,6 +100,12 @@ func (k *directKernel) groups(body func()) {
 	}
 	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
 	fn.I("ADDQ", k.steps, k.t.At(directBMoved))
+	far := fn.Label("far")
+	fn.I("MOVQ", k.t.At(directNear), k.near)
+	fn.I("TESTQ", k.near, k.near)
+	fn.I("JZ", far)
+	fn.I("LEAQ", k.bases[0].At(0).Index(k.steps, 1), k.near)
+	fn.Place(far)
 	k.load()
 	body()
 	fn.I("CMPQ", k.t.At(directFinish), asmgen.Imm(0))
@@ -141,18 +148,30 @@ func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
 }
 
 // advance moves on along k; a cache line of each row was read. As many are fetched to the second level, in the order of memory, for a
-// later call. Prefetches are lost while too many are under way: what this group reads soon is asked for once more, unless it has so
-// few multiply-adds that the processor itself looks ahead as far.
+// later call. Prefetches are lost while too many are under way: what is read soon is asked for once more, in the next group or in this
+// one, unless there are so few multiply-adds that the processor itself looks ahead as far.
 func (k *directKernel) advance() {
 	fn := k.fn
 	const soon = 512
 	for i := range k.columns {
 		fn.I("PREFETCHT1", k.fetched.At(64*i))
-		if k.rows > 2 {
-			fn.I("PREFETCHT0", k.row(i).Plus(soon))
-		}
 	}
 	fn.I("ADDQ", asmgen.Imm(int64(64*k.columns)), k.fetched)
+	if k.rows > 2 {
+		far, done := fn.Label("far"), fn.Label("fetched")
+		fn.I("TESTQ", k.near, k.near)
+		fn.I("JZ", far)
+		for i := range k.columns {
+			fn.I("PREFETCHT0", k.near.At(64*i))
+		}
+		fn.I("ADDQ", asmgen.Imm(int64(64*k.columns)), k.near)
+		fn.I("JMP", done)
+		fn.Place(far)
+		for i := range k.columns {
+			fn.I("PREFETCHT0", k.row(i).Plus(soon))
+		}
+		fn.Place(done)
+	}
 	for _, b := range k.bases {
 		fn.I("ADDQ", asmgen.Imm(64), b)
 	}
@@ -168,31 +187,58 @@ func (k *directKernel) multiply(bs []asmgen.Vec, at int, x asmgen.Vec) {
 	}
 }
 
-// finish adds up the lanes of each sum and scatters the totals.
+// finish adds up the lanes of each sum and stores the totals, four or eight for each row of a: those behind the columns are of no use.
 func (k *directKernel) finish() {
-	var all []asmgen.Vec
+	fn, sum := k.fn, k.steps
+	fn.I("MOVQ", k.t.At(directSum), sum)
+	fn.I("ADDQ", k.t.At(directSumMoved), sum)
+	var all, totals []asmgen.Vec
 	for _, s := range k.sums {
 		all = append(all, s...)
 	}
-	index, sum := k.fn.Z(), k.steps
-	k.fn.I("MOVQ", k.t.At(directSum), sum)
-	k.fn.I("ADDQ", k.t.At(directSumMoved), sum)
-	for part := 0; 16*part < len(all); part++ {
-		total := k.total(all[16*part : min(16*part+16, len(all))])
-		k.fn.I("KMOVQ", k.t.At(directValid0+8*part), asmgen.K(1))
-		k.fn.I("VMOVUPS", k.t.At(directOffsets+64*part), index)
-		k.fn.I("VSCATTERDPS", total, asmgen.K(1), scattered{sum, index})
+	for i := 0; i < len(all); i += 16 {
+		totals = append(totals, k.total(all[i:min(i+16, len(all))]))
 	}
-	k.fn.Free(index)
+	perRow := (k.columns + 3) / 4 * 4
+	for i := 0; i < k.rows; i += 16 / perRow {
+		n := min(16/perRow, k.rows-i)
+		v := k.spread(totals, i*k.columns, n, perRow, all[1+i*perRow/16]) // whose sum is in a total
+		for r := range n {
+			switch {
+			case r == 0 && perRow == 4:
+				fn.I("VMOVUPS", v.X(), sum.At(0))
+			case r == 0:
+				fn.I("VMOVUPS", v.Y(), sum.At(0))
+			case perRow == 4:
+				fn.I("VEXTRACTF32X4", asmgen.Imm(int64(r)), v, sum.At(0))
+			default:
+				fn.I("VEXTRACTF64X4", asmgen.Imm(1), v, sum.At(0))
+			}
+			fn.I("ADDQ", k.t.At(directSumStride), sum)
+		}
+	}
 }
 
-// scattered is a memory operand with a vector of byte offsets.
-type scattered struct {
-	base    asmgen.Reg
-	offsets asmgen.Vec
+// spread returns a vector with n rows of totals, the first of which is the one of number first, at a distance of perRow.
+func (k *directKernel) spread(totals []asmgen.Vec, first, n, perRow int, v asmgen.Vec) asmgen.Vec {
+	low, high := first/16, (first+n*k.columns-1)/16
+	if k.columns == perRow && first%16 == 0 {
+		return totals[low]
+	}
+	index := make([]uint32, 16)
+	for r := range n {
+		for j := range k.columns {
+			index[r*perRow+j] = uint32(first%16 + r*k.columns + j)
+		}
+	}
+	k.fn.I("VMOVUPS", k.f.Data32(fmt.Sprintf("spread%dx%dFrom%d", k.rows, k.columns, first), index...), v)
+	if low == high {
+		k.fn.I("VPERMPS", totals[low], v, v)
+	} else {
+		k.fn.I("VPERMI2PS", totals[high], totals[low], v)
+	}
+	return v
 }
-
-func (s scattered) String() string { return fmt.Sprintf("(%v)(%v*1)", s.base, s.offsets) }
 
 // total returns a vector whose lane i is the sum of the lanes of vs[i]; it overwrites vs. Of every four lanes it adds 0 and 2,
 // 1 and 3, and then those two; of the four sums it adds the first two, the last two, and then those.

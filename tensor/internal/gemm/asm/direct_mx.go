@@ -122,18 +122,19 @@ func (c *codedKernel) constants() {
 
 // prepare turns the next 16 scales of each row into what is to be added to the exponents of 32 codes each, and notes them.
 func (c *codedKernel) prepare() {
-	fn, t, steps := c.fn, c.t, c.bs[0]
+	fn, t := c.fn, c.t
+	steps, least, most := c.bs[0], c.bs[1], c.bs[2]
 	fn.I("MOVQ", t.At(directScalesAhead), c.step)
 	fn.I("MOVQ", c.scales, c.steps)
 	fn.I("VPBROADCASTD", c.bias, c.y)
+	fn.I("VMOVUPS", t.At(directMin), least)
+	fn.I("VMOVUPS", t.At(directMax), most)
 	for i := range c.columns {
 		fn.I("PREFETCHT0", c.steps.At(0).Index(c.step, 1))
 		fn.I("VPBROADCASTD", c.one, c.x)
 		fn.I("VMOVDQU8", c.steps.At(0), asmgen.K(1), c.x)
-		fn.I("VPMINUB", t.At(directMin), c.x, steps)
-		fn.I("VMOVUPS", steps, t.At(directMin))
-		fn.I("VPMAXUB", t.At(directMax), c.x, steps)
-		fn.I("VMOVUPS", steps, t.At(directMax))
+		fn.I("VPMINUB", c.x, least, least)
+		fn.I("VPMAXUB", c.x, most, most)
 		fn.I("VPMOVZXBD", c.x.X(), steps)
 		fn.I("VPSLLD", asmgen.Imm(7), steps, steps)
 		fn.I("VPSLLD", asmgen.Imm(16), steps, c.x)
@@ -142,6 +143,8 @@ func (c *codedKernel) prepare() {
 		fn.I("VMOVUPS", steps, t.At(directRowSteps+64*i))
 		fn.I("ADDQ", c.scaleStride, c.steps)
 	}
+	fn.I("VMOVUPS", least, t.At(directMin))
+	fn.I("VMOVUPS", most, t.At(directMax))
 	fn.I("LEAQ", t.At(directRowSteps), c.step)
 }
 

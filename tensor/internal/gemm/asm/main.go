@@ -25,6 +25,8 @@ func files() map[string]string {
 		"decode_avx512":      decodeAVX512,
 		"int8_avx512":        int8AVX512,
 		"direct_int8_avx512": directInt8,
+		"across_bf16_avx512": acrossBF16,
+		"across_mx_avx512":   acrossMX,
 		"direct_bf16_avx512": directBF16,
 		"direct_mx_avx512":   directMX,
 		"bf16_amx":           amx,

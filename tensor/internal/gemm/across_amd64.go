@@ -1,0 +1,147 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// Products with rather few rows of a and a b whose rows are neighbours in memory, as the weights in gradients of data: b is read from memory
+// once, in place, instead of being packed. The bits are those of the packed product.
+//
+// The kernel takes 32 rows of b, and of each step of k no more than a cache line or half of one. So k is cut into runs that the second
+// level of cache holds, and while one is multiplied, the next is fetched in the order of memory.
+
+import "unsafe"
+
+const (
+	acrossColumns = 32        // rows of b that a kernel takes
+	acrossRun     = 128       // steps of k, about, in a run
+	acrossStrip   = 256 << 10 // bytes of b, about, in a run
+	acrossHeight  = 128       // rows of a up to which this was found faster than packing
+)
+
+// acrossFamily is the kernels by the rows of a.
+type acrossFamily struct {
+	kernels []func(*across)
+	elem    int // bytes of an element of b
+}
+
+var (
+	acrossBF16AVX512 = acrossFamily{elem: 2, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512, acrossBF16x4AVX512,
+		acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
+	acrossMXAVX512 = acrossFamily{elem: 1, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
+		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
+)
+
+// across says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0.
+func (a operand) across(b operand, m into) bool {
+	codes := b.lookup != nil
+	return a.Rows <= acrossHeight && a.Cols > 0 && b.Rows >= acrossColumns && !m.add && b.panels == nil && b.RowStride == 1 &&
+		(!codes || b.lookup.format == E4M3 && b.scales.RowStride == 1)
+}
+
+// multiplyAcross is family.multiply for operands of which across approves, if all that they hold decodes exactly. Otherwise it returns
+// false, and the result is still to be computed.
+func multiplyAcross(s *Scratch, sum, out View, a, b operand) bool {
+	f := &acrossBF16AVX512
+	if b.lookup != nil {
+		f = &acrossMXAVX512
+	}
+	p := acrossProduct{family: f, call: &s.calls.across, b: b, a: bf16AVX512.packing.rowPanels(s, &s.a, a, len(f.kernels)-1)}
+	if a.lookup != nil && !s.calls.decoding.exact(a) {
+		return false
+	}
+	p.sum = sum
+	if out.Ptr != nil {
+		p.sum = strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
+	}
+	p.all(s)
+	if b.lookup != nil && !p.call.exact(b) {
+		return false
+	}
+	if out.Ptr != nil {
+		roundRows(out, p.sum)
+	}
+	return true
+}
+
+// acrossProduct is one such product.
+type acrossProduct struct {
+	family       *acrossFamily
+	call         *across
+	a            rowPanels
+	b            operand
+	sum          View
+	run, columns int            // of a strip of b
+	partial      unsafe.Pointer // vectors of sums between runs, for every row of a those of a strip's columns
+}
+
+// all computes the sums.
+func (p *acrossProduct) all(s *Scratch) {
+	b, elem := p.b, p.family.elem
+	p.run = evenly(b.Cols, acrossRun, blockLength)
+	p.columns = max(acrossStrip/(p.run*elem)/acrossColumns, 1) * acrossColumns
+	const spare = 2 * acrossColumns // that the last strip may have more, and that are computed twice
+	p.partial = s.partial.atLeast(4 * p.sum.Rows * (p.columns + spare))
+	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
+	p.call.notes.reset()
+	if b.lookup != nil {
+		p.call.codes = directTables[b.lookup.format]()
+	}
+	for j := 0; j < b.Rows; {
+		n := p.columns
+		if b.Rows-j < n+acrossColumns {
+			n = b.Rows - j
+		}
+		for k := 0; k < b.Cols; k += p.run {
+			p.strip(j, n, k)
+		}
+		j += n
+	}
+}
+
+// strip multiplies a run along k from element k on with n columns from column j on.
+func (p *acrossProduct) strip(j, n, k int) {
+	d, b, elem := p.call, p.b, p.family.elem
+	d.k = min(p.run, b.Cols-k)
+	// What comes next in memory order: the next run or, after the last one, that of the next columns or of the next matrix.
+	next := d.k * b.ColStride
+	if k+d.k == b.Cols && j+n < b.Rows {
+		next = n - k*b.ColStride
+	}
+	d.lines = (n*elem + line - 1) / line
+	d.jump = d.stride - line*d.lines
+	d.load, d.finish = k, 0
+	if k+d.k == b.Cols {
+		d.finish = 1
+	}
+	part := b.part(elem, j, n).along(elem, k, d.k)
+	d.b, d.scales = part.Ptr, part.scales.Ptr
+	for i, at := 0, 0; i < p.sum.Rows; at++ {
+		panel, rows := p.a.panel(at)
+		d.a = unsafe.Add(panel, 4*rows*(k/2))
+		d.sum = p.sum.slice(4, i, j, 1, 1).Ptr
+		d.partial = unsafe.Add(p.partial, 4*i*(n+acrossColumns))
+		d.ahead, d.linesLeft = elem*next, d.lines
+		d.moved = [4]int{}
+		d.groups = n / acrossColumns
+		p.family.multiply(d, rows)
+		if rest := n % acrossColumns; rest > 0 { // the last columns once more, with those before them
+			first := n - acrossColumns
+			d.moved = [4]int{elem * first, 4 * first, first, d.moved[3]}
+			d.groups = 1
+			p.family.multiply(d, rows)
+		}
+		i += rows
+	}
+}
+
+// panel is the ith panel and its rows.
+func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {
+	if i < r.tall {
+		return unsafe.Add(r.ptr, i*r.tallStride), r.rows
+	}
+	return unsafe.Add(r.shortPtr(), (i-r.tall)*r.shortStride), r.rows - 1
+}
+
+// multiply is not inlined for the sake of preemption, as family.column.
+//
+//go:noinline
+func (f *acrossFamily) multiply(d *across, rows int) { f.kernels[rows](d) }

@@ -1,0 +1,208 @@
+package main
+
+// Products with few rows of a and a b whose rows are neighbours in memory, as in gradients of data: b is read in place, 32 of its rows
+// at a time, of which two steps along k make one of the microkernel's. Each sum is one chain, as in packed products.
+
+import (
+	"fmt"
+
+	"spmoe/tensor/asmgen"
+)
+
+// The fields of Go's struct across, in its order.
+const (
+	acrossA = 8 * iota
+	acrossB
+	acrossSum
+	acrossScales
+	acrossCodes
+	acrossPartial
+	acrossStride
+	acrossScaleStride
+	acrossSumStride
+	acrossAhead
+	acrossLines
+	acrossLinesLeft
+	acrossJump
+	acrossLoad
+	acrossFinish
+	acrossK
+	acrossLeft
+	acrossGroups
+	acrossBMoved
+	acrossSumMoved
+	acrossScalesMoved
+	acrossPartialMoved
+	acrossMin
+	acrossMax = acrossMin + 64
+	acrossBad = acrossMax + 64
+)
+
+// The most rows of a that the kernels take: all for which there are registers, but those for decoding.
+const (
+	acrossRows   = 12
+	acrossMXRows = 8
+)
+
+// acrossKernel is the frame of such a kernel.
+type acrossKernel struct {
+	fn                                           *asmgen.Func
+	rows, elem                                   int
+	t, a, b, stride, stride3, fetch, left, steps asmgen.Reg
+	sums                                         [][]asmgen.Vec
+}
+
+func newAcross(f *asmgen.File, name, what string, rows, elem int) *acrossKernel {
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of 32 rows of b that are neighbours in memory, %s.", name, rows, what), asmgen.Arg("d", "*across"))
+	k := &acrossKernel{fn: fn, rows: rows, elem: elem, t: fn.Load("d"), a: fn.GP(), b: fn.GP(), stride: fn.GP(), stride3: fn.GP(), fetch: fn.GP(), left: fn.GP(), steps: fn.GP()}
+	for range rows {
+		k.sums = append(k.sums, fn.Zs(2))
+	}
+	fn.I("MOVQ", k.t.At(acrossStride), k.stride)
+	fn.I("LEAQ", k.stride.At(0).Index(k.stride, 2), k.stride3)
+	return k
+}
+
+// groups runs body for every group of rows of b; order puts the sums of a row of a into the order of the columns.
+func (k *acrossKernel) groups(body func(), order func(sums []asmgen.Vec)) {
+	fn, t := k.fn, k.t
+	next, raw, stored := fn.Label("next"), fn.Label("raw"), fn.Label("stored")
+	fn.Place(next)
+	fn.I("MOVQ", t.At(acrossA), k.a)
+	fn.I("MOVQ", t.At(acrossB), k.b)
+	fn.I("MOVQ", t.At(acrossAhead), k.fetch)
+	fn.I("ADDQ", k.b, k.fetch)
+	fn.I("ADDQ", t.At(acrossBMoved), k.b)
+	fn.I("ADDQ", asmgen.Imm(int64(32*k.elem)), t.At(acrossBMoved))
+	fn.I("MOVQ", t.At(acrossLinesLeft), k.left)
+	k.load()
+	body()
+	fn.I("MOVQ", k.left, t.At(acrossLinesLeft))
+	fn.I("SUBQ", t.At(acrossB), k.fetch)
+	fn.I("MOVQ", k.fetch, t.At(acrossAhead))
+	fn.I("CMPQ", t.At(acrossFinish), asmgen.Imm(0))
+	fn.I("JEQ", raw)
+	fn.I("MOVQ", t.At(acrossSum), k.steps)
+	fn.I("ADDQ", t.At(acrossSumMoved), k.steps)
+	for _, sums := range k.sums {
+		order(sums)
+		for j, v := range sums {
+			fn.I("VMOVUPS", v, k.steps.At(64*j))
+		}
+		fn.I("ADDQ", t.At(acrossSumStride), k.steps)
+	}
+	fn.I("JMP", stored)
+	fn.Place(raw)
+	k.partial(func(at asmgen.Mem, v asmgen.Vec) { fn.I("VMOVUPS", v, at) })
+	fn.Place(stored)
+	fn.I("ADDQ", asmgen.Imm(int64(128*k.rows)), t.At(acrossPartialMoved))
+	fn.I("ADDQ", asmgen.Imm(128), t.At(acrossSumMoved))
+	fn.I("DECQ", t.At(acrossGroups))
+	fn.I("JNZ", next)
+	fn.Return()
+}
+
+// load takes the sums from where an earlier call left them, or begins at 0.
+func (k *acrossKernel) load() {
+	fn := k.fn
+	zero, loaded := fn.Label("zero"), fn.Label("loaded")
+	fn.I("CMPQ", k.t.At(acrossLoad), asmgen.Imm(0))
+	fn.I("JEQ", zero)
+	k.partial(func(at asmgen.Mem, v asmgen.Vec) { fn.I("VMOVUPS", at, v) })
+	fn.I("JMP", loaded)
+	fn.Place(zero)
+	for _, s := range k.sums {
+		for _, v := range s {
+			fn.I("VXORPS", v.Y(), v.Y(), v.Y())
+		}
+	}
+	fn.Place(loaded)
+}
+
+// partial calls f with the places of sums between two calls.
+func (k *acrossKernel) partial(f func(at asmgen.Mem, v asmgen.Vec)) {
+	k.fn.I("MOVQ", k.t.At(acrossPartial), k.steps)
+	k.fn.I("ADDQ", k.t.At(acrossPartialMoved), k.steps)
+	for i, s := range k.sums {
+		for j, v := range s {
+			f(k.steps.At(128*i+64*j), v)
+		}
+	}
+}
+
+// step is the address of the nth step of k from here, n < 4.
+func (k *acrossKernel) step(n int) asmgen.Mem {
+	switch n {
+	case 0:
+		return k.b.At(0)
+	case 3:
+		return k.b.At(0).Index(k.stride3, 1)
+	}
+	return k.b.At(0).Index(k.stride, n)
+}
+
+// multiply adds the products of two steps of k, which bs holds in pairs, the nth two from here. Broadcasts that are part of the
+// multiply-adds leave the vector pipes to what prepares bs.
+func (k *acrossKernel) multiply(bs []asmgen.Vec, nth int) {
+	for i, s := range k.sums {
+		for j, b := range bs {
+			k.fn.I("VDPBF16PS.BCST", k.a.At(4*(nth*k.rows+i)), b, s[j])
+		}
+	}
+}
+
+// advance moves on by n times two steps. Meanwhile it fetches as much of what a later call will read, row after row of memory.
+func (k *acrossKernel) advance(n int) {
+	fn := k.fn
+	for range n * k.elem {
+		same := fn.Label("sameRow")
+		fn.I("PREFETCHT1", k.fetch.At(0))
+		fn.I("ADDQ", asmgen.Imm(64), k.fetch)
+		fn.I("DECQ", k.left)
+		fn.I("JNZ", same)
+		fn.I("ADDQ", k.t.At(acrossJump), k.fetch)
+		fn.I("MOVQ", k.t.At(acrossLines), k.left)
+		fn.Place(same)
+	}
+	fn.I("ADDQ", asmgen.Imm(int64(4*k.rows*n)), k.a)
+	fn.I("LEAQ", k.b.At(0).Index(k.stride, 2*n), k.b)
+}
+
+// acrossBF16 prints the kernels for BF16.
+func acrossBF16(f *asmgen.File) {
+	for rows := 1; rows <= acrossRows; rows++ {
+		k := newAcross(f, fmt.Sprintf("acrossBF16x%dAVX512", rows), "BF16", rows, 2)
+		fn := k.fn
+		of, pairs := fn.Zs(2), fn.Zs(2)
+		pair := func() {
+			fn.I("VPUNPCKLWD", of[1], of[0], pairs[0])
+			fn.I("VPUNPCKHWD", of[1], of[0], pairs[1])
+			k.multiply(pairs, 0)
+		}
+		k.groups(func() {
+			odd, done := fn.Label("odd"), fn.Label("done")
+			fn.I("MOVQ", k.t.At(acrossK), k.steps)
+			fn.I("SHRQ", asmgen.Imm(1), k.steps)
+			fn.I("JZ", odd)
+			fn.CountDown(k.steps, func() {
+				fn.I("VMOVUPS", k.step(0), of[0])
+				fn.I("VMOVUPS", k.step(1), of[1])
+				pair()
+				k.advance(1)
+			})
+			fn.Place(odd)
+			fn.I("TESTQ", asmgen.Imm(1), k.t.At(acrossK))
+			fn.I("JZ", done)
+			fn.I("VMOVUPS", k.step(0), of[0])
+			fn.I("VXORPS", of[1].Y(), of[1].Y(), of[1].Y())
+			pair()
+			fn.Place(done)
+		}, func(sums []asmgen.Vec) { // of every 8 columns, one vector has the first four and the other the last four
+			first, x, y := sums[0], of[0], of[1]
+			fn.I("VSHUFF32X4", asmgen.Imm(0x44), sums[1], first, x)
+			fn.I("VSHUFF32X4", asmgen.Imm(0xee), sums[1], first, y)
+			fn.I("VSHUFF32X4", asmgen.Imm(0xd8), x, x, sums[0])
+			fn.I("VSHUFF32X4", asmgen.Imm(0xd8), y, y, sums[1])
+		})
+	}
+}
