@@ -14,36 +14,40 @@ const (
 	acrossColumns = 32        // rows of b that a kernel takes
 	acrossRun     = 128       // steps of k, about, in a run
 	acrossStrip   = 256 << 10 // bytes of b, about, in a run
-	acrossHeight  = 128       // rows of a up to which this was found faster than packing
 )
 
 // acrossFamily is the kernels by the rows of a.
 type acrossFamily struct {
 	kernels []func(*across)
 	elem    int // bytes of an element of b
+	height  int // rows of a up to which this was found faster than packing
 }
 
 var (
-	acrossBF16AVX512 = acrossFamily{elem: 2, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512, acrossBF16x4AVX512,
+	acrossBF16AVX512 = acrossFamily{elem: 2, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512, acrossBF16x4AVX512,
 		acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
-	acrossMXAVX512 = acrossFamily{elem: 1, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
+	acrossMXAVX512 = acrossFamily{elem: 1, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
 )
 
 // across says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0.
 func (a operand) across(b operand, m into) bool {
 	codes := b.lookup != nil
-	return a.Rows <= acrossHeight && a.Cols > 0 && b.Rows >= acrossColumns && !m.add && b.panels == nil && b.RowStride == 1 &&
+	return a.Rows <= acrossFamilyOf(b).height && a.Cols > 0 && b.Rows >= acrossColumns && !m.add && b.panels == nil && b.RowStride == 1 &&
 		(!codes || b.lookup.format == E4M3 && b.scales.RowStride == 1)
+}
+
+func acrossFamilyOf(b operand) *acrossFamily {
+	if b.lookup != nil {
+		return &acrossMXAVX512
+	}
+	return &acrossBF16AVX512
 }
 
 // multiplyAcross is family.multiply for operands of which across approves, if all that they hold decodes exactly. Otherwise it returns
 // false, and the result is still to be computed.
 func multiplyAcross(s *Scratch, sum, out View, a, b operand) bool {
-	f := &acrossBF16AVX512
-	if b.lookup != nil {
-		f = &acrossMXAVX512
-	}
+	f := acrossFamilyOf(b)
 	p := acrossProduct{family: f, call: &s.calls.across, b: b, a: bf16AVX512.packing.rowPanels(s, &s.a, a, len(f.kernels)-1)}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false

@@ -14,7 +14,7 @@ import (
 // Shapes around the kernels' units: 32 columns, two and four steps of k, blocks of 32 of them, runs, strips, panels.
 var acrossShapes = []struct{ m, n, k int }{
 	{1, 32, 1}, {2, 33, 2}, {3, 63, 3}, {4, 64, 4}, {5, 65, 31}, {6, 40, 32}, {7, 95, 33}, {8, 96, 34}, {9, 97, 35}, {10, 34, 63}, {11, 50, 66},
-	{12, 70, 97}, {13, 32, 130}, {17, 45, 128}, {25, 37, 129}, {128, 35, 260}, {8, 100, 300}, {3, 130, 513}, {9, 1090, 257}, {2, 2150, 140}, {8, 4200, 40},
+	{12, 70, 97}, {13, 32, 130}, {17, 45, 128}, {25, 37, 129}, {64, 35, 260}, {8, 100, 300}, {3, 130, 513}, {9, 1090, 257}, {2, 2150, 140}, {8, 4200, 40},
 }
 
 // Products across have the bits of packed ones, whatever the layout and the format of a.

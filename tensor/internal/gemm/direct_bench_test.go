@@ -12,7 +12,7 @@ import (
 
 // BenchmarkFewRows multiplies few rows with weights that stream from memory, as experts lie there: one behind the other, along k in
 // forward products and across in gradients of data. All threads (go test -cpu) do so at once. BF16 and E4M3 take turns; it reports
-// medians of all threads together: GFLOP/s, GB/s of the weights, and how fast E4M3 is by BF16.
+// medians of all threads together: GFLOP/s, the share of the peak measured in between, GB/s of the weights, and E4M3's speed by BF16's.
 func BenchmarkFewRows(b *testing.B) {
 	for _, across := range []bool{false, true} {
 		for _, sh := range []struct{ n, k int }{{512, 512}, {512, 256}, {512, 7168}} {
@@ -26,39 +26,53 @@ func BenchmarkFewRows(b *testing.B) {
 					for i := range results {
 						results[i] = benchView(rand.New(rand.NewPCG(1, 1)), m, sh.n, false, 0, func(x float32) float32 { return x })
 					}
-					seconds := func(multiply func(thread, expert int)) float64 {
+					together := func(f func(thread int)) {
 						var all sync.WaitGroup
-						start := time.Now()
 						for thread := range threads {
-							all.Go(func() {
-								for i := range calls {
-									multiply(thread, thread*calls+i)
-								}
-							})
+							all.Go(func() { f(thread) })
 						}
 						all.Wait()
+					}
+					seconds := func(multiply func(thread, expert int)) float64 {
+						start := time.Now()
+						together(func(thread int) {
+							for i := range calls {
+								multiply(thread, thread*calls+i)
+							}
+						})
 						return time.Since(start).Seconds()
 					}
-					var narrow, coded, ratios []float64
+					weights := float64(threads * calls * sh.n * sh.k)
+					var narrow, coded, ratios, narrowShares, codedShares []float64
+					tops := make([]float64, threads)
 					for b.Loop() {
+						together(func(thread int) { tops[thread] = rate(active.peakBF16, 2*time.Millisecond) })
+						peak := 0.0
+						for _, top := range tops {
+							peak += top
+						}
 						t := seconds(func(thread, expert int) {
 							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), into{})
 						})
 						u := seconds(func(thread, expert int) {
 							active.mx(&scratch[thread], results[thread], View{}, xs, experts.scaled(expert), into{})
 						})
+						work := 2 * float64(m) * weights / peak
 						narrow, coded, ratios = append(narrow, 1/t), append(coded, 1/u), append(ratios, t/u)
+						narrowShares, codedShares = append(narrowShares, work/t), append(codedShares, work/u)
 					}
 					median := func(values []float64) float64 {
 						slices.Sort(values)
 						return values[len(values)/2]
 					}
-					weights := float64(threads*calls*sh.n*sh.k) / 1e9
-					b.ReportMetric(median(narrow)*weights*2*float64(m), "BF16-GFLOP/s")
-					b.ReportMetric(median(narrow)*weights*2, "BF16-GB/s")
-					b.ReportMetric(median(coded)*weights*2*float64(m), "E4M3-GFLOP/s")
-					b.ReportMetric(median(coded)*weights*33/32, "E4M3-GB/s")
-					b.ReportMetric(median(ratios), "E4M3-of-BF16")
+					for unit, value := range map[string]float64{
+						"BF16-GFLOP/s": median(narrow) * weights * 2 * float64(m) / 1e9, "BF16-of-peak": median(narrowShares),
+						"E4M3-GFLOP/s": median(coded) * weights * 2 * float64(m) / 1e9, "E4M3-of-peak": median(codedShares),
+						"BF16-GB/s": median(narrow) * weights * 2 / 1e9, "E4M3-GB/s": median(coded) * weights * 33 / 32 / 1e9,
+						"E4M3-of-BF16": median(ratios),
+					} {
+						b.ReportMetric(value, unit)
+					}
 				})
 			}
 		}
