@@ -34,6 +34,7 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 			m.model.Recompute = c.recompute
 			b := batchOf(1, c.sequences, 32, c.cfg.Vocab)
 			step := func() {
+				m.model.ZeroGrad()
 				for pass := range c.passes {
 					b.More = pass+1 < c.passes
 					if _, err := m.model.Train(m.ex, b); err != nil {

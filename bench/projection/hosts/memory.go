@@ -5,10 +5,12 @@ package hosts
 import "spmoe/moe"
 
 // memory is the bytes of a host: each of its ranks has all replicated weights and gradients and its own experts, with the quantised copies of
-// both directions, its part of the optimizer's state (12 bytes a parameter, replicated ones shared by all ranks), and what a pass keeps.
+// both directions, its part of the optimizer's state (12 bytes a parameter, replicated ones shared by all ranks), and what a pass keeps,
+// with the rows of passes before it whose gradients of experts are still to be made.
 func (r Recipe) memory(hosts, group int) float64 {
 	all, experts := float64(hosts*r.Ranks), float64(group*r.Ranks)
-	sequences, _ := r.pass(hosts)
+	sequences, passes := r.pass(hosts)
+	gathered := min(passes, r.Model.GatheredPasses(sequences*r.Seq*group*r.Ranks))
 	rank := 0.0
 	for _, m := range r.Model.Modules(r.Seq) {
 		held, shard := float64(m.Params), float64(m.Params)/all
@@ -20,7 +22,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 		if r.Precision.Of(m.Class) != nil {
 			weight += 2 * (1 + 1.0/32)
 		}
-		kept := float64(sequences*r.Seq) * float64(m.Kept) * float64(r.Precision.DType.Size())
+		kept := float64(sequences*r.Seq) * float64(m.Kept+int64(gathered-1)*m.Gathered()) * float64(r.Precision.DType.Size())
 		rank += (weight+4)*held + 12*shard + kept
 	}
 	return rank * float64(r.Ranks)

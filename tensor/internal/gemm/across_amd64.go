@@ -30,10 +30,11 @@ var (
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
 )
 
-// across says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0.
+// across says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0 and are one
+// chain.
 func (a operand) across(b operand, m into) bool {
 	codes := b.lookup != nil
-	return a.Rows <= acrossFamilyOf(b).height && a.Cols > 0 && b.Rows >= acrossColumns && !m.add && b.panels == nil && b.RowStride == 1 &&
+	return a.Rows <= acrossFamilyOf(b).height && a.Cols > 0 && b.Rows >= acrossColumns && !m.add && m.span == 0 && b.panels == nil && b.RowStride == 1 &&
 		(!codes || b.lookup.format == E4M3 && b.scales.RowStride == 1)
 }
 
