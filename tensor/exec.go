@@ -16,9 +16,7 @@ type Exec struct {
 	rows [4][]float32 // FP32 copies of BF16 rows
 	sums []float64    // those of the parts of a kernel
 	pool *pool        // nil: one thread
-
-	alone bool  // nobody shares the pool's work
-	team  *Team // that ends with the Exec; nil: none
+	team *Team        // that ends with the Exec; nil: none
 
 	attention attentionCall // under way
 

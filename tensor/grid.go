@@ -18,7 +18,7 @@ const (
 // byCells calls body for cells [lo, hi) of o.c = o.a·o.b.
 func (ex *Exec) byCells(work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	o.grid = gridOf(o.c, o.a, o.b, ex.pieces(work))
-	ex.inParts(o.grid.rows*o.grid.cols, 1, o, body)
+	ex.inParts(o.grid.rows*o.grid.cols, 1, work, o, body)
 }
 
 // gridOf has as many cells as asked for, if c is large enough, and of those grids the one for which the least is packed.
@@ -79,5 +79,5 @@ func columns(m Matrix, lo, hi int) Matrix {
 // byColumns calls body for tiles [lo, hi) of a result's columns.
 func (ex *Exec) byColumns(cols, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	n := tiles(cols, tileCols)
-	ex.inParts(n, max(tiles(n, ex.pieces(work)), 1), o, body)
+	ex.inParts(n, max(tiles(n, ex.pieces(work)), 1), work, o, body)
 }

@@ -74,12 +74,7 @@ func (ex *Exec) byGroups(cols, work int, o operands, body func(ex *Exec, o opera
 	for o.grid.cols < pieces && groups*o.grid.cols < partsPerThread*pieces && 2*o.grid.cols*tileCols <= cols {
 		o.grid.cols *= 2
 	}
-	n := groups * o.grid.cols
-	if !ex.shares(work) {
-		body(ex, o, 0, n)
-		return
-	}
-	ex.inParts(n, 1, o, body)
+	ex.inParts(groups*o.grid.cols, 1, work, o, body)
 }
 
 // groupPart is some rows, those of a group, and some columns of its product.

@@ -136,16 +136,20 @@ const partsPerThread = 4
 // parallel calls body for parts [lo, hi) of n items on the threads of ex, each with an Exec of its
 // own. Little work stays on the caller, as does all that a part of parallel work calls.
 func (ex *Exec) parallel(n, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
-	if !ex.shares(work) {
-		body(ex, o, 0, n)
-		return
-	}
-	ex.inParts(n, max(1, tiles(n, partsPerThread*ex.pool.team.share())), o, body)
+	ex.inParts(n, max(1, tiles(n, partsPerThread*ex.threads(work))), work, o, body)
 }
 
-// shares says whether so much work is worth sharing.
+// shares says whether so much work is worth sharing, and there may be somebody to share it with.
 func (ex *Exec) shares(work int) bool {
-	return ex.pool != nil && ex.pool.body == nil && work >= leastWork && !ex.alone
+	return ex.pool != nil && ex.pool.body == nil && work >= leastWork && !ex.pool.team.alone
+}
+
+// threads is how many are likely to share some work.
+func (ex *Exec) threads(work int) int {
+	if !ex.shares(work) {
+		return 1
+	}
+	return ex.pool.team.share()
 }
 
 const (
@@ -159,13 +163,13 @@ func (ex *Exec) pieces(work int) int {
 	if !ex.shares(work) {
 		return 1
 	}
-	threads := ex.pool.team.share()
+	threads := ex.threads(work)
 	return max(threads, min(work/pieceWork, morePieces*threads))
 }
 
-// inParts calls body for parts of so many items, of work that is worth sharing.
-func (ex *Exec) inParts(n, part int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
-	if n <= part {
+// inParts calls body for parts of so many items, or for all where the work is not worth sharing.
+func (ex *Exec) inParts(n, part, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
+	if n <= part || !ex.shares(work) {
 		body(ex, o, 0, n)
 		return
 	}

@@ -15,6 +15,7 @@ import (
 type Team struct {
 	pools    []*pool // of the members
 	helpers  []*helper
+	alone    bool         // nobody ever has time for another's work
 	waiting  atomic.Int32 // members that wait and can help
 	sleepers atomic.Int32
 	stop     atomic.Bool // there will be no more work
@@ -43,6 +44,8 @@ func NewTeam(members, threads int) *Team {
 		t.helpers = append(t.helpers, h)
 		go h.loop()
 	}
+	// Members that share processors leave theirs to others when they wait.
+	t.alone = len(t.helpers) == 0 && (members == 1 || members > runtime.GOMAXPROCS(0))
 	return t
 }
 
@@ -50,7 +53,7 @@ func NewTeam(members, threads int) *Team {
 func (t *Team) Join() *Exec {
 	for _, p := range t.pools {
 		if p.joined.CompareAndSwap(false, true) {
-			return &Exec{pool: p, alone: t.alone()}
+			return &Exec{pool: p}
 		}
 	}
 	panic(fmt.Sprintf("tensor: more than %d members join a team", len(t.pools)))
@@ -62,18 +65,10 @@ func (t *Team) Close() {
 	t.rouse(0, len(t.helpers))
 }
 
-// alone says whether nobody ever has time for another's work: members that share processors leave theirs to others when they wait.
-func (t *Team) alone() bool {
-	return len(t.helpers) == 0 && (len(t.pools) == 1 || len(t.pools) > runtime.GOMAXPROCS(0))
-}
-
-// size is how many threads there are.
-func (t *Team) size() int { return len(t.pools) + len(t.helpers) }
-
 // share is how many threads each member that does not wait has for itself.
 func (t *Team) share() int {
 	busy := len(t.pools) - int(t.waiting.Load())
-	return t.size() / max(busy, 1)
+	return (len(t.pools) + len(t.helpers)) / max(busy, 1)
 }
 
 // rouse wakes up to n helpers, those of a member first, if they sleep.
