@@ -16,7 +16,7 @@ type Tier int
 // The tiers, lowest first.
 const (
 	Generic    Tier = iota // plain Go
-	AVX2                   // AVX2 and FMA
+	AVX2                   // AVX2, FMA and F16C
 	AVX512                 // AVX-512 F, BW, DQ, VL
 	AVX512BF16             // AVX-512 BF16: VDPBF16PS
 	AMX                    // AMX BF16 and INT8: TDPBF16PS and TDPBSSD, on tile registers

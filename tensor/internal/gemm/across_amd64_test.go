@@ -54,8 +54,8 @@ func TestAcrossEqualsPacked(t *testing.T) {
 				if i%2 == 1 { // mostly normal numbers, as in training
 					codes = func() uint8 { return uint8(r.IntN(2)<<7 | 8 + r.IntN(118)) }
 				}
-				x, ok := decodableOperand(newScaled(formats[i%3], sh.m, sh.k, aT, aT, finite(r, formats[i%3]), near(r)).Scaled)
-				y, okY := decodableOperand(newScaled(E4M3, sh.n, sh.k, true, true, codes, near(r)).Scaled)
+				x, ok := decodersAVX512.operand(newScaled(formats[i%3], sh.m, sh.k, aT, aT, finite(r, formats[i%3]), near(r)).Scaled)
+				y, okY := decodersAVX512.operand(newScaled(E4M3, sh.n, sh.k, true, true, codes, near(r)).Scaled)
 				if !ok || !okY {
 					t.Fatal("the operands are not decodable")
 				}
@@ -79,8 +79,8 @@ func TestAcrossLeavesWhatIsNotExact(t *testing.T) {
 				r := rand.New(rand.NewPCG(3, uint64(row)))
 				a := newScaled(E4M3, m, k, false, false, finite(r, E4M3), near(r))
 				b := newScaled(E4M3, n, k, true, true, finite(r, E4M3), near(r))
-				x, _ := decodableOperand(a.Scaled)
-				y, _ := decodableOperand(b.Scaled)
+				x, _ := decodersAVX512.operand(a.Scaled)
+				y, _ := decodersAVX512.operand(b.Scaled)
 				c := newMatrix[float32](m, n, false, guard)
 				if !multiplyAcross(&s, c.View, View{}, x, y) {
 					t.Fatal("the product was not computed")

@@ -41,12 +41,13 @@ type decoding struct {
 	lookup                             *lookup
 	dstStride, codeStride, scaleStride int // bytes from row to row, or from one step of k (block of scales) to the next
 	rows                               int // rows, or steps of k
-	count                              int // codes in a row along k
+	count                              int // codes in a row of memory
 	scaleMask                          uint64
 	tailMask                           uint64
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	steps [16]uint32
+	padding
 }
 
 // notes is what decoding has met.

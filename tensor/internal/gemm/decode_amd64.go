@@ -36,14 +36,29 @@ func (o operand) along(elem, k, n int) operand {
 	return o
 }
 
-// decodable says whether the assembly can decode a and b on the way into panels or, with few rows of a, into registers.
+// decoders is what decodes the codes of each format.
+type decoders [INT8 + 1]func() *lookup
+
+// both says whether a and b can be decoded on the way into panels.
+func (d *decoders) both(a, b Scaled) (x, y operand, ok bool) {
+	x, okX := d.operand(a)
+	y, okY := d.operand(b)
+	return x, y, okX && okY
+}
+
+// operand wants codes and their scales in the same order in memory.
+func (d *decoders) operand(m Scaled) (o operand, ok bool) {
+	along := m.Codes.rowMajor() && m.Scales.rowMajor()
+	across := m.Codes.RowStride == 1 && m.Scales.RowStride == 1 // by the strides only, so that a single row is like many
+	return operand{m.Codes, m.Scales, d[m.Format]()}, along || across
+}
+
+// decodable says whether the assembly for AVX-512 can decode a and b on the way into panels or, with few rows of a, into registers.
 //
 // Few rows are added up as in a direct product wherever MXINT8 is involved, whatever the layouts. What has no direct kernel, namely
 // a b of MXINT8 or one that cannot be read in place, is therefore not decodable then.
 func decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
-	x, okX := decodableOperand(a)
-	y, okY := decodableOperand(b)
-	ok = okX && okY
+	x, y, ok = decodersAVX512.both(a, b)
 	if few && (a.Format == INT8 || b.Format == INT8) {
 		ok = ok && b.Format != INT8 && x.direct(y)
 	}
@@ -55,13 +70,6 @@ func decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 
 // decodableMany is decodable for many rows.
 func decodableMany(a, b Scaled) (x, y operand, ok bool) { return decodable(a, b, false) }
-
-// decodableOperand wants codes and their scales in the same order in memory.
-func decodableOperand(m Scaled) (o operand, ok bool) {
-	along := m.Codes.rowMajor() && m.Scales.rowMajor()
-	across := m.Codes.RowStride == 1 && m.Scales.RowStride == 1 // by the strides only, so that a single row is like many
-	return operand{m.Codes, m.Scales, lookups[m.Format]()}, along || across
-}
 
 // scaled is the operand as it was.
 func (o operand) scaled() Scaled { return Scaled{o.View, o.scales, o.lookup.format} }
@@ -80,15 +88,31 @@ type lookup struct {
 	decodeAlong, decodeAcross func(*decoding)
 }
 
-var lookups = [...]func() *lookup{
-	E4M3: sync.OnceValue(func() *lookup { return newLookup(E4M3) }),
-	E5M2: sync.OnceValue(func() *lookup { return newLookup(E5M2) }),
-	INT8: sync.OnceValue(func() *lookup { // without tables
-		return &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, format: INT8, decodeAlong: decodeInt8AlongAVX512, decodeAcross: decodeInt8AcrossAVX512}
-	}),
+var decodersAVX512 = decoders{
+	E4M3: newLookup(E4M3, decodeAlongAVX512, decodeAcrossAVX512),
+	E5M2: newLookup(E5M2, decodeAlongAVX512, decodeAcrossAVX512),
+	INT8: newLookup(INT8, decodeInt8AlongAVX512, decodeInt8AcrossAVX512),
 }
 
-func newLookup(f Format) *lookup {
+var decodersAVX2 = decoders{
+	E4M3: newLookup(E4M3, alongBlocks(decodeE4M3AlongAVX2), acrossGroups(decodeE4M3AcrossAVX2)),
+	E5M2: newLookup(E5M2, alongBlocks(decodeE5M2AlongAVX2), acrossGroups(decodeE5M2AcrossAVX2)),
+	INT8: newLookup(INT8, alongBlocks(decodeInt8AlongAVX2), acrossGroups(decodeInt8AcrossAVX2)),
+}
+
+// newLookup returns a function that makes a lookup when it is first wanted.
+func newLookup(f Format, along, across func(*decoding)) func() *lookup {
+	return sync.OnceValue(func() *lookup {
+		l := &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, format: INT8} // without tables
+		if f != INT8 {
+			l = tables(f)
+		}
+		l.decodeAlong, l.decodeAcross = along, across
+		return l
+	})
+}
+
+func tables(f Format) *lookup {
 	values := f.values()
 	largest := float32(0)
 	for _, x := range values {
@@ -97,8 +121,7 @@ func newLookup(f Format) *lookup {
 		}
 	}
 	top := 127 - math.Ilogb(float64(largest)) + 127
-	l := &lookup{top: uint32(top)<<23 | uint32(top)<<7, minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f,
-		decodeAlong: decodeAlongAVX512, decodeAcross: decodeAcrossAVX512}
+	l := &lookup{top: uint32(top)<<23 | uint32(top)<<7, minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f}
 	for code, x := range values[1:128] {
 		bits := math.Float32bits(float32(math.Ldexp(float64(x), top-127)))
 		l.high[code+1], l.low[code+1] = uint8(bits>>24)|0x80, uint8(bits>>16)
@@ -124,7 +147,8 @@ func (d *notes) reset() {
 // The result has the layout of the codes and lives until the next call.
 func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	d := &s.calls.decoding
-	d.dst = s.chunks.atLeast(2 * chunkRows * chunkSteps)
+	dst := s.chunks.atLeast(2 * chunkRows * chunkSteps)
+	d.dst = dst
 	d.codes, d.scales = o.slice(1, i, k, n, steps).Ptr, o.scales.slice(1, i, k/blockLength, n, 1).Ptr
 	d.lookup = o.lookup
 	if o.rowMajor() && o.scales.rowMajor() {
@@ -132,14 +156,14 @@ func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 		d.rows, d.count = n, steps
 		d.scaleMask, d.tailMask = 1<<((steps+blockLength-1)/blockLength)-1, 1<<(steps%64)-1
 		o.lookup.decodeAlong(d)
-		return strided(d.dst, n, steps, chunkSteps, 1)
+		return strided(dst, n, steps, chunkSteps, 1)
 	}
 	d.dstStride, d.codeStride, d.scaleStride = 2*chunkRows, o.ColStride, o.scales.ColStride
-	d.rows = steps
+	d.rows, d.count = steps, n
 	d.scaleMask = 1<<n - 1
 	d.tailMask = d.scaleMask
 	o.lookup.decodeAcross(d)
-	return strided(d.dst, n, steps, 1, chunkRows)
+	return strided(dst, n, steps, 1, chunkRows)
 }
 
 // exact says whether all that was decoded of o since the reset is what it should be. Outside the lookup's range, only blocks of

@@ -262,8 +262,8 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 func (f *directFamily) call(d *direct) { f.kernels[d.rows](d) }
 
 var directTables = [...]func() *directCodes{
-	E4M3: sync.OnceValue(func() *directCodes { return newDirectCodes(lookups[E4M3](), 237) }), // all but 0, subnormal numbers and NaN
-	E5M2: sync.OnceValue(func() *directCodes { return newDirectCodes(lookups[E5M2](), 0) }),   // none
+	E4M3: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[E4M3](), 237) }), // all but 0, subnormal numbers and NaN
+	E5M2: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[E5M2](), 0) }),   // none
 }
 
 // newDirectCodes makes tables that are looked up for codes but those whose double less 16 is less than rare.

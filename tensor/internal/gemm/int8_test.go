@@ -47,7 +47,7 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 					}
 				}
 				eachTier(t, func(t *testing.T, ks *kernels) {
-					if ks.scaled == nil {
+					if ks.peakInt8 == nil {
 						t.Skip("this tier decodes")
 					}
 					var s Scratch
@@ -104,7 +104,7 @@ func TestInt8RoundsExtremeSums(t *testing.T) {
 				a := newScaled(INT8, m, 64, false, false, finite(r, INT8), same)
 				b := newScaled(INT8, 40, 64, false, false, finite(r, INT8), same)
 				eachTier(t, func(t *testing.T, ks *kernels) {
-					if ks.scaled == nil {
+					if ks.peakInt8 == nil {
 						t.Skip("this tier decodes")
 					}
 					var s Scratch
@@ -175,7 +175,7 @@ func TestDecodedInt8EqualsPlain(t *testing.T) {
 					}
 					initial := results(r, sh.m, sh.n)
 					eachTier(t, func(t *testing.T, ks *kernels) {
-						if ks.scaled == nil {
+						if ks.peakInt8 == nil {
 							t.Skip("this tier has the plain way only")
 						}
 						var s, plain Scratch

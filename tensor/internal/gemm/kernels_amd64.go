@@ -48,9 +48,9 @@ func kernelsOf(t cpu.Tier) *kernels {
 		}
 		return wideKernels(&bf16AVX512, peakBF16AVX512, few)
 	case cpu.AVX512:
-		return familyKernels(&bf16SplitAVX512, &fp32AVX512, peakFP32AVX512, peakFP32AVX512)
+		return narrowKernels(&bf16SplitAVX512, &fp32AVX512, peakFP32AVX512)
 	case cpu.AVX2:
-		return familyKernels(&bf16SplitAVX2, &fp32AVX2, peakFP32AVX2, peakFP32AVX2)
+		return narrowKernels(&bf16SplitAVX2, &fp32AVX2, peakFP32AVX2)
 	}
 	return &genericKernels
 }
@@ -70,6 +70,25 @@ func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float
 		peakBF16: peakBF16,
 		peakFP32: peakFP32,
 	}
+}
+
+// narrowKernels adds to families that know FP32 only a way for codes.
+func narrowKernels(bf16, fp32 *family, peak func(rounds int) float64) *kernels {
+	ks := familyKernels(bf16, fp32, peak, peak)
+	ks.scaledPanels = func(s *Scratch, to *buffer, b Scaled) int {
+		if o, ok := decodersAVX2.operand(b); ok {
+			return bf16.pack(s, to, o)
+		}
+		return 0
+	}
+	ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) {
+		if x, y, ok := decodersAVX2.both(a, b); ok {
+			bf16.multiply(s, sum, out, x, y, m, ks.slow(s))
+		} else {
+			ks.slow(s)(sum, out, a, b, m)
+		}
+	}
+	return ks
 }
 
 // few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
@@ -112,7 +131,7 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 		if o, _, ok := int8Operands(b, b); ok {
 			return integers.pack(s, to, o)
 		}
-		if o, ok := decodableOperand(b); ok && b.Format != INT8 {
+		if o, ok := decodersAVX512.operand(b); ok && b.Format != INT8 {
 			return f.pack(s, to, o)
 		}
 		return 0

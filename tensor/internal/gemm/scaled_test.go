@@ -150,7 +150,7 @@ func TestScaledEqualsBF16(t *testing.T) {
 		x, y := a.bf16(asStored && !a.Codes.rowMajor()), b.bf16(asStored && !b.Codes.rowMajor()).transposed()
 		initial := results(r, m, n)
 		eachTier(t, func(t *testing.T, ks *kernels) {
-			if ks.scaled != nil && a.Format == INT8 && b.Format == INT8 && a.Codes.Cols%blockLength == 0 {
+			if ks.peakInt8 != nil && a.Format == INT8 && b.Format == INT8 && a.Codes.Cols%blockLength == 0 {
 				return
 			}
 			for _, accumulate := range []bool{false, true} {

@@ -22,6 +22,7 @@ func files() map[string]string {
 		"fp32_avx2":          fp32AVX2.tiles,
 		"pack_avx512":        packAVX512,
 		"pack_avx2":          packAVX2,
+		"decode_avx2":        decodeAVX2,
 		"decode_avx512":      decodeAVX512,
 		"int8_avx512":        int8AVX512,
 		"direct_int8_avx512": directInt8,

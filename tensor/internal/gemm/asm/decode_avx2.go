@@ -1,0 +1,195 @@
+package main
+
+// Decoding codes to BF16 for AVX2, by way of FP32: F16C widens minifloats, whose exponents fit in those of half precision, subnormal
+// numbers included. Assembly takes whole blocks and groups; Go does the ends.
+
+import (
+	"fmt"
+
+	"spmoe/tensor/asmgen"
+)
+
+// halfFormat is how codes become FP32 numbers times 2^-scale.
+type halfFormat struct {
+	name    string
+	integer bool   // codes are integers
+	shifted bool   // the exponent is a bit shorter than that of half precision
+	special uint16 // bits of a number in half precision that are all set if it is not finite
+	scale   int
+}
+
+var halfFormats = []halfFormat{
+	{name: "E4M3", shifted: true, special: 0x3f80, scale: 8},
+	{name: "E5M2", special: 0x7c00},
+	{name: "Int8", integer: true, scale: -int8Unit},
+}
+
+// lanesAVX2 is how many codes are decoded at once.
+const lanesAVX2 = 16
+
+func decodeAVX2(f *asmgen.File) {
+	for _, format := range halfFormats {
+		decodeAlongAVX2(f, format)
+		decodeAcrossAVX2(f, format)
+	}
+}
+
+// halfDecoding is what both layouts have in common.
+type halfDecoding struct {
+	halfFormat
+	fn                              *asmgen.Func
+	args, dst, codes, scales, rows  asmgen.Reg
+	least, most, bad                asmgen.Vec // notes
+	keep, special, adjust, greatest asmgen.Vec // constants
+	x, y                            asmgen.Vec
+	factors                         []asmgen.Vec
+}
+
+func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *halfDecoding {
+	name := "decode" + format.name + layout + "AVX2"
+	fn := f.Func(name, name+doc+"\nIt notes in min, max and bad what it met.", asmgen.Arg("d", "*decoding"))
+	args := fn.Load("d")
+	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.At(at), r); return r }
+	d := &halfDecoding{halfFormat: format, fn: fn, args: args, dst: field(decodeDst), codes: field(decodeCodes), scales: field(decodeScales), rows: field(decodeRows),
+		least: fn.Y(), most: fn.Y(), x: fn.Y(), y: fn.Y(), factors: fn.Ys(2)}
+	constant := func(what string, word uint32) asmgen.Vec {
+		v := fn.Y()
+		fn.I("VPBROADCASTD", f.Data32(name+what, word), v)
+		return v
+	}
+	if !format.integer {
+		d.special, d.bad = constant("Special", uint32(format.special)*0x10001), fn.Y()
+		fn.I("VPXOR", d.bad, d.bad, d.bad)
+	}
+	if format.shifted {
+		d.keep = constant("Keep", 0xbfffbfff)
+	}
+	if format.scale != 0 {
+		d.adjust = constant("Adjust", 0x01010101*uint32(max(format.scale, -format.scale)))
+	}
+	if format.scale > 0 {
+		d.greatest = constant("Greatest", 0xfefefefe)
+	}
+	fn.I("VMOVUPS", args.At(decodeMin), d.least)
+	fn.I("VMOVUPS", args.At(decodeMax), d.most)
+	return d
+}
+
+// adjusted makes scales, as bytes, exponents of factors. What leaves their range there becomes 0 or finite: zeros stay zeros.
+func (d *halfDecoding) adjusted(v asmgen.Vec) {
+	switch {
+	case d.scale > 0:
+		d.fn.I("VPADDUSB", d.adjust, v, v)
+		d.fn.I("VPMINUB", d.greatest, v, v)
+	case d.scale < 0:
+		d.fn.I("VPSUBUSB", d.adjust, v, v)
+	}
+}
+
+// group decodes lanesAVX2 codes; the factors are those of its halves.
+func (d *halfDecoding) group(from, to asmgen.Mem, factors ...asmgen.Vec) {
+	fn, x, y := d.fn, d.x, d.y
+	if d.integer {
+		fn.I("VPMOVSXBD", from, x)
+		fn.I("VPMOVSXBD", from.Plus(8), y)
+		fn.I("VCVTDQ2PS", x, x)
+		fn.I("VCVTDQ2PS", y, y)
+	} else {
+		fn.I("VPMOVZXBW", from, x)
+		fn.I("VPSLLW", asmgen.Imm(8), x, x)
+		if d.shifted { // a bit of exponent between the sign and the others
+			fn.I("VPSRAW", asmgen.Imm(1), x, x)
+			fn.I("VPAND", d.keep, x, x)
+		}
+		fn.I("VPAND", d.special, x, y)
+		fn.I("VPCMPEQW", d.special, y, y)
+		fn.I("VPOR", y, d.bad, d.bad)
+		fn.I("VEXTRACTI128", asmgen.Imm(1), x, y.X())
+		fn.I("VCVTPH2PS", x.X(), x)
+		fn.I("VCVTPH2PS", y.X(), y)
+	}
+	fn.I("VMULPS", factors[0], x, x)
+	fn.I("VMULPS", factors[1], y, y)
+	fn.I("VPSRLD", asmgen.Imm(16), x, x)
+	fn.I("VPSRLD", asmgen.Imm(16), y, y)
+	fn.I("VPACKUSDW", y, x, x)
+	fn.I("VPERMQ", asmgen.Imm(0xd8), x, x)
+	fn.I("VMOVUPS", x, to)
+}
+
+// finish stores the notes; bad has a bit of each of its bytes in the lowest place.
+func (d *halfDecoding) finish(least, most asmgen.Vec) {
+	d.fn.I("VMOVUPS", least, d.args.At(decodeMin))
+	d.fn.I("VMOVUPS", most, d.args.At(decodeMax))
+	if !d.integer {
+		d.fn.I("VPOR", d.args.At(decodeBad), d.bad, d.bad)
+		d.fn.I("VMOVUPS", d.bad, d.args.At(decodeBad))
+	}
+	d.fn.Return()
+}
+
+// decodeAlongAVX2 decodes rows that are contiguous along k, as their scales are.
+func decodeAlongAVX2(f *asmgen.File, format halfFormat) {
+	d := newHalfDecoding(f, format, "Along", " decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous along k.")
+	fn := d.fn
+	from, to, scale, n, factor := fn.GP(), fn.GP(), fn.GP(), fn.GP(), d.factors[0]
+	fn.CountDown(d.rows, func() {
+		fn.I("MOVQ", d.codes, from)
+		fn.I("MOVQ", d.dst, to)
+		fn.I("MOVQ", d.scales, scale)
+		fn.I("MOVQ", d.args.At(decodeCount), n)
+		fn.I("SHRQ", asmgen.Imm(5), n)
+		fn.CountDown(n, func() {
+			fn.I("VPBROADCASTB", scale.At(0), factor)
+			fn.I("VPMINUB", factor, d.least, d.least)
+			fn.I("VPMAXUB", factor, d.most, d.most)
+			d.adjusted(factor)
+			fn.I("VPSRLD", asmgen.Imm(24), factor, factor)
+			fn.I("VPSLLD", asmgen.Imm(23), factor, factor)
+			for i := range 2 {
+				d.group(from.At(lanesAVX2*i), to.At(2*lanesAVX2*i), factor, factor)
+			}
+			fn.I("ADDQ", asmgen.Imm(32), from)
+			fn.I("ADDQ", asmgen.Imm(64), to)
+			fn.I("INCQ", scale)
+		})
+		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
+		fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
+		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+	})
+	d.finish(d.least, d.most)
+}
+
+// decodeAcrossAVX2 decodes rows that are neighbours in memory, as their scales are.
+func decodeAcrossAVX2(f *asmgen.File, format halfFormat) {
+	d := newHalfDecoding(f, format, "Across", fmt.Sprintf(" decodes %d codes that are neighbours across k, at each of rows (> 0) steps of k.", lanesAVX2))
+	fn, steps := d.fn, d.fn.GP()
+	first, second := d.factors[0], d.factors[1]
+	least, most := d.least.X(), d.most.X()
+	next, whole := fn.Label("next"), fn.Label("whole")
+	fn.Place(next)
+	fn.I("VMOVUPS", d.scales.At(0), first.X())
+	fn.I("VPMINUB", first.X(), least, least)
+	fn.I("VPMAXUB", first.X(), most, most)
+	d.adjusted(first)
+	fn.I("VPSRLDQ", asmgen.Imm(8), first.X(), second.X())
+	for _, v := range d.factors {
+		fn.I("VPMOVZXBD", v.X(), v)
+		fn.I("VPSLLD", asmgen.Imm(23), v, v)
+	}
+	fn.I("MOVQ", asmgen.Imm(32), steps)
+	fn.I("CMPQ", d.rows, steps)
+	fn.I("JGE", whole)
+	fn.I("MOVQ", d.rows, steps)
+	fn.Place(whole)
+	fn.I("SUBQ", steps, d.rows)
+	fn.CountDown(steps, func() {
+		d.group(d.codes.At(0), d.dst.At(0), first, second)
+		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
+		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+	})
+	fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
+	fn.I("TESTQ", d.rows, d.rows)
+	fn.I("JNZ", next)
+	d.finish(least, most)
+}

@@ -1,0 +1,72 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// Decoding for AVX2, which has no masks for bytes: assembly takes whole blocks along k, or groups of rows across it. What is less is
+// copied to where there is room behind it.
+
+import "unsafe"
+
+// decodeGroup is the number of rows that are decoded at once across k.
+const decodeGroup = 16
+
+// padding holds codes and scales with room behind them.
+type padding struct {
+	codes  [chunkSteps * decodeGroup]uint8 // or [chunkRows * blockLength]
+	scales [chunkSteps / blockLength * decodeGroup]uint8
+}
+
+// clear leaves zeros with scales of 1.
+func (p *padding) clear() {
+	clear(p.codes[:])
+	for i := range p.scales {
+		p.scales[i] = 127
+	}
+}
+
+// copyBytes copies n bytes for each of so many rows.
+func copyBytes(dst, src unsafe.Pointer, rows, n, dstStride, srcStride int) {
+	for i := range rows {
+		copy(unsafe.Slice((*uint8)(unsafe.Add(dst, i*dstStride)), n), unsafe.Slice((*uint8)(unsafe.Add(src, i*srcStride)), n))
+	}
+}
+
+// alongBlocks decodes rows along k with blocks, which takes whole blocks.
+func alongBlocks(blocks func(*decoding)) func(*decoding) {
+	return func(d *decoding) {
+		rest := d.count % blockLength
+		if d.count -= rest; d.count > 0 {
+			blocks(d)
+		}
+		if rest == 0 {
+			return
+		}
+		p := &d.padding
+		p.clear()
+		copyBytes(unsafe.Pointer(&p.codes), unsafe.Add(d.codes, d.count), d.rows, rest, blockLength, d.codeStride)
+		copyBytes(unsafe.Pointer(&p.scales), unsafe.Add(d.scales, d.count/blockLength), d.rows, 1, 1, d.scaleStride)
+		d.codes, d.scales, d.dst = unsafe.Pointer(&p.codes), unsafe.Pointer(&p.scales), unsafe.Add(d.dst, 2*d.count)
+		d.count, d.codeStride, d.scaleStride = blockLength, blockLength, 1
+		blocks(d)
+	}
+}
+
+// acrossGroups decodes rows across k with group, which takes decodeGroup of them: the last ones begin early enough to be as many.
+func acrossGroups(group func(*decoding)) func(*decoding) {
+	return func(d *decoding) {
+		if p := &d.padding; d.count < decodeGroup {
+			p.clear()
+			blocks := (d.rows + blockLength - 1) / blockLength
+			copyBytes(unsafe.Pointer(&p.codes), d.codes, d.rows, d.count, decodeGroup, d.codeStride)
+			copyBytes(unsafe.Pointer(&p.scales), d.scales, blocks, d.count, decodeGroup, d.scaleStride)
+			d.codes, d.scales = unsafe.Pointer(&p.codes), unsafe.Pointer(&p.scales)
+			d.count, d.codeStride, d.scaleStride = decodeGroup, decodeGroup, decodeGroup
+		}
+		codes, scales, dst := d.codes, d.scales, d.dst
+		for i := 0; i < d.count; i += decodeGroup {
+			at := min(i, d.count-decodeGroup)
+			d.codes, d.scales, d.dst = unsafe.Add(codes, at), unsafe.Add(scales, at), unsafe.Add(dst, 2*at)
+			group(d)
+		}
+	}
+}
