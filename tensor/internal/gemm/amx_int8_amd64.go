@@ -7,8 +7,8 @@ package gemm
 import "encoding/binary"
 
 var int8AMX = family{
-	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, stack: int8AMXTiles, configure: (*tile).configureInt8,
-	packing: packing{elem: 1, records: true, tiles: true},
+	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, stack: int8AMXTiles, configure: (*tile).configureInt8, room: tileRoom,
+	packing: packing{elem: 1, records: &byteRecords, tiles: true},
 }
 
 // tileRoom is the bytes of the integers of the blocks that are under way.

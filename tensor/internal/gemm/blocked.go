@@ -13,6 +13,7 @@ type family struct {
 	tiles         []func(*tile) // by the rows of a panel
 	stack         func(*tile)   // or, if not nil, for all row panels, tile.count rows in all
 	configure     func(*tile)   // what stack needs to know of them
+	room          int           // bytes that the microkernel takes at tile.out for itself
 	masked        bool          // the microkernel keeps to tile.columns; otherwise it writes whole tiles
 	rounds        bool          // the microkernel can store BF16
 	adds          bool          // the microkernel can add pending sums of a tree
@@ -229,8 +230,8 @@ func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool)
 	if startAtSum {
 		t.startAtSum = 1
 	}
-	if f.stack != nil {
-		t.out = s.partial.atLeast(tileRoom)
+	if f.room > 0 {
+		t.out = s.partial.atLeast(f.room)
 	}
 	columns := max(p.sum.Cols, p.out.Cols)
 	for j := 0; j < columns; j += f.columns {

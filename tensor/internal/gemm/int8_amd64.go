@@ -15,10 +15,21 @@ import (
 var int8AVX512 = family{
 	rows: 6, columns: 32, masked: true, rounds: true, adds: true, runSteps: 64 * recordSteps,
 	tiles:   []func(*tile){nil, int8AVX512Tiles1, int8AVX512Tiles2, int8AVX512Tiles3, int8AVX512Tiles4, int8AVX512Tiles5, int8AVX512Tiles6},
-	packing: packing{elem: 1, records: true},
+	packing: packing{elem: 1, records: &byteRecords},
 }
 
-// A record is what panels hold for a block of 32 codes: 8 steps of 4 codes and two of other numbers (asm/int8.go).
+// records is how panels hold blocks of 32 codes: a record for each. run is how far along k codes that are neighbours across k are packed
+// before those beside them.
+type records struct {
+	steps, run int  // of a record; elements
+	direct     bool // few rows of a may meet b in place
+	// pack packs the rows of o that fit into one panel. It may read the others.
+	pack func(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape)
+}
+
+var byteRecords = records{steps: recordSteps, run: recordRun, direct: true, pack: (*Scratch).records}
+
+// A record of bytes: 8 steps of 4 codes and two of other numbers (asm/int8.go).
 const (
 	recordSteps       = 10
 	recordScale       = 9 // of columns
@@ -39,34 +50,35 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 
 // multiplyInt8 leaves only those rows and columns to slow that need it: the others stay as they are whatever stands beside them.
 func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, m into, slow slowWay) {
-	if m.span == 0 && a.directInt8(b) && multiplyDirectInt8(s, sum, out, a, b, m.add) {
+	if f.packing.records.direct && m.span == 0 && a.directInt8(b) && multiplyDirectInt8(s, sum, out, a, b, m.add) {
 		return
 	}
 	f.multiply(s, sum, out, a, b, m, bySpan(s, f.exceptions(s, int8Operands, slow)))
 }
 
-// recordRun is how far along k codes that are neighbours across k are packed before those beside them: a page for each step.
+// recordRun is a run of records of bytes: a page for each step.
 const recordRun = 512
 
-// recordPanels packs the rows of o into panels that follow each other.
-func (s *Scratch) recordPanels(dst unsafe.Pointer, o operand, shape panelShape) {
+// panels packs the rows of o into panels that follow each other.
+func (r *records) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape) {
 	run := o.Cols
 	if !o.rowMajor() {
-		run = recordRun
+		run = r.run
 	}
 	for k := 0; k < o.Cols; k += run {
 		part := o.along(1, k, min(run, o.Cols-k))
 		for i := 0; i < o.Rows; i += shape.height {
-			to := unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*(k/blockLength*recordSteps))
-			s.records(to, part.part(1, i, min(shape.height, o.Rows-i)), shape)
+			to := unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*(k/blockLength*r.steps))
+			r.pack(s, to, part.part(1, i, o.Rows-i), shape)
 		}
 	}
 }
 
-// records packs the rows of o into one panel. It is not inlined for the sake of preemption, as family.column.
+// records packs the rows of o that fit into one panel. It is not inlined for the sake of preemption, as family.column.
 //
 //go:noinline
 func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
+	o = o.part(1, 0, min(shape.height, o.Rows))
 	blocks, step := o.Cols/blockLength, 4*shape.width
 	lanes, interleave, flip := 16, interleaveBytes16AVX512, &s.calls.flip
 	if *flip = 0x80808080; shape.columns || shape.tiles {

@@ -91,6 +91,36 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 	}
 }
 
+// The greatest sums of a block are exact, with every scale that integers take.
+func TestInt8ExtremeCodes(t *testing.T) {
+	const m, n, k = 7, 35, 96
+	for _, codes := range [][2]uint8{{0x80, 0x80}, {0x80, 0x7f}, {0x7f, 0x80}, {0x7f, 0x7f}, {0x81, 0x81}} {
+		for _, scales := range [][2]uint8{{127, 127}, {40, 40}, {40, 220}, {220, 40}, {160, 100}} {
+			for l := range 4 {
+				t.Run(fmt.Sprint(codes, scales, l), func(t *testing.T) {
+					same := func(x uint8) func() uint8 { return func() uint8 { return x } }
+					a := newScaled(INT8, m, k, l&1 == 1, l&1 == 1, same(codes[0]), same(scales[0]))
+					b := newScaled(INT8, n, k, l&2 == 2, l&2 == 2, same(codes[1]), same(scales[1]))
+					want := ofBlocks(a.Scaled, b.Scaled, 0, 0, 0)
+					eachTier(t, func(t *testing.T, ks *kernels) {
+						if ks.peakInt8 == nil {
+							t.Skip("this tier decodes")
+						}
+						var s Scratch
+						c := newMatrix[float32](m, n, false, guard)
+						ks.mx(&s, c.View, View{}, a.Scaled, b.Scaled, into{})
+						for i, x := range c.elements(t) {
+							if x != want {
+								t.Fatalf("element %d, %d is %g, want %g", i/n, i%n, x, want)
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 // Sums that overflow, or are subnormal, are rounded to BF16 as in plain Go.
 func TestInt8RoundsExtremeSums(t *testing.T) {
 	for _, scales := range []uint8{52, 56, 60, 64, 68, 190, 194, 198, 220} {

@@ -48,9 +48,9 @@ func kernelsOf(t cpu.Tier) *kernels {
 		}
 		return wideKernels(&bf16AVX512, peakBF16AVX512, few)
 	case cpu.AVX512:
-		return narrowKernels(&bf16SplitAVX512, &fp32AVX512, peakFP32AVX512)
+		return narrowKernels(&bf16SplitAVX512, &fp32AVX512, nil, peakFP32AVX512, nil)
 	case cpu.AVX2:
-		return narrowKernels(&bf16SplitAVX2, &fp32AVX2, peakFP32AVX2)
+		return narrowKernels(&bf16SplitAVX2, &fp32AVX2, &int8AVX2, peakFP32AVX2, peakInt8AVX2)
 	}
 	return &genericKernels
 }
@@ -72,17 +72,30 @@ func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float
 	}
 }
 
-// narrowKernels adds to families that know FP32 only a way for codes.
-func narrowKernels(bf16, fp32 *family, peak func(rounds int) float64) *kernels {
+// narrowKernels adds to families that know FP32 only ways for codes. integers and its peak may be nil.
+func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int) float64) *kernels {
 	ks := familyKernels(bf16, fp32, peak, peak)
+	ks.peakInt8 = peakInt8
+	asIntegers := func(a, b Scaled) (x, y operand, ok bool) {
+		x, y, ok = int8Operands(a, b)
+		return x, y, ok && integers != nil
+	}
 	ks.scaledPanels = func(s *Scratch, to *buffer, b Scaled) int {
+		if o, _, ok := asIntegers(b, b); ok {
+			return integers.pack(s, to, o)
+		}
 		if o, ok := decodersAVX2.operand(b); ok {
 			return bf16.pack(s, to, o)
 		}
 		return 0
 	}
 	ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) {
-		if x, y, ok := decodersAVX2.both(a, b); ok {
+		if x, y, ok := asIntegers(a, b); ok {
+			integers.multiplyInt8(s, sum, out, x, y, m, ks.slow(s))
+		} else if x, y, ok := decodersAVX2.both(a, b); ok {
+			if _, _, records := asIntegers(b, b); records {
+				y.panels = nil
+			}
 			bf16.multiply(s, sum, out, x, y, m, ks.slow(s))
 		} else {
 			ks.slow(s)(sum, out, a, b, m)

@@ -79,7 +79,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 // The same for codes and scales.
 func TestNothingBehindScaledViewsIsTouched(t *testing.T) {
 	eachTier(t, func(t *testing.T, ks *kernels) {
-		for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {13, 35, 21}, {12, 32, 33}, {7, 9, 100}, {2, 40, 577}, {30, 65, 300}} {
+		for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {13, 35, 21}, {12, 32, 33}, {7, 9, 100}, {2, 40, 577}, {30, 65, 300}, {5, 37, 64}, {13, 51, 160}} {
 			for _, f := range formats {
 				for _, l := range layouts {
 					t.Run(fmt.Sprintf("%v,%v,%v", s, f, l), func(t *testing.T) {
@@ -148,6 +148,8 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 			ks.fp32(&s, c.View, fa.View, fb.View, into{add: true, span: 20})
 			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{add: true, span: 96})
 			ks.mx(&s, c.View, View{}, qc.Scaled, qd.Scaled, into{add: true, span: 96})
+			ks.mx(&s, View{}, rounded.View, qc.along(0, 576), qd.along(0, 576), into{})
+			ks.mx(&s, c.View, View{}, qc.along(0, 576), qd.along(0, 576), into{add: true, span: 96})
 		}
 		if n := testing.AllocsPerRun(3, call); n != 0 {
 			t.Errorf("%v allocations a call, want 0", n)

@@ -10,11 +10,11 @@ import "unsafe"
 
 // packing is how one family's operands get into panels. A row is a row of a or a column of b.
 type packing struct {
-	elem          int    // bytes of an operand's element
-	split         bool   // BF16 becomes FP32
-	tiles         bool   // panels are for AMX (amx_amd64.go)
-	records       bool   // MXINT8 (int8_amd64.go); what follows does not apply
-	rows, columns packer // of row and of column panels
+	elem          int      // bytes of an operand's element
+	split         bool     // BF16 becomes FP32
+	tiles         bool     // panels are for AMX (amx_amd64.go)
+	records       *records // MXINT8 (int8_amd64.go); if not nil, what follows does not apply
+	rows, columns packer   // of row and of column panels
 }
 
 // packer is how rows get into a panel.
@@ -31,8 +31,8 @@ type packer struct {
 // steps is the number of steps that k elements become.
 func (p *packing) steps(k int) int {
 	switch {
-	case p.records:
-		return k / blockLength * recordSteps
+	case p.records != nil:
+		return k / blockLength * p.records.steps
 	case p.elem == 4:
 		return k
 	case p.split:
@@ -46,7 +46,7 @@ func (p *packing) steps(k int) int {
 // unit is the number of elements along k that must not be torn apart.
 func (p *packing) unit() int {
 	switch {
-	case p.records:
+	case p.records != nil:
 		return blockLength
 	case p.elem == 4:
 		return 1
@@ -88,7 +88,7 @@ func (r *rowPanels) step(rows int) int {
 // cache lines.
 func (p *packing) panelsInPlace(a operand, height int) (r rowPanels, ok bool) {
 	stride := a.RowStride * p.elem
-	if !p.tiles || p.records || a.lookup != nil || !a.rowMajor() || a.Cols%tileElements != 0 || (int(uintptr(a.Ptr))|stride)%line != 0 {
+	if !p.tiles || p.records != nil || a.lookup != nil || !a.rowMajor() || a.Cols%tileElements != 0 || (int(uintptr(a.Ptr))|stride)%line != 0 {
 		return r, false
 	}
 	return rowPanels{ptr: a.Ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, inPlace: true}, true
@@ -135,8 +135,8 @@ func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelS
 		p.stack(s, dst, o.View, shape)
 		return
 	}
-	if p.records {
-		s.recordPanels(dst, o, shape)
+	if p.records != nil {
+		p.records.panels(s, dst, o, shape)
 		return
 	}
 	rows := chunkRows / shape.height * shape.height

@@ -10,12 +10,13 @@ import (
 func TestPacked(t *testing.T) {
 	var s Scratch
 	var p Packed
-	for _, f := range formats {
+	for i, f := range append(formats, formats...) {
+		fa := formats[(i+i/3)%3] // also another one, for which panels of integers are of no use
 		for _, sh := range []struct{ m, n, k int }{{3, 70, 65}, {30, 100, 192}, {20, 1100, 64}, {13, 33, 33}} {
 			for _, l := range layouts {
-				t.Run(fmt.Sprintf("%v,%v,%v", f, sh, l), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%v,%v,%v,%v", fa, f, sh, l), func(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(sh.k), 1))
-					a, b := newScaled(f, sh.m, sh.k, l.aT, l.aT, finite(r, f), near(r)), newScaled(f, sh.n, sh.k, l.bT, l.bT, finite(r, f), near(r))
+					a, b := newScaled(fa, sh.m, sh.k, l.aT, l.aT, finite(r, fa), near(r)), newScaled(f, sh.n, sh.k, l.bT, l.bT, finite(r, f), near(r))
 					x, y := operands[uint16](r, sh.m, sh.n, sh.k, l.aT, l.bT)
 					start := results(r, sh.m, sh.n)
 					eachTier(t, func(t *testing.T, ks *kernels) {

@@ -25,6 +25,7 @@ func files() map[string]string {
 		"decode_avx2":        decodeAVX2,
 		"decode_avx512":      decodeAVX512,
 		"int8_avx512":        int8AVX512,
+		"int8_avx2":          int8AVX2,
 		"direct_int8_avx512": directInt8,
 		"across_bf16_avx512": acrossBF16,
 		"across_mx_avx512":   acrossMX,

@@ -137,7 +137,7 @@ func (k family) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row as
 		fn.I("TESTQ", out, out)
 		fn.I("JNZ", ready)
 	}
-	fetch(sum, sumStride, 2*k.width)
+	fetch(sum, sumStride, max(2, len(sums[0]))*k.width)
 	fn.Place(ready)
 }
 

@@ -1,0 +1,82 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// MXINT8 on AVX2, which multiplies pairs of 16-bit words and adds the two products. VPMADDUBSW would take bytes, but its sums saturate.
+// The bits are those of VPDPBUSD (int8_amd64.go): a sum of products is exact either way, and is scaled and added in the same order.
+
+import "unsafe"
+
+var int8AVX2 = family{
+	rows: 3, columns: 32, adds: true, runSteps: 16 * wordSteps, room: 4 * 3 * 32,
+	tiles:   []func(*tile){nil, int8AVX2Tiles1, int8AVX2Tiles2, int8AVX2Tiles3},
+	packing: packing{elem: 1, records: &wordRecords},
+}
+
+// wordSteps is the steps of a record of words (asm/int8_avx2.go): 16 of 2 codes and the scales.
+const wordSteps = 17
+
+// wordRun is a run of records of words: their cache lines fit into the first level.
+const wordRun = 128
+
+var wordRecords = records{steps: wordSteps, run: wordRun, pack: (*Scratch).words}
+
+// wordsAcross packs so many rows.
+var wordsAcross = [17]func(dst, src unsafe.Pointer, stride int, scales unsafe.Pointer, records, step int){
+	1: wordsAcross1AVX2, wordsAcross2AVX2, wordsAcross3AVX2, wordsAcross4AVX2, wordsAcross5AVX2, wordsAcross6AVX2, wordsAcross7AVX2, wordsAcross8AVX2,
+	16: wordsAcross16AVX2,
+}
+
+// words packs a panel, record after record: a store's surplus lanes may fall on the next step. It is not inlined for the sake of
+// preemption, as family.column.
+//
+//go:noinline
+func (s *Scratch) words(dst unsafe.Pointer, o operand, shape panelShape) {
+	blocks, step, rows := o.Cols/blockLength, 4*shape.width, min(shape.height, o.Rows)
+	scales := s.wordScales(o.scales, rows, shape.columns)
+	for i, lanes := 0, 0; i < rows; i += lanes {
+		to, from, scales := unsafe.Add(dst, 4*i), unsafe.Pointer(at[uint8](o.View, i, 0)), unsafe.Add(scales, 4*i)
+		switch lanes = wordLanes(rows - i); {
+		case !o.rowMajor():
+			if rows-i >= 16 {
+				lanes = 16
+			}
+			wordsAcross[min(lanes, o.Rows-i)](to, from, o.ColStride, scales, blocks, step)
+		case lanes == 4:
+			wordsAlong4AVX2(to, from, s.offsetsFrom(o.View, i), scales, blocks, step)
+		default:
+			wordsAlong8AVX2(to, from, s.offsetsFrom(o.View, i), scales, blocks, step)
+		}
+	}
+}
+
+// wordLanes is how many rows are packed at once if so many are left.
+func wordLanes(rows int) int {
+	if rows <= 4 {
+		return 4
+	}
+	return 8
+}
+
+// wordScales returns the scales of rows as FP32, 32 for each block, those of columns with the 1/64 of both operands.
+func (s *Scratch) wordScales(scales View, rows int, columns bool) unsafe.Pointer {
+	less := 0
+	if columns {
+		less = 12
+	}
+	dst := s.chunks.atLeast(4 * 32 * scales.Cols)
+	for i := 0; i < rows; i += 8 {
+		pack := wordScales8AVX2
+		if wordLanes(rows-i) == 4 {
+			pack = wordScales4AVX2
+		}
+		pack(unsafe.Add(dst, 4*i), unsafe.Pointer(at[uint8](scales, i, 0)), s.offsetsFrom(scales, i), scales.ColStride, scales.Cols, less, &s.calls.decoding.notes)
+	}
+	return dst
+}
+
+// peakInt8AVX2 counts what VPMADDWD does: 16 multiply-adds.
+func peakInt8AVX2(rounds int) float64 {
+	int8AVX2Peak(rounds)
+	return float64(rounds) * 12 * 16 * 2
+}
