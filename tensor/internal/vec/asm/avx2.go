@@ -182,6 +182,13 @@ func (k *kernel) scaleAVX2(n, x asmgen.Vec) {
 	k.release(half)
 }
 
+// scaleNormalAVX2 is scaleAVX2 where the result is a normal number.
+func (k *kernel) scaleNormalAVX2(n, x asmgen.Vec) {
+	k.I("VPSRLD", asmgen.Imm(4), n, n)
+	k.I("VPSLLD", asmgen.Imm(23), n, n)
+	k.I("VPADDD", n, x, x)
+}
+
 // pairMask selects the elements of pairs [4h, 4h+4) that are left.
 func (k *kernel) pairMask(h int) asmgen.Vec {
 	where := k.countMask(4*h, 0, false)
