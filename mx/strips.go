@@ -15,17 +15,19 @@ func stripable(f Format, dtype tensor.DType) bool {
 	return dtype == tensor.BF16 && (f == E4M3 || f == E5M2 || f == INT8)
 }
 
-// stripFormats are the formats as the kernels want them.
-var stripFormats = map[Format]*quant.Format{
-	E4M3: quant.NewFormat(minifloats[E4M3].mantissa, minifloats[E4M3].largest),
-	E5M2: quant.NewFormat(minifloats[E5M2].mantissa, minifloats[E5M2].largest),
-	INT8: quant.NewFormat(7, minifloats[INT8].largest),
+// stripFormat returns the format for the kernels.
+func (q *quantizer) stripFormat() quant.Format {
+	p := &minifloats[q.format]
+	if q.format == INT8 {
+		return quant.IntegerFormat(p.largest)
+	}
+	return quant.MinifloatFormat(p.mantissa, p.largest)
 }
 
 // stripScratch is what a panel's strips need; the arena aligns it.
 type stripScratch struct {
-	strip  quant.Strip
 	grid   quant.Grid
+	format quant.Format
 	steps  quant.StripScratch
 	padded [BlockSize * quant.StripTiles * BlockSize]tensor.BFloat16
 }
@@ -33,12 +35,12 @@ type stripScratch struct {
 // strips quantises the panel at that place.
 func (q *quantizer) strips(ex *tensor.Exec, at place) {
 	s := (*stripScratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
-	s.grid = q.grid()
+	s.grid, s.format = q.grid(), q.stripFormat()
 	end := at.col + at.cols
 	for ; end-at.col >= BlockSize; at.col += at.cols {
 		at.cols = min(end-at.col, quant.StripTiles*BlockSize) / BlockSize * BlockSize
-		q.locate(s, at)
-		if s.strip.Quantize(&s.grid, &s.steps, q.rows.wanted(), q.cols.wanted()) {
+		strip := q.strip(s, at)
+		if strip.Quantize(&s.grid, &s.steps, q.rows.wanted(), q.cols.wanted()) {
 			q.values(ex, at)
 		}
 	}
@@ -47,24 +49,25 @@ func (q *quantizer) strips(ex *tensor.Exec, at place) {
 	}
 }
 
-// locate finds a strip's input and output.
-func (q *quantizer) locate(s *stripScratch, at place) {
+// strip finds the input and output of a strip.
+func (q *quantizer) strip(s *stripScratch, at place) quant.Strip {
 	const size = int(unsafe.Sizeof(tensor.BFloat16(0)))
 	data, stride, _ := q.x.Memory()
 	in := unsafe.Add(data, (at.row*stride+at.col)*size)
-	s.strip = quant.Strip{Format: stripFormats[q.format], X: in, Stride: stride * size, Rows: at.rows, Tiles: at.cols / BlockSize}
+	strip := quant.Strip{Format: &s.format, X: in, Stride: stride * size, Rows: at.rows, Tiles: at.cols / BlockSize}
 	if at.rows < BlockSize {
 		padded := unsafe.Slice((*uint8)(unsafe.Pointer(&s.padded)), BlockSize*at.cols*size)
 		clear(padded[at.rows*at.cols*size:])
 		copyRows(padded, at.cols*size, unsafe.Slice((*uint8)(in), ((at.rows-1)*stride+at.cols)*size), stride*size, at.rows, at.cols*size)
-		s.strip.X, s.strip.Stride = first(padded), at.cols*size
+		strip.X, strip.Stride = first(padded), at.cols*size
 	}
 	if q.rows.wanted() {
-		s.strip.RowCodes, s.strip.RowScales = first(q.rows.codesAt(at)), first(q.rows.scalesAt(at))
-		s.strip.RowStride, s.strip.RowScaleStep = q.rows.Cols(), q.rows.Scales.Dim(1)
+		strip.RowCodes, strip.RowScales = first(q.rows.codesAt(at)), first(q.rows.scalesAt(at))
+		strip.RowStride, strip.RowScaleStep = q.rows.Cols(), q.rows.Scales.Dim(1)
 	}
 	if q.cols.wanted() {
-		s.strip.ColCodes, s.strip.ColScales = first(q.cols.codesAt(at)), first(q.cols.scalesAt(at))
-		s.strip.ColStride = q.cols.Cols()
+		strip.ColCodes, strip.ColScales = first(q.cols.codesAt(at)), first(q.cols.scalesAt(at))
+		strip.ColStride = q.cols.Cols()
 	}
+	return strip
 }

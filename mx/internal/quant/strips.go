@@ -24,11 +24,8 @@ type Strip struct {
 	ColStride    int
 	ColScales    unsafe.Pointer // 32 a tile
 	//lint:ignore U1000 only the assembly uses it
-	bias [BlockWords]uint16 // of the rows of a tile: what is subtracted from magnitudes
+	bias [blockSize]uint16 // of the rows of a tile: what is subtracted from magnitudes
 }
-
-// BlockWords is the length of a block.
-const BlockWords = blockSize
 
 // A StripScratch is what the steps of a strip leave for each other.
 type StripScratch struct {
@@ -79,28 +76,39 @@ type Format struct {
 	integer   bool
 }
 
-// NewFormat returns the format with these mantissa bits, 3 (E4M3) or 2 (E5M2), or INT8 if they are 7, and this largest code.
-func NewFormat(mantissa int, largest uint8) *Format {
-	f := &Format{mantissa: uint64(mantissa), dropped: uint64(7 - mantissa), integer: mantissa == 7}
-	bias, exponents := 1<<(6-min(mantissa, 6))-1, 4
-	f.point = 9
-	if f.integer {
-		bias, exponents, f.point = 0, 8, 8
-	}
-	for e := range exponents { // of a magnitude: 1 - exponents to 0
-		last := int(f.point) - 1 - int(f.dropped)
-		f.factors[0][e] = 1 << (last - (exponents - 1 - e))
-	}
-	f.factors[1] = f.factors[0]
+// MinifloatFormat returns the format with these mantissa bits, 3 (E4M3) or 2 (E5M2), and this largest code.
+func MinifloatFormat(mantissa int, largest uint8) Format {
+	const point = 9
+	f := Format{mantissa: uint64(mantissa), dropped: uint64(7 - mantissa)}
 	fill(f.tieMask[:], 2<<f.dropped-1)
 	fill(f.tie[:], 1<<f.dropped>>1)
 	fill(f.round[:], 1<<(15-f.dropped))
-	fill(f.exponent[:], uint16(bias))
-	fill(f.places[:], uint16(1<<15+exponents-1))
-	fill(f.largest[:], largest)
+	fill(f.exponent[:], 1<<(6-mantissa)-1)
 	fill(f.subnormal[:], 1<<mantissa-1)
-	fill(f.half[:], 1<<(f.point-1)-1)
+	f.fixedPoint(point, 4, point-1-int(f.dropped))
+	fill(f.largest[:], largest)
 	return f
+}
+
+// IntegerFormat returns INT8 with this largest code.
+func IntegerFormat(largest uint8) Format {
+	const point = 8
+	f := Format{mantissa: 7, integer: true}
+	f.fixedPoint(point, 8, point-1)
+	fill(f.largest[:], largest)
+	return f
+}
+
+// fixedPoint sets how significands become numbers with so many bits after the point. The last of the exponents that do not give 0 shifts
+// them left by most.
+func (f *Format) fixedPoint(point uint64, exponents, most int) {
+	for e := range exponents {
+		f.factors[0][e] = 1 << (most - (exponents - 1 - e))
+	}
+	f.factors[1] = f.factors[0]
+	f.point = point
+	fill(f.places[:], uint16(1<<15+exponents-1))
+	fill(f.half[:], 1<<(point-1)-1)
 }
 
 func fill[T any](s []T, with T) {
