@@ -102,11 +102,14 @@ func (q *quantizer) blockRows() int {
 func (q *quantizer) panel(ex *tensor.Exec, at place) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	if kernels == tiles && tileable(q.format, q.x.DType()) {
+	switch {
+	case kernels == tiles && tileable(q.format, q.x.DType()):
 		q.tiles(ex, at)
-		return
+	case kernels >= lanes && stripable(q.format, q.x.DType()):
+		q.strips(ex, at)
+	default:
+		q.values(ex, at)
 	}
-	q.values(ex, at)
 }
 
 // valueCols bounds the columns that are held as FP32 at a time: a second-level cache has room for them.

@@ -94,3 +94,14 @@ func TestRegisterPool(t *testing.T) {
 	}()
 	fn.Z()
 }
+
+func TestNoSSE(t *testing.T) {
+	fn := NewFile("p", "g", "amd64").Func("f", "f does nothing.")
+	fn.I("VMOVQ", AX, X(0))
+	defer func() {
+		if recover() == nil {
+			t.Error("an SSE instruction was printed")
+		}
+	}()
+	fn.I("MOVQ", AX, X(0))
+}

@@ -169,6 +169,10 @@ func (fn *Func) Free(ops ...Operand) {
 func (fn *Func) I(mnemonic string, ops ...Operand) {
 	words := make([]string, len(ops))
 	for i, op := range ops {
+		if _, ok := op.(Vec); ok && mnemonic[0] != 'V' {
+			// An SSE encoding among AVX ones: where the upper halves of registers are in use, some CPUs stop for hundreds of cycles.
+			panic(fmt.Sprintf("asmgen: %s on vector register %v of %s: use V%s", mnemonic, op, fn.name, mnemonic))
+		}
 		words[i] = op.String()
 	}
 	line := strings.TrimRight(mnemonic+" "+strings.Join(words, ", "), " ")

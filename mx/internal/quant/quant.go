@@ -1,10 +1,12 @@
-// Package quant holds the kernels that quantise, of two kinds. Only a CPU that Tiles or Lanes accepts may run them.
+// Package quant holds the kernels that quantise, of three kinds. Only a CPU that Tiles or Lanes accepts may run them.
 //
 // Those for tiles of 32 by 64 BF16 make MXFP8 or MXINT8 in both directions at once, in two steps. Scan reads a tile once
 // and leaves the scale of each block and, for MXFP8, what of each element does not depend on it: the code it would have
 // under an exponent bias of 0, its exponent and its sign. Encode subtracts the scale from the code's exponent field, which
 // is all that is left to do for a code that is not subnormal; vectors with subnormal codes take a detour through tables.
 // MXINT8 codes are significands shifted by the distance between exponent and scale. FP32 goes through Narrow first.
+//
+// Those for strips of 32 rows of BF16 do the same with AVX2 (see Strip), but round twice where they have to.
 //
 // Those for any format carry out the definition in FP32 (see Grid).
 package quant

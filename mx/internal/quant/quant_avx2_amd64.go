@@ -40,3 +40,39 @@ func decodeRowsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Poin
 //
 //go:noescape
 func decodeColsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
+
+// scanStripAVX2 writes the largest magnitudes of n tiles, 32 of rows and 32 of columns each, as FP32. odd: a block has a NaN, an
+// infinity, or nothing but magnitudes below 2^-87 that are not all zero.
+//
+//go:noescape
+func scanStripAVX2(amax unsafe.Pointer, x unsafe.Pointer, stride int, n int) (odd bool)
+
+// encodeStripRowsAVX2 writes a strip that has been scanned.
+//
+//go:noescape
+func encodeStripRowsAVX2(s *Strip)
+
+// encodeStripColsAVX2 writes a strip that has been scanned.
+//
+//go:noescape
+func encodeStripColsAVX2(s *Strip)
+
+// encodeStripBothAVX2 writes a strip that has been scanned.
+//
+//go:noescape
+func encodeStripBothAVX2(s *Strip)
+
+// encodeStripINT8RowsAVX2 writes a strip that has been scanned.
+//
+//go:noescape
+func encodeStripINT8RowsAVX2(s *Strip)
+
+// encodeStripINT8ColsAVX2 writes a strip that has been scanned.
+//
+//go:noescape
+func encodeStripINT8ColsAVX2(s *Strip)
+
+// encodeStripINT8BothAVX2 writes a strip that has been scanned.
+//
+//go:noescape
+func encodeStripINT8BothAVX2(s *Strip)

@@ -39,3 +39,10 @@ func encodeBothStreamAVX512(t *Tile)                                            
 func encodeINT8RowsStreamAVX512(t *Tile)                                             { panic(missing) }
 func encodeINT8ColsStreamAVX512(t *Tile)                                             { panic(missing) }
 func encodeINT8BothStreamAVX512(t *Tile)                                             { panic(missing) }
+func encodeStripRowsAVX2(s *Strip)                                                   { panic(missing) }
+func encodeStripColsAVX2(s *Strip)                                                   { panic(missing) }
+func encodeStripBothAVX2(s *Strip)                                                   { panic(missing) }
+func encodeStripINT8RowsAVX2(s *Strip)                                               { panic(missing) }
+func encodeStripINT8ColsAVX2(s *Strip)                                               { panic(missing) }
+func encodeStripINT8BothAVX2(s *Strip)                                               { panic(missing) }
+func scanStripAVX2(amax, x unsafe.Pointer, stride, n int) (odd bool)                 { panic(missing) }

@@ -66,14 +66,12 @@ func TestFMAOffTie(t *testing.T) {
 	}
 }
 
-// TestExpTiers holds the exponential of each tier against Exp, through ExpSum, on numbers spread over all bit patterns.
+// TestExpTiers holds the exponential of each tier against Exp, through ExpSum, on numbers spread over all bit patterns, and in order up
+// to where powers are no normal numbers.
 func TestExpTiers(t *testing.T) {
 	eachTier(t, func(t *testing.T) {
 		x, e := make([]float32, 1<<12), make([]float32, 1<<12)
-		for i := range uint32(1 << 9) {
-			for j := range x {
-				x[j] = math.Float32frombits((uint32(j)<<9|i)<<11 | uint32(j)&0x7ff)
-			}
+		check := func() {
 			ExpSum(e, 1, x, 0)
 			for j, got := range e {
 				if want := Exp(x[j]); !same(got, want) {
@@ -81,5 +79,15 @@ func TestExpTiers(t *testing.T) {
 				}
 			}
 		}
+		for i := range uint32(1 << 9) {
+			for j := range x {
+				x[j] = math.Float32frombits((uint32(j)<<9|i)<<11 | uint32(j)&0x7ff)
+			}
+			check()
+		}
+		for j := range x {
+			x[j] = float32(j-len(x)/2) * (110.0 / (1 << 11))
+		}
+		check()
 	})
 }

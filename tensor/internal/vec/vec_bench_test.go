@@ -9,8 +9,8 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// BenchmarkRows gives the GB/s, read and written, of every operation and tier on rows in the first-level cache and on one far
-// larger. (SumBlocks and Rotate move fewer bytes than this counts.)
+// BenchmarkRows gives the GB/s, read and written, of every operation and tier on rows in the first-level cache, with a rest and
+// without, and on one far larger. (SumBlocks and Rotate move fewer bytes than this counts.)
 func BenchmarkRows(b *testing.B) {
 	for _, op := range operations {
 		bytes := 4 * (op.out + op.in + rereads[op.name])
@@ -40,7 +40,7 @@ var rereads = map[string]int{"AddScaled": 1, "NormWeightGrad": 1, "AdamW": 3}
 
 func benchmarkRows(b *testing.B, name string, bytes int, run func(x []line)) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	for _, n := range []int{128, 2048, 1 << 20} {
+	for _, n := range []int{127, 128, 2048, 1 << 20} {
 		var rows [mostRows]line
 		for i := range rows {
 			rows[i] = line{make([]float32, n), make([]uint16, n)}

@@ -66,6 +66,7 @@ func lanesFile() *lanes {
 	encodeLanes(f, "encodeColsAVX2", true)
 	decodeLanes(f, "decodeRowsAVX2", false)
 	decodeLanes(f, "decodeColsAVX2", true)
+	stripKernels(f)
 	return f
 }
 

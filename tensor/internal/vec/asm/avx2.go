@@ -12,7 +12,7 @@ func (k *kernel) countMask(first, shift int, equal bool) asmgen.Vec {
 	if shift > 0 {
 		k.I("SHRQ", asmgen.Imm(shift), count)
 	}
-	k.I("MOVQ", count, limit.X())
+	k.I("VMOVQ", count, limit.X())
 	k.I("VPBROADCASTD", limit.X(), limit)
 	k.Free(count)
 	if equal {
@@ -76,7 +76,7 @@ func (k *kernel) loadNarrowAVX2(m asmgen.Mem) asmgen.Vec {
 		last, at := k.GP(), k.temp()
 		k.I("LEAQ", m, last)
 		k.I("MOVWLZX", last.At(-2).Index(k.count, 2), last)
-		k.I("MOVQ", last, at.X())
+		k.I("VMOVQ", last, at.X())
 		k.I("VPBROADCASTD", at.X(), at)
 		where := k.countMask(0, 1, true)
 		k.I("VPAND", where, at, at)
@@ -101,9 +101,9 @@ func (k *kernel) storeNarrowAVX2(v asmgen.Vec, m asmgen.Mem) {
 		k.I("LEAQ", m, place)
 		k.I("MOVQ", k.count, last)
 		k.I("SHRQ", asmgen.Imm(1), last)
-		k.I("MOVQ", last, at.X())
+		k.I("VMOVQ", last, at.X())
 		k.I("VPERMD", v, at, at)
-		k.I("MOVQ", at.X(), last)
+		k.I("VMOVQ", at.X(), last)
 		k.I("MOVW", last, place.At(-2).Index(k.count, 2))
 		k.release(at)
 		k.Free(place, last)
@@ -180,6 +180,13 @@ func (k *kernel) scaleAVX2(n, x asmgen.Vec) {
 		k.I("VMULPS", power, x, x)
 	}
 	k.release(half)
+}
+
+// scaleNormalAVX2 is scaleAVX2 where the result is a normal number.
+func (k *kernel) scaleNormalAVX2(n, x asmgen.Vec) {
+	k.I("VPSRLD", asmgen.Imm(4), n, n)
+	k.I("VPSLLD", asmgen.Imm(23), n, n)
+	k.I("VPADDD", n, x, x)
 }
 
 // pairMask selects the elements of pairs [4h, 4h+4) that are left.

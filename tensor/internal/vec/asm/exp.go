@@ -58,20 +58,45 @@ func (k *kernel) clampNumber(c expConstants, x asmgen.Vec) {
 	k.I("VRANGEPS", asmgen.Imm(smallerMagnitude), c.most, x, x)
 }
 
-// exp turns x, at most 104 in magnitude, into e**x or e**-x, in 10 instructions. VSCALEFPS multiplies by two to the whole part
-// of n with one rounding, where Exp multiplies by two powers of two: the first product is exact, so both round once.
-func (k *kernel) exp(c expConstants, x asmgen.Vec) {
+// exp turns x into e**x or e**-x, after clamp, which AVX2 leaves out where numbers are so small in magnitude that their powers are
+// normal: then adding to the exponent is enough.
+func (k *kernel) exp(c expConstants, clamp func(expConstants, asmgen.Vec), x asmgen.Vec) {
+	if !k.avx2 {
+		clamp(c, x)
+		k.expClamped(c, x, k.scaleAVX512)
+		return
+	}
+	const notAtMost, most, magnitude = 6, 86, 1<<31 - 1
+	small, done, any := k.Label("small"), k.Label("done"), k.GP()
+	large := k.op("VANDPS", k.word(magnitude), x)
+	k.I("VCMPPS", asmgen.Imm(notAtMost), k.word(math.Float32bits(most)), large, large)
+	k.I("VMOVMSKPS", large, any)
+	k.release(large)
+	k.I("TESTL", any, any)
+	k.Free(any)
+	k.I("JEQ", small)
+	clamp(c, x)
+	k.expClamped(c, x, k.scaleAVX2)
+	k.I("JMP", done)
+	k.Place(small)
+	k.expClamped(c, x, k.scaleNormalAVX2)
+	k.Place(done)
+}
+
+// expClamped turns x, at most 104 in magnitude, into e**x or e**-x, in 10 instructions. scale multiplies by two to the whole part of
+// n, which shifter has been added to, rounding once as Exp does: its first product is exact.
+func (k *kernel) expClamped(c expConstants, x asmgen.Vec, scale func(n, x asmgen.Vec)) {
 	reduce := "VFNMADD231PS"
 	if c.negated {
 		reduce = "VFNMSUB231PS"
 	}
 	n := k.copyOf(c.shifter)
 	k.I("VFMADD231PS", c.log2E, x, n)
-	var power, scale asmgen.Vec
+	var power, whole asmgen.Vec
 	if k.avx2 {
-		power, scale = k.powerAVX2(n), k.copyOf(n)
+		power, whole = k.powerAVX2(n), k.copyOf(n)
 	} else {
-		power, scale = k.op("VPERMPS", c.powers, n), n
+		power, whole = k.op("VPERMPS", c.powers, n), n
 	}
 	k.I("VSUBPS", c.shifter, n, n)
 	k.I(reduce, c.ln2, n, x)
@@ -81,14 +106,15 @@ func (k *kernel) exp(c expConstants, x asmgen.Vec) {
 	k.I("VFMADD231PS", p, square, x)
 	k.I("VFMADD213PS", power, power, x)
 	k.release(square, p, power)
-	if k.avx2 {
-		k.scaleAVX2(scale, x)
-		k.release(scale)
-	} else {
-		k.I("VSCALEFPS", n, x, x)
-	}
+	scale(whole, x)
 	k.release(n)
+	if k.avx2 {
+		k.release(whole)
+	}
 }
+
+// scaleAVX512 takes n without shifter: there is an instruction for it.
+func (k *kernel) scaleAVX512(n, x asmgen.Vec) { k.I("VSCALEFPS", n, x, x) }
 
 func expSum(f *file) {
 	for _, e := range forms {
@@ -103,8 +129,7 @@ func expSum(f *file) {
 			k.both(func(h int) []asmgen.Vec {
 				k.I("VMULPS", a, x[h], x[h])
 				k.I("VSUBPS", shift, x[h], x[h])
-				k.clamp(c, x[h])
-				k.exp(c, x[h])
+				k.exp(c, k.clamp, x[h])
 				sum := sums[h%len(sums)]
 				k.merged(halves[h], "VADDPS", x[h], sum, sum)
 				return nil
@@ -128,8 +153,7 @@ func softmaxBackward(f *file) {
 			k.both(func(h int) []asmgen.Vec {
 				k.I("VMULPS", a, x[h], x[h])
 				k.I("VSUBPS", lse, x[h], x[h])
-				k.clamp(c, x[h])
-				k.exp(c, x[h])
+				k.exp(c, k.clamp, x[h])
 				k.I("VSUBPS", delta, d[h], d[h])
 				k.I("VMULPS", k.op("VMULPS", x[h], a), d[h], d[h])
 				return nil

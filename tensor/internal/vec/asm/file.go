@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"spmoe/tensor/asmgen"
 )
@@ -54,10 +55,14 @@ func words16(n int, at func(i uint32) uint32) []uint32 {
 	return w
 }
 
-// word is the place of a 32-bit constant.
+// word is the place of a 32-bit constant, for AVX2 of a vector of copies.
 func (f *file) word(bits uint32) asmgen.Mem {
 	if _, ok := f.words[bits]; !ok {
-		f.words[bits] = f.Data32(fmt.Sprintf("word%08x", bits), bits)
+		copies := 1
+		if f.avx2 {
+			copies = 8
+		}
+		f.words[bits] = f.Data32(fmt.Sprintf("word%08x", bits), slices.Repeat([]uint32{bits}, copies)...)
 	}
 	return f.words[bits]
 }

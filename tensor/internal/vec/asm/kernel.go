@@ -73,8 +73,9 @@ func (k *kernel) width() int {
 	return 16
 }
 
-// repeated is a float32 in memory of which an instruction wants copies. AVX2 has few registers, so there every use loads one;
-// AVX-512 can read a constant of the file so, if it is the first operand or follows an immediate.
+// repeated is a float32 in memory of which an instruction wants copies. AVX2 has few registers, so there every use loads one, or
+// reads the copies of a constant of the file; so can AVX-512. Instructions read memory if it is the first operand or follows an
+// immediate.
 type repeated struct{ asmgen.Operand }
 
 // I prints one instruction.
@@ -89,6 +90,8 @@ func (k *kernel) I(mnemonic string, ops ...asmgen.Operand) {
 			mnemonic += ".BCST"
 		case mnemonic == "VMOVAPS":
 			ops[i], mnemonic = r.Operand, "VBROADCASTSS"
+		case i == 0 && isConstant(r):
+			ops[i] = r.Operand
 		default:
 			v := k.vec()
 			k.Func.I("VBROADCASTSS", r.Operand, v)
@@ -97,6 +100,12 @@ func (k *kernel) I(mnemonic string, ops ...asmgen.Operand) {
 	}
 	k.Func.I(mnemonic, ops...)
 	k.Free(loaded...)
+}
+
+// isConstant says whether there are copies in memory.
+func isConstant(r repeated) bool {
+	_, is := r.Operand.(asmgen.Mem)
+	return is
 }
 
 // float32 is copies of a float32 parameter.

@@ -11,8 +11,7 @@ import (
 // denominator returns 1 + exp(-g), one over the sigmoid of g, or some number where g is NaN.
 func (k *kernel) denominator(c expConstants, one asmgen.Operand, g asmgen.Vec) asmgen.Vec {
 	d := k.copyOf(g)
-	k.clampNumber(c, d)
-	k.exp(c, d)
+	k.exp(c, k.clampNumber, d)
 	k.I("VADDPS", one, d, d)
 	return d
 }
@@ -24,8 +23,7 @@ func sigmoid(f *file) {
 	k.each("dst_len", lanes, 1, func(int) {
 		x := k.load(r[1])
 		k.both(func(h int) []asmgen.Vec {
-			k.clamp(c, x[h])
-			k.exp(c, x[h])
+			k.exp(c, k.clamp, x[h])
 			k.I("VADDPS", one, x[h], x[h])
 			k.I("VDIVPS", x[h], one, x[h])
 			return nil

@@ -1,0 +1,268 @@
+package main
+
+// The encoders of strips.
+//
+// What rounding makes of a magnitude does not depend on the scale: a power of two only changes the exponent field. So a magnitude is
+// rounded to the format's mantissa once, as an integer, and each direction subtracts its scale from that. A code that comes out
+// below the smallest normal one needs another rounding; vectors with such codes take a detour, integers always.
+
+import "spmoe/tensor/asmgen"
+
+// A stripEncoder prints one encoder.
+type stripEncoder struct {
+	*asmgen.Func
+	*strips
+	integer                              bool
+	strip, format, x                     asmgen.Reg
+	magnitude, tieMask, tie, round, sign asmgen.Vec
+	largest                              asmgen.Vec
+	row                                  asmgen.Vec    // bias of the row
+	cols                                 [2]asmgen.Vec // of the columns
+}
+
+// direction is where codes of blocks along rows or columns go, and what is subtracted from them.
+type direction struct {
+	bias  [2]asmgen.Vec
+	codes asmgen.Reg
+	step  asmgen.Mem // bytes from a row of codes to the next
+}
+
+func (s *strips) encode(integer, rows, cols bool) {
+	name := "encodeStrip" + map[bool]string{true: "INT8"}[integer] + map[[2]bool]string{{true, false}: "Rows", {false, true}: "Cols", {true, true}: "Both"}[[2]bool{rows, cols}] + "AVX2"
+	fn := s.Func(name, name+" writes a strip that has been scanned.", asmgen.Arg("s", "*Strip"))
+	e := stripEncoder{Func: fn, strips: s, integer: integer, strip: fn.Load("s"), format: fn.GP(), x: fn.GP(), row: fn.Y(), cols: [2]asmgen.Vec{fn.Y(), fn.Y()}}
+	tile, scales := fn.GP(), fn.GP()
+	fn.I("MOVQ", e.strip.At(stripFormat), e.format)
+	e.constants()
+	fn.I("XORL", tile, tile)
+	fn.I("MOVQ", e.strip.At(stripScales), scales)
+	head := fn.Label("tile")
+	fn.Place(head)
+	var directions []direction
+	if rows {
+		directions = append(directions, e.alongRows(tile, scales))
+	}
+	if cols {
+		directions = append(directions, e.alongCols(tile, scales))
+	}
+	fn.I("MOVQ", tile, e.x)
+	fn.I("SHLQ", asmgen.Imm(6), e.x)
+	fn.I("ADDQ", e.strip.At(stripX), e.x)
+	count, at := fn.GP(), fn.GP()
+	fn.I("XORL", at, at)
+	fn.I("MOVQ", e.strip.At(stripRows), count)
+	fn.CountDown(count, func() {
+		if rows {
+			fn.I("VPBROADCASTW", e.strip.At(stripBias).Index(at, 2), e.row)
+			fn.I("INCQ", at)
+		}
+		e.vector(directions)
+		fn.I("ADDQ", e.strip.At(stripStride), e.x)
+		for _, d := range directions {
+			fn.I("ADDQ", d.step, d.codes)
+		}
+	})
+	fn.Free(count, at)
+	for _, d := range directions {
+		fn.Free(d.codes)
+	}
+	fn.I("ADDQ", asmgen.Imm(64), scales)
+	fn.I("INCQ", tile)
+	fn.I("CMPQ", tile, e.strip.At(stripTiles))
+	fn.I("JLT", head)
+	fn.Return()
+}
+
+func (e *stripEncoder) constants() {
+	e.magnitude, e.largest = vector(e.Func, e.strips.magnitude), vector(e.Func, e.format.At(formatLargest))
+	if !e.integer {
+		e.sign = vector(e.Func, e.strips.sign)
+		e.tieMask, e.tie, e.round = vector(e.Func, e.format.At(formatTieMask)), vector(e.Func, e.format.At(formatTie)), vector(e.Func, e.format.At(formatRound))
+	}
+}
+
+// alongRows writes the scales of a tile's rows and leaves their biases in memory.
+func (e *stripEncoder) alongRows(tile, scales asmgen.Reg) direction {
+	for i := range 2 {
+		v := e.Y()
+		e.bias(scales.At(16*i), v)
+		e.I("VMOVDQU", v, e.strip.At(stripBias+32*i))
+		e.Free(v)
+	}
+	to, at, count, codes := e.GP(), e.GP(), e.GP(), e.GP()
+	e.I("MOVQ", e.strip.At(stripRowScales), to)
+	e.I("ADDQ", tile, to)
+	e.I("XORL", at, at)
+	e.I("MOVQ", e.strip.At(stripRows), count)
+	e.CountDown(count, func() {
+		e.I("MOVBLZX", scales.At(0).Index(at, 1), codes)
+		e.I("MOVB", codes, to.At(0))
+		e.I("ADDQ", e.strip.At(stripRowScaleStep), to)
+		e.I("INCQ", at)
+	})
+	e.Free(to, at, count)
+	e.I("MOVQ", tile, codes)
+	e.I("SHLQ", asmgen.Imm(5), codes)
+	e.I("ADDQ", e.strip.At(stripRowCodes), codes)
+	return direction{[2]asmgen.Vec{e.row, e.row}, codes, e.strip.At(stripRowStride)}
+}
+
+// alongCols writes the scales of a tile's columns and keeps their biases.
+func (e *stripEncoder) alongCols(tile, scales asmgen.Reg) direction {
+	to, codes, v := e.GP(), e.GP(), vector(e.Func, scales.At(32))
+	e.I("MOVQ", tile, codes)
+	e.I("SHLQ", asmgen.Imm(5), codes)
+	e.I("MOVQ", e.strip.At(stripColScales), to)
+	e.I("VMOVDQU", v, to.At(0).Index(codes, 1))
+	e.Free(to, v)
+	for i, c := range e.cols {
+		e.bias(scales.At(32+16*i), c)
+	}
+	e.I("ADDQ", e.strip.At(stripColCodes), codes)
+	return direction{e.cols, codes, e.strip.At(stripColStride)}
+}
+
+// bias sets v to what 16 scales take from magnitudes.
+func (e *stripEncoder) bias(scales asmgen.Mem, v asmgen.Vec) {
+	zero, t := e.Y(), e.Y()
+	e.I("VPXOR", zero, zero, zero)
+	e.I("VPMOVZXBW", scales, v)
+	e.I("VPCMPEQW", zero, v, zero)
+	e.I("VPSUBW", e.format.At(formatExponent), v, v)
+	e.I("VPSLLW", e.format.At(formatMantissa), v, v)
+	e.I("VPAND", e.none, zero, t)
+	e.I("VPANDN", v, zero, v)
+	e.I("VPOR", t, v, v)
+	e.Free(zero, t)
+}
+
+// vector writes the codes of 32 elements of a row.
+func (e *stripEncoder) vector(directions []direction) {
+	x := [2]asmgen.Vec{vector(e.Func, e.x.At(0)), vector(e.Func, e.x.At(32))}
+	var codes []asmgen.Vec
+	if e.integer {
+		e.I("VPACKSSWB", x[1], x[0], x[0])
+		e.Free(x[1])
+		codes = e.slow(directions, nil)
+	} else {
+		codes = e.minifloats(directions, x)
+	}
+	for n, c := range codes {
+		if e.integer {
+			e.I("VPSIGNB", x[0], c, c)
+		} else {
+			e.I("VPOR", x[0], c, c)
+		}
+		const middleSwapped = 0xd8
+		e.I("VPERMQ", asmgen.Imm(middleSwapped), c, c)
+		e.I("VMOVDQU", c, directions[n].codes.At(0))
+		e.Free(c)
+	}
+	e.Free(x[0])
+}
+
+// minifloats returns codes without signs, and leaves these in x[0].
+func (e *stripEncoder) minifloats(directions []direction, x [2]asmgen.Vec) (codes []asmgen.Vec) {
+	var m [2]asmgen.Vec
+	for i := range m {
+		m[i] = e.Y()
+		e.I("VPAND", e.magnitude, x[i], m[i])
+		e.rounded(m[i])
+	}
+	e.I("VPACKSSWB", x[1], x[0], x[0]) // keeps signs, and positive zeros from being negative
+	e.I("VPAND", e.sign, x[0], x[0])
+	e.Free(x[1])
+	for n, d := range directions {
+		var c [2]asmgen.Vec
+		for i := range c {
+			if c[i] = m[i]; n+1 < len(directions) {
+				c[i] = e.Y()
+			}
+			e.I("VPSUBW", d.bias[i], m[i], c[i])
+		}
+		codes = append(codes, e.packed(c))
+	}
+	t, normal := e.Y(), e.GP()
+	e.I("VPMINUB", codes[len(codes)-1], codes[0], t)
+	e.I("VPCMPGTB", e.format.At(formatSubnormal), t, t)
+	e.I("VPMOVMSKB", t, normal)
+	e.I("CMPL", normal, asmgen.Imm(-1))
+	e.Free(t, normal)
+	done := e.Label("normal")
+	e.I("JEQ", done)
+	e.slow(directions, codes)
+	e.Place(done)
+	return codes
+}
+
+// packed puts words together, in c[0] and in the order of packing, none above the largest code.
+func (e *stripEncoder) packed(c [2]asmgen.Vec) asmgen.Vec {
+	e.I("VPACKUSWB", c[1], c[0], c[0])
+	e.I("VPMINUB", e.largest, c[0], c[0])
+	e.Free(c[1])
+	return c[0]
+}
+
+// rounded rounds magnitudes to the format's mantissa, to nearest even: half up, less one where that made an odd number of a tie.
+func (e *stripEncoder) rounded(m asmgen.Vec) {
+	t := e.Y()
+	e.I("VPAND", e.tieMask, m, t)
+	e.I("VPCMPEQW", e.tie, t, t)
+	e.I("VPMULHRSW", e.round, m, m)
+	e.I("VPADDW", t, m, m)
+	e.Free(t)
+}
+
+// slow computes the codes of 32 elements of which any may be subnormal, in registers that it takes unless there are some.
+func (e *stripEncoder) slow(directions []direction, codes []asmgen.Vec) []asmgen.Vec {
+	for n, d := range directions {
+		if n == len(codes) {
+			codes = append(codes, e.Y())
+		}
+		c := [2]asmgen.Vec{codes[n], e.Y()}
+		for i := range c {
+			e.fixedPoint(i, d.bias[i], c[i])
+		}
+		e.packed(c)
+	}
+	return codes
+}
+
+// fixedPoint sets c to the codes of half i of a row. The significand times a factor that depends on the exponent is a number with a
+// point in a fixed place, which is rounded. That is a code unless a minifloat's is normal.
+func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
+	x, p, m := e.Y(), e.Y(), bias
+	e.I("VPAND", e.x.At(32*i), e.magnitude, x)
+	if !e.integer {
+		m = e.Y()
+		e.I("VPSLLW", e.format.At(formatDropped), bias, c)
+		e.I("VPSUBW", c, x, m) // the exponents as those of codes
+		e.I("VPSRAW", asmgen.Imm(7), m, c)
+	} else {
+		e.I("VPSUBW", bias, x, c)
+		e.I("VPSRAW", asmgen.Imm(7), c, c)
+	}
+	e.I("VPMAXSW", e.least, c, c)
+	e.I("VPADDW", e.format.At(formatPlaces), c, c)
+	e.I("VMOVDQU", e.format.At(formatFactors), p)
+	e.I("VPSHUFB", c, p, p)
+	e.I("VPAND", e.strips.mantissa, x, c)
+	e.I("VPOR", e.implicit, c, c)
+	e.I("VPMULLW", c, p, p)
+	e.I("VPSRLW", e.format.At(formatPoint), p, c)
+	e.I("VPAND", e.one, c, c)
+	e.I("VPADDW", c, p, p)
+	e.I("VPADDW", e.format.At(formatHalf), p, p)
+	e.I("VPSRLW", e.format.At(formatPoint), p, c)
+	if !e.integer {
+		e.I("VPCMPGTW", e.normal, m, m)
+		e.Free(p)
+		e.rounded(x)
+		e.I("VPSUBW", bias, x, x)
+		e.I("VPBLENDVB", m, x, c, c)
+		e.Free(m)
+	} else {
+		e.Free(p)
+	}
+	e.Free(x)
+}

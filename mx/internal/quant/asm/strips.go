@@ -1,0 +1,173 @@
+package main
+
+// The scan of strips of BF16, for AVX2: on 16-bit words, by tiles of 32 by 32.
+
+import "spmoe/tensor/asmgen"
+
+// Offsets in quant.Strip.
+const (
+	stripFormat = 8 * iota
+	stripX
+	stripStride
+	stripRows
+	stripTiles
+	stripScales
+	stripRowCodes
+	stripRowStride
+	stripRowScales
+	stripRowScaleStep
+	stripColCodes
+	stripColStride
+	stripColScales
+	stripBias
+)
+
+// Offsets in quant.Format.
+const (
+	formatTieMask = 32 * iota
+	formatTie
+	formatRound
+	formatExponent
+	formatFactors
+	formatPlaces
+	formatLargest
+	formatSubnormal
+	formatMantissa
+	formatDropped = formatMantissa + 8
+	formatPoint   = formatMantissa + 16
+	formatHalf    = formatMantissa + 32
+)
+
+// strips is the file with its constants: vectors of 16 words.
+type strips struct {
+	*lanes
+	magnitude, mantissa, implicit asmgen.Mem // bits of BF16
+	one                           asmgen.Mem
+	least                         asmgen.Mem // exponent that is told from those below
+	normal                        asmgen.Mem // largest magnitude of exponent 0
+	none                          asmgen.Mem // bias of a block of zeros, which makes all codes subnormal
+	sign                          asmgen.Mem // of a code, bytes
+	huge, tiny                    asmgen.Mem // what is odd: greatest numbers that are not, and are
+}
+
+func newStrips(f *lanes) *strips {
+	all := func(name string, w uint32) asmgen.Mem {
+		w |= w << 16
+		return f.Data32(name, w, w, w, w, w, w, w, w)
+	}
+	return &strips{
+		f, all("magnitude16", 0x7fff), all("mantissa16", 0x7f), all("implicit16", 0x80),
+		all("one16", 1), all("least16", 0xfff8),
+		all("normal16", 0x7f), all("none16", 0x400), all("sign8", 0x8080),
+		all("huge16", 0x7f7f), all("tiny16", 40<<7-1),
+	}
+}
+
+func stripKernels(f *lanes) {
+	s := newStrips(f)
+	s.scan()
+	for _, integer := range []bool{false, true} {
+		s.encode(integer, true, false)
+		s.encode(integer, false, true)
+		s.encode(integer, true, true)
+	}
+}
+
+// scan reads whole tiles of 32 rows.
+func (s *strips) scan() {
+	fn := s.Func("scanStripAVX2", "scanStripAVX2 writes the largest magnitudes of n tiles, 32 of rows and 32 of columns each, as FP32. odd: a block has a NaN, an\n"+
+		"infinity, or nothing but magnitudes below 2^-87 that are not all zero.",
+		append(pointer("amax", "x"), asmgen.Arg("stride", "int"), asmgen.Arg("n", "int"), asmgen.Result("odd", "bool"))...)
+	amax, x, stride, n, row := fn.Load("amax"), fn.Load("x"), fn.Load("stride"), fn.Load("n"), fn.GP()
+	magnitude, odd, cols := vector(fn, s.magnitude), fn.Y(), fn.Ys(2)
+	fn.I("VPXOR", odd, odd, odd)
+	fn.CountDown(n, func() {
+		fn.I("MOVQ", x, row)
+		for _, c := range cols {
+			fn.I("VPXOR", c, c, c)
+		}
+		t := wordTree{}
+		for range 32 {
+			v, w := fn.Y(), fn.Y()
+			fn.I("PREFETCHT0", row.At(512)) // the strip behind this one
+			fn.I("VPAND", row.At(0), magnitude, v)
+			fn.I("VPAND", row.At(32), magnitude, w)
+			fn.I("ADDQ", stride, row)
+			fn.I("VPMAXUW", v, cols[0], cols[0])
+			fn.I("VPMAXUW", w, cols[1], cols[1])
+			fn.I("VPMAXUW", w, v, v)
+			fn.Free(w)
+			t.add(fn, v)
+		}
+		for i, v := range append(t.finish(fn), cols...) {
+			s.strange(fn, v, odd)
+			wide := fn.Y()
+			fn.I("VPMOVZXWD", v.X(), wide)
+			fn.I("VPSLLD", asmgen.Imm(16), wide, wide)
+			fn.I("VMOVDQU", wide, amax.At(64*i))
+			fn.I("VEXTRACTI128", asmgen.Imm(1), v, wide.X())
+			fn.I("VPMOVZXWD", wide.X(), wide)
+			fn.I("VPSLLD", asmgen.Imm(16), wide, wide)
+			fn.I("VMOVDQU", wide, amax.At(64*i+32))
+			fn.Free(wide)
+			if i < 2 {
+				fn.Free(v)
+			}
+		}
+		fn.I("ADDQ", asmgen.Imm(64), x)
+		fn.I("ADDQ", asmgen.Imm(256), amax)
+	})
+	fn.I("VPTEST", odd, odd)
+	fn.I("SETNE", fn.Slot("odd"))
+	fn.Return()
+}
+
+// strange adds to odd where the largest magnitudes v are odd.
+func (s *strips) strange(fn *asmgen.Func, v, odd asmgen.Vec) {
+	t, u := fn.Y(), fn.Y()
+	fn.I("VPCMPGTW", s.huge, v, t)
+	fn.I("VPOR", t, odd, odd)
+	fn.I("VPXOR", u, u, u)
+	fn.I("VPCMPGTW", u, v, t)
+	fn.I("VPCMPGTW", s.tiny, v, u)
+	fn.I("VPANDN", t, u, t)
+	fn.I("VPOR", t, odd, odd)
+	fn.Free(t, u)
+}
+
+// A wordTree takes the maximum of each of 32 rows of 16 words, as tree does of bytes.
+type wordTree struct {
+	levels [3]*asmgen.Vec
+	eights []asmgen.Vec // of 8 rows, in both lanes
+}
+
+func (t *wordTree) add(fn *asmgen.Func, v asmgen.Vec) {
+	for level, group := range []string{"WD", "DQ", "QDQ"} {
+		if t.levels[level] == nil {
+			t.levels[level] = &v
+			return
+		}
+		first, low := *t.levels[level], fn.Y()
+		t.levels[level] = nil
+		fn.I("VPUNPCKL"+group, v, first, low)
+		fn.I("VPUNPCKH"+group, v, first, first)
+		fn.I("VPMAXUW", first, low, low)
+		fn.Free(first, v)
+		v = low
+	}
+	t.eights = append(t.eights, v)
+}
+
+// finish returns rows 0 to 15 and 16 to 31.
+func (t *wordTree) finish(fn *asmgen.Func) []asmgen.Vec {
+	var out []asmgen.Vec
+	for i := 0; i < 4; i += 2 {
+		a, b, v := t.eights[i], t.eights[i+1], fn.Y()
+		fn.I("VPERM2I128", asmgen.Imm(0x20), b, a, v)
+		fn.I("VPERM2I128", asmgen.Imm(0x31), b, a, a)
+		fn.I("VPMAXUW", a, v, v)
+		fn.Free(a, b)
+		out = append(out, v)
+	}
+	return out
+}

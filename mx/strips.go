@@ -1,0 +1,73 @@
+package mx
+
+// Quantisation by the AVX2 kernels for strips of whole blocks of BF16. Where a panel has fewer rows than a block, a strip is copied to
+// where zeros fill it up; columns behind the last whole block, and what the kernels refuse, are quantised from FP32.
+
+import (
+	"unsafe"
+
+	"spmoe/mx/internal/quant"
+	"spmoe/tensor"
+)
+
+// stripable says whether there are kernels for a format.
+func stripable(f Format, dtype tensor.DType) bool {
+	return dtype == tensor.BF16 && (f == E4M3 || f == E5M2 || f == INT8)
+}
+
+// stripFormat returns the format for the kernels.
+func (q *quantizer) stripFormat() quant.Format {
+	p := &minifloats[q.format]
+	if q.format == INT8 {
+		return quant.IntegerFormat(p.largest)
+	}
+	return quant.MinifloatFormat(p.mantissa, p.largest)
+}
+
+// stripScratch is what a panel's strips need; the arena aligns it.
+type stripScratch struct {
+	grid   quant.Grid
+	format quant.Format
+	steps  quant.StripScratch
+	padded [BlockSize * quant.StripTiles * BlockSize]tensor.BFloat16
+}
+
+// strips quantises the panel at that place.
+func (q *quantizer) strips(ex *tensor.Exec, at place) {
+	s := (*stripScratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
+	s.grid, s.format = q.grid(), q.stripFormat()
+	end := at.col + at.cols
+	for ; end-at.col >= BlockSize; at.col += at.cols {
+		at.cols = min(end-at.col, quant.StripTiles*BlockSize) / BlockSize * BlockSize
+		strip := q.strip(s, at)
+		if strip.Quantize(&s.grid, &s.steps, q.rows.wanted(), q.cols.wanted()) {
+			q.values(ex, at)
+		}
+	}
+	if at.cols = end - at.col; at.cols > 0 {
+		q.values(ex, at)
+	}
+}
+
+// strip finds the input and output of a strip.
+func (q *quantizer) strip(s *stripScratch, at place) quant.Strip {
+	const size = int(unsafe.Sizeof(tensor.BFloat16(0)))
+	data, stride, _ := q.x.Memory()
+	in := unsafe.Add(data, (at.row*stride+at.col)*size)
+	strip := quant.Strip{Format: &s.format, X: in, Stride: stride * size, Rows: at.rows, Tiles: at.cols / BlockSize}
+	if at.rows < BlockSize {
+		padded := unsafe.Slice((*uint8)(unsafe.Pointer(&s.padded)), BlockSize*at.cols*size)
+		clear(padded[at.rows*at.cols*size:])
+		copyRows(padded, at.cols*size, unsafe.Slice((*uint8)(in), ((at.rows-1)*stride+at.cols)*size), stride*size, at.rows, at.cols*size)
+		strip.X, strip.Stride = first(padded), at.cols*size
+	}
+	if q.rows.wanted() {
+		strip.RowCodes, strip.RowScales = first(q.rows.codesAt(at)), first(q.rows.scalesAt(at))
+		strip.RowStride, strip.RowScaleStep = q.rows.Cols(), q.rows.Scales.Dim(1)
+	}
+	if q.cols.wanted() {
+		strip.ColCodes, strip.ColScales = first(q.cols.codesAt(at)), first(q.cols.scalesAt(at))
+		strip.ColStride = q.cols.Cols()
+	}
+	return strip
+}
