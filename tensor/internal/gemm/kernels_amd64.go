@@ -48,6 +48,9 @@ func kernelsOf(t cpu.Tier) *kernels {
 		}
 		return wideKernels(&bf16AVX512, peakBF16AVX512, few)
 	case cpu.AVX512:
+		if bytesAVX512() {
+			return narrowKernels(&bf16SplitAVX512, &fp32AVX512, &int8AVX512, peakFP32AVX512, peakInt8AVX512)
+		}
 		return narrowKernels(&bf16SplitAVX512, &fp32AVX512, nil, peakFP32AVX512, nil)
 	case cpu.AVX2:
 		return narrowKernels(&bf16SplitAVX2, &fp32AVX2, &int8AVX2, peakFP32AVX2, peakInt8AVX2)
@@ -71,6 +74,9 @@ func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float
 		peakFP32: peakFP32,
 	}
 }
+
+// bytesAVX512 says whether bytes can be permuted and multiplied.
+func bytesAVX512() bool { return cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI) }
 
 // narrowKernels adds to families that know FP32 only ways for codes. integers and its peak may be nil.
 func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int) float64) *kernels {
@@ -132,7 +138,7 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
 		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
 	}
-	if !cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI) {
+	if !bytesAVX512() {
 		return &ks
 	}
 	integers := &int8AVX512
