@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"spmoe/tensor/internal/gemm"
 	"spmoe/tensor/profile"
 )
 
@@ -38,6 +39,10 @@ func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 	})
 }
 
+// streamedGradient is how many elements the gradients of groups must have to be stored past the caches: of that many, in all layers,
+// the optimizer would find little there.
+const streamedGradient = 1 << 18
+
 // GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bool) {
 	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Wgrad)))
@@ -48,7 +53,13 @@ func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bo
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.b.Cols); ok {
 				c := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
-				checkedMatMul(ex, c, o.a.RowSlice(p.row, p.endRow).T(), o.b.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.accumulate)
+				dy, x := o.a.RowSlice(p.row, p.endRow).T(), o.b.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol)
+				if o.a.dtype == BF16 && !o.accumulate && o.w.Len() >= streamedGradient {
+					checkMatMul(c, dy, x)
+					gemm.BF16Streamed(&ex.gemm, c.gemmView(), dy.gemmView(), x.gemmView())
+				} else {
+					checkedMatMul(ex, c, dy, x, o.accumulate)
+				}
 			}
 		}
 	})

@@ -13,8 +13,9 @@ import (
 
 // into says what becomes of c: c = a·b, or c += a·b if add. With a span, a·b is tree(a·b over each span of k).
 type into struct {
-	add  bool
-	span int // elements along k; 0: the sum is one chain, which begins at c if add
+	add    bool
+	stream bool // nobody reads c soon: without add it may be stored past the caches
+	span   int  // elements along k; 0: the sum is one chain, which begins at c if add
 }
 
 // length is the elements along k, of all k there are, that are summed together.
