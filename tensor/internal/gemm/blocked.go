@@ -185,6 +185,11 @@ func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 		p.adds = 0
 		return
 	}
+	if leaves == 1 && !accumulate && f.streams(p) {
+		f.run(s, p, 0, p.steps, false, false)
+		stream.Fence()
+		return
+	}
 	result := p.sum
 	t := s.tree(result.Rows, f.wholeTiles(result.Cols), leaves)
 	for from := 0; from < p.steps; from += p.span {

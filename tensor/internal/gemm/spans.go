@@ -71,15 +71,18 @@ func (t *tree) merge() {
 
 // put stores the whole sum in c, which may have fewer columns than the tiles, or adds it there.
 func (t *tree) put(c View, add bool) {
-	for t.open > 1 {
+	for t.open > 2 || add && t.open > 1 {
 		t.merge()
 	}
 	sum := t.at(0)
 	for i := range c.Rows {
 		to, from := row[float32](c, i), sum[i*t.cols:][:c.Cols]
-		if add {
+		switch {
+		case add:
 			vec.Add(to, to, from)
-		} else {
+		case t.open > 1: // the last merge, where the sum belongs
+			vec.Add(to, from, t.at(1)[i*t.cols:][:c.Cols])
+		default:
 			copy(to, from)
 		}
 	}

@@ -110,19 +110,13 @@ func (k amxKernel) multiply(panel asmgen.Reg, panels int, rows asmgen.Operand) {
 	})
 }
 
-// fetch asks for the lines that will be written, which is as good as certain to come too late when they are: a store does not make
-// room for the next one before it has its line, and the sums of a row lie on a page of their own, so that no prefetcher foresees it.
+// fetch asks for the lines of the result, which are not in the caches: a store waits until it has its line, and others behind it, and no
+// prefetcher foresees lines of different rows. Sums that are stored have been in the caches before.
 func (k amxKernel) fetch(rows asmgen.Operand) {
-	if k.end == streamed {
-		return
+	if k.end == rounded {
+		k.I("MOVQ", k.sum, k.b)
+		k.eachRow(rows, k.b, func() { k.I("PREFETCHW", k.b.At(0)) })
 	}
-	k.I("MOVQ", k.sum, k.b)
-	k.eachRow(rows, k.b, func() {
-		k.I("PREFETCHW", k.b.At(0))
-		if k.end == stored {
-			k.I("PREFETCHW", k.b.At(64))
-		}
-	})
 }
 
 // eachRow calls body for so many rows, with at going from one to the next.
