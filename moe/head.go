@@ -24,7 +24,7 @@ type prediction struct {
 
 // logitsChunk is about how many logits are held at once, heldGradients how many of their gradients.
 const (
-	logitsChunk   = 1 << 19
+	logitsChunk   = 1 << 21
 	heldGradients = 1 << 24
 )
 

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"spmoe/tensor/internal/gemm"
 	"spmoe/tensor/profile"
 )
 
@@ -15,7 +16,7 @@ import (
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Forward)))
-	ex.byGroups(y.Cols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().T().ColSlice(p.col, p.endCol)
@@ -28,7 +29,7 @@ func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g; shapes as GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(productFamily(dy, len(ends) > 1, profile.Dgrad)))
-	ex.byGroups(dx.Cols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
@@ -38,17 +39,28 @@ func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 	})
 }
 
+// streamedGradient is how many elements the gradients of groups must have to be stored past the caches: of that many, in all layers,
+// the optimizer would find little there.
+const streamedGradient = 1 << 18
+
 // GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bool) {
 	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Wgrad)))
 	if !accumulate {
 		ZeroEmptyGroups(ex, dw, ends)
 	}
-	ex.byGroups(x.Cols, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
+	// By the rows of dw, whose operand is the one that costs more to pack.
+	ex.byGroups(dy.Cols, leastRows, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
-			if p, ok := o.groupPart(i, o.b.Cols); ok {
-				c := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
-				checkedMatMul(ex, c, o.a.RowSlice(p.row, p.endRow).T(), o.b.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.accumulate)
+			if p, ok := o.groupPart(i, o.a.Cols); ok {
+				c := o.w.Index(p.group).Mat().RowSlice(p.col, p.endCol)
+				dy, x := o.a.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol).T(), o.b.RowSlice(p.row, p.endRow)
+				if o.a.dtype == BF16 && !o.accumulate && o.w.Len() >= streamedGradient {
+					checkMatMul(c, dy, x)
+					gemm.BF16Streamed(&ex.gemm, c.gemmView(), dy.gemmView(), x.gemmView())
+				} else {
+					checkedMatMul(ex, c, dy, x, o.accumulate)
+				}
 			}
 		}
 	})
@@ -65,13 +77,13 @@ func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
 	}
 }
 
-// byGroups calls body for parts [lo, hi) of the groups' products, o.grid.cols parts of the columns of each group in turn. There are so
-// many that threads which take one after the other end together, though some groups have more rows than others.
-func (ex *Exec) byGroups(cols, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
+// byGroups calls body for parts [lo, hi) of the groups' products, o.grid.cols parts of the columns of each group in turn, of at least so
+// many columns. There are so many that threads which take one after the other end together, though some groups have more rows than others.
+func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	o.checkEnds()
 	pieces, groups := ex.pieces(work), len(o.ends)
 	o.grid = grid{groups, 1}
-	for o.grid.cols < pieces && groups*o.grid.cols < partsPerThread*pieces && 2*o.grid.cols*tileCols <= cols {
+	for o.grid.cols < pieces && groups*o.grid.cols < partsPerThread*pieces && 2*o.grid.cols*least <= cols {
 		o.grid.cols *= 2
 	}
 	ex.inParts(groups*o.grid.cols, 1, work, o, body)

@@ -108,6 +108,22 @@ func TestGroupedIsMatMulPerGroup(t *testing.T) {
 	})
 }
 
+// Gradients that are stored past the caches, on several threads, are those of one product after the other.
+func TestGroupedWgradStreamed(t *testing.T) {
+	const rows, n, k = 300, 512, streamedGradient / 512 / 2
+	ex, one := NewParallelExec(3), NewExec()
+	defer ex.Close()
+	dy, x, ends := random(1, BF16, rows, n), random(2, BF16, rows, k), []int32{170, rows}
+	got, want := New(FP32, 2, n, k), New(FP32, 2, n, k)
+	GroupedWgrad(ex, got, dy.Mat(), x.Mat(), ends, false)
+	begin := 0
+	for g, end := range ends {
+		MatMul(one, want.Index(g).Mat(), dy.Slice(begin, int(end)).Mat().T(), x.Slice(begin, int(end)).Mat())
+		begin = int(end)
+	}
+	same(t, "dw", got.Mat(), values(want.Mat()))
+}
+
 func TestGroupedPanics(t *testing.T) {
 	ex := NewExec()
 	x, y, w := New(FP32, 4, 2).Mat(), New(FP32, 4, 3).Mat(), New(FP32, 2, 3, 2)

@@ -165,7 +165,7 @@ func (fn *Func) Free(ops ...Operand) {
 	}
 }
 
-// I prints one instruction, operands in Go's order. What Go's assembler lacks is encoded here (evex.go, amx.go).
+// I prints one instruction, operands in Go's order. What Go's assembler lacks is encoded here (evex.go, amx.go, prefetch.go).
 func (fn *Func) I(mnemonic string, ops ...Operand) {
 	words := make([]string, len(ops))
 	for i, op := range ops {
@@ -179,6 +179,9 @@ func (fn *Func) I(mnemonic string, ops ...Operand) {
 	enc, ok := encodeEVEX(mnemonic, ops)
 	if !ok {
 		enc, ok = encodeAMX(mnemonic, ops)
+	}
+	if !ok {
+		enc, ok = encodePrefetchW(mnemonic, ops)
 	}
 	if ok {
 		line = emitBytes(enc) + " // " + line

@@ -19,7 +19,8 @@ const (
 )
 
 var bf16AMX = family{
-	rows: tileRows, columns: 32, runSteps: 2 * runSteps, stack: bf16AMXTiles, configure: (*tile).configureBF16, room: tileRoom,
+	rows: tileRows, columns: 32, runSteps: 2 * runSteps,
+	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, room: tileRoom,
 	packing: packing{elem: 2, tiles: true,
 		rows:    packer{16, tilesAlong, tilesAcross},
 		columns: packer{16, tileColumnsAlong, tileColumnsAcross}},

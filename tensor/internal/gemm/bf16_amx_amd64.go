@@ -11,6 +11,16 @@ import "unsafe"
 //go:noescape
 func bf16AMXTiles(t *tile)
 
+// bf16AMXStreamedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns and stores past the caches. out is room for four tiles.
+//
+//go:noescape
+func bf16AMXStreamedTiles(t *tile)
+
+// bf16AMXRoundedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns. sum is where the sums go, rounded to BF16; out is room for four tiles.
+//
+//go:noescape
+func bf16AMXRoundedTiles(t *tile)
+
 // bf16AMXPeak runs rounds (> 0) times 4 independent tile multiply-adds.
 //
 //go:noescape

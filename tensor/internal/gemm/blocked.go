@@ -5,14 +5,20 @@ package gemm
 // The blocked product: pack a block of b and a block of a, then let the microkernel run over their panels. A packed panel holds
 // all of k, so that cutting k into runs is only a matter of loop bounds.
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"spmoe/tensor/internal/stream"
+)
 
 // family is a microkernel with the packing that it needs.
 type family struct {
 	rows, columns int           // of a tile
 	tiles         []func(*tile) // by the rows of a panel
 	stack         func(*tile)   // or, if not nil, for all row panels, tile.count rows in all
-	configure     func(*tile)   // what stack needs to know of them
+	stackRounded  func(*tile)   // stack that stores BF16: whole sums, of whole tiles; may be nil
+	stackStreamed func(*tile)   // stack that stores whole sums, of whole tiles, past the caches; may be nil
+	configure     func(*tile)   // what stack needs to know of the rows
 	room          int           // bytes that the microkernel takes at tile.out for itself
 	masked        bool          // the microkernel keeps to tile.columns; otherwise it writes whole tiles
 	rounds        bool          // the microkernel can store BF16
@@ -54,6 +60,7 @@ type product struct {
 	span  int  // steps that are summed together; 0: all
 	sum   View // FP32
 	out   View // BF16, or empty
+	stack func(*tile)
 
 	adds, addStride int // as of tile
 }
@@ -104,7 +111,7 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 				block.pack(f, s, &s.rows[at], x)
 			}
 			p.a = block.rowPanels
-			p.sum, p.out = View{}, View{}
+			p.sum, p.out, p.stack = View{}, View{}, f.stack
 			if out.Ptr != nil {
 				p.out = out.slice(2, i, j, height, n)
 			} else {
@@ -121,6 +128,9 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 				f.rounded(s, &p)
 			case p.span > 0:
 				f.spans(s, &p, m.add)
+			case m.stream && !m.add && f.streams(&p):
+				f.run(s, &p, 0, p.steps, false, false)
+				stream.Fence()
 			default:
 				f.sums(s, &p, m.add)
 			}
@@ -135,6 +145,15 @@ func (f *family) pack(s *Scratch, to *buffer, b operand) int {
 		return 0
 	}
 	return 4 * f.packing.steps(b.Cols)
+}
+
+// streams says whether the sums can be stored past the caches, and has it done.
+func (f *family) streams(p *product) bool {
+	can := f.stackStreamed != nil && p.steps <= f.runSteps && p.sum.Cols%f.columns == 0 && (int(uintptr(p.sum.Ptr))|4*p.sum.RowStride)%line == 0
+	if can {
+		p.stack = f.stackStreamed
+	}
+	return can
 }
 
 // sums adds up all runs of steps in p.sum, by way of scratch if they are several: there sums lie so close that the second-level cache
@@ -165,6 +184,11 @@ func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 		}
 		f.run(s, p, 0, p.steps, false, false)
 		p.adds = 0
+		return
+	}
+	if leaves == 1 && !accumulate && f.streams(p) {
+		f.run(s, p, 0, p.steps, false, false)
+		stream.Fence()
 		return
 	}
 	result := p.sum
@@ -212,13 +236,17 @@ func (f *family) kept(tiles, result View) View {
 
 // rounded adds up all runs of steps in scratch, if they are several or the microkernel cannot round, and ends in p.out.
 func (f *family) rounded(s *Scratch, p *product) {
-	if p.steps > f.runSteps || !f.rounds {
+	rounds := f.rounds
+	if f.stackRounded != nil && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
+		rounds, p.stack = true, f.stackRounded
+	}
+	if p.steps > f.runSteps || !rounds {
 		p.sum = f.closeSums(s, p.out)
 	}
 	for k := 0; k < p.steps; k += f.runSteps {
-		f.run(s, p, k, p.steps, k > 0, f.rounds && k+f.runSteps >= p.steps)
+		f.run(s, p, k, p.steps, k > 0, rounds && k+f.runSteps >= p.steps)
 	}
-	if !f.rounds {
+	if !rounds {
 		roundRows(p.out, p.sum)
 	}
 }
@@ -242,7 +270,10 @@ func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool)
 		if p.sum.Ptr != nil {
 			t.sum, t.sumStride = unsafe.Add(p.sum.Ptr, 4*j), 4*p.sum.RowStride
 		}
-		if round {
+		switch {
+		case round && p.stack != nil:
+			t.sum, t.sumStride = unsafe.Add(p.out.Ptr, 2*j), 2*p.out.RowStride
+		case round:
 			t.out, t.outStride = unsafe.Add(p.out.Ptr, 2*j), 2*p.out.RowStride
 		}
 		if n < f.columns && !f.masked {
@@ -272,11 +303,11 @@ func (f *family) edge(s *Scratch, p *product, k, n int) {
 //go:noinline
 func (f *family) column(t *tile, p *product, k int) {
 	tall, short := p.a.rows, p.a.rows-1
-	if f.stack != nil {
-		t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, k*p.a.step(tall)), p.a.tallStride, p.sum.Rows
+	if p.stack != nil {
+		t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, k*p.a.step(tall)), p.a.tallStride, max(p.sum.Rows, p.out.Rows)
 		t.rowStep, t.tileStep = p.a.rowStep, tileSteps*p.a.step(tall)
 		f.configure(t)
-		f.stack(t)
+		p.stack(t)
 		return
 	}
 	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall

@@ -29,6 +29,13 @@ func BF16(s *Scratch, c, a, b View, accumulate bool) {
 	}
 }
 
+// BF16Streamed computes c = a·b as BF16 does, for a c that is not read soon: it may be stored past the caches.
+func BF16Streamed(s *Scratch, c, a, b View) {
+	if check(c, a, b) {
+		active.bf16(s, c, a, b, into{stream: true})
+	}
+}
+
 // BF16Spans computes c = a·b, or c += a·b if accumulate, the sum over k cut into spans of so many elements: each is summed as if it
 // were alone, and the spans' sums are added up as a balanced binary tree (see tree), and that to c. The last span may be shorter.
 func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {

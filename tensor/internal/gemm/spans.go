@@ -13,8 +13,9 @@ import (
 
 // into says what becomes of c: c = a·b, or c += a·b if add. With a span, a·b is tree(a·b over each span of k).
 type into struct {
-	add  bool
-	span int // elements along k; 0: the sum is one chain, which begins at c if add
+	add    bool
+	stream bool // nobody reads c soon: without add it may be stored past the caches
+	span   int  // elements along k; 0: the sum is one chain, which begins at c if add
 }
 
 // length is the elements along k, of all k there are, that are summed together.
@@ -70,15 +71,18 @@ func (t *tree) merge() {
 
 // put stores the whole sum in c, which may have fewer columns than the tiles, or adds it there.
 func (t *tree) put(c View, add bool) {
-	for t.open > 1 {
+	for t.open > 2 || add && t.open > 1 {
 		t.merge()
 	}
 	sum := t.at(0)
 	for i := range c.Rows {
 		to, from := row[float32](c, i), sum[i*t.cols:][:c.Cols]
-		if add {
+		switch {
+		case add:
 			vec.Add(to, to, from)
-		} else {
+		case t.open > 1: // the last merge, where the sum belongs
+			vec.Add(to, from, t.at(1)[i*t.cols:][:c.Cols])
+		default:
 			copy(to, from)
 		}
 	}

@@ -1,9 +1,6 @@
 package main
 
-// The AMX microkernel: tiles of 16 rows by 16 columns, two by two of them at once.
-//
-// A row panel holds 16 rows; for every 32 elements of k, 64 bytes of each row, at any distance from each other. A column panel is that
-// of the AVX-512 kernels: for each pair of k two vectors of 16 columns, so that 16 pairs are a tile of each.
+// What is generated for AMX: the microkernel (amx_tiles.go), the peak, and the packing of rows.
 
 import (
 	"encoding/binary"
@@ -28,7 +25,9 @@ var (
 
 func amx(f *asmgen.File) {
 	config := f.Data("wholeTiles", wholeTiles())
-	amxTiles(f, config)
+	amxTiles(f, config, "bf16AMXTiles", ".", stored)
+	amxTiles(f, config, "bf16AMXStreamedTiles", " and stores past the caches. out is room for four tiles.", streamed)
+	amxTiles(f, config, "bf16AMXRoundedTiles", ". sum is where the sums go, rounded to BF16; out is room for four tiles.", rounded)
 	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)
 	amxPeak(f, "int8AMXPeak", "TDPBSSD", config)
 	amxRows(f)
@@ -44,109 +43,6 @@ func wholeTiles() []byte {
 		c[48+i] = 16
 	}
 	return c
-}
-
-// amxTiles leaves no state in the tiles: they are configured and released within the call.
-func amxTiles(f *asmgen.File, config asmgen.Mem) {
-	fn := f.Func("bf16AMXTiles", "bf16AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns.", asmgen.Arg("t", "*tile"))
-	k := amxKernel{Func: fn, t: fn.Load("t")}
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", k.t.At(at), r); return r }
-	panel, rows := field(fieldA), k.t.At(fieldCount) // which is counted down: there is no register for it
-	k.sum, k.sumStride, k.aStride = field(fieldSum), field(fieldSumStride), field(fieldAStride)
-	for i := range k.a {
-		k.a[i] = fn.GP()
-	}
-	k.b, k.steps, k.below = fn.GP(), fn.GP(), fn.GP()
-	k.rowStep, k.tileStep, k.columnStep = field(fieldRowStep), field(fieldTileStep), fn.GP()
-	fn.I("MOVQ", asmgen.Imm(columnStep), k.columnStep)
-
-	next, rest, single, done := fn.Label("next"), fn.Label("rest"), fn.Label("single"), fn.Label("done")
-	fn.I("LEAQ", config, k.b)
-	fn.I("LDTILECFG", k.b.At(0))
-	fn.Place(next)
-	fn.I("CMPQ", rows, asmgen.Imm(32))
-	fn.I("JLT", rest)
-	k.multiply(panel, 2)
-	fn.I("LEAQ", panel.At(0).Index(k.aStride, 2), panel)
-	fn.I("LEAQ", k.below.At(0), k.sum)
-	fn.I("SHLQ", asmgen.Imm(4), k.sumStride)
-	fn.I("ADDQ", k.sumStride, k.sum)
-	fn.I("SHRQ", asmgen.Imm(4), k.sumStride)
-	fn.I("SUBQ", asmgen.Imm(32), rows)
-	fn.I("JMP", next)
-
-	fn.Place(rest)
-	fn.I("CMPQ", rows, asmgen.Imm(0))
-	fn.I("JEQ", done)
-	fn.I("LDTILECFG", k.t.At(fieldConfig))
-	fn.I("CMPQ", rows, asmgen.Imm(16))
-	fn.I("JLE", single)
-	k.multiply(panel, 2)
-	fn.I("JMP", done)
-	fn.Place(single)
-	k.multiply(panel, 1)
-	fn.Place(done)
-	fn.I("TILERELEASE")
-	fn.Return()
-}
-
-type amxKernel struct {
-	*asmgen.Func
-	t, sum, sumStride, aStride asmgen.Reg
-	a                          [2]asmgen.Reg
-	b, steps                   asmgen.Reg
-	below                      asmgen.Reg // the sums of the second row of tiles
-	rowStep, columnStep        asmgen.Reg // bytes from row to row of a tile of a, of b
-	tileStep                   asmgen.Reg // bytes from a tile of a to the next along k
-}
-
-// multiply multiplies one or two row panels with the column panel, all steps of it. It leaves below at the last rows of sums.
-func (k amxKernel) multiply(panel asmgen.Reg, panels int) {
-	k.I("MOVQ", panel, k.a[0])
-	k.I("LEAQ", panel.At(0).Index(k.aStride, 1), k.a[1])
-	k.I("MOVQ", k.t.At(fieldB), k.b)
-	k.I("MOVQ", k.sumStride, k.below)
-	k.I("SHLQ", asmgen.Imm(4), k.below)
-	k.I("ADDQ", k.sum, k.below)
-	at := [2]asmgen.Reg{k.sum, k.below}
-
-	clear, ready := k.Label("clear"), k.Label("ready")
-	k.I("CMPQ", k.t.At(fieldLoad), asmgen.Imm(0))
-	k.I("JEQ", clear)
-	for i := range panels {
-		for j, sum := range amxSums[i] {
-			k.I("TILELOADD", at[i].At(64*j).Index(k.sumStride, 1), sum)
-		}
-	}
-	k.I("JMP", ready)
-	k.Place(clear)
-	for i := range panels {
-		for _, sum := range amxSums[i] {
-			k.I("TILEZERO", sum)
-		}
-	}
-	k.Place(ready)
-
-	k.I("MOVQ", k.t.At(fieldSteps), k.steps)
-	k.I("SHRQ", asmgen.Imm(4), k.steps)
-	k.CountDown(k.steps, func() {
-		for i := range panels {
-			k.I("TILELOADD", k.a[i].At(0).Index(k.rowStep, 1), amxA[i])
-			for j, b := range amxB {
-				if i == 0 {
-					k.I("TILELOADD", k.b.At(64*j).Index(k.columnStep, 1), b)
-				}
-				k.I("TDPBF16PS", b, amxA[i], amxSums[i][j])
-			}
-			k.I("ADDQ", k.tileStep, k.a[i])
-		}
-		k.I("ADDQ", asmgen.Imm(16*columnStep), k.b)
-	})
-	for i := range panels {
-		for j, sum := range amxSums[i] {
-			k.I("TILESTORED", sum, at[i].At(64*j).Index(k.sumStride, 1))
-		}
-	}
 }
 
 // amxPeak is arithmetic without memory.

@@ -1,0 +1,200 @@
+package main
+
+// The AMX microkernel: tiles of 16 rows by 16 columns, two by two of them at once.
+//
+// A row panel holds 16 rows; for every 32 elements of k, 64 bytes of each row, at any distance from each other. A column panel is that
+// of the AVX-512 kernels: for each pair of k two vectors of 16 columns, so that 16 pairs are a tile of each.
+
+import "spmoe/tensor/asmgen"
+
+// amxEnd is what becomes of sums.
+type amxEnd int
+
+const (
+	stored   amxEnd = iota // where they may be loaded from first
+	streamed               // past the caches
+	rounded                // to BF16
+)
+
+// amxTiles leaves no state in the tiles: they are configured and released within the call.
+func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
+	fn := f.Func(name, name+" multiplies count rows, in panels of 16, with one column panel of 32 columns"+doc, asmgen.Arg("t", "*tile"))
+	k := amxKernel{Func: fn, t: fn.Load("t"), end: end}
+	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", k.t.At(at), r); return r }
+	panel, rows := field(fieldA), k.t.At(fieldCount) // which is counted down: there is no register for it
+	k.sum, k.sumStride, k.aStride = field(fieldSum), field(fieldSumStride), field(fieldAStride)
+	for i := range k.a {
+		k.a[i] = fn.GP()
+	}
+	k.b, k.steps, k.below = fn.GP(), fn.GP(), fn.GP()
+	k.rowStep, k.tileStep, k.columnStep = field(fieldRowStep), field(fieldTileStep), fn.GP()
+	fn.I("MOVQ", asmgen.Imm(columnStep), k.columnStep)
+
+	next, rest, single, done := fn.Label("next"), fn.Label("rest"), fn.Label("single"), fn.Label("done")
+	fn.I("LEAQ", config, k.b)
+	fn.I("LDTILECFG", k.b.At(0))
+	fn.Place(next)
+	fn.I("CMPQ", rows, asmgen.Imm(32))
+	fn.I("JLT", rest)
+	k.multiply(panel, 2, asmgen.Imm(32))
+	fn.I("LEAQ", panel.At(0).Index(k.aStride, 2), panel)
+	fn.I("SUBQ", asmgen.Imm(32), rows)
+	fn.I("JMP", next)
+
+	fn.Place(rest)
+	fn.I("CMPQ", rows, asmgen.Imm(0))
+	fn.I("JEQ", done)
+	fn.I("LDTILECFG", k.t.At(fieldConfig))
+	fn.I("CMPQ", rows, asmgen.Imm(16))
+	fn.I("JLE", single)
+	k.multiply(panel, 2, rows)
+	fn.I("JMP", done)
+	fn.Place(single)
+	k.multiply(panel, 1, rows)
+	fn.Place(done)
+	fn.I("TILERELEASE")
+	fn.Return()
+}
+
+type amxKernel struct {
+	*asmgen.Func
+	end                        amxEnd
+	t, sum, sumStride, aStride asmgen.Reg // sum is where results go, of whatever type
+	a                          [2]asmgen.Reg
+	b, steps                   asmgen.Reg
+	below                      asmgen.Reg // the sums of the second row of tiles
+	rowStep, columnStep        asmgen.Reg // bytes from row to row of a tile of a, of b
+	tileStep                   asmgen.Reg // bytes from a tile of a to the next along k
+}
+
+// multiply multiplies one or two row panels, rows in all, with the column panel, all steps of it. It leaves sum behind the last row, if
+// there are 32.
+func (k amxKernel) multiply(panel asmgen.Reg, panels int, rows asmgen.Operand) {
+	k.fetch(rows)
+	k.I("MOVQ", panel, k.a[0])
+	k.I("LEAQ", panel.At(0).Index(k.aStride, 1), k.a[1])
+	k.I("MOVQ", k.t.At(fieldB), k.b)
+	k.begin(panels)
+	k.accumulate(panels)
+	sum, stride := k.sum, k.sumStride
+	if k.end != stored {
+		k.I("MOVQ", k.t.At(fieldOut), k.a[0])
+		k.I("LEAQ", k.a[0].At(16*columnStep), k.below)
+		sum, stride = k.a[0], k.columnStep
+	}
+	at := [2]asmgen.Reg{sum, k.below}
+	for i := range panels {
+		for j, tile := range amxSums[i] {
+			k.I("TILESTORED", tile, at[i].At(64*j).Index(stride, 1))
+		}
+	}
+	if k.end == stored {
+		k.I("SHLQ", asmgen.Imm(4), k.sumStride)
+		k.I("LEAQ", k.below.At(0).Index(k.sumStride, 1), k.sum)
+		k.I("SHRQ", asmgen.Imm(4), k.sumStride)
+		return
+	}
+	low, high := asmgen.Z(0), asmgen.Z(1)
+	k.eachRow(rows, k.sum, func() {
+		k.I("VMOVUPS", k.a[0].At(0), low)
+		if k.end == rounded {
+			k.I("VMOVUPS", k.a[0].At(64), high)
+			k.I("VCVTNE2PS2BF16", low, high, low)
+			k.I("VMOVUPS", low, k.sum.At(0))
+		} else {
+			k.I("VMOVUPS", k.a[0].At(64), high)
+			k.I("VMOVNTPS", low, k.sum.At(0))
+			k.I("VMOVNTPS", high, k.sum.At(64))
+		}
+		k.I("ADDQ", k.columnStep, k.a[0])
+	})
+}
+
+// fetch asks for the lines of the result, which are not in the caches: a store waits until it has its line, and others behind it, and no
+// prefetcher foresees lines of different rows. Sums that are stored have been in the caches before.
+func (k amxKernel) fetch(rows asmgen.Operand) {
+	if k.end == rounded {
+		k.I("MOVQ", k.sum, k.b)
+		k.eachRow(rows, k.b, func() { k.I("PREFETCHW", k.b.At(0)) })
+	}
+}
+
+// eachRow calls body for so many rows, with at going from one to the next.
+func (k amxKernel) eachRow(rows asmgen.Operand, at asmgen.Reg, body func()) {
+	k.I("MOVQ", rows, k.steps)
+	k.CountDown(k.steps, func() {
+		body()
+		k.I("ADDQ", k.sumStride, at)
+	})
+}
+
+// begin sets the sums to zero or, if they may be, to what they were. For these below becomes the 16th row.
+func (k amxKernel) begin(panels int) {
+	clear, ready := k.Label("clear"), k.Label("ready")
+	if k.end == stored {
+		k.I("MOVQ", k.sumStride, k.below)
+		k.I("SHLQ", asmgen.Imm(4), k.below)
+		k.I("ADDQ", k.sum, k.below)
+		k.I("CMPQ", k.t.At(fieldLoad), asmgen.Imm(0))
+		k.I("JEQ", clear)
+		at := [2]asmgen.Reg{k.sum, k.below}
+		for i := range panels {
+			for j, sum := range amxSums[i] {
+				k.I("TILELOADD", at[i].At(64*j).Index(k.sumStride, 1), sum)
+			}
+		}
+		k.I("JMP", ready)
+	}
+	k.Place(clear)
+	for i := range panels {
+		for _, sum := range amxSums[i] {
+			k.I("TILEZERO", sum)
+		}
+	}
+	k.Place(ready)
+}
+
+// accumulate does all steps. Each tile of an operand is loaded as soon as no product needs the one before it, so that products and loads
+// overlap, also where a neighbour on the core leaves no room to do them out of order.
+func (k amxKernel) accumulate(panels int) {
+	loadA := func(i int) { k.I("TILELOADD", k.a[i].At(0).Index(k.rowStep, 1), amxA[i]) }
+	nextA := func(i int) { k.I("ADDQ", k.tileStep, k.a[i]); loadA(i) }
+	loadB := func(j, step int) { k.I("TILELOADD", k.b.At(64*j+step*16*columnStep).Index(k.columnStep, 1), amxB[j]) }
+	product := func(i, j int) { k.I("TDPBF16PS", amxB[j], amxA[i], amxSums[i][j]) }
+	last := k.Label("last")
+	loadA(0)
+	loadB(0, 0)
+	loadB(1, 0)
+	if panels == 2 {
+		loadA(1)
+	}
+	k.I("MOVQ", k.t.At(fieldSteps), k.steps)
+	k.I("SHRQ", asmgen.Imm(4), k.steps)
+	k.I("DECQ", k.steps)
+	k.I("JZ", last)
+	k.CountDown(k.steps, func() {
+		if panels == 2 {
+			product(0, 0)
+			product(0, 1)
+			nextA(0)
+			product(1, 0)
+			loadB(0, 1)
+			product(1, 1)
+			loadB(1, 1)
+			nextA(1)
+		} else {
+			product(0, 0)
+			loadB(0, 1)
+			product(0, 1)
+			loadB(1, 1)
+			nextA(0)
+		}
+		k.I("ADDQ", asmgen.Imm(16*columnStep), k.b)
+	})
+	k.Place(last)
+	for i := range panels {
+		for j := range amxB {
+			product(i, j)
+		}
+	}
+}
