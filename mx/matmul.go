@@ -5,6 +5,7 @@ package mx
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
@@ -62,11 +63,7 @@ func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) 
 	checkEnds(ends, y.Rows)
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
-	for g := range ends {
-		if lo, hi := group(ends, g); lo < hi {
-			MatMul(ex, y.RowSlice(lo, hi), x.RowSlice(lo, hi), w.RowSlice(g*y.Cols, (g+1)*y.Cols))
-		}
-	}
+	tensor.GroupedMatMulScaled(ex, y, x.Operand(), w.Operand(), ends)
 }
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
@@ -78,11 +75,7 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 	checkEnds(ends, dx.Rows)
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
-	for g := range ends {
-		if lo, hi := group(ends, g); lo < hi {
-			Dgrad(ex, dx.RowSlice(lo, hi), dy.RowSlice(lo, hi), w.Group(g))
-		}
-	}
+	tensor.GroupedDgradScaled(ex, dx, dy.Operand(), w.stored(), ends)
 }
 
 // GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g.
@@ -90,19 +83,12 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 // dy: [rows, N], x: [rows, K], both with blocks AlongCols and the same Ends; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(x.Ends) > 1, profile.Wgrad)))
-	if len(dy.Ends) != dw.Dim(0) || len(x.Ends) != dw.Dim(0) {
-		panic(fmt.Sprintf("mx: operands in %d and %d groups for %d weight gradients", len(dy.Ends), len(x.Ends), dw.Dim(0)))
+	if len(dy.Ends) != dw.Dim(0) || !slices.Equal(dy.Ends, x.Ends) {
+		panic(fmt.Sprintf("mx: operands in groups ending at %v and %v for %d weight gradients", dy.Ends, x.Ends, dw.Dim(0)))
 	}
 	dy.check(AlongCols, dy.Rows(), dw.Dim(1))
 	x.check(AlongCols, dy.Rows(), dw.Dim(2))
-	if !accumulate {
-		tensor.ZeroEmptyGroups(ex, dw, dy.Ends)
-	}
-	for g := range dy.Ends {
-		if lo, hi := group(dy.Ends, g); lo < hi {
-			Wgrad(ex, dw.Index(g).Mat(), dy.Group(g), x.Group(g), accumulate)
-		}
-	}
+	tensor.GroupedWgradScaled(ex, dw, dy.stored(), x.stored(), dy.Ends, accumulate)
 }
 
 // GroupsOf returns the ends of n groups of the same number of rows: how the weights of n experts lie.

@@ -106,12 +106,29 @@ func TestProducts(t *testing.T) {
 // TestGroupedProducts holds each group against the product of that group alone, which must give the same bits.
 func TestGroupedProducts(t *testing.T) {
 	const n, k, rows = 40, 70, 150
-	ends := []int32{0, 1, 34, 34, 66, rows}
-	ex := tensor.NewExec()
+	for _, f := range []Format{E4M3, INT8} {
+		for threads := 1; threads <= 3; threads++ {
+			groupedProducts(t, f, threads, n, k, []int32{0, 1, 34, 34, 66, rows})
+		}
+	}
+}
+
+// Gradients that are stored past the caches, and products that threads cut by rows.
+func TestLargeGroupedProducts(t *testing.T) {
+	for _, f := range []Format{E4M3, INT8} {
+		groupedProducts(t, f, 3, 512, 288, []int32{70, 300})
+	}
+}
+
+func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
+	t.Helper()
+	ex := tensor.NewParallelExec(threads)
+	defer ex.Close()
+	rows := int(ends[len(ends)-1])
 	x, dy, w := filled(1, tensor.BF16, rows, k, normal), filled(2, tensor.BF16, rows, n, spread), filled(3, tensor.BF16, len(ends)*n, k, normal)
-	xRows, xCols := New(nil, E4M3, AlongRows, rows, k), NewGrouped(nil, E4M3, k, ends)
-	dyRows, dyCols := New(nil, E4M3, AlongRows, rows, n), NewGrouped(nil, E4M3, n, ends)
-	wRows, wCols := New(nil, E4M3, AlongRows, len(ends)*n, k), NewGrouped(nil, E4M3, k, GroupsOf(len(ends), n))
+	xRows, xCols := New(nil, f, AlongRows, rows, k), NewGrouped(nil, f, k, ends)
+	dyRows, dyCols := New(nil, f, AlongRows, rows, n), NewGrouped(nil, f, n, ends)
+	wRows, wCols := New(nil, f, AlongRows, len(ends)*n, k), NewGrouped(nil, f, k, GroupsOf(len(ends), n))
 	QuantizeBoth(ex, xRows, xCols, x.Mat(), RCEIL)
 	QuantizeBoth(ex, dyRows, dyCols, dy.Mat(), RCEIL)
 	QuantizeBoth(ex, wRows, wCols, w.Mat(), RCEIL)
@@ -125,22 +142,23 @@ func TestGroupedProducts(t *testing.T) {
 	GroupedWgrad(ex, dw, dyCols, xCols, false)
 
 	alone := func(d Direction, x tensor.Tensor, lo, hi int) Tensor {
-		q := New(nil, E4M3, d, hi-lo, x.Dim(1))
+		q := New(nil, f, d, hi-lo, x.Dim(1))
 		Quantize(ex, q, x.Slice(lo, hi).Mat(), RCEIL)
 		return q
 	}
 	same := func(name string, g int, got, want tensor.Tensor) {
 		t.Helper()
 		if string(got.Bytes()) != string(want.Bytes()) {
-			t.Errorf("%s of group %d differs from that group alone", name, g)
+			t.Errorf("%v on %d threads: %s of group %d differs from that group alone", f, threads, name, g)
 		}
 	}
+	one := tensor.NewExec()
 	for g := range ends {
 		lo, hi := group(ends, g)
 		yg, dxg, dwg := tensor.New(tensor.BF16, hi-lo, n), tensor.New(tensor.BF16, hi-lo, k), tensor.New(tensor.FP32, n, k)
-		MatMul(ex, yg.Mat(), alone(AlongRows, x, lo, hi), alone(AlongRows, w, g*n, (g+1)*n))
-		Dgrad(ex, dxg.Mat(), alone(AlongRows, dy, lo, hi), alone(AlongCols, w, g*n, (g+1)*n))
-		Wgrad(ex, dwg.Mat(), alone(AlongCols, dy, lo, hi), alone(AlongCols, x, lo, hi), false)
+		MatMul(one, yg.Mat(), alone(AlongRows, x, lo, hi), alone(AlongRows, w, g*n, (g+1)*n))
+		Dgrad(one, dxg.Mat(), alone(AlongRows, dy, lo, hi), alone(AlongCols, w, g*n, (g+1)*n))
+		Wgrad(one, dwg.Mat(), alone(AlongCols, dy, lo, hi), alone(AlongCols, x, lo, hi), false)
 		same("y", g, y.Slice(lo, hi), yg)
 		same("dx", g, dx.Slice(lo, hi), dxg)
 		same("dw", g, dw.Index(g), dwg)
@@ -203,6 +221,9 @@ func TestMisuse(t *testing.T) {
 		{"not to e4m3 and e5m2", func() { QuantizeBoth(ex, rows, New(nil, E5M2, AlongCols, 64, 32), x, RCEIL) }},
 		{"spans of 48 codes", func() { WgradSpans(ex, tensor.New(tensor.FP32, 32, 32).Mat(), cols, cols, 48, false) }},
 		{"in groups", func() { grouped.Operand() }},
+		{"groups ending at [10 64] and [20 64]", func() {
+			GroupedWgrad(ex, tensor.New(tensor.FP32, 2, 32, 32), grouped, NewGrouped(nil, E4M3, 32, []int32{20, 64}), false)
+		}},
 		{"use Group", func() { cols.RowSlice(0, 1) }},
 		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, 32, []int32{10, 3}) }},
 		{"products take e4m3, e5m2 or int8, not e2m1", func() { New(nil, E2M1, AlongRows, 2, 2).Operand() }},

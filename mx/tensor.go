@@ -112,14 +112,19 @@ func (t Tensor) Group(g int) Tensor {
 // Operand returns the matrix as products take it, the contracted dimension along its rows: the matrix itself for
 // AlongRows, its transpose for AlongCols. Only 8-bit formats can be multiplied, and only one group.
 func (t Tensor) Operand() tensor.Scaled {
-	codes, scales := t.Codes.Mat(), t.Scales.Mat()
+	s := t.stored()
 	if t.Blocks == AlongCols {
 		if t.Ends != nil {
 			panic("mx: a matrix in groups has no single operand; use Group")
 		}
-		codes, scales = codes.T(), scales.T()
+		s.Codes, s.Scales = s.Codes.T(), s.Scales.T()
 	}
-	return tensor.Scaled{Codes: codes, Scales: scales, Format: t.Format.codeFormat()}
+	return s
+}
+
+// stored returns the matrix as it lies in memory, whatever the direction of its blocks.
+func (t Tensor) stored() tensor.Scaled {
+	return tensor.Scaled{Codes: t.Codes.Mat(), Scales: t.Scales.Mat(), Format: t.Format.codeFormat()}
 }
 
 // codeFormat is the name of a format in package tensor.

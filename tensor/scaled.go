@@ -41,7 +41,7 @@ func (s Scaled) RowSlice(lo, hi int) Scaled {
 // a: [M, K], b: [N, K]; c: [M, N], FP32, or BF16 rounded once.
 func MatMulScaled(ex *Exec, c Matrix, a, b Scaled) {
 	checkScaled(c, a, b)
-	ex.byColumns(c.Cols, flops(c, a.Codes), operands{c: c, scaled: [2]Scaled{a, b}}, scaledColumns)
+	ex.byScaledCells(operands{c: c, scaled: [2]Scaled{a, b}})
 }
 
 // MatMulScaledAdd computes c += a·bᵀ for an FP32 c; operands as in MatMulScaled.
@@ -50,7 +50,7 @@ func MatMulScaledAdd(ex *Exec, c Matrix, a, b Scaled) {
 	if c.dtype != FP32 {
 		panic("tensor: MatMulScaledAdd accumulates in FP32 only")
 	}
-	ex.byColumns(c.Cols, flops(c, a.Codes), operands{c: c, scaled: [2]Scaled{a, b}, accumulate: true}, scaledColumns)
+	ex.byScaledCells(operands{c: c, scaled: [2]Scaled{a, b}, accumulate: true})
 }
 
 // MatMulScaledSpans computes c = a·bᵀ, or c += a·bᵀ if accumulate, for an FP32 c, the sum over K cut into spans as the rows of
@@ -61,16 +61,26 @@ func MatMulScaledSpans(ex *Exec, c Matrix, a, b Scaled, span int, accumulate boo
 	if span%ScaleBlock != 0 && span < a.Codes.Cols {
 		panic(fmt.Sprintf("tensor: spans of %d codes, which cut blocks of %d", span, ScaleBlock))
 	}
-	ex.byColumns(c.Cols, flops(c, a.Codes), operands{c: c, scaled: [2]Scaled{a, b}, span: span, accumulate: accumulate}, scaledColumns)
+	ex.byScaledCells(operands{c: c, scaled: [2]Scaled{a, b}, span: span, accumulate: accumulate})
 }
 
-// scaledColumns computes tiles [lo, hi) of c's columns.
-func scaledColumns(ex *Exec, o operands, lo, hi int) {
-	c, a, b := columns(o.c, lo, hi), o.scaled[0].gemmView(), o.scaled[1].columns(lo, hi).gemmView()
-	if o.span > 0 {
-		gemm.MXSpans(&ex.gemm, c.gemmView(), a, b, o.span, o.accumulate)
-	} else {
-		multiplyScaled(ex, c, a, b, o.accumulate)
+// byScaledCells computes o.c from o.scaled, cell by cell.
+func (ex *Exec) byScaledCells(o operands) {
+	o.a, o.b = o.scaled[0].Codes, o.scaled[1].Codes.T()
+	ex.byCells(flops(o.c, o.a), o, scaledCells)
+}
+
+// scaledCells computes cells [lo, hi) of c.
+func scaledCells(ex *Exec, o operands, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		row, endRow, col, endCol := o.grid.cell(o.c, i)
+		c := o.c.RowSlice(row, endRow).ColSlice(col, endCol)
+		a, b := o.scaled[0].RowSlice(row, endRow).gemmView(), o.scaled[1].RowSlice(col, endCol).gemmView()
+		if o.span > 0 {
+			gemm.MXSpans(&ex.gemm, c.gemmView(), a, b, o.span, o.accumulate)
+		} else {
+			multiplyScaled(ex, c, a, b, o.accumulate)
+		}
 	}
 }
 
@@ -81,11 +91,6 @@ func multiplyScaled(ex *Exec, c Matrix, a, b gemm.Scaled, accumulate bool) {
 	} else {
 		gemm.MX(&ex.gemm, c.gemmView(), a, b, accumulate)
 	}
-}
-
-// columns is the rows of s that make tiles [lo, hi) of a product's columns.
-func (s Scaled) columns(lo, hi int) Scaled {
-	return s.RowSlice(min(lo*tileCols, s.Codes.Rows), min(hi*tileCols, s.Codes.Rows))
 }
 
 func checkScaled(c Matrix, a, b Scaled) {

@@ -101,7 +101,7 @@ func TestMatMulScaled(t *testing.T) {
 }
 
 func TestScaledThreadsGiveTheSameBits(t *testing.T) {
-	for _, m := range []int{2, 48} {
+	for _, m := range []int{2, 48, 400} {
 		r := rand.New(rand.NewPCG(3, uint64(m)))
 		a, b := newQuantised(r, E4M3, m, 2100, false), newQuantised(r, E5M2, 161, 2100, false)
 		var one []byte

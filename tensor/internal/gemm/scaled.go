@@ -41,6 +41,13 @@ func MX(s *Scratch, c View, a, b Scaled, accumulate bool) {
 	}
 }
 
+// MXStreamed computes c = a·bᵀ as MX does, for a c that is not read soon: it may be stored past the caches.
+func MXStreamed(s *Scratch, c View, a, b Scaled) {
+	if checkScaled(c, a, b) {
+		active.mx(s, c, View{}, a, b, into{stream: true})
+	}
+}
+
 // MXSpans is BF16Spans for operands as of MX; span is a multiple of 32.
 func MXSpans(s *Scratch, c View, a, b Scaled, span int, accumulate bool) {
 	if checkScaled(c, a, b) {

@@ -1,0 +1,99 @@
+package tensor
+
+// The three products of experts with block-scaled operands: as grouped.go, each with its blocks along the dimension that is summed over.
+
+import (
+	"fmt"
+
+	"spmoe/tensor/internal/gemm"
+)
+
+// GroupedMatMulScaled computes y = x·w[g]ᵀ for the rows of each group g, which ends before row ends[g]. A group may be empty.
+//
+// x: [rows, K], w: [G·N, K], the weights of all groups one below the other; y: [rows, N], FP32 or BF16.
+func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
+	x.check()
+	w.check()
+	checkGroups(w.Codes.Rows, len(ends)*y.Cols, "rows of weights")
+	checkGroups(x.Codes.Cols, w.Codes.Cols, "elements along k")
+	ex.byGroups(y.Cols, tileCols, flops(y, x.Codes), operands{c: y, scaled: [2]Scaled{x, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
+		for i := from; i < to; i++ {
+			if p, ok := o.groupPart(i, o.c.Cols); ok {
+				first := p.group * o.c.Cols
+				c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.scaled[0].RowSlice(p.row, p.endRow)
+				multiplyScaled(ex, c, a.gemmView(), o.scaled[1].RowSlice(first+p.col, first+p.endCol).gemmView(), false)
+			}
+		}
+	})
+}
+
+// GroupedDgradScaled computes dx = dy·w[g] for the rows of each group g.
+//
+// dy: [rows, N]; w: codes [G·N, K] with scales [G·ceil(N/32), K] of blocks along N; dx: [rows, K], FP32 or BF16.
+func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
+	dy.check()
+	n := dy.Codes.Cols
+	checkGroups(w.Codes.Rows, len(ends)*n, "rows of weights")
+	checkGroups(w.Codes.Cols, dx.Cols, "columns of weights")
+	checkGroups(w.Scales.Rows, len(ends)*tiles(n, ScaleBlock), "blocks of weights")
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
+		n := o.scaled[0].Codes.Cols
+		for i := from; i < to; i++ {
+			if p, ok := o.groupPart(i, o.c.Cols); ok {
+				c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.scaled[0].RowSlice(p.row, p.endRow)
+				b := o.scaled[1].acrossRows(p.group*n, n, p.group*tiles(n, ScaleBlock), p.col, p.endCol)
+				multiplyScaled(ex, c, a.gemmView(), b.gemmView(), false)
+			}
+		}
+	})
+}
+
+// GroupedWgradScaled computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g.
+//
+// dy: codes [rows, N], x: codes [rows, K], both with blocks along rows that begin anew in each group, those of a group below those of the
+// one before; dw: [G, N, K] FP32.
+func GroupedWgradScaled(ex *Exec, dw Tensor, dy, x Scaled, ends []int32, accumulate bool) {
+	checkGroups(dy.Codes.Rows, x.Codes.Rows, "rows of x")
+	if !accumulate {
+		ZeroEmptyGroups(ex, dw, ends)
+	}
+	work := 2 * x.Codes.Rows * x.Codes.Cols * dy.Codes.Cols
+	ex.byGroups(dy.Codes.Cols, leastRows, work, operands{scaled: [2]Scaled{dy, x}, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
+		dy, x := o.scaled[0], o.scaled[1]
+		for i := from; i < to; i++ {
+			if p, ok := o.groupPart(i, dy.Codes.Cols); ok {
+				c, rows, block := o.w.Index(p.group).Mat().RowSlice(p.col, p.endCol), p.endRow-p.row, o.blocksBefore(p.group)
+				a, b := dy.acrossRows(p.row, rows, block, p.col, p.endCol), x.acrossRows(p.row, rows, block, 0, x.Codes.Cols)
+				checkScaled(c, a, b)
+				if !o.accumulate && o.w.Len() >= streamedGradient {
+					gemm.MXStreamed(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView())
+				} else {
+					gemm.MX(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView(), o.accumulate)
+				}
+			}
+		}
+	})
+}
+
+// acrossRows returns columns [col, endCol) of n rows, whose blocks along them begin with row block of the scales, as an operand.
+func (s Scaled) acrossRows(row, n, block, col, endCol int) Scaled {
+	s.Codes = s.Codes.RowSlice(row, row+n).ColSlice(col, endCol).T()
+	s.Scales = s.Scales.RowSlice(block, block+tiles(n, ScaleBlock)).ColSlice(col, endCol).T()
+	return s
+}
+
+// blocksBefore is how many blocks along rows the groups before group g take.
+func (o *operands) blocksBefore(g int) int {
+	blocks, lo := 0, int32(0)
+	for _, hi := range o.ends[:g] {
+		blocks += tiles(int(hi-lo), ScaleBlock)
+		lo = hi
+	}
+	return blocks
+}
+
+func checkGroups(got, want int, what string) {
+	if got != want {
+		panic(fmt.Sprintf("tensor: %d %s, want %d", got, what, want))
+	}
+}
