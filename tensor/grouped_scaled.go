@@ -14,8 +14,8 @@ import (
 func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
 	x.check()
 	w.check()
-	checkGroups(w.Codes.Rows, len(ends)*y.Cols, "rows of weights")
-	checkGroups(x.Codes.Cols, w.Codes.Cols, "elements along k")
+	checkExtent(w.Codes.Rows, len(ends)*y.Cols, "rows of weights")
+	checkExtent(x.Codes.Cols, w.Codes.Cols, "elements along k")
 	ex.byGroups(y.Cols, tileCols, flops(y, x.Codes), operands{c: y, scaled: [2]Scaled{x, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
@@ -33,9 +33,9 @@ func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
 func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
 	dy.check()
 	n := dy.Codes.Cols
-	checkGroups(w.Codes.Rows, len(ends)*n, "rows of weights")
-	checkGroups(w.Codes.Cols, dx.Cols, "columns of weights")
-	checkGroups(w.Scales.Rows, len(ends)*tiles(n, ScaleBlock), "blocks of weights")
+	checkExtent(w.Codes.Rows, len(ends)*n, "rows of weights")
+	checkExtent(w.Codes.Cols, dx.Cols, "columns of weights")
+	checkExtent(w.Scales.Rows, len(ends)*tiles(n, ScaleBlock), "blocks of weights")
 	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		n := o.scaled[0].Codes.Cols
 		for i := from; i < to; i++ {
@@ -53,7 +53,7 @@ func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
 // dy: codes [rows, N], x: codes [rows, K], both with blocks along rows that begin anew in each group, those of a group below those of the
 // one before; dw: [G, N, K] FP32.
 func GroupedWgradScaled(ex *Exec, dw Tensor, dy, x Scaled, ends []int32, accumulate bool) {
-	checkGroups(dy.Codes.Rows, x.Codes.Rows, "rows of x")
+	checkExtent(dy.Codes.Rows, x.Codes.Rows, "rows of x")
 	if !accumulate {
 		ZeroEmptyGroups(ex, dw, ends)
 	}
@@ -92,7 +92,7 @@ func (o *operands) blocksBefore(g int) int {
 	return blocks
 }
 
-func checkGroups(got, want int, what string) {
+func checkExtent(got, want int, what string) {
 	if got != want {
 		panic(fmt.Sprintf("tensor: %d %s, want %d", got, what, want))
 	}
