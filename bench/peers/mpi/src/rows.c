@@ -27,7 +27,14 @@ void release(Buffer *b) {
   *b = (Buffer){0};
 }
 
-enum { LANES = 16, BLOCK = 4 * LANES };
+#if defined(__AVX512F__)  // a vector is as wide as a register: wider ones have no calling convention
+enum { LANES = 16 };
+#elif defined(__AVX__)
+enum { LANES = 8 };
+#else
+enum { LANES = 4 };
+#endif
+enum { BLOCK = 4 * LANES };
 typedef bf16 narrow __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
 typedef float wide __attribute__((vector_size(4 * LANES)));
