@@ -16,7 +16,7 @@ import (
 func TestRunFolder(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	succeed(t, tiny(data, "-np", "2", "--out", "run", "--trace", "steps=2..3")...)
+	succeed(t, tiny(data, "-np", "2", "--out", "run", "--report", "--trace", "steps=2..3")...)
 	there := func(want bool, names ...string) {
 		t.Helper()
 		for _, name := range names {

@@ -38,6 +38,7 @@ func TestChaos(t *testing.T) {
 			t.Setenv("TMPDIR", t.TempDir())
 			var out, lines bytes.Buffer
 			c.config.Ranks, c.config.Spares, c.config.Seed = 4, 1, uint64(time.Now().UnixNano())
+			c.config.Model = tinyModel
 			c.config.Out, c.config.JSON, c.config.Launch, c.config.Program = &out, &lines, launchTrain, testProgram
 			ok, err := c.config.Run(t.Context(), c.mode)
 			if err != nil || !ok {

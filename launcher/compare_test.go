@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,9 +16,7 @@ import (
 
 // comparing is the command line of a comparison whose runs take milliseconds.
 func comparing(data string, more ...string) []string {
-	args := tiny(data, "--save-every", "2", "--sample-tokens", "0", "--record-every", "2", "--eval-every", "3")
-	args[0] = "compare"
-	return append(args, more...)
+	return slices.Concat([]string{"compare"}, tinyRun(data), strings.Fields("--save-every 2 --sample-tokens 0 --record-every 2 --eval-every 3"), more)
 }
 
 // result reads the result of a comparison, without folders, speeds and what has brought it about.

@@ -109,13 +109,19 @@ func write(t *testing.T, path, content string) string {
 	return path
 }
 
-// tiny is the command line of a run that takes milliseconds. Its learning rate does not depend
-// on the number of steps.
+// tinyModel are the flags of a model whose step takes milliseconds.
+var tinyModel = strings.Fields(`--model.dim 32 --model.layers 2 --model.dense-inter 64 --model.heads 2 --model.kv-rank 16 --model.nope-dim 8
+	--model.rope-dim 8 --model.value-dim 16 --model.experts 4 --model.top-k 2 --model.expert-inter 32`)
+
+// tiny is the command line of a run that takes milliseconds and draws nothing. Its learning rate does not depend on the number of steps.
 func tiny(data string, more ...string) []string {
-	return append(strings.Fields("train --data "+data+` --seq 32 --batch 4 --steps 6 --log-every 1 --eval-sequences 4 --sample-tokens 8
-		--model.dim 32 --model.layers 2 --model.dense-inter 64 --model.heads 2 --model.kv-rank 16 --model.nope-dim 8
-		--model.rope-dim 8 --model.value-dim 16 --model.experts 4 --model.top-k 2 --model.expert-inter 32
-		--optimizer.warmup 2 --optimizer.decay-frac 0`), more...)
+	return slices.Concat([]string{"train", "--report=false"}, tinyRun(data), more)
+}
+
+// tinyRun is what runs and comparisons of a tiny model have in common.
+func tinyRun(data string) []string {
+	return append(strings.Fields("--data "+data+` --seq 32 --batch 4 --steps 6 --log-every 1 --eval-sequences 4 --sample-tokens 8
+		--optimizer.warmup 2 --optimizer.decay-frac 0`), tinyModel...)
 }
 
 // clocked are the names in the folder of a run that show what the clock said.

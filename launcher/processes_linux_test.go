@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 
 // small is a run of few seconds, more what a test adds.
 func processRun(out string, more ...string) []string {
-	return append([]string{"-np", "4", "--ranks", "process", "train", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--eval-sequences", "4", "--sample-tokens", "4", "--out", out}, more...)
+	return slices.Concat(strings.Fields("-np 4 --ranks process train --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --report=false"),
+		tinyModel, []string{"--model.experts", "8", "--out", out}, more)
 }
 
 // Ranks that are processes train the bits of ranks that are goroutines, with either exchange and whatever travels.

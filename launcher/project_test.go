@@ -127,7 +127,7 @@ func TestProjectPage(t *testing.T) {
 		t.Errorf("%s", table)
 	}
 	run := filepath.Join(dir, "run")
-	out := succeed(t, tiny(text(t), "-np", "2", "--project", "b200", "--plain", "--out", run)...)
+	out := succeed(t, tiny(text(t), "-np", "2", "--project", "b200", "--plain", "--report", "--out", run)...)
 	if !strings.Contains(out, "projected with this run's routing") || !strings.Contains(out, "its imbalance is an assumption here") {
 		t.Errorf("%s", out)
 	}

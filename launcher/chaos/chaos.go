@@ -36,6 +36,7 @@ type Config struct {
 	For    time.Duration // that a mix, or a quiet run, lasts
 	Action string        // of faults at points, such as "kill"
 	At     string        // part of the names of the points
+	Model  []string      // flags of the job's model, besides its layers and dimension
 
 	// Launch runs a command line in this process and returns its exit code.
 	Launch func(ctx context.Context, args []string, hooks Hooks, out, errOut io.Writer) int

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -22,12 +23,12 @@ const (
 // command is the command line of a job of so many steps.
 func (s *session) command(out string, steps int) []string {
 	n := fmt.Sprint(s.Ranks)
-	return append([]string{
+	return slices.Concat([]string{
 		"train", "-np", n, "--ranks", "process", "--spares", fmt.Sprint(s.Spares), "--restarts", "100", "--timeout", "20s",
 		"--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", n, "--eval-sequences", n, "--sample-tokens", "4",
 		"--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery), "--eval-every", fmt.Sprint(evalEvery),
 		"--record-every", fmt.Sprint(recordEvery), "--report=false", "--log-format", "json", "--log-every", "1", "--guard.memory", "1", "--data", s.data, "--out", out,
-	}, s.more...)
+	}, s.Model, s.more)
 }
 
 // writeData makes a small corpus, the same always.
