@@ -259,7 +259,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 			return err
 		}
 		// Of the cores that this process may use, as a sample of all.
-		peak = tensor.Peak(dtype, 200*time.Millisecond) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
+		peak = tensor.Peak(dtype, 50*time.Millisecond) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
 		j.report.Start(j.start(peak, world.Cores()))
 	}
 	team := j.team(world)

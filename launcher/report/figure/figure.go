@@ -6,6 +6,7 @@ package figure
 import (
 	"bytes"
 	"fmt"
+	"image/png"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -45,10 +46,11 @@ func (f Figure) SVG() ([]byte, error) {
 
 // png returns the figure as a PNG file.
 func (f Figure) png() ([]byte, error) {
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(figureWidth, f.Height), vgimg.UseDPI(pngDPI))}
+	canvas := vgimg.NewWith(vgimg.UseWH(figureWidth, f.Height), vgimg.UseDPI(pngDPI))
 	f.draw(draw.New(canvas))
 	var out bytes.Buffer
-	if _, err := canvas.WriteTo(&out); err != nil {
+	encoder := png.Encoder{CompressionLevel: png.BestSpeed}
+	if err := encoder.Encode(&out, canvas.Image()); err != nil {
 		return nil, fmt.Errorf("%s.png: %w", f.Name, err)
 	}
 	return out.Bytes(), nil
