@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 // ownText is a corpus that needs no writing: this package.
 var ownText, _ = filepath.Abs(".")
 
-// small is a run of few seconds, more what a test adds.
+// processRun is a run of a second, more what a test adds.
 func processRun(out string, more ...string) []string {
 	return slices.Concat(strings.Fields("-np 4 --ranks process train --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --report=false"),
 		tinyModel, []string{"--model.experts", "8", "--data", ownText, "--out", out}, more)
