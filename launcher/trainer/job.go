@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -236,6 +237,18 @@ func (j *Job) Close() (err error) {
 	return err
 }
 
+// corePeaks are the peaks that this process has measured, by type: it need not measure them again for its next run.
+var corePeaks sync.Map
+
+// corePeak is the peak of the cores of this process, in FLOP/s.
+func corePeak(dtype tensor.DType) float64 {
+	known, ok := corePeaks.Load(dtype)
+	if !ok {
+		known, _ = corePeaks.LoadOrStore(dtype, tensor.Peak(dtype, 50*time.Millisecond))
+	}
+	return known.(float64)
+}
+
 // Run trains until the last step, or until ctx ends: then it stops at the next step boundary
 // and returns ErrInterrupted. Either way it saves a checkpoint.
 //
@@ -259,7 +272,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 			return err
 		}
 		// Of the cores that this process may use, as a sample of all.
-		peak = tensor.Peak(dtype, 50*time.Millisecond) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
+		peak = corePeak(dtype) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
 		j.report.Start(j.start(peak, world.Cores()))
 	}
 	team := j.team(world)
