@@ -13,6 +13,7 @@ type calls struct {
 	direct   [2]direct
 	across   across
 	offsets  [16]int
+	rest     [64]uint16 // the end of a row
 	flip     uint32 // what turns codes of bytes with a sign into those without
 }
 

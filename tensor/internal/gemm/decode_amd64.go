@@ -53,14 +53,14 @@ func (d *decoders) operand(m Scaled) (o operand, ok bool) {
 	return operand{m.Codes, m.Scales, d[m.Format]()}, along || across
 }
 
-// decodable says whether the assembly for AVX-512 can decode a and b on the way into panels or, with few rows of a, into registers.
+// decodable says whether the assembly can decode a and b on the way into panels or, with few rows of a, on that to the kernels.
 //
 // Few rows are added up as in a direct product wherever MXINT8 is involved, whatever the layouts. What has no direct kernel, namely
-// a b of MXINT8 or one that cannot be read in place, is therefore not decodable then.
-func decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
-	x, y, ok = decodersAVX512.both(a, b)
+// one that cannot be read in place or, on AVX-512, a b of MXINT8, is therefore not decodable then.
+func (d *decoders) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
+	x, y, ok = d.both(a, b)
 	if few && (a.Format == INT8 || b.Format == INT8) {
-		ok = ok && b.Format != INT8 && x.direct(y)
+		ok = ok && x.direct(y) && (b.Format != INT8 || d == &decodersAVX2)
 	}
 	if b.Format == INT8 {
 		y.panels = nil // they are records
@@ -68,8 +68,8 @@ func decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 	return x, y, ok
 }
 
-// decodableMany is decodable for many rows.
-func decodableMany(a, b Scaled) (x, y operand, ok bool) { return decodable(a, b, false) }
+// decodableMany is decodable on AVX-512 for many rows.
+func decodableMany(a, b Scaled) (x, y operand, ok bool) { return decodersAVX512.decodable(a, b, false) }
 
 // scaled is the operand as it was.
 func (o operand) scaled() Scaled { return Scaled{o.View, o.scales, o.lookup.format} }

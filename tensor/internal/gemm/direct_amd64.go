@@ -20,10 +20,9 @@ import (
 )
 
 const (
-	directPanelRows = 8         // of a that a kernel takes, at most
-	directStrip     = 256 << 10 // bytes of b, about, in a strip
-	directNear      = 8 << 10   // bytes of a group that the first level of cache holds besides the one before
-	directSums      = 8192      // at most, about, in a strip: it takes one call, if k is short
+	directStrip = 256 << 10 // bytes of b, about, in a strip
+	directNear  = 8 << 10   // bytes of a group that the first level of cache holds besides the one before
+	directSums  = 8192      // at most, about, in a strip: it takes one call, if k is short
 
 	// The kernels for integers (int8_direct_amd64.go) take more rows and have no strips: they fetch at least so many bytes ahead.
 	directHeight = 12
@@ -32,25 +31,58 @@ const (
 
 // directFamily is the kernels by the rows of a and how many rows of b each takes at once, which must be what the generator says.
 type directFamily struct {
-	kernels [directPanelRows + 1]func(*direct)
+	kernels []func(*direct)
 	columns func(rows int) int
-	unit    int // elements of a row that make a step
+	unit    int                  // elements of a row that make a step
+	run     func(height int) int // elements of a row that are multiplied at a time: a's part of them leaves room in the first level of cache for the rows of b
+	vector  int                  // bytes that 32 elements of a take
+	put     putVectors
+	whole   bool // kernels take whole steps of BF16: rests of rows are copied, codes decoded to where there is room behind them
 }
+
+// putVectors puts steps times 32 BF16 of a row of a at dst, step bytes apart.
+type putVectors func(dst, src unsafe.Pointer, steps, step int)
 
 var (
 	directBF16AVX512 = directFamily{
-		kernels: [...]func(*direct){nil, directBF16x1AVX512, directBF16x2AVX512, directBF16x3AVX512, directBF16x4AVX512,
+		kernels: []func(*direct){nil, directBF16x1AVX512, directBF16x2AVX512, directBF16x3AVX512, directBF16x4AVX512,
 			directBF16x5AVX512, directBF16x6AVX512, directBF16x7AVX512, directBF16x8AVX512},
 		columns: func(rows int) int { return min(8, 31/(rows+1)) },
 		unit:    32,
+		run:     func(height int) int { return 8192 / height / 512 * 512 },
+		vector:  64, put: copyVectors,
 	}
 	directMXAVX512 = directFamily{
-		kernels: [...]func(*direct){nil, directMXx1AVX512, directMXx2AVX512, directMXx3AVX512, directMXx4AVX512,
+		kernels: []func(*direct){nil, directMXx1AVX512, directMXx2AVX512, directMXx3AVX512, directMXx4AVX512,
 			directMXx5AVX512, directMXx6AVX512, directMXx7AVX512, directMXx8AVX512},
 		columns: func(rows int) int { return min(6, 28/(rows+1)) },
 		unit:    64,
+		run:     func(height int) int { return 1 << 17 / height / 512 * 512 }, // codes take so little of the way that a may come from the second level
+		vector:  64, put: copyVectors,
+	}
+	directAVX2 = directFamily{
+		kernels: []func(*direct){nil, directBF16x1AVX2, directBF16x2AVX2, directBF16x3AVX2, directBF16x4AVX2},
+		columns: func(rows int) int { return [...]int{1: 8, 2: 6, 3: 4, 4: 3}[rows] },
+		unit:    32,
+		run:     func(int) int { return 1024 },
+		vector:  128, put: pairsAVX2,
+		whole: true,
 	}
 )
+
+// directFamilyOf is the kernels of AVX-512 for a b of elements or codes.
+func directFamilyOf(b operand) *directFamily {
+	if b.lookup != nil {
+		return &directMXAVX512
+	}
+	return &directBF16AVX512
+}
+
+func copyVectors(dst, src unsafe.Pointer, steps, step int) {
+	for i := range steps {
+		*(*[64]byte)(unsafe.Add(dst, i*step)) = *(*[64]byte)(unsafe.Add(src, 64*i))
+	}
+}
 
 // direct says whether a·bᵀ, whose rows are few, can be computed in place.
 func (a operand) direct(b operand) bool {
@@ -58,19 +90,15 @@ func (a operand) direct(b operand) bool {
 	return a.Cols > 0 && inPlace(a) && inPlace(b)
 }
 
-// multiplyDirect is family.multiply for operands of which direct approves.
-func multiplyDirect(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+// multiply is family.multiply for operands of which direct approves.
+func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	if m.span > 0 {
 		s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {
-			multiplyDirect(s, dst, View{}, a.part(2, i, dst.Rows).along(2, k, n), b.part(2, j, dst.Cols).along(2, k, n), into{}, inexact)
+			f.multiply(s, dst, View{}, a.part(2, i, dst.Rows).along(2, k, n), b.part(2, j, dst.Cols).along(2, k, n), into{}, inexact)
 		})
 		return
 	}
-	f := &directBF16AVX512
-	if b.lookup != nil {
-		f = &directMXAVX512
-	}
-	panel, exact := s.directPanel(a)
+	panel, exact := f.panel(s, a)
 	if !exact {
 		inexact(sum, out, a.scaled(), b.scaled(), m)
 		return
@@ -105,30 +133,33 @@ func deliver(sum, out, sums View, add bool) {
 	}
 }
 
-// directPanels cuts rows into panels of near-equal height.
-func directPanels(rows int) (panels, height int) {
-	panels = (rows + directPanelRows - 1) / directPanelRows
+// panels cuts rows into panels of near-equal height.
+func (f *directFamily) panels(rows int) (panels, height int) {
+	most := len(f.kernels) - 1
+	panels = (rows + most - 1) / most
 	return panels, (rows + panels - 1) / panels
 }
 
-// directPanel copies a, decoded, panel by panel: vector after vector of every row follow each other. exact is as in notes.exact.
-func (s *Scratch) directPanel(a operand) (p unsafe.Pointer, exact bool) {
-	steps := (a.Cols + 63) / 64 * 2
-	p = s.a.atLeast(64 * steps * a.Rows)
-	_, height := directPanels(a.Rows)
+// directSteps is how many times 32 elements of a row a panel has room for.
+func directSteps(cols int) int { return (cols + 63) / 64 * 2 }
+
+// panel copies a, decoded, panel by panel: vectors of every row follow each other. exact is as in notes.exact.
+func (f *directFamily) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bool) {
+	steps := directSteps(a.Cols)
+	p = s.a.atLeast(f.vector * steps * a.Rows)
+	_, height := f.panels(a.Rows)
 	copyChunk := func(v View, i, k int) {
-		panel := unsafe.Add(p, 64*steps*i)
+		panel, step := unsafe.Add(p, f.vector*steps*i), f.vector*v.Rows
 		for r := range v.Rows {
-			src := row[uint16](v, r)
-			for step := k / 32; len(src) > 0; step++ {
-				dst := (*[32]uint16)(unsafe.Add(panel, 64*(step*v.Rows+r)))
-				n := copy(dst[:], src)
-				clear(dst[n:])
-				src = src[n:]
+			dst, src, whole := unsafe.Add(panel, f.vector*r+k/32*step), row[uint16](v, r), v.Cols/32
+			if whole > 0 {
+				f.put(dst, unsafe.Pointer(&src[0]), whole, step)
 			}
-		}
-		if (a.Cols+31)/32 < steps {
-			clear(unsafe.Slice((*uint16)(unsafe.Add(panel, 64*(steps-1)*v.Rows)), 32*v.Rows))
+			if n := min(directSteps(v.Cols), steps-k/32) - whole; n > 0 {
+				rest := &s.calls.rest
+				clear(rest[copy(rest[:], src[32*whole:]):])
+				f.put(unsafe.Add(dst, whole*step), unsafe.Pointer(rest), n, step)
+			}
 		}
 	}
 	s.calls.decoding.reset()
@@ -145,16 +176,6 @@ func (s *Scratch) directPanel(a operand) (p unsafe.Pointer, exact bool) {
 	return p, a.lookup == nil || s.calls.decoding.exact(a)
 }
 
-// run is how many elements of a row along k are multiplied at a time. a's part of them should leave half of the first level of cache
-// to the rows of b; codes take so little of the way from the second level that a may come from there.
-func (f *directFamily) run(height int) int {
-	elements := 8192
-	if f == &directMXAVX512 {
-		elements = 1 << 17
-	}
-	return elements / height / 512 * 512
-}
-
 // directProduct is what the calls of a product have in common.
 type directProduct struct {
 	family      *directFamily
@@ -168,15 +189,20 @@ type directProduct struct {
 
 // all computes sum = a·bᵀ and says whether all of b was decoded exactly.
 func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand) (exact bool) {
-	panels, height := directPanels(sum.Rows)
+	panels, height := f.panels(sum.Rows)
 	p := directProduct{family: f, calls: &s.calls.direct, sum: sum, a: panel, height: height, run: f.run(height)}
 	unit := f.columns(height)
 	if panels > 1 {
-		unit = 12 // of which that of every height above directPanelRows/2 is a divisor
+		unit = 12 // of which that of every height that panels then have is a divisor
 	}
 	strip := min(directStrip/(b.Cols*64/f.unit), directSums/sum.Rows)
+	decodes := f.whole && b.lookup != nil
+	if decodes {
+		strip, p.run = chunkRows, chunkSteps
+		s.calls.decoding.reset()
+	}
 	strip = min(max(strip/unit, 1)*unit, b.Rows)
-	if b.Cols > p.run {
+	if b.Cols > p.run || f.whole && b.Cols%f.unit > 0 {
 		const spare = 64 // columns that groups may compute twice
 		p.columns = strip + spare
 		p.partial = s.partial.atLeast(64 * sum.Rows * p.columns)
@@ -185,59 +211,91 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 		p.calls[i].prepare(f, rows, sum, b)
 	}
 	for j := 0; j < b.Rows; j += strip {
-		p.strip(j, min(strip, b.Rows-j), b)
+		j = max(min(j, b.Rows-unit), 0) // lest there are fewer columns left than kernels take
+		p.strip(s, j, min(strip, b.Rows-j), b)
 	}
-	return b.lookup == nil || p.calls[0].exact(b)
+	switch {
+	case b.lookup == nil:
+		return true
+	case decodes:
+		return s.calls.decoding.exact(b)
+	}
+	return p.calls[0].exact(b)
 }
 
-// prepare sets what all calls for so many rows of a have in common. If b has fewer rows than the kernel takes, each is a group of the
-// same row.
+// prepare sets what all calls for so many rows of a have in common.
 func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
-	width := f.columns(rows)
-	*d = direct{rows: rows, columns: width, stride: 64 / f.unit * b.RowStride, scaleStride: b.scales.RowStride, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
-	d.scalesAhead = 2 * width * d.scaleStride // of the group after the next
-	if width*d.stride <= directNear {
-		d.near = 1
-	}
-	if b.Rows < width {
-		d.columns, d.stride, d.scaleStride = 1, 0, 0
-	}
-	if b.lookup != nil {
+	*d = direct{rows: rows, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
+	if b.lookup != nil && !f.whole {
 		d.codes = directTables[b.lookup.format]()
 	}
 	d.notes.reset()
 }
 
 // strip computes n columns of sum from column j on, run by run along k.
-func (p *directProduct) strip(j, n int, b operand) {
-	elem := 64 / p.family.unit
-	steps := (b.Cols + 63) / 64 * 2 // of a panel of a
-	strip := b.part(elem, j, n)
-	for k := 0; k < b.Cols; k += p.run {
-		part := strip.along(elem, k, min(p.run, b.Cols-k))
-		// This run fetches its share of the next strip, from this row and column on.
-		row, column := n*k/b.Cols, n*k%b.Cols
+func (p *directProduct) strip(s *Scratch, j, n int, b operand) {
+	f := p.family
+	elem, strip := 64/f.unit, b.part(64/f.unit, j, n)
+	for k := 0; k < b.Cols; {
+		part, inPlace := p.part(s, strip, k)
+		ahead := 0
+		if inPlace {
+			// This run fetches its share of the next strip, from this row and column on.
+			row, column := n*k/b.Cols, n*k%b.Cols
+			ahead = elem * ((n+row)*b.RowStride + column - k)
+		}
+		next := min(k+part.Cols, b.Cols)
 		for i := 0; i < p.sum.Rows; i += p.height {
 			d := &p.calls[0]
 			if p.sum.Rows-i < p.height {
 				d = &p.calls[1]
 			}
-			d.a = unsafe.Add(p.a, 64*(i*steps+k/32*d.rows))
+			d.a = unsafe.Add(p.a, f.vector*(i*directSteps(b.Cols)+k/32*d.rows))
 			d.partial = unsafe.Add(p.partial, 64*i*p.columns)
-			d.ahead = elem * ((n+row)*b.RowStride + column - k)
-			d.load, d.finish = k, 0
-			if k+p.run >= b.Cols {
+			d.ahead, d.load, d.finish = ahead, k, 0
+			if next == b.Cols {
 				d.finish = 1
 			}
 			p.panel(d, p.sum.slice(4, i, j, d.rows, n), part)
 		}
+		k = next
 	}
 }
 
+// part returns the run of a strip that begins at k, where it lies or, if the kernels cannot read it there, in scratch, with zeros behind it.
+func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, inPlace bool) {
+	n := min(p.run, strip.Cols-k)
+	rest := n % p.family.unit
+	switch {
+	case !p.family.whole:
+		return strip.along(64/p.family.unit, k, n), true
+	case strip.lookup != nil:
+		part = operand{View: s.chunk(strip, 0, k, strip.Rows, n)}
+		part.Cols = (n + p.family.unit - 1) / p.family.unit * p.family.unit
+		return part, false
+	case n > rest:
+		return strip.along(2, k, n-rest), true
+	}
+	padded := strided(s.chunks.atLeast(64*strip.Rows), strip.Rows, 32, 32, 1)
+	for i := range strip.Rows {
+		dst := row[uint16](padded, i)
+		clear(dst[copy(dst, row[uint16](strip.View, i)[k:]):])
+	}
+	return operand{View: padded}, false
+}
+
 // panel multiplies a panel of a with the rows of b. If they are no multiple of what the kernel takes, the last ones are taken again
-// with those before them.
+// with those before them; if they are fewer, each is a group of the same row.
 func (p *directProduct) panel(d *direct, sum View, b operand) {
-	elem := 64 / p.family.unit
+	elem, width := 64/p.family.unit, p.family.columns(d.rows)
+	d.columns, d.stride, d.scaleStride = width, elem*b.RowStride, b.scales.RowStride
+	d.scalesAhead, d.near = 2*width*d.scaleStride, 0 // of the group after the next
+	if width*d.stride <= directNear {
+		d.near = 1
+	}
+	if b.Rows < width {
+		d.columns, d.stride, d.scaleStride = 1, 0, 0
+	}
 	d.steps, d.tail = b.Cols/p.family.unit, 1<<(b.Cols%p.family.unit)-1
 	d.blocks, d.lastScales = (b.scales.Cols+15)/16, 1<<((b.scales.Cols+15)%16+1)-1
 	d.moved = [4]int{}

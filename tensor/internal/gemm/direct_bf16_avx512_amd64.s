@@ -217,12 +217,11 @@ next3:
 	LEAQ (R9)(CX*2), R10
 	ADDQ CX, R10
 	IMUL3Q $8, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far6
+	JZ far4
 	LEAQ (R8)(SI*1), DI
-far6:
+far4:
 	CMPQ 96(AX), $0
 	JEQ zero7
 	MOVQ 88(AX), SI
@@ -306,7 +305,7 @@ tail1:
 	LONG $0x407ed262; WORD $0xff52 // VDPBF16PS Z15, Z16, Z7
 done2:
 	CMPQ 104(AX), $0
-	JEQ raw4
+	JEQ raw5
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z16
@@ -335,8 +334,8 @@ done2:
 	VADDPS Z16, Z0, Z0
 	VMOVUPS Y0, (SI)
 	ADDQ 56(AX), SI
-	JMP stored5
-raw4:
+	JMP stored6
+raw5:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -347,7 +346,9 @@ raw4:
 	VMOVUPS Z5, 320(SI)
 	VMOVUPS Z6, 384(SI)
 	VMOVUPS Z7, 448(SI)
-stored5:
+stored6:
+	IMUL3Q $8, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $512, 176(AX)
 	ADDQ $32, 160(AX)
 	DECQ 128(AX)
@@ -370,12 +371,11 @@ next3:
 	LEAQ (R9)(CX*2), R10
 	ADDQ CX, R10
 	IMUL3Q $8, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far6
+	JZ far4
 	LEAQ (R8)(SI*1), DI
-far6:
+far4:
 	CMPQ 96(AX), $0
 	JEQ zero7
 	MOVQ 88(AX), SI
@@ -493,7 +493,7 @@ tail1:
 	LONG $0x403e3262; WORD $0xff52 // VDPBF16PS Z23, Z24, Z15
 done2:
 	CMPQ 104(AX), $0
-	JEQ raw4
+	JEQ raw5
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z24
@@ -545,8 +545,8 @@ done2:
 	ADDQ 56(AX), SI
 	VEXTRACTF64X4 $1, Z0, (SI)
 	ADDQ 56(AX), SI
-	JMP stored5
-raw4:
+	JMP stored6
+raw5:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -565,7 +565,9 @@ raw4:
 	VMOVUPS Z13, 832(SI)
 	VMOVUPS Z14, 896(SI)
 	VMOVUPS Z15, 960(SI)
-stored5:
+stored6:
+	IMUL3Q $8, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1024, 176(AX)
 	ADDQ $32, 160(AX)
 	DECQ 128(AX)
@@ -588,12 +590,11 @@ next3:
 	LEAQ (R9)(CX*2), R10
 	ADDQ CX, R10
 	IMUL3Q $7, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far6
+	JZ far4
 	LEAQ (R8)(SI*1), DI
-far6:
+far4:
 	CMPQ 96(AX), $0
 	JEQ zero7
 	MOVQ 88(AX), SI
@@ -750,7 +751,7 @@ tail1:
 	LONG $0x401e8262; WORD $0xe352 // VDPBF16PS Z27, Z28, Z20
 done2:
 	CMPQ 104(AX), $0
-	JEQ raw4
+	JEQ raw5
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z28
@@ -829,8 +830,8 @@ done2:
 	VPERMI2PS Z16, Z0, Z2
 	VMOVUPS Y2, (SI)
 	ADDQ 56(AX), SI
-	JMP stored5
-raw4:
+	JMP stored6
+raw5:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -854,7 +855,9 @@ raw4:
 	VMOVUPS Z18, 1152(SI)
 	VMOVUPS Z19, 1216(SI)
 	VMOVUPS Z20, 1280(SI)
-stored5:
+stored6:
+	IMUL3Q $7, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1344, 176(AX)
 	ADDQ $28, 160(AX)
 	DECQ 128(AX)
@@ -875,12 +878,11 @@ next3:
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $6, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far6
+	JZ far4
 	LEAQ (R8)(SI*1), DI
-far6:
+far4:
 	CMPQ 96(AX), $0
 	JEQ zero7
 	MOVQ 88(AX), SI
@@ -1045,7 +1047,7 @@ tail1:
 	LONG $0x400e8262; WORD $0xfd52 // VDPBF16PS Z29, Z30, Z23
 done2:
 	CMPQ 104(AX), $0
-	JEQ raw4
+	JEQ raw5
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z30
@@ -1129,8 +1131,8 @@ done2:
 	ADDQ 56(AX), SI
 	VEXTRACTF64X4 $1, Z2, (SI)
 	ADDQ 56(AX), SI
-	JMP stored5
-raw4:
+	JMP stored6
+raw5:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -1157,7 +1159,9 @@ raw4:
 	VMOVUPS Z21, 1344(SI)
 	VMOVUPS Z22, 1408(SI)
 	VMOVUPS Z23, 1472(SI)
-stored5:
+stored6:
+	IMUL3Q $6, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1536, 176(AX)
 	ADDQ $24, 160(AX)
 	DECQ 128(AX)
@@ -1178,12 +1182,11 @@ next3:
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $5, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far6
+	JZ far4
 	LEAQ (R8)(SI*1), DI
-far6:
+far4:
 	CMPQ 96(AX), $0
 	JEQ zero7
 	MOVQ 88(AX), SI
@@ -1349,7 +1352,7 @@ tail1:
 	LONG $0x400e0262; WORD $0xc552 // VDPBF16PS Z29, Z30, Z24
 done2:
 	CMPQ 104(AX), $0
-	JEQ raw4
+	JEQ raw5
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z30
@@ -1446,8 +1449,8 @@ done2:
 	VPERMPS Z16, Z3, Z3
 	VMOVUPS Y3, (SI)
 	ADDQ 56(AX), SI
-	JMP stored5
-raw4:
+	JMP stored6
+raw5:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -1475,7 +1478,9 @@ raw4:
 	VMOVUPS Z22, 1408(SI)
 	VMOVUPS Z23, 1472(SI)
 	VMOVUPS Z24, 1536(SI)
-stored5:
+stored6:
+	IMUL3Q $5, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1600, 176(AX)
 	ADDQ $20, 160(AX)
 	DECQ 128(AX)
@@ -1496,12 +1501,11 @@ next3:
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $4, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far6
+	JZ far4
 	LEAQ (R8)(SI*1), DI
-far6:
+far4:
 	CMPQ 96(AX), $0
 	JEQ zero7
 	MOVQ 88(AX), SI
@@ -1660,7 +1664,7 @@ tail1:
 	LONG $0x401e8262; WORD $0xfb52 // VDPBF16PS Z27, Z28, Z23
 done2:
 	CMPQ 104(AX), $0
-	JEQ raw4
+	JEQ raw5
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z28
@@ -1744,8 +1748,8 @@ done2:
 	ADDQ 56(AX), SI
 	VEXTRACTF32X4 $1, Z16, (SI)
 	ADDQ 56(AX), SI
-	JMP stored5
-raw4:
+	JMP stored6
+raw5:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -1772,7 +1776,9 @@ raw4:
 	VMOVUPS Z21, 1344(SI)
 	VMOVUPS Z22, 1408(SI)
 	VMOVUPS Z23, 1472(SI)
-stored5:
+stored6:
+	IMUL3Q $4, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1536, 176(AX)
 	ADDQ $16, 160(AX)
 	DECQ 128(AX)
@@ -1791,12 +1797,11 @@ next3:
 	MOVQ 8(AX), R8
 	ADDQ 152(AX), R8
 	IMUL3Q $3, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far6
+	JZ far4
 	LEAQ (R8)(SI*1), DI
-far6:
+far4:
 	CMPQ 96(AX), $0
 	JEQ zero7
 	MOVQ 88(AX), SI
@@ -1939,7 +1944,7 @@ tail1:
 	LONG $0x403ea262; WORD $0xe752 // VDPBF16PS Z23, Z24, Z20
 done2:
 	CMPQ 104(AX), $0
-	JEQ raw4
+	JEQ raw5
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z24
@@ -2026,8 +2031,8 @@ done2:
 	ADDQ 56(AX), SI
 	VEXTRACTF32X4 $2, Z2, (SI)
 	ADDQ 56(AX), SI
-	JMP stored5
-raw4:
+	JMP stored6
+raw5:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -2051,7 +2056,9 @@ raw4:
 	VMOVUPS Z18, 1152(SI)
 	VMOVUPS Z19, 1216(SI)
 	VMOVUPS Z20, 1280(SI)
-stored5:
+stored6:
+	IMUL3Q $3, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1344, 176(AX)
 	ADDQ $12, 160(AX)
 	DECQ 128(AX)
@@ -2070,12 +2077,11 @@ next3:
 	MOVQ 8(AX), R8
 	ADDQ 152(AX), R8
 	IMUL3Q $3, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far6
+	JZ far4
 	LEAQ (R8)(SI*1), DI
-far6:
+far4:
 	CMPQ 96(AX), $0
 	JEQ zero7
 	MOVQ 88(AX), SI
@@ -2232,7 +2238,7 @@ tail1:
 	LONG $0x40268262; WORD $0xfa52 // VDPBF16PS Z26, Z27, Z23
 done2:
 	CMPQ 104(AX), $0
-	JEQ raw4
+	JEQ raw5
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z27
@@ -2324,8 +2330,8 @@ done2:
 	ADDQ 56(AX), SI
 	VEXTRACTF32X4 $3, Z2, (SI)
 	ADDQ 56(AX), SI
-	JMP stored5
-raw4:
+	JMP stored6
+raw5:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -2352,7 +2358,9 @@ raw4:
 	VMOVUPS Z21, 1344(SI)
 	VMOVUPS Z22, 1408(SI)
 	VMOVUPS Z23, 1472(SI)
-stored5:
+stored6:
+	IMUL3Q $3, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1536, 176(AX)
 	ADDQ $12, 160(AX)
 	DECQ 128(AX)

@@ -229,12 +229,11 @@ next1:
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $6, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far4
+	JZ far2
 	LEAQ (R8)(SI*1), DI
-far4:
+far2:
 	CMPQ 96(AX), $0
 	JEQ zero5
 	MOVQ 88(AX), SI
@@ -590,7 +589,7 @@ decoded20:
 	LONG $0x481ed262; WORD $0xeb52 // VDPBF16PS Z11, Z12, Z5
 done11:
 	CMPQ 104(AX), $0
-	JEQ raw2
+	JEQ raw3
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z15
@@ -618,8 +617,8 @@ done11:
 	VPERMPS Z0, Z1, Z1
 	VMOVUPS Y1, (SI)
 	ADDQ 56(AX), SI
-	JMP stored3
-raw2:
+	JMP stored4
+raw3:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -628,7 +627,9 @@ raw2:
 	VMOVUPS Z3, 192(SI)
 	VMOVUPS Z4, 256(SI)
 	VMOVUPS Z5, 320(SI)
-stored3:
+stored4:
+	IMUL3Q $6, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $384, 176(AX)
 	ADDQ $24, 160(AX)
 	DECQ 128(AX)
@@ -949,12 +950,11 @@ next1:
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $6, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far4
+	JZ far2
 	LEAQ (R8)(SI*1), DI
-far4:
+far2:
 	CMPQ 96(AX), $0
 	JEQ zero5
 	MOVQ 88(AX), SI
@@ -1350,7 +1350,7 @@ decoded20:
 	LONG $0x406e3262; WORD $0xd952 // VDPBF16PS Z17, Z18, Z11
 done11:
 	CMPQ 104(AX), $0
-	JEQ raw2
+	JEQ raw3
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z21
@@ -1395,8 +1395,8 @@ done11:
 	ADDQ 56(AX), SI
 	VEXTRACTF64X4 $1, Z1, (SI)
 	ADDQ 56(AX), SI
-	JMP stored3
-raw2:
+	JMP stored4
+raw3:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -1411,7 +1411,9 @@ raw2:
 	VMOVUPS Z9, 576(SI)
 	VMOVUPS Z10, 640(SI)
 	VMOVUPS Z11, 704(SI)
-stored3:
+stored4:
+	IMUL3Q $6, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $768, 176(AX)
 	ADDQ $24, 160(AX)
 	DECQ 128(AX)
@@ -1732,12 +1734,11 @@ next1:
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $6, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far4
+	JZ far2
 	LEAQ (R8)(SI*1), DI
-far4:
+far2:
 	CMPQ 96(AX), $0
 	JEQ zero5
 	MOVQ 88(AX), SI
@@ -2191,7 +2192,7 @@ decoded22:
 	LONG $0x403ea262; WORD $0xcf52 // VDPBF16PS Z23, Z24, Z17
 done11:
 	CMPQ 104(AX), $0
-	JEQ raw2
+	JEQ raw3
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z27
@@ -2261,8 +2262,8 @@ done11:
 	VPERMI2PS Z16, Z0, Z2
 	VMOVUPS Y2, (SI)
 	ADDQ 56(AX), SI
-	JMP stored3
-raw2:
+	JMP stored4
+raw3:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -2283,7 +2284,9 @@ raw2:
 	VMOVUPS Z15, 960(SI)
 	VMOVUPS Z16, 1024(SI)
 	VMOVUPS Z17, 1088(SI)
-stored3:
+stored4:
+	IMUL3Q $6, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1152, 176(AX)
 	ADDQ $24, 160(AX)
 	DECQ 128(AX)
@@ -2604,12 +2607,11 @@ next1:
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $5, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far4
+	JZ far2
 	LEAQ (R8)(SI*1), DI
-far4:
+far2:
 	CMPQ 96(AX), $0
 	JEQ zero5
 	MOVQ 88(AX), SI
@@ -3036,7 +3038,7 @@ decoded22:
 	LONG $0x40368262; WORD $0xd852 // VDPBF16PS Z24, Z25, Z19
 done11:
 	CMPQ 104(AX), $0
-	JEQ raw2
+	JEQ raw3
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z28
@@ -3111,8 +3113,8 @@ done11:
 	ADDQ 56(AX), SI
 	VEXTRACTF64X4 $1, Z2, (SI)
 	ADDQ 56(AX), SI
-	JMP stored3
-raw2:
+	JMP stored4
+raw3:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -3135,7 +3137,9 @@ raw2:
 	VMOVUPS Z17, 1088(SI)
 	VMOVUPS Z18, 1152(SI)
 	VMOVUPS Z19, 1216(SI)
-stored3:
+stored4:
+	IMUL3Q $5, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1280, 176(AX)
 	ADDQ $20, 160(AX)
 	DECQ 128(AX)
@@ -3409,12 +3413,11 @@ next1:
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $4, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far4
+	JZ far2
 	LEAQ (R8)(SI*1), DI
-far4:
+far2:
 	CMPQ 96(AX), $0
 	JEQ zero5
 	MOVQ 88(AX), SI
@@ -3802,7 +3805,7 @@ decoded22:
 	LONG $0x403ea262; WORD $0xdf52 // VDPBF16PS Z23, Z24, Z19
 done11:
 	CMPQ 104(AX), $0
-	JEQ raw2
+	JEQ raw3
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z27
@@ -3875,8 +3878,8 @@ done11:
 	ADDQ 56(AX), SI
 	VMOVUPS X16, (SI)
 	ADDQ 56(AX), SI
-	JMP stored3
-raw2:
+	JMP stored4
+raw3:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -3899,7 +3902,9 @@ raw2:
 	VMOVUPS Z17, 1088(SI)
 	VMOVUPS Z18, 1152(SI)
 	VMOVUPS Z19, 1216(SI)
-stored3:
+stored4:
+	IMUL3Q $4, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1280, 176(AX)
 	ADDQ $16, 160(AX)
 	DECQ 128(AX)
@@ -4126,12 +4131,11 @@ next1:
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $4, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far4
+	JZ far2
 	LEAQ (R8)(SI*1), DI
-far4:
+far2:
 	CMPQ 96(AX), $0
 	JEQ zero5
 	MOVQ 88(AX), SI
@@ -4547,7 +4551,7 @@ decoded22:
 	LONG $0x401e8262; WORD $0xfb52 // VDPBF16PS Z27, Z28, Z23
 done11:
 	CMPQ 104(AX), $0
-	JEQ raw2
+	JEQ raw3
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z31
@@ -4631,8 +4635,8 @@ done11:
 	ADDQ 56(AX), SI
 	VEXTRACTF32X4 $1, Z16, (SI)
 	ADDQ 56(AX), SI
-	JMP stored3
-raw2:
+	JMP stored4
+raw3:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -4659,7 +4663,9 @@ raw2:
 	VMOVUPS Z21, 1344(SI)
 	VMOVUPS Z22, 1408(SI)
 	VMOVUPS Z23, 1472(SI)
-stored3:
+stored4:
+	IMUL3Q $4, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1536, 176(AX)
 	ADDQ $16, 160(AX)
 	DECQ 128(AX)
@@ -4884,12 +4890,11 @@ next1:
 	MOVQ 8(AX), R8
 	ADDQ 152(AX), R8
 	IMUL3Q $3, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far4
+	JZ far2
 	LEAQ (R8)(SI*1), DI
-far4:
+far2:
 	CMPQ 96(AX), $0
 	JEQ zero5
 	MOVQ 88(AX), SI
@@ -5247,7 +5252,7 @@ decoded22:
 	LONG $0x403ea262; WORD $0xe752 // VDPBF16PS Z23, Z24, Z20
 done11:
 	CMPQ 104(AX), $0
-	JEQ raw2
+	JEQ raw3
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z27
@@ -5334,8 +5339,8 @@ done11:
 	ADDQ 56(AX), SI
 	VEXTRACTF32X4 $2, Z2, (SI)
 	ADDQ 56(AX), SI
-	JMP stored3
-raw2:
+	JMP stored4
+raw3:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -5359,7 +5364,9 @@ raw2:
 	VMOVUPS Z18, 1152(SI)
 	VMOVUPS Z19, 1216(SI)
 	VMOVUPS Z20, 1280(SI)
-stored3:
+stored4:
+	IMUL3Q $3, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1344, 176(AX)
 	ADDQ $12, 160(AX)
 	DECQ 128(AX)
@@ -5537,12 +5544,11 @@ next1:
 	MOVQ 8(AX), R8
 	ADDQ 152(AX), R8
 	IMUL3Q $3, CX, SI
-	ADDQ SI, 152(AX)
 	MOVQ 80(AX), DI
 	TESTQ DI, DI
-	JZ far4
+	JZ far2
 	LEAQ (R8)(SI*1), DI
-far4:
+far2:
 	CMPQ 96(AX), $0
 	JEQ zero5
 	MOVQ 88(AX), SI
@@ -5922,7 +5928,7 @@ decoded22:
 	LONG $0x40268262; WORD $0xfa52 // VDPBF16PS Z26, Z27, Z23
 done11:
 	CMPQ 104(AX), $0
-	JEQ raw2
+	JEQ raw3
 	MOVQ 16(AX), SI
 	ADDQ 160(AX), SI
 	VUNPCKLPS Z1, Z0, Z30
@@ -6014,8 +6020,8 @@ done11:
 	ADDQ 56(AX), SI
 	VEXTRACTF32X4 $3, Z2, (SI)
 	ADDQ 56(AX), SI
-	JMP stored3
-raw2:
+	JMP stored4
+raw3:
 	MOVQ 88(AX), SI
 	ADDQ 176(AX), SI
 	VMOVUPS Z0, (SI)
@@ -6042,7 +6048,9 @@ raw2:
 	VMOVUPS Z21, 1344(SI)
 	VMOVUPS Z22, 1408(SI)
 	VMOVUPS Z23, 1472(SI)
-stored3:
+stored4:
+	IMUL3Q $3, CX, SI
+	ADDQ SI, 152(AX)
 	ADDQ $1536, 176(AX)
 	ADDQ $12, 160(AX)
 	DECQ 128(AX)

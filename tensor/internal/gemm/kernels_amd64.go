@@ -80,8 +80,23 @@ func bytesAVX512() bool { return cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX5
 
 // narrowKernels adds to families that know FP32 only ways for codes. integers and its peak may be nil.
 func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int) float64) *kernels {
-	ks := familyKernels(bf16, fp32, peak, peak)
-	ks.peakInt8 = peakInt8
+	packed := familyKernels(bf16, fp32, peak, peak)
+	packed.peakInt8 = peakInt8
+	ks := *packed
+	ks.packed, ks.few = packed, few
+	multiply := func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
+			directAVX2.multiply(s, sum, out, a, b, m, inexact)
+		} else {
+			bf16.multiply(s, sum, out, a, b, m, inexact)
+		}
+	}
+	ks.bf16 = func(s *Scratch, c, a, b View, m into) {
+		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
+	}
+	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
+		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
+	}
 	asIntegers := func(a, b Scaled) (x, y operand, ok bool) {
 		x, y, ok = int8Operands(a, b)
 		return x, y, ok && integers != nil
@@ -90,24 +105,23 @@ func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int)
 		if o, _, ok := asIntegers(b, b); ok {
 			return integers.pack(s, to, o)
 		}
-		if o, ok := decodersAVX2.operand(b); ok {
+		if o, ok := decodersAVX2.operand(b); ok && b.Format != INT8 {
 			return bf16.pack(s, to, o)
 		}
 		return 0
 	}
 	ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) {
+		k := m.length(a.Codes.Cols)
+		slow := ks.of(a.Codes.Rows, k).slow(s)
 		if x, y, ok := asIntegers(a, b); ok {
-			integers.multiplyInt8(s, sum, out, x, y, m, ks.slow(s))
-		} else if x, y, ok := decodersAVX2.both(a, b); ok {
-			if _, _, records := asIntegers(b, b); records {
-				y.panels = nil
-			}
-			bf16.multiply(s, sum, out, x, y, m, ks.slow(s))
+			integers.multiplyInt8(s, sum, out, x, y, m, slow)
+		} else if x, y, ok := decodersAVX2.decodable(a, b, few(a.Codes.Rows, k)); ok {
+			multiply(s, sum, out, x, y, m, slow)
 		} else {
-			ks.slow(s)(sum, out, a, b, m)
+			slow(sum, out, a, b, m)
 		}
 	}
-	return ks
+	return &ks
 }
 
 // few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
@@ -126,7 +140,7 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 	multiply := func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 		switch {
 		case few(a.Rows, m.length(a.Cols)) && a.direct(b):
-			multiplyDirect(s, sum, out, a, b, m, inexact)
+			directFamilyOf(b).multiply(s, sum, out, a, b, m, inexact)
 		case f == &bf16AVX512 && a.across(b, m) && multiplyAcross(s, sum, out, a, b):
 		default:
 			f.multiply(s, sum, out, a, b, m, inexact)
@@ -162,7 +176,7 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 		x, y, ok := int8Operands(a, b)
 		if ok {
 			integers.multiplyInt8(s, sum, out, x, y, m, slow)
-		} else if x, y, ok = decodable(a, b, few); ok {
+		} else if x, y, ok = decodersAVX512.decodable(a, b, few); ok {
 			if f.packing.tiles && !few {
 				slow = bySpan(s, f.exceptions(s, decodableMany, slow))
 			}

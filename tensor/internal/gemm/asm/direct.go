@@ -86,11 +86,33 @@ func (k *directKernel) row(i int) asmgen.Mem {
 	return m
 }
 
-// groups runs body for every group of rows of b.
-func (k *directKernel) groups(body func()) {
+// groups runs body for every group of rows of b, between taking the sums and storing them.
+func (k *directKernel) groups(body func()) { k.eachGroup(func() { k.summed(0, body, k.finish) }) }
+
+// eachGroup runs body for every group of rows of b.
+func (k *directKernel) eachGroup(body func()) {
 	fn := k.fn
-	next, raw, stored := fn.Label("next"), fn.Label("raw"), fn.Label("stored")
+	next, far := fn.Label("next"), fn.Label("far")
 	fn.Place(next)
+	k.begin()
+	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
+	fn.I("MOVQ", k.t.At(directNear), k.near)
+	fn.I("TESTQ", k.near, k.near)
+	fn.I("JZ", far)
+	fn.I("LEAQ", k.bases[0].At(0).Index(k.steps, 1), k.near)
+	fn.Place(far)
+	body()
+	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
+	fn.I("ADDQ", k.steps, k.t.At(directBMoved))
+	fn.I("ADDQ", asmgen.Imm(int64(64*k.rows*k.columns)), k.t.At(directPartialMoved))
+	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns)), k.t.At(directSumMoved))
+	fn.I("DECQ", k.t.At(directGroups))
+	fn.I("JNZ", next)
+}
+
+// begin points to where a and the group's rows begin.
+func (k *directKernel) begin() {
+	fn := k.fn
 	fn.I("MOVQ", k.t.At(directA), k.a)
 	fn.I("MOVQ", k.t.At(directB), k.bases[0])
 	fn.I("ADDQ", k.t.At(directBMoved), k.bases[0])
@@ -98,40 +120,34 @@ func (k *directKernel) groups(body func()) {
 		fn.I("LEAQ", k.bases[i-1].At(0).Index(k.stride, 2), k.bases[i])
 		fn.I("ADDQ", k.stride, k.bases[i])
 	}
-	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
-	fn.I("ADDQ", k.steps, k.t.At(directBMoved))
-	far := fn.Label("far")
-	fn.I("MOVQ", k.t.At(directNear), k.near)
-	fn.I("TESTQ", k.near, k.near)
-	fn.I("JZ", far)
-	fn.I("LEAQ", k.bases[0].At(0).Index(k.steps, 1), k.near)
-	fn.Place(far)
-	k.load()
+}
+
+// summed runs body with the sums, which lie offset bytes into the places of partial ones, and finish if they are complete then.
+func (k *directKernel) summed(offset int, body, finish func()) {
+	fn := k.fn
+	raw, stored := fn.Label("raw"), fn.Label("stored")
+	k.load(offset)
 	body()
 	fn.I("CMPQ", k.t.At(directFinish), asmgen.Imm(0))
 	fn.I("JEQ", raw)
-	k.finish()
+	finish()
 	fn.I("JMP", stored)
 	fn.Place(raw)
 	fn.I("MOVQ", k.t.At(directPartial), k.steps)
 	fn.I("ADDQ", k.t.At(directPartialMoved), k.steps)
-	k.eachSum(func(at int, v asmgen.Vec) { fn.I("VMOVUPS", v, k.steps.At(at)) })
+	k.eachSum(func(at int, v asmgen.Vec) { fn.I("VMOVUPS", v, k.steps.At(at+offset)) })
 	fn.Place(stored)
-	fn.I("ADDQ", asmgen.Imm(int64(64*k.rows*k.columns)), k.t.At(directPartialMoved))
-	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns)), k.t.At(directSumMoved))
-	fn.I("DECQ", k.t.At(directGroups))
-	fn.I("JNZ", next)
 }
 
 // load takes the sums from where an earlier call left them, or begins at 0.
-func (k *directKernel) load() {
+func (k *directKernel) load(offset int) {
 	fn := k.fn
 	zero, loaded := fn.Label("zero"), fn.Label("loaded")
 	fn.I("CMPQ", k.t.At(directLoad), asmgen.Imm(0))
 	fn.I("JEQ", zero)
 	fn.I("MOVQ", k.t.At(directPartial), k.steps)
 	fn.I("ADDQ", k.t.At(directPartialMoved), k.steps)
-	k.eachSum(func(at int, v asmgen.Vec) { fn.I("VMOVUPS", k.steps.At(at), v) })
+	k.eachSum(func(at int, v asmgen.Vec) { fn.I("VMOVUPS", k.steps.At(at+offset), v) })
 	fn.I("JMP", loaded)
 	fn.Place(zero)
 	k.eachSum(func(_ int, v asmgen.Vec) { fn.I("VXORPS", v.Y(), v.Y(), v.Y()) })
@@ -172,8 +188,13 @@ func (k *directKernel) advance() {
 		}
 		fn.Place(done)
 	}
+	k.forward()
+}
+
+// forward is advance without fetching.
+func (k *directKernel) forward() {
 	for _, b := range k.bases {
-		fn.I("ADDQ", asmgen.Imm(64), b)
+		k.fn.I("ADDQ", asmgen.Imm(64), b)
 	}
 }
 

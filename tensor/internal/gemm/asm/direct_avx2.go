@@ -1,0 +1,145 @@
+package main
+
+// Products with few rows of a on AVX2: BF16 become FP32 as they are read, which for a was done before. Of the sixteen chains of a sum, the
+// registers hold eight: a group's rows of b, which the first level of cache holds, are read for the first eight and then for the others.
+
+import (
+	"fmt"
+
+	"spmoe/tensor/asmgen"
+)
+
+// directAVX2Columns is how many rows of b the kernels for 1 to 4 rows of a take at once: enough chains to hide the latency of additions.
+var directAVX2Columns = [...]int{1: 8, 2: 6, 3: 4, 4: 3}
+
+func directAVX2(f *asmgen.File) {
+	high := f.Data32("highHalves", 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000)
+	for rows := 1; rows < len(directAVX2Columns); rows++ {
+		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX2", rows), "BF16, whole vectors of which a has as FP32", rows, directAVX2Columns[rows])
+		for range rows {
+			k.sums = append(k.sums, k.fn.Ys(k.columns))
+		}
+		k.eachGroup(func() {
+			for half := range 2 {
+				if half > 0 {
+					k.begin()
+				}
+				k.summed(32*half, func() { k.half(half, high) }, func() { k.finishHalf(half) })
+			}
+		})
+		k.fn.Return()
+	}
+	pairsAVX2(f, high)
+}
+
+// half multiplies half of every vector along k: of each pair the second element, then the first.
+func (k *directKernel) half(half int, high asmgen.Mem) {
+	fn := k.fn
+	ofA := func(i, part int, v asmgen.Vec) { fn.I("VMOVUPS", k.a.At(128*i+64*half+32*part), v) }
+	ofB := func(j, part int, v asmgen.Vec) {
+		fn.I("VMOVUPS", k.row(j).Plus(32*half), v)
+		widenPairs(fn, v, part, high)
+	}
+	// The fewer vectors stay in registers while those of the other operand come one after the other.
+	held, one := fn.Ys(min(k.rows, k.columns)), fn.Y()
+	fn.I("MOVQ", k.t.At(directSteps), k.steps)
+	fn.CountDown(k.steps, func() {
+		for part := range 2 {
+			if k.rows > k.columns {
+				for j, v := range held {
+					ofB(j, part, v)
+				}
+				for i, sums := range k.sums {
+					ofA(i, part, one)
+					for j, v := range held {
+						fn.I("VFMADD231PS", v, one, sums[j])
+					}
+				}
+				continue
+			}
+			for i, v := range held {
+				ofA(i, part, v)
+			}
+			for j := range k.columns {
+				ofB(j, part, one)
+				for i, v := range held {
+					fn.I("VFMADD231PS", v, one, k.sums[i][j])
+				}
+			}
+		}
+		fn.I("ADDQ", asmgen.Imm(int64(128*k.rows)), k.a)
+		if half == 0 {
+			k.advance()
+		} else {
+			k.forward()
+		}
+	})
+	fn.Free(append(operands(held), one)...)
+}
+
+// widenPairs makes FP32 of the second elements of v's pairs (part 0), or of the first.
+func widenPairs(fn *asmgen.Func, v asmgen.Vec, part int, high asmgen.Mem) {
+	if part == 0 {
+		fn.I("VPAND", high, v, v)
+	} else {
+		fn.I("VPSLLD", asmgen.Imm(16), v, v)
+	}
+}
+
+// finishHalf adds up the lanes of each sum and stores the totals, four at a time, or adds those of the other half to them. Those behind the
+// columns are of no use.
+func (k *directKernel) finishHalf(half int) {
+	fn, sum := k.fn, k.steps
+	temp := fn.Y()
+	fn.I("MOVQ", k.t.At(directSum), sum)
+	fn.I("ADDQ", k.t.At(directSumMoved), sum)
+	for _, s := range k.sums {
+		for j := 0; j < len(s); j += 4 {
+			v := total4(fn, s[j:min(j+4, len(s))], temp)
+			if half > 0 {
+				fn.I("VADDPS", sum.At(4*j), v.X(), v.X())
+			}
+			fn.I("VMOVUPS", v.X(), sum.At(4*j))
+		}
+		fn.I("ADDQ", k.t.At(directSumStride), sum)
+	}
+	fn.Free(temp)
+}
+
+// total4 returns a vector whose lanes 0 to 3 are the sums of the lanes of two to four vectors, which it overwrites: in the order of
+// directKernel.total.
+func total4(fn *asmgen.Func, vs []asmgen.Vec, temp asmgen.Vec) asmgen.Vec {
+	merge := func(x, y asmgen.Vec, low, high string) {
+		fn.I(low, y, x, temp)
+		fn.I(high, y, x, x)
+		fn.I("VADDPS", temp, x, x)
+	}
+	last := vs[len(vs)-1]
+	merge(vs[0], vs[1], "VUNPCKLPS", "VUNPCKHPS")
+	if len(vs) > 2 {
+		merge(vs[2], last, "VUNPCKLPS", "VUNPCKHPS")
+	}
+	merge(vs[0], vs[min(2, len(vs)-1)], "VUNPCKLPD", "VUNPCKHPD")
+	fn.I("VEXTRACTF128", asmgen.Imm(1), vs[0], temp.X())
+	fn.I("VADDPS", temp.X(), vs[0].X(), vs[0].X())
+	return vs[0]
+}
+
+// pairsAVX2 makes of rows of BF16 what these kernels take of a: for each 32 elements four vectors of FP32.
+func pairsAVX2(f *asmgen.File, high asmgen.Mem) {
+	fn := f.Func("pairsAVX2", "pairsAVX2 makes FP32 of steps (> 0) times 32 BF16, of each half the second elements of pairs and then the first, step bytes apart.",
+		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("steps", "int"), asmgen.Arg("step", "int"))
+	dst, src, steps, step, v := fn.Load("dst"), fn.Load("src"), fn.Load("steps"), fn.Load("step"), fn.Y()
+	fn.CountDown(steps, func() {
+		for half := range 2 {
+			for part := range 2 {
+				fn.I("VMOVUPS", src.At(32*half), v)
+				widenPairs(fn, v, part, high)
+				fn.I("VMOVUPS", v, dst.At(64*half+32*part))
+			}
+		}
+		fn.I("ADDQ", asmgen.Imm(64), src)
+		fn.I("ADDQ", step, dst)
+	})
+	fn.Return()
+}
