@@ -13,6 +13,7 @@ package gemm
 // then those; the result is added to c if need be.
 
 import (
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -33,11 +34,13 @@ const (
 type directFamily struct {
 	kernels []func(*direct)
 	columns func(rows int) int
+	elem    int                  // bytes of an element of b
 	unit    int                  // elements of a row that make a step
 	run     func(height int) int // elements of a row that are multiplied at a time: a's part of them leaves room in the first level of cache for the rows of b
 	vector  int                  // bytes that 32 elements of a take
 	put     putVectors
 	whole   bool // kernels take whole steps of BF16: rests of rows are copied, codes decoded to where there is room behind them
+	factors bool // kernels want factors of FP32 in place of scales
 }
 
 // putVectors puts steps times 32 BF16 of a row of a at dst, step bytes apart.
@@ -48,25 +51,34 @@ var (
 		kernels: []func(*direct){nil, directBF16x1AVX512, directBF16x2AVX512, directBF16x3AVX512, directBF16x4AVX512,
 			directBF16x5AVX512, directBF16x6AVX512, directBF16x7AVX512, directBF16x8AVX512},
 		columns: func(rows int) int { return min(8, 31/(rows+1)) },
-		unit:    32,
-		run:     func(height int) int { return 8192 / height / 512 * 512 },
-		vector:  64, put: copyVectors,
+		elem:    2, unit: 32,
+		run:    func(height int) int { return 8192 / height / 512 * 512 },
+		vector: 64, put: copyVectors,
 	}
 	directMXAVX512 = directFamily{
 		kernels: []func(*direct){nil, directMXx1AVX512, directMXx2AVX512, directMXx3AVX512, directMXx4AVX512,
 			directMXx5AVX512, directMXx6AVX512, directMXx7AVX512, directMXx8AVX512},
 		columns: func(rows int) int { return min(6, 28/(rows+1)) },
-		unit:    64,
-		run:     func(height int) int { return 1 << 17 / height / 512 * 512 }, // codes take so little of the way that a may come from the second level
-		vector:  64, put: copyVectors,
+		elem:    1, unit: 64,
+		run:    func(height int) int { return 1 << 17 / height / 512 * 512 }, // codes take so little of the way that a may come from the second level
+		vector: 64, put: copyVectors,
 	}
 	directAVX2 = directFamily{
 		kernels: []func(*direct){nil, directBF16x1AVX2, directBF16x2AVX2, directBF16x3AVX2, directBF16x4AVX2},
 		columns: func(rows int) int { return [...]int{1: 8, 2: 6, 3: 4, 4: 3}[rows] },
-		unit:    32,
-		run:     func(int) int { return 1024 },
-		vector:  128, put: pairsAVX2,
+		elem:    2, unit: 32,
+		run:    func(int) int { return 1024 },
+		vector: 128, put: pairsAVX2,
 		whole: true,
+	}
+	directMXAVX2 = directFamily{
+		kernels: []func(*direct){nil, directMXx1AVX2, directMXx2AVX2, directMXx3AVX2, directMXx4AVX2,
+			directMXx5AVX2, directMXx6AVX2, directMXx7AVX2, directMXx8AVX2},
+		columns: func(rows int) int { return [...]int{1: 6, 2: 4, 3: 3, 4: 2, 5: 2, 6: 2, 7: 1, 8: 1}[rows] },
+		elem:    1, unit: 32,
+		run:    func(int) int { return 512 },
+		vector: 128, put: pairsAVX2,
+		factors: true,
 	}
 )
 
@@ -76,6 +88,14 @@ func directFamilyOf(b operand) *directFamily {
 		return &directMXAVX512
 	}
 	return &directBF16AVX512
+}
+
+// directAVX2Of is the kernels of AVX2: those for codes take whole blocks of E4M3.
+func directAVX2Of(b operand) *directFamily {
+	if b.lookup != nil && b.lookup.format == E4M3 && b.Cols%blockLength == 0 {
+		return &directMXAVX2
+	}
+	return &directAVX2
 }
 
 func copyVectors(dst, src unsafe.Pointer, steps, step int) {
@@ -105,7 +125,12 @@ func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into,
 	}
 	const spare = 8 // at most, that a kernel stores behind a row
 	target := strided(s.sums.atLeast(4*a.Rows*(b.Rows+spare)), a.Rows, b.Rows, b.Rows+spare, 1)
-	if !f.all(s, target, panel, b) {
+	exact = f.all(s, target, panel, b)
+	if f.factors && slices.Max(s.calls.bounds[1][:]) > mostScale {
+		directAVX2.multiply(s, sum, out, a, b, m, inexact)
+		return
+	}
+	if !exact {
 		sums := target // which other products overwrite
 		target = strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
 		copyRows(target, sums)
@@ -195,11 +220,14 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 	if panels > 1 {
 		unit = 12 // of which that of every height that panels then have is a divisor
 	}
-	strip := min(directStrip/(b.Cols*64/f.unit), directSums/sum.Rows)
+	strip := min(directStrip/(b.Cols*f.elem), directSums/sum.Rows)
 	decodes := f.whole && b.lookup != nil
 	if decodes {
 		strip, p.run = chunkRows, chunkSteps
 		s.calls.decoding.reset()
+	}
+	if f.factors {
+		s.calls.bounds = noBounds
 	}
 	strip = min(max(strip/unit, 1)*unit, b.Rows)
 	if b.Cols > p.run || f.whole && b.Cols%f.unit > 0 {
@@ -219,14 +247,58 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 		return true
 	case decodes:
 		return s.calls.decoding.exact(b)
+	case f.factors:
+		p.calls[0].note(&s.calls.bounds)
 	}
 	return p.calls[0].exact(b)
+}
+
+// A factor is 2^(scale+factorBias-127), if the scale is not beyond mostScale.
+const (
+	factorBias = 120
+	mostScale  = 254 - factorBias
+)
+
+// note takes over what kernels for AVX2 have met: the least and the most of scales, and of codes twice the most.
+func (n *notes) note(bounds *[2][8]uint32) {
+	for i := range bounds[0] {
+		n.min[i], n.max[i] = uint8(bounds[0][i]), uint8(bounds[1][i])
+	}
+	for i, most := range n.bad {
+		n.bad[i] = 0
+		if most == 2*0x7f {
+			n.bad[i] = 1
+		}
+	}
+}
+
+// factors makes of scales, in the place of bytes, the factors that kernels want.
+func (s *Scratch) factors(scales View) View {
+	b := &s.calls.bounds
+	stride := 4 * scales.Cols
+	v := strided(s.chunks.atLeast(stride*scales.Rows), scales.Rows, stride, stride, 1)
+	rows, n := scales.Rows, scales.Cols
+	if scales.RowStride == n { // one row behind the other
+		rows, n = 1, scales.Rows*n
+	}
+	for i := range rows {
+		dst, src := unsafe.Add(v.Ptr, i*stride), unsafe.Add(scales.Ptr, i*scales.RowStride)
+		if whole := n / 8; whole > 0 {
+			factorsAVX2(dst, src, whole, b)
+		}
+		for j := n / 8 * 8; j < n; j++ {
+			scale := uint32(*(*uint8)(unsafe.Add(src, j)))
+			b[0][0], b[1][0] = min(b[0][0], scale), max(b[1][0], scale)
+			*(*uint32)(unsafe.Add(dst, 4*j)) = (scale + factorBias) << 23
+		}
+	}
+	return v
 }
 
 // prepare sets what all calls for so many rows of a have in common.
 func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	*d = direct{rows: rows, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
-	if b.lookup != nil && !f.whole {
+	if b.lookup != nil && !f.whole && !f.factors {
 		d.codes = directTables[b.lookup.format]()
 	}
 	d.notes.reset()
@@ -235,14 +307,14 @@ func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 // strip computes n columns of sum from column j on, run by run along k.
 func (p *directProduct) strip(s *Scratch, j, n int, b operand) {
 	f := p.family
-	elem, strip := 64/f.unit, b.part(64/f.unit, j, n)
+	strip := b.part(f.elem, j, n)
 	for k := 0; k < b.Cols; {
 		part, inPlace := p.part(s, strip, k)
 		ahead := 0
 		if inPlace {
 			// This run fetches its share of the next strip, from this row and column on.
 			row, column := n*k/b.Cols, n*k%b.Cols
-			ahead = elem * ((n+row)*b.RowStride + column - k)
+			ahead = f.elem * ((n+row)*b.RowStride + column - k)
 		}
 		next := min(k+part.Cols, b.Cols)
 		for i := 0; i < p.sum.Rows; i += p.height {
@@ -267,8 +339,12 @@ func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, in
 	n := min(p.run, strip.Cols-k)
 	rest := n % p.family.unit
 	switch {
+	case p.family.factors:
+		part = strip.along(1, k, n)
+		part.scales = s.factors(part.scales)
+		return part, true
 	case !p.family.whole:
-		return strip.along(64/p.family.unit, k, n), true
+		return strip.along(p.family.elem, k, n), true
 	case strip.lookup != nil:
 		part = operand{View: s.chunk(strip, 0, k, strip.Rows, n)}
 		part.Cols = (n + p.family.unit - 1) / p.family.unit * p.family.unit
@@ -284,10 +360,13 @@ func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, in
 	return operand{View: padded}, false
 }
 
+// noBounds are the bounds of scales before any was met: 1.
+var noBounds = [2][8]uint32{{127, 127, 127, 127, 127, 127, 127, 127}, {127, 127, 127, 127, 127, 127, 127, 127}}
+
 // panel multiplies a panel of a with the rows of b. If they are no multiple of what the kernel takes, the last ones are taken again
 // with those before them; if they are fewer, each is a group of the same row.
 func (p *directProduct) panel(d *direct, sum View, b operand) {
-	elem, width := 64/p.family.unit, p.family.columns(d.rows)
+	elem, width := p.family.elem, p.family.columns(d.rows)
 	d.columns, d.stride, d.scaleStride = width, elem*b.RowStride, b.scales.RowStride
 	d.scalesAhead, d.near = 2*width*d.scaleStride, 0 // of the group after the next
 	if width*d.stride <= directNear {
@@ -302,8 +381,8 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 	for j := 0; j < b.Rows; {
 		j = min(j, b.Rows-d.columns)
 		d.groups = 1
-		if d.columns > 1 {
-			d.groups = (b.Rows - j) / d.columns
+		if d.columns == width {
+			d.groups = (b.Rows - j) / width
 		}
 		n := d.groups * d.columns
 		part := b.part(elem, j, n)

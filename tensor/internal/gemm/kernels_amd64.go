@@ -83,10 +83,11 @@ func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int)
 	packed := familyKernels(bf16, fp32, peak, peak)
 	packed.peakInt8 = peakInt8
 	ks := *packed
+	few := fewForAVX2
 	ks.packed, ks.few = packed, few
 	multiply := func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
-			directAVX2.multiply(s, sum, out, a, b, m, inexact)
+			directAVX2Of(b).multiply(s, sum, out, a, b, m, inexact)
 		} else {
 			bf16.multiply(s, sum, out, a, b, m, inexact)
 		}
@@ -112,10 +113,13 @@ func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int)
 	}
 	ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) {
 		k := m.length(a.Codes.Cols)
-		slow := ks.of(a.Codes.Rows, k).slow(s)
+		few, slow := few(a.Codes.Rows, k), ks.of(a.Codes.Rows, k).slow(s)
 		if x, y, ok := asIntegers(a, b); ok {
 			integers.multiplyInt8(s, sum, out, x, y, m, slow)
-		} else if x, y, ok := decodersAVX2.decodable(a, b, few(a.Codes.Rows, k)); ok {
+		} else if x, y, ok := decodersAVX2.decodable(a, b, few); ok {
+			if !few || !x.direct(y) {
+				slow = packed.slow(s) // adds up as products that are not direct
+			}
 			multiply(s, sum, out, x, y, m, slow)
 		} else {
 			slow(sum, out, a, b, m)
@@ -127,6 +131,9 @@ func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int)
 // few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
 // that adding up the vectors of each is little work.
 func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
+
+// fewForAVX2 holds where packing b costs more than making FP32 of it for every panel of a.
+func fewForAVX2(rows, _ int) bool { return rows <= 16 }
 
 // fewForAMX holds where packing b for tiles costs more than they save.
 func fewForAMX(rows, _ int) bool { return rows <= 8 }

@@ -163,24 +163,25 @@ func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
 	}
 }
 
-// advance moves on along k; a cache line of each row was read. As many are fetched to the second level, in the order of memory, for a
+// advance moves on along k; so many bytes of each row were read. As many are fetched to the second level, in the order of memory, for a
 // later call. Prefetches are lost while too many are under way: what is read soon is asked for once more, in the next group or in this
 // one, unless there are so few multiply-adds that the processor itself looks ahead as far.
-func (k *directKernel) advance() {
+func (k *directKernel) advance(bytes int) {
 	fn := k.fn
 	const soon = 512
-	for i := range k.columns {
+	lines := (k.columns*bytes + 63) / 64
+	for i := range lines {
 		fn.I("PREFETCHT1", k.fetched.At(64*i))
 	}
-	fn.I("ADDQ", asmgen.Imm(int64(64*k.columns)), k.fetched)
+	fn.I("ADDQ", asmgen.Imm(int64(k.columns*bytes)), k.fetched)
 	if k.rows > 2 {
 		far, done := fn.Label("far"), fn.Label("fetched")
 		fn.I("TESTQ", k.near, k.near)
 		fn.I("JZ", far)
-		for i := range k.columns {
+		for i := range lines {
 			fn.I("PREFETCHT0", k.near.At(64*i))
 		}
-		fn.I("ADDQ", asmgen.Imm(int64(64*k.columns)), k.near)
+		fn.I("ADDQ", asmgen.Imm(int64(k.columns*bytes)), k.near)
 		fn.I("JMP", done)
 		fn.Place(far)
 		for i := range k.columns {
@@ -188,13 +189,13 @@ func (k *directKernel) advance() {
 		}
 		fn.Place(done)
 	}
-	k.forward()
+	k.forward(bytes)
 }
 
 // forward is advance without fetching.
-func (k *directKernel) forward() {
+func (k *directKernel) forward(bytes int) {
 	for _, b := range k.bases {
-		k.fn.I("ADDQ", asmgen.Imm(64), b)
+		k.fn.I("ADDQ", asmgen.Imm(int64(bytes)), b)
 	}
 }
 
@@ -229,7 +230,7 @@ func directBF16(f *asmgen.File) {
 				}
 				k.multiply(bs, 0, x)
 				fn.I("ADDQ", asmgen.Imm(int64(64*rows)), k.a)
-				k.advance()
+				k.advance(64)
 			})
 			fn.Place(tail)
 			fn.I("CMPQ", k.t.At(directTail), asmgen.Imm(0))

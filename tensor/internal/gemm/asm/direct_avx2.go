@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/tensor/asmgen"
 )
@@ -13,23 +14,37 @@ import (
 var directAVX2Columns = [...]int{1: 8, 2: 6, 3: 4, 4: 3}
 
 func directAVX2(f *asmgen.File) {
-	high := f.Data32("highHalves", 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000, 0xffff0000)
+	high := f.Data32("highHalves", slices.Repeat([]uint32{0xffff_0000}, 8)...)
 	for rows := 1; rows < len(directAVX2Columns); rows++ {
 		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX2", rows), "BF16, whole vectors of which a has as FP32", rows, directAVX2Columns[rows])
 		for range rows {
 			k.sums = append(k.sums, k.fn.Ys(k.columns))
 		}
-		k.eachGroup(func() {
-			for half := range 2 {
-				if half > 0 {
-					k.begin()
-				}
-				k.summed(32*half, func() { k.half(half, high) }, func() { k.finishHalf(half) })
-			}
-		})
-		k.fn.Return()
+		k.halves(func(half int) { k.half(half, high) })
 	}
 	pairsAVX2(f, high)
+}
+
+// halves prints the kernel: body multiplies half of every vector along k.
+func (k *directKernel) halves(body func(half int)) {
+	k.eachGroup(func() {
+		for half := range 2 {
+			if half > 0 {
+				k.begin()
+			}
+			k.summed(32*half, func() { body(half) }, func() { k.finishHalf(half) })
+		}
+	})
+	k.fn.Return()
+}
+
+// pass moves on along k by so many bytes of each row. What comes next is fetched in the first half.
+func (k *directKernel) pass(half, bytes int) {
+	if half == 0 {
+		k.advance(bytes)
+	} else {
+		k.forward(bytes)
+	}
 }
 
 // half multiplies half of every vector along k: of each pair the second element, then the first.
@@ -68,11 +83,7 @@ func (k *directKernel) half(half int, high asmgen.Mem) {
 			}
 		}
 		fn.I("ADDQ", asmgen.Imm(int64(128*k.rows)), k.a)
-		if half == 0 {
-			k.advance()
-		} else {
-			k.forward()
-		}
+		k.pass(half, 64)
 	})
 	fn.Free(append(operands(held), one)...)
 }
@@ -91,8 +102,13 @@ func widenPairs(fn *asmgen.Func, v asmgen.Vec, part int, high asmgen.Mem) {
 func (k *directKernel) finishHalf(half int) {
 	fn, sum := k.fn, k.steps
 	temp := fn.Y()
+	defer fn.Free(temp)
 	fn.I("MOVQ", k.t.At(directSum), sum)
 	fn.I("ADDQ", k.t.At(directSumMoved), sum)
+	if k.columns == 1 {
+		k.finishColumn(half, temp)
+		return
+	}
 	for _, s := range k.sums {
 		for j := 0; j < len(s); j += 4 {
 			v := total4(fn, s[j:min(j+4, len(s))], temp)
@@ -103,10 +119,31 @@ func (k *directKernel) finishHalf(half int) {
 		}
 		fn.I("ADDQ", k.t.At(directSumStride), sum)
 	}
-	fn.Free(temp)
 }
 
-// total4 returns a vector whose lanes 0 to 3 are the sums of the lanes of two to four vectors, which it overwrites: in the order of
+// finishColumn is finishHalf for one column: four rows at a time. Those of the first half wait in the call's arguments.
+func (k *directKernel) finishColumn(half int, temp asmgen.Vec) {
+	fn, sum := k.fn, k.steps
+	var column []asmgen.Vec
+	for _, s := range k.sums {
+		column = append(column, s[0])
+	}
+	for i := 0; i < len(column); i += 4 {
+		rows := min(4, len(column)-i)
+		v, kept := total4(fn, column[i:i+rows], temp), k.t.At(directRowSteps+4*i)
+		if half == 0 {
+			fn.I("VMOVUPS", v.X(), kept)
+			continue
+		}
+		fn.I("VADDPS", kept, v.X(), v.X())
+		for r := range rows {
+			fn.I("VEXTRACTPS", asmgen.Imm(int64(r)), v.X(), sum.At(0))
+			fn.I("ADDQ", k.t.At(directSumStride), sum)
+		}
+	}
+}
+
+// total4 returns a vector whose lanes 0 to 3 are the sums of the lanes of up to four vectors, which it overwrites: in the order of
 // directKernel.total.
 func total4(fn *asmgen.Func, vs []asmgen.Vec, temp asmgen.Vec) asmgen.Vec {
 	merge := func(x, y asmgen.Vec, low, high string) {
@@ -115,7 +152,7 @@ func total4(fn *asmgen.Func, vs []asmgen.Vec, temp asmgen.Vec) asmgen.Vec {
 		fn.I("VADDPS", temp, x, x)
 	}
 	last := vs[len(vs)-1]
-	merge(vs[0], vs[1], "VUNPCKLPS", "VUNPCKHPS")
+	merge(vs[0], vs[min(1, len(vs)-1)], "VUNPCKLPS", "VUNPCKHPS")
 	if len(vs) > 2 {
 		merge(vs[2], last, "VUNPCKLPS", "VUNPCKHPS")
 	}

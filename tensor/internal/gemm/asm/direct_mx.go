@@ -101,7 +101,7 @@ func (c *codedKernel) group() {
 		c.codesOf(false)
 		fn.I("ADDQ", asmgen.Imm(int64(128*c.rows)), c.a)
 		fn.I("ADDQ", asmgen.Imm(8), c.step)
-		c.advance()
+		c.advance(64)
 	})
 	fn.Place(next)
 	fn.I("ADDQ", asmgen.Imm(16), c.scales)

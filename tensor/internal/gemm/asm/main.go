@@ -31,6 +31,7 @@ func files() map[string]string {
 		"across_mx_avx512":   acrossMX,
 		"direct_bf16_avx512": directBF16,
 		"direct_avx2":        directAVX2,
+		"direct_mx_avx2":     directMXAVX2,
 		"direct_mx_avx512":   directMX,
 		"bf16_amx":           amx,
 		"int8_amx":           amxInt8,

@@ -1,0 +1,143 @@
+package main
+
+// Products with few rows of a whose b holds E4M3 codes, on AVX2. With sign, exponent and mantissa where FP32 has them, a code is 2^120 times
+// too small, subnormal or not; a multiplication by a factor, which has the block's scale too, makes it what it is, exactly.
+
+import (
+	"fmt"
+	"slices"
+
+	"spmoe/tensor/asmgen"
+)
+
+// directMXAVX2Columns is how many rows of b the kernels for 1 to 8 rows of a take at once.
+var directMXAVX2Columns = [...]int{1: 6, 2: 4, 3: 3, 4: 2, 5: 2, 6: 2, 7: 1, 8: 1}
+
+// codedHalves is a directKernel for codes on AVX2.
+type codedHalves struct {
+	*directKernel
+	codedHalvesData
+	scaleStride       asmgen.Reg
+	factors           []asmgen.Reg // of rows 0, 3 and 6
+	most              asmgen.Vec   // of all codes, twice
+	first, second, by asmgen.Vec
+}
+
+// codedHalvesData is constants.
+type codedHalvesData struct {
+	firsts, seconds asmgen.Operand // which codes of eight pairs become the top bytes of FP32
+	field           asmgen.Operand // where a code has its sign, exponent and mantissa after a shift
+}
+
+func directMXAVX2(f *asmgen.File) {
+	picked := func(name string, first uint32) asmgen.Operand {
+		var bytes []uint32
+		for code := first; code < 16; code += 2 {
+			bytes = append(bytes, code<<24|0x808080)
+		}
+		return f.Data32(name, bytes...)
+	}
+	data := codedHalvesData{
+		firsts: picked("firsts", 0), seconds: picked("seconds", 1),
+		field: f.Data32("field32", slices.Repeat([]uint32{0x87f0_0000}, 8)...),
+	}
+	for rows := 1; rows < len(directMXAVX2Columns); rows++ {
+		k := newDirect(f, fmt.Sprintf("directMXx%dAVX2", rows), "E4M3, with a factor for every 32 codes", rows, directMXAVX2Columns[rows])
+		fn := k.fn
+		c := codedHalves{directKernel: k, codedHalvesData: data, scaleStride: fn.GP()}
+		for range k.bases {
+			c.factors = append(c.factors, fn.GP())
+		}
+		fn.I("MOVQ", k.t.At(directScaleStride), c.scaleStride)
+		for range rows {
+			k.sums = append(k.sums, fn.Ys(k.columns))
+		}
+		k.halves(c.half)
+	}
+	factorsAVX2(f)
+}
+
+// half multiplies half of every block: of each pair the second code, then the first.
+func (c *codedHalves) half(half int) {
+	fn, t := c.fn, c.t
+	c.first, c.second, c.by = fn.Y(), fn.Y(), fn.Y()
+	used := []asmgen.Operand{c.first, c.second, c.by}
+	if half == 0 {
+		c.most = fn.Y()
+		used = append(used, c.most)
+		fn.I("VMOVUPS", t.At(directBad), c.most)
+	}
+	fn.I("MOVQ", t.At(directScales), c.factors[0])
+	fn.I("ADDQ", t.At(directScalesMoved), c.factors[0])
+	for i := 1; i < len(c.factors); i++ {
+		fn.I("LEAQ", c.factors[i-1].At(0).Index(c.scaleStride, 2), c.factors[i])
+		fn.I("ADDQ", c.scaleStride, c.factors[i])
+	}
+	fn.I("MOVQ", t.At(directSteps), c.steps)
+	fn.CountDown(c.steps, func() {
+		for j := range c.columns {
+			c.column(half, j)
+		}
+		fn.I("ADDQ", asmgen.Imm(int64(128*c.rows)), c.a)
+		for _, r := range c.factors {
+			fn.I("ADDQ", asmgen.Imm(4), r)
+		}
+		c.pass(half, 32)
+	})
+	if half == 0 {
+		fn.I("VMOVUPS", c.most, t.At(directBad))
+	} else { // the group's end
+		fn.I("IMUL3Q", asmgen.Imm(int64(c.columns)), c.scaleStride, c.steps)
+		fn.I("ADDQ", c.steps, t.At(directScalesMoved))
+	}
+	fn.Free(used...)
+}
+
+// column multiplies 16 codes of row j of b with all rows of a.
+func (c *codedHalves) column(half, j int) {
+	fn := c.fn
+	if half == 0 {
+		fn.I("VMOVUPS", c.row(j), c.first)
+		fn.I("VPADDB", c.first, c.first, c.first) // without the sign
+		fn.I("VPMAXUB", c.first, c.most, c.most)
+	}
+	factor := c.factors[j/3].At(0)
+	if j%3 > 0 {
+		factor = factor.Index(c.scaleStride, j%3)
+	}
+	fn.I("VBROADCASTI128", c.row(j).Plus(16*half), c.first)
+	fn.I("VBROADCASTSS", factor, c.by)
+	fn.I("VPSHUFB", c.seconds, c.first, c.second)
+	fn.I("VPSHUFB", c.firsts, c.first, c.first)
+	for part, v := range []asmgen.Vec{c.second, c.first} {
+		fn.I("VPSRAD", asmgen.Imm(4), v, v)
+		fn.I("VPAND", c.field, v, v)
+		fn.I("VMULPS", c.by, v, v)
+		for i, sums := range c.sums {
+			fn.I("VFMADD231PS", c.a.At(128*i+64*half+32*part), v, sums[j])
+		}
+	}
+}
+
+// factorsAVX2 prints what makes factors of scales.
+func factorsAVX2(f *asmgen.File) {
+	fn := f.Func("factorsAVX2", "factorsAVX2 makes of n (> 0) times 8 scales, of up to 134, what codes are to be multiplied with. It notes the least and the most in bounds.",
+		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("n", "int"), asmgen.Arg("bounds", "*[2][8]uint32"))
+	dst, src, n, bounds, bias := fn.Load("dst"), fn.Load("src"), fn.Load("n"), fn.Load("bounds"), f.Data32("bias120", slices.Repeat([]uint32{120}, 8)...)
+	v, least, most := fn.Y(), fn.Y(), fn.Y()
+	fn.I("VMOVUPS", bounds.At(0), least)
+	fn.I("VMOVUPS", bounds.At(32), most)
+	fn.CountDown(n, func() {
+		fn.I("VPMOVZXBD", src.At(0), v)
+		fn.I("VPMINUD", v, least, least)
+		fn.I("VPMAXUD", v, most, most)
+		fn.I("VPADDD", bias, v, v)
+		fn.I("VPSLLD", asmgen.Imm(23), v, v)
+		fn.I("VMOVUPS", v, dst.At(0))
+		fn.I("ADDQ", asmgen.Imm(8), src)
+		fn.I("ADDQ", asmgen.Imm(32), dst)
+	})
+	fn.I("VMOVUPS", least, bounds.At(0))
+	fn.I("VMOVUPS", most, bounds.At(32))
+	fn.Return()
+}
