@@ -11,45 +11,62 @@ package gemm
 import "unsafe"
 
 const (
-	acrossColumns = 32        // rows of b that a kernel takes
-	acrossRun     = 128       // steps of k, about, in a run
-	acrossStrip   = 256 << 10 // bytes of b, about, in a run
+	acrossColumns = 32  // rows of b that a kernel takes
+	acrossRun     = 128 // steps of k, about, in a run
 )
 
 // acrossFamily is the kernels by the rows of a.
 type acrossFamily struct {
 	kernels []func(*across)
-	elem    int // bytes of an element of b
-	height  int // rows of a up to which this was found faster than packing
+	elem    int  // bytes of an element of b
+	shared  bool // all row panels fetch together what comes next
+	strip   int  // bytes of b, about, in a run
+	height  int  // rows of a up to which this was found faster than packing
 }
 
 var (
-	acrossBF16AVX512 = acrossFamily{elem: 2, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512, acrossBF16x4AVX512,
+	acrossForAVX512 = acrossFamilies{&acrossBF16AVX512, &acrossMXAVX512}
+	acrossForAVX2   = acrossFamilies{&acrossBF16AVX2, &acrossMXAVX2}
+
+	acrossBF16AVX512 = acrossFamily{elem: 2, strip: 256 << 10, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512, acrossBF16x4AVX512,
 		acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
-	acrossMXAVX512 = acrossFamily{elem: 1, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
+	acrossMXAVX512 = acrossFamily{elem: 1, strip: 256 << 10, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
+	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, strip: 128 << 10, height: 64, kernels: []func(*across){nil, acrossBF16x1AVX2,
+		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
+	acrossMXAVX2 = acrossFamily{elem: 1, strip: 128 << 10, height: 0, kernels: make([]func(*across), 7)}
 )
 
-// across says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0 and are one
-// chain.
-func (a operand) across(b operand, m into) bool {
-	codes := b.lookup != nil
-	return a.Rows <= acrossFamilyOf(b).height && a.Cols > 0 && b.Rows >= acrossColumns && !m.add && m.span == 0 && b.panels == nil && b.RowStride == 1 &&
-		(!codes || b.lookup.format == E4M3 && b.scales.RowStride == 1)
-}
+// acrossFamilies is those of a tier: for a b of elements and of codes.
+type acrossFamilies struct{ elements, codes *acrossFamily }
 
-func acrossFamilyOf(b operand) *acrossFamily {
+func (fs *acrossFamilies) of(b operand) *acrossFamily {
 	if b.lookup != nil {
-		return &acrossMXAVX512
+		return fs.codes
 	}
-	return &acrossBF16AVX512
+	return fs.elements
 }
 
-// multiplyAcross is family.multiply for operands of which across approves, if all that they hold decodes exactly. Otherwise it returns
-// false, and the result is still to be computed.
-func multiplyAcross(s *Scratch, sum, out View, a, b operand) bool {
-	f := acrossFamilyOf(b)
-	p := acrossProduct{family: f, call: &s.calls.across, b: b, a: bf16AVX512.packing.rowPanels(s, &s.a, a, len(f.kernels)-1)}
+// take says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0 and are one
+// chain.
+func (fs *acrossFamilies) take(a, b operand, m into) bool {
+	if fs == nil || a.Cols == 0 || b.Rows < acrossColumns || m.add || m.span > 0 || b.panels != nil || b.RowStride != 1 {
+		return false
+	}
+	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.format == E4M3 && b.scales.RowStride == 1)
+}
+
+// product is multiply, in place where that pays.
+func (f *family) product(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+	if !f.across.take(a, b, m) || !f.across.of(b).multiply(s, &f.packing, sum, out, a, b) {
+		f.multiply(s, sum, out, a, b, m, inexact)
+	}
+}
+
+// multiply is family.multiply for operands that acrossFamilies.take, if all that they hold decodes exactly. Otherwise it returns
+// false, and the result is still to be computed. packing is that of a.
+func (f *acrossFamily) multiply(s *Scratch, packing *packing, sum, out View, a, b operand) bool {
+	p := acrossProduct{family: f, packing: packing, call: &s.calls.across, b: b, a: packing.rowPanels(s, &s.a, a, len(f.kernels)-1)}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
@@ -70,6 +87,7 @@ func multiplyAcross(s *Scratch, sum, out View, a, b operand) bool {
 // acrossProduct is one such product.
 type acrossProduct struct {
 	family       *acrossFamily
+	packing      *packing
 	call         *across
 	a            rowPanels
 	b            operand
@@ -82,7 +100,7 @@ type acrossProduct struct {
 func (p *acrossProduct) all(s *Scratch) {
 	b, elem := p.b, p.family.elem
 	p.run = evenly(b.Cols, acrossRun, blockLength)
-	p.columns = max(acrossStrip/(p.run*elem)/acrossColumns, 1) * acrossColumns
+	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
 	const spare = 2 * acrossColumns // that the last strip may have more, and that are computed twice
 	p.partial = s.partial.atLeast(4 * p.sum.Rows * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
@@ -111,8 +129,13 @@ func (p *acrossProduct) strip(j, n, k int) {
 	if k+d.k == b.Cols && j+n < b.Rows {
 		next = n - k*b.ColStride
 	}
-	d.lines = (n*elem + line - 1) / line
-	d.jump = d.stride - line*d.lines
+	parts := 1
+	if p.family.shared {
+		parts = p.a.tall + p.a.short
+	}
+	d.fetchStep = (line + parts - 1) / parts
+	d.lines = (n*elem + d.fetchStep - 1) / d.fetchStep
+	d.jump = d.stride - d.fetchStep*d.lines
 	d.load, d.finish = k, 0
 	if k+d.k == b.Cols {
 		d.finish = 1
@@ -121,18 +144,21 @@ func (p *acrossProduct) strip(j, n, k int) {
 	d.b, d.scales = part.Ptr, part.scales.Ptr
 	for i, at := 0, 0; i < p.sum.Rows; at++ {
 		panel, rows := p.a.panel(at)
-		d.a = unsafe.Add(panel, 4*rows*(k/2))
+		d.a = unsafe.Add(panel, 4*rows*p.packing.steps(k))
 		d.sum = p.sum.slice(4, i, j, 1, 1).Ptr
 		d.partial = unsafe.Add(p.partial, 4*i*(n+acrossColumns))
 		d.ahead, d.linesLeft = elem*next, d.lines
+		if p.family.shared {
+			d.ahead += at * d.k / parts * d.stride
+		}
 		d.moved = [4]int{}
 		d.groups = n / acrossColumns
-		p.family.multiply(d, rows)
+		p.family.call(d, rows)
 		if rest := n % acrossColumns; rest > 0 { // the last columns once more, with those before them
 			first := n - acrossColumns
 			d.moved = [4]int{elem * first, 4 * first, first, d.moved[3]}
 			d.groups = 1
-			p.family.multiply(d, rows)
+			p.family.call(d, rows)
 		}
 		i += rows
 	}
@@ -146,7 +172,7 @@ func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {
 	return unsafe.Add(r.shortPtr(), (i-r.tall)*r.shortStride), r.rows - 1
 }
 
-// multiply is not inlined for the sake of preemption, as family.column.
+// call is not inlined for the sake of preemption, as family.column.
 //
 //go:noinline
-func (f *acrossFamily) multiply(d *across, rows int) { f.kernels[rows](d) }
+func (f *acrossFamily) call(d *across, rows int) { f.kernels[rows](d) }

@@ -101,6 +101,8 @@ type across struct {
 	left   int    // of k, while counting
 	groups int    // counted down
 	moved  [4]int // as of direct
+	//lint:ignore U1000 only the assembly uses it
+	fetchStep int // bytes from one fetch to the next
 	notes
 }
 

@@ -29,6 +29,7 @@ func files() map[string]string {
 		"direct_int8_avx512": directInt8,
 		"across_bf16_avx512": acrossBF16,
 		"across_mx_avx512":   acrossMX,
+		"across_bf16_avx2":   acrossAVX2,
 		"direct_bf16_avx512": directBF16,
 		"direct_mx_avx512":   directMX,
 		"bf16_amx":           amx,
