@@ -17,11 +17,13 @@ const (
 
 // acrossFamily is the kernels by the rows of a.
 type acrossFamily struct {
-	kernels []func(*across)
-	elem    int  // bytes of an element of b
-	shared  bool // all row panels fetch together what comes next
-	strip   int  // bytes of b, about, in a run
-	height  int  // rows of a up to which this was found faster than packing
+	kernels  []func(*across)
+	decode   func(*codePanel) // or, if not nil, codes are decoded into column panels
+	maxScale uint8            // above which decode cannot
+	elem     int              // bytes of an element of b
+	shared   bool             // all row panels fetch together what comes next
+	strip    int              // bytes of b, about, in a run
+	height   int              // rows of a up to which this was found faster than packing
 }
 
 var (
@@ -34,7 +36,7 @@ var (
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
 	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, strip: 128 << 10, height: 64, kernels: []func(*across){nil, acrossBF16x1AVX2,
 		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
-	acrossMXAVX2 = acrossFamily{elem: 1, strip: 128 << 10, height: 0, kernels: make([]func(*across), 7)}
+	acrossMXAVX2 = acrossFamily{elem: 1, strip: 128 << 10, height: 64, decode: acrossE4M3AVX2, maxScale: 254 - 120}
 )
 
 // acrossFamilies is those of a tier: for a b of elements and of codes.
@@ -58,15 +60,15 @@ func (fs *acrossFamilies) take(a, b operand, m into) bool {
 
 // product is multiply, in place where that pays.
 func (f *family) product(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
-	if !f.across.take(a, b, m) || !f.across.of(b).multiply(s, &f.packing, sum, out, a, b) {
+	if !f.across.take(a, b, m) || !f.across.of(b).multiply(s, f, sum, out, a, b) {
 		f.multiply(s, sum, out, a, b, m, inexact)
 	}
 }
 
 // multiply is family.multiply for operands that acrossFamilies.take, if all that they hold decodes exactly. Otherwise it returns
-// false, and the result is still to be computed. packing is that of a.
-func (f *acrossFamily) multiply(s *Scratch, packing *packing, sum, out View, a, b operand) bool {
-	p := acrossProduct{family: f, packing: packing, call: &s.calls.across, b: b, a: packing.rowPanels(s, &s.a, a, len(f.kernels)-1)}
+// false, and the result is still to be computed. packed is the family of the packed product.
+func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b operand) bool {
+	p := acrossProduct{family: f, packed: packed, call: &s.calls.across, b: b, a: packed.packing.rowPanels(s, &s.a, a, f.rows(packed))}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
@@ -75,7 +77,7 @@ func (f *acrossFamily) multiply(s *Scratch, packing *packing, sum, out View, a, 
 		p.sum = strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
 	}
 	p.all(s)
-	if b.lookup != nil && !p.call.exact(b) {
+	if b.lookup != nil && !p.exact(s) {
 		return false
 	}
 	if out.Ptr != nil {
@@ -87,13 +89,29 @@ func (f *acrossFamily) multiply(s *Scratch, packing *packing, sum, out View, a, 
 // acrossProduct is one such product.
 type acrossProduct struct {
 	family       *acrossFamily
-	packing      *packing
+	packed       *family
 	call         *across
 	a            rowPanels
 	b            operand
 	sum          View
 	run, columns int            // of a strip of b
 	partial      unsafe.Pointer // vectors of sums between runs, for every row of a those of a strip's columns
+}
+
+// rows is the most that a row panel may have.
+func (f *acrossFamily) rows(packed *family) int {
+	if f.decode != nil {
+		return packed.rows
+	}
+	return len(f.kernels) - 1
+}
+
+// exact says whether all of b was decoded exactly.
+func (p *acrossProduct) exact(s *Scratch) bool {
+	if p.family.decode != nil {
+		return s.calls.panel.below(p.family.maxScale) && s.calls.panel.exact(p.b)
+	}
+	return p.call.exact(p.b)
 }
 
 // all computes the sums.
@@ -105,7 +123,10 @@ func (p *acrossProduct) all(s *Scratch) {
 	p.partial = s.partial.atLeast(4 * p.sum.Rows * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
 	p.call.notes.reset()
-	if b.lookup != nil {
+	if p.family.decode != nil {
+		s.calls.panel = codePanel{dst: s.b.atLeast(4 * panelColumns * (p.run + 1)), stride: b.ColStride, scaleStride: b.scales.ColStride}
+		s.calls.panel.reset()
+	} else if b.lookup != nil {
 		p.call.codes = directTables[b.lookup.format]()
 	}
 	for j := 0; j < b.Rows; {
@@ -114,21 +135,30 @@ func (p *acrossProduct) all(s *Scratch) {
 			n = b.Rows - j
 		}
 		for k := 0; k < b.Cols; k += p.run {
-			p.strip(j, n, k)
+			if p.family.decode != nil {
+				p.decoded(s, j, n, k)
+			} else {
+				p.strip(j, n, k)
+			}
 		}
 		j += n
 	}
+}
+
+// next is how far from a strip's run lies what comes next in memory order: the next run or, after the last one, that of the next columns
+// or of the next matrix.
+func (p *acrossProduct) next(j, n, k, run int) int {
+	if k+run == p.b.Cols && j+n < p.b.Rows {
+		return n - k*p.b.ColStride
+	}
+	return run * p.b.ColStride
 }
 
 // strip multiplies a run along k from element k on with n columns from column j on.
 func (p *acrossProduct) strip(j, n, k int) {
 	d, b, elem := p.call, p.b, p.family.elem
 	d.k = min(p.run, b.Cols-k)
-	// What comes next in memory order: the next run or, after the last one, that of the next columns or of the next matrix.
-	next := d.k * b.ColStride
-	if k+d.k == b.Cols && j+n < b.Rows {
-		next = n - k*b.ColStride
-	}
+	next := p.next(j, n, k, d.k)
 	parts := 1
 	if p.family.shared {
 		parts = p.a.tall + p.a.short
@@ -144,7 +174,7 @@ func (p *acrossProduct) strip(j, n, k int) {
 	d.b, d.scales = part.Ptr, part.scales.Ptr
 	for i, at := 0, 0; i < p.sum.Rows; at++ {
 		panel, rows := p.a.panel(at)
-		d.a = unsafe.Add(panel, 4*rows*p.packing.steps(k))
+		d.a = unsafe.Add(panel, 4*rows*p.packed.packing.steps(k))
 		d.sum = p.sum.slice(4, i, j, 1, 1).Ptr
 		d.partial = unsafe.Add(p.partial, 4*i*(n+acrossColumns))
 		d.ahead, d.linesLeft = elem*next, d.lines
@@ -163,6 +193,44 @@ func (p *acrossProduct) strip(j, n, k int) {
 		i += rows
 	}
 }
+
+// panelColumns is how many columns are decoded at once.
+const panelColumns = 16
+
+// decoded is strip for codes that are decoded: a column panel meets all row panels while the first level of cache holds it. Sums stay in
+// scratch until they are complete.
+func (p *acrossProduct) decoded(s *Scratch, j, n, k int) {
+	d, t, b := &s.calls.panel, &s.calls.tile, p.b
+	d.k = min(p.run, b.Cols-k)
+	d.lines = (n + line - 1) / line
+	d.ahead, d.linesLeft, d.jump = p.next(j, n, k, d.k), d.lines, d.stride-line*d.lines
+	part := b.part(1, j, n).along(1, k, d.k)
+	width := (n + panelColumns - 1) / panelColumns * panelColumns
+	sums := strided(p.partial, p.sum.Rows, width, width, 1)
+	*t = tile{b: d.dst, sumStride: 4 * width, steps: p.packed.packing.steps(d.k), startAtSum: min(k, 1)}
+	of := product{a: p.a, sum: sums}
+	for i := 0; i < n; i += panelColumns {
+		first := min(i, n-panelColumns) // the last columns begin early enough to be as many
+		d.codes, d.scales = unsafe.Add(part.Ptr, first), unsafe.Add(part.scales.Ptr, first)
+		d.ahead -= first
+		p.family.callDecode(d)
+		d.ahead += first
+		t.sum = unsafe.Add(sums.Ptr, 4*i)
+		p.packed.column(t, &of, k)
+	}
+	if k+d.k == b.Cols {
+		whole := n / panelColumns * panelColumns
+		copyRows(p.sum.slice(4, 0, j, p.sum.Rows, whole), sums.slice(4, 0, 0, p.sum.Rows, whole))
+		if whole < n {
+			copyRows(p.sum.slice(4, 0, j+n-panelColumns, p.sum.Rows, panelColumns), sums.slice(4, 0, width-panelColumns, p.sum.Rows, panelColumns))
+		}
+	}
+}
+
+// callDecode is not inlined for the sake of preemption, as family.column.
+//
+//go:noinline
+func (f *acrossFamily) callDecode(d *codePanel) { f.decode(d) }
 
 // panel is the ith panel and its rows.
 func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {

@@ -39,7 +39,7 @@ type acrossTest struct {
 }
 
 func (a *acrossTest) multiply(sum, out View, x, y operand) bool {
-	return a.across.of(y).multiply(a.s, &a.packing, sum, out, x, y)
+	return a.across.of(y).multiply(a.s, a.family, sum, out, x, y)
 }
 
 // eachAcross runs f for the families of this CPU.
@@ -136,6 +136,31 @@ func TestAcrossLeavesWhatIsNotExact(t *testing.T) {
 					}
 				}
 			}
+		}
+	})
+}
+
+// Whatever the scales are, a product has the bits of the packed one or is left to others.
+func TestAcrossAnyScale(t *testing.T) {
+	const m, n, k = 7, 75, 99
+	eachAcross(t, func(t *testing.T, a *acrossTest) {
+		r := rand.New(rand.NewPCG(1, 3))
+		x, _ := operands[uint16](r, m, n, k, false, false)
+		got, want := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
+		left := 0
+		for scale := range 256 {
+			weights := newScaled(E4M3, n, k, true, true, finite(r, E4M3), near(r))
+			*at[uint8](weights.Scales, scale%n, scale%3) = uint8(scale)
+			y, _ := a.operand(weights.Scaled)
+			if !a.multiply(got.View, View{}, operand{View: x.View}, y) {
+				left++
+				continue
+			}
+			a.family.multiply(a.s, want.View, View{}, operand{View: x.View}, y, into{}, nil)
+			checkSame(t, got.elements(t), want.elements(t))
+		}
+		if left > 140 {
+			t.Errorf("with %d of 256 scales the product was not computed", left)
 		}
 	})
 }

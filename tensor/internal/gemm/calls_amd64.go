@@ -12,6 +12,7 @@ type calls struct {
 	decoding decoding
 	direct   [2]direct
 	across   across
+	panel    codePanel
 	offsets  [16]int
 	flip     uint32 // what turns codes of bytes with a sign into those without
 }
@@ -103,6 +104,15 @@ type across struct {
 	moved  [4]int // as of direct
 	//lint:ignore U1000 only the assembly uses it
 	fetchStep int // bytes from one fetch to the next
+	notes
+}
+
+// codePanel is 16 rows of b that are neighbours in memory, a run along k, decoded into a column panel of FP32.
+type codePanel struct {
+	dst, codes, scales            unsafe.Pointer
+	stride, scaleStride           int // bytes from step to step of k, from block to block
+	k                             int // elements along k
+	ahead, lines, linesLeft, jump int // as of across
 	notes
 }
 

@@ -30,6 +30,7 @@ func files() map[string]string {
 		"across_bf16_avx512": acrossBF16,
 		"across_mx_avx512":   acrossMX,
 		"across_bf16_avx2":   acrossAVX2,
+		"across_e4m3_avx2":   acrossE4M3AVX2,
 		"direct_bf16_avx512": directBF16,
 		"direct_mx_avx512":   directMX,
 		"bf16_amx":           amx,
