@@ -5,8 +5,9 @@ package gemm
 // Products with rather few rows of a and a b whose rows are neighbours in memory, as the weights in gradients of data: b is read from memory
 // once, in place, instead of being packed. The bits are those of the packed product.
 //
-// The kernel takes 32 rows of b, and of each step of k no more than a cache line or half of one. So k is cut into runs that the second
-// level of cache holds, and while one is multiplied, the next is fetched in the order of memory.
+// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16), and of each step of k no more than a cache line or half
+// of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is fetched in the order of
+// memory.
 
 import "unsafe"
 
@@ -21,7 +22,7 @@ type acrossFamily struct {
 	decode   func(*codePanel) // or, if not nil, codes are decoded into column panels
 	maxScale uint8            // above which decode cannot
 	elem     int              // bytes of an element of b
-	shared   bool             // all row panels fetch together what comes next
+	shared   bool             // each row panel fetches its part of what comes next; if not, each fetches all
 	strip    int              // bytes of b, about, in a run
 	height   int              // rows of a up to which this was found faster than packing
 }
@@ -30,13 +31,13 @@ var (
 	acrossForAVX512 = acrossFamilies{&acrossBF16AVX512, &acrossMXAVX512}
 	acrossForAVX2   = acrossFamilies{&acrossBF16AVX2, &acrossMXAVX2}
 
-	acrossBF16AVX512 = acrossFamily{elem: 2, strip: 256 << 10, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512, acrossBF16x4AVX512,
-		acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
+	acrossBF16AVX512 = acrossFamily{elem: 2, strip: 256 << 10, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512,
+		acrossBF16x4AVX512, acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
 	acrossMXAVX512 = acrossFamily{elem: 1, strip: 256 << 10, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
-	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, strip: 128 << 10, height: 64, kernels: []func(*across){nil, acrossBF16x1AVX2,
+	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
 		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
-	acrossMXAVX2 = acrossFamily{elem: 1, strip: 128 << 10, height: 64, decode: acrossE4M3AVX2, maxScale: 254 - 120}
+	acrossMXAVX2 = acrossFamily{elem: 1, strip: 128 << 10, height: 96, decode: acrossE4M3AVX2, maxScale: 254 - 120}
 )
 
 // acrossFamilies is those of a tier: for a b of elements and of codes.
@@ -193,44 +194,6 @@ func (p *acrossProduct) strip(j, n, k int) {
 		i += rows
 	}
 }
-
-// panelColumns is how many columns are decoded at once.
-const panelColumns = 16
-
-// decoded is strip for codes that are decoded: a column panel meets all row panels while the first level of cache holds it. Sums stay in
-// scratch until they are complete.
-func (p *acrossProduct) decoded(s *Scratch, j, n, k int) {
-	d, t, b := &s.calls.panel, &s.calls.tile, p.b
-	d.k = min(p.run, b.Cols-k)
-	d.lines = (n + line - 1) / line
-	d.ahead, d.linesLeft, d.jump = p.next(j, n, k, d.k), d.lines, d.stride-line*d.lines
-	part := b.part(1, j, n).along(1, k, d.k)
-	width := (n + panelColumns - 1) / panelColumns * panelColumns
-	sums := strided(p.partial, p.sum.Rows, width, width, 1)
-	*t = tile{b: d.dst, sumStride: 4 * width, steps: p.packed.packing.steps(d.k), startAtSum: min(k, 1)}
-	of := product{a: p.a, sum: sums}
-	for i := 0; i < n; i += panelColumns {
-		first := min(i, n-panelColumns) // the last columns begin early enough to be as many
-		d.codes, d.scales = unsafe.Add(part.Ptr, first), unsafe.Add(part.scales.Ptr, first)
-		d.ahead -= first
-		p.family.callDecode(d)
-		d.ahead += first
-		t.sum = unsafe.Add(sums.Ptr, 4*i)
-		p.packed.column(t, &of, k)
-	}
-	if k+d.k == b.Cols {
-		whole := n / panelColumns * panelColumns
-		copyRows(p.sum.slice(4, 0, j, p.sum.Rows, whole), sums.slice(4, 0, 0, p.sum.Rows, whole))
-		if whole < n {
-			copyRows(p.sum.slice(4, 0, j+n-panelColumns, p.sum.Rows, panelColumns), sums.slice(4, 0, width-panelColumns, p.sum.Rows, panelColumns))
-		}
-	}
-}
-
-// callDecode is not inlined for the sake of preemption, as family.column.
-//
-//go:noinline
-func (f *acrossFamily) callDecode(d *codePanel) { f.decode(d) }
 
 // panel is the ith panel and its rows.
 func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {

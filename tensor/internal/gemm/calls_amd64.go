@@ -102,9 +102,8 @@ type across struct {
 	left   int    // of k, while counting
 	groups int    // counted down
 	moved  [4]int // as of direct
-	//lint:ignore U1000 only the assembly uses it
-	fetchStep int // bytes from one fetch to the next
 	notes
+	fetchStep int // bytes from one fetch to the next, if the kernel does not fetch line by line
 }
 
 // codePanel is 16 rows of b that are neighbours in memory, a run along k, decoded into a column panel of FP32.

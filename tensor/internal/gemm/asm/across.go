@@ -33,10 +33,10 @@ const (
 	acrossSumMoved
 	acrossScalesMoved
 	acrossPartialMoved
-	acrossFetchStep
 	acrossMin
-	acrossMax = acrossMin + 64
-	acrossBad = acrossMax + 64
+	acrossMax       = acrossMin + 64
+	acrossBad       = acrossMax + 64
+	acrossFetchStep = acrossBad + 64
 )
 
 // The most rows of a that the kernels take: all for which there are registers, but those for decoding.
@@ -45,26 +45,31 @@ const (
 	acrossMXRows = 8
 )
 
+// acrossVectors is how a tier holds operands and sums.
+type acrossVectors struct {
+	width, perRow int // bytes of a vector, vectors of sums for a row of a
+	pair          int // dwords of a row of a for two steps of k
+	take          func(fn *asmgen.Func, n int) []asmgen.Vec
+}
+
+var acrossAVX512 = acrossVectors{64, 2, 1, (*asmgen.Func).Zs}
+
 // acrossKernel is the frame of such a kernel.
 type acrossKernel struct {
-	fn                                           *asmgen.Func
-	rows, elem                                   int
-	width, columns, pair                         int  // bytes of a vector, rows of b in a group, dwords of a row of a for two steps of k
-	shared                                       bool // all row panels fetch together what comes next
+	fn *asmgen.Func
+	acrossVectors
+	rows, elem, columns                          int
+	shared                                       bool // each row panel fetches its part of what comes next
 	t, a, b, stride, stride3, fetch, left, steps asmgen.Reg
 	sums                                         [][]asmgen.Vec
 }
 
-func newAcross(f *asmgen.File, name, what string, rows, elem int) *acrossKernel {
-	return newAcrossOf(f, name, what, rows, elem, 1, 2, 64, (*asmgen.Func).Zs)
-}
-
-// newAcrossOf is newAcross for so many dwords of a row of a for two steps of k, and a row of so many vectors of so many bytes.
-func newAcrossOf(f *asmgen.File, name, what string, rows, elem, pair, vectors, width int, vecs func(*asmgen.Func, int) []asmgen.Vec) *acrossKernel {
+func newAcross(f *asmgen.File, name, what string, rows, elem int, by acrossVectors) *acrossKernel {
 	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of 32 rows of b that are neighbours in memory, %s.", name, rows, what), asmgen.Arg("d", "*across"))
-	k := &acrossKernel{fn: fn, rows: rows, elem: elem, width: width, columns: vectors * width / 4, pair: pair, t: fn.Load("d"), a: fn.GP(), b: fn.GP(), stride: fn.GP(), stride3: fn.GP(), fetch: fn.GP(), left: fn.GP(), steps: fn.GP()}
+	k := &acrossKernel{fn: fn, acrossVectors: by, rows: rows, elem: elem, columns: by.perRow * by.width / 4, t: fn.Load("d"), a: fn.GP(), b: fn.GP(),
+		stride: fn.GP(), stride3: fn.GP(), fetch: fn.GP(), left: fn.GP(), steps: fn.GP()}
 	for range rows {
-		k.sums = append(k.sums, vecs(fn, vectors))
+		k.sums = append(k.sums, by.take(fn, by.perRow))
 	}
 	fn.I("MOVQ", k.t.At(acrossStride), k.stride)
 	fn.I("LEAQ", k.stride.At(0).Index(k.stride, 2), k.stride3)
@@ -159,7 +164,8 @@ func (k *acrossKernel) multiply(bs []asmgen.Vec, nth int) {
 	}
 }
 
-// advance moves on by n times two steps. Meanwhile it fetches as much of what a later call will read, row after row of memory.
+// advance moves on by n times two steps. Meanwhile it fetches as much of what a later call will read, or its part of that, row after row
+// of memory.
 func (k *acrossKernel) advance(n int) {
 	fn := k.fn
 	for range n * k.elem * k.columns / 32 {
@@ -183,7 +189,7 @@ func (k *acrossKernel) advance(n int) {
 // acrossBF16 prints the kernels for BF16.
 func acrossBF16(f *asmgen.File) {
 	for rows := 1; rows <= acrossRows; rows++ {
-		k := newAcross(f, fmt.Sprintf("acrossBF16x%dAVX512", rows), "BF16", rows, 2)
+		k := newAcross(f, fmt.Sprintf("acrossBF16x%dAVX512", rows), "BF16", rows, 2, acrossAVX512)
 		fn := k.fn
 		of, pairs := fn.Zs(2), fn.Zs(2)
 		pair := func() {

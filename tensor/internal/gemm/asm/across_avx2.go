@@ -21,11 +21,11 @@ type acrossSplit struct {
 
 func acrossAVX2(f *asmgen.File) {
 	for rows := 1; rows <= acrossAVX2Rows; rows++ {
-		vectors := 2
+		by := acrossVectors{width: 32, perRow: 2, pair: 2, take: (*asmgen.Func).Ys}
 		if rows <= 3 {
-			vectors = 4
+			by.perRow = 4
 		}
-		k := &acrossSplit{acrossKernel: newAcrossOf(f, fmt.Sprintf("acrossBF16x%dAVX2", rows), "BF16", rows, 2, 2, vectors, 32, (*asmgen.Func).Ys)}
+		k := &acrossSplit{acrossKernel: newAcross(f, fmt.Sprintf("acrossBF16x%dAVX2", rows), "BF16", rows, 2, by)}
 		k.shared = true
 		k.kernel()
 	}
