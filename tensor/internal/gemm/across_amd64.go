@@ -5,51 +5,71 @@ package gemm
 // Products with rather few rows of a and a b whose rows are neighbours in memory, as the weights in gradients of data: b is read from memory
 // once, in place, instead of being packed. The bits are those of the packed product.
 //
-// The kernel takes 32 rows of b, and of each step of k no more than a cache line or half of one. So k is cut into runs that the second
-// level of cache holds, and while one is multiplied, the next is fetched in the order of memory.
+// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16), and of each step of k no more than a cache line or half
+// of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is fetched in the order of
+// memory.
 
 import "unsafe"
 
 const (
-	acrossColumns = 32        // rows of b that a kernel takes
-	acrossRun     = 128       // steps of k, about, in a run
-	acrossStrip   = 256 << 10 // bytes of b, about, in a run
+	acrossColumns = 32  // rows of b that a kernel takes
+	acrossRun     = 128 // steps of k, about, in a run
 )
 
 // acrossFamily is the kernels by the rows of a.
 type acrossFamily struct {
-	kernels []func(*across)
-	elem    int // bytes of an element of b
-	height  int // rows of a up to which this was found faster than packing
+	kernels  []func(*across)
+	decode   func(*codePanel) // or, if not nil, codes are decoded into column panels
+	maxScale uint8            // above which decode cannot
+	elem     int              // bytes of an element of b
+	shared   bool             // each row panel fetches its part of what comes next; if not, each fetches all
+	strip    int              // bytes of b, about, in a run
+	height   int              // rows of a up to which this was found faster than packing
 }
 
 var (
-	acrossBF16AVX512 = acrossFamily{elem: 2, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512, acrossBF16x4AVX512,
-		acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
-	acrossMXAVX512 = acrossFamily{elem: 1, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
+	acrossForAVX512 = acrossFamilies{&acrossBF16AVX512, &acrossMXAVX512}
+	acrossForAVX2   = acrossFamilies{&acrossBF16AVX2, &acrossMXAVX2}
+
+	acrossBF16AVX512 = acrossFamily{elem: 2, strip: 256 << 10, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512,
+		acrossBF16x4AVX512, acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
+	acrossMXAVX512 = acrossFamily{elem: 1, strip: 256 << 10, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
+	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
+		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
+	acrossMXAVX2 = acrossFamily{elem: 1, strip: 128 << 10, height: 96, decode: acrossE4M3AVX2, maxScale: 254 - 120}
 )
 
-// across says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0 and are one
-// chain.
-func (a operand) across(b operand, m into) bool {
-	codes := b.lookup != nil
-	return a.Rows <= acrossFamilyOf(b).height && a.Cols > 0 && b.Rows >= acrossColumns && !m.add && m.span == 0 && b.panels == nil && b.RowStride == 1 &&
-		(!codes || b.lookup.format == E4M3 && b.scales.RowStride == 1)
-}
+// acrossFamilies is those of a tier: for a b of elements and of codes.
+type acrossFamilies struct{ elements, codes *acrossFamily }
 
-func acrossFamilyOf(b operand) *acrossFamily {
+func (fs *acrossFamilies) of(b operand) *acrossFamily {
 	if b.lookup != nil {
-		return &acrossMXAVX512
+		return fs.codes
 	}
-	return &acrossBF16AVX512
+	return fs.elements
 }
 
-// multiplyAcross is family.multiply for operands of which across approves, if all that they hold decodes exactly. Otherwise it returns
-// false, and the result is still to be computed.
-func multiplyAcross(s *Scratch, sum, out View, a, b operand) bool {
-	f := acrossFamilyOf(b)
-	p := acrossProduct{family: f, call: &s.calls.across, b: b, a: bf16AVX512.packing.rowPanels(s, &s.a, a, len(f.kernels)-1)}
+// take says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0 and are one
+// chain.
+func (fs *acrossFamilies) take(a, b operand, m into) bool {
+	if fs == nil || a.Cols == 0 || b.Rows < acrossColumns || m.add || m.span > 0 || b.panels != nil || b.RowStride != 1 {
+		return false
+	}
+	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.format == E4M3 && b.scales.RowStride == 1)
+}
+
+// product is multiply, in place where that pays.
+func (f *family) product(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+	if !f.across.take(a, b, m) || !f.across.of(b).multiply(s, f, sum, out, a, b) {
+		f.multiply(s, sum, out, a, b, m, inexact)
+	}
+}
+
+// multiply is family.multiply for operands that acrossFamilies.take, if all that they hold decodes exactly. Otherwise it returns
+// false, and the result is still to be computed. packed is the family of the packed product.
+func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b operand) bool {
+	p := acrossProduct{family: f, packed: packed, call: &s.calls.across, b: b, a: packed.packing.rowPanels(s, &s.a, a, f.rows(packed))}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
@@ -58,7 +78,7 @@ func multiplyAcross(s *Scratch, sum, out View, a, b operand) bool {
 		p.sum = strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
 	}
 	p.all(s)
-	if b.lookup != nil && !p.call.exact(b) {
+	if b.lookup != nil && !p.exact(s) {
 		return false
 	}
 	if out.Ptr != nil {
@@ -70,6 +90,7 @@ func multiplyAcross(s *Scratch, sum, out View, a, b operand) bool {
 // acrossProduct is one such product.
 type acrossProduct struct {
 	family       *acrossFamily
+	packed       *family
 	call         *across
 	a            rowPanels
 	b            operand
@@ -78,16 +99,35 @@ type acrossProduct struct {
 	partial      unsafe.Pointer // vectors of sums between runs, for every row of a those of a strip's columns
 }
 
+// rows is the most that a row panel may have.
+func (f *acrossFamily) rows(packed *family) int {
+	if f.decode != nil {
+		return packed.rows
+	}
+	return len(f.kernels) - 1
+}
+
+// exact says whether all of b was decoded exactly.
+func (p *acrossProduct) exact(s *Scratch) bool {
+	if p.family.decode != nil {
+		return s.calls.panel.below(p.family.maxScale) && s.calls.panel.exact(p.b)
+	}
+	return p.call.exact(p.b)
+}
+
 // all computes the sums.
 func (p *acrossProduct) all(s *Scratch) {
 	b, elem := p.b, p.family.elem
 	p.run = evenly(b.Cols, acrossRun, blockLength)
-	p.columns = max(acrossStrip/(p.run*elem)/acrossColumns, 1) * acrossColumns
+	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
 	const spare = 2 * acrossColumns // that the last strip may have more, and that are computed twice
 	p.partial = s.partial.atLeast(4 * p.sum.Rows * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
 	p.call.notes.reset()
-	if b.lookup != nil {
+	if p.family.decode != nil {
+		s.calls.panel = codePanel{dst: s.b.atLeast(4 * panelColumns * (p.run + 1)), stride: b.ColStride, scaleStride: b.scales.ColStride}
+		s.calls.panel.reset()
+	} else if b.lookup != nil {
 		p.call.codes = directTables[b.lookup.format]()
 	}
 	for j := 0; j < b.Rows; {
@@ -96,23 +136,37 @@ func (p *acrossProduct) all(s *Scratch) {
 			n = b.Rows - j
 		}
 		for k := 0; k < b.Cols; k += p.run {
-			p.strip(j, n, k)
+			if p.family.decode != nil {
+				p.decoded(s, j, n, k)
+			} else {
+				p.strip(j, n, k)
+			}
 		}
 		j += n
 	}
+}
+
+// next is how far from a strip's run lies what comes next in memory order: the next run or, after the last one, that of the next columns
+// or of the next matrix.
+func (p *acrossProduct) next(j, n, k, run int) int {
+	if k+run == p.b.Cols && j+n < p.b.Rows {
+		return n - k*p.b.ColStride
+	}
+	return run * p.b.ColStride
 }
 
 // strip multiplies a run along k from element k on with n columns from column j on.
 func (p *acrossProduct) strip(j, n, k int) {
 	d, b, elem := p.call, p.b, p.family.elem
 	d.k = min(p.run, b.Cols-k)
-	// What comes next in memory order: the next run or, after the last one, that of the next columns or of the next matrix.
-	next := d.k * b.ColStride
-	if k+d.k == b.Cols && j+n < b.Rows {
-		next = n - k*b.ColStride
+	next := p.next(j, n, k, d.k)
+	parts := 1
+	if p.family.shared {
+		parts = p.a.tall + p.a.short
 	}
-	d.lines = (n*elem + line - 1) / line
-	d.jump = d.stride - line*d.lines
+	d.fetchStep = (line + parts - 1) / parts
+	d.lines = (n*elem + d.fetchStep - 1) / d.fetchStep
+	d.jump = d.stride - d.fetchStep*d.lines
 	d.load, d.finish = k, 0
 	if k+d.k == b.Cols {
 		d.finish = 1
@@ -121,18 +175,21 @@ func (p *acrossProduct) strip(j, n, k int) {
 	d.b, d.scales = part.Ptr, part.scales.Ptr
 	for i, at := 0, 0; i < p.sum.Rows; at++ {
 		panel, rows := p.a.panel(at)
-		d.a = unsafe.Add(panel, 4*rows*(k/2))
+		d.a = unsafe.Add(panel, 4*rows*p.packed.packing.steps(k))
 		d.sum = p.sum.slice(4, i, j, 1, 1).Ptr
 		d.partial = unsafe.Add(p.partial, 4*i*(n+acrossColumns))
 		d.ahead, d.linesLeft = elem*next, d.lines
+		if p.family.shared {
+			d.ahead += at * d.k / parts * d.stride
+		}
 		d.moved = [4]int{}
 		d.groups = n / acrossColumns
-		p.family.multiply(d, rows)
+		p.family.call(d, rows)
 		if rest := n % acrossColumns; rest > 0 { // the last columns once more, with those before them
 			first := n - acrossColumns
 			d.moved = [4]int{elem * first, 4 * first, first, d.moved[3]}
 			d.groups = 1
-			p.family.multiply(d, rows)
+			p.family.call(d, rows)
 		}
 		i += rows
 	}
@@ -146,7 +203,7 @@ func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {
 	return unsafe.Add(r.shortPtr(), (i-r.tall)*r.shortStride), r.rows - 1
 }
 
-// multiply is not inlined for the sake of preemption, as family.column.
+// call is not inlined for the sake of preemption, as family.column.
 //
 //go:noinline
-func (f *acrossFamily) multiply(d *across, rows int) { f.kernels[rows](d) }
+func (f *acrossFamily) call(d *across, rows int) { f.kernels[rows](d) }

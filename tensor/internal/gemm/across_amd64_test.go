@@ -6,120 +6,225 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/klauspost/cpuid/v2"
+
+	"spmoe/tensor/cpu"
 )
 
 // Shapes around the kernels' units: 32 columns, two and four steps of k, blocks of 32 of them, runs, strips, panels.
 var acrossShapes = []struct{ m, n, k int }{
 	{1, 32, 1}, {2, 33, 2}, {3, 63, 3}, {4, 64, 4}, {5, 65, 31}, {6, 40, 32}, {7, 95, 33}, {8, 96, 34}, {9, 97, 35}, {10, 34, 63}, {11, 50, 66},
-	{12, 70, 97}, {13, 32, 130}, {17, 45, 128}, {25, 37, 129}, {64, 35, 260}, {8, 100, 300}, {3, 130, 513}, {9, 1090, 257}, {2, 2150, 140}, {8, 4200, 40},
+	{12, 70, 97}, {1, 100, 200}, {2, 64, 385}, {13, 32, 130}, {17, 45, 128}, {25, 37, 129}, {64, 35, 260}, {8, 100, 300}, {3, 130, 513}, {9, 1090, 257}, {2, 2150, 140}, {8, 4200, 40},
+}
+
+// acrossTiers is the families that have kernels for products across.
+var acrossTiers = []struct {
+	name     string
+	family   *family
+	decoders *decoders
+	runs     func() bool
+}{
+	{"AVX2", &bf16SplitAVX2, &decodersAVX2, func() bool { return slices.Contains(cpu.Tiers(), cpu.AVX2) }},
+	{"AVX512", &bf16AVX512, &decodersAVX512, func() bool { return cpuid.CPU.Supports(cpuid.AVX512BF16, cpuid.AVX512VBMI) }},
+}
+
+// acrossTest multiplies across by a family.
+type acrossTest struct {
+	*family
+	*decoders
+	s *Scratch
+}
+
+func (a *acrossTest) multiply(sum, out View, x, y operand) bool {
+	return a.across.of(y).multiply(a.s, a.family, sum, out, x, y)
+}
+
+// eachAcross runs f for the families of this CPU.
+func eachAcross(t *testing.T, f func(t *testing.T, a *acrossTest)) {
+	for _, tier := range acrossTiers {
+		t.Run(tier.name, func(t *testing.T) {
+			if !tier.runs() {
+				t.Skip("this CPU lacks the instructions")
+			}
+			f(t, &acrossTest{tier.family, tier.decoders, new(Scratch)})
+		})
+	}
+}
+
+// check compares a product with the packed one.
+func (a *acrossTest) check(t *testing.T, x, y operand) {
+	m, n, k := x.Rows, y.Rows, x.Cols
+	t.Helper()
+	if !a.across.take(x, y, into{}) {
+		t.Fatal("the operands are not taken")
+	}
+	want, got := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
+	a.family.multiply(a.s, want.View, View{}, x, y, into{}, nil)
+	a.s.poison()
+	if !a.multiply(got.View, View{}, x, y) {
+		t.Fatal("the product was not computed")
+	}
+	sums := want.elements(t)
+	for i, sum := range got.elements(t) {
+		if x, y := math.Float32bits(sum), math.Float32bits(sums[i]); x != y {
+			t.Fatalf("[%d, %d, %d]: element %d, %d is %#x, want %#x", m, n, k, i/n, i%n, x, y)
+		}
+	}
+	rounded := newMatrix[uint16](m, n, false, 7)
+	a.multiply(View{}, rounded.View, x, y)
+	for i, x := range rounded.elements(t) {
+		if y := roundBF16(sums[i]); x != y {
+			t.Fatalf("element %d is %#x, want %#x", i, x, y)
+		}
+	}
 }
 
 // Products across have the bits of packed ones, whatever the layout and the format of a.
 func TestAcrossEqualsPacked(t *testing.T) {
-	if !cpuid.CPU.Supports(cpuid.AVX512BF16, cpuid.AVX512VBMI) {
-		t.Skip("this CPU lacks AVX512-BF16 or VBMI")
-	}
-	var s Scratch
-	check := func(t *testing.T, a, b operand, m, n int) {
-		t.Helper()
-		if !a.across(b, into{}) {
-			t.Fatal("the operands are not taken")
-		}
-		want, got := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
-		bf16AVX512.multiply(&s, want.View, View{}, a, b, into{}, nil)
-		s.poison()
-		if !multiplyAcross(&s, got.View, View{}, a, b) {
-			t.Fatal("the product was not computed")
-		}
-		sums := want.elements(t)
-		checkSame(t, got.elements(t), sums)
-		rounded := newMatrix[uint16](m, n, false, 7)
-		multiplyAcross(&s, View{}, rounded.View, a, b)
-		for i, x := range rounded.elements(t) {
-			if y := roundBF16(sums[i]); x != y {
-				t.Fatalf("element %d is %#x, want %#x", i, x, y)
+	eachAcross(t, func(t *testing.T, a *acrossTest) {
+		for i, sh := range acrossShapes {
+			for _, aT := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v,%v", sh, aT), func(t *testing.T) {
+					r := rand.New(rand.NewPCG(uint64(i), 1))
+					x, y := operands[uint16](r, sh.m, sh.n, sh.k, aT, false)
+					a.check(t, operand{View: x.View}, operand{View: y.transposed()})
+					codes := finite(r, E4M3)
+					if i%2 == 1 { // mostly normal numbers, as in training
+						codes = func() uint8 { return uint8(r.IntN(2)<<7 | 8 + r.IntN(118)) }
+					}
+					coded, ok := a.operand(newScaled(formats[i%3], sh.m, sh.k, aT, aT, finite(r, formats[i%3]), near(r)).Scaled)
+					weights, okWeights := a.operand(newScaled(E4M3, sh.n, sh.k, true, true, codes, near(r)).Scaled)
+					if !ok || !okWeights {
+						t.Fatal("the operands are not decodable")
+					}
+					a.check(t, coded, weights)
+					a.check(t, operand{View: x.View}, weights)
+				})
 			}
 		}
-	}
-	for i, sh := range acrossShapes {
-		for _, aT := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%v,%v", sh, aT), func(t *testing.T) {
-				r := rand.New(rand.NewPCG(uint64(i), 1))
-				a, b := operands[uint16](r, sh.m, sh.n, sh.k, aT, false)
-				check(t, operand{View: a.View}, operand{View: b.transposed()}, sh.m, sh.n)
-				codes := finite(r, E4M3)
-				if i%2 == 1 { // mostly normal numbers, as in training
-					codes = func() uint8 { return uint8(r.IntN(2)<<7 | 8 + r.IntN(118)) }
-				}
-				x, ok := decodersAVX512.operand(newScaled(formats[i%3], sh.m, sh.k, aT, aT, finite(r, formats[i%3]), near(r)).Scaled)
-				y, okY := decodersAVX512.operand(newScaled(E4M3, sh.n, sh.k, true, true, codes, near(r)).Scaled)
-				if !ok || !okY {
-					t.Fatal("the operands are not decodable")
-				}
-				check(t, x, y, sh.m, sh.n)
-				check(t, operand{View: a.View}, y, sh.m, sh.n)
-			})
-		}
-	}
+	})
 }
 
 // What does not decode exactly, anywhere in either operand, is left to others.
 func TestAcrossLeavesWhatIsNotExact(t *testing.T) {
-	if !cpuid.CPU.Supports(cpuid.AVX512BF16, cpuid.AVX512VBMI) {
-		t.Skip("this CPU lacks AVX512-BF16 or VBMI")
-	}
 	const m, n, k = 5, 70, 99
-	var s Scratch
-	for _, ch := range []struct{ code, scale uint8 }{{0x7f, 127}, {0xff, 127}, {0x00, 255}, {0x38, 255}, {0x01, 2}, {0x7e, 254}} {
-		for _, row := range []int{0, 31, 32, 40, 69} {
-			for _, col := range []int{0, 31, 64, 97, 98} {
-				r := rand.New(rand.NewPCG(3, uint64(row)))
-				a := newScaled(E4M3, m, k, false, false, finite(r, E4M3), near(r))
-				b := newScaled(E4M3, n, k, true, true, finite(r, E4M3), near(r))
-				x, _ := decodersAVX512.operand(a.Scaled)
-				y, _ := decodersAVX512.operand(b.Scaled)
-				c := newMatrix[float32](m, n, false, guard)
-				if !multiplyAcross(&s, c.View, View{}, x, y) {
-					t.Fatal("the product was not computed")
-				}
-				*at[uint8](b.Codes, row, col), *at[uint8](b.Scales, row, col/blockLength) = ch.code, ch.scale
-				if multiplyAcross(&s, c.View, View{}, x, y) {
-					t.Fatalf("code %#x with scale %d at row %d, %d of b was taken for exact", ch.code, ch.scale, row, col)
-				}
-				*at[uint8](b.Codes, row, col), *at[uint8](b.Scales, row, col/blockLength) = 0, 127
-				*at[uint8](a.Codes, row%m, col), *at[uint8](a.Scales, row%m, col/blockLength) = ch.code, ch.scale
-				if multiplyAcross(&s, c.View, View{}, x, y) {
-					t.Fatalf("code %#x with scale %d at row %d, %d of a was taken for exact", ch.code, ch.scale, row%m, col)
+	changes := []struct{ code, scale uint8 }{{0x7f, 127}, {0xff, 127}, {0x00, 255}, {0x38, 255}, {0x01, 2}, {0x7e, 254}}
+	eachAcross(t, func(t *testing.T, a *acrossTest) {
+		for _, ch := range changes {
+			for _, row := range []int{0, 31, 32, 40, 69} {
+				for _, col := range []int{0, 31, 64, 97, 98} {
+					r := rand.New(rand.NewPCG(3, uint64(row)))
+					coded := newScaled(E4M3, m, k, false, false, finite(r, E4M3), near(r))
+					weights := newScaled(E4M3, n, k, true, true, finite(r, E4M3), near(r))
+					x, _ := a.operand(coded.Scaled)
+					y, _ := a.operand(weights.Scaled)
+					c := newMatrix[float32](m, n, false, guard)
+					if !a.multiply(c.View, View{}, x, y) {
+						t.Fatal("the product was not computed")
+					}
+					*at[uint8](weights.Codes, row, col), *at[uint8](weights.Scales, row, col/blockLength) = ch.code, ch.scale
+					if a.multiply(c.View, View{}, x, y) {
+						t.Fatalf("code %#x with scale %d at row %d, %d of b was taken for exact", ch.code, ch.scale, row, col)
+					}
+					*at[uint8](weights.Codes, row, col), *at[uint8](weights.Scales, row, col/blockLength) = 0, 127
+					*at[uint8](coded.Codes, row%m, col), *at[uint8](coded.Scales, row%m, col/blockLength) = ch.code, ch.scale
+					if a.multiply(c.View, View{}, x, y) {
+						t.Fatalf("code %#x with scale %d at row %d, %d of a was taken for exact", ch.code, ch.scale, row%m, col)
+					}
 				}
 			}
 		}
-	}
+	})
+}
+
+// Whatever the scales are, a product has the bits of the packed one or is left to others.
+func TestAcrossAnyScale(t *testing.T) {
+	const m, n, k = 7, 75, 99
+	eachAcross(t, func(t *testing.T, a *acrossTest) {
+		r := rand.New(rand.NewPCG(1, 3))
+		x, _ := operands[uint16](r, m, n, k, false, false)
+		got, want := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
+		left := 0
+		for scale := range 256 {
+			weights := newScaled(E4M3, n, k, true, true, finite(r, E4M3), near(r))
+			*at[uint8](weights.Scales, scale%n, scale%3) = uint8(scale)
+			y, _ := a.operand(weights.Scaled)
+			if !a.multiply(got.View, View{}, operand{View: x.View}, y) {
+				left++
+				continue
+			}
+			a.family.multiply(a.s, want.View, View{}, operand{View: x.View}, y, into{}, nil)
+			checkSame(t, got.elements(t), want.elements(t))
+		}
+		if left > 140 {
+			t.Errorf("with %d of 256 scales the product was not computed", left)
+		}
+	})
 }
 
 // Infinities and NaNs of BF16 show in their columns and nowhere else.
 func TestAcrossNaNAndInf(t *testing.T) {
-	if !cpuid.CPU.Supports(cpuid.AVX512BF16, cpuid.AVX512VBMI) {
-		t.Skip("this CPU lacks AVX512-BF16 or VBMI")
-	}
 	const m, n, k = 9, 75, 67
-	a, b := operands[uint16](rand.New(rand.NewPCG(1, 2)), m, n, k, false, false)
+	x, y := operands[uint16](rand.New(rand.NewPCG(1, 2)), m, n, k, false, false)
 	special := map[int]uint16{0: nan16, 31: 0x7f80, 40: 0xff80, 74: nan16}
-	for j, x := range special {
-		*at[uint16](b.View, (j+66)%k, j) = x
+	for j, bits := range special {
+		*at[uint16](y.View, (j+66)%k, j) = bits
 	}
-	var s Scratch
-	c := newMatrix[float32](m, n, false, guard)
-	if !multiplyAcross(&s, c.View, View{}, operand{View: a.View}, operand{View: b.transposed()}) {
-		t.Fatal("the product was not computed")
-	}
-	for i, x := range c.elements(t) {
-		bits, isSpecial := special[i%n]
-		finite := !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0)
-		if finite == isSpecial || bits == nan16 && x == x {
-			t.Errorf("element %d, %d is %g", i/n, i%n, x)
+	eachAcross(t, func(t *testing.T, a *acrossTest) {
+		c := newMatrix[float32](m, n, false, guard)
+		if !a.multiply(c.View, View{}, operand{View: x.View}, operand{View: y.transposed()}) {
+			t.Fatal("the product was not computed")
 		}
-	}
+		for i, sum := range c.elements(t) {
+			bits, isSpecial := special[i%n]
+			finite := !math.IsNaN(float64(sum)) && !math.IsInf(float64(sum), 0)
+			if finite == isSpecial || bits == nan16 && sum == sum {
+				t.Errorf("element %d, %d is %g", i/n, i%n, sum)
+			}
+		}
+	})
+}
+
+// Where no instruction flushes what is subnormal, any bits of BF16 give those of the packed product, signs of zeros included: an odd last
+// element is paired with zeros there, which turn a sum of -0 to 0.
+func TestAcrossAnyBits(t *testing.T) {
+	eachAcross(t, func(t *testing.T, a *acrossTest) {
+		for i, sh := range acrossShapes {
+			r := rand.New(rand.NewPCG(uint64(i), 5))
+			x, y := operands[uint16](r, sh.m, sh.n, sh.k, false, false)
+			for _, tiny := range []bool{true, false} {
+				bits := func() uint16 { return uint16(r.Uint32()) }
+				if tiny { // products and sums around the smallest numbers
+					bits = func() uint16 { return uint16(r.IntN(2)<<15 | r.IntN(0x2100)) }
+				}
+				x.fill(bits)
+				y.fill(bits)
+				a.check(t, operand{View: x.View}, operand{View: y.transposed()})
+			}
+		}
+	})
+}
+
+// What the kernels cannot do is refused: sums to add to, spans, panels, narrow results, other layouts, many rows.
+func TestAcrossRefuses(t *testing.T) {
+	eachAcross(t, func(t *testing.T, a *acrossTest) {
+		taken := func(m, n int, bT bool, how into, packed bool) bool {
+			x, y := operands[uint16](rand.New(rand.NewPCG(1, 2)), m, n, 40, false, bT)
+			b := operand{View: y.transposed()}
+			if packed {
+				b.panels = b.Ptr
+			}
+			return a.across.take(operand{View: x.View}, b, how)
+		}
+		if !taken(8, 64, false, into{}, false) || !taken(8, 64, false, into{stream: true}, false) {
+			t.Error("a product was refused")
+		}
+		if taken(8, 64, false, into{add: true}, false) || taken(8, 64, false, into{span: 32}, false) || taken(8, 64, false, into{}, true) ||
+			taken(8, 31, false, into{}, false) || taken(8, 64, true, into{}, false) || taken(a.across.elements.height+1, 64, false, into{}, false) {
+			t.Error("a product was taken")
+		}
+	})
 }

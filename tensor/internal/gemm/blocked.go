@@ -25,6 +25,7 @@ type family struct {
 	adds          bool          // the microkernel can add pending sums of a tree
 	runSteps      int           // steps between a load and a store of the sums
 	packing       packing
+	across        *acrossFamilies // for few rows of a and a b whose rows are neighbours; may be nil
 }
 
 const (

@@ -12,6 +12,7 @@ type calls struct {
 	decoding decoding
 	direct   [2]direct
 	across   across
+	panel    codePanel
 	offsets  [16]int
 	rest     [64]uint16   // the end of a row
 	bounds   [2][8]uint32 // the least and the most of scales
@@ -103,6 +104,16 @@ type across struct {
 	left   int    // of k, while counting
 	groups int    // counted down
 	moved  [4]int // as of direct
+	notes
+	fetchStep int // bytes from one fetch to the next, if the kernel does not fetch line by line
+}
+
+// codePanel is 16 rows of b that are neighbours in memory, a run along k, decoded into a column panel of FP32.
+type codePanel struct {
+	dst, codes, scales            unsafe.Pointer
+	stride, scaleStride           int // bytes from step to step of k, from block to block
+	k                             int // elements along k
+	ahead, lines, linesLeft, jump int // as of across
 	notes
 }
 

@@ -6,6 +6,7 @@ package gemm
 
 import (
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -165,6 +166,9 @@ func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	o.lookup.decodeAcross(d)
 	return strided(dst, n, steps, 1, chunkRows)
 }
+
+// below says whether no scale was above most.
+func (d *notes) below(most uint8) bool { return slices.Max(d.max[:]) <= most }
 
 // exact says whether all that was decoded of o since the reset is what it should be. Outside the lookup's range, only blocks of
 // zeros are.

@@ -82,8 +82,8 @@ var (
 	}
 )
 
-// directFamilyOf is the kernels of AVX-512 for a b of elements or codes.
-func directFamilyOf(b operand) *directFamily {
+// directAVX512Of is the kernels of AVX-512 for a b of elements or codes.
+func directAVX512Of(b operand) *directFamily {
 	if b.lookup != nil {
 		return &directMXAVX512
 	}

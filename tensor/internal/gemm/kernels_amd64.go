@@ -12,7 +12,7 @@ import (
 
 var (
 	bf16AVX512 = family{
-		rows: 12, columns: 32, masked: true, rounds: true, adds: true, runSteps: runSteps,
+		rows: 12, columns: 32, masked: true, rounds: true, adds: true, runSteps: runSteps, across: &acrossForAVX512,
 		tiles:   []func(*tile){nil, bf16AVX512Tiles1, bf16AVX512Tiles2, bf16AVX512Tiles3, bf16AVX512Tiles4, bf16AVX512Tiles5, bf16AVX512Tiles6, bf16AVX512Tiles7, bf16AVX512Tiles8, bf16AVX512Tiles9, bf16AVX512Tiles10, bf16AVX512Tiles11, bf16AVX512Tiles12},
 		packing: packing{elem: 2, rows: packer{16, packRowsAVX512, interleave16AVX512}, columns: packer{16, packRowsAVX512, interleave32AVX512}},
 	}
@@ -26,7 +26,7 @@ var (
 		packing: packing{elem: 4, rows: packer{16, packRowsAVX512, copy16AVX512}, columns: packer{16, packRowsAVX512, copy32AVX512}},
 	}
 	bf16SplitAVX2 = family{
-		rows: 6, columns: 16, adds: true, runSteps: runSteps, tiles: fp32AVX2.tiles,
+		rows: 6, columns: 16, adds: true, runSteps: runSteps, tiles: fp32AVX2.tiles, across: &acrossForAVX2,
 		packing: packing{elem: 2, split: true, rows: packer{8, alongSplitAVX2, acrossSplitAVX2}, columns: packer{8, alongSplitAVX2, acrossSplitAVX2}},
 	}
 	fp32AVX2 = family{
@@ -61,10 +61,10 @@ func kernelsOf(t cpu.Tier) *kernels {
 func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float64) *kernels {
 	return &kernels{
 		bf16: func(s *Scratch, c, a, b View, m into) {
-			bf16.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
+			bf16.product(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 		},
 		bf16Rounded: func(s *Scratch, c, a, b View) {
-			bf16.multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
+			bf16.product(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
 		},
 		fp32: func(s *Scratch, c, a, b View, m into) {
 			fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
@@ -89,7 +89,7 @@ func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int)
 		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
 			directAVX2Of(b).multiply(s, sum, out, a, b, m, inexact)
 		} else {
-			bf16.multiply(s, sum, out, a, b, m, inexact)
+			bf16.product(s, sum, out, a, b, m, inexact)
 		}
 	}
 	ks.bf16 = func(s *Scratch, c, a, b View, m into) {
@@ -145,12 +145,10 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 	ks := *packed
 	ks.packed, ks.few = packed, few
 	multiply := func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
-		switch {
-		case few(a.Rows, m.length(a.Cols)) && a.direct(b):
-			directFamilyOf(b).multiply(s, sum, out, a, b, m, inexact)
-		case f == &bf16AVX512 && a.across(b, m) && multiplyAcross(s, sum, out, a, b):
-		default:
-			f.multiply(s, sum, out, a, b, m, inexact)
+		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
+			directAVX512Of(b).multiply(s, sum, out, a, b, m, inexact)
+		} else {
+			f.product(s, sum, out, a, b, m, inexact)
 		}
 	}
 	ks.bf16 = func(s *Scratch, c, a, b View, m into) {

@@ -34,8 +34,9 @@ const (
 	acrossScalesMoved
 	acrossPartialMoved
 	acrossMin
-	acrossMax = acrossMin + 64
-	acrossBad = acrossMax + 64
+	acrossMax       = acrossMin + 64
+	acrossBad       = acrossMax + 64
+	acrossFetchStep = acrossBad + 64
 )
 
 // The most rows of a that the kernels take: all for which there are registers, but those for decoding.
@@ -44,19 +45,31 @@ const (
 	acrossMXRows = 8
 )
 
+// acrossVectors is how a tier holds operands and sums.
+type acrossVectors struct {
+	width, perRow int // bytes of a vector, vectors of sums for a row of a
+	pair          int // dwords of a row of a for two steps of k
+	take          func(fn *asmgen.Func, n int) []asmgen.Vec
+}
+
+var acrossAVX512 = acrossVectors{64, 2, 1, (*asmgen.Func).Zs}
+
 // acrossKernel is the frame of such a kernel.
 type acrossKernel struct {
-	fn                                           *asmgen.Func
-	rows, elem                                   int
+	fn *asmgen.Func
+	acrossVectors
+	rows, elem, columns                          int
+	shared                                       bool // each row panel fetches its part of what comes next
 	t, a, b, stride, stride3, fetch, left, steps asmgen.Reg
 	sums                                         [][]asmgen.Vec
 }
 
-func newAcross(f *asmgen.File, name, what string, rows, elem int) *acrossKernel {
+func newAcross(f *asmgen.File, name, what string, rows, elem int, by acrossVectors) *acrossKernel {
 	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of 32 rows of b that are neighbours in memory, %s.", name, rows, what), asmgen.Arg("d", "*across"))
-	k := &acrossKernel{fn: fn, rows: rows, elem: elem, t: fn.Load("d"), a: fn.GP(), b: fn.GP(), stride: fn.GP(), stride3: fn.GP(), fetch: fn.GP(), left: fn.GP(), steps: fn.GP()}
+	k := &acrossKernel{fn: fn, acrossVectors: by, rows: rows, elem: elem, columns: by.perRow * by.width / 4, t: fn.Load("d"), a: fn.GP(), b: fn.GP(),
+		stride: fn.GP(), stride3: fn.GP(), fetch: fn.GP(), left: fn.GP(), steps: fn.GP()}
 	for range rows {
-		k.sums = append(k.sums, fn.Zs(2))
+		k.sums = append(k.sums, by.take(fn, by.perRow))
 	}
 	fn.I("MOVQ", k.t.At(acrossStride), k.stride)
 	fn.I("LEAQ", k.stride.At(0).Index(k.stride, 2), k.stride3)
@@ -73,7 +86,7 @@ func (k *acrossKernel) groups(body func(), order func(sums []asmgen.Vec)) {
 	fn.I("MOVQ", t.At(acrossAhead), k.fetch)
 	fn.I("ADDQ", k.b, k.fetch)
 	fn.I("ADDQ", t.At(acrossBMoved), k.b)
-	fn.I("ADDQ", asmgen.Imm(int64(32*k.elem)), t.At(acrossBMoved))
+	fn.I("ADDQ", asmgen.Imm(int64(k.columns*k.elem)), t.At(acrossBMoved))
 	fn.I("MOVQ", t.At(acrossLinesLeft), k.left)
 	k.load()
 	body()
@@ -87,7 +100,7 @@ func (k *acrossKernel) groups(body func(), order func(sums []asmgen.Vec)) {
 	for _, sums := range k.sums {
 		order(sums)
 		for j, v := range sums {
-			fn.I("VMOVUPS", v, k.steps.At(64*j))
+			fn.I("VMOVUPS", v, k.steps.At(k.width*j))
 		}
 		fn.I("ADDQ", t.At(acrossSumStride), k.steps)
 	}
@@ -95,8 +108,8 @@ func (k *acrossKernel) groups(body func(), order func(sums []asmgen.Vec)) {
 	fn.Place(raw)
 	k.partial(func(at asmgen.Mem, v asmgen.Vec) { fn.I("VMOVUPS", v, at) })
 	fn.Place(stored)
-	fn.I("ADDQ", asmgen.Imm(int64(128*k.rows)), t.At(acrossPartialMoved))
-	fn.I("ADDQ", asmgen.Imm(128), t.At(acrossSumMoved))
+	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns*k.rows)), t.At(acrossPartialMoved))
+	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns)), t.At(acrossSumMoved))
 	fn.I("DECQ", t.At(acrossGroups))
 	fn.I("JNZ", next)
 	fn.Return()
@@ -125,7 +138,7 @@ func (k *acrossKernel) partial(f func(at asmgen.Mem, v asmgen.Vec)) {
 	k.fn.I("ADDQ", k.t.At(acrossPartialMoved), k.steps)
 	for i, s := range k.sums {
 		for j, v := range s {
-			f(k.steps.At(128*i+64*j), v)
+			f(k.steps.At(4*k.columns*i+k.width*j), v)
 		}
 	}
 }
@@ -151,27 +164,32 @@ func (k *acrossKernel) multiply(bs []asmgen.Vec, nth int) {
 	}
 }
 
-// advance moves on by n times two steps. Meanwhile it fetches as much of what a later call will read, row after row of memory.
+// advance moves on by n times two steps. Meanwhile it fetches as much of what a later call will read, or its part of that, row after row
+// of memory.
 func (k *acrossKernel) advance(n int) {
 	fn := k.fn
-	for range n * k.elem {
+	for range n * k.elem * k.columns / 32 {
 		same := fn.Label("sameRow")
 		fn.I("PREFETCHT1", k.fetch.At(0))
-		fn.I("ADDQ", asmgen.Imm(64), k.fetch)
+		if k.shared {
+			fn.I("ADDQ", k.t.At(acrossFetchStep), k.fetch)
+		} else {
+			fn.I("ADDQ", asmgen.Imm(64), k.fetch)
+		}
 		fn.I("DECQ", k.left)
 		fn.I("JNZ", same)
 		fn.I("ADDQ", k.t.At(acrossJump), k.fetch)
 		fn.I("MOVQ", k.t.At(acrossLines), k.left)
 		fn.Place(same)
 	}
-	fn.I("ADDQ", asmgen.Imm(int64(4*k.rows*n)), k.a)
+	fn.I("ADDQ", asmgen.Imm(int64(4*k.rows*k.pair*n)), k.a)
 	fn.I("LEAQ", k.b.At(0).Index(k.stride, 2*n), k.b)
 }
 
 // acrossBF16 prints the kernels for BF16.
 func acrossBF16(f *asmgen.File) {
 	for rows := 1; rows <= acrossRows; rows++ {
-		k := newAcross(f, fmt.Sprintf("acrossBF16x%dAVX512", rows), "BF16", rows, 2)
+		k := newAcross(f, fmt.Sprintf("acrossBF16x%dAVX512", rows), "BF16", rows, 2, acrossAVX512)
 		fn := k.fn
 		of, pairs := fn.Zs(2), fn.Zs(2)
 		pair := func() {

@@ -30,7 +30,7 @@ func acrossMX(f *asmgen.File) {
 		data.spread[half], data.join[half] = f.Data(fmt.Sprintf("spread%d", half), spread), f.Data(fmt.Sprintf("join%d", half), join)
 	}
 	for rows := 1; rows <= acrossMXRows; rows++ {
-		c := &acrossCoded{acrossKernel: newAcross(f, fmt.Sprintf("acrossMXx%dAVX512", rows), "codes of E4M3", rows, 1), acrossData: data}
+		c := &acrossCoded{acrossKernel: newAcross(f, fmt.Sprintf("acrossMXx%dAVX512", rows), "codes of E4M3", rows, 1, acrossAVX512), acrossData: data}
 		c.kernel()
 	}
 }

@@ -29,6 +29,8 @@ func files() map[string]string {
 		"direct_int8_avx512": directInt8,
 		"across_bf16_avx512": acrossBF16,
 		"across_mx_avx512":   acrossMX,
+		"across_bf16_avx2":   acrossAVX2,
+		"across_e4m3_avx2":   acrossE4M3AVX2,
 		"direct_bf16_avx512": directBF16,
 		"direct_avx2":        directAVX2,
 		"direct_mx_avx2":     directMXAVX2,

@@ -1,0 +1,105 @@
+package main
+
+// The kernels for few rows of a and rows of b that are neighbours in memory, for BF16 on AVX2, which multiplies FP32: a BF16 becomes one
+// behind 16 zero bits. Sums are those of fp32AVX2's packed products, of each two steps along k the second first.
+
+import (
+	"fmt"
+
+	"spmoe/tensor/asmgen"
+)
+
+// acrossAVX2Rows is the most rows of a that the kernels take: all for which there are registers.
+const acrossAVX2Rows = 6
+
+// acrossSplit is an acrossKernel for 16 columns or, with so few rows that registers suffice, for 32: then it takes whole cache lines.
+type acrossSplit struct {
+	*acrossKernel
+	bs, as []asmgen.Vec // columns of b, two vectors for 16 of them; elements of a
+	zero   asmgen.Vec
+}
+
+func acrossAVX2(f *asmgen.File) {
+	for rows := 1; rows <= acrossAVX2Rows; rows++ {
+		by := acrossVectors{width: 32, perRow: 2, pair: 2, take: (*asmgen.Func).Ys}
+		if rows <= 3 {
+			by.perRow = 4
+		}
+		k := &acrossSplit{acrossKernel: newAcross(f, fmt.Sprintf("acrossBF16x%dAVX2", rows), "BF16", rows, 2, by)}
+		k.shared = true
+		k.kernel()
+	}
+}
+
+func (k *acrossSplit) kernel() {
+	fn := k.fn
+	k.zero, k.bs = fn.Y(), fn.Ys(2)
+	if k.rows <= 2 {
+		k.bs = append(k.bs, fn.Ys(2)...)
+	}
+	k.as = fn.Ys(min(2, 15-len(k.bs)-k.rows*len(k.sums[0])))
+	fn.I("VXORPS", k.zero, k.zero, k.zero)
+	if k.columns < 32 {
+		fn.I("SHLQ", asmgen.Imm(1), k.t.At(acrossGroups))
+	}
+	k.groups(k.run, func(sums []asmgen.Vec) { // of every 16 columns, one vector has the first four and the third four, the other the rest
+		for h := 0; h < len(sums); h += 2 {
+			fn.I("VPERM2F128", asmgen.Imm(0x20), sums[h+1], sums[h], k.bs[0])
+			fn.I("VPERM2F128", asmgen.Imm(0x31), sums[h+1], sums[h], sums[h+1])
+			fn.I("VMOVAPS", k.bs[0], sums[h])
+		}
+	})
+}
+
+// run multiplies all steps, four by four, then two by two, then an odd one, which comes behind one of zeros.
+func (k *acrossSplit) run() {
+	fn := k.fn
+	rest, odd, done := fn.Label("rest"), fn.Label("odd"), fn.Label("done")
+	pairs := func(n int) {
+		for i := range n {
+			k.add(2*i+1, 2*i)
+			k.add(2*i, 2*i+1)
+		}
+		k.advance(n)
+	}
+	fn.I("MOVQ", k.t.At(acrossK), k.steps)
+	fn.I("SHRQ", asmgen.Imm(2), k.steps)
+	fn.I("JZ", rest)
+	fn.CountDown(k.steps, func() { pairs(2) })
+	fn.Place(rest)
+	fn.I("TESTQ", asmgen.Imm(2), k.t.At(acrossK))
+	fn.I("JZ", odd)
+	pairs(1)
+	fn.Place(odd)
+	fn.I("TESTQ", asmgen.Imm(1), k.t.At(acrossK))
+	fn.I("JZ", done)
+	for first := range len(k.sums[0]) {
+		k.products([]asmgen.Vec{k.zero}, first, 0)
+	}
+	k.add(0, 1)
+	fn.Place(done)
+}
+
+// add adds the products of the nth step of b from here and the ath of a.
+func (k *acrossSplit) add(n, a int) {
+	for first := 0; first < len(k.sums[0]); first += len(k.bs) {
+		for i := 0; i < len(k.bs); i += 2 {
+			low, high := k.bs[i], k.bs[i+1]
+			k.fn.I("VMOVUPS", k.step(n).Plus(16*(first+i)), high)
+			k.fn.I("VPUNPCKLWD", high, k.zero, low)
+			k.fn.I("VPUNPCKHWD", high, k.zero, high)
+		}
+		k.products(k.bs, first, a)
+	}
+}
+
+// products adds those of bs, the vectors of a step of b from the first on, and the ath step of a.
+func (k *acrossSplit) products(bs []asmgen.Vec, first, a int) {
+	for i, sums := range k.sums {
+		x := k.as[i%len(k.as)]
+		k.fn.I("VBROADCASTSS", k.a.At(4*(a*k.rows+i)), x)
+		for j, b := range bs {
+			k.fn.I("VFMADD231PS", b, x, sums[first+j])
+		}
+	}
+}
