@@ -14,7 +14,6 @@ package gemm
 
 import (
 	"slices"
-	"sync"
 	"unsafe"
 
 	"spmoe/tensor/internal/vec"
@@ -29,80 +28,6 @@ const (
 	directHeight = 12
 	directAhead  = 32 << 10
 )
-
-// directFamily is the kernels by the rows of a and how many rows of b each takes at once, which must be what the generator says.
-type directFamily struct {
-	kernels []func(*direct)
-	columns func(rows int) int
-	elem    int                  // bytes of an element of b
-	unit    int                  // elements of a row that make a step
-	run     func(height int) int // elements of a row that are multiplied at a time: a's part of them leaves room in the first level of cache for the rows of b
-	vector  int                  // bytes that 32 elements of a take
-	put     putVectors
-	whole   bool // kernels take whole steps of BF16: rests of rows are copied, codes decoded to where there is room behind them
-	factors bool // kernels want factors of FP32 in place of scales
-}
-
-// putVectors puts steps times 32 BF16 of a row of a at dst, step bytes apart.
-type putVectors func(dst, src unsafe.Pointer, steps, step int)
-
-var (
-	directBF16AVX512 = directFamily{
-		kernels: []func(*direct){nil, directBF16x1AVX512, directBF16x2AVX512, directBF16x3AVX512, directBF16x4AVX512,
-			directBF16x5AVX512, directBF16x6AVX512, directBF16x7AVX512, directBF16x8AVX512},
-		columns: func(rows int) int { return min(8, 31/(rows+1)) },
-		elem:    2, unit: 32,
-		run:    func(height int) int { return 8192 / height / 512 * 512 },
-		vector: 64, put: copyVectors,
-	}
-	directMXAVX512 = directFamily{
-		kernels: []func(*direct){nil, directMXx1AVX512, directMXx2AVX512, directMXx3AVX512, directMXx4AVX512,
-			directMXx5AVX512, directMXx6AVX512, directMXx7AVX512, directMXx8AVX512},
-		columns: func(rows int) int { return min(6, 28/(rows+1)) },
-		elem:    1, unit: 64,
-		run:    func(height int) int { return 1 << 17 / height / 512 * 512 }, // codes take so little of the way that a may come from the second level
-		vector: 64, put: copyVectors,
-	}
-	directAVX2 = directFamily{
-		kernels: []func(*direct){nil, directBF16x1AVX2, directBF16x2AVX2, directBF16x3AVX2, directBF16x4AVX2},
-		columns: func(rows int) int { return [...]int{1: 8, 2: 6, 3: 4, 4: 3}[rows] },
-		elem:    2, unit: 32,
-		run:    func(int) int { return 1024 },
-		vector: 128, put: pairsAVX2,
-		whole: true,
-	}
-	directMXAVX2 = directFamily{
-		kernels: []func(*direct){nil, directMXx1AVX2, directMXx2AVX2, directMXx3AVX2, directMXx4AVX2,
-			directMXx5AVX2, directMXx6AVX2, directMXx7AVX2, directMXx8AVX2},
-		columns: func(rows int) int { return [...]int{1: 6, 2: 4, 3: 3, 4: 2, 5: 2, 6: 2, 7: 1, 8: 1}[rows] },
-		elem:    1, unit: 32,
-		run:    func(int) int { return 512 },
-		vector: 128, put: pairsAVX2,
-		factors: true,
-	}
-)
-
-// directAVX512Of is the kernels of AVX-512 for a b of elements or codes.
-func directAVX512Of(b operand) *directFamily {
-	if b.lookup != nil {
-		return &directMXAVX512
-	}
-	return &directBF16AVX512
-}
-
-// directAVX2Of is the kernels of AVX2: those for codes take whole blocks of E4M3.
-func directAVX2Of(b operand) *directFamily {
-	if b.lookup != nil && b.lookup.format == E4M3 && b.Cols%blockLength == 0 {
-		return &directMXAVX2
-	}
-	return &directAVX2
-}
-
-func copyVectors(dst, src unsafe.Pointer, steps, step int) {
-	for i := range steps {
-		*(*[64]byte)(unsafe.Add(dst, i*step)) = *(*[64]byte)(unsafe.Add(src, 64*i))
-	}
-}
 
 // direct says whether a·bᵀ, whose rows are few, can be computed in place.
 func (a operand) direct(b operand) bool {
@@ -253,48 +178,6 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 	return p.calls[0].exact(b)
 }
 
-// A factor is 2^(scale+factorBias-127), if the scale is not beyond mostScale.
-const (
-	factorBias = 120
-	mostScale  = 254 - factorBias
-)
-
-// note takes over what kernels for AVX2 have met: the least and the most of scales, and of codes twice the most.
-func (n *notes) note(bounds *[2][8]uint32) {
-	for i := range bounds[0] {
-		n.min[i], n.max[i] = uint8(bounds[0][i]), uint8(bounds[1][i])
-	}
-	for i, most := range n.bad {
-		n.bad[i] = 0
-		if most == 2*0x7f {
-			n.bad[i] = 1
-		}
-	}
-}
-
-// factors makes of scales, in the place of bytes, the factors that kernels want.
-func (s *Scratch) factors(scales View) View {
-	b := &s.calls.bounds
-	stride := 4 * scales.Cols
-	v := strided(s.chunks.atLeast(stride*scales.Rows), scales.Rows, stride, stride, 1)
-	rows, n := scales.Rows, scales.Cols
-	if scales.RowStride == n { // one row behind the other
-		rows, n = 1, scales.Rows*n
-	}
-	for i := range rows {
-		dst, src := unsafe.Add(v.Ptr, i*stride), unsafe.Add(scales.Ptr, i*scales.RowStride)
-		if whole := n / 8; whole > 0 {
-			factorsAVX2(dst, src, whole, b)
-		}
-		for j := n / 8 * 8; j < n; j++ {
-			scale := uint32(*(*uint8)(unsafe.Add(src, j)))
-			b[0][0], b[1][0] = min(b[0][0], scale), max(b[1][0], scale)
-			*(*uint32)(unsafe.Add(dst, 4*j)) = (scale + factorBias) << 23
-		}
-	}
-	return v
-}
-
 // prepare sets what all calls for so many rows of a have in common.
 func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	*d = direct{rows: rows, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
@@ -360,9 +243,6 @@ func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, in
 	return operand{View: padded}, false
 }
 
-// noBounds are the bounds of scales before any was met: 1.
-var noBounds = [2][8]uint32{{127, 127, 127, 127, 127, 127, 127, 127}, {127, 127, 127, 127, 127, 127, 127, 127}}
-
 // panel multiplies a panel of a with the rows of b. If they are no multiple of what the kernel takes, the last ones are taken again
 // with those before them; if they are fewer, each is a group of the same row.
 func (p *directProduct) panel(d *direct, sum View, b operand) {
@@ -397,17 +277,3 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 //
 //go:noinline
 func (f *directFamily) call(d *direct) { f.kernels[d.rows](d) }
-
-var directTables = [...]func() *directCodes{
-	E4M3: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[E4M3](), 237) }), // all but 0, subnormal numbers and NaN
-	E5M2: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[E5M2](), 0) }),   // none
-}
-
-// newDirectCodes makes tables that are looked up for codes but those whose double less 16 is less than rare.
-func newDirectCodes(l *lookup, rare uint8) *directCodes {
-	c := &directCodes{high: l.high, low: l.low, top: l.top - (7<<23 | 7<<7)}
-	for i := range c.rare {
-		c.rare[i] = rare
-	}
-	return c
-}
