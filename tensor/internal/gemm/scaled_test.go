@@ -137,6 +137,26 @@ func TestScaledAgainstFloat64(t *testing.T) {
 	})
 }
 
+// Every number of few rows meets weights along k, fewer than a kernel takes at once, of one block and of several runs.
+func TestFewRowsEqualBF16(t *testing.T) {
+	var s Scratch
+	for _, sh := range []struct{ n, k int }{{1, 32}, {5, 64}, {75, 544}, {20, 1056}} {
+		for m := 1; m <= 17; m++ {
+			r := rand.New(rand.NewPCG(uint64(m), uint64(sh.k)))
+			a := newScaled(formats[m%2], m, sh.k, false, false, finite(r, formats[m%2]), near(r))
+			b := newScaled(E4M3, sh.n, sh.k, false, false, finite(r, E4M3), near(r))
+			x, y := a.bf16(false), b.bf16(false).transposed()
+			eachTier(t, func(t *testing.T, ks *kernels) {
+				want, got := newMatrix[float32](m, sh.n, false, guard), newMatrix[float32](m, sh.n, false, guard)
+				ks.bf16(&s, want.View, x, y, into{})
+				s.poison()
+				ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{})
+				checkSame(t, got.elements(t), want.elements(t))
+			})
+		}
+	}
+}
+
 // Each tier gives the bits that it gives for operands decoded to BF16, unless it multiplies integers.
 func TestScaledEqualsBF16(t *testing.T) {
 	var s Scratch
