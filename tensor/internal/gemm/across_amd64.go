@@ -37,7 +37,7 @@ var (
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
 	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
 		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
-	acrossMXAVX2 = acrossFamily{elem: 1, strip: 128 << 10, height: 96, decode: acrossE4M3AVX2, maxScale: 254 - 120}
+	acrossMXAVX2 = acrossFamily{elem: 1, strip: 128 << 10, height: 96, decode: acrossE4M3AVX2, maxScale: mostScale}
 )
 
 // acrossFamilies is those of a tier: for a b of elements and of codes.

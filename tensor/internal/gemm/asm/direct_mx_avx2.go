@@ -123,7 +123,7 @@ func (c *codedHalves) column(half, j int) {
 func factorsAVX2(f *asmgen.File) {
 	fn := f.Func("factorsAVX2", "factorsAVX2 makes of n (> 0) times 8 scales, of up to 134, what codes are to be multiplied with. It notes the least and the most in bounds.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("n", "int"), asmgen.Arg("bounds", "*[2][8]uint32"))
-	dst, src, n, bounds, bias := fn.Load("dst"), fn.Load("src"), fn.Load("n"), fn.Load("bounds"), f.Data32("bias120", slices.Repeat([]uint32{120}, 8)...)
+	dst, src, n, bounds, bias := fn.Load("dst"), fn.Load("src"), fn.Load("n"), fn.Load("bounds"), f.Data32("bias", slices.Repeat([]uint32{e4m3Bias}, 8)...)
 	v, least, most := fn.Y(), fn.Y(), fn.Y()
 	fn.I("VMOVUPS", bounds.At(0), least)
 	fn.I("VMOVUPS", bounds.At(32), most)
