@@ -76,7 +76,7 @@ func TestEstimateMemory(t *testing.T) {
 		"debug":            {[]int{1, 4}, func(*Config) {}},
 		"fp32":             {[]int{2}, func(c *Config) { c.Precision = "fp32" }},
 		"micro-batches":    {[]int{2}, func(c *Config) { c.MicroBatch = 1 }},
-		"many experts":     {[]int{2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts = 16, 1, 128 }},
+		"many experts":     {[]int{2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 128, 2 }},
 		"queries, softmax": {[]int{1}, func(c *Config) { c.Model.QRank, c.Model.ScoreFunc = 96, moe.Softmax }},
 		"MTP":              {[]int{2}, func(c *Config) { c.Model.MTPLayers = 1 }},
 		"selective":        {[]int{1, 4}, func(c *Config) { c.Recompute = "selective" }},
