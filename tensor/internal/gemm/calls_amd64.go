@@ -14,9 +14,8 @@ type calls struct {
 	across   across
 	panel    codePanel
 	offsets  [16]int
-	rest     [64]uint16   // the end of a row
-	bounds   [2][8]uint32 // the least and the most of scales
-	flip     uint32       // what turns codes of bytes with a sign into those without
+	rest     [64]uint16 // the end of a row
+	flip     uint32     // what turns codes of bytes with a sign into those without
 }
 
 // tile is what a microkernel reads. All fields have 8 bytes, but for the last.

@@ -13,7 +13,6 @@ package gemm
 // then those; the result is added to c if need be.
 
 import (
-	"slices"
 	"unsafe"
 
 	"spmoe/tensor/internal/vec"
@@ -51,7 +50,7 @@ func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into,
 	const spare = 8 // at most, that a kernel stores behind a row
 	target := strided(s.sums.atLeast(4*a.Rows*(b.Rows+spare)), a.Rows, b.Rows, b.Rows+spare, 1)
 	exact = f.all(s, target, panel, b)
-	if f.factors && slices.Max(s.calls.bounds[1][:]) > mostScale {
+	if f.factors && !s.calls.direct[0].below(mostScale) {
 		directAVX2.multiply(s, sum, out, a, b, m, inexact)
 		return
 	}
@@ -151,9 +150,6 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 		strip, p.run = chunkRows, chunkSteps
 		s.calls.decoding.reset()
 	}
-	if f.factors {
-		s.calls.bounds = noBounds
-	}
 	strip = min(max(strip/unit, 1)*unit, b.Rows)
 	if b.Cols > p.run || f.whole && b.Cols%f.unit > 0 {
 		const spare = 64 // columns that groups may compute twice
@@ -172,8 +168,6 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 		return true
 	case decodes:
 		return s.calls.decoding.exact(b)
-	case f.factors:
-		p.calls[0].note(&s.calls.bounds)
 	}
 	return p.calls[0].exact(b)
 }
@@ -224,7 +218,7 @@ func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, in
 	switch {
 	case p.family.factors:
 		part = strip.along(1, k, n)
-		part.scales = s.factors(part.scales)
+		part.scales = s.factors(part.scales, &p.calls[0].notes)
 		return part, true
 	case !p.family.whole:
 		return strip.along(p.family.elem, k, n), true

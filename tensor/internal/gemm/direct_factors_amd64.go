@@ -2,7 +2,7 @@
 
 package gemm
 
-// What direct kernels for codes on AVX2 multiply with, made of the scales of blocks, and what they have met.
+// What direct kernels for codes on AVX2 multiply with, made of the scales of blocks.
 
 import "unsafe"
 
@@ -12,22 +12,8 @@ const (
 	mostScale  = 254 - factorBias
 )
 
-// note takes over what kernels for AVX2 have met: the least and the most of scales, and of codes twice the most.
-func (n *notes) note(bounds *[2][8]uint32) {
-	for i := range bounds[0] {
-		n.min[i], n.max[i] = uint8(bounds[0][i]), uint8(bounds[1][i])
-	}
-	for i, most := range n.bad {
-		n.bad[i] = 0
-		if most == 2*0x7f {
-			n.bad[i] = 1
-		}
-	}
-}
-
-// factors makes of scales, in the place of bytes, the factors that kernels want.
-func (s *Scratch) factors(scales View) View {
-	b := &s.calls.bounds
+// factors makes of scales, in the place of bytes, the factors that kernels want, and notes the least and the most.
+func (s *Scratch) factors(scales View, met *notes) View {
 	stride := 4 * scales.Cols
 	v := strided(s.chunks.atLeast(stride*scales.Rows), scales.Rows, stride, stride, 1)
 	rows, n := scales.Rows, scales.Cols
@@ -35,18 +21,15 @@ func (s *Scratch) factors(scales View) View {
 		rows, n = 1, scales.Rows*n
 	}
 	for i := range rows {
-		dst, src := unsafe.Add(v.Ptr, i*stride), unsafe.Add(scales.Ptr, i*scales.RowStride)
-		if whole := n / 8; whole > 0 {
-			factorsAVX2(dst, src, whole, b)
+		dst, src, whole := unsafe.Add(v.Ptr, i*stride), unsafe.Add(scales.Ptr, i*scales.RowStride), n/16*16
+		if whole > 0 {
+			factorsAVX2(dst, src, whole/16, met)
 		}
-		for j := n / 8 * 8; j < n; j++ {
-			scale := uint32(*(*uint8)(unsafe.Add(src, j)))
-			b[0][0], b[1][0] = min(b[0][0], scale), max(b[1][0], scale)
-			*(*uint32)(unsafe.Add(dst, 4*j)) = (scale + factorBias) << 23
+		for j := whole; j < n; j++ {
+			scale := *(*uint8)(unsafe.Add(src, j))
+			met.min[0], met.max[0] = min(met.min[0], scale), max(met.max[0], scale)
+			*(*uint32)(unsafe.Add(dst, 4*j)) = (uint32(scale) + factorBias) << 23
 		}
 	}
 	return v
 }
-
-// noBounds are the bounds of scales before any was met: 1.
-var noBounds = [2][8]uint32{{127, 127, 127, 127, 127, 127, 127, 127}, {127, 127, 127, 127, 127, 127, 127, 127}}

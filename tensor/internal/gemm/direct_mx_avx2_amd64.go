@@ -46,7 +46,7 @@ func directMXx7AVX2(d *direct)
 //go:noescape
 func directMXx8AVX2(d *direct)
 
-// factorsAVX2 makes of n (> 0) times 8 scales, of up to 134, what codes are to be multiplied with. It notes the least and the most in bounds.
+// factorsAVX2 makes of n (> 0) times 16 scales, of up to 134, what codes are to be multiplied with. It notes the least and the most in met.
 //
 //go:noescape
-func factorsAVX2(dst unsafe.Pointer, src unsafe.Pointer, n int, bounds *[2][8]uint32)
+func factorsAVX2(dst unsafe.Pointer, src unsafe.Pointer, n int, met *notes)

@@ -34,6 +34,16 @@ DATA field32<>+24(SB)/4, $0x87f00000
 DATA field32<>+28(SB)/4, $0x87f00000
 GLOBL field32<>(SB), RODATA|NOPTR, $32
 
+DATA twiceNaN<>+0(SB)/4, $0xfefefefe
+DATA twiceNaN<>+4(SB)/4, $0xfefefefe
+DATA twiceNaN<>+8(SB)/4, $0xfefefefe
+DATA twiceNaN<>+12(SB)/4, $0xfefefefe
+DATA twiceNaN<>+16(SB)/4, $0xfefefefe
+DATA twiceNaN<>+20(SB)/4, $0xfefefefe
+DATA twiceNaN<>+24(SB)/4, $0xfefefefe
+DATA twiceNaN<>+28(SB)/4, $0xfefefefe
+GLOBL twiceNaN<>(SB), RODATA|NOPTR, $32
+
 DATA bias<>+0(SB)/4, $0x00000078
 DATA bias<>+4(SB)/4, $0x00000078
 DATA bias<>+8(SB)/4, $0x00000078
@@ -82,7 +92,7 @@ zero5:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 loaded6:
-	VMOVUPS 328(AX), Y9
+	VPXOR Y9, Y9, Y9
 	MOVQ 24(AX), R11
 	ADDQ 168(AX), R11
 	LEAQ (R11)(R10*2), R12
@@ -191,6 +201,8 @@ loop7:
 	ADDQ $32, R9
 	DECQ SI
 	JNZ loop7
+	VPCMPEQB twiceNaN<>+0(SB), Y9, Y9
+	VPOR 328(AX), Y9, Y9
 	VMOVUPS Y9, 328(AX)
 	CMPQ 104(AX), $0
 	JEQ raw3
@@ -431,7 +443,7 @@ zero5:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded6:
-	VMOVUPS 328(AX), Y11
+	VPXOR Y11, Y11, Y11
 	MOVQ 24(AX), R11
 	ADDQ 168(AX), R11
 	LEAQ (R11)(R10*2), R12
@@ -517,6 +529,8 @@ loop7:
 	ADDQ $32, R9
 	DECQ SI
 	JNZ loop7
+	VPCMPEQB twiceNaN<>+0(SB), Y11, Y11
+	VPOR 328(AX), Y11, Y11
 	VMOVUPS Y11, 328(AX)
 	CMPQ 104(AX), $0
 	JEQ raw3
@@ -757,7 +771,7 @@ zero5:
 	VXORPS Y7, Y7, Y7
 	VXORPS Y8, Y8, Y8
 loaded6:
-	VMOVUPS 328(AX), Y12
+	VPXOR Y12, Y12, Y12
 	MOVQ 24(AX), R10
 	ADDQ 168(AX), R10
 	MOVQ 112(AX), SI
@@ -839,6 +853,8 @@ fetched9:
 	ADDQ $32, R8
 	DECQ SI
 	JNZ loop7
+	VPCMPEQB twiceNaN<>+0(SB), Y12, Y12
+	VPOR 328(AX), Y12, Y12
 	VMOVUPS Y12, 328(AX)
 	CMPQ 104(AX), $0
 	JEQ raw3
@@ -1094,7 +1110,7 @@ zero5:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded6:
-	VMOVUPS 328(AX), Y11
+	VPXOR Y11, Y11, Y11
 	MOVQ 24(AX), R10
 	ADDQ 168(AX), R10
 	MOVQ 112(AX), SI
@@ -1158,6 +1174,8 @@ fetched9:
 	ADDQ $32, R8
 	DECQ SI
 	JNZ loop7
+	VPCMPEQB twiceNaN<>+0(SB), Y11, Y11
+	VPOR 328(AX), Y11, Y11
 	VMOVUPS Y11, 328(AX)
 	CMPQ 104(AX), $0
 	JEQ raw3
@@ -1404,7 +1422,7 @@ zero5:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 loaded6:
-	VMOVUPS 328(AX), Y13
+	VPXOR Y13, Y13, Y13
 	MOVQ 24(AX), R10
 	ADDQ 168(AX), R10
 	MOVQ 112(AX), SI
@@ -1472,6 +1490,8 @@ fetched9:
 	ADDQ $32, R8
 	DECQ SI
 	JNZ loop7
+	VPCMPEQB twiceNaN<>+0(SB), Y13, Y13
+	VPOR 328(AX), Y13, Y13
 	VMOVUPS Y13, 328(AX)
 	CMPQ 104(AX), $0
 	JEQ raw3
@@ -1755,7 +1775,7 @@ zero5:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded6:
-	VMOVUPS 328(AX), Y15
+	VPXOR Y15, Y15, Y15
 	MOVQ 24(AX), R10
 	ADDQ 168(AX), R10
 	MOVQ 112(AX), SI
@@ -1827,6 +1847,8 @@ fetched9:
 	ADDQ $32, R8
 	DECQ SI
 	JNZ loop7
+	VPCMPEQB twiceNaN<>+0(SB), Y15, Y15
+	VPOR 328(AX), Y15, Y15
 	VMOVUPS Y15, 328(AX)
 	CMPQ 104(AX), $0
 	JEQ raw3
@@ -2133,7 +2155,7 @@ zero5:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 loaded6:
-	VMOVUPS 328(AX), Y10
+	VPXOR Y10, Y10, Y10
 	MOVQ 24(AX), R10
 	ADDQ 168(AX), R10
 	MOVQ 112(AX), SI
@@ -2181,6 +2203,8 @@ fetched9:
 	ADDQ $32, R8
 	DECQ SI
 	JNZ loop7
+	VPCMPEQB twiceNaN<>+0(SB), Y10, Y10
+	VPOR 328(AX), Y10, Y10
 	VMOVUPS Y10, 328(AX)
 	CMPQ 104(AX), $0
 	JEQ raw3
@@ -2385,7 +2409,7 @@ zero5:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded6:
-	VMOVUPS 328(AX), Y11
+	VPXOR Y11, Y11, Y11
 	MOVQ 24(AX), R10
 	ADDQ 168(AX), R10
 	MOVQ 112(AX), SI
@@ -2435,6 +2459,8 @@ fetched9:
 	ADDQ $32, R8
 	DECQ SI
 	JNZ loop7
+	VPCMPEQB twiceNaN<>+0(SB), Y11, Y11
+	VPOR 328(AX), Y11, Y11
 	VMOVUPS Y11, 328(AX)
 	CMPQ 104(AX), $0
 	JEQ raw3
@@ -2607,27 +2633,32 @@ stored11:
 	VZEROUPPER
 	RET
 
-// func factorsAVX2(dst unsafe.Pointer, src unsafe.Pointer, n int, bounds *[2][8]uint32)
+// func factorsAVX2(dst unsafe.Pointer, src unsafe.Pointer, n int, met *notes)
 TEXT ·factorsAVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), AX
 	MOVQ src+8(FP), BX
 	MOVQ n+16(FP), CX
-	MOVQ bounds+24(FP), DX
-	VMOVUPS (DX), Y1
-	VMOVUPS 32(DX), Y2
+	MOVQ met+24(FP), DX
+	VMOVDQU (DX), X2
+	VMOVDQU 64(DX), X3
 	PCALIGN $64
 loop1:
+	VMOVDQU (BX), X1
+	VPMINUB X1, X2, X2
+	VPMAXUB X1, X3, X3
 	VPMOVZXBD (BX), Y0
-	VPMINUD Y0, Y1, Y1
-	VPMAXUD Y0, Y2, Y2
 	VPADDD bias<>+0(SB), Y0, Y0
 	VPSLLD $23, Y0, Y0
 	VMOVUPS Y0, (AX)
-	ADDQ $8, BX
-	ADDQ $32, AX
+	VPMOVZXBD 8(BX), Y0
+	VPADDD bias<>+0(SB), Y0, Y0
+	VPSLLD $23, Y0, Y0
+	VMOVUPS Y0, 32(AX)
+	ADDQ $16, BX
+	ADDQ $64, AX
 	DECQ CX
 	JNZ loop1
-	VMOVUPS Y1, (DX)
-	VMOVUPS Y2, 32(DX)
+	VMOVDQU X2, (DX)
+	VMOVDQU X3, 64(DX)
 	VZEROUPPER
 	RET

@@ -58,14 +58,32 @@ func kernelsOf(t cpu.Tier) *kernels {
 	return &genericKernels
 }
 
+// way puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16; inexact is as of family.multiply.
+type way func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay)
+
+// bf16By has products of BF16 computed that way.
+func (ks *kernels) bf16By(multiply way) {
+	ks.bf16 = func(s *Scratch, c, a, b View, m into) {
+		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
+	}
+	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
+		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
+	}
+}
+
+// inPlace is family.product but for few rows, where the kernels that of gives for b take b as it lies.
+func (f *family) inPlace(few func(rows, k int) bool, of func(b operand) *directFamily) way {
+	return func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
+			of(b).multiply(s, sum, out, a, b, m, inexact)
+		} else {
+			f.product(s, sum, out, a, b, m, inexact)
+		}
+	}
+}
+
 func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float64) *kernels {
-	return &kernels{
-		bf16: func(s *Scratch, c, a, b View, m into) {
-			bf16.product(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
-		},
-		bf16Rounded: func(s *Scratch, c, a, b View) {
-			bf16.product(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
-		},
+	ks := &kernels{
 		fp32: func(s *Scratch, c, a, b View, m into) {
 			fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 		},
@@ -73,6 +91,8 @@ func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float
 		peakBF16: peakBF16,
 		peakFP32: peakFP32,
 	}
+	ks.bf16By(bf16.product)
+	return ks
 }
 
 // bytesAVX512 says whether bytes can be permuted and multiplied.
@@ -85,19 +105,8 @@ func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int)
 	ks := *packed
 	few := fewForAVX2
 	ks.packed, ks.few = packed, few
-	multiply := func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
-		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
-			directAVX2Of(b).multiply(s, sum, out, a, b, m, inexact)
-		} else {
-			bf16.product(s, sum, out, a, b, m, inexact)
-		}
-	}
-	ks.bf16 = func(s *Scratch, c, a, b View, m into) {
-		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
-	}
-	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
-		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
-	}
+	multiply := bf16.inPlace(few, directAVX2Of)
+	ks.bf16By(multiply)
 	asIntegers := func(a, b Scaled) (x, y operand, ok bool) {
 		x, y, ok = int8Operands(a, b)
 		return x, y, ok && integers != nil
@@ -144,19 +153,8 @@ func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int)
 	packed.tiles = f.packing.tiles
 	ks := *packed
 	ks.packed, ks.few = packed, few
-	multiply := func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
-		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
-			directAVX512Of(b).multiply(s, sum, out, a, b, m, inexact)
-		} else {
-			f.product(s, sum, out, a, b, m, inexact)
-		}
-	}
-	ks.bf16 = func(s *Scratch, c, a, b View, m into) {
-		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
-	}
-	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
-		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
-	}
+	multiply := f.inPlace(few, directAVX512Of)
+	ks.bf16By(multiply)
 	if !bytesAVX512() {
 		return &ks
 	}

@@ -137,7 +137,8 @@ func TestScaledAgainstFloat64(t *testing.T) {
 	})
 }
 
-// Every number of few rows meets weights along k, fewer than a kernel takes at once, of one block and of several runs.
+// Every number of few rows meets weights along k, fewer than a kernel takes at once, of one block and of several runs; then weights with a
+// code or a scale that some kernels leave to others.
 func TestFewRowsEqualBF16(t *testing.T) {
 	var s Scratch
 	for _, sh := range []struct{ n, k int }{{1, 32}, {5, 64}, {75, 544}, {20, 1056}} {
@@ -145,14 +146,27 @@ func TestFewRowsEqualBF16(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(m), uint64(sh.k)))
 			a := newScaled(formats[m%2], m, sh.k, false, false, finite(r, formats[m%2]), near(r))
 			b := newScaled(E4M3, sh.n, sh.k, false, false, finite(r, E4M3), near(r))
-			x, y := a.bf16(false), b.bf16(false).transposed()
-			eachTier(t, func(t *testing.T, ks *kernels) {
-				want, got := newMatrix[float32](m, sh.n, false, guard), newMatrix[float32](m, sh.n, false, guard)
-				ks.bf16(&s, want.View, x, y, into{})
-				s.poison()
-				ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{})
-				checkSame(t, got.elements(t), want.elements(t))
-			})
+			check := func(what string) {
+				x, y := a.bf16(false), b.bf16(false).transposed()
+				eachTier(t, func(t *testing.T, ks *kernels) {
+					want, got := newMatrix[float32](m, sh.n, false, guard), newMatrix[float32](m, sh.n, false, guard)
+					ks.bf16(&s, want.View, x, y, into{})
+					s.poison()
+					ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{})
+					t.Log(m, sh, what)
+					checkSame(t, got.elements(t), want.elements(t))
+				})
+			}
+			check("finite")
+			column, k := r.IntN(sh.n), r.IntN(sh.k)
+			code, scale := at[uint8](b.Codes, column, k), at[uint8](b.Scales, column, k/blockLength)
+			usual := *code
+			*code = 0x7f | uint8(r.IntN(2)<<7)
+			check("NaN")
+			*code, *scale = usual, 200
+			check("large scale")
+			*scale = 255
+			check("scale without a value")
 		}
 	}
 }

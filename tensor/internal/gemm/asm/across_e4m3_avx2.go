@@ -23,8 +23,11 @@ const (
 	codePanelBad = codePanelMax + 64
 )
 
-// e4m3Bias is what a scale lacks to be the exponent of a factor: the numbers are too small by 2^120.
-const e4m3Bias = 120
+// E4M3 as FP32.
+const (
+	e4m3Field = 0x87f0_0000 // where sign, exponent and mantissa are
+	e4m3Bias  = 120         // what a scale lacks to be the exponent of a factor: the numbers are too small by 2^120
+)
 
 // acrossPanel is the state of such a function.
 type acrossPanel struct {
@@ -49,7 +52,7 @@ func acrossE4M3AVX2(f *asmgen.File) {
 	leastScale, mostScale, adjust, greatest := fn.Y().X(), fn.Y().X(), fn.Y().X(), fn.Y().X()
 	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 2), p.stride3)
 	fn.I("ADDQ", t.At(codePanelCodes), p.fetch)
-	fn.I("VPBROADCASTD", f.Data32(name+"Field", 0x87f00000), p.field)
+	fn.I("VPBROADCASTD", f.Data32(name+"Field", e4m3Field), p.field)
 	fn.I("VPBROADCASTD", f.Data32(name+"Magnitude", 0x7f7f7f7f), p.magnitude)
 	fn.I("VPBROADCASTD", f.Data32(name+"Adjust", 0x01010101*e4m3Bias), adjust)
 	fn.I("VPBROADCASTD", f.Data32(name+"Greatest", 0xfefefefe), greatest)

@@ -56,29 +56,21 @@ func (k *directKernel) half(half int, high asmgen.Mem) {
 		widenPairs(fn, v, part, high)
 	}
 	// The fewer vectors stay in registers while those of the other operand come one after the other.
+	hold, stream, sum := ofA, ofB, func(held, one int) asmgen.Vec { return k.sums[held][one] }
+	if k.rows > k.columns {
+		hold, stream, sum = ofB, ofA, func(held, one int) asmgen.Vec { return k.sums[one][held] }
+	}
 	held, one := fn.Ys(min(k.rows, k.columns)), fn.Y()
 	fn.I("MOVQ", k.t.At(directSteps), k.steps)
 	fn.CountDown(k.steps, func() {
 		for part := range 2 {
-			if k.rows > k.columns {
-				for j, v := range held {
-					ofB(j, part, v)
-				}
-				for i, sums := range k.sums {
-					ofA(i, part, one)
-					for j, v := range held {
-						fn.I("VFMADD231PS", v, one, sums[j])
-					}
-				}
-				continue
-			}
 			for i, v := range held {
-				ofA(i, part, v)
+				hold(i, part, v)
 			}
-			for j := range k.columns {
-				ofB(j, part, one)
+			for j := range max(k.rows, k.columns) {
+				stream(j, part, one)
 				for i, v := range held {
-					fn.I("VFMADD231PS", v, one, k.sums[i][j])
+					fn.I("VFMADD231PS", v, one, sum(i, j))
 				}
 			}
 		}

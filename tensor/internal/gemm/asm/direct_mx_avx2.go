@@ -27,6 +27,7 @@ type codedHalves struct {
 type codedHalvesData struct {
 	firsts, seconds asmgen.Operand // which codes of eight pairs become the top bytes of FP32
 	field           asmgen.Operand // where a code has its sign, exponent and mantissa after a shift
+	nan             asmgen.Operand // bytes: twice NaN
 }
 
 func directMXAVX2(f *asmgen.File) {
@@ -39,7 +40,8 @@ func directMXAVX2(f *asmgen.File) {
 	}
 	data := codedHalvesData{
 		firsts: picked("firsts", 0), seconds: picked("seconds", 1),
-		field: f.Data32("field32", slices.Repeat([]uint32{0x87f0_0000}, 8)...),
+		field: f.Data32("field32", slices.Repeat([]uint32{e4m3Field}, 8)...),
+		nan:   f.Data32("twiceNaN", slices.Repeat([]uint32{0xfefe_fefe}, 8)...),
 	}
 	for rows := 1; rows < len(directMXAVX2Columns); rows++ {
 		k := newDirect(f, fmt.Sprintf("directMXx%dAVX2", rows), "E4M3, with a factor for every 32 codes", rows, directMXAVX2Columns[rows])
@@ -65,7 +67,7 @@ func (c *codedHalves) half(half int) {
 	if half == 0 {
 		c.most = fn.Y()
 		used = append(used, c.most)
-		fn.I("VMOVUPS", t.At(directBad), c.most)
+		fn.I("VPXOR", c.most, c.most, c.most)
 	}
 	fn.I("MOVQ", t.At(directScales), c.factors[0])
 	fn.I("ADDQ", t.At(directScalesMoved), c.factors[0])
@@ -85,6 +87,8 @@ func (c *codedHalves) half(half int) {
 		c.pass(half, 32)
 	})
 	if half == 0 {
+		fn.I("VPCMPEQB", c.nan, c.most, c.most) // which is the greatest
+		fn.I("VPOR", t.At(directBad), c.most, c.most)
 		fn.I("VMOVUPS", c.most, t.At(directBad))
 	} else { // the group's end
 		fn.I("IMUL3Q", asmgen.Imm(int64(c.columns)), c.scaleStride, c.steps)
@@ -121,23 +125,26 @@ func (c *codedHalves) column(half, j int) {
 
 // factorsAVX2 prints what makes factors of scales.
 func factorsAVX2(f *asmgen.File) {
-	fn := f.Func("factorsAVX2", "factorsAVX2 makes of n (> 0) times 8 scales, of up to 134, what codes are to be multiplied with. It notes the least and the most in bounds.",
-		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("n", "int"), asmgen.Arg("bounds", "*[2][8]uint32"))
-	dst, src, n, bounds, bias := fn.Load("dst"), fn.Load("src"), fn.Load("n"), fn.Load("bounds"), f.Data32("bias", slices.Repeat([]uint32{e4m3Bias}, 8)...)
-	v, least, most := fn.Y(), fn.Y(), fn.Y()
-	fn.I("VMOVUPS", bounds.At(0), least)
-	fn.I("VMOVUPS", bounds.At(32), most)
+	fn := f.Func("factorsAVX2", "factorsAVX2 makes of n (> 0) times 16 scales, of up to 134, what codes are to be multiplied with. It notes the least and the most in met.",
+		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("n", "int"), asmgen.Arg("met", "*notes"))
+	dst, src, n, met, bias := fn.Load("dst"), fn.Load("src"), fn.Load("n"), fn.Load("met"), f.Data32("bias", slices.Repeat([]uint32{e4m3Bias}, 8)...)
+	v, scales, least, most := fn.Y(), fn.Y().X(), fn.Y().X(), fn.Y().X()
+	fn.I("VMOVDQU", met.At(0), least)
+	fn.I("VMOVDQU", met.At(directMax-directMin), most)
 	fn.CountDown(n, func() {
-		fn.I("VPMOVZXBD", src.At(0), v)
-		fn.I("VPMINUD", v, least, least)
-		fn.I("VPMAXUD", v, most, most)
-		fn.I("VPADDD", bias, v, v)
-		fn.I("VPSLLD", asmgen.Imm(23), v, v)
-		fn.I("VMOVUPS", v, dst.At(0))
-		fn.I("ADDQ", asmgen.Imm(8), src)
-		fn.I("ADDQ", asmgen.Imm(32), dst)
+		fn.I("VMOVDQU", src.At(0), scales)
+		fn.I("VPMINUB", scales, least, least)
+		fn.I("VPMAXUB", scales, most, most)
+		for i := range 2 {
+			fn.I("VPMOVZXBD", src.At(8*i), v)
+			fn.I("VPADDD", bias, v, v)
+			fn.I("VPSLLD", asmgen.Imm(23), v, v)
+			fn.I("VMOVUPS", v, dst.At(32*i))
+		}
+		fn.I("ADDQ", asmgen.Imm(16), src)
+		fn.I("ADDQ", asmgen.Imm(64), dst)
 	})
-	fn.I("VMOVUPS", least, bounds.At(0))
-	fn.I("VMOVUPS", most, bounds.At(32))
+	fn.I("VMOVDQU", least, met.At(0))
+	fn.I("VMOVDQU", most, met.At(directMax-directMin))
 	fn.Return()
 }
