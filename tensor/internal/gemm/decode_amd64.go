@@ -69,8 +69,8 @@ func (d *decoders) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 	return x, y, ok
 }
 
-// decodableMany is decodable on AVX-512 for many rows.
-func decodableMany(a, b Scaled) (x, y operand, ok bool) { return decodersAVX512.decodable(a, b, false) }
+// many is decodable for many rows.
+func (d *decoders) many(a, b Scaled) (x, y operand, ok bool) { return d.decodable(a, b, false) }
 
 // scaled is the operand as it was.
 func (o operand) scaled() Scaled { return Scaled{o.View, o.scales, o.lookup.format} }

@@ -36,33 +36,100 @@ var (
 	}
 )
 
+// recipe is what the kernels of a tier are made of.
+type recipe struct {
+	bf16, fp32 *family
+
+	// What multiplies few rows of a by a b that is read in place, and when.
+	few    func(rows, k int) bool
+	direct func(b operand) *directFamily
+
+	decoders *decoders // of codes; nil: plain Go
+	integers *family   // of MXINT8; nil: codes are decoded
+
+	peakBF16, peakFP32, peakInt8 func(rounds int) float64
+}
+
 // kernelsOf gives what a tier uses; the CPU must have the tier.
 func kernelsOf(t cpu.Tier) *kernels {
 	switch t {
 	case cpu.AMX:
-		return wideKernels(&bf16AMX, peakBF16AMX, fewForAMX)
+		r := wide(&bf16AMX, peakBF16AMX)
+		r.few = upTo(8)
+		if bytesAVX512() {
+			r.integers, r.peakInt8 = &int8AMX, peakInt8AMX
+		}
+		return r.kernels()
 	case cpu.AVX512BF16:
 		if cpuid.CPU.VendorID == cpuid.Intel {
 			// There VDPBF16PS starts once in two cycles, FP32 multiply-adds twice a cycle: the same bits at twice the speed.
-			return wideKernels(&bf16SplitAVX512, peakFP32AVX512, few)
+			return wide(&bf16SplitAVX512, peakFP32AVX512).kernels()
 		}
-		return wideKernels(&bf16AVX512, peakBF16AVX512, few)
+		return wide(&bf16AVX512, peakBF16AVX512).kernels()
 	case cpu.AVX512:
+		r := narrow(&bf16SplitAVX512, &fp32AVX512, peakFP32AVX512)
+		r.few = upTo(8) // with the kernels of AVX2
 		if bytesAVX512() {
-			return narrowKernels(&bf16SplitAVX512, &fp32AVX512, &int8AVX512, peakFP32AVX512, peakInt8AVX512)
+			r.integers, r.peakInt8 = &int8AVX512, peakInt8AVX512
 		}
-		return narrowKernels(&bf16SplitAVX512, &fp32AVX512, nil, peakFP32AVX512, nil)
+		return r.kernels()
 	case cpu.AVX2:
-		return narrowKernels(&bf16SplitAVX2, &fp32AVX2, &int8AVX2, peakFP32AVX2, peakInt8AVX2)
+		r := narrow(&bf16SplitAVX2, &fp32AVX2, peakFP32AVX2)
+		r.integers, r.peakInt8 = &int8AVX2, peakInt8AVX2
+		return r.kernels()
 	}
 	return &genericKernels
 }
 
-// way puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16; inexact is as of family.multiply.
-type way func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay)
+// narrow is of families that know FP32 only.
+func narrow(bf16, fp32 *family, peak func(rounds int) float64) *recipe {
+	return &recipe{bf16: bf16, fp32: fp32, few: upTo(16), direct: directAVX2Of, decoders: &decodersAVX2, peakBF16: peak, peakFP32: peak}
+}
 
-// bf16By has products of BF16 computed that way.
-func (ks *kernels) bf16By(multiply way) {
+// wide is of a CPU that multiplies BF16. It decodes codes if it can permute bytes.
+func wide(bf16 *family, peak func(rounds int) float64) *recipe {
+	r := &recipe{bf16: bf16, fp32: &fp32AVX512, few: few, direct: directAVX512Of, peakBF16: peak, peakFP32: peakFP32AVX512}
+	if bytesAVX512() {
+		r.decoders, r.integers, r.peakInt8 = &decodersAVX512, &int8AVX512, peakInt8AVX512
+	}
+	return r
+}
+
+// bytesAVX512 says whether bytes can be permuted and multiplied.
+func bytesAVX512() bool { return cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI) }
+
+// few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
+// that adding up the vectors of each is little work.
+func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
+
+// upTo is kernels.few where packing b, up to so many rows, costs more than what it saves.
+func upTo(most int) func(rows, k int) bool { return func(rows, _ int) bool { return rows <= most } }
+
+// kernels makes them.
+func (r *recipe) kernels() *kernels {
+	packed := &kernels{
+		fp32: func(s *Scratch, c, a, b View, m into) {
+			r.fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
+		},
+		panels:   func(s *Scratch, to *buffer, b View) int { return r.bf16.pack(s, to, operand{View: b.transposed()}) },
+		tiles:    r.bf16.packing.tiles,
+		peakBF16: r.peakBF16,
+		peakFP32: r.peakFP32,
+		peakInt8: r.peakInt8,
+	}
+	packed.bf16By(r.bf16.product)
+	ks := *packed
+	ks.packed, ks.few = packed, r.few
+	ks.bf16By(r.multiply)
+	if r.decoders != nil {
+		ks.scaledPanels = r.scaledPanels
+		ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) { r.scaled(&ks, s, sum, out, a, b, m) }
+	}
+	return &ks
+}
+
+// bf16By has products of BF16 computed by multiply, whose arguments are those of family.multiply.
+func (ks *kernels) bf16By(multiply func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay)) {
 	ks.bf16 = func(s *Scratch, c, a, b View, m into) {
 		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 	}
@@ -71,124 +138,49 @@ func (ks *kernels) bf16By(multiply way) {
 	}
 }
 
-// inPlace is family.product but for few rows, where the kernels that of gives for b take b as it lies.
-func (f *family) inPlace(few func(rows, k int) bool, of func(b operand) *directFamily) way {
-	return func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
-		if few(a.Rows, m.length(a.Cols)) && a.direct(b) {
-			of(b).multiply(s, sum, out, a, b, m, inexact)
-		} else {
-			f.product(s, sum, out, a, b, m, inexact)
-		}
+// multiply is family.product but for few rows.
+func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+	if r.few(a.Rows, m.length(a.Cols)) && a.direct(b) {
+		r.direct(b).multiply(s, sum, out, a, b, m, inexact)
+	} else {
+		r.bf16.product(s, sum, out, a, b, m, inexact)
 	}
 }
 
-func familyKernels(bf16, fp32 *family, peakBF16, peakFP32 func(rounds int) float64) *kernels {
-	ks := &kernels{
-		fp32: func(s *Scratch, c, a, b View, m into) {
-			fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
-		},
-		panels:   func(s *Scratch, to *buffer, b View) int { return bf16.pack(s, to, operand{View: b.transposed()}) },
-		peakBF16: peakBF16,
-		peakFP32: peakFP32,
-	}
-	ks.bf16By(bf16.product)
-	return ks
+// asIntegers says whether a and b can be multiplied as integers.
+func (r *recipe) asIntegers(a, b Scaled) (x, y operand, ok bool) {
+	x, y, ok = int8Operands(a, b)
+	return x, y, ok && r.integers != nil
 }
 
-// bytesAVX512 says whether bytes can be permuted and multiplied.
-func bytesAVX512() bool { return cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI) }
+// scaledPanels is kernels.scaledPanels.
+func (r *recipe) scaledPanels(s *Scratch, to *buffer, b Scaled) int {
+	if o, _, ok := r.asIntegers(b, b); ok {
+		return r.integers.pack(s, to, o)
+	}
+	if o, ok := r.decoders.operand(b); ok && b.Format != INT8 {
+		return r.bf16.pack(s, to, o)
+	}
+	return 0
+}
 
-// narrowKernels adds to families that know FP32 only ways for codes. integers and its peak may be nil.
-func narrowKernels(bf16, fp32, integers *family, peak, peakInt8 func(rounds int) float64) *kernels {
-	packed := familyKernels(bf16, fp32, peak, peak)
-	packed.peakInt8 = peakInt8
-	ks := *packed
-	few := fewForAVX2
-	ks.packed, ks.few = packed, few
-	multiply := bf16.inPlace(few, directAVX2Of)
-	ks.bf16By(multiply)
-	asIntegers := func(a, b Scaled) (x, y operand, ok bool) {
-		x, y, ok = int8Operands(a, b)
-		return x, y, ok && integers != nil
-	}
-	ks.scaledPanels = func(s *Scratch, to *buffer, b Scaled) int {
-		if o, _, ok := asIntegers(b, b); ok {
-			return integers.pack(s, to, o)
-		}
-		if o, ok := decodersAVX2.operand(b); ok && b.Format != INT8 {
-			return bf16.pack(s, to, o)
-		}
-		return 0
-	}
-	ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) {
-		k := m.length(a.Codes.Cols)
-		few, slow := few(a.Codes.Rows, k), ks.of(a.Codes.Rows, k).slow(s)
-		if x, y, ok := asIntegers(a, b); ok {
-			integers.multiplyInt8(s, sum, out, x, y, m, slow)
-		} else if x, y, ok := decodersAVX2.decodable(a, b, few); ok {
-			if !few || !x.direct(y) {
-				slow = packed.slow(s) // adds up as products that are not direct
+// scaled is kernels.scaled of ks.
+func (r *recipe) scaled(ks *kernels, s *Scratch, sum, out View, a, b Scaled, m into) {
+	k := m.length(a.Codes.Cols)
+	few, slow := r.few(a.Codes.Rows, k), ks.of(a.Codes.Rows, k).slow(s)
+	if x, y, ok := r.asIntegers(a, b); ok {
+		r.integers.multiplyInt8(s, sum, out, x, y, m, slow)
+	} else if x, y, ok := r.decoders.decodable(a, b, few); ok {
+		if !few || !x.direct(y) {
+			slow = ks.packed.slow(s) // adds up as products that are not direct
+			if ks.tiles {
+				slow = bySpan(s, r.bf16.exceptions(s, r.decoders.many, slow))
 			}
-			multiply(s, sum, out, x, y, m, slow)
-		} else {
-			slow(sum, out, a, b, m)
 		}
+		r.multiply(s, sum, out, x, y, m, slow)
+	} else {
+		slow(sum, out, a, b, m)
 	}
-	return &ks
-}
-
-// few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
-// that adding up the vectors of each is little work.
-func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
-
-// fewForAVX2 holds where packing b costs more than making FP32 of it for every panel of a.
-func fewForAVX2(rows, _ int) bool { return rows <= 16 }
-
-// fewForAMX holds where packing b for tiles costs more than they save.
-func fewForAMX(rows, _ int) bool { return rows <= 8 }
-
-// wideKernels adds to a family for BF16 a way for few rows and, if bytes can be permuted and multiplied, ways for codes.
-func wideKernels(f *family, peak func(rounds int) float64, few func(rows, k int) bool) *kernels {
-	packed := familyKernels(f, &fp32AVX512, peak, peakFP32AVX512)
-	packed.tiles = f.packing.tiles
-	ks := *packed
-	ks.packed, ks.few = packed, few
-	multiply := f.inPlace(few, directAVX512Of)
-	ks.bf16By(multiply)
-	if !bytesAVX512() {
-		return &ks
-	}
-	integers := &int8AVX512
-	ks.peakInt8 = peakInt8AVX512
-	if f.packing.tiles {
-		integers, ks.peakInt8 = &int8AMX, peakInt8AMX
-	}
-	ks.scaledPanels = func(s *Scratch, to *buffer, b Scaled) int {
-		if o, _, ok := int8Operands(b, b); ok {
-			return integers.pack(s, to, o)
-		}
-		if o, ok := decodersAVX512.operand(b); ok && b.Format != INT8 {
-			return f.pack(s, to, o)
-		}
-		return 0
-	}
-	ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) {
-		k := m.length(a.Codes.Cols)
-		few := few(a.Codes.Rows, k)
-		slow := ks.of(a.Codes.Rows, k).slow(s)
-		x, y, ok := int8Operands(a, b)
-		if ok {
-			integers.multiplyInt8(s, sum, out, x, y, m, slow)
-		} else if x, y, ok = decodersAVX512.decodable(a, b, few); ok {
-			if f.packing.tiles && !few {
-				slow = bySpan(s, f.exceptions(s, decodableMany, slow))
-			}
-			multiply(s, sum, out, x, y, m, slow)
-		} else {
-			slow(sum, out, a, b, m)
-		}
-	}
-	return &ks
 }
 
 // A peak loop's FLOPs are rounds times instructions times lanes times 2 for each multiply-add.
