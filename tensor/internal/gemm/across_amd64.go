@@ -5,39 +5,40 @@ package gemm
 // Products with rather few rows of a and a b whose rows are neighbours in memory, as the weights in gradients of data: b is read from memory
 // once, in place, instead of being packed. The bits are those of the packed product.
 //
-// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16), and of each step of k no more than a cache line or half
-// of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is fetched in the order of
+// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16; across_panels_amd64.go: other ways), and of each step of k no
+// more than a cache line or half of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is fetched in the order of
 // memory.
 
 import "unsafe"
 
-const (
-	acrossColumns = 32  // rows of b that a kernel takes
-	acrossRun     = 128 // steps of k, about, in a run
-)
+const acrossColumns = 32 // rows of b that a kernel takes
 
 // acrossFamily is the kernels by the rows of a.
 type acrossFamily struct {
 	kernels  []func(*across)
-	decode   func(*codePanel) // or, if not nil, codes are decoded into column panels
-	maxScale uint8            // above which decode cannot
-	elem     int              // bytes of an element of b
-	shared   bool             // each row panel fetches its part of what comes next; if not, each fetches all
-	strip    int              // bytes of b, about, in a run
-	height   int              // rows of a up to which this was found faster than packing
+	panel    func(*columnPanel) // or, if not nil, what makes column panels for the packed product's microkernel
+	maxScale uint8              // above which panel cannot decode
+	elem     int                // bytes of an element of b
+	shared   bool               // each row panel fetches its part of what comes next; if not, each fetches all
+	run      int                // steps of k, about, in a run
+	strip    int                // bytes of b, about, in a run
+	height   int                // rows of a up to which this was found faster than packing
 }
 
 var (
 	acrossForAVX512 = acrossFamilies{&acrossBF16AVX512, &acrossMXAVX512}
 	acrossForAVX2   = acrossFamilies{&acrossBF16AVX2, &acrossMXAVX2}
+	acrossForAMX    = acrossFamilies{&acrossBF16AMX, &acrossMXAMX}
 
-	acrossBF16AVX512 = acrossFamily{elem: 2, strip: 256 << 10, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512,
+	acrossBF16AVX512 = acrossFamily{elem: 2, run: 128, strip: 256 << 10, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512,
 		acrossBF16x4AVX512, acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
-	acrossMXAVX512 = acrossFamily{elem: 1, strip: 256 << 10, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
+	acrossMXAVX512 = acrossFamily{elem: 1, run: 128, strip: 256 << 10, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
-	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
+	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, run: 128, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
 		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
-	acrossMXAVX2 = acrossFamily{elem: 1, strip: 128 << 10, height: 96, decode: acrossE4M3AVX2, maxScale: mostScale}
+	acrossMXAVX2  = acrossFamily{elem: 1, run: 128, strip: 128 << 10, height: 96, panel: acrossE4M3AVX2, maxScale: mostScale}
+	acrossBF16AMX = acrossFamily{elem: 2, run: 512, strip: 256 << 10, height: 32, panel: acrossBF16Tiles}
+	acrossMXAMX   = acrossFamily{elem: 1, run: 512, strip: 256 << 10, height: 32, panel: acrossCodesTiles, maxScale: 255}
 )
 
 // acrossFamilies is those of a tier: for a b of elements and of codes.
@@ -61,7 +62,10 @@ func (fs *acrossFamilies) take(a, b operand, m into) bool {
 
 // product is multiply, in place where that pays.
 func (f *family) product(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
-	if !f.across.take(a, b, m) || !f.across.of(b).multiply(s, f, sum, out, a, b) {
+	switch {
+	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
+	case f.turns(a, b, m) && f.multiplyTurned(s, sum, out, a, b):
+	default:
 		f.multiply(s, sum, out, a, b, m, inexact)
 	}
 }
@@ -101,7 +105,7 @@ type acrossProduct struct {
 
 // rows is the most that a row panel may have.
 func (f *acrossFamily) rows(packed *family) int {
-	if f.decode != nil {
+	if f.panel != nil {
 		return packed.rows
 	}
 	return len(f.kernels) - 1
@@ -109,7 +113,7 @@ func (f *acrossFamily) rows(packed *family) int {
 
 // exact says whether all of b was decoded exactly.
 func (p *acrossProduct) exact(s *Scratch) bool {
-	if p.family.decode != nil {
+	if p.family.panel != nil {
 		return s.calls.panel.below(p.family.maxScale) && s.calls.panel.exact(p.b)
 	}
 	return p.call.exact(p.b)
@@ -118,14 +122,15 @@ func (p *acrossProduct) exact(s *Scratch) bool {
 // all computes the sums.
 func (p *acrossProduct) all(s *Scratch) {
 	b, elem := p.b, p.family.elem
-	p.run = evenly(b.Cols, acrossRun, blockLength)
+	p.run = evenly(b.Cols, p.family.run, blockLength)
 	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
 	const spare = 2 * acrossColumns // that the last strip may have more, and that are computed twice
 	p.partial = s.partial.atLeast(4 * p.sum.Rows * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
 	p.call.notes.reset()
-	if p.family.decode != nil {
-		s.calls.panel = codePanel{dst: s.b.atLeast(4 * panelColumns * (p.run + 1)), stride: b.ColStride, scaleStride: b.scales.ColStride}
+	if p.family.panel != nil {
+		dst := s.b.atLeast(4 * p.packed.columns * (p.packed.packing.steps(p.run) + 1))
+		s.calls.panel = columnPanel{dst: dst, lookup: b.lookup, stride: elem * b.ColStride, scaleStride: b.scales.ColStride}
 		s.calls.panel.reset()
 	} else if b.lookup != nil {
 		p.call.codes = directTables[b.lookup.format]()
@@ -136,8 +141,8 @@ func (p *acrossProduct) all(s *Scratch) {
 			n = b.Rows - j
 		}
 		for k := 0; k < b.Cols; k += p.run {
-			if p.family.decode != nil {
-				p.decoded(s, j, n, k)
+			if p.family.panel != nil {
+				p.panels(s, j, n, k)
 			} else {
 				p.strip(j, n, k)
 			}

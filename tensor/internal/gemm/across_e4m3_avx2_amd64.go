@@ -7,4 +7,4 @@ package gemm
 // acrossE4M3AVX2 decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met.
 //
 //go:noescape
-func acrossE4M3AVX2(p *codePanel)
+func acrossE4M3AVX2(p *columnPanel)

@@ -19,8 +19,8 @@ const (
 )
 
 var bf16AMX = family{
-	rows: tileRows, columns: 32, runSteps: 2 * runSteps,
-	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, room: tileRoom,
+	rows: tileRows, columns: 32, runSteps: 2 * runSteps, across: &acrossForAMX,
+	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, tall: bf16AMXTall, configure: (*tile).configureBF16, room: tileRoom,
 	packing: packing{elem: 2, tiles: true,
 		rows:    packer{16, tilesAlong, tilesAcross},
 		columns: packer{16, tileColumnsAlong, tileColumnsAcross}},
@@ -86,6 +86,17 @@ func clearSteps(dst unsafe.Pointer, step, k, width int) {
 	for i := (k + 1) / 2; i%tileSteps != 0; i++ {
 		clear(unsafe.Slice((*byte)(unsafe.Add(dst, i*step)), width))
 	}
+}
+
+// acrossBF16Tiles and acrossCodesTiles make column panels of whole tiles.
+func acrossBF16Tiles(d *columnPanel) {
+	acrossBF16PanelAVX512(d)
+	clearSteps(d.dst, 128, d.k, 128)
+}
+
+func acrossCodesTiles(d *columnPanel) {
+	acrossCodesPanelAVX512(d)
+	clearSteps(d.dst, 128, d.k, 128)
 }
 
 // peakBF16AMX does a tenth of the rounds, each of which takes a core some 64 cycles.

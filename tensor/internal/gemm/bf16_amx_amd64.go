@@ -21,6 +21,12 @@ func bf16AMXStreamedTiles(t *tile)
 //go:noescape
 func bf16AMXRoundedTiles(t *tile)
 
+// bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column panel. Meanwhile it fetches as many rows
+// from ahead bytes behind those that it multiplies, if that is not 0.
+//
+//go:noescape
+func bf16AMXTall(t *tile)
+
 // bf16AMXPeak runs rounds (> 0) times 4 independent tile multiply-adds.
 //
 //go:noescape

@@ -17,6 +17,7 @@ type family struct {
 	tiles         []func(*tile) // by the rows of a panel
 	stack         func(*tile)   // or, if not nil, for all row panels, tile.count rows in all
 	stackRounded  func(*tile)   // stack that stores BF16: whole sums, of whole tiles; may be nil
+	tall          func(*tile)   // stack for a multiple of tallRows rows and 16 columns, by which products with few rows are turned; may be nil
 	stackStreamed func(*tile)   // stack that stores whole sums, of whole tiles, past the caches; may be nil
 	configure     func(*tile)   // what stack needs to know of the rows
 	room          int           // bytes that the microkernel takes at tile.out for itself

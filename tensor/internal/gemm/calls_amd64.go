@@ -12,7 +12,7 @@ type calls struct {
 	decoding decoding
 	direct   [2]direct
 	across   across
-	panel    codePanel
+	panel    columnPanel
 	offsets  [16]int
 	rest     [64]uint16 // the end of a row
 	flip     uint32     // what turns codes of bytes with a sign into those without
@@ -34,6 +34,7 @@ type tile struct {
 	addStride  int // bytes from one back to the one before
 	rowStep    int // for tiles: bytes from row to row of a row panel
 	tileStep   int // and from one tile along k to the next
+	ahead      int // bytes from what is multiplied to what is fetched, if it is
 	config     [2]tileConfig
 }
 
@@ -46,6 +47,7 @@ type decoding struct {
 	count                              int // codes in a row of memory
 	scaleMask                          uint64
 	tailMask                           uint64
+	ahead                              int // bytes from what is decoded along k to what is fetched
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	steps [16]uint32
@@ -107,9 +109,10 @@ type across struct {
 	fetchStep int // bytes from one fetch to the next, if the kernel does not fetch line by line
 }
 
-// codePanel is 16 rows of b that are neighbours in memory, a run along k, decoded into a column panel of FP32.
-type codePanel struct {
-	dst, codes, scales            unsafe.Pointer
+// columnPanel is rows of b that are neighbours in memory, a run along k, on their way into a column panel.
+type columnPanel struct {
+	dst, src, scales              unsafe.Pointer
+	lookup                        *lookup
 	stride, scaleStride           int // bytes from step to step of k, from block to block
 	k                             int // elements along k
 	ahead, lines, linesLeft, jump int // as of across

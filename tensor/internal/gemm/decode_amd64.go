@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"unsafe"
 )
 
 // operand is a or bᵀ in memory: rows along k, of elements as they are or of 8-bit codes.
@@ -136,6 +137,8 @@ func tables(f Format) *lookup {
 const (
 	chunkRows  = 64  // that are decoded at once
 	chunkSteps = 256 // of k, for which they are decoded at once: 32 KB
+
+	decodeSteps = 512 // of k, at most, in one call of decodeAlong
 )
 
 func (d *notes) reset() {
@@ -147,24 +150,30 @@ func (d *notes) reset() {
 // chunk decodes n (at most chunkRows) rows of o from row i on, at steps (at most chunkSteps) of k from k on, a multiple of 32.
 // The result has the layout of the codes and lives until the next call.
 func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
-	d := &s.calls.decoding
 	dst := s.chunks.atLeast(2 * chunkRows * chunkSteps)
-	d.dst = dst
-	d.codes, d.scales = o.slice(1, i, k, n, steps).Ptr, o.scales.slice(1, i, k/blockLength, n, 1).Ptr
-	d.lookup = o.lookup
 	if o.rowMajor() && o.scales.rowMajor() {
-		d.dstStride, d.codeStride, d.scaleStride = 2*chunkSteps, o.RowStride, o.scales.RowStride
-		d.rows, d.count = n, steps
-		d.scaleMask, d.tailMask = 1<<((steps+blockLength-1)/blockLength)-1, 1<<(steps%64)-1
-		o.lookup.decodeAlong(d)
+		s.decodeRows(dst, 2*chunkSteps, o.part(1, i, n).along(1, k, steps))
 		return strided(dst, n, steps, chunkSteps, 1)
 	}
+	d := &s.calls.decoding
+	d.dst, d.lookup = dst, o.lookup
+	d.codes, d.scales = o.slice(1, i, k, n, steps).Ptr, o.scales.slice(1, i, k/blockLength, n, 1).Ptr
 	d.dstStride, d.codeStride, d.scaleStride = 2*chunkRows, o.ColStride, o.scales.ColStride
 	d.rows, d.count = steps, n
 	d.scaleMask = 1<<n - 1
 	d.tailMask = d.scaleMask
 	o.lookup.decodeAcross(d)
 	return strided(dst, n, steps, 1, chunkRows)
+}
+
+// decodeRows decodes o, rows of at most decodeSteps codes along k, to rows that are stride bytes apart.
+func (s *Scratch) decodeRows(dst unsafe.Pointer, stride int, o operand) {
+	d := &s.calls.decoding
+	d.dst, d.codes, d.scales, d.lookup = dst, o.Ptr, o.scales.Ptr, o.lookup
+	d.dstStride, d.codeStride, d.scaleStride = stride, o.RowStride, o.scales.RowStride
+	d.rows, d.count = o.Rows, o.Cols
+	d.scaleMask, d.tailMask = 1<<o.scales.Cols-1, 1<<(o.Cols%64)-1
+	o.lookup.decodeAlong(d)
 }
 
 // below says whether no scale was above most.

@@ -2,7 +2,8 @@
 //
 // Operands are packed into panels (pack.go), which the microkernels of the CPU's tier multiply tile by tile (blocked.go); codes
 // become BF16 on the way (decode_amd64.go), or are multiplied as integers (int8_amd64.go, int8_words_amd64.go). With few rows of a, b is
-// read in place (direct_amd64.go; across_amd64.go if neighbours in memory are rows of b). The generic tier is plain Go (generic.go).
+// read in place (direct_amd64.go; across_amd64.go if neighbours in memory are rows of b; on AMX turned_amx_amd64.go). The generic tier is plain
+// Go (generic.go).
 //
 // Numerics: every element of c is one chain of fused multiply-adds in the order of k, except that of each pair
 // (k, k+1), k even, BF16 products take k+1 first: so does the instruction VDPBF16PS. Direct products have sixteen such chains, those

@@ -55,7 +55,7 @@ func kernelsOf(t cpu.Tier) *kernels {
 	switch t {
 	case cpu.AMX:
 		r := wide(&bf16AMX, peakBF16AMX)
-		r.few = upTo(8)
+		r.few = upTo(0) // tiles read b in place, too, and sum as they always do
 		if bytesAVX512() {
 			r.integers, r.peakInt8 = &int8AMX, peakInt8AMX
 		}

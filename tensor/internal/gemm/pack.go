@@ -66,19 +66,19 @@ func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) uns
 	return ptr
 }
 
-// rowPanels is a block of a, packed unless inPlace: tall panels of rows rows each, then short panels of one row less. For tiles, all
+// rowPanels is a block of a, packed unless plain: tall panels of rows rows each, then short panels of one row less. For tiles, all
 // panels are tall, and the last one may be partly filled.
 type rowPanels struct {
 	ptr                     unsafe.Pointer
 	rows, tall, short       int
-	tallStride, shortStride int // bytes from a panel to the next
-	rowStep                 int // for tiles: bytes from row to row of a panel
-	inPlace                 bool
+	tallStride, shortStride int  // bytes from a panel to the next
+	rowStep                 int  // for tiles: bytes from row to row of a panel
+	plain                   bool // rows are not packed: pairs of k follow each other
 }
 
 // step is the bytes from a step to the next in a panel of so many rows, if it is made of whole tiles for tiles.
 func (r *rowPanels) step(rows int) int {
-	if r.inPlace {
+	if r.plain {
 		return 4
 	}
 	return 4 * rows
@@ -91,13 +91,28 @@ func (p *packing) panelsInPlace(a operand, height int) (r rowPanels, ok bool) {
 	if !p.tiles || p.records != nil || a.lookup != nil || !a.rowMajor() || a.Cols%tileElements != 0 || (int(uintptr(a.Ptr))|stride)%line != 0 {
 		return r, false
 	}
-	return rowPanels{ptr: a.Ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, inPlace: true}, true
+	return rowPanels{ptr: a.Ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, plain: true}, true
+}
+
+// panelsDecoded decodes codes along k row by row, as tiles can be read. It goes on with the notes.
+func (p *packing) panelsDecoded(s *Scratch, to *buffer, a operand, height int) rowPanels {
+	const group = 128                               // bytes that a call decodes to at least
+	stride := (2*a.Cols+group-1)/group*group + line // not a power of two, with which rows would compete for lines of cache
+	ptr := to.atLeast(stride * a.Rows)
+	for k := 0; k < a.Cols; k += decodeSteps {
+		s.decodeRows(unsafe.Add(ptr, 2*k), stride, a.along(1, k, min(decodeSteps, a.Cols-k)))
+	}
+	return rowPanels{ptr: ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, plain: true}
 }
 
 // rowPanels packs a into panels of near-equal height, at most height, which it puts into to, unless they can stay where they are.
 func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPanels {
 	if r, ok := p.panelsInPlace(a, height); ok {
 		return r
+	}
+	if p.tiles && p.records == nil && a.lookup != nil && a.rowMajor() && a.scales.rowMajor() {
+		s.calls.decoding.reset()
+		return p.panelsDecoded(s, to, a, height)
 	}
 	steps := p.steps(a.Cols)
 	n := (a.Rows + height - 1) / height

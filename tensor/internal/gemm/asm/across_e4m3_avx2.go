@@ -6,58 +6,37 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// The fields of Go's struct codePanel, in its order.
-const (
-	codePanelDst = 8 * iota
-	codePanelCodes
-	codePanelScales
-	codePanelStride
-	codePanelScaleStride
-	codePanelK
-	codePanelAhead
-	codePanelLines
-	codePanelLinesLeft
-	codePanelJump
-	codePanelMin
-	codePanelMax = codePanelMin + 64
-	codePanelBad = codePanelMax + 64
-)
-
 // E4M3 as FP32.
 const (
 	e4m3Field = 0x87f0_0000 // where sign, exponent and mantissa are
 	e4m3Bias  = 120         // what a scale lacks to be the exponent of a factor: the numbers are too small by 2^120
 )
 
-// acrossPanel is the state of such a function.
-type acrossPanel struct {
-	fn                                           *asmgen.Func
-	t, dst, codes, stride, stride3, fetch, lines asmgen.Reg
-	factors                                      []asmgen.Vec // of 16 columns
-	field, magnitude                             asmgen.Vec   // masks
-	most                                         asmgen.Vec   // the greatest magnitude
-	x                                            []asmgen.Vec
-	y                                            asmgen.Vec
+// acrossE4M3 is the state of such a function.
+type acrossE4M3 struct {
+	acrossPanel
+	stride3         asmgen.Reg
+	factors         []asmgen.Vec // of 16 columns
+	mask, magnitude asmgen.Vec   // masks
+	most            asmgen.Vec   // the greatest magnitude
+	x               []asmgen.Vec
+	y               asmgen.Vec
 }
 
 func acrossE4M3AVX2(f *asmgen.File) {
 	const name = "acrossE4M3AVX2"
 	fn := f.Func(name, name+" decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met.",
-		asmgen.Arg("p", "*codePanel"))
-	t := fn.Load("p")
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
-	p := &acrossPanel{fn: fn, t: t, dst: field(codePanelDst), codes: field(codePanelCodes), stride: field(codePanelStride), stride3: fn.GP(),
-		fetch: field(codePanelAhead), lines: field(codePanelLinesLeft), factors: fn.Ys(2), field: fn.Y(), magnitude: fn.Y().X(), most: fn.Y().X(), x: fn.Ys(2), y: fn.Y().X()}
-	scales, left, steps, quads := field(codePanelScales), field(codePanelK), fn.GP(), fn.GP()
+		asmgen.Arg("p", "*columnPanel"))
+	p := &acrossE4M3{acrossPanel: newAcrossPanel(fn), stride3: fn.GP(), factors: fn.Ys(2), mask: fn.Y(), magnitude: fn.Y().X(), most: fn.Y().X(), x: fn.Ys(2), y: fn.Y().X()}
+	t, scales, left, steps, quads := p.t, p.field(columnPanelScales), p.field(columnPanelK), fn.GP(), fn.GP()
 	leastScale, mostScale, adjust, greatest := fn.Y().X(), fn.Y().X(), fn.Y().X(), fn.Y().X()
 	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 2), p.stride3)
-	fn.I("ADDQ", t.At(codePanelCodes), p.fetch)
-	fn.I("VPBROADCASTD", f.Data32(name+"Field", e4m3Field), p.field)
+	fn.I("VPBROADCASTD", f.Data32(name+"Field", e4m3Field), p.mask)
 	fn.I("VPBROADCASTD", f.Data32(name+"Magnitude", 0x7f7f7f7f), p.magnitude)
 	fn.I("VPBROADCASTD", f.Data32(name+"Adjust", 0x01010101*e4m3Bias), adjust)
 	fn.I("VPBROADCASTD", f.Data32(name+"Greatest", 0xfefefefe), greatest)
-	fn.I("VMOVDQU", t.At(codePanelMin), leastScale)
-	fn.I("VMOVDQU", t.At(codePanelMax), mostScale)
+	fn.I("VMOVDQU", t.At(columnPanelMin), leastScale)
+	fn.I("VMOVDQU", t.At(columnPanelMax), mostScale)
 	fn.I("VPXOR", p.most, p.most, p.most)
 	block, whole, rest, odd, done := fn.Label("block"), fn.Label("whole"), fn.Label("rest"), fn.Label("odd"), fn.Label("done")
 	fn.Place(block)
@@ -72,7 +51,7 @@ func acrossE4M3AVX2(f *asmgen.File) {
 		fn.I("VPMOVZXBD", v.X(), v)
 		fn.I("VPSLLD", asmgen.Imm(23), v, v)
 	}
-	fn.I("ADDQ", t.At(codePanelScaleStride), scales)
+	fn.I("ADDQ", t.At(columnPanelScaleStride), scales)
 	fn.I("MOVQ", asmgen.Imm(32), steps)
 	fn.I("CMPQ", left, steps)
 	fn.I("JGE", whole)
@@ -105,30 +84,27 @@ func acrossE4M3AVX2(f *asmgen.File) {
 	fn.Place(done)
 	fn.I("TESTQ", left, left)
 	fn.I("JNZ", block)
-	fn.I("VMOVDQU", leastScale, t.At(codePanelMin))
-	fn.I("VMOVDQU", mostScale, t.At(codePanelMax))
+	fn.I("VMOVDQU", leastScale, t.At(columnPanelMin))
+	fn.I("VMOVDQU", mostScale, t.At(columnPanelMax))
 	fn.I("VPCMPEQB", p.magnitude, p.most, p.most) // NaN is all ones, and the greatest
-	fn.I("VPOR", t.At(codePanelBad), p.most, p.most)
-	fn.I("VMOVDQU", p.most, t.At(codePanelBad))
-	fn.I("SUBQ", t.At(codePanelCodes), p.fetch)
-	fn.I("MOVQ", p.fetch, t.At(codePanelAhead))
-	fn.I("MOVQ", p.lines, t.At(codePanelLinesLeft))
-	fn.Return()
+	fn.I("VPOR", t.At(columnPanelBad), p.most, p.most)
+	fn.I("VMOVDQU", p.most, t.At(columnPanelBad))
+	p.finish()
 }
 
 // step decodes the nth step from here, n < 4, and puts it into the ith place.
-func (p *acrossPanel) step(n, i int) {
-	fn, from := p.fn, p.codes.At(0)
+func (p *acrossE4M3) step(n, i int) {
+	fn, from := p.fn, p.src.At(0)
 	switch n {
 	case 1, 2:
-		from = p.codes.At(0).Index(p.stride, n)
+		from = p.src.At(0).Index(p.stride, n)
 	case 3:
-		from = p.codes.At(0).Index(p.stride3, 1)
+		from = p.src.At(0).Index(p.stride3, 1)
 	}
 	for j, x := range p.x {
 		fn.I("VPMOVSXBD", from.Plus(8*j), x)
 		fn.I("VPSLLD", asmgen.Imm(20), x, x)
-		fn.I("VPAND", p.field, x, x)
+		fn.I("VPAND", p.mask, x, x)
 		fn.I("VMULPS", p.factors[j], x, x)
 		fn.I("VMOVUPS", x, p.dst.At(64*i+32*j))
 	}
@@ -136,19 +112,7 @@ func (p *acrossPanel) step(n, i int) {
 	fn.I("VPMAXUB", p.y, p.most, p.most)
 }
 
-func (p *acrossPanel) advance(steps int) {
-	p.fn.I("LEAQ", p.codes.At(0).Index(p.stride, steps), p.codes)
+func (p *acrossE4M3) advance(steps int) {
+	p.fn.I("LEAQ", p.src.At(0).Index(p.stride, steps), p.src)
 	p.fn.I("ADDQ", asmgen.Imm(int64(64*steps)), p.dst)
-}
-
-// fetchLine fetches a line of what a later call will read, row after row of memory.
-func (p *acrossPanel) fetchLine() {
-	fn, same := p.fn, p.fn.Label("sameRow")
-	fn.I("PREFETCHT1", p.fetch.At(0))
-	fn.I("ADDQ", asmgen.Imm(64), p.fetch)
-	fn.I("DECQ", p.lines)
-	fn.I("JNZ", same)
-	fn.I("ADDQ", p.t.At(codePanelJump), p.fetch)
-	fn.I("MOVQ", p.t.At(codePanelLines), p.lines)
-	fn.Place(same)
 }

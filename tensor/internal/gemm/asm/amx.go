@@ -14,8 +14,11 @@ const (
 	columnStep = 128
 )
 
-// fieldConfig is the field of Go's struct tile that configures the tiles of the last rows.
-const fieldConfig = fieldTileStep + 8
+// The fields of Go's struct tile behind those of all microkernels: what is fetched, and what configures the tiles of the last rows.
+const (
+	fieldAhead  = fieldTileStep + 8
+	fieldConfig = fieldAhead + 8
+)
 
 var (
 	amxSums = [2][2]asmgen.Tile{{asmgen.TMM(0), asmgen.TMM(1)}, {asmgen.TMM(2), asmgen.TMM(3)}}
@@ -28,6 +31,7 @@ func amx(f *asmgen.File) {
 	amxTiles(f, config, "bf16AMXTiles", ".", stored)
 	amxTiles(f, config, "bf16AMXStreamedTiles", " and stores past the caches. out is room for four tiles.", streamed)
 	amxTiles(f, config, "bf16AMXRoundedTiles", ". sum is where the sums go, rounded to BF16; out is room for four tiles.", rounded)
+	amxTall(f, config)
 	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)
 	amxPeak(f, "int8AMXPeak", "TDPBSSD", config)
 	amxRows(f)

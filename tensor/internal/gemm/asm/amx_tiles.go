@@ -31,6 +31,8 @@ func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 	fn.I("MOVQ", asmgen.Imm(columnStep), k.columnStep)
 
 	next, rest, single, done := fn.Label("next"), fn.Label("rest"), fn.Label("single"), fn.Label("done")
+	fn.I("CMPQ", rows, asmgen.Imm(32))
+	fn.I("JLT", rest)
 	fn.I("LEAQ", config, k.b)
 	fn.I("LDTILECFG", k.b.At(0))
 	fn.Place(next)

@@ -18,6 +18,7 @@ const (
 	decodeCount
 	decodeScaleMask
 	decodeTailMask
+	decodeAhead
 	decodeMin
 	decodeMax  = decodeMin + 64
 	decodeBad  = decodeMax + 64
@@ -44,7 +45,7 @@ type decoder struct {
 	fn        *asmgen.Func
 	high, low []asmgen.Vec // the tables
 	magnitude asmgen.Vec   // 0x7f in every byte
-	order     asmgen.Vec   // of quadwords, such that unpacking leaves codes in order
+	order     asmgen.Vec   // of quadwords or bytes, such that unpacking leaves codes in order
 	bad       asmgen.Vec   // bit 0 of some byte: a code was infinite or NaN
 	temp      asmgen.Vec
 }
@@ -64,11 +65,11 @@ func newDecoder(fn *asmgen.Func, tables asmgen.Reg, order, magnitude asmgen.Mem)
 	return d
 }
 
-// unscaled decodes 64 codes into two vectors of BF16 times 2^t: codes 0 to 31, 32 to 63. The entry of a code that is not zero has the
+// unscaled decodes 64 codes, permuted, into two vectors of BF16 times 2^t: codes 0 to 31, 32 to 63. The entry of a code that is not zero has the
 // sign bit set in its high byte, so that a conjunction with the code's own leaves the right sign, and none to zero.
-func (d *decoder) unscaled(codes asmgen.Operand, first, second asmgen.Vec) {
+func (d *decoder) unscaled(permute string, codes asmgen.Operand, first, second asmgen.Vec) {
 	low := d.temp
-	d.fn.I("VPERMQ", codes, d.order, first)
+	d.fn.I(permute, codes, d.order, first)
 	d.fn.I("VMOVDQA64", first, low)
 	d.fn.I("VMOVDQA64", first, second)
 	d.fn.I("VPERMI2B", d.low[1], d.low[0], low)
@@ -80,8 +81,8 @@ func (d *decoder) unscaled(codes asmgen.Operand, first, second asmgen.Vec) {
 }
 
 // scaled is unscaled with the scales applied; steps holds what to subtract from the exponents, as words.
-func (d *decoder) scaled(codes asmgen.Operand, first, second asmgen.Vec, steps [2]asmgen.Vec) {
-	d.unscaled(codes, first, second)
+func (d *decoder) scaled(permute string, codes asmgen.Operand, first, second asmgen.Vec, steps [2]asmgen.Vec) {
+	d.unscaled(permute, codes, first, second)
 	d.fn.I("VPSUBUSW", steps[0], first, first)
 	d.fn.I("VPSUBUSW", steps[1], second, second)
 }
@@ -143,12 +144,14 @@ func (d *decoding) store() {
 
 // decodeAlong decodes rows that are contiguous along k, as their scales are.
 func decodeAlong(f *asmgen.File, order, magnitude asmgen.Mem) {
-	d := newDecoding(f, "decodeAlongAVX512", " decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.", order, magnitude)
-	fn, step := d.fn, d.fn.GP()
+	d := newDecoding(f, "decodeAlongAVX512", " decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k. Meanwhile it fetches as much\n"+
+		"from ahead bytes behind them.", order, magnitude)
+	fn, step, ahead := d.fn, d.fn.GP(), d.fn.GP()
+	fn.I("MOVQ", d.args.At(decodeAhead), ahead)
 	group := func(codes asmgen.Operand) {
 		fn.I("VPBROADCASTD", step.At(0), d.steps[0])
 		fn.I("VPBROADCASTD", step.At(4), d.steps[1])
-		d.scaled(codes, d.first, d.second, d.steps)
+		d.scaled("VPERMQ", codes, d.first, d.second, d.steps)
 		d.store()
 	}
 	fn.CountDown(d.rows, func() {
@@ -162,6 +165,7 @@ func decodeAlong(f *asmgen.File, order, magnitude asmgen.Mem) {
 		fn.I("SHRQ", asmgen.Imm(6), d.n)
 		fn.I("JZ", tail)
 		fn.CountDown(d.n, func() {
+			fn.I("PREFETCHT1", d.from.At(0).Index(ahead, 1))
 			group(d.from.At(0))
 			fn.I("ADDQ", asmgen.Imm(64), d.from)
 			fn.I("ADDQ", asmgen.Imm(128), d.to)
@@ -202,7 +206,7 @@ func decodeAcross(f *asmgen.File, order, magnitude asmgen.Mem) {
 	fn.I("SUBQ", steps, d.rows)
 	fn.CountDown(steps, func() {
 		fn.I("VMOVDQU8.Z", d.codes.At(0), asmgen.K(2), d.other)
-		d.scaled(d.other, d.first, d.second, d.steps)
+		d.scaled("VPERMQ", d.other, d.first, d.second, d.steps)
 		fn.I("VMOVUPS", d.first, d.dst.At(0))
 		fn.I("VMOVUPS", d.second, d.dst.At(64))
 		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)

@@ -35,6 +35,7 @@ func files() map[string]string {
 		"direct_avx2":        directAVX2,
 		"direct_mx_avx2":     directMXAVX2,
 		"direct_mx_avx512":   directMX,
+		"across_amx":         acrossAMX,
 		"bf16_amx":           amx,
 		"int8_amx":           amxInt8,
 	} {

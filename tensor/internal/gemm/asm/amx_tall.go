@@ -1,0 +1,82 @@
+package main
+
+// The AMX microkernel for turned products: four row panels by 16 columns at once, for few columns. Panels are those of amx_tiles.go.
+
+import "spmoe/tensor/asmgen"
+
+// tallPanels is the row panels that are multiplied at once.
+const tallPanels = 4
+
+func amxTall(f *asmgen.File, config asmgen.Mem) {
+	fn := f.Func("bf16AMXTall", "bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column panel. Meanwhile it fetches as many rows\n"+
+		"from ahead bytes behind those that it multiplies, if that is not 0.", asmgen.Arg("t", "*tile"))
+	t := fn.Load("t")
+	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
+	a := [tallPanels]asmgen.Reg{fn.GP(), fn.GP(), fn.GP(), fn.GP()}
+	b, steps, ahead, columns := fn.GP(), fn.GP(), fn.GP(), fn.GP()
+	sum, sumStride, rowStep := field(fieldSum), field(fieldSumStride), field(fieldRowStep)
+	rows, column := [3]asmgen.Tile{asmgen.TMM(4), asmgen.TMM(5), asmgen.TMM(6)}, asmgen.TMM(7)
+	fn.I("LEAQ", config, b)
+	fn.I("LDTILECFG", b.At(0))
+	fn.I("MOVQ", asmgen.Imm(columnStep), columns)
+
+	next, clear, ready, fetched, loop := fn.Label("next"), fn.Label("clear"), fn.Label("ready"), fn.Label("fetched"), fn.Label("loop")
+	fn.Place(next)
+	fn.I("MOVQ", t.At(fieldA), a[0])
+	for i := 1; i < tallPanels; i++ {
+		fn.I("MOVQ", a[i-1], a[i])
+		fn.I("ADDQ", t.At(fieldAStride), a[i])
+	}
+	// each does body for the sums of each panel and leaves sum behind the last.
+	each := func(body func(tile asmgen.Tile)) {
+		fn.I("MOVQ", sumStride, steps)
+		fn.I("SHLQ", asmgen.Imm(4), steps)
+		for i := range tallPanels {
+			body(asmgen.TMM(i))
+			fn.I("ADDQ", steps, sum)
+		}
+	}
+	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
+	fn.I("JEQ", clear)
+	each(func(tile asmgen.Tile) { fn.I("TILELOADD", sum.At(0).Index(sumStride, 1), tile) })
+	fn.I("SHLQ", asmgen.Imm(2), steps)
+	fn.I("SUBQ", steps, sum)
+	fn.I("JMP", ready)
+	fn.Place(clear)
+	for i := range tallPanels {
+		fn.I("TILEZERO", asmgen.TMM(i))
+	}
+	fn.Place(ready)
+	fn.I("MOVQ", t.At(fieldB), b)
+	fn.I("MOVQ", t.At(fieldSteps), steps)
+	fn.Place(loop)
+	fn.I("TILELOADD", b.At(0).Index(columns, 1), column)
+	for i := range tallPanels {
+		fn.I("TILELOADD", a[i].At(0).Index(rowStep, 1), rows[i%len(rows)])
+		fn.I("TDPBF16PS", column, rows[i%len(rows)], asmgen.TMM(i))
+	}
+	fn.I("MOVQ", t.At(fieldAhead), ahead)
+	fn.I("TESTQ", ahead, ahead)
+	fn.I("JZ", fetched)
+	fn.I("ADDQ", a[0], ahead)
+	for range tallPanels * 16 / 2 {
+		fn.I("PREFETCHT1", ahead.At(0))
+		fn.I("PREFETCHT1", ahead.At(0).Index(rowStep, 1))
+		fn.I("LEAQ", ahead.At(0).Index(rowStep, 2), ahead)
+	}
+	fn.Place(fetched)
+	for i := range tallPanels {
+		fn.I("ADDQ", t.At(fieldTileStep), a[i])
+	}
+	fn.I("ADDQ", asmgen.Imm(16*columnStep), b)
+	fn.I("SUBQ", asmgen.Imm(16), steps)
+	fn.I("JNZ", loop)
+	each(func(tile asmgen.Tile) { fn.I("TILESTORED", tile, sum.At(0).Index(sumStride, 1)) })
+	fn.I("MOVQ", t.At(fieldAStride), steps)
+	fn.I("SHLQ", asmgen.Imm(2), steps)
+	fn.I("ADDQ", steps, t.At(fieldA))
+	fn.I("SUBQ", asmgen.Imm(16*tallPanels), t.At(fieldCount))
+	fn.I("JNZ", next)
+	fn.I("TILERELEASE")
+	fn.Return()
+}

@@ -1,0 +1,114 @@
+//go:build amd64 && !purego
+
+package gemm
+
+// Products on AMX with few rows of a and a b whose rows lie along k, as weights in forward products: as cᵀ = b·aᵀ. Tiles then read b where
+// it lies, or where its codes were decoded to, and only a becomes a column panel. The bits are those of the packed product: tiles add the
+// same products in the same order.
+
+import "unsafe"
+
+const (
+	tallRows = 64 // of b, that the microkernel multiplies at once
+
+	turnedBytes = 256 << 10   // of b, about, that are multiplied at once where they lie
+	turnedRun   = 2048        // elements of a row, at most
+	decodedRun  = decodeSteps // codes of a row: those of tallRows rows, decoded, stay in the second level of cache
+)
+
+// turns says whether a·bᵀ can be computed turned, and whether that pays.
+func (f *family) turns(a, b operand, m into) bool {
+	return f.tall != nil && 0 < a.Cols && a.Rows <= f.columns && !m.add && m.span == 0 && b.panels == nil &&
+		b.rowMajor() && (b.lookup == nil || b.scales.rowMajor())
+}
+
+// multiplyTurned is multiply for operands that turn, if all that they hold decodes exactly. Otherwise it returns false, and the result is
+// still to be computed.
+func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
+	p := product{steps: f.packing.steps(a.Cols), b: f.packing.columnPanels(s, &s.b, a, f.columns), stack: f.stack}
+	if a.lookup != nil && !s.calls.decoding.exact(a) {
+		return false
+	}
+	if out.Ptr != nil {
+		sum = strided(s.unrounded.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
+	}
+	_, inPlace := f.packing.panelsInPlace(b, f.rows)
+	rows, run := tallRows, decodedRun
+	if inPlace {
+		rows, run = max(turnedBytes/(2*a.Cols)/tallRows, 1)*tallRows, turnedRun
+	}
+	turned := strided(s.edge.atLeast(4*rows*f.columns), rows, f.columns, f.columns, 1)
+	decoding, x := &s.calls.decoding, p.b
+	decoding.reset()
+	for j := 0; j < b.Rows; j += rows {
+		n := min(rows, b.Rows-j)
+		p.sum = turned.slice(4, 0, 0, n, f.columns)
+		for k := 0; k < b.Cols; k += run {
+			y := b.part(2, j, n).along(2, k, min(run, b.Cols-k))
+			if b.lookup != nil {
+				decoding.ahead = run
+				if k+run >= b.Cols {
+					decoding.ahead = n*b.RowStride - k
+				}
+				p.a = f.packing.panelsDecoded(s, &s.a, y, f.rows)
+				decoding.ahead = 0
+			} else {
+				p.a = f.packing.rowPanels(s, &s.a, y, f.rows)
+			}
+			p.steps, p.b = f.packing.steps(y.Cols), unsafe.Add(x, 4*f.columns*f.packing.steps(k))
+			f.turnedRun(s, &p, a.Rows, k > 0, inPlace)
+		}
+		s.turn(sum.slice(4, 0, j, a.Rows, n), p.sum)
+	}
+	if b.lookup != nil && !decoding.exact(b) {
+		return false
+	}
+	if out.Ptr != nil {
+		roundRows(out, sum)
+	}
+	return true
+}
+
+// turnedRun multiplies so many columns. If fetch, it fetches as many rows as it multiplies at once behind them.
+func (f *family) turnedRun(s *Scratch, p *product, columns int, startAtSum bool, fetch bool) {
+	whole := p.sum.Rows / tallRows * tallRows
+	for j := 0; j < columns && whole > 0; j += tileRows {
+		t := &s.calls.tile
+		*t = tile{a: p.a.ptr, aStride: p.a.tallStride, rowStep: p.a.rowStep, tileStep: tileSteps * p.a.step(f.rows), b: unsafe.Add(p.b, 4*j),
+			sum: unsafe.Add(p.sum.Ptr, 4*j), sumStride: 4 * p.sum.RowStride, steps: p.steps, count: whole}
+		if startAtSum {
+			t.startAtSum = 1
+		}
+		if fetch && j == 0 {
+			t.ahead = tallRows * p.a.rowStep
+		}
+		f.callTall(t)
+	}
+	if whole < p.sum.Rows {
+		rest := *p
+		rest.a.ptr = unsafe.Add(p.a.ptr, whole/f.rows*p.a.tallStride)
+		rest.sum = p.sum.slice(4, whole, 0, p.sum.Rows-whole, f.columns)
+		f.run(s, &rest, 0, p.steps, startAtSum, false)
+	}
+}
+
+// callTall is not inlined for the sake of preemption, as column.
+//
+//go:noinline
+func (f *family) callTall(t *tile) { f.tall(t) }
+
+// turn copies the first rows of srcᵀ to dst, 16 columns at a time by assembly.
+func (s *Scratch) turn(dst, src View) {
+	for i := range s.calls.offsets {
+		s.calls.offsets[i] = 4 * i * src.RowStride
+	}
+	whole, words := dst.Cols/16*16, 2*dst.Rows
+	for j := 0; j < whole; j += 16 {
+		packRowsAVX512(dst.slice(4, 0, j, 1, 1).Ptr, src.slice(4, j, 0, 1, 1).Ptr, &s.calls.offsets, words, 1<<(words%32)-1, 4*dst.RowStride, 0)
+	}
+	for j := whole; j < dst.Cols; j++ {
+		for i := range dst.Rows {
+			*at[float32](dst, i, j) = *at[float32](src, j, i)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+//go:build amd64 && !purego
+
+package gemm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"spmoe/tensor/cpu"
+)
+
+// Turned products have the bits of packed ones: around whole tiles, several strips, several runs along k, any layout of a, b in place or not.
+func TestTurnedEqualsPacked(t *testing.T) {
+	if !slices.Contains(cpu.Tiers(), cpu.AMX) {
+		t.Skip("needs AMX")
+	}
+	f, s := &bf16AMX, new(Scratch)
+	shapes := []struct{ m, n, k int }{{1, 1, 1}, {1, 16, 32}, {2, 17, 31}, {3, 31, 33}, {5, 32, 64}, {8, 33, 96}, {15, 48, 100}, {16, 64, 512}, {17, 100, 513}, {31, 130, 545}, {32, 1030, 160}, {4, 600, 1056}, {9, 50, 4128}}
+	for i, sh := range shapes {
+		for _, aT := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v,%v", sh, aT), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(i), 7))
+				x, _ := operands[uint16](r, sh.m, sh.n, sh.k, aT, true)
+				y := lines(sh.n, sh.k).fill(func() uint16 { return roundBF16(r.Float32() - 0.5) })
+				_, apart := operands[uint16](r, sh.m, sh.n, sh.k, aT, true) // not on boundaries of cache lines
+				coded, _ := decodersAVX512.operand(newScaled(formats[i%2], sh.m, sh.k, aT, aT, finite(r, formats[i%2]), near(r)).Scaled)
+				weights, _ := decodersAVX512.operand(newScaled(formats[i/2%2], sh.n, sh.k, false, false, finite(r, formats[i/2%2]), near(r)).Scaled)
+				for _, a := range []operand{{View: x.View}, coded} {
+					for _, b := range []operand{{View: y.View}, {View: apart.transposed()}, weights} {
+						if !f.turns(a, b, into{}) {
+							t.Fatal("the operands are not taken")
+						}
+						checkPacked(t, s, f, a, b, func(sum, out View) bool { return f.multiplyTurned(s, sum, out, a, b) })
+					}
+				}
+			})
+		}
+	}
+}
+
+// lines is a matrix whose rows begin on boundaries of cache lines, with guards between.
+func lines(rows, cols int) matrix[uint16] {
+	stride := (cols + gap + 31) / 32 * 32
+	memory := make([]uint16, (rows+1)*stride+line)
+	for i := range memory {
+		memory[i] = nan16
+	}
+	m := matrix[uint16]{memory: memory, guard: nan16}
+	first := 0
+	for uintptr(unsafe.Pointer(&memory[first]))%line != 0 {
+		first++
+	}
+	m.View = strided(unsafe.Pointer(&memory[first]), rows, cols, stride, 1)
+	return m
+}
+
+// What does not decode exactly is left to others, wherever it is.
+func TestTurnedLeavesWhatIsNotExact(t *testing.T) {
+	if !slices.Contains(cpu.Tiers(), cpu.AMX) {
+		t.Skip("needs AMX")
+	}
+	const m, n, k = 6, 100, 99
+	f, s := &bf16AMX, new(Scratch)
+	r := rand.New(rand.NewPCG(3, 3))
+	a, b := newScaled(E4M3, m, k, false, false, finite(r, E4M3), near(r)), newScaled(E4M3, n, k, false, false, finite(r, E4M3), near(r))
+	x, _ := decodersAVX512.operand(a.Scaled)
+	y, _ := decodersAVX512.operand(b.Scaled)
+	c := newMatrix[float32](m, n, false, guard)
+	computed := func() bool { return f.multiplyTurned(s, c.View, View{}, x, y) }
+	if !computed() {
+		t.Fatal("the product was not computed")
+	}
+	for _, ch := range []struct{ code, scale uint8 }{{0x7f, 127}, {0xff, 127}, {0x00, 255}, {0x38, 255}, {0x01, 2}, {0x7e, 254}} {
+		for _, place := range []struct {
+			of       scaledMatrix
+			row, col int
+		}{{a, 0, 0}, {a, 5, 98}, {b, 0, 40}, {b, 63, 98}, {b, 99, 0}} {
+			code, scale := at[uint8](place.of.Codes, place.row, place.col), at[uint8](place.of.Scales, place.row, place.col/blockLength)
+			oldCode, oldScale := *code, *scale
+			*code, *scale = ch.code, ch.scale
+			if computed() {
+				t.Errorf("code %#x with scale %d at row %d, %d was taken for exact", ch.code, ch.scale, place.row, place.col)
+			}
+			*code, *scale = oldCode, oldScale
+		}
+	}
+}
+
+// Sums to add to, spans, packed columns, other layouts and many rows are refused.
+func TestTurnedRefuses(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	x, y := operands[uint16](r, 8, 64, 64, false, true)
+	_, across := operands[uint16](r, 8, 64, 64, false, false)
+	many, _ := operands[uint16](r, 33, 64, 64, false, true)
+	a, b := operand{View: x.View}, operand{View: y.transposed()}
+	packed := b
+	packed.panels = b.Ptr
+	if !bf16AMX.turns(a, b, into{}) || !bf16AMX.turns(a, b, into{stream: true}) {
+		t.Error("a product was refused")
+	}
+	if bf16AMX.turns(a, b, into{add: true}) || bf16AMX.turns(a, b, into{span: 32}) || bf16AMX.turns(a, packed, into{}) ||
+		bf16AMX.turns(a, operand{View: across.transposed()}, into{}) || bf16AMX.turns(operand{View: many.View}, b, into{}) || bf16AVX512.turns(a, b, into{}) {
+		t.Error("a product was taken")
+	}
+}
