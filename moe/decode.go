@@ -115,18 +115,15 @@ func (d *Decoder) check(sequences []growing, tokens []int32) {
 	}
 }
 
-// fewRows is the number of rows for which every tier multiplies in one order of summation, that of products with few rows.
-const fewRows = 8
-
 // rowwise says whether a row's bits must not depend on how many other rows there are: products of BF16 have an order of
-// summation for few rows and another for many. Then they are made for a few rows at a time.
+// summation for few rows and another for many. Then they are made for so many rows at a time as have one.
 func (d *decoding) rowwise() bool { return d != nil && d.few }
 
 // matMul computes c = a·b, few rows at a time if the bits of a row must not depend on the number of rows.
 func matMul(ex *tensor.Exec, c, a, b tensor.Matrix, few bool) {
-	size := max(c.Rows, 1)
+	size := c.Rows
 	if few {
-		size = fewRows
+		size = min(size, tensor.AlikeRows())
 	}
 	for lo := 0; lo < c.Rows; lo += size {
 		hi := min(lo+size, c.Rows)
@@ -144,10 +141,10 @@ func (l *linear) rowwise(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
 	if ends == nil {
 		ends = []int32{int32(x.Dim(0))}
 	}
-	lo := 0
+	lo, size := 0, min(x.Dim(0), tensor.AlikeRows())
 	for g, end := range ends {
 		for lo < int(end) {
-			hi := min(lo+fewRows, int(end))
+			hi := min(lo+size, int(end))
 			out := y.Slice(lo, hi).Mat()
 			if l.mx != nil {
 				mx.MatMul(ex, out, l.mx.input().rows.RowSlice(lo, hi), l.mx.rows.RowSlice(g*n, (g+1)*n))

@@ -96,6 +96,10 @@ func checkMatMul(c, a, b Matrix) {
 	c.checkRows()
 }
 
+// AlikeRows is the most rows of a for which the bits of a row of a·b do not depend on how many rows there are: products of few rows of
+// BF16 or codes may have another order of summation than those of many.
+func AlikeRows() int { return gemm.AlikeRows() }
+
 func (m Matrix) gemmView() gemm.View {
 	return gemm.View{Ptr: m.data, Rows: m.Rows, Cols: m.Cols, RowStride: m.rowStride, ColStride: m.colStride}
 }

@@ -6,8 +6,8 @@ package gemm
 // once, in place, instead of being packed. The bits are those of the packed product.
 //
 // The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16; across_panels_amd64.go: other ways), and of each step of k no
-// more than a cache line or half of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is fetched in the order of
-// memory.
+// more than a cache line or half of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is
+// fetched in the order of memory.
 
 import "unsafe"
 
@@ -22,7 +22,7 @@ type acrossFamily struct {
 	shared   bool               // each row panel fetches its part of what comes next; if not, each fetches all
 	run      int                // steps of k, about, in a run
 	strip    int                // bytes of b, about, in a run
-	height   int                // rows of a up to which this was found faster than packing
+	height   int                // rows of a up to which this was found faster than packing; on AMX no more were tried
 }
 
 var (

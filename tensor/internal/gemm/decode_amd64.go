@@ -166,7 +166,10 @@ func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	return strided(dst, n, steps, 1, chunkRows)
 }
 
-// decodeRows decodes o, rows of at most decodeSteps codes along k, to rows that are stride bytes apart.
+// decodeRows decodes o, rows of at most decodeSteps codes along k, to rows that are stride bytes apart. It is not inlined for the sake of
+// preemption, as family.column.
+//
+//go:noinline
 func (s *Scratch) decodeRows(dst unsafe.Pointer, stride int, o operand) {
 	d := &s.calls.decoding
 	d.dst, d.codes, d.scales, d.lookup = dst, o.Ptr, o.scales.Ptr, o.lookup

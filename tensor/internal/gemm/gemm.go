@@ -17,6 +17,7 @@ package gemm
 
 import (
 	"fmt"
+	"math"
 
 	"spmoe/tensor/cpu"
 )
@@ -93,6 +94,20 @@ type kernels struct {
 }
 
 var active = kernelsOf(cpu.Best())
+
+// AlikeRows is the most rows of a for which the bits of a row of a product do not depend on how many rows there are, whatever k is.
+func AlikeRows() int { return active.alikeRows() }
+
+func (ks *kernels) alikeRows() int {
+	if ks.few == nil || !ks.few(1, 1) {
+		return math.MaxInt
+	}
+	n := 1
+	for ks.few(n+1, 1) {
+		n++
+	}
+	return n
+}
 
 // check panics on shapes that do not fit and says whether c has elements at all.
 func check(c, a, b View) bool {

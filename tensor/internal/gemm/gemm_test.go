@@ -249,3 +249,30 @@ func TestShapesThatDoNotFitPanic(t *testing.T) {
 		}()
 	}
 }
+
+// A row of up to AlikeRows rows has the bits that it has alone, whatever the layout of b.
+func TestAlikeRows(t *testing.T) {
+	const n, k = 70, 544
+	var s Scratch
+	for _, bT := range []bool{false, true} {
+		r := rand.New(rand.NewPCG(1, 9))
+		eachTier(t, func(t *testing.T, ks *kernels) {
+			m := min(ks.alikeRows(), 70)
+			x, y := operands[uint16](r, m, n, k, false, bT)
+			coded := newScaled(E4M3, m, k, false, false, finite(r, E4M3), near(r))
+			weights := newScaled(E4M3, n, k, bT, bT, finite(r, E4M3), near(r))
+			all, alone := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
+			for what, multiply := range map[string]func(c View, lo, hi int){
+				"BF16": func(c View, lo, hi int) { ks.bf16(&s, c, x.slice(2, lo, 0, hi-lo, k), y.View, into{}) },
+				"E4M3": func(c View, lo, hi int) { ks.mx(&s, c, View{}, coded.Scaled.rows(lo, hi-lo), weights.Scaled, into{}) },
+			} {
+				multiply(all.View, 0, m)
+				for i := range m {
+					multiply(alone.slice(4, i, 0, 1, n), i, i+1)
+				}
+				t.Log(what, m, "rows, across:", bT)
+				checkSame(t, alone.elements(t), all.elements(t))
+			}
+		})
+	}
+}
