@@ -37,8 +37,8 @@ var (
 	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, run: 128, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
 		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
 	acrossMXAVX2  = acrossFamily{elem: 1, run: 128, strip: 128 << 10, height: 96, panel: acrossE4M3AVX2, maxScale: mostScale}
-	acrossBF16AMX = acrossFamily{elem: 2, run: 512, strip: 256 << 10, height: 32, panel: acrossBF16Tiles}
-	acrossMXAMX   = acrossFamily{elem: 1, run: 512, strip: 256 << 10, height: 32, panel: acrossCodesTiles, maxScale: 255}
+	acrossBF16AMX = acrossFamily{elem: 2, run: 512, strip: 256 << 10, height: 32, panel: acrossBF16PanelAVX512}
+	acrossMXAMX   = acrossFamily{elem: 1, run: 512, strip: 256 << 10, height: 32, panel: acrossCodesPanelAVX512, maxScale: 255}
 )
 
 // acrossFamilies is those of a tier: for a b of elements and of codes.

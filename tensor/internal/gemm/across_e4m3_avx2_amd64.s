@@ -49,13 +49,13 @@ block1:
 	ADDQ 40(AX), R9
 	MOVQ $32, R11
 	CMPQ R10, R11
-	JGE whole2
+	JGE whole5
 	MOVQ R10, R11
-whole2:
+whole5:
 	SUBQ R11, R10
 	MOVQ R11, R12
 	SHRQ $2, R12
-	JZ rest3
+	JZ rest2
 	PCALIGN $64
 loop6:
 	VPMOVSXBD (CX)(DX*1), Y5
@@ -117,9 +117,9 @@ sameRow7:
 	ADDQ $256, BX
 	DECQ R12
 	JNZ loop6
-rest3:
+rest2:
 	TESTQ $2, R11
-	JZ odd4
+	JZ odd3
 	VPMOVSXBD (CX)(DX*1), Y5
 	VPSLLD $20, Y5, Y5
 	VPAND Y2, Y5, Y5
@@ -146,9 +146,9 @@ rest3:
 	VPMAXUB X7, X4, X4
 	LEAQ (CX)(DX*2), CX
 	ADDQ $128, BX
-odd4:
+odd3:
 	TESTQ $1, R11
-	JZ done5
+	JZ done4
 	VXORPS Y5, Y5, Y5
 	VMOVUPS Y5, (BX)
 	VMOVUPS Y5, 32(BX)
@@ -164,7 +164,7 @@ odd4:
 	VMOVUPS Y6, 96(BX)
 	VPAND (CX), X3, X7
 	VPMAXUB X7, X4, X4
-done5:
+done4:
 	TESTQ R10, R10
 	JNZ block1
 	VMOVDQU X8, 88(AX)

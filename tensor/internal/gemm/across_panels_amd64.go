@@ -25,6 +25,9 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 		d.ahead -= elem * first
 		p.family.callPanel(d)
 		d.ahead += elem * first
+		if p.packed.packing.tiles {
+			clearSteps(d.dst, 4*columns, d.k, 4*columns)
+		}
 		t.sum = unsafe.Add(sums.Ptr, 4*i)
 		p.packed.column(t, &of, p.packed.packing.steps(k))
 	}

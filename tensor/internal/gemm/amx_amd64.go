@@ -88,17 +88,6 @@ func clearSteps(dst unsafe.Pointer, step, k, width int) {
 	}
 }
 
-// acrossBF16Tiles and acrossCodesTiles make column panels of whole tiles.
-func acrossBF16Tiles(d *columnPanel) {
-	acrossBF16PanelAVX512(d)
-	clearSteps(d.dst, 128, d.k, 128)
-}
-
-func acrossCodesTiles(d *columnPanel) {
-	acrossCodesPanelAVX512(d)
-	clearSteps(d.dst, 128, d.k, 128)
-}
-
 // peakBF16AMX does a tenth of the rounds, each of which takes a core some 64 cycles.
 func peakBF16AMX(rounds int) float64 {
 	rounds = (rounds + 9) / 10

@@ -12,6 +12,13 @@ import (
 	"spmoe/tensor/cpu"
 )
 
+// needsAMX skips a test of kernels that this CPU lacks.
+func needsAMX(t *testing.T) {
+	if !slices.Contains(cpu.Tiers(), cpu.AMX) {
+		t.Skip("needs AMX")
+	}
+}
+
 // Row panels for tiles by the definition: for every 32 of k, those of each row side by side, and zeros where there is nothing.
 func TestTilesAcross(t *testing.T) {
 	if !slices.Contains(cpu.Tiers(), cpu.AVX512BF16) {
@@ -45,9 +52,7 @@ func TestTilesAcross(t *testing.T) {
 
 // Rows of a that lie so that tiles can be read where they are give the bits of the same rows packed, and nothing beside them is read.
 func TestTilesInPlace(t *testing.T) {
-	if !slices.Contains(cpu.Tiers(), cpu.AMX) {
-		t.Skip("needs AMX")
-	}
+	needsAMX(t)
 	ks := kernelsOf(cpu.AMX)
 	r := rand.New(rand.NewPCG(15, 16))
 	for _, shape := range []struct{ m, n, k int }{{9, 40, 32}, {16, 32, 64}, {17, 33, 96}, {40, 70, 2080}, {401, 33, 32}, {64, 1100, 128}} {

@@ -18,6 +18,9 @@ type operand struct {
 	lookup *lookup // nil: elements
 }
 
+// lengthwise says whether neighbours in memory are neighbours along k, in codes and scales alike.
+func (o operand) lengthwise() bool { return o.rowMajor() && (o.lookup == nil || o.scales.rowMajor()) }
+
 // part is n rows from row i on; an element has elem bytes.
 func (o operand) part(elem, i, n int) operand {
 	if o.lookup != nil {
@@ -151,7 +154,7 @@ func (d *notes) reset() {
 // The result has the layout of the codes and lives until the next call.
 func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	dst := s.chunks.atLeast(2 * chunkRows * chunkSteps)
-	if o.rowMajor() && o.scales.rowMajor() {
+	if o.lengthwise() {
 		s.decodeRows(dst, 2*chunkSteps, o.part(1, i, n).along(1, k, steps))
 		return strided(dst, n, steps, chunkSteps, 1)
 	}

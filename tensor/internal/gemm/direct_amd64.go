@@ -30,8 +30,7 @@ const (
 
 // direct says whether a·bᵀ, whose rows are few, can be computed in place.
 func (a operand) direct(b operand) bool {
-	inPlace := func(o operand) bool { return o.rowMajor() && (o.lookup == nil || o.scales.rowMajor()) }
-	return a.Cols > 0 && inPlace(a) && inPlace(b)
+	return a.Cols > 0 && a.lengthwise() && b.lengthwise()
 }
 
 // multiply is family.multiply for operands of which direct approves.

@@ -96,7 +96,9 @@ type kernels struct {
 var active = kernelsOf(cpu.Best())
 
 // AlikeRows is the most rows of a for which the bits of a row of a product do not depend on how many rows there are, whatever k is.
-func AlikeRows() int { return active.alikeRows() }
+func AlikeRows() int { return alikeRows }
+
+var alikeRows = active.alikeRows()
 
 func (ks *kernels) alikeRows() int {
 	if ks.few == nil || !ks.few(1, 1) {

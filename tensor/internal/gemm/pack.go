@@ -110,7 +110,7 @@ func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPa
 	if r, ok := p.panelsInPlace(a, height); ok {
 		return r
 	}
-	if p.tiles && p.records == nil && a.lookup != nil && a.rowMajor() && a.scales.rowMajor() {
+	if p.tiles && p.records == nil && a.lookup != nil && a.lengthwise() {
 		s.calls.decoding.reset()
 		return p.panelsDecoded(s, to, a, height)
 	}

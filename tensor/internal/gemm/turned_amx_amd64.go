@@ -18,8 +18,7 @@ const (
 
 // turns says whether a·bᵀ can be computed turned, and whether that pays.
 func (f *family) turns(a, b operand, m into) bool {
-	return f.tall != nil && 0 < a.Cols && a.Rows <= f.columns && !m.add && m.span == 0 && b.panels == nil &&
-		b.rowMajor() && (b.lookup == nil || b.scales.rowMajor())
+	return f.tall != nil && 0 < a.Cols && a.Rows <= f.columns && !m.add && m.span == 0 && b.panels == nil && b.lengthwise()
 }
 
 // multiplyTurned is multiply for operands that turn, if all that they hold decodes exactly. Otherwise it returns false, and the result is
@@ -38,29 +37,24 @@ func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 		rows, run = max(turnedBytes/(2*a.Cols)/tallRows, 1)*tallRows, turnedRun
 	}
 	turned := strided(s.edge.atLeast(4*rows*f.columns), rows, f.columns, f.columns, 1)
-	decoding, x := &s.calls.decoding, p.b
-	decoding.reset()
+	x := p.b
+	s.calls.decoding.reset()
 	for j := 0; j < b.Rows; j += rows {
 		n := min(rows, b.Rows-j)
 		p.sum = turned.slice(4, 0, 0, n, f.columns)
 		for k := 0; k < b.Cols; k += run {
 			y := b.part(2, j, n).along(2, k, min(run, b.Cols-k))
-			if b.lookup != nil {
-				decoding.ahead = run
-				if k+run >= b.Cols {
-					decoding.ahead = n*b.RowStride - k
-				}
-				p.a = f.packing.panelsDecoded(s, &s.a, y, f.rows)
-				decoding.ahead = 0
-			} else {
-				p.a = f.packing.rowPanels(s, &s.a, y, f.rows)
+			next := run
+			if k+run >= b.Cols {
+				next = n*b.RowStride - k
 			}
+			p.a = f.turnedPanels(s, y, next)
 			p.steps, p.b = f.packing.steps(y.Cols), unsafe.Add(x, 4*f.columns*f.packing.steps(k))
-			f.turnedRun(s, &p, a.Rows, k > 0, inPlace)
+			f.turnedPart(s, &p, a.Rows, k > 0, inPlace)
 		}
 		s.turn(sum.slice(4, 0, j, a.Rows, n), p.sum)
 	}
-	if b.lookup != nil && !decoding.exact(b) {
+	if b.lookup != nil && !s.calls.decoding.exact(b) {
 		return false
 	}
 	if out.Ptr != nil {
@@ -69,8 +63,19 @@ func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	return true
 }
 
-// turnedRun multiplies so many columns. If fetch, it fetches as many rows as it multiplies at once behind them.
-func (f *family) turnedRun(s *Scratch, p *product, columns int, startAtSum bool, fetch bool) {
+// turnedPanels makes row panels of a part of b. If it has codes, as many are fetched from next bytes behind them.
+func (f *family) turnedPanels(s *Scratch, part operand, next int) rowPanels {
+	if part.lookup == nil {
+		return f.packing.rowPanels(s, &s.a, part, f.rows)
+	}
+	s.calls.decoding.ahead = next
+	panels := f.packing.panelsDecoded(s, &s.a, part, f.rows)
+	s.calls.decoding.ahead = 0
+	return panels
+}
+
+// turnedPart multiplies so many columns. If fetch, it fetches as many rows as it multiplies at once behind them.
+func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool, fetch bool) {
 	whole := p.sum.Rows / tallRows * tallRows
 	for j := 0; j < columns && whole > 0; j += tileRows {
 		t := &s.calls.tile

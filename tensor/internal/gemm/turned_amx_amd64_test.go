@@ -5,18 +5,13 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"unsafe"
-
-	"spmoe/tensor/cpu"
 )
 
 // Turned products have the bits of packed ones: around whole tiles, several strips, several runs along k, any layout of a, b in place or not.
 func TestTurnedEqualsPacked(t *testing.T) {
-	if !slices.Contains(cpu.Tiers(), cpu.AMX) {
-		t.Skip("needs AMX")
-	}
+	needsAMX(t)
 	f, s := &bf16AMX, new(Scratch)
 	shapes := []struct{ m, n, k int }{{1, 1, 1}, {1, 16, 32}, {2, 17, 31}, {3, 31, 33}, {5, 32, 64}, {8, 33, 96}, {15, 48, 100}, {16, 64, 512}, {17, 100, 513}, {31, 130, 545}, {32, 1030, 160}, {4, 600, 1056}, {9, 50, 4128}}
 	for i, sh := range shapes {
@@ -59,9 +54,7 @@ func lines(rows, cols int) matrix[uint16] {
 
 // What does not decode exactly is left to others, wherever it is.
 func TestTurnedLeavesWhatIsNotExact(t *testing.T) {
-	if !slices.Contains(cpu.Tiers(), cpu.AMX) {
-		t.Skip("needs AMX")
-	}
+	needsAMX(t)
 	const m, n, k = 6, 100, 99
 	f, s := &bf16AMX, new(Scratch)
 	r := rand.New(rand.NewPCG(3, 3))

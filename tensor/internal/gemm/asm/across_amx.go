@@ -88,25 +88,18 @@ func acrossCodesPanel(f *asmgen.File, order, magnitude asmgen.Mem) {
 		fn.I("VMOVUPS", first, p.dst.At(0))
 		fn.I("VMOVUPS", second, p.dst.At(64))
 	}
-	block, whole := fn.Label("block"), fn.Label("whole")
+	block := fn.Label("block")
 	fn.Place(block)
 	fn.I("VMOVDQU64", scales.At(0), spare.Y())
 	fn.I("VPMINUB", spare.Y(), least, least)
 	fn.I("VPMAXUB", spare.Y(), most, most)
 	for j, v := range less {
 		fn.I("VPMOVZXBD", scales.At(16*j), v)
-		fn.I("VPSLLD", asmgen.Imm(7), v, v)
-		fn.I("VPSLLD", asmgen.Imm(16), v, spare)
-		fn.I("VPORD", spare, v, v)
+		exponents(fn, v, spare)
 		fn.I("VPSUBW", v, top, v)
 	}
 	fn.I("ADDQ", t.At(columnPanelScaleStride), scales)
-	fn.I("MOVQ", asmgen.Imm(32), steps)
-	fn.I("CMPQ", left, steps)
-	fn.I("JGE", whole)
-	fn.I("MOVQ", left, steps)
-	fn.Place(whole)
-	fn.I("SUBQ", steps, left)
+	takeBlock(fn, left, steps)
 	p.pairs(steps, 1, func() {
 		fn.I("VMOVDQU64", p.src.At(0), codes.Y())
 		fn.I("VINSERTI64X4", asmgen.Imm(1), p.src.At(0).Index(p.stride, 1), codes, codes)

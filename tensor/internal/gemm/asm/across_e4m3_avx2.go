@@ -38,7 +38,7 @@ func acrossE4M3AVX2(f *asmgen.File) {
 	fn.I("VMOVDQU", t.At(columnPanelMin), leastScale)
 	fn.I("VMOVDQU", t.At(columnPanelMax), mostScale)
 	fn.I("VPXOR", p.most, p.most, p.most)
-	block, whole, rest, odd, done := fn.Label("block"), fn.Label("whole"), fn.Label("rest"), fn.Label("odd"), fn.Label("done")
+	block, rest, odd, done := fn.Label("block"), fn.Label("rest"), fn.Label("odd"), fn.Label("done")
 	fn.Place(block)
 	low, high := p.factors[0], p.factors[1]
 	fn.I("VMOVDQU", scales.At(0), low.X())
@@ -52,12 +52,7 @@ func acrossE4M3AVX2(f *asmgen.File) {
 		fn.I("VPSLLD", asmgen.Imm(23), v, v)
 	}
 	fn.I("ADDQ", t.At(columnPanelScaleStride), scales)
-	fn.I("MOVQ", asmgen.Imm(32), steps)
-	fn.I("CMPQ", left, steps)
-	fn.I("JGE", whole)
-	fn.I("MOVQ", left, steps)
-	fn.Place(whole)
-	fn.I("SUBQ", steps, left)
+	takeBlock(fn, left, steps)
 	fn.I("MOVQ", steps, quads)
 	fn.I("SHRQ", asmgen.Imm(2), quads)
 	fn.I("JZ", rest)

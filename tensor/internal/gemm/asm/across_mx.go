@@ -118,9 +118,7 @@ func (c *acrossCoded) prepare() {
 	}
 	fn.I("VPBROADCASTD", c.bias, c.y)
 	for _, v := range c.scale {
-		fn.I("VPSLLD", asmgen.Imm(7), v, v)
-		fn.I("VPSLLD", asmgen.Imm(16), v, x)
-		fn.I("VPORD", x, v, v)
+		exponents(fn, v, x)
 		fn.I("VPSUBW", c.y, v, v)
 	}
 }

@@ -91,10 +91,26 @@ func (d *decoder) scaled(permute string, codes asmgen.Operand, first, second asm
 func (d *decoder) stepsOfRow(scales asmgen.Mem, mask asmgen.Mask, top asmgen.Vec, least, most asmgen.Mem, steps asmgen.Vec) {
 	d.note(scales, mask, least, most, steps)
 	d.fn.I("VPMOVZXBD", d.temp.X(), steps)
-	d.fn.I("VPSLLD", asmgen.Imm(7), steps, steps)
-	d.fn.I("VPSLLD", asmgen.Imm(16), steps, d.temp)
-	d.fn.I("VPORD", d.temp, steps, steps)
+	exponents(d.fn, steps, d.temp)
 	d.fn.I("VPSUBW", steps, top, steps)
+}
+
+// exponents puts scales, one in each dword, where the exponents of two BF16 are. temp is overwritten.
+func exponents(fn *asmgen.Func, scales, temp asmgen.Vec) {
+	fn.I("VPSLLD", asmgen.Imm(7), scales, scales)
+	fn.I("VPSLLD", asmgen.Imm(16), scales, temp)
+	fn.I("VPORD", temp, scales, scales)
+}
+
+// takeBlock takes the steps of a block of 32, or fewer at the end, from those left.
+func takeBlock(fn *asmgen.Func, left, steps asmgen.Reg) {
+	whole := fn.Label("whole")
+	fn.I("MOVQ", asmgen.Imm(32), steps)
+	fn.I("CMPQ", left, steps)
+	fn.I("JGE", whole)
+	fn.I("MOVQ", left, steps)
+	fn.Place(whole)
+	fn.I("SUBQ", steps, left)
 }
 
 // note loads the scales in mask into temp, 127 in the place of others, and their least and most into memory.
@@ -188,7 +204,7 @@ func decodeAlong(f *asmgen.File, order, magnitude asmgen.Mem) {
 func decodeAcross(f *asmgen.File, order, magnitude asmgen.Mem) {
 	d := newDecoding(f, "decodeAcrossAVX512", " decodes up to 64 codes that are neighbours across k, those in tailMask, at each of rows (> 0) steps of k.", order, magnitude)
 	fn, steps := d.fn, d.fn.GP()
-	next, whole := fn.Label("next"), fn.Label("whole")
+	next := fn.Label("next")
 	fn.Place(next)
 	d.note(d.scales.At(0), asmgen.K(1), d.args.At(decodeMin), d.args.At(decodeMax), d.first)
 	fn.I("VEXTRACTI64X4", asmgen.Imm(1), d.temp, d.first.Y())
@@ -198,12 +214,7 @@ func decodeAcross(f *asmgen.File, order, magnitude asmgen.Mem) {
 		fn.I("VPSLLW", asmgen.Imm(7), v, v)
 		fn.I("VPSUBW", v, d.top, v)
 	}
-	fn.I("MOVQ", asmgen.Imm(32), steps)
-	fn.I("CMPQ", d.rows, steps)
-	fn.I("JGE", whole)
-	fn.I("MOVQ", d.rows, steps)
-	fn.Place(whole)
-	fn.I("SUBQ", steps, d.rows)
+	takeBlock(fn, d.rows, steps)
 	fn.CountDown(steps, func() {
 		fn.I("VMOVDQU8.Z", d.codes.At(0), asmgen.K(2), d.other)
 		d.scaled("VPERMQ", d.other, d.first, d.second, d.steps)

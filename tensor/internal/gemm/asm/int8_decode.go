@@ -109,7 +109,7 @@ func int8DecodeAlong(f *asmgen.File) {
 func int8DecodeAcross(f *asmgen.File) {
 	d := newInt8Decoding(f, "decodeInt8AcrossAVX512", " decodes up to 64 codes that are neighbours across k, those in tailMask, at each of rows (> 0) steps of k.")
 	fn, steps := d.fn, d.fn.GP()
-	next, whole := fn.Label("next"), fn.Label("whole")
+	next := fn.Label("next")
 	fn.Place(next)
 	d.load()
 	for i, v := range d.factors {
@@ -117,12 +117,7 @@ func int8DecodeAcross(f *asmgen.File) {
 		fn.I("VPMOVZXBD", v.X(), v)
 		fn.I("VPSLLD", asmgen.Imm(23), v, v)
 	}
-	fn.I("MOVQ", asmgen.Imm(32), steps)
-	fn.I("CMPQ", d.rows, steps)
-	fn.I("JGE", whole)
-	fn.I("MOVQ", d.rows, steps)
-	fn.Place(whole)
-	fn.I("SUBQ", steps, d.rows)
+	takeBlock(fn, d.rows, steps)
 	fn.CountDown(steps, func() {
 		d.group(d.codes, d.dst, true, func(i int) asmgen.Vec { return d.factors[i] })
 		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
