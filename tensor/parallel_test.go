@@ -41,7 +41,7 @@ func TestParallel(t *testing.T) {
 				if !slices.Equal(s.out[:n], want.out[:n]) || !slices.Equal(s.out[n:], make([]float32, len(in)-n)) {
 					t.Errorf("%d threads, work %d: %d items gave %v", threads, work, n, s.out)
 				}
-				if n := testing.AllocsPerRun(5, step); n != 0 {
+				if n := testing.AllocsPerRun(40, step); n != 0 {
 					t.Errorf("%d threads, work %d: %v allocations", threads, work, n)
 				}
 			}
