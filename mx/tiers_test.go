@@ -348,7 +348,7 @@ func TestWarmQuantizeAllocatesNothing(t *testing.T) {
 			ex.Reset()
 		}
 		eachTier(func(tier string) {
-			// In so many runs that the few objects that the runtime takes for waiting threads after a collection are not one a run.
+			// So many runs that a few objects of others in the process are not one a run.
 			if n := testing.AllocsPerRun(40, step); n != 0 {
 				t.Errorf("tier %s, %d threads: %v allocations", tier, threads, n)
 			}
