@@ -16,13 +16,14 @@ const acrossColumns = 32 // rows of b that a kernel takes
 // acrossFamily is the kernels by the rows of a.
 type acrossFamily struct {
 	kernels  []func(*across)
-	panel    func(*columnPanel) // or, if not nil, what makes column panels for the packed product's microkernel
-	maxScale uint8              // above which panel cannot decode
-	elem     int                // bytes of an element of b
-	shared   bool               // each row panel fetches its part of what comes next; if not, each fetches all
-	run      int                // steps of k, about, in a run
-	strip    int                // bytes of b, about, in a run
-	height   int                // rows of a up to which this was found faster than packing; on AMX no more were tried
+	panel    func(*columnPanel)          // or, if not nil, what makes column panels for the packed product's microkernel
+	tiles    []func(*columnPanel, *tile) // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
+	maxScale uint8                       // above which panel or tiles cannot decode
+	elem     int                         // bytes of an element of b
+	shared   bool                        // each row panel fetches its part of what comes next; if not, each fetches all
+	run      int                         // steps of k, about, in a run
+	strip    int                         // bytes of b, about, in a run
+	height   int                         // rows of a up to which this was found faster than packing; on AMX no more were tried
 }
 
 var (
@@ -37,8 +38,8 @@ var (
 	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, run: 128, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
 		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
 	acrossMXAVX2  = acrossFamily{elem: 1, run: 128, strip: 128 << 10, height: 96, panel: acrossE4M3AVX2, maxScale: mostScale}
-	acrossBF16AMX = acrossFamily{elem: 2, run: 512, strip: 256 << 10, height: 32, panel: acrossBF16PanelAVX512}
-	acrossMXAMX   = acrossFamily{elem: 1, run: 512, strip: 256 << 10, height: 32, panel: acrossCodesPanelAVX512, maxScale: 255}
+	acrossBF16AMX = acrossFamily{elem: 2, run: 512, strip: 256 << 10, height: 32, tiles: []func(*columnPanel, *tile){nil, acrossBF16Tiles1, acrossBF16Tiles2}}
+	acrossMXAMX   = acrossFamily{elem: 1, run: 512, strip: 256 << 10, height: 32, tiles: []func(*columnPanel, *tile){nil, acrossCodesTiles1, acrossCodesTiles2}, maxScale: 255}
 )
 
 // acrossFamilies is those of a tier: for a b of elements and of codes.
@@ -54,7 +55,7 @@ func (fs *acrossFamilies) of(b operand) *acrossFamily {
 // take says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0 and are one
 // chain.
 func (fs *acrossFamilies) take(a, b operand, m into) bool {
-	if fs == nil || a.Cols == 0 || b.Rows < acrossColumns || m.add || m.span > 0 || b.panels != nil || b.RowStride != 1 {
+	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.panels != nil || b.RowStride != 1 {
 		return false
 	}
 	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.format == E4M3 && b.scales.RowStride == 1)
@@ -105,15 +106,26 @@ type acrossProduct struct {
 
 // rows is the most that a row panel may have.
 func (f *acrossFamily) rows(packed *family) int {
-	if f.panel != nil {
+	if f.inPanels() {
 		return packed.rows
 	}
 	return len(f.kernels) - 1
 }
 
+// least is the fewest rows of b.
+func (f *acrossFamily) least() int {
+	if f.tiles != nil {
+		return 2 * acrossColumns
+	}
+	return acrossColumns
+}
+
+// inPanels says whether b is made into panels or blocks, in columnPanel.
+func (f *acrossFamily) inPanels() bool { return f.panel != nil || f.tiles != nil }
+
 // exact says whether all of b was decoded exactly.
 func (p *acrossProduct) exact(s *Scratch) bool {
-	if p.family.panel != nil {
+	if p.family.inPanels() {
 		return s.calls.panel.below(p.family.maxScale) && s.calls.panel.exact(p.b)
 	}
 	return p.call.exact(p.b)
@@ -124,13 +136,12 @@ func (p *acrossProduct) all(s *Scratch) {
 	b, elem := p.b, p.family.elem
 	p.run = evenly(b.Cols, p.family.run, blockLength)
 	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
-	const spare = 2 * acrossColumns // that the last strip may have more, and that are computed twice
+	const spare = 3 * acrossColumns // that the last strip may have more, and that are computed twice
 	p.partial = s.partial.atLeast(4 * p.sum.Rows * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
 	p.call.notes.reset()
-	if p.family.panel != nil {
-		dst := s.b.atLeast(4 * p.packed.columns * (p.packed.packing.steps(p.run) + 1))
-		s.calls.panel = columnPanel{dst: dst, lookup: b.lookup, stride: elem * b.ColStride, scaleStride: b.scales.ColStride}
+	if p.family.inPanels() {
+		s.calls.panel = columnPanel{dst: p.panelRoom(s), lookup: b.lookup, stride: elem * b.ColStride, scaleStride: b.scales.ColStride}
 		s.calls.panel.reset()
 	} else if b.lookup != nil {
 		p.call.codes = directTables[b.lookup.format]()
@@ -141,7 +152,7 @@ func (p *acrossProduct) all(s *Scratch) {
 			n = b.Rows - j
 		}
 		for k := 0; k < b.Cols; k += p.run {
-			if p.family.panel != nil {
+			if p.family.inPanels() {
 				p.panels(s, j, n, k)
 			} else {
 				p.strip(j, n, k)

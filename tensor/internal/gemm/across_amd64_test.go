@@ -98,6 +98,7 @@ func TestAcrossEqualsPacked(t *testing.T) {
 			if sh.m > a.across.elements.height {
 				continue
 			}
+			sh.n = max(sh.n, a.across.elements.least())
 			for _, aT := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%v,%v", sh, aT), func(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(i), 1))
@@ -210,6 +211,7 @@ func TestAcrossAnyBits(t *testing.T) {
 			if sh.m > a.across.elements.height {
 				continue
 			}
+			sh.n = max(sh.n, a.across.elements.least())
 			r := rand.New(rand.NewPCG(uint64(i), 5))
 			x, y := operands[uint16](r, sh.m, sh.n, sh.k, false, false)
 			for _, tiny := range []bool{true, false} {
@@ -240,7 +242,7 @@ func TestAcrossRefuses(t *testing.T) {
 			t.Error("a product was refused")
 		}
 		if taken(8, 64, false, into{add: true}, false) || taken(8, 64, false, into{span: 32}, false) || taken(8, 64, false, into{}, true) ||
-			taken(8, 31, false, into{}, false) || taken(8, 64, true, into{}, false) || taken(a.across.elements.height+1, 64, false, into{}, false) {
+			taken(8, a.across.elements.least()-1, false, into{}, false) || taken(8, 64, true, into{}, false) || taken(a.across.elements.height+1, 64, false, into{}, false) {
 			t.Error("a product was taken")
 		}
 	})

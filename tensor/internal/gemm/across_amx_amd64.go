@@ -4,12 +4,26 @@
 
 package gemm
 
-// acrossBF16PanelAVX512 interleaves k (> 0) steps of 32 rows of b that are neighbours in memory; an odd last one is paired with zeros.
+// acrossBF16Tiles1 multiplies 1 row panels, of the rows in t.config, with 64 rows of b that are neighbours in memory, k (> 0)
+// steps. dst is room for two blocks of 4096 bytes, on a multiple of both.
 //
 //go:noescape
-func acrossBF16PanelAVX512(p *columnPanel)
+func acrossBF16Tiles1(p *columnPanel, t *tile)
 
-// acrossCodesPanelAVX512 decodes k (> 0) steps of 32 rows of b that are neighbours in memory; an odd last one is paired with zeros.
+// acrossBF16Tiles2 multiplies 2 row panels, of the rows in t.config, with 32 rows of b that are neighbours in memory, k (> 0)
+// steps. dst is room for two blocks of 2048 bytes, on a multiple of both.
 //
 //go:noescape
-func acrossCodesPanelAVX512(p *columnPanel)
+func acrossBF16Tiles2(p *columnPanel, t *tile)
+
+// acrossCodesTiles1 multiplies 1 row panels, of the rows in t.config, with 64 rows of b that are neighbours in memory, k (> 0)
+// steps. dst is room for two blocks of 4096 bytes, on a multiple of both.
+//
+//go:noescape
+func acrossCodesTiles1(p *columnPanel, t *tile)
+
+// acrossCodesTiles2 multiplies 2 row panels, of the rows in t.config, with 32 rows of b that are neighbours in memory, k (> 0)
+// steps. dst is room for two blocks of 2048 bytes, on a multiple of both.
+//
+//go:noescape
+func acrossCodesTiles2(p *columnPanel, t *tile)

@@ -2,34 +2,49 @@
 
 package gemm
 
-// Products across for a microkernel that wants a column panel, because decoding takes the registers that sums want, as on AVX2, or because it
-// reads tiles: some rows of b are decoded or interleaved for a run along k into a column panel, which meets all row panels while the first
-// level of cache holds it.
+// Products across by the packed product's microkernel, or by tiles. On AVX2 decoding takes the registers that sums want: some rows of b are
+// decoded for a run along k into a column panel, which meets all row panels while the first level of cache holds it. Tiles multiply a block
+// of 32 steps of k while the next is made.
 
 import "unsafe"
 
-// panels is strip by way of column panels. Sums stay in scratch until they are complete.
+const acrossBlocks = 2 * 4 * tileRows * line // bytes of two blocks of 32 steps of k for tiles
+
+// panelRoom is room for a column panel or for blocks.
+func (p *acrossProduct) panelRoom(s *Scratch) unsafe.Pointer {
+	if p.family.tiles == nil {
+		return s.b.atLeast(4 * p.packed.columns * (p.packed.packing.steps(p.run) + 1))
+	}
+	room := s.b.atLeast(2 * acrossBlocks)
+	return unsafe.Add(room, -int(uintptr(room))&(acrossBlocks-1))
+}
+
+// panels is strip by way of column panels or blocks. Sums stay in scratch until they are complete.
 func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	d, t, b, elem, columns := &s.calls.panel, &s.calls.tile, p.b, p.family.elem, p.packed.columns
+	if p.family.tiles != nil && p.a.tall == 1 {
+		columns = 2 * acrossColumns
+	}
 	d.k = min(p.run, b.Cols-k)
 	d.lines = (n*elem + line - 1) / line
 	d.ahead, d.linesLeft, d.jump = elem*p.next(j, n, k, d.k), d.lines, d.stride-line*d.lines
 	part := b.part(elem, j, n).along(elem, k, d.k)
 	width := (n + columns - 1) / columns * columns
 	sums := strided(p.partial, p.sum.Rows, width, width, 1)
-	*t = tile{b: d.dst, sumStride: 4 * width, steps: p.packed.packing.steps(d.k), startAtSum: min(k, 1)}
-	of := product{a: p.a, sum: sums, stack: p.packed.stack}
+	*t = tile{sumStride: 4 * width, steps: p.packed.packing.steps(d.k), startAtSum: min(k, 1)}
 	for i := 0; i < n; i += columns {
 		first := min(i, n-columns) // the last columns begin early enough to be as many
 		d.src, d.scales = unsafe.Add(part.Ptr, elem*first), unsafe.Add(part.scales.Ptr, first)
 		d.ahead -= elem * first
-		p.family.callPanel(d)
-		d.ahead += elem * first
-		if p.packed.packing.tiles {
-			clearSteps(d.dst, 4*columns, d.k, 4*columns)
-		}
 		t.sum = unsafe.Add(sums.Ptr, 4*i)
-		p.packed.column(t, &of, p.packed.packing.steps(k))
+		if p.family.tiles != nil {
+			p.multiplyBlocks(d, t, k)
+		} else {
+			p.family.callPanel(d)
+			t.b = d.dst
+			p.packed.column(t, &product{a: p.a, sum: sums, stack: p.packed.stack}, p.packed.packing.steps(k))
+		}
+		d.ahead += elem * first
 	}
 	if k+d.k == b.Cols {
 		whole := n / columns * columns
@@ -44,3 +59,17 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 //
 //go:noinline
 func (f *acrossFamily) callPanel(d *columnPanel) { f.panel(d) }
+
+// multiplyBlocks multiplies by tiles. It is not inlined for the sake of preemption, as family.column.
+//
+//go:noinline
+func (p *acrossProduct) multiplyBlocks(d *columnPanel, t *tile, k int) {
+	t.a = unsafe.Add(p.a.ptr, p.packed.packing.steps(k)*p.a.step(p.a.rows))
+	t.aStride, t.rowStep, t.tileStep = p.a.tallStride, p.a.rowStep, tileSteps*p.a.step(p.a.rows)
+	if p.a.tall == 1 {
+		t.config[0].setRow(p.sum.Rows)
+	} else {
+		t.config[0].setBF16(p.sum.Rows)
+	}
+	p.family.tiles[p.a.tall](d, t)
+}

@@ -20,7 +20,8 @@ const (
 
 var bf16AMX = family{
 	rows: tileRows, columns: 32, runSteps: 2 * runSteps, across: &acrossForAMX,
-	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, tall: bf16AMXTall, configure: (*tile).configureBF16, room: tileRoom,
+	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, room: tileRoom,
+	tall: bf16AMXTall, tallCodes: [2]func(*decoding, *tile){codesAMXTall16, codesAMXTall32},
 	packing: packing{elem: 2, tiles: true,
 		rows:    packer{16, tilesAlong, tilesAcross},
 		columns: packer{16, tileColumnsAlong, tileColumnsAcross}},
@@ -33,12 +34,22 @@ type tileConfig [64]byte
 // configureBF16 configures the tiles for the rows that two panels at a time leave.
 func (t *tile) configureBF16() { t.config[0].setBF16(t.count % (2 * tileRows)) }
 
-// setBF16 configures the tiles for rows (0 to 31) rows of a.
+// setBF16 configures the tiles for rows (0 to 32) rows of a.
 func (c *tileConfig) setBF16(rows int) {
-	*c = tileConfig{1}
 	first := max(min(rows, tileRows), 1) // a tile that stays unused must still have a row
 	second := max(rows-first, 1)
-	for i, n := range [8]int{first, first, second, second, first, second, tileSteps, tileSteps} {
+	c.set([8]int{first, first, second, second, first, second, tileSteps, tileSteps})
+}
+
+// setRow configures the tiles for one panel of rows (1 to 16) rows of a and four column panels of 16 columns, which share tiles 5 to 7.
+func (c *tileConfig) setRow(rows int) {
+	c.set([8]int{rows, rows, rows, rows, rows, tileSteps, tileSteps, tileSteps})
+}
+
+// set configures the tiles for so many rows each.
+func (c *tileConfig) set(rows [8]int) {
+	*c = tileConfig{1}
+	for i, n := range rows {
 		binary.LittleEndian.PutUint16(c[16+2*i:], 64)
 		c[48+i] = byte(n)
 	}

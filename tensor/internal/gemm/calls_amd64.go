@@ -47,7 +47,7 @@ type decoding struct {
 	count                              int // codes in a row of memory
 	scaleMask                          uint64
 	tailMask                           uint64
-	ahead                              int // bytes from what is decoded along k to what is fetched
+	ahead                              int // bytes from codes to what is fetched, if it is
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	steps [16]uint32

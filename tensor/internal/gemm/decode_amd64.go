@@ -175,11 +175,17 @@ func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 //go:noinline
 func (s *Scratch) decodeRows(dst unsafe.Pointer, stride int, o operand) {
 	d := &s.calls.decoding
-	d.dst, d.codes, d.scales, d.lookup = dst, o.Ptr, o.scales.Ptr, o.lookup
-	d.dstStride, d.codeStride, d.scaleStride = stride, o.RowStride, o.scales.RowStride
+	d.along(o)
+	d.dst, d.dstStride = dst, stride
+	o.lookup.decodeAlong(d)
+}
+
+// along sets what is decoded: rows of at most decodeSteps codes along k.
+func (d *decoding) along(o operand) {
+	d.codes, d.scales, d.lookup = o.Ptr, o.scales.Ptr, o.lookup
+	d.codeStride, d.scaleStride = o.RowStride, o.scales.RowStride
 	d.rows, d.count = o.Rows, o.Cols
 	d.scaleMask, d.tailMask = 1<<o.scales.Cols-1, 1<<(o.Cols%64)-1
-	o.lookup.decodeAlong(d)
 }
 
 // below says whether no scale was above most.

@@ -4,8 +4,7 @@
 
 package gemm
 
-// decodeAlongAVX512 decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k. Meanwhile it fetches as much
-// from ahead bytes behind them.
+// decodeAlongAVX512 decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.
 // It writes whole groups of 64 and notes in min, max and bad what it met.
 //
 //go:noescape

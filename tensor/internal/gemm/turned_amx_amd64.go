@@ -11,14 +11,16 @@ import "unsafe"
 const (
 	tallRows = 64 // of b, that the microkernel multiplies at once
 
-	turnedBytes = 256 << 10   // of b, about, that are multiplied at once where they lie
-	turnedRun   = 2048        // elements of a row, at most
-	decodedRun  = decodeSteps // codes of a row: those of tallRows rows, decoded, stay in the second level of cache
+	turnedBytes = 256 << 10 // of b, about, that are multiplied at once where they lie
+	turnedRun   = 2048      // elements of a row, at most
 )
 
 // turns says whether a·bᵀ can be computed turned, and whether that pays.
 func (f *family) turns(a, b operand, m into) bool {
-	return f.tall != nil && 0 < a.Cols && a.Rows <= f.columns && !m.add && m.span == 0 && b.panels == nil && b.lengthwise()
+	if f.tall == nil || a.Cols == 0 || a.Rows > f.columns || m.add || m.span > 0 {
+		return false
+	}
+	return b.panels == nil && b.lengthwise() && (b.lookup == nil || b.lookup.format != INT8)
 }
 
 // multiplyTurned is multiply for operands that turn, if all that they hold decodes exactly. Otherwise it returns false, and the result is
@@ -31,30 +33,9 @@ func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	if out.Ptr != nil {
 		sum = strided(s.unrounded.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
 	}
-	_, inPlace := f.packing.panelsInPlace(b, f.rows)
-	rows, run := tallRows, decodedRun
-	if inPlace {
-		rows, run = max(turnedBytes/(2*a.Cols)/tallRows, 1)*tallRows, turnedRun
-	}
-	turned := strided(s.edge.atLeast(4*rows*f.columns), rows, f.columns, f.columns, 1)
-	x := p.b
-	s.calls.decoding.reset()
-	for j := 0; j < b.Rows; j += rows {
-		n := min(rows, b.Rows-j)
-		p.sum = turned.slice(4, 0, 0, n, f.columns)
-		for k := 0; k < b.Cols; k += run {
-			y := b.part(2, j, n).along(2, k, min(run, b.Cols-k))
-			next := run
-			if k+run >= b.Cols {
-				next = n*b.RowStride - k
-			}
-			p.a = f.turnedPanels(s, y, next)
-			p.steps, p.b = f.packing.steps(y.Cols), unsafe.Add(x, 4*f.columns*f.packing.steps(k))
-			f.turnedPart(s, &p, a.Rows, k > 0, inPlace)
-		}
-		s.turn(sum.slice(4, 0, j, a.Rows, n), p.sum)
-	}
-	if b.lookup != nil && !s.calls.decoding.exact(b) {
+	if b.lookup == nil {
+		f.turnedElements(s, &p, sum, b)
+	} else if f.turnedCodes(s, &p, sum, b); !s.calls.decoding.exact(b) {
 		return false
 	}
 	if out.Ptr != nil {
@@ -63,15 +44,27 @@ func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	return true
 }
 
-// turnedPanels makes row panels of a part of b. If it has codes, as many are fetched from next bytes behind them.
-func (f *family) turnedPanels(s *Scratch, part operand, next int) rowPanels {
-	if part.lookup == nil {
-		return f.packing.rowPanels(s, &s.a, part, f.rows)
+// turnedElements computes the sums for a b of BF16.
+func (f *family) turnedElements(s *Scratch, p *product, sum View, b operand) {
+	_, inPlace := f.packing.panelsInPlace(b, f.rows)
+	rows := max(turnedBytes/(2*b.Cols)/tallRows, 1) * tallRows
+	turned := s.turnedSums(rows, f.columns)
+	x := p.b
+	for j := 0; j < b.Rows; j += rows {
+		p.sum = turned.slice(4, 0, 0, min(rows, b.Rows-j), f.columns)
+		for k := 0; k < b.Cols; k += turnedRun {
+			y := b.part(2, j, p.sum.Rows).along(2, k, min(turnedRun, b.Cols-k))
+			p.a = f.packing.rowPanels(s, &s.a, y, f.rows)
+			p.steps, p.b = f.packing.steps(y.Cols), unsafe.Add(x, 4*f.columns*f.packing.steps(k))
+			f.turnedPart(s, p, sum.Rows, k > 0, inPlace)
+		}
+		s.turn(sum.slice(4, 0, j, sum.Rows, p.sum.Rows), p.sum)
 	}
-	s.calls.decoding.ahead = next
-	panels := f.packing.panelsDecoded(s, &s.a, part, f.rows)
-	s.calls.decoding.ahead = 0
-	return panels
+}
+
+// turnedSums is room for sums of rows rows, and for those that fill up a tile.
+func (s *Scratch) turnedSums(rows, columns int) View {
+	return strided(s.edge.atLeast(4*(rows+tileRows)*columns), rows, columns, columns, 1)
 }
 
 // turnedPart multiplies so many columns. If fetch, it fetches as many rows as it multiplies at once behind them.

@@ -1,117 +1,238 @@
 package main
 
-// Column panels for tiles, of rows of b that are neighbours in memory: of 32 columns the two elements of every pair of k side by side.
+// Products with few rows of a and rows of b that are neighbours in memory, on tiles: while the vector units make a block of 32 steps of k,
+// interleaving pairs of k or decoding them, the tiles multiply the block before. Four tiles hold the sums, of one row panel by 64 columns or
+// of two by 32.
 
-import "spmoe/tensor/asmgen"
+import (
+	"fmt"
+
+	"spmoe/tensor/asmgen"
+)
 
 func acrossAMX(f *asmgen.File) {
 	order, magnitude := decoderData(f)
-	acrossBF16Panel(f, order)
-	acrossCodesPanel(f, order, magnitude)
-}
-
-func newTilesPanel(f *asmgen.File, name, doc string) acrossPanel {
-	return newAcrossPanel(f.Func(name, name+doc+" k (> 0) steps of 32 rows of b that are neighbours in memory; an odd last one is paired with zeros.",
-		asmgen.Arg("p", "*columnPanel")))
-}
-
-// pairs calls body for all pairs of n steps, and last for a step that is left. For each pair it fetches some lines.
-func (p *acrossPanel) pairs(n asmgen.Reg, lines int, body, last func()) {
-	fn := p.fn
-	odd, rest, done := fn.GP(), fn.Label("rest"), fn.Label("done")
-	fn.I("MOVQ", n, odd)
-	fn.I("SHRQ", asmgen.Imm(1), n)
-	fn.I("JZ", rest)
-	fn.CountDown(n, func() {
-		body()
-		for range lines {
-			p.fetchLine()
-		}
-		fn.I("LEAQ", p.src.At(0).Index(p.stride, 2), p.src)
-		fn.I("ADDQ", asmgen.Imm(columnStep), p.dst)
-	})
-	fn.Place(rest)
-	fn.I("TESTQ", asmgen.Imm(1), odd)
-	fn.I("JZ", done)
-	last()
-	fn.Place(done)
-	fn.Free(odd)
-}
-
-func acrossBF16Panel(f *asmgen.File, order asmgen.Mem) {
-	p := newTilesPanel(f, "acrossBF16PanelAVX512", " interleaves")
-	fn := p.fn
-	rows, low, by := fn.Zs(2), fn.Z(), fn.Z()
-	fn.I("VMOVUPS", order, by)
-	interleave := func() {
-		fn.I("VPUNPCKLWD", rows[1], rows[0], low)
-		fn.I("VPUNPCKHWD", rows[1], rows[0], rows[0])
-		fn.I("VMOVUPS", low, p.dst.At(0))
-		fn.I("VMOVUPS", rows[0], p.dst.At(64))
+	for panels := 1; panels <= 2; panels++ {
+		acrossBF16Tiles(f, panels, order)
 	}
-	p.pairs(p.field(columnPanelK), 2, func() {
-		fn.I("VPERMQ", p.src.At(0), by, rows[0])
-		fn.I("VPERMQ", p.src.At(0).Index(p.stride, 1), by, rows[1])
-		interleave()
-	}, func() {
-		fn.I("VPERMQ", p.src.At(0), by, rows[0])
-		fn.I("VPXORD", rows[1], rows[1], rows[1])
-		interleave()
-	})
-	p.finish()
+	pairs := f.Data("pairs", pairOrder())
+	for panels := 1; panels <= 2; panels++ {
+		acrossCodesTiles(f, panels, pairs, magnitude)
+	}
 }
 
-// acrossCodesPanel decodes by tables, as decode.go does.
-func acrossCodesPanel(f *asmgen.File, order, magnitude asmgen.Mem) {
-	const name = "acrossCodesPanelAVX512"
-	p := newTilesPanel(f, name, " decodes")
-	fn, t := p.fn, p.t
-	scales, left, steps := p.field(columnPanelScales), p.field(columnPanelK), fn.GP()
-	fn.I("MOVQ", t.At(columnPanelLookup), steps)
-	d := newDecoder(fn, steps, order, magnitude)
-	var pairs []byte // the order of codes of two steps, side by side, such that unpacking leaves pairs in order
+// pairOrder is the order of 32 codes each of two steps, side by side, such that unpacking leaves pairs in order.
+func pairOrder() (pairs []byte) {
 	for _, quad := range []byte{0, 4, 1, 5, 2, 6, 3, 7} {
 		for i := range byte(4) {
 			pairs = append(pairs, 4*quad+i, 32+4*quad+i)
 		}
 	}
-	fn.I("VMOVUPS", f.Data(name+"Pairs", pairs), d.order)
+	return pairs
+}
+
+type acrossTiles struct {
+	acrossPanel
+	panels, columns        int        // tiles of sums
+	a, rowStep, columnStep asmgen.Reg // the next tile of a, bytes from row to row in it, and in a tile of a block
+	left, steps, odd       asmgen.Reg // steps of k: not yet read, of a block, and whether these are odd
+}
+
+func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
+	name := fmt.Sprintf("across%sTiles%d", of, panels)
+	columns := 4 / panels
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d row panels, of the rows in t.config, with %d rows of b that are neighbours in memory, k (> 0)\n"+
+		"steps. dst is room for two blocks of %d bytes, on a multiple of both.", name, panels, 16*columns, 1024*columns),
+		asmgen.Arg("p", "*columnPanel"), asmgen.Arg("t", "*tile"))
+	k := &acrossTiles{acrossPanel: newAcrossPanel(fn), panels: panels, columns: columns, a: fn.GP(), rowStep: fn.GP(), columnStep: fn.GP(), steps: fn.GP(), odd: fn.GP()}
+	t := k.tile()
+	fn.I("LDTILECFG", t.At(fieldConfig))
+	fn.I("MOVQ", t.At(fieldA), k.a)
+	fn.I("MOVQ", t.At(fieldRowStep), k.rowStep)
+	clear, ready := fn.Label("clear"), fn.Label("ready")
+	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
+	fn.I("JEQ", clear)
+	k.sums(func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILELOADD", sum, tile) })
+	fn.I("JMP", ready)
+	fn.Place(clear)
+	for i := range 4 {
+		fn.I("TILEZERO", asmgen.TMM(i))
+	}
+	fn.Place(ready)
+	fn.I("MOVQ", asmgen.Imm(64*columns), k.columnStep)
+	k.left = k.field(columnPanelK)
+	return k
+}
+
+// tile loads t into a register that blocks only use in between.
+func (k *acrossTiles) tile() asmgen.Reg {
+	k.fn.I("MOVQ", k.fn.Slot("t"), k.odd)
+	return k.odd
+}
+
+// sums calls body for each tile of sums. It overwrites steps and columnStep and needs t in its register.
+func (k *acrossTiles) sums(body func(sum asmgen.Mem, tile asmgen.Tile)) {
+	sum, stride, fn := k.steps, k.columnStep, k.fn
+	fn.I("MOVQ", k.odd.At(fieldSum), sum)
+	fn.I("MOVQ", k.odd.At(fieldSumStride), stride)
+	for i := range k.panels {
+		for j := range k.columns {
+			body(sum.At(64*j).Index(stride, 1), asmgen.TMM(k.columns*i+j))
+		}
+		if i+1 < k.panels {
+			fn.I("MOVQ", stride, k.odd)
+			fn.I("SHLQ", asmgen.Imm(4), k.odd)
+			fn.I("ADDQ", k.odd, sum)
+		}
+	}
+}
+
+// blocks makes all blocks, of a pair of k by pair and of a last step without one by last, and multiplies them. before is called before each.
+func (k *acrossTiles) blocks(lines int, before, pair, last func()) {
+	fn, next, rest, fill, full, end := k.fn, k.fn.Label("next"), k.fn.Label("rest"), k.fn.Label("fill"), k.fn.Label("full"), k.fn.Label("end")
+	block, zero := 1024*k.columns, fn.Z()
+	fn.I("VPXORD", zero, zero, zero)
+	fn.Place(next)
+	before()
+	takeBlock(fn, k.left, k.steps)
+	fn.I("MOVQ", k.steps, k.odd)
+	fn.I("SHRQ", asmgen.Imm(1), k.steps)
+	fn.I("JZ", rest)
+	fn.CountDown(k.steps, func() {
+		pair()
+		for range lines {
+			k.fetchLine()
+		}
+		fn.I("LEAQ", k.src.At(0).Index(k.stride, 2), k.src)
+		fn.I("ADDQ", asmgen.Imm(64*k.columns), k.dst)
+	})
+	fn.Place(rest)
+	fn.I("TESTQ", asmgen.Imm(1), k.odd)
+	fn.I("JZ", fill)
+	last()
+	fn.I("ADDQ", asmgen.Imm(64*k.columns), k.dst)
+	fn.Place(fill)
+	fn.I("TESTQ", asmgen.Imm(block-1), k.dst)
+	fn.I("JZ", full)
+	for i := range k.columns {
+		fn.I("VMOVUPS", zero, k.dst.At(64*i))
+	}
+	fn.I("ADDQ", asmgen.Imm(64*k.columns), k.dst)
+	fn.I("JMP", fill)
+	fn.Place(full)
+	k.multiply(block)
+	fn.I("TESTQ", k.left, k.left)
+	fn.I("JZ", end)
+	fn.I("JMP", next)
+	fn.Place(end)
+	k.tile()
+	k.sums(func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILESTORED", tile, sum) })
+	fn.I("TILERELEASE")
+}
+
+// multiply multiplies the block that ends at dst and turns to the other one.
+func (k *acrossTiles) multiply(block int) {
+	fn, made := k.fn, k.steps
+	fn.I("LEAQ", k.dst.At(-block), made)
+	fn.I("MOVQ", made, k.dst)
+	fn.I("XORQ", asmgen.Imm(block), k.dst)
+	t, free := k.tile(), 4+k.panels
+	fn.I("TILELOADD", k.a.At(0).Index(k.rowStep, 1), asmgen.TMM(4))
+	if k.panels == 2 {
+		fn.I("MOVQ", t.At(fieldAStride), t)
+		fn.I("ADDQ", k.a, t)
+		fn.I("TILELOADD", t.At(0).Index(k.rowStep, 1), asmgen.TMM(5))
+	}
+	for j := range k.columns {
+		column := asmgen.TMM(free + j%(8-free))
+		fn.I("TILELOADD", made.At(64*j).Index(k.columnStep, 1), column)
+		for i := range k.panels {
+			fn.I("TDPBF16PS", column, asmgen.TMM(4+i), asmgen.TMM(k.columns*i+j))
+		}
+	}
+	k.tile()
+	fn.I("ADDQ", t.At(fieldTileStep), k.a)
+}
+
+// halves calls body for every 32 columns of a pair: where its first step, its second step and its place in the block are.
+func (k *acrossTiles) halves(elem int, body func(i int, first, second, dst asmgen.Mem)) {
+	for i := range k.columns / 2 {
+		src := k.src.At(32 * elem * i)
+		body(i, src, src.Index(k.stride, 1), k.dst.At(128*i))
+	}
+}
+
+func acrossBF16Tiles(f *asmgen.File, panels int, order asmgen.Mem) {
+	k := newAcrossTiles(f, "BF16", panels)
+	fn := k.fn
+	rows, low, by := fn.Zs(2), fn.Z(), fn.Z()
+	fn.I("VMOVUPS", order, by)
+	interleave := func(dst asmgen.Mem) {
+		fn.I("VPUNPCKLWD", rows[1], rows[0], low)
+		fn.I("VPUNPCKHWD", rows[1], rows[0], rows[0])
+		fn.I("VMOVUPS", low, dst)
+		fn.I("VMOVUPS", rows[0], dst.Plus(64))
+	}
+	k.blocks(k.columns, func() {}, func() {
+		k.halves(2, func(_ int, first, second, dst asmgen.Mem) {
+			fn.I("VPERMQ", first, by, rows[0])
+			fn.I("VPERMQ", second, by, rows[1])
+			interleave(dst)
+		})
+	}, func() {
+		k.halves(2, func(_ int, first, _, dst asmgen.Mem) {
+			fn.I("VPERMQ", first, by, rows[0])
+			fn.I("VPXORD", rows[1], rows[1], rows[1])
+			interleave(dst)
+		})
+	})
+	k.finish()
+}
+
+// acrossCodesTiles decodes by tables, as decode.go does.
+func acrossCodesTiles(f *asmgen.File, panels int, pairs, magnitude asmgen.Mem) {
+	k := newAcrossTiles(f, "Codes", panels)
+	fn, t := k.fn, k.t
+	scales := k.field(columnPanelScales)
+	fn.I("MOVQ", t.At(columnPanelLookup), k.steps)
+	d := newDecoder(fn, k.steps, pairs, magnitude)
 	top, codes, first, second := fn.Z(), fn.Z(), fn.Z(), fn.Z()
-	less := [2]asmgen.Vec{fn.Z(), fn.Z()}
-	least, most, spare := fn.Z().Y(), fn.Z().Y(), fn.Z()
-	fn.I("VPBROADCASTD", steps.At(lookupTop), top)
+	less, least, most, spare := fn.Zs(k.columns), fn.Z(), fn.Z(), fn.Z()
+	fn.I("VPBROADCASTD", k.steps.At(lookupTop), top)
 	fn.I("VMOVUPS", t.At(columnPanelBad), d.bad)
 	fn.I("VMOVDQU64", t.At(columnPanelMin), least)
 	fn.I("VMOVDQU64", t.At(columnPanelMax), most)
-	decode := func() {
-		d.scaled("VPERMB", codes, first, second, less)
-		fn.I("VMOVUPS", first, p.dst.At(0))
-		fn.I("VMOVUPS", second, p.dst.At(64))
+	decode := func(i int, dst asmgen.Mem) {
+		d.scaled("VPERMB", codes, first, second, [2]asmgen.Vec{less[2*i], less[2*i+1]})
+		fn.I("VMOVUPS", first, dst)
+		fn.I("VMOVUPS", second, dst.Plus(64))
 	}
-	block := fn.Label("block")
-	fn.Place(block)
-	fn.I("VMOVDQU64", scales.At(0), spare.Y())
-	fn.I("VPMINUB", spare.Y(), least, least)
-	fn.I("VPMAXUB", spare.Y(), most, most)
-	for j, v := range less {
-		fn.I("VPMOVZXBD", scales.At(16*j), v)
-		exponents(fn, v, spare)
-		fn.I("VPSUBW", v, top, v)
-	}
-	fn.I("ADDQ", t.At(columnPanelScaleStride), scales)
-	takeBlock(fn, left, steps)
-	p.pairs(steps, 1, func() {
-		fn.I("VMOVDQU64", p.src.At(0), codes.Y())
-		fn.I("VINSERTI64X4", asmgen.Imm(1), p.src.At(0).Index(p.stride, 1), codes, codes)
-		decode()
+	k.blocks(k.columns/2, func() {
+		for i := range k.columns / 2 {
+			fn.I("VMOVDQU64", scales.At(32*i), spare.Y())
+			fn.I("VPMINUB", spare.Y(), least.Y(), least.Y())
+			fn.I("VPMAXUB", spare.Y(), most.Y(), most.Y())
+		}
+		for i, v := range less {
+			fn.I("VPMOVZXBD", scales.At(16*i), v)
+			exponents(fn, v, spare)
+			fn.I("VPSUBW", v, top, v)
+		}
+		fn.I("ADDQ", t.At(columnPanelScaleStride), scales)
 	}, func() {
-		fn.I("VMOVDQU64", p.src.At(0), codes.Y())
-		decode()
+		k.halves(1, func(i int, src, next, dst asmgen.Mem) {
+			fn.I("VMOVDQU64", src, codes.Y())
+			fn.I("VINSERTI64X4", asmgen.Imm(1), next, codes, codes)
+			decode(i, dst)
+		})
+	}, func() {
+		k.halves(1, func(i int, src, _, dst asmgen.Mem) {
+			fn.I("VMOVDQU64", src, codes.Y())
+			decode(i, dst)
+		})
 	})
-	fn.I("TESTQ", left, left)
-	fn.I("JNZ", block)
 	fn.I("VMOVUPS", d.bad, t.At(columnPanelBad))
-	fn.I("VMOVDQU64", least, t.At(columnPanelMin))
-	fn.I("VMOVDQU64", most, t.At(columnPanelMax))
-	p.finish()
+	fn.I("VMOVDQU64", least.Y(), t.At(columnPanelMin))
+	fn.I("VMOVDQU64", most.Y(), t.At(columnPanelMax))
+	k.finish()
 }

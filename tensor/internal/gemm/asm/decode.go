@@ -131,8 +131,8 @@ type decoding struct {
 	steps                                       [2]asmgen.Vec
 }
 
-func newDecoding(f *asmgen.File, name, doc string, order, magnitude asmgen.Mem) *decoding {
-	fn := f.Func(name, name+doc+"\nIt writes whole groups of 64 and notes in min, max and bad what it met.", asmgen.Arg("d", "*decoding"))
+func newDecoding(f *asmgen.File, name, doc string, order, magnitude asmgen.Mem, more ...asmgen.Param) *decoding {
+	fn := f.Func(name, name+doc+"\nIt writes whole groups of 64 and notes in min, max and bad what it met.", append([]asmgen.Param{asmgen.Arg("d", "*decoding")}, more...)...)
 	args := fn.Load("d")
 	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.At(at), r); return r }
 	d := &decoding{args: args, dst: field(decodeDst), codes: field(decodeCodes), scales: field(decodeScales), rows: field(decodeRows),
@@ -158,44 +158,55 @@ func (d *decoding) store() {
 	d.fn.I("VMOVUPS", d.second, d.to.At(64))
 }
 
-// decodeAlong decodes rows that are contiguous along k, as their scales are.
-func decodeAlong(f *asmgen.File, order, magnitude asmgen.Mem) {
-	d := newDecoding(f, "decodeAlongAVX512", " decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k. Meanwhile it fetches as much\n"+
-		"from ahead bytes behind them.", order, magnitude)
-	fn, step, ahead := d.fn, d.fn.GP(), d.fn.GP()
-	fn.I("MOVQ", d.args.At(decodeAhead), ahead)
+// rowDecoding is decoding of rows that are contiguous along k, as their scales are.
+type rowDecoding struct {
+	*decoding
+	step asmgen.Reg // where a row's exponents are
+}
+
+// row decodes a row, whose groups of 64 will be apart bytes apart. It calls meanwhile, which may be nil, before each whole one.
+func (d *rowDecoding) row(apart int, meanwhile func()) {
+	fn := d.fn
 	group := func(codes asmgen.Operand) {
-		fn.I("VPBROADCASTD", step.At(0), d.steps[0])
-		fn.I("VPBROADCASTD", step.At(4), d.steps[1])
+		fn.I("VPBROADCASTD", d.step.At(0), d.steps[0])
+		fn.I("VPBROADCASTD", d.step.At(4), d.steps[1])
 		d.scaled("VPERMQ", codes, d.first, d.second, d.steps)
 		d.store()
 	}
-	fn.CountDown(d.rows, func() {
-		tail, done := fn.Label("tail"), fn.Label("done")
-		d.stepsOfRow(d.scales.At(0), asmgen.K(1), d.top, d.args.At(decodeMin), d.args.At(decodeMax), d.other)
-		fn.I("VMOVUPS", d.other, d.args.At(decodeStep))
-		fn.I("LEAQ", d.args.At(decodeStep), step)
-		fn.I("MOVQ", d.codes, d.from)
-		fn.I("MOVQ", d.dst, d.to)
-		fn.I("MOVQ", d.args.At(decodeCount), d.n)
-		fn.I("SHRQ", asmgen.Imm(6), d.n)
-		fn.I("JZ", tail)
-		fn.CountDown(d.n, func() {
-			fn.I("PREFETCHT1", d.from.At(0).Index(ahead, 1))
-			group(d.from.At(0))
-			fn.I("ADDQ", asmgen.Imm(64), d.from)
-			fn.I("ADDQ", asmgen.Imm(128), d.to)
-			fn.I("ADDQ", asmgen.Imm(8), step)
-		})
-		fn.Place(tail)
-		fn.I("TESTQ", asmgen.Imm(63), d.args.At(decodeCount))
-		fn.I("JZ", done)
-		fn.I("VMOVDQU8.Z", d.from.At(0), asmgen.K(2), d.other)
-		group(d.other)
-		fn.Place(done)
-		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
-		fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
-		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+	tail, done := fn.Label("tail"), fn.Label("done")
+	d.stepsOfRow(d.scales.At(0), asmgen.K(1), d.top, d.args.At(decodeMin), d.args.At(decodeMax), d.other)
+	fn.I("VMOVUPS", d.other, d.args.At(decodeStep))
+	fn.I("LEAQ", d.args.At(decodeStep), d.step)
+	fn.I("MOVQ", d.codes, d.from)
+	fn.I("MOVQ", d.args.At(decodeCount), d.n)
+	fn.I("SHRQ", asmgen.Imm(6), d.n)
+	fn.I("JZ", tail)
+	fn.CountDown(d.n, func() {
+		if meanwhile != nil {
+			meanwhile()
+		}
+		group(d.from.At(0))
+		fn.I("ADDQ", asmgen.Imm(64), d.from)
+		fn.I("ADDQ", asmgen.Imm(apart), d.to)
+		fn.I("ADDQ", asmgen.Imm(8), d.step)
+	})
+	fn.Place(tail)
+	fn.I("TESTQ", asmgen.Imm(63), d.args.At(decodeCount))
+	fn.I("JZ", done)
+	fn.I("VMOVDQU8.Z", d.from.At(0), asmgen.K(2), d.other)
+	group(d.other)
+	fn.Place(done)
+	fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
+	fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
+}
+
+func decodeAlong(f *asmgen.File, order, magnitude asmgen.Mem) {
+	d := newDecoding(f, "decodeAlongAVX512", " decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.", order, magnitude)
+	r := rowDecoding{d, d.fn.GP()}
+	d.fn.CountDown(d.rows, func() {
+		d.fn.I("MOVQ", d.dst, d.to)
+		r.row(128, nil)
+		d.fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
 	})
 	d.finish()
 }
