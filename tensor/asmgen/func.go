@@ -245,7 +245,8 @@ func (fn *Func) Place(l Label) {
 	fmt.Fprintf(&fn.f.text, "%s:\n", l)
 }
 
-// Align pads the code to a multiple of n bytes, for the head of a hot loop.
+// Align pads the code to a multiple of n bytes, for the head of a hot loop. Keep conditional jumps to the padding itself away: Go 1.26's assembler
+// once did not end on one.
 func (fn *Func) Align(n int) { fmt.Fprintf(&fn.f.text, "\tPCALIGN $%d\n", n) }
 
 // CountDown repeats body counter times; counter must be at least 1 and is 0 afterwards. body must keep it.

@@ -54,9 +54,22 @@ func directMXAVX2(f *asmgen.File) {
 		for range rows {
 			k.sums = append(k.sums, fn.Ys(k.columns))
 		}
+		c.hold(16 - rows*k.columns - codedHalvesTemps)
 		k.halves(c.half)
 	}
 	factorsAVX2(f)
+}
+
+// codedHalvesTemps is the vectors that half takes.
+const codedHalvesTemps = 4
+
+// hold loads the constants of the loop, up to n of them, into registers: reading a from the first level of cache is what bounds most kernels.
+func (c *codedHalves) hold(n int) {
+	for _, constant := range []*asmgen.Operand{&c.field, &c.seconds, &c.firsts}[:min(n, 3)] {
+		v := c.fn.Y()
+		c.fn.I("VMOVUPS", *constant, v)
+		*constant = v
+	}
 }
 
 // half multiplies half of every block: of each pair the second code, then the first.
