@@ -10,8 +10,8 @@ const (
 	codesRun   = 256                     // codes of a row, at most, in a call: two panels and as much of the column panel stay in the first level of cache
 	codesPanel = 2 * tileRows * codesRun // bytes of 16 decoded rows
 	codesBytes = 128 << 10               // of b, about, that are fetched while as many are multiplied
-	leastCodes = 64                      // rows of b in a call, if there are as many, and most
-	mostCodes  = 256
+	leastCodes = 64                      // rows of b in a call, if there are as many
+	mostCodes  = 256                     // and most: their sums stay in the second level of cache
 )
 
 // turnedCodes computes the sums for a b of codes. It leaves notes.

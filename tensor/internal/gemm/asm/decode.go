@@ -123,7 +123,7 @@ func (d *decoder) note(scales asmgen.Mem, mask asmgen.Mask, least, most asmgen.M
 	d.fn.I("VMOVUPS", spare, most)
 }
 
-// decoding is what the two functions below have in common.
+// decoding is what functions that decode have in common.
 type decoding struct {
 	*decoder
 	args, dst, codes, scales, from, to, rows, n asmgen.Reg
