@@ -47,11 +47,7 @@ func (g *Group) ZeroGrad() {
 	for _, w := range g.weights {
 		w.stale = true
 	}
-	n := 0
-	for _, p := range g.Params {
-		n += p.Len()
-	}
-	g.Grad.Slice(n, g.Grad.Len()).Zero()
+	g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
 }
 
 // completeGrad zeroes what no pass has stored since ZeroGrad: nothing depended on it.
@@ -88,6 +84,14 @@ const groupMultiple = 4096
 
 // Len returns the number of elements of the flat vectors, padding included.
 func (g *Group) Len() int { return g.Work.Len() }
+
+// ParamLen returns the number of elements of all parameters: what is behind them in the flat vectors is padding.
+func (g *Group) ParamLen() (n int) {
+	for _, p := range g.Params {
+		n += p.Len()
+	}
+	return n
+}
 
 // builder collects the parameters of a model and then lays them out in memory.
 type builder struct {

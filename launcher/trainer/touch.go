@@ -21,9 +21,12 @@ func (r *rank) touchMemory() {
 	}
 }
 
-// touchGradients is touchMemory for the gradients that this rank has computed.
+// touchGradients is touchMemory for the gradients that this rank has computed, without padding, which nobody would miss.
 func (r *rank) touchGradients() {
+	if !fault.Armed() {
+		return
+	}
 	for _, g := range r.model.Groups {
-		fault.Touch(fault.InGradient, g.Grad.Bytes())
+		fault.Touch(fault.InGradient, g.Grad.Slice(0, g.ParamLen()).Bytes())
 	}
 }
