@@ -49,16 +49,9 @@ func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
 	fn.I("LDTILECFG", t.At(fieldConfig))
 	fn.I("MOVQ", t.At(fieldA), k.a)
 	fn.I("MOVQ", t.At(fieldRowStep), k.rowStep)
-	clear, ready := fn.Label("clear"), fn.Label("ready")
-	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
-	fn.I("JEQ", clear)
-	k.sums(func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILELOADD", sum, tile) })
-	fn.I("JMP", ready)
-	fn.Place(clear)
-	for i := range 4 {
-		fn.I("TILEZERO", asmgen.TMM(i))
-	}
-	fn.Place(ready)
+	beginSums(fn, t, 4, func() {
+		k.sums(func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILELOADD", sum, tile) })
+	})
 	fn.I("MOVQ", asmgen.Imm(64*columns), k.columnStep)
 	k.left = k.field(columnPanelK)
 	return k

@@ -52,6 +52,20 @@ func wholeTiles() []byte {
 	return c
 }
 
+// beginSums loads the sums by load, or zeroes that many tiles, as t says.
+func beginSums(fn *asmgen.Func, t asmgen.Reg, tiles int, load func()) {
+	clear, ready := fn.Label("clear"), fn.Label("ready")
+	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
+	fn.I("JEQ", clear)
+	load()
+	fn.I("JMP", ready)
+	fn.Place(clear)
+	for i := range tiles {
+		fn.I("TILEZERO", asmgen.TMM(i))
+	}
+	fn.Place(ready)
+}
+
 // amxPeak is arithmetic without memory.
 func amxPeak(f *asmgen.File, name, instruction string, config asmgen.Mem) {
 	fn := f.Func(name, name+" runs rounds (> 0) times 4 independent tile multiply-adds.", asmgen.Arg("rounds", "int"))

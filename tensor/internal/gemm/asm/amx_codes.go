@@ -122,24 +122,17 @@ func (k *codesKernel) complete() {
 
 // begin turns to the panel that was decoded, and to the other one for the next.
 func (k *codesKernel) begin() {
-	fn, clear, done := k.fn, k.fn.Label("clear"), k.fn.Label("ready")
-	t, sum := k.tile(), k.to
+	fn, t, sum := k.fn, k.tile(), k.to
 	fn.I("MOVQ", t.At(fieldA), k.panel)
 	fn.I("MOVQ", t.At(fieldAStride), k.b)
 	fn.I("ADDQ", k.b, t.At(fieldA))
 	fn.I("NEGQ", t.At(fieldAStride))
 	fn.I("MOVQ", t.At(fieldB), k.b)
 	fn.I("MOVQ", t.At(fieldSteps), k.left)
-	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
-	fn.I("JEQ", clear)
-	fn.I("MOVQ", t.At(fieldSum), sum)
-	for i := range k.columns {
-		fn.I("TILELOADD", sum.At(64*i).Index(k.stride, 1), asmgen.TMM(i))
-	}
-	fn.I("JMP", done)
-	fn.Place(clear)
-	for i := range k.columns {
-		fn.I("TILEZERO", asmgen.TMM(i))
-	}
-	fn.Place(done)
+	beginSums(fn, t, k.columns, func() {
+		fn.I("MOVQ", t.At(fieldSum), sum)
+		for i := range k.columns {
+			fn.I("TILELOADD", sum.At(64*i).Index(k.stride, 1), asmgen.TMM(i))
+		}
+	})
 }

@@ -20,7 +20,7 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	fn.I("LDTILECFG", b.At(0))
 	fn.I("MOVQ", asmgen.Imm(columnStep), columns)
 
-	next, clear, ready, fetched, loop := fn.Label("next"), fn.Label("clear"), fn.Label("ready"), fn.Label("fetched"), fn.Label("loop")
+	next, fetched, loop := fn.Label("next"), fn.Label("fetched"), fn.Label("loop")
 	fn.Place(next)
 	fn.I("MOVQ", t.At(fieldA), a[0])
 	for i := 1; i < tallPanels; i++ {
@@ -36,17 +36,11 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 			fn.I("ADDQ", steps, sum)
 		}
 	}
-	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
-	fn.I("JEQ", clear)
-	each(func(tile asmgen.Tile) { fn.I("TILELOADD", sum.At(0).Index(sumStride, 1), tile) })
-	fn.I("SHLQ", asmgen.Imm(2), steps)
-	fn.I("SUBQ", steps, sum)
-	fn.I("JMP", ready)
-	fn.Place(clear)
-	for i := range tallPanels {
-		fn.I("TILEZERO", asmgen.TMM(i))
-	}
-	fn.Place(ready)
+	beginSums(fn, t, tallPanels, func() {
+		each(func(tile asmgen.Tile) { fn.I("TILELOADD", sum.At(0).Index(sumStride, 1), tile) })
+		fn.I("SHLQ", asmgen.Imm(2), steps)
+		fn.I("SUBQ", steps, sum)
+	})
 	fn.I("MOVQ", t.At(fieldB), b)
 	fn.I("MOVQ", t.At(fieldSteps), steps)
 	fn.Place(loop)
