@@ -19,6 +19,7 @@ type acrossFamily struct {
 	panel    func(*columnPanel)          // or, if not nil, what makes column panels for the packed product's microkernel
 	tiles    []func(*columnPanel, *tile) // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
 	maxScale uint8                       // above which panel or tiles cannot decode
+	format   Format                      // of codes
 	elem     int                         // bytes of an element of b
 	shared   bool                        // each row panel fetches its part of what comes next; if not, each fetches all
 	run      int                         // steps of k, about, in a run
@@ -33,13 +34,13 @@ var (
 
 	acrossBF16AVX512 = acrossFamily{elem: 2, run: 128, strip: 256 << 10, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512,
 		acrossBF16x4AVX512, acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
-	acrossMXAVX512 = acrossFamily{elem: 1, run: 128, strip: 256 << 10, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
+	acrossMXAVX512 = acrossFamily{format: E4M3, elem: 1, run: 128, strip: 256 << 10, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
 	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, run: 128, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
 		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
-	acrossMXAVX2  = acrossFamily{elem: 1, run: 128, strip: 128 << 10, height: 96, panel: acrossE4M3AVX2, maxScale: mostScale}
+	acrossMXAVX2  = acrossFamily{format: E4M3, elem: 1, run: 128, strip: 128 << 10, height: 96, panel: acrossE4M3AVX2, maxScale: mostScale}
 	acrossBF16AMX = acrossFamily{elem: 2, run: 512, strip: 256 << 10, height: 32, tiles: []func(*columnPanel, *tile){nil, acrossBF16Tiles1, acrossBF16Tiles2}}
-	acrossMXAMX   = acrossFamily{elem: 1, run: 512, strip: 256 << 10, height: 32, tiles: []func(*columnPanel, *tile){nil, acrossCodesTiles1, acrossCodesTiles2}, maxScale: 255}
+	acrossMXAMX   = acrossFamily{format: E4M3, elem: 1, run: 512, strip: 256 << 10, height: 32, tiles: []func(*columnPanel, *tile){nil, acrossCodesTiles1, acrossCodesTiles2}, maxScale: 255}
 )
 
 // acrossFamilies is those of a tier: for a b of elements and of codes.
@@ -58,7 +59,7 @@ func (fs *acrossFamilies) take(a, b operand, m into) bool {
 	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.panels != nil || b.RowStride != 1 {
 		return false
 	}
-	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.format == E4M3 && b.scales.RowStride == 1)
+	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.format == fs.codes.format && b.scales.RowStride == 1)
 }
 
 // product is multiply, in place where that pays.

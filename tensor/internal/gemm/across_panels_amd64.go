@@ -10,13 +10,18 @@ import "unsafe"
 
 const acrossBlocks = 2 * 4 * tileRows * line // bytes of two blocks of 32 steps of k for tiles
 
-// panelRoom is room for a column panel or for blocks.
+// panelRoom is room for a column panel, and behind it what the microkernel takes for itself, or for blocks.
 func (p *acrossProduct) panelRoom(s *Scratch) unsafe.Pointer {
 	if p.family.tiles == nil {
-		return s.b.atLeast(4 * p.packed.columns * (p.packed.packing.steps(p.run) + 1))
+		return s.b.atLeast(p.panelBytes() + p.packed.room)
 	}
 	room := s.b.atLeast(2 * acrossBlocks)
 	return unsafe.Add(room, -int(uintptr(room))&(acrossBlocks-1))
+}
+
+// panelBytes is what a column panel takes, and a step more.
+func (p *acrossProduct) panelBytes() int {
+	return 4 * p.packed.columns * (p.packed.packing.steps(p.run) + 1)
 }
 
 // panels is strip by way of column panels or blocks. Sums stay in scratch until they are complete.
@@ -32,6 +37,9 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	width := (n + columns - 1) / columns * columns
 	sums := strided(p.partial, p.sum.Rows, width, width, 1)
 	*t = tile{sumStride: 4 * width, steps: p.packed.packing.steps(d.k), startAtSum: min(k, 1)}
+	if p.packed.room > 0 {
+		t.out = unsafe.Add(d.dst, p.panelBytes())
+	}
 	for i := 0; i < n; i += columns {
 		first := min(i, n-columns) // the last columns begin early enough to be as many
 		d.src, d.scales = unsafe.Add(part.Ptr, elem*first), unsafe.Add(part.scales.Ptr, first)

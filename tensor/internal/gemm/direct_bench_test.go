@@ -5,14 +5,15 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
 // BenchmarkFewRows multiplies few rows with weights that stream from memory, as experts lie there: one behind the other, along k in
-// forward products and across in gradients of data. All threads (go test -cpu) do so at once. BF16 and E4M3 take turns; it reports
-// medians of all threads together: GFLOP/s, the share of the peak measured in between, GB/s of the weights, and E4M3's speed by BF16's.
+// forward products and across in gradients of data. All threads (go test -cpu) do so at once. BF16, E4M3 and INT8 take turns; it reports
+// medians of all threads together: GFLOP/s, the share of BF16's peak measured in between, GB/s of the weights, and speed by BF16's.
 func BenchmarkFewRows(b *testing.B) {
 	for _, across := range []bool{false, true} {
 		for _, sh := range []struct{ n, k int }{{512, 512}, {512, 256}, {512, 7168}} {
@@ -21,7 +22,7 @@ func BenchmarkFewRows(b *testing.B) {
 					threads := runtime.GOMAXPROCS(0)
 					experts := newStreamed(sh.n, sh.k, across, threads)
 					calls := experts.count / threads
-					x, xs := benchBytes(m, sh.k, false), benchScaled(E4M3, m, sh.k, false)
+					x := benchBytes(m, sh.k, false)
 					scratch, results := make([]Scratch, threads), make([]View, threads)
 					for i := range results {
 						results[i] = benchView(rand.New(rand.NewPCG(1, 1)), m, sh.n, false, 0, func(x float32) float32 { return x })
@@ -43,7 +44,13 @@ func BenchmarkFewRows(b *testing.B) {
 						return time.Since(start).Seconds()
 					}
 					weights := float64(threads * calls * sh.n * sh.k)
-					var narrow, coded, ratios, narrowShares, codedShares []float64
+					recipes := []*fewRows{
+						{name: "BF16", bytes: 2, multiply: func(thread, expert int) {
+							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), into{})
+						}},
+						fewCoded(E4M3, active.mx, scratch, results, experts, m),
+						fewCoded(INT8, active.mx, scratch, results, experts, m),
+					}
 					tops := make([]float64, threads)
 					for b.Loop() {
 						together(func(thread int) { tops[thread] = rate(active.peakBF16, 2*time.Millisecond) })
@@ -51,32 +58,44 @@ func BenchmarkFewRows(b *testing.B) {
 						for _, top := range tops {
 							peak += top
 						}
-						t := seconds(func(thread, expert int) {
-							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), into{})
-						})
-						u := seconds(func(thread, expert int) {
-							active.mx(&scratch[thread], results[thread], View{}, xs, experts.scaled(expert), into{})
-						})
-						work := 2 * float64(m) * weights / peak
-						narrow, coded, ratios = append(narrow, 1/t), append(coded, 1/u), append(ratios, t/u)
-						narrowShares, codedShares = append(narrowShares, work/t), append(codedShares, work/u)
+						for _, r := range recipes {
+							t := seconds(r.multiply)
+							r.speeds = append(r.speeds, weights/t)
+							r.shares = append(r.shares, 2*float64(m)*weights/t/peak)
+							r.ratios = append(r.ratios, r.speeds[len(r.speeds)-1]/recipes[0].speeds[len(r.speeds)-1])
+						}
 					}
-					median := func(values []float64) float64 {
-						slices.Sort(values)
-						return values[len(values)/2]
-					}
-					for unit, value := range map[string]float64{
-						"BF16-GFLOP/s": median(narrow) * weights * 2 * float64(m) / 1e9, "BF16-of-peak": median(narrowShares),
-						"E4M3-GFLOP/s": median(coded) * weights * 2 * float64(m) / 1e9, "E4M3-of-peak": median(codedShares),
-						"BF16-GB/s": median(narrow) * weights * 2 / 1e9, "E4M3-GB/s": median(coded) * weights * 33 / 32 / 1e9,
-						"E4M3-of-BF16": median(ratios),
-					} {
-						b.ReportMetric(value, unit)
+					for _, r := range recipes {
+						b.ReportMetric(median(r.speeds)*2*float64(m)/1e9, r.name+"-GFLOP/s")
+						b.ReportMetric(median(r.speeds)*r.bytes/1e9, r.name+"-GB/s")
+						b.ReportMetric(median(r.shares), r.name+"-of-peak")
+						b.ReportMetric(median(r.ratios), r.name+"-of-BF16")
 					}
 				})
 			}
 		}
 	}
+}
+
+// fewRows is one recipe of BenchmarkFewRows and what was measured: weights a second, shares of the peak, speeds by BF16's.
+type fewRows struct {
+	name                   string
+	bytes                  float64 // of a weight
+	multiply               func(thread, expert int)
+	speeds, shares, ratios []float64
+}
+
+// fewCoded multiplies m rows of codes with those of experts.
+func fewCoded(f Format, multiply func(s *Scratch, sum, out View, a, b Scaled, m into), scratch []Scratch, results []View, experts *streamed, m int) *fewRows {
+	x := benchScaled(f, m, experts.k, false)
+	return &fewRows{name: strings.ToUpper(f.String()), bytes: 33. / 32, multiply: func(thread, expert int) {
+		multiply(&scratch[thread], results[thread], View{}, x, experts.scaled(f, expert), into{})
+	}}
+}
+
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
 }
 
 // streamed is weights [n, k] of many experts, one behind the other, stored [k, n] if across.
@@ -99,12 +118,12 @@ func newStreamed(n, k int, across bool, threads int) *streamed {
 
 func (s *streamed) bf16(i int) View { return s.part(s.elements, 2, i) }
 
-func (s *streamed) scaled(i int) Scaled {
+func (s *streamed) scaled(f Format, i int) Scaled {
 	scales := s.scales.slice(1, i*s.n, 0, s.n, s.scales.Cols)
 	if s.across {
 		scales = strided(scales.Ptr, scales.Cols, s.n, s.n, 1).transposed()
 	}
-	return Scaled{s.part(s.codes, 1, i), scales, E4M3}
+	return Scaled{s.part(s.codes, 1, i), scales, f}
 }
 
 // part is [n, k] of expert i.

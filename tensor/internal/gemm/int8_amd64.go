@@ -21,13 +21,39 @@ var int8AVX512 = family{
 // records is how panels hold blocks of 32 codes: a record for each. run is how far along k codes that are neighbours across k are packed
 // before those beside them.
 type records struct {
-	steps, run int  // of a record; elements
-	direct     bool // few rows of a may meet b in place
+	steps, run int      // of a record; elements
+	few        *fewInt8 // for few rows of a; may be nil
 	// pack packs the rows of o that fit into one panel. It may read the others.
 	pack func(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape)
 }
 
-var byteRecords = records{steps: recordSteps, run: recordRun, direct: true, pack: (*Scratch).records}
+var byteRecords = records{steps: recordSteps, run: recordRun, few: &directInt8, pack: (*Scratch).records}
+
+// fewInt8 is a way to multiply few rows of a, whose products are bound by reading b: it is not packed as a whole. The bits are those of
+// the packed product.
+type fewInt8 struct {
+	takes func(a, b operand, m into) bool
+	// sums computes a·bᵀ, on top of sum if startAtSum, where rows have room for whole tiles. It says whether both could be taken as integers.
+	sums func(s *Scratch, f *family, sum View, a, b operand, startAtSum bool) bool
+}
+
+// multiply is multiplyInt8 for operands that it takes. If these are no integers, it leaves the result alone and returns false.
+func (w *fewInt8) multiply(s *Scratch, f *family, sum, out View, a, b operand, accumulate bool) bool {
+	stride := f.wholeTiles(b.Rows)
+	target := strided(s.sums.atLeast(4*a.Rows*stride), a.Rows, b.Rows, stride, 1)
+	if accumulate {
+		copyRows(target, sum)
+	}
+	if !w.sums(s, f, target, a, b, accumulate) {
+		return false
+	}
+	if out.Ptr != nil {
+		roundRows(out, target)
+	} else {
+		copyRows(sum, target)
+	}
+	return true
+}
 
 // A record of bytes: 8 steps of 4 codes and two of other numbers (asm/int8.go).
 const (
@@ -50,7 +76,11 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 
 // multiplyInt8 leaves only those rows and columns to slow that need it: the others stay as they are whatever stands beside them.
 func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, m into, slow slowWay) {
-	if f.packing.records.direct && m.span == 0 && a.directInt8(b) && multiplyDirectInt8(s, sum, out, a, b, m.add) {
+	few := f.packing.records.few
+	switch {
+	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
+		return
+	case few != nil && m.span == 0 && a.Cols > 0 && b.panels == nil && few.takes(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add):
 		return
 	}
 	f.multiply(s, sum, out, a, b, m, bySpan(s, f.exceptions(s, int8Operands, slow)))

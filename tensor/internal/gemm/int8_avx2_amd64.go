@@ -116,3 +116,13 @@ func wordScales4AVX2(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, s
 //
 //go:noescape
 func wordScales8AVX2(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, stride int, blocks int, less int, notes *notes)
+
+// alongWordsAVX2 packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It fetches the rows ahead bytes behind.
+//
+//go:noescape
+func alongWordsAVX2(p *columnPanel)
+
+// acrossWordsAVX2 packs 32 rows of b that are neighbours in memory for k (> 0) whole blocks.
+//
+//go:noescape
+func acrossWordsAVX2(p *columnPanel)

@@ -2,8 +2,7 @@
 
 package gemm
 
-// MXINT8 with few rows of a, whose products are bound by reading b: it is read once, in place, instead of being packed. The bits are
-// those of the packed product.
+// MXINT8 with few rows of a: b is read once, in place, instead of being packed.
 
 import "unsafe"
 
@@ -24,42 +23,33 @@ const (
 	directInt8Groups  = 128 // of columns in a call along neighbours, for the sake of preemption: some 50 µs
 )
 
-// directInt8 says whether a·bᵀ can be computed in place.
-func (a operand) directInt8(b operand) bool {
-	return a.Rows <= directHeight && a.Cols > 0 && b.Rows >= directInt8Columns && b.panels == nil && b.rowMajor() == b.scales.rowMajor()
+// directInt8 reads b once, in place.
+var directInt8 = fewInt8{
+	takes: func(a, b operand, _ into) bool {
+		return a.Rows <= directHeight && b.Rows >= directInt8Columns && b.rowMajor() == b.scales.rowMajor()
+	},
+	sums: (*Scratch).directInt8,
 }
 
-// multiplyDirectInt8 is multiplyInt8 for operands of which directInt8 approves, if they can be multiplied as integers. Otherwise it
-// leaves the result alone and returns false.
-func multiplyDirectInt8(s *Scratch, sum, out View, a, b operand, accumulate bool) bool {
-	blocks := a.Cols / blockLength
-	panel := s.a.atLeast(4 * recordSteps * blocks * a.Rows)
+// directInt8 packs a as a column panel.
+func (s *Scratch) directInt8(_ *family, sum View, a, b operand, startAtSum bool) bool {
+	panel := s.a.atLeast(4 * recordSteps * (a.Cols / blockLength) * a.Rows)
 	s.calls.decoding.reset()
 	s.records(panel, a, panelShape{height: a.Rows, width: a.Rows, columns: true})
 	if !s.calls.decoding.exact(a) {
 		return false
 	}
-	target := strided(s.sums.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
-	s.calls.tile = tile{a: panel, sumStride: 4 * b.Rows}
-	if accumulate {
-		copyRows(target, sum)
+	s.calls.tile = tile{a: panel, sumStride: 4 * sum.RowStride}
+	if startAtSum {
 		s.calls.tile.startAtSum = 1
 	}
 	s.calls.decoding.reset()
 	if b.rowMajor() {
-		s.directAlong(target, b)
+		s.directAlong(sum, b)
 	} else {
-		s.directAcross(target, b)
+		s.directAcross(sum, b)
 	}
-	if !s.calls.decoding.exact(b) {
-		return false
-	}
-	if out.Ptr != nil {
-		roundRows(out, target)
-	} else {
-		copyRows(sum, target)
-	}
-	return true
+	return s.calls.decoding.exact(b)
 }
 
 // lastColumns is the group of columns that ends a product in which done columns are done, and a mask of those that are not.

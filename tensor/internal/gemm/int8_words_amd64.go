@@ -10,6 +10,7 @@ import "unsafe"
 var int8AVX2 = family{
 	rows: 3, columns: 32, adds: true, runSteps: 16 * wordSteps, room: 4 * 3 * 32,
 	tiles:   []func(*tile){nil, int8AVX2Tiles1, int8AVX2Tiles2, int8AVX2Tiles3},
+	across:  &acrossFamilies{codes: &acrossWords},
 	packing: packing{elem: 1, records: &wordRecords},
 }
 
@@ -19,7 +20,54 @@ const wordSteps = 17
 // wordRun is a run of records of words: their cache lines fit into the first level.
 const wordRun = 128
 
-var wordRecords = records{steps: wordSteps, run: wordRun, pack: (*Scratch).words}
+var wordRecords = records{steps: wordSteps, run: wordRun, few: &fewWords, pack: (*Scratch).words}
+
+// fewWords takes a b of which codes are contiguous along k (for neighbours across: acrossWords). It packs a column panel for a run along k
+// and multiplies it right then, while the first level of cache holds it: words take longer to write and to read again than the products take.
+var fewWords = fewInt8{
+	takes: func(a, b operand, m into) bool {
+		return !m.add && a.Rows <= fewWordRows && b.Rows >= acrossColumns && b.rowMajor() && b.scales.rowMajor()
+	},
+	sums: (*Scratch).fewWords,
+}
+
+// acrossWords has the same for codes that are neighbours across k.
+var acrossWords = acrossFamily{format: INT8, elem: 1, run: fewWordRun, strip: 128 << 10, height: fewWordRows, panel: acrossWordsAVX2, maxScale: 255}
+
+const (
+	fewWordRows = 96  // of a, up to which this was found faster
+	fewWordRun  = 256 // elements along k
+)
+
+// fewWords computes all sums of 32 columns, then those of the next.
+func (s *Scratch) fewWords(f *family, sum View, a, b operand, _ bool) bool {
+	p, d, t := product{a: f.packing.rowPanels(s, &s.a, a, f.rows), sum: sum}, &s.calls.panel, &s.calls.tile
+	if !s.calls.decoding.exact(a) {
+		return false
+	}
+	*d = columnPanel{dst: s.b.atLeast(4 * f.columns * f.packing.steps(fewWordRun)), stride: b.RowStride, scaleStride: b.scales.RowStride}
+	*t = tile{b: d.dst, out: s.partial.atLeast(f.room), sumStride: 4 * sum.RowStride}
+	d.reset()
+	for j := 0; j < b.Rows; j += f.columns {
+		j = min(j, b.Rows-f.columns) // the last columns begin early enough to be as many
+		for k := 0; k < b.Cols; k += fewWordRun {
+			d.k, d.ahead = min(fewWordRun, b.Cols-k), fewWordRun
+			if k+d.k == b.Cols {
+				d.ahead = f.columns*b.RowStride - k
+			}
+			d.src, d.scales = unsafe.Pointer(at[uint8](b.View, j, k)), unsafe.Pointer(at[uint8](b.scales, j, k/blockLength))
+			callAlongWords(d)
+			t.sum, t.startAtSum, t.steps = unsafe.Pointer(at[float32](sum, 0, j)), min(k, 1), f.packing.steps(d.k)
+			f.column(t, &p, f.packing.steps(k))
+		}
+	}
+	return d.exact(b)
+}
+
+// callAlongWords is not inlined for the sake of preemption, as family.column.
+//
+//go:noinline
+func callAlongWords(d *columnPanel) { alongWordsAVX2(d) }
 
 // wordsAcross packs so many rows.
 var wordsAcross = [17]func(dst, src unsafe.Pointer, stride int, scales unsafe.Pointer, records, step int){

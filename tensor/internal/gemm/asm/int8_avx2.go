@@ -34,6 +34,8 @@ func int8AVX2(f *asmgen.File) {
 	wordsAcross(f, 16)
 	wordScaling(f, 4)
 	wordScaling(f, 8)
+	alongWordsAVX2(f)
+	acrossWordsAVX2(f)
 }
 
 // wordTiles keeps a block's sums in registers. Those of the blocks so far fill a place that the caller provides: there is no register
@@ -194,14 +196,7 @@ func wordsAlong(f *asmgen.File, lanes int) {
 				fn.I("VPINSRQ", asmgen.Imm(1), from, v.X(), v.X())
 				fn.I("VPMOVSXBW", v.X(), v)
 			}
-			for i := range 2 {
-				fn.I("VPUNPCKLDQ", rows[2*i+1], rows[2*i], pairs[2*i])
-				fn.I("VPUNPCKHDQ", rows[2*i+1], rows[2*i], pairs[2*i+1])
-			}
-			for i := range 2 {
-				fn.I("VPUNPCKLQDQ", pairs[2+i], pairs[i], rows[2*i])
-				fn.I("VPUNPCKHQDQ", pairs[2+i], pairs[i], rows[2*i+1])
-			}
+			transposeDwords(fn, rows, pairs)
 			if lanes == 8 {
 				for _, v := range rows {
 					p.store(v)
@@ -218,6 +213,18 @@ func wordsAlong(f *asmgen.File, lanes int) {
 		}
 		fn.I("ADDQ", asmgen.Imm(2*wordCodes), p.src)
 	})
+}
+
+// transposeDwords transposes 4 by 4 dwords in both halves of rows.
+func transposeDwords(fn *asmgen.Func, rows, spare []asmgen.Vec) {
+	for i := range 2 {
+		fn.I("VPUNPCKLDQ", rows[2*i+1], rows[2*i], spare[2*i])
+		fn.I("VPUNPCKHDQ", rows[2*i+1], rows[2*i], spare[2*i+1])
+	}
+	for i := range 2 {
+		fn.I("VPUNPCKLQDQ", spare[2+i], spare[i], rows[2*i])
+		fn.I("VPUNPCKHQDQ", spare[2+i], spare[i], rows[2*i+1])
+	}
 }
 
 // wordsAcross packs rows whose codes are neighbours across k.

@@ -1,0 +1,180 @@
+package main
+
+// Column panels of MXINT8 for products with few rows of a: 32 rows of b, a run along k, as records of words, with the next fetched.
+
+import "spmoe/tensor/asmgen"
+
+const wordStep = 4 * 32 // bytes from step to step of a column panel
+
+// wordPanel is the state of such a function.
+type wordPanel struct {
+	fn                                *asmgen.Func
+	t, dst, src, stride, scales, left asmgen.Reg
+	least, most                       asmgen.Vec // of the scales
+	less                              asmgen.Vec // what scales are reduced by, in every byte: the 1/64 of both operands
+}
+
+func newWordPanel(fn *asmgen.Func, t, dst, src, stride asmgen.Reg, take func(*asmgen.Func) asmgen.Vec) *wordPanel {
+	p := &wordPanel{fn: fn, t: t, dst: dst, src: src, stride: stride, scales: fn.GP(), left: fn.GP(), least: take(fn), most: take(fn), less: take(fn)}
+	fn.I("MOVQ", t.At(columnPanelScales), p.scales)
+	fn.I("VMOVDQU", t.At(columnPanelMin), p.least)
+	fn.I("VMOVDQU", t.At(columnPanelMax), p.most)
+	fn.I("MOVQ", asmgen.Imm(12), p.left)
+	fn.I("VMOVQ", p.left, p.less.X())
+	fn.I("VPBROADCASTB", p.less.X(), p.less)
+	return p
+}
+
+// blocks runs do for every block of k.
+func (p *wordPanel) blocks(do func()) {
+	p.fn.I("MOVQ", p.t.At(columnPanelK), p.left)
+	p.fn.I("SHRQ", asmgen.Imm(5), p.left)
+	p.fn.CountDown(p.left, do)
+}
+
+// note notes scales and reduces them.
+func (p *wordPanel) note(scales asmgen.Vec) {
+	p.fn.I("VPMINUB", scales, p.least, p.least)
+	p.fn.I("VPMAXUB", scales, p.most, p.most)
+	p.fn.I("VPSUBUSB", p.less, scales, scales)
+}
+
+// putScales puts the first 8 of scales into the record, as powers of two, those of columns from i on.
+func (p *wordPanel) putScales(scales, v asmgen.Vec, i int) {
+	p.fn.I("VPMOVZXBD", scales.X(), v)
+	p.fn.I("VPSLLD", asmgen.Imm(23), v, v)
+	p.fn.I("VMOVUPS", v, p.dst.At(wordStep*wordScales+4*i))
+}
+
+func (p *wordPanel) putNotes() {
+	p.fn.I("VMOVDQU", p.least, p.t.At(columnPanelMin))
+	p.fn.I("VMOVDQU", p.most, p.t.At(columnPanelMax))
+}
+
+// alongWordsAVX2 takes rows that are contiguous along k, 8 after 8. 4 by 4 dwords are transposed in both halves of vectors, of which one
+// has 16 codes of a row and the other those of the fourth row after it. Only then do the four codes of a dword, the inner ones in the other
+// order, become words.
+func alongWordsAVX2(f *asmgen.File) {
+	const name = "alongWordsAVX2"
+	fn := f.Func(name, name+" packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It fetches the rows ahead bytes behind.",
+		asmgen.Arg("p", "*columnPanel"))
+	t, load := fn.Load("p"), func(at int) asmgen.Reg {
+		r := fn.GP()
+		fn.I("MOVQ", fn.Slot("p"), r)
+		fn.I("MOVQ", r.At(at), r)
+		return r
+	}
+	p := newWordPanel(fn, t, load(columnPanelDst), load(columnPanelSrc), load(columnPanelStride), func(fn *asmgen.Func) asmgen.Vec { return fn.Y().X() })
+	fetch, r, moved := load(columnPanelAhead), fn.GP(), fn.GP()
+	times := map[int]asmgen.Reg{1: p.stride, 3: fn.GP(), 5: fn.GP(), 7: fn.GP()}
+	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 2), times[3])
+	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 4), times[5])
+	fn.I("LEAQ", times[3].At(0).Index(p.stride, 4), times[7])
+	row := func(base asmgen.Reg, i, at int) asmgen.Mem {
+		for _, scale := range []int{1, 2, 4} {
+			if r, ok := times[i/scale]; ok && i%scale == 0 {
+				return base.At(at).Index(r, scale)
+			}
+		}
+		return base.At(at)
+	}
+	rows, spare, order, scales, none, v := fn.Ys(4), fn.Ys(4), fn.Y(), fn.Y().X(), fn.Y().X(), fn.Y()
+	inner := make([]byte, 32)
+	for i := range inner {
+		inner[i] = byte(i%16/4*4 + [...]int{0, 2, 1, 3}[i%4])
+	}
+	fn.I("VMOVDQU", f.Data("innerOrder", inner), order)
+	fn.I("VPBROADCASTD", f.Data32(name+"None", 0x7f7f7f7f), none)
+	fn.I("ADDQ", p.src, fetch)
+	fn.I("XORQ", moved, moved)
+	next := fn.Label("next")
+	fn.Place(next)
+	p.blocks(func() {
+		for i := range 8 {
+			fn.I("PREFETCHT1", row(fetch, i, 0))
+		}
+		for at := 0; at < 32; at += 16 {
+			for i, v := range rows {
+				fn.I("VMOVDQU", row(p.src, i, at), v.X())
+				fn.I("VINSERTI128", asmgen.Imm(1), row(p.src, i+4, at), v, v)
+				fn.I("VPSHUFB", order, v, v)
+			}
+			transposeDwords(fn, rows, spare)
+			for i, v := range rows {
+				to, first := p.dst.At(wordStep*(at/2+2*i)), spare[i]
+				fn.I("VPSLLW", asmgen.Imm(8), v, first)
+				fn.I("VPSRAW", asmgen.Imm(8), first, first)
+				fn.I("VPSRAW", asmgen.Imm(8), v, v)
+				fn.I("VMOVUPS", first, to)
+				fn.I("VMOVUPS", v, to.Plus(wordStep))
+			}
+		}
+		fn.I("MOVQ", p.scales, r)
+		for i, from := range [8]asmgen.Vec{none, scales, scales, scales, scales, scales, scales, scales} {
+			fn.I("VPINSRB", asmgen.Imm(int64(i)), r.At(0), from, scales)
+			fn.I("ADDQ", t.At(columnPanelScaleStride), r)
+		}
+		p.note(scales)
+		p.putScales(scales, v, 0)
+		fn.I("ADDQ", asmgen.Imm(32), p.src)
+		fn.I("ADDQ", asmgen.Imm(32), fetch)
+		fn.I("INCQ", p.scales)
+		fn.I("ADDQ", asmgen.Imm(wordStep*wordSteps), p.dst)
+	})
+	fn.I("MOVQ", t.At(columnPanelK), r)
+	for _, to := range []asmgen.Reg{p.src, fetch} {
+		fn.I("SUBQ", r, to)
+		fn.I("LEAQ", to.At(0).Index(p.stride, 8), to)
+	}
+	fn.I("SHRQ", asmgen.Imm(5), r)
+	fn.I("SUBQ", r, p.scales)
+	fn.I("MOVQ", t.At(columnPanelScaleStride), r)
+	fn.I("LEAQ", p.scales.At(0).Index(r, 8), p.scales)
+	fn.I("ADDQ", asmgen.Imm(32), moved)
+	fn.I("MOVQ", t.At(columnPanelDst), p.dst)
+	fn.I("ADDQ", moved, p.dst)
+	fn.I("CMPQ", moved, asmgen.Imm(wordStep))
+	fn.I("JNE", next)
+	p.putNotes()
+	fn.Return()
+}
+
+// acrossWordsAVX2 takes rows that are neighbours in memory.
+func acrossWordsAVX2(f *asmgen.File) {
+	const name = "acrossWordsAVX2"
+	fn := f.Func(name, name+" packs 32 rows of b that are neighbours in memory for k (> 0) whole blocks.", asmgen.Arg("p", "*columnPanel"))
+	a := newAcrossPanel(fn)
+	p := newWordPanel(fn, a.t, a.dst, a.src, a.stride, (*asmgen.Func).Y)
+	pair, low, high, v := fn.Ys(2), fn.Y(), fn.Y(), fn.Y()
+	p.blocks(func() {
+		for step := range wordCodes {
+			fn.I("VMOVDQU", p.src.At(0), pair[0])
+			fn.I("VMOVDQU", p.src.At(0).Index(p.stride, 1), pair[1])
+			fn.I("LEAQ", p.src.At(0).Index(p.stride, 2), p.src)
+			fn.I("VPUNPCKLBW", pair[1], pair[0], low)
+			fn.I("VPUNPCKHBW", pair[1], pair[0], high)
+			for half := range 2 {
+				for i, from := range []asmgen.Vec{low, high} {
+					if half == 1 {
+						fn.I("VEXTRACTI128", asmgen.Imm(1), from, from.X())
+					}
+					fn.I("VPMOVSXBW", from.X(), v)
+					fn.I("VMOVUPS", v, p.dst.At(wordStep*step+64*half+32*i))
+				}
+			}
+			a.fetchLine()
+		}
+		fn.I("VMOVDQU", p.scales.At(0), low)
+		fn.I("ADDQ", p.t.At(columnPanelScaleStride), p.scales)
+		p.note(low)
+		fn.I("VEXTRACTI128", asmgen.Imm(1), low, high.X())
+		for i, from := range []asmgen.Vec{low.X(), high.X()} {
+			p.putScales(from, v, 16*i)
+			fn.I("VPSRLDQ", asmgen.Imm(8), from, from)
+			p.putScales(from, v, 16*i+8)
+		}
+		fn.I("ADDQ", asmgen.Imm(wordStep*wordSteps), p.dst)
+	})
+	p.putNotes()
+	a.finish()
+}
