@@ -32,16 +32,18 @@ type Tensor struct {
 }
 
 // New returns a zeroed tensor in an Arrow buffer of its own.
-func New(dtype DType, dims ...int) Tensor { return NewIn(&largePages{}, dtype, dims...) }
+func New(dtype DType, dims ...int) Tensor { return NewIn(nil, dtype, dims...) }
 
 // NewIn is New with memory from an allocator; nil means Go's.
 func NewIn(allocator memory.Allocator, dtype DType, dims ...int) Tensor {
-	n := checkedLen(dims)
-	if allocator == nil {
-		allocator = memory.DefaultAllocator
+	bytes := checkedLen(dims) * dtype.Size()
+	if allocator == nil { // Go's memory is zeroed, and touched only when it is used: by then ranks do so side by side
+		buf := memory.NewResizableBuffer(&largePages{})
+		buf.Resize(bytes)
+		return view(buf, 0, dtype, dims)
 	}
 	buf := memory.NewResizableBuffer(allocator)
-	buf.Resize(n * dtype.Size())
+	buf.Resize(bytes)
 	clear(buf.Bytes())
 	return view(buf, 0, dtype, dims)
 }
