@@ -15,7 +15,31 @@ type int8Along struct {
 	scales                 asmgen.Reg
 	first, ninth           asmgen.Reg
 	fetchFirst, fetchNinth asmgen.Reg
-	stride                 map[int]asmgen.Reg // 1, 3, 5 and 7 times the distance of rows
+	stride                 rowStrides
+}
+
+// rowStrides is 1, 3, 5 and 7 times the distance of rows.
+type rowStrides map[int]asmgen.Reg
+
+func newRowStrides(fn *asmgen.Func, stride asmgen.Reg) rowStrides {
+	s := rowStrides{1: stride}
+	for _, n := range []int{3, 5, 7} {
+		s[n] = fn.GP()
+	}
+	fn.I("LEAQ", stride.At(0).Index(stride, 2), s[3])
+	fn.I("LEAQ", stride.At(0).Index(stride, 4), s[5])
+	fn.I("LEAQ", s[3].At(0).Index(stride, 4), s[7])
+	return s
+}
+
+// row is the address at bytes behind the begin of row i of 8, of which the first begins at base.
+func (s rowStrides) row(base asmgen.Reg, i, at int) asmgen.Mem {
+	for _, scale := range []int{1, 2, 4} {
+		if r, ok := s[i/scale]; ok && i%scale == 0 {
+			return base.At(at).Index(r, scale)
+		}
+	}
+	return base.At(at)
 }
 
 func int8DirectAlong(f *asmgen.File, rows int, flip asmgen.Mem) {
@@ -24,10 +48,7 @@ func int8DirectAlong(f *asmgen.File, rows int, flip asmgen.Mem) {
 		"16 FP32 numbers for each block. It fetches the rows ahead bytes behind.", name, rows),
 		asmgen.Arg("t", "*tile"), asmgen.Arg("scales", "unsafe.Pointer"), asmgen.Arg("ahead", "int"))
 	k := &int8Along{int8Direct: newInt8Direct(fn, rows, 8, flip), scales: fn.GP(), first: fn.GP(), ninth: fn.GP(),
-		fetchFirst: fn.GP(), fetchNinth: fn.GP(), stride: map[int]asmgen.Reg{}}
-	for _, n := range []int{1, 3, 5, 7} {
-		k.stride[n] = fn.GP()
-	}
+		fetchFirst: fn.GP(), fetchNinth: fn.GP()}
 	sum, sumStride := k.first, k.ninth // before and after the loop
 	fn.I("MOVQ", k.t.At(fieldSum), sum)
 	fn.I("MOVQ", k.t.At(fieldSumStride), sumStride)
@@ -61,13 +82,11 @@ func int8DirectAlong(f *asmgen.File, rows int, flip asmgen.Mem) {
 
 // begin loads the addresses.
 func (k *int8Along) begin() {
-	fn, s := k.fn, k.stride
-	fn.I("MOVQ", k.t.At(fieldAStride), s[1])
-	fn.I("LEAQ", s[1].At(0).Index(s[1], 2), s[3])
-	fn.I("LEAQ", s[1].At(0).Index(s[1], 4), s[5])
-	fn.I("LEAQ", s[3].At(0).Index(s[1], 4), s[7])
+	fn, stride := k.fn, k.fn.GP()
+	fn.I("MOVQ", k.t.At(fieldAStride), stride)
+	k.stride = newRowStrides(fn, stride)
 	fn.I("MOVQ", k.t.At(fieldB), k.first)
-	fn.I("LEAQ", k.first.At(0).Index(s[1], 8), k.ninth)
+	fn.I("LEAQ", k.first.At(0).Index(stride, 8), k.ninth)
 	fn.I("MOVQ", fn.Slot("ahead"), k.a)
 	fn.I("LEAQ", k.first.At(0).Index(k.a, 1), k.fetchFirst)
 	fn.I("LEAQ", k.ninth.At(0).Index(k.a, 1), k.fetchNinth)
@@ -78,16 +97,10 @@ func (k *int8Along) begin() {
 
 // row is the address at bytes behind what is next in row i of 16.
 func (k *int8Along) row(first, ninth asmgen.Reg, i, at int) asmgen.Mem {
-	m := first.At(at)
 	if i >= 8 {
-		m, i = ninth.At(at), i-8
+		return k.stride.row(ninth, i-8, at)
 	}
-	for _, scale := range []int{1, 2, 4} {
-		if r, ok := k.stride[i/scale]; ok && i%scale == 0 {
-			return m.Index(r, scale)
-		}
-	}
-	return m
+	return k.stride.row(first, i, at)
 }
 
 // block multiplies the nth block from here. Two rows of b share a vector, so that a lane has codes of rows i to i+3 after the first

@@ -58,26 +58,11 @@ func alongWordsAVX2(f *asmgen.File) {
 	const name = "alongWordsAVX2"
 	fn := f.Func(name, name+" packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It fetches the rows ahead bytes behind.",
 		asmgen.Arg("p", "*columnPanel"))
-	t, load := fn.Load("p"), func(at int) asmgen.Reg {
-		r := fn.GP()
-		fn.I("MOVQ", fn.Slot("p"), r)
-		fn.I("MOVQ", r.At(at), r)
-		return r
-	}
+	t := fn.Load("p")
+	load := func(field int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(field), r); return r }
 	p := newWordPanel(fn, t, load(columnPanelDst), load(columnPanelSrc), load(columnPanelStride), func(fn *asmgen.Func) asmgen.Vec { return fn.Y().X() })
 	fetch, r, moved := load(columnPanelAhead), fn.GP(), fn.GP()
-	times := map[int]asmgen.Reg{1: p.stride, 3: fn.GP(), 5: fn.GP(), 7: fn.GP()}
-	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 2), times[3])
-	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 4), times[5])
-	fn.I("LEAQ", times[3].At(0).Index(p.stride, 4), times[7])
-	row := func(base asmgen.Reg, i, at int) asmgen.Mem {
-		for _, scale := range []int{1, 2, 4} {
-			if r, ok := times[i/scale]; ok && i%scale == 0 {
-				return base.At(at).Index(r, scale)
-			}
-		}
-		return base.At(at)
-	}
+	strides := newRowStrides(fn, p.stride)
 	rows, spare, order, scales, none, v := fn.Ys(4), fn.Ys(4), fn.Y(), fn.Y().X(), fn.Y().X(), fn.Y()
 	inner := make([]byte, 32)
 	for i := range inner {
@@ -91,12 +76,12 @@ func alongWordsAVX2(f *asmgen.File) {
 	fn.Place(next)
 	p.blocks(func() {
 		for i := range 8 {
-			fn.I("PREFETCHT1", row(fetch, i, 0))
+			fn.I("PREFETCHT1", strides.row(fetch, i, 0))
 		}
 		for at := 0; at < 32; at += 16 {
 			for i, v := range rows {
-				fn.I("VMOVDQU", row(p.src, i, at), v.X())
-				fn.I("VINSERTI128", asmgen.Imm(1), row(p.src, i+4, at), v, v)
+				fn.I("VMOVDQU", strides.row(p.src, i, at), v.X())
+				fn.I("VINSERTI128", asmgen.Imm(1), strides.row(p.src, i+4, at), v, v)
 				fn.I("VPSHUFB", order, v, v)
 			}
 			transposeDwords(fn, rows, spare)
