@@ -37,7 +37,7 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	width := (n + columns - 1) / columns * columns
 	sums := strided(p.partial, p.sum.Rows, width, width, 1)
 	*t = tile{sumStride: 4 * width, steps: p.packed.packing.steps(d.k), startAtSum: min(k, 1)}
-	if p.packed.room > 0 {
+	if p.family.panel != nil && p.packed.room > 0 { // blocks of tiles have none
 		t.out = unsafe.Add(d.dst, p.panelBytes())
 	}
 	for i := 0; i < n; i += columns {
