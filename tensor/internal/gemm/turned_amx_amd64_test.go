@@ -36,6 +36,24 @@ func TestTurnedEqualsPacked(t *testing.T) {
 	}
 }
 
+// What the collector may see of a product points into its operands, not behind them, where nothing of Go's may be.
+func TestTurnedPointsIntoOperands(t *testing.T) {
+	needsAMX(t)
+	const m, n, k = 8, 128, 64
+	s := new(Scratch)
+	r := rand.New(rand.NewPCG(5, 6))
+	a, _ := operands[uint16](r, m, n, k, false, true)
+	b := lines(n, k)
+	c := newMatrix[float32](m, n, false, guard)
+	if !bf16AMX.multiplyTurned(s, c.View, View{}, operand{View: a.View}, operand{View: b.View}) {
+		t.Fatal("the product was not computed")
+	}
+	first, last := uintptr(b.Ptr), uintptr(b.slice(2, n-1, 0, 1, k).Ptr)
+	if at := uintptr(s.calls.tile.a); at < first || at > last {
+		t.Errorf("rows begin at %#x, %#x is left, the last row is at %#x", first, at, last)
+	}
+}
+
 // lines is a matrix whose rows begin on boundaries of cache lines, with guards between.
 func lines(rows, cols int) matrix[uint16] {
 	stride := (cols + gap + 31) / 32 * 32

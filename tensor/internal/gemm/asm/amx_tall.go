@@ -20,7 +20,7 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	fn.I("LDTILECFG", b.At(0))
 	fn.I("MOVQ", asmgen.Imm(columnStep), columns)
 
-	next, fetched, loop := fn.Label("next"), fn.Label("fetched"), fn.Label("loop")
+	next, fetched, loop, done := fn.Label("next"), fn.Label("fetched"), fn.Label("loop"), fn.Label("done")
 	fn.Place(next)
 	fn.I("MOVQ", t.At(fieldA), a[0])
 	for i := 1; i < tallPanels; i++ {
@@ -66,11 +66,13 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	fn.I("SUBQ", asmgen.Imm(16), steps)
 	fn.I("JNZ", loop)
 	each(func(tile asmgen.Tile) { fn.I("TILESTORED", tile, sum.At(0).Index(sumStride, 1)) })
+	fn.I("SUBQ", asmgen.Imm(16*tallPanels), t.At(fieldCount))
+	fn.I("JZ", done)
 	fn.I("MOVQ", t.At(fieldAStride), steps)
 	fn.I("SHLQ", asmgen.Imm(2), steps)
-	fn.I("ADDQ", steps, t.At(fieldA))
-	fn.I("SUBQ", asmgen.Imm(16*tallPanels), t.At(fieldCount))
-	fn.I("JNZ", next)
+	fn.I("ADDQ", steps, t.At(fieldA)) // only now: the collector may look at it, and it must not see what lies behind the rows
+	fn.I("JMP", next)
+	fn.Place(done)
 	fn.I("TILERELEASE")
 	fn.Return()
 }
