@@ -40,13 +40,16 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	if p.family.panel != nil && p.packed.room > 0 { // blocks of tiles have none
 		t.out = unsafe.Add(d.dst, p.panelBytes())
 	}
+	if p.family.tiles != nil {
+		p.blockTile(t, k)
+	}
 	for i := 0; i < n; i += columns {
 		first := min(i, n-columns) // the last columns begin early enough to be as many
 		d.src, d.scales = unsafe.Add(part.Ptr, elem*first), unsafe.Add(part.scales.Ptr, first)
 		d.ahead -= elem * first
 		t.sum = unsafe.Add(sums.Ptr, 4*i)
 		if p.family.tiles != nil {
-			p.multiplyBlocks(d, t, k)
+			p.family.callTiles(p.a.tall, d, t)
 		} else {
 			p.family.callPanel(d)
 			t.b = d.dst
@@ -68,10 +71,8 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 //go:noinline
 func (f *acrossFamily) callPanel(d *columnPanel) { f.panel(d) }
 
-// multiplyBlocks multiplies by tiles. It is not inlined for the sake of preemption, as family.column.
-//
-//go:noinline
-func (p *acrossProduct) multiplyBlocks(d *columnPanel, t *tile, k int) {
+// blockTile sets what multiplies blocks from step k on.
+func (p *acrossProduct) blockTile(t *tile, k int) {
 	t.a = unsafe.Add(p.a.ptr, p.packed.packing.steps(k)*p.a.step(p.a.rows))
 	t.aStride, t.rowStep, t.tileStep = p.a.tallStride, p.a.rowStep, tileSteps*p.a.step(p.a.rows)
 	if p.a.tall == 1 {
@@ -79,5 +80,9 @@ func (p *acrossProduct) multiplyBlocks(d *columnPanel, t *tile, k int) {
 	} else {
 		t.config[0].setBF16(p.sum.Rows)
 	}
-	p.family.tiles[p.a.tall](d, t)
 }
+
+// callTiles is not inlined for the sake of preemption, as family.column.
+//
+//go:noinline
+func (f *acrossFamily) callTiles(panels int, d *columnPanel, t *tile) { f.tiles[panels](d, t) }

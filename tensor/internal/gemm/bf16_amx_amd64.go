@@ -43,6 +43,18 @@ func codesAMXTall16(d *decoding, t *tile)
 //go:noescape
 func codesAMXTall32(d *decoding, t *tile)
 
+// turnSumsAVX512 transposes groups (> 0) times 16 rows of sums, 128 bytes apart: column i of rows (1 to 8) becomes row i of dst, of FP32, stride bytes apart.
+// It reads 8 columns.
+//
+//go:noescape
+func turnSumsAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, groups int, rows int)
+
+// turnRoundedSumsAVX512 transposes groups (> 0) times 16 rows of sums, 128 bytes apart: column i of rows (1 to 8) becomes row i of dst, of BF16, stride bytes apart.
+// It reads 8 columns.
+//
+//go:noescape
+func turnRoundedSumsAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, groups int, rows int)
+
 // bf16AMXPeak runs rounds (> 0) times 4 independent tile multiply-adds.
 //
 //go:noescape

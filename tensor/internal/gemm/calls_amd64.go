@@ -123,5 +123,5 @@ type columnPanel struct {
 type directCodes struct {
 	high, low [128]uint8 // as of lookup
 	rare      [64]uint8  // in every byte: what twice a code less 16 must be less than, lest it is looked up
-	top       uint32     // as of lookup, less 7
+	top       uint32     // as of lookup, but less 7
 }

@@ -5,7 +5,9 @@ package gemm
 // Decoding block-scaled operands to BF16, chunk by chunk while they are packed, and finding out whether that was exact.
 
 import (
+	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 	"unsafe"
@@ -84,7 +86,13 @@ type lookup struct {
 	// The bytes of the BF16 number |x|·2^(top-127), by the low 7 bits of the code of x. High bytes have the sign bit set
 	// unless x is 0, low bytes bit 0 if x is not finite.
 	high, low [128]uint8
-	top       uint32 // twice, as 16-bit words: the highest scale that leaves every code in the range of BF16, in the exponent's place
+	top       uint32 // twice, as 16-bit words, in the exponent's place: the highest scale that leaves every code in the range of BF16, less bias
+	bias      uint32 // likewise: what a scale is more than what makes a BF16 of a normal code with the code's exponent
+
+	// For GF2P8AFFINEQB: the bytes of a normal code with BF16's exponent in the place of its own, and what is at most mostOther for codes
+	// that are not normal, and not for others.
+	lowBits, highBits, otherBits uint64
+	mostOther                    uint8
 
 	minScale, maxScale uint8 // between which every decoded element is exact and normal
 	magnitude          uint8 // bits of a code that are all 0 for a zero
@@ -126,7 +134,9 @@ func tables(f Format) *lookup {
 		}
 	}
 	top := 127 - math.Ilogb(float64(largest)) + 127
-	l := &lookup{top: uint32(top)<<23 | uint32(top)<<7, minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f}
+	l := &lookup{minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f}
+	l.normalBits(-math.Ilogb(float64(values[1])))
+	l.top = words(top<<7) - l.bias
 	for code, x := range values[1:128] {
 		bits := math.Float32bits(float32(math.Ldexp(float64(x), top-127)))
 		l.high[code+1], l.low[code+1] = uint8(bits>>24)|0x80, uint8(bits>>16)
@@ -137,6 +147,57 @@ func tables(f Format) *lookup {
 	return l
 }
 
+// normalBits sets what decodes normal codes, of a format whose least number is 2^-least.
+func (l *lookup) normalBits(least int) {
+	mantissa, special := 3, uint8(0x7f)
+	if l.format == E5M2 {
+		mantissa, special = 2, 0x7c
+	}
+	bias := least - mantissa + 1
+	l.bias = words(bias << 7)
+	place := func(code uint8) int { return int(code&0x7f) << (7 - mantissa) }
+	l.lowBits = bitMatrix(func(code uint8) uint8 { return uint8(place(code)) })
+	l.highBits = bitMatrix(func(code uint8) uint8 { return code&0x80 | uint8(place(code)>>8) })
+	// Mantissas stay below 2^mantissa, and special codes go to the numbers from there on. Every bit of the exponent but the highest goes one up, to make room.
+	one := func(bit int) uint8 {
+		if bit < mantissa {
+			return 1 << bit
+		}
+		return 2 << bit
+	}
+	highest := uint8(1) << mantissa
+	for bit := range 6 {
+		if special>>bit&1 == 1 {
+			highest ^= one(bit)
+		}
+	}
+	l.otherBits = bitMatrix(func(code uint8) uint8 {
+		switch bit := bits.TrailingZeros8(code); bit {
+		case 7:
+			return 0
+		case 6:
+			return highest
+		default:
+			return one(bit)
+		}
+	})
+	l.mostOther = 1<<mantissa + 0x7f - special
+}
+
+// words is twice x, as 16-bit words.
+func words(x int) uint32 { return uint32(x)<<16 | uint32(x) }
+
+// bitMatrix is what GF2P8AFFINEQB does f by, for an f that is linear over the bits of a code.
+func bitMatrix(f func(code uint8) uint8) (m uint64) {
+	for in := range 8 {
+		image := f(1 << in)
+		for out := range 8 {
+			m |= uint64(image>>out&1) << (8*(7-out) + in)
+		}
+	}
+	return m
+}
+
 const (
 	chunkRows  = 64  // that are decoded at once
 	chunkSteps = 256 // of k, for which they are decoded at once: 32 KB
@@ -144,11 +205,15 @@ const (
 	decodeSteps = 512 // of k, at most, in one call of decodeAlong
 )
 
-func (d *notes) reset() {
-	for i := range d.min {
-		d.min[i], d.max[i], d.bad[i] = 127, 127, 0
+// noNotes has met nothing but scales of 1.
+var noNotes = func() (n notes) {
+	for i := range n.min {
+		n.min[i], n.max[i] = 127, 127
 	}
-}
+	return
+}()
+
+func (d *notes) reset() { *d = noNotes }
 
 // chunk decodes n (at most chunkRows) rows of o from row i on, at steps (at most chunkSteps) of k from k on, a multiple of 32.
 // The result has the layout of the codes and lives until the next call.
@@ -194,12 +259,19 @@ func (d *notes) below(most uint8) bool { return slices.Max(d.max[:]) <= most }
 // exact says whether all that was decoded of o since the reset is what it should be. Outside the lookup's range, only blocks of
 // zeros are.
 func (d *notes) exact(o operand) bool {
-	least, most, bad := uint8(255), uint8(0), uint8(0)
-	for i := range d.min {
-		least, most, bad = min(least, d.min[i]), max(most, d.max[i]), bad|d.bad[i]
+	var bad, outside uint64
+	for i := 0; i < len(d.bad); i += 8 {
+		bad |= binary.LittleEndian.Uint64(d.bad[i:])
+		outside |= bytesBelow(binary.LittleEndian.Uint64(d.min[i:]), o.lookup.minScale) | bytesBelow(^binary.LittleEndian.Uint64(d.max[i:]), ^o.lookup.maxScale)
 	}
-	l := o.lookup
-	return bad&1 == 0 && most < 255 && (least >= l.minScale && most <= l.maxScale || o.zeroOutside())
+	return bad&eachByte == 0 && (outside == 0 || d.below(254) && o.zeroOutside())
+}
+
+const eachByte = 0x0101010101010101 // 1
+
+// bytesBelow is not 0 if one of the eight bytes of x is less than n, which is at most 128 (Anderson, Bit Twiddling Hacks: hasless).
+func bytesBelow(x uint64, n uint8) uint64 {
+	return (x - eachByte*uint64(n)) & ^x & (eachByte << 7)
 }
 
 // zeroOutside says whether all codes are 0 whose scales are outside the lookup's range.

@@ -70,8 +70,11 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 	packable := func(m Scaled) bool {
 		return m.Format == INT8 && m.Codes.Cols%blockLength == 0 && (m.Codes.rowMajor() || m.Codes.RowStride == 1)
 	}
+	if !packable(a) || !packable(b) {
+		return
+	}
 	l := int8Lookup()
-	return operand{a.Codes, a.Scales, l}, operand{b.Codes, b.Scales, l}, packable(a) && packable(b)
+	return operand{a.Codes, a.Scales, l}, operand{b.Codes, b.Scales, l}, true
 }
 
 // multiplyInt8 leaves only those rows and columns to slow that need it: the others stay as they are whatever stands beside them.

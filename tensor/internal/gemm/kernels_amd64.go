@@ -95,8 +95,10 @@ func wide(bf16 *family, peak func(rounds int) float64) *recipe {
 	return r
 }
 
-// bytesAVX512 says whether bytes can be permuted and multiplied.
-func bytesAVX512() bool { return cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI) }
+// bytesAVX512 says whether bytes can be permuted and multiplied, and their bits mapped.
+func bytesAVX512() bool {
+	return cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI, cpuid.GFNI)
+}
 
 // few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
 // that adding up the vectors of each is little work.

@@ -30,35 +30,39 @@ func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
+	c := turned{sum, 4}
 	if out.Ptr != nil {
-		sum = strided(s.unrounded.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
+		c = turned{out, 2}
 	}
 	if b.lookup == nil {
-		f.turnedElements(s, &p, sum, b)
-	} else if f.turnedCodes(s, &p, sum, b); !s.calls.decoding.exact(b) {
-		return false
+		f.turnedElements(s, &p, c, b)
+		return true
 	}
-	if out.Ptr != nil {
-		roundRows(out, sum)
-	}
-	return true
+	f.turnedCodes(s, &p, c, b)
+	return s.calls.decoding.exact(b)
 }
 
-// turnedElements computes the sums for a b of BF16.
-func (f *family) turnedElements(s *Scratch, p *product, sum View, b operand) {
+// turned is a result, of FP32 or BF16, with so many bytes an element.
+type turned struct {
+	View
+	elem int
+}
+
+// turnedElements computes c for a b of BF16.
+func (f *family) turnedElements(s *Scratch, p *product, c turned, b operand) {
 	_, inPlace := f.packing.panelsInPlace(b, f.rows)
 	rows := max(turnedBytes/(2*b.Cols)/tallRows, 1) * tallRows
-	turned := s.turnedSums(rows, f.columns)
+	sums := s.turnedSums(rows, f.columns)
 	x := p.b
 	for j := 0; j < b.Rows; j += rows {
-		p.sum = turned.slice(4, 0, 0, min(rows, b.Rows-j), f.columns)
+		p.sum = sums.slice(4, 0, 0, min(rows, b.Rows-j), f.columns)
 		for k := 0; k < b.Cols; k += turnedRun {
 			y := b.part(2, j, p.sum.Rows).along(2, k, min(turnedRun, b.Cols-k))
 			p.a = f.packing.rowPanels(s, &s.a, y, f.rows)
 			p.steps, p.b = f.packing.steps(y.Cols), unsafe.Add(x, 4*f.columns*f.packing.steps(k))
-			f.turnedPart(s, p, sum.Rows, k > 0, inPlace)
+			f.turnedPart(s, p, c.Rows, k > 0, inPlace)
 		}
-		s.turn(sum.slice(4, 0, j, sum.Rows, p.sum.Rows), p.sum)
+		c.turn(j, p.sum)
 	}
 }
 
@@ -95,18 +99,24 @@ func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool
 //go:noinline
 func (f *family) callTall(t *tile) { f.tall(t) }
 
-// turn copies the first rows of srcᵀ to dst, 16 columns at a time by assembly.
-func (s *Scratch) turn(dst, src View) {
-	for i := range s.calls.offsets {
-		s.calls.offsets[i] = 4 * i * src.RowStride
+// turn makes columns of c, from j on, of the rows of sums.
+func (c turned) turn(j int, sums View) {
+	const most = 8 // columns of sums at a time
+	turn := turnSumsAVX512
+	if c.elem == 2 {
+		turn = turnRoundedSumsAVX512
 	}
-	whole, words := dst.Cols/16*16, 2*dst.Rows
-	for j := 0; j < whole; j += 16 {
-		packRowsAVX512(dst.slice(4, 0, j, 1, 1).Ptr, src.slice(4, j, 0, 1, 1).Ptr, &s.calls.offsets, words, 1<<(words%32)-1, 4*dst.RowStride, 0)
+	whole := sums.Rows / tileRows * tileRows
+	for i := 0; i < c.Rows && whole > 0; i += most {
+		turn(c.slice(c.elem, i, j, 1, 1).Ptr, sums.slice(4, 0, i, 1, 1).Ptr, c.elem*c.RowStride, whole/tileRows, min(most, c.Rows-i))
 	}
-	for j := whole; j < dst.Cols; j++ {
-		for i := range dst.Rows {
-			*at[float32](dst, i, j) = *at[float32](src, j, i)
+	for r := whole; r < sums.Rows; r++ {
+		for i := range c.Rows {
+			if x := *at[float32](sums, r, i); c.elem == 2 {
+				*at[uint16](c.View, i, j+r) = roundBF16(x)
+			} else {
+				*at[float32](c.View, i, j+r) = x
+			}
 		}
 	}
 }

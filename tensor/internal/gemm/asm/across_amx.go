@@ -11,13 +11,13 @@ import (
 )
 
 func acrossAMX(f *asmgen.File) {
-	order, magnitude := decoderData(f)
+	data := decoderConstants(f)
 	for panels := 1; panels <= 2; panels++ {
-		acrossBF16Tiles(f, panels, order)
+		acrossBF16Tiles(f, panels, data.order)
 	}
 	pairs := f.Data("pairs", pairOrder())
 	for panels := 1; panels <= 2; panels++ {
-		acrossCodesTiles(f, panels, pairs, magnitude)
+		acrossCodesTiles(f, panels, pairs, data)
 	}
 }
 
@@ -182,23 +182,33 @@ func acrossBF16Tiles(f *asmgen.File, panels int, order asmgen.Mem) {
 	k.finish()
 }
 
-// acrossCodesTiles decodes by tables, as decode.go does.
-func acrossCodesTiles(f *asmgen.File, panels int, pairs, magnitude asmgen.Mem) {
+// acrossCodesTiles decodes as decode.go does.
+func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoderData) {
 	k := newAcrossTiles(f, "Codes", panels)
 	fn, t := k.fn, k.t
 	scales := k.field(columnPanelScales)
 	fn.I("MOVQ", t.At(columnPanelLookup), k.steps)
-	d := newDecoder(fn, k.steps, pairs, magnitude)
-	top, codes, first, second := fn.Z(), fn.Z(), fn.Z(), fn.Z()
-	less, least, most, spare := fn.Zs(k.columns), fn.Z(), fn.Z(), fn.Z()
-	fn.I("VPBROADCASTD", k.steps.At(lookupTop), top)
-	fn.I("VMOVUPS", t.At(columnPanelBad), d.bad)
+	d := newDecoder(fn, k.steps, data, "VPERMB", pairs, t.At(columnPanelBad))
+	codes, first, second := fn.Z(), fn.Z(), fn.Z()
+	add, least, most, spare := fn.Zs(k.columns), fn.Z(), fn.Z(), fn.Z()
 	fn.I("VMOVDQU64", t.At(columnPanelMin), least)
 	fn.I("VMOVDQU64", t.At(columnPanelMax), most)
-	decode := func(i int, dst asmgen.Mem) {
-		d.scaled("VPERMB", codes, first, second, [2]asmgen.Vec{less[2*i], less[2*i+1]})
+	store := func(dst asmgen.Mem) {
 		fn.I("VMOVUPS", first, dst)
 		fn.I("VMOVUPS", second, dst.Plus(64))
+	}
+	load := func(src, next asmgen.Mem) {
+		fn.I("VMOVDQU64", src, codes.Y())
+		fn.I("VINSERTI64X4", asmgen.Imm(1), next, codes, codes)
+	}
+	lookUp := func(i int, dst asmgen.Mem) {
+		d.lookUp(k.columnStep, codes, [2]asmgen.Operand{add[2*i], add[2*i+1]}, first, second)
+		store(dst)
+	}
+	looking := func(body func()) { // with the tables in the place of a constant
+		fn.I("MOVQ", t.At(columnPanelLookup), k.columnStep)
+		body()
+		fn.I("MOVQ", asmgen.Imm(64*k.columns), k.columnStep)
 	}
 	k.blocks(k.columns/2, func() {
 		for i := range k.columns / 2 {
@@ -206,26 +216,38 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs, magnitude asmgen.Mem) {
 			fn.I("VPMINUB", spare.Y(), least.Y(), least.Y())
 			fn.I("VPMAXUB", spare.Y(), most.Y(), most.Y())
 		}
-		for i, v := range less {
+		for i, v := range add {
 			fn.I("VPMOVZXBD", scales.At(16*i), v)
 			exponents(fn, v, spare)
-			fn.I("VPSUBW", v, top, v)
+			fn.I("VPSUBW", d.bias, v, v)
 		}
 		fn.I("ADDQ", t.At(columnPanelScaleStride), scales)
 	}, func() {
 		k.halves(1, func(i int, src, next, dst asmgen.Mem) {
-			fn.I("VMOVDQU64", src, codes.Y())
-			fn.I("VINSERTI64X4", asmgen.Imm(1), next, codes, codes)
-			decode(i, dst)
+			load(src, next)
+			d.normal(codes, i == 0, first, second)
+			fn.I("VPADDW", add[2*i], first, first)
+			fn.I("VPADDW", add[2*i+1], second, second)
+			store(dst)
+		})
+		d.otherwise(func() {
+			looking(func() {
+				k.halves(1, func(i int, src, next, dst asmgen.Mem) {
+					load(src, next)
+					lookUp(i, dst)
+				})
+			})
 		})
 	}, func() {
-		k.halves(1, func(i int, src, _, dst asmgen.Mem) {
-			fn.I("VMOVDQU64", src, codes.Y())
-			decode(i, dst)
+		looking(func() {
+			k.halves(1, func(i int, src, _, dst asmgen.Mem) {
+				fn.I("VMOVDQU64", src, codes.Y())
+				lookUp(i, dst)
+			})
 		})
 	})
-	fn.I("VMOVUPS", d.bad, t.At(columnPanelBad))
 	fn.I("VMOVDQU64", least.Y(), t.At(columnPanelMin))
 	fn.I("VMOVDQU64", most.Y(), t.At(columnPanelMax))
 	k.finish()
+	d.finish()
 }

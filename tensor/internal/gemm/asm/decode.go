@@ -1,7 +1,9 @@
 package main
 
-// Decoding 8-bit floating-point codes to BF16: two tables of 128 bytes give the halves of the value times 2^t, with subnormal
-// codes normalised, and a saturating subtraction in the exponent applies the scale and leaves zeros alone.
+// Decoding 8-bit floating-point codes to BF16. A normal code has its bits in BF16's order: linear maps of them (GF2P8AFFINEQB) give the two
+// bytes of a BF16 with the code's own exponent, to which an addition gives BF16's bias and the scale. Other codes, zeros, subnormal
+// numbers and what is no number, are rare: wherever one is met, two tables of 128 bytes give the bytes of the value times 2^t instead,
+// and a saturating subtraction from the exponent applies the scale and leaves zeros alone.
 
 import "spmoe/tensor/asmgen"
 
@@ -27,72 +29,134 @@ const (
 
 // The fields of Go's struct lookup.
 const (
-	lookupHigh = 0
-	lookupLow  = 128
-	lookupTop  = 256
+	lookupHigh      = 0
+	lookupLow       = 128
+	lookupTop       = 256
+	lookupBias      = 260
+	lookupLowBits   = 264
+	lookupHighBits  = 272
+	lookupOtherBits = 280
+	lookupMostOther = 288
 )
 
 func decodeAVX512(f *asmgen.File) {
-	order, ones := decoderData(f)
-	decodeAlong(f, order, ones)
-	decodeAcross(f, order, ones)
+	c := decoderConstants(f)
+	decodeAlong(f, c)
+	decodeAcross(f, c)
 	int8DecodeAlong(f)
 	int8DecodeAcross(f)
 }
 
+// decoderData is constants.
+type decoderData struct {
+	order     asmgen.Mem // of quadwords, such that unpacking leaves codes in order
+	magnitude asmgen.Mem // 0x7f, in all bytes
+	twice     asmgen.Mem // puts byte i in dword i, into both words
+}
+
+func decoderConstants(f *asmgen.File) decoderData {
+	var twice []byte
+	for i := range byte(16) {
+		twice = append(twice, i, i, i, i)
+	}
+	return decoderData{f.Data32("order", 0, 0, 4, 0, 1, 0, 5, 0, 2, 0, 6, 0, 3, 0, 7, 0), f.Data32("magnitude", 0x7f7f7f7f), f.Data("twice", twice)}
+}
+
 // decoder holds what decoding keeps in registers.
 type decoder struct {
-	fn        *asmgen.Func
-	high, low []asmgen.Vec // the tables
-	magnitude asmgen.Vec   // 0x7f in every byte
-	order     asmgen.Vec   // of quadwords or bytes, such that unpacking leaves codes in order
-	bad       asmgen.Vec   // bit 0 of some byte: a code was infinite or NaN
-	temp      asmgen.Vec
+	fn                           *asmgen.Func
+	data                         decoderData
+	permute                      string // VPERMQ or VPERMB: what puts codes in order
+	order                        asmgen.Vec
+	lowBits, highBits, otherBits asmgen.Vec
+	mostOther                    asmgen.Vec // what otherBits gives at most for codes that are not normal, and not for others
+	met                          asmgen.Vec // the least that it gave
+	bias, temp                   asmgen.Vec
+	bad                          asmgen.Mem // bit 0 of some byte: a code was infinite or NaN
+	asides                       []func()   // code out of the way
 }
 
-func decoderData(f *asmgen.File) (order, magnitude asmgen.Mem) {
-	return f.Data32("order", 0, 0, 4, 0, 1, 0, 5, 0, 2, 0, 6, 0, 3, 0, 7, 0), f.Data32("magnitude", 0x7f7f7f7f)
-}
+// otherMask is the register for the mask of codes that are not normal.
+const otherMask = asmgen.Mask(3)
 
-func newDecoder(fn *asmgen.Func, tables asmgen.Reg, order, magnitude asmgen.Mem) *decoder {
-	d := &decoder{fn: fn, high: fn.Zs(2), low: fn.Zs(2), magnitude: fn.Z(), order: fn.Z(), bad: fn.Z(), temp: fn.Z()}
-	for i := range 2 {
-		fn.I("VMOVUPS", tables.At(lookupHigh+64*i), d.high[i])
-		fn.I("VMOVUPS", tables.At(lookupLow+64*i), d.low[i])
-	}
-	fn.I("VPBROADCASTD", magnitude, d.magnitude)
+func newDecoder(fn *asmgen.Func, lookup asmgen.Reg, data decoderData, permute string, order, bad asmgen.Mem) *decoder {
+	d := &decoder{fn: fn, data: data, permute: permute, order: fn.Z(), lowBits: fn.Z(), highBits: fn.Z(), otherBits: fn.Z(), mostOther: fn.Z(), met: fn.Z(),
+		bias: fn.Z(), temp: fn.Z(), bad: bad}
 	fn.I("VMOVUPS", order, d.order)
+	fn.I("VPBROADCASTQ", lookup.At(lookupLowBits), d.lowBits)
+	fn.I("VPBROADCASTQ", lookup.At(lookupHighBits), d.highBits)
+	fn.I("VPBROADCASTQ", lookup.At(lookupOtherBits), d.otherBits)
+	fn.I("VPBROADCASTB", lookup.At(lookupMostOther), d.mostOther)
+	fn.I("VPBROADCASTD", lookup.At(lookupBias), d.bias)
 	return d
 }
 
-// unscaled decodes 64 codes, permuted, into two vectors of BF16 times 2^t: codes 0 to 31, 32 to 63. The entry of a code that is not zero has the
-// sign bit set in its high byte, so that a conjunction with the code's own leaves the right sign, and none to zero.
-func (d *decoder) unscaled(permute string, codes asmgen.Operand, first, second asmgen.Vec) {
-	low := d.temp
-	d.fn.I(permute, codes, d.order, first)
-	d.fn.I("VMOVDQA64", first, low)
-	d.fn.I("VMOVDQA64", first, second)
-	d.fn.I("VPERMI2B", d.low[1], d.low[0], low)
-	d.fn.I("VPERMI2B", d.high[1], d.high[0], second)
-	d.fn.I("VPTERNLOGD", asmgen.Imm(0xe0), d.magnitude, first, second)
-	d.fn.I("VPORD", low, d.bad, d.bad)
-	d.fn.I("VPUNPCKLBW", second, low, first)
-	d.fn.I("VPUNPCKHBW", second, low, second)
+// normal decodes 64 codes, if all are normal, into two vectors: codes 0 to 31, 32 to 63. Their exponents lack bias and scale.
+// met becomes what there was, or less than it was if !first.
+func (d *decoder) normal(codes asmgen.Operand, first bool, low, high asmgen.Vec) {
+	fn, met := d.fn, low
+	fn.I(d.permute, codes, d.order, low)
+	fn.I("VGF2P8AFFINEQB", asmgen.Imm(0), d.lowBits, low, d.temp)
+	fn.I("VGF2P8AFFINEQB", asmgen.Imm(0), d.highBits, low, high)
+	if first {
+		met = d.met
+	}
+	fn.I("VGF2P8AFFINEQB", asmgen.Imm(0), d.otherBits, low, met)
+	if !first {
+		fn.I("VPMINUB", met, d.met, d.met)
+	}
+	fn.I("VPUNPCKLBW", high, d.temp, low)
+	fn.I("VPUNPCKHBW", high, d.temp, high)
 }
 
-// scaled is unscaled with the scales applied; steps holds what to subtract from the exponents, as words.
-func (d *decoder) scaled(permute string, codes asmgen.Operand, first, second asmgen.Vec, steps [2]asmgen.Vec) {
-	d.unscaled(permute, codes, first, second)
-	d.fn.I("VPSUBUSW", steps[0], first, first)
-	d.fn.I("VPSUBUSW", steps[1], second, second)
+// otherwise does body, out of the way, if met says that not all codes were normal.
+func (d *decoder) otherwise(body func()) {
+	fn, other, done := d.fn, d.fn.Label("other"), d.fn.Label("normal")
+	fn.I("VPCMPUB", asmgen.Imm(2), d.mostOther, d.met, otherMask) // less or equal
+	fn.I("KORTESTQ", otherMask, otherMask)
+	fn.I("JNZ", other)
+	fn.Place(done)
+	d.asides = append(d.asides, func() {
+		fn.Place(other)
+		body()
+		fn.I("JMP", done)
+	})
 }
 
-// stepsOfRow turns up to 16 scales of a row, those in mask, into dwords of two such words each.
-func (d *decoder) stepsOfRow(scales asmgen.Mem, mask asmgen.Mask, top asmgen.Vec, least, most asmgen.Mem, steps asmgen.Vec) {
-	d.note(scales, mask, least, most, steps)
-	d.fn.I("VPMOVZXBD", d.temp.X(), steps)
-	exponents(d.fn, steps, d.temp)
-	d.fn.I("VPSUBW", steps, top, steps)
+// lookUp decodes any 64 codes. steps is what normal leaves to be added, as words. An entry of a code that is not zero has the sign bit set in its
+// high byte, so that a conjunction with the code's own leaves the right sign, and none to zero.
+func (d *decoder) lookUp(lookup asmgen.Reg, codes asmgen.Operand, steps [2]asmgen.Operand, low, high asmgen.Vec) {
+	fn, bytes := d.fn, d.met
+	fn.I(d.permute, codes, d.order, low)
+	for _, table := range []struct {
+		v  asmgen.Vec
+		at int
+	}{{bytes, lookupLow}, {high, lookupHigh}} {
+		fn.I("VMOVDQA64", low, table.v)
+		fn.I("VMOVUPS", lookup.At(table.at), d.temp)
+		fn.I("VPERMI2B", lookup.At(table.at+64), d.temp, table.v)
+	}
+	fn.I("VPTERNLOGD.BCST", asmgen.Imm(0xe0), d.data.magnitude, low, high)
+	fn.I("VPORD", d.bad, bytes, d.temp)
+	fn.I("VMOVUPS", d.temp, d.bad)
+	fn.I("VPUNPCKLBW", high, bytes, low)
+	fn.I("VPUNPCKHBW", high, bytes, high)
+	for i, v := range []asmgen.Vec{low, high} {
+		fn.I("VPBROADCASTD", lookup.At(lookupTop), d.temp)
+		if m, ok := steps[i].(asmgen.Mem); ok {
+			fn.I("VPBROADCASTD", m, bytes)
+			steps[i] = bytes
+		}
+		fn.I("VPSUBW", steps[i], d.temp, d.temp)
+		fn.I("VPSUBUSW", d.temp, v, v)
+	}
+}
+
+// finish prints what was left out of the way, behind the end.
+func (d *decoder) finish() {
+	for _, aside := range d.asides {
+		aside()
+	}
 }
 
 // exponents puts scales, one in each dword, where the exponents of two BF16 are. temp is overwritten.
@@ -113,25 +177,15 @@ func takeBlock(fn *asmgen.Func, left, steps asmgen.Reg) {
 	fn.I("SUBQ", steps, left)
 }
 
-// note loads the scales in mask into temp, 127 in the place of others, and their least and most into memory.
-func (d *decoder) note(scales asmgen.Mem, mask asmgen.Mask, least, most asmgen.Mem, spare asmgen.Vec) {
-	d.fn.I("VMOVDQA64", d.magnitude, d.temp)
-	d.fn.I("VMOVDQU8", scales, mask, d.temp)
-	d.fn.I("VPMINUB", least, d.temp, spare)
-	d.fn.I("VMOVUPS", spare, least)
-	d.fn.I("VPMAXUB", most, d.temp, spare)
-	d.fn.I("VMOVUPS", spare, most)
-}
-
 // decoding is what functions that decode have in common.
 type decoding struct {
 	*decoder
 	args, dst, codes, scales, from, to, rows, n asmgen.Reg
-	top, first, second, other                   asmgen.Vec
-	steps                                       [2]asmgen.Vec
+	one, least, most                            asmgen.Vec // the scale 1, in all bytes, and the least and most that were met
+	first, second, other                        asmgen.Vec
 }
 
-func newDecoding(f *asmgen.File, name, doc string, order, magnitude asmgen.Mem, more ...asmgen.Param) *decoding {
+func newDecoding(f *asmgen.File, name, doc string, data decoderData, more ...asmgen.Param) *decoding {
 	fn := f.Func(name, name+doc+"\nIt writes whole groups of 64 and notes in min, max and bad what it met.", append([]asmgen.Param{asmgen.Arg("d", "*decoding")}, more...)...)
 	args := fn.Load("d")
 	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.At(at), r); return r }
@@ -140,17 +194,36 @@ func newDecoding(f *asmgen.File, name, doc string, order, magnitude asmgen.Mem, 
 	fn.I("KMOVQ", args.At(decodeScaleMask), asmgen.K(1))
 	fn.I("KMOVQ", args.At(decodeTailMask), asmgen.K(2))
 	fn.I("MOVQ", args.At(decodeLookup), d.n)
-	d.decoder = newDecoder(fn, d.n, order, magnitude)
-	d.top, d.first, d.second, d.other = fn.Z(), fn.Z(), fn.Z(), fn.Z()
-	d.steps = [2]asmgen.Vec{fn.Z(), fn.Z()}
-	fn.I("VPBROADCASTD", d.n.At(lookupTop), d.top)
-	fn.I("VMOVUPS", args.At(decodeBad), d.bad)
+	d.decoder = newDecoder(fn, d.n, data, "VPERMQ", data.order, args.At(decodeBad))
+	d.one, d.least, d.most = fn.Z(), fn.Z(), fn.Z()
+	d.first, d.second, d.other = fn.Z(), fn.Z(), fn.Z()
+	fn.I("VPBROADCASTD", data.magnitude, d.one)
+	fn.I("VMOVUPS", args.At(decodeMin), d.least)
+	fn.I("VMOVUPS", args.At(decodeMax), d.most)
 	return d
 }
 
 func (d *decoding) finish() {
-	d.fn.I("VMOVUPS", d.bad, d.args.At(decodeBad))
+	d.fn.I("VMOVUPS", d.least, d.args.At(decodeMin))
+	d.fn.I("VMOVUPS", d.most, d.args.At(decodeMax))
 	d.fn.Return()
+	d.decoder.finish()
+}
+
+// note loads the scales in K1 into temp, 1 in the place of others.
+func (d *decoding) note() {
+	d.fn.I("VMOVDQA64", d.one, d.temp)
+	d.fn.I("VMOVDQU8", d.scales.At(0), asmgen.K(1), d.temp)
+	d.fn.I("VPMINUB", d.temp, d.least, d.least)
+	d.fn.I("VPMAXUB", d.temp, d.most, d.most)
+}
+
+// looking does body, which may use lookup, out of registers: codes keeps its place meanwhile.
+func (d *decoding) looking(body func(lookup asmgen.Reg)) {
+	d.fn.I("MOVQ", d.codes, d.args.At(decodeCodes))
+	d.fn.I("MOVQ", d.args.At(decodeLookup), d.codes)
+	body(d.codes)
+	d.fn.I("MOVQ", d.args.At(decodeCodes), d.codes)
 }
 
 func (d *decoding) store() {
@@ -161,48 +234,78 @@ func (d *decoding) store() {
 // rowDecoding is decoding of rows that are contiguous along k, as their scales are.
 type rowDecoding struct {
 	*decoding
-	step asmgen.Reg // where a row's exponents are
+	twice asmgen.Vec
+	step  asmgen.Reg // where a row's exponents are
+}
+
+// wordsLow is the register for the mask of the low bytes of words.
+const wordsLow = asmgen.Mask(4)
+
+func newRowDecoding(d *decoding) rowDecoding {
+	r := rowDecoding{d, d.fn.Z(), d.fn.GP()}
+	d.fn.I("VMOVUPS", d.data.twice, r.twice)
+	d.fn.I("MOVQ", asmgen.Imm(0x5555_5555_5555_5555), r.step)
+	d.fn.I("KMOVQ", r.step, wordsLow)
+	return r
 }
 
 // row decodes a row, whose groups of 64 will be apart bytes apart. It calls meanwhile, which may be nil, before each whole one.
 func (d *rowDecoding) row(apart int, meanwhile func()) {
 	fn := d.fn
-	group := func(codes asmgen.Operand) {
-		fn.I("VPBROADCASTD", d.step.At(0), d.steps[0])
-		fn.I("VPBROADCASTD", d.step.At(4), d.steps[1])
-		d.scaled("VPERMQ", codes, d.first, d.second, d.steps)
-		d.store()
-	}
 	tail, done := fn.Label("tail"), fn.Label("done")
-	d.stepsOfRow(d.scales.At(0), asmgen.K(1), d.top, d.args.At(decodeMin), d.args.At(decodeMax), d.other)
+	d.note()
+	fn.I("VPERMB.Z", d.temp, d.twice, wordsLow, d.other)
+	fn.I("VPSLLW", asmgen.Imm(7), d.other, d.other)
+	fn.I("VPSUBW", d.bias, d.other, d.other)
 	fn.I("VMOVUPS", d.other, d.args.At(decodeStep))
-	fn.I("LEAQ", d.args.At(decodeStep), d.step)
+	steps := [2]asmgen.Operand{d.step.At(0), d.step.At(4)}
+	groups := func(group func()) {
+		fn.I("LEAQ", d.args.At(decodeStep), d.step)
+		fn.I("MOVQ", d.args.At(decodeCount), d.n)
+		fn.I("SHRQ", asmgen.Imm(6), d.n)
+		fn.I("JZ", tail)
+		fn.CountDown(d.n, func() {
+			group()
+			d.store()
+			fn.I("ADDQ", asmgen.Imm(64), d.from)
+			fn.I("ADDQ", asmgen.Imm(apart), d.to)
+			fn.I("ADDQ", asmgen.Imm(8), d.step)
+		})
+	}
+	fn.I("VPTERNLOGD", asmgen.Imm(0xff), d.met, d.met, d.met)
 	fn.I("MOVQ", d.codes, d.from)
-	fn.I("MOVQ", d.args.At(decodeCount), d.n)
-	fn.I("SHRQ", asmgen.Imm(6), d.n)
-	fn.I("JZ", tail)
-	fn.CountDown(d.n, func() {
+	groups(func() {
 		if meanwhile != nil {
 			meanwhile()
 		}
-		group(d.from.At(0))
-		fn.I("ADDQ", asmgen.Imm(64), d.from)
-		fn.I("ADDQ", asmgen.Imm(apart), d.to)
-		fn.I("ADDQ", asmgen.Imm(8), d.step)
+		d.normal(d.from.At(0), false, d.first, d.second)
+		fn.I("VPADDD.BCST", steps[0], d.first, d.first)
+		fn.I("VPADDD.BCST", steps[1], d.second, d.second)
+	})
+	d.otherwise(func() { // the whole row once more
+		fn.I("MOVQ", d.args.At(decodeCount), d.n)
+		fn.I("SHRQ", asmgen.Imm(6), d.n)
+		fn.I("IMUL3Q", asmgen.Imm(apart), d.n, d.from)
+		fn.I("SUBQ", d.from, d.to)
+		fn.I("MOVQ", d.codes, d.from)
+		d.looking(func(lookup asmgen.Reg) {
+			groups(func() { d.lookUp(lookup, d.from.At(0), steps, d.first, d.second) })
+		})
 	})
 	fn.Place(tail)
 	fn.I("TESTQ", asmgen.Imm(63), d.args.At(decodeCount))
 	fn.I("JZ", done)
 	fn.I("VMOVDQU8.Z", d.from.At(0), asmgen.K(2), d.other)
-	group(d.other)
+	d.looking(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, steps, d.first, d.second) })
+	d.store()
 	fn.Place(done)
 	fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
 	fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
 }
 
-func decodeAlong(f *asmgen.File, order, magnitude asmgen.Mem) {
-	d := newDecoding(f, "decodeAlongAVX512", " decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.", order, magnitude)
-	r := rowDecoding{d, d.fn.GP()}
+func decodeAlong(f *asmgen.File, data decoderData) {
+	d := newDecoding(f, "decodeAlongAVX512", " decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.", data)
+	r := newRowDecoding(d)
 	d.fn.CountDown(d.rows, func() {
 		d.fn.I("MOVQ", d.dst, d.to)
 		r.row(128, nil)
@@ -212,23 +315,30 @@ func decodeAlong(f *asmgen.File, order, magnitude asmgen.Mem) {
 }
 
 // decodeAcross decodes rows that are neighbours in memory, as their scales are.
-func decodeAcross(f *asmgen.File, order, magnitude asmgen.Mem) {
-	d := newDecoding(f, "decodeAcrossAVX512", " decodes up to 64 codes that are neighbours across k, those in tailMask, at each of rows (> 0) steps of k.", order, magnitude)
+func decodeAcross(f *asmgen.File, data decoderData) {
+	d := newDecoding(f, "decodeAcrossAVX512", " decodes up to 64 codes that are neighbours across k, those in tailMask, at each of rows (> 0) steps of k.", data)
 	fn, steps := d.fn, d.fn.GP()
+	scales := fn.Zs(2)
+	words := [2]asmgen.Operand{scales[0], scales[1]}
 	next := fn.Label("next")
 	fn.Place(next)
-	d.note(d.scales.At(0), asmgen.K(1), d.args.At(decodeMin), d.args.At(decodeMax), d.first)
+	d.note()
 	fn.I("VEXTRACTI64X4", asmgen.Imm(1), d.temp, d.first.Y())
-	fn.I("VPMOVZXBW", d.temp.Y(), d.steps[0])
-	fn.I("VPMOVZXBW", d.first.Y(), d.steps[1])
-	for _, v := range d.steps {
+	fn.I("VPMOVZXBW", d.temp.Y(), scales[0])
+	fn.I("VPMOVZXBW", d.first.Y(), scales[1])
+	for _, v := range scales {
 		fn.I("VPSLLW", asmgen.Imm(7), v, v)
-		fn.I("VPSUBW", v, d.top, v)
+		fn.I("VPSUBW", d.bias, v, v)
 	}
 	takeBlock(fn, d.rows, steps)
 	fn.CountDown(steps, func() {
 		fn.I("VMOVDQU8.Z", d.codes.At(0), asmgen.K(2), d.other)
-		d.scaled("VPERMQ", d.other, d.first, d.second, d.steps)
+		d.normal(d.other, true, d.first, d.second)
+		fn.I("VPADDW", scales[0], d.first, d.first)
+		fn.I("VPADDW", scales[1], d.second, d.second)
+		d.otherwise(func() {
+			d.looking(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, words, d.first, d.second) })
+		})
 		fn.I("VMOVUPS", d.first, d.dst.At(0))
 		fn.I("VMOVUPS", d.second, d.dst.At(64))
 		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)

@@ -24,7 +24,8 @@ func directMX(f *asmgen.File) {
 	data := codedData{
 		field: f.Data32("field", 0x87f0_87f0), least: f.Data32("least", 0xf0f0_f0f0), bias: f.Data32("bias", 7<<23|7<<7),
 	}
-	data.order, data.one = decoderData(f)
+	constants := decoderConstants(f)
+	data.order, data.one = constants.order, constants.magnitude
 	for rows := 1; rows <= directPanelRows; rows++ {
 		columns := min(6, directWidth(rows, 4)) // general registers do not do for more
 		k := newDirect(f, fmt.Sprintf("directMXx%dAVX512", rows), "codes", rows, columns)

@@ -100,17 +100,7 @@ func rowsAVX512(f *asmgen.File, name string, split bool) {
 
 // transpose16 transposes a 16 by 16 matrix of dwords in place; other is overwritten.
 func transpose16(fn *asmgen.Func, rows, other []asmgen.Vec) {
-	for i := 0; i < 16; i += 2 {
-		fn.I("VUNPCKLPS", rows[i+1], rows[i], other[i])
-		fn.I("VUNPCKHPS", rows[i+1], rows[i], other[i+1])
-	}
-	// Afterwards lane l of rows[4g+c] is column 4l+c of rows 4g to 4g+3.
-	for g := 0; g < 16; g += 4 {
-		fn.I("VUNPCKLPD", other[g+2], other[g], rows[g])
-		fn.I("VUNPCKHPD", other[g+2], other[g], rows[g+1])
-		fn.I("VUNPCKLPD", other[g+3], other[g+1], rows[g+2])
-		fn.I("VUNPCKHPD", other[g+3], other[g+1], rows[g+3])
-	}
+	transposeQuads(fn, rows, other) // lane l of rows[4g+c] is column 4l+c of rows 4g to 4g+3
 	for c := range 4 {
 		fn.I("VSHUFF32X4", asmgen.Imm(0x88), rows[4+c], rows[c], other[c])
 		fn.I("VSHUFF32X4", asmgen.Imm(0xdd), rows[4+c], rows[c], other[4+c])
@@ -122,6 +112,20 @@ func transpose16(fn *asmgen.Func, rows, other []asmgen.Vec) {
 		fn.I("VSHUFF32X4", asmgen.Imm(0x88), other[12+c], other[4+c], rows[4+c])
 		fn.I("VSHUFF32X4", asmgen.Imm(0xdd), other[8+c], other[c], rows[8+c])
 		fn.I("VSHUFF32X4", asmgen.Imm(0xdd), other[12+c], other[4+c], rows[12+c])
+	}
+}
+
+// transposeQuads transposes 4 by 4 dwords in every lane of each four rows; other is overwritten.
+func transposeQuads(fn *asmgen.Func, rows, other []asmgen.Vec) {
+	for i := 0; i < len(rows); i += 2 {
+		fn.I("VUNPCKLPS", rows[i+1], rows[i], other[i])
+		fn.I("VUNPCKHPS", rows[i+1], rows[i], other[i+1])
+	}
+	for g := 0; g < len(rows); g += 4 {
+		fn.I("VUNPCKLPD", other[g+2], other[g], rows[g])
+		fn.I("VUNPCKHPD", other[g+2], other[g], rows[g+1])
+		fn.I("VUNPCKLPD", other[g+3], other[g+1], rows[g+2])
+		fn.I("VUNPCKHPD", other[g+3], other[g+1], rows[g+3])
 	}
 }
 
