@@ -77,13 +77,12 @@ type scratch struct {
 type tiler struct {
 	quantizer
 	*scratch
-	ex                *tensor.Exec
-	at                place
-	in                unsafe.Pointer // the panel's first element
-	stride            int            // bytes from one of its rows to the next
-	thisRow, nextRows int            // bytes from a tile to one wanted later: in this panel, in the next
-	rows, cols        output
-	tile              quant.Tile
+	ex         *tensor.Exec
+	at         place
+	in         unsafe.Pointer // the panel's first element
+	stride     int            // bytes from one of its rows to the next
+	rows, cols output
+	tile       quant.Tile
 }
 
 // An output is where the codes and scales of a direction go from the panel's place on; nil if it is not wanted.
@@ -99,10 +98,6 @@ func (t *tiler) locate() {
 	size := t.x.DType().Size()
 	t.stride = stride * size
 	t.in = unsafe.Add(data, t.at.row*t.stride+t.at.col*size)
-	t.thisRow = aheadCols * size
-	if t.at.row+t.at.rows+quant.Rows <= t.x.Rows {
-		t.nextRows = t.at.rows*t.stride - t.x.Cols*size + t.thisRow
-	}
 	if q := &t.quantizer.rows; q.wanted() {
 		t.rows = output{first(q.codesAt(t.at)), first(q.scalesAt(t.at))}
 		t.tile.RowStride, t.tile.RowScaleStep = q.Cols(), q.Scales.Dim(1)
@@ -132,17 +127,15 @@ func (t *tiler) source(col int) {
 	t.tile.X, t.tile.Stride, t.tile.Ahead = in, stride, ahead
 }
 
-// ahead returns how many bytes behind a tile the one begins that is wanted aheadCols later; 0 if the matrix has no such
-// whole tile.
+// ahead returns how many bytes behind a tile the one begins that is wanted aheadCols later, in this panel or in one below; 0 if the matrix
+// has no such whole tile.
 func (t *tiler) ahead(col int) int {
-	switch later := t.at.col + col + aheadCols; {
-	case t.at.rows < quant.Rows:
-	case later+quant.Cols <= t.x.Cols:
-		return t.thisRow
-	case later >= t.x.Cols && later-t.x.Cols+quant.Cols <= t.x.Cols:
-		return t.nextRows
+	now := t.at.col + col
+	panels, later := (now+aheadCols)/t.x.Cols, (now+aheadCols)%t.x.Cols
+	if t.at.rows < quant.Rows || later+quant.Cols > t.x.Cols || t.at.row+(panels+1)*quant.Rows > t.x.Rows {
+		return 0
 	}
-	return 0
+	return panels*quant.Rows*t.stride + (later-now)*t.x.DType().Size()
 }
 
 // odd quantises what the kernels refuse.
