@@ -84,7 +84,7 @@ func (l *linear) gather(p *pass, rows wgradRows) {
 
 func (g *gathering) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	kept := g.New(x.DType(), x.Dim(0), x.Dim(1))
-	tensor.Convert(ex, kept.Mat(), x.Mat())
+	tensor.Stash(ex, kept, x)
 	return kept
 }
 
@@ -117,11 +117,18 @@ func joinGroups(ex *tensor.Exec, j joining, lo, hi int) {
 		for _, p := range j.passes {
 			from, end := p.group(g)
 			next := to + end - from
-			tensor.Convert(ex, j.all.dy.Mat().RowSlice(to, next), p.dy.Mat().RowSlice(from, end))
-			tensor.Convert(ex, j.all.x.Mat().RowSlice(to, next), p.x.Mat().RowSlice(from, end))
+			tensor.CopyStreaming(rowBytes(j.all.dy, to, next), rowBytes(p.dy, from, end))
+			tensor.CopyStreaming(rowBytes(j.all.x, to, next), rowBytes(p.x, from, end))
 			to = next
 		}
 	}
+	tensor.StreamingFence()
+}
+
+// rowBytes is rows [lo, hi) of a matrix.
+func rowBytes(t tensor.Tensor, lo, hi int) []byte {
+	size := t.Dim(1) * t.DType().Size()
+	return t.Bytes()[lo*size : hi*size]
 }
 
 // group returns the rows of group g.

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/tensor/internal/vec"
 )
@@ -31,23 +32,41 @@ func convertRows(_ *Exec, m [5]Matrix) {
 // Zero sets every element to zero, past the caches if they are many: who needs them next will find little of them there.
 func Zero(ex *Exec, t Tensor) {
 	x := t.Bytes()
-	rowParts(ex, tiles(len(x), zeroBytes), len(x)/4, x, zeroParts)
+	rowParts(ex, tiles(len(x), pieceBytes), len(x)/4, x, zeroParts)
 }
 
-// zeroBytes is what stays together: some pages.
-const zeroBytes = 16 << 10
+// pieceBytes is what stays together where bytes are moved: some pages.
+const pieceBytes = 16 << 10
 
 func zeroParts(_ *Exec, x []byte, lo, hi int) {
-	part := x[lo*zeroBytes : min(hi*zeroBytes, len(x))]
+	part := x[lo*pieceBytes : min(hi*pieceBytes, len(x))]
 	if len(x) < streamedBytes {
 		clear(part)
 		return
 	}
-	var zeros [zeroBytes]byte
-	for len(part) > 0 {
-		n := min(len(part), zeroBytes)
-		CopyStreaming(part[:n], zeros[:n])
-		part = part[n:]
+	var zeros [pieceBytes]byte
+	for piece := range slices.Chunk(part, pieceBytes) {
+		CopyStreaming(piece, zeros[:len(piece)])
+	}
+	StreamingFence()
+}
+
+// Stash copies src to dst, of the same type and shape, past the caches: for what is read much later.
+func Stash(ex *Exec, dst, src Tensor) {
+	if dst.dtype != src.dtype || dst.dims != src.dims {
+		panic(fmt.Sprintf("tensor: Stash of %v %v to %v %v", src.dtype, src.Dims(), dst.dtype, dst.Dims()))
+	}
+	job := stash{dst.Bytes(), src.Bytes()}
+	rowParts(ex, tiles(len(job.dst), pieceBytes), len(job.dst)/4, job, stashParts)
+}
+
+// stash is the arguments of Stash.
+type stash struct{ dst, src []byte }
+
+func stashParts(_ *Exec, s stash, lo, hi int) {
+	for ; lo < hi; lo++ {
+		at, end := lo*pieceBytes, min((lo+1)*pieceBytes, len(s.dst))
+		CopyStreaming(s.dst[at:end], s.src[at:end])
 	}
 	StreamingFence()
 }

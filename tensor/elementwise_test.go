@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"bytes"
 	"math"
 	"testing"
 )
@@ -222,11 +223,47 @@ func TestElementwisePanics(t *testing.T) {
 	}
 }
 
+func TestStash(t *testing.T) {
+	for _, threads := range []int{1, 3} {
+		ex := NewParallelExec(threads)
+		defer ex.Close()
+		for _, dtype := range []DType{BF16, UINT8} {
+			for _, n := range []int{0, 1, 100, pieceBytes - 1, 5*pieceBytes + 3} {
+				src, dst := New(dtype, 1, n+10), New(dtype, 1, n+10)
+				for i, x := range src.Bytes() {
+					src.Bytes()[i] = x + byte(7*i+1)
+				}
+				part := func(x Tensor) Tensor { return x.Reshape(n+10).Slice(3, 3+n) }
+				Stash(ex, part(dst), part(src))
+				want := make([]byte, len(dst.Bytes()))
+				copy(want[3*dtype.Size():(3+n)*dtype.Size()], part(src).Bytes())
+				if !bytes.Equal(dst.Bytes(), want) {
+					t.Errorf("%d threads, %d elements of %v: other bytes", threads, n, dtype)
+				}
+			}
+		}
+	}
+}
+
+func TestStashOfOtherShapesPanics(t *testing.T) {
+	x := New(BF16, 2, 3)
+	for _, y := range []Tensor{New(BF16, 3, 2), New(FP32, 2, 3), New(BF16, 6)} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%v %v was copied to %v %v", y.DType(), y.Dims(), x.DType(), x.Dims())
+				}
+			}()
+			Stash(nil, x, y)
+		}()
+	}
+}
+
 func TestZero(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		ex := NewParallelExec(threads)
 		defer ex.Close()
-		for _, n := range []int{0, 1, 100, zeroBytes/4 - 1, zeroBytes / 4, 5*zeroBytes + 3, streamedBytes/4 + 7} {
+		for _, n := range []int{0, 1, 100, pieceBytes/4 - 1, pieceBytes / 4, 5*pieceBytes + 3, streamedBytes/4 + 7} {
 			x := New(FP32, n+10)
 			for i := range x.F32() {
 				x.F32()[i] = 1
