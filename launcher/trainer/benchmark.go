@@ -74,6 +74,9 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) err
 	}
 	r.profiler.forget()
 	waits := slices.Clone(r.comm.Waits())
+	if r.lead() {
+		runtime.GC() // a collection that the steps before have begun is not one of those that follow
+	}
 	before, err := r.heap()
 	if err != nil {
 		return err

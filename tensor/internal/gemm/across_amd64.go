@@ -79,15 +79,15 @@ func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b 
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
-	p.sum = sum
-	if out.Ptr != nil {
+	rounded := out.Ptr != nil && !f.inPanels() // kernels leave sums; those of panels are rounded on their way
+	if p.sum, p.out = sum, out; rounded {
 		p.sum = strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
 	}
 	p.all(s)
 	if b.lookup != nil && !p.exact(s) {
 		return false
 	}
-	if out.Ptr != nil {
+	if rounded {
 		roundRows(out, p.sum)
 	}
 	return true
@@ -100,7 +100,7 @@ type acrossProduct struct {
 	call         *across
 	a            rowPanels
 	b            operand
-	sum          View
+	sum, out     View           // out: if not empty, of BF16, instead of sum
 	run, columns int            // of a strip of b
 	partial      unsafe.Pointer // vectors of sums between runs, for every row of a those of a strip's columns
 }
@@ -138,7 +138,7 @@ func (p *acrossProduct) all(s *Scratch) {
 	p.run = evenly(b.Cols, p.family.run, blockLength)
 	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
 	const spare = 3 * acrossColumns // that the last strip may have more, and that are computed twice
-	p.partial = s.partial.atLeast(4 * p.sum.Rows * (p.columns + spare))
+	p.partial = s.partial.atLeast(4 * p.rows() * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
 	p.call.notes.reset()
 	if p.family.inPanels() {

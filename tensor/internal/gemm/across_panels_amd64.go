@@ -35,7 +35,7 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	d.ahead, d.linesLeft, d.jump = elem*p.next(j, n, k, d.k), d.lines, d.stride-line*d.lines
 	part := b.part(elem, j, n).along(elem, k, d.k)
 	width := (n + columns - 1) / columns * columns
-	sums := strided(p.partial, p.sum.Rows, width, width, 1)
+	sums := strided(p.partial, p.rows(), width, width, 1)
 	*t = tile{sumStride: 4 * width, steps: p.packed.packing.steps(d.k), startAtSum: min(k, 1)}
 	if p.family.panel != nil && p.packed.room > 0 { // blocks of tiles have none
 		t.out = unsafe.Add(d.dst, p.panelBytes())
@@ -59,10 +59,22 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	}
 	if k+d.k == b.Cols {
 		whole := n / columns * columns
-		copyRows(p.sum.slice(4, 0, j, p.sum.Rows, whole), sums.slice(4, 0, 0, p.sum.Rows, whole))
+		p.put(j, sums.slice(4, 0, 0, sums.Rows, whole))
 		if whole < n {
-			copyRows(p.sum.slice(4, 0, j+n-columns, p.sum.Rows, columns), sums.slice(4, 0, width-columns, p.sum.Rows, columns))
+			p.put(j+n-columns, sums.slice(4, 0, width-columns, sums.Rows, columns))
 		}
+	}
+}
+
+// rows is those of the result.
+func (p *acrossProduct) rows() int { return max(p.sum.Rows, p.out.Rows) }
+
+// put makes sums columns of the result, from j on.
+func (p *acrossProduct) put(j int, sums View) {
+	if p.out.Ptr != nil {
+		roundRows(p.out.slice(2, 0, j, sums.Rows, sums.Cols), sums)
+	} else {
+		copyRows(p.sum.slice(4, 0, j, sums.Rows, sums.Cols), sums)
 	}
 }
 
@@ -76,9 +88,9 @@ func (p *acrossProduct) blockTile(t *tile, k int) {
 	t.a = unsafe.Add(p.a.ptr, p.packed.packing.steps(k)*p.a.step(p.a.rows))
 	t.aStride, t.rowStep, t.tileStep = p.a.tallStride, p.a.rowStep, tileSteps*p.a.step(p.a.rows)
 	if p.a.tall == 1 {
-		t.config[0].setRow(p.sum.Rows)
+		t.config[0].setRow(p.rows())
 	} else {
-		t.config[0].setBF16(p.sum.Rows)
+		t.config[0].setBF16(p.rows())
 	}
 }
 
