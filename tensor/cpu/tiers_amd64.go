@@ -10,7 +10,7 @@ func available() []Tier {
 		AVX2:       {cpuid.AVX2, cpuid.FMA3, cpuid.F16C},
 		AVX512:     {cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL},
 		AVX512BF16: {cpuid.AVX512BF16},
-		AMX:        {cpuid.AVX512VBMI, cpuid.AVX512VNNI, cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8},
+		AMX:        {cpuid.AVX512VBMI, cpuid.AVX512VNNI, cpuid.GFNI, cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8},
 	}
 	have := []Tier{Generic}
 	for t := AVX2; int(t) < len(needs) && cpuid.CPU.Supports(needs[t]...); t++ {

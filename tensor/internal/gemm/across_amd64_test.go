@@ -29,7 +29,7 @@ var acrossTiers = []struct {
 }{
 	{"AVX2", &bf16SplitAVX2, &decodersAVX2, func() bool { return slices.Contains(cpu.Tiers(), cpu.AVX2) }},
 	{"AMX", &bf16AMX, &decodersAVX512, func() bool { return slices.Contains(cpu.Tiers(), cpu.AMX) }},
-	{"AVX512", &bf16AVX512, &decodersAVX512, func() bool { return cpuid.CPU.Supports(cpuid.AVX512BF16, cpuid.AVX512VBMI) }},
+	{"AVX512", &bf16AVX512, &decodersAVX512, func() bool { return cpuid.CPU.Supports(cpuid.AVX512BF16) && bytesAVX512() }},
 }
 
 // acrossTest multiplies across by a family.
