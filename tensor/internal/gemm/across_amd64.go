@@ -15,16 +15,17 @@ const acrossColumns = 32 // rows of b that a kernel takes
 
 // acrossFamily is the kernels by the rows of a.
 type acrossFamily struct {
-	kernels  []func(*across)
-	panel    func(*columnPanel)          // or, if not nil, what makes column panels for the packed product's microkernel
-	tiles    []func(*columnPanel, *tile) // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
-	maxScale uint8                       // above which panel or tiles cannot decode
-	format   Format                      // of codes
-	elem     int                         // bytes of an element of b
-	shared   bool                        // each row panel fetches its part of what comes next; if not, each fetches all
-	run      int                         // steps of k, about, in a run
-	strip    int                         // bytes of b, about, in a run
-	height   int                         // rows of a up to which this was found faster than packing; on AMX no more were tried
+	kernels   []func(*across)
+	panel     func(*columnPanel)          // or, if not nil, what makes column panels for the packed product's microkernel
+	meanwhile []func(*columnPanel, *tile) // panel that multiplies a row panel meanwhile, by its rows: fewer than there are here
+	tiles     []func(*columnPanel, *tile) // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
+	maxScale  uint8                       // above which panel or tiles cannot decode
+	format    Format                      // of codes
+	elem      int                         // bytes of an element of b
+	shared    bool                        // each row panel fetches its part of what comes next; if not, each fetches all
+	run       int                         // steps of k, about, in a run
+	strip     int                         // bytes of b, about, in a run
+	height    int                         // rows of a up to which this was found faster than packing; on AMX no more were tried
 }
 
 var (
@@ -38,7 +39,8 @@ var (
 		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
 	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, run: 128, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
 		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
-	acrossMXAVX2  = acrossFamily{format: E4M3, elem: 1, run: 128, strip: 128 << 10, height: 96, panel: acrossE4M3AVX2, maxScale: mostScale}
+	acrossMXAVX2 = acrossFamily{format: E4M3, elem: 1, run: 128, strip: 128 << 10, height: 96, panel: acrossE4M3AVX2, maxScale: mostScale,
+		meanwhile: []func(*columnPanel, *tile){nil, acrossE4M3x1AVX2, acrossE4M3x2AVX2, acrossE4M3x3AVX2, acrossE4M3x4AVX2}}
 	acrossBF16AMX = acrossFamily{elem: 2, run: 512, strip: 256 << 10, height: 32, tiles: []func(*columnPanel, *tile){nil, acrossBF16Tiles1, acrossBF16Tiles2}}
 	acrossMXAMX   = acrossFamily{format: E4M3, elem: 1, run: 512, strip: 256 << 10, height: 32, tiles: []func(*columnPanel, *tile){nil, acrossCodesTiles1, acrossCodesTiles2}, maxScale: 255}
 )

@@ -8,3 +8,23 @@ package gemm
 //
 //go:noescape
 func acrossE4M3AVX2(p *columnPanel)
+
+// acrossE4M3x1AVX2 decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met. It multiplies the row panel of 1 at t.a with them.
+//
+//go:noescape
+func acrossE4M3x1AVX2(p *columnPanel, t *tile)
+
+// acrossE4M3x2AVX2 decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met. It multiplies the row panel of 2 at t.a with them.
+//
+//go:noescape
+func acrossE4M3x2AVX2(p *columnPanel, t *tile)
+
+// acrossE4M3x3AVX2 decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met. It multiplies the row panel of 3 at t.a with them.
+//
+//go:noescape
+func acrossE4M3x3AVX2(p *columnPanel, t *tile)
+
+// acrossE4M3x4AVX2 decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met. It multiplies the row panel of 4 at t.a with them.
+//
+//go:noescape
+func acrossE4M3x4AVX2(p *columnPanel, t *tile)

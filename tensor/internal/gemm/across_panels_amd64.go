@@ -51,9 +51,7 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 		if p.family.tiles != nil {
 			p.family.callTiles(p.a.tall, d, t)
 		} else {
-			p.family.callPanel(d)
-			t.b = d.dst
-			p.packed.column(t, &product{a: p.a, sum: sums, stack: p.packed.stack}, p.packed.packing.steps(k))
+			p.multiplyPanel(d, t, sums, p.packed.packing.steps(k))
 		}
 		d.ahead += elem * first
 	}
@@ -77,6 +75,46 @@ func (p *acrossProduct) put(j int, sums View) {
 		copyRows(p.sum.slice(4, 0, j, sums.Rows, sums.Cols), sums)
 	}
 }
+
+// multiplyPanel makes a column panel for a run from that step on and multiplies all row panels with it: the first one meanwhile, if it can be.
+func (p *acrossProduct) multiplyPanel(d *columnPanel, t *tile, sums View, step int) {
+	a := p.a
+	t.b = d.dst
+	if first, rows := a.panel(0); rows < len(p.family.meanwhile) && p.packed.stack == nil {
+		t.a = unsafe.Add(first, 4*rows*step)
+		p.family.callMeanwhile(rows, d, t)
+		if !a.dropFirst() {
+			return
+		}
+		t.sum = unsafe.Add(t.sum, rows*t.sumStride)
+	} else {
+		p.family.callPanel(d)
+	}
+	p.packed.column(t, &product{a: a, sum: sums, stack: p.packed.stack}, step)
+}
+
+// dropFirst leaves the panels but the first. It says whether there are others.
+func (r *rowPanels) dropFirst() bool {
+	if r.tall+r.short == 1 {
+		return false
+	}
+	if r.tall > 0 {
+		r.tall--
+		r.ptr = unsafe.Add(r.ptr, r.tallStride)
+	} else {
+		r.short--
+		r.ptr = unsafe.Add(r.ptr, r.shortStride)
+	}
+	if r.tall == 0 { // short ones now count as tall
+		r.rows, r.tall, r.tallStride, r.short = r.rows-1, r.short, r.shortStride, 0
+	}
+	return true
+}
+
+// callMeanwhile is not inlined for the sake of preemption, as family.column.
+//
+//go:noinline
+func (f *acrossFamily) callMeanwhile(rows int, d *columnPanel, t *tile) { f.meanwhile[rows](d, t) }
 
 // callPanel is not inlined for the sake of preemption, as family.column.
 //

@@ -1,16 +1,34 @@
 package main
 
 // Decoding for products with few rows of a and rows of b that are neighbours in memory, for codes of E4M3 on AVX2: into a column panel
-// of FP32, with as much of a fetch as a later call will read. A code's bits are those of an FP32 number that is too small by a power of
-// two, subnormal numbers included.
+// of FP32, with as much of a fetch as a later call will read, while the first row panel is multiplied. A code's bits are those of an FP32
+// number that is too small by a power of two, subnormal numbers included.
 
-import "spmoe/tensor/asmgen"
+import (
+	"fmt"
+
+	"spmoe/tensor/asmgen"
+)
 
 // E4M3 as FP32.
 const (
 	e4m3Field = 0x87f0_0000 // where sign, exponent and mantissa are
 	e4m3Bias  = 120         // what a scale lacks to be the exponent of a factor: the numbers are too small by 2^120
 )
+
+// acrossE4M3Rows is the most rows of a panel for whose sums there are registers.
+const acrossE4M3Rows = 4
+
+func acrossE4M3AVX2(f *asmgen.File) {
+	all := func(name string, word uint32) asmgen.Mem { return f.Data32("acrossE4M3"+name, word, word, word, word) }
+	data := acrossE4M3Data{all("Field", e4m3Field), all("Magnitude", 0x7f7f7f7f), all("Adjust", 0x01010101*e4m3Bias), all("Greatest", 0xfefefefe)}
+	for rows := range acrossE4M3Rows + 1 {
+		data.decode(f, rows)
+	}
+}
+
+// acrossE4M3Data is constants of 16 bytes.
+type acrossE4M3Data struct{ field, magnitude, adjust, greatest asmgen.Mem }
 
 // acrossE4M3 is the state of such a function.
 type acrossE4M3 struct {
@@ -21,31 +39,39 @@ type acrossE4M3 struct {
 	most            asmgen.Vec   // the greatest magnitude
 	x               []asmgen.Vec
 	y               asmgen.Vec
+	a               asmgen.Reg // of the row panel
+	sums            [][]asmgen.Vec
 }
 
-func acrossE4M3AVX2(f *asmgen.File) {
-	const name = "acrossE4M3AVX2"
-	fn := f.Func(name, name+" decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met.",
-		asmgen.Arg("p", "*columnPanel"))
-	p := &acrossE4M3{acrossPanel: newAcrossPanel(fn), stride3: fn.GP(), factors: fn.Ys(2), mask: fn.Y(), magnitude: fn.Y().X(), most: fn.Y().X(), x: fn.Ys(2), y: fn.Y().X()}
+// decode prints the function that multiplies a panel of so many rows, or none.
+func (data acrossE4M3Data) decode(f *asmgen.File, rows int) {
+	name, also, args := "acrossE4M3AVX2", "", []asmgen.Param{asmgen.Arg("p", "*columnPanel")}
+	if rows > 0 {
+		name, also, args = fmt.Sprintf("acrossE4M3x%dAVX2", rows), fmt.Sprintf(" It multiplies the row panel of %d at t.a with them.", rows), append(args, asmgen.Arg("t", "*tile"))
+	}
+	fn := f.Func(name, name+" decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met."+also, args...)
+	p := &acrossE4M3{acrossPanel: newAcrossPanel(fn), stride3: fn.GP(), factors: fn.Ys(2), mask: fn.Y(), magnitude: fn.Y().X(), most: fn.Y().X(), x: fn.Ys(2), y: fn.Y()}
 	t, scales, left, steps, quads := p.t, p.field(columnPanelScales), p.field(columnPanelK), fn.GP(), fn.GP()
-	leastScale, mostScale, adjust, greatest := fn.Y().X(), fn.Y().X(), fn.Y().X(), fn.Y().X()
 	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 2), p.stride3)
-	fn.I("VPBROADCASTD", f.Data32(name+"Field", e4m3Field), p.mask)
-	fn.I("VPBROADCASTD", f.Data32(name+"Magnitude", 0x7f7f7f7f), p.magnitude)
-	fn.I("VPBROADCASTD", f.Data32(name+"Adjust", 0x01010101*e4m3Bias), adjust)
-	fn.I("VPBROADCASTD", f.Data32(name+"Greatest", 0xfefefefe), greatest)
-	fn.I("VMOVDQU", t.At(columnPanelMin), leastScale)
-	fn.I("VMOVDQU", t.At(columnPanelMax), mostScale)
+	fn.I("VPBROADCASTD", data.field, p.mask)
+	fn.I("VMOVDQU", data.magnitude, p.magnitude)
 	fn.I("VPXOR", p.most, p.most, p.most)
+	if rows > 0 {
+		p.begin(rows, steps)
+	}
 	block, rest, odd, done := fn.Label("block"), fn.Label("rest"), fn.Label("odd"), fn.Label("done")
 	fn.Place(block)
 	low, high := p.factors[0], p.factors[1]
 	fn.I("VMOVDQU", scales.At(0), low.X())
-	fn.I("VPMINUB", low.X(), leastScale, leastScale)
-	fn.I("VPMAXUB", low.X(), mostScale, mostScale)
-	fn.I("VPADDUSB", adjust, low.X(), low.X())
-	fn.I("VPMINUB", greatest, low.X(), low.X())
+	for _, note := range []struct {
+		op string
+		at int
+	}{{"VPMINUB", columnPanelMin}, {"VPMAXUB", columnPanelMax}} {
+		fn.I(note.op, t.At(note.at), low.X(), high.X())
+		fn.I("VMOVDQU", high.X(), t.At(note.at))
+	}
+	fn.I("VPADDUSB", data.adjust, low.X(), low.X())
+	fn.I("VPMINUB", data.greatest, low.X(), low.X())
 	fn.I("VPSRLDQ", asmgen.Imm(8), low.X(), high.X())
 	for _, v := range p.factors {
 		fn.I("VPMOVZXBD", v.X(), v)
@@ -72,22 +98,62 @@ func acrossE4M3AVX2(f *asmgen.File) {
 	fn.Place(odd)
 	fn.I("TESTQ", asmgen.Imm(1), steps)
 	fn.I("JZ", done)
-	fn.I("VXORPS", p.x[0], p.x[0], p.x[0])
-	fn.I("VMOVUPS", p.x[0], p.dst.At(0))
-	fn.I("VMOVUPS", p.x[0], p.dst.At(32))
+	for j, x := range p.x {
+		fn.I("VXORPS", x, x, x)
+		fn.I("VMOVUPS", x, p.dst.At(32*j))
+	}
+	p.multiply(0)
 	p.step(0, 1)
 	fn.Place(done)
 	fn.I("TESTQ", left, left)
 	fn.I("JNZ", block)
-	fn.I("VMOVDQU", leastScale, t.At(columnPanelMin))
-	fn.I("VMOVDQU", mostScale, t.At(columnPanelMax))
+	if rows > 0 {
+		p.eachSum(steps, func(v asmgen.Vec, at asmgen.Mem) { fn.I("VMOVUPS", v, at) })
+	}
 	fn.I("VPCMPEQB", p.magnitude, p.most, p.most) // NaN is all ones, and the greatest
 	fn.I("VPOR", t.At(columnPanelBad), p.most, p.most)
 	fn.I("VMOVDQU", p.most, t.At(columnPanelBad))
 	p.finish()
 }
 
-// step decodes the nth step from here, n < 4, and puts it into the ith place.
+// begin takes registers for the sums of so many rows, and loads these or sets them to zero.
+func (p *acrossE4M3) begin(rows int, free asmgen.Reg) {
+	fn, clear, ready := p.fn, p.fn.Label("clear"), p.fn.Label("ready")
+	for range rows {
+		p.sums = append(p.sums, fn.Ys(2))
+	}
+	p.a = fn.GP()
+	fn.I("MOVQ", fn.Slot("t"), free)
+	fn.I("MOVQ", free.At(fieldA), p.a)
+	fn.I("CMPQ", free.At(fieldLoad), asmgen.Imm(0))
+	fn.I("JEQ", clear)
+	p.eachSum(free, func(v asmgen.Vec, at asmgen.Mem) { fn.I("VMOVUPS", at, v) })
+	fn.I("JMP", ready)
+	fn.Place(clear)
+	for _, row := range p.sums {
+		for _, v := range row {
+			fn.I("VXORPS", v, v, v)
+		}
+	}
+	fn.Place(ready)
+}
+
+// eachSum does body with all sums and where they are in memory.
+func (p *acrossE4M3) eachSum(sum asmgen.Reg, body func(v asmgen.Vec, at asmgen.Mem)) {
+	fn, stride := p.fn, p.fn.GP()
+	fn.I("MOVQ", fn.Slot("t"), sum)
+	fn.I("MOVQ", sum.At(fieldSumStride), stride)
+	fn.I("MOVQ", sum.At(fieldSum), sum)
+	for _, row := range p.sums {
+		for j, v := range row {
+			body(v, sum.At(32*j))
+		}
+		fn.I("ADDQ", stride, sum)
+	}
+	fn.Free(stride)
+}
+
+// step decodes the nth step from here, n < 4, puts it into the ith place and multiplies.
 func (p *acrossE4M3) step(n, i int) {
 	fn, from := p.fn, p.src.At(0)
 	switch n {
@@ -103,11 +169,25 @@ func (p *acrossE4M3) step(n, i int) {
 		fn.I("VMULPS", p.factors[j], x, x)
 		fn.I("VMOVUPS", x, p.dst.At(64*i+32*j))
 	}
-	fn.I("VPAND", from, p.magnitude, p.y)
-	fn.I("VPMAXUB", p.y, p.most, p.most)
+	fn.I("VPAND", from, p.magnitude, p.y.X())
+	fn.I("VPMAXUB", p.y.X(), p.most, p.most)
+	p.multiply(i)
+}
+
+// multiply multiplies the step in the ith place, which x holds.
+func (p *acrossE4M3) multiply(i int) {
+	for r, sums := range p.sums {
+		p.fn.I("VBROADCASTSS", p.a.At(4*(i*len(p.sums)+r)), p.y)
+		for j, x := range p.x {
+			p.fn.I("VFMADD231PS", x, p.y, sums[j])
+		}
+	}
 }
 
 func (p *acrossE4M3) advance(steps int) {
 	p.fn.I("LEAQ", p.src.At(0).Index(p.stride, steps), p.src)
 	p.fn.I("ADDQ", asmgen.Imm(int64(64*steps)), p.dst)
+	if n := len(p.sums); n > 0 {
+		p.fn.I("ADDQ", asmgen.Imm(int64(4*n*steps)), p.a)
+	}
 }
