@@ -17,7 +17,7 @@ const acrossColumns = 32 // rows of b that a kernel takes
 type acrossFamily struct {
 	kernels   []func(*across)
 	panel     func(*columnPanel)          // or, if not nil, what makes column panels for the packed product's microkernel
-	meanwhile []func(*columnPanel, *tile) // panel that multiplies a row panel meanwhile, by its rows: fewer than there are here
+	meanwhile []func(*columnPanel, *tile) // panel that multiplies the first row panel meanwhile, by its rows, if it has so few
 	tiles     []func(*columnPanel, *tile) // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
 	maxScale  uint8                       // above which panel or tiles cannot decode
 	format    Format                      // of codes

@@ -87,10 +87,10 @@ type lookup struct {
 	// unless x is 0, low bytes bit 0 if x is not finite.
 	high, low [128]uint8
 	top       uint32 // twice, as 16-bit words, in the exponent's place: the highest scale that leaves every code in the range of BF16, less bias
-	bias      uint32 // likewise: what a scale is more than what makes a BF16 of a normal code with the code's exponent
+	bias      uint32 // likewise: the scale with which a code has the exponent that BF16 reads in its bits
 
-	// For GF2P8AFFINEQB: the bytes of a normal code with BF16's exponent in the place of its own, and what is at most mostOther for codes
-	// that are not normal, and not for others.
+	// For GF2P8AFFINEQB: the bytes of a BF16 with sign, exponent and mantissa of a normal code, and what is at most mostOther for codes that are
+	// not normal, and more for those that are.
 	lowBits, highBits, otherBits uint64
 	mostOther                    uint8
 
