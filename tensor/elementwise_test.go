@@ -229,16 +229,17 @@ func TestStash(t *testing.T) {
 		defer ex.Close()
 		for _, dtype := range []DType{BF16, UINT8} {
 			for _, n := range []int{0, 1, 100, pieceBytes - 1, 5*pieceBytes + 3} {
-				src, dst := New(dtype, 1, n+10), New(dtype, 1, n+10)
-				for i, x := range src.Bytes() {
-					src.Bytes()[i] = x + byte(7*i+1)
-				}
-				part := func(x Tensor) Tensor { return x.Reshape(n+10).Slice(3, 3+n) }
-				Stash(ex, part(dst), part(src))
-				want := make([]byte, len(dst.Bytes()))
-				copy(want[3*dtype.Size():(3+n)*dtype.Size()], part(src).Bytes())
-				if !bytes.Equal(dst.Bytes(), want) {
-					t.Errorf("%d threads, %d elements of %v: other bytes", threads, n, dtype)
+				for _, first := range []int{0, 3} { // on the boundary of a cache line, and not
+					src, dst := New(dtype, n+10), New(dtype, n+10)
+					for i := range src.Bytes() {
+						src.Bytes()[i] = byte(7*i + 1)
+					}
+					Stash(ex, dst.Slice(first, first+n), src.Slice(first, first+n))
+					want, lo, hi := make([]byte, len(dst.Bytes())), first*dtype.Size(), (first+n)*dtype.Size()
+					copy(want[lo:hi], src.Bytes()[lo:hi])
+					if !bytes.Equal(dst.Bytes(), want) {
+						t.Errorf("%d threads, %d elements of %v from %d on: other bytes", threads, n, dtype, first)
+					}
 				}
 			}
 		}

@@ -81,8 +81,9 @@ func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b 
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
+	p.result, p.sum = resultOf(sum, out), sum
 	rounded := out.Ptr != nil && !f.inPanels() // kernels leave sums; those of panels are rounded on their way
-	if p.sum, p.out = sum, out; rounded {
+	if rounded {
 		p.sum = strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
 	}
 	p.all(s)
@@ -102,7 +103,8 @@ type acrossProduct struct {
 	call         *across
 	a            rowPanels
 	b            operand
-	sum, out     View           // out: if not empty, of BF16, instead of sum
+	result       result
+	sum          View           // what kernels leave
 	run, columns int            // of a strip of b
 	partial      unsafe.Pointer // vectors of sums between runs, for every row of a those of a strip's columns
 }
@@ -140,7 +142,7 @@ func (p *acrossProduct) all(s *Scratch) {
 	p.run = evenly(b.Cols, p.family.run, blockLength)
 	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
 	const spare = 3 * acrossColumns // that the last strip may have more, and that are computed twice
-	p.partial = s.partial.atLeast(4 * p.rows() * (p.columns + spare))
+	p.partial = s.partial.atLeast(4 * p.result.Rows * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
 	p.call.notes.reset()
 	if p.family.inPanels() {

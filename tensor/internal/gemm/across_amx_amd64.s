@@ -25,24 +25,6 @@ GLOBL order<>(SB), RODATA|NOPTR, $64
 DATA magnitude<>+0(SB)/4, $0x7f7f7f7f
 GLOBL magnitude<>(SB), RODATA|NOPTR, $4
 
-DATA twice<>+0(SB)/4, $0x00000000
-DATA twice<>+4(SB)/4, $0x01010101
-DATA twice<>+8(SB)/4, $0x02020202
-DATA twice<>+12(SB)/4, $0x03030303
-DATA twice<>+16(SB)/4, $0x04040404
-DATA twice<>+20(SB)/4, $0x05050505
-DATA twice<>+24(SB)/4, $0x06060606
-DATA twice<>+28(SB)/4, $0x07070707
-DATA twice<>+32(SB)/4, $0x08080808
-DATA twice<>+36(SB)/4, $0x09090909
-DATA twice<>+40(SB)/4, $0x0a0a0a0a
-DATA twice<>+44(SB)/4, $0x0b0b0b0b
-DATA twice<>+48(SB)/4, $0x0c0c0c0c
-DATA twice<>+52(SB)/4, $0x0d0d0d0d
-DATA twice<>+56(SB)/4, $0x0e0e0e0e
-DATA twice<>+60(SB)/4, $0x0f0f0f0f
-GLOBL twice<>(SB), RODATA|NOPTR, $64
-
 DATA pairs<>+0(SB)/4, $0x21012000
 DATA pairs<>+4(SB)/4, $0x23032202
 DATA pairs<>+8(SB)/4, $0x31113010

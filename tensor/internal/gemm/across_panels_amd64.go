@@ -35,7 +35,7 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	d.ahead, d.linesLeft, d.jump = elem*p.next(j, n, k, d.k), d.lines, d.stride-line*d.lines
 	part := b.part(elem, j, n).along(elem, k, d.k)
 	width := (n + columns - 1) / columns * columns
-	sums := strided(p.partial, p.rows(), width, width, 1)
+	sums := strided(p.partial, p.result.Rows, width, width, 1)
 	*t = tile{sumStride: 4 * width, steps: p.packed.packing.steps(d.k), startAtSum: min(k, 1)}
 	if p.family.panel != nil && p.packed.room > 0 { // blocks of tiles have none
 		t.out = unsafe.Add(d.dst, p.panelBytes())
@@ -57,22 +57,10 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	}
 	if k+d.k == b.Cols {
 		whole := n / columns * columns
-		p.put(j, sums.slice(4, 0, 0, sums.Rows, whole))
+		p.result.put(j, sums.slice(4, 0, 0, sums.Rows, whole))
 		if whole < n {
-			p.put(j+n-columns, sums.slice(4, 0, width-columns, sums.Rows, columns))
+			p.result.put(j+n-columns, sums.slice(4, 0, width-columns, sums.Rows, columns))
 		}
-	}
-}
-
-// rows is those of the result.
-func (p *acrossProduct) rows() int { return max(p.sum.Rows, p.out.Rows) }
-
-// put makes sums columns of the result, from j on.
-func (p *acrossProduct) put(j int, sums View) {
-	if p.out.Ptr != nil {
-		roundRows(p.out.slice(2, 0, j, sums.Rows, sums.Cols), sums)
-	} else {
-		copyRows(p.sum.slice(4, 0, j, sums.Rows, sums.Cols), sums)
 	}
 }
 
@@ -80,7 +68,7 @@ func (p *acrossProduct) put(j int, sums View) {
 func (p *acrossProduct) multiplyPanel(d *columnPanel, t *tile, sums View, step int) {
 	a := p.a
 	t.b = d.dst
-	if first, rows := a.panel(0); rows < len(p.family.meanwhile) && p.packed.stack == nil {
+	if first, rows := a.panel(0); rows < len(p.family.meanwhile) {
 		t.a = unsafe.Add(first, 4*rows*step)
 		p.family.callMeanwhile(rows, d, t)
 		if !a.dropFirst() {
@@ -105,9 +93,6 @@ func (r *rowPanels) dropFirst() bool {
 		r.short--
 		r.ptr = unsafe.Add(r.ptr, r.shortStride)
 	}
-	if r.tall == 0 { // short ones now count as tall
-		r.rows, r.tall, r.tallStride, r.short = r.rows-1, r.short, r.shortStride, 0
-	}
 	return true
 }
 
@@ -126,9 +111,9 @@ func (p *acrossProduct) blockTile(t *tile, k int) {
 	t.a = unsafe.Add(p.a.ptr, p.packed.packing.steps(k)*p.a.step(p.a.rows))
 	t.aStride, t.rowStep, t.tileStep = p.a.tallStride, p.a.rowStep, tileSteps*p.a.step(p.a.rows)
 	if p.a.tall == 1 {
-		t.config[0].setRow(p.rows())
+		t.config[0].setRow(p.result.Rows)
 	} else {
-		t.config[0].setBF16(p.rows())
+		t.config[0].setBF16(p.result.Rows)
 	}
 }
 

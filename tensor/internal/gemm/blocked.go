@@ -315,7 +315,9 @@ func (f *family) column(t *tile, p *product, k int) {
 	}
 	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall
 	sum, out := t.sum, t.out
-	f.tiles[tall](t)
+	if p.a.tall > 0 {
+		f.tiles[tall](t)
+	}
 	if p.a.short == 0 {
 		return
 	}

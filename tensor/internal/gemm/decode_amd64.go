@@ -135,7 +135,7 @@ func tables(f Format) *lookup {
 	}
 	top := 127 - math.Ilogb(float64(largest)) + 127
 	l := &lookup{minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f}
-	l.normalBits(-math.Ilogb(float64(values[1])))
+	l.normalBits(minifloats[f])
 	l.top = words(top<<7) - l.bias
 	for code, x := range values[1:128] {
 		bits := math.Float32bits(float32(math.Ldexp(float64(x), top-127)))
@@ -147,14 +147,10 @@ func tables(f Format) *lookup {
 	return l
 }
 
-// normalBits sets what decodes normal codes, of a format whose least number is 2^-least.
-func (l *lookup) normalBits(least int) {
-	mantissa, special := 3, uint8(0x7f)
-	if l.format == E5M2 {
-		mantissa, special = 2, 0x7c
-	}
-	bias := least - mantissa + 1
-	l.bias = words(bias << 7)
+// normalBits sets what decodes normal codes.
+func (l *lookup) normalBits(f minifloat) {
+	mantissa, special := f.mantissa, 128-f.special
+	l.bias = words(f.bias() << 7)
 	place := func(code uint8) int { return int(code&0x7f) << (7 - mantissa) }
 	l.lowBits = bitMatrix(func(code uint8) uint8 { return uint8(place(code)) })
 	l.highBits = bitMatrix(func(code uint8) uint8 { return code&0x80 | uint8(place(code)>>8) })
@@ -181,7 +177,7 @@ func (l *lookup) normalBits(least int) {
 			return one(bit)
 		}
 	})
-	l.mostOther = 1<<mantissa + 0x7f - special
+	l.mostOther = uint8(1<<mantissa + f.special - 1)
 }
 
 // words is twice x, as 16-bit words.

@@ -49,7 +49,8 @@ func TestDecodingMaps(t *testing.T) {
 
 // Notes are exact as long as no scale is outside the range of its lookup, wherever it is noted, and no code is bad.
 func TestNotesExact(t *testing.T) {
-	o := newOperand(t)
+	memory := []uint8{1, 255} // a code that is not zero, and its scale
+	o := operand{View: strided(unsafe.Pointer(&memory[0]), 1, 1, 1, 1), scales: strided(unsafe.Pointer(&memory[1]), 1, 1, 1, 1)}
 	for _, l := range []*lookup{tables(E4M3), tables(E5M2), int8Lookup()} {
 		o.lookup = l
 		for scale := range 256 {
@@ -66,11 +67,4 @@ func TestNotesExact(t *testing.T) {
 			}
 		}
 	}
-}
-
-// newOperand has a code that is not zero, with a scale of 255.
-func newOperand(t *testing.T) operand {
-	t.Helper()
-	memory := []uint8{1, 255}
-	return operand{View: strided(unsafe.Pointer(&memory[0]), 1, 1, 1, 1), scales: strided(unsafe.Pointer(&memory[1]), 1, 1, 1, 1)}
 }

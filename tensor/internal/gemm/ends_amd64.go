@@ -57,6 +57,30 @@ var widenAVX2 = [9]func(dst, src unsafe.Pointer, stride, k, step int){
 	nil, widen1AVX2, widen2AVX2, widen3AVX2, widen4AVX2, widen5AVX2, widen6AVX2, widen7AVX2, widen8AVX2,
 }
 
+// result is where a product goes: FP32 or BF16, with so many bytes an element.
+type result struct {
+	View
+	elem int
+}
+
+// resultOf is out, of BF16, or sum if there is none.
+func resultOf(sum, out View) result {
+	if out.Ptr != nil {
+		return result{out, 2}
+	}
+	return result{sum, 4}
+}
+
+// put makes sums columns of c, from j on.
+func (c result) put(j int, sums View) {
+	to := c.slice(c.elem, 0, j, sums.Rows, sums.Cols)
+	if c.elem == 2 {
+		roundRows(to, sums)
+	} else {
+		copyRows(to, sums)
+	}
+}
+
 // roundRows rounds sums, of which out has as many columns or fewer.
 func roundRows(out, sums View) {
 	whole := out.Cols / 16 * 16

@@ -34,8 +34,8 @@ func (f Format) String() string {
 func (f Format) values() *[256]float32 { return decoded[f]() }
 
 var decoded = [...]func() *[256]float32{
-	E4M3: sync.OnceValue(func() *[256]float32 { return minifloat(4, 3, 1) }),
-	E5M2: sync.OnceValue(func() *[256]float32 { return minifloat(5, 2, 4) }),
+	E4M3: sync.OnceValue(minifloats[E4M3].values),
+	E5M2: sync.OnceValue(minifloats[E5M2].values),
 	INT8: sync.OnceValue(func() *[256]float32 {
 		var v [256]float32
 		for code := range v {
@@ -45,20 +45,28 @@ var decoded = [...]func() *[256]float32{
 	}),
 }
 
-// minifloat decodes all codes of a format with a sign, exponent and mantissa of so many bits. The highest special codes of
-// either sign are NaN or, if they are more than one, infinity (mantissa 0) and NaN.
-func minifloat(exponent, mantissa, special int) *[256]float32 {
+// minifloat is a format with a sign, exponent and mantissa of so many bits. The highest special codes of either sign are NaN or, if they
+// are more than one, infinity (mantissa 0) and NaN.
+type minifloat struct{ exponent, mantissa, special int }
+
+var minifloats = [...]minifloat{E4M3: {4, 3, 1}, E5M2: {5, 2, 4}}
+
+// bias is that of the exponent.
+func (f minifloat) bias() int { return 1<<(f.exponent-1) - 1 }
+
+// values decodes all codes.
+func (f minifloat) values() *[256]float32 {
 	var v [256]float32
-	bias := 1<<(exponent-1) - 1
+	mantissa, bias := f.mantissa, f.bias()
 	for code := range 128 {
 		e, m := code>>mantissa, code&(1<<mantissa-1)
 		x := math.Ldexp(float64(m), 1-bias-mantissa)
 		if e > 0 {
 			x = math.Ldexp(float64(m+1<<mantissa), e-bias-mantissa)
 		}
-		if code >= 128-special {
+		if code >= 128-f.special {
 			x = math.NaN()
-			if special > 1 && m == 0 {
+			if f.special > 1 && m == 0 {
 				x = math.Inf(1)
 			}
 		}

@@ -56,9 +56,7 @@ func kernelsOf(t cpu.Tier) *kernels {
 	case cpu.AMX:
 		r := wide(&bf16AMX, peakBF16AMX)
 		r.few = upTo(0) // tiles read b in place, too, and sum as they always do
-		if bytesAVX512() {
-			r.integers, r.peakInt8 = &int8AMX, peakInt8AMX
-		}
+		r.integers, r.peakInt8 = &int8AMX, peakInt8AMX
 		return r.kernels()
 	case cpu.AVX512BF16:
 		if cpuid.CPU.VendorID == cpuid.Intel {
@@ -96,9 +94,7 @@ func wide(bf16 *family, peak func(rounds int) float64) *recipe {
 }
 
 // bytesAVX512 says whether bytes can be permuted and multiplied, and their bits mapped.
-func bytesAVX512() bool {
-	return cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI, cpuid.GFNI)
-}
+func bytesAVX512() bool { return cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI, cpuid.GFNI) }
 
 // few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
 // that adding up the vectors of each is little work.

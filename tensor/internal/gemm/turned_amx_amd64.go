@@ -30,10 +30,7 @@ func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
-	c := turned{sum, 4}
-	if out.Ptr != nil {
-		c = turned{out, 2}
-	}
+	c := resultOf(sum, out)
 	if b.lookup == nil {
 		f.turnedElements(s, &p, c, b)
 		return true
@@ -42,14 +39,8 @@ func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	return s.calls.decoding.exact(b)
 }
 
-// turned is a result, of FP32 or BF16, with so many bytes an element.
-type turned struct {
-	View
-	elem int
-}
-
 // turnedElements computes c for a b of BF16.
-func (f *family) turnedElements(s *Scratch, p *product, c turned, b operand) {
+func (f *family) turnedElements(s *Scratch, p *product, c result, b operand) {
 	_, inPlace := f.packing.panelsInPlace(b, f.rows)
 	rows := max(turnedBytes/(2*b.Cols)/tallRows, 1) * tallRows
 	sums := s.turnedSums(rows, f.columns)
@@ -100,7 +91,7 @@ func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool
 func (f *family) callTall(t *tile) { f.tall(t) }
 
 // turn makes columns of c, from j on, of the rows of sums.
-func (c turned) turn(j int, sums View) {
+func (c result) turn(j int, sums View) {
 	const most = 8 // columns of sums at a time
 	turn := turnSumsAVX512
 	if c.elem == 2 {

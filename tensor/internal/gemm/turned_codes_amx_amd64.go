@@ -15,7 +15,7 @@ const (
 )
 
 // turnedCodes computes c for a b of codes. It leaves notes.
-func (f *family) turnedCodes(s *Scratch, p *product, c turned, b operand) {
+func (f *family) turnedCodes(s *Scratch, p *product, c result, b operand) {
 	rows := min(max(codesBytes/b.Cols/tileRows*tileRows, leastCodes), mostCodes)
 	sums := s.turnedSums(rows, f.columns)
 	panels := s.a.atLeast(2*codesPanel + 2*line)

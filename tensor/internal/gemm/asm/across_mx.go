@@ -169,14 +169,7 @@ func (c *acrossCoded) pairs(steps int) {
 func (c *acrossCoded) lookUp(codes asmgen.Vec, to []asmgen.Vec) {
 	fn := c.fn
 	low, high, temp := c.temps[0], c.temps[1], c.temps[2]
-	for _, table := range []struct {
-		v  asmgen.Vec
-		at int
-	}{{low, codesLow}, {high, codesHigh}} {
-		fn.I("VMOVDQA64", codes, table.v)
-		fn.I("VMOVUPS", c.tables.At(table.at), temp)
-		fn.I("VPERMI2B", c.tables.At(table.at+64), temp, table.v)
-	}
+	lookUpBytes(fn, c.tables, codes, low, high, temp)
 	fn.I("VPORD.BCST", c.one, codes, codes)
 	fn.I("VPANDD", codes, high, high) // entries but that of 0 have the sign bit set
 	fn.I("VPORD", c.t.At(acrossBad), low, temp)

@@ -26,14 +26,14 @@ type codesKernel struct {
 	stride  asmgen.Reg // codesRow
 }
 
-func amxCodes(f *asmgen.File, columns int, data decoderData, config asmgen.Mem) {
+func amxCodes(f *asmgen.File, columns int, data decoderData, twice, config asmgen.Mem) {
 	d := newDecoding(f, fmt.Sprintf("codesAMXTall%d", 16*columns), fmt.Sprintf(" multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with %d columns of\n"+
 		"a column panel, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in the order of memory.\n"+
 		"Sums are 128 bytes apart; their place moves. t.a is room for two panels, t.aStride apart, on a multiple of 128.", 16*columns),
 		data, asmgen.Arg("t", "*tile"))
 	fn := d.fn
 	fn.Free(d.dst)
-	k := codesKernel{newRowDecoding(d), columns, fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP()}
+	k := codesKernel{newRowDecoding(d, twice), columns, fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP()}
 	fn.I("LEAQ", config, k.n)
 	fn.I("LDTILECFG", k.n.At(0))
 	fn.I("MOVQ", asmgen.Imm(codesRow), k.stride)

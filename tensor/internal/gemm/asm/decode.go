@@ -41,7 +41,7 @@ const (
 
 func decodeAVX512(f *asmgen.File) {
 	c := decoderConstants(f)
-	decodeAlong(f, c)
+	decodeAlong(f, c, twiceData(f))
 	decodeAcross(f, c)
 	int8DecodeAlong(f)
 	int8DecodeAcross(f)
@@ -51,15 +51,19 @@ func decodeAVX512(f *asmgen.File) {
 type decoderData struct {
 	order     asmgen.Mem // of quadwords, such that unpacking leaves codes in order
 	magnitude asmgen.Mem // 0x7f, in all bytes
-	twice     asmgen.Mem // puts byte i in dword i, into both words
 }
 
 func decoderConstants(f *asmgen.File) decoderData {
+	return decoderData{f.Data32("order", 0, 0, 4, 0, 1, 0, 5, 0, 2, 0, 6, 0, 3, 0, 7, 0), f.Data32("magnitude", 0x7f7f7f7f)}
+}
+
+// twiceData is what puts byte i in dword i, into both words.
+func twiceData(f *asmgen.File) asmgen.Mem {
 	var twice []byte
 	for i := range byte(16) {
 		twice = append(twice, i, i, i, i)
 	}
-	return decoderData{f.Data32("order", 0, 0, 4, 0, 1, 0, 5, 0, 2, 0, 6, 0, 3, 0, 7, 0), f.Data32("magnitude", 0x7f7f7f7f), f.Data("twice", twice)}
+	return f.Data("twice", twice)
 }
 
 // decoder holds what decoding keeps in registers.
@@ -128,14 +132,7 @@ func (d *decoder) otherwise(body func()) {
 func (d *decoder) lookUp(lookup asmgen.Reg, codes asmgen.Operand, steps [2]asmgen.Operand, low, high asmgen.Vec) {
 	fn, bytes := d.fn, d.met
 	fn.I(d.permute, codes, d.order, low)
-	for _, table := range []struct {
-		v  asmgen.Vec
-		at int
-	}{{bytes, lookupLow}, {high, lookupHigh}} {
-		fn.I("VMOVDQA64", low, table.v)
-		fn.I("VMOVUPS", lookup.At(table.at), d.temp)
-		fn.I("VPERMI2B", lookup.At(table.at+64), d.temp, table.v)
-	}
+	lookUpBytes(fn, lookup, low, bytes, high, d.temp)
 	fn.I("VPTERNLOGD.BCST", asmgen.Imm(0xe0), d.data.magnitude, low, high)
 	fn.I("VPORD", d.bad, bytes, d.temp)
 	fn.I("VMOVUPS", d.temp, d.bad)
@@ -149,6 +146,18 @@ func (d *decoder) lookUp(lookup asmgen.Reg, codes asmgen.Operand, steps [2]asmge
 		}
 		fn.I("VPSUBW", steps[i], d.temp, d.temp)
 		fn.I("VPSUBUSW", d.temp, v, v)
+	}
+}
+
+// lookUpBytes sets low and high to the bytes that the tables of a Go lookup, or of directCodes, have for codes. temp is overwritten.
+func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, codes, low, high, temp asmgen.Vec) {
+	for _, table := range []struct {
+		v  asmgen.Vec
+		at int
+	}{{low, lookupLow}, {high, lookupHigh}} {
+		fn.I("VMOVDQA64", codes, table.v)
+		fn.I("VMOVUPS", tables.At(table.at), temp)
+		fn.I("VPERMI2B", tables.At(table.at+64), temp, table.v)
 	}
 }
 
@@ -241,9 +250,9 @@ type rowDecoding struct {
 // wordsLow is the register for the mask of the low bytes of words.
 const wordsLow = asmgen.Mask(4)
 
-func newRowDecoding(d *decoding) rowDecoding {
+func newRowDecoding(d *decoding, twice asmgen.Mem) rowDecoding {
 	r := rowDecoding{d, d.fn.Z(), d.fn.GP()}
-	d.fn.I("VMOVUPS", d.data.twice, r.twice)
+	d.fn.I("VMOVUPS", twice, r.twice)
 	d.fn.I("MOVQ", asmgen.Imm(0x5555_5555_5555_5555), r.step)
 	d.fn.I("KMOVQ", r.step, wordsLow)
 	return r
@@ -303,9 +312,9 @@ func (d *rowDecoding) row(apart int, meanwhile func()) {
 	fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
 }
 
-func decodeAlong(f *asmgen.File, data decoderData) {
+func decodeAlong(f *asmgen.File, data decoderData, twice asmgen.Mem) {
 	d := newDecoding(f, "decodeAlongAVX512", " decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.", data)
-	r := newRowDecoding(d)
+	r := newRowDecoding(d, twice)
 	d.fn.CountDown(d.rows, func() {
 		d.fn.I("MOVQ", d.dst, d.to)
 		r.row(128, nil)

@@ -11,10 +11,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The fields of Go's struct directCodes.
+// The fields of Go's struct directCodes behind the tables, which are those of lookup.
 const (
-	codesHigh = 0
-	codesLow  = 128
 	codesRare = 256
 	codesTop  = 320
 )
@@ -212,7 +210,6 @@ func (c *codedKernel) normal(i, half int, tail bool, v asmgen.Vec) {
 func (c *codedKernel) lookUp(tail bool) {
 	fn := c.fn
 	low, high, temp, bad := c.x, c.mask, c.y, c.low
-	table := func(at int) asmgen.Mem { return c.tables.At(at) }
 	fn.I("VMOVUPS", c.t.At(directBad), bad)
 	for i, v := range c.bs {
 		codes := asmgen.Operand(c.row(i))
@@ -222,19 +219,14 @@ func (c *codedKernel) lookUp(tail bool) {
 		}
 		fn.I("VMOVUPS", c.order, temp)
 		fn.I("VPERMQ", codes, temp, v)
-		fn.I("VMOVDQA64", v, low)
-		fn.I("VMOVDQA64", v, high)
-		fn.I("VMOVUPS", table(codesLow), temp)
-		fn.I("VPERMI2B", table(codesLow+64), temp, low)
-		fn.I("VMOVUPS", table(codesHigh), temp)
-		fn.I("VPERMI2B", table(codesHigh+64), temp, high)
+		lookUpBytes(fn, c.tables, v, low, high, temp)
 		fn.I("VPORD.BCST", c.one, v, v)
 		fn.I("VPANDD", v, high, high) // entries but that of 0 have the sign bit set
 		fn.I("VPORD", low, bad, bad)
 		fn.I("VPUNPCKLBW", high, low, v)
 		fn.I("VPUNPCKHBW", high, low, low)
 		for half, words := range []asmgen.Vec{v, low} {
-			fn.I("VPBROADCASTD", table(codesTop), temp)
+			fn.I("VPBROADCASTD", c.tables.At(codesTop), temp)
 			fn.I("VPBROADCASTD", c.step.At(64*i+4*half), high)
 			fn.I("VPSUBW", high, temp, temp)
 			fn.I("VPSUBUSW", temp, words, words)
