@@ -105,3 +105,22 @@ func TestNoSSE(t *testing.T) {
 	}()
 	fn.I("MOVQ", AX, X(0))
 }
+
+// Asides lie behind the return that follows them, in their order, also those that asides leave.
+func TestAside(t *testing.T) {
+	f := NewFile("p", "go run ./asm", "amd64")
+	fn := f.Func("f", "f does nothing.")
+	rare, back := fn.Label("rare"), fn.Label("back")
+	fn.I("JZ", rare)
+	fn.Place(back)
+	fn.Aside(rare, back, func() {
+		again := fn.Label("again")
+		fn.I("JNZ", again)
+		fn.Aside(again, rare, func() { fn.I("NOP") })
+	})
+	fn.Return()
+	const want = "\tJZ rare1\nback2:\n\tVZEROUPPER\n\tRET\nrare1:\n\tJNZ again3\n\tJMP back2\nagain3:\n\tNOP\n\tJMP rare1\n"
+	if text := f.Asm(); !strings.HasSuffix(text, want) {
+		t.Errorf("the function ends as\n%s\nwant\n%s", text, want)
+	}
+}

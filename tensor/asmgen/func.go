@@ -49,6 +49,7 @@ type Func struct {
 	labels int
 	lines  *[]string      // where Interleave collects instructions
 	taken  map[uint8]bool // vector registers that its present body has used
+	asides []func()       // code for behind the next return
 }
 
 // Func begins a function: doc is its Go comment, without the slashes. It is a leaf without a frame.
@@ -259,8 +260,22 @@ func (fn *Func) CountDown(counter Reg, body func()) {
 	fn.I("JNZ", head)
 }
 
+// Aside leaves code that seldom runs for behind the next Return: it begins at a label and jumps back to another.
+func (fn *Func) Aside(at, back Label, body func()) {
+	fn.asides = append(fn.asides, func() {
+		fn.Place(at)
+		body()
+		fn.I("JMP", back)
+	})
+}
+
 // Return ends the function; VZEROUPPER keeps later SSE code fast.
 func (fn *Func) Return() {
 	fn.I("VZEROUPPER")
 	fn.I("RET")
+	for len(fn.asides) > 0 {
+		aside := fn.asides[0]
+		fn.asides = fn.asides[1:]
+		aside()
+	}
 }

@@ -26,7 +26,11 @@ func (f *family) turns(a, b operand, m into) bool {
 // multiplyTurned is multiply for operands that turn, if all that they hold decodes exactly. Otherwise it returns false, and the result is
 // still to be computed.
 func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
-	p := product{steps: f.packing.steps(a.Cols), b: f.packing.columnPanels(s, &s.b, a, f.columns), stack: f.stack}
+	width := f.columns
+	if b.lookup != nil && a.Rows <= tileRows && a.lengthwise() {
+		width = tileRows // a tile is then neighbouring lines: every second one would crowd half of the first-level cache's sets
+	}
+	p := product{steps: f.packing.steps(a.Cols), b: f.packing.columnPanels(s, &s.b, a, width), stack: f.stack}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
@@ -35,7 +39,7 @@ func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 		f.turnedElements(s, &p, c, b)
 		return true
 	}
-	f.turnedCodes(s, &p, c, b)
+	f.turnedCodes(s, &p, c, b, width)
 	return s.calls.decoding.exact(b)
 }
 

@@ -14,13 +14,13 @@ const (
 	mostCodes  = 256                     // and most: their sums stay in the second level of cache
 )
 
-// turnedCodes computes c for a b of codes. It leaves notes.
-func (f *family) turnedCodes(s *Scratch, p *product, c result, b operand) {
+// turnedCodes computes c for a b of codes, with a column panel of that width. It leaves notes.
+func (f *family) turnedCodes(s *Scratch, p *product, c result, b operand, width int) {
 	rows := min(max(codesBytes/b.Cols/tileRows*tileRows, leastCodes), mostCodes)
 	sums := s.turnedSums(rows, f.columns)
 	panels := s.a.atLeast(2*codesPanel + 2*line)
 	panels = unsafe.Add(panels, -int(uintptr(panels))&(2*line-1))
-	multiply := f.tallCodes[(c.Rows-1)/tileRows]
+	multiply := f.tallCodes[width/tileRows-1]
 	d, t := &s.calls.decoding, &s.calls.tile
 	d.reset()
 	for j := 0; j < b.Rows; j += rows {
@@ -29,7 +29,7 @@ func (f *family) turnedCodes(s *Scratch, p *product, c result, b operand) {
 			run := min(codesRun, b.Cols-k)
 			d.along(b.part(1, j, n).along(1, k, run))
 			d.ahead = n*b.RowStride - k + n*k // of the next rows' memory, as much as was multiplied of these
-			*t = tile{a: panels, aStride: codesPanel, b: unsafe.Add(p.b, 4*f.columns*f.packing.steps(k)), sum: sums.Ptr,
+			*t = tile{a: panels, aStride: codesPanel, b: unsafe.Add(p.b, 4*width*f.packing.steps(k)), sum: sums.Ptr,
 				steps: f.packing.steps(run) / tileSteps, count: n, startAtSum: min(k, 1)}
 			callTallCodes(multiply, d, t)
 		}

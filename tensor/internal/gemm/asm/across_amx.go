@@ -249,5 +249,4 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 	fn.I("VMOVDQU64", least.Y(), t.At(columnPanelMin))
 	fn.I("VMOVDQU64", most.Y(), t.At(columnPanelMax))
 	k.finish()
-	d.finish()
 }

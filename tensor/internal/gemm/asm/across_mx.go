@@ -44,7 +44,6 @@ type acrossCoded struct {
 	xs               []asmgen.Vec // codes as they are
 	y, mask, low     asmgen.Vec   // mask and low hold field and least
 	temps            []asmgen.Vec
-	asides           []func() // code out of the way
 }
 
 func (c *acrossCoded) kernel() {
@@ -59,9 +58,6 @@ func (c *acrossCoded) kernel() {
 	fn.I("VPBROADCASTD", c.field, c.mask)
 	fn.I("VPBROADCASTD", c.least, c.low)
 	c.groups(c.group, func([]asmgen.Vec) {})
-	for _, aside := range c.asides {
-		aside()
-	}
 }
 
 // group runs along k, block by block of 32.
@@ -156,12 +152,10 @@ func (c *acrossCoded) pairs(steps int) {
 	for i := range xs {
 		c.multiply(c.bs[2*i:2*i+2], i)
 	}
-	c.asides = append(c.asides, func() {
-		fn.Place(rare)
+	fn.Aside(rare, decoded, func() {
 		for i, x := range xs {
 			c.lookUp(x, c.bs[2*i:2*i+2])
 		}
-		fn.I("JMP", decoded)
 	})
 }
 

@@ -1,7 +1,7 @@
 package main
 
 // The AMX microkernel for turned products of codes: while the vector units decode 16 rows to one panel, the tiles multiply the panel before,
-// a step for every row, so that reading, decoding and multiplying take place at the same time.
+// a step for every second row, so that reading, decoding and multiplying take place at the same time.
 
 import (
 	"fmt"
@@ -11,9 +11,8 @@ import (
 
 // Of a panel, 128 bytes of each row are the BF16 of 64 codes, two tiles side by side.
 const (
-	codesRow  = 2 * 64          // bytes from row to row, also of the sums; as columnStep
-	codesPair = 16 * codesRow   // from two tiles to the next two
-	codesTile = 16 * columnStep // of the column panel, from tile to tile along k
+	codesRow  = 2 * 64        // bytes from row to row, also of the sums
+	codesPair = 16 * codesRow // from two tiles to the next two
 )
 
 type codesKernel struct {
@@ -27,8 +26,8 @@ type codesKernel struct {
 }
 
 func amxCodes(f *asmgen.File, columns int, data decoderData, twice, config asmgen.Mem) {
-	d := newDecoding(f, fmt.Sprintf("codesAMXTall%d", 16*columns), fmt.Sprintf(" multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with %d columns of\n"+
-		"a column panel, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in the order of memory.\n"+
+	d := newDecoding(f, fmt.Sprintf("codesAMXTall%d", 16*columns), fmt.Sprintf(" multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column\n"+
+		"panel of %d columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in the order of memory.\n"+
 		"Sums are 128 bytes apart; their place moves. t.a is room for two panels, t.aStride apart, on a multiple of 128.", 16*columns),
 		data, asmgen.Arg("t", "*tile"))
 	fn := d.fn
@@ -61,6 +60,8 @@ func amxCodes(f *asmgen.File, columns int, data decoderData, twice, config asmge
 		})
 		fn.I("MOVQ", k.args.At(decodeDst), k.to)
 		fn.I("ADDQ", asmgen.Imm(codesRow), k.to)
+		fn.I("TESTQ", asmgen.Imm(1), k.rows) // as 256 codes have steps for half of 16 rows, and sums are not ready at once
+		fn.I("JZ", busy)
 		fn.I("TESTQ", k.left, k.left)
 		fn.I("JZ", busy)
 		k.multiply()
@@ -87,14 +88,18 @@ func (k *codesKernel) tile() asmgen.Reg {
 // multiply multiplies the next tile along k and leaves the flags of left.
 func (k *codesKernel) multiply() {
 	fn, same := k.fn, k.fn.Label("same")
-	rows := asmgen.TMM(4)
+	rows, step := asmgen.TMM(4), k.stride
+	if k.columns == 1 {
+		step = k.n
+		fn.I("MOVQ", asmgen.Imm(64), step)
+	}
 	fn.I("TILELOADD", k.panel.At(0).Index(k.stride, 1), rows)
 	for i := range k.columns {
 		column := asmgen.TMM(6 + i)
-		fn.I("TILELOADD", k.b.At(64*i).Index(k.stride, 1), column)
+		fn.I("TILELOADD", k.b.At(64*i).Index(step, 1), column)
 		fn.I("TDPBF16PS", column, rows, asmgen.TMM(i))
 	}
-	fn.I("ADDQ", asmgen.Imm(codesTile), k.b)
+	fn.I("ADDQ", asmgen.Imm(k.columns*tileBytes), k.b)
 	fn.I("ADDQ", asmgen.Imm(64), k.panel)
 	fn.I("TESTQ", asmgen.Imm(64), k.panel)
 	fn.I("JNZ", same)

@@ -77,7 +77,6 @@ type decoder struct {
 	met                          asmgen.Vec // the least that it gave
 	bias, temp                   asmgen.Vec
 	bad                          asmgen.Mem // bit 0 of some byte: a code was infinite or NaN
-	asides                       []func()   // code out of the way
 }
 
 // otherMask is the register for the mask of codes that are not normal.
@@ -120,11 +119,7 @@ func (d *decoder) otherwise(body func()) {
 	fn.I("KORTESTQ", otherMask, otherMask)
 	fn.I("JNZ", other)
 	fn.Place(done)
-	d.asides = append(d.asides, func() {
-		fn.Place(other)
-		body()
-		fn.I("JMP", done)
-	})
+	fn.Aside(other, done, body)
 }
 
 // lookUp decodes any 64 codes. steps is what normal leaves to be added, as words. An entry of a code that is not zero has the sign bit set in its
@@ -158,13 +153,6 @@ func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, codes, low, high, temp asmg
 		fn.I("VMOVDQA64", codes, table.v)
 		fn.I("VMOVUPS", tables.At(table.at), temp)
 		fn.I("VPERMI2B", tables.At(table.at+64), temp, table.v)
-	}
-}
-
-// finish prints what was left out of the way, behind the end.
-func (d *decoder) finish() {
-	for _, aside := range d.asides {
-		aside()
 	}
 }
 
@@ -216,7 +204,6 @@ func (d *decoding) finish() {
 	d.fn.I("VMOVUPS", d.least, d.args.At(decodeMin))
 	d.fn.I("VMOVUPS", d.most, d.args.At(decodeMax))
 	d.fn.Return()
-	d.decoder.finish()
 }
 
 // note loads the scales in K1 into temp, 1 in the place of others.

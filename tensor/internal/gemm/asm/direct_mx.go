@@ -47,7 +47,6 @@ type codedKernel struct {
 	scales, scaleStride, step, blocks, tables asmgen.Reg
 	bs                                        []asmgen.Vec // 32 elements of each row of b
 	x, y, mask, low                           asmgen.Vec   // mask and low hold field and least
-	asides                                    []func()     // code out of the way
 }
 
 func (k *directKernel) codes(data codedData) {
@@ -64,9 +63,6 @@ func (k *directKernel) codes(data codedData) {
 		fn.Free(append(operands(c.bs), c.x, c.y, c.mask, c.low)...)
 	})
 	fn.Return()
-	for _, aside := range c.asides {
-		aside()
-	}
 }
 
 // group runs along whole rows of b.
@@ -177,8 +173,7 @@ func (c *codedKernel) codesOf(tail bool) {
 		}
 		fn.Place(decoded)
 		c.multiply(c.bs, 64*c.rows*half, c.x)
-		c.asides = append(c.asides, func() {
-			fn.Place(rare)
+		fn.Aside(rare, decoded, func() {
 			if half == 0 {
 				c.lookUp(tail)
 			} else {
@@ -186,7 +181,6 @@ func (c *codedKernel) codesOf(tail bool) {
 					fn.I("VMOVUPS", c.t.At(directSecond+64*i), v)
 				}
 			}
-			fn.I("JMP", decoded)
 		})
 	}
 }
