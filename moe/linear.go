@@ -7,6 +7,7 @@ import "spmoe/tensor"
 type weight struct {
 	W     tensor.Tensor // [N, K], or [groups, N, K]
 	Grad  tensor.Tensor // FP32
+	at    int           // where in the flat vectors of its group it begins
 	stale bool          // Grad is of an earlier step: the first gradient of this one is stored, later ones are added to it
 }
 

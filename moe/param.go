@@ -64,6 +64,19 @@ func (g *Group) Refresh(ex *tensor.Exec) {
 	}
 }
 
+// Renew lets update write Work, elements [lo, hi) at a time and perhaps several runs of them at once, each on a thread that has ex. It leaves
+// what is derived from Work as Refresh does, but makes it while caches hold what was written. The model has to be one that is trained.
+func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int)) {
+	done := 0
+	for _, l := range g.quantised {
+		update(ex, done, l.at)
+		cols := l.W.Dim(-1)
+		l.mx.renew(ex, l.W, func(ex *tensor.Exec, lo, hi int) { update(ex, l.at+lo*cols, l.at+hi*cols) })
+		done = l.at + l.W.Len()
+	}
+	update(ex, done, g.Len())
+}
+
 // Weights calls yield for all that products read of this group, in a fixed order: Work, and what is derived from it.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
 	if !yield(g.Work) {
@@ -191,6 +204,7 @@ func (b *builder) groups() []*Group {
 	for _, p := range b.pending {
 		end := p.at + product(p.dims)
 		p.group.weights = append(p.group.weights, p.w)
+		p.w.at = p.at
 		p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
 		if !b.inference {
 			p.w.Grad, p.w.stale = p.group.Grad.Slice(p.at, end).Reshape(p.dims...), true

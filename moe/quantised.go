@@ -78,7 +78,10 @@ func (q *mxLinear) quantise(ex *tensor.Exec, f mx.Format, taken *mx.Tensor, cols
 }
 
 // refresh quantises the weight: [N, K] or [groups, N, K].
-func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
+func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) { q.renew(ex, w, nil) }
+
+// renew is refresh for a weight that update, if not nil, writes meanwhile: see mx.QuantizeMade. There has to be a backward pass then.
+func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int)) {
 	m := w.Mat()
 	if !q.rows.Codes.Valid() {
 		if q.groups = 1; w.NDim() == 3 {
@@ -89,9 +92,12 @@ func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 			q.cols = mx.NewGrouped(nil, q.Format, m.Cols, mx.GroupsOf(q.groups, m.Rows/q.groups))
 		}
 	}
-	if q.inference {
+	switch {
+	case update != nil:
+		mx.QuantizeMade(ex, q.rows, q.cols, m, q.Scale, update)
+	case q.inference:
 		mx.Quantize(ex, q.rows, m, q.Scale)
-	} else {
+	default:
 		mx.QuantizeBoth(ex, q.rows, q.cols, m, q.Scale)
 	}
 	q.show(Quantised{Operand: Weight, X: m, Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})

@@ -31,13 +31,26 @@ func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 // both the same format.
 func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode) {
 	defer ex.Enter(ex.Enter(profile.Quantize))
+	q := both(rows, cols, x, mode)
+	q.run(ex)
+}
+
+// QuantizeMade is QuantizeBoth for an x that make writes meanwhile: rows [lo, hi) at a time, on a thread that has ex, just before they are
+// quantised, so that caches still hold them. The time is that of the caller's family.
+func QuantizeMade(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode, make func(ex *tensor.Exec, lo, hi int)) {
+	q := both(rows, cols, x, mode)
+	q.make = make
+	q.run(ex)
+}
+
+// both is a pass in both directions.
+func both(rows, cols Tensor, x tensor.Matrix, mode ScaleMode) quantizer {
 	rows.check(AlongRows, x.Rows, x.Cols)
 	cols.check(AlongCols, x.Rows, x.Cols)
 	if rows.Format != cols.Format {
 		panic(fmt.Sprintf("mx: one pass quantises to one format, not to %v and %v", rows.Format, cols.Format))
 	}
-	q := quantizer{x: x, format: rows.Format, rule: mode.rule(rows.Format), rows: rows, cols: cols}
-	q.run(ex)
+	return quantizer{x: x, format: rows.Format, rule: mode.rule(rows.Format), rows: rows, cols: cols}
 }
 
 // A quantizer is one pass over a matrix. A direction that is not wanted is the zero Tensor.
@@ -46,14 +59,15 @@ type quantizer struct {
 	format     Format
 	rule       rule
 	rows, cols Tensor
-	stream     bool // the codes are better written past the caches
+	make       func(ex *tensor.Exec, lo, hi int) // writes rows of x before they are read; nil: x is there
+	stream     bool                              // the codes are better written past the caches
 }
 
 // A place is where a panel lies: its first row and column, its extents, and the block row of an AlongCols matrix that it
 // fills.
 type place struct{ row, col, rows, cols, block int }
 
-// stripCols is the unit in which the columns of a panel are shared out, in whole tiles and blocks.
+// stripCols is the unit in which the columns of a panel are shared out, in whole tiles and blocks, unless whole rows have to be made.
 const stripCols = 256
 
 // operations is what an element costs, in operations of a matrix product.
@@ -62,14 +76,22 @@ const operations = 32
 // run shares the panels out, those of few rows in strips of columns.
 func (q *quantizer) run(ex *tensor.Exec) {
 	q.stream = q.streams()
-	strips := (q.x.Cols + stripCols - 1) / stripCols
+	strips, _ := q.split()
 	tensor.Parallel(ex, q.blockRows()*strips, operations*q.x.Rows*q.x.Cols, *q, quantizePart)
+}
+
+// split returns the number of strips of a panel, and the columns of each but the last.
+func (q *quantizer) split() (strips, cols int) {
+	if q.make != nil {
+		return 1, q.x.Cols
+	}
+	return (q.x.Cols + stripCols - 1) / stripCols, stripCols
 }
 
 // quantizePart works off strips [lo, hi), counted along the panels, one panel after the other. Strips of one panel are
 // taken together.
 func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
-	strips := (q.x.Cols + stripCols - 1) / stripCols
+	strips, width := q.split()
 	ends := q.cols.Ends
 	for g, block := 0, 0; block*strips < hi; g++ {
 		first, last := 0, q.x.Rows
@@ -79,8 +101,11 @@ func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
 		for row := first; row < last; row, block = row+BlockSize, block+1 {
 			from, to := max(lo-block*strips, 0), min(hi-block*strips, strips)
 			if from < to {
-				col := from * stripCols
-				cols := min(to*stripCols, q.x.Cols) - col
+				col := from * width
+				cols := min(to*width, q.x.Cols) - col
+				if q.make != nil {
+					q.make(ex, row, min(row+BlockSize, last))
+				}
 				q.panel(ex, place{row, col, min(BlockSize, last-row), cols, block})
 			}
 		}

@@ -19,6 +19,11 @@ func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step in
 // AdamWState is the FP32 master weights that AdamW updates and both moments of their gradients, all of one length.
 type AdamWState struct{ Master, ExpAvg, ExpAvgSq Tensor }
 
+// Slice returns elements [lo, hi).
+func (s AdamWState) Slice(lo, hi int) AdamWState {
+	return AdamWState{s.Master.Slice(lo, hi), s.ExpAvg.Slice(lo, hi), s.ExpAvgSq.Slice(lo, hi)}
+}
+
 // streamedBytes is how much AdamW must write elsewhere to write it past the caches: whoever reads it next would find little
 // of it there, and a store that allocates a line reads it first.
 const streamedBytes = 8 << 20

@@ -174,7 +174,7 @@ func (o *Optimizer) Apply(lr, norm float64) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	before := o.next()
 	o.update(before, lr, norm)
-	err := o.gather()
+	err := o.gather(o.renews)
 	o.Discard()
 	return err
 }
@@ -200,13 +200,25 @@ func (o *Optimizer) next() (before int) {
 	return before
 }
 
+// renews says whether a shard's update brings what is derived from its weights up to date: where it is all of a group, and its state is
+// written in place. Another copy of the state is written past the caches, which weights would have to be read again from.
+func (o *Optimizer) renews(s shard) bool { return s.counts == nil && o.copies == 1 }
+
 // update makes the newest state from the one before, and this rank's slices of the working weights.
 func (o *Optimizer) update(before int, lr, norm float64) {
 	o.steps++
 	c := o.cfg
 	step := tensor.NewAdamWStep(lr, c.Beta1, c.Beta2, c.Eps, c.WeightDecay, c.clip(norm), o.steps)
 	for _, s := range o.shards {
-		tensor.AdamW(o.ex, s.states[o.now], s.states[before], s.work(), s.grad(), step)
+		work, grad := s.work(), s.grad()
+		update := func(ex *tensor.Exec, lo, hi int) {
+			tensor.AdamW(ex, s.states[o.now].Slice(lo, hi), s.states[before].Slice(lo, hi), work.Slice(lo, hi), grad.Slice(lo, hi), step)
+		}
+		if o.renews(s) {
+			s.group.Renew(o.ex, update)
+		} else {
+			update(o.ex, 0, s.len())
+		}
 		fault.Point(fault.InUpdate)
 	}
 }
@@ -293,18 +305,20 @@ func (o *Optimizer) Publish() error {
 	for _, s := range o.shards {
 		tensor.Convert(o.ex, s.work().Mat(), s.states[o.now].Master.Mat())
 	}
-	return o.gather()
+	return o.gather(func(shard) bool { return false })
 }
 
-// gather brings the slices of the working weights to all ranks, and what is derived from them up to date.
-func (o *Optimizer) gather() error {
+// gather brings the slices of the working weights to all ranks, and what is derived from them up to date unless it is renewed already.
+func (o *Optimizer) gather(renewed func(shard) bool) error {
 	for _, s := range o.shards {
 		if s.counts != nil {
 			if err := o.allGather(s); err != nil {
 				return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
 			}
 		}
-		o.refresh(s)
+		if !renewed(s) {
+			o.refresh(s)
+		}
 		fault.Point(fault.InPublishing)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/collective/ep"
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -300,5 +301,59 @@ func TestTwoCopies(t *testing.T) {
 	}
 	if _, err := two.Step(1e-3); err != nil || !slices.Equal(memory[1].F32(), want) {
 		t.Error("a step that is made again differs", err)
+	}
+}
+
+// An update in place quantises experts on its way, on any number of threads, with whole and with part blocks: all weights and codes are
+// those that an update into other memory leaves, which quantises afterwards.
+func TestUpdateQuantisesExperts(t *testing.T) {
+	precision, err := moe.PrecisionByName("mxfp8-experts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	updated := func(inter, threads, copies int) (all [][]byte) {
+		cfg := tiny(t)
+		cfg.ExpertInter = inter
+		c := collective.NewWorld(1).Comm(0)
+		exchange, err := ep.NewStandard(c, cfg.Experts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := moe.New(cfg, precision, 8, c, exchange)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ex := tensor.NewParallelExec(threads)
+		defer ex.Close()
+		var memory []tensor.Tensor
+		for range copies {
+			memory = append(memory, tensor.New(tensor.FP32, StateLen(m.Groups, c)))
+		}
+		o := New(ex, m.Groups, c, adamw(), memory...)
+		if err := o.Init(1); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range m.Groups {
+			for i := range g.Grad.F32() {
+				g.Grad.F32()[i] = float32(i%7) - 3
+			}
+		}
+		if _, err := o.Step(0.5); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range m.Groups {
+			for w := range g.Weights {
+				all = append(all, w.Bytes())
+			}
+		}
+		return all
+	}
+	for _, inter := range []int{14, 64} {
+		want := updated(inter, 1, 2)
+		for threads := 1; threads <= 3; threads++ {
+			if !slices.EqualFunc(updated(inter, threads, 1), want, slices.Equal) {
+				t.Errorf("experts of width %d on %d threads: weights or codes differ", inter, threads)
+			}
+		}
 	}
 }

@@ -14,11 +14,11 @@ const (
 	Rows                      // norms, activations, residuals, rotary embedding, embedding
 	Attention                 // scores, softmax and values, their products included
 	Router                    // scores of the experts and their choice, the products aside
-	Quantize                  // to block formats, of activations, gradients and weights
+	Quantize                  // to block formats, of activations, gradients and weights, unless an update does that on its way
 	Loss                      // cross-entropy, the products aside
 	Exchange                  // dispatch and combine: packing and copying rows
 	Collectives               // sums and gathers over the ranks: copying and adding
-	Optimizer                 // the update of the weights
+	Optimizer                 // the update of the weights, and of what is derived from them where caches still hold them
 	Guards                    // checksums of weights and of the optimizer's state
 	Recompute                 // activations that are made anew for the backward pass, in whatever family
 	Helping                   // other ranks, instead of waiting for them
