@@ -80,7 +80,7 @@ func (q *mxLinear) quantise(ex *tensor.Exec, f mx.Format, taken *mx.Tensor, cols
 // refresh quantises the weight: [N, K] or [groups, N, K].
 func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) { q.renew(ex, w, nil) }
 
-// renew is refresh for a weight that update, if not nil, writes meanwhile: see mx.QuantizeMade. There has to be a backward pass then.
+// renew is refresh for a weight that update, if not nil, writes meanwhile: see mx.QuantizeAsWritten. There has to be a backward pass then.
 func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int)) {
 	m := w.Mat()
 	if !q.rows.Codes.Valid() {
@@ -94,7 +94,7 @@ func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tenso
 	}
 	switch {
 	case update != nil:
-		mx.QuantizeMade(ex, q.rows, q.cols, m, q.Scale, update)
+		mx.QuantizeAsWritten(ex, q.rows, q.cols, m, q.Scale, update)
 	case q.inference:
 		mx.Quantize(ex, q.rows, m, q.Scale)
 	default:

@@ -35,11 +35,11 @@ func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode Scal
 	q.run(ex)
 }
 
-// QuantizeMade is QuantizeBoth for an x that make writes meanwhile: rows [lo, hi) at a time, on a thread that has ex, just before they are
-// quantised, so that caches still hold them. The time is that of the caller's family.
-func QuantizeMade(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode, make func(ex *tensor.Exec, lo, hi int)) {
+// QuantizeAsWritten is QuantizeBoth for an x that write fills meanwhile: rows [lo, hi) at a time, on a thread that has ex, just before they
+// are quantised, so that caches still hold them. The time is that of the caller's family.
+func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int)) {
 	q := both(rows, cols, x, mode)
-	q.make = make
+	q.write = write
 	q.run(ex)
 }
 
@@ -59,7 +59,7 @@ type quantizer struct {
 	format     Format
 	rule       rule
 	rows, cols Tensor
-	make       func(ex *tensor.Exec, lo, hi int) // writes rows of x before they are read; nil: x is there
+	write      func(ex *tensor.Exec, lo, hi int) // fills rows of x before they are read; nil: x is there
 	stream     bool                              // the codes are better written past the caches
 }
 
@@ -67,7 +67,7 @@ type quantizer struct {
 // fills.
 type place struct{ row, col, rows, cols, block int }
 
-// stripCols is the unit in which the columns of a panel are shared out, in whole tiles and blocks, unless whole rows have to be made.
+// stripCols is the unit in which the columns of a panel are shared out, in whole tiles and blocks, unless whole rows have to be written first.
 const stripCols = 256
 
 // operations is what an element costs, in operations of a matrix product.
@@ -82,7 +82,7 @@ func (q *quantizer) run(ex *tensor.Exec) {
 
 // split returns the number of strips of a panel, and the columns of each but the last.
 func (q *quantizer) split() (strips, cols int) {
-	if q.make != nil {
+	if q.write != nil {
 		return 1, q.x.Cols
 	}
 	return (q.x.Cols + stripCols - 1) / stripCols, stripCols
@@ -103,8 +103,8 @@ func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
 			if from < to {
 				col := from * width
 				cols := min(to*width, q.x.Cols) - col
-				if q.make != nil {
-					q.make(ex, row, min(row+BlockSize, last))
+				if q.write != nil {
+					q.write(ex, row, min(row+BlockSize, last))
 				}
 				q.panel(ex, place{row, col, min(BlockSize, last-row), cols, block})
 			}

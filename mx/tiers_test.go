@@ -337,9 +337,9 @@ func TestPastTheCaches(t *testing.T) {
 	}
 }
 
-// TestQuantizeMade quantises rows that are written meanwhile, each once, before they are read: few, and so many that codes are written past
+// TestQuantizeAsWritten quantises rows that are written meanwhile, each once, before they are read: few, and so many that codes are written past
 // the caches.
-func TestQuantizeMade(t *testing.T) {
+func TestQuantizeAsWritten(t *testing.T) {
 	for _, s := range []struct{ rows, cols int }{{140, 70}, {8192, 512}} {
 		from := filled(5, tensor.BF16, s.rows, s.cols, normal)
 		ends := []int32{int32(s.rows / 3), int32(s.rows)}
@@ -351,23 +351,23 @@ func TestQuantizeMade(t *testing.T) {
 		wantRows, wantCols := quantize(func(rows, cols Tensor) { QuantizeBoth(tensor.NewExec(), rows, cols, from.Mat(), RCEIL) })
 		for threads := 1; threads <= 3; threads++ {
 			ex := tensor.NewParallelExec(threads)
-			x, made := tensor.New(tensor.BF16, s.rows, s.cols), make([]atomic.Int32, s.rows)
+			x, written := tensor.New(tensor.BF16, s.rows, s.cols), make([]atomic.Int32, s.rows)
 			rows, cols := quantize(func(rows, cols Tensor) {
-				QuantizeMade(ex, rows, cols, x.Mat(), RCEIL, func(_ *tensor.Exec, lo, hi int) {
+				QuantizeAsWritten(ex, rows, cols, x.Mat(), RCEIL, func(_ *tensor.Exec, lo, hi int) {
 					copy(x.Slice(lo, hi).BF16(), from.Slice(lo, hi).BF16())
 					for r := lo; r < hi; r++ {
-						made[r].Add(1)
+						written[r].Add(1)
 					}
 				})
 			})
 			for _, pair := range [][2]tensor.Tensor{{rows.Codes, wantRows.Codes}, {rows.Scales, wantRows.Scales}, {cols.Codes, wantCols.Codes}, {cols.Scales, wantCols.Scales}} {
 				if !slices.Equal(pair[0].Bytes(), pair[1].Bytes()) {
-					t.Errorf("[%d, %d] on %d threads: made meanwhile it has other bits", s.rows, s.cols, threads)
+					t.Errorf("[%d, %d] on %d threads: written meanwhile it has other bits", s.rows, s.cols, threads)
 				}
 			}
-			for r := range made {
-				if n := made[r].Load(); n != 1 {
-					t.Fatalf("[%d, %d] on %d threads: row %d was made %d times", s.rows, s.cols, threads, r, n)
+			for r := range written {
+				if n := written[r].Load(); n != 1 {
+					t.Fatalf("[%d, %d] on %d threads: row %d was written %d times", s.rows, s.cols, threads, r, n)
 				}
 			}
 			ex.Close()
