@@ -21,7 +21,9 @@ type benchFlags struct {
 	match string
 	json  string
 	world worldFlags
-	given *[]assignment // of bench train
+	// Of bench train:
+	interleave bool
+	given      *[]assignment
 }
 
 func defineBench(fs *flag.FlagSet) func(context.Context, env) error {
@@ -29,6 +31,7 @@ func defineBench(fs *flag.FlagSet) func(context.Context, env) error {
 	fs.BoolVar(&f.quick, "quick", false, "fewer shapes and rounds: under 40 seconds")
 	fs.StringVar(&f.match, "match", "", "`REGEXP`: measure only what has a match in \"name shape\"")
 	fs.StringVar(&f.json, "json", "", "`FILE` to write results to, one JSON object a line; - writes them to the output, without the table")
+	fs.BoolVar(&f.interleave, "interleave", false, "with bench train: let precisions take turns step by step, all models in memory, so that what slows the machine down meets all")
 	f.world.define(fs)
 	f.given = bind(fs, benchDefaults)
 	fs.Lookup("precision").Usage = "`LIST` of precisions that bench train compares, the baseline first"
@@ -38,7 +41,7 @@ func defineBench(fs *flag.FlagSet) func(context.Context, env) error {
 func (f *benchFlags) run(ctx context.Context, env env) error {
 	what := strings.Join(env.args, " ")
 	if what != "train" && what != "ratios" {
-		if err := onlyTrain(*f.given); err != nil {
+		if err := f.onlyTrain(); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"spmoe/bench"
 	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
@@ -40,7 +42,7 @@ type turns struct {
 	precision string
 	rates     []float64 // tokens a second, of every step
 	mfus      []float64
-	over      []float64 // of the first precision: tokens a second of every round
+	over      []float64 // tokens a second by those of the first precision, of every round or step
 	last      trainer.Benchmark
 }
 
@@ -49,10 +51,7 @@ func (f *benchFlags) train(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	size := trainRounds{3, 2, 5}
-	if f.quick {
-		size = trainRounds{1, 1, 2}
-	}
+	size := f.trainRounds()
 	table, lines, done, err := f.outputs(env)
 	if err != nil {
 		return err
@@ -64,17 +63,17 @@ func (f *benchFlags) train(ctx context.Context, env env) error {
 	n := cfg.Model.Count()
 	fmt.Fprintf(table, "%s, %s parameters (%s active), %s; steps of %d sequences of %d tokens; %s of %s, tier %s\n", cfg.Flavor, report.Count(n.Total), report.Count(n.Active),
 		report.Plural(f.world.ranks, "rank"), cfg.Batch, cfg.Seq, report.Plural(spmd.Goroutines{N: f.world.ranks}.Cores(), "core"), cpu.Model(), cpu.Best())
-	fmt.Fprintf(table, "%s of %d warm and %d measured steps, the precisions in turns; medians\n", report.Plural(size.rounds, "round"), size.warm, size.steps)
+	unit := ""
+	if f.interleave {
+		unit = " step by step"
+	}
+	fmt.Fprintf(table, "%s of %d warm and %d measured steps, the precisions in turns%s; medians\n", report.Plural(size.rounds, "round"), size.warm, size.steps, unit)
 	for range size.rounds {
-		for i := range all {
-			cfg := cfg
-			cfg.Precision = all[i].precision
-			if err := f.takeTurn(ctx, cfg, size, &all[i], all[0]); err != nil {
-				return errors.Join(err, done())
-			}
+		if err := f.round(ctx, cfg, size, all); err != nil {
+			return errors.Join(err, done())
 		}
 	}
-	printTurns(table, all)
+	f.printTurns(table, all)
 	for _, t := range all {
 		printWork(table, t)
 	}
@@ -102,32 +101,90 @@ func (f *benchFlags) trainConfig(env env) (cfg trainer.Config, err error) {
 	return cfg, nil
 }
 
-// takeTurn measures one precision once. first is what the first one has in this round.
-func (f *benchFlags) takeTurn(ctx context.Context, cfg trainer.Config, size trainRounds, t *turns, first turns) error {
-	debug.FreeOSMemory() // of the turn before, or it counts as taken
-	job, err := trainer.Prepare(cfg, f.world.ranks, "", nil)
-	if err != nil {
-		return err
+// trainRounds is how much is to be measured.
+func (f *benchFlags) trainRounds() trainRounds {
+	size := trainRounds{3, 2, 5}
+	if f.quick {
+		size = trainRounds{1, 1, 2}
 	}
-	b, err := job.Benchmark(ctx, spmd.Goroutines{N: f.world.ranks, Limits: f.world.limits()}, size.warm, size.steps)
-	if errors.Is(err, trainer.ErrInterrupted) {
-		return failure{err, exitInterrupted}
-	} else if err != nil {
-		return failure{fmt.Errorf("%s: %w", cfg.Precision, err), exitFailed}
+	if f.interleave {
+		size.rounds, size.steps = 1, max(size.rounds, 2)*size.steps
 	}
-	var rates []float64
-	for _, d := range b.Steps {
-		rates = append(rates, float64(b.Tokens)/d.Seconds())
-		t.mfus = append(t.mfus, b.FLOPs/d.Seconds()/b.Peak)
+	return size
+}
+
+// round measures all precisions once.
+func (f *benchFlags) round(ctx context.Context, cfg trainer.Config, size trainRounds, all []turns) error {
+	debug.FreeOSMemory() // of the round before, or it counts as taken
+	if f.interleave {
+		return f.interleaved(ctx, cfg, size, all)
 	}
-	t.rates, t.last = append(t.rates, rates...), b
-	base := rates
-	if t.precision != first.precision {
-		base = first.rates[len(first.rates)-len(rates):]
+	for i := range all {
+		if i > 0 {
+			debug.FreeOSMemory()
+		}
+		b, err := f.takeTurn(ctx, cfg, all[i].precision, size, nil)
+		if err != nil {
+			return err
+		}
+		rates := all[i].add(b)
+		all[i].over = append(all[i].over, bench.Median(rates)/bench.Median(all[0].newest(len(rates))))
 	}
-	t.over = append(t.over, bench.Median(rates)/bench.Median(base))
 	return nil
 }
+
+// interleaved measures all precisions at the same time, a step of each in turns. It compares them step by step.
+func (f *benchFlags) interleaved(ctx context.Context, cfg trainer.Config, size trainRounds, all []turns) error {
+	group, ctx := errgroup.WithContext(ctx)
+	order, results := trainer.NewTurns(len(all)), make([]trainer.Benchmark, len(all))
+	for i, t := range all {
+		group.Go(func() (err error) {
+			results[i], err = f.takeTurn(ctx, cfg, t.precision, size, order.Of(i))
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i := range all {
+		results[i].Memory = results[len(results)-1].Memory // the last that was read is that of all
+		for step, rate := range all[i].add(results[i]) {
+			all[i].over = append(all[i].over, rate/all[0].newest(size.steps)[step])
+		}
+	}
+	return nil
+}
+
+// takeTurn measures one precision once.
+func (f *benchFlags) takeTurn(ctx context.Context, cfg trainer.Config, precision string, size trainRounds, turn *trainer.Turn) (trainer.Benchmark, error) {
+	turn.Begin()
+	defer turn.Leave()
+	cfg.Precision = precision
+	job, err := trainer.Prepare(cfg, f.world.ranks, "", nil)
+	if err != nil {
+		return trainer.Benchmark{}, err
+	}
+	b, err := job.Benchmark(ctx, spmd.Goroutines{N: f.world.ranks, Limits: f.world.limits()}, size.warm, size.steps, turn)
+	if errors.Is(err, trainer.ErrInterrupted) {
+		return b, failure{err, exitInterrupted}
+	} else if err != nil {
+		return b, failure{fmt.Errorf("%s: %w", precision, err), exitFailed}
+	}
+	return b, nil
+}
+
+// add adds what was measured and returns the tokens a second of its steps.
+func (t *turns) add(b trainer.Benchmark) []float64 {
+	for _, d := range b.Steps {
+		t.rates = append(t.rates, float64(b.Tokens)/d.Seconds())
+		t.mfus = append(t.mfus, b.FLOPs/d.Seconds()/b.Peak)
+	}
+	t.last = b
+	return t.newest(len(b.Steps))
+}
+
+// newest returns the tokens a second of the last n steps.
+func (t *turns) newest(n int) []float64 { return t.rates[len(t.rates)-n:] }
 
 // values are the figures of a precision by their names.
 func (t turns) values(first string) []namedValue {
@@ -152,14 +209,18 @@ type namedValue struct {
 	value float64
 }
 
-func printTurns(w io.Writer, all []turns) {
+func (f *benchFlags) printTurns(w io.Writer, all []turns) {
 	fmt.Fprintf(w, "%-18s %9s %9s %7s %9s %10s %11s %12s %11s\n", "precision", "tokens/s", "TFLOP/s", "MFU", "over "+all[0].precision, "memory", "activations", "objects/step", "collections")
 	for _, t := range all {
 		rate := bench.Median(t.rates)
 		fmt.Fprintf(w, "%-18s %9s %9.3f %6.1f%% %9.2f %10s %11s %12.0f %11d\n", t.precision, report.Thousands(rate), rate*t.last.FLOPs/float64(t.last.Tokens)/1e12,
 			100*bench.Median(t.mfus), bench.Median(t.over), system.Bytes(t.last.Memory), system.Bytes(slices.Max(t.last.Activations)), t.last.Objects, t.last.Collections)
 	}
-	fmt.Fprintln(w, "MFU: share of the peak of multiply-adds in the type of weights and activations, measured before each turn; memory: the most that was resident; activations: the most of a rank")
+	measured, resident := "before each turn", "the most that was resident"
+	if f.interleave {
+		measured, resident = "before the first step", resident+", of all precisions together"
+	}
+	fmt.Fprintf(w, "MFU: share of the peak of multiply-adds in the type of weights and activations, measured %s; memory: %s; activations: the most of a rank\n", measured, resident)
 }
 
 // widest is how many ranks have a column of their own.
@@ -212,11 +273,13 @@ func (f *benchFlags) writeTurns(lines io.Writer, cfg trainer.Config, all []turns
 	return err
 }
 
-// onlyTrain refuses the flags of a configuration where there is none.
-func onlyTrain(given []assignment) error {
-	if len(given) == 0 {
+// onlyTrain refuses the flags of bench train elsewhere.
+func (f *benchFlags) onlyTrain() error {
+	name := "interleave"
+	if given := *f.given; len(given) > 0 {
+		name = reflect.TypeFor[trainer.Config]().FieldByIndex(given[0].field).Tag.Get("toml")
+	} else if !f.interleave {
 		return nil
 	}
-	f := reflect.TypeFor[trainer.Config]().FieldByIndex(given[0].field)
-	return fmt.Errorf("--%s is of bench train alone: leave it out", strings.ReplaceAll(f.Tag.Get("toml"), "_", "-"))
+	return fmt.Errorf("--%s is of bench train alone: leave it out", strings.ReplaceAll(name, "_", "-"))
 }

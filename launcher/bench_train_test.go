@@ -39,9 +39,22 @@ func TestBenchTrain(t *testing.T) {
 	}
 }
 
+// Precisions that take turns step by step are compared step by step; where one cannot go on, nobody waits for it.
+func TestBenchTrainInterleaved(t *testing.T) {
+	small := []string{"-np", "2", "bench", "train", "--quick", "--interleave", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--precision", "bf16,mxfp8,mxint8"}
+	table := succeed(t, append(small, "--data", text(t))...)
+	for _, want := range []string{"1 round of 1 warm and 4 measured steps, the precisions in turns step by step", "\nmxint8 ", "of all precisions together"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("%q is not in the table\n%s", want, table)
+		}
+	}
+	refuse(t, exitUsage, append(small, "--data", t.TempDir()), "has no files")
+}
+
 func TestBenchTrainUsage(t *testing.T) {
 	for want, args := range map[string]string{
 		"--steps is of bench train alone":   "bench kernels --steps 3",
+		"--interleave is of bench train al": "bench exchange --interleave",
 		`--ranks is "process"`:              "bench train --ranks process",
 		`precision is "fp9"`:                "bench train --precision bf16,fp9",
 		"batch is 7: give a multiple of th": "bench train -np 2 --batch 7",

@@ -21,17 +21,17 @@ type Benchmark struct {
 	FLOPs       float64         // of a step, see moe.Config.FLOPsPerToken
 	Peak        float64         // of all cores, in FLOP/s and the precision of weights and activations, measured right before
 	Loss        float64         // of the last step, nats a token
-	Memory      int64           // bytes that were resident at the most
+	Memory      int64           // bytes that were resident at the most, those of jobs that took turns with it included
 	Activations []int64         // of each rank, the most bytes at once
 	Objects     float64         // allocated on the Go heap in a step, by all ranks together
-	Collections int             // of garbage, during all of the steps
+	Collections int             // of garbage, during the steps
 	Profile     Profile
 	Waits       [][]time.Duration // that a rank (row) has waited for another (column) in a step
 }
 
 // Benchmark makes warm steps, and then some that are measured. The ranks are goroutines, as many as Prepare was told. It writes nothing
-// that stays.
-func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps int) (b Benchmark, err error) {
+// that stays. If turn is not nil, it has begun, and other jobs compute between any two steps.
+func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps int, turn *Turn) (b Benchmark, err error) {
 	defer j.Close()
 	if j.cfg.Out, err = os.MkdirTemp("", "bench-"); err != nil {
 		return b, err
@@ -58,16 +58,19 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 		}
 		defer r.saver.close()
 		defer r.loader.Close()
-		return r.benchmark(ctx, warm, steps, &b)
+		return r.benchmark(ctx, warm, steps, turn, &b)
 	})
 	b.Memory = system.MostResident()
 	return b, err
 }
 
 // benchmark makes the steps; the rank that leads writes down what they have taken.
-func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) error {
+func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Benchmark) error {
 	r.meter.start(r.progress)
-	for range warm {
+	for i := range warm {
+		if err := r.nextTurn(turn, 1+i); err != nil {
+			return err
+		}
 		if err := r.benchmarked(ctx, nil, b); err != nil {
 			return err
 		}
@@ -77,19 +80,26 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) err
 	if r.lead() {
 		runtime.GC() // a collection that the steps before have begun is not one of those that follow
 	}
-	before, err := r.heap()
-	if err != nil {
-		return err
-	}
 	took := make([]time.Duration, 0, steps)
-	for range steps {
+	var objects uint64
+	var collections uint32
+	for i := range steps {
+		if err := r.nextTurn(turn, 1+warm+i); err != nil {
+			return err
+		}
+		before, err := r.heap()
+		if err != nil {
+			return err
+		}
 		if err := r.benchmarked(ctx, &took, b); err != nil {
 			return err
 		}
-	}
-	after, err := r.heap()
-	if err != nil {
-		return err
+		after, err := r.heap()
+		if err != nil {
+			return err
+		}
+		objects += after.Mallocs - before.Mallocs
+		collections += after.NumGC - before.NumGC
 	}
 	profile, err := r.profiler.gather(r.comm)
 	if err != nil {
@@ -114,7 +124,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) err
 		return nil
 	}
 	b.Steps, b.Profile, b.Activations = took, profile, peaks
-	b.Objects, b.Collections = float64(after.Mallocs-before.Mallocs)/float64(steps), int(after.NumGC-before.NumGC)
+	b.Objects, b.Collections = float64(objects)/float64(steps), int(collections)
 	for row := range slices.Chunk(all, len(waits)) {
 		of := make([]time.Duration, len(row))
 		for i, ns := range row {
@@ -122,6 +132,21 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, b *Benchmark) err
 		}
 		b.Waits = append(b.Waits, of)
 	}
+	return nil
+}
+
+// nextTurn ends the turn of before and waits for turn n. It is collective.
+func (r *rank) nextTurn(turn *Turn, n int) error {
+	if turn == nil {
+		return nil
+	}
+	if err := r.comm.Barrier(); err != nil {
+		return fmt.Errorf("letting another job compute: %w", err)
+	}
+	if r.lead() {
+		turn.pass()
+	}
+	turn.await(n)
 	return nil
 }
 

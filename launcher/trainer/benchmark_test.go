@@ -21,7 +21,7 @@ func TestBenchmark(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := job.Benchmark(t.Context(), spmd.Goroutines{N: 2}, 2, 3)
+		b, err := job.Benchmark(t.Context(), spmd.Goroutines{N: 2}, 2, 3, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestBenchmarkInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := job.Benchmark(ctx, spmd.Goroutines{N: 2}, 2, 3); !errors.Is(err, ErrInterrupted) {
+	if _, err := job.Benchmark(ctx, spmd.Goroutines{N: 2}, 2, 3, nil); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("error %v", err)
 	}
 }

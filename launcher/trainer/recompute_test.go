@@ -62,7 +62,7 @@ func TestRecomputeIsSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		heaps = append(heaps, job.Heap())
-		b, err := job.Benchmark(t.Context(), spmd.Goroutines{N: 2}, 1, 2)
+		b, err := job.Benchmark(t.Context(), spmd.Goroutines{N: 2}, 1, 2, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
