@@ -11,8 +11,8 @@ import (
 // Steps are measured in every precision that was asked for, and the figures agree with each other.
 func TestBenchTrain(t *testing.T) {
 	small := []string{"-np", "2", "bench", "train", "--quick", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--data", text(t)}
-	table := succeed(t, append(small, "--precision", "bf16,mxfp8")...)
-	for _, want := range []string{"\nbf16 ", "\nmxfp8 ", "mxfp8: ms of a step", "optimizer", "rank 1"} {
+	table := succeed(t, append(small, "--precision", "bf16,mxfp8-experts")...)
+	for _, want := range []string{"\nbf16 ", "\nmxfp8-experts ", "mxfp8-experts: ms of a step", "optimizer", "rank 1"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in the table\n%s", want, table)
 		}

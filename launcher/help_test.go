@@ -129,13 +129,14 @@ func TestDidYouMean(t *testing.T) {
 		"checkpoint verfy x":      {`"verfy"`, "ls, verify, export", "did you mean verify?"},
 		"bench kernel":            {"did you mean kernels?"},
 		"train --precision mxpf8": {"--precision", `"mxpf8"`, "bf16", "did you mean mxfp8?"},
-		"train --flavor 761B":     {"671B"},
-		"train --ep standart":     {"did you mean standard?"},
-		"train --mx.scale celi":   {"did you mean ceil?"},
-		"train --log-format=jsno": {"did you mean json?"},
-		"--ranks proces train":    {"did you mean process?"},
-		strings.Repeat("x", 1000): {"unknown command"},
-		"train --ep " + strings.Repeat("x", 1000): {"onesided"},
+		"bench train --precision bf16,mxfp8-expert": {`"mxfp8-expert"`, "did you mean mxfp8-experts?"},
+		"train --flavor 761B":                       {"671B"},
+		"train --ep standart":                       {"did you mean standard?"},
+		"train --mx.scale celi":                     {"did you mean ceil?"},
+		"train --log-format=jsno":                   {"did you mean json?"},
+		"--ranks proces train":                      {"did you mean process?"},
+		strings.Repeat("x", 1000):                   {"unknown command"},
+		"train --ep " + strings.Repeat("x", 1000):   {"onesided"},
 	} {
 		refuse(t, exitUsage, strings.Fields(args), want...)
 	}

@@ -65,12 +65,17 @@ func flavors() []string {
 
 // misspelt says what a value was meant to be, if it is nearly one that its flag takes. Others are for the command to refuse.
 func misspelt(command, name, value string) error {
-	all := choices(command, name)
-	if len(value) > longestFlag || slices.Contains(all, value) {
-		return nil
+	all, words := choices(command, name), []string{value}
+	if command == "bench" && name == "precision" {
+		words = strings.Split(value, ",")
 	}
-	if near := nearest(value, all); near != "" {
-		return fmt.Errorf("--%s is %q: use %s (did you mean %s?)", name, value, either(all), near)
+	for _, word := range words {
+		if len(word) > longestFlag || slices.Contains(all, word) {
+			continue
+		}
+		if near := nearest(word, all); near != "" {
+			return fmt.Errorf("--%s is %q: use %s (did you mean %s?)", name, word, either(all), near)
+		}
 	}
 	return nil
 }
