@@ -97,7 +97,7 @@ func (l *launch) ended(p *process) {
 	case l.failed != nil, code == 0 && !l.heals() && l.heap.StateOf(p.rank) == heap.Finished:
 	case p.hung == "" && slices.Contains(l.Expected, code):
 		l.fail(&ExitError{Rank: p.rank, Code: code}, p.end())
-	case l.heap.StateOf(p.rank) == heap.Finished && l.heap.AllFinished(): // its work was done
+	case (code == 0 || !ok) && l.heap.StateOf(p.rank) == heap.Finished && l.heap.AllFinished(): // its work was done: nobody gave up
 		l.heap.RingAll() // the others may wait for nothing but that, and it may have died before it rang
 	case !l.heals(), ok && declared.Rank == p.rank && declared.By == p.rank: // it has given up by itself
 		l.fail(&ExitError{Rank: p.rank, Code: code}, l.reason(p))
