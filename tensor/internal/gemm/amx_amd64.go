@@ -21,7 +21,7 @@ const (
 var bf16AMX = family{
 	rows: tileRows, columns: 32, runSteps: 2 * runSteps, across: &acrossForAMX,
 	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, room: tileRoom,
-	tall: bf16AMXTall, tallCodes: [2]func(*decoding, *tile){codesAMXTall16, codesAMXTall32},
+	tall: bf16AMXTall, tallCodes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
 	packing: packing{elem: 2, tiles: true,
 		rows:    packer{16, tilesAlong, tilesAcross},
 		columns: packer{16, tileColumnsAlong, tileColumnsAcross}},

@@ -18,7 +18,7 @@ type family struct {
 	stack         func(*tile)               // or, if not nil, for all row panels, tile.count rows in all
 	stackRounded  func(*tile)               // stack that stores BF16: whole sums, of whole tiles; may be nil
 	tall          func(*tile)               // stack for a multiple of tallRows rows and 16 columns, by which products with few rows are turned; may be nil
-	tallCodes     [2]func(*decoding, *tile) // tall for codes along k, that it decodes, and up to 16 columns, or up to 32
+	tallCodes     [3]func(*decoding, *tile) // tall for codes along k, that it decodes, and up to 8, 16 or 32 columns
 	stackStreamed func(*tile)               // stack that stores whole sums, of whole tiles, past the caches; may be nil
 	configure     func(*tile)               // what stack needs to know of the rows
 	room          int                       // bytes that the microkernel takes at tile.out for itself

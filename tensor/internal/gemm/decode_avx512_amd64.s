@@ -158,8 +158,8 @@ done3:
 other5:
 	MOVQ 64(AX), R9
 	SHRQ $6, R9
-	IMUL3Q $128, R9, DI
-	SUBQ DI, R8
+	SHLQ $7, R9
+	SUBQ R9, R8
 	MOVQ CX, DI
 	MOVQ CX, 8(AX)
 	MOVQ 24(AX), CX

@@ -27,8 +27,8 @@ func (f *family) turns(a, b operand, m into) bool {
 // still to be computed.
 func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	width := f.columns
-	if b.lookup != nil && a.Rows <= tileRows && a.lengthwise() {
-		width = tileRows // a tile is then neighbouring lines: every second one would crowd half of the first-level cache's sets
+	if b.lookup != nil && a.lengthwise() {
+		width = codesWidth(a.Rows)
 	}
 	p := product{steps: f.packing.steps(a.Cols), b: f.packing.columnPanels(s, &s.b, a, width), stack: f.stack}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {

@@ -35,7 +35,8 @@ type acrossTiles struct {
 	acrossPanel
 	panels, columns        int        // tiles of sums
 	a, rowStep, columnStep asmgen.Reg // the next tile of a, bytes from row to row in it, and in a tile of a block
-	left, steps, odd       asmgen.Reg // steps of k: not yet read, of a block, and whether these are odd
+	left, steps            asmgen.Reg // steps of k: not yet read, of a block
+	near                   asmgen.Reg // what comes soon
 }
 
 func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
@@ -44,7 +45,7 @@ func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
 	fn := f.Func(name, fmt.Sprintf("%s multiplies %d row panels, of the rows in t.config, with %d rows of b that are neighbours in memory, k (> 0)\n"+
 		"steps. dst is room for two blocks of %d bytes, on a multiple of both.", name, panels, 16*columns, 1024*columns),
 		asmgen.Arg("p", "*columnPanel"), asmgen.Arg("t", "*tile"))
-	k := &acrossTiles{acrossPanel: newAcrossPanel(fn), panels: panels, columns: columns, a: fn.GP(), rowStep: fn.GP(), columnStep: fn.GP(), steps: fn.GP(), odd: fn.GP()}
+	k := &acrossTiles{acrossPanel: newAcrossPanel(fn), panels: panels, columns: columns, a: fn.GP(), rowStep: fn.GP(), columnStep: fn.GP(), steps: fn.GP(), near: fn.GP()}
 	t := k.tile()
 	fn.I("LDTILECFG", t.At(fieldConfig))
 	fn.I("MOVQ", t.At(fieldA), k.a)
@@ -59,36 +60,40 @@ func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
 
 // tile loads t into a register that blocks only use in between.
 func (k *acrossTiles) tile() asmgen.Reg {
-	k.fn.I("MOVQ", k.fn.Slot("t"), k.odd)
-	return k.odd
+	k.fn.I("MOVQ", k.fn.Slot("t"), k.near)
+	return k.near
 }
 
 // sums calls body for each tile of sums. It overwrites steps and columnStep and needs t in its register.
 func (k *acrossTiles) sums(body func(sum asmgen.Mem, tile asmgen.Tile)) {
 	sum, stride, fn := k.steps, k.columnStep, k.fn
-	fn.I("MOVQ", k.odd.At(fieldSum), sum)
-	fn.I("MOVQ", k.odd.At(fieldSumStride), stride)
+	fn.I("MOVQ", k.near.At(fieldSum), sum)
+	fn.I("MOVQ", k.near.At(fieldSumStride), stride)
 	for i := range k.panels {
 		for j := range k.columns {
 			body(sum.At(64*j).Index(stride, 1), asmgen.TMM(k.columns*i+j))
 		}
 		if i+1 < k.panels {
-			fn.I("MOVQ", stride, k.odd)
-			fn.I("SHLQ", asmgen.Imm(4), k.odd)
-			fn.I("ADDQ", k.odd, sum)
+			fn.I("MOVQ", stride, k.near)
+			fn.I("SHLQ", asmgen.Imm(4), k.near)
+			fn.I("ADDQ", k.near, sum)
 		}
 	}
 }
 
 // blocks makes all blocks, of a pair of k by pair and of a last step without one by last, and multiplies them. before is called before each.
-func (k *acrossTiles) blocks(lines int, before, pair, last func()) {
+// If soon, a line of each step that comes soon is brought into the first level of cache.
+func (k *acrossTiles) blocks(lines int, soon bool, before, pair, last func()) {
 	fn, next, rest, fill, full, end := k.fn, k.fn.Label("next"), k.fn.Label("rest"), k.fn.Label("fill"), k.fn.Label("full"), k.fn.Label("end")
 	block, zero := 1024*k.columns, fn.Z()
 	fn.I("VPXORD", zero, zero, zero)
 	fn.Place(next)
 	before()
 	takeBlock(fn, k.left, k.steps)
-	fn.I("MOVQ", k.steps, k.odd)
+	fn.I("MOVQ", k.steps, k.t.At(columnPanelLinesLeft)) // which finish writes
+	fn.I("MOVQ", k.stride, k.near)
+	fn.I("SHLQ", asmgen.Imm(4), k.near) // 16 steps
+	fn.I("ADDQ", k.src, k.near)
 	fn.I("SHRQ", asmgen.Imm(1), k.steps)
 	fn.I("JZ", rest)
 	fn.CountDown(k.steps, func() {
@@ -96,11 +101,16 @@ func (k *acrossTiles) blocks(lines int, before, pair, last func()) {
 		for range lines {
 			k.fetchLine()
 		}
+		if soon {
+			fn.I("PREFETCHT0", k.near.At(0))
+			fn.I("PREFETCHT0", k.near.At(0).Index(k.stride, 1))
+			fn.I("LEAQ", k.near.At(0).Index(k.stride, 2), k.near)
+		}
 		fn.I("LEAQ", k.src.At(0).Index(k.stride, 2), k.src)
 		fn.I("ADDQ", asmgen.Imm(64*k.columns), k.dst)
 	})
 	fn.Place(rest)
-	fn.I("TESTQ", asmgen.Imm(1), k.odd)
+	fn.I("TESTQ", asmgen.Imm(1), k.t.At(columnPanelLinesLeft))
 	fn.I("JZ", fill)
 	last()
 	fn.I("ADDQ", asmgen.Imm(64*k.columns), k.dst)
@@ -166,7 +176,7 @@ func acrossBF16Tiles(f *asmgen.File, panels int, order asmgen.Mem) {
 		fn.I("VMOVUPS", low, dst)
 		fn.I("VMOVUPS", rows[0], dst.Plus(64))
 	}
-	k.blocks(k.columns, func() {}, func() {
+	k.blocks(k.columns, false, func() {}, func() {
 		k.halves(2, func(_ int, first, second, dst asmgen.Mem) {
 			fn.I("VPERMQ", first, by, rows[0])
 			fn.I("VPERMQ", second, by, rows[1])
@@ -210,7 +220,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 		body()
 		fn.I("MOVQ", asmgen.Imm(64*k.columns), k.columnStep)
 	}
-	k.blocks(k.columns/2, func() {
+	k.blocks(k.columns/2, true, func() {
 		for i := range k.columns / 2 {
 			fn.I("VMOVDQU64", scales.At(32*i), spare.Y())
 			fn.I("VPMINUB", spare.Y(), least.Y(), least.Y())

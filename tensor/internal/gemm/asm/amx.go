@@ -33,8 +33,9 @@ func amx(f *asmgen.File) {
 	amxTiles(f, config, "bf16AMXRoundedTiles", ". sum is where the sums go, rounded to BF16; out is room for four tiles.", rounded)
 	amxTall(f, config)
 	data, twice := decoderConstants(f), twiceData(f)
-	amxCodes(f, 1, data, twice, config)
-	amxCodes(f, 2, data, twice, config)
+	for _, width := range []int{8, 16, 32} {
+		amxCodes(f, width, data, twice)
+	}
 	amxTurn(f, "turnSumsAVX512", "of FP32", false)
 	amxTurn(f, "turnRoundedSumsAVX512", "of BF16", true)
 	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)

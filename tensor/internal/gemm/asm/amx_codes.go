@@ -1,143 +1,255 @@
 package main
 
-// The AMX microkernel for turned products of codes: while the vector units decode 16 rows to one panel, the tiles multiply the panel before,
-// a step for every second row, so that reading, decoding and multiplying take place at the same time.
+// The AMX microkernel for turned products of codes. A block of 32 rows goes along k in chunks of 64 codes: while the vector units decode a chunk,
+// the tiles multiply the chunk before, so that reading, decoding and multiplying take place at the same time, and a tile of the column panel
+// serves all rows of the block. Two chunks, what is added to their exponents and the column panel have to fit the first level of cache.
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"spmoe/tensor/asmgen"
 )
 
-// Of a panel, 128 bytes of each row are the BF16 of 64 codes, two tiles side by side.
 const (
-	codesRow  = 2 * 64        // bytes from row to row, also of the sums
-	codesPair = 16 * codesRow // from two tiles to the next two
+	octet      = 8                     // rows that are decoded between two steps of the tiles
+	codesTall  = 2                     // row panels of a block
+	chunkTiles = codesTall * tileBytes // bytes of the tiles of a chunk's first 32 codes, and from each to that of the others
+	chunkBytes = 2 * chunkTiles
+	sumsRow    = 128 // bytes from row to row of sums
+	sumsPanel  = 16 * sumsRow
+	powersRow  = 16 * 4 // bytes of what is added to a row's exponents
+)
+
+// What the kernel keeps in fields of the tile that are of no other use here.
+const (
+	fieldBegun  = fieldAdds    // 0: there are no sums of a block before
+	fieldSingle = fieldColumns // 1: the chunk before has one tile along k
 )
 
 type codesKernel struct {
 	rowDecoding
-	columns int        // tiles of columns, 1 or 2
-	panel   asmgen.Reg // what is multiplied, from the next tile along k on; 0: nothing yet
-	b       asmgen.Reg // and the column panel from there on
-	left    asmgen.Reg // tiles along k that are left
+	width   int        // columns of the column panel
+	columns int        // tiles of them
+	chunk   asmgen.Reg // where the chunk at hand is decoded to
+	b       asmgen.Reg // the column panel at the chunk before
+	left    asmgen.Reg // codes of a row that are left
+	octet   asmgen.Reg // the one at hand
 	fetch   asmgen.Reg // what is fetched next
-	stride  asmgen.Reg // codesRow
 }
 
-func amxCodes(f *asmgen.File, columns int, data decoderData, twice, config asmgen.Mem) {
-	d := newDecoding(f, fmt.Sprintf("codesAMXTall%d", 16*columns), fmt.Sprintf(" multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column\n"+
+func amxCodes(f *asmgen.File, width int, data decoderData, twice asmgen.Mem) {
+	d := newDecoding(f, fmt.Sprintf("codesAMXTall%d", width), fmt.Sprintf(" multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column\n"+
 		"panel of %d columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in the order of memory.\n"+
-		"Sums are 128 bytes apart; their place moves. t.a is room for two panels, t.aStride apart, on a multiple of 128.", 16*columns),
-		data, asmgen.Arg("t", "*tile"))
+		"Sums are 128 bytes apart, of whole blocks of %d rows; their place moves. t.a is room for two chunks of a block, on a multiple of both, t.out for\n"+
+		"64 bytes for each of its rows; t.adds and t.columns are overwritten.", width, 16*codesTall), data, asmgen.Arg("t", "*tile"))
 	fn := d.fn
 	fn.Free(d.dst)
-	k := codesKernel{newRowDecoding(d, twice), columns, fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP()}
-	fn.I("LEAQ", config, k.n)
+	k := codesKernel{newRowDecoding(d, twice), width, (width + 15) / 16, fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP()}
+	fn.I("LEAQ", f.Data(fmt.Sprintf("codesTiles%d", width), k.config()), k.n)
 	fn.I("LDTILECFG", k.n.At(0))
-	fn.I("MOVQ", asmgen.Imm(codesRow), k.stride)
 	fn.I("MOVQ", k.args.At(decodeAhead), k.fetch)
 	fn.I("ADDQ", k.codes, k.fetch)
-	fn.I("XORQ", k.panel, k.panel)
-	fn.I("XORQ", k.left, k.left)
+	t := k.tile(k.from)
+	fn.I("MOVQ", t.At(fieldA), k.chunk)
+	fn.I("MOVQ", t.At(fieldB), k.b)
+	fn.I("MOVQ", asmgen.Imm(0), t.At(fieldBegun))
+	fn.I("MOVQ", asmgen.Imm(1), t.At(fieldSingle)) // nothing was decoded yet, and the column panel may end behind its first tile
 
-	next, busy, begin, last := fn.Label("next"), fn.Label("busy"), fn.Label("begin"), fn.Label("last")
-	fn.Place(next)
-	t := k.tile()
-	fn.I("MOVQ", t.At(fieldCount), k.rows)
-	fn.I("TESTQ", k.rows, k.rows)
-	fn.I("JZ", last)
-	fn.I("MOVQ", asmgen.Imm(16), k.to)
-	fn.I("CMPQ", k.rows, k.to)
-	fn.I("CMOVQGT", k.to, k.rows)
-	fn.I("MOVQ", t.At(fieldA), k.to)
-	fn.I("SUBQ", k.rows, t.At(fieldCount))
-	fn.CountDown(k.rows, func() {
-		fn.I("MOVQ", k.to, k.args.At(decodeDst))
-		k.row(codesPair, func() {
-			fn.I("PREFETCHT1", k.fetch.At(0))
-			fn.I("ADDQ", asmgen.Imm(64), k.fetch)
-		})
-		fn.I("MOVQ", k.args.At(decodeDst), k.to)
-		fn.I("ADDQ", asmgen.Imm(codesRow), k.to)
-		fn.I("TESTQ", asmgen.Imm(1), k.rows) // as 256 codes have steps for half of 16 rows, and sums are not ready at once
-		fn.I("JZ", busy)
-		fn.I("TESTQ", k.left, k.left)
-		fn.I("JZ", busy)
-		k.multiply()
-		fn.Place(busy)
-	})
-	fn.I("TESTQ", k.panel, k.panel)
-	fn.I("JZ", begin)
-	k.complete()
-	fn.Place(begin)
-	k.begin()
+	block, chunk, within, next, last := fn.Label("block"), fn.Label("chunk"), fn.Label("within"), fn.Label("next"), fn.Label("last")
+	fn.Place(block)
+	k.beginBlock()
+	fn.Place(chunk)
+	k.decodeChunk()
+	fn.I("CMPQ", k.left, k.args.At(decodeCount))
+	fn.I("JLT", within)
+	k.beginBlockSums(last)
 	fn.I("JMP", next)
+	fn.Place(within)
+	fn.I("ADDQ", asmgen.Imm(int64(2*16*4*k.width)), k.b)
+	fn.Place(next)
+	fn.I("XORQ", asmgen.Imm(chunkBytes), k.chunk)
+	fn.I("ADDQ", asmgen.Imm(64), k.codes)
+	fn.I("SUBQ", asmgen.Imm(64), k.left)
+	fn.I("JGT", chunk)
+	k.endBlock()
+	fn.I("JMP", block)
 	fn.Place(last)
-	k.complete()
 	fn.I("TILERELEASE")
 	k.finish()
 }
 
-// tile loads t into a register that rows only use in between.
-func (k *codesKernel) tile() asmgen.Reg {
-	k.fn.I("MOVQ", k.fn.Slot("t"), k.n)
-	return k.n
+// config configures the tiles: those of sums and of the column panel may have fewer columns.
+func (k *codesKernel) config() []byte {
+	c := wholeTiles()
+	for i := range 6 {
+		binary.LittleEndian.PutUint16(c[16+2*i:], uint16(min(64, 4*k.width)))
+	}
+	return c
 }
 
-// multiply multiplies the next tile along k and leaves the flags of left.
-func (k *codesKernel) multiply() {
-	fn, same := k.fn, k.fn.Label("same")
-	rows, step := asmgen.TMM(4), k.stride
-	if k.columns == 1 {
-		step = k.n
-		fn.I("MOVQ", asmgen.Imm(64), step)
-	}
-	fn.I("TILELOADD", k.panel.At(0).Index(k.stride, 1), rows)
-	for i := range k.columns {
-		column := asmgen.TMM(6 + i)
-		fn.I("TILELOADD", k.b.At(64*i).Index(step, 1), column)
-		fn.I("TDPBF16PS", column, rows, asmgen.TMM(i))
-	}
-	fn.I("ADDQ", asmgen.Imm(k.columns*tileBytes), k.b)
-	fn.I("ADDQ", asmgen.Imm(64), k.panel)
-	fn.I("TESTQ", asmgen.Imm(64), k.panel)
-	fn.I("JNZ", same)
-	fn.I("ADDQ", asmgen.Imm(codesPair-codesRow), k.panel)
-	fn.Place(same)
-	fn.I("DECQ", k.left)
+// tile loads t into a register.
+func (k *codesKernel) tile(t asmgen.Reg) asmgen.Reg {
+	k.fn.I("MOVQ", k.fn.Slot("t"), t)
+	return t
 }
 
-// complete multiplies what is left and stores the sums.
-func (k *codesKernel) complete() {
-	fn, more, done := k.fn, k.fn.Label("more"), k.fn.Label("done")
-	fn.I("TESTQ", k.left, k.left)
-	fn.I("JZ", done)
-	fn.Place(more)
-	k.multiply()
-	fn.I("JNZ", more)
-	fn.Place(done)
-	t, sum := k.tile(), k.to
-	fn.I("MOVQ", t.At(fieldSum), sum)
-	for i := range k.columns {
-		fn.I("TILESTORED", asmgen.TMM(i), sum.At(64*i).Index(k.stride, 1))
-	}
-	fn.I("ADDQ", asmgen.Imm(16*codesRow), t.At(fieldSum))
-}
-
-// begin turns to the panel that was decoded, and to the other one for the next.
-func (k *codesKernel) begin() {
-	fn, t, sum := k.fn, k.tile(), k.to
-	fn.I("MOVQ", t.At(fieldA), k.panel)
-	fn.I("MOVQ", t.At(fieldAStride), k.b)
-	fn.I("ADDQ", k.b, t.At(fieldA))
-	fn.I("NEGQ", t.At(fieldAStride))
-	fn.I("MOVQ", t.At(fieldB), k.b)
-	fn.I("MOVQ", t.At(fieldSteps), k.left)
-	beginSums(fn, t, k.columns, func() {
-		fn.I("MOVQ", t.At(fieldSum), sum)
-		for i := range k.columns {
-			fn.I("TILELOADD", sum.At(64*i).Index(k.stride, 1), asmgen.TMM(i))
-		}
+// beginBlock takes the rows of the next block from those that are left: none behind the last one, whose last chunk is still to be multiplied.
+// It notes their scales and makes of them what is added to exponents.
+func (k *codesKernel) beginBlock() {
+	fn, t, none := k.fn, k.tile(k.from), k.fn.Label("noRows")
+	fn.I("MOVQ", t.At(fieldCount), k.rows)
+	fn.I("MOVQ", asmgen.Imm(16*codesTall), k.n)
+	fn.I("CMPQ", k.rows, k.n)
+	fn.I("CMOVQGT", k.n, k.rows)
+	fn.I("SUBQ", k.rows, t.At(fieldCount))
+	fn.I("MOVQ", k.rows, k.args.At(decodeRows))
+	fn.I("MOVQ", k.args.At(decodeCount), k.left)
+	fn.I("MOVQ", t.At(fieldOut), k.to)
+	fn.I("TESTQ", k.rows, k.rows)
+	fn.I("JZ", none)
+	fn.I("MOVQ", k.codes, k.args.At(decodeDst)) // which the collector sees: not behind the last row
+	fn.CountDown(k.rows, func() {
+		fn.I("PREFETCHT0", k.scales.At(64*16)) // of the next block, where rows have 512 codes
+		k.power(k.to.At(0))
+		fn.I("ADDQ", asmgen.Imm(powersRow), k.to)
+		fn.I("ADDQ", k.args.At(decodeScaleStride), k.scales)
 	})
+	fn.Place(none)
+}
+
+// decodeChunk decodes the next codes of all rows of the block, an octet at a time, and multiplies the chunk before.
+func (k *codesKernel) decodeChunk() {
+	fn := k.fn
+	next, tail, decoded := fn.Label("octet"), fn.Label("tail"), fn.Label("decoded")
+	fn.I("MOVQ", k.args.At(decodeRows), k.rows)
+	fn.I("MOVQ", k.codes, k.from)
+	fn.I("MOVQ", k.args.At(decodeCount), k.step)
+	fn.I("SUBQ", k.left, k.step)
+	fn.I("SHRQ", asmgen.Imm(3), k.step) // 4 bytes for 32 codes
+	fn.I("ADDQ", k.tile(k.to).At(fieldOut), k.step)
+	fn.I("XORQ", k.octet, k.octet)
+	fn.Place(next)
+	fn.I("MOVQ", asmgen.Imm(octet), k.n)
+	fn.I("CMPQ", k.rows, k.n)
+	fn.I("CMOVQLT", k.rows, k.n)
+	fn.I("TESTQ", k.n, k.n)
+	fn.I("JZ", decoded)
+	fn.I("SUBQ", k.n, k.rows)
+	fn.I("MOVQ", k.octet, k.to)
+	fn.I("SHLQ", asmgen.Imm(9), k.to) // of 64 bytes a row
+	fn.I("CMPQ", k.left, asmgen.Imm(64))
+	fn.I("JLT", tail)
+	fn.I("ADDQ", k.chunk, k.to)
+	fn.CountDown(k.n, func() { k.decodeRow(k.from.At(0)) })
+	fn.I("JMP", decoded)
+	fn.Place(tail)
+	fn.I("ADDQ", k.chunk, k.to)
+	fn.CountDown(k.n, func() {
+		fn.I("VMOVDQU8.Z", k.from.At(0), asmgen.K(2), k.other)
+		k.decodeRow(k.other)
+	})
+	fn.Place(decoded)
+	k.multiply()
+	fn.I("INCQ", k.octet)
+	fn.I("CMPQ", k.octet, asmgen.Imm(2*codesTall))
+	fn.I("JLT", next)
+}
+
+// decodeRow decodes 64 codes of a row and turns to the next row.
+func (k *codesKernel) decodeRow(codes asmgen.Operand) {
+	fn, powers := k.fn, [2]asmgen.Operand{k.step.At(0), k.step.At(4)}
+	fn.I("PREFETCHT1", k.fetch.At(0))
+	fn.I("ADDQ", asmgen.Imm(64), k.fetch)
+	fn.I("PREFETCHT0", k.from.At(64)) // for the next chunk
+	k.normal(codes, true, k.first, k.second)
+	fn.I("VPADDD.BCST", powers[0], k.first, k.first)
+	fn.I("VPADDD.BCST", powers[1], k.second, k.second)
+	k.otherwise(func() {
+		k.looking(func(lookup asmgen.Reg) { k.lookUp(lookup, codes, powers, k.first, k.second) })
+	})
+	fn.I("VMOVUPS", k.first, k.to.At(0))
+	fn.I("VMOVUPS", k.second, k.to.At(chunkTiles))
+	fn.I("ADDQ", k.args.At(decodeCodeStride), k.from)
+	fn.I("ADDQ", asmgen.Imm(64), k.to)
+	fn.I("ADDQ", asmgen.Imm(powersRow), k.step)
+}
+
+// multiply makes one step of the tiles for the chunk before, that of the octet's number: first those of 32 codes for all panels, then of the others.
+func (k *codesKernel) multiply() {
+	fn, done := k.fn, k.fn.Label("multiplied")
+	for i := range 2 * codesTall {
+		other := fn.Label("other")
+		fn.I("CMPQ", k.octet, asmgen.Imm(int64(i)))
+		fn.I("JNE", other)
+		k.multiplyPanel(i%codesTall, i/codesTall, done)
+		fn.I("JMP", done)
+		fn.Place(other)
+	}
+	fn.Place(done)
+}
+
+// multiplyPanel multiplies 16 rows of a tile along k. That of the column panel is loaded for the first of them.
+func (k *codesKernel) multiplyPanel(panel, along int, done asmgen.Label) {
+	fn, stride := k.fn, k.to
+	if along == 1 {
+		fn.I("CMPQ", k.tile(k.n).At(fieldSingle), asmgen.Imm(0))
+		fn.I("JNE", done)
+	}
+	column := func(j int) asmgen.Tile { return asmgen.TMM(4 + (along+j)%2) }
+	if panel == 0 {
+		fn.I("MOVQ", asmgen.Imm(int64(4*k.width)), stride)
+		for j := range k.columns {
+			fn.I("TILELOADD", k.b.At(along*16*4*k.width+64*j).Index(stride, 1), column(j))
+		}
+	}
+	rows := asmgen.TMM(6 + panel%2)
+	fn.I("MOVQ", asmgen.Imm(64), stride)
+	fn.I("MOVQ", k.chunk, k.n)
+	fn.I("XORQ", asmgen.Imm(chunkBytes), k.n)
+	fn.I("TILELOADD", k.n.At(along*chunkTiles+panel*tileBytes).Index(stride, 1), rows)
+	for j := range k.columns {
+		fn.I("TDPBF16PS", column(j), rows, asmgen.TMM(panel*k.columns+j))
+	}
+}
+
+// beginBlockSums is for the first chunk of a block, with which the block before is complete: it stores that one's sums and begins new ones, or
+// goes to last if the block has no rows.
+func (k *codesKernel) beginBlockSums(last asmgen.Label) {
+	fn, t, first := k.fn, k.tile(k.from), k.fn.Label("first")
+	fn.I("CMPQ", t.At(fieldBegun), asmgen.Imm(0))
+	fn.I("JEQ", first)
+	k.sums(t, func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILESTORED", tile, sum) })
+	fn.I("CMPQ", k.args.At(decodeRows), asmgen.Imm(0))
+	fn.I("JEQ", last)
+	fn.I("ADDQ", asmgen.Imm(codesTall*sumsPanel), t.At(fieldSum))
+	fn.Place(first)
+	fn.I("MOVQ", asmgen.Imm(1), t.At(fieldBegun))
+	fn.I("MOVQ", asmgen.Imm(0), t.At(fieldSingle))
+	fn.I("MOVQ", t.At(fieldB), k.b)
+	beginSums(fn, t, codesTall*k.columns, func() {
+		k.sums(t, func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILELOADD", sum, tile) })
+	})
+}
+
+// endBlock turns to the rows behind the block.
+func (k *codesKernel) endBlock() {
+	fn, t := k.fn, k.tile(k.from)
+	fn.I("MOVQ", t.At(fieldSteps), k.n)
+	fn.I("ANDQ", asmgen.Imm(1), k.n)
+	fn.I("MOVQ", k.n, t.At(fieldSingle))
+	fn.I("MOVQ", k.args.At(decodeCodeStride), k.codes)
+	fn.I("IMULQ", k.args.At(decodeRows), k.codes)
+	fn.I("ADDQ", k.args.At(decodeDst), k.codes)
+}
+
+// sums calls body for each tile of sums of a block.
+func (k *codesKernel) sums(t asmgen.Reg, body func(sum asmgen.Mem, tile asmgen.Tile)) {
+	k.fn.I("MOVQ", t.At(fieldSum), k.to)
+	k.fn.I("MOVQ", asmgen.Imm(sumsRow), k.n)
+	for i := range codesTall {
+		for j := range k.columns {
+			body(k.to.At(i*sumsPanel+64*j).Index(k.n, 1), asmgen.TMM(i*k.columns+j))
+		}
+	}
 }

@@ -13,7 +13,7 @@ const turnedRows = 8
 
 func amxTurn(f *asmgen.File, name, result string, round bool) {
 	fn := f.Func(name, fmt.Sprintf("%s transposes groups (> 0) times 16 rows of sums, %d bytes apart: column i of rows (1 to %d) becomes row i of dst, %s, stride bytes apart.\n"+
-		"It reads %d columns.", name, codesRow, turnedRows, result, turnedRows),
+		"It reads %d columns.", name, sumsRow, turnedRows, result, turnedRows),
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("groups", "int"), asmgen.Arg("rows", "int"))
 	step := 64
 	if round {
@@ -25,8 +25,8 @@ func amxTurn(f *asmgen.File, name, result string, round bool) {
 		done := fn.Label("done")
 		for i, v := range quads {
 			row := i/4*8 + i%4
-			fn.I("VMOVUPS", src.At(codesRow*row), v.Y())
-			fn.I("VINSERTF64X4", asmgen.Imm(1), src.At(codesRow*(row+4)), v, v)
+			fn.I("VMOVUPS", src.At(sumsRow*row), v.Y())
+			fn.I("VINSERTF64X4", asmgen.Imm(1), src.At(sumsRow*(row+4)), v, v)
 		}
 		transposeQuads(fn, quads, other)
 		for c := range 4 { // lanes 0 and 2 hold column c of four rows each, lanes 1 and 3 column 4+c
@@ -45,7 +45,7 @@ func amxTurn(f *asmgen.File, name, result string, round bool) {
 			fn.I("ADDQ", stride, to)
 		}
 		fn.Place(done)
-		fn.I("ADDQ", asmgen.Imm(16*codesRow), src)
+		fn.I("ADDQ", asmgen.Imm(16*sumsRow), src)
 		fn.I("ADDQ", asmgen.Imm(step), dst)
 	})
 	fn.Return()

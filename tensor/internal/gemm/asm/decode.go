@@ -245,15 +245,20 @@ func newRowDecoding(d *decoding, twice asmgen.Mem) rowDecoding {
 	return r
 }
 
-// row decodes a row, whose groups of 64 will be apart bytes apart. It calls meanwhile, which may be nil, before each whole one.
-func (d *rowDecoding) row(apart int, meanwhile func()) {
+// power notes the scales of a row and puts there, for every block, what is to be added to the exponents of two codes.
+func (d *rowDecoding) power(to asmgen.Mem) {
+	d.note()
+	d.fn.I("VPERMB.Z", d.temp, d.twice, wordsLow, d.other)
+	d.fn.I("VPSLLW", asmgen.Imm(7), d.other, d.other)
+	d.fn.I("VPSUBW", d.bias, d.other, d.other)
+	d.fn.I("VMOVUPS", d.other, to)
+}
+
+// row decodes a row, whose groups of 64 will be neighbours.
+func (d *rowDecoding) row() {
 	fn := d.fn
 	tail, done := fn.Label("tail"), fn.Label("done")
-	d.note()
-	fn.I("VPERMB.Z", d.temp, d.twice, wordsLow, d.other)
-	fn.I("VPSLLW", asmgen.Imm(7), d.other, d.other)
-	fn.I("VPSUBW", d.bias, d.other, d.other)
-	fn.I("VMOVUPS", d.other, d.args.At(decodeStep))
+	d.power(d.args.At(decodeStep))
 	steps := [2]asmgen.Operand{d.step.At(0), d.step.At(4)}
 	groups := func(group func()) {
 		fn.I("LEAQ", d.args.At(decodeStep), d.step)
@@ -264,16 +269,13 @@ func (d *rowDecoding) row(apart int, meanwhile func()) {
 			group()
 			d.store()
 			fn.I("ADDQ", asmgen.Imm(64), d.from)
-			fn.I("ADDQ", asmgen.Imm(apart), d.to)
+			fn.I("ADDQ", asmgen.Imm(128), d.to)
 			fn.I("ADDQ", asmgen.Imm(8), d.step)
 		})
 	}
 	fn.I("VPTERNLOGD", asmgen.Imm(0xff), d.met, d.met, d.met)
 	fn.I("MOVQ", d.codes, d.from)
 	groups(func() {
-		if meanwhile != nil {
-			meanwhile()
-		}
 		d.normal(d.from.At(0), false, d.first, d.second)
 		fn.I("VPADDD.BCST", steps[0], d.first, d.first)
 		fn.I("VPADDD.BCST", steps[1], d.second, d.second)
@@ -281,8 +283,8 @@ func (d *rowDecoding) row(apart int, meanwhile func()) {
 	d.otherwise(func() { // the whole row once more
 		fn.I("MOVQ", d.args.At(decodeCount), d.n)
 		fn.I("SHRQ", asmgen.Imm(6), d.n)
-		fn.I("IMUL3Q", asmgen.Imm(apart), d.n, d.from)
-		fn.I("SUBQ", d.from, d.to)
+		fn.I("SHLQ", asmgen.Imm(7), d.n)
+		fn.I("SUBQ", d.n, d.to)
 		fn.I("MOVQ", d.codes, d.from)
 		d.looking(func(lookup asmgen.Reg) {
 			groups(func() { d.lookUp(lookup, d.from.At(0), steps, d.first, d.second) })
@@ -304,7 +306,7 @@ func decodeAlong(f *asmgen.File, data decoderData, twice asmgen.Mem) {
 	r := newRowDecoding(d, twice)
 	d.fn.CountDown(d.rows, func() {
 		d.fn.I("MOVQ", d.dst, d.to)
-		r.row(128, nil)
+		r.row()
 		d.fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
 	})
 	d.finish()
