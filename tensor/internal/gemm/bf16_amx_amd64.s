@@ -1020,6 +1020,9 @@ normal16:
 	DECQ R9
 	JNZ loop14
 decoded10:
+	MOVQ t+8(FP), R8
+	ADDQ 32(R8), R14
+	SUBQ $512, R14
 	CMPQ R13, $0
 	JNE other18
 	MOVQ $32, R8
@@ -1070,6 +1073,11 @@ multiplied17:
 	INCQ R13
 	CMPQ R13, $4
 	JLT octet8
+	MOVQ t+8(FP), R8
+	MOVQ 32(R8), R9
+	SHLQ $2, R9
+	SUBQ R9, R14
+	ADDQ $512, R14
 	CMPQ R12, 64(AX)
 	JLT within3
 	MOVQ t+8(FP), DI
@@ -1304,6 +1312,9 @@ normal16:
 	DECQ R9
 	JNZ loop14
 decoded10:
+	MOVQ t+8(FP), R8
+	ADDQ 32(R8), R14
+	SUBQ $512, R14
 	CMPQ R13, $0
 	JNE other18
 	MOVQ $64, R8
@@ -1354,6 +1365,11 @@ multiplied17:
 	INCQ R13
 	CMPQ R13, $4
 	JLT octet8
+	MOVQ t+8(FP), R8
+	MOVQ 32(R8), R9
+	SHLQ $2, R9
+	SUBQ R9, R14
+	ADDQ $512, R14
 	CMPQ R12, 64(AX)
 	JLT within3
 	MOVQ t+8(FP), DI
@@ -1588,6 +1604,9 @@ normal16:
 	DECQ R9
 	JNZ loop14
 decoded10:
+	MOVQ t+8(FP), R8
+	ADDQ 32(R8), R14
+	SUBQ $512, R14
 	CMPQ R13, $0
 	JNE other18
 	MOVQ $128, R8
@@ -1644,6 +1663,11 @@ multiplied17:
 	INCQ R13
 	CMPQ R13, $4
 	JLT octet8
+	MOVQ t+8(FP), R8
+	MOVQ 32(R8), R9
+	SHLQ $2, R9
+	SUBQ R9, R14
+	ADDQ $512, R14
 	CMPQ R12, 64(AX)
 	JLT within3
 	MOVQ t+8(FP), DI

@@ -40,7 +40,7 @@ func (f *family) turnedCodes(s *Scratch, p *product, c result, b operand, width 
 			run := min(most, b.Cols-k)
 			d.along(b.part(1, j, n).along(1, k, run))
 			d.ahead = n*b.RowStride - k + n*k // of the next rows' memory, as much as was multiplied of these
-			*t = tile{a: chunks, out: unsafe.Add(chunks, 2*codesChunk), b: unsafe.Add(p.b, 4*width*f.packing.steps(k)), sum: sums.Ptr,
+			*t = tile{a: chunks, aStride: n * run / 4 / line * line, out: unsafe.Add(chunks, 2*codesChunk), b: unsafe.Add(p.b, 4*width*f.packing.steps(k)), sum: sums.Ptr,
 				steps: f.packing.steps(run) / tileSteps, count: n, startAtSum: min(k, 1)}
 			callTallCodes(multiply, d, t)
 		}

@@ -40,8 +40,8 @@ type codesKernel struct {
 
 func amxCodes(f *asmgen.File, width int, data decoderData, twice asmgen.Mem) {
 	d := newDecoding(f, fmt.Sprintf("codesAMXTall%d", width), fmt.Sprintf(" multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column\n"+
-		"panel of %d columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in the order of memory.\n"+
-		"Sums are 128 bytes apart, of whole blocks of %d rows; their place moves. t.a is room for two chunks of a block, on a multiple of both, t.out for\n"+
+		"panel of %d columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in\n"+
+		"four places, t.aStride bytes apart, in turns. Sums are 128 bytes apart, of whole blocks of %d rows; their place moves. t.a is room for two chunks of a block, on a multiple of both, t.out for\n"+
 		"64 bytes for each of its rows; t.adds and t.columns are overwritten.", width, 16*codesTall), data, asmgen.Arg("t", "*tile"))
 	fn := d.fn
 	fn.Free(d.dst)
@@ -150,10 +150,18 @@ func (k *codesKernel) decodeChunk() {
 		k.decodeRow(k.other)
 	})
 	fn.Place(decoded)
+	// An octet, of four, has fetched its lines in one of four places, so that as many streams are under way: the hardware follows one only to
+	// the end of a page.
+	fn.I("ADDQ", k.tile(k.to).At(fieldAStride), k.fetch)
+	fn.I("SUBQ", asmgen.Imm(64*octet), k.fetch)
 	k.multiply()
 	fn.I("INCQ", k.octet)
 	fn.I("CMPQ", k.octet, asmgen.Imm(2*codesTall))
 	fn.I("JLT", next)
+	fn.I("MOVQ", k.tile(k.to).At(fieldAStride), k.n)
+	fn.I("SHLQ", asmgen.Imm(2), k.n)
+	fn.I("SUBQ", k.n, k.fetch)
+	fn.I("ADDQ", asmgen.Imm(64*octet), k.fetch)
 }
 
 // decodeRow decodes 64 codes of a row and turns to the next row.
