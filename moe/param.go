@@ -77,17 +77,20 @@ func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int))
 	update(ex, done, g.Len())
 }
 
-// Weights calls yield for all that products read of this group, in a fixed order: Work, and what is derived from it.
+// Weights calls yield for all that a model in training reads of this group, in a fixed order: what is derived from quantised weights, and of Work what
+// is not quantised.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
-	if !yield(g.Work) {
-		return
-	}
+	done := 0
 	for _, l := range g.quantised {
-		for _, t := range [...]tensor.Tensor{l.mx.rows.Codes, l.mx.rows.Scales, l.mx.cols.Codes, l.mx.cols.Scales} {
-			if t.Valid() && !yield(t) {
+		for _, t := range [...]tensor.Tensor{g.Work.Slice(done, l.at), l.mx.rows.Codes, l.mx.rows.Scales, l.mx.cols.Codes, l.mx.cols.Scales} {
+			if t.Valid() && t.Len() > 0 && !yield(t) {
 				return
 			}
 		}
+		done = l.at + l.W.Len()
+	}
+	if done < g.Len() {
+		yield(g.Work.Slice(done, g.Len()))
 	}
 }
 

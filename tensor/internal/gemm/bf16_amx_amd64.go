@@ -28,27 +28,27 @@ func bf16AMXRoundedTiles(t *tile)
 func bf16AMXTall(t *tile)
 
 // codesAMXTall8 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column
-// panel of 8 columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in
-// four places, t.aStride bytes apart, in turns. Sums are 128 bytes apart, of whole blocks of 32 rows; their place moves. t.a is room for two chunks of a block, on a multiple of both, t.out for
-// 64 bytes for each of its rows; t.adds and t.columns are overwritten.
+// panel of 8 columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in four places in turns, t.aStride
+// bytes apart. Sums are 128 bytes apart, of whole blocks of 32 rows; their place moves. t.a is room for two chunks of a block, on a multiple of
+// both, t.out for 64 bytes for each of its rows; t.adds and t.columns are overwritten.
 // It writes whole groups of 64 and notes in min, max and bad what it met.
 //
 //go:noescape
 func codesAMXTall8(d *decoding, t *tile)
 
 // codesAMXTall16 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column
-// panel of 16 columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in
-// four places, t.aStride bytes apart, in turns. Sums are 128 bytes apart, of whole blocks of 32 rows; their place moves. t.a is room for two chunks of a block, on a multiple of both, t.out for
-// 64 bytes for each of its rows; t.adds and t.columns are overwritten.
+// panel of 16 columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in four places in turns, t.aStride
+// bytes apart. Sums are 128 bytes apart, of whole blocks of 32 rows; their place moves. t.a is room for two chunks of a block, on a multiple of
+// both, t.out for 64 bytes for each of its rows; t.adds and t.columns are overwritten.
 // It writes whole groups of 64 and notes in min, max and bad what it met.
 //
 //go:noescape
 func codesAMXTall16(d *decoding, t *tile)
 
 // codesAMXTall32 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column
-// panel of 32 columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in
-// four places, t.aStride bytes apart, in turns. Sums are 128 bytes apart, of whole blocks of 32 rows; their place moves. t.a is room for two chunks of a block, on a multiple of both, t.out for
-// 64 bytes for each of its rows; t.adds and t.columns are overwritten.
+// panel of 32 columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in four places in turns, t.aStride
+// bytes apart. Sums are 128 bytes apart, of whole blocks of 32 rows; their place moves. t.a is room for two chunks of a block, on a multiple of
+// both, t.out for 64 bytes for each of its rows; t.adds and t.columns are overwritten.
 // It writes whole groups of 64 and notes in min, max and bad what it met.
 //
 //go:noescape

@@ -40,9 +40,9 @@ type codesKernel struct {
 
 func amxCodes(f *asmgen.File, width int, data decoderData, twice asmgen.Mem) {
 	d := newDecoding(f, fmt.Sprintf("codesAMXTall%d", width), fmt.Sprintf(" multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column\n"+
-		"panel of %d columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in\n"+
-		"four places, t.aStride bytes apart, in turns. Sums are 128 bytes apart, of whole blocks of %d rows; their place moves. t.a is room for two chunks of a block, on a multiple of both, t.out for\n"+
-		"64 bytes for each of its rows; t.adds and t.columns are overwritten.", width, 16*codesTall), data, asmgen.Arg("t", "*tile"))
+		"panel of %d columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in four places in turns, t.aStride\n"+
+		"bytes apart. Sums are 128 bytes apart, of whole blocks of %d rows; their place moves. t.a is room for two chunks of a block, on a multiple of\n"+
+		"both, t.out for 64 bytes for each of its rows; t.adds and t.columns are overwritten.", width, 16*codesTall), data, asmgen.Arg("t", "*tile"))
 	fn := d.fn
 	fn.Free(d.dst)
 	k := codesKernel{newRowDecoding(d, twice), width, (width + 15) / 16, fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP()}
