@@ -27,6 +27,9 @@ import (
 // trainRounds is how much is measured: rounds in which every precision has its turn, with warm steps and then measured ones.
 type trainRounds struct{ rounds, warm, steps int }
 
+// block is how many steps are one sample: as many as have one check of the memory, which some of them pay for, or all.
+func (s trainRounds) block(guard trainer.Guard) int { return min(max(guard.Memory, 1), s.steps) }
+
 // benchDefaults are the sizes of a step that is measured.
 func benchDefaults(flavor string, _ int) (trainer.Config, error) {
 	cfg, err := trainer.Default(flavor)
@@ -40,9 +43,9 @@ func benchDefaults(flavor string, _ int) (trainer.Config, error) {
 // turns is what was measured of a precision.
 type turns struct {
 	precision string
-	rates     []float64 // tokens a second, of every step
+	rates     []float64 // tokens a second, of every block of steps
 	mfus      []float64
-	over      []float64 // tokens a second by those of the first precision, of every round or step
+	over      []float64 // tokens a second by those of the first precision, of every round or block
 	last      trainer.Benchmark
 }
 
@@ -67,7 +70,8 @@ func (f *benchFlags) train(ctx context.Context, env env) error {
 	if f.interleave {
 		unit = " step by step"
 	}
-	fmt.Fprintf(table, "%s of %d warm and %d measured steps, the precisions in turns%s; medians\n", report.Plural(size.rounds, "round"), size.warm, size.steps, unit)
+	fmt.Fprintf(table, "%s of %d warm and %d measured steps, the precisions in turns%s; medians of blocks of %s\n", report.Plural(size.rounds, "round"), size.warm, size.steps,
+		unit, report.Plural(size.block(cfg.Guard), "step"))
 	for range size.rounds {
 		if err := f.round(ctx, cfg, size, all); err != nil {
 			return errors.Join(err, done())
@@ -103,7 +107,7 @@ func (f *benchFlags) trainConfig(env env) (cfg trainer.Config, err error) {
 
 // trainRounds is how much is to be measured.
 func (f *benchFlags) trainRounds() trainRounds {
-	size := trainRounds{3, 2, 5}
+	size := trainRounds{3, 2, 4}
 	if f.quick {
 		size = trainRounds{1, 1, 2}
 	}
@@ -127,13 +131,13 @@ func (f *benchFlags) round(ctx context.Context, cfg trainer.Config, size trainRo
 		if err != nil {
 			return err
 		}
-		rates := all[i].add(b)
+		rates := all[i].add(b, size.block(cfg.Guard))
 		all[i].over = append(all[i].over, bench.Median(rates)/bench.Median(all[0].newest(len(rates))))
 	}
 	return nil
 }
 
-// interleaved measures all precisions at the same time, a step of each in turns. It compares them step by step.
+// interleaved measures all precisions at the same time, a step of each in turns. It compares them block by block.
 func (f *benchFlags) interleaved(ctx context.Context, cfg trainer.Config, size trainRounds, all []turns) error {
 	group, ctx := errgroup.WithContext(ctx)
 	order, results := trainer.NewTurns(len(all)), make([]trainer.Benchmark, len(all))
@@ -148,8 +152,9 @@ func (f *benchFlags) interleaved(ctx context.Context, cfg trainer.Config, size t
 	}
 	for i := range all {
 		results[i].Memory = results[len(results)-1].Memory // the last that was read is that of all
-		for step, rate := range all[i].add(results[i]) {
-			all[i].over = append(all[i].over, rate/all[0].newest(size.steps)[step])
+		rates := all[i].add(results[i], size.block(cfg.Guard))
+		for block, rate := range rates {
+			all[i].over = append(all[i].over, rate/all[0].newest(len(rates))[block])
 		}
 	}
 	return nil
@@ -173,17 +178,22 @@ func (f *benchFlags) takeTurn(ctx context.Context, cfg trainer.Config, precision
 	return b, nil
 }
 
-// add adds what was measured and returns the tokens a second of its steps.
-func (t *turns) add(b trainer.Benchmark) []float64 {
-	for _, d := range b.Steps {
-		t.rates = append(t.rates, float64(b.Tokens)/d.Seconds())
-		t.mfus = append(t.mfus, b.FLOPs/d.Seconds()/b.Peak)
+// add adds what was measured and returns the tokens a second of its blocks of that many steps.
+func (t *turns) add(b trainer.Benchmark, block int) []float64 {
+	before := len(t.rates)
+	for steps := range slices.Chunk(b.Steps, block) {
+		took := 0.0
+		for _, d := range steps {
+			took += d.Seconds() / float64(len(steps))
+		}
+		t.rates = append(t.rates, float64(b.Tokens)/took)
+		t.mfus = append(t.mfus, b.FLOPs/took/b.Peak)
 	}
 	t.last = b
-	return t.newest(len(b.Steps))
+	return t.rates[before:]
 }
 
-// newest returns the tokens a second of the last n steps.
+// newest returns the tokens a second of the last n blocks.
 func (t *turns) newest(n int) []float64 { return t.rates[len(t.rates)-n:] }
 
 // values are the figures of a precision by their names.

@@ -4,8 +4,12 @@ import (
 	"bufio"
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"spmoe/launcher/trainer"
 )
 
 // Steps are measured in every precision that was asked for, and the figures agree with each other.
@@ -43,12 +47,36 @@ func TestBenchTrain(t *testing.T) {
 func TestBenchTrainInterleaved(t *testing.T) {
 	small := []string{"-np", "2", "bench", "train", "--quick", "--interleave", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--precision", "bf16,mxfp8,mxint8"}
 	table := succeed(t, append(small, "--data", text(t))...)
-	for _, want := range []string{"1 round of 1 warm and 4 measured steps, the precisions in turns step by step", "\nmxint8 ", "of all precisions together"} {
+	for _, want := range []string{"1 round of 1 warm and 4 measured steps, the precisions in turns step by step; medians of blocks of 4 steps\n", "\nmxint8 ", "of all precisions together"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in the table\n%s", want, table)
 		}
 	}
 	refuse(t, exitUsage, append(small, "--data", t.TempDir()), "has no files")
+}
+
+// A block is the mean of its steps, so that what only some of them pay for counts for all; the last may be shorter.
+func TestTurnsBlocks(t *testing.T) {
+	var all turns
+	seconds := func(s ...float64) (steps []time.Duration) {
+		for _, x := range s {
+			steps = append(steps, time.Duration(x*1e9))
+		}
+		return steps
+	}
+	all.add(trainer.Benchmark{Steps: seconds(9), Tokens: 18, FLOPs: 36, Peak: 4}, 4)
+	got := all.add(trainer.Benchmark{Steps: seconds(1, 1, 2, 4, 3), Tokens: 18, FLOPs: 36, Peak: 4}, 4)
+	if !slices.Equal(got, []float64{9, 6}) || !slices.Equal(all.rates, []float64{2, 9, 6}) || !slices.Equal(all.mfus, []float64{1, 4.5, 3}) {
+		t.Errorf("%v tokens a second, %v in all, MFU %v", got, all.rates, all.mfus)
+	}
+	if got := all.newest(2); !slices.Equal(got, []float64{9, 6}) {
+		t.Errorf("the newest are %v", got)
+	}
+	for memory, want := range map[int]int{0: 1, 1: 1, 3: 3, 4: 4, 100: 4} {
+		if got := (trainRounds{steps: 4}).block(trainer.Guard{Memory: memory}); got != want {
+			t.Errorf("with a check every %d steps a block has %d, want %d", memory, got, want)
+		}
+	}
 }
 
 func TestBenchTrainUsage(t *testing.T) {
