@@ -49,5 +49,4 @@ loop1:
 	ADDQ $64, AX
 	DECQ BX
 	JNZ loop1
-	VZEROUPPER
 	RET
