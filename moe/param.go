@@ -34,7 +34,7 @@ type Group struct {
 	// Local marks expert weights, which one rank alone holds. Other groups are replicated:
 	// every rank holds all working weights and adds its own tokens' gradients.
 	Local bool
-	Work  tensor.Tensor // [Len] FP32 or BF16, zeros behind the last parameter
+	Work  tensor.Tensor // [Len] FP32 or BF16, zeros behind the last parameter; see Renew
 	Grad  tensor.Tensor // [Len] FP32; the zero Tensor in a model that is not trained
 
 	weights   []*weight
@@ -64,17 +64,21 @@ func (g *Group) Refresh(ex *tensor.Exec) {
 	}
 }
 
-// Renew lets update write Work, elements [lo, hi) at a time and perhaps several runs of them at once, each on a thread that has ex. It leaves
-// what is derived from Work as Refresh does, but makes it while caches hold what was written. The model has to be one that is trained.
-func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int)) {
+// Renew lets update make elements [lo, hi) of Work in part, which has as many, several runs of them perhaps at once, each on a thread that has
+// ex. It leaves what is derived from Work as Refresh does, but makes it while caches hold what was made. What is quantised is then not in Work,
+// which nobody reads it from: that still holds what it held. The model has to be one that is trained.
+func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	done := 0
+	within := func(lo, hi int) { update(ex, lo, hi, g.Work.Slice(lo, hi)) }
 	for _, l := range g.quantised {
-		update(ex, done, l.at)
+		within(done, l.at)
 		cols := l.W.Dim(-1)
-		l.mx.renew(ex, l.W, func(ex *tensor.Exec, lo, hi int) { update(ex, l.at+lo*cols, l.at+hi*cols) })
+		l.mx.renew(ex, l.W, func(ex *tensor.Exec, lo, hi int, part tensor.Tensor) {
+			update(ex, l.at+lo*cols, l.at+hi*cols, part.Reshape((hi-lo)*cols))
+		})
 		done = l.at + l.W.Len()
 	}
-	update(ex, done, g.Len())
+	within(done, g.Len())
 }
 
 // Weights calls yield for all that a model in training reads of this group, in a fixed order: what is derived from quantised weights, and of Work what

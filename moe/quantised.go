@@ -78,29 +78,42 @@ func (q *mxLinear) quantise(ex *tensor.Exec, f mx.Format, taken *mx.Tensor, cols
 }
 
 // refresh quantises the weight: [N, K] or [groups, N, K].
-func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) { q.renew(ex, w, nil) }
-
-// renew is refresh for a weight that update, if not nil, writes meanwhile: see mx.QuantizeAsWritten. There has to be a backward pass then.
-func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int)) {
+func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 	m := w.Mat()
-	if !q.rows.Codes.Valid() {
-		if q.groups = 1; w.NDim() == 3 {
-			q.groups = w.Dim(0)
-		}
-		q.rows = mx.New(nil, q.Format, mx.AlongRows, m.Rows, m.Cols)
-		if !q.inference {
-			q.cols = mx.NewGrouped(nil, q.Format, m.Cols, mx.GroupsOf(q.groups, m.Rows/q.groups))
-		}
-	}
-	switch {
-	case update != nil:
-		mx.QuantizeAsWritten(ex, q.rows, q.cols, m, q.Scale, update)
-	case q.inference:
+	q.room(w)
+	if q.inference {
 		mx.Quantize(ex, q.rows, m, q.Scale)
-	default:
+	} else {
 		mx.QuantizeBoth(ex, q.rows, q.cols, m, q.Scale)
 	}
 	q.show(Quantised{Operand: Weight, X: m, Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
+}
+
+// renew quantises rows of the weight while update makes them: see mx.QuantizeAsWritten. There has to be a backward pass. Only who watches
+// has the weight written as well.
+func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
+	if q.watched() {
+		update(ex, 0, w.Mat().Rows, w)
+		q.refresh(ex, w)
+		return
+	}
+	q.room(w)
+	mx.QuantizeAsWritten(ex, q.rows, q.cols, w.DType(), q.Scale, update)
+}
+
+// room takes memory for what the weight is quantised to.
+func (q *mxLinear) room(w tensor.Tensor) {
+	if q.rows.Codes.Valid() {
+		return
+	}
+	if q.groups = 1; w.NDim() == 3 {
+		q.groups = w.Dim(0)
+	}
+	m := w.Mat()
+	q.rows = mx.New(nil, q.Format, mx.AlongRows, m.Rows, m.Cols)
+	if !q.inference {
+		q.cols = mx.NewGrouped(nil, q.Format, m.Cols, mx.GroupsOf(q.groups, m.Rows/q.groups))
+	}
 }
 
 func (q *mxLinear) forward(p *pass, y, x tensor.Matrix, ends []int32) {

@@ -5,6 +5,7 @@ package mx
 
 import (
 	"fmt"
+	"iter"
 
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
@@ -31,26 +32,62 @@ func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 // both the same format.
 func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode) {
 	defer ex.Enter(ex.Enter(profile.Quantize))
-	q := both(rows, cols, x, mode)
+	q := both(rows, cols, x.Rows, x.Cols, mode)
+	q.x = x
 	q.run(ex)
 }
 
-// QuantizeAsWritten is QuantizeBoth for an x that write fills meanwhile: rows [lo, hi) at a time, on a thread that has ex, just before they
-// are quantised, so that caches still hold them. The time is that of the caller's family.
-func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int)) {
-	q := both(rows, cols, x, mode)
-	q.write = write
-	q.run(ex)
+// QuantizeAsWritten is QuantizeBoth for an x of that type that is nowhere as a whole: write makes rows [lo, hi) of it, on a thread that has ex, in
+// part, and they are quantised while caches hold them. The time is that of the caller's family.
+func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
+	n, k := rows.Rows(), rows.Cols()
+	q := both(rows, cols, n, k, mode)
+	q.stream = q.streams(n*k*dtype.Size(), k)
+	tensor.Parallel(ex, q.blockRows(n), operations*n*k, asWritten{q, dtype, write}, writtenPart)
 }
 
-// both is a pass in both directions.
-func both(rows, cols Tensor, x tensor.Matrix, mode ScaleMode) quantizer {
-	rows.check(AlongRows, x.Rows, x.Cols)
-	cols.check(AlongCols, x.Rows, x.Cols)
+// asWritten is a pass over rows that are made meanwhile. It has no x.
+type asWritten struct {
+	quantizer
+	dtype tensor.DType
+	write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)
+}
+
+// writtenPart makes and quantises panels [lo, hi).
+func writtenPart(ex *tensor.Exec, w asWritten, lo, hi int) {
+	for block, p := range panels(w.cols.Ends, w.rows.Rows()) {
+		if block >= hi {
+			break
+		}
+		if block >= lo {
+			w.panel(ex, block, p)
+		}
+	}
+	if w.stream {
+		quant.Drain()
+	}
+}
+
+// panel is a pass over one panel as if there were no other.
+func (w *asWritten) panel(ex *tensor.Exec, block int, p span) {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	x := ex.New(w.dtype, p.last-p.first, w.rows.Cols())
+	w.write(ex, p.first, p.last, x)
+	part := w.quantizer
+	part.x, part.rows = x.Mat(), w.rows.RowSlice(p.first, p.last)
+	part.cols.Codes, part.cols.Scales, part.cols.Ends = w.cols.Codes.Slice(p.first, p.last), w.cols.Scales.Slice(block, block+1), nil
+	part.panel(ex, place{rows: part.x.Rows, cols: part.x.Cols})
+}
+
+// both is a pass in both directions over a matrix of n rows and k columns.
+func both(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
+	rows.check(AlongRows, n, k)
+	cols.check(AlongCols, n, k)
 	if rows.Format != cols.Format {
 		panic(fmt.Sprintf("mx: one pass quantises to one format, not to %v and %v", rows.Format, cols.Format))
 	}
-	return quantizer{x: x, format: rows.Format, rule: mode.rule(rows.Format), rows: rows, cols: cols}
+	return quantizer{format: rows.Format, rule: mode.rule(rows.Format), rows: rows, cols: cols}
 }
 
 // A quantizer is one pass over a matrix. A direction that is not wanted is the zero Tensor.
@@ -59,15 +96,37 @@ type quantizer struct {
 	format     Format
 	rule       rule
 	rows, cols Tensor
-	write      func(ex *tensor.Exec, lo, hi int) // fills rows of x before they are read; nil: x is there
-	stream     bool                              // the codes are better written past the caches
+	stream     bool // the codes are better written past the caches
 }
 
 // A place is where a panel lies: its first row and column, its extents, and the block row of an AlongCols matrix that it
 // fills.
 type place struct{ row, col, rows, cols, block int }
 
-// stripCols is the unit in which the columns of a panel are shared out, in whole tiles and blocks, unless whole rows have to be written first.
+// A span is rows [first, last) of a panel.
+type span struct{ first, last int }
+
+// panels yields the panels of a matrix of so many rows, in groups that end at ends, with their numbers.
+func panels(ends []int32, rows int) iter.Seq2[int, span] {
+	return func(yield func(int, span) bool) {
+		first, last, groups, block := 0, rows, 1, 0
+		if ends != nil {
+			groups = len(ends)
+		}
+		for g := range groups {
+			if ends != nil {
+				first, last = group(ends, g)
+			}
+			for ; first < last; first, block = first+BlockSize, block+1 {
+				if !yield(block, span{first, min(first+BlockSize, last)}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// stripCols is the unit in which the columns of a panel are shared out, in whole tiles and blocks.
 const stripCols = 256
 
 // operations is what an element costs, in operations of a matrix product.
@@ -75,39 +134,24 @@ const operations = 32
 
 // run shares the panels out, those of few rows in strips of columns.
 func (q *quantizer) run(ex *tensor.Exec) {
-	q.stream = q.streams()
-	strips, _ := q.split()
-	tensor.Parallel(ex, q.blockRows()*strips, operations*q.x.Rows*q.x.Cols, *q, quantizePart)
+	q.stream = q.streams(q.x.Rows*q.x.Cols*q.x.DType().Size(), q.x.Cols)
+	tensor.Parallel(ex, q.blockRows(q.x.Rows)*q.perPanel(), operations*q.x.Rows*q.x.Cols, *q, quantizePart)
 }
 
-// split returns the number of strips of a panel, and the columns of each but the last.
-func (q *quantizer) split() (strips, cols int) {
-	if q.write != nil {
-		return 1, q.x.Cols
-	}
-	return (q.x.Cols + stripCols - 1) / stripCols, stripCols
-}
+// perPanel returns the number of strips of a panel.
+func (q *quantizer) perPanel() int { return (q.x.Cols + stripCols - 1) / stripCols }
 
 // quantizePart works off strips [lo, hi), counted along the panels, one panel after the other. Strips of one panel are
 // taken together.
 func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
-	strips, width := q.split()
-	ends := q.cols.Ends
-	for g, block := 0, 0; block*strips < hi; g++ {
-		first, last := 0, q.x.Rows
-		if ends != nil {
-			first, last = group(ends, g)
+	strips := q.perPanel()
+	for block, p := range panels(q.cols.Ends, q.x.Rows) {
+		if block*strips >= hi {
+			break
 		}
-		for row := first; row < last; row, block = row+BlockSize, block+1 {
-			from, to := max(lo-block*strips, 0), min(hi-block*strips, strips)
-			if from < to {
-				col := from * width
-				cols := min(to*width, q.x.Cols) - col
-				if q.write != nil {
-					q.write(ex, row, min(row+BlockSize, last))
-				}
-				q.panel(ex, place{row, col, min(BlockSize, last-row), cols, block})
-			}
+		if from, to := max(lo-block*strips, 0), min(hi-block*strips, strips); from < to {
+			col := from * stripCols
+			q.panel(ex, place{p.first, col, p.last - p.first, min(to*stripCols, q.x.Cols) - col, block})
 		}
 	}
 	if q.stream {
@@ -115,12 +159,12 @@ func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
 	}
 }
 
-// blockRows returns the number of panels.
-func (q *quantizer) blockRows() int {
+// blockRows returns the number of panels of so many rows.
+func (q *quantizer) blockRows(rows int) int {
 	if q.cols.wanted() {
 		return q.cols.Scales.Dim(0)
 	}
-	return blocks(q.x.Rows)
+	return blocks(rows)
 }
 
 // panel quantises what lies at that place.

@@ -337,7 +337,7 @@ func TestPastTheCaches(t *testing.T) {
 	}
 }
 
-// TestQuantizeAsWritten quantises rows that are written meanwhile, each once, before they are read: few, and so many that codes are written past
+// TestQuantizeAsWritten quantises rows that are made meanwhile, each once: few, and so many that codes are written past
 // the caches.
 func TestQuantizeAsWritten(t *testing.T) {
 	for _, s := range []struct{ rows, cols int }{{140, 70}, {8192, 512}} {
@@ -351,10 +351,10 @@ func TestQuantizeAsWritten(t *testing.T) {
 		wantRows, wantCols := quantize(func(rows, cols Tensor) { QuantizeBoth(tensor.NewExec(), rows, cols, from.Mat(), RCEIL) })
 		for threads := 1; threads <= 3; threads++ {
 			ex := tensor.NewParallelExec(threads)
-			x, written := tensor.New(tensor.BF16, s.rows, s.cols), make([]atomic.Int32, s.rows)
+			written := make([]atomic.Int32, s.rows)
 			rows, cols := quantize(func(rows, cols Tensor) {
-				QuantizeAsWritten(ex, rows, cols, x.Mat(), RCEIL, func(_ *tensor.Exec, lo, hi int) {
-					copy(x.Slice(lo, hi).BF16(), from.Slice(lo, hi).BF16())
+				QuantizeAsWritten(ex, rows, cols, tensor.BF16, RCEIL, func(_ *tensor.Exec, lo, hi int, part tensor.Tensor) {
+					copy(part.BF16(), from.Slice(lo, hi).BF16())
 					for r := lo; r < hi; r++ {
 						written[r].Add(1)
 					}

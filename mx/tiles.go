@@ -46,10 +46,10 @@ func (q *quantizer) tileRule() quant.Rule {
 // writing past the caches saves reading the lines that are to be written.
 const streamedBytes = 8 << 20
 
-// streams says whether the codes are to be written past the caches, which takes whole lines.
-func (q *quantizer) streams() bool {
+// streams says whether the codes of that many bytes of input are to be written past the caches, which takes whole lines.
+func (q *quantizer) streams(bytes, cols int) bool {
 	const line = 64
-	if kernels != tiles || q.x.Rows*q.x.Cols*q.x.DType().Size() < streamedBytes || q.x.Cols%line != 0 {
+	if kernels != tiles || bytes < streamedBytes || cols%line != 0 {
 		return false
 	}
 	for _, t := range []*Tensor{&q.rows, &q.cols} {

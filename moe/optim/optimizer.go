@@ -204,20 +204,20 @@ func (o *Optimizer) next() (before int) {
 // written in place. Another copy of the state is written past the caches, which weights would have to be read again from.
 func (o *Optimizer) renews(s shard) bool { return s.counts == nil && o.copies == 1 }
 
-// update makes the newest state from the one before, and this rank's slices of the working weights.
+// update makes the newest state from the one before, and this rank's slices of the working weights, or what is derived from them.
 func (o *Optimizer) update(before int, lr, norm float64) {
 	o.steps++
 	c := o.cfg
 	step := tensor.NewAdamWStep(lr, c.Beta1, c.Beta2, c.Eps, c.WeightDecay, c.clip(norm), o.steps)
 	for _, s := range o.shards {
-		work, grad := s.work(), s.grad()
-		update := func(ex *tensor.Exec, lo, hi int) {
-			tensor.AdamW(ex, s.states[o.now].Slice(lo, hi), s.states[before].Slice(lo, hi), work.Slice(lo, hi), grad.Slice(lo, hi), step)
+		grad := s.grad()
+		update := func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
+			tensor.AdamW(ex, s.states[o.now].Slice(lo, hi), s.states[before].Slice(lo, hi), work, grad.Slice(lo, hi), step)
 		}
 		if o.renews(s) {
 			s.group.Renew(o.ex, update)
 		} else {
-			update(o.ex, 0, s.len())
+			update(o.ex, 0, s.len(), s.work())
 		}
 		fault.Point(fault.InUpdate)
 	}

@@ -311,7 +311,7 @@ func TestUpdateQuantisesExperts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	updated := func(inter, threads, copies int) (all [][]byte) {
+	updated := func(inter, threads, copies int, watched bool) (all [][]byte) {
 		cfg := tiny(t)
 		cfg.ExpertInter = inter
 		c := collective.NewWorld(1).Comm(0)
@@ -338,6 +338,13 @@ func TestUpdateQuantisesExperts(t *testing.T) {
 				g.Grad.F32()[i] = float32(i%7) - 3
 			}
 		}
+		if watched {
+			m.ObserveQuantised(func(q moe.Quantised) {
+				shown := tensor.New(tensor.FP32, q.X.Rows, q.X.Cols)
+				tensor.Convert(nil, shown.Mat(), q.X)
+				all = append(all, shown.Bytes())
+			})
+		}
 		if _, err := o.Step(0.5); err != nil {
 			t.Fatal(err)
 		}
@@ -349,10 +356,12 @@ func TestUpdateQuantisesExperts(t *testing.T) {
 		return all
 	}
 	for _, inter := range []int{14, 64} {
-		want := updated(inter, 1, 2)
-		for threads := 1; threads <= 3; threads++ {
-			if !slices.EqualFunc(updated(inter, threads, 1), want, slices.Equal) {
-				t.Errorf("experts of width %d on %d threads: weights or codes differ", inter, threads)
+		for _, watched := range []bool{false, true} {
+			want := updated(inter, 1, 2, watched)
+			for threads := 1; threads <= 3; threads++ {
+				if !slices.EqualFunc(updated(inter, threads, 1, watched), want, slices.Equal) {
+					t.Errorf("experts of width %d on %d threads, watched: %v: weights or codes differ", inter, threads, watched)
+				}
 			}
 		}
 	}
