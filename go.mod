@@ -11,6 +11,7 @@ require (
 	github.com/pierrec/lz4/v4 v4.1.22
 	github.com/pkoukk/tiktoken-go v0.1.8
 	github.com/pkoukk/tiktoken-go-loader v0.0.2
+	github.com/zeebo/xxh3 v1.1.0
 	golang.org/x/image v0.30.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0

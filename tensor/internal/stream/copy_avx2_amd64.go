@@ -15,8 +15,3 @@ func copyAVX2(dst unsafe.Pointer, src unsafe.Pointer, blocks int)
 //
 //go:noescape
 func fence()
-
-// fetchLines asks for lines (> 0) of 64 bytes; they may lie outside of all memory.
-//
-//go:noescape
-func fetchLines(src unsafe.Pointer, lines int)

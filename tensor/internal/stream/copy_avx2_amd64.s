@@ -38,15 +38,3 @@ loop1:
 TEXT ·fence(SB), NOSPLIT, $0-0
 	SFENCE
 	RET
-
-// func fetchLines(src unsafe.Pointer, lines int)
-TEXT ·fetchLines(SB), NOSPLIT, $0-16
-	MOVQ src+0(FP), AX
-	MOVQ lines+8(FP), BX
-	PCALIGN $64
-loop1:
-	PREFETCHT0 (AX)
-	ADDQ $64, AX
-	DECQ BX
-	JNZ loop1
-	RET

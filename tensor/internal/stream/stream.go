@@ -1,5 +1,5 @@
 // Package stream moves rows between the memories of ranks: copies that their core will not read again, and sums of rows that others have
-// left where they are. It also fetches what will be read soon.
+// left where they are.
 package stream
 
 //go:generate go run ./asm

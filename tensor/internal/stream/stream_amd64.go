@@ -24,13 +24,6 @@ func copyLines(dst, src []byte) int {
 	return 256 * blocks
 }
 
-// Fetch asks for x to be brought into the first-level cache, and does not wait for it.
-func Fetch(x []byte) {
-	if len(x) > 0 {
-		fetchLines(unsafe.Pointer(unsafe.SliceData(x)), (len(x)+63)/64)
-	}
-}
-
 // Fence makes what was copied visible before anything that is stored later.
 func Fence() { fence() }
 

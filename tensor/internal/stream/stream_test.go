@@ -78,15 +78,3 @@ func BenchmarkCopy(b *testing.B) {
 		})
 	}
 }
-
-// Fetch leaves everything as it is, of any length and alignment, and asks for nothing where there is nothing.
-func TestFetch(t *testing.T) {
-	x := bytes.Repeat([]byte{1, 2, 3}, 100)
-	for n := range 200 {
-		Fetch(x[n%3:][:n])
-	}
-	Fetch(nil)
-	if !bytes.Equal(x, bytes.Repeat([]byte{1, 2, 3}, 100)) {
-		t.Error("bytes have changed")
-	}
-}

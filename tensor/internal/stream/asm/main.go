@@ -17,7 +17,6 @@ func main() {
 func files() map[string]string {
 	f := asmgen.NewFile("stream", "go run ./asm", "amd64 && !purego")
 	copyLines(f)
-	fetchLines(f)
 	sum := asmgen.NewFile("stream", "go run ./asm", "amd64 && !purego")
 	sumRows(sum)
 	return map[string]string{
@@ -46,18 +45,6 @@ func copyLines(f *asmgen.File) {
 	fn = f.Func("fence", "fence makes streaming stores visible before any later store.")
 	fn.I("SFENCE")
 	fn.I("RET")
-}
-
-// fetchLines leaves it to the CPU when lines arrive, where loads would wait for them.
-func fetchLines(f *asmgen.File) {
-	fn := f.Func("fetchLines", "fetchLines asks for lines (> 0) of 64 bytes; they may lie outside of all memory.",
-		asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("lines", "int"))
-	src, lines := fn.Load("src"), fn.Load("lines")
-	fn.CountDown(lines, func() {
-		fn.I("PREFETCHT0", src.At(0))
-		fn.I("ADDQ", asmgen.Imm(64), src)
-	})
-	fn.I("RET") // on a CPU without vectors, too
 }
 
 // sumColumns is how many columns sumRows keeps in registers while it goes through the rows.
