@@ -9,6 +9,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
+
+	"github.com/klauspost/cpuid/v2"
 )
 
 // BenchmarkFewRows multiplies few rows with weights that stream from memory, as experts lie there: one behind the other, along k in
@@ -20,7 +23,7 @@ func BenchmarkFewRows(b *testing.B) {
 			for _, m := range []int{1, 4, 8, 16, 32} {
 				b.Run(fmt.Sprintf("across=%v/%dx%dx%d", across, m, sh.n, sh.k), func(b *testing.B) {
 					threads := runtime.GOMAXPROCS(0)
-					experts := newStreamed(sh.n, sh.k, across, threads)
+					experts := newStreamed(b, sh.n, sh.k, across, threads)
 					calls := experts.count / threads
 					x := benchBytes(m, sh.k, false)
 					scratch, results := make([]Scratch, threads), make([]View, threads)
@@ -105,13 +108,18 @@ type streamed struct {
 	across                  bool
 }
 
-func newStreamed(n, k int, across bool, threads int) *streamed {
-	s := &streamed{n: n, k: k, count: rotation / (n * k) / threads * threads, across: across}
+func newStreamed(b *testing.B, n, k int, across bool, threads int) *streamed {
+	bytes := max(rotation, 2*cpuid.CPU.Cache.L3)
+	s := &streamed{n: n, k: k, count: bytes / (n * k) / threads * threads, across: across}
 	rows, cols := s.count*n, k
 	if across {
 		rows, cols = s.count*k, n
 	}
-	s.elements, s.codes = benchBytes(rows, cols, false), benchScaled(E4M3, rows, cols, false).Codes
+	codes := largePages(b, rows*cols)
+	fillBytes(codes, 8, 118)
+	elements := unsafe.Slice((*uint16)(unsafe.Pointer(&largePages(b, 2*rows*cols)[0])), rows*cols)
+	fillElements(elements)
+	s.codes, s.elements = strided(unsafe.Pointer(&codes[0]), rows, cols, cols, 1), strided(unsafe.Pointer(&elements[0]), rows, cols, cols, 1)
 	s.scales = benchScales(s.count*n, (k+blockLength-1)/blockLength)
 	return s
 }

@@ -31,7 +31,7 @@ var scaledShapes = []struct {
 	{4, 2048, 7168, false, true, true},
 }
 
-// rotation is how much memory streamed weights take.
+// rotation is how much memory streamed weights take, at least.
 const rotation = 160 << 20
 
 // BenchmarkMX runs the peak loop, the BF16 product and the block-scaled one in turns and reports medians: GFLOP/s, the share of the
@@ -90,10 +90,14 @@ func benchBytes(rows, k int, transposed bool) View {
 		return benchBytes(k, rows, false).transposed()
 	}
 	memory := make([]uint16, rows*k)
-	for i := range memory {
-		memory[i] = uint16(0x3f00 + i*7919%256)
-	}
+	fillElements(memory)
 	return strided(unsafe.Pointer(&memory[0]), rows, k, k, 1)
+}
+
+func fillElements(x []uint16) {
+	for i := range x {
+		x[i] = uint16(0x3f00 + i*7919%256)
+	}
 }
 
 func benchScaled(f Format, rows, k int, transposed bool) Scaled {
