@@ -68,20 +68,22 @@ func TestChecksumSees(t *testing.T) {
 	try("two chunks swapped", swapped)
 }
 
-// BenchmarkChecksum gives the GB/s of the checksum of a tensor that no cache holds.
+// BenchmarkChecksum gives the GB/s of the checksums of a tensor that the second-level cache holds and of one that no cache does.
 func BenchmarkChecksum(b *testing.B) {
-	x := New(UINT8, max(64<<20, 2*cpuid.CPU.Cache.L3))
-	for i := range x.U8() {
-		x.U8()[i] = byte(i)
-	}
-	for threads := 1; threads <= runtime.GOMAXPROCS(0); threads++ {
-		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
-			ex := NewParallelExec(threads)
-			defer ex.Close()
-			b.SetBytes(int64(len(x.Bytes())))
-			for b.Loop() {
-				Checksum(ex, x)
-			}
-		})
+	for _, bytes := range []int{256 << 10, max(64<<20, 2*cpuid.CPU.Cache.L3)} {
+		x := New(UINT8, bytes)
+		for i := range x.U8() {
+			x.U8()[i] = byte(i)
+		}
+		for threads := 1; threads <= runtime.GOMAXPROCS(0); threads++ {
+			b.Run(fmt.Sprintf("bytes=%d/threads=%d", bytes, threads), func(b *testing.B) {
+				ex := NewParallelExec(threads)
+				defer ex.Close()
+				b.SetBytes(int64(bytes))
+				for b.Loop() {
+					Checksum(ex, x)
+				}
+			})
+		}
 	}
 }

@@ -9,22 +9,29 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
-
-	"github.com/klauspost/cpuid/v2"
 )
 
 // BenchmarkFewRows multiplies few rows with weights that stream from memory, as experts lie there: one behind the other, along k in
 // forward products and across in gradients of data. All threads (go test -cpu) do so at once. BF16, E4M3 and INT8 take turns; it reports
 // medians of all threads together: GFLOP/s, the share of BF16's peak measured in between, GB/s of the weights, and speed by BF16's.
 func BenchmarkFewRows(b *testing.B) {
+	fewRowsOf(b, 1, func(weights, threads int) int { return rotation / weights / threads })
+}
+
+// BenchmarkFewRowsCached is BenchmarkFewRows with one expert a thread, again and again.
+func BenchmarkFewRowsCached(b *testing.B) {
+	fewRowsOf(b, 100, func(_, _ int) int { return 1 })
+}
+
+// fewRowsOf multiplies with as many experts a thread as count returns, repeat times.
+func fewRowsOf(b *testing.B, repeat int, count func(weights, threads int) int) {
 	for _, across := range []bool{false, true} {
 		for _, sh := range []struct{ n, k int }{{512, 512}, {512, 256}, {512, 7168}} {
 			for _, m := range []int{1, 4, 8, 16, 32} {
 				b.Run(fmt.Sprintf("across=%v/%dx%dx%d", across, m, sh.n, sh.k), func(b *testing.B) {
 					threads := runtime.GOMAXPROCS(0)
-					experts := newStreamed(b, sh.n, sh.k, across, threads)
-					calls := experts.count / threads
+					calls := count(sh.n*sh.k, threads)
+					experts := newStreamed(sh.n, sh.k, across, calls*threads)
 					x := benchBytes(m, sh.k, false)
 					scratch, results := make([]Scratch, threads), make([]View, threads)
 					for i := range results {
@@ -40,13 +47,13 @@ func BenchmarkFewRows(b *testing.B) {
 					seconds := func(multiply func(thread, expert int)) float64 {
 						start := time.Now()
 						together(func(thread int) {
-							for i := range calls {
-								multiply(thread, thread*calls+i)
+							for i := range repeat * calls {
+								multiply(thread, thread*calls+i%calls)
 							}
 						})
 						return time.Since(start).Seconds()
 					}
-					weights := float64(threads * calls * sh.n * sh.k)
+					weights := float64(threads * repeat * calls * sh.n * sh.k)
 					recipes := []*fewRows{
 						{name: "BF16", bytes: 2, multiply: func(thread, expert int) {
 							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), into{})
@@ -108,18 +115,13 @@ type streamed struct {
 	across                  bool
 }
 
-func newStreamed(b *testing.B, n, k int, across bool, threads int) *streamed {
-	bytes := max(rotation, 2*cpuid.CPU.Cache.L3)
-	s := &streamed{n: n, k: k, count: bytes / (n * k) / threads * threads, across: across}
+func newStreamed(n, k int, across bool, count int) *streamed {
+	s := &streamed{n: n, k: k, count: count, across: across}
 	rows, cols := s.count*n, k
 	if across {
 		rows, cols = s.count*k, n
 	}
-	codes := largePages(b, rows*cols)
-	fillBytes(codes, 8, 118)
-	elements := unsafe.Slice((*uint16)(unsafe.Pointer(&largePages(b, 2*rows*cols)[0])), rows*cols)
-	fillElements(elements)
-	s.codes, s.elements = strided(unsafe.Pointer(&codes[0]), rows, cols, cols, 1), strided(unsafe.Pointer(&elements[0]), rows, cols, cols, 1)
+	s.elements, s.codes = benchBytes(rows, cols, false), benchScaled(E4M3, rows, cols, false).Codes
 	s.scales = benchScales(s.count*n, (k+blockLength-1)/blockLength)
 	return s
 }

@@ -1,12 +1,17 @@
 package gemm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/klauspost/cpuid/v2"
+
+	"spmoe/tensor/internal/pages"
 )
 
 // Shapes of products with quantised operands. The weights of streamed ones rotate over more memory than any cache holds.
@@ -31,8 +36,8 @@ var scaledShapes = []struct {
 	{4, 2048, 7168, false, true, true},
 }
 
-// rotation is how much memory streamed weights take, at least.
-const rotation = 160 << 20
+// rotation is how many bytes of codes are streamed: too many for any cache.
+var rotation = max(160<<20, 2*cpuid.CPU.Cache.L3)
 
 // BenchmarkMX runs the peak loop, the BF16 product and the block-scaled one in turns and reports medians: GFLOP/s, the share of the
 // peak and the ratio to BF16.
@@ -89,15 +94,18 @@ func benchBytes(rows, k int, transposed bool) View {
 	if transposed {
 		return benchBytes(k, rows, false).transposed()
 	}
-	memory := make([]uint16, rows*k)
-	fillElements(memory)
+	memory := benchMemory(2 * rows * k)
+	for i := range rows * k {
+		binary.NativeEndian.PutUint16(memory[2*i:], uint16(0x3f00+i*7919%256))
+	}
 	return strided(unsafe.Pointer(&memory[0]), rows, k, k, 1)
 }
 
-func fillElements(x []uint16) {
-	for i := range x {
-		x[i] = uint16(0x3f00 + i*7919%256)
-	}
+// benchMemory is memory on large pages, as weights in training have it.
+func benchMemory(n int) []byte {
+	memory := make([]byte, n)
+	pages.Advise(memory)
+	return memory
 }
 
 func benchScaled(f Format, rows, k int, transposed bool) Scaled {
@@ -105,7 +113,7 @@ func benchScaled(f Format, rows, k int, transposed bool) Scaled {
 		m := benchScaled(f, k, rows, false)
 		return Scaled{m.Codes.transposed(), benchScales((k+blockLength-1)/blockLength, rows).transposed(), f}
 	}
-	codes := make([]uint8, rows*k)
+	codes := benchMemory(rows * k)
 	fillBytes(codes, 8, 118) // normal numbers, as are nearly all of what quantisation gives
 	return Scaled{strided(unsafe.Pointer(&codes[0]), rows, k, k, 1), benchScales(rows, (k+blockLength-1)/blockLength), f}
 }

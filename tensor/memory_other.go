@@ -1,5 +1,0 @@
-//go:build !linux
-
-package tensor
-
-func adviseLargePages([]byte) {}
