@@ -57,19 +57,17 @@ func NewContest() *Contest { return &Contest{newSuite()} }
 func (c *Contest) Close() { c.s.close() }
 
 // Rates returns rates in GFLOP/s until the next call: peak is that of multiply-adds in registers, ours that of the
-// product, packed that of the same with weights packed beforehand, nil where the engine has no such form.
-func (c *Contest) Rates(p Product) (peak, ours, packed Rate) {
+// product.
+func (c *Contest) Rates(p Product) (peak, ours Rate) {
 	c.s.ex.Reset()
 	f := p.format()
 	rate := func(k kernel) Rate { return rateOf(gigaFLOPs(p.Groups*p.M, p.N, p.K), k.prepare(c.s)) }
 	peak = PeakCore(f.peak())
 	switch {
 	case p.Groups > 1:
-		return peak, rate(grouped(f, tensor.FP32, p.Groups, p.M, p.N, p.K)), nil
+		return peak, rate(grouped(f, tensor.FP32, p.Groups, p.M, p.N, p.K))
 	case p.Streamed:
-		return peak, rate(streamed(f, p.M, p.N, p.K)), nil
-	case p.Format == "bf16":
-		packed = rate(packedGEMM(p.M, p.N, p.K))
+		return peak, rate(streamed(f, p.M, p.N, p.K))
 	}
-	return peak, rate(gemm(f, p.M, p.N, p.K)), packed
+	return peak, rate(gemm(f, p.M, p.N, p.K))
 }

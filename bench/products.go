@@ -107,19 +107,6 @@ func gemm(f format, m, n, k int) kernel {
 	}
 }
 
-// packedGEMM is the BF16 gemm with weights that were packed once, beforehand.
-func packedGEMM(m, n, k int) kernel {
-	kern := gemm(inBF16, m, n, k)
-	kern.name = "bf16_gemm_packed"
-	kern.prepare = func(s *suite) func() {
-		x, w, y := s.random(tensor.BF16, m, k), s.random(tensor.BF16, n, k), s.ex.New(tensor.FP32, m, n)
-		packed := new(tensor.Packed)
-		packed.Pack(s.ex, w.Mat().T())
-		return func() { tensor.MatMulPacked(s.ex, y.Mat(), x.Mat(), packed) }
-	}
-	return kern
-}
-
 // quantisingGEMM is a quantised gemm whose x comes as BF16 and is quantised each time, as activations are.
 func quantisingGEMM(f format, m, n, k int) kernel {
 	kern := gemm(f, m, n, k)

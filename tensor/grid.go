@@ -75,9 +75,3 @@ func cut(elements, size, i, n int) (lo, hi int) {
 func columns(m Matrix, lo, hi int) Matrix {
 	return m.ColSlice(min(lo*tileCols, m.Cols), min(hi*tileCols, m.Cols))
 }
-
-// byColumns calls body for tiles [lo, hi) of a result's columns.
-func (ex *Exec) byColumns(cols, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
-	n := tiles(cols, tileCols)
-	ex.inParts(n, max(tiles(n, ex.pieces(work)), 1), work, o, body)
-}

@@ -121,7 +121,6 @@ type operands struct {
 	w          Tensor
 	ends       []int32
 	scaled     [2]Scaled // block-scaled a and b
-	packed     *Packed
 	accumulate bool
 	span       int
 	grid       grid

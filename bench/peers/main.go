@@ -66,7 +66,7 @@ func run(out io.Writer, rounds int, sample time.Duration, match string) error {
 // describe says what is measured and on what.
 func describe(out io.Writer, rounds int) {
 	fmt.Fprintf(out, "one core of %s, tier %s; GFLOP/s and share of the core's peak, medians of %d rounds in turns\n", cpu.Model(), cpu.Best(), rounds)
-	fmt.Fprintf(out, "packed: weights packed beforehand, as oneDNN's and libxsmm's are; ours and OpenBLAS pack in every call\n")
+	fmt.Fprintf(out, "the weights of oneDNN and libxsmm are packed beforehand; ours and OpenBLAS pack in every call\n")
 	fmt.Fprintf(out, "mxint8 of the engine has block scales, which oneDNN's int8 has not\n")
 	fmt.Fprintf(out, "* weights from memory; /best: the engine's rate over that of the best peer, in turns\n\n")
 }
@@ -98,11 +98,8 @@ type row struct {
 
 // compete measures all sides of one product in turns.
 func compete(contest *bench.Contest, peers []*peer, p bench.Product, rounds int, sample time.Duration) (row, error) {
-	peak, ours, packed := contest.Rates(p)
+	peak, ours := contest.Rates(p)
 	names, rates := []string{"peak", "ours"}, []bench.Rate{peak, ours}
-	if packed != nil {
-		names, rates = append(names, "packed"), append(rates, packed)
-	}
 	var broken error
 	for _, other := range peers {
 		if !other.has(p.Format) {
@@ -127,19 +124,19 @@ func compete(contest *bench.Contest, peers []*peer, p bench.Product, rounds int,
 	return outcome(p, names, taken), nil
 }
 
-// outcome sums up the rates of all sides, of which the first is the peak; the engine's are compared with the best peer,
-// round by round.
+// outcome sums up the rates of all sides, of which the first is the peak and the second the engine; the engine is compared
+// with the best peer, round by round.
 func outcome(p bench.Product, names []string, taken [][]float64) row {
 	r := row{product: p, peak: bench.Median(taken[0]), sides: map[string]contender{}}
 	best := -1
-	for i, name := range names {
-		if i > 0 && !engines(name) && (best < 0 || bench.Median(taken[i]) > bench.Median(taken[best])) {
+	for i := range names {
+		if i > 1 && (best < 0 || bench.Median(taken[i]) > bench.Median(taken[best])) {
 			best = i
 		}
 	}
 	for i, name := range names[1:] {
 		c := contender{rate: bench.Median(taken[i+1]), share: bench.MedianRatio(taken[i+1], taken[0])}
-		if engines(name) && best > 0 {
+		if i == 0 && best > 0 {
 			c.overBest = bench.MedianRatio(taken[i+1], taken[best])
 		}
 		r.sides[name] = c
@@ -147,21 +144,18 @@ func outcome(p bench.Product, names []string, taken [][]float64) row {
 	return r
 }
 
-// engines reports whether a side is the engine's own.
-func engines(name string) bool { return name == "ours" || name == "packed" }
-
 // table prints the outcomes.
 type table struct{ io.Writer }
 
 // columns are the sides in the table's order.
-var columns = []string{"ours", "packed", "oneDNN", "libxsmm", "OpenBLAS"}
+var columns = []string{"ours", "oneDNN", "libxsmm", "OpenBLAS"}
 
 func (t table) head() {
 	line := fmt.Sprintf("%-7s %-17s %6s", "format", "shape", "peak")
 	for _, name := range columns {
 		line += fmt.Sprintf("  %11s", name)
 	}
-	fmt.Fprintf(t, "%s  %11s  %11s\n", line, "ours/best", "packed/best")
+	fmt.Fprintf(t, "%s  %11s\n", line, "ours/best")
 }
 
 func (t table) row(r row) {
@@ -173,12 +167,8 @@ func (t table) row(r row) {
 		}
 		line += fmt.Sprintf("  %11s", cell)
 	}
-	for _, over := range []contender{r.sides["ours"], r.sides["packed"]} {
-		cell := ""
-		if over.overBest > 0 {
-			cell = fmt.Sprintf("%.2f", over.overBest)
-		}
-		line += fmt.Sprintf("  %11s", cell)
+	if over := r.sides["ours"].overBest; over > 0 {
+		line += fmt.Sprintf("  %11.2f", over)
 	}
 	fmt.Fprintln(t, strings.TrimRight(line, " "))
 }

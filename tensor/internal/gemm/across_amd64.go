@@ -58,7 +58,7 @@ func (fs *acrossFamilies) of(b operand) *acrossFamily {
 // take says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0 and are one
 // chain.
 func (fs *acrossFamilies) take(a, b operand, m into) bool {
-	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.panels != nil || b.RowStride != 1 {
+	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.RowStride != 1 {
 		return false
 	}
 	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.format == fs.codes.format && b.scales.RowStride == 1)

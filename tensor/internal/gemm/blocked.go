@@ -95,13 +95,8 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 	for j := 0; j < b.Rows; j += columns {
 		n := min(columns, b.Rows-j)
 		y := b.part(f.packing.elem, j, n)
-		exactY := true
-		if b.panels != nil {
-			p.b = unsafe.Add(b.panels, 4*j*p.steps)
-		} else {
-			p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
-			exactY = b.lookup == nil || s.calls.decoding.exact(y)
-		}
+		p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
+		exactY := b.lookup == nil || s.calls.decoding.exact(y)
 		for i := 0; i < a.Rows; i += rows {
 			height := min(rows, a.Rows-i)
 			x := a.part(f.packing.elem, i, height)
@@ -124,9 +119,7 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 			case !block.exact || !exactY:
 				inexact(p.sum, p.out, x.scaled(), y.scaled(), m)
 				kept = [keptBlocks]rowBlock{}
-				if b.panels == nil {
-					p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
-				}
+				p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
 			case out.Ptr != nil:
 				f.rounded(s, &p)
 			case p.span > 0:
@@ -139,15 +132,6 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 			}
 		}
 	}
-}
-
-// pack packs a whole b and returns the bytes for a column, 0 if b does not decode exactly.
-func (f *family) pack(s *Scratch, to *buffer, b operand) int {
-	f.packing.columnPanels(s, to, b, f.columns)
-	if b.lookup != nil && !s.calls.decoding.exact(b) {
-		return 0
-	}
-	return 4 * f.packing.steps(b.Cols)
 }
 
 // streams says whether the sums can be stored past the caches, and has it done.

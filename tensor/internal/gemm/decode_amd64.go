@@ -69,9 +69,6 @@ func (d *decoders) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 	if few && (a.Format == INT8 || b.Format == INT8) {
 		ok = ok && x.direct(y) && (b.Format != INT8 || d == &decodersAVX2)
 	}
-	if b.Format == INT8 {
-		y.panels = nil // they are records
-	}
 	return x, y, ok
 }
 

@@ -76,10 +76,6 @@ type kernels struct {
 	// scaled puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. If nil: multiplyDecoded.
 	scaled func(s *Scratch, sum, out View, a, b Scaled, m into)
 
-	// panels and scaledPanels pack a whole b and return the bytes for a column, 0 if that cannot be exact. nil: no panels.
-	panels       func(s *Scratch, to *buffer, b View) int
-	scaledPanels func(s *Scratch, to *buffer, b Scaled) int
-
 	// packed is the kernels for products whose rows are not few; nil if they are the same. few says whether a product with so many
 	// rows of a is bound by reading b rather than by arithmetic, so that it may be computed in place. It does not ask for the columns:
 	// what else is computed does not change an element's bits.

@@ -83,7 +83,7 @@ func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, m into, s
 	switch {
 	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
 		return
-	case few != nil && m.span == 0 && a.Cols > 0 && b.panels == nil && few.takes(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add):
+	case few != nil && m.span == 0 && a.Cols > 0 && few.takes(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add):
 		return
 	}
 	f.multiply(s, sum, out, a, b, m, bySpan(s, f.exceptions(s, int8Operands, slow)))

@@ -109,7 +109,6 @@ func (r *recipe) kernels() *kernels {
 		fp32: func(s *Scratch, c, a, b View, m into) {
 			r.fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 		},
-		panels:   func(s *Scratch, to *buffer, b View) int { return r.bf16.pack(s, to, operand{View: b.transposed()}) },
 		tiles:    r.bf16.packing.tiles,
 		peakBF16: r.peakBF16,
 		peakFP32: r.peakFP32,
@@ -120,7 +119,6 @@ func (r *recipe) kernels() *kernels {
 	ks.packed, ks.few = packed, r.few
 	ks.bf16By(r.multiply)
 	if r.decoders != nil {
-		ks.scaledPanels = r.scaledPanels
 		ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) { r.scaled(&ks, s, sum, out, a, b, m) }
 	}
 	return &ks
@@ -149,17 +147,6 @@ func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 func (r *recipe) asIntegers(a, b Scaled) (x, y operand, ok bool) {
 	x, y, ok = int8Operands(a, b)
 	return x, y, ok && r.integers != nil
-}
-
-// scaledPanels is kernels.scaledPanels.
-func (r *recipe) scaledPanels(s *Scratch, to *buffer, b Scaled) int {
-	if o, _, ok := r.asIntegers(b, b); ok {
-		return r.integers.pack(s, to, o)
-	}
-	if o, ok := r.decoders.operand(b); ok && b.Format != INT8 {
-		return r.bf16.pack(s, to, o)
-	}
-	return 0
 }
 
 // scaled is kernels.scaled of ks.

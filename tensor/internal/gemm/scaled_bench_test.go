@@ -129,38 +129,3 @@ func fillBytes(b []uint8, first, n int) {
 		b[i] = uint8(first + i*7919%n)
 	}
 }
-
-// BenchmarkPacked has weights packed beforehand; BF16 and codes take turns as in BenchmarkMX.
-func BenchmarkPacked(b *testing.B) {
-	for _, sh := range []struct{ m, n, k int }{{64, 512, 256}, {512, 512, 256}, {2048, 256, 512}, {1024, 1024, 1024}} {
-		for _, f := range []Format{E4M3, INT8} {
-			b.Run(fmt.Sprintf("%v/%dx%dx%d", f, sh.m, sh.n, sh.k), func(b *testing.B) {
-				var s Scratch
-				var w, ws Packed
-				w.Pack(&s, benchBytes(sh.n, sh.k, false).transposed())
-				ws.PackMX(&s, benchScaled(f, sh.n, sh.k, false))
-				x, xs := benchBytes(sh.m, sh.k, false), benchScaled(f, sh.m, sh.k, false)
-				c := benchView(rand.New(rand.NewPCG(1, 1)), sh.m, sh.n, false, 0, func(x float32) float32 { return x })
-				flops := 2 * float64(sh.m) * float64(sh.n) * float64(sh.k)
-				calls := max(1, int(2e7/flops))
-				timed := func(f func()) float64 {
-					start := time.Now()
-					for range calls {
-						f()
-					}
-					return flops * float64(calls) / time.Since(start).Seconds()
-				}
-				var narrow, scaled []float64
-				for b.Loop() {
-					top := rate(active.peakBF16, 200*time.Microsecond)
-					narrow = append(narrow, timed(func() { BF16(&s, c, x, w.Columns(0, sh.n), false) })/top)
-					scaled = append(scaled, timed(func() { MX(&s, c, xs, ws.Rows(0, sh.n), false) })/top)
-				}
-				slices.Sort(narrow)
-				slices.Sort(scaled)
-				b.ReportMetric(narrow[len(narrow)/2], "BF16-of-peak")
-				b.ReportMetric(scaled[len(scaled)/2], "of-peak")
-			})
-		}
-	}
-}

@@ -20,7 +20,7 @@ func (f *family) turns(a, b operand, m into) bool {
 	if f.tall == nil || a.Cols == 0 || a.Rows > f.columns || m.add || m.span > 0 {
 		return false
 	}
-	return b.panels == nil && b.lengthwise() && (b.lookup == nil || b.lookup.format != INT8)
+	return b.lengthwise() && (b.lookup == nil || b.lookup.format != INT8)
 }
 
 // multiplyTurned is multiply for operands that turn, if all that they hold decodes exactly. Otherwise it returns false, and the result is

@@ -9,8 +9,6 @@ type View struct {
 	Ptr                  unsafe.Pointer
 	Rows, Cols           int
 	RowStride, ColStride int
-
-	panels unsafe.Pointer // of a whole b, if it is packed (see Packed)
 }
 
 func strided(p unsafe.Pointer, rows, cols, rowStride, colStride int) View {
