@@ -18,4 +18,10 @@
 //	fn.Return()
 //	files := map[string]string{"add_amd64.s": f.Asm(), "add_amd64.go": f.Stubs()}
 //	err := asmgen.Write("..", files) // in the generator; asmgen.Check("..", files) in its test
+//
+// Kernels read Go structs by the names of their fields, which the assembler looks up in go_asm.h: a field that moves is followed,
+// one that is renamed does not assemble. A constant that shapes the code is compared when the declarations are compiled.
+//
+//	fn.I("MOVQ", t.Field("tile_sum"), sum)
+//	f.Constant("recordSteps", 10)
 package asmgen

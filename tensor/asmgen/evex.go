@@ -102,12 +102,15 @@ func (e evex) bytes(rm Operand) []byte {
 	return append([]byte{0x62, p0, p1, p2, e.op.opcode}, tail...)
 }
 
-// memTail is ModRM, SIB and displacement; an 8-bit displacement counts units of the access.
+// memTail is ModRM, SIB and displacement; an 8-bit displacement counts units of the access. That of a field has 32 bits, which
+// emit leaves to the assembler.
 func memTail(m Mem, reg byte, unit int) []byte {
 	base := byte(m.base) & 7
 	var mod byte
 	var disp []byte
 	switch {
+	case m.field != "":
+		mod, disp = 2<<6, make([]byte, fieldBytes)
 	case m.disp == 0 && base != 5: // base 101 without displacement means RIP-relative
 	case m.disp%unit == 0 && m.disp/unit >= -128 && m.disp/unit < 128:
 		mod, disp = 1<<6, []byte{byte(m.disp / unit)}
@@ -123,6 +126,19 @@ func memTail(m Mem, reg byte, unit int) []byte {
 		tail = []byte{mod | reg | 4, scale<<6 | index<<3 | base}
 	}
 	return append(tail, disp...)
+}
+
+// fieldBytes is the length of the displacement of a field, with which the instruction ends.
+const fieldBytes = 4
+
+// emit prints the bytes of an instruction with these operands.
+func emit(code []byte, ops []Operand) string {
+	for _, op := range ops {
+		if m, ok := op.(Mem); ok && m.field != "" {
+			return emitBytes(code[:len(code)-fieldBytes]) + "; LONG $" + m.offset()
+		}
+	}
+	return emitBytes(code)
 }
 
 func emitBytes(b []byte) string {

@@ -14,6 +14,8 @@ import (
 type File struct {
 	pkg, generator, constraint string
 	data, text, stubs          strings.Builder
+	fields                     bool // the text names fields of Go's structs
+	constants                  []string
 }
 
 // NewFile begins a file of package pkg. generator (such as "go run ./asm") is named in the first line, constraint is what
@@ -28,7 +30,16 @@ func (f *File) header() string {
 
 // Asm is the text of the .s file.
 func (f *File) Asm() string {
-	return f.header() + "#include \"textflag.h\"\n" + f.data.String() + f.text.String()
+	include := "#include \"textflag.h\"\n"
+	if f.fields {
+		include = "#include \"go_asm.h\"\n" + include
+	}
+	return f.header() + include + f.data.String() + f.text.String()
+}
+
+// Constant has the declarations check that a constant expression of the package has the value that the code was printed for.
+func (f *File) Constant(expression string, value int) {
+	f.constants = append(f.constants, fmt.Sprintf("\t_ = uint(%s - %d)\n\t_ = uint(%[2]d - %[1]s)\n", expression, value))
 }
 
 // Stubs is the text of the .go file that declares the functions.
@@ -36,6 +47,9 @@ func (f *File) Stubs() string {
 	s := f.header() + "package " + f.pkg + "\n"
 	if strings.Contains(f.stubs.String(), "unsafe.") {
 		s += "\nimport \"unsafe\"\n"
+	}
+	if len(f.constants) > 0 {
+		s += "\n// The assembly takes it that these differences are 0.\nconst (\n" + strings.Join(f.constants, "") + ")\n"
 	}
 	return s + f.stubs.String()
 }

@@ -174,6 +174,9 @@ func (fn *Func) I(mnemonic string, ops ...Operand) {
 			// An SSE encoding among AVX ones: where the upper halves of registers are in use, some CPUs stop for hundreds of cycles.
 			panic(fmt.Sprintf("asmgen: %s on vector register %v of %s: use V%s", mnemonic, op, fn.name, mnemonic))
 		}
+		if m, ok := op.(Mem); ok && m.field != "" {
+			fn.f.fields = true
+		}
 		words[i] = op.String()
 	}
 	line := strings.TrimRight(mnemonic+" "+strings.Join(words, ", "), " ")
@@ -185,7 +188,7 @@ func (fn *Func) I(mnemonic string, ops ...Operand) {
 		enc, ok = encodePrefetchW(mnemonic, ops)
 	}
 	if ok {
-		line = emitBytes(enc) + " // " + line
+		line = emit(enc, ops) + " // " + line
 	}
 	fn.print(line)
 }

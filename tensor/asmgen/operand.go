@@ -42,6 +42,13 @@ func (r Reg) String() string {
 // At is the memory disp bytes past the address in r.
 func (r Reg) At(disp int) Mem { return Mem{base: r, disp: disp} }
 
+// A Field is where a field of a Go struct lies, in the words of go_asm.h: type_field. A field of a struct within another is
+// the sum of both, as in "outer_inner+inner_field". The assembler knows the numbers, and refuses names that it does not know.
+type Field string
+
+// Field is the memory of a field of the struct at the address in r.
+func (r Reg) Field(f Field) Mem { return Mem{base: r, field: f} }
+
 // Vec is a vector register: number 0..31 and width in bits.
 type Vec struct {
 	id   uint8
@@ -79,10 +86,11 @@ func K(i int) Mask { return Mask(i) }
 
 func (k Mask) String() string { return fmt.Sprintf("K%d", uint8(k)) }
 
-// Mem is a memory operand: base + index*scale + disp, or a read-only symbol of the file.
+// Mem is a memory operand: base + index*scale + field + disp, or a read-only symbol of the file.
 type Mem struct {
 	base, index Reg
 	scale       int // 0: no index
+	field       Field
 	disp        int
 	symbol      string
 }
@@ -103,14 +111,24 @@ func (m Mem) String() string {
 	if m.symbol != "" {
 		return fmt.Sprintf("%s<>+%d(SB)", m.symbol, m.disp)
 	}
-	s := fmt.Sprintf("(%v)", m.base)
-	if m.disp != 0 {
-		s = fmt.Sprintf("%d%s", m.disp, s)
-	}
+	s := fmt.Sprintf("%s(%v)", m.offset(), m.base)
 	if m.scale != 0 {
 		s += fmt.Sprintf("(%v*%d)", m.index, m.scale)
 	}
 	return s
+}
+
+// offset is what is added to the registers: nothing, a number, a field, or a field and a number.
+func (m Mem) offset() string {
+	switch {
+	case m.field == "" && m.disp == 0:
+		return ""
+	case m.field == "":
+		return fmt.Sprint(m.disp)
+	case m.disp == 0:
+		return string(m.field)
+	}
+	return fmt.Sprintf("%s%+d", m.field, m.disp)
 }
 
 // Imm is an immediate.

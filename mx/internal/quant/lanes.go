@@ -56,7 +56,7 @@ func DecodeCols(dst []float32, codes []uint8, scales []float32, d *Decoder) {
 
 func data[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
-// Grid is a format and scale mode as these kernels want it. The assembly knows its layout.
+// Grid is a format and scale mode as these kernels want it.
 type Grid struct {
 	// The scale byte of amax is the exponent field of amax·reciprocal + roundUp, in bits, less emax, at least 0; 0 also
 	// where the bits of the product are not above least.
@@ -106,7 +106,7 @@ func (g Grid) Floor(roundUp uint32, emax int) Grid {
 	return g
 }
 
-// Decoder is a format as DecodeRows and DecodeCols want it. The assembly knows its layout.
+// Decoder is a format as DecodeRows and DecodeCols want it.
 type Decoder struct {
 	magnitude uint32 // bits of a code, sign-extended to 32, without its sign
 	sign      uint32 // bit of the sign, after signShift

@@ -80,7 +80,7 @@ func encodeStream(t *Tile, rows, cols bool) {
 // Drain makes codes that went past the caches visible before what is stored next.
 func Drain() { drainAVX512() }
 
-// Tile says where the output of an encoder goes. The assembly knows its layout.
+// Tile says where the output of an encoder goes.
 type Tile struct {
 	Work         *Work
 	Rule         *Rule
@@ -100,7 +100,7 @@ type Tile struct {
 // Work is what Scan tells Encode. Only the assembly looks inside; it should lie at a multiple of 64 bytes.
 type Work [2*Rows*Cols + Rows*Cols/8 + 8*Cols]byte
 
-// Rule is a format and scale mode as the kernels want it. The assembly knows its layout.
+// Rule is a format and scale mode as the kernels want it.
 type Rule struct {
 	roundUp  uint16 // twice what is added to a magnitude before its exponent is taken
 	shift    uint16 // left shift that brings the code into the upper byte of a BF16

@@ -6,6 +6,12 @@ package quant
 
 import "unsafe"
 
+// The assembly takes it that these differences are 0.
+const (
+	_ = uint(len(Work{}) - 4864)
+	_ = uint(4864 - len(Work{}))
+)
+
 // narrowAVX512 turns a tile of FP32 into a tile of BF16 without gaps.
 //
 //go:noescape

@@ -8,7 +8,7 @@ import "unsafe"
 // StripTiles is how many tiles a first-level cache holds.
 const StripTiles = 8
 
-// A Strip is up to StripTiles tiles, and where their output goes. The assembly knows its layout.
+// A Strip is up to StripTiles tiles, and where their output goes.
 type Strip struct {
 	Format       *Format
 	X            unsafe.Pointer // BF16
@@ -58,7 +58,7 @@ func (s *Strip) Quantize(g *Grid, t *StripScratch, rows, cols bool) (odd bool) {
 	return false
 }
 
-// Format is a format of 8 bits as strips want it. The assembly knows its layout.
+// Format is a format of 8 bits as strips want it.
 type Format struct {
 	tieMask   [16]uint16   // bits of a magnitude that rounding takes away, and the last that it leaves
 	tie       [16]uint16   // what they are where rounding half up is wrong

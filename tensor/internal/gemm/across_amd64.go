@@ -203,12 +203,12 @@ func (p *acrossProduct) strip(j, n, k int) {
 		if p.family.shared {
 			d.ahead += at * d.k / parts * d.stride
 		}
-		d.moved = [4]int{}
+		d.moved = moves{}
 		d.groups = n / acrossColumns
 		p.family.call(d, rows)
 		if rest := n % acrossColumns; rest > 0 { // the last columns once more, with those before them
 			first := n - acrossColumns
-			d.moved = [4]int{elem * first, 4 * first, first, d.moved[3]}
+			d.moved = moves{b: elem * first, sum: 4 * first, scales: first, partial: d.moved.partial}
 			d.groups = 1
 			p.family.call(d, rows)
 		}

@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA order<>+0(SB)/4, $0x00000000
@@ -46,20 +47,20 @@ GLOBL pairs<>(SB), RODATA|NOPTR, $64
 // func acrossBF16Tiles1(p *columnPanel, t *tile)
 TEXT ·acrossBF16Tiles1(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
 	MOVQ t+8(FP), R12
-	LONG $0x4978c2c4; LONG $0x00802484; WORD $0x0000 // LDTILECFG 128(R12)
-	MOVQ (R12), R8
-	MOVQ 104(R12), R9
-	CMPQ 80(R12), $0
+	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_config // LDTILECFG tile_config(R12)
+	MOVQ tile_a(R12), R8
+	MOVQ tile_rowStep(R12), R9
+	CMPQ tile_startAtSum(R12), $0
 	JEQ clear1
-	MOVQ 16(R12), R11
-	MOVQ 40(R12), R10
+	MOVQ tile_sum(R12), R11
+	MOVQ tile_sumStride(R12), R10
 	LONG $0x4b7b82c4; WORD $0x1304 // TILELOADD (R11)(R10*1), TMM0
 	LONG $0x4b7b82c4; WORD $0x134c; BYTE $0x40 // TILELOADD 64(R11)(R10*1), TMM1
 	LONG $0x4b7b82c4; LONG $0x00801394; WORD $0x0000 // TILELOADD 128(R11)(R10*1), TMM2
@@ -72,7 +73,7 @@ clear1:
 	LONG $0x497be2c4; BYTE $0xd8 // TILEZERO TMM3
 ready2:
 	MOVQ $256, R10
-	MOVQ 48(AX), R13
+	MOVQ columnPanel_k(AX), R13
 	VMOVUPS order<>+0(SB), Z3
 	VPXORD Z4, Z4, Z4
 next3:
@@ -82,7 +83,7 @@ next3:
 	MOVQ R13, R11
 whole8:
 	SUBQ R11, R13
-	MOVQ R11, 72(AX)
+	MOVQ R11, columnPanel_linesLeft(AX)
 	MOVQ DX, R12
 	SHLQ $4, R12
 	ADDQ CX, R12
@@ -106,36 +107,36 @@ loop9:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow10
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow10:
 	PREFETCHT1 (SI)
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow11
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow11:
 	PREFETCHT1 (SI)
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow12
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow12:
 	PREFETCHT1 (SI)
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow13
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow13:
 	LEAQ (CX)(DX*2), CX
 	ADDQ $256, BX
 	DECQ R11
 	JNZ loop9
 rest4:
-	TESTQ $1, 72(AX)
+	TESTQ $1, columnPanel_linesLeft(AX)
 	JZ fill5
 	VPERMQ (CX), Z3, Z0
 	VPXORD Z1, Z1, Z1
@@ -174,42 +175,42 @@ full6:
 	LONG $0x4b7b82c4; LONG $0x00c013ac; WORD $0x0000 // TILELOADD 192(R11)(R10*1), TMM5
 	LONG $0x5c52e2c4; BYTE $0xdc // TDPBF16PS TMM5, TMM4, TMM3
 	MOVQ t+8(FP), R12
-	ADDQ 112(R12), R8
+	ADDQ tile_tileStep(R12), R8
 	TESTQ R13, R13
 	JZ end7
 	JMP next3
 end7:
 	MOVQ t+8(FP), R12
-	MOVQ 16(R12), R11
-	MOVQ 40(R12), R10
+	MOVQ tile_sum(R12), R11
+	MOVQ tile_sumStride(R12), R10
 	LONG $0x4b7a82c4; WORD $0x1304 // TILESTORED TMM0, (R11)(R10*1)
 	LONG $0x4b7a82c4; WORD $0x134c; BYTE $0x40 // TILESTORED TMM1, 64(R11)(R10*1)
 	LONG $0x4b7a82c4; LONG $0x00801394; WORD $0x0000 // TILESTORED TMM2, 128(R11)(R10*1)
 	LONG $0x4b7a82c4; LONG $0x00c0139c; WORD $0x0000 // TILESTORED TMM3, 192(R11)(R10*1)
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET
 
 // func acrossBF16Tiles2(p *columnPanel, t *tile)
 TEXT ·acrossBF16Tiles2(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
 	MOVQ t+8(FP), R12
-	LONG $0x4978c2c4; LONG $0x00802484; WORD $0x0000 // LDTILECFG 128(R12)
-	MOVQ (R12), R8
-	MOVQ 104(R12), R9
-	CMPQ 80(R12), $0
+	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_config // LDTILECFG tile_config(R12)
+	MOVQ tile_a(R12), R8
+	MOVQ tile_rowStep(R12), R9
+	CMPQ tile_startAtSum(R12), $0
 	JEQ clear1
-	MOVQ 16(R12), R11
-	MOVQ 40(R12), R10
+	MOVQ tile_sum(R12), R11
+	MOVQ tile_sumStride(R12), R10
 	LONG $0x4b7b82c4; WORD $0x1304 // TILELOADD (R11)(R10*1), TMM0
 	LONG $0x4b7b82c4; WORD $0x134c; BYTE $0x40 // TILELOADD 64(R11)(R10*1), TMM1
 	MOVQ R10, R12
@@ -225,7 +226,7 @@ clear1:
 	LONG $0x497be2c4; BYTE $0xd8 // TILEZERO TMM3
 ready2:
 	MOVQ $128, R10
-	MOVQ 48(AX), R13
+	MOVQ columnPanel_k(AX), R13
 	VMOVUPS order<>+0(SB), Z3
 	VPXORD Z4, Z4, Z4
 next3:
@@ -235,7 +236,7 @@ next3:
 	MOVQ R13, R11
 whole8:
 	SUBQ R11, R13
-	MOVQ R11, 72(AX)
+	MOVQ R11, columnPanel_linesLeft(AX)
 	MOVQ DX, R12
 	SHLQ $4, R12
 	ADDQ CX, R12
@@ -253,22 +254,22 @@ loop9:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow10
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow10:
 	PREFETCHT1 (SI)
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow11
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow11:
 	LEAQ (CX)(DX*2), CX
 	ADDQ $128, BX
 	DECQ R11
 	JNZ loop9
 rest4:
-	TESTQ $1, 72(AX)
+	TESTQ $1, columnPanel_linesLeft(AX)
 	JZ fill5
 	VPERMQ (CX), Z3, Z0
 	VPXORD Z1, Z1, Z1
@@ -290,7 +291,7 @@ full6:
 	XORQ $2048, BX
 	MOVQ t+8(FP), R12
 	LONG $0x4b7b82c4; WORD $0x0824 // TILELOADD (R8)(R9*1), TMM4
-	MOVQ 32(R12), R12
+	MOVQ tile_aStride(R12), R12
 	ADDQ R8, R12
 	LONG $0x4b7b82c4; WORD $0x0c2c // TILELOADD (R12)(R9*1), TMM5
 	LONG $0x4b7b82c4; WORD $0x1334 // TILELOADD (R11)(R10*1), TMM6
@@ -300,14 +301,14 @@ full6:
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
 	LONG $0x5c42e2c4; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
 	MOVQ t+8(FP), R12
-	ADDQ 112(R12), R8
+	ADDQ tile_tileStep(R12), R8
 	TESTQ R13, R13
 	JZ end7
 	JMP next3
 end7:
 	MOVQ t+8(FP), R12
-	MOVQ 16(R12), R11
-	MOVQ 40(R12), R10
+	MOVQ tile_sum(R12), R11
+	MOVQ tile_sumStride(R12), R10
 	LONG $0x4b7a82c4; WORD $0x1304 // TILESTORED TMM0, (R11)(R10*1)
 	LONG $0x4b7a82c4; WORD $0x134c; BYTE $0x40 // TILESTORED TMM1, 64(R11)(R10*1)
 	MOVQ R10, R12
@@ -316,29 +317,29 @@ end7:
 	LONG $0x4b7a82c4; WORD $0x1314 // TILESTORED TMM2, (R11)(R10*1)
 	LONG $0x4b7a82c4; WORD $0x135c; BYTE $0x40 // TILESTORED TMM3, 64(R11)(R10*1)
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET
 
 // func acrossCodesTiles1(p *columnPanel, t *tile)
 TEXT ·acrossCodesTiles1(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
 	MOVQ t+8(FP), R12
-	LONG $0x4978c2c4; LONG $0x00802484; WORD $0x0000 // LDTILECFG 128(R12)
-	MOVQ (R12), R8
-	MOVQ 104(R12), R9
-	CMPQ 80(R12), $0
+	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_config // LDTILECFG tile_config(R12)
+	MOVQ tile_a(R12), R8
+	MOVQ tile_rowStep(R12), R9
+	CMPQ tile_startAtSum(R12), $0
 	JEQ clear1
-	MOVQ 16(R12), R11
-	MOVQ 40(R12), R10
+	MOVQ tile_sum(R12), R11
+	MOVQ tile_sumStride(R12), R10
 	LONG $0x4b7b82c4; WORD $0x1304 // TILELOADD (R11)(R10*1), TMM0
 	LONG $0x4b7b82c4; WORD $0x134c; BYTE $0x40 // TILELOADD 64(R11)(R10*1), TMM1
 	LONG $0x4b7b82c4; LONG $0x00801394; WORD $0x0000 // TILELOADD 128(R11)(R10*1), TMM2
@@ -351,17 +352,17 @@ clear1:
 	LONG $0x497be2c4; BYTE $0xd8 // TILEZERO TMM3
 ready2:
 	MOVQ $256, R10
-	MOVQ 48(AX), R13
-	MOVQ 16(AX), R14
-	MOVQ 24(AX), R11
+	MOVQ columnPanel_k(AX), R13
+	MOVQ columnPanel_scales(AX), R14
+	MOVQ columnPanel_lookup(AX), R11
 	VMOVUPS pairs<>+0(SB), Z0
-	VPBROADCASTQ 264(R11), Z1
-	VPBROADCASTQ 272(R11), Z2
-	VPBROADCASTQ 280(R11), Z3
-	VPBROADCASTB 288(R11), Z4
-	VPBROADCASTD 260(R11), Z6
-	VMOVDQU64 88(AX), Z15
-	VMOVDQU64 152(AX), Z16
+	VPBROADCASTQ lookup_lowBits(R11), Z1
+	VPBROADCASTQ lookup_highBits(R11), Z2
+	VPBROADCASTQ lookup_otherBits(R11), Z3
+	VPBROADCASTB lookup_mostOther(R11), Z4
+	VPBROADCASTD lookup_bias(R11), Z6
+	VMOVDQU64 columnPanel_notes+notes_min(AX), Z15
+	VMOVDQU64 columnPanel_notes+notes_max(AX), Z16
 	VPXORD Z18, Z18, Z18
 next3:
 	VMOVDQU64 (R14), Y17
@@ -390,14 +391,14 @@ next3:
 	VPSLLD $16, Z14, Z17
 	VPORD Z17, Z14, Z14
 	VPSUBW Z6, Z14, Z14
-	ADDQ 40(AX), R14
+	ADDQ columnPanel_scaleStride(AX), R14
 	MOVQ $32, R11
 	CMPQ R13, R11
 	JGE whole8
 	MOVQ R13, R11
 whole8:
 	SUBQ R11, R13
-	MOVQ R11, 72(AX)
+	MOVQ R11, columnPanel_linesLeft(AX)
 	MOVQ DX, R12
 	SHLQ $4, R12
 	ADDQ CX, R12
@@ -438,15 +439,15 @@ normal11:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow12
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow12:
 	PREFETCHT1 (SI)
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow13
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow13:
 	PREFETCHT0 (R12)
 	PREFETCHT0 (R12)(DX*1)
@@ -456,26 +457,26 @@ sameRow13:
 	DECQ R11
 	JNZ loop9
 rest4:
-	TESTQ $1, 72(AX)
+	TESTQ $1, columnPanel_linesLeft(AX)
 	JZ fill5
-	MOVQ 24(AX), R10
+	MOVQ columnPanel_lookup(AX), R10
 	VMOVDQU64 (CX), Y8
 	VPERMB Z8, Z0, Z9
 	VMOVDQA64 Z9, Z5
-	VMOVUPS 128(R10), Z7
-	VPERMI2B 192(R10), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(R10), Z7, Z5
 	VMOVDQA64 Z9, Z10
-	VMOVUPS (R10), Z7
-	VPERMI2B 64(R10), Z7, Z10
+	VMOVUPS lookup_codeTables+codeTables_high(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(R10), Z7, Z10
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z9, Z10
-	VPORD 216(AX), Z5, Z7
-	VMOVUPS Z7, 216(AX)
+	VPORD columnPanel_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, columnPanel_notes+notes_bad(AX)
 	VPUNPCKLBW Z10, Z5, Z9
 	VPUNPCKHBW Z10, Z5, Z10
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z11, Z7, Z7
 	VPSUBUSW Z7, Z9, Z9
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z12, Z7, Z7
 	VPSUBUSW Z7, Z10, Z10
 	VMOVUPS Z9, (BX)
@@ -483,20 +484,20 @@ rest4:
 	VMOVDQU64 32(CX), Y8
 	VPERMB Z8, Z0, Z9
 	VMOVDQA64 Z9, Z5
-	VMOVUPS 128(R10), Z7
-	VPERMI2B 192(R10), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(R10), Z7, Z5
 	VMOVDQA64 Z9, Z10
-	VMOVUPS (R10), Z7
-	VPERMI2B 64(R10), Z7, Z10
+	VMOVUPS lookup_codeTables+codeTables_high(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(R10), Z7, Z10
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z9, Z10
-	VPORD 216(AX), Z5, Z7
-	VMOVUPS Z7, 216(AX)
+	VPORD columnPanel_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, columnPanel_notes+notes_bad(AX)
 	VPUNPCKLBW Z10, Z5, Z9
 	VPUNPCKHBW Z10, Z5, Z10
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z13, Z7, Z7
 	VPSUBUSW Z7, Z9, Z9
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z14, Z7, Z7
 	VPSUBUSW Z7, Z10, Z10
 	VMOVUPS Z9, 128(BX)
@@ -527,46 +528,46 @@ full6:
 	LONG $0x4b7b82c4; LONG $0x00c013ac; WORD $0x0000 // TILELOADD 192(R11)(R10*1), TMM5
 	LONG $0x5c52e2c4; BYTE $0xdc // TDPBF16PS TMM5, TMM4, TMM3
 	MOVQ t+8(FP), R12
-	ADDQ 112(R12), R8
+	ADDQ tile_tileStep(R12), R8
 	TESTQ R13, R13
 	JZ end7
 	JMP next3
 end7:
 	MOVQ t+8(FP), R12
-	MOVQ 16(R12), R11
-	MOVQ 40(R12), R10
+	MOVQ tile_sum(R12), R11
+	MOVQ tile_sumStride(R12), R10
 	LONG $0x4b7a82c4; WORD $0x1304 // TILESTORED TMM0, (R11)(R10*1)
 	LONG $0x4b7a82c4; WORD $0x134c; BYTE $0x40 // TILESTORED TMM1, 64(R11)(R10*1)
 	LONG $0x4b7a82c4; LONG $0x00801394; WORD $0x0000 // TILESTORED TMM2, 128(R11)(R10*1)
 	LONG $0x4b7a82c4; LONG $0x00c0139c; WORD $0x0000 // TILESTORED TMM3, 192(R11)(R10*1)
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE
-	VMOVDQU64 Y15, 88(AX)
-	VMOVDQU64 Y16, 152(AX)
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	VMOVDQU64 Y15, columnPanel_notes+notes_min(AX)
+	VMOVDQU64 Y16, columnPanel_notes+notes_max(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET
 other10:
-	MOVQ 24(AX), R10
+	MOVQ columnPanel_lookup(AX), R10
 	VMOVDQU64 (CX), Y8
 	VINSERTI64X4 $1, (CX)(DX*1), Z8, Z8
 	VPERMB Z8, Z0, Z9
 	VMOVDQA64 Z9, Z5
-	VMOVUPS 128(R10), Z7
-	VPERMI2B 192(R10), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(R10), Z7, Z5
 	VMOVDQA64 Z9, Z10
-	VMOVUPS (R10), Z7
-	VPERMI2B 64(R10), Z7, Z10
+	VMOVUPS lookup_codeTables+codeTables_high(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(R10), Z7, Z10
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z9, Z10
-	VPORD 216(AX), Z5, Z7
-	VMOVUPS Z7, 216(AX)
+	VPORD columnPanel_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, columnPanel_notes+notes_bad(AX)
 	VPUNPCKLBW Z10, Z5, Z9
 	VPUNPCKHBW Z10, Z5, Z10
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z11, Z7, Z7
 	VPSUBUSW Z7, Z9, Z9
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z12, Z7, Z7
 	VPSUBUSW Z7, Z10, Z10
 	VMOVUPS Z9, (BX)
@@ -575,20 +576,20 @@ other10:
 	VINSERTI64X4 $1, 32(CX)(DX*1), Z8, Z8
 	VPERMB Z8, Z0, Z9
 	VMOVDQA64 Z9, Z5
-	VMOVUPS 128(R10), Z7
-	VPERMI2B 192(R10), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(R10), Z7, Z5
 	VMOVDQA64 Z9, Z10
-	VMOVUPS (R10), Z7
-	VPERMI2B 64(R10), Z7, Z10
+	VMOVUPS lookup_codeTables+codeTables_high(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(R10), Z7, Z10
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z9, Z10
-	VPORD 216(AX), Z5, Z7
-	VMOVUPS Z7, 216(AX)
+	VPORD columnPanel_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, columnPanel_notes+notes_bad(AX)
 	VPUNPCKLBW Z10, Z5, Z9
 	VPUNPCKHBW Z10, Z5, Z10
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z13, Z7, Z7
 	VPSUBUSW Z7, Z9, Z9
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z14, Z7, Z7
 	VPSUBUSW Z7, Z10, Z10
 	VMOVUPS Z9, 128(BX)
@@ -599,20 +600,20 @@ other10:
 // func acrossCodesTiles2(p *columnPanel, t *tile)
 TEXT ·acrossCodesTiles2(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
 	MOVQ t+8(FP), R12
-	LONG $0x4978c2c4; LONG $0x00802484; WORD $0x0000 // LDTILECFG 128(R12)
-	MOVQ (R12), R8
-	MOVQ 104(R12), R9
-	CMPQ 80(R12), $0
+	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_config // LDTILECFG tile_config(R12)
+	MOVQ tile_a(R12), R8
+	MOVQ tile_rowStep(R12), R9
+	CMPQ tile_startAtSum(R12), $0
 	JEQ clear1
-	MOVQ 16(R12), R11
-	MOVQ 40(R12), R10
+	MOVQ tile_sum(R12), R11
+	MOVQ tile_sumStride(R12), R10
 	LONG $0x4b7b82c4; WORD $0x1304 // TILELOADD (R11)(R10*1), TMM0
 	LONG $0x4b7b82c4; WORD $0x134c; BYTE $0x40 // TILELOADD 64(R11)(R10*1), TMM1
 	MOVQ R10, R12
@@ -628,17 +629,17 @@ clear1:
 	LONG $0x497be2c4; BYTE $0xd8 // TILEZERO TMM3
 ready2:
 	MOVQ $128, R10
-	MOVQ 48(AX), R13
-	MOVQ 16(AX), R14
-	MOVQ 24(AX), R11
+	MOVQ columnPanel_k(AX), R13
+	MOVQ columnPanel_scales(AX), R14
+	MOVQ columnPanel_lookup(AX), R11
 	VMOVUPS pairs<>+0(SB), Z0
-	VPBROADCASTQ 264(R11), Z1
-	VPBROADCASTQ 272(R11), Z2
-	VPBROADCASTQ 280(R11), Z3
-	VPBROADCASTB 288(R11), Z4
-	VPBROADCASTD 260(R11), Z6
-	VMOVDQU64 88(AX), Z13
-	VMOVDQU64 152(AX), Z14
+	VPBROADCASTQ lookup_lowBits(R11), Z1
+	VPBROADCASTQ lookup_highBits(R11), Z2
+	VPBROADCASTQ lookup_otherBits(R11), Z3
+	VPBROADCASTB lookup_mostOther(R11), Z4
+	VPBROADCASTD lookup_bias(R11), Z6
+	VMOVDQU64 columnPanel_notes+notes_min(AX), Z13
+	VMOVDQU64 columnPanel_notes+notes_max(AX), Z14
 	VPXORD Z16, Z16, Z16
 next3:
 	VMOVDQU64 (R14), Y15
@@ -654,14 +655,14 @@ next3:
 	VPSLLD $16, Z12, Z15
 	VPORD Z15, Z12, Z12
 	VPSUBW Z6, Z12, Z12
-	ADDQ 40(AX), R14
+	ADDQ columnPanel_scaleStride(AX), R14
 	MOVQ $32, R11
 	CMPQ R13, R11
 	JGE whole8
 	MOVQ R13, R11
 whole8:
 	SUBQ R11, R13
-	MOVQ R11, 72(AX)
+	MOVQ R11, columnPanel_linesLeft(AX)
 	MOVQ DX, R12
 	SHLQ $4, R12
 	ADDQ CX, R12
@@ -689,8 +690,8 @@ normal11:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow12
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow12:
 	PREFETCHT0 (R12)
 	PREFETCHT0 (R12)(DX*1)
@@ -700,26 +701,26 @@ sameRow12:
 	DECQ R11
 	JNZ loop9
 rest4:
-	TESTQ $1, 72(AX)
+	TESTQ $1, columnPanel_linesLeft(AX)
 	JZ fill5
-	MOVQ 24(AX), R10
+	MOVQ columnPanel_lookup(AX), R10
 	VMOVDQU64 (CX), Y8
 	VPERMB Z8, Z0, Z9
 	VMOVDQA64 Z9, Z5
-	VMOVUPS 128(R10), Z7
-	VPERMI2B 192(R10), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(R10), Z7, Z5
 	VMOVDQA64 Z9, Z10
-	VMOVUPS (R10), Z7
-	VPERMI2B 64(R10), Z7, Z10
+	VMOVUPS lookup_codeTables+codeTables_high(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(R10), Z7, Z10
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z9, Z10
-	VPORD 216(AX), Z5, Z7
-	VMOVUPS Z7, 216(AX)
+	VPORD columnPanel_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, columnPanel_notes+notes_bad(AX)
 	VPUNPCKLBW Z10, Z5, Z9
 	VPUNPCKHBW Z10, Z5, Z10
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z11, Z7, Z7
 	VPSUBUSW Z7, Z9, Z9
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z12, Z7, Z7
 	VPSUBUSW Z7, Z10, Z10
 	VMOVUPS Z9, (BX)
@@ -739,7 +740,7 @@ full6:
 	XORQ $2048, BX
 	MOVQ t+8(FP), R12
 	LONG $0x4b7b82c4; WORD $0x0824 // TILELOADD (R8)(R9*1), TMM4
-	MOVQ 32(R12), R12
+	MOVQ tile_aStride(R12), R12
 	ADDQ R8, R12
 	LONG $0x4b7b82c4; WORD $0x0c2c // TILELOADD (R12)(R9*1), TMM5
 	LONG $0x4b7b82c4; WORD $0x1334 // TILELOADD (R11)(R10*1), TMM6
@@ -749,14 +750,14 @@ full6:
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
 	LONG $0x5c42e2c4; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
 	MOVQ t+8(FP), R12
-	ADDQ 112(R12), R8
+	ADDQ tile_tileStep(R12), R8
 	TESTQ R13, R13
 	JZ end7
 	JMP next3
 end7:
 	MOVQ t+8(FP), R12
-	MOVQ 16(R12), R11
-	MOVQ 40(R12), R10
+	MOVQ tile_sum(R12), R11
+	MOVQ tile_sumStride(R12), R10
 	LONG $0x4b7a82c4; WORD $0x1304 // TILESTORED TMM0, (R11)(R10*1)
 	LONG $0x4b7a82c4; WORD $0x134c; BYTE $0x40 // TILESTORED TMM1, 64(R11)(R10*1)
 	MOVQ R10, R12
@@ -765,33 +766,33 @@ end7:
 	LONG $0x4b7a82c4; WORD $0x1314 // TILESTORED TMM2, (R11)(R10*1)
 	LONG $0x4b7a82c4; WORD $0x135c; BYTE $0x40 // TILESTORED TMM3, 64(R11)(R10*1)
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE
-	VMOVDQU64 Y13, 88(AX)
-	VMOVDQU64 Y14, 152(AX)
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	VMOVDQU64 Y13, columnPanel_notes+notes_min(AX)
+	VMOVDQU64 Y14, columnPanel_notes+notes_max(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET
 other10:
-	MOVQ 24(AX), R10
+	MOVQ columnPanel_lookup(AX), R10
 	VMOVDQU64 (CX), Y8
 	VINSERTI64X4 $1, (CX)(DX*1), Z8, Z8
 	VPERMB Z8, Z0, Z9
 	VMOVDQA64 Z9, Z5
-	VMOVUPS 128(R10), Z7
-	VPERMI2B 192(R10), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(R10), Z7, Z5
 	VMOVDQA64 Z9, Z10
-	VMOVUPS (R10), Z7
-	VPERMI2B 64(R10), Z7, Z10
+	VMOVUPS lookup_codeTables+codeTables_high(R10), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(R10), Z7, Z10
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z9, Z10
-	VPORD 216(AX), Z5, Z7
-	VMOVUPS Z7, 216(AX)
+	VPORD columnPanel_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, columnPanel_notes+notes_bad(AX)
 	VPUNPCKLBW Z10, Z5, Z9
 	VPUNPCKHBW Z10, Z5, Z10
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z11, Z7, Z7
 	VPSUBUSW Z7, Z9, Z9
-	VPBROADCASTD 256(R10), Z7
+	VPBROADCASTD lookup_top(R10), Z7
 	VPSUBW Z12, Z7, Z7
 	VPSUBUSW Z7, Z10, Z10
 	VMOVUPS Z9, (BX)

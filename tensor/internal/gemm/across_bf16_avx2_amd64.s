@@ -2,26 +2,27 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // func acrossBF16x1AVX2(d *across)
 TEXT ·acrossBF16x1AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 	VXORPS Y4, Y4, Y4
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
 	VMOVUPS 64(R9), Y2
@@ -33,7 +34,7 @@ zero4:
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $2, R9
 	JZ rest6
 	PCALIGN $64
@@ -83,39 +84,39 @@ loop9:
 	VFMADD231PS Y7, Y9, Y2
 	VFMADD231PS Y8, Y9, Y3
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow11
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow11:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow12
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow12:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow13
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow13:
 	ADDQ $16, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop9
 rest6:
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ odd7
 	VMOVUPS (CX)(DX*1), Y6
 	VPUNPCKLWD Y6, Y4, Y5
@@ -140,23 +141,23 @@ rest6:
 	VFMADD231PS Y7, Y9, Y2
 	VFMADD231PS Y8, Y9, Y3
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $8, BX
 	LEAQ (CX)(DX*2), CX
 odd7:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done8
 	VBROADCASTSS (BX), Y9
 	VFMADD231PS Y4, Y9, Y0
@@ -178,13 +179,13 @@ odd7:
 	VFMADD231PS Y7, Y9, Y2
 	VFMADD231PS Y8, Y9, Y3
 done8:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VPERM2F128 $32, Y1, Y0, Y5
 	VPERM2F128 $49, Y1, Y0, Y1
 	VMOVAPS Y5, Y0
@@ -195,19 +196,19 @@ done8:
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
 	VMOVUPS Y3, 96(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
 	VMOVUPS Y3, 96(R9)
 stored3:
-	ADDQ $128, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $128, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -215,21 +216,21 @@ stored3:
 // func acrossBF16x2AVX2(d *across)
 TEXT ·acrossBF16x2AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 	VXORPS Y8, Y8, Y8
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
 	VMOVUPS 64(R9), Y2
@@ -249,7 +250,7 @@ zero4:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $2, R9
 	JZ rest6
 	PCALIGN $64
@@ -319,39 +320,39 @@ loop9:
 	VFMADD231PS Y11, Y14, Y6
 	VFMADD231PS Y12, Y14, Y7
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow11
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow11:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow12
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow12:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow13
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow13:
 	ADDQ $32, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop9
 rest6:
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ odd7
 	VMOVUPS (CX)(DX*1), Y10
 	VPUNPCKLWD Y10, Y8, Y9
@@ -386,23 +387,23 @@ rest6:
 	VFMADD231PS Y11, Y14, Y6
 	VFMADD231PS Y12, Y14, Y7
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $16, BX
 	LEAQ (CX)(DX*2), CX
 odd7:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done8
 	VBROADCASTSS (BX), Y13
 	VFMADD231PS Y8, Y13, Y0
@@ -437,13 +438,13 @@ odd7:
 	VFMADD231PS Y11, Y14, Y6
 	VFMADD231PS Y12, Y14, Y7
 done8:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VPERM2F128 $32, Y1, Y0, Y9
 	VPERM2F128 $49, Y1, Y0, Y1
 	VMOVAPS Y9, Y0
@@ -454,7 +455,7 @@ done8:
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
 	VMOVUPS Y3, 96(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y5, Y4, Y9
 	VPERM2F128 $49, Y5, Y4, Y5
 	VMOVAPS Y9, Y4
@@ -465,11 +466,11 @@ done8:
 	VMOVUPS Y5, 32(R9)
 	VMOVUPS Y6, 64(R9)
 	VMOVUPS Y7, 96(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
@@ -479,9 +480,9 @@ raw2:
 	VMOVUPS Y6, 192(R9)
 	VMOVUPS Y7, 224(R9)
 stored3:
-	ADDQ $256, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $256, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -489,21 +490,21 @@ stored3:
 // func acrossBF16x3AVX2(d *across)
 TEXT ·acrossBF16x3AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 	VXORPS Y12, Y12, Y12
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
 	VMOVUPS 64(R9), Y2
@@ -531,7 +532,7 @@ zero4:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $2, R9
 	JZ rest6
 	PCALIGN $64
@@ -633,39 +634,39 @@ loop9:
 	VFMADD231PS Y13, Y15, Y10
 	VFMADD231PS Y14, Y15, Y11
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow11
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow11:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow12
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow12:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow13
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow13:
 	ADDQ $48, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop9
 rest6:
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ odd7
 	VMOVUPS (CX)(DX*1), Y14
 	VPUNPCKLWD Y14, Y12, Y13
@@ -716,23 +717,23 @@ rest6:
 	VFMADD231PS Y13, Y15, Y10
 	VFMADD231PS Y14, Y15, Y11
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $24, BX
 	LEAQ (CX)(DX*2), CX
 odd7:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done8
 	VBROADCASTSS (BX), Y15
 	VFMADD231PS Y12, Y15, Y0
@@ -783,13 +784,13 @@ odd7:
 	VFMADD231PS Y13, Y15, Y10
 	VFMADD231PS Y14, Y15, Y11
 done8:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VPERM2F128 $32, Y1, Y0, Y13
 	VPERM2F128 $49, Y1, Y0, Y1
 	VMOVAPS Y13, Y0
@@ -800,7 +801,7 @@ done8:
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
 	VMOVUPS Y3, 96(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y5, Y4, Y13
 	VPERM2F128 $49, Y5, Y4, Y5
 	VMOVAPS Y13, Y4
@@ -811,7 +812,7 @@ done8:
 	VMOVUPS Y5, 32(R9)
 	VMOVUPS Y6, 64(R9)
 	VMOVUPS Y7, 96(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y9, Y8, Y13
 	VPERM2F128 $49, Y9, Y8, Y9
 	VMOVAPS Y13, Y8
@@ -822,11 +823,11 @@ done8:
 	VMOVUPS Y9, 32(R9)
 	VMOVUPS Y10, 64(R9)
 	VMOVUPS Y11, 96(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
@@ -840,9 +841,9 @@ raw2:
 	VMOVUPS Y10, 320(R9)
 	VMOVUPS Y11, 352(R9)
 stored3:
-	ADDQ $384, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $384, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -850,22 +851,22 @@ stored3:
 // func acrossBF16x4AVX2(d *across)
 TEXT ·acrossBF16x4AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 	VXORPS Y8, Y8, Y8
-	SHLQ $1, 136(AX)
+	SHLQ $1, across_groups(AX)
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
 	VMOVUPS 64(R9), Y2
@@ -885,7 +886,7 @@ zero4:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $2, R9
 	JZ rest6
 	PCALIGN $64
@@ -951,25 +952,25 @@ loop9:
 	VFMADD231PS Y9, Y12, Y6
 	VFMADD231PS Y10, Y12, Y7
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow11
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow11:
 	ADDQ $64, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop9
 rest6:
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ odd7
 	VMOVUPS (CX)(DX*1), Y10
 	VPUNPCKLWD Y10, Y8, Y9
@@ -1002,16 +1003,16 @@ rest6:
 	VFMADD231PS Y9, Y12, Y6
 	VFMADD231PS Y10, Y12, Y7
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow12
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow12:
 	ADDQ $32, BX
 	LEAQ (CX)(DX*2), CX
 odd7:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done8
 	VBROADCASTSS (BX), Y11
 	VFMADD231PS Y8, Y11, Y0
@@ -1045,41 +1046,41 @@ odd7:
 	VFMADD231PS Y9, Y12, Y6
 	VFMADD231PS Y10, Y12, Y7
 done8:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VPERM2F128 $32, Y1, Y0, Y9
 	VPERM2F128 $49, Y1, Y0, Y1
 	VMOVAPS Y9, Y0
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y3, Y2, Y9
 	VPERM2F128 $49, Y3, Y2, Y3
 	VMOVAPS Y9, Y2
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y5, Y4, Y9
 	VPERM2F128 $49, Y5, Y4, Y5
 	VMOVAPS Y9, Y4
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y7, Y6, Y9
 	VPERM2F128 $49, Y7, Y6, Y7
 	VMOVAPS Y9, Y6
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
@@ -1089,9 +1090,9 @@ raw2:
 	VMOVUPS Y6, 192(R9)
 	VMOVUPS Y7, 224(R9)
 stored3:
-	ADDQ $256, 168(AX)
-	ADDQ $64, 152(AX)
-	DECQ 136(AX)
+	ADDQ $256, across_moved+moves_partial(AX)
+	ADDQ $64, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1099,22 +1100,22 @@ stored3:
 // func acrossBF16x5AVX2(d *across)
 TEXT ·acrossBF16x5AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 	VXORPS Y10, Y10, Y10
-	SHLQ $1, 136(AX)
+	SHLQ $1, across_groups(AX)
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
 	VMOVUPS 64(R9), Y2
@@ -1138,7 +1139,7 @@ zero4:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $2, R9
 	JZ rest6
 	PCALIGN $64
@@ -1216,25 +1217,25 @@ loop9:
 	VFMADD231PS Y11, Y13, Y8
 	VFMADD231PS Y12, Y13, Y9
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow11
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow11:
 	ADDQ $80, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop9
 rest6:
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ odd7
 	VMOVUPS (CX)(DX*1), Y12
 	VPUNPCKLWD Y12, Y10, Y11
@@ -1273,16 +1274,16 @@ rest6:
 	VFMADD231PS Y11, Y13, Y8
 	VFMADD231PS Y12, Y13, Y9
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow12
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow12:
 	ADDQ $40, BX
 	LEAQ (CX)(DX*2), CX
 odd7:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done8
 	VBROADCASTSS (BX), Y13
 	VFMADD231PS Y10, Y13, Y0
@@ -1323,47 +1324,47 @@ odd7:
 	VFMADD231PS Y11, Y13, Y8
 	VFMADD231PS Y12, Y13, Y9
 done8:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VPERM2F128 $32, Y1, Y0, Y11
 	VPERM2F128 $49, Y1, Y0, Y1
 	VMOVAPS Y11, Y0
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y3, Y2, Y11
 	VPERM2F128 $49, Y3, Y2, Y3
 	VMOVAPS Y11, Y2
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y5, Y4, Y11
 	VPERM2F128 $49, Y5, Y4, Y5
 	VMOVAPS Y11, Y4
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y7, Y6, Y11
 	VPERM2F128 $49, Y7, Y6, Y7
 	VMOVAPS Y11, Y6
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y9, Y8, Y11
 	VPERM2F128 $49, Y9, Y8, Y9
 	VMOVAPS Y11, Y8
 	VMOVUPS Y8, (R9)
 	VMOVUPS Y9, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
@@ -1375,9 +1376,9 @@ raw2:
 	VMOVUPS Y8, 256(R9)
 	VMOVUPS Y9, 288(R9)
 stored3:
-	ADDQ $320, 168(AX)
-	ADDQ $64, 152(AX)
-	DECQ 136(AX)
+	ADDQ $320, across_moved+moves_partial(AX)
+	ADDQ $64, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1385,22 +1386,22 @@ stored3:
 // func acrossBF16x6AVX2(d *across)
 TEXT ·acrossBF16x6AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 	VXORPS Y12, Y12, Y12
-	SHLQ $1, 136(AX)
+	SHLQ $1, across_groups(AX)
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
 	VMOVUPS 64(R9), Y2
@@ -1428,7 +1429,7 @@ zero4:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $2, R9
 	JZ rest6
 	PCALIGN $64
@@ -1518,25 +1519,25 @@ loop9:
 	VFMADD231PS Y13, Y15, Y10
 	VFMADD231PS Y14, Y15, Y11
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow11
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow11:
 	ADDQ $96, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop9
 rest6:
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ odd7
 	VMOVUPS (CX)(DX*1), Y14
 	VPUNPCKLWD Y14, Y12, Y13
@@ -1581,16 +1582,16 @@ rest6:
 	VFMADD231PS Y13, Y15, Y10
 	VFMADD231PS Y14, Y15, Y11
 	PREFETCHT1 (DI)
-	ADDQ 368(AX), DI
+	ADDQ across_fetchStep(AX), DI
 	DECQ R8
 	JNZ sameRow12
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow12:
 	ADDQ $48, BX
 	LEAQ (CX)(DX*2), CX
 odd7:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done8
 	VBROADCASTSS (BX), Y15
 	VFMADD231PS Y12, Y15, Y0
@@ -1638,53 +1639,53 @@ odd7:
 	VFMADD231PS Y13, Y15, Y10
 	VFMADD231PS Y14, Y15, Y11
 done8:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VPERM2F128 $32, Y1, Y0, Y13
 	VPERM2F128 $49, Y1, Y0, Y1
 	VMOVAPS Y13, Y0
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y3, Y2, Y13
 	VPERM2F128 $49, Y3, Y2, Y3
 	VMOVAPS Y13, Y2
 	VMOVUPS Y2, (R9)
 	VMOVUPS Y3, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y5, Y4, Y13
 	VPERM2F128 $49, Y5, Y4, Y5
 	VMOVAPS Y13, Y4
 	VMOVUPS Y4, (R9)
 	VMOVUPS Y5, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y7, Y6, Y13
 	VPERM2F128 $49, Y7, Y6, Y7
 	VMOVAPS Y13, Y6
 	VMOVUPS Y6, (R9)
 	VMOVUPS Y7, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y9, Y8, Y13
 	VPERM2F128 $49, Y9, Y8, Y9
 	VMOVAPS Y13, Y8
 	VMOVUPS Y8, (R9)
 	VMOVUPS Y9, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VPERM2F128 $32, Y11, Y10, Y13
 	VPERM2F128 $49, Y11, Y10, Y11
 	VMOVAPS Y13, Y10
 	VMOVUPS Y10, (R9)
 	VMOVUPS Y11, 32(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
@@ -1698,9 +1699,9 @@ raw2:
 	VMOVUPS Y10, 320(R9)
 	VMOVUPS Y11, 352(R9)
 stored3:
-	ADDQ $384, 168(AX)
-	ADDQ $64, 152(AX)
-	DECQ 136(AX)
+	ADDQ $384, across_moved+moves_partial(AX)
+	ADDQ $64, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET

@@ -2,25 +2,26 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // func acrossBF16x1AVX512(d *across)
 TEXT ·acrossBF16x1AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	JMP loaded5
@@ -28,7 +29,7 @@ zero4:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -43,22 +44,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $4, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z2
 	VXORPS Y3, Y3, Y3
@@ -67,30 +68,30 @@ odd6:
 	LONG $0x585ef262; WORD $0x0352 // VDPBF16PS.BCST (BX), Z4, Z0
 	LONG $0x5856f262; WORD $0x0b52 // VDPBF16PS.BCST (BX), Z5, Z1
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z2
 	VSHUFF32X4 $238, Z1, Z0, Z3
 	VSHUFF32X4 $216, Z2, Z2, Z0
 	VSHUFF32X4 $216, Z3, Z3, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 stored3:
-	ADDQ $128, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $128, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -98,20 +99,20 @@ stored3:
 // func acrossBF16x2AVX512(d *across)
 TEXT ·acrossBF16x2AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -123,7 +124,7 @@ zero4:
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -140,22 +141,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $8, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z4
 	VXORPS Y5, Y5, Y5
@@ -166,39 +167,39 @@ odd6:
 	LONG $0x584ef262; WORD $0x5352; BYTE $0x01 // VDPBF16PS.BCST 4(BX), Z6, Z2
 	LONG $0x5846f262; WORD $0x5b52; BYTE $0x01 // VDPBF16PS.BCST 4(BX), Z7, Z3
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z4
 	VSHUFF32X4 $238, Z1, Z0, Z5
 	VSHUFF32X4 $216, Z4, Z4, Z0
 	VSHUFF32X4 $216, Z5, Z5, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z4
 	VSHUFF32X4 $238, Z3, Z2, Z5
 	VSHUFF32X4 $216, Z4, Z4, Z2
 	VSHUFF32X4 $216, Z5, Z5, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
 	VMOVUPS Z3, 192(R9)
 stored3:
-	ADDQ $256, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $256, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -206,20 +207,20 @@ stored3:
 // func acrossBF16x3AVX512(d *across)
 TEXT ·acrossBF16x3AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -235,7 +236,7 @@ zero4:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -254,22 +255,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $12, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z6
 	VXORPS Y7, Y7, Y7
@@ -282,38 +283,38 @@ odd6:
 	LONG $0x583ef262; WORD $0x6352; BYTE $0x02 // VDPBF16PS.BCST 8(BX), Z8, Z4
 	LONG $0x5836f262; WORD $0x6b52; BYTE $0x02 // VDPBF16PS.BCST 8(BX), Z9, Z5
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z6
 	VSHUFF32X4 $238, Z1, Z0, Z7
 	VSHUFF32X4 $216, Z6, Z6, Z0
 	VSHUFF32X4 $216, Z7, Z7, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z6
 	VSHUFF32X4 $238, Z3, Z2, Z7
 	VSHUFF32X4 $216, Z6, Z6, Z2
 	VSHUFF32X4 $216, Z7, Z7, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z6
 	VSHUFF32X4 $238, Z5, Z4, Z7
 	VSHUFF32X4 $216, Z6, Z6, Z4
 	VSHUFF32X4 $216, Z7, Z7, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -321,9 +322,9 @@ raw2:
 	VMOVUPS Z4, 256(R9)
 	VMOVUPS Z5, 320(R9)
 stored3:
-	ADDQ $384, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $384, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -331,20 +332,20 @@ stored3:
 // func acrossBF16x4AVX512(d *across)
 TEXT ·acrossBF16x4AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -364,7 +365,7 @@ zero4:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -385,22 +386,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $16, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z8
 	VXORPS Y9, Y9, Y9
@@ -415,45 +416,45 @@ odd6:
 	LONG $0x582ef262; WORD $0x7352; BYTE $0x03 // VDPBF16PS.BCST 12(BX), Z10, Z6
 	LONG $0x5826f262; WORD $0x7b52; BYTE $0x03 // VDPBF16PS.BCST 12(BX), Z11, Z7
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z8
 	VSHUFF32X4 $238, Z1, Z0, Z9
 	VSHUFF32X4 $216, Z8, Z8, Z0
 	VSHUFF32X4 $216, Z9, Z9, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z8
 	VSHUFF32X4 $238, Z3, Z2, Z9
 	VSHUFF32X4 $216, Z8, Z8, Z2
 	VSHUFF32X4 $216, Z9, Z9, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z8
 	VSHUFF32X4 $238, Z5, Z4, Z9
 	VSHUFF32X4 $216, Z8, Z8, Z4
 	VSHUFF32X4 $216, Z9, Z9, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z7, Z6, Z8
 	VSHUFF32X4 $238, Z7, Z6, Z9
 	VSHUFF32X4 $216, Z8, Z8, Z6
 	VSHUFF32X4 $216, Z9, Z9, Z7
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -463,9 +464,9 @@ raw2:
 	VMOVUPS Z6, 384(R9)
 	VMOVUPS Z7, 448(R9)
 stored3:
-	ADDQ $512, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $512, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -473,20 +474,20 @@ stored3:
 // func acrossBF16x5AVX512(d *across)
 TEXT ·acrossBF16x5AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -510,7 +511,7 @@ zero4:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -533,22 +534,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $20, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z10
 	VXORPS Y11, Y11, Y11
@@ -565,52 +566,52 @@ odd6:
 	LONG $0x581e7262; WORD $0x4352; BYTE $0x04 // VDPBF16PS.BCST 16(BX), Z12, Z8
 	LONG $0x58167262; WORD $0x4b52; BYTE $0x04 // VDPBF16PS.BCST 16(BX), Z13, Z9
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z10
 	VSHUFF32X4 $238, Z1, Z0, Z11
 	VSHUFF32X4 $216, Z10, Z10, Z0
 	VSHUFF32X4 $216, Z11, Z11, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z10
 	VSHUFF32X4 $238, Z3, Z2, Z11
 	VSHUFF32X4 $216, Z10, Z10, Z2
 	VSHUFF32X4 $216, Z11, Z11, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z10
 	VSHUFF32X4 $238, Z5, Z4, Z11
 	VSHUFF32X4 $216, Z10, Z10, Z4
 	VSHUFF32X4 $216, Z11, Z11, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z7, Z6, Z10
 	VSHUFF32X4 $238, Z7, Z6, Z11
 	VSHUFF32X4 $216, Z10, Z10, Z6
 	VSHUFF32X4 $216, Z11, Z11, Z7
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z9, Z8, Z10
 	VSHUFF32X4 $238, Z9, Z8, Z11
 	VSHUFF32X4 $216, Z10, Z10, Z8
 	VSHUFF32X4 $216, Z11, Z11, Z9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -622,9 +623,9 @@ raw2:
 	VMOVUPS Z8, 512(R9)
 	VMOVUPS Z9, 576(R9)
 stored3:
-	ADDQ $640, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $640, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -632,20 +633,20 @@ stored3:
 // func acrossBF16x6AVX512(d *across)
 TEXT ·acrossBF16x6AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -673,7 +674,7 @@ zero4:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -698,22 +699,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $24, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z12
 	VXORPS Y13, Y13, Y13
@@ -732,59 +733,59 @@ odd6:
 	LONG $0x580e7262; WORD $0x5352; BYTE $0x05 // VDPBF16PS.BCST 20(BX), Z14, Z10
 	LONG $0x58067262; WORD $0x5b52; BYTE $0x05 // VDPBF16PS.BCST 20(BX), Z15, Z11
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z12
 	VSHUFF32X4 $238, Z1, Z0, Z13
 	VSHUFF32X4 $216, Z12, Z12, Z0
 	VSHUFF32X4 $216, Z13, Z13, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z12
 	VSHUFF32X4 $238, Z3, Z2, Z13
 	VSHUFF32X4 $216, Z12, Z12, Z2
 	VSHUFF32X4 $216, Z13, Z13, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z12
 	VSHUFF32X4 $238, Z5, Z4, Z13
 	VSHUFF32X4 $216, Z12, Z12, Z4
 	VSHUFF32X4 $216, Z13, Z13, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z7, Z6, Z12
 	VSHUFF32X4 $238, Z7, Z6, Z13
 	VSHUFF32X4 $216, Z12, Z12, Z6
 	VSHUFF32X4 $216, Z13, Z13, Z7
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z9, Z8, Z12
 	VSHUFF32X4 $238, Z9, Z8, Z13
 	VSHUFF32X4 $216, Z12, Z12, Z8
 	VSHUFF32X4 $216, Z13, Z13, Z9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z11, Z10, Z12
 	VSHUFF32X4 $238, Z11, Z10, Z13
 	VSHUFF32X4 $216, Z12, Z12, Z10
 	VSHUFF32X4 $216, Z13, Z13, Z11
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -798,9 +799,9 @@ raw2:
 	VMOVUPS Z10, 640(R9)
 	VMOVUPS Z11, 704(R9)
 stored3:
-	ADDQ $768, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $768, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -808,20 +809,20 @@ stored3:
 // func acrossBF16x7AVX512(d *across)
 TEXT ·acrossBF16x7AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -853,7 +854,7 @@ zero4:
 	VXORPS Y12, Y12, Y12
 	VXORPS Y13, Y13, Y13
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -880,22 +881,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $28, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z14
 	VXORPS Y15, Y15, Y15
@@ -916,66 +917,66 @@ odd6:
 	LONG $0x507e7262; WORD $0x6352; BYTE $0x06 // VDPBF16PS.BCST 24(BX), Z16, Z12
 	LONG $0x50767262; WORD $0x6b52; BYTE $0x06 // VDPBF16PS.BCST 24(BX), Z17, Z13
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z14
 	VSHUFF32X4 $238, Z1, Z0, Z15
 	VSHUFF32X4 $216, Z14, Z14, Z0
 	VSHUFF32X4 $216, Z15, Z15, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z14
 	VSHUFF32X4 $238, Z3, Z2, Z15
 	VSHUFF32X4 $216, Z14, Z14, Z2
 	VSHUFF32X4 $216, Z15, Z15, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z14
 	VSHUFF32X4 $238, Z5, Z4, Z15
 	VSHUFF32X4 $216, Z14, Z14, Z4
 	VSHUFF32X4 $216, Z15, Z15, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z7, Z6, Z14
 	VSHUFF32X4 $238, Z7, Z6, Z15
 	VSHUFF32X4 $216, Z14, Z14, Z6
 	VSHUFF32X4 $216, Z15, Z15, Z7
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z9, Z8, Z14
 	VSHUFF32X4 $238, Z9, Z8, Z15
 	VSHUFF32X4 $216, Z14, Z14, Z8
 	VSHUFF32X4 $216, Z15, Z15, Z9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z11, Z10, Z14
 	VSHUFF32X4 $238, Z11, Z10, Z15
 	VSHUFF32X4 $216, Z14, Z14, Z10
 	VSHUFF32X4 $216, Z15, Z15, Z11
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z13, Z12, Z14
 	VSHUFF32X4 $238, Z13, Z12, Z15
 	VSHUFF32X4 $216, Z14, Z14, Z12
 	VSHUFF32X4 $216, Z15, Z15, Z13
 	VMOVUPS Z12, (R9)
 	VMOVUPS Z13, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -991,9 +992,9 @@ raw2:
 	VMOVUPS Z12, 768(R9)
 	VMOVUPS Z13, 832(R9)
 stored3:
-	ADDQ $896, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $896, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1001,20 +1002,20 @@ stored3:
 // func acrossBF16x8AVX512(d *across)
 TEXT ·acrossBF16x8AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -1050,7 +1051,7 @@ zero4:
 	VXORPS Y14, Y14, Y14
 	VXORPS Y15, Y15, Y15
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -1079,22 +1080,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $32, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z16
 	VXORPS Y17, Y17, Y17
@@ -1117,73 +1118,73 @@ odd6:
 	LONG $0x506e7262; WORD $0x7352; BYTE $0x07 // VDPBF16PS.BCST 28(BX), Z18, Z14
 	LONG $0x50667262; WORD $0x7b52; BYTE $0x07 // VDPBF16PS.BCST 28(BX), Z19, Z15
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z16
 	VSHUFF32X4 $238, Z1, Z0, Z17
 	VSHUFF32X4 $216, Z16, Z16, Z0
 	VSHUFF32X4 $216, Z17, Z17, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z16
 	VSHUFF32X4 $238, Z3, Z2, Z17
 	VSHUFF32X4 $216, Z16, Z16, Z2
 	VSHUFF32X4 $216, Z17, Z17, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z16
 	VSHUFF32X4 $238, Z5, Z4, Z17
 	VSHUFF32X4 $216, Z16, Z16, Z4
 	VSHUFF32X4 $216, Z17, Z17, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z7, Z6, Z16
 	VSHUFF32X4 $238, Z7, Z6, Z17
 	VSHUFF32X4 $216, Z16, Z16, Z6
 	VSHUFF32X4 $216, Z17, Z17, Z7
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z9, Z8, Z16
 	VSHUFF32X4 $238, Z9, Z8, Z17
 	VSHUFF32X4 $216, Z16, Z16, Z8
 	VSHUFF32X4 $216, Z17, Z17, Z9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z11, Z10, Z16
 	VSHUFF32X4 $238, Z11, Z10, Z17
 	VSHUFF32X4 $216, Z16, Z16, Z10
 	VSHUFF32X4 $216, Z17, Z17, Z11
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z13, Z12, Z16
 	VSHUFF32X4 $238, Z13, Z12, Z17
 	VSHUFF32X4 $216, Z16, Z16, Z12
 	VSHUFF32X4 $216, Z17, Z17, Z13
 	VMOVUPS Z12, (R9)
 	VMOVUPS Z13, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z15, Z14, Z16
 	VSHUFF32X4 $238, Z15, Z14, Z17
 	VSHUFF32X4 $216, Z16, Z16, Z14
 	VSHUFF32X4 $216, Z17, Z17, Z15
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -1201,9 +1202,9 @@ raw2:
 	VMOVUPS Z14, 896(R9)
 	VMOVUPS Z15, 960(R9)
 stored3:
-	ADDQ $1024, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $1024, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1211,20 +1212,20 @@ stored3:
 // func acrossBF16x9AVX512(d *across)
 TEXT ·acrossBF16x9AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -1264,7 +1265,7 @@ zero4:
 	VXORPS Y16, Y16, Y16
 	VXORPS Y17, Y17, Y17
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -1295,22 +1296,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $36, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z18
 	VXORPS Y19, Y19, Y19
@@ -1335,80 +1336,80 @@ odd6:
 	LONG $0x505ee262; WORD $0x4352; BYTE $0x08 // VDPBF16PS.BCST 32(BX), Z20, Z16
 	LONG $0x5056e262; WORD $0x4b52; BYTE $0x08 // VDPBF16PS.BCST 32(BX), Z21, Z17
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z18
 	VSHUFF32X4 $238, Z1, Z0, Z19
 	VSHUFF32X4 $216, Z18, Z18, Z0
 	VSHUFF32X4 $216, Z19, Z19, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z18
 	VSHUFF32X4 $238, Z3, Z2, Z19
 	VSHUFF32X4 $216, Z18, Z18, Z2
 	VSHUFF32X4 $216, Z19, Z19, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z18
 	VSHUFF32X4 $238, Z5, Z4, Z19
 	VSHUFF32X4 $216, Z18, Z18, Z4
 	VSHUFF32X4 $216, Z19, Z19, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z7, Z6, Z18
 	VSHUFF32X4 $238, Z7, Z6, Z19
 	VSHUFF32X4 $216, Z18, Z18, Z6
 	VSHUFF32X4 $216, Z19, Z19, Z7
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z9, Z8, Z18
 	VSHUFF32X4 $238, Z9, Z8, Z19
 	VSHUFF32X4 $216, Z18, Z18, Z8
 	VSHUFF32X4 $216, Z19, Z19, Z9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z11, Z10, Z18
 	VSHUFF32X4 $238, Z11, Z10, Z19
 	VSHUFF32X4 $216, Z18, Z18, Z10
 	VSHUFF32X4 $216, Z19, Z19, Z11
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z13, Z12, Z18
 	VSHUFF32X4 $238, Z13, Z12, Z19
 	VSHUFF32X4 $216, Z18, Z18, Z12
 	VSHUFF32X4 $216, Z19, Z19, Z13
 	VMOVUPS Z12, (R9)
 	VMOVUPS Z13, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z15, Z14, Z18
 	VSHUFF32X4 $238, Z15, Z14, Z19
 	VSHUFF32X4 $216, Z18, Z18, Z14
 	VSHUFF32X4 $216, Z19, Z19, Z15
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z17, Z16, Z18
 	VSHUFF32X4 $238, Z17, Z16, Z19
 	VSHUFF32X4 $216, Z18, Z18, Z16
 	VSHUFF32X4 $216, Z19, Z19, Z17
 	VMOVUPS Z16, (R9)
 	VMOVUPS Z17, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -1428,9 +1429,9 @@ raw2:
 	VMOVUPS Z16, 1024(R9)
 	VMOVUPS Z17, 1088(R9)
 stored3:
-	ADDQ $1152, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $1152, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1438,20 +1439,20 @@ stored3:
 // func acrossBF16x10AVX512(d *across)
 TEXT ·acrossBF16x10AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -1495,7 +1496,7 @@ zero4:
 	VXORPS Y18, Y18, Y18
 	VXORPS Y19, Y19, Y19
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -1528,22 +1529,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $40, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z20
 	VXORPS Y21, Y21, Y21
@@ -1570,87 +1571,87 @@ odd6:
 	LONG $0x504ee262; WORD $0x5352; BYTE $0x09 // VDPBF16PS.BCST 36(BX), Z22, Z18
 	LONG $0x5046e262; WORD $0x5b52; BYTE $0x09 // VDPBF16PS.BCST 36(BX), Z23, Z19
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z20
 	VSHUFF32X4 $238, Z1, Z0, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z0
 	VSHUFF32X4 $216, Z21, Z21, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z20
 	VSHUFF32X4 $238, Z3, Z2, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z2
 	VSHUFF32X4 $216, Z21, Z21, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z20
 	VSHUFF32X4 $238, Z5, Z4, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z4
 	VSHUFF32X4 $216, Z21, Z21, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z7, Z6, Z20
 	VSHUFF32X4 $238, Z7, Z6, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z6
 	VSHUFF32X4 $216, Z21, Z21, Z7
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z9, Z8, Z20
 	VSHUFF32X4 $238, Z9, Z8, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z8
 	VSHUFF32X4 $216, Z21, Z21, Z9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z11, Z10, Z20
 	VSHUFF32X4 $238, Z11, Z10, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z10
 	VSHUFF32X4 $216, Z21, Z21, Z11
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z13, Z12, Z20
 	VSHUFF32X4 $238, Z13, Z12, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z12
 	VSHUFF32X4 $216, Z21, Z21, Z13
 	VMOVUPS Z12, (R9)
 	VMOVUPS Z13, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z15, Z14, Z20
 	VSHUFF32X4 $238, Z15, Z14, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z14
 	VSHUFF32X4 $216, Z21, Z21, Z15
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z17, Z16, Z20
 	VSHUFF32X4 $238, Z17, Z16, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z16
 	VSHUFF32X4 $216, Z21, Z21, Z17
 	VMOVUPS Z16, (R9)
 	VMOVUPS Z17, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z19, Z18, Z20
 	VSHUFF32X4 $238, Z19, Z18, Z21
 	VSHUFF32X4 $216, Z20, Z20, Z18
 	VSHUFF32X4 $216, Z21, Z21, Z19
 	VMOVUPS Z18, (R9)
 	VMOVUPS Z19, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -1672,9 +1673,9 @@ raw2:
 	VMOVUPS Z18, 1152(R9)
 	VMOVUPS Z19, 1216(R9)
 stored3:
-	ADDQ $1280, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $1280, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1682,20 +1683,20 @@ stored3:
 // func acrossBF16x11AVX512(d *across)
 TEXT ·acrossBF16x11AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -1743,7 +1744,7 @@ zero4:
 	VXORPS Y20, Y20, Y20
 	VXORPS Y21, Y21, Y21
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -1778,22 +1779,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $44, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z22
 	VXORPS Y23, Y23, Y23
@@ -1822,94 +1823,94 @@ odd6:
 	LONG $0x503ee262; WORD $0x6352; BYTE $0x0a // VDPBF16PS.BCST 40(BX), Z24, Z20
 	LONG $0x5036e262; WORD $0x6b52; BYTE $0x0a // VDPBF16PS.BCST 40(BX), Z25, Z21
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z22
 	VSHUFF32X4 $238, Z1, Z0, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z0
 	VSHUFF32X4 $216, Z23, Z23, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z22
 	VSHUFF32X4 $238, Z3, Z2, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z2
 	VSHUFF32X4 $216, Z23, Z23, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z22
 	VSHUFF32X4 $238, Z5, Z4, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z4
 	VSHUFF32X4 $216, Z23, Z23, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z7, Z6, Z22
 	VSHUFF32X4 $238, Z7, Z6, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z6
 	VSHUFF32X4 $216, Z23, Z23, Z7
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z9, Z8, Z22
 	VSHUFF32X4 $238, Z9, Z8, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z8
 	VSHUFF32X4 $216, Z23, Z23, Z9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z11, Z10, Z22
 	VSHUFF32X4 $238, Z11, Z10, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z10
 	VSHUFF32X4 $216, Z23, Z23, Z11
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z13, Z12, Z22
 	VSHUFF32X4 $238, Z13, Z12, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z12
 	VSHUFF32X4 $216, Z23, Z23, Z13
 	VMOVUPS Z12, (R9)
 	VMOVUPS Z13, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z15, Z14, Z22
 	VSHUFF32X4 $238, Z15, Z14, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z14
 	VSHUFF32X4 $216, Z23, Z23, Z15
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z17, Z16, Z22
 	VSHUFF32X4 $238, Z17, Z16, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z16
 	VSHUFF32X4 $216, Z23, Z23, Z17
 	VMOVUPS Z16, (R9)
 	VMOVUPS Z17, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z19, Z18, Z22
 	VSHUFF32X4 $238, Z19, Z18, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z18
 	VSHUFF32X4 $216, Z23, Z23, Z19
 	VMOVUPS Z18, (R9)
 	VMOVUPS Z19, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z21, Z20, Z22
 	VSHUFF32X4 $238, Z21, Z20, Z23
 	VSHUFF32X4 $216, Z22, Z22, Z20
 	VSHUFF32X4 $216, Z23, Z23, Z21
 	VMOVUPS Z20, (R9)
 	VMOVUPS Z21, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -1933,9 +1934,9 @@ raw2:
 	VMOVUPS Z20, 1280(R9)
 	VMOVUPS Z21, 1344(R9)
 stored3:
-	ADDQ $1408, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $1408, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1943,20 +1944,20 @@ stored3:
 // func acrossBF16x12AVX512(d *across)
 TEXT ·acrossBF16x12AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $64, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $64, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -2008,7 +2009,7 @@ zero4:
 	VXORPS Y22, Y22, Y22
 	VXORPS Y23, Y23, Y23
 loaded5:
-	MOVQ 120(AX), R9
+	MOVQ across_k(AX), R9
 	SHRQ $1, R9
 	JZ odd6
 	PCALIGN $64
@@ -2045,22 +2046,22 @@ loop8:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow9
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow9:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow10
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow10:
 	ADDQ $48, BX
 	LEAQ (CX)(DX*2), CX
 	DECQ R9
 	JNZ loop8
 odd6:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done7
 	VMOVUPS (CX), Z24
 	VXORPS Y25, Y25, Y25
@@ -2091,101 +2092,101 @@ odd6:
 	LONG $0x502ee262; WORD $0x7352; BYTE $0x0b // VDPBF16PS.BCST 44(BX), Z26, Z22
 	LONG $0x5026e262; WORD $0x7b52; BYTE $0x0b // VDPBF16PS.BCST 44(BX), Z27, Z23
 done7:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VSHUFF32X4 $68, Z1, Z0, Z24
 	VSHUFF32X4 $238, Z1, Z0, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z0
 	VSHUFF32X4 $216, Z25, Z25, Z1
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z3, Z2, Z24
 	VSHUFF32X4 $238, Z3, Z2, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z2
 	VSHUFF32X4 $216, Z25, Z25, Z3
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z5, Z4, Z24
 	VSHUFF32X4 $238, Z5, Z4, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z4
 	VSHUFF32X4 $216, Z25, Z25, Z5
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z7, Z6, Z24
 	VSHUFF32X4 $238, Z7, Z6, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z6
 	VSHUFF32X4 $216, Z25, Z25, Z7
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z9, Z8, Z24
 	VSHUFF32X4 $238, Z9, Z8, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z8
 	VSHUFF32X4 $216, Z25, Z25, Z9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z11, Z10, Z24
 	VSHUFF32X4 $238, Z11, Z10, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z10
 	VSHUFF32X4 $216, Z25, Z25, Z11
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z13, Z12, Z24
 	VSHUFF32X4 $238, Z13, Z12, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z12
 	VSHUFF32X4 $216, Z25, Z25, Z13
 	VMOVUPS Z12, (R9)
 	VMOVUPS Z13, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z15, Z14, Z24
 	VSHUFF32X4 $238, Z15, Z14, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z14
 	VSHUFF32X4 $216, Z25, Z25, Z15
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z17, Z16, Z24
 	VSHUFF32X4 $238, Z17, Z16, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z16
 	VSHUFF32X4 $216, Z25, Z25, Z17
 	VMOVUPS Z16, (R9)
 	VMOVUPS Z17, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z19, Z18, Z24
 	VSHUFF32X4 $238, Z19, Z18, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z18
 	VSHUFF32X4 $216, Z25, Z25, Z19
 	VMOVUPS Z18, (R9)
 	VMOVUPS Z19, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z21, Z20, Z24
 	VSHUFF32X4 $238, Z21, Z20, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z20
 	VSHUFF32X4 $216, Z25, Z25, Z21
 	VMOVUPS Z20, (R9)
 	VMOVUPS Z21, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VSHUFF32X4 $68, Z23, Z22, Z24
 	VSHUFF32X4 $238, Z23, Z22, Z25
 	VSHUFF32X4 $216, Z24, Z24, Z22
 	VSHUFF32X4 $216, Z25, Z25, Z23
 	VMOVUPS Z22, (R9)
 	VMOVUPS Z23, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -2211,9 +2212,9 @@ raw2:
 	VMOVUPS Z22, 1408(R9)
 	VMOVUPS Z23, 1472(R9)
 stored3:
-	ADDQ $1536, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $1536, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET

@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA acrossE4M3Field<>+0(SB)/4, $0x87f00000
@@ -31,24 +32,24 @@ GLOBL acrossE4M3Greatest<>(SB), RODATA|NOPTR, $16
 // func acrossE4M3AVX2(p *columnPanel)
 TEXT ·acrossE4M3AVX2(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
-	MOVQ 16(AX), R9
-	MOVQ 48(AX), R10
+	MOVQ columnPanel_scales(AX), R9
+	MOVQ columnPanel_k(AX), R10
 	LEAQ (DX)(DX*2), R8
 	VPBROADCASTD acrossE4M3Field<>+0(SB), Y2
 	VMOVDQU acrossE4M3Magnitude<>+0(SB), X3
 	VPXOR X4, X4, X4
 block1:
 	VMOVDQU (R9), X0
-	VPMINUB 88(AX), X0, X1
-	VMOVDQU X1, 88(AX)
-	VPMAXUB 152(AX), X0, X1
-	VMOVDQU X1, 152(AX)
+	VPMINUB columnPanel_notes+notes_min(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_min(AX)
+	VPMAXUB columnPanel_notes+notes_max(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_max(AX)
 	VPADDUSB acrossE4M3Adjust<>+0(SB), X0, X0
 	VPMINUB acrossE4M3Greatest<>+0(SB), X0, X0
 	VPSRLDQ $8, X0, X1
@@ -56,7 +57,7 @@ block1:
 	VPSLLD $23, Y0, Y0
 	VPMOVZXBD X1, Y1
 	VPSLLD $23, Y1, Y1
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	MOVQ $32, R11
 	CMPQ R10, R11
 	JGE whole5
@@ -120,8 +121,8 @@ loop6:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow7
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow7:
 	LEAQ (CX)(DX*4), CX
 	ADDQ $256, BX
@@ -179,36 +180,36 @@ done4:
 	TESTQ R10, R10
 	JNZ block1
 	VPCMPEQB X3, X4, X4
-	VPOR 216(AX), X4, X4
-	VMOVDQU X4, 216(AX)
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	VPOR columnPanel_notes+notes_bad(AX), X4, X4
+	VMOVDQU X4, columnPanel_notes+notes_bad(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET
 
 // func acrossE4M3x1AVX2(p *columnPanel, t *tile)
 TEXT ·acrossE4M3x1AVX2(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
-	MOVQ 16(AX), R9
-	MOVQ 48(AX), R10
+	MOVQ columnPanel_scales(AX), R9
+	MOVQ columnPanel_k(AX), R10
 	LEAQ (DX)(DX*2), R8
 	VPBROADCASTD acrossE4M3Field<>+0(SB), Y2
 	VMOVDQU acrossE4M3Magnitude<>+0(SB), X3
 	VPXOR X4, X4, X4
 	MOVQ t+8(FP), R11
-	MOVQ (R11), R13
-	CMPQ 80(R11), $0
+	MOVQ tile_a(R11), R13
+	CMPQ tile_startAtSum(R11), $0
 	JEQ clear1
 	MOVQ t+8(FP), R11
-	MOVQ 40(R11), R14
-	MOVQ 16(R11), R11
+	MOVQ tile_sumStride(R11), R14
+	MOVQ tile_sum(R11), R11
 	VMOVUPS (R11), Y8
 	VMOVUPS 32(R11), Y9
 	ADDQ R14, R11
@@ -219,10 +220,10 @@ clear1:
 ready2:
 block3:
 	VMOVDQU (R9), X0
-	VPMINUB 88(AX), X0, X1
-	VMOVDQU X1, 88(AX)
-	VPMAXUB 152(AX), X0, X1
-	VMOVDQU X1, 152(AX)
+	VPMINUB columnPanel_notes+notes_min(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_min(AX)
+	VPMAXUB columnPanel_notes+notes_max(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_max(AX)
 	VPADDUSB acrossE4M3Adjust<>+0(SB), X0, X0
 	VPMINUB acrossE4M3Greatest<>+0(SB), X0, X0
 	VPSRLDQ $8, X0, X1
@@ -230,7 +231,7 @@ block3:
 	VPSLLD $23, Y0, Y0
 	VPMOVZXBD X1, Y1
 	VPSLLD $23, Y1, Y1
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	MOVQ $32, R11
 	CMPQ R10, R11
 	JGE whole7
@@ -306,8 +307,8 @@ loop8:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow9
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow9:
 	LEAQ (CX)(DX*4), CX
 	ADDQ $256, BX
@@ -379,42 +380,42 @@ done6:
 	TESTQ R10, R10
 	JNZ block3
 	MOVQ t+8(FP), R11
-	MOVQ 40(R11), R14
-	MOVQ 16(R11), R11
+	MOVQ tile_sumStride(R11), R14
+	MOVQ tile_sum(R11), R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
 	ADDQ R14, R11
 	VPCMPEQB X3, X4, X4
-	VPOR 216(AX), X4, X4
-	VMOVDQU X4, 216(AX)
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	VPOR columnPanel_notes+notes_bad(AX), X4, X4
+	VMOVDQU X4, columnPanel_notes+notes_bad(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET
 
 // func acrossE4M3x2AVX2(p *columnPanel, t *tile)
 TEXT ·acrossE4M3x2AVX2(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
-	MOVQ 16(AX), R9
-	MOVQ 48(AX), R10
+	MOVQ columnPanel_scales(AX), R9
+	MOVQ columnPanel_k(AX), R10
 	LEAQ (DX)(DX*2), R8
 	VPBROADCASTD acrossE4M3Field<>+0(SB), Y2
 	VMOVDQU acrossE4M3Magnitude<>+0(SB), X3
 	VPXOR X4, X4, X4
 	MOVQ t+8(FP), R11
-	MOVQ (R11), R13
-	CMPQ 80(R11), $0
+	MOVQ tile_a(R11), R13
+	CMPQ tile_startAtSum(R11), $0
 	JEQ clear1
 	MOVQ t+8(FP), R11
-	MOVQ 40(R11), R14
-	MOVQ 16(R11), R11
+	MOVQ tile_sumStride(R11), R14
+	MOVQ tile_sum(R11), R11
 	VMOVUPS (R11), Y8
 	VMOVUPS 32(R11), Y9
 	ADDQ R14, R11
@@ -430,10 +431,10 @@ clear1:
 ready2:
 block3:
 	VMOVDQU (R9), X0
-	VPMINUB 88(AX), X0, X1
-	VMOVDQU X1, 88(AX)
-	VPMAXUB 152(AX), X0, X1
-	VMOVDQU X1, 152(AX)
+	VPMINUB columnPanel_notes+notes_min(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_min(AX)
+	VPMAXUB columnPanel_notes+notes_max(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_max(AX)
 	VPADDUSB acrossE4M3Adjust<>+0(SB), X0, X0
 	VPMINUB acrossE4M3Greatest<>+0(SB), X0, X0
 	VPSRLDQ $8, X0, X1
@@ -441,7 +442,7 @@ block3:
 	VPSLLD $23, Y0, Y0
 	VPMOVZXBD X1, Y1
 	VPSLLD $23, Y1, Y1
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	MOVQ $32, R11
 	CMPQ R10, R11
 	JGE whole7
@@ -529,8 +530,8 @@ loop8:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow9
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow9:
 	LEAQ (CX)(DX*4), CX
 	ADDQ $256, BX
@@ -614,8 +615,8 @@ done6:
 	TESTQ R10, R10
 	JNZ block3
 	MOVQ t+8(FP), R11
-	MOVQ 40(R11), R14
-	MOVQ 16(R11), R11
+	MOVQ tile_sumStride(R11), R14
+	MOVQ tile_sum(R11), R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
 	ADDQ R14, R11
@@ -623,36 +624,36 @@ done6:
 	VMOVUPS Y11, 32(R11)
 	ADDQ R14, R11
 	VPCMPEQB X3, X4, X4
-	VPOR 216(AX), X4, X4
-	VMOVDQU X4, 216(AX)
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	VPOR columnPanel_notes+notes_bad(AX), X4, X4
+	VMOVDQU X4, columnPanel_notes+notes_bad(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET
 
 // func acrossE4M3x3AVX2(p *columnPanel, t *tile)
 TEXT ·acrossE4M3x3AVX2(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
-	MOVQ 16(AX), R9
-	MOVQ 48(AX), R10
+	MOVQ columnPanel_scales(AX), R9
+	MOVQ columnPanel_k(AX), R10
 	LEAQ (DX)(DX*2), R8
 	VPBROADCASTD acrossE4M3Field<>+0(SB), Y2
 	VMOVDQU acrossE4M3Magnitude<>+0(SB), X3
 	VPXOR X4, X4, X4
 	MOVQ t+8(FP), R11
-	MOVQ (R11), R13
-	CMPQ 80(R11), $0
+	MOVQ tile_a(R11), R13
+	CMPQ tile_startAtSum(R11), $0
 	JEQ clear1
 	MOVQ t+8(FP), R11
-	MOVQ 40(R11), R14
-	MOVQ 16(R11), R11
+	MOVQ tile_sumStride(R11), R14
+	MOVQ tile_sum(R11), R11
 	VMOVUPS (R11), Y8
 	VMOVUPS 32(R11), Y9
 	ADDQ R14, R11
@@ -673,10 +674,10 @@ clear1:
 ready2:
 block3:
 	VMOVDQU (R9), X0
-	VPMINUB 88(AX), X0, X1
-	VMOVDQU X1, 88(AX)
-	VPMAXUB 152(AX), X0, X1
-	VMOVDQU X1, 152(AX)
+	VPMINUB columnPanel_notes+notes_min(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_min(AX)
+	VPMAXUB columnPanel_notes+notes_max(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_max(AX)
 	VPADDUSB acrossE4M3Adjust<>+0(SB), X0, X0
 	VPMINUB acrossE4M3Greatest<>+0(SB), X0, X0
 	VPSRLDQ $8, X0, X1
@@ -684,7 +685,7 @@ block3:
 	VPSLLD $23, Y0, Y0
 	VPMOVZXBD X1, Y1
 	VPSLLD $23, Y1, Y1
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	MOVQ $32, R11
 	CMPQ R10, R11
 	JGE whole7
@@ -784,8 +785,8 @@ loop8:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow9
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow9:
 	LEAQ (CX)(DX*4), CX
 	ADDQ $256, BX
@@ -881,8 +882,8 @@ done6:
 	TESTQ R10, R10
 	JNZ block3
 	MOVQ t+8(FP), R11
-	MOVQ 40(R11), R14
-	MOVQ 16(R11), R11
+	MOVQ tile_sumStride(R11), R14
+	MOVQ tile_sum(R11), R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
 	ADDQ R14, R11
@@ -893,36 +894,36 @@ done6:
 	VMOVUPS Y13, 32(R11)
 	ADDQ R14, R11
 	VPCMPEQB X3, X4, X4
-	VPOR 216(AX), X4, X4
-	VMOVDQU X4, 216(AX)
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	VPOR columnPanel_notes+notes_bad(AX), X4, X4
+	VMOVDQU X4, columnPanel_notes+notes_bad(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET
 
 // func acrossE4M3x4AVX2(p *columnPanel, t *tile)
 TEXT ·acrossE4M3x4AVX2(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
-	MOVQ 16(AX), R9
-	MOVQ 48(AX), R10
+	MOVQ columnPanel_scales(AX), R9
+	MOVQ columnPanel_k(AX), R10
 	LEAQ (DX)(DX*2), R8
 	VPBROADCASTD acrossE4M3Field<>+0(SB), Y2
 	VMOVDQU acrossE4M3Magnitude<>+0(SB), X3
 	VPXOR X4, X4, X4
 	MOVQ t+8(FP), R11
-	MOVQ (R11), R13
-	CMPQ 80(R11), $0
+	MOVQ tile_a(R11), R13
+	CMPQ tile_startAtSum(R11), $0
 	JEQ clear1
 	MOVQ t+8(FP), R11
-	MOVQ 40(R11), R14
-	MOVQ 16(R11), R11
+	MOVQ tile_sumStride(R11), R14
+	MOVQ tile_sum(R11), R11
 	VMOVUPS (R11), Y8
 	VMOVUPS 32(R11), Y9
 	ADDQ R14, R11
@@ -948,10 +949,10 @@ clear1:
 ready2:
 block3:
 	VMOVDQU (R9), X0
-	VPMINUB 88(AX), X0, X1
-	VMOVDQU X1, 88(AX)
-	VPMAXUB 152(AX), X0, X1
-	VMOVDQU X1, 152(AX)
+	VPMINUB columnPanel_notes+notes_min(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_min(AX)
+	VPMAXUB columnPanel_notes+notes_max(AX), X0, X1
+	VMOVDQU X1, columnPanel_notes+notes_max(AX)
 	VPADDUSB acrossE4M3Adjust<>+0(SB), X0, X0
 	VPMINUB acrossE4M3Greatest<>+0(SB), X0, X0
 	VPSRLDQ $8, X0, X1
@@ -959,7 +960,7 @@ block3:
 	VPSLLD $23, Y0, Y0
 	VPMOVZXBD X1, Y1
 	VPSLLD $23, Y1, Y1
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	MOVQ $32, R11
 	CMPQ R10, R11
 	JGE whole7
@@ -1071,8 +1072,8 @@ loop8:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow9
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow9:
 	LEAQ (CX)(DX*4), CX
 	ADDQ $256, BX
@@ -1180,8 +1181,8 @@ done6:
 	TESTQ R10, R10
 	JNZ block3
 	MOVQ t+8(FP), R11
-	MOVQ 40(R11), R14
-	MOVQ 16(R11), R11
+	MOVQ tile_sumStride(R11), R14
+	MOVQ tile_sum(R11), R11
 	VMOVUPS Y8, (R11)
 	VMOVUPS Y9, 32(R11)
 	ADDQ R14, R11
@@ -1195,10 +1196,10 @@ done6:
 	VMOVUPS Y15, 32(R11)
 	ADDQ R14, R11
 	VPCMPEQB X3, X4, X4
-	VPOR 216(AX), X4, X4
-	VMOVDQU X4, 216(AX)
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	VPOR columnPanel_notes+notes_bad(AX), X4, X4
+	VMOVDQU X4, columnPanel_notes+notes_bad(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET

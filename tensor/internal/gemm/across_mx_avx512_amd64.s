@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA field<>+0(SB)/4, $0x87f087f0
@@ -91,25 +92,25 @@ GLOBL join1<>(SB), RODATA|NOPTR, $64
 // func acrossMXx1AVX512(d *across)
 TEXT ·acrossMXx1AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
-	MOVQ 32(AX), R11
+	MOVQ across_codes(AX), R11
 	VMOVUPS spread0<>+0(SB), Z4
 	VMOVUPS spread1<>+0(SB), Z5
 	VPBROADCASTD field<>+0(SB), Z13
 	VPBROADCASTD least<>+0(SB), Z14
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	JMP loaded5
@@ -117,19 +118,19 @@ zero4:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 loaded5:
-	MOVQ 24(AX), R10
-	ADDQ 160(AX), R10
-	ADDQ $32, 160(AX)
-	MOVQ 120(AX), R9
-	MOVQ R9, 128(AX)
+	MOVQ across_scales(AX), R10
+	ADDQ across_moved+moves_scales(AX), R10
+	ADDQ $32, across_moved+moves_scales(AX)
+	MOVQ across_k(AX), R9
+	MOVQ R9, across_left(AX)
 block6:
 	VMOVDQU64 (R10), Y10
 	VPMOVZXBD (R10), Z2
 	VPMOVZXBD 16(R10), Z3
-	VPMINUB 176(AX), Y10, Y12
-	VMOVDQU64 Y12, 176(AX)
-	VPMAXUB 240(AX), Y10, Y12
-	VMOVDQU64 Y12, 240(AX)
+	VPMINUB across_notes+notes_min(AX), Y10, Y12
+	VMOVDQU64 Y12, across_notes+notes_min(AX)
+	VPMAXUB across_notes+notes_max(AX), Y10, Y12
+	VMOVDQU64 Y12, across_notes+notes_max(AX)
 	VPBROADCASTD bias<>+0(SB), Z12
 	VPSLLD $7, Z2, Z2
 	VPSLLD $16, Z2, Z10
@@ -139,13 +140,13 @@ block6:
 	VPSLLD $16, Z3, Z10
 	VPORD Z10, Z3, Z3
 	VPSUBW Z12, Z3, Z3
-	ADDQ 56(AX), R10
-	MOVQ 128(AX), R9
+	ADDQ across_scaleStride(AX), R10
+	MOVQ across_left(AX), R9
 	CMPQ R9, $32
 	JLT last7
 	MOVQ $32, R9
 last7:
-	SUBQ R9, 128(AX)
+	SUBQ R9, across_left(AX)
 	SHRQ $2, R9
 	JZ short8
 	PCALIGN $64
@@ -159,7 +160,7 @@ loop11:
 	VPADDB Z11, Z11, Z15
 	VPADDB Z14, Z15, Z15
 	VPMAXUB Z15, Z12, Z12
-	VPCMPUB $5, 256(R11), Z12, K3
+	VPCMPUB $5, directCodes_rare(R11), Z12, K3
 	KORTESTQ K3, K3
 	JNZ rare12
 	VPERMB Z10, Z4, Z6
@@ -187,30 +188,30 @@ decoded13:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $8, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop11
 short8:
-	CMPQ 128(AX), $0
+	CMPQ across_left(AX), $0
 	JNE block6
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ two9
 	VMOVDQU64 (CX), Y10
 	VINSERTI64X4 $1, (CX)(DX*1), Z10, Z10
 	VPADDB Z10, Z10, Z12
 	VPADDB Z14, Z12, Z12
-	VPCMPUB $5, 256(R11), Z12, K3
+	VPCMPUB $5, directCodes_rare(R11), Z12, K3
 	KORTESTQ K3, K3
 	JNZ rare16
 	VPERMB Z10, Z4, Z6
@@ -228,18 +229,18 @@ decoded17:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow18
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow18:
 	ADDQ $4, BX
 	LEAQ (CX)(DX*2), CX
 two9:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done10
 	VMOVDQU64 (CX), Y10
 	VPADDB Z10, Z10, Z12
 	VPADDB Z14, Z12, Z12
-	VPCMPUB $5, 256(R11), Z12, K3
+	VPCMPUB $5, directCodes_rare(R11), Z12, K3
 	KORTESTQ K3, K3
 	JNZ rare19
 	VPERMB Z10, Z4, Z6
@@ -254,112 +255,112 @@ decoded20:
 	LONG $0x584ef262; WORD $0x0352 // VDPBF16PS.BCST (BX), Z6, Z0
 	LONG $0x5846f262; WORD $0x0b52 // VDPBF16PS.BCST (BX), Z7, Z1
 done10:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 stored3:
-	ADDQ $128, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $128, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
 rare12:
 	VMOVDQA64 Z10, Z15
-	VMOVUPS 128(R11), Z17
-	VPERMI2B 192(R11), Z17, Z15
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z17
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z17, Z15
 	VMOVDQA64 Z10, Z16
-	VMOVUPS (R11), Z17
-	VPERMI2B 64(R11), Z17, Z16
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z17
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z17, Z16
 	VPORD.BCST one<>+0(SB), Z10, Z10
 	VPANDD Z10, Z16, Z16
-	VPORD 304(AX), Z15, Z17
-	VMOVUPS Z17, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z15, Z17
+	VMOVUPS Z17, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z6
 	VPERMI2B Z16, Z15, Z6
-	VPBROADCASTD 320(R11), Z17
+	VPBROADCASTD directCodes_top(R11), Z17
 	VPSUBW Z2, Z17, Z17
 	VPSUBUSW Z17, Z6, Z6
 	VMOVUPS join1<>+0(SB), Z7
 	VPERMI2B Z16, Z15, Z7
-	VPBROADCASTD 320(R11), Z17
+	VPBROADCASTD directCodes_top(R11), Z17
 	VPSUBW Z3, Z17, Z17
 	VPSUBUSW Z17, Z7, Z7
 	VMOVDQA64 Z11, Z15
-	VMOVUPS 128(R11), Z17
-	VPERMI2B 192(R11), Z17, Z15
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z17
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z17, Z15
 	VMOVDQA64 Z11, Z16
-	VMOVUPS (R11), Z17
-	VPERMI2B 64(R11), Z17, Z16
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z17
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z17, Z16
 	VPORD.BCST one<>+0(SB), Z11, Z11
 	VPANDD Z11, Z16, Z16
-	VPORD 304(AX), Z15, Z17
-	VMOVUPS Z17, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z15, Z17
+	VMOVUPS Z17, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z8
 	VPERMI2B Z16, Z15, Z8
-	VPBROADCASTD 320(R11), Z17
+	VPBROADCASTD directCodes_top(R11), Z17
 	VPSUBW Z2, Z17, Z17
 	VPSUBUSW Z17, Z8, Z8
 	VMOVUPS join1<>+0(SB), Z9
 	VPERMI2B Z16, Z15, Z9
-	VPBROADCASTD 320(R11), Z17
+	VPBROADCASTD directCodes_top(R11), Z17
 	VPSUBW Z3, Z17, Z17
 	VPSUBUSW Z17, Z9, Z9
 	JMP decoded13
 rare16:
 	VMOVDQA64 Z10, Z15
-	VMOVUPS 128(R11), Z17
-	VPERMI2B 192(R11), Z17, Z15
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z17
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z17, Z15
 	VMOVDQA64 Z10, Z16
-	VMOVUPS (R11), Z17
-	VPERMI2B 64(R11), Z17, Z16
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z17
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z17, Z16
 	VPORD.BCST one<>+0(SB), Z10, Z10
 	VPANDD Z10, Z16, Z16
-	VPORD 304(AX), Z15, Z17
-	VMOVUPS Z17, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z15, Z17
+	VMOVUPS Z17, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z6
 	VPERMI2B Z16, Z15, Z6
-	VPBROADCASTD 320(R11), Z17
+	VPBROADCASTD directCodes_top(R11), Z17
 	VPSUBW Z2, Z17, Z17
 	VPSUBUSW Z17, Z6, Z6
 	VMOVUPS join1<>+0(SB), Z7
 	VPERMI2B Z16, Z15, Z7
-	VPBROADCASTD 320(R11), Z17
+	VPBROADCASTD directCodes_top(R11), Z17
 	VPSUBW Z3, Z17, Z17
 	VPSUBUSW Z17, Z7, Z7
 	JMP decoded17
 rare19:
 	VMOVDQA64 Z10, Z15
-	VMOVUPS 128(R11), Z17
-	VPERMI2B 192(R11), Z17, Z15
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z17
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z17, Z15
 	VMOVDQA64 Z10, Z16
-	VMOVUPS (R11), Z17
-	VPERMI2B 64(R11), Z17, Z16
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z17
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z17, Z16
 	VPORD.BCST one<>+0(SB), Z10, Z10
 	VPANDD Z10, Z16, Z16
-	VPORD 304(AX), Z15, Z17
-	VMOVUPS Z17, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z15, Z17
+	VMOVUPS Z17, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z6
 	VPERMI2B Z16, Z15, Z6
-	VPBROADCASTD 320(R11), Z17
+	VPBROADCASTD directCodes_top(R11), Z17
 	VPSUBW Z2, Z17, Z17
 	VPSUBUSW Z17, Z6, Z6
 	VMOVUPS join1<>+0(SB), Z7
 	VPERMI2B Z16, Z15, Z7
-	VPBROADCASTD 320(R11), Z17
+	VPBROADCASTD directCodes_top(R11), Z17
 	VPSUBW Z3, Z17, Z17
 	VPSUBUSW Z17, Z7, Z7
 	JMP decoded20
@@ -367,25 +368,25 @@ rare19:
 // func acrossMXx2AVX512(d *across)
 TEXT ·acrossMXx2AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
-	MOVQ 32(AX), R11
+	MOVQ across_codes(AX), R11
 	VMOVUPS spread0<>+0(SB), Z6
 	VMOVUPS spread1<>+0(SB), Z7
 	VPBROADCASTD field<>+0(SB), Z15
 	VPBROADCASTD least<>+0(SB), Z16
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -397,19 +398,19 @@ zero4:
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 loaded5:
-	MOVQ 24(AX), R10
-	ADDQ 160(AX), R10
-	ADDQ $32, 160(AX)
-	MOVQ 120(AX), R9
-	MOVQ R9, 128(AX)
+	MOVQ across_scales(AX), R10
+	ADDQ across_moved+moves_scales(AX), R10
+	ADDQ $32, across_moved+moves_scales(AX)
+	MOVQ across_k(AX), R9
+	MOVQ R9, across_left(AX)
 block6:
 	VMOVDQU64 (R10), Y12
 	VPMOVZXBD (R10), Z4
 	VPMOVZXBD 16(R10), Z5
-	VPMINUB 176(AX), Y12, Y14
-	VMOVDQU64 Y14, 176(AX)
-	VPMAXUB 240(AX), Y12, Y14
-	VMOVDQU64 Y14, 240(AX)
+	VPMINUB across_notes+notes_min(AX), Y12, Y14
+	VMOVDQU64 Y14, across_notes+notes_min(AX)
+	VPMAXUB across_notes+notes_max(AX), Y12, Y14
+	VMOVDQU64 Y14, across_notes+notes_max(AX)
 	VPBROADCASTD bias<>+0(SB), Z14
 	VPSLLD $7, Z4, Z4
 	VPSLLD $16, Z4, Z12
@@ -419,13 +420,13 @@ block6:
 	VPSLLD $16, Z5, Z12
 	VPORD Z12, Z5, Z5
 	VPSUBW Z14, Z5, Z5
-	ADDQ 56(AX), R10
-	MOVQ 128(AX), R9
+	ADDQ across_scaleStride(AX), R10
+	MOVQ across_left(AX), R9
 	CMPQ R9, $32
 	JLT last7
 	MOVQ $32, R9
 last7:
-	SUBQ R9, 128(AX)
+	SUBQ R9, across_left(AX)
 	SHRQ $2, R9
 	JZ short8
 	PCALIGN $64
@@ -439,7 +440,7 @@ loop11:
 	VPADDB Z13, Z13, Z17
 	VPADDB Z16, Z17, Z17
 	VPMAXUB Z17, Z14, Z14
-	VPCMPUB $5, 256(R11), Z14, K3
+	VPCMPUB $5, directCodes_rare(R11), Z14, K3
 	KORTESTQ K3, K3
 	JNZ rare12
 	VPERMB Z12, Z6, Z8
@@ -471,30 +472,30 @@ decoded13:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $16, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop11
 short8:
-	CMPQ 128(AX), $0
+	CMPQ across_left(AX), $0
 	JNE block6
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ two9
 	VMOVDQU64 (CX), Y12
 	VINSERTI64X4 $1, (CX)(DX*1), Z12, Z12
 	VPADDB Z12, Z12, Z14
 	VPADDB Z16, Z14, Z14
-	VPCMPUB $5, 256(R11), Z14, K3
+	VPCMPUB $5, directCodes_rare(R11), Z14, K3
 	KORTESTQ K3, K3
 	JNZ rare16
 	VPERMB Z12, Z6, Z8
@@ -514,18 +515,18 @@ decoded17:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow18
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow18:
 	ADDQ $8, BX
 	LEAQ (CX)(DX*2), CX
 two9:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done10
 	VMOVDQU64 (CX), Y12
 	VPADDB Z12, Z12, Z14
 	VPADDB Z16, Z14, Z14
-	VPCMPUB $5, 256(R11), Z14, K3
+	VPCMPUB $5, directCodes_rare(R11), Z14, K3
 	KORTESTQ K3, K3
 	JNZ rare19
 	VPERMB Z12, Z6, Z8
@@ -542,117 +543,117 @@ decoded20:
 	LONG $0x583ef262; WORD $0x5352; BYTE $0x01 // VDPBF16PS.BCST 4(BX), Z8, Z2
 	LONG $0x5836f262; WORD $0x5b52; BYTE $0x01 // VDPBF16PS.BCST 4(BX), Z9, Z3
 done10:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
 	VMOVUPS Z3, 192(R9)
 stored3:
-	ADDQ $256, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $256, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
 rare12:
 	VMOVDQA64 Z12, Z17
-	VMOVUPS 128(R11), Z19
-	VPERMI2B 192(R11), Z19, Z17
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z19
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z19, Z17
 	VMOVDQA64 Z12, Z18
-	VMOVUPS (R11), Z19
-	VPERMI2B 64(R11), Z19, Z18
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z19
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z19, Z18
 	VPORD.BCST one<>+0(SB), Z12, Z12
 	VPANDD Z12, Z18, Z18
-	VPORD 304(AX), Z17, Z19
-	VMOVUPS Z19, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z17, Z19
+	VMOVUPS Z19, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z8
 	VPERMI2B Z18, Z17, Z8
-	VPBROADCASTD 320(R11), Z19
+	VPBROADCASTD directCodes_top(R11), Z19
 	VPSUBW Z4, Z19, Z19
 	VPSUBUSW Z19, Z8, Z8
 	VMOVUPS join1<>+0(SB), Z9
 	VPERMI2B Z18, Z17, Z9
-	VPBROADCASTD 320(R11), Z19
+	VPBROADCASTD directCodes_top(R11), Z19
 	VPSUBW Z5, Z19, Z19
 	VPSUBUSW Z19, Z9, Z9
 	VMOVDQA64 Z13, Z17
-	VMOVUPS 128(R11), Z19
-	VPERMI2B 192(R11), Z19, Z17
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z19
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z19, Z17
 	VMOVDQA64 Z13, Z18
-	VMOVUPS (R11), Z19
-	VPERMI2B 64(R11), Z19, Z18
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z19
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z19, Z18
 	VPORD.BCST one<>+0(SB), Z13, Z13
 	VPANDD Z13, Z18, Z18
-	VPORD 304(AX), Z17, Z19
-	VMOVUPS Z19, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z17, Z19
+	VMOVUPS Z19, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z10
 	VPERMI2B Z18, Z17, Z10
-	VPBROADCASTD 320(R11), Z19
+	VPBROADCASTD directCodes_top(R11), Z19
 	VPSUBW Z4, Z19, Z19
 	VPSUBUSW Z19, Z10, Z10
 	VMOVUPS join1<>+0(SB), Z11
 	VPERMI2B Z18, Z17, Z11
-	VPBROADCASTD 320(R11), Z19
+	VPBROADCASTD directCodes_top(R11), Z19
 	VPSUBW Z5, Z19, Z19
 	VPSUBUSW Z19, Z11, Z11
 	JMP decoded13
 rare16:
 	VMOVDQA64 Z12, Z17
-	VMOVUPS 128(R11), Z19
-	VPERMI2B 192(R11), Z19, Z17
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z19
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z19, Z17
 	VMOVDQA64 Z12, Z18
-	VMOVUPS (R11), Z19
-	VPERMI2B 64(R11), Z19, Z18
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z19
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z19, Z18
 	VPORD.BCST one<>+0(SB), Z12, Z12
 	VPANDD Z12, Z18, Z18
-	VPORD 304(AX), Z17, Z19
-	VMOVUPS Z19, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z17, Z19
+	VMOVUPS Z19, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z8
 	VPERMI2B Z18, Z17, Z8
-	VPBROADCASTD 320(R11), Z19
+	VPBROADCASTD directCodes_top(R11), Z19
 	VPSUBW Z4, Z19, Z19
 	VPSUBUSW Z19, Z8, Z8
 	VMOVUPS join1<>+0(SB), Z9
 	VPERMI2B Z18, Z17, Z9
-	VPBROADCASTD 320(R11), Z19
+	VPBROADCASTD directCodes_top(R11), Z19
 	VPSUBW Z5, Z19, Z19
 	VPSUBUSW Z19, Z9, Z9
 	JMP decoded17
 rare19:
 	VMOVDQA64 Z12, Z17
-	VMOVUPS 128(R11), Z19
-	VPERMI2B 192(R11), Z19, Z17
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z19
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z19, Z17
 	VMOVDQA64 Z12, Z18
-	VMOVUPS (R11), Z19
-	VPERMI2B 64(R11), Z19, Z18
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z19
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z19, Z18
 	VPORD.BCST one<>+0(SB), Z12, Z12
 	VPANDD Z12, Z18, Z18
-	VPORD 304(AX), Z17, Z19
-	VMOVUPS Z19, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z17, Z19
+	VMOVUPS Z19, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z8
 	VPERMI2B Z18, Z17, Z8
-	VPBROADCASTD 320(R11), Z19
+	VPBROADCASTD directCodes_top(R11), Z19
 	VPSUBW Z4, Z19, Z19
 	VPSUBUSW Z19, Z8, Z8
 	VMOVUPS join1<>+0(SB), Z9
 	VPERMI2B Z18, Z17, Z9
-	VPBROADCASTD 320(R11), Z19
+	VPBROADCASTD directCodes_top(R11), Z19
 	VPSUBW Z5, Z19, Z19
 	VPSUBUSW Z19, Z9, Z9
 	JMP decoded20
@@ -660,25 +661,25 @@ rare19:
 // func acrossMXx3AVX512(d *across)
 TEXT ·acrossMXx3AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
-	MOVQ 32(AX), R11
+	MOVQ across_codes(AX), R11
 	VMOVUPS spread0<>+0(SB), Z8
 	VMOVUPS spread1<>+0(SB), Z9
 	VPBROADCASTD field<>+0(SB), Z17
 	VPBROADCASTD least<>+0(SB), Z18
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -694,19 +695,19 @@ zero4:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 loaded5:
-	MOVQ 24(AX), R10
-	ADDQ 160(AX), R10
-	ADDQ $32, 160(AX)
-	MOVQ 120(AX), R9
-	MOVQ R9, 128(AX)
+	MOVQ across_scales(AX), R10
+	ADDQ across_moved+moves_scales(AX), R10
+	ADDQ $32, across_moved+moves_scales(AX)
+	MOVQ across_k(AX), R9
+	MOVQ R9, across_left(AX)
 block6:
 	VMOVDQU64 (R10), Y14
 	VPMOVZXBD (R10), Z6
 	VPMOVZXBD 16(R10), Z7
-	VPMINUB 176(AX), Y14, Y16
-	VMOVDQU64 Y16, 176(AX)
-	VPMAXUB 240(AX), Y14, Y16
-	VMOVDQU64 Y16, 240(AX)
+	VPMINUB across_notes+notes_min(AX), Y14, Y16
+	VMOVDQU64 Y16, across_notes+notes_min(AX)
+	VPMAXUB across_notes+notes_max(AX), Y14, Y16
+	VMOVDQU64 Y16, across_notes+notes_max(AX)
 	VPBROADCASTD bias<>+0(SB), Z16
 	VPSLLD $7, Z6, Z6
 	VPSLLD $16, Z6, Z14
@@ -716,13 +717,13 @@ block6:
 	VPSLLD $16, Z7, Z14
 	VPORD Z14, Z7, Z7
 	VPSUBW Z16, Z7, Z7
-	ADDQ 56(AX), R10
-	MOVQ 128(AX), R9
+	ADDQ across_scaleStride(AX), R10
+	MOVQ across_left(AX), R9
 	CMPQ R9, $32
 	JLT last7
 	MOVQ $32, R9
 last7:
-	SUBQ R9, 128(AX)
+	SUBQ R9, across_left(AX)
 	SHRQ $2, R9
 	JZ short8
 	PCALIGN $64
@@ -736,7 +737,7 @@ loop11:
 	VPADDB Z15, Z15, Z19
 	VPADDB Z18, Z19, Z19
 	VPMAXUB Z19, Z16, Z16
-	VPCMPUB $5, 256(R11), Z16, K3
+	VPCMPUB $5, directCodes_rare(R11), Z16, K3
 	KORTESTQ K3, K3
 	JNZ rare12
 	VPERMB Z14, Z8, Z10
@@ -772,30 +773,30 @@ decoded13:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $24, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop11
 short8:
-	CMPQ 128(AX), $0
+	CMPQ across_left(AX), $0
 	JNE block6
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ two9
 	VMOVDQU64 (CX), Y14
 	VINSERTI64X4 $1, (CX)(DX*1), Z14, Z14
 	VPADDB Z14, Z14, Z16
 	VPADDB Z18, Z16, Z16
-	VPCMPUB $5, 256(R11), Z16, K3
+	VPCMPUB $5, directCodes_rare(R11), Z16, K3
 	KORTESTQ K3, K3
 	JNZ rare16
 	VPERMB Z14, Z8, Z10
@@ -817,18 +818,18 @@ decoded17:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow18
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow18:
 	ADDQ $12, BX
 	LEAQ (CX)(DX*2), CX
 two9:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done10
 	VMOVDQU64 (CX), Y14
 	VPADDB Z14, Z14, Z16
 	VPADDB Z18, Z16, Z16
-	VPCMPUB $5, 256(R11), Z16, K3
+	VPCMPUB $5, directCodes_rare(R11), Z16, K3
 	KORTESTQ K3, K3
 	JNZ rare19
 	VPERMB Z14, Z8, Z10
@@ -847,26 +848,26 @@ decoded20:
 	LONG $0x582ef262; WORD $0x6352; BYTE $0x02 // VDPBF16PS.BCST 8(BX), Z10, Z4
 	LONG $0x5826f262; WORD $0x6b52; BYTE $0x02 // VDPBF16PS.BCST 8(BX), Z11, Z5
 done10:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -874,95 +875,95 @@ raw2:
 	VMOVUPS Z4, 256(R9)
 	VMOVUPS Z5, 320(R9)
 stored3:
-	ADDQ $384, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $384, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
 rare12:
 	VMOVDQA64 Z14, Z19
-	VMOVUPS 128(R11), Z21
-	VPERMI2B 192(R11), Z21, Z19
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z21
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z21, Z19
 	VMOVDQA64 Z14, Z20
-	VMOVUPS (R11), Z21
-	VPERMI2B 64(R11), Z21, Z20
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z21
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z21, Z20
 	VPORD.BCST one<>+0(SB), Z14, Z14
 	VPANDD Z14, Z20, Z20
-	VPORD 304(AX), Z19, Z21
-	VMOVUPS Z21, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z19, Z21
+	VMOVUPS Z21, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z10
 	VPERMI2B Z20, Z19, Z10
-	VPBROADCASTD 320(R11), Z21
+	VPBROADCASTD directCodes_top(R11), Z21
 	VPSUBW Z6, Z21, Z21
 	VPSUBUSW Z21, Z10, Z10
 	VMOVUPS join1<>+0(SB), Z11
 	VPERMI2B Z20, Z19, Z11
-	VPBROADCASTD 320(R11), Z21
+	VPBROADCASTD directCodes_top(R11), Z21
 	VPSUBW Z7, Z21, Z21
 	VPSUBUSW Z21, Z11, Z11
 	VMOVDQA64 Z15, Z19
-	VMOVUPS 128(R11), Z21
-	VPERMI2B 192(R11), Z21, Z19
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z21
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z21, Z19
 	VMOVDQA64 Z15, Z20
-	VMOVUPS (R11), Z21
-	VPERMI2B 64(R11), Z21, Z20
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z21
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z21, Z20
 	VPORD.BCST one<>+0(SB), Z15, Z15
 	VPANDD Z15, Z20, Z20
-	VPORD 304(AX), Z19, Z21
-	VMOVUPS Z21, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z19, Z21
+	VMOVUPS Z21, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z12
 	VPERMI2B Z20, Z19, Z12
-	VPBROADCASTD 320(R11), Z21
+	VPBROADCASTD directCodes_top(R11), Z21
 	VPSUBW Z6, Z21, Z21
 	VPSUBUSW Z21, Z12, Z12
 	VMOVUPS join1<>+0(SB), Z13
 	VPERMI2B Z20, Z19, Z13
-	VPBROADCASTD 320(R11), Z21
+	VPBROADCASTD directCodes_top(R11), Z21
 	VPSUBW Z7, Z21, Z21
 	VPSUBUSW Z21, Z13, Z13
 	JMP decoded13
 rare16:
 	VMOVDQA64 Z14, Z19
-	VMOVUPS 128(R11), Z21
-	VPERMI2B 192(R11), Z21, Z19
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z21
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z21, Z19
 	VMOVDQA64 Z14, Z20
-	VMOVUPS (R11), Z21
-	VPERMI2B 64(R11), Z21, Z20
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z21
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z21, Z20
 	VPORD.BCST one<>+0(SB), Z14, Z14
 	VPANDD Z14, Z20, Z20
-	VPORD 304(AX), Z19, Z21
-	VMOVUPS Z21, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z19, Z21
+	VMOVUPS Z21, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z10
 	VPERMI2B Z20, Z19, Z10
-	VPBROADCASTD 320(R11), Z21
+	VPBROADCASTD directCodes_top(R11), Z21
 	VPSUBW Z6, Z21, Z21
 	VPSUBUSW Z21, Z10, Z10
 	VMOVUPS join1<>+0(SB), Z11
 	VPERMI2B Z20, Z19, Z11
-	VPBROADCASTD 320(R11), Z21
+	VPBROADCASTD directCodes_top(R11), Z21
 	VPSUBW Z7, Z21, Z21
 	VPSUBUSW Z21, Z11, Z11
 	JMP decoded17
 rare19:
 	VMOVDQA64 Z14, Z19
-	VMOVUPS 128(R11), Z21
-	VPERMI2B 192(R11), Z21, Z19
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z21
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z21, Z19
 	VMOVDQA64 Z14, Z20
-	VMOVUPS (R11), Z21
-	VPERMI2B 64(R11), Z21, Z20
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z21
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z21, Z20
 	VPORD.BCST one<>+0(SB), Z14, Z14
 	VPANDD Z14, Z20, Z20
-	VPORD 304(AX), Z19, Z21
-	VMOVUPS Z21, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z19, Z21
+	VMOVUPS Z21, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z10
 	VPERMI2B Z20, Z19, Z10
-	VPBROADCASTD 320(R11), Z21
+	VPBROADCASTD directCodes_top(R11), Z21
 	VPSUBW Z6, Z21, Z21
 	VPSUBUSW Z21, Z10, Z10
 	VMOVUPS join1<>+0(SB), Z11
 	VPERMI2B Z20, Z19, Z11
-	VPBROADCASTD 320(R11), Z21
+	VPBROADCASTD directCodes_top(R11), Z21
 	VPSUBW Z7, Z21, Z21
 	VPSUBUSW Z21, Z11, Z11
 	JMP decoded20
@@ -970,25 +971,25 @@ rare19:
 // func acrossMXx4AVX512(d *across)
 TEXT ·acrossMXx4AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
-	MOVQ 32(AX), R11
+	MOVQ across_codes(AX), R11
 	VMOVUPS spread0<>+0(SB), Z10
 	VMOVUPS spread1<>+0(SB), Z11
 	VPBROADCASTD field<>+0(SB), Z19
 	VPBROADCASTD least<>+0(SB), Z20
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -1008,19 +1009,19 @@ zero4:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded5:
-	MOVQ 24(AX), R10
-	ADDQ 160(AX), R10
-	ADDQ $32, 160(AX)
-	MOVQ 120(AX), R9
-	MOVQ R9, 128(AX)
+	MOVQ across_scales(AX), R10
+	ADDQ across_moved+moves_scales(AX), R10
+	ADDQ $32, across_moved+moves_scales(AX)
+	MOVQ across_k(AX), R9
+	MOVQ R9, across_left(AX)
 block6:
 	VMOVDQU64 (R10), Y16
 	VPMOVZXBD (R10), Z8
 	VPMOVZXBD 16(R10), Z9
-	VPMINUB 176(AX), Y16, Y18
-	VMOVDQU64 Y18, 176(AX)
-	VPMAXUB 240(AX), Y16, Y18
-	VMOVDQU64 Y18, 240(AX)
+	VPMINUB across_notes+notes_min(AX), Y16, Y18
+	VMOVDQU64 Y18, across_notes+notes_min(AX)
+	VPMAXUB across_notes+notes_max(AX), Y16, Y18
+	VMOVDQU64 Y18, across_notes+notes_max(AX)
 	VPBROADCASTD bias<>+0(SB), Z18
 	VPSLLD $7, Z8, Z8
 	VPSLLD $16, Z8, Z16
@@ -1030,13 +1031,13 @@ block6:
 	VPSLLD $16, Z9, Z16
 	VPORD Z16, Z9, Z9
 	VPSUBW Z18, Z9, Z9
-	ADDQ 56(AX), R10
-	MOVQ 128(AX), R9
+	ADDQ across_scaleStride(AX), R10
+	MOVQ across_left(AX), R9
 	CMPQ R9, $32
 	JLT last7
 	MOVQ $32, R9
 last7:
-	SUBQ R9, 128(AX)
+	SUBQ R9, across_left(AX)
 	SHRQ $2, R9
 	JZ short8
 	PCALIGN $64
@@ -1050,7 +1051,7 @@ loop11:
 	VPADDB Z17, Z17, Z21
 	VPADDB Z20, Z21, Z21
 	VPMAXUB Z21, Z18, Z18
-	VPCMPUB $5, 256(R11), Z18, K3
+	VPCMPUB $5, directCodes_rare(R11), Z18, K3
 	KORTESTQ K3, K3
 	JNZ rare12
 	VPERMB Z16, Z10, Z12
@@ -1090,30 +1091,30 @@ decoded13:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $32, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop11
 short8:
-	CMPQ 128(AX), $0
+	CMPQ across_left(AX), $0
 	JNE block6
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ two9
 	VMOVDQU64 (CX), Y16
 	VINSERTI64X4 $1, (CX)(DX*1), Z16, Z16
 	VPADDB Z16, Z16, Z18
 	VPADDB Z20, Z18, Z18
-	VPCMPUB $5, 256(R11), Z18, K3
+	VPCMPUB $5, directCodes_rare(R11), Z18, K3
 	KORTESTQ K3, K3
 	JNZ rare16
 	VPERMB Z16, Z10, Z12
@@ -1137,18 +1138,18 @@ decoded17:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow18
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow18:
 	ADDQ $16, BX
 	LEAQ (CX)(DX*2), CX
 two9:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done10
 	VMOVDQU64 (CX), Y16
 	VPADDB Z16, Z16, Z18
 	VPADDB Z20, Z18, Z18
-	VPCMPUB $5, 256(R11), Z18, K3
+	VPCMPUB $5, directCodes_rare(R11), Z18, K3
 	KORTESTQ K3, K3
 	JNZ rare19
 	VPERMB Z16, Z10, Z12
@@ -1169,29 +1170,29 @@ decoded20:
 	LONG $0x581ef262; WORD $0x7352; BYTE $0x03 // VDPBF16PS.BCST 12(BX), Z12, Z6
 	LONG $0x5816f262; WORD $0x7b52; BYTE $0x03 // VDPBF16PS.BCST 12(BX), Z13, Z7
 done10:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -1201,95 +1202,95 @@ raw2:
 	VMOVUPS Z6, 384(R9)
 	VMOVUPS Z7, 448(R9)
 stored3:
-	ADDQ $512, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $512, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
 rare12:
 	VMOVDQA64 Z16, Z21
-	VMOVUPS 128(R11), Z23
-	VPERMI2B 192(R11), Z23, Z21
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z23
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z23, Z21
 	VMOVDQA64 Z16, Z22
-	VMOVUPS (R11), Z23
-	VPERMI2B 64(R11), Z23, Z22
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z23
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z23, Z22
 	VPORD.BCST one<>+0(SB), Z16, Z16
 	VPANDD Z16, Z22, Z22
-	VPORD 304(AX), Z21, Z23
-	VMOVUPS Z23, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z21, Z23
+	VMOVUPS Z23, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z12
 	VPERMI2B Z22, Z21, Z12
-	VPBROADCASTD 320(R11), Z23
+	VPBROADCASTD directCodes_top(R11), Z23
 	VPSUBW Z8, Z23, Z23
 	VPSUBUSW Z23, Z12, Z12
 	VMOVUPS join1<>+0(SB), Z13
 	VPERMI2B Z22, Z21, Z13
-	VPBROADCASTD 320(R11), Z23
+	VPBROADCASTD directCodes_top(R11), Z23
 	VPSUBW Z9, Z23, Z23
 	VPSUBUSW Z23, Z13, Z13
 	VMOVDQA64 Z17, Z21
-	VMOVUPS 128(R11), Z23
-	VPERMI2B 192(R11), Z23, Z21
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z23
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z23, Z21
 	VMOVDQA64 Z17, Z22
-	VMOVUPS (R11), Z23
-	VPERMI2B 64(R11), Z23, Z22
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z23
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z23, Z22
 	VPORD.BCST one<>+0(SB), Z17, Z17
 	VPANDD Z17, Z22, Z22
-	VPORD 304(AX), Z21, Z23
-	VMOVUPS Z23, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z21, Z23
+	VMOVUPS Z23, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z14
 	VPERMI2B Z22, Z21, Z14
-	VPBROADCASTD 320(R11), Z23
+	VPBROADCASTD directCodes_top(R11), Z23
 	VPSUBW Z8, Z23, Z23
 	VPSUBUSW Z23, Z14, Z14
 	VMOVUPS join1<>+0(SB), Z15
 	VPERMI2B Z22, Z21, Z15
-	VPBROADCASTD 320(R11), Z23
+	VPBROADCASTD directCodes_top(R11), Z23
 	VPSUBW Z9, Z23, Z23
 	VPSUBUSW Z23, Z15, Z15
 	JMP decoded13
 rare16:
 	VMOVDQA64 Z16, Z21
-	VMOVUPS 128(R11), Z23
-	VPERMI2B 192(R11), Z23, Z21
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z23
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z23, Z21
 	VMOVDQA64 Z16, Z22
-	VMOVUPS (R11), Z23
-	VPERMI2B 64(R11), Z23, Z22
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z23
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z23, Z22
 	VPORD.BCST one<>+0(SB), Z16, Z16
 	VPANDD Z16, Z22, Z22
-	VPORD 304(AX), Z21, Z23
-	VMOVUPS Z23, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z21, Z23
+	VMOVUPS Z23, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z12
 	VPERMI2B Z22, Z21, Z12
-	VPBROADCASTD 320(R11), Z23
+	VPBROADCASTD directCodes_top(R11), Z23
 	VPSUBW Z8, Z23, Z23
 	VPSUBUSW Z23, Z12, Z12
 	VMOVUPS join1<>+0(SB), Z13
 	VPERMI2B Z22, Z21, Z13
-	VPBROADCASTD 320(R11), Z23
+	VPBROADCASTD directCodes_top(R11), Z23
 	VPSUBW Z9, Z23, Z23
 	VPSUBUSW Z23, Z13, Z13
 	JMP decoded17
 rare19:
 	VMOVDQA64 Z16, Z21
-	VMOVUPS 128(R11), Z23
-	VPERMI2B 192(R11), Z23, Z21
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z23
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z23, Z21
 	VMOVDQA64 Z16, Z22
-	VMOVUPS (R11), Z23
-	VPERMI2B 64(R11), Z23, Z22
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z23
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z23, Z22
 	VPORD.BCST one<>+0(SB), Z16, Z16
 	VPANDD Z16, Z22, Z22
-	VPORD 304(AX), Z21, Z23
-	VMOVUPS Z23, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z21, Z23
+	VMOVUPS Z23, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z12
 	VPERMI2B Z22, Z21, Z12
-	VPBROADCASTD 320(R11), Z23
+	VPBROADCASTD directCodes_top(R11), Z23
 	VPSUBW Z8, Z23, Z23
 	VPSUBUSW Z23, Z12, Z12
 	VMOVUPS join1<>+0(SB), Z13
 	VPERMI2B Z22, Z21, Z13
-	VPBROADCASTD 320(R11), Z23
+	VPBROADCASTD directCodes_top(R11), Z23
 	VPSUBW Z9, Z23, Z23
 	VPSUBUSW Z23, Z13, Z13
 	JMP decoded20
@@ -1297,25 +1298,25 @@ rare19:
 // func acrossMXx5AVX512(d *across)
 TEXT ·acrossMXx5AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
-	MOVQ 32(AX), R11
+	MOVQ across_codes(AX), R11
 	VMOVUPS spread0<>+0(SB), Z12
 	VMOVUPS spread1<>+0(SB), Z13
 	VPBROADCASTD field<>+0(SB), Z21
 	VPBROADCASTD least<>+0(SB), Z22
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -1339,19 +1340,19 @@ zero4:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 loaded5:
-	MOVQ 24(AX), R10
-	ADDQ 160(AX), R10
-	ADDQ $32, 160(AX)
-	MOVQ 120(AX), R9
-	MOVQ R9, 128(AX)
+	MOVQ across_scales(AX), R10
+	ADDQ across_moved+moves_scales(AX), R10
+	ADDQ $32, across_moved+moves_scales(AX)
+	MOVQ across_k(AX), R9
+	MOVQ R9, across_left(AX)
 block6:
 	VMOVDQU64 (R10), Y18
 	VPMOVZXBD (R10), Z10
 	VPMOVZXBD 16(R10), Z11
-	VPMINUB 176(AX), Y18, Y20
-	VMOVDQU64 Y20, 176(AX)
-	VPMAXUB 240(AX), Y18, Y20
-	VMOVDQU64 Y20, 240(AX)
+	VPMINUB across_notes+notes_min(AX), Y18, Y20
+	VMOVDQU64 Y20, across_notes+notes_min(AX)
+	VPMAXUB across_notes+notes_max(AX), Y18, Y20
+	VMOVDQU64 Y20, across_notes+notes_max(AX)
 	VPBROADCASTD bias<>+0(SB), Z20
 	VPSLLD $7, Z10, Z10
 	VPSLLD $16, Z10, Z18
@@ -1361,13 +1362,13 @@ block6:
 	VPSLLD $16, Z11, Z18
 	VPORD Z18, Z11, Z11
 	VPSUBW Z20, Z11, Z11
-	ADDQ 56(AX), R10
-	MOVQ 128(AX), R9
+	ADDQ across_scaleStride(AX), R10
+	MOVQ across_left(AX), R9
 	CMPQ R9, $32
 	JLT last7
 	MOVQ $32, R9
 last7:
-	SUBQ R9, 128(AX)
+	SUBQ R9, across_left(AX)
 	SHRQ $2, R9
 	JZ short8
 	PCALIGN $64
@@ -1381,7 +1382,7 @@ loop11:
 	VPADDB Z19, Z19, Z23
 	VPADDB Z22, Z23, Z23
 	VPMAXUB Z23, Z20, Z20
-	VPCMPUB $5, 256(R11), Z20, K3
+	VPCMPUB $5, directCodes_rare(R11), Z20, K3
 	KORTESTQ K3, K3
 	JNZ rare12
 	VPERMB Z18, Z12, Z14
@@ -1425,30 +1426,30 @@ decoded13:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $40, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop11
 short8:
-	CMPQ 128(AX), $0
+	CMPQ across_left(AX), $0
 	JNE block6
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ two9
 	VMOVDQU64 (CX), Y18
 	VINSERTI64X4 $1, (CX)(DX*1), Z18, Z18
 	VPADDB Z18, Z18, Z20
 	VPADDB Z22, Z20, Z20
-	VPCMPUB $5, 256(R11), Z20, K3
+	VPCMPUB $5, directCodes_rare(R11), Z20, K3
 	KORTESTQ K3, K3
 	JNZ rare16
 	VPERMB Z18, Z12, Z14
@@ -1474,18 +1475,18 @@ decoded17:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow18
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow18:
 	ADDQ $20, BX
 	LEAQ (CX)(DX*2), CX
 two9:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done10
 	VMOVDQU64 (CX), Y18
 	VPADDB Z18, Z18, Z20
 	VPADDB Z22, Z20, Z20
-	VPCMPUB $5, 256(R11), Z20, K3
+	VPCMPUB $5, directCodes_rare(R11), Z20, K3
 	KORTESTQ K3, K3
 	JNZ rare19
 	VPERMB Z18, Z12, Z14
@@ -1508,32 +1509,32 @@ decoded20:
 	LONG $0x580e7262; WORD $0x4352; BYTE $0x04 // VDPBF16PS.BCST 16(BX), Z14, Z8
 	LONG $0x58067262; WORD $0x4b52; BYTE $0x04 // VDPBF16PS.BCST 16(BX), Z15, Z9
 done10:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -1545,95 +1546,95 @@ raw2:
 	VMOVUPS Z8, 512(R9)
 	VMOVUPS Z9, 576(R9)
 stored3:
-	ADDQ $640, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $640, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
 rare12:
 	VMOVDQA64 Z18, Z23
-	VMOVUPS 128(R11), Z25
-	VPERMI2B 192(R11), Z25, Z23
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z25
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z25, Z23
 	VMOVDQA64 Z18, Z24
-	VMOVUPS (R11), Z25
-	VPERMI2B 64(R11), Z25, Z24
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z25
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z25, Z24
 	VPORD.BCST one<>+0(SB), Z18, Z18
 	VPANDD Z18, Z24, Z24
-	VPORD 304(AX), Z23, Z25
-	VMOVUPS Z25, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z23, Z25
+	VMOVUPS Z25, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z14
 	VPERMI2B Z24, Z23, Z14
-	VPBROADCASTD 320(R11), Z25
+	VPBROADCASTD directCodes_top(R11), Z25
 	VPSUBW Z10, Z25, Z25
 	VPSUBUSW Z25, Z14, Z14
 	VMOVUPS join1<>+0(SB), Z15
 	VPERMI2B Z24, Z23, Z15
-	VPBROADCASTD 320(R11), Z25
+	VPBROADCASTD directCodes_top(R11), Z25
 	VPSUBW Z11, Z25, Z25
 	VPSUBUSW Z25, Z15, Z15
 	VMOVDQA64 Z19, Z23
-	VMOVUPS 128(R11), Z25
-	VPERMI2B 192(R11), Z25, Z23
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z25
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z25, Z23
 	VMOVDQA64 Z19, Z24
-	VMOVUPS (R11), Z25
-	VPERMI2B 64(R11), Z25, Z24
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z25
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z25, Z24
 	VPORD.BCST one<>+0(SB), Z19, Z19
 	VPANDD Z19, Z24, Z24
-	VPORD 304(AX), Z23, Z25
-	VMOVUPS Z25, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z23, Z25
+	VMOVUPS Z25, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z16
 	VPERMI2B Z24, Z23, Z16
-	VPBROADCASTD 320(R11), Z25
+	VPBROADCASTD directCodes_top(R11), Z25
 	VPSUBW Z10, Z25, Z25
 	VPSUBUSW Z25, Z16, Z16
 	VMOVUPS join1<>+0(SB), Z17
 	VPERMI2B Z24, Z23, Z17
-	VPBROADCASTD 320(R11), Z25
+	VPBROADCASTD directCodes_top(R11), Z25
 	VPSUBW Z11, Z25, Z25
 	VPSUBUSW Z25, Z17, Z17
 	JMP decoded13
 rare16:
 	VMOVDQA64 Z18, Z23
-	VMOVUPS 128(R11), Z25
-	VPERMI2B 192(R11), Z25, Z23
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z25
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z25, Z23
 	VMOVDQA64 Z18, Z24
-	VMOVUPS (R11), Z25
-	VPERMI2B 64(R11), Z25, Z24
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z25
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z25, Z24
 	VPORD.BCST one<>+0(SB), Z18, Z18
 	VPANDD Z18, Z24, Z24
-	VPORD 304(AX), Z23, Z25
-	VMOVUPS Z25, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z23, Z25
+	VMOVUPS Z25, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z14
 	VPERMI2B Z24, Z23, Z14
-	VPBROADCASTD 320(R11), Z25
+	VPBROADCASTD directCodes_top(R11), Z25
 	VPSUBW Z10, Z25, Z25
 	VPSUBUSW Z25, Z14, Z14
 	VMOVUPS join1<>+0(SB), Z15
 	VPERMI2B Z24, Z23, Z15
-	VPBROADCASTD 320(R11), Z25
+	VPBROADCASTD directCodes_top(R11), Z25
 	VPSUBW Z11, Z25, Z25
 	VPSUBUSW Z25, Z15, Z15
 	JMP decoded17
 rare19:
 	VMOVDQA64 Z18, Z23
-	VMOVUPS 128(R11), Z25
-	VPERMI2B 192(R11), Z25, Z23
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z25
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z25, Z23
 	VMOVDQA64 Z18, Z24
-	VMOVUPS (R11), Z25
-	VPERMI2B 64(R11), Z25, Z24
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z25
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z25, Z24
 	VPORD.BCST one<>+0(SB), Z18, Z18
 	VPANDD Z18, Z24, Z24
-	VPORD 304(AX), Z23, Z25
-	VMOVUPS Z25, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z23, Z25
+	VMOVUPS Z25, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z14
 	VPERMI2B Z24, Z23, Z14
-	VPBROADCASTD 320(R11), Z25
+	VPBROADCASTD directCodes_top(R11), Z25
 	VPSUBW Z10, Z25, Z25
 	VPSUBUSW Z25, Z14, Z14
 	VMOVUPS join1<>+0(SB), Z15
 	VPERMI2B Z24, Z23, Z15
-	VPBROADCASTD 320(R11), Z25
+	VPBROADCASTD directCodes_top(R11), Z25
 	VPSUBW Z11, Z25, Z25
 	VPSUBUSW Z25, Z15, Z15
 	JMP decoded20
@@ -1641,25 +1642,25 @@ rare19:
 // func acrossMXx6AVX512(d *across)
 TEXT ·acrossMXx6AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
-	MOVQ 32(AX), R11
+	MOVQ across_codes(AX), R11
 	VMOVUPS spread0<>+0(SB), Z14
 	VMOVUPS spread1<>+0(SB), Z15
 	VPBROADCASTD field<>+0(SB), Z23
 	VPBROADCASTD least<>+0(SB), Z24
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -1687,19 +1688,19 @@ zero4:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded5:
-	MOVQ 24(AX), R10
-	ADDQ 160(AX), R10
-	ADDQ $32, 160(AX)
-	MOVQ 120(AX), R9
-	MOVQ R9, 128(AX)
+	MOVQ across_scales(AX), R10
+	ADDQ across_moved+moves_scales(AX), R10
+	ADDQ $32, across_moved+moves_scales(AX)
+	MOVQ across_k(AX), R9
+	MOVQ R9, across_left(AX)
 block6:
 	VMOVDQU64 (R10), Y20
 	VPMOVZXBD (R10), Z12
 	VPMOVZXBD 16(R10), Z13
-	VPMINUB 176(AX), Y20, Y22
-	VMOVDQU64 Y22, 176(AX)
-	VPMAXUB 240(AX), Y20, Y22
-	VMOVDQU64 Y22, 240(AX)
+	VPMINUB across_notes+notes_min(AX), Y20, Y22
+	VMOVDQU64 Y22, across_notes+notes_min(AX)
+	VPMAXUB across_notes+notes_max(AX), Y20, Y22
+	VMOVDQU64 Y22, across_notes+notes_max(AX)
 	VPBROADCASTD bias<>+0(SB), Z22
 	VPSLLD $7, Z12, Z12
 	VPSLLD $16, Z12, Z20
@@ -1709,13 +1710,13 @@ block6:
 	VPSLLD $16, Z13, Z20
 	VPORD Z20, Z13, Z13
 	VPSUBW Z22, Z13, Z13
-	ADDQ 56(AX), R10
-	MOVQ 128(AX), R9
+	ADDQ across_scaleStride(AX), R10
+	MOVQ across_left(AX), R9
 	CMPQ R9, $32
 	JLT last7
 	MOVQ $32, R9
 last7:
-	SUBQ R9, 128(AX)
+	SUBQ R9, across_left(AX)
 	SHRQ $2, R9
 	JZ short8
 	PCALIGN $64
@@ -1729,7 +1730,7 @@ loop11:
 	VPADDB Z21, Z21, Z25
 	VPADDB Z24, Z25, Z25
 	VPMAXUB Z25, Z22, Z22
-	VPCMPUB $5, 256(R11), Z22, K3
+	VPCMPUB $5, directCodes_rare(R11), Z22, K3
 	KORTESTQ K3, K3
 	JNZ rare12
 	VPERMB Z20, Z14, Z16
@@ -1777,30 +1778,30 @@ decoded13:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $48, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop11
 short8:
-	CMPQ 128(AX), $0
+	CMPQ across_left(AX), $0
 	JNE block6
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ two9
 	VMOVDQU64 (CX), Y20
 	VINSERTI64X4 $1, (CX)(DX*1), Z20, Z20
 	VPADDB Z20, Z20, Z22
 	VPADDB Z24, Z22, Z22
-	VPCMPUB $5, 256(R11), Z22, K3
+	VPCMPUB $5, directCodes_rare(R11), Z22, K3
 	KORTESTQ K3, K3
 	JNZ rare16
 	VPERMB Z20, Z14, Z16
@@ -1828,18 +1829,18 @@ decoded17:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow18
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow18:
 	ADDQ $24, BX
 	LEAQ (CX)(DX*2), CX
 two9:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done10
 	VMOVDQU64 (CX), Y20
 	VPADDB Z20, Z20, Z22
 	VPADDB Z24, Z22, Z22
-	VPCMPUB $5, 256(R11), Z22, K3
+	VPCMPUB $5, directCodes_rare(R11), Z22, K3
 	KORTESTQ K3, K3
 	JNZ rare19
 	VPERMB Z20, Z14, Z16
@@ -1864,35 +1865,35 @@ decoded20:
 	LONG $0x507e7262; WORD $0x5352; BYTE $0x05 // VDPBF16PS.BCST 20(BX), Z16, Z10
 	LONG $0x50767262; WORD $0x5b52; BYTE $0x05 // VDPBF16PS.BCST 20(BX), Z17, Z11
 done10:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -1906,95 +1907,95 @@ raw2:
 	VMOVUPS Z10, 640(R9)
 	VMOVUPS Z11, 704(R9)
 stored3:
-	ADDQ $768, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $768, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
 rare12:
 	VMOVDQA64 Z20, Z25
-	VMOVUPS 128(R11), Z27
-	VPERMI2B 192(R11), Z27, Z25
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z27
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z27, Z25
 	VMOVDQA64 Z20, Z26
-	VMOVUPS (R11), Z27
-	VPERMI2B 64(R11), Z27, Z26
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z27
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z27, Z26
 	VPORD.BCST one<>+0(SB), Z20, Z20
 	VPANDD Z20, Z26, Z26
-	VPORD 304(AX), Z25, Z27
-	VMOVUPS Z27, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z25, Z27
+	VMOVUPS Z27, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z16
 	VPERMI2B Z26, Z25, Z16
-	VPBROADCASTD 320(R11), Z27
+	VPBROADCASTD directCodes_top(R11), Z27
 	VPSUBW Z12, Z27, Z27
 	VPSUBUSW Z27, Z16, Z16
 	VMOVUPS join1<>+0(SB), Z17
 	VPERMI2B Z26, Z25, Z17
-	VPBROADCASTD 320(R11), Z27
+	VPBROADCASTD directCodes_top(R11), Z27
 	VPSUBW Z13, Z27, Z27
 	VPSUBUSW Z27, Z17, Z17
 	VMOVDQA64 Z21, Z25
-	VMOVUPS 128(R11), Z27
-	VPERMI2B 192(R11), Z27, Z25
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z27
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z27, Z25
 	VMOVDQA64 Z21, Z26
-	VMOVUPS (R11), Z27
-	VPERMI2B 64(R11), Z27, Z26
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z27
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z27, Z26
 	VPORD.BCST one<>+0(SB), Z21, Z21
 	VPANDD Z21, Z26, Z26
-	VPORD 304(AX), Z25, Z27
-	VMOVUPS Z27, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z25, Z27
+	VMOVUPS Z27, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z18
 	VPERMI2B Z26, Z25, Z18
-	VPBROADCASTD 320(R11), Z27
+	VPBROADCASTD directCodes_top(R11), Z27
 	VPSUBW Z12, Z27, Z27
 	VPSUBUSW Z27, Z18, Z18
 	VMOVUPS join1<>+0(SB), Z19
 	VPERMI2B Z26, Z25, Z19
-	VPBROADCASTD 320(R11), Z27
+	VPBROADCASTD directCodes_top(R11), Z27
 	VPSUBW Z13, Z27, Z27
 	VPSUBUSW Z27, Z19, Z19
 	JMP decoded13
 rare16:
 	VMOVDQA64 Z20, Z25
-	VMOVUPS 128(R11), Z27
-	VPERMI2B 192(R11), Z27, Z25
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z27
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z27, Z25
 	VMOVDQA64 Z20, Z26
-	VMOVUPS (R11), Z27
-	VPERMI2B 64(R11), Z27, Z26
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z27
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z27, Z26
 	VPORD.BCST one<>+0(SB), Z20, Z20
 	VPANDD Z20, Z26, Z26
-	VPORD 304(AX), Z25, Z27
-	VMOVUPS Z27, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z25, Z27
+	VMOVUPS Z27, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z16
 	VPERMI2B Z26, Z25, Z16
-	VPBROADCASTD 320(R11), Z27
+	VPBROADCASTD directCodes_top(R11), Z27
 	VPSUBW Z12, Z27, Z27
 	VPSUBUSW Z27, Z16, Z16
 	VMOVUPS join1<>+0(SB), Z17
 	VPERMI2B Z26, Z25, Z17
-	VPBROADCASTD 320(R11), Z27
+	VPBROADCASTD directCodes_top(R11), Z27
 	VPSUBW Z13, Z27, Z27
 	VPSUBUSW Z27, Z17, Z17
 	JMP decoded17
 rare19:
 	VMOVDQA64 Z20, Z25
-	VMOVUPS 128(R11), Z27
-	VPERMI2B 192(R11), Z27, Z25
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z27
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z27, Z25
 	VMOVDQA64 Z20, Z26
-	VMOVUPS (R11), Z27
-	VPERMI2B 64(R11), Z27, Z26
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z27
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z27, Z26
 	VPORD.BCST one<>+0(SB), Z20, Z20
 	VPANDD Z20, Z26, Z26
-	VPORD 304(AX), Z25, Z27
-	VMOVUPS Z27, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z25, Z27
+	VMOVUPS Z27, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z16
 	VPERMI2B Z26, Z25, Z16
-	VPBROADCASTD 320(R11), Z27
+	VPBROADCASTD directCodes_top(R11), Z27
 	VPSUBW Z12, Z27, Z27
 	VPSUBUSW Z27, Z16, Z16
 	VMOVUPS join1<>+0(SB), Z17
 	VPERMI2B Z26, Z25, Z17
-	VPBROADCASTD 320(R11), Z27
+	VPBROADCASTD directCodes_top(R11), Z27
 	VPSUBW Z13, Z27, Z27
 	VPSUBUSW Z27, Z17, Z17
 	JMP decoded20
@@ -2002,25 +2003,25 @@ rare19:
 // func acrossMXx7AVX512(d *across)
 TEXT ·acrossMXx7AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
-	MOVQ 32(AX), R11
+	MOVQ across_codes(AX), R11
 	VMOVUPS spread0<>+0(SB), Z16
 	VMOVUPS spread1<>+0(SB), Z17
 	VPBROADCASTD field<>+0(SB), Z25
 	VPBROADCASTD least<>+0(SB), Z26
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -2052,19 +2053,19 @@ zero4:
 	VXORPS Y12, Y12, Y12
 	VXORPS Y13, Y13, Y13
 loaded5:
-	MOVQ 24(AX), R10
-	ADDQ 160(AX), R10
-	ADDQ $32, 160(AX)
-	MOVQ 120(AX), R9
-	MOVQ R9, 128(AX)
+	MOVQ across_scales(AX), R10
+	ADDQ across_moved+moves_scales(AX), R10
+	ADDQ $32, across_moved+moves_scales(AX)
+	MOVQ across_k(AX), R9
+	MOVQ R9, across_left(AX)
 block6:
 	VMOVDQU64 (R10), Y22
 	VPMOVZXBD (R10), Z14
 	VPMOVZXBD 16(R10), Z15
-	VPMINUB 176(AX), Y22, Y24
-	VMOVDQU64 Y24, 176(AX)
-	VPMAXUB 240(AX), Y22, Y24
-	VMOVDQU64 Y24, 240(AX)
+	VPMINUB across_notes+notes_min(AX), Y22, Y24
+	VMOVDQU64 Y24, across_notes+notes_min(AX)
+	VPMAXUB across_notes+notes_max(AX), Y22, Y24
+	VMOVDQU64 Y24, across_notes+notes_max(AX)
 	VPBROADCASTD bias<>+0(SB), Z24
 	VPSLLD $7, Z14, Z14
 	VPSLLD $16, Z14, Z22
@@ -2074,13 +2075,13 @@ block6:
 	VPSLLD $16, Z15, Z22
 	VPORD Z22, Z15, Z15
 	VPSUBW Z24, Z15, Z15
-	ADDQ 56(AX), R10
-	MOVQ 128(AX), R9
+	ADDQ across_scaleStride(AX), R10
+	MOVQ across_left(AX), R9
 	CMPQ R9, $32
 	JLT last7
 	MOVQ $32, R9
 last7:
-	SUBQ R9, 128(AX)
+	SUBQ R9, across_left(AX)
 	SHRQ $2, R9
 	JZ short8
 	PCALIGN $64
@@ -2094,7 +2095,7 @@ loop11:
 	VPADDB Z23, Z23, Z27
 	VPADDB Z26, Z27, Z27
 	VPMAXUB Z27, Z24, Z24
-	VPCMPUB $5, 256(R11), Z24, K3
+	VPCMPUB $5, directCodes_rare(R11), Z24, K3
 	KORTESTQ K3, K3
 	JNZ rare12
 	VPERMB Z22, Z16, Z18
@@ -2146,30 +2147,30 @@ decoded13:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $56, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop11
 short8:
-	CMPQ 128(AX), $0
+	CMPQ across_left(AX), $0
 	JNE block6
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ two9
 	VMOVDQU64 (CX), Y22
 	VINSERTI64X4 $1, (CX)(DX*1), Z22, Z22
 	VPADDB Z22, Z22, Z24
 	VPADDB Z26, Z24, Z24
-	VPCMPUB $5, 256(R11), Z24, K3
+	VPCMPUB $5, directCodes_rare(R11), Z24, K3
 	KORTESTQ K3, K3
 	JNZ rare16
 	VPERMB Z22, Z16, Z18
@@ -2199,18 +2200,18 @@ decoded17:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow18
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow18:
 	ADDQ $28, BX
 	LEAQ (CX)(DX*2), CX
 two9:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done10
 	VMOVDQU64 (CX), Y22
 	VPADDB Z22, Z22, Z24
 	VPADDB Z26, Z24, Z24
-	VPCMPUB $5, 256(R11), Z24, K3
+	VPCMPUB $5, directCodes_rare(R11), Z24, K3
 	KORTESTQ K3, K3
 	JNZ rare19
 	VPERMB Z22, Z16, Z18
@@ -2237,38 +2238,38 @@ decoded20:
 	LONG $0x506e7262; WORD $0x6352; BYTE $0x06 // VDPBF16PS.BCST 24(BX), Z18, Z12
 	LONG $0x50667262; WORD $0x6b52; BYTE $0x06 // VDPBF16PS.BCST 24(BX), Z19, Z13
 done10:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z12, (R9)
 	VMOVUPS Z13, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -2284,95 +2285,95 @@ raw2:
 	VMOVUPS Z12, 768(R9)
 	VMOVUPS Z13, 832(R9)
 stored3:
-	ADDQ $896, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $896, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
 rare12:
 	VMOVDQA64 Z22, Z27
-	VMOVUPS 128(R11), Z29
-	VPERMI2B 192(R11), Z29, Z27
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z29
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z29, Z27
 	VMOVDQA64 Z22, Z28
-	VMOVUPS (R11), Z29
-	VPERMI2B 64(R11), Z29, Z28
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z29
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z29, Z28
 	VPORD.BCST one<>+0(SB), Z22, Z22
 	VPANDD Z22, Z28, Z28
-	VPORD 304(AX), Z27, Z29
-	VMOVUPS Z29, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z27, Z29
+	VMOVUPS Z29, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z18
 	VPERMI2B Z28, Z27, Z18
-	VPBROADCASTD 320(R11), Z29
+	VPBROADCASTD directCodes_top(R11), Z29
 	VPSUBW Z14, Z29, Z29
 	VPSUBUSW Z29, Z18, Z18
 	VMOVUPS join1<>+0(SB), Z19
 	VPERMI2B Z28, Z27, Z19
-	VPBROADCASTD 320(R11), Z29
+	VPBROADCASTD directCodes_top(R11), Z29
 	VPSUBW Z15, Z29, Z29
 	VPSUBUSW Z29, Z19, Z19
 	VMOVDQA64 Z23, Z27
-	VMOVUPS 128(R11), Z29
-	VPERMI2B 192(R11), Z29, Z27
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z29
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z29, Z27
 	VMOVDQA64 Z23, Z28
-	VMOVUPS (R11), Z29
-	VPERMI2B 64(R11), Z29, Z28
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z29
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z29, Z28
 	VPORD.BCST one<>+0(SB), Z23, Z23
 	VPANDD Z23, Z28, Z28
-	VPORD 304(AX), Z27, Z29
-	VMOVUPS Z29, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z27, Z29
+	VMOVUPS Z29, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z20
 	VPERMI2B Z28, Z27, Z20
-	VPBROADCASTD 320(R11), Z29
+	VPBROADCASTD directCodes_top(R11), Z29
 	VPSUBW Z14, Z29, Z29
 	VPSUBUSW Z29, Z20, Z20
 	VMOVUPS join1<>+0(SB), Z21
 	VPERMI2B Z28, Z27, Z21
-	VPBROADCASTD 320(R11), Z29
+	VPBROADCASTD directCodes_top(R11), Z29
 	VPSUBW Z15, Z29, Z29
 	VPSUBUSW Z29, Z21, Z21
 	JMP decoded13
 rare16:
 	VMOVDQA64 Z22, Z27
-	VMOVUPS 128(R11), Z29
-	VPERMI2B 192(R11), Z29, Z27
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z29
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z29, Z27
 	VMOVDQA64 Z22, Z28
-	VMOVUPS (R11), Z29
-	VPERMI2B 64(R11), Z29, Z28
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z29
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z29, Z28
 	VPORD.BCST one<>+0(SB), Z22, Z22
 	VPANDD Z22, Z28, Z28
-	VPORD 304(AX), Z27, Z29
-	VMOVUPS Z29, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z27, Z29
+	VMOVUPS Z29, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z18
 	VPERMI2B Z28, Z27, Z18
-	VPBROADCASTD 320(R11), Z29
+	VPBROADCASTD directCodes_top(R11), Z29
 	VPSUBW Z14, Z29, Z29
 	VPSUBUSW Z29, Z18, Z18
 	VMOVUPS join1<>+0(SB), Z19
 	VPERMI2B Z28, Z27, Z19
-	VPBROADCASTD 320(R11), Z29
+	VPBROADCASTD directCodes_top(R11), Z29
 	VPSUBW Z15, Z29, Z29
 	VPSUBUSW Z29, Z19, Z19
 	JMP decoded17
 rare19:
 	VMOVDQA64 Z22, Z27
-	VMOVUPS 128(R11), Z29
-	VPERMI2B 192(R11), Z29, Z27
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z29
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z29, Z27
 	VMOVDQA64 Z22, Z28
-	VMOVUPS (R11), Z29
-	VPERMI2B 64(R11), Z29, Z28
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z29
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z29, Z28
 	VPORD.BCST one<>+0(SB), Z22, Z22
 	VPANDD Z22, Z28, Z28
-	VPORD 304(AX), Z27, Z29
-	VMOVUPS Z29, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z27, Z29
+	VMOVUPS Z29, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z18
 	VPERMI2B Z28, Z27, Z18
-	VPBROADCASTD 320(R11), Z29
+	VPBROADCASTD directCodes_top(R11), Z29
 	VPSUBW Z14, Z29, Z29
 	VPSUBUSW Z29, Z18, Z18
 	VMOVUPS join1<>+0(SB), Z19
 	VPERMI2B Z28, Z27, Z19
-	VPBROADCASTD 320(R11), Z29
+	VPBROADCASTD directCodes_top(R11), Z29
 	VPSUBW Z15, Z29, Z29
 	VPSUBUSW Z29, Z19, Z19
 	JMP decoded20
@@ -2380,25 +2381,25 @@ rare19:
 // func acrossMXx8AVX512(d *across)
 TEXT ·acrossMXx8AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 48(AX), DX
+	MOVQ across_stride(AX), DX
 	LEAQ (DX)(DX*2), SI
-	MOVQ 32(AX), R11
+	MOVQ across_codes(AX), R11
 	VMOVUPS spread0<>+0(SB), Z18
 	VMOVUPS spread1<>+0(SB), Z19
 	VPBROADCASTD field<>+0(SB), Z27
 	VPBROADCASTD least<>+0(SB), Z28
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 72(AX), DI
+	MOVQ across_a(AX), BX
+	MOVQ across_b(AX), CX
+	MOVQ across_ahead(AX), DI
 	ADDQ CX, DI
-	ADDQ 144(AX), CX
-	ADDQ $32, 144(AX)
-	MOVQ 88(AX), R8
-	CMPQ 104(AX), $0
+	ADDQ across_moved+moves_b(AX), CX
+	ADDQ $32, across_moved+moves_b(AX)
+	MOVQ across_linesLeft(AX), R8
+	CMPQ across_load(AX), $0
 	JEQ zero4
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
 	VMOVUPS 128(R9), Z2
@@ -2434,19 +2435,19 @@ zero4:
 	VXORPS Y14, Y14, Y14
 	VXORPS Y15, Y15, Y15
 loaded5:
-	MOVQ 24(AX), R10
-	ADDQ 160(AX), R10
-	ADDQ $32, 160(AX)
-	MOVQ 120(AX), R9
-	MOVQ R9, 128(AX)
+	MOVQ across_scales(AX), R10
+	ADDQ across_moved+moves_scales(AX), R10
+	ADDQ $32, across_moved+moves_scales(AX)
+	MOVQ across_k(AX), R9
+	MOVQ R9, across_left(AX)
 block6:
 	VMOVDQU64 (R10), Y24
 	VPMOVZXBD (R10), Z16
 	VPMOVZXBD 16(R10), Z17
-	VPMINUB 176(AX), Y24, Y26
-	VMOVDQU64 Y26, 176(AX)
-	VPMAXUB 240(AX), Y24, Y26
-	VMOVDQU64 Y26, 240(AX)
+	VPMINUB across_notes+notes_min(AX), Y24, Y26
+	VMOVDQU64 Y26, across_notes+notes_min(AX)
+	VPMAXUB across_notes+notes_max(AX), Y24, Y26
+	VMOVDQU64 Y26, across_notes+notes_max(AX)
 	VPBROADCASTD bias<>+0(SB), Z26
 	VPSLLD $7, Z16, Z16
 	VPSLLD $16, Z16, Z24
@@ -2456,13 +2457,13 @@ block6:
 	VPSLLD $16, Z17, Z24
 	VPORD Z24, Z17, Z17
 	VPSUBW Z26, Z17, Z17
-	ADDQ 56(AX), R10
-	MOVQ 128(AX), R9
+	ADDQ across_scaleStride(AX), R10
+	MOVQ across_left(AX), R9
 	CMPQ R9, $32
 	JLT last7
 	MOVQ $32, R9
 last7:
-	SUBQ R9, 128(AX)
+	SUBQ R9, across_left(AX)
 	SHRQ $2, R9
 	JZ short8
 	PCALIGN $64
@@ -2476,7 +2477,7 @@ loop11:
 	VPADDB Z25, Z25, Z29
 	VPADDB Z28, Z29, Z29
 	VPMAXUB Z29, Z26, Z26
-	VPCMPUB $5, 256(R11), Z26, K3
+	VPCMPUB $5, directCodes_rare(R11), Z26, K3
 	KORTESTQ K3, K3
 	JNZ rare12
 	VPERMB Z24, Z18, Z20
@@ -2532,30 +2533,30 @@ decoded13:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow14
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow14:
 	PREFETCHT1 (DI)
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow15
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow15:
 	ADDQ $64, BX
 	LEAQ (CX)(DX*4), CX
 	DECQ R9
 	JNZ loop11
 short8:
-	CMPQ 128(AX), $0
+	CMPQ across_left(AX), $0
 	JNE block6
-	TESTQ $2, 120(AX)
+	TESTQ $2, across_k(AX)
 	JZ two9
 	VMOVDQU64 (CX), Y24
 	VINSERTI64X4 $1, (CX)(DX*1), Z24, Z24
 	VPADDB Z24, Z24, Z26
 	VPADDB Z28, Z26, Z26
-	VPCMPUB $5, 256(R11), Z26, K3
+	VPCMPUB $5, directCodes_rare(R11), Z26, K3
 	KORTESTQ K3, K3
 	JNZ rare16
 	VPERMB Z24, Z18, Z20
@@ -2587,18 +2588,18 @@ decoded17:
 	ADDQ $64, DI
 	DECQ R8
 	JNZ sameRow18
-	ADDQ 96(AX), DI
-	MOVQ 80(AX), R8
+	ADDQ across_jump(AX), DI
+	MOVQ across_lines(AX), R8
 sameRow18:
 	ADDQ $32, BX
 	LEAQ (CX)(DX*2), CX
 two9:
-	TESTQ $1, 120(AX)
+	TESTQ $1, across_k(AX)
 	JZ done10
 	VMOVDQU64 (CX), Y24
 	VPADDB Z24, Z24, Z26
 	VPADDB Z28, Z26, Z26
-	VPCMPUB $5, 256(R11), Z26, K3
+	VPCMPUB $5, directCodes_rare(R11), Z26, K3
 	KORTESTQ K3, K3
 	JNZ rare19
 	VPERMB Z24, Z18, Z20
@@ -2627,41 +2628,41 @@ decoded20:
 	LONG $0x505e7262; WORD $0x7352; BYTE $0x07 // VDPBF16PS.BCST 28(BX), Z20, Z14
 	LONG $0x50567262; WORD $0x7b52; BYTE $0x07 // VDPBF16PS.BCST 28(BX), Z21, Z15
 done10:
-	MOVQ R8, 88(AX)
-	SUBQ 8(AX), DI
-	MOVQ DI, 72(AX)
-	CMPQ 112(AX), $0
+	MOVQ R8, across_linesLeft(AX)
+	SUBQ across_b(AX), DI
+	MOVQ DI, across_ahead(AX)
+	CMPQ across_finish(AX), $0
 	JEQ raw2
-	MOVQ 16(AX), R9
-	ADDQ 152(AX), R9
+	MOVQ across_sum(AX), R9
+	ADDQ across_moved+moves_sum(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z2, (R9)
 	VMOVUPS Z3, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z4, (R9)
 	VMOVUPS Z5, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z6, (R9)
 	VMOVUPS Z7, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z8, (R9)
 	VMOVUPS Z9, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z10, (R9)
 	VMOVUPS Z11, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z12, (R9)
 	VMOVUPS Z13, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	VMOVUPS Z14, (R9)
 	VMOVUPS Z15, 64(R9)
-	ADDQ 64(AX), R9
+	ADDQ across_sumStride(AX), R9
 	JMP stored3
 raw2:
-	MOVQ 40(AX), R9
-	ADDQ 168(AX), R9
+	MOVQ across_partial(AX), R9
+	ADDQ across_moved+moves_partial(AX), R9
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
@@ -2679,95 +2680,95 @@ raw2:
 	VMOVUPS Z14, 896(R9)
 	VMOVUPS Z15, 960(R9)
 stored3:
-	ADDQ $1024, 168(AX)
-	ADDQ $128, 152(AX)
-	DECQ 136(AX)
+	ADDQ $1024, across_moved+moves_partial(AX)
+	ADDQ $128, across_moved+moves_sum(AX)
+	DECQ across_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
 rare12:
 	VMOVDQA64 Z24, Z29
-	VMOVUPS 128(R11), Z31
-	VPERMI2B 192(R11), Z31, Z29
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z31
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z31, Z29
 	VMOVDQA64 Z24, Z30
-	VMOVUPS (R11), Z31
-	VPERMI2B 64(R11), Z31, Z30
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z31
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z31, Z30
 	VPORD.BCST one<>+0(SB), Z24, Z24
 	VPANDD Z24, Z30, Z30
-	VPORD 304(AX), Z29, Z31
-	VMOVUPS Z31, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z29, Z31
+	VMOVUPS Z31, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z20
 	VPERMI2B Z30, Z29, Z20
-	VPBROADCASTD 320(R11), Z31
+	VPBROADCASTD directCodes_top(R11), Z31
 	VPSUBW Z16, Z31, Z31
 	VPSUBUSW Z31, Z20, Z20
 	VMOVUPS join1<>+0(SB), Z21
 	VPERMI2B Z30, Z29, Z21
-	VPBROADCASTD 320(R11), Z31
+	VPBROADCASTD directCodes_top(R11), Z31
 	VPSUBW Z17, Z31, Z31
 	VPSUBUSW Z31, Z21, Z21
 	VMOVDQA64 Z25, Z29
-	VMOVUPS 128(R11), Z31
-	VPERMI2B 192(R11), Z31, Z29
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z31
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z31, Z29
 	VMOVDQA64 Z25, Z30
-	VMOVUPS (R11), Z31
-	VPERMI2B 64(R11), Z31, Z30
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z31
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z31, Z30
 	VPORD.BCST one<>+0(SB), Z25, Z25
 	VPANDD Z25, Z30, Z30
-	VPORD 304(AX), Z29, Z31
-	VMOVUPS Z31, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z29, Z31
+	VMOVUPS Z31, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z22
 	VPERMI2B Z30, Z29, Z22
-	VPBROADCASTD 320(R11), Z31
+	VPBROADCASTD directCodes_top(R11), Z31
 	VPSUBW Z16, Z31, Z31
 	VPSUBUSW Z31, Z22, Z22
 	VMOVUPS join1<>+0(SB), Z23
 	VPERMI2B Z30, Z29, Z23
-	VPBROADCASTD 320(R11), Z31
+	VPBROADCASTD directCodes_top(R11), Z31
 	VPSUBW Z17, Z31, Z31
 	VPSUBUSW Z31, Z23, Z23
 	JMP decoded13
 rare16:
 	VMOVDQA64 Z24, Z29
-	VMOVUPS 128(R11), Z31
-	VPERMI2B 192(R11), Z31, Z29
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z31
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z31, Z29
 	VMOVDQA64 Z24, Z30
-	VMOVUPS (R11), Z31
-	VPERMI2B 64(R11), Z31, Z30
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z31
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z31, Z30
 	VPORD.BCST one<>+0(SB), Z24, Z24
 	VPANDD Z24, Z30, Z30
-	VPORD 304(AX), Z29, Z31
-	VMOVUPS Z31, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z29, Z31
+	VMOVUPS Z31, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z20
 	VPERMI2B Z30, Z29, Z20
-	VPBROADCASTD 320(R11), Z31
+	VPBROADCASTD directCodes_top(R11), Z31
 	VPSUBW Z16, Z31, Z31
 	VPSUBUSW Z31, Z20, Z20
 	VMOVUPS join1<>+0(SB), Z21
 	VPERMI2B Z30, Z29, Z21
-	VPBROADCASTD 320(R11), Z31
+	VPBROADCASTD directCodes_top(R11), Z31
 	VPSUBW Z17, Z31, Z31
 	VPSUBUSW Z31, Z21, Z21
 	JMP decoded17
 rare19:
 	VMOVDQA64 Z24, Z29
-	VMOVUPS 128(R11), Z31
-	VPERMI2B 192(R11), Z31, Z29
+	VMOVUPS directCodes_codeTables+codeTables_low(R11), Z31
+	VPERMI2B directCodes_codeTables+codeTables_low+64(R11), Z31, Z29
 	VMOVDQA64 Z24, Z30
-	VMOVUPS (R11), Z31
-	VPERMI2B 64(R11), Z31, Z30
+	VMOVUPS directCodes_codeTables+codeTables_high(R11), Z31
+	VPERMI2B directCodes_codeTables+codeTables_high+64(R11), Z31, Z30
 	VPORD.BCST one<>+0(SB), Z24, Z24
 	VPANDD Z24, Z30, Z30
-	VPORD 304(AX), Z29, Z31
-	VMOVUPS Z31, 304(AX)
+	VPORD across_notes+notes_bad(AX), Z29, Z31
+	VMOVUPS Z31, across_notes+notes_bad(AX)
 	VMOVUPS join0<>+0(SB), Z20
 	VPERMI2B Z30, Z29, Z20
-	VPBROADCASTD 320(R11), Z31
+	VPBROADCASTD directCodes_top(R11), Z31
 	VPSUBW Z16, Z31, Z31
 	VPSUBUSW Z31, Z20, Z20
 	VMOVUPS join1<>+0(SB), Z21
 	VPERMI2B Z30, Z29, Z21
-	VPBROADCASTD 320(R11), Z31
+	VPBROADCASTD directCodes_top(R11), Z31
 	VPSUBW Z17, Z31, Z31
 	VPSUBUSW Z31, Z21, Z21
 	JMP decoded20

@@ -6,6 +6,16 @@ package gemm
 
 import "unsafe"
 
+// The assembly takes it that these differences are 0.
+const (
+	_ = uint(tallRows - 64)
+	_ = uint(64 - tallRows)
+	_ = uint(codesRows - 32)
+	_ = uint(32 - codesRows)
+	_ = uint(codesChunk - 4096)
+	_ = uint(4096 - codesChunk)
+)
+
 // bf16AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns.
 //
 //go:noescape

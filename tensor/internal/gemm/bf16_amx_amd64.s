@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA wholeTiles<>+0(SB)/4, $0x00000001
@@ -136,27 +137,27 @@ GLOBL tilesAcrossIndex<>(SB), RODATA|NOPTR, $64
 // func bf16AMXTiles(t *tile)
 TEXT ·bf16AMXTiles(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 32(AX), SI
-	MOVQ 104(AX), R12
-	MOVQ 112(AX), R13
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_aStride(AX), SI
+	MOVQ tile_rowStep(AX), R12
+	MOVQ tile_tileStep(AX), R13
 	MOVQ $128, R14
-	CMPQ 64(AX), $32
+	CMPQ tile_count(AX), $32
 	JLT rest2
 	LEAQ wholeTiles<>+0(SB), R9
 	LONG $0x4978c2c4; BYTE $0x01 // LDTILECFG (R9)
 next1:
-	CMPQ 64(AX), $32
+	CMPQ tile_count(AX), $32
 	JLT rest2
 	MOVQ BX, DI
 	LEAQ (BX)(SI*1), R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 	MOVQ DX, R11
 	SHLQ $4, R11
 	ADDQ CX, R11
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear5
 	LONG $0x4b7be2c4; WORD $0x1104 // TILELOADD (CX)(DX*1), TMM0
 	LONG $0x4b7be2c4; WORD $0x114c; BYTE $0x40 // TILELOADD 64(CX)(DX*1), TMM1
@@ -173,7 +174,7 @@ ready6:
 	LONG $0x4b7b82c4; WORD $0x3134 // TILELOADD (R9)(R14*1), TMM6
 	LONG $0x4b7b82c4; WORD $0x317c; BYTE $0x40 // TILELOADD 64(R9)(R14*1), TMM7
 	LONG $0x4b7b82c4; WORD $0x202c // TILELOADD (R8)(R12*1), TMM5
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	SHRQ $4, R10
 	DECQ R10
 	JZ last7
@@ -205,21 +206,21 @@ last7:
 	LEAQ (R11)(DX*1), CX
 	SHRQ $4, DX
 	LEAQ (BX)(SI*2), BX
-	SUBQ $32, 64(AX)
+	SUBQ $32, tile_count(AX)
 	JMP next1
 rest2:
-	CMPQ 64(AX), $0
+	CMPQ tile_count(AX), $0
 	JEQ done4
-	LONG $0x4978e2c4; LONG $0x00008080; BYTE $0x00 // LDTILECFG 128(AX)
-	CMPQ 64(AX), $16
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config // LDTILECFG tile_config(AX)
+	CMPQ tile_count(AX), $16
 	JLE single3
 	MOVQ BX, DI
 	LEAQ (BX)(SI*1), R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 	MOVQ DX, R11
 	SHLQ $4, R11
 	ADDQ CX, R11
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear9
 	LONG $0x4b7be2c4; WORD $0x1104 // TILELOADD (CX)(DX*1), TMM0
 	LONG $0x4b7be2c4; WORD $0x114c; BYTE $0x40 // TILELOADD 64(CX)(DX*1), TMM1
@@ -236,7 +237,7 @@ ready10:
 	LONG $0x4b7b82c4; WORD $0x3134 // TILELOADD (R9)(R14*1), TMM6
 	LONG $0x4b7b82c4; WORD $0x317c; BYTE $0x40 // TILELOADD 64(R9)(R14*1), TMM7
 	LONG $0x4b7b82c4; WORD $0x202c // TILELOADD (R8)(R12*1), TMM5
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	SHRQ $4, R10
 	DECQ R10
 	JZ last11
@@ -271,11 +272,11 @@ last11:
 single3:
 	MOVQ BX, DI
 	LEAQ (BX)(SI*1), R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 	MOVQ DX, R11
 	SHLQ $4, R11
 	ADDQ CX, R11
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear13
 	LONG $0x4b7be2c4; WORD $0x1104 // TILELOADD (CX)(DX*1), TMM0
 	LONG $0x4b7be2c4; WORD $0x114c; BYTE $0x40 // TILELOADD 64(CX)(DX*1), TMM1
@@ -287,7 +288,7 @@ ready14:
 	LONG $0x4b7ba2c4; WORD $0x2724 // TILELOADD (DI)(R12*1), TMM4
 	LONG $0x4b7b82c4; WORD $0x3134 // TILELOADD (R9)(R14*1), TMM6
 	LONG $0x4b7b82c4; WORD $0x317c; BYTE $0x40 // TILELOADD 64(R9)(R14*1), TMM7
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	SHRQ $4, R10
 	DECQ R10
 	JZ last15
@@ -318,23 +319,23 @@ done4:
 // func bf16AMXStreamedTiles(t *tile)
 TEXT ·bf16AMXStreamedTiles(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 32(AX), SI
-	MOVQ 104(AX), R12
-	MOVQ 112(AX), R13
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_aStride(AX), SI
+	MOVQ tile_rowStep(AX), R12
+	MOVQ tile_tileStep(AX), R13
 	MOVQ $128, R14
-	CMPQ 64(AX), $32
+	CMPQ tile_count(AX), $32
 	JLT rest2
 	LEAQ wholeTiles<>+0(SB), R9
 	LONG $0x4978c2c4; BYTE $0x01 // LDTILECFG (R9)
 next1:
-	CMPQ 64(AX), $32
+	CMPQ tile_count(AX), $32
 	JLT rest2
 	MOVQ BX, DI
 	LEAQ (BX)(SI*1), R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 clear5:
 	LONG $0x497be2c4; BYTE $0xc0 // TILEZERO TMM0
 	LONG $0x497be2c4; BYTE $0xc8 // TILEZERO TMM1
@@ -345,7 +346,7 @@ ready6:
 	LONG $0x4b7b82c4; WORD $0x3134 // TILELOADD (R9)(R14*1), TMM6
 	LONG $0x4b7b82c4; WORD $0x317c; BYTE $0x40 // TILELOADD 64(R9)(R14*1), TMM7
 	LONG $0x4b7b82c4; WORD $0x202c // TILELOADD (R8)(R12*1), TMM5
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	SHRQ $4, R10
 	DECQ R10
 	JZ last7
@@ -369,7 +370,7 @@ last7:
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
 	LONG $0x5c4ae2c4; BYTE $0xd5 // TDPBF16PS TMM6, TMM5, TMM2
 	LONG $0x5c42e2c4; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
-	MOVQ 24(AX), DI
+	MOVQ tile_out(AX), DI
 	LEAQ 2048(DI), R11
 	LONG $0x4b7aa2c4; WORD $0x3704 // TILESTORED TMM0, (DI)(R14*1)
 	LONG $0x4b7aa2c4; WORD $0x374c; BYTE $0x40 // TILESTORED TMM1, 64(DI)(R14*1)
@@ -387,17 +388,17 @@ loop9:
 	DECQ R10
 	JNZ loop9
 	LEAQ (BX)(SI*2), BX
-	SUBQ $32, 64(AX)
+	SUBQ $32, tile_count(AX)
 	JMP next1
 rest2:
-	CMPQ 64(AX), $0
+	CMPQ tile_count(AX), $0
 	JEQ done4
-	LONG $0x4978e2c4; LONG $0x00008080; BYTE $0x00 // LDTILECFG 128(AX)
-	CMPQ 64(AX), $16
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config // LDTILECFG tile_config(AX)
+	CMPQ tile_count(AX), $16
 	JLE single3
 	MOVQ BX, DI
 	LEAQ (BX)(SI*1), R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 clear10:
 	LONG $0x497be2c4; BYTE $0xc0 // TILEZERO TMM0
 	LONG $0x497be2c4; BYTE $0xc8 // TILEZERO TMM1
@@ -408,7 +409,7 @@ ready11:
 	LONG $0x4b7b82c4; WORD $0x3134 // TILELOADD (R9)(R14*1), TMM6
 	LONG $0x4b7b82c4; WORD $0x317c; BYTE $0x40 // TILELOADD 64(R9)(R14*1), TMM7
 	LONG $0x4b7b82c4; WORD $0x202c // TILELOADD (R8)(R12*1), TMM5
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	SHRQ $4, R10
 	DECQ R10
 	JZ last12
@@ -432,13 +433,13 @@ last12:
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
 	LONG $0x5c4ae2c4; BYTE $0xd5 // TDPBF16PS TMM6, TMM5, TMM2
 	LONG $0x5c42e2c4; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
-	MOVQ 24(AX), DI
+	MOVQ tile_out(AX), DI
 	LEAQ 2048(DI), R11
 	LONG $0x4b7aa2c4; WORD $0x3704 // TILESTORED TMM0, (DI)(R14*1)
 	LONG $0x4b7aa2c4; WORD $0x374c; BYTE $0x40 // TILESTORED TMM1, 64(DI)(R14*1)
 	LONG $0x4b7a82c4; WORD $0x3314 // TILESTORED TMM2, (R11)(R14*1)
 	LONG $0x4b7a82c4; WORD $0x335c; BYTE $0x40 // TILESTORED TMM3, 64(R11)(R14*1)
-	MOVQ 64(AX), R10
+	MOVQ tile_count(AX), R10
 	PCALIGN $64
 loop14:
 	VMOVUPS (DI), Z0
@@ -453,7 +454,7 @@ loop14:
 single3:
 	MOVQ BX, DI
 	LEAQ (BX)(SI*1), R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 clear15:
 	LONG $0x497be2c4; BYTE $0xc0 // TILEZERO TMM0
 	LONG $0x497be2c4; BYTE $0xc8 // TILEZERO TMM1
@@ -461,7 +462,7 @@ ready16:
 	LONG $0x4b7ba2c4; WORD $0x2724 // TILELOADD (DI)(R12*1), TMM4
 	LONG $0x4b7b82c4; WORD $0x3134 // TILELOADD (R9)(R14*1), TMM6
 	LONG $0x4b7b82c4; WORD $0x317c; BYTE $0x40 // TILELOADD 64(R9)(R14*1), TMM7
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	SHRQ $4, R10
 	DECQ R10
 	JZ last17
@@ -479,11 +480,11 @@ loop18:
 last17:
 	LONG $0x5c4ae2c4; BYTE $0xc4 // TDPBF16PS TMM6, TMM4, TMM0
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
-	MOVQ 24(AX), DI
+	MOVQ tile_out(AX), DI
 	LEAQ 2048(DI), R11
 	LONG $0x4b7aa2c4; WORD $0x3704 // TILESTORED TMM0, (DI)(R14*1)
 	LONG $0x4b7aa2c4; WORD $0x374c; BYTE $0x40 // TILESTORED TMM1, 64(DI)(R14*1)
-	MOVQ 64(AX), R10
+	MOVQ tile_count(AX), R10
 	PCALIGN $64
 loop19:
 	VMOVUPS (DI), Z0
@@ -502,19 +503,19 @@ done4:
 // func bf16AMXRoundedTiles(t *tile)
 TEXT ·bf16AMXRoundedTiles(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 32(AX), SI
-	MOVQ 104(AX), R12
-	MOVQ 112(AX), R13
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_aStride(AX), SI
+	MOVQ tile_rowStep(AX), R12
+	MOVQ tile_tileStep(AX), R13
 	MOVQ $128, R14
-	CMPQ 64(AX), $32
+	CMPQ tile_count(AX), $32
 	JLT rest2
 	LEAQ wholeTiles<>+0(SB), R9
 	LONG $0x4978c2c4; BYTE $0x01 // LDTILECFG (R9)
 next1:
-	CMPQ 64(AX), $32
+	CMPQ tile_count(AX), $32
 	JLT rest2
 	MOVQ CX, R9
 	MOVQ $32, R10
@@ -526,7 +527,7 @@ loop5:
 	JNZ loop5
 	MOVQ BX, DI
 	LEAQ (BX)(SI*1), R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 clear6:
 	LONG $0x497be2c4; BYTE $0xc0 // TILEZERO TMM0
 	LONG $0x497be2c4; BYTE $0xc8 // TILEZERO TMM1
@@ -537,7 +538,7 @@ ready7:
 	LONG $0x4b7b82c4; WORD $0x3134 // TILELOADD (R9)(R14*1), TMM6
 	LONG $0x4b7b82c4; WORD $0x317c; BYTE $0x40 // TILELOADD 64(R9)(R14*1), TMM7
 	LONG $0x4b7b82c4; WORD $0x202c // TILELOADD (R8)(R12*1), TMM5
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	SHRQ $4, R10
 	DECQ R10
 	JZ last8
@@ -561,7 +562,7 @@ last8:
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
 	LONG $0x5c4ae2c4; BYTE $0xd5 // TDPBF16PS TMM6, TMM5, TMM2
 	LONG $0x5c42e2c4; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
-	MOVQ 24(AX), DI
+	MOVQ tile_out(AX), DI
 	LEAQ 2048(DI), R11
 	LONG $0x4b7aa2c4; WORD $0x3704 // TILESTORED TMM0, (DI)(R14*1)
 	LONG $0x4b7aa2c4; WORD $0x374c; BYTE $0x40 // TILESTORED TMM1, 64(DI)(R14*1)
@@ -579,16 +580,16 @@ loop10:
 	DECQ R10
 	JNZ loop10
 	LEAQ (BX)(SI*2), BX
-	SUBQ $32, 64(AX)
+	SUBQ $32, tile_count(AX)
 	JMP next1
 rest2:
-	CMPQ 64(AX), $0
+	CMPQ tile_count(AX), $0
 	JEQ done4
-	LONG $0x4978e2c4; LONG $0x00008080; BYTE $0x00 // LDTILECFG 128(AX)
-	CMPQ 64(AX), $16
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config // LDTILECFG tile_config(AX)
+	CMPQ tile_count(AX), $16
 	JLE single3
 	MOVQ CX, R9
-	MOVQ 64(AX), R10
+	MOVQ tile_count(AX), R10
 	PCALIGN $64
 loop11:
 	LONG $0x090d0f41 // PREFETCHW (R9)
@@ -597,7 +598,7 @@ loop11:
 	JNZ loop11
 	MOVQ BX, DI
 	LEAQ (BX)(SI*1), R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 clear12:
 	LONG $0x497be2c4; BYTE $0xc0 // TILEZERO TMM0
 	LONG $0x497be2c4; BYTE $0xc8 // TILEZERO TMM1
@@ -608,7 +609,7 @@ ready13:
 	LONG $0x4b7b82c4; WORD $0x3134 // TILELOADD (R9)(R14*1), TMM6
 	LONG $0x4b7b82c4; WORD $0x317c; BYTE $0x40 // TILELOADD 64(R9)(R14*1), TMM7
 	LONG $0x4b7b82c4; WORD $0x202c // TILELOADD (R8)(R12*1), TMM5
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	SHRQ $4, R10
 	DECQ R10
 	JZ last14
@@ -632,13 +633,13 @@ last14:
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
 	LONG $0x5c4ae2c4; BYTE $0xd5 // TDPBF16PS TMM6, TMM5, TMM2
 	LONG $0x5c42e2c4; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
-	MOVQ 24(AX), DI
+	MOVQ tile_out(AX), DI
 	LEAQ 2048(DI), R11
 	LONG $0x4b7aa2c4; WORD $0x3704 // TILESTORED TMM0, (DI)(R14*1)
 	LONG $0x4b7aa2c4; WORD $0x374c; BYTE $0x40 // TILESTORED TMM1, 64(DI)(R14*1)
 	LONG $0x4b7a82c4; WORD $0x3314 // TILESTORED TMM2, (R11)(R14*1)
 	LONG $0x4b7a82c4; WORD $0x335c; BYTE $0x40 // TILESTORED TMM3, 64(R11)(R14*1)
-	MOVQ 64(AX), R10
+	MOVQ tile_count(AX), R10
 	PCALIGN $64
 loop16:
 	VMOVUPS (DI), Z0
@@ -652,7 +653,7 @@ loop16:
 	JMP done4
 single3:
 	MOVQ CX, R9
-	MOVQ 64(AX), R10
+	MOVQ tile_count(AX), R10
 	PCALIGN $64
 loop17:
 	LONG $0x090d0f41 // PREFETCHW (R9)
@@ -661,7 +662,7 @@ loop17:
 	JNZ loop17
 	MOVQ BX, DI
 	LEAQ (BX)(SI*1), R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 clear18:
 	LONG $0x497be2c4; BYTE $0xc0 // TILEZERO TMM0
 	LONG $0x497be2c4; BYTE $0xc8 // TILEZERO TMM1
@@ -669,7 +670,7 @@ ready19:
 	LONG $0x4b7ba2c4; WORD $0x2724 // TILELOADD (DI)(R12*1), TMM4
 	LONG $0x4b7b82c4; WORD $0x3134 // TILELOADD (R9)(R14*1), TMM6
 	LONG $0x4b7b82c4; WORD $0x317c; BYTE $0x40 // TILELOADD 64(R9)(R14*1), TMM7
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	SHRQ $4, R10
 	DECQ R10
 	JZ last20
@@ -687,11 +688,11 @@ loop21:
 last20:
 	LONG $0x5c4ae2c4; BYTE $0xc4 // TDPBF16PS TMM6, TMM4, TMM0
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
-	MOVQ 24(AX), DI
+	MOVQ tile_out(AX), DI
 	LEAQ 2048(DI), R11
 	LONG $0x4b7aa2c4; WORD $0x3704 // TILESTORED TMM0, (DI)(R14*1)
 	LONG $0x4b7aa2c4; WORD $0x374c; BYTE $0x40 // TILESTORED TMM1, 64(DI)(R14*1)
-	MOVQ 64(AX), R10
+	MOVQ tile_count(AX), R10
 	PCALIGN $64
 loop22:
 	VMOVUPS (DI), Z0
@@ -710,21 +711,21 @@ done4:
 // func bf16AMXTall(t *tile)
 TEXT ·bf16AMXTall(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ 16(AX), R11
-	MOVQ 40(AX), R12
-	MOVQ 104(AX), R13
+	MOVQ tile_sum(AX), R11
+	MOVQ tile_sumStride(AX), R12
+	MOVQ tile_rowStep(AX), R13
 	LEAQ wholeTiles<>+0(SB), DI
 	LONG $0x4978e2c4; BYTE $0x07 // LDTILECFG (DI)
 	MOVQ $128, R10
 next1:
-	MOVQ (AX), BX
+	MOVQ tile_a(AX), BX
 	MOVQ BX, CX
-	ADDQ 32(AX), CX
+	ADDQ tile_aStride(AX), CX
 	MOVQ CX, DX
-	ADDQ 32(AX), DX
+	ADDQ tile_aStride(AX), DX
 	MOVQ DX, SI
-	ADDQ 32(AX), SI
-	CMPQ 80(AX), $0
+	ADDQ tile_aStride(AX), SI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear5
 	MOVQ R12, R8
 	SHLQ $4, R8
@@ -745,8 +746,8 @@ clear5:
 	LONG $0x497be2c4; BYTE $0xd0 // TILEZERO TMM2
 	LONG $0x497be2c4; BYTE $0xd8 // TILEZERO TMM3
 ready6:
-	MOVQ 8(AX), DI
-	MOVQ 56(AX), R8
+	MOVQ tile_b(AX), DI
+	MOVQ tile_steps(AX), R8
 loop3:
 	LONG $0x4b7ba2c4; WORD $0x173c // TILELOADD (DI)(R10*1), TMM7
 	LONG $0x4b7ba2c4; WORD $0x2b24 // TILELOADD (BX)(R13*1), TMM4
@@ -757,7 +758,7 @@ loop3:
 	LONG $0x5c42e2c4; BYTE $0xd6 // TDPBF16PS TMM7, TMM6, TMM2
 	LONG $0x4b7ba2c4; WORD $0x2e24 // TILELOADD (SI)(R13*1), TMM4
 	LONG $0x5c42e2c4; BYTE $0xdc // TDPBF16PS TMM7, TMM4, TMM3
-	MOVQ 120(AX), R9
+	MOVQ tile_ahead(AX), R9
 	TESTQ R9, R9
 	JZ fetched2
 	ADDQ BX, R9
@@ -858,10 +859,10 @@ loop3:
 	PREFETCHT1 (R9)(R13*1)
 	LEAQ (R9)(R13*2), R9
 fetched2:
-	ADDQ 112(AX), BX
-	ADDQ 112(AX), CX
-	ADDQ 112(AX), DX
-	ADDQ 112(AX), SI
+	ADDQ tile_tileStep(AX), BX
+	ADDQ tile_tileStep(AX), CX
+	ADDQ tile_tileStep(AX), DX
+	ADDQ tile_tileStep(AX), SI
 	ADDQ $2048, DI
 	SUBQ $16, R8
 	JNZ loop3
@@ -875,11 +876,11 @@ fetched2:
 	ADDQ R8, R11
 	LONG $0x4b7a82c4; WORD $0x231c // TILESTORED TMM3, (R11)(R12*1)
 	ADDQ R8, R11
-	SUBQ $64, 64(AX)
+	SUBQ $64, tile_count(AX)
 	JZ done4
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	SHLQ $2, R8
-	ADDQ R8, (AX)
+	ADDQ R8, tile_a(AX)
 	JMP next1
 done4:
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE
@@ -889,47 +890,47 @@ done4:
 // func codesAMXTall8(d *decoding, t *tile)
 TEXT ·codesAMXTall8(SB), NOSPLIT, $0-16
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
-	KMOVQ 72(AX), K1
-	KMOVQ 80(AX), K2
-	MOVQ 24(AX), R9
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
+	KMOVQ decoding_scaleMask(AX), K1
+	KMOVQ decoding_tailMask(AX), K2
+	MOVQ decoding_lookup(AX), R9
 	VMOVUPS order<>+0(SB), Z0
-	VPBROADCASTQ 264(R9), Z1
-	VPBROADCASTQ 272(R9), Z2
-	VPBROADCASTQ 280(R9), Z3
-	VPBROADCASTB 288(R9), Z4
-	VPBROADCASTD 260(R9), Z6
+	VPBROADCASTQ lookup_lowBits(R9), Z1
+	VPBROADCASTQ lookup_highBits(R9), Z2
+	VPBROADCASTQ lookup_otherBits(R9), Z3
+	VPBROADCASTB lookup_mostOther(R9), Z4
+	VPBROADCASTD lookup_bias(R9), Z6
 	VPBROADCASTD magnitude<>+0(SB), Z8
-	VMOVUPS 96(AX), Z9
-	VMOVUPS 160(AX), Z10
+	VMOVUPS decoding_notes+notes_min(AX), Z9
+	VMOVUPS decoding_notes+notes_max(AX), Z10
 	VMOVUPS twice<>+0(SB), Z14
 	MOVQ $6148914691236517205, BX
 	KMOVQ BX, K4
 	LEAQ codesTiles8<>+0(SB), R9
 	LONG $0x4978c2c4; BYTE $0x01 // LDTILECFG (R9)
-	MOVQ 88(AX), R14
+	MOVQ decoding_ahead(AX), R14
 	ADDQ CX, R14
 	MOVQ t+8(FP), DI
-	MOVQ (DI), R10
-	MOVQ 8(DI), R11
-	MOVQ $0, 88(DI)
-	MOVQ $1, 72(DI)
+	MOVQ tile_a(DI), R10
+	MOVQ tile_b(DI), R11
+	MOVQ $0, tile_adds(DI)
+	MOVQ $1, tile_columns(DI)
 block1:
 	MOVQ t+8(FP), DI
-	MOVQ 64(DI), SI
+	MOVQ tile_count(DI), SI
 	MOVQ $32, R9
 	CMPQ SI, R9
 	CMOVQGT R9, SI
-	SUBQ SI, 64(DI)
-	MOVQ SI, 56(AX)
-	MOVQ 64(AX), R12
-	MOVQ 24(DI), R8
+	SUBQ SI, tile_count(DI)
+	MOVQ SI, decoding_rows(AX)
+	MOVQ decoding_count(AX), R12
+	MOVQ tile_out(DI), R8
 	TESTQ SI, SI
 	JZ noRows6
-	MOVQ CX, (AX)
+	MOVQ CX, decoding_dst(AX)
 	PCALIGN $64
 loop7:
 	PREFETCHT0 1024(DX)
@@ -942,18 +943,18 @@ loop7:
 	VPSUBW Z6, Z13, Z13
 	VMOVUPS Z13, (R8)
 	ADDQ $64, R8
-	ADDQ 48(AX), DX
+	ADDQ decoding_scaleStride(AX), DX
 	DECQ SI
 	JNZ loop7
 noRows6:
 chunk2:
-	MOVQ 56(AX), SI
+	MOVQ decoding_rows(AX), SI
 	MOVQ CX, DI
-	MOVQ 64(AX), BX
+	MOVQ decoding_count(AX), BX
 	SUBQ R12, BX
 	SHRQ $3, BX
 	MOVQ t+8(FP), R8
-	ADDQ 24(R8), BX
+	ADDQ tile_out(R8), BX
 	XORQ R13, R13
 octet8:
 	MOVQ $8, R9
@@ -986,7 +987,7 @@ loop11:
 normal13:
 	VMOVUPS Z11, (R8)
 	VMOVUPS Z12, 2048(R8)
-	ADDQ 40(AX), DI
+	ADDQ decoding_codeStride(AX), DI
 	ADDQ $64, R8
 	ADDQ $64, BX
 	DECQ R9
@@ -1014,14 +1015,14 @@ loop14:
 normal16:
 	VMOVUPS Z11, (R8)
 	VMOVUPS Z12, 2048(R8)
-	ADDQ 40(AX), DI
+	ADDQ decoding_codeStride(AX), DI
 	ADDQ $64, R8
 	ADDQ $64, BX
 	DECQ R9
 	JNZ loop14
 decoded10:
 	MOVQ t+8(FP), R8
-	ADDQ 32(R8), R14
+	ADDQ tile_aStride(R8), R14
 	SUBQ $512, R14
 	CMPQ R13, $0
 	JNE other18
@@ -1046,7 +1047,7 @@ other19:
 	CMPQ R13, $2
 	JNE other20
 	MOVQ t+8(FP), R9
-	CMPQ 72(R9), $0
+	CMPQ tile_columns(R9), $0
 	JNE multiplied17
 	MOVQ $32, R8
 	LONG $0x4b7b82c4; LONG $0x020003ac; WORD $0x0000 // TILELOADD 512(R11)(R8*1), TMM5
@@ -1060,7 +1061,7 @@ other20:
 	CMPQ R13, $3
 	JNE other21
 	MOVQ t+8(FP), R9
-	CMPQ 72(R9), $0
+	CMPQ tile_columns(R9), $0
 	JNE multiplied17
 	MOVQ $64, R8
 	MOVQ R10, R9
@@ -1074,29 +1075,29 @@ multiplied17:
 	CMPQ R13, $4
 	JLT octet8
 	MOVQ t+8(FP), R8
-	MOVQ 32(R8), R9
+	MOVQ tile_aStride(R8), R9
 	SHLQ $2, R9
 	SUBQ R9, R14
 	ADDQ $512, R14
-	CMPQ R12, 64(AX)
+	CMPQ R12, decoding_count(AX)
 	JLT within3
 	MOVQ t+8(FP), DI
-	CMPQ 88(DI), $0
+	CMPQ tile_adds(DI), $0
 	JEQ first22
-	MOVQ 16(DI), R8
+	MOVQ tile_sum(DI), R8
 	MOVQ $128, R9
 	LONG $0x4b7a82c4; WORD $0x0804 // TILESTORED TMM0, (R8)(R9*1)
 	LONG $0x4b7a82c4; LONG $0x0800088c; WORD $0x0000 // TILESTORED TMM1, 2048(R8)(R9*1)
-	CMPQ 56(AX), $0
+	CMPQ decoding_rows(AX), $0
 	JEQ last5
-	ADDQ $4096, 16(DI)
+	ADDQ $4096, tile_sum(DI)
 first22:
-	MOVQ $1, 88(DI)
-	MOVQ $0, 72(DI)
-	MOVQ 8(DI), R11
-	CMPQ 80(DI), $0
+	MOVQ $1, tile_adds(DI)
+	MOVQ $0, tile_columns(DI)
+	MOVQ tile_b(DI), R11
+	CMPQ tile_startAtSum(DI), $0
 	JEQ clear23
-	MOVQ 16(DI), R8
+	MOVQ tile_sum(DI), R8
 	MOVQ $128, R9
 	LONG $0x4b7b82c4; WORD $0x0804 // TILELOADD (R8)(R9*1), TMM0
 	LONG $0x4b7b82c4; LONG $0x0800088c; WORD $0x0000 // TILELOADD 2048(R8)(R9*1), TMM1
@@ -1114,114 +1115,114 @@ next4:
 	SUBQ $64, R12
 	JGT chunk2
 	MOVQ t+8(FP), DI
-	MOVQ 56(DI), R9
+	MOVQ tile_steps(DI), R9
 	ANDQ $1, R9
-	MOVQ R9, 72(DI)
-	MOVQ 40(AX), CX
-	IMULQ 56(AX), CX
-	ADDQ (AX), CX
+	MOVQ R9, tile_columns(DI)
+	MOVQ decoding_codeStride(AX), CX
+	IMULQ decoding_rows(AX), CX
+	ADDQ decoding_dst(AX), CX
 	JMP block1
 last5:
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE
-	VMOVUPS Z9, 96(AX)
-	VMOVUPS Z10, 160(AX)
+	VMOVUPS Z9, decoding_notes+notes_min(AX)
+	VMOVUPS Z10, decoding_notes+notes_max(AX)
 	VZEROUPPER
 	RET
 other12:
-	MOVQ CX, 8(AX)
-	MOVQ 24(AX), CX
+	MOVQ CX, decoding_codes(AX)
+	MOVQ decoding_lookup(AX), CX
 	VPERMQ (DI), Z0, Z11
 	VMOVDQA64 Z11, Z5
-	VMOVUPS 128(CX), Z7
-	VPERMI2B 192(CX), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(CX), Z7, Z5
 	VMOVDQA64 Z11, Z12
-	VMOVUPS (CX), Z7
-	VPERMI2B 64(CX), Z7, Z12
+	VMOVUPS lookup_codeTables+codeTables_high(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(CX), Z7, Z12
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z11, Z12
-	VPORD 224(AX), Z5, Z7
-	VMOVUPS Z7, 224(AX)
+	VPORD decoding_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, decoding_notes+notes_bad(AX)
 	VPUNPCKLBW Z12, Z5, Z11
 	VPUNPCKHBW Z12, Z5, Z12
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD (BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z11, Z11
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD 4(BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z12, Z12
-	MOVQ 8(AX), CX
+	MOVQ decoding_codes(AX), CX
 	JMP normal13
 other15:
-	MOVQ CX, 8(AX)
-	MOVQ 24(AX), CX
+	MOVQ CX, decoding_codes(AX)
+	MOVQ decoding_lookup(AX), CX
 	VPERMQ Z13, Z0, Z11
 	VMOVDQA64 Z11, Z5
-	VMOVUPS 128(CX), Z7
-	VPERMI2B 192(CX), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(CX), Z7, Z5
 	VMOVDQA64 Z11, Z12
-	VMOVUPS (CX), Z7
-	VPERMI2B 64(CX), Z7, Z12
+	VMOVUPS lookup_codeTables+codeTables_high(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(CX), Z7, Z12
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z11, Z12
-	VPORD 224(AX), Z5, Z7
-	VMOVUPS Z7, 224(AX)
+	VPORD decoding_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, decoding_notes+notes_bad(AX)
 	VPUNPCKLBW Z12, Z5, Z11
 	VPUNPCKHBW Z12, Z5, Z12
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD (BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z11, Z11
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD 4(BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z12, Z12
-	MOVQ 8(AX), CX
+	MOVQ decoding_codes(AX), CX
 	JMP normal16
 
 // func codesAMXTall16(d *decoding, t *tile)
 TEXT ·codesAMXTall16(SB), NOSPLIT, $0-16
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
-	KMOVQ 72(AX), K1
-	KMOVQ 80(AX), K2
-	MOVQ 24(AX), R9
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
+	KMOVQ decoding_scaleMask(AX), K1
+	KMOVQ decoding_tailMask(AX), K2
+	MOVQ decoding_lookup(AX), R9
 	VMOVUPS order<>+0(SB), Z0
-	VPBROADCASTQ 264(R9), Z1
-	VPBROADCASTQ 272(R9), Z2
-	VPBROADCASTQ 280(R9), Z3
-	VPBROADCASTB 288(R9), Z4
-	VPBROADCASTD 260(R9), Z6
+	VPBROADCASTQ lookup_lowBits(R9), Z1
+	VPBROADCASTQ lookup_highBits(R9), Z2
+	VPBROADCASTQ lookup_otherBits(R9), Z3
+	VPBROADCASTB lookup_mostOther(R9), Z4
+	VPBROADCASTD lookup_bias(R9), Z6
 	VPBROADCASTD magnitude<>+0(SB), Z8
-	VMOVUPS 96(AX), Z9
-	VMOVUPS 160(AX), Z10
+	VMOVUPS decoding_notes+notes_min(AX), Z9
+	VMOVUPS decoding_notes+notes_max(AX), Z10
 	VMOVUPS twice<>+0(SB), Z14
 	MOVQ $6148914691236517205, BX
 	KMOVQ BX, K4
 	LEAQ codesTiles16<>+0(SB), R9
 	LONG $0x4978c2c4; BYTE $0x01 // LDTILECFG (R9)
-	MOVQ 88(AX), R14
+	MOVQ decoding_ahead(AX), R14
 	ADDQ CX, R14
 	MOVQ t+8(FP), DI
-	MOVQ (DI), R10
-	MOVQ 8(DI), R11
-	MOVQ $0, 88(DI)
-	MOVQ $1, 72(DI)
+	MOVQ tile_a(DI), R10
+	MOVQ tile_b(DI), R11
+	MOVQ $0, tile_adds(DI)
+	MOVQ $1, tile_columns(DI)
 block1:
 	MOVQ t+8(FP), DI
-	MOVQ 64(DI), SI
+	MOVQ tile_count(DI), SI
 	MOVQ $32, R9
 	CMPQ SI, R9
 	CMOVQGT R9, SI
-	SUBQ SI, 64(DI)
-	MOVQ SI, 56(AX)
-	MOVQ 64(AX), R12
-	MOVQ 24(DI), R8
+	SUBQ SI, tile_count(DI)
+	MOVQ SI, decoding_rows(AX)
+	MOVQ decoding_count(AX), R12
+	MOVQ tile_out(DI), R8
 	TESTQ SI, SI
 	JZ noRows6
-	MOVQ CX, (AX)
+	MOVQ CX, decoding_dst(AX)
 	PCALIGN $64
 loop7:
 	PREFETCHT0 1024(DX)
@@ -1234,18 +1235,18 @@ loop7:
 	VPSUBW Z6, Z13, Z13
 	VMOVUPS Z13, (R8)
 	ADDQ $64, R8
-	ADDQ 48(AX), DX
+	ADDQ decoding_scaleStride(AX), DX
 	DECQ SI
 	JNZ loop7
 noRows6:
 chunk2:
-	MOVQ 56(AX), SI
+	MOVQ decoding_rows(AX), SI
 	MOVQ CX, DI
-	MOVQ 64(AX), BX
+	MOVQ decoding_count(AX), BX
 	SUBQ R12, BX
 	SHRQ $3, BX
 	MOVQ t+8(FP), R8
-	ADDQ 24(R8), BX
+	ADDQ tile_out(R8), BX
 	XORQ R13, R13
 octet8:
 	MOVQ $8, R9
@@ -1278,7 +1279,7 @@ loop11:
 normal13:
 	VMOVUPS Z11, (R8)
 	VMOVUPS Z12, 2048(R8)
-	ADDQ 40(AX), DI
+	ADDQ decoding_codeStride(AX), DI
 	ADDQ $64, R8
 	ADDQ $64, BX
 	DECQ R9
@@ -1306,14 +1307,14 @@ loop14:
 normal16:
 	VMOVUPS Z11, (R8)
 	VMOVUPS Z12, 2048(R8)
-	ADDQ 40(AX), DI
+	ADDQ decoding_codeStride(AX), DI
 	ADDQ $64, R8
 	ADDQ $64, BX
 	DECQ R9
 	JNZ loop14
 decoded10:
 	MOVQ t+8(FP), R8
-	ADDQ 32(R8), R14
+	ADDQ tile_aStride(R8), R14
 	SUBQ $512, R14
 	CMPQ R13, $0
 	JNE other18
@@ -1338,7 +1339,7 @@ other19:
 	CMPQ R13, $2
 	JNE other20
 	MOVQ t+8(FP), R9
-	CMPQ 72(R9), $0
+	CMPQ tile_columns(R9), $0
 	JNE multiplied17
 	MOVQ $64, R8
 	LONG $0x4b7b82c4; LONG $0x040003ac; WORD $0x0000 // TILELOADD 1024(R11)(R8*1), TMM5
@@ -1352,7 +1353,7 @@ other20:
 	CMPQ R13, $3
 	JNE other21
 	MOVQ t+8(FP), R9
-	CMPQ 72(R9), $0
+	CMPQ tile_columns(R9), $0
 	JNE multiplied17
 	MOVQ $64, R8
 	MOVQ R10, R9
@@ -1366,29 +1367,29 @@ multiplied17:
 	CMPQ R13, $4
 	JLT octet8
 	MOVQ t+8(FP), R8
-	MOVQ 32(R8), R9
+	MOVQ tile_aStride(R8), R9
 	SHLQ $2, R9
 	SUBQ R9, R14
 	ADDQ $512, R14
-	CMPQ R12, 64(AX)
+	CMPQ R12, decoding_count(AX)
 	JLT within3
 	MOVQ t+8(FP), DI
-	CMPQ 88(DI), $0
+	CMPQ tile_adds(DI), $0
 	JEQ first22
-	MOVQ 16(DI), R8
+	MOVQ tile_sum(DI), R8
 	MOVQ $128, R9
 	LONG $0x4b7a82c4; WORD $0x0804 // TILESTORED TMM0, (R8)(R9*1)
 	LONG $0x4b7a82c4; LONG $0x0800088c; WORD $0x0000 // TILESTORED TMM1, 2048(R8)(R9*1)
-	CMPQ 56(AX), $0
+	CMPQ decoding_rows(AX), $0
 	JEQ last5
-	ADDQ $4096, 16(DI)
+	ADDQ $4096, tile_sum(DI)
 first22:
-	MOVQ $1, 88(DI)
-	MOVQ $0, 72(DI)
-	MOVQ 8(DI), R11
-	CMPQ 80(DI), $0
+	MOVQ $1, tile_adds(DI)
+	MOVQ $0, tile_columns(DI)
+	MOVQ tile_b(DI), R11
+	CMPQ tile_startAtSum(DI), $0
 	JEQ clear23
-	MOVQ 16(DI), R8
+	MOVQ tile_sum(DI), R8
 	MOVQ $128, R9
 	LONG $0x4b7b82c4; WORD $0x0804 // TILELOADD (R8)(R9*1), TMM0
 	LONG $0x4b7b82c4; LONG $0x0800088c; WORD $0x0000 // TILELOADD 2048(R8)(R9*1), TMM1
@@ -1406,114 +1407,114 @@ next4:
 	SUBQ $64, R12
 	JGT chunk2
 	MOVQ t+8(FP), DI
-	MOVQ 56(DI), R9
+	MOVQ tile_steps(DI), R9
 	ANDQ $1, R9
-	MOVQ R9, 72(DI)
-	MOVQ 40(AX), CX
-	IMULQ 56(AX), CX
-	ADDQ (AX), CX
+	MOVQ R9, tile_columns(DI)
+	MOVQ decoding_codeStride(AX), CX
+	IMULQ decoding_rows(AX), CX
+	ADDQ decoding_dst(AX), CX
 	JMP block1
 last5:
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE
-	VMOVUPS Z9, 96(AX)
-	VMOVUPS Z10, 160(AX)
+	VMOVUPS Z9, decoding_notes+notes_min(AX)
+	VMOVUPS Z10, decoding_notes+notes_max(AX)
 	VZEROUPPER
 	RET
 other12:
-	MOVQ CX, 8(AX)
-	MOVQ 24(AX), CX
+	MOVQ CX, decoding_codes(AX)
+	MOVQ decoding_lookup(AX), CX
 	VPERMQ (DI), Z0, Z11
 	VMOVDQA64 Z11, Z5
-	VMOVUPS 128(CX), Z7
-	VPERMI2B 192(CX), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(CX), Z7, Z5
 	VMOVDQA64 Z11, Z12
-	VMOVUPS (CX), Z7
-	VPERMI2B 64(CX), Z7, Z12
+	VMOVUPS lookup_codeTables+codeTables_high(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(CX), Z7, Z12
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z11, Z12
-	VPORD 224(AX), Z5, Z7
-	VMOVUPS Z7, 224(AX)
+	VPORD decoding_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, decoding_notes+notes_bad(AX)
 	VPUNPCKLBW Z12, Z5, Z11
 	VPUNPCKHBW Z12, Z5, Z12
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD (BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z11, Z11
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD 4(BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z12, Z12
-	MOVQ 8(AX), CX
+	MOVQ decoding_codes(AX), CX
 	JMP normal13
 other15:
-	MOVQ CX, 8(AX)
-	MOVQ 24(AX), CX
+	MOVQ CX, decoding_codes(AX)
+	MOVQ decoding_lookup(AX), CX
 	VPERMQ Z13, Z0, Z11
 	VMOVDQA64 Z11, Z5
-	VMOVUPS 128(CX), Z7
-	VPERMI2B 192(CX), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(CX), Z7, Z5
 	VMOVDQA64 Z11, Z12
-	VMOVUPS (CX), Z7
-	VPERMI2B 64(CX), Z7, Z12
+	VMOVUPS lookup_codeTables+codeTables_high(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(CX), Z7, Z12
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z11, Z12
-	VPORD 224(AX), Z5, Z7
-	VMOVUPS Z7, 224(AX)
+	VPORD decoding_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, decoding_notes+notes_bad(AX)
 	VPUNPCKLBW Z12, Z5, Z11
 	VPUNPCKHBW Z12, Z5, Z12
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD (BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z11, Z11
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD 4(BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z12, Z12
-	MOVQ 8(AX), CX
+	MOVQ decoding_codes(AX), CX
 	JMP normal16
 
 // func codesAMXTall32(d *decoding, t *tile)
 TEXT ·codesAMXTall32(SB), NOSPLIT, $0-16
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
-	KMOVQ 72(AX), K1
-	KMOVQ 80(AX), K2
-	MOVQ 24(AX), R9
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
+	KMOVQ decoding_scaleMask(AX), K1
+	KMOVQ decoding_tailMask(AX), K2
+	MOVQ decoding_lookup(AX), R9
 	VMOVUPS order<>+0(SB), Z0
-	VPBROADCASTQ 264(R9), Z1
-	VPBROADCASTQ 272(R9), Z2
-	VPBROADCASTQ 280(R9), Z3
-	VPBROADCASTB 288(R9), Z4
-	VPBROADCASTD 260(R9), Z6
+	VPBROADCASTQ lookup_lowBits(R9), Z1
+	VPBROADCASTQ lookup_highBits(R9), Z2
+	VPBROADCASTQ lookup_otherBits(R9), Z3
+	VPBROADCASTB lookup_mostOther(R9), Z4
+	VPBROADCASTD lookup_bias(R9), Z6
 	VPBROADCASTD magnitude<>+0(SB), Z8
-	VMOVUPS 96(AX), Z9
-	VMOVUPS 160(AX), Z10
+	VMOVUPS decoding_notes+notes_min(AX), Z9
+	VMOVUPS decoding_notes+notes_max(AX), Z10
 	VMOVUPS twice<>+0(SB), Z14
 	MOVQ $6148914691236517205, BX
 	KMOVQ BX, K4
 	LEAQ codesTiles32<>+0(SB), R9
 	LONG $0x4978c2c4; BYTE $0x01 // LDTILECFG (R9)
-	MOVQ 88(AX), R14
+	MOVQ decoding_ahead(AX), R14
 	ADDQ CX, R14
 	MOVQ t+8(FP), DI
-	MOVQ (DI), R10
-	MOVQ 8(DI), R11
-	MOVQ $0, 88(DI)
-	MOVQ $1, 72(DI)
+	MOVQ tile_a(DI), R10
+	MOVQ tile_b(DI), R11
+	MOVQ $0, tile_adds(DI)
+	MOVQ $1, tile_columns(DI)
 block1:
 	MOVQ t+8(FP), DI
-	MOVQ 64(DI), SI
+	MOVQ tile_count(DI), SI
 	MOVQ $32, R9
 	CMPQ SI, R9
 	CMOVQGT R9, SI
-	SUBQ SI, 64(DI)
-	MOVQ SI, 56(AX)
-	MOVQ 64(AX), R12
-	MOVQ 24(DI), R8
+	SUBQ SI, tile_count(DI)
+	MOVQ SI, decoding_rows(AX)
+	MOVQ decoding_count(AX), R12
+	MOVQ tile_out(DI), R8
 	TESTQ SI, SI
 	JZ noRows6
-	MOVQ CX, (AX)
+	MOVQ CX, decoding_dst(AX)
 	PCALIGN $64
 loop7:
 	PREFETCHT0 1024(DX)
@@ -1526,18 +1527,18 @@ loop7:
 	VPSUBW Z6, Z13, Z13
 	VMOVUPS Z13, (R8)
 	ADDQ $64, R8
-	ADDQ 48(AX), DX
+	ADDQ decoding_scaleStride(AX), DX
 	DECQ SI
 	JNZ loop7
 noRows6:
 chunk2:
-	MOVQ 56(AX), SI
+	MOVQ decoding_rows(AX), SI
 	MOVQ CX, DI
-	MOVQ 64(AX), BX
+	MOVQ decoding_count(AX), BX
 	SUBQ R12, BX
 	SHRQ $3, BX
 	MOVQ t+8(FP), R8
-	ADDQ 24(R8), BX
+	ADDQ tile_out(R8), BX
 	XORQ R13, R13
 octet8:
 	MOVQ $8, R9
@@ -1570,7 +1571,7 @@ loop11:
 normal13:
 	VMOVUPS Z11, (R8)
 	VMOVUPS Z12, 2048(R8)
-	ADDQ 40(AX), DI
+	ADDQ decoding_codeStride(AX), DI
 	ADDQ $64, R8
 	ADDQ $64, BX
 	DECQ R9
@@ -1598,14 +1599,14 @@ loop14:
 normal16:
 	VMOVUPS Z11, (R8)
 	VMOVUPS Z12, 2048(R8)
-	ADDQ 40(AX), DI
+	ADDQ decoding_codeStride(AX), DI
 	ADDQ $64, R8
 	ADDQ $64, BX
 	DECQ R9
 	JNZ loop14
 decoded10:
 	MOVQ t+8(FP), R8
-	ADDQ 32(R8), R14
+	ADDQ tile_aStride(R8), R14
 	SUBQ $512, R14
 	CMPQ R13, $0
 	JNE other18
@@ -1633,7 +1634,7 @@ other19:
 	CMPQ R13, $2
 	JNE other20
 	MOVQ t+8(FP), R9
-	CMPQ 72(R9), $0
+	CMPQ tile_columns(R9), $0
 	JNE multiplied17
 	MOVQ $128, R8
 	LONG $0x4b7b82c4; LONG $0x080003ac; WORD $0x0000 // TILELOADD 2048(R11)(R8*1), TMM5
@@ -1649,7 +1650,7 @@ other20:
 	CMPQ R13, $3
 	JNE other21
 	MOVQ t+8(FP), R9
-	CMPQ 72(R9), $0
+	CMPQ tile_columns(R9), $0
 	JNE multiplied17
 	MOVQ $64, R8
 	MOVQ R10, R9
@@ -1664,31 +1665,31 @@ multiplied17:
 	CMPQ R13, $4
 	JLT octet8
 	MOVQ t+8(FP), R8
-	MOVQ 32(R8), R9
+	MOVQ tile_aStride(R8), R9
 	SHLQ $2, R9
 	SUBQ R9, R14
 	ADDQ $512, R14
-	CMPQ R12, 64(AX)
+	CMPQ R12, decoding_count(AX)
 	JLT within3
 	MOVQ t+8(FP), DI
-	CMPQ 88(DI), $0
+	CMPQ tile_adds(DI), $0
 	JEQ first22
-	MOVQ 16(DI), R8
+	MOVQ tile_sum(DI), R8
 	MOVQ $128, R9
 	LONG $0x4b7a82c4; WORD $0x0804 // TILESTORED TMM0, (R8)(R9*1)
 	LONG $0x4b7a82c4; WORD $0x084c; BYTE $0x40 // TILESTORED TMM1, 64(R8)(R9*1)
 	LONG $0x4b7a82c4; LONG $0x08000894; WORD $0x0000 // TILESTORED TMM2, 2048(R8)(R9*1)
 	LONG $0x4b7a82c4; LONG $0x0840089c; WORD $0x0000 // TILESTORED TMM3, 2112(R8)(R9*1)
-	CMPQ 56(AX), $0
+	CMPQ decoding_rows(AX), $0
 	JEQ last5
-	ADDQ $4096, 16(DI)
+	ADDQ $4096, tile_sum(DI)
 first22:
-	MOVQ $1, 88(DI)
-	MOVQ $0, 72(DI)
-	MOVQ 8(DI), R11
-	CMPQ 80(DI), $0
+	MOVQ $1, tile_adds(DI)
+	MOVQ $0, tile_columns(DI)
+	MOVQ tile_b(DI), R11
+	CMPQ tile_startAtSum(DI), $0
 	JEQ clear23
-	MOVQ 16(DI), R8
+	MOVQ tile_sum(DI), R8
 	MOVQ $128, R9
 	LONG $0x4b7b82c4; WORD $0x0804 // TILELOADD (R8)(R9*1), TMM0
 	LONG $0x4b7b82c4; WORD $0x084c; BYTE $0x40 // TILELOADD 64(R8)(R9*1), TMM1
@@ -1710,68 +1711,68 @@ next4:
 	SUBQ $64, R12
 	JGT chunk2
 	MOVQ t+8(FP), DI
-	MOVQ 56(DI), R9
+	MOVQ tile_steps(DI), R9
 	ANDQ $1, R9
-	MOVQ R9, 72(DI)
-	MOVQ 40(AX), CX
-	IMULQ 56(AX), CX
-	ADDQ (AX), CX
+	MOVQ R9, tile_columns(DI)
+	MOVQ decoding_codeStride(AX), CX
+	IMULQ decoding_rows(AX), CX
+	ADDQ decoding_dst(AX), CX
 	JMP block1
 last5:
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE
-	VMOVUPS Z9, 96(AX)
-	VMOVUPS Z10, 160(AX)
+	VMOVUPS Z9, decoding_notes+notes_min(AX)
+	VMOVUPS Z10, decoding_notes+notes_max(AX)
 	VZEROUPPER
 	RET
 other12:
-	MOVQ CX, 8(AX)
-	MOVQ 24(AX), CX
+	MOVQ CX, decoding_codes(AX)
+	MOVQ decoding_lookup(AX), CX
 	VPERMQ (DI), Z0, Z11
 	VMOVDQA64 Z11, Z5
-	VMOVUPS 128(CX), Z7
-	VPERMI2B 192(CX), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(CX), Z7, Z5
 	VMOVDQA64 Z11, Z12
-	VMOVUPS (CX), Z7
-	VPERMI2B 64(CX), Z7, Z12
+	VMOVUPS lookup_codeTables+codeTables_high(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(CX), Z7, Z12
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z11, Z12
-	VPORD 224(AX), Z5, Z7
-	VMOVUPS Z7, 224(AX)
+	VPORD decoding_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, decoding_notes+notes_bad(AX)
 	VPUNPCKLBW Z12, Z5, Z11
 	VPUNPCKHBW Z12, Z5, Z12
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD (BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z11, Z11
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD 4(BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z12, Z12
-	MOVQ 8(AX), CX
+	MOVQ decoding_codes(AX), CX
 	JMP normal13
 other15:
-	MOVQ CX, 8(AX)
-	MOVQ 24(AX), CX
+	MOVQ CX, decoding_codes(AX)
+	MOVQ decoding_lookup(AX), CX
 	VPERMQ Z13, Z0, Z11
 	VMOVDQA64 Z11, Z5
-	VMOVUPS 128(CX), Z7
-	VPERMI2B 192(CX), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(CX), Z7, Z5
 	VMOVDQA64 Z11, Z12
-	VMOVUPS (CX), Z7
-	VPERMI2B 64(CX), Z7, Z12
+	VMOVUPS lookup_codeTables+codeTables_high(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(CX), Z7, Z12
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z11, Z12
-	VPORD 224(AX), Z5, Z7
-	VMOVUPS Z7, 224(AX)
+	VPORD decoding_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, decoding_notes+notes_bad(AX)
 	VPUNPCKLBW Z12, Z5, Z11
 	VPUNPCKHBW Z12, Z5, Z12
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD (BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z11, Z11
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD 4(BX), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z12, Z12
-	MOVQ 8(AX), CX
+	MOVQ decoding_codes(AX), CX
 	JMP normal16
 
 // func turnSumsAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, groups int, rows int)

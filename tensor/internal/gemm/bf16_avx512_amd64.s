@@ -2,18 +2,19 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // func bf16AVX512Tiles1(t *tile)
 TEXT ·bf16AVX512Tiles1(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -23,7 +24,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -41,8 +42,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -72,7 +73,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -87,7 +88,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -98,10 +99,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -127,13 +128,13 @@ stored10:
 // func bf16AVX512Tiles2(t *tile)
 TEXT ·bf16AVX512Tiles2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -145,7 +146,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -171,8 +172,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -214,7 +215,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -232,7 +233,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -249,10 +250,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -284,13 +285,13 @@ stored10:
 // func bf16AVX512Tiles3(t *tile)
 TEXT ·bf16AVX512Tiles3(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -304,7 +305,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -338,8 +339,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -393,7 +394,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -414,7 +415,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -437,10 +438,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -478,13 +479,13 @@ stored10:
 // func bf16AVX512Tiles4(t *tile)
 TEXT ·bf16AVX512Tiles4(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -500,7 +501,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -542,8 +543,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -609,7 +610,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -633,7 +634,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -662,10 +663,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -709,13 +710,13 @@ stored10:
 // func bf16AVX512Tiles5(t *tile)
 TEXT ·bf16AVX512Tiles5(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -733,7 +734,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -783,8 +784,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -862,7 +863,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -889,7 +890,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -924,10 +925,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -977,13 +978,13 @@ stored10:
 // func bf16AVX512Tiles6(t *tile)
 TEXT ·bf16AVX512Tiles6(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -1003,7 +1004,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -1061,8 +1062,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -1152,7 +1153,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -1182,7 +1183,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -1223,10 +1224,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -1282,13 +1283,13 @@ stored10:
 // func bf16AVX512Tiles7(t *tile)
 TEXT ·bf16AVX512Tiles7(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -1310,7 +1311,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -1376,8 +1377,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -1479,7 +1480,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -1512,7 +1513,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -1559,10 +1560,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -1624,13 +1625,13 @@ stored10:
 // func bf16AVX512Tiles8(t *tile)
 TEXT ·bf16AVX512Tiles8(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -1654,7 +1655,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -1728,8 +1729,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -1843,7 +1844,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -1879,7 +1880,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -1932,10 +1933,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -2003,13 +2004,13 @@ stored10:
 // func bf16AVX512Tiles9(t *tile)
 TEXT ·bf16AVX512Tiles9(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -2035,7 +2036,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -2117,8 +2118,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -2244,7 +2245,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -2283,7 +2284,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -2342,10 +2343,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -2419,13 +2420,13 @@ stored10:
 // func bf16AVX512Tiles10(t *tile)
 TEXT ·bf16AVX512Tiles10(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -2453,7 +2454,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -2543,8 +2544,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -2682,7 +2683,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -2724,7 +2725,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -2789,10 +2790,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -2872,13 +2873,13 @@ stored10:
 // func bf16AVX512Tiles11(t *tile)
 TEXT ·bf16AVX512Tiles11(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -2908,7 +2909,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -3006,8 +3007,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -3157,7 +3158,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -3202,7 +3203,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -3273,10 +3274,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -3362,13 +3363,13 @@ stored10:
 // func bf16AVX512Tiles12(t *tile)
 TEXT ·bf16AVX512Tiles12(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -3400,7 +3401,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -3506,8 +3507,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	SHRQ $2, R11
 	JZ rest5
 	PCALIGN $64
@@ -3669,7 +3670,7 @@ loop7:
 	DECQ R11
 	JNZ loop7
 rest5:
-	MOVQ 56(AX), R11
+	MOVQ tile_steps(AX), R11
 	ANDQ $3, R11
 	JZ done6
 	PCALIGN $64
@@ -3717,7 +3718,7 @@ loop8:
 	DECQ R11
 	JNZ loop8
 done6:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain9
 	LONG $0x487ef262; WORD $0xc072 // VCVTNEPS2BF16 Z0, Y0
@@ -3794,10 +3795,10 @@ done6:
 	ADDQ DX, CX
 	JMP stored10
 plain9:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none11
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9

@@ -2,7 +2,7 @@
 
 package gemm
 
-// What the assembly reads: it knows the order of the fields.
+// What the assembly reads. It names the fields (go_asm.h).
 
 import "unsafe"
 
@@ -78,8 +78,8 @@ type direct struct {
 	groups              int            // counted down
 	blocks              int            // of up to 512 codes
 	//lint:ignore U1000 only the assembly uses it
-	left                    int    // steps, while counting
-	moved                   [4]int // bytes that b, sum, scales and partial are behind their begin: pointers must not leave their matrix
+	left                    int // steps, while counting
+	moved                   moves
 	wholeScales, lastScales uint64 // scales of a block, of the last block
 	notes
 	//lint:ignore U1000 only the assembly uses it
@@ -89,6 +89,9 @@ type direct struct {
 
 	rows, columns int // of a, and of b in a group; the assembly does not use them
 }
+
+// moves is how many bytes pointers are behind their begin: they themselves must not leave their matrix.
+type moves struct{ b, sum, scales, partial int }
 
 // across multiplies groups of 32 rows of b that are neighbours in memory with all rows of a.
 type across struct {
@@ -102,9 +105,9 @@ type across struct {
 	load, finish                   int            // 0: start at 0; 0: leave vectors of sums
 	k                              int            // elements along k
 	//lint:ignore U1000 only the assembly uses it
-	left   int    // of k, while counting
-	groups int    // counted down
-	moved  [4]int // as of direct
+	left   int // of k, while counting
+	groups int // counted down
+	moved  moves
 	notes
 	fetchStep int // bytes from one fetch to the next, if the kernel does not fetch line by line
 }
@@ -121,7 +124,7 @@ type columnPanel struct {
 
 // directCodes is what kernels decode codes with.
 type directCodes struct {
-	high, low [128]uint8 // as of lookup
-	rare      [64]uint8  // in every byte: what twice a code less 16 must be less than, lest it is looked up
-	top       uint32     // as of lookup, but less 7
+	codeTables
+	rare [64]uint8 // in every byte: what twice a code less 16 must be less than, lest it is looked up
+	top  uint32    // as of lookup, but less 7
 }

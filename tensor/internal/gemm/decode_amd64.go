@@ -78,13 +78,15 @@ func (d *decoders) many(a, b Scaled) (x, y operand, ok bool) { return d.decodabl
 // scaled is the operand as it was.
 func (o operand) scaled() Scaled { return Scaled{o.View, o.scales, o.lookup.format} }
 
-// lookup is what the assembly decodes with: it knows the order of the fields.
+// codeTables has the bytes of the BF16 number |x|·2^(top-127), by the low 7 bits of the code of x. High bytes have the sign bit
+// set unless x is 0, low bytes bit 0 if x is not finite.
+type codeTables struct{ high, low [128]uint8 }
+
+// lookup is what the assembly decodes with.
 type lookup struct {
-	// The bytes of the BF16 number |x|·2^(top-127), by the low 7 bits of the code of x. High bytes have the sign bit set
-	// unless x is 0, low bytes bit 0 if x is not finite.
-	high, low [128]uint8
-	top       uint32 // twice, as 16-bit words, in the exponent's place: the highest scale that leaves every code in the range of BF16, less bias
-	bias      uint32 // likewise: the scale with which a code has the exponent that BF16 reads in its bits
+	codeTables
+	top  uint32 // twice, as 16-bit words, in the exponent's place: the highest scale that leaves every code in the range of BF16, less bias
+	bias uint32 // likewise: the scale with which a code has the exponent that BF16 reads in its bits
 
 	// For GF2P8AFFINEQB: the bytes of a BF16 with sign, exponent and mantissa of a normal code, and what is at most mostOther for codes that are
 	// not normal, and more for those that are.

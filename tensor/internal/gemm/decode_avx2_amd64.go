@@ -4,6 +4,12 @@
 
 package gemm
 
+// The assembly takes it that these differences are 0.
+const (
+	_ = uint(decodeGroup - 16)
+	_ = uint(16 - decodeGroup)
+)
+
 // decodeE4M3AlongAVX2 decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous along k.
 // It notes in min, max and bad what it met.
 //

@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA decodeE4M3AlongAVX2Special<>+0(SB)/4, $0x3f803f80
@@ -43,23 +44,23 @@ GLOBL decodeInt8AcrossAVX2Adjust<>(SB), RODATA|NOPTR, $4
 // func decodeE4M3AlongAVX2(d *decoding)
 TEXT ·decodeE4M3AlongAVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
 	VPBROADCASTD decodeE4M3AlongAVX2Special<>+0(SB), Y6
 	VPXOR Y7, Y7, Y7
 	VPBROADCASTD decodeE4M3AlongAVX2Keep<>+0(SB), Y8
 	VPBROADCASTD decodeE4M3AlongAVX2Adjust<>+0(SB), Y9
 	VPBROADCASTD decodeE4M3AlongAVX2Greatest<>+0(SB), Y10
-	VMOVUPS 96(AX), Y0
-	VMOVUPS 160(AX), Y1
+	VMOVUPS decoding_notes+notes_min(AX), Y0
+	VMOVUPS decoding_notes+notes_max(AX), Y1
 	PCALIGN $64
 loop1:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	MOVQ DX, R9
-	MOVQ 64(AX), R10
+	MOVQ decoding_count(AX), R10
 	SHRQ $5, R10
 	PCALIGN $64
 loop2:
@@ -109,32 +110,32 @@ loop2:
 	INCQ R9
 	DECQ R10
 	JNZ loop2
-	ADDQ 40(AX), CX
-	ADDQ 48(AX), DX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_scaleStride(AX), DX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ SI
 	JNZ loop1
-	VMOVUPS Y0, 96(AX)
-	VMOVUPS Y1, 160(AX)
-	VPOR 224(AX), Y7, Y7
-	VMOVUPS Y7, 224(AX)
+	VMOVUPS Y0, decoding_notes+notes_min(AX)
+	VMOVUPS Y1, decoding_notes+notes_max(AX)
+	VPOR decoding_notes+notes_bad(AX), Y7, Y7
+	VMOVUPS Y7, decoding_notes+notes_bad(AX)
 	VZEROUPPER
 	RET
 
 // func decodeE4M3AcrossAVX2(d *decoding)
 TEXT ·decodeE4M3AcrossAVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
 	VPBROADCASTD decodeE4M3AcrossAVX2Special<>+0(SB), Y6
 	VPXOR Y7, Y7, Y7
 	VPBROADCASTD decodeE4M3AcrossAVX2Keep<>+0(SB), Y8
 	VPBROADCASTD decodeE4M3AcrossAVX2Adjust<>+0(SB), Y9
 	VPBROADCASTD decodeE4M3AcrossAVX2Greatest<>+0(SB), Y10
-	VMOVUPS 96(AX), Y0
-	VMOVUPS 160(AX), Y1
+	VMOVUPS decoding_notes+notes_min(AX), Y0
+	VMOVUPS decoding_notes+notes_max(AX), Y1
 next1:
 	VMOVUPS (DX), X4
 	VPMINUB X4, X0, X0
@@ -171,37 +172,37 @@ loop3:
 	VPACKUSDW Y3, Y2, Y2
 	VPERMQ $216, Y2, Y2
 	VMOVUPS Y2, (BX)
-	ADDQ 40(AX), CX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ DI
 	JNZ loop3
-	ADDQ 48(AX), DX
+	ADDQ decoding_scaleStride(AX), DX
 	TESTQ SI, SI
 	JNZ next1
-	VMOVUPS X0, 96(AX)
-	VMOVUPS X1, 160(AX)
-	VPOR 224(AX), Y7, Y7
-	VMOVUPS Y7, 224(AX)
+	VMOVUPS X0, decoding_notes+notes_min(AX)
+	VMOVUPS X1, decoding_notes+notes_max(AX)
+	VPOR decoding_notes+notes_bad(AX), Y7, Y7
+	VMOVUPS Y7, decoding_notes+notes_bad(AX)
 	VZEROUPPER
 	RET
 
 // func decodeE5M2AlongAVX2(d *decoding)
 TEXT ·decodeE5M2AlongAVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
 	VPBROADCASTD decodeE5M2AlongAVX2Special<>+0(SB), Y6
 	VPXOR Y7, Y7, Y7
-	VMOVUPS 96(AX), Y0
-	VMOVUPS 160(AX), Y1
+	VMOVUPS decoding_notes+notes_min(AX), Y0
+	VMOVUPS decoding_notes+notes_max(AX), Y1
 	PCALIGN $64
 loop1:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	MOVQ DX, R9
-	MOVQ 64(AX), R10
+	MOVQ decoding_count(AX), R10
 	SHRQ $5, R10
 	PCALIGN $64
 loop2:
@@ -245,29 +246,29 @@ loop2:
 	INCQ R9
 	DECQ R10
 	JNZ loop2
-	ADDQ 40(AX), CX
-	ADDQ 48(AX), DX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_scaleStride(AX), DX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ SI
 	JNZ loop1
-	VMOVUPS Y0, 96(AX)
-	VMOVUPS Y1, 160(AX)
-	VPOR 224(AX), Y7, Y7
-	VMOVUPS Y7, 224(AX)
+	VMOVUPS Y0, decoding_notes+notes_min(AX)
+	VMOVUPS Y1, decoding_notes+notes_max(AX)
+	VPOR decoding_notes+notes_bad(AX), Y7, Y7
+	VMOVUPS Y7, decoding_notes+notes_bad(AX)
 	VZEROUPPER
 	RET
 
 // func decodeE5M2AcrossAVX2(d *decoding)
 TEXT ·decodeE5M2AcrossAVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
 	VPBROADCASTD decodeE5M2AcrossAVX2Special<>+0(SB), Y6
 	VPXOR Y7, Y7, Y7
-	VMOVUPS 96(AX), Y0
-	VMOVUPS 160(AX), Y1
+	VMOVUPS decoding_notes+notes_min(AX), Y0
+	VMOVUPS decoding_notes+notes_max(AX), Y1
 next1:
 	VMOVUPS (DX), X4
 	VPMINUB X4, X0, X0
@@ -300,36 +301,36 @@ loop3:
 	VPACKUSDW Y3, Y2, Y2
 	VPERMQ $216, Y2, Y2
 	VMOVUPS Y2, (BX)
-	ADDQ 40(AX), CX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ DI
 	JNZ loop3
-	ADDQ 48(AX), DX
+	ADDQ decoding_scaleStride(AX), DX
 	TESTQ SI, SI
 	JNZ next1
-	VMOVUPS X0, 96(AX)
-	VMOVUPS X1, 160(AX)
-	VPOR 224(AX), Y7, Y7
-	VMOVUPS Y7, 224(AX)
+	VMOVUPS X0, decoding_notes+notes_min(AX)
+	VMOVUPS X1, decoding_notes+notes_max(AX)
+	VPOR decoding_notes+notes_bad(AX), Y7, Y7
+	VMOVUPS Y7, decoding_notes+notes_bad(AX)
 	VZEROUPPER
 	RET
 
 // func decodeInt8AlongAVX2(d *decoding)
 TEXT ·decodeInt8AlongAVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
 	VPBROADCASTD decodeInt8AlongAVX2Adjust<>+0(SB), Y6
-	VMOVUPS 96(AX), Y0
-	VMOVUPS 160(AX), Y1
+	VMOVUPS decoding_notes+notes_min(AX), Y0
+	VMOVUPS decoding_notes+notes_max(AX), Y1
 	PCALIGN $64
 loop1:
 	MOVQ CX, DI
 	MOVQ BX, R8
 	MOVQ DX, R9
-	MOVQ 64(AX), R10
+	MOVQ decoding_count(AX), R10
 	SHRQ $5, R10
 	PCALIGN $64
 loop2:
@@ -366,26 +367,26 @@ loop2:
 	INCQ R9
 	DECQ R10
 	JNZ loop2
-	ADDQ 40(AX), CX
-	ADDQ 48(AX), DX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_scaleStride(AX), DX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ SI
 	JNZ loop1
-	VMOVUPS Y0, 96(AX)
-	VMOVUPS Y1, 160(AX)
+	VMOVUPS Y0, decoding_notes+notes_min(AX)
+	VMOVUPS Y1, decoding_notes+notes_max(AX)
 	VZEROUPPER
 	RET
 
 // func decodeInt8AcrossAVX2(d *decoding)
 TEXT ·decodeInt8AcrossAVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
 	VPBROADCASTD decodeInt8AcrossAVX2Adjust<>+0(SB), Y6
-	VMOVUPS 96(AX), Y0
-	VMOVUPS 160(AX), Y1
+	VMOVUPS decoding_notes+notes_min(AX), Y0
+	VMOVUPS decoding_notes+notes_max(AX), Y1
 next1:
 	VMOVUPS (DX), X4
 	VPMINUB X4, X0, X0
@@ -415,14 +416,14 @@ loop3:
 	VPACKUSDW Y3, Y2, Y2
 	VPERMQ $216, Y2, Y2
 	VMOVUPS Y2, (BX)
-	ADDQ 40(AX), CX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ DI
 	JNZ loop3
-	ADDQ 48(AX), DX
+	ADDQ decoding_scaleStride(AX), DX
 	TESTQ SI, SI
 	JNZ next1
-	VMOVUPS X0, 96(AX)
-	VMOVUPS X1, 160(AX)
+	VMOVUPS X0, decoding_notes+notes_min(AX)
+	VMOVUPS X1, decoding_notes+notes_max(AX)
 	VZEROUPPER
 	RET

@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA order<>+0(SB)/4, $0x00000000
@@ -58,22 +59,22 @@ GLOBL decodeInt8AcrossAVX512Unit<>(SB), RODATA|NOPTR, $4
 // func decodeAlongAVX512(d *decoding)
 TEXT ·decodeAlongAVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
-	KMOVQ 72(AX), K1
-	KMOVQ 80(AX), K2
-	MOVQ 24(AX), R9
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
+	KMOVQ decoding_scaleMask(AX), K1
+	KMOVQ decoding_tailMask(AX), K2
+	MOVQ decoding_lookup(AX), R9
 	VMOVUPS order<>+0(SB), Z0
-	VPBROADCASTQ 264(R9), Z1
-	VPBROADCASTQ 272(R9), Z2
-	VPBROADCASTQ 280(R9), Z3
-	VPBROADCASTB 288(R9), Z4
-	VPBROADCASTD 260(R9), Z6
+	VPBROADCASTQ lookup_lowBits(R9), Z1
+	VPBROADCASTQ lookup_highBits(R9), Z2
+	VPBROADCASTQ lookup_otherBits(R9), Z3
+	VPBROADCASTB lookup_mostOther(R9), Z4
+	VPBROADCASTD lookup_bias(R9), Z6
 	VPBROADCASTD magnitude<>+0(SB), Z8
-	VMOVUPS 96(AX), Z9
-	VMOVUPS 160(AX), Z10
+	VMOVUPS decoding_notes+notes_min(AX), Z9
+	VMOVUPS decoding_notes+notes_max(AX), Z10
 	VMOVUPS twice<>+0(SB), Z14
 	MOVQ $6148914691236517205, R10
 	KMOVQ R10, K4
@@ -87,11 +88,11 @@ loop1:
 	VPERMB.Z Z7, Z14, K4, Z13
 	VPSLLW $7, Z13, Z13
 	VPSUBW Z6, Z13, Z13
-	VMOVUPS Z13, 288(AX)
+	VMOVUPS Z13, decoding_steps(AX)
 	VPTERNLOGD $255, Z5, Z5, Z5
 	MOVQ CX, DI
-	LEAQ 288(AX), R10
-	MOVQ 64(AX), R9
+	LEAQ decoding_steps(AX), R10
+	MOVQ decoding_count(AX), R9
 	SHRQ $6, R9
 	JZ tail2
 	PCALIGN $64
@@ -117,75 +118,75 @@ loop4:
 	JNZ other5
 normal6:
 tail2:
-	TESTQ $63, 64(AX)
+	TESTQ $63, decoding_count(AX)
 	JZ done3
 	VMOVDQU8.Z (DI), K2, Z13
-	MOVQ CX, 8(AX)
-	MOVQ 24(AX), CX
+	MOVQ CX, decoding_codes(AX)
+	MOVQ decoding_lookup(AX), CX
 	VPERMQ Z13, Z0, Z11
 	VMOVDQA64 Z11, Z5
-	VMOVUPS 128(CX), Z7
-	VPERMI2B 192(CX), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(CX), Z7, Z5
 	VMOVDQA64 Z11, Z12
-	VMOVUPS (CX), Z7
-	VPERMI2B 64(CX), Z7, Z12
+	VMOVUPS lookup_codeTables+codeTables_high(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(CX), Z7, Z12
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z11, Z12
-	VPORD 224(AX), Z5, Z7
-	VMOVUPS Z7, 224(AX)
+	VPORD decoding_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, decoding_notes+notes_bad(AX)
 	VPUNPCKLBW Z12, Z5, Z11
 	VPUNPCKHBW Z12, Z5, Z12
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD (R10), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z11, Z11
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD 4(R10), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z12, Z12
-	MOVQ 8(AX), CX
+	MOVQ decoding_codes(AX), CX
 	VMOVUPS Z11, (R8)
 	VMOVUPS Z12, 64(R8)
 done3:
-	ADDQ 40(AX), CX
-	ADDQ 48(AX), DX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_scaleStride(AX), DX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ SI
 	JNZ loop1
-	VMOVUPS Z9, 96(AX)
-	VMOVUPS Z10, 160(AX)
+	VMOVUPS Z9, decoding_notes+notes_min(AX)
+	VMOVUPS Z10, decoding_notes+notes_max(AX)
 	VZEROUPPER
 	RET
 other5:
-	MOVQ 64(AX), R9
+	MOVQ decoding_count(AX), R9
 	SHRQ $6, R9
 	SHLQ $7, R9
 	SUBQ R9, R8
 	MOVQ CX, DI
-	MOVQ CX, 8(AX)
-	MOVQ 24(AX), CX
-	LEAQ 288(AX), R10
-	MOVQ 64(AX), R9
+	MOVQ CX, decoding_codes(AX)
+	MOVQ decoding_lookup(AX), CX
+	LEAQ decoding_steps(AX), R10
+	MOVQ decoding_count(AX), R9
 	SHRQ $6, R9
 	JZ tail2
 	PCALIGN $64
 loop7:
 	VPERMQ (DI), Z0, Z11
 	VMOVDQA64 Z11, Z5
-	VMOVUPS 128(CX), Z7
-	VPERMI2B 192(CX), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(CX), Z7, Z5
 	VMOVDQA64 Z11, Z12
-	VMOVUPS (CX), Z7
-	VPERMI2B 64(CX), Z7, Z12
+	VMOVUPS lookup_codeTables+codeTables_high(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(CX), Z7, Z12
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z11, Z12
-	VPORD 224(AX), Z5, Z7
-	VMOVUPS Z7, 224(AX)
+	VPORD decoding_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, decoding_notes+notes_bad(AX)
 	VPUNPCKLBW Z12, Z5, Z11
 	VPUNPCKHBW Z12, Z5, Z12
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD (R10), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z11, Z11
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPBROADCASTD 4(R10), Z5
 	VPSUBW Z5, Z7, Z7
 	VPSUBUSW Z7, Z12, Z12
@@ -196,28 +197,28 @@ loop7:
 	ADDQ $8, R10
 	DECQ R9
 	JNZ loop7
-	MOVQ 8(AX), CX
+	MOVQ decoding_codes(AX), CX
 	JMP normal6
 
 // func decodeAcrossAVX512(d *decoding)
 TEXT ·decodeAcrossAVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
-	KMOVQ 72(AX), K1
-	KMOVQ 80(AX), K2
-	MOVQ 24(AX), R9
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
+	KMOVQ decoding_scaleMask(AX), K1
+	KMOVQ decoding_tailMask(AX), K2
+	MOVQ decoding_lookup(AX), R9
 	VMOVUPS order<>+0(SB), Z0
-	VPBROADCASTQ 264(R9), Z1
-	VPBROADCASTQ 272(R9), Z2
-	VPBROADCASTQ 280(R9), Z3
-	VPBROADCASTB 288(R9), Z4
-	VPBROADCASTD 260(R9), Z6
+	VPBROADCASTQ lookup_lowBits(R9), Z1
+	VPBROADCASTQ lookup_highBits(R9), Z2
+	VPBROADCASTQ lookup_otherBits(R9), Z3
+	VPBROADCASTB lookup_mostOther(R9), Z4
+	VPBROADCASTD lookup_bias(R9), Z6
 	VPBROADCASTD magnitude<>+0(SB), Z8
-	VMOVUPS 96(AX), Z9
-	VMOVUPS 160(AX), Z10
+	VMOVUPS decoding_notes+notes_min(AX), Z9
+	VMOVUPS decoding_notes+notes_max(AX), Z10
 next1:
 	VMOVDQA64 Z8, Z7
 	VMOVDQU8 (DX), K1, Z7
@@ -253,52 +254,52 @@ loop3:
 normal5:
 	VMOVUPS Z11, (BX)
 	VMOVUPS Z12, 64(BX)
-	ADDQ 40(AX), CX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ R10
 	JNZ loop3
-	ADDQ 48(AX), DX
+	ADDQ decoding_scaleStride(AX), DX
 	TESTQ SI, SI
 	JNZ next1
-	VMOVUPS Z9, 96(AX)
-	VMOVUPS Z10, 160(AX)
+	VMOVUPS Z9, decoding_notes+notes_min(AX)
+	VMOVUPS Z10, decoding_notes+notes_max(AX)
 	VZEROUPPER
 	RET
 other4:
-	MOVQ CX, 8(AX)
-	MOVQ 24(AX), CX
+	MOVQ CX, decoding_codes(AX)
+	MOVQ decoding_lookup(AX), CX
 	VPERMQ Z13, Z0, Z11
 	VMOVDQA64 Z11, Z5
-	VMOVUPS 128(CX), Z7
-	VPERMI2B 192(CX), Z7, Z5
+	VMOVUPS lookup_codeTables+codeTables_low(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_low+64(CX), Z7, Z5
 	VMOVDQA64 Z11, Z12
-	VMOVUPS (CX), Z7
-	VPERMI2B 64(CX), Z7, Z12
+	VMOVUPS lookup_codeTables+codeTables_high(CX), Z7
+	VPERMI2B lookup_codeTables+codeTables_high+64(CX), Z7, Z12
 	VPTERNLOGD.BCST $224, magnitude<>+0(SB), Z11, Z12
-	VPORD 224(AX), Z5, Z7
-	VMOVUPS Z7, 224(AX)
+	VPORD decoding_notes+notes_bad(AX), Z5, Z7
+	VMOVUPS Z7, decoding_notes+notes_bad(AX)
 	VPUNPCKLBW Z12, Z5, Z11
 	VPUNPCKHBW Z12, Z5, Z12
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPSUBW Z14, Z7, Z7
 	VPSUBUSW Z7, Z11, Z11
-	VPBROADCASTD 256(CX), Z7
+	VPBROADCASTD lookup_top(CX), Z7
 	VPSUBW Z15, Z7, Z7
 	VPSUBUSW Z7, Z12, Z12
-	MOVQ 8(AX), CX
+	MOVQ decoding_codes(AX), CX
 	JMP normal5
 
 // func decodeInt8AlongAVX512(d *decoding)
 TEXT ·decodeInt8AlongAVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
 	VPBROADCASTD decodeInt8AlongAVX512None<>+0(SB), Z0
 	VPBROADCASTD decodeInt8AlongAVX512Unit<>+0(SB), Z1
-	KMOVQ 72(AX), K1
-	MOVQ 80(AX), DI
+	KMOVQ decoding_scaleMask(AX), K1
+	MOVQ decoding_tailMask(AX), DI
 	KMOVW DI, K2
 	SHRQ $16, DI
 	KMOVW DI, K3
@@ -311,18 +312,18 @@ TEXT ·decodeInt8AlongAVX512(SB), NOSPLIT, $0-8
 loop1:
 	VMOVDQA64 Z0, Z2
 	VMOVDQU8 (DX), K1, Z2
-	VPMINUB 96(AX), Z2, Z3
-	VMOVUPS Z3, 96(AX)
-	VPMAXUB 160(AX), Z2, Z3
-	VMOVUPS Z3, 160(AX)
+	VPMINUB decoding_notes+notes_min(AX), Z2, Z3
+	VMOVUPS Z3, decoding_notes+notes_min(AX)
+	VPMAXUB decoding_notes+notes_max(AX), Z2, Z3
+	VMOVUPS Z3, decoding_notes+notes_max(AX)
 	VPSUBUSB Z1, Z2, Z2
 	VPMOVZXBD X2, Z2
 	VPSLLD $23, Z2, Z2
-	VMOVUPS Z2, 288(AX)
-	LEAQ 288(AX), R10
+	VMOVUPS Z2, decoding_steps(AX)
+	LEAQ decoding_steps(AX), R10
 	MOVQ CX, DI
 	MOVQ BX, R8
-	MOVQ 64(AX), R9
+	MOVQ decoding_count(AX), R9
 	SHRQ $6, R9
 	JZ tail2
 	PCALIGN $64
@@ -351,7 +352,7 @@ loop4:
 	DECQ R9
 	JNZ loop4
 tail2:
-	TESTQ $63, 64(AX)
+	TESTQ $63, decoding_count(AX)
 	JZ done3
 	VBROADCASTSS (R10), Z7
 	VBROADCASTSS 4(R10), Z8
@@ -372,9 +373,9 @@ tail2:
 	LONG $0x484ff262; WORD $0xed72 // VCVTNE2PS2BF16 Z5, Z6, Z5
 	VMOVUPS Z5, 64(R8)
 done3:
-	ADDQ 40(AX), CX
-	ADDQ 48(AX), DX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_scaleStride(AX), DX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ SI
 	JNZ loop1
 	VZEROUPPER
@@ -383,14 +384,14 @@ done3:
 // func decodeInt8AcrossAVX512(d *decoding)
 TEXT ·decodeInt8AcrossAVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 56(AX), SI
+	MOVQ decoding_dst(AX), BX
+	MOVQ decoding_codes(AX), CX
+	MOVQ decoding_scales(AX), DX
+	MOVQ decoding_rows(AX), SI
 	VPBROADCASTD decodeInt8AcrossAVX512None<>+0(SB), Z0
 	VPBROADCASTD decodeInt8AcrossAVX512Unit<>+0(SB), Z1
-	KMOVQ 72(AX), K1
-	MOVQ 80(AX), DI
+	KMOVQ decoding_scaleMask(AX), K1
+	MOVQ decoding_tailMask(AX), DI
 	KMOVW DI, K2
 	SHRQ $16, DI
 	KMOVW DI, K3
@@ -402,10 +403,10 @@ TEXT ·decodeInt8AcrossAVX512(SB), NOSPLIT, $0-8
 next1:
 	VMOVDQA64 Z0, Z2
 	VMOVDQU8 (DX), K1, Z2
-	VPMINUB 96(AX), Z2, Z3
-	VMOVUPS Z3, 96(AX)
-	VPMAXUB 160(AX), Z2, Z3
-	VMOVUPS Z3, 160(AX)
+	VPMINUB decoding_notes+notes_min(AX), Z2, Z3
+	VMOVUPS Z3, decoding_notes+notes_min(AX)
+	VPMAXUB decoding_notes+notes_max(AX), Z2, Z3
+	VMOVUPS Z3, decoding_notes+notes_max(AX)
 	VPSUBUSB Z1, Z2, Z2
 	VEXTRACTI32X4 $0, Z2, X7
 	VPMOVZXBD X7, Z7
@@ -443,11 +444,11 @@ loop3:
 	VMOVUPS Z3, (BX)
 	LONG $0x484ff262; WORD $0xed72 // VCVTNE2PS2BF16 Z5, Z6, Z5
 	VMOVUPS Z5, 64(BX)
-	ADDQ 40(AX), CX
-	ADDQ 32(AX), BX
+	ADDQ decoding_codeStride(AX), CX
+	ADDQ decoding_dstStride(AX), BX
 	DECQ DI
 	JNZ loop3
-	ADDQ 48(AX), DX
+	ADDQ decoding_scaleStride(AX), DX
 	TESTQ SI, SI
 	JNZ next1
 	VZEROUPPER

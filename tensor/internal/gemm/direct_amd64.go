@@ -250,7 +250,7 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 	}
 	d.steps, d.tail = b.Cols/p.family.unit, 1<<(b.Cols%p.family.unit)-1
 	d.blocks, d.lastScales = (b.scales.Cols+15)/16, 1<<((b.scales.Cols+15)%16+1)-1
-	d.moved = [4]int{}
+	d.moved = moves{}
 	for j := 0; j < b.Rows; {
 		j = min(j, b.Rows-d.columns)
 		d.groups = 1
@@ -260,7 +260,7 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 		n := d.groups * d.columns
 		part := b.part(elem, j, n)
 		d.b, d.scales, d.sum = part.Ptr, part.scales.Ptr, sum.slice(4, 0, j, 1, 1).Ptr
-		d.moved = [4]int{3: d.moved[3]} // the sums in vectors go on
+		d.moved = moves{partial: d.moved.partial} // the sums in vectors go on
 		p.family.call(d)
 		j += n
 	}

@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA highHalves<>+0(SB)/4, $0xffff0000
@@ -17,27 +18,27 @@ GLOBL highHalves<>(SB), RODATA|NOPTR, $32
 // func directBF16x1AVX2(d *direct)
 TEXT ·directBF16x1AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	LEAQ (R9)(CX*2), R10
 	ADDQ CX, R10
 	IMUL3Q $8, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -57,7 +58,7 @@ zero5:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded6:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (BX), Y8
@@ -125,10 +126,10 @@ loop7:
 	ADDQ $64, R10
 	DECQ SI
 	JNZ loop7
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y9
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y9, Y0, Y0
@@ -153,11 +154,11 @@ loop7:
 	VEXTRACTF128 $1, Y4, X9
 	VADDPS X9, X4, X4
 	VMOVUPS X4, 16(SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -167,17 +168,17 @@ raw3:
 	VMOVUPS Y6, 384(SI)
 	VMOVUPS Y7, 448(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	LEAQ (R9)(CX*2), R10
 	ADDQ CX, R10
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero10
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -197,7 +198,7 @@ zero10:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded11:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop12:
 	VMOVUPS 64(BX), Y9
@@ -256,10 +257,10 @@ loop12:
 	ADDQ $64, R10
 	DECQ SI
 	JNZ loop12
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw8
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y8
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y8, Y0, Y0
@@ -286,11 +287,11 @@ loop12:
 	VADDPS X8, X4, X4
 	VADDPS 16(SI), X4, X4
 	VMOVUPS X4, 16(SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored9
 raw8:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -301,10 +302,10 @@ raw8:
 	VMOVUPS Y7, 480(SI)
 stored9:
 	IMUL3Q $8, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $512, 176(AX)
-	ADDQ $32, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $512, direct_moved+moves_partial(AX)
+	ADDQ $32, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -312,25 +313,25 @@ stored9:
 // func directBF16x2AVX2(d *direct)
 TEXT ·directBF16x2AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $6, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -358,7 +359,7 @@ zero5:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded6:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (BX), Y12
@@ -425,10 +426,10 @@ loop7:
 	ADDQ $64, R9
 	DECQ SI
 	JNZ loop7
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y14
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y14, Y0, Y0
@@ -450,7 +451,7 @@ loop7:
 	VEXTRACTF128 $1, Y4, X14
 	VADDPS X14, X4, X4
 	VMOVUPS X4, 16(SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y14
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y14, Y6, Y6
@@ -472,11 +473,11 @@ loop7:
 	VEXTRACTF128 $1, Y10, X14
 	VADDPS X14, X10, X10
 	VMOVUPS X10, 16(SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -490,15 +491,15 @@ raw3:
 	VMOVUPS Y10, 640(SI)
 	VMOVUPS Y11, 704(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero10
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -526,7 +527,7 @@ zero10:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded11:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop12:
 	VMOVUPS 64(BX), Y14
@@ -586,10 +587,10 @@ loop12:
 	ADDQ $64, R9
 	DECQ SI
 	JNZ loop12
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw8
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y12
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y12, Y0, Y0
@@ -613,7 +614,7 @@ loop12:
 	VADDPS X12, X4, X4
 	VADDPS 16(SI), X4, X4
 	VMOVUPS X4, 16(SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y12
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y12, Y6, Y6
@@ -637,11 +638,11 @@ loop12:
 	VADDPS X12, X10, X10
 	VADDPS 16(SI), X10, X10
 	VMOVUPS X10, 16(SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored9
 raw8:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -656,10 +657,10 @@ raw8:
 	VMOVUPS Y11, 736(SI)
 stored9:
 	IMUL3Q $6, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $768, 176(AX)
-	ADDQ $24, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $768, direct_moved+moves_partial(AX)
+	ADDQ $24, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -667,25 +668,25 @@ stored9:
 // func directBF16x3AVX2(d *direct)
 TEXT ·directBF16x3AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $4, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -713,7 +714,7 @@ zero5:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded6:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (BX), Y12
@@ -786,10 +787,10 @@ fetched9:
 	ADDQ $64, R9
 	DECQ SI
 	JNZ loop7
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y15
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y15, Y0, Y0
@@ -802,7 +803,7 @@ fetched9:
 	VEXTRACTF128 $1, Y0, X15
 	VADDPS X15, X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y15
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y15, Y4, Y4
@@ -815,7 +816,7 @@ fetched9:
 	VEXTRACTF128 $1, Y4, X15
 	VADDPS X15, X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y9, Y8, Y15
 	VUNPCKHPS Y9, Y8, Y8
 	VADDPS Y15, Y8, Y8
@@ -828,11 +829,11 @@ fetched9:
 	VEXTRACTF128 $1, Y8, X15
 	VADDPS X15, X8, X8
 	VMOVUPS X8, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -846,15 +847,15 @@ raw3:
 	VMOVUPS Y10, 640(SI)
 	VMOVUPS Y11, 704(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero12
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -882,7 +883,7 @@ zero12:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded13:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop14:
 	VMOVUPS 64(BX), Y15
@@ -936,10 +937,10 @@ loop14:
 	ADDQ $64, R9
 	DECQ SI
 	JNZ loop14
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw10
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y12
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y12, Y0, Y0
@@ -953,7 +954,7 @@ loop14:
 	VADDPS X12, X0, X0
 	VADDPS (SI), X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y12
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y12, Y4, Y4
@@ -967,7 +968,7 @@ loop14:
 	VADDPS X12, X4, X4
 	VADDPS (SI), X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y9, Y8, Y12
 	VUNPCKHPS Y9, Y8, Y8
 	VADDPS Y12, Y8, Y8
@@ -981,11 +982,11 @@ loop14:
 	VADDPS X12, X8, X8
 	VADDPS (SI), X8, X8
 	VMOVUPS X8, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored11
 raw10:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -1000,10 +1001,10 @@ raw10:
 	VMOVUPS Y11, 736(SI)
 stored11:
 	IMUL3Q $4, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $768, 176(AX)
-	ADDQ $16, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $768, direct_moved+moves_partial(AX)
+	ADDQ $16, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1011,23 +1012,23 @@ stored11:
 // func directBF16x4AVX2(d *direct)
 TEXT ·directBF16x4AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	IMUL3Q $3, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -1055,7 +1056,7 @@ zero5:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded6:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (R8), Y12
@@ -1122,10 +1123,10 @@ fetched9:
 	ADDQ $64, R8
 	DECQ SI
 	JNZ loop7
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y15
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y15, Y0, Y0
@@ -1138,7 +1139,7 @@ fetched9:
 	VEXTRACTF128 $1, Y0, X15
 	VADDPS X15, X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y4, Y3, Y15
 	VUNPCKHPS Y4, Y3, Y3
 	VADDPS Y15, Y3, Y3
@@ -1151,7 +1152,7 @@ fetched9:
 	VEXTRACTF128 $1, Y3, X15
 	VADDPS X15, X3, X3
 	VMOVUPS X3, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y15
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y15, Y6, Y6
@@ -1164,7 +1165,7 @@ fetched9:
 	VEXTRACTF128 $1, Y6, X15
 	VADDPS X15, X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y10, Y9, Y15
 	VUNPCKHPS Y10, Y9, Y9
 	VADDPS Y15, Y9, Y9
@@ -1177,11 +1178,11 @@ fetched9:
 	VEXTRACTF128 $1, Y9, X15
 	VADDPS X15, X9, X9
 	VMOVUPS X9, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -1195,13 +1196,13 @@ raw3:
 	VMOVUPS Y10, 640(SI)
 	VMOVUPS Y11, 704(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
-	CMPQ 96(AX), $0
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
+	CMPQ direct_load(AX), $0
 	JEQ zero12
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -1229,7 +1230,7 @@ zero12:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded13:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop14:
 	VMOVUPS 32(R8), Y15
@@ -1280,10 +1281,10 @@ loop14:
 	ADDQ $64, R8
 	DECQ SI
 	JNZ loop14
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw10
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y12
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y12, Y0, Y0
@@ -1297,7 +1298,7 @@ loop14:
 	VADDPS X12, X0, X0
 	VADDPS (SI), X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y4, Y3, Y12
 	VUNPCKHPS Y4, Y3, Y3
 	VADDPS Y12, Y3, Y3
@@ -1311,7 +1312,7 @@ loop14:
 	VADDPS X12, X3, X3
 	VADDPS (SI), X3, X3
 	VMOVUPS X3, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y12
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y12, Y6, Y6
@@ -1325,7 +1326,7 @@ loop14:
 	VADDPS X12, X6, X6
 	VADDPS (SI), X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y10, Y9, Y12
 	VUNPCKHPS Y10, Y9, Y9
 	VADDPS Y12, Y9, Y9
@@ -1339,11 +1340,11 @@ loop14:
 	VADDPS X12, X9, X9
 	VADDPS (SI), X9, X9
 	VMOVUPS X9, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored11
 raw10:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -1358,10 +1359,10 @@ raw10:
 	VMOVUPS Y11, 736(SI)
 stored11:
 	IMUL3Q $3, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $768, 176(AX)
-	ADDQ $12, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $768, direct_moved+moves_partial(AX)
+	ADDQ $12, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET

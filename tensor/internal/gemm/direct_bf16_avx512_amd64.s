@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA spread3x7From0<>+0(SB)/4, $0x00000000
@@ -205,27 +206,27 @@ GLOBL spread8x3From12<>(SB), RODATA|NOPTR, $64
 // func directBF16x1AVX512(d *direct)
 TEXT ·directBF16x1AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	LEAQ (R9)(CX*2), R10
 	ADDQ CX, R10
 	IMUL3Q $8, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far4
 	LEAQ (R8)(SI*1), DI
 far4:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero7
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 	VMOVUPS 128(SI), Z2
@@ -245,7 +246,7 @@ zero7:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded8:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	TESTQ SI, SI
 	JZ tail1
 	PCALIGN $64
@@ -283,9 +284,9 @@ loop9:
 	DECQ SI
 	JNZ loop9
 tail1:
-	CMPQ 120(AX), $0
+	CMPQ direct_tail(AX), $0
 	JEQ done2
-	KMOVQ 120(AX), K1
+	KMOVQ direct_tail(AX), K1
 	VMOVDQU16.Z (R8), K1, Z8
 	VMOVDQU16.Z (R8)(CX*1), K1, Z9
 	VMOVDQU16.Z (R8)(CX*2), K1, Z10
@@ -304,10 +305,10 @@ tail1:
 	LONG $0x407ed262; WORD $0xf652 // VDPBF16PS Z14, Z16, Z6
 	LONG $0x407ed262; WORD $0xff52 // VDPBF16PS Z15, Z16, Z7
 done2:
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw5
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Z1, Z0, Z16
 	VUNPCKHPS Z1, Z0, Z0
 	VADDPS Z16, Z0, Z0
@@ -333,11 +334,11 @@ done2:
 	VSHUFF32X4 $221, Z0, Z0, Z0
 	VADDPS Z16, Z0, Z0
 	VMOVUPS Y0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored6
 raw5:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -348,10 +349,10 @@ raw5:
 	VMOVUPS Z7, 448(SI)
 stored6:
 	IMUL3Q $8, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $512, 176(AX)
-	ADDQ $32, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $512, direct_moved+moves_partial(AX)
+	ADDQ $32, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next3
 	VZEROUPPER
 	RET
@@ -359,27 +360,27 @@ stored6:
 // func directBF16x2AVX512(d *direct)
 TEXT ·directBF16x2AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	LEAQ (R9)(CX*2), R10
 	ADDQ CX, R10
 	IMUL3Q $8, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far4
 	LEAQ (R8)(SI*1), DI
 far4:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero7
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 	VMOVUPS 128(SI), Z2
@@ -415,7 +416,7 @@ zero7:
 	VXORPS Y14, Y14, Y14
 	VXORPS Y15, Y15, Y15
 loaded8:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	TESTQ SI, SI
 	JZ tail1
 	PCALIGN $64
@@ -462,9 +463,9 @@ loop9:
 	DECQ SI
 	JNZ loop9
 tail1:
-	CMPQ 120(AX), $0
+	CMPQ direct_tail(AX), $0
 	JEQ done2
-	KMOVQ 120(AX), K1
+	KMOVQ direct_tail(AX), K1
 	VMOVDQU16.Z (R8), K1, Z16
 	VMOVDQU16.Z (R8)(CX*1), K1, Z17
 	VMOVDQU16.Z (R8)(CX*2), K1, Z18
@@ -492,10 +493,10 @@ tail1:
 	LONG $0x403e3262; WORD $0xf652 // VDPBF16PS Z22, Z24, Z14
 	LONG $0x403e3262; WORD $0xff52 // VDPBF16PS Z23, Z24, Z15
 done2:
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw5
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Z1, Z0, Z24
 	VUNPCKHPS Z1, Z0, Z0
 	VADDPS Z24, Z0, Z0
@@ -542,13 +543,13 @@ done2:
 	VSHUFF32X4 $221, Z8, Z0, Z0
 	VADDPS Z24, Z0, Z0
 	VMOVUPS Y0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF64X4 $1, Z0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored6
 raw5:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -567,10 +568,10 @@ raw5:
 	VMOVUPS Z15, 960(SI)
 stored6:
 	IMUL3Q $8, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $1024, 176(AX)
-	ADDQ $32, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $1024, direct_moved+moves_partial(AX)
+	ADDQ $32, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next3
 	VZEROUPPER
 	RET
@@ -578,27 +579,27 @@ stored6:
 // func directBF16x3AVX512(d *direct)
 TEXT ·directBF16x3AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	LEAQ (R9)(CX*2), R10
 	ADDQ CX, R10
 	IMUL3Q $7, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far4
 	LEAQ (R8)(SI*1), DI
 far4:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero7
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 	VMOVUPS 128(SI), Z2
@@ -644,7 +645,7 @@ zero7:
 	VXORPS Y19, Y19, Y19
 	VXORPS Y20, Y20, Y20
 loaded8:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	TESTQ SI, SI
 	JZ tail1
 	PCALIGN $64
@@ -715,9 +716,9 @@ fetched11:
 	DECQ SI
 	JNZ loop9
 tail1:
-	CMPQ 120(AX), $0
+	CMPQ direct_tail(AX), $0
 	JEQ done2
-	KMOVQ 120(AX), K1
+	KMOVQ direct_tail(AX), K1
 	VMOVDQU16.Z (R8), K1, Z21
 	VMOVDQU16.Z (R8)(CX*1), K1, Z22
 	VMOVDQU16.Z (R8)(CX*2), K1, Z23
@@ -750,10 +751,10 @@ tail1:
 	LONG $0x401e8262; WORD $0xda52 // VDPBF16PS Z26, Z28, Z19
 	LONG $0x401e8262; WORD $0xe352 // VDPBF16PS Z27, Z28, Z20
 done2:
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw5
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Z1, Z0, Z28
 	VUNPCKHPS Z1, Z0, Z0
 	VADDPS Z28, Z0, Z0
@@ -823,17 +824,17 @@ done2:
 	VMOVUPS spread3x7From0<>+0(SB), Z1
 	VPERMPS Z0, Z1, Z1
 	VMOVUPS Y1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF64X4 $1, Z1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VMOVUPS spread3x7From14<>+0(SB), Z2
 	VPERMI2PS Z16, Z0, Z2
 	VMOVUPS Y2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored6
 raw5:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -857,10 +858,10 @@ raw5:
 	VMOVUPS Z20, 1280(SI)
 stored6:
 	IMUL3Q $7, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $1344, 176(AX)
-	ADDQ $28, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $1344, direct_moved+moves_partial(AX)
+	ADDQ $28, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next3
 	VZEROUPPER
 	RET
@@ -868,25 +869,25 @@ stored6:
 // func directBF16x4AVX512(d *direct)
 TEXT ·directBF16x4AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $6, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far4
 	LEAQ (R8)(SI*1), DI
 far4:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero7
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 	VMOVUPS 128(SI), Z2
@@ -938,7 +939,7 @@ zero7:
 	VXORPS Y22, Y22, Y22
 	VXORPS Y23, Y23, Y23
 loaded8:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	TESTQ SI, SI
 	JZ tail1
 	PCALIGN $64
@@ -1008,9 +1009,9 @@ fetched11:
 	DECQ SI
 	JNZ loop9
 tail1:
-	CMPQ 120(AX), $0
+	CMPQ direct_tail(AX), $0
 	JEQ done2
-	KMOVQ 120(AX), K1
+	KMOVQ direct_tail(AX), K1
 	VMOVDQU16.Z (R8), K1, Z24
 	VMOVDQU16.Z (R8)(CX*1), K1, Z25
 	VMOVDQU16.Z (R8)(CX*2), K1, Z26
@@ -1046,10 +1047,10 @@ tail1:
 	LONG $0x400e8262; WORD $0xf452 // VDPBF16PS Z28, Z30, Z22
 	LONG $0x400e8262; WORD $0xfd52 // VDPBF16PS Z29, Z30, Z23
 done2:
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw5
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Z1, Z0, Z30
 	VUNPCKHPS Z1, Z0, Z0
 	VADDPS Z30, Z0, Z0
@@ -1122,19 +1123,19 @@ done2:
 	VMOVUPS spread4x6From0<>+0(SB), Z1
 	VPERMPS Z0, Z1, Z1
 	VMOVUPS Y1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF64X4 $1, Z1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VMOVUPS spread4x6From12<>+0(SB), Z2
 	VPERMI2PS Z16, Z0, Z2
 	VMOVUPS Y2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF64X4 $1, Z2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored6
 raw5:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -1161,10 +1162,10 @@ raw5:
 	VMOVUPS Z23, 1472(SI)
 stored6:
 	IMUL3Q $6, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $1536, 176(AX)
-	ADDQ $24, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $1536, direct_moved+moves_partial(AX)
+	ADDQ $24, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next3
 	VZEROUPPER
 	RET
@@ -1172,25 +1173,25 @@ stored6:
 // func directBF16x5AVX512(d *direct)
 TEXT ·directBF16x5AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $5, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far4
 	LEAQ (R8)(SI*1), DI
 far4:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero7
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 	VMOVUPS 128(SI), Z2
@@ -1244,7 +1245,7 @@ zero7:
 	VXORPS Y23, Y23, Y23
 	VXORPS Y24, Y24, Y24
 loaded8:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	TESTQ SI, SI
 	JZ tail1
 	PCALIGN $64
@@ -1312,9 +1313,9 @@ fetched11:
 	DECQ SI
 	JNZ loop9
 tail1:
-	CMPQ 120(AX), $0
+	CMPQ direct_tail(AX), $0
 	JEQ done2
-	KMOVQ 120(AX), K1
+	KMOVQ direct_tail(AX), K1
 	VMOVDQU16.Z (R8), K1, Z25
 	VMOVDQU16.Z (R8)(CX*1), K1, Z26
 	VMOVDQU16.Z (R8)(CX*2), K1, Z27
@@ -1351,10 +1352,10 @@ tail1:
 	LONG $0x400e8262; WORD $0xfc52 // VDPBF16PS Z28, Z30, Z23
 	LONG $0x400e0262; WORD $0xc552 // VDPBF16PS Z29, Z30, Z24
 done2:
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw5
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Z1, Z0, Z30
 	VUNPCKHPS Z1, Z0, Z0
 	VADDPS Z30, Z0, Z0
@@ -1436,23 +1437,23 @@ done2:
 	VMOVUPS spread5x5From0<>+0(SB), Z1
 	VPERMPS Z0, Z1, Z1
 	VMOVUPS Y1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF64X4 $1, Z1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VMOVUPS spread5x5From10<>+0(SB), Z2
 	VPERMI2PS Z16, Z0, Z2
 	VMOVUPS Y2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF64X4 $1, Z2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VMOVUPS spread5x5From20<>+0(SB), Z3
 	VPERMPS Z16, Z3, Z3
 	VMOVUPS Y3, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored6
 raw5:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -1480,10 +1481,10 @@ raw5:
 	VMOVUPS Z24, 1536(SI)
 stored6:
 	IMUL3Q $5, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $1600, 176(AX)
-	ADDQ $20, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $1600, direct_moved+moves_partial(AX)
+	ADDQ $20, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next3
 	VZEROUPPER
 	RET
@@ -1491,25 +1492,25 @@ stored6:
 // func directBF16x6AVX512(d *direct)
 TEXT ·directBF16x6AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $4, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far4
 	LEAQ (R8)(SI*1), DI
 far4:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero7
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 	VMOVUPS 128(SI), Z2
@@ -1561,7 +1562,7 @@ zero7:
 	VXORPS Y22, Y22, Y22
 	VXORPS Y23, Y23, Y23
 loaded8:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	TESTQ SI, SI
 	JZ tail1
 	PCALIGN $64
@@ -1625,9 +1626,9 @@ fetched11:
 	DECQ SI
 	JNZ loop9
 tail1:
-	CMPQ 120(AX), $0
+	CMPQ direct_tail(AX), $0
 	JEQ done2
-	KMOVQ 120(AX), K1
+	KMOVQ direct_tail(AX), K1
 	VMOVDQU16.Z (R8), K1, Z24
 	VMOVDQU16.Z (R8)(CX*1), K1, Z25
 	VMOVDQU16.Z (R8)(CX*2), K1, Z26
@@ -1663,10 +1664,10 @@ tail1:
 	LONG $0x401e8262; WORD $0xf252 // VDPBF16PS Z26, Z28, Z22
 	LONG $0x401e8262; WORD $0xfb52 // VDPBF16PS Z27, Z28, Z23
 done2:
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw5
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Z1, Z0, Z28
 	VUNPCKHPS Z1, Z0, Z0
 	VADDPS Z28, Z0, Z0
@@ -1737,21 +1738,21 @@ done2:
 	VSHUFF32X4 $221, Z16, Z16, Z16
 	VADDPS Z28, Z16, Z16
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $1, Z0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $2, Z0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $3, Z0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VMOVUPS X16, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $1, Z16, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored6
 raw5:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -1778,10 +1779,10 @@ raw5:
 	VMOVUPS Z23, 1472(SI)
 stored6:
 	IMUL3Q $4, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $1536, 176(AX)
-	ADDQ $16, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $1536, direct_moved+moves_partial(AX)
+	ADDQ $16, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next3
 	VZEROUPPER
 	RET
@@ -1789,23 +1790,23 @@ stored6:
 // func directBF16x7AVX512(d *direct)
 TEXT ·directBF16x7AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	IMUL3Q $3, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far4
 	LEAQ (R8)(SI*1), DI
 far4:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero7
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 	VMOVUPS 128(SI), Z2
@@ -1851,7 +1852,7 @@ zero7:
 	VXORPS Y19, Y19, Y19
 	VXORPS Y20, Y20, Y20
 loaded8:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	TESTQ SI, SI
 	JZ tail1
 	PCALIGN $64
@@ -1908,9 +1909,9 @@ fetched11:
 	DECQ SI
 	JNZ loop9
 tail1:
-	CMPQ 120(AX), $0
+	CMPQ direct_tail(AX), $0
 	JEQ done2
-	KMOVQ 120(AX), K1
+	KMOVQ direct_tail(AX), K1
 	VMOVDQU16.Z (R8), K1, Z21
 	VMOVDQU16.Z (R8)(CX*1), K1, Z22
 	VMOVDQU16.Z (R8)(CX*2), K1, Z23
@@ -1943,10 +1944,10 @@ tail1:
 	LONG $0x403ea262; WORD $0xde52 // VDPBF16PS Z22, Z24, Z19
 	LONG $0x403ea262; WORD $0xe752 // VDPBF16PS Z23, Z24, Z20
 done2:
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw5
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Z1, Z0, Z24
 	VUNPCKHPS Z1, Z0, Z0
 	VADDPS Z24, Z0, Z0
@@ -2016,25 +2017,25 @@ done2:
 	VMOVUPS spread7x3From0<>+0(SB), Z1
 	VPERMPS Z0, Z1, Z1
 	VMOVUPS X1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $1, Z1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $2, Z1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $3, Z1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VMOVUPS spread7x3From12<>+0(SB), Z2
 	VPERMI2PS Z16, Z0, Z2
 	VMOVUPS X2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $1, Z2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $2, Z2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored6
 raw5:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -2058,10 +2059,10 @@ raw5:
 	VMOVUPS Z20, 1280(SI)
 stored6:
 	IMUL3Q $3, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $1344, 176(AX)
-	ADDQ $12, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $1344, direct_moved+moves_partial(AX)
+	ADDQ $12, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next3
 	VZEROUPPER
 	RET
@@ -2069,23 +2070,23 @@ stored6:
 // func directBF16x8AVX512(d *direct)
 TEXT ·directBF16x8AVX512(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
 next3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	IMUL3Q $3, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far4
 	LEAQ (R8)(SI*1), DI
 far4:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero7
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 	VMOVUPS 128(SI), Z2
@@ -2137,7 +2138,7 @@ zero7:
 	VXORPS Y22, Y22, Y22
 	VXORPS Y23, Y23, Y23
 loaded8:
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	TESTQ SI, SI
 	JZ tail1
 	PCALIGN $64
@@ -2198,9 +2199,9 @@ fetched11:
 	DECQ SI
 	JNZ loop9
 tail1:
-	CMPQ 120(AX), $0
+	CMPQ direct_tail(AX), $0
 	JEQ done2
-	KMOVQ 120(AX), K1
+	KMOVQ direct_tail(AX), K1
 	VMOVDQU16.Z (R8), K1, Z24
 	VMOVDQU16.Z (R8)(CX*1), K1, Z25
 	VMOVDQU16.Z (R8)(CX*2), K1, Z26
@@ -2237,10 +2238,10 @@ tail1:
 	LONG $0x40268262; WORD $0xf152 // VDPBF16PS Z25, Z27, Z22
 	LONG $0x40268262; WORD $0xfa52 // VDPBF16PS Z26, Z27, Z23
 done2:
-	CMPQ 104(AX), $0
+	CMPQ direct_finish(AX), $0
 	JEQ raw5
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Z1, Z0, Z27
 	VUNPCKHPS Z1, Z0, Z0
 	VADDPS Z27, Z0, Z0
@@ -2313,27 +2314,27 @@ done2:
 	VMOVUPS spread8x3From0<>+0(SB), Z1
 	VPERMPS Z0, Z1, Z1
 	VMOVUPS X1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $1, Z1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $2, Z1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $3, Z1, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VMOVUPS spread8x3From12<>+0(SB), Z2
 	VPERMI2PS Z16, Z0, Z2
 	VMOVUPS X2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $1, Z2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $2, Z2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTF32X4 $3, Z2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored6
 raw5:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -2360,10 +2361,10 @@ raw5:
 	VMOVUPS Z23, 1472(SI)
 stored6:
 	IMUL3Q $3, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $1536, 176(AX)
-	ADDQ $12, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $1536, direct_moved+moves_partial(AX)
+	ADDQ $12, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next3
 	VZEROUPPER
 	RET

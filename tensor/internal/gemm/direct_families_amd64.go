@@ -95,7 +95,7 @@ var directTables = [...]func() *directCodes{
 
 // newDirectCodes makes tables that are looked up for codes but those whose double less 16 is less than rare.
 func newDirectCodes(l *lookup, rare uint8) *directCodes {
-	c := &directCodes{high: l.high, low: l.low, top: l.top + l.bias - words(7<<7)}
+	c := &directCodes{codeTables: l.codeTables, top: l.top + l.bias - words(7<<7)}
 	for i := range c.rare {
 		c.rare[i] = rare
 	}

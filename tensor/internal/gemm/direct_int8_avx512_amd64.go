@@ -6,6 +6,12 @@ package gemm
 
 import "unsafe"
 
+// The assembly takes it that these differences are 0.
+const (
+	_ = uint(directHeight - 12)
+	_ = uint(12 - directHeight)
+)
+
 // directInt8Alongx1AVX512 multiplies 1 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
 // 16 FP32 numbers for each block. It fetches the rows ahead bytes behind.
 //

@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA flip<>+0(SB)/4, $0x80808080
@@ -28,12 +29,12 @@ GLOBL order<>(SB), RODATA|NOPTR, $64
 // func directInt8Alongx1AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx1AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -46,18 +47,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -209,7 +210,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -273,8 +274,8 @@ last3:
 	VMULPS Z16, Z8, Z8
 	VFMADD231PS.BCST 36(BX), Z8, Z18
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VZEROUPPER
@@ -283,12 +284,12 @@ done4:
 // func directInt8Alongx2AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx2AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -307,18 +308,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -494,7 +495,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -570,8 +571,8 @@ last3:
 	VMULPS Z16, Z9, Z9
 	VFMADD231PS.BCST 76(BX), Z9, Z19
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -582,12 +583,12 @@ done4:
 // func directInt8Alongx3AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx3AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -612,18 +613,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -823,7 +824,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -911,8 +912,8 @@ last3:
 	VMULPS Z16, Z10, Z10
 	VFMADD231PS.BCST 116(BX), Z10, Z20
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -925,12 +926,12 @@ done4:
 // func directInt8Alongx4AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx4AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -961,18 +962,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -1196,7 +1197,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -1296,8 +1297,8 @@ last3:
 	VMULPS Z16, Z11, Z11
 	VFMADD231PS.BCST 156(BX), Z11, Z21
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -1312,12 +1313,12 @@ done4:
 // func directInt8Alongx5AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx5AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -1354,18 +1355,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -1613,7 +1614,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -1725,8 +1726,8 @@ last3:
 	VMULPS Z16, Z12, Z12
 	VFMADD231PS.BCST 196(BX), Z12, Z22
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -1743,12 +1744,12 @@ done4:
 // func directInt8Alongx6AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx6AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -1791,18 +1792,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -2074,7 +2075,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -2198,8 +2199,8 @@ last3:
 	VMULPS Z16, Z13, Z13
 	VFMADD231PS.BCST 236(BX), Z13, Z23
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -2218,12 +2219,12 @@ done4:
 // func directInt8Alongx7AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx7AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -2272,18 +2273,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -2579,7 +2580,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -2715,8 +2716,8 @@ last3:
 	VMULPS Z16, Z14, Z14
 	VFMADD231PS.BCST 276(BX), Z14, Z24
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -2737,12 +2738,12 @@ done4:
 // func directInt8Alongx8AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx8AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -2797,18 +2798,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -3128,7 +3129,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -3276,8 +3277,8 @@ last3:
 	VMULPS Z16, Z15, Z15
 	VFMADD231PS.BCST 316(BX), Z15, Z25
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -3300,12 +3301,12 @@ done4:
 // func directInt8Alongx9AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx9AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -3366,18 +3367,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -3721,7 +3722,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -3881,8 +3882,8 @@ last3:
 	VMULPS Z16, Z8, Z8
 	VFMADD231PS.BCST 356(BX), Z8, Z26
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -3907,12 +3908,12 @@ done4:
 // func directInt8Alongx10AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx10AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -3979,18 +3980,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -4358,7 +4359,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -4530,8 +4531,8 @@ last3:
 	VMULPS Z16, Z9, Z9
 	VFMADD231PS.BCST 396(BX), Z9, Z27
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -4558,12 +4559,12 @@ done4:
 // func directInt8Alongx11AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx11AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -4636,18 +4637,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -5039,7 +5040,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -5223,8 +5224,8 @@ last3:
 	VMULPS Z16, Z10, Z10
 	VFMADD231PS.BCST 436(BX), Z10, Z28
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -5253,12 +5254,12 @@ done4:
 // func directInt8Alongx12AVX512(t *tile, scales unsafe.Pointer, ahead int)
 TEXT ·directInt8Alongx12AVX512(SB), NOSPLIT, $0-24
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z17
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
-	CMPQ 80(AX), $0
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear1
 	MOVQ SI, BX
 	VMOVUPS.Z (BX), K1, Z18
@@ -5337,18 +5338,18 @@ clear1:
 	PREFETCHT0 64(BX)
 	ADDQ DI, BX
 ready2:
-	MOVQ 32(AX), R10
+	MOVQ tile_aStride(AX), R10
 	LEAQ (R10)(R10*2), R11
 	LEAQ (R10)(R10*4), R12
 	LEAQ (R11)(R10*4), R13
-	MOVQ 8(AX), SI
+	MOVQ tile_b(AX), SI
 	LEAQ (SI)(R10*8), DI
 	MOVQ ahead+16(FP), BX
 	LEAQ (SI)(BX*1), R8
 	LEAQ (DI)(BX*1), R9
 	MOVQ scales+8(FP), DX
-	MOVQ (AX), BX
-	MOVQ 56(AX), CX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_steps(AX), CX
 	SHRQ $1, CX
 	JZ last3
 	PCALIGN $64
@@ -5764,7 +5765,7 @@ loop5:
 	DECQ CX
 	JNZ loop5
 last3:
-	TESTQ $1, 56(AX)
+	TESTQ $1, tile_steps(AX)
 	JZ done4
 	VMOVDQU64 (SI), Y8
 	VINSERTI64X4 $1, (SI)(R10*4), Z8, Z8
@@ -5960,8 +5961,8 @@ last3:
 	VMULPS Z16, Z11, Z11
 	VFMADD231PS.BCST 476(BX), Z11, Z29
 done4:
-	MOVQ 16(AX), SI
-	MOVQ 40(AX), DI
+	MOVQ tile_sum(AX), SI
+	MOVQ tile_sumStride(AX), DI
 	VMOVUPS Z18, K1, (SI)
 	ADDQ DI, SI
 	VMOVUPS Z19, K1, (SI)
@@ -5992,7 +5993,7 @@ done4:
 // func directInt8Acrossx1AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx1AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -6000,14 +6001,14 @@ TEXT ·directInt8Acrossx1AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z16
 	VPBROADCASTD R12, Z17
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -6020,16 +6021,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -6127,22 +6128,22 @@ loop4:
 	VMOVUPS Z14, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z16, X16
 	VPMOVDB Z17, X17
-	VPMINUB (R12), X16, X16
-	VPMAXUB 64(R12), X17, X17
-	VMOVDQU64 X16, (R12)
-	VMOVDQU64 X17, 64(R12)
+	VPMINUB notes_min(R12), X16, X16
+	VPMAXUB notes_max(R12), X17, X17
+	VMOVDQU64 X16, notes_min(R12)
+	VMOVDQU64 X17, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx2AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx2AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -6150,14 +6151,14 @@ TEXT ·directInt8Acrossx2AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z17
 	VPBROADCASTD R12, Z18
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -6176,16 +6177,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -6297,22 +6298,22 @@ loop4:
 	VMOVUPS Z15, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z17, X17
 	VPMOVDB Z18, X18
-	VPMINUB (R12), X17, X17
-	VPMAXUB 64(R12), X18, X18
-	VMOVDQU64 X17, (R12)
-	VMOVDQU64 X18, 64(R12)
+	VPMINUB notes_min(R12), X17, X17
+	VPMAXUB notes_max(R12), X18, X18
+	VMOVDQU64 X17, notes_min(R12)
+	VMOVDQU64 X18, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx3AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx3AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -6320,14 +6321,14 @@ TEXT ·directInt8Acrossx3AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z18
 	VPBROADCASTD R12, Z19
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -6352,16 +6353,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -6487,22 +6488,22 @@ loop4:
 	VMOVUPS Z16, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z18, X18
 	VPMOVDB Z19, X19
-	VPMINUB (R12), X18, X18
-	VPMAXUB 64(R12), X19, X19
-	VMOVDQU64 X18, (R12)
-	VMOVDQU64 X19, 64(R12)
+	VPMINUB notes_min(R12), X18, X18
+	VPMAXUB notes_max(R12), X19, X19
+	VMOVDQU64 X18, notes_min(R12)
+	VMOVDQU64 X19, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx4AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx4AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -6510,14 +6511,14 @@ TEXT ·directInt8Acrossx4AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z19
 	VPBROADCASTD R12, Z20
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -6548,16 +6549,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -6697,22 +6698,22 @@ loop4:
 	VMOVUPS Z17, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z19, X19
 	VPMOVDB Z20, X20
-	VPMINUB (R12), X19, X19
-	VPMAXUB 64(R12), X20, X20
-	VMOVDQU64 X19, (R12)
-	VMOVDQU64 X20, 64(R12)
+	VPMINUB notes_min(R12), X19, X19
+	VPMAXUB notes_max(R12), X20, X20
+	VMOVDQU64 X19, notes_min(R12)
+	VMOVDQU64 X20, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx5AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx5AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -6720,14 +6721,14 @@ TEXT ·directInt8Acrossx5AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z20
 	VPBROADCASTD R12, Z21
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -6764,16 +6765,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -6927,22 +6928,22 @@ loop4:
 	VMOVUPS Z18, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z20, X20
 	VPMOVDB Z21, X21
-	VPMINUB (R12), X20, X20
-	VPMAXUB 64(R12), X21, X21
-	VMOVDQU64 X20, (R12)
-	VMOVDQU64 X21, 64(R12)
+	VPMINUB notes_min(R12), X20, X20
+	VPMAXUB notes_max(R12), X21, X21
+	VMOVDQU64 X20, notes_min(R12)
+	VMOVDQU64 X21, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx6AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx6AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -6950,14 +6951,14 @@ TEXT ·directInt8Acrossx6AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z21
 	VPBROADCASTD R12, Z22
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -7000,16 +7001,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -7177,22 +7178,22 @@ loop4:
 	VMOVUPS Z19, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z21, X21
 	VPMOVDB Z22, X22
-	VPMINUB (R12), X21, X21
-	VPMAXUB 64(R12), X22, X22
-	VMOVDQU64 X21, (R12)
-	VMOVDQU64 X22, 64(R12)
+	VPMINUB notes_min(R12), X21, X21
+	VPMAXUB notes_max(R12), X22, X22
+	VMOVDQU64 X21, notes_min(R12)
+	VMOVDQU64 X22, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx7AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx7AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -7200,14 +7201,14 @@ TEXT ·directInt8Acrossx7AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z22
 	VPBROADCASTD R12, Z23
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -7256,16 +7257,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -7447,22 +7448,22 @@ loop4:
 	VMOVUPS Z20, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z22, X22
 	VPMOVDB Z23, X23
-	VPMINUB (R12), X22, X22
-	VPMAXUB 64(R12), X23, X23
-	VMOVDQU64 X22, (R12)
-	VMOVDQU64 X23, 64(R12)
+	VPMINUB notes_min(R12), X22, X22
+	VPMAXUB notes_max(R12), X23, X23
+	VMOVDQU64 X22, notes_min(R12)
+	VMOVDQU64 X23, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx8AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx8AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -7470,14 +7471,14 @@ TEXT ·directInt8Acrossx8AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z23
 	VPBROADCASTD R12, Z24
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -7532,16 +7533,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -7737,22 +7738,22 @@ loop4:
 	VMOVUPS Z21, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z23, X23
 	VPMOVDB Z24, X24
-	VPMINUB (R12), X23, X23
-	VPMAXUB 64(R12), X24, X24
-	VMOVDQU64 X23, (R12)
-	VMOVDQU64 X24, 64(R12)
+	VPMINUB notes_min(R12), X23, X23
+	VPMAXUB notes_max(R12), X24, X24
+	VMOVDQU64 X23, notes_min(R12)
+	VMOVDQU64 X24, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx9AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx9AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -7760,14 +7761,14 @@ TEXT ·directInt8Acrossx9AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z24
 	VPBROADCASTD R12, Z25
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -7828,16 +7829,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -8047,22 +8048,22 @@ loop4:
 	VMOVUPS Z22, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z24, X24
 	VPMOVDB Z25, X25
-	VPMINUB (R12), X24, X24
-	VPMAXUB 64(R12), X25, X25
-	VMOVDQU64 X24, (R12)
-	VMOVDQU64 X25, 64(R12)
+	VPMINUB notes_min(R12), X24, X24
+	VPMAXUB notes_max(R12), X25, X25
+	VMOVDQU64 X24, notes_min(R12)
+	VMOVDQU64 X25, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx10AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx10AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -8070,14 +8071,14 @@ TEXT ·directInt8Acrossx10AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z25
 	VPBROADCASTD R12, Z26
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -8144,16 +8145,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -8377,22 +8378,22 @@ loop4:
 	VMOVUPS Z23, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z25, X25
 	VPMOVDB Z26, X26
-	VPMINUB (R12), X25, X25
-	VPMAXUB 64(R12), X26, X26
-	VMOVDQU64 X25, (R12)
-	VMOVDQU64 X26, 64(R12)
+	VPMINUB notes_min(R12), X25, X25
+	VPMAXUB notes_max(R12), X26, X26
+	VMOVDQU64 X25, notes_min(R12)
+	VMOVDQU64 X26, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx11AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx11AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -8400,14 +8401,14 @@ TEXT ·directInt8Acrossx11AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z26
 	VPBROADCASTD R12, Z27
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -8480,16 +8481,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -8727,22 +8728,22 @@ loop4:
 	VMOVUPS Z24, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z26, X26
 	VPMOVDB Z27, X27
-	VPMINUB (R12), X26, X26
-	VPMAXUB 64(R12), X27, X27
-	VMOVDQU64 X26, (R12)
-	VMOVDQU64 X27, 64(R12)
+	VPMINUB notes_min(R12), X26, X26
+	VPMAXUB notes_max(R12), X27, X27
+	VMOVDQU64 X26, notes_min(R12)
+	VMOVDQU64 X27, notes_max(R12)
 	VZEROUPPER
 	RET
 
 // func directInt8Acrossx12AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 TEXT ·directInt8Acrossx12AVX512(SB), NOSPLIT, $0-32
 	MOVQ t+0(FP), AX
-	MOVQ 72(AX), BX
+	MOVQ tile_columns(AX), BX
 	KMOVW BX, K1
 	VPBROADCASTD flip<>+0(SB), Z13
 	MOVQ scaleStride+16(FP), R10
@@ -8750,14 +8751,14 @@ TEXT ·directInt8Acrossx12AVX512(SB), NOSPLIT, $0-32
 	MOVQ $127, R12
 	VPBROADCASTD R12, Z27
 	VPBROADCASTD R12, Z28
-	MOVQ 32(AX), R8
+	MOVQ tile_aStride(AX), R8
 	LEAQ (R8)(R8*2), R9
 	XORQ R14, R14
 next1:
-	MOVQ 16(AX), DI
+	MOVQ tile_sum(AX), DI
 	LEAQ (DI)(R14*4), DI
-	MOVQ 40(AX), R13
-	CMPQ 80(AX), $0
+	MOVQ tile_sumStride(AX), R13
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ DI, R12
 	VMOVUPS.Z (R12), K1, Z14
@@ -8836,16 +8837,16 @@ clear2:
 	PREFETCHT0 64(R12)
 	ADDQ R13, R12
 ready3:
-	MOVQ (AX), BX
-	MOVQ 8(AX), DX
+	MOVQ tile_a(AX), BX
+	MOVQ tile_b(AX), DX
 	ADDQ R14, DX
 	MOVQ scales+8(FP), SI
 	ADDQ R14, SI
-	MOVQ 64(AX), R11
+	MOVQ tile_count(AX), R11
 	ANDQ $3, R11
 	IMULQ R8, R11
 	LEAQ 64(DX)(R11*1), R11
-	MOVQ 56(AX), CX
+	MOVQ tile_steps(AX), CX
 	PCALIGN $64
 loop4:
 	VMOVDQU64 (DX), X0
@@ -9097,14 +9098,14 @@ loop4:
 	VMOVUPS Z25, K1, (DI)
 	ADDQ R13, DI
 	ADDQ $16, R14
-	DECQ 64(AX)
+	DECQ tile_count(AX)
 	JNZ next1
 	MOVQ notes+24(FP), R12
 	VPMOVDB Z27, X27
 	VPMOVDB Z28, X28
-	VPMINUB (R12), X27, X27
-	VPMAXUB 64(R12), X28, X28
-	VMOVDQU64 X27, (R12)
-	VMOVDQU64 X28, 64(R12)
+	VPMINUB notes_min(R12), X27, X27
+	VPMAXUB notes_max(R12), X28, X28
+	VMOVDQU64 X27, notes_min(R12)
+	VMOVDQU64 X28, notes_max(R12)
 	VZEROUPPER
 	RET

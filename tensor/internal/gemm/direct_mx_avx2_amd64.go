@@ -6,6 +6,12 @@ package gemm
 
 import "unsafe"
 
+// The assembly takes it that these differences are 0.
+const (
+	_ = uint(factorBias - 120)
+	_ = uint(120 - factorBias)
+)
+
 // directMXx1AVX2 multiplies 1 rows of a with groups of 6 rows of b, E4M3, with a factor for every 32 codes.
 //
 //go:noescape

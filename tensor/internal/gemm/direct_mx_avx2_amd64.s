@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA firsts<>+0(SB)/4, $0x00808080
@@ -57,29 +58,29 @@ GLOBL bias<>(SB), RODATA|NOPTR, $32
 // func directMXx1AVX2(d *direct)
 TEXT ·directMXx1AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
-	MOVQ 48(AX), R10
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
+	MOVQ direct_scaleStride(AX), R10
 	VMOVUPS field32<>+0(SB), Y6
 	VMOVUPS seconds<>+0(SB), Y7
 	VMOVUPS firsts<>+0(SB), Y8
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $6, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -96,11 +97,11 @@ zero5:
 	VXORPS Y5, Y5, Y5
 loaded6:
 	VPXOR Y12, Y12, Y12
-	MOVQ 24(AX), R11
-	ADDQ 168(AX), R11
+	MOVQ direct_scales(AX), R11
+	ADDQ direct_moved+moves_scales(AX), R11
 	LEAQ (R11)(R10*2), R12
 	ADDQ R10, R12
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (R8), Y9
@@ -205,12 +206,12 @@ loop7:
 	DECQ SI
 	JNZ loop7
 	VPCMPEQB twiceNaN<>+0(SB), Y12, Y12
-	VPOR 328(AX), Y12, Y12
-	VMOVUPS Y12, 328(AX)
-	CMPQ 104(AX), $0
+	VPOR direct_notes+notes_bad(AX), Y12, Y12
+	VMOVUPS Y12, direct_notes+notes_bad(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y12
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y12, Y0, Y0
@@ -232,11 +233,11 @@ loop7:
 	VEXTRACTF128 $1, Y4, X12
 	VADDPS X12, X4, X4
 	VMOVUPS X4, 16(SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -244,15 +245,15 @@ raw3:
 	VMOVUPS Y4, 256(SI)
 	VMOVUPS Y5, 320(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero10
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -268,11 +269,11 @@ zero10:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 loaded11:
-	MOVQ 24(AX), R11
-	ADDQ 168(AX), R11
+	MOVQ direct_scales(AX), R11
+	ADDQ direct_moved+moves_scales(AX), R11
 	LEAQ (R11)(R10*2), R12
 	ADDQ R10, R12
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop12:
 	VBROADCASTI128 16(R8), Y12
@@ -355,11 +356,11 @@ loop12:
 	DECQ SI
 	JNZ loop12
 	IMUL3Q $6, R10, SI
-	ADDQ SI, 168(AX)
-	CMPQ 104(AX), $0
+	ADDQ SI, direct_moved+moves_scales(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw8
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y10
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y10, Y0, Y0
@@ -383,11 +384,11 @@ loop12:
 	VADDPS X10, X4, X4
 	VADDPS 16(SI), X4, X4
 	VMOVUPS X4, 16(SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored9
 raw8:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -396,10 +397,10 @@ raw8:
 	VMOVUPS Y5, 352(SI)
 stored9:
 	IMUL3Q $6, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $384, 176(AX)
-	ADDQ $24, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $384, direct_moved+moves_partial(AX)
+	ADDQ $24, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -407,29 +408,29 @@ stored9:
 // func directMXx2AVX2(d *direct)
 TEXT ·directMXx2AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
-	MOVQ 48(AX), R10
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
+	MOVQ direct_scaleStride(AX), R10
 	VMOVUPS field32<>+0(SB), Y8
 	VMOVUPS seconds<>+0(SB), Y9
 	VMOVUPS firsts<>+0(SB), Y10
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
 	IMUL3Q $4, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -450,11 +451,11 @@ zero5:
 	VXORPS Y7, Y7, Y7
 loaded6:
 	VPXOR Y14, Y14, Y14
-	MOVQ 24(AX), R11
-	ADDQ 168(AX), R11
+	MOVQ direct_scales(AX), R11
+	ADDQ direct_moved+moves_scales(AX), R11
 	LEAQ (R11)(R10*2), R12
 	ADDQ R10, R12
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (R8), Y11
@@ -536,12 +537,12 @@ loop7:
 	DECQ SI
 	JNZ loop7
 	VPCMPEQB twiceNaN<>+0(SB), Y14, Y14
-	VPOR 328(AX), Y14, Y14
-	VMOVUPS Y14, 328(AX)
-	CMPQ 104(AX), $0
+	VPOR direct_notes+notes_bad(AX), Y14, Y14
+	VMOVUPS Y14, direct_notes+notes_bad(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y14
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y14, Y0, Y0
@@ -554,7 +555,7 @@ loop7:
 	VEXTRACTF128 $1, Y0, X14
 	VADDPS X14, X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y14
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y14, Y4, Y4
@@ -567,11 +568,11 @@ loop7:
 	VEXTRACTF128 $1, Y4, X14
 	VADDPS X14, X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -581,15 +582,15 @@ raw3:
 	VMOVUPS Y6, 384(SI)
 	VMOVUPS Y7, 448(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	LEAQ (R8)(CX*2), R9
 	ADDQ CX, R9
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero10
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -609,11 +610,11 @@ zero10:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded11:
-	MOVQ 24(AX), R11
-	ADDQ 168(AX), R11
+	MOVQ direct_scales(AX), R11
+	ADDQ direct_moved+moves_scales(AX), R11
 	LEAQ (R11)(R10*2), R12
 	ADDQ R10, R12
-	MOVQ 112(AX), SI
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop12:
 	VBROADCASTI128 16(R8), Y14
@@ -680,11 +681,11 @@ loop12:
 	DECQ SI
 	JNZ loop12
 	IMUL3Q $4, R10, SI
-	ADDQ SI, 168(AX)
-	CMPQ 104(AX), $0
+	ADDQ SI, direct_moved+moves_scales(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw8
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y12
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y12, Y0, Y0
@@ -698,7 +699,7 @@ loop12:
 	VADDPS X12, X0, X0
 	VADDPS (SI), X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y12
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y12, Y4, Y4
@@ -712,11 +713,11 @@ loop12:
 	VADDPS X12, X4, X4
 	VADDPS (SI), X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored9
 raw8:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -727,10 +728,10 @@ raw8:
 	VMOVUPS Y7, 480(SI)
 stored9:
 	IMUL3Q $4, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $512, 176(AX)
-	ADDQ $16, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $512, direct_moved+moves_partial(AX)
+	ADDQ $16, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -738,27 +739,27 @@ stored9:
 // func directMXx3AVX2(d *direct)
 TEXT ·directMXx3AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
-	MOVQ 48(AX), R9
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
+	MOVQ direct_scaleStride(AX), R9
 	VMOVUPS field32<>+0(SB), Y9
 	VMOVUPS seconds<>+0(SB), Y10
 	VMOVUPS firsts<>+0(SB), Y11
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	IMUL3Q $3, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -781,9 +782,9 @@ zero5:
 	VXORPS Y8, Y8, Y8
 loaded6:
 	VPXOR Y15, Y15, Y15
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (R8), Y12
@@ -863,12 +864,12 @@ fetched9:
 	DECQ SI
 	JNZ loop7
 	VPCMPEQB twiceNaN<>+0(SB), Y15, Y15
-	VPOR 328(AX), Y15, Y15
-	VMOVUPS Y15, 328(AX)
-	CMPQ 104(AX), $0
+	VPOR direct_notes+notes_bad(AX), Y15, Y15
+	VMOVUPS Y15, direct_notes+notes_bad(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y15
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y15, Y0, Y0
@@ -881,7 +882,7 @@ fetched9:
 	VEXTRACTF128 $1, Y0, X15
 	VADDPS X15, X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y4, Y3, Y15
 	VUNPCKHPS Y4, Y3, Y3
 	VADDPS Y15, Y3, Y3
@@ -894,7 +895,7 @@ fetched9:
 	VEXTRACTF128 $1, Y3, X15
 	VADDPS X15, X3, X3
 	VMOVUPS X3, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y15
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y15, Y6, Y6
@@ -907,11 +908,11 @@ fetched9:
 	VEXTRACTF128 $1, Y6, X15
 	VADDPS X15, X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -922,13 +923,13 @@ raw3:
 	VMOVUPS Y7, 448(SI)
 	VMOVUPS Y8, 512(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
-	CMPQ 96(AX), $0
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
+	CMPQ direct_load(AX), $0
 	JEQ zero12
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -950,9 +951,9 @@ zero12:
 	VXORPS Y7, Y7, Y7
 	VXORPS Y8, Y8, Y8
 loaded13:
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop14:
 	VBROADCASTI128 16(R8), Y15
@@ -1009,11 +1010,11 @@ loop14:
 	DECQ SI
 	JNZ loop14
 	IMUL3Q $3, R9, SI
-	ADDQ SI, 168(AX)
-	CMPQ 104(AX), $0
+	ADDQ SI, direct_moved+moves_scales(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw10
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y13
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y13, Y0, Y0
@@ -1027,7 +1028,7 @@ loop14:
 	VADDPS X13, X0, X0
 	VADDPS (SI), X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y4, Y3, Y13
 	VUNPCKHPS Y4, Y3, Y3
 	VADDPS Y13, Y3, Y3
@@ -1041,7 +1042,7 @@ loop14:
 	VADDPS X13, X3, X3
 	VADDPS (SI), X3, X3
 	VMOVUPS X3, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y13
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y13, Y6, Y6
@@ -1055,11 +1056,11 @@ loop14:
 	VADDPS X13, X6, X6
 	VADDPS (SI), X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored11
 raw10:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -1071,10 +1072,10 @@ raw10:
 	VMOVUPS Y8, 544(SI)
 stored11:
 	IMUL3Q $3, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $576, 176(AX)
-	ADDQ $12, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $576, direct_moved+moves_partial(AX)
+	ADDQ $12, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1082,27 +1083,27 @@ stored11:
 // func directMXx4AVX2(d *direct)
 TEXT ·directMXx4AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
-	MOVQ 48(AX), R9
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
+	MOVQ direct_scaleStride(AX), R9
 	VMOVUPS field32<>+0(SB), Y8
 	VMOVUPS seconds<>+0(SB), Y9
 	VMOVUPS firsts<>+0(SB), Y10
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	IMUL3Q $2, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -1123,9 +1124,9 @@ zero5:
 	VXORPS Y7, Y7, Y7
 loaded6:
 	VPXOR Y14, Y14, Y14
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (R8), Y11
@@ -1187,12 +1188,12 @@ fetched9:
 	DECQ SI
 	JNZ loop7
 	VPCMPEQB twiceNaN<>+0(SB), Y14, Y14
-	VPOR 328(AX), Y14, Y14
-	VMOVUPS Y14, 328(AX)
-	CMPQ 104(AX), $0
+	VPOR direct_notes+notes_bad(AX), Y14, Y14
+	VMOVUPS Y14, direct_notes+notes_bad(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y14
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y14, Y0, Y0
@@ -1202,7 +1203,7 @@ fetched9:
 	VEXTRACTF128 $1, Y0, X14
 	VADDPS X14, X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y3, Y2, Y14
 	VUNPCKHPS Y3, Y2, Y2
 	VADDPS Y14, Y2, Y2
@@ -1212,7 +1213,7 @@ fetched9:
 	VEXTRACTF128 $1, Y2, X14
 	VADDPS X14, X2, X2
 	VMOVUPS X2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y14
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y14, Y4, Y4
@@ -1222,7 +1223,7 @@ fetched9:
 	VEXTRACTF128 $1, Y4, X14
 	VADDPS X14, X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y14
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y14, Y6, Y6
@@ -1232,11 +1233,11 @@ fetched9:
 	VEXTRACTF128 $1, Y6, X14
 	VADDPS X14, X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -1246,13 +1247,13 @@ raw3:
 	VMOVUPS Y6, 384(SI)
 	VMOVUPS Y7, 448(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
-	CMPQ 96(AX), $0
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
+	CMPQ direct_load(AX), $0
 	JEQ zero12
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -1272,9 +1273,9 @@ zero12:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded13:
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop14:
 	VBROADCASTI128 16(R8), Y14
@@ -1319,11 +1320,11 @@ loop14:
 	DECQ SI
 	JNZ loop14
 	IMUL3Q $2, R9, SI
-	ADDQ SI, 168(AX)
-	CMPQ 104(AX), $0
+	ADDQ SI, direct_moved+moves_scales(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw10
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y12
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y12, Y0, Y0
@@ -1334,7 +1335,7 @@ loop14:
 	VADDPS X12, X0, X0
 	VADDPS (SI), X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y3, Y2, Y12
 	VUNPCKHPS Y3, Y2, Y2
 	VADDPS Y12, Y2, Y2
@@ -1345,7 +1346,7 @@ loop14:
 	VADDPS X12, X2, X2
 	VADDPS (SI), X2, X2
 	VMOVUPS X2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y12
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y12, Y4, Y4
@@ -1356,7 +1357,7 @@ loop14:
 	VADDPS X12, X4, X4
 	VADDPS (SI), X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y12
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y12, Y6, Y6
@@ -1367,11 +1368,11 @@ loop14:
 	VADDPS X12, X6, X6
 	VADDPS (SI), X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored11
 raw10:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -1382,10 +1383,10 @@ raw10:
 	VMOVUPS Y7, 480(SI)
 stored11:
 	IMUL3Q $2, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $512, 176(AX)
-	ADDQ $8, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $512, direct_moved+moves_partial(AX)
+	ADDQ $8, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1393,26 +1394,26 @@ stored11:
 // func directMXx5AVX2(d *direct)
 TEXT ·directMXx5AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
-	MOVQ 48(AX), R9
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
+	MOVQ direct_scaleStride(AX), R9
 	VMOVUPS field32<>+0(SB), Y10
 	VMOVUPS seconds<>+0(SB), Y11
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	IMUL3Q $2, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -1437,9 +1438,9 @@ zero5:
 	VXORPS Y9, Y9, Y9
 loaded6:
 	VPXOR Y15, Y15, Y15
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (R8), Y12
@@ -1505,12 +1506,12 @@ fetched9:
 	DECQ SI
 	JNZ loop7
 	VPCMPEQB twiceNaN<>+0(SB), Y15, Y15
-	VPOR 328(AX), Y15, Y15
-	VMOVUPS Y15, 328(AX)
-	CMPQ 104(AX), $0
+	VPOR direct_notes+notes_bad(AX), Y15, Y15
+	VMOVUPS Y15, direct_notes+notes_bad(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y15
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y15, Y0, Y0
@@ -1520,7 +1521,7 @@ fetched9:
 	VEXTRACTF128 $1, Y0, X15
 	VADDPS X15, X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y3, Y2, Y15
 	VUNPCKHPS Y3, Y2, Y2
 	VADDPS Y15, Y2, Y2
@@ -1530,7 +1531,7 @@ fetched9:
 	VEXTRACTF128 $1, Y2, X15
 	VADDPS X15, X2, X2
 	VMOVUPS X2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y15
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y15, Y4, Y4
@@ -1540,7 +1541,7 @@ fetched9:
 	VEXTRACTF128 $1, Y4, X15
 	VADDPS X15, X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y15
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y15, Y6, Y6
@@ -1550,7 +1551,7 @@ fetched9:
 	VEXTRACTF128 $1, Y6, X15
 	VADDPS X15, X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y9, Y8, Y15
 	VUNPCKHPS Y9, Y8, Y8
 	VADDPS Y15, Y8, Y8
@@ -1560,11 +1561,11 @@ fetched9:
 	VEXTRACTF128 $1, Y8, X15
 	VADDPS X15, X8, X8
 	VMOVUPS X8, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -1576,13 +1577,13 @@ raw3:
 	VMOVUPS Y8, 512(SI)
 	VMOVUPS Y9, 576(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
-	CMPQ 96(AX), $0
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
+	CMPQ direct_load(AX), $0
 	JEQ zero12
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -1606,9 +1607,9 @@ zero12:
 	VXORPS Y8, Y8, Y8
 	VXORPS Y9, Y9, Y9
 loaded13:
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop14:
 	VBROADCASTI128 16(R8), Y15
@@ -1657,11 +1658,11 @@ loop14:
 	DECQ SI
 	JNZ loop14
 	IMUL3Q $2, R9, SI
-	ADDQ SI, 168(AX)
-	CMPQ 104(AX), $0
+	ADDQ SI, direct_moved+moves_scales(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw10
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y13
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y13, Y0, Y0
@@ -1672,7 +1673,7 @@ loop14:
 	VADDPS X13, X0, X0
 	VADDPS (SI), X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y3, Y2, Y13
 	VUNPCKHPS Y3, Y2, Y2
 	VADDPS Y13, Y2, Y2
@@ -1683,7 +1684,7 @@ loop14:
 	VADDPS X13, X2, X2
 	VADDPS (SI), X2, X2
 	VMOVUPS X2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y13
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y13, Y4, Y4
@@ -1694,7 +1695,7 @@ loop14:
 	VADDPS X13, X4, X4
 	VADDPS (SI), X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y13
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y13, Y6, Y6
@@ -1705,7 +1706,7 @@ loop14:
 	VADDPS X13, X6, X6
 	VADDPS (SI), X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y9, Y8, Y13
 	VUNPCKHPS Y9, Y8, Y8
 	VADDPS Y13, Y8, Y8
@@ -1716,11 +1717,11 @@ loop14:
 	VADDPS X13, X8, X8
 	VADDPS (SI), X8, X8
 	VMOVUPS X8, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored11
 raw10:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -1733,10 +1734,10 @@ raw10:
 	VMOVUPS Y9, 608(SI)
 stored11:
 	IMUL3Q $2, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $640, 176(AX)
-	ADDQ $8, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $640, direct_moved+moves_partial(AX)
+	ADDQ $8, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -1744,24 +1745,24 @@ stored11:
 // func directMXx6AVX2(d *direct)
 TEXT ·directMXx6AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
-	MOVQ 48(AX), R9
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
+	MOVQ direct_scaleStride(AX), R9
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	IMUL3Q $2, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -1790,9 +1791,9 @@ zero5:
 	VXORPS Y11, Y11, Y11
 loaded6:
 	VPXOR Y15, Y15, Y15
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (R8), Y12
@@ -1862,12 +1863,12 @@ fetched9:
 	DECQ SI
 	JNZ loop7
 	VPCMPEQB twiceNaN<>+0(SB), Y15, Y15
-	VPOR 328(AX), Y15, Y15
-	VMOVUPS Y15, 328(AX)
-	CMPQ 104(AX), $0
+	VPOR direct_notes+notes_bad(AX), Y15, Y15
+	VMOVUPS Y15, direct_notes+notes_bad(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y15
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y15, Y0, Y0
@@ -1877,7 +1878,7 @@ fetched9:
 	VEXTRACTF128 $1, Y0, X15
 	VADDPS X15, X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y3, Y2, Y15
 	VUNPCKHPS Y3, Y2, Y2
 	VADDPS Y15, Y2, Y2
@@ -1887,7 +1888,7 @@ fetched9:
 	VEXTRACTF128 $1, Y2, X15
 	VADDPS X15, X2, X2
 	VMOVUPS X2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y15
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y15, Y4, Y4
@@ -1897,7 +1898,7 @@ fetched9:
 	VEXTRACTF128 $1, Y4, X15
 	VADDPS X15, X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y15
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y15, Y6, Y6
@@ -1907,7 +1908,7 @@ fetched9:
 	VEXTRACTF128 $1, Y6, X15
 	VADDPS X15, X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y9, Y8, Y15
 	VUNPCKHPS Y9, Y8, Y8
 	VADDPS Y15, Y8, Y8
@@ -1917,7 +1918,7 @@ fetched9:
 	VEXTRACTF128 $1, Y8, X15
 	VADDPS X15, X8, X8
 	VMOVUPS X8, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y11, Y10, Y15
 	VUNPCKHPS Y11, Y10, Y10
 	VADDPS Y15, Y10, Y10
@@ -1927,11 +1928,11 @@ fetched9:
 	VEXTRACTF128 $1, Y10, X15
 	VADDPS X15, X10, X10
 	VMOVUPS X10, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -1945,13 +1946,13 @@ raw3:
 	VMOVUPS Y10, 640(SI)
 	VMOVUPS Y11, 704(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
-	CMPQ 96(AX), $0
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
+	CMPQ direct_load(AX), $0
 	JEQ zero12
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -1979,9 +1980,9 @@ zero12:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 loaded13:
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop14:
 	VBROADCASTI128 16(R8), Y15
@@ -2034,11 +2035,11 @@ loop14:
 	DECQ SI
 	JNZ loop14
 	IMUL3Q $2, R9, SI
-	ADDQ SI, 168(AX)
-	CMPQ 104(AX), $0
+	ADDQ SI, direct_moved+moves_scales(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw10
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y13
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y13, Y0, Y0
@@ -2049,7 +2050,7 @@ loop14:
 	VADDPS X13, X0, X0
 	VADDPS (SI), X0, X0
 	VMOVUPS X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y3, Y2, Y13
 	VUNPCKHPS Y3, Y2, Y2
 	VADDPS Y13, Y2, Y2
@@ -2060,7 +2061,7 @@ loop14:
 	VADDPS X13, X2, X2
 	VADDPS (SI), X2, X2
 	VMOVUPS X2, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y13
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y13, Y4, Y4
@@ -2071,7 +2072,7 @@ loop14:
 	VADDPS X13, X4, X4
 	VADDPS (SI), X4, X4
 	VMOVUPS X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y7, Y6, Y13
 	VUNPCKHPS Y7, Y6, Y6
 	VADDPS Y13, Y6, Y6
@@ -2082,7 +2083,7 @@ loop14:
 	VADDPS X13, X6, X6
 	VADDPS (SI), X6, X6
 	VMOVUPS X6, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y9, Y8, Y13
 	VUNPCKHPS Y9, Y8, Y8
 	VADDPS Y13, Y8, Y8
@@ -2093,7 +2094,7 @@ loop14:
 	VADDPS X13, X8, X8
 	VADDPS (SI), X8, X8
 	VMOVUPS X8, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y11, Y10, Y13
 	VUNPCKHPS Y11, Y10, Y10
 	VADDPS Y13, Y10, Y10
@@ -2104,11 +2105,11 @@ loop14:
 	VADDPS X13, X10, X10
 	VADDPS (SI), X10, X10
 	VMOVUPS X10, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored11
 raw10:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -2123,10 +2124,10 @@ raw10:
 	VMOVUPS Y11, 736(SI)
 stored11:
 	IMUL3Q $2, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $768, 176(AX)
-	ADDQ $8, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $768, direct_moved+moves_partial(AX)
+	ADDQ $8, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -2134,27 +2135,27 @@ stored11:
 // func directMXx7AVX2(d *direct)
 TEXT ·directMXx7AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
-	MOVQ 48(AX), R9
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
+	MOVQ direct_scaleStride(AX), R9
 	VMOVUPS field32<>+0(SB), Y7
 	VMOVUPS seconds<>+0(SB), Y8
 	VMOVUPS firsts<>+0(SB), Y9
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	IMUL3Q $1, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -2173,9 +2174,9 @@ zero5:
 	VXORPS Y6, Y6, Y6
 loaded6:
 	VPXOR Y13, Y13, Y13
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (R8), Y10
@@ -2221,12 +2222,12 @@ fetched9:
 	DECQ SI
 	JNZ loop7
 	VPCMPEQB twiceNaN<>+0(SB), Y13, Y13
-	VPOR 328(AX), Y13, Y13
-	VMOVUPS Y13, 328(AX)
-	CMPQ 104(AX), $0
+	VPOR direct_notes+notes_bad(AX), Y13, Y13
+	VMOVUPS Y13, direct_notes+notes_bad(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y13
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y13, Y0, Y0
@@ -2238,7 +2239,7 @@ fetched9:
 	VADDPS Y13, Y0, Y0
 	VEXTRACTF128 $1, Y0, X13
 	VADDPS X13, X0, X0
-	VMOVUPS X0, 392(AX)
+	VMOVUPS X0, direct_rowSteps(AX)
 	VUNPCKLPS Y5, Y4, Y13
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y13, Y4, Y4
@@ -2250,11 +2251,11 @@ fetched9:
 	VADDPS Y13, Y4, Y4
 	VEXTRACTF128 $1, Y4, X13
 	VADDPS X13, X4, X4
-	VMOVUPS X4, 408(AX)
+	VMOVUPS X4, direct_rowSteps+16(AX)
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -2263,13 +2264,13 @@ raw3:
 	VMOVUPS Y5, 320(SI)
 	VMOVUPS Y6, 384(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
-	CMPQ 96(AX), $0
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
+	CMPQ direct_load(AX), $0
 	JEQ zero12
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -2287,9 +2288,9 @@ zero12:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 loaded13:
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop14:
 	VBROADCASTI128 16(R8), Y13
@@ -2322,11 +2323,11 @@ loop14:
 	DECQ SI
 	JNZ loop14
 	IMUL3Q $1, R9, SI
-	ADDQ SI, 168(AX)
-	CMPQ 104(AX), $0
+	ADDQ SI, direct_moved+moves_scales(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw10
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y11
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y11, Y0, Y0
@@ -2338,15 +2339,15 @@ loop14:
 	VADDPS Y11, Y0, Y0
 	VEXTRACTF128 $1, Y0, X11
 	VADDPS X11, X0, X0
-	VADDPS 392(AX), X0, X0
+	VADDPS direct_rowSteps(AX), X0, X0
 	VEXTRACTPS $0, X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $1, X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $2, X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $3, X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y11
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y11, Y4, Y4
@@ -2358,17 +2359,17 @@ loop14:
 	VADDPS Y11, Y4, Y4
 	VEXTRACTF128 $1, Y4, X11
 	VADDPS X11, X4, X4
-	VADDPS 408(AX), X4, X4
+	VADDPS direct_rowSteps+16(AX), X4, X4
 	VEXTRACTPS $0, X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $1, X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $2, X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored11
 raw10:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -2378,10 +2379,10 @@ raw10:
 	VMOVUPS Y6, 416(SI)
 stored11:
 	IMUL3Q $1, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $448, 176(AX)
-	ADDQ $4, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $448, direct_moved+moves_partial(AX)
+	ADDQ $4, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -2389,27 +2390,27 @@ stored11:
 // func directMXx8AVX2(d *direct)
 TEXT ·directMXx8AVX2(SB), NOSPLIT, $0-8
 	MOVQ d+0(FP), AX
-	MOVQ 40(AX), CX
-	MOVQ 8(AX), DX
-	ADDQ 64(AX), DX
-	MOVQ 48(AX), R9
+	MOVQ direct_stride(AX), CX
+	MOVQ direct_b(AX), DX
+	ADDQ direct_ahead(AX), DX
+	MOVQ direct_scaleStride(AX), R9
 	VMOVUPS field32<>+0(SB), Y8
 	VMOVUPS seconds<>+0(SB), Y9
 	VMOVUPS firsts<>+0(SB), Y10
 next1:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
 	IMUL3Q $1, CX, SI
-	MOVQ 80(AX), DI
+	MOVQ direct_near(AX), DI
 	TESTQ DI, DI
 	JZ far2
 	LEAQ (R8)(SI*1), DI
 far2:
-	CMPQ 96(AX), $0
+	CMPQ direct_load(AX), $0
 	JEQ zero5
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS (SI), Y0
 	VMOVUPS 64(SI), Y1
 	VMOVUPS 128(SI), Y2
@@ -2430,9 +2431,9 @@ zero5:
 	VXORPS Y7, Y7, Y7
 loaded6:
 	VPXOR Y14, Y14, Y14
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop7:
 	VMOVUPS (R8), Y11
@@ -2480,12 +2481,12 @@ fetched9:
 	DECQ SI
 	JNZ loop7
 	VPCMPEQB twiceNaN<>+0(SB), Y14, Y14
-	VPOR 328(AX), Y14, Y14
-	VMOVUPS Y14, 328(AX)
-	CMPQ 104(AX), $0
+	VPOR direct_notes+notes_bad(AX), Y14, Y14
+	VMOVUPS Y14, direct_notes+notes_bad(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw3
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y14
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y14, Y0, Y0
@@ -2497,7 +2498,7 @@ fetched9:
 	VADDPS Y14, Y0, Y0
 	VEXTRACTF128 $1, Y0, X14
 	VADDPS X14, X0, X0
-	VMOVUPS X0, 392(AX)
+	VMOVUPS X0, direct_rowSteps(AX)
 	VUNPCKLPS Y5, Y4, Y14
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y14, Y4, Y4
@@ -2509,11 +2510,11 @@ fetched9:
 	VADDPS Y14, Y4, Y4
 	VEXTRACTF128 $1, Y4, X14
 	VADDPS X14, X4, X4
-	VMOVUPS X4, 408(AX)
+	VMOVUPS X4, direct_rowSteps+16(AX)
 	JMP stored4
 raw3:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 64(SI)
 	VMOVUPS Y2, 128(SI)
@@ -2523,13 +2524,13 @@ raw3:
 	VMOVUPS Y6, 384(SI)
 	VMOVUPS Y7, 448(SI)
 stored4:
-	MOVQ (AX), BX
-	MOVQ 8(AX), R8
-	ADDQ 152(AX), R8
-	CMPQ 96(AX), $0
+	MOVQ direct_a(AX), BX
+	MOVQ direct_b(AX), R8
+	ADDQ direct_moved+moves_b(AX), R8
+	CMPQ direct_load(AX), $0
 	JEQ zero12
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS 32(SI), Y0
 	VMOVUPS 96(SI), Y1
 	VMOVUPS 160(SI), Y2
@@ -2549,9 +2550,9 @@ zero12:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 loaded13:
-	MOVQ 24(AX), R10
-	ADDQ 168(AX), R10
-	MOVQ 112(AX), SI
+	MOVQ direct_scales(AX), R10
+	ADDQ direct_moved+moves_scales(AX), R10
+	MOVQ direct_steps(AX), SI
 	PCALIGN $64
 loop14:
 	VBROADCASTI128 16(R8), Y14
@@ -2586,11 +2587,11 @@ loop14:
 	DECQ SI
 	JNZ loop14
 	IMUL3Q $1, R9, SI
-	ADDQ SI, 168(AX)
-	CMPQ 104(AX), $0
+	ADDQ SI, direct_moved+moves_scales(AX)
+	CMPQ direct_finish(AX), $0
 	JEQ raw10
-	MOVQ 16(AX), SI
-	ADDQ 160(AX), SI
+	MOVQ direct_sum(AX), SI
+	ADDQ direct_moved+moves_sum(AX), SI
 	VUNPCKLPS Y1, Y0, Y12
 	VUNPCKHPS Y1, Y0, Y0
 	VADDPS Y12, Y0, Y0
@@ -2602,15 +2603,15 @@ loop14:
 	VADDPS Y12, Y0, Y0
 	VEXTRACTF128 $1, Y0, X12
 	VADDPS X12, X0, X0
-	VADDPS 392(AX), X0, X0
+	VADDPS direct_rowSteps(AX), X0, X0
 	VEXTRACTPS $0, X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $1, X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $2, X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $3, X0, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VUNPCKLPS Y5, Y4, Y12
 	VUNPCKHPS Y5, Y4, Y4
 	VADDPS Y12, Y4, Y4
@@ -2622,19 +2623,19 @@ loop14:
 	VADDPS Y12, Y4, Y4
 	VEXTRACTF128 $1, Y4, X12
 	VADDPS X12, X4, X4
-	VADDPS 408(AX), X4, X4
+	VADDPS direct_rowSteps+16(AX), X4, X4
 	VEXTRACTPS $0, X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $1, X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $2, X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	VEXTRACTPS $3, X4, (SI)
-	ADDQ 56(AX), SI
+	ADDQ direct_sumStride(AX), SI
 	JMP stored11
 raw10:
-	MOVQ 88(AX), SI
-	ADDQ 176(AX), SI
+	MOVQ direct_partial(AX), SI
+	ADDQ direct_moved+moves_partial(AX), SI
 	VMOVUPS Y0, 32(SI)
 	VMOVUPS Y1, 96(SI)
 	VMOVUPS Y2, 160(SI)
@@ -2645,10 +2646,10 @@ raw10:
 	VMOVUPS Y7, 480(SI)
 stored11:
 	IMUL3Q $1, CX, SI
-	ADDQ SI, 152(AX)
-	ADDQ $512, 176(AX)
-	ADDQ $4, 160(AX)
-	DECQ 128(AX)
+	ADDQ SI, direct_moved+moves_b(AX)
+	ADDQ $512, direct_moved+moves_partial(AX)
+	ADDQ $4, direct_moved+moves_sum(AX)
+	DECQ direct_groups(AX)
 	JNZ next1
 	VZEROUPPER
 	RET
@@ -2659,8 +2660,8 @@ TEXT ·factorsAVX2(SB), NOSPLIT, $0-32
 	MOVQ src+8(FP), BX
 	MOVQ n+16(FP), CX
 	MOVQ met+24(FP), DX
-	VMOVDQU (DX), X2
-	VMOVDQU 64(DX), X3
+	VMOVDQU notes_min(DX), X2
+	VMOVDQU notes_max(DX), X3
 	PCALIGN $64
 loop1:
 	VMOVDQU (BX), X1
@@ -2678,7 +2679,7 @@ loop1:
 	ADDQ $64, AX
 	DECQ CX
 	JNZ loop1
-	VMOVDQU X2, (DX)
-	VMOVDQU X3, 64(DX)
+	VMOVDQU X2, notes_min(DX)
+	VMOVDQU X3, notes_max(DX)
 	VZEROUPPER
 	RET

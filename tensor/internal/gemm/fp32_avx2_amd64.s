@@ -2,17 +2,18 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // func fp32AVX2Tiles1(t *tile)
 TEXT ·fp32AVX2Tiles1(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS (R10), Y0
@@ -27,8 +28,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -58,7 +59,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -73,11 +74,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -102,12 +103,12 @@ none10:
 // func fp32AVX2Tiles2(t *tile)
 TEXT ·fp32AVX2Tiles2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS (R10), Y0
@@ -129,8 +130,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -172,7 +173,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -190,11 +191,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -225,12 +226,12 @@ none10:
 // func fp32AVX2Tiles3(t *tile)
 TEXT ·fp32AVX2Tiles3(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS (R10), Y0
@@ -259,8 +260,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -314,7 +315,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -335,11 +336,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -376,12 +377,12 @@ none10:
 // func fp32AVX2Tiles4(t *tile)
 TEXT ·fp32AVX2Tiles4(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS (R10), Y0
@@ -417,8 +418,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -484,7 +485,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -508,11 +509,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -555,12 +556,12 @@ none10:
 // func fp32AVX2Tiles5(t *tile)
 TEXT ·fp32AVX2Tiles5(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS (R10), Y0
@@ -603,8 +604,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -682,7 +683,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -709,11 +710,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -762,12 +763,12 @@ none10:
 // func fp32AVX2Tiles6(t *tile)
 TEXT ·fp32AVX2Tiles6(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS (R10), Y0
@@ -817,8 +818,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -908,7 +909,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -938,11 +939,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI

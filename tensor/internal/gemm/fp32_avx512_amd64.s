@@ -2,20 +2,21 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // func fp32AVX512Tiles1(t *tile)
 TEXT ·fp32AVX512Tiles1(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -31,8 +32,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -62,7 +63,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -77,11 +78,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -106,15 +107,15 @@ none10:
 // func fp32AVX512Tiles2(t *tile)
 TEXT ·fp32AVX512Tiles2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -138,8 +139,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -181,7 +182,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -199,11 +200,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -234,15 +235,15 @@ none10:
 // func fp32AVX512Tiles3(t *tile)
 TEXT ·fp32AVX512Tiles3(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -274,8 +275,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -329,7 +330,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -350,11 +351,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -391,15 +392,15 @@ none10:
 // func fp32AVX512Tiles4(t *tile)
 TEXT ·fp32AVX512Tiles4(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -439,8 +440,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -506,7 +507,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -530,11 +531,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -577,15 +578,15 @@ none10:
 // func fp32AVX512Tiles5(t *tile)
 TEXT ·fp32AVX512Tiles5(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -633,8 +634,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -712,7 +713,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -739,11 +740,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -792,15 +793,15 @@ none10:
 // func fp32AVX512Tiles6(t *tile)
 TEXT ·fp32AVX512Tiles6(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -856,8 +857,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -947,7 +948,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -977,11 +978,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -1036,15 +1037,15 @@ none10:
 // func fp32AVX512Tiles7(t *tile)
 TEXT ·fp32AVX512Tiles7(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -1108,8 +1109,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -1211,7 +1212,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -1244,11 +1245,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -1309,15 +1310,15 @@ none10:
 // func fp32AVX512Tiles8(t *tile)
 TEXT ·fp32AVX512Tiles8(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -1389,8 +1390,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -1504,7 +1505,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -1540,11 +1541,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -1611,15 +1612,15 @@ none10:
 // func fp32AVX512Tiles9(t *tile)
 TEXT ·fp32AVX512Tiles9(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -1699,8 +1700,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -1826,7 +1827,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -1865,11 +1866,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -1942,15 +1943,15 @@ none10:
 // func fp32AVX512Tiles10(t *tile)
 TEXT ·fp32AVX512Tiles10(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -2038,8 +2039,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -2177,7 +2178,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -2219,11 +2220,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -2302,15 +2303,15 @@ none10:
 // func fp32AVX512Tiles11(t *tile)
 TEXT ·fp32AVX512Tiles11(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -2406,8 +2407,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -2557,7 +2558,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -2602,11 +2603,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI
@@ -2691,15 +2692,15 @@ none10:
 // func fp32AVX512Tiles12(t *tile)
 TEXT ·fp32AVX512Tiles12(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 72(AX), R10
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_columns(AX), R10
 	KMOVD R10, K1
 	KSHIFTRD $16, K1, K2
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R10
 	VMOVUPS.Z (R10), K1, Z0
@@ -2803,8 +2804,8 @@ clear2:
 	ADDQ DX, R10
 ready3:
 	MOVQ BX, DI
-	MOVQ 8(AX), R8
-	MOVQ 56(AX), R9
+	MOVQ tile_b(AX), R8
+	MOVQ tile_steps(AX), R9
 	SHRQ $2, R9
 	JZ rest4
 	PCALIGN $64
@@ -2966,7 +2967,7 @@ loop6:
 	DECQ R9
 	JNZ loop6
 rest4:
-	MOVQ 56(AX), R9
+	MOVQ tile_steps(AX), R9
 	ANDQ $3, R9
 	JZ done5
 	PCALIGN $64
@@ -3014,11 +3015,11 @@ loop7:
 	DECQ R9
 	JNZ loop7
 done5:
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R9
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R9
 	TESTQ R9, R9
 	JZ none10
-	MOVQ 96(AX), R8
+	MOVQ tile_addStride(AX), R8
 	LEAQ -1(R9), DI
 	IMULQ R8, DI
 	ADDQ CX, DI

@@ -6,6 +6,12 @@ package gemm
 
 import "unsafe"
 
+// The assembly takes it that these differences are 0.
+const (
+	_ = uint(tileRoom - 4096)
+	_ = uint(4096 - tileRoom)
+)
+
 // int8AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns. out is room for four tiles.
 //
 //go:noescape

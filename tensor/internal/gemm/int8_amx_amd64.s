@@ -2,20 +2,21 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 // func int8AMXTiles(t *tile)
 TEXT ·int8AMXTiles(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 64(AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 40(AX), SI
-	MOVQ 24(AX), DI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_count(AX), CX
+	MOVQ tile_sum(AX), DX
+	MOVQ tile_sumStride(AX), SI
+	MOVQ tile_out(AX), DI
 	MOVQ $32, R12
 	MOVQ $128, R13
 	MOVQ $64, R14
-	LONG $0x4978e2c4; LONG $0x00008080; BYTE $0x00 // LDTILECFG 128(AX)
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config // LDTILECFG tile_config(AX)
 next1:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -33,7 +34,7 @@ next1:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ ready3
 	LEAQ (DX), R11
 	VMOVUPS (R11), Z0
@@ -103,8 +104,8 @@ next1:
 end4:
 ready3:
 	MOVQ BX, R8
-	MOVQ 8(AX), R9
-	MOVQ 56(AX), R10
+	MOVQ tile_b(AX), R9
+	MOVQ tile_steps(AX), R10
 	MOVQ R10, R11
 	LONG $0x497be2c4; BYTE $0xc0 // TILEZERO TMM0
 	LONG $0x4b7b82c4; WORD $0x2014 // TILELOADD (R8)(R12*1), TMM2
@@ -461,7 +462,7 @@ end12:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ ready13
 	LEAQ 64(DX), R11
 	VMOVUPS (R11), Z0
@@ -531,9 +532,9 @@ end12:
 end14:
 ready13:
 	MOVQ BX, R8
-	MOVQ 8(AX), R9
+	MOVQ tile_b(AX), R9
 	ADDQ $64, R9
-	MOVQ 56(AX), R10
+	MOVQ tile_steps(AX), R10
 	MOVQ R10, R11
 	LONG $0x497be2c4; BYTE $0xc0 // TILEZERO TMM0
 	LONG $0x4b7b82c4; WORD $0x2014 // TILELOADD (R8)(R12*1), TMM2
@@ -874,7 +875,7 @@ done17:
 	CMPQ CX, $16
 	JLE end22
 end22:
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	MOVQ SI, R11
 	SHLQ $4, R11
 	ADDQ R11, DX
@@ -882,7 +883,7 @@ end22:
 	JLE done2
 	CMPQ CX, $16
 	JGE next1
-	LONG $0x4978e2c4; LONG $0x0000c080; BYTE $0x00 // LDTILECFG 192(AX)
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config+64 // LDTILECFG tile_config+64(AX)
 	JMP next1
 done2:
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE

@@ -6,6 +6,12 @@ package gemm
 
 import "unsafe"
 
+// The assembly takes it that these differences are 0.
+const (
+	_ = uint(wordSteps - 17)
+	_ = uint(17 - wordSteps)
+)
+
 // int8AVX2Tiles1 multiplies row panels of 1 rows with one column panel. out is room for a tile of FP32.
 //
 //go:noescape

@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA wordScales4AVX2None<>+0(SB)/4, $0x0000007f
@@ -26,13 +27,13 @@ GLOBL alongWordsAVX2None<>(SB), RODATA|NOPTR, $4
 // func int8AVX2Tiles1(t *tile)
 TEXT ·int8AVX2Tiles1(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R11
 	VMOVUPS (R11), Y0
@@ -56,8 +57,8 @@ ready3:
 	VMOVUPS Y2, 64(DI)
 	VMOVUPS Y3, 96(DI)
 	MOVQ BX, R8
-	MOVQ 8(AX), R9
-	MOVQ 56(AX), R10
+	MOVQ tile_b(AX), R9
+	MOVQ tile_steps(AX), R10
 	PCALIGN $64
 block4:
 	VMOVUPS (R9), Y4
@@ -255,11 +256,11 @@ block4:
 	ADDQ $2176, R9
 	SUBQ $17, R10
 	JNZ block4
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R10
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R10
 	TESTQ R10, R10
 	JZ none7
-	MOVQ 96(AX), R9
+	MOVQ tile_addStride(AX), R9
 	LEAQ -1(R10), R8
 	IMULQ R9, R8
 	ADDQ CX, R8
@@ -288,13 +289,13 @@ none7:
 // func int8AVX2Tiles2(t *tile)
 TEXT ·int8AVX2Tiles2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R11
 	VMOVUPS (R11), Y0
@@ -334,8 +335,8 @@ ready3:
 	VMOVUPS Y6, 192(DI)
 	VMOVUPS Y7, 224(DI)
 	MOVQ BX, R8
-	MOVQ 8(AX), R9
-	MOVQ 56(AX), R10
+	MOVQ tile_b(AX), R9
+	MOVQ tile_steps(AX), R10
 	PCALIGN $64
 block4:
 	VMOVUPS (R9), Y8
@@ -690,11 +691,11 @@ block4:
 	ADDQ $2176, R9
 	SUBQ $17, R10
 	JNZ block4
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R10
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R10
 	TESTQ R10, R10
 	JZ none7
-	MOVQ 96(AX), R9
+	MOVQ tile_addStride(AX), R9
 	LEAQ -1(R10), R8
 	IMULQ R9, R8
 	ADDQ CX, R8
@@ -733,13 +734,13 @@ none7:
 // func int8AVX2Tiles3(t *tile)
 TEXT ·int8AVX2Tiles3(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
 next1:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R11
 	VMOVUPS (R11), Y0
@@ -795,8 +796,8 @@ ready3:
 	VMOVUPS Y10, 320(DI)
 	VMOVUPS Y11, 352(DI)
 	MOVQ BX, R8
-	MOVQ 8(AX), R9
-	MOVQ 56(AX), R10
+	MOVQ tile_b(AX), R9
+	MOVQ tile_steps(AX), R10
 	PCALIGN $64
 block4:
 	VMOVUPS (R9), Y12
@@ -1308,11 +1309,11 @@ block4:
 	ADDQ $2176, R9
 	SUBQ $17, R10
 	JNZ block4
-	ADDQ 32(AX), BX
-	MOVQ 88(AX), R10
+	ADDQ tile_aStride(AX), BX
+	MOVQ tile_adds(AX), R10
 	TESTQ R10, R10
 	JZ none7
-	MOVQ 96(AX), R9
+	MOVQ tile_addStride(AX), R9
 	LEAQ -1(R10), R8
 	IMULQ R9, R8
 	ADDQ CX, R8
@@ -2083,10 +2084,10 @@ loop1:
 	DECQ R8
 	JNZ loop1
 	MOVQ notes+48(FP), R10
-	VPMINUB (R10), X2, X2
-	VPMAXUB 64(R10), X3, X3
-	VMOVDQU X2, (R10)
-	VMOVDQU X3, 64(R10)
+	VPMINUB notes_min(R10), X2, X2
+	VPMAXUB notes_max(R10), X3, X3
+	VMOVDQU X2, notes_min(R10)
+	VMOVDQU X3, notes_max(R10)
 	VZEROUPPER
 	RET
 
@@ -2141,26 +2142,26 @@ loop1:
 	DECQ R12
 	JNZ loop1
 	MOVQ notes+48(FP), R14
-	VPMINUB (R14), X2, X2
-	VPMAXUB 64(R14), X3, X3
-	VMOVDQU X2, (R14)
-	VMOVDQU X3, 64(R14)
+	VPMINUB notes_min(R14), X2, X2
+	VPMAXUB notes_max(R14), X3, X3
+	VMOVDQU X2, notes_min(R14)
+	VMOVDQU X3, notes_max(R14)
 	VZEROUPPER
 	RET
 
 // func alongWordsAVX2(p *columnPanel)
 TEXT ·alongWordsAVX2(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 16(AX), SI
-	VMOVDQU 88(AX), X0
-	VMOVDQU 152(AX), X1
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_scales(AX), SI
+	VMOVDQU columnPanel_notes+notes_min(AX), X0
+	VMOVDQU columnPanel_notes+notes_max(AX), X1
 	MOVQ $12, DI
 	VMOVQ DI, X2
 	VPBROADCASTB X2, X2
-	MOVQ 56(AX), R8
+	MOVQ columnPanel_ahead(AX), R8
 	LEAQ (DX)(DX*2), R11
 	LEAQ (DX)(DX*4), R12
 	LEAQ (R11)(DX*4), R13
@@ -2169,7 +2170,7 @@ TEXT ·alongWordsAVX2(SB), NOSPLIT, $0-8
 	ADDQ CX, R8
 	XORQ R10, R10
 next1:
-	MOVQ 48(AX), DI
+	MOVQ columnPanel_k(AX), DI
 	SHRQ $5, DI
 	PCALIGN $64
 loop2:
@@ -2263,21 +2264,21 @@ loop2:
 	VMOVUPS Y6, 1920(BX)
 	MOVQ SI, R9
 	VPINSRB $0, (R9), X13, X12
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	VPINSRB $1, (R9), X12, X12
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	VPINSRB $2, (R9), X12, X12
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	VPINSRB $3, (R9), X12, X12
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	VPINSRB $4, (R9), X12, X12
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	VPINSRB $5, (R9), X12, X12
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	VPINSRB $6, (R9), X12, X12
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	VPINSRB $7, (R9), X12, X12
-	ADDQ 40(AX), R9
+	ADDQ columnPanel_scaleStride(AX), R9
 	VPMINUB X12, X0, X0
 	VPMAXUB X12, X1, X1
 	VPSUBUSB X2, X12, X12
@@ -2290,41 +2291,41 @@ loop2:
 	ADDQ $2176, BX
 	DECQ DI
 	JNZ loop2
-	MOVQ 48(AX), R9
+	MOVQ columnPanel_k(AX), R9
 	SUBQ R9, CX
 	LEAQ (CX)(DX*8), CX
 	SUBQ R9, R8
 	LEAQ (R8)(DX*8), R8
 	SHRQ $5, R9
 	SUBQ R9, SI
-	MOVQ 40(AX), R9
+	MOVQ columnPanel_scaleStride(AX), R9
 	LEAQ (SI)(R9*8), SI
 	ADDQ $32, R10
-	MOVQ (AX), BX
+	MOVQ columnPanel_dst(AX), BX
 	ADDQ R10, BX
 	CMPQ R10, $128
 	JNE next1
-	VMOVDQU X0, 88(AX)
-	VMOVDQU X1, 152(AX)
+	VMOVDQU X0, columnPanel_notes+notes_min(AX)
+	VMOVDQU X1, columnPanel_notes+notes_max(AX)
 	VZEROUPPER
 	RET
 
 // func acrossWordsAVX2(p *columnPanel)
 TEXT ·acrossWordsAVX2(SB), NOSPLIT, $0-8
 	MOVQ p+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 8(AX), CX
-	MOVQ 32(AX), DX
-	MOVQ 56(AX), SI
-	MOVQ 72(AX), DI
+	MOVQ columnPanel_dst(AX), BX
+	MOVQ columnPanel_src(AX), CX
+	MOVQ columnPanel_stride(AX), DX
+	MOVQ columnPanel_ahead(AX), SI
+	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
-	MOVQ 16(AX), R8
-	VMOVDQU 88(AX), Y0
-	VMOVDQU 152(AX), Y1
+	MOVQ columnPanel_scales(AX), R8
+	VMOVDQU columnPanel_notes+notes_min(AX), Y0
+	VMOVDQU columnPanel_notes+notes_max(AX), Y1
 	MOVQ $12, R9
 	VMOVQ R9, X2
 	VPBROADCASTB X2, Y2
-	MOVQ 48(AX), R9
+	MOVQ columnPanel_k(AX), R9
 	SHRQ $5, R9
 	PCALIGN $64
 loop1:
@@ -2347,8 +2348,8 @@ loop1:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow2
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow2:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2369,8 +2370,8 @@ sameRow2:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow3
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow3:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2391,8 +2392,8 @@ sameRow3:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow4
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow4:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2413,8 +2414,8 @@ sameRow4:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow5
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow5:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2435,8 +2436,8 @@ sameRow5:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow6
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow6:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2457,8 +2458,8 @@ sameRow6:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow7
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow7:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2479,8 +2480,8 @@ sameRow7:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow8
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow8:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2501,8 +2502,8 @@ sameRow8:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow9
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow9:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2523,8 +2524,8 @@ sameRow9:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow10
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow10:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2545,8 +2546,8 @@ sameRow10:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow11
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow11:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2567,8 +2568,8 @@ sameRow11:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow12
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow12:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2589,8 +2590,8 @@ sameRow12:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow13
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow13:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2611,8 +2612,8 @@ sameRow13:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow14
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow14:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2633,8 +2634,8 @@ sameRow14:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow15
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow15:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2655,8 +2656,8 @@ sameRow15:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow16
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow16:
 	VMOVDQU (CX), Y3
 	VMOVDQU (CX)(DX*1), Y4
@@ -2677,11 +2678,11 @@ sameRow16:
 	ADDQ $64, SI
 	DECQ DI
 	JNZ sameRow17
-	ADDQ 80(AX), SI
-	MOVQ 64(AX), DI
+	ADDQ columnPanel_jump(AX), SI
+	MOVQ columnPanel_lines(AX), DI
 sameRow17:
 	VMOVDQU (R8), Y5
-	ADDQ 40(AX), R8
+	ADDQ columnPanel_scaleStride(AX), R8
 	VPMINUB Y5, Y0, Y0
 	VPMAXUB Y5, Y1, Y1
 	VPSUBUSB Y2, Y5, Y5
@@ -2703,10 +2704,10 @@ sameRow17:
 	ADDQ $2176, BX
 	DECQ R9
 	JNZ loop1
-	VMOVDQU Y0, 88(AX)
-	VMOVDQU Y1, 152(AX)
-	SUBQ 8(AX), SI
-	MOVQ SI, 56(AX)
-	MOVQ DI, 72(AX)
+	VMOVDQU Y0, columnPanel_notes+notes_min(AX)
+	VMOVDQU Y1, columnPanel_notes+notes_max(AX)
+	SUBQ columnPanel_src(AX), SI
+	MOVQ SI, columnPanel_ahead(AX)
+	MOVQ DI, columnPanel_linesLeft(AX)
 	VZEROUPPER
 	RET

@@ -6,6 +6,16 @@ package gemm
 
 import "unsafe"
 
+// The assembly takes it that these differences are 0.
+const (
+	_ = uint(recordSteps - 10)
+	_ = uint(10 - recordSteps)
+	_ = uint(recordScale - 9)
+	_ = uint(9 - recordScale)
+	_ = uint(recordScaleOfRows - 8)
+	_ = uint(8 - recordScaleOfRows)
+)
+
 // int8AVX512Tiles1 multiplies row panels of 1 rows with one column panel.
 //
 //go:noescape

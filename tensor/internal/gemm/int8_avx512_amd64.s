@@ -2,6 +2,7 @@
 
 //go:build amd64 && !purego
 
+#include "go_asm.h"
 #include "textflag.h"
 
 DATA one<>+0(SB)/4, $0x00000001
@@ -106,13 +107,13 @@ GLOBL scaleOrder1<>(SB), RODATA|NOPTR, $64
 // func int8AVX512Tiles1(t *tile)
 TEXT ·int8AVX512Tiles1(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -122,7 +123,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -140,8 +141,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	PCALIGN $64
 block5:
 	VMOVUPS 1024(R10), Z4
@@ -200,7 +201,7 @@ block5:
 	ADDQ $1280, R10
 	SUBQ $10, R11
 	JNZ block5
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain6
 	VPBROADCASTD one<>+0(SB), Z4
@@ -223,10 +224,10 @@ block5:
 	ADDQ DX, CX
 	JMP stored7
 plain6:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none10
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -252,13 +253,13 @@ stored7:
 // func int8AVX512Tiles2(t *tile)
 TEXT ·int8AVX512Tiles2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -270,7 +271,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -296,8 +297,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	PCALIGN $64
 block5:
 	VMOVUPS 1024(R10), Z8
@@ -388,7 +389,7 @@ block5:
 	ADDQ $1280, R10
 	SUBQ $10, R11
 	JNZ block5
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain6
 	VPBROADCASTD one<>+0(SB), Z8
@@ -427,10 +428,10 @@ block5:
 	ADDQ DX, CX
 	JMP stored7
 plain6:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none10
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -462,13 +463,13 @@ stored7:
 // func int8AVX512Tiles3(t *tile)
 TEXT ·int8AVX512Tiles3(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -482,7 +483,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -516,8 +517,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	PCALIGN $64
 block5:
 	VMOVUPS 1024(R10), Z12
@@ -640,7 +641,7 @@ block5:
 	ADDQ $1280, R10
 	SUBQ $10, R11
 	JNZ block5
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain6
 	VPBROADCASTD one<>+0(SB), Z12
@@ -695,10 +696,10 @@ block5:
 	ADDQ DX, CX
 	JMP stored7
 plain6:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none10
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -736,13 +737,13 @@ stored7:
 // func int8AVX512Tiles4(t *tile)
 TEXT ·int8AVX512Tiles4(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -758,7 +759,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -800,8 +801,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	PCALIGN $64
 block5:
 	VMOVUPS 1024(R10), Z16
@@ -956,7 +957,7 @@ block5:
 	ADDQ $1280, R10
 	SUBQ $10, R11
 	JNZ block5
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain6
 	VPBROADCASTD one<>+0(SB), Z16
@@ -1027,10 +1028,10 @@ block5:
 	ADDQ DX, CX
 	JMP stored7
 plain6:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none10
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -1074,13 +1075,13 @@ stored7:
 // func int8AVX512Tiles5(t *tile)
 TEXT ·int8AVX512Tiles5(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -1098,7 +1099,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -1148,8 +1149,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	PCALIGN $64
 block5:
 	VMOVUPS 1024(R10), Z20
@@ -1336,7 +1337,7 @@ block5:
 	ADDQ $1280, R10
 	SUBQ $10, R11
 	JNZ block5
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain6
 	VPBROADCASTD one<>+0(SB), Z20
@@ -1423,10 +1424,10 @@ block5:
 	ADDQ DX, CX
 	JMP stored7
 plain6:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none10
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -1476,13 +1477,13 @@ stored7:
 // func int8AVX512Tiles6(t *tile)
 TEXT ·int8AVX512Tiles6(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
-	MOVQ (AX), BX
-	MOVQ 16(AX), CX
-	MOVQ 40(AX), DX
-	MOVQ 64(AX), SI
-	MOVQ 24(AX), DI
-	MOVQ 48(AX), R8
-	MOVQ 72(AX), R12
+	MOVQ tile_a(AX), BX
+	MOVQ tile_sum(AX), CX
+	MOVQ tile_sumStride(AX), DX
+	MOVQ tile_count(AX), SI
+	MOVQ tile_out(AX), DI
+	MOVQ tile_outStride(AX), R8
+	MOVQ tile_columns(AX), R12
 	KMOVD R12, K1
 	KSHIFTRD $16, K1, K2
 next1:
@@ -1502,7 +1503,7 @@ next1:
 	PREFETCHT0 (R12)
 	ADDQ R8, R12
 toSums4:
-	CMPQ 80(AX), $0
+	CMPQ tile_startAtSum(AX), $0
 	JEQ clear2
 	MOVQ CX, R12
 	VMOVUPS.Z (R12), K1, Z0
@@ -1560,8 +1561,8 @@ clear2:
 	ADDQ DX, R12
 ready3:
 	MOVQ BX, R9
-	MOVQ 8(AX), R10
-	MOVQ 56(AX), R11
+	MOVQ tile_b(AX), R10
+	MOVQ tile_steps(AX), R11
 	PCALIGN $64
 block5:
 	VMOVUPS 1024(R10), Z24
@@ -1780,7 +1781,7 @@ block5:
 	ADDQ $1280, R10
 	SUBQ $10, R11
 	JNZ block5
-	ADDQ 32(AX), BX
+	ADDQ tile_aStride(AX), BX
 	TESTQ DI, DI
 	JZ plain6
 	VPBROADCASTD one<>+0(SB), Z24
@@ -1883,10 +1884,10 @@ block5:
 	ADDQ DX, CX
 	JMP stored7
 plain6:
-	MOVQ 88(AX), R11
+	MOVQ tile_adds(AX), R11
 	TESTQ R11, R11
 	JZ none10
-	MOVQ 96(AX), R10
+	MOVQ tile_addStride(AX), R10
 	LEAQ -1(R11), R9
 	IMULQ R10, R9
 	ADDQ CX, R9
@@ -2744,10 +2745,10 @@ whole2:
 	JMP next1
 done3:
 	MOVQ notes+64(FP), R8
-	VPMINUB (R8), Z2, Z2
-	VPMAXUB 64(R8), Z3, Z3
-	VMOVUPS Z2, (R8)
-	VMOVUPS Z3, 64(R8)
+	VPMINUB notes_min(R8), Z2, Z2
+	VPMAXUB notes_max(R8), Z3, Z3
+	VMOVUPS Z2, notes_min(R8)
+	VMOVUPS Z3, notes_max(R8)
 	VZEROUPPER
 	RET
 
@@ -2781,10 +2782,10 @@ loop1:
 	DECQ CX
 	JNZ loop1
 	MOVQ notes+56(FP), DI
-	VPMINUB (DI), Z2, Z2
-	VPMAXUB 64(DI), Z3, Z3
-	VMOVUPS Z2, (DI)
-	VMOVUPS Z3, 64(DI)
+	VPMINUB notes_min(DI), Z2, Z2
+	VPMAXUB notes_max(DI), Z3, Z3
+	VMOVUPS Z2, notes_min(DI)
+	VMOVUPS Z3, notes_max(DI)
 	VZEROUPPER
 	RET
 

@@ -45,10 +45,10 @@ func encode(f *file, integer bool) {
 
 func (e *encoder) print(rows, cols, integer bool) {
 	e.tile, e.tmp = e.Load("t"), e.GP()
-	e.work, e.ahead = e.field(tileWork), e.field(tileAhead)
+	e.work, e.ahead = e.field("Tile_Work"), e.field("Tile_Ahead")
 	if rows {
 		e.output(false)
-		e.scale, e.scales = e.GP(), e.field(tileRowScales)
+		e.scale, e.scales = e.GP(), e.field("Tile_RowScales")
 		e.I("LEAQ", e.work.At(workRows+valuesScale), e.scale)
 	}
 	if cols {
@@ -56,18 +56,18 @@ func (e *encoder) print(rows, cols, integer bool) {
 		e.colScales()
 	}
 	e.one = e.file.all(e.Func, 1)
-	e.I("MOVQ", e.tile.At(tileRule), e.tmp)
-	e.largest = broadcast(e.Func, "VPBROADCASTB", e.tmp.At(ruleLargest))
+	e.I("MOVQ", e.tile.Field("Tile_Rule"), e.tmp)
+	e.largest = broadcast(e.Func, "VPBROADCASTB", e.tmp.Field("Rule_largest"))
 	var row func()
 	if integer {
 		row = newIntegers(e).row
 	} else {
 		row = newMinifloats(e).row
 	}
-	e.CountDown(e.field(tileRows), func() {
+	e.CountDown(e.field("Tile_Rows"), func() {
 		e.I("PREFETCHT1", e.ahead.At(0))
 		e.I("PREFETCHT1", e.ahead.At(64))
-		e.I("ADDQ", e.tile.At(tileStride), e.ahead)
+		e.I("ADDQ", e.tile.Field("Tile_Stride"), e.ahead)
 		row()
 		if rows {
 			e.rowScales()
@@ -76,9 +76,9 @@ func (e *encoder) print(rows, cols, integer bool) {
 	e.Return()
 }
 
-func (e *encoder) field(off int) asmgen.Reg {
+func (e *encoder) field(f asmgen.Field) asmgen.Reg {
 	r := e.GP()
-	e.I("MOVQ", e.tile.At(off), r)
+	e.I("MOVQ", e.tile.Field(f), r)
 	return r
 }
 
@@ -86,15 +86,15 @@ func (e *encoder) output(cols bool) {
 	o := &output{cols: cols, detour: asmgen.K(1), shifted: asmgen.K(3)}
 	if cols {
 		o.detour, o.shifted = asmgen.K(2), asmgen.K(4)
-		o.codes, o.stride = e.field(tileColCodes), e.tile.At(tileColStride)
+		o.codes, o.stride = e.field("Tile_ColCodes"), e.tile.Field("Tile_ColStride")
 	} else {
-		o.codes, o.stride = e.field(tileRowCodes), e.tile.At(tileRowStride)
+		o.codes, o.stride = e.field("Tile_RowCodes"), e.tile.Field("Tile_RowStride")
 	}
 	e.outputs = append(e.outputs, o)
 }
 
 func (e *encoder) colScales() {
-	to, v := e.field(tileColScales), load(e.Func, e.work.At(workCols+valuesScale))
+	to, v := e.field("Tile_ColScales"), load(e.Func, e.work.At(workCols+valuesScale))
 	e.I("VMOVDQU64", v, to.At(0))
 	e.Free(to, v)
 }
@@ -103,7 +103,7 @@ func (e *encoder) rowScales() {
 	e.I("MOVWLZX", e.scale.At(0), e.tmp)
 	e.I("MOVW", e.tmp, e.scales.At(0))
 	e.I("ADDQ", asmgen.Imm(2), e.scale)
-	e.I("ADDQ", e.tile.At(tileRowScaleStep), e.scales)
+	e.I("ADDQ", e.tile.Field("Tile_RowScaleStep"), e.scales)
 }
 
 // store writes a row of codes past the caches or into them. Then it also fetches where the next tile goes: rows are too

@@ -1,43 +1,11 @@
 package main
 
-// The constants that the kernels share, and where the fields of the Go structs lie.
+// The constants that the kernels share.
 
 import (
 	"math"
 
 	"spmoe/tensor/asmgen"
-)
-
-// Offsets in quant.Rule.
-const (
-	ruleRoundUp  = 0
-	ruleShift    = 2
-	ruleMantissa = 4
-	ruleEmax     = 6
-	ruleLargest  = 7
-	ruleBias     = 8
-	ruleLimit    = 9
-	ruleExact    = 10
-	ruleAlign    = 11
-	ruleMask     = 12
-	ruleTable    = 16
-)
-
-// Offsets in quant.Tile: all fields have 8 bytes.
-const (
-	tileWork = 8 * iota
-	tileRule
-	tileX
-	tileStride
-	tileRows
-	tileRowCodes
-	tileRowStride
-	tileRowScales
-	tileRowScaleStep
-	tileColCodes
-	tileColStride
-	tileColScales
-	tileAhead
 )
 
 // Offsets in quant.Work. First arrays with 64 values for each of 32 rows.
@@ -90,6 +58,7 @@ type file struct {
 
 func newFile() *file {
 	f := &file{File: asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego"), bytes: map[uint8]asmgen.Mem{}}
+	f.Constant("len(Work{})", workSize)
 	var odd, even, words, right, pairs []byte
 	for i := range 64 {
 		odd, even = append(odd, byte(2*i+1)), append(even, byte(2*i))

@@ -12,7 +12,7 @@ type integers struct {
 }
 
 func newIntegers(e *encoder) *integers {
-	i := &integers{encoder: e, x: e.field(tileX), odd: load(e.Func, e.file.odd), even: load(e.Func, e.file.even),
+	i := &integers{encoder: e, x: e.field("Tile_X"), odd: load(e.Func, e.file.odd), even: load(e.Func, e.file.even),
 		leading: broadcast(e.Func, "VPBROADCASTW", e.file.leading), half: e.file.all(e.Func, 0x80), no: e.Z()}
 	i.I("VPXORD", i.no, i.no, i.no)
 	for _, o := range e.outputs {
@@ -49,7 +49,7 @@ func (i *integers) row() {
 		i.store(o)
 	}
 	i.Free(significands[0], significands[1], exponents[0], exponents[1])
-	i.I("ADDQ", i.tile.At(tileStride), i.x)
+	i.I("ADDQ", i.tile.Field("Tile_Stride"), i.x)
 	i.I("ADDQ", asmgen.Imm(2), i.work)
 }
 

@@ -4,32 +4,6 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// Offsets in quant.Grid.
-const (
-	gridReciprocal = 0
-	gridRoundUp    = 4
-	gridEmax       = 8
-	gridLeast      = 12
-	gridLargest    = 16
-	gridSmallest   = 20
-	gridStep       = 24
-	gridShift      = 32
-	gridBias       = 40
-	gridSign       = 72
-	gridSubtract   = 104
-)
-
-// Offsets in quant.Decoder.
-const (
-	decoderMagnitude = 0
-	decoderSign      = 4
-	decoderInfinity  = 8
-	decoderNumbers   = 12
-	decoderBias      = 16
-	decoderMantissa  = 24
-	decoderSignShift = 32
-)
-
 // lanes is the assembly file with its constants: vectors of 8 words.
 type lanes struct {
 	*asmgen.File
@@ -159,8 +133,8 @@ func scales(f *lanes) {
 	fn := f.Func("scalesAVX2", "scalesAVX2 takes n groups of 8 blocks.",
 		append(pointer("scales", "amax"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"), asmgen.Result("odd", "bool"))...)
 	to, amax, n, g := fn.Load("scales"), fn.Load("amax"), fn.Load("n"), fn.Load("grid")
-	reciprocal, roundUp := filled(fn, g.At(gridReciprocal)), filled(fn, g.At(gridRoundUp))
-	emax, least := filled(fn, g.At(gridEmax)), filled(fn, g.At(gridLeast))
+	reciprocal, roundUp := filled(fn, g.Field("Grid_reciprocal")), filled(fn, g.Field("Grid_roundUp"))
+	emax, least := filled(fn, g.Field("Grid_emax")), filled(fn, g.Field("Grid_least"))
 	greatest, nan := vector(fn, f.greatest), vector(fn, f.nan)
 	zero, any, odd, s, t := fn.Y(), fn.Y(), fn.Y(), fn.Y(), fn.Y()
 	fn.I("VPXOR", zero, zero, zero)
@@ -200,9 +174,9 @@ func scales(f *lanes) {
 func encodeLanes(f *lanes, name string, cols bool) {
 	fn := f.Func(name, name+" takes n blocks.", append(pointer("codes", "x", "factors"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"))...)
 	codes, x, factors, n, g := fn.Load("codes"), fn.Load("x"), fn.Load("factors"), fn.Load("n"), fn.Load("grid")
-	largest, smallest, step, shift := filled(fn, g.At(gridLargest)), filled(fn, g.At(gridSmallest)), filled(fn, g.At(gridStep)), fn.Y()
-	fn.I("VMOVQ", g.At(gridShift), shift.X())
-	bias, factor, e, power := vector(fn, g.At(gridBias)), fn.Y(), fn.Y(), fn.Y()
+	largest, smallest, step, shift := filled(fn, g.Field("Grid_largest")), filled(fn, g.Field("Grid_smallest")), filled(fn, g.Field("Grid_step")), fn.Y()
+	fn.I("VMOVQ", g.Field("Grid_shift"), shift.X())
+	bias, factor, e, power := vector(fn, g.Field("Grid_bias")), fn.Y(), fn.Y(), fn.Y()
 	var code, signed [2]asmgen.Vec
 	fn.CountDown(n, func() {
 		if !cols {
@@ -238,9 +212,9 @@ func encodeLanes(f *lanes, name string, cols bool) {
 		negative := signed[1]
 		fn.I("VPXOR", negative, negative, negative)
 		fn.I("VPCMPGTB", signed[0], negative, negative)
-		fn.I("VPAND", g.At(gridSign), negative, e)
+		fn.I("VPAND", g.Field("Grid_sign"), negative, e)
 		fn.I("VPXOR", e, code[0], code[0])
-		fn.I("VPAND", g.At(gridSubtract), negative, e)
+		fn.I("VPAND", g.Field("Grid_subtract"), negative, e)
 		fn.I("VPSUBB", e, code[0], code[0])
 		fn.I("VMOVDQU", f.order, e)
 		fn.I("VPERMD", code[0], e, code[0])

@@ -70,7 +70,7 @@ type scanner struct {
 
 // rows goes over the rows. x is used up.
 func (s *scanner) rows() {
-	odd, roundUp := load(s.Func, s.file.odd), broadcast(s.Func, "VPBROADCASTW", s.rule.At(ruleRoundUp))
+	odd, roundUp := load(s.Func, s.file.odd), broadcast(s.Func, "VPBROADCASTW", s.rule.Field("Rule_roundUp"))
 	var c coder
 	if !s.integer {
 		c = s.newCoder(odd)
@@ -115,9 +115,9 @@ type coder struct {
 func (s *scanner) newCoder(odd asmgen.Vec) coder {
 	table := s.GP()
 	s.I("LEAQ", s.file.rounding, table)
-	s.I("ADDQ", s.rule.At(ruleTable), table)
+	s.I("ADDQ", s.rule.Field("Rule_table"), table)
 	defer s.Free(table)
-	return coder{scanner: s, odd: odd, even: load(s.Func, s.file.even), shift: broadcast(s.Func, "VPBROADCASTW", s.rule.At(ruleShift)),
+	return coder{scanner: s, odd: odd, even: load(s.Func, s.file.even), shift: broadcast(s.Func, "VPBROADCASTW", s.rule.Field("Rule_shift")),
 		rounding: [2]asmgen.Vec{load(s.Func, table.At(0)), load(s.Func, table.At(64))}}
 }
 
@@ -178,9 +178,9 @@ func (t *tree) finish(fn *asmgen.Func) asmgen.Vec {
 
 // derive stores the values of all blocks.
 func (s *scanner) derive() {
-	emax, lowest := broadcast(s.Func, "VPBROADCASTB", s.rule.At(ruleEmax)), s.file.all(s.Func, lowest)
-	bias, limit := broadcast(s.Func, "VPBROADCASTB", s.rule.At(ruleBias)), broadcast(s.Func, "VPBROADCASTB", s.rule.At(ruleLimit))
-	mantissa, mask := broadcast(s.Func, "VPBROADCASTW", s.rule.At(ruleMantissa)), broadcast(s.Func, "VPBROADCASTB", s.rule.At(ruleMask))
+	emax, lowest := broadcast(s.Func, "VPBROADCASTB", s.rule.Field("Rule_emax")), s.file.all(s.Func, lowest)
+	bias, limit := broadcast(s.Func, "VPBROADCASTB", s.rule.Field("Rule_bias")), broadcast(s.Func, "VPBROADCASTB", s.rule.Field("Rule_limit"))
+	mantissa, mask := broadcast(s.Func, "VPBROADCASTW", s.rule.Field("Rule_mantissa")), broadcast(s.Func, "VPBROADCASTB", s.rule.Field("Rule_mask"))
 	scale, t := s.Z(), s.Z()
 	for _, of := range []struct {
 		exponent asmgen.Vec

@@ -32,10 +32,10 @@ func (s *strips) encode(integer, rows, cols bool) {
 	fn := s.Func(name, name+" writes a strip that has been scanned.", asmgen.Arg("s", "*Strip"))
 	e := stripEncoder{Func: fn, strips: s, integer: integer, strip: fn.Load("s"), format: fn.GP(), x: fn.GP(), row: fn.Y(), cols: [2]asmgen.Vec{fn.Y(), fn.Y()}}
 	tile, scales := fn.GP(), fn.GP()
-	fn.I("MOVQ", e.strip.At(stripFormat), e.format)
+	fn.I("MOVQ", e.strip.Field("Strip_Format"), e.format)
 	e.constants()
 	fn.I("XORL", tile, tile)
-	fn.I("MOVQ", e.strip.At(stripScales), scales)
+	fn.I("MOVQ", e.strip.Field("Strip_scales"), scales)
 	head := fn.Label("tile")
 	fn.Place(head)
 	var directions []direction
@@ -47,17 +47,17 @@ func (s *strips) encode(integer, rows, cols bool) {
 	}
 	fn.I("MOVQ", tile, e.x)
 	fn.I("SHLQ", asmgen.Imm(6), e.x)
-	fn.I("ADDQ", e.strip.At(stripX), e.x)
+	fn.I("ADDQ", e.strip.Field("Strip_X"), e.x)
 	count, at := fn.GP(), fn.GP()
 	fn.I("XORL", at, at)
-	fn.I("MOVQ", e.strip.At(stripRows), count)
+	fn.I("MOVQ", e.strip.Field("Strip_Rows"), count)
 	fn.CountDown(count, func() {
 		if rows {
-			fn.I("VPBROADCASTW", e.strip.At(stripBias).Index(at, 2), e.row)
+			fn.I("VPBROADCASTW", e.strip.Field("Strip_bias").Index(at, 2), e.row)
 			fn.I("INCQ", at)
 		}
 		e.vector(directions)
-		fn.I("ADDQ", e.strip.At(stripStride), e.x)
+		fn.I("ADDQ", e.strip.Field("Strip_Stride"), e.x)
 		for _, d := range directions {
 			fn.I("ADDQ", d.step, d.codes)
 		}
@@ -68,16 +68,16 @@ func (s *strips) encode(integer, rows, cols bool) {
 	}
 	fn.I("ADDQ", asmgen.Imm(64), scales)
 	fn.I("INCQ", tile)
-	fn.I("CMPQ", tile, e.strip.At(stripTiles))
+	fn.I("CMPQ", tile, e.strip.Field("Strip_Tiles"))
 	fn.I("JLT", head)
 	fn.Return()
 }
 
 func (e *stripEncoder) constants() {
-	e.magnitude, e.largest = vector(e.Func, e.strips.magnitude), vector(e.Func, e.format.At(formatLargest))
+	e.magnitude, e.largest = vector(e.Func, e.strips.magnitude), vector(e.Func, e.format.Field("Format_largest"))
 	if !e.integer {
 		e.sign = vector(e.Func, e.strips.sign)
-		e.tieMask, e.tie, e.round = vector(e.Func, e.format.At(formatTieMask)), vector(e.Func, e.format.At(formatTie)), vector(e.Func, e.format.At(formatRound))
+		e.tieMask, e.tie, e.round = vector(e.Func, e.format.Field("Format_tieMask")), vector(e.Func, e.format.Field("Format_tie")), vector(e.Func, e.format.Field("Format_round"))
 	}
 }
 
@@ -86,25 +86,25 @@ func (e *stripEncoder) alongRows(tile, scales asmgen.Reg) direction {
 	for i := range 2 {
 		v := e.Y()
 		e.bias(scales.At(16*i), v)
-		e.I("VMOVDQU", v, e.strip.At(stripBias+32*i))
+		e.I("VMOVDQU", v, e.strip.Field("Strip_bias").Plus(32*i))
 		e.Free(v)
 	}
 	to, at, count, codes := e.GP(), e.GP(), e.GP(), e.GP()
-	e.I("MOVQ", e.strip.At(stripRowScales), to)
+	e.I("MOVQ", e.strip.Field("Strip_RowScales"), to)
 	e.I("ADDQ", tile, to)
 	e.I("XORL", at, at)
-	e.I("MOVQ", e.strip.At(stripRows), count)
+	e.I("MOVQ", e.strip.Field("Strip_Rows"), count)
 	e.CountDown(count, func() {
 		e.I("MOVBLZX", scales.At(0).Index(at, 1), codes)
 		e.I("MOVB", codes, to.At(0))
-		e.I("ADDQ", e.strip.At(stripRowScaleStep), to)
+		e.I("ADDQ", e.strip.Field("Strip_RowScaleStep"), to)
 		e.I("INCQ", at)
 	})
 	e.Free(to, at, count)
 	e.I("MOVQ", tile, codes)
 	e.I("SHLQ", asmgen.Imm(5), codes)
-	e.I("ADDQ", e.strip.At(stripRowCodes), codes)
-	return direction{[2]asmgen.Vec{e.row, e.row}, codes, e.strip.At(stripRowStride)}
+	e.I("ADDQ", e.strip.Field("Strip_RowCodes"), codes)
+	return direction{[2]asmgen.Vec{e.row, e.row}, codes, e.strip.Field("Strip_RowStride")}
 }
 
 // alongCols writes the scales of a tile's columns and keeps their biases.
@@ -112,14 +112,14 @@ func (e *stripEncoder) alongCols(tile, scales asmgen.Reg) direction {
 	to, codes, v := e.GP(), e.GP(), vector(e.Func, scales.At(32))
 	e.I("MOVQ", tile, codes)
 	e.I("SHLQ", asmgen.Imm(5), codes)
-	e.I("MOVQ", e.strip.At(stripColScales), to)
+	e.I("MOVQ", e.strip.Field("Strip_ColScales"), to)
 	e.I("VMOVDQU", v, to.At(0).Index(codes, 1))
 	e.Free(to, v)
 	for i, c := range e.cols {
 		e.bias(scales.At(32+16*i), c)
 	}
-	e.I("ADDQ", e.strip.At(stripColCodes), codes)
-	return direction{e.cols, codes, e.strip.At(stripColStride)}
+	e.I("ADDQ", e.strip.Field("Strip_ColCodes"), codes)
+	return direction{e.cols, codes, e.strip.Field("Strip_ColStride")}
 }
 
 // bias sets v to what 16 scales take from magnitudes.
@@ -128,8 +128,8 @@ func (e *stripEncoder) bias(scales asmgen.Mem, v asmgen.Vec) {
 	e.I("VPXOR", zero, zero, zero)
 	e.I("VPMOVZXBW", scales, v)
 	e.I("VPCMPEQW", zero, v, zero)
-	e.I("VPSUBW", e.format.At(formatExponent), v, v)
-	e.I("VPSLLW", e.format.At(formatMantissa), v, v)
+	e.I("VPSUBW", e.format.Field("Format_exponent"), v, v)
+	e.I("VPSLLW", e.format.Field("Format_mantissa"), v, v)
 	e.I("VPAND", e.none, zero, t)
 	e.I("VPANDN", v, zero, v)
 	e.I("VPOR", t, v, v)
@@ -184,7 +184,7 @@ func (e *stripEncoder) minifloats(directions []direction, x [2]asmgen.Vec) (code
 	}
 	t, normal := e.Y(), e.GP()
 	e.I("VPMINUB", codes[len(codes)-1], codes[0], t)
-	e.I("VPCMPGTB", e.format.At(formatSubnormal), t, t)
+	e.I("VPCMPGTB", e.format.Field("Format_subnormal"), t, t)
 	e.I("VPMOVMSKB", t, normal)
 	e.I("CMPL", normal, asmgen.Imm(-1))
 	e.Free(t, normal)
@@ -235,7 +235,7 @@ func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
 	e.I("VPAND", e.x.At(32*i), e.magnitude, x)
 	if !e.integer {
 		m = e.Y()
-		e.I("VPSLLW", e.format.At(formatDropped), bias, c)
+		e.I("VPSLLW", e.format.Field("Format_dropped"), bias, c)
 		e.I("VPSUBW", c, x, m) // the exponents as those of codes
 		e.I("VPSRAW", asmgen.Imm(7), m, c)
 	} else {
@@ -243,17 +243,17 @@ func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
 		e.I("VPSRAW", asmgen.Imm(7), c, c)
 	}
 	e.I("VPMAXSW", e.least, c, c)
-	e.I("VPADDW", e.format.At(formatPlaces), c, c)
-	e.I("VMOVDQU", e.format.At(formatFactors), p)
+	e.I("VPADDW", e.format.Field("Format_places"), c, c)
+	e.I("VMOVDQU", e.format.Field("Format_factors"), p)
 	e.I("VPSHUFB", c, p, p)
 	e.I("VPAND", e.strips.mantissa, x, c)
 	e.I("VPOR", e.implicit, c, c)
 	e.I("VPMULLW", c, p, p)
-	e.I("VPSRLW", e.format.At(formatPoint), p, c)
+	e.I("VPSRLW", e.format.Field("Format_point"), p, c)
 	e.I("VPAND", e.one, c, c)
 	e.I("VPADDW", c, p, p)
-	e.I("VPADDW", e.format.At(formatHalf), p, p)
-	e.I("VPSRLW", e.format.At(formatPoint), p, c)
+	e.I("VPADDW", e.format.Field("Format_half"), p, p)
+	e.I("VPSRLW", e.format.Field("Format_point"), p, c)
 	if !e.integer {
 		e.I("VPCMPGTW", e.normal, m, m)
 		e.Free(p)

@@ -4,40 +4,6 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// Offsets in quant.Strip.
-const (
-	stripFormat = 8 * iota
-	stripX
-	stripStride
-	stripRows
-	stripTiles
-	stripScales
-	stripRowCodes
-	stripRowStride
-	stripRowScales
-	stripRowScaleStep
-	stripColCodes
-	stripColStride
-	stripColScales
-	stripBias
-)
-
-// Offsets in quant.Format.
-const (
-	formatTieMask = 32 * iota
-	formatTie
-	formatRound
-	formatExponent
-	formatFactors
-	formatPlaces
-	formatLargest
-	formatSubnormal
-	formatMantissa
-	formatDropped = formatMantissa + 8
-	formatPoint   = formatMantissa + 16
-	formatHalf    = formatMantissa + 32
-)
-
 // strips is the file with its constants: vectors of 16 words.
 type strips struct {
 	*lanes

@@ -9,36 +9,6 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The fields of Go's struct across, in its order.
-const (
-	acrossA = 8 * iota
-	acrossB
-	acrossSum
-	acrossScales
-	acrossCodes
-	acrossPartial
-	acrossStride
-	acrossScaleStride
-	acrossSumStride
-	acrossAhead
-	acrossLines
-	acrossLinesLeft
-	acrossJump
-	acrossLoad
-	acrossFinish
-	acrossK
-	acrossLeft
-	acrossGroups
-	acrossBMoved
-	acrossSumMoved
-	acrossScalesMoved
-	acrossPartialMoved
-	acrossMin
-	acrossMax       = acrossMin + 64
-	acrossBad       = acrossMax + 64
-	acrossFetchStep = acrossBad + 64
-)
-
 // The most rows of a that the kernels take: all for which there are registers, but those for decoding.
 const (
 	acrossRows   = 12
@@ -71,7 +41,7 @@ func newAcross(f *asmgen.File, name, what string, rows, elem int, by acrossVecto
 	for range rows {
 		k.sums = append(k.sums, by.take(fn, by.perRow))
 	}
-	fn.I("MOVQ", k.t.At(acrossStride), k.stride)
+	fn.I("MOVQ", k.t.Field("across_stride"), k.stride)
 	fn.I("LEAQ", k.stride.At(0).Index(k.stride, 2), k.stride3)
 	return k
 }
@@ -81,36 +51,36 @@ func (k *acrossKernel) groups(body func(), order func(sums []asmgen.Vec)) {
 	fn, t := k.fn, k.t
 	next, raw, stored := fn.Label("next"), fn.Label("raw"), fn.Label("stored")
 	fn.Place(next)
-	fn.I("MOVQ", t.At(acrossA), k.a)
-	fn.I("MOVQ", t.At(acrossB), k.b)
-	fn.I("MOVQ", t.At(acrossAhead), k.fetch)
+	fn.I("MOVQ", t.Field("across_a"), k.a)
+	fn.I("MOVQ", t.Field("across_b"), k.b)
+	fn.I("MOVQ", t.Field("across_ahead"), k.fetch)
 	fn.I("ADDQ", k.b, k.fetch)
-	fn.I("ADDQ", t.At(acrossBMoved), k.b)
-	fn.I("ADDQ", asmgen.Imm(int64(k.columns*k.elem)), t.At(acrossBMoved))
-	fn.I("MOVQ", t.At(acrossLinesLeft), k.left)
+	fn.I("ADDQ", t.Field("across_moved+moves_b"), k.b)
+	fn.I("ADDQ", asmgen.Imm(int64(k.columns*k.elem)), t.Field("across_moved+moves_b"))
+	fn.I("MOVQ", t.Field("across_linesLeft"), k.left)
 	k.load()
 	body()
-	fn.I("MOVQ", k.left, t.At(acrossLinesLeft))
-	fn.I("SUBQ", t.At(acrossB), k.fetch)
-	fn.I("MOVQ", k.fetch, t.At(acrossAhead))
-	fn.I("CMPQ", t.At(acrossFinish), asmgen.Imm(0))
+	fn.I("MOVQ", k.left, t.Field("across_linesLeft"))
+	fn.I("SUBQ", t.Field("across_b"), k.fetch)
+	fn.I("MOVQ", k.fetch, t.Field("across_ahead"))
+	fn.I("CMPQ", t.Field("across_finish"), asmgen.Imm(0))
 	fn.I("JEQ", raw)
-	fn.I("MOVQ", t.At(acrossSum), k.steps)
-	fn.I("ADDQ", t.At(acrossSumMoved), k.steps)
+	fn.I("MOVQ", t.Field("across_sum"), k.steps)
+	fn.I("ADDQ", t.Field("across_moved+moves_sum"), k.steps)
 	for _, sums := range k.sums {
 		order(sums)
 		for j, v := range sums {
 			fn.I("VMOVUPS", v, k.steps.At(k.width*j))
 		}
-		fn.I("ADDQ", t.At(acrossSumStride), k.steps)
+		fn.I("ADDQ", t.Field("across_sumStride"), k.steps)
 	}
 	fn.I("JMP", stored)
 	fn.Place(raw)
 	k.partial(func(at asmgen.Mem, v asmgen.Vec) { fn.I("VMOVUPS", v, at) })
 	fn.Place(stored)
-	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns*k.rows)), t.At(acrossPartialMoved))
-	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns)), t.At(acrossSumMoved))
-	fn.I("DECQ", t.At(acrossGroups))
+	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns*k.rows)), t.Field("across_moved+moves_partial"))
+	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns)), t.Field("across_moved+moves_sum"))
+	fn.I("DECQ", t.Field("across_groups"))
 	fn.I("JNZ", next)
 	fn.Return()
 }
@@ -119,7 +89,7 @@ func (k *acrossKernel) groups(body func(), order func(sums []asmgen.Vec)) {
 func (k *acrossKernel) load() {
 	fn := k.fn
 	zero, loaded := fn.Label("zero"), fn.Label("loaded")
-	fn.I("CMPQ", k.t.At(acrossLoad), asmgen.Imm(0))
+	fn.I("CMPQ", k.t.Field("across_load"), asmgen.Imm(0))
 	fn.I("JEQ", zero)
 	k.partial(func(at asmgen.Mem, v asmgen.Vec) { fn.I("VMOVUPS", at, v) })
 	fn.I("JMP", loaded)
@@ -134,8 +104,8 @@ func (k *acrossKernel) load() {
 
 // partial calls f with the places of sums between two calls.
 func (k *acrossKernel) partial(f func(at asmgen.Mem, v asmgen.Vec)) {
-	k.fn.I("MOVQ", k.t.At(acrossPartial), k.steps)
-	k.fn.I("ADDQ", k.t.At(acrossPartialMoved), k.steps)
+	k.fn.I("MOVQ", k.t.Field("across_partial"), k.steps)
+	k.fn.I("ADDQ", k.t.Field("across_moved+moves_partial"), k.steps)
 	for i, s := range k.sums {
 		for j, v := range s {
 			f(k.steps.At(4*k.columns*i+k.width*j), v)
@@ -172,14 +142,14 @@ func (k *acrossKernel) advance(n int) {
 		same := fn.Label("sameRow")
 		fn.I("PREFETCHT1", k.fetch.At(0))
 		if k.shared {
-			fn.I("ADDQ", k.t.At(acrossFetchStep), k.fetch)
+			fn.I("ADDQ", k.t.Field("across_fetchStep"), k.fetch)
 		} else {
 			fn.I("ADDQ", asmgen.Imm(64), k.fetch)
 		}
 		fn.I("DECQ", k.left)
 		fn.I("JNZ", same)
-		fn.I("ADDQ", k.t.At(acrossJump), k.fetch)
-		fn.I("MOVQ", k.t.At(acrossLines), k.left)
+		fn.I("ADDQ", k.t.Field("across_jump"), k.fetch)
+		fn.I("MOVQ", k.t.Field("across_lines"), k.left)
 		fn.Place(same)
 	}
 	fn.I("ADDQ", asmgen.Imm(int64(4*k.rows*k.pair*n)), k.a)
@@ -199,7 +169,7 @@ func acrossBF16(f *asmgen.File) {
 		}
 		k.groups(func() {
 			odd, done := fn.Label("odd"), fn.Label("done")
-			fn.I("MOVQ", k.t.At(acrossK), k.steps)
+			fn.I("MOVQ", k.t.Field("across_k"), k.steps)
 			fn.I("SHRQ", asmgen.Imm(1), k.steps)
 			fn.I("JZ", odd)
 			fn.CountDown(k.steps, func() {
@@ -209,7 +179,7 @@ func acrossBF16(f *asmgen.File) {
 				k.advance(1)
 			})
 			fn.Place(odd)
-			fn.I("TESTQ", asmgen.Imm(1), k.t.At(acrossK))
+			fn.I("TESTQ", asmgen.Imm(1), k.t.Field("across_k"))
 			fn.I("JZ", done)
 			fn.I("VMOVUPS", k.step(0), of[0])
 			fn.I("VXORPS", of[1].Y(), of[1].Y(), of[1].Y())

@@ -47,14 +47,14 @@ func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
 		asmgen.Arg("p", "*columnPanel"), asmgen.Arg("t", "*tile"))
 	k := &acrossTiles{acrossPanel: newAcrossPanel(fn), panels: panels, columns: columns, a: fn.GP(), rowStep: fn.GP(), columnStep: fn.GP(), steps: fn.GP(), near: fn.GP()}
 	t := k.tile()
-	fn.I("LDTILECFG", t.At(fieldConfig))
-	fn.I("MOVQ", t.At(fieldA), k.a)
-	fn.I("MOVQ", t.At(fieldRowStep), k.rowStep)
+	fn.I("LDTILECFG", t.Field("tile_config"))
+	fn.I("MOVQ", t.Field("tile_a"), k.a)
+	fn.I("MOVQ", t.Field("tile_rowStep"), k.rowStep)
 	beginSums(fn, t, 4, func() {
 		k.sums(func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILELOADD", sum, tile) })
 	})
 	fn.I("MOVQ", asmgen.Imm(64*columns), k.columnStep)
-	k.left = k.field(columnPanelK)
+	k.left = k.field("columnPanel_k")
 	return k
 }
 
@@ -67,8 +67,8 @@ func (k *acrossTiles) tile() asmgen.Reg {
 // sums calls body for each tile of sums. It overwrites steps and columnStep and needs t in its register.
 func (k *acrossTiles) sums(body func(sum asmgen.Mem, tile asmgen.Tile)) {
 	sum, stride, fn := k.steps, k.columnStep, k.fn
-	fn.I("MOVQ", k.near.At(fieldSum), sum)
-	fn.I("MOVQ", k.near.At(fieldSumStride), stride)
+	fn.I("MOVQ", k.near.Field("tile_sum"), sum)
+	fn.I("MOVQ", k.near.Field("tile_sumStride"), stride)
 	for i := range k.panels {
 		for j := range k.columns {
 			body(sum.At(64*j).Index(stride, 1), asmgen.TMM(k.columns*i+j))
@@ -90,7 +90,7 @@ func (k *acrossTiles) blocks(lines int, soon bool, before, pair, last func()) {
 	fn.Place(next)
 	before()
 	takeBlock(fn, k.left, k.steps)
-	fn.I("MOVQ", k.steps, k.t.At(columnPanelLinesLeft)) // which finish writes
+	fn.I("MOVQ", k.steps, k.t.Field("columnPanel_linesLeft")) // which finish writes
 	fn.I("MOVQ", k.stride, k.near)
 	fn.I("SHLQ", asmgen.Imm(4), k.near) // 16 steps
 	fn.I("ADDQ", k.src, k.near)
@@ -110,7 +110,7 @@ func (k *acrossTiles) blocks(lines int, soon bool, before, pair, last func()) {
 		fn.I("ADDQ", asmgen.Imm(64*k.columns), k.dst)
 	})
 	fn.Place(rest)
-	fn.I("TESTQ", asmgen.Imm(1), k.t.At(columnPanelLinesLeft))
+	fn.I("TESTQ", asmgen.Imm(1), k.t.Field("columnPanel_linesLeft"))
 	fn.I("JZ", fill)
 	last()
 	fn.I("ADDQ", asmgen.Imm(64*k.columns), k.dst)
@@ -142,7 +142,7 @@ func (k *acrossTiles) multiply(block int) {
 	t, free := k.tile(), 4+k.panels
 	fn.I("TILELOADD", k.a.At(0).Index(k.rowStep, 1), asmgen.TMM(4))
 	if k.panels == 2 {
-		fn.I("MOVQ", t.At(fieldAStride), t)
+		fn.I("MOVQ", t.Field("tile_aStride"), t)
 		fn.I("ADDQ", k.a, t)
 		fn.I("TILELOADD", t.At(0).Index(k.rowStep, 1), asmgen.TMM(5))
 	}
@@ -154,7 +154,7 @@ func (k *acrossTiles) multiply(block int) {
 		}
 	}
 	k.tile()
-	fn.I("ADDQ", t.At(fieldTileStep), k.a)
+	fn.I("ADDQ", t.Field("tile_tileStep"), k.a)
 }
 
 // halves calls body for every 32 columns of a pair: where its first step, its second step and its place in the block are.
@@ -196,13 +196,13 @@ func acrossBF16Tiles(f *asmgen.File, panels int, order asmgen.Mem) {
 func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoderData) {
 	k := newAcrossTiles(f, "Codes", panels)
 	fn, t := k.fn, k.t
-	scales := k.field(columnPanelScales)
-	fn.I("MOVQ", t.At(columnPanelLookup), k.steps)
-	d := newDecoder(fn, k.steps, data, "VPERMB", pairs, t.At(columnPanelBad))
+	scales := k.field("columnPanel_scales")
+	fn.I("MOVQ", t.Field("columnPanel_lookup"), k.steps)
+	d := newDecoder(fn, k.steps, data, "VPERMB", pairs, t.Field("columnPanel_notes+notes_bad"))
 	codes, first, second := fn.Z(), fn.Z(), fn.Z()
 	add, least, most, spare := fn.Zs(k.columns), fn.Z(), fn.Z(), fn.Z()
-	fn.I("VMOVDQU64", t.At(columnPanelMin), least)
-	fn.I("VMOVDQU64", t.At(columnPanelMax), most)
+	fn.I("VMOVDQU64", t.Field("columnPanel_notes+notes_min"), least)
+	fn.I("VMOVDQU64", t.Field("columnPanel_notes+notes_max"), most)
 	store := func(dst asmgen.Mem) {
 		fn.I("VMOVUPS", first, dst)
 		fn.I("VMOVUPS", second, dst.Plus(64))
@@ -216,7 +216,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 		store(dst)
 	}
 	looking := func(body func()) { // with the tables in the place of a constant
-		fn.I("MOVQ", t.At(columnPanelLookup), k.columnStep)
+		fn.I("MOVQ", t.Field("columnPanel_lookup"), k.columnStep)
 		body()
 		fn.I("MOVQ", asmgen.Imm(64*k.columns), k.columnStep)
 	}
@@ -231,7 +231,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 			exponents(fn, v, spare)
 			fn.I("VPSUBW", d.bias, v, v)
 		}
-		fn.I("ADDQ", t.At(columnPanelScaleStride), scales)
+		fn.I("ADDQ", t.Field("columnPanel_scaleStride"), scales)
 	}, func() {
 		k.halves(1, func(i int, src, next, dst asmgen.Mem) {
 			load(src, next)
@@ -256,7 +256,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 			})
 		})
 	})
-	fn.I("VMOVDQU64", least.Y(), t.At(columnPanelMin))
-	fn.I("VMOVDQU64", most.Y(), t.At(columnPanelMax))
+	fn.I("VMOVDQU64", least.Y(), t.Field("columnPanel_notes+notes_min"))
+	fn.I("VMOVDQU64", most.Y(), t.Field("columnPanel_notes+notes_max"))
 	k.finish()
 }

@@ -40,7 +40,7 @@ func (k *acrossSplit) kernel() {
 	k.as = fn.Ys(min(2, 15-len(k.bs)-k.rows*len(k.sums[0])))
 	fn.I("VXORPS", k.zero, k.zero, k.zero)
 	if k.columns < 32 {
-		fn.I("SHLQ", asmgen.Imm(1), k.t.At(acrossGroups))
+		fn.I("SHLQ", asmgen.Imm(1), k.t.Field("across_groups"))
 	}
 	k.groups(k.run, func(sums []asmgen.Vec) { // of every 16 columns, one vector has the first four and the third four, the other the rest
 		for h := 0; h < len(sums); h += 2 {
@@ -62,16 +62,16 @@ func (k *acrossSplit) run() {
 		}
 		k.advance(n)
 	}
-	fn.I("MOVQ", k.t.At(acrossK), k.steps)
+	fn.I("MOVQ", k.t.Field("across_k"), k.steps)
 	fn.I("SHRQ", asmgen.Imm(2), k.steps)
 	fn.I("JZ", rest)
 	fn.CountDown(k.steps, func() { pairs(2) })
 	fn.Place(rest)
-	fn.I("TESTQ", asmgen.Imm(2), k.t.At(acrossK))
+	fn.I("TESTQ", asmgen.Imm(2), k.t.Field("across_k"))
 	fn.I("JZ", odd)
 	pairs(1)
 	fn.Place(odd)
-	fn.I("TESTQ", asmgen.Imm(1), k.t.At(acrossK))
+	fn.I("TESTQ", asmgen.Imm(1), k.t.Field("across_k"))
 	fn.I("JZ", done)
 	for first := range len(k.sums[0]) {
 		k.products([]asmgen.Vec{k.zero}, first, 0)

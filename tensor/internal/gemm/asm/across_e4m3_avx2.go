@@ -51,7 +51,7 @@ func (data acrossE4M3Data) decode(f *asmgen.File, rows int) {
 	}
 	fn := f.Func(name, name+" decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met."+also, args...)
 	p := &acrossE4M3{acrossPanel: newAcrossPanel(fn), stride3: fn.GP(), factors: fn.Ys(2), mask: fn.Y(), magnitude: fn.Y().X(), most: fn.Y().X(), x: fn.Ys(2), y: fn.Y()}
-	t, scales, left, steps, quads := p.t, p.field(columnPanelScales), p.field(columnPanelK), fn.GP(), fn.GP()
+	t, scales, left, steps, quads := p.t, p.field("columnPanel_scales"), p.field("columnPanel_k"), fn.GP(), fn.GP()
 	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 2), p.stride3)
 	fn.I("VPBROADCASTD", data.field, p.mask)
 	fn.I("VMOVDQU", data.magnitude, p.magnitude)
@@ -65,10 +65,10 @@ func (data acrossE4M3Data) decode(f *asmgen.File, rows int) {
 	fn.I("VMOVDQU", scales.At(0), low.X())
 	for _, note := range []struct {
 		op string
-		at int
-	}{{"VPMINUB", columnPanelMin}, {"VPMAXUB", columnPanelMax}} {
-		fn.I(note.op, t.At(note.at), low.X(), high.X())
-		fn.I("VMOVDQU", high.X(), t.At(note.at))
+		at asmgen.Field
+	}{{"VPMINUB", "columnPanel_notes+notes_min"}, {"VPMAXUB", "columnPanel_notes+notes_max"}} {
+		fn.I(note.op, t.Field(note.at), low.X(), high.X())
+		fn.I("VMOVDQU", high.X(), t.Field(note.at))
 	}
 	fn.I("VPADDUSB", data.adjust, low.X(), low.X())
 	fn.I("VPMINUB", data.greatest, low.X(), low.X())
@@ -77,7 +77,7 @@ func (data acrossE4M3Data) decode(f *asmgen.File, rows int) {
 		fn.I("VPMOVZXBD", v.X(), v)
 		fn.I("VPSLLD", asmgen.Imm(23), v, v)
 	}
-	fn.I("ADDQ", t.At(columnPanelScaleStride), scales)
+	fn.I("ADDQ", t.Field("columnPanel_scaleStride"), scales)
 	takeBlock(fn, left, steps)
 	fn.I("MOVQ", steps, quads)
 	fn.I("SHRQ", asmgen.Imm(2), quads)
@@ -111,8 +111,8 @@ func (data acrossE4M3Data) decode(f *asmgen.File, rows int) {
 		p.eachSum(steps, func(v asmgen.Vec, at asmgen.Mem) { fn.I("VMOVUPS", v, at) })
 	}
 	fn.I("VPCMPEQB", p.magnitude, p.most, p.most) // NaN is all ones, and the greatest
-	fn.I("VPOR", t.At(columnPanelBad), p.most, p.most)
-	fn.I("VMOVDQU", p.most, t.At(columnPanelBad))
+	fn.I("VPOR", t.Field("columnPanel_notes+notes_bad"), p.most, p.most)
+	fn.I("VMOVDQU", p.most, t.Field("columnPanel_notes+notes_bad"))
 	p.finish()
 }
 
@@ -124,8 +124,8 @@ func (p *acrossE4M3) begin(rows int, free asmgen.Reg) {
 	}
 	p.a = fn.GP()
 	fn.I("MOVQ", fn.Slot("t"), free)
-	fn.I("MOVQ", free.At(fieldA), p.a)
-	fn.I("CMPQ", free.At(fieldLoad), asmgen.Imm(0))
+	fn.I("MOVQ", free.Field("tile_a"), p.a)
+	fn.I("CMPQ", free.Field("tile_startAtSum"), asmgen.Imm(0))
 	fn.I("JEQ", clear)
 	p.eachSum(free, func(v asmgen.Vec, at asmgen.Mem) { fn.I("VMOVUPS", at, v) })
 	fn.I("JMP", ready)
@@ -142,8 +142,8 @@ func (p *acrossE4M3) begin(rows int, free asmgen.Reg) {
 func (p *acrossE4M3) eachSum(sum asmgen.Reg, body func(v asmgen.Vec, at asmgen.Mem)) {
 	fn, stride := p.fn, p.fn.GP()
 	fn.I("MOVQ", fn.Slot("t"), sum)
-	fn.I("MOVQ", sum.At(fieldSumStride), stride)
-	fn.I("MOVQ", sum.At(fieldSum), sum)
+	fn.I("MOVQ", sum.Field("tile_sumStride"), stride)
+	fn.I("MOVQ", sum.Field("tile_sum"), sum)
 	for _, row := range p.sums {
 		for j, v := range row {
 			body(v, sum.At(32*j))

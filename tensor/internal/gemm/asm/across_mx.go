@@ -51,7 +51,7 @@ func (c *acrossCoded) kernel() {
 	c.scales, c.tables = fn.GP(), fn.GP()
 	c.scale, c.index, c.bs, c.xs, c.y, c.mask, c.low = fn.Zs(2), fn.Zs(2), fn.Zs(4), fn.Zs(2), fn.Z(), fn.Z(), fn.Z()
 	c.temps = fn.Zs(3)
-	fn.I("MOVQ", c.t.At(acrossCodes), c.tables)
+	fn.I("MOVQ", c.t.Field("across_codes"), c.tables)
 	for j, v := range c.index {
 		fn.I("VMOVUPS", c.spread[j], v)
 	}
@@ -63,21 +63,21 @@ func (c *acrossCoded) kernel() {
 // group runs along k, block by block of 32.
 func (c *acrossCoded) group() {
 	fn, t := c.fn, c.t
-	fn.I("MOVQ", t.At(acrossScales), c.scales)
-	fn.I("ADDQ", t.At(acrossScalesMoved), c.scales)
-	fn.I("ADDQ", asmgen.Imm(32), t.At(acrossScalesMoved))
-	fn.I("MOVQ", t.At(acrossK), c.steps)
-	fn.I("MOVQ", c.steps, t.At(acrossLeft))
+	fn.I("MOVQ", t.Field("across_scales"), c.scales)
+	fn.I("ADDQ", t.Field("across_moved+moves_scales"), c.scales)
+	fn.I("ADDQ", asmgen.Imm(32), t.Field("across_moved+moves_scales"))
+	fn.I("MOVQ", t.Field("across_k"), c.steps)
+	fn.I("MOVQ", c.steps, t.Field("across_left"))
 	block, last, short, two, done := fn.Label("block"), fn.Label("last"), fn.Label("short"), fn.Label("two"), fn.Label("done")
 	fn.Place(block)
 	c.prepare()
-	fn.I("ADDQ", t.At(acrossScaleStride), c.scales)
-	fn.I("MOVQ", t.At(acrossLeft), c.steps)
+	fn.I("ADDQ", t.Field("across_scaleStride"), c.scales)
+	fn.I("MOVQ", t.Field("across_left"), c.steps)
 	fn.I("CMPQ", c.steps, asmgen.Imm(32))
 	fn.I("JLT", last)
 	fn.I("MOVQ", asmgen.Imm(32), c.steps)
 	fn.Place(last)
-	fn.I("SUBQ", c.steps, t.At(acrossLeft))
+	fn.I("SUBQ", c.steps, t.Field("across_left"))
 	fn.I("SHRQ", asmgen.Imm(2), c.steps)
 	fn.I("JZ", short)
 	fn.CountDown(c.steps, func() {
@@ -85,14 +85,14 @@ func (c *acrossCoded) group() {
 		c.advance(2)
 	})
 	fn.Place(short)
-	fn.I("CMPQ", t.At(acrossLeft), asmgen.Imm(0))
+	fn.I("CMPQ", t.Field("across_left"), asmgen.Imm(0))
 	fn.I("JNE", block)
-	fn.I("TESTQ", asmgen.Imm(2), t.At(acrossK))
+	fn.I("TESTQ", asmgen.Imm(2), t.Field("across_k"))
 	fn.I("JZ", two)
 	c.pairs(2)
 	c.advance(1)
 	fn.Place(two)
-	fn.I("TESTQ", asmgen.Imm(1), t.At(acrossK))
+	fn.I("TESTQ", asmgen.Imm(1), t.Field("across_k"))
 	fn.I("JZ", done)
 	c.pairs(1)
 	fn.Place(done)
@@ -107,10 +107,10 @@ func (c *acrossCoded) prepare() {
 	}
 	for _, note := range []struct {
 		op string
-		at int
-	}{{"VPMINUB", acrossMin}, {"VPMAXUB", acrossMax}} {
-		fn.I(note.op, t.At(note.at), x.Y(), c.y.Y())
-		fn.I("VMOVDQU64", c.y.Y(), t.At(note.at))
+		at asmgen.Field
+	}{{"VPMINUB", "across_notes+notes_min"}, {"VPMAXUB", "across_notes+notes_max"}} {
+		fn.I(note.op, t.Field(note.at), x.Y(), c.y.Y())
+		fn.I("VMOVDQU64", c.y.Y(), t.Field(note.at))
 	}
 	fn.I("VPBROADCASTD", c.bias, c.y)
 	for _, v := range c.scale {
@@ -137,7 +137,7 @@ func (c *acrossCoded) pairs(steps int) {
 		}
 	}
 	rare, decoded := fn.Label("rare"), fn.Label("decoded")
-	fn.I("VPCMPUB", asmgen.Imm(5), c.tables.At(codesRare), c.y, asmgen.K(3)) // not less
+	fn.I("VPCMPUB", asmgen.Imm(5), c.tables.Field("directCodes_rare"), c.y, asmgen.K(3)) // not less
 	fn.I("KORTESTQ", asmgen.K(3), asmgen.K(3))
 	fn.I("JNZ", rare)
 	for i, x := range xs {
@@ -163,15 +163,15 @@ func (c *acrossCoded) pairs(steps int) {
 func (c *acrossCoded) lookUp(codes asmgen.Vec, to []asmgen.Vec) {
 	fn := c.fn
 	low, high, temp := c.temps[0], c.temps[1], c.temps[2]
-	lookUpBytes(fn, c.tables, codes, low, high, temp)
+	lookUpBytes(fn, c.tables, "directCodes_codeTables", codes, low, high, temp)
 	fn.I("VPORD.BCST", c.one, codes, codes)
 	fn.I("VPANDD", codes, high, high) // entries but that of 0 have the sign bit set
-	fn.I("VPORD", c.t.At(acrossBad), low, temp)
-	fn.I("VMOVUPS", temp, c.t.At(acrossBad))
+	fn.I("VPORD", c.t.Field("across_notes+notes_bad"), low, temp)
+	fn.I("VMOVUPS", temp, c.t.Field("across_notes+notes_bad"))
 	for j, v := range to {
 		fn.I("VMOVUPS", c.join[j], v)
 		fn.I("VPERMI2B", high, low, v)
-		fn.I("VPBROADCASTD", c.tables.At(codesTop), temp)
+		fn.I("VPBROADCASTD", c.tables.Field("directCodes_top"), temp)
 		fn.I("VPSUBW", c.scale[j], temp, temp)
 		fn.I("VPSUBUSW", temp, v, v)
 	}

@@ -5,24 +5,6 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// The fields of Go's struct columnPanel, in its order.
-const (
-	columnPanelDst = 8 * iota
-	columnPanelSrc
-	columnPanelScales
-	columnPanelLookup
-	columnPanelStride
-	columnPanelScaleStride
-	columnPanelK
-	columnPanelAhead
-	columnPanelLines
-	columnPanelLinesLeft
-	columnPanelJump
-	columnPanelMin
-	columnPanelMax = columnPanelMin + 64
-	columnPanelBad = columnPanelMax + 64
-)
-
 type acrossPanel struct {
 	fn                  *asmgen.Func
 	t, dst, src, stride asmgen.Reg
@@ -31,16 +13,16 @@ type acrossPanel struct {
 
 func newAcrossPanel(fn *asmgen.Func) acrossPanel {
 	p := acrossPanel{fn: fn, t: fn.Load("p")}
-	p.dst, p.src, p.stride = p.field(columnPanelDst), p.field(columnPanelSrc), p.field(columnPanelStride)
-	p.fetch, p.lines = p.field(columnPanelAhead), p.field(columnPanelLinesLeft)
+	p.dst, p.src, p.stride = p.field("columnPanel_dst"), p.field("columnPanel_src"), p.field("columnPanel_stride")
+	p.fetch, p.lines = p.field("columnPanel_ahead"), p.field("columnPanel_linesLeft")
 	fn.I("ADDQ", p.src, p.fetch)
 	return p
 }
 
 // field loads a field.
-func (p *acrossPanel) field(at int) asmgen.Reg {
+func (p *acrossPanel) field(at asmgen.Field) asmgen.Reg {
 	r := p.fn.GP()
-	p.fn.I("MOVQ", p.t.At(at), r)
+	p.fn.I("MOVQ", p.t.Field(at), r)
 	return r
 }
 
@@ -51,15 +33,15 @@ func (p *acrossPanel) fetchLine() {
 	fn.I("ADDQ", asmgen.Imm(64), p.fetch)
 	fn.I("DECQ", p.lines)
 	fn.I("JNZ", same)
-	fn.I("ADDQ", p.t.At(columnPanelJump), p.fetch)
-	fn.I("MOVQ", p.t.At(columnPanelLines), p.lines)
+	fn.I("ADDQ", p.t.Field("columnPanel_jump"), p.fetch)
+	fn.I("MOVQ", p.t.Field("columnPanel_lines"), p.lines)
 	fn.Place(same)
 }
 
 // finish leaves where to fetch on.
 func (p *acrossPanel) finish() {
-	p.fn.I("SUBQ", p.t.At(columnPanelSrc), p.fetch)
-	p.fn.I("MOVQ", p.fetch, p.t.At(columnPanelAhead))
-	p.fn.I("MOVQ", p.lines, p.t.At(columnPanelLinesLeft))
+	p.fn.I("SUBQ", p.t.Field("columnPanel_src"), p.fetch)
+	p.fn.I("MOVQ", p.fetch, p.t.Field("columnPanel_ahead"))
+	p.fn.I("MOVQ", p.lines, p.t.Field("columnPanel_linesLeft"))
 	p.fn.Return()
 }

@@ -14,12 +14,6 @@ const (
 	columnStep = 128
 )
 
-// The fields of Go's struct tile behind those of all microkernels: what is fetched, and what configures the tiles of the last rows.
-const (
-	fieldAhead  = fieldTileStep + 8
-	fieldConfig = fieldAhead + 8
-)
-
 var (
 	amxSums = [2][2]asmgen.Tile{{asmgen.TMM(0), asmgen.TMM(1)}, {asmgen.TMM(2), asmgen.TMM(3)}}
 	amxA    = [2]asmgen.Tile{asmgen.TMM(4), asmgen.TMM(5)}
@@ -27,6 +21,9 @@ var (
 )
 
 func amx(f *asmgen.File) {
+	f.Constant("tallRows", 16*tallPanels)
+	f.Constant("codesRows", 16*codesTall)
+	f.Constant("codesChunk", chunkBytes)
 	config := f.Data("wholeTiles", wholeTiles())
 	amxTiles(f, config, "bf16AMXTiles", ".", stored)
 	amxTiles(f, config, "bf16AMXStreamedTiles", " and stores past the caches. out is room for four tiles.", streamed)
@@ -58,7 +55,7 @@ func wholeTiles() []byte {
 // beginSums loads the sums by load, or zeroes that many tiles, as t says.
 func beginSums(fn *asmgen.Func, t asmgen.Reg, tiles int, load func()) {
 	clear, ready := fn.Label("clear"), fn.Label("ready")
-	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
+	fn.I("CMPQ", t.Field("tile_startAtSum"), asmgen.Imm(0))
 	fn.I("JEQ", clear)
 	load()
 	fn.I("JMP", ready)

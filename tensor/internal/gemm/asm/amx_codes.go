@@ -23,8 +23,8 @@ const (
 
 // What the kernel keeps in fields of the tile that are of no other use here.
 const (
-	fieldBegun  = fieldAdds    // 0: there are no sums of a block before
-	fieldSingle = fieldColumns // 1: the chunk before has one tile along k
+	fieldBegun  asmgen.Field = "tile_adds"    // 0: there are no sums of a block before
+	fieldSingle asmgen.Field = "tile_columns" // 1: the chunk before has one tile along k
 )
 
 type codesKernel struct {
@@ -48,20 +48,20 @@ func amxCodes(f *asmgen.File, width int, data decoderData, twice asmgen.Mem) {
 	k := codesKernel{newRowDecoding(d, twice), width, (width + 15) / 16, fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP()}
 	fn.I("LEAQ", f.Data(fmt.Sprintf("codesTiles%d", width), k.config()), k.n)
 	fn.I("LDTILECFG", k.n.At(0))
-	fn.I("MOVQ", k.args.At(decodeAhead), k.fetch)
+	fn.I("MOVQ", k.args.Field("decoding_ahead"), k.fetch)
 	fn.I("ADDQ", k.codes, k.fetch)
 	t := k.tile(k.from)
-	fn.I("MOVQ", t.At(fieldA), k.chunk)
-	fn.I("MOVQ", t.At(fieldB), k.b)
-	fn.I("MOVQ", asmgen.Imm(0), t.At(fieldBegun))
-	fn.I("MOVQ", asmgen.Imm(1), t.At(fieldSingle)) // nothing was decoded yet, and the column panel may end behind its first tile
+	fn.I("MOVQ", t.Field("tile_a"), k.chunk)
+	fn.I("MOVQ", t.Field("tile_b"), k.b)
+	fn.I("MOVQ", asmgen.Imm(0), t.Field(fieldBegun))
+	fn.I("MOVQ", asmgen.Imm(1), t.Field(fieldSingle)) // nothing was decoded yet, and the column panel may end behind its first tile
 
 	block, chunk, within, next, last := fn.Label("block"), fn.Label("chunk"), fn.Label("within"), fn.Label("next"), fn.Label("last")
 	fn.Place(block)
 	k.beginBlock()
 	fn.Place(chunk)
 	k.decodeChunk()
-	fn.I("CMPQ", k.left, k.args.At(decodeCount))
+	fn.I("CMPQ", k.left, k.args.Field("decoding_count"))
 	fn.I("JLT", within)
 	k.beginBlockSums(last)
 	fn.I("JMP", next)
@@ -98,22 +98,22 @@ func (k *codesKernel) tile(t asmgen.Reg) asmgen.Reg {
 // It notes their scales and makes of them what is added to exponents.
 func (k *codesKernel) beginBlock() {
 	fn, t, none := k.fn, k.tile(k.from), k.fn.Label("noRows")
-	fn.I("MOVQ", t.At(fieldCount), k.rows)
+	fn.I("MOVQ", t.Field("tile_count"), k.rows)
 	fn.I("MOVQ", asmgen.Imm(16*codesTall), k.n)
 	fn.I("CMPQ", k.rows, k.n)
 	fn.I("CMOVQGT", k.n, k.rows)
-	fn.I("SUBQ", k.rows, t.At(fieldCount))
-	fn.I("MOVQ", k.rows, k.args.At(decodeRows))
-	fn.I("MOVQ", k.args.At(decodeCount), k.left)
-	fn.I("MOVQ", t.At(fieldOut), k.to)
+	fn.I("SUBQ", k.rows, t.Field("tile_count"))
+	fn.I("MOVQ", k.rows, k.args.Field("decoding_rows"))
+	fn.I("MOVQ", k.args.Field("decoding_count"), k.left)
+	fn.I("MOVQ", t.Field("tile_out"), k.to)
 	fn.I("TESTQ", k.rows, k.rows)
 	fn.I("JZ", none)
-	fn.I("MOVQ", k.codes, k.args.At(decodeDst)) // which the collector sees: not behind the last row
+	fn.I("MOVQ", k.codes, k.args.Field("decoding_dst")) // which the collector sees: not behind the last row
 	fn.CountDown(k.rows, func() {
 		fn.I("PREFETCHT0", k.scales.At(64*16)) // of the next block, where rows have 512 codes
 		k.power(k.to.At(0))
 		fn.I("ADDQ", asmgen.Imm(powersRow), k.to)
-		fn.I("ADDQ", k.args.At(decodeScaleStride), k.scales)
+		fn.I("ADDQ", k.args.Field("decoding_scaleStride"), k.scales)
 	})
 	fn.Place(none)
 }
@@ -122,12 +122,12 @@ func (k *codesKernel) beginBlock() {
 func (k *codesKernel) decodeChunk() {
 	fn := k.fn
 	next, tail, decoded := fn.Label("octet"), fn.Label("tail"), fn.Label("decoded")
-	fn.I("MOVQ", k.args.At(decodeRows), k.rows)
+	fn.I("MOVQ", k.args.Field("decoding_rows"), k.rows)
 	fn.I("MOVQ", k.codes, k.from)
-	fn.I("MOVQ", k.args.At(decodeCount), k.step)
+	fn.I("MOVQ", k.args.Field("decoding_count"), k.step)
 	fn.I("SUBQ", k.left, k.step)
 	fn.I("SHRQ", asmgen.Imm(3), k.step) // 4 bytes for 32 codes
-	fn.I("ADDQ", k.tile(k.to).At(fieldOut), k.step)
+	fn.I("ADDQ", k.tile(k.to).Field("tile_out"), k.step)
 	fn.I("XORQ", k.octet, k.octet)
 	fn.Place(next)
 	fn.I("MOVQ", asmgen.Imm(octet), k.n)
@@ -152,13 +152,13 @@ func (k *codesKernel) decodeChunk() {
 	fn.Place(decoded)
 	// An octet, of four, has fetched its lines in one of four places, so that as many streams are under way: the hardware follows one only to
 	// the end of a page.
-	fn.I("ADDQ", k.tile(k.to).At(fieldAStride), k.fetch)
+	fn.I("ADDQ", k.tile(k.to).Field("tile_aStride"), k.fetch)
 	fn.I("SUBQ", asmgen.Imm(64*octet), k.fetch)
 	k.multiply()
 	fn.I("INCQ", k.octet)
 	fn.I("CMPQ", k.octet, asmgen.Imm(2*codesTall))
 	fn.I("JLT", next)
-	fn.I("MOVQ", k.tile(k.to).At(fieldAStride), k.n)
+	fn.I("MOVQ", k.tile(k.to).Field("tile_aStride"), k.n)
 	fn.I("SHLQ", asmgen.Imm(2), k.n)
 	fn.I("SUBQ", k.n, k.fetch)
 	fn.I("ADDQ", asmgen.Imm(64*octet), k.fetch)
@@ -178,7 +178,7 @@ func (k *codesKernel) decodeRow(codes asmgen.Operand) {
 	})
 	fn.I("VMOVUPS", k.first, k.to.At(0))
 	fn.I("VMOVUPS", k.second, k.to.At(chunkTiles))
-	fn.I("ADDQ", k.args.At(decodeCodeStride), k.from)
+	fn.I("ADDQ", k.args.Field("decoding_codeStride"), k.from)
 	fn.I("ADDQ", asmgen.Imm(64), k.to)
 	fn.I("ADDQ", asmgen.Imm(powersRow), k.step)
 }
@@ -201,7 +201,7 @@ func (k *codesKernel) multiply() {
 func (k *codesKernel) multiplyPanel(panel, along int, done asmgen.Label) {
 	fn, stride := k.fn, k.to
 	if along == 1 {
-		fn.I("CMPQ", k.tile(k.n).At(fieldSingle), asmgen.Imm(0))
+		fn.I("CMPQ", k.tile(k.n).Field(fieldSingle), asmgen.Imm(0))
 		fn.I("JNE", done)
 	}
 	column := func(j int) asmgen.Tile { return asmgen.TMM(4 + (along+j)%2) }
@@ -225,16 +225,16 @@ func (k *codesKernel) multiplyPanel(panel, along int, done asmgen.Label) {
 // goes to last if the block has no rows.
 func (k *codesKernel) beginBlockSums(last asmgen.Label) {
 	fn, t, first := k.fn, k.tile(k.from), k.fn.Label("first")
-	fn.I("CMPQ", t.At(fieldBegun), asmgen.Imm(0))
+	fn.I("CMPQ", t.Field(fieldBegun), asmgen.Imm(0))
 	fn.I("JEQ", first)
 	k.sums(t, func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILESTORED", tile, sum) })
-	fn.I("CMPQ", k.args.At(decodeRows), asmgen.Imm(0))
+	fn.I("CMPQ", k.args.Field("decoding_rows"), asmgen.Imm(0))
 	fn.I("JEQ", last)
-	fn.I("ADDQ", asmgen.Imm(codesTall*sumsPanel), t.At(fieldSum))
+	fn.I("ADDQ", asmgen.Imm(codesTall*sumsPanel), t.Field("tile_sum"))
 	fn.Place(first)
-	fn.I("MOVQ", asmgen.Imm(1), t.At(fieldBegun))
-	fn.I("MOVQ", asmgen.Imm(0), t.At(fieldSingle))
-	fn.I("MOVQ", t.At(fieldB), k.b)
+	fn.I("MOVQ", asmgen.Imm(1), t.Field(fieldBegun))
+	fn.I("MOVQ", asmgen.Imm(0), t.Field(fieldSingle))
+	fn.I("MOVQ", t.Field("tile_b"), k.b)
 	beginSums(fn, t, codesTall*k.columns, func() {
 		k.sums(t, func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILELOADD", sum, tile) })
 	})
@@ -243,17 +243,17 @@ func (k *codesKernel) beginBlockSums(last asmgen.Label) {
 // endBlock turns to the rows behind the block.
 func (k *codesKernel) endBlock() {
 	fn, t := k.fn, k.tile(k.from)
-	fn.I("MOVQ", t.At(fieldSteps), k.n)
+	fn.I("MOVQ", t.Field("tile_steps"), k.n)
 	fn.I("ANDQ", asmgen.Imm(1), k.n)
-	fn.I("MOVQ", k.n, t.At(fieldSingle))
-	fn.I("MOVQ", k.args.At(decodeCodeStride), k.codes)
-	fn.I("IMULQ", k.args.At(decodeRows), k.codes)
-	fn.I("ADDQ", k.args.At(decodeDst), k.codes)
+	fn.I("MOVQ", k.n, t.Field(fieldSingle))
+	fn.I("MOVQ", k.args.Field("decoding_codeStride"), k.codes)
+	fn.I("IMULQ", k.args.Field("decoding_rows"), k.codes)
+	fn.I("ADDQ", k.args.Field("decoding_dst"), k.codes)
 }
 
 // sums calls body for each tile of sums of a block.
 func (k *codesKernel) sums(t asmgen.Reg, body func(sum asmgen.Mem, tile asmgen.Tile)) {
-	k.fn.I("MOVQ", t.At(fieldSum), k.to)
+	k.fn.I("MOVQ", t.Field("tile_sum"), k.to)
 	k.fn.I("MOVQ", asmgen.Imm(sumsRow), k.n)
 	for i := range codesTall {
 		for j := range k.columns {

@@ -16,6 +16,7 @@ const (
 )
 
 func amxInt8(f *asmgen.File) {
+	f.Constant("tileRoom", 4*tileBytes)
 	amxInt8Tiles(f)
 	amxInt8Pack(f)
 }
@@ -33,15 +34,15 @@ func amxInt8Tiles(f *asmgen.File) {
 		asmgen.Arg("t", "*tile"))
 	k := amxInt8Kernel{Func: fn, sums: fn.Zs(16), parts: fn.Zs(8), scale: fn.Z()}
 	t := fn.Load("t")
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
-	panel, rows, sum, sumStride := field(fieldA), field(fieldCount), field(fieldSum), field(fieldSumStride)
-	k.scratch, k.a, k.b = field(fieldOut), fn.GP(), fn.GP()
+	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
+	panel, rows, sum, sumStride := field("tile_a"), field("tile_count"), field("tile_sum"), field("tile_sumStride")
+	k.scratch, k.a, k.b = field("tile_out"), fn.GP(), fn.GP()
 	blocks, at := fn.GP(), fn.GP()
 	k.rowStep, k.columnStep, k.sumStep = fn.GP(), fn.GP(), fn.GP()
 	fn.I("MOVQ", asmgen.Imm(amxRow), k.rowStep)
 	fn.I("MOVQ", asmgen.Imm(columnStep), k.columnStep)
 	fn.I("MOVQ", asmgen.Imm(64), k.sumStep)
-	fn.I("LDTILECFG", t.At(fieldConfig))
+	fn.I("LDTILECFG", t.Field("tile_config"))
 
 	next, done := fn.Label("next"), fn.Label("done")
 	fn.Place(next)
@@ -62,20 +63,20 @@ func amxInt8Tiles(f *asmgen.File) {
 			fn.I("VPXORD", s, s, s)
 		}
 		ready := fn.Label("ready")
-		fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
+		fn.I("CMPQ", t.Field("tile_startAtSum"), asmgen.Imm(0))
 		fn.I("JEQ", ready)
 		each(func(i int) { fn.I("VMOVUPS", at.At(0), k.sums[i]) })
 		fn.Place(ready)
 		fn.I("MOVQ", panel, k.a)
-		fn.I("MOVQ", t.At(fieldB), k.b)
+		fn.I("MOVQ", t.Field("tile_b"), k.b)
 		if j > 0 {
 			fn.I("ADDQ", asmgen.Imm(64), k.b)
 		}
-		fn.I("MOVQ", t.At(fieldSteps), blocks)
+		fn.I("MOVQ", t.Field("tile_steps"), blocks)
 		k.blocks(blocks, at)
 		each(func(i int) { fn.I("VMOVUPS", k.sums[i], at.At(0)) })
 	}
-	fn.I("ADDQ", t.At(fieldAStride), panel)
+	fn.I("ADDQ", t.Field("tile_aStride"), panel)
 	fn.I("MOVQ", sumStride, at)
 	fn.I("SHLQ", asmgen.Imm(4), at)
 	fn.I("ADDQ", at, sum)
@@ -83,7 +84,7 @@ func amxInt8Tiles(f *asmgen.File) {
 	fn.I("JLE", done)
 	fn.I("CMPQ", rows, asmgen.Imm(16))
 	fn.I("JGE", next)
-	fn.I("LDTILECFG", t.At(fieldConfig+64))
+	fn.I("LDTILECFG", t.Field("tile_config").Plus(64))
 	fn.I("JMP", next)
 	fn.Place(done)
 	fn.I("TILERELEASE")

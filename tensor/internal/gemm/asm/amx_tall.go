@@ -11,10 +11,10 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	fn := f.Func("bf16AMXTall", "bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column panel. Meanwhile it fetches as many rows\n"+
 		"from ahead bytes behind those that it multiplies, if that is not 0.", asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
+	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
 	a := [tallPanels]asmgen.Reg{fn.GP(), fn.GP(), fn.GP(), fn.GP()}
 	b, steps, ahead, columns := fn.GP(), fn.GP(), fn.GP(), fn.GP()
-	sum, sumStride, rowStep := field(fieldSum), field(fieldSumStride), field(fieldRowStep)
+	sum, sumStride, rowStep := field("tile_sum"), field("tile_sumStride"), field("tile_rowStep")
 	rows, column := [3]asmgen.Tile{asmgen.TMM(4), asmgen.TMM(5), asmgen.TMM(6)}, asmgen.TMM(7)
 	fn.I("LEAQ", config, b)
 	fn.I("LDTILECFG", b.At(0))
@@ -22,10 +22,10 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 
 	next, fetched, loop, done := fn.Label("next"), fn.Label("fetched"), fn.Label("loop"), fn.Label("done")
 	fn.Place(next)
-	fn.I("MOVQ", t.At(fieldA), a[0])
+	fn.I("MOVQ", t.Field("tile_a"), a[0])
 	for i := 1; i < tallPanels; i++ {
 		fn.I("MOVQ", a[i-1], a[i])
-		fn.I("ADDQ", t.At(fieldAStride), a[i])
+		fn.I("ADDQ", t.Field("tile_aStride"), a[i])
 	}
 	// each does body for the sums of each panel and leaves sum behind the last.
 	each := func(body func(tile asmgen.Tile)) {
@@ -41,15 +41,15 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 		fn.I("SHLQ", asmgen.Imm(2), steps)
 		fn.I("SUBQ", steps, sum)
 	})
-	fn.I("MOVQ", t.At(fieldB), b)
-	fn.I("MOVQ", t.At(fieldSteps), steps)
+	fn.I("MOVQ", t.Field("tile_b"), b)
+	fn.I("MOVQ", t.Field("tile_steps"), steps)
 	fn.Place(loop)
 	fn.I("TILELOADD", b.At(0).Index(columns, 1), column)
 	for i := range tallPanels {
 		fn.I("TILELOADD", a[i].At(0).Index(rowStep, 1), rows[i%len(rows)])
 		fn.I("TDPBF16PS", column, rows[i%len(rows)], asmgen.TMM(i))
 	}
-	fn.I("MOVQ", t.At(fieldAhead), ahead)
+	fn.I("MOVQ", t.Field("tile_ahead"), ahead)
 	fn.I("TESTQ", ahead, ahead)
 	fn.I("JZ", fetched)
 	fn.I("ADDQ", a[0], ahead)
@@ -60,17 +60,17 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	}
 	fn.Place(fetched)
 	for i := range tallPanels {
-		fn.I("ADDQ", t.At(fieldTileStep), a[i])
+		fn.I("ADDQ", t.Field("tile_tileStep"), a[i])
 	}
 	fn.I("ADDQ", asmgen.Imm(16*columnStep), b)
 	fn.I("SUBQ", asmgen.Imm(16), steps)
 	fn.I("JNZ", loop)
 	each(func(tile asmgen.Tile) { fn.I("TILESTORED", tile, sum.At(0).Index(sumStride, 1)) })
-	fn.I("SUBQ", asmgen.Imm(16*tallPanels), t.At(fieldCount))
+	fn.I("SUBQ", asmgen.Imm(16*tallPanels), t.Field("tile_count"))
 	fn.I("JZ", done)
-	fn.I("MOVQ", t.At(fieldAStride), steps)
+	fn.I("MOVQ", t.Field("tile_aStride"), steps)
 	fn.I("SHLQ", asmgen.Imm(2), steps)
-	fn.I("ADDQ", steps, t.At(fieldA)) // only now: the collector may look at it, and it must not see what lies behind the rows
+	fn.I("ADDQ", steps, t.Field("tile_a")) // only now: the collector may look at it, and it must not see what lies behind the rows
 	fn.I("JMP", next)
 	fn.Place(done)
 	fn.I("TILERELEASE")

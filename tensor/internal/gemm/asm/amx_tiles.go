@@ -20,14 +20,14 @@ const (
 func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 	fn := f.Func(name, name+" multiplies count rows, in panels of 16, with one column panel of 32 columns"+doc, asmgen.Arg("t", "*tile"))
 	k := amxKernel{Func: fn, t: fn.Load("t"), end: end}
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", k.t.At(at), r); return r }
-	panel, rows := field(fieldA), k.t.At(fieldCount) // which is counted down: there is no register for it
-	k.sum, k.sumStride, k.aStride = field(fieldSum), field(fieldSumStride), field(fieldAStride)
+	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", k.t.Field(at), r); return r }
+	panel, rows := field("tile_a"), k.t.Field("tile_count") // which is counted down: there is no register for it
+	k.sum, k.sumStride, k.aStride = field("tile_sum"), field("tile_sumStride"), field("tile_aStride")
 	for i := range k.a {
 		k.a[i] = fn.GP()
 	}
 	k.b, k.steps, k.below = fn.GP(), fn.GP(), fn.GP()
-	k.rowStep, k.tileStep, k.columnStep = field(fieldRowStep), field(fieldTileStep), fn.GP()
+	k.rowStep, k.tileStep, k.columnStep = field("tile_rowStep"), field("tile_tileStep"), fn.GP()
 	fn.I("MOVQ", asmgen.Imm(columnStep), k.columnStep)
 
 	next, rest, single, done := fn.Label("next"), fn.Label("rest"), fn.Label("single"), fn.Label("done")
@@ -46,7 +46,7 @@ func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 	fn.Place(rest)
 	fn.I("CMPQ", rows, asmgen.Imm(0))
 	fn.I("JEQ", done)
-	fn.I("LDTILECFG", k.t.At(fieldConfig))
+	fn.I("LDTILECFG", k.t.Field("tile_config"))
 	fn.I("CMPQ", rows, asmgen.Imm(16))
 	fn.I("JLE", single)
 	k.multiply(panel, 2, rows)
@@ -75,12 +75,12 @@ func (k amxKernel) multiply(panel asmgen.Reg, panels int, rows asmgen.Operand) {
 	k.fetch(rows)
 	k.I("MOVQ", panel, k.a[0])
 	k.I("LEAQ", panel.At(0).Index(k.aStride, 1), k.a[1])
-	k.I("MOVQ", k.t.At(fieldB), k.b)
+	k.I("MOVQ", k.t.Field("tile_b"), k.b)
 	k.begin(panels)
 	k.accumulate(panels)
 	sum, stride := k.sum, k.sumStride
 	if k.end != stored {
-		k.I("MOVQ", k.t.At(fieldOut), k.a[0])
+		k.I("MOVQ", k.t.Field("tile_out"), k.a[0])
 		k.I("LEAQ", k.a[0].At(16*columnStep), k.below)
 		sum, stride = k.a[0], k.columnStep
 	}
@@ -137,7 +137,7 @@ func (k amxKernel) begin(panels int) {
 		k.I("MOVQ", k.sumStride, k.below)
 		k.I("SHLQ", asmgen.Imm(4), k.below)
 		k.I("ADDQ", k.sum, k.below)
-		k.I("CMPQ", k.t.At(fieldLoad), asmgen.Imm(0))
+		k.I("CMPQ", k.t.Field("tile_startAtSum"), asmgen.Imm(0))
 		k.I("JEQ", clear)
 		at := [2]asmgen.Reg{k.sum, k.below}
 		for i := range panels {
@@ -170,7 +170,7 @@ func (k amxKernel) accumulate(panels int) {
 	if panels == 2 {
 		loadA(1)
 	}
-	k.I("MOVQ", k.t.At(fieldSteps), k.steps)
+	k.I("MOVQ", k.t.Field("tile_steps"), k.steps)
 	k.I("SHRQ", asmgen.Imm(4), k.steps)
 	k.I("DECQ", k.steps)
 	k.I("JZ", last)

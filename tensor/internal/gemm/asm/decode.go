@@ -7,38 +7,6 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// The fields of Go's struct decoding, in its order.
-const (
-	decodeDst = 8 * iota
-	decodeCodes
-	decodeScales
-	decodeLookup
-	decodeDstStride
-	decodeCodeStride
-	decodeScaleStride
-	decodeRows
-	decodeCount
-	decodeScaleMask
-	decodeTailMask
-	decodeAhead
-	decodeMin
-	decodeMax  = decodeMin + 64
-	decodeBad  = decodeMax + 64
-	decodeStep = decodeBad + 64
-)
-
-// The fields of Go's struct lookup.
-const (
-	lookupHigh      = 0
-	lookupLow       = 128
-	lookupTop       = 256
-	lookupBias      = 260
-	lookupLowBits   = 264
-	lookupHighBits  = 272
-	lookupOtherBits = 280
-	lookupMostOther = 288
-)
-
 func decodeAVX512(f *asmgen.File) {
 	c := decoderConstants(f)
 	decodeAlong(f, c, twiceData(f))
@@ -86,11 +54,11 @@ func newDecoder(fn *asmgen.Func, lookup asmgen.Reg, data decoderData, permute st
 	d := &decoder{fn: fn, data: data, permute: permute, order: fn.Z(), lowBits: fn.Z(), highBits: fn.Z(), otherBits: fn.Z(), mostOther: fn.Z(), met: fn.Z(),
 		bias: fn.Z(), temp: fn.Z(), bad: bad}
 	fn.I("VMOVUPS", order, d.order)
-	fn.I("VPBROADCASTQ", lookup.At(lookupLowBits), d.lowBits)
-	fn.I("VPBROADCASTQ", lookup.At(lookupHighBits), d.highBits)
-	fn.I("VPBROADCASTQ", lookup.At(lookupOtherBits), d.otherBits)
-	fn.I("VPBROADCASTB", lookup.At(lookupMostOther), d.mostOther)
-	fn.I("VPBROADCASTD", lookup.At(lookupBias), d.bias)
+	fn.I("VPBROADCASTQ", lookup.Field("lookup_lowBits"), d.lowBits)
+	fn.I("VPBROADCASTQ", lookup.Field("lookup_highBits"), d.highBits)
+	fn.I("VPBROADCASTQ", lookup.Field("lookup_otherBits"), d.otherBits)
+	fn.I("VPBROADCASTB", lookup.Field("lookup_mostOther"), d.mostOther)
+	fn.I("VPBROADCASTD", lookup.Field("lookup_bias"), d.bias)
 	return d
 }
 
@@ -127,14 +95,14 @@ func (d *decoder) otherwise(body func()) {
 func (d *decoder) lookUp(lookup asmgen.Reg, codes asmgen.Operand, steps [2]asmgen.Operand, low, high asmgen.Vec) {
 	fn, bytes := d.fn, d.met
 	fn.I(d.permute, codes, d.order, low)
-	lookUpBytes(fn, lookup, low, bytes, high, d.temp)
+	lookUpBytes(fn, lookup, "lookup_codeTables", low, bytes, high, d.temp)
 	fn.I("VPTERNLOGD.BCST", asmgen.Imm(0xe0), d.data.magnitude, low, high)
 	fn.I("VPORD", d.bad, bytes, d.temp)
 	fn.I("VMOVUPS", d.temp, d.bad)
 	fn.I("VPUNPCKLBW", high, bytes, low)
 	fn.I("VPUNPCKHBW", high, bytes, high)
 	for i, v := range []asmgen.Vec{low, high} {
-		fn.I("VPBROADCASTD", lookup.At(lookupTop), d.temp)
+		fn.I("VPBROADCASTD", lookup.Field("lookup_top"), d.temp)
 		if m, ok := steps[i].(asmgen.Mem); ok {
 			fn.I("VPBROADCASTD", m, bytes)
 			steps[i] = bytes
@@ -144,15 +112,15 @@ func (d *decoder) lookUp(lookup asmgen.Reg, codes asmgen.Operand, steps [2]asmge
 	}
 }
 
-// lookUpBytes sets low and high to the bytes that the tables of a Go lookup, or of directCodes, have for codes. temp is overwritten.
-func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, codes, low, high, temp asmgen.Vec) {
+// lookUpBytes sets low and high to the bytes that the codeTables in a field of the struct at tables have for codes. temp is overwritten.
+func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, in asmgen.Field, codes, low, high, temp asmgen.Vec) {
 	for _, table := range []struct {
 		v  asmgen.Vec
-		at int
-	}{{low, lookupLow}, {high, lookupHigh}} {
+		at asmgen.Field
+	}{{low, in + "+codeTables_low"}, {high, in + "+codeTables_high"}} {
 		fn.I("VMOVDQA64", codes, table.v)
-		fn.I("VMOVUPS", tables.At(table.at), temp)
-		fn.I("VPERMI2B", tables.At(table.at+64), temp, table.v)
+		fn.I("VMOVUPS", tables.Field(table.at), temp)
+		fn.I("VPERMI2B", tables.Field(table.at).Plus(64), temp, table.v)
 	}
 }
 
@@ -185,24 +153,24 @@ type decoding struct {
 func newDecoding(f *asmgen.File, name, doc string, data decoderData, more ...asmgen.Param) *decoding {
 	fn := f.Func(name, name+doc+"\nIt writes whole groups of 64 and notes in min, max and bad what it met.", append([]asmgen.Param{asmgen.Arg("d", "*decoding")}, more...)...)
 	args := fn.Load("d")
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.At(at), r); return r }
-	d := &decoding{args: args, dst: field(decodeDst), codes: field(decodeCodes), scales: field(decodeScales), rows: field(decodeRows),
+	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.Field(at), r); return r }
+	d := &decoding{args: args, dst: field("decoding_dst"), codes: field("decoding_codes"), scales: field("decoding_scales"), rows: field("decoding_rows"),
 		from: fn.GP(), to: fn.GP(), n: fn.GP()}
-	fn.I("KMOVQ", args.At(decodeScaleMask), asmgen.K(1))
-	fn.I("KMOVQ", args.At(decodeTailMask), asmgen.K(2))
-	fn.I("MOVQ", args.At(decodeLookup), d.n)
-	d.decoder = newDecoder(fn, d.n, data, "VPERMQ", data.order, args.At(decodeBad))
+	fn.I("KMOVQ", args.Field("decoding_scaleMask"), asmgen.K(1))
+	fn.I("KMOVQ", args.Field("decoding_tailMask"), asmgen.K(2))
+	fn.I("MOVQ", args.Field("decoding_lookup"), d.n)
+	d.decoder = newDecoder(fn, d.n, data, "VPERMQ", data.order, args.Field("decoding_notes+notes_bad"))
 	d.one, d.least, d.most = fn.Z(), fn.Z(), fn.Z()
 	d.first, d.second, d.other = fn.Z(), fn.Z(), fn.Z()
 	fn.I("VPBROADCASTD", data.magnitude, d.one)
-	fn.I("VMOVUPS", args.At(decodeMin), d.least)
-	fn.I("VMOVUPS", args.At(decodeMax), d.most)
+	fn.I("VMOVUPS", args.Field("decoding_notes+notes_min"), d.least)
+	fn.I("VMOVUPS", args.Field("decoding_notes+notes_max"), d.most)
 	return d
 }
 
 func (d *decoding) finish() {
-	d.fn.I("VMOVUPS", d.least, d.args.At(decodeMin))
-	d.fn.I("VMOVUPS", d.most, d.args.At(decodeMax))
+	d.fn.I("VMOVUPS", d.least, d.args.Field("decoding_notes+notes_min"))
+	d.fn.I("VMOVUPS", d.most, d.args.Field("decoding_notes+notes_max"))
 	d.fn.Return()
 }
 
@@ -216,10 +184,10 @@ func (d *decoding) note() {
 
 // looking does body, which may use lookup, out of registers: codes keeps its place meanwhile.
 func (d *decoding) looking(body func(lookup asmgen.Reg)) {
-	d.fn.I("MOVQ", d.codes, d.args.At(decodeCodes))
-	d.fn.I("MOVQ", d.args.At(decodeLookup), d.codes)
+	d.fn.I("MOVQ", d.codes, d.args.Field("decoding_codes"))
+	d.fn.I("MOVQ", d.args.Field("decoding_lookup"), d.codes)
 	body(d.codes)
-	d.fn.I("MOVQ", d.args.At(decodeCodes), d.codes)
+	d.fn.I("MOVQ", d.args.Field("decoding_codes"), d.codes)
 }
 
 func (d *decoding) store() {
@@ -258,11 +226,11 @@ func (d *rowDecoding) power(to asmgen.Mem) {
 func (d *rowDecoding) row() {
 	fn := d.fn
 	tail, done := fn.Label("tail"), fn.Label("done")
-	d.power(d.args.At(decodeStep))
+	d.power(d.args.Field("decoding_steps"))
 	steps := [2]asmgen.Operand{d.step.At(0), d.step.At(4)}
 	groups := func(group func()) {
-		fn.I("LEAQ", d.args.At(decodeStep), d.step)
-		fn.I("MOVQ", d.args.At(decodeCount), d.n)
+		fn.I("LEAQ", d.args.Field("decoding_steps"), d.step)
+		fn.I("MOVQ", d.args.Field("decoding_count"), d.n)
 		fn.I("SHRQ", asmgen.Imm(6), d.n)
 		fn.I("JZ", tail)
 		fn.CountDown(d.n, func() {
@@ -281,7 +249,7 @@ func (d *rowDecoding) row() {
 		fn.I("VPADDD.BCST", steps[1], d.second, d.second)
 	})
 	d.otherwise(func() { // the whole row once more
-		fn.I("MOVQ", d.args.At(decodeCount), d.n)
+		fn.I("MOVQ", d.args.Field("decoding_count"), d.n)
 		fn.I("SHRQ", asmgen.Imm(6), d.n)
 		fn.I("SHLQ", asmgen.Imm(7), d.n)
 		fn.I("SUBQ", d.n, d.to)
@@ -291,14 +259,14 @@ func (d *rowDecoding) row() {
 		})
 	})
 	fn.Place(tail)
-	fn.I("TESTQ", asmgen.Imm(63), d.args.At(decodeCount))
+	fn.I("TESTQ", asmgen.Imm(63), d.args.Field("decoding_count"))
 	fn.I("JZ", done)
 	fn.I("VMOVDQU8.Z", d.from.At(0), asmgen.K(2), d.other)
 	d.looking(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, steps, d.first, d.second) })
 	d.store()
 	fn.Place(done)
-	fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
-	fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
+	fn.I("ADDQ", d.args.Field("decoding_codeStride"), d.codes)
+	fn.I("ADDQ", d.args.Field("decoding_scaleStride"), d.scales)
 }
 
 func decodeAlong(f *asmgen.File, data decoderData, twice asmgen.Mem) {
@@ -307,7 +275,7 @@ func decodeAlong(f *asmgen.File, data decoderData, twice asmgen.Mem) {
 	d.fn.CountDown(d.rows, func() {
 		d.fn.I("MOVQ", d.dst, d.to)
 		r.row()
-		d.fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+		d.fn.I("ADDQ", d.args.Field("decoding_dstStride"), d.dst)
 	})
 	d.finish()
 }
@@ -339,10 +307,10 @@ func decodeAcross(f *asmgen.File, data decoderData) {
 		})
 		fn.I("VMOVUPS", d.first, d.dst.At(0))
 		fn.I("VMOVUPS", d.second, d.dst.At(64))
-		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
-		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+		fn.I("ADDQ", d.args.Field("decoding_codeStride"), d.codes)
+		fn.I("ADDQ", d.args.Field("decoding_dstStride"), d.dst)
 	})
-	fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
+	fn.I("ADDQ", d.args.Field("decoding_scaleStride"), d.scales)
 	fn.I("TESTQ", d.rows, d.rows)
 	fn.I("JNZ", next)
 	d.finish()

@@ -28,6 +28,7 @@ var halfFormats = []halfFormat{
 const lanesAVX2 = 16
 
 func decodeAVX2(f *asmgen.File) {
+	f.Constant("decodeGroup", lanesAVX2)
 	for _, format := range halfFormats {
 		decodeAlongAVX2(f, format)
 		decodeAcrossAVX2(f, format)
@@ -49,8 +50,8 @@ func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *hal
 	name := "decode" + format.name + layout + "AVX2"
 	fn := f.Func(name, name+doc+"\nIt notes in min, max and bad what it met.", asmgen.Arg("d", "*decoding"))
 	args := fn.Load("d")
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.At(at), r); return r }
-	d := &halfDecoding{halfFormat: format, fn: fn, args: args, dst: field(decodeDst), codes: field(decodeCodes), scales: field(decodeScales), rows: field(decodeRows),
+	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.Field(at), r); return r }
+	d := &halfDecoding{halfFormat: format, fn: fn, args: args, dst: field("decoding_dst"), codes: field("decoding_codes"), scales: field("decoding_scales"), rows: field("decoding_rows"),
 		least: fn.Y(), most: fn.Y(), x: fn.Y(), y: fn.Y(), factors: fn.Ys(2)}
 	constant := func(what string, word uint32) asmgen.Vec {
 		v := fn.Y()
@@ -70,8 +71,8 @@ func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *hal
 	if format.scale > 0 {
 		d.greatest = constant("Greatest", 0xfefefefe)
 	}
-	fn.I("VMOVUPS", args.At(decodeMin), d.least)
-	fn.I("VMOVUPS", args.At(decodeMax), d.most)
+	fn.I("VMOVUPS", args.Field("decoding_notes+notes_min"), d.least)
+	fn.I("VMOVUPS", args.Field("decoding_notes+notes_max"), d.most)
 	return d
 }
 
@@ -119,11 +120,11 @@ func (d *halfDecoding) group(from, to asmgen.Mem, factors ...asmgen.Vec) {
 
 // finish stores the notes; bad has a bit of each of its bytes in the lowest place.
 func (d *halfDecoding) finish(least, most asmgen.Vec) {
-	d.fn.I("VMOVUPS", least, d.args.At(decodeMin))
-	d.fn.I("VMOVUPS", most, d.args.At(decodeMax))
+	d.fn.I("VMOVUPS", least, d.args.Field("decoding_notes+notes_min"))
+	d.fn.I("VMOVUPS", most, d.args.Field("decoding_notes+notes_max"))
 	if !d.integer {
-		d.fn.I("VPOR", d.args.At(decodeBad), d.bad, d.bad)
-		d.fn.I("VMOVUPS", d.bad, d.args.At(decodeBad))
+		d.fn.I("VPOR", d.args.Field("decoding_notes+notes_bad"), d.bad, d.bad)
+		d.fn.I("VMOVUPS", d.bad, d.args.Field("decoding_notes+notes_bad"))
 	}
 	d.fn.Return()
 }
@@ -137,7 +138,7 @@ func decodeAlongAVX2(f *asmgen.File, format halfFormat) {
 		fn.I("MOVQ", d.codes, from)
 		fn.I("MOVQ", d.dst, to)
 		fn.I("MOVQ", d.scales, scale)
-		fn.I("MOVQ", d.args.At(decodeCount), n)
+		fn.I("MOVQ", d.args.Field("decoding_count"), n)
 		fn.I("SHRQ", asmgen.Imm(5), n)
 		fn.CountDown(n, func() {
 			fn.I("VPBROADCASTB", scale.At(0), factor)
@@ -153,9 +154,9 @@ func decodeAlongAVX2(f *asmgen.File, format halfFormat) {
 			fn.I("ADDQ", asmgen.Imm(64), to)
 			fn.I("INCQ", scale)
 		})
-		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
-		fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
-		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+		fn.I("ADDQ", d.args.Field("decoding_codeStride"), d.codes)
+		fn.I("ADDQ", d.args.Field("decoding_scaleStride"), d.scales)
+		fn.I("ADDQ", d.args.Field("decoding_dstStride"), d.dst)
 	})
 	d.finish(d.least, d.most)
 }
@@ -185,10 +186,10 @@ func decodeAcrossAVX2(f *asmgen.File, format halfFormat) {
 	fn.I("SUBQ", steps, d.rows)
 	fn.CountDown(steps, func() {
 		d.group(d.codes.At(0), d.dst.At(0), first, second)
-		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
-		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+		fn.I("ADDQ", d.args.Field("decoding_codeStride"), d.codes)
+		fn.I("ADDQ", d.args.Field("decoding_dstStride"), d.dst)
 	})
-	fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
+	fn.I("ADDQ", d.args.Field("decoding_scaleStride"), d.scales)
 	fn.I("TESTQ", d.rows, d.rows)
 	fn.I("JNZ", next)
 	d.finish(least, most)

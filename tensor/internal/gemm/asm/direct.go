@@ -9,40 +9,6 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The fields of Go's struct direct, in its order.
-const (
-	directA = 8 * iota
-	directB
-	directSum
-	directScales
-	directCodes
-	directStride
-	directScaleStride
-	directSumStride
-	directAhead
-	directScalesAhead
-	directNear
-	directPartial
-	directLoad
-	directFinish
-	directSteps
-	directTail
-	directGroups
-	directBlocks
-	directLeft
-	directBMoved
-	directSumMoved
-	directScalesMoved
-	directPartialMoved
-	directScaleMask
-	directLastScaleMask
-	directMin
-	directMax      = directMin + 64
-	directBad      = directMax + 64
-	directRowSteps = directBad + 64
-	directSecond   = directRowSteps + 8*64
-)
-
 // directRows is the most rows of a that a kernel takes, directPanelRows that of kernels that add up along vectors.
 const (
 	directRows      = 12
@@ -71,9 +37,9 @@ func newDirect(f *asmgen.File, name, what string, rows, columns int) *directKern
 	for range (columns + 2) / 3 {
 		k.bases = append(k.bases, fn.GP())
 	}
-	fn.I("MOVQ", k.t.At(directStride), k.stride)
-	fn.I("MOVQ", k.t.At(directB), k.fetched)
-	fn.I("ADDQ", k.t.At(directAhead), k.fetched)
+	fn.I("MOVQ", k.t.Field("direct_stride"), k.stride)
+	fn.I("MOVQ", k.t.Field("direct_b"), k.fetched)
+	fn.I("ADDQ", k.t.Field("direct_ahead"), k.fetched)
 	return k
 }
 
@@ -96,26 +62,26 @@ func (k *directKernel) eachGroup(body func()) {
 	fn.Place(next)
 	k.begin()
 	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
-	fn.I("MOVQ", k.t.At(directNear), k.near)
+	fn.I("MOVQ", k.t.Field("direct_near"), k.near)
 	fn.I("TESTQ", k.near, k.near)
 	fn.I("JZ", far)
 	fn.I("LEAQ", k.bases[0].At(0).Index(k.steps, 1), k.near)
 	fn.Place(far)
 	body()
 	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
-	fn.I("ADDQ", k.steps, k.t.At(directBMoved))
-	fn.I("ADDQ", asmgen.Imm(int64(64*k.rows*k.columns)), k.t.At(directPartialMoved))
-	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns)), k.t.At(directSumMoved))
-	fn.I("DECQ", k.t.At(directGroups))
+	fn.I("ADDQ", k.steps, k.t.Field("direct_moved+moves_b"))
+	fn.I("ADDQ", asmgen.Imm(int64(64*k.rows*k.columns)), k.t.Field("direct_moved+moves_partial"))
+	fn.I("ADDQ", asmgen.Imm(int64(4*k.columns)), k.t.Field("direct_moved+moves_sum"))
+	fn.I("DECQ", k.t.Field("direct_groups"))
 	fn.I("JNZ", next)
 }
 
 // begin points to where a and the group's rows begin.
 func (k *directKernel) begin() {
 	fn := k.fn
-	fn.I("MOVQ", k.t.At(directA), k.a)
-	fn.I("MOVQ", k.t.At(directB), k.bases[0])
-	fn.I("ADDQ", k.t.At(directBMoved), k.bases[0])
+	fn.I("MOVQ", k.t.Field("direct_a"), k.a)
+	fn.I("MOVQ", k.t.Field("direct_b"), k.bases[0])
+	fn.I("ADDQ", k.t.Field("direct_moved+moves_b"), k.bases[0])
 	for i := 1; i < len(k.bases); i++ {
 		fn.I("LEAQ", k.bases[i-1].At(0).Index(k.stride, 2), k.bases[i])
 		fn.I("ADDQ", k.stride, k.bases[i])
@@ -128,13 +94,13 @@ func (k *directKernel) summed(offset int, body, finish func()) {
 	raw, stored := fn.Label("raw"), fn.Label("stored")
 	k.load(offset)
 	body()
-	fn.I("CMPQ", k.t.At(directFinish), asmgen.Imm(0))
+	fn.I("CMPQ", k.t.Field("direct_finish"), asmgen.Imm(0))
 	fn.I("JEQ", raw)
 	finish()
 	fn.I("JMP", stored)
 	fn.Place(raw)
-	fn.I("MOVQ", k.t.At(directPartial), k.steps)
-	fn.I("ADDQ", k.t.At(directPartialMoved), k.steps)
+	fn.I("MOVQ", k.t.Field("direct_partial"), k.steps)
+	fn.I("ADDQ", k.t.Field("direct_moved+moves_partial"), k.steps)
 	k.eachSum(func(at int, v asmgen.Vec) { fn.I("VMOVUPS", v, k.steps.At(at+offset)) })
 	fn.Place(stored)
 }
@@ -143,10 +109,10 @@ func (k *directKernel) summed(offset int, body, finish func()) {
 func (k *directKernel) load(offset int) {
 	fn := k.fn
 	zero, loaded := fn.Label("zero"), fn.Label("loaded")
-	fn.I("CMPQ", k.t.At(directLoad), asmgen.Imm(0))
+	fn.I("CMPQ", k.t.Field("direct_load"), asmgen.Imm(0))
 	fn.I("JEQ", zero)
-	fn.I("MOVQ", k.t.At(directPartial), k.steps)
-	fn.I("ADDQ", k.t.At(directPartialMoved), k.steps)
+	fn.I("MOVQ", k.t.Field("direct_partial"), k.steps)
+	fn.I("ADDQ", k.t.Field("direct_moved+moves_partial"), k.steps)
 	k.eachSum(func(at int, v asmgen.Vec) { fn.I("VMOVUPS", k.steps.At(at+offset), v) })
 	fn.I("JMP", loaded)
 	fn.Place(zero)
@@ -221,7 +187,7 @@ func directBF16(f *asmgen.File) {
 		tail, done := fn.Label("tail"), fn.Label("done")
 		k.groups(func() {
 			bs, x := fn.Zs(columns), fn.Z()
-			fn.I("MOVQ", k.t.At(directSteps), k.steps)
+			fn.I("MOVQ", k.t.Field("direct_steps"), k.steps)
 			fn.I("TESTQ", k.steps, k.steps)
 			fn.I("JZ", tail)
 			fn.CountDown(k.steps, func() {
@@ -233,9 +199,9 @@ func directBF16(f *asmgen.File) {
 				k.advance(64)
 			})
 			fn.Place(tail)
-			fn.I("CMPQ", k.t.At(directTail), asmgen.Imm(0))
+			fn.I("CMPQ", k.t.Field("direct_tail"), asmgen.Imm(0))
 			fn.I("JEQ", done)
-			fn.I("KMOVQ", k.t.At(directTail), asmgen.K(1))
+			fn.I("KMOVQ", k.t.Field("direct_tail"), asmgen.K(1))
 			for i, v := range bs {
 				fn.I("VMOVDQU16.Z", k.row(i), asmgen.K(1), v)
 			}

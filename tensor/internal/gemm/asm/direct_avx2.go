@@ -61,7 +61,7 @@ func (k *directKernel) half(half int, high asmgen.Mem) {
 		hold, stream, sum = ofB, ofA, func(held, one int) asmgen.Vec { return k.sums[one][held] }
 	}
 	held, one := fn.Ys(min(k.rows, k.columns)), fn.Y()
-	fn.I("MOVQ", k.t.At(directSteps), k.steps)
+	fn.I("MOVQ", k.t.Field("direct_steps"), k.steps)
 	fn.CountDown(k.steps, func() {
 		for part := range 2 {
 			for i, v := range held {
@@ -95,8 +95,8 @@ func (k *directKernel) finishHalf(half int) {
 	fn, sum := k.fn, k.steps
 	temp := fn.Y()
 	defer fn.Free(temp)
-	fn.I("MOVQ", k.t.At(directSum), sum)
-	fn.I("ADDQ", k.t.At(directSumMoved), sum)
+	fn.I("MOVQ", k.t.Field("direct_sum"), sum)
+	fn.I("ADDQ", k.t.Field("direct_moved+moves_sum"), sum)
 	if k.columns == 1 {
 		k.finishColumn(half, temp)
 		return
@@ -109,7 +109,7 @@ func (k *directKernel) finishHalf(half int) {
 			}
 			fn.I("VMOVUPS", v.X(), sum.At(4*j))
 		}
-		fn.I("ADDQ", k.t.At(directSumStride), sum)
+		fn.I("ADDQ", k.t.Field("direct_sumStride"), sum)
 	}
 }
 
@@ -122,7 +122,7 @@ func (k *directKernel) finishColumn(half int, temp asmgen.Vec) {
 	}
 	for i := 0; i < len(column); i += 4 {
 		rows := min(4, len(column)-i)
-		v, kept := total4(fn, column[i:i+rows], temp), k.t.At(directRowSteps+4*i)
+		v, kept := total4(fn, column[i:i+rows], temp), k.t.Field("direct_rowSteps").Plus(4*i)
 		if half == 0 {
 			fn.I("VMOVUPS", v.X(), kept)
 			continue
@@ -130,7 +130,7 @@ func (k *directKernel) finishColumn(half int, temp asmgen.Vec) {
 		fn.I("VADDPS", kept, v.X(), v.X())
 		for r := range rows {
 			fn.I("VEXTRACTPS", asmgen.Imm(int64(r)), v.X(), sum.At(0))
-			fn.I("ADDQ", k.t.At(directSumStride), sum)
+			fn.I("ADDQ", k.t.Field("direct_sumStride"), sum)
 		}
 	}
 }

@@ -11,12 +11,6 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The fields of Go's struct directCodes behind the tables, which are those of lookup.
-const (
-	codesRare = 256
-	codesTop  = 320
-)
-
 // directMX prints the kernels for codes: 64 of each row at a time, after the scales of 512.
 func directMX(f *asmgen.File) {
 	data := codedData{
@@ -52,8 +46,8 @@ type codedKernel struct {
 func (k *directKernel) codes(data codedData) {
 	fn := k.fn
 	c := &codedKernel{directKernel: k, codedData: data, scales: fn.GP(), scaleStride: fn.GP(), step: fn.GP(), blocks: fn.GP(), tables: fn.GP()}
-	fn.I("MOVQ", k.t.At(directScaleStride), c.scaleStride)
-	fn.I("MOVQ", k.t.At(directCodes), c.tables)
+	fn.I("MOVQ", k.t.Field("direct_scaleStride"), c.scaleStride)
+	fn.I("MOVQ", k.t.Field("direct_codes"), c.tables)
 	for range k.rows {
 		k.sums = append(k.sums, fn.Zs(k.columns))
 	}
@@ -68,28 +62,28 @@ func (k *directKernel) codes(data codedData) {
 // group runs along whole rows of b.
 func (c *codedKernel) group() {
 	fn, t := c.fn, c.t
-	fn.I("MOVQ", t.At(directScales), c.scales)
-	fn.I("ADDQ", t.At(directScalesMoved), c.scales)
+	fn.I("MOVQ", t.Field("direct_scales"), c.scales)
+	fn.I("ADDQ", t.Field("direct_moved+moves_scales"), c.scales)
 	fn.I("IMUL3Q", asmgen.Imm(int64(c.columns)), c.scaleStride, c.step)
-	fn.I("ADDQ", c.step, t.At(directScalesMoved))
-	fn.I("MOVQ", t.At(directSteps), c.steps)
-	fn.I("MOVQ", c.steps, t.At(directLeft))
-	fn.I("MOVQ", t.At(directBlocks), c.blocks)
-	fn.I("KMOVQ", t.At(directScaleMask), asmgen.K(1))
+	fn.I("ADDQ", c.step, t.Field("direct_moved+moves_scales"))
+	fn.I("MOVQ", t.Field("direct_steps"), c.steps)
+	fn.I("MOVQ", c.steps, t.Field("direct_left"))
+	fn.I("MOVQ", t.Field("direct_blocks"), c.blocks)
+	fn.I("KMOVQ", t.Field("direct_wholeScales"), asmgen.K(1))
 	c.constants()
 	block, whole, full, next, done := fn.Label("block"), fn.Label("whole"), fn.Label("full"), fn.Label("nextBlock"), fn.Label("done")
 	fn.Place(block)
 	fn.I("CMPQ", c.blocks, asmgen.Imm(1))
 	fn.I("JNE", whole)
-	fn.I("KMOVQ", t.At(directLastScaleMask), asmgen.K(1))
+	fn.I("KMOVQ", t.Field("direct_lastScales"), asmgen.K(1))
 	fn.Place(whole)
 	c.prepare()
-	fn.I("MOVQ", t.At(directLeft), c.steps)
+	fn.I("MOVQ", t.Field("direct_left"), c.steps)
 	fn.I("CMPQ", c.steps, asmgen.Imm(8))
 	fn.I("JLE", full)
 	fn.I("MOVQ", asmgen.Imm(8), c.steps)
 	fn.Place(full)
-	fn.I("SUBQ", c.steps, t.At(directLeft))
+	fn.I("SUBQ", c.steps, t.Field("direct_left"))
 	fn.I("TESTQ", c.steps, c.steps)
 	fn.I("JZ", next)
 	fn.CountDown(c.steps, func() {
@@ -102,9 +96,9 @@ func (c *codedKernel) group() {
 	fn.I("ADDQ", asmgen.Imm(16), c.scales)
 	fn.I("DECQ", c.blocks)
 	fn.I("JNZ", block)
-	fn.I("CMPQ", t.At(directTail), asmgen.Imm(0))
+	fn.I("CMPQ", t.Field("direct_tail"), asmgen.Imm(0))
 	fn.I("JEQ", done)
-	fn.I("KMOVQ", t.At(directTail), asmgen.K(2))
+	fn.I("KMOVQ", t.Field("direct_tail"), asmgen.K(2))
 	fn.I("KSHIFTRQ", asmgen.Imm(32), asmgen.K(2), asmgen.K(4))
 	c.codesOf(true)
 	fn.Place(done)
@@ -119,11 +113,11 @@ func (c *codedKernel) constants() {
 func (c *codedKernel) prepare() {
 	fn, t := c.fn, c.t
 	steps, least, most := c.bs[0], c.bs[1], c.bs[2]
-	fn.I("MOVQ", t.At(directScalesAhead), c.step)
+	fn.I("MOVQ", t.Field("direct_scalesAhead"), c.step)
 	fn.I("MOVQ", c.scales, c.steps)
 	fn.I("VPBROADCASTD", c.bias, c.y)
-	fn.I("VMOVUPS", t.At(directMin), least)
-	fn.I("VMOVUPS", t.At(directMax), most)
+	fn.I("VMOVUPS", t.Field("direct_notes+notes_min"), least)
+	fn.I("VMOVUPS", t.Field("direct_notes+notes_max"), most)
 	for i := range c.columns {
 		fn.I("PREFETCHT0", c.steps.At(0).Index(c.step, 1))
 		fn.I("VPBROADCASTD", c.one, c.x)
@@ -135,12 +129,12 @@ func (c *codedKernel) prepare() {
 		fn.I("VPSLLD", asmgen.Imm(16), steps, c.x)
 		fn.I("VPORD", c.x, steps, steps)
 		fn.I("VPSUBW", c.y, steps, steps)
-		fn.I("VMOVUPS", steps, t.At(directRowSteps+64*i))
+		fn.I("VMOVUPS", steps, t.Field("direct_rowSteps").Plus(64*i))
 		fn.I("ADDQ", c.scaleStride, c.steps)
 	}
-	fn.I("VMOVUPS", least, t.At(directMin))
-	fn.I("VMOVUPS", most, t.At(directMax))
-	fn.I("LEAQ", t.At(directRowSteps), c.step)
+	fn.I("VMOVUPS", least, t.Field("direct_notes+notes_min"))
+	fn.I("VMOVUPS", most, t.Field("direct_notes+notes_max"))
+	fn.I("LEAQ", t.Field("direct_rowSteps"), c.step)
 }
 
 // codesOf decodes 64 codes of each row (of the tail: those in K2), 32 at a time, and multiplies.
@@ -163,7 +157,7 @@ func (c *codedKernel) codesOf(tail bool) {
 			fn.I("VPMAXUB", c.x, c.y, c.y)
 		}
 	}
-	fn.I("VPCMPUB", asmgen.Imm(5), c.tables.At(codesRare), c.y, asmgen.K(3)) // not less
+	fn.I("VPCMPUB", asmgen.Imm(5), c.tables.Field("directCodes_rare"), c.y, asmgen.K(3)) // not less
 	for half := range 2 {
 		rare, decoded := fn.Label("rare"), fn.Label("decoded")
 		fn.I("KORTESTQ", asmgen.K(3), asmgen.K(3))
@@ -178,7 +172,7 @@ func (c *codedKernel) codesOf(tail bool) {
 				c.lookUp(tail)
 			} else {
 				for i, v := range c.bs {
-					fn.I("VMOVUPS", c.t.At(directSecond+64*i), v)
+					fn.I("VMOVUPS", c.t.Field("direct_second").Plus(64*i), v)
 				}
 			}
 		})
@@ -204,7 +198,7 @@ func (c *codedKernel) normal(i, half int, tail bool, v asmgen.Vec) {
 func (c *codedKernel) lookUp(tail bool) {
 	fn := c.fn
 	low, high, temp, bad := c.x, c.mask, c.y, c.low
-	fn.I("VMOVUPS", c.t.At(directBad), bad)
+	fn.I("VMOVUPS", c.t.Field("direct_notes+notes_bad"), bad)
 	for i, v := range c.bs {
 		codes := asmgen.Operand(c.row(i))
 		if tail {
@@ -213,20 +207,20 @@ func (c *codedKernel) lookUp(tail bool) {
 		}
 		fn.I("VMOVUPS", c.order, temp)
 		fn.I("VPERMQ", codes, temp, v)
-		lookUpBytes(fn, c.tables, v, low, high, temp)
+		lookUpBytes(fn, c.tables, "directCodes_codeTables", v, low, high, temp)
 		fn.I("VPORD.BCST", c.one, v, v)
 		fn.I("VPANDD", v, high, high) // entries but that of 0 have the sign bit set
 		fn.I("VPORD", low, bad, bad)
 		fn.I("VPUNPCKLBW", high, low, v)
 		fn.I("VPUNPCKHBW", high, low, low)
 		for half, words := range []asmgen.Vec{v, low} {
-			fn.I("VPBROADCASTD", c.tables.At(codesTop), temp)
+			fn.I("VPBROADCASTD", c.tables.Field("directCodes_top"), temp)
 			fn.I("VPBROADCASTD", c.step.At(64*i+4*half), high)
 			fn.I("VPSUBW", high, temp, temp)
 			fn.I("VPSUBUSW", temp, words, words)
 		}
-		fn.I("VMOVUPS", low, c.t.At(directSecond+64*i))
+		fn.I("VMOVUPS", low, c.t.Field("direct_second").Plus(64*i))
 	}
-	fn.I("VMOVUPS", bad, c.t.At(directBad))
+	fn.I("VMOVUPS", bad, c.t.Field("direct_notes+notes_bad"))
 	c.constants()
 }

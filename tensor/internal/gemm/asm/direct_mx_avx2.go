@@ -31,6 +31,7 @@ type codedHalvesData struct {
 }
 
 func directMXAVX2(f *asmgen.File) {
+	f.Constant("factorBias", e4m3Bias)
 	picked := func(name string, first uint32) asmgen.Operand {
 		var bytes []uint32
 		for code := first; code < 16; code += 2 {
@@ -50,7 +51,7 @@ func directMXAVX2(f *asmgen.File) {
 		for range k.bases {
 			c.factors = append(c.factors, fn.GP())
 		}
-		fn.I("MOVQ", k.t.At(directScaleStride), c.scaleStride)
+		fn.I("MOVQ", k.t.Field("direct_scaleStride"), c.scaleStride)
 		for range rows {
 			k.sums = append(k.sums, fn.Ys(k.columns))
 		}
@@ -82,13 +83,13 @@ func (c *codedHalves) half(half int) {
 		used = append(used, c.most)
 		fn.I("VPXOR", c.most, c.most, c.most)
 	}
-	fn.I("MOVQ", t.At(directScales), c.factors[0])
-	fn.I("ADDQ", t.At(directScalesMoved), c.factors[0])
+	fn.I("MOVQ", t.Field("direct_scales"), c.factors[0])
+	fn.I("ADDQ", t.Field("direct_moved+moves_scales"), c.factors[0])
 	for i := 1; i < len(c.factors); i++ {
 		fn.I("LEAQ", c.factors[i-1].At(0).Index(c.scaleStride, 2), c.factors[i])
 		fn.I("ADDQ", c.scaleStride, c.factors[i])
 	}
-	fn.I("MOVQ", t.At(directSteps), c.steps)
+	fn.I("MOVQ", t.Field("direct_steps"), c.steps)
 	fn.CountDown(c.steps, func() {
 		for j := range c.columns {
 			c.column(half, j)
@@ -101,11 +102,11 @@ func (c *codedHalves) half(half int) {
 	})
 	if half == 0 {
 		fn.I("VPCMPEQB", c.nan, c.most, c.most) // which is the greatest
-		fn.I("VPOR", t.At(directBad), c.most, c.most)
-		fn.I("VMOVUPS", c.most, t.At(directBad))
+		fn.I("VPOR", t.Field("direct_notes+notes_bad"), c.most, c.most)
+		fn.I("VMOVUPS", c.most, t.Field("direct_notes+notes_bad"))
 	} else { // the group's end
 		fn.I("IMUL3Q", asmgen.Imm(int64(c.columns)), c.scaleStride, c.steps)
-		fn.I("ADDQ", c.steps, t.At(directScalesMoved))
+		fn.I("ADDQ", c.steps, t.Field("direct_moved+moves_scales"))
 	}
 	fn.Free(used...)
 }
@@ -142,8 +143,8 @@ func factorsAVX2(f *asmgen.File) {
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("n", "int"), asmgen.Arg("met", "*notes"))
 	dst, src, n, met, bias := fn.Load("dst"), fn.Load("src"), fn.Load("n"), fn.Load("met"), f.Data32("bias", slices.Repeat([]uint32{e4m3Bias}, 8)...)
 	v, scales, least, most := fn.Y(), fn.Y().X(), fn.Y().X(), fn.Y().X()
-	fn.I("VMOVDQU", met.At(0), least)
-	fn.I("VMOVDQU", met.At(directMax-directMin), most)
+	fn.I("VMOVDQU", met.Field("notes_min"), least)
+	fn.I("VMOVDQU", met.Field("notes_max"), most)
 	fn.CountDown(n, func() {
 		fn.I("VMOVDQU", src.At(0), scales)
 		fn.I("VPMINUB", scales, least, least)
@@ -157,7 +158,7 @@ func factorsAVX2(f *asmgen.File) {
 		fn.I("ADDQ", asmgen.Imm(16), src)
 		fn.I("ADDQ", asmgen.Imm(64), dst)
 	})
-	fn.I("VMOVDQU", least, met.At(0))
-	fn.I("VMOVDQU", most, met.At(directMax-directMin))
+	fn.I("VMOVDQU", least, met.Field("notes_min"))
+	fn.I("VMOVDQU", most, met.Field("notes_max"))
 	fn.Return()
 }

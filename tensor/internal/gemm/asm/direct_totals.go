@@ -12,8 +12,8 @@ import (
 // finish adds up the lanes of each sum and stores the totals, four or eight for each row of a: those behind the columns are of no use.
 func (k *directKernel) finish() {
 	fn, sum := k.fn, k.steps
-	fn.I("MOVQ", k.t.At(directSum), sum)
-	fn.I("ADDQ", k.t.At(directSumMoved), sum)
+	fn.I("MOVQ", k.t.Field("direct_sum"), sum)
+	fn.I("ADDQ", k.t.Field("direct_moved+moves_sum"), sum)
 	var all, totals []asmgen.Vec
 	for _, s := range k.sums {
 		all = append(all, s...)
@@ -36,7 +36,7 @@ func (k *directKernel) finish() {
 			default:
 				fn.I("VEXTRACTF64X4", asmgen.Imm(1), v, sum.At(0))
 			}
-			fn.I("ADDQ", k.t.At(directSumStride), sum)
+			fn.I("ADDQ", k.t.Field("direct_sumStride"), sum)
 		}
 	}
 }

@@ -23,6 +23,9 @@ const (
 const int8Rows = 6
 
 func int8AVX512(f *asmgen.File) {
+	f.Constant("recordSteps", recordSteps)
+	f.Constant("recordScale", recordScales)
+	f.Constant("recordScaleOfRows", recordScaleA)
 	constants := newRoundingData(f)
 	for rows := 1; rows <= int8Rows; rows++ {
 		int8Tiles(f, rows, constants)
@@ -41,15 +44,15 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	k := family{width: 64, rounds: true}
 	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
-	panel, sum, sumStride, count := field(fieldA), field(fieldSum), field(fieldSumStride), field(fieldCount)
-	out, outStride := field(fieldOut), field(fieldOutStride)
+	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
+	panel, sum, sumStride, count := field("tile_a"), field("tile_sum"), field("tile_sumStride"), field("tile_count")
+	out, outStride := field("tile_out"), field("tile_outStride")
 	a, b, steps, row := fn.GP(), fn.GP(), fn.GP(), fn.GP()
 	sums, parts := make([][]asmgen.Vec, mr), make([][]asmgen.Vec, mr)
 	for i := range sums {
 		sums[i], parts[i] = fn.Zs(2), fn.Zs(2)
 	}
-	fn.I("MOVQ", t.At(fieldColumns), row)
+	fn.I("MOVQ", t.Field("tile_columns"), row)
 	fn.I("KMOVD", row, asmgen.K(1))
 	fn.I("KSHIFTRD", asmgen.Imm(16), asmgen.K(1), asmgen.K(2))
 	bs, spare := fn.Zs(2), fn.Zs(2)
@@ -57,8 +60,8 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	fn.Place(next)
 	k.start(fn, t, sum, sumStride, out, outStride, row, sums)
 	fn.I("MOVQ", panel, a)
-	fn.I("MOVQ", t.At(fieldB), b)
-	fn.I("MOVQ", t.At(fieldSteps), steps)
+	fn.I("MOVQ", t.Field("tile_b"), b)
+	fn.I("MOVQ", t.Field("tile_steps"), steps)
 	block := fn.Label("block")
 	fn.Align(64)
 	fn.Place(block)
@@ -93,7 +96,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	fn.I("ADDQ", asmgen.Imm(128*recordSteps), b)
 	fn.I("SUBQ", asmgen.Imm(recordSteps), steps)
 	fn.I("JNZ", block)
-	fn.I("ADDQ", t.At(fieldAStride), panel)
+	fn.I("ADDQ", t.Field("tile_aStride"), panel)
 	plain, stored := fn.Label("plain"), fn.Label("stored")
 	fn.I("TESTQ", out, out)
 	fn.I("JZ", plain)

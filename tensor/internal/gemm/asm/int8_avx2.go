@@ -22,6 +22,7 @@ const (
 var wordTile = family{prefix: "int8AVX2", rows: 3, width: 32, vecs: (*asmgen.Func).Ys}
 
 func int8AVX2(f *asmgen.File) {
+	f.Constant("wordSteps", wordSteps)
 	for rows := 1; rows <= wordTile.rows; rows++ {
 		wordTiles(f, rows)
 	}
@@ -46,8 +47,8 @@ func wordTiles(f *asmgen.File, mr int) {
 	name := fmt.Sprintf("%sTiles%d", k.prefix, mr)
 	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel. out is room for a tile of FP32.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
-	panel, sum, sumStride, count, kept := field(fieldA), field(fieldSum), field(fieldSumStride), field(fieldCount), field(fieldOut)
+	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
+	panel, sum, sumStride, count, kept := field("tile_a"), field("tile_sum"), field("tile_sumStride"), field("tile_count"), field("tile_out")
 	a, b, steps, row := fn.GP(), fn.GP(), fn.GP(), fn.GP()
 	parts := make([][]asmgen.Vec, mr)
 	for i := range parts {
@@ -80,8 +81,8 @@ func wordTiles(f *asmgen.File, mr int) {
 		}
 	}
 	fn.I("MOVQ", panel, a)
-	fn.I("MOVQ", t.At(fieldB), b)
-	fn.I("MOVQ", t.At(fieldSteps), steps)
+	fn.I("MOVQ", t.Field("tile_b"), b)
+	fn.I("MOVQ", t.Field("tile_steps"), steps)
 	block := fn.Label("block")
 	fn.Align(64)
 	fn.Place(block)
@@ -103,7 +104,7 @@ func wordTiles(f *asmgen.File, mr int) {
 	fn.I("ADDQ", asmgen.Imm(32*wordVectors*wordSteps), b)
 	fn.I("SUBQ", asmgen.Imm(wordSteps), steps)
 	fn.I("JNZ", block)
-	fn.I("ADDQ", t.At(fieldAStride), panel)
+	fn.I("ADDQ", t.Field("tile_aStride"), panel)
 	k.finish(fn, t, sum, sumStride, sum, sumStride, [4]asmgen.Reg{a, b, steps, row}, parts) // the last block left its sums in registers
 	fn.I("DECQ", count)
 	fn.I("JNZ", next)
@@ -319,9 +320,9 @@ func wordScaling(f *asmgen.File, lanes int) {
 		fn.I("ADDQ", stride, at)
 	})
 	notes := fn.Load("notes")
-	fn.I("VPMINUB", notes.At(notesMin), least, least)
-	fn.I("VPMAXUB", notes.At(notesMax), most, most)
-	fn.I("VMOVDQU", least, notes.At(notesMin))
-	fn.I("VMOVDQU", most, notes.At(notesMax))
+	fn.I("VPMINUB", notes.Field("notes_min"), least, least)
+	fn.I("VPMAXUB", notes.Field("notes_max"), most, most)
+	fn.I("VMOVDQU", least, notes.Field("notes_min"))
+	fn.I("VMOVDQU", most, notes.Field("notes_max"))
 	fn.Return()
 }

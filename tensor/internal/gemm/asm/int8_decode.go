@@ -18,14 +18,14 @@ type int8Decoding struct {
 func newInt8Decoding(f *asmgen.File, name, doc string) *int8Decoding {
 	fn := f.Func(name, name+doc, asmgen.Arg("d", "*decoding"))
 	args := fn.Load("d")
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.At(at), r); return r }
-	d := &int8Decoding{fn: fn, args: args, dst: field(decodeDst), codes: field(decodeCodes), scales: field(decodeScales), rows: field(decodeRows),
+	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.Field(at), r); return r }
+	d := &int8Decoding{fn: fn, args: args, dst: field("decoding_dst"), codes: field("decoding_codes"), scales: field("decoding_scales"), rows: field("decoding_rows"),
 		none: fn.Z(), unit: fn.Z(), v: fn.Z(), vs: fn.Zs(4), factors: fn.Zs(4)}
 	fn.I("VPBROADCASTD", f.Data32(name+"None", 0x7f7f7f7f), d.none)
 	fn.I("VPBROADCASTD", f.Data32(name+"Unit", 0x01010101*int8Unit), d.unit)
 	r := fn.GP()
-	fn.I("KMOVQ", args.At(decodeScaleMask), asmgen.K(1))
-	fn.I("MOVQ", args.At(decodeTailMask), r)
+	fn.I("KMOVQ", args.Field("decoding_scaleMask"), asmgen.K(1))
+	fn.I("MOVQ", args.Field("decoding_tailMask"), r)
 	for i := range d.vs {
 		fn.I("KMOVW", r, asmgen.K(2+i))
 		fn.I("SHRQ", asmgen.Imm(16), r)
@@ -39,10 +39,10 @@ func (d *int8Decoding) load() {
 	fn := d.fn
 	fn.I("VMOVDQA64", d.none, d.v)
 	fn.I("VMOVDQU8", d.scales.At(0), asmgen.K(1), d.v)
-	fn.I("VPMINUB", d.args.At(decodeMin), d.v, d.vs[0])
-	fn.I("VMOVUPS", d.vs[0], d.args.At(decodeMin))
-	fn.I("VPMAXUB", d.args.At(decodeMax), d.v, d.vs[0])
-	fn.I("VMOVUPS", d.vs[0], d.args.At(decodeMax))
+	fn.I("VPMINUB", d.args.Field("decoding_notes+notes_min"), d.v, d.vs[0])
+	fn.I("VMOVUPS", d.vs[0], d.args.Field("decoding_notes+notes_min"))
+	fn.I("VPMAXUB", d.args.Field("decoding_notes+notes_max"), d.v, d.vs[0])
+	fn.I("VMOVUPS", d.vs[0], d.args.Field("decoding_notes+notes_max"))
 	fn.I("VPSUBUSB", d.unit, d.v, d.v)
 }
 
@@ -80,11 +80,11 @@ func int8DecodeAlong(f *asmgen.File) {
 		d.load()
 		fn.I("VPMOVZXBD", d.v.X(), d.v)
 		fn.I("VPSLLD", asmgen.Imm(23), d.v, d.v)
-		fn.I("VMOVUPS", d.v, d.args.At(decodeStep))
-		fn.I("LEAQ", d.args.At(decodeStep), step)
+		fn.I("VMOVUPS", d.v, d.args.Field("decoding_steps"))
+		fn.I("LEAQ", d.args.Field("decoding_steps"), step)
 		fn.I("MOVQ", d.codes, from)
 		fn.I("MOVQ", d.dst, to)
-		fn.I("MOVQ", d.args.At(decodeCount), n)
+		fn.I("MOVQ", d.args.Field("decoding_count"), n)
 		fn.I("SHRQ", asmgen.Imm(6), n)
 		fn.I("JZ", tail)
 		fn.CountDown(n, func() {
@@ -94,13 +94,13 @@ func int8DecodeAlong(f *asmgen.File) {
 			fn.I("ADDQ", asmgen.Imm(8), step)
 		})
 		fn.Place(tail)
-		fn.I("TESTQ", asmgen.Imm(63), d.args.At(decodeCount))
+		fn.I("TESTQ", asmgen.Imm(63), d.args.Field("decoding_count"))
 		fn.I("JZ", done)
 		group(true)
 		fn.Place(done)
-		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
-		fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
-		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+		fn.I("ADDQ", d.args.Field("decoding_codeStride"), d.codes)
+		fn.I("ADDQ", d.args.Field("decoding_scaleStride"), d.scales)
+		fn.I("ADDQ", d.args.Field("decoding_dstStride"), d.dst)
 	})
 	fn.Return()
 }
@@ -120,10 +120,10 @@ func int8DecodeAcross(f *asmgen.File) {
 	takeBlock(fn, d.rows, steps)
 	fn.CountDown(steps, func() {
 		d.group(d.codes, d.dst, true, func(i int) asmgen.Vec { return d.factors[i] })
-		fn.I("ADDQ", d.args.At(decodeCodeStride), d.codes)
-		fn.I("ADDQ", d.args.At(decodeDstStride), d.dst)
+		fn.I("ADDQ", d.args.Field("decoding_codeStride"), d.codes)
+		fn.I("ADDQ", d.args.Field("decoding_dstStride"), d.dst)
 	})
-	fn.I("ADDQ", d.args.At(decodeScaleStride), d.scales)
+	fn.I("ADDQ", d.args.Field("decoding_scaleStride"), d.scales)
 	fn.I("TESTQ", d.rows, d.rows)
 	fn.I("JNZ", next)
 	fn.Return()

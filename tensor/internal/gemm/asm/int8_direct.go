@@ -7,6 +7,7 @@ package main
 import "spmoe/tensor/asmgen"
 
 func directInt8(f *asmgen.File) {
+	f.Constant("directHeight", directRows)
 	flip := f.Data32("flip", 0x80808080)
 	for rows := 1; rows <= directRows; rows++ {
 		int8DirectAlong(f, rows, flip)
@@ -35,7 +36,7 @@ func newInt8Direct(fn *asmgen.Func, rows, parts int, flip asmgen.Mem) int8Direct
 	for range rows {
 		k.sums = append(k.sums, fn.Zs(1))
 	}
-	fn.I("MOVQ", k.t.At(fieldColumns), k.a)
+	fn.I("MOVQ", k.t.Field("tile_columns"), k.a)
 	fn.I("KMOVW", k.a, asmgen.K(1))
 	fn.I("VPBROADCASTD", flip, k.flip)
 	return k

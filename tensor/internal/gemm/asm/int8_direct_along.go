@@ -50,8 +50,8 @@ func int8DirectAlong(f *asmgen.File, rows int, flip asmgen.Mem) {
 	k := &int8Along{int8Direct: newInt8Direct(fn, rows, 8, flip), scales: fn.GP(), first: fn.GP(), ninth: fn.GP(),
 		fetchFirst: fn.GP(), fetchNinth: fn.GP()}
 	sum, sumStride := k.first, k.ninth // before and after the loop
-	fn.I("MOVQ", k.t.At(fieldSum), sum)
-	fn.I("MOVQ", k.t.At(fieldSumStride), sumStride)
+	fn.I("MOVQ", k.t.Field("tile_sum"), sum)
+	fn.I("MOVQ", k.t.Field("tile_sumStride"), sumStride)
 	family{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, k.a, k.sums)
 	k.begin()
 	last, done := fn.Label("last"), fn.Label("done")
@@ -70,12 +70,12 @@ func int8DirectAlong(f *asmgen.File, rows int, flip asmgen.Mem) {
 		}
 	})
 	fn.Place(last)
-	fn.I("TESTQ", asmgen.Imm(1), k.t.At(fieldSteps))
+	fn.I("TESTQ", asmgen.Imm(1), k.t.Field("tile_steps"))
 	fn.I("JZ", done)
 	k.block(0)
 	fn.Place(done)
-	fn.I("MOVQ", k.t.At(fieldSum), sum)
-	fn.I("MOVQ", k.t.At(fieldSumStride), sumStride)
+	fn.I("MOVQ", k.t.Field("tile_sum"), sum)
+	fn.I("MOVQ", k.t.Field("tile_sumStride"), sumStride)
 	k.store(sum, sumStride)
 	fn.Return()
 }
@@ -83,16 +83,16 @@ func int8DirectAlong(f *asmgen.File, rows int, flip asmgen.Mem) {
 // begin loads the addresses.
 func (k *int8Along) begin() {
 	fn, stride := k.fn, k.fn.GP()
-	fn.I("MOVQ", k.t.At(fieldAStride), stride)
+	fn.I("MOVQ", k.t.Field("tile_aStride"), stride)
 	k.stride = newRowStrides(fn, stride)
-	fn.I("MOVQ", k.t.At(fieldB), k.first)
+	fn.I("MOVQ", k.t.Field("tile_b"), k.first)
 	fn.I("LEAQ", k.first.At(0).Index(stride, 8), k.ninth)
 	fn.I("MOVQ", fn.Slot("ahead"), k.a)
 	fn.I("LEAQ", k.first.At(0).Index(k.a, 1), k.fetchFirst)
 	fn.I("LEAQ", k.ninth.At(0).Index(k.a, 1), k.fetchNinth)
 	fn.I("MOVQ", fn.Slot("scales"), k.scales)
-	fn.I("MOVQ", k.t.At(fieldA), k.a)
-	fn.I("MOVQ", k.t.At(fieldSteps), k.blocks)
+	fn.I("MOVQ", k.t.Field("tile_a"), k.a)
+	fn.I("MOVQ", k.t.Field("tile_steps"), k.blocks)
 }
 
 // row is the address at bytes behind what is next in row i of 16.

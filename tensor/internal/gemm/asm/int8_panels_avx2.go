@@ -16,9 +16,9 @@ type wordPanel struct {
 
 func newWordPanel(fn *asmgen.Func, t, dst, src, stride asmgen.Reg, take func(*asmgen.Func) asmgen.Vec) *wordPanel {
 	p := &wordPanel{fn: fn, t: t, dst: dst, src: src, stride: stride, scales: fn.GP(), left: fn.GP(), least: take(fn), most: take(fn), less: take(fn)}
-	fn.I("MOVQ", t.At(columnPanelScales), p.scales)
-	fn.I("VMOVDQU", t.At(columnPanelMin), p.least)
-	fn.I("VMOVDQU", t.At(columnPanelMax), p.most)
+	fn.I("MOVQ", t.Field("columnPanel_scales"), p.scales)
+	fn.I("VMOVDQU", t.Field("columnPanel_notes+notes_min"), p.least)
+	fn.I("VMOVDQU", t.Field("columnPanel_notes+notes_max"), p.most)
 	fn.I("MOVQ", asmgen.Imm(12), p.left)
 	fn.I("VMOVQ", p.left, p.less.X())
 	fn.I("VPBROADCASTB", p.less.X(), p.less)
@@ -27,7 +27,7 @@ func newWordPanel(fn *asmgen.Func, t, dst, src, stride asmgen.Reg, take func(*as
 
 // blocks runs do for every block of k.
 func (p *wordPanel) blocks(do func()) {
-	p.fn.I("MOVQ", p.t.At(columnPanelK), p.left)
+	p.fn.I("MOVQ", p.t.Field("columnPanel_k"), p.left)
 	p.fn.I("SHRQ", asmgen.Imm(5), p.left)
 	p.fn.CountDown(p.left, do)
 }
@@ -47,8 +47,8 @@ func (p *wordPanel) putScales(scales, v asmgen.Vec, i int) {
 }
 
 func (p *wordPanel) putNotes() {
-	p.fn.I("VMOVDQU", p.least, p.t.At(columnPanelMin))
-	p.fn.I("VMOVDQU", p.most, p.t.At(columnPanelMax))
+	p.fn.I("VMOVDQU", p.least, p.t.Field("columnPanel_notes+notes_min"))
+	p.fn.I("VMOVDQU", p.most, p.t.Field("columnPanel_notes+notes_max"))
 }
 
 // alongWordsAVX2 takes rows that are contiguous along k, 8 after 8. 4 by 4 dwords are transposed in both halves of vectors, of which one
@@ -59,9 +59,9 @@ func alongWordsAVX2(f *asmgen.File) {
 	fn := f.Func(name, name+" packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It fetches the rows ahead bytes behind.",
 		asmgen.Arg("p", "*columnPanel"))
 	t := fn.Load("p")
-	load := func(field int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(field), r); return r }
-	p := newWordPanel(fn, t, load(columnPanelDst), load(columnPanelSrc), load(columnPanelStride), func(fn *asmgen.Func) asmgen.Vec { return fn.Y().X() })
-	fetch, r, moved := load(columnPanelAhead), fn.GP(), fn.GP()
+	load := func(field asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(field), r); return r }
+	p := newWordPanel(fn, t, load("columnPanel_dst"), load("columnPanel_src"), load("columnPanel_stride"), func(fn *asmgen.Func) asmgen.Vec { return fn.Y().X() })
+	fetch, r, moved := load("columnPanel_ahead"), fn.GP(), fn.GP()
 	strides := newRowStrides(fn, p.stride)
 	rows, spare, order, scales, none, v := fn.Ys(4), fn.Ys(4), fn.Y(), fn.Y().X(), fn.Y().X(), fn.Y()
 	inner := make([]byte, 32)
@@ -97,7 +97,7 @@ func alongWordsAVX2(f *asmgen.File) {
 		fn.I("MOVQ", p.scales, r)
 		for i, from := range [8]asmgen.Vec{none, scales, scales, scales, scales, scales, scales, scales} {
 			fn.I("VPINSRB", asmgen.Imm(int64(i)), r.At(0), from, scales)
-			fn.I("ADDQ", t.At(columnPanelScaleStride), r)
+			fn.I("ADDQ", t.Field("columnPanel_scaleStride"), r)
 		}
 		p.note(scales)
 		p.putScales(scales, v, 0)
@@ -106,17 +106,17 @@ func alongWordsAVX2(f *asmgen.File) {
 		fn.I("INCQ", p.scales)
 		fn.I("ADDQ", asmgen.Imm(wordStep*wordSteps), p.dst)
 	})
-	fn.I("MOVQ", t.At(columnPanelK), r)
+	fn.I("MOVQ", t.Field("columnPanel_k"), r)
 	for _, to := range []asmgen.Reg{p.src, fetch} {
 		fn.I("SUBQ", r, to)
 		fn.I("LEAQ", to.At(0).Index(p.stride, 8), to)
 	}
 	fn.I("SHRQ", asmgen.Imm(5), r)
 	fn.I("SUBQ", r, p.scales)
-	fn.I("MOVQ", t.At(columnPanelScaleStride), r)
+	fn.I("MOVQ", t.Field("columnPanel_scaleStride"), r)
 	fn.I("LEAQ", p.scales.At(0).Index(r, 8), p.scales)
 	fn.I("ADDQ", asmgen.Imm(32), moved)
-	fn.I("MOVQ", t.At(columnPanelDst), p.dst)
+	fn.I("MOVQ", t.Field("columnPanel_dst"), p.dst)
 	fn.I("ADDQ", moved, p.dst)
 	fn.I("CMPQ", moved, asmgen.Imm(wordStep))
 	fn.I("JNE", next)
@@ -150,7 +150,7 @@ func acrossWordsAVX2(f *asmgen.File) {
 			a.fetchLine()
 		}
 		fn.I("VMOVDQU", p.scales.At(0), low)
-		fn.I("ADDQ", p.t.At(columnPanelScaleStride), p.scales)
+		fn.I("ADDQ", p.t.Field("columnPanel_scaleStride"), p.scales)
 		p.note(low)
 		fn.I("VEXTRACTI128", asmgen.Imm(1), low, high.X())
 		for i, from := range []asmgen.Vec{low.X(), high.X()} {

@@ -7,12 +7,6 @@ import "spmoe/tensor/asmgen"
 const scalesDoc = "\nIt stores them, less less but at least 0, as FP32 powers of two, those of a block record bytes behind the block's before. The least\n" +
 	"and the greatest go to notes."
 
-// The fields of Go's struct notes.
-const (
-	notesMin = 0
-	notesMax = 64
-)
-
 // scaleSteps is the frame of both functions. K1 to K4 say which scales to load, K5 which to store.
 type scaleSteps struct {
 	fn                       *asmgen.Func
@@ -56,10 +50,10 @@ func (s *scaleSteps) store(v asmgen.Vec) {
 
 func (s *scaleSteps) finish() {
 	notes := s.fn.Load("notes")
-	s.fn.I("VPMINUB", notes.At(notesMin), s.least, s.least)
-	s.fn.I("VPMAXUB", notes.At(notesMax), s.most, s.most)
-	s.fn.I("VMOVUPS", s.least, notes.At(notesMin))
-	s.fn.I("VMOVUPS", s.most, notes.At(notesMax))
+	s.fn.I("VPMINUB", notes.Field("notes_min"), s.least, s.least)
+	s.fn.I("VPMAXUB", notes.Field("notes_max"), s.most, s.most)
+	s.fn.I("VMOVUPS", s.least, notes.Field("notes_min"))
+	s.fn.I("VMOVUPS", s.most, notes.Field("notes_max"))
 	s.fn.Return()
 }
 

@@ -29,25 +29,6 @@ var (
 	fp32AVX2   = family{"fp32AVX2", 6, 32, (*asmgen.Func).Ys, 2, "VBROADCASTSS", "VFMADD231PS", false}
 )
 
-// The fields of Go's struct tile, all of 8 bytes, in its order.
-const (
-	fieldA = 8 * iota
-	fieldB
-	fieldSum
-	fieldOut
-	fieldAStride
-	fieldSumStride
-	fieldOutStride
-	fieldSteps
-	fieldCount
-	fieldColumns
-	fieldLoad
-	fieldAdds
-	fieldAddStride
-	fieldRowStep
-	fieldTileStep
-)
-
 // unroll is the number of steps in the body of the loop, a power of two.
 const unroll = 4
 
@@ -62,11 +43,11 @@ func (k family) tile(f *asmgen.File, mr int) {
 	name := fmt.Sprintf("%sTiles%d", k.prefix, mr)
 	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
-	field := func(at int) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.At(at), r); return r }
-	panel, sum, sumStride, count := field(fieldA), field(fieldSum), field(fieldSumStride), field(fieldCount)
+	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
+	panel, sum, sumStride, count := field("tile_a"), field("tile_sum"), field("tile_sumStride"), field("tile_count")
 	out, outStride := sum, sumStride
 	if k.rounds {
-		out, outStride = field(fieldOut), field(fieldOutStride)
+		out, outStride = field("tile_out"), field("tile_outStride")
 	}
 	a, b, steps, row := fn.GP(), fn.GP(), fn.GP(), fn.GP()
 	sums := make([][]asmgen.Vec, mr)
@@ -74,7 +55,7 @@ func (k family) tile(f *asmgen.File, mr int) {
 		sums[i] = k.vecs(fn, 2)
 	}
 	if k.masked() {
-		fn.I("MOVQ", t.At(fieldColumns), row)
+		fn.I("MOVQ", t.Field("tile_columns"), row)
 		fn.I("KMOVD", row, asmgen.K(1))
 		fn.I("KSHIFTRD", asmgen.Imm(16), asmgen.K(1), asmgen.K(2))
 	}
@@ -83,9 +64,9 @@ func (k family) tile(f *asmgen.File, mr int) {
 	k.start(fn, t, sum, sumStride, out, outStride, row, sums)
 
 	fn.I("MOVQ", panel, a)
-	fn.I("MOVQ", t.At(fieldB), b)
+	fn.I("MOVQ", t.Field("tile_b"), b)
 	k.steps(fn, t, a, b, steps, sums)
-	fn.I("ADDQ", t.At(fieldAStride), panel)
+	fn.I("ADDQ", t.Field("tile_aStride"), panel)
 
 	k.finish(fn, t, sum, sumStride, out, outStride, [4]asmgen.Reg{a, b, steps, row}, sums)
 	fn.I("DECQ", count)
@@ -113,7 +94,7 @@ func (k family) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row as
 		fetch(out, outStride, k.width)
 		fn.Place(toSums)
 	}
-	fn.I("CMPQ", t.At(fieldLoad), asmgen.Imm(0))
+	fn.I("CMPQ", t.Field("tile_startAtSum"), asmgen.Imm(0))
 	fn.I("JEQ", clear)
 	fn.I("MOVQ", sum, row)
 	for _, s := range sums {
@@ -160,7 +141,7 @@ func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmge
 		fn.I("ADDQ", asmgen.Imm(2*k.width*n), b)
 	}
 	rest, done := fn.Label("rest"), fn.Label("done")
-	fn.I("MOVQ", t.At(fieldSteps), steps)
+	fn.I("MOVQ", t.Field("tile_steps"), steps)
 	fn.I("SHRQ", asmgen.Imm(int64(bits.Len(unroll-1))), steps)
 	fn.I("JZ", rest)
 	fn.CountDown(steps, func() {
@@ -170,7 +151,7 @@ func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmge
 		advance(unroll)
 	})
 	fn.Place(rest)
-	fn.I("MOVQ", t.At(fieldSteps), steps)
+	fn.I("MOVQ", t.Field("tile_steps"), steps)
 	fn.I("ANDQ", asmgen.Imm(unroll-1), steps)
 	fn.I("JZ", done)
 	fn.CountDown(steps, func() {
@@ -217,10 +198,10 @@ func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen
 func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	place, stride, count, row := free[0], free[1], free[2], free[3]
 	none := fn.Label("none")
-	fn.I("MOVQ", t.At(fieldAdds), count)
+	fn.I("MOVQ", t.Field("tile_adds"), count)
 	fn.I("TESTQ", count, count)
 	fn.I("JZ", none)
-	fn.I("MOVQ", t.At(fieldAddStride), stride)
+	fn.I("MOVQ", t.Field("tile_addStride"), stride)
 	fn.I("LEAQ", count.At(-1), place)
 	fn.I("IMULQ", stride, place)
 	fn.I("ADDQ", sum, place)
