@@ -1,5 +1,3 @@
-//go:build amd64 && !purego
-
 package gemm
 
 // What the assembly reads. It names the fields (go_asm.h).
@@ -18,7 +16,7 @@ type calls struct {
 	flip     uint32     // what turns codes of bytes with a sign into those without
 }
 
-// tile is what a microkernel reads. All fields have 8 bytes, but for the last.
+// tile is what a microkernel reads.
 type tile struct {
 	a, b       unsafe.Pointer // packed panels, at the first step
 	sum        unsafe.Pointer // FP32 sums, row-major
@@ -32,10 +30,7 @@ type tile struct {
 	startAtSum int // 0: start at zero
 	adds       int // places whose sums are added at the end, if the kernel can: sum is the last of them
 	addStride  int // bytes from one back to the one before
-	rowStep    int // for tiles: bytes from row to row of a row panel
-	tileStep   int // and from one tile along k to the next
-	ahead      int // bytes from what is multiplied to what is fetched, if it is
-	config     [2]tileConfig
+	tiled
 }
 
 // decoding is what the assembly reads to decode, and what it notes.

@@ -1,5 +1,3 @@
-//go:build amd64 && !purego
-
 package gemm
 
 // Decoding for AVX2, which has no masks for bytes: assembly takes whole blocks along k, or groups of rows across it. What is less is

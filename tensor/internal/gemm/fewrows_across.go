@@ -1,11 +1,9 @@
-//go:build amd64 && !purego
-
 package gemm
 
 // Products with rather few rows of a and a b whose rows are neighbours in memory, as the weights in gradients of data: b is read from memory
 // once, in place, instead of being packed. The bits are those of the packed product.
 //
-// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16; across_panels_amd64.go: other ways), and of each step of k no
+// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16; fewrows_across_panels.go: other ways), and of each step of k no
 // more than a cache line or half of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is
 // fetched in the order of memory.
 
@@ -16,34 +14,19 @@ const acrossColumns = 32 // rows of b that a kernel takes
 // acrossFamily is the kernels by the rows of a.
 type acrossFamily struct {
 	kernels   []func(*across)
-	panel     func(*columnPanel)          // or, if not nil, what makes column panels for the packed product's microkernel
-	meanwhile []func(*columnPanel, *tile) // panel that multiplies the first row panel meanwhile, by its rows, if it has so few
-	tiles     []func(*columnPanel, *tile) // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
-	maxScale  uint8                       // above which panel or tiles cannot decode
-	format    Format                      // of codes
-	elem      int                         // bytes of an element of b
-	shared    bool                        // each row panel fetches its part of what comes next; if not, each fetches all
-	run       int                         // steps of k, about, in a run
-	strip     int                         // bytes of b, about, in a run
-	height    int                         // rows of a up to which this was found faster than packing; on AMX no more were tried
+	tables    []func() *directCodes           // by format: with what kernels decode codes
+	panel     func(*columnPanel)              // or, if not nil, what makes column panels for the packed product's microkernel
+	meanwhile []func(*columnPanel, *tile)     // panel that multiplies the first row panel meanwhile, by its rows, if it has so few
+	tiles     []func(*columnPanel, *tile)     // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
+	configure func(t *tile, panels, rows int) // what tiles need to know of the rows
+	maxScale  uint8                           // above which panel or tiles cannot decode
+	format    Format                          // of codes
+	elem      int                             // bytes of an element of b
+	shared    bool                            // each row panel fetches its part of what comes next; if not, each fetches all
+	run       int                             // steps of k, about, in a run
+	strip     int                             // bytes of b, about, in a run
+	height    int                             // rows of a up to which this was found faster than packing; on AMX no more were tried
 }
-
-var (
-	acrossForAVX512 = acrossFamilies{&acrossBF16AVX512, &acrossMXAVX512}
-	acrossForAVX2   = acrossFamilies{&acrossBF16AVX2, &acrossMXAVX2}
-	acrossForAMX    = acrossFamilies{&acrossBF16AMX, &acrossMXAMX}
-
-	acrossBF16AVX512 = acrossFamily{elem: 2, run: 128, strip: 256 << 10, height: 128, kernels: []func(*across){nil, acrossBF16x1AVX512, acrossBF16x2AVX512, acrossBF16x3AVX512,
-		acrossBF16x4AVX512, acrossBF16x5AVX512, acrossBF16x6AVX512, acrossBF16x7AVX512, acrossBF16x8AVX512, acrossBF16x9AVX512, acrossBF16x10AVX512, acrossBF16x11AVX512, acrossBF16x12AVX512}}
-	acrossMXAVX512 = acrossFamily{format: E4M3, elem: 1, run: 128, strip: 256 << 10, height: 64, kernels: []func(*across){nil, acrossMXx1AVX512, acrossMXx2AVX512, acrossMXx3AVX512, acrossMXx4AVX512,
-		acrossMXx5AVX512, acrossMXx6AVX512, acrossMXx7AVX512, acrossMXx8AVX512}}
-	acrossBF16AVX2 = acrossFamily{elem: 2, shared: true, run: 128, strip: 128 << 10, height: 96, kernels: []func(*across){nil, acrossBF16x1AVX2,
-		acrossBF16x2AVX2, acrossBF16x3AVX2, acrossBF16x4AVX2, acrossBF16x5AVX2, acrossBF16x6AVX2}}
-	acrossMXAVX2 = acrossFamily{format: E4M3, elem: 1, run: 128, strip: 128 << 10, height: 96, panel: acrossE4M3AVX2, maxScale: mostScale,
-		meanwhile: []func(*columnPanel, *tile){nil, acrossE4M3x1AVX2, acrossE4M3x2AVX2, acrossE4M3x3AVX2, acrossE4M3x4AVX2}}
-	acrossBF16AMX = acrossFamily{elem: 2, run: 512, strip: 256 << 10, height: 32, tiles: []func(*columnPanel, *tile){nil, acrossBF16Tiles1, acrossBF16Tiles2}}
-	acrossMXAMX   = acrossFamily{format: E4M3, elem: 1, run: 512, strip: 256 << 10, height: 32, tiles: []func(*columnPanel, *tile){nil, acrossCodesTiles1, acrossCodesTiles2}, maxScale: 255}
-)
 
 // acrossFamilies is those of a tier: for a b of elements and of codes.
 type acrossFamilies struct{ elements, codes *acrossFamily }
@@ -62,16 +45,6 @@ func (fs *acrossFamilies) take(a, b operand, m into) bool {
 		return false
 	}
 	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.format == fs.codes.format && b.scales.RowStride == 1)
-}
-
-// product is multiply, in place where that pays.
-func (f *family) product(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
-	switch {
-	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
-	case f.turns(a, b, m) && f.multiplyTurned(s, sum, out, a, b):
-	default:
-		f.multiply(s, sum, out, a, b, m, inexact)
-	}
 }
 
 // multiply is family.multiply for operands that acrossFamilies.take, if all that they hold decodes exactly. Otherwise it returns
@@ -149,7 +122,7 @@ func (p *acrossProduct) all(s *Scratch) {
 		s.calls.panel = columnPanel{dst: p.panelRoom(s), lookup: b.lookup, stride: elem * b.ColStride, scaleStride: b.scales.ColStride}
 		s.calls.panel.reset()
 	} else if b.lookup != nil {
-		p.call.codes = directTables[b.lookup.format]()
+		p.call.codes = p.family.tables[b.lookup.format]()
 	}
 	for j := 0; j < b.Rows; {
 		n := p.columns

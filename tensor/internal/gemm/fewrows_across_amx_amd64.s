@@ -54,9 +54,9 @@ TEXT ·acrossBF16Tiles1(SB), NOSPLIT, $0-16
 	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
 	MOVQ t+8(FP), R12
-	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_config // LDTILECFG tile_config(R12)
+	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_tiled+tiled_config // LDTILECFG tile_tiled+tiled_config(R12)
 	MOVQ tile_a(R12), R8
-	MOVQ tile_rowStep(R12), R9
+	MOVQ tile_tiled+tiled_rowStep(R12), R9
 	CMPQ tile_startAtSum(R12), $0
 	JEQ clear1
 	MOVQ tile_sum(R12), R11
@@ -175,7 +175,7 @@ full6:
 	LONG $0x4b7b82c4; LONG $0x00c013ac; WORD $0x0000 // TILELOADD 192(R11)(R10*1), TMM5
 	LONG $0x5c52e2c4; BYTE $0xdc // TDPBF16PS TMM5, TMM4, TMM3
 	MOVQ t+8(FP), R12
-	ADDQ tile_tileStep(R12), R8
+	ADDQ tile_tiled+tiled_tileStep(R12), R8
 	TESTQ R13, R13
 	JZ end7
 	JMP next3
@@ -204,9 +204,9 @@ TEXT ·acrossBF16Tiles2(SB), NOSPLIT, $0-16
 	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
 	MOVQ t+8(FP), R12
-	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_config // LDTILECFG tile_config(R12)
+	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_tiled+tiled_config // LDTILECFG tile_tiled+tiled_config(R12)
 	MOVQ tile_a(R12), R8
-	MOVQ tile_rowStep(R12), R9
+	MOVQ tile_tiled+tiled_rowStep(R12), R9
 	CMPQ tile_startAtSum(R12), $0
 	JEQ clear1
 	MOVQ tile_sum(R12), R11
@@ -301,7 +301,7 @@ full6:
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
 	LONG $0x5c42e2c4; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
 	MOVQ t+8(FP), R12
-	ADDQ tile_tileStep(R12), R8
+	ADDQ tile_tiled+tiled_tileStep(R12), R8
 	TESTQ R13, R13
 	JZ end7
 	JMP next3
@@ -333,9 +333,9 @@ TEXT ·acrossCodesTiles1(SB), NOSPLIT, $0-16
 	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
 	MOVQ t+8(FP), R12
-	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_config // LDTILECFG tile_config(R12)
+	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_tiled+tiled_config // LDTILECFG tile_tiled+tiled_config(R12)
 	MOVQ tile_a(R12), R8
-	MOVQ tile_rowStep(R12), R9
+	MOVQ tile_tiled+tiled_rowStep(R12), R9
 	CMPQ tile_startAtSum(R12), $0
 	JEQ clear1
 	MOVQ tile_sum(R12), R11
@@ -528,7 +528,7 @@ full6:
 	LONG $0x4b7b82c4; LONG $0x00c013ac; WORD $0x0000 // TILELOADD 192(R11)(R10*1), TMM5
 	LONG $0x5c52e2c4; BYTE $0xdc // TDPBF16PS TMM5, TMM4, TMM3
 	MOVQ t+8(FP), R12
-	ADDQ tile_tileStep(R12), R8
+	ADDQ tile_tiled+tiled_tileStep(R12), R8
 	TESTQ R13, R13
 	JZ end7
 	JMP next3
@@ -607,9 +607,9 @@ TEXT ·acrossCodesTiles2(SB), NOSPLIT, $0-16
 	MOVQ columnPanel_linesLeft(AX), DI
 	ADDQ CX, SI
 	MOVQ t+8(FP), R12
-	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_config // LDTILECFG tile_config(R12)
+	LONG $0x4978c2c4; WORD $0x2484; LONG $tile_tiled+tiled_config // LDTILECFG tile_tiled+tiled_config(R12)
 	MOVQ tile_a(R12), R8
-	MOVQ tile_rowStep(R12), R9
+	MOVQ tile_tiled+tiled_rowStep(R12), R9
 	CMPQ tile_startAtSum(R12), $0
 	JEQ clear1
 	MOVQ tile_sum(R12), R11
@@ -750,7 +750,7 @@ full6:
 	LONG $0x5c42e2c4; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
 	LONG $0x5c42e2c4; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
 	MOVQ t+8(FP), R12
-	ADDQ tile_tileStep(R12), R8
+	ADDQ tile_tiled+tiled_tileStep(R12), R8
 	TESTQ R13, R13
 	JZ end7
 	JMP next3

@@ -1,5 +1,3 @@
-//go:build amd64 && !purego
-
 package gemm
 
 // Products across by the packed product's microkernel, or by tiles. On AVX2 decoding takes the registers that sums want: some rows of b are
@@ -110,11 +108,7 @@ func (f *acrossFamily) callPanel(d *columnPanel) { f.panel(d) }
 func (p *acrossProduct) blockTile(t *tile, k int) {
 	t.a = unsafe.Add(p.a.ptr, p.packed.packing.steps(k)*p.a.step(p.a.rows))
 	t.aStride, t.rowStep, t.tileStep = p.a.tallStride, p.a.rowStep, tileSteps*p.a.step(p.a.rows)
-	if p.a.tall == 1 {
-		t.config[0].setRow(p.result.Rows)
-	} else {
-		t.config[0].setBF16(p.result.Rows)
-	}
+	p.family.configure(t, p.a.tall, p.result.Rows)
 }
 
 // callTiles is not inlined for the sake of preemption, as family.column.

@@ -1,5 +1,3 @@
-//go:build amd64 && !purego
-
 package gemm
 
 // Products with few rows of a, which are bound by reading b: it is read from memory once, in place, instead of being packed.
@@ -22,11 +20,49 @@ const (
 	directStrip = 256 << 10 // bytes of b, about, in a strip
 	directNear  = 8 << 10   // bytes of a group that the first level of cache holds besides the one before
 	directSums  = 8192      // at most, about, in a strip: it takes one call, if k is short
-
-	// The kernels for integers (int8_direct_amd64.go) take more rows and have no strips: they fetch at least so many bytes ahead.
-	directHeight = 12
-	directAhead  = 32 << 10
 )
+
+// directFamily is the kernels by the rows of a and how many rows of b each takes at once.
+type directFamily struct {
+	kernels []func(*direct)
+	columns func(rows int) int
+
+	elem int // bytes of an element of b
+	unit int // elements of a row that make a step
+	// run is how many elements of a row are multiplied at a time: a's part of them leaves room for the rows of b in the first level of cache.
+	run func(height int) int
+
+	vector int // bytes that 32 elements of a take
+	put    putVectors
+
+	whole bool // kernels take whole steps of BF16: rests of rows are copied, codes decoded to where there is room behind them
+
+	tables []func() *directCodes // by format: with what kernels decode codes; nil if they do not
+
+	// factors makes of scales, in the place of bytes, what kernels want instead, and notes the least and the most. nil: scales.
+	factors   func(s *Scratch, scales View, met *notes) View
+	mostScale uint8         // above which there is no factor
+	wider     *directFamily // what then multiplies
+}
+
+// putVectors puts steps times 32 BF16 of a row of a at dst, step bytes apart.
+type putVectors func(dst, src unsafe.Pointer, steps, step int)
+
+// copyVectors is a putVectors for kernels that take BF16.
+func copyVectors(dst, src unsafe.Pointer, steps, step int) {
+	for i := range steps {
+		*(*[64]byte)(unsafe.Add(dst, i*step)) = *(*[64]byte)(unsafe.Add(src, 64*i))
+	}
+}
+
+// newDirectCodes makes tables that are looked up for codes but those whose double less 16 is less than rare.
+func newDirectCodes(l *lookup, rare uint8) *directCodes {
+	c := &directCodes{codeTables: l.codeTables, top: l.top + l.bias - words(7<<7)}
+	for i := range c.rare {
+		c.rare[i] = rare
+	}
+	return c
+}
 
 // direct says whether a·bᵀ, whose rows are few, can be computed in place.
 func (a operand) direct(b operand) bool {
@@ -49,8 +85,8 @@ func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into,
 	const spare = 8 // at most, that a kernel stores behind a row
 	target := strided(s.sums.atLeast(4*a.Rows*(b.Rows+spare)), a.Rows, b.Rows, b.Rows+spare, 1)
 	exact = f.all(s, target, panel, b)
-	if f.factors && !s.calls.direct[0].below(mostScale) {
-		directAVX2.multiply(s, sum, out, a, b, m, inexact)
+	if f.factors != nil && !s.calls.direct[0].below(f.mostScale) {
+		f.wider.multiply(s, sum, out, a, b, m, inexact)
 		return
 	}
 	if !exact {
@@ -174,8 +210,8 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 // prepare sets what all calls for so many rows of a have in common.
 func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	*d = direct{rows: rows, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
-	if b.lookup != nil && !f.whole && !f.factors {
-		d.codes = directTables[b.lookup.format]()
+	if b.lookup != nil && f.tables != nil {
+		d.codes = f.tables[b.lookup.format]()
 	}
 	d.notes.reset()
 }
@@ -215,9 +251,9 @@ func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, in
 	n := min(p.run, strip.Cols-k)
 	rest := n % p.family.unit
 	switch {
-	case p.family.factors:
+	case p.family.factors != nil:
 		part = strip.along(1, k, n)
-		part.scales = s.factors(part.scales, &p.calls[0].notes)
+		part.scales = p.family.factors(s, part.scales, &p.calls[0].notes)
 		return part, true
 	case !p.family.whole:
 		return strip.along(p.family.elem, k, n), true

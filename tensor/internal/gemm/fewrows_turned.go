@@ -1,5 +1,3 @@
-//go:build amd64 && !purego
-
 package gemm
 
 // Products on AMX with few rows of a and a b whose rows lie along k, as weights in forward products: as cᵀ = b·aᵀ. Tiles then read b where
@@ -57,7 +55,7 @@ func (f *family) turnedElements(s *Scratch, p *product, c result, b operand) {
 			p.steps, p.b = f.packing.steps(y.Cols), unsafe.Add(x, 4*f.columns*f.packing.steps(k))
 			f.turnedPart(s, p, c.Rows, k > 0, inPlace)
 		}
-		c.turn(j, p.sum)
+		f.turn(c, j, p.sum)
 	}
 }
 
@@ -71,8 +69,8 @@ func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool
 	whole := p.sum.Rows / tallRows * tallRows
 	for j := 0; j < columns && whole > 0; j += tileRows {
 		t := &s.calls.tile
-		*t = tile{a: p.a.ptr, aStride: p.a.tallStride, rowStep: p.a.rowStep, tileStep: tileSteps * p.a.step(f.rows), b: unsafe.Add(p.b, 4*j),
-			sum: unsafe.Add(p.sum.Ptr, 4*j), sumStride: 4 * p.sum.RowStride, steps: p.steps, count: whole}
+		*t = tile{a: p.a.ptr, aStride: p.a.tallStride, b: unsafe.Add(p.b, 4*j),
+			sum: unsafe.Add(p.sum.Ptr, 4*j), sumStride: 4 * p.sum.RowStride, steps: p.steps, count: whole, tiled: tiled{rowStep: p.a.rowStep, tileStep: tileSteps * p.a.step(f.rows)}}
 		if startAtSum {
 			t.startAtSum = 1
 		}
@@ -94,12 +92,15 @@ func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool
 //go:noinline
 func (f *family) callTall(t *tile) { f.tall(t) }
 
+// turner transposes groups times 16 rows of sums: column i of up to 8 becomes row i of dst, stride bytes apart.
+type turner func(dst, src unsafe.Pointer, stride, groups, rows int)
+
 // turn makes columns of c, from j on, of the rows of sums.
-func (c result) turn(j int, sums View) {
+func (f *family) turn(c result, j int, sums View) {
 	const most = 8 // columns of sums at a time
-	turn := turnSumsAVX512
+	turn := f.turnSums
 	if c.elem == 2 {
-		turn = turnRoundedSumsAVX512
+		turn = f.turnRounded
 	}
 	whole := sums.Rows / tileRows * tileRows
 	for i := 0; i < c.Rows && whole > 0; i += most {

@@ -1,5 +1,3 @@
-//go:build amd64 && !purego
-
 package gemm
 
 // Turned products of codes: chunks of blocks of rows are decoded while the one before is multiplied.
@@ -44,7 +42,7 @@ func (f *family) turnedCodes(s *Scratch, p *product, c result, b operand, width 
 				steps: f.packing.steps(run) / tileSteps, count: n, startAtSum: min(k, 1)}
 			callTallCodes(multiply, d, t)
 		}
-		c.turn(j, sums.slice(4, 0, 0, n, f.columns))
+		f.turn(c, j, sums.slice(4, 0, 0, n, f.columns))
 	}
 }
 

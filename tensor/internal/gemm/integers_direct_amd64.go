@@ -18,6 +18,9 @@ var (
 )
 
 const (
+	directHeight = 12       // rows of a, at most
+	directAhead  = 32 << 10 // bytes, at least, from where reading of b begins to where fetching does
+
 	directInt8Columns = 16  // rows of b that a kernel takes
 	directInt8Run     = 128 // steps along k, for which rows of b that are neighbours in memory are read before the next steps
 	directInt8Groups  = 128 // of columns in a call along neighbours, for the sake of preemption: some 50 µs

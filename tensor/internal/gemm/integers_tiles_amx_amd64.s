@@ -16,7 +16,7 @@ TEXT ·int8AMXTiles(SB), NOSPLIT, $0-8
 	MOVQ $32, R12
 	MOVQ $128, R13
 	MOVQ $64, R14
-	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config // LDTILECFG tile_config(AX)
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_tiled+tiled_config // LDTILECFG tile_tiled+tiled_config(AX)
 next1:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
@@ -883,7 +883,7 @@ end22:
 	JLE done2
 	CMPQ CX, $16
 	JGE next1
-	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config+64 // LDTILECFG tile_config+64(AX)
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_tiled+tiled_config+64 // LDTILECFG tile_tiled+tiled_config+64(AX)
 	JMP next1
 done2:
 	LONG $0x4978e2c4; BYTE $0xc0 // TILERELEASE

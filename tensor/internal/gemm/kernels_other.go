@@ -2,9 +2,18 @@
 
 package gemm
 
-import "spmoe/tensor/cpu"
+import (
+	"unsafe"
+
+	"spmoe/tensor/cpu"
+)
 
 func kernelsOf(cpu.Tier) *kernels { return &genericKernels }
 
-// calls is what assembly would need.
-type calls struct{}
+// roundGroups rounds n (> 0) groups of 16 FP32 to BF16, to nearest even.
+func roundGroups(dst, src unsafe.Pointer, n int) {
+	to, from := unsafe.Slice((*uint16)(dst), 16*n), unsafe.Slice((*float32)(src), 16*n)
+	for i, x := range from {
+		to[i] = roundBF16(x)
+	}
+}

@@ -141,8 +141,8 @@ TEXT ·bf16AMXTiles(SB), NOSPLIT, $0-8
 	MOVQ tile_sum(AX), CX
 	MOVQ tile_sumStride(AX), DX
 	MOVQ tile_aStride(AX), SI
-	MOVQ tile_rowStep(AX), R12
-	MOVQ tile_tileStep(AX), R13
+	MOVQ tile_tiled+tiled_rowStep(AX), R12
+	MOVQ tile_tiled+tiled_tileStep(AX), R13
 	MOVQ $128, R14
 	CMPQ tile_count(AX), $32
 	JLT rest2
@@ -211,7 +211,7 @@ last7:
 rest2:
 	CMPQ tile_count(AX), $0
 	JEQ done4
-	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config // LDTILECFG tile_config(AX)
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_tiled+tiled_config // LDTILECFG tile_tiled+tiled_config(AX)
 	CMPQ tile_count(AX), $16
 	JLE single3
 	MOVQ BX, DI
@@ -323,8 +323,8 @@ TEXT ·bf16AMXStreamedTiles(SB), NOSPLIT, $0-8
 	MOVQ tile_sum(AX), CX
 	MOVQ tile_sumStride(AX), DX
 	MOVQ tile_aStride(AX), SI
-	MOVQ tile_rowStep(AX), R12
-	MOVQ tile_tileStep(AX), R13
+	MOVQ tile_tiled+tiled_rowStep(AX), R12
+	MOVQ tile_tiled+tiled_tileStep(AX), R13
 	MOVQ $128, R14
 	CMPQ tile_count(AX), $32
 	JLT rest2
@@ -393,7 +393,7 @@ loop9:
 rest2:
 	CMPQ tile_count(AX), $0
 	JEQ done4
-	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config // LDTILECFG tile_config(AX)
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_tiled+tiled_config // LDTILECFG tile_tiled+tiled_config(AX)
 	CMPQ tile_count(AX), $16
 	JLE single3
 	MOVQ BX, DI
@@ -507,8 +507,8 @@ TEXT ·bf16AMXRoundedTiles(SB), NOSPLIT, $0-8
 	MOVQ tile_sum(AX), CX
 	MOVQ tile_sumStride(AX), DX
 	MOVQ tile_aStride(AX), SI
-	MOVQ tile_rowStep(AX), R12
-	MOVQ tile_tileStep(AX), R13
+	MOVQ tile_tiled+tiled_rowStep(AX), R12
+	MOVQ tile_tiled+tiled_tileStep(AX), R13
 	MOVQ $128, R14
 	CMPQ tile_count(AX), $32
 	JLT rest2
@@ -585,7 +585,7 @@ loop10:
 rest2:
 	CMPQ tile_count(AX), $0
 	JEQ done4
-	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_config // LDTILECFG tile_config(AX)
+	LONG $0x4978e2c4; BYTE $0x80; LONG $tile_tiled+tiled_config // LDTILECFG tile_tiled+tiled_config(AX)
 	CMPQ tile_count(AX), $16
 	JLE single3
 	MOVQ CX, R9
@@ -713,7 +713,7 @@ TEXT ·bf16AMXTall(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), AX
 	MOVQ tile_sum(AX), R11
 	MOVQ tile_sumStride(AX), R12
-	MOVQ tile_rowStep(AX), R13
+	MOVQ tile_tiled+tiled_rowStep(AX), R13
 	LEAQ wholeTiles<>+0(SB), DI
 	LONG $0x4978e2c4; BYTE $0x07 // LDTILECFG (DI)
 	MOVQ $128, R10
@@ -758,7 +758,7 @@ loop3:
 	LONG $0x5c42e2c4; BYTE $0xd6 // TDPBF16PS TMM7, TMM6, TMM2
 	LONG $0x4b7ba2c4; WORD $0x2e24 // TILELOADD (SI)(R13*1), TMM4
 	LONG $0x5c42e2c4; BYTE $0xdc // TDPBF16PS TMM7, TMM4, TMM3
-	MOVQ tile_ahead(AX), R9
+	MOVQ tile_tiled+tiled_ahead(AX), R9
 	TESTQ R9, R9
 	JZ fetched2
 	ADDQ BX, R9
@@ -859,10 +859,10 @@ loop3:
 	PREFETCHT1 (R9)(R13*1)
 	LEAQ (R9)(R13*2), R9
 fetched2:
-	ADDQ tile_tileStep(AX), BX
-	ADDQ tile_tileStep(AX), CX
-	ADDQ tile_tileStep(AX), DX
-	ADDQ tile_tileStep(AX), SI
+	ADDQ tile_tiled+tiled_tileStep(AX), BX
+	ADDQ tile_tiled+tiled_tileStep(AX), CX
+	ADDQ tile_tiled+tiled_tileStep(AX), DX
+	ADDQ tile_tiled+tiled_tileStep(AX), SI
 	ADDQ $2048, DI
 	SUBQ $16, R8
 	JNZ loop3

@@ -1,5 +1,3 @@
-//go:build amd64 && !purego
-
 package gemm
 
 // The blocked product: pack a block of b and a block of a, then let the microkernel run over their panels. A packed panel holds
@@ -19,6 +17,8 @@ type family struct {
 	stackRounded  func(*tile)               // stack that stores BF16: whole sums, of whole tiles; may be nil
 	tall          func(*tile)               // stack for a multiple of tallRows rows and 16 columns, by which products with few rows are turned; may be nil
 	tallCodes     [3]func(*decoding, *tile) // tall for codes along k, that it decodes, and up to 8, 16 or 32 columns
+	turnSums      turner                    // what makes rows of a turned product's columns, of FP32
+	turnRounded   turner                    // and of BF16
 	stackStreamed func(*tile)               // stack that stores whole sums, of whole tiles, past the caches; may be nil
 	configure     func(*tile)               // what stack needs to know of the rows
 	room          int                       // bytes that the microkernel takes at tile.out for itself

@@ -2,7 +2,7 @@
 
 package gemm
 
-// Packing and rounding for AVX2, which has no masks for 16-bit words: assembly for whole vectors, plain Go for the ends.
+// Packing for AVX2, which has no masks for 16-bit words: assembly for whole vectors, plain Go for the ends.
 // Steps are written in order: a store's surplus lanes may fall on the next step.
 
 import (
@@ -57,40 +57,5 @@ var widenAVX2 = [9]func(dst, src unsafe.Pointer, stride, k, step int){
 	nil, widen1AVX2, widen2AVX2, widen3AVX2, widen4AVX2, widen5AVX2, widen6AVX2, widen7AVX2, widen8AVX2,
 }
 
-// result is where a product goes: FP32 or BF16, with so many bytes an element.
-type result struct {
-	View
-	elem int
-}
-
-// resultOf is out, of BF16, or sum if there is none.
-func resultOf(sum, out View) result {
-	if out.Ptr != nil {
-		return result{out, 2}
-	}
-	return result{sum, 4}
-}
-
-// put makes sums columns of c, from j on.
-func (c result) put(j int, sums View) {
-	to := c.slice(c.elem, 0, j, sums.Rows, sums.Cols)
-	if c.elem == 2 {
-		roundRows(to, sums)
-	} else {
-		copyRows(to, sums)
-	}
-}
-
-// roundRows rounds sums, of which out has as many columns or fewer.
-func roundRows(out, sums View) {
-	whole := out.Cols / 16 * 16
-	for i := range out.Rows {
-		dst, src := row[uint16](out, i), row[float32](sums, i)
-		if whole > 0 {
-			roundAVX2(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), whole/16)
-		}
-		for j := whole; j < len(dst); j++ {
-			dst[j] = roundBF16(src[j])
-		}
-	}
-}
+// roundGroups rounds n (> 0) groups of 16 FP32 to BF16, to nearest even.
+func roundGroups(dst, src unsafe.Pointer, n int) { roundAVX2(dst, src, n) }

@@ -1,5 +1,3 @@
-//go:build amd64 && !purego
-
 package gemm
 
 // Packing: panels hold, step after step of k, one dword for each of their rows (of a) or columns (of b). A dword is an FP32

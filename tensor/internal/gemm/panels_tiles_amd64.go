@@ -12,27 +12,26 @@ import (
 	"unsafe"
 )
 
-const (
-	tileSteps    = 16 // steps, pairs of k, of a tile
-	tileElements = 2 * tileSteps
-	tileRows     = 16
-)
-
 var bf16AMX = family{
 	rows: tileRows, columns: 32, runSteps: 2 * runSteps, across: &acrossForAMX,
 	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, room: tileRoom,
-	tall: bf16AMXTall, tallCodes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
+	turnSums: turnSumsAVX512, turnRounded: turnRoundedSumsAVX512, tall: bf16AMXTall, tallCodes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
 	packing: packing{elem: 2, tiles: true,
 		rows:    packer{16, tilesAlong, tilesAcross},
 		columns: packer{16, tileColumnsAlong, tileColumnsAcross}},
 }
 
-// tileConfig is what LDTILECFG reads: how many rows each tile has, and bytes each row. Tiles 0 to 3 are the sums, 4 and 5 rows of a,
-// 6 and 7 columns of b.
-type tileConfig [64]byte
-
 // configureBF16 configures the tiles for the rows that two panels at a time leave.
 func (t *tile) configureBF16() { t.config[0].setBF16(t.count % (2 * tileRows)) }
+
+// configureAcross configures the tiles for products across, of one or two row panels of rows rows in all.
+func (t *tile) configureAcross(panels, rows int) {
+	if panels == 1 {
+		t.config[0].setRow(rows)
+	} else {
+		t.config[0].setBF16(rows)
+	}
+}
 
 // setBF16 configures the tiles for rows (0 to 32) rows of a.
 func (c *tileConfig) setBF16(rows int) {
@@ -110,27 +109,4 @@ func peakInt8AMX(rounds int) float64 {
 	rounds = (rounds + 9) / 10
 	int8AMXPeak(rounds)
 	return float64(rounds) * 4 * tileRows * 16 * 2 * tileElements * 2
-}
-
-// exceptions makes a slowWay that leaves only those rows and columns to slow that need it, since slow sums in another order: the
-// others stay as they are whatever stands beside them.
-func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow slowWay) slowWay {
-	return func(sum, out View, a, b Scaled, add into) {
-		x, y, _ := operands(a, b)
-		y.runs(func(j, n int, fitsY bool) {
-			x.runs(func(i, m int, fitsX bool) {
-				sum, out := sum, out
-				if out.Ptr != nil {
-					out = out.slice(2, i, j, m, n)
-				} else {
-					sum = sum.slice(4, i, j, m, n)
-				}
-				if fitsX && fitsY {
-					f.multiply(s, sum, out, x.part(1, i, m), y.part(1, j, n), add, nil)
-				} else {
-					slow(sum, out, a.rows(i, m), b.rows(j, n), add)
-				}
-			})
-		})
-	}
 }

@@ -47,9 +47,9 @@ func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
 		asmgen.Arg("p", "*columnPanel"), asmgen.Arg("t", "*tile"))
 	k := &acrossTiles{acrossPanel: newAcrossPanel(fn), panels: panels, columns: columns, a: fn.GP(), rowStep: fn.GP(), columnStep: fn.GP(), steps: fn.GP(), near: fn.GP()}
 	t := k.tile()
-	fn.I("LDTILECFG", t.Field("tile_config"))
+	fn.I("LDTILECFG", t.Field("tile_tiled+tiled_config"))
 	fn.I("MOVQ", t.Field("tile_a"), k.a)
-	fn.I("MOVQ", t.Field("tile_rowStep"), k.rowStep)
+	fn.I("MOVQ", t.Field("tile_tiled+tiled_rowStep"), k.rowStep)
 	beginSums(fn, t, 4, func() {
 		k.sums(func(sum asmgen.Mem, tile asmgen.Tile) { fn.I("TILELOADD", sum, tile) })
 	})
@@ -154,7 +154,7 @@ func (k *acrossTiles) multiply(block int) {
 		}
 	}
 	k.tile()
-	fn.I("ADDQ", t.Field("tile_tileStep"), k.a)
+	fn.I("ADDQ", t.Field("tile_tiled+tiled_tileStep"), k.a)
 }
 
 // halves calls body for every 32 columns of a pair: where its first step, its second step and its place in the block are.

@@ -42,7 +42,7 @@ func amxInt8Tiles(f *asmgen.File) {
 	fn.I("MOVQ", asmgen.Imm(amxRow), k.rowStep)
 	fn.I("MOVQ", asmgen.Imm(columnStep), k.columnStep)
 	fn.I("MOVQ", asmgen.Imm(64), k.sumStep)
-	fn.I("LDTILECFG", t.Field("tile_config"))
+	fn.I("LDTILECFG", t.Field("tile_tiled+tiled_config"))
 
 	next, done := fn.Label("next"), fn.Label("done")
 	fn.Place(next)
@@ -84,7 +84,7 @@ func amxInt8Tiles(f *asmgen.File) {
 	fn.I("JLE", done)
 	fn.I("CMPQ", rows, asmgen.Imm(16))
 	fn.I("JGE", next)
-	fn.I("LDTILECFG", t.Field("tile_config").Plus(64))
+	fn.I("LDTILECFG", t.Field("tile_tiled+tiled_config").Plus(64))
 	fn.I("JMP", next)
 	fn.Place(done)
 	fn.I("TILERELEASE")

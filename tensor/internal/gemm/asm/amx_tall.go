@@ -14,7 +14,7 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
 	a := [tallPanels]asmgen.Reg{fn.GP(), fn.GP(), fn.GP(), fn.GP()}
 	b, steps, ahead, columns := fn.GP(), fn.GP(), fn.GP(), fn.GP()
-	sum, sumStride, rowStep := field("tile_sum"), field("tile_sumStride"), field("tile_rowStep")
+	sum, sumStride, rowStep := field("tile_sum"), field("tile_sumStride"), field("tile_tiled+tiled_rowStep")
 	rows, column := [3]asmgen.Tile{asmgen.TMM(4), asmgen.TMM(5), asmgen.TMM(6)}, asmgen.TMM(7)
 	fn.I("LEAQ", config, b)
 	fn.I("LDTILECFG", b.At(0))
@@ -49,7 +49,7 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 		fn.I("TILELOADD", a[i].At(0).Index(rowStep, 1), rows[i%len(rows)])
 		fn.I("TDPBF16PS", column, rows[i%len(rows)], asmgen.TMM(i))
 	}
-	fn.I("MOVQ", t.Field("tile_ahead"), ahead)
+	fn.I("MOVQ", t.Field("tile_tiled+tiled_ahead"), ahead)
 	fn.I("TESTQ", ahead, ahead)
 	fn.I("JZ", fetched)
 	fn.I("ADDQ", a[0], ahead)
@@ -60,7 +60,7 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	}
 	fn.Place(fetched)
 	for i := range tallPanels {
-		fn.I("ADDQ", t.Field("tile_tileStep"), a[i])
+		fn.I("ADDQ", t.Field("tile_tiled+tiled_tileStep"), a[i])
 	}
 	fn.I("ADDQ", asmgen.Imm(16*columnStep), b)
 	fn.I("SUBQ", asmgen.Imm(16), steps)

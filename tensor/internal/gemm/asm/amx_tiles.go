@@ -27,7 +27,7 @@ func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 		k.a[i] = fn.GP()
 	}
 	k.b, k.steps, k.below = fn.GP(), fn.GP(), fn.GP()
-	k.rowStep, k.tileStep, k.columnStep = field("tile_rowStep"), field("tile_tileStep"), fn.GP()
+	k.rowStep, k.tileStep, k.columnStep = field("tile_tiled+tiled_rowStep"), field("tile_tiled+tiled_tileStep"), fn.GP()
 	fn.I("MOVQ", asmgen.Imm(columnStep), k.columnStep)
 
 	next, rest, single, done := fn.Label("next"), fn.Label("rest"), fn.Label("single"), fn.Label("done")
@@ -46,7 +46,7 @@ func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 	fn.Place(rest)
 	fn.I("CMPQ", rows, asmgen.Imm(0))
 	fn.I("JEQ", done)
-	fn.I("LDTILECFG", k.t.Field("tile_config"))
+	fn.I("LDTILECFG", k.t.Field("tile_tiled+tiled_config"))
 	fn.I("CMPQ", rows, asmgen.Imm(16))
 	fn.I("JLE", single)
 	k.multiply(panel, 2, rows)

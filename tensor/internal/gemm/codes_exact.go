@@ -1,0 +1,96 @@
+package gemm
+
+// Finding out whether decoding was exact, and leaving to others only what was not.
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// below says whether no scale was above most.
+func (d *notes) below(most uint8) bool { return slices.Max(d.max[:]) <= most }
+
+// exact says whether all that was decoded of o since the reset is what it should be. Outside the lookup's range, only blocks of
+// zeros are.
+func (d *notes) exact(o operand) bool {
+	var bad, outside uint64
+	for i := 0; i < len(d.bad); i += 8 {
+		bad |= binary.LittleEndian.Uint64(d.bad[i:])
+		outside |= bytesBelow(binary.LittleEndian.Uint64(d.min[i:]), o.lookup.minScale) | bytesBelow(^binary.LittleEndian.Uint64(d.max[i:]), ^o.lookup.maxScale)
+	}
+	return bad&eachByte == 0 && (outside == 0 || d.below(254) && o.zeroOutside())
+}
+
+const eachByte = 0x0101010101010101 // 1
+
+// bytesBelow is not 0 if one of the eight bytes of x is less than n, which is at most 128 (Anderson, Bit Twiddling Hacks: hasless).
+func bytesBelow(x uint64, n uint8) uint64 {
+	return (x - eachByte*uint64(n)) & ^x & (eachByte << 7)
+}
+
+// zeroOutside says whether all codes are 0 whose scales are outside the lookup's range.
+func (o operand) zeroOutside() bool {
+	for i := range o.scales.Rows {
+		for j := range o.scales.Cols {
+			if s := *at[uint8](o.scales, i, j); s >= o.lookup.minScale && s <= o.lookup.maxScale {
+				continue
+			}
+			for k := j * blockLength; k < min((j+1)*blockLength, o.Cols); k++ {
+				if *at[uint8](o.View, i, k)&o.lookup.magnitude != 0 {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// fits says whether all codes and scales of a row are in the lookup's range, zeros and scales of zeros aside.
+func (o operand) fits() bool {
+	for k := range o.Cols {
+		if o.lookup.low[*at[uint8](o.View, 0, k)&0x7f]&1 == 1 {
+			return false
+		}
+	}
+	for j := range o.scales.Cols {
+		if *at[uint8](o.scales, 0, j) == 255 {
+			return false
+		}
+	}
+	return o.zeroOutside()
+}
+
+// runs calls f for runs of n rows from row i on that all fit, or do not.
+func (o operand) runs(f func(i, n int, fits bool)) {
+	for i := 0; i < o.Rows; {
+		fits, n := o.part(1, i, 1).fits(), 1
+		for i+n < o.Rows && o.part(1, i+n, 1).fits() == fits {
+			n++
+		}
+		f(i, n, fits)
+		i += n
+	}
+}
+
+// exceptions makes a slowWay that leaves only those rows and columns to slow that need it, since slow sums in another order: the
+// others stay as they are whatever stands beside them.
+func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow slowWay) slowWay {
+	return func(sum, out View, a, b Scaled, add into) {
+		x, y, _ := operands(a, b)
+		y.runs(func(j, n int, fitsY bool) {
+			x.runs(func(i, m int, fitsX bool) {
+				sum, out := sum, out
+				if out.Ptr != nil {
+					out = out.slice(2, i, j, m, n)
+				} else {
+					sum = sum.slice(4, i, j, m, n)
+				}
+				if fitsX && fitsY {
+					f.multiply(s, sum, out, x.part(1, i, m), y.part(1, j, n), add, nil)
+				} else {
+					slow(sum, out, a.rows(i, m), b.rows(j, n), add)
+				}
+			})
+		})
+	}
+}

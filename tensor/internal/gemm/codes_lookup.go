@@ -1,0 +1,112 @@
+package gemm
+
+// What decoding looks up: tables, linear maps of bits, and the scales with which a format decodes exactly.
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+)
+
+// codeTables has the bytes of the BF16 number |x|·2^(top-127), by the low 7 bits of the code of x. High bytes have the sign bit
+// set unless x is 0, low bytes bit 0 if x is not finite.
+type codeTables struct{ high, low [128]uint8 }
+
+// lookup is what the assembly decodes with.
+type lookup struct {
+	codeTables
+	top  uint32 // twice, as 16-bit words, in the exponent's place: the highest scale that leaves every code in the range of BF16, less bias
+	bias uint32 // likewise: the scale with which a code has the exponent that BF16 reads in its bits
+
+	// For GF2P8AFFINEQB: the bytes of a BF16 with sign, exponent and mantissa of a normal code, and what is at most mostOther for codes that are
+	// not normal, and more for those that are.
+	lowBits, highBits, otherBits uint64
+	mostOther                    uint8
+
+	minScale, maxScale uint8 // between which every decoded element is exact and normal
+	magnitude          uint8 // bits of a code that are all 0 for a zero
+	format             Format
+
+	decodeAlong, decodeAcross func(*decoding)
+}
+
+// newLookup returns a function that makes a lookup when it is first wanted.
+func newLookup(f Format, along, across func(*decoding)) func() *lookup {
+	return sync.OnceValue(func() *lookup {
+		l := &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, format: INT8} // without tables
+		if f != INT8 {
+			l = tables(f)
+		}
+		l.decodeAlong, l.decodeAcross = along, across
+		return l
+	})
+}
+
+func tables(f Format) *lookup {
+	values := f.values()
+	largest := float32(0)
+	for _, x := range values {
+		if x > largest && !math.IsInf(float64(x), 0) {
+			largest = x
+		}
+	}
+	top := 127 - math.Ilogb(float64(largest)) + 127
+	l := &lookup{minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f}
+	l.normalBits(minifloats[f])
+	l.top = words(top<<7) - l.bias
+	for code, x := range values[1:128] {
+		bits := math.Float32bits(float32(math.Ldexp(float64(x), top-127)))
+		l.high[code+1], l.low[code+1] = uint8(bits>>24)|0x80, uint8(bits>>16)
+		if bits>>23 == 255 {
+			l.low[code+1] |= 1
+		}
+	}
+	return l
+}
+
+// normalBits sets what decodes normal codes.
+func (l *lookup) normalBits(f minifloat) {
+	mantissa, special := f.mantissa, 128-f.special
+	l.bias = words(f.bias() << 7)
+	place := func(code uint8) int { return int(code&0x7f) << (7 - mantissa) }
+	l.lowBits = bitMatrix(func(code uint8) uint8 { return uint8(place(code)) })
+	l.highBits = bitMatrix(func(code uint8) uint8 { return code&0x80 | uint8(place(code)>>8) })
+	// Mantissas stay below 2^mantissa, and special codes go to the numbers from there on. Every bit of the exponent but the highest goes one up, to make room.
+	one := func(bit int) uint8 {
+		if bit < mantissa {
+			return 1 << bit
+		}
+		return 2 << bit
+	}
+	highest := uint8(1) << mantissa
+	for bit := range 6 {
+		if special>>bit&1 == 1 {
+			highest ^= one(bit)
+		}
+	}
+	l.otherBits = bitMatrix(func(code uint8) uint8 {
+		switch bit := bits.TrailingZeros8(code); bit {
+		case 7:
+			return 0
+		case 6:
+			return highest
+		default:
+			return one(bit)
+		}
+	})
+	l.mostOther = uint8(1<<mantissa + f.special - 1)
+}
+
+// words is twice x, as 16-bit words.
+func words(x int) uint32 { return uint32(x)<<16 | uint32(x) }
+
+// bitMatrix is what GF2P8AFFINEQB does f by, for an f that is linear over the bits of a code.
+func bitMatrix(f func(code uint8) uint8) (m uint64) {
+	for in := range 8 {
+		image := f(1 << in)
+		for out := range 8 {
+			m |= uint64(image>>out&1) << (8*(7-out) + in)
+		}
+	}
+	return m
+}

@@ -1,0 +1,96 @@
+package gemm
+
+// Products of MXINT8 as integers.
+//
+// Numerics: the products of a block of 32 are added exactly; each such sum is then scaled and added in FP32 by one fused
+// multiply-add, in the order of k.
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// records is how panels hold blocks of 32 codes: a record for each. run is how far along k codes that are neighbours across k are packed
+// before those beside them.
+type records struct {
+	steps, run int      // of a record; elements
+	few        *fewInt8 // for few rows of a; may be nil
+	// pack packs the rows of o that fit into one panel. It may read the others.
+	pack func(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape)
+}
+
+// fewInt8 is a way to multiply few rows of a, whose products are bound by reading b: it is not packed as a whole. The bits are those of
+// the packed product.
+type fewInt8 struct {
+	takes func(a, b operand, m into) bool
+	// sums computes a·bᵀ, on top of sum if startAtSum, where rows have room for whole tiles. It says whether both could be taken as integers.
+	sums func(s *Scratch, f *family, sum View, a, b operand, startAtSum bool) bool
+}
+
+// multiply is multiplyInt8 for operands that it takes. If these are no integers, it leaves the result alone and returns false.
+func (w *fewInt8) multiply(s *Scratch, f *family, sum, out View, a, b operand, accumulate bool) bool {
+	stride := f.wholeTiles(b.Rows)
+	target := strided(s.sums.atLeast(4*a.Rows*stride), a.Rows, b.Rows, stride, 1)
+	if accumulate {
+		copyRows(target, sum)
+	}
+	if !w.sums(s, f, target, a, b, accumulate) {
+		return false
+	}
+	if out.Ptr != nil {
+		roundRows(out, target)
+	} else {
+		copyRows(sum, target)
+	}
+	return true
+}
+
+// int8Lookup has the range of scales for which a sum can be scaled without leaving the normal numbers.
+var int8Lookup = sync.OnceValue(func() *lookup { return &lookup{minScale: 40, maxScale: 220, magnitude: 0xff, format: INT8} })
+
+// int8Operands says whether a and b can be packed in records: whole blocks of MXINT8.
+func int8Operands(a, b Scaled) (x, y operand, ok bool) {
+	packable := func(m Scaled) bool {
+		return m.Format == INT8 && m.Codes.Cols%blockLength == 0 && (m.Codes.rowMajor() || m.Codes.RowStride == 1)
+	}
+	if !packable(a) || !packable(b) {
+		return
+	}
+	l := int8Lookup()
+	return operand{a.Codes, a.Scales, l}, operand{b.Codes, b.Scales, l}, true
+}
+
+// multiplyInt8 leaves only those rows and columns to slow that need it: the others stay as they are whatever stands beside them.
+func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, m into, slow slowWay) {
+	few := f.packing.records.few
+	switch {
+	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
+		return
+	case few != nil && m.span == 0 && a.Cols > 0 && few.takes(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add):
+		return
+	}
+	f.multiply(s, sum, out, a, b, m, bySpan(s, f.exceptions(s, int8Operands, slow)))
+}
+
+// panels packs the rows of o into panels that follow each other.
+func (r *records) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape) {
+	run := o.Cols
+	if !o.rowMajor() {
+		run = r.run
+	}
+	for k := 0; k < o.Cols; k += run {
+		part := o.along(1, k, min(run, o.Cols-k))
+		for i := 0; i < o.Rows; i += shape.height {
+			to := unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*(k/blockLength*r.steps))
+			r.pack(s, to, part.part(1, i, o.Rows-i), shape)
+		}
+	}
+}
+
+// offsetsFrom gives where 16 rows begin from row i on; past the last row, the last row again.
+func (s *Scratch) offsetsFrom(v View, i int) *[16]int {
+	for r := range s.calls.offsets {
+		s.calls.offsets[r] = min(r, v.Rows-1-i) * v.RowStride
+	}
+	return &s.calls.offsets
+}

@@ -1,0 +1,43 @@
+package gemm
+
+// Where sums go: FP32 or, rounded, BF16.
+
+import "unsafe"
+
+// result is where a product goes: FP32 or BF16, with so many bytes an element.
+type result struct {
+	View
+	elem int
+}
+
+// resultOf is out, of BF16, or sum if there is none.
+func resultOf(sum, out View) result {
+	if out.Ptr != nil {
+		return result{out, 2}
+	}
+	return result{sum, 4}
+}
+
+// put makes sums columns of c, from j on.
+func (c result) put(j int, sums View) {
+	to := c.slice(c.elem, 0, j, sums.Rows, sums.Cols)
+	if c.elem == 2 {
+		roundRows(to, sums)
+	} else {
+		copyRows(to, sums)
+	}
+}
+
+// roundRows rounds sums, of which out has as many columns or fewer.
+func roundRows(out, sums View) {
+	whole := out.Cols / 16 * 16
+	for i := range out.Rows {
+		dst, src := row[uint16](out, i), row[float32](sums, i)
+		if whole > 0 {
+			roundGroups(unsafe.Pointer(&dst[0]), unsafe.Pointer(&src[0]), whole/16)
+		}
+		for j := whole; j < len(dst); j++ {
+			dst[j] = roundBF16(src[j])
+		}
+	}
+}
