@@ -6,16 +6,6 @@ package gemm
 
 import "unsafe"
 
-// The assembly takes it that these differences are 0.
-const (
-	_ = uint(tallRows - 64)
-	_ = uint(64 - tallRows)
-	_ = uint(codesRows - 32)
-	_ = uint(32 - codesRows)
-	_ = uint(codesChunk - 4096)
-	_ = uint(4096 - codesChunk)
-)
-
 // bf16AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns.
 //
 //go:noescape
@@ -30,51 +20,6 @@ func bf16AMXStreamedTiles(t *tile)
 //
 //go:noescape
 func bf16AMXRoundedTiles(t *tile)
-
-// bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column panel. Meanwhile it fetches as many rows
-// from ahead bytes behind those that it multiplies, if that is not 0.
-//
-//go:noescape
-func bf16AMXTall(t *tile)
-
-// codesAMXTall8 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column
-// panel of 8 columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in four places in turns, t.aStride
-// bytes apart. Sums are 128 bytes apart, of whole blocks of 32 rows; their place moves. t.a is room for two chunks of a block, on a multiple of
-// both, t.out for 64 bytes for each of its rows; t.adds and t.columns are overwritten.
-// It writes whole groups of 64 and notes in min, max and bad what it met.
-//
-//go:noescape
-func codesAMXTall8(d *decoding, t *tile)
-
-// codesAMXTall16 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column
-// panel of 16 columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in four places in turns, t.aStride
-// bytes apart. Sums are 128 bytes apart, of whole blocks of 32 rows; their place moves. t.a is room for two chunks of a block, on a multiple of
-// both, t.out for 64 bytes for each of its rows; t.adds and t.columns are overwritten.
-// It writes whole groups of 64 and notes in min, max and bad what it met.
-//
-//go:noescape
-func codesAMXTall16(d *decoding, t *tile)
-
-// codesAMXTall32 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column
-// panel of 32 columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in four places in turns, t.aStride
-// bytes apart. Sums are 128 bytes apart, of whole blocks of 32 rows; their place moves. t.a is room for two chunks of a block, on a multiple of
-// both, t.out for 64 bytes for each of its rows; t.adds and t.columns are overwritten.
-// It writes whole groups of 64 and notes in min, max and bad what it met.
-//
-//go:noescape
-func codesAMXTall32(d *decoding, t *tile)
-
-// turnSumsAVX512 transposes groups (> 0) times 16 rows of sums, 128 bytes apart: column i of rows (1 to 8) becomes row i of dst, of FP32, stride bytes apart.
-// It reads 8 columns.
-//
-//go:noescape
-func turnSumsAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, groups int, rows int)
-
-// turnRoundedSumsAVX512 transposes groups (> 0) times 16 rows of sums, 128 bytes apart: column i of rows (1 to 8) becomes row i of dst, of BF16, stride bytes apart.
-// It reads 8 columns.
-//
-//go:noescape
-func turnRoundedSumsAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, groups int, rows int)
 
 // bf16AMXPeak runs rounds (> 0) times 4 independent tile multiply-adds.
 //

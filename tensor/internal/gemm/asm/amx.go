@@ -21,13 +21,22 @@ var (
 )
 
 func amx(f *asmgen.File) {
-	f.Constant("tallRows", 16*tallPanels)
-	f.Constant("codesRows", 16*codesTall)
-	f.Constant("codesChunk", chunkBytes)
 	config := f.Data("wholeTiles", wholeTiles())
 	amxTiles(f, config, "bf16AMXTiles", ".", stored)
 	amxTiles(f, config, "bf16AMXStreamedTiles", " and stores past the caches. out is room for four tiles.", streamed)
 	amxTiles(f, config, "bf16AMXRoundedTiles", ". sum is where the sums go, rounded to BF16; out is room for four tiles.", rounded)
+	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)
+	amxPeak(f, "int8AMXPeak", "TDPBSSD", config)
+	amxRows(f)
+	amxRowsAcross(f)
+}
+
+// turnedAMX is what turned products take.
+func turnedAMX(f *asmgen.File) {
+	f.Constant("tallRows", 16*tallPanels)
+	f.Constant("codesRows", 16*codesTall)
+	f.Constant("codesChunk", chunkBytes)
+	config := f.Data("wholeTiles", wholeTiles())
 	amxTall(f, config)
 	data, twice := decoderConstants(f), twiceData(f)
 	for _, width := range []int{8, 16, 32} {
@@ -35,10 +44,6 @@ func amx(f *asmgen.File) {
 	}
 	amxTurn(f, "turnSumsAVX512", "of FP32", false)
 	amxTurn(f, "turnRoundedSumsAVX512", "of BF16", true)
-	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)
-	amxPeak(f, "int8AMXPeak", "TDPBSSD", config)
-	amxRows(f)
-	amxRowsAcross(f)
 }
 
 // wholeTiles configures eight tiles of 16 rows of 64 bytes: palette 1, the bytes of a row at 16, the rows at 48.
