@@ -104,6 +104,9 @@ func TestAcrossEqualsPacked(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(i), 1))
 					x, y := operands[uint16](r, sh.m, sh.n, sh.k, aT, false)
 					a.check(t, operand{View: x.View}, operand{View: y.transposed()})
+					c := newMatrix[float32](sh.m, sh.n, false, guard)
+					a.multiply(c.View, View{}, operand{View: x.View}, operand{View: y.transposed()})
+					checkOrder(t, c, x.View, y.View, a.packing.tiles)
 					codes := finite(r, E4M3)
 					if i%2 == 1 { // mostly normal numbers, as in training
 						codes = func() uint8 { return uint8(r.IntN(2)<<7 | 8 + r.IntN(118)) }

@@ -21,6 +21,9 @@ func TestTurnedEqualsPacked(t *testing.T) {
 				x, _ := operands[uint16](r, sh.m, sh.n, sh.k, aT, true)
 				y := lines(sh.n, sh.k).fill(func() uint16 { return roundBF16(r.Float32() - 0.5) })
 				_, apart := operands[uint16](r, sh.m, sh.n, sh.k, aT, true) // not on boundaries of cache lines
+				c := newMatrix[float32](sh.m, sh.n, false, guard)
+				f.multiplyTurned(s, c.View, View{}, operand{View: x.View}, operand{View: y.View})
+				checkOrder(t, c, x.View, y.transposed(), f.packing.tiles)
 				coded, _ := decodersAVX512.operand(newScaled(formats[i%2], sh.m, sh.k, aT, aT, finite(r, formats[i%2]), near(r)).Scaled)
 				weights, _ := decodersAVX512.operand(newScaled(formats[i/2%2], sh.n, sh.k, false, false, finite(r, formats[i/2%2]), near(r)).Scaled)
 				for _, a := range []operand{{View: x.View}, coded} {

@@ -63,7 +63,7 @@ func TestBF16Bits(t *testing.T) {
 				for i := range m {
 					for j := range n {
 						c := at[float32](want.View, i, j)
-						*c = ks.dot(a.View, b.View, i, j, initial(*c, accumulate))
+						*c = ks.order(a.View, b.View, i, j, initial(*c, accumulate))
 					}
 				}
 				ks.bf16(&s, got.View, a.View, b.View, into{add: accumulate})
@@ -72,7 +72,7 @@ func TestBF16Bits(t *testing.T) {
 			got, want := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
 			for i := range m {
 				for j := range n {
-					*at[uint16](want.View, i, j) = roundBF16(ks.dot(a.View, b.View, i, j, 0))
+					*at[uint16](want.View, i, j) = roundBF16(ks.order(a.View, b.View, i, j, 0))
 				}
 			}
 			ks.bf16Rounded(&s, got.View, a.View, b.View)
@@ -122,7 +122,7 @@ func TestSeveralBlocks(t *testing.T) {
 		want, got := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 		for i := range m {
 			for j := range n {
-				*at[float32](want.View, i, j) = ks.dot(a.View, b.View, i, j, 0)
+				*at[float32](want.View, i, j) = ks.order(a.View, b.View, i, j, 0)
 			}
 		}
 		var s Scratch

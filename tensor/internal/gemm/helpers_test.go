@@ -123,41 +123,6 @@ func eachShape(t *testing.T, f func(t *testing.T, r *rand.Rand, m, n, k int, aT,
 	}
 }
 
-// dot is what a tier gives for a row of a and a column of b on top of c: the chain of the generic tier or, where b is read in place,
-// the sixteen chains that direct products document, or on AMX those of tiles.
-func (ks *kernels) dot(a, b View, i, j int, c float32) float32 {
-	if ks.packed == nil || !ks.few(a.Rows, a.Cols) || a.Cols == 0 || !a.rowMajor() || !b.transposed().rowMajor() {
-		if ks.tiles {
-			return dotTiles(a, b, i, j, c)
-		}
-		return dotBF16(a, b, i, j, c)
-	}
-	var chains [16]float32
-	for k := 0; k < a.Cols; k += 2 {
-		n := min(2, a.Cols-k)
-		l := k / 2 % 16
-		chains[l] = dotBF16(a.slice(2, i, k, 1, n), b.slice(2, k, j, n, 1), 0, 0, chains[l])
-	}
-	var fours [4]float32
-	for q := range fours {
-		l := chains[4*q : 4*q+4]
-		fours[q] = (l[0] + l[2]) + (l[1] + l[3])
-	}
-	return c + ((fours[0] + fours[1]) + (fours[2] + fours[3]))
-}
-
-// dotTiles is dotBF16 in the order of AMX.
-func dotTiles(a, b View, i, j int, sum float32) float32 {
-	for k := 0; k < a.Cols; k += 32 {
-		var chains [2]float32
-		for l := k; l < min(k+32, a.Cols); l++ {
-			chains[l%2] += wideBF16(*at[uint16](a, i, l)) * wideBF16(*at[uint16](b, l, j))
-		}
-		sum += chains[0] + chains[1]
-	}
-	return sum
-}
-
 // poison fills the scratch memory with NaNs, which show in a result that uses what was not written.
 func (s *Scratch) poison() {
 	for _, b := range []*buffer{&s.a, &s.spans, &s.rows[0], &s.rows[1], &s.b, &s.sums, &s.edge, &s.chunks, &s.partial, &s.decoded[0], &s.decoded[1]} {
@@ -165,19 +130,4 @@ func (s *Scratch) poison() {
 			b.words[i] = math.Float32frombits(0x7fc17fc1) // as FP32 and as BF16
 		}
 	}
-}
-
-// dotBF16 adds row i of a times column j of b to sum. The product of two BF16 numbers is exact in FP32, so that a
-// multiplication and an addition round as a fused multiply-add does.
-func dotBF16(a, b View, i, j int, sum float32) float32 {
-	term := func(k int) float32 { return wideBF16(*at[uint16](a, i, k)) * wideBF16(*at[uint16](b, k, j)) }
-	k := 0
-	for ; k+1 < a.Cols; k += 2 {
-		sum += term(k + 1)
-		sum += term(k)
-	}
-	if k < a.Cols {
-		sum += term(k)
-	}
-	return sum
 }

@@ -4,24 +4,9 @@ package gemm
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 )
-
-// ofBlocks is what tiers that multiply integers give for a row of a and one of b on top of c: block after block, the exact sum of
-// products, which is scaled and added with one rounding.
-func ofBlocks(a, b Scaled, i, j int, c float32) float32 {
-	for block := range a.Scales.Cols {
-		sum := 0
-		for k := block * blockLength; k < (block+1)*blockLength; k++ {
-			sum += int(int8(*at[uint8](a.Codes, i, k))) * int(int8(*at[uint8](b.Codes, j, k)))
-		}
-		scales := int(*at[uint8](a.Scales, i, block)) + int(*at[uint8](b.Scales, j, block))
-		c += float32(math.Ldexp(float64(sum), scales-2*127-12)) // exact, so that the addition rounds as a fused multiply-add does
-	}
-	return c
-}
 
 func TestInt8OfWholeBlocks(t *testing.T) {
 	for i, sh := range []struct{ m, n, k int }{
@@ -42,8 +27,8 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 				want, wantOnTop := newMatrix[float32](sh.m, sh.n, false, guard), initial.clone()
 				for i := range sh.m {
 					for j := range sh.n {
-						*at[float32](want.View, i, j) = ofBlocks(a.Scaled, b.Scaled, i, j, 0)
-						*at[float32](wantOnTop.View, i, j) = ofBlocks(a.Scaled, b.Scaled, i, j, *at[float32](initial.View, i, j))
+						*at[float32](want.View, i, j) = blockSums(a.Scaled, b.Scaled, i, j, 0)
+						*at[float32](wantOnTop.View, i, j) = blockSums(a.Scaled, b.Scaled, i, j, *at[float32](initial.View, i, j))
 					}
 				}
 				eachTier(t, func(t *testing.T, ks *kernels) {
@@ -101,7 +86,7 @@ func TestInt8ExtremeCodes(t *testing.T) {
 					same := func(x uint8) func() uint8 { return func() uint8 { return x } }
 					a := newScaled(INT8, m, k, l&1 == 1, l&1 == 1, same(codes[0]), same(scales[0]))
 					b := newScaled(INT8, n, k, l&2 == 2, l&2 == 2, same(codes[1]), same(scales[1]))
-					want := ofBlocks(a.Scaled, b.Scaled, 0, 0, 0)
+					want := blockSums(a.Scaled, b.Scaled, 0, 0, 0)
 					eachTier(t, func(t *testing.T, ks *kernels) {
 						if ks.peakInt8 == nil {
 							t.Skip("this tier decodes")

@@ -59,7 +59,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 					ks.bf16Rounded(&scratch, rounded, a, b)
 					for i := range s.m {
 						for j := range s.n {
-							if want := ks.dot(a, b, i, j, 0); *at[float32](c, i, j) != want || *at[uint16](rounded, i, j) != roundBF16(want) {
+							if want := ks.order(a, b, i, j, 0); *at[float32](c, i, j) != want || *at[uint16](rounded, i, j) != roundBF16(want) {
 								t.Fatalf("element %d, %d is %g and %#x, want %g", i, j, *at[float32](c, i, j), *at[uint16](rounded, i, j), want)
 							}
 						}

@@ -1,0 +1,87 @@
+package gemm
+
+// The orders of summation of products by way of panels, in plain Go. Products across and turned ones have them, too.
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// chain adds row i of a times column j of b to sum, BF16, as panels do: of each pair (k, k+1) the second first. The product of two
+// BF16 numbers is exact in FP32, so that a multiplication and an addition round as a fused multiply-add does.
+func chain(a, b View, i, j int, sum float32) float32 {
+	term := func(k int) float32 { return wideBF16(*at[uint16](a, i, k)) * wideBF16(*at[uint16](b, k, j)) }
+	k := 0
+	for ; k+1 < a.Cols; k += 2 {
+		sum += term(k + 1)
+		sum += term(k)
+	}
+	if k < a.Cols {
+		sum += term(k)
+	}
+	return sum
+}
+
+// tileChains is chain in the order of AMX: of every 32 elements of k one chain takes the even ones and one the odd ones, each
+// from zero, and their sum is added.
+func tileChains(a, b View, i, j int, sum float32) float32 {
+	for k := 0; k < a.Cols; k += 32 {
+		var chains [2]float32
+		for l := k; l < min(k+32, a.Cols); l++ {
+			chains[l%2] += wideBF16(*at[uint16](a, i, l)) * wideBF16(*at[uint16](b, l, j))
+		}
+		sum += chains[0] + chains[1]
+	}
+	return sum
+}
+
+// chainFP32 is chain for FP32 operands, in the order of k. Their products have to be exact in FP32.
+func chainFP32(a, b View, i, j int, sum float32) float32 {
+	for k := range a.Cols {
+		sum += *at[float32](a, i, k) * *at[float32](b, k, j)
+	}
+	return sum
+}
+
+// order is the order in which a tier sums a BF16 product of these operands, whose element (i, j) it returns on top of c.
+func (ks *kernels) order(a, b View, i, j int, c float32) float32 {
+	inPlace := a.Cols > 0 && a.rowMajor() && b.transposed().rowMajor()
+	if ks.packed != nil && ks.few(a.Rows, a.Cols) && inPlace {
+		return sixteenChains(a, b, i, j, c)
+	}
+	return panelOrder(ks.tiles)(a, b, i, j, c)
+}
+
+// panelOrder is the order of panels, for tiles or not.
+func panelOrder(tiles bool) func(a, b View, i, j int, c float32) float32 {
+	if tiles {
+		return tileChains
+	}
+	return chain
+}
+
+// All tiers sum FP32 products in the order of k, whatever the blocking.
+func TestFP32Bits(t *testing.T) {
+	var s Scratch
+	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
+		a, b := operands[float32](r, m, n, k, aT, bT)
+		exact := func() float32 { return wideBF16(roundBF16(float32(r.NormFloat64()))) }
+		a.fill(exact)
+		b.fill(exact)
+		start := results(r, m, n)
+		eachTier(t, func(t *testing.T, ks *kernels) {
+			for _, accumulate := range []bool{false, true} {
+				s.poison()
+				got, want := start.clone(), start.clone()
+				for i := range m {
+					for j := range n {
+						c := at[float32](want.View, i, j)
+						*c = chainFP32(a.View, b.View, i, j, initial(*c, accumulate))
+					}
+				}
+				ks.fp32(&s, got.View, a.View, b.View, into{add: accumulate})
+				checkSame(t, got.elements(t), want.elements(t))
+			}
+		})
+	})
+}
