@@ -1,16 +1,3 @@
-// Package gemm multiplies matrices on one core: BF16 or FP32 operands of any layout, or block-scaled 8-bit codes; FP32 accumulation.
-//
-// Operands are packed into panels (pack.go), which the microkernels of the CPU's tier multiply tile by tile (blocked.go); codes
-// become BF16 on the way (decode_amd64.go), or are multiplied as integers (int8_amd64.go, int8_words_amd64.go). With few rows of a, b is
-// read in place (direct_amd64.go; across_amd64.go if neighbours in memory are rows of b; on AMX turned_amx_amd64.go). The generic tier is plain
-// Go (generic.go).
-//
-// Numerics: every element of c is one chain of fused multiply-adds in the order of k, except that of each pair
-// (k, k+1), k even, BF16 products take k+1 first: so does the instruction VDPBF16PS. Direct products have sixteen such chains, those
-// of integers one step for 32 of k, as have those on AMX (amx_amd64.go); which way a product goes depends on its rows, k, formats
-// and strides, never on its columns. Blocking does not show in the result; spans do, and are meant to (spans.go). For BF16 all tiers
-// but AMX agree bit for bit as long as the product is not direct and no operand, product or sum is subnormal. VDPBF16PS and AMX read
-// subnormal operands as zero and flush subnormal sums, the others keep them.
 package gemm
 
 //go:generate go run ./asm

@@ -3,7 +3,7 @@
 package gemm
 
 // MXINT8 on AVX2, which multiplies pairs of 16-bit words and adds the two products. VPMADDUBSW would take bytes, but its sums saturate.
-// The bits are those of VPDPBUSD (int8_amd64.go): a sum of products is exact either way, and is scaled and added in the same order.
+// The bits are those of VPDPBUSD (integers_bytes_amd64.go): a sum of products is exact either way, and is scaled and added in the same order.
 
 import "unsafe"
 

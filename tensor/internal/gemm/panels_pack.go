@@ -10,8 +10,8 @@ import "unsafe"
 type packing struct {
 	elem          int      // bytes of an operand's element
 	split         bool     // BF16 becomes FP32
-	tiles         bool     // panels are for AMX (amx_amd64.go)
-	records       *records // MXINT8 (int8_amd64.go); if not nil, what follows does not apply
+	tiles         bool     // panels are for tiles (panels_tiles.go)
+	records       *records // MXINT8 (integers.go); if not nil, what follows does not apply
 	rows, columns packer   // of row and of column panels
 }
 
