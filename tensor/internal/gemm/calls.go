@@ -1,10 +1,10 @@
 package gemm
 
-// What the assembly reads. It names the fields (go_asm.h).
+// The structs that assembly reads. It names their fields (go_asm.h), so that they may move.
 
 import "unsafe"
 
-// calls holds the arguments of calls of assembly, which would be allocated anew each time if they stood alone.
+// calls holds the arguments of assembly calls. On their own they would be allocated for each call.
 type calls struct {
 	tile     tile
 	decoding decoding

@@ -22,7 +22,7 @@ func (p *padding) clear() {
 	}
 }
 
-// copyBytes copies n bytes for each of so many rows.
+// copyBytes copies n bytes of each row.
 func copyBytes(dst, src unsafe.Pointer, rows, n, dstStride, srcStride int) {
 	for i := range rows {
 		copy(unsafe.Slice((*uint8)(unsafe.Add(dst, i*dstStride)), n), unsafe.Slice((*uint8)(unsafe.Add(src, i*srcStride)), n))

@@ -1,6 +1,6 @@
 package gemm
 
-// Finding out whether decoding was exact, and leaving to others only what was not.
+// Whether decoding was exact. Rows and columns where it was not are multiplied in another way.
 
 import (
 	"encoding/binary"
@@ -72,8 +72,8 @@ func (o operand) runs(f func(i, n int, fits bool)) {
 	}
 }
 
-// exceptions makes a slowWay that leaves only those rows and columns to slow that need it, since slow sums in another order: the
-// others stay as they are whatever stands beside them.
+// exceptions makes a slowWay that gives slow only the rows and columns that need it. Slow sums in another order, and the bits of an
+// element must not depend on its neighbours.
 func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow slowWay) slowWay {
 	return func(sum, out View, a, b Scaled, add into) {
 		x, y, _ := operands(a, b)

@@ -1,7 +1,7 @@
 package gemm
 
-// Products with rather few rows of a and a b whose rows are neighbours in memory, as the weights in gradients of data: b is read from memory
-// once, in place, instead of being packed. The bits are those of the packed product.
+// Products with few rows of a and a b whose rows are neighbours in memory, as weights in gradients of data: b is read from memory once,
+// in place, instead of being packed. The bits are those of the packed product.
 //
 // The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16; fewrows_across_panels.go: other ways), and of each step of k no
 // more than a cache line or half of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is

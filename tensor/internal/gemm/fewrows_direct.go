@@ -51,7 +51,7 @@ func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into,
 		sums := target // which other products overwrite
 		target = strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
 		copyRows(target, sums)
-		b.runs(func(j, n int, fits bool) { // only columns that need it: the others stay as they are whatever stands beside them
+		b.runs(func(j, n int, fits bool) { // only columns that need it: the bits of a column must not depend on its neighbours
 			if !fits {
 				inexact(target.slice(4, 0, j, a.Rows, n), View{}, a.scaled(), b.part(1, j, n).scaled(), into{})
 			}
@@ -125,7 +125,7 @@ type directProduct struct {
 	sum         View
 	a           unsafe.Pointer // panels
 	height, run int
-	partial     unsafe.Pointer // vectors of sums between runs, for every row of a those of so many columns
+	partial     unsafe.Pointer // vectors of sums between runs, for every row of a those of columns columns
 	columns     int
 }
 
@@ -165,7 +165,7 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 	return p.calls[0].exact(b)
 }
 
-// prepare sets what all calls for so many rows of a have in common.
+// prepare sets what all calls for a panel of rows rows of a have in common.
 func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	*d = direct{rows: rows, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
 	if b.lookup != nil && f.tables != nil {

@@ -1,8 +1,8 @@
 package gemm
 
-// Products on AMX with few rows of a and a b whose rows lie along k, as weights in forward products: as cᵀ = b·aᵀ. Tiles then read b where
-// it lies, or where its codes were decoded to, and only a becomes a column panel. The bits are those of the packed product: tiles add the
-// same products in the same order.
+// Products for tiles with few rows of a and a b whose rows lie along k, as weights in forward products: cᵀ = b·aᵀ. Tiles read b where it
+// lies, or where its codes were decoded to, and only a becomes a column panel. The bits are those of the packed product, since tiles add
+// the same products in the same order.
 
 import "unsafe"
 
@@ -13,9 +13,19 @@ const (
 	turnedRun   = 2048      // elements of a row, at most
 )
 
+// turnedFamily is the kernels of turned products.
+type turnedFamily struct {
+	tall          func(*tile)               // family.stack for a multiple of tallRows rows and 16 columns
+	codes         [3]func(*decoding, *tile) // tall for codes along k, which it decodes, and up to 8, 16 or 32 columns
+	sums, rounded turner                    // to FP32 and to BF16
+}
+
+// turner transposes groups times 16 rows of sums: column i of up to 8 becomes row i of dst, stride bytes apart.
+type turner func(dst, src unsafe.Pointer, stride, groups, rows int)
+
 // turns says whether a·bᵀ can be computed turned, and whether that pays.
 func (f *family) turns(a, b operand, m into) bool {
-	if f.tall == nil || a.Cols == 0 || a.Rows > f.columns || m.add || m.span > 0 {
+	if f.turned == nil || a.Cols == 0 || a.Rows > f.columns || m.add || m.span > 0 {
 		return false
 	}
 	return b.lengthwise() && (b.lookup == nil || b.lookup.format != INT8)
@@ -64,7 +74,7 @@ func (s *Scratch) turnedSums(rows, columns int) View {
 	return strided(s.edge.atLeast(4*(rows+tileRows)*columns), rows, columns, columns, 1)
 }
 
-// turnedPart multiplies so many columns. If fetch, it fetches as many rows as it multiplies at once behind them.
+// turnedPart multiplies columns columns. If fetch, it fetches as many rows behind them as it multiplies at once.
 func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool, fetch bool) {
 	whole := p.sum.Rows / tallRows * tallRows
 	for j := 0; j < columns && whole > 0; j += tileRows {
@@ -90,17 +100,14 @@ func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool
 // callTall is not inlined for the sake of preemption, as column.
 //
 //go:noinline
-func (f *family) callTall(t *tile) { f.tall(t) }
-
-// turner transposes groups times 16 rows of sums: column i of up to 8 becomes row i of dst, stride bytes apart.
-type turner func(dst, src unsafe.Pointer, stride, groups, rows int)
+func (f *family) callTall(t *tile) { f.turned.tall(t) }
 
 // turn makes columns of c, from j on, of the rows of sums.
 func (f *family) turn(c result, j int, sums View) {
 	const most = 8 // columns of sums at a time
-	turn := f.turnSums
+	turn := f.turned.sums
 	if c.elem == 2 {
-		turn = f.turnRounded
+		turn = f.turned.rounded
 	}
 	whole := sums.Rows / tileRows * tileRows
 	for i := 0; i < c.Rows && whole > 0; i += most {

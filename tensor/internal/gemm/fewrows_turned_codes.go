@@ -17,7 +17,7 @@ const (
 	mostCodes  = 256                // and most: their sums stay in the second level of cache
 )
 
-// codesWidth is the columns of the column panel for so many rows of a: no more than needed, as the first level of cache holds it.
+// codesWidth is the columns of the column panel for that many rows of a: as few as will do, since the first level of cache holds it.
 func codesWidth(rows int) int {
 	return codesLeast << bits.Len(uint(rows-1)/codesLeast)
 }
@@ -28,7 +28,7 @@ func (f *family) turnedCodes(s *Scratch, p *product, c result, b operand, width 
 	sums := s.turnedSums(rows, f.columns)
 	chunks := s.a.atLeast(2*2*codesChunk + line*codesRows)
 	chunks = unsafe.Add(chunks, -int(uintptr(chunks))&(2*codesChunk-1))
-	multiply := f.tallCodes[bits.Len(uint(width/codesLeast))-1]
+	multiply := f.turned.codes[bits.Len(uint(width/codesLeast))-1]
 	most := codesRun / max(width/tileRows, 1) // as large a part of the column panel as caches hold
 	d, t := &s.calls.decoding, &s.calls.tile
 	d.reset()

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// records is how panels hold blocks of 32 codes: a record for each. run is how far along k codes that are neighbours across k are packed
-// before those beside them.
+// records is how panels hold blocks of 32 codes: a record for each. Of codes that are neighbours across k, run elements along k are
+// packed before the next panel is.
 type records struct {
 	steps, run int      // of a record; elements
 	few        *fewInt8 // for few rows of a; may be nil
@@ -60,7 +60,7 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 	return operand{a.Codes, a.Scales, l}, operand{b.Codes, b.Scales, l}, true
 }
 
-// multiplyInt8 leaves only those rows and columns to slow that need it: the others stay as they are whatever stands beside them.
+// multiplyInt8 gives slow only the rows and columns that need it: the bits of an element must not depend on its neighbours.
 func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, m into, slow slowWay) {
 	few := f.packing.records.few
 	switch {

@@ -69,7 +69,7 @@ func (s *Scratch) fewWords(f *family, sum View, a, b operand, _ bool) bool {
 //go:noinline
 func callAlongWords(d *columnPanel) { alongWordsAVX2(d) }
 
-// wordsAcross packs so many rows.
+// wordsAcross is indexed by the rows that are packed.
 var wordsAcross = [17]func(dst, src unsafe.Pointer, stride int, scales unsafe.Pointer, records, step int){
 	1: wordsAcross1AVX2, wordsAcross2AVX2, wordsAcross3AVX2, wordsAcross4AVX2, wordsAcross5AVX2, wordsAcross6AVX2, wordsAcross7AVX2, wordsAcross8AVX2,
 	16: wordsAcross16AVX2,
@@ -98,7 +98,7 @@ func (s *Scratch) words(dst unsafe.Pointer, o operand, shape panelShape) {
 	}
 }
 
-// wordLanes is how many rows are packed at once if so many are left.
+// wordLanes is how many rows are packed at once of those left.
 func wordLanes(rows int) int {
 	if rows <= 4 {
 		return 4

@@ -74,7 +74,7 @@ type rowPanels struct {
 	plain                   bool // rows are not packed: pairs of k follow each other
 }
 
-// step is the bytes from a step to the next in a panel of so many rows, if it is made of whole tiles for tiles.
+// step is the bytes from a step to the next in a panel of rows rows. A panel for tiles must consist of whole tiles.
 func (r *rowPanels) step(rows int) int {
 	if r.plain {
 		return 4

@@ -4,7 +4,7 @@ package gemm
 
 import "unsafe"
 
-// result is where a product goes: FP32 or BF16, with so many bytes an element.
+// result is where a product goes: FP32 or BF16, of elem bytes per element.
 type result struct {
 	View
 	elem int
@@ -18,7 +18,7 @@ func resultOf(sum, out View) result {
 	return result{sum, 4}
 }
 
-// put makes sums columns of c, from j on.
+// put stores sums as columns of c, from j on.
 func (c result) put(j int, sums View) {
 	to := c.slice(c.elem, 0, j, sums.Rows, sums.Cols)
 	if c.elem == 2 {

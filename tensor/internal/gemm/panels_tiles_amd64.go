@@ -15,7 +15,8 @@ import (
 var bf16AMX = family{
 	rows: tileRows, columns: 32, runSteps: 2 * runSteps, across: &acrossForAMX,
 	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, room: tileRoom,
-	turnSums: turnSumsAVX512, turnRounded: turnRoundedSumsAVX512, tall: bf16AMXTall, tallCodes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
+	turned: &turnedFamily{tall: bf16AMXTall, codes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
+		sums: turnSumsAVX512, rounded: turnRoundedSumsAVX512},
 	packing: packing{elem: 2, tiles: true,
 		rows:    packer{16, tilesAlong, tilesAcross},
 		columns: packer{16, tileColumnsAlong, tileColumnsAcross}},
@@ -45,7 +46,7 @@ func (c *tileConfig) setRow(rows int) {
 	c.set([8]int{rows, rows, rows, rows, rows, tileSteps, tileSteps, tileSteps})
 }
 
-// set configures the tiles for so many rows each.
+// set configures each tile for its rows.
 func (c *tileConfig) set(rows [8]int) {
 	*c = tileConfig{1}
 	for i, n := range rows {

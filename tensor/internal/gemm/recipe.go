@@ -1,12 +1,12 @@
 package gemm
 
-// What the kernels of a tier are made of, and which of them a product takes (see the table in doc.go).
+// Which algorithm a product takes, as the table in doc.go says.
 
-// recipe is what the kernels of a tier are made of.
+// A recipe lists the families that a tier uses.
 type recipe struct {
 	bf16, fp32 *family
 
-	// What multiplies few rows of a by a b that is read in place, and when.
+	// direct gives the kernels for few rows of a and a b that is read in place. few says when rows are few.
 	few    func(rows, k int) bool
 	direct func(b operand) *directFamily
 
@@ -16,7 +16,7 @@ type recipe struct {
 	peakBF16, peakFP32, peakInt8 func(rounds int) float64
 }
 
-// kernels makes them.
+// kernels returns the kernels of the recipe.
 func (r *recipe) kernels() *kernels {
 	packed := &kernels{
 		fp32: func(s *Scratch, c, a, b View, m into) {
@@ -47,7 +47,7 @@ func (ks *kernels) bf16By(multiply func(s *Scratch, sum, out View, a, b operand,
 	}
 }
 
-// multiply is family.product but for few rows.
+// multiply computes a BF16 product: directly if rows are few and both operands lie along k, by way of panels otherwise.
 func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	if r.few(a.Rows, m.length(a.Cols)) && a.direct(b) {
 		r.direct(b).multiply(s, sum, out, a, b, m, inexact)
@@ -56,7 +56,7 @@ func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 	}
 }
 
-// product is multiply, in place where that pays.
+// product is multiply, with b read in place where that was measured to be faster.
 func (f *family) product(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	switch {
 	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):

@@ -14,11 +14,11 @@ import (
 // into says what becomes of c: c = a·b, or c += a·b if add. With a span, a·b is tree(a·b over each span of k).
 type into struct {
 	add    bool
-	stream bool // nobody reads c soon: without add it may be stored past the caches
+	stream bool // c is not read soon: without add it may be stored past the caches
 	span   int  // elements along k; 0: the sum is one chain, which begins at c if add
 }
 
-// length is the elements along k, of all k there are, that are summed together.
+// length is how many of k elements are summed together.
 func (m into) length(k int) int {
 	if m.span > 0 {
 		return min(m.span, k)
@@ -34,7 +34,7 @@ type tree struct {
 	count, open int // tiles made, sums pending
 }
 
-// tree returns an empty tree for so many tiles.
+// tree returns an empty tree with room for leaves tiles.
 func (s *Scratch) tree(rows, cols, leaves int) tree {
 	return tree{tiles: s.spans.atLeast(4 * rows * cols * (bits.Len(uint(leaves)) + 1)), rows: rows, cols: cols}
 }

@@ -1,0 +1,46 @@
+package gemm
+
+// Sums by spans in products of panels.
+
+import "spmoe/tensor/internal/stream"
+
+// spans puts the tree of the spans' sums into p.sum.
+func (f *family) spans(s *Scratch, p *product, accumulate bool) {
+	leaves := (p.steps + p.span - 1) / p.span
+	oneRun := f.adds && min(p.span, p.steps) <= f.runSteps
+	if oneRun && leaves == 1 {
+		if accumulate {
+			p.adds = 1
+		}
+		f.run(s, p, 0, p.steps, false, false)
+		p.adds = 0
+		return
+	}
+	if leaves == 1 && !accumulate && f.streams(p) {
+		f.run(s, p, 0, p.steps, false, false)
+		stream.Fence()
+		return
+	}
+	result := p.sum
+	t := s.tree(result.Rows, f.wholeTiles(result.Cols), leaves)
+	for from := 0; from < p.steps; from += p.span {
+		if oneRun {
+			p.adds, p.addStride = t.ready(), 4*t.rows*t.cols
+		}
+		p.sum = f.kept(t.tile(t.open-p.adds), result)
+		for k, end := from, min(from+p.span, p.steps); k < end; k += f.runSteps {
+			f.run(s, p, k, end, k > from, false)
+		}
+		t.push(p.adds)
+	}
+	p.adds = 0
+	t.put(result, accumulate)
+}
+
+// multiplySpans is multiply for spans that cut what packing keeps together: each span is packed for itself. It is for elements only.
+func (f *family) multiplySpans(s *Scratch, sum View, a, b operand, m into) {
+	elem := f.packing.elem
+	s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {
+		f.multiply(s, dst, View{}, a.part(elem, i, dst.Rows).along(elem, k, n), b.part(elem, j, dst.Cols).along(elem, k, n), into{}, nil)
+	})
+}
