@@ -1,27 +1,30 @@
-// Package gemm multiplies matrices on one core: BF16 or FP32 operands of any layout, or block-scaled 8-bit codes; FP32 accumulation.
+// Package gemm multiplies matrices on one core: BF16 or FP32 operands of any layout, or
+// block-scaled 8-bit codes; FP32 accumulation.
 //
 // # Algorithms
 //
-// Files are named by algorithm. A file without a suffix holds the loops, which know no architecture. Kernels are assembly behind
-// _amd64, which asm/ generates; kernels_amd64.go says which of them a tier has, and recipe.go chooses.
+// Files are named by algorithm. A file without a suffix holds the loops, which know no
+// architecture. Kernels are assembly behind _amd64, which asm/ generates; kernels_amd64.go says
+// which of them a tier has, and recipe.go chooses.
 //
-//	panels    Pack blocks of both operands into panels; a microkernel multiplies them tile by tile. Any layout, any number of rows.
+//	panels    Pack blocks of both operands; a microkernel multiplies them tile by tile. Any layout, any rows.
 //	direct    Few rows of a, k contiguous in both: read b once, in place, and add up along vectors.
 //	across    Few rows of a, rows of b neighbours in memory: read b once, in place, a run of k at a time.
 //	turned    Few rows of a, k contiguous in b: cᵀ = b·aᵀ, so that tiles read b in place. AMX only.
-//	integers  MXINT8 in both operands: exact integer sums of blocks of 32, as bytes (VPDPBUSD, TDPBSSD) or words (VPMADDWD).
-//	decoded   Decode copies of 128 rows in plain Go and multiply these: any format, scale and layout (scaled_wide.go).
+//	integers  MXINT8 in both: exact sums of blocks of 32, of bytes (VPDPBUSD, TDPBSSD) or words (VPMADDWD).
+//	decoded   Decode 128 rows in plain Go and multiply copies: any format, scale, layout (scaled_wide.go).
 //	portable  Panels of 4 rows in plain Go: the generic tier (generic.go).
 //
-// Files codes_* decode block-scaled operands on their way into panels, direct products and turned ones. Files spans* cut the sum
-// over k into spans and add these up as a tree.
+// Files codes_* decode block-scaled operands on their way into panels, direct products and turned
+// ones. Files spans* cut the sum over k into spans and add these up as a tree.
 //
 // # Which algorithm a product takes
 //
-// The first line that fits serves. Rows are those of a. "b along" means that neighbours in memory are neighbours along k, as in
-// weights of forward products, "b across" that they are rows of b, as in gradients of data; scales lie as their codes do. Codes
-// are E4M3, E5M2 or MXINT8 in one operand only; across takes E4M3 in b. plain means: not added to c, and without spans. For
-// AVX-512 with BF16, few is rows <= max(12, min(k/16, 64)), where k is the length of a span if there are spans.
+// The first line that fits serves. Rows are those of a. "b along" means that neighbours in memory
+// are neighbours along k, as in weights of forward products, "b across" that they are rows of b, as
+// in gradients of data; scales lie as their codes do. Codes are E4M3, E5M2 or MXINT8 in one operand
+// only; across takes E4M3 in b. plain means: not added to c, and without spans. For AVX-512 with
+// BF16, few is rows <= max(12, min(k/16, 64)), where k is the length of a span if there are spans.
 //
 //	operands     tier                  rows, layout, columns             algorithm         order
 //	FP32         all but generic       any                               panels            chain
@@ -43,48 +46,60 @@
 // Exceptions:
 //
 //   - MXINT8 multiplies as integers only if k is whole blocks. A ragged product decodes.
-//   - On Intel CPUs with AVX-512 BF16 but without AMX, panels are those of FP32 and nothing goes across: multiply-adds of FP32 are
-//     twice as fast there as VDPBF16PS, with the same bits.
-//   - AVX-512 multiplies integers only with VBMI, VNNI and GFNI. AVX-512 with BF16 but without these multiplies decoded copies.
-//   - Few rows with MXINT8 in one operand, and no direct kernel for it, are decoded copies: the order must not depend on the layout.
-//   - Codes that do not decode to normal BF16 numbers exactly (codes_exact.go) are left to decoded copies, and on AVX2 scales above
-//     134 to panels.
+//   - On Intel CPUs with AVX-512 BF16 but without AMX, panels are those of FP32 and nothing goes
+//     across: multiply-adds of FP32 are twice as fast there as VDPBF16PS, with the same bits.
+//   - AVX-512 multiplies integers only with VBMI, VNNI and GFNI. AVX-512 with BF16 but without
+//     these multiplies decoded copies.
+//   - Few rows with MXINT8 in one operand, and no direct kernel for it, are decoded copies: the
+//     order must not depend on the layout.
+//   - Codes that do not decode to normal BF16 numbers exactly (codes_exact.go) are left to decoded
+//     copies, and on AVX2 scales above 134 to panels.
 //
 // # Orders of summation
 //
-// Which order an element has depends on rows, k, formats and strides, never on columns. Each is fixed by a few lines of plain Go
-// that tests hold all tiers to.
+// Which order an element has depends on rows, k, formats and strides, never on columns. Each is
+// fixed by a few lines of plain Go that tests hold all tiers to.
 //
-//	chain     One chain of fused multiply-adds along k; of each pair (k, k+1) of BF16 the second first, as VDPBF16PS does.
-//	          chain, chainFP32 in panels_order_test.go
-//	tiles     For every 32 elements one chain of the even ones and one of the odd ones; their sum is added. tileChains, same file
-//	sixteen   Sixteen chains, added up at the end. sixteenChains in fewrows_order_test.go
-//	blocks    For every 32 elements the exact sum of integers, scaled, in one fused multiply-add. blockSums in integers_order_test.go
-//	tree      Of spans: a balanced binary tree of sums in one of the orders above. treeSum in spans_test.go
+//	chain     One chain of fused multiply-adds along k; of each pair (k, k+1) of BF16 the second first,
+//	          as VDPBF16PS does: chain in panels_order_test.go, for FP32 chainFP32
+//	tiles     For every 32 elements one chain of the even ones and one of the odd ones, whose sum is
+//	          added: tileChains in panels_order_test.go
+//	sixteen   Sixteen chains, added up at the end: sixteenChains in fewrows_order_test.go
+//	blocks    For every 32 elements the exact sum of integers, scaled, in one fused multiply-add:
+//	          blockSums in integers_order_test.go
+//	tree      Of spans: a balanced binary tree of sums in one of the orders above: treeSum in spans_test.go
 //
-// Blocking does not show in the result; spans do, and are meant to. For BF16 all tiers but AMX agree bit for bit as long as the
-// product is not direct and no operand, product or sum is subnormal. VDPBF16PS and AMX read subnormal operands as zero and flush
-// subnormal sums, the others keep them.
+// Blocking does not show in the result; spans do, and are meant to. For BF16 all tiers but AMX
+// agree bit for bit as long as the product is not direct and no operand, product or sum is
+// subnormal. VDPBF16PS and AMX read subnormal operands as zero and flush subnormal sums, the others
+// keep them.
 //
 // # Measurements
 //
-// They are in bench/results: kernels.txt and kernels-intel.txt for panels against the peak of a core, peers.txt against other
-// libraries, and log.md, whose entries have these titles.
+// They are in bench/results: kernels.txt and kernels-intel.txt for panels against the peak of a
+// core, peers.txt against other libraries, and log.md, whose entries have these titles.
 //
-//	direct    AVX-512: "few rows, weights along k (forward): cheaper ends of sums"; AVX2: "forward products with few rows read
-//	          weights in place"; up to 8 rows: "AVX-512 without BF16: up to 8 rows by the in-place kernels of AVX2"
-//	across    AVX-512, 128 and 64 rows: "few rows, weights across (gradients of data), in place"; AVX2, 96 rows: "gradients of
-//	          data with few rows read weights in place", "E4M3 codes across are multiplied with the first row panel"
-//	turned    "AMX: few rows read weights in place"; codes: "decoding, fetching and multiplying few rows at the same time",
-//	          "few rows of codes go along k in chunks, 32 rows of weights at a time"
-//	panels    AMX: "rows of a are read where they lie", "the microkernel does not wait for the lines that it writes"
-//	integers  "MXINT8 as integers on AVX2 (VPMADDWD)", "MXINT8 as integers where AVX-512 has VNNI and VBMI but no BF16"; words as
-//	          needed: "AVX2: few rows of MXINT8 meet column panels that the first level of cache holds"
-//	codes     "MX products without AVX-512's byte permutations", "AVX-512: normal codes are decoded by linear maps of their bits"
+//	direct    "few rows, weights along k (forward): cheaper ends of sums"
+//	          "AVX2: forward products with few rows read weights in place"
+//	          "AVX-512 without BF16: up to 8 rows by the in-place kernels of AVX2"
+//	across    "few rows, weights across (gradients of data), in place"
+//	          "AVX2: gradients of data with few rows read weights in place"
+//	          "AVX2: E4M3 codes across are multiplied with the first row panel while they are decoded"
+//	turned    "AMX: few rows read weights in place"
+//	          "AMX: decoding, fetching and multiplying few rows at the same time"
+//	          "AMX: few rows of codes go along k in chunks, 32 rows of weights at a time"
+//	panels    "AMX: rows of a are read where they lie"
+//	          "AMX: the microkernel does not wait for the lines that it writes"
+//	integers  "MXINT8 as integers on AVX2 (VPMADDWD)"
+//	          "MXINT8 as integers where AVX-512 has VNNI and VBMI but no BF16"
+//	          "AVX2: few rows of MXINT8 meet column panels that the first level of cache holds"
+//	codes     "MX products without AVX-512's byte permutations"
+//	          "AVX-512: normal codes are decoded by linear maps of their bits"
 //
 // # Another architecture
 //
-// A tier of it is kernels_<arch>.go with its families (what microkernels, packers and decoders want: panels_family.go,
-// fewrows_direct_family.go, fewrows_across.go, codes_decode.go), roundGroups, a recipe for the tier, and the assembly. calls.go has
-// the structs that assembly reads, by the names in go_asm.h. kernels_other.go is for architectures without any.
+// A tier of it is kernels_<arch>.go with its families (what microkernels, packers and decoders
+// want: panels_family.go, fewrows_direct_family.go, fewrows_across.go, codes_decode.go),
+// roundGroups, a recipe for the tier, and the assembly. calls.go has the structs that assembly
+// reads, by the names in go_asm.h. kernels_other.go is for architectures without any.
 package gemm

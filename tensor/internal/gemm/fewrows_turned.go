@@ -79,8 +79,8 @@ func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool
 	whole := p.sum.Rows / tallRows * tallRows
 	for j := 0; j < columns && whole > 0; j += tileRows {
 		t := &s.calls.tile
-		*t = tile{a: p.a.ptr, aStride: p.a.tallStride, b: unsafe.Add(p.b, 4*j),
-			sum: unsafe.Add(p.sum.Ptr, 4*j), sumStride: 4 * p.sum.RowStride, steps: p.steps, count: whole, tiled: tiled{rowStep: p.a.rowStep, tileStep: tileSteps * p.a.step(f.rows)}}
+		*t = tile{a: p.a.ptr, aStride: p.a.tallStride, b: unsafe.Add(p.b, 4*j), sum: unsafe.Add(p.sum.Ptr, 4*j), sumStride: 4 * p.sum.RowStride,
+			steps: p.steps, count: whole, tiled: tiled{rowStep: p.a.rowStep, tileStep: tileSteps * p.a.step(f.rows)}}
 		if startAtSum {
 			t.startAtSum = 1
 		}
