@@ -4,7 +4,7 @@ package gemm
 
 import "spmoe/tensor/cpu"
 
-func kernelsOf(cpu.Tier) *kernels { return &genericKernels }
+var table = cpu.Table[*kernels]{cpu.Generic: &genericKernels}
 
 // calls is what assembly would need.
 type calls struct{}
