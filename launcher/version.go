@@ -37,6 +37,6 @@ func defineVersion(*flag.FlagSet) func(context.Context, env) error {
 			fmt.Fprintf(env.out, ", lowered from %s by %s", best, cpu.EnvVar)
 		}
 		fmt.Fprintln(env.out)
-		return nil
+		return writeTiers(env.out, cpu.Here(), cpu.Best())
 	}
 }

@@ -39,7 +39,7 @@ type row struct {
 	tier  Tier
 	base  Tier              // whose features are needed, too
 	needs []cpuid.FeatureID // what kernels cannot run without
-	fast  []cpuid.FeatureID // without which they run, but are not chosen unless SPMOE_CPU names them
+	wants []cpuid.FeatureID // without which they are slow: the tier is not chosen unless SPMOE_CPU names it
 }
 
 type features = []cpuid.FeatureID
@@ -52,7 +52,7 @@ var rows = []row{
 	{tier: AVX512VBMI, base: AVX512, needs: features{cpuid.AVX512VBMI}},
 	{tier: AVX512VNNI, base: AVX512VBMI, needs: features{cpuid.AVX512VNNI, cpuid.GFNI}},
 	{tier: AVX512BF16FMA, base: AVX512VNNI, needs: features{cpuid.AVX512BF16}},
-	{tier: AVX512BF16, base: AVX512BF16FMA, fast: features{FastBF16}},
+	{tier: AVX512BF16, base: AVX512BF16FMA, wants: features{FastBF16}},
 	{tier: AMX, base: AVX512BF16FMA, needs: features{cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8, TileRegisters}},
 }
 
@@ -74,6 +74,9 @@ func (t Tier) Base() Tier { return t.row().base }
 // Needs lists the features that t needs beyond those of its base.
 func (t Tier) Needs() []cpuid.FeatureID { return t.row().needs }
 
+// Wants lists the features without which t runs, but slowly.
+func (t Tier) Wants() []cpuid.FeatureID { return t.row().wants }
+
 // row returns the tier's line, or an empty one for a name that is not a tier's.
 func (t Tier) row() row {
 	for _, r := range rows {
@@ -93,13 +96,13 @@ func (t Tier) needs() []cpuid.FeatureID {
 	return slices.Concat(r.base.needs(), r.needs)
 }
 
-// Includes says whether all features of another tier, those that make it fast too, are among those of t.
+// Includes says whether t needs or wants everything that another tier needs or wants.
 func (t Tier) Includes(other Tier) bool {
 	has := Features{}
-	for _, f := range slices.Concat(t.needs(), t.row().fast) {
+	for _, f := range slices.Concat(t.needs(), t.Wants()) {
 		has[f] = true
 	}
-	return len(has.Missing(other)) == 0 && has.Fast(other)
+	return len(has.Missing(other)) == 0 && len(has.Slow(other)) == 0
 }
 
 // Features is a set of features: those of a CPU.
@@ -108,8 +111,8 @@ type Features map[cpuid.FeatureID]bool
 // Missing lists the features that a tier needs and f does not have.
 func (f Features) Missing(t Tier) []cpuid.FeatureID { return f.without(t.needs()) }
 
-// Fast says whether a tier, if it runs, is worth its choice.
-func (f Features) Fast(t Tier) bool { return len(f.without(t.row().fast)) == 0 }
+// Slow lists the features that a tier wants and f does not have.
+func (f Features) Slow(t Tier) []cpuid.FeatureID { return f.without(t.Wants()) }
 
 func (f Features) without(wanted []cpuid.FeatureID) []cpuid.FeatureID {
 	return slices.DeleteFunc(slices.Clone(wanted), func(id cpuid.FeatureID) bool { return f[id] })
@@ -122,7 +125,7 @@ func (f Features) Tiers() []Tier {
 
 // Best is the preferred one of the tiers that can run and are fast.
 func (f Features) Best() Tier {
-	tiers := slices.DeleteFunc(f.Tiers(), func(t Tier) bool { return !f.Fast(t) })
+	tiers := slices.DeleteFunc(f.Tiers(), func(t Tier) bool { return len(f.Slow(t)) > 0 })
 	return tiers[len(tiers)-1]
 }
 

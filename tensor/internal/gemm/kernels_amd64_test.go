@@ -15,7 +15,7 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 		bf16, fp32, integers *family
 		direct               *directFamily // of BF16
 		decoders             *decoders
-		few                  int // rows that are few with the shortest sums
+		few                  int  // rows that are few with the shortest sums
 		longSums             bool // 64 rows are few with long sums
 	}
 	var (
