@@ -7,7 +7,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// TestLowerTier: a child process measures in the tier it is given, which that of this process includes.
+// TestLowerTier: a child process measures in the tier it is given.
 func TestLowerTier(t *testing.T) {
 	t.Setenv(asLauncher, "")
 	kernels := lowerTiers()

@@ -12,7 +12,7 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// The kernels of a tier do not change by accident: its rows of matrix products, quantization, streams and vectors.
+// A tier uses the same rows on every CPU: of matrix products, quantization, streams and vectors.
 func TestRowsOfTiers(t *testing.T) {
 	want := map[cpu.Tier]string{
 		cpu.Generic:       "generic generic generic generic",

@@ -9,7 +9,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// writeTiers says which tiers a CPU with these features has, why one of them is in use, and which kernels it brings.
+// writeTiers says which tiers a CPU with these features has, why one is in use, and its kernels.
 func writeTiers(out io.Writer, has cpu.Features, used cpu.Tier) error {
 	why := "the best of those found that is not slow here"
 	if used != has.Best() {

@@ -144,7 +144,7 @@ func checkQuantize(t *testing.T, name string, x tensor.Tensor, f mx.Format, mode
 	}
 }
 
-// TestGoldenInEveryTier runs the golden tests once more in a process of each other tier, products included.
+// TestGoldenInEveryTier runs the golden tests in a process of each other tier, products included.
 func TestGoldenInEveryTier(t *testing.T) {
 	for _, tier := range cpu.All() {
 		if tier == cpu.Best() {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// A Table is a family of kernels: a row for each tier in which it has something new, and one for Generic.
+// A Table is a family of kernels: a row for each tier in which it has something new, and for Generic.
 type Table[K any] map[Tier]K
 
-// Row is the tier whose row t uses: its own, or else that of the most preferred tier that it includes.
+// Row is the tier whose row t uses: its own, or else that of the most preferred tier it includes.
 func (table Table[K]) Row(t Tier) Tier {
 	if _, ok := table[t]; ok {
 		return t
@@ -44,7 +44,8 @@ type Family struct {
 // families grows only while packages are initialised, which one goroutine does.
 var families []Family
 
-// Choose returns the kernels of the tier in use, and lists the table in Families. A package calls it once, to initialise a variable.
+// Choose returns the kernels of the tier in use, and lists the table in Families. A package calls it
+// once, to initialise a variable.
 func Choose[K any](family string, table Table[K]) K {
 	families = append(families, Family{family, table.Row})
 	return table.Of(Best())
@@ -52,5 +53,6 @@ func Choose[K any](family string, table Table[K]) K {
 
 // Families lists the families of kernels in this program by name.
 func Families() []Family {
-	return slices.SortedFunc(slices.Values(families), func(a, b Family) int { return cmp.Compare(a.Name, b.Name) })
+	byName := func(a, b Family) int { return cmp.Compare(a.Name, b.Name) }
+	return slices.SortedFunc(slices.Values(families), byName)
 }

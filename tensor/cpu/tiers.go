@@ -9,8 +9,8 @@ import (
 	"github.com/klauspost/cpuid/v2"
 )
 
-// A Tier is the name of a set of CPU features that kernels are written for, as SPMOE_CPU takes it. One tier has one set of kernels,
-// whichever CPU runs them.
+// A Tier is the name of a set of CPU features that kernels are written for, as SPMOE_CPU takes it. It has
+// the same kernels on every CPU.
 type Tier string
 
 // The tiers, and the CPUs whose choice they are.
@@ -19,16 +19,16 @@ const (
 	AVX2          Tier = "avx2"          // Haswell, Alder Lake, Zen to Zen 3
 	AVX512        Tier = "avx512"        // Skylake-X, Cascade Lake, Cooper Lake
 	AVX512VBMI    Tier = "avx512vbmi"    // Cannon Lake: bytes can be permuted
-	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake, Tiger Lake: bytes can be multiplied, too, and their bits mapped
-	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids without tiles: FP32 multiply-adds where they are faster than VDPBF16PS
+	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake: bytes can be multiplied, too, and their bits mapped
+	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids without tiles: packed BF16 by FP32 arithmetic
 	AVX512BF16    Tier = "avx512bf16"    // Zen 4, Zen 5: VDPBF16PS everywhere
-	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: TDPBF16PS and TDPBSSD, on tile registers
+	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products on tile registers
 )
 
 // Properties that decide between tiers but are not in CPUID.
 const (
-	// FastBF16: VDPBF16PS starts as often as an FP32 multiply-add. Intel's CPUs start it once in two cycles, FP32
-	// multiply-adds twice a cycle.
+	// FastBF16: VDPBF16PS beats FP32 multiply-adds. Intel's CPUs start it once in two cycles, FP32
+	// multiply-adds twice a cycle: the same bits at twice the speed.
 	FastBF16 cpuid.FeatureID = -2 - iota
 	// TileRegisters: the operating system lets this process use the tile registers of AMX.
 	TileRegisters
@@ -39,7 +39,7 @@ type row struct {
 	tier  Tier
 	base  Tier              // whose features are needed, too
 	needs []cpuid.FeatureID // what kernels cannot run without
-	wants []cpuid.FeatureID // without which they are slow: the tier is not chosen unless SPMOE_CPU names it
+	wants []cpuid.FeatureID // without which they are slow: only SPMOE_CPU chooses the tier
 }
 
 type features = []cpuid.FeatureID

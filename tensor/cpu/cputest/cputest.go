@@ -11,11 +11,11 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// NeedVar is the environment variable that lists the tiers that must be tested, with spaces between them. On a machine
-// that was chosen for its CPU, a missing tier is then a failure instead of a skipped test.
+// NeedVar is the environment variable that lists the tiers that must be tested, with spaces between
+// them. A test of a tier that it lists fails where the tier is missing, instead of being skipped.
 const NeedVar = "SPMOE_NEED_TIERS"
 
-// Each runs f as a subtest with each row of a family's table. Rows that this CPU cannot run are skipped.
+// Each runs f as a subtest with each row of a family's table, and skips rows that this CPU cannot run.
 func Each[K any](t *testing.T, table cpu.Table[K], f func(t *testing.T, kernels K)) {
 	t.Helper()
 	for _, tier := range table.Tiers() {

@@ -18,7 +18,7 @@ var acrossShapes = []struct{ m, n, k int }{
 	{12, 70, 97}, {1, 100, 200}, {2, 64, 385}, {13, 32, 130}, {17, 45, 128}, {25, 37, 129}, {64, 35, 260}, {8, 100, 300}, {3, 130, 513}, {9, 1090, 257}, {2, 2150, 140}, {8, 4200, 40}, {20, 70, 1100},
 }
 
-// acrossTiers is the families that have kernels for products across, and a tier with their instructions.
+// acrossTiers is the families that have kernels for products across, and the tiers they need.
 var acrossTiers = []struct {
 	tier     cpu.Tier
 	family   *family

@@ -9,7 +9,7 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// The kernels that known CPUs use, with bits and speed that users rely on, do not change by accident.
+// The kernels that known CPUs use, on which bits and speed depend, do not change by accident.
 func TestKernelsOfKnownCPUs(t *testing.T) {
 	type choice struct {
 		bf16, fp32, integers *family

@@ -1,6 +1,7 @@
 package vec
 
-// What a set of kernels is, and the set of plain Go. The table of sets by instruction tier is in vec_amd64.go and vec_other.go.
+// What a set of kernels is, and the set of plain Go. The table of sets by instruction tier is in
+// vec_amd64.go and vec_other.go.
 
 import "spmoe/tensor/cpu"
 
