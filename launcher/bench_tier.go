@@ -8,14 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 
 	"spmoe/bench"
 	"spmoe/tensor/cpu"
 )
 
-// A tierKernel is a kernel measured in a lower instruction tier than this process has: in a child process, because a
-// process keeps the tier that it began with.
+// A tierKernel is a kernel measured in a lower instruction tier than that of this process: in a child
+// process, because a process keeps the tier it began with.
 type tierKernel struct {
 	tier        cpu.Tier
 	name, shape string
@@ -24,9 +23,9 @@ type tierKernel struct {
 // String is what --match sees.
 func (k tierKernel) String() string { return k.tier.String() + "_" + k.name + " " + k.shape }
 
-// lowerTiers lists what is measured in lower tiers, as far as this CPU has them.
+// lowerTiers lists what is measured in tiers that the one in use includes.
 func lowerTiers() []tierKernel {
-	if cpu.Best() <= cpu.AVX2 || !slices.Contains(cpu.Tiers(), cpu.AVX2) {
+	if best := cpu.Best(); best == cpu.AVX2 || !best.Includes(cpu.AVX2) {
 		return nil
 	}
 	return []tierKernel{{cpu.AVX2, "bf16_gemm", "1024x1024x1024"}}

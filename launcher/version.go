@@ -33,10 +33,10 @@ func defineVersion(*flag.FlagSet) func(context.Context, env) error {
 		fmt.Fprintf(env.out, "built:  %s\n", strings.Join(built, ", "))
 		fmt.Fprintf(env.out, "cpu:    %s, %d cores\n", cpu.Model(), runtime.NumCPU())
 		fmt.Fprintf(env.out, "tier:   %s", cpu.Best())
-		if tiers := cpu.Tiers(); len(tiers) > 0 && tiers[len(tiers)-1] != cpu.Best() {
-			fmt.Fprintf(env.out, ", lowered from %s by %s", tiers[len(tiers)-1], cpu.EnvVar)
+		if best := cpu.Here().Best(); best != cpu.Best() {
+			fmt.Fprintf(env.out, ", lowered from %s by %s", best, cpu.EnvVar)
 		}
 		fmt.Fprintln(env.out)
-		return nil
+		return writeTiers(env.out, cpu.Here(), cpu.Best())
 	}
 }

@@ -93,9 +93,9 @@ func (d *dequantizer) loadScales(scales []float32, row int) {
 func (d *dequantizer) row(out []float32, codes []uint8, scales []float32) {
 	switch along := d.t.Blocks; {
 	case len(out) == 0:
-	case kernels >= lanes && along == AlongRows:
+	case kernels >= quant.Lanes && along == AlongRows:
 		quant.DecodeRows(out, codes, scales, &d.decoder)
-	case kernels >= lanes:
+	case kernels >= quant.Lanes:
 		quant.DecodeCols(out, codes, scales, &d.decoder)
 	case along == AlongRows:
 		for c, code := range codes {

@@ -3,24 +3,31 @@ package mx
 import (
 	"testing"
 
+	"spmoe/mx/internal/quant"
 	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
-// eachTier calls f with each set of quantisation kernels that this CPU can use, plain Go first, and the lowest tier that
-// uses them.
+// eachTier calls f with each set of quantisation kernels that this CPU can use, plain Go first, and the
+// tier they belong to.
 func eachTier(f func(tier string)) {
-	before := kernels
-	defer func() { kernels = before }()
-	for _, tier := range cpu.Tiers() {
-		if tier != cpu.Generic && kernelsOf(tier) == kernels {
-			continue
+	for _, tier := range quant.Table.Tiers() {
+		if cpu.Has(tier) {
+			with(quant.Table[tier], func() { f(tier.String()) })
 		}
-		kernels = kernelsOf(tier)
-		f(tier.String())
 	}
 }
 
-// EachTier is eachTier as subtests, for package mx_test.
+// EachTier is eachTier as subtests, for package mx_test. Those of tiers that this CPU lacks are skipped.
 func EachTier(t *testing.T, f func(t *testing.T)) {
-	eachTier(func(tier string) { t.Run(tier, f) })
+	t.Helper()
+	cputest.Each(t, quant.Table, func(t *testing.T, ks quant.Kernels) { with(ks, func() { f(t) }) })
+}
+
+// with calls f with those kernels in place.
+func with(ks quant.Kernels, f func()) {
+	before := kernels
+	defer func() { kernels = before }()
+	kernels = ks
+	f()
 }

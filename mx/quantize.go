@@ -172,9 +172,9 @@ func (q *quantizer) panel(ex *tensor.Exec, at place) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	switch {
-	case kernels == tiles && tileable(q.format, q.x.DType()):
+	case kernels == quant.Tiles && tileable(q.format, q.x.DType()):
 		q.tiles(ex, at)
-	case kernels >= lanes && stripable(q.format, q.x.DType()):
+	case kernels >= quant.Lanes && stripable(q.format, q.x.DType()):
 		q.strips(ex, at)
 	default:
 		q.values(ex, at)
@@ -191,7 +191,7 @@ func (q *quantizer) values(ex *tensor.Exec, at place) {
 	for ; at.col < end; at.col += at.cols {
 		at.cols = min(valueCols, end-at.col)
 		mark := ex.Mark()
-		if part := x.ColSlice(at.col, at.col+at.cols); kernels >= lanes {
+		if part := x.ColSlice(at.col, at.col+at.cols); kernels >= quant.Lanes {
 			q.lanes(ex, part, at)
 		} else {
 			q.portable(ex, part, at)

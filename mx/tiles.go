@@ -49,7 +49,7 @@ const streamedBytes = 8 << 20
 // streams says whether the codes of that many bytes of input are to be written past the caches, which takes whole lines.
 func (q *quantizer) streams(bytes, cols int) bool {
 	const line = 64
-	if kernels != tiles || bytes < streamedBytes || cols%line != 0 {
+	if kernels != quant.Tiles || bytes < streamedBytes || cols%line != 0 {
 		return false
 	}
 	for _, t := range []*Tensor{&q.rows, &q.cols} {

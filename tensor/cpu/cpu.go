@@ -1,4 +1,8 @@
-// Package cpu says which instruction tier the kernels use: the best this CPU has, or a lower one named by SPMOE_CPU.
+// Package cpu says which instruction tier the kernels use: the best this CPU has, or another that
+// SPMOE_CPU names.
+//
+// A tier is a named set of features (tiers.go). Each family of kernels has a table with a row for every
+// tier in which it has something new (table.go).
 package cpu
 
 import (
@@ -10,41 +14,28 @@ import (
 	"github.com/klauspost/cpuid/v2"
 )
 
-// Tier is a set of instructions that kernels are written for. Each includes those before it.
-type Tier int
-
-// The tiers, lowest first.
-const (
-	Generic    Tier = iota // plain Go
-	AVX2                   // AVX2, FMA and F16C
-	AVX512                 // AVX-512 F, BW, DQ, VL
-	AVX512BF16             // AVX-512 BF16: VDPBF16PS
-	AMX                    // AMX BF16 and INT8: TDPBF16PS and TDPBSSD, on tile registers
-)
-
-var names = [...]string{"generic", "avx2", "avx512", "avx512bf16", "amx"}
-
-// String is the name that SPMOE_CPU takes.
-func (t Tier) String() string {
-	if t < 0 || int(t) >= len(names) {
-		return fmt.Sprintf("Tier(%d)", int(t))
-	}
-	return names[t]
-}
-
-// EnvVar is the environment variable that lowers the tier.
+// EnvVar is the environment variable that names the tier to use.
 const EnvVar = "SPMOE_CPU"
 
-var best, problem = choose(os.Getenv(EnvVar), available())
+var (
+	here          = detect()
+	best, problem = choose(os.Getenv(EnvVar), here)
+)
 
 // Best is the tier in use, fixed when the program starts.
 func Best() Tier { return best }
 
-// Check says whether SPMOE_CPU was usable. If it was not, Best is the highest tier this CPU has.
+// Check says whether SPMOE_CPU was usable. If it was not, Best is that of a program without it.
 func Check() error { return problem }
 
-// Tiers lists every tier this CPU has, whatever SPMOE_CPU says, lowest first.
-func Tiers() []Tier { return available() }
+// Here returns the features of this CPU that tiers ask for.
+func Here() Features { return here }
+
+// Tiers lists every tier this CPU has, whatever SPMOE_CPU says, in order of preference.
+func Tiers() []Tier { return here.Tiers() }
+
+// Has says whether this CPU has a tier, whatever SPMOE_CPU says.
+func Has(t Tier) bool { return slices.Contains(Tiers(), t) }
 
 // Model is the CPU's brand name, or "unknown".
 func Model() string {
@@ -54,21 +45,22 @@ func Model() string {
 	return cpuid.CPU.BrandName
 }
 
-func choose(env string, have []Tier) (Tier, error) {
-	top := have[len(have)-1]
+// choose returns the tier that a value of SPMOE_CPU names.
+func choose(env string, have Features) (Tier, error) {
 	if env == "" {
-		return top, nil
+		return have.Best(), nil
 	}
-	var valid []string
-	for _, t := range have {
-		valid = append(valid, t.String())
-	}
-	if i := slices.Index(valid, strings.ToLower(env)); i >= 0 {
-		return have[i], nil
+	named := Tier(strings.ToLower(env))
+	if slices.Contains(have.Tiers(), named) {
+		return named, nil
 	}
 	reason := "is not a tier"
-	if slices.Contains(names[:], strings.ToLower(env)) {
-		reason = "is a tier this CPU or build does not have"
+	if slices.Contains(All(), named) {
+		reason = fmt.Sprintf("is a tier this CPU or build does not have (no %s)", FeatureNames(have.Missing(named)))
 	}
-	return top, fmt.Errorf("%s=%s %s: unset it or use %s", EnvVar, env, reason, strings.Join(valid, ", "))
+	var valid []string
+	for _, t := range have.Tiers() {
+		valid = append(valid, t.String())
+	}
+	return have.Best(), fmt.Errorf("%s=%s %s: unset it or use %s", EnvVar, env, reason, strings.Join(valid, ", "))
 }

@@ -1,45 +1,131 @@
-package cpu
+package cpu_test
 
 import (
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 func TestChoose(t *testing.T) {
-	all := []Tier{Generic, AVX2, AVX512, AVX512BF16}
+	all := strings.ReplaceAll(strings.Trim(fmt.Sprint(named(t, "Zen 5").Features.Tiers()), "[]"), " ", ", ")
 	tests := []struct {
-		env     string
-		have    []Tier
-		want    Tier
-		problem string
+		env, cpu string
+		want     cpu.Tier
+		problem  string
 	}{
-		{"", all, AVX512BF16, ""},
-		{"", all[:2], AVX2, ""},
-		{"generic", all, Generic, ""},
-		{"AVX2", all, AVX2, ""},
-		{"avx512", all, AVX512, ""},
-		{"avx512", all[:2], AVX2, "SPMOE_CPU=avx512 is a tier this CPU or build does not have: unset it or use generic, avx2"},
-		{"sse9", all, AVX512BF16, "SPMOE_CPU=sse9 is not a tier: unset it or use generic, avx2, avx512, avx512bf16"},
+		{"", "Zen 5", cpu.AVX512BF16, ""},
+		{"", "Haswell", cpu.AVX2, ""},
+		{"generic", "Zen 5", cpu.Generic, ""},
+		{"AVX2", "Zen 5", cpu.AVX2, ""},
+		{"avx512", "Zen 5", cpu.AVX512, ""},
+		{"avx512bf16", "Sapphire Rapids", cpu.AVX512BF16, ""},
+		{"avx512bf16fma", "Zen 5", cpu.AVX512BF16FMA, ""},
+		{"avx512", "Haswell", cpu.AVX2, "SPMOE_CPU=avx512 is a tier this CPU or build does not have (no AVX512F, AVX512BW, AVX512DQ, AVX512VL): unset it or use generic, avx2"},
+		{"amx", "Sapphire Rapids without permission for tiles", cpu.AVX512BF16FMA,
+			"SPMOE_CPU=amx is a tier this CPU or build does not have (no permission for tile registers): unset it or use " + all},
+		{"sse9", "Zen 5", cpu.AVX512BF16, "SPMOE_CPU=sse9 is not a tier: unset it or use " + all},
 	}
 	for _, tt := range tests {
-		got, err := choose(tt.env, tt.have)
+		got, err := cpu.ChooseTier(tt.env, named(t, tt.cpu).Features)
 		message := ""
 		if err != nil {
 			message = err.Error()
 		}
 		if got != tt.want || message != tt.problem {
-			t.Errorf("choose(%q, %v) = %v, %q; want %v, %q", tt.env, tt.have, got, message, tt.want, tt.problem)
+			t.Errorf("%q on %s: %v, %q; want %v, %q", tt.env, tt.cpu, got, message, tt.want, tt.problem)
 		}
 	}
 }
 
-func TestTiersAscendFromGeneric(t *testing.T) {
-	have := Tiers()
-	if have[0] != Generic || !slices.IsSorted(have) || !slices.Contains(have, Best()) {
-		t.Errorf("Tiers() = %v, Best() = %v", have, Best())
+func named(t *testing.T, name string) cputest.CPU {
+	t.Helper()
+	i := slices.IndexFunc(cputest.CPUs, func(c cputest.CPU) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatal(name)
 	}
-	if Model() == "" || strings.HasPrefix(Best().String(), "Tier(") {
-		t.Errorf("Model() = %q, Best() = %v", Model(), Best())
+	return cputest.CPUs[i]
+}
+
+// The tier that each known CPU uses does not change by accident.
+func TestKnownCPUs(t *testing.T) {
+	for _, c := range cputest.CPUs {
+		if got := c.Features.Best(); got != c.Tier {
+			t.Errorf("%s uses %v, want %v", c.Name, got, c.Tier)
+		}
+	}
+}
+
+func TestTiersOfThisCPU(t *testing.T) {
+	have := cpu.Tiers()
+	if have[0] != cpu.Generic || !slices.Contains(have, cpu.Best()) || !cpu.Has(cpu.Here().Best()) {
+		t.Errorf("Tiers() = %v, Best() = %v", have, cpu.Best())
+	}
+	if cpu.Model() == "" {
+		t.Error("the CPU has no name")
+	}
+}
+
+// Every tier stands in the table once and follows its base.
+func TestTableOfTiers(t *testing.T) {
+	seen := map[cpu.Tier]bool{"": true}
+	for _, tier := range cpu.All() {
+		if seen[tier] || !seen[tier.Base()] {
+			t.Errorf("%v stands in the table twice, or before %v", tier, tier.Base())
+		}
+		if tier.String() != strings.ToLower(tier.String()) {
+			t.Errorf("%s=%v would not be found", cpu.EnvVar, tier)
+		}
+		seen[tier] = true
+	}
+}
+
+func TestIncludes(t *testing.T) {
+	tests := []struct {
+		tier, other cpu.Tier
+		want        bool
+	}{
+		{cpu.AVX2, cpu.AVX2, true},
+		{cpu.AVX2, cpu.Generic, true},
+		{cpu.Generic, cpu.AVX2, false},
+		{cpu.AMX, cpu.AVX2, true},
+		{cpu.AMX, cpu.AVX512BF16FMA, true},
+		{cpu.AMX, cpu.AVX512BF16, false}, // its VDPBF16PS is slow
+		{cpu.AVX512BF16, cpu.AVX512BF16FMA, true},
+		{cpu.AVX512BF16FMA, cpu.AVX512BF16, false},
+		{cpu.AVX512, cpu.AVX512VBMI, false},
+	}
+	for _, tt := range tests {
+		if got := tt.tier.Includes(tt.other); got != tt.want {
+			t.Errorf("%v includes %v: %v, want %v", tt.tier, tt.other, got, tt.want)
+		}
+	}
+}
+
+// A tier without a row uses that of the best tier it includes.
+func TestTable(t *testing.T) {
+	table := cpu.Table[int]{cpu.Generic: 0, cpu.AVX2: 1, cpu.AVX512VBMI: 2, cpu.AVX512BF16: 3}
+	for tier, want := range map[cpu.Tier]int{
+		cpu.Generic: 0, cpu.AVX2: 1, cpu.AVX512: 1, cpu.AVX512VBMI: 2, cpu.AVX512VNNI: 2, cpu.AVX512BF16FMA: 2, cpu.AVX512BF16: 3, cpu.AMX: 2,
+	} {
+		if got := table.Of(tier); got != want {
+			t.Errorf("%v uses row %d, want %d", tier, got, want)
+		}
+	}
+}
+
+// SPMOE_NEED_TIERS names tiers, and this CPU has them.
+func TestNeededTiers(t *testing.T) {
+	for _, name := range strings.Fields(os.Getenv(cputest.NeedVar)) {
+		if !slices.Contains(cpu.All(), cpu.Tier(name)) {
+			t.Errorf("%s: %s is not a tier: use names from %v", cputest.NeedVar, name, cpu.All())
+		}
+	}
+	for _, tier := range cpu.All() {
+		t.Run(tier.String(), func(t *testing.T) { cputest.Need(t, tier) })
 	}
 }

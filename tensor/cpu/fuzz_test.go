@@ -8,15 +8,15 @@ import (
 
 // Whatever the variable says, a tier is chosen that this CPU has, and only the names of such are no error.
 func FuzzChoose(f *testing.F) {
-	for _, tier := range names {
-		f.Add(tier)
+	for _, tier := range All() {
+		f.Add(tier.String())
 	}
 	f.Add("AVX2")
 	f.Add("avx1024\n")
 	f.Fuzz(func(t *testing.T, env string) {
-		got, err := choose(env, available())
-		named := slices.ContainsFunc(available(), func(tier Tier) bool { return strings.EqualFold(tier.String(), env) })
-		if !slices.Contains(available(), got) || named && (err != nil || !strings.EqualFold(got.String(), env)) || err == nil && env != "" && !named {
+		got, err := choose(env, Here())
+		named := slices.ContainsFunc(Tiers(), func(tier Tier) bool { return strings.EqualFold(tier.String(), env) })
+		if !slices.Contains(Tiers(), got) || named && (err != nil || !strings.EqualFold(got.String(), env)) || err == nil && env != "" && !named {
 			t.Errorf("%q: %v, %v", env, got, err)
 		}
 	})

@@ -2,17 +2,7 @@
 
 package quant
 
-import (
-	"github.com/klauspost/cpuid/v2"
+import "spmoe/tensor/cpu"
 
-	"spmoe/tensor/cpu"
-)
-
-// Tiles says whether a tier has the kernels that work on tiles. They permute bytes, which takes AVX512-VBMI: most CPUs
-// with AVX-512 have it, but the tier does not promise it.
-func Tiles(t cpu.Tier) bool {
-	return t >= cpu.AVX512 && cpuid.CPU.Supports(cpuid.AVX512VBMI)
-}
-
-// Lanes says whether a tier has the kernels for any format.
-func Lanes(t cpu.Tier) bool { return t >= cpu.AVX2 }
+// Table says which kernels a tier has. Tiles permute bytes, which AVX-512 cannot do without VBMI.
+var Table = cpu.Table[Kernels]{cpu.Generic: Plain, cpu.AVX2: Lanes, cpu.AVX512VBMI: Tiles}

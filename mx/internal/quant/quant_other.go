@@ -8,13 +8,10 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// Tiles says whether a tier has the kernels that work on tiles.
-func Tiles(cpu.Tier) bool { return false }
+// Table says which kernels a tier has.
+var Table = cpu.Table[Kernels]{cpu.Generic: Plain}
 
-// Lanes says whether a tier has the kernels for any format.
-func Lanes(cpu.Tier) bool { return false }
-
-const missing = "quant: there are no kernels for this CPU; ask Tiles or Lanes first"
+const missing = "quant: there are no kernels for this CPU; ask Table first"
 
 func narrowAVX512(dst, src unsafe.Pointer, stride int, ahead unsafe.Pointer)         { panic(missing) }
 func scanAVX512(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool)     { panic(missing) }

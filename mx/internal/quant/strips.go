@@ -1,7 +1,7 @@
 package quant
 
 // The kernels for strips of BF16 that make MXFP8 or MXINT8: tiles of 32 by 32, one beside the other, in both directions or one. Only
-// a CPU that Lanes accepts may run them.
+// a tier with Lanes may run them.
 
 import "unsafe"
 

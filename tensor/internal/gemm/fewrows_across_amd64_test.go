@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
-	"github.com/klauspost/cpuid/v2"
-
 	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 // Shapes around the kernels' units: 32 columns, two and four steps of k, blocks of 32 of them, runs, strips, panels.
@@ -20,16 +18,15 @@ var acrossShapes = []struct{ m, n, k int }{
 	{12, 70, 97}, {1, 100, 200}, {2, 64, 385}, {13, 32, 130}, {17, 45, 128}, {25, 37, 129}, {64, 35, 260}, {8, 100, 300}, {3, 130, 513}, {9, 1090, 257}, {2, 2150, 140}, {8, 4200, 40}, {20, 70, 1100},
 }
 
-// acrossTiers is the families that have kernels for products across.
+// acrossTiers is the families that have kernels for products across, and the tiers they need.
 var acrossTiers = []struct {
-	name     string
+	tier     cpu.Tier
 	family   *family
 	decoders *decoders
-	runs     func() bool
 }{
-	{"AVX2", &bf16SplitAVX2, &decodersAVX2, func() bool { return slices.Contains(cpu.Tiers(), cpu.AVX2) }},
-	{"AMX", &bf16AMX, &decodersAVX512, func() bool { return slices.Contains(cpu.Tiers(), cpu.AMX) }},
-	{"AVX512", &bf16AVX512, &decodersAVX512, func() bool { return cpuid.CPU.Supports(cpuid.AVX512BF16) && bytesAVX512() }},
+	{cpu.AVX2, &bf16SplitAVX2, &decodersAVX2},
+	{cpu.AMX, &bf16AMX, &decodersAVX512},
+	{cpu.AVX512BF16, &bf16AVX512, &decodersAVX512},
 }
 
 // acrossTest multiplies across by a family.
@@ -43,13 +40,11 @@ func (a *acrossTest) multiply(sum, out View, x, y operand) bool {
 	return a.across.of(y).multiply(a.s, a.family, sum, out, x, y)
 }
 
-// eachAcross runs f for the families of this CPU.
+// eachAcross runs f for each of them.
 func eachAcross(t *testing.T, f func(t *testing.T, a *acrossTest)) {
 	for _, tier := range acrossTiers {
-		t.Run(tier.name, func(t *testing.T) {
-			if !tier.runs() {
-				t.Skip("this CPU lacks the instructions")
-			}
+		t.Run(tier.tier.String(), func(t *testing.T) {
+			cputest.Need(t, tier.tier)
 			f(t, &acrossTest{tier.family, tier.decoders, new(Scratch)})
 		})
 	}

@@ -76,7 +76,7 @@ type kernels struct {
 	peakInt8           func(rounds int) float64 // nil: there are no products of integers
 }
 
-var active = kernelsOf(cpu.Best())
+var active = cpu.Choose("matrix products", table)
 
 // AlikeRows is the most rows of a for which the bits of a row of a product do not depend on how many rows there are, whatever k is.
 func AlikeRows() int { return alikeRows }

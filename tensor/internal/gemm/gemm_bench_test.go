@@ -8,7 +8,7 @@ import (
 	"time"
 	"unsafe"
 
-	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 // Shapes of training steps. aT and bT tell that an operand is contiguous across k: bT is false for weights used forward (b is the
@@ -62,10 +62,11 @@ func BenchmarkFP32(b *testing.B) {
 // benchmark runs the peak loop and the kernel in turns and reports medians: GFLOP/s and the share of the peak of the same turn.
 func benchmark[T uint16 | float32](b *testing.B, value func(float32) T, multiply func(ks *kernels, s *Scratch, c, x, y View),
 	peak func(ks *kernels) func(int) float64) {
-	for _, tier := range cpu.Tiers()[1:] {
-		ks := kernelsOf(tier)
+	for _, tier := range table.Tiers()[1:] {
+		ks := table[tier]
 		for _, sh := range benchShapes {
 			b.Run(fmt.Sprintf("%v/%s/%dx%dx%d", tier, sh.name, sh.m, sh.n, sh.k), func(b *testing.B) {
+				cputest.Need(b, tier)
 				r := rand.New(rand.NewPCG(1, 1))
 				x := benchView(r, sh.m, sh.k, sh.aT, sh.room, value)
 				y := benchView(r, sh.k, sh.n, !sh.bT, sh.room, value)

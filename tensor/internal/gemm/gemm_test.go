@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 // reference computes in float64 what c becomes and how far from it a sum in FP32 may end: eps/2 of the running sum a step.
@@ -151,25 +152,27 @@ func TestFP32DoesNotDependOnTiling(t *testing.T) {
 	})
 }
 
-// Only VDPBF16PS drops subnormals, which the package's comment says.
+// Only VDPBF16PS and tiles drop subnormals, which the package's comment says.
 func TestSubnormals(t *testing.T) {
 	const tiny, one = 0x0013, 0x3f80
-	for _, tier := range cpu.Tiers() {
+	flush := []cpu.Tier{cpu.AVX512BF16, cpu.AMX}
+	for _, tier := range table.Tiers() {
 		t.Run(tier.String(), func(t *testing.T) {
-			wants := []uint16{tiny}
-			if tier >= cpu.AVX512BF16 {
-				wants = []uint16{0, tiny} // tiny on CPUs whose VDPBF16PS is too slow to be used
+			cputest.Need(t, tier)
+			want := uint16(tiny)
+			if slices.Contains(flush, tier) {
+				want = 0
 			}
 			a, b, c := []uint16{tiny, 0}, make([]uint16, 2*20), make([]uint16, 20)
 			for j := range c {
 				b[j] = one
 			}
 			var s Scratch
-			kernelsOf(tier).bf16Rounded(&s, strided(unsafe.Pointer(&c[0]), 1, 20, 20, 1), strided(unsafe.Pointer(&a[0]), 1, 2, 2, 1),
+			table[tier].bf16Rounded(&s, strided(unsafe.Pointer(&c[0]), 1, 20, 20, 1), strided(unsafe.Pointer(&a[0]), 1, 2, 2, 1),
 				strided(unsafe.Pointer(&b[0]), 2, 20, 20, 1))
 			for j := range c {
-				if !slices.Contains(wants, c[j]) {
-					t.Errorf("element %d is %#x, want one of %#x", j, c[j], wants)
+				if c[j] != want {
+					t.Errorf("element %d is %#x, want %#x", j, c[j], want)
 				}
 			}
 		})

@@ -9,14 +9,13 @@ import (
 	"testing"
 	"unsafe"
 
-	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
-// eachTier runs f for every tier of this CPU.
+// eachTier runs f with the kernels of each tier.
 func eachTier(t *testing.T, f func(t *testing.T, k *kernels)) {
-	for _, tier := range cpu.Tiers() {
-		t.Run(tier.String(), func(t *testing.T) { f(t, kernelsOf(tier)) })
-	}
+	t.Helper()
+	cputest.Each(t, table, f)
 }
 
 // matrix is a view with room around it: gap elements between rows (or columns) and at both ends, all holding guard.

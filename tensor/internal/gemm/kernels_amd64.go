@@ -4,11 +4,7 @@ package gemm
 
 // The families of amd64 and which of them each tier uses.
 
-import (
-	"github.com/klauspost/cpuid/v2"
-
-	"spmoe/tensor/cpu"
-)
+import "spmoe/tensor/cpu"
 
 var (
 	bf16AVX512 = family{
@@ -36,51 +32,49 @@ var (
 	}
 )
 
-// kernelsOf gives what a tier uses; the CPU must have the tier.
-func kernelsOf(t cpu.Tier) *kernels {
-	switch t {
-	case cpu.AMX:
-		r := wide(&bf16AMX, peakBF16AMX)
-		r.few = upTo(0) // tiles read b in place, too, and sum as they always do
-		r.integers, r.peakInt8 = &int8AMX, peakInt8AMX
-		return r.kernels()
-	case cpu.AVX512BF16:
-		if cpuid.CPU.VendorID == cpuid.Intel {
-			// There VDPBF16PS starts once in two cycles, FP32 multiply-adds twice a cycle: the same bits at twice the speed.
-			return wide(&bf16SplitAVX512, peakFP32AVX512).kernels()
-		}
-		return wide(&bf16AVX512, peakBF16AVX512).kernels()
-	case cpu.AVX512:
-		r := narrow(&bf16SplitAVX512, &fp32AVX512, peakFP32AVX512)
-		r.few = upTo(8) // with the kernels of AVX2
-		if bytesAVX512() {
-			r.integers, r.peakInt8 = &int8AVX512, peakInt8AVX512
-		}
-		return r.kernels()
-	case cpu.AVX2:
-		r := narrow(&bf16SplitAVX2, &fp32AVX2, peakFP32AVX2)
-		r.integers, r.peakInt8 = &int8AVX2, peakInt8AVX2
-		return r.kernels()
+// recipes is what the tiers are made of. A tier without one uses that of the best tier it includes.
+var recipes = map[cpu.Tier]*recipe{
+	cpu.AVX2: {
+		bf16: &bf16SplitAVX2, fp32: &fp32AVX2, few: upTo(16), direct: directAVX2Of,
+		decoders: &decodersAVX2, integers: &int8AVX2,
+		peakBF16: peakFP32AVX2, peakFP32: peakFP32AVX2, peakInt8: peakInt8AVX2,
+	},
+	cpu.AVX512: {
+		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: upTo(8), direct: directAVX2Of,
+		decoders: &decodersAVX2,
+		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512,
+	},
+	cpu.AVX512VNNI: {
+		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: upTo(8), direct: directAVX2Of,
+		decoders: &decodersAVX2, integers: &int8AVX512,
+		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
+	},
+	cpu.AVX512BF16FMA: {
+		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: few, direct: directAVX512Of,
+		decoders: &decodersAVX512, integers: &int8AVX512,
+		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
+	},
+	cpu.AVX512BF16: {
+		bf16: &bf16AVX512, fp32: &fp32AVX512, few: few, direct: directAVX512Of,
+		decoders: &decodersAVX512, integers: &int8AVX512,
+		peakBF16: peakBF16AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
+	},
+	cpu.AMX: {
+		// Tiles read b in place, too, and sum as they always do.
+		bf16: &bf16AMX, fp32: &fp32AVX512, few: upTo(0), direct: directAVX512Of,
+		decoders: &decodersAVX512, integers: &int8AMX,
+		peakBF16: peakBF16AMX, peakFP32: peakFP32AVX512, peakInt8: peakInt8AMX,
+	},
+}
+
+// table is the kernels that recipes make.
+var table = func() cpu.Table[*kernels] {
+	t := cpu.Table[*kernels]{cpu.Generic: &genericKernels}
+	for tier, r := range recipes {
+		t[tier] = r.kernels()
 	}
-	return &genericKernels
-}
-
-// narrow is of families that know FP32 only.
-func narrow(bf16, fp32 *family, peak func(rounds int) float64) *recipe {
-	return &recipe{bf16: bf16, fp32: fp32, few: upTo(16), direct: directAVX2Of, decoders: &decodersAVX2, peakBF16: peak, peakFP32: peak}
-}
-
-// wide is of a CPU that multiplies BF16. It decodes codes if it can permute bytes.
-func wide(bf16 *family, peak func(rounds int) float64) *recipe {
-	r := &recipe{bf16: bf16, fp32: &fp32AVX512, few: few, direct: directAVX512Of, peakBF16: peak, peakFP32: peakFP32AVX512}
-	if bytesAVX512() {
-		r.decoders, r.integers, r.peakInt8 = &decodersAVX512, &int8AVX512, peakInt8AVX512
-	}
-	return r
-}
-
-// bytesAVX512 says whether bytes can be permuted and multiplied, and their bits mapped.
-func bytesAVX512() bool { return cpuid.CPU.Supports(cpuid.AVX512VBMI, cpuid.AVX512VNNI, cpuid.GFNI) }
+	return t
+}()
 
 // few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
 // that adding up the vectors of each is little work.

@@ -8,7 +8,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-func kernelsOf(cpu.Tier) *kernels { return &genericKernels }
+var table = cpu.Table[*kernels]{cpu.Generic: &genericKernels}
 
 // roundGroups rounds n (> 0) groups of 16 FP32 to BF16, to nearest even.
 func roundGroups(dst, src unsafe.Pointer, n int) {

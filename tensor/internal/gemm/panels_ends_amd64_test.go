@@ -5,17 +5,15 @@ package gemm
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 // Whole vectors and ends of rows round alike, whatever the bits.
 func TestRoundRows(t *testing.T) {
-	if !slices.Contains(cpu.Tiers(), cpu.AVX2) {
-		t.Skip("needs AVX2")
-	}
+	cputest.Need(t, cpu.AVX2)
 	const cols = 100
 	r := rand.New(rand.NewPCG(11, 12))
 	sums := newMatrix[float32](100, cols, false, guard).fill(func() float32 {

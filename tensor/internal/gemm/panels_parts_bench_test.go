@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 // The parts of a BF16 product on their own, which say what the whole one loses where.
@@ -21,7 +22,7 @@ func BenchmarkTile(b *testing.B) {
 	for _, steps := range []int{128, 512} {
 		for _, columns := range []int{1, 8, 32} {
 			b.Run(fmt.Sprintf("steps%d/columns%d", steps, columns*f.columns), func(b *testing.B) {
-				skipUnlessBF16(b)
+				cputest.Need(b, cpu.AVX512BF16)
 				panel := 4*steps*f.rows + line
 				x, y := make([]byte, panels*panel), make([]byte, 4*steps*f.columns*columns)
 				out := make([]byte, 2*panels*f.rows*f.columns*columns)
@@ -52,7 +53,7 @@ func BenchmarkPack(b *testing.B) {
 	f := &bf16AVX512
 	for _, rows := range []int{32, 8192} {
 		b.Run(fmt.Sprintf("rows%d", rows), func(b *testing.B) {
-			skipUnlessBF16(b)
+			cputest.Need(b, cpu.AVX512BF16)
 			var s Scratch
 			src := make([]uint16, rows*k)
 			for i := range src {
@@ -66,11 +67,5 @@ func BenchmarkPack(b *testing.B) {
 			}
 			b.ReportMetric(float64(2*f.columns*k*b.N)/1e9/b.Elapsed().Seconds(), "GB/s")
 		})
-	}
-}
-
-func skipUnlessBF16(b *testing.B) {
-	if cpu.Best() < cpu.AVX512BF16 {
-		b.Skip("needs AVX-512 BF16")
 	}
 }

@@ -5,25 +5,22 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"unsafe"
 
 	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 // needsAMX skips a test of kernels that this CPU lacks.
 func needsAMX(t *testing.T) {
-	if !slices.Contains(cpu.Tiers(), cpu.AMX) {
-		t.Skip("needs AMX")
-	}
+	t.Helper()
+	cputest.Need(t, cpu.AMX)
 }
 
 // Row panels for tiles by the definition: for every 32 of k, those of each row side by side, and zeros where there is nothing.
 func TestTilesAcross(t *testing.T) {
-	if !slices.Contains(cpu.Tiers(), cpu.AVX512BF16) {
-		t.Skip("needs AVX-512")
-	}
+	cputest.Need(t, cpu.AVX512BF16)
 	r := rand.New(rand.NewPCG(13, 14))
 	for _, k := range []int{1, 2, 31, 32, 33, 64, 95, 130} {
 		for _, rows := range []int{1, 7, 15, 16} {
@@ -53,7 +50,7 @@ func TestTilesAcross(t *testing.T) {
 // Rows of a that lie so that tiles can be read where they are give the bits of the same rows packed, and nothing beside them is read.
 func TestTilesInPlace(t *testing.T) {
 	needsAMX(t)
-	ks := kernelsOf(cpu.AMX)
+	ks := table[cpu.AMX]
 	r := rand.New(rand.NewPCG(15, 16))
 	for _, shape := range []struct{ m, n, k int }{{9, 40, 32}, {16, 32, 64}, {17, 33, 96}, {40, 70, 2080}, {401, 33, 32}, {64, 1100, 128}} {
 		t.Run(fmt.Sprintf("%dx%dx%d", shape.m, shape.n, shape.k), func(t *testing.T) {

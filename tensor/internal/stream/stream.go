@@ -8,8 +8,14 @@ import (
 	"fmt"
 	"unsafe"
 
+	"spmoe/tensor/cpu"
 	"spmoe/tensor/internal/vec"
 )
+
+// kernels says what a tier has assembly for: whole blocks of copies, and of sums.
+type kernels struct{ copies, sums bool }
+
+var active = cpu.Choose("streams", table)
 
 // Copy copies src to dst, of the same length, past the caches and without first reading what is overwritten. The copy is visible to
 // other cores in order only after Fence.

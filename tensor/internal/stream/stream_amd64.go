@@ -8,16 +8,17 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-var (
-	copies = cpu.Best() >= cpu.AVX2
-	sums   = cpu.Best() >= cpu.AVX512
-)
+var table = cpu.Table[kernels]{
+	cpu.Generic: {},
+	cpu.AVX2:    {copies: true},
+	cpu.AVX512:  {copies: true, sums: true},
+}
 
 // copyLines copies as many whole blocks as there are and returns their bytes.
 func copyLines(dst, src []byte) int {
 	blocks := len(dst) / 256
 	to := unsafe.Pointer(unsafe.SliceData(dst))
-	if !copies || blocks == 0 || uintptr(to)%32 != 0 {
+	if !active.copies || blocks == 0 || uintptr(to)%32 != 0 {
 		return 0
 	}
 	copyAVX2(to, unsafe.Pointer(unsafe.SliceData(src)), blocks)
@@ -31,7 +32,7 @@ func Fence() { fence() }
 func sumBlocks(dst []float32, rows, ahead []unsafe.Pointer, weights []float32) int {
 	const columns = 128
 	blocks := len(dst) / columns
-	if !sums || blocks == 0 || len(rows) == 0 {
+	if !active.sums || blocks == 0 || len(rows) == 0 {
 		return 0
 	}
 	sumAVX512(unsafe.Pointer(&dst[0]), unsafe.Pointer(&rows[0]), unsafe.Pointer(&ahead[0]), unsafe.Pointer(&weights[0]), len(rows), blocks)

@@ -7,10 +7,25 @@ import (
 	"slices"
 	"testing"
 	"unsafe"
+
+	"spmoe/tensor/cpu/cputest"
 )
 
+// eachTier runs f with the kernels of each tier in place.
+func eachTier(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	cputest.Each(t, table, func(t *testing.T, ks kernels) {
+		before := active
+		defer func() { active = before }()
+		active = ks
+		f(t)
+	})
+}
+
 // All lengths and alignments are copied, and nothing beside them.
-func TestCopy(t *testing.T) {
+func TestCopy(t *testing.T) { eachTier(t, testCopy) }
+
+func testCopy(t *testing.T) {
 	src := make([]byte, 2100)
 	for i := range src {
 		src[i] = byte(i*7 + i>>8)
@@ -30,7 +45,9 @@ func TestCopy(t *testing.T) {
 }
 
 // A sum has the bits of adding one row after the other, for every length and number of rows.
-func TestSum(t *testing.T) {
+func TestSum(t *testing.T) { eachTier(t, testSum) }
+
+func testSum(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{0, 1, 3, 8, 33} {
 		for _, columns := range []int{0, 1, 31, 127, 128, 129, 256, 700} {

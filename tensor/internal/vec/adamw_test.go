@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 // TestAdamWElsewhere: in every tier an update to other memory, through the caches or past them, has the bits of one in
@@ -63,19 +63,17 @@ func BenchmarkAdamW(b *testing.B) {
 		fill(rng, rows[i], 0)
 	}
 	here, there := stateOf(rows[:]), stateOf(rows[3:])
-	for _, tier := range cpu.Tiers() {
-		if tier > cpu.AVX512 {
-			continue // the same kernels
-		}
+	for _, tier := range table.Tiers() {
 		for name, update := range map[string]func(){
 			"in place":  func() { AdamW(here, here, rows[6], thirdStep) },
 			"elsewhere": func() { AdamW(there, here, rows[6], thirdStep) },
 			"streaming": func() { AdamWStreaming(there, here, rows[6], thirdStep) },
 		} {
 			b.Run(fmt.Sprintf("%v/%s", tier, name), func(b *testing.B) {
+				cputest.Need(b, tier)
 				before := active
 				defer func() { active = before }()
-				active = kernelsFor(tier)
+				active = table[tier]
 				b.SetBytes(7 * 4 * n)
 				for b.Loop() {
 					update()

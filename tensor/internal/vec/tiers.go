@@ -1,11 +1,12 @@
 package vec
 
-// The table of kernels, one set for each instruction tier.
+// What a set of kernels is, and the set of plain Go. The table of sets by instruction tier is in
+// vec_amd64.go and vec_other.go.
 
 import "spmoe/tensor/cpu"
 
 // active is the set in use, chosen once; only tests put another in its place.
-var active = kernelsFor(cpu.Best())
+var active = cpu.Choose("vectors", table)
 
 // kernels are the loops behind the exported functions, for slices of equal length up to chunk.
 type kernels struct {

@@ -8,20 +8,18 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 // eachTier runs f with the kernels of each tier in place.
 func eachTier(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	for _, tier := range cpu.Tiers() {
-		t.Run(tier.String(), func(t *testing.T) {
-			before := active
-			defer func() { active = before }()
-			active = kernelsFor(tier)
-			f(t)
-		})
-	}
+	cputest.Each(t, table, func(t *testing.T, ks kernels) {
+		before := active
+		defer func() { active = before }()
+		active = ks
+		f(t)
+	})
 }
 
 // An operation is an exported function in a form that a table can hold: the slices it writes (and may read), the slices

@@ -4,12 +4,4 @@ package vec
 
 import "spmoe/tensor/cpu"
 
-func kernelsFor(t cpu.Tier) kernels {
-	switch {
-	case t >= cpu.AVX512:
-		return avx512
-	case t == cpu.AVX2:
-		return avx2
-	}
-	return generic
-}
+var table = cpu.Table[kernels]{cpu.Generic: generic, cpu.AVX2: avx2, cpu.AVX512: avx512}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
 )
 
 // BenchmarkRows gives the GB/s, read and written, of every operation and tier on rows in the first-level cache, with a rest and
@@ -47,14 +47,12 @@ func benchmarkRows(b *testing.B, name string, bytes int, run func(x []line)) {
 			fill(rng, rows[i].wide, 0)
 			Round(rows[i].half, rows[i].wide)
 		}
-		for _, tier := range cpu.Tiers() {
-			if tier > cpu.AVX512 {
-				continue // the same kernels
-			}
+		for _, tier := range table.Tiers() {
 			b.Run(fmt.Sprintf("%s/%d/%v", name, n, tier), func(b *testing.B) {
+				cputest.Need(b, tier)
 				before := active
 				defer func() { active = before }()
-				active = kernelsFor(tier)
+				active = table[tier]
 				b.SetBytes(int64(bytes * n))
 				for b.Loop() {
 					run(rows[:])

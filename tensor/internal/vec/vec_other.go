@@ -4,4 +4,4 @@ package vec
 
 import "spmoe/tensor/cpu"
 
-func kernelsFor(cpu.Tier) kernels { return generic }
+var table = cpu.Table[kernels]{cpu.Generic: generic}

@@ -1,0 +1,79 @@
+//go:build !purego
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
+)
+
+// A tier uses the same rows on every CPU: of matrix products, quantization, streams and vectors.
+func TestRowsOfTiers(t *testing.T) {
+	want := map[cpu.Tier]string{
+		cpu.Generic:       "generic generic generic generic",
+		cpu.AVX2:          "avx2 avx2 avx2 avx2",
+		cpu.AVX512:        "avx512 avx2 avx512 avx512",
+		cpu.AVX512VBMI:    "avx512 avx512vbmi avx512 avx512",
+		cpu.AVX512VNNI:    "avx512vnni avx512vbmi avx512 avx512",
+		cpu.AVX512BF16FMA: "avx512bf16fma avx512vbmi avx512 avx512",
+		cpu.AVX512BF16:    "avx512bf16 avx512vbmi avx512 avx512",
+		cpu.AMX:           "amx avx512vbmi avx512 avx512",
+	}
+	for tier, want := range want {
+		var rows []string
+		for _, family := range cpu.Families() {
+			rows = append(rows, family.Row(tier).String())
+		}
+		if got := strings.Join(rows, " "); got != want {
+			t.Errorf("%v uses the kernels of %s, want %s", tier, got, want)
+		}
+	}
+}
+
+// What is said of a CPU's tiers names the features that decide.
+func TestWriteTiers(t *testing.T) {
+	tests := []struct {
+		cpu   string
+		used  cpu.Tier
+		lines []string
+	}{
+		{"Zen 5", cpu.AVX512BF16, []string{
+			"why: the best of those found that is not slow here",
+			"avx2 found AVX2, FMA3, F16C",
+			"avx512bf16 in use avx512bf16fma and fast VDPBF16PS",
+			"amx not here no AMXTILE, AMXBF16, AMXINT8, permission for tile registers",
+			"matrix products avx512bf16",
+			"quantization avx512vbmi avx512bf16 brings none of its own",
+		}},
+		{"Sapphire Rapids without permission for tiles", cpu.AVX512BF16FMA, []string{
+			"avx512bf16fma in use avx512vnni and AVX512BF16",
+			"avx512bf16 slow no fast VDPBF16PS",
+			"amx not here no permission for tile registers",
+			"matrix products avx512bf16fma",
+		}},
+		{"Zen 4", cpu.AVX2, []string{
+			"why: SPMOE_CPU names it",
+			"avx2 in use AVX2, FMA3, F16C",
+			"avx512bf16 found avx512bf16fma and fast VDPBF16PS",
+			"streams avx2",
+		}},
+	}
+	for _, tt := range tests {
+		i := slices.IndexFunc(cputest.CPUs, func(c cputest.CPU) bool { return c.Name == tt.cpu })
+		var out strings.Builder
+		if err := writeTiers(&out, cputest.CPUs[i].Features, tt.used); err != nil {
+			t.Fatal(err)
+		}
+		words := fmt.Sprintln(strings.Join(strings.Fields(out.String()), " "))
+		for _, line := range tt.lines {
+			if !strings.Contains(words, line) {
+				t.Errorf("no %q for %s:\n%s", line, tt.cpu, out.String())
+			}
+		}
+	}
+}

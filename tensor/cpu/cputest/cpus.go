@@ -1,0 +1,52 @@
+package cputest
+
+import (
+	"maps"
+
+	"github.com/klauspost/cpuid/v2"
+
+	"spmoe/tensor/cpu"
+)
+
+// A CPU is a model of CPU, its features as far as tiers ask for them, and the tier it uses.
+type CPU struct {
+	Name     string
+	Features cpu.Features
+	Tier     cpu.Tier
+}
+
+// CPUs are models that differ in what they have. AVX-512 on Alder Lake is turned off.
+var CPUs = []CPU{
+	{"Sandy Bridge", cpu.Features{}, cpu.Generic},
+	{"Haswell", haswell, cpu.AVX2},
+	{"Alder Lake", has(haswell, cpuid.AVXVNNI, cpuid.GFNI), cpu.AVX2},
+	{"Skylake-X", skylake, cpu.AVX512},
+	{"Cascade Lake", cascadeLake, cpu.AVX512},
+	{"Cannon Lake", has(skylake, cpuid.AVX512VBMI), cpu.AVX512VBMI},
+	{"Cooper Lake", has(cascadeLake, cpuid.AVX512BF16), cpu.AVX512},
+	{"Ice Lake", iceLake, cpu.AVX512VNNI},
+	{"Sapphire Rapids without permission for tiles", sapphireRapids, cpu.AVX512BF16FMA},
+	{"Sapphire Rapids", has(sapphireRapids, cpu.TileRegisters), cpu.AMX},
+	{"Granite Rapids", has(sapphireRapids, cpuid.AMXFP16, cpu.TileRegisters), cpu.AMX},
+	{"Zen 3", haswell, cpu.AVX2},
+	{"Zen 4", zen4, cpu.AVX512BF16},
+	{"Zen 5", has(zen4, cpuid.AVXVNNI), cpu.AVX512BF16},
+}
+
+var (
+	haswell        = has(cpu.Features{}, cpuid.AVX2, cpuid.FMA3, cpuid.F16C)
+	skylake        = has(haswell, cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL)
+	cascadeLake    = has(skylake, cpuid.AVX512VNNI)
+	iceLake        = has(cascadeLake, cpuid.AVX512VBMI, cpuid.GFNI)
+	sapphireRapids = has(iceLake, cpuid.AVX512BF16, cpuid.AVXVNNI, cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8)
+	zen4           = has(iceLake, cpuid.AVX512BF16, cpu.FastBF16)
+)
+
+// has returns the features of base and more.
+func has(base cpu.Features, more ...cpuid.FeatureID) cpu.Features {
+	all := maps.Clone(base)
+	for _, f := range more {
+		all[f] = true
+	}
+	return all
+}

@@ -1,0 +1,22 @@
+//go:build !purego
+
+package cpu
+
+import "github.com/klauspost/cpuid/v2"
+
+// detect asks CPUID, and the operating system for tile registers if there are any. Package cpuid also
+// checks that the operating system saves the wide registers.
+func detect() Features {
+	found := Features{
+		FastBF16:      cpuid.CPU.Supports(cpuid.AVX512BF16) && cpuid.CPU.VendorID != cpuid.Intel,
+		TileRegisters: cpuid.CPU.Supports(cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8) && tilesAllowed(),
+	}
+	for _, r := range rows {
+		for _, f := range r.needs {
+			if f != TileRegisters {
+				found[f] = cpuid.CPU.Supports(f)
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,6 @@
+//go:build !amd64 || purego
+
+package cpu
+
+// detect finds nothing: this build has no assembly.
+func detect() Features { return Features{} }

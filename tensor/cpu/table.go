@@ -1,0 +1,58 @@
+package cpu
+
+// Tables of kernels by tier, and what was chosen from them.
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A Table is a family of kernels: a row for each tier in which it has something new, and for Generic.
+type Table[K any] map[Tier]K
+
+// Row is the tier whose row t uses: its own, or else that of the most preferred tier it includes.
+func (table Table[K]) Row(t Tier) Tier {
+	if _, ok := table[t]; ok {
+		return t
+	}
+	row := Generic
+	for _, other := range table.Tiers() {
+		if t.Includes(other) {
+			row = other
+		}
+	}
+	return row
+}
+
+// Of returns the kernels that a tier uses.
+func (table Table[K]) Of(t Tier) K { return table[table.Row(t)] }
+
+// Tiers lists the tiers that have a row, in order of preference.
+func (table Table[K]) Tiers() []Tier {
+	return slices.DeleteFunc(All(), func(t Tier) bool {
+		_, ok := table[t]
+		return !ok
+	})
+}
+
+// A Family is the name of a table, and which row of it each tier uses.
+type Family struct {
+	Name string
+	Row  func(Tier) Tier
+}
+
+// families grows only while packages are initialised, which one goroutine does.
+var families []Family
+
+// Choose returns the kernels of the tier in use, and lists the table in Families. A package calls it
+// once, to initialise a variable.
+func Choose[K any](family string, table Table[K]) K {
+	families = append(families, Family{family, table.Row})
+	return table.Of(Best())
+}
+
+// Families lists the families of kernels in this program by name.
+func Families() []Family {
+	byName := func(a, b Family) int { return cmp.Compare(a.Name, b.Name) }
+	return slices.SortedFunc(slices.Values(families), byName)
+}

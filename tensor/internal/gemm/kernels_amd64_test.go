@@ -1,0 +1,51 @@
+//go:build amd64 && !purego
+
+package gemm
+
+import (
+	"testing"
+
+	"spmoe/tensor/cpu"
+	"spmoe/tensor/cpu/cputest"
+)
+
+// The kernels that known CPUs use, on which bits and speed depend, do not change by accident.
+func TestKernelsOfKnownCPUs(t *testing.T) {
+	type choice struct {
+		bf16, fp32, integers *family
+		direct               *directFamily // of BF16
+		decoders             *decoders
+		few                  int  // rows that are few with the shortest sums
+		longSums             bool // 64 rows are few with long sums
+	}
+	var (
+		avx2     = choice{&bf16SplitAVX2, &fp32AVX2, &int8AVX2, &directAVX2, &decodersAVX2, 16, false}
+		skylake  = choice{&bf16SplitAVX512, &fp32AVX512, nil, &directAVX2, &decodersAVX2, 8, false}
+		iceLake  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directAVX2, &decodersAVX2, 8, false}
+		noTiles  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, &decodersAVX512, 12, true}
+		zen4     = choice{&bf16AVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, &decodersAVX512, 12, true}
+		withAMX  = choice{&bf16AMX, &fp32AVX512, &int8AMX, &directBF16AVX512, &decodersAVX512, 0, false}
+		expected = map[string]choice{
+			"Sandy Bridge": {}, "Haswell": avx2, "Alder Lake": avx2, "Skylake-X": skylake, "Cascade Lake": skylake, "Cannon Lake": skylake, "Cooper Lake": skylake,
+			"Ice Lake": iceLake, "Sapphire Rapids without permission for tiles": noTiles, "Sapphire Rapids": withAMX, "Granite Rapids": withAMX,
+			"Zen 3": avx2, "Zen 4": zen4, "Zen 5": zen4,
+		}
+	)
+	for _, c := range cputest.CPUs {
+		want, ok := expected[c.Name]
+		if !ok {
+			t.Errorf("what %s should use is not said", c.Name)
+		}
+		var got choice
+		if row := table.Row(c.Features.Best()); row != cpu.Generic {
+			r := recipes[row]
+			for r.few(got.few+1, 1) {
+				got.few++
+			}
+			got = choice{r.bf16, r.fp32, r.integers, r.direct(operand{}), r.decoders, got.few, r.few(64, 1024)}
+		}
+		if got != want {
+			t.Errorf("%s uses %+v, want %+v", c.Name, got, want)
+		}
+	}
+}
