@@ -19,11 +19,12 @@ func (c Config) GatheredPasses(tokens int) int {
 	return max((enoughRows*c.Experts+rows-1)/rows, 1)
 }
 
-// gathering is the passes of a step whose rows are kept.
+// gathering is the rows of a step's passes whose gradients are not made yet. Passes are planned in the order in which they
+// begin, and leave their rows in that order: see Pass.BackwardWeight.
 type gathering struct {
 	tensor.Arena
-	passes int  // kept so far
-	due    bool // the pass under way makes the gradients
+	planned int                     // passes that leave rows for one that is still to begin
+	rows    map[*linear][]wgradRows // pass by pass
 }
 
 // wgradRows is what a layer's weight gradient is the product of: dy [rows, N] and x [rows, K] of the groups that end at ends.
@@ -32,54 +33,56 @@ type wgradRows struct {
 	ends  []int32
 }
 
-// gather begins a training pass over b. It returns nil if the pass keeps no rows and has none but its own.
-func (m *Model) gather(b Batch) *gathering {
+// planGathering says whether a pass that begins gathers rows with others, and whether it makes the gradients of all of them.
+func (m *Model) planGathering(b Batch) (gathers, due bool) {
 	g := &m.gathering
-	if m.embedding.stale { // a step begins: what one that failed has left is of no use
-		g.end()
+	due = !b.More || g.planned+1 >= m.Config.GatheredPasses(len(b.Inputs)*m.ranks)
+	gathers = !due || g.planned > 0
+	if g.planned++; due {
+		g.planned = 0
 	}
-	g.due = !b.More || g.passes+1 >= m.Config.GatheredPasses(len(b.Inputs)*m.ranks)
-	if g.due && g.passes == 0 {
-		return nil
-	}
-	return g
+	return gathers, due
 }
 
-// next ends a pass that has not failed.
-func (g *gathering) next() {
-	if g.due {
-		g.end()
-	} else {
-		g.passes++
+// reset forgets all rows.
+func (g *gathering) reset() {
+	for l := range g.rows {
+		g.rows[l] = g.rows[l][:0]
 	}
-}
-
-func (g *gathering) end() {
-	g.passes = 0
 	g.Reset()
 }
 
 // gathers says whether the weight gradients of groups of rows are made of what several passes leave.
-func (p *pass) gathers(ends []int32) bool { return ends != nil && p.gathering != nil }
+func (p phase) gathers(ends []int32) bool { return ends != nil && p.gathered }
 
 // gather makes the weight's gradient of the rows of this pass and those kept before or, if it is not due yet, keeps the rows.
-func (l *linear) gather(p *pass, rows wgradRows) {
-	ex, g := p.ex, p.gathering
-	if !g.due {
-		kept := wgradRows{g.copy(ex, rows.dy), g.copy(ex, rows.x), g.New(tensor.INT32, len(rows.ends)).I32()}
-		copy(kept.ends, rows.ends)
-		l.kept = append(l.kept[:g.passes], kept)
+func (l *linear) gather(p phase, s *linearState) {
+	ex, g := p.ex, &p.model.gathering
+	rows := wgradRows{s.dy.Tensor, s.x.Tensor, s.x.ends}
+	if !p.due {
+		g.keep(ex, l, rows)
 		return
 	}
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	l.kept = append(l.kept[:g.passes], rows)
-	all := together(ex, l.kept)
-	if l.mx != nil && !l.mx.HighWgrad {
-		l.mx.wgrad(ex, &l.weight, all)
-	} else {
-		tensor.GroupedWgrad(ex, l.Grad, all.dy.Mat(), all.x.Mat(), all.ends, l.accumulate())
+	g.rows[l] = append(g.rows[l], rows)
+	all := together(ex, g.rows[l])
+	dy, x := activation{Tensor: all.dy, ends: all.ends}, activation{Tensor: all.x, ends: all.ends}
+	if l.mx.quantisesWgrad() {
+		l.mx.quantiseGathered(ex, Gradient, l.mx.Gradient, &dy)
+		l.mx.quantiseGathered(ex, Input, l.mx.Format, &x)
 	}
+	l.wgrad(ex, &dy, &x, 0)
+}
+
+// keep copies the rows of a layer: the pass that they are of ends before their gradient is made.
+func (g *gathering) keep(ex *tensor.Exec, l *linear, rows wgradRows) {
+	kept := wgradRows{g.copy(ex, rows.dy), g.copy(ex, rows.x), g.New(tensor.INT32, len(rows.ends)).I32()}
+	copy(kept.ends, rows.ends)
+	if g.rows == nil {
+		g.rows = map[*linear][]wgradRows{}
+	}
+	g.rows[l] = append(g.rows[l], kept)
 }
 
 func (g *gathering) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {

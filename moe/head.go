@@ -19,6 +19,7 @@ type prediction struct {
 	scale   float32       // of the gradient of one token's cross-entropy
 	mtp     bool          // whose loss it is
 
+	state normState
 	x, dx tensor.Tensor // behind the norm
 }
 
@@ -33,15 +34,16 @@ const (
 //
 // Where there are two predictions, a sequence's gradient of the weight is the sum over the rows of the first, then over those of
 // the second. Rows are counted like that: sequence by sequence, prediction by prediction.
-func (o *output) forward(p *pass, all []prediction) {
+func (o *output) forward(p phase, all []prediction) {
 	ex := p.ex
+	p.kept, p.fused = p.brief, true // the backward pass is here
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	for i := range all {
 		a := &all[i]
-		a.x = a.norm.forward(ex, a.h.Mat())
+		a.x = a.norm.forward(p, p.brief, a.h.Mat(), &a.state)
 		if p.train {
-			a.dx = like(ex, a.x)
+			a.dx = like(p.brief, a.x)
 		}
 	}
 	whole := len(all) * p.batch.Seq // rows of a sequence
@@ -51,14 +53,15 @@ func (o *output) forward(p *pass, all []prediction) {
 		o.rows(p, all, 0, len(p.sequences)*whole, rowGradients{})
 	}
 	if p.train {
-		for _, a := range all {
-			a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false)
+		for i := range all {
+			a := &all[i]
+			a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
 		}
 	}
 }
 
 // train is forward but for the norms.
-func (o *output) train(p *pass, all []prediction, whole int) {
+func (o *output) train(p phase, all []prediction, whole int) {
 	ex := p.ex
 	vocab, dim := o.weight.W.Dim(0), o.weight.W.Dim(1)
 	group := 1 // sequences whose gradients are held
@@ -95,7 +98,7 @@ func (o *output) train(p *pass, all []prediction, whole int) {
 type rowGradients struct{ dlogits, x tensor.Tensor }
 
 // rows does rows [lo, hi), chunk by chunk, and keeps their gradients in training.
-func (o *output) rows(p *pass, all []prediction, lo, hi int, keep rowGradients) {
+func (o *output) rows(p phase, all []prediction, lo, hi int, keep rowGradients) {
 	ex, seq := p.ex, p.batch.Seq
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -130,7 +133,7 @@ func (o *output) rows(p *pass, all []prediction, lo, hi int, keep rowGradients) 
 }
 
 // crossEntropy turns logits, those of tokens from token on, into their gradient, and adds to the losses of the sequences.
-func (p *pass) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
+func (p phase) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
 	defer p.ex.Enter(p.ex.Enter(profile.Loss))
 	seq := p.batch.Seq
 	for r := 0; r < logits.Rows; {

@@ -1,0 +1,97 @@
+package moe
+
+import (
+	"fmt"
+
+	"spmoe/tensor"
+)
+
+// phase is one half of a pass, forward or backward, on its way through the layers. It says where results go:
+//
+//	own    the arena of the pass: lives until the pass ends
+//	kept   what the next half reads: in a forward phase what the backward pass needs, in a backward phase what weight
+//	       gradients need
+//	cheap  that part of what is kept which Recompute may make again for little
+//	brief  the rest: lives until the layer, or its half of a block, returns
+type phase struct {
+	*Pass
+	ex    *tensor.Exec
+	layer int // under way
+
+	kept, cheap, brief *tensor.Arena
+
+	again bool // activations are made again: they are not counted, observed or decided once more
+	fused bool // backward: each layer adds to its weights' gradients at once
+}
+
+// forwarding returns the forward phase.
+func (p *Pass) forwarding(ex *tensor.Exec) phase {
+	f := phase{Pass: p, ex: ex, kept: &ex.Arena, cheap: &ex.Arena, brief: &ex.Arena}
+	if p.train {
+		f.kept, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
+	}
+	return f
+}
+
+// backwarding returns the backward phase: of input and weight gradients together, or of one of them. Weight gradients of
+// their own read what the phase of the input gradients has left in the arena of the pass.
+func (p *Pass) backwarding(ex *tensor.Exec, fused bool) phase {
+	b := phase{Pass: p, ex: ex, fused: fused, brief: &ex.Arena}
+	if b.kept = &p.arena; fused {
+		b.kept = &ex.Arena
+	}
+	b.cheap = b.kept
+	return b
+}
+
+// keepingAll is the phase without recomputation: all that is kept lies in the arena of the pass.
+func (p phase) keepingAll() phase {
+	p.kept, p.cheap = &p.arena, &p.arena
+	return p
+}
+
+// refilling is the phase in which what recomputation has dropped is made again; refilled ends it.
+func (p phase) refilling() phase {
+	p.again = true
+	p.ex.Profile.Again(true)
+	return p
+}
+
+func (p phase) refilled() { p.ex.Profile.Again(false) }
+
+// quantisesForWgrad says whether a forward pass quantises inputs for the weight gradients as well: not if that is made
+// again, or if there is no backward pass.
+func (p phase) quantisesForWgrad() bool {
+	return p.train && (p.recompute == RecomputeNone || p.again)
+}
+
+// endHalf releases the scratch memory of the first half of a block, unless its result lies there too.
+func (p phase) endHalf(m tensor.Mark) {
+	if p.kept != p.brief {
+		p.ex.Release(m)
+	}
+}
+
+// residual returns where the gradient of a residual stream is added to dy, which holds one summand. Weight gradients that
+// are still to be made read dy as it is.
+func (p phase) residual(dy tensor.Tensor) tensor.Tensor {
+	if p.fused {
+		return dy
+	}
+	sum := like(p.kept, dy)
+	tensor.Convert(p.ex, sum.Mat(), dy.Mat())
+	return sum
+}
+
+func (p phase) observe(name string, t tensor.Tensor) {
+	if p.observer != nil && !p.again {
+		p.observer(fmt.Sprintf("layer%d_%s", p.layer, name), t)
+	}
+}
+
+// scale is the gradient of the mean loss for one token's cross-entropy, scaleMTP that of the MTP module.
+func (p phase) scale() float32 { return 1 / float32(p.batch.GlobalSequences*p.batch.Seq) }
+
+func (p phase) scaleMTP() float32 {
+	return float32(p.model.Config.MTPWeight / float64(p.batch.GlobalSequences*max(p.batch.Seq-1, 1)))
+}
