@@ -34,11 +34,21 @@ type Pass struct {
 	mtp    mtpState
 	norm   normState     // of the last norm, where there is no loss
 	dh     tensor.Tensor // gradient of the last hidden state; after the backward pass, that of the embedded inputs
-	waits  bool          // for its turn to add to the weights' gradients, with all they need
+	stage  stage
 
 	sequences []sequenceLoss // of this rank
 	loss      Loss
 }
+
+// stage is how far a pass has come.
+type stage uint8
+
+const (
+	ended     stage = iota
+	forwarded       // a training pass is in flight
+	halfway         // the gradients of all inputs are there
+	waiting         // for its turn to add to the weights' gradients
+)
 
 // Forward runs the forward pass of a training step over b, whose slices must stay as they are until the pass ends. It is
 // collective.
@@ -54,6 +64,7 @@ func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 		p.end()
 		return nil, err
 	}
+	p.stage = forwarded
 	return p, nil
 }
 
@@ -77,7 +88,7 @@ func (p *Pass) Loss() Loss { return p.loss }
 // gradients are made layer by layer, while caches hold what they are products of, unless earlier passes of the step have not
 // made theirs.
 func (p *Pass) Backward(ex *tensor.Exec) error {
-	if p.model.inFlight[0] != p {
+	if len(p.model.inFlight) > 0 && p.model.inFlight[0] != p {
 		if err := p.BackwardInput(ex); err != nil {
 			return err
 		}
@@ -99,12 +110,21 @@ func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(ex, fals
 // BackwardWeight makes the weights' gradients (W) after BackwardInput, any time later. It is this rank's work alone. If
 // passes of the step that began earlier have not made theirs, the last of those does this pass's work.
 func (p *Pass) BackwardWeight(ex *tensor.Exec) {
-	p.waits = true
+	p.advance(halfway, waiting)
 	p.model.catchUp(ex)
+}
+
+// advance checks that calls come in their order.
+func (p *Pass) advance(from, to stage) {
+	if p.stage != from {
+		panic("moe: a pass runs Backward, or BackwardInput and then BackwardWeight, once")
+	}
+	p.stage = to
 }
 
 // backward runs through the layers, last to first. A pass that fails has ended.
 func (p *Pass) backward(ex *tensor.Exec, fused bool) (err error) {
+	p.advance(forwarded, halfway)
 	defer func() {
 		if err != nil {
 			p.end()
@@ -129,7 +149,7 @@ func (p *Pass) backward(ex *tensor.Exec, fused bool) (err error) {
 
 // catchUp makes the weights' gradients of the passes that wait for it, as far as it is their turn.
 func (m *Model) catchUp(ex *tensor.Exec) {
-	for len(m.inFlight) > 0 && m.inFlight[0].waits {
+	for len(m.inFlight) > 0 && m.inFlight[0].stage == waiting {
 		m.inFlight[0].backwardWeight(ex)
 	}
 }
@@ -176,7 +196,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		m.passes = append(m.passes, p)
 	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
-	p.gathered, p.due, p.waits, p.decoding, p.loss = false, false, false, nil, Loss{}
+	p.gathered, p.due, p.decoding, p.loss = false, false, nil, Loss{}
 	n := len(b.Inputs) / b.Seq
 	if cap(p.sequences) < n {
 		p.sequences = make([]sequenceLoss, n)
@@ -198,6 +218,7 @@ func (p *Pass) end() {
 	m := p.model
 	if i := slices.Index(m.inFlight, p); i >= 0 {
 		m.inFlight = slices.Delete(m.inFlight, i, i+1)
+		p.stage = ended
 		p.release()
 	}
 }
