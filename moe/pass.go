@@ -36,6 +36,8 @@ type Pass struct {
 	dh     tensor.Tensor // gradient of the last hidden state; after the backward pass, that of the embedded inputs
 	stage  stage
 
+	embedded []tensor.Embedded // gradients of the embedding's rows
+
 	sequences []sequenceLoss // of this rank
 	loss      Loss
 }
@@ -169,13 +171,11 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) {
 // complete makes the gradient of the embedding, the last one, and ends the pass.
 func (p *Pass) complete(ex *tensor.Exec) {
 	m := p.model
-	uses := [2]tensor.Embedded{{Grad: p.dh.Mat(), IDs: p.batch.Inputs}}
-	n := 1
+	p.embedded = append(p.embedded[:0], tensor.Embedded{Grad: p.dh.Mat(), IDs: p.batch.Inputs})
 	if m.mtp != nil {
-		uses[1] = tensor.Embedded{Grad: p.mtp.dembedded.Mat(), IDs: p.batch.Targets}
-		n = 2
+		p.embedded = append(p.embedded, tensor.Embedded{Grad: p.mtp.dembedded.Mat(), IDs: p.batch.Targets})
 	}
-	tensor.EmbedBackward(ex, m.embedding.sum(ex).Mat(), p.batch.Seq, uses[:n])
+	tensor.EmbedBackward(ex, m.embedding.sum(ex).Mat(), p.batch.Seq, p.embedded)
 	if p.due {
 		for _, g := range m.Groups {
 			g.completeGrad(ex)
