@@ -81,10 +81,10 @@ func (c gatherCase) step(t *testing.T, gathered bool, before func(m *member) err
 				return err
 			}
 		}
-		if left := (tensor.Mark{}); model.gathering.passes() != 0 || model.gathering.planned != 0 || model.gathering.Mark() != left {
-			t.Errorf("rank %d keeps the rows of %d passes", comm.Rank(), model.gathering.passes())
+		if left := (tensor.Mark{}); model.rowStore.passes() != 0 || model.rowStore.planned != 0 || model.rowStore.Mark() != left {
+			t.Errorf("rank %d keeps the rows of %d passes", comm.Rank(), model.rowStore.passes())
 		}
-		if kept := model.gathering.Peak() > 0; kept != gathered {
+		if kept := model.rowStore.Peak() > 0; kept != gathered {
 			t.Errorf("rank %d has kept rows: %v, want %v", comm.Rank(), kept, gathered)
 		}
 		mu.Lock()
@@ -103,8 +103,8 @@ func (c gatherCase) step(t *testing.T, gathered bool, before func(m *member) err
 }
 
 // passes is the number of passes whose rows are kept.
-func (g *gathering) passes() (n int) {
-	for _, rows := range g.rows {
+func (r *rowStore) passes() (n int) {
+	for _, rows := range r.rows {
 		n = max(n, len(rows))
 	}
 	return n
@@ -192,8 +192,8 @@ func TestGatheredAfterFailure(t *testing.T) {
 		b := batchOf(5, 1, gatherSeq, c.cfg.Vocab)
 		b.More = true
 		_, err := m.model.Train(m.ex, b)
-		if m.model.gathering.passes() != 1 {
-			t.Errorf("rows of %d passes are kept, want those of 1", m.model.gathering.passes())
+		if m.model.rowStore.passes() != 1 {
+			t.Errorf("rows of %d passes are kept, want those of 1", m.model.rowStore.passes())
 		}
 		m.model.ZeroGrad()
 		return err

@@ -108,10 +108,10 @@ func (l *linear) backwardInput(p phase, dx tensor.Matrix, s *linearState) {
 
 // backwardWeight adds dyᵀ·x to W's gradient in this step. A group's rows have one order whatever the number of ranks, that
 // of the tokens of all; without groups, sequences are summed one by one. The gradient of groups may have to wait for
-// further passes: see gathering.
+// further passes: see rowStore.
 func (l *linear) backwardWeight(p phase, s *linearState) {
 	if p.gathers(s.x.ends) {
-		l.gather(p, s)
+		l.gatherWeight(p, s)
 		return
 	}
 	l.mx.completeInput(p, s.x)

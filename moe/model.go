@@ -20,7 +20,7 @@ type Model struct {
 	Config Config
 	Groups []*Group // all parameters
 
-	// Recompute says what training passes make anew instead of keeping it. It may change between passes.
+	// Recompute says what training passes make again instead of keeping it. It may change between passes.
 	Recompute Recompute
 
 	precision Precision
@@ -36,10 +36,10 @@ type Model struct {
 	zeroed   int            // calls of Group.ZeroGrad, in all, before the step under way
 	measured []sequenceLoss // by the last pass
 
-	observer  func(name string, t tensor.Tensor)
-	operands  operands
-	gathering gathering
-	ranks     int
+	observer func(name string, t tensor.Tensor)
+	operands operands
+	rowStore rowStore
+	ranks    int
 }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the

@@ -13,8 +13,9 @@ import (
 //	F0 F1 B0 B1        p0, _ := m.Forward(ex, b0); p1, _ := m.Forward(ex, b1); p0.Backward(ex); p1.Backward(ex)
 //	F0 F1 I0 I1 W0 W1  the same with input and weight gradients apart: p0.BackwardInput(ex) ...; p0.BackwardWeight(ex) ...
 //
-// Gradients have the same bits in every order. A weight's gradient is the sum over the passes of a step in the order of their
-// Forward calls: a pass whose turn has not come leaves its weight gradients to the pass before it.
+// All ranks run the same schedule, and weights stay as they are meanwhile. Gradients have the same bits in every order: a
+// weight's gradient is the sum over the passes of a step in the order of their Forward calls. A pass whose turn has not come
+// leaves its weight gradients to the pass before it.
 //
 // A pass ends with its weight gradients; the model then uses its memory for another one. The first Forward after ZeroGrad
 // ends all passes that are left, with nothing added.
@@ -29,13 +30,12 @@ type Pass struct {
 	gathered bool // gradients of routed experts are made for several passes at once
 	due      bool // the last of those passes, or the only one: it makes them
 
-	arena  tensor.Arena
-	blocks []blockState
-	mtp    mtpState
-	norm   normState     // of the last norm, where there is no loss
-	dh     tensor.Tensor // gradient of the last hidden state; after the backward pass, that of the embedded inputs
-	stage  stage
-
+	stage    stage
+	arena    tensor.Arena
+	blocks   []blockState
+	mtp      mtpState
+	norm     normState         // of the last norm, where there is no loss
+	dh       tensor.Tensor     // gradient of the last hidden state; after the backward pass, that of the embedded inputs
 	embedded []tensor.Embedded // gradients of the embedding's rows
 
 	sequences []sequenceLoss // of this rank
@@ -61,7 +61,7 @@ func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 	m.beginStep()
 	p := m.newPass(ex, b, true)
 	m.inFlight = append(m.inFlight, p)
-	p.gathered, p.due = m.planGathering(b)
+	p.gathered, p.due = m.rowStore.plan(b.More, m.Config.GatheredPasses(len(b.Inputs)*m.ranks))
 	if err := p.forward(ex); err != nil {
 		p.end()
 		return nil, err
@@ -170,6 +170,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) {
 
 // complete makes the gradient of the embedding, the last one, and ends the pass.
 func (p *Pass) complete(ex *tensor.Exec) {
+	defer ex.Enter(ex.Enter(profile.Rows))
 	m := p.model
 	p.embedded = append(p.embedded[:0], tensor.Embedded{Grad: p.dh.Mat(), IDs: p.batch.Inputs})
 	if m.mtp != nil {
@@ -180,7 +181,7 @@ func (p *Pass) complete(ex *tensor.Exec) {
 		for _, g := range m.Groups {
 			g.completeGrad(ex)
 		}
-		m.gathering.reset()
+		m.rowStore.clear()
 	}
 	p.end()
 }
@@ -236,14 +237,14 @@ func (m *Model) beginStep() {
 	for len(m.inFlight) > 0 {
 		m.inFlight[0].end()
 	}
-	m.gathering.planned = 0
-	m.gathering.reset()
+	m.rowStore.planned = 0
+	m.rowStore.clear()
 }
 
 // ActivationPeak returns the most bytes that the passes of m with this Exec have held: in its arena, in arenas of their own,
 // and from pass to pass.
 func (m *Model) ActivationPeak(ex *tensor.Exec) int {
-	n := ex.Peak() + m.gathering.Peak()
+	n := ex.Peak() + m.rowStore.Peak()
 	for _, p := range m.passes {
 		n += p.arena.Peak()
 	}

@@ -7,8 +7,9 @@ import (
 	"spmoe/tensor"
 )
 
-// Recompute says which activations a block makes anew in the backward pass, instead of keeping them since the forward pass: less memory
-// for more time, and the same bits. All ranks use the same, because what is made anew may have to be exchanged anew.
+// Recompute says which activations a block makes again in the backward pass, instead of keeping them since the forward pass:
+// less memory for more time, and the same bits. All ranks use the same, because what is made again may have to be exchanged
+// again.
 type Recompute uint8
 
 // The ways to recompute, as TorchTitan's activation_checkpoint.mode has them.
@@ -16,13 +17,15 @@ const (
 	// RecomputeNone keeps what the forward pass has made.
 	RecomputeNone Recompute = iota
 
-	// RecomputeSelective makes anew what takes at most kvRank operations a byte: results of norms, SwiGLU, copies and conversions,
-	// the quantised copies of inputs, and keys and values, products of latents of kvRank elements. It keeps the other products, whose sums
-	// have more terms, what attention gives, the choice of experts, and rows that came from other ranks.
+	// RecomputeSelective makes again what takes at most kvRank operations per byte: results of norms, SwiGLU, copies and
+	// conversions, the quantised copies of inputs, and keys and values, products of latents of kvRank elements. It keeps the
+	// other products, whose sums have more terms, what attention gives, the choice of experts, and rows that came from other
+	// ranks.
 	RecomputeSelective
 
-	// RecomputeFull keeps the input of each block and the experts that its tokens chose. The block's forward pass is made again before its
-	// backward pass, with its dispatch and combine: rows of other ranks would take top-k times the memory of the input.
+	// RecomputeFull keeps the input of each block and the experts that its tokens chose. The block's forward pass is made
+	// again before its backward pass, with its dispatch and combine: rows of other ranks would take top-k times the memory
+	// of the input.
 	RecomputeFull
 	recomputes
 )
