@@ -161,7 +161,7 @@ func rowAt(all []prediction, seq, at int) (a *prediction, token int) {
 
 // crossEntropy turns logits, those of tokens from token on, into their gradient, and adds to the losses of the sequences.
 func (p phase) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
-	defer p.ex.Enter(p.ex.Enter(profile.Loss))
+	defer p.ex.Profiling(profile.Loss).End()
 	seq := p.batch.Seq
 	for r := 0; r < logits.Rows; {
 		t := token + r

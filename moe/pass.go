@@ -73,7 +73,7 @@ func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 func (p *Pass) forward(ex *tensor.Exec) error {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	defer ex.Enter(ex.Enter(profile.Rows))
+	defer ex.Profiling(profile.Rows).End()
 	f := p.forwarding(ex)
 	h, err := p.model.hidden(f)
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *Pass) backward(ex *tensor.Exec, fused bool) (err error) {
 	}()
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	defer ex.Enter(ex.Enter(profile.Rows))
+	defer ex.Profiling(profile.Rows).End()
 	m, b := p.model, p.backwarding(ex, fused)
 	if m.mtp != nil {
 		if err := m.mtp.backward(b, p.dh, &p.mtp); err != nil {
@@ -157,7 +157,7 @@ func (m *Model) catchUp(ex *tensor.Exec) {
 }
 
 func (p *Pass) backwardWeight(ex *tensor.Exec) {
-	defer ex.Enter(ex.Enter(profile.Rows))
+	defer ex.Profiling(profile.Rows).End()
 	m, w := p.model, p.backwarding(ex, true)
 	if m.mtp != nil {
 		m.mtp.backwardWeight(w, &p.mtp)
@@ -170,7 +170,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) {
 
 // complete makes the gradient of the embedding, the last one, and ends the pass.
 func (p *Pass) complete(ex *tensor.Exec) {
-	defer ex.Enter(ex.Enter(profile.Rows))
+	defer ex.Profiling(profile.Rows).End()
 	m := p.model
 	p.embedded = append(p.embedded[:0], tensor.Embedded{Grad: p.dh.Mat(), IDs: p.batch.Inputs})
 	if m.mtp != nil {

@@ -36,7 +36,7 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 // forward returns the chosen experts and their weights, both [tokens, topK]. Made again, it does not choose again.
 func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, weights tensor.Tensor) {
 	ex := p.ex
-	defer ex.Enter(ex.Enter(profile.Router))
+	defer ex.Profiling(profile.Router).End()
 	tokens := x.Dim(0)
 	r.widen(p, x, s)
 	s.gate.x = &s.x
@@ -125,7 +125,7 @@ func (r *router) count(s *routerState) {
 // backward returns the gradient of the router's input in FP32, given that of the weights:
 // [tokens, topK], and that of the scores from the balance loss: [tokens, experts], overwritten.
 func (r *router) backward(p phase, dweights, dscores tensor.Tensor, s *routerState) tensor.Tensor {
-	defer p.ex.Enter(p.ex.Enter(profile.Router))
+	defer p.ex.Profiling(profile.Router).End()
 	tokens := s.x.Dim(0)
 	tensor.Parallel(p.ex, tokens, r.work(tokens), routedBackward{r, s, dweights, dscores}, scoresBackward)
 	return r.gate.backward(p, p.brief, activation{Tensor: dscores}, &s.gate)
