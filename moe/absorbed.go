@@ -75,7 +75,7 @@ func (a *attention) extend(p phase, d *decoding, layer int, x tensor.Tensor, s *
 	tensor.Parallel(ex, c.Heads, work(c.NopeDim), heads, absorbQueries)
 	tensor.CachedAttention(ex, sums.Reshape(tokens*c.Heads, c.KVRank).Mat(), queries.Reshape(tokens*c.Heads, c.cacheRow()).Mat(), c.Heads, a.scale, sequences)
 	tensor.Parallel(ex, c.Heads, work(c.ValueDim), heads, expandSums)
-	return a.out.forward(p, p.brief, &s.o, &s.linear.out)
+	return a.out.forward(p, p.kept, &s.o, &s.linear.out)
 }
 
 // roundLatents gives latents the values that the training pass multiplies.

@@ -65,8 +65,7 @@ func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor,
 	p.layer = l.layer
 	s.x = x
 	y := like(&p.arena, x) // the next block's input
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
+	defer p.endBlock(p.ex.Mark(), p.arena.Mark())
 	a := l.mix(p, x, s)
 	in := l.ffnNorm.forward(p, p.cheap, a.Mat(), &s.ffnNorm)
 	p.observe("mlp_in", in)

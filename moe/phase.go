@@ -26,7 +26,7 @@ type phase struct {
 
 // forwarding returns the forward phase.
 func (p *Pass) forwarding(ex *tensor.Exec) phase {
-	f := phase{Pass: p, ex: ex, kept: &ex.Arena, cheap: &ex.Arena, brief: &ex.Arena}
+	f := phase{Pass: p, ex: ex, kept: &p.arena, cheap: &p.arena, brief: &ex.Arena}
 	if p.train {
 		f.kept, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
 	}
@@ -69,6 +69,14 @@ func (p phase) quantisesForWgrad() bool {
 func (p phase) endHalf(m tensor.Mark) {
 	if p.kept != p.brief {
 		p.ex.Release(m)
+	}
+}
+
+// endBlock releases what a block needed for its output alone: all that it kept, if there is no backward pass.
+func (p phase) endBlock(scratch, kept tensor.Mark) {
+	p.ex.Release(scratch)
+	if !p.train {
+		p.arena.Release(kept)
 	}
 }
 
