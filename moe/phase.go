@@ -24,12 +24,11 @@ type phase struct {
 	fused bool // backward: each layer adds to its weights' gradients at once
 }
 
-// forwarding returns the forward phase.
+// forwarding returns the forward phase. An evaluation leaves its results where a training pass would, so that both use the
+// same memory.
 func (p *Pass) forwarding(ex *tensor.Exec) phase {
-	f := phase{Pass: p, ex: ex, kept: &p.arena, cheap: &p.arena, brief: &ex.Arena}
-	if p.train {
-		f.kept, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
-	}
+	f := phase{Pass: p, ex: ex, brief: &ex.Arena}
+	f.kept, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
 	return f
 }
 
