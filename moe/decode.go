@@ -82,7 +82,7 @@ func (d *Decoder) run(ex *tensor.Exec, sequences []growing, tokens []int32, few 
 	pass := m.newPass(ex, Batch{Inputs: tokens, Seq: max(len(tokens), 1), GlobalSequences: 1}, false)
 	defer pass.release()
 	pass.decoding = &decoding{decoder: d, sequences: sequences, few: few}
-	p := pass.forwarding(ex)
+	p := pass.forwardPhase(ex)
 	h, err := m.hidden(p)
 	if err != nil {
 		return tensor.Tensor{}, err

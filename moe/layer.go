@@ -42,7 +42,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	}
 	var shared tensor.Tensor
 	if l.shared != nil { // while slower ranks still send
-		shared, _ = l.shared.forward(p, x, s)
+		shared = l.shared.output(p, x, &s.network)
 	}
 	rows, err := received(p.ex, arrival)
 	if err != nil {
@@ -100,7 +100,7 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	}
 	var shared tensor.Tensor
 	if l.shared != nil { // while slower ranks still send
-		shared, _ = l.shared.backward(p, dy, s)
+		shared = l.shared.network.backward(p, activation{Tensor: dy}, &s.network)
 	}
 	drows, err := received(ex, arrival)
 	if err != nil {
@@ -136,12 +136,16 @@ func newDenseFFN(b *builder, cfg Config, prefix string, layer, inter int) *dense
 	return &denseFFN{network: newFFN(b, b.dense, cfg, []string{prefix}, layer, inter)}
 }
 
-// forward, made again, leaves out the last product, which no backward pass reads.
-func (d *denseFFN) forward(p phase, x tensor.Tensor, s *feedState) (y tensor.Tensor, _ error) {
-	if d.network.hidden(p, activation{Tensor: x}, &s.network); !p.again {
-		y = d.network.output(p, p.brief, &s.network)
+func (d *denseFFN) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
+	return d.output(p, x, &s.network), nil
+}
+
+// output is forward. Made again, it leaves out the last product, which no backward pass reads.
+func (d *denseFFN) output(p phase, x tensor.Tensor, s *ffnState) (y tensor.Tensor) {
+	if d.network.hidden(p, activation{Tensor: x}, s); !p.again {
+		y = d.network.output(p, p.brief, s)
 	}
-	return y, nil
+	return y
 }
 
 func (d *denseFFN) refill(p phase, x tensor.Tensor, s *feedState) {

@@ -134,7 +134,7 @@ func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
 	defer ex.Release(mark)
 	pass := m.newPass(ex, b, false)
 	defer pass.release()
-	p := pass.forwarding(ex)
+	p := pass.forwardPhase(ex)
 	h, err := m.hidden(p)
 	if err != nil {
 		return Loss{}, err
@@ -148,7 +148,7 @@ func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
 func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor, error) {
 	pass := m.newPass(ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false)
 	defer pass.release()
-	p := pass.forwarding(ex)
+	p := pass.forwardPhase(ex)
 	h, err := m.hidden(p)
 	if err != nil {
 		return tensor.Tensor{}, err

@@ -44,8 +44,8 @@ func TestLinearSQNR(t *testing.T) {
 						form.refresh(ex, w)
 					}
 					p, s := &Pass{train: true, batch: Batch{Seq: 64}}, linearState{}
-					y[i] = l.forward(p.forwarding(ex), &ex.Arena, &activation{Tensor: x, ends: ends}, &s)
-					dx[i] = l.backward(p.backwarding(ex, true), &ex.Arena, activation{Tensor: dy}, &s)
+					y[i] = l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, ends: ends}, &s)
+					dx[i] = l.backward(p.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, &s)
 					dw[i] = l.Grad.Mat()
 				}
 				holds(t, "y", y[1].Mat(), y[0].Mat(), 27)
@@ -88,7 +88,7 @@ func trainLayer(t *testing.T, cfg Config, precision string) layerPass {
 	layer := model.blocks[1].ffn.(*moeLayer)
 	run, s := &Pass{train: true, batch: Batch{Seq: 64, GlobalSequences: tokens / 64}}, feedState{}
 	x := gaussians(ex, rng, tokens, cfg.Dim)
-	out, err := layer.forward(run.forwarding(ex), x, &s)
+	out, err := layer.forward(run.forwardPhase(ex), x, &s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func trainLayer(t *testing.T, cfg Config, precision string) layerPass {
 		slope.F32()[i] = 2 * (v - 1) / float32(out.Len())
 	}
 	tensor.Convert(ex, dy.Mat(), slope.Mat())
-	dx, err := layer.backward(run.backwarding(ex, true), dy, &s)
+	dx, err := layer.backward(run.fusedPhase(ex), dy, &s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func (p *Pass) forward(ex *tensor.Exec) error {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	defer ex.Profiling(profile.Rows).End()
-	f := p.forwarding(ex)
+	f := p.forwardPhase(ex)
 	h, err := p.model.hidden(f)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (p *Pass) Backward(ex *tensor.Exec) error {
 		p.BackwardWeight(ex)
 		return nil
 	}
-	if err := p.backward(ex, true); err != nil {
+	if err := p.backward(p.fusedPhase(ex)); err != nil {
 		return err
 	}
 	p.complete(ex)
@@ -107,7 +107,7 @@ func (p *Pass) Backward(ex *tensor.Exec) error {
 
 // BackwardInput makes the gradients of all layers' inputs (I), and keeps what the weights' gradients are products of. It is
 // collective: all exchanges between ranks of the backward pass are here.
-func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(ex, false) }
+func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(p.inputPhase(ex)) }
 
 // BackwardWeight makes the weights' gradients (W) after BackwardInput, any time later. It is this rank's work alone. If
 // passes of the step that began earlier have not made theirs, the last of those does this pass's work.
@@ -125,17 +125,17 @@ func (p *Pass) advance(from, to stage) {
 }
 
 // backward runs through the layers, last to first. A pass that fails has ended.
-func (p *Pass) backward(ex *tensor.Exec, fused bool) (err error) {
+func (p *Pass) backward(b phase) (err error) {
 	p.advance(forwarded, halfway)
 	defer func() {
 		if err != nil {
 			p.end()
 		}
 	}()
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	defer ex.Profiling(profile.Rows).End()
-	m, b := p.model, p.backwarding(ex, fused)
+	mark := b.ex.Mark()
+	defer b.ex.Release(mark)
+	defer b.ex.Profiling(profile.Rows).End()
+	m := p.model
 	if m.mtp != nil {
 		if err := m.mtp.backward(b, p.dh, &p.mtp); err != nil {
 			return err
@@ -158,7 +158,7 @@ func (m *Model) catchUp(ex *tensor.Exec) {
 
 func (p *Pass) backwardWeight(ex *tensor.Exec) {
 	defer ex.Profiling(profile.Rows).End()
-	m, w := p.model, p.backwarding(ex, true)
+	m, w := p.model, p.weightPhase(ex)
 	if m.mtp != nil {
 		m.mtp.backwardWeight(w, &p.mtp)
 	}

@@ -8,11 +8,11 @@ import (
 
 // phase is one half of a pass, forward or backward, on its way through the layers. It says where results go:
 //
-//	own    the arena of the pass: lives until the pass ends
+//	arena  of the pass: what lives until the pass ends
 //	kept   what the next half reads: in a forward phase what the backward pass needs, in a backward phase what weight
 //	       gradients need
 //	cheap  that part of what is kept which Recompute may make again for little
-//	brief  the rest: lives until the layer, or its half of a block, returns
+//	brief  the rest: what lives until the layer, or its half of a block, returns
 type phase struct {
 	*Pass
 	ex    *tensor.Exec
@@ -24,23 +24,27 @@ type phase struct {
 	fused bool // backward: each layer adds to its weights' gradients at once
 }
 
-// forwarding returns the forward phase. An evaluation leaves its results where a training pass would, so that both use the
+// forwardPhase is that of a forward pass. An evaluation leaves its results where a training pass would, so that both use the
 // same memory.
-func (p *Pass) forwarding(ex *tensor.Exec) phase {
+func (p *Pass) forwardPhase(ex *tensor.Exec) phase {
 	f := phase{Pass: p, ex: ex, brief: &ex.Arena}
 	f.kept, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
 	return f
 }
 
-// backwarding returns the backward phase: of input and weight gradients together, or of one of them. Weight gradients of
-// their own read what the phase of the input gradients has left in the arena of the pass.
-func (p *Pass) backwarding(ex *tensor.Exec, fused bool) phase {
-	b := phase{Pass: p, ex: ex, fused: fused, brief: &ex.Arena}
-	if b.kept = &p.arena; fused {
-		b.kept = &ex.Arena
-	}
-	b.cheap = b.kept
-	return b
+// fusedPhase is that of a backward pass in which each layer makes its weights' gradients with that of its input.
+func (p *Pass) fusedPhase(ex *tensor.Exec) phase {
+	return phase{Pass: p, ex: ex, fused: true, kept: &ex.Arena, cheap: &ex.Arena, brief: &ex.Arena}
+}
+
+// inputPhase is that of the gradients of inputs alone. What the weights' gradients need stays until weightPhase.
+func (p *Pass) inputPhase(ex *tensor.Exec) phase {
+	return phase{Pass: p, ex: ex, kept: &p.arena, cheap: &p.arena, brief: &ex.Arena}
+}
+
+// weightPhase is that of the gradients of weights alone.
+func (p *Pass) weightPhase(ex *tensor.Exec) phase {
+	return phase{Pass: p, ex: ex, kept: &ex.Arena, cheap: &ex.Arena, brief: &ex.Arena}
 }
 
 // keepingAll is the phase without recomputation: all that is kept lies in the arena of the pass.

@@ -63,8 +63,8 @@ func TestQuantisedLinear(t *testing.T) {
 				x, dy := gaussians(ex, rng, 77, k), gaussians(ex, rng, 77, n)
 				l.mx.refresh(ex, l.W)
 				p, s := &Pass{train: true, batch: Batch{Seq: 77}}, linearState{}
-				y := l.forward(p.forwarding(ex), &ex.Arena, &activation{Tensor: x, ends: at}, &s)
-				dx := l.backward(p.backwarding(ex, true), &ex.Arena, activation{Tensor: dy}, &s)
+				y := l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, ends: at}, &s)
+				dx := l.backward(p.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, &s)
 
 				rowEnds := ends
 				if !grouped {
@@ -127,7 +127,7 @@ func TestWeightsAreQuantisedByRefresh(t *testing.T) {
 	l.W, l.Grad = gaussians(ex, rng, 32, 32), tensor.New(tensor.FP32, 32, 32)
 	x := gaussians(ex, rng, 3, 32)
 	forward := func() tensor.Tensor {
-		return l.forward((&Pass{}).forwarding(ex), &ex.Arena, &activation{Tensor: x}, &linearState{})
+		return l.forward((&Pass{}).forwardPhase(ex), &ex.Arena, &activation{Tensor: x}, &linearState{})
 	}
 	l.mx.refresh(ex, l.W)
 	before := slices.Clone(forward().BF16())

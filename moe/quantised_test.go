@@ -35,11 +35,11 @@ func TestSharedInput(t *testing.T) {
 				l.mx.refresh(ex, l.W)
 			}
 			for i := range layers {
-				all = append(all, layers[i].forward(p.forwarding(ex), &ex.Arena, inputs[i], &states[i]).Bytes())
+				all = append(all, layers[i].forward(p.forwardPhase(ex), &ex.Arena, inputs[i], &states[i]).Bytes())
 			}
 			for i := range layers {
 				dy := activation{Tensor: gaussians(ex, rng, rows, n)}
-				dx := layers[i].backward(p.backwarding(ex, true), &ex.Arena, dy, &states[i])
+				dx := layers[i].backward(p.fusedPhase(ex), &ex.Arena, dy, &states[i])
 				all = append(all, dx.Bytes(), layers[i].Grad.Bytes())
 			}
 			return all, shown
@@ -65,7 +65,7 @@ func TestSharingNeedsOneFormat(t *testing.T) {
 		panics        bool
 	}{{e4m3, plain, false}, {plain, e4m3, false}, {e4m3, e4m3, false}, {int8, e4m3, true}} {
 		ex := tensor.NewExec()
-		x, p := &activation{Tensor: gaussians(ex, rand.New(rand.NewPCG(1, 2)), 8, 32)}, (&Pass{}).forwarding(ex)
+		x, p := &activation{Tensor: gaussians(ex, rand.New(rand.NewPCG(1, 2)), 8, 32)}, (&Pass{}).forwardPhase(ex)
 		forward := func(l *linear) {
 			l.W = tensor.New(tensor.BF16, 32, 32)
 			if l.mx != nil {
@@ -94,7 +94,7 @@ func TestEvaluationQuantisesOneWay(t *testing.T) {
 	x := gaussians(ex, rng, 40, 96)
 	forward := func(train bool) ([]byte, *activation) {
 		in := &activation{Tensor: x}
-		return l.forward((&Pass{train: train}).forwarding(ex), &ex.Arena, in, &linearState{}).Bytes(), in
+		return l.forward((&Pass{train: train}).forwardPhase(ex), &ex.Arena, in, &linearState{}).Bytes(), in
 	}
 	want, evaluated := forward(false)
 	got, trained := forward(true)
