@@ -7,8 +7,9 @@ import "spmoe/tensor"
 // tokens of score_i/Σ_j score_j. Only P has a gradient. f counts the choices made, the
 // selection bias included.
 
-// balanceLoss adds to each of this rank's sequences, unless losses is nil, its part of the mean over all sequences, of which there are
-// globalSequences, and sets dscores: [tokens, experts] to its gradient.
+// balanceLoss adds to each of this rank's sequences, unless losses is nil, its part of the mean
+// over all sequences, of which there are globalSequences, and sets dscores: [tokens, experts] to
+// its gradient.
 func (r *router) balanceLoss(ex *tensor.Exec, s *routerState, losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
 	dscores.Zero()
 	alpha := r.cfg.BalanceAlpha

@@ -88,7 +88,8 @@ func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 	return a
 }
 
-// backward returns the gradient of the input, given dy, that of the output. A fused phase overwrites dy.
+// backward returns the gradient of the input, given dy, that of the output. A fused phase
+// overwrites dy.
 func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tensor, error) {
 	p.layer = l.layer
 	mark := p.ex.Mark()

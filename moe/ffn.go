@@ -46,7 +46,8 @@ func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) 
 	return newFFN(b, b.experts, cfg, prefixes, layer, cfg.ExpertInter)
 }
 
-// forward computes y for the rows of x: [rows, dim], those of each group for its own network, in the arena to.
+// forward computes y for the rows of x: [rows, dim], those of each group for its own network, in
+// the arena to.
 func (f *ffn) forward(p phase, to *tensor.Arena, x activation, s *ffnState) tensor.Tensor {
 	f.hidden(p, x, s)
 	return f.output(p, to, s)

@@ -2,16 +2,17 @@ package moe
 
 import "spmoe/tensor"
 
-// Weight gradients of routed experts, made for several passes of a step at once. Where a pass brings an expert few rows, their
-// product takes less time than to read and write the FP32 sums that it is added to. So rows are kept from pass to pass until
-// they are enough, and multiplied together.
+// Weight gradients of routed experts, made for several passes of a step at once. Where a pass
+// brings an expert few rows, their product takes less time than to read and write the FP32 sums
+// that it is added to. So rows are kept from pass to pass until they are enough, and multiplied
+// together.
 
-// enoughRows is how many rows an expert should have on average when its gradient is made: the product then takes longer than
-// the sums, and the rows a fraction of their memory.
+// enoughRows is how many rows an expert should have on average when its gradient is made: the
+// product then takes longer than the sums, and the rows a fraction of their memory.
 const enoughRows = 128
 
-// GatheredPasses returns for how many passes weight gradients of routed experts are made at once, if a step has that many. A
-// pass is of tokens tokens, of all ranks together.
+// GatheredPasses returns for how many passes weight gradients of routed experts are made at once,
+// if a step has that many. A pass is of tokens tokens, of all ranks together.
 func (c Config) GatheredPasses(tokens int) int {
 	rows := tokens * c.TopK // of all experts of a layer
 	if rows < 1 {
@@ -20,22 +21,23 @@ func (c Config) GatheredPasses(tokens int) int {
 	return max((enoughRows*c.Experts+rows-1)/rows, 1)
 }
 
-// wgradRows is what a layer's weight gradient is the product of: dy [rows, N] and x [rows, K] of the groups that end at ends.
+// wgradRows is what a layer's weight gradient is the product of: dy [rows, N] and x [rows, K] of
+// the groups that end at ends.
 type wgradRows struct {
 	dy, x tensor.Tensor
 	ends  []int32
 }
 
-// rowStore holds the rows of a step's passes whose gradients are not made yet. Passes are planned in the order in which they
-// begin, and leave their rows in that order: see Pass.BackwardWeight.
+// rowStore holds the rows of a step's passes whose gradients are not made yet. Passes are planned
+// in the order in which they begin, and leave their rows in that order: see Pass.BackwardWeight.
 type rowStore struct {
 	tensor.Arena
 	planned int                     // passes begun that leave rows to one which is still to begin
 	rows    map[*linear][]wgradRows // pass by pass
 }
 
-// plan says whether a pass that begins shares its gradients with others, and whether it is the one that makes them, of at most
-// the given number of passes.
+// plan says whether a pass that begins shares its gradients with others, and whether it is the one
+// that makes them, of at most the given number of passes.
 func (r *rowStore) plan(more bool, passes int) (gathered, due bool) {
 	due = !more || r.planned+1 >= passes
 	gathered = !due || r.planned > 0
@@ -76,8 +78,8 @@ func (r *rowStore) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 // gathers says whether the weight gradients of groups of rows are made for several passes at once.
 func (p phase) gathers(ends []int32) bool { return ends != nil && p.gathered }
 
-// gatherWeight keeps the rows that this pass gives the weight's gradient or, if it is due, makes the gradient of these and all
-// that were kept before.
+// gatherWeight keeps the rows that this pass gives the weight's gradient or, if it is due, makes
+// the gradient of these and all that were kept before.
 func (l *linear) gatherWeight(p phase, s *linearState) {
 	ex, store := p.ex, &p.model.rowStore
 	rows := wgradRows{s.dy.Tensor, s.x.Tensor, s.x.ends}
@@ -97,7 +99,8 @@ func (l *linear) gatherWeight(p phase, s *linearState) {
 	l.wgrad(ex, &dy, &x, 0)
 }
 
-// concatenate returns the rows of all passes group by group, those of a group in the order of the passes.
+// concatenate returns the rows of all passes group by group, those of a group in the order of the
+// passes.
 func concatenate(ex *tensor.Exec, passes []wgradRows) wgradRows {
 	first := passes[0]
 	ends := ex.New(tensor.INT32, len(first.ends)).I32()

@@ -5,8 +5,8 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// output is the projection onto the vocabulary, from which the model and its MTP module predict. For each row h of the hidden
-// states, W being its weight and target the token that follows:
+// output is the projection onto the vocabulary, from which the model and its MTP module predict.
+// For each row h of the hidden states, W being its weight and target the token that follows:
 //
 //	x      = norm(h)
 //	logits = x·Wᵀ
@@ -14,8 +14,8 @@ import (
 //	d      = scale·(softmax(logits) - onehot(target))
 //	dx     = d·W,  dW += dᵀ·x,  dh = the norm's gradient for dx
 //
-// Logits exist for one chunk of rows at a time. Their gradients d are held for whole sequences, where they are not too
-// large, and multiplied at once.
+// Logits exist for one chunk of rows at a time. Their gradients d are held for whole sequences,
+// where they are not too large, and multiplied at once.
 type output struct {
 	weight weight // [vocab, dim]
 }
@@ -38,11 +38,12 @@ const (
 	heldGradients = 1 << 24
 )
 
-// forward adds to each sequence's losses the cross-entropy of its tokens that have a target. In training it runs the backward
-// pass as well: it adds to the gradients of the weights and sets dh.
+// forward adds to each sequence's losses the cross-entropy of its tokens that have a target. In
+// training it runs the backward pass as well: it adds to the gradients of the weights and sets dh.
 //
-// Where there are two predictions, a sequence's gradient of the weight is the sum over the rows of the first, then over
-// those of the second. Rows are counted like that: sequence by sequence, prediction by prediction.
+// Where there are two predictions, a sequence's gradient of the weight is the sum over the rows of
+// the first, then over those of the second. Rows are counted like that: sequence by sequence,
+// prediction by prediction.
 func (o *output) forward(p phase, all []prediction) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
@@ -65,10 +66,12 @@ func (o *output) forward(p phase, all []prediction) {
 	}
 }
 
-// rowGradients is what the gradient of the weight is a product of, for some rows: [rows, vocab] and [rows, dim].
+// rowGradients is what the gradient of the weight is a product of, for some rows: [rows, vocab] and
+// [rows, dim].
 type rowGradients struct{ dlogits, x tensor.Tensor }
 
-// train does all rows and makes the weight's gradient, a balanced binary tree over groups of sequences.
+// train does all rows and makes the weight's gradient, a balanced binary tree over groups of
+// sequences.
 func (o *output) train(p phase, all []prediction) {
 	if len(p.sequences) == 0 {
 		return
@@ -100,8 +103,8 @@ func (o *output) train(p phase, all []prediction) {
 	}
 }
 
-// heldRows returns of how many sequences gradients are held at once, a power of two, and of how many rows: fewer than one
-// sequence has if these are too large.
+// heldRows returns of how many sequences gradients are held at once, a power of two, and of how
+// many rows: fewer than one sequence has if these are too large.
 func (o *output) heldRows(whole, sequences int) (group, held int) {
 	vocab := o.weight.W.Dim(0)
 	group = 1
@@ -143,8 +146,8 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, keep rowGradients) 
 	}
 }
 
-// chunkRows returns how many rows have their logits at once: whole sequences, or at most one. Those of one prediction are
-// neighbours.
+// chunkRows returns how many rows have their logits at once: whole sequences, or at most one. Those
+// of one prediction are neighbours.
 func (o *output) chunkRows(predictions, seq int) int {
 	most := max(logitsChunk/o.weight.W.Dim(0), 16)
 	if predictions == 1 && most > seq {
@@ -159,7 +162,8 @@ func rowAt(all []prediction, seq, at int) (a *prediction, token int) {
 	return &all[which], sequence*seq + at%seq
 }
 
-// crossEntropy turns logits, those of tokens from token on, into their gradient, and adds to the losses of the sequences.
+// crossEntropy turns logits, those of tokens from token on, into their gradient, and adds to the
+// losses of the sequences.
 func (p phase) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
 	defer p.ex.Profiling(profile.Loss).End()
 	seq := p.batch.Seq
@@ -171,7 +175,8 @@ func (p phase) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
 	}
 }
 
-// logits returns the scores of every token of the vocabulary: [tokens, vocab] FP32. x: [tokens, dim], behind the norm.
+// logits returns the scores of every token of the vocabulary: [tokens, vocab] FP32. x: [tokens,
+// dim], behind the norm.
 func (o *output) logits(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	out := ex.New(tensor.FP32, x.Dim(0), o.weight.W.Dim(0))
 	tensor.MatMul(ex, out.Mat(), x.Mat(), o.weight.W.Mat().T())

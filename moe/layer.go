@@ -5,7 +5,8 @@ import (
 	"spmoe/tensor"
 )
 
-// feedForward is the second half of a block. x, dy and what forward and backward return: [tokens, dim].
+// feedForward is the second half of a block. x, dy and what forward and backward return: [tokens,
+// dim].
 type feedForward interface {
 	forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error)
 	backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error)
@@ -24,7 +25,8 @@ type feedState struct {
 }
 
 // moeLayer is a Mixture-of-Experts layer: routed experts, spread over the ranks, and shared
-// experts, which every token visits where it is. No choice is dropped, unless the exchange limits what an expert takes.
+// experts, which every token visits where it is. No choice is dropped, unless the exchange limits
+// what an expert takes.
 type moeLayer struct {
 	router   *router
 	exchange ep.Exchange
@@ -32,7 +34,8 @@ type moeLayer struct {
 	shared   *denseFFN
 }
 
-// forward returns shared(x) + Σ_k weight_k·expert_k(x). Made again, it leaves the shared experts' part out.
+// forward returns shared(x) + Σ_k weight_k·expert_k(x). Made again, it leaves the shared experts'
+// part out.
 func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	chosen, weights := l.route(p, x, s)
 	s.handle.Rows = p.kept

@@ -2,9 +2,9 @@ package moe
 
 import "math"
 
-// Loss is what a pass measured, as sums over this rank's tokens. They add up to the same bits however sequences are spread
-// over ranks and passes. Balance does so for one pass of 2^i sequences per rank: it is a tree over sequences, as the sum
-// over ranks of [collective.AllReduce] is.
+// Loss is what a pass measured, as sums over this rank's tokens. They add up to the same bits
+// however sequences are spread over ranks and passes. Balance does so for one pass of 2^i sequences
+// per rank: it is a tree over sequences, as the sum over ranks of [collective.AllReduce] is.
 type Loss struct {
 	Sum       float64 // cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
 	Tokens    int
@@ -44,8 +44,8 @@ func (l *Loss) sum(sequences []sequenceLoss) {
 // rounded is a sequence's loss as it is added to others: see Loss.
 func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p-24 }
 
-// SequenceLosses returns the cross-entropies of the sequences of this rank in the last Forward, Train or Eval, in nats, each
-// summed over its tokens. They are valid until the next pass begins.
+// SequenceLosses returns the cross-entropies of the sequences of this rank in the last Forward,
+// Train or Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
 func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
 	for i, l := range m.measured {
 		if !yield(i, rounded(l.main)) {

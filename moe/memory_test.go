@@ -62,7 +62,8 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 	}
 }
 
-// No tensor is read after its arena has taken it back: with NaNs in its place all results have the bits that they had.
+// No tensor is read after its arena has taken it back: with NaNs in its place all results have the
+// bits that they had.
 func TestNothingOutlivesItsMemory(t *testing.T) {
 	cfg := with(quantisable(64, 64), func(c *Config) { c.TopK, c.QRank, c.MaxPositions = 3, 32, 64 })
 	b := batchOf(51, 2, 32, cfg.Vocab)
@@ -92,7 +93,8 @@ func TestNothingOutlivesItsMemory(t *testing.T) {
 	}
 }
 
-// everything returns what all passes over b give: training, evaluation, logits and those of a decoder.
+// everything returns what all passes over b give: training, evaluation, logits and those of a
+// decoder.
 func (m *member) everything(b Batch) (map[string][]float32, error) {
 	trained, err := m.model.Train(m.ex, b)
 	if err != nil {

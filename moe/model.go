@@ -20,7 +20,8 @@ type Model struct {
 	Config Config
 	Groups []*Group // all parameters
 
-	// Recompute says what training passes make again instead of keeping it. It may change between passes.
+	// Recompute says what training passes make again instead of keeping it. It may change between
+	// passes.
 	Recompute Recompute
 
 	precision Precision
@@ -51,7 +52,8 @@ func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange 
 	return build(newBuilder(precision), cfg, seq, c, exchange)
 }
 
-// NewInference is New for a model that is not trained: it has no memory for gradients, and Train panics.
+// NewInference is New for a model that is not trained: it has no memory for gradients, and Train
+// panics.
 func NewInference(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
 	b := newBuilder(precision)
 	b.inference = true
@@ -91,8 +93,8 @@ func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exch
 	return m, nil
 }
 
-// Observe calls f with the activations of later passes: "layer0_attention", "layer0_mlp_in", "layer1_topk_index"
-// (int32) and so on. They are valid during the call only. A nil f ends it.
+// Observe calls f with the activations of later passes: "layer0_attention", "layer0_mlp_in",
+// "layer1_topk_index" (int32) and so on. They are valid during the call only. A nil f ends it.
 func (m *Model) Observe(f func(name string, t tensor.Tensor)) { m.observer = f }
 
 // Batch is what one pass of this rank reads.
@@ -101,20 +103,23 @@ type Batch struct {
 	Targets []int32 // [sequences·Seq]: the token after each input
 	Seq     int     // tokens of a sequence
 
-	// First, unless it is nil, is [sequences·Seq]: the position of its sequence from which on a token sees, the beginning of its document.
-	// Rotary positions go on through a sequence: attention depends on their differences alone.
+	// First, unless it is nil, is [sequences·Seq]: the position of its sequence from which on a
+	// token sees, the beginning of its document. Rotary positions go on through a sequence:
+	// attention depends on their differences alone.
 	First []int32
 
 	// GlobalSequences is the number of sequences that one optimizer step averages over: those
 	// of all ranks and of all gradient accumulation passes.
 	GlobalSequences int
 
-	// More says that another pass of the same step follows. Until one without it the gradients of routed experts may be incomplete: they
-	// are made for several passes at once, [Config.GatheredPasses], and have other bits than those of pass after pass.
+	// More says that another pass of the same step follows. Until one without it the gradients of
+	// routed experts may be incomplete: they are made for several passes at once,
+	// [Config.GatheredPasses], and have other bits than those of pass after pass.
 	More bool
 }
 
-// Train runs forward and backward and adds to all gradients those of the objective, or sets them after [Group.ZeroGrad],
+// Train runs forward and backward and adds to all gradients those of the objective, or sets them
+// after [Group.ZeroGrad],
 //
 //	mean cross-entropy + MTPWeight·mean MTP cross-entropy + balance loss,
 //
@@ -169,7 +174,8 @@ func (m *Model) hidden(p phase) (tensor.Tensor, error) {
 	return h, nil
 }
 
-// predict measures the losses of all tokens, given the last hidden state, and in training sets dh to its gradient.
+// predict measures the losses of all tokens, given the last hidden state, and in training sets dh
+// to its gradient.
 func (m *Model) predict(p phase, h, dh tensor.Tensor) error {
 	p.loss.Tokens = len(p.batch.Targets)
 	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: p.batch.Targets, scale: p.scale()}}

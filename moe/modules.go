@@ -111,8 +111,8 @@ func (c Config) Modules(seq int) []Module {
 	return all
 }
 
-// blocks returns the parts of so many transformer layers, some of them dense: the norms first. What they keep follows
-// blockState.
+// blocks returns the parts of so many transformer layers, of which some are dense: the norms first. What they keep follows the layers'
+// saved structs.
 func (c Config) blocks(layers, dense int64, seq int) []Module {
 	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
 	norms = norms.keeps(layers, 2*c.Dim, 2*c.Dim)

@@ -21,7 +21,8 @@ func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
 	return l
 }
 
-// forward returns x normalised, in x's type and in the arena to. x must stay as it is until the backward pass.
+// forward returns x normalised, in x's type and in the arena to. x must stay as it is until the
+// backward pass.
 func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normState) tensor.Tensor {
 	y := to.New(x.DType(), x.Rows, x.Cols)
 	s.x, s.rstd = x, p.kept.New(tensor.FP32, x.Rows)
@@ -29,8 +30,9 @@ func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normSta
 	return y
 }
 
-// backward writes the gradient of x to dx, or adds it there. The weight's gradient is a by-product: it is added up here, and
-// added to those of other passes by backwardWeight, which a fused phase calls at once.
+// backward writes the gradient of x to dx, or adds it there. The weight's gradient is a by-product:
+// it is added up here, and added to those of other passes by backwardWeight, which a fused phase
+// calls at once.
 func (l *rmsNorm) backward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normState) {
 	s.dw = p.kept.New(tensor.FP32, s.x.Cols)
 	s.dw.Zero()

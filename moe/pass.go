@@ -7,18 +7,19 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Pass is a training pass in flight: all that the backward pass of a batch needs. Layers hold weights only, so any number of
-// passes may be in flight at once, each with memory of its own:
+// Pass is a training pass in flight: all that the backward pass of a batch needs. Layers hold
+// weights only, so any number of passes may be in flight at once, each with memory of its own:
 //
 //	F0 F1 B0 B1        p0, _ := m.Forward(ex, b0); p1, _ := m.Forward(ex, b1); p0.Backward(ex); p1.Backward(ex)
 //	F0 F1 I0 I1 W0 W1  the same with input and weight gradients apart: p0.BackwardInput(ex) ...; p0.BackwardWeight(ex) ...
 //
-// All ranks run the same schedule, and weights stay as they are meanwhile. Gradients have the same bits in every order: a
-// weight's gradient is the sum over the passes of a step in the order of their Forward calls. A pass whose turn has not come
-// leaves its weight gradients to the pass before it.
+// All ranks run the same schedule, and weights stay as they are meanwhile. Gradients have the same
+// bits in every order: a weight's gradient is the sum over the passes of a step in the order of
+// their Forward calls. A pass whose turn has not come leaves its weight gradients to the pass
+// before it.
 //
-// A pass ends with its weight gradients; the model then uses its memory for another one. The first Forward after ZeroGrad
-// ends all passes that are left, with nothing added.
+// A pass ends with its weight gradients; the model then uses its memory for another one. The first
+// Forward after ZeroGrad ends all passes that are left, with nothing added.
 type Pass struct {
 	model     *Model
 	batch     Batch
@@ -52,11 +53,11 @@ const (
 	waiting         // for its turn to add to the weights' gradients
 )
 
-// Forward runs the forward pass of a training step over b, whose slices must stay as they are until the pass ends. It is
-// collective.
+// Forward runs the forward pass of a training step over b, whose slices must stay as they are until
+// the pass ends. It is collective.
 //
-// The loss and everything behind the last hidden state end here: logits are never held all at once, so the head, its norms
-// and their weights get their gradients with the loss.
+// The loss and everything behind the last hidden state end here: logits are never held all at once,
+// so the head, its norms and their weights get their gradients with the loss.
 func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 	m.beginStep()
 	p := m.newPass(ex, b, true)
@@ -86,9 +87,9 @@ func (p *Pass) forward(ex *tensor.Exec) error {
 // Loss returns what the forward pass measured.
 func (p *Pass) Loss() Loss { return p.loss }
 
-// Backward adds to all gradients those of the objective, or sets them after [Group.ZeroGrad]. It is collective. Weight
-// gradients are made layer by layer, while caches hold what they are products of, unless earlier passes of the step have not
-// made theirs.
+// Backward adds to all gradients those of the objective, or sets them after [Group.ZeroGrad]. It is
+// collective. Weight gradients are made layer by layer, while caches hold what they are products
+// of, unless earlier passes of the step have not made theirs.
 func (p *Pass) Backward(ex *tensor.Exec) error {
 	if len(p.model.inFlight) > 0 && p.model.inFlight[0] != p {
 		if err := p.BackwardInput(ex); err != nil {
@@ -105,12 +106,14 @@ func (p *Pass) Backward(ex *tensor.Exec) error {
 	return nil
 }
 
-// BackwardInput makes the gradients of all layers' inputs (I), and keeps what the weights' gradients are products of. It is
-// collective: all exchanges between ranks of the backward pass are here.
+// BackwardInput makes the gradients of all layers' inputs (I), and keeps what the weights'
+// gradients are products of. It is collective: all exchanges between ranks of the backward pass are
+// here.
 func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(p.inputPhase(ex)) }
 
-// BackwardWeight makes the weights' gradients (W) after BackwardInput, any time later. It is this rank's work alone. If
-// passes of the step that began earlier have not made theirs, the last of those does this pass's work.
+// BackwardWeight makes the weights' gradients (W) after BackwardInput, any time later. It is this
+// rank's work alone. If passes of the step that began earlier have not made theirs, the last of
+// those does this pass's work.
 func (p *Pass) BackwardWeight(ex *tensor.Exec) {
 	p.advance(halfway, waiting)
 	p.model.catchUp(ex)
@@ -241,8 +244,8 @@ func (m *Model) beginStep() {
 	m.rowStore.clear()
 }
 
-// ActivationPeak returns the most bytes that the passes of m with this Exec have held: in its arena, in arenas of their own,
-// and from pass to pass.
+// ActivationPeak returns the most bytes that the passes of m with this Exec have held: in its
+// arena, in arenas of their own, and from pass to pass.
 func (m *Model) ActivationPeak(ex *tensor.Exec) int {
 	n := ex.Peak() + m.rowStore.Peak()
 	for _, p := range m.passes {

@@ -13,7 +13,8 @@ import (
 	"spmoe/tensor"
 )
 
-// schedule is the calls of a step: F0 is the forward pass of batch 0, B0 its backward pass, I0 and W0 the two halves of that.
+// schedule is the calls of a step: F0 is the forward pass of batch 0, B0 its backward pass, I0 and
+// W0 the two halves of that.
 type schedule string
 
 // inOrder runs pass after pass.

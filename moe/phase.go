@@ -6,7 +6,8 @@ import (
 	"spmoe/tensor"
 )
 
-// phase is one half of a pass, forward or backward, on its way through the layers. It says where results go:
+// phase is one half of a pass, forward or backward, on its way through the layers. It says where
+// results go:
 //
 //	arena  of the pass: what lives until the pass ends
 //	kept   what the next half reads: in a forward phase what the backward pass needs, in a backward phase what weight
@@ -24,20 +25,22 @@ type phase struct {
 	fused bool // backward: each layer adds to its weights' gradients at once
 }
 
-// forwardPhase is that of a forward pass. An evaluation leaves its results where a training pass would, so that both use the
-// same memory.
+// forwardPhase is that of a forward pass. An evaluation leaves its results where a training pass
+// would, so that both use the same memory.
 func (p *Pass) forwardPhase(ex *tensor.Exec) phase {
 	f := phase{Pass: p, ex: ex, brief: &ex.Arena}
 	f.kept, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
 	return f
 }
 
-// fusedPhase is that of a backward pass in which each layer makes its weights' gradients with that of its input.
+// fusedPhase is that of a backward pass in which each layer makes its weights' gradients with that
+// of its input.
 func (p *Pass) fusedPhase(ex *tensor.Exec) phase {
 	return phase{Pass: p, ex: ex, fused: true, kept: &ex.Arena, cheap: &ex.Arena, brief: &ex.Arena}
 }
 
-// inputPhase is that of the gradients of inputs alone. What the weights' gradients need stays until weightPhase.
+// inputPhase is that of the gradients of inputs alone. What the weights' gradients need stays until
+// weightPhase.
 func (p *Pass) inputPhase(ex *tensor.Exec) phase {
 	return phase{Pass: p, ex: ex, kept: &p.arena, cheap: &p.arena, brief: &ex.Arena}
 }
@@ -62,20 +65,22 @@ func (p phase) refilling() phase {
 
 func (p phase) refilled() { p.ex.Profile.Again(false) }
 
-// quantisesForWgrad says whether a forward pass quantises inputs for the weight gradients as well: not if that is made
-// again, or if there is no backward pass.
+// quantisesForWgrad says whether a forward pass quantises inputs for the weight gradients as well:
+// not if that is made again, or if there is no backward pass.
 func (p phase) quantisesForWgrad() bool {
 	return p.train && (p.recompute == RecomputeNone || p.again)
 }
 
-// endHalf releases the scratch memory of the first half of a block, unless its result lies there too.
+// endHalf releases the scratch memory of the first half of a block, unless its result lies there
+// too.
 func (p phase) endHalf(m tensor.Mark) {
 	if p.kept != p.brief {
 		p.ex.Release(m)
 	}
 }
 
-// endBlock releases what a block needed for its output alone: all that it kept, if there is no backward pass.
+// endBlock releases what a block needed for its output alone: all that it kept, if there is no
+// backward pass.
 func (p phase) endBlock(scratch, kept tensor.Mark) {
 	p.ex.Release(scratch)
 	if !p.train {
@@ -83,8 +88,8 @@ func (p phase) endBlock(scratch, kept tensor.Mark) {
 	}
 }
 
-// residual returns where the gradient of a residual stream is added to dy, which holds one summand. Weight gradients that
-// are still to be made read dy as it is.
+// residual returns where the gradient of a residual stream is added to dy, which holds one summand.
+// Weight gradients that are still to be made read dy as it is.
 func (p phase) residual(dy tensor.Tensor) tensor.Tensor {
 	if p.fused {
 		return dy
@@ -100,7 +105,8 @@ func (p phase) observe(name string, t tensor.Tensor) {
 	}
 }
 
-// scale is the gradient of the mean loss for one token's cross-entropy, scaleMTP that of the MTP module.
+// scale is the gradient of the mean loss for one token's cross-entropy, scaleMTP that of the MTP
+// module.
 func (p phase) scale() float32 { return 1 / float32(p.batch.GlobalSequences*p.batch.Seq) }
 
 func (p phase) scaleMTP() float32 {

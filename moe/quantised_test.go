@@ -9,7 +9,8 @@ import (
 	"spmoe/tensor"
 )
 
-// TestSharedInput: a layer that shares the input of another computes what it would compute alone, and quantises nothing.
+// TestSharedInput: a layer that shares the input of another computes what it would compute alone,
+// and quantises nothing.
 func TestSharedInput(t *testing.T) {
 	const rows, n, k = 50, 64, 96
 	for _, how := range []MX{{}, {HighWgrad: true}, {Format: mx.INT8, Gradient: mx.INT8}} {
@@ -57,7 +58,8 @@ func TestSharedInput(t *testing.T) {
 	}
 }
 
-// TestSharingNeedsOneFormat: layers whose inputs are not quantised alike cannot share them, unless one is not quantised.
+// TestSharingNeedsOneFormat: layers whose inputs are not quantised alike cannot share them, unless
+// one is not quantised.
 func TestSharingNeedsOneFormat(t *testing.T) {
 	plain, e4m3, int8 := &linear{}, &linear{mx: &mxLinear{}}, &linear{mx: &mxLinear{MX: MX{Format: mx.INT8}}}
 	for _, c := range []struct {
@@ -85,7 +87,8 @@ func TestSharingNeedsOneFormat(t *testing.T) {
 	}
 }
 
-// TestEvaluationQuantisesOneWay: without a backward pass no product reads the input along its columns.
+// TestEvaluationQuantisesOneWay: without a backward pass no product reads the input along its
+// columns.
 func TestEvaluationQuantisesOneWay(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(9, 10))
 	l := linear{mx: &mxLinear{}}

@@ -7,9 +7,9 @@ import (
 	"spmoe/tensor"
 )
 
-// Recompute says which activations a block makes again in the backward pass, instead of keeping them since the forward pass:
-// less memory for more time, and the same bits. All ranks use the same, because what is made again may have to be exchanged
-// again.
+// Recompute says which activations a block makes again in the backward pass, instead of keeping
+// them since the forward pass: less memory for more time, and the same bits. All ranks use the
+// same, because what is made again may have to be exchanged again.
 type Recompute uint8
 
 // The ways to recompute, as TorchTitan's activation_checkpoint.mode has them.
@@ -17,15 +17,15 @@ const (
 	// RecomputeNone keeps what the forward pass has made.
 	RecomputeNone Recompute = iota
 
-	// RecomputeSelective makes again what takes at most kvRank operations per byte: results of norms, SwiGLU, copies and
-	// conversions, the quantised copies of inputs, and keys and values, products of latents of kvRank elements. It keeps the
-	// other products, whose sums have more terms, what attention gives, the choice of experts, and rows that came from other
-	// ranks.
+	// RecomputeSelective makes again what takes at most kvRank operations per byte: results of
+	// norms, SwiGLU, copies and conversions, the quantised copies of inputs, and keys and values,
+	// products of latents of kvRank elements. It keeps the other products, whose sums have more
+	// terms, what attention gives, the choice of experts, and rows that came from other ranks.
 	RecomputeSelective
 
-	// RecomputeFull keeps the input of each block and the experts that its tokens chose. The block's forward pass is made
-	// again before its backward pass, with its dispatch and combine: rows of other ranks would take top-k times the memory
-	// of the input.
+	// RecomputeFull keeps the input of each block and the experts that its tokens chose. The
+	// block's forward pass is made again before its backward pass, with its dispatch and combine:
+	// rows of other ranks would take top-k times the memory of the input.
 	RecomputeFull
 	recomputes
 )
@@ -44,9 +44,9 @@ func ParseRecompute(name string) (Recompute, error) {
 	return RecomputeNone, fmt.Errorf("recompute is %q: use one of %s", name, strings.Join(recomputeNames[:], ", "))
 }
 
-// arenas says where a forward pass leaves what its backward pass reads: kept, and cheap, that part of it which takes little
-// work to make again. What lies in scratch memory ends with its half of a block, and is refilled before the backward pass
-// of that half.
+// arenas says where a forward pass leaves what its backward pass reads: kept, and cheap, that part
+// of it which takes little work to make again. What lies in scratch memory ends with its half of a
+// block, and is refilled before the backward pass of that half.
 func (r Recompute) arenas(own, scratch *tensor.Arena) (kept, cheap *tensor.Arena) {
 	switch r {
 	case RecomputeSelective:
@@ -103,8 +103,8 @@ func (a *attention) refill(p phase, x tensor.Tensor, s *attentionState) {
 	a.expand(p, s)
 }
 
-// refill gives an activation its rows back. What they were quantised to is lost: only wgrad reads it from now on, and
-// quantises what it reads.
+// refill gives an activation its rows back. What they were quantised to is lost: only wgrad reads
+// it from now on, and quantises what it reads.
 func (a *activation) refill(x tensor.Tensor) {
 	*a = activation{Tensor: x, ends: a.ends, shown: a.shown}
 }

@@ -33,7 +33,8 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 	return r
 }
 
-// forward returns the chosen experts and their weights, both [tokens, topK]. Made again, it does not choose again.
+// forward returns the chosen experts and their weights, both [tokens, topK]. Made again, it does
+// not choose again.
 func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, weights tensor.Tensor) {
 	ex := p.ex
 	defer ex.Profiling(profile.Router).End()
@@ -55,7 +56,8 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, wei
 	return s.experts, s.weights
 }
 
-// scoreWork is how many operations of a product take about as long as what is done here with one score.
+// scoreWork is how many operations of a product take about as long as what is done here with one
+// score.
 const scoreWork = 64
 
 // work is how much there is to do for so many tokens, as [tensor.Parallel] counts it.
@@ -138,7 +140,8 @@ type routedBackward struct {
 	dweights, dscores tensor.Tensor
 }
 
-// scoresBackward turns dscores of tokens [lo, hi) into the gradient of their logits, that of the weights included.
+// scoresBackward turns dscores of tokens [lo, hi) into the gradient of their logits, that of the
+// weights included.
 func scoresBackward(_ *tensor.Exec, r routedBackward, lo, hi int) {
 	for t := lo; t < hi; t++ {
 		d, scores := r.dscores.Index(t).F32(), r.scores.Index(t).F32()

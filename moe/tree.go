@@ -6,8 +6,9 @@ import (
 	"spmoe/tensor"
 )
 
-// tree makes a weight's gradient of what sequences, or groups of 2^i of them, contribute one after the other: as the balanced
-// binary tree that tensor.Wgrad documents, for a gradient that no single product gives.
+// tree makes a weight's gradient of what sequences, or groups of 2^i of them, contribute one after
+// the other: as the balanced binary tree that tensor.Wgrad documents, for a gradient that no single
+// product gives.
 type tree struct {
 	ex      *tensor.Exec
 	weight  *weight
