@@ -10,8 +10,8 @@ import (
 // Pass is a training pass in flight: all that the backward pass of a batch needs. Layers hold
 // weights only, so any number of passes may be in flight at once, each with memory of its own:
 //
-//	F0 F1 B0 B1        p0, _ := m.Forward(ex, b0); p1, _ := m.Forward(ex, b1); p0.Backward(ex); p1.Backward(ex)
-//	F0 F1 I0 I1 W0 W1  the same with input and weight gradients apart: p0.BackwardInput(ex) ...; p0.BackwardWeight(ex) ...
+//	F0 F1 B0 B1        Forward of two batches, then Backward of both passes
+//	F0 F1 I0 I1 W0 W1  the same with BackwardInput and BackwardWeight apart
 //
 // All ranks run the same schedule, and weights stay as they are meanwhile. Gradients have the same
 // bits in every order: a weight's gradient is the sum over the passes of a step in the order of
@@ -48,7 +48,7 @@ type stage uint8
 
 const (
 	ended     stage = iota
-	forwarded       // a training pass is in flight
+	forwarded       // its backward pass may run
 	halfway         // the gradients of all inputs are there
 	waiting         // for its turn to add to the weights' gradients
 )
