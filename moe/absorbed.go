@@ -48,33 +48,34 @@ func transpose[T any](dst, src []T, rows, cols int) {
 }
 
 // attend is the attention of a block, in the form that the pass needs.
-func (l *block) attend(p *pass, x tensor.Tensor) tensor.Tensor {
+func (l *block) attend(p phase, x tensor.Tensor, s *attentionState) tensor.Tensor {
 	if p.decoding == nil {
-		return l.attention.forward(p, x)
+		return l.attention.forward(p, x, s)
 	}
-	return l.attention.extend(p, p.decoding, l.layer, x)
+	return l.attention.extend(p, p.decoding, l.layer, x, s)
 }
 
 // extend is forward for tokens that are added to sequences. x: [tokens, dim], sequence after sequence.
-func (a *attention) extend(p *pass, d *decoding, layer int, x tensor.Tensor) tensor.Tensor {
+func (a *attention) extend(p phase, d *decoding, layer int, x tensor.Tensor, s *attentionState) tensor.Tensor {
 	ex, c, tokens := p.ex, a.cfg, x.Dim(0)
-	q := a.queries(p, x)
-	down := a.kvDown.forward(p, x, nil)
+	s.x = activation{Tensor: x}
+	q := a.queries(p, s)
+	down := a.kvDown.forward(p, p.brief, &s.x, &s.linear.kvDown)
 	key := down.Mat().ColSlice(c.KVRank, c.cacheRow())
-	latent := a.kvNorm.forward(ex, down.Mat().ColSlice(0, c.KVRank))
+	latent := a.kvNorm.forward(p, p.brief, down.Mat().ColSlice(0, c.KVRank), &s.kvNorm)
 	weights := &d.decoder.layers[layer]
 	weights.roundLatents(ex, latent.Mat())
 	sequences := a.keep(ex, d, layer, q.Mat(), latent.Mat(), key)
 
 	queries := ex.New(x.DType(), tokens, c.Heads*c.cacheRow())
 	sums := ex.New(x.DType(), tokens, c.Heads*c.KVRank)
-	o := ex.New(x.DType(), tokens, c.Heads*c.ValueDim)
+	s.o = activation{Tensor: ex.New(x.DType(), tokens, c.Heads*c.ValueDim)}
 	work := func(dim int) int { return 2 * tokens * c.Heads * c.KVRank * dim }
-	heads := absorbedHeads{attention: a, weights: weights, few: d.few, q: q.Mat(), queries: queries.Mat(), sums: sums.Mat(), o: o.Mat()}
+	heads := absorbedHeads{attention: a, weights: weights, few: d.few, q: q.Mat(), queries: queries.Mat(), sums: sums.Mat(), o: s.o.Mat()}
 	tensor.Parallel(ex, c.Heads, work(c.NopeDim), heads, absorbQueries)
 	tensor.CachedAttention(ex, sums.Reshape(tokens*c.Heads, c.KVRank).Mat(), queries.Reshape(tokens*c.Heads, c.cacheRow()).Mat(), c.Heads, a.scale, sequences)
 	tensor.Parallel(ex, c.Heads, work(c.ValueDim), heads, expandSums)
-	return a.out.forward(p, o, nil)
+	return a.out.forward(p, p.kept, &s.o, &s.linear.out)
 }
 
 // roundLatents gives latents the values that the training pass multiplies.

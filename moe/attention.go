@@ -18,14 +18,18 @@ type attention struct {
 	kvNorm *rmsNorm
 	kvUp   linear // [heads·(nopeDim + valueDim), kvRank]: per head, nope key | value
 	out    linear // [dim, heads·valueDim]
+}
 
-	saved struct {
-		x, qLatent, kvLatent tensor.Tensor // inputs of the projections
-		down                 tensor.Tensor // latent, before its norm | rotary key
-		q, k, v, o           tensor.Tensor
-		lse                  tensor.Tensor
-		shape                tensor.AttentionShape
-	}
+// attentionState is what attention keeps of a pass.
+type attentionState struct {
+	x, qLatent, kvLatent, o activation    // inputs of the projections
+	down                    tensor.Tensor // latent, before its norm | rotary key
+	q, k, v                 tensor.Tensor
+	lse                     tensor.Tensor
+	shape                   tensor.AttentionShape
+
+	qNorm, kvNorm normState
+	linear        struct{ q, qDown, qUp, kvDown, kvUp, out linearState }
 }
 
 func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor.RotaryTable) *attention {
@@ -39,7 +43,6 @@ func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor
 		b.linear(&a.q, prefix+"q_proj", cfg.Heads*cfg.KeyDim(), cfg.Dim, plain)
 	}
 	b.linear(&a.kvDown, prefix+"kv_a_proj_with_mqa", cfg.KVRank+cfg.RopeDim, cfg.Dim, plain)
-	a.kvDown.sharesInput(a.fromInput())
 	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", cfg.KVRank, cfg.NormEps)
 	b.linear(&a.kvUp, prefix+"kv_b_proj", cfg.Heads*(cfg.NopeDim+cfg.ValueDim), cfg.KVRank, plain)
 	b.linear(&a.out, prefix+"o_proj", cfg.Dim, cfg.Heads*cfg.ValueDim, outputInit(layer))
@@ -47,34 +50,43 @@ func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor
 }
 
 // forward returns the attention output for x: [sequences·seq, dim].
-func (a *attention) forward(p *pass, x tensor.Tensor) tensor.Tensor {
-	ex, seq, c, s := p.ex, p.batch.Seq, a.cfg, &a.saved
-	s.x = x
+func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.Tensor {
+	ex, seq, c := p.ex, p.batch.Seq, a.cfg
+	s.x = activation{Tensor: x}
 	s.shape = tensor.AttentionShape{Batch: x.Dim(0) / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale, First: p.batch.First}
-	s.q = a.queries(p, x)
+	s.q = a.queries(p, s)
 	for h := range c.Heads {
 		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
 	}
-	s.down = a.kvDown.forward(p, x, nil)
+	s.down = a.kvDown.forward(p, p.kept, &s.x, &s.linear.kvDown)
 	latent, key := a.latentKey(s.down.Mat())
 	a.rope.Rotate(ex, key, seq)
-	s.kvLatent = a.kvNorm.within(p, latent)
-	a.expand(p)
+	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
+	a.expand(p, s)
 
-	s.o = ex.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)
-	s.lse = ex.New(tensor.FP32, x.Dim(0)*c.Heads)
+	s.o = activation{Tensor: p.kept.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)}
+	s.lse = p.kept.New(tensor.FP32, x.Dim(0)*c.Heads)
 	tensor.CausalAttention(ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
-	return a.out.forward(p, s.o, nil)
+	return a.out.forward(p, p.kept, &s.o, &s.linear.out)
+}
+
+// queries returns those of all heads, not rotated.
+func (a *attention) queries(p phase, s *attentionState) tensor.Tensor {
+	if a.qNorm == nil {
+		return a.q.forward(p, p.kept, &s.x, &s.linear.q)
+	}
+	down := a.qDown.forward(p, p.kept, &s.x, &s.linear.qDown)
+	s.qLatent = activation{Tensor: a.qNorm.forward(p, p.cheap, down.Mat(), &s.qNorm)}
+	return a.qUp.forward(p, p.kept, &s.qLatent, &s.linear.qUp)
 }
 
 // expand sets keys and values of all heads, from the latents and the rotary key.
-func (a *attention) expand(p *pass) {
-	defer p.brief(p.brief(true))
-	ex, c, s := p.ex, a.cfg, &a.saved
+func (a *attention) expand(p phase, s *attentionState) {
+	ex, c := p.ex, a.cfg
+	up := a.kvUp.forward(p, p.brief, &s.kvLatent, &s.linear.kvUp)
 	_, key := a.latentKey(s.down.Mat())
-	up := a.kvUp.forward(p, s.kvLatent, nil)
-	s.k = ex.New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
-	s.v = ex.New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
+	s.k = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
+	s.v = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
 	for h := range c.Heads {
 		nope, value := a.keyValue(up.Mat(), h)
 		tensor.Convert(ex, a.nope(s.k.Mat(), h), nope)
@@ -83,67 +95,56 @@ func (a *attention) expand(p *pass) {
 	}
 }
 
-// again makes anew what was brief, from the input.
-func (a *attention) again(p *pass, x tensor.Tensor) {
-	s := &a.saved
-	s.x = x
-	if a.qNorm != nil {
-		s.qLatent = a.qNorm.again(p.ex)
-	}
-	s.kvLatent = a.kvNorm.again(p.ex)
-	a.expand(p)
-}
-
-func (a *attention) queries(p *pass, x tensor.Tensor) tensor.Tensor {
-	if a.qNorm == nil {
-		return a.q.forward(p, x, nil)
-	}
-	a.saved.qLatent = a.qNorm.within(p, a.qDown.forward(p, x, nil).Mat())
-	return a.qUp.forward(p, a.saved.qLatent, nil)
-}
-
-// fromInput returns the first projection on the way to the queries.
-func (a *attention) fromInput() *linear {
-	if a.qNorm == nil {
-		return &a.q
-	}
-	return &a.qDown
-}
-
 // backward returns the gradient of x.
-func (a *attention) backward(p *pass, dy tensor.Tensor) tensor.Tensor {
-	ex, c, s := p.ex, a.cfg, &a.saved
-	do := a.out.backward(p, dy, s.o, nil)
-	dq, dk, dv := like(ex, s.q), like(ex, s.k), like(ex, s.v)
+func (a *attention) backward(p phase, dy tensor.Tensor, s *attentionState) tensor.Tensor {
+	ex, c := p.ex, a.cfg
+	do := a.out.backward(p, p.brief, activation{Tensor: dy}, &s.linear.out)
+	dq, dk, dv := like(p.kept, s.q), like(p.brief, s.k), like(p.brief, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
 
-	dUp := ex.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
+	dUp := p.kept.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
 	for h := range c.Heads {
 		a.rope.RotateBack(ex, a.rotary(dq.Mat(), h), s.shape.Seq)
 		nope, value := a.keyValue(dUp.Mat(), h)
 		tensor.Convert(ex, nope, a.nope(dk.Mat(), h))
 		tensor.Convert(ex, value, a.value(dv.Mat(), h))
 	}
-	dDown := ex.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
+	dDown := p.kept.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
 	dLatent, dKey := a.latentKey(dDown.Mat())
 	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
 	a.rope.RotateBack(ex, dKey, s.shape.Seq)
-	a.kvNorm.backward(p, dLatent, a.kvUp.backward(p, dUp, s.kvLatent, nil).Mat(), false)
+	dkvLatent := a.kvUp.backward(p, p.brief, activation{Tensor: dUp}, &s.linear.kvUp)
+	a.kvNorm.backward(p, dLatent, dkvLatent.Mat(), false, &s.kvNorm)
 
-	dx := a.kvDown.backward(p, dDown, s.x, nil)
-	tensor.Add(ex, dx.Mat(), dx.Mat(), a.queriesBackward(p, dq).Mat())
+	dx := a.kvDown.backward(p, p.brief, activation{Tensor: dDown}, &s.linear.kvDown)
+	tensor.Add(ex, dx.Mat(), dx.Mat(), a.queriesBackward(p, dq, s).Mat())
 	return dx
 }
 
-func (a *attention) queriesBackward(p *pass, dq tensor.Tensor) tensor.Tensor {
-	s := &a.saved
+// queriesBackward returns the part of x's gradient that comes through the queries.
+func (a *attention) queriesBackward(p phase, dq tensor.Tensor, s *attentionState) tensor.Tensor {
 	if a.qNorm == nil {
-		return a.q.backward(p, dq, s.x, nil)
+		return a.q.backward(p, p.brief, activation{Tensor: dq}, &s.linear.q)
 	}
-	dLatent := a.qUp.backward(p, dq, s.qLatent, nil)
-	a.qNorm.backward(p, dLatent.Mat(), dLatent.Mat(), false)
-	return a.qDown.backward(p, dLatent, s.x, nil)
+	dLatent := a.qUp.backward(p, p.kept, activation{Tensor: dq}, &s.linear.qUp)
+	a.qNorm.backward(p, dLatent.Mat(), dLatent.Mat(), false, &s.qNorm)
+	return a.qDown.backward(p, p.brief, activation{Tensor: dLatent}, &s.linear.qDown)
+}
+
+// backwardWeight adds to the gradients of all weights.
+func (a *attention) backwardWeight(p phase, s *attentionState) {
+	a.out.backwardWeight(p, &s.linear.out)
+	a.kvUp.backwardWeight(p, &s.linear.kvUp)
+	a.kvNorm.backwardWeight(p, &s.kvNorm)
+	a.kvDown.backwardWeight(p, &s.linear.kvDown)
+	if a.qNorm == nil {
+		a.q.backwardWeight(p, &s.linear.q)
+		return
+	}
+	a.qUp.backwardWeight(p, &s.linear.qUp)
+	a.qNorm.backwardWeight(p, &s.qNorm)
+	a.qDown.backwardWeight(p, &s.linear.qDown)
 }
 
 // latentKey returns the two parts of what kvDown gives.

@@ -7,18 +7,19 @@ import "spmoe/tensor"
 // tokens of score_i/Σ_j score_j. Only P has a gradient. f counts the choices made, the
 // selection bias included.
 
-// balanceLoss adds to each of this rank's sequences, unless losses is nil, its part of the mean over all sequences, of which there are
-// globalSequences, and sets dscores: [tokens, experts] to its gradient.
-func (r *router) balanceLoss(ex *tensor.Exec, losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
+// balanceLoss adds to each of this rank's sequences, unless losses is nil, its part of the mean
+// over all sequences, of which there are globalSequences, and sets dscores: [tokens, experts] to
+// its gradient.
+func (r *router) balanceLoss(ex *tensor.Exec, s *routerState, losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
 	dscores.Zero()
 	alpha := r.cfg.BalanceAlpha
 	if alpha == 0 {
 		return
 	}
-	job := balancing{r, losses, dscores, seq, alpha / float64(globalSequences)}
+	job := balancing{r, s, losses, dscores, seq, alpha / float64(globalSequences)}
 	n := dscores.Dim(0) / seq
-	if len(r.share) < n*r.cfg.Experts {
-		r.share = make([]float64, n*r.cfg.Experts)
+	if len(s.share) < n*r.cfg.Experts {
+		s.share = make([]float64, n*r.cfg.Experts)
 	}
 	tensor.Parallel(ex, n, r.work(n*seq), job, balanceSequences)
 }
@@ -26,6 +27,7 @@ func (r *router) balanceLoss(ex *tensor.Exec, losses []sequenceLoss, dscores ten
 // balancing is the arguments of balanceLoss.
 type balancing struct {
 	*router
+	*routerState
 	losses  []sequenceLoss
 	dscores tensor.Tensor
 	seq     int
@@ -47,7 +49,7 @@ func (b balancing) sequence(i int) float64 {
 	seq, lo, dscores := b.seq, i*b.seq, b.dscores.Slice(i*b.seq, (i+1)*b.seq)
 	share := b.share[i*b.cfg.Experts:][:b.cfg.Experts]
 	clear(share)
-	for _, e := range b.saved.experts.Slice(lo, lo+seq).I32() {
+	for _, e := range b.experts.Slice(lo, lo+seq).I32() {
 		share[e]++
 	}
 	// Now counts; then alpha·f/T, the gradient of the normalised score of any token.
@@ -56,7 +58,7 @@ func (b balancing) sequence(i int) float64 {
 	}
 	var loss float64
 	for t := range seq {
-		scores := b.saved.scores.Index(lo + t).F32()
+		scores := b.scores.Index(lo + t).F32()
 		total := float64(sum(scores))
 		var inner float64
 		for e, s := range scores {

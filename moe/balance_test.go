@@ -101,15 +101,16 @@ func TestBalanceLoss(t *testing.T) {
 	r := newRouter(newBuilder(Unquantized(tensor.FP32)), cfg, "", 1)
 	rng := rand.New(rand.NewPCG(1, 2))
 	tokens := sequences * seq
-	r.saved.scores, r.saved.experts = tensor.New(tensor.FP32, tokens, cfg.Experts), tensor.New(tensor.INT32, tokens, cfg.TopK)
+	s := &routerState{}
+	s.scores, s.experts = tensor.New(tensor.FP32, tokens, cfg.Experts), tensor.New(tensor.INT32, tokens, cfg.TopK)
 	scores, chosen := make([][]float64, tokens), make([][]int32, tokens)
 	for tok := range tokens {
-		row := r.saved.scores.Index(tok).F32()
+		row := s.scores.Index(tok).F32()
 		for e := range row {
 			row[e] = rng.Float32() + 0.01
 			scores[tok] = append(scores[tok], float64(row[e]))
 		}
-		ids := r.saved.experts.Index(tok).I32()
+		ids := s.experts.Index(tok).I32()
 		for k, e := range rng.Perm(cfg.Experts)[:cfg.TopK] {
 			ids[k] = int32(e)
 		}
@@ -117,7 +118,7 @@ func TestBalanceLoss(t *testing.T) {
 	}
 	dscores := tensor.New(tensor.FP32, tokens, cfg.Experts)
 	dscores.F32()[0] = 99 // must be overwritten
-	got := balanceLoss(r, dscores, seq, sequences)
+	got := balanceLoss(r, s, dscores, seq, sequences)
 	if want := directBalanceLoss(scores, chosen, seq, cfg.TopK, alpha); math.Abs(got-want) > 1e-6*want {
 		t.Errorf("the balance loss is %.9g, want %.9g", got, want)
 	}
@@ -139,14 +140,16 @@ func TestBalanceLoss(t *testing.T) {
 	}
 
 	r.cfg.BalanceAlpha = 0
-	if got := balanceLoss(r, dscores, seq, sequences); got != 0 || l2(dscores.F32()) != 0 {
+	if got := balanceLoss(r, s, dscores, seq, sequences); got != 0 || l2(dscores.F32()) != 0 {
 		t.Errorf("without a weight the loss is %g, its gradient of length %g", got, l2(dscores.F32()))
 	}
 }
 
 // balanceLoss returns the loss of all sequences.
-func balanceLoss(r *router, dscores tensor.Tensor, seq, sequences int) float64 {
+func balanceLoss(r *router, s *routerState, dscores tensor.Tensor, seq, sequences int) float64 {
 	losses := make([]sequenceLoss, sequences)
-	r.balanceLoss(tensor.NewExec(), losses, dscores, seq, sequences)
-	return (&pass{sequences: losses}).sum().Balance
+	r.balanceLoss(tensor.NewExec(), s, losses, dscores, seq, sequences)
+	var all Loss
+	all.sum(losses)
+	return all.Balance
 }

@@ -16,8 +16,15 @@ type block struct {
 	ffnNorm   *rmsNorm
 	ffn       feedForward
 	router    *router // nil in a dense layer
+}
 
-	x tensor.Tensor // input of the last forward pass
+// blockState is what a block keeps of a pass.
+type blockState struct {
+	x         tensor.Tensor // its input
+	attnNorm  normState
+	attention attentionState
+	ffnNorm   normState
+	feed      feedState
 }
 
 // place says where a model is built: this rank's communicator and the exchange that its
@@ -54,88 +61,64 @@ func newBlock(b *builder, cfg Config, at place, layer int, rope *tensor.RotaryTa
 }
 
 // forward returns the block's output for x: [tokens, dim].
-func (l *block) forward(p *pass, x tensor.Tensor) (y tensor.Tensor, err error) {
-	ex := p.ex
-	l.x, p.layer = x, l.layer
-	if !p.keeps() {
-		y = like(ex, x)
-		mark := ex.Mark()
-		defer ex.Release(mark)
-	}
-	a := l.mix(p, x)
-	defer p.endBrief()
-	in := l.ffnNorm.within(p, a.Mat())
+func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor, error) {
+	p.layer = l.layer
+	s.x = x
+	y := like(&p.arena, x) // the next block's input
+	defer p.endBlock(p.ex.Mark(), p.arena.Mark())
+	a := l.mix(p, x, s)
+	in := l.ffnNorm.forward(p, p.cheap, a.Mat(), &s.ffnNorm)
 	p.observe("mlp_in", in)
-	f, err := l.ffn.forward(p, in)
+	f, err := l.ffn.forward(p, in, &s.feed)
 	if err != nil {
 		return x, fmt.Errorf("layer %d: %w", l.layer, err)
 	}
 	p.observe("mlp", f)
-	if !y.Valid() {
-		y = f
-	}
-	tensor.Add(ex, y.Mat(), f.Mat(), a.Mat())
+	tensor.Add(p.ex, y.Mat(), f.Mat(), a.Mat())
 	p.observe("out", y)
 	return y, nil
 }
 
 // mix is the first half: x + attention(norm(x)).
-func (l *block) mix(p *pass, x tensor.Tensor) tensor.Tensor {
-	defer p.endBrief()
-	a := l.attend(p, l.attnNorm.within(p, x.Mat()))
+func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
+	defer p.endHalf(p.ex.Mark())
+	a := l.attend(p, l.attnNorm.forward(p, p.cheap, x.Mat(), &s.attnNorm), &s.attention)
 	p.observe("attention", a)
 	tensor.Add(p.ex, a.Mat(), a.Mat(), x.Mat())
 	return a
 }
 
-// backward turns dy, the gradient of the output, into that of the input, in place.
-func (l *block) backward(p *pass, dy tensor.Tensor) error {
-	ex := p.ex
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	if p.recompute == RecomputeFull {
-		l.mixAgain(p)
+// backward returns the gradient of the input, given dy, that of the output. A fused phase
+// overwrites dy.
+func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tensor, error) {
+	p.layer = l.layer
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	l.refillMix(p, s)
+	half := p.ex.Mark()
+	if err := l.refillFeed(p, s); err != nil {
+		return dy, fmt.Errorf("layer %d, forward again: %w", l.layer, err)
 	}
-	half := ex.Mark()
-	if err := l.feedAgain(p); err != nil {
-		return fmt.Errorf("layer %d, forward again: %w", l.layer, err)
-	}
-	din, err := l.ffn.backward(p, dy)
+	din, err := l.ffn.backward(p, dy, &s.feed)
 	if err != nil {
-		return fmt.Errorf("layer %d, backward: %w", l.layer, err)
+		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
-	l.ffnNorm.backward(p, dy.Mat(), din.Mat(), true)
-	ex.Release(half)
-	if p.recompute == RecomputeSelective {
-		l.attendAgain(p)
-	}
-	l.attnNorm.backward(p, dy.Mat(), l.attention.backward(p, dy).Mat(), true)
-	return nil
+	da := p.residual(dy)
+	l.ffnNorm.backward(p, da.Mat(), din.Mat(), true, &s.ffnNorm)
+	p.ex.Release(half)
+	l.refillAttention(p, s)
+	din = l.attention.backward(p, da, &s.attention)
+	dx := p.residual(da)
+	l.attnNorm.backward(p, dx.Mat(), din.Mat(), true, &s.attnNorm)
+	return dx, nil
 }
 
-// mixAgain makes the first half again, all of it, for the backward passes of both.
-func (l *block) mixAgain(p *pass) {
-	defer p.redo(p.redo(true))
-	l.ffnNorm.x = l.mix(p, l.x).Mat()
-}
-
-// feedAgain makes anew what the backward pass of the second half needs.
-func (l *block) feedAgain(p *pass) (err error) {
-	if p.recompute == RecomputeNone {
-		return nil
-	}
-	defer p.redo(p.redo(true))
-	in := l.ffnNorm.again(p.ex)
-	if p.recompute == RecomputeSelective {
-		l.ffn.again(p, in)
-	} else {
-		_, err = l.ffn.forward(p, in)
-	}
-	return err
-}
-
-// attendAgain makes anew what the forward pass of attention has not kept.
-func (l *block) attendAgain(p *pass) {
-	defer p.redo(p.redo(true))
-	l.attention.again(p, l.attnNorm.again(p.ex))
+// backwardWeight adds to the gradients of all weights.
+func (l *block) backwardWeight(p phase, s *blockState) {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	l.ffn.backwardWeight(p, &s.feed)
+	l.ffnNorm.backwardWeight(p, &s.ffnNorm)
+	l.attention.backwardWeight(p, &s.attention)
+	l.attnNorm.backwardWeight(p, &s.attnNorm)
 }

@@ -79,10 +79,10 @@ func (d *Decoder) run(ex *tensor.Exec, sequences []growing, tokens []int32, few 
 	defer ex.Release(mark)
 	d.check(sequences, tokens)
 	m := d.model
-	p := &pass{
-		ex: ex, batch: Batch{Inputs: tokens, Seq: max(len(tokens), 1), GlobalSequences: 1}, observer: m.observer,
-		decoding: &decoding{decoder: d, sequences: sequences, few: few},
-	}
+	pass := m.newPass(ex, Batch{Inputs: tokens, Seq: max(len(tokens), 1), GlobalSequences: 1}, false)
+	defer pass.release()
+	pass.decoding = &decoding{decoder: d, sequences: sequences, few: few}
+	p := pass.forwardPhase(ex)
 	h, err := m.hidden(p)
 	if err != nil {
 		return tensor.Tensor{}, err
@@ -98,7 +98,7 @@ func (d *Decoder) run(ex *tensor.Exec, sequences []growing, tokens []int32, few 
 		d.logits = tensor.New(tensor.FP32, max(len(sequences), 1), m.Config.Vocab)
 	}
 	logits := d.logits.Slice(0, len(sequences))
-	matMul(ex, logits.Mat(), m.norm.forward(ex, last.Mat()).Mat(), m.output.weight.W.Mat().T(), few)
+	matMul(ex, logits.Mat(), m.norm.forward(p, p.brief, last.Mat(), &pass.norm).Mat(), m.output.weight.W.Mat().T(), few)
 	return logits, nil
 }
 
@@ -132,11 +132,10 @@ func matMul(ex *tensor.Exec, c, a, b tensor.Matrix, few bool) {
 }
 
 // rowwise is forward for few rows of a group at a time.
-func (l *linear) rowwise(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
-	ex, n := p.ex, l.W.Dim(-2)
-	y := l.output(ex, x)
-	if l.mx != nil && l.mx.shared == nil {
-		l.mx.keep(p, x.Mat(), ends)
+func (l *linear) rowwise(p phase, y tensor.Tensor, x *activation) {
+	ex, n, ends := p.ex, l.W.Dim(-2), x.ends
+	if l.mx != nil {
+		l.mx.quantiseInput(p, x)
 	}
 	if ends == nil {
 		ends = []int32{int32(x.Dim(0))}
@@ -147,12 +146,11 @@ func (l *linear) rowwise(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
 			hi := min(lo+size, int(end))
 			out := y.Slice(lo, hi).Mat()
 			if l.mx != nil {
-				mx.MatMul(ex, out, l.mx.input().rows.RowSlice(lo, hi), l.mx.rows.RowSlice(g*n, (g+1)*n))
+				mx.MatMul(ex, out, x.rows.RowSlice(lo, hi), l.mx.rows.RowSlice(g*n, (g+1)*n))
 			} else {
 				tensor.MatMul(ex, out, x.Slice(lo, hi).Mat(), l.W.Mat().RowSlice(g*n, (g+1)*n).T())
 			}
 			lo = hi
 		}
 	}
-	return y
 }

@@ -3,7 +3,6 @@ package moe
 import (
 	"fmt"
 
-	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -13,11 +12,14 @@ type ffn struct {
 	inter  int
 	gateUp linear // [networks, 2·inter, dim]: gate, then up
 	down   linear // [networks, dim, inter]
+}
 
-	saved struct {
-		x, gateUp, h tensor.Tensor
-		ends         []int32
-	}
+// ffnState is what such networks keep of a pass.
+type ffnState struct {
+	x, h   activation    // inputs of the two products
+	gateUp tensor.Tensor // [rows, 2·inter]; after the backward pass, its gradient
+
+	linear struct{ gateUp, down linearState }
 }
 
 // newFFN returns a network for every prefix ("model.layers.3.mlp.experts.0."), in group g.
@@ -44,47 +46,44 @@ func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) 
 	return newFFN(b, b.experts, cfg, prefixes, layer, cfg.ExpertInter)
 }
 
-// arriving is what a set of networks reads, forward or backward: rows, and their codes if they have come quantised.
-type arriving struct {
-	tensor.Tensor
-	codes mx.Tensor // blocks along rows; zero: none
-}
-
-// forward computes y for the rows of x: [rows, dim], of which [ends[g-1], ends[g]) belong to
-// network g; nil ends: all rows are tokens of this rank, for the only network.
-func (f *ffn) forward(p *pass, x arriving, ends []int32) tensor.Tensor {
-	f.hidden(p, x, ends)
-	return f.output(p)
+// forward computes y for the rows of x: [rows, dim], those of each group for its own network, in
+// the arena to.
+func (f *ffn) forward(p phase, to *tensor.Arena, x activation, s *ffnState) tensor.Tensor {
+	f.hidden(p, x, s)
+	return f.output(p, to, s)
 }
 
 // hidden is forward up to h, output the rest.
-func (f *ffn) hidden(p *pass, x arriving, ends []int32) {
-	s := &f.saved
-	s.x, s.ends = x.Tensor, ends
-	f.gateUp.mx.takeInput(x.codes)
-	s.gateUp = f.gateUp.forward(p, s.x, ends)
-	f.activate(p)
+func (f *ffn) hidden(p phase, x activation, s *ffnState) {
+	s.x = x
+	s.gateUp = f.gateUp.forward(p, p.kept, &s.x, &s.linear.gateUp)
+	s.h = activation{Tensor: f.activate(p, s), ends: x.ends}
 }
 
-func (f *ffn) output(p *pass) tensor.Tensor { return f.down.forward(p, f.saved.h, f.saved.ends) }
+func (f *ffn) output(p phase, to *tensor.Arena, s *ffnState) tensor.Tensor {
+	return f.down.forward(p, to, &s.h, &s.linear.down)
+}
 
-// activate sets h.
-func (f *ffn) activate(p *pass) {
-	defer p.brief(p.brief(true))
-	s := &f.saved
-	s.h = p.ex.New(s.gateUp.DType(), s.gateUp.Dim(0), f.inter)
+// activate returns h = silu(gate) * up.
+func (f *ffn) activate(p phase, s *ffnState) tensor.Tensor {
+	h := p.cheap.New(s.gateUp.DType(), s.gateUp.Dim(0), f.inter)
 	gate, up := f.halves(s.gateUp.Mat())
-	tensor.SwiGLU(p.ex, s.h.Mat(), gate, up)
+	tensor.SwiGLU(p.ex, h.Mat(), gate, up)
+	return h
 }
 
-// backward adds to the weights' gradients and returns that of x. It overwrites what forward kept.
-func (f *ffn) backward(p *pass, dy arriving) tensor.Tensor {
-	s := &f.saved
-	f.down.mx.takeGradient(dy.codes)
-	dh := f.down.backward(p, dy.Tensor, s.h, s.ends)
+// backward returns the gradient of x.
+func (f *ffn) backward(p phase, dy activation, s *ffnState) tensor.Tensor {
+	dh := f.down.backward(p, p.brief, dy, &s.linear.down)
 	gate, up := f.halves(s.gateUp.Mat())
 	tensor.SwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up)
-	return f.gateUp.backward(p, s.gateUp, s.x, s.ends)
+	return f.gateUp.backward(p, p.brief, activation{Tensor: s.gateUp}, &s.linear.gateUp)
+}
+
+// backwardWeight adds to the gradients of both weights.
+func (f *ffn) backwardWeight(p phase, s *ffnState) {
+	f.down.backwardWeight(p, &s.linear.down)
+	f.gateUp.backwardWeight(p, &s.linear.gateUp)
 }
 
 func (f *ffn) halves(m tensor.Matrix) (gate, up tensor.Matrix) {

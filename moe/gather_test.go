@@ -38,8 +38,9 @@ type gatherCase struct {
 
 const gatherSeq = 32
 
-// step returns the gradients of all ranks by parameter after a step that says which passes have others behind them, if gathered, and
-// checks that nothing is kept. Those of the replicated weights are rank 0's. before is called with each rank's model in front of it.
+// step returns the gradients of all ranks by parameter after a step that says which passes have
+// others behind them, if gathered, and checks that nothing is kept. Those of the replicated weights
+// are rank 0's. before is called with each rank's model in front of it.
 func (c gatherCase) step(t *testing.T, gathered bool, before func(m *member) error) map[string][]float32 {
 	t.Helper()
 	p, err := PrecisionByName(c.precision)
@@ -81,10 +82,10 @@ func (c gatherCase) step(t *testing.T, gathered bool, before func(m *member) err
 				return err
 			}
 		}
-		if left := (tensor.Mark{}); model.gathering.passes != 0 || model.gathering.Mark() != left {
-			t.Errorf("rank %d keeps the rows of %d passes", comm.Rank(), model.gathering.passes)
+		if left := (tensor.Mark{}); model.rowStore.passes() != 0 || model.rowStore.planned != 0 || model.rowStore.Mark() != left {
+			t.Errorf("rank %d keeps the rows of %d passes", comm.Rank(), model.rowStore.passes())
 		}
-		if kept := model.gathering.Peak() > 0; kept != gathered {
+		if kept := model.rowStore.Peak() > 0; kept != gathered {
 			t.Errorf("rank %d has kept rows: %v, want %v", comm.Rank(), kept, gathered)
 		}
 		mu.Lock()
@@ -102,12 +103,22 @@ func (c gatherCase) step(t *testing.T, gathered bool, before func(m *member) err
 	return grads
 }
 
+// passes is the number of passes whose rows are kept.
+func (r *rowStore) passes() (n int) {
+	for _, rows := range r.rows {
+		n = max(n, len(rows))
+	}
+	return n
+}
+
 func ofExpert(name string) bool { return strings.Contains(name, ".experts.") }
 
-// What several passes leave is multiplied as if it had come in one: the experts' gradients agree with those of pass after pass, to
-// rounding and, where they are quantised, to that, and all others have the same bits.
+// What several passes leave is multiplied as if it had come in one: the experts' gradients agree
+// with those of pass after pass, to rounding and, where they are quantised, to that, and all others
+// have the same bits.
 func TestGatheredGradients(t *testing.T) {
-	// An expert has 32 rows of each sequence, so 4 passes of a rank are gathered, and 2 of two ranks.
+	// An expert has 32 rows of each sequence, so 4 passes of a rank are gathered, and 2 of two
+	// ranks.
 	cfg := quantisable(64, 64)
 	some := with(cfg, func(c *Config) { c.TopK = 3 })
 	wire := ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8}
@@ -146,8 +157,9 @@ func TestGatheredGradients(t *testing.T) {
 	}
 }
 
-// A step whose passes are all gathered gives an expert the gradient of one large pass, bit for bit, quantised or not, since its rows are
-// the same in the same order. With fewer rows of an expert in a pass, another kernel would make its results.
+// A step whose passes are all gathered gives an expert the gradient of one large pass, bit for bit,
+// quantised or not, since its rows are the same in the same order. With fewer rows of an expert in
+// a pass, another kernel would make its results.
 func TestGatheredIsOnePass(t *testing.T) {
 	const passes = 4
 	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
@@ -184,8 +196,8 @@ func TestGatheredAfterFailure(t *testing.T) {
 		b := batchOf(5, 1, gatherSeq, c.cfg.Vocab)
 		b.More = true
 		_, err := m.model.Train(m.ex, b)
-		if m.model.gathering.passes != 1 {
-			t.Errorf("rows of %d passes are kept, want those of 1", m.model.gathering.passes)
+		if m.model.rowStore.passes() != 1 {
+			t.Errorf("rows of %d passes are kept, want those of 1", m.model.rowStore.passes())
 		}
 		m.model.ZeroGrad()
 		return err
@@ -197,7 +209,8 @@ func TestGatheredAfterFailure(t *testing.T) {
 	}
 }
 
-// An observer sees the gathered rows as they are multiplied: what it does to them reaches the gradient of their layer and nothing else.
+// An observer sees the gathered rows as they are multiplied: what it does to them reaches the
+// gradient of their layer and nothing else.
 func TestObserverCanBreakGathered(t *testing.T) {
 	c := gatherCase{quantisable(64, 64), "mxfp8", RecomputeNone, ep.Options{}, 1, 1, 6}
 	want := c.step(t, true, nil)
@@ -217,8 +230,8 @@ func TestObserverCanBreakGathered(t *testing.T) {
 			})
 			return nil
 		})
-		// Two layers of experts (one of the MTP module) with two products each; inputs of 6 passes and 6 evaluations, gradients of 6
-		// passes; both of the first 4 passes, and of the last 2.
+		// Two layers of experts (one of the MTP module) with two products each; inputs of 6 passes
+		// and 6 evaluations, gradients of 6 passes; both of the first 4 passes, and of the last 2.
 		if each := 2 * 2; shown["rows true, columns false, again false"] != each*18 || shown["rows false, columns true, again true"] != each*4 || len(shown) != 2 {
 			t.Errorf("shown were %v", shown)
 		}

@@ -5,8 +5,17 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// output is the projection onto the vocabulary, from which the model and its MTP module predict. Logits exist for one chunk of rows at
-// a time; their gradient is held for whole sequences, where they are not too large, and multiplied at once.
+// output is the projection onto the vocabulary, from which the model and its MTP module predict.
+// For each row h of the hidden states, W being its weight and target the token that follows:
+//
+//	x      = norm(h)
+//	logits = x·Wᵀ
+//	loss  += -log softmax(logits)[target]
+//	d      = scale·(softmax(logits) - onehot(target))
+//	dx     = d·W,  dW += dᵀ·x,  dh = the norm's gradient for dx
+//
+// Logits exist for one chunk of rows at a time. Their gradients d are held for whole sequences,
+// where they are not too large, and multiplied at once.
 type output struct {
 	weight weight // [vocab, dim]
 }
@@ -19,6 +28,7 @@ type prediction struct {
 	scale   float32       // of the gradient of one token's cross-entropy
 	mtp     bool          // whose loss it is
 
+	state normState
 	x, dx tensor.Tensor // behind the norm
 }
 
@@ -28,110 +38,134 @@ const (
 	heldGradients = 1 << 24
 )
 
-// forward adds to each sequence's losses the cross-entropy of its tokens that have a target. In training it adds scale times
-// its gradient to the weight's and sets dh.
+// forward adds to each sequence's losses the cross-entropy of its tokens that have a target. In
+// training it runs the backward pass as well: it adds to the gradients of the weights and sets dh.
 //
-// Where there are two predictions, a sequence's gradient of the weight is the sum over the rows of the first, then over those of
-// the second. Rows are counted like that: sequence by sequence, prediction by prediction.
-func (o *output) forward(p *pass, all []prediction) {
-	ex := p.ex
-	mark := ex.Mark()
-	defer ex.Release(mark)
+// Where there are two predictions, a sequence's gradient of the weight is the sum over the rows of
+// the first, then over those of the second. Rows are counted like that: sequence by sequence,
+// prediction by prediction.
+func (o *output) forward(p phase, all []prediction) {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	p.kept, p.fused = p.brief, true // nothing is left for later
 	for i := range all {
 		a := &all[i]
-		a.x = a.norm.forward(ex, a.h.Mat())
-		if p.train {
-			a.dx = like(ex, a.x)
-		}
+		a.x = a.norm.forward(p, p.brief, a.h.Mat(), &a.state)
 	}
-	whole := len(all) * p.batch.Seq // rows of a sequence
-	if len(p.sequences) > 0 && p.train {
-		o.train(p, all, whole)
-	} else {
-		o.rows(p, all, 0, len(p.sequences)*whole, rowGradients{})
+	if !p.train {
+		o.rows(p, all, 0, len(p.sequences)*len(all)*p.batch.Seq, rowGradients{})
+		return
 	}
-	if p.train {
-		for _, a := range all {
-			a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false)
-		}
+	for i := range all {
+		all[i].dx = like(p.brief, all[i].x)
+	}
+	o.train(p, all)
+	for i := range all {
+		a := &all[i]
+		a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
 	}
 }
 
-// train is forward but for the norms.
-func (o *output) train(p *pass, all []prediction, whole int) {
-	ex := p.ex
-	vocab, dim := o.weight.W.Dim(0), o.weight.W.Dim(1)
-	group := 1 // sequences whose gradients are held
-	for group < len(p.sequences) && 2*group*whole*vocab <= heldGradients {
-		group *= 2
+// rowGradients is what the gradient of the weight is a product of, for some rows: [rows, vocab] and
+// [rows, dim].
+type rowGradients struct{ dlogits, x tensor.Tensor }
+
+// train does all rows and makes the weight's gradient, a balanced binary tree over groups of
+// sequences.
+func (o *output) train(p phase, all []prediction) {
+	if len(p.sequences) == 0 {
+		return
 	}
-	held := group * whole
-	if held*vocab > heldGradients {
-		held = max(heldGradients/vocab, 16) / 16 * 16
-	}
-	kept := rowGradients{dlogits: ex.New(all[0].x.DType(), held, vocab), x: ex.New(all[0].x.DType(), held, dim)}
-	sum := newTree(ex, &o.weight, (len(p.sequences)+group-1)/group)
+	whole := len(all) * p.batch.Seq // rows of a sequence
+	group, held := o.heldRows(whole, len(p.sequences))
+	dtype := all[0].x.DType()
+	kept := rowGradients{p.brief.New(dtype, held, o.weight.W.Dim(0)), p.brief.New(dtype, held, o.weight.W.Dim(1))}
+	sum := newTree(p.ex, &o.weight, (len(p.sequences)+group-1)/group)
 	for first := 0; first < len(p.sequences); first += group {
 		end := min(first+group, len(p.sequences)) * whole
 		into, accumulate := sum.next()
-		if held < whole && !accumulate {
-			tensor.Zero(ex, into)
-		}
-		for lo := first * whole; lo < end; lo += held {
-			hi := min(lo+held, end)
-			o.rows(p, all, lo, hi, kept)
-			d, x := kept.dlogits.Slice(0, hi-lo).Mat(), kept.x.Slice(0, hi-lo).Mat()
-			if held < whole {
-				tensor.MatMulAdd(ex, into.Mat(), d.T(), x)
-			} else {
-				tensor.Wgrad(ex, into.Mat(), d, x, whole, accumulate)
+		if held >= whole {
+			o.rows(p, all, first*whole, end, kept)
+			d, x := kept.upTo(end - first*whole)
+			tensor.Wgrad(p.ex, into.Mat(), d, x, whole, accumulate)
+		} else {
+			if !accumulate {
+				tensor.Zero(p.ex, into)
+			}
+			for lo := first * whole; lo < end; lo += held {
+				hi := min(lo+held, end)
+				o.rows(p, all, lo, hi, kept)
+				d, x := kept.upTo(hi - lo)
+				tensor.MatMulAdd(p.ex, into.Mat(), d.T(), x)
 			}
 		}
 		sum.push()
 	}
 }
 
-// rowGradients is what the gradient of the weight is a product of, for some rows: [rows, vocab] and [rows, dim].
-type rowGradients struct{ dlogits, x tensor.Tensor }
+// heldRows returns of how many sequences gradients are held at once, a power of two, and of how
+// many rows: fewer than one sequence has if these are too large.
+func (o *output) heldRows(whole, sequences int) (group, held int) {
+	vocab := o.weight.W.Dim(0)
+	group = 1
+	for group < sequences && 2*group*whole*vocab <= heldGradients {
+		group *= 2
+	}
+	if held = group * whole; held*vocab > heldGradients {
+		held = max(heldGradients/vocab, 16) / 16 * 16
+	}
+	return group, held
+}
+
+// upTo returns the first n rows.
+func (r rowGradients) upTo(n int) (dlogits, x tensor.Matrix) {
+	return r.dlogits.Slice(0, n).Mat(), r.x.Slice(0, n).Mat()
+}
 
 // rows does rows [lo, hi), chunk by chunk, and keeps their gradients in training.
-func (o *output) rows(p *pass, all []prediction, lo, hi int, keep rowGradients) {
-	ex, seq := p.ex, p.batch.Seq
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	vocab := o.weight.W.Dim(0)
-	most := max(logitsChunk/vocab, 16)
-	if len(all) == 1 && most > seq {
-		most = most / seq * seq // whole sequences: those of one prediction are neighbours
-	} else {
-		most = min(most, seq)
-	}
-	most = min(most, hi-lo)
-	logits := ex.New(tensor.FP32, most, vocab)
-	for at := lo; at < hi; {
-		sequence, which := at/(seq*len(all)), at/seq%len(all)
-		token := sequence*seq + at%seq
-		n := min(most, hi-at)
-		if n < seq || len(all) > 1 {
-			n = min(n, seq-at%seq)
+func (o *output) rows(p phase, all []prediction, lo, hi int, keep rowGradients) {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	most := min(o.chunkRows(len(all), p.batch.Seq), hi-lo)
+	logits := p.brief.New(tensor.FP32, most, o.weight.W.Dim(0))
+	for at, n := lo, 0; at < hi; at += n {
+		a, token := rowAt(all, p.batch.Seq, at)
+		n = min(most, hi-at)
+		if left := p.batch.Seq - at%p.batch.Seq; n < p.batch.Seq || len(all) > 1 {
+			n = min(n, left)
 		}
-		chunk, a := logits.Slice(0, n).Mat(), &all[which]
-		x := a.x.Slice(token, token+n).Mat()
-		tensor.MatMul(ex, chunk, x, o.weight.W.Mat().T())
+		chunk, x := logits.Slice(0, n).Mat(), a.x.Slice(token, token+n).Mat()
+		tensor.MatMul(p.ex, chunk, x, o.weight.W.Mat().T())
 		p.crossEntropy(chunk, a, token)
 		if p.train {
 			d := keep.dlogits.Slice(at-lo, at-lo+n).Mat()
-			tensor.Convert(ex, d, chunk)
-			tensor.Convert(ex, keep.x.Slice(at-lo, at-lo+n).Mat(), x)
-			tensor.MatMul(ex, a.dx.Slice(token, token+n).Mat(), d, o.weight.W.Mat())
+			tensor.Convert(p.ex, d, chunk)
+			tensor.Convert(p.ex, keep.x.Slice(at-lo, at-lo+n).Mat(), x)
+			tensor.MatMul(p.ex, a.dx.Slice(token, token+n).Mat(), d, o.weight.W.Mat())
 		}
-		at += n
 	}
 }
 
-// crossEntropy turns logits, those of tokens from token on, into their gradient, and adds to the losses of the sequences.
-func (p *pass) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
-	defer p.ex.Enter(p.ex.Enter(profile.Loss))
+// chunkRows returns how many rows have their logits at once: whole sequences, or at most one. Those
+// of one prediction are neighbours.
+func (o *output) chunkRows(predictions, seq int) int {
+	most := max(logitsChunk/o.weight.W.Dim(0), 16)
+	if predictions == 1 && most > seq {
+		return most / seq * seq
+	}
+	return min(most, seq)
+}
+
+// rowAt returns the prediction and the token of a row.
+func rowAt(all []prediction, seq, at int) (a *prediction, token int) {
+	sequence, which := at/(seq*len(all)), at/seq%len(all)
+	return &all[which], sequence*seq + at%seq
+}
+
+// crossEntropy turns logits, those of tokens from token on, into their gradient, and adds to the
+// losses of the sequences.
+func (p phase) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
+	defer p.ex.Profiling(profile.Loss).End()
 	seq := p.batch.Seq
 	for r := 0; r < logits.Rows; {
 		t := token + r
@@ -141,7 +175,8 @@ func (p *pass) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
 	}
 }
 
-// logits returns the scores of every token of the vocabulary: [tokens, vocab] FP32. x: [tokens, dim], behind the norm.
+// logits returns the scores of every token of the vocabulary: [tokens, vocab] FP32. x: [tokens,
+// dim], behind the norm.
 func (o *output) logits(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	out := ex.New(tensor.FP32, x.Dim(0), o.weight.W.Dim(0))
 	tensor.MatMul(ex, out.Mat(), x.Mat(), o.weight.W.Mat().T())

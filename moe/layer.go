@@ -5,107 +5,115 @@ import (
 	"spmoe/tensor"
 )
 
-// feedForward is the second half of a block. x and dy: [tokens, dim].
+// feedForward is the second half of a block. x, dy and what forward and backward return: [tokens,
+// dim].
 type feedForward interface {
-	forward(p *pass, x tensor.Tensor) (tensor.Tensor, error)
-	backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error)
-	again(p *pass, x tensor.Tensor) // makes anew what was brief
+	forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error)
+	backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error)
+	backwardWeight(p phase, s *feedState)
+	refill(p phase, x tensor.Tensor, s *feedState) // makes again what lay in cheap memory
+}
+
+// feedState is what the second half of a block keeps of a pass.
+type feedState struct {
+	network ffnState // the dense network, or the shared experts
+
+	router  routerState
+	dscores tensor.Tensor // [tokens, experts]: gradient of the balance loss
+	handle  ep.Handle
+	routed  ffnState
 }
 
 // moeLayer is a Mixture-of-Experts layer: routed experts, spread over the ranks, and shared
-// experts, which every token visits where it is. No choice is dropped, unless the exchange limits what an expert takes.
+// experts, which every token visits where it is. No choice is dropped, unless the exchange limits
+// what an expert takes.
 type moeLayer struct {
 	router   *router
 	exchange ep.Exchange
 	routed   *ffn // this rank's experts
 	shared   *denseFFN
-
-	handle  ep.Handle
-	dscores tensor.Tensor // gradient of the balance loss
 }
 
-// forward returns shared(x) + Σ_k weight_k·expert_k(x). Made again, it leaves the shared experts' part out.
-func (l *moeLayer) forward(p *pass, x tensor.Tensor) (tensor.Tensor, error) {
-	ex, r := p.ex, l.router
-	chosen, weights := r.forward(p, x)
+// forward returns shared(x) + Σ_k weight_k·expert_k(x). Made again, it leaves the shared experts'
+// part out.
+func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
+	chosen, weights := l.route(p, x, s)
+	s.handle.Rows = p.kept
+	arrival, err := l.exchange.StartDispatch(p.ex, &s.handle, x, chosen)
+	if err != nil {
+		return x, err
+	}
+	var shared tensor.Tensor
+	if l.shared != nil { // while slower ranks still send
+		shared = l.shared.output(p, x, &s.network)
+	}
+	rows, err := received(p.ex, arrival)
+	if err != nil {
+		return x, err
+	}
+	if !p.again {
+		p.loss.Dropped += s.handle.Dropped
+		l.showDispatched(p.ex, arrival, x)
+	}
+	// Combine's peers read y in place, now and in the backward pass.
+	y := l.routed.forward(p, p.kept, activation{Tensor: rows, ends: s.handle.GroupEnds, rows: arrival.MX}, &s.routed)
+	out := like(p.brief, x)
+	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
+		return x, err
+	}
+	if shared.Valid() {
+		tensor.Add(p.ex, out.Mat(), out.Mat(), shared.Mat())
+	}
+	return out, nil
+}
+
+// route returns each token's experts and their weights, and measures the balance loss.
+func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weights tensor.Tensor) {
+	r := l.router
+	chosen, weights = r.forward(p, x, &s.router)
 	p.observe("topk_index", chosen)
 	p.observe("topk_weight", weights)
 	losses := p.sequences
 	if p.again {
 		losses = nil
 	} else if p.train {
-		r.count()
+		r.count(&s.router)
 	}
-	l.dscores = ex.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
-	r.balanceLoss(ex, losses, l.dscores, p.batch.Seq, p.batch.GlobalSequences)
-
-	arrival, err := l.exchange.StartDispatch(ex, &l.handle, x, chosen)
-	if err != nil {
-		return x, err
-	}
-	var shared tensor.Tensor
-	if l.shared != nil { // while slower ranks still send
-		shared = l.beside(p, x)
-	}
-	rows, err := received(ex, arrival)
-	if err != nil {
-		return x, err
-	}
-	if !p.again {
-		p.loss.Dropped += l.handle.Dropped
-		l.showDispatched(ex, arrival, x)
-	}
-	out := like(ex, x)
-	y := l.routed.forward(p, arriving{rows, arrival.MX}, l.handle.GroupEnds)
-	if err := l.exchange.Combine(ex, &l.handle, y, weights, out); err != nil {
-		return x, err
-	}
-	if shared.Valid() {
-		tensor.Add(ex, out.Mat(), out.Mat(), shared.Mat())
-	}
-	return out, nil
+	s.dscores = p.kept.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
+	r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
+	return chosen, weights
 }
 
-// beside returns shared(x), of which no backward pass reads the last product.
-func (l *moeLayer) beside(p *pass, x tensor.Tensor) tensor.Tensor {
-	f := l.shared.network
-	f.hidden(p, arriving{Tensor: x}, nil)
-	if p.again {
-		return tensor.Tensor{}
-	}
-	defer p.brief(p.brief(true))
-	return f.output(p)
-}
-
-func (l *moeLayer) again(p *pass, x tensor.Tensor) {
-	l.router.widen(p, x)
+func (l *moeLayer) refill(p phase, x tensor.Tensor, s *feedState) {
+	l.router.widen(p, x, &s.router)
 	if l.shared != nil {
-		l.shared.again(p, x)
+		l.shared.refill(p, x, s)
 	}
-	l.routed.activate(p)
+	s.routed.h.refill(l.routed.activate(p, &s.routed))
 }
 
-// backward adds to the weights' gradients and returns that of x.
-func (l *moeLayer) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
+// backward returns the gradient of x. Its two exchanges are the only ones of the backward pass.
+func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	ex, r := p.ex, l.router
-	dweights := ex.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
-	arrival, err := l.exchange.StartCombineBackward(ex, &l.handle, dy, dweights)
+	dweights := p.brief.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
+	s.handle.Rows = p.kept
+	arrival, err := l.exchange.StartCombineBackward(ex, &s.handle, dy, dweights)
 	if err != nil {
 		return dy, err
 	}
 	var shared tensor.Tensor
-	if l.shared != nil {
-		shared = l.shared.network.backward(p, arriving{Tensor: dy})
+	if l.shared != nil { // while slower ranks still send
+		shared = l.shared.network.backward(p, activation{Tensor: dy}, &s.network)
 	}
 	drows, err := received(ex, arrival)
 	if err != nil {
 		return dy, err
 	}
-	l.showCombined(ex, arrival, dy)
-	routed := r.backward(p, dweights, l.dscores)
-	dx := like(ex, dy)
-	drows = l.routed.backward(p, arriving{drows, arrival.MX})
-	if err := l.exchange.DispatchBackward(ex, &l.handle, drows, dx); err != nil {
+	l.showCombined(ex, arrival, dy, &s.router)
+	routed := r.backward(p, dweights, s.dscores, &s.router)
+	dx := like(p.brief, dy)
+	drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
+	if err := l.exchange.DispatchBackward(ex, &s.handle, drows, dx); err != nil {
 		return dy, err
 	}
 	tensor.Add(ex, dx.Mat(), dx.Mat(), routed.Mat())
@@ -115,6 +123,15 @@ func (l *moeLayer) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
 	return dx, nil
 }
 
+// backwardWeight adds to the gradients of the router and of all experts.
+func (l *moeLayer) backwardWeight(p phase, s *feedState) {
+	if l.shared != nil {
+		l.shared.backwardWeight(p, s)
+	}
+	l.router.gate.backwardWeight(p, &s.router.gate)
+	l.routed.backwardWeight(p, &s.routed)
+}
+
 // denseFFN is one network that all tokens go through.
 type denseFFN struct{ network *ffn }
 
@@ -122,19 +139,25 @@ func newDenseFFN(b *builder, cfg Config, prefix string, layer, inter int) *dense
 	return &denseFFN{network: newFFN(b, b.dense, cfg, []string{prefix}, layer, inter)}
 }
 
-// forward, made again, leaves out the last product, which no backward pass reads.
-func (d *denseFFN) forward(p *pass, x tensor.Tensor) (y tensor.Tensor, _ error) {
-	if d.network.hidden(p, arriving{Tensor: x}, nil); !p.again {
-		y = d.network.output(p)
+func (d *denseFFN) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
+	return d.output(p, x, &s.network), nil
+}
+
+// output is forward. Made again, it leaves out the last product, which no backward pass reads.
+func (d *denseFFN) output(p phase, x tensor.Tensor, s *ffnState) (y tensor.Tensor) {
+	if d.network.hidden(p, activation{Tensor: x}, s); !p.again {
+		y = d.network.output(p, p.brief, s)
 	}
-	return y, nil
+	return y
 }
 
-func (d *denseFFN) again(p *pass, x tensor.Tensor) {
-	d.network.saved.x = x
-	d.network.activate(p)
+func (d *denseFFN) refill(p phase, x tensor.Tensor, s *feedState) {
+	s.network.x.refill(x)
+	s.network.h.refill(d.network.activate(p, &s.network))
 }
 
-func (d *denseFFN) backward(p *pass, dy tensor.Tensor) (tensor.Tensor, error) {
-	return d.network.backward(p, arriving{Tensor: dy}), nil
+func (d *denseFFN) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error) {
+	return d.network.backward(p, activation{Tensor: dy}, &s.network), nil
 }
+
+func (d *denseFFN) backwardWeight(p phase, s *feedState) { d.network.backwardWeight(p, &s.network) }

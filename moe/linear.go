@@ -1,6 +1,9 @@
 package moe
 
-import "spmoe/tensor"
+import (
+	"spmoe/mx"
+	"spmoe/tensor"
+)
 
 // weight is what a layer multiplies by: one parameter, or several neighbours seen as one
 // tensor (gate and up projection as one; all local experts as one).
@@ -11,8 +14,8 @@ type weight struct {
 	stale bool          // Grad is of an earlier step: the first gradient of this one is stored, later ones are added to it
 }
 
-// accumulate says whether the next product is added to Grad. Stored it has the bits that adding it to zeros would give, but for zeros'
-// signs: a sum of negative products that are too small for any number is -0.
+// accumulate says whether the next product is added to Grad. A stored product has the bits that adding it to zeros would
+// give, except for the sign of zeros: a sum of negative products that are too small for any number is -0.
 func (w *weight) accumulate() bool {
 	stale := w.stale
 	w.stale = false
@@ -27,75 +30,107 @@ func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
 	return w.Grad
 }
 
-// linear is a linear layer without bias, or one for every group of rows (grouped GEMM): the
-// forward product, and the two of the backward pass.
+// linear is a linear layer without bias, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM), or for all rows.
+//
+// Its three products are forward y = x·W[g]ᵀ, backwardInput dx = dy·W[g] (I), and backwardWeight dW[g] += dyᵀ·x (W).
 type linear struct {
 	weight
-	mx   *mxLinear   // nil: the products run in the type of W
-	kept []wgradRows // of passes, for a gradient that is made of several: see gathering
+	mx *mxLinear // nil: the products run in the type of W
 }
 
-// forward returns y = x·W[g]ᵀ in x's type for the rows of each group g: [rows, N]. x: [rows, K]; ends are
-// the groups' end offsets, nil for one weight for all: the rows are then this rank's tokens, sequence after sequence.
-func (l *linear) forward(p *pass, x tensor.Tensor, ends []int32) tensor.Tensor {
-	if p.decoding.rowwise() {
-		return l.rowwise(p, x, ends)
+// activation is rows that linear layers multiply: [rows, K], of activations or of their gradients.
+type activation struct {
+	tensor.Tensor
+	ends       []int32   // where the rows of each group end; nil: all rows are tokens of this rank, sequence after sequence
+	rows, cols mx.Tensor // quantised with blocks along rows, and along columns; zero: not, or not yet
+	shown      *mxLinear // the first layer that quantised it, under whose name an observer sees it; nil: none yet
+}
+
+// linearState is what a linear layer keeps of a pass.
+type linearState struct {
+	x  *activation // its input, which other layers may read as well
+	dy activation  // the gradient of its output
+}
+
+// forward returns y = x·W[g]ᵀ in x's type, [rows, N], in the arena to.
+func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearState) tensor.Tensor {
+	s.x = x
+	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
+	switch {
+	case p.decoding.rowwise():
+		l.rowwise(p, y, x)
+	case l.mx != nil:
+		l.mx.forward(p, y.Mat(), x)
+	default:
+		l.multiply(p.ex, y.Mat(), x)
 	}
-	if l.mx == nil {
-		return l.multiply(p.ex, x, ends)
-	}
-	y := l.output(p.ex, x)
-	l.mx.forward(p, y.Mat(), x.Mat(), ends)
 	return y
 }
 
 // multiply is forward for a weight that is not quantised.
-func (l *linear) multiply(ex *tensor.Exec, x tensor.Tensor, ends []int32) tensor.Tensor {
-	y := l.output(ex, x)
-	if ends == nil {
-		tensor.MatMul(ex, y.Mat(), x.Mat(), l.W.Mat().T())
+func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
+	if x.ends == nil {
+		tensor.MatMul(ex, y, x.Mat(), l.W.Mat().T())
 	} else {
-		tensor.GroupedMatMul(ex, y.Mat(), x.Mat(), l.W, ends)
-	}
-	return y
-}
-
-func (l *linear) output(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
-	return ex.New(x.DType(), x.Dim(0), l.W.Dim(-2))
-}
-
-// sharesInput says that in every pass the input of l is that of first, whose turn comes before. It is then quantised once.
-func (l *linear) sharesInput(first *linear) {
-	if l.mx != nil && first.mx != nil && l.mx.MX == first.mx.MX {
-		l.mx.shared = first.mx
+		tensor.GroupedMatMul(ex, y, x.Mat(), l.W, x.ends)
 	}
 }
 
-// backward adds dyᵀ·x to W's gradient in this step and returns the gradient of x, dy·W[g]; x and ends
-// as the last forward call had them. A group's rows have one order whatever the number of ranks, that of the tokens of all;
-// without groups, sequences are summed one by one. The gradient of groups may have to wait for further passes.
-func (l *linear) backward(p *pass, dy, x tensor.Tensor, ends []int32) tensor.Tensor {
-	ex := p.ex
-	dx := like(ex, x)
-	switch {
-	case l.mx != nil:
-		l.mx.backward(p, dx.Mat(), &l.weight, dy.Mat(), x.Mat(), ends)
-	case ends == nil:
-		tensor.Wgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), p.batch.Seq, l.accumulate())
-		tensor.MatMul(ex, dx.Mat(), dy.Mat(), l.W.Mat())
-	default:
-		if !p.gathers(ends) {
-			tensor.GroupedWgrad(ex, l.Grad, dy.Mat(), x.Mat(), ends, l.accumulate())
-		}
-		tensor.GroupedDgrad(ex, dx.Mat(), dy.Mat(), l.W, ends)
+// backward returns the gradient of x, dx = dy·W[g], in the arena to. If the phase is fused it adds the weight's gradient
+// too, while caches hold dy; otherwise backwardWeight does later, from what s keeps.
+func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearState) tensor.Tensor {
+	s.dy = dy
+	s.dy.ends = s.x.ends
+	dx := like(to, s.x.Tensor)
+	if p.fused {
+		l.mx.completeInput(p, s.x) // outside the mark: layers with the same input read it as well
 	}
-	if p.gathers(ends) {
-		l.gather(p, wgradRows{dy, x, ends})
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	l.backwardInput(p, dx.Mat(), s)
+	if p.fused {
+		l.backwardWeight(p, s)
 	}
 	return dx
 }
 
+// backwardInput sets dx = dy·W[g].
+func (l *linear) backwardInput(p phase, dx tensor.Matrix, s *linearState) {
+	switch dy := &s.dy; {
+	case l.mx != nil:
+		l.mx.backwardInput(p, dx, dy)
+	case dy.ends == nil:
+		tensor.MatMul(p.ex, dx, dy.Mat(), l.W.Mat())
+	default:
+		tensor.GroupedDgrad(p.ex, dx, dy.Mat(), l.W, dy.ends)
+	}
+}
+
+// backwardWeight adds dyᵀ·x to W's gradient in this step. A group's rows have one order whatever the number of ranks, that
+// of the tokens of all; without groups, sequences are summed one by one. The gradient of groups may have to wait for
+// further passes: see rowStore.
+func (l *linear) backwardWeight(p phase, s *linearState) {
+	if p.gathers(s.x.ends) {
+		l.gatherWeight(p, s)
+		return
+	}
+	l.mx.completeInput(p, s.x)
+	l.wgrad(p.ex, &s.dy, s.x, p.batch.Seq)
+}
+
+// wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
+func (l *linear) wgrad(ex *tensor.Exec, dy, x *activation, seq int) {
+	switch {
+	case l.mx.quantisesWgrad():
+		l.mx.wgrad(ex, &l.weight, dy, x, seq)
+	case x.ends == nil:
+		tensor.Wgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), seq, l.accumulate())
+	default:
+		tensor.GroupedWgrad(ex, l.Grad, dy.Mat(), x.Mat(), x.ends, l.accumulate())
+	}
+}
+
 // like returns a new matrix of x's shape and type.
-func like(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
-	return ex.New(x.DType(), x.Dim(0), x.Dim(1))
+func like(to *tensor.Arena, x tensor.Tensor) tensor.Tensor {
+	return to.New(x.DType(), x.Dim(0), x.Dim(1))
 }

@@ -1,9 +1,12 @@
 package moe
 
 import (
+	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
+	"spmoe/collective"
 	"spmoe/tensor"
 )
 
@@ -57,4 +60,71 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 			t.Logf("%d bytes in %d pieces a step", bytes, count)
 		})
 	}
+}
+
+// No tensor is read after its arena has taken it back: with NaNs in its place all results have the
+// bits that they had.
+func TestNothingOutlivesItsMemory(t *testing.T) {
+	cfg := with(quantisable(64, 64), func(c *Config) { c.TopK, c.QRank, c.MaxPositions = 3, 32, 64 })
+	b := batchOf(51, 2, 32, cfg.Vocab)
+	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16"} {
+		for _, mode := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeFull} {
+			t.Run(fmt.Sprintf("%s/%v", precision, mode), func(t *testing.T) {
+				var want map[string][]float32
+				for _, poison := range []bool{false, true} {
+					m, err := quantisedMember(collective.NewWorld(1).Comm(0), cfg, precision, 32)
+					if err != nil {
+						t.Fatal(err)
+					}
+					m.model.Recompute, m.ex.Poison = mode, poison
+					got, err := m.everything(b)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for name, values := range want {
+						if !slices.Equal(got[name], values) {
+							t.Errorf("%s has other bits where released memory is overwritten", name)
+						}
+					}
+					want = got
+				}
+			})
+		}
+	}
+}
+
+// everything returns what all passes over b give: training, evaluation, logits and those of a
+// decoder.
+func (m *member) everything(b Batch) (map[string][]float32, error) {
+	trained, err := m.model.Train(m.ex, b)
+	if err != nil {
+		return nil, err
+	}
+	all := m.gradients()
+	evaluated, err := m.model.Eval(m.ex, b)
+	if err != nil {
+		return nil, err
+	}
+	all["losses"] = []float32{float32(trained.Sum), float32(trained.MTP), float32(evaluated.Sum), float32(evaluated.MTP)}
+	logits, err := m.model.Logits(m.ex, b.Inputs, b.Seq)
+	if err != nil {
+		return nil, err
+	}
+	all["logits"] = slices.Clone(logits.F32())
+	d, err := m.model.NewDecoder(m.ex, b.Seq)
+	if err != nil {
+		return nil, err
+	}
+	cache := d.NewCache(b.Seq)
+	scores, err := d.Extend(m.ex, cache, b.Inputs[:b.Seq-1])
+	if err != nil {
+		return nil, err
+	}
+	all["extended"] = slices.Clone(scores)
+	stepped, err := d.Step(m.ex, []*Cache{cache}, b.Inputs[b.Seq-1:b.Seq])
+	if err != nil {
+		return nil, err
+	}
+	all["stepped"] = slices.Clone(stepped.F32())
+	return all, nil
 }

@@ -41,7 +41,7 @@ type Module struct {
 	Kept   int64 // elements that one token keeps for the backward pass, roughly; see KeptBy
 
 	gathered int64 // see Gathered
-	brief    int64 // of Kept, that RecomputeSelective makes anew
+	cheap    int64 // of Kept, that RecomputeSelective makes again
 	keptFull int64 // with RecomputeFull: what stays, and what one layer has while it is under way
 
 	// Elements a token that its operations read beside weights, and write, in the forward pass.
@@ -55,7 +55,7 @@ type Module struct {
 func (m Module) KeptBy(r Recompute) int64 {
 	switch r {
 	case RecomputeSelective:
-		return m.Kept - m.brief
+		return m.Kept - m.cheap
 	case RecomputeFull:
 		return m.keptFull
 	}
@@ -66,10 +66,10 @@ func (m Module) KeptBy(r Recompute) int64 {
 // are not made pass by pass: see [Config.GatheredPasses].
 func (m Module) Gathered() int64 { return m.gathered }
 
-// keeps adds what each of so many layers keeps, of which some elements are brief.
-func (m Module) keeps(layers int64, elements, brief int) Module {
+// keeps adds the elements that each layer keeps. Some of them, cheap, take little work to make again.
+func (m Module) keeps(layers int64, elements, cheap int) Module {
 	m.Kept += layers * int64(elements)
-	m.brief += layers * int64(brief)
+	m.cheap += layers * int64(cheap)
 	m.keptFull += min(layers, 1) * int64(elements)
 	return m
 }
@@ -173,7 +173,7 @@ func (m Module) weighted() Module {
 // plus joins two modules of the same part.
 func (m Module) plus(o Module) Module {
 	m.Params, m.Active = m.Params+o.Params, m.Active+o.Active
-	m.Kept, m.gathered, m.brief, m.keptFull = m.Kept+o.Kept, m.gathered+o.gathered, m.brief+o.brief, m.keptFull+o.keptFull
+	m.Kept, m.gathered, m.cheap, m.keptFull = m.Kept+o.Kept, m.gathered+o.gathered, m.cheap+o.cheap, m.keptFull+o.keptFull
 	m.Inputs, m.Outputs = m.Inputs+o.Inputs, m.Outputs+o.Outputs
 	m.FLOPs = m.FLOPs.Plus(o.FLOPs)
 	return m

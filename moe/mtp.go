@@ -15,11 +15,18 @@ type mtp struct {
 	project    linear // [dim, 2·dim]
 	block      *block
 	norm       *rmsNorm
+}
 
-	saved struct {
-		embedded, joined tensor.Tensor
-		dh               tensor.Tensor // gradient of the block's output
-	}
+// mtpState is what the module keeps of a pass.
+type mtpState struct {
+	embedded   tensor.Tensor // of the targets
+	embedNorm  normState
+	hiddenNorm normState
+	joined     activation
+	project    linearState
+	block      blockState
+	dh         tensor.Tensor // gradient of the block's output
+	dembedded  tensor.Tensor
 }
 
 func newMTP(b *builder, cfg Config, at place, rope *tensor.RotaryTable) *mtp {
@@ -36,27 +43,29 @@ func newMTP(b *builder, cfg Config, at place, rope *tensor.RotaryTable) *mtp {
 
 // forward returns what the module predicts from the model's last hidden state h: [tokens, dim],
 // before its final norm.
-func (m *mtp) forward(p *pass, embedding *weight, h tensor.Tensor) (prediction, error) {
-	ex, s, batch := p.ex, &m.saved, p.batch
+func (m *mtp) forward(p phase, embedding *weight, h tensor.Tensor, s *mtpState) (prediction, error) {
+	ex, batch := p.ex, p.batch
 	tokens, dim := h.Dim(0), h.Dim(1)
-	s.embedded = like(ex, h)
+	front := p.keepingAll() // what is in front of the block is kept, whatever the block makes again
+	s.embedded = like(front.kept, h)
 	tensor.Embed(ex, s.embedded.Mat(), embedding.W.Mat(), batch.Targets)
-	s.joined = ex.New(h.DType(), tokens, 2*dim)
+	s.joined = activation{Tensor: front.kept.New(h.DType(), tokens, 2*dim)}
 	left, right := s.joined.Mat().ColSlice(0, dim), s.joined.Mat().ColSlice(dim, 2*dim)
-	tensor.Convert(ex, left, m.embedNorm.forward(ex, s.embedded.Mat()).Mat())
-	tensor.Convert(ex, right, m.hiddenNorm.forward(ex, h.Mat()).Mat())
-	out, err := m.block.forward(p, m.project.forward(p, s.joined, nil))
+	tensor.Convert(ex, left, m.embedNorm.forward(front, p.brief, s.embedded.Mat(), &s.embedNorm).Mat())
+	tensor.Convert(ex, right, m.hiddenNorm.forward(front, p.brief, h.Mat(), &s.hiddenNorm).Mat())
+	projected := m.project.forward(front, front.kept, &s.joined, &s.project)
+	out, err := m.block.forward(p, projected, &s.block)
 	if err != nil {
 		return prediction{}, err
 	}
-	s.dh = like(ex, h)
+	s.dh = like(front.kept, h)
 	p.loss.MTPTokens = tokens - tokens/batch.Seq
-	return prediction{norm: m.norm, h: out, dh: s.dh, targets: m.shift(ex, batch), scale: p.scaleMTP(), mtp: true}, nil
+	return prediction{norm: m.norm, h: out, dh: s.dh, targets: m.shift(p.brief, batch), scale: p.scaleMTP(), mtp: true}, nil
 }
 
 // shift returns the targets one position further; the last of each sequence has none.
-func (m *mtp) shift(ex *tensor.Exec, b Batch) []int32 {
-	shifted := ex.New(tensor.INT32, len(b.Targets)).I32()
+func (m *mtp) shift(to *tensor.Arena, b Batch) []int32 {
+	shifted := to.New(tensor.INT32, len(b.Targets)).I32()
 	for i := range shifted {
 		if (i+1)%b.Seq == 0 {
 			shifted[i] = -1
@@ -67,18 +76,28 @@ func (m *mtp) shift(ex *tensor.Exec, b Batch) []int32 {
 	return shifted
 }
 
-// backward adds the gradient of the hidden state to dh and those of the weights, and returns that of the embedded targets.
-func (m *mtp) backward(p *pass, dh tensor.Tensor) (tensor.Embedded, error) {
-	ex, s := p.ex, &m.saved
-	dembedded := like(ex, s.embedded)
-	if err := m.block.backward(p, s.dh); err != nil {
-		return tensor.Embedded{}, err
+// backward adds the gradient of the hidden state to dh and sets that of the embedded targets.
+func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
+	s.dembedded = like(&p.arena, s.embedded)
+	dprojected, err := m.block.backward(p, s.dh, &s.block)
+	if err != nil {
+		return err
 	}
-	mark := ex.Mark()
-	defer ex.Release(mark)
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
 	dim := dh.Dim(1)
-	djoined := m.project.backward(p, s.dh, s.joined, nil).Mat()
-	m.embedNorm.backward(p, dembedded.Mat(), djoined.ColSlice(0, dim), false)
-	m.hiddenNorm.backward(p, dh.Mat(), djoined.ColSlice(dim, 2*dim), true)
-	return tensor.Embedded{Grad: dembedded.Mat(), IDs: p.batch.Targets}, nil
+	djoined := m.project.backward(p, p.brief, activation{Tensor: dprojected}, &s.project).Mat()
+	m.embedNorm.backward(p, s.dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
+	m.hiddenNorm.backward(p, dh.Mat(), djoined.ColSlice(dim, 2*dim), true, &s.hiddenNorm)
+	return nil
+}
+
+// backwardWeight adds to the gradients of all weights. The final norm has its own from the head.
+func (m *mtp) backwardWeight(p phase, s *mtpState) {
+	m.block.backwardWeight(p, &s.block)
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	m.project.backwardWeight(p, &s.project)
+	m.embedNorm.backwardWeight(p, &s.embedNorm)
+	m.hiddenNorm.backwardWeight(p, &s.hiddenNorm)
 }

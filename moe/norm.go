@@ -2,13 +2,17 @@ package moe
 
 import "spmoe/tensor"
 
-// rmsNorm is a normalisation layer and what it keeps for the backward pass.
+// rmsNorm is a normalisation layer, y = x·rstd·w with rstd = 1/sqrt(mean(x²) + eps) of each row.
 type rmsNorm struct {
 	weight weight // [n] FP32
 	eps    float32
+}
 
+// normState is what a normalisation layer keeps of a pass.
+type normState struct {
 	x    tensor.Matrix
 	rstd tensor.Tensor // [rows]
+	dw   tensor.Tensor // [n] FP32: the gradient of the weight, of this pass alone
 }
 
 func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
@@ -17,24 +21,25 @@ func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
 	return l
 }
 
-// forward returns x normalised, in x's type. x must stay as it is until the backward pass.
-func (l *rmsNorm) forward(ex *tensor.Exec, x tensor.Matrix) tensor.Tensor {
-	y := ex.New(x.DType(), x.Rows, x.Cols)
-	l.x, l.rstd = x, ex.New(tensor.FP32, x.Rows)
-	tensor.RMSNorm(ex, y.Mat(), l.rstd.F32(), x, l.weight.W.F32(), l.eps)
+// forward returns x normalised, in x's type and in the arena to. x must stay as it is until the
+// backward pass.
+func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normState) tensor.Tensor {
+	y := to.New(x.DType(), x.Rows, x.Cols)
+	s.x, s.rstd = x, p.kept.New(tensor.FP32, x.Rows)
+	tensor.RMSNorm(p.ex, y.Mat(), s.rstd.F32(), x, l.weight.W.F32(), l.eps)
 	return y
 }
 
-// within is forward of a norm inside a block: the result is brief.
-func (l *rmsNorm) within(p *pass, x tensor.Matrix) tensor.Tensor {
-	defer p.brief(p.brief(true))
-	return l.forward(p.ex, x)
+// backward writes the gradient of x to dx, or adds it there. The weight's gradient is a by-product:
+// it is added up here, and added to those of other passes by backwardWeight, which a fused phase
+// calls at once.
+func (l *rmsNorm) backward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normState) {
+	s.dw = p.kept.New(tensor.FP32, s.x.Cols)
+	s.dw.Zero()
+	tensor.RMSNormBackward(p.ex, dx, s.dw.F32(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX, p.batch.Seq)
+	if p.fused {
+		l.backwardWeight(p, s)
+	}
 }
 
-// again is the last forward pass once more.
-func (l *rmsNorm) again(ex *tensor.Exec) tensor.Tensor { return l.forward(ex, l.x) }
-
-// backward writes the gradient of x to dx, or adds it there.
-func (l *rmsNorm) backward(p *pass, dx, dy tensor.Matrix, addToDX bool) {
-	tensor.RMSNormBackward(p.ex, dx, l.weight.sum(p.ex).F32(), dy, l.x, l.weight.W.F32(), l.rstd.F32(), addToDX, p.batch.Seq)
-}
+func (l *rmsNorm) backwardWeight(p phase, s *normState) { add(p.ex, l.weight.sum(p.ex), s.dw) }

@@ -43,9 +43,9 @@ func TestLinearSQNR(t *testing.T) {
 					if form != nil {
 						form.refresh(ex, w)
 					}
-					p := &pass{ex: ex, train: true, batch: Batch{Seq: 64}}
-					y[i] = l.forward(p, x, ends)
-					dx[i] = l.backward(p, dy, x, ends)
+					p, s := &Pass{train: true, batch: Batch{Seq: 64}}, linearState{}
+					y[i] = l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, ends: ends}, &s)
+					dx[i] = l.backward(p.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, &s)
 					dw[i] = l.Grad.Mat()
 				}
 				holds(t, "y", y[1].Mat(), y[0].Mat(), 27)
@@ -86,19 +86,19 @@ func trainLayer(t *testing.T, cfg Config, precision string) layerPass {
 	}
 	const tokens = 1024
 	layer := model.blocks[1].ffn.(*moeLayer)
-	run := &pass{ex: ex, train: true, batch: Batch{Seq: 64, GlobalSequences: tokens / 64}}
+	run, s := &Pass{train: true, batch: Batch{Seq: 64, GlobalSequences: tokens / 64}}, feedState{}
 	x := gaussians(ex, rng, tokens, cfg.Dim)
-	out, err := layer.forward(run, x)
+	out, err := layer.forward(run.forwardPhase(ex), x, &s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dy, slope := like(ex, out), ex.New(tensor.FP32, tokens, cfg.Dim)
+	dy, slope := like(&ex.Arena, out), ex.New(tensor.FP32, tokens, cfg.Dim)
 	tensor.Convert(ex, slope.Mat(), out.Mat())
 	for i, v := range slope.F32() {
 		slope.F32()[i] = 2 * (v - 1) / float32(out.Len())
 	}
 	tensor.Convert(ex, dy.Mat(), slope.Mat())
-	dx, err := layer.backward(run, dy)
+	dx, err := layer.backward(run.fusedPhase(ex), dy, &s)
 	if err != nil {
 		t.Fatal(err)
 	}

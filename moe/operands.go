@@ -89,9 +89,6 @@ func (q *mxLinear) show(shown Quantised) {
 		return
 	}
 	id := q.identity
-	if shown.Operand == Input && q.shared != nil {
-		id = q.shared.identity
-	}
 	shown.Layer, shown.Linear, shown.Local, shown.Format = id.layer, id.linear, shown.Operand != Weight || id.local, q.Format
 	if shown.Operand == Gradient {
 		shown.Format = q.Gradient
@@ -111,25 +108,25 @@ func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Fo
 // showDispatched shows the experts' input as it leaves this rank, if it left as codes that the experts multiply: x [tokens, dim], once a
 // token.
 func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
-	if q := l.routed.gateUp.mx; q.watched() && q.takesInput(a.MX) {
+	if q := l.routed.gateUp.mx; q.watched() && q.takes(a.MX, q.Format) {
 		q.showSent(ex, Input, x.Mat(), a.MX.Format)
 	}
 }
 
 // showCombined is the same for the gradient of the experts' output: weight·dy for each choice of a token.
-func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor) {
+func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
 	q := l.routed.down.mx
-	if !q.watched() || !q.takesGradient(a.MX) {
+	if !q.watched() || !q.takes(a.MX, q.Gradient) {
 		return
 	}
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	scaled, sent := ex.New(tensor.FP32, dy.Dim(0), dy.Dim(1)), like(ex, dy)
+	scaled, sent := ex.New(tensor.FP32, dy.Dim(0), dy.Dim(1)), like(&ex.Arena, dy)
 	for k := range l.router.cfg.TopK {
 		tensor.Convert(ex, scaled.Mat(), dy.Mat())
 		for t := range dy.Dim(0) {
 			row := scaled.Index(t).F32()
-			tensor.Scale(row, l.router.saved.weights.Index(t).F32()[k], row)
+			tensor.Scale(row, s.weights.Index(t).F32()[k], row)
 		}
 		tensor.Convert(ex, sent.Mat(), scaled.Mat())
 		q.showSent(ex, Gradient, sent.Mat(), a.MX.Format)

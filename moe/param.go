@@ -39,11 +39,13 @@ type Group struct {
 
 	weights   []*weight
 	quantised []*linear
+	zeroed    int // calls of ZeroGrad
 }
 
 // ZeroGrad makes the gradients those of no pass, as PyTorch's zero_grad(set_to_none=True) does: the next [Model.Train] stores its own,
 // those after it add. Until then Grad holds what it held, but for zeros behind the last parameter.
 func (g *Group) ZeroGrad() {
+	g.zeroed++
 	for _, w := range g.weights {
 		w.stale = true
 	}

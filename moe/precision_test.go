@@ -62,9 +62,9 @@ func TestQuantisedLinear(t *testing.T) {
 				}
 				x, dy := gaussians(ex, rng, 77, k), gaussians(ex, rng, 77, n)
 				l.mx.refresh(ex, l.W)
-				p := &pass{ex: ex, train: true, batch: Batch{Seq: 77}}
-				y := l.forward(p, x, at)
-				dx := l.backward(p, dy, x, at)
+				p, s := &Pass{train: true, batch: Batch{Seq: 77}}, linearState{}
+				y := l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, ends: at}, &s)
+				dx := l.backward(p.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, &s)
 
 				rowEnds := ends
 				if !grouped {
@@ -126,14 +126,17 @@ func TestWeightsAreQuantisedByRefresh(t *testing.T) {
 	l := linear{mx: &mxLinear{}}
 	l.W, l.Grad = gaussians(ex, rng, 32, 32), tensor.New(tensor.FP32, 32, 32)
 	x := gaussians(ex, rng, 3, 32)
+	forward := func() tensor.Tensor {
+		return l.forward((&Pass{}).forwardPhase(ex), &ex.Arena, &activation{Tensor: x}, &linearState{})
+	}
 	l.mx.refresh(ex, l.W)
-	before := slices.Clone(l.forward(&pass{ex: ex}, x, nil).BF16())
+	before := slices.Clone(forward().BF16())
 	l.W.Zero()
-	if !slices.Equal(before, l.forward(&pass{ex: ex}, x, nil).BF16()) {
+	if !slices.Equal(before, forward().BF16()) {
 		t.Error("the product changed with the weight before Refresh")
 	}
 	l.mx.refresh(ex, l.W)
-	for _, v := range l.forward(&pass{ex: ex}, x, nil).BF16() {
+	for _, v := range forward().BF16() {
 		if v.Float32() != 0 {
 			t.Fatal("the product did not change with the weight after Refresh")
 		}

@@ -5,76 +5,114 @@ import (
 	"spmoe/tensor"
 )
 
-// mxLinear is the MX form of a linear layer: its weight quantised in both directions once a
-// step, and its input once a forward pass, in both directions if a backward pass follows that does not quantise it itself.
+// mxLinear is the MX form of a linear layer: its weight, quantised in both directions once per step. Inputs and gradients
+// are quantised once per pass, in both directions where wgrad multiplies them quantised too; what they are quantised to
+// lies in their activation.
 type mxLinear struct {
 	MX
 	identity   identity
-	operands   *operands // shows them to the model's observer; nil: nobody watches
+	operands   *operands // shows them to the model's observer; nil: there is none
 	inference  bool      // there is no backward pass
 	groups     int
 	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad if there is one
-
-	own    quantisedInput
-	shared *mxLinear // the layer whose input is also that of this one; nil: none
-
-	taken struct{ input, gradient mx.Tensor } // quantised elsewhere, for the next product; zero: none
 }
 
-// quantisedInput is the last input of a layer.
-type quantisedInput struct {
-	rows mx.Tensor // blocks along its rows: for the forward product
-	cols mx.Tensor // blocks along its columns: for wgrad
-}
-
-// input returns the last input, which another layer may hold.
-func (q *mxLinear) input() *quantisedInput {
-	if q.shared != nil {
-		return &q.shared.own
-	}
-	return &q.own
-}
-
-// takeInput gives the codes of the next input, blocks along rows: it is not quantised again. Codes of another format are left alone, as
-// are all if the layer is not quantised.
-func (q *mxLinear) takeInput(codes mx.Tensor) {
-	if q.takesInput(codes) {
-		q.taken.input = codes
-	}
-}
-
-func (q *mxLinear) takesInput(codes mx.Tensor) bool {
-	return q != nil && codes.Codes.Valid() && codes.Format == q.Format
-}
-
-// takeGradient is takeInput for the gradient of the output.
-func (q *mxLinear) takeGradient(codes mx.Tensor) {
-	if q.takesGradient(codes) {
-		q.taken.gradient = codes
-	}
-}
-
-func (q *mxLinear) takesGradient(codes mx.Tensor) bool {
-	return q != nil && codes.Codes.Valid() && codes.Format == q.Gradient
-}
-
-// quantise returns x with blocks along its rows, the codes taken for it if there are any, and sets cols too unless that is the zero Tensor.
-func (q *mxLinear) quantise(ex *tensor.Exec, f mx.Format, taken *mx.Tensor, cols mx.Tensor, x tensor.Matrix) mx.Tensor {
-	rows, both := *taken, cols.Codes.Valid()
-	*taken = mx.Tensor{}
-	if rows.Codes.Valid() {
-		if both {
-			mx.Quantize(ex, cols, x, q.Scale)
-		}
-		return rows
-	}
-	rows = mx.New(ex, f, mx.AlongRows, x.Rows, x.Cols)
-	if both {
-		mx.QuantizeBoth(ex, rows, cols, x, q.Scale)
+// forward computes y = x·wᵀ.
+func (q *mxLinear) forward(p phase, y tensor.Matrix, x *activation) {
+	q.quantiseInput(p, x)
+	if x.ends == nil {
+		mx.MatMul(p.ex, y, x.rows, q.rows)
 	} else {
-		mx.Quantize(ex, rows, x, q.Scale)
+		mx.GroupedMatMul(p.ex, y, x.rows, q.rows, x.ends)
 	}
-	return rows
+}
+
+// backwardInput computes dx = dy·w. It quantises dy along its columns as well if wgrad wants that.
+func (q *mxLinear) backwardInput(p phase, dx tensor.Matrix, dy *activation) {
+	if q.quantisesWgrad() && !p.gathers(dy.ends) {
+		dy.cols = alongCols(p.kept, q.Gradient, dy)
+	}
+	received := q.quantise(p.ex, q.Gradient, dy)
+	q.show(Quantised{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
+	if dy.ends == nil {
+		mx.Dgrad(p.ex, dx, dy.rows, q.cols.Group(0))
+	} else {
+		mx.GroupedDgrad(p.ex, dx, dy.rows, q.cols, dy.ends)
+	}
+}
+
+// quantisesWgrad says whether the weight's gradient is a product of quantised operands.
+func (q *mxLinear) quantisesWgrad() bool { return q != nil && !q.HighWgrad }
+
+// wgrad adds dyᵀ·x to the gradient of w; both are quantised along their columns.
+func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int) {
+	if x.ends == nil {
+		mx.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, wholeBlocks(seq, dy.Dim(0)), w.accumulate())
+	} else {
+		mx.GroupedWgrad(ex, w.Grad, dy.cols, x.cols, w.accumulate())
+	}
+}
+
+// quantiseInput quantises the input of the forward product, unless another layer with the same input has.
+func (q *mxLinear) quantiseInput(p phase, x *activation) {
+	if x.shown != nil {
+		if x.shown.MX != q.MX {
+			panic("moe: layers that share an input quantise it differently")
+		}
+		return
+	}
+	x.shown = q
+	if q.quantisesWgrad() && p.quantisesForWgrad() && !p.gathers(x.ends) {
+		x.cols = alongCols(p.cheap, q.Format, x)
+	}
+	received := q.quantise(p.ex, q.Format, x)
+	q.show(Quantised{Operand: Input, X: x.Mat(), Rows: x.rows, Cols: x.cols, Ends: x.ends, Received: received, Again: p.again})
+}
+
+// completeInput quantises the input along its columns, if wgrad wants that and the forward pass has left it out.
+func (q *mxLinear) completeInput(p phase, x *activation) {
+	if !q.quantisesWgrad() || p.gathers(x.ends) || x.cols.Codes.Valid() {
+		return
+	}
+	p.ex.Profile.Again(true)
+	defer p.ex.Profile.Again(false)
+	x.cols = alongCols(p.kept, q.Format, x)
+	mx.Quantize(p.ex, x.cols, x.Mat(), q.Scale)
+	if x.shown == nil { // its forward product is not made again
+		x.shown = q
+	}
+	x.shown.show(Quantised{Operand: Input, X: x.Mat(), Cols: x.cols, Ends: x.ends, Again: true})
+}
+
+// quantiseGathered quantises rows of several passes along their columns: so their blocks are as full as they can be.
+func (q *mxLinear) quantiseGathered(ex *tensor.Exec, o Operand, f mx.Format, a *activation) {
+	a.cols = alongCols(&ex.Arena, f, a)
+	mx.Quantize(ex, a.cols, a.Mat(), q.Scale)
+	q.show(Quantised{Operand: o, X: a.Mat(), Cols: a.cols, Ends: a.ends, Again: true})
+}
+
+// quantise sets the codes of a along its rows, in the arena of ex, and fills those along its columns if there is room for
+// them. Rows that came as codes of this format keep these: it then returns true.
+func (q *mxLinear) quantise(ex *tensor.Exec, f mx.Format, a *activation) (received bool) {
+	received = q.takes(a.rows, f)
+	if !received {
+		a.rows = mx.New(ex, f, mx.AlongRows, a.Dim(0), a.Dim(1))
+	}
+	switch wantsCols := a.cols.Codes.Valid(); {
+	case received && wantsCols:
+		mx.Quantize(ex, a.cols, a.Mat(), q.Scale)
+	case received:
+	case wantsCols:
+		mx.QuantizeBoth(ex, a.rows, a.cols, a.Mat(), q.Scale)
+	default:
+		mx.Quantize(ex, a.rows, a.Mat(), q.Scale)
+	}
+	return received
+}
+
+// takes says whether codes that came with the rows are those that the layer would make.
+func (q *mxLinear) takes(codes mx.Tensor, f mx.Format) bool {
+	return q != nil && codes.Codes.Valid() && codes.Format == f
 }
 
 // refresh quantises the weight: [N, K] or [groups, N, K].
@@ -89,8 +127,8 @@ func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 	q.show(Quantised{Operand: Weight, X: m, Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
 }
 
-// renew quantises rows of the weight while update makes them: see mx.QuantizeAsWritten. There has to be a backward pass. Only who watches
-// has the weight written as well.
+// renew quantises rows of the weight while update makes them: see mx.QuantizeAsWritten. There has to be a backward pass.
+// The weight itself is written only if an observer sees it.
 func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	if q.watched() {
 		update(ex, 0, w.Mat().Rows, w)
@@ -116,86 +154,8 @@ func (q *mxLinear) room(w tensor.Tensor) {
 	}
 }
 
-func (q *mxLinear) forward(p *pass, y, x tensor.Matrix, ends []int32) {
-	ex := p.ex
-	if q.shared == nil {
-		q.keep(p, x, ends)
-	}
-	if rows := q.input().rows; ends == nil {
-		mx.MatMul(ex, y, rows, q.rows)
-	} else {
-		mx.GroupedMatMul(ex, y, rows, q.rows, ends)
-	}
-}
-
-// keep quantises the input.
-func (q *mxLinear) keep(p *pass, x tensor.Matrix, ends []int32) {
-	defer p.brief(p.brief(true))
-	ex := p.ex
-	q.own.cols = mx.Tensor{}
-	if p.train && !q.HighWgrad && !p.lean() && !p.gathers(ends) {
-		q.own.cols = alongCols(ex, q.Format, x, ends)
-	}
-	received := q.taken.input.Codes.Valid()
-	q.own.rows = q.quantise(ex, q.Format, &q.taken.input, q.own.cols, x)
-	q.show(Quantised{Operand: Input, X: x, Rows: q.own.rows, Cols: q.own.cols, Ends: ends, Received: received, Again: p.again})
-}
-
-// complete quantises the input along its columns, if wgrad wants that and the forward pass has left it out.
-func (q *mxLinear) complete(p *pass, x tensor.Matrix, ends []int32) {
-	in := q.input()
-	if q.HighWgrad || p.gathers(ends) || in.cols.Codes.Valid() {
-		return
-	}
-	defer p.redo(p.redo(true))
-	in.cols = alongCols(p.ex, q.Format, x, ends)
-	mx.Quantize(p.ex, in.cols, x, q.Scale)
-	q.show(Quantised{Operand: Input, X: x, Cols: in.cols, Ends: ends, Again: true})
-}
-
-func (q *mxLinear) backward(p *pass, dx tensor.Matrix, w *weight, dy, x tensor.Matrix, ends []int32) {
-	ex := p.ex
-	q.complete(p, x, ends)
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	var cols mx.Tensor
-	if !q.HighWgrad && !p.gathers(ends) {
-		cols = alongCols(ex, q.Gradient, dy, ends)
-	}
-	received := q.taken.gradient.Codes.Valid()
-	rows := q.quantise(ex, q.Gradient, &q.taken.gradient, cols, dy)
-	q.show(Quantised{Operand: Gradient, X: dy, Rows: rows, Cols: cols, Ends: ends, Received: received})
-	switch {
-	case p.gathers(ends):
-	case q.HighWgrad && ends == nil:
-		tensor.Wgrad(ex, w.Grad.Mat(), dy, x, p.batch.Seq, w.accumulate())
-	case q.HighWgrad:
-		tensor.GroupedWgrad(ex, w.Grad, dy, x, ends, w.accumulate())
-	case ends == nil:
-		mx.WgradSpans(ex, w.Grad.Mat(), cols, q.input().cols, wholeBlocks(p.batch.Seq, dy.Rows), w.accumulate())
-	default:
-		mx.GroupedWgrad(ex, w.Grad, cols, q.input().cols, w.accumulate())
-	}
-	if ends == nil {
-		mx.Dgrad(ex, dx, rows, q.cols.Group(0))
-	} else {
-		mx.GroupedDgrad(ex, dx, rows, q.cols, ends)
-	}
-}
-
-// wgrad makes the gradient of w from rows that were gathered, which are quantised now: so their blocks are as full as they can be.
-func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, rows wgradRows) {
-	quantised := func(o Operand, f mx.Format, x tensor.Tensor) mx.Tensor {
-		cols := mx.NewGrouped(ex, f, x.Dim(1), rows.ends)
-		mx.Quantize(ex, cols, x.Mat(), q.Scale)
-		q.show(Quantised{Operand: o, X: x.Mat(), Cols: cols, Ends: rows.ends, Again: true})
-		return cols
-	}
-	dy, x := quantised(Gradient, q.Gradient, rows.dy), quantised(Input, q.Format, rows.x)
-	mx.GroupedWgrad(ex, w.Grad, dy, x, w.accumulate())
-}
-
-// wholeBlocks returns the rows that may be summed for themselves: a sequence, or all where blocks reach from one into the next.
+// wholeBlocks returns how many rows are summed on their own: a sequence, or all rows where blocks reach from one sequence
+// into the next.
 func wholeBlocks(seq, rows int) int {
 	if seq%mx.BlockSize != 0 {
 		return max(rows, 1)
@@ -203,10 +163,10 @@ func wholeBlocks(seq, rows int) int {
 	return seq
 }
 
-// alongCols returns room for x quantised along its columns, each group of rows for itself.
-func alongCols(ex *tensor.Exec, f mx.Format, x tensor.Matrix, ends []int32) mx.Tensor {
-	if ends == nil {
-		return mx.New(ex, f, mx.AlongCols, x.Rows, x.Cols)
+// alongCols returns room for a quantised along its columns, each group of rows on its own.
+func alongCols(to *tensor.Arena, f mx.Format, a *activation) mx.Tensor {
+	if a.ends == nil {
+		return mx.NewIn(to, f, mx.AlongCols, a.Dim(0), a.Dim(1))
 	}
-	return mx.NewGrouped(ex, f, x.Cols, ends)
+	return mx.NewGroupedIn(to, f, a.Dim(1), a.ends)
 }

@@ -9,68 +9,102 @@ import (
 	"spmoe/tensor"
 )
 
-// TestSharedInput: a layer that shares the input of another computes what it would compute alone, and quantises nothing.
+// TestSharedInput: a layer that shares the input of another computes what it would compute alone,
+// and quantises nothing.
 func TestSharedInput(t *testing.T) {
 	const rows, n, k = 50, 64, 96
 	for _, how := range []MX{{}, {HighWgrad: true}, {Format: mx.INT8, Gradient: mx.INT8}} {
-		results := func(share bool) (all [][]byte, second *linear) {
+		results := func(share bool) (all [][]byte, shown int) {
 			ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(7, 8))
 			x := gaussians(ex, rng, rows, k)
 			var layers [2]linear
-			p := &pass{ex: ex, train: true, batch: Batch{Seq: rows}}
+			var states [2]linearState
+			inputs := [2]*activation{{Tensor: x}, {Tensor: x}}
+			if share {
+				inputs[1] = inputs[0]
+			}
+			p := &Pass{train: true, batch: Batch{Seq: rows}}
+			count := &operands{observer: func(q Quantised) {
+				if q.Operand == Input {
+					shown++
+				}
+			}}
 			for i := range layers {
 				l := &layers[i]
-				l.mx = &mxLinear{MX: how}
+				l.mx = &mxLinear{MX: how, operands: count}
 				l.W, l.Grad = gaussians(ex, rng, n, k), tensor.New(tensor.FP32, n, k)
 				l.mx.refresh(ex, l.W)
 			}
-			if share {
-				layers[1].sharesInput(&layers[0])
+			for i := range layers {
+				all = append(all, layers[i].forward(p.forwardPhase(ex), &ex.Arena, inputs[i], &states[i]).Bytes())
 			}
 			for i := range layers {
-				all = append(all, layers[i].forward(p, x, nil).Bytes())
-			}
-			for i := range layers {
-				dx := layers[i].backward(p, gaussians(ex, rng, rows, n), x, nil)
+				dy := activation{Tensor: gaussians(ex, rng, rows, n)}
+				dx := layers[i].backward(p.fusedPhase(ex), &ex.Arena, dy, &states[i])
 				all = append(all, dx.Bytes(), layers[i].Grad.Bytes())
 			}
-			return all, &layers[1]
+			return all, shown
 		}
-		want, _ := results(false)
-		got, second := results(true)
+		want, alone := results(false)
+		got, shared := results(true)
 		for i := range want {
 			if !bytes.Equal(got[i], want[i]) {
 				t.Errorf("%+v: result %d has other bits where the input is shared", how, i)
 			}
 		}
-		if second.mx.own.rows.Codes.Valid() {
-			t.Errorf("%+v: the second layer quantised its input too", how)
+		if alone != 2 || shared != 1 {
+			t.Errorf("%+v: inputs were quantised %d times, and %d times where they are one", how, alone, shared)
 		}
 	}
 }
 
-// TestSharingNeedsOneFormat: layers whose inputs are not quantised alike do not share them.
+// TestSharingNeedsOneFormat: layers whose inputs are not quantised alike cannot share them, unless
+// one is not quantised.
 func TestSharingNeedsOneFormat(t *testing.T) {
 	plain, e4m3, int8 := &linear{}, &linear{mx: &mxLinear{}}, &linear{mx: &mxLinear{MX: MX{Format: mx.INT8}}}
-	for _, pair := range [][2]*linear{{e4m3, plain}, {plain, e4m3}, {int8, e4m3}} {
-		if pair[0].sharesInput(pair[1]); pair[0].mx != nil && pair[0].mx.shared != nil {
-			t.Errorf("%+v shares the input of %+v", pair[0], pair[1])
+	for _, c := range []struct {
+		first, second *linear
+		panics        bool
+	}{{e4m3, plain, false}, {plain, e4m3, false}, {e4m3, e4m3, false}, {int8, e4m3, true}} {
+		ex := tensor.NewExec()
+		x, p := &activation{Tensor: gaussians(ex, rand.New(rand.NewPCG(1, 2)), 8, 32)}, (&Pass{}).forwardPhase(ex)
+		forward := func(l *linear) {
+			l.W = tensor.New(tensor.BF16, 32, 32)
+			if l.mx != nil {
+				l.mx.refresh(ex, l.W)
+			}
+			l.forward(p, &ex.Arena, x, &linearState{})
 		}
+		forward(c.first)
+		func() {
+			defer func() {
+				if panicked := recover() != nil; panicked != c.panics {
+					t.Errorf("%+v after %+v: panics %v, want %v", c.second.mx, c.first.mx, panicked, c.panics)
+				}
+			}()
+			forward(c.second)
+		}()
 	}
 }
 
-// TestEvaluationQuantisesOneWay: without a backward pass nobody needs the input along its columns.
+// TestEvaluationQuantisesOneWay: without a backward pass no product reads the input along its
+// columns.
 func TestEvaluationQuantisesOneWay(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(9, 10))
 	l := linear{mx: &mxLinear{}}
 	l.W = gaussians(ex, rng, 64, 96)
 	l.mx.refresh(ex, l.W)
 	x := gaussians(ex, rng, 40, 96)
-	want := l.forward(&pass{ex: ex}, x, nil)
-	if l.mx.own.cols.Codes.Valid() {
-		t.Error("evaluation quantised the input along its columns")
+	forward := func(train bool) ([]byte, *activation) {
+		in := &activation{Tensor: x}
+		return l.forward((&Pass{train: train}).forwardPhase(ex), &ex.Arena, in, &linearState{}).Bytes(), in
 	}
-	if got := l.forward(&pass{ex: ex, train: true}, x, nil); !bytes.Equal(got.Bytes(), want.Bytes()) {
+	want, evaluated := forward(false)
+	got, trained := forward(true)
+	if evaluated.cols.Codes.Valid() || !trained.cols.Codes.Valid() {
+		t.Error("evaluation quantised the input along its columns, or training did not")
+	}
+	if !bytes.Equal(got, want) {
 		t.Error("evaluation and training give different products")
 	}
 }

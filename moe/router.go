@@ -14,15 +14,16 @@ type router struct {
 	gate linear        // [experts, dim] FP32
 	bias tensor.Tensor // [experts] FP32: added to the scores for the choice only, moved by the load
 	load []int64       // [experts]: tokens of this rank that chose each expert since the last balance
+}
 
-	chosen []int32   // by the last forward pass of RecomputeFull, as saved.experts
-	share  []float64 // [sequences, experts], scratch of the balance loss
-	saved  struct {
-		x       tensor.Tensor // [tokens, dim] FP32
-		scores  tensor.Tensor // [tokens, experts] FP32
-		experts tensor.Tensor // [tokens, topK] int32
-		weights tensor.Tensor // [tokens, topK] FP32
-	}
+// routerState is what a router keeps of a pass.
+type routerState struct {
+	x       activation    // [tokens, dim] FP32
+	scores  tensor.Tensor // [tokens, experts] FP32
+	experts tensor.Tensor // [tokens, topK] int32; chosen once, whatever is made again
+	weights tensor.Tensor // [tokens, topK] FP32
+	gate    linearState
+	share   []float64 // [sequences, experts], scratch of the balance loss
 }
 
 func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
@@ -32,31 +33,31 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 	return r
 }
 
-// forward returns the chosen experts and their weights, both [tokens, topK]. Made again, it does not choose anew.
-func (r *router) forward(p *pass, x tensor.Tensor) (experts, weights tensor.Tensor) {
+// forward returns the chosen experts and their weights, both [tokens, topK]. Made again, it does
+// not choose again.
+func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, weights tensor.Tensor) {
 	ex := p.ex
-	defer ex.Enter(ex.Enter(profile.Router))
-	s := &r.saved
+	defer ex.Profiling(profile.Router).End()
 	tokens := x.Dim(0)
-	r.widen(p, x)
-	s.scores = r.gate.multiply(ex, s.x, nil)
+	r.widen(p, x, s)
+	s.gate.x = &s.x
+	s.scores = p.kept.New(tensor.FP32, tokens, r.cfg.Experts)
+	r.gate.multiply(ex, s.scores.Mat(), &s.x)
 	if r.cfg.ScoreFunc == Softmax {
 		tensor.Softmax(ex, s.scores.Mat())
 	} else {
 		tensor.Sigmoid(ex, s.scores.Mat())
 	}
-	s.experts, s.weights = ex.New(tensor.INT32, tokens, r.cfg.TopK), ex.New(tensor.FP32, tokens, r.cfg.TopK)
-	if p.again {
-		copy(s.experts.I32(), r.chosen)
+	if !p.again {
+		s.experts = p.arena.New(tensor.INT32, tokens, r.cfg.TopK)
 	}
-	tensor.Parallel(ex, tokens, r.work(tokens), routed{r, p.again}, chooseExperts)
-	if p.train && !p.keeps() {
-		r.chosen = append(r.chosen[:0], s.experts.I32()...)
-	}
+	s.weights = p.kept.New(tensor.FP32, tokens, r.cfg.TopK)
+	tensor.Parallel(ex, tokens, r.work(tokens), routed{r, s, p.again}, chooseExperts)
 	return s.experts, s.weights
 }
 
-// scoreWork is how many operations of a product take about as long as what is done here with one score.
+// scoreWork is how many operations of a product take about as long as what is done here with one
+// score.
 const scoreWork = 64
 
 // work is how much there is to do for so many tokens, as [tensor.Parallel] counts it.
@@ -65,15 +66,16 @@ func (r *router) work(tokens int) int { return tokens * r.cfg.Experts * scoreWor
 // routed is a router whose scores are there. again says that the experts are chosen already.
 type routed struct {
 	*router
+	*routerState
 	again bool
 }
 
 // chooseExperts sets experts and weights of tokens [lo, hi).
 func chooseExperts(ex *tensor.Exec, r routed, lo, hi int) {
-	s, bias, choice := &r.saved, r.bias.F32(), newTopK(ex, r.cfg)
+	bias, choice := r.bias.F32(), newTopK(ex, r.cfg)
 	for t := lo; t < hi; t++ {
-		row := s.scores.Index(t).F32()
-		ids, w := s.experts.Index(t).I32(), s.weights.Index(t).F32()
+		row := r.scores.Index(t).F32()
+		ids, w := r.experts.Index(t).I32(), r.weights.Index(t).F32()
 		switch {
 		case r.again:
 		case r.cfg.ForceBalance:
@@ -86,10 +88,9 @@ func chooseExperts(ex *tensor.Exec, r routed, lo, hi int) {
 }
 
 // widen sets the input of the scores to x.
-func (r *router) widen(p *pass, x tensor.Tensor) {
-	defer p.brief(p.brief(true))
-	r.saved.x = p.ex.New(tensor.FP32, x.Dim(0), r.cfg.Dim)
-	tensor.Convert(p.ex, r.saved.x.Mat(), x.Mat())
+func (r *router) widen(p phase, x tensor.Tensor, s *routerState) {
+	s.x = activation{Tensor: p.cheap.New(tensor.FP32, x.Dim(0), r.cfg.Dim)}
+	tensor.Convert(p.ex, s.x.Mat(), x.Mat())
 }
 
 // inTurn gives token t of a rank its experts by round robin: all have as many tokens, or one more.
@@ -116,35 +117,35 @@ func (r *router) weigh(w []float32, ids []int32, scores []float32) {
 // normTopKEps keeps the normalisation of weights that are all zero finite.
 const normTopKEps = 1e-20
 
-// count adds the last forward pass's choices to the load.
-func (r *router) count() {
-	for _, e := range r.saved.experts.I32() {
+// count adds a pass's choices to the load.
+func (r *router) count(s *routerState) {
+	for _, e := range s.experts.I32() {
 		r.load[e]++
 	}
 }
 
 // backward returns the gradient of the router's input in FP32, given that of the weights:
 // [tokens, topK], and that of the scores from the balance loss: [tokens, experts], overwritten.
-func (r *router) backward(p *pass, dweights, dscores tensor.Tensor) tensor.Tensor {
-	defer p.ex.Enter(p.ex.Enter(profile.Router))
-	s := &r.saved
+func (r *router) backward(p phase, dweights, dscores tensor.Tensor, s *routerState) tensor.Tensor {
+	defer p.ex.Profiling(profile.Router).End()
 	tokens := s.x.Dim(0)
-	tensor.Parallel(p.ex, tokens, r.work(tokens), routedBackward{r, dweights, dscores}, scoresBackward)
-	return r.gate.backward(p, dscores, s.x, nil)
+	tensor.Parallel(p.ex, tokens, r.work(tokens), routedBackward{r, s, dweights, dscores}, scoresBackward)
+	return r.gate.backward(p, p.brief, activation{Tensor: dscores}, &s.gate)
 }
 
 // routedBackward is the arguments of the backward pass up to the scores.
 type routedBackward struct {
 	*router
+	*routerState
 	dweights, dscores tensor.Tensor
 }
 
-// scoresBackward turns dscores of tokens [lo, hi) into the gradient of their logits, that of the weights included.
+// scoresBackward turns dscores of tokens [lo, hi) into the gradient of their logits, that of the
+// weights included.
 func scoresBackward(_ *tensor.Exec, r routedBackward, lo, hi int) {
-	s := &r.saved
 	for t := lo; t < hi; t++ {
-		d, scores := r.dscores.Index(t).F32(), s.scores.Index(t).F32()
-		r.weighBackward(d, r.dweights.Index(t).F32(), s.weights.Index(t).F32(), s.experts.Index(t).I32(), scores)
+		d, scores := r.dscores.Index(t).F32(), r.scores.Index(t).F32()
+		r.weighBackward(d, r.dweights.Index(t).F32(), r.weights.Index(t).F32(), r.experts.Index(t).I32(), scores)
 		r.scoreBackward(d, scores)
 	}
 }

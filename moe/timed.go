@@ -10,28 +10,28 @@ import (
 type timed struct{ ep.Exchange }
 
 func (t timed) StartDispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Tensor) (ep.Arrival, error) {
-	defer ex.Enter(ex.Enter(profile.Exchange))
+	defer ex.Profiling(profile.Exchange).End()
 	return t.Exchange.StartDispatch(ex, h, x, topk)
 }
 
 func (t timed) Combine(ex *tensor.Exec, h *ep.Handle, y, weights, out tensor.Tensor) error {
-	defer ex.Enter(ex.Enter(profile.Exchange))
+	defer ex.Profiling(profile.Exchange).End()
 	return t.Exchange.Combine(ex, h, y, weights, out)
 }
 
 func (t timed) StartCombineBackward(ex *tensor.Exec, h *ep.Handle, dout, dweights tensor.Tensor) (ep.Arrival, error) {
-	defer ex.Enter(ex.Enter(profile.Exchange))
+	defer ex.Profiling(profile.Exchange).End()
 	return t.Exchange.StartCombineBackward(ex, h, dout, dweights)
 }
 
 func (t timed) DispatchBackward(ex *tensor.Exec, h *ep.Handle, drows, dx tensor.Tensor) error {
-	defer ex.Enter(ex.Enter(profile.Exchange))
+	defer ex.Profiling(profile.Exchange).End()
 	return t.Exchange.DispatchBackward(ex, h, drows, dx)
 }
 
 // received waits for the rows of a call and returns them as numbers.
 func received(ex *tensor.Exec, a ep.Arrival) (tensor.Tensor, error) {
-	defer ex.Enter(ex.Enter(profile.Exchange))
+	defer ex.Profiling(profile.Exchange).End()
 	if err := a.Wait(ex); err != nil {
 		return tensor.Tensor{}, err
 	}

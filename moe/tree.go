@@ -6,8 +6,9 @@ import (
 	"spmoe/tensor"
 )
 
-// tree makes a weight's gradient of what sequences, or groups of 2^i of them, contribute one after the other, as the balanced binary tree that
-// tensor.Wgrad documents: for a gradient that no single product gives.
+// tree makes a weight's gradient of what sequences, or groups of 2^i of them, contribute one after
+// the other: as the balanced binary tree that tensor.Wgrad documents, for a gradient that no single
+// product gives.
 type tree struct {
 	ex      *tensor.Exec
 	weight  *weight
@@ -18,8 +19,8 @@ type tree struct {
 }
 
 // newTree expects this many contributions, each in the arena's memory unless it is the only one.
-func newTree(ex *tensor.Exec, w *weight, leaves int) *tree {
-	t := &tree{ex: ex, weight: w, leaves: leaves}
+func newTree(ex *tensor.Exec, w *weight, leaves int) tree {
+	t := tree{ex: ex, weight: w, leaves: leaves}
 	if leaves > 1 {
 		for range bits.Len(uint(leaves-1)) + 1 {
 			t.pending = append(t.pending, ex.New(tensor.FP32, w.Grad.Dims()...))

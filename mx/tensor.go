@@ -41,11 +41,16 @@ type Tensor struct {
 // New returns a [rows, cols] matrix for Quantize to fill: in the arena of ex, as activations need it, or, where ex is nil,
 // in memory of its own, for weights.
 func New(ex *tensor.Exec, f Format, d Direction, rows, cols int) Tensor {
-	t := Tensor{Format: f, Blocks: d, Codes: alloc(ex, rows, cols)}
+	return NewIn(arenaOf(ex), f, d, rows, cols)
+}
+
+// NewIn is New in an arena; nil means memory of its own.
+func NewIn(a *tensor.Arena, f Format, d Direction, rows, cols int) Tensor {
+	t := Tensor{Format: f, Blocks: d, Codes: alloc(a, rows, cols)}
 	if d == AlongRows {
-		t.Scales = alloc(ex, rows, blocks(cols))
+		t.Scales = alloc(a, rows, blocks(cols))
 	} else {
-		t.Scales = alloc(ex, blocks(rows), cols)
+		t.Scales = alloc(a, blocks(rows), cols)
 	}
 	return t
 }
@@ -53,19 +58,31 @@ func New(ex *tensor.Exec, f Format, d Direction, rows, cols int) Tensor {
 // NewGrouped returns a matrix of the given columns with blocks AlongCols that begin anew at each group of rows, such as
 // the tokens of each expert; ex as in New, ends as in Tensor.Ends, the last of them the number of rows.
 func NewGrouped(ex *tensor.Exec, f Format, cols int, ends []int32) Tensor {
+	return NewGroupedIn(arenaOf(ex), f, cols, ends)
+}
+
+// NewGroupedIn is NewGrouped in an arena; nil means memory of its own.
+func NewGroupedIn(a *tensor.Arena, f Format, cols int, ends []int32) Tensor {
 	rows, scales := 0, 0
 	for g := range ends {
 		lo, hi := group(ends, g)
 		rows, scales = hi, scales+blocks(hi-lo)
 	}
-	return Tensor{Format: f, Blocks: AlongCols, Codes: alloc(ex, rows, cols), Scales: alloc(ex, scales, cols), Ends: ends}
+	return Tensor{Format: f, Blocks: AlongCols, Codes: alloc(a, rows, cols), Scales: alloc(a, scales, cols), Ends: ends}
 }
 
-func alloc(ex *tensor.Exec, rows, cols int) tensor.Tensor {
+func arenaOf(ex *tensor.Exec) *tensor.Arena {
 	if ex == nil {
+		return nil
+	}
+	return &ex.Arena
+}
+
+func alloc(a *tensor.Arena, rows, cols int) tensor.Tensor {
+	if a == nil {
 		return tensor.New(tensor.UINT8, rows, cols)
 	}
-	return ex.New(tensor.UINT8, rows, cols)
+	return a.New(tensor.UINT8, rows, cols)
 }
 
 // blocks returns the number of blocks that n elements take.

@@ -11,6 +11,9 @@ type Arena struct {
 	// Allocator is where the buffers come from; nil means Go's memory. It is set before first use.
 	Allocator memory.Allocator
 
+	// Poison fills memory that is taken back with NaNs, so that tests find a tensor that outlives its mark.
+	Poison bool
+
 	chunks  []*memory.Buffer
 	current int // chunk that is being filled
 	offset  int // first free byte of the current chunk
@@ -47,7 +50,28 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 func (a *Arena) Mark() Mark { return Mark{a.current, a.offset} }
 
 // Release takes back every tensor handed out since the mark.
-func (a *Arena) Release(m Mark) { a.current, a.offset = m.chunk, m.offset }
+func (a *Arena) Release(m Mark) {
+	if a.Poison {
+		a.poison(m)
+	}
+	a.current, a.offset = m.chunk, m.offset
+}
+
+// poison overwrites what was handed out since the mark.
+func (a *Arena) poison(m Mark) {
+	for i := m.chunk; i <= a.current && i < len(a.chunks); i++ {
+		b := a.chunks[i].Bytes()
+		if i == a.current {
+			b = b[:a.offset]
+		}
+		if i == m.chunk {
+			b = b[min(m.offset, len(b)):]
+		}
+		for j := range b {
+			b[j] = 0xff
+		}
+	}
+}
 
 // Reset takes back every tensor.
 func (a *Arena) Reset() { a.Release(Mark{}) }

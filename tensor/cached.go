@@ -22,7 +22,7 @@ type CachedRows struct {
 // one sequence below those of the one before; all of one element type. Scores and softmax are FP32. The bits of a
 // sequence's rows do not depend on the other sequences.
 func CachedAttention(ex *Exec, o, q Matrix, heads int, scale float32, sequences []CachedRows) {
-	defer ex.Enter(ex.Enter(profile.Attention))
+	defer ex.Profiling(profile.Attention).End()
 	c := cachedCall{o: o, q: q, heads: heads, scale: scale, sequences: sequences}
 	c.check()
 	blocks, work := 0, 0

@@ -15,7 +15,7 @@ import (
 //
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
-	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Forward)))
+	defer ex.Profiling(productFamily(x, len(ends) > 1, profile.Forward)).End()
 	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
@@ -28,7 +28,7 @@ func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g; shapes as GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
-	defer ex.Enter(ex.Enter(productFamily(dy, len(ends) > 1, profile.Dgrad)))
+	defer ex.Profiling(productFamily(dy, len(ends) > 1, profile.Dgrad)).End()
 	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
@@ -45,7 +45,7 @@ const streamedGradient = 1 << 18
 
 // GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bool) {
-	defer ex.Enter(ex.Enter(productFamily(x, len(ends) > 1, profile.Wgrad)))
+	defer ex.Profiling(productFamily(x, len(ends) > 1, profile.Wgrad)).End()
 	if !accumulate {
 		ZeroEmptyGroups(ex, dw, ends)
 	}

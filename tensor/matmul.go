@@ -12,14 +12,14 @@ import (
 // a: [M, K], b: [K, N], both FP32 or both BF16, either may be transposed; c: [M, N], FP32 or
 // of the operands' type, rounded once. A linear layer y = x·Wᵀ is MatMul(ex, y, x, w.T()).
 func MatMul(ex *Exec, c, a, b Matrix) {
-	defer ex.Enter(ex.Enter(productFamily(a, false, passOf(b))))
+	defer ex.Profiling(productFamily(a, false, passOf(b))).End()
 	checkMatMul(c, a, b)
 	ex.byCells(flops(c, a), operands{c: c, a: a, b: b}, matMulCells)
 }
 
 // MatMulAdd computes c += a·b for an FP32 c; operands as in MatMul.
 func MatMulAdd(ex *Exec, c, a, b Matrix) {
-	defer ex.Enter(ex.Enter(productFamily(a, false, profile.Wgrad)))
+	defer ex.Profiling(productFamily(a, false, profile.Wgrad)).End()
 	checkMatMul(c, a, b)
 	if c.dtype != FP32 {
 		panic("tensor: MatMulAdd accumulates in FP32 only")
@@ -34,7 +34,7 @@ func MatMulAdd(ex *Exec, c, a, b Matrix) {
 // such number below n, are one half. So dw has the same bits however sequences are spread over ranks, if each has 2^j of
 // them and the ranks' gradients are added up in the same way.
 func Wgrad(ex *Exec, dw, dy, x Matrix, span int, accumulate bool) {
-	defer ex.Enter(ex.Enter(productFamily(x, false, profile.Wgrad)))
+	defer ex.Profiling(productFamily(x, false, profile.Wgrad)).End()
 	checkMatMul(dw, dy.T(), x)
 	checkSpan(dw, span)
 	ex.byCells(flops(dw, dy.T()), operands{c: dw, a: dy.T(), b: x, span: span, accumulate: accumulate}, wgradCells)

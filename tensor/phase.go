@@ -2,12 +2,23 @@ package tensor
 
 import "spmoe/tensor/profile"
 
-// Enter tells the Profile of ex, if it has one, that work of family f begins, and returns the family of the work before.
-// A kernel begins with
+// Profiling says that work of family f begins, until End. A kernel begins with
 //
-//	defer ex.Enter(ex.Enter(profile.Attention))
+//	defer ex.Profiling(profile.Attention).End()
 //
 // which counts its time for its family, and what follows for its caller's.
+func (ex *Exec) Profiling(f profile.Family) Profiling { return Profiling{ex, ex.Enter(f)} }
+
+// Profiling is a stretch of work that Exec.Profiling began.
+type Profiling struct {
+	ex     *Exec
+	before profile.Family // of the work around it
+}
+
+// End returns to the family of the work before.
+func (p Profiling) End() { p.ex.Enter(p.before) }
+
+// Enter tells the Profile of ex, if it has one, that work of family f begins, and returns the family of the work before.
 func (ex *Exec) Enter(f profile.Family) (before profile.Family) {
 	if ex == nil {
 		return profile.Rest

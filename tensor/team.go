@@ -158,7 +158,7 @@ func (ex *Exec) Help() (begin time.Time, helped bool) {
 		return begin, false
 	}
 	begin = time.Now()
-	defer ex.Enter(ex.Enter(profile.Helping))
+	defer ex.Profiling(profile.Helping).End()
 	p.help(ex.pool.aside, lo)
 	return begin, true
 }

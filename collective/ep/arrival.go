@@ -26,13 +26,14 @@ type Arrival struct {
 // newArrival makes room for the rows that this rank receives, of the type and width of like, those of zeros in their places.
 func newArrival(ex *tensor.Exec, call string, wire Wire, h *Handle, like tensor.Tensor) Arrival {
 	n, hidden := h.Received, like.Dim(1)
-	a := Arrival{call: call, rows: ex.New(like.DType(), n, hidden)}
+	arena := h.arena(ex)
+	a := Arrival{call: call, rows: arena.New(like.DType(), n, hidden)}
 	if a.room = a.rows; wire == Plain {
 		h.fill(a.rows)
 		return a
 	}
 	at, scales := scalesAt(n, hidden), rowScales(hidden)
-	a.room = ex.New(tensor.UINT8, at+n*scales)
+	a.room = arena.New(tensor.UINT8, at+n*scales)
 	a.MX = mx.Tensor{
 		Format: wireFormat, Blocks: mx.AlongRows,
 		Codes:  a.room.Slice(0, n*hidden).Reshape(n, hidden),

@@ -26,7 +26,7 @@ import (
 // world.
 type Exchange interface {
 	// Dispatch sends row t of x [T, H] to the owner of every expert in topk[t], topk being [T, K] INT32 of expert ids or
-	// -1 for no choice. It returns the rows received, [N, H] of x's type from ex's arena, grouped as h.GroupEnds says,
+	// -1 for no choice. It returns the rows received, [N, H] of x's type in h's arena, grouped as h.GroupEnds says,
 	// and fills h for the calls that follow.
 	Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (rows tensor.Tensor, err error)
 
@@ -36,11 +36,11 @@ type Exchange interface {
 
 	// Combine returns y [N, H], in the order of Dispatch's rows, to where the rows came from and sets
 	// out[t] = Σ_k weights[t,k]·y(t,k), rounded once into out [T, H]; masked choices count as zero. weights is [T, K]
-	// FP32. The handle keeps a copy of the weights, and the returned rows in ex's arena.
+	// FP32. The handle keeps a copy of the weights, and the returned rows in its arena.
 	Combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Tensor) error
 
 	// CombineBackward takes dout [T, H], the gradient of Combine's out. It returns the gradient of y: rows
-	// weights[t,k]·dout[t], [N, H] of y's type from ex's arena, rounded once. It sets
+	// weights[t,k]·dout[t], [N, H] of y's type in h's arena, rounded once. It sets
 	// dweights[t,k] = <dout[t], y(t,k)>, [T, K] FP32, 0 for masked choices.
 	CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (dy tensor.Tensor, err error)
 

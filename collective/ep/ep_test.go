@@ -189,8 +189,13 @@ func (b *batch) run(t *testing.T, by way, dtype tensor.DType, split []int) *resu
 	if err != nil {
 		t.Fatal(err)
 	}
+	return join(perRank)
+}
+
+// join puts the results of all ranks together.
+func join(ranks []result) *result {
 	var all result
-	for _, r := range perRank {
+	for _, r := range ranks {
 		all.groupSizes = append(all.groupSizes, r.groupSizes...)
 		all.rows, all.y = append(all.rows, r.rows...), append(all.y, r.y...)
 		all.dy, all.drows = append(all.dy, r.dy...), append(all.drows, r.drows...)
@@ -210,7 +215,15 @@ func (b *batch) slice(lo, hi int) *batch {
 
 // pass is one rank's forward and backward pass of its part of the batch.
 func (b *batch) pass(ex *tensor.Exec, s Exchange, layout Layout, rank int, dtype tensor.DType, r *result) error {
-	h, n := &Handle{}, b.tokens()
+	h := &Handle{}
+	if err := b.forward(ex, s, h, layout, rank, dtype, r); err != nil {
+		return err
+	}
+	return b.backward(ex, s, h, layout, rank, dtype, r)
+}
+
+func (b *batch) forward(ex *tensor.Exec, s Exchange, h *Handle, layout Layout, rank int, dtype tensor.DType, r *result) error {
+	n := b.tokens()
 	topk := ex.New(tensor.INT32, n, b.slots)
 	copy(topk.I32(), b.topk)
 	rows, err := s.Dispatch(ex, h, matrix(ex, dtype, b.x, b.hidden), topk)
@@ -228,7 +241,12 @@ func (b *batch) pass(ex *tensor.Exec, s Exchange, layout Layout, rank int, dtype
 		return err
 	}
 	r.out = numbers(out)
+	return nil
+}
 
+func (b *batch) backward(ex *tensor.Exec, s Exchange, h *Handle, layout Layout, rank int, dtype tensor.DType, r *result) error {
+	n := b.tokens()
+	first, _ := layout.Local(rank)
 	dweights := ex.New(tensor.FP32, n, b.slots)
 	dy, err := s.CombineBackward(ex, h, matrix(ex, dtype, b.dout, b.hidden), dweights)
 	if err != nil {

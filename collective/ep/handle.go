@@ -12,6 +12,10 @@ import (
 // Handle is the routing of one Dispatch, which the later calls for the same rows need. The zero Handle is ready for
 // Dispatch; using it again in the next step reuses its memory. The exported fields are for reading.
 type Handle struct {
+	// Rows is the arena of what outlives a call: the rows that Dispatch and CombineBackward return, and those that Combine keeps. It may
+	// differ from call to call; nil is that of the call's Exec.
+	Rows *tensor.Arena
+
 	// GroupEnds has, for every expert of this rank, the end of its group among the rows received; a group begins where
 	// the one before it ends. Within a group, rows are ordered by source rank, then token, then slot: where ranks hold
 	// consecutive pieces of a batch, an expert sees the same rows in the same order whatever the number of ranks.
@@ -45,6 +49,14 @@ type Handle struct {
 
 // span is rows [from, to).
 type span struct{ from, to int32 }
+
+// arena is where the rows of a call lie that outlive it.
+func (h *Handle) arena(ex *tensor.Exec) *tensor.Arena {
+	if h.Rows != nil {
+		return h.Rows
+	}
+	return &ex.Arena
+}
 
 // dispatched checks that the handle has been through Dispatch.
 func (h *Handle) dispatched() error {

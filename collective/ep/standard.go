@@ -57,7 +57,7 @@ func (s *Standard) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 		return rows, err
 	}
 	h.y = tensor.Tensor{}
-	rows = ex.New(x.DType(), h.Received, x.Dim(1))
+	rows = h.arena(ex).New(x.DType(), h.Received, x.Dim(1))
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	packed := ex.New(x.DType(), h.Sent, x.Dim(1))
@@ -84,7 +84,7 @@ func (s *Standard) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 	if err := checkCombine(h, y, weights, out); err != nil {
 		return err
 	}
-	h.y = ex.New(y.DType(), h.Sent, y.Dim(1))
+	h.y = h.arena(ex).New(y.DType(), h.Sent, y.Dim(1))
 	if err := s.toSources(ex, h, h.y, y); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *Standard) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights te
 		return dy, err
 	}
 	dtype, hidden := h.y.DType(), h.y.Dim(1)
-	dy = ex.New(dtype, h.Received, hidden)
+	dy = h.arena(ex).New(dtype, h.Received, hidden)
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	packed := ex.New(dtype, h.Sent, hidden)

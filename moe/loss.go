@@ -1,0 +1,55 @@
+package moe
+
+import "math"
+
+// Loss is what a pass measured, as sums over this rank's tokens. They add up to the same bits
+// however sequences are spread over ranks and passes. Balance does so for one pass of 2^i sequences
+// per rank: it is a tree over sequences, as the sum over ranks of [collective.AllReduce] is.
+type Loss struct {
+	Sum       float64 // cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
+	Tokens    int
+	MTP       float64 // the same of the MTP module, before its weight
+	MTPTokens int
+	Balance   float64 // this rank's part of the balance loss, its weight and mean included
+	Dropped   int     // choices of experts that had no room for them; 0 unless the exchange has a capacity
+}
+
+// sequenceLoss is the parts of Loss that are sums over the tokens of one sequence.
+type sequenceLoss struct{ main, mtp, balance float64 }
+
+// of is the cross-entropy of the model or of its MTP module.
+func (l *sequenceLoss) of(mtp bool) *float64 {
+	if mtp {
+		return &l.mtp
+	}
+	return &l.main
+}
+
+// sum adds the losses of the sequences to l. It overwrites their balance losses.
+func (l *Loss) sum(sequences []sequenceLoss) {
+	for _, s := range sequences {
+		l.Sum += rounded(s.main)
+		l.MTP += rounded(s.mtp)
+	}
+	for far := 1; far < len(sequences); far *= 2 {
+		for i := 0; i+far < len(sequences); i += 2 * far {
+			sequences[i].balance += sequences[i+far].balance
+		}
+	}
+	if len(sequences) > 0 {
+		l.Balance = sequences[0].balance
+	}
+}
+
+// rounded is a sequence's loss as it is added to others: see Loss.
+func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p-24 }
+
+// SequenceLosses returns the cross-entropies of the sequences of this rank in the last Forward,
+// Train or Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
+func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
+	for i, l := range m.measured {
+		if !yield(i, rounded(l.main)) {
+			return
+		}
+	}
+}

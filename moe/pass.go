@@ -1,0 +1,255 @@
+package moe
+
+import (
+	"slices"
+
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
+
+// Pass is a training pass in flight: all that the backward pass of a batch needs. Layers hold
+// weights only, so any number of passes may be in flight at once, each with memory of its own:
+//
+//	F0 F1 B0 B1        Forward of two batches, then Backward of both passes
+//	F0 F1 I0 I1 W0 W1  the same with BackwardInput and BackwardWeight apart
+//
+// All ranks run the same schedule, and weights stay as they are meanwhile. Gradients have the same
+// bits in every order: a weight's gradient is the sum over the passes of a step in the order of
+// their Forward calls. A pass whose turn has not come leaves its weight gradients to the pass
+// before it.
+//
+// A pass ends with its weight gradients; the model then uses its memory for another one. The first
+// Forward after ZeroGrad ends all passes that are left, with nothing added.
+type Pass struct {
+	model     *Model
+	batch     Batch
+	train     bool
+	recompute Recompute
+	observer  func(name string, t tensor.Tensor)
+	decoding  *decoding // nil: sequences are computed as a whole
+
+	gathered bool // gradients of routed experts are made for several passes at once
+	due      bool // the last of those passes, or the only one: it makes them
+
+	stage    stage
+	arena    tensor.Arena
+	blocks   []blockState
+	mtp      mtpState
+	norm     normState         // of the last norm, where there is no loss
+	dh       tensor.Tensor     // gradient of the last hidden state; after the backward pass, that of the embedded inputs
+	embedded []tensor.Embedded // gradients of the embedding's rows
+
+	sequences []sequenceLoss // of this rank
+	loss      Loss
+}
+
+// stage is how far a pass has come.
+type stage uint8
+
+const (
+	ended     stage = iota
+	forwarded       // its backward pass may run
+	halfway         // the gradients of all inputs are there
+	waiting         // for its turn to add to the weights' gradients
+)
+
+// Forward runs the forward pass of a training step over b, whose slices must stay as they are until
+// the pass ends. It is collective.
+//
+// The loss and everything behind the last hidden state end here: logits are never held all at once,
+// so the head, its norms and their weights get their gradients with the loss.
+func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
+	m.beginStep()
+	p := m.newPass(ex, b, true)
+	m.inFlight = append(m.inFlight, p)
+	p.gathered, p.due = m.rowStore.plan(b.More, m.Config.GatheredPasses(len(b.Inputs)*m.ranks))
+	if err := p.forward(ex); err != nil {
+		p.end()
+		return nil, err
+	}
+	p.stage = forwarded
+	return p, nil
+}
+
+func (p *Pass) forward(ex *tensor.Exec) error {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	defer ex.Profiling(profile.Rows).End()
+	f := p.forwardPhase(ex)
+	h, err := p.model.hidden(f)
+	if err != nil {
+		return err
+	}
+	p.dh = like(&p.arena, h)
+	return p.model.predict(f, h, p.dh)
+}
+
+// Loss returns what the forward pass measured.
+func (p *Pass) Loss() Loss { return p.loss }
+
+// Backward adds to all gradients those of the objective, or sets them after [Group.ZeroGrad]. It is
+// collective. Weight gradients are made layer by layer, while caches hold what they are products
+// of, unless earlier passes of the step have not made theirs.
+func (p *Pass) Backward(ex *tensor.Exec) error {
+	if len(p.model.inFlight) > 0 && p.model.inFlight[0] != p {
+		if err := p.BackwardInput(ex); err != nil {
+			return err
+		}
+		p.BackwardWeight(ex)
+		return nil
+	}
+	if err := p.backward(p.fusedPhase(ex)); err != nil {
+		return err
+	}
+	p.complete(ex)
+	p.model.catchUp(ex)
+	return nil
+}
+
+// BackwardInput makes the gradients of all layers' inputs (I), and keeps what the weights'
+// gradients are products of. It is collective: all exchanges between ranks of the backward pass are
+// here.
+func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(p.inputPhase(ex)) }
+
+// BackwardWeight makes the weights' gradients (W) after BackwardInput, any time later. It is this
+// rank's work alone. If passes of the step that began earlier have not made theirs, the last of
+// those does this pass's work.
+func (p *Pass) BackwardWeight(ex *tensor.Exec) {
+	p.advance(halfway, waiting)
+	p.model.catchUp(ex)
+}
+
+// advance checks that calls come in their order.
+func (p *Pass) advance(from, to stage) {
+	if p.stage != from {
+		panic("moe: a pass runs Backward, or BackwardInput and then BackwardWeight, once")
+	}
+	p.stage = to
+}
+
+// backward runs through the layers, last to first. A pass that fails has ended.
+func (p *Pass) backward(b phase) (err error) {
+	p.advance(forwarded, halfway)
+	defer func() {
+		if err != nil {
+			p.end()
+		}
+	}()
+	mark := b.ex.Mark()
+	defer b.ex.Release(mark)
+	defer b.ex.Profiling(profile.Rows).End()
+	m := p.model
+	if m.mtp != nil {
+		if err := m.mtp.backward(b, p.dh, &p.mtp); err != nil {
+			return err
+		}
+	}
+	for i, l := range slices.Backward(m.blocks) {
+		if p.dh, err = l.backward(b, p.dh, &p.blocks[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// catchUp makes the weights' gradients of the passes that wait for it, as far as it is their turn.
+func (m *Model) catchUp(ex *tensor.Exec) {
+	for len(m.inFlight) > 0 && m.inFlight[0].stage == waiting {
+		m.inFlight[0].backwardWeight(ex)
+	}
+}
+
+func (p *Pass) backwardWeight(ex *tensor.Exec) {
+	defer ex.Profiling(profile.Rows).End()
+	m, w := p.model, p.weightPhase(ex)
+	if m.mtp != nil {
+		m.mtp.backwardWeight(w, &p.mtp)
+	}
+	for i, l := range slices.Backward(m.blocks) {
+		l.backwardWeight(w, &p.blocks[i])
+	}
+	p.complete(ex)
+}
+
+// complete makes the gradient of the embedding, the last one, and ends the pass.
+func (p *Pass) complete(ex *tensor.Exec) {
+	defer ex.Profiling(profile.Rows).End()
+	m := p.model
+	p.embedded = append(p.embedded[:0], tensor.Embedded{Grad: p.dh.Mat(), IDs: p.batch.Inputs})
+	if m.mtp != nil {
+		p.embedded = append(p.embedded, tensor.Embedded{Grad: p.mtp.dembedded.Mat(), IDs: p.batch.Targets})
+	}
+	tensor.EmbedBackward(ex, m.embedding.sum(ex).Mat(), p.batch.Seq, p.embedded)
+	if p.due {
+		for _, g := range m.Groups {
+			g.completeGrad(ex)
+		}
+		m.rowStore.clear()
+	}
+	p.end()
+}
+
+// newPass begins a pass in memory of one that has ended.
+func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
+	var p *Pass
+	if n := len(m.idle); n > 0 {
+		p, m.idle = m.idle[n-1], m.idle[:n-1]
+	} else {
+		p = &Pass{model: m, blocks: make([]blockState, len(m.blocks))}
+		p.arena.Allocator, p.arena.Poison = ex.Allocator, ex.Poison
+		m.passes = append(m.passes, p)
+	}
+	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
+	p.gathered, p.due, p.decoding, p.loss = false, false, nil, Loss{}
+	n := len(b.Inputs) / b.Seq
+	if cap(p.sequences) < n {
+		p.sequences = make([]sequenceLoss, n)
+	}
+	p.sequences = p.sequences[:n]
+	clear(p.sequences)
+	m.measured = p.sequences
+	return p
+}
+
+// release gives the memory of the pass back.
+func (p *Pass) release() {
+	p.arena.Reset()
+	p.model.idle = append(p.model.idle, p)
+}
+
+// end takes a training pass out of flight.
+func (p *Pass) end() {
+	m := p.model
+	if i := slices.Index(m.inFlight, p); i >= 0 {
+		m.inFlight = slices.Delete(m.inFlight, i, i+1)
+		p.stage = ended
+		p.release()
+	}
+}
+
+// beginStep ends what the passes of a step before the last ZeroGrad have left.
+func (m *Model) beginStep() {
+	zeroed := 0
+	for _, g := range m.Groups {
+		zeroed += g.zeroed
+	}
+	if zeroed == m.zeroed {
+		return
+	}
+	m.zeroed = zeroed
+	for len(m.inFlight) > 0 {
+		m.inFlight[0].end()
+	}
+	m.rowStore.planned = 0
+	m.rowStore.clear()
+}
+
+// ActivationPeak returns the most bytes that the passes of m with this Exec have held: in its
+// arena, in arenas of their own, and from pass to pass.
+func (m *Model) ActivationPeak(ex *tensor.Exec) int {
+	n := ex.Peak() + m.rowStore.Peak()
+	for _, p := range m.passes {
+		n += p.arena.Peak()
+	}
+	return n
+}

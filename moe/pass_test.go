@@ -1,0 +1,243 @@
+package moe
+
+// Passes in flight at once: a step gives the same bits in whatever order its halves run.
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/tensor"
+)
+
+// schedule is the calls of a step: F0 is the forward pass of batch 0, B0 its backward pass, I0 and
+// W0 the two halves of that.
+type schedule string
+
+// inOrder runs pass after pass.
+const inOrder = schedule("F0 B0 F1 B1 F2 B2")
+
+var schedules = []schedule{
+	"F0 I0 W0 F1 I1 W1 F2 B2",
+	"F0 F1 B0 B1 F2 B2",
+	"F0 F1 B1 B0 F2 B2",
+	"F0 F1 I0 I1 W0 W1 F2 I2 W2",
+	"F0 I0 F1 I1 W1 W0 F2 B2",
+	"F0 F1 F2 B2 B0 B1",
+	"F0 F1 F2 I2 I1 W1 B0 W2",
+}
+
+// passOutcome is what a step leaves behind on one rank.
+type passOutcome struct {
+	grads  map[string][]float32
+	losses []Loss
+	loads  [][]int64
+}
+
+// run makes a step.
+func (s schedule) run(m *member, batch func(i int) Batch) (out passOutcome, err error) {
+	m.model.ZeroGrad()
+	for _, r := range m.model.Routings() {
+		clear(r.Load)
+	}
+	var passes []*Pass
+	for _, call := range strings.Fields(string(s)) {
+		i := int(call[1] - '0')
+		switch call[0] {
+		case 'F':
+			var p *Pass
+			if p, err = m.model.Forward(m.ex, batch(i)); err == nil {
+				passes, out.losses = append(passes, p), append(out.losses, p.Loss())
+			}
+		case 'B':
+			err = passes[i].Backward(m.ex)
+		case 'I':
+			err = passes[i].BackwardInput(m.ex)
+		case 'W':
+			passes[i].BackwardWeight(m.ex)
+		}
+		if err != nil {
+			return out, fmt.Errorf("%s of %s: %w", call, s, err)
+		}
+	}
+	for _, r := range m.model.Routings() {
+		out.loads = append(out.loads, slices.Clone(r.Load))
+	}
+	out.grads = m.gradients()
+	return out, nil
+}
+
+func (got passOutcome) equals(t *testing.T, what string, want passOutcome) {
+	t.Helper()
+	if !slices.Equal(got.losses, want.losses) {
+		t.Errorf("%s: losses %+v, want %+v", what, got.losses, want.losses)
+	}
+	if !slices.EqualFunc(got.loads, want.loads, slices.Equal) {
+		t.Errorf("%s: loads %v, want %v", what, got.loads, want.loads)
+	}
+	for name, g := range want.grads {
+		if !slices.Equal(got.grads[name], g) {
+			t.Errorf("%s: the gradient of %s is off by %.2g", what, name, distance(got.grads[name], g))
+		}
+	}
+}
+
+// interleaving is a model on some ranks, and what its steps do.
+type interleaving struct {
+	cfg       Config
+	precision string
+	exchange  string
+	wire      ep.Options
+	recompute Recompute
+	ranks     int
+	gathered  bool // rows of experts are kept from pass to pass
+}
+
+// check runs all schedules on one model and compares them with pass after pass.
+func (c interleaving) check(t *testing.T) {
+	t.Helper()
+	const seq = 32
+	sequences := [...]int{1, 2, 1} // of each pass and rank
+	precision, err := PrecisionByName(c.precision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := batchOf(41, 4*c.ranks, seq, c.cfg.Vocab)
+	all.First = packed(4*c.ranks, seq)
+	err = collective.NewWorld(c.ranks).Run(func(comm *collective.Comm) error {
+		exchange, err := ep.New(c.exchange, comm, c.cfg.Experts, c.wire)
+		if err != nil {
+			return err
+		}
+		model, err := New(c.cfg, precision, seq, comm, exchange)
+		if err != nil {
+			return err
+		}
+		spread(model)
+		model.Recompute = c.recompute
+		m := &member{comm, tensor.NewExec(), model}
+		m.ex.Poison = true // no pass may have left anything in scratch memory
+		for _, g := range model.Groups {
+			g.Refresh(m.ex)
+		}
+		batch := func(i int) Batch {
+			first := 4 * comm.Rank()
+			for _, n := range sequences[:i] {
+				first += n
+			}
+			b := all.part(first, first+sequences[i])
+			b.More = c.gathered && i+1 < len(sequences)
+			return b
+		}
+		want, err := inOrder.run(m, batch)
+		if err != nil {
+			return err
+		}
+		for _, s := range schedules {
+			got, err := s.run(m, batch)
+			if err != nil {
+				return err
+			}
+			got.equals(t, fmt.Sprintf("rank %d, %s", comm.Rank(), s), want)
+		}
+		if len(model.inFlight) > 0 || len(model.idle) != len(model.passes) || len(model.passes) > len(sequences) {
+			t.Errorf("rank %d: %d passes in flight, %d of %d idle", comm.Rank(), len(model.inFlight), len(model.idle), len(model.passes))
+		}
+		if kept := model.rowStore.Peak() > 0; kept != c.gathered {
+			t.Errorf("rank %d: rows were kept %v, want %v", comm.Rank(), kept, c.gathered)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPassesInFlight(t *testing.T) {
+	whole := with(quantisable(64, 64), func(c *Config) {
+		grouped(c)
+		c.TopK, c.BalanceAlpha, c.QRank = 3, 0.1, 32
+	})
+	plain := with(whole, func(c *Config) { c.MTPLayers, c.QRank, c.SharedExperts, c.ScoreFunc = 0, 0, 0, Softmax })
+	wire := ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8}
+	modes := []Recompute{RecomputeNone, RecomputeSelective, RecomputeFull}
+	var cases []interleaving
+	for i, precision := range []string{"bf16", "mxfp8", "fp32", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
+		for j, mode := range modes {
+			if i < 2 || i%3 == j {
+				cases = append(cases, interleaving{whole, precision, "onesided", ep.Options{}, mode, 1 << ((i + j) % 3), (i+j)%2 == 0})
+			}
+		}
+		other := interleaving{plain, precision, "standard", ep.Options{}, modes[i%3], 2, i%4 == 0}
+		if i%2 == 1 {
+			other = interleaving{whole, precision, "onesided", wire, modes[(i+1)%3], 2, true}
+		}
+		cases = append(cases, other)
+	}
+	for _, c := range cases {
+		name := fmt.Sprintf("%s/%v/np%d/mtp%d/%s/%v/gathered %v", c.precision, c.recompute, c.ranks, c.cfg.MTPLayers, c.exchange, c.wire.Dispatch, c.gathered)
+		t.Run(name, c.check)
+	}
+}
+
+// Passes that a step has left are ended by the next, which has the bits that it would have had.
+func TestStepAfterOneThatWasGivenUp(t *testing.T) {
+	m := alone(t, spreadModel(), tensor.BF16, 32)
+	batch := func(i int) Batch { return batchOf(uint64(i), 1, 32, m.model.Config.Vocab) }
+	want, err := inOrder.run(m, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := schedule("F0 F1 F2 I1 W1 I0").run(m, batch); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.model.inFlight); n != 3 {
+		t.Errorf("%d passes are in flight, want 3: two wait for the first", n)
+	}
+	got, err := inOrder.run(m, batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.equals(t, "after passes without weight gradients", want)
+	if len(m.model.inFlight) != 0 || len(m.model.idle) != 3 {
+		t.Errorf("%d passes are in flight and %d idle", len(m.model.inFlight), len(m.model.idle))
+	}
+}
+
+// A pass that ends leaves its memory to the next one, also where others are still in flight.
+func TestPassMemoryIsUsedAgain(t *testing.T) {
+	batch := func(i int) Batch { return batchOf(uint64(i), 1, 32, spreadModel().Vocab) }
+	for s, passes := range map[schedule]int{inOrder: 1, "F0 F1 B0 F2 B1 F3 B2 B3": 2, "F0 F1 I0 W0 F2 I1 I2 W2 W1": 2} {
+		m := alone(t, spreadModel(), tensor.BF16, 32)
+		if _, err := s.run(m, batch); err != nil {
+			t.Fatal(err)
+		}
+		if len(m.model.passes) != passes {
+			t.Errorf("%s takes the memory of %d passes, want %d", s, len(m.model.passes), passes)
+		}
+		for _, p := range m.model.passes {
+			if left := (tensor.Mark{}); p.arena.Mark() != left {
+				t.Errorf("%s leaves something in the memory of a pass", s)
+			}
+		}
+	}
+}
+
+// A backward pass runs once, its weights' half after that of the inputs.
+func TestPassRefusesCallsOutOfOrder(t *testing.T) {
+	for _, s := range []schedule{"F0 W0", "F0 B0 B0", "F0 I0 B0", "F0 I0 I0", "F0 I0 W0 W0", "F0 F1 B1 W1"} {
+		m := alone(t, tiny(), tensor.FP32, 8)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s did not panic", s)
+				}
+			}()
+			_, err := s.run(m, func(i int) Batch { return batchOf(uint64(i), 1, 8, m.model.Config.Vocab) })
+			t.Log(err)
+		}()
+	}
+}
