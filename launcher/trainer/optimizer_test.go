@@ -62,7 +62,7 @@ func (t toy) Prepare(s optim.Step) optim.Update {
 		for i, m := range newMomentum.BF16() {
 			newMaster.F32()[i] = master.F32()[i] - step*m.Float32()
 		}
-		r.Publish(ex)
+		r.Round(ex)
 	}
 }
 

@@ -1,6 +1,10 @@
 package optim
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -27,9 +31,21 @@ type Vector struct {
 // MasterName is the name of the FP32 master weights, which every rule has.
 const MasterName = "master"
 
-// vectors lists the whole state that is kept of a weight: its master weight first.
+// vectors lists the whole state that is kept of a weight: its master weight first. It panics if the rule's are not what checkpoints
+// can hold, each under a name of its own.
 func vectors(rule Rule) []Vector {
-	return append([]Vector{{MasterName, tensor.FP32}}, rule.Vectors()...)
+	all := []Vector{{MasterName, tensor.FP32}}
+	for _, v := range rule.Vectors() {
+		named := func(other Vector) bool { return other.Name == v.Name }
+		if v.Name == "" || strings.Contains(v.Name, "/") || slices.ContainsFunc(all, named) {
+			panic(fmt.Sprintf("optim: a state vector called %q: give each another name, without /", v.Name))
+		}
+		if v.DType != tensor.FP32 && v.DType != tensor.BF16 {
+			panic(fmt.Sprintf("optim: state vector %s is %v: make it FP32 or BF16", v.Name, v.DType))
+		}
+		all = append(all, v)
+	}
+	return all
 }
 
 // BytesPerWeight returns the bytes of the whole state that is kept of a weight.
@@ -71,8 +87,8 @@ func (r Run) vector(i int) (dst, src tensor.Tensor) {
 	return r.dst[i].Slice(r.lo, r.hi), r.src[i].Slice(r.lo, r.hi)
 }
 
-// Publish rounds the new master weights into Work, for an update that has not done so while it made them.
-func (r Run) Publish(ex *tensor.Exec) {
+// Round rounds the new master weights into Work, for an update that has not done so on its way.
+func (r Run) Round(ex *tensor.Exec) {
 	master, _ := r.Master()
 	tensor.Convert(ex, r.Work.Mat(), master.Mat())
 }

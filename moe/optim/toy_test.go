@@ -4,7 +4,10 @@ package optim
 // keep narrow state.
 
 import (
+	"fmt"
 	"math"
+	"strings"
+	"testing"
 
 	"spmoe/tensor"
 )
@@ -36,6 +39,37 @@ func (normalizedSGD) Prepare(s Step) Update {
 		for i, m := range newMomentum.BF16() {
 			newMaster.F32()[i] = master.F32()[i] - step*m.Float32()
 		}
-		r.Publish(ex)
+		r.Round(ex)
+	}
+}
+
+// listed is a rule that keeps these vectors.
+type listed struct {
+	normalizedSGD
+	vectors []Vector
+}
+
+func (l listed) Vectors() []Vector { return l.vectors }
+
+// A rule whose vectors no checkpoint could hold is a programming mistake.
+func TestVectorsPanic(t *testing.T) {
+	for want, list := range map[string][]Vector{
+		`called "master"`:        {{"master", tensor.FP32}},
+		`called "m"`:             {{"m", tensor.FP32}, {"m", tensor.BF16}},
+		`called ""`:              {{"", tensor.FP32}},
+		`called "a/b"`:           {{"a/b", tensor.FP32}},
+		"m is uint8: make it FP": {{"m", tensor.UINT8}},
+	} {
+		func() {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
+					t.Errorf("panic %q, want %q", got, want)
+				}
+			}()
+			BytesPerWeight(listed{vectors: list})
+		}()
+	}
+	if got := BytesPerWeight(listed{vectors: []Vector{{"a", tensor.FP32}, {"b", tensor.BF16}}}); got != 10 {
+		t.Errorf("%d bytes per weight, want 10", got)
 	}
 }
