@@ -41,7 +41,8 @@ func commitShards(t *testing.T, ranks ...[]Piece) *Reader {
 	return r
 }
 
-// Every range of a BF16 tensor, of pieces of odd lengths, next to an FP32 tensor of the same parameter.
+// Every range of a BF16 tensor, of pieces of odd lengths, next to an FP32 tensor of the same
+// parameter.
 func TestBF16(t *testing.T) {
 	const n = 21
 	data, shape := bf16Tensor(n), []int{3, 7}
@@ -98,7 +99,8 @@ func TestBF16Refused(t *testing.T) {
 	checkError(t, err, "other pieces are")
 }
 
-// A copy in Room gives the shard that any other memory gives, whatever the lengths of its BF16 pieces.
+// A copy in Room gives the shard that any other memory gives, whatever the lengths of its BF16
+// pieces.
 func TestRoomOfBF16(t *testing.T) {
 	live := []Piece{
 		{Name: "momentum/a", Shape: []int{7}, BF16: bf16Tensor(7)},

@@ -1,4 +1,5 @@
-// Package checkpoint stores the training state of a run, in FP32 or BF16, whatever the number of ranks that saves or loads it.
+// Package checkpoint stores the training state of a run, in FP32 or BF16, whatever the number of
+// ranks that saves or loads it.
 //
 // A run folder holds one folder a checkpoint, and a checkpoint appears there whole or not at all:
 //
@@ -28,8 +29,9 @@ import (
 // ErrNone says that a folder holds no complete checkpoint.
 var ErrNone = errors.New("no complete checkpoint")
 
-// Piece is a contiguous range of one logical tensor: elements [Offset, Offset+Len()) of tensor Name, flattened row-major.
-// Names start with the kind of state: "master/...", "exp_avg/...", "exp_avg_sq/...".
+// Piece is a contiguous range of one logical tensor: elements [Offset, Offset+Len()) of tensor
+// Name, flattened row-major. Names start with the kind of state: "master/...", "exp_avg/...",
+// "exp_avg_sq/...".
 type Piece struct {
 	Name   string
 	Shape  []int // of the whole tensor; empty for a scalar

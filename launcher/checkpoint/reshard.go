@@ -49,7 +49,8 @@ func index(shards []*safetensors.File, shapes map[string][]int) (map[string][]sp
 	return spans, nil
 }
 
-// spanOf returns what a tensor of a shard is a piece of. It is an error unless that is one of the shapes.
+// spanOf returns what a tensor of a shard is a piece of. It is an error unless that is one of the
+// shapes.
 func spanOf(shard *safetensors.File, info safetensors.Info, shapes map[string][]int) (name string, s span, err error) {
 	name, begin, err := parseKey(info.Name)
 	if err != nil {
@@ -70,8 +71,9 @@ func spanOf(shard *safetensors.File, info safetensors.Info, shapes map[string][]
 	return name, span{begin, begin + info.Size/size, size, shard, info}, nil
 }
 
-// ReadInto fills dst's memory with elements [Offset, Offset+Len()) of tensor Name. It is an error if the checkpoint has no
-// such tensor, has it in another shape or type, or does not hold the whole range; the memory is then undefined.
+// ReadInto fills dst's memory with elements [Offset, Offset+Len()) of tensor Name. It is an error
+// if the checkpoint has no such tensor, has it in another shape or type, or does not hold the whole
+// range; the memory is then undefined.
 func (r *Reader) ReadInto(dst Piece) error {
 	if err := r.readInto(dst); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", r.path, err)

@@ -71,9 +71,9 @@ type receipt struct {
 	Tensors map[string][]int `json:"tensors"`
 }
 
-// WriteShard writes the pieces of one rank and syncs them; their elements are not kept. Ranks may call it at the same time,
-// each once. Pieces without elements only make their tensor known. Two ranks may save the same range, if they
-// hold the same values.
+// WriteShard writes the pieces of one rank and syncs them; their elements are not kept. Ranks may
+// call it at the same time, each once. Pieces without elements only make their tensor known. Two
+// ranks may save the same range, if they hold the same values.
 func (w *Writer) WriteShard(rank int, pieces []Piece) error {
 	if rank < 0 || rank >= w.ranks {
 		return fmt.Errorf("checkpoint of step %d: rank %d of %d", w.step, rank, w.ranks)

@@ -20,7 +20,8 @@ type rank struct {
 	optim *optim.Optimizer
 }
 
-// run calls body on every one of n ranks, each with its part of the model and of an optimizer that clips to a norm.
+// run calls body on every one of n ranks, each with its part of the model and of an optimizer that
+// clips to a norm.
 func (f *Folder) run(n, seq int, rule optim.Rule, clipNorm float64, body func(r *rank) error) error {
 	if err := f.Ranks(n); err != nil {
 		return err

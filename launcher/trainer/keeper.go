@@ -11,9 +11,10 @@ import (
 	"spmoe/moe"
 )
 
-// A keeper keeps the state of the last two steps where it outlives the process of a rank, in its vault: that of even steps in one half,
-// that of odd ones in the other. The optimizer's state is made there; what little there is besides is copied at the end of a step.
-// If a process dies, whoever takes its place goes on from the newest step that all ranks keep.
+// A keeper keeps the state of the last two steps where it outlives the process of a rank, in its
+// vault: that of even steps in one half, that of odd ones in the other. The optimizer's state is
+// made there; what little there is besides is copied at the end of a step. If a process dies,
+// whoever takes its place goes on from the newest step that all ranks keep.
 type keeper struct {
 	vault  heap.Vault
 	states [][]byte // memory of the optimizer's state, [2]; none where nothing outlives a process

@@ -121,7 +121,8 @@ func (c Config) Vault(ranks int) int64 {
 	return keeperBytes(c.Model, int(state))
 }
 
-// largestPart returns the weights of the largest part of the model that ranks share: no parameter of theirs is larger.
+// largestPart returns the weights of the largest part of the model that ranks share: no parameter
+// of theirs is larger.
 func (c Config) largestPart() (most int64) {
 	for _, m := range c.Model.Modules(c.Seq) {
 		if m.Class != moe.Expert {

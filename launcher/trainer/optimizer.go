@@ -21,7 +21,8 @@ type Optimizer struct {
 	optim.Config
 }
 
-// sameOptimizer returns an error unless a checkpoint was made with the optimizer of cfg and holds its state.
+// sameOptimizer returns an error unless a checkpoint was made with the optimizer of cfg and holds
+// its state.
 func sameOptimizer(from *checkpoint.Reader, cfg optim.Config) error {
 	rule, err := cfg.Rule()
 	if err != nil {
@@ -57,7 +58,8 @@ func savedOptimizer(config []byte) (optim.Config, error) {
 	return c.Optimizer, nil
 }
 
-// vectorsIn returns the element type of each vector of the optimizer's rule in a checkpoint, by its name.
+// vectorsIn returns the element type of each vector of the optimizer's rule in a checkpoint, by its
+// name.
 func vectorsIn(r *checkpoint.Reader) map[string]string {
 	types := map[string]string{}
 	for name := range r.Tensors() {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Ranks that are processes keep the state of any optimizer in their vaults: damage to it is found by its name, and costs one step.
+// Ranks that are processes keep the state of any optimizer in their vaults: damage to it is found
+// by its name, and costs one step.
 func TestToyVault(t *testing.T) {
 	undisturbed := guardedConfig(t, func(c *Config) { useToy(c); c.SaveEvery = 0 })
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {

@@ -23,7 +23,8 @@ func init() {
 // wideEps is an Eps that makes the state of toy FP32: a program that has changed.
 const wideEps = 0.125
 
-// toy is SGD with momentum in BF16, whose steps have one length for each parameter, so that it needs whole matrices:
+// toy is SGD with momentum in BF16, whose steps have one length for each parameter, so that it
+// needs whole matrices:
 //
 //	momentum = beta·momentum + grad·gradScale
 //	master   = master - lr·momentum / |momentum|
@@ -71,8 +72,8 @@ func useToy(c *Config) {
 	c.Steps, c.SaveEvery, c.Keep, c.Model.Experts = 4, 2, 9, 8
 }
 
-// The toy trains to the same bits on 1, 2 and 4 ranks, and goes on from a checkpoint, which was written from a copy of its state, on
-// another number of ranks as if it had not stopped.
+// The toy trains to the same bits on 1, 2 and 4 ranks, and goes on from a checkpoint, which was
+// written from a copy of its state, on another number of ranks as if it had not stopped.
 func TestToyOptimizer(t *testing.T) {
 	cfg := tiny(t, useToy)
 	straight := train(t, cfg, 1, "")
@@ -95,7 +96,8 @@ func TestToyOptimizer(t *testing.T) {
 	}
 }
 
-// A checkpoint of another optimizer, or of another state of the same, is refused before any rank starts.
+// A checkpoint of another optimizer, or of another state of the same, is refused before any rank
+// starts.
 func TestResumeWithAnotherOptimizer(t *testing.T) {
 	byToy := tiny(t, useToy)
 	byAdamW := tiny(t, func(c *Config) { useToy(c); c.Optimizer.Name = "" })
@@ -123,7 +125,8 @@ func TestResumeWithAnotherOptimizer(t *testing.T) {
 	}
 }
 
-// Estimates follow the optimizer, and a vault has room for its state, however unevenly ranks share matrices.
+// Estimates follow the optimizer, and a vault has room for its state, however unevenly ranks share
+// matrices.
 func TestOptimizerMemory(t *testing.T) {
 	for name, perWeight := range map[string]int64{"adamw": 12, "toy": 6} {
 		for _, ranks := range []int{1, 2, 4, 8} {

@@ -15,8 +15,8 @@ import (
 	"spmoe/tensor"
 )
 
-// A checkpoint holds FP32 master weights, the vectors of the optimizer's rule, the routers' selection biases, the
-// loader's position and the configuration: all that the next step depends on.
+// A checkpoint holds FP32 master weights, the vectors of the optimizer's rule, the routers'
+// selection biases, the loader's position and the configuration: all that the next step depends on.
 
 // pieces lists a piece's tensors under their checkpoint names.
 func pieces(p optim.Piece) (all []checkpoint.Piece) {

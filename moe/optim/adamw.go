@@ -11,7 +11,8 @@ func init() {
 	Register("adamw", func(c Config) Rule { return AdamW{c.Beta1, c.Beta2, c.Eps, c.WeightDecay} })
 }
 
-// AdamW holds the constants of the optimizer (arXiv:1711.05101). Weight decay applies to every parameter.
+// AdamW holds the constants of the optimizer (arXiv:1711.05101). Weight decay applies to every
+// parameter.
 type AdamW struct{ Beta1, Beta2, Eps, WeightDecay float64 }
 
 // Validate reports the first field that cannot be.

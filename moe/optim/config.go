@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Config chooses an optimizer and holds the settings of all of them. The toml names are those of config files and flags.
+// Config chooses an optimizer and holds the settings of all of them. The toml names are those of
+// config files and flags.
 type Config struct {
 	Name        string  `toml:"name,omitempty" help:"rule that updates the weights: adamw; empty: adamw"`
 	Beta1       float64 `toml:"beta1" help:"decay of the first moment"`
@@ -19,7 +20,8 @@ type Config struct {
 	ClipNorm    float64 `toml:"clip_norm" help:"largest global gradient norm; 0: no clipping"`
 }
 
-// defaultName is the optimizer of a configuration that names none, such as those from before there were names.
+// defaultName is the optimizer of a configuration that names none, such as those from before there
+// were names.
 const defaultName = "adamw"
 
 // DefaultConfig returns the optimizer that runs start from.
@@ -30,7 +32,8 @@ func DefaultConfig() Config {
 // rules makes the rule of each optimizer from its settings.
 var rules = map[string]func(Config) Rule{}
 
-// Register makes an optimizer known under a name. It is called before any run begins, by the init function of the rule's file.
+// Register makes an optimizer known under a name. It is called before any run begins, by the init
+// function of the rule's file.
 func Register(name string, rule func(Config) Rule) {
 	if rules[name] != nil {
 		panic("optim: two optimizers are called " + name)

@@ -78,8 +78,8 @@ func group(name string, local bool, dtype tensor.DType, padding int, lengths ...
 	return g
 }
 
-// wholeState is every element of every parameter's optimizer state, gathered from the ranks and widened to FP32: by the vector's
-// name and the parameter's.
+// wholeState is every element of every parameter's optimizer state, gathered from the ranks and
+// widened to FP32: by the vector's name and the parameter's.
 type wholeState struct {
 	mu      sync.Mutex
 	vectors map[string]map[string][]float32

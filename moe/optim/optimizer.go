@@ -1,6 +1,7 @@
-// Package optim trains a moe.Model on FP32 master weights that are sharded over all ranks (ZeRO-1): every rank sums and updates
-// its own slice of the replicated parameters and hands the new working weights to the others. Expert weights are updated where
-// they live. How weights change is a [Rule], and AdamW the first of them.
+// Package optim trains a moe.Model on FP32 master weights that are sharded over all ranks (ZeRO-1):
+// every rank sums and updates its own slice of the replicated parameters and hands the new working
+// weights to the others. Expert weights are updated where they live. How weights change is a
+// [Rule], and AdamW the first of them.
 package optim
 
 import (
@@ -30,9 +31,10 @@ type Optimizer struct {
 
 // New returns an optimizer, which computes on the threads of ex.
 //
-// Its state lies in memory, one or two pieces of [StateBytes]; without any, in a piece of its own. With one, an update takes place
-// there. With two it leaves the state before it as it was: it reads one and writes the other, so that a rank that dies halfway has
-// lost nothing. A new state is zero: Init or a checkpoint sets it.
+// Its state lies in memory, one or two pieces of [StateBytes]; without any, in a piece of its own.
+// With one, an update takes place there. With two it leaves the state before it as it was: it reads
+// one and writes the other, so that a rank that dies halfway has lost nothing. A new state is zero:
+// Init or a checkpoint sets it.
 func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, memory ...[]byte) *Optimizer {
 	if len(memory) == 0 {
 		memory = [][]byte{tensor.New(tensor.UINT8, StateBytes(rule, groups, c)).Bytes()}
@@ -115,9 +117,9 @@ func (o *Optimizer) next() (before int) {
 	return before
 }
 
-// renews says whether a shard's update brings what is derived from its weights up to date: where it is all of a group, its state is
-// written in place, and weights are updated one by one. Another copy of the state is written past the caches, which weights would
-// have to be read again from.
+// renews says whether a shard's update brings what is derived from its weights up to date: where it
+// is all of a group, its state is written in place, and weights are updated one by one. Another
+// copy of the state is written past the caches, which weights would have to be read again from.
 func (o *Optimizer) renews(s shard) bool {
 	return s.counts == nil && o.copies == 1 && !o.rule.WholeMatrices()
 }
@@ -191,9 +193,9 @@ func (o *Optimizer) reduce() (float64, error) {
 	return math.Sqrt(squares.Value()), nil
 }
 
-// normPiece is how many neighbouring squares are added up with roundings; the sums of pieces are added up exactly. A slice of one of
-// 2, 4, 8 or 16 ranks is whole pieces, and so is a parameter that one rank owns, wherever it does: the norm does not depend on the
-// ranks.
+// normPiece is how many neighbouring squares are added up with roundings; the sums of pieces are
+// added up exactly. A slice of one of 2, 4, 8 or 16 ranks is whole pieces, and so is a parameter
+// that one rank owns, wherever it does: the norm does not depend on the ranks.
 const normPiece = 256
 
 // addSquares adds the squares of the gradients of a shard.
@@ -265,7 +267,8 @@ func (o *Optimizer) refresh(s shard) {
 	s.group.Refresh(o.ex)
 }
 
-// Piece is a run of one parameter's state that this rank owns: elements [Offset, Offset+len(Master)) of the flattened parameter.
+// Piece is a run of one parameter's state that this rank owns: elements [Offset,
+// Offset+len(Master)) of the flattened parameter.
 type Piece struct {
 	Param  *moe.Param
 	Offset int

@@ -233,8 +233,8 @@ func stepOf(o *Optimizer, skipped bool) error {
 	return nil
 }
 
-// After an update, a skipped step and a discarded one, the next gradients are as the first ones, and zero behind the parameters, whatever
-// stood there.
+// After an update, a skipped step and a discarded one, the next gradients are as the first ones,
+// and zero behind the parameters, whatever stood there.
 func TestNextGradientsReplace(t *testing.T) {
 	const lr = 0 // so that the weights stay
 	for name, end := range map[string]func(o *Optimizer) error{

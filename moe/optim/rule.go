@@ -9,16 +9,19 @@ import (
 	"spmoe/tensor"
 )
 
-// A Rule is the algorithm of an optimizer: the state that it keeps of every weight, and how a step changes weights and state.
-// Master weights, shards, clipping and collectives are the [Optimizer]'s.
+// A Rule is the algorithm of an optimizer: the state that it keeps of every weight, and how a step
+// changes weights and state. Master weights, shards, clipping and collectives are the
+// [Optimizer]'s.
 type Rule interface {
 	// Validate reports the first setting that cannot be.
 	Validate() error
-	// Vectors lists the state that the rule keeps besides the master weights: one element of each vector per weight.
+	// Vectors lists the state that the rule keeps besides the master weights: one element of each
+	// vector per weight.
 	Vectors() []Vector
-	// WholeMatrices says whether an update needs a parameter as a whole: one rank then owns all of it.
+	// WholeMatrices says whether an update needs all of a parameter, which one rank then owns.
 	WholeMatrices() bool
-	// Prepare returns the update of a step. Several threads may call it at once, for different runs.
+	// Prepare returns the update of a step, which several threads may call at once, each for a run
+	// of its own.
 	Prepare(s Step) Update
 }
 
@@ -31,8 +34,8 @@ type Vector struct {
 // MasterName is the name of the FP32 master weights, which every rule has.
 const MasterName = "master"
 
-// vectors lists the whole state that is kept of a weight: its master weight first. It panics if the rule's are not what checkpoints
-// can hold, each under a name of its own.
+// vectors lists the whole state that is kept of a weight: its master weight first. It panics unless
+// every vector has a name of its own and a type that checkpoints hold.
 func vectors(rule Rule) []Vector {
 	all := []Vector{{MasterName, tensor.FP32}}
 	for _, v := range rule.Vectors() {
@@ -63,11 +66,12 @@ type Step struct {
 	Number    int     // of the step, counted from 1
 }
 
-// Update makes the new state of a run of weights from the old one, and stores the new master weights, rounded, in Work.
+// Update makes the new state of a run of weights from the old one, and stores the new master
+// weights, rounded, in Work.
 type Update func(ex *tensor.Exec, r Run)
 
-// Run is neighbouring weights, a whole parameter if the rule asks for whole matrices. All its tensors have one dimension and as
-// many elements.
+// Run is neighbouring weights, a whole parameter if the rule asks for whole matrices. All its
+// tensors have one dimension and as many elements.
 type Run struct {
 	Param *moe.Param    // the parameter; nil unless the rule asks for whole matrices
 	Grad  tensor.Tensor // FP32, summed over the ranks, not clipped
@@ -77,10 +81,11 @@ type Run struct {
 	lo, hi   int
 }
 
-// Master returns where the new FP32 master weights go and where the old ones are. Both may be the same memory.
+// Master returns where the new FP32 master weights go and where the old ones are. Both may be the
+// same memory.
 func (r Run) Master() (dst, src tensor.Tensor) { return r.vector(0) }
 
-// Vector returns the same of vector i of the rule's.
+// Vector does the same for vector i of the rule.
 func (r Run) Vector(i int) (dst, src tensor.Tensor) { return r.vector(1 + i) }
 
 func (r Run) vector(i int) (dst, src tensor.Tensor) {

@@ -53,8 +53,9 @@ func split(n, ranks int) []int {
 	return counts
 }
 
-// splitParams divides a group among ranks at parameters' boundaries, so that the largest slice is as small as it can be. It exceeds
-// the mean by at most the largest parameter. The padding goes to the last rank.
+// splitParams divides a group among ranks at parameters' boundaries, so that the largest slice is
+// as small as it can be. It exceeds the mean by at most the largest parameter. The padding goes to
+// the last rank.
 func splitParams(g *moe.Group, ranks int) []int {
 	n, most := g.ParamLen(), 0
 	for _, p := range g.Params {
@@ -113,7 +114,8 @@ func (s *shard) work() tensor.Tensor { return s.group.Work.Slice(s.lo, s.hi) }
 
 func (s *shard) grad() tensor.Tensor { return s.group.Grad.Slice(s.lo, s.hi) }
 
-// part is what a shard has of a parameter: elements [lo, hi) of the shard, which begin at element offset of the parameter.
+// part is what a shard has of a parameter: elements [lo, hi) of the shard, which begin at element
+// offset of the parameter.
 type part struct {
 	param          *moe.Param
 	offset, lo, hi int

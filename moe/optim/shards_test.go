@@ -33,7 +33,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// Slices of whole parameters end where parameters do, and no other choice of the ends makes the largest slice smaller.
+// Slices of whole parameters end where parameters do, and no other choice of the ends makes the
+// largest slice smaller.
 func TestSplitParams(t *testing.T) {
 	for _, lengths := range [][]int{{}, {7}, {5, 5, 5, 5}, {1, 2, 3, 4, 5}, {9, 1, 1, 1}, {1, 1, 1, 9}, {3, 100, 3, 3}, {4, 4, 4, 4, 4, 4, 4}} {
 		g := group("w", false, tensor.FP32, 32, lengths...)
@@ -78,7 +79,8 @@ func smallestLargest(lengths []int, ranks int) int {
 	return best
 }
 
-// A rule that wants whole matrices gets shards of whole parameters, an expert's each counted by itself; others get equal slices.
+// A rule that wants whole matrices gets shards of whole parameters, an expert's each counted by
+// itself; others get equal slices.
 func TestShardsOf(t *testing.T) {
 	groups := []*moe.Group{group("all", false, tensor.FP32, 6, 100, 150), group("own", true, tensor.FP32, 4, 30, 30)}
 	for _, c := range []struct {

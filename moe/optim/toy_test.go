@@ -1,7 +1,7 @@
 package optim
 
-// A rule that is in no other file: what an optimizer has to bring with it. It stands for those that need whole matrices and
-// keep narrow state.
+// A rule that is in no other file: what an optimizer has to bring with it. It stands for those that
+// need whole matrices and keep narrow state.
 
 import (
 	"fmt"
