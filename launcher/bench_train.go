@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"spmoe/bench"
+	"spmoe/internal/stricttoml"
 	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
@@ -287,7 +288,7 @@ func (f *benchFlags) writeTurns(lines io.Writer, cfg trainer.Config, all []turns
 func (f *benchFlags) onlyTrain() error {
 	name := "interleave"
 	if given := *f.given; len(given) > 0 {
-		name = reflect.TypeFor[trainer.Config]().FieldByIndex(given[0].field).Tag.Get("toml")
+		name = stricttoml.Key(reflect.TypeFor[trainer.Config]().FieldByIndex(given[0].field))
 	} else if !f.interleave {
 		return nil
 	}

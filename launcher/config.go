@@ -103,7 +103,7 @@ func bindFields(fs *flag.FlagSet, v reflect.Value, prefix string, index []int, g
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		at := append(index[:len(index):len(index)], i)
-		name := prefix + strings.ReplaceAll(f.Tag.Get("toml"), "_", "-")
+		name := prefix + strings.ReplaceAll(stricttoml.Key(f), "_", "-")
 		switch {
 		case f.Anonymous:
 			bindFields(fs, v.Field(i), prefix, at, given)

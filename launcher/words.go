@@ -10,6 +10,7 @@ import (
 
 	"spmoe/collective/ep"
 	"spmoe/moe"
+	"spmoe/moe/optim"
 )
 
 // choices returns the values that a flag of a command takes, if they are of a fixed set.
@@ -41,6 +42,8 @@ func choices(command, name string) []string {
 		return []string{moe.Sigmoid, moe.Softmax}
 	case "optimizer.decay":
 		return []string{"cosine", "linear", "sqrt"}
+	case "optimizer.name":
+		return optim.Names()
 	case "ranks":
 		return []string{"goroutine", "process"}
 	case "bind-to":

@@ -110,6 +110,12 @@ func (c checker) keyValue(t reflect.Type, prefix []string, e *unstable.Node) err
 	return nil
 }
 
+// Key returns the name of a field in TOML: its tag, without options.
+func Key(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
+	return name
+}
+
 // fieldOf returns the type of a struct's field by its name in TOML. Embedded structs lend theirs.
 func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 	if t.Kind() != reflect.Struct {
@@ -121,7 +127,7 @@ func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 			if inner, ok := fieldOf(f.Type, name); ok {
 				return inner, true
 			}
-		} else if f.Tag.Get("toml") == name {
+		} else if Key(f) == name {
 			return f.Type, true
 		}
 	}

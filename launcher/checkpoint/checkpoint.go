@@ -1,9 +1,10 @@
-// Package checkpoint stores the FP32 training state of a run, whatever the number of ranks that saves or loads it.
+// Package checkpoint stores the training state of a run, in FP32 or BF16, whatever the number of
+// ranks that saves or loads it.
 //
 // A run folder holds one folder a checkpoint, and a checkpoint appears there whole or not at all:
 //
 //	step-00000300/
-//	    rank-00000-of-00002.safetensors    the pieces that rank 0 saved, named tensor@offset, 1-D F32
+//	    rank-00000-of-00002.safetensors    the pieces that rank 0 saved, named tensor@offset, 1-D F32 or BF16
 //	    rank-00001-of-00002.safetensors
 //	    config.toml                        the configuration of the run
 //	    tokenizer.json                     its tokenizer, where that is a file
@@ -21,18 +22,58 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"spmoe/launcher/checkpoint/safetensors"
 )
 
 // ErrNone says that a folder holds no complete checkpoint.
 var ErrNone = errors.New("no complete checkpoint")
 
-// Piece is a contiguous range of one logical tensor: elements [Offset, Offset+len(Data)) of tensor Name, flattened
-// row-major. Names start with the kind of state: "master/...", "exp_avg/...", "exp_avg_sq/...".
+// Piece is a contiguous range of one logical tensor: elements [Offset, Offset+Len()) of tensor
+// Name, flattened row-major. Names start with the kind of state: "master/...", "exp_avg/...",
+// "exp_avg_sq/...".
 type Piece struct {
 	Name   string
 	Shape  []int // of the whole tensor; empty for a scalar
 	Offset int64 // in elements
 	Data   []float32
+	BF16   []byte // replaces Data in a BF16 tensor: two bytes per element, little-endian
+}
+
+// The bytes of an element.
+const (
+	floatSize = 4
+	bf16Size  = 2
+)
+
+// Len returns the number of elements.
+func (p Piece) Len() int { return len(p.Data) + len(p.BF16)/bf16Size }
+
+// Bytes returns the memory of the elements, which are little-endian, with its capacity.
+func (p Piece) Bytes() []byte {
+	if p.BF16 != nil {
+		return p.BF16
+	}
+	return bytesOf(p.Data)
+}
+
+// dtype returns the element type as safetensors names it.
+func (p Piece) dtype() string {
+	if p.BF16 != nil {
+		return safetensors.BF16
+	}
+	return safetensors.F32
+}
+
+// sizeOf returns the bytes of an element of a type that a checkpoint holds.
+func sizeOf(dtype string) (size int64, ok bool) {
+	switch dtype {
+	case safetensors.F32:
+		return floatSize, true
+	case safetensors.BF16:
+		return bf16Size, true
+	}
+	return 0, false
 }
 
 // check returns an error unless the piece is a range of a possible tensor.
@@ -44,9 +85,12 @@ func (p Piece) check() error {
 	if err != nil {
 		return fmt.Errorf("tensor %q: %w", p.Name, err)
 	}
-	if p.Offset < 0 || p.Offset > total || int64(len(p.Data)) > total-p.Offset {
+	if p.Data != nil && p.BF16 != nil || len(p.BF16)%bf16Size != 0 {
+		return fmt.Errorf("tensor %q: a piece of %d FP32 elements and %d bytes of BF16: give one of them, and whole elements", p.Name, len(p.Data), len(p.BF16))
+	}
+	if p.Offset < 0 || p.Offset > total || int64(p.Len()) > total-p.Offset {
 		return fmt.Errorf("tensor %q: a piece of %d elements from %d on leaves shape %v, which has %d",
-			p.Name, len(p.Data), p.Offset, p.Shape, total)
+			p.Name, p.Len(), p.Offset, p.Shape, total)
 	}
 	return nil
 }

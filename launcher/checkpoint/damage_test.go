@@ -165,7 +165,7 @@ func TestIndexRefuses(t *testing.T) {
 		{safetensors.Tensor{Name: "w@-1", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "not the name of a piece"},
 		{safetensors.Tensor{Name: "@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "not the name of a piece"},
 		{safetensors.Tensor{Name: "v@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, `"v" is not in the manifest`},
-		{safetensors.Tensor{Name: "w@0", DType: safetensors.BF16, Shape: []int{1}, Data: make([]byte, 2)}, "expected 1-D F32"},
+		{safetensors.Tensor{Name: "w@0", DType: safetensors.F16, Shape: []int{1}, Data: make([]byte, 2)}, "expected 1-D F32 or BF16"},
 		{safetensors.Tensor{Name: "w@0", DType: safetensors.F32, Shape: []int{1, 1}, Data: make([]byte, 4)}, "expected 1-D F32"},
 		{safetensors.Tensor{Name: "w@2", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "inside shape [2]"},
 		{safetensors.Tensor{Name: "w@9223372036854775807", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)}, "inside shape [2]"},

@@ -159,6 +159,15 @@ func (r *Reader) ConfigTOML() []byte { return r.config }
 // Tensors returns the full shape of every tensor, by name.
 func (r *Reader) Tensors() map[string][]int { return maps.Clone(r.manifest.Tensors) }
 
+// DType returns the element type of a tensor, F32 or BF16 as safetensors names them; empty if no
+// rank has saved an element.
+func (r *Reader) DType(name string) string {
+	if spans := r.spans[name]; len(spans) > 0 {
+		return spans[0].info.DType
+	}
+	return ""
+}
+
 // Close releases the files; no method may be called afterwards.
 func (r *Reader) Close() error {
 	var errs []error

@@ -13,6 +13,7 @@ import (
 // span is a stored piece: elements [begin, end) of a tensor.
 type span struct {
 	begin, end int64
+	size       int64 // of an element, in bytes
 	shard      *safetensors.File
 	info       safetensors.Info
 }
@@ -23,14 +24,14 @@ func index(shards []*safetensors.File, shapes map[string][]int) (map[string][]sp
 	spans := map[string][]span{}
 	for rank, shard := range shards {
 		for _, info := range shard.Tensors() {
-			name, begin, err := parseKey(info.Name)
-			if err == nil {
-				err = checkStored(name, begin, info, shapes)
+			name, s, err := spanOf(shard, info, shapes)
+			if list := spans[name]; err == nil && len(list) > 0 && list[0].info.DType != info.DType {
+				err = fmt.Errorf("%q is %s, other pieces are %s", info.Name, info.DType, list[0].info.DType)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", shardName(rank, len(shards)), err)
 			}
-			spans[name] = append(spans[name], span{begin, begin + info.Size/4, shard, info})
+			spans[name] = append(spans[name], s)
 		}
 	}
 	for name, list := range spans {
@@ -48,24 +49,31 @@ func index(shards []*safetensors.File, shapes map[string][]int) (map[string][]sp
 	return spans, nil
 }
 
-// checkStored returns an error unless a stored tensor is a piece of one of the shapes.
-func checkStored(name string, begin int64, info safetensors.Info, shapes map[string][]int) error {
+// spanOf returns what a tensor of a shard is a piece of. It is an error unless that is one of the
+// shapes.
+func spanOf(shard *safetensors.File, info safetensors.Info, shapes map[string][]int) (name string, s span, err error) {
+	name, begin, err := parseKey(info.Name)
+	if err != nil {
+		return name, s, err
+	}
 	shape, ok := shapes[name]
 	if !ok {
-		return fmt.Errorf("tensor %q is not in the manifest", name)
+		return name, s, fmt.Errorf("tensor %q is not in the manifest", name)
 	}
 	total, err := elements(shape)
 	if err != nil {
-		return err
+		return name, s, err
 	}
-	if info.DType != safetensors.F32 || len(info.Shape) != 1 || begin > total || info.Size/4 > total-begin {
-		return fmt.Errorf("%q is %s %v: expected 1-D F32 inside shape %v", info.Name, info.DType, info.Shape, shape)
+	size, ok := sizeOf(info.DType)
+	if !ok || len(info.Shape) != 1 || begin > total || info.Size/size > total-begin {
+		return name, s, fmt.Errorf("%q is %s %v: expected 1-D F32 or BF16 inside shape %v", info.Name, info.DType, info.Shape, shape)
 	}
-	return nil
+	return name, span{begin, begin + info.Size/size, size, shard, info}, nil
 }
 
-// ReadInto fills dst.Data with elements [Offset, Offset+len(Data)) of tensor Name. It is an error if the checkpoint
-// has no such tensor, has it in another shape, or does not hold the whole range; Data is then undefined.
+// ReadInto fills dst's memory with elements [Offset, Offset+Len()) of tensor Name. It is an error
+// if the checkpoint has no such tensor, has it in another shape or type, or does not hold the whole
+// range; the memory is then undefined.
 func (r *Reader) ReadInto(dst Piece) error {
 	if err := r.readInto(dst); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", r.path, err)
@@ -85,18 +93,22 @@ func (r *Reader) readInto(dst Piece) error {
 		return err
 	}
 	spans := r.spans[dst.Name]
-	at, end := dst.Offset, dst.Offset+int64(len(dst.Data))
+	memory := dst.Bytes()
+	at, end := dst.Offset, dst.Offset+int64(dst.Len())
 	next := sort.Search(len(spans), func(i int) bool { return spans[i].end > at })
 	for ; at < end; next++ {
 		if next == len(spans) || spans[next].begin > at {
 			return fmt.Errorf("tensor %q: no rank has saved element %d", dst.Name, at)
 		}
 		s := spans[next]
-		part := dst.Data[at-dst.Offset : min(s.end, end)-dst.Offset]
-		if err := s.shard.ReadAt(s.info, bytesOf(part), 4*(at-s.begin)); err != nil {
+		if s.info.DType != dst.dtype() {
+			return fmt.Errorf("tensor %q is %s, asked for %s: was it saved by another optimizer?", dst.Name, s.info.DType, dst.dtype())
+		}
+		n := min(s.end, end) - at
+		if err := s.shard.ReadAt(s.info, memory[:n*s.size], (at-s.begin)*s.size); err != nil {
 			return err
 		}
-		at += int64(len(part))
+		at, memory = at+n, memory[n*s.size:]
 	}
 	return nil
 }

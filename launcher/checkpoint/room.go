@@ -11,19 +11,26 @@ import (
 // writes, so that WriteShard gives it to the disk in few long calls.
 func Room(pieces []Piece) []Piece {
 	room := slices.Clone(pieces)
-	n := 0
+	floats, halves := 0, 0
 	order := make([]int, len(room))
 	for i, p := range room {
 		order[i] = i
-		n += len(p.Data)
+		floats += len(p.Data)
+		halves += len(p.BF16)
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(room[a].key(), room[b].key()) })
-	memory := make([]float32, n+directAlignment/4)
-	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(memory))) % directAlignment / 4
+	memory := make([]float32, floats+(halves+floatSize-1)/floatSize+directAlignment/floatSize)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(memory))) % directAlignment / floatSize
 	memory = memory[skip:]
-	for _, i := range order {
-		n := len(room[i].Data)
-		room[i].Data, memory = memory[:n], memory[n:] // capacity and all: what follows in memory follows in the shard
+	bf16 := bytesOf(memory[floats:]) // a shard has wide elements first
+	for _, i := range order {        // with their capacities: what follows in memory follows in the shard
+		p := &room[i]
+		if n := len(p.BF16); p.BF16 != nil {
+			p.BF16, bf16 = bf16[:n], bf16[n:]
+		} else {
+			n := len(p.Data)
+			p.Data, memory = memory[:n], memory[n:]
+		}
 	}
 	return room
 }

@@ -71,9 +71,9 @@ type receipt struct {
 	Tensors map[string][]int `json:"tensors"`
 }
 
-// WriteShard writes the pieces of one rank and syncs them; Data is not kept. Ranks may call it at the same time,
-// each once. Pieces without elements only make their tensor known. Two ranks may save the same range, if they
-// hold the same values.
+// WriteShard writes the pieces of one rank and syncs them; their elements are not kept. Ranks may
+// call it at the same time, each once. Pieces without elements only make their tensor known. Two
+// ranks may save the same range, if they hold the same values.
 func (w *Writer) WriteShard(rank int, pieces []Piece) error {
 	if rank < 0 || rank >= w.ranks {
 		return fmt.Errorf("checkpoint of step %d: rank %d of %d", w.step, rank, w.ranks)
@@ -94,9 +94,8 @@ func (w *Writer) writeShard(rank int, pieces []Piece) error {
 		if err := addShape(r.Tensors, p.Name, p.Shape); err != nil {
 			return err
 		}
-		if n := len(p.Data); n > 0 {
-			tensors = append(tensors, safetensors.Tensor{
-				Name: p.key(), DType: safetensors.F32, Shape: []int{n}, Data: bytesOf(p.Data)})
+		if n := p.Len(); n > 0 {
+			tensors = append(tensors, safetensors.Tensor{Name: p.key(), DType: p.dtype(), Shape: []int{n}, Data: p.Bytes()})
 		}
 	}
 	origin := map[string]string{"step": strconv.FormatInt(w.step, 10), "rank": strconv.Itoa(rank), "ranks": strconv.Itoa(w.ranks)}

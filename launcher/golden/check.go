@@ -21,7 +21,7 @@ func (f *Folder) Check(n int) ([]Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.run(n, c.seq, optim.AdamW{}, c.rank); err != nil {
+	if err := f.run(n, c.seq, optim.AdamW{}, 0, c.rank); err != nil {
 		return nil, err
 	}
 	lines, err := c.activations()

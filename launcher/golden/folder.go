@@ -22,6 +22,7 @@ import (
 	"spmoe/launcher/system"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
+	"spmoe/moe/optim"
 )
 
 // Folder is an opened golden folder.
@@ -101,7 +102,7 @@ func (f *Folder) openModel(dir string) (err error) {
 
 // fits refuses a model that this machine has no memory for.
 func (f *Folder) fits() error {
-	const each = 20 // bytes of a parameter in FP32: weight, gradient, master weight and two moments
+	each := int64(4 + 4 + optim.BytesPerWeight(optim.AdamW{})) // bytes of a parameter: FP32 weight and gradient, and its state
 	need := f.Config.Count().Total
 	if free := system.ReadMemory().Available; free > 0 && need > free/each {
 		return fmt.Errorf("a model of %d parameters needs %s of memory, %s are available", need, system.Bytes(each*need), system.Bytes(free))

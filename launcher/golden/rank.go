@@ -20,8 +20,9 @@ type rank struct {
 	optim *optim.Optimizer
 }
 
-// run calls body on every one of n ranks, each with its part of the model.
-func (f *Folder) run(n, seq int, adamw optim.AdamW, body func(r *rank) error) error {
+// run calls body on every one of n ranks, each with its part of the model and of an optimizer that
+// clips to a norm.
+func (f *Folder) run(n, seq int, rule optim.Rule, clipNorm float64, body func(r *rank) error) error {
 	if err := f.Ranks(n); err != nil {
 		return err
 	}
@@ -31,7 +32,8 @@ func (f *Folder) run(n, seq int, adamw optim.AdamW, body func(r *rank) error) er
 		if r.model, err = moe.New(f.Config, moe.Unquantized(tensor.FP32), seq, c, nil); err != nil {
 			return err
 		}
-		r.optim = optim.New(r.ex, r.model.Groups, c, adamw)
+		r.optim = optim.New(r.ex, r.model.Groups, c, rule)
+		r.optim.ClipNorm = clipNorm
 		if err := f.weights.Init(r.ex, r.optim, r.model); err != nil {
 			return err
 		}

@@ -32,12 +32,18 @@ func (f *Folder) Replay(n int) ([]Deviation, error) {
 	}
 	batch, seq := shape[1], shape[2]-1
 	opt := f.trajectory.Optimizer
-	adamw := optim.AdamW{Beta1: opt.Betas[0], Beta2: opt.Betas[1], Eps: opt.Eps, WeightDecay: opt.WeightDecay, ClipNorm: opt.MaxGradNorm}
-	if err := adamw.Validate(); err != nil {
+	cfg := optim.Config{
+		Name: "adamw", Beta1: opt.Betas[0], Beta2: opt.Betas[1], Eps: opt.Eps, WeightDecay: opt.WeightDecay, ClipNorm: opt.MaxGradNorm,
+	}
+	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("train_trajectory.json: %w", err)
 	}
+	rule, err := cfg.Rule()
+	if err != nil {
+		return nil, err
+	}
 	deviations := make([]Deviation, len(steps))
-	err = f.run(n, seq, adamw, func(r *rank) error {
+	err = f.run(n, seq, rule, cfg.ClipNorm, func(r *rank) error {
 		lo, hi := r.share(batch)
 		for i, want := range steps {
 			b := windows(tokens[(i*batch+lo)*(seq+1):(i*batch+hi)*(seq+1)], seq)

@@ -65,12 +65,6 @@ type MX struct {
 	Scale    string `toml:"scale" help:"rule for block scales: rceil, floor, ceil or even"`
 }
 
-// Optimizer joins AdamW and its schedule.
-type Optimizer struct {
-	optim.Schedule
-	optim.AdamW
-}
-
 // Default returns the configuration of a run of a flavor. The batch and the learning rate are
 // chosen for the debug model on two cores.
 func Default(flavor string) (Config, error) {
@@ -86,7 +80,7 @@ func Default(flavor string) (Config, error) {
 		Guard: Guard{Spike: 100, Skips: 5, Memory: 4},
 		Optimizer: Optimizer{
 			optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
-			optim.AdamW{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1},
+			optim.DefaultConfig(),
 		},
 		Model: model,
 	}, nil
@@ -187,7 +181,7 @@ func (c Config) Validate(ranks int) error {
 	_, err := c.DType()
 	_, wires := c.exchange()
 	_, recompute := moe.ParseRecompute(c.Recompute)
-	errs = append(errs, err, wires, recompute, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.AdamW.Validate(), c.Model.Validate())
+	errs = append(errs, err, wires, recompute, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
 	if ranks >= 1 {
 		must(c.Batch >= 1 && c.Batch%ranks == 0, "batch is %d: give a multiple of the %d ranks, such as %d",
 			c.Batch, ranks, max(1, (c.Batch+ranks-1)/ranks)*ranks)

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/spmd"
 	"spmoe/moe"
+	"spmoe/tensor"
 )
 
 // recorder keeps what is reported.
@@ -115,7 +117,14 @@ func state(t *testing.T, cfg Config, step int) (p progress, tensors map[string][
 			n *= d
 		}
 		tensors[name] = make([]float32, n)
-		if err := r.ReadInto(checkpoint.Piece{Name: name, Shape: shape, Data: tensors[name]}); err != nil {
+		if r.DType(name) != safetensors.BF16 {
+			err = r.ReadInto(checkpoint.Piece{Name: name, Shape: shape, Data: tensors[name]})
+		} else {
+			stored := tensor.New(tensor.BF16, n)
+			err = r.ReadInto(checkpoint.Piece{Name: name, Shape: shape, BF16: stored.Bytes()})
+			tensor.Widen(tensors[name], stored.BF16())
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

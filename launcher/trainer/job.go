@@ -194,6 +194,9 @@ func (j *Job) open(path string) (err error) {
 	if j.progress.Step > j.cfg.Steps {
 		return fmt.Errorf("%s is at step %d, behind the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)
 	}
+	if err := sameOptimizer(j.resume, j.cfg.Optimizer.Config); err != nil {
+		return err
+	}
 	if has, want := parameters(j.resume), j.cfg.Model.Count().Total; has != want {
 		return fmt.Errorf("%s holds a model of %d parameters, the configuration makes one of %d: leave the --model flags out, or start a new run", j.resume.Path(), has, want)
 	}

@@ -9,15 +9,15 @@ import (
 	"spmoe/collective/heap"
 	"spmoe/internal/fault"
 	"spmoe/moe"
-	"spmoe/tensor"
 )
 
-// A keeper keeps the state of the last two steps where it outlives the process of a rank, in its vault: that of even steps in one half,
-// that of odd ones in the other. Master weights and moments are made there; what little there is besides is copied at the end of a step.
-// If a process dies, whoever takes its place goes on from the newest step that all ranks keep.
+// A keeper keeps the state of the last two steps where it outlives the process of a rank, in its
+// vault: that of even steps in one half, that of odd ones in the other. The optimizer's state is
+// made there; what little there is besides is copied at the end of a step. If a process dies,
+// whoever takes its place goes on from the newest step that all ranks keep.
 type keeper struct {
 	vault  heap.Vault
-	states []tensor.Tensor // of the optimizer, [2]; none where nothing outlives a process
+	states [][]byte // memory of the optimizer's state, [2]; none where nothing outlives a process
 	notes  [2][]byte
 }
 
@@ -37,12 +37,12 @@ func notesBytes(model moe.Config) int {
 	return 64<<10 + 16*model.Experts*(model.MoELayers()+model.MTPLayers)
 }
 
-// keeperBytes is what the vault of a rank must hold for an optimizer state of so many elements.
+// keeperBytes is what the vault of a rank must hold for an optimizer's state of that many bytes.
 func keeperBytes(model moe.Config, state int) int64 {
-	return 2 * (4*int64(state) + int64(notesBytes(model)))
+	return 2 * (int64(state) + int64(notesBytes(model)))
 }
 
-// newKeeper lays out the vault for an optimizer state of so many elements.
+// newKeeper lays out the vault for an optimizer's state of that many bytes.
 func newKeeper(vault heap.Vault, model moe.Config, state int) (*keeper, error) {
 	memory, k := vault.Memory(), &keeper{vault: vault}
 	if len(memory) == 0 {
@@ -52,8 +52,8 @@ func newKeeper(vault heap.Vault, model moe.Config, state int) (*keeper, error) {
 		return nil, fmt.Errorf("the vault of a rank has %d bytes, its state takes %d", len(memory), need)
 	}
 	for range k.notes {
-		k.states = append(k.states, tensor.Over(memory[:4*state], tensor.FP32, state))
-		memory = memory[4*state:]
+		k.states = append(k.states, memory[:state])
+		memory = memory[state:]
 	}
 	for i := range k.notes {
 		k.notes[i] = memory[:notesBytes(model)]

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"spmoe/moe"
+	"spmoe/moe/optim"
 	"spmoe/tensor"
 )
 
@@ -9,7 +10,7 @@ import (
 type Memory struct {
 	Weights     int64 `json:"weights"`     // working weights: all replicated ones and this rank's experts, quantised copies included
 	Gradients   int64 `json:"gradients"`   // FP32
-	Optimizer   int64 `json:"optimizer"`   // this rank's FP32 master weights and moments
+	Optimizer   int64 `json:"optimizer"`   // this rank's FP32 master weights and the vectors of its rule
 	Activations int64 `json:"activations"` // of one forward and backward pass
 	Snapshot    int64 `json:"snapshot"`    // copy of the optimizer's state that is saved while training goes on
 }
@@ -63,6 +64,7 @@ func (c Config) Plan(ranks int) []Part {
 		recompute = moe.RecomputeNone
 	}
 	var plan []Part
+	perWeight := int64(optim.BytesPerWeight(c.rule()))
 	for _, m := range c.Model.Modules(c.Seq) {
 		held, size := m.OnRank(ranks), int64(precision.DType.Size())
 		weights := product(held, size)
@@ -71,12 +73,12 @@ func (c Config) Plan(ranks int) []Part {
 		} else if precision.Of(m.Class) != nil {
 			weights += product(held+held/32, 2) // a code for each element and a scale for 32, in each of two directions
 		}
-		shard := held // of the optimizer's state
+		shard := held // of the optimizer's state, on average if ranks own whole matrices
 		if m.Class != moe.Expert {
 			shard /= int64(ranks)
 		}
 		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
-			Weights: weights, Gradients: product(held, 4), Optimizer: product(shard, 12),
+			Weights: weights, Gradients: product(held, 4), Optimizer: product(shard, perWeight),
 			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.gathered(ranks)-1)*m.Gathered(), size),
 		}}
 		if c.copies() {
@@ -110,9 +112,33 @@ func (c Config) Heap(ranks int) int64 { return 4*c.EstimateMemory(ranks).Total()
 
 // Vault is the bytes of each of n ranks that outlive it if it is a process: two states of the optimizer, whose parts are rounded up.
 func (c Config) Vault(ranks int) int64 {
-	const groups, multiple = 3, 4096
-	state := c.EstimateMemory(ranks).Optimizer/4 + 3*groups*multiple
+	const groups, multiple, replicated = 3, 4096, 2
+	perWeight := int64(optim.BytesPerWeight(c.rule()))
+	state := c.EstimateMemory(ranks).Optimizer + product(groups*multiple, perWeight)
+	if c.rule().WholeMatrices() { // in each group a rank has at most the largest parameter more than its share
+		state += product(replicated, c.largestPart(), perWeight)
+	}
 	return keeperBytes(c.Model, int(state))
+}
+
+// largestPart returns the weights of the largest part of the model that ranks share: no parameter
+// of theirs is larger.
+func (c Config) largestPart() (most int64) {
+	for _, m := range c.Model.Modules(c.Seq) {
+		if m.Class != moe.Expert {
+			most = max(most, m.Params)
+		}
+	}
+	return most
+}
+
+// rule returns the rule of the optimizer, that of the default one if the configuration cannot be.
+func (c Config) rule() optim.Rule {
+	rule, err := c.Optimizer.Rule()
+	if err != nil {
+		rule, _ = optim.DefaultConfig().Rule()
+	}
+	return rule
 }
 
 // Heap is [Config.Heap] of the job.

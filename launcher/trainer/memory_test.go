@@ -26,7 +26,11 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 		if err != nil {
 			return err
 		}
-		opt := optim.New(tensor.NewExec(), model.Groups, c, cfg.Optimizer.AdamW)
+		rule, err := cfg.Optimizer.Rule()
+		if err != nil {
+			return err
+		}
+		opt := optim.New(tensor.NewExec(), model.Groups, c, rule)
 		if err := opt.Init(1); err != nil {
 			return err
 		}
@@ -44,7 +48,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 				return err
 			}
 		}
-		m := Memory{Optimizer: 4 * int64(optim.StateLen(model.Groups, c)), Activations: int64(model.ActivationPeak(ex))}
+		m := Memory{Optimizer: int64(optim.StateBytes(rule, model.Groups, c)), Activations: int64(model.ActivationPeak(ex))}
 		for _, g := range model.Groups {
 			m.Weights += int64(g.Len() * g.Work.DType().Size())
 			m.Gradients += int64(g.Len() * 4)

@@ -81,10 +81,15 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.watch(false)
 	ex.Progress = c.Progress()
 	c.SetHelper(ex)
-	if r.keeper, err = newKeeper(c.Vault(), cfg.Model, optim.StateLen(r.model.Groups, c)); err != nil {
+	rule, err := cfg.Optimizer.Rule()
+	if err != nil {
 		return nil, err
 	}
-	r.optim = optim.New(ex, r.model.Groups, c, cfg.Optimizer.AdamW, r.keeper.states...)
+	if r.keeper, err = newKeeper(c.Vault(), cfg.Model, optim.StateBytes(rule, r.model.Groups, c)); err != nil {
+		return nil, err
+	}
+	r.optim = optim.New(ex, r.model.Groups, c, rule, r.keeper.states...)
+	r.optim.ClipNorm = cfg.Optimizer.ClipNorm
 	if r.recording, err = j.recording(); err != nil {
 		return nil, err
 	}

@@ -12,17 +12,24 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/weights"
 	"spmoe/moe/optim"
+	"spmoe/tensor"
 )
 
-// A checkpoint holds FP32 master weights, both moments, the routers' selection biases, the
-// loader's position and the configuration: all that the next step depends on.
+// A checkpoint holds FP32 master weights, the vectors of the optimizer's rule, the routers'
+// selection biases, the loader's position and the configuration: all that the next step depends on.
 
 // pieces lists a piece's tensors under their checkpoint names.
-func pieces(p optim.Piece) []checkpoint.Piece {
-	of := func(kind string, data []float32) checkpoint.Piece {
-		return checkpoint.Piece{Name: kind + p.Param.Name, Shape: p.Param.Dims, Offset: int64(p.Offset), Data: data}
+func pieces(p optim.Piece) (all []checkpoint.Piece) {
+	for _, v := range p.State {
+		c := checkpoint.Piece{Name: v.Name + "/" + p.Param.Name, Shape: p.Param.Dims, Offset: int64(p.Offset)}
+		if v.Data.DType() == tensor.BF16 {
+			c.BF16 = v.Data.Bytes()
+		} else {
+			c.Data = v.Data.F32()
+		}
+		all = append(all, c)
 	}
-	return []checkpoint.Piece{of(weights.MasterPrefix, p.Master), of("exp_avg/", p.ExpAvg), of("exp_avg_sq/", p.ExpAvgSq)}
+	return all
 }
 
 // biases lists the selection biases, which every rank holds.

@@ -83,11 +83,12 @@ func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery > 0 }
 func (s *saver) makeRoom(pieces []checkpoint.Piece) {
 	s.room = make(chan []checkpoint.Piece, 1)
 	go func() {
-		const page = 4096 / 4
+		const page = 4096
 		room := checkpoint.Room(pieces)
 		for _, p := range room {
-			for i := 0; i < len(p.Data) && s.ctx.Err() == nil; i += page {
-				p.Data[i] = 0
+			memory := p.Bytes()
+			for i := 0; i < len(memory) && s.ctx.Err() == nil; i += page {
+				memory[i] = 0
 			}
 		}
 		s.room <- room
@@ -108,7 +109,7 @@ func (s *saver) snapshot(pieces []checkpoint.Piece) []checkpoint.Piece {
 		s.copied = <-s.room
 	}
 	for i, p := range pieces {
-		copy(s.copied[i].Data, p.Data)
+		copy(s.copied[i].Bytes(), p.Bytes())
 		fault.Point(fault.InSnapshot)
 	}
 	return s.copied

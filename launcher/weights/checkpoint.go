@@ -14,11 +14,12 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/moe"
+	"spmoe/moe/optim"
 )
 
 // The names of a checkpoint's tensors begin with what they are: a master weight, under the parameter's name, or a router's selection bias.
 const (
-	MasterPrefix = "master/"
+	MasterPrefix = optim.MasterName + "/"
 	BiasPrefix   = "router_bias/"
 )
 

@@ -41,7 +41,7 @@ type rank struct {
 }
 
 // onRanks runs body on n ranks with a model each, its weights zero.
-func onRanks(t testing.TB, n int, dtype tensor.DType, cfg AdamW, body func(r *rank) error) {
+func onRanks(t testing.TB, n int, dtype tensor.DType, rule Rule, body func(r *rank) error) {
 	t.Helper()
 	model := tiny(t)
 	err := collective.NewWorld(n).Run(func(c *collective.Comm) error {
@@ -53,7 +53,7 @@ func onRanks(t testing.TB, n int, dtype tensor.DType, cfg AdamW, body func(r *ra
 		if err != nil {
 			return err
 		}
-		return body(&rank{c, m, New(tensor.NewExec(), m.Groups, c, cfg)})
+		return body(&rank{c, m, New(tensor.NewExec(), m.Groups, c, rule)})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -78,68 +78,84 @@ func group(name string, local bool, dtype tensor.DType, padding int, lengths ...
 	return g
 }
 
-// state is every element of every parameter's optimizer state, gathered from the ranks.
-type state struct {
-	mu                       sync.Mutex
-	master, expAvg, expAvgSq map[string][]float32
-	work                     map[string][]float32 // widened to FP32
-	covered                  map[string][]int     // how many ranks own an element
+// wholeState is every element of every parameter's optimizer state, gathered from the ranks and
+// widened to FP32: by the vector's name and the parameter's.
+type wholeState struct {
+	mu      sync.Mutex
+	vectors map[string]map[string][]float32
+	work    map[string][]float32
+	covered map[string][]int // how many ranks own an element
 }
 
-func newState() *state {
-	return &state{
-		master: map[string][]float32{}, expAvg: map[string][]float32{}, expAvgSq: map[string][]float32{},
-		work: map[string][]float32{}, covered: map[string][]int{},
-	}
+func newState() *wholeState {
+	return &wholeState{vectors: map[string]map[string][]float32{}, work: map[string][]float32{}, covered: map[string][]int{}}
+}
+
+// widened returns the elements of a tensor in FP32.
+func widened(t tensor.Tensor) []float32 {
+	to := tensor.New(tensor.FP32, t.Len())
+	tensor.Convert(nil, to.Mat(), t.Reshape(t.Len()).Mat())
+	return to.F32()
 }
 
 // add copies what one rank owns. It is an error if replicated working weights differ between ranks.
-func (s *state) add(r *rank) error {
+func (s *wholeState) add(r *rank) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range r.opt.Pieces {
 		name, n := p.Param.Name, p.Param.Len()
-		if s.master[name] == nil {
-			s.master[name], s.expAvg[name], s.expAvgSq[name] = make([]float32, n), make([]float32, n), make([]float32, n)
+		for _, v := range p.State {
+			if s.vectors[v.Name] == nil {
+				s.vectors[v.Name] = map[string][]float32{}
+			}
+			if s.vectors[v.Name][name] == nil {
+				s.vectors[v.Name][name] = make([]float32, n)
+			}
+			copy(s.vectors[v.Name][name][p.Offset:], widened(v.Data))
+		}
+		if s.covered[name] == nil {
 			s.covered[name] = make([]int, n)
 		}
-		copy(s.master[name][p.Offset:], p.Master)
-		copy(s.expAvg[name][p.Offset:], p.ExpAvg)
-		copy(s.expAvgSq[name][p.Offset:], p.ExpAvgSq)
 		for i := range p.Master {
 			s.covered[name][p.Offset+i]++
 		}
 	}
 	for _, shard := range r.opt.shards {
 		for _, p := range shard.group.Params {
-			work := tensor.New(tensor.FP32, p.Len())
-			tensor.Convert(nil, work.Mat(), p.Work.Reshape(p.Len()).Mat())
-			if before, ok := s.work[p.Name]; ok && !slices.Equal(before, work.F32()) {
+			work := widened(p.Work)
+			if before, ok := s.work[p.Name]; ok && !slices.Equal(before, work) {
 				return fmt.Errorf("the working weights of %s differ between ranks", p.Name)
 			}
-			s.work[p.Name] = work.F32()
+			s.work[p.Name] = work
 		}
 	}
 	return nil
 }
 
+// master returns the master weights by parameter.
+func (s *wholeState) master() map[string][]float32 { return s.vectors[MasterName] }
+
 // equals checks that two states are the same bit for bit.
-func (s *state) equals(t *testing.T, want *state) {
+func (s *wholeState) equals(t *testing.T, want *wholeState) {
 	t.Helper()
-	for _, part := range []struct {
-		name      string
-		got, want map[string][]float32
-	}{
-		{"master weight", s.master, want.master}, {"first moment", s.expAvg, want.expAvg},
-		{"second moment", s.expAvgSq, want.expAvgSq}, {"working weight", s.work, want.work},
-	} {
-		if len(part.got) != len(part.want) {
-			t.Errorf("%ss of %d parameters, want %d", part.name, len(part.got), len(part.want))
-		}
-		for name, w := range part.want {
-			if !slices.Equal(part.got[name], w) {
-				t.Errorf("the %s of %s differs", part.name, name)
-			}
+	if len(s.vectors) != len(want.vectors) {
+		t.Errorf("%d vectors, want %d", len(s.vectors), len(want.vectors))
+	}
+	for vector, w := range want.vectors {
+		same(t, vector, s.vectors[vector], w)
+	}
+	same(t, "working weight", s.work, want.work)
+}
+
+// same compares vectors by parameter.
+func same(t *testing.T, vector string, got, want map[string][]float32) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s of %d parameters, want %d", vector, len(got), len(want))
+	}
+	for name, w := range want {
+		if !slices.Equal(got[name], w) {
+			t.Errorf("the %s of %s differs", vector, name)
 		}
 	}
 }

@@ -33,11 +33,86 @@ func TestSplit(t *testing.T) {
 	}
 }
 
+// Slices of whole parameters end where parameters do, and no other choice of the ends makes the
+// largest slice smaller.
+func TestSplitParams(t *testing.T) {
+	for _, lengths := range [][]int{{}, {7}, {5, 5, 5, 5}, {1, 2, 3, 4, 5}, {9, 1, 1, 1}, {1, 1, 1, 9}, {3, 100, 3, 3}, {4, 4, 4, 4, 4, 4, 4}} {
+		g := group("w", false, tensor.FP32, 32, lengths...)
+		ends := map[int]bool{0: true}
+		for i := range lengths {
+			ends[sum(lengths[:i+1])] = true
+		}
+		for ranks := 1; ranks <= 6; ranks++ {
+			counts := splitParams(g, ranks)
+			if len(counts) != ranks || sum(counts) != g.Len() {
+				t.Fatalf("%v on %d ranks: %v, want %d elements", lengths, ranks, counts, g.Len())
+			}
+			counts[ranks-1] -= g.Len() - g.ParamLen()
+			for r := range counts {
+				if !ends[sum(counts[:r+1])] {
+					t.Errorf("%v on %d ranks: %v cuts a parameter", lengths, ranks, counts)
+				}
+			}
+			if got, want := slices.Max(counts), smallestLargest(lengths, ranks); got != want {
+				t.Errorf("%v on %d ranks: %v, the largest slice could have %d", lengths, ranks, counts, want)
+			}
+		}
+	}
+}
+
+func sum(all []int) (n int) {
+	for _, x := range all {
+		n += x
+	}
+	return n
+}
+
+// smallestLargest tries all ways to give neighbouring lengths to ranks.
+func smallestLargest(lengths []int, ranks int) int {
+	if ranks == 1 {
+		return sum(lengths)
+	}
+	best := math.MaxInt
+	for i := range len(lengths) + 1 {
+		best = min(best, max(sum(lengths[:i]), smallestLargest(lengths[i:], ranks-1)))
+	}
+	return best
+}
+
+// A rule that wants whole matrices gets shards of whole parameters, an expert's each counted by
+// itself; others get equal slices.
+func TestShardsOf(t *testing.T) {
+	groups := []*moe.Group{group("all", false, tensor.FP32, 6, 100, 150), group("own", true, tensor.FP32, 4, 30, 30)}
+	for _, c := range []struct {
+		whole  bool
+		bounds [][2]int // of the slices of "all"
+	}{{false, [][2]int{{0, 128}, {128, 256}}}, {true, [][2]int{{0, 100}, {100, 256}}}} {
+		for rank, want := range c.bounds {
+			shards := shardsOf(groups, rank, 2, c.whole)
+			if all := shards[0]; [2]int{all.lo, all.hi} != want || !slices.Equal(all.counts, []int{c.bounds[0][1], 256 - c.bounds[0][1]}) {
+				t.Errorf("whole %v, rank %d: [%d, %d) of %v, want %v", c.whole, rank, all.lo, all.hi, all.counts, want)
+			}
+			if own := shards[1]; own.lo != 0 || own.hi != 64 || own.counts != nil {
+				t.Errorf("whole %v, rank %d: [%d, %d) of its own 64", c.whole, rank, own.lo, own.hi)
+			}
+			parts := 0
+			for p := range shards[1].parts {
+				if parts++; p.hi-p.lo != 30 || p.offset != 0 {
+					t.Errorf("whole %v, rank %d: an expert's parameter is %+v", c.whole, rank, p)
+				}
+			}
+			if parts != 2 {
+				t.Errorf("whole %v, rank %d: %d parameters of experts, want 2", c.whole, rank, parts)
+			}
+		}
+	}
+}
+
 // Over all ranks, the pieces are every element of every parameter, once; Init gives the same
 // model for any number of ranks, and every rank the same working weights.
 func TestInitOnAnyRanks(t *testing.T) {
 	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
-		initial := func(ranks int, seed uint64) *state {
+		initial := func(ranks int, seed uint64) *wholeState {
 			s := newState()
 			onRanks(t, ranks, dtype, adamw(), func(r *rank) error {
 				if err := r.opt.Init(seed); err != nil {
@@ -66,7 +141,7 @@ func TestInitOnAnyRanks(t *testing.T) {
 				}
 			})
 		}
-		for name, w := range want.master {
+		for name, w := range want.master() {
 			work := want.work[name]
 			for i := range w {
 				if rounded := tensor.ToBFloat16(w[i]).Float32(); work[i] != w[i] && (dtype == tensor.FP32 || work[i] != rounded) {
@@ -74,7 +149,7 @@ func TestInitOnAnyRanks(t *testing.T) {
 				}
 			}
 		}
-		if slices.Equal(initial(1, 6).master["lm_head.weight"], want.master["lm_head.weight"]) {
+		if slices.Equal(initial(1, 6).master()["lm_head.weight"], want.master()["lm_head.weight"]) {
 			t.Error("another seed gives the same weights")
 		}
 	}
@@ -92,10 +167,11 @@ func exactGradient(name string, i, step, rank, ranks int) float32 {
 }
 
 func TestShardingChangesNothing(t *testing.T) {
-	run := func(ranks int, dtype tensor.DType, cfg AdamW) (*state, []float64) {
+	run := func(ranks int, dtype tensor.DType, rule Rule, clip float64) (*wholeState, []float64) {
 		s := newState()
 		norms := make([][]float64, ranks)
-		onRanks(t, ranks, dtype, cfg, func(r *rank) error {
+		onRanks(t, ranks, dtype, rule, func(r *rank) error {
+			r.opt.ClipNorm = clip
 			if err := r.opt.Init(5); err != nil {
 				return err
 			}
@@ -116,19 +192,19 @@ func TestShardingChangesNothing(t *testing.T) {
 		}
 		return s, norms[0]
 	}
-	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
-		for _, clip := range []float64{0, 1} {
-			cfg := adamw()
-			cfg.ClipNorm = clip
-			want, wantNorms := run(1, dtype, cfg)
-			for _, ranks := range []int{2, 3, 4} {
-				t.Run(fmt.Sprintf("%v/clip%g/np%d", dtype, clip, ranks), func(t *testing.T) {
-					got, norms := run(ranks, dtype, cfg)
-					got.equals(t, want)
-					if !slices.Equal(norms, wantNorms) {
-						t.Errorf("gradient norms %v, want %v", norms, wantNorms)
-					}
-				})
+	for name, rule := range map[string]Rule{"adamw": adamw(), "whole matrices": normalizedSGD{}} {
+		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
+			for _, clip := range []float64{0, 1} {
+				want, wantNorms := run(1, dtype, rule, clip)
+				for _, ranks := range []int{2, 3, 4} {
+					t.Run(fmt.Sprintf("%s/%v/clip%g/np%d", name, dtype, clip, ranks), func(t *testing.T) {
+						got, norms := run(ranks, dtype, rule, clip)
+						got.equals(t, want)
+						if !slices.Equal(norms, wantNorms) {
+							t.Errorf("gradient norms %v, want %v", norms, wantNorms)
+						}
+					})
+				}
 			}
 		}
 	}
@@ -211,28 +287,43 @@ func TestGradNormOnAnyRanks(t *testing.T) {
 	}
 }
 
-func TestBytes(t *testing.T) {
-	var replicated, local int64
-	for _, ranks := range []int{1, 2, 4} {
-		sizes := make([]int64, ranks)
-		onRanks(t, ranks, tensor.BF16, adamw(), func(r *rank) error {
-			sizes[r.comm.Rank()] = 4 * int64(StateLen(r.model.Groups, r.comm))
-			if ranks > 1 {
-				return nil
-			}
-			for _, g := range r.model.Groups {
-				if g.Local {
-					local += int64(g.Len())
-				} else {
-					replicated += int64(g.Len())
+// The bytes of a rank's state are its share of the weights times the rule's bytes per weight.
+func TestStateBytes(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule      Rule
+		perWeight int64
+		uneven    int64 // weights that a rank may own more than its share
+	}{
+		"adamw": {adamw(), 12, 4096}, "whole matrices": {normalizedSGD{}, 6, 4096 + 2*30*20},
+	} {
+		if got := BytesPerWeight(c.rule); int64(got) != c.perWeight {
+			t.Errorf("%s: %d bytes per weight, want %d", name, got, c.perWeight)
+		}
+		for _, ranks := range []int{1, 2, 4} {
+			sizes, owned := make([]int64, ranks), make([]int64, ranks)
+			var total int64
+			onRanks(t, ranks, tensor.BF16, c.rule, func(r *rank) error {
+				sizes[r.comm.Rank()] = int64(StateBytes(c.rule, r.model.Groups, r.comm))
+				for _, v := range r.opt.State {
+					owned[r.comm.Rank()] += int64(len(v.Bytes()))
 				}
-			}
-			return nil
-		})
-		// Every expert group is padded on its own, so that ranks may hold a little more than their share.
-		for _, n := range sizes {
-			if low := 12 * (replicated + local) / int64(ranks); n < low-12*4096 || n > low+12*4096 {
-				t.Errorf("np %d: a rank holds %d bytes of state, its share is %d", ranks, n, low)
+				if r.comm.Rank() == 0 {
+					for _, g := range r.model.Groups {
+						if total += int64(g.Len()); g.Local {
+							total += int64(g.Len()) * int64(ranks-1)
+						}
+					}
+				}
+				return nil
+			})
+			share := c.perWeight * total / int64(ranks)
+			for r, n := range sizes {
+				if n > share+c.perWeight*c.uneven {
+					t.Errorf("%s, np %d: rank %d holds %d bytes of state, its share is %d", name, ranks, r, n, share)
+				}
+				if padding := n - owned[r]; padding < 0 || padding > 3*3*tensor.Alignment {
+					t.Errorf("%s, np %d: rank %d has %d bytes for vectors of %d", name, ranks, r, n, owned[r])
+				}
 			}
 		}
 	}
@@ -254,13 +345,24 @@ func TestPiecesStop(t *testing.T) {
 	})
 }
 
+// newMemory returns memory for the state of a rule.
+func newMemory(rule Rule, groups []*moe.Group, c *collective.Comm) []byte {
+	return tensor.New(tensor.UINT8, StateBytes(rule, groups, c)).Bytes()
+}
+
 // With two copies of the state, an update makes the same new state, and leaves the one before as it was; so does a skipped step.
 func TestTwoCopies(t *testing.T) {
+	for name, rule := range map[string]Rule{"adamw": adamw(), "whole matrices": normalizedSGD{}} {
+		t.Run(name, func(t *testing.T) { testTwoCopies(t, rule) })
+	}
+}
+
+func testTwoCopies(t *testing.T, rule Rule) {
 	g, other := group("dense", false, tensor.BF16, 12, 60, 40), group("dense", false, tensor.BF16, 12, 60, 40)
 	c := collective.NewWorld(1).Comm(0)
-	one := New(tensor.NewExec(), []*moe.Group{g}, c, adamw())
-	memory := []tensor.Tensor{tensor.New(tensor.FP32, StateLen([]*moe.Group{other}, c)), tensor.New(tensor.FP32, StateLen([]*moe.Group{other}, c))}
-	two := New(tensor.NewExec(), []*moe.Group{other}, c, adamw(), memory...)
+	one := New(tensor.NewExec(), []*moe.Group{g}, c, rule)
+	memory := [][]byte{newMemory(rule, []*moe.Group{other}, c), newMemory(rule, []*moe.Group{other}, c)}
+	two := New(tensor.NewExec(), []*moe.Group{other}, c, rule, memory...)
 	for _, o := range []*Optimizer{one, two} {
 		if err := o.Init(1); err != nil {
 			t.Fatal(err)
@@ -274,18 +376,20 @@ func TestTwoCopies(t *testing.T) {
 			}
 			g.Grad.F32()[i], other.Grad.F32()[i] = x, x
 		}
-		before := slices.Clone(memory[step%2].F32())
+		before := slices.Clone(memory[step%2])
 		for _, o := range []*Optimizer{one, two} {
 			if r, err := o.Step(1e-3); err != nil || r.Skipped != (step == 2) {
 				t.Fatal(r, err)
 			}
 		}
-		if !slices.Equal(memory[step%2].F32(), before) {
+		if !slices.Equal(memory[step%2], before) {
 			t.Errorf("step %d changed the state that it started from", step)
 		}
 		for i, a := range slices.Collect(one.Pieces) {
-			if b := slices.Collect(two.Pieces)[i]; !slices.Equal(a.Master, b.Master) || !slices.Equal(a.ExpAvg, b.ExpAvg) || !slices.Equal(a.ExpAvgSq, b.ExpAvgSq) {
-				t.Errorf("step %d: the states differ", step)
+			for j, v := range slices.Collect(two.Pieces)[i].State {
+				if !slices.Equal(a.State[j].Data.Bytes(), v.Data.Bytes()) {
+					t.Errorf("step %d: the states differ in %s", step, v.Name)
+				}
 			}
 		}
 		if !slices.Equal(g.Work.BF16(), other.Work.BF16()) {
@@ -293,13 +397,13 @@ func TestTwoCopies(t *testing.T) {
 		}
 	}
 	// Whoever goes on with a state by its number makes the same step again.
-	want := slices.Clone(memory[1].F32())
+	want := slices.Clone(memory[1])
 	two.Use(4)
 	two.SetSteps(two.Steps() - 1)
 	for i := range other.Grad.F32() {
 		other.Grad.F32()[i] = float32(i%7) - 3
 	}
-	if _, err := two.Step(1e-3); err != nil || !slices.Equal(memory[1].F32(), want) {
+	if _, err := two.Step(1e-3); err != nil || !slices.Equal(memory[1], want) {
 		t.Error("a step that is made again differs", err)
 	}
 }
@@ -311,7 +415,7 @@ func TestUpdateQuantisesExperts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	updated := func(inter, threads, copies int, watched bool) (all [][]byte) {
+	updated := func(rule Rule, inter, threads, copies int, watched bool) (all [][]byte) {
 		cfg := tiny(t)
 		cfg.ExpertInter = inter
 		c := collective.NewWorld(1).Comm(0)
@@ -325,11 +429,11 @@ func TestUpdateQuantisesExperts(t *testing.T) {
 		}
 		ex := tensor.NewParallelExec(threads)
 		defer ex.Close()
-		var memory []tensor.Tensor
+		var memory [][]byte
 		for range copies {
-			memory = append(memory, tensor.New(tensor.FP32, StateLen(m.Groups, c)))
+			memory = append(memory, newMemory(rule, m.Groups, c))
 		}
-		o := New(ex, m.Groups, c, adamw(), memory...)
+		o := New(ex, m.Groups, c, rule, memory...)
 		if err := o.Init(1); err != nil {
 			t.Fatal(err)
 		}
@@ -355,12 +459,14 @@ func TestUpdateQuantisesExperts(t *testing.T) {
 		}
 		return all
 	}
-	for _, inter := range []int{14, 64} {
-		for _, watched := range []bool{false, true} {
-			want := updated(inter, 1, 2, watched)
-			for threads := 1; threads <= 3; threads++ {
-				if !slices.EqualFunc(updated(inter, threads, 1, watched), want, slices.Equal) {
-					t.Errorf("experts of width %d on %d threads, watched: %v: weights or codes differ", inter, threads, watched)
+	for name, rule := range map[string]Rule{"adamw": adamw(), "whole matrices": normalizedSGD{}} {
+		for _, inter := range []int{14, 64} {
+			for _, watched := range []bool{false, true} {
+				want := updated(rule, inter, 1, 2, watched)
+				for threads := 1; threads <= 3; threads++ {
+					if !slices.EqualFunc(updated(rule, inter, threads, 1, watched), want, slices.Equal) {
+						t.Errorf("%s, experts of width %d on %d threads, watched: %v: weights or codes differ", name, inter, threads, watched)
+					}
 				}
 			}
 		}

@@ -2,16 +2,20 @@ package hosts
 
 // What a host must hold.
 
-import "spmoe/moe"
+import (
+	"spmoe/moe"
+	"spmoe/moe/optim"
+)
 
-// memory is the bytes of a host: each of its ranks has all replicated weights and gradients and its own experts, with the quantised copies of
-// both directions, its part of the optimizer's state (12 bytes a parameter, replicated ones shared by all ranks), and what a pass keeps,
-// with the rows of passes before it whose gradients of experts are still to be made.
+// memory is the bytes of a host: each of its ranks has all replicated weights and gradients and its
+// own experts, with the quantised copies of both directions, its part of AdamW's state (replicated
+// ones shared by all ranks), and what a pass keeps, with the rows of passes before it whose
+// gradients of experts are still to be made.
 func (r Recipe) memory(hosts, group int) float64 {
 	all, experts := float64(hosts*r.Ranks), float64(group*r.Ranks)
 	sequences, passes := r.pass(hosts)
 	gathered := min(passes, r.Model.GatheredPasses(sequences*r.Seq*group*r.Ranks))
-	rank := 0.0
+	rank, perWeight := 0.0, float64(optim.BytesPerWeight(optim.AdamW{}))
 	for _, m := range r.Model.Modules(r.Seq) {
 		held, shard := float64(m.Params), float64(m.Params)/all
 		if m.Class == moe.Expert {
@@ -23,7 +27,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 			weight += 2 * (1 + 1.0/32)
 		}
 		kept := float64(sequences*r.Seq) * float64(m.Kept+int64(gathered-1)*m.Gathered()) * float64(r.Precision.DType.Size())
-		rank += (weight+4)*held + 12*shard + kept
+		rank += (weight+4)*held + perWeight*shard + kept
 	}
 	return rank * float64(r.Ranks)
 }

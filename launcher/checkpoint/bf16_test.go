@@ -1,0 +1,129 @@
+package checkpoint
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+)
+
+// bf16Tensor returns n different elements of two bytes.
+func bf16Tensor(n int) []byte {
+	data := make([]byte, 2*n)
+	for i := range n {
+		data[2*i], data[2*i+1] = byte(i), 0x40+byte(i>>8)
+	}
+	return data
+}
+
+// commitShards writes a checkpoint of these pieces by rank and opens it.
+func commitShards(t *testing.T, ranks ...[]Piece) *Reader {
+	t.Helper()
+	w, err := NewWriter(Disk{}, t.TempDir(), 1, len(ranks))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rank, pieces := range ranks {
+		if err := w.WriteShard(rank, pieces); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(w.final)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// Every range of a BF16 tensor, of pieces of odd lengths, next to an FP32 tensor of the same
+// parameter.
+func TestBF16(t *testing.T) {
+	const n = 21
+	data, shape := bf16Tensor(n), []int{3, 7}
+	piece := func(begin, end int) Piece {
+		return Piece{Name: "momentum/w", Shape: shape, Offset: int64(begin), BF16: data[2*begin : 2*end]}
+	}
+	master := Piece{Name: "master/w", Shape: shape, Data: make([]float32, n)}
+	master.Data[4] = 0.1
+	r := commitShards(t, []Piece{piece(0, 5), master}, []Piece{piece(3, 14)}, []Piece{piece(13, n)})
+	for begin := range n + 1 {
+		for end := begin; end <= n; end++ {
+			want := piece(begin, end)
+			got := want
+			got.BF16 = make([]byte, len(want.BF16))
+			if err := r.ReadInto(got); err != nil || !bytes.Equal(got.BF16, want.BF16) {
+				t.Fatalf("[%d, %d) is %x (%v), want %x", begin, end, got.BF16, err, want.BF16)
+			}
+		}
+	}
+	checkReads(t, r, master)
+	for name, want := range map[string]string{"momentum/w": safetensors.BF16, "master/w": safetensors.F32, "none": ""} {
+		if got := r.DType(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	checkError(t, r.ReadInto(Piece{Name: "momentum/w", Shape: shape, Data: make([]float32, n)}), "is BF16, asked for F32", "another optimizer")
+	checkError(t, r.ReadInto(Piece{Name: "master/w", Shape: shape, BF16: make([]byte, 2*n)}), "is F32, asked for BF16", "another optimizer")
+}
+
+func TestBF16Refused(t *testing.T) {
+	w, err := NewWriter(Disk{}, t.TempDir(), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, p := range map[string]Piece{
+		"give one of them": {Name: "w", Shape: []int{4}, Data: make([]float32, 1), BF16: make([]byte, 2)},
+		"whole elements":   {Name: "w", Shape: []int{4}, BF16: make([]byte, 3)},
+		"leaves shape [4]": {Name: "w", Shape: []int{4}, Offset: 2, BF16: make([]byte, 6)},
+	} {
+		checkError(t, w.WriteShard(0, []Piece{p}), want)
+	}
+	var shard bytes.Buffer
+	if err := safetensors.Encode(&shard, []safetensors.Tensor{
+		{Name: "w@0", DType: safetensors.F32, Shape: []int{1}, Data: make([]byte, 4)},
+		{Name: "w@1", DType: safetensors.BF16, Shape: []int{1}, Data: make([]byte, 2)},
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := safetensors.NewFile("shard", bytes.NewReader(shard.Bytes()), int64(shard.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = index([]*safetensors.File{f}, map[string][]int{"w": {2}})
+	checkError(t, err, "other pieces are")
+}
+
+// A copy in Room gives the shard that any other memory gives, whatever the lengths of its BF16
+// pieces.
+func TestRoomOfBF16(t *testing.T) {
+	live := []Piece{
+		{Name: "momentum/a", Shape: []int{7}, BF16: bf16Tensor(7)},
+		{Name: "master/a", Shape: []int{7}, Data: []float32{1, 2, 3, 4, 5, 6, 7}},
+		{Name: "momentum/b", Shape: []int{2}, BF16: bf16Tensor(2)},
+		{Name: "router_bias/a", Shape: []int{1}, Data: []float32{8}},
+		{Name: "momentum/none", Shape: []int{3}, BF16: []byte{}},
+	}
+	room := Room(live)
+	for i, p := range live {
+		if copy(room[i].Bytes(), p.Bytes()); room[i].Len() != p.Len() {
+			t.Fatalf("room for %s is %d elements, want %d", p.Name, room[i].Len(), p.Len())
+		}
+	}
+	var shards [2][]byte
+	for i, pieces := range [][]Piece{live, room} {
+		r := commitShards(t, pieces)
+		var err error
+		if shards[i], err = os.ReadFile(filepath.Join(r.Path(), shardName(0, 1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(shards[0], shards[1]) {
+		t.Error("the shards differ")
+	}
+}

@@ -1,0 +1,91 @@
+package trainer
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/weights"
+	"spmoe/moe/optim"
+	"spmoe/tensor"
+)
+
+// Optimizer joins an optimizer and its schedule.
+type Optimizer struct {
+	optim.Schedule
+	optim.Config
+}
+
+// sameOptimizer returns an error unless a checkpoint was made with the optimizer of cfg and holds
+// its state.
+func sameOptimizer(from *checkpoint.Reader, cfg optim.Config) error {
+	rule, err := cfg.Rule()
+	if err != nil {
+		return err
+	}
+	saved, err := savedOptimizer(from.ConfigTOML())
+	if err != nil {
+		return fmt.Errorf("%s: config.toml: %w", from.Path(), err)
+	}
+	if saved.RuleName() != cfg.RuleName() {
+		return fmt.Errorf("%s was trained with optimizer %s, not %s: leave --optimizer.name out, or start a new run from its weights with --init-from",
+			from.Path(), saved.RuleName(), cfg.RuleName())
+	}
+	want := map[string]string{}
+	for _, v := range rule.Vectors() {
+		want[v.Name] = checkpointType(v.DType)
+	}
+	if has := vectorsIn(from); !maps.Equal(has, want) {
+		return fmt.Errorf("%s holds %s as the state of optimizer %s, which has %s here: resume with the program that saved it",
+			from.Path(), vectorList(has), cfg.RuleName(), vectorList(want))
+	}
+	return nil
+}
+
+// savedOptimizer returns the optimizer of a run's configuration.
+func savedOptimizer(config []byte) (optim.Config, error) {
+	var c struct {
+		Optimizer optim.Config `toml:"optimizer"`
+	}
+	if err := toml.Unmarshal(config, &c); err != nil {
+		return c.Optimizer, fmt.Errorf("%.500s", err.Error())
+	}
+	return c.Optimizer, nil
+}
+
+// vectorsIn returns the element type of each vector of the optimizer's rule in a checkpoint, by its
+// name.
+func vectorsIn(r *checkpoint.Reader) map[string]string {
+	types := map[string]string{}
+	for name := range r.Tensors() {
+		if !strings.HasPrefix(name, weights.MasterPrefix) && !strings.HasPrefix(name, weights.BiasPrefix) {
+			vector, _, _ := strings.Cut(name, "/")
+			types[vector] = r.DType(name)
+		}
+	}
+	return types
+}
+
+// checkpointType names the type of a vector's elements as checkpoints do.
+func checkpointType(t tensor.DType) string {
+	if t == tensor.BF16 {
+		return safetensors.BF16
+	}
+	return safetensors.F32
+}
+
+func vectorList(types map[string]string) string {
+	if len(types) == 0 {
+		return "nothing"
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		all = append(all, name+" ("+types[name]+")")
+	}
+	return strings.Join(all, ", ")
+}

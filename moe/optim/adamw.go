@@ -1,0 +1,51 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"spmoe/tensor"
+)
+
+func init() {
+	Register("adamw", func(c Config) Rule { return AdamW{c.Beta1, c.Beta2, c.Eps, c.WeightDecay} })
+}
+
+// AdamW holds the constants of the optimizer (arXiv:1711.05101). Weight decay applies to every
+// parameter.
+type AdamW struct{ Beta1, Beta2, Eps, WeightDecay float64 }
+
+// Validate reports the first field that cannot be.
+func (c AdamW) Validate() error {
+	switch {
+	case !(c.Beta1 >= 0 && c.Beta1 < 1):
+		return fmt.Errorf("optimizer.beta1 is %g: give 0 or more, below 1", c.Beta1)
+	case !(c.Beta2 >= 0 && c.Beta2 < 1):
+		return fmt.Errorf("optimizer.beta2 is %g: give 0 or more, below 1", c.Beta2)
+	case !(c.Eps > 0) || math.IsInf(c.Eps, 0):
+		return fmt.Errorf("optimizer.eps is %g: give a positive number", c.Eps)
+	case !(c.WeightDecay >= 0) || math.IsInf(c.WeightDecay, 0):
+		return fmt.Errorf("optimizer.weight_decay is %g: give 0 or more", c.WeightDecay)
+	}
+	return nil
+}
+
+// Vectors lists both moments.
+func (c AdamW) Vectors() []Vector {
+	return []Vector{{"exp_avg", tensor.FP32}, {"exp_avg_sq", tensor.FP32}}
+}
+
+// WholeMatrices is false: every weight is updated by itself.
+func (c AdamW) WholeMatrices() bool { return false }
+
+// Prepare returns the update of a step, one pass over memory.
+func (c AdamW) Prepare(s Step) Update {
+	step := tensor.NewAdamWStep(s.LR, c.Beta1, c.Beta2, c.Eps, c.WeightDecay, s.GradScale, s.Number)
+	return func(ex *tensor.Exec, r Run) {
+		var dst, src tensor.AdamWState
+		dst.Master, src.Master = r.Master()
+		dst.ExpAvg, src.ExpAvg = r.Vector(0)
+		dst.ExpAvgSq, src.ExpAvgSq = r.Vector(1)
+		tensor.AdamW(ex, dst, src, r.Work, r.Grad, step)
+	}
+}

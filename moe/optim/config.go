@@ -1,0 +1,69 @@
+package optim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Config chooses an optimizer and holds the settings of all of them. The toml names are those of
+// config files and flags.
+type Config struct {
+	Name        string  `toml:"name,omitempty" help:"rule that updates the weights: adamw; empty: adamw"`
+	Beta1       float64 `toml:"beta1" help:"decay of the first moment"`
+	Beta2       float64 `toml:"beta2" help:"decay of the second moment"`
+	Eps         float64 `toml:"eps" help:"added to the root of the second moment"`
+	WeightDecay float64 `toml:"weight_decay" help:"decoupled weight decay, on all parameters"`
+	ClipNorm    float64 `toml:"clip_norm" help:"largest global gradient norm; 0: no clipping"`
+}
+
+// defaultName is the optimizer of a configuration that names none, such as those from before there
+// were names.
+const defaultName = "adamw"
+
+// DefaultConfig returns the optimizer that runs start from.
+func DefaultConfig() Config {
+	return Config{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1}
+}
+
+// rules makes the rule of each optimizer from its settings.
+var rules = map[string]func(Config) Rule{}
+
+// Register makes an optimizer known under a name. It is called before any run begins, by the init
+// function of the rule's file.
+func Register(name string, rule func(Config) Rule) {
+	if rules[name] != nil {
+		panic("optim: two optimizers are called " + name)
+	}
+	rules[name] = rule
+}
+
+// Names lists the known optimizers.
+func Names() []string { return slices.Sorted(maps.Keys(rules)) }
+
+// RuleName returns the name of the optimizer that the configuration chooses.
+func (c Config) RuleName() string { return cmp.Or(c.Name, defaultName) }
+
+// Rule returns the rule of that optimizer.
+func (c Config) Rule() (Rule, error) {
+	rule := rules[c.RuleName()]
+	if rule == nil {
+		return nil, fmt.Errorf("optimizer.name is %q: use %s", c.Name, strings.Join(Names(), " or "))
+	}
+	return rule(c), nil
+}
+
+// Validate reports what cannot be.
+func (c Config) Validate() error {
+	rule, err := c.Rule()
+	if err == nil {
+		err = rule.Validate()
+	}
+	if !(c.ClipNorm >= 0) {
+		err = errors.Join(err, fmt.Errorf("optimizer.clip_norm is %g: give 0 (off) or more", c.ClipNorm))
+	}
+	return err
+}

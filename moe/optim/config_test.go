@@ -1,0 +1,60 @@
+package optim
+
+import (
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestConfigValidate(t *testing.T) {
+	with := func(edit func(c *Config)) error {
+		c := DefaultConfig()
+		edit(&c)
+		return c.Validate()
+	}
+	for _, name := range []string{"", "adamw"} {
+		if err := with(func(c *Config) { c.Name = name }); err != nil {
+			t.Errorf("name %q: %v", name, err)
+		}
+	}
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, r := range []refusal{
+		{"beta1", with(func(c *Config) { c.Beta1 = 1 }), []string{"optimizer.beta1 is 1", "below 1"}},
+		{"beta1 NaN", with(func(c *Config) { c.Beta1 = nan }), []string{"optimizer.beta1 is NaN"}},
+		{"beta2", with(func(c *Config) { c.Beta2 = -0.1 }), []string{"optimizer.beta2 is -0.1"}},
+		{"eps", with(func(c *Config) { c.Eps = 0 }), []string{"optimizer.eps is 0", "positive"}},
+		{"eps Inf", with(func(c *Config) { c.Eps = inf }), []string{"optimizer.eps is +Inf"}},
+		{"weight_decay", with(func(c *Config) { c.WeightDecay = -1 }), []string{"optimizer.weight_decay is -1"}},
+		{"weight_decay Inf", with(func(c *Config) { c.WeightDecay = inf }), []string{"optimizer.weight_decay is +Inf"}},
+		{"clip_norm", with(func(c *Config) { c.ClipNorm = -1 }), []string{"optimizer.clip_norm is -1", "0 (off)"}},
+		{"clip_norm NaN", with(func(c *Config) { c.ClipNorm = nan }), []string{"optimizer.clip_norm is NaN"}},
+		{"name", with(func(c *Config) { c.Name = "adam" }), []string{`optimizer.name is "adam": use adamw`}},
+		{"both", with(func(c *Config) { c.Eps, c.ClipNorm = 0, nan }), []string{"optimizer.eps is 0", "optimizer.clip_norm is NaN"}},
+	} {
+		r.check(t)
+	}
+}
+
+// The settings reach the rule, and the help of the name lists every optimizer.
+func TestConfigRule(t *testing.T) {
+	c := Config{Beta1: 0.1, Beta2: 0.2, Eps: 0.3, WeightDecay: 0.4, ClipNorm: 0.5}
+	if got, err := c.Rule(); err != nil || got != (AdamW{Beta1: 0.1, Beta2: 0.2, Eps: 0.3, WeightDecay: 0.4}) {
+		t.Errorf("rule %+v (%v)", got, err)
+	}
+	field, _ := reflect.TypeFor[Config]().FieldByName("Name")
+	for _, name := range Names() {
+		if help := field.Tag.Get("help"); !strings.Contains(help, name) {
+			t.Errorf("the help %q lacks optimizer %s", help, name)
+		}
+	}
+}
+
+func TestRegisterTwice(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a name was given twice")
+		}
+	}()
+	Register(defaultName, func(Config) Rule { return AdamW{} })
+}

@@ -1,0 +1,134 @@
+package optim
+
+// How state is sharded: which rank owns which weights, and where their state lies in its memory.
+
+import (
+	"sort"
+
+	"spmoe/collective"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// shard is the slice [lo, hi) of a group that this rank updates.
+type shard struct {
+	group  *moe.Group
+	lo, hi int
+	counts []int // length of every rank's slice; nil for a local group
+	states [2]state
+}
+
+// state is a shard's master weights and, behind them, the vectors of the rule.
+type state []tensor.Tensor
+
+// shardsOf lists this rank's slice of each group. With whole, slices end where parameters do.
+func shardsOf(groups []*moe.Group, rank, ranks int, whole bool) (all []shard) {
+	for _, g := range groups {
+		s := shard{group: g, hi: g.Len()}
+		if !g.Local {
+			if s.counts = split(g.Len(), ranks); whole {
+				s.counts = splitParams(g, ranks)
+			}
+			for _, n := range s.counts[:rank] {
+				s.lo += n
+			}
+			s.hi = s.lo + s.counts[rank]
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// split divides n elements among ranks at multiples of a cache line.
+func split(n, ranks int) []int {
+	const line = tensor.Alignment / 4
+	counts := make([]int, ranks)
+	for r := range counts {
+		lo, hi := n/line*r/ranks*line, n/line*(r+1)/ranks*line
+		if r == ranks-1 {
+			hi = n
+		}
+		counts[r] = hi - lo
+	}
+	return counts
+}
+
+// splitParams divides a group among ranks at parameters' boundaries, so that the largest slice is
+// as small as it can be. It exceeds the mean by at most the largest parameter. The padding goes to
+// the last rank.
+func splitParams(g *moe.Group, ranks int) []int {
+	n, most := g.ParamLen(), 0
+	for _, p := range g.Params {
+		most = max(most, p.Len())
+	}
+	low := max(most, (n+ranks-1)/ranks) // no slice can be smaller, and this and a parameter more always suffice
+	bound := low + sort.Search(most, func(more int) bool { return len(fill(g, low+more)) <= ranks })
+	counts := make([]int, ranks)
+	copy(counts, fill(g, bound))
+	counts[ranks-1] += g.Len() - n
+	return counts
+}
+
+// fill gives one rank after the other as many parameters as bound elements hold.
+func fill(g *moe.Group, bound int) (counts []int) {
+	left := 0
+	for _, p := range g.Params {
+		if len(counts) == 0 || p.Len() > left {
+			counts, left = append(counts, 0), bound
+		}
+		counts[len(counts)-1] += p.Len()
+		left -= p.Len()
+	}
+	return counts
+}
+
+// StateBytes returns the bytes of one rank's master weights and vectors.
+func StateBytes(rule Rule, groups []*moe.Group, c *collective.Comm) (n int) {
+	for _, s := range shardsOf(groups, c.Rank(), c.Size(), rule.WholeMatrices()) {
+		for _, v := range vectors(rule) {
+			n += paddedBytes(s.len(), v)
+		}
+	}
+	return n
+}
+
+// layOut puts copy number i of the state into memory of [StateBytes].
+func layOut(shards []shard, i int, list []Vector, memory []byte) {
+	for j := range shards {
+		s := &shards[j]
+		for _, v := range list {
+			s.states[i] = append(s.states[i], tensor.Over(memory, v.DType, s.len()))
+			memory = memory[paddedBytes(s.len(), v):]
+		}
+	}
+}
+
+// paddedBytes returns the bytes of a vector of n elements in whole cache lines.
+func paddedBytes(n int, v Vector) int {
+	return (n*v.DType.Size() + tensor.Alignment - 1) &^ (tensor.Alignment - 1)
+}
+
+func (s *shard) len() int { return s.hi - s.lo }
+
+func (s *shard) work() tensor.Tensor { return s.group.Work.Slice(s.lo, s.hi) }
+
+func (s *shard) grad() tensor.Tensor { return s.group.Grad.Slice(s.lo, s.hi) }
+
+// part is what a shard has of a parameter: elements [lo, hi) of the shard, which begin at element
+// offset of the parameter.
+type part struct {
+	param          *moe.Param
+	offset, lo, hi int
+}
+
+// parts calls yield for each parameter that the shard has elements of.
+func (s *shard) parts(yield func(part) bool) {
+	begin := 0 // of the parameter in the group
+	for _, p := range s.group.Params {
+		lo, hi := max(s.lo, begin), min(s.hi, begin+p.Len())
+		if lo < hi && !yield(part{p, lo - begin, lo - s.lo, hi - s.lo}) {
+			return
+		}
+		begin += p.Len()
+	}
+}
