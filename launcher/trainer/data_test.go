@@ -102,7 +102,7 @@ func TestDataErrors(t *testing.T) {
 	} {
 		cfg := onRows(t, shortRows(t, 1))
 		change(&cfg)
-		if _, err := Prepare(cfg, 1, "", &recorder{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}

@@ -27,17 +27,17 @@ func (h host) Leads() bool { return h.leads }
 func (h host) Late() bool  { return false }
 
 // trainOnHosts runs a configuration for each host, so many ranks on each, and returns what each host has said.
-func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*recorder, []error) {
+func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*reports, []error) {
 	t.Helper()
 	sizes := make([]int, len(cfgs))
 	for i := range sizes {
 		sizes[i] = each
 	}
 	worlds := collective.NewHosts(sizes...)
-	said, errs := make([]*recorder, len(cfgs)), make([]error, len(cfgs))
+	said, errs := make([]*reports, len(cfgs)), make([]error, len(cfgs))
 	var wg sync.WaitGroup
 	for h, w := range worlds {
-		said[h] = &recorder{}
+		said[h] = &reports{}
 		from := ""
 		if resume {
 			from = cfgs[h].Out

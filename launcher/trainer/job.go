@@ -29,13 +29,15 @@ import (
 // one, is open and verified.
 type Job struct {
 	Profile bool   // report where a step's time goes, at the end
-	Ratios  bool   // measure what a projection needs, into OUT/ratios.json
 	Trace   Window // of steps that are written to OUT/trace.json, what each rank did when
 
 	// Disturb, unless it is nil, is called on every rank for every operand that a linear layer is about to multiply, evaluations
 	// included, from the first weights on. It may change codes and scales, which are multiplied as it leaves them: a test breaks a recipe
 	// with it. Goroutine ranks call it at the same time. Weights that are not Local must be changed alike on all ranks.
 	Disturb func(moe.Quantised)
+
+	// Routing, unless it is nil, makes the meter of each rank's routing.
+	Routing func(of Routing) (RoutingMeter, error)
 
 	// injure, unless it is nil, is called on every rank before and after the gradients of a step are computed, every time: a test breaks
 	// memory with it.

@@ -18,7 +18,7 @@ func TestProfile(t *testing.T) {
 		"mxfp8-experts": {"bf16 forward", "bf16 wgrad", "mx grouped forward", "mx grouped dgrad", "mx grouped wgrad", "quantize"},
 	} {
 		cfg := tiny(t, func(c *Config) { c.Precision, c.EvalEvery, c.SaveEvery = precision, 2, 3 })
-		r := &recorder{}
+		r := &reports{}
 		job, err := Prepare(cfg, 2, "", r)
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func TestProfile(t *testing.T) {
 func TestProfileChangesNothing(t *testing.T) {
 	var losses [2][]float64
 	for i, on := range []bool{false, true} {
-		r := &recorder{}
+		r := &reports{}
 		job, err := Prepare(tiny(t, nil), 2, "", r)
 		if err != nil {
 			t.Fatal(err)
@@ -94,12 +94,14 @@ func TestProfiler(t *testing.T) {
 		var now time.Duration
 		p := newProfiler(func() time.Duration { return now }, c)
 		for _, step := range []time.Duration{1000, 30, 50} {
-			p.begin()
+			p.Before(0)
 			before := p.timer.Switch(profile.Loss)
 			now += step
 			p.timer.Switch(before)
 			now += 8
-			p.end(7)
+			if err := p.After(finishedStep{spent: 7}); err != nil {
+				return err
+			}
 			now += 500
 		}
 		got, err := p.gather(c)

@@ -16,9 +16,9 @@ import (
 
 // onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The machine's peak is
 // not measured.
-func onRanks(t *testing.T, cfg Config, n int, resume string, body func(r *rank) error) *recorder {
+func onRanks(t *testing.T, cfg Config, n int, resume string, body func(r *rank) error) *reports {
 	t.Helper()
-	report := &recorder{}
+	report := &reports{}
 	job, err := Prepare(cfg, n, resume, report)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestResumeAtEveryStep(t *testing.T) {
 		again.Out, again.SaveEvery = filepath.Join(t.TempDir(), "run"), 0
 		got := onRanks(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), func(r *rank) error {
 			if k == cfg.Steps { // where a run has nothing left to save
-				return r.save(true)
+				return r.checkpoints.save(true)
 			}
 			return run(r)
 		})
@@ -107,7 +107,7 @@ func TestAnyNumberOfRanks(t *testing.T) {
 			name := fmt.Sprintf("%d to %d ranks", saved, loaded)
 			copied := cfg
 			copied.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.save(true) })
+			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.checkpoints.save(true) })
 			sameState(t, name, copied, cfg, 3)
 			longer.Out = filepath.Join(t.TempDir(), "run")
 			for i, s := range onRanks(t, longer, loaded, cfg.Out, run).steps {
@@ -142,7 +142,7 @@ func TestResumeFromDifferentSteps(t *testing.T) {
 	var jobs [2]*Job
 	for i := range jobs {
 		var err error
-		if jobs[i], err = Prepare(cfg, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", 2+i)), &recorder{}); err != nil {
+		if jobs[i], err = Prepare(cfg, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", 2+i)), &reports{}); err != nil {
 			t.Fatal(err)
 		}
 		defer jobs[i].Close()

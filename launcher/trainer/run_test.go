@@ -205,7 +205,7 @@ func TestInterrupt(t *testing.T) {
 	cfg := tiny(t, func(c *Config) { c.Steps = 50 })
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r := &recorder{onStep: func(s Step) {
+	r := &reports{onStep: func(s Step) {
 		if s.Step == 2 {
 			cancel()
 		}

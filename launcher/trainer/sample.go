@@ -10,11 +10,11 @@ import (
 const sampleTemperature = 0.7
 
 // sample continues the prompt by n tokens, whatever they are. It is collective.
-func (r *rank) sample(prompt string, n int) (string, error) {
+func sample(r *rank, prompt string, n int) (string, error) {
 	g := generate.Generator{Ex: r.ex, Comm: r.comm, Model: r.model, Tokenizer: r.job.tokenizer}
 	texts, _, err := g.Run(context.Background(), []string{prompt}, generate.Options{
-		Sampling:  generate.Sampling{Temperature: sampleTemperature, TopP: 1, Seed: r.cfg.Seed},
-		MaxTokens: n, Context: r.cfg.Seq, Slide: true, Endless: true,
+		Sampling:  generate.Sampling{Temperature: sampleTemperature, TopP: 1, Seed: r.job.cfg.Seed},
+		MaxTokens: n, Context: r.job.cfg.Seq, Slide: true, Endless: true,
 	})
 	if err != nil {
 		return "", err

@@ -16,19 +16,19 @@ import (
 	"spmoe/launcher/system"
 )
 
-// saver writes a rank's part of checkpoints while training goes on: at a step boundary it copies the state, and a goroutine
-// writes the copy. The ranks' goroutines meet on a communicator of their own, and agree after every part of the work
-// whether all of them could do it. One save is in flight at most.
+// saver writes a rank's part of checkpoints while training goes on: at a step boundary it copies the
+// state, and a goroutine writes the copy. The ranks' goroutines meet on a communicator of their own, and
+// agree after every part of the work whether all of them could do it. One save is in flight at most.
 type saver struct {
-	comm   *collective.Comm
-	places folders
-	cfg    Config
-	files  checkpoint.Files
-	ctx    context.Context
-	cancel context.CancelFunc      // makes writing fail
-	room   chan []checkpoint.Piece // gives where the copy goes, once
-	copied []checkpoint.Piece      // where the copy is; nil: there was none yet
-	flight *flight                 // nil: none
+	comm    *collective.Comm
+	places  folders
+	cfg     Config
+	files   checkpoint.Files
+	ctx     context.Context
+	cancel  context.CancelFunc      // makes writing fail
+	room    chan []checkpoint.Piece // gives where the copy goes, once
+	copied  []checkpoint.Piece      // where the copy is; nil: there was none yet
+	pending *pendingSave            // the save in flight; nil: none
 
 	tokenizer []byte // the run's tokenizer.json; nil: it has none
 }
@@ -39,18 +39,18 @@ type runState struct {
 	config   []byte
 }
 
-// flight is a save that has not been reported on.
-type flight struct {
+// pendingSave is a save that has not been reported on.
+type pendingSave struct {
 	state runState
 	begin time.Time // of the time that training was held up
 	last  bool      // of the run
 	stall time.Duration
-	ended chan landing // gets one
+	ended chan saveResult // gets one
 }
 
-// landing is how a save has ended.
-type landing struct {
-	*flight
+// saveResult is how a save has ended.
+type saveResult struct {
+	*pendingSave
 	lag    time.Duration // from begin until it was durable
 	failed error         // why there is no checkpoint, on all ranks alike
 	untidy error         // what went wrong when there was one, on the rank that leads
@@ -65,7 +65,7 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 	}
 	places, err := findFolders(own, cfg.Out)
 	if err == nil && places.owns() {
-		err = system.Tidy(cfg.Out) // somebody may have been killed
+		err = system.Tidy(cfg.Out) // a rank may have been killed
 	}
 	if err != nil {
 		return nil, err
@@ -120,10 +120,10 @@ func (s *saver) start(state runState, pieces []checkpoint.Piece, ready error, be
 	if s.cfg.copies() && !last {
 		pieces = s.snapshot(pieces)
 	}
-	f := &flight{state: state, begin: begin, last: last, ended: make(chan landing, 1)}
-	s.flight = f
+	f := &pendingSave{state: state, begin: begin, last: last, ended: make(chan saveResult, 1)}
+	s.pending = f
 	go func() {
-		l := landing{flight: f}
+		l := saveResult{pendingSave: f}
 		if s.comm.Shared() { // a panic ends the process, as anywhere else, and another one takes the rank's place
 			l.failed, l.broken = s.write(&l, pieces, ready)
 			f.ended <- l
@@ -141,18 +141,18 @@ func (s *saver) start(state runState, pieces []checkpoint.Piece, ready error, be
 }
 
 // wait returns how the save in flight, which there must be, has ended.
-func (s *saver) wait() landing {
-	l := <-s.flight.ended
+func (s *saver) wait() saveResult {
+	l := <-s.pending.ended
 	if l.last || !s.cfg.copies() {
 		l.stall = time.Since(l.begin)
 	}
-	s.flight = nil
+	s.pending = nil
 	return l
 }
 
 // poll is wait if the save has ended.
-func (s *saver) poll() (l landing, ok bool) {
-	if s.flight == nil || len(s.flight.ended) == 0 {
+func (s *saver) poll() (l saveResult, ok bool) {
+	if s.pending == nil || len(s.pending.ended) == 0 {
 		return l, false
 	}
 	return s.wait(), true
@@ -160,7 +160,7 @@ func (s *saver) poll() (l landing, ok bool) {
 
 // write does the work of a save: the rank that owns the folder begins it, all write, and the one that owns it completes it. Where hosts have
 // folders of their own, each is completed with copies of the others' parts.
-func (s *saver) write(l *landing, pieces []checkpoint.Piece, ready error) (failed, broken error) {
+func (s *saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (failed, broken error) {
 	step, lead := int64(l.state.progress.Step), s.places.owns()
 	var w *checkpoint.Writer
 	defer func() {

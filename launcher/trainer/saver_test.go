@@ -104,9 +104,9 @@ func (o brokenOutput) Write(p []byte) (int, error) {
 func (o brokenOutput) Sync() error { return errors.Join(o.disk.fail("sync", o.path), o.Output.Sync()) }
 
 // on runs cfg on n ranks with checkpoints on that disk.
-func on(t *testing.T, disk checkpoint.Files, cfg Config, n int) (*recorder, error) {
+func on(t *testing.T, disk checkpoint.Files, cfg Config, n int) (*reports, error) {
 	t.Helper()
-	r := &recorder{}
+	r := &reports{}
 	job, err := Prepare(cfg, n, "", r)
 	if err != nil {
 		t.Fatal(err)
@@ -208,13 +208,13 @@ func TestSnapshotMemory(t *testing.T) {
 		cfg := tiny(t, func(cfg *Config) { cfg.SaveEvery, cfg.SaveAsync = c.every, c.async })
 		onRanks(t, cfg, 2, "", func(r *rank) error {
 			var held int64
-			if r.cfg.copies() {
-				r.saver.makeRoom(r.pieces())
-				for _, p := range r.saver.snapshot(r.pieces()) {
+			if r.job.cfg.copies() {
+				r.checkpoints.saver.makeRoom(r.pieces(r.lead()))
+				for _, p := range r.checkpoints.saver.snapshot(r.pieces(r.lead())) {
 					held += 4 * int64(len(p.Data))
 				}
 			}
-			r.saver.close()
+			r.checkpoints.saver.close()
 			estimate := cfg.EstimateMemory(2).Snapshot
 			if (estimate > 0) != c.copies || math.Abs(float64(estimate-held)) > 0.1*float64(held) {
 				t.Errorf("saving every %d steps, asynchronously %t: %d bytes are estimated, held are %d", c.every, c.async, estimate, held)

@@ -105,7 +105,7 @@ func TestTokenizerIsKept(t *testing.T) {
 	if g, w := got.steps[len(got.steps)-1], want.steps[3]; g.Loss != w.Loss || got.done[0].Sample != want.done[0].Sample {
 		t.Errorf("resumed: loss %v and sample %q, want %v and %q", g.Loss, got.done[0].Sample, w.Loss, want.done[0].Sample)
 	}
-	late, err := Rejoin(cfg, 2, &recorder{})
+	late, err := Rejoin(cfg, 2, &reports{})
 	if err != nil || late.tokenizer.VocabSize() != size {
 		t.Fatalf("a rank that comes late has no tokenizer: %v", err)
 	}
@@ -113,7 +113,7 @@ func TestTokenizerIsKept(t *testing.T) {
 		t.Error(err)
 	}
 	cfg.Out = t.TempDir()
-	if _, err := Prepare(cfg, 2, "", &recorder{}); err == nil || !strings.Contains(err.Error(), "own.json") {
+	if _, err := Prepare(cfg, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "own.json") {
 		t.Errorf("a new run without the file: %v", err)
 	}
 }
@@ -122,7 +122,7 @@ func TestTokenizerIsKept(t *testing.T) {
 func TestTokenizerVocabulary(t *testing.T) {
 	cfg, size := withTokenizer(t, func(c *Config) { c.Steps = 1 })
 	cfg.Model.Vocab = size - 1
-	if _, err := Prepare(cfg, 1, "", &recorder{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has %d tokens", size)) {
+	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has %d tokens", size)) {
 		t.Errorf("error %v", err)
 	}
 	cfg.Tokenizer, cfg.Model.Vocab = "tiktoken:gpt2", 50304

@@ -62,7 +62,7 @@ func TestBenchmarkInTurns(t *testing.T) {
 				}
 				turn.Begin()
 				defer turn.Leave()
-				job, err := Prepare(tiny(t, func(c *Config) { c.Precision = p }), 2, "", &recorder{})
+				job, err := Prepare(tiny(t, func(c *Config) { c.Precision = p }), 2, "", &reports{})
 				if err != nil {
 					t.Error(err)
 					return

@@ -41,7 +41,7 @@ func TestInitFrom(t *testing.T) {
 			what := fmt.Sprintf("from %s on %d ranks", from, ranks)
 			started := cfg
 			started.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, started, ranks, "", func(r *rank) error { return r.save(true) })
+			onRanks(t, started, ranks, "", func(r *rank) error { return r.checkpoints.save(true) })
 			if p, got := state(t, started, 0); p.Step != 0 {
 				t.Errorf("%s: step %d", what, p.Step)
 			} else {
@@ -83,7 +83,7 @@ func TestInitFromGone(t *testing.T) {
 		t.Errorf("%d steps", len(got.steps))
 	}
 	cfg.Out = filepath.Join(t.TempDir(), "other")
-	if _, err := Prepare(cfg, 2, "", &recorder{}); err == nil || !strings.Contains(err.Error(), "init_from: ") || !strings.Contains(err.Error(), source.Out) {
+	if _, err := Prepare(cfg, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "init_from: ") || !strings.Contains(err.Error(), source.Out) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestInitFromOther(t *testing.T) {
 	train(t, source, 1, "")
 	cfg := source
 	cfg.InitFrom, cfg.Out, cfg.Model.Layers = source.Out, filepath.Join(t.TempDir(), "run"), 3
-	if _, err := Prepare(cfg, 1, "", &recorder{}); err == nil || !strings.Contains(err.Error(), "holds a model of") || !strings.Contains(err.Error(), "step-00000004") {
+	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "holds a model of") || !strings.Contains(err.Error(), "step-00000004") {
 		t.Errorf("error %v", err)
 	}
 	// A rank each opens the run for itself, which goes on between the two.
@@ -101,7 +101,7 @@ func TestInitFromOther(t *testing.T) {
 	var jobs [2]*Job
 	for i := range jobs {
 		var err error
-		if jobs[i], err = Prepare(cfg, 2, "", &recorder{}); err != nil {
+		if jobs[i], err = Prepare(cfg, 2, "", &reports{}); err != nil {
 			t.Fatal(err)
 		}
 		defer jobs[i].Close()

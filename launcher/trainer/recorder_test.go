@@ -191,7 +191,7 @@ func interrupt(t *testing.T, cfg Config, ranks, after int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r := &recorder{onStep: func(s Step) {
+	r := &reports{onStep: func(s Step) {
 		if s.Step == after-1 {
 			cancel()
 		}
@@ -329,7 +329,7 @@ func TestDisturb(t *testing.T) {
 	run := func(disturb func(moe.Quantised)) *record.Log {
 		cfg := cfg
 		cfg.Out = t.TempDir()
-		job, err := Prepare(cfg, 2, "", &recorder{})
+		job, err := Prepare(cfg, 2, "", &reports{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +367,7 @@ func TestRecordFails(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(cfg.Out, record.File, "in the way"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	job, err := Prepare(cfg, 2, "", &recorder{})
+	job, err := Prepare(cfg, 2, "", &reports{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,11 +386,11 @@ func TestRecordIsLost(t *testing.T) {
 		failed := errors.New("no space left")
 		report := onRanks(t, cfg, 1, "", func(r *rank) error {
 			for range 2 {
-				if err := r.settle(failed); errors.Is(err, failed) != (every > 0) {
+				if err := r.watch.recorder.settle(failed); errors.Is(err, failed) != (every > 0) {
 					t.Errorf("record_every %d: error %v", every, err)
 				}
 			}
-			return r.settle(nil)
+			return r.watch.recorder.settle(nil)
 		})
 		if len(report.alarms) != want || want > 0 && !strings.Contains(report.alarms[0].Text, "metrics.jsonl, training goes on: no space left") {
 			t.Errorf("record_every %d: alarms %+v", every, report.alarms)

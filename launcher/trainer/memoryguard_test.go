@@ -20,10 +20,12 @@ func flip(rng *rand.Rand, t tensor.Tensor) {
 
 // memory are the kinds of weights, by the name that an alarm gives them.
 var memory = map[string]func(r *rank, rng *rand.Rand) tensor.Tensor{
-	"norm weights":     func(r *rank, _ *rand.Rand) tensor.Tensor { return r.model.Groups[0].Work },
-	"dense weights":    func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 1) },
-	"expert weights":   func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 2) },
-	"selection biases": func(r *rank, rng *rand.Rand) tensor.Tensor { return r.routings[rng.IntN(len(r.routings))].Bias },
+	"norm weights":   func(r *rank, _ *rand.Rand) tensor.Tensor { return r.model.Groups[0].Work },
+	"dense weights":  func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 1) },
+	"expert weights": func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 2) },
+	"selection biases": func(r *rank, rng *rand.Rand) tensor.Tensor {
+		return r.balancer.routings[rng.IntN(len(r.balancer.routings))].Bias
+	},
 }
 
 // anyOf returns the working weights of a group, or something that is derived from them.
@@ -127,7 +129,7 @@ func TestNaNInMemory(t *testing.T) {
 	}
 	for _, step := range []int{1, 4, 8} {
 		for name, of := range map[string]func(r *rank) tensor.Tensor{
-			"selection bias": func(r *rank) tensor.Tensor { return r.routings[0].Bias },
+			"selection bias": func(r *rank) tensor.Tensor { return r.balancer.routings[0].Bias },
 			"norm weights":   func(r *rank) tensor.Tensor { return r.model.Groups[0].Work },
 			"master weights": func(r *rank) tensor.Tensor { return stateOf(r, 3) },
 			"first moments":  func(r *rank) tensor.Tensor { return stateOf(r, 7) },
@@ -178,7 +180,7 @@ func TestDisagreement(t *testing.T) {
 		got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
 			if r.progress.Step+1 == 5 && !computed && attempts.next(r) == 1 && r.comm.Rank() == 2 {
 				flip(rng, of(r, rng))
-				r.takeSums() // as if it had been published so
+				r.memory.take() // as if it had been published so
 			}
 		})
 		want := fmt.Sprintf("step 5: %s of rank 2 are not those of the other ranks: they are made anew", name)

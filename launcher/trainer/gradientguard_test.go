@@ -17,9 +17,9 @@ import (
 )
 
 // guarded runs cfg on n ranks, which are injured, from a checkpoint unless resume is empty.
-func guarded(t *testing.T, cfg Config, n int, resume string, injure func(r *rank, computed bool)) (*recorder, error) {
+func guarded(t *testing.T, cfg Config, n int, resume string, injure func(r *rank, computed bool)) (*reports, error) {
 	t.Helper()
-	report := &recorder{}
+	report := &reports{}
 	job, err := Prepare(cfg, n, resume, report)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func guarded(t *testing.T, cfg Config, n int, resume string, injure func(r *rank
 }
 
 // texts are those of all alarms, but for ranks that seem slow where others use the machine too.
-func (r *recorder) texts() (all []string) {
+func (r *reports) texts() (all []string) {
 	for _, a := range r.alarms {
 		if !strings.Contains(a.Text, " is slow: ") && !strings.Contains(a.Text, " keeps up again ") {
 			all = append(all, a.Text)
