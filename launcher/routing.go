@@ -1,7 +1,7 @@
 package main
 
-// train --record-ratios: what a projection onto other machines needs of a run, measured while it trains,
-// into OUT/ratios.json.
+// train --record-ratios: what a projection onto other machines needs of a run, measured while it
+// trains, into OUT/ratios.json.
 
 import (
 	"encoding/json"

@@ -1,5 +1,7 @@
 package trainer
 
+// Benchmarks of whole steps: the step of a run, timed, without what is done between steps.
+
 import (
 	"context"
 	"fmt"
@@ -14,7 +16,8 @@ import (
 	"spmoe/tensor"
 )
 
-// Benchmark is what the steps of a job have taken, with nothing around them: no evaluation, no record, no checkpoint.
+// Benchmark is what the steps of a job have taken, with nothing around them: no evaluation, no
+// record, no checkpoint.
 type Benchmark struct {
 	Steps       []time.Duration // of each that was measured
 	Tokens      int             // of a step
@@ -29,8 +32,9 @@ type Benchmark struct {
 	Waits       [][]time.Duration // that a rank (row) has waited for another (column) in a step
 }
 
-// Benchmark makes warm steps, and then some that are measured. The ranks are goroutines, as many as Prepare was told. It writes nothing
-// that stays. If turn is not nil, it has begun, and other jobs compute between any two steps.
+// Benchmark makes warm steps, and then some that are measured. The ranks are goroutines, as many as
+// Prepare was given. It leaves no files. If turn is not nil, it has begun, and other jobs compute
+// between any two steps.
 func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps int, turn *Turn) (b Benchmark, err error) {
 	defer j.Close()
 	if j.cfg.Out, err = os.MkdirTemp("", "bench-"); err != nil {
@@ -64,14 +68,14 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 	return b, err
 }
 
-// benchmark makes the steps; the rank that leads writes down what they have taken.
+// benchmark makes the steps. The rank that leads writes what they have taken to b.
 func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Benchmark) error {
 	r.watch.rates.start(r.progress)
 	for i := range warm {
 		if err := nextTurn(r.comm, turn, 1+i); err != nil {
 			return err
 		}
-		if err := r.timedStep(ctx, nil, b); err != nil {
+		if err := timedStep(ctx, r, nil, b); err != nil {
 			return err
 		}
 	}
@@ -91,7 +95,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 		if err != nil {
 			return err
 		}
-		if err := r.timedStep(ctx, &took, b); err != nil {
+		if err := timedStep(ctx, r, &took, b); err != nil {
 			return err
 		}
 		after, err := readHeap(r.comm)
@@ -151,7 +155,7 @@ func nextTurn(c *collective.Comm, turn *Turn, n int) error {
 }
 
 // timedStep makes one step and adds what it has taken to took, unless that is nil.
-func (r *rank) timedStep(ctx context.Context, took *[]time.Duration, b *Benchmark) error {
+func timedStep(ctx context.Context, r *rank, took *[]time.Duration, b *Benchmark) error {
 	begin := time.Now()
 	s, stop, err := r.step(ctx)
 	switch {

@@ -60,7 +60,7 @@ func injured(member *spmd.Member, text string) error {
 	if member.Late() {
 		step, harmless = in.Step-1, !in.Again
 	}
-	job.injure = func(r *rank, computed bool) {
+	job.corrupt = func(r *rank, computed bool) {
 		if computed && r.progress.Step+1 == step && r.comm.Rank() == in.Rank && !harmless {
 			rng := rand.New(rand.NewPCG(uint64(in.Step), uint64(in.What)))
 			flip(rng, stateOf(r, in.What))

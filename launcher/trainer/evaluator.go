@@ -26,15 +26,15 @@ type evaluator struct {
 	bytesPerToken float64 // of the held-out text
 }
 
-// due reports whether an evaluation is due after the step that was made last. There is one after the
-// last step of a run in any case.
+// due reports whether an evaluation is due after the step that was made last. There is one after
+// the last step of a run in any case.
 func (e *evaluator) due() bool {
 	step, cfg := e.state.progress.Step, &e.job.cfg
 	return due(cfg.EvalEvery, step) && step < cfg.Steps
 }
 
-// evaluate returns the mean loss over the held-out windows, in nats per token, and reports it. It is
-// collective.
+// evaluate returns the mean loss over the held-out windows, in nats per token, and reports it. It
+// is collective.
 func (e *evaluator) evaluate() (float64, error) {
 	defer e.tracer.during(traceEvaluation)()
 	sum, err := e.passes()

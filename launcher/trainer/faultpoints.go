@@ -1,14 +1,15 @@
 package trainer
 
-// Places where tests damage what a step computes with: [fault] in processes of ranks, injure in this
-// package's own tests.
+// Places where tests damage what a step computes with: [fault] in processes of ranks, corrupt in
+// this package's own tests.
 
 import "spmoe/internal/fault"
 
-// passWeights passes the place before gradients are computed: weights and optimizer state in memory.
+// passWeights passes the place before gradients are computed: weights and optimizer state in
+// memory.
 func passWeights(r *rank) {
-	if r.job.injure != nil {
-		r.job.injure(r, false)
+	if r.job.corrupt != nil {
+		r.job.corrupt(r, false)
 	}
 	if !fault.Armed() {
 		return
@@ -29,8 +30,8 @@ func passWeights(r *rank) {
 // passGradients passes the place after this rank has computed its gradients. Their padding, which
 // nothing reads, is left out.
 func passGradients(r *rank) {
-	if r.job.injure != nil {
-		r.job.injure(r, true)
+	if r.job.corrupt != nil {
+		r.job.corrupt(r, true)
 	}
 	if !fault.Armed() {
 		return

@@ -2,8 +2,8 @@ package trainer
 
 // The guard of the gradients: those that are not fit for use do not reach the weights. A step whose
 // gradient norm is not finite, or far above those before, is computed again, from the same rows. If
-// that goes well, the first attempt was wrong and the second is used; otherwise the step is skipped. A
-// run that skips too many ends.
+// that goes well, the first attempt was wrong and the second is used; otherwise the step is
+// skipped. A run that skips too many ends.
 
 import (
 	"fmt"
@@ -144,8 +144,8 @@ func (g *gradientGuard) judgeFirst(first attempt, replayed bool) gradientVerdict
 	return useGradients
 }
 
-// judgeSecond uses the second attempt or skips the step, unless it was to give what the first did and
-// does not.
+// judgeSecond uses the second attempt or skips the step, unless it was to give what the first did
+// and does not.
 func (g *gradientGuard) judgeSecond(first, second attempt, replayed bool) gradientVerdict {
 	if replayed && !second.same(first) {
 		return computeAgain
@@ -179,8 +179,8 @@ func (g *gradientGuard) judgeThird(first, second, third attempt) gradientVerdict
 // wrong describes what is wrong with an attempt; empty if nothing is.
 func (g *gradientGuard) wrong(a attempt) string { return g.fault(a.norm, g.progress.Norms) }
 
-// checksum returns a checksum of the summed gradients of all ranks: neither loss nor norm shows that a
-// gradient has the wrong sign. It is collective.
+// checksum returns a checksum of the summed gradients of all ranks: neither loss nor norm shows
+// that a gradient has the wrong sign. It is collective.
 func (g *gradientGuard) checksum() (sum uint64, err error) {
 	defer g.ex.Enter(g.ex.Enter(profile.Guards))
 	mine := []uint64{0}
@@ -204,7 +204,8 @@ func (p *progress) skipped(step int) {
 	p.SkippedSteps = p.SkippedSteps[max(0, len(p.SkippedSteps)-rememberedSkip):]
 }
 
-// SkipError ends a run that has skipped too many steps. To start it again as it is would be of no use.
+// SkipError ends a run that has skipped too many steps. To start it again as it is would be of no
+// use.
 type SkipError struct {
 	Steps []int // within the last 100
 	Most  int

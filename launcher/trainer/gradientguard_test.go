@@ -17,7 +17,7 @@ import (
 )
 
 // guarded runs cfg on n ranks, which are injured, from a checkpoint unless resume is empty.
-func guarded(t *testing.T, cfg Config, n int, resume string, injure func(r *rank, computed bool)) (*reports, error) {
+func guarded(t *testing.T, cfg Config, n int, resume string, corrupt func(r *rank, computed bool)) (*reports, error) {
 	t.Helper()
 	report := &reports{}
 	job, err := Prepare(cfg, n, resume, report)
@@ -28,7 +28,7 @@ func guarded(t *testing.T, cfg Config, n int, resume string, injure func(r *rank
 	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	job.injure = injure
+	job.corrupt = corrupt
 	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
 		ex := tensor.NewExec()
 		defer ex.Close()
@@ -113,7 +113,7 @@ func TestGradientGuard(t *testing.T) {
 					cfg := undisturbed
 					cfg.Out = filepath.Join(t.TempDir(), "run")
 					var attempts tries
-					injure := func(r *rank, computed bool) {
+					corrupt := func(r *rank, computed bool) {
 						if r.progress.Step+1 != step || r.comm.Rank() != 1 {
 							return
 						}
@@ -126,7 +126,7 @@ func TestGradientGuard(t *testing.T) {
 							r.model.Observe(nil)
 						}
 					}
-					got, err := guarded(t, cfg, 2, "", injure)
+					got, err := guarded(t, cfg, 2, "", corrupt)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -149,7 +149,7 @@ func TestGradientGuard(t *testing.T) {
 						t.Errorf("progress %+v", p)
 					}
 					if step == 5 {
-						resumedAlike(t, cfg, injure)
+						resumedAlike(t, cfg, corrupt)
 					}
 				})
 			}
@@ -173,12 +173,12 @@ func unchanged(t *testing.T, cfg Config, step int) {
 }
 
 // resumedAlike checks that a run resumed from any checkpoint ends with the bits and the list of skipped steps of the whole run.
-func resumedAlike(t *testing.T, cfg Config, injure func(r *rank, computed bool)) {
+func resumedAlike(t *testing.T, cfg Config, corrupt func(r *rank, computed bool)) {
 	t.Helper()
 	for k := 1; k < cfg.Steps; k++ {
 		again := cfg
 		again.Out = filepath.Join(t.TempDir(), "run")
-		if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), injure); err != nil {
+		if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), corrupt); err != nil {
 			t.Fatal(err)
 		}
 		sameState(t, fmt.Sprintf("resumed at step %d", k), again, cfg, cfg.Steps)
@@ -205,12 +205,12 @@ func TestSpikes(t *testing.T) {
 			cfg := undisturbed
 			cfg.Guard.Spike, cfg.Out = c.spike, filepath.Join(t.TempDir(), "run")
 			var attempts tries
-			injure := func(r *rank, computed bool) {
+			corrupt := func(r *rank, computed bool) {
 				if r.progress.Step+1 == c.step && computed && attempts.next(r) <= c.times {
 					r.model.Groups[1].Grad.F32()[9] += 1e4
 				}
 			}
-			got, err := guarded(t, cfg, 2, "", injure)
+			got, err := guarded(t, cfg, 2, "", corrupt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +229,7 @@ func TestSpikes(t *testing.T) {
 			again := cfg
 			again.Out = filepath.Join(t.TempDir(), "run")
 			attempts = tries{}
-			if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, "step-00000035"), injure); err != nil {
+			if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, "step-00000035"), corrupt); err != nil {
 				t.Fatal(err)
 			}
 			sameState(t, "resumed", again, cfg, cfg.Steps)

@@ -55,8 +55,8 @@ func (r *rank) run(ctx context.Context) (err error) {
 	return r.finish(begin, interrupted)
 }
 
-// prologue is what comes before the first step: an evaluation, or what a rank that failed may have left
-// undone.
+// prologue is what comes before the first step: an evaluation, or what a rank that failed may have
+// left undone.
 func (r *rank) prologue() (err error) {
 	e := r.evaluator
 	e.step, r.checkpoints.step = r.progress.Step, r.progress.Step

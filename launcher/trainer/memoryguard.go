@@ -1,9 +1,10 @@
 package trainer
 
-// The guard of the memory: what a step leaves behind is what the next one finds. Checksums are taken
-// of it and compared with those taken before, and checksums of what all ranks hold also with those of
-// the other ranks. Weights that have changed are published again from the master weights, and the step
-// is computed again. Master weights and moments have no copy: the ranks go back to the step before.
+// The guard of the memory: what a step leaves behind is what the next one finds. Checksums are
+// taken of it and compared with those taken before, and checksums of what all ranks hold also with
+// those of the other ranks. Weights that have changed are published again from the master weights,
+// and the step is computed again. Master weights and moments have no copy: the ranks go back to the
+// step before.
 
 import (
 	"fmt"
@@ -59,7 +60,8 @@ func addSum(sum uint64, ex *tensor.Exec, t tensor.Tensor) uint64 {
 	return sum*sumPrime ^ tensor.Checksum(ex, t)
 }
 
-// sumWeights appends the checksums of the working weights of each group, and of the selection biases.
+// sumWeights appends the checksums of the working weights of each group, and of the selection
+// biases.
 func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
 	for _, group := range g.state.model.Groups {
 		var sum uint64
@@ -83,8 +85,8 @@ func (g *memoryGuard) sumState(sums []uint64) []uint64 {
 	return sums
 }
 
-// finding is what one rank has found, in the form in which ranks exchange it: the sets of weights and of state that have changed, as
-// bits, and then the checksums that its weights had before.
+// finding is what one rank has found, in the form in which ranks exchange it: the sets of weights
+// and of state that have changed, as bits, and then the checksums that its weights had before.
 type finding []uint64
 
 func (f finding) changed(i int) bool { return f[0]>>i&1 == 1 }
@@ -101,9 +103,9 @@ func differing(a, b []uint64) (set uint64) {
 	return set
 }
 
-// check compares this rank's memory with what it was after the step before. mended says that weights
-// were published again, on all ranks: what was computed from them is to be computed again. It is
-// collective.
+// check compares this rank's memory with what it was after the step before. mended says that
+// weights were published again, on all ranks: what was computed from them is to be computed again.
+// It is collective.
 func (g *memoryGuard) check() (mended bool, err error) {
 	if !g.taken {
 		return false, nil
@@ -132,8 +134,8 @@ func (g *memoryGuard) check() (mended bool, err error) {
 	return true, g.mend(all)
 }
 
-// changedWeights lists the weights that have changed by themselves, and those that are not the same on
-// all ranks, with the ranks.
+// changedWeights lists the weights that have changed by themselves, and those that are not the same
+// on all ranks, with the ranks.
 func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 	groups := g.state.model.Groups
 	for i := range groups {
@@ -158,7 +160,8 @@ func changes(all []finding, i int, name string) (what []string) {
 	return what
 }
 
-// disagreements names the ranks whose weights number i were made different from those of the others.
+// disagreements names the ranks whose weights number i were made different from those of the
+// others.
 func disagreements(all []finding, i int, name string) (what []string) {
 	odd, _ := minority(column(all, i))
 	for _, rank := range odd {
@@ -174,8 +177,8 @@ func column(all []finding, i int) (sums []uint64) {
 	return sums
 }
 
-// minority returns the ranks that do not have what most have, and the first that does. Where no more than half agree, the minority is
-// all of them.
+// minority returns the ranks that do not have what most have, and the first that does. Where no
+// more than half agree, the minority is all of them.
 func minority(sums []uint64) (odd []int, source int) {
 	counts := map[uint64]int{}
 	for _, s := range sums {
@@ -194,8 +197,8 @@ func minority(sums []uint64) (odd []int, source int) {
 	return odd, source
 }
 
-// mend restores all weights: selection biases from the copy, or from a rank that has what most have;
-// the others from the master weights.
+// mend restores all weights: selection biases from the copy, or from a rank that has what most
+// have; the others from the master weights.
 func (g *memoryGuard) mend(all []finding) error {
 	biases := len(g.state.model.Groups)
 	if all[g.comm.Rank()].changed(biases) {
@@ -227,7 +230,8 @@ func (e *DamageError) Error() string {
 	return fmt.Sprintf("the optimizer's state of rank %d after step %d has changed in memory: %s", e.Rank, e.Step, strings.Join(e.What, ", "))
 }
 
-// damageOf returns what has changed of a rank's state, given as a set, as an error; nil if nothing has.
+// damageOf returns what has changed of a rank's state, given as a set, as an error; nil if nothing
+// has.
 func (g *memoryGuard) damageOf(rank int, set uint64) *DamageError {
 	if set == 0 {
 		return nil
@@ -242,8 +246,9 @@ func (g *memoryGuard) damageOf(rank int, set uint64) *DamageError {
 	return e
 }
 
-// reportDamage ends the run if a rank's state has changed. Where processes are replaced, the rank that
-// owns it drops its newest state and crashes, so that all go back to the one before, if there is one.
+// reportDamage ends the run if a rank's state has changed. Where processes are replaced, the rank
+// that owns it drops its newest state and crashes, so that all go back to the one before, if there
+// is one.
 func (g *memoryGuard) reportDamage(all []finding) error {
 	found := false
 	for rank, f := range all {

@@ -35,8 +35,8 @@ type observers struct {
 	routing    *routingObserver // nil: there is none
 	rates      *meter
 
-	// list has the innermost first: Before is called from the last to the first, and After from the
-	// first to the last. A trace so encloses the families that the profiler tells it.
+	// list has the innermost first: Before is called from the last to the first, After from the
+	// first to the last. So the trace of a step encloses the profiler's families.
 	list []observer
 }
 
@@ -55,9 +55,11 @@ func (o *observers) before(step int) {
 	}
 }
 
-func (o *observers) after(s finishedStep) error {
+// after shows a step that has taken so long, and the rows that it was computed from.
+func (o *observers) after(s Step, took time.Duration, rows []int32) error {
+	spent := o.operands.spent
 	for _, each := range o.list {
-		if err := each.After(s); err != nil {
+		if err := each.After(finishedStep{s, took - spent, spent, rows}); err != nil {
 			return err
 		}
 	}

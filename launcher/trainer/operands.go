@@ -73,8 +73,8 @@ func (m *operandMeter) observe(measured bool) {
 	})
 }
 
-// add adds an operand to the sums of the step. What all ranks have is counted once, and what was sent
-// is counted by its sender.
+// add adds an operand to the sums of the step. What all ranks have is counted once, and what was
+// sent is counted by its sender.
 func (m *operandMeter) add(q moe.Quantised) {
 	defer m.ex.Enter(m.ex.Enter(profile.Rest)) // where the profiler takes it out
 	begin := time.Now()
@@ -91,8 +91,8 @@ func (m *operandMeter) add(q moe.Quantised) {
 // discard forgets the operands of an attempt that is made again.
 func (m *operandMeter) discard() { clear(m.sums) }
 
-// take returns the operands of the step, in the order of the record, which is that of all ranks, and
-// forgets them.
+// take returns the operands of the step, in the order of the record, which is that of all ranks,
+// and forgets them.
 func (m *operandMeter) take() (keys []operand, sums []quantised) {
 	for key := range m.sums {
 		keys = append(keys, key)

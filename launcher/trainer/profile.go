@@ -9,8 +9,8 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Profile says where the time of an optimizer step went. The first step of a run, in which memory is allocated, does not
-// count, nor do evaluations and checkpoints.
+// Profile says where the time of an optimizer step went. The first step of a run, in which memory
+// is allocated, does not count, nor do evaluations and checkpoints.
 type Profile struct {
 	Steps    int // that were measured; 0: there was none after the first
 	Ranks    int
@@ -60,8 +60,8 @@ func newProfiler(now func() time.Duration, c *collective.Comm) *profiler {
 // Before implements [observer].
 func (p *profiler) Before(int) { p.timer.Start() }
 
-// After implements [observer]. The time that observers have spent inside the step is in family Rest,
-// and is left out.
+// After implements [observer]. The time that observers have spent inside the step is in family
+// Rest, and is left out.
 func (p *profiler) After(s finishedStep) error {
 	times := p.timer.Stop()
 	times[profile.Rest] = max(times[profile.Rest]-s.spent, 0)

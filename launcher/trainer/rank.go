@@ -13,8 +13,8 @@ import (
 	"spmoe/tensor"
 )
 
-// rank is one rank of a run: its part of the model, of the optimizer and of the data, and what guards,
-// saves and watches them.
+// rank is one rank of a run: its part of the model, of the optimizer and of the data, and what
+// guards, saves and watches them.
 type rank struct {
 	job  *Job
 	comm *collective.Comm
@@ -33,7 +33,7 @@ type rank struct {
 // newRank makes a rank in the state that its first step starts from. It is collective.
 func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, error) {
 	if _, kept := c.Kept(); j.late && !kept && j.resume == nil {
-		if err := j.begun(); err != nil {
+		if err := j.openStart(); err != nil {
 			return nil, err
 		}
 	}

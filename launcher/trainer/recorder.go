@@ -1,7 +1,7 @@
 package trainer
 
-// The record that a run writes of itself, OUT/metrics.jsonl. The rank that leads writes it; sums over
-// ranks are collective.
+// The record that a run writes of itself, OUT/metrics.jsonl. The rank that leads writes it; sums
+// over ranks are collective.
 
 import (
 	"cmp"
@@ -48,10 +48,10 @@ type probe struct {
 const (
 	// probeTokens is about how many tokens' choices are recorded at an evaluation.
 	probeTokens = 512
-	// loadEvery is the steps between records of expert loads and phases, if nothing else is said. They
-	// cost a line each.
+	// loadEvery is the steps between records of expert loads and phases, if nothing else is said.
+	// They cost a line each.
 	loadEvery = 20
-	// A line of a record has room for the loads of this many experts, and the biases of that many.
+	// mostLoads and mostBiases are the most experts whose loads and biases fit into a line of a record.
 	mostLoads, mostBiases = 1 << 16, 1 << 14
 )
 
@@ -124,8 +124,8 @@ func (c *recorder) push() error {
 // flush puts what was recorded on the disk.
 func (c *recorder) flush() error { return c.settle(c.out.Flush()) }
 
-// settle takes an error of writing the record. A run that was asked to record what quantisation does
-// ends with it; any other goes on without the rest of its record.
+// settle takes an error of writing the record. A run that was asked to record what quantisation
+// does ends with it; any other goes on without the rest of its record.
 func (c *recorder) settle(err error) error {
 	if err == nil || c.job.cfg.RecordEvery > 0 {
 		return err
@@ -137,14 +137,15 @@ func (c *recorder) settle(err error) error {
 	return nil
 }
 
-// recordsSums reports whether a step is one whose expert loads, operands and phases are recorded, if
-// that is to be every so many steps; 0 stands for loadEvery.
+// recordsSums reports whether the expert loads, operands and phases of a step are recorded, given the
+// steps between such records; 0 stands for loadEvery.
 func recordsSums(every, step int) bool { return step == 1 || due(cmp.Or(every, loadEvery), step) }
 
 // Before implements [observer].
 func (c *recorder) Before(int) {}
 
-// After implements [observer]. It adds a step. What the record has cost is no part of the run's rates.
+// After implements [observer]. It adds a step. What the record has cost is no part of the run's
+// rates.
 func (c *recorder) After(s finishedStep) error {
 	begin := time.Now()
 	if c.lead() {
@@ -162,8 +163,8 @@ func (c *recorder) After(s finishedStep) error {
 	return nil
 }
 
-// sums adds the expert loads, which all ranks know the sums of, the operands of a step, and where the
-// time since the last such step went.
+// sums adds the expert loads, which are summed already, the operands of a step, and where the time
+// since the last such step went. It is collective.
 func (c *recorder) sums(step int) error {
 	keys, sums := c.operands.take()
 	const fields = 5
@@ -237,7 +238,8 @@ func (c *recorder) evaluation(e Eval) error {
 	return err
 }
 
-// choices adds an activation of the model if it is a layer's choice of experts: [tokens, top-k] INT32.
+// choices adds an activation of the model if it is a layer's choice of experts: [tokens, top-k]
+// INT32.
 func (c *recorder) choices(step int, name string, t tensor.Tensor) {
 	layer, ok := layerOfChoices(name)
 	if !ok {

@@ -10,11 +10,12 @@ import (
 
 // A RoutingMeter counts where the tokens of one rank go.
 type RoutingMeter interface {
-	// Choices counts topk, [tokens, slots] expert ids of this rank's tokens in a layer. -1 is no choice.
+	// Choices counts topk, [tokens, slots] expert ids of this rank's tokens in a layer. -1 is no
+	// choice.
 	Choices(layer int, topk []int32, slots int)
 
-	// Step counts a step: loads, [layers, experts], of all ranks' tokens, and this rank's sequences,
-	// [n, seq+1].
+	// Step counts a step: loads, [layers, experts], of all ranks' tokens, and this rank's
+	// sequences, [n, seq+1].
 	Step(loads []int64, rows []int32)
 
 	// Report ends the measurement, with the profile of the run. It is collective.

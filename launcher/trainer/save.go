@@ -1,8 +1,8 @@
 package trainer
 
-// When a run saves, what a checkpoint of it holds, and what is said of it: FP32 master weights, both
-// moments, the routers' selection biases, the loader's position and the configuration. That is all that
-// the next step depends on.
+// When a run saves, and what a checkpoint holds: FP32 master weights, both moments, the routers'
+// selection biases, the loader's position and the configuration. That is all that the next step
+// depends on.
 
 import (
 	"cmp"
@@ -46,9 +46,9 @@ func (c *checkpointer) prepare() {
 	}
 }
 
-// save saves the state between two steps. The last save of a run is waited for, and must succeed. One
-// before it that fails raises an alarm, and the next may do better. An error ends the run. It is
-// collective.
+// save saves the state between two steps. The last save of a run is waited for, and must succeed.
+// One before it that fails raises an alarm, and the next may do better. An error ends the run. It
+// is collective.
 func (c *checkpointer) save(last bool) error {
 	defer c.tracer.during(traceSave)()
 	begin := time.Now()
@@ -63,8 +63,8 @@ func (c *checkpointer) save(last bool) error {
 		return err
 	}
 	s := runState{c.state.snapshot(), config}
-	// The record is on disk before the checkpoint of the same step. If it is not, ranks agree on that as
-	// on any other failure.
+	// The record is on disk before the checkpoint of the same step. If it is not, ranks agree on
+	// that as on any other failure.
 	c.saver.start(s, c.state.pieces(c.lead), c.recorder.flush(), begin, last)
 	if c.cfg.copies() && !last {
 		return nil
@@ -124,8 +124,8 @@ func (c *checkpointer) close(err error) error {
 	return cmp.Or(err, c.wait())
 }
 
-// finish reports how a save has ended. failed says why there is no checkpoint; an error, that the ranks
-// cannot go on.
+// finish reports how a save has ended. failed says why there is no checkpoint; an error, that the
+// ranks cannot go on.
 func (c *checkpointer) finish(r saveResult) (failed, err error) {
 	step := r.state.progress.Step
 	if r.broken != nil {

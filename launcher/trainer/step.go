@@ -41,14 +41,8 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		}
 		passGradients(r)
 
-		// Reduce: gradients and losses are summed over the ranks.
-		if a.norm, err = r.optim.Reduce(); err != nil {
-			return fail(err)
-		}
-		if ctx.Err() != nil {
-			sum.stop = 1
-		}
-		if a.totals, err = sum.sum(r.ex, r.comm); err != nil {
+		// Reduce: sum gradients and losses over the ranks.
+		if a, err = r.reduce(ctx, sum); err != nil {
 			return fail(err)
 		}
 
@@ -80,17 +74,28 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	if err != nil {
 		return fail(err)
 	}
-	s = r.count(a, used)
-	s.LR, s.Imbalance = lr, imbalance
+	s = r.count(a, used, lr, imbalance)
 	r.memory.take()
 
 	// Record the step, and keep the state after it.
 	fault.Point(fault.AfterStep)
-	spent := r.watch.operands.spent
-	if err := r.watch.after(finishedStep{s, time.Since(begin) - spent, spent, r.data.rows}); err != nil {
+	if err := r.watch.after(s, time.Since(begin), r.data.rows); err != nil {
 		return s, false, err
 	}
 	return s, a.totals.stop > 0, r.keep()
+}
+
+// reduce sums gradients and losses over the ranks, and whether one of them is to stop. It is
+// collective.
+func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) {
+	if a.norm, err = r.optim.Reduce(); err != nil {
+		return a, err
+	}
+	if ctx.Err() != nil {
+		local.stop = 1
+	}
+	a.totals, err = local.sum(r.ex, r.comm)
+	return a, err
 }
 
 // discard forgets what an attempt has left behind.
@@ -101,7 +106,7 @@ func (r *rank) discard() {
 }
 
 // count adds a step to the progress and describes it. used says whether it has changed the weights.
-func (r *rank) count(a attempt, used bool) Step {
+func (r *rank) count(a attempt, used bool, lr, imbalance float64) Step {
 	cfg, p := &r.job.cfg, &r.progress
 	p.Step++
 	p.Tokens += int64(cfg.Batch * cfg.Seq)
@@ -116,7 +121,7 @@ func (r *rank) count(a attempt, used bool) Step {
 		p.FirstTrain = record.Number(loss)
 	}
 	return Step{
-		Step: p.Step, Steps: cfg.Steps, Loss: loss, MTPLoss: mtp, Balance: a.totals.balance, GradNorm: a.norm,
+		Step: p.Step, Steps: cfg.Steps, Loss: loss, MTPLoss: mtp, Balance: a.totals.balance, GradNorm: a.norm, LR: lr, Imbalance: imbalance,
 		Epoch: r.data.loader.Epoch(), Tokens: p.Tokens, Skipped: !used, SkippedTotal: p.Skipped, Dropped: int(a.totals.dropped),
 		Loads: r.balancer.loads, Layers: len(r.balancer.routings),
 	}

@@ -8,9 +8,10 @@ import (
 	"spmoe/collective"
 )
 
-// A straggler is a rank that takes much longer over its part of the steps than the others, which wait
-// for it. A rank's score is the median of the ranks' times over its own, waiting for others left out.
-// Where ranks share processors, times scatter: a rank is named if it was slow twice in a row.
+// A straggler is a rank that takes much longer over its part of the steps than the others, which
+// wait for it. A rank's score is the median of the ranks' times over its own, waiting for others
+// left out. Where ranks share processors, times scatter: a rank is named if it was slow twice in a
+// row.
 
 const (
 	// stragglerSteps are judged together.
@@ -53,8 +54,8 @@ func (s *stragglers) waiting() (sum time.Duration) {
 	return sum
 }
 
-// add counts a step. Every stragglerSteps steps it returns what there is to say about each rank whose
-// speed has changed. It is collective.
+// add counts a step. Every stragglerSteps steps it returns what there is to say about each rank
+// whose speed has changed. It is collective.
 func (s *stragglers) add(took time.Duration) (news []string, err error) {
 	s.busy += max(took-(s.waiting()-s.waited), 0).Seconds()
 	if s.steps++; s.steps < stragglerSteps {

@@ -1,7 +1,7 @@
 package trainer
 
-// What each rank does when, in a few steps, for OUT/trace.json: the families of the profile one after
-// the other, waits inside them.
+// What each rank does when, in a few steps, for OUT/trace.json: the families of the profile one
+// after the other, waits inside them.
 
 import (
 	"bytes"
@@ -24,8 +24,8 @@ func (w Window) has(step int) bool { return w.First >= 1 && w.First <= step && s
 // out, and an alarm says so.
 const maxSlices = 1 << 17
 
-// What a slice is, if it is neither a family of the profile nor, above those, a wait in a collective. A
-// step has its negative number.
+// What a slice is, if it is neither a family of the profile nor, above those, a wait in a
+// collective. A step has its negative number.
 const (
 	traceWaits      = int64(profile.Families)
 	traceEvaluation = 1000
@@ -134,8 +134,8 @@ func (t *tracer) end() error {
 	return nil
 }
 
-// gather returns the rows of all ranks, on the one that leads. cut says that some slices are missing.
-// It is collective.
+// gather returns the rows of all ranks, on the one that leads. cut says that some slices are
+// missing. It is collective.
 func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err error) {
 	const portion = 3 << 10
 	mine := []int64{int64(len(t.slices)), t.zero, 0}
@@ -179,8 +179,8 @@ func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err err
 	return rows, cut, nil
 }
 
-// slicesOf returns a rank's slices by the clock of all ranks, with zero the beginning of its own. Those
-// of checkpoints that are written in the background are apart.
+// slicesOf returns a rank's slices by the clock of all ranks, with zero the beginning of its own.
+// Those of checkpoints that are written in the background are apart.
 func slicesOf(list []int64, zero int64) (row, apart []trace.Slice) {
 	for ; len(list) > 0; list = list[3:] {
 		s := trace.Slice{From: zero + list[1], To: zero + list[2]}

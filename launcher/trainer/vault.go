@@ -15,9 +15,9 @@ import (
 )
 
 // stateVault keeps the state of the last two steps where it outlives the process of a rank: that of
-// even steps in one half of its vault, that of odd ones in the other. Master weights and moments are
-// made there; the rest, which is little, is copied at the end of a step. If a process dies, the one
-// that takes its place goes on from the newest step that all ranks keep.
+// even steps in one half of its vault, that of odd ones in the other. Master weights and moments
+// are made there; the rest, which is little, is copied at the end of a step. If a process dies, the
+// one that takes its place goes on from the newest step that all ranks keep.
 type stateVault struct {
 	vault   heap.Vault
 	states  []tensor.Tensor // of the optimizer, [2]; none where nothing outlives a process
@@ -112,9 +112,9 @@ func (k *stateVault) recall(step int64) (n notes, err error) {
 	return n, nil
 }
 
-// forget drops the state after a step, which is damaged. The one before it is whole on all ranks if a
-// step has been made since they began; otherwise the run starts over. ok is false if it cannot, because
-// it goes on from a state that the vaults kept.
+// forget drops the state after a step, which is damaged. The one before it is whole on all ranks if
+// a step has been made since they began; otherwise the run starts over. ok is false if it cannot,
+// because it goes on from a state that the vaults kept.
 func (k *stateVault) forget(step int) (ok bool) {
 	before := int64(step) - 1
 	if step == k.begun {
