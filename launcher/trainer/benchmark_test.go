@@ -41,6 +41,7 @@ func TestBenchmark(t *testing.T) {
 }
 
 func TestBenchmarkInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	job, err := Prepare(tiny(t, nil), 2, "", &reports{})

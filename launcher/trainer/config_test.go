@@ -30,6 +30,7 @@ func TestDefaults(t *testing.T) {
 
 // Each field is checked, and the message names it, what was given and what is expected.
 func TestValidate(t *testing.T) {
+	t.Parallel()
 	for want, c := range map[string]struct {
 		ranks  int
 		change func(*Config)
@@ -89,6 +90,7 @@ func TestValidate(t *testing.T) {
 
 // Prepare finds what cannot be, and writes nothing.
 func TestPrepare(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, nil)
 	train(t, cfg, 2, "")
 	elsewhere := filepath.Join(t.TempDir(), "other")

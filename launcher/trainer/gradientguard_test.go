@@ -102,6 +102,7 @@ var faults = map[string]func(r *rank, begin bool){
 
 // What is wrong once leaves no trace but an alarm. What is wrong again costs the step, which is remembered.
 func TestGradientGuard(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)
@@ -187,6 +188,7 @@ func resumedAlike(t *testing.T, cfg Config, corrupt func(r *rank, computed bool)
 
 // A gradient that is finite, but far above those before, is treated alike; the norms before it are known after a resume too.
 func TestSpikes(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, func(c *Config) { c.Steps, c.SaveEvery, c.LogEvery = 40, 35, 50 })
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)
@@ -239,6 +241,7 @@ func TestSpikes(t *testing.T) {
 
 // More skips than are allowed end the run, with the weights of the last good step saved.
 func TestSkipLimit(t *testing.T) {
+	t.Parallel()
 	cfg := guardedConfig(t, func(c *Config) { c.SaveEvery, c.Guard.Skips, c.Steps = 2, 2, 50 })
 	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
 		if r.progress.Step >= 2 && computed {
@@ -271,6 +274,7 @@ func TestSkipLimit(t *testing.T) {
 
 // Steps that are computed twice are compared bit by bit; two of three decide.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)

@@ -54,6 +54,7 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*report
 
 // Training on several hosts gives the bits of training on one, in every precision and with rows quantised on the way.
 func TestHostsAgree(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Config){
 		"fp32":              func(c *Config) { c.Precision = "fp32" },
 		"bf16":              func(c *Config) { c.Precision = "bf16" },
@@ -88,6 +89,7 @@ func TestHostsAgree(t *testing.T) {
 
 // Hosts that have folders of their own each have the whole checkpoint, from which other hosts, fewer too, go on.
 func TestFoldersOfHosts(t *testing.T) {
+	t.Parallel()
 	whole := tiny(t, func(c *Config) { c.SaveEvery = 2 })
 	train(t, whole, 4, "")
 	_, want := state(t, whole, whole.Steps)

@@ -40,6 +40,7 @@ func anyOf(r *rank, rng *rand.Rand, group int) tensor.Tensor {
 // A bit that turns over in the weights of a rank, at any place, before or after they are used, is found in the same step and mended: the
 // run is the undisturbed one, bit for bit.
 func TestFlippedWeights(t *testing.T) {
+	t.Parallel()
 	for _, precision := range []string{"bf16", "mxfp8"} {
 		undisturbed := guardedConfig(t, func(c *Config) { c.Precision, c.Steps, c.SaveEvery = precision, 50, 0 })
 		if got, err := guarded(t, undisturbed, 2, "", nil); err != nil || len(got.texts()) > 0 {
@@ -84,6 +85,7 @@ func TestFlippedWeights(t *testing.T) {
 
 // A bit that turns over in master weights or moments is found before the next update, with its owner, and nothing is saved.
 func TestFlippedState(t *testing.T) {
+	t.Parallel()
 	base := guardedConfig(t, func(c *Config) { c.Steps, c.EvalSequences, c.SaveEvery = 3, 1, 1 })
 	for kind, name := range []string{"master", "exp_avg", "exp_avg_sq"} {
 		t.Run(name, func(t *testing.T) {
@@ -123,6 +125,7 @@ func TestFlippedState(t *testing.T) {
 
 // Numbers that are not numbers do not come from memory into weights either.
 func TestNaNInMemory(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
 	if _, err := guarded(t, undisturbed, 1, "", nil); err != nil {
 		t.Fatal(err)
@@ -165,6 +168,7 @@ func stateOf(r *rank, i int) (x tensor.Tensor) {
 
 // What ranks have made different from each other is found by comparing, and mended by what most have, or the owners' master weights.
 func TestDisagreement(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
 	if _, err := guarded(t, undisturbed, 4, "", nil); err != nil {
 		t.Fatal(err)
@@ -193,6 +197,7 @@ func TestDisagreement(t *testing.T) {
 
 // Memory that does not stay as it is made is not mended for ever.
 func TestMendingEnds(t *testing.T) {
+	t.Parallel()
 	cfg := guardedConfig(t, nil)
 	rng := rand.New(rand.NewPCG(1, 1))
 	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
@@ -207,6 +212,7 @@ func TestMendingEnds(t *testing.T) {
 
 // A check every few steps finds what has happened since the step before, and nothing else; without one nothing is found.
 func TestMemoryPeriod(t *testing.T) {
+	t.Parallel()
 	for every, found := range map[int]int{0: 0, 1: 8, 2: 4, 3: 3} {
 		cfg := guardedConfig(t, func(c *Config) { c.Guard.Memory, c.SaveEvery = every, 0 })
 		var attempts tries

@@ -13,6 +13,7 @@ import (
 
 // What a run reports as its profile: every family that the precision has, of warm steps only, and all of the step's time.
 func TestProfile(t *testing.T) {
+	t.Parallel()
 	for precision, want := range map[string][]string{
 		"bf16":          {"bf16 forward", "bf16 dgrad", "bf16 wgrad", "bf16 grouped forward", "bf16 grouped dgrad", "bf16 grouped wgrad"},
 		"mxfp8-experts": {"bf16 forward", "bf16 wgrad", "mx grouped forward", "mx grouped dgrad", "mx grouped wgrad", "quantize"},
@@ -65,6 +66,7 @@ func TestProfile(t *testing.T) {
 
 // Without the flag, nothing is measured or reported; with it, the run is the same to the bit.
 func TestProfileChangesNothing(t *testing.T) {
+	t.Parallel()
 	var losses [2][]float64
 	for i, on := range []bool{false, true} {
 		r := &reports{}

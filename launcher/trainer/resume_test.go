@@ -69,6 +69,7 @@ func sameState(t *testing.T, what string, got, want Config, step int) {
 // A run that is resumed by a new job after any of its 50 steps is the run that was left alone: every loss, and the state at
 // the end, bit for bit.
 func TestResumeAtEveryStep(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) {
 		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.Model.BiasSpeed = 50, 16, 4, 2, 1, 60, 0.01
 	})
@@ -96,6 +97,7 @@ func TestResumeAtEveryStep(t *testing.T) {
 
 // What N ranks save, M ranks load and save again, byte for byte, and go on with.
 func TestAnyNumberOfRanks(t *testing.T) {
+	t.Parallel()
 	counts := []int{1, 2, 4, 8}
 	for _, saved := range counts {
 		cfg := tiny(t, func(c *Config) { c.Steps, c.Model.Experts, c.Model.BiasSpeed, c.Precision = 3, 8, 0.01, "fp32" })
@@ -121,6 +123,7 @@ func TestAnyNumberOfRanks(t *testing.T) {
 
 // A job that is given a run goes on from the newest checkpoint that is whole, and raises an alarm for the one that is not.
 func TestResumePastDamage(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
 	want := onRanks(t, cfg, 2, "", run)
 	if err := os.Remove(filepath.Join(cfg.Out, "step-00000004", "config.toml")); err != nil {
@@ -137,6 +140,7 @@ func TestResumePastDamage(t *testing.T) {
 
 // Ranks that have opened different checkpoints do not start.
 func TestResumeFromDifferentSteps(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
 	onRanks(t, cfg, 2, "", run)
 	var jobs [2]*Job

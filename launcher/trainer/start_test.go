@@ -17,6 +17,7 @@ import (
 // A run that starts from the weights of another begins with the loss that the other has ended with, on any number of ranks; the routers'
 // biases are taken too. From there all make the same steps.
 func TestInitFrom(t *testing.T) {
+	t.Parallel()
 	change := func(c *Config) {
 		c.Steps, c.Seq, c.EvalSequences, c.Model.Experts, c.Model.MTPLayers, c.Model.BiasSpeed = 3, 96, 8, 8, 1, 0.02
 	}
@@ -70,6 +71,7 @@ func TestInitFrom(t *testing.T) {
 
 // A run that has a checkpoint does not look at where it started from.
 func TestInitFromGone(t *testing.T) {
+	t.Parallel()
 	source := tiny(t, nil)
 	train(t, source, 1, "")
 	cfg := source
@@ -89,6 +91,7 @@ func TestInitFromGone(t *testing.T) {
 }
 
 func TestInitFromOther(t *testing.T) {
+	t.Parallel()
 	source := tiny(t, nil)
 	train(t, source, 1, "")
 	cfg := source

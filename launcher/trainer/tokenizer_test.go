@@ -39,6 +39,7 @@ func withTokenizer(t *testing.T, change func(*Config)) (cfg Config, size int) {
 
 // A loss in bits a byte is that of the evaluated text: its nats over the bytes that its tokens stand for.
 func TestBitsPerByte(t *testing.T) {
+	t.Parallel()
 	cfg, _ := withTokenizer(t, func(c *Config) { c.Precision, c.Steps, c.EvalSequences = "fp32", 2, 3 })
 	tok, err := datasets.OpenTokenizer(cfg.Tokenizer)
 	if err != nil {
@@ -84,6 +85,7 @@ func TestBitsPerByte(t *testing.T) {
 // A run goes on with its own copy of the tokenizer, byte for byte the same as without an interruption, when the file that it was given is
 // another or gone.
 func TestTokenizerIsKept(t *testing.T) {
+	t.Parallel()
 	cfg, size := withTokenizer(t, func(c *Config) { c.Steps, c.SaveEvery, c.SampleTokens = 4, 2, 8 })
 	given, err := os.ReadFile(cfg.Tokenizer)
 	if err != nil {
@@ -120,6 +122,7 @@ func TestTokenizerIsKept(t *testing.T) {
 
 // A vocabulary that does not hold the tokenizer's is refused; a tokenizer that is part of the program is not kept.
 func TestTokenizerVocabulary(t *testing.T) {
+	t.Parallel()
 	cfg, size := withTokenizer(t, func(c *Config) { c.Steps = 1 })
 	cfg.Model.Vocab = size - 1
 	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has %d tokens", size)) {

@@ -80,6 +80,7 @@ func nested(t *testing.T, row []traced, each func(e traced, in []traced)) {
 
 // A trace has a row for each rank, whose slices are nested; its families take as long as the profile of the same steps says.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	const ranks = 2
 	cfg := tiny(t, func(c *Config) { c.EvalEvery, c.SaveEvery = 2, 3 })
 	r := &reports{}
@@ -144,6 +145,7 @@ func TestTrace(t *testing.T) {
 
 // Without a window nothing is traced. One that the run does not reach, or reaches in part, has what there is of it.
 func TestTraceWindow(t *testing.T) {
+	t.Parallel()
 	for w, want := range map[Window]string{
 		{}: "", {9, 12}: "", {4, 12}: "step 4", {1, 1}: "step 1", {3, 4}: "step 3 step 4",
 	} {
