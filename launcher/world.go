@@ -108,8 +108,8 @@ type needs struct {
 
 func needsOf(job *trainer.Job, folder string) needs { return needs{job.Heap(), job.Vault(), folder} }
 
-// run runs a job: here if ranks are goroutines, or if this process is a rank, and otherwise in processes of the same command line.
-// more is what a rank's command line must say beside this one's.
+// run runs a job: here if ranks are goroutines, or if this process is a rank, and otherwise in
+// processes of the same command line, to which more is added.
 func (f *worldFlags) run(ctx context.Context, env env, needs needs, more []string, job func(spmd.World) error) error {
 	world, err := f.here(env, needs)
 	if err != nil {
@@ -121,7 +121,8 @@ func (f *worldFlags) run(ctx context.Context, env env, needs needs, more []strin
 	return job(world)
 }
 
-// here returns the ranks that this process runs itself, nil if they are processes that it is to launch.
+// here returns the ranks that this process runs itself; nil if they are processes that it is to
+// launch.
 func (f *worldFlags) here(env env, needs needs) (spmd.World, error) {
 	switch {
 	case env.member != nil:
@@ -148,7 +149,8 @@ func (f *worldFlags) heapOf(needs needs) int64 {
 	return needs.heap
 }
 
-// launch starts the ranks as processes and returns when they have ended. more is added to the command line of each.
+// launch starts the ranks as processes and returns when they have ended. more is added to the
+// command line of each.
 func (f *worldFlags) launch(ctx context.Context, env env, needs needs, more []string) error {
 	events := record.EventLog{Folder: needs.folder}
 	err := (&spmd.Processes{

@@ -22,7 +22,7 @@ type dataLoader struct {
 	first     []int32 // position at which each input's document begins; nil: attention does not stop there
 }
 
-// newDataLoader returns the loader of one of so many ranks.
+// newDataLoader returns the loader of one of the ranks, whose text is given.
 func newDataLoader(cfg Config, text *datasets.Loader, separator int32, ranks int) *dataLoader {
 	micro := cfg.microBatch(ranks) * cfg.Seq
 	d := &dataLoader{

@@ -1,7 +1,7 @@
 package trainer
 
-// Run folders of several hosts: one that all share, or one for each, of which every one gets the
-// whole checkpoint, so that a run goes on from what any host has.
+// Run folders of several hosts: one that all share, or one for each. Each folder gets the whole
+// checkpoint, so that a run can go on from any host's.
 
 import (
 	"encoding/binary"

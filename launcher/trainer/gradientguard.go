@@ -161,7 +161,7 @@ func (g *gradientGuard) judgeSecond(first, second attempt, replayed bool) gradie
 	return useGradients
 }
 
-// judgeThird uses what two of three attempts give, of which the first two differ.
+// judgeThird uses what two of three attempts give. The first two differ.
 func (g *gradientGuard) judgeThird(first, second, third attempt) gradientVerdict {
 	step, wrong := g.progress.Step+1, g.wrong(third)
 	switch majority := third.same(first) || third.same(second); {

@@ -71,7 +71,7 @@ type Job struct {
 }
 
 // ErrInterrupted says that a run ended at a step boundary before its last step because it was
-// told to, with all its state saved.
+// asked to, with all its state saved.
 var ErrInterrupted = errors.New("interrupted")
 
 // Prepare checks that n ranks can run cfg on this machine, and reads the data. resume is the
@@ -261,7 +261,7 @@ func corePeak(dtype tensor.DType) float64 {
 // Run trains until the last step, or until ctx ends: then it stops at the next step boundary
 // and returns ErrInterrupted. Either way it saves a checkpoint.
 //
-// The ranks are those of world, as many as Prepare was told.
+// The ranks are those of world, as many as Prepare was given.
 func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	defer j.Close()
 	if err := os.MkdirAll(j.cfg.Out, 0o777); err != nil {

@@ -55,7 +55,7 @@ func (o *observers) before(step int) {
 	}
 }
 
-// after shows a step that has taken so long, and the rows that it was computed from.
+// after shows a step, what it took, and the rows that it was computed from.
 func (o *observers) after(s Step, took time.Duration, rows []int32) error {
 	spent := o.operands.spent
 	for _, each := range o.list {

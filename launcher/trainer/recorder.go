@@ -51,7 +51,7 @@ const (
 	// loadEvery is the steps between records of expert loads and phases, if nothing else is said.
 	// They cost a line each.
 	loadEvery = 20
-	// mostLoads and mostBiases are the most experts whose loads and biases fit into a line of a record.
+	// mostLoads and mostBiases are the most experts whose loads and biases fit into a line.
 	mostLoads, mostBiases = 1 << 16, 1 << 14
 )
 
@@ -137,8 +137,8 @@ func (c *recorder) settle(err error) error {
 	return nil
 }
 
-// recordsSums reports whether the expert loads, operands and phases of a step are recorded, given the
-// steps between such records; 0 stands for loadEvery.
+// recordsSums reports whether the expert loads, operands and phases of a step are recorded, given
+// the steps between such records; 0 stands for loadEvery.
 func recordsSums(every, step int) bool { return step == 1 || due(cmp.Or(every, loadEvery), step) }
 
 // Before implements [observer].

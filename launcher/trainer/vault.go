@@ -47,7 +47,7 @@ func keeperBytes(model moe.Config, state int) int64 {
 	return 2 * (4*int64(state) + int64(notesBytes(model)))
 }
 
-// newStateVault lays out the vault for an optimizer state of so many elements.
+// newStateVault lays out the vault for an optimizer state of a number of elements.
 func newStateVault(vault heap.Vault, model moe.Config, state int) (*stateVault, error) {
 	memory, k := vault.Memory(), &stateVault{vault: vault}
 	if len(memory) == 0 {
