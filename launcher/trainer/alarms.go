@@ -15,7 +15,7 @@ import (
 type alarms struct {
 	lead     bool
 	progress *progress
-	report   Reporter
+	report   Reporter // nil in benchmarks
 	events   record.EventLog
 }
 
@@ -29,7 +29,9 @@ func (a *alarms) raise(format string, args ...any) {
 // add reports an alarm that this rank alone raises.
 func (a *alarms) add(alarm Alarm) {
 	a.events.Add(spmd.Event{Time: time.Now(), Kind: spmd.Alarm, Rank: -1, Step: int64(alarm.Step), Reason: alarm.Text})
-	a.report.Alarm(alarm)
+	if a.report != nil {
+		a.report.Alarm(alarm)
+	}
 }
 
 // close completes the file. That it could not be written is an alarm too.
