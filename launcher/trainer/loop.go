@@ -27,15 +27,17 @@ func (r *rank) run(ctx context.Context) (err error) {
 	if err := r.prologue(); err != nil {
 		return err
 	}
-	steps, interrupted, tooMany := r.job.cfg.Steps, false, error(nil)
+	var interrupted bool
+	var tooMany error // steps were skipped
+	steps := r.job.cfg.Steps
 	r.watch.rates.start(r.progress)
-	for last := r.progress.Step >= steps; !last; {
+	for r.progress.Step < steps {
 		step, stop, err := r.step(ctx)
 		if err != nil {
 			return err
 		}
 		interrupted, tooMany = stop, r.gradients.tooManySkips(step)
-		last = r.progress.Step == steps || interrupted || tooMany != nil
+		last := r.progress.Step == steps || interrupted || tooMany != nil
 		if r.lead() {
 			r.watch.rates.show(r.job.report, step, last)
 		}
