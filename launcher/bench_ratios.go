@@ -36,7 +36,7 @@ func (f *benchFlags) ratios(ctx context.Context, env env) error {
 			if err != nil || c.Rank() != 0 {
 				return err
 			}
-			file.Machine = trainer.ThisMachine(world.Cores())
+			file.Machine = thisMachine(world.Cores())
 			wrong := printRatios(table, file)
 			encoder := json.NewEncoder(lines)
 			encoder.SetIndent("", " ")
@@ -72,7 +72,7 @@ func (f *benchFlags) ratiosConfig() (trainer.Config, error) {
 // measureRatios runs on every rank; the file is complete on the first.
 func measureRatios(ctx context.Context, c *collective.Comm, cfg trainer.Config, quick bool) (f ratios.File, err error) {
 	m := cfg.Model
-	shape := trainer.RatioShape(cfg.Flavor, m, cfg.Seq)
+	shape := ratioShape(cfg)
 	tokens := cfg.Batch / c.Size() * cfg.Seq
 	f = ratios.File{Schema: ratios.Schema, Origin: "bench", Model: shape, Ranks: c.Size()}
 	if f.Checks, err = ratios.Run(c, shape, tokens); err != nil {

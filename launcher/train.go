@@ -90,7 +90,10 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	defer job.Close()
-	job.Profile, job.Ratios = f.profile, f.ratios || f.project != ""
+	job.Profile = f.profile
+	if f.ratios || f.project != "" {
+		job.Routing = routingMeters(cfg)
+	}
 	if job.Trace, err = parseWindow(f.trace); err != nil {
 		return err
 	}
@@ -99,17 +102,24 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	defer beside.end()
-	err = f.world.run(ctx, shown.env, needsOf(job, cfg.Out), append(shown.ranks, "--out", cfg.Out), func(world spmd.World) error {
-		stop, err := startProfile(profileOf(f.cpuFile, env))
-		if err != nil {
-			return err
+	want := needsOf(job, cfg.Out)
+	world, err := f.world.here(shown.env, want)
+	if err != nil {
+		return err
+	}
+	if world == nil {
+		err = f.world.launch(ctx, shown.env, want, append(shown.ranks, "--out", cfg.Out))
+	} else {
+		stop, failed := startProfile(profileOf(f.cpuFile, env))
+		if failed != nil {
+			return failed
 		}
-		defer tellOfStop(ctx, env, cfg.Out)()
+		cancel := tellOfStop(ctx, env, cfg.Out)
 		if err = errors.Join(job.Run(ctx, world), stop()); err != nil {
-			return failure{resumable(err, env, cfg.Out), trainCode(err)}
+			err = failure{resumable(err, env, cfg.Out), trainCode(err)}
 		}
-		return nil
-	})
+		cancel()
+	}
 	if errors.Is(err, trainer.ErrInterrupted) {
 		return failure{err, exitInterrupted}
 	}

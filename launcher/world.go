@@ -108,29 +108,53 @@ type needs struct {
 
 func needsOf(job *trainer.Job, folder string) needs { return needs{job.Heap(), job.Vault(), folder} }
 
-// run runs a job: here if ranks are goroutines, or if this process is a rank, and otherwise in processes of the same command line.
-// more is what a rank's command line must say beside this one's.
+// run runs a job: here if ranks are goroutines, or if this process is a rank, and otherwise in
+// processes of the same command line, to which more is added.
 func (f *worldFlags) run(ctx context.Context, env env, needs needs, more []string, job func(spmd.World) error) error {
-	if f.heap > 0 {
-		needs.heap = f.heap << 20
+	world, err := f.here(env, needs)
+	if err != nil {
+		return err
 	}
+	if world == nil {
+		return f.launch(ctx, env, needs, more)
+	}
+	return job(world)
+}
+
+// here returns the ranks that this process runs itself; nil if they are processes that it is to
+// launch.
+func (f *worldFlags) here(env env, needs needs) (spmd.World, error) {
 	switch {
 	case env.member != nil:
 		if err := env.member.AwaitRank(); err != nil {
-			return err
+			return nil, err
 		}
 		env.member.SetLimits(f.limits())
 		if env.cluster != nil {
-			env.cluster.Heap = needs.heap
+			env.cluster.Heap = f.heapOf(needs)
 			fmt.Fprintf(env.out, "%s\n", env.cluster.Describe())
 		}
-		return job(env.member)
+		return env.member, nil
 	case f.kind == "goroutine":
-		return job(spmd.Goroutines{N: f.ranks, Limits: f.limits()})
+		return spmd.Goroutines{N: f.ranks, Limits: f.limits()}, nil
 	}
+	return nil, nil
+}
+
+// heapOf returns the bytes of shared memory of a rank.
+func (f *worldFlags) heapOf(needs needs) int64 {
+	if f.heap > 0 {
+		return f.heap << 20
+	}
+	return needs.heap
+}
+
+// launch starts the ranks as processes and returns when they have ended. more is added to the
+// command line of each.
+func (f *worldFlags) launch(ctx context.Context, env env, needs needs, more []string) error {
 	events := record.EventLog{Folder: needs.folder}
 	err := (&spmd.Processes{
-		Ranks: f.ranks, Args: append(more, env.commandLine...), Heap: needs.heap, Vault: needs.vault, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,
+		Ranks: f.ranks, Args: append(more, env.commandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,
 		Expected: []int{exitInterrupted}, Out: env.out, Err: env.errOut,
 		Spares: f.spares, Restarts: f.restarts, Silence: f.silence, Fault: env.hooks.Fault,
 		Events: func(e spmd.Event) {

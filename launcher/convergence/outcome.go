@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"spmoe/bench"
 	"spmoe/launcher/record"
 	"spmoe/launcher/trainer"
 )
@@ -111,10 +110,10 @@ func warm(steps []record.Step) []float64 {
 
 // speed returns the tokens a second of the median step; 0 if there is none that took time.
 func speed(seconds []float64, tokens int) float64 {
-	if len(seconds) == 0 || !(bench.Median(seconds) > 0) {
+	if len(seconds) == 0 || !(median(seconds) > 0) {
 		return 0
 	}
-	return float64(tokens) / bench.Median(seconds)
+	return float64(tokens) / median(seconds)
 }
 
 func trainLoss(r Run) float64   { return float64(r.Train) }
@@ -242,7 +241,7 @@ func MedianSQNR(operands []record.Quantised) float64 {
 	if len(all) == 0 {
 		return math.NaN()
 	}
-	return bench.Median(all)
+	return median(all)
 }
 
 // Verdict is that of the arms that the comparison is about: one that is not equivalent decides, then one that is undecided. It is empty

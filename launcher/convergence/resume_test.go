@@ -63,6 +63,7 @@ func (a at) Write(b []byte) (int, error) {
 
 // What is cut off in the middle, between runs and within one, and gone on with is what is left alone, and no run is made twice.
 func TestGoOn(t *testing.T) {
+	t.Parallel()
 	data := text(t)
 	whole := tiny(t, data, 10, "bf16,mxfp8")
 	whole.Seeds, whole.Config.Optimizer.LR = 2, 3e-3
@@ -151,6 +152,7 @@ func (s *stopper) Step(step trainer.Step) {
 
 // Runs side by side are the runs one after the other.
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	data := text(t)
 	one := tiny(t, data, 6, "bf16,mxfp8,bf16+standard")
 	one.Config.Optimizer.LR = 3e-3
@@ -179,6 +181,7 @@ func TestJobs(t *testing.T) {
 
 // What keeps a comparison from being run or gone on with is said before anything is written.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	data := text(t)
 	begun := tiny(t, data, 4, "bf16,mxfp8")
 	finish(t, begun)

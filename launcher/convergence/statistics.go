@@ -5,6 +5,7 @@ package convergence
 
 import (
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -48,6 +49,17 @@ func meanSD(xs []float64) (mean, sd float64) {
 		return xs[0], 0
 	}
 	return stat.MeanStdDev(xs, nil)
+}
+
+// median returns the median of a sample, which is not empty: of an even number, the mean of the two
+// in the middle. (The quantiles of gonum/stat interpolate in other ways.)
+func median(xs []float64) float64 {
+	xs = slices.Sorted(slices.Values(xs))
+	n := len(xs)
+	if n%2 == 0 {
+		return (xs[n/2-1] + xs[n/2]) / 2
+	}
+	return xs[n/2]
 }
 
 // interval returns the confidence interval of the mean of n numbers.

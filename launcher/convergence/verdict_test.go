@@ -10,6 +10,7 @@ import (
 // The test can fail: of arms that differ in nothing but a fault of their quantisation, the one without any is equivalent to the baseline
 // and the others are not.
 func TestBrokenRecipes(t *testing.T) {
+	t.Parallel()
 	faults := map[string]func(moe.Quantised){
 		"intact":                nil,
 		"scales off by one":     scalesOffByOne,
@@ -17,6 +18,7 @@ func TestBrokenRecipes(t *testing.T) {
 	}
 	c := tiny(t, text(t), 60, "bf16,mxfp8")
 	c.Margin = 0.01 // the held-out text is short
+	c.Jobs = 2
 	mxfp8 := c.Recipes[1]
 	c.Recipes = c.Recipes[:1]
 	for _, name := range []string{"intact", "scales off by one", "gradients of two bits"} {

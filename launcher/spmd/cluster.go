@@ -109,7 +109,7 @@ func (c *Cluster) Run(body func(c *collective.Comm) error) error {
 		return err
 	}
 	w.SetLimits(c.limits)
-	return run(w, body)
+	return w.Run(recovered(body))
 }
 
 // agree says whether all processes have told the same.

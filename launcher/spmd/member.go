@@ -126,7 +126,7 @@ func (m *Member) Run(body func(c *collective.Comm) error) error {
 		w.SetLimits(m.limits)
 		fault.Point(fault.AfterJoin)
 		if !m.heals {
-			return run(w, body)
+			return w.Run(recovered(body))
 		}
 		if err = w.Run(body); err == nil { // a panic is a crash like any other: it must end the process, not the job
 			fault.Point(fault.InLeave)

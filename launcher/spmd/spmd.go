@@ -72,16 +72,17 @@ func (g Goroutines) Late() bool { return false }
 func (g Goroutines) Run(body func(c *collective.Comm) error) error {
 	w := collective.NewWorld(g.N)
 	w.SetLimits(g.Limits)
-	return run(w, body)
+	return w.Run(recovered(body))
 }
 
-func run(w *collective.World, body func(c *collective.Comm) error) error {
-	return w.Run(func(c *collective.Comm) (err error) {
+// recovered returns body with its panics as errors.
+func recovered(body func(c *collective.Comm) error) func(c *collective.Comm) error {
+	return func(c *collective.Comm) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 			}
 		}()
 		return body(c)
-	})
+	}
 }

@@ -1,5 +1,7 @@
 package trainer
 
+// Benchmarks of whole steps: the step of a run, timed, without what is done between steps.
+
 import (
 	"context"
 	"fmt"
@@ -14,7 +16,8 @@ import (
 	"spmoe/tensor"
 )
 
-// Benchmark is what the steps of a job have taken, with nothing around them: no evaluation, no record, no checkpoint.
+// Benchmark is what the steps of a job have taken, with nothing around them: no evaluation, no
+// record, no checkpoint.
 type Benchmark struct {
 	Steps       []time.Duration // of each that was measured
 	Tokens      int             // of a step
@@ -29,8 +32,9 @@ type Benchmark struct {
 	Waits       [][]time.Duration // that a rank (row) has waited for another (column) in a step
 }
 
-// Benchmark makes warm steps, and then some that are measured. The ranks are goroutines, as many as Prepare was told. It writes nothing
-// that stays. If turn is not nil, it has begun, and other jobs compute between any two steps.
+// Benchmark makes warm steps, and then some that are measured. The ranks are goroutines, as many as
+// Prepare was given. It leaves no files. If turn is not nil, it has begun, and other jobs compute
+// between any two steps.
 func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps int, turn *Turn) (b Benchmark, err error) {
 	defer j.Close()
 	if j.cfg.Out, err = os.MkdirTemp("", "bench-"); err != nil {
@@ -56,26 +60,26 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 		if err != nil {
 			return err
 		}
-		defer r.saver.close()
-		defer r.loader.Close()
+		defer r.checkpoints.saver.close()
+		defer r.data.loader.Close()
 		return r.benchmark(ctx, warm, steps, turn, &b)
 	})
 	b.Memory = system.MostResident()
 	return b, err
 }
 
-// benchmark makes the steps; the rank that leads writes down what they have taken.
+// benchmark makes the steps. The rank that leads writes what they have taken to b.
 func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Benchmark) error {
-	r.meter.start(r.progress)
+	r.watch.rates.start(r.progress)
 	for i := range warm {
-		if err := r.nextTurn(turn, 1+i); err != nil {
+		if err := nextTurn(r.comm, turn, 1+i); err != nil {
 			return err
 		}
-		if err := r.benchmarked(ctx, nil, b); err != nil {
+		if err := timedStep(ctx, r, nil, b); err != nil {
 			return err
 		}
 	}
-	r.profiler.forget()
+	r.watch.profiler.forget()
 	waits := slices.Clone(r.comm.Waits())
 	if r.lead() {
 		runtime.GC() // a collection that the steps before have begun is not one of those that follow
@@ -84,24 +88,24 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 	var objects uint64
 	var collections uint32
 	for i := range steps {
-		if err := r.nextTurn(turn, 1+warm+i); err != nil {
+		if err := nextTurn(r.comm, turn, 1+warm+i); err != nil {
 			return err
 		}
-		before, err := r.heap()
+		before, err := readHeap(r.comm)
 		if err != nil {
 			return err
 		}
-		if err := r.benchmarked(ctx, &took, b); err != nil {
+		if err := timedStep(ctx, r, &took, b); err != nil {
 			return err
 		}
-		after, err := r.heap()
+		after, err := readHeap(r.comm)
 		if err != nil {
 			return err
 		}
 		objects += after.Mallocs - before.Mallocs
 		collections += after.NumGC - before.NumGC
 	}
-	profile, err := r.profiler.gather(r.comm)
+	profile, err := r.watch.profiler.gather(r.comm)
 	if err != nil {
 		return err
 	}
@@ -136,24 +140,24 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 }
 
 // nextTurn ends the turn of before and waits for turn n. It is collective.
-func (r *rank) nextTurn(turn *Turn, n int) error {
+func nextTurn(c *collective.Comm, turn *Turn, n int) error {
 	if turn == nil {
 		return nil
 	}
-	if err := r.comm.Barrier(); err != nil {
+	if err := c.Barrier(); err != nil {
 		return fmt.Errorf("letting another job compute: %w", err)
 	}
-	if r.lead() {
+	if c.Rank() == 0 {
 		turn.pass()
 	}
 	turn.await(n)
 	return nil
 }
 
-// benchmarked makes one step, and adds what it has taken to took, unless that is nil.
-func (r *rank) benchmarked(ctx context.Context, took *[]time.Duration, b *Benchmark) error {
+// timedStep makes one step and adds what it has taken to took, unless that is nil.
+func timedStep(ctx context.Context, r *rank, took *[]time.Duration, b *Benchmark) error {
 	begin := time.Now()
-	s, stop, err := r.measuredStep(ctx)
+	s, stop, err := r.step(ctx)
 	switch {
 	case err != nil:
 		return err
@@ -169,15 +173,15 @@ func (r *rank) benchmarked(ctx context.Context, took *[]time.Duration, b *Benchm
 	return nil
 }
 
-// heap reads the counters of the Go heap while all ranks stand still. It is collective.
-func (r *rank) heap() (m runtime.MemStats, err error) {
-	if err := r.comm.Barrier(); err != nil {
+// readHeap reads the counters of the Go heap while all ranks stand still. It is collective.
+func readHeap(c *collective.Comm) (m runtime.MemStats, err error) {
+	if err := c.Barrier(); err != nil {
 		return m, err
 	}
-	if r.lead() {
+	if c.Rank() == 0 {
 		runtime.ReadMemStats(&m)
 	}
-	if err := r.comm.Barrier(); err != nil {
+	if err := c.Barrier(); err != nil {
 		return m, fmt.Errorf("reading the counters of the heap: %w", err)
 	}
 	return m, nil

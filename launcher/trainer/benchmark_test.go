@@ -17,7 +17,7 @@ func TestBenchmark(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, p := range moe.Precisions() {
 		cfg := tiny(t, func(c *Config) { c.Precision = p.Name })
-		job, err := Prepare(cfg, 2, "", &recorder{})
+		job, err := Prepare(cfg, 2, "", &reports{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,9 +41,10 @@ func TestBenchmark(t *testing.T) {
 }
 
 func TestBenchmarkInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	job, err := Prepare(tiny(t, nil), 2, "", &recorder{})
+	job, err := Prepare(tiny(t, nil), 2, "", &reports{})
 	if err != nil {
 		t.Fatal(err)
 	}

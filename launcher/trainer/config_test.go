@@ -30,6 +30,7 @@ func TestDefaults(t *testing.T) {
 
 // Each field is checked, and the message names it, what was given and what is expected.
 func TestValidate(t *testing.T) {
+	t.Parallel()
 	for want, c := range map[string]struct {
 		ranks  int
 		change func(*Config)
@@ -89,6 +90,7 @@ func TestValidate(t *testing.T) {
 
 // Prepare finds what cannot be, and writes nothing.
 func TestPrepare(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, nil)
 	train(t, cfg, 2, "")
 	elsewhere := filepath.Join(t.TempDir(), "other")
@@ -99,7 +101,7 @@ func TestPrepare(t *testing.T) {
 		"holds step-00000004 of an earlier run":      {"", func(*Config) {}},
 		"steps is 0":                                 {"", func(c *Config) { c.Steps = 0 }},
 		"flavor debug on -np 2 needs about":          {"", func(c *Config) { c.Batch, c.Out = 1<<24, elsewhere }},
-		"training data: a sequence length of 4096":   {"", func(c *Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"touch.go"} }},
+		"training data: a sequence length of 4096":   {"", func(c *Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"faultpoints.go"} }},
 		"held-out data: a sequence length of 2048":   {"", func(c *Config) { c.Seq, c.Out = 2048, elsewhere }},
 		"not a spmoe checkpoint":                     {t.TempDir(), func(*Config) {}},
 		"at step 4, behind the end of the run":       {cfg.Out, func(c *Config) { c.Steps = 3 }},
@@ -110,7 +112,7 @@ func TestPrepare(t *testing.T) {
 	} {
 		changed := cfg
 		c.change(&changed)
-		r := &recorder{}
+		r := &reports{}
 		if _, err := Prepare(changed, 2, c.resume, r); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
@@ -122,7 +124,7 @@ func TestPrepare(t *testing.T) {
 		t.Error("Prepare made the folder of the run")
 	}
 	cfg.Steps = 5
-	job, err := Prepare(cfg, 2, cfg.Out, &recorder{})
+	job, err := Prepare(cfg, 2, cfg.Out, &reports{})
 	if err != nil {
 		t.Fatal(err)
 	}

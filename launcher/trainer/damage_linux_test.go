@@ -48,9 +48,9 @@ func injured(member *spmd.Member, text string) error {
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
 		return err
 	}
-	job, err := Rejoin(in.Config, member.Ranks(), printed{&recorder{}})
+	job, err := Rejoin(in.Config, member.Ranks(), printed{&reports{}})
 	if !member.Late() {
-		job, err = Prepare(in.Config, member.Ranks(), "", printed{&recorder{}})
+		job, err = Prepare(in.Config, member.Ranks(), "", printed{&reports{}})
 	}
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func injured(member *spmd.Member, text string) error {
 	if member.Late() {
 		step, harmless = in.Step-1, !in.Again
 	}
-	job.injure = func(r *rank, computed bool) {
+	job.corrupt = func(r *rank, computed bool) {
 		if computed && r.progress.Step+1 == step && r.comm.Rank() == in.Rank && !harmless {
 			rng := rand.New(rand.NewPCG(uint64(in.Step), uint64(in.What)))
 			flip(rng, stateOf(r, in.What))
@@ -75,7 +75,7 @@ func injured(member *spmd.Member, text string) error {
 }
 
 // printed is a Reporter that prints alarms.
-type printed struct{ *recorder }
+type printed struct{ *reports }
 
 func (p printed) Alarm(a Alarm) { fmt.Println("ALARM:", a.Text) }
 
@@ -86,7 +86,7 @@ func processes(t *testing.T, in injury) (out string, events []spmd.Event, err er
 	if err != nil {
 		t.Fatal(err)
 	}
-	job, err := Prepare(in.Config, 2, "", &recorder{})
+	job, err := Prepare(in.Config, 2, "", &reports{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,7 @@ func onRows(t *testing.T, data ...string) Config {
 // TestDocumentMask: a run whose attention stops at documents gives one result for all ranks, which is not that of a run whose attention
 // does not, unless all text is one document.
 func TestDocumentMask(t *testing.T) {
+	t.Parallel()
 	cfg := onRows(t, shortRows(t, 1))
 	open := outcomeOf(t, cfg, 1)
 	cfg.DocumentMask = true
@@ -58,6 +59,7 @@ func TestDocumentMask(t *testing.T) {
 
 // TestTokenFileTrains: from a token file a run is the one from its text, bit for bit, and goes on with either.
 func TestTokenFileTrains(t *testing.T) {
+	t.Parallel()
 	rows := shortRows(t, 1)
 	cfg := onRows(t, rows)
 	want := outcomeOf(t, cfg, 2)
@@ -80,6 +82,7 @@ func TestTokenFileTrains(t *testing.T) {
 
 // TestMixtureTrains: one result for all ranks, and after a resume.
 func TestMixtureTrains(t *testing.T) {
+	t.Parallel()
 	cfg := onRows(t, shortRows(t, 1)+"@0.8", shortRows(t, 2)+"@0.2")
 	want := outcomeOf(t, cfg, 1)
 	outcomeOf(t, cfg, 4).equals(t, "np 4", want)
@@ -94,6 +97,7 @@ func TestMixtureTrains(t *testing.T) {
 
 // TestDataErrors: what is wrong with the data is the user's to mend, before anything is started.
 func TestDataErrors(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(*Config){
 		`no field "text"`:          func(c *Config) { c.DataField = "text" },
 		"has no weight, but":       func(c *Config) { c.Data = append(c.Data, c.Data[0]+"@1") },
@@ -102,7 +106,7 @@ func TestDataErrors(t *testing.T) {
 	} {
 		cfg := onRows(t, shortRows(t, 1))
 		change(&cfg)
-		if _, err := Prepare(cfg, 1, "", &recorder{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}

@@ -1,5 +1,8 @@
 package trainer
 
+// What a run reports: the interface of console lines, live views and pages, and what they are
+// given.
+
 import (
 	"cmp"
 	"time"
@@ -67,8 +70,8 @@ type Step struct {
 	SkippedTotal int
 	Dropped      int // choices that had no room within ep_capacity, of all layers and ranks, in this step
 
-	// Loads is how many tokens chose each expert, one Mixture-of-Experts layer after the other, Layers of them. It is valid during the
-	// call only.
+	// Loads is how many tokens chose each expert, one Mixture-of-Experts layer after the other,
+	// Layers of them. It is valid during the call only.
 	Loads  []int64
 	Layers int
 }

@@ -1,7 +1,7 @@
 package trainer
 
-// Run folders of several hosts: one that all share, or one for each, of which every one gets the whole checkpoint, so that a run goes on
-// from what any host has.
+// Run folders of several hosts: one that all share, or one for each. Each folder gets the whole
+// checkpoint, so that a run can go on from any host's.
 
 import (
 	"encoding/binary"
@@ -22,7 +22,8 @@ type folders struct {
 	owner []int
 }
 
-// findFolders finds out who shares dir. It is collective. Every host leaves a mark in its folder, and looks for those of others.
+// findFolders finds out who shares dir. It is collective. Every host leaves a mark in its folder,
+// and looks for those of others.
 func findFolders(c *collective.Comm, dir string) (folders, error) {
 	hosts, here := c.Hosts(), c.Host()
 	f := folders{c, make([]int, len(hosts))}
@@ -71,8 +72,8 @@ func (f folders) apart() bool { return slices.Max(f.owner) > 0 }
 // chunk is how many bytes of a file travel together.
 const chunk = 4 << 20
 
-// copyParts sends every rank's part to the folders that it has not written to. Ranks deal with the parts in the same order. An error is that
-// of a disk; broken says that the ranks could not meet.
+// copyParts sends every rank's part to the folders that it has not written to. Ranks deal with the
+// parts in the same order. An error is that of a disk; broken says that the ranks could not meet.
 func (f folders) copyParts(w *checkpoint.Writer) (failed, broken error) {
 	c := f.comm
 	for owner, first := range f.owner {
@@ -102,7 +103,8 @@ func (f folders) copyParts(w *checkpoint.Writer) (failed, broken error) {
 // mostReceipt is how many bytes of a receipt are believed: it names a rank's tensors.
 const mostReceipt = 16 << 20
 
-// sendPart sends what this rank has written: two lengths, the receipt and the shard. What cannot be read has length 0.
+// sendPart sends what this rank has written: two lengths, the receipt and the shard. What cannot be
+// read has length 0.
 func sendPart(c *collective.Comm, w *checkpoint.Writer, to int) (failed, broken error) {
 	messages := c.NewMessages(collective.KindBcast)
 	send := func(b []byte) error {

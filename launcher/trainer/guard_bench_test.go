@@ -26,7 +26,7 @@ func BenchmarkGuards(b *testing.B) {
 				b.Fatal(err)
 			}
 			cfg.Seq, cfg.Batch, cfg.Out, cfg.EvalSequences = 512, c.batch, b.TempDir(), 8
-			job, err := Prepare(cfg, c.ranks, "", &recorder{})
+			job, err := Prepare(cfg, c.ranks, "", &reports{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -41,9 +41,9 @@ func BenchmarkGuards(b *testing.B) {
 				}
 				for i := range 4 * b.N {
 					guarded := i / 2 % 2
-					r.cfg.Guard.Memory = guarded
+					r.memory.period = guarded
 					if i%4 == 0 {
-						r.integrity.taken = false
+						r.memory.taken = false
 					}
 					if err := c.Barrier(); err != nil {
 						return err

@@ -17,8 +17,8 @@ import (
 	"spmoe/tensor"
 )
 
-// recorder keeps what is reported.
-type recorder struct {
+// reports keeps what is reported.
+type reports struct {
 	start  Start
 	steps  []Step
 	evals  []Eval
@@ -30,17 +30,17 @@ type recorder struct {
 	onStep func(Step) // called after every reported step, unless nil
 }
 
-func (r *recorder) note(kind string, step int) {
+func (r *reports) note(kind string, step int) {
 	r.events = append(r.events, fmt.Sprintf("%s %d", kind, step))
 }
 
-func (r *recorder) Start(s Start)     { r.start = s; r.note("start", s.From) }
-func (r *recorder) Eval(e Eval)       { r.evals = append(r.evals, e); r.note("eval", e.Step) }
-func (r *recorder) Saved(s Saved)     { r.saved = append(r.saved, s); r.note("saved", s.Step) }
-func (r *recorder) Alarm(a Alarm)     { r.alarms = append(r.alarms, a); r.note("alarm", a.Step) }
-func (r *recorder) Profile(p Profile) { r.prof = append(r.prof, p); r.note("profile", p.Steps) }
-func (r *recorder) Done(d Done)       { r.done = append(r.done, d); r.note("done", d.Step) }
-func (r *recorder) Step(s Step) {
+func (r *reports) Start(s Start)     { r.start = s; r.note("start", s.From) }
+func (r *reports) Eval(e Eval)       { r.evals = append(r.evals, e); r.note("eval", e.Step) }
+func (r *reports) Saved(s Saved)     { r.saved = append(r.saved, s); r.note("saved", s.Step) }
+func (r *reports) Alarm(a Alarm)     { r.alarms = append(r.alarms, a); r.note("alarm", a.Step) }
+func (r *reports) Profile(p Profile) { r.prof = append(r.prof, p); r.note("profile", p.Steps) }
+func (r *reports) Done(d Done)       { r.done = append(r.done, d); r.note("done", d.Step) }
+func (r *reports) Step(s Step) {
 	r.steps = append(r.steps, s)
 	r.note("step", s.Step)
 	if r.onStep != nil {
@@ -86,9 +86,9 @@ func tiny(t *testing.T, change func(*Config)) Config {
 }
 
 // train runs cfg on n ranks, from a checkpoint unless resume is empty.
-func train(t *testing.T, cfg Config, n int, resume string) *recorder {
+func train(t *testing.T, cfg Config, n int, resume string) *reports {
 	t.Helper()
-	r := &recorder{}
+	r := &reports{}
 	job, err := Prepare(cfg, n, resume, r)
 	if err != nil {
 		t.Fatal(err)

@@ -27,17 +27,17 @@ func (h host) Leads() bool { return h.leads }
 func (h host) Late() bool  { return false }
 
 // trainOnHosts runs a configuration for each host, so many ranks on each, and returns what each host has said.
-func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*recorder, []error) {
+func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*reports, []error) {
 	t.Helper()
 	sizes := make([]int, len(cfgs))
 	for i := range sizes {
 		sizes[i] = each
 	}
 	worlds := collective.NewHosts(sizes...)
-	said, errs := make([]*recorder, len(cfgs)), make([]error, len(cfgs))
+	said, errs := make([]*reports, len(cfgs)), make([]error, len(cfgs))
 	var wg sync.WaitGroup
 	for h, w := range worlds {
-		said[h] = &recorder{}
+		said[h] = &reports{}
 		from := ""
 		if resume {
 			from = cfgs[h].Out
@@ -54,6 +54,7 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*record
 
 // Training on several hosts gives the bits of training on one, in every precision and with rows quantised on the way.
 func TestHostsAgree(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Config){
 		"fp32":              func(c *Config) { c.Precision = "fp32" },
 		"bf16":              func(c *Config) { c.Precision = "bf16" },
@@ -88,6 +89,7 @@ func TestHostsAgree(t *testing.T) {
 
 // Hosts that have folders of their own each have the whole checkpoint, from which other hosts, fewer too, go on.
 func TestFoldersOfHosts(t *testing.T) {
+	t.Parallel()
 	whole := tiny(t, func(c *Config) { c.SaveEvery = 2 })
 	train(t, whole, 4, "")
 	_, want := state(t, whole, whole.Steps)

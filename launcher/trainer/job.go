@@ -1,5 +1,7 @@
 package trainer
 
+// A training job: what is checked and opened before its ranks start, and how they are started.
+
 import (
 	"bytes"
 	"context"
@@ -25,21 +27,25 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// Job is a run that has been found possible: its data is read, its checkpoint, if it resumes
-// one, is open and verified.
+// Job is a run that has been checked: its data is read; its checkpoint, if it resumes one, is open
+// and verified.
 type Job struct {
 	Profile bool   // report where a step's time goes, at the end
-	Ratios  bool   // measure what a projection needs, into OUT/ratios.json
 	Trace   Window // of steps that are written to OUT/trace.json, what each rank did when
 
-	// Disturb, unless it is nil, is called on every rank for every operand that a linear layer is about to multiply, evaluations
-	// included, from the first weights on. It may change codes and scales, which are multiplied as it leaves them: a test breaks a recipe
-	// with it. Goroutine ranks call it at the same time. Weights that are not Local must be changed alike on all ranks.
+	// Disturb, unless it is nil, is called on every rank for every operand that a linear layer is
+	// about to multiply, evaluations included, from the first weights on. It may change codes and
+	// scales, which are multiplied as it leaves them: a test breaks a recipe with it. Goroutine
+	// ranks call it at the same time. Weights that are not Local must be changed alike on all
+	// ranks.
 	Disturb func(moe.Quantised)
 
-	// injure, unless it is nil, is called on every rank before and after the gradients of a step are computed, every time: a test breaks
-	// memory with it.
-	injure func(r *rank, computed bool)
+	// Routing, unless it is nil, makes the meter of each rank's routing.
+	Routing func(of Routing) (RoutingMeter, error)
+
+	// corrupt, unless it is nil, is called on every rank before and after the gradients of a step
+	// are computed, every time: a test breaks memory with it.
+	corrupt func(r *rank, computed bool)
 
 	cfg     Config
 	ranks   int
@@ -58,14 +64,14 @@ type Job struct {
 	source   *weights.Source    // of a new run's first weights; nil: random ones
 	files    checkpoint.Files   // that checkpoints are written to
 	progress progress
-	late     bool // this process has come to a run under way
+	late     bool // this process has joined a run under way
 
 	cores       int  // that all ranks may use; known when they run
 	interrupted bool // set by rank 0 at its end
 }
 
 // ErrInterrupted says that a run ended at a step boundary before its last step because it was
-// told to, with all its state saved.
+// asked to, with all its state saved.
 var ErrInterrupted = errors.New("interrupted")
 
 // Prepare checks that n ranks can run cfg on this machine, and reads the data. resume is the
@@ -100,8 +106,8 @@ func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job,
 	return j, nil
 }
 
-// Rejoin is Prepare for a process that takes the place of a rank in a run under way, and goes on from what the ranks keep: what the run
-// has written, and the memory that it has taken, are no objection.
+// Rejoin is Prepare for a process that replaces a rank of a run under way and goes on from what the
+// ranks keep. It accepts what the run has written, and the memory that it has taken.
 func Rejoin(cfg Config, n int, report Reporter) (*Job, error) {
 	j := newJob(cfg, n, report)
 	j.late = true
@@ -112,8 +118,9 @@ func newJob(cfg Config, n int, report Reporter) *Job {
 	return &Job{cfg: cfg, ranks: n, report: report, files: faulty{checkpoint.Disk{}}}
 }
 
-// begun opens what the run has begun with, a checkpoint if there is one: as long as the ranks keep nothing, it is the newest.
-func (j *Job) begun() error {
+// openStart opens what a run under way has begun with: its newest checkpoint if there is one, as
+// long as the vaults keep nothing.
+func (j *Job) openStart() error {
 	path, err := checkpoint.Latest(j.cfg.Out)
 	if errors.Is(err, checkpoint.ErrNone) {
 		return j.openSource()
@@ -123,7 +130,7 @@ func (j *Job) begun() error {
 	return j.open(path)
 }
 
-// fits refuses a model of which so many of n ranks need more memory than there is.
+// fits returns an error if those of the n ranks that are here need more memory than is available.
 func fits(cfg Config, n, here int) error {
 	need := product(cfg.EstimateMemory(n).Total(), int64(here))
 	memory := system.ReadMemory()
@@ -134,7 +141,8 @@ func fits(cfg Config, n, here int) error {
 		cfg.Flavor, n, system.Bytes(need), system.Bytes(need/int64(here)), system.Bytes(memory.Available), system.Bytes(memory.Total))
 }
 
-// read opens the tokenizer, loads the corpus and checks that it is long enough. folder is that of a run under way, or of its checkpoint.
+// read opens the tokenizer, loads the corpus and checks that it is long enough. folder is that of a
+// run under way or of its checkpoint; it is empty for a new run.
 func (j *Job) read(folder string) error {
 	if err := j.openTokenizer(folder); err != nil {
 		return err
@@ -225,7 +233,8 @@ func parameters(r *checkpoint.Reader) (total int64) {
 	return total
 }
 
-// Close releases the checkpoint, or the weights that the run has started from, and the data. It may be called more than once.
+// Close releases the checkpoint, or the weights that the run has started from, and the data. It may
+// be called more than once.
 func (j *Job) Close() (err error) {
 	if j.resume != nil {
 		err = j.resume.Close()
@@ -240,7 +249,7 @@ func (j *Job) Close() (err error) {
 	return err
 }
 
-// corePeaks are the peaks that this process has measured, by type: it need not measure them again for its next run.
+// corePeaks are the peaks that this process has measured, by type, for its next runs.
 var corePeaks sync.Map
 
 // corePeak is the peak of the cores of this process, in FLOP/s.
@@ -255,7 +264,7 @@ func corePeak(dtype tensor.DType) float64 {
 // Run trains until the last step, or until ctx ends: then it stops at the next step boundary
 // and returns ErrInterrupted. Either way it saves a checkpoint.
 //
-// The ranks are those of world, as many as Prepare was told.
+// The ranks are those of world, as many as Prepare was given.
 func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	defer j.Close()
 	if err := os.MkdirAll(j.cfg.Out, 0o777); err != nil {
@@ -298,7 +307,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	return err
 }
 
-// team is the threads of this process's ranks.
+// team makes the threads of this process's ranks.
 func (j *Job) team(world spmd.World) *tensor.Team {
 	return tensor.NewTeam(world.Here(), j.cfg.threads(world.Ranks(), world.Cores()))
 }

@@ -1,142 +1,121 @@
 package trainer
 
-// The training loop: what a rank does between its first step and its last, and around them.
+// The training loop: a rank's steps, and what is done before, between and after them.
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"spmoe/launcher/record"
 )
 
-// run is what a rank does, from its first step to its last.
+// run is what a rank does from its first step to its last.
 func (r *rank) run(ctx context.Context) (err error) {
 	begin := time.Now()
-	defer r.loader.Close()
-	if err := r.openRecord(); err != nil {
+	defer r.data.loader.Close()
+	if err := r.watch.recorder.open(r.vault.resumed); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.closeRecord()) }()
-	if r.cfg.copies() {
-		r.saver.makeRoom(r.pieces())
-	}
-	defer func() { err = r.endSaving(err) }()
+	defer func() {
+		err = errors.Join(err, r.watch.recorder.close())
+		r.alarms.close()
+	}()
+	r.checkpoints.prepare()
+	defer func() { err = r.checkpoints.close(err) }()
 	if err := r.prologue(); err != nil {
 		return err
 	}
-	interrupted, tooMany, err := r.train(ctx)
-	if err == nil && r.saved != r.progress.Step {
-		err = r.save(true)
+	var interrupted bool
+	var tooMany error // steps were skipped
+	steps := r.job.cfg.Steps
+	r.watch.rates.start(r.progress)
+	for r.progress.Step < steps {
+		step, stop, err := r.step(ctx)
+		if err != nil {
+			return err
+		}
+		interrupted, tooMany = stop, r.gradients.tooManySkips(step)
+		last := r.progress.Step == steps || interrupted || tooMany != nil
+		if r.lead() {
+			r.watch.rates.show(r.job.report, step, last)
+		}
+		if last {
+			break
+		}
+		if err := r.betweenSteps(); err != nil {
+			return err
+		}
+	}
+	if r.checkpoints.step != r.progress.Step {
+		err = r.checkpoints.save(true)
 	}
 	if err = cmp.Or(err, tooMany); err != nil {
-		return err
-	}
-	if err := r.endTrace(); err != nil {
-		return err
-	}
-	if err := r.reportProfile(); err != nil {
 		return err
 	}
 	return r.finish(begin, interrupted)
 }
 
-// prologue is what comes before the first step: an evaluation, or what a rank that failed may have left undone.
+// prologue is what comes before the first step: an evaluation, or what a rank that failed may have
+// left undone.
 func (r *rank) prologue() (err error) {
-	r.evaluated, r.saved = r.progress.Step, r.progress.Step
+	e := r.evaluator
+	e.step, r.checkpoints.step = r.progress.Step, r.progress.Step
 	switch {
-	case r.job.resume == nil && !r.continues:
-		if r.loss, err = r.evaluate(); err != nil {
+	case r.job.resume == nil && !r.vault.resumed:
+		if e.loss, err = e.evaluate(); err != nil {
 			return err
 		}
-		r.progress.FirstHeldOut = record.Number(r.loss)
-	case r.evaluates() || r.progress.Step == 0:
+		r.progress.FirstHeldOut = record.Number(e.loss)
+	case e.due() || r.progress.Step == 0:
 		// The run may have ended before it did so; the record has lost it if not.
-		if _, err := r.evaluate(); err != nil {
+		if _, err := e.evaluate(); err != nil {
 			return err
 		}
 	}
-	if !r.continues {
+	if !r.vault.resumed {
 		return r.keep()
 	}
-	r.saved, err = r.saveAgain()
-	return err
-}
-
-// train is the training loop. tooMany says that it ended because of the steps that it had to skip.
-func (r *rank) train(ctx context.Context) (interrupted bool, tooMany, err error) {
-	r.meter.start(r.progress)
-	for r.progress.Step < r.cfg.Steps {
-		step, stop, err := r.measuredStep(ctx)
-		if err != nil {
-			return false, nil, err
-		}
-		interrupted, tooMany = stop, r.tooManySkips(step)
-		last := r.progress.Step == r.cfg.Steps || interrupted || tooMany != nil
-		if r.lead() && (r.progress.Step%r.cfg.LogEvery == 0 || r.progress.Step == 1 || last || step.Skipped) {
-			r.job.report.Step(r.meter.lap(step))
-		} else if w, ok := r.job.report.(Watcher); ok && r.lead() && w.Wants() {
-			w.Between(r.meter.rates(step, time.Now()))
-		}
-		if last {
-			break
-		}
-		pause := time.Now()
-		if err := r.betweenSteps(); err != nil {
-			return false, nil, err
-		}
-		r.meter.pause(time.Since(pause))
-	}
-	return interrupted, tooMany, nil
+	return r.checkpoints.repeat()
 }
 
 // betweenSteps evaluates and saves, if it is time to.
 func (r *rank) betweenSteps() (err error) {
-	if r.evaluates() {
-		if r.loss, err = r.evaluate(); err != nil {
+	begin, e := time.Now(), r.evaluator
+	if e.due() {
+		if e.loss, err = e.evaluate(); err != nil {
 			return err
 		}
-		r.evaluated = r.progress.Step
+		e.step = r.progress.Step
 	}
-	if err := r.pollSave(); err != nil || !every(r.cfg.SaveEvery, r.progress.Step) {
+	if err := r.checkpoints.poll(); err != nil {
 		return err
 	}
-	r.saved = r.progress.Step
-	return r.save(false)
+	if err := r.checkpoints.saveIfDue(); err != nil {
+		return err
+	}
+	r.watch.rates.pause(time.Since(begin))
+	return nil
 }
 
-// reportProfile gathers where the time went. It is collective.
-func (r *rank) reportProfile() error {
-	profile, err := r.profiler.gather(r.comm)
-	if err != nil {
-		return fmt.Errorf("gathering the profile: %w", err)
-	}
-	if r.lead() {
-		r.recordTimes(profile)
-		if r.job.Profile {
-			r.job.report.Profile(profile)
-		}
-	}
-	return r.reportRatios(profile)
-}
-
-// finish evaluates once more, generates the sample and reports the end. An interrupted run does neither.
+// finish is what comes after the last step: the trace and the profile, and, unless the run was
+// interrupted, an evaluation and the sample. It is collective.
 func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
-	p := r.progress
-	done := Done{Step: p.Step, Steps: r.cfg.Steps, Ranks: r.comm.Size(), Interrupted: interrupted, Out: r.cfg.Out}
-	if !interrupted {
-		if r.evaluated != p.Step || r.loss == 0 {
-			if r.loss, err = r.evaluate(); err != nil {
-				return err
-			}
+	if err := r.watch.report(r.job, r.comm); err != nil {
+		return err
+	}
+	cfg, p, e := &r.job.cfg, r.progress, r.evaluator
+	done := Done{Step: p.Step, Steps: cfg.Steps, Ranks: r.comm.Size(), Interrupted: interrupted, Out: cfg.Out}
+	if !interrupted && (e.step != p.Step || e.loss == 0) {
+		if e.loss, err = e.evaluate(); err != nil {
+			return err
 		}
-		if r.cfg.SampleTokens > 0 {
-			done.Prompt = r.cfg.SamplePrompt
-			if done.Sample, err = r.sample(r.cfg.SamplePrompt, r.cfg.SampleTokens); err != nil {
-				return err
-			}
+	}
+	if !interrupted && cfg.SampleTokens > 0 {
+		done.Prompt = cfg.SamplePrompt
+		if done.Sample, err = sample(r, cfg.SamplePrompt, cfg.SampleTokens); err != nil {
+			return err
 		}
 	}
 	perToken, err := r.job.bytesPerToken()
@@ -144,15 +123,15 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 		return err
 	}
 	done.Train = Progress{float64(p.FirstTrain), p.Recent.mean(), perToken}
-	done.HeldOut = Progress{float64(p.FirstHeldOut), r.loss, r.bytesPerToken}
+	done.HeldOut = Progress{float64(p.FirstHeldOut), e.loss, e.bytesPerToken}
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
 		r.job.interrupted = interrupted
-		r.recordDone(done)
+		r.watch.recorder.done(done)
 		r.job.report.Done(done)
 	}
 	return nil
 }
 
-// every reports whether step is one at which something that happens every n steps is due.
-func every(n, step int) bool { return n > 0 && step%n == 0 }
+// due reports whether something that happens every n steps happens at this one.
+func due(n, step int) bool { return n > 0 && step%n == 0 }

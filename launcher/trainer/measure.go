@@ -8,7 +8,8 @@ import (
 	"spmoe/tensor"
 )
 
-// What quantisation did to an operand: how its codes, in the form of the forward product or dgrad, differ from what it was.
+// What quantisation did to an operand: how its codes, in the form of the forward product or dgrad,
+// differ from what it was.
 
 // quantisation is the sums over the elements of an operand that a record holds.
 type quantisation struct{ elements, signal, noise, saturated, flushed float64 }

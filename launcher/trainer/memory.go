@@ -1,5 +1,7 @@
 package trainer
 
+// How much memory each rank needs, estimated from the configuration.
+
 import (
 	"spmoe/moe"
 	"spmoe/moe/optim"

@@ -1,50 +1,18 @@
 package trainer
 
+// Rates: tokens and FLOPs per second, and what they are of the machine's peak.
+
 import (
-	"fmt"
 	"time"
 
-	"spmoe/collective"
 	"spmoe/launcher/system"
-	"spmoe/moe"
-	"spmoe/tensor/profile"
 )
 
-// totals adds up what the ranks' passes measured; stop is positive if any rank wants to stop.
-type totals struct {
-	loss, tokens, mtp, mtpTokens, balance, dropped, stop float64
-	bytes                                                float64 // that the tokens of an evaluation stand for
-}
-
-func (t *totals) add(l moe.Loss) {
-	t.loss += l.Sum
-	t.tokens += float64(l.Tokens)
-	t.mtp += l.MTP
-	t.mtpTokens += float64(l.MTPTokens)
-	t.balance += l.Balance
-	t.dropped += float64(l.Dropped)
-}
-
-// means returns the losses a token.
-func (t totals) means() (loss, mtp float64) {
-	return t.loss / max(t.tokens, 1), t.mtp / max(t.mtpTokens, 1)
-}
-
-// sumTotals adds the totals of all ranks.
-func (r *rank) sumTotals(t totals) (totals, error) {
-	defer r.ex.Enter(r.ex.Enter(profile.Collectives))
-	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.bytes}
-	if err := collective.AllReduce(r.comm, buf[:], collective.Sum); err != nil {
-		return t, fmt.Errorf("summing the loss: %w", err)
-	}
-	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7]}, nil
-}
-
-// meter turns steps into rates. Time spent outside steps is taken out by pause.
+// meter turns steps into rates. pause takes out the time that is spent outside steps.
 type meter struct {
 	cfg     Config
-	peak    float64
-	flops   float64 // a token
+	peak    float64 // of the machine, FLOP/s
+	flops   float64 // per token
 	total   int64   // memory of the machine
 	began   time.Time
 	from    int // step at which began was taken
@@ -52,8 +20,8 @@ type meter struct {
 	lapStep int
 }
 
-func newMeter(cfg Config, peak float64) meter {
-	return meter{cfg: cfg, peak: peak, flops: cfg.Model.FLOPsPerToken(cfg.Seq), total: system.ReadMemory().Total}
+func newMeter(cfg Config, peak float64) *meter {
+	return &meter{cfg: cfg, peak: peak, flops: cfg.Model.FLOPsPerToken(cfg.Seq), total: system.ReadMemory().Total}
 }
 
 func (m *meter) start(p progress) {
@@ -83,4 +51,13 @@ func (m *meter) rates(s Step, now time.Time) Step {
 	s.Memory = system.Resident()
 	s.MemoryShare = float64(s.Memory) / float64(max(m.total, 1))
 	return s
+}
+
+// show reports a step if it is one to be logged, or lets a view that wants more look at it.
+func (m *meter) show(to Reporter, s Step, last bool) {
+	if s.Step%m.cfg.LogEvery == 0 || s.Step == 1 || last || s.Skipped {
+		to.Step(m.lap(s))
+	} else if w, ok := to.(Watcher); ok && w.Wants() {
+		w.Between(m.rates(s, time.Now()))
+	}
 }

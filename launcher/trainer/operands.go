@@ -1,6 +1,6 @@
 package trainer
 
-// What quantisation did to the operands of a step, summed up over its passes for the record.
+// What quantisation did to the operands of a step, summed over its passes for the record.
 
 import (
 	"cmp"
@@ -10,10 +10,11 @@ import (
 
 	"spmoe/moe"
 	"spmoe/mx"
+	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
 
-// operand tells the operands of a step apart.
+// operand identifies an operand of a step.
 type operand struct {
 	layer  int
 	linear string
@@ -26,51 +27,82 @@ type quantised struct {
 	quantisation
 }
 
-// discard forgets the operands of the step under way, which is computed again.
-func (c *recording) discard() { clear(c.operands) }
+// operandMeter measures the operands of the steps that are to be recorded. It is an [observer].
+type operandMeter struct {
+	ex      *tensor.Exec
+	model   *moe.Model
+	lead    bool
+	every   int                 // steps between those that are recorded; 0: none is
+	disturb func(moe.Quantised) // see [Job]; may be nil
+	sums    map[operand]*quantised
+	spent   time.Duration // on measuring, in the step under way
+}
 
-// watch makes the model show what it quantises, if that is to be disturbed or recorded.
-func (r *rank) watch(recorded bool) {
-	disturb := r.job.Disturb
-	if disturb == nil && !recorded {
-		r.model.ObserveQuantised(nil)
+// newOperandMeter begins to disturb what the model quantises, if that is asked for.
+func newOperandMeter(j *Job, ex *tensor.Exec, model *moe.Model, lead bool) *operandMeter {
+	m := &operandMeter{ex: ex, model: model, lead: lead, every: j.cfg.RecordEvery, disturb: j.Disturb, sums: map[operand]*quantised{}}
+	m.observe(false)
+	return m
+}
+
+// Before implements [observer].
+func (m *operandMeter) Before(step int) {
+	m.spent = 0
+	m.observe(m.every > 0 && recordsSums(m.every, step))
+}
+
+// After implements [observer].
+func (m *operandMeter) After(finishedStep) error {
+	m.observe(false)
+	return nil
+}
+
+// observe makes the model show what it quantises, if that is to be disturbed or measured.
+func (m *operandMeter) observe(measured bool) {
+	if m.disturb == nil && !measured {
+		m.model.ObserveQuantised(nil)
 		return
 	}
-	r.model.ObserveQuantised(func(q moe.Quantised) {
-		if disturb != nil && !q.Sent {
-			disturb(q)
+	m.model.ObserveQuantised(func(q moe.Quantised) {
+		if m.disturb != nil && !q.Sent {
+			m.disturb(q)
 		}
-		if recorded && !q.Again {
-			r.recordOperand(q)
+		if measured && !q.Again {
+			m.add(q)
 		}
 	})
 }
 
-// recordOperand adds an operand to the sums of the step. What all ranks have is counted once, and what was sent is counted by its sender.
-func (r *rank) recordOperand(q moe.Quantised) {
-	defer r.ex.Enter(r.ex.Enter(profile.Rest)) // where the profile takes it out
+// add adds an operand to the sums of the step. What all ranks have is counted once, and what was
+// sent is counted by its sender.
+func (m *operandMeter) add(q moe.Quantised) {
+	defer m.ex.Enter(m.ex.Enter(profile.Rest)) // where the profiler takes it out
 	begin := time.Now()
-	c, key := r.recording, operand{q.Layer, q.Linear, q.Operand}
-	if c.operands[key] == nil {
-		c.operands[key] = &quantised{format: q.Format}
+	key := operand{q.Layer, q.Linear, q.Operand}
+	if m.sums[key] == nil {
+		m.sums[key] = &quantised{format: q.Format}
 	}
-	if !q.Received && (q.Local || r.lead()) {
-		c.operands[key].add(measure(r.ex, q))
+	if !q.Received && (q.Local || m.lead) {
+		m.sums[key].add(measure(m.ex, q))
 	}
-	c.spent += time.Since(begin)
+	m.spent += time.Since(begin)
 }
 
-// take returns the operands of the step, in the order of the record, which is that of all ranks, and forgets them.
-func (c *recording) take() (keys []operand, sums []quantised) {
-	for key := range c.operands {
+// discard forgets the operands of an attempt that is made again.
+func (m *operandMeter) discard() { clear(m.sums) }
+
+// take returns the operands of the step, in the order of the record, which is that of all ranks,
+// and forgets them.
+func (m *operandMeter) take() (keys []operand, sums []quantised) {
+	for key := range m.sums {
 		keys = append(keys, key)
 	}
 	slices.SortFunc(keys, func(a, b operand) int {
 		return cmp.Or(cmp.Compare(a.layer, b.layer), strings.Compare(a.linear, b.linear), cmp.Compare(a.kind, b.kind))
 	})
 	for _, key := range keys {
-		sums = append(sums, *c.operands[key])
+		sums = append(sums, *m.sums[key])
 	}
-	clear(c.operands)
+	clear(m.sums)
 	return keys, sums
 }

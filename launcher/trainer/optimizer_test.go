@@ -115,7 +115,7 @@ func TestResumeWithAnotherOptimizer(t *testing.T) {
 	} {
 		cfg := c.cfg
 		c.change(&cfg)
-		job, err := Prepare(cfg, 2, c.cfg.Out, &recorder{})
+		job, err := Prepare(cfg, 2, c.cfg.Out, &reports{})
 		if err == nil {
 			job.Close()
 		}

@@ -9,8 +9,8 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Profile says where the time of an optimizer step went. The first step of a run, in which memory is allocated, does not
-// count, nor do evaluations and checkpoints.
+// Profile says where the time of an optimizer step went. The first step of a run, in which memory
+// is allocated, does not count, nor do evaluations and checkpoints.
 type Profile struct {
 	Steps    int // that were measured; 0: there was none after the first
 	Ranks    int
@@ -27,7 +27,7 @@ type FamilyTime struct {
 	Ranks   []time.Duration
 }
 
-// profiler adds up the steps of one rank.
+// profiler adds up the times of the steps of one rank. It is an [observer].
 type profiler struct {
 	timer *profile.Timer
 	cold  bool     // no step was made yet
@@ -57,20 +57,23 @@ func newProfiler(now func() time.Duration, c *collective.Comm) *profiler {
 	return &profiler{timer: profile.NewTimer(now, waited), cold: true}
 }
 
-// begin and end stand around a step, of which end leaves out the time of family Rest that belongs to no step.
-func (p *profiler) begin() { p.timer.Start() }
+// Before implements [observer].
+func (p *profiler) Before(int) { p.timer.Start() }
 
-func (p *profiler) end(apart time.Duration) {
+// After implements [observer]. The time that observers have spent inside the step is in family
+// Rest, and is left out.
+func (p *profiler) After(s finishedStep) error {
 	times := p.timer.Stop()
-	times[profile.Rest] = max(times[profile.Rest]-apart, 0)
+	times[profile.Rest] = max(times[profile.Rest]-s.spent, 0)
 	if !p.cold {
 		p.all.add(&times)
 		p.lap.add(&times)
 	}
 	p.cold = false
+	return nil
 }
 
-// forget begins anew, with a warm step.
+// forget starts over, with a warm step.
 func (p *profiler) forget() { p.cold, p.all = false, measured{} }
 
 // gather returns the profile of all ranks. It is collective.

@@ -13,12 +13,13 @@ import (
 
 // What a run reports as its profile: every family that the precision has, of warm steps only, and all of the step's time.
 func TestProfile(t *testing.T) {
+	t.Parallel()
 	for precision, want := range map[string][]string{
 		"bf16":          {"bf16 forward", "bf16 dgrad", "bf16 wgrad", "bf16 grouped forward", "bf16 grouped dgrad", "bf16 grouped wgrad"},
 		"mxfp8-experts": {"bf16 forward", "bf16 wgrad", "mx grouped forward", "mx grouped dgrad", "mx grouped wgrad", "quantize"},
 	} {
 		cfg := tiny(t, func(c *Config) { c.Precision, c.EvalEvery, c.SaveEvery = precision, 2, 3 })
-		r := &recorder{}
+		r := &reports{}
 		job, err := Prepare(cfg, 2, "", r)
 		if err != nil {
 			t.Fatal(err)
@@ -65,9 +66,10 @@ func TestProfile(t *testing.T) {
 
 // Without the flag, nothing is measured or reported; with it, the run is the same to the bit.
 func TestProfileChangesNothing(t *testing.T) {
+	t.Parallel()
 	var losses [2][]float64
 	for i, on := range []bool{false, true} {
-		r := &recorder{}
+		r := &reports{}
 		job, err := Prepare(tiny(t, nil), 2, "", r)
 		if err != nil {
 			t.Fatal(err)
@@ -94,12 +96,14 @@ func TestProfiler(t *testing.T) {
 		var now time.Duration
 		p := newProfiler(func() time.Duration { return now }, c)
 		for _, step := range []time.Duration{1000, 30, 50} {
-			p.begin()
+			p.Before(0)
 			before := p.timer.Switch(profile.Loss)
 			now += step
 			p.timer.Switch(before)
 			now += 8
-			p.end(7)
+			if err := p.After(finishedStep{spent: 7}); err != nil {
+				return err
+			}
 			now += 500
 		}
 		got, err := p.gather(c)

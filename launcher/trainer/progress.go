@@ -1,11 +1,13 @@
 package trainer
 
+// How far a run is, and what it remembers of its last steps.
+
 import (
 	"spmoe/datasets"
 	"spmoe/launcher/record"
 )
 
-// progress is the trainer's part of a checkpoint.
+// progress is what a checkpoint holds of a run beyond tensors.
 type progress struct {
 	Step           int            `json:"step"`
 	OptimizerSteps int            `json:"optimizer_steps"`

@@ -1,63 +1,88 @@
 package trainer
 
+// One rank of a run, and how its parts are put together.
+
 import (
 	"slices"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
-	"spmoe/datasets"
 	"spmoe/internal/fault"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
 )
 
-// rank is one rank of a run: its part of the model, of the optimizer and of the data.
+// rank is one rank of a run: its part of the model, of the optimizer and of the data, and what
+// guards, saves and watches them.
 type rank struct {
-	job     *Job
-	cfg     Config
-	comm    *collective.Comm
-	ex      *tensor.Exec
-	model   *moe.Model
-	optim   *optim.Optimizer
-	loader  *datasets.Ahead
-	heldOut *datasets.Windows
+	job  *Job
+	comm *collective.Comm
+	ex   *tensor.Exec
+	*trainState
 
-	progress      progress
-	meter         meter
-	profiler      *profiler
-	recording     *recording
-	tracer        *tracer
-	ratios        *ratioMeter // nil: none
-	saver         *saver
-	stragglers    stragglers
-	keeper        *keeper
-	integrity     integrity
-	begun         int     // step that this rank began after
-	evaluated     int     // step of the newest evaluation
-	saved         int     // and of the newest checkpoint
-	loss          float64 // of that evaluation
-	bytesPerToken float64 // of its text
-	peak          float64 // of the machine, FLOP/s
-	continues     bool    // a run under way, from what the vaults kept
-	routings      []moe.Routing
-	loads         []int64 // of all routers, one after the other
-	rows          []int32 // [batch of this rank, seq+1]
-	inputs        []int32 // [micro-batch, seq]
-	targets       []int32
-	first         []int32 // position that each input's document begins at; nil: attention does not stop there
+	gradients   *gradientGuard
+	memory      *memoryGuard
+	vault       *stateVault
+	evaluator   *evaluator
+	checkpoints *checkpointer
+	alarms      *alarms
+	watch       observers
 }
 
+// newRank makes a rank in the state that its first step starts from. It is collective.
 func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, error) {
 	if _, kept := c.Kept(); j.late && !kept && j.resume == nil {
-		if err := j.begun(); err != nil {
+		if err := j.openStart(); err != nil {
 			return nil, err
 		}
 	}
 	cfg := j.cfg
-	r := &rank{job: j, cfg: cfg, comm: c, ex: ex, progress: j.progress, peak: peak}
-	r.progress.Recent, r.progress.Norms = slices.Clone(j.progress.Recent), slices.Clone(j.progress.Norms)
-	r.progress.SkippedSteps = slices.Clone(j.progress.SkippedSteps)
+	r := &rank{job: j, comm: c, ex: ex, trainState: &trainState{progress: j.progress.clone()}}
+	r.alarms = &alarms{lead: r.lead(), progress: &r.progress, report: j.report}
+	r.alarms.events.Folder = cfg.Out
+	r.watch.rates = newMeter(cfg, peak)
+	var err error
+	if r.model, err = newModel(cfg, c); err != nil {
+		return nil, err
+	}
+	r.watch.operands = newOperandMeter(j, ex, r.model, r.lead())
+	ex.Progress = c.Progress()
+	c.SetHelper(ex)
+	rule, err := cfg.Optimizer.Rule()
+	if err != nil {
+		return nil, err
+	}
+	if r.vault, err = newStateVault(c.Vault(), cfg.Model, optim.StateBytes(rule, r.model.Groups, c)); err != nil {
+		return nil, err
+	}
+	r.optim = optim.New(ex, r.model.Groups, c, rule, r.vault.states...)
+	r.optim.ClipNorm = cfg.Optimizer.ClipNorm
+	r.balancer = newBalancer(c, ex, r.model, cfg.Model.Experts)
+	text, err := j.loader(c.Rank())
+	if err != nil {
+		return nil, err
+	}
+	r.data = newDataLoader(cfg, text, j.separator, c.Size())
+	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
+	r.memory = &memoryGuard{comm: c, ex: ex, state: r.trainState, vault: r.vault, alarms: r.alarms, period: cfg.Guard.Memory}
+	if err := r.addObservers(); err != nil {
+		return nil, err
+	}
+	if err := r.addTasks(); err != nil {
+		return nil, err
+	}
+	fault.Point(fault.InStart)
+	if err := r.begin(); err != nil {
+		return nil, err
+	}
+	r.vault.begun = r.progress.Step
+	r.memory.take()
+	return r, nil
+}
+
+// newModel makes this rank's part of the model. It is collective.
+func newModel(cfg Config, c *collective.Comm) (*moe.Model, error) {
 	precision, err := cfg.Recipe()
 	if err != nil {
 		return nil, err
@@ -72,114 +97,73 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 			return nil, err
 		}
 	}
-	if r.model, err = moe.New(cfg.Model, precision, cfg.Seq, c, exchange); err != nil {
-		return nil, err
-	}
-	if r.model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
-		return nil, err
-	}
-	r.watch(false)
-	ex.Progress = c.Progress()
-	c.SetHelper(ex)
-	rule, err := cfg.Optimizer.Rule()
+	model, err := moe.New(cfg.Model, precision, cfg.Seq, c, exchange)
 	if err != nil {
 		return nil, err
 	}
-	if r.keeper, err = newKeeper(c.Vault(), cfg.Model, optim.StateBytes(rule, r.model.Groups, c)); err != nil {
-		return nil, err
-	}
-	r.optim = optim.New(ex, r.model.Groups, c, rule, r.keeper.states...)
-	r.optim.ClipNorm = cfg.Optimizer.ClipNorm
-	if r.recording, err = j.recording(); err != nil {
-		return nil, err
-	}
-	r.tracer = newTracer(j.Trace)
-	r.profiler = newProfiler(r.tracer.now, c)
-	ex.Profile = r.profiler.timer
-	loader, err := j.loader(c.Rank())
-	if err != nil {
-		return nil, err
-	}
-	r.loader = datasets.NewAhead(loader)
-	if r.heldOut, err = j.windows(c.Rank()); err != nil {
-		return nil, err
-	}
-	r.stragglers = newStragglers(c)
-	r.routings = r.model.Routings()
-	r.loads = make([]int64, len(r.routings)*cfg.Model.Experts)
-	if r.ratios, err = j.ratioMeter(r.routings); err != nil {
-		return nil, err
-	}
-	micro := cfg.microBatch(c.Size())
-	r.rows = make([]int32, cfg.Batch/c.Size()*(cfg.Seq+1))
-	r.inputs, r.targets = make([]int32, micro*cfg.Seq), make([]int32, micro*cfg.Seq)
-	if cfg.DocumentMask {
-		r.first = make([]int32, micro*cfg.Seq)
-	}
-	if r.saver, err = newSaver(cfg, c, j.files, j.tokenizerFile); err != nil {
-		return nil, err
-	}
-	fault.Point(fault.InStart)
-	if err := r.begin(); err != nil {
-		return nil, err
-	}
-	r.begun = r.progress.Step
-	r.takeSums()
-	r.meter = newMeter(cfg, r.peak)
-	return r, nil
+	model.Recompute, err = moe.ParseRecompute(cfg.Recompute)
+	return model, err
 }
 
-// begin sets this rank to the state that its first step starts from: what the vaults kept, or a checkpoint, or initial weights.
-func (r *rank) begin() error {
-	if step, ok := r.comm.Kept(); ok {
-		r.continues = true
-		return r.goBack(step)
+// addObservers makes what watches the steps.
+func (r *rank) addObservers() (err error) {
+	w, j := &r.watch, r.job
+	w.tracer = newTracer(j.Trace, j.cfg, r.comm, r.alarms)
+	w.profiler = newProfiler(w.tracer.now, r.comm)
+	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
+	w.stragglers = newStragglers(r.comm, r.alarms)
+	w.recorder = &recorder{
+		job: j, comm: r.comm, ex: r.ex, state: r.trainState, alarms: r.alarms,
+		operands: w.operands, profiler: w.profiler, rates: w.rates,
 	}
-	r.optim.Use(r.progress.Step)
-	if r.job.resume != nil {
-		return r.restore()
+	if w.recorder.probe, err = j.newProbe(); err != nil {
+		return err
 	}
-	return r.initial()
+	w.routing, err = newRoutingObserver(j, r.model, r.balancer)
+	w.order()
+	return err
 }
 
-// goBack sets this rank to the state after a step that all ranks keep.
-func (r *rank) goBack(step int64) error {
-	fault.Point(fault.BeforeBack)
-	defer fault.Point(fault.AfterBack)
-	n, err := r.keeper.goBack(step)
+// addTasks makes what is done between steps. It is collective.
+func (r *rank) addTasks() error {
+	j, w := r.job, &r.watch
+	windows, err := j.windows(r.comm.Rank())
 	if err != nil {
 		return err
 	}
-	fault.Point(fault.InBack)
-	r.progress, r.peak = n.Progress, n.Peak
-	r.optim.Use(r.progress.Step)
-	r.optim.SetSteps(r.progress.OptimizerSteps)
-	if err := r.checkKept(n.State); err != nil {
-		return err
+	r.evaluator = &evaluator{
+		job: j, comm: r.comm, ex: r.ex, state: r.trainState,
+		recorder: w.recorder, tracer: w.tracer, windows: windows,
 	}
-	for i, route := range r.routings {
-		copy(route.Bias.F32(), n.Biases[i])
+	saver, err := newSaver(j.cfg, r.comm, j.files, j.tokenizerFile)
+	r.checkpoints = &checkpointer{
+		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory,
+		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver,
 	}
-	if err := r.loader.Restore(r.progress.Loader); err != nil {
-		return err
-	}
-	return r.optim.Publish()
+	return err
 }
 
-// keep keeps the state after the step that was made last, which has been recorded.
+// keep completes the state after the step that was made last, where it outlives this process. The
+// record of the step outlives it first.
 func (r *rank) keep() error {
-	if r.keeper.states == nil {
-		return r.settle(r.recording.show())
+	if !r.vault.heals() {
+		return r.watch.recorder.show()
 	}
-	if err := r.settle(r.recording.push()); err != nil {
+	if err := r.watch.recorder.push(); err != nil {
 		return err
 	}
-	n := notes{Progress: r.here(), Peak: r.peak, State: r.integrity.stateSums()}
-	for _, route := range r.routings {
+	n := notes{Progress: r.snapshot(), Peak: r.watch.rates.peak, State: r.memory.takenState()}
+	for _, route := range r.balancer.routings {
 		n.Biases = append(n.Biases, route.Bias.F32())
 	}
-	return r.keeper.keep(n)
+	return r.vault.keep(n)
 }
 
 // lead reports whether this rank is the one that reports.
 func (r *rank) lead() bool { return r.comm.Rank() == 0 }
+
+// clone returns a copy of the progress that shares no memory with it.
+func (p progress) clone() progress {
+	p.Recent, p.Norms, p.SkippedSteps = slices.Clone(p.Recent), slices.Clone(p.Norms), slices.Clone(p.SkippedSteps)
+	return p
+}

@@ -26,7 +26,7 @@ func outcomeOf(t *testing.T, cfg Config, ranks int) outcome {
 }
 
 // outcomeFrom is the outcome of a run that has ended.
-func outcomeFrom(t *testing.T, cfg Config, got *recorder) (o outcome) {
+func outcomeFrom(t *testing.T, cfg Config, got *reports) (o outcome) {
 	t.Helper()
 	for _, s := range got.steps {
 		o.steps = append(o.steps, fmt.Sprintf("step %d: loss %x, MTP %x, balance %x, norm %x, imbalance %x, lr %x", s.Step, s.Loss, s.MTPLoss, s.Balance, s.GradNorm, s.Imbalance, s.LR))

@@ -14,6 +14,7 @@ import (
 // A run has one result and one record, whatever the backward pass makes anew: with steps that are computed twice, in several passes, with
 // documents, evaluations between steps, and measurements of what quantisation does.
 func TestRecompute(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Config){
 		"fp32":  func(c *Config) { c.Precision = "fp32" },
 		"bf16":  func(c *Config) { c.Precision, c.Model.ForceBalance = "bf16", true },
@@ -54,6 +55,7 @@ func TestRecompute(t *testing.T) {
 
 // The more is made anew, the less memory a rank is expected to need, and the time that it takes has a name.
 func TestRecomputeIsSeen(t *testing.T) {
+	t.Parallel()
 	var heaps []int64
 	for _, recompute := range []string{"none", "selective", "full"} {
 		cfg := tiny(t, func(c *Config) { c.Recompute, c.Model.Layers = recompute, 8 })

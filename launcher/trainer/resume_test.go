@@ -16,9 +16,9 @@ import (
 
 // onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The machine's peak is
 // not measured.
-func onRanks(t *testing.T, cfg Config, n int, resume string, body func(r *rank) error) *recorder {
+func onRanks(t *testing.T, cfg Config, n int, resume string, body func(r *rank) error) *reports {
 	t.Helper()
-	report := &recorder{}
+	report := &reports{}
 	job, err := Prepare(cfg, n, resume, report)
 	if err != nil {
 		t.Fatal(err)
@@ -69,6 +69,7 @@ func sameState(t *testing.T, what string, got, want Config, step int) {
 // A run that is resumed by a new job after any of its 50 steps is the run that was left alone: every loss, and the state at
 // the end, bit for bit.
 func TestResumeAtEveryStep(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) {
 		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.Model.BiasSpeed = 50, 16, 4, 2, 1, 60, 0.01
 	})
@@ -78,7 +79,7 @@ func TestResumeAtEveryStep(t *testing.T) {
 		again.Out, again.SaveEvery = filepath.Join(t.TempDir(), "run"), 0
 		got := onRanks(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), func(r *rank) error {
 			if k == cfg.Steps { // where a run has nothing left to save
-				return r.save(true)
+				return r.checkpoints.save(true)
 			}
 			return run(r)
 		})
@@ -96,6 +97,7 @@ func TestResumeAtEveryStep(t *testing.T) {
 
 // What N ranks save, M ranks load and save again, byte for byte, and go on with.
 func TestAnyNumberOfRanks(t *testing.T) {
+	t.Parallel()
 	counts := []int{1, 2, 4, 8}
 	for _, saved := range counts {
 		cfg := tiny(t, func(c *Config) { c.Steps, c.Model.Experts, c.Model.BiasSpeed, c.Precision = 3, 8, 0.01, "fp32" })
@@ -107,7 +109,7 @@ func TestAnyNumberOfRanks(t *testing.T) {
 			name := fmt.Sprintf("%d to %d ranks", saved, loaded)
 			copied := cfg
 			copied.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.save(true) })
+			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.checkpoints.save(true) })
 			sameState(t, name, copied, cfg, 3)
 			longer.Out = filepath.Join(t.TempDir(), "run")
 			for i, s := range onRanks(t, longer, loaded, cfg.Out, run).steps {
@@ -121,6 +123,7 @@ func TestAnyNumberOfRanks(t *testing.T) {
 
 // A job that is given a run goes on from the newest checkpoint that is whole, and raises an alarm for the one that is not.
 func TestResumePastDamage(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
 	want := onRanks(t, cfg, 2, "", run)
 	if err := os.Remove(filepath.Join(cfg.Out, "step-00000004", "config.toml")); err != nil {
@@ -137,12 +140,13 @@ func TestResumePastDamage(t *testing.T) {
 
 // Ranks that have opened different checkpoints do not start.
 func TestResumeFromDifferentSteps(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
 	onRanks(t, cfg, 2, "", run)
 	var jobs [2]*Job
 	for i := range jobs {
 		var err error
-		if jobs[i], err = Prepare(cfg, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", 2+i)), &recorder{}); err != nil {
+		if jobs[i], err = Prepare(cfg, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", 2+i)), &reports{}); err != nil {
 			t.Fatal(err)
 		}
 		defer jobs[i].Close()

@@ -15,6 +15,7 @@ import (
 
 // What is logged, evaluated and saved when.
 func TestCadence(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*Config)
 		want   string
@@ -56,6 +57,7 @@ func TestCadence(t *testing.T) {
 
 // A global batch gives the same steps however it is spread over ranks and passes.
 func TestSameBatch(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.Precision, c.Model.MTPLayers, c.Model.BalanceAlpha = "fp32", 1, 0.01 })
 	want := train(t, cfg, 1, "")
 	for _, c := range []struct{ ranks, micro int }{{1, 1}, {1, 3}, {1, 8}, {1, 100}, {2, 0}, {2, 3}, {4, 0}, {4, 1}} {
@@ -84,6 +86,7 @@ func TestSameBatch(t *testing.T) {
 
 // Ranks that have no window of the held-out text take part all the same.
 func TestFewWindows(t *testing.T) {
+	t.Parallel()
 	for _, windows := range []int{1, 3, 5} {
 		cfg := tiny(t, func(c *Config) { c.Precision, c.EvalSequences, c.Steps = "fp32", windows, 1 })
 		want := train(t, cfg, 1, "").evals
@@ -98,6 +101,7 @@ func TestFewWindows(t *testing.T) {
 
 // What is reported is consistent with itself and with the configuration.
 func TestReport(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.Steps, c.SampleTokens, c.EvalEvery = 14, 12, 7 })
 	got := train(t, cfg, 2, "")
 	var losses []float64
@@ -135,6 +139,7 @@ func TestReport(t *testing.T) {
 
 // A step whose gradient is not finite is reported and changes no weight; the run goes on and can be resumed.
 func TestSkippedSteps(t *testing.T) {
+	t.Parallel()
 	// The first steps throw the weights so far that no later loss is finite.
 	cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.Keep, c.LogEvery, c.Optimizer.LR = 6, 1, 9, 100, 1e30 })
 	cfg.Guard.Skips = 6
@@ -172,6 +177,7 @@ func TestSkippedSteps(t *testing.T) {
 
 // The selection biases move by at most twice their speed in a step, and their sum does not.
 func TestBalance(t *testing.T) {
+	t.Parallel()
 	for _, speed := range []float64{0, 0.01} {
 		cfg := tiny(t, func(c *Config) { c.Steps, c.Model.BiasSpeed = 1, speed })
 		got := train(t, cfg, 2, "")
@@ -190,6 +196,7 @@ func TestBalance(t *testing.T) {
 
 // The sample continues all of the prompt, not only its end.
 func TestSampleContext(t *testing.T) {
+	t.Parallel()
 	samples := map[string]bool{}
 	for _, prompt := range []string{"rank 1 sends 2", "ends 2", "2"} {
 		cfg := tiny(t, func(c *Config) { c.Precision, c.Steps, c.SampleTokens, c.SamplePrompt = "fp32", 8, 100, prompt })
@@ -202,10 +209,11 @@ func TestSampleContext(t *testing.T) {
 
 // An end of the context stops all ranks after the same step, whichever notices first.
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.Steps = 50 })
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r := &recorder{onStep: func(s Step) {
+	r := &reports{onStep: func(s Step) {
 		if s.Step == 2 {
 			cancel()
 		}
@@ -224,6 +232,7 @@ func TestInterrupt(t *testing.T) {
 
 // Tokens and gradients that travel quantised still train the model, and a capacity drops choices, which every step counts.
 func TestExchangeOptions(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change  func(*Config)
 		dropped bool

@@ -7,6 +7,7 @@ import (
 
 // A run whose weights have been thrown so far that the model gives no numbers ends like any other: without a sample.
 func TestSampleOfBrokenModel(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.Steps, c.SampleTokens, c.Optimizer.LR = 1, 12, 1e300 })
 	for _, ranks := range []int{1, 2} {
 		got := train(t, cfg, ranks, "")

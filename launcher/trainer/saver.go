@@ -1,5 +1,7 @@
 package trainer
 
+// Checkpoints that are written while training goes on.
+
 import (
 	"bytes"
 	"context"
@@ -16,41 +18,42 @@ import (
 	"spmoe/launcher/system"
 )
 
-// saver writes a rank's part of checkpoints while training goes on: at a step boundary it copies the state, and a goroutine
-// writes the copy. The ranks' goroutines meet on a communicator of their own, and agree after every part of the work
-// whether all of them could do it. One save is in flight at most.
+// saver writes a rank's part of checkpoints while training goes on: at a step boundary it copies
+// the state, and a goroutine writes the copy. The ranks' goroutines meet on a communicator of their
+// own, and agree after every part of the work whether all of them could do it. One save is in
+// flight at most.
 type saver struct {
-	comm   *collective.Comm
-	places folders
-	cfg    Config
-	files  checkpoint.Files
-	ctx    context.Context
-	cancel context.CancelFunc      // makes writing fail
-	room   chan []checkpoint.Piece // gives where the copy goes, once
-	copied []checkpoint.Piece      // where the copy is; nil: there was none yet
-	flight *flight                 // nil: none
+	comm    *collective.Comm
+	folders folders
+	cfg     Config
+	files   checkpoint.Files
+	ctx     context.Context
+	cancel  context.CancelFunc      // makes writing fail
+	room    chan []checkpoint.Piece // gives where the copy goes, once
+	copied  []checkpoint.Piece      // where the copy is; nil: there was none yet
+	pending *pendingSave            // the save in flight; nil: none
 
 	tokenizer []byte // the run's tokenizer.json; nil: it has none
 }
 
-// runState is what a checkpoint holds beside tensors.
+// runState is what a checkpoint holds besides tensors.
 type runState struct {
 	progress progress
 	config   []byte
 }
 
-// flight is a save that has not been reported on.
-type flight struct {
+// pendingSave is a save that has not been reported on.
+type pendingSave struct {
 	state runState
 	begin time.Time // of the time that training was held up
 	last  bool      // of the run
 	stall time.Duration
-	ended chan landing // gets one
+	ended chan saveResult // gets one
 }
 
-// landing is how a save has ended.
-type landing struct {
-	*flight
+// saveResult is how a save has ended.
+type saveResult struct {
+	*pendingSave
 	lag    time.Duration // from begin until it was durable
 	failed error         // why there is no checkpoint, on all ranks alike
 	untidy error         // what went wrong when there was one, on the rank that leads
@@ -63,23 +66,23 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 	if err != nil {
 		return nil, err
 	}
-	places, err := findFolders(own, cfg.Out)
-	if err == nil && places.owns() {
-		err = system.Tidy(cfg.Out) // somebody may have been killed
+	shared, err := findFolders(own, cfg.Out)
+	if err == nil && shared.owns() {
+		err = system.Tidy(cfg.Out) // a rank may have been killed
 	}
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &saver{comm: own, places: places, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: tokenizer}, nil
+	return &saver{comm: own, folders: shared, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: tokenizer}, nil
 }
 
-// copies reports whether the state is copied, so that training can go on while it is written. At the end of a run it
-// could not.
+// copies reports whether the state is copied, so that training can go on while it is written. At
+// the end of a run it could not.
 func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery > 0 }
 
-// makeRoom begins to make the memory for copies. A kernel that hands out memory page by page, as it is first written, may take
-// seconds for as much: that is not to hold up the first save.
+// makeRoom begins to make the memory for copies. The kernel hands out memory page by page, as it is
+// first written, which may take seconds: that is not to hold up the first save.
 func (s *saver) makeRoom(pieces []checkpoint.Piece) {
 	s.room = make(chan []checkpoint.Piece, 1)
 	go func() {
@@ -115,16 +118,17 @@ func (s *saver) snapshot(pieces []checkpoint.Piece) []checkpoint.Piece {
 	return s.copied
 }
 
-// start begins to save the pieces that this rank holds; ready is why it cannot succeed, if this rank knows. If the state is
-// copied it may change as soon as start returns, otherwise when wait has.
+// start begins to save the pieces that this rank holds; ready is why it cannot succeed, if this
+// rank knows. If the state is copied it may change as soon as start returns, otherwise when wait
+// has.
 func (s *saver) start(state runState, pieces []checkpoint.Piece, ready error, begin time.Time, last bool) {
 	if s.cfg.copies() && !last {
 		pieces = s.snapshot(pieces)
 	}
-	f := &flight{state: state, begin: begin, last: last, ended: make(chan landing, 1)}
-	s.flight = f
+	f := &pendingSave{state: state, begin: begin, last: last, ended: make(chan saveResult, 1)}
+	s.pending = f
 	go func() {
-		l := landing{flight: f}
+		l := saveResult{pendingSave: f}
 		if s.comm.Shared() { // a panic ends the process, as anywhere else, and another one takes the rank's place
 			l.failed, l.broken = s.write(&l, pieces, ready)
 			f.ended <- l
@@ -142,27 +146,28 @@ func (s *saver) start(state runState, pieces []checkpoint.Piece, ready error, be
 }
 
 // wait returns how the save in flight, which there must be, has ended.
-func (s *saver) wait() landing {
-	l := <-s.flight.ended
+func (s *saver) wait() saveResult {
+	l := <-s.pending.ended
 	if l.last || !s.cfg.copies() {
 		l.stall = time.Since(l.begin)
 	}
-	s.flight = nil
+	s.pending = nil
 	return l
 }
 
 // poll is wait if the save has ended.
-func (s *saver) poll() (l landing, ok bool) {
-	if s.flight == nil || len(s.flight.ended) == 0 {
+func (s *saver) poll() (l saveResult, ok bool) {
+	if s.pending == nil || len(s.pending.ended) == 0 {
 		return l, false
 	}
 	return s.wait(), true
 }
 
-// write does the work of a save: the rank that owns the folder begins it, all write, and the one that owns it completes it. Where hosts have
-// folders of their own, each is completed with copies of the others' parts.
-func (s *saver) write(l *landing, pieces []checkpoint.Piece, ready error) (failed, broken error) {
-	step, lead := int64(l.state.progress.Step), s.places.owns()
+// write does the work of a save: the rank that owns the folder begins it, all write, and the one
+// that owns it completes it. Where hosts have folders of their own, each is completed with copies
+// of the others' parts.
+func (s *saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (failed, broken error) {
+	step, lead := int64(l.state.progress.Step), s.folders.owns()
 	var w *checkpoint.Writer
 	defer func() {
 		// Without an agreement, a rank may still be writing there: the next writer clears it away.
@@ -208,17 +213,17 @@ func (s *saver) write(l *landing, pieces []checkpoint.Piece, ready error) (faile
 
 // copyParts completes the parts in every folder, if there are several.
 func (s *saver) copyParts(w *checkpoint.Writer) (failed, broken error) {
-	if !s.places.apart() {
+	if !s.folders.apart() {
 		return nil, nil
 	}
-	if failed, broken = s.places.copyParts(w); broken != nil {
+	if failed, broken = s.folders.copyParts(w); broken != nil {
 		return failed, broken
 	}
 	return s.agree(failed)
 }
 
-// agree returns nil if err is nil on every rank, and otherwise the error of the lowest rank that has one, on all of them.
-// broken says that the ranks could not meet.
+// agree returns nil if err is nil on every rank, and otherwise the error of the lowest rank that
+// has one, on all of them. broken says that the ranks could not meet.
 func (s *saver) agree(err error) (failed, broken error) {
 	first := [1]int64{int64(s.comm.Size())}
 	if err != nil {
@@ -241,8 +246,8 @@ func (s *saver) agree(err error) (failed, broken error) {
 	return errors.New(string(bytes.ToValidUTF8(bytes.TrimRight(text[:], "\x00"), nil))), nil
 }
 
-// cancellable is a file system on which nothing more is written when ctx has ended. Writing is progress: a rank that waits for it does not
-// hang.
+// cancellable is a file system on which nothing more is written when ctx has ended. Writing is
+// progress: a rank that waits for it does not hang.
 type cancellable struct {
 	checkpoint.Files
 	ctx      context.Context

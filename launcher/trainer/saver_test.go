@@ -21,6 +21,7 @@ import (
 
 // Saves that go on during training hold what saves that stop it do, byte for byte, and all of them are reported, in order.
 func TestAsynchronousSaves(t *testing.T) {
+	t.Parallel()
 	var folders [2]string
 	for i, async := range []bool{false, true} {
 		cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.Keep, c.SaveAsync, c.Precision = 9, 2, 99, async, "mxfp8" })
@@ -104,9 +105,9 @@ func (o brokenOutput) Write(p []byte) (int, error) {
 func (o brokenOutput) Sync() error { return errors.Join(o.disk.fail("sync", o.path), o.Output.Sync()) }
 
 // on runs cfg on n ranks with checkpoints on that disk.
-func on(t *testing.T, disk checkpoint.Files, cfg Config, n int) (*recorder, error) {
+func on(t *testing.T, disk checkpoint.Files, cfg Config, n int) (*reports, error) {
 	t.Helper()
-	r := &recorder{}
+	r := &reports{}
 	job, err := Prepare(cfg, n, "", r)
 	if err != nil {
 		t.Fatal(err)
@@ -118,6 +119,7 @@ func on(t *testing.T, disk checkpoint.Files, cfg Config, n int) (*recorder, erro
 // A save that fails, on whichever rank and at whatever it does, is reported; training goes on, the checkpoints before it
 // stay as they are, and the next save works.
 func TestFailingSave(t *testing.T) {
+	t.Parallel()
 	const step = ".step-00000004.tmp"
 	for _, c := range []struct {
 		operation, path string
@@ -165,6 +167,7 @@ func TestFailingSave(t *testing.T) {
 
 // A run whose last save fails has failed, and says why. What was saved before can be resumed.
 func TestFailingLastSave(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery = 5, 2 })
 	got, err := on(t, broken{operation: "write", path: "step-00000005.tmp/rank-00001", err: syscall.ENOSPC}, cfg, 2)
 	for _, want := range []string{"checkpoint of step 5", "the last of this run", "rank-00001", "no space left on device"} {
@@ -182,6 +185,7 @@ func TestFailingLastSave(t *testing.T) {
 
 // When a rank cannot go on while all are saving, nobody hangs, and the next run clears away what is left.
 func TestRankFailsWhileSaving(t *testing.T) {
+	t.Parallel()
 	for _, rank := range []string{"rank-00000", "rank-00001", "rank-00003"} {
 		cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery = 500, 3 })
 		_, err := on(t, broken{operation: "create", path: "step-00000006.tmp/" + rank}, cfg, 4)
@@ -200,6 +204,7 @@ func TestRankFailsWhileSaving(t *testing.T) {
 
 // The estimate of a rank's memory counts the copy of the state, where there is one.
 func TestSnapshotMemory(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		every  int
 		async  bool
@@ -208,13 +213,13 @@ func TestSnapshotMemory(t *testing.T) {
 		cfg := tiny(t, func(cfg *Config) { cfg.SaveEvery, cfg.SaveAsync = c.every, c.async })
 		onRanks(t, cfg, 2, "", func(r *rank) error {
 			var held int64
-			if r.cfg.copies() {
-				r.saver.makeRoom(r.pieces())
-				for _, p := range r.saver.snapshot(r.pieces()) {
+			if r.job.cfg.copies() {
+				r.checkpoints.saver.makeRoom(r.pieces(r.lead()))
+				for _, p := range r.checkpoints.saver.snapshot(r.pieces(r.lead())) {
 					held += 4 * int64(len(p.Data))
 				}
 			}
-			r.saver.close()
+			r.checkpoints.saver.close()
 			estimate := cfg.EstimateMemory(2).Snapshot
 			if (estimate > 0) != c.copies || math.Abs(float64(estimate-held)) > 0.1*float64(held) {
 				t.Errorf("saving every %d steps, asynchronously %t: %d bytes are estimated, held are %d", c.every, c.async, estimate, held)

@@ -8,32 +8,43 @@ import (
 	"spmoe/collective"
 )
 
-// A straggler is a rank that takes much longer over its part of the steps than the others do, who wait for it. A rank's score is the
-// median of the ranks' times over its own, waiting for others left out. Where ranks share processors, times scatter: who is named was
-// slow twice in a row.
+// A straggler is a rank that takes much longer over its part of the steps than the others, which
+// wait for it. A rank's score is the median of the ranks' times over its own, waiting for others
+// left out. Where ranks share processors, times scatter: a rank is named if it was slow twice in a
+// row.
 
 const (
 	// stragglerSteps are judged together.
 	stragglerSteps = 10
-	// stragglerScore is the lowest that is nothing to speak of.
+	// stragglerScore is the lowest score that is not slow.
 	stragglerScore = 0.5
 )
 
-// stragglers looks for them.
+// stragglers looks for slow ranks. It is an [observer].
 type stragglers struct {
 	comm   *collective.Comm
+	alarms *alarms
 	waited time.Duration // before the steps under way
 	busy   float64       // seconds, of this rank in these steps
 	steps  int
 	slow   []int // how many times in a row each rank has been
 }
 
-func newStragglers(c *collective.Comm) stragglers {
-	return stragglers{comm: c, slow: make([]int, c.Size())}
+func newStragglers(c *collective.Comm, a *alarms) *stragglers {
+	return &stragglers{comm: c, alarms: a, slow: make([]int, c.Size())}
 }
 
-// begin starts the clock of a step.
-func (s *stragglers) begin() { s.waited = s.waiting() }
+// Before implements [observer].
+func (s *stragglers) Before(int) { s.waited = s.waiting() }
+
+// After implements [observer]. It raises alarms about the ranks whose speed has changed.
+func (s *stragglers) After(step finishedStep) error {
+	news, err := s.add(step.took)
+	for _, text := range news {
+		s.alarms.raise("%s", text)
+	}
+	return err
+}
 
 // waiting is how long this rank has waited for others so far.
 func (s *stragglers) waiting() (sum time.Duration) {
@@ -43,9 +54,9 @@ func (s *stragglers) waiting() (sum time.Duration) {
 	return sum
 }
 
-// end counts a step that took so long. Every so many steps it returns what there is to say about each rank whose speed has changed. It is
-// collective.
-func (s *stragglers) end(took time.Duration) (news []string, err error) {
+// add counts a step. Every stragglerSteps steps it returns what there is to say about each rank
+// whose speed has changed. It is collective.
+func (s *stragglers) add(took time.Duration) (news []string, err error) {
 	s.busy += max(took-(s.waiting()-s.waited), 0).Seconds()
 	if s.steps++; s.steps < stragglerSteps {
 		return nil, nil
@@ -77,13 +88,4 @@ func (s *stragglers) judge(seconds []float64) (news []string) {
 		s.slow[r] = 0
 	}
 	return news
-}
-
-// nameStragglers counts a step that took so long, and reports who is slow.
-func (r *rank) nameStragglers(took time.Duration) error {
-	news, err := r.stragglers.end(took)
-	for _, text := range news {
-		r.alarm("%s", text)
-	}
-	return err
 }

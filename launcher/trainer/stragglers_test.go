@@ -10,7 +10,7 @@ import (
 
 // A rank is named when it is slow twice in a row, once, and when it keeps up again.
 func TestJudgeStragglers(t *testing.T) {
-	s := newStragglers(collective.NewWorld(3).Comm(0))
+	s := newStragglers(collective.NewWorld(3).Comm(0), nil)
 	for i, test := range []struct {
 		seconds []float64
 		want    []string

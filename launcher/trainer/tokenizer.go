@@ -1,6 +1,7 @@
 package trainer
 
-// The run's tokenizer: where it comes from, the copy that the run keeps, and how many bytes its tokens stand for.
+// The run's tokenizer: where it comes from, the copy that the run keeps, and how many bytes its
+// tokens stand for.
 
 import (
 	"fmt"
@@ -12,8 +13,8 @@ import (
 	"spmoe/launcher/system"
 )
 
-// openTokenizer opens the tokenizer that the configuration names. A run under way has a copy of its own in folder, which
-// is empty for a new one.
+// openTokenizer opens the tokenizer that the configuration names. A run under way has a copy of its
+// own in folder, which is empty for a new one.
 func (j *Job) openTokenizer(folder string) (err error) {
 	name := j.cfg.Tokenizer
 	if folder == "" {
@@ -45,7 +46,8 @@ func (c Config) Holds(t datasets.Tokenizer) error {
 	return nil
 }
 
-// keepTokenizer puts the tokenizer into the run's folder, where generating, evaluating and replaced ranks find it.
+// keepTokenizer puts the tokenizer into the run's folder, where generating, evaluating and replaced
+// ranks find it.
 func (j *Job) keepTokenizer() error {
 	path := filepath.Join(j.cfg.Out, datasets.TokenizerFile)
 	if j.tokenizerFile != nil {
@@ -57,7 +59,8 @@ func (j *Job) keepTokenizer() error {
 	return nil
 }
 
-// bytesOf returns the bytes of text that tokens stand for. Ids that are none, of targets that do not count, have no bytes.
+// bytesOf returns the bytes of text that tokens stand for. Ids that are none, of targets that do
+// not count, have no bytes.
 func (j *Job) bytesOf(tokens []int32) (n int64) {
 	for _, id := range tokens {
 		if uint(id) < uint(len(j.tokenBytes)) {

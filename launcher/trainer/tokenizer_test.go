@@ -39,6 +39,7 @@ func withTokenizer(t *testing.T, change func(*Config)) (cfg Config, size int) {
 
 // A loss in bits a byte is that of the evaluated text: its nats over the bytes that its tokens stand for.
 func TestBitsPerByte(t *testing.T) {
+	t.Parallel()
 	cfg, _ := withTokenizer(t, func(c *Config) { c.Precision, c.Steps, c.EvalSequences = "fp32", 2, 3 })
 	tok, err := datasets.OpenTokenizer(cfg.Tokenizer)
 	if err != nil {
@@ -84,6 +85,7 @@ func TestBitsPerByte(t *testing.T) {
 // A run goes on with its own copy of the tokenizer, byte for byte the same as without an interruption, when the file that it was given is
 // another or gone.
 func TestTokenizerIsKept(t *testing.T) {
+	t.Parallel()
 	cfg, size := withTokenizer(t, func(c *Config) { c.Steps, c.SaveEvery, c.SampleTokens = 4, 2, 8 })
 	given, err := os.ReadFile(cfg.Tokenizer)
 	if err != nil {
@@ -105,7 +107,7 @@ func TestTokenizerIsKept(t *testing.T) {
 	if g, w := got.steps[len(got.steps)-1], want.steps[3]; g.Loss != w.Loss || got.done[0].Sample != want.done[0].Sample {
 		t.Errorf("resumed: loss %v and sample %q, want %v and %q", g.Loss, got.done[0].Sample, w.Loss, want.done[0].Sample)
 	}
-	late, err := Rejoin(cfg, 2, &recorder{})
+	late, err := Rejoin(cfg, 2, &reports{})
 	if err != nil || late.tokenizer.VocabSize() != size {
 		t.Fatalf("a rank that comes late has no tokenizer: %v", err)
 	}
@@ -113,16 +115,17 @@ func TestTokenizerIsKept(t *testing.T) {
 		t.Error(err)
 	}
 	cfg.Out = t.TempDir()
-	if _, err := Prepare(cfg, 2, "", &recorder{}); err == nil || !strings.Contains(err.Error(), "own.json") {
+	if _, err := Prepare(cfg, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "own.json") {
 		t.Errorf("a new run without the file: %v", err)
 	}
 }
 
 // A vocabulary that does not hold the tokenizer's is refused; a tokenizer that is part of the program is not kept.
 func TestTokenizerVocabulary(t *testing.T) {
+	t.Parallel()
 	cfg, size := withTokenizer(t, func(c *Config) { c.Steps = 1 })
 	cfg.Model.Vocab = size - 1
-	if _, err := Prepare(cfg, 1, "", &recorder{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has %d tokens", size)) {
+	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has %d tokens", size)) {
 		t.Errorf("error %v", err)
 	}
 	cfg.Tokenizer, cfg.Model.Vocab = "tiktoken:gpt2", 50304

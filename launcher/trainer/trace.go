@@ -1,6 +1,7 @@
 package trainer
 
-// What each rank does when, in a few steps, for OUT/trace.json: the families of the profile one after the other, waits inside them.
+// What each rank does when, in a few steps, for OUT/trace.json: the families of the profile one
+// after the other, waits inside them.
 
 import (
 	"bytes"
@@ -19,10 +20,12 @@ type Window struct{ First, Last int }
 
 func (w Window) has(step int) bool { return w.First >= 1 && w.First <= step && step <= w.Last }
 
-// maxSlices is the most that a rank keeps: some hundred MiB of JSON for 8 ranks. What comes later is left out, and said so.
+// maxSlices is the most slices of a rank: some hundred MiB of JSON for 8 ranks. Later ones are left
+// out, and an alarm says so.
 const maxSlices = 1 << 17
 
-// What a slice is, beside the families of the profile and, above those, waits by the collective; a step has its negative number.
+// What a slice is, if it is neither a family of the profile nor, above those, a wait in a
+// collective. A step has its negative number.
 const (
 	traceWaits      = int64(profile.Families)
 	traceEvaluation = 1000
@@ -30,19 +33,26 @@ const (
 	traceWriting    = 1002 // of a checkpoint, while training goes on
 )
 
-// tracer keeps the slices of one rank.
+// tracer collects the slices of one rank. It is an [observer].
 type tracer struct {
 	window Window
-	begin  time.Time // of this rank's clock
-	zero   int64     // then, by the clock of all processes, ns
-	open   bool      // between the first and the last step
-	step   time.Duration
-	slices []int64 // what, from, to, by this rank's clock in ns
-	cut    bool    // there were too many
+	path   string // of the trace
+	title  string // of the model
+	comm   *collective.Comm
+	timer  *profile.Timer
+	alarms *alarms
+
+	begin  time.Time     // of this rank's clock
+	zero   int64         // then, by the clock of all processes, ns
+	open   bool          // between the first and the last step
+	step   time.Duration // beginning of the step under way
+	last   int           // number of the step before
+	slices []int64       // what, from, to, by this rank's clock in ns
+	cut    bool          // there were too many
 }
 
-func newTracer(w Window) *tracer {
-	t := &tracer{window: w, begin: time.Now()}
+func newTracer(w Window, cfg Config, c *collective.Comm, a *alarms) *tracer {
+	t := &tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, comm: c, alarms: a, begin: time.Now()}
 	t.zero = monotonic() - int64(t.now())
 	return t
 }
@@ -60,7 +70,7 @@ func (t *tracer) add(what int64, from, to time.Duration) {
 	}
 }
 
-// during begins a slice between two steps, and returns what ends it.
+// during begins a slice between two steps. end ends it.
 func (t *tracer) during(what int64) (end func()) {
 	if !t.open {
 		return func() {}
@@ -69,63 +79,63 @@ func (t *tracer) during(what int64) (end func()) {
 	return func() { t.add(what, from, t.now()) }
 }
 
-// startTrace stands before a step, pauseTrace after it.
-func (r *rank) startTrace() {
-	t := r.tracer
-	if !t.window.has(r.progress.Step + 1) {
+// Before implements [observer].
+func (t *tracer) Before(step int) {
+	if !t.window.has(step) {
 		return
 	}
 	t.open, t.step = true, t.now()
-	r.profiler.timer.Trace = func(f profile.Family, from, to time.Duration) { t.add(int64(f), from, to) }
-	r.comm.ObserveWaits(func(kind collective.Kind, start time.Time, took time.Duration) {
+	t.timer.Trace = func(f profile.Family, from, to time.Duration) { t.add(int64(f), from, to) }
+	t.comm.ObserveWaits(func(kind collective.Kind, start time.Time, took time.Duration) {
 		from := start.Sub(t.begin)
 		t.add(traceWaits+int64(kind), from, from+took)
 	})
 }
 
-func (r *rank) pauseTrace() error {
-	t, step := r.tracer, r.progress.Step
+// After implements [observer]. The trace is written after the last step of the window.
+func (t *tracer) After(s finishedStep) error {
 	if !t.open {
 		return nil
 	}
-	r.profiler.timer.Trace = nil
-	r.comm.ObserveWaits(nil)
-	t.add(-int64(step), t.step, t.now())
-	if step < t.window.Last {
+	t.timer.Trace = nil
+	t.comm.ObserveWaits(nil)
+	t.add(-int64(s.Step.Step), t.step, t.now())
+	t.last = s.Step.Step
+	if t.last < t.window.Last {
 		return nil
 	}
-	return r.endTrace()
+	return t.end()
 }
 
-// endTrace writes the trace of all ranks, if one is open. It is collective.
-func (r *rank) endTrace() error {
-	t := r.tracer
+// end writes the trace of all ranks, if one is open. It is collective.
+func (t *tracer) end() error {
 	if !t.open {
 		return nil
 	}
 	t.open = false
-	rows, cut, err := t.gather(r.comm)
+	rows, cut, err := t.gather(t.comm)
 	t.slices = nil
 	if err != nil {
 		return fmt.Errorf("gathering the trace: %w", err)
 	}
-	if !r.lead() {
+	if t.comm.Rank() != 0 {
 		return nil
 	}
 	var text bytes.Buffer
-	if err = trace.Write(&text, fmt.Sprintf("%s, steps %d to %d", r.cfg.Flavor, t.window.First, r.progress.Step), rows); err == nil {
-		err = system.WriteFile(filepath.Join(r.cfg.Out, trace.File), text.Bytes())
+	if err = trace.Write(&text, fmt.Sprintf("%s, steps %d to %d", t.title, t.window.First, t.last), rows); err == nil {
+		err = system.WriteFile(t.path, text.Bytes())
 	}
 	switch {
 	case err != nil:
-		r.alarm("the trace was not written: %v", err)
+		t.alarms.raise("the trace was not written: %v", err)
 	case cut:
-		r.alarm("the trace lacks its end: a rank has room for %d slices: give fewer steps", maxSlices)
+		t.alarms.raise("the trace lacks its end: a rank has room for %d slices: give fewer steps", maxSlices)
 	}
 	return nil
 }
 
-// gather returns the rows of all ranks, on the one that leads, and whether something is missing. It is collective.
+// gather returns the rows of all ranks, on the one that leads. cut says that some slices are
+// missing. It is collective.
 func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err error) {
 	const portion = 3 << 10
 	mine := []int64{int64(len(t.slices)), t.zero, 0}
@@ -169,7 +179,8 @@ func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err err
 	return rows, cut, nil
 }
 
-// slicesOf returns a rank's slices, by the clock that is zero when its own begins, and those that are apart.
+// slicesOf returns a rank's slices by the clock of all ranks, with zero the beginning of its own.
+// Those of checkpoints that are written in the background are apart.
 func slicesOf(list []int64, zero int64) (row, apart []trace.Slice) {
 	for ; len(list) > 0; list = list[3:] {
 		s := trace.Slice{From: zero + list[1], To: zero + list[2]}

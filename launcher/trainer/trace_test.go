@@ -80,9 +80,10 @@ func nested(t *testing.T, row []traced, each func(e traced, in []traced)) {
 
 // A trace has a row for each rank, whose slices are nested; its families take as long as the profile of the same steps says.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	const ranks = 2
 	cfg := tiny(t, func(c *Config) { c.EvalEvery, c.SaveEvery = 2, 3 })
-	r := &recorder{}
+	r := &reports{}
 	job, err := Prepare(cfg, ranks, "", r)
 	if err != nil {
 		t.Fatal(err)
@@ -144,11 +145,12 @@ func TestTrace(t *testing.T) {
 
 // Without a window nothing is traced. One that the run does not reach, or reaches in part, has what there is of it.
 func TestTraceWindow(t *testing.T) {
+	t.Parallel()
 	for w, want := range map[Window]string{
 		{}: "", {9, 12}: "", {4, 12}: "step 4", {1, 1}: "step 1", {3, 4}: "step 3 step 4",
 	} {
 		cfg := tiny(t, func(c *Config) { c.SampleTokens = 2 })
-		r := &recorder{}
+		r := &reports{}
 		job, err := Prepare(cfg, 2, "", r)
 		if err != nil {
 			t.Fatal(err)
@@ -178,7 +180,7 @@ func TestTraceWindow(t *testing.T) {
 
 // A rank that has no room for more slices leaves the rest out, and the run says so.
 func TestTraceIsBounded(t *testing.T) {
-	tr := newTracer(Window{1, 2})
+	tr := newTracer(Window{1, 2}, Config{}, nil, nil)
 	for i := range maxSlices + 5 {
 		tr.add(int64(i%3), 2, 3)
 	}

@@ -1,9 +1,11 @@
 package trainer
 
+// Jobs of a benchmark that take turns.
+
 import "sync"
 
-// Turns lets jobs that live at the same time compute one after the other: job 0, 1, and so on, over and over. The first turn of a job is
-// what it does before its first step.
+// Turns lets jobs that live at the same time compute one after the other: job 0, 1, and so on, over
+// and over. The first turn of a job is what it does before its first step.
 type Turns struct {
 	mu      sync.Mutex
 	moved   sync.Cond
@@ -11,7 +13,7 @@ type Turns struct {
 	now     int    // it is the turn of job now % len(present)
 }
 
-// NewTurns is for so many jobs.
+// NewTurns returns turns for a number of jobs.
 func NewTurns(jobs int) *Turns {
 	t := &Turns{present: make([]bool, jobs)}
 	t.moved.L = &t.mu
@@ -21,7 +23,8 @@ func NewTurns(jobs int) *Turns {
 	return t
 }
 
-// Turn is the place of a job among those that take turns. A job that is alone has none: nil, whose methods do nothing.
+// Turn is the place of a job among those that take turns. A job that is alone has none: nil, whose
+// methods do nothing.
 type Turn struct {
 	all *Turns
 	job int

@@ -51,6 +51,7 @@ func TestTurns(t *testing.T) {
 
 // A job that takes turns with others makes the steps that it makes alone.
 func TestBenchmarkInTurns(t *testing.T) {
+	t.Parallel()
 	losses := func(turns *Turns) []float64 {
 		all := make([]float64, 2)
 		var jobs sync.WaitGroup
@@ -62,7 +63,7 @@ func TestBenchmarkInTurns(t *testing.T) {
 				}
 				turn.Begin()
 				defer turn.Leave()
-				job, err := Prepare(tiny(t, func(c *Config) { c.Precision = p }), 2, "", &recorder{})
+				job, err := Prepare(tiny(t, func(c *Config) { c.Precision = p }), 2, "", &reports{})
 				if err != nil {
 					t.Error(err)
 					return

@@ -1,29 +1,31 @@
-package trainer
+package main
 
 import (
-	"context"
 	"math"
+	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/pelletier/go-toml/v2"
+
 	"spmoe/bench/ratios"
-	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer"
 )
 
 // routed trains and returns what was measured.
-func routed(t *testing.T, ranks int, change func(*Config)) (Config, ratios.File) {
+func routed(t *testing.T, ranks string, more ...string) (cfg trainer.Config, f ratios.File) {
 	t.Helper()
-	cfg := tiny(t, change)
-	job, err := Prepare(cfg, ranks, "", &recorder{})
+	out := filepath.Join(t.TempDir(), "run")
+	args := tiny(text(t), append([]string{"-np", ranks, "--record-ratios", "--out", out}, more...)...)
+	succeed(t, args...)
+	saved, err := os.ReadFile(filepath.Join(out, "config.toml"))
+	if err == nil {
+		err = toml.Unmarshal(saved, &cfg)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	job.Ratios = true
-	if err := job.Run(context.Background(), spmd.Goroutines{N: ranks}); err != nil {
-		t.Fatal(err)
-	}
-	f, err := ratios.Open(filepath.Join(cfg.Out, ratios.Name))
-	if err != nil {
+	if f, err = ratios.Open(filepath.Join(out, ratios.Name)); err != nil {
 		t.Fatal(err)
 	}
 	return cfg, f
@@ -31,9 +33,8 @@ func routed(t *testing.T, ranks int, change func(*Config)) (Config, ratios.File)
 
 // The ratios of a run count every choice of every token once, and do not depend on the number of ranks.
 func TestRatios(t *testing.T) {
-	micro := func(c *Config) { c.MicroBatch = 1 }
-	cfg, one := routed(t, 1, nil)
-	_, two := routed(t, 2, micro)
+	cfg, one := routed(t, "1")
+	_, two := routed(t, "2", "--micro-batch", "1")
 	want := int64(cfg.Steps * cfg.Batch * cfg.Seq * cfg.Model.TopK)
 	for _, f := range []ratios.File{one, two} {
 		if len(f.Layers) != cfg.Model.MoELayers() || f.Steps != cfg.Steps || f.Model.Experts != cfg.Model.Experts {

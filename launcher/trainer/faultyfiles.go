@@ -1,5 +1,7 @@
 package trainer
 
+// Checkpoint files on which tests make a rank fail.
+
 import (
 	"bytes"
 	"io/fs"
@@ -40,7 +42,8 @@ type faultyOutput struct {
 	path string
 }
 
-// Write implements [io.Writer]. Where the rank fails, the first half is written; what is to be changed is not changed in memory.
+// Write implements [io.Writer]. Where the rank fails, the first half is written; what is to be
+// changed is not changed in memory.
 func (o faultyOutput) Write(p []byte) (n int, err error) {
 	if !fault.Armed() {
 		return o.Output.Write(p)

@@ -40,6 +40,7 @@ func readRecord(t *testing.T, cfg Config) *record.Log {
 
 // A record holds what was reported, and the sums over all ranks of what was not.
 func TestRecord(t *testing.T) {
+	t.Parallel()
 	for _, ranks := range []int{1, 2, 4} {
 		cfg := recorded(t, func(c *Config) { c.MicroBatch = 1 })
 		got := train(t, cfg, ranks, "")
@@ -122,6 +123,7 @@ var operands = []struct {
 
 // A record changes nothing in the run: reports and checkpoint are the same to the bit, but for its own setting.
 func TestRecordChangesNothing(t *testing.T) {
+	t.Parallel()
 	cfg := recorded(t, nil)
 	want := train(t, cfg, 2, "")
 	_, tensors := state(t, cfg, 6)
@@ -141,6 +143,7 @@ func TestRecordChangesNothing(t *testing.T) {
 
 // Loads, biases and phases are recorded every 20 steps if nothing else is said; the phases are those of the steps between.
 func TestLoadEvery(t *testing.T) {
+	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.Steps, c.LogEvery = 2*loadEvery+1, 100 })
 	train(t, cfg, 2, "")
 	log := readRecord(t, cfg)
@@ -170,6 +173,7 @@ func TestLoadEvery(t *testing.T) {
 
 // The probe is the same text for any number of ranks: an untrained model's tokens choose the same experts.
 func TestProbe(t *testing.T) {
+	t.Parallel()
 	var want []byte
 	for _, ranks := range []int{1, 2, 4} {
 		cfg := recorded(t, func(c *Config) { c.Steps, c.EvalSequences, c.Model.MTPLayers = 1, ranks, 1 })
@@ -191,7 +195,7 @@ func interrupt(t *testing.T, cfg Config, ranks, after int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r := &recorder{onStep: func(s Step) {
+	r := &reports{onStep: func(s Step) {
 		if s.Step == after-1 {
 			cancel()
 		}
@@ -207,6 +211,7 @@ func interrupt(t *testing.T, cfg Config, ranks, after int) {
 
 // Whether a run is interrupted, or falls back to an older checkpoint, its record ends as that of an undisturbed one.
 func TestResumedRecord(t *testing.T) {
+	t.Parallel()
 	const ranks = 2
 	cfg := recorded(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
 	train(t, cfg, ranks, "")
@@ -250,6 +255,7 @@ func TestResumedRecord(t *testing.T) {
 
 // A finished run that is resumed with nothing to do keeps its record, times included.
 func TestFinishedRecord(t *testing.T) {
+	t.Parallel()
 	cfg := recorded(t, nil)
 	train(t, cfg, 2, "")
 	want := readRecord(t, cfg)
@@ -261,6 +267,7 @@ func TestFinishedRecord(t *testing.T) {
 
 // The bits of a run in MXFP8, its record included, do not depend on the threads of a rank.
 func TestThreadsAgreeInMXFP8(t *testing.T) {
+	t.Parallel()
 	var want record.Log
 	var tensors map[string][]float32
 	for _, threads := range []int{1, 2, 4} {
@@ -285,6 +292,7 @@ func TestThreadsAgreeInMXFP8(t *testing.T) {
 
 // Other recipes record what they quantise, and how; what travels as codes is measured where it was numbers.
 func TestRecordOfRecipes(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		change   func(*Config)
 		operands int
@@ -325,11 +333,12 @@ func TestRecordOfRecipes(t *testing.T) {
 
 // A job that is disturbed computes with what it is left with, and its record says how bad that is.
 func TestDisturb(t *testing.T) {
+	t.Parallel()
 	cfg := recorded(t, nil)
 	run := func(disturb func(moe.Quantised)) *record.Log {
 		cfg := cfg
 		cfg.Out = t.TempDir()
-		job, err := Prepare(cfg, 2, "", &recorder{})
+		job, err := Prepare(cfg, 2, "", &reports{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -363,11 +372,12 @@ func TestDisturb(t *testing.T) {
 
 // A record that cannot be written ends the run with an error.
 func TestRecordFails(t *testing.T) {
+	t.Parallel()
 	cfg := recorded(t, nil)
 	if err := os.MkdirAll(filepath.Join(cfg.Out, record.File, "in the way"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	job, err := Prepare(cfg, 2, "", &recorder{})
+	job, err := Prepare(cfg, 2, "", &reports{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,16 +391,17 @@ func TestRecordFails(t *testing.T) {
 
 // A run that was not asked for a record does without the rest of it when it cannot be written, and says so once.
 func TestRecordIsLost(t *testing.T) {
+	t.Parallel()
 	for every, want := range map[int]int{0: 1, 3: 0} {
 		cfg := recorded(t, func(c *Config) { c.RecordEvery = every })
 		failed := errors.New("no space left")
 		report := onRanks(t, cfg, 1, "", func(r *rank) error {
 			for range 2 {
-				if err := r.settle(failed); errors.Is(err, failed) != (every > 0) {
+				if err := r.watch.recorder.settle(failed); errors.Is(err, failed) != (every > 0) {
 					t.Errorf("record_every %d: error %v", every, err)
 				}
 			}
-			return r.settle(nil)
+			return r.watch.recorder.settle(nil)
 		})
 		if len(report.alarms) != want || want > 0 && !strings.Contains(report.alarms[0].Text, "metrics.jsonl, training goes on: no space left") {
 			t.Errorf("record_every %d: alarms %+v", every, report.alarms)

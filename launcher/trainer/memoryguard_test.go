@@ -20,10 +20,12 @@ func flip(rng *rand.Rand, t tensor.Tensor) {
 
 // memory are the kinds of weights, by the name that an alarm gives them.
 var memory = map[string]func(r *rank, rng *rand.Rand) tensor.Tensor{
-	"norm weights":     func(r *rank, _ *rand.Rand) tensor.Tensor { return r.model.Groups[0].Work },
-	"dense weights":    func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 1) },
-	"expert weights":   func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 2) },
-	"selection biases": func(r *rank, rng *rand.Rand) tensor.Tensor { return r.routings[rng.IntN(len(r.routings))].Bias },
+	"norm weights":   func(r *rank, _ *rand.Rand) tensor.Tensor { return r.model.Groups[0].Work },
+	"dense weights":  func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 1) },
+	"expert weights": func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 2) },
+	"selection biases": func(r *rank, rng *rand.Rand) tensor.Tensor {
+		return r.balancer.routings[rng.IntN(len(r.balancer.routings))].Bias
+	},
 }
 
 // anyOf returns the working weights of a group, or something that is derived from them.
@@ -38,6 +40,7 @@ func anyOf(r *rank, rng *rand.Rand, group int) tensor.Tensor {
 // A bit that turns over in the weights of a rank, at any place, before or after they are used, is found in the same step and mended: the
 // run is the undisturbed one, bit for bit.
 func TestFlippedWeights(t *testing.T) {
+	t.Parallel()
 	for _, precision := range []string{"bf16", "mxfp8"} {
 		undisturbed := guardedConfig(t, func(c *Config) { c.Precision, c.Steps, c.SaveEvery = precision, 50, 0 })
 		if got, err := guarded(t, undisturbed, 2, "", nil); err != nil || len(got.texts()) > 0 {
@@ -82,6 +85,7 @@ func TestFlippedWeights(t *testing.T) {
 
 // A bit that turns over in master weights or moments is found before the next update, with its owner, and nothing is saved.
 func TestFlippedState(t *testing.T) {
+	t.Parallel()
 	base := guardedConfig(t, func(c *Config) { c.Steps, c.EvalSequences, c.SaveEvery = 3, 1, 1 })
 	for kind, name := range []string{"master", "exp_avg", "exp_avg_sq"} {
 		t.Run(name, func(t *testing.T) {
@@ -121,13 +125,14 @@ func TestFlippedState(t *testing.T) {
 
 // Numbers that are not numbers do not come from memory into weights either.
 func TestNaNInMemory(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
 	if _, err := guarded(t, undisturbed, 1, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []int{1, 4, 8} {
 		for name, of := range map[string]func(r *rank) tensor.Tensor{
-			"selection bias": func(r *rank) tensor.Tensor { return r.routings[0].Bias },
+			"selection bias": func(r *rank) tensor.Tensor { return r.balancer.routings[0].Bias },
 			"norm weights":   func(r *rank) tensor.Tensor { return r.model.Groups[0].Work },
 			"master weights": func(r *rank) tensor.Tensor { return stateOf(r, 3) },
 			"first moments":  func(r *rank) tensor.Tensor { return stateOf(r, 7) },
@@ -163,6 +168,7 @@ func stateOf(r *rank, i int) (x tensor.Tensor) {
 
 // What ranks have made different from each other is found by comparing, and mended by what most have, or the owners' master weights.
 func TestDisagreement(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
 	if _, err := guarded(t, undisturbed, 4, "", nil); err != nil {
 		t.Fatal(err)
@@ -178,7 +184,7 @@ func TestDisagreement(t *testing.T) {
 		got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
 			if r.progress.Step+1 == 5 && !computed && attempts.next(r) == 1 && r.comm.Rank() == 2 {
 				flip(rng, of(r, rng))
-				r.takeSums() // as if it had been published so
+				r.memory.take() // as if it had been published so
 			}
 		})
 		want := fmt.Sprintf("step 5: %s of rank 2 are not those of the other ranks: they are made anew", name)
@@ -191,6 +197,7 @@ func TestDisagreement(t *testing.T) {
 
 // Memory that does not stay as it is made is not mended for ever.
 func TestMendingEnds(t *testing.T) {
+	t.Parallel()
 	cfg := guardedConfig(t, nil)
 	rng := rand.New(rand.NewPCG(1, 1))
 	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
@@ -205,6 +212,7 @@ func TestMendingEnds(t *testing.T) {
 
 // A check every few steps finds what has happened since the step before, and nothing else; without one nothing is found.
 func TestMemoryPeriod(t *testing.T) {
+	t.Parallel()
 	for every, found := range map[int]int{0: 0, 1: 8, 2: 4, 3: 3} {
 		cfg := guardedConfig(t, func(c *Config) { c.Guard.Memory, c.SaveEvery = every, 0 })
 		var attempts tries

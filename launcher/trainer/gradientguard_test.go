@@ -17,9 +17,9 @@ import (
 )
 
 // guarded runs cfg on n ranks, which are injured, from a checkpoint unless resume is empty.
-func guarded(t *testing.T, cfg Config, n int, resume string, injure func(r *rank, computed bool)) (*recorder, error) {
+func guarded(t *testing.T, cfg Config, n int, resume string, corrupt func(r *rank, computed bool)) (*reports, error) {
 	t.Helper()
-	report := &recorder{}
+	report := &reports{}
 	job, err := Prepare(cfg, n, resume, report)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func guarded(t *testing.T, cfg Config, n int, resume string, injure func(r *rank
 	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	job.injure = injure
+	job.corrupt = corrupt
 	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
 		ex := tensor.NewExec()
 		defer ex.Close()
@@ -42,7 +42,7 @@ func guarded(t *testing.T, cfg Config, n int, resume string, injure func(r *rank
 }
 
 // texts are those of all alarms, but for ranks that seem slow where others use the machine too.
-func (r *recorder) texts() (all []string) {
+func (r *reports) texts() (all []string) {
 	for _, a := range r.alarms {
 		if !strings.Contains(a.Text, " is slow: ") && !strings.Contains(a.Text, " keeps up again ") {
 			all = append(all, a.Text)
@@ -102,6 +102,7 @@ var faults = map[string]func(r *rank, begin bool){
 
 // What is wrong once leaves no trace but an alarm. What is wrong again costs the step, which is remembered.
 func TestGradientGuard(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)
@@ -113,7 +114,7 @@ func TestGradientGuard(t *testing.T) {
 					cfg := undisturbed
 					cfg.Out = filepath.Join(t.TempDir(), "run")
 					var attempts tries
-					injure := func(r *rank, computed bool) {
+					corrupt := func(r *rank, computed bool) {
 						if r.progress.Step+1 != step || r.comm.Rank() != 1 {
 							return
 						}
@@ -126,7 +127,7 @@ func TestGradientGuard(t *testing.T) {
 							r.model.Observe(nil)
 						}
 					}
-					got, err := guarded(t, cfg, 2, "", injure)
+					got, err := guarded(t, cfg, 2, "", corrupt)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -149,7 +150,7 @@ func TestGradientGuard(t *testing.T) {
 						t.Errorf("progress %+v", p)
 					}
 					if step == 5 {
-						resumedAlike(t, cfg, injure)
+						resumedAlike(t, cfg, corrupt)
 					}
 				})
 			}
@@ -173,12 +174,12 @@ func unchanged(t *testing.T, cfg Config, step int) {
 }
 
 // resumedAlike checks that a run resumed from any checkpoint ends with the bits and the list of skipped steps of the whole run.
-func resumedAlike(t *testing.T, cfg Config, injure func(r *rank, computed bool)) {
+func resumedAlike(t *testing.T, cfg Config, corrupt func(r *rank, computed bool)) {
 	t.Helper()
 	for k := 1; k < cfg.Steps; k++ {
 		again := cfg
 		again.Out = filepath.Join(t.TempDir(), "run")
-		if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), injure); err != nil {
+		if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), corrupt); err != nil {
 			t.Fatal(err)
 		}
 		sameState(t, fmt.Sprintf("resumed at step %d", k), again, cfg, cfg.Steps)
@@ -187,6 +188,7 @@ func resumedAlike(t *testing.T, cfg Config, injure func(r *rank, computed bool))
 
 // A gradient that is finite, but far above those before, is treated alike; the norms before it are known after a resume too.
 func TestSpikes(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, func(c *Config) { c.Steps, c.SaveEvery, c.LogEvery = 40, 35, 50 })
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)
@@ -205,12 +207,12 @@ func TestSpikes(t *testing.T) {
 			cfg := undisturbed
 			cfg.Guard.Spike, cfg.Out = c.spike, filepath.Join(t.TempDir(), "run")
 			var attempts tries
-			injure := func(r *rank, computed bool) {
+			corrupt := func(r *rank, computed bool) {
 				if r.progress.Step+1 == c.step && computed && attempts.next(r) <= c.times {
 					r.model.Groups[1].Grad.F32()[9] += 1e4
 				}
 			}
-			got, err := guarded(t, cfg, 2, "", injure)
+			got, err := guarded(t, cfg, 2, "", corrupt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +231,7 @@ func TestSpikes(t *testing.T) {
 			again := cfg
 			again.Out = filepath.Join(t.TempDir(), "run")
 			attempts = tries{}
-			if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, "step-00000035"), injure); err != nil {
+			if _, err := guarded(t, again, 2, filepath.Join(cfg.Out, "step-00000035"), corrupt); err != nil {
 				t.Fatal(err)
 			}
 			sameState(t, "resumed", again, cfg, cfg.Steps)
@@ -239,6 +241,7 @@ func TestSpikes(t *testing.T) {
 
 // More skips than are allowed end the run, with the weights of the last good step saved.
 func TestSkipLimit(t *testing.T) {
+	t.Parallel()
 	cfg := guardedConfig(t, func(c *Config) { c.SaveEvery, c.Guard.Skips, c.Steps = 2, 2, 50 })
 	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
 		if r.progress.Step >= 2 && computed {
@@ -271,6 +274,7 @@ func TestSkipLimit(t *testing.T) {
 
 // Steps that are computed twice are compared bit by bit; two of three decide.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,7 @@
 package trainer
 
+// The vault of a rank: state that outlives its process, for healing.
+
 import (
 	"encoding/binary"
 	"encoding/json"
@@ -11,17 +13,19 @@ import (
 	"spmoe/moe"
 )
 
-// A keeper keeps the state of the last two steps where it outlives the process of a rank, in its
-// vault: that of even steps in one half, that of odd ones in the other. The optimizer's state is
-// made there; what little there is besides is copied at the end of a step. If a process dies,
-// whoever takes its place goes on from the newest step that all ranks keep.
-type keeper struct {
-	vault  heap.Vault
-	states [][]byte // memory of the optimizer's state, [2]; none where nothing outlives a process
-	notes  [2][]byte
+// stateVault keeps the state of the last two steps where it outlives the process of a rank: that of
+// even steps in one half of its vault, that of odd ones in the other. The optimizer's state is
+// made there; the rest, which is little, is copied at the end of a step. If a process dies, the
+// one that takes its place goes on from the newest step that all ranks keep.
+type stateVault struct {
+	vault   heap.Vault
+	states  [][]byte // memory of the optimizer's state, [2]; none where nothing outlives a process
+	notes   [2][]byte
+	begun   int  // the step after which this process began
+	resumed bool // it began with a state that the vaults kept
 }
 
-// notes is what a keeper holds beside the optimizer's state.
+// notes is what a vault holds with the optimizer's state.
 type notes struct {
 	Progress progress    `json:"progress"`
 	Peak     float64     `json:"peak"` // of the machine, FLOP/s
@@ -42,9 +46,9 @@ func keeperBytes(model moe.Config, state int) int64 {
 	return 2 * (int64(state) + int64(notesBytes(model)))
 }
 
-// newKeeper lays out the vault for an optimizer's state of that many bytes.
-func newKeeper(vault heap.Vault, model moe.Config, state int) (*keeper, error) {
-	memory, k := vault.Memory(), &keeper{vault: vault}
+// newStateVault lays out the vault for an optimizer's state of that many bytes.
+func newStateVault(vault heap.Vault, model moe.Config, state int) (*stateVault, error) {
+	memory, k := vault.Memory(), &stateVault{vault: vault}
 	if len(memory) == 0 {
 		return k, nil
 	}
@@ -62,8 +66,11 @@ func newKeeper(vault heap.Vault, model moe.Config, state int) (*keeper, error) {
 	return k, nil
 }
 
-// keep completes the state of a step, which from then on is the one to go on from.
-func (k *keeper) keep(n notes) error {
+// heals reports whether ranks that fail are replaced, and go on from what the vaults keep.
+func (k *stateVault) heals() bool { return k.states != nil }
+
+// keep completes the state of a step. From then on it is the one to go on from.
+func (k *stateVault) keep(n notes) error {
 	fault.Point(fault.BeforeKeep)
 	text, err := json.Marshal(n)
 	if err != nil {
@@ -82,8 +89,9 @@ func (k *keeper) keep(n notes) error {
 	return nil
 }
 
-// goBack returns the notes of a step that all ranks keep. Should this rank have made another one since, that is forgotten.
-func (k *keeper) goBack(step int64) (n notes, err error) {
+// recall returns the notes of a step that all ranks keep. If this rank has made another one since,
+// that is forgotten.
+func (k *stateVault) recall(step int64) (n notes, err error) {
 	from := k.notes[step%2]
 	length, sum := int(binary.LittleEndian.Uint32(from)), binary.LittleEndian.Uint32(from[4:])
 	if length > len(from)-notesHeader {
@@ -103,15 +111,15 @@ func (k *keeper) goBack(step int64) (n notes, err error) {
 	return n, nil
 }
 
-// forget makes the state after a step, which is damaged, one that nobody goes back to. The one before it is whole on all ranks if a step
-// has been made since they began, after step begun; otherwise the run begins anew, which it can unless it continues from such a state: ok
-// is false then.
-func (k *keeper) forget(step, begun int, continues bool) (ok bool) {
+// forget drops the state after a step, which is damaged. The one before it is whole on all ranks if
+// a step has been made since they began; otherwise the run starts over. ok is false if it cannot,
+// because it goes on from a state that the vaults kept.
+func (k *stateVault) forget(step int) (ok bool) {
 	before := int64(step) - 1
-	if step == begun {
+	if step == k.begun {
 		before = -1
 	}
-	if before < 0 && continues {
+	if before < 0 && k.resumed {
 		return false
 	}
 	k.vault.Keep(before)

@@ -17,6 +17,7 @@ import (
 // A run that starts from the weights of another begins with the loss that the other has ended with, on any number of ranks; the routers'
 // biases are taken too. From there all make the same steps.
 func TestInitFrom(t *testing.T) {
+	t.Parallel()
 	change := func(c *Config) {
 		c.Steps, c.Seq, c.EvalSequences, c.Model.Experts, c.Model.MTPLayers, c.Model.BiasSpeed = 3, 96, 8, 8, 1, 0.02
 	}
@@ -41,7 +42,7 @@ func TestInitFrom(t *testing.T) {
 			what := fmt.Sprintf("from %s on %d ranks", from, ranks)
 			started := cfg
 			started.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, started, ranks, "", func(r *rank) error { return r.save(true) })
+			onRanks(t, started, ranks, "", func(r *rank) error { return r.checkpoints.save(true) })
 			if p, got := state(t, started, 0); p.Step != 0 {
 				t.Errorf("%s: step %d", what, p.Step)
 			} else {
@@ -70,6 +71,7 @@ func TestInitFrom(t *testing.T) {
 
 // A run that has a checkpoint does not look at where it started from.
 func TestInitFromGone(t *testing.T) {
+	t.Parallel()
 	source := tiny(t, nil)
 	train(t, source, 1, "")
 	cfg := source
@@ -83,17 +85,18 @@ func TestInitFromGone(t *testing.T) {
 		t.Errorf("%d steps", len(got.steps))
 	}
 	cfg.Out = filepath.Join(t.TempDir(), "other")
-	if _, err := Prepare(cfg, 2, "", &recorder{}); err == nil || !strings.Contains(err.Error(), "init_from: ") || !strings.Contains(err.Error(), source.Out) {
+	if _, err := Prepare(cfg, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "init_from: ") || !strings.Contains(err.Error(), source.Out) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestInitFromOther(t *testing.T) {
+	t.Parallel()
 	source := tiny(t, nil)
 	train(t, source, 1, "")
 	cfg := source
 	cfg.InitFrom, cfg.Out, cfg.Model.Layers = source.Out, filepath.Join(t.TempDir(), "run"), 3
-	if _, err := Prepare(cfg, 1, "", &recorder{}); err == nil || !strings.Contains(err.Error(), "holds a model of") || !strings.Contains(err.Error(), "step-00000004") {
+	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "holds a model of") || !strings.Contains(err.Error(), "step-00000004") {
 		t.Errorf("error %v", err)
 	}
 	// A rank each opens the run for itself, which goes on between the two.
@@ -101,7 +104,7 @@ func TestInitFromOther(t *testing.T) {
 	var jobs [2]*Job
 	for i := range jobs {
 		var err error
-		if jobs[i], err = Prepare(cfg, 2, "", &recorder{}); err != nil {
+		if jobs[i], err = Prepare(cfg, 2, "", &reports{}); err != nil {
 			t.Fatal(err)
 		}
 		defer jobs[i].Close()

@@ -1,0 +1,82 @@
+package trainer
+
+// Evaluation on held-out text, whose windows are spread over the ranks.
+
+import (
+	"fmt"
+
+	"spmoe/collective"
+	"spmoe/datasets"
+	"spmoe/internal/fault"
+	"spmoe/tensor"
+)
+
+// evaluator measures the loss on held-out text between steps.
+type evaluator struct {
+	job      *Job
+	comm     *collective.Comm
+	ex       *tensor.Exec
+	state    *trainState
+	recorder *recorder
+	tracer   *tracer
+	windows  *datasets.Windows // of this rank
+
+	step          int     // of the newest evaluation
+	loss          float64 // of that one, nats per token
+	bytesPerToken float64 // of the held-out text
+}
+
+// due reports whether an evaluation is due after the step that was made last. There is one after
+// the last step of a run in any case.
+func (e *evaluator) due() bool {
+	step, cfg := e.state.progress.Step, &e.job.cfg
+	return due(cfg.EvalEvery, step) && step < cfg.Steps
+}
+
+// evaluate returns the mean loss over the held-out windows, in nats per token, and reports it. It
+// is collective.
+func (e *evaluator) evaluate() (float64, error) {
+	defer e.tracer.during(traceEvaluation)()
+	sum, err := e.passes()
+	if err != nil {
+		return 0, err
+	}
+	global, err := sum.sum(e.ex, e.comm)
+	if err != nil {
+		return 0, err
+	}
+	loss, _ := global.means()
+	e.bytesPerToken = global.bytes / max(global.tokens, 1)
+	eval := Eval{e.state.progress.Step, loss, bitsPerByte(loss, e.bytesPerToken), e.windows.Total()}
+	if e.comm.Rank() == 0 {
+		e.job.report.Eval(eval)
+	}
+	if err := e.recorder.evaluation(eval); err != nil {
+		return 0, fmt.Errorf("recording the evaluation: %w", err)
+	}
+	return loss, nil
+}
+
+// passes runs this rank's windows through the model.
+func (e *evaluator) passes() (sum totals, err error) {
+	data := e.state.data
+	micro, row := data.micro(), data.seq+1
+	rows := make([]int32, micro*row)
+	// Ranks may hold different numbers of windows. A pass is collective, so all make as many.
+	most := (e.windows.Total() + e.comm.Size() - 1) / e.comm.Size()
+	for lo := 0; lo < most; lo += micro {
+		n := max(min(lo+micro, e.windows.Len())-lo, 0)
+		for i := range n {
+			e.windows.Read(rows[i*row:(i+1)*row], lo+i)
+		}
+		fault.Point(fault.InEvaluation)
+		batch := data.split(rows[:n*row], e.windows.Total())
+		loss, err := e.state.model.Eval(e.ex, batch)
+		if err != nil {
+			return sum, fmt.Errorf("evaluation: %w", err)
+		}
+		sum.add(loss)
+		sum.bytes += float64(e.job.bytesOf(batch.Targets))
+	}
+	return sum, nil
+}

@@ -1,0 +1,281 @@
+package trainer
+
+// The guard of the memory: what a step leaves behind is what the next one finds. Checksums are
+// taken of it and compared with those taken before, and checksums of what all ranks hold also with
+// those of the other ranks. Weights that have changed are published again from the master weights,
+// and the step is computed again. Master weights and moments have no copy: the ranks go back to the
+// step before.
+
+import (
+	"fmt"
+	"strings"
+
+	"spmoe/collective"
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
+
+// memoryGuard holds the checksums of a rank's memory after a step.
+type memoryGuard struct {
+	comm   *collective.Comm
+	ex     *tensor.Exec
+	state  *trainState
+	vault  *stateVault
+	alarms *alarms
+	period int // steps between checks; 0: none
+
+	taken      bool
+	weightSums []uint64  // of each group, codes included, and behind them of the selection biases
+	stateSums  []uint64  // of each vector of the optimizer's state
+	biases     []float32 // a copy
+	mends      int       // since the checksums were taken
+}
+
+// maxMends is how often weights may be published again within a step.
+const maxMends = 3
+
+// take takes the checksums of this rank's memory after a step, if it is one to be checked.
+func (g *memoryGuard) take() {
+	if g.taken = due(g.period, g.state.progress.Step); !g.taken {
+		return
+	}
+	defer g.ex.Enter(g.ex.Enter(profile.Guards))
+	g.weightSums, g.stateSums, g.mends = g.sumWeights(g.weightSums[:0]), g.sumState(g.stateSums[:0]), 0
+	g.biases = g.state.balancer.biases(g.biases[:0])
+}
+
+// takenState returns the checksums of the newest state of the optimizer; none if it is not checked.
+func (g *memoryGuard) takenState() []uint64 {
+	if !g.taken {
+		return nil
+	}
+	return g.stateSums
+}
+
+// sumPrime combines checksums: FNV's prime.
+const sumPrime = 1<<40 + 1<<8 + 0xb3
+
+// addSum adds the checksum of a tensor to that of those before it.
+func addSum(sum uint64, ex *tensor.Exec, t tensor.Tensor) uint64 {
+	return sum*sumPrime ^ tensor.Checksum(ex, t)
+}
+
+// sumWeights appends the checksums of the working weights of each group, and of the selection
+// biases.
+func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
+	for _, group := range g.state.model.Groups {
+		var sum uint64
+		for t := range group.Weights {
+			sum = addSum(sum, g.ex, t)
+		}
+		sums = append(sums, sum)
+	}
+	var sum uint64
+	for _, route := range g.state.balancer.routings {
+		sum = addSum(sum, g.ex, route.Bias)
+	}
+	return append(sums, sum)
+}
+
+// sumState appends the checksums of the optimizer's state.
+func (g *memoryGuard) sumState(sums []uint64) []uint64 {
+	for _, t := range g.state.optim.State {
+		sums = append(sums, tensor.Checksum(g.ex, t))
+	}
+	return sums
+}
+
+// finding is what one rank has found, in the form in which ranks exchange it: the sets of weights
+// and of state that have changed, as bits, and then the checksums that its weights had before.
+type finding []uint64
+
+func (f finding) changed(i int) bool { return f[0]>>i&1 == 1 }
+func (f finding) state() uint64      { return f[1] }
+func (f finding) sums() []uint64     { return f[2:] }
+
+// differing is the set of indices at which two lists differ.
+func differing(a, b []uint64) (set uint64) {
+	for i := range a {
+		if a[i] != b[i] {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// check compares this rank's memory with what it was after the step before. mended says that
+// weights were published again, on all ranks: what was computed from them is to be computed again.
+// It is collective.
+func (g *memoryGuard) check() (mended bool, err error) {
+	if !g.taken {
+		return false, nil
+	}
+	defer g.ex.Enter(g.ex.Enter(profile.Guards))
+	mine := append(finding{differing(g.sumWeights(nil), g.weightSums), differing(g.sumState(nil), g.stateSums)}, g.weightSums...)
+	flat := make([]uint64, len(mine)*g.comm.Size())
+	if err := collective.AllGather(g.comm, flat, mine); err != nil {
+		return false, fmt.Errorf("comparing checksums: %w", err)
+	}
+	all := make([]finding, g.comm.Size())
+	for i := range all {
+		all[i] = flat[i*len(mine):][:len(mine)]
+	}
+	if err := g.reportDamage(all); err != nil {
+		return false, err
+	}
+	what := g.changedWeights(all)
+	if len(what) == 0 {
+		return false, nil
+	}
+	if g.mends++; g.mends > maxMends {
+		return false, fmt.Errorf("%s: they were made anew %d times, and change again: this machine's memory is not reliable", strings.Join(what, "; "), maxMends)
+	}
+	g.alarms.raise("step %d: %s: they are made anew", g.state.progress.Step+1, strings.Join(what, "; "))
+	return true, g.mend(all)
+}
+
+// changedWeights lists the weights that have changed by themselves, and those that are not the same
+// on all ranks, with the ranks.
+func (g *memoryGuard) changedWeights(all []finding) (what []string) {
+	groups := g.state.model.Groups
+	for i := range groups {
+		name := groups[i].Name + " weights"
+		what = append(what, changes(all, i, name)...)
+		if !groups[i].Local {
+			what = append(what, disagreements(all, i, name)...)
+		}
+	}
+	const biases = "selection biases"
+	what = append(what, changes(all, len(groups), biases)...)
+	return append(what, disagreements(all, len(groups), biases)...)
+}
+
+// changes names the ranks whose weights number i have changed.
+func changes(all []finding, i int, name string) (what []string) {
+	for rank, f := range all {
+		if f.changed(i) {
+			what = append(what, fmt.Sprintf("%s of rank %d have changed in memory", name, rank))
+		}
+	}
+	return what
+}
+
+// disagreements names the ranks whose weights number i were made different from those of the
+// others.
+func disagreements(all []finding, i int, name string) (what []string) {
+	odd, _ := minority(column(all, i))
+	for _, rank := range odd {
+		what = append(what, fmt.Sprintf("%s of rank %d are not those of the other ranks", name, rank))
+	}
+	return what
+}
+
+func column(all []finding, i int) (sums []uint64) {
+	for _, f := range all {
+		sums = append(sums, f.sums()[i])
+	}
+	return sums
+}
+
+// minority returns the ranks that do not have what most have, and the first that does. Where no
+// more than half agree, the minority is all of them.
+func minority(sums []uint64) (odd []int, source int) {
+	counts := map[uint64]int{}
+	for _, s := range sums {
+		counts[s]++
+	}
+	for rank, s := range sums {
+		if counts[s] > counts[sums[source]] {
+			source = rank
+		}
+	}
+	for rank, s := range sums {
+		if s != sums[source] || 2*counts[s] <= len(sums) {
+			odd = append(odd, rank)
+		}
+	}
+	return odd, source
+}
+
+// mend restores all weights: selection biases from the copy, or from a rank that has what most
+// have; the others from the master weights.
+func (g *memoryGuard) mend(all []finding) error {
+	biases := len(g.state.model.Groups)
+	if all[g.comm.Rank()].changed(biases) {
+		g.state.balancer.setBiases(g.biases)
+	}
+	known := g.weightSums[biases] // which the copy must have, or this is found again
+	if odd, source := minority(column(all, biases)); len(odd) > 0 {
+		if err := collective.Bcast(g.comm, g.biases, source); err != nil {
+			return fmt.Errorf("mending selection biases: %w", err)
+		}
+		g.state.balancer.setBiases(g.biases)
+		known = all[source].sums()[biases]
+	}
+	if err := g.state.optim.Publish(); err != nil {
+		return err
+	}
+	g.weightSums = g.sumWeights(g.weightSums[:0])
+	g.weightSums[biases] = known
+	return nil
+}
+
+// DamageError says that the optimizer's state has changed, and not by an update.
+type DamageError struct {
+	Rank, Step int // that owns the state, and after which it was whole
+	What       []string
+}
+
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("the optimizer's state of rank %d after step %d has changed in memory: %s", e.Rank, e.Step, strings.Join(e.What, ", "))
+}
+
+// damageOf returns what has changed of a rank's state, given as a set, as an error; nil if nothing
+// has.
+func (g *memoryGuard) damageOf(rank int, set uint64) *DamageError {
+	if set == 0 {
+		return nil
+	}
+	e, i := &DamageError{Rank: rank, Step: g.state.progress.Step}, 0
+	for name := range g.state.optim.State {
+		if set>>i&1 == 1 {
+			e.What = append(e.What, name)
+		}
+		i++
+	}
+	return e
+}
+
+// reportDamage ends the run if a rank's state has changed. Where processes are replaced, the rank
+// that owns it drops its newest state and crashes, so that all go back to the one before, if there
+// is one.
+func (g *memoryGuard) reportDamage(all []finding) error {
+	found := false
+	for rank, f := range all {
+		if e := g.damageOf(rank, f.state()); e != nil {
+			found = true
+			g.alarms.raise("%v", e)
+		}
+	}
+	mine := g.damageOf(g.comm.Rank(), all[g.comm.Rank()].state())
+	switch {
+	case mine != nil && g.vault.heals() && g.vault.forget(g.state.progress.Step):
+		panic(mine)
+	case mine != nil:
+		return fmt.Errorf("%w: resume from the last checkpoint (--resume)", mine)
+	case found:
+		return g.comm.Barrier() // the damaged rank does not come: its failure ends the wait
+	}
+	return nil
+}
+
+// checkState compares the optimizer's state with the checksums that were kept with it.
+func (g *memoryGuard) checkState(sums []uint64) error {
+	if len(sums) == 0 {
+		return nil
+	}
+	if e := g.damageOf(g.comm.Rank(), differing(g.sumState(nil), sums)); e != nil {
+		return fmt.Errorf("%w: resume from the last checkpoint (--resume)", e)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package trainer
+
+import (
+	"slices"
+	"testing"
+)
+
+// The target of a token is the one after it, in its own row.
+func TestBatch(t *testing.T) {
+	d := &dataLoader{seq: 3, inputs: make([]int32, 9), targets: make([]int32, 9)}
+	for _, c := range []struct{ rows, inputs, targets []int32 }{
+		{[]int32{1, 2, 3, 4, 11, 12, 13, 14}, []int32{1, 2, 3, 11, 12, 13}, []int32{2, 3, 4, 12, 13, 14}},
+		{[]int32{5, 6, 7, 8}, []int32{5, 6, 7}, []int32{6, 7, 8}},
+		{nil, nil, nil},
+	} {
+		b := d.split(c.rows, 20)
+		if !slices.Equal(b.Inputs, c.inputs) || !slices.Equal(b.Targets, c.targets) || b.Seq != 3 || b.GlobalSequences != 20 {
+			t.Errorf("%v gives %+v, want inputs %v, targets %v", c.rows, b, c.inputs, c.targets)
+		}
+	}
+}
+
+// The passes of a step have each of its rows once, in order, and all but the last say that more follow.
+func TestPasses(t *testing.T) {
+	for _, c := range []struct{ sequences, micro, passes int }{{4, 4, 1}, {4, 2, 2}, {5, 2, 3}, {3, 1, 3}} {
+		d := &dataLoader{seq: 2, batch: 40, rows: make([]int32, 3*c.sequences), inputs: make([]int32, 2*c.micro), targets: make([]int32, 2*c.micro)}
+		for i := range d.rows {
+			d.rows[i] = int32(i)
+		}
+		if d.passes() != c.passes {
+			t.Errorf("%+v: %d passes", c, d.passes())
+		}
+		next := int32(0)
+		for i := range d.passes() {
+			b := d.microBatch(i)
+			if b.More != (i < c.passes-1) || b.GlobalSequences != 40 {
+				t.Errorf("%+v: pass %d: %+v", c, i, b)
+			}
+			for j, in := range b.Inputs {
+				if in != next || b.Targets[j] != next+1 {
+					t.Errorf("%+v: pass %d has %d and target %d, want %d", c, i, in, b.Targets[j], next)
+				}
+				next++
+				if j%2 == 1 { // the last target of a row is no input
+					next++
+				}
+			}
+		}
+		if int(next) != len(d.rows) {
+			t.Errorf("%+v: %d of %d tokens", c, next, len(d.rows))
+		}
+	}
+}
+
+func TestMicroBatch(t *testing.T) {
+	for _, c := range []struct{ batch, micro, ranks, want int }{
+		{16, 0, 1, 16}, {16, 0, 4, 4}, {16, 3, 4, 3}, {16, 4, 4, 4}, {16, 1 << 50, 4, 4}, {4, 1, 4, 1},
+	} {
+		if got := (Config{Batch: c.batch, MicroBatch: c.micro}).microBatch(c.ranks); got != c.want {
+			t.Errorf("batch %d, micro_batch %d on %d ranks: passes of %d, want %d", c.batch, c.micro, c.ranks, got, c.want)
+		}
+	}
+}

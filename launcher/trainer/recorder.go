@@ -1,0 +1,277 @@
+package trainer
+
+// The record that a run writes of itself, OUT/metrics.jsonl. The rank that leads writes it; sums
+// over ranks are collective.
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/datasets"
+	"spmoe/internal/fault"
+	"spmoe/launcher/record"
+	"spmoe/launcher/system"
+	"spmoe/moe"
+	"spmoe/tensor"
+	"spmoe/tensor/cpu"
+)
+
+// recorder writes the record. It is an [observer].
+type recorder struct {
+	job      *Job
+	comm     *collective.Comm
+	ex       *tensor.Exec
+	state    *trainState
+	alarms   *alarms
+	operands *operandMeter
+	profiler *profiler
+	rates    *meter
+
+	out   *record.Writer // on the rank that leads, while it runs
+	probe *probe         // nil: none
+	lost  bool           // it could not be written
+	shown time.Time      // when others could see all of it
+}
+
+// probe is held-out text whose tokens' choices of experts are recorded, all of it on the rank that
+// leads.
+type probe struct {
+	windows *datasets.Windows
+	seq     int
+}
+
+const (
+	// probeTokens is about how many tokens' choices are recorded at an evaluation.
+	probeTokens = 512
+	// loadEvery is the steps between records of expert loads and phases, if nothing else is said.
+	// They cost a line each.
+	loadEvery = 20
+	// mostLoads and mostBiases are the most experts whose loads and biases fit into a line.
+	mostLoads, mostBiases = 1 << 16, 1 << 14
+)
+
+// newProbe returns the probe of a job; nil if its record has none.
+func (j *Job) newProbe() (*probe, error) {
+	if j.cfg.RecordEvery == 0 {
+		return nil, nil
+	}
+	seq := min(j.cfg.Seq, probeTokens)
+	windows, err := datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: seq, Count: probeTokens / seq, Ranks: 1})
+	return &probe{windows, seq}, err
+}
+
+func (c *recorder) lead() bool { return c.comm.Rank() == 0 }
+
+// open begins the record, or goes on with that of the run that is resumed. recalled says that the
+// vaults kept its state: then the configuration is written already.
+func (c *recorder) open(recalled bool) (err error) {
+	if !c.lead() {
+		return nil
+	}
+	cfg, step := c.job.cfg, c.state.progress.Step
+	if !recalled {
+		text, err := ConfigTOML(cfg)
+		if err == nil {
+			err = system.WriteFile(filepath.Join(cfg.Out, "config.toml"), text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if c.out, err = record.Open(cfg.Out, step); err != nil {
+		return err
+	}
+	if step == cfg.Steps {
+		return nil // no step is left to be made
+	}
+	c.out.Start(record.Start{
+		Step: step, Time: now(), CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: c.job.cores, Version: system.Version(),
+		Ranks: c.comm.Size(), Tokens: int64(cfg.Batch) * int64(cfg.Seq), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Peak: c.rates.peak,
+	})
+	return nil
+}
+
+// close completes the record.
+func (c *recorder) close() error { return c.settle(c.out.Close()) }
+
+// now is the time as records have it, to the millisecond.
+func now() float64 { return float64(time.Now().UnixMilli()) / 1e3 }
+
+// show lets others see what was recorded, though not after every step.
+func (c *recorder) show() error {
+	if time.Since(c.shown) < time.Second {
+		return nil
+	}
+	c.shown = time.Now()
+	return c.settle(c.out.Push())
+}
+
+// push makes what was recorded outlive this process.
+func (c *recorder) push() error {
+	if c.out == nil { // another rank has it
+		return nil
+	}
+	fault.Point(fault.BeforeRecord)
+	defer fault.Point(fault.AfterRecord)
+	return c.settle(c.out.Push())
+}
+
+// flush puts what was recorded on the disk.
+func (c *recorder) flush() error { return c.settle(c.out.Flush()) }
+
+// settle takes an error of writing the record. A run that was asked to record what quantisation
+// does ends with it; any other goes on without the rest of its record.
+func (c *recorder) settle(err error) error {
+	if err == nil || c.job.cfg.RecordEvery > 0 {
+		return err
+	}
+	if !c.lost {
+		c.lost = true
+		c.alarms.add(Alarm{c.state.progress.Step, fmt.Sprintf("what follows is not written to %s, training goes on: %v", record.File, err)})
+	}
+	return nil
+}
+
+// recordsSums reports whether the expert loads, operands and phases of a step are recorded, given
+// the steps between such records; 0 stands for loadEvery.
+func recordsSums(every, step int) bool { return step == 1 || due(cmp.Or(every, loadEvery), step) }
+
+// Before implements [observer].
+func (c *recorder) Before(int) {}
+
+// After implements [observer]. It adds a step. What the record has cost is no part of the run's
+// rates.
+func (c *recorder) After(s finishedStep) error {
+	begin := time.Now()
+	if c.lead() {
+		c.out.Step(record.Step{
+			Step: s.Step.Step, Loss: record.Number(s.Loss), GradNorm: record.Number(s.GradNorm), LR: s.LR, Imbalance: s.Imbalance,
+			Seconds: s.took.Seconds(), Skipped: s.Skipped, MTP: record.Number(s.MTPLoss), Balance: record.Number(s.Balance), Dropped: int64(s.Dropped), Time: now(),
+		})
+	}
+	if recordsSums(c.job.cfg.RecordEvery, s.Step.Step) {
+		if err := c.sums(s.Step.Step); err != nil {
+			return fmt.Errorf("recording step %d: %w", s.Step.Step, err)
+		}
+	}
+	c.rates.pause(s.spent + time.Since(begin))
+	return nil
+}
+
+// sums adds the expert loads, which are summed already, the operands of a step, and where the time
+// since the last such step went. It is collective.
+func (c *recorder) sums(step int) error {
+	keys, sums := c.operands.take()
+	const fields = 5
+	flat := make([]float64, 0, fields*len(sums))
+	for _, s := range sums {
+		flat = append(flat, s.elements, s.signal, s.noise, s.saturated, s.flushed)
+	}
+	if len(flat) > 0 { // on all ranks
+		if err := collective.AllReduce(c.comm, flat, collective.Sum); err != nil {
+			return err
+		}
+	}
+	lap, err := c.profiler.gatherLap(c.comm)
+	if err != nil || !c.lead() {
+		return err
+	}
+	c.loads(step)
+	for i, key := range keys {
+		f := flat[fields*i:]
+		c.out.Quantised(record.Quantised{
+			Step: step, Layer: key.layer, Linear: key.linear, Tensor: key.kind.String(), Format: sums[i].format.String(),
+			Elements: int64(f[0]), Signal: record.Number(f[1]), Noise: record.Number(f[2]), Saturated: int64(f[3]), Flushed: int64(f[4]),
+		})
+	}
+	if lap.Steps > 0 {
+		c.out.Phases(record.Phases{Step: step, Steps: lap.Steps, Seconds: lap.Step.Mean.Seconds(), Families: lap.seconds()})
+	}
+	return nil
+}
+
+// loads adds the loads of each layer's experts, and the biases that follow from them.
+func (c *recorder) loads(step int) {
+	b := c.state.balancer
+	if b.experts > mostLoads {
+		return
+	}
+	for i, route := range b.routings {
+		load := record.Load{Step: step, Layer: route.Layer, Tokens: b.load(i)}
+		if biases := route.Bias.F32(); b.experts <= mostBiases && !slices.ContainsFunc(biases, notFinite) {
+			load.Bias = biases
+		}
+		c.out.Load(load)
+	}
+}
+
+// notFinite reports whether JSON has no such number.
+func notFinite(x float32) bool { return x-x != 0 }
+
+// evaluation adds an evaluation, and the experts that the probe's tokens choose. It is collective.
+func (c *recorder) evaluation(e Eval) error {
+	if c.lead() {
+		c.out.Eval(record.Eval{Step: e.Step, Loss: record.Number(e.Loss), Sequences: e.Sequences})
+	}
+	if c.probe == nil || len(c.state.balancer.routings) == 0 {
+		return nil
+	}
+	batch := moe.Batch{Seq: c.probe.seq, GlobalSequences: c.probe.windows.Len()}
+	if c.lead() {
+		row := make([]int32, c.probe.seq+1)
+		for range c.probe.windows.All(row) {
+			batch.Inputs, batch.Targets = append(batch.Inputs, row[:c.probe.seq]...), append(batch.Targets, row[1:]...)
+		}
+		if c.job.cfg.DocumentMask {
+			batch.First = make([]int32, len(batch.Inputs))
+			datasets.DocumentStarts(batch.First, batch.Inputs, c.probe.seq, c.job.separator)
+		}
+		c.state.model.Observe(func(name string, t tensor.Tensor) { c.choices(e.Step, name, t) })
+		defer c.state.model.Observe(nil)
+	}
+	_, err := c.state.model.Eval(c.ex, batch)
+	return err
+}
+
+// choices adds an activation of the model if it is a layer's choice of experts: [tokens, top-k]
+// INT32.
+func (c *recorder) choices(step int, name string, t tensor.Tensor) {
+	layer, ok := layerOfChoices(name)
+	if !ok {
+		return
+	}
+	all := record.Choices{Step: step, Layer: layer, TopK: t.Dim(1)}
+	for _, e := range t.I32() {
+		all.Experts = binary.LittleEndian.AppendUint16(all.Experts, uint16(e))
+	}
+	c.out.Choices(all)
+}
+
+// layerOfChoices returns the layer whose choices of experts an activation of this name holds.
+func layerOfChoices(name string) (layer int, ok bool) {
+	n, err := fmt.Sscanf(name, "layer%d_topk_index", &layer)
+	return layer, n == 1 && err == nil
+}
+
+// times adds the profile of the run's warm steps, if it has made any.
+func (c *recorder) times(p Profile) {
+	if p.Steps > 0 {
+		c.out.Times(record.Times{Steps: p.Steps, Seconds: p.Step.Mean.Seconds(), Families: p.seconds()})
+	}
+}
+
+// done ends the record of a run that is not to be continued.
+func (c *recorder) done(d Done) {
+	if d.Interrupted {
+		return
+	}
+	if c.job.cfg.SampleTokens > 0 {
+		c.out.Sample(record.Sample{Step: d.Step, Prompt: d.Prompt, Text: d.Sample})
+	}
+	c.out.Done(record.Done{Step: d.Step, HeldOut: record.Number(d.HeldOut.Last), Skipped: c.state.progress.Skipped})
+}

@@ -1,0 +1,78 @@
+package trainer
+
+// Where the tokens of a run go, for the meter that a job is given.
+
+import (
+	"spmoe/collective"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// A RoutingMeter counts where the tokens of one rank go.
+type RoutingMeter interface {
+	// Choices counts topk, [tokens, slots] expert ids of this rank's tokens in a layer. -1 is no
+	// choice.
+	Choices(layer int, topk []int32, slots int)
+
+	// Step counts a step: loads, [layers, experts], of all ranks' tokens, and this rank's
+	// sequences, [n, seq+1].
+	Step(loads []int64, rows []int32)
+
+	// Report ends the measurement, with the profile of the run. It is collective.
+	Report(c *collective.Comm, p Profile) error
+}
+
+// Routing is what a RoutingMeter is made for.
+type Routing struct {
+	Layers    []int // that have experts
+	Ranks     int
+	Cores     int   // of all ranks
+	Separator int32 // the token between documents; -1: there is none
+}
+
+// routingObserver shows a model's routing to a meter. It is an [observer].
+type routingObserver struct {
+	meter    RoutingMeter
+	model    *moe.Model
+	balancer *balancer
+}
+
+// newRoutingObserver returns nil if the job has no meter, or the model no experts.
+func newRoutingObserver(j *Job, model *moe.Model, b *balancer) (*routingObserver, error) {
+	if j.Routing == nil || len(b.routings) == 0 {
+		return nil, nil
+	}
+	of := Routing{Ranks: j.ranks, Cores: j.cores, Separator: -1}
+	for _, r := range b.routings {
+		of.Layers = append(of.Layers, r.Layer)
+	}
+	if end := j.tokenizer.Encode([]byte{0}); len(end) == 1 {
+		of.Separator = end[0]
+	}
+	meter, err := j.Routing(of)
+	return &routingObserver{meter, model, b}, err
+}
+
+// Before implements [observer].
+func (o *routingObserver) Before(int) {
+	o.model.Observe(func(name string, t tensor.Tensor) {
+		if layer, ok := layerOfChoices(name); ok {
+			o.meter.Choices(layer, t.I32(), t.Dim(1))
+		}
+	})
+}
+
+// After implements [observer].
+func (o *routingObserver) After(s finishedStep) error {
+	o.model.Observe(nil)
+	o.meter.Step(o.balancer.loads, s.rows)
+	return nil
+}
+
+// report ends the measurement. It is collective.
+func (o *routingObserver) report(c *collective.Comm, p Profile) error {
+	if o == nil {
+		return nil
+	}
+	return o.meter.Report(c, p)
+}

@@ -1,0 +1,112 @@
+package trainer
+
+// The state that a rank's first step starts from: what the vaults kept, a checkpoint, or initial
+// weights, which are random or those of another model.
+
+import (
+	"fmt"
+	"hash/fnv"
+
+	"spmoe/collective"
+	"spmoe/internal/fault"
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/weights"
+	"spmoe/tensor"
+)
+
+// begin sets this rank to the state that its first step starts from. It is collective.
+func (r *rank) begin() error {
+	if step, ok := r.comm.Kept(); ok {
+		r.vault.resumed = true
+		return r.recall(step)
+	}
+	r.optim.Use(r.progress.Step)
+	if r.job.resume != nil {
+		return r.restore(r.job.resume, r.comm)
+	}
+	return r.job.initialize(r.trainState, r.comm, r.ex)
+}
+
+// recall sets this rank to the state after a step, which all vaults keep.
+func (r *rank) recall(step int64) error {
+	fault.Point(fault.BeforeBack)
+	defer fault.Point(fault.AfterBack)
+	n, err := r.vault.recall(step)
+	if err != nil {
+		return err
+	}
+	fault.Point(fault.InBack)
+	r.progress, r.watch.rates.peak = n.Progress, n.Peak
+	r.optim.Use(r.progress.Step)
+	r.optim.SetSteps(r.progress.OptimizerSteps)
+	if err := r.memory.checkState(n.State); err != nil {
+		return err
+	}
+	for i, route := range r.balancer.routings {
+		copy(route.Bias.F32(), n.Biases[i])
+	}
+	if err := r.data.loader.Restore(r.progress.Loader); err != nil {
+		return err
+	}
+	return r.optim.Publish()
+}
+
+// restore reads the state from a checkpoint. It is collective.
+func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm) error {
+	var want []checkpoint.Piece
+	for p := range s.optim.Pieces {
+		want = append(want, pieces(p)...)
+	}
+	for _, p := range append(want, s.biases()...) {
+		if err := from.ReadInto(p); err != nil {
+			return fmt.Errorf("%s: %w", from.Path(), err)
+		}
+	}
+	// Ranks that are processes open it each for itself.
+	steps := [2]int64{int64(s.progress.Step), -int64(s.progress.Step)}
+	if err := collective.AllReduce(c, steps[:], collective.Min); err != nil {
+		return err
+	}
+	if steps[0] != -steps[1] {
+		return fmt.Errorf("%s: ranks resume from steps %d to %d: give --out a folder that all of them can read", from.Path(), steps[0], -steps[1])
+	}
+	s.optim.SetSteps(s.progress.OptimizerSteps)
+	if err := s.data.loader.Restore(s.progress.Loader); err != nil {
+		return fmt.Errorf("%s: %w", from.Path(), err)
+	}
+	return s.optim.Publish()
+}
+
+// openSource opens the weights that the configuration names, if it does.
+func (j *Job) openSource() (err error) {
+	if j.cfg.InitFrom == "" {
+		return nil
+	}
+	if j.source, err = weights.Open(j.cfg.InitFrom); err != nil {
+		return fmt.Errorf("init_from: %w", err)
+	}
+	if has, want := j.source.Config().Count().Total, j.cfg.Model.Count().Total; has != want {
+		return fmt.Errorf("init_from: %s holds a model of %d parameters, the configuration makes one of %d: leave the model's settings out", j.source.Path(), has, want)
+	}
+	return nil
+}
+
+// initialize sets a rank's state to the initial weights of a new run. It is collective.
+func (j *Job) initialize(s *trainState, c *collective.Comm, ex *tensor.Exec) error {
+	from := j.source
+	if from == nil {
+		return s.optim.Init(j.cfg.Seed)
+	}
+	// Ranks that are processes open it each for itself, and a run that is not over may have a newer
+	// checkpoint for the next.
+	h := fnv.New32a()
+	h.Write([]byte(from.Path()))
+	paths := [2]int64{int64(h.Sum32()), -int64(h.Sum32())}
+	if err := collective.AllReduce(c, paths[:], collective.Min); err != nil {
+		return err
+	}
+	if paths[0] != -paths[1] {
+		return fmt.Errorf("init_from: ranks have opened different checkpoints of %s, this one %s: give one of its checkpoints", j.cfg.InitFrom, from.Path())
+	}
+	return from.Init(ex, s.optim, s.model)
+}

@@ -1,0 +1,42 @@
+package trainer
+
+// What the passes of a step, or of an evaluation, add up to.
+
+import (
+	"fmt"
+
+	"spmoe/collective"
+	"spmoe/moe"
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
+
+// totals adds up what the ranks' passes measured; stop is positive if any rank wants to stop.
+type totals struct {
+	loss, tokens, mtp, mtpTokens, balance, dropped, stop float64
+	bytes                                                float64 // that the tokens of an evaluation stand for
+}
+
+func (t *totals) add(l moe.Loss) {
+	t.loss += l.Sum
+	t.tokens += float64(l.Tokens)
+	t.mtp += l.MTP
+	t.mtpTokens += float64(l.MTPTokens)
+	t.balance += l.Balance
+	t.dropped += float64(l.Dropped)
+}
+
+// means returns the losses per token.
+func (t totals) means() (loss, mtp float64) {
+	return t.loss / max(t.tokens, 1), t.mtp / max(t.mtpTokens, 1)
+}
+
+// sum returns the totals of all ranks. It is collective.
+func (t totals) sum(ex *tensor.Exec, c *collective.Comm) (totals, error) {
+	defer ex.Enter(ex.Enter(profile.Collectives))
+	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.bytes}
+	if err := collective.AllReduce(c, buf[:], collective.Sum); err != nil {
+		return t, fmt.Errorf("summing the loss: %w", err)
+	}
+	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7]}, nil
+}
