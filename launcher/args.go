@@ -10,8 +10,10 @@ package main
 // they replaced.
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -118,26 +120,21 @@ func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 	return rest, nil
 }
 
-// set sets a flag. Of a value that it refuses, it says what the flag takes.
+// set sets a flag. Of a value that the flag package's own types refuse, it says what they take.
 func set(fs *flag.FlagSet, f *flag.Flag, value string) error {
 	if err := fs.Set(f.Name, value); err != nil {
-		reason := strings.Replace(err.Error(), "parse error", "it must be "+expected(f), 1)
-		return fmt.Errorf("invalid value %q for flag --%s: %s", value, f.Name, reason)
+		if own, ok := f.Value.(flag.Getter); ok && err.Error() == "parse error" {
+			err = errors.New("it must be " + expected(own.Get()))
+		}
+		return fmt.Errorf("invalid value %q for flag --%s: %w", value, f.Name, err)
 	}
 	return checkValue(fs.Name(), f.Name, value)
 }
 
-// expected says what a flag of the flag package's own types takes.
-func expected(f *flag.Flag) string {
-	if g, ok := f.Value.(flag.Getter); ok {
-		switch g.Get().(type) {
-		case bool:
-			return "true or false"
-		case time.Duration:
-			return "a time, such as 800ms or 10m"
-		case float64:
-			return "a number"
-		}
+// expected says what text makes a value of a type.
+func expected(value any) string {
+	if _, ok := value.(time.Duration); ok {
+		return "a time, such as 800ms or 10m"
 	}
-	return "a whole number"
+	return kinds[reflect.TypeOf(value).Kind()]
 }

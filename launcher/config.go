@@ -76,10 +76,11 @@ func (s *setting) Set(text string) error {
 	return nil
 }
 
-// kinds says what a field of a type takes.
+// kinds says what a field or a flag of a type takes.
 var kinds = map[reflect.Kind]string{
 	reflect.Bool:    "true or false",
 	reflect.Int:     "a whole number",
+	reflect.Int64:   "a whole number",
 	reflect.Uint64:  "a whole number, 0 or more",
 	reflect.Float64: "a number",
 	reflect.String:  "text in quotes",

@@ -52,9 +52,12 @@ func describe(cmd command, out io.Writer) {
 		fmt.Fprintf(out, "  launcher %s\n", e)
 	}
 	width := system.TerminalWidth(out)
-	for _, g := range flagGroups(fs) {
-		fmt.Fprintf(out, "\n%s:\n", g.title)
-		for _, f := range g.flags {
+	titles, flags := flagGroups(fs)
+	for _, title := range titles {
+		if len(flags[title]) > 0 {
+			fmt.Fprintf(out, "\n%s:\n", title)
+		}
+		for _, f := range flags[title] {
 			printEntry(out, width, flagColumn, flagUsage(f), flagHelp(f))
 		}
 	}
@@ -88,36 +91,27 @@ func printEntry(out io.Writer, width, column int, name, about string) {
 // internal begins the usage of flags that are not for users: ranks get them from their launcher.
 const internal = "(internal) "
 
-// flagGroup is flags that help prints under one title.
-type flagGroup struct {
-	title string
-	flags []*flag.Flag
-}
-
-// flagGroups returns the flags of a command: its own, those of ranks, and those of each section of
-// a configuration.
-func flagGroups(fs *flag.FlagSet) []flagGroup {
+// flagGroups returns the titles under which help prints a command's flags, and the flags of each: its
+// own, those of ranks, and those of each section of a configuration.
+func flagGroups(fs *flag.FlagSet) (titles []string, flags map[string][]*flag.Flag) {
 	ranks := flag.NewFlagSet("", flag.ContinueOnError)
 	new(worldFlags).define(ranks)
-	groups := []flagGroup{{title: "flags"}, {title: "ranks"}}
+	titles, flags = []string{"flags", "ranks"}, map[string][]*flag.Flag{}
 	fs.VisitAll(func(f *flag.Flag) {
-		if strings.HasPrefix(f.Usage, internal) {
-			return
-		}
 		title := "flags"
 		if dot := strings.LastIndexByte(f.Name, '.'); dot >= 0 {
 			title = f.Name[:dot]
 		} else if ranks.Lookup(f.Name) != nil {
 			title = "ranks"
 		}
-		i := slices.IndexFunc(groups, func(g flagGroup) bool { return g.title == title })
-		if i < 0 {
-			i = len(groups)
-			groups = append(groups, flagGroup{title: title})
+		if !slices.Contains(titles, title) {
+			titles = append(titles, title)
 		}
-		groups[i].flags = append(groups[i].flags, f)
+		if !strings.HasPrefix(f.Usage, internal) {
+			flags[title] = append(flags[title], f)
+		}
 	})
-	return slices.DeleteFunc(groups, func(g flagGroup) bool { return len(g.flags) == 0 })
+	return titles, flags
 }
 
 // flagUsage is a flag and its value, as they are given.
