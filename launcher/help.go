@@ -91,7 +91,7 @@ func printEntry(out io.Writer, width, column int, name, about string) {
 // internal begins the usage of flags that are not for users: ranks get them from their launcher.
 const internal = "(internal) "
 
-// flagGroups returns the titles under which help prints a command's flags, and the flags of each: its
+// flagGroups returns the titles under which help prints flags, and the flags of each: a command's
 // own, those of ranks, and those of each section of a configuration.
 func flagGroups(fs *flag.FlagSet) (titles []string, flags map[string][]*flag.Flag) {
 	ranks := flag.NewFlagSet("", flag.ContinueOnError)
