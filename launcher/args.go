@@ -1,55 +1,28 @@
 package main
 
+// How a command line is read. Flags stand before and after the command word, with one dash or two,
+// and _ in a flag's name stands for -.
+//
+// urfave/cli v3.14.0 was tried in place of this file, help.go and completion.go. It refuses a
+// command's flags before its word and _ for -, and its errors are text without a type. Its bash
+// script needs the bash-completion package, completes neither --flag=value nor folders, and
+// evaluates the line: $(command) runs at a press of Tab. The adapters were nearly as long as what
+// they replaced.
+
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 )
 
-// The command line: flags may stand before and after the command word, with one dash or two,
-// and words of a flag's name may be joined by - or _.
-
-// flags returns a command's flag set and what runs it.
-func (c command) flags() (*flag.FlagSet, func(context.Context, env) error) {
-	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	fs.Usage = func() {}
-	action := c.define(fs)
-	return fs, action
-}
-
-func find(cmds []command, name string) (command, bool) {
-	i := slices.IndexFunc(cmds, func(c command) bool { return c.name == name })
-	if i < 0 {
-		return command{}, false
-	}
-	return cmds[i], true
-}
-
-func names(cmds []command) string { return strings.Join(commandNames(cmds), ", ") }
-
-func commandNames(cmds []command) []string {
-	var all []string
-	for _, c := range cmds {
-		all = append(all, c.name)
-	}
-	return all
-}
-
-// splitCommand finds the command word and returns it with all other arguments. Which flags
-// before it take a value is decided by the flags of all commands together.
+// splitCommand finds the command word and returns it with all other arguments. Which flags before
+// it take a value is decided by the flags of all commands together.
 func splitCommand(cmds []command, args []string) (name string, rest []string, err error) {
-	takesValue := map[string]bool{}
-	for _, c := range cmds {
-		fs, _ := c.flags()
-		fs.VisitAll(func(f *flag.Flag) { takesValue[f.Name] = !isBool(f) })
-	}
+	all := allFlags(cmds)
 	for i := 0; i < len(args); i++ {
 		word, isFlag := flagName(args[i])
 		if !isFlag {
@@ -58,18 +31,40 @@ func splitCommand(cmds []command, args []string) (name string, rest []string, er
 		if isHelp(word) {
 			return "help", nil, nil
 		}
-		value, known := takesValue[word]
-		if !known {
-			return "", nil, fmt.Errorf("%w (launcher help lists the commands)", unknownFlag(word, slices.Collect(maps.Keys(takesValue))))
+		f := all.Lookup(word)
+		if f == nil {
+			err := unknownFlag(word, flagNames(all))
+			return "", nil, fmt.Errorf("%w (launcher help lists the commands)", err)
 		}
-		if value && !strings.Contains(args[i], "=") {
+		if takesNext(f, args[i]) {
 			i++
 		}
 	}
 	if len(args) == 0 {
 		return "help", nil, nil
 	}
-	return "", nil, fmt.Errorf("no command in %q: use %s or help", strings.Join(args, " "), names(cmds))
+	line, names := strings.Join(args, " "), oneOf(commandNames(cmds))
+	return "", nil, fmt.Errorf("no command in %q: use %s", line, names)
+}
+
+// allFlags returns the flags of all commands together. Of equal names, the first is taken.
+func allFlags(cmds []command) *flag.FlagSet {
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	for _, c := range cmds {
+		fs, _ := c.flags()
+		fs.VisitAll(func(f *flag.Flag) {
+			if all.Lookup(f.Name) == nil {
+				all.Var(f.Value, f.Name, f.Usage)
+			}
+		})
+	}
+	return all
+}
+
+func flagNames(fs *flag.FlagSet) []string {
+	var all []string
+	fs.VisitAll(func(f *flag.Flag) { all = append(all, f.Name) })
+	return all
 }
 
 // flagName returns the canonical name of the flag in an argument such as --save_every=10.
@@ -88,114 +83,58 @@ func isBool(f *flag.Flag) bool {
 	return ok && b.IsBoolFlag()
 }
 
-// parse sets the flags and returns the arguments that are none, wherever they stand.
+// takesNext reports whether the value of a flag is the argument after arg, which names it.
+func takesNext(f *flag.Flag, arg string) bool { return !isBool(f) && !strings.Contains(arg, "=") }
+
+// parse sets the flags and returns the other arguments. The flag package's own parser stops at the
+// first of those.
 func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
-	for len(args) > 0 {
-		if args[0] == "--" {
-			return append(rest, args[1:]...), nil
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--" {
+			return append(rest, args[i+1:]...), nil
 		}
-		if _, isFlag := flagName(args[0]); !isFlag {
-			rest = append(rest, args[0])
-			args = args[1:]
+		name, isFlag := flagName(args[i])
+		if !isFlag {
+			rest = append(rest, args[i])
 			continue
 		}
-		// The flag package stops at the first argument that is no flag: hand it one flag a time.
-		end := 1
-		name, _ := flagName(args[0])
 		f := fs.Lookup(name)
+		_, value, hasValue := strings.Cut(args[i], "=")
 		switch {
 		case isHelp(name):
 			return nil, flag.ErrHelp
 		case f == nil:
 			return nil, unknownFlag(name, flagNames(fs))
-		case !isBool(f) && !strings.Contains(args[0], "="):
-			if len(args) == 1 {
+		case takesNext(f, args[i]):
+			if i++; i == len(args) {
 				return nil, fmt.Errorf("flag --%s needs a value", name)
 			}
-			end = 2
+			value = args[i]
+		case !hasValue:
+			value = "true"
 		}
-		one := slices.Clone(args[:end])
-		_, value, hasValue := strings.Cut(args[0], "=")
-		if one[0] = "--" + name; hasValue {
-			one[0] += "=" + value
-		}
-		if err := fs.Parse(one); err != nil {
-			return nil, errors.New(strings.Replace(err.Error(), "parse error", "it must be "+expected(f), 1))
-		}
-		if !hasValue && end == 2 {
-			value = args[1]
-		}
-		if err := misspelt(fs.Name(), name, value); err != nil {
+		if err := set(fs, f, value); err != nil {
 			return nil, err
 		}
-		args = args[end:]
 	}
 	return rest, nil
 }
 
-// expected says what a flag of the flag package's own types takes, of which that says nothing.
-func expected(f *flag.Flag) string {
-	if g, ok := f.Value.(flag.Getter); ok {
-		switch g.Get().(type) {
-		case bool:
-			return "true or false"
-		case time.Duration:
-			return "a time, such as 800ms or 10m"
-		case float64:
-			return "a number"
+// set sets a flag. Of a value that the flag package's own types refuse, it says what they take.
+func set(fs *flag.FlagSet, f *flag.Flag, value string) error {
+	if err := fs.Set(f.Name, value); err != nil {
+		if own, ok := f.Value.(flag.Getter); ok && err.Error() == "parse error" {
+			err = errors.New("it must be " + expected(own.Get()))
 		}
+		return fmt.Errorf("invalid value %q for flag --%s: %w", value, f.Name, err)
 	}
-	return "a whole number"
+	return checkValue(fs.Name(), f.Name, value)
 }
 
-func flagNames(fs *flag.FlagSet) []string {
-	var all []string
-	fs.VisitAll(func(f *flag.Flag) { all = append(all, f.Name) })
-	return all
-}
-
-// longestFlag is far above the length of a flag's name in bytes: comparing names takes the product of their lengths.
-const longestFlag = 100
-
-// unknownFlag names the nearest of the flags that there are.
-func unknownFlag(name string, flags []string) error {
-	if len(name) > longestFlag {
-		return fmt.Errorf("unknown flag --%s... of %d bytes", name[:longestFlag], len(name))
+// expected says what text makes a value of a type.
+func expected(value any) string {
+	if _, ok := value.(time.Duration); ok {
+		return "a time, such as 800ms or 10m"
 	}
-	if near := nearest(name, flags); near != "" {
-		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, near)
-	}
-	return fmt.Errorf("unknown flag --%s", name)
-}
-
-// nearest returns the candidate with the smallest edit distance, if it is small; of equals the
-// first in the alphabet.
-func nearest(word string, candidates []string) string {
-	best, bound := "", 1+len(word)/3
-	for _, c := range slices.Sorted(slices.Values(candidates)) {
-		if d := editDistance(word, c); d <= bound {
-			best, bound = c, d-1
-		}
-	}
-	return best
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return kinds[reflect.TypeOf(value).Kind()]
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"flag"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -49,50 +48,4 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: steps %d, dry-run %t, rest %q, error %v", c.args, *steps, *dry, rest, err)
 		}
 	}
-}
-
-func TestNearest(t *testing.T) {
-	candidates := []string{"steps", "seq", "seed", "save-every", "model.layers"}
-	for word, want := range map[string]string{
-		"stesp": "steps", "step": "steps", "see": "seed", "save-evry": "save-every", "models.layer": "model.layers", "xyz": "", "": "",
-	} {
-		if got := nearest(word, candidates); got != want {
-			t.Errorf("nearest %q is %q, want %q", word, got, want)
-		}
-	}
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"abc", "", 3}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}} {
-		if got := editDistance(c.a, c.b); got != c.want {
-			t.Errorf("distance of %q and %q is %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}
-
-// Help never fails, wherever it is asked for, and shows every flag with its default.
-func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "help", "--help", "-h", "-np 2 --help"} {
-		out := succeed(t, strings.Fields(args)...)
-		for _, want := range []string{"train", "check", "example: launcher -np 8 train"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("%q: the help lacks %q:\n%s", args, want, out)
-			}
-		}
-	}
-	for _, args := range []string{"help train", "train --help", "train -h", "train -np 2 --steps 3 -help"} {
-		out := succeed(t, strings.Fields(args)...)
-		for _, want := range []string{"--np N", "--data PATH", "--save-every N", "--model.yarn.factor X", "--optimizer.decay TEXT", "(default linear)", "--resume "} {
-			if !strings.Contains(out, want) {
-				t.Errorf("%q: the help lacks %q:\n%s", args, want, out)
-			}
-		}
-	}
-	train, _ := find(commands(), "train")
-	fs, _ := train.flags()
-	fs.VisitAll(func(f *flag.Flag) {
-		if f.Usage == "" || slices.Contains([]string{"`N` ", "`X` ", "`TEXT` ", "`PATH` "}, f.Usage) {
-			t.Errorf("--%s has no help", f.Name)
-		}
-	})
 }

@@ -20,7 +20,7 @@ func (c command) spans(args []string) bool {
 	switch c.name {
 	case "bench":
 		return len(args) == 1 && slices.Contains([]string{"exchange", "link"}, args[0])
-	case "train", "version", "completion":
+	case "train", "version", "completion", "help":
 		return true
 	}
 	return false

@@ -1,6 +1,7 @@
 package main
 
-// Completion of command lines: a script for each shell, which asks this program what a word may become.
+// Completion of command lines: a script for each shell, which asks this program what the word that
+// is being typed may become.
 
 import (
 	"context"
@@ -11,23 +12,20 @@ import (
 	"strings"
 )
 
-// complete is what scripts ask with: "complete -- WORDS...", the last word being the one that is typed. It is no command for people.
+// complete is the word with which the scripts ask: "__complete -- WORDS...", the last of which is
+// being typed. It is no command for people.
 const complete = "__complete"
 
-// What is printed, as the last line, where a path is expected.
+// What is printed, as the last line, where the shell is to complete a path itself.
 const (
 	pathFile   = ":file"
 	pathFolder = ":folder"
 )
 
-func shells() map[string]string {
-	return map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}
-}
-
 func defineCompletion(*flag.FlagSet) func(context.Context, env) error {
 	return func(_ context.Context, env env) error {
 		shell := strings.Join(env.args, " ")
-		script, ok := shells()[shell]
+		script, ok := map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[shell]
 		if !ok {
 			return fmt.Errorf("completion %q: say for which shell: bash, zsh or fish", shell)
 		}
@@ -36,51 +34,96 @@ func defineCompletion(*flag.FlagSet) func(context.Context, env) error {
 	}
 }
 
-// suggest prints what the last of some words may become, one a line.
-func suggest(cmds []command, words []string, out io.Writer) {
+// printSuggestions prints what the last of some words may become, one suggestion per line.
+func printSuggestions(cmds []command, words []string, out io.Writer) {
 	for _, s := range suggestions(cmds, words) {
 		fmt.Fprintln(out, s)
 	}
 }
 
-// suggestions returns what the last word may become; pathFile and pathFolder are for the shell.
+// suggestions returns what the last word may become.
 func suggestions(cmds []command, words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	words, split := joined(words)
+	words, split := joinFlags(words)
 	before, word := words[:len(words)-1], words[len(words)-1]
-	cmd, args := typed(cmds, before)
-	fs := allFlags(cmds)
-	if cmd.name != "" {
-		fs, _ = cmd.flags()
-	}
-	flagged, value, hasValue := strings.Cut(word, "=")
-	switch name, isFlag := flagName(word); {
-	case isFlag && hasValue:
-		all := starting(valuesOf(cmd.name, fs.Lookup(name)), value)
+	cmd, fs, args := parsePartly(cmds, before)
+	if given, value, ok := strings.Cut(word, "="); ok && strings.HasPrefix(word, "-") {
+		name, _ := flagName(word)
+		all := withPrefix(flagValues(cmd.name, fs.Lookup(name)), value)
 		for i, v := range all {
-			if !split && !strings.HasPrefix(v, ":") {
-				all[i] = flagged + "=" + v
+			if !split && !isPath(v) {
+				all[i] = given + "=" + v
 			}
 		}
 		return all
-	case strings.HasPrefix(word, "-"):
-		return starting(dashed(fs), "--"+strings.ReplaceAll(strings.TrimLeft(word, "-"), "_", "-"))
 	}
-	if f := waiting(fs, before); f != nil {
-		return starting(valuesOf(cmd.name, f), word)
+	if strings.HasPrefix(word, "-") {
+		return withPrefix(flagWords(fs), "--"+strings.ReplaceAll(strings.TrimLeft(word, "-"), "_", "-"))
 	}
-	return starting(arguments(cmds, cmd, fs, args), word)
+	if f := unfinished(fs, before); f != nil {
+		return withPrefix(flagValues(cmd.name, f), word)
+	}
+	return withPrefix(nextArguments(cmds, cmd, fs, args), word)
 }
 
-// arguments returns what may follow the arguments of a command.
-func arguments(cmds []command, cmd command, fs *flag.FlagSet, args []string) []string {
+// joinFlags undoes what bash does to --flag=value: it splits that into three words. split reports
+// that it did so to the last one.
+func joinFlags(words []string) (joined []string, split bool) {
+	for i := 0; i < len(words); i++ {
+		last := len(joined) - 1
+		if words[i] != "=" || last < 0 || !strings.HasPrefix(joined[last], "-") {
+			joined = append(joined, words[i])
+			continue
+		}
+		joined[last] += "="
+		if i+1 < len(words) {
+			i++
+			joined[last] += words[i]
+		}
+		split = i == len(words)-1
+	}
+	return joined, split
+}
+
+// parsePartly returns the command among some words, its flags, and its arguments so far. Without a
+// command yet, it is empty and the flags are those of all.
+func parsePartly(cmds []command, words []string) (cmd command, fs *flag.FlagSet, args []string) {
+	name, rest, err := splitCommand(cmds, words)
+	cmd, ok := find(cmds, name)
+	if err != nil || !ok || len(words) == 0 {
+		return command{}, allFlags(cmds), nil
+	}
+	fs, _ = cmd.flags()
+	for i := 0; i < len(rest); i++ {
+		if _, isFlag := flagName(rest[i]); !isFlag {
+			args = append(args, rest[i])
+		} else if unfinished(fs, rest[:i+1]) != nil {
+			i++
+		}
+	}
+	return cmd, fs, args
+}
+
+// unfinished returns the flag that the last word names, if its value is the next word.
+func unfinished(fs *flag.FlagSet, words []string) *flag.Flag {
+	if len(words) == 0 {
+		return nil
+	}
+	last := words[len(words)-1]
+	name, _ := flagName(last)
+	if f := fs.Lookup(name); f != nil && takesNext(f, last) {
+		return f
+	}
+	return nil
+}
+
+// nextArguments returns what may follow the arguments of a command.
+func nextArguments(cmds []command, cmd command, fs *flag.FlagSet, args []string) []string {
 	first := len(args) == 0
 	switch {
-	case cmd.name == "":
-		return append(commandNames(cmds), "help")
-	case cmd.name == "help" && first:
+	case cmd.name == "", cmd.name == "help" && first:
 		return commandNames(cmds)
 	case len(cmd.actions()) > 0 && first:
 		return cmd.actions()
@@ -92,8 +135,18 @@ func arguments(cmds []command, cmd command, fs *flag.FlagSet, args []string) []s
 	return nil
 }
 
-// dashed returns the flags of a set.
-func dashed(fs *flag.FlagSet) []string {
+// takesPath reports whether the arguments of a command are paths.
+func takesPath(args string) bool {
+	for _, kind := range []string{"PATH", "FILE", "FOLDER", "RUN", "CHECKPOINT", "DIR"} {
+		if strings.Contains(args, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// flagWords returns the flags of a set as they are typed.
+func flagWords(fs *flag.FlagSet) []string {
 	all := []string{"--help"}
 	fs.VisitAll(func(f *flag.Flag) {
 		if !strings.HasPrefix(f.Usage, internal) {
@@ -103,72 +156,8 @@ func dashed(fs *flag.FlagSet) []string {
 	return all
 }
 
-// joined undoes what bash does to --flag=value: it makes three words of it. split says that it has done so with the last one.
-func joined(words []string) (together []string, split bool) {
-	for i := 0; i < len(words); i++ {
-		last := len(together) - 1
-		if words[i] != "=" || last < 0 || !strings.HasPrefix(together[last], "-") {
-			together = append(together, words[i])
-			continue
-		}
-		together[last] += "="
-		if i+1 < len(words) {
-			i++
-			together[last] += words[i]
-		}
-		split = i == len(words)-1
-	}
-	return together, split
-}
-
-// typed returns the command among some words, and its arguments so far; an empty command if there is none yet.
-func typed(cmds []command, words []string) (command, []string) {
-	name, rest, err := splitCommand(cmds, words)
-	cmd, ok := find(append(cmds, command{name: "help", define: func(*flag.FlagSet) func(context.Context, env) error { return nil }}), name)
-	if err != nil || !ok || len(words) == 0 {
-		return command{}, nil
-	}
-	fs, _ := cmd.flags()
-	var args []string
-	for i := 0; i < len(rest); i++ {
-		if _, isFlag := flagName(rest[i]); !isFlag {
-			args = append(args, rest[i])
-		} else if waiting(fs, rest[:i+1]) != nil {
-			i++
-		}
-	}
-	return cmd, args
-}
-
-// allFlags is the flags of all commands together.
-func allFlags(cmds []command) *flag.FlagSet {
-	all := flag.NewFlagSet("", flag.ContinueOnError)
-	for _, c := range cmds {
-		fs, _ := c.flags()
-		fs.VisitAll(func(f *flag.Flag) {
-			if all.Lookup(f.Name) == nil {
-				all.Var(f.Value, f.Name, f.Usage)
-			}
-		})
-	}
-	return all
-}
-
-// waiting returns the flag that the last word is, if its value comes in the next.
-func waiting(fs *flag.FlagSet, words []string) *flag.Flag {
-	if len(words) == 0 || strings.Contains(words[len(words)-1], "=") {
-		return nil
-	}
-	name, isFlag := flagName(words[len(words)-1])
-	f := fs.Lookup(name)
-	if !isFlag || f == nil || isBool(f) {
-		return nil
-	}
-	return f
-}
-
-// valuesOf returns what a flag takes, where that can be said.
-func valuesOf(command string, f *flag.Flag) []string {
+// flagValues returns what a flag takes, where that can be said.
+func flagValues(command string, f *flag.Flag) []string {
 	if f == nil {
 		return nil
 	}
@@ -180,27 +169,21 @@ func valuesOf(command string, f *flag.Flag) []string {
 	}
 	placeholder, _ := flag.UnquoteUsage(f)
 	switch {
-	case placeholder == "FOLDER" || placeholder == "DIR" || f.Name == "out" && placeholder == "TEXT":
+	case placeholder == "FOLDER", placeholder == "DIR", f.Name == "out" && placeholder == "TEXT":
 		return []string{pathFolder}
-	case placeholder == "FILE" || placeholder == "PATH" || slices.Contains([]string{"init-from", "tokenizer"}, f.Name):
+	case placeholder == "FILE", placeholder == "PATH", f.Name == "init-from", f.Name == "tokenizer":
 		return []string{pathFile}
 	}
 	return nil
 }
 
-// takesPath says whether the arguments of a command are paths.
-func takesPath(args string) bool {
-	for _, kind := range []string{"PATH", "FILE", "FOLDER", "RUN", "CHECKPOINT", "DIR"} {
-		if strings.Contains(args, kind) {
-			return true
-		}
-	}
-	return false
-}
+func isPath(suggestion string) bool { return strings.HasPrefix(suggestion, ":") }
 
-// starting returns the words with a prefix, and what is for the shell.
-func starting(all []string, prefix string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !strings.HasPrefix(s, prefix) && !strings.HasPrefix(s, ":") })
+// withPrefix returns the suggestions that begin with a prefix, and those that the shell completes.
+func withPrefix(all []string, prefix string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool {
+		return !strings.HasPrefix(s, prefix) && !isPath(s)
+	})
 }
 
 const bashScript = `# bash completion of launcher

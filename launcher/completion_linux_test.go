@@ -52,6 +52,7 @@ func TestCompletionScripts(t *testing.T) {
 			for line, want := range map[string]string{
 				"tra": "train", "-np 2 trai": "train", "train --prec": "--precision", "train --precision mxfp8-e": "mxfp8-experts", "checkpoint ver": "verify",
 				"train --config conf": "config.toml", "train --out fold": "folder", "train --rel": "",
+				"train --config $(>ran) --prec": "--precision", // and nothing on the line is run
 			} {
 				words := append([]string{"launcher"}, strings.Fields(line)...)
 				cmd := ask(script, words)
@@ -64,6 +65,9 @@ func TestCompletionScripts(t *testing.T) {
 				}
 				if strings.Contains(line, "--out") && slices.Contains(got, "config.toml") {
 					t.Errorf("a file is suggested as a folder: %q", got)
+				}
+				if _, err := os.Stat(filepath.Join(work, "ran")); err == nil {
+					t.Fatalf("%q: completion has run a command that stands on the line", line)
 				}
 			}
 		})

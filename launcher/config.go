@@ -17,8 +17,8 @@ import (
 
 // Where a run's configuration comes from: the flavor's defaults, then the config file, then flags.
 
-// setting is a flag that stands for one field of trainer.Config. Its value is kept until the
-// configuration that it overrides is known.
+// setting is the value of a flag for one field of trainer.Config. What it is set to is kept in
+// given until the configuration that it overrides is known.
 type setting struct {
 	field   []int // reflect index
 	kind    reflect.Type
@@ -76,17 +76,23 @@ func (s *setting) Set(text string) error {
 	return nil
 }
 
+// kinds says what a field or a flag of a type takes.
 var kinds = map[reflect.Kind]string{
-	reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Uint64: "a whole number, 0 or more", reflect.Float64: "a number",
-	reflect.String: "text in quotes",
+	reflect.Bool:    "true or false",
+	reflect.Int:     "a whole number",
+	reflect.Int64:   "a whole number",
+	reflect.Uint64:  "a whole number, 0 or more",
+	reflect.Float64: "a number",
+	reflect.String:  "text in quotes",
 }
 
-// defaults returns what a run of a flavor starts from; steps is how many were asked for, 0 if none were.
+// defaults returns the configuration that a run of a flavor starts from. steps is the number that
+// was asked for, or 0.
 type defaults func(flavor string, steps int) (trainer.Config, error)
 
 func trainDefaults(flavor string, _ int) (trainer.Config, error) { return trainer.Default(flavor) }
 
-// bind defines one flag for every field of the configuration, with the defaults of the debug flavor.
+// bind defines a flag for every field of the configuration, with the debug flavor's defaults.
 func bind(fs *flag.FlagSet, from defaults) *[]assignment {
 	given := new([]assignment)
 	cfg, err := from(defaultFlavor, 0)
@@ -150,8 +156,8 @@ func apply(cfg *trainer.Config, given []assignment) {
 	}
 }
 
-// resolve returns the configuration of defaults, config file text (nil for none) and flags. name is
-// the file's, for errors.
+// resolve returns the configuration of defaults, then the text of a config file (nil for none),
+// then flags. name is that file's, for errors.
 func resolve(from defaults, name string, text []byte, given []assignment) (trainer.Config, error) {
 	// What the defaults depend on comes first: they fill what the others override.
 	picked := trainer.Config{Flavor: defaultFlavor}
@@ -173,7 +179,8 @@ func resolve(from defaults, name string, text []byte, given []assignment) (train
 // locate says where a config file is wrong.
 func locate(name string, err error) error {
 	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
-		return fmt.Errorf("%s:%d: unknown key %.100q (launcher train --dry-run prints all keys)", name, unknown.Line, unknown.Key)
+		return fmt.Errorf("%s:%d: unknown key %.100q (launcher train --dry-run prints all keys)",
+			name, unknown.Line, unknown.Key)
 	}
 	if wrong := (*stricttoml.SyntaxError)(nil); errors.As(err, &wrong) {
 		return fmt.Errorf("%s:%d:%d: %.500s", name, wrong.Line, wrong.Column, wrong.Message)
@@ -184,7 +191,7 @@ func locate(name string, err error) error {
 		if key := strings.Join(decode.Key(), "."); key != "" {
 			message = key + ": " + message
 		}
-		message = fmt.Sprintf("%.500s", message) // it quotes what is wrong, whatever its length
+		message = fmt.Sprintf("%.500s", message) // it quotes the file
 		return fmt.Errorf("%s:%d:%d: %s", name, row, column, message)
 	}
 	return fmt.Errorf("%s: %w", name, err)
@@ -213,7 +220,8 @@ func readConfig(path string) ([]byte, error) {
 	}
 	text, err := system.ReadFile(path, stricttoml.MaxSize)
 	if err != nil {
-		return nil, fmt.Errorf("--config: %w: give a TOML file (launcher train --dry-run prints one)", err)
+		const hint = "give a TOML file (launcher train --dry-run prints one)"
+		return nil, fmt.Errorf("--config: %w: %s", err, hint)
 	}
 	return text, nil
 }

@@ -29,19 +29,44 @@ func TestHelpOfCheck(t *testing.T) {
 	}
 }
 
+// Help never fails, wherever it is asked for, and shows every flag with its default.
+func TestHelp(t *testing.T) {
+	for _, args := range []string{"", "help", "--help", "-h", "-np 2 --help"} {
+		out := succeed(t, strings.Fields(args)...)
+		for _, want := range []string{"train", "check", "example: launcher -np 8 train"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q: the help lacks %q:\n%s", args, want, out)
+			}
+		}
+	}
+	for _, args := range []string{"help train", "train --help", "train -h", "train -np 2 --steps 3 -help"} {
+		out := succeed(t, strings.Fields(args)...)
+		for _, want := range []string{"--np N", "--data PATH", "--save-every N", "--model.yarn.factor X", "--optimizer.decay TEXT", "(default linear)", "--resume "} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q: the help lacks %q:\n%s", args, want, out)
+			}
+		}
+	}
+	train, _ := find(commands(), "train")
+	fs, _ := train.flags()
+	fs.VisitAll(func(f *flag.Flag) {
+		if f.Usage == "" || slices.Contains([]string{"`N` ", "`X` ", "`TEXT` ", "`PATH` "}, f.Usage) {
+			t.Errorf("--%s has no help", f.Name)
+		}
+	})
+}
+
 // Every command stands in a group, with examples that it would take.
 func TestExamples(t *testing.T) {
-	all := pages()
 	overview := succeed(t, "help")
 	for _, c := range commands() {
-		p, ok := all[c.name]
-		if !ok || len(p.examples) == 0 || len(p.examples) > 5 {
-			t.Errorf("help has %d examples of %s, want 1 to 5", len(p.examples), c.name)
+		if n := len(c.examples); n == 0 || n > 5 {
+			t.Errorf("help has %d examples of %s, want 1 to 5", n, c.name)
 		}
 		if !strings.Contains(overview, "\n  "+c.name+" ") {
 			t.Errorf("help does not list %s:\n%s", c.name, overview)
 		}
-		for _, example := range p.examples {
+		for _, example := range c.examples {
 			line, _, _ := strings.Cut(example, " > ")
 			args := words(line)
 			name, rest, err := splitCommand(commands(), args)
@@ -51,7 +76,7 @@ func TestExamples(t *testing.T) {
 			}
 			fs, _ := c.flags()
 			if rest, err = parse(fs, rest); err == nil {
-				err = c.misspeltAction(rest)
+				err = c.checkAction(rest)
 			}
 			if err != nil {
 				t.Errorf("%q: %v", example, err)
@@ -59,11 +84,6 @@ func TestExamples(t *testing.T) {
 			if !strings.Contains(succeed(t, "help", c.name), "\n  launcher "+example+"\n") {
 				t.Errorf("help of %s lacks %q", c.name, example)
 			}
-		}
-	}
-	for name := range all {
-		if _, ok := find(commands(), name); !ok {
-			t.Errorf("help has examples of %s, which is no command", name)
 		}
 	}
 }
@@ -104,7 +124,7 @@ func TestFlagGroups(t *testing.T) {
 }
 
 // On a terminal, descriptions wrap at its width and stay in their column.
-func TestEntry(t *testing.T) {
+func TestPrintEntry(t *testing.T) {
 	for _, c := range []struct {
 		width int
 		want  string
@@ -115,48 +135,11 @@ func TestEntry(t *testing.T) {
 		{80, "  name    one two three four five six\n"},
 	} {
 		var b bytes.Buffer
-		entry(&b, c.width, 10, "name", "one two three four five six")
+		printEntry(&b, c.width, 10, "name", "one two three four five six")
 		if b.String() != c.want {
 			t.Errorf("width %d: %q, want %q", c.width, b.String(), c.want)
 		}
 	}
-}
-
-func TestDidYouMean(t *testing.T) {
-	for args, want := range map[string][]string{
-		"trian":                   {`"trian"`, "did you mean train?", "checkpoint"},
-		"hlep":                    {"did you mean help?"},
-		"help trian":              {"did you mean train?"},
-		"frobnicate":              {`"frobnicate"`, "commands: train"},
-		"checkpoint verfy x":      {`"verfy"`, "ls, verify, export", "did you mean verify?"},
-		"bench kernel":            {"did you mean kernels?"},
-		"train --precision mxpf8": {"--precision", `"mxpf8"`, "bf16", "did you mean mxfp8?"},
-		"bench train --precision bf16,mxfp8-expert": {`"mxfp8-expert"`, "did you mean mxfp8-experts?"},
-		"train --flavor 761B":                       {"671B"},
-		"train --ep standart":                       {"did you mean standard?"},
-		"train --mx.scale celi":                     {"did you mean ceil?"},
-		"train --log-format=jsno":                   {"did you mean json?"},
-		"--ranks proces train":                      {"did you mean process?"},
-		strings.Repeat("x", 1000):                   {"unknown command"},
-		"train --ep " + strings.Repeat("x", 1000):   {"onesided"},
-	} {
-		refuse(t, exitUsage, strings.Fields(args), want...)
-	}
-	if got := nearest("verfy", named(t, "checkpoint").actions()); got != "verify" {
-		t.Errorf("%q", got)
-	}
-	if got := named(t, "inspect").actions(); got != nil {
-		t.Errorf("words that stand for others are taken for actions: %q", got)
-	}
-}
-
-func named(t *testing.T, name string) command {
-	t.Helper()
-	c, ok := find(commands(), name)
-	if !ok {
-		t.Fatal(name)
-	}
-	return c
 }
 
 func TestVersion(t *testing.T) {

@@ -111,8 +111,8 @@ func described(path string) (name string, text []byte, from defaults, err error)
 		return name, text, trainDefaults, err
 	}
 	if _, err := os.Stat(path); err != nil {
-		text := fmt.Sprintf("inspect %.*q: there is no such folder, and the flavors are %s", longestFlag, path, strings.Join(flavors(), ", "))
-		if near := nearest(path[:min(len(path), longestFlag)], flavors()); near != "" {
+		text := fmt.Sprintf("inspect %.*q: there is no such folder, and the flavors are %s", longestWord, path, strings.Join(flavors(), ", "))
+		if near := nearest(path[:min(len(path), longestWord)], flavors()); near != "" {
 			text += fmt.Sprintf(" (did you mean %s?)", near)
 		}
 		return name, nil, nil, errors.New(text)

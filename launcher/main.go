@@ -28,43 +28,17 @@ const (
 	exitInterrupted = 130 // stopped by SIGINT or SIGTERM, after saving
 )
 
-// command is one word of the command line. Each has its flags and runs with them parsed.
-type command struct {
-	name, args, about string
-	define            func(fs *flag.FlagSet) func(ctx context.Context, env env) error
-}
-
 // env is what a command runs with.
 type env struct {
-	args        []string // what is left after the flags
-	commandLine []string // all of it
+	args        []string // the arguments that are no flags
+	commandLine []string // everything after the program's name
 	out, errOut io.Writer
-	member      spmd.Rank     // if this process is a rank that another has started; nil otherwise
-	cluster     *spmd.Cluster // if that is mpirun or srun
-	hooks       hooks         // of a test that this launcher makes of itself
+	member      spmd.Rank     // nil, unless another process has started this one as a rank
+	cluster     *spmd.Cluster // nil, unless mpirun or srun has started this process
+	hooks       hooks         // of chaos, which runs train
 }
 
-func commands() []command {
-	return []command{
-		{"train", "", "train a model on text", defineTrain},
-		{"compare", "", "train in several precisions and test whether they end where the first does", defineCompare},
-		{"check", "PATH...", "hold this build against golden data of another implementation", defineCheck},
-		{"report", "[RUN...]", "write the page of a run, its plots and its TensorBoard events again", defineReport},
-		{"checkpoint", "ls|verify|export PATH...", "list a run's checkpoints, verify them, or export weights as one safetensors file", defineCheckpoint},
-		{"generate", "", "continue texts with a trained model", defineGenerate},
-		{"eval", "", "measure how well a trained model predicts text", defineEval},
-		{"convert", "", "write weights as a Hugging Face model, or change the type of such a model's weights", defineConvert},
-		{"bench", "kernels|exchange|link|train|ratios", "measure this machine's kernels, the exchange of its ranks, the link between hosts, or training steps, against its own limits, or ratios for project", defineBench},
-		{"project", "[explain|validate|sweep|hosts]", "what a recipe would do on a cluster of GPUs, and how far published figures are met; or on CPU hosts", defineProject},
-		{"chaos", "[points|kill|stop|bits|short|launcher|files|quiet]", "train while ranks fail, and hold the result against an undisturbed run", defineChaos},
-		{"data", "tokenize|inspect|train-tokenizer [PATH...]", "tokenize text once, look at what data holds, or train a tokenizer", defineData},
-		{"inspect", "[FLAVOR|RUN|CHECKPOINT|FOLDER]", "a model's parameters, memory, FLOPs and bytes, part by part", defineInspect},
-		{"completion", "bash|zsh|fish", "print a script that lets a shell complete command lines", defineCompletion},
-		{"version", "", "what was built, and what it runs on", defineVersion},
-	}
-}
-
-// failure is an error that carries its exit code; other errors are the user's to mend.
+// failure is an error with an exit code. Other errors are mistakes of the user: exitUsage.
 type failure struct {
 	err  error
 	code int
@@ -87,7 +61,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return exitCode(dispatch(ctx, args, out, errOut), errOut)
 }
 
-// exitCode is the exit code that an error means, of which the user is told.
+// exitCode prints an error and returns its exit code.
 func exitCode(err error, errOut io.Writer) int {
 	if err == nil {
 		return exitOK
@@ -106,7 +80,8 @@ func codeOf(err error) int {
 	return exitUsage
 }
 
-// told is an error that the user is told of elsewhere: of a rank by its launcher, of a comparison by its tables.
+// told is an error that is printed elsewhere: a rank's by its launcher, a comparison's in its
+// tables.
 type told struct{ err error }
 
 func (t told) Error() string { return t.err.Error() }
@@ -121,13 +96,14 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	if member != nil {
-		if err = perform(ctx, args, env{member: member, out: out, errOut: errOut}); err != nil && codeOf(err) != exitInterrupted {
+		err = perform(ctx, args, env{member: member, out: out, errOut: errOut})
+		if err == nil {
+			return nil
+		}
+		if codeOf(err) != exitInterrupted {
 			member.Abort(err)
 		}
-		if err != nil {
-			err = told{err}
-		}
-		return err
+		return told{err}
 	}
 	cluster, err := spmd.JoinCluster()
 	if err != nil {
@@ -141,17 +117,13 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 
 // perform runs a command line.
 func perform(ctx context.Context, args []string, with env) error {
-	cmds, out := commands(), with.out
-	with.commandLine = args
-	name, args, err := splitCommand(cmds, args)
+	cmds := commands()
+	name, rest, err := splitCommand(cmds, args)
 	if err != nil {
 		return err
 	}
-	switch name {
-	case "help":
-		return help(cmds, args, out)
-	case complete:
-		suggest(cmds, args[min(1, len(args)):], out)
+	if name == complete {
+		printSuggestions(cmds, rest[min(1, len(rest)):], with.out)
 		return nil
 	}
 	cmd, ok := find(cmds, name)
@@ -159,19 +131,22 @@ func perform(ctx context.Context, args []string, with env) error {
 		return unknownCommand(cmds, name)
 	}
 	fs, action := cmd.flags()
-	rest, err := parse(fs, args)
+	rest, err = parse(fs, rest)
 	if errors.Is(err, flag.ErrHelp) {
-		return help(cmds, []string{name}, out)
-	} else if err != nil {
+		describe(cmd, with.out)
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("%w (launcher help %s lists the flags)", err, name)
 	}
-	if err := cmd.misspeltAction(rest); err != nil {
+	if err := cmd.checkAction(rest); err != nil {
 		return err
 	}
 	if with.cluster != nil && !cmd.spans(rest) {
-		return fmt.Errorf("%s has started this process, and %s %s runs in one process alone: start it by itself (train, bench exchange and bench link run on many hosts)",
+		return fmt.Errorf("%s has started this process, and %s %s runs in one process alone: "+
+			"start it by itself (train, bench exchange and bench link run on many hosts)",
 			with.cluster.By(), name, strings.Join(rest, " "))
 	}
-	with.args = rest
+	with.args, with.commandLine = rest, args
 	return action(ctx, with)
 }

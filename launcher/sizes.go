@@ -49,12 +49,14 @@ type partSizes struct {
 func newSizes(cfg trainer.Config, ranks int) sizes {
 	memory := cfg.EstimateMemory(ranks)
 	s := sizes{
-		Flavor: cfg.Flavor, Precision: cfg.Precision, Ranks: ranks, Batch: cfg.Batch, Seq: cfg.Seq, PassTokens: cfg.PassTokens(ranks),
-		Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Memory: memorySizes{memory, memory.Total()},
-		Heap: cfg.Heap(ranks), Vault: cfg.Vault(ranks),
+		Flavor: cfg.Flavor, Precision: cfg.Precision, Ranks: ranks,
+		Batch: cfg.Batch, Seq: cfg.Seq, PassTokens: cfg.PassTokens(ranks),
+		Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq),
+		Memory: memorySizes{memory, memory.Total()}, Heap: cfg.Heap(ranks), Vault: cfg.Vault(ranks),
 	}
 	for _, p := range cfg.Plan(ranks) {
-		s.Parts = append(s.Parts, partSizes{string(p.Part), p.MTP, p.Params, p.Active, p.FLOPs, p.Traffic, 0, p.Memory}.rated())
+		part := partSizes{string(p.Part), p.MTP, p.Params, p.Active, p.FLOPs, p.Traffic, 0, p.Memory}
+		s.Parts = append(s.Parts, part.rated())
 	}
 	size := int64(4)
 	if dtype, err := cfg.DType(); err == nil {
@@ -65,8 +67,8 @@ func newSizes(cfg trainer.Config, ranks int) sizes {
 	return s
 }
 
-// rows returns the parts as people read them, the MTP module as one, without those that the model lacks, and their sum, which has the
-// MTP module's parameters and memory but not its costs, nor its active parameters.
+// rows returns the parts that the model has, with the MTP module as one, and their sum. The sum
+// has the MTP module's parameters and memory, but neither its costs nor its active parameters.
 func (s sizes) rows() (rows []partSizes, total partSizes) {
 	mtp := partSizes{Part: "MTP module", MTP: true}
 	total.Part = "all"

@@ -49,6 +49,7 @@ func TestUsageErrors(t *testing.T) {
 		"bad margin":                  {"compare --margin x", []string{`"x"`, "margin", "a number"}},
 		"bad time":                    {"train --timeout 5", []string{`"5"`, "timeout", "800ms"}},
 		"bad switch":                  {"train --resume=maybe", []string{`"maybe"`, "resume", "true or false"}},
+		"empty switch":                {"train --resume=", []string{"resume", "true or false"}},
 		"stray argument":              {"train 100", []string{`"100"`, "--help lists the flags"}},
 		"log format":                  {"train --log-format xml", []string{`"xml"`, "text or json"}},
 		"batch not divisible":         {"-np 4 train --batch 6", []string{"batch is 6", "multiple of the 4 ranks", "8"}},

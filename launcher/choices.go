@@ -1,0 +1,72 @@
+package main
+
+// Values of flags that come from a fixed set, for completion and for "did you mean".
+
+import (
+	"strings"
+
+	"spmoe/collective/ep"
+	"spmoe/moe"
+	"spmoe/moe/optim"
+)
+
+// choices returns the values that a flag of a command takes, if they come from a fixed set.
+func choices(command, name string) []string {
+	if command == "compare" && name == "precision" {
+		return nil // a list of recipes
+	}
+	if command == "project" {
+		return projectChoices(name)
+	}
+	switch name {
+	case "flavor":
+		return flavors()
+	case "precision":
+		var all []string
+		for _, p := range moe.Precisions() {
+			all = append(all, p.Name)
+		}
+		return all
+	case "ep":
+		return ep.Names()
+	case "ep-dispatch", "ep-combine-backward":
+		return []string{ep.Plain.String(), ep.MXFP8.String()}
+	case "mx.gradient":
+		return []string{"e4m3", "e5m2", "int8"}
+	case "mx.scale":
+		return []string{"rceil", "floor", "ceil", "even"}
+	case "model.score-func":
+		return []string{moe.Sigmoid, moe.Softmax}
+	case "optimizer.decay":
+		return []string{"cosine", "linear", "sqrt"}
+	case "optimizer.name":
+		return optim.Names()
+	case "ranks":
+		return []string{"goroutine", "process"}
+	case "bind-to":
+		return []string{"none", "core"}
+	case "log-format":
+		return []string{"text", "json"}
+	case "color":
+		return []string{"auto", "always", "never"}
+	case "dtype":
+		return []string{"bf16", "fp32"}
+	}
+	return nil
+}
+
+func flavors() []string {
+	var all []string
+	for _, f := range moe.Flavors() {
+		all = append(all, f.Name)
+	}
+	return all
+}
+
+// oneOf lists words to choose one from.
+func oneOf(all []string) string {
+	if len(all) == 2 {
+		return all[0] + " or " + all[1]
+	}
+	return "one of " + strings.Join(all, ", ")
+}
