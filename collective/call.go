@@ -45,7 +45,7 @@ func land[T Element](c *Comm, k *call, dst []T) {
 	k.bufs[1].offset = offset
 }
 
-// publish writes the call to its slot.
+// publish writes the call to its slot. Checked by internal/model.
 func (k *call) publish(s *slot, seq int) {
 	s.kind, s.op, s.elem, s.seq, s.head = k.kind, k.op, uint8(k.elem), int64(seq), k.fields
 	s.errLen, s.payloadLen = 0, 0

@@ -180,7 +180,7 @@ func (c *Comm) worldRanks(members []int) []int {
 func (c *Comm) slot(r int) *slot { return c.group.board.slot(r, c.seq) }
 
 // enter publishes this rank's call and waits until every rank has published its own. Without an error, the peers'
-// buffers may be read until sync; with one, nobody touches a buffer.
+// buffers may be read until sync; with one, no rank touches a buffer. Checked by internal/model.
 func (c *Comm) enter(k call) error {
 	g := c.group
 	if f := g.failed(c.round + 1); f != nil {
@@ -208,6 +208,7 @@ func (c *Comm) enter(k call) error {
 }
 
 // sync waits until every rank of this host has done its part of a call that all have entered. It fails only if a rank that is a process dies.
+// Checked by internal/model.
 func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
 
 // retire ends a call: it drops the reference that the call published and counts it.

@@ -12,7 +12,7 @@ func floats(r, n int) []float32 {
 	rng := rand.New(rand.NewPCG(uint64(r), uint64(n)))
 	s := make([]float32, n)
 	for i := range s {
-		s[i] = float32(rng.NormFloat64() * math.Exp2(float64(rng.IntN(20))))
+		s[i] = float32(math.Ldexp(rng.NormFloat64(), rng.IntN(20)))
 	}
 	return s
 }

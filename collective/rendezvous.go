@@ -1,6 +1,7 @@
 package collective
 
-// A group is where the ranks of one communicator meet.
+// A group is where the ranks of one communicator meet. Functions marked "Checked by internal/model"
+// are steps of the protocol. The model checker runs them under the same names: change both together.
 //
 // A collective is enter (all have published their calls, and each checks that they agree), the ranks' work on each other's memory, and
 // sync (all of this host have finished; what other hosts do, messages tell). A meeting is decided once, for all: that all have come or, if a rank has failed before it came, that it
@@ -47,6 +48,7 @@ func newGroup(w *World, name string, id int, worldRanks []int, memory unsafe.Poi
 }
 
 // meet waits until every rank of this host has come to this rank's next meeting. If it is abortable, a failure ends the wait.
+// Checked by internal/model.
 func (c *Comm) meet(kind Kind, abortable bool) error {
 	c.round++
 	c.Progress().Add(1)
@@ -87,6 +89,7 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 }
 
 // complete reports whether every rank of this host has come to a meeting. The last one to come sees that it is.
+// Checked by internal/model.
 func (g *group) complete(round uint64) bool {
 	for _, r := range g.locals() {
 		if g.board.arrival(r).round.Load() < round {
@@ -96,7 +99,7 @@ func (g *group) complete(round uint64) bool {
 	return true
 }
 
-// decide settles a meeting, and reports whether it was this rank that did.
+// decide settles a meeting, and reports whether it was this rank that did. Checked by internal/model.
 func (g *group) decide(round uint64, abort bool) bool {
 	d := g.board.decision()
 	next := round << 1
@@ -129,7 +132,7 @@ var errLeft = errors.New("it has finished without making this call")
 // errGone is the failure of a meeting that was called off for a rank that had left and has come back since.
 var errGone = errors.New("a rank of the communicator had finished")
 
-// failed is the reason why a meeting cannot take place, if there is one.
+// failed is the reason why a meeting cannot take place, if there is one. Checked by internal/model.
 func (g *group) failed(round uint64) *failure {
 	if f := g.world.failed(); f != nil {
 		return f

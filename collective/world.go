@@ -120,7 +120,7 @@ func (w *World) failed() *failure {
 
 // Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A rank whose f returns an error
 // aborts the world; so does one that waits for a rank whose f has returned. Run returns a [RankError] of the rank that failed first, on
-// whichever host.
+// whichever host. Checked by internal/model.
 func (w *World) Run(f func(c *Comm) error) error {
 	var wg sync.WaitGroup
 	w.setState(heap.Running)

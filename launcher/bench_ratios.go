@@ -96,21 +96,19 @@ func measureRatios(ctx context.Context, c *collective.Comm, cfg trainer.Config, 
 	return f, errors.Join(err, c.Barrier())
 }
 
-// layersOf are the products of the model's layers that quantised recipes run in MXFP8, for a rank's tokens.
-func layersOf(m moe.Config, tokens, ranks int) []bench.Layer {
-	experts := m.Experts / ranks
-	rows := max(1, tokens*ranks*m.TopK/m.Experts)
-	all := []bench.Layer{
-		{Name: "experts_gate_up", Groups: experts, Rows: rows, Outputs: 2 * m.ExpertInter, Sum: m.Dim},
-		{Name: "experts_down", Groups: experts, Rows: rows, Outputs: m.Dim, Sum: m.ExpertInter},
-		{Name: "kv_a", Rows: tokens, Outputs: m.KVRank + m.RopeDim, Sum: m.Dim},
-		{Name: "kv_b", Rows: tokens, Outputs: m.Heads * (m.NopeDim + m.ValueDim), Sum: m.KVRank},
-		{Name: "o", Rows: tokens, Outputs: m.Dim, Sum: m.Heads * m.ValueDim},
+// layersOf returns the products of attention and of routed experts, which quantised recipes run in MXFP8, for a rank's tokens.
+func layersOf(m moe.Config, tokens, ranks int) (all []bench.Layer) {
+	for _, l := range m.Linears() {
+		switch layer := (bench.Layer{Name: l.Name, Rows: tokens, Outputs: l.Out, Sum: l.In}); {
+		case l.MTP:
+		case l.Part == moe.Routed:
+			layer.Groups, layer.Rows = l.Held/ranks, max(1, tokens*ranks*l.Met/l.Held)
+			all = append(all, layer)
+		case l.Part == moe.Projections:
+			all = append(all, layer)
+		}
 	}
-	if m.QRank > 0 {
-		return append(all, bench.Layer{Name: "q_a", Rows: tokens, Outputs: m.QRank, Sum: m.Dim}, bench.Layer{Name: "q_b", Rows: tokens, Outputs: m.Heads * m.KeyDim(), Sum: m.QRank})
-	}
-	return append(all, bench.Layer{Name: "q", Rows: tokens, Outputs: m.Heads * m.KeyDim(), Sum: m.Dim})
+	return all
 }
 
 // printRatios prints a file, and returns an error that says how many counts are not what they must be.

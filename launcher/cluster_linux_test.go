@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"spmoe/bench/exchange"
-	"spmoe/internal/hosts"
-	"spmoe/internal/slurm"
+	"spmoe/internal/testing/hosts"
+	"spmoe/internal/testing/slurm"
 	"spmoe/launcher/checkpoint"
 )
 

@@ -35,6 +35,7 @@ func TestCompareProcessesKilled(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("no checkpoint")
 		}
+		time.Sleep(5 * time.Millisecond) // the ranks need the processor
 	}
 	cmd.Process.Kill()
 	cmd.Wait()

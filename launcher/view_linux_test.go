@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"spmoe/internal/fault"
-	"spmoe/internal/vt"
+	"spmoe/internal/testing/vt"
 )
 
 // pty is a pseudo terminal and what is seen on it.

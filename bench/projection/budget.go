@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"spmoe/moe"
 )
 
 // tables are the kernels' efficiencies by name.
@@ -65,16 +67,16 @@ func (e *estimator) budget(memory Memory) Budget {
 
 // executed are the FLOPs that a token really costs: with recomputation, duplicates and what the mask leaves of the scores.
 func (e *estimator) executed() (sum float64) {
-	list := func(all []linear, n int) {
+	list := func(all []moe.LinearLayer, n int) {
 		for _, l := range all {
 			f := 3.0
-			if e.repeats(l.part) {
+			if e.repeats(l) {
 				f = 4
 			}
-			if l.part == routedFFN {
+			if l.Part == moe.Routed {
 				f *= e.again()
 			}
-			sum += f * l.flops() * float64(n)
+			sum += f * flops(l) * float64(n)
 		}
 	}
 	list(e.model.denseLayer(), e.model.DenseLayers)
@@ -98,8 +100,8 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 		t.Kind = softest(kindOf(gemmScale, groupedScale), e.to.Kind)
 		t.Formula = fmt.Sprintf("d·I·passes·F_G / R = %.0f · %.3f · %.0f · %.2f GF a token / %.0f TFLOP/s at %.0f rows an expert", e.again(), e.to.Imbalance, passes, c.Routed/1e9, f/ms/1e9, e.rowsPerExpert())
 		t.Source = e.table.list[0].Source
-		if e.quantised(routedFFN) && !e.table.dtype8 {
-			t.Formula += fmt.Sprintf(", s = %.2f at %.0f rows a GPU", e.speedup(routedFFN), e.rowsPerRank())
+		if e.quantised(moe.Routed) && !e.table.dtype8 {
+			t.Formula += fmt.Sprintf(", s = %.2f at %.0f rows a GPU", e.speedup(moe.Routed), e.rowsPerRank())
 			t.Source += "; " + data().parameters.Net.Source
 		}
 	case Dense:

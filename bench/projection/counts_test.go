@@ -45,9 +45,9 @@ func TestParametersAreTheModels(t *testing.T) {
 func TestAccounting(t *testing.T) {
 	v3, small := modelOf(t, "671B", false), modelOf(t, "16B", false)
 	c, d := v3.Count(4096), small.Count(4096)
-	sum := func(list []linear) (n float64) {
+	sum := func(list []moe.LinearLayer) (n float64) {
 		for _, l := range list {
-			n += l.params()
+			n += float64(l.Params())
 		}
 		return n / 1e6
 	}
@@ -56,9 +56,9 @@ func TestAccounting(t *testing.T) {
 		got, want float64
 		decimals  int
 	}{
-		{"MLA parameters, M", sum(v3.attention()), 187.1, 1},
-		{"dense FFN", sum(v3.swiGLU("", denseFFN, v3.DenseInter, 1)), 396.4, 1},
-		{"one expert", sum(v3.swiGLU("", routedFFN, v3.ExpertInter, 1)), 44.04, 2},
+		{"MLA parameters, M", sum(v3.linears(false, moe.Projections)), 187.1, 1},
+		{"dense FFN", sum(v3.linears(false, moe.Dense)), 396.4, 1},
+		{"one expert", sum(v3.linears(false, moe.Routed)), 44.04, 2},
 		{"router", float64(v3.Dim*v3.Experts) / 1e6, 1.84, 2},
 		{"head", sum(v3.head()), 927, 0},
 		{"total, B", c.Total / 1e9, 671.03, 2},

@@ -3,7 +3,11 @@ package projection
 // What the fullest GPU must hold, estimated from the layout. Activations follow Megatron's count: what the backward pass needs of each
 // layer and microbatch in flight.
 
-import "math"
+import (
+	"math"
+
+	"spmoe/moe"
+)
 
 // Memory is in GB (1e9 bytes).
 type Memory struct {
@@ -34,8 +38,8 @@ func (r Run) memory(m Model) Memory {
 	dense := c.Total - float64(m.mainMoE()*m.Experts)*expert
 	if m.MTPLayers > 0 {
 		for _, l := range m.mtp() {
-			if l.part != routedFFN && l.part != headOut {
-				dense += l.params()
+			if l.Part != moe.Routed && l.Part != moe.Head {
+				dense += float64(l.Params())
 			}
 		}
 	}

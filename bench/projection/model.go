@@ -1,6 +1,6 @@
 package projection
 
-// What a model costs, counted from the configuration that trains it: its linear layers, the FLOPs of a token, bytes of the exchange.
+// What a model costs, counted from the linear layers of the configuration that trains it: the FLOPs of a token, bytes of the exchange.
 
 import (
 	"fmt"
@@ -16,78 +16,50 @@ type Model struct {
 	KVHeads int // of grouped-query attention, whose heads are ValueDim wide; 0: MLA
 }
 
-// part is what a linear layer belongs to, which decides its precision and whether it is computed again.
-type part int
+// flops returns the FLOPs of the forward products of one token in one layer.
+func flops(l moe.LinearLayer) float64 { return 2 * float64(l.Params()) * float64(l.Met) }
 
-const (
-	attentionIn part = iota // projections before the scores that selective recomputation leaves alone
-	attentionUp             // those that it computes again: MLA's up-projections
-	attentionOut
-	denseFFN
-	sharedFFN
-	routerGate
-	routedFFN
-	headOut
-	mtpJoin
-)
-
-// linear is one weight matrix, [out, in], and how often a token meets it.
-type linear struct {
-	name    string
-	part    part
-	in, out int
-	times   float64 // a token
-}
-
-func (l linear) params() float64 { return float64(l.in) * float64(l.out) }
-
-// flops of one token's forward product.
-func (l linear) flops() float64 { return 2 * l.params() * l.times }
-
-// attention lists the projections of one layer's attention.
-func (m Model) attention() []linear {
-	if m.KVHeads > 0 {
-		return []linear{
-			{"qkv", attentionIn, m.Dim, (m.Heads + 2*m.KVHeads) * m.ValueDim, 1},
-			{"o", attentionOut, m.Heads * m.ValueDim, m.Dim, 1},
+// linears returns the linear layers of some parts, in that order. Grouped-query attention has projections of its own.
+func (m Model) linears(mtp bool, parts ...moe.Part) (all []moe.LinearLayer) {
+	known := m.Linears()
+	all = make([]moe.LinearLayer, 0, len(known))
+	for _, part := range parts {
+		if part == moe.Projections && m.KVHeads > 0 {
+			all = append(all, m.groupedQuery()...)
+			continue
+		}
+		for _, l := range known {
+			if l.Part == part && l.MTP == mtp {
+				all = append(all, l)
+			}
 		}
 	}
-	q := []linear{{"q", attentionUp, m.Dim, m.Heads * m.KeyDim(), 1}}
-	if m.QRank > 0 {
-		q = []linear{{"q_a", attentionIn, m.Dim, m.QRank, 1}, {"q_b", attentionUp, m.QRank, m.Heads * m.KeyDim(), 1}}
+	return all
+}
+
+// groupedQuery lists the projections of one layer's grouped-query attention, queries, keys and values in one.
+func (m Model) groupedQuery() []moe.LinearLayer {
+	heads := m.Heads * m.ValueDim
+	return []moe.LinearLayer{
+		{Name: "qkv", Part: moe.Projections, In: m.Dim, Out: heads + 2*m.KVHeads*m.ValueDim, Layers: m.Layers, Held: 1, Met: 1},
+		{Name: "o", Part: moe.Projections, In: heads, Out: m.Dim, Layers: m.Layers, Held: 1, Met: 1},
 	}
-	return append(q,
-		linear{"kv_a", attentionIn, m.Dim, m.KVRank + m.RopeDim, 1},
-		linear{"kv_b", attentionUp, m.KVRank, m.Heads * (m.NopeDim + m.ValueDim), 1},
-		linear{"o", attentionOut, m.Heads * m.ValueDim, m.Dim, 1},
-	)
 }
 
-// swiGLU lists the two products of a gated network as they are run, gate and up in one.
-func (m Model) swiGLU(name string, p part, inter int, times float64) []linear {
-	return []linear{{name + "_gate_up", p, m.Dim, 2 * inter, times}, {name + "_down", p, inter, m.Dim, times}}
+func (m Model) denseLayer() []moe.LinearLayer { return m.linears(false, moe.Projections, moe.Dense) }
+
+func (m Model) moeLayer() []moe.LinearLayer {
+	return m.linears(false, moe.Projections, moe.Router, moe.Shared, moe.Routed)
 }
 
-func (m Model) denseLayer() []linear {
-	return append(m.attention(), m.swiGLU("ffn", denseFFN, m.DenseInter, 1)...)
-}
-
-func (m Model) moeLayer() []linear {
-	all := append(m.attention(), linear{"router", routerGate, m.Dim, m.Experts, 1})
-	if m.SharedExperts > 0 {
-		all = append(all, m.swiGLU("shared", sharedFFN, m.SharedExperts*m.ExpertInter, 1)...)
-	}
-	return append(all, m.swiGLU("experts", routedFFN, m.ExpertInter, float64(m.TopK))...)
-}
-
-func (m Model) head() []linear { return []linear{{"head", headOut, m.Dim, m.Vocab, 1}} }
+func (m Model) head() []moe.LinearLayer { return m.linears(false, moe.Head) }
 
 // mtp is one more Mixture-of-Experts layer, the projection that joins two hidden states, and the head once more.
-func (m Model) mtp() []linear {
+func (m Model) mtp() []moe.LinearLayer {
 	if m.MTPLayers == 0 {
 		return nil
 	}
-	return append(append(m.moeLayer(), linear{"mtp_join", mtpJoin, 2 * m.Dim, m.Dim, 1}), m.head()...)
+	return m.linears(true, moe.Projections, moe.Router, moe.Shared, moe.Routed, moe.Joint, moe.Head)
 }
 
 // mainMoE is the number of layers with experts without the MTP module's.
@@ -125,18 +97,17 @@ func (m Model) Count(seq int) Counts {
 		}
 		return float64(n)
 	}
-	layer := func(list []linear, n int) {
+	layer := func(list []moe.LinearLayer, n int) {
 		for _, l := range list {
-			held := l.params()
-			if l.part == routedFFN {
-				c.Routed += float64(n) * l.flops()
-				held *= float64(m.Experts)
+			layers, params := float64(n), float64(l.Params())
+			if l.Part == moe.Routed {
+				c.Routed += layers * flops(l)
 			} else {
-				c.Other += float64(n) * l.flops()
+				c.Other += layers * flops(l)
 			}
-			c.Total += float64(n) * held
-			c.Active += float64(n) * l.params() * l.times
-			c.Matmul += float64(n) * l.params() * l.times
+			c.Total += layers * params * float64(l.Held)
+			c.Active += layers * params * float64(l.Met)
+			c.Matmul += layers * params * float64(l.Met)
 		}
 		c.Total, c.Active = c.Total+float64(n)*norms(true), c.Active+float64(n)*norms(true)
 	}
@@ -148,7 +119,7 @@ func (m Model) Count(seq int) Counts {
 	c.Total, c.Active = c.Total+2*embedding+float64(m.Dim), c.Active+2*embedding+float64(m.Dim)
 	c.Attention = float64(m.Layers) * m.attentionFLOPs(seq)
 	for _, l := range m.mtp() {
-		c.MTP += l.flops()
+		c.MTP += flops(l)
 	}
 	return c
 }

@@ -2,7 +2,11 @@ package projection
 
 // The terms of the budget, block by block: what each costs in GPU-milliseconds a token.
 
-import "math"
+import (
+	"math"
+
+	"spmoe/moe"
+)
 
 // estimator computes the costs of one run at one setting of the parameters.
 type estimator struct {
@@ -58,19 +62,19 @@ func newChecked(r Run, set Settings) (*estimator, error) {
 func millis(amount, perSecond float64) float64 { return 1e3 * amount / perSecond }
 
 // quantised reports whether a layer's products run in FP8 or MXFP8.
-func (e *estimator) quantised(p part) bool {
+func (e *estimator) quantised(p moe.Part) bool {
 	switch e.run.Precision {
 	case "mxfp8-experts":
-		return p == routedFFN
+		return p == moe.Routed
 	case "mxfp8", "fp8":
-		return p != routerGate && p != mtpJoin && (p != headOut || e.stack.HeadFP8)
+		return p != moe.Router && p != moe.Joint && (p != moe.Head || e.stack.HeadFP8)
 	}
 	return false
 }
 
 // repeats reports whether recomputation runs a layer's forward product again.
-func (e *estimator) repeats(p part) bool {
-	return e.run.Recompute == "full" && p != headOut || e.run.Recompute == "selective" && p == attentionUp
+func (e *estimator) repeats(l moe.LinearLayer) bool {
+	return e.run.Recompute == "full" && l.Part != moe.Head || e.run.Recompute == "selective" && l.Expands
 }
 
 // full is 1 if everything is computed again.
@@ -82,29 +86,29 @@ func (e *estimator) full() float64 {
 }
 
 // rate is the FLOP/s of one product.
-func (e *estimator) rate(l linear, p pass) float64 {
+func (e *estimator) rate(l moe.LinearLayer, p pass) float64 {
 	op, rows := "gemm", float64(e.run.MicroBatch*e.run.Seq)
-	if l.part == routedFFN {
+	if l.Part == moe.Routed {
 		op, rows = "grouped", e.rowsPerExpert()
 	}
-	own8 := e.quantised(l.part) && e.table.dtype8
-	share, distance := e.table.share(op, p, own8, rows, l.in, l.out)
+	own8 := e.quantised(l.Part) && e.table.dtype8
+	share, distance := e.table.share(op, p, own8, rows, l.In, l.Out)
 	if distance > far {
 		if e.far == nil {
 			e.far = map[string]float64{}
 		}
-		e.far[l.name] = distance
+		e.far[l.Name] = distance
 	}
 	peak := e.gpu.BF16.Value
 	if own8 {
 		peak = e.gpu.FP8.Value
 	}
 	rate := share * peak * 1e12 * e.set[gemmScale]
-	if l.part == routedFFN {
+	if l.Part == moe.Routed {
 		rate *= e.set[groupedScale]
 	}
-	if e.quantised(l.part) && !own8 {
-		rate *= e.speedup(l.part)
+	if e.quantised(l.Part) && !own8 {
+		rate *= e.speedup(l.Part)
 	}
 	if e.stack.Hidden > 0 {
 		rate *= e.stack.SMShare
@@ -113,9 +117,9 @@ func (e *estimator) rate(l linear, p pass) float64 {
 }
 
 // speedup of MXFP8 over BF16.
-func (e *estimator) speedup(p part) float64 {
+func (e *estimator) speedup(p moe.Part) float64 {
 	switch {
-	case p != routedFFN:
+	case p != moe.Routed:
 		return e.set[denseSpeedup]
 	case e.stack.NetSpeedup:
 		return data().parameters.Net.At(e.rowsPerRank()) * e.set[netScale]
@@ -136,21 +140,21 @@ func (e *estimator) rowsPerExpert() float64 {
 func (e *estimator) again() float64 { return float64(max(e.run.Duplicate, 1)) }
 
 // linears adds a block's products and their casts.
-func (e *estimator) linears(c *costs, list []linear) {
+func (e *estimator) linears(c *costs, list []moe.LinearLayer) {
 	for _, l := range list {
 		symbol, times := Dense, 1.0
-		if l.part == routedFFN {
+		if l.Part == moe.Routed {
 			symbol, times = Grouped, e.again()*e.to.Imbalance
 		}
 		forwards := 1.0
-		if e.repeats(l.part) {
+		if e.repeats(l) {
 			forwards = 2
 		}
-		f := l.flops() * times
+		f := flops(l) * times
 		c[symbol] += millis(f*forwards, e.rate(l, forward)) + millis(f, e.rate(l, dgrad)) + millis(f, e.rate(l, wgrad))
-		if e.quantised(l.part) && !(l.part == routedFFN && e.stack.NetSpeedup) {
+		if e.quantised(l.Part) && !(l.Part == moe.Routed && e.stack.NetSpeedup) {
 			// The input is read once as BF16 and written as codes and scales in both directions, as is the gradient of the output.
-			bytes := (float64(l.in)*forwards + float64(l.out)) * l.times * (2 + 2*(1+1.0/32)) * e.stack.CastShare
+			bytes := (float64(l.In)*forwards + float64(l.Out)) * float64(l.Met) * (2 + 2*(1+1.0/32)) * e.stack.CastShare
 			c[Casts] += millis(bytes*times, e.set[castShare]*e.hbm())
 		}
 	}
@@ -224,7 +228,7 @@ func (e *estimator) routed(c *costs) {
 }
 
 // layer adds what every layer has.
-func (e *estimator) layer(list []linear, inter float64) (c costs) {
+func (e *estimator) layer(list []moe.LinearLayer, inter float64) (c costs) {
 	e.linears(&c, list)
 	e.scores(&c)
 	e.rowwise(&c, inter)

@@ -167,6 +167,24 @@ func newExec(c *collective.Comm) *tensor.Exec {
 	return ex
 }
 
+// execs holds Execs whose memory Go has given. A new one takes 8 MB, far more than a batch needs.
+var execs = sync.Pool{New: func() any { return tensor.NewExec() }}
+
+// withExec calls f with an Exec whose arena the peers reach. What f takes from it is gone afterwards.
+func withExec(c *collective.Comm, f func(ex *tensor.Exec) error) error {
+	if c.Shared() {
+		return f(newExec(c))
+	}
+	ex := execs.Get().(*tensor.Exec)
+	ex.Allocator = c.Allocator()
+	if err := f(ex); err != nil {
+		return err // a peer may still read what f took
+	}
+	ex.Reset()
+	execs.Put(ex)
+	return nil
+}
+
 // run takes the batch through one forward and backward pass; rank r has split[r] tokens.
 func (b *batch) run(t *testing.T, by way, dtype tensor.DType, split []int) *result {
 	t.Helper()
@@ -184,7 +202,9 @@ func (b *batch) run(t *testing.T, by way, dtype tensor.DType, split []int) *resu
 		if err != nil {
 			return err
 		}
-		return b.slice(lo, lo+split[c.Rank()]).pass(newExec(c), s, layout, c.Rank(), dtype, &perRank[c.Rank()])
+		return withExec(c, func(ex *tensor.Exec) error {
+			return b.slice(lo, lo+split[c.Rank()]).pass(ex, s, layout, c.Rank(), dtype, &perRank[c.Rank()])
+		})
 	})
 	if err != nil {
 		t.Fatal(err)

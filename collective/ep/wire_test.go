@@ -36,7 +36,9 @@ var (
 
 // quantised is rows [n, hidden] as MXFP8 holds them.
 func quantised(dtype tensor.DType, rows []float32, hidden int) []float32 {
-	ex := tensor.NewExec()
+	ex := execs.Get().(*tensor.Exec)
+	defer execs.Put(ex)
+	defer ex.Reset()
 	m := matrix(ex, dtype, rows, hidden)
 	q := mx.New(ex, mx.E4M3, mx.AlongRows, m.Dim(0), hidden)
 	mx.Quantize(ex, q, m.Mat(), mx.RCEIL)

@@ -43,7 +43,7 @@ func verdict(rank, by int, report uint64) uint64 {
 }
 
 // Fail declares that a rank has failed, and wakes all who wait. It reports false if a failure was declared before: the first counts. Of
-// a long text, the beginning is kept.
+// a long text, the beginning is kept. Checked by internal/model.
 func (h *Heap) Fail(rank, by int, text string) bool {
 	defer h.RingAll() // in any case: who declared a failure may have died before it rang
 	f := &h.header.failure

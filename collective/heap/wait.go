@@ -5,6 +5,9 @@ package heap
 //
 // No wake-up is lost: a waiter counts itself, reads the bell and then looks once more before it parks; who rings stores first and looks
 // for waiters then. Either the waiter sees what was stored, or the other sees the waiter and changes the bell.
+//
+// Functions marked "Checked by internal/model" are steps of the protocol. The model checker runs them
+// under the same names: change both together.
 
 import (
 	"runtime"
@@ -28,6 +31,7 @@ type Idler interface {
 
 // Await returns when ready reports true, which some rank causes before it rings for this one. ready is called from this goroutine
 // alone, and whenever the bell rings. A rank with a processor for itself works for its Idler meanwhile, unless that is nil.
+// Checked by internal/model.
 func (h *Heap) Await(rank int, i Idler, ready func() bool) {
 	if ready() || h.look(rank, i, ready) {
 		return
@@ -137,14 +141,14 @@ func yield(ready func() bool) bool {
 	return false
 }
 
-// Ring wakes a rank if it is parked, after something that it may wait for was stored.
+// Ring wakes a rank if it is parked, after something that it may wait for was stored. Checked by internal/model.
 func (h *Heap) Ring(rank int) {
 	if h.ring(rank) {
 		h.giveWay()
 	}
 }
 
-// RingAll rings for every rank.
+// RingAll rings for every rank. Checked by internal/model.
 func (h *Heap) RingAll() {
 	woken := false
 	for r := range h.ranks {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/internal/slurm"
+	"spmoe/internal/testing/slurm"
 )
 
 // check runs check.py, and returns what it prints about each file.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/internal/slurm"
+	"spmoe/internal/testing/slurm"
 )
 
 // program takes the place of the launcher: its n-th start ends with the n-th of CODES; to end with 130 it waits for SIGTERM, as the

@@ -54,7 +54,7 @@ func newSystem(c Config) *system {
 	m := &system{Config: c}
 	for r := range c.Ranks {
 		p := &program{system: m, me: r}
-		p.rank()
+		p.run()
 		m.programs = append(m.programs, p)
 	}
 	if c.Deaths > 0 || c.Outsider {

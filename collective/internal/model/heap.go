@@ -1,12 +1,12 @@
 package model
 
-// What package heap does: waiting, waking and declaring failures.
+// What package heap does: waiting, waking and declaring failures. Names and comments are as in protocol.go.
 
-// await is heap.Await.
+// await is heap.Heap.Await.
 func (p *program) await(round int, abortable bool) {
 	first, loop, ready, done := &label{}, &label{}, &label{}, &label{}
 	p.at(first)
-	p.look(round, abortable, done, nil)
+	p.ready(round, abortable, done, nil)
 	if p.Spins {
 		p.fork(first, "goes on looking")
 	}
@@ -14,7 +14,7 @@ func (p *program) await(round int, abortable bool) {
 	p.do(func(_ *state, me *actor) { me.set(waiting) }, "counts itself as waiting")
 	p.do(func(_ *state, me *actor) { me.clear(rung) }, "remembers the bell")
 	if p.Mutation != NoSecondLook {
-		p.look(round, abortable, ready, nil)
+		p.ready(round, abortable, ready, nil)
 	}
 	p.do(func(_ *state, me *actor) {
 		if !me.is(rung) {
@@ -30,7 +30,7 @@ func (p *program) await(round int, abortable bool) {
 	}, "wakes up, if it is woken")
 	p.do(func(_ *state, me *actor) { me.clear(waiting | rung) }, "counts itself out")
 	if p.Mutation == NoSecondLook {
-		p.look(round, abortable, done, loop)
+		p.ready(round, abortable, done, loop)
 	} else {
 		p.jump(loop)
 	}
@@ -39,7 +39,7 @@ func (p *program) await(round int, abortable bool) {
 	p.at(done)
 }
 
-// ring is heap.Ring.
+// ring is heap.Heap.Ring.
 func (p *program) ring(r int, seen bool) {
 	skip := &label{}
 	waits := func(s *state) bool { return s.actors[r].is(waiting) }
@@ -56,9 +56,10 @@ func (p *program) ring(r int, seen bool) {
 	p.at(skip)
 }
 
+// ringAll is heap.Heap.RingAll.
 func (p *program) ringAll() { p.others(func(r int) { p.ring(r, false) }) }
 
-// fail is heap.Fail.
+// fail is heap.Heap.Fail.
 func (p *program) fail() {
 	late := &label{}
 	switch p.Mutation {

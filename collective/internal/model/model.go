@@ -1,6 +1,6 @@
 // Package model is the protocol of the collectives as a small state machine, and a checker that visits every state of it.
 //
-// A rank's program has one step for each atomic operation of heap.Await, heap.Ring, heap.Fail and group.meet, and for each access to
+// A rank's program has one step for each atomic operation of Heap.Await, Heap.Ring, Heap.Fail and Comm.meet, and for each access to
 // what ranks show each other: slots and buffers. Steps of all ranks interleave in every order, under sequential consistency, which is
 // what Go's atomic operations have; accesses to plain memory happen at one point between the atomic operations around them, so that one
 // that may overlap with a conflicting one is also seen on its wrong side. In every state reached must hold:

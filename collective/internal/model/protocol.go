@@ -1,10 +1,12 @@
 package model
 
-// What package collective does, operation by operation. Functions have the names that they have there.
+// What package collective does, operation by operation. A function has the name of its counterpart
+// there, and its comment says which that is; TestCounterparts compares both. A comment that starts with
+// "own:" marks a function of the model alone.
 
 import "fmt"
 
-// outsider declares the failure of a process that has died or, in another communicator, of whatever it may be.
+// own: outsider declares the failure of a process that has died or, in another communicator, of whatever it may be.
 func (p *program) outsider() {
 	if !p.Outsider {
 		p.add(func(s *state) *label {
@@ -19,8 +21,8 @@ func (p *program) outsider() {
 	p.fail()
 }
 
-// rank is World.Run of one rank.
-func (p *program) rank() {
+// run is collective.World.Run of one rank.
+func (p *program) run() {
 	calls, erring := p.Calls, false
 	if n, ok := p.Leaves[p.me]; ok {
 		calls = calls[:n]
@@ -43,7 +45,7 @@ func (p *program) rank() {
 	p.ringAll()
 }
 
-// call is one collective: enter, the work, sync. It returns the last round.
+// own: call is one collective, whichever it is: enter, the work, sync. It returns the last round.
 func (p *program) call(kind Call, seq, round int, failed *label) int {
 	p.where = fmt.Sprintf("call %d: ", seq)
 	refused, aborted, syncAborted, done := &label{}, &label{}, &label{}, &label{}
@@ -52,7 +54,7 @@ func (p *program) call(kind Call, seq, round int, failed *label) int {
 	if kind == Window {
 		p.touch(seq)
 		last++
-		p.meet(last, p.Processes || p.Mutation == AbortableSync, syncAborted)
+		p.sync(last, syncAborted)
 		p.do(func(_ *state, me *actor) {
 			p.must(!me.is(spoiled), "%s gets its call %d as done, with another state of a buffer", p.nameOf(p.me), seq)
 		}, "looks at what it has got")
@@ -72,7 +74,7 @@ func (p *program) call(kind Call, seq, round int, failed *label) int {
 	return last
 }
 
-// insist makes two calls more, which a failure must refuse.
+// own: insist makes two calls more, which a failure must refuse.
 func (p *program) insist(seq, round int) {
 	for i := range 2 {
 		next := &label{}
@@ -85,6 +87,7 @@ func (p *program) insist(seq, round int) {
 	}
 }
 
+// enter is collective.Comm.enter.
 func (p *program) enter(seq, round int, refused, aborted *label) {
 	if p.Mutation == PublishBeforeRefusal {
 		p.publish(seq)
@@ -102,6 +105,12 @@ func (p *program) enter(seq, round int, refused, aborted *label) {
 	}, "reads the slots")
 }
 
+// sync is collective.Comm.sync.
+func (p *program) sync(round int, aborted *label) {
+	p.meet(round, p.Processes || p.Mutation == AbortableSync, aborted)
+}
+
+// own: parity is the slot of a call, which collective counts in place.
 func (p *program) parity(seq int) int {
 	if p.Mutation == OneSlot {
 		return 0
@@ -109,11 +118,12 @@ func (p *program) parity(seq int) int {
 	return seq % 2
 }
 
+// publish is collective.call.publish.
 func (p *program) publish(seq int) {
 	p.do(func(_ *state, me *actor) { me.slots[p.parity(seq)], me.lent = uint8(seq), uint8(seq) }, "publishes")
 }
 
-// touch reads and writes the peers' buffers.
+// own: touch reads and writes the peers' buffers, as the work of a collective does.
 func (p *program) touch(seq int) {
 	p.do(func(s *state, me *actor) {
 		p.others(func(r int) {
@@ -125,7 +135,7 @@ func (p *program) touch(seq int) {
 	}, "uses the buffers")
 }
 
-// meet is group.meet: it goes to aborted if the meeting is called off.
+// meet is collective.Comm.meet: it goes to aborted if the meeting is called off.
 func (p *program) meet(round int, abortable bool, aborted *label) {
 	late := p.Mutation == LateArrival
 	arrive := func() { p.do(func(_ *state, me *actor) { me.round = uint8(round) }, "arrives at meeting %d", round) }
@@ -150,8 +160,9 @@ func (p *program) meet(round int, abortable bool, aborted *label) {
 	}, "takes the outcome of meeting %d", round)
 }
 
-// decide is group.decide and, for whose decision it is, group.ring; who is late goes to lost. The loop around its compare-and-swap is
-// one operation here: what it stores depends on nothing that can change in between.
+// decide is collective.group.decide and, for the rank whose decision counts, group.ring. A rank that
+// is late goes to lost. The loop around the compare-and-swap is one operation here: what it stores
+// depends on nothing that can change in between.
 func (p *program) decide(round int, abort bool, lost *label) {
 	value := round << 1
 	if abort {
@@ -183,7 +194,7 @@ func (p *program) decide(round int, abort bool, lost *label) {
 	p.others(func(r int) { p.ring(r, early) })
 }
 
-// complete is group.complete.
+// complete is collective.group.complete.
 func (p *program) complete(s *state, round int) bool {
 	for r := range p.Ranks {
 		if r != p.me && int(s.actors[r].round) < round {
@@ -193,7 +204,7 @@ func (p *program) complete(s *state, round int) bool {
 	return true
 }
 
-// failed is group.failed.
+// failed is collective.group.failed.
 func (p *program) failed(s *state, round int) bool {
 	for r := range p.Ranks {
 		if r != p.me && s.actors[r].is(finished) && int(s.actors[r].round) < round {
@@ -203,8 +214,8 @@ func (p *program) failed(s *state, round int) bool {
 	return s.failed != 0
 }
 
-// look is what a rank does while it waits for a meeting: the function that meet gives to Await.
-func (p *program) look(round int, abortable bool, yes, no *label) {
+// own: ready is the function that Comm.meet gives to Await.
+func (p *program) ready(round int, abortable bool, yes, no *label) {
 	decided := func(s *state) bool { return int(s.decision>>1) >= round }
 	abort, again, after := &label{}, &label{}, &label{}
 	if no == nil {

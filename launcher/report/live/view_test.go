@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"spmoe/internal/vt"
+	"spmoe/internal/testing/vt"
 	"spmoe/launcher/report"
 	"spmoe/launcher/trainer"
 )

@@ -149,9 +149,8 @@ func TestTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	const codes = 33.0 / 32
-	linear := products(Dense, Linear, 1, [2]int{3, 5})
-	experts := products(Routed, Expert, 2, [2]int{3, 5}) // a token meets two of
-	experts.Params = 8 * 15
+	linear := products([]LinearLayer{matrix("", Dense, 3, 5, 1)}, Dense, false)
+	experts := products([]LinearLayer{{Part: Routed, In: 3, Out: 5, Layers: 1, Held: 8, Met: 2}}, Routed, false)
 	for name, c := range map[string]struct {
 		m             Module
 		p             Precision
@@ -167,7 +166,7 @@ func TestTraffic(t *testing.T) {
 		"norm":               {norm(1, 4), bf16, 4, 1, Traffic{2*8 + 4, 2*8 + 4, 2*8 + 8}},
 		"embedding":          {Config{Vocab: 9, Dim: 4}.embedding(), bf16, 7, 1, Traffic{Forward: 2 * 8, Wgrad: 2*4 + 8*4}},
 		"attention scores":   {Config{Heads: 2, NopeDim: 1, RopeDim: 2, ValueDim: 4}.scores(1, 10), bf16, 7, 1, Traffic{Forward: 2 * 28, Dgrad: 4 * 28}},
-		"head, not the loss": {Config{Vocab: 9, Dim: 4}.head(), mxfp8, 36, 1, Traffic{2 * 14, 2 * 14, 2*13 + 8}},
+		"head, not the loss": {products(Config{Vocab: 9, Dim: 4}.Linears(), Head, false), mxfp8, 36, 1, Traffic{2 * 14, 2 * 14, 2*13 + 8}},
 	} {
 		if got := c.m.Traffic(c.p, c.tokens, c.ranks); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

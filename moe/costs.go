@@ -30,6 +30,19 @@ const (
 	Expert              // as [Precision.Experts] says; each is held by one rank alone
 )
 
+// Class returns how the weights of a part are held and multiplied.
+func (p Part) Class() Class {
+	switch p {
+	case Norms, Router:
+		return Single
+	case Projections, Dense, Shared, Joint:
+		return Linear
+	case Routed:
+		return Expert
+	}
+	return Plain
+}
+
 // Module is what a part of a model holds and what a token costs there.
 type Module struct {
 	Part  Part
@@ -93,18 +106,19 @@ func (f FLOPs) Plus(o FLOPs) FLOPs {
 // Modules returns the parts of the model in the order of a pass, for sequences of seq tokens, and behind them those of the MTP module,
 // if there is one. Each part is there once, with zeros if the model has none of it.
 func (c Config) Modules(seq int) []Module {
+	linears := c.Linears()
 	layers, dense := int64(c.Layers), int64(c.DenseLayers)
-	all := append([]Module{c.embedding()}, c.blocks(layers, dense, seq)...)
+	all := append([]Module{c.embedding()}, c.blocks(linears, false, layers, dense, seq)...)
 	all[1] = all[1].plus(norm(1, c.Dim)) // in front of the head
-	all = append(all, c.head())
+	all = append(all, products(linears, Head, false))
 	if c.MTPLayers == 0 {
 		return all
 	}
-	lookUp, head := c.embedding(), c.head() // the model's own weights once more
-	lookUp.Params, lookUp.Active, head.Params = 0, 0, 0
-	extra := append([]Module{lookUp, products(Joint, Linear, 1, [2]int{2 * c.Dim, c.Dim})}, c.blocks(1, 0, seq)...)
+	lookUp := c.embedding() // the model's own weights once more
+	lookUp.Params, lookUp.Active = 0, 0
+	extra := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, 1, 0, seq)...)
 	extra[2] = extra[2].plus(norm(3, c.Dim))
-	for _, m := range append(extra, head) {
+	for _, m := range append(extra, products(linears, Head, true)) {
 		m.MTP = true
 		all = append(all, m)
 	}
@@ -113,59 +127,52 @@ func (c Config) Modules(seq int) []Module {
 
 // blocks returns the parts of so many transformer layers, of which some are dense: the norms first. What they keep follows the layers'
 // saved structs.
-func (c Config) blocks(layers, dense int64, seq int) []Module {
+func (c Config) blocks(linears []LinearLayer, mtp bool, layers, dense int64, seq int) []Module {
 	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
 	norms = norms.keeps(layers, 2*c.Dim, 2*c.Dim)
 
-	queries := [][2]int{{c.Dim, c.Heads * c.KeyDim()}}
-	if c.QRank > 0 {
-		queries = [][2]int{{c.Dim, c.QRank}, {c.QRank, c.Heads * c.KeyDim()}}
-	}
-	projections := products(Projections, Linear, layers, append(queries,
-		[2]int{c.Dim, c.KVRank + c.RopeDim}, [2]int{c.KVRank, c.Heads * (c.NopeDim + c.ValueDim)}, [2]int{c.Heads * c.ValueDim, c.Dim})...)
+	projections := products(linears, Projections, mtp)
 	projections = projections.keeps(layers, 2*c.Dim+2*c.QRank+2*c.KVRank+c.RopeDim, c.QRank+c.KVRank)
 	projections.keptFull += layers * int64(c.Dim) // the layers' inputs
 
-	feed := func(part Part, class Class, layers int64, networks, inter int) Module { // so many networks that a token meets in a layer
-		times := layers * int64(networks)
-		if inter == 0 {
-			times = 0
-		}
-		m := products(part, class, times, [2]int{c.Dim, 2 * inter}, [2]int{inter, c.Dim})
-		return m.keeps(layers, 3*networks*inter, networks*inter)
+	feed := func(part Part, layers int64, width int) Module { // width: of all networks that a token meets in a layer
+		return products(linears, part, mtp).keeps(layers, 3*width, width)
 	}
 	moe := layers - dense
-	router := products(Router, Single, moe, [2]int{c.Dim, c.Experts}).keeps(moe, 2*c.Experts, 0)
-	routed := feed(Routed, Expert, moe, c.TopK, c.ExpertInter).keeps(moe, 3*c.TopK*c.Dim, 0)
-	routed.Params = moe * int64(c.Experts) * c.perExpert()
+	router := products(linears, Router, mtp).keeps(moe, 2*c.Experts, 0)
+	routed := feed(Routed, moe, c.TopK*c.ExpertInter).keeps(moe, 3*c.TopK*c.Dim, 0)
 	routed.gathered = moe * int64(c.TopK*(2*c.Dim+3*c.ExpertInter))
-	shared := feed(Shared, Linear, moe, 1, c.SharedExperts*c.ExpertInter)
-	return []Module{norms, projections, c.scores(layers, seq), feed(Dense, Linear, dense, 1, c.DenseInter), router, routed, shared}
+	shared := feed(Shared, moe, c.SharedExperts*c.ExpertInter)
+	return []Module{norms, projections, c.scores(layers, seq), feed(Dense, dense, c.DenseInter), router, routed, shared}
 }
 
 // perExpert returns the parameters of one routed expert.
 func (c Config) perExpert() int64 { return 3 * int64(c.Dim) * int64(c.ExpertInter) }
 
-// products returns a part of linear layers, {in, out} each, that a token meets so many times.
-func products(part Part, class Class, times int64, layers ...[2]int) Module {
-	m := Module{Part: part, Class: class}
-	for _, l := range layers {
-		m.Params += times * int64(l[0]) * int64(l[1])
-		m.Inputs += times * int64(l[0])
-		m.Outputs += times * int64(l[1])
+// products returns the part of a model, or of its MTP module, that some of its linear layers make up. A part without a
+// layer has only its name and class.
+func products(all []LinearLayer, part Part, mtp bool) Module {
+	m := Module{Part: part, Class: part.Class()}
+	for _, l := range all {
+		if l.Part == part && l.MTP == mtp {
+			met := int64(l.Layers) * int64(l.Met)
+			m.Params += int64(l.Layers) * int64(l.Held) * l.Params()
+			m.Active += met * l.Params()
+			m.Inputs += met * int64(l.In)
+			m.Outputs += met * int64(l.Out)
+		}
 	}
-	return m.weighted()
+	return m.multiplied()
 }
 
 // norm returns so many RMSNorms of n elements.
 func norm(times int64, n int) Module {
 	elements := times * int64(n)
-	return Module{Part: Norms, Params: elements, Inputs: elements, Outputs: elements}.weighted()
+	return Module{Part: Norms, Class: Norms.Class(), Params: elements, Active: elements, Inputs: elements, Outputs: elements}.multiplied()
 }
 
-// weighted completes a part whose parameters a token meets all, once in each product.
-func (m Module) weighted() Module {
-	m.Active = m.Params
+// multiplied adds the FLOPs of a token that is multiplied with all that it meets, once in each product.
+func (m Module) multiplied() Module {
 	m.FLOPs = FLOPs{2 * float64(m.Active), 2 * float64(m.Active), 2 * float64(m.Active)}
 	return m
 }
@@ -182,17 +189,15 @@ func (m Module) plus(o Module) Module {
 // embedding is a look-up: a token reads one row and multiplies nothing.
 func (c Config) embedding() Module {
 	n := int64(c.Vocab) * int64(c.Dim)
-	return Module{Part: Embedding, Class: Plain, Params: n, Active: n, Outputs: int64(c.Dim)}
+	return Module{Part: Embedding, Class: Embedding.Class(), Params: n, Active: n, Outputs: int64(c.Dim)}
 }
-
-func (c Config) head() Module { return products(Head, Plain, 1, [2]int{c.Dim, c.Vocab}) }
 
 // scores is attention between the projections: 2·heads·(key + value dimension)·seq FLOPs a layer, and twice that backward, for the
 // queries, keys and values. It has no weights.
 func (c Config) scores(layers int64, seq int) Module {
 	forward := 2 * float64(layers*int64(c.Heads*(c.KeyDim()+c.ValueDim))*int64(seq))
 	m := Module{
-		Part: Scores, Class: Plain,
+		Part: Scores, Class: Scores.Class(),
 		Inputs: layers * int64(c.Heads*(2*c.KeyDim()+c.ValueDim)), Outputs: layers * int64(c.Heads*c.ValueDim),
 		FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward},
 	}

@@ -1,0 +1,256 @@
+package docs
+
+// The lists of packages in architecture.md against the imports of the code.
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	guide     = "architecture.md"
+	root      = ".."
+	module    = "spmoe/"
+	testsOnly = "internal/testing"
+)
+
+// line is a line of the guide that names a folder.
+type line struct {
+	number int
+	folder string
+	rest   string // what stands behind the folder
+}
+
+// section returns the lines of the indented block that follows a line of the guide which contains after.
+func section(text, after string) (block []line) {
+	begun := false
+	for i, l := range strings.Split(text, "\n") {
+		switch indented := strings.HasPrefix(l, "    "); {
+		case !begun:
+			begun = strings.Contains(l, after)
+		case indented:
+			folder, rest, _ := strings.Cut(strings.TrimSpace(l), " ")
+			block = append(block, line{i + 1, folder, strings.TrimSpace(rest)})
+		case len(block) > 0:
+			return block
+		}
+	}
+	return block
+}
+
+// imports returns, for each folder with Go code that is not a test, what it imports from this module, and one file that does. It reads
+// the files of all architectures and build tags.
+func imports(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	all := map[string]map[string]string{}
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if base := d.Name(); name != root && (base == "testdata" || base[0] == '.' || base[0] == '_') {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		folder := path.Dir(filepath.ToSlash(relative))
+		if all[folder] == nil {
+			all[folder] = map[string]string{}
+		}
+		for _, i := range file.Imports {
+			imported, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			all[folder][imported] = filepath.ToSlash(relative)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// standsFor returns the index of the line of a folder, or else of the nearest folder above it; -1 if none has a line.
+func standsFor(lines []line, folder string) int {
+	for ; folder != "."; folder = path.Dir(folder) {
+		if i := slices.IndexFunc(lines, func(l line) bool { return l.folder == folder }); i >= 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// check compares the guide with the imports of the code. wrong has a sentence for each line that is not true.
+type check struct {
+	code  map[string]map[string]string
+	wrong []string
+}
+
+func problems(text string, code map[string]map[string]string) []string {
+	c := &check{code: code}
+	c.layers(section(text, "## Packages"))
+	c.table(section(text, "these are all imports"))
+	for _, imported := range []string{"os", "flag", "time"} {
+		if file := code["moe"][imported]; file != "" {
+			c.report(0, "moe opens no files and reads no flags and no clocks, and yet %s imports %s", file, imported)
+		}
+	}
+	return c.wrong
+}
+
+func (c *check) report(line int, format string, args ...any) {
+	c.wrong = append(c.wrong, fmt.Sprintf("%s:%d: %s", guide, line, fmt.Sprintf(format, args...)))
+}
+
+// layers checks that every folder has a line, that every line has a folder, and that no folder imports one of a line above its own.
+func (c *check) layers(lines []line) {
+	named := map[int]bool{}
+	for _, folder := range slices.Sorted(maps.Keys(c.code)) {
+		from := standsFor(lines, folder)
+		if from < 0 {
+			c.report(0, "no line names %s", folder)
+			continue
+		}
+		named[from] = true
+		for _, to := range c.ours(folder) {
+			if i := standsFor(lines, to); i >= 0 && i < from {
+				c.report(lines[from].number, "%s imports %s, which stands above it (%s)", folder, to, c.code[folder][module+to])
+			}
+			if within(to, testsOnly) && !within(folder, testsOnly) {
+				c.report(lines[from].number, "%s imports %s, which is for tests (%s)", folder, to, c.code[folder][module+to])
+			}
+		}
+	}
+	for i, l := range lines {
+		if !named[i] {
+			c.report(l.number, "%s has no Go code that this line stands for", l.folder)
+		}
+	}
+}
+
+// table checks that the rows name the imports of each top-level folder, all of them and no others.
+func (c *check) table(rows []line) {
+	real := map[string][]string{}
+	for folder := range c.code {
+		from := top(folder)
+		real[from] = append(real[from], from)
+		for _, to := range c.ours(folder) {
+			real[from] = append(real[from], top(to))
+		}
+	}
+	for _, l := range rows {
+		listed := strings.FieldsFunc(strings.TrimPrefix(l.rest, "->"), func(r rune) bool { return r == ',' || r == ' ' })
+		slices.Sort(real[l.folder])
+		imported := slices.DeleteFunc(slices.Compact(real[l.folder]), func(f string) bool { return f == l.folder })
+		if !slices.Equal(listed, imported) {
+			c.report(l.number, "%s imports %q, this line says %q", l.folder, imported, listed)
+		}
+		delete(real, l.folder)
+	}
+	for _, folder := range slices.Sorted(maps.Keys(real)) {
+		c.report(0, "no line says what %s imports", folder)
+	}
+}
+
+// ours returns the folders of this module that a folder imports.
+func (c *check) ours(folder string) (all []string) {
+	for _, imported := range slices.Sorted(maps.Keys(c.code[folder])) {
+		if to, ok := strings.CutPrefix(imported, module); ok {
+			all = append(all, to)
+		}
+	}
+	return all
+}
+
+// top returns the first element of a folder's path.
+func top(folder string) string {
+	first, _, _ := strings.Cut(folder, "/")
+	return first
+}
+
+func within(folder, parent string) bool {
+	return folder == parent || strings.HasPrefix(folder, parent+"/")
+}
+
+// TestArchitecture: the guide's lists of packages and imports are true.
+func TestArchitecture(t *testing.T) {
+	text, err := os.ReadFile(guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems(string(text), imports(t)) {
+		t.Error(p)
+	}
+}
+
+// TestWrongGuide: each kind of mistake is found, with its line.
+func TestWrongGuide(t *testing.T) {
+	const good = `## Packages
+
+    a      uses b
+    b/low  is used
+    moe    the model
+    internal/testing  for tests
+
+by folder, these are all imports:
+
+    a    -> b
+    b    ->
+    moe  ->
+    internal ->
+`
+	code := func(change func(map[string]map[string]string)) map[string]map[string]string {
+		all := map[string]map[string]string{
+			"a": {"spmoe/b/low": "a/a.go", "fmt": "a/a.go"}, "b/low": {}, "moe": {}, "internal/testing/x": {},
+		}
+		change(all)
+		return all
+	}
+	same := func(map[string]map[string]string) {}
+	for _, c := range []struct {
+		name, old, new string
+		change         func(map[string]map[string]string)
+		want           []string // how each problem begins
+	}{
+		{"nothing", "", "", same, nil},
+		{"upward", "", "", func(m map[string]map[string]string) { m["b/low"]["spmoe/a"] = "b/low/b.go" },
+			[]string{"architecture.md:4: b/low imports a, which stands above it (b/low/b.go)", "architecture.md:11: b imports"}},
+		{"a test package", "", "", func(m map[string]map[string]string) { m["moe"]["spmoe/internal/testing/x"] = "moe/m.go" },
+			[]string{"architecture.md:5: moe imports internal/testing/x, which is for tests", "architecture.md:12: moe imports"}},
+		{"a new folder", "", "", func(m map[string]map[string]string) { m["c"] = map[string]string{} },
+			[]string{"architecture.md:0: no line names c", "architecture.md:0: no line says what c imports"}},
+		{"a stale line", "    moe    the model\n", "    moe    the model\n    old    gone\n", same, []string{"architecture.md:6: old has no Go code"}},
+		{"a stale import", "moe  ->", "moe  -> b", same, []string{"architecture.md:12: moe imports"}},
+		{"a missing import", "a    -> b", "a    ->", same, []string{"architecture.md:10: a imports"}},
+		{"a missing row", "    b    ->\n", "", same, []string{"architecture.md:0: no line says what b imports"}},
+		{"a clock", "", "", func(m map[string]map[string]string) { m["moe"]["time"] = "moe/m.go" }, []string{"architecture.md:0: moe opens no files"}},
+	} {
+		got := problems(strings.Replace(good, c.old, c.new, 1), code(c.change))
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}

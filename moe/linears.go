@@ -1,0 +1,89 @@
+package moe
+
+// The linear layers of a model: the one list that FLOPs, bytes, memory and the projections count from.
+
+// LinearLayer is a weight matrix [Out, In] of a model, the same in each of some transformer layers.
+type LinearLayer struct {
+	Name string
+	Part Part
+	MTP  bool // of the MTP module
+
+	// Expands marks products that make queries, keys or values of all heads out of something smaller. Recipes of
+	// selective recomputation run these again.
+	Expands bool
+
+	In, Out int
+	Layers  int // transformer layers that have it, or 1 outside of these
+	Held    int // matrices of this kind in each: the number of routed experts, 1, or 0 where another layer's is used
+	Met     int // of these, how many a token meets
+}
+
+// Params returns the elements of one matrix.
+func (l LinearLayer) Params() int64 { return int64(l.In) * int64(l.Out) }
+
+// Linears returns the linear layers in the order of a pass, those of the MTP module last. A model without dense layers
+// or without experts has theirs with zero Layers. Shared experts are left out if it has none.
+func (c Config) Linears() []LinearLayer {
+	all := append(c.blockLinears(make([]LinearLayer, 0, 32), c.Layers, c.DenseLayers), c.headLinear())
+	if c.MTPLayers == 0 {
+		return all
+	}
+	own := len(all)
+	all = c.blockLinears(append(all, matrix("mtp_join", Joint, 2*c.Dim, c.Dim, 1)), 1, 0)
+	head := c.headLinear() // the model's own once more
+	head.Held = 0
+	all = append(all, head)
+	for i := range all[own:] {
+		all[own+i].MTP = true
+	}
+	return all
+}
+
+// matrix returns a matrix that each of some transformer layers has once.
+func matrix(name string, part Part, in, out, layers int) LinearLayer {
+	return LinearLayer{Name: name, Part: part, In: in, Out: out, Layers: layers, Held: 1, Met: 1}
+}
+
+func (c Config) headLinear() LinearLayer { return matrix("head", Head, c.Dim, c.Vocab, 1) }
+
+// blockLinears appends the matrices of some transformer layers, the first of them dense.
+func (c Config) blockLinears(all []LinearLayer, layers, dense int) []LinearLayer {
+	sparse := layers - dense
+	all = c.attentionLinears(all, layers)
+	all = gated(all, "ffn_down", matrix("ffn_gate_up", Dense, c.Dim, c.DenseInter, dense))
+	all = append(all, matrix("router", Router, c.Dim, c.Experts, sparse))
+	if c.SharedExperts > 0 {
+		all = gated(all, "shared_down", matrix("shared_gate_up", Shared, c.Dim, c.SharedExperts*c.ExpertInter, sparse))
+	}
+	expert := matrix("experts_gate_up", Routed, c.Dim, c.ExpertInter, sparse)
+	expert.Held, expert.Met = c.Experts, c.TopK
+	return gated(all, "experts_down", expert)
+}
+
+// attentionLinears appends the projections of Multi-head Latent Attention.
+func (c Config) attentionLinears(all []LinearLayer, layers int) []LinearLayer {
+	add := func(name string, in, out int, expands bool) {
+		l := matrix(name, Projections, in, out, layers)
+		l.Expands = expands
+		all = append(all, l)
+	}
+	if c.QRank > 0 {
+		add("q_a", c.Dim, c.QRank, false)
+		add("q_b", c.QRank, c.Heads*c.KeyDim(), true)
+	} else {
+		add("q", c.Dim, c.Heads*c.KeyDim(), true)
+	}
+	add("kv_a", c.Dim, c.KVRank+c.RopeDim, false)
+	add("kv_b", c.KVRank, c.Heads*(c.NopeDim+c.ValueDim), true)
+	add("o", c.Heads*c.ValueDim, c.Dim, false)
+	return all
+}
+
+// gated appends the two matrices of a SwiGLU network as they are multiplied. Gate and up are one matrix, for which up
+// stands with the width of the network as Out.
+func gated(all []LinearLayer, downName string, up LinearLayer) []LinearLayer {
+	down := up
+	down.Name, down.In, down.Out = downName, up.Out, up.In
+	up.Out *= 2
+	return append(all, up, down)
+}
