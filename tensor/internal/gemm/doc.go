@@ -79,22 +79,22 @@
 // They are in bench/results: kernels.txt and kernels-intel.txt for panels against the peak of a
 // core, peers.txt against other libraries, and log.md, whose entries have these titles.
 //
-//	direct    "few rows, weights along k (forward): cheaper ends of sums"
-//	          "AVX2: forward products with few rows read weights in place"
-//	          "AVX-512 without BF16: up to 8 rows by the in-place kernels of AVX2"
-//	across    "few rows, weights across (gradients of data), in place"
-//	          "AVX2: gradients of data with few rows read weights in place"
-//	          "AVX2: E4M3 codes across are multiplied with the first row panel while they are decoded"
-//	turned    "AMX: few rows read weights in place"
-//	          "AMX: decoding, fetching and multiplying few rows at the same time"
-//	          "AMX: few rows of codes go along k in chunks, 32 rows of weights at a time"
-//	panels    "AMX: rows of a are read where they lie"
-//	          "AMX: the microkernel does not wait for the lines that it writes"
-//	integers  "MXINT8 as integers on AVX2 (VPMADDWD)"
-//	          "MXINT8 as integers where AVX-512 has VNNI and VBMI but no BF16"
-//	          "AVX2: few rows of MXINT8 meet column panels that the first level of cache holds"
-//	codes     "MX products without AVX-512's byte permutations"
-//	          "AVX-512: normal codes are decoded by linear maps of their bits"
+//	direct    "15. Weights along k (forward): cheaper ends of sums"
+//	          "34. Forward products with few rows read weights in place"
+//	          "35. Up to 8 rows by the in-place kernels of AVX2, without BF16"
+//	across    "16. Weights across (gradients of data), in place"
+//	          "33. Gradients of data with few rows read weights in place"
+//	          "46. Multiply E4M3 codes across with the first row panel while they are decoded"
+//	turned    "36. Read weights in place"
+//	          "38. Decode, fetch and multiply few rows at the same time"
+//	          "51. Go along k in chunks, 32 rows of weights at a time"
+//	panels    "7. Read rows of a where they lie"
+//	          "28. The microkernel does not wait for the lines that it writes"
+//	integers  "25. Integers on AVX2 (VPMADDWD)"
+//	          "26. Integers where AVX-512 has VNNI and VBMI but no BF16"
+//	          "40. Few rows meet column panels that the first level of cache holds"
+//	codes     "20. Decode MX codes by AVX2 on the way into panels, without AVX-512's byte permutations"
+//	          "42. Decode normal codes by linear maps of their bits"
 //
 // # Another architecture
 //
