@@ -34,7 +34,7 @@ func (f format) peak() tensor.DType {
 // bytes returns the memory of n elements, scales included.
 func (f format) bytes(n int) int {
 	if f.quantised {
-		return n + n/mx.BlockSize
+		return int(float64(n) * f.codes.BytesPerElement())
 	}
 	return n * f.dtype.Size()
 }

@@ -3,11 +3,13 @@ package main
 // Values of flags that come from a fixed set, for completion and for "did you mean".
 
 import (
+	"fmt"
 	"strings"
 
 	"spmoe/collective/ep"
 	"spmoe/moe"
 	"spmoe/moe/optim"
+	"spmoe/mx"
 )
 
 // choices returns the values that a flag of a command takes, if they come from a fixed set.
@@ -22,19 +24,15 @@ func choices(command, name string) []string {
 	case "flavor":
 		return flavors()
 	case "precision":
-		var all []string
-		for _, p := range moe.Precisions() {
-			all = append(all, p.Name)
-		}
-		return all
+		return moe.PrecisionNames()
 	case "ep":
 		return ep.Names()
 	case "ep-dispatch", "ep-combine-backward":
-		return []string{ep.Plain.String(), ep.MXFP8.String()}
+		return ep.WireNames()
 	case "mx.gradient":
-		return []string{"e4m3", "e5m2", "int8"}
+		return names(mx.Formats())
 	case "mx.scale":
-		return []string{"rceil", "floor", "ceil", "even"}
+		return names(mx.ScaleModes())
 	case "model.score-func":
 		return []string{moe.Sigmoid, moe.Softmax}
 	case "optimizer.decay":
@@ -59,6 +57,14 @@ func flavors() []string {
 	var all []string
 	for _, f := range moe.Flavors() {
 		all = append(all, f.Name)
+	}
+	return all
+}
+
+// names returns what values call themselves.
+func names[T fmt.Stringer](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, v.String())
 	}
 	return all
 }

@@ -21,11 +21,12 @@ type absorbed struct {
 // absorb takes apart the expansion of a, where that is quantised the values of its codes.
 func absorb(ex *tensor.Exec, a *attention) absorbed {
 	c, w := a.cfg, a.kvUp.W
-	if q := a.kvUp.mx; q != nil {
+	q := a.kvUp.mx
+	if q.quantisesForward() {
 		w = tensor.New(w.DType(), w.Dim(0), w.Dim(1))
 		mx.Dequantize(ex, w.Mat(), q.rows)
 	}
-	to := absorbed{up: w.Mat(), latent: a.kvUp.mx, key: tensor.New(w.DType(), c.Heads, c.KVRank, c.NopeDim)}
+	to := absorbed{up: w.Mat(), latent: q, key: tensor.New(w.DType(), c.Heads, c.KVRank, c.NopeDim)}
 	for h := range c.Heads {
 		at := h * (c.NopeDim + c.ValueDim)
 		key := w.Slice(at, at+c.NopeDim)
@@ -80,11 +81,12 @@ func (a *attention) extend(p phase, d *decoding, layer int, x tensor.Tensor, s *
 
 // roundLatents gives latents the values that the training pass multiplies.
 func (w *absorbed) roundLatents(ex *tensor.Exec, latent tensor.Matrix) {
-	if w.latent == nil {
+	if !w.latent.quantisesForward() {
 		return
 	}
-	codes := mx.New(ex, w.latent.Format, mx.AlongRows, latent.Rows, latent.Cols)
-	mx.Quantize(ex, codes, latent, w.latent.Scale)
+	by := w.latent.Forward.Left
+	codes := mx.New(ex, by.Format, mx.AlongRows, latent.Rows, latent.Cols)
+	mx.Quantize(ex, codes, latent, by.Mode)
 	mx.Dequantize(ex, latent, codes)
 }
 

@@ -1,5 +1,7 @@
 package moe
 
+import "spmoe/mx"
+
 // What each part of a model holds, computes and moves. Counts and FLOPs of the whole are sums over these.
 
 // Part names a part of a model: all layers of one kind together.
@@ -61,7 +63,12 @@ type Module struct {
 	Inputs, Outputs int64
 
 	FLOPs FLOPs
+
+	layers layerRange // that the part is in
 }
+
+// layerRange is layers [first, end) of a model of some layers. The MTP module is layer number of.
+type layerRange struct{ first, end, of int }
 
 // KeptBy returns the elements that one token keeps for the backward pass, roughly, if others are made anew. Of RecomputeFull one layer's are
 // counted as well, which the backward pass has at a time.
@@ -111,6 +118,9 @@ func (c Config) Modules(seq int) []Module {
 	all := append([]Module{c.embedding()}, c.blocks(linears, false, layers, dense, seq)...)
 	all[1] = all[1].plus(norm(1, c.Dim)) // in front of the head
 	all = append(all, products(linears, Head, false))
+	for i := range all {
+		all[i].layers = c.layersOf(all[i].Part)
+	}
 	if c.MTPLayers == 0 {
 		return all
 	}
@@ -119,10 +129,21 @@ func (c Config) Modules(seq int) []Module {
 	extra := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, 1, 0, seq)...)
 	extra[2] = extra[2].plus(norm(3, c.Dim))
 	for _, m := range append(extra, products(linears, Head, true)) {
-		m.MTP = true
+		m.MTP, m.layers = true, layerRange{c.Layers, c.Layers + 1, c.Layers}
 		all = append(all, m)
 	}
 	return all
+}
+
+// layersOf returns the layers that have a part.
+func (c Config) layersOf(part Part) layerRange {
+	switch part {
+	case Dense:
+		return layerRange{0, c.DenseLayers, c.Layers}
+	case Router, Routed, Shared:
+		return layerRange{c.DenseLayers, c.Layers, c.Layers}
+	}
+	return layerRange{0, c.Layers, c.Layers}
 }
 
 // blocks returns the parts of so many transformer layers, of which some are dense: the norms first. What they keep follows the layers'
@@ -225,13 +246,6 @@ func (t Traffic) Plus(o Traffic) Traffic {
 // a pass and product, FP32 gradients of weights read and written once.
 func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 	size := float64(p.DType.Size())
-	operand, wgrad := size, size
-	if how := p.Of(m.Class); how != nil {
-		const quantised = 1 + 1.0/32 // a code and its part of a block's scale
-		if operand = quantised; !how.HighWgrad {
-			wgrad = quantised
-		}
-	}
 	in, out := float64(m.Inputs), float64(m.Outputs)
 	held := float64(m.Active)
 	switch {
@@ -243,26 +257,42 @@ func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 		held = float64(m.OnRank(ranks))
 	}
 	held /= float64(tokens)
-	weights := operand * held
 	if m.Class == Single {
-		weights = 4 * held
+		return Traffic{Forward: size*in + 4*held + size*out, Dgrad: size*out + 4*held + size*in, Wgrad: size*(in+out) + 8*held}
+	}
+	how := Recipe{}
+	if r := p.Of(m.Class); r != nil {
+		how = *r
+	}
+	share := m.QuantisedShare(p)
+	bytes := func(c mx.Cast) float64 { // of an element, on average over the layers
+		if !c.Quantises() {
+			return size
+		}
+		return share*c.Format.BytesPerElement() + (1-share)*size
 	}
 	return Traffic{
-		Forward: operand*in + weights + size*out,
-		Dgrad:   operand*out + weights + size*in,
-		Wgrad:   wgrad*(in+out) + 8*held,
+		Forward: bytes(how.Forward.Left)*in + bytes(how.Forward.Right)*held + size*out,
+		Dgrad:   bytes(how.Dgrad.Left)*out + bytes(how.Dgrad.Right)*held + size*in,
+		Wgrad:   bytes(how.Wgrad.Right)*in + bytes(how.Wgrad.Left)*out + 8*held,
 	}
 }
 
-// Of returns how weights of a class are quantised; nil: not at all.
-func (p Precision) Of(class Class) *MX {
-	switch class {
-	case Linear:
-		return p.Linears
-	case Expert:
-		return p.Experts
+// QuantisedShare returns the part of the module's layers that have the recipe of its class.
+func (m Module) QuantisedShare(p Precision) float64 {
+	switch {
+	case p.Of(m.Class) == nil:
+		return 0
+	case p.PlainFirst == 0 && p.PlainLast == 0 || m.layers.end == m.layers.first:
+		return 1
 	}
-	return nil
+	quantised := 0
+	for l := m.layers.first; l < m.layers.end; l++ {
+		if p.of(m.Class, l, m.layers.of) != nil {
+			quantised++
+		}
+	}
+	return float64(quantised) / float64(m.layers.end-m.layers.first)
 }
 
 // OnRank returns the parameters of this part that each of so many ranks holds.

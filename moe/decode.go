@@ -132,11 +132,8 @@ func matMul(ex *tensor.Exec, c, a, b tensor.Matrix, few bool) {
 }
 
 // rowwise is forward for few rows of a group at a time.
-func (l *linear) rowwise(p phase, y tensor.Tensor, x *activation) {
-	ex, n, ends := p.ex, l.W.Dim(-2), x.ends
-	if l.mx != nil {
-		l.mx.quantiseInput(p, x)
-	}
+func (l *linear) rowwise(ex *tensor.Exec, y tensor.Tensor, x *activation) {
+	n, ends := l.W.Dim(-2), x.ends
 	if ends == nil {
 		ends = []int32{int32(x.Dim(0))}
 	}
@@ -145,8 +142,8 @@ func (l *linear) rowwise(p phase, y tensor.Tensor, x *activation) {
 		for lo < int(end) {
 			hi := min(lo+size, int(end))
 			out := y.Slice(lo, hi).Mat()
-			if l.mx != nil {
-				mx.MatMul(ex, out, x.rows.RowSlice(lo, hi), l.mx.rows.RowSlice(g*n, (g+1)*n))
+			if l.mx.quantisesForward() {
+				mx.MatMul(ex, out, x.rows.GroupSlice(g, lo, hi), l.mx.rows.GroupSlice(g, g*n, (g+1)*n))
 			} else {
 				tensor.MatMul(ex, out, x.Slice(lo, hi).Mat(), l.W.Mat().RowSlice(g*n, (g+1)*n).T())
 			}

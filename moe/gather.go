@@ -93,8 +93,8 @@ func (l *linear) gatherWeight(p phase, s *linearState) {
 	all := concatenate(ex, store.rows[l])
 	dy, x := activation{Tensor: all.dy, ends: all.ends}, activation{Tensor: all.x, ends: all.ends}
 	if l.mx.quantisesWgrad() {
-		l.mx.quantiseGathered(ex, Gradient, l.mx.Gradient, &dy)
-		l.mx.quantiseGathered(ex, Input, l.mx.Format, &x)
+		l.mx.quantiseGathered(ex, Gradient, l.mx.Wgrad.Left, &dy)
+		l.mx.quantiseGathered(ex, Input, l.mx.Wgrad.Right, &x)
 	}
 	l.wgrad(ex, &dy, &x, 0)
 }

@@ -35,7 +35,7 @@ func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
 // Its three products are forward y = x·W[g]ᵀ, backwardInput dx = dy·W[g] (I), and backwardWeight dW[g] += dyᵀ·x (W).
 type linear struct {
 	weight
-	mx *mxLinear // nil: the products run in the type of W
+	mx *mxLinear // nil: no product is quantised, all run in the type of W
 }
 
 // activation is rows that linear layers multiply: [rows, K], of activations or of their gradients.
@@ -56,11 +56,14 @@ type linearState struct {
 func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearState) tensor.Tensor {
 	s.x = x
 	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
+	if l.mx != nil {
+		l.mx.quantiseInput(p, x)
+	}
 	switch {
 	case p.decoding.rowwise():
-		l.rowwise(p, y, x)
-	case l.mx != nil:
-		l.mx.forward(p, y.Mat(), x)
+		l.rowwise(p.ex, y, x)
+	case l.mx.quantisesForward():
+		l.mx.forward(p.ex, y.Mat(), x)
 	default:
 		l.multiply(p.ex, y.Mat(), x)
 	}
@@ -96,9 +99,13 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 
 // backwardInput sets dx = dy·W[g].
 func (l *linear) backwardInput(p phase, dx tensor.Matrix, s *linearState) {
-	switch dy := &s.dy; {
-	case l.mx != nil:
-		l.mx.backwardInput(p, dx, dy)
+	dy := &s.dy
+	if l.mx != nil {
+		l.mx.quantiseGradient(p, dy)
+	}
+	switch {
+	case l.mx.quantisesDgrad():
+		l.mx.dgrad(p.ex, dx, dy)
 	case dy.ends == nil:
 		tensor.MatMul(p.ex, dx, dy.Mat(), l.W.Mat())
 	default:

@@ -8,6 +8,7 @@
 package moe
 
 import (
+	"errors"
 	"fmt"
 
 	"spmoe/collective"
@@ -61,9 +62,10 @@ func NewInference(cfg Config, precision Precision, seq int, c *collective.Comm, 
 }
 
 func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
-	if err := cfg.Validate(); err != nil {
+	if err := errors.Join(cfg.Validate(), b.precision.Validate()); err != nil {
 		return nil, err
 	}
+	b.layers = cfg.Layers
 	if seq < 1 || seq > cfg.MaxPositions {
 		return nil, fmt.Errorf("the sequence length is %d: give 1 to %d (model.max_positions)", seq, cfg.MaxPositions)
 	}

@@ -26,9 +26,9 @@ func holds(t *testing.T, what string, got, want tensor.Matrix, dB float64) {
 // The three products of a linear layer, for all rows and for groups of them.
 func TestLinearSQNR(t *testing.T) {
 	const rows, n, k = 512, 256, 384
-	for _, how := range []MX{{}, {HighWgrad: true}} {
+	for _, how := range []*Recipe{inMXFP8, highWgrad} {
 		for _, ends := range [][]int32{nil, {100, 100, 356, rows}} {
-			t.Run(fmt.Sprintf("high%v-groups%d", how.HighWgrad, len(ends)), func(t *testing.T) {
+			t.Run(fmt.Sprintf("wgrad%v-groups%d", how.Wgrad.Quantises(), len(ends)), func(t *testing.T) {
 				ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(11, 12))
 				w := gaussians(ex, rng, max(len(ends), 1)*n, k)
 				if ends != nil {
@@ -37,7 +37,7 @@ func TestLinearSQNR(t *testing.T) {
 				x, dy := gaussians(ex, rng, rows, k), gaussians(ex, rng, rows, n)
 				var y, dx [2]tensor.Tensor
 				var dw [2]tensor.Matrix
-				for i, form := range []*mxLinear{nil, {MX: how}} {
+				for i, form := range []*mxLinear{nil, {Recipe: *how}} {
 					l := linear{mx: form}
 					l.W, l.Grad = w, tensor.New(tensor.FP32, w.Dims()...)
 					if form != nil {
@@ -50,10 +50,10 @@ func TestLinearSQNR(t *testing.T) {
 				}
 				holds(t, "y", y[1].Mat(), y[0].Mat(), 27)
 				holds(t, "dx", dx[1].Mat(), dx[0].Mat(), 25)
-				if how.HighWgrad {
-					holds(t, "dw", dw[1], dw[0], 34)
-				} else {
+				if how.Wgrad.Quantises() {
 					holds(t, "dw", dw[1], dw[0], 24)
+				} else {
+					holds(t, "dw", dw[1], dw[0], 34)
 				}
 			})
 		}

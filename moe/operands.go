@@ -27,8 +27,8 @@ type Quantised struct {
 	Layer   int    // that of the MTP module is behind the last
 	Linear  string // within the layer: "self_attn.q_a_proj", "experts.gate_up_proj"; of several with one input, the first
 	Operand Operand
-	Format  mx.Format
-	Local   bool // of this rank alone; if not, all ranks hold the same: weights outside the routed experts
+	Format  mx.Format // of Rows or, if these are not there, of Cols
+	Local   bool      // of this rank alone; if not, all ranks hold the same: weights outside the routed experts
 
 	X          tensor.Matrix // [rows, cols] as it was
 	Rows, Cols mx.Tensor     // X with blocks along its rows, and along its columns: the zero Tensor if no product needs them
@@ -88,11 +88,14 @@ func (q *mxLinear) show(shown Quantised) {
 	if !q.watched() {
 		return
 	}
-	id := q.identity
-	shown.Layer, shown.Linear, shown.Local, shown.Format = id.layer, id.linear, shown.Operand != Weight || id.local, q.Format
-	if shown.Operand == Gradient {
-		shown.Format = q.Gradient
+	if shown.Format = shown.Rows.Format; !shown.Format.Quantises() {
+		shown.Format = shown.Cols.Format
 	}
+	if !shown.Format.Quantises() {
+		return // no product wants it quantised
+	}
+	id := q.identity
+	shown.Layer, shown.Linear, shown.Local = id.layer, id.linear, shown.Operand != Weight || id.local
 	q.operands.observer(shown)
 }
 
@@ -108,7 +111,7 @@ func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Fo
 // showDispatched shows the experts' input as it leaves this rank, if it left as codes that the experts multiply: x [tokens, dim], once a
 // token.
 func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
-	if q := l.routed.gateUp.mx; q.watched() && q.takes(a.MX, q.Format) {
+	if q := l.routed.gateUp.mx; q.watched() && takes(a.MX, q.Forward.Left) {
 		q.showSent(ex, Input, x.Mat(), a.MX.Format)
 	}
 }
@@ -116,7 +119,7 @@ func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor
 // showCombined is the same for the gradient of the experts' output: weight·dy for each choice of a token.
 func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
 	q := l.routed.down.mx
-	if !q.watched() || !q.takes(a.MX, q.Gradient) {
+	if !q.watched() || !takes(a.MX, q.Dgrad.Left) {
 		return
 	}
 	mark := ex.Mark()

@@ -88,7 +88,7 @@ func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, 
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
 	done := 0
 	for _, l := range g.quantised {
-		for _, t := range [...]tensor.Tensor{g.Work.Slice(done, l.at), l.mx.rows.Codes, l.mx.rows.Scales, l.mx.cols.Codes, l.mx.cols.Scales} {
+		for _, t := range append([]tensor.Tensor{g.Work.Slice(done, l.at)}, l.mx.weights(l.W)...) {
 			if t.Valid() && t.Len() > 0 && !yield(t) {
 				return
 			}
@@ -118,6 +118,7 @@ func (g *Group) ParamLen() (n int) {
 // builder collects the parameters of a model and then lays them out in memory.
 type builder struct {
 	precision Precision
+	layers    int              // of the model
 	inference bool             // nothing has gradients
 	memory    memory.Allocator // of weights and gradients; nil: any
 	operands  *operands        // of the model that is built
@@ -169,24 +170,25 @@ func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
 // linear appends the [out, in] parameter of a linear layer, in the precision of linear layers.
 func (b *builder) linear(l *linear, name string, out, in int, init Init) {
 	b.matrix(&l.weight, name, out, in, init)
-	b.quantise(b.dense, l, b.precision.Linears, b.dense.Params[len(b.dense.Params)-1])
+	b.quantise(b.dense, l, Linear, b.dense.Params[len(b.dense.Params)-1])
 }
 
 // grouped appends the parameters of one linear layer a group of rows; those of routed experts
 // have a precision of their own.
 func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 	b.add(g, &l.weight, dims, params...)
+	class := Linear
 	if g == b.experts {
-		b.quantise(g, l, b.precision.Experts, params[0])
-	} else {
-		b.quantise(g, l, b.precision.Linears, params[0])
+		class = Expert
 	}
+	b.quantise(g, l, class, params[0])
 }
 
-// quantise gives a layer whose first parameter is p its MX form, if it has one.
-func (b *builder) quantise(g *Group, l *linear, how *MX, p *Param) {
-	if how != nil {
-		l.mx = &mxLinear{MX: *how, inference: b.inference, identity: identify(p, g.Local), operands: b.operands}
+// quantise gives a layer whose first parameter is p its recipe, if it has one.
+func (b *builder) quantise(g *Group, l *linear, class Class, p *Param) {
+	id := identify(p, g.Local)
+	if how := b.precision.of(class, id.layer, b.layers); how != nil {
+		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands}
 		g.quantised = append(g.quantised, l)
 	}
 }

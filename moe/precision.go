@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,64 +15,98 @@ type Precision struct {
 	Name    string
 	About   string
 	DType   tensor.DType // of weights and activations
-	Linears *MX          // products of attention, dense and shared networks; nil: in DType
-	Experts *MX          // grouped products of the routed experts; nil: in DType
-}
+	Linears *Recipe      // products of attention, dense and shared networks; nil: in DType
+	Experts *Recipe      // grouped products of the routed experts; nil: in DType
 
-// MX says how the three products of a layer are quantised: every operand in blocks of 32 along
-// the dimension that is summed over.
-type MX struct {
-	Format    mx.Format // of weights and inputs
-	Gradient  mx.Format // of output gradients
-	Scale     mx.ScaleMode
-	HighWgrad bool // weight gradients from the operands as they are, in DType
+	// PlainFirst and PlainLast are how many transformer layers at the beginning and at the end compute in DType
+	// whatever the recipes. The MTP module is behind the last layer and counts with it.
+	PlainFirst, PlainLast int
 }
 
 // Precisions lists the built-in recipes.
 func Precisions() []Precision {
-	e4m3, int8 := &MX{}, &MX{Format: mx.INT8, Gradient: mx.INT8}
+	mxfp8, mxint8 := uniform(cast(mx.E4M3), cast(mx.E4M3)), uniform(cast(mx.INT8), cast(mx.INT8))
+	highWgrad := &Recipe{Forward: mxfp8.Forward, Dgrad: mxfp8.Dgrad}
 	return []Precision{
-		{"fp32", "FP32 throughout", tensor.FP32, nil, nil},
-		{"bf16", "BF16 storage, FP32 accumulation", tensor.BF16, nil, nil},
-		{"mxfp8", "MXFP8 (E4M3) in all three products of every linear layer and expert", tensor.BF16, e4m3, e4m3},
-		{"mxfp8-experts", "MXFP8 in the experts only", tensor.BF16, nil, e4m3},
-		{"mxfp8-wgrad-bf16", "mxfp8 with BF16 weight gradients", tensor.BF16, &MX{HighWgrad: true}, &MX{HighWgrad: true}},
-		{"mxint8", "MXINT8 in all three products of every linear layer and expert", tensor.BF16, int8, int8},
+		{Name: "fp32", About: "FP32 throughout", DType: tensor.FP32},
+		{Name: "bf16", About: "BF16 storage, FP32 accumulation", DType: tensor.BF16},
+		{Name: "mxfp8", About: "MXFP8 (E4M3) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: mxfp8, Experts: mxfp8},
+		{Name: "mxfp8-experts", About: "MXFP8 in the experts only", DType: tensor.BF16, Experts: mxfp8},
+		{Name: "mxfp8-wgrad-bf16", About: "mxfp8 with BF16 weight gradients", DType: tensor.BF16, Linears: highWgrad, Experts: highWgrad},
+		{Name: "mxint8", About: "MXINT8 in all three products of every linear layer and expert", DType: tensor.BF16, Linears: mxint8, Experts: mxint8},
 	}
+}
+
+// PrecisionNames lists the names of the built-in recipes.
+func PrecisionNames() []string {
+	var names []string
+	for _, p := range Precisions() {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 // PrecisionByName returns a built-in recipe.
 func PrecisionByName(name string) (Precision, error) {
-	var names []string
 	for _, p := range Precisions() {
 		if p.Name == name {
 			return p, nil
 		}
-		names = append(names, p.Name)
 	}
-	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(names, ", "))
+	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(PrecisionNames(), ", "))
 }
 
-// With returns the recipe with another scale rule, and another format of output gradients where it is
-// not nil, in all products that are quantised. Only 8-bit formats can be multiplied.
-func (p Precision) With(gradient *mx.Format, scale mx.ScaleMode) (Precision, error) {
-	if gradient != nil && *gradient != mx.E4M3 && *gradient != mx.E5M2 && *gradient != mx.INT8 {
-		return p, fmt.Errorf("gradients in %v cannot be multiplied: use e4m3, e5m2 or int8", *gradient)
-	}
-	change := func(how *MX) *MX {
-		if how == nil {
-			return nil
+// Quantises says whether any layer has quantised products.
+func (p Precision) Quantises() bool { return p.Linears != nil || p.Experts != nil }
+
+// Validate returns what keeps a model from computing so.
+func (p Precision) Validate() error {
+	var errs []error
+	for _, r := range []*Recipe{p.Linears, p.Experts} {
+		if r != nil {
+			errs = append(errs, r.validate())
 		}
-		changed := *how
-		changed.Scale = scale
-		if gradient != nil {
-			changed.Gradient = *gradient
-		}
-		return &changed
 	}
-	p.Linears, p.Experts = change(p.Linears), change(p.Experts)
-	return p, nil
+	if p.PlainFirst < 0 || p.PlainLast < 0 {
+		errs = append(errs, fmt.Errorf("%d layers at the beginning and %d at the end are not quantised: give 0 or more", p.PlainFirst, p.PlainLast))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("moe: precision %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// With returns the recipe with another rule for E8M0 scales, and another format of output gradients where it is not nil,
+// in all products that are quantised.
+func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
+	edit := func(o Operand, c *mx.Cast) {
+		c.Mode = mode
+		if o == Gradient && gradient != nil {
+			c.Format = *gradient
+		}
+	}
+	p.Linears, p.Experts = p.Linears.change(edit), p.Experts.change(edit)
+	return p
 }
 
 // Unquantized returns the recipe that computes in dtype throughout.
 func Unquantized(dtype tensor.DType) Precision { return Precision{Name: dtype.String(), DType: dtype} }
+
+// of returns how weights of a class are quantised in a layer of a model with that many; nil: not at all.
+func (p Precision) of(class Class, layer, layers int) *Recipe {
+	if layer < p.PlainFirst || p.PlainLast > 0 && layer >= layers-p.PlainLast {
+		return nil // without PlainLast the MTP module, layer number layers, is quantised
+	}
+	return p.Of(class)
+}
+
+// Of returns how weights of a class are quantised, where they are; nil: nowhere.
+func (p Precision) Of(class Class) *Recipe {
+	switch class {
+	case Linear:
+		return p.Linears
+	case Expert:
+		return p.Experts
+	}
+	return nil
+}

@@ -25,13 +25,14 @@ func gaussians(ex *tensor.Exec, rng *rand.Rand, dims ...int) tensor.Tensor {
 	return t
 }
 
-// dequantised returns x as its codes in direction d mean it, each group of rows for itself.
-func dequantised(ex *tensor.Exec, x tensor.Matrix, f mx.Format, d mx.Direction, mode mx.ScaleMode, ends []int32) tensor.Matrix {
-	q := mx.New(ex, f, mx.AlongRows, x.Rows, x.Cols)
-	if d == mx.AlongCols {
-		q = mx.NewGrouped(ex, f, x.Cols, ends)
+// dequantised returns x as its codes in direction d mean it, each group of rows for itself, or x itself if it is not
+// quantised.
+func dequantised(ex *tensor.Exec, x tensor.Matrix, by mx.Cast, d mx.Direction, ends []int32) tensor.Matrix {
+	if !by.Quantises() {
+		return widened(ex, x)
 	}
-	mx.Quantize(ex, q, x, mode)
+	q := mx.NewGrouped(ex, by.Format, d, x.Cols, ends)
+	mx.Quantize(ex, q, x, by.Mode)
 	out := ex.New(tensor.FP32, x.Rows, x.Cols).Mat()
 	mx.Dequantize(ex, out, q)
 	return out
@@ -42,16 +43,25 @@ func dequantised(ex *tensor.Exec, x tensor.Matrix, f mx.Format, d mx.Direction, 
 func TestQuantisedLinear(t *testing.T) {
 	const groups, n, k = 4, 64, 96
 	ends := []int32{40, 40, 41, 77}
-	for _, how := range []MX{
-		{},
-		{Gradient: mx.E5M2, Scale: mx.FLOOR},
-		{HighWgrad: true},
-		{Format: mx.INT8, Gradient: mx.INT8},
+	for name, how := range map[string]*Recipe{
+		"mxfp8": inMXFP8,
+		"e5m2, floor": inMXFP8.change(func(o Operand, c *mx.Cast) {
+			c.Mode, c.Format = mx.FLOOR, map[bool]mx.Format{true: mx.E5M2, false: mx.E4M3}[o == Gradient]
+		}),
+		"high wgrad":           highWgrad,
+		"mxint8":               inMXINT8,
+		"nvfp4":                inNVFP4,
+		"fp8 in blocks of 128": inFP8Blocks,
+		"backward in mxfp4":    {Dgrad: inMXFP4.Dgrad, Wgrad: inMXFP4.Wgrad},
+		"forward in mxfp4":     {Forward: inMXFP4.Forward},
+		"six formats": {
+			Forward: Product{cast(mx.E4M3), cast(mx.INT8)}, Dgrad: Product{cast(mx.E5M2), cast(mx.E3M2)}, Wgrad: Product{cast(mx.E2M3), cast(nvfp4)},
+		},
 	} {
 		for _, grouped := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%v-%v-%v-high%v-grouped%v", how.Format, how.Gradient, how.Scale, how.HighWgrad, grouped), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s-grouped%v", name, grouped), func(t *testing.T) {
 				ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
-				l := linear{mx: &mxLinear{MX: how}}
+				l := linear{mx: &mxLinear{Recipe: *how}}
 				at, weightGroups := []int32(nil), mx.GroupsOf(1, n)
 				if grouped {
 					at, weightGroups = ends, mx.GroupsOf(groups, n)
@@ -71,15 +81,12 @@ func TestQuantisedLinear(t *testing.T) {
 					rowEnds = []int32{77}
 				}
 				flat := l.W.Mat()
-				wRows := dequantised(ex, flat, how.Format, mx.AlongRows, how.Scale, nil)
-				wCols := dequantised(ex, flat, how.Format, mx.AlongCols, how.Scale, weightGroups)
-				xRows := dequantised(ex, x.Mat(), how.Format, mx.AlongRows, how.Scale, nil)
-				dyRows := dequantised(ex, dy.Mat(), how.Gradient, mx.AlongRows, how.Scale, nil)
-				xWgrad, dyWgrad := widened(ex, x.Mat()), widened(ex, dy.Mat())
-				if !how.HighWgrad {
-					xWgrad = dequantised(ex, x.Mat(), how.Format, mx.AlongCols, how.Scale, rowEnds)
-					dyWgrad = dequantised(ex, dy.Mat(), how.Gradient, mx.AlongCols, how.Scale, rowEnds)
-				}
+				wRows := dequantised(ex, flat, how.Forward.Right, mx.AlongRows, weightGroups)
+				wCols := dequantised(ex, flat, how.Dgrad.Right, mx.AlongCols, weightGroups)
+				xRows := dequantised(ex, x.Mat(), how.Forward.Left, mx.AlongRows, rowEnds)
+				dyRows := dequantised(ex, dy.Mat(), how.Dgrad.Left, mx.AlongRows, rowEnds)
+				xWgrad := dequantised(ex, x.Mat(), how.Wgrad.Right, mx.AlongCols, rowEnds)
+				dyWgrad := dequantised(ex, dy.Mat(), how.Wgrad.Left, mx.AlongCols, rowEnds)
 				wantY, wantDX := ex.New(tensor.FP32, 77, n).Mat(), ex.New(tensor.FP32, 77, k).Mat()
 				wantDW := tensor.New(tensor.FP32, len(weightGroups), n, k)
 				lo := 0
@@ -123,7 +130,7 @@ func elements(m tensor.Matrix) []float32 {
 // TestWeightsAreQuantisedByRefresh: between two Refresh calls the products see the same codes.
 func TestWeightsAreQuantisedByRefresh(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(5, 6))
-	l := linear{mx: &mxLinear{}}
+	l := linear{mx: &mxLinear{Recipe: *inMXFP8}}
 	l.W, l.Grad = gaussians(ex, rng, 32, 32), tensor.New(tensor.FP32, 32, 32)
 	x := gaussians(ex, rng, 3, 32)
 	forward := func() tensor.Tensor {
@@ -229,22 +236,17 @@ func TestPrecisionWith(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e5m2, fp4 := mx.E5M2, mx.E2M1
-	got, err := base.With(&e5m2, mx.FLOOR)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := MX{Format: mx.E4M3, Gradient: mx.E5M2, Scale: mx.FLOOR, HighWgrad: true}
+	e5m2 := mx.E5M2
+	got := base.With(&e5m2, mx.FLOOR)
+	xw, dy := mx.Cast{Format: mx.E4M3, Mode: mx.FLOOR}, mx.Cast{Format: mx.E5M2, Mode: mx.FLOOR}
+	want := Recipe{Forward: Product{xw, xw}, Dgrad: Product{dy, xw}}
 	if *got.Linears != want || *got.Experts != want {
 		t.Errorf("%+v and %+v, want %+v", *got.Linears, *got.Experts, want)
 	}
-	if *base.Linears != (MX{HighWgrad: true}) {
+	if *base.Linears != *highWgrad {
 		t.Errorf("the recipe itself changed to %+v", *base.Linears)
 	}
-	if plain, err := Unquantized(tensor.BF16).With(&e5m2, mx.EVEN); err != nil || plain.Linears != nil || plain.Experts != nil {
-		t.Errorf("an unquantised recipe became %+v (%v)", plain, err)
-	}
-	if _, err := base.With(&fp4, mx.RCEIL); err == nil {
-		t.Error("gradients in a format without products were accepted")
+	if plain := Unquantized(tensor.BF16).With(&e5m2, mx.EVEN); plain.Quantises() {
+		t.Errorf("an unquantised recipe became %+v", plain)
 	}
 }

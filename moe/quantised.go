@@ -5,68 +5,84 @@ import (
 	"spmoe/tensor"
 )
 
-// mxLinear is the MX form of a linear layer: its weight, quantised in both directions once per step. Inputs and gradients
-// are quantised once per pass, in both directions where wgrad multiplies them quantised too; what they are quantised to
+// mxLinear is how a linear layer multiplies by its recipe: its weight, quantised once per step for the products that read
+// it so. Inputs and gradients are quantised once per pass, for all products that want them; what they are quantised to
 // lies in their activation.
 type mxLinear struct {
-	MX
+	Recipe
 	identity   identity
 	operands   *operands // shows them to the model's observer; nil: there is none
 	inference  bool      // there is no backward pass
 	groups     int
-	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad if there is one
+	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not wanted
 }
+
+// quantisesForward, quantisesDgrad and quantisesWgrad say which products are of quantised operands. A layer without a
+// recipe has none.
+func (q *mxLinear) quantisesForward() bool { return q != nil && q.Forward.Quantises() }
+func (q *mxLinear) quantisesDgrad() bool   { return q != nil && q.Dgrad.Quantises() }
+func (q *mxLinear) quantisesWgrad() bool   { return q != nil && q.Wgrad.Quantises() }
 
 // forward computes y = x·wᵀ.
-func (q *mxLinear) forward(p phase, y tensor.Matrix, x *activation) {
-	q.quantiseInput(p, x)
+func (q *mxLinear) forward(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	if x.ends == nil {
-		mx.MatMul(p.ex, y, x.rows, q.rows)
+		mx.MatMul(ex, y, x.rows, q.rows)
 	} else {
-		mx.GroupedMatMul(p.ex, y, x.rows, q.rows, x.ends)
+		mx.GroupedMatMul(ex, y, x.rows, q.rows, x.ends)
 	}
 }
 
-// backwardInput computes dx = dy·w. It quantises dy along its columns as well if wgrad wants that.
-func (q *mxLinear) backwardInput(p phase, dx tensor.Matrix, dy *activation) {
-	if q.quantisesWgrad() && !p.gathers(dy.ends) {
-		dy.cols = alongCols(p.kept, q.Gradient, dy)
-	}
-	received := q.quantise(p.ex, q.Gradient, dy)
-	q.show(Quantised{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
+// dgrad computes dx = dy·w.
+func (q *mxLinear) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 	if dy.ends == nil {
-		mx.Dgrad(p.ex, dx, dy.rows, q.cols.Group(0))
+		mx.Dgrad(ex, dx, dy.rows, q.cols.Group(0))
 	} else {
-		mx.GroupedDgrad(p.ex, dx, dy.rows, q.cols, dy.ends)
+		mx.GroupedDgrad(ex, dx, dy.rows, q.cols, dy.ends)
 	}
 }
-
-// quantisesWgrad says whether the weight's gradient is a product of quantised operands.
-func (q *mxLinear) quantisesWgrad() bool { return q != nil && !q.HighWgrad }
 
 // wgrad adds dyᵀ·x to the gradient of w; both are quantised along their columns.
 func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int) {
 	if x.ends == nil {
-		mx.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, wholeBlocks(seq, dy.Dim(0)), w.accumulate())
+		mx.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate())
 	} else {
 		mx.GroupedWgrad(ex, w.Grad, dy.cols, x.cols, w.accumulate())
 	}
 }
 
-// quantiseInput quantises the input of the forward product, unless another layer with the same input has.
+// wholeBlocks returns how many rows are summed on their own: a sequence, or all rows where blocks reach from one sequence
+// into the next.
+func (q *mxLinear) wholeBlocks(seq, rows int) int {
+	if seq%q.Wgrad.Left.Format.Block[1] != 0 || seq%q.Wgrad.Right.Format.Block[1] != 0 {
+		return max(rows, 1)
+	}
+	return seq
+}
+
+// quantiseInput quantises the input for the forward product and, if that is the time for it, for wgrad, unless another
+// layer with the same input has.
 func (q *mxLinear) quantiseInput(p phase, x *activation) {
 	if x.shown != nil {
-		if x.shown.MX != q.MX {
+		if x.shown.inputs() != q.inputs() {
 			panic("moe: layers that share an input quantise it differently")
 		}
 		return
 	}
 	x.shown = q
 	if q.quantisesWgrad() && p.quantisesForWgrad() && !p.gathers(x.ends) {
-		x.cols = alongCols(p.cheap, q.Format, x)
+		x.cols = alongCols(p.cheap, q.Wgrad.Right, x)
 	}
-	received := q.quantise(p.ex, q.Format, x)
+	received := x.quantise(p.ex, q.Forward.Left, q.Wgrad.Right)
 	q.show(Quantised{Operand: Input, X: x.Mat(), Rows: x.rows, Cols: x.cols, Ends: x.ends, Received: received, Again: p.again})
+}
+
+// quantiseGradient quantises the gradient of the output for dgrad and wgrad.
+func (q *mxLinear) quantiseGradient(p phase, dy *activation) {
+	if q.quantisesWgrad() && !p.gathers(dy.ends) {
+		dy.cols = alongCols(p.kept, q.Wgrad.Left, dy)
+	}
+	received := dy.quantise(p.ex, q.Dgrad.Left, q.Wgrad.Left)
+	q.show(Quantised{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
 }
 
 // completeInput quantises the input along its columns, if wgrad wants that and the forward pass has left it out.
@@ -76,8 +92,8 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 	}
 	p.ex.Profile.Again(true)
 	defer p.ex.Profile.Again(false)
-	x.cols = alongCols(p.kept, q.Format, x)
-	mx.Quantize(p.ex, x.cols, x.Mat(), q.Scale)
+	x.cols = alongCols(p.kept, q.Wgrad.Right, x)
+	mx.Quantize(p.ex, x.cols, x.Mat(), q.Wgrad.Right.Mode)
 	if x.shown == nil { // its forward product is not made again
 		x.shown = q
 	}
@@ -85,88 +101,113 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 }
 
 // quantiseGathered quantises rows of several passes along their columns: so their blocks are as full as they can be.
-func (q *mxLinear) quantiseGathered(ex *tensor.Exec, o Operand, f mx.Format, a *activation) {
-	a.cols = alongCols(&ex.Arena, f, a)
-	mx.Quantize(ex, a.cols, a.Mat(), q.Scale)
+func (q *mxLinear) quantiseGathered(ex *tensor.Exec, o Operand, by mx.Cast, a *activation) {
+	a.cols = alongCols(&ex.Arena, by, a)
+	mx.Quantize(ex, a.cols, a.Mat(), by.Mode)
 	q.show(Quantised{Operand: o, X: a.Mat(), Cols: a.cols, Ends: a.ends, Again: true})
 }
 
 // quantise sets the codes of a along its rows, in the arena of ex, and fills those along its columns if there is room for
-// them. Rows that came as codes of this format keep these: it then returns true.
-func (q *mxLinear) quantise(ex *tensor.Exec, f mx.Format, a *activation) (received bool) {
-	received = q.takes(a.rows, f)
-	if !received {
-		a.rows = mx.New(ex, f, mx.AlongRows, a.Dim(0), a.Dim(1))
+// them. Rows that came as codes of the format that is wanted keep these: it then returns true.
+func (a *activation) quantise(ex *tensor.Exec, byRows, byCols mx.Cast) (received bool) {
+	rows := mx.Tensor{}
+	received = takes(a.rows, byRows)
+	if !received && byRows.Quantises() {
+		a.rows = alongRows(&ex.Arena, byRows, a)
+		rows = a.rows
 	}
-	switch wantsCols := a.cols.Codes.Valid(); {
-	case received && wantsCols:
-		mx.Quantize(ex, a.cols, a.Mat(), q.Scale)
-	case received:
-	case wantsCols:
-		mx.QuantizeBoth(ex, a.rows, a.cols, a.Mat(), q.Scale)
-	default:
-		mx.Quantize(ex, a.rows, a.Mat(), q.Scale)
-	}
+	quantiseBoth(ex, rows, a.cols, a.Mat(), byRows, byCols)
 	return received
 }
 
-// takes says whether codes that came with the rows are those that the layer would make.
-func (q *mxLinear) takes(codes mx.Tensor, f mx.Format) bool {
-	return q != nil && codes.Codes.Valid() && codes.Format == f
+// takes says whether codes that came with the rows are those that a layer would make.
+func takes(codes mx.Tensor, c mx.Cast) bool { return codes.Codes.Valid() && codes.Format == c.Format }
+
+// quantiseBoth fills rows and cols, of which one or both may be the zero Tensor, in one pass over x where that is possible.
+func quantiseBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows, byCols mx.Cast) {
+	wantsRows, wantsCols := rows.Codes.Valid(), cols.Codes.Valid()
+	if wantsRows && wantsCols && byRows == byCols {
+		mx.QuantizeBoth(ex, rows, cols, x, byRows.Mode)
+		return
+	}
+	if wantsRows {
+		mx.Quantize(ex, rows, x, byRows.Mode)
+	}
+	if wantsCols {
+		mx.Quantize(ex, cols, x, byCols.Mode)
+	}
 }
 
 // refresh quantises the weight: [N, K] or [groups, N, K].
 func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
-	m := w.Mat()
 	q.room(w)
-	if q.inference {
-		mx.Quantize(ex, q.rows, m, q.Scale)
-	} else {
-		mx.QuantizeBoth(ex, q.rows, q.cols, m, q.Scale)
+	cols := q.cols
+	if q.sharesWeight() {
+		cols = mx.Tensor{} // is rows
 	}
-	q.show(Quantised{Operand: Weight, X: m, Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
+	quantiseBoth(ex, q.rows, cols, w.Mat(), q.Forward.Right, q.Dgrad.Right)
+	q.show(Quantised{Operand: Weight, X: w.Mat(), Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
 }
 
 // renew quantises rows of the weight while update makes them: see mx.QuantizeAsWritten. There has to be a backward pass.
-// The weight itself is written only if an observer sees it.
+// The weight itself is written only if a product or an observer reads it, or if it takes more than one pass to quantise.
 func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
-	if q.watched() {
+	q.room(w)
+	if q.watched() || q.readsWeight() || q.Forward.Right != q.Dgrad.Right || !mx.OnePass(q.rows.Format, q.cols.Format) {
 		update(ex, 0, w.Mat().Rows, w)
 		q.refresh(ex, w)
 		return
 	}
-	q.room(w)
-	mx.QuantizeAsWritten(ex, q.rows, q.cols, w.DType(), q.Scale, update)
+	mx.QuantizeAsWritten(ex, q.rows, q.cols, w.DType(), q.Forward.Right.Mode, update)
 }
 
 // room takes memory for what the weight is quantised to.
 func (q *mxLinear) room(w tensor.Tensor) {
-	if q.rows.Codes.Valid() {
+	if q.groups > 0 {
 		return
 	}
 	if q.groups = 1; w.NDim() == 3 {
 		q.groups = w.Dim(0)
 	}
 	m := w.Mat()
-	q.rows = mx.New(nil, q.Format, mx.AlongRows, m.Rows, m.Cols)
-	if !q.inference {
-		q.cols = mx.NewGrouped(nil, q.Format, m.Cols, mx.GroupsOf(q.groups, m.Rows/q.groups))
+	ends := mx.GroupsOf(q.groups, m.Rows/q.groups)
+	if q.Forward.Quantises() {
+		q.rows = mx.NewGrouped(nil, q.Forward.Right.Format, mx.AlongRows, m.Cols, ends)
+	}
+	switch {
+	case q.inference || !q.Dgrad.Quantises():
+	case q.sharesWeight():
+		q.cols = q.rows.Turned(mx.AlongCols)
+	default:
+		q.cols = mx.NewGrouped(nil, q.Dgrad.Right.Format, mx.AlongCols, m.Cols, ends)
 	}
 }
 
-// wholeBlocks returns how many rows are summed on their own: a sequence, or all rows where blocks reach from one sequence
-// into the next.
-func wholeBlocks(seq, rows int) int {
-	if seq%mx.BlockSize != 0 {
-		return max(rows, 1)
+// weights yields the tensors that products read in place of w or, if readsWeight, beside it.
+func (q *mxLinear) weights(w tensor.Tensor) []tensor.Tensor {
+	all := []tensor.Tensor{q.rows.Codes, q.rows.Scales, q.rows.Amax}
+	if !q.sharesWeight() {
+		all = append(all, q.cols.Codes, q.cols.Scales, q.cols.Amax)
 	}
-	return seq
+	if q.readsWeight() {
+		all = append(all, w.Reshape(w.Len()))
+	}
+	return all
+}
+
+// alongRows returns room for a quantised along its rows, each group of rows on its own.
+func alongRows(to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
+	return along(mx.AlongRows, to, by, a)
 }
 
 // alongCols returns room for a quantised along its columns, each group of rows on its own.
-func alongCols(to *tensor.Arena, f mx.Format, a *activation) mx.Tensor {
+func alongCols(to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
+	return along(mx.AlongCols, to, by, a)
+}
+
+func along(d mx.Direction, to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
 	if a.ends == nil {
-		return mx.NewIn(to, f, mx.AlongCols, a.Dim(0), a.Dim(1))
+		return mx.NewIn(to, by.Format, d, a.Dim(0), a.Dim(1))
 	}
-	return mx.NewGroupedIn(to, f, a.Dim(1), a.ends)
+	return mx.NewGroupedIn(to, by.Format, d, a.Dim(1), a.ends)
 }

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -13,7 +12,7 @@ import (
 // and quantises nothing.
 func TestSharedInput(t *testing.T) {
 	const rows, n, k = 50, 64, 96
-	for _, how := range []MX{{}, {HighWgrad: true}, {Format: mx.INT8, Gradient: mx.INT8}} {
+	for _, how := range []*Recipe{inMXFP8, highWgrad, inMXINT8, inNVFP4} {
 		results := func(share bool) (all [][]byte, shown int) {
 			ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(7, 8))
 			x := gaussians(ex, rng, rows, k)
@@ -31,7 +30,7 @@ func TestSharedInput(t *testing.T) {
 			}}
 			for i := range layers {
 				l := &layers[i]
-				l.mx = &mxLinear{MX: how, operands: count}
+				l.mx = &mxLinear{Recipe: *how, operands: count}
 				l.W, l.Grad = gaussians(ex, rng, n, k), tensor.New(tensor.FP32, n, k)
 				l.mx.refresh(ex, l.W)
 			}
@@ -61,7 +60,7 @@ func TestSharedInput(t *testing.T) {
 // TestSharingNeedsOneFormat: layers whose inputs are not quantised alike cannot share them, unless
 // one is not quantised.
 func TestSharingNeedsOneFormat(t *testing.T) {
-	plain, e4m3, int8 := &linear{}, &linear{mx: &mxLinear{}}, &linear{mx: &mxLinear{MX: MX{Format: mx.INT8}}}
+	plain, e4m3, int8 := &linear{}, &linear{mx: &mxLinear{Recipe: *inMXFP8}}, &linear{mx: &mxLinear{Recipe: *inMXINT8}}
 	for _, c := range []struct {
 		first, second *linear
 		panics        bool
@@ -91,7 +90,7 @@ func TestSharingNeedsOneFormat(t *testing.T) {
 // columns.
 func TestEvaluationQuantisesOneWay(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(9, 10))
-	l := linear{mx: &mxLinear{}}
+	l := linear{mx: &mxLinear{Recipe: *inMXFP8}}
 	l.W = gaussians(ex, rng, 64, 96)
 	l.mx.refresh(ex, l.W)
 	x := gaussians(ex, rng, 40, 96)

@@ -7,13 +7,18 @@ import (
 
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
-// Dequantize sets dst, [rows, cols] FP32 or BF16, to the values of t. They are exact in FP32 save where they exceed its
-// range, and rounded once to BF16. Every element of a block with NaNScale is NaN.
+// Dequantize sets dst, [rows, cols] FP32 or BF16, to the values of t. With E8M0 scales they are exact in FP32 save where
+// they exceed its range, and rounded once to BF16. Every element of a block whose scale is NaN is NaN.
 func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	if dst.Rows != t.Rows() || dst.Cols != t.Cols() {
 		panic(fmt.Sprintf("mx: [%d, %d] dequantised into [%d, %d]", t.Rows(), t.Cols(), dst.Rows, dst.Cols))
+	}
+	if !t.Format.isMX() {
+		dequantizeGeneral(ex, dst, t, true)
+		return
 	}
 	if t.Ends == nil {
 		dequantize(ex, dst, t)
@@ -27,39 +32,38 @@ func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 
 // dequantize shares the rows out, as many at a time as share scales along columns.
 func dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
-	d := dequantizer{dst: dst, t: t, decoder: t.Format.decoder(), values: t.Format.values()}
-	tensor.Parallel(ex, blocks(dst.Rows), operations*dst.Rows*dst.Cols, d, dequantizePart)
+	d := dequantizer{dst: dst, t: t, decoder: decoder(t.Format.Element), values: t.Format.Values()}
+	tensor.Parallel(ex, ceilDiv(dst.Rows, format.MXBlock), operations*dst.Rows*dst.Cols, d, dequantizePart)
 }
 
 type dequantizer struct {
 	dst     tensor.Matrix
 	t       Tensor
 	decoder quant.Decoder
-	values  [256]float32 // of the codes
+	values  *[256]float32 // of the codes
 }
 
-func (f Format) decoder() quant.Decoder {
-	p := &minifloats[f]
-	numbers := p.largest
-	if p.infinity != 0 {
-		numbers = p.infinity
+func decoder(e *format.Element) quant.Decoder {
+	numbers := e.Largest()
+	if e.Infinity() != 0 {
+		numbers = e.Infinity()
 	}
-	return quant.NewDecoder(p.mantissa, p.emin, p.sign, p.infinity, numbers)
+	return quant.NewDecoder(e.Mantissa(), e.MinExponent(), e.SignBit(), e.Infinity(), numbers)
 }
 
-// panelRows is how many rows are converted at a time; it divides BlockSize.
+// panelRows is how many rows are converted at a time; it divides format.MXBlock.
 const panelRows = 8
 
 func dequantizePart(ex *tensor.Exec, d dequantizer, lo, hi int) {
-	cols, perRow := d.dst.Cols, blocks(d.dst.Cols)
-	width := perRow * BlockSize
+	cols, perRow := d.dst.Cols, ceilDiv(d.dst.Cols, format.MXBlock)
+	width := perRow * format.MXBlock
 	panel := ex.New(tensor.FP32, panelRows, width)
 	// The kernels take whole blocks: what is behind the last column of these stays zero.
 	codes, scales := ex.New(tensor.UINT8, width).U8(), ex.New(tensor.FP32, width).F32()
 	clear(codes)
 	clear(scales)
-	end := min(hi*BlockSize, d.dst.Rows)
-	for first := lo * BlockSize; first < end; first += panelRows {
+	end := min(hi*format.MXBlock, d.dst.Rows)
+	for first := lo * format.MXBlock; first < end; first += panelRows {
 		rows := min(panelRows, end-first)
 		for r := range rows {
 			d.loadScales(scales, first+r)
@@ -79,10 +83,10 @@ func (d *dequantizer) loadScales(scales []float32, row int) {
 	perRow := d.t.Scales.Dim(1)
 	from := row
 	if d.t.Blocks == AlongCols {
-		if row%BlockSize != 0 {
+		if row%format.MXBlock != 0 {
 			return
 		}
-		from = row / BlockSize
+		from = row / format.MXBlock
 	}
 	for i, s := range d.t.Scales.U8()[from*perRow:][:perRow] {
 		scales[i] = DecodeScale(s)
@@ -99,7 +103,7 @@ func (d *dequantizer) row(out []float32, codes []uint8, scales []float32) {
 		quant.DecodeCols(out, codes, scales, &d.decoder)
 	case along == AlongRows:
 		for c, code := range codes {
-			out[c] = d.values[code] * scales[c/BlockSize]
+			out[c] = d.values[code] * scales[c/format.MXBlock]
 		}
 	default:
 		for c, code := range codes {

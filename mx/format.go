@@ -1,149 +1,122 @@
 package mx
 
-// The element formats: what a code of 8 or fewer bits means, and which code stands nearest to a number.
+// Number formats as data: what a quantised matrix holds. Everything else in this package follows from these values.
 
 import (
 	"fmt"
-	"math"
+
+	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
-// Format is an element format. The zero value is E4M3.
-type Format uint8
+// Format describes quantised matrices: codes in blocks, each with a scale. Formats are compared with ==. The zero Format
+// stands for a matrix that is not quantised.
+type Format struct {
+	Name string
+	*format.Element
 
-// The element formats of OCP MX v1.0, section 5.3. The minifloats are named by their exponent and mantissa bits; a code
-// of fewer than 8 bits lies in the low bits of its byte.
+	// Block is how many elements share a scale: across the sum of a product, and along it.
+	Block [2]int
+	Scale ScaleType // of a block
+
+	// TensorScale says that scales of blocks, which are E4M3 then, are relative to one FP32 scale of each group of rows
+	// (see Tensor.Amax).
+	TensorScale bool
+
+	// Packed says that a byte holds the 4-bit codes of two columns, that of the even one in the low bits. Otherwise each
+	// code has a byte.
+	Packed bool
+}
+
+// ScaleType is what a scale is stored as.
+type ScaleType uint8
+
+// The types of scales.
 const (
-	E4M3 Format = iota // MXFP8, without infinities; largest value 448
-	E5M2               // MXFP8, largest finite value 57344
-	E2M3               // MXFP6, largest value 7.5
-	E3M2               // MXFP6, largest value 28
-	E2M1               // MXFP4, largest value 6
-	INT8               // MXINT8: two's complement, in units of 1/64; -128 is never made
+	ScaleE8M0 ScaleType = iota // a power of two, by a [ScaleMode]
+	ScaleE4M3                  // the nearest such number, as in NVFP4
+	ScaleFP32                  // as in DeepSeek-V3
 )
 
-// minifloat describes a format from which everything else about it follows.
-type minifloat struct {
-	name     string
-	mantissa int   // explicit mantissa bits
-	emin     int   // exponent of the smallest normal value, and of the subnormals
-	largest  uint8 // code of the largest finite value
-	sign     uint8 // sign bit; INT8 has none, it negates the code
-	nan      uint8 // a NaN code, positive; largest if the format has none
-	infinity uint8 // code of infinity; 0 if the format has none
+// microscaling is a format of OCP MX: blocks of 32 along the sum, scales of E8M0.
+func microscaling(e *format.Element) Format {
+	return Format{Name: e.String(), Element: e, Block: [2]int{1, format.MXBlock}, Scale: ScaleE8M0}
 }
 
-// INT8 is a minifloat of one binade: its values lie below 2, all on the grid of the subnormals.
-var minifloats = [...]minifloat{
-	E4M3: {name: "e4m3", mantissa: 3, emin: -6, largest: 0x7e, sign: 0x80, nan: 0x7f},
-	E5M2: {name: "e5m2", mantissa: 2, emin: -14, largest: 0x7b, sign: 0x80, nan: 0x7f, infinity: 0x7c},
-	E2M3: {name: "e2m3", mantissa: 3, emin: 0, largest: 0x1f, sign: 0x20, nan: 0x1f},
-	E3M2: {name: "e3m2", mantissa: 2, emin: -2, largest: 0x1f, sign: 0x20, nan: 0x1f},
-	E2M1: {name: "e2m1", mantissa: 1, emin: 0, largest: 0x07, sign: 0x08, nan: 0x07},
-	INT8: {name: "int8", mantissa: 6, emin: 0, largest: 0x7f, nan: 0x7f},
-}
+// The formats of OCP MX v1.0.
+var (
+	E4M3 = microscaling(format.E4M3) // MXFP8
+	E5M2 = microscaling(format.E5M2) // MXFP8
+	E2M3 = microscaling(format.E2M3) // MXFP6
+	E3M2 = microscaling(format.E3M2) // MXFP6
+	E2M1 = microscaling(format.E2M1) // MXFP4
+	INT8 = microscaling(format.INT8) // MXINT8
+)
 
-// Formats lists every format.
+// Formats lists the built-in formats.
 func Formats() []Format { return []Format{E4M3, E5M2, E2M3, E3M2, E2M1, INT8} }
 
-// ParseFormat returns the format that String names.
+// ParseFormat returns the built-in format of that name.
 func ParseFormat(name string) (Format, error) {
 	for _, f := range Formats() {
-		if f.String() == name {
+		if f.Name == name {
 			return f, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is not an MX element format: use one of %v", name, Formats())
+	return Format{}, fmt.Errorf("%q is not an MX element format: use one of %v", name, Formats())
 }
 
 func (f Format) String() string {
-	if int(f) >= len(minifloats) {
-		return fmt.Sprintf("Format(%d)", uint8(f))
+	if !f.Quantises() {
+		return "not quantised"
 	}
-	return minifloats[f].name
+	return f.Name
 }
 
-// Max returns the largest finite value.
-func (f Format) Max() float32 { return f.Decode(minifloats[f].largest) }
+// Quantises says whether f is a format at all.
+func (f Format) Quantises() bool { return f.Element != nil }
 
-// maxExponent returns floor(log2(Max)): emax of the specification.
-func (f Format) maxExponent() int { return math.Ilogb(float64(f.Max())) }
-
-// Codes returns the number of codes.
-func (f Format) Codes() int {
-	if f == INT8 {
-		return 256
-	}
-	return 2 * int(minifloats[f].sign)
+// BytesPerElement returns what an element takes in memory, its part of the block's scale included.
+func (f Format) BytesPerElement() float64 {
+	return 1/float64(f.perByte()) + float64(f.Scale.dtype().Size())/float64(f.Block[0]*f.Block[1])
 }
 
-// Encode returns the code of the value nearest to x, ties to the even code. Larger values saturate; subnormals and the
-// sign of zero are kept. A NaN becomes NaN, or the largest value where the format has no NaN.
-func (f Format) Encode(x float32) uint8 {
-	p := &minifloats[f]
-	if x != x {
-		return p.signed(p.nan, math.Float32bits(x))
-	}
-	var code [1]uint8
-	p.encode(code[:], []float32{x}, 1)
-	return code[0]
+// BlocksIn returns how many blocks n elements along the sum of a product take.
+func (f Format) BlocksIn(n int) int { return ceilDiv(n, f.Block[1]) }
+
+// isMX says whether f is of OCP MX with a byte for each code: what all kernels want.
+func (f Format) isMX() bool {
+	return f.Block == [2]int{1, format.MXBlock} && f.Scale == ScaleE8M0 && !f.TensorScale && !f.Packed
 }
 
-// encode sets codes to those of values times scale, a power of two, none of them NaN. Adding 2^(e+23-mantissa) to a number
-// of exponent e makes the FP32 adder itself round it to the format's grid, and leaves the multiple of the grid's step in
-// the low bits of the sum.
-func (p *minifloat) encode(codes []uint8, values []float32, scale float32) {
-	const exponent, one = 0xff << 23, 1 << 23
-	shift := 23 - p.mantissa
-	smallest := uint32(127+p.emin) * one
-	greatest := smallest + uint32(p.largest>>p.mantissa)*one
-	codes = codes[:len(values)]
-	for i, v := range values {
-		bits := math.Float32bits(v * scale)
-		e := min(max(bits&exponent, smallest), greatest)
-		magnitude := min(bits&^(1<<31), e|fraction) // beyond the greatest exponent anything saturates
-		grid := e + uint32(shift)*one
-		steps := math.Float32bits(math.Float32frombits(magnitude)+math.Float32frombits(grid)) - grid
-		codes[i] = p.signed(uint8(min(steps+(e-smallest)>>(shift&31), uint32(p.largest))), bits)
+// perByte returns how many codes a byte holds.
+func (f Format) perByte() int {
+	if f.Packed {
+		return 2
 	}
+	return 1
 }
 
-// signed gives a code the sign of the float32 with these bits; without a branch, for signs cannot be predicted.
-func (p *minifloat) signed(code uint8, bits uint32) uint8 {
-	negative := -uint8(bits >> 31)
-	if p.sign == 0 {
-		return (code ^ negative) - negative
-	}
-	return code | negative&p.sign
-}
-
-// Decode returns the value of a code. Bits above the format's own are ignored.
-func (f Format) Decode(code uint8) float32 {
-	p := &minifloats[f]
-	if f == INT8 {
-		return float32(int8(code)) / float32(int(1)<<p.mantissa)
-	}
-	sign, magnitude := float32(1), code&(p.sign-1)
-	if code&p.sign != 0 {
-		sign = float32(math.Copysign(1, -1))
-	}
+// validate panics on a description that contradicts itself.
+func (f Format) validate() {
 	switch {
-	case p.infinity != 0 && magnitude == p.infinity:
-		return sign * float32(math.Inf(1))
-	case magnitude > p.largest:
-		return float32(math.NaN())
+	case !f.Quantises():
+		panic("mx: a matrix in no format")
+	case f.Block[0] < 1 || f.Block[1] < 1:
+		panic(fmt.Sprintf("mx: %s has blocks of %v elements", f.Name, f.Block))
+	case f.Packed && f.Bits() != 4:
+		panic(fmt.Sprintf("mx: %s packs codes of %d bits in pairs, not of 4", f.Name, f.Bits()))
+	case f.TensorScale && f.Scale != ScaleE4M3:
+		panic(fmt.Sprintf("mx: %s has a scale of the tensor, which goes with block scales of E4M3 only", f.Name))
+	case f.Scale > ScaleFP32:
+		panic(fmt.Sprintf("mx: %s has scales of unknown type %d", f.Name, f.Scale))
 	}
-	field, fraction := int(magnitude)>>p.mantissa, int(magnitude)&(1<<p.mantissa-1)
-	if field > 0 {
-		fraction |= 1 << p.mantissa
-		field--
-	}
-	return sign * float32(math.Ldexp(float64(fraction), p.emin+field-p.mantissa))
 }
 
-// values returns the value of every byte.
-func (f Format) values() (t [256]float32) {
-	for code := range t {
-		t[code] = f.Decode(uint8(code))
+// dtype returns the type of a tensor of scales.
+func (s ScaleType) dtype() tensor.DType {
+	if s == ScaleFP32 {
+		return tensor.FP32
 	}
-	return t
+	return tensor.UINT8
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
 // FuzzQuantize quantises arbitrary FP32 bits in every format, mode and direction: all tiers must agree, and dequantising
@@ -39,15 +40,15 @@ func FuzzQuantize(f *testing.F) {
 // scaleOf finds the scale of an element by counting blocks, one group after the other.
 func scaleOf(q Tensor, r, c int) uint8 {
 	if q.Blocks == AlongRows {
-		return q.Scales.U8()[r*q.Scales.Dim(1)+c/BlockSize]
+		return q.Scales.U8()[r*q.Scales.Dim(1)+c/format.MXBlock]
 	}
 	first, g := 0, 0
 	for lo, hi := group(q.Ends, g); r >= hi; lo, hi = group(q.Ends, g) {
-		first += blocks(hi - lo)
+		first += ceilDiv(hi-lo, format.MXBlock)
 		g++
 	}
 	lo, _ := group(q.Ends, g)
-	return q.Scales.U8()[(first+(r-lo)/BlockSize)*q.Cols()+c]
+	return q.Scales.U8()[(first+(r-lo)/format.MXBlock)*q.Cols()+c]
 }
 
 func checkError(t *testing.T, name string, q Tensor, r, c int, x, got float32) {
@@ -59,10 +60,9 @@ func checkError(t *testing.T, name string, q Tensor, r, c int, x, got float32) {
 		}
 		return
 	}
-	p := minifloats[q.Format]
 	unit := math.Exp2(float64(scale) - 127)
 	scaled, largest := math.Abs(float64(x))/unit, float64(q.Format.Max())
-	bound := math.Exp2(math.Max(math.Logb(scaled), float64(p.emin)) - float64(p.mantissa+1))
+	bound := math.Exp2(math.Max(math.Logb(scaled), float64(q.Format.MinExponent())) - float64(q.Format.Mantissa()+1))
 	if scaled > largest {
 		bound = math.Max(bound, scaled-largest)
 	}

@@ -14,6 +14,7 @@ import (
 	"spmoe/tensor"
 	"spmoe/tensor/cpu"
 	"spmoe/tensor/cpu/cputest"
+	"spmoe/tensor/format"
 )
 
 // file is an open golden file whose tensors are known to exist.
@@ -132,8 +133,8 @@ func checkQuantize(t *testing.T, name string, x tensor.Tensor, f mx.Format, mode
 			for r := range x.Dim(0) {
 				for c := range x.Dim(1) {
 					i := r*x.Dim(1) + c
-					if scale := at(got.Scales, r, c/mx.BlockSize); scale != scales[i/mx.BlockSize] {
-						t.Fatalf("%s, across %v, both %v: scale of (%d, %d) is %d, want %d", name, across, both, r, c, scale, scales[i/mx.BlockSize])
+					if scale := at(got.Scales, r, c/format.MXBlock); scale != scales[i/format.MXBlock] {
+						t.Fatalf("%s, across %v, both %v: scale of (%d, %d) is %d, want %d", name, across, both, r, c, scale, scales[i/format.MXBlock])
 					}
 					if code := at(got.Codes, r, c); code != codes[i] {
 						t.Fatalf("%s, across %v, both %v: code of (%d, %d) is %#x, want %#x", name, across, both, r, c, code, codes[i])
@@ -199,13 +200,13 @@ func TestGoldenGroupedLinear(t *testing.T) {
 	mx.GroupedMatMul(ex, o.Mat(), quantized(ex, mx.AlongRows, a.Mat()), quantized(ex, mx.AlongRows, weights), ends)
 	compareBF16(t, "o", o, f.tensor("o"))
 
-	wCols := mx.NewGrouped(ex, mx.E4M3, k, mx.GroupsOf(g, n))
+	wCols := mx.NewGrouped(ex, mx.E4M3, mx.AlongCols, k, mx.GroupsOf(g, n))
 	mx.Quantize(ex, wCols, weights, mx.RCEIL)
 	da := tensor.New(tensor.BF16, a.Dims()...)
 	mx.GroupedDgrad(ex, da.Mat(), quantized(ex, mx.AlongRows, do.Mat()), wCols, ends)
 	compareBF16(t, "da", da, f.tensor("da"))
 
-	doCols, aCols := mx.NewGrouped(ex, mx.E4M3, n, ends), mx.NewGrouped(ex, mx.E4M3, k, ends)
+	doCols, aCols := mx.NewGrouped(ex, mx.E4M3, mx.AlongCols, n, ends), mx.NewGrouped(ex, mx.E4M3, mx.AlongCols, k, ends)
 	mx.Quantize(ex, doCols, do.Mat(), mx.RCEIL)
 	mx.Quantize(ex, aCols, a.Mat(), mx.RCEIL)
 	dw := tensor.New(tensor.FP32, w.Dims()...)

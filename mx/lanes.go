@@ -7,6 +7,7 @@ import (
 
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
 // A laner works off one panel from a copy of it in FP32, whose rows zeros fill up to whole blocks.
@@ -24,8 +25,8 @@ type laner struct {
 
 // lanes quantises x, which lies at that place.
 func (q *quantizer) lanes(ex *tensor.Exec, x tensor.Matrix, at place) {
-	perRow := blocks(at.cols)
-	width := perRow * BlockSize
+	perRow := ceilDiv(at.cols, format.MXBlock)
+	width := perRow * format.MXBlock
 	copied := ex.New(tensor.FP32, at.rows+quant.Group, width)
 	l := laner{quantizer: *q, at: at, grid: q.grid(), perRow: perRow, width: width, values: copied.F32(), row: ex.New(tensor.UINT8, width).U8()}
 	if at.cols < width {
@@ -48,8 +49,8 @@ func wholeGroups(n int) int { return (n + quant.Group - 1) / quant.Group * quant
 
 // grid returns the format and scale mode for the kernels.
 func (q *quantizer) grid() quant.Grid {
-	p := &minifloats[q.format]
-	g := quant.NewGrid(p.mantissa, p.emin, math.Float32bits(q.format.Max()), p.sign)
+	e := q.element
+	g := quant.NewGrid(e.Mantissa(), e.MinExponent(), math.Float32bits(e.Max()), e.SignBit())
 	if q.rule.mode == RCEIL {
 		return g.Ceil(q.rule.reciprocal)
 	}
@@ -70,8 +71,8 @@ func (l *laner) alongRows() {
 	}
 	for b, scale := range l.scales[:l.at.rows*l.perRow] {
 		if scale == NaNScale {
-			r, c := b/l.perRow, b%l.perRow*BlockSize
-			fill(codes[r*stride+c:][:min(BlockSize, l.at.cols-c)], minifloats[l.format].nan)
+			r, c := b/l.perRow, b%l.perRow*format.MXBlock
+			fill(codes[r*stride+c:][:min(format.MXBlock, l.at.cols-c)], l.element.NaN())
 		}
 	}
 }
@@ -87,7 +88,7 @@ func (l *laner) alongCols() {
 		if odd {
 			for c := range row {
 				if l.scales[c] == NaNScale {
-					row[c] = minifloats[l.format].nan
+					row[c] = l.element.NaN()
 				}
 			}
 		}

@@ -1,7 +1,7 @@
 package mx
 
 // The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of both operands, with exact
-// products and FP32 accumulation (tensor.MatMulScaled).
+// products and FP32 accumulation. The operands may be in any formats; multiply.go says what computes them.
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Forward)))
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, y.Cols, x.Cols())
-	tensor.MatMulScaled(ex, y, x.Operand(), w.Operand())
+	multiplierOf(x, w).matMul(ex, y, x, w)
 }
 
 // Dgrad computes the gradient of the input, dx = dy·w.
@@ -28,7 +28,7 @@ func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Dgrad)))
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, dy.Cols(), dx.Cols)
-	tensor.MatMulScaled(ex, dx, dy.Operand(), w.Operand())
+	multiplierOf(dy, w).dgrad(ex, dx, dy, w)
 }
 
 // Wgrad computes the gradient of the weight, dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
@@ -38,20 +38,16 @@ func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	if accumulate {
-		tensor.MatMulScaledAdd(ex, dw, dy.Operand(), x.Operand())
-	} else {
-		tensor.MatMulScaled(ex, dw, dy.Operand(), x.Operand())
-	}
+	multiplierOf(dy, x).wgrad(ex, dw, dy, x, 0, accumulate)
 }
 
-// WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad: those of one sequence, a multiple of BlockSize or
-// all there are.
+// WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad: those of one sequence, whole blocks of both
+// operands, or all there are.
 func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	tensor.MatMulScaledSpans(ex, dw, dy.Operand(), x.Operand(), span, accumulate)
+	multiplierOf(dy, x).wgrad(ex, dw, dy, x, span, accumulate)
 }
 
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g, one an expert: group g ends before row ends[g], and
@@ -63,7 +59,7 @@ func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) 
 	checkEnds(ends, y.Rows)
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
-	tensor.GroupedMatMulScaled(ex, y, x.Operand(), w.Operand(), ends)
+	multiplierOf(x, w).groupedMatMul(ex, y, x, w, ends)
 }
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
@@ -75,7 +71,7 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 	checkEnds(ends, dx.Rows)
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
-	tensor.GroupedDgradScaled(ex, dx, dy.Operand(), w.stored(), ends)
+	multiplierOf(dy, w).groupedDgrad(ex, dx, dy, w, ends)
 }
 
 // GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g.
@@ -88,7 +84,7 @@ func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bo
 	}
 	dy.check(AlongCols, dy.Rows(), dw.Dim(1))
 	x.check(AlongCols, dy.Rows(), dw.Dim(2))
-	tensor.GroupedWgradScaled(ex, dw, dy.stored(), x.stored(), dy.Ends, accumulate)
+	multiplierOf(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
 }
 
 // GroupsOf returns the ends of n groups of the same number of rows: how the weights of n experts lie.

@@ -22,11 +22,13 @@ func (m matrix) at(r, c int) float64 { return m.v[r*m.cols+c] }
 
 func dequantized(q Tensor) matrix {
 	m := matrix{q.Rows(), q.Cols(), make([]float64, q.Rows()*q.Cols())}
-	if q.Ends == nil && q.Blocks == AlongCols {
-		q.Ends = []int32{int32(m.rows)}
-	}
-	for i, code := range q.Codes.U8() {
-		m.v[i] = math.Ldexp(float64(q.Format.Decode(code)), int(scaleOf(q, i/m.cols, i%m.cols))-127)
+	_, width := q.Extents()
+	for at := range q.rowsOfBlocks(m.rows, 0, m.rows) {
+		for r := at.first; r < at.last; r++ {
+			for c := range m.cols {
+				m.v[r*m.cols+c] = float64(q.Format.Decode(q.Code(r, c))) * float64(q.Scale(at.block, c/width)) * float64(q.GroupScale(at.group))
+			}
+		}
 	}
 	return m
 }
@@ -70,7 +72,10 @@ func TestProducts(t *testing.T) {
 		Quantize(ex, q, x.Mat(), RCEIL)
 		return q
 	}
-	formats := []struct{ activation, gradient Format }{{E4M3, E4M3}, {E4M3, E5M2}, {INT8, INT8}}
+	formats := []struct{ activation, gradient Format }{
+		{E4M3, E4M3}, {E4M3, E5M2}, {INT8, INT8},
+		{E2M1, E3M2}, {wide4, wide4}, {wide4Square, wide4}, {fp8Row, fp8Row}, {fp8Weight, fp8Row}, {E4M3, wide4}, {fp8Row, INT8}, {sixteen, sixteen},
+	}
 	shapes := []struct{ m, n, k int }{{64, 96, 128}, {1, 32, 64}, {33, 20, 50}, {7, 65, 31}}
 	for _, f := range formats {
 		for i, s := range shapes {
@@ -106,7 +111,7 @@ func TestProducts(t *testing.T) {
 // TestGroupedProducts holds each group against the product of that group alone, which must give the same bits.
 func TestGroupedProducts(t *testing.T) {
 	const n, k, rows = 40, 70, 150
-	for _, f := range []Format{E4M3, INT8} {
+	for _, f := range []Format{E4M3, INT8, E2M1, wide4, wide4Square, fp8Row, fp8Weight} {
 		for threads := 1; threads <= 3; threads++ {
 			groupedProducts(t, f, threads, n, k, []int32{0, 1, 34, 34, 66, rows})
 		}
@@ -126,9 +131,9 @@ func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
 	defer ex.Close()
 	rows := int(ends[len(ends)-1])
 	x, dy, w := filled(1, tensor.BF16, rows, k, normal), filled(2, tensor.BF16, rows, n, spread), filled(3, tensor.BF16, len(ends)*n, k, normal)
-	xRows, xCols := New(nil, f, AlongRows, rows, k), NewGrouped(nil, f, k, ends)
-	dyRows, dyCols := New(nil, f, AlongRows, rows, n), NewGrouped(nil, f, n, ends)
-	wRows, wCols := New(nil, f, AlongRows, len(ends)*n, k), NewGrouped(nil, f, k, GroupsOf(len(ends), n))
+	xRows, xCols := NewGrouped(nil, f, AlongRows, k, ends), NewGrouped(nil, f, AlongCols, k, ends)
+	dyRows, dyCols := NewGrouped(nil, f, AlongRows, n, ends), NewGrouped(nil, f, AlongCols, n, ends)
+	wRows, wCols := NewGrouped(nil, f, AlongRows, k, GroupsOf(len(ends), n)), NewGrouped(nil, f, AlongCols, k, GroupsOf(len(ends), n))
 	QuantizeBoth(ex, xRows, xCols, x.Mat(), RCEIL)
 	QuantizeBoth(ex, dyRows, dyCols, dy.Mat(), RCEIL)
 	QuantizeBoth(ex, wRows, wCols, w.Mat(), RCEIL)
@@ -169,7 +174,7 @@ func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
 func TestWgradSpansNest(t *testing.T) {
 	const n, k, span, sequences = 70, 90, 96, 8
 	ex := tensor.NewExec()
-	for _, f := range []Format{E4M3, E5M2, INT8} {
+	for _, f := range []Format{E4M3, E5M2, INT8, sixteen} {
 		x, dy := filled(1, tensor.BF16, sequences*span, k, normal), filled(2, tensor.BF16, sequences*span, n, spread)
 		gradient := func(lo, hi, span int) []float32 {
 			cols := func(x tensor.Tensor) Tensor {
@@ -209,7 +214,7 @@ func TestWgradSpansNest(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	ex := tensor.NewExec()
 	rows, cols := New(nil, E4M3, AlongRows, 64, 32), New(nil, E4M3, AlongCols, 64, 32)
-	grouped := NewGrouped(nil, E4M3, 32, []int32{10, 64})
+	grouped := NewGrouped(nil, E4M3, AlongCols, 32, []int32{10, 64})
 	x := tensor.New(tensor.FP32, 64, 32).Mat()
 	tests := []struct {
 		want string
@@ -218,15 +223,20 @@ func TestMisuse(t *testing.T) {
 		{"blocks along columns where they must lie along rows", func() { QuantizeBoth(ex, cols, cols, x, RCEIL) }},
 		{"blocks along rows where they must lie along columns", func() { Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols, false) }},
 		{"[64, 32] where [63, 32] is needed", func() { Quantize(ex, rows, x.RowSlice(0, 63), RCEIL) }},
-		{"not to e4m3 and e5m2", func() { QuantizeBoth(ex, rows, New(nil, E5M2, AlongCols, 64, 32), x, RCEIL) }},
+		{"not to e4m3 and e5m2", func() {
+			QuantizeAsWritten(ex, rows, New(nil, E5M2, AlongCols, 64, 32), tensor.FP32, RCEIL, func(*tensor.Exec, int, int, tensor.Tensor) {})
+		}},
 		{"spans of 48 codes", func() { WgradSpans(ex, tensor.New(tensor.FP32, 32, 32).Mat(), cols, cols, 48, false) }},
 		{"in groups", func() { grouped.Operand() }},
 		{"groups ending at [10 64] and [20 64]", func() {
-			GroupedWgrad(ex, tensor.New(tensor.FP32, 2, 32, 32), grouped, NewGrouped(nil, E4M3, 32, []int32{20, 64}), false)
+			GroupedWgrad(ex, tensor.New(tensor.FP32, 2, 32, 32), grouped, NewGrouped(nil, E4M3, AlongCols, 32, []int32{20, 64}), false)
 		}},
 		{"use Group", func() { cols.RowSlice(0, 1) }},
-		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, 32, []int32{10, 3}) }},
-		{"products take e4m3, e5m2 or int8, not e2m1", func() { New(nil, E2M1, AlongRows, 2, 2).Operand() }},
+		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, AlongCols, 32, []int32{10, 3}) }},
+		{"nvfp4 is not a format of OCP MX", func() { New(nil, nvfp4, AlongRows, 2, 16).Operand() }},
+		{"3 columns of nvfp4, which has 2 in a byte", func() { New(nil, nvfp4, AlongRows, 2, 3) }},
+		{"cannot be turned", func() { New(nil, nvfp4, AlongRows, 2, 16).Turned(AlongCols) }},
+		{"a matrix in no format", func() { New(nil, Format{}, AlongRows, 2, 16) }},
 		{"into [32, 64]", func() { Dequantize(ex, x.T(), rows) }},
 	}
 	for _, tt := range tests {

@@ -1,12 +1,12 @@
-// Package mx holds the OCP Microscaling formats: matrices of elements of 8 or fewer bits in which every block of 32
-// shares one power-of-two scale, their quantisation from FP32 and BF16, and the three products of a linear layer on them.
+// Package mx holds quantised matrices, whose elements of 8 or fewer bits share scales in blocks: how they are made from
+// FP32 and BF16, and the three products of a linear layer on them.
+//
+// A [Format] describes such a matrix: elements, blocks, scales. The formats of OCP Microscaling have blocks of 32 with a
+// power of two for a scale, and kernels for most of their work. Any other format is quantised in plain Go, and decoded to
+// BF16 or FP32 before it is multiplied: slower, and as exact as its description allows.
 //
 // Every quantised operand has its blocks along the dimension that the product contracts, so training needs each matrix
 // in both directions: along rows for one product, along columns for another (see QuantizeBoth).
 //
 // Sources: OCP Microscaling Formats (MX) Specification v1.0; for the scale modes and corner cases, PyTorch's torchao.
 package mx
-
-// BlockSize is the number of elements that share a scale. The last block of a row, column or group may hold fewer; it is
-// quantised as if zeros filled it up.
-const BlockSize = 32

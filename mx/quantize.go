@@ -1,7 +1,7 @@
 package mx
 
-// Quantisation. The matrix is worked off in panels of up to 32 rows, which hold whole blocks in both directions, so that
-// one reading of the input serves both.
+// Quantisation to the formats of OCP MX. The matrix is worked off in panels of up to 32 rows, which hold whole blocks in
+// both directions, so that one reading of the input serves both. Other formats are in general.go.
 
 import (
 	"fmt"
@@ -9,17 +9,23 @@ import (
 
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 	"spmoe/tensor/profile"
 )
 
 // Quantize fills dst with the codes and scales of x, in the format, direction and groups of dst.
 //
 // x: FP32 or BF16, columns contiguous, of dst's shape. The elements of a block are divided by its scale and rounded to the
-// nearest code, ties to even, saturating (Format.Encode). A block with a NaN or an infinity gets NaNScale and NaN codes.
+// nearest code, ties to even, saturating ([format.Element.Encode]). A block with a NaN or an infinity gets a scale that is
+// NaN, and NaN codes. The mode is that of E8M0 scales.
 func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	defer ex.Enter(ex.Enter(profile.Quantize))
 	dst.check(dst.Blocks, x.Rows, x.Cols)
-	q := quantizer{x: x, format: dst.Format, rule: mode.rule(dst.Format)}
+	if !dst.Format.isMX() {
+		quantizeGeneral(ex, dst, x, mode)
+		return
+	}
+	q := quantizer{x: x, element: dst.Format.Element, rule: mode.rule(dst.Format.Element)}
 	if dst.Blocks == AlongRows {
 		q.rows = dst
 	} else {
@@ -28,17 +34,26 @@ func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	q.run(ex)
 }
 
-// QuantizeBoth is Quantize in both directions in one pass: rows has blocks AlongRows, cols AlongCols (and perhaps groups),
-// both the same format.
+// QuantizeBoth is Quantize in both directions: rows has blocks AlongRows, cols AlongCols. To one format of OCP MX that is
+// one pass over x.
 func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode) {
+	if !OnePass(rows.Format, cols.Format) {
+		Quantize(ex, rows, x, mode)
+		Quantize(ex, cols, x, mode)
+		return
+	}
 	defer ex.Enter(ex.Enter(profile.Quantize))
 	q := both(rows, cols, x.Rows, x.Cols, mode)
 	q.x = x
 	q.run(ex)
 }
 
-// QuantizeAsWritten is QuantizeBoth for an x of that type that is nowhere as a whole: write makes rows [lo, hi) of it, on a thread that has ex, in
-// part, and they are quantised while caches hold them. The time is that of the caller's family.
+// OnePass says whether a matrix is quantised along rows to one of these formats and along columns to the other in one
+// pass, which QuantizeAsWritten needs.
+func OnePass(rows, cols Format) bool { return rows == cols && rows.isMX() }
+
+// QuantizeAsWritten is QuantizeBoth for an x of that type that is nowhere as a whole: write makes rows [lo, hi) of it, on
+// a thread that has ex, in part, and they are quantised while caches hold them. The time is that of the caller's family.
 func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	n, k := rows.Rows(), rows.Cols()
 	q := both(rows, cols, n, k, mode)
@@ -55,7 +70,7 @@ type asWritten struct {
 
 // writtenPart makes and quantises panels [lo, hi).
 func writtenPart(ex *tensor.Exec, w asWritten, lo, hi int) {
-	for block, p := range panels(w.cols.Ends, w.rows.Rows()) {
+	for block, p := range panels(w.cols.Ends, w.rows.Rows(), format.MXBlock) {
 		if block >= hi {
 			break
 		}
@@ -84,16 +99,16 @@ func (w *asWritten) panel(ex *tensor.Exec, block int, p span) {
 func both(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
 	rows.check(AlongRows, n, k)
 	cols.check(AlongCols, n, k)
-	if rows.Format != cols.Format {
-		panic(fmt.Sprintf("mx: one pass quantises to one format, not to %v and %v", rows.Format, cols.Format))
+	if !OnePass(rows.Format, cols.Format) {
+		panic(fmt.Sprintf("mx: one pass quantises to one format of OCP MX, not to %v and %v", rows.Format, cols.Format))
 	}
-	return quantizer{format: rows.Format, rule: mode.rule(rows.Format), rows: rows, cols: cols}
+	return quantizer{element: rows.Format.Element, rule: mode.rule(rows.Format.Element), rows: rows, cols: cols}
 }
 
 // A quantizer is one pass over a matrix. A direction that is not wanted is the zero Tensor.
 type quantizer struct {
 	x          tensor.Matrix
-	format     Format
+	element    *format.Element
 	rule       rule
 	rows, cols Tensor
 	stream     bool // the codes are better written past the caches
@@ -106,8 +121,9 @@ type place struct{ row, col, rows, cols, block int }
 // A span is rows [first, last) of a panel.
 type span struct{ first, last int }
 
-// panels yields the panels of a matrix of so many rows, in groups that end at ends, with their numbers.
-func panels(ends []int32, rows int) iter.Seq2[int, span] {
+// panels yields the panels of a matrix of so many rows, in groups that end at ends, with their numbers. They are height
+// rows high, the last of a group perhaps less.
+func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
 	return func(yield func(int, span) bool) {
 		first, last, groups, block := 0, rows, 1, 0
 		if ends != nil {
@@ -117,8 +133,8 @@ func panels(ends []int32, rows int) iter.Seq2[int, span] {
 			if ends != nil {
 				first, last = group(ends, g)
 			}
-			for ; first < last; first, block = first+BlockSize, block+1 {
-				if !yield(block, span{first, min(first+BlockSize, last)}) {
+			for ; first < last; first, block = first+height, block+1 {
+				if !yield(block, span{first, min(first+height, last)}) {
 					return
 				}
 			}
@@ -145,7 +161,7 @@ func (q *quantizer) perPanel() int { return (q.x.Cols + stripCols - 1) / stripCo
 // taken together.
 func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
 	strips := q.perPanel()
-	for block, p := range panels(q.cols.Ends, q.x.Rows) {
+	for block, p := range panels(q.cols.Ends, q.x.Rows, format.MXBlock) {
 		if block*strips >= hi {
 			break
 		}
@@ -164,7 +180,7 @@ func (q *quantizer) blockRows(rows int) int {
 	if q.cols.wanted() {
 		return q.cols.Scales.Dim(0)
 	}
-	return blocks(rows)
+	return ceilDiv(rows, format.MXBlock)
 }
 
 // panel quantises what lies at that place.
@@ -172,9 +188,9 @@ func (q *quantizer) panel(ex *tensor.Exec, at place) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	switch {
-	case kernels == quant.Tiles && tileable(q.format, q.x.DType()):
+	case kernels == quant.Tiles && tileable(q.element, q.x.DType()):
 		q.tiles(ex, at)
-	case kernels >= quant.Lanes && stripable(q.format, q.x.DType()):
+	case kernels >= quant.Lanes && stripable(q.element, q.x.DType()):
 		q.strips(ex, at)
 	default:
 		q.values(ex, at)
@@ -209,7 +225,7 @@ func (t *Tensor) codesAt(at place) []uint8 { return t.Codes.U8()[at.row*t.Cols()
 // scalesAt returns the scales from those of that place on.
 func (t *Tensor) scalesAt(at place) []uint8 {
 	if t.Blocks == AlongRows {
-		return t.Scales.U8()[at.row*t.Scales.Dim(1)+at.col/BlockSize:]
+		return t.Scales.U8()[at.row*t.Scales.Dim(1)+at.col/format.MXBlock:]
 	}
 	return t.Scales.U8()[at.block*t.Cols()+at.col:]
 }

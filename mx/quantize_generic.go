@@ -1,11 +1,12 @@
 package mx
 
-// Quantisation in plain Go: the definition, which the kernels of every tier must match bit for bit.
+// Quantisation to the formats of OCP MX in plain Go: the definition, which the kernels of every tier match bit for bit.
 
 import (
 	"math"
 
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
 // portable quantises x, which lies at that place.
@@ -24,17 +25,17 @@ func (q *quantizer) portableRows(values []float32, at place) {
 	codes, scales := q.rows.codesAt(at), q.rows.scalesAt(at)
 	stride, perRow := q.rows.Cols(), q.rows.Scales.Dim(1)
 	for r := range at.rows {
-		for c := 0; c < at.cols; c += BlockSize {
-			n := min(BlockSize, at.cols-c)
-			scales[r*perRow+c/BlockSize] = q.block(codes[r*stride+c:][:n], values[r*at.cols+c:][:n])
+		for c := 0; c < at.cols; c += format.MXBlock {
+			n := min(format.MXBlock, at.cols-c)
+			scales[r*perRow+c/format.MXBlock] = q.block(codes[r*stride+c:][:n], values[r*at.cols+c:][:n])
 		}
 	}
 }
 
 func (q *quantizer) portableCols(values []float32, at place) {
 	codes, scales, stride := q.cols.codesAt(at), q.cols.scalesAt(at), q.cols.Cols()
-	var column [BlockSize]float32
-	var out [BlockSize]uint8
+	var column [format.MXBlock]float32
+	var out [format.MXBlock]uint8
 	for c := range at.cols {
 		for r := range at.rows {
 			column[r] = values[r*at.cols+c]
@@ -48,17 +49,16 @@ func (q *quantizer) portableCols(values []float32, at place) {
 
 // block writes the codes of one block and returns its scale.
 func (q *quantizer) block(codes []uint8, values []float32) uint8 {
-	p := &minifloats[q.format]
 	amax := uint32(0)
 	for _, v := range values {
 		amax = max(amax, math.Float32bits(v)&^(1<<31))
 	}
 	scale := q.rule.scale(amax)
 	if scale == NaNScale {
-		fill(codes, p.nan)
+		fill(codes, q.element.NaN())
 		return scale
 	}
-	p.encode(codes, values, math.Float32frombits(powerOfTwo(254-int(scale))))
+	q.element.EncodeScaled(codes, values, math.Float32frombits(powerOfTwo(254-int(scale))))
 	return scale
 }
 

@@ -5,6 +5,7 @@ package mx
 import (
 	"fmt"
 	"math"
+	"spmoe/tensor/format"
 )
 
 // NaNScale is the E8M0 byte that makes every element of its block NaN.
@@ -29,7 +30,7 @@ func powerOfTwo(biased int) uint32 {
 // ScaleMode is the rule that chooses a block's scale. The zero value is RCEIL.
 type ScaleMode uint8
 
-// The scale modes of torchao. With amax the largest magnitude of a block, max the largest value of the format and emax
+// The scale modes of torchao for E8M0; other types of scales have one rule of their own. With amax the largest magnitude of a block, max the largest value of the format and emax
 // the exponent of max, the scale is 2 to the power of:
 const (
 	RCEIL ScaleMode = iota // ceil(log2(amax·(1/max))), both products rounded to FP32, as cuBLAS does; never saturates
@@ -65,7 +66,7 @@ const (
 	infinity = 0x7f800000 // bits of FP32 infinity; those of NaNs are greater
 )
 
-// A rule is a mode for one format.
+// A rule is a mode for one element format.
 type rule struct {
 	mode       ScaleMode
 	reciprocal float32 // of the format's largest value
@@ -73,8 +74,8 @@ type rule struct {
 	roundUp    uint32
 }
 
-func (m ScaleMode) rule(f Format) rule {
-	return rule{mode: m, reciprocal: 1 / f.Max(), emax: f.maxExponent(), roundUp: m.roundUp(f)}
+func (m ScaleMode) rule(e *format.Element) rule {
+	return rule{mode: m, reciprocal: 1 / e.Max(), emax: e.MaxExponent(), roundUp: m.roundUp(e)}
 }
 
 // scale returns the E8M0 byte for a block whose largest magnitude has the bits amax: NaNScale for an infinity or NaN, 0
@@ -102,14 +103,14 @@ func rceil(d float32) uint8 {
 // roundUp returns what to add to the bits of a magnitude so that its exponent field, less emax, becomes the byte of its
 // scale. For RCEIL this reproduces the rounded product except in the lowest scales: amax/max passes a power of two where
 // the mantissa of amax passes that of max.
-func (m ScaleMode) roundUp(f Format) uint32 {
+func (m ScaleMode) roundUp(e *format.Element) uint32 {
 	switch m {
 	case RCEIL:
-		return fraction - math.Float32bits(f.Max())&fraction
+		return fraction - math.Float32bits(e.Max())&fraction
 	case CEIL:
 		return fraction
 	case EVEN:
-		return 1 << (22 - minifloats[f].mantissa)
+		return 1 << (22 - e.Mantissa())
 	default:
 		return 0
 	}

@@ -8,20 +8,21 @@ import (
 
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
-// stripable says whether there are kernels for a format.
-func stripable(f Format, dtype tensor.DType) bool {
-	return dtype == tensor.BF16 && (f == E4M3 || f == E5M2 || f == INT8)
+// stripable says whether there are kernels for an element.
+func stripable(e *format.Element, dtype tensor.DType) bool {
+	return dtype == tensor.BF16 && (e == format.E4M3 || e == format.E5M2 || e == format.INT8)
 }
 
 // stripFormat returns the format for the kernels.
 func (q *quantizer) stripFormat() quant.Format {
-	p := &minifloats[q.format]
-	if q.format == INT8 {
-		return quant.IntegerFormat(p.largest)
+	e := q.element
+	if e.IsInteger() {
+		return quant.IntegerFormat(e.Largest())
 	}
-	return quant.MinifloatFormat(p.mantissa, p.largest)
+	return quant.MinifloatFormat(e.Mantissa(), e.Largest())
 }
 
 // stripScratch is what a panel's strips need; the arena aligns it.
@@ -29,7 +30,7 @@ type stripScratch struct {
 	grid   quant.Grid
 	format quant.Format
 	steps  quant.StripScratch
-	padded [BlockSize * quant.StripTiles * BlockSize]tensor.BFloat16
+	padded [format.MXBlock * quant.StripTiles * format.MXBlock]tensor.BFloat16
 }
 
 // strips quantises the panel at that place.
@@ -37,8 +38,8 @@ func (q *quantizer) strips(ex *tensor.Exec, at place) {
 	s := (*stripScratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
 	s.grid, s.format = q.grid(), q.stripFormat()
 	end := at.col + at.cols
-	for ; end-at.col >= BlockSize; at.col += at.cols {
-		at.cols = min(end-at.col, quant.StripTiles*BlockSize) / BlockSize * BlockSize
+	for ; end-at.col >= format.MXBlock; at.col += at.cols {
+		at.cols = min(end-at.col, quant.StripTiles*format.MXBlock) / format.MXBlock * format.MXBlock
 		strip := q.strip(s, at)
 		if strip.Quantize(&s.grid, &s.steps, q.rows.wanted(), q.cols.wanted()) {
 			q.values(ex, at)
@@ -54,9 +55,9 @@ func (q *quantizer) strip(s *stripScratch, at place) quant.Strip {
 	const size = int(unsafe.Sizeof(tensor.BFloat16(0)))
 	data, stride, _ := q.x.Memory()
 	in := unsafe.Add(data, (at.row*stride+at.col)*size)
-	strip := quant.Strip{Format: &s.format, X: in, Stride: stride * size, Rows: at.rows, Tiles: at.cols / BlockSize}
-	if at.rows < BlockSize {
-		padded := unsafe.Slice((*uint8)(unsafe.Pointer(&s.padded)), BlockSize*at.cols*size)
+	strip := quant.Strip{Format: &s.format, X: in, Stride: stride * size, Rows: at.rows, Tiles: at.cols / format.MXBlock}
+	if at.rows < format.MXBlock {
+		padded := unsafe.Slice((*uint8)(unsafe.Pointer(&s.padded)), format.MXBlock*at.cols*size)
 		clear(padded[at.rows*at.cols*size:])
 		copyRows(padded, at.cols*size, unsafe.Slice((*uint8)(in), ((at.rows-1)*stride+at.cols)*size), stride*size, at.rows, at.cols*size)
 		strip.X, strip.Stride = first(padded), at.cols*size

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
 // A guard makes matrices between rows of canaries.
@@ -101,7 +102,7 @@ func filled(seed uint64, dtype tensor.DType, rows, cols int, fill filler) tensor
 func allWays(ex *tensor.Exec, g *guard, f Format, mode ScaleMode, x tensor.Matrix, ends []int32) []Tensor {
 	var out []Tensor
 	for range 2 {
-		out = append(out, New(nil, f, AlongRows, x.Rows, x.Cols), NewGrouped(nil, f, x.Cols, ends))
+		out = append(out, New(nil, f, AlongRows, x.Rows, x.Cols), NewGrouped(nil, f, AlongCols, x.Cols, ends))
 	}
 	for i := range out {
 		g.around(&out[i].Codes)
@@ -156,15 +157,15 @@ func tiersAgree(t *testing.T, name string, x tensor.Matrix, f Format, mode Scale
 // TestAllBFloat16 quantises every bfloat16 pattern in a block beside a number that sets the scale, and wants the scale
 // and the codes that the definitions give.
 func TestAllBFloat16(t *testing.T) {
-	const perBlock = BlockSize - 1
+	const perBlock = format.MXBlock - 1
 	rows := (1<<16 + perBlock - 1) / perBlock
 	for _, companion := range []float32{1, 1.75, 1.9921875, 0x1p-85, 0x1p-126, 0x1p100, 0} {
-		x := tensor.New(tensor.BF16, rows, 2*BlockSize)
+		x := tensor.New(tensor.BF16, rows, 2*format.MXBlock)
 		for i := range x.BF16() {
-			if i%BlockSize == 0 {
+			if i%format.MXBlock == 0 {
 				x.BF16()[i] = tensor.ToBFloat16(companion)
 			} else {
-				x.BF16()[i] = tensor.BFloat16(i/(2*BlockSize)*perBlock + i%BlockSize - 1)
+				x.BF16()[i] = tensor.BFloat16(i/(2*format.MXBlock)*perBlock + i%format.MXBlock - 1)
 			}
 		}
 		for _, f := range []Format{E4M3, E5M2, INT8} {
@@ -182,7 +183,7 @@ func checkDefinition(t *testing.T, name string, x tensor.Tensor, f Format, mode 
 	q := New(nil, f, AlongRows, x.Dim(0), x.Dim(1))
 	Quantize(tensor.NewExec(), q, x.Mat(), mode)
 	for b, scale := range q.Scales.U8() {
-		block, codes := x.BF16()[b*BlockSize:][:BlockSize], q.Codes.U8()[b*BlockSize:]
+		block, codes := x.BF16()[b*format.MXBlock:][:format.MXBlock], q.Codes.U8()[b*format.MXBlock:]
 		amax := 0.0
 		for _, v := range block {
 			amax = math.Max(amax, math.Abs(float64(v.Float32()))) // a NaN stays
@@ -191,7 +192,7 @@ func checkDefinition(t *testing.T, name string, x tensor.Tensor, f Format, mode 
 			t.Fatalf("%s: block %d of largest magnitude %g has scale %d, want %d", name, b, amax, scale, want)
 		}
 		for i, v := range block {
-			want := minifloats[f].nan
+			want := f.NaN()
 			if scale != NaNScale {
 				want = f.Encode(float32(math.Ldexp(float64(v.Float32()), 127-int(scale))))
 			}
@@ -219,18 +220,18 @@ func definedScale(f Format, mode ScaleMode, amax float64) uint8 {
 			e--
 		}
 	case FLOOR:
-		e = float64(math.Ilogb(amax) - f.maxExponent())
+		e = float64(math.Ilogb(amax) - f.MaxExponent())
 	case CEIL:
-		e = float64(math.Ilogb(amax) - f.maxExponent())
+		e = float64(math.Ilogb(amax) - f.MaxExponent())
 		if amax > math.Exp2(float64(math.Ilogb(amax))) {
 			e++
 		}
 		if amax < 0x1p-126 {
-			e = float64(-126 - f.maxExponent())
+			e = float64(-126 - f.MaxExponent())
 		}
 	case EVEN:
-		step := math.Exp2(float64(math.Ilogb(amax) - minifloats[f].mantissa))
-		e = float64(math.Ilogb(math.Floor(amax/step+0.5)*step) - f.maxExponent())
+		step := math.Exp2(float64(math.Ilogb(amax) - f.Mantissa()))
+		e = float64(math.Ilogb(math.Floor(amax/step+0.5)*step) - f.MaxExponent())
 	}
 	return uint8(min(max(e+127, 0), 254))
 }
@@ -238,7 +239,7 @@ func definedScale(f Format, mode ScaleMode, amax float64) uint8 {
 // TestIntegerScale holds the scale that the kernels compute from the bits of a magnitude against the rounded product.
 func TestIntegerScale(t *testing.T) {
 	for _, f := range []Format{E4M3, E5M2} {
-		r := RCEIL.rule(f)
+		r := RCEIL.rule(f.Element)
 		for exponent := range uint32(255) {
 			for _, middle := range []uint32{0, r.roundUp ^ fraction, fraction} {
 				for d := range uint32(2001) {
@@ -258,7 +259,7 @@ func TestTiersDecodeTheSame(t *testing.T) {
 	ex, r := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
 	for _, s := range []struct{ rows, cols int }{{40, 96}, {64, 320}, {33, 65}, {1, 1}, {3, 31}, {0, 64}, {5, 0}} {
 		for _, f := range Formats() {
-			for _, q := range []Tensor{New(nil, f, AlongRows, s.rows, s.cols), NewGrouped(nil, f, s.cols, []int32{int32(s.rows / 3), int32(s.rows)})} {
+			for _, q := range []Tensor{New(nil, f, AlongRows, s.rows, s.cols), NewGrouped(nil, f, AlongCols, s.cols, []int32{int32(s.rows / 3), int32(s.rows)})} {
 				for _, bytes := range [][]uint8{q.Codes.U8(), q.Scales.U8()} {
 					for i := range bytes {
 						bytes[i] = uint8(r.Uint32())
@@ -344,7 +345,7 @@ func TestQuantizeAsWritten(t *testing.T) {
 		from := filled(5, tensor.BF16, s.rows, s.cols, normal)
 		ends := []int32{int32(s.rows / 3), int32(s.rows)}
 		quantize := func(f func(rows, cols Tensor)) (rows, cols Tensor) {
-			rows, cols = New(nil, E4M3, AlongRows, s.rows, s.cols), NewGrouped(nil, E4M3, s.cols, ends)
+			rows, cols = New(nil, E4M3, AlongRows, s.rows, s.cols), NewGrouped(nil, E4M3, AlongCols, s.cols, ends)
 			f(rows, cols)
 			return rows, cols
 		}

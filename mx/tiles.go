@@ -8,6 +8,7 @@ import (
 
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
 // tiles quantises the panel at that place.
@@ -29,17 +30,17 @@ func (q *quantizer) tiles(ex *tensor.Exec, at place) {
 	}
 }
 
-// tileable says whether there are kernels for a format. They see FP32 in 8 bits, which is too few for the 7 of INT8.
-func tileable(f Format, dtype tensor.DType) bool {
-	return f == E4M3 || f == E5M2 || f == INT8 && dtype == tensor.BF16
+// tileable says whether there are kernels for an element. They see FP32 in 8 bits, which is too few for the 7 of INT8.
+func tileable(e *format.Element, dtype tensor.DType) bool {
+	return e == format.E4M3 || e == format.E5M2 || e == format.INT8 && dtype == tensor.BF16
 }
 
 func (q *quantizer) tileRule() quant.Rule {
-	if q.format == INT8 {
+	e := q.element
+	if e.IsInteger() {
 		return quant.Integer(q.rule.roundUp)
 	}
-	p := &minifloats[q.format]
-	return quant.Minifloat(p.mantissa, q.rule.emax, p.largest, q.rule.roundUp)
+	return quant.Minifloat(e.Mantissa(), q.rule.emax, e.Largest(), q.rule.roundUp)
 }
 
 // streamedBytes is about half a third-level cache. Codes of so much input would be gone from it when they are read, and
@@ -68,7 +69,7 @@ type scratch struct {
 	narrow [quant.Rows * quant.Cols]tensor.BFloat16
 	edge   struct {
 		rowCodes, colCodes [quant.Rows * quant.Cols]uint8
-		rowScales          [quant.Rows * quant.Cols / BlockSize]uint8
+		rowScales          [quant.Rows * quant.Cols / format.MXBlock]uint8
 		colScales          [quant.Cols]uint8
 	}
 }
@@ -148,7 +149,7 @@ func (t *tiler) odd(col int) {
 // encode writes the tile that has been scanned.
 func (t *tiler) encode(col int) {
 	if t.rows.codes != nil {
-		t.tile.RowCodes, t.tile.RowScales = unsafe.Add(t.rows.codes, col), unsafe.Add(t.rows.scales, col/BlockSize)
+		t.tile.RowCodes, t.tile.RowScales = unsafe.Add(t.rows.codes, col), unsafe.Add(t.rows.scales, col/format.MXBlock)
 	}
 	if t.cols.codes != nil {
 		t.tile.ColCodes, t.tile.ColScales = unsafe.Add(t.cols.codes, col), unsafe.Add(t.cols.scales, col)
@@ -158,7 +159,7 @@ func (t *tiler) encode(col int) {
 
 // encodeEdge writes the panel's last tile, if it is narrower than the kernels write.
 func (t *tiler) encodeEdge(col int) {
-	const perRow = quant.Cols / BlockSize
+	const perRow = quant.Cols / format.MXBlock
 	e := &t.edge
 	t.tile.RowCodes, t.tile.RowStride = first(e.rowCodes[:]), quant.Cols
 	t.tile.RowScales, t.tile.RowScaleStep = first(e.rowScales[:]), perRow
@@ -169,7 +170,7 @@ func (t *tiler) encodeEdge(col int) {
 	at.col, at.cols = at.col+col, at.cols-col
 	if q := &t.quantizer.rows; q.wanted() {
 		copyRows(q.codesAt(at), q.Cols(), e.rowCodes[:], quant.Cols, at.rows, at.cols)
-		copyRows(q.scalesAt(at), q.Scales.Dim(1), e.rowScales[:], perRow, at.rows, blocks(at.cols))
+		copyRows(q.scalesAt(at), q.Scales.Dim(1), e.rowScales[:], perRow, at.rows, ceilDiv(at.cols, format.MXBlock))
 	}
 	if q := &t.quantizer.cols; q.wanted() {
 		copyRows(q.codesAt(at), q.Cols(), e.colCodes[:], quant.Cols, at.rows, at.cols)

@@ -3,31 +3,18 @@ package tensor
 import (
 	"fmt"
 
+	"spmoe/tensor/format"
 	"spmoe/tensor/internal/gemm"
 )
 
-// CodeFormat says what the 8-bit codes of a Scaled mean.
-type CodeFormat uint8
-
-// The element formats, by OCP MX v1.0 section 5.3.
-const (
-	E4M3 = CodeFormat(gemm.E4M3) // sign, 4 bits of exponent (bias 7), 3 of mantissa; 0x7f and 0xff are NaN, nothing is infinite
-	E5M2 = CodeFormat(gemm.E5M2) // sign, 5 bits of exponent (bias 15), 2 of mantissa; infinities and NaNs as IEEE
-	INT8 = CodeFormat(gemm.INT8) // two's complement in units of 1/64 (MXINT8)
-)
-
-func (f CodeFormat) String() string { return gemm.Format(f).String() }
-
-// ScaleBlock is the number of codes that share a scale.
-const ScaleBlock = 32
-
-// Scaled is a matrix of 8-bit codes with one E8M0 scale for every 32 codes along a row:
+// Scaled is a matrix of codes with one E8M0 scale for every 32 codes along a row, as OCP MX has it:
 // element (i, k) is decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN where the scale is 255.
+// Kernels multiply E4M3, E5M2 and INT8. Other elements are decoded in plain Go, with the same result.
 //
 // Codes: UINT8 [rows, K], Scales: UINT8 [rows, ceil(K/32)]; both may be transposed or strided.
 type Scaled struct {
 	Codes, Scales Matrix
-	Format        CodeFormat
+	Element       *format.Element // of the codes
 }
 
 // RowSlice returns rows [lo, hi), sharing memory.
@@ -36,7 +23,7 @@ func (s Scaled) RowSlice(lo, hi int) Scaled {
 	return s
 }
 
-// MatMulScaled computes c = a·bᵀ with FP32 accumulation; the formats of a and b may differ.
+// MatMulScaled computes c = a·bᵀ with FP32 accumulation; the elements of a and b may differ.
 //
 // a: [M, K], b: [N, K]; c: [M, N], FP32, or BF16 rounded once.
 func MatMulScaled(ex *Exec, c Matrix, a, b Scaled) {
@@ -54,12 +41,12 @@ func MatMulScaledAdd(ex *Exec, c Matrix, a, b Scaled) {
 }
 
 // MatMulScaledSpans computes c = a·bᵀ, or c += a·bᵀ if accumulate, for an FP32 c, the sum over K cut into spans as the rows of
-// Wgrad; a span is a multiple of ScaleBlock or covers all.
+// Wgrad; a span is a multiple of format.MXBlock or covers all.
 func MatMulScaledSpans(ex *Exec, c Matrix, a, b Scaled, span int, accumulate bool) {
 	checkScaled(c, a, b)
 	checkSpan(c, span)
-	if span%ScaleBlock != 0 && span < a.Codes.Cols {
-		panic(fmt.Sprintf("tensor: spans of %d codes, which cut blocks of %d", span, ScaleBlock))
+	if span%format.MXBlock != 0 && span < a.Codes.Cols {
+		panic(fmt.Sprintf("tensor: spans of %d codes, which cut blocks of %d", span, format.MXBlock))
 	}
 	ex.byScaledCells(operands{c: c, scaled: [2]Scaled{a, b}, span: span, accumulate: accumulate})
 }
@@ -107,12 +94,12 @@ func (s Scaled) check() {
 	if s.Codes.dtype != UINT8 || s.Scales.dtype != UINT8 {
 		panic(fmt.Sprintf("tensor: codes of %v with scales of %v, want uint8", s.Codes.dtype, s.Scales.dtype))
 	}
-	if blocks := (s.Codes.Cols + ScaleBlock - 1) / ScaleBlock; s.Scales.Rows != s.Codes.Rows || s.Scales.Cols != blocks {
+	if blocks := (s.Codes.Cols + format.MXBlock - 1) / format.MXBlock; s.Scales.Rows != s.Codes.Rows || s.Scales.Cols != blocks {
 		panic(fmt.Sprintf("tensor: codes [%d, %d] with scales [%d, %d], want scales [%d, %d]",
 			s.Codes.Rows, s.Codes.Cols, s.Scales.Rows, s.Scales.Cols, s.Codes.Rows, blocks))
 	}
 }
 
 func (s Scaled) gemmView() gemm.Scaled {
-	return gemm.Scaled{Codes: s.Codes.gemmView(), Scales: s.Scales.gemmView(), Format: gemm.Format(s.Format)}
+	return gemm.Scaled{Codes: s.Codes.gemmView(), Scales: s.Scales.gemmView(), Element: s.Element}
 }

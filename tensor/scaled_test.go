@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"spmoe/tensor/format"
 	"testing"
 	"unsafe"
 )
 
-var codeFormats = []CodeFormat{E4M3, E5M2, INT8}
+// scaledElements has the elements with kernels, which are written out by hand, and one that is only decoded.
+var scaledElements = []*format.Element{format.E4M3, format.E5M2, format.INT8, format.E3M2}
 
 // quantised is a Scaled and what its elements are worth.
 type quantised struct {
@@ -18,8 +20,8 @@ type quantised struct {
 }
 
 // newQuantised draws codes and scales; a transposed one is stored [K, rows].
-func newQuantised(r *rand.Rand, f CodeFormat, rows, k int, transposed bool) quantised {
-	blocks := (k + ScaleBlock - 1) / ScaleBlock
+func newQuantised(r *rand.Rand, f *format.Element, rows, k int, transposed bool) quantised {
+	blocks := (k + format.MXBlock - 1) / format.MXBlock
 	view := func(rows, cols int) Matrix {
 		if transposed {
 			return New(UINT8, cols, rows).Mat().T()
@@ -34,7 +36,7 @@ func newQuantised(r *rand.Rand, f CodeFormat, rows, k int, transposed bool) quan
 		for j := range k {
 			code := uint8(r.IntN(0x70)) | uint8(r.IntN(2))<<7
 			*q.Codes.byteAt(i, j) = code
-			*q.values.at(i, j) = decodeCode(f, code) * math.Ldexp(1, int(*q.Scales.byteAt(i, j/ScaleBlock))-127)
+			*q.values.at(i, j) = decodeCode(f, code) * math.Ldexp(1, int(*q.Scales.byteAt(i, j/format.MXBlock))-127)
 		}
 	}
 	return q
@@ -45,20 +47,22 @@ func (m Matrix) byteAt(i, j int) *uint8 {
 }
 
 // decodeCode is the value of a finite code by OCP MX v1.0, 5.3.
-func decodeCode(f CodeFormat, code uint8) float64 {
+func decodeCode(f *format.Element, code uint8) float64 {
 	exponent, mantissa, bias := 4, 3, 7
 	switch f {
-	case INT8:
+	case format.INT8:
 		return float64(int8(code)) / 64
-	case E5M2:
+	case format.E5M2:
 		exponent, mantissa, bias = 5, 2, 15
+	case format.E3M2:
+		exponent, mantissa, bias = 3, 2, 3
 	}
-	e, m := int(code&0x7f)>>mantissa&(1<<exponent-1), float64(code&(1<<mantissa-1))/float64(int(1)<<mantissa)
+	e, m := int(code)>>mantissa&(1<<exponent-1), float64(code&(1<<mantissa-1))/float64(int(1)<<mantissa)
 	x := math.Ldexp(1+m, e-bias)
 	if e == 0 {
 		x = math.Ldexp(m, 1-bias)
 	}
-	if code > 127 {
+	if code>>(exponent+mantissa)&1 == 1 {
 		x = -x
 	}
 	return x
@@ -67,8 +71,8 @@ func decodeCode(f CodeFormat, code uint8) float64 {
 func TestMatMulScaled(t *testing.T) {
 	for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {3, 70, 64}, {20, 33, 100}, {40, 65, 300}, {2, 130, 2080}, {5, 6, 0}} {
 		for l := range 4 {
-			for _, fa := range codeFormats {
-				for _, fb := range codeFormats {
+			for _, fa := range scaledElements {
+				for _, fb := range scaledElements {
 					t.Run(fmt.Sprintf("%v,%d,%v,%v", s, l, fa, fb), func(t *testing.T) {
 						r := rand.New(rand.NewPCG(uint64(s.k), uint64(l)))
 						a, b := newQuantised(r, fa, s.m, s.k, l&1 == 1), newQuantised(r, fb, s.n, s.k, l&2 == 2)
@@ -103,7 +107,7 @@ func TestMatMulScaled(t *testing.T) {
 func TestScaledThreadsGiveTheSameBits(t *testing.T) {
 	for _, m := range []int{2, 48, 400} {
 		r := rand.New(rand.NewPCG(3, uint64(m)))
-		a, b := newQuantised(r, E4M3, m, 2100, false), newQuantised(r, E5M2, 161, 2100, false)
+		a, b := newQuantised(r, format.E4M3, m, 2100, false), newQuantised(r, format.E5M2, 161, 2100, false)
 		var one []byte
 		for threads := 1; threads <= 3; threads++ {
 			ex := NewParallelExec(threads)
@@ -123,11 +127,11 @@ func TestScaledThreadsGiveTheSameBits(t *testing.T) {
 func TestScaledShapesThatDoNotFitPanic(t *testing.T) {
 	ex := NewExec()
 	u := func(rows, cols int) Matrix { return New(UINT8, rows, cols).Mat() }
-	good, c := Scaled{u(3, 40), u(3, 2), E4M3}, New(FP32, 3, 3).Mat()
-	mustPanic(t, "want scales [3, 2]", func() { MatMulScaled(ex, c, good, Scaled{u(3, 40), u(3, 1), E4M3}) })
-	mustPanic(t, "product of", func() { MatMulScaled(ex, c, good, Scaled{u(3, 41), u(3, 2), E4M3}) })
+	good, c := Scaled{u(3, 40), u(3, 2), format.E4M3}, New(FP32, 3, 3).Mat()
+	mustPanic(t, "want scales [3, 2]", func() { MatMulScaled(ex, c, good, Scaled{u(3, 40), u(3, 1), format.E4M3}) })
+	mustPanic(t, "product of", func() { MatMulScaled(ex, c, good, Scaled{u(3, 41), u(3, 2), format.E4M3}) })
 	mustPanic(t, "product of", func() { MatMulScaled(ex, New(FP32, 3, 4).Mat(), good, good) })
-	mustPanic(t, "want uint8", func() { MatMulScaled(ex, c, good, Scaled{New(BF16, 3, 40).Mat(), u(3, 2), E4M3}) })
+	mustPanic(t, "want uint8", func() { MatMulScaled(ex, c, good, Scaled{New(BF16, 3, 40).Mat(), u(3, 2), format.E4M3}) })
 	mustPanic(t, "FP32 only", func() { MatMulScaledAdd(ex, New(BF16, 3, 3).Mat(), good, good) })
 	MatMulScaled(ex, c, good, good)
 }
@@ -141,8 +145,8 @@ func ExampleMatMulScaled() {
 		}
 		return t.Mat()
 	}
-	x := Scaled{Codes: fill(1, 64, one), Scales: fill(1, 2, scaleTwo), Format: E4M3}
-	w := Scaled{Codes: fill(2, 64, one), Scales: fill(2, 2, scaleTwo), Format: E4M3}
+	x := Scaled{Codes: fill(1, 64, one), Scales: fill(1, 2, scaleTwo), Element: format.E4M3}
+	w := Scaled{Codes: fill(2, 64, one), Scales: fill(2, 2, scaleTwo), Element: format.E4M3}
 	y := New(FP32, 1, 2)
 	MatMulScaled(NewExec(), y.Mat(), x, w)
 	fmt.Println(y.F32())

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"slices"
+	"spmoe/tensor/format"
 	"testing"
 )
 
@@ -131,7 +132,7 @@ func TestSpanPanics(t *testing.T) {
 	ex := NewExec()
 	x, dw := New(FP32, 4, 3).Mat(), New(FP32, 3, 3).Mat()
 	row := make([]float32, 3)
-	codes := Scaled{New(UINT8, 4, 96).Mat(), New(UINT8, 4, 3).Mat(), E4M3}
+	codes := Scaled{New(UINT8, 4, 96).Mat(), New(UINT8, 4, 3).Mat(), format.E4M3}
 	for want, f := range map[string]func(){
 		"spans of 0 rows":                     func() { Wgrad(ex, dw, x, x, 0, false) },
 		"a weight is bf16, want fp32":         func() { Wgrad(ex, New(BF16, 3, 3).Mat(), New(BF16, 4, 3).Mat(), New(BF16, 4, 3).Mat(), 1, false) },

@@ -66,7 +66,7 @@ func (s *suite) roundTrip(sh shape) error {
 	ratio("onesided_over_standard", both(times[0], times[1]), both(times[2], times[3]), wrong)
 
 	wrong = mxfp8.codes.differs(oneSided.codes)
-	code := sh.hidden + sh.hidden/mx.BlockSize
+	code := sh.hidden + mx.E4M3.BlocksIn(sh.hidden)
 	s.report(fmt.Sprintf("bf16_dispatch_then_quantise_%v", sh), times[4], bytes, bus, there, wrong)
 	s.report(fmt.Sprintf("mxfp8_dispatch_%v", sh), times[5], code*sh.tokens*sh.slots, bus, row+float64(code*sh.tokens*sh.slots*n), wrong)
 	ratio("mxfp8_over_bf16_dispatch", times[2], times[5], wrong)

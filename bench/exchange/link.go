@@ -115,7 +115,7 @@ func (s *suite) between(sh shape) error {
 	if err != nil {
 		return err
 	}
-	row, code := float64(2*sh.hidden), float64(sh.hidden+sh.hidden/mx.BlockSize)
+	row, code := float64(2*sh.hidden), float64(sh.hidden+mx.E4M3.BlocksIn(sh.hidden))
 	for i, of := range []struct {
 		name  string
 		call  operation

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"spmoe/moe"
+	"spmoe/mx"
 )
 
 // Model is a model to project: a configuration of this engine, or one of its shape with grouped-query attention, of which the published
@@ -147,7 +148,7 @@ func (m Model) TrainFLOPs(seq int, causal bool) float64 {
 // RowBytes is what one copy of a token takes on the wire: BF16, or MXFP8 codes with a scale a block of 32.
 func (m Model) RowBytes(wire string) float64 {
 	if wire == "mxfp8" {
-		return float64(m.Dim) + float64(m.Dim)/32
+		return float64(m.Dim) * mx.E4M3.BytesPerElement()
 	}
 	return 2 * float64(m.Dim)
 }

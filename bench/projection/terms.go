@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"spmoe/moe"
+	"spmoe/mx"
 )
 
 // estimator computes the costs of one run at one setting of the parameters.
@@ -154,7 +155,7 @@ func (e *estimator) linears(c *costs, list []moe.LinearLayer) {
 		c[symbol] += millis(f*forwards, e.rate(l, forward)) + millis(f, e.rate(l, dgrad)) + millis(f, e.rate(l, wgrad))
 		if e.quantised(l.Part) && !(l.Part == moe.Routed && e.stack.NetSpeedup) {
 			// The input is read once as BF16 and written as codes and scales in both directions, as is the gradient of the output.
-			bytes := (float64(l.In)*forwards + float64(l.Out)) * float64(l.Met) * (2 + 2*(1+1.0/32)) * e.stack.CastShare
+			bytes := (float64(l.In)*forwards + float64(l.Out)) * float64(l.Met) * (2 + 2*mx.E4M3.BytesPerElement()) * e.stack.CastShare
 			c[Casts] += millis(bytes*times, e.set[castShare]*e.hbm())
 		}
 	}

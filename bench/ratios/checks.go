@@ -145,6 +145,6 @@ func MeasureCasts() (Casts, []Check) {
 	c := Casts{Read: float64(2*len(x.BF16())) / (rows * cols), Written: float64(written) / (rows * cols)}
 	return c, []Check{
 		{What: "bytes read to quantise an element", Measured: c.Read, Expected: 2},
-		{What: "bytes written to quantise an element both ways", Measured: c.Written, Expected: 2 * (1 + 1.0/mx.BlockSize)},
+		{What: "bytes written to quantise an element both ways", Measured: c.Written, Expected: 2 * mx.E4M3.BytesPerElement()},
 	}
 }

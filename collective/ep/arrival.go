@@ -35,7 +35,7 @@ func newArrival(ex *tensor.Exec, call string, wire Wire, h *Handle, like tensor.
 	at, scales := scalesAt(n, hidden), rowScales(hidden)
 	a.room = arena.New(tensor.UINT8, at+n*scales)
 	a.MX = mx.Tensor{
-		Format: wireFormat, Blocks: mx.AlongRows,
+		Format: wireCast.Format, Blocks: mx.AlongRows,
 		Codes:  a.room.Slice(0, n*hidden).Reshape(n, hidden),
 		Scales: a.room.Slice(at, at+n*scales).Reshape(n, scales),
 	}
@@ -53,7 +53,7 @@ func (h *Handle) fill(rows tensor.Tensor) {
 }
 
 // rowScales is the number of scales of a row.
-func rowScales(hidden int) int { return (hidden + mx.BlockSize - 1) / mx.BlockSize }
+func rowScales(hidden int) int { return wireCast.Format.BlocksIn(hidden) }
 
 // scalesAt is where the scales of n rows begin, behind their codes.
 func scalesAt(n, hidden int) int {

@@ -61,7 +61,7 @@ func (n *internode) expect(source int, rows tensor.Tensor) {
 // quantised is rows of a source or for a host as they travel on the MXFP8 wire.
 func (n *internode) quantised(l *luggage, rows, hidden int) mx.Tensor {
 	return mx.Tensor{
-		Format: wireFormat, Blocks: mx.AlongRows,
+		Format: wireCast.Format, Blocks: mx.AlongRows,
 		Codes:  n.rowsIn(&l.rows, tensor.UINT8, rows, hidden),
 		Scales: n.rowsIn(&l.scales, tensor.UINT8, rows, rowScales(hidden)),
 	}
@@ -125,7 +125,7 @@ func (n *internode) sendQuantised(ex *tensor.Exec, host int, to *passage, x tens
 			for i := range rows {
 				copyRow(panel, i, x, int(to.tokens[first+i]))
 			}
-			mx.Quantize(ex, q.RowSlice(first, first+rows), panel.Mat().RowSlice(0, rows), wireScale)
+			mx.Quantize(ex, q.RowSlice(first, first+rows), panel.Mat().RowSlice(0, rows), wireCast.Mode)
 		}
 		n.out.Send(n.deputies[host], q.Codes.Slice(lo, hi).Bytes())
 	})

@@ -5,6 +5,7 @@ package ep
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"spmoe/mx"
 )
@@ -18,29 +19,25 @@ const (
 	MXFP8             // quantised by their sender: codes of E4M3 in blocks of 32 along the row, scales by RCEIL; 33 bytes for 32 elements
 )
 
-// The MXFP8 wire, as mx.Quantize makes it.
-const (
-	wireFormat = mx.E4M3
-	wireScale  = mx.RCEIL
-)
+// wireCast is how senders quantise rows for the MXFP8 wire. Its blocks lie in single rows.
+var wireCast = mx.Cast{Format: mx.E4M3, Mode: mx.RCEIL}
+
+// wireNames names the plain wire by the activations that are usual.
+var wireNames = [...]string{Plain: "bf16", MXFP8: "mxfp8"}
+
+// WireNames lists the names of the wires.
+func WireNames() []string { return wireNames[:] }
 
 // ParseWire returns the wire that String names.
 func ParseWire(name string) (Wire, error) {
-	for _, w := range []Wire{Plain, MXFP8} {
-		if w.String() == name {
-			return w, nil
-		}
+	if i := slices.Index(wireNames[:], name); i >= 0 {
+		return Wire(i), nil
 	}
 	return Plain, fmt.Errorf("rows in %q cannot be exchanged: use bf16 (the type of the activations) or mxfp8", name)
 }
 
-// String names the plain wire by the activations that are usual: "bf16".
-func (w Wire) String() string {
-	if w == MXFP8 {
-		return "mxfp8"
-	}
-	return "bf16"
-}
+// String returns the name: "mxfp8".
+func (w Wire) String() string { return wireNames[w] }
 
 // Options vary what an exchange moves, and are the same on all ranks. The zero Options move every row as it is.
 type Options struct {

@@ -45,7 +45,7 @@ func newOutbox(ex *tensor.Exec, t *transfer) outbox {
 		rows := ex.New(dtype, 1, hidden)
 		return outbox{rows: rows, stored: newSender(t, rows, tensor.Tensor{})}
 	}
-	codes := mx.New(ex, wireFormat, mx.AlongRows, mostGathered, hidden)
+	codes := mx.New(ex, wireCast.Format, mx.AlongRows, mostGathered, hidden)
 	return outbox{rows: ex.New(dtype, mostGathered, hidden), codes: codes, stored: newSender(t, codes.Codes, codes.Scales)}
 }
 
@@ -65,7 +65,7 @@ func (o *outbox) add(ex *tensor.Exec, rank, place int32, weight float32, d []flo
 // send stores what has been gathered.
 func (o *outbox) send(ex *tensor.Exec) {
 	if o.codes.Codes.Valid() && o.n > 0 {
-		mx.Quantize(ex, o.codes.RowSlice(0, o.n), o.rows.Mat().RowSlice(0, o.n), wireScale)
+		mx.Quantize(ex, o.codes.RowSlice(0, o.n), o.rows.Mat().RowSlice(0, o.n), wireCast.Mode)
 	}
 	for i, to := range o.to[:o.n] {
 		o.stored.store(i, to.rank, to.place)

@@ -88,11 +88,11 @@ func put(_ *tensor.Exec, t transfer, lo, hi int) {
 
 // putQuantised is put for the MXFP8 wire: each row is quantised once, and stored from the cache.
 func putQuantised(ex *tensor.Exec, t transfer, lo, hi int) {
-	panel := mx.New(ex, wireFormat, mx.AlongRows, mostGathered, t.here.Dim(1))
+	panel := mx.New(ex, wireCast.Format, mx.AlongRows, mostGathered, t.here.Dim(1))
 	out := newSender(&t, panel.Codes, panel.Scales)
 	for first := lo; first < hi; first += mostGathered {
 		n := min(mostGathered, hi-first)
-		mx.Quantize(ex, panel.RowSlice(0, n), t.here.Mat().RowSlice(first, first+n), wireScale)
+		mx.Quantize(ex, panel.RowSlice(0, n), t.here.Mat().RowSlice(first, first+n), wireCast.Mode)
 		for i := range n {
 			t.eachChoice(first+i, func(_ int, rank, place int32) { out.store(i, rank, place) })
 		}

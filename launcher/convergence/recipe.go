@@ -75,7 +75,7 @@ func ParseRecipe(name string) (Recipe, error) {
 			return r, fmt.Errorf("%q: %s stands there twice", name, m.name)
 		case taken:
 			return r, fmt.Errorf("%q: %s and %s both set the %s: use one of them", name, other, m.name, m.what)
-		case m.quantised && precision.Linears == nil && precision.Experts == nil:
+		case m.quantised && !precision.Quantises():
 			return r, fmt.Errorf("%q: %s means nothing to %s, which quantises nothing", name, m.name, precision.Name)
 		}
 		set[m.what] = m.name

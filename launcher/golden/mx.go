@@ -160,7 +160,7 @@ func (c *mxCheck) rows(x tensor.Matrix) mx.Tensor {
 }
 
 func (c *mxCheck) cols(x tensor.Matrix, ends []int32) mx.Tensor {
-	q := mx.NewGrouped(c.ex, mx.E4M3, x.Cols, ends)
+	q := mx.NewGrouped(c.ex, mx.E4M3, mx.AlongCols, x.Cols, ends)
 	mx.Quantize(c.ex, q, x, mx.RCEIL)
 	return q
 }

@@ -28,7 +28,7 @@ type Config struct {
 	Batch      int      `toml:"batch" help:"sequences of an optimizer step, all ranks together"`
 	MicroBatch int      `toml:"micro_batch" help:"most sequences of a rank in one forward and backward pass; 0: all of its batch"`
 	Recompute  string   `toml:"recompute" help:"activations that the backward pass makes anew to save memory: none, selective (what is cheap) or full (all but the inputs of layers); results keep their bits"`
-	Precision  string   `toml:"precision" help:"bf16, fp32, mxfp8, mxfp8-experts, mxfp8-wgrad-bf16 or mxint8"`
+	Precision  string   `toml:"precision" help:"number formats of the products: bf16, fp32 or a recipe such as mxfp8"`
 	EP         string   `toml:"ep" help:"how ranks exchange tokens: onesided or standard"`
 	EPDispatch string   `toml:"ep_dispatch" help:"how tokens travel to experts: bf16 (as they are) or mxfp8"`
 	EPCombine  string   `toml:"ep_combine_backward" help:"how gradients travel to experts: bf16 (as they are) or mxfp8"`
@@ -61,7 +61,7 @@ type Config struct {
 
 // MX varies the quantised recipes.
 type MX struct {
-	Gradient string `toml:"gradient" help:"format of quantised gradients: e4m3, e5m2 or int8; empty: that of the precision"`
+	Gradient string `toml:"gradient" help:"format of quantised gradients, such as e4m3, e5m2 or int8; empty: that of the precision"`
 	Scale    string `toml:"scale" help:"rule for block scales: rceil, floor, ceil or even"`
 }
 
@@ -112,7 +112,7 @@ func (c Config) Recipe() (moe.Precision, error) {
 		}
 		gradient = &f
 	}
-	return p.With(gradient, scale)
+	return p.With(gradient, scale), nil
 }
 
 // exchange returns how the exchange varies.

@@ -9,7 +9,7 @@ import (
 )
 
 // What quantisation did to an operand: how its codes, in the form of the forward product or dgrad,
-// differ from what it was.
+// differ from what it was. What only wgrad reads quantised is compared in the form of that.
 
 // quantisation is the sums over the elements of an operand that a record holds.
 type quantisation struct{ elements, signal, noise, saturated, flushed float64 }
@@ -33,9 +33,9 @@ func measure(ex *tensor.Exec, q moe.Quantised) (sum quantisation) {
 	if q.X.Rows == 0 {
 		return sum
 	}
-	c := comparison{q: q, largest: q.Format.Max(), panels: make([]quantisation, (q.X.Rows+panelRows-1)/panelRows)}
-	for code := range c.values {
-		c.values[code] = q.Format.Decode(uint8(code))
+	c := comparison{x: q.X, codes: q.Rows, largest: q.Format.Max(), values: q.Format.Values(), panels: make([]quantisation, (q.X.Rows+panelRows-1)/panelRows)}
+	if !q.Rows.Codes.Valid() {
+		c.codes = q.Cols
 	}
 	tensor.Parallel(ex, len(c.panels), measureWork*q.X.Rows*q.X.Cols, &c, comparePanels)
 	for _, p := range c.panels {
@@ -46,37 +46,42 @@ func measure(ex *tensor.Exec, q moe.Quantised) (sum quantisation) {
 
 // comparison is one pass over an operand.
 type comparison struct {
-	q       moe.Quantised
-	values  [256]float32 // of the codes
-	largest float32      // of them
+	x       tensor.Matrix
+	codes   mx.Tensor
+	values  *[256]float32 // of the codes
+	largest float32       // of them
 	panels  []quantisation
 }
 
 func comparePanels(ex *tensor.Exec, c *comparison, lo, hi int) {
-	x, rows, cols := c.q.X, c.q.Rows, c.q.X.Cols
-	codes, scales, perRow := rows.Codes.U8(), rows.Scales.U8(), rows.Scales.Dim(1)
-	wide := ex.New(tensor.FP32, panelRows, cols)
+	x, cols, perRow := c.x, c.x.Cols, c.codes.Scales.Dim(1)
+	_, width := c.codes.Extents()
+	wide, scratch := ex.New(tensor.FP32, panelRows, cols), ex.New(tensor.UINT8, cols).U8()
 	for p := lo; p < hi; p++ {
 		first, last := p*panelRows, min((p+1)*panelRows, x.Rows)
 		tensor.Convert(ex, wide.Mat().RowSlice(0, last-first), x.RowSlice(first, last))
 		for r := first; r < last; r++ {
-			values := wide.Index(r - first).F32()
+			values, codes := wide.Index(r-first).F32(), c.codes.RowCodes(r, scratch)
+			block, group := c.codes.BlockRow(r)
 			for b := range perRow {
-				from, to := b*mx.BlockSize, min((b+1)*mx.BlockSize, cols)
-				c.panels[p].add(c.block(values[from:to], codes[r*cols+from:r*cols+to], scales[r*perRow+b]))
+				from, to := b*width, min((b+1)*width, cols)
+				c.panels[p].add(c.block(values[from:to], codes[from:to], c.codes.Scale(block, b)*c.codes.GroupScale(group)))
 			}
 		}
 	}
 }
 
-// block compares one block. It counts in units of the block's scale, a power of two, so that squares neither overflow nor vanish.
-func (c *comparison) block(x []float32, codes []uint8, scale uint8) quantisation {
+// block compares what a row has of a block. It counts in units of the block's scale, so that squares neither overflow nor vanish.
+func (c *comparison) block(x []float32, codes []uint8, scale float32) quantisation {
 	sum := quantisation{elements: float64(len(x))}
-	if scale == mx.NaNScale {
+	switch {
+	case scale != scale:
 		sum.signal, sum.noise = math.NaN(), math.NaN()
 		return sum
+	case scale == 0:
+		return allFlushed(x)
 	}
-	inverse, largest := mx.DecodeScale(mx.NaNScale-1-scale), math.Float32bits(c.largest)
+	inverse, largest := 1/scale, math.Float32bits(c.largest)
 	var signal, noise float32
 	var saturated, flushed uint32
 	codes = codes[:len(x)]
@@ -91,8 +96,21 @@ func (c *comparison) block(x []float32, codes []uint8, scale uint8) quantisation
 			flushed++
 		}
 	}
-	unit := math.Ldexp(1, 2*(int(scale)-127))
+	unit := float64(scale) * float64(scale)
 	sum.signal, sum.noise = unit*float64(signal), unit*float64(noise)
 	sum.saturated, sum.flushed = float64(saturated), float64(flushed)
+	return sum
+}
+
+// allFlushed is block for a scale of 0, which leaves nothing.
+func allFlushed(x []float32) quantisation {
+	sum := quantisation{elements: float64(len(x))}
+	for _, v := range x {
+		sum.signal += float64(v) * float64(v)
+		if v != 0 {
+			sum.flushed++
+		}
+	}
+	sum.noise = sum.signal
 	return sum
 }

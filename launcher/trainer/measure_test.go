@@ -8,6 +8,7 @@ import (
 	"spmoe/moe"
 	"spmoe/mx"
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
 // operandOf quantises values [rows, cols] along rows.
@@ -29,7 +30,7 @@ func byDefinition(ex *tensor.Exec, q moe.Quantised) (sum quantisation) {
 	mx.Dequantize(ex, decoded.Mat(), q.Rows)
 	for i, v := range x.F32() {
 		d := decoded.F32()[i]
-		limit := q.Format.Max() * mx.DecodeScale(q.Rows.Scales.U8()[i/cols*q.Rows.Scales.Dim(1)+i%cols/mx.BlockSize])
+		limit := q.Format.Max() * mx.DecodeScale(q.Rows.Scales.U8()[i/cols*q.Rows.Scales.Dim(1)+i%cols/format.MXBlock])
 		sum.elements++
 		sum.signal += float64(v) * float64(v)
 		sum.noise += (float64(v) - float64(d)) * (float64(v) - float64(d))

@@ -72,8 +72,8 @@ func (c Config) Plan(ranks int) []Part {
 		weights := product(held, size)
 		if m.Class == moe.Single {
 			weights = product(held, 4)
-		} else if precision.Of(m.Class) != nil {
-			weights += product(held+held/32, 2) // a code for each element and a scale for 32, in each of two directions
+		} else if how := precision.Of(m.Class); how != nil {
+			weights += int64(min(float64(held)*m.QuantisedShare(precision)*how.WeightBytes(), mostBytes))
 		}
 		shard := held // of the optimizer's state, on average if ranks own whole matrices
 		if m.Class != moe.Expert {

@@ -23,8 +23,8 @@ func (r Recipe) memory(hosts, group int) float64 {
 			shard = held
 		}
 		weight := float64(r.weightSize(m))
-		if r.Precision.Of(m.Class) != nil {
-			weight += 2 * (1 + 1.0/32)
+		if how := r.Precision.Of(m.Class); how != nil {
+			weight += m.QuantisedShare(r.Precision) * how.WeightBytes()
 		}
 		kept := float64(sequences*r.Seq) * float64(m.Kept+int64(gathered-1)*m.Gathered()) * float64(r.Precision.DType.Size())
 		rank += (weight+4)*held + perWeight*shard + kept

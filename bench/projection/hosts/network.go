@@ -197,7 +197,7 @@ func (r Recipe) expertBytes(group int) int {
 func (r Recipe) rowBytes() int {
 	dim := r.Model.Dim
 	if r.Wire == ep.MXFP8 {
-		return dim + (dim+mx.BlockSize-1)/mx.BlockSize
+		return dim + mx.E4M3.BlocksIn(dim)
 	}
 	return dim * r.Precision.DType.Size()
 }

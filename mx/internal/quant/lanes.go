@@ -4,11 +4,12 @@ package quant
 
 import (
 	"math/bits"
+	"spmoe/tensor/format"
 	"unsafe"
 )
 
-// A block has 32 elements. Panels are FP32, rows of whole blocks without gaps.
-const blockSize = 32
+// Panels are FP32, rows of whole blocks without gaps.
+const blockSize = format.MXBlock
 
 // Group is how many blocks AmaxRows and Scales take at a time.
 const Group = 8

@@ -17,7 +17,7 @@ import "unsafe"
 
 // The extents of a tile.
 const (
-	Rows = 32
+	Rows = blockSize
 	Cols = 64
 )
 

@@ -2,23 +2,30 @@ package gemm
 
 // Decoding block-scaled operands to BF16, chunk by chunk while they are packed.
 
-import "unsafe"
+import (
+	"spmoe/tensor/format"
+	"unsafe"
+)
 
-// decoders is what decodes the codes of each format.
-type decoders [INT8 + 1]func() *lookup
+// decoders has what decodes codes, by their element. Elements without an entry are decoded in plain Go.
+type decoders map[*format.Element]func() *lookup
 
 // both says whether a and b can be decoded on the way into panels.
-func (d *decoders) both(a, b Scaled) (x, y operand, ok bool) {
+func (d decoders) both(a, b Scaled) (x, y operand, ok bool) {
 	x, okX := d.operand(a)
 	y, okY := d.operand(b)
 	return x, y, okX && okY
 }
 
 // operand wants codes and their scales in the same order in memory.
-func (d *decoders) operand(m Scaled) (o operand, ok bool) {
+func (d decoders) operand(m Scaled) (o operand, ok bool) {
+	lookup, ok := d[m.Element]
+	if !ok {
+		return o, false
+	}
 	along := m.Codes.rowMajor() && m.Scales.rowMajor()
 	across := m.Codes.RowStride == 1 && m.Scales.RowStride == 1 // by the strides only, so that a single row is like many
-	return operand{m.Codes, m.Scales, d[m.Format]()}, along || across
+	return operand{m.Codes, m.Scales, lookup()}, along || across
 }
 
 const (
@@ -48,7 +55,7 @@ func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	}
 	d := &s.calls.decoding
 	d.dst, d.lookup = dst, o.lookup
-	d.codes, d.scales = o.slice(1, i, k, n, steps).Ptr, o.scales.slice(1, i, k/blockLength, n, 1).Ptr
+	d.codes, d.scales = o.slice(1, i, k, n, steps).Ptr, o.scales.slice(1, i, k/format.MXBlock, n, 1).Ptr
 	d.dstStride, d.codeStride, d.scaleStride = 2*chunkRows, o.ColStride, o.scales.ColStride
 	d.rows, d.count = steps, n
 	d.scaleMask = 1<<n - 1

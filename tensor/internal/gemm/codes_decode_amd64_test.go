@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"spmoe/tensor/format"
 	"testing"
 	"unsafe"
 )
@@ -21,12 +22,12 @@ func mapped(matrix uint64, x uint8) (y uint8) {
 // The maps tell normal codes from others, and what they make of normal ones becomes the value with bias and scale added, or by the tables,
 // as what remains to the highest scale is taken away.
 func TestDecodingMaps(t *testing.T) {
-	for _, f := range []Format{E4M3, E5M2} {
+	for _, f := range []*format.Element{format.E4M3, format.E5M2} {
 		t.Run(fmt.Sprint(f), func(t *testing.T) {
 			l := tables(f)
-			for code, x := range f.values() {
+			for code, x := range f.Values() {
 				c, size := uint8(code), math.Abs(float64(x))
-				isNormal := size >= float64(f.leastNormal()) && !math.IsInf(size, 0)
+				isNormal := size >= float64(leastNormal(f)) && !math.IsInf(size, 0)
 				if got := mapped(l.otherBits, c) > l.mostOther; got != isNormal {
 					t.Errorf("code %#02x, %v: taken for normal: %v", code, x, got)
 				}
@@ -51,7 +52,7 @@ func TestDecodingMaps(t *testing.T) {
 func TestNotesExact(t *testing.T) {
 	memory := []uint8{1, 255} // a code that is not zero, and its scale
 	o := operand{View: strided(unsafe.Pointer(&memory[0]), 1, 1, 1, 1), scales: strided(unsafe.Pointer(&memory[1]), 1, 1, 1, 1)}
-	for _, l := range []*lookup{tables(E4M3), tables(E5M2), int8Lookup()} {
+	for _, l := range []*lookup{tables(format.E4M3), tables(format.E5M2), int8Lookup()} {
 		o.lookup = l
 		for scale := range 256 {
 			for _, at := range []int{0, 7, 8, 63} {

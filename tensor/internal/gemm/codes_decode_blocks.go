@@ -3,15 +3,18 @@ package gemm
 // Decoding for AVX2, which has no masks for bytes: assembly takes whole blocks along k, or groups of rows across it. What is less is
 // copied to where there is room behind it.
 
-import "unsafe"
+import (
+	"spmoe/tensor/format"
+	"unsafe"
+)
 
 // decodeGroup is the number of rows that are decoded at once across k.
 const decodeGroup = 16
 
 // padding holds codes and scales with room behind them.
 type padding struct {
-	codes  [chunkSteps * decodeGroup]uint8 // or [chunkRows * blockLength]
-	scales [chunkSteps / blockLength * decodeGroup]uint8
+	codes  [chunkSteps * decodeGroup]uint8 // or [chunkRows * format.MXBlock]
+	scales [chunkSteps / format.MXBlock * decodeGroup]uint8
 }
 
 // clear leaves zeros with scales of 1.
@@ -32,7 +35,7 @@ func copyBytes(dst, src unsafe.Pointer, rows, n, dstStride, srcStride int) {
 // alongBlocks decodes rows along k with blocks, which takes whole blocks.
 func alongBlocks(blocks func(*decoding)) func(*decoding) {
 	return func(d *decoding) {
-		rest := d.count % blockLength
+		rest := d.count % format.MXBlock
 		if d.count -= rest; d.count > 0 {
 			blocks(d)
 		}
@@ -41,10 +44,10 @@ func alongBlocks(blocks func(*decoding)) func(*decoding) {
 		}
 		p := &d.padding
 		p.clear()
-		copyBytes(unsafe.Pointer(&p.codes), unsafe.Add(d.codes, d.count), d.rows, rest, blockLength, d.codeStride)
-		copyBytes(unsafe.Pointer(&p.scales), unsafe.Add(d.scales, d.count/blockLength), d.rows, 1, 1, d.scaleStride)
+		copyBytes(unsafe.Pointer(&p.codes), unsafe.Add(d.codes, d.count), d.rows, rest, format.MXBlock, d.codeStride)
+		copyBytes(unsafe.Pointer(&p.scales), unsafe.Add(d.scales, d.count/format.MXBlock), d.rows, 1, 1, d.scaleStride)
 		d.codes, d.scales, d.dst = unsafe.Pointer(&p.codes), unsafe.Pointer(&p.scales), unsafe.Add(d.dst, 2*d.count)
-		d.count, d.codeStride, d.scaleStride = blockLength, blockLength, 1
+		d.count, d.codeStride, d.scaleStride = format.MXBlock, format.MXBlock, 1
 		blocks(d)
 	}
 }
@@ -54,7 +57,7 @@ func acrossGroups(group func(*decoding)) func(*decoding) {
 	return func(d *decoding) {
 		if p := &d.padding; d.count < decodeGroup {
 			p.clear()
-			blocks := (d.rows + blockLength - 1) / blockLength
+			blocks := (d.rows + format.MXBlock - 1) / format.MXBlock
 			copyBytes(unsafe.Pointer(&p.codes), d.codes, d.rows, d.count, decodeGroup, d.codeStride)
 			copyBytes(unsafe.Pointer(&p.scales), d.scales, blocks, d.count, decodeGroup, d.scaleStride)
 			d.codes, d.scales = unsafe.Pointer(&p.codes), unsafe.Pointer(&p.scales)

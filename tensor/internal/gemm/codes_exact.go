@@ -5,6 +5,7 @@ package gemm
 import (
 	"encoding/binary"
 	"slices"
+	"spmoe/tensor/format"
 )
 
 // below says whether no scale was above most.
@@ -35,7 +36,7 @@ func (o operand) zeroOutside() bool {
 			if s := *at[uint8](o.scales, i, j); s >= o.lookup.minScale && s <= o.lookup.maxScale {
 				continue
 			}
-			for k := j * blockLength; k < min((j+1)*blockLength, o.Cols); k++ {
+			for k := j * format.MXBlock; k < min((j+1)*format.MXBlock, o.Cols); k++ {
 				if *at[uint8](o.View, i, k)&o.lookup.magnitude != 0 {
 					return false
 				}

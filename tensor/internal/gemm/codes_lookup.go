@@ -5,6 +5,7 @@ package gemm
 import (
 	"math"
 	"math/bits"
+	"spmoe/tensor/format"
 	"sync"
 )
 
@@ -25,16 +26,16 @@ type lookup struct {
 
 	minScale, maxScale uint8 // between which every decoded element is exact and normal
 	magnitude          uint8 // bits of a code that are all 0 for a zero
-	format             Format
+	element            *format.Element
 
 	decodeAlong, decodeAcross func(*decoding)
 }
 
 // newLookup returns a function that makes a lookup when it is first wanted.
-func newLookup(f Format, along, across func(*decoding)) func() *lookup {
+func newLookup(f *format.Element, along, across func(*decoding)) func() *lookup {
 	return sync.OnceValue(func() *lookup {
-		l := &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, format: INT8} // without tables
-		if f != INT8 {
+		l := &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, element: format.INT8} // without tables
+		if !f.IsInteger() {
 			l = tables(f)
 		}
 		l.decodeAlong, l.decodeAcross = along, across
@@ -42,8 +43,8 @@ func newLookup(f Format, along, across func(*decoding)) func() *lookup {
 	})
 }
 
-func tables(f Format) *lookup {
-	values := f.values()
+func tables(f *format.Element) *lookup {
+	values := f.Values()
 	largest := float32(0)
 	for _, x := range values {
 		if x > largest && !math.IsInf(float64(x), 0) {
@@ -51,8 +52,8 @@ func tables(f Format) *lookup {
 		}
 	}
 	top := 127 - math.Ilogb(float64(largest)) + 127
-	l := &lookup{minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, format: f}
-	l.normalBits(minifloats[f])
+	l := &lookup{minScale: uint8(1 - math.Ilogb(float64(values[1]))), maxScale: uint8(top), magnitude: 0x7f, element: f}
+	l.normalBits(f)
 	l.top = words(top<<7) - l.bias
 	for code, x := range values[1:128] {
 		bits := math.Float32bits(float32(math.Ldexp(float64(x), top-127)))
@@ -65,9 +66,9 @@ func tables(f Format) *lookup {
 }
 
 // normalBits sets what decodes normal codes.
-func (l *lookup) normalBits(f minifloat) {
-	mantissa, special := f.mantissa, 128-f.special
-	l.bias = words(f.bias() << 7)
+func (l *lookup) normalBits(f *format.Element) {
+	mantissa, special := f.Mantissa(), int(f.Largest())+1 // the first code that is no number
+	l.bias = words((1 - f.MinExponent()) << 7)
 	place := func(code uint8) int { return int(code&0x7f) << (7 - mantissa) }
 	l.lowBits = bitMatrix(func(code uint8) uint8 { return uint8(place(code)) })
 	l.highBits = bitMatrix(func(code uint8) uint8 { return code&0x80 | uint8(place(code)>>8) })
@@ -94,7 +95,7 @@ func (l *lookup) normalBits(f minifloat) {
 			return one(bit)
 		}
 	})
-	l.mostOther = uint8(1<<mantissa + f.special - 1)
+	l.mostOther = uint8(1<<mantissa + 127 - special)
 }
 
 // words is twice x, as 16-bit words.

@@ -1,5 +1,7 @@
 package gemm
 
+import "spmoe/tensor/format"
+
 // Operands as memory holds them.
 
 // operand is a or bᵀ in memory: rows along k, of elements as they are or of 8-bit codes.
@@ -26,11 +28,11 @@ func (o operand) part(elem, i, n int) operand {
 func (o operand) along(elem, k, n int) operand {
 	if o.lookup != nil {
 		elem = 1
-		o.scales = o.scales.slice(1, 0, k/blockLength, o.Rows, (n+blockLength-1)/blockLength)
+		o.scales = o.scales.slice(1, 0, k/format.MXBlock, o.Rows, (n+format.MXBlock-1)/format.MXBlock)
 	}
 	o.View = o.slice(elem, 0, k, o.Rows, n)
 	return o
 }
 
 // scaled is the operand as it was.
-func (o operand) scaled() Scaled { return Scaled{o.View, o.scales, o.lookup.format} }
+func (o operand) scaled() Scaled { return Scaled{o.View, o.scales, o.lookup.element} }

@@ -7,25 +7,28 @@ package gemm
 // more than a cache line or half of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is
 // fetched in the order of memory.
 
-import "unsafe"
+import (
+	"spmoe/tensor/format"
+	"unsafe"
+)
 
 const acrossColumns = 32 // rows of b that a kernel takes
 
 // acrossFamily is the kernels by the rows of a.
 type acrossFamily struct {
 	kernels   []func(*across)
-	tables    []func() *directCodes           // by format: with what kernels decode codes
-	panel     func(*columnPanel)              // or, if not nil, what makes column panels for the packed product's microkernel
-	meanwhile []func(*columnPanel, *tile)     // panel that multiplies the first row panel meanwhile, by its rows, if it has so few
-	tiles     []func(*columnPanel, *tile)     // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
-	configure func(t *tile, panels, rows int) // what tiles need to know of the rows
-	maxScale  uint8                           // above which panel or tiles cannot decode
-	format    Format                          // of codes
-	elem      int                             // bytes of an element of b
-	shared    bool                            // each row panel fetches its part of what comes next; if not, each fetches all
-	run       int                             // steps of k, about, in a run
-	strip     int                             // bytes of b, about, in a run
-	height    int                             // rows of a up to which this was found faster than packing; on AMX no more were tried
+	tables    map[*format.Element]func() *directCodes // by element: with what kernels decode codes
+	panel     func(*columnPanel)                      // or, if not nil, what makes column panels for the packed product's microkernel
+	meanwhile []func(*columnPanel, *tile)             // panel that multiplies the first row panel meanwhile, by its rows, if it has so few
+	tiles     []func(*columnPanel, *tile)             // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
+	configure func(t *tile, panels, rows int)         // what tiles need to know of the rows
+	maxScale  uint8                                   // above which panel or tiles cannot decode
+	element   *format.Element                         // of codes
+	elem      int                                     // bytes of an element of b
+	shared    bool                                    // each row panel fetches its part of what comes next; if not, each fetches all
+	run       int                                     // steps of k, about, in a run
+	strip     int                                     // bytes of b, about, in a run
+	height    int                                     // rows of a up to which this was found faster than packing; on AMX no more were tried
 }
 
 // acrossFamilies is those of a tier: for a b of elements and of codes.
@@ -44,7 +47,7 @@ func (fs *acrossFamilies) take(a, b operand, m into) bool {
 	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.RowStride != 1 {
 		return false
 	}
-	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.format == fs.codes.format && b.scales.RowStride == 1)
+	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.element == fs.codes.element && b.scales.RowStride == 1)
 }
 
 // multiply is family.multiply for operands that acrossFamilies.take, if all that they hold decodes exactly. Otherwise it returns
@@ -112,7 +115,7 @@ func (p *acrossProduct) exact(s *Scratch) bool {
 // all computes the sums.
 func (p *acrossProduct) all(s *Scratch) {
 	b, elem := p.b, p.family.elem
-	p.run = evenly(b.Cols, p.family.run, blockLength)
+	p.run = evenly(b.Cols, p.family.run, format.MXBlock)
 	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
 	const spare = 3 * acrossColumns // that the last strip may have more, and that are computed twice
 	p.partial = s.partial.atLeast(4 * p.result.Rows * (p.columns + spare))
@@ -122,7 +125,7 @@ func (p *acrossProduct) all(s *Scratch) {
 		s.calls.panel = columnPanel{dst: p.panelRoom(s), lookup: b.lookup, stride: elem * b.ColStride, scaleStride: b.scales.ColStride}
 		s.calls.panel.reset()
 	} else if b.lookup != nil {
-		p.call.codes = p.family.tables[b.lookup.format]()
+		p.call.codes = p.family.tables[b.lookup.element]()
 	}
 	for j := 0; j < b.Rows; {
 		n := p.columns

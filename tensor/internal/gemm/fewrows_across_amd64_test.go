@@ -10,6 +10,7 @@ import (
 
 	"spmoe/tensor/cpu"
 	"spmoe/tensor/cpu/cputest"
+	"spmoe/tensor/format"
 )
 
 // Shapes around the kernels' units: 32 columns, two and four steps of k, blocks of 32 of them, runs, strips, panels.
@@ -22,17 +23,17 @@ var acrossShapes = []struct{ m, n, k int }{
 var acrossTiers = []struct {
 	tier     cpu.Tier
 	family   *family
-	decoders *decoders
+	decoders decoders
 }{
-	{cpu.AVX2, &bf16SplitAVX2, &decodersAVX2},
-	{cpu.AMX, &bf16AMX, &decodersAVX512},
-	{cpu.AVX512BF16, &bf16AVX512, &decodersAVX512},
+	{cpu.AVX2, &bf16SplitAVX2, decodersAVX2},
+	{cpu.AMX, &bf16AMX, decodersAVX512},
+	{cpu.AVX512BF16, &bf16AVX512, decodersAVX512},
 }
 
 // acrossTest multiplies across by a family.
 type acrossTest struct {
 	*family
-	*decoders
+	decoders
 	s *Scratch
 }
 
@@ -102,12 +103,12 @@ func TestAcrossEqualsPacked(t *testing.T) {
 					c := newMatrix[float32](sh.m, sh.n, false, guard)
 					a.multiply(c.View, View{}, operand{View: x.View}, operand{View: y.transposed()})
 					checkOrder(t, c, x.View, y.View, a.packing.tiles)
-					codes := finite(r, E4M3)
+					codes := finite(r, format.E4M3)
 					if i%2 == 1 { // mostly normal numbers, as in training
 						codes = func() uint8 { return uint8(r.IntN(2)<<7 | 8 + r.IntN(118)) }
 					}
 					coded, ok := a.operand(newScaled(formats[i%3], sh.m, sh.k, aT, aT, finite(r, formats[i%3]), near(r)).Scaled)
-					weights, okWeights := a.operand(newScaled(E4M3, sh.n, sh.k, true, true, codes, near(r)).Scaled)
+					weights, okWeights := a.operand(newScaled(format.E4M3, sh.n, sh.k, true, true, codes, near(r)).Scaled)
 					if !ok || !okWeights {
 						t.Fatal("the operands are not decodable")
 					}
@@ -128,20 +129,20 @@ func TestAcrossLeavesWhatIsNotExact(t *testing.T) {
 			for _, row := range []int{0, 31, 32, 40, 69} {
 				for _, col := range []int{0, 31, 64, 97, 98} {
 					r := rand.New(rand.NewPCG(3, uint64(row)))
-					coded := newScaled(E4M3, m, k, false, false, finite(r, E4M3), near(r))
-					weights := newScaled(E4M3, n, k, true, true, finite(r, E4M3), near(r))
+					coded := newScaled(format.E4M3, m, k, false, false, finite(r, format.E4M3), near(r))
+					weights := newScaled(format.E4M3, n, k, true, true, finite(r, format.E4M3), near(r))
 					x, _ := a.operand(coded.Scaled)
 					y, _ := a.operand(weights.Scaled)
 					c := newMatrix[float32](m, n, false, guard)
 					if !a.multiply(c.View, View{}, x, y) {
 						t.Fatal("the product was not computed")
 					}
-					*at[uint8](weights.Codes, row, col), *at[uint8](weights.Scales, row, col/blockLength) = ch.code, ch.scale
+					*at[uint8](weights.Codes, row, col), *at[uint8](weights.Scales, row, col/format.MXBlock) = ch.code, ch.scale
 					if a.multiply(c.View, View{}, x, y) {
 						t.Fatalf("code %#x with scale %d at row %d, %d of b was taken for exact", ch.code, ch.scale, row, col)
 					}
-					*at[uint8](weights.Codes, row, col), *at[uint8](weights.Scales, row, col/blockLength) = 0, 127
-					*at[uint8](coded.Codes, row%m, col), *at[uint8](coded.Scales, row%m, col/blockLength) = ch.code, ch.scale
+					*at[uint8](weights.Codes, row, col), *at[uint8](weights.Scales, row, col/format.MXBlock) = 0, 127
+					*at[uint8](coded.Codes, row%m, col), *at[uint8](coded.Scales, row%m, col/format.MXBlock) = ch.code, ch.scale
 					if a.multiply(c.View, View{}, x, y) {
 						t.Fatalf("code %#x with scale %d at row %d, %d of a was taken for exact", ch.code, ch.scale, row%m, col)
 					}
@@ -159,7 +160,7 @@ func TestAcrossAnyScale(t *testing.T) {
 		x, _ := operands[uint16](r, m, n, k, false, false)
 		got, want := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 		for scale := range 256 {
-			weights := newScaled(E4M3, n, k, true, true, finite(r, E4M3), near(r))
+			weights := newScaled(format.E4M3, n, k, true, true, finite(r, format.E4M3), near(r))
 			*at[uint8](weights.Scales, scale%n, scale%3) = uint8(scale)
 			y, _ := a.operand(weights.Scaled)
 			most := int(y.lookup.maxScale)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"spmoe/tensor/format"
 	"strings"
 	"sync"
 	"testing"
@@ -58,8 +59,8 @@ func fewRowsOf(b *testing.B, repeat int, count func(weights, threads int) int) {
 						{name: "BF16", bytes: 2, multiply: func(thread, expert int) {
 							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), into{})
 						}},
-						fewCoded(E4M3, active.mx, scratch, results, experts, m),
-						fewCoded(INT8, active.mx, scratch, results, experts, m),
+						fewCoded(format.E4M3, active.mx, scratch, results, experts, m),
+						fewCoded(format.INT8, active.mx, scratch, results, experts, m),
 					}
 					tops := make([]float64, threads)
 					for b.Loop() {
@@ -96,7 +97,7 @@ type fewRows struct {
 }
 
 // fewCoded multiplies m rows of codes with those of experts.
-func fewCoded(f Format, multiply func(s *Scratch, sum, out View, a, b Scaled, m into), scratch []Scratch, results []View, experts *streamed, m int) *fewRows {
+func fewCoded(f *format.Element, multiply func(s *Scratch, sum, out View, a, b Scaled, m into), scratch []Scratch, results []View, experts *streamed, m int) *fewRows {
 	x := benchScaled(f, m, experts.k, false)
 	return &fewRows{name: strings.ToUpper(f.String()), bytes: 33. / 32, multiply: func(thread, expert int) {
 		multiply(&scratch[thread], results[thread], View{}, x, experts.scaled(f, expert), into{})
@@ -121,14 +122,14 @@ func newStreamed(n, k int, across bool, count int) *streamed {
 	if across {
 		rows, cols = s.count*k, n
 	}
-	s.elements, s.codes = benchBytes(rows, cols, false), benchScaled(E4M3, rows, cols, false).Codes
-	s.scales = benchScales(s.count*n, (k+blockLength-1)/blockLength)
+	s.elements, s.codes = benchBytes(rows, cols, false), benchScaled(format.E4M3, rows, cols, false).Codes
+	s.scales = benchScales(s.count*n, (k+format.MXBlock-1)/format.MXBlock)
 	return s
 }
 
 func (s *streamed) bf16(i int) View { return s.part(s.elements, 2, i) }
 
-func (s *streamed) scaled(f Format, i int) Scaled {
+func (s *streamed) scaled(f *format.Element, i int) Scaled {
 	scales := s.scales.slice(1, i*s.n, 0, s.n, s.scales.Cols)
 	if s.across {
 		scales = strided(scales.Ptr, scales.Cols, s.n, s.n, 1).transposed()

@@ -169,7 +169,7 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 	*d = direct{rows: rows, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
 	if b.lookup != nil && f.tables != nil {
-		d.codes = f.tables[b.lookup.format]()
+		d.codes = f.tables[b.lookup.element]()
 	}
 	d.notes.reset()
 }

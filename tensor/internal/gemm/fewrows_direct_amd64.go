@@ -5,6 +5,7 @@ package gemm
 // The kernels of direct products on amd64. Columns must be what the generator says.
 
 import (
+	"spmoe/tensor/format"
 	"sync"
 )
 
@@ -55,13 +56,13 @@ func directAVX512Of(b operand) *directFamily {
 
 // directAVX2Of is the kernels of AVX2: those for codes take whole blocks of E4M3.
 func directAVX2Of(b operand) *directFamily {
-	if b.lookup != nil && b.lookup.format == E4M3 && b.Cols%blockLength == 0 {
+	if b.lookup != nil && b.lookup.element == format.E4M3 && b.Cols%format.MXBlock == 0 {
 		return &directMXAVX2
 	}
 	return &directAVX2
 }
 
-var directTables = []func() *directCodes{
-	E4M3: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[E4M3](), 237) }), // all but 0, subnormal numbers and NaN
-	E5M2: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[E5M2](), 0) }),   // none
+var directTables = map[*format.Element]func() *directCodes{
+	format.E4M3: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[format.E4M3](), 237) }), // all but 0, subnormal numbers and NaN
+	format.E5M2: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[format.E5M2](), 0) }),   // none
 }

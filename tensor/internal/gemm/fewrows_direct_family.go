@@ -2,7 +2,10 @@ package gemm
 
 // What the kernels of direct products want of their operands.
 
-import "unsafe"
+import (
+	"spmoe/tensor/format"
+	"unsafe"
+)
 
 // directFamily is the kernels by the rows of a and how many rows of b each takes at once.
 type directFamily struct {
@@ -19,7 +22,7 @@ type directFamily struct {
 
 	whole bool // kernels take whole steps of BF16: rests of rows are copied, codes decoded to where there is room behind them
 
-	tables []func() *directCodes // by format: with what kernels decode codes; nil if they do not
+	tables map[*format.Element]func() *directCodes // by element: with what kernels decode codes; nil if they do not
 
 	// factors makes of scales, in the place of bytes, what kernels want instead, and notes the least and the most. nil: scales.
 	factors   func(s *Scratch, scales View, met *notes) View

@@ -4,7 +4,10 @@ package gemm
 // lies, or where its codes were decoded to, and only a becomes a column panel. The bits are those of the packed product, since tiles add
 // the same products in the same order.
 
-import "unsafe"
+import (
+	"spmoe/tensor/format"
+	"unsafe"
+)
 
 const (
 	tallRows = 64 // of b, that the microkernel multiplies at once
@@ -28,7 +31,7 @@ func (f *family) turns(a, b operand, m into) bool {
 	if f.turned == nil || a.Cols == 0 || a.Rows > f.columns || m.add || m.span > 0 {
 		return false
 	}
-	return b.lengthwise() && (b.lookup == nil || b.lookup.format != INT8)
+	return b.lengthwise() && (b.lookup == nil || b.lookup.element != format.INT8)
 }
 
 // multiplyTurned is multiply for operands that turn, if all that they hold decodes exactly. Otherwise it returns false, and the result is

@@ -5,6 +5,7 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
+	"spmoe/tensor/format"
 	"testing"
 	"unsafe"
 )
@@ -79,7 +80,7 @@ func TestTurnedLeavesWhatIsNotExact(t *testing.T) {
 	const m, n, k = 6, 100, 99
 	f, s := &bf16AMX, new(Scratch)
 	r := rand.New(rand.NewPCG(3, 3))
-	a, b := newScaled(E4M3, m, k, false, false, finite(r, E4M3), near(r)), newScaled(E4M3, n, k, false, false, finite(r, E4M3), near(r))
+	a, b := newScaled(format.E4M3, m, k, false, false, finite(r, format.E4M3), near(r)), newScaled(format.E4M3, n, k, false, false, finite(r, format.E4M3), near(r))
 	x, _ := decodersAVX512.operand(a.Scaled)
 	y, _ := decodersAVX512.operand(b.Scaled)
 	c := newMatrix[float32](m, n, false, guard)
@@ -92,7 +93,7 @@ func TestTurnedLeavesWhatIsNotExact(t *testing.T) {
 			of       scaledMatrix
 			row, col int
 		}{{a, 0, 0}, {a, 5, 98}, {b, 0, 40}, {b, 63, 98}, {b, 99, 0}} {
-			code, scale := at[uint8](place.of.Codes, place.row, place.col), at[uint8](place.of.Scales, place.row, place.col/blockLength)
+			code, scale := at[uint8](place.of.Codes, place.row, place.col), at[uint8](place.of.Scales, place.row, place.col/format.MXBlock)
 			oldCode, oldScale := *code, *scale
 			*code, *scale = ch.code, ch.scale
 			if computed() {

@@ -9,6 +9,7 @@ import (
 
 	"spmoe/tensor/cpu"
 	"spmoe/tensor/cpu/cputest"
+	"spmoe/tensor/format"
 )
 
 // reference computes in float64 what c becomes and how far from it a sum in FP32 may end: eps/2 of the running sum a step.
@@ -262,14 +263,14 @@ func TestAlikeRows(t *testing.T) {
 		eachTier(t, func(t *testing.T, ks *kernels) {
 			m := min(ks.alikeRows(), 70)
 			x, y := operands[uint16](r, m, n, k, false, bT)
-			scaled := func(f Format) func(c View, lo, hi int) {
+			scaled := func(f *format.Element) func(c View, lo, hi int) {
 				coded, weights := newScaled(f, m, k, false, false, finite(r, f), near(r)), newScaled(f, n, k, bT, bT, finite(r, f), near(r))
 				return func(c View, lo, hi int) { ks.mx(&s, c, View{}, coded.Scaled.rows(lo, hi-lo), weights.Scaled, into{}) }
 			}
 			all, alone := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 			for what, multiply := range map[string]func(c View, lo, hi int){
 				"BF16": func(c View, lo, hi int) { ks.bf16(&s, c, x.slice(2, lo, 0, hi-lo, k), y.View, into{}) },
-				"E4M3": scaled(E4M3), "E5M2": scaled(E5M2), "INT8": scaled(INT8),
+				"E4M3": scaled(format.E4M3), "E5M2": scaled(format.E5M2), "INT8": scaled(format.INT8),
 			} {
 				multiply(all.View, 0, m)
 				for i := range m {

@@ -6,6 +6,7 @@ package gemm
 // multiply-add, in the order of k.
 
 import (
+	"spmoe/tensor/format"
 	"sync"
 	"unsafe"
 )
@@ -46,12 +47,12 @@ func (w *fewInt8) multiply(s *Scratch, f *family, sum, out View, a, b operand, a
 }
 
 // int8Lookup has the range of scales for which a sum can be scaled without leaving the normal numbers.
-var int8Lookup = sync.OnceValue(func() *lookup { return &lookup{minScale: 40, maxScale: 220, magnitude: 0xff, format: INT8} })
+var int8Lookup = sync.OnceValue(func() *lookup { return &lookup{minScale: 40, maxScale: 220, magnitude: 0xff, element: format.INT8} })
 
 // int8Operands says whether a and b can be packed in records: whole blocks of MXINT8.
 func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 	packable := func(m Scaled) bool {
-		return m.Format == INT8 && m.Codes.Cols%blockLength == 0 && (m.Codes.rowMajor() || m.Codes.RowStride == 1)
+		return m.Element == format.INT8 && m.Codes.Cols%format.MXBlock == 0 && (m.Codes.rowMajor() || m.Codes.RowStride == 1)
 	}
 	if !packable(a) || !packable(b) {
 		return
@@ -81,7 +82,7 @@ func (r *records) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelS
 	for k := 0; k < o.Cols; k += run {
 		part := o.along(1, k, min(run, o.Cols-k))
 		for i := 0; i < o.Rows; i += shape.height {
-			to := unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*(k/blockLength*r.steps))
+			to := unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*(k/format.MXBlock*r.steps))
 			r.pack(s, to, part.part(1, i, o.Rows-i), shape)
 		}
 	}

@@ -5,6 +5,7 @@ package gemm
 // MXINT8 on VPDPBUSD, which multiplies unsigned by signed bytes: rows of a are packed with 128 added, which sums of b make good.
 
 import (
+	"spmoe/tensor/format"
 	"unsafe"
 )
 
@@ -31,7 +32,7 @@ const recordRun = 512
 //go:noinline
 func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
 	o = o.part(1, 0, min(shape.height, o.Rows))
-	blocks, step := o.Cols/blockLength, 4*shape.width
+	blocks, step := o.Cols/format.MXBlock, 4*shape.width
 	lanes, interleave, flip := 16, interleaveBytes16AVX512, &s.calls.flip
 	if *flip = 0x80808080; shape.columns || shape.tiles {
 		*flip = 0

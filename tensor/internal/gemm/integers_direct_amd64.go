@@ -4,7 +4,10 @@ package gemm
 
 // MXINT8 with few rows of a: b is read once, in place, instead of being packed.
 
-import "unsafe"
+import (
+	"spmoe/tensor/format"
+	"unsafe"
+)
 
 var (
 	directInt8Along = [directHeight + 1]func(t *tile, scales unsafe.Pointer, ahead int){
@@ -36,7 +39,7 @@ var directInt8 = fewInt8{
 
 // directInt8 packs a as a column panel.
 func (s *Scratch) directInt8(_ *family, sum View, a, b operand, startAtSum bool) bool {
-	panel := s.a.atLeast(4 * recordSteps * (a.Cols / blockLength) * a.Rows)
+	panel := s.a.atLeast(4 * recordSteps * (a.Cols / format.MXBlock) * a.Rows)
 	s.calls.decoding.reset()
 	s.records(panel, a, panelShape{height: a.Rows, width: a.Rows, columns: true})
 	if !s.calls.decoding.exact(a) {
@@ -64,7 +67,7 @@ func lastColumns(columns, done int) (j, mask int) {
 func (s *Scratch) directAlong(sum View, b operand) {
 	const columns = directInt8Columns
 	t := &s.calls.tile
-	t.aStride, t.steps, t.columns = b.RowStride, b.Cols/blockLength, 1<<columns-1
+	t.aStride, t.steps, t.columns = b.RowStride, b.Cols/format.MXBlock, 1<<columns-1
 	group := columns * b.RowStride
 	ahead := (directAhead/group + 1) * group
 	scales := s.chunks.atLeast(4 * columns * t.steps)
@@ -86,9 +89,9 @@ func (s *Scratch) directAcross(sum View, b operand) {
 	t.aStride = b.ColStride
 	whole := b.Rows / columns * columns
 	for k := 0; k < b.Cols; k += directInt8Run {
-		t.steps = min(directInt8Run, b.Cols-k) / blockLength
-		t.a = unsafe.Add(panel, k/blockLength*record)
-		part := b.along(1, k, t.steps*blockLength)
+		t.steps = min(directInt8Run, b.Cols-k) / format.MXBlock
+		t.a = unsafe.Add(panel, k/format.MXBlock*record)
+		part := b.along(1, k, t.steps*format.MXBlock)
 		t.columns = 1<<columns - 1
 		for j := 0; j < whole; j += directInt8Groups * columns {
 			s.callDirectAcross(sum, part, j, min(directInt8Groups, (whole-j)/columns))

@@ -2,14 +2,17 @@ package gemm
 
 // The order of summation of products of integers, in plain Go: of bytes, of words, of tiles, with few rows or many.
 
-import "math"
+import (
+	"math"
+	"spmoe/tensor/format"
+)
 
 // blockSums adds row i of a times row j of b to c: block after block, the exact sum of products, which is scaled and added with
 // one rounding.
 func blockSums(a, b Scaled, i, j int, c float32) float32 {
 	for block := range a.Scales.Cols {
 		sum := 0
-		for k := block * blockLength; k < (block+1)*blockLength; k++ {
+		for k := block * format.MXBlock; k < (block+1)*format.MXBlock; k++ {
 			sum += int(int8(*at[uint8](a.Codes, i, k))) * int(int8(*at[uint8](b.Codes, j, k)))
 		}
 		scales := int(*at[uint8](a.Scales, i, block)) + int(*at[uint8](b.Scales, j, block))

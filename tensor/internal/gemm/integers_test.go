@@ -5,6 +5,7 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
+	"spmoe/tensor/format"
 	"testing"
 )
 
@@ -19,8 +20,8 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%dx%dx%d,%d", sh.m, sh.n, sh.k, l), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(i), uint64(l)))
-				a := newScaled(INT8, sh.m, sh.k, bit(0), bit(1), finite(r, INT8), near(r))
-				b := newScaled(INT8, sh.n, sh.k, bit(2), bit(3), finite(r, INT8), near(r))
+				a := newScaled(format.INT8, sh.m, sh.k, bit(0), bit(1), finite(r, format.INT8), near(r))
+				b := newScaled(format.INT8, sh.n, sh.k, bit(2), bit(3), finite(r, format.INT8), near(r))
 				special := r.IntN(sh.n)
 				*at[uint8](b.Scales, special, 0) = 5 // its column takes another way, the others stay as they are
 				initial := results(r, sh.m, sh.n)
@@ -84,8 +85,8 @@ func TestInt8ExtremeCodes(t *testing.T) {
 			for l := range 4 {
 				t.Run(fmt.Sprint(codes, scales, l), func(t *testing.T) {
 					same := func(x uint8) func() uint8 { return func() uint8 { return x } }
-					a := newScaled(INT8, m, k, l&1 == 1, l&1 == 1, same(codes[0]), same(scales[0]))
-					b := newScaled(INT8, n, k, l&2 == 2, l&2 == 2, same(codes[1]), same(scales[1]))
+					a := newScaled(format.INT8, m, k, l&1 == 1, l&1 == 1, same(codes[0]), same(scales[0]))
+					b := newScaled(format.INT8, n, k, l&2 == 2, l&2 == 2, same(codes[1]), same(scales[1]))
 					want := blockSums(a.Scaled, b.Scaled, 0, 0, 0)
 					eachTier(t, func(t *testing.T, ks *kernels) {
 						if ks.peakInt8 == nil {
@@ -116,8 +117,8 @@ func TestInt8RoundsExtremeSums(t *testing.T) {
 				if scales == 220 {
 					same = func() uint8 { return scales }
 				}
-				a := newScaled(INT8, m, 64, false, false, finite(r, INT8), same)
-				b := newScaled(INT8, 40, 64, false, false, finite(r, INT8), same)
+				a := newScaled(format.INT8, m, 64, false, false, finite(r, format.INT8), same)
+				b := newScaled(format.INT8, 40, 64, false, false, finite(r, format.INT8), same)
 				eachTier(t, func(t *testing.T, ks *kernels) {
 					if ks.peakInt8 == nil {
 						t.Skip("this tier decodes")
@@ -144,13 +145,13 @@ func TestInt8ZeroBlocks(t *testing.T) {
 		for l := range 4 {
 			t.Run(fmt.Sprintf("%v,%d", sh, l), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(3, uint64(l)))
-				a := newScaled(INT8, sh.m, sh.k, l&1 == 1, l&1 == 1, finite(r, INT8), near(r))
-				b := newScaled(INT8, sh.n, sh.k, l&1 == 1, l&1 == 1, finite(r, INT8), near(r))
+				a := newScaled(format.INT8, sh.m, sh.k, l&1 == 1, l&1 == 1, finite(r, format.INT8), near(r))
+				b := newScaled(format.INT8, sh.n, sh.k, l&1 == 1, l&1 == 1, finite(r, format.INT8), near(r))
 				zeros := a
 				if l&2 == 2 {
 					zeros = b
 				}
-				for k := range blockLength {
+				for k := range format.MXBlock {
 					*at[uint8](zeros.Codes, 1, k) = 0
 				}
 				eachTier(t, func(t *testing.T, ks *kernels) {
@@ -171,14 +172,14 @@ func TestInt8ZeroBlocks(t *testing.T) {
 
 // What is not whole blocks of MXINT8 in both operands has the bits of the plain way, whatever the layouts.
 func TestDecodedInt8EqualsPlain(t *testing.T) {
-	pairs := [][2]Format{{INT8, INT8}, {INT8, E4M3}, {E5M2, INT8}}
+	pairs := [][2]*format.Element{{format.INT8, format.INT8}, {format.INT8, format.E4M3}, {format.E5M2, format.INT8}}
 	for i, sh := range []struct{ m, n, k int }{
 		{1, 20, 33}, {5, 40, 95}, {12, 17, 300}, {13, 70, 1}, {25, 33, 31}, {70, 200, 64}, {65, 66, 257}, {130, 40, 601}, {20, 100, 1088},
 	} {
 		for l := range 16 {
 			bit := func(j int) bool { return l>>j&1 == 1 }
 			for _, f := range pairs {
-				if f[0] == f[1] && sh.k%blockLength == 0 || sh.m*sh.n*sh.k > 200000 && (bit(0) != bit(1) || bit(2) != bit(3)) {
+				if f[0] == f[1] && sh.k%format.MXBlock == 0 || sh.m*sh.n*sh.k > 200000 && (bit(0) != bit(1) || bit(2) != bit(3)) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%dx%dx%d,%v,%v,%d", sh.m, sh.n, sh.k, f[0], f[1], l), func(t *testing.T) {

@@ -4,7 +4,10 @@ package gemm
 
 // MXINT8 on AMX: the same sums of blocks as by VPDPBUSD, in the same order.
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"spmoe/tensor/format"
+)
 
 var int8AMX = family{
 	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, stack: int8AMXTiles, configure: (*tile).configureInt8, room: tileRoom,
@@ -23,7 +26,7 @@ func (t *tile) configureInt8() {
 
 func (c *tileConfig) setInt8(rows int) {
 	*c = tileConfig{1}
-	const codes = blockLength
+	const codes = format.MXBlock
 	for i, shape := range [6]struct{ rows, bytes int }{{rows, 64}, {rows, 64}, {rows, codes}, {rows, codes}, {codes / 4, 64}, {codes / 4, 64}} {
 		binary.LittleEndian.PutUint16(c[16+2*i:], uint16(shape.bytes))
 		c[48+i] = byte(shape.rows)

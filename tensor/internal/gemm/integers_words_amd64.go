@@ -5,7 +5,10 @@ package gemm
 // MXINT8 on AVX2, which multiplies pairs of 16-bit words and adds the two products. VPMADDUBSW would take bytes, but its sums saturate.
 // The bits are those of VPDPBUSD (integers_bytes_amd64.go): a sum of products is exact either way, and is scaled and added in the same order.
 
-import "unsafe"
+import (
+	"spmoe/tensor/format"
+	"unsafe"
+)
 
 var int8AVX2 = family{
 	rows: 3, columns: 32, adds: true, runSteps: 16 * wordSteps, room: 4 * 3 * 32,
@@ -32,7 +35,7 @@ var fewWords = fewInt8{
 }
 
 // acrossWords has the same for codes that are neighbours across k.
-var acrossWords = acrossFamily{format: INT8, elem: 1, run: fewWordRun, strip: 128 << 10, height: fewWordRows, panel: acrossWordsAVX2, maxScale: 255}
+var acrossWords = acrossFamily{element: format.INT8, elem: 1, run: fewWordRun, strip: 128 << 10, height: fewWordRows, panel: acrossWordsAVX2, maxScale: 255}
 
 const (
 	fewWordRows = 96  // of a, up to which this was found faster
@@ -55,7 +58,7 @@ func (s *Scratch) fewWords(f *family, sum View, a, b operand, _ bool) bool {
 			if k+d.k == b.Cols {
 				d.ahead = f.columns*b.RowStride - k
 			}
-			d.src, d.scales = unsafe.Pointer(at[uint8](b.View, j, k)), unsafe.Pointer(at[uint8](b.scales, j, k/blockLength))
+			d.src, d.scales = unsafe.Pointer(at[uint8](b.View, j, k)), unsafe.Pointer(at[uint8](b.scales, j, k/format.MXBlock))
 			callAlongWords(d)
 			t.sum, t.startAtSum, t.steps = unsafe.Pointer(at[float32](sum, 0, j)), min(k, 1), f.packing.steps(d.k)
 			f.column(t, &p, f.packing.steps(k))
@@ -80,7 +83,7 @@ var wordsAcross = [17]func(dst, src unsafe.Pointer, stride int, scales unsafe.Po
 //
 //go:noinline
 func (s *Scratch) words(dst unsafe.Pointer, o operand, shape panelShape) {
-	blocks, step, rows := o.Cols/blockLength, 4*shape.width, min(shape.height, o.Rows)
+	blocks, step, rows := o.Cols/format.MXBlock, 4*shape.width, min(shape.height, o.Rows)
 	scales := s.wordScales(o.scales, rows, shape.columns)
 	for i, lanes := 0, 0; i < rows; i += lanes {
 		to, from, scales := unsafe.Add(dst, 4*i), unsafe.Pointer(at[uint8](o.View, i, 0)), unsafe.Add(scales, 4*i)

@@ -36,33 +36,33 @@ var (
 var recipes = map[cpu.Tier]*recipe{
 	cpu.AVX2: {
 		bf16: &bf16SplitAVX2, fp32: &fp32AVX2, few: upTo(16), direct: directAVX2Of,
-		decoders: &decodersAVX2, integers: &int8AVX2,
+		decoders: decodersAVX2, integers: &int8AVX2,
 		peakBF16: peakFP32AVX2, peakFP32: peakFP32AVX2, peakInt8: peakInt8AVX2,
 	},
 	cpu.AVX512: {
 		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: upTo(8), direct: directAVX2Of,
-		decoders: &decodersAVX2,
+		decoders: decodersAVX2,
 		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512,
 	},
 	cpu.AVX512VNNI: {
 		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: upTo(8), direct: directAVX2Of,
-		decoders: &decodersAVX2, integers: &int8AVX512,
+		decoders: decodersAVX2, integers: &int8AVX512,
 		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
 	},
 	cpu.AVX512BF16FMA: {
 		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: few, direct: directAVX512Of,
-		decoders: &decodersAVX512, integers: &int8AVX512,
+		decoders: decodersAVX512, integers: &int8AVX512,
 		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
 	},
 	cpu.AVX512BF16: {
 		bf16: &bf16AVX512, fp32: &fp32AVX512, few: few, direct: directAVX512Of,
-		decoders: &decodersAVX512, integers: &int8AVX512,
+		decoders: decodersAVX512, integers: &int8AVX512,
 		peakBF16: peakBF16AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
 	},
 	cpu.AMX: {
 		// Tiles read b in place, too, and sum as they always do.
 		bf16: &bf16AMX, fp32: &fp32AVX512, few: upTo(0), direct: directAVX512Of,
-		decoders: &decodersAVX512, integers: &int8AMX,
+		decoders: decodersAVX512, integers: &int8AMX,
 		peakBF16: peakBF16AMX, peakFP32: peakFP32AVX512, peakInt8: peakInt8AMX,
 	},
 }

@@ -3,6 +3,7 @@
 package gemm
 
 import (
+	"reflect"
 	"testing"
 
 	"spmoe/tensor/cpu"
@@ -14,17 +15,17 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 	type choice struct {
 		bf16, fp32, integers *family
 		direct               *directFamily // of BF16
-		decoders             *decoders
-		few                  int  // rows that are few with the shortest sums
-		longSums             bool // 64 rows are few with long sums
+		decoders             uintptr       // see address
+		few                  int           // rows that are few with the shortest sums
+		longSums             bool          // 64 rows are few with long sums
 	}
 	var (
-		avx2     = choice{&bf16SplitAVX2, &fp32AVX2, &int8AVX2, &directAVX2, &decodersAVX2, 16, false}
-		skylake  = choice{&bf16SplitAVX512, &fp32AVX512, nil, &directAVX2, &decodersAVX2, 8, false}
-		iceLake  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directAVX2, &decodersAVX2, 8, false}
-		noTiles  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, &decodersAVX512, 12, true}
-		zen4     = choice{&bf16AVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, &decodersAVX512, 12, true}
-		withAMX  = choice{&bf16AMX, &fp32AVX512, &int8AMX, &directBF16AVX512, &decodersAVX512, 0, false}
+		avx2     = choice{&bf16SplitAVX2, &fp32AVX2, &int8AVX2, &directAVX2, address(decodersAVX2), 16, false}
+		skylake  = choice{&bf16SplitAVX512, &fp32AVX512, nil, &directAVX2, address(decodersAVX2), 8, false}
+		iceLake  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directAVX2, address(decodersAVX2), 8, false}
+		noTiles  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 12, true}
+		zen4     = choice{&bf16AVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 12, true}
+		withAMX  = choice{&bf16AMX, &fp32AVX512, &int8AMX, &directBF16AVX512, address(decodersAVX512), 0, false}
 		expected = map[string]choice{
 			"Sandy Bridge": {}, "Haswell": avx2, "Alder Lake": avx2, "Skylake-X": skylake, "Cascade Lake": skylake, "Cannon Lake": skylake, "Cooper Lake": skylake,
 			"Ice Lake": iceLake, "Sapphire Rapids without permission for tiles": noTiles, "Sapphire Rapids": withAMX, "Granite Rapids": withAMX,
@@ -42,10 +43,13 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 			for r.few(got.few+1, 1) {
 				got.few++
 			}
-			got = choice{r.bf16, r.fp32, r.integers, r.direct(operand{}), r.decoders, got.few, r.few(64, 1024)}
+			got = choice{r.bf16, r.fp32, r.integers, r.direct(operand{}), address(r.decoders), got.few, r.few(64, 1024)}
 		}
 		if got != want {
 			t.Errorf("%s uses %+v, want %+v", c.Name, got, want)
 		}
 	}
 }
+
+// address tells maps apart.
+func address(d decoders) uintptr { return reflect.ValueOf(d).Pointer() }

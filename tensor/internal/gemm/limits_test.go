@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"spmoe/tensor/format"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -101,7 +102,7 @@ func TestNothingBehindScaledViewsIsTouched(t *testing.T) {
 							return m
 						}
 						a, b := operand(s.m, l.aT), operand(s.n, l.bT)
-						x := float32(f.values()[0x30])
+						x := float32(f.Values()[0x30])
 						var scratch Scratch
 						for _, add := range []bool{false, true} {
 							c := strided(atPageEnd(t, 4*s.m*s.n), s.m, s.n, s.n, 1)
@@ -128,10 +129,10 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 		c, rounded := results(r, 20, 50), newMatrix[uint16](20, 50, false, 0)
 		fa, fb := operands[float32](r, 20, 50, 60, true, false)
 		few := a.slice(2, 0, 0, 3, 600)
-		qa, qb := newScaled(E4M3, 20, 600, false, false, finite(r, E4M3), near(r)), newScaled(E5M2, 50, 600, false, false, finite(r, E5M2), near(r))
+		qa, qb := newScaled(format.E4M3, 20, 600, false, false, finite(r, format.E4M3), near(r)), newScaled(format.E5M2, 50, 600, false, false, finite(r, format.E5M2), near(r))
 		_, across := operands[uint16](r, 20, 50, 600, false, false)
-		qAcross := newScaled(E4M3, 50, 600, true, true, finite(r, E4M3), near(r))
-		qc, qd := newScaled(INT8, 20, 600, true, true, finite(r, INT8), near(r)), newScaled(INT8, 50, 600, false, false, finite(r, INT8), near(r))
+		qAcross := newScaled(format.E4M3, 50, 600, true, true, finite(r, format.E4M3), near(r))
+		qc, qd := newScaled(format.INT8, 20, 600, true, true, finite(r, format.INT8), near(r)), newScaled(format.INT8, 50, 600, false, false, finite(r, format.INT8), near(r))
 		var s Scratch
 		call := func() {
 			ks.bf16(&s, c.View, a.View, b.View, into{add: true})
@@ -164,8 +165,8 @@ func TestCollectionsCompleteDuringProducts(t *testing.T) {
 		r := rand.New(rand.NewPCG(7, 8))
 		a, b := operands[uint16](r, 96, 96, 96, false, true)
 		few := a.slice(2, 0, 0, 2, 96)
-		qa, qb := newScaled(E4M3, 96, 96, false, false, finite(r, E4M3), near(r)), newScaled(E5M2, 96, 96, true, true, finite(r, E5M2), near(r))
-		qAcross := newScaled(E4M3, 96, 96, true, true, finite(r, E4M3), near(r))
+		qa, qb := newScaled(format.E4M3, 96, 96, false, false, finite(r, format.E4M3), near(r)), newScaled(format.E5M2, 96, 96, true, true, finite(r, format.E5M2), near(r))
+		qAcross := newScaled(format.E4M3, 96, 96, true, true, finite(r, format.E4M3), near(r))
 		c := results(r, 96, 96)
 		var collected atomic.Bool
 		go func() {

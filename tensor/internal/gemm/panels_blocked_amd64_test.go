@@ -5,6 +5,7 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
+	"spmoe/tensor/format"
 	"testing"
 )
 
@@ -14,8 +15,8 @@ func TestKeptBlocks(t *testing.T) {
 	const k, n = 33024, 70 // columns come in blocks of 32
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, m := range []int{80, 32*keptBlocks + 20} {
-		a := newScaled(E4M3, m, k, false, false, finite(r, E4M3), near(r))
-		b := newScaled(E4M3, n, k, true, true, finite(r, E4M3), near(r))
+		a := newScaled(format.E4M3, m, k, false, false, finite(r, format.E4M3), near(r))
+		b := newScaled(format.E4M3, n, k, true, true, finite(r, format.E4M3), near(r))
 		for _, j := range []int{3, 33, 34} {
 			*at[uint8](b.Scales, j, 0) = 1
 		}

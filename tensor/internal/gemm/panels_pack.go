@@ -4,7 +4,10 @@ package gemm
 // number or a pair of BF16; where the microkernel has no BF16 instruction, each pair of BF16 becomes two steps of FP32, the
 // second element first. An odd last element is paired with 0.
 
-import "unsafe"
+import (
+	"spmoe/tensor/format"
+	"unsafe"
+)
 
 // packing is how one family's operands get into panels. A row is a row of a or a column of b.
 type packing struct {
@@ -30,7 +33,7 @@ type packer struct {
 func (p *packing) steps(k int) int {
 	switch {
 	case p.records != nil:
-		return k / blockLength * p.records.steps
+		return k / format.MXBlock * p.records.steps
 	case p.elem == 4:
 		return k
 	case p.split:
@@ -45,7 +48,7 @@ func (p *packing) steps(k int) int {
 func (p *packing) unit() int {
 	switch {
 	case p.records != nil:
-		return blockLength
+		return format.MXBlock
 	case p.elem == 4:
 		return 1
 	case p.tiles:

@@ -1,5 +1,7 @@
 package gemm
 
+import "spmoe/tensor/format"
+
 // Which algorithm a product takes, as the table in doc.go says.
 
 // A recipe lists the families that a tier uses.
@@ -10,8 +12,8 @@ type recipe struct {
 	few    func(rows, k int) bool
 	direct func(b operand) *directFamily
 
-	decoders *decoders // of codes; nil: plain Go
-	integers *family   // of MXINT8; nil: codes are decoded
+	decoders decoders // of codes; nil: plain Go
+	integers *family  // of MXINT8; nil: codes are decoded
 
 	peakBF16, peakFP32, peakInt8 func(rounds int) float64
 }
@@ -78,8 +80,8 @@ func (r *recipe) asIntegers(a, b Scaled) (x, y operand, ok bool) {
 // therefore not decodable then: operands that cannot be read in place, and a b of MXINT8 for kernels that decode in registers.
 func (r *recipe) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 	x, y, ok = r.decoders.both(a, b)
-	if few && (a.Format == INT8 || b.Format == INT8) {
-		ok = ok && x.direct(y) && (b.Format != INT8 || r.direct(y).whole)
+	if few && (a.Element == format.INT8 || b.Element == format.INT8) {
+		ok = ok && x.direct(y) && (b.Element != format.INT8 || r.direct(y).whole)
 	}
 	return x, y, ok
 }

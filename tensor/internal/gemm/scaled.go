@@ -1,21 +1,21 @@
 package gemm
 
-// Products of block-scaled operands: 8-bit codes with one power-of-two scale for every 32 of them along k.
+// Products of block-scaled operands: 8-bit codes with one power-of-two scale for every MXBlock of them along k.
 //
 // A code has at most 8 significant bits, so that with its scale it is a BF16 number as long as the exponent fits: the product is
 // then that of two BF16 matrices, bit for bit. What does not fit is multiplied in FP32, in the order of BF16, or in float64
 // (scaled_wide.go). MXINT8 of whole blocks may be multiplied as integers.
 
-import "fmt"
-
-// blockLength is the number of codes that share a scale.
-const blockLength = 32
+import (
+	"fmt"
+	"spmoe/tensor/format"
+)
 
 // Scaled is a matrix [rows, K] of codes with scales [rows, ceil(K/32)], both bytes: element (i, k) is
 // decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN where the scale is 255.
 type Scaled struct {
 	Codes, Scales View
-	Format        Format
+	Element       *format.Element
 }
 
 // rows is the part of n rows from row i on.
@@ -28,7 +28,7 @@ func (m Scaled) rows(i, n int) Scaled {
 // along is the part of n elements along k from k on, a multiple of the block length.
 func (m Scaled) along(k, n int) Scaled {
 	m.Codes = m.Codes.slice(1, 0, k, m.Codes.Rows, n)
-	m.Scales = m.Scales.slice(1, 0, k/blockLength, m.Scales.Rows, (n+blockLength-1)/blockLength)
+	m.Scales = m.Scales.slice(1, 0, k/format.MXBlock, m.Scales.Rows, (n+format.MXBlock-1)/format.MXBlock)
 	return m
 }
 
@@ -73,12 +73,12 @@ func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, m into) {
 // checkScaled panics on shapes that do not fit and says whether c has elements at all.
 func checkScaled(c View, a, b Scaled) bool {
 	for _, m := range []Scaled{a, b} {
-		if blocks := (m.Codes.Cols + blockLength - 1) / blockLength; m.Scales.Rows != m.Codes.Rows || m.Scales.Cols != blocks {
+		if blocks := (m.Codes.Cols + format.MXBlock - 1) / format.MXBlock; m.Scales.Rows != m.Codes.Rows || m.Scales.Cols != blocks {
 			panic(fmt.Sprintf("gemm: codes [%d, %d] with scales [%d, %d], want scales [%d, %d]",
 				m.Codes.Rows, m.Codes.Cols, m.Scales.Rows, m.Scales.Cols, m.Codes.Rows, blocks))
 		}
-		if int(m.Format) >= len(decoded) {
-			panic("gemm: unknown " + m.Format.String())
+		if m.Element == nil {
+			panic("gemm: codes without an element format")
 		}
 	}
 	return check(c, a.Codes, b.Codes.transposed())

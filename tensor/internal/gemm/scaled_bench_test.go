@@ -11,6 +11,7 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 
+	"spmoe/tensor/format"
 	"spmoe/tensor/internal/pages"
 )
 
@@ -42,7 +43,7 @@ var rotation = max(160<<20, 2*cpuid.CPU.Cache.L3)
 // BenchmarkMX runs the peak loop, the BF16 product and the block-scaled one in turns and reports medians: GFLOP/s, the share of the
 // peak and the ratio to BF16.
 func BenchmarkMX(b *testing.B) {
-	for _, f := range []Format{E4M3, INT8} {
+	for _, f := range []*format.Element{format.E4M3, format.INT8} {
 		for _, sh := range scaledShapes {
 			b.Run(fmt.Sprintf("%v/%dx%dx%d,%v,%v", f, sh.m, sh.n, sh.k, sh.aT, sh.bT), func(b *testing.B) {
 				r := rand.New(rand.NewPCG(1, 1))
@@ -108,14 +109,14 @@ func benchMemory(n int) []byte {
 	return memory
 }
 
-func benchScaled(f Format, rows, k int, transposed bool) Scaled {
+func benchScaled(f *format.Element, rows, k int, transposed bool) Scaled {
 	if transposed {
 		m := benchScaled(f, k, rows, false)
-		return Scaled{m.Codes.transposed(), benchScales((k+blockLength-1)/blockLength, rows).transposed(), f}
+		return Scaled{m.Codes.transposed(), benchScales((k+format.MXBlock-1)/format.MXBlock, rows).transposed(), f}
 	}
 	codes := benchMemory(rows * k)
 	fillBytes(codes, 8, 118) // normal numbers, as are nearly all of what quantisation gives
-	return Scaled{strided(unsafe.Pointer(&codes[0]), rows, k, k, 1), benchScales(rows, (k+blockLength-1)/blockLength), f}
+	return Scaled{strided(unsafe.Pointer(&codes[0]), rows, k, k, 1), benchScales(rows, (k+format.MXBlock-1)/format.MXBlock), f}
 }
 
 func benchScales(rows, cols int) View {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"spmoe/tensor/format"
 	"testing"
 	"unsafe"
 )
@@ -20,20 +21,20 @@ type scaledMatrix struct {
 	codes, scales matrix[uint8]
 }
 
-func newScaled(f Format, rows, k int, codesT, scalesT bool, code, scale func() uint8) scaledMatrix {
+func newScaled(f *format.Element, rows, k int, codesT, scalesT bool, code, scale func() uint8) scaledMatrix {
 	codes := newMatrix[uint8](rows, k, codesT, guardCode).fill(code)
-	scales := newMatrix[uint8](rows, (k+blockLength-1)/blockLength, scalesT, guardScale).fill(scale)
+	scales := newMatrix[uint8](rows, (k+format.MXBlock-1)/format.MXBlock, scalesT, guardScale).fill(scale)
 	return scaledMatrix{Scaled{codes.View, scales.View, f}, codes, scales}
 }
 
 // finite draws codes of f that are numbers. Zeros and subnormal numbers, which some kernels take apart, are one in 300, so that there are
 // many rows and steps with and without them.
-func finite(r *rand.Rand, f Format) func() uint8 {
+func finite(r *rand.Rand, f *format.Element) func() uint8 {
 	return func() uint8 {
 		for {
 			code := uint8(r.Uint32())
-			x := math.Abs(float64(f.values()[code]))
-			if !math.IsNaN(x) && !math.IsInf(x, 0) && (x >= float64(f.leastNormal()) || r.IntN(20) == 0) {
+			x := math.Abs(float64(f.Values()[code]))
+			if !math.IsNaN(x) && !math.IsInf(x, 0) && (x >= float64(leastNormal(f)) || r.IntN(20) == 0) {
 				return code
 			}
 		}
@@ -41,11 +42,11 @@ func finite(r *rand.Rand, f Format) func() uint8 {
 }
 
 // leastNormal is the least normal number of f: of INT8, whose codes are all alike, 0.
-func (f Format) leastNormal() float32 {
-	if f == INT8 {
+func leastNormal(f *format.Element) float32 {
+	if f == format.INT8 {
 		return 0
 	}
-	return f.values()[1<<minifloats[f].mantissa]
+	return f.Values()[1<<f.Mantissa()]
 }
 
 // near draws scales around 1.
@@ -64,7 +65,7 @@ func (m Scaled) floats() func(i, k int) float64 {
 
 // element is element (i, k) in float64.
 func (m Scaled) element(i, k int) float64 {
-	return float64(m.Format.values()[*at[uint8](m.Codes, i, k)]) * scale(*at[uint8](m.Scales, i, k/blockLength))
+	return float64(m.Element.Values()[*at[uint8](m.Codes, i, k)]) * scale(*at[uint8](m.Scales, i, k/format.MXBlock))
 }
 
 // bf16 decodes m, which must fit, into a view of either layout.
@@ -78,37 +79,37 @@ func (m Scaled) bf16(transposed bool) View {
 	return v.View
 }
 
-var formats = []Format{E4M3, E5M2, INT8}
+var formats = []*format.Element{format.E4M3, format.E5M2, format.INT8}
 
 // The values of all codes, held against the formats' definitions in OCP MX v1.0, 5.3.
 func TestFormatValues(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	tests := []struct {
-		f    Format
+		f    *format.Element
 		code uint8
 		want float64
 	}{
-		{E4M3, 0x00, 0}, {E4M3, 0x01, 0x1p-9}, {E4M3, 0x07, 7 * 0x1p-9}, {E4M3, 0x08, 0x1p-6}, {E4M3, 0x38, 1}, {E4M3, 0x7e, 448},
-		{E4M3, 0x7f, nan}, {E4M3, 0xff, nan}, {E4M3, 0xb9, -1.125}, {E4M3, 0x78, 256},
-		{E5M2, 0x01, 0x1p-16}, {E5M2, 0x03, 3 * 0x1p-16}, {E5M2, 0x04, 0x1p-14}, {E5M2, 0x3c, 1}, {E5M2, 0x7b, 57344},
-		{E5M2, 0x7c, inf}, {E5M2, 0xfc, -inf}, {E5M2, 0x7d, nan}, {E5M2, 0xc1, -2.5},
-		{INT8, 0x00, 0}, {INT8, 0x01, 1.0 / 64}, {INT8, 0x7f, 127.0 / 64}, {INT8, 0x80, -2}, {INT8, 0xff, -1.0 / 64},
+		{format.E4M3, 0x00, 0}, {format.E4M3, 0x01, 0x1p-9}, {format.E4M3, 0x07, 7 * 0x1p-9}, {format.E4M3, 0x08, 0x1p-6}, {format.E4M3, 0x38, 1}, {format.E4M3, 0x7e, 448},
+		{format.E4M3, 0x7f, nan}, {format.E4M3, 0xff, nan}, {format.E4M3, 0xb9, -1.125}, {format.E4M3, 0x78, 256},
+		{format.E5M2, 0x01, 0x1p-16}, {format.E5M2, 0x03, 3 * 0x1p-16}, {format.E5M2, 0x04, 0x1p-14}, {format.E5M2, 0x3c, 1}, {format.E5M2, 0x7b, 57344},
+		{format.E5M2, 0x7c, inf}, {format.E5M2, 0xfc, -inf}, {format.E5M2, 0x7d, nan}, {format.E5M2, 0xc1, -2.5},
+		{format.INT8, 0x00, 0}, {format.INT8, 0x01, 1.0 / 64}, {format.INT8, 0x7f, 127.0 / 64}, {format.INT8, 0x80, -2}, {format.INT8, 0xff, -1.0 / 64},
 	}
 	for _, tt := range tests {
-		if got := float64(tt.f.values()[tt.code]); got != tt.want && (got == got || tt.want == tt.want) {
+		if got := float64(tt.f.Values()[tt.code]); got != tt.want && (got == got || tt.want == tt.want) {
 			t.Errorf("%v code %#x is %g, want %g", tt.f, tt.code, got, tt.want)
 		}
 	}
 	for _, f := range formats[:2] {
 		for code := 1; code < 127; code++ {
-			if x, y := f.values()[code-1], f.values()[code]; x >= y && y == y {
+			if x, y := f.Values()[code-1], f.Values()[code]; x >= y && y == y {
 				t.Errorf("%v code %#x is %g, not more than %g before it", f, code, y, x)
 			}
-			if x, y := f.values()[code], f.values()[code+128]; x != -y && x == x {
+			if x, y := f.Values()[code], f.Values()[code+128]; x != -y && x == x {
 				t.Errorf("%v codes %#x and %#x are %g and %g", f, code, code+128, x, y)
 			}
 		}
-		if z := f.values()[128]; z != 0 || !math.Signbit(float64(z)) {
+		if z := f.Values()[128]; z != 0 || !math.Signbit(float64(z)) {
 			t.Errorf("%v code 0x80 is %g, want -0", f, z)
 		}
 	}
@@ -155,14 +156,14 @@ func TestFewRowsEqualBF16(t *testing.T) {
 			for _, across := range []struct{ a, b bool }{{false, false}, {false, true}, {true, false}} {
 				r := rand.New(rand.NewPCG(uint64(m), uint64(sh.k)))
 				a := newScaled(formats[m%2], m, sh.k, across.a, across.a, finite(r, formats[m%2]), near(r))
-				b := newScaled(E4M3, sh.n, sh.k, across.b, across.b, finite(r, E4M3), near(r))
+				b := newScaled(format.E4M3, sh.n, sh.k, across.b, across.b, finite(r, format.E4M3), near(r))
 				check := func(what string) {
 					t.Log(m, sh, across, what)
 					checkEqualsBF16(t, a, b, across.a, across.b)
 				}
 				check("finite")
 				column, k := r.IntN(sh.n), r.IntN(sh.k)
-				code, scale := at[uint8](b.Codes, column, k), at[uint8](b.Scales, column, k/blockLength)
+				code, scale := at[uint8](b.Codes, column, k), at[uint8](b.Scales, column, k/format.MXBlock)
 				usual := *code
 				*code = 0x7f | uint8(r.IntN(2)<<7)
 				check("NaN")
@@ -171,8 +172,8 @@ func TestFewRowsEqualBF16(t *testing.T) {
 				*scale = 255
 				check("scale without a value")
 				*scale = 5
-				block := k / blockLength * blockLength
-				for i := block; i < block+blockLength; i++ {
+				block := k / format.MXBlock * format.MXBlock
+				for i := block; i < block+format.MXBlock; i++ {
 					code := at[uint8](b.Codes, column, i)
 					*code = *code&0xbe | 0x40 // 2 and more: what is less is subnormal in BF16 with such a scale
 				}
@@ -204,13 +205,13 @@ func TestScaledEqualsBF16(t *testing.T) {
 		// INT8, and scales in another order than codes, are decoded row by row first.
 		inOrder := func(m Scaled) bool {
 			along, across := m.Codes.rowMajor() && m.Scales.rowMajor(), m.Codes.RowStride == 1 && m.Scales.RowStride == 1
-			return m.Format != INT8 && (along || across)
+			return m.Element != format.INT8 && (along || across)
 		}
 		asStored := inOrder(a.Scaled) && inOrder(b.Scaled)
 		x, y := a.bf16(asStored && !a.Codes.rowMajor()), b.bf16(asStored && !b.Codes.rowMajor()).transposed()
 		initial := results(r, m, n)
 		eachTier(t, func(t *testing.T, ks *kernels) {
-			if ks.peakInt8 != nil && a.Format == INT8 && b.Format == INT8 && a.Codes.Cols%blockLength == 0 {
+			if ks.peakInt8 != nil && a.Element == format.INT8 && b.Element == format.INT8 && a.Codes.Cols%format.MXBlock == 0 {
 				return
 			}
 			for _, accumulate := range []bool{false, true} {
@@ -229,9 +230,9 @@ func TestScaledEqualsBF16(t *testing.T) {
 
 // Every code is exact under every scale: a is a unit matrix, all of it or few rows at a time, so that c holds the values themselves.
 func TestEveryCodeAndScale(t *testing.T) {
-	one := map[Format]uint8{E4M3: 0x38, E5M2: 0x3c, INT8: 0x40}
+	one := map[*format.Element]uint8{format.E4M3: 0x38, format.E5M2: 0x3c, format.INT8: 0x40}
 	for l := range 8 {
-		f, transposed, k := formats[min(l/2, 2)], l%2 == 1, blockLength-l/6 // MXINT8 also in a ragged block, which takes another way
+		f, transposed, k := formats[min(l/2, 2)], l%2 == 1, format.MXBlock-l/6 // MXINT8 also in a ragged block, which takes another way
 		t.Run(fmt.Sprintf("%v,%v,%d", f, transposed, k), func(t *testing.T) {
 			const columns = 34 // for all codes, and for groups of columns with some left over
 			i, code, scale := 0, 0, 0
@@ -244,7 +245,7 @@ func TestEveryCodeAndScale(t *testing.T) {
 			}, func() uint8 { return 127 })
 			b := newScaled(f, columns, k, transposed, transposed, func() uint8 {
 				code++
-				if x := f.values()[uint8(code-1)]; x-x != 0 {
+				if x := f.Values()[uint8(code-1)]; x-x != 0 {
 					return 1 // not finite: it would show in other elements
 				}
 				return uint8(code - 1)
@@ -275,13 +276,13 @@ func TestEveryCodeAndScale(t *testing.T) {
 func TestSpecialRows(t *testing.T) {
 	const n, k = 70, 96
 	changes := []struct {
-		f           Format
+		f           *format.Element
 		code, scale uint8
 		k           int
 	}{
-		{E4M3, 0x7f, 127, 40}, {E4M3, 0xff, 127, 95}, {E5M2, 0x7d, 127, 0}, {E5M2, 0x7c, 127, 33}, {E4M3, 0x00, 255, 64}, {E4M3, 0x38, 255, 31},
-		{INT8, 0x80, 127, 2}, {INT8, 0x00, 255, 2}, {E4M3, 0x01, 0, 5}, {E4M3, 0x7e, 254, 5}, {E4M3, 0x80, 0, 50}, {E5M2, 0x01, 3, 70}, {INT8, 0x81, 254, 50},
-		{INT8, 0x80, 5, 33}, {INT8, 0x40, 5, 33},
+		{format.E4M3, 0x7f, 127, 40}, {format.E4M3, 0xff, 127, 95}, {format.E5M2, 0x7d, 127, 0}, {format.E5M2, 0x7c, 127, 33}, {format.E4M3, 0x00, 255, 64}, {format.E4M3, 0x38, 255, 31},
+		{format.INT8, 0x80, 127, 2}, {format.INT8, 0x00, 255, 2}, {format.E4M3, 0x01, 0, 5}, {format.E4M3, 0x7e, 254, 5}, {format.E4M3, 0x80, 0, 50}, {format.E5M2, 0x01, 3, 70}, {format.INT8, 0x81, 254, 50},
+		{format.INT8, 0x80, 5, 33}, {format.INT8, 0x40, 5, 33},
 	}
 	for _, ch := range changes {
 		for l := range 8 {
@@ -332,9 +333,9 @@ func TestScaledDoesNotDependOnColumns(t *testing.T) {
 	const n = 75
 	for _, s := range []struct {
 		m, k   int
-		fa, fb Format
-	}{{1, 1100, E4M3, E5M2}, {3, 1100, E5M2, E4M3}, {8, 1100, E4M3, E4M3}, {12, 1100, E4M3, E5M2}, {13, 1100, E4M3, E5M2}, {31, 2080, E4M3, E4M3},
-		{40, 1100, E4M3, E4M3}, {9, 1088, INT8, INT8}, {20, 1100, INT8, E4M3}} {
+		fa, fb *format.Element
+	}{{1, 1100, format.E4M3, format.E5M2}, {3, 1100, format.E5M2, format.E4M3}, {8, 1100, format.E4M3, format.E4M3}, {12, 1100, format.E4M3, format.E5M2}, {13, 1100, format.E4M3, format.E5M2}, {31, 2080, format.E4M3, format.E4M3},
+		{40, 1100, format.E4M3, format.E4M3}, {9, 1088, format.INT8, format.INT8}, {20, 1100, format.INT8, format.E4M3}} {
 		m, k := s.m, s.k
 		eachTier(t, func(t *testing.T, ks *kernels) {
 			r := rand.New(rand.NewPCG(9, 10))
@@ -367,16 +368,16 @@ func TestScaledDoesNotDependOnColumns(t *testing.T) {
 func TestScaledShapesThatDoNotFitPanic(t *testing.T) {
 	memory := unsafe.Pointer(new([1 << 12]float32))
 	v := func(rows, cols int) View { return strided(memory, rows, cols, cols, 1) }
-	good := Scaled{v(3, 40), v(3, 2), E4M3}
+	good := Scaled{v(3, 40), v(3, 2), format.E4M3}
 	tests := []struct {
 		c    View
 		a, b Scaled
 	}{
-		{v(3, 3), good, Scaled{v(3, 40), v(3, 1), E4M3}},
-		{v(3, 3), Scaled{v(3, 40), v(2, 2), E4M3}, good},
-		{v(3, 3), good, Scaled{v(3, 41), v(3, 2), E4M3}},
+		{v(3, 3), good, Scaled{v(3, 40), v(3, 1), format.E4M3}},
+		{v(3, 3), Scaled{v(3, 40), v(2, 2), format.E4M3}, good},
+		{v(3, 3), good, Scaled{v(3, 41), v(3, 2), format.E4M3}},
 		{v(3, 4), good, good},
-		{v(3, 3), good, Scaled{v(3, 40), v(3, 2), INT8 + 1}},
+		{v(3, 3), good, Scaled{v(3, 40), v(3, 2), nil}},
 	}
 	for i, tt := range tests {
 		func() {

@@ -4,6 +4,7 @@ package gemm
 
 import (
 	"math"
+	"spmoe/tensor/format"
 	"unsafe"
 )
 
@@ -113,13 +114,13 @@ func decode[T uint16 | float32](b *buffer, m Scaled) (v View, ok bool) {
 	var t T
 	rows, k := m.Codes.Rows, m.Codes.Cols
 	v = strided(b.atLeast(int(unsafe.Sizeof(t))*rows*k), rows, k, k, 1)
-	values := m.Format.values()
+	values := m.Element.Values()
 	ok = true
 	for i := range rows {
 		var factor float64
 		for j := range k {
-			if j%blockLength == 0 {
-				factor = scale(*at[uint8](m.Scales, i, j/blockLength))
+			if j%format.MXBlock == 0 {
+				factor = scale(*at[uint8](m.Scales, i, j/format.MXBlock))
 			}
 			exact := float64(values[*at[uint8](m.Codes, i, j)]) * factor
 			x := float32(exact)
@@ -141,11 +142,19 @@ func decode[T uint16 | float32](b *buffer, m Scaled) (v View, ok bool) {
 
 // dotScaled is the product of single rows, in float64.
 func dotScaled(a, b Scaled) float64 {
-	x, y := a.Format.values(), b.Format.values()
+	x, y := a.Element.Values(), b.Element.Values()
 	sum := 0.0
 	for k := range a.Codes.Cols {
 		p := float64(x[*at[uint8](a.Codes, 0, k)]) * float64(y[*at[uint8](b.Codes, 0, k)])
-		sum += p * scale(*at[uint8](a.Scales, 0, k/blockLength)) * scale(*at[uint8](b.Scales, 0, k/blockLength))
+		sum += p * scale(*at[uint8](a.Scales, 0, k/format.MXBlock)) * scale(*at[uint8](b.Scales, 0, k/format.MXBlock))
 	}
 	return sum
+}
+
+// scale is the value of an E8M0 byte: a power of two, or NaN for 255.
+func scale(code uint8) float64 {
+	if code == 255 {
+		return math.NaN()
+	}
+	return math.Ldexp(1, int(code)-127)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"spmoe/tensor/format"
 	"testing"
 	"time"
 )
@@ -17,7 +18,7 @@ func BenchmarkSpans(b *testing.B) {
 		fx, fy := operands[float32](r, m, n, sh.k, true, false)
 		c := results(r, m, n).View
 		var s Scratch
-		scaled := func(f Format) func(m into) {
+		scaled := func(f *format.Element) func(m into) {
 			p, q := newScaled(f, m, sh.k, true, true, finite(r, f), near(r)), newScaled(f, n, sh.k, true, true, finite(r, f), near(r))
 			return func(m into) { active.mx(&s, c, View{}, p.Scaled, q.Scaled, m) }
 		}
@@ -27,8 +28,8 @@ func BenchmarkSpans(b *testing.B) {
 		}{
 			{"bf16", func(m into) { active.bf16(&s, c, x.View, y.View, m) }},
 			{"fp32", func(m into) { active.fp32(&s, c, fx.View, fy.View, m) }},
-			{"mxfp8", scaled(E4M3)},
-			{"mxint8", scaled(INT8)},
+			{"mxfp8", scaled(format.E4M3)},
+			{"mxint8", scaled(format.INT8)},
 		} {
 			b.Run(fmt.Sprintf("%s/k=%d,span=%d", kind.name, sh.k, sh.span), func(b *testing.B) {
 				var chain, spans []float64

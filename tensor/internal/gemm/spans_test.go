@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"spmoe/tensor/format"
 	"testing"
 )
 
@@ -87,7 +88,7 @@ func TestSpansAreATree(t *testing.T) {
 func TestScaledSpansAreATree(t *testing.T) {
 	var s Scratch
 	for i, sh := range spanShapes {
-		if sh.span%blockLength != 0 && sh.span < sh.k {
+		if sh.span%format.MXBlock != 0 && sh.span < sh.k {
 			continue
 		}
 		for l := range 4 {

@@ -1,0 +1,146 @@
+package moe
+
+import (
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/mx"
+	"spmoe/tensor"
+	"spmoe/tensor/format"
+)
+
+// Formats that no kernel multiplies. Two of them have blocks of several rows, for weights.
+var (
+	nvfp4     = mx.Format{Name: "nvfp4", Element: format.E2M1, Block: [2]int{1, 16}, Scale: mx.ScaleE4M3, TensorScale: true, Packed: true}
+	nvfp4Tile = mx.Format{Name: "nvfp4 16x16", Element: format.E2M1, Block: [2]int{16, 16}, Scale: mx.ScaleE4M3, TensorScale: true, Packed: true}
+	fp8Row    = mx.Format{Name: "fp8 1x128", Element: format.E4M3, Block: [2]int{1, 128}, Scale: mx.ScaleFP32}
+	fp8Tile   = mx.Format{Name: "fp8 128x128", Element: format.E4M3, Block: [2]int{128, 128}, Scale: mx.ScaleFP32}
+)
+
+// Recipes of tests.
+var (
+	inMXFP8     = uniform(cast(mx.E4M3), cast(mx.E4M3))
+	inMXINT8    = uniform(cast(mx.INT8), cast(mx.INT8))
+	inMXFP4     = uniform(cast(mx.E2M1), cast(mx.E2M1))
+	highWgrad   = &Recipe{Forward: inMXFP8.Forward, Dgrad: inMXFP8.Dgrad}
+	inNVFP4     = tiled(nvfp4, nvfp4Tile)
+	inFP8Blocks = tiled(fp8Row, fp8Tile)
+)
+
+// tiled is a recipe of rows for inputs and gradients, and of squares for weights.
+func tiled(row, square mx.Format) *Recipe {
+	r, s := cast(row), cast(square)
+	return &Recipe{Forward: Product{r, s}, Dgrad: Product{r, s}, Wgrad: Product{r, r}}
+}
+
+// TestToyFormat trains a model in a format of this test alone: elements of 5 bits with an exponent of 3, blocks of 24 along
+// the sum, squares of 12 for weights, scales of E4M3 and of the tensor. That is all it takes to add one.
+func TestToyFormat(t *testing.T) {
+	e3m1 := format.Minifloat("e3m1", 3, 1, 0)
+	row := mx.Format{Name: "toy", Element: e3m1, Block: [2]int{1, 24}, Scale: mx.ScaleE4M3, TensorScale: true}
+	square := row
+	square.Name, square.Block = "toy 12x12", [2]int{12, 12}
+	toy := Precision{Name: "toy", DType: tensor.BF16, Linears: tiled(row, square), Experts: tiled(row, square)}
+	cfg := quantisable(72, 40)
+	first, last := learn(t, cfg, toy, 30)
+	_, want := learn(t, cfg, Unquantized(tensor.BF16), 30)
+	t.Logf("loss %.3f -> %.3f, in BF16 %.3f", first, last, want)
+	if !(last < first-0.5) || last > want+0.25 {
+		t.Errorf("the loss went from %.3f to %.3f, that of BF16 to %.3f", first, last, want)
+	}
+}
+
+// aloneIn builds a model of one rank with weights, not yet quantised.
+func aloneIn(t *testing.T, cfg Config, p Precision) *member {
+	t.Helper()
+	c := collective.NewWorld(1).Comm(0)
+	model, err := New(cfg, p, 16, c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spread(model)
+	return &member{c, tensor.NewExec(), model}
+}
+
+// learn makes steps of plain gradient descent on one batch, and returns the first and the last loss.
+func learn(t *testing.T, cfg Config, p Precision, steps int) (first, last float64) {
+	t.Helper()
+	m := aloneIn(t, cfg, p)
+	for _, g := range m.model.Groups {
+		g.Refresh(m.ex)
+	}
+	for step := range steps {
+		loss, err := m.model.Train(m.ex, batchOf(1, 6, 16, cfg.Vocab))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last = loss.objective(cfg); step == 0 {
+			first = last
+		}
+		for _, g := range m.model.Groups {
+			g.completeGrad(m.ex)
+			descend(m.ex, g, 0.5)
+			g.ZeroGrad()
+			g.Refresh(m.ex)
+		}
+	}
+	return first, last
+}
+
+// descend takes rate times its gradient from each weight of a group.
+func descend(ex *tensor.Exec, g *Group, rate float32) {
+	wide := tensor.New(tensor.FP32, g.Len())
+	tensor.Convert(ex, wide.Mat(), g.Work.Mat())
+	tensor.AddScaled(wide.F32(), -rate, g.Grad.F32())
+	tensor.Convert(ex, g.Work.Mat(), wide.Mat())
+}
+
+// TestPlainLayers: the first and last layers stay as they are, and the module behind the last.
+func TestPlainLayers(t *testing.T) {
+	cfg := with(quantisable(64, 64), func(c *Config) { c.Layers = 4 })
+	for _, c := range []struct {
+		first, last int
+		want        map[int]bool // quantised layers; 4 is the MTP module
+	}{
+		{0, 0, map[int]bool{0: true, 1: true, 2: true, 3: true, 4: true}},
+		{1, 0, map[int]bool{1: true, 2: true, 3: true, 4: true}},
+		{0, 2, map[int]bool{0: true, 1: true}},
+		{3, 2, map[int]bool{}},
+	} {
+		p := Precision{Name: "some", DType: tensor.BF16, Linears: inMXFP8, Experts: inMXFP8, PlainFirst: c.first, PlainLast: c.last}
+		m, got := aloneIn(t, cfg, p), map[int]bool{}
+		m.model.ObserveQuantised(func(q Quantised) { got[q.Layer] = true })
+		if err := m.trainOnce(); err != nil {
+			t.Fatal(err)
+		}
+		for l := range cfg.Layers + 1 {
+			if got[l] != c.want[l] {
+				t.Errorf("%d first and %d last layers plain: layer %d quantised %v", c.first, c.last, l, got[l])
+			}
+		}
+		var share, whole float64
+		for _, module := range cfg.Modules(16) {
+			if module.Class == Linear || module.Class == Expert {
+				share, whole = share+module.QuantisedShare(p)*float64(module.Params), whole+float64(module.Params)
+			}
+		}
+		if all := len(c.want) == cfg.Layers+1; all != (share == whole) || (len(c.want) == 0) != (share == 0) {
+			t.Errorf("%d first and %d last layers plain: %v of %v parameters are quantised", c.first, c.last, share, whole)
+		}
+	}
+}
+
+// TestRefusedRecipes: what no layer can multiply by is refused by name.
+func TestRefusedRecipes(t *testing.T) {
+	for want, p := range map[string]Precision{
+		"forward multiplies e4m3 and not quantised": {Linears: &Recipe{Forward: Product{Left: cast(mx.E4M3)}}},
+		"wgrad multiplies not quantised and e4m3":   {Experts: &Recipe{Wgrad: Product{Right: cast(mx.E4M3)}}},
+		"nvfp4 16x16 has blocks of 16 rows":         {Linears: uniform(cast(nvfp4Tile), cast(nvfp4))},
+		"-1 layers at the beginning":                {PlainFirst: -1},
+	} {
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

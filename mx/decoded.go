@@ -1,0 +1,155 @@
+package mx
+
+// Products by way of decoded copies of both operands: any format, any tier.
+
+import (
+	"spmoe/tensor"
+	"spmoe/tensor/format"
+)
+
+// decoded multiplies copies in BF16, where these hold every element without its group's scale exactly, and in FP32
+// otherwise. Scales of groups multiply the FP32 sums.
+type decoded struct{}
+
+func (decoded) takes(Format, Format) bool { return true }
+
+func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
+	p := decode(ex, x, w)
+	defer p.release()
+	sum := p.sum(y)
+	tensor.MatMul(ex, sum, p.a.Mat(), p.b.Mat().T())
+	p.finish(y, sum, nil, false)
+}
+
+func (decoded) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
+	p := decode(ex, dy, w)
+	defer p.release()
+	sum := p.sum(dx)
+	tensor.MatMul(ex, sum, p.a.Mat(), p.b.Mat())
+	p.finish(dx, sum, nil, false)
+}
+
+func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
+	p := decode(ex, dy, x)
+	defer p.release()
+	if span == 0 {
+		span = max(dy.Rows(), 1)
+	}
+	sum := p.sum(dw)
+	tensor.Wgrad(ex, sum, p.a.Mat(), p.b.Mat(), span, accumulate && !p.scaled())
+	p.finish(dw, sum, nil, accumulate)
+}
+
+func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
+	p := decode(ex, x, w)
+	defer p.release()
+	sum := p.sum(y)
+	tensor.GroupedMatMul(ex, sum, p.a.Mat(), p.groups(len(ends)), ends)
+	p.finish(y, sum, ends, false)
+}
+
+func (decoded) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
+	p := decode(ex, dy, w)
+	defer p.release()
+	sum := p.sum(dx)
+	tensor.GroupedDgrad(ex, sum, p.a.Mat(), p.groups(len(ends)), ends)
+	p.finish(dx, sum, ends, false)
+}
+
+func (decoded) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
+	p := decode(ex, dy, x)
+	defer p.release()
+	sum := dw
+	if p.sum(dw.Mat()) != dw.Mat() {
+		sum = p.scratch.Reshape(dw.Dims()...)
+	}
+	tensor.GroupedWgrad(ex, sum, p.a.Mat(), p.b.Mat(), dy.Ends, accumulate && !p.scaled())
+	p.finish(dw.Mat(), sum.Mat(), GroupsOf(dw.Dim(0), dw.Dim(1)), accumulate)
+}
+
+// decodedProduct is a product under way.
+type decodedProduct struct {
+	ex      *tensor.Exec
+	mark    tensor.Mark
+	of      [2]Tensor
+	a, b    tensor.Tensor // decoded, as the operands lie in memory
+	narrow  bool          // in BF16
+	scratch tensor.Tensor // see sum
+}
+
+// decode decodes two operands in scratch memory.
+func decode(ex *tensor.Exec, a, b Tensor) decodedProduct {
+	p := decodedProduct{ex: ex, mark: ex.Mark(), of: [2]Tensor{a, b}, narrow: a.Format.fitsBF16() && b.Format.fitsBF16()}
+	p.a, p.b = p.copied(a), p.copied(b)
+	return p
+}
+
+func (p *decodedProduct) release() { p.ex.Release(p.mark) }
+
+func (p *decodedProduct) copied(t Tensor) tensor.Tensor {
+	dtype := tensor.FP32
+	if p.narrow {
+		dtype = tensor.BF16
+	}
+	c := p.ex.New(dtype, t.Rows(), t.Cols())
+	dequantizeGeneral(p.ex, c.Mat(), t, false)
+	return c
+}
+
+// fitsBF16 says whether BF16 holds each product of an element and the scale of its block. Those of E8M0 scales have few
+// bits as well, but may leave the range.
+func (f Format) fitsBF16() bool {
+	return f.Scale == ScaleE4M3 && !f.IsInteger() && f.Mantissa()+1+format.E4M3.Mantissa()+1 <= 8
+}
+
+// groups returns b as the weights of n groups.
+func (p *decodedProduct) groups(n int) tensor.Tensor {
+	return p.b.Reshape(n, p.b.Dim(0)/max(n, 1), p.b.Dim(1))
+}
+
+// scaled says whether sums are to be multiplied by scales of groups.
+func (p *decodedProduct) scaled() bool { return p.of[0].Amax.Valid() || p.of[1].Amax.Valid() }
+
+// sum returns where the product's sums go: y itself if they are stored as they are, or else scratch memory in FP32.
+func (p *decodedProduct) sum(y tensor.Matrix) tensor.Matrix {
+	if !p.scaled() && (y.DType() == tensor.FP32 || p.narrow) {
+		return y
+	}
+	p.scratch = p.ex.New(tensor.FP32, y.Rows, y.Cols)
+	return p.scratch.Mat()
+}
+
+// finish multiplies sums by the scales of the groups whose rows end at ends, nil being one group, and stores or adds them.
+func (p *decodedProduct) finish(y, sum tensor.Matrix, ends []int32, accumulate bool) {
+	if y == sum {
+		return
+	}
+	if p.scaled() {
+		p.scaleGroups(ends)
+	}
+	if accumulate {
+		tensor.Add(p.ex, y, y, sum)
+	} else {
+		tensor.Convert(p.ex, y, sum)
+	}
+}
+
+func (p *decodedProduct) scaleGroups(ends []int32) {
+	if ends == nil {
+		ends = []int32{int32(p.scratch.Dim(0))}
+	}
+	for g := range ends {
+		lo, hi := group(ends, g)
+		sums := p.scratch.Slice(lo, hi).F32()
+		tensor.Scale(sums, p.groupScale(0, g)*p.groupScale(1, g), sums)
+	}
+}
+
+// groupScale is the scale of group g of an operand, or that of the whole operand if it has one group.
+func (p *decodedProduct) groupScale(operand, g int) float32 {
+	t := p.of[operand]
+	if t.Ends == nil {
+		g = 0
+	}
+	return t.GroupScale(g)
+}

@@ -1,0 +1,72 @@
+package mx
+
+// Who multiplies which formats.
+
+import (
+	"spmoe/tensor"
+)
+
+// A multiplier computes the products of operands in some formats, whose shapes were checked. Operands lie as the functions
+// of the same names in matmul.go want them.
+type multiplier interface {
+	// takes says whether it multiplies operands in these formats.
+	takes(a, b Format) bool
+
+	matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor)
+	dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor)
+	// wgrad sums the rows in spans: see tensor.Wgrad. A span of 0 covers all.
+	wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool)
+
+	groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32)
+	groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
+	groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool)
+}
+
+// multipliers lists them, the fastest first. The last takes everything.
+var multipliers = []multiplier{blockScaled{}, decoded{}}
+
+// multiplierOf returns who multiplies operands in these formats.
+func multiplierOf(a, b Tensor) multiplier {
+	for _, m := range multipliers {
+		if m.takes(a.Format, b.Format) {
+			return m
+		}
+	}
+	panic("mx: nothing multiplies " + a.Format.Name + " and " + b.Format.Name)
+}
+
+// blockScaled multiplies the formats of OCP MX by the kernels of package tensor.
+type blockScaled struct{}
+
+func (blockScaled) takes(a, b Format) bool { return a.isMX() && b.isMX() }
+
+func (blockScaled) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
+	tensor.MatMulScaled(ex, y, x.Operand(), w.Operand())
+}
+
+func (blockScaled) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
+	tensor.MatMulScaled(ex, dx, dy.Operand(), w.Operand())
+}
+
+func (blockScaled) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
+	switch {
+	case span > 0:
+		tensor.MatMulScaledSpans(ex, dw, dy.Operand(), x.Operand(), span, accumulate)
+	case accumulate:
+		tensor.MatMulScaledAdd(ex, dw, dy.Operand(), x.Operand())
+	default:
+		tensor.MatMulScaled(ex, dw, dy.Operand(), x.Operand())
+	}
+}
+
+func (blockScaled) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
+	tensor.GroupedMatMulScaled(ex, y, x.Operand(), w.Operand(), ends)
+}
+
+func (blockScaled) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
+	tensor.GroupedDgradScaled(ex, dx, dy.Operand(), w.stored(), ends)
+}
+
+func (blockScaled) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
+	tensor.GroupedWgradScaled(ex, dw, dy.stored(), x.stored(), dy.Ends, accumulate)
+}

@@ -1,0 +1,182 @@
+// Package format holds the element formats of quantised matrices: what a code of 8 or fewer bits means, and which code
+// stands nearest to a number. Every package that reads or writes codes takes them from here.
+//
+// Source of the built-in ones: OCP Microscaling Formats (MX) Specification v1.0, section 5.3.
+package format
+
+import (
+	"math"
+	"sync"
+)
+
+// MXBlock is the number of elements that share a scale in all formats of OCP MX.
+const MXBlock = 32
+
+// Element is a format of numbers: a minifloat, or a two's complement integer, which is a minifloat of one binade. A
+// format is made once and known by its address. A code of fewer than 8 bits lies in the low bits of its byte.
+type Element struct {
+	name     string
+	mantissa int   // explicit bits
+	emin     int   // exponent of the least normal number, and of subnormal ones
+	largest  uint8 // code of the largest finite number
+	sign     uint8 // bit of the sign; 0: two's complement
+	nan      uint8 // code of a positive NaN; largest if there is none
+	infinity uint8 // code of infinity; 0 if there is none
+
+	values func() *[256]float32
+}
+
+// The elements of OCP MX. E4M3 has one NaN of either sign and no infinity, E5M2 has both as IEEE 754 does.
+var (
+	E4M3 = Minifloat("e4m3", 4, 3, 1) // largest 448
+	E5M2 = Minifloat("e5m2", 5, 2, 4) // largest 57344
+	E2M3 = Minifloat("e2m3", 2, 3, 0) // largest 7.5
+	E3M2 = Minifloat("e3m2", 3, 2, 0) // largest 28
+	E2M1 = Minifloat("e2m1", 2, 1, 0) // largest 6
+	INT8 = Integer("int8", 6)         // in units of 1/64; -128 is never made
+)
+
+// Elements lists the built-in elements.
+func Elements() []*Element { return []*Element{E4M3, E5M2, E2M3, E3M2, E2M1, INT8} }
+
+// Minifloat returns a format with a sign and so many bits of exponent and mantissa, 7 at most together. Of the highest
+// codes of either sign some are special: one is NaN; of several the first is infinity and the others are NaN.
+func Minifloat(name string, exponent, mantissa, special int) *Element {
+	sign := uint8(1) << (exponent + mantissa)
+	e := &Element{name: name, mantissa: mantissa, emin: 2 - 1<<(exponent-1), largest: sign - 1 - uint8(special), nan: sign - 1, sign: sign}
+	if special > 1 {
+		e.infinity = sign - uint8(special)
+	}
+	return e.tabled()
+}
+
+// Integer returns a format of 8 bits in two's complement, in units of 2^-fraction. Its least code is not used, so that
+// its range is that of a sign and a magnitude.
+func Integer(name string, fraction int) *Element {
+	return (&Element{name: name, mantissa: fraction, emin: 6 - fraction, largest: 0x7f, nan: 0x7f}).tabled()
+}
+
+// tabled gives e the table of its values, which is made when it is first wanted.
+func (e *Element) tabled() *Element {
+	e.values = sync.OnceValue(func() *[256]float32 {
+		t := new([256]float32)
+		for code := range t {
+			t[code] = e.Decode(uint8(code))
+		}
+		return t
+	})
+	return e
+}
+
+// String returns the name: "e4m3".
+func (e *Element) String() string {
+	if e == nil {
+		return "no element format"
+	}
+	return e.name
+}
+
+// IsInteger says whether codes are two's complement.
+func (e *Element) IsInteger() bool { return e.sign == 0 }
+
+// Bits returns the bits of a code.
+func (e *Element) Bits() int {
+	bits := 8
+	for e.sign != 0 && e.sign < 1<<(bits-1) {
+		bits--
+	}
+	return bits
+}
+
+// Mantissa returns the explicit bits of the mantissa. Of an integer these are the bits behind the point.
+func (e *Element) Mantissa() int { return e.mantissa }
+
+// MinExponent returns the exponent of the least normal number: 1 less the bias of the exponent field.
+func (e *Element) MinExponent() int { return e.emin }
+
+// MaxExponent returns the exponent of the largest number: emax of the specification.
+func (e *Element) MaxExponent() int { return math.Ilogb(float64(e.Max())) }
+
+// Max returns the largest finite number.
+func (e *Element) Max() float32 { return e.Decode(e.largest) }
+
+// Largest returns the code of [Element.Max].
+func (e *Element) Largest() uint8 { return e.largest }
+
+// SignBit returns the bit of a code that is its sign; 0 for integers.
+func (e *Element) SignBit() uint8 { return e.sign }
+
+// NaN returns the code of a NaN or, where there is none, of the largest number.
+func (e *Element) NaN() uint8 { return e.nan }
+
+// Infinity returns the code of infinity; 0 if there is none.
+func (e *Element) Infinity() uint8 { return e.infinity }
+
+// Codes returns the number of codes.
+func (e *Element) Codes() int { return 1 << e.Bits() }
+
+// Values returns what each byte means. It is not to be modified.
+func (e *Element) Values() *[256]float32 { return e.values() }
+
+// Decode returns what a code means. Bits above the format's own are ignored.
+func (e *Element) Decode(code uint8) float32 {
+	if e.IsInteger() {
+		return float32(int8(code)) / float32(int(1)<<e.mantissa)
+	}
+	sign, magnitude := float32(1), code&(e.sign-1)
+	if code&e.sign != 0 {
+		sign = float32(math.Copysign(1, -1))
+	}
+	switch {
+	case e.infinity != 0 && magnitude == e.infinity:
+		return sign * float32(math.Inf(1))
+	case magnitude > e.largest:
+		return float32(math.NaN())
+	}
+	field, fraction := int(magnitude)>>e.mantissa, int(magnitude)&(1<<e.mantissa-1)
+	if field > 0 {
+		fraction |= 1 << e.mantissa
+		field--
+	}
+	return sign * float32(math.Ldexp(float64(fraction), e.emin+field-e.mantissa))
+}
+
+// Encode returns the code of the number nearest to x, ties to the even code. Larger numbers saturate; subnormal numbers
+// and the sign of zero are kept. A NaN becomes NaN, or the largest number where the format has no NaN.
+func (e *Element) Encode(x float32) uint8 {
+	if x != x {
+		return e.signed(e.nan, math.Float32bits(x))
+	}
+	var code [1]uint8
+	e.EncodeScaled(code[:], []float32{x}, 1)
+	return code[0]
+}
+
+// EncodeScaled sets codes to those of values times scale, none of which is NaN. Products are rounded to FP32 first.
+//
+// Adding 2^(e+23-mantissa) to a number of exponent e makes the FP32 adder round it to the format's grid. The low bits of
+// the sum are then the number in units of the grid's step.
+func (e *Element) EncodeScaled(codes []uint8, values []float32, scale float32) {
+	const exponent, one, fraction = 0xff << 23, 1 << 23, 1<<23 - 1
+	shift := 23 - e.mantissa
+	smallest := uint32(127+e.emin) * one
+	greatest := smallest + uint32(e.largest>>e.mantissa)*one
+	codes = codes[:len(values)]
+	for i, v := range values {
+		bits := math.Float32bits(v * scale)
+		own := min(max(bits&exponent, smallest), greatest)
+		magnitude := min(bits&^(1<<31), own|fraction) // beyond the greatest exponent anything saturates
+		grid := own + uint32(shift)*one
+		steps := math.Float32bits(math.Float32frombits(magnitude)+math.Float32frombits(grid)) - grid
+		codes[i] = e.signed(uint8(min(steps+(own-smallest)>>(shift&31), uint32(e.largest))), bits)
+	}
+}
+
+// signed gives a code the sign of the float32 with these bits. It does not branch, because signs cannot be predicted.
+func (e *Element) signed(code uint8, bits uint32) uint8 {
+	negative := -uint8(bits >> 31)
+	if e.sign == 0 {
+		return (code ^ negative) - negative
+	}
+	return code | negative&e.sign
+}
