@@ -1,15 +1,15 @@
 package moe
 
-import (
-	"spmoe/mx"
-	"spmoe/tensor"
-)
-
 // Attention in the absorbed form (arXiv:2405.04434, 2.1.2): with k = W_k·c and v = W_v·c of a latent c, q·k is (W_kᵀ·q)·c and
 // Σ p·v is W_v·Σ p·c. So a query is taken through W_k once, and scores and sums are made with latents as they are kept.
 //
 // In BF16 it rounds elsewhere than the training pass: W_kᵀ·q and Σ p·c are rounded, where training rounds k and v. Both are
 // roundings of one operand of the same product, so neither form is closer to exact arithmetic than the other.
+
+import (
+	"spmoe/mx"
+	"spmoe/tensor"
+)
 
 // absorbed is what a layer's attention multiplies by.
 type absorbed struct {

@@ -1,8 +1,8 @@
 package moe
 
-import "spmoe/mx"
-
 // What each part of a model holds, computes and moves. Counts and FLOPs of the whole are sums over these.
+
+import "spmoe/mx"
 
 // Part names a part of a model: all layers of one kind together.
 type Part string

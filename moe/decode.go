@@ -1,14 +1,14 @@
 package moe
 
+// Decoding computes growing texts a few tokens at a time, from what a Cache has kept of the tokens before them
+// (cache.go, absorbed.go), and gives the scores of the token that comes next.
+
 import (
 	"fmt"
 
 	"spmoe/mx"
 	"spmoe/tensor"
 )
-
-// Decoding computes growing texts a few tokens at a time, from what a Cache has kept of the tokens before them
-// (cache.go, absorbed.go), and gives the scores of the token that comes next.
 
 // Decoder extends sequences with the weights that its model had when it was made. Its calls are collective: every rank makes
 // them in the same order, without sequences if it has none to extend, since its experts are needed.

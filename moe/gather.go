@@ -1,11 +1,11 @@
 package moe
 
-import "spmoe/tensor"
-
 // Weight gradients of routed experts, made for several passes of a step at once. Where a pass
 // brings an expert few rows, their product takes less time than to read and write the FP32 sums
 // that it is added to. So rows are kept from pass to pass until they are enough, and multiplied
 // together.
+
+import "spmoe/tensor"
 
 // enoughRows is how many rows an expert should have on average when its gradient is made: the
 // product then takes longer than the sums, and the rows a fraction of their memory.

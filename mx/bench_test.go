@@ -80,3 +80,25 @@ func measure(b *testing.B, x tensor.Tensor, quantise func()) {
 	b.ReportMetric(copying.Seconds()/quantising.Seconds(), "of-copy")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkGeneral measures formats without kernels: what quantising and decoding an element takes.
+func BenchmarkGeneral(b *testing.B) {
+	const rows, cols = 256, 2048
+	ex := tensor.NewExec()
+	x, out := filled(1, tensor.BF16, rows, cols, normal), tensor.New(tensor.BF16, rows, cols)
+	for _, f := range []Format{nvfp4, nvfp4Weight, fp8Row, fp8Weight} {
+		for _, d := range []Direction{AlongRows, AlongCols} {
+			q := New(nil, f, d, rows, cols)
+			for name, do := range map[string]func(){
+				"quantize": func() { Quantize(ex, q, x.Mat(), RCEIL) }, "dequantize": func() { Dequantize(ex, out.Mat(), q) },
+			} {
+				b.Run(f.Name+"/"+d.String()+"/"+name, func(b *testing.B) {
+					for b.Loop() {
+						do()
+					}
+					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*rows*cols), "ns/element")
+				})
+			}
+		}
+	}
+}

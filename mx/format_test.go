@@ -2,9 +2,10 @@ package mx
 
 import (
 	"fmt"
-	"spmoe/tensor/format"
 	"strings"
 	"testing"
+
+	"spmoe/tensor/format"
 )
 
 func TestNames(t *testing.T) {

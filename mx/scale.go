@@ -5,6 +5,7 @@ package mx
 import (
 	"fmt"
 	"math"
+
 	"spmoe/tensor/format"
 )
 

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"spmoe/tensor/format"
 	"testing"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // scaledElements has the elements with kernels, which are written out by hand, and one that is only decoded.

@@ -1,14 +1,15 @@
 package tensor
 
+// Gradients of weights by spans: a rank with the first half of the sequences and one with the second add up to what one rank with
+// all of them gets, bit for bit.
+
 import (
 	"fmt"
 	"slices"
-	"spmoe/tensor/format"
 	"testing"
-)
 
-// Gradients of weights by spans: a rank with the first half of the sequences and one with the second add up to what one rank with
-// all of them gets, bit for bit.
+	"spmoe/tensor/format"
+)
 
 const spanCols, spanVocabulary = 137, 11
 

@@ -1,5 +1,8 @@
 package trainer
 
+// What quantisation did to an operand: how its codes, in the form of the forward product or dgrad,
+// differ from what it was. What only wgrad reads quantised is compared in the form of that.
+
 import (
 	"math"
 
@@ -7,9 +10,6 @@ import (
 	"spmoe/mx"
 	"spmoe/tensor"
 )
-
-// What quantisation did to an operand: how its codes, in the form of the forward product or dgrad,
-// differ from what it was. What only wgrad reads quantised is compared in the form of that.
 
 // quantisation is the sums over the elements of an operand that a record holds.
 type quantisation struct{ elements, signal, noise, saturated, flushed float64 }

@@ -4,8 +4,9 @@ package quant
 
 import (
 	"math/bits"
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // Panels are FP32, rows of whole blocks without gaps.

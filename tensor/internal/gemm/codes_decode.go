@@ -3,8 +3,9 @@ package gemm
 // Decoding block-scaled operands to BF16, chunk by chunk while they are packed.
 
 import (
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // decoders has what decodes codes, by their element. Elements without an entry are decoded in plain Go.

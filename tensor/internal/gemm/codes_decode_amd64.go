@@ -2,9 +2,9 @@
 
 package gemm
 
-import "spmoe/tensor/format"
-
 // The decoders of amd64.
+
+import "spmoe/tensor/format"
 
 var decodersAVX512 = decoders{
 	format.E4M3: newLookup(format.E4M3, decodeAlongAVX512, decodeAcrossAVX512),

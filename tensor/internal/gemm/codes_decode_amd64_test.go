@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"spmoe/tensor/format"
 	"testing"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // mapped is a byte as GF2P8AFFINEQB maps it (Intel SDM, volume 2).

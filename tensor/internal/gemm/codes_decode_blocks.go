@@ -4,8 +4,9 @@ package gemm
 // copied to where there is room behind it.
 
 import (
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // decodeGroup is the number of rows that are decoded at once across k.

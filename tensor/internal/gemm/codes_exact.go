@@ -5,6 +5,7 @@ package gemm
 import (
 	"encoding/binary"
 	"slices"
+
 	"spmoe/tensor/format"
 )
 

@@ -5,8 +5,9 @@ package gemm
 import (
 	"math"
 	"math/bits"
-	"spmoe/tensor/format"
 	"sync"
+
+	"spmoe/tensor/format"
 )
 
 // codeTables has the bytes of the BF16 number |x|·2^(top-127), by the low 7 bits of the code of x. High bytes have the sign bit

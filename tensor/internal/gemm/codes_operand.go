@@ -1,8 +1,8 @@
 package gemm
 
-import "spmoe/tensor/format"
-
 // Operands as memory holds them.
+
+import "spmoe/tensor/format"
 
 // operand is a or bᵀ in memory: rows along k, of elements as they are or of 8-bit codes.
 type operand struct {

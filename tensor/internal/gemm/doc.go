@@ -12,7 +12,7 @@
 //	across    Few rows of a, rows of b neighbours in memory: read b once, in place, a run of k at a time.
 //	turned    Few rows of a, k contiguous in b: cᵀ = b·aᵀ, so that tiles read b in place. AMX only.
 //	integers  MXINT8 in both: exact sums of blocks of 32, of bytes (VPDPBUSD, TDPBSSD) or words (VPMADDWD).
-//	decoded   Decode 128 rows in plain Go and multiply copies: any format, scale, layout (scaled_wide.go).
+//	decoded   Decode 128 rows in plain Go and multiply copies: any element, scale, layout (scaled_wide.go).
 //	portable  Panels of 4 rows in plain Go: the generic tier (generic.go).
 //
 // Files codes_* decode block-scaled operands on their way into panels, direct products and turned
@@ -45,6 +45,7 @@
 //
 // Exceptions:
 //
+//   - Elements without a decoder (MXFP6, MXFP4) are decoded copies on every tier.
 //   - MXINT8 multiplies as integers only if k is whole blocks. A ragged product decodes.
 //   - On Intel CPUs with AVX-512 BF16 but without AMX, panels are those of FP32 and nothing goes
 //     across: multiply-adds of FP32 are twice as fast there as VDPBF16PS, with the same bits.

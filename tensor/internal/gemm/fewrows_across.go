@@ -8,8 +8,9 @@ package gemm
 // fetched in the order of memory.
 
 import (
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 const acrossColumns = 32 // rows of b that a kernel takes

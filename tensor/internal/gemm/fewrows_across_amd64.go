@@ -2,9 +2,9 @@
 
 package gemm
 
-import "spmoe/tensor/format"
-
 // The kernels of products across on amd64.
+
+import "spmoe/tensor/format"
 
 var (
 	acrossForAVX512 = acrossFamilies{&acrossBF16AVX512, &acrossMXAVX512}

@@ -5,11 +5,12 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"spmoe/tensor/format"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"spmoe/tensor/format"
 )
 
 // BenchmarkFewRows multiplies few rows with weights that stream from memory, as experts lie there: one behind the other, along k in

@@ -5,8 +5,9 @@ package gemm
 // The kernels of direct products on amd64. Columns must be what the generator says.
 
 import (
-	"spmoe/tensor/format"
 	"sync"
+
+	"spmoe/tensor/format"
 )
 
 var (

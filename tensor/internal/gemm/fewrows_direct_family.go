@@ -3,8 +3,9 @@ package gemm
 // What the kernels of direct products want of their operands.
 
 import (
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // directFamily is the kernels by the rows of a and how many rows of b each takes at once.

@@ -5,8 +5,9 @@ package gemm
 // the same products in the same order.
 
 import (
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 const (

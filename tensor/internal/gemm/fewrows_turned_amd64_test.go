@@ -5,9 +5,10 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
-	"spmoe/tensor/format"
 	"testing"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // Turned products have the bits of packed ones: around whole tiles, several strips, several runs along k, any layout of a, b in place or not.

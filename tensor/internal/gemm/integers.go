@@ -6,9 +6,10 @@ package gemm
 // multiply-add, in the order of k.
 
 import (
-	"spmoe/tensor/format"
 	"sync"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // records is how panels hold blocks of 32 codes: a record for each. Of codes that are neighbours across k, run elements along k are

@@ -5,8 +5,9 @@ package gemm
 // MXINT8 on VPDPBUSD, which multiplies unsigned by signed bytes: rows of a are packed with 128 added, which sums of b make good.
 
 import (
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 var int8AVX512 = family{

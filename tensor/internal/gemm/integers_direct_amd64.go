@@ -5,8 +5,9 @@ package gemm
 // MXINT8 with few rows of a: b is read once, in place, instead of being packed.
 
 import (
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 var (

@@ -4,6 +4,7 @@ package gemm
 
 import (
 	"math"
+
 	"spmoe/tensor/format"
 )
 

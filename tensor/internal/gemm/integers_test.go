@@ -5,8 +5,9 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
-	"spmoe/tensor/format"
 	"testing"
+
+	"spmoe/tensor/format"
 )
 
 func TestInt8OfWholeBlocks(t *testing.T) {

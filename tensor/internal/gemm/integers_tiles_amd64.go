@@ -6,6 +6,7 @@ package gemm
 
 import (
 	"encoding/binary"
+
 	"spmoe/tensor/format"
 )
 

@@ -6,8 +6,9 @@ package gemm
 // The bits are those of VPDPBUSD (integers_bytes_amd64.go): a sum of products is exact either way, and is scaled and added in the same order.
 
 import (
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 var int8AVX2 = family{

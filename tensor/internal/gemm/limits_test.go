@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"spmoe/tensor/format"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // atPageEnd returns bytes bytes, all 0, behind which lies a page that faults.

@@ -5,8 +5,9 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
-	"spmoe/tensor/format"
 	"testing"
+
+	"spmoe/tensor/format"
 )
 
 // Blocks of a that are kept for further blocks of b give what they give for a single one, also after columns that do not decode

@@ -5,8 +5,9 @@ package gemm
 // second element first. An odd last element is paired with 0.
 
 import (
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // packing is how one family's operands get into panels. A row is a row of a or a column of b.

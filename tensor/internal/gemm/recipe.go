@@ -1,8 +1,8 @@
 package gemm
 
-import "spmoe/tensor/format"
-
 // Which algorithm a product takes, as the table in doc.go says.
+
+import "spmoe/tensor/format"
 
 // A recipe lists the families that a tier uses.
 type recipe struct {

@@ -8,6 +8,7 @@ package gemm
 
 import (
 	"fmt"
+
 	"spmoe/tensor/format"
 )
 

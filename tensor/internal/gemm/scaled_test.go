@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"spmoe/tensor/format"
 	"testing"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // Guards around codes and scales decode to NaN.

@@ -4,8 +4,9 @@ package gemm
 
 import (
 	"math"
-	"spmoe/tensor/format"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // wideRows bounds the rows of an operand that are held decoded.

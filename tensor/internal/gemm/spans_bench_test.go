@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"spmoe/tensor/format"
 	"testing"
 	"time"
+
+	"spmoe/tensor/format"
 )
 
 // BenchmarkSpans holds gradients of weights by spans against the same products as one chain, in turns: the best of each.

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"spmoe/tensor/format"
 	"testing"
+
+	"spmoe/tensor/format"
 )
 
 // treeSum adds up leaves as products with spans do, in the words of the definition.

@@ -1,0 +1,115 @@
+package mx
+
+// Where a quantised matrix of any format has its codes and scales.
+
+import (
+	"fmt"
+
+	"spmoe/tensor/format"
+)
+
+// groupRows returns the rows of group g of a matrix of that many rows.
+func (t Tensor) groupRows(g, rows int) (lo, hi int) {
+	if t.Ends == nil {
+		return 0, rows
+	}
+	return group(t.Ends, g)
+}
+
+// blockRow is rows [first, last) of a group, which hold a row of blocks.
+type blockRow struct{ block, group, first, last int }
+
+// rowsOfBlocks yields rows [lo, hi) of blocks of a matrix of that many rows.
+func (t Tensor) rowsOfBlocks(rows, lo, hi int) func(yield func(blockRow) bool) {
+	height, _ := t.Extents()
+	return func(yield func(blockRow) bool) {
+		block := 0
+		for g := range t.groups() {
+			first, last := t.groupRows(g, rows)
+			for ; first < last; first, block = first+height, block+1 {
+				if block >= lo && block < hi && !yield(blockRow{block, g, first, min(first+height, last)}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// storedScale is a scale as memory holds it: a byte, or FP32.
+type storedScale struct {
+	code  uint8
+	value float32
+}
+
+// GroupScale returns the scale of group g: what all its elements are to be multiplied by. It is 1 for formats without.
+func (t Tensor) GroupScale(g int) float32 {
+	if !t.Amax.Valid() || t.Amax.F32()[g] == 0 {
+		return 1
+	}
+	return t.Amax.F32()[g] / (largestE4M3 * t.Format.Max())
+}
+
+func (t Tensor) setScale(row, col int, s storedScale) {
+	at := row*t.Scales.Dim(1) + col
+	if t.Format.Scale == ScaleFP32 {
+		t.Scales.F32()[at] = s.value
+	} else {
+		t.Scales.U8()[at] = s.code
+	}
+}
+
+// Scale returns the scale of the block in that row and column of blocks.
+func (t Tensor) Scale(row, col int) float32 {
+	switch at := row*t.Scales.Dim(1) + col; t.Format.Scale {
+	case ScaleE4M3:
+		return format.E4M3.Values()[t.Scales.U8()[at]]
+	case ScaleFP32:
+		return t.Scales.F32()[at]
+	default:
+		return DecodeScale(t.Scales.U8()[at])
+	}
+}
+
+// setCodes sets those of a row.
+func (t Tensor) setCodes(row int, codes []uint8) {
+	to := t.Codes.Index(row).U8()
+	if !t.Format.Packed {
+		copy(to, codes)
+		return
+	}
+	for i := range to {
+		to[i] = codes[2*i] | codes[2*i+1]<<4
+	}
+}
+
+// Code returns the code of an element.
+func (t Tensor) Code(row, col int) uint8 {
+	if !t.Format.Packed {
+		return t.Codes.U8()[row*t.Codes.Dim(1)+col]
+	}
+	return t.Codes.U8()[row*t.Codes.Dim(1)+col/2] >> (col % 2 * 4) & 0x0f
+}
+
+// RowCodes returns the codes of a row, one a byte: those in memory, or a copy in scratch, a row long, if they are packed.
+func (t Tensor) RowCodes(row int, scratch []uint8) []uint8 {
+	if !t.Format.Packed {
+		return t.Codes.Index(row).U8()
+	}
+	for i, pair := range t.Codes.Index(row).U8() {
+		scratch[2*i], scratch[2*i+1] = pair&0x0f, pair>>4
+	}
+	return scratch
+}
+
+// BlockRow returns in which row of blocks a row lies, and in which group.
+func (t Tensor) BlockRow(row int) (block, group int) {
+	height, _ := t.Extents()
+	for g := range t.groups() {
+		lo, hi := t.groupRows(g, t.Rows())
+		if row < hi {
+			return block + (row-lo)/height, g
+		}
+		block += ceilDiv(hi-lo, height)
+	}
+	panic(fmt.Sprintf("mx: row %d of %d", row, t.Rows()))
+}

@@ -1,0 +1,44 @@
+package mx
+
+// Decoding of any format in plain Go, a row of blocks at a time.
+
+import "spmoe/tensor"
+
+// dequantizeGeneral is Dequantize for a format that may be any, with or without the scales of groups.
+func dequantizeGeneral(ex *tensor.Exec, dst tensor.Matrix, t Tensor, groupScales bool) {
+	tensor.Parallel(ex, t.Scales.Dim(0), generalWork*dst.Rows*dst.Cols, decoding{dst, t, groupScales}, decodeBlocks)
+}
+
+// decoding is the arguments of decodeBlocks.
+type decoding struct {
+	dst         tensor.Matrix
+	t           Tensor
+	groupScales bool
+}
+
+// decodeBlocks decodes rows [lo, hi) of blocks. Products with scales are rounded to FP32.
+func decodeBlocks(ex *tensor.Exec, d decoding, lo, hi int) {
+	cols := d.dst.Cols
+	_, width := d.t.Extents()
+	values, row := d.t.Format.Values(), ex.New(tensor.FP32, 1, cols)
+	scales, scratch := ex.New(tensor.FP32, cols).F32(), ex.New(tensor.UINT8, cols).U8()
+	for at := range d.t.rowsOfBlocks(d.dst.Rows, lo, hi) {
+		for c := range scales {
+			if c%width == 0 {
+				scales[c] = d.t.Scale(at.block, c/width)
+			} else {
+				scales[c] = scales[c-1]
+			}
+		}
+		for r := at.first; r < at.last; r++ {
+			out := row.F32()
+			for c, code := range d.t.RowCodes(r, scratch) {
+				out[c] = values[code] * scales[c]
+			}
+			if d.groupScales {
+				tensor.Scale(out, d.t.GroupScale(at.group), out)
+			}
+			tensor.Convert(ex, d.dst.RowSlice(r, r+1), row.Mat())
+		}
+	}
+}
