@@ -153,7 +153,7 @@ func TestGoldenInEveryTier(t *testing.T) {
 		}
 		t.Run(tier.String(), func(t *testing.T) {
 			cputest.Need(t, tier)
-			cmd := exec.Command(os.Args[0], "-test.run", "^TestGolden(Linear|GroupedLinear)$")
+			cmd := exec.Command(os.Args[0], "-test.run", "^TestGolden(Linear|GroupedLinear|GroupedNVFP4)$")
 			cmd.Env = append(os.Environ(), cpu.EnvVar+"="+tier.String())
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError

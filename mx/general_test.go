@@ -1,0 +1,62 @@
+package mx
+
+import (
+	"math"
+	"testing"
+
+	"spmoe/tensor"
+)
+
+// TestOddBlocksOfAnyFormat: a NaN or an infinity makes its own block NaN, and leaves all others the codes that they would
+// have without it.
+func TestOddBlocksOfAnyFormat(t *testing.T) {
+	const rows, cols = 40, 64
+	ex := tensor.NewExec()
+	for _, f := range []Format{wide4, wide4Square, sixteen, fp8Row, {Name: "mx of 8", Element: E5M2.Element, Block: [2]int{1, 8}}} {
+		for _, d := range []Direction{AlongRows, AlongCols} {
+			for _, odd := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
+				x := filled(1, tensor.FP32, rows, cols, normal)
+				x.F32()[0] = 0 // where the odd number will be, so that no largest magnitude changes
+				quantized := func() (Tensor, []float32) {
+					q, values := New(nil, f, d, rows, cols), tensor.New(tensor.FP32, rows, cols)
+					Quantize(ex, q, x.Mat(), RCEIL)
+					Dequantize(ex, values.Mat(), q)
+					return q, values.F32()
+				}
+				want, values := quantized()
+				x.F32()[0] = odd
+				got, oddValues := quantized()
+				height, width := got.Extents()
+				for i, v := range oddValues {
+					r, c := i/cols, i%cols
+					switch inBlock := r < height && c < width; {
+					case inBlock && v == v:
+						t.Fatalf("%v %v, %g: (%d, %d) is %g in its block", f, d, odd, r, c, v)
+					case !inBlock && (v != values[i] || got.Code(r, c) != want.Code(r, c)):
+						t.Fatalf("%v %v, %g: (%d, %d) is %g, without it %g", f, d, odd, r, c, v, values[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestThreadsQuantizeAlike: parts of a matrix of any format have the same codes whoever makes them.
+func TestThreadsQuantizeAlike(t *testing.T) {
+	x := filled(1, tensor.BF16, 300, 512, spread)
+	for _, f := range []Format{nvfp4, nvfp4Weight, fp8Row, fp8Weight} {
+		for _, d := range []Direction{AlongRows, AlongCols} {
+			var all []Tensor
+			for _, threads := range []int{1, 3} {
+				ex := tensor.NewParallelExec(threads)
+				q := NewGrouped(nil, f, d, 512, []int32{0, 77, 300})
+				Quantize(ex, q, x.Mat(), RCEIL)
+				ex.Close()
+				all = append(all, q)
+			}
+			if string(all[0].Codes.Bytes()) != string(all[1].Codes.Bytes()) || string(all[0].Scales.Bytes()) != string(all[1].Scales.Bytes()) {
+				t.Errorf("%v %v: three threads make other codes than one", f, d)
+			}
+		}
+	}
+}
