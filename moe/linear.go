@@ -56,9 +56,7 @@ type linearState struct {
 func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearState) tensor.Tensor {
 	s.x = x
 	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
-	if l.mx != nil {
-		l.mx.quantiseInput(p, x)
-	}
+	l.mx.quantiseInput(p, x)
 	switch {
 	case p.decoding.rowwise():
 		l.rowwise(p.ex, y, x)
@@ -90,26 +88,23 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 	}
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	l.backwardInput(p, dx.Mat(), s)
+	l.mx.quantiseGradient(p, &s.dy)
 	if p.fused {
-		l.backwardWeight(p, s)
+		l.backwardWeight(p, s) // first: what comes next reads dx while caches hold it
 	}
+	l.backwardInput(p.ex, dx.Mat(), &s.dy)
 	return dx
 }
 
 // backwardInput sets dx = dy·W[g].
-func (l *linear) backwardInput(p phase, dx tensor.Matrix, s *linearState) {
-	dy := &s.dy
-	if l.mx != nil {
-		l.mx.quantiseGradient(p, dy)
-	}
+func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 	switch {
 	case l.mx.quantisesDgrad():
-		l.mx.dgrad(p.ex, dx, dy)
+		l.mx.dgrad(ex, dx, dy)
 	case dy.ends == nil:
-		tensor.MatMul(p.ex, dx, dy.Mat(), l.W.Mat())
+		tensor.MatMul(ex, dx, dy.Mat(), l.W.Mat())
 	default:
-		tensor.GroupedDgrad(p.ex, dx, dy.Mat(), l.W, dy.ends)
+		tensor.GroupedDgrad(ex, dx, dy.Mat(), l.W, dy.ends)
 	}
 }
 

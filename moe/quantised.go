@@ -62,6 +62,9 @@ func (q *mxLinear) wholeBlocks(seq, rows int) int {
 // quantiseInput quantises the input for the forward product and, if that is the time for it, for wgrad, unless another
 // layer with the same input has.
 func (q *mxLinear) quantiseInput(p phase, x *activation) {
+	if q == nil {
+		return
+	}
 	if x.shown != nil {
 		if x.shown.inputs() != q.inputs() {
 			panic("moe: layers that share an input quantise it differently")
@@ -78,6 +81,9 @@ func (q *mxLinear) quantiseInput(p phase, x *activation) {
 
 // quantiseGradient quantises the gradient of the output for dgrad and wgrad.
 func (q *mxLinear) quantiseGradient(p phase, dy *activation) {
+	if q == nil {
+		return
+	}
 	if q.quantisesWgrad() && !p.gathers(dy.ends) {
 		dy.cols = alongCols(p.kept, q.Wgrad.Left, dy)
 	}
