@@ -36,8 +36,9 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 			allocator = &largePages{}
 		}
 		buf := memory.NewResizableBuffer(allocator)
-		// Chunks that grow with what there is: tensors whose sizes change from step to step leave gaps at the ends of chunks only.
-		buf.Resize(max(bytes, arenaChunk, a.held()/2))
+		// A tensor that does not fit leaves a gap at the end of a chunk. Where each chunk is as large as all before it, gaps
+		// are few; what is never used of the last chunk takes no memory.
+		buf.Resize(max(bytes, arenaChunk, a.held()))
 		a.chunks = append(a.chunks, buf)
 	}
 	t := view(a.chunks[a.current], min(a.offset, a.chunks[a.current].Len()-1), dtype, dims)
