@@ -71,25 +71,8 @@ func (k *call) publish(s *slot, seq int) {
 
 // describe says what was called, for error messages.
 func (s *slot) describe(ranks int) string {
-	elem := reflect.Kind(s.elem)
-	counts := func(i int) []int64 { return s.counts(i, ranks) }
-	switch s.kind {
-	case KindBarrier, KindSplit:
-		return fmt.Sprintf("%v #%d", s.kind, s.seq)
-	case KindBcast:
-		return fmt.Sprintf("%v #%d (%d %v from root %d)", s.kind, s.seq, s.head.count, elem, s.head.root)
-	case KindAllReduce:
-		return fmt.Sprintf("%v #%d (%v of %d %v)", s.kind, s.seq, s.op, s.head.count, elem)
-	case KindReduceScatter:
-		return fmt.Sprintf("%v #%d (%v of %v %v)", s.kind, s.seq, s.op, counts(listRecv), elem)
-	case KindAllToAllV:
-		return fmt.Sprintf("%v #%d (%v, sends %v, receives %v)", s.kind, s.seq, elem, counts(listSend), counts(listRecv))
-	case KindAllGatherV:
-		return fmt.Sprintf("%v #%d (%v %v)", s.kind, s.seq, counts(listRecv), elem)
-	case KindDispatch, KindCombine:
-		return fmt.Sprintf("%v #%d (rows of %d bytes, elements of %d)", s.kind, s.seq, s.head.count, s.head.root)
-	}
-	return fmt.Sprintf("%v #%d (%d %v a rank)", s.kind, s.seq, s.head.count, elem)
+	counts := func(list int) []int64 { return s.counts(list, ranks) }
+	return fmt.Sprintf("%v #%d%s", s.kind, s.seq, traitsOf[s.kind].describe(s, reflect.Kind(s.elem), counts))
 }
 
 // agrees reports whether two ranks may meet in these calls, counts between pairs aside.
@@ -97,7 +80,7 @@ func (s *slot) agrees(o *slot, ranks int) bool {
 	if s.kind != o.kind || s.op != o.op || s.elem != o.elem || s.head.count != o.head.count || s.head.root != o.head.root {
 		return false
 	}
-	return s.kind != KindAllGatherV && s.kind != KindReduceScatter || slices.Equal(s.counts(listRecv, ranks), o.counts(listRecv, ranks))
+	return !traitsOf[s.kind].alike || slices.Equal(s.counts(listRecv, ranks), o.counts(listRecv, ranks))
 }
 
 // check looks at the calls of all ranks, which have all arrived, and returns the first thing wrong: the same on every rank.

@@ -215,7 +215,7 @@ func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
 func (c *Comm) retire(kind Kind, bytes int) {
 	if l := c.group.local; l != nil {
 		l.bufs[c.seq%2][c.rank] = [2]unsafe.Pointer{}
-		if kind.moves() {
+		if traitsOf[kind].buffers {
 			clear(c.peers)
 		}
 	}

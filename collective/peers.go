@@ -6,7 +6,6 @@ package collective
 import (
 	"errors"
 	"fmt"
-	"math"
 	"unsafe"
 )
 
@@ -35,29 +34,15 @@ func (s *slot) sound(seq, ranks int) error {
 	case s.payloadLen < 0 || s.payloadLen > payloadBytes:
 		return fmt.Errorf("%d bytes travel with it, where %d have room", s.payloadLen, payloadBytes)
 	}
-	if lists := s.kind.lists(); lists > 0 && int(s.payloadLen) != 8*ranks*lists {
+	if lists := traitsOf[s.kind].lists; lists > 0 && int(s.payloadLen) != 8*ranks*lists {
 		return fmt.Errorf("its %d lists for %d ranks have %d bytes", lists, ranks, s.payloadLen)
 	}
 	return nil
 }
 
-// moves says whether calls of this kind have buffers.
-func (k Kind) moves() bool { return k != KindBarrier && k != KindSplit }
-
-// lists is how many lists of counts and displacements a call of this kind has.
-func (k Kind) lists() int {
-	switch k {
-	case KindAllGatherV, KindReduceScatter:
-		return 1
-	case KindAllToAllV:
-		return 3
-	}
-	return 0
-}
-
 // reach finds the buffers of all ranks of this host, which must hold what the call is about.
 func (c *Comm) reach(k call) error {
-	if !k.kind.moves() {
+	if !traitsOf[k.kind].buffers {
 		return nil
 	}
 	for j := range c.peers {
@@ -105,22 +90,10 @@ func (c *Comm) holds(j int, k call) error {
 		return nil
 	}
 	there, need := len(c.peers[j].bufs[0])/k.size, int(k.count)
-	switch k.kind {
-	case KindAllToAll:
-		need *= c.Size()
-	case KindAllGatherV:
-		need = k.lists[listRecv][j]
-	case KindReduceScatter:
-		need = sum(k.lists[listRecv])
-	case KindAllToAllV:
-		from := c.slot(j).counts(listSendDispls, c.Size())[c.rank]
-		need = k.lists[listRecv][j]
-		if from < 0 || from > math.MaxInt64-int64(need) {
-			return fmt.Errorf("it sends %d elements from element %d", need, from)
-		}
-		c.peers[j].from = int(from)
-		if need > 0 { // an empty part may lie anywhere
-			need += int(from)
+	if needs := traitsOf[k.kind].needs; needs != nil {
+		var err error
+		if need, err = needs(c, j, k); err != nil {
+			return err
 		}
 	}
 	if need > there {

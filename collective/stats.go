@@ -3,40 +3,8 @@ package collective
 // Always-on counters of what a rank did on a communicator.
 
 import (
-	"fmt"
 	"time"
 )
-
-// Kind names a collective.
-type Kind uint8
-
-// The collectives.
-const (
-	KindBarrier Kind = iota
-	KindSplit
-	KindBcast
-	KindAllGather
-	KindAllGatherV
-	KindAllToAll
-	KindAllToAllV
-	KindAllReduce
-	KindReduceScatter
-	KindDispatch
-	KindCombine
-	numKinds
-)
-
-var kindNames = [numKinds]string{
-	"barrier", "split", "bcast", "all-gather", "all-gather-v", "all-to-all", "all-to-all-v", "all-reduce", "reduce-scatter", "dispatch", "combine",
-}
-
-// String is the name of the collective, such as "all-reduce".
-func (k Kind) String() string {
-	if k >= numKinds {
-		return fmt.Sprintf("kind(%d)", uint8(k))
-	}
-	return kindNames[k]
-}
 
 // Stat counts one kind of collective.
 type Stat struct {
