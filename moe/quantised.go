@@ -129,7 +129,7 @@ func (a *activation) quantise(ex *tensor.Exec, byRows, byCols mx.Cast) (received
 // takes says whether codes that came with the rows are those that a layer would make.
 func takes(codes mx.Tensor, c mx.Cast) bool { return codes.Codes.Valid() && codes.Format == c.Format }
 
-// quantiseBoth fills rows and cols, of which one or both may be the zero Tensor, in one pass over x where that is possible.
+// quantiseBoth fills rows and cols, in one pass over x where that is possible. Either may be the zero Tensor, which stays.
 func quantiseBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows, byCols mx.Cast) {
 	wantsRows, wantsCols := rows.Codes.Valid(), cols.Codes.Valid()
 	if wantsRows && wantsCols && byRows == byCols {

@@ -41,7 +41,7 @@ func TestOddBlocksOfAnyFormat(t *testing.T) {
 	}
 }
 
-// TestThreadsQuantizeAlike: parts of a matrix of any format have the same codes whoever makes them.
+// TestThreadsQuantizeAlike: a matrix of any format has the same codes for any number of threads.
 func TestThreadsQuantizeAlike(t *testing.T) {
 	x := filled(1, tensor.BF16, 300, 512, spread)
 	for _, f := range []Format{nvfp4, nvfp4Weight, fp8Row, fp8Weight} {

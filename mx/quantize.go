@@ -121,8 +121,8 @@ type place struct{ row, col, rows, cols, block int }
 // A span is rows [first, last) of a panel.
 type span struct{ first, last int }
 
-// panels yields the panels of a matrix of so many rows, in groups that end at ends, with their numbers. They are height
-// rows high, the last of a group perhaps less.
+// panels yields the panels of a matrix in groups that end at ends, with their numbers. A panel has height rows, the last
+// of a group perhaps fewer.
 func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
 	return func(yield func(int, span) bool) {
 		first, last, groups, block := 0, rows, 1, 0

@@ -54,7 +54,7 @@ func NewIn(a *tensor.Arena, f Format, d Direction, rows, cols int) Tensor {
 	return newTensor(a, f, d, rows, cols, nil)
 }
 
-// NewGrouped returns a matrix of the given columns whose blocks begin anew at each group of rows, such as the tokens of
+// NewGrouped returns a matrix of the given columns with new blocks at the beginning of each group of rows, such as the tokens of
 // each expert; ex as in New, ends as in Tensor.Ends, the last of them the number of rows.
 func NewGrouped(ex *tensor.Exec, f Format, d Direction, cols int, ends []int32) Tensor {
 	return NewGroupedIn(arenaOf(ex), f, d, cols, ends)

@@ -39,8 +39,8 @@ var (
 // Elements lists the built-in elements.
 func Elements() []*Element { return []*Element{E4M3, E5M2, E2M3, E3M2, E2M1, INT8} }
 
-// Minifloat returns a format with a sign and so many bits of exponent and mantissa, 7 at most together. Of the highest
-// codes of either sign some are special: one is NaN; of several the first is infinity and the others are NaN.
+// Minifloat returns a format with a sign, an exponent and a mantissa. Both have 7 bits at most together. The highest codes
+// of either sign are special: a single one is NaN; of several the first is infinity and the others are NaN.
 func Minifloat(name string, exponent, mantissa, special int) *Element {
 	sign := uint8(1) << (exponent + mantissa)
 	e := &Element{name: name, mantissa: mantissa, emin: 2 - 1<<(exponent-1), largest: sign - 1 - uint8(special), nan: sign - 1, sign: sign}
@@ -152,7 +152,7 @@ func (e *Element) Encode(x float32) uint8 {
 	return code[0]
 }
 
-// EncodeScaled sets codes to those of values times scale, none of which is NaN. Products are rounded to FP32 first.
+// EncodeScaled sets codes to those of values times scale. Products are rounded to FP32 first, and none may be NaN.
 //
 // Adding 2^(e+23-mantissa) to a number of exponent e makes the FP32 adder round it to the format's grid. The low bits of
 // the sum are then the number in units of the grid's step.
