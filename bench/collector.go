@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// What the garbage collector waits for beside a product on two threads, whose assembly cannot be preempted.
+// What the garbage collector waits for beside a product on two threads, whose assembly cannot be
+// preempted.
 
 const collectorName = "gc_wait"
 
 // askedWait is how long the collector may wait, in ms.
 const askedWait = 1
 
-// collector measures collections while a product of 1024 x 1024 x 1024 runs on and on, on two threads: how long each
-// took to stop the world, which the length of assembly calls decides, and how long each took in all, in which the
-// collector's goroutines also wait their turn for the processors that the product occupies.
+// collector measures collections while a product of 1024 x 1024 x 1024 runs on and on, on two
+// threads: how long each took to stop the world, which the length of assembly calls decides, and
+// how long each took in all, in which the collector's goroutines also wait their turn for the
+// processors that the product occupies.
 func (s *suite) collector(e effort) []Result {
 	run := gemm(inBF16, 1024, 1024, 1024).prepare(s.onPair())
 	var stop atomic.Bool
@@ -71,8 +73,8 @@ func (p pauses) since(before pauses) pauses {
 	return later
 }
 
-// quantile returns a time in seconds that this share of the pauses did not exceed, to the width of the histogram; 0 if
-// there was none.
+// quantile returns a time in seconds that this share of the pauses did not exceed, to the width of
+// the histogram; 0 if there was none.
 func (p pauses) quantile(share float64) float64 {
 	total := uint64(0)
 	for _, n := range p.counts {

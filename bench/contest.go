@@ -2,8 +2,8 @@ package bench
 
 import "spmoe/tensor"
 
-// Product is a matrix product y = x·Wᵀ into FP32 that other libraries can do too: x: [M, K], W: [N, K], for each of
-// Groups.
+// Product is a matrix product y = x·Wᵀ into FP32 that other libraries can do too: x: [M, K], W:
+// [N, K], for each of Groups.
 type Product struct {
 	Format          string // of both operands: bf16, fp32 or mxint8
 	Groups, M, N, K int
@@ -27,7 +27,8 @@ func (p Product) format() format {
 	panic("bench: no product in format " + p.Format)
 }
 
-// Products lists those of the products that Kernels measures, in shapes of all kinds, that other libraries have.
+// Products lists those of the products that Kernels measures, in shapes of all kinds, that other
+// libraries have.
 func Products() []Product {
 	var all []Product
 	for _, m := range [][3]int{{1024, 1024, 1024}, {4096, 4096, 4096}, {512, 2048, 7168}, {128, 2048, 7168}, {32, 2048, 7168}, {64, 512, 256}, {512, 512, 256}, {2048, 256, 512}, {256, 1024, 256}} {
@@ -56,8 +57,8 @@ func NewContest() *Contest { return &Contest{newSuite()} }
 // Close ends it.
 func (c *Contest) Close() { c.s.close() }
 
-// Rates returns rates in GFLOP/s until the next call: peak is that of multiply-adds in registers, ours that of the
-// product.
+// Rates returns rates in GFLOP/s until the next call: peak is that of multiply-adds in registers,
+// ours that of the product.
 func (c *Contest) Rates(p Product) (peak, ours Rate) {
 	c.s.ex.Reset()
 	f := p.format()

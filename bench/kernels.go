@@ -16,8 +16,8 @@ type Options struct {
 	Match *regexp.Regexp // only what has a match in "name shape"; nil: all
 }
 
-// Kernels measures the engine's kernels, on one core where their names do not say otherwise, and hands each result to
-// yield as it comes. It ends early, with ctx's error, when ctx does.
+// Kernels measures the engine's kernels, on one core where their names do not say otherwise, and
+// hands each result to yield as it comes. It ends early, with ctx's error, when ctx does.
 func Kernels(ctx context.Context, o Options, yield func(Result)) error {
 	e := effort{rounds: 15, sample: 80 * time.Millisecond}
 	if o.Quick {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestKernelsAreBuilt runs every kernel of the quick list once, on operands that are checked by the packages they belong to.
+// TestKernelsAreBuilt runs every kernel of the quick list once, on operands that are checked by the
+// packages they belong to.
 func TestKernelsAreBuilt(t *testing.T) {
 	seen := map[string]bool{}
 	s := newSuite()

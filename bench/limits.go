@@ -26,7 +26,8 @@ func copying(bytes int) limit {
 	}}
 }
 
-// touched returns memory that has been written to: what has not been is one page of zeros, seen many times.
+// touched returns memory that has been written to: what has not been is one page of zeros, seen
+// many times.
 func (s *suite) touched(bytes int) tensor.Tensor {
 	t := s.ex.New(tensor.FP32, bytes/4)
 	t.Zero()
@@ -36,7 +37,8 @@ func (s *suite) touched(bytes int) tensor.Tensor {
 // streamedBytes is more than any cache of this class of machine holds.
 const streamedBytes = 256 << 20
 
-// reading is the rate of reading what no cache holds: the best of reading at one place and at several at once.
+// reading is the rate of reading what no cache holds: the best of reading at one place and at
+// several at once.
 func reading() limit {
 	return limit{"streaming read", "GB/s", func(s *suite) Rate {
 		x := s.touched(streamedBytes).Reshape(streamedParts, streamedBytes/4/streamedParts)
@@ -55,7 +57,8 @@ func reading() limit {
 // streamedParts is the number of calls that read all of a stream.
 const streamedParts = 8
 
-// updating is the rate of reading and writing all of a buffer of this size where it is, bytes read and written counted.
+// updating is the rate of reading and writing all of a buffer of this size where it is, bytes read
+// and written counted.
 func updating(bytes int) limit {
 	return limit{"update of as many bytes in place", "GB/s", func(s *suite) Rate {
 		x := s.touched(bytes).F32()
@@ -63,16 +66,17 @@ func updating(bytes int) limit {
 	}}
 }
 
-// Memory delivers cache lines: to look at one word of each is to read it all, and to look at the rest would measure the
-// core. Hardware prefetchers follow each place of a walk for itself and stop at the end of its page, so that some CPUs
-// are faster with several places than with one.
+// Memory delivers cache lines: to look at one word of each is to read it all, and to look at the
+// rest would measure the core. Hardware prefetchers follow each place of a walk for itself and stop
+// at the end of its page, so that some CPUs are faster with several places than with one.
 
 const (
 	severalPlaces = 8
 	lineFloats    = tensor.Alignment / 4
 )
 
-// readLines reads all lines of x, at this many places at once, and returns something that depends on each.
+// readLines reads all lines of x, at this many places at once, and returns something that depends
+// on each.
 func readLines(x []float32, places int) (seen uint32) {
 	apart := len(x) / places
 	for i := 0; i < apart; i += lineFloats {

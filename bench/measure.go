@@ -17,7 +17,8 @@ type Result struct {
 	Share float64 `json:"share"` // median of value / limit
 	Bound string  `json:"bound"` // what the limit is
 
-	// OverBF16 is the speed over that of the same product in BF16, measured in turns; 0 where there is none.
+	// OverBF16 is the speed over that of the same product in BF16, measured in turns; 0 where there
+	// is none.
 	OverBF16 float64 `json:"over_bf16,omitempty"`
 }
 

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestMeasure: the operands are prepared once, every side is run in every round, and shares are those of the rates measured.
+// TestMeasure: the operands are prepared once, every side is run in every round, and shares are
+// those of the rates measured.
 func TestMeasure(t *testing.T) {
 	var prepared, runs, baseRuns int
 	asked := []time.Duration{}
@@ -48,8 +49,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestResult: medians of rates and of their ratios, round by round; against BF16 calls compare, not the units in which
-// each side's work is counted.
+// TestResult: medians of rates and of their ratios, round by round; against BF16 calls compare, not
+// the units in which each side's work is counted.
 func TestResult(t *testing.T) {
 	k := kernel{name: "n", shape: "s", work: 2, limit: limit{name: "l", unit: "GB/s"}}
 	taken := [][]float64{{10, 20, 40}, {5, 8, 10}, {1, 4, 10}}

@@ -107,7 +107,8 @@ func gemm(f format, m, n, k int) kernel {
 	}
 }
 
-// quantisingGEMM is a quantised gemm whose x comes as BF16 and is quantised each time, as activations are.
+// quantisingGEMM is a quantised gemm whose x comes as BF16 and is quantised each time, as
+// activations are.
 func quantisingGEMM(f format, m, n, k int) kernel {
 	kern := gemm(f, m, n, k)
 	kern.name += "_quantize"
@@ -145,7 +146,8 @@ func streaming(f format, m, n, k int) func(s *suite) func() {
 // weightCopies is how many weights of so many bytes no cache holds.
 func weightCopies(bytes int) int { return (160<<20)/bytes + 1 }
 
-// grouped is one product an expert, rows each, into this type; the weights of all are more than a cache holds.
+// grouped is one product an expert, rows each, into this type; the weights of all are more than a
+// cache holds.
 func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 	return kernel{
 		name: f.name + "_grouped", shape: fmt.Sprintf("%dx%dx%dx%d", experts, rows, n, k),

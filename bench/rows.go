@@ -9,7 +9,8 @@ import (
 
 // The kernels that are no products of their own: they are bound by memory, but for attention.
 
-// attention is the forward pass of one causal head; its work is that of the scores below the diagonal.
+// attention is the forward pass of one causal head; its work is that of the scores below the
+// diagonal.
 func attention(seq, key, value int) kernel {
 	return kernel{
 		name: "attention", shape: fmt.Sprintf("%dx%d/%d", seq, key, value),
@@ -23,7 +24,8 @@ func attention(seq, key, value int) kernel {
 	}
 }
 
-// quantize is BF16 to MXFP8 in both directions in one pass; its work is the bytes read, its limit a copy of those.
+// quantize is BF16 to MXFP8 in both directions in one pass; its work is the bytes read, its limit a
+// copy of those.
 func quantize(rows, cols int) kernel {
 	bytes := 2 * rows * cols
 	return kernel{
@@ -70,7 +72,8 @@ func crossEntropy() kernel {
 	})
 }
 
-// adamW reads four arrays and writes three of them, where they are, and the weights in BF16, so that a copy is no limit to it.
+// adamW reads four arrays and writes three of them, where they are, and the weights in BF16, so
+// that a copy is no limit to it.
 func adamW() kernel {
 	const n = rowBytes / 2 / 4
 	return kernel{

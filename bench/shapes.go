@@ -7,7 +7,8 @@ import (
 	"spmoe/tensor"
 )
 
-// A Layer is a linear layer, or those of the experts that one rank holds, whose forward product is measured.
+// A Layer is a linear layer, or those of the experts that one rank holds, whose forward product is
+// measured.
 type Layer struct {
 	Name         string
 	Groups       int // of experts; 0: one weight for all rows
@@ -15,8 +16,8 @@ type Layer struct {
 	Outputs, Sum int
 }
 
-// MXFP8OverBF16 measures each layer in both formats, in turns on one core, and hands the time of the first over that of the second to
-// yield. It ends early, with ctx's error, when ctx does.
+// MXFP8OverBF16 measures each layer in both formats, in turns on one core, and hands the time of
+// the first over that of the second to yield. It ends early, with ctx's error, when ctx does.
 func MXFP8OverBF16(ctx context.Context, quick bool, layers []Layer, yield func(l Layer, shape string, ratio float64)) error {
 	e := effort{rounds: 15, sample: 80 * time.Millisecond}
 	if quick {

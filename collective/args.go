@@ -1,6 +1,7 @@
 package collective
 
-// Checks of the arguments of one rank. What they find is published with the call and returned on every rank.
+// Checks of the arguments of one rank. What they find is published with the call and returned on
+// every rank.
 
 import (
 	"fmt"
@@ -21,7 +22,8 @@ func checkRanges(c *Comm, side string, n int, counts, displs []int) error {
 	return nil
 }
 
-// checkParts checks counts that divide a buffer of whole elements among the ranks, this rank having own of them.
+// checkParts checks counts that divide a buffer of whole elements among the ranks, this rank having
+// own of them.
 func checkParts(c *Comm, counts []int, whole, own int) error {
 	if len(counts) != c.Size() {
 		return fmt.Errorf("%d counts, want %d, one for each rank", len(counts), c.Size())

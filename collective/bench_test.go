@@ -32,8 +32,9 @@ func BenchmarkBarrier(b *testing.B) {
 	}
 }
 
-// BenchmarkBarrierAfterWork has 50 us of computation on every rank before each barrier, as a model's step has:
-// ns/op beyond 50 us (np 2 on 2 cores) is what the meeting costs when it is not the only thing that runs.
+// BenchmarkBarrierAfterWork has 50 us of computation on every rank before each barrier, as a
+// model's step has: ns/op beyond 50 us (np 2 on 2 cores) is what the meeting costs when it is not
+// the only thing that runs.
 func BenchmarkBarrierAfterWork(b *testing.B) {
 	for _, np := range []int{2, 8} {
 		b.Run(fmt.Sprintf("np%d", np), func(b *testing.B) {
@@ -51,7 +52,8 @@ func BenchmarkBarrierAfterWork(b *testing.B) {
 	}
 }
 
-// BenchmarkAllReduce reports algbw and busbw as nccl-tests defines them: size over time, and that times 2(n-1)/n.
+// BenchmarkAllReduce reports algbw and busbw as nccl-tests defines them: size over time, and that
+// times 2(n-1)/n.
 func BenchmarkAllReduce(b *testing.B) {
 	for _, np := range []int{2, 8} {
 		for _, size := range []int{4 << 10, 64 << 20} {
@@ -116,7 +118,8 @@ func BenchmarkAllToAllV(b *testing.B) {
 	}
 }
 
-// BenchmarkMemcpy is what this machine copies on np cores at once: the limit that the figures above are to be held against.
+// BenchmarkMemcpy is what this machine copies on np cores at once: the limit that the figures above
+// are to be held against.
 func BenchmarkMemcpy(b *testing.B) {
 	const np, size = 2, 16 << 20
 	srcs, dsts := make([][]byte, np), make([][]byte, np)

@@ -1,15 +1,18 @@
 package collective
 
-// A board is the shared memory of one communicator, where its ranks show what they call and how far they are.
+// A board is the shared memory of one communicator, where its ranks show what they call and how far
+// they are.
 //
-// Every rank writes its own words only, except the decision, so that a rank that dies leaves nothing half done.
+// Every rank writes its own words only, except the decision, so that a rank that dies leaves
+// nothing half done.
 
 import (
 	"sync/atomic"
 	"unsafe"
 )
 
-// board is laid out in memory as: the decision, one arrival a rank, and two slots a rank, each on cache lines of its own.
+// board is laid out in memory as: the decision, one arrival a rank, and two slots a rank, each on
+// cache lines of its own.
 type board struct {
 	base  unsafe.Pointer
 	ranks int
@@ -36,8 +39,9 @@ func (b board) arrival(rank int) *arrival {
 	return (*arrival)(unsafe.Add(b.base, lineBytes*(1+rank)))
 }
 
-// slot is where a rank publishes its collective number seq: in turns one of two, since it may publish the next call while a peer still
-// reads this one, but not the one after that, which it does not get to before every peer has come to the next.
+// slot is where a rank publishes its collective number seq: in turns one of two, since it may
+// publish the next call while a peer still reads this one, but not the one after that, which it
+// does not get to before every peer has come to the next.
 func (b board) slot(rank, seq int) *slot {
 	return (*slot)(unsafe.Add(b.base, lineBytes*(1+b.ranks)+(2*rank+seq%2)*slotBytes))
 }

@@ -12,7 +12,8 @@ import (
 	"spmoe/collective/heap"
 )
 
-// calls is one of each kind, by a rank whose buffers lie in its memory. All ranks of a pair may meet in it.
+// calls is one of each kind, by a rank whose buffers lie in its memory. All ranks of a pair may
+// meet in it.
 var calls = []struct {
 	name string
 	call func(c *Comm, b buffers) error
@@ -55,8 +56,8 @@ var calls = []struct {
 // buffers are those of a rank: part has half of whole's elements.
 type buffers struct{ whole, more, part, large []int64 }
 
-// pair is two ranks of which one, rank 1, has gone wrong: both have come to all meetings for ever, and what rank 1 has published can be
-// changed before rank 0 looks.
+// pair is two ranks of which one, rank 1, has gone wrong: both have come to all meetings for ever,
+// and what rank 1 has published can be changed before rank 0 looks.
 type pair struct {
 	heap  *heap.Heap
 	comms [2]*Comm
@@ -84,7 +85,8 @@ func newPair(t testing.TB, file *os.File) *pair {
 	return p
 }
 
-// run makes the call on both ranks, and changes what rank 1 has published before rank 0 sees it. It returns what rank 0 gets.
+// run makes the call on both ranks, and changes what rank 1 has published before rank 0 sees it. It
+// returns what rank 0 gets.
 func (p *pair) run(call func(c *Comm, b buffers) error, change func(s *slot)) error {
 	board := p.comms[0].group.board
 	board.arrival(0).round.Store(math.MaxInt64)
@@ -104,8 +106,8 @@ func newPairFile(t testing.TB) *os.File {
 	return file
 }
 
-// Numbers of a call that cannot be are an error that names the rank and what is wrong, whatever is called; those that do not matter to
-// the call are not looked at.
+// Numbers of a call that cannot be are an error that names the rank and what is wrong, whatever is
+// called; those that do not matter to the call are not looked at.
 func TestBrokenPeer(t *testing.T) {
 	all := []string{"barrier", "bcast", "all-gather", "large all-gather", "all-gather-v", "all-to-all", "all-to-all-v", "all-reduce", "reduce-scatter", "split", "window"}
 	buffered := []string{"bcast", "large all-gather", "all-gather-v", "all-to-all", "all-to-all-v", "all-reduce", "reduce-scatter", "window"}
@@ -175,7 +177,8 @@ func TestBrokenPeer(t *testing.T) {
 	}
 }
 
-// Whatever a rank has published, its peer's call ends, with or without an error, and touches no memory but the ranks'.
+// Whatever a rank has published, its peer's call ends, with or without an error, and touches no
+// memory but the ranks'.
 func FuzzBrokenPeer(f *testing.F) {
 	file := newPairFile(f)
 	for i := range calls {

@@ -1,6 +1,7 @@
 package collective
 
-// What a rank publishes when it enters a collective, and the check that all ranks' calls belong together.
+// What a rank publishes when it enters a collective, and the check that all ranks' calls belong
+// together.
 
 import (
 	"errors"
@@ -30,7 +31,8 @@ const (
 	listSendDispls
 )
 
-// land lets the ranks of this host read dst: in place, or what lies where they can see it until unland.
+// land lets the ranks of this host read dst: in place, or what lies where they can see it until
+// unland.
 func land[T Element](c *Comm, k *call, dst []T) {
 	k.ptr[1], k.bufs[1].bytes = unsafe.Pointer(unsafe.SliceData(dst)), int64(sizeOf(dst))
 	if !c.Shared() || len(dst) == 0 {
@@ -83,7 +85,8 @@ func (s *slot) agrees(o *slot, ranks int) bool {
 	return !traitsOf[s.kind].alike || slices.Equal(s.counts(listRecv, ranks), o.counts(listRecv, ranks))
 }
 
-// check looks at the calls of all ranks, which have all arrived, and returns the first thing wrong: the same on every rank.
+// check looks at the calls of all ranks, which have all arrived, and returns the first thing wrong:
+// the same on every rank.
 func (g *group) check(seq int) error {
 	n := len(g.worldRanks)
 	at := func(r int) *slot { return g.board.slot(r, seq) }

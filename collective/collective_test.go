@@ -1,6 +1,7 @@
 package collective
 
-// What the tests of this package share: worlds of every small size, and data that tells ranks and places apart.
+// What the tests of this package share: worlds of every small size, and data that tells ranks and
+// places apart.
 
 import (
 	"errors"
@@ -71,7 +72,8 @@ func runHosts(ranks []int, f func(c *Comm) error) error {
 	return errors.Join(NewHosts(ranks...).Run(f)...)
 }
 
-// runMapped gives each rank a mapping of the heap of its own, as processes have it: at another address, and with nothing else shared.
+// runMapped gives each rank a mapping of the heap of its own, as processes have it: at another
+// address, and with nothing else shared.
 func runMapped(hosts []int, f func(c *Comm) error) error {
 	const region = 16 << 20
 	placement, net := placed(hosts), newLoopback()
@@ -143,7 +145,8 @@ func marks(round, r, n int) []int64 {
 	return s
 }
 
-// lengths are element counts around the unrolling, the cache line and the block of a reduction of float32.
+// lengths are element counts around the unrolling, the cache line and the block of a reduction of
+// float32.
 var lengths = []int{0, 1, 7, 8, 16, 17, 100, blockBytes/4 - 1, blockBytes / 4, 3*blockBytes/4 + 5}
 
 // as is errors.As as an expression.

@@ -16,8 +16,9 @@ import (
 	"spmoe/collective/heap"
 )
 
-// Comm is a communicator as one rank sees it. It belongs to the goroutine of that rank: it is not safe for
-// concurrent use, but two communicators of the same rank may be used at once from two goroutines.
+// Comm is a communicator as one rank sees it. It belongs to the goroutine of that rank: it is not
+// safe for concurrent use, but two communicators of the same rank may be used at once from two
+// goroutines.
 type Comm struct {
 	group   *group
 	rank    int
@@ -49,11 +50,12 @@ func (c *Comm) Rank() int { return c.rank }
 // Size is the number of ranks in the communicator.
 func (c *Comm) Size() int { return len(c.group.worldRanks) }
 
-// Shared says whether the ranks are processes, which see of each other only what lies in memory of their Allocator.
+// Shared says whether the ranks are processes, which see of each other only what lies in memory of
+// their Allocator.
 func (c *Comm) Shared() bool { return c.group.world.heap.Shared() }
 
-// Allocator hands out memory that the other ranks can reach in place. Any memory may be given to a collective; between processes, what
-// lies elsewhere is copied once more.
+// Allocator hands out memory that the other ranks can reach in place. Any memory may be given to a
+// collective; between processes, what lies elsewhere is copied once more.
 func (c *Comm) Allocator() memory.Allocator {
 	return c.group.world.heap.Allocator(c.group.worldRanks[c.rank])
 }
@@ -64,7 +66,8 @@ func (c *Comm) Vault() heap.Vault { return c.group.world.heap.Vault(c.group.worl
 // Kept is the newest step whose state the vaults of all ranks keep; ok is false if some keep none.
 func (c *Comm) Kept() (step int64, ok bool) { return c.group.world.heap.Kept() }
 
-// Progress counts the work of this rank: its computation raises it often, and whoever watches over the rank sees that it does not hang.
+// Progress counts the work of this rank: its computation raises it often, and whoever watches over
+// the rank sees that it does not hang.
 func (c *Comm) Progress() *atomic.Uint64 {
 	return c.group.world.heap.Progress(c.group.worldRanks[c.rank])
 }
@@ -79,8 +82,9 @@ func (c *Comm) Barrier() error {
 	return err
 }
 
-// Split divides the communicator as MPI_Comm_split does: the ranks that give the same color form a new communicator,
-// ordered by key and, for equal keys, by their rank here. A rank with color < 0 takes part in the call and gets nil.
+// Split divides the communicator as MPI_Comm_split does: the ranks that give the same color form a
+// new communicator, ordered by key and, for equal keys, by their rank here. A rank with color < 0
+// takes part in the call and gets nil.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	defer c.retire(KindSplit, 0)
 	next := &c.group.world.nextGroup
@@ -120,7 +124,8 @@ func (c *Comm) membersOf(color int64) []int {
 	return members
 }
 
-// childID is the id of the communicator for a color: all ranks of this one come to the same, and use none of them again.
+// childID is the id of the communicator for a color: all ranks of this one come to the same, and
+// use none of them again.
 func (c *Comm) childID(color int64) int {
 	var colors []int64
 	least := int64(0)
@@ -179,8 +184,9 @@ func (c *Comm) worldRanks(members []int) []int {
 // slot is what rank r has published for the call under way.
 func (c *Comm) slot(r int) *slot { return c.group.board.slot(r, c.seq) }
 
-// enter publishes this rank's call and waits until every rank has published its own. Without an error, the peers'
-// buffers may be read until sync; with one, no rank touches a buffer. Checked by internal/model.
+// enter publishes this rank's call and waits until every rank has published its own. Without an
+// error, the peers' buffers may be read until sync; with one, no rank touches a buffer. Checked by
+// internal/model.
 func (c *Comm) enter(k call) error {
 	g := c.group
 	if f := g.failed(c.round + 1); f != nil {
@@ -207,8 +213,8 @@ func (c *Comm) enter(k call) error {
 	return c.reach(k)
 }
 
-// sync waits until every rank of this host has done its part of a call that all have entered. It fails only if a rank that is a process dies.
-// Checked by internal/model.
+// sync waits until every rank of this host has done its part of a call that all have entered. It
+// fails only if a rank that is a process dies. Checked by internal/model.
 func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
 
 // retire ends a call: it drops the reference that the call published and counts it.
@@ -223,7 +229,8 @@ func (c *Comm) retire(kind Kind, bytes int) {
 	c.stats[kind].Bytes += int64(bytes)
 }
 
-// newCall describes a call that lets the peers read buf: in place, or a copy where they could not see it.
+// newCall describes a call that lets the peers read buf: in place, or a copy where they could not
+// see it.
 func newCall[T Element](c *Comm, kind Kind, buf []T) call {
 	k := call{kind: kind, elem: reflect.TypeFor[T]().Kind(), size: elemSize[T](), ptr: [2]unsafe.Pointer{unsafe.Pointer(unsafe.SliceData(buf))}}
 	k.bufs[0].bytes = int64(sizeOf(buf))
@@ -270,7 +277,8 @@ func unstage[T Element](c *Comm, buf []T) {
 	}
 }
 
-// published is n elements from lo of the buffer that rank j has put up. That they exist has been checked: see reach.
+// published is n elements from lo of the buffer that rank j has put up. That they exist has been
+// checked: see reach.
 func published[T Element](c *Comm, j, lo, n int) []T {
 	if n == 0 {
 		return nil

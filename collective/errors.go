@@ -4,7 +4,8 @@ package collective
 
 import "fmt"
 
-// AbortError says that a rank of the world failed, and which collective could therefore not complete here.
+// AbortError says that a rank of the world failed, and which collective could therefore not
+// complete here.
 type AbortError struct {
 	Rank    int    // the world rank that failed
 	Err     error  // why

@@ -10,7 +10,8 @@ import (
 
 var errDisk = errors.New("disk on fire")
 
-// A rank fails while all others wait: every one of them learns who, why, and what it was waiting for, then and later.
+// A rank fails while all others wait: every one of them learns who, why, and what it was waiting
+// for, then and later.
 func TestAbortWakesAll(t *testing.T) {
 	calls := map[string]func(c *Comm) error{
 		"barrier #2 on world": func(c *Comm) error { return c.Barrier() },
@@ -54,7 +55,8 @@ func TestAbortWakesAll(t *testing.T) {
 	}
 }
 
-// Abort itself wakes ranks that are parked: here the rank that fails is not one that Run looks after.
+// Abort itself wakes ranks that are parked: here the rank that fails is not one that Run looks
+// after.
 func TestAbortWakesParked(t *testing.T) {
 	const n = 4
 	w, errs := NewWorld(n), make(chan error)
@@ -107,7 +109,8 @@ func TestAbortReachesSubcommunicators(t *testing.T) {
 	}
 }
 
-// A rank that returns early does not leave its peers waiting, and the world is of use again after a run without errors.
+// A rank that returns early does not leave its peers waiting, and the world is of use again after a
+// run without errors.
 func TestRankThatLeft(t *testing.T) {
 	w := NewWorld(3)
 	barriers := func(extra int) error {

@@ -1,6 +1,7 @@
 package collective
 
-// A world of several hosts: which ranks are where, and how the ranks of all hosts learn of each other's calls.
+// A world of several hosts: which ranks are where, and how the ranks of all hosts learn of each
+// other's calls.
 
 import (
 	"fmt"
@@ -85,11 +86,12 @@ func (g *group) deputy(host, j int) int {
 // HostOf is the number in Hosts of the host that a rank is on.
 func (c *Comm) HostOf(rank int) int { return c.group.hostOf[rank] }
 
-// Deputy is the rank of a host, by its number in Hosts, that deals with rank j of another: what j sends to the host or gets from it goes
-// through there. The ranks of a host are spread evenly.
+// Deputy is the rank of a host, by its number in Hosts, that deals with rank j of another: what j
+// sends to the host or gets from it goes through there. The ranks of a host are spread evenly.
 func (c *Comm) Deputy(host, j int) int { return c.group.deputy(host, j) }
 
-// tellHosts shows the calls that the ranks of this host have published to all hosts, and theirs here.
+// tellHosts shows the calls that the ranks of this host have published to all hosts, and theirs
+// here.
 func (c *Comm) tellHosts(kind Kind) error {
 	if c.rank == c.group.locals()[0] {
 		if err := c.swapCalls(kind); err != nil {
@@ -99,7 +101,8 @@ func (c *Comm) tellHosts(kind Kind) error {
 	return c.meet(kind, true)
 }
 
-// swapCalls sends the calls of this host's ranks to the first rank of every other host, and gets theirs.
+// swapCalls sends the calls of this host's ranks to the first rank of every other host, and gets
+// theirs.
 func (c *Comm) swapCalls(kind Kind) error {
 	g := c.group
 	if c.calls == nil {

@@ -145,7 +145,8 @@ func TestWindowOfOneHost(t *testing.T) {
 	}
 }
 
-// A reduction sends each element once from every host to the rank that it belongs to, and the result of an all-reduce once to every host.
+// A reduction sends each element once from every host to the rank that it belongs to, and the
+// result of an all-reduce once to every host.
 func TestReductionBytes(t *testing.T) {
 	const n = 1 << 16 // elements of 4 bytes
 	var reduced, scattered atomic.Int64

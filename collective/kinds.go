@@ -1,7 +1,7 @@
 package collective
 
-// The kinds of collectives: all that one has to say of itself. What it does is in move.go, reduce.go or comm.go, and
-// between hosts in movehosts.go or reducehosts.go.
+// The kinds of collectives: all that one has to say of itself. What it does is in move.go,
+// reduce.go or comm.go, and between hosts in movehosts.go or reducehosts.go.
 
 import (
 	"fmt"
@@ -35,10 +35,12 @@ type traits struct {
 	lists   int  // of counts and displacements that travel with a call
 	alike   bool // all ranks give the same first list
 
-	// describe says what a rank called, for error messages: elements of that type, with those counts.
+	// describe says what a rank called, for error messages: elements of that type, with those
+	// counts.
 	describe func(s *slot, elem reflect.Kind, counts func(list int) []int64) string
 
-	// needs returns how many elements rank j's first buffer must have, where that is not the count of the call.
+	// needs returns how many elements rank j's first buffer must have, where that is not the count
+	// of the call.
 	needs func(c *Comm, j int, k call) (int, error)
 }
 

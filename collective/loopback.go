@@ -4,9 +4,10 @@ package collective
 
 import "sync"
 
-// NewHosts makes a world whose ranks are goroutines of this process and, all the same, on several hosts: ranks[h] of them on host h, which
-// reach the memory of their own host only and send messages to the others. It is for tests of what runs on several hosts. Each host has a
-// [World] of its own.
+// NewHosts makes a world whose ranks are goroutines of this process and, all the same, on several
+// hosts: ranks[h] of them on host h, which reach the memory of their own host only and send
+// messages to the others. It is for tests of what runs on several hosts. Each host has a [World] of
+// its own.
 func NewHosts(ranks ...int) Hosts {
 	p, net := placed(ranks), newLoopback()
 	worlds := make(Hosts, len(ranks))

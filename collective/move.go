@@ -1,6 +1,7 @@
 package collective
 
-// Collectives that move elements without changing them. Every rank pulls what it needs out of its peers' buffers.
+// Collectives that move elements without changing them. Every rank pulls what it needs out of its
+// peers' buffers.
 
 import (
 	"fmt"
@@ -40,8 +41,8 @@ func Bcast[T Element](c *Comm, buf []T, root int) error {
 
 // AllGather concatenates the src of all ranks, in rank order, into dst on every rank.
 //
-// All give the same len(src); len(dst) is Size times that. src may be this rank's own part of dst, and must
-// not overlap it otherwise.
+// All give the same len(src); len(dst) is Size times that. src may be this rank's own part of dst,
+// and must not overlap it otherwise.
 func AllGather[T Element](c *Comm, dst, src []T) error {
 	n, shown := len(src), src
 	small := sizeOf(src) <= payloadBytes
@@ -116,7 +117,8 @@ func (c *Comm) gatherSmall(k call, dst []byte) error {
 	return nil
 }
 
-// AllGatherV is [AllGather] with ragged parts: rank j gives counts[j] elements, and all give the same counts.
+// AllGatherV is [AllGather] with ragged parts: rank j gives counts[j] elements, and all give the
+// same counts.
 func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
 	k := newCall(c, KindAllGatherV, src)
 	k.lists[listRecv] = counts
@@ -165,11 +167,12 @@ func AllToAll[T Element](c *Comm, dst, src []T) error {
 	return err
 }
 
-// AllToAllV sends src[sendDispls[j]:][:sendCounts[j]] to rank j and receives dst[recvDispls[j]:][:recvCounts[j]] from it.
+// AllToAllV sends src[sendDispls[j]:][:sendCounts[j]] to rank j and receives
+// dst[recvDispls[j]:][:recvCounts[j]] from it.
 //
-// Counts and displacements are in elements, one for each rank. recvCounts[j] must be what rank j has in its
-// sendCounts for this rank. Parts of dst must not overlap each other, nor src. Where a world of several hosts talks over MPI, this is its
-// MPI_Alltoallv.
+// Counts and displacements are in elements, one for each rank. recvCounts[j] must be what rank j
+// has in its sendCounts for this rank. Parts of dst must not overlap each other, nor src. Where a
+// world of several hosts talks over MPI, this is its MPI_Alltoallv.
 func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []T, sendCounts, sendDispls []int) error {
 	k := newCall(c, KindAllToAllV, src)
 	k.lists = [3][]int{recvCounts, sendCounts, sendDispls}
@@ -224,5 +227,6 @@ func (c *Comm) finish(kind Kind) error {
 	return c.sync(kind)
 }
 
-// peer is the i-th rank to visit: this rank first, then round the ring, so that ranks do not all read the same peer.
+// peer is the i-th rank to visit: this rank first, then round the ring, so that ranks do not all
+// read the same peer.
 func (c *Comm) peer(i int) int { return (c.rank + i) % c.Size() }

@@ -79,8 +79,8 @@ func TestAllGatherV(t *testing.T) {
 	})
 }
 
-// ragged divides unevenly among n ranks: everything 0 in round 0, one rank has all in round 1, otherwise a mixture that
-// has zeros in it.
+// ragged divides unevenly among n ranks: everything 0 in round 0, one rank has all in round 1,
+// otherwise a mixture that has zeros in it.
 func ragged(n, round int) []int {
 	counts := make([]int, n)
 	switch round {
@@ -140,7 +140,8 @@ func bcastValue[T Element](c *Comm, v T) error {
 	return wantEqual(fmt.Sprintf("%T", v), buf, []T{0, v, 0})
 }
 
-// All-to-all-v puts every element where the reference, a loop over pairs, puts it, and leaves the gaps alone.
+// All-to-all-v puts every element where the reference, a loop over pairs, puts it, and leaves the
+// gaps alone.
 func TestAllToAllV(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "ranks")

@@ -1,14 +1,15 @@
 package collective
 
-// Collectives between hosts that move elements: what a host needs of another's rank crosses the network once, to that rank's deputy, and
-// is copied from its memory by the others.
+// Collectives between hosts that move elements: what a host needs of another's rank crosses the
+// network once, to that rank's deputy, and is copied from its memory by the others.
 
 import (
 	"fmt"
 	"time"
 )
 
-// collect lets the network carry out an all-to-all-v of the world, if it can. Counts are in elements of so many bytes.
+// collect lets the network carry out an all-to-all-v of the world, if it can. Counts are in
+// elements of so many bytes.
 func (c *Comm) collect(dst []byte, recvCounts, recvDispls []int, src []byte, sendCounts, sendDispls []int, elem int) (done bool, err error) {
 	n, ok := c.group.world.network.(collector)
 	if !ok || c.group.id != worldTag {
@@ -32,7 +33,8 @@ func (c *Comm) collect(dst []byte, recvCounts, recvDispls []int, src []byte, sen
 	return true, err
 }
 
-// bcastHosts brings the root's buffer to the first rank of every other host, from which the ranks of that host copy it.
+// bcastHosts brings the root's buffer to the first rank of every other host, from which the ranks
+// of that host copy it.
 func (c *Comm) bcastHosts(root int) (from int, err error) {
 	g := c.group
 	own, first := c.peers[c.rank].bufs[0], g.locals()[0]

@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-// Network carries messages between ranks of different hosts. Messages of the same two ranks and tag arrive in the order in which they
-// were begun. Any goroutine may call it.
+// Network carries messages between ranks of different hosts. Messages of the same two ranks and tag
+// arrive in the order in which they were begun. Any goroutine may call it.
 type Network interface {
 	// Start begins a transfer, which ends by [Transfer.End], also where it cannot be carried out.
 	Start(t *Transfer)
 
-	// Progress moves transfers on. Who waits for one calls it again and again; while nobody does, the network moves on by itself.
+	// Progress moves transfers on. Who waits for one calls it again and again; while nobody does,
+	// the network moves on by itself.
 	Progress()
 }
 
-// collector is a Network that has an all-to-all-v of its own, for all ranks of a world. Counts and displacements are in bytes. It returns when
-// all is done, whatever happens to other ranks.
+// collector is a Network that has an all-to-all-v of its own, for all ranks of a world. Counts and
+// displacements are in bytes. It returns when all is done, whatever happens to other ranks.
 type collector interface {
 	AllToAllV(dst []byte, recvCounts, recvDispls []int, src []byte, sendCounts, sendDispls []int) error
 }
@@ -51,8 +52,8 @@ func (t *Transfer) End(n int, err error) {
 // Sent is how many bytes this rank has sent to ranks of other hosts, on all its communicators.
 func (c *Comm) Sent() int64 { return c.group.world.sent[c.group.worldRanks[c.rank]].Load() }
 
-// Messages are the transfers of one rank that it waits for together. They are used again and again, by the goroutine of the
-// communicator that has made them.
+// Messages are the transfers of one rank that it waits for together. They are used again and again,
+// by the goroutine of the communicator that has made them.
 type Messages struct {
 	comm *Comm
 	kind Kind // to which time spent waiting counts
@@ -60,10 +61,12 @@ type Messages struct {
 	n    int // of all, in use
 }
 
-// NewMessages returns no messages yet between ranks of the communicator. Waiting for them counts as waiting in calls of a kind.
+// NewMessages returns no messages yet between ranks of the communicator. Waiting for them counts as
+// waiting in calls of a kind.
 func (c *Comm) NewMessages(kind Kind) *Messages { return &Messages{comm: c, kind: kind} }
 
-// Send begins to send b to a rank of another host. Nothing is sent if b is empty: the other end knows.
+// Send begins to send b to a rank of another host. Nothing is sent if b is empty: the other end
+// knows.
 func (m *Messages) Send(to int, b []byte) { m.start(to, b, false) }
 
 // Recv begins to receive len(b) bytes from a rank of another host.

@@ -1,7 +1,8 @@
 package collective
 
-// What ranks have published is checked before it is used, since a process that has gone wrong may have written anything: numbers that
-// cannot be are errors on every rank, and no rank follows them out of their writer's memory.
+// What ranks have published is checked before it is used, since a process that has gone wrong may
+// have written anything: numbers that cannot be are errors on every rank, and no rank follows them
+// out of their writer's memory.
 
 import (
 	"errors"
@@ -9,7 +10,8 @@ import (
 	"unsafe"
 )
 
-// peer is what the call under way may use of a rank: a copy, as its owner may write what it likes at any time.
+// peer is what the call under way may use of a rank: a copy, as its owner may write what it likes
+// at any time.
 type peer struct {
 	bufs [2][]byte
 	from int // element of the first where this rank's part begins, in an all-to-all-v
@@ -84,7 +86,8 @@ func (c *Comm) find(j int, published [2]extent, elem int) error {
 	return nil
 }
 
-// holds checks that rank j's first buffer has the elements that this rank is about to use. Calls that agree have the same counts.
+// holds checks that rank j's first buffer has the elements that this rank is about to use. Calls
+// that agree have the same counts.
 func (c *Comm) holds(j int, k call) error {
 	if k.size == 0 || k.data != nil {
 		return nil

@@ -1,7 +1,7 @@
 package collective
 
-// The pulse of a world of several hosts: the first rank of each tells the others every second that its host is there, and at once if
-// it has failed. A host that falls silent is lost.
+// The pulse of a world of several hosts: the first rank of each tells the others every second that
+// its host is there, and at once if it has failed. A host that falls silent is lost.
 
 import (
 	"encoding/binary"
@@ -25,7 +25,8 @@ const (
 	noticeSize = 2 << 10
 )
 
-// What the hosts tell each other is known by its length: longer messages are a rank that has failed, in 4 bytes, and why.
+// What the hosts tell each other is known by its length: longer messages are a rank that has
+// failed, in 4 bytes, and why.
 const (
 	beats   = 1 // the host is there
 	leaves  = 2 // all its ranks have finished
@@ -50,8 +51,9 @@ type otherHost struct {
 	left        bool
 }
 
-// startPulse begins to watch the other hosts, if this process has the first rank of its host. stop returns when all ranks of all hosts
-// have finished, or one has failed and the others have been told.
+// startPulse begins to watch the other hosts, if this process has the first rank of its host. stop
+// returns when all ranks of all hosts have finished, or one has failed and the others have been
+// told.
 func (w *World) startPulse() (stop func()) {
 	p := &pulse{world: w, own: w.heap.Part().First, done: make(chan struct{}), ended: make(chan struct{})}
 	if w.network == nil || w.comms[p.own] == nil {

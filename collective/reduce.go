@@ -1,7 +1,8 @@
 package collective
 
-// Collectives that combine the ranks' elements. Each rank reduces its own part of the range, block by block, reading
-// its peers' buffers directly, always in the same order, so the result is the same bits on every rank and in every run.
+// Collectives that combine the ranks' elements. Each rank reduces its own part of the range, block
+// by block, reading its peers' buffers directly, always in the same order, so the result is the
+// same bits on every rank and in every run.
 
 import (
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	"spmoe/internal/fault"
 )
 
-// Number is a type that can be reduced. It leaves out types that are only stored as one of these, such as a BF16
-// kept in a uint16, whose sum would be wrong.
+// Number is a type that can be reduced. It leaves out types that are only stored as one of these,
+// such as a BF16 kept in a uint16, whose sum would be wrong.
 type Number interface {
 	int8 | int16 | int32 | int64 | int | uint8 | uint16 | uint32 | uint64 | uint | float32 | float64
 }
@@ -39,16 +40,18 @@ func (op Op) String() string {
 	return fmt.Sprintf("op(%d)", uint8(op))
 }
 
-// blockBytes is how much of each rank's buffer is reduced at a time: small enough that the blocks of all peers are
-// still in the cache when the result is written back over them.
+// blockBytes is how much of each rank's buffer is reduced at a time: small enough that the blocks
+// of all peers are still in the cache when the result is written back over them.
 const blockBytes = 16 << 10
 
 // AllReduce replaces buf by the element-wise reduction over all ranks, on all ranks.
 //
-// All give the same length and op. A sum is a balanced binary tree over the ranks, computed in T: of n > 1 ranks, the first 2^i < n,
-// for the largest such i, are one half and the others the other half, ((r0+r1)+(r2+r3))+((r4+r5)+(r6+r7)) for eight. So it is the
-// same bits for every number of ranks that share evenly the 2^i terms of a sum which each adds up like that. The ranks of several hosts
-// are added up host by host, and then the hosts as ranks are: the same tree if all hosts have the same power of two of ranks.
+// All give the same length and op. A sum is a balanced binary tree over the ranks, computed in T:
+// of n > 1 ranks, the first 2^i < n, for the largest such i, are one half and the others the other
+// half, ((r0+r1)+(r2+r3))+((r4+r5)+(r6+r7)) for eight. So it is the same bits for every number of
+// ranks that share evenly the 2^i terms of a sum which each adds up like that. The ranks of several
+// hosts are added up host by host, and then the hosts as ranks are: the same tree if all hosts have
+// the same power of two of ranks.
 func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 	if c.group.spansHosts() && sizeOf(buf) <= payloadBytes {
 		return reduceSmall(c, buf, op)
@@ -77,7 +80,8 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 	for ; lo < hi && c.Size() > 1; lo += len(block) {
 		acc := block[:min(len(block), hi-lo)]
 		reduceBlock(c, acc, lo, op)
-		// Nobody else reads or writes this range, so the result goes straight into every rank's buffer.
+		// Nobody else reads or writes this range, so the result goes straight into every rank's
+		// buffer.
 		for j := range c.Size() {
 			copy(published[T](c, j, lo, len(acc)), acc)
 			fault.Point(fault.InReduction)
@@ -90,11 +94,12 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 	return err
 }
 
-// ReduceScatter reduces src over all ranks and gives rank j the counts[j] elements of the result that follow those of
-// the ranks before it.
+// ReduceScatter reduces src over all ranks and gives rank j the counts[j] elements of the result
+// that follow those of the ranks before it.
 //
-// len(src) is the sum of counts and len(dst) is counts[Rank]; all give the same counts and op. The order of the
-// reduction is that of [AllReduce]. dst may be this rank's own part of src, and must not overlap it otherwise.
+// len(src) is the sum of counts and len(dst) is counts[Rank]; all give the same counts and op. The
+// order of the reduction is that of [AllReduce]. dst may be this rank's own part of src, and must
+// not overlap it otherwise.
 func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 	k := newCall(c, KindReduceScatter, src)
 	k.op, k.lists[listRecv] = op, counts
@@ -129,8 +134,8 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 
 func errOp(op Op) error { return fmt.Errorf("%v is not Sum, Max or Min", op) }
 
-// reduceInto writes into dst the reduction over the ranks of this host of the len(dst) elements from lo of their buffers. dst may be
-// those elements of this rank's.
+// reduceInto writes into dst the reduction over the ranks of this host of the len(dst) elements
+// from lo of their buffers. dst may be those elements of this rank's.
 func reduceInto[T Number](c *Comm, dst []T, lo int, op Op) {
 	if len(dst) == 0 {
 		return
@@ -189,8 +194,8 @@ func reduceTerms[T Number](acc []T, terms [][]byte, lo int, op Op) {
 	}
 }
 
-// share is the part of a range of n elements that a rank reduces. Parts begin on a cache line of the buffer's start,
-// so that two ranks do not write the same one.
+// share is the part of a range of n elements that a rank reduces. Parts begin on a cache line of
+// the buffer's start, so that two ranks do not write the same one.
 func (c *Comm) share(rank, n, elemSize int) (lo, hi int) {
 	line := 64 / elemSize
 	lines := (n + line - 1) / line

@@ -17,7 +17,8 @@ func floats(r, n int) []float32 {
 	return s
 }
 
-// reference reduces the data of n ranks as a tree: the largest power of two of them that leaves some, and the others.
+// reference reduces the data of n ranks as a tree: the largest power of two of them that leaves
+// some, and the others.
 func reference[T Number](n, length int, data func(r, n int) []T, op func(a, b T) T) []T {
 	if n == 1 {
 		return data(0, length)
@@ -64,7 +65,8 @@ func TestAllReduceFloat32(t *testing.T) {
 	})
 }
 
-// The order of the sum matters for this data: otherwise the tests of bits above would prove nothing.
+// The order of the sum matters for this data: otherwise the tests of bits above would prove
+// nothing.
 func TestOrderMatters(t *testing.T) {
 	const n = 1000
 	add := func(a, b float32) float32 { return a + b }
@@ -81,7 +83,8 @@ func TestOrderMatters(t *testing.T) {
 	}
 }
 
-// Eight terms that 1, 2, 4 or 8 ranks share, each adding up its own as a tree, have one sum; so have the 24 of 3, 6 and 12 ranks.
+// Eight terms that 1, 2, 4 or 8 ranks share, each adding up its own as a tree, have one sum; so
+// have the 24 of 3, 6 and 12 ranks.
 func TestSumsNest(t *testing.T) {
 	const n = 1000
 	add := func(a, b float32) float32 { return a + b }

@@ -1,7 +1,8 @@
 package collective
 
-// Reductions over hosts. Every element belongs to one rank. Each host reduces it over its own ranks and sends the result there, where the
-// hosts' results are combined: the network carries every element once from every host. Pieces of a part are reduced while others travel.
+// Reductions over hosts. Every element belongs to one rank. Each host reduces it over its own ranks
+// and sends the result there, where the hosts' results are combined: the network carries every
+// element once from every host. Pieces of a part are reduced while others travel.
 
 import "unsafe"
 
@@ -20,7 +21,8 @@ type hostReduction struct {
 	sendsTo   []int    // ranks of other hosts whose deputy this rank is
 }
 
-// overHosts returns the memory for reductions, of which this rank sends pieces to those whose deputy it is.
+// overHosts returns the memory for reductions, of which this rank sends pieces to those whose
+// deputy it is.
 func (c *Comm) overHosts(kind Kind) *hostReduction {
 	g := c.group
 	p := c.pieces
@@ -56,7 +58,8 @@ func (p *hostReduction) incoming(turn, host int) []byte {
 	return p.room[(2*len(p.sendsTo)+turn*len(p.hostTerms)+host)*p.piece:][:p.piece]
 }
 
-// reduceParts reduces the part of every rank over all hosts, and gives this rank's to store, block by block.
+// reduceParts reduces the part of every rank over all hosts, and gives this rank's to store, block
+// by block.
 func reduceParts[T Number](c *Comm, kind Kind, op Op, part func(j int) (lo, hi int), store func(lo int, block []T)) error {
 	g, p, size := c.group, c.overHosts(kind), elemSize[T]()
 	step := p.piece / size
@@ -136,8 +139,9 @@ func reduceScatterHosts[T Number](c *Comm, dst []T, counts []int, op Op) error {
 	}, func(lo int, block []T) { copy(dst[lo-first:], block) })
 }
 
-// allReduceHosts is AllReduce over hosts, after the ranks have entered: every rank's part of the result goes to all buffers of its host,
-// and to its deputy on every other, which does the same there. A deputy alone has read that part of its host's buffers.
+// allReduceHosts is AllReduce over hosts, after the ranks have entered: every rank's part of the
+// result goes to all buffers of its host, and to its deputy on every other, which does the same
+// there. A deputy alone has read that part of its host's buffers.
 func allReduceHosts[T Number](c *Comm, n int, op Op) error {
 	g, size := c.group, elemSize[T]()
 	part := func(j int) (lo, hi int) { return c.share(j, n, size) }
@@ -190,7 +194,8 @@ func reduceSmall[T Number](c *Comm, buf []T, op Op) error {
 	return err
 }
 
-// reduceCalls sets dst to the reduction of the elements from lo that the calls of the hosts' ranks brought.
+// reduceCalls sets dst to the reduction of the elements from lo that the calls of the hosts' ranks
+// brought.
 func reduceCalls[T Number](c *Comm, dst []T, lo int, hosts [][]int, op Op) {
 	if len(hosts) == 1 {
 		var terms [MaxRanks][]byte

@@ -1,13 +1,16 @@
 package collective
 
 // A group is where the ranks of one communicator meet. Functions marked "Checked by internal/model"
-// are steps of the protocol. The model checker runs them under the same names: change both together.
+// are steps of the protocol. The model checker runs them under the same names: change both
+// together.
 //
-// A collective is enter (all have published their calls, and each checks that they agree), the ranks' work on each other's memory, and
-// sync (all of this host have finished; what other hosts do, messages tell). A meeting is decided once, for all: that all have come or, if a rank has failed before it came, that it
-// does not take place. Ranks that are goroutines can only be released from entering: past it every peer is running code of this
-// package and is bound to come, and returning early would free memory that a peer still reads. A process may die anywhere, and its
-// memory in the heap outlives it.
+// A collective is enter (all have published their calls, and each checks that they agree), the
+// ranks' work on each other's memory, and sync (all of this host have finished; what other hosts
+// do, messages tell). A meeting is decided once, for all: that all have come or, if a rank has
+// failed before it came, that it does not take place. Ranks that are goroutines can only be
+// released from entering: past it every peer is running code of this package and is bound to come,
+// and returning early would free memory that a peer still reads. A process may die anywhere, and
+// its memory in the heap outlives it.
 
 import (
 	"errors"
@@ -31,7 +34,8 @@ type group struct {
 	local      *local // nil if ranks are processes
 }
 
-// local is what goroutines show each other that needs Go's own pointers, by rank, where slots say the rest.
+// local is what goroutines show each other that needs Go's own pointers, by rank, where slots say
+// the rest.
 type local struct {
 	bufs     [2][][2]unsafe.Pointer // by the parity of seq, as slots
 	children []*group
@@ -47,8 +51,8 @@ func newGroup(w *World, name string, id int, worldRanks []int, memory unsafe.Poi
 	return g
 }
 
-// meet waits until every rank of this host has come to this rank's next meeting. If it is abortable, a failure ends the wait.
-// Checked by internal/model.
+// meet waits until every rank of this host has come to this rank's next meeting. If it is
+// abortable, a failure ends the wait. Checked by internal/model.
 func (c *Comm) meet(kind Kind, abortable bool) error {
 	c.round++
 	c.Progress().Add(1)
@@ -88,8 +92,8 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 	return c.aborted(f, c.slot(c.rank))
 }
 
-// complete reports whether every rank of this host has come to a meeting. The last one to come sees that it is.
-// Checked by internal/model.
+// complete reports whether every rank of this host has come to a meeting. The last one to come sees
+// that it is. Checked by internal/model.
 func (g *group) complete(round uint64) bool {
 	for _, r := range g.locals() {
 		if g.board.arrival(r).round.Load() < round {
@@ -99,7 +103,8 @@ func (g *group) complete(round uint64) bool {
 	return true
 }
 
-// decide settles a meeting, and reports whether it was this rank that did. Checked by internal/model.
+// decide settles a meeting, and reports whether it was this rank that did. Checked by
+// internal/model.
 func (g *group) decide(round uint64, abort bool) bool {
 	d := g.board.decision()
 	next := round << 1
@@ -129,7 +134,8 @@ func (g *group) ring(but int) {
 // errLeft is the failure of a rank that others wait for after it has finished.
 var errLeft = errors.New("it has finished without making this call")
 
-// errGone is the failure of a meeting that was called off for a rank that had left and has come back since.
+// errGone is the failure of a meeting that was called off for a rank that had left and has come
+// back since.
 var errGone = errors.New("a rank of the communicator had finished")
 
 // failed is the reason why a meeting cannot take place, if there is one. Checked by internal/model.

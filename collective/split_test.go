@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Split groups by color and orders by key, then by rank; the new communicators work at the same time.
+// Split groups by color and orders by key, then by rank; the new communicators work at the same
+// time.
 func TestSplit(t *testing.T) {
 	forSizes(t, func(c *Comm) error {
 		color := c.Rank() % 3

@@ -15,20 +15,22 @@ type Stat struct {
 
 // Stats has one Stat for every Kind, indexed by it.
 //
-// Bytes is the message size as nccl-tests counts it: the buffer of a bcast or all-reduce, the whole output of an
-// all-gather, the whole input of a reduce-scatter, what this rank receives, from itself too, in an all-to-all, and what it writes to or
-// reads from the ranks' memory in a dispatch or combine.
+// Bytes is the message size as nccl-tests counts it: the buffer of a bcast or all-reduce, the whole
+// output of an all-gather, the whole input of a reduce-scatter, what this rank receives, from
+// itself too, in an all-to-all, and what it writes to or reads from the ranks' memory in a dispatch
+// or combine.
 type Stats [numKinds]Stat
 
-// Stats returns the counters of this rank since the communicator was made. Like every method of a Comm it is for the
-// rank's own goroutine.
+// Stats returns the counters of this rank since the communicator was made. Like every method of a
+// Comm it is for the rank's own goroutine.
 func (c *Comm) Stats() Stats { return c.stats }
 
-// Waits returns, for each rank of the communicator, how long this rank has waited for it: the time of a wait is put down to the rank
-// that came last.
+// Waits returns, for each rank of the communicator, how long this rank has waited for it: the time
+// of a wait is put down to the rank that came last.
 func (c *Comm) Waits() []time.Duration { return c.waits }
 
-// ObserveWaits makes f hear of every time that this rank waits for others, when it has; nil ends that.
+// ObserveWaits makes f hear of every time that this rank waits for others, when it has; nil ends
+// that.
 func (c *Comm) ObserveWaits(f func(kind Kind, start time.Time, took time.Duration)) {
 	c.wait.observe = f
 }

@@ -1,7 +1,7 @@
 package collective
 
-// How ranks of one process help each other: what one does while it waits for others, how long it waits, and who takes part in a large
-// collective.
+// How ranks of one process help each other: what one does while it waits for others, how long it
+// waits, and who takes part in a large collective.
 
 import (
 	"slices"
@@ -10,7 +10,8 @@ import (
 	"spmoe/collective/heap"
 )
 
-// A Helper has work of other ranks for one that waits, and others for the work of one. See tensor.Exec.
+// A Helper has work of other ranks for one that waits, and others for the work of one. See
+// tensor.Exec.
 type Helper interface {
 	// Idle says that the rank begins to wait, or ends.
 	Idle(waits bool)
@@ -18,8 +19,8 @@ type Helper interface {
 	// Help does a small piece of work, if there is one, and returns when that began.
 	Help() (begin time.Time, helped bool)
 
-	// Share calls do for parts [lo, hi) of n items, in which so many bytes are moved, on this goroutine and on others that have
-	// time, and returns when all are done.
+	// Share calls do for parts [lo, hi) of n items, in which so many bytes are moved, on this
+	// goroutine and on others that have time, and returns when all are done.
 	Share(n, bytes int, do func(lo, hi int))
 }
 
@@ -32,7 +33,8 @@ type waiting struct {
 	observe func(kind Kind, start time.Time, took time.Duration) // nil: nobody does
 }
 
-// SetHelper gives this rank work to do while it waits in calls of c, if it has a processor for itself; nil ends that.
+// SetHelper gives this rank work to do while it waits in calls of c, if it has a processor for
+// itself; nil ends that.
 func (c *Comm) SetHelper(h Helper) { c.wait.helper = h }
 
 // spread calls do for parts of n items, with the help of others if this rank has a Helper.

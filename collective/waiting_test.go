@@ -19,7 +19,8 @@ func untilOthersWait(c *Comm) {
 	}
 }
 
-// The rank that comes last is put all waiting down to, although it is far ahead when the others wake up.
+// The rank that comes last is put all waiting down to, although it is far ahead when the others
+// wake up.
 func TestWaitsBlameTheLast(t *testing.T) {
 	for kind, run := range kinds {
 		for _, n := range []int{2, 3, 8} {

@@ -25,7 +25,8 @@ func words(b []byte) []int64 {
 	return unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 }
 
-// Every rank writes its marks into the first buffers of all and reads their second ones; windows follow each other in both kinds.
+// Every rank writes its marks into the first buffers of all and reads their second ones; windows
+// follow each other in both kinds.
 func TestWindow(t *testing.T) {
 	const each, rounds = 5, 6
 	forKinds(t, kinds, func(c *Comm) error {
@@ -80,7 +81,8 @@ func TestWindowOfNothing(t *testing.T) {
 	})
 }
 
-// Between processes a buffer must lie in the heap: otherwise every rank learns whose does not, and may go on.
+// Between processes a buffer must lie in the heap: otherwise every rank learns whose does not, and
+// may go on.
 func TestWindowOutsideOfHeap(t *testing.T) {
 	const bad = 1
 	for buffer := range 2 {

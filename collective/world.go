@@ -1,8 +1,9 @@
-// Package collective is an MPI-style communicator: ranks meet in collectives, exchange typed slices by memory copy,
-// and learn of each other's mistakes and failures as errors instead of deadlocks.
+// Package collective is an MPI-style communicator: ranks meet in collectives, exchange typed slices
+// by memory copy, and learn of each other's mistakes and failures as errors instead of deadlocks.
 //
-// Every rank of a communicator calls the same collectives in the same order, as in MPI. Here this is checked: ranks
-// that meet in different calls, or in the same call with arguments that do not fit together, all get a [MismatchError].
+// Every rank of a communicator calls the same collectives in the same order, as in MPI. Here this
+// is checked: ranks that meet in different calls, or in the same call with arguments that do not
+// fit together, all get a [MismatchError].
 package collective
 
 import (
@@ -16,7 +17,8 @@ import (
 	"spmoe/internal/fault"
 )
 
-// World is a set of ranks: goroutines of this process, all of them, or processes, of which this is one, on one host or several.
+// World is a set of ranks: goroutines of this process, all of them, or processes, of which this is
+// one, on one host or several.
 //
 // Its communicators, [Comm.Split] ones included, live as long as it does.
 type World struct {
@@ -36,13 +38,15 @@ type failure struct {
 	err  error
 }
 
-// MaxRanks is the most ranks of a world: what calls tell of all ranks must fit where they are published.
+// MaxRanks is the most ranks of a world: what calls tell of all ranks must fit where they are
+// published.
 const MaxRanks = 256
 
 // ControlBytes is how much control memory a heap needs for a world of n ranks.
 func ControlBytes(n int) int { return boardBytes(n) }
 
-// NewWorld makes a world of n ranks, goroutines of this process. It panics if n is not from 1 to MaxRanks.
+// NewWorld makes a world of n ranks, goroutines of this process. It panics if n is not from 1 to
+// MaxRanks.
 func NewWorld(n int) *World {
 	if n < 1 || n > MaxRanks {
 		panic(fmt.Sprintf("collective: a world of %d ranks: 1 to %d are possible", n, MaxRanks))
@@ -61,12 +65,14 @@ func newWorld(p *Placement, host int) *World {
 	return w
 }
 
-// Join makes this process one rank of the world whose ranks share h, made with [ControlBytes] of control memory.
+// Join makes this process one rank of the world whose ranks share h, made with [ControlBytes] of
+// control memory.
 func Join(h *heap.Heap, rank int) (*World, error) {
 	return JoinHosts(h, rank, &Placement{Names: []string{"localhost"}, First: []int{0}, Ranks: h.Ranks()}, nil)
 }
 
-// JoinHosts is Join for a world of several hosts, whose ranks on this one share h, and reach the others over the network.
+// JoinHosts is Join for a world of several hosts, whose ranks on this one share h, and reach the
+// others over the network.
 func JoinHosts(h *heap.Heap, rank int, p *Placement, net Network) (*World, error) {
 	part := h.Part()
 	if rank < part.First || rank >= part.First+part.Ranks || part.World != p.Ranks || len(h.Control()) < ControlBytes(p.Ranks) {
@@ -89,11 +95,12 @@ func (w *World) worldGroup() *group {
 // Comm returns the world communicator as seen by one rank. Only that rank's goroutine may use it.
 func (w *World) Comm(rank int) *Comm { return w.comms[rank] }
 
-// Abort declares that a rank failed with err, which must not be nil. Every rank that waits now or comes to a
-// collective later, on any communicator of the world, gets an [AbortError]. The first Abort wins.
+// Abort declares that a rank failed with err, which must not be nil. Every rank that waits now or
+// comes to a collective later, on any communicator of the world, gets an [AbortError]. The first
+// Abort wins.
 //
-// A collective that all ranks have entered is still carried out if they are goroutines, so that no rank returns while a peer reads its
-// memory.
+// A collective that all ranks have entered is still carried out if they are goroutines, so that no
+// rank returns while a peer reads its memory.
 func (w *World) Abort(rank int, err error) { w.abort(rank, rank, err) }
 
 // abort is Abort, declared by a rank that may be another.
@@ -118,9 +125,10 @@ func (w *World) failed() *failure {
 	return &failure{declared.Rank, errors.New(declared.Text)}
 }
 
-// Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A rank whose f returns an error
-// aborts the world; so does one that waits for a rank whose f has returned. Run returns a [RankError] of the rank that failed first, on
-// whichever host. Checked by internal/model.
+// Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A
+// rank whose f returns an error aborts the world; so does one that waits for a rank whose f has
+// returned. Run returns a [RankError] of the rank that failed first, on whichever host. Checked by
+// internal/model.
 func (w *World) Run(f func(c *Comm) error) error {
 	var wg sync.WaitGroup
 	w.setState(heap.Running)

@@ -1,6 +1,7 @@
 package datasets
 
-// The built-in corpus: the text that every Go installation has, so that a first run needs no download.
+// The built-in corpus: the text that every Go installation has, so that a first run needs no
+// download.
 
 import (
 	"bytes"
@@ -21,18 +22,20 @@ const (
 	// opticks is the one prose text of a Go installation, kept as bytes whatever its encoding.
 	opticks = "testdata/Isaac.Newton-Opticks.txt"
 
-	// leastLowerCase is the percentage of a-z below which a source file is a table of constants, opcodes or numbers.
-	// Prose-like Go code has 50 to 65 %; instruction tables and binary coefficients lie below 40 %.
+	// leastLowerCase is the percentage of a-z below which a source file is a table of constants,
+	// opcodes or numbers. Prose-like Go code has 50 to 65 %; instruction tables and binary
+	// coefficients lie below 40 %.
 	leastLowerCase = 40
 )
 
-// Builtin reads the built-in corpus from the Go installation that the environment variable GOROOT or the go command
-// names: the Go source that people wrote, and Newton's Opticks.
+// Builtin reads the built-in corpus from the Go installation that the environment variable GOROOT
+// or the go command names: the Go source that people wrote, and Newton's Opticks.
 //
-// Taken are all *.go files under GOROOT/src. Left out are tests, folders named testdata or vendor or hidden from the go
-// command (leading "." or "_"), files marked as generated, and tables (opcodes, character classes, coefficients),
-// known by few lower-case letters: see leastLowerCase. Go 1.26 gives 27 MB in 3300 documents. Another Go version is
-// another corpus, with another fingerprint.
+// Taken are all *.go files under GOROOT/src. Left out are tests, folders named testdata or vendor
+// or hidden from the go command (leading "." or "_"), files marked as generated, and tables
+// (opcodes, character classes, coefficients), known by few lower-case letters: see leastLowerCase.
+// Go 1.26 gives 27 MB in 3300 documents. Another Go version is another corpus, with another
+// fingerprint.
 func Builtin(opts Options) (*Corpus, error) {
 	src, err := goSource()
 	if err != nil {
@@ -50,7 +53,8 @@ func builtin(src string, opts Options) (*Corpus, error) {
 	return s.read(cmp.Or(opts.MaxBytes, BuiltinMaxBytes))
 }
 
-// builtinSource lists the built-in corpus in the source folder of a Go installation, without regard to its cap.
+// builtinSource lists the built-in corpus in the source folder of a Go installation, without regard
+// to its cap.
 func builtinSource(src string) (source, error) {
 	files, err := goFiles(src)
 	if err == nil && len(files) == 0 {
@@ -82,7 +86,8 @@ func goSource() (string, error) {
 	return src, nil
 }
 
-// goFiles lists the files of the built-in corpus by name and place alone; what they hold is not looked at.
+// goFiles lists the files of the built-in corpus by name and place alone; what they hold is not
+// looked at.
 func goFiles(src string) ([]file, error) {
 	var files []file
 	add := func(path string, entry fs.DirEntry) error {
@@ -122,8 +127,8 @@ func goFiles(src string) ([]file, error) {
 	return files, add(prose, fs.FileInfoToDirEntry(info))
 }
 
-// handwritten reports whether text is what a person wrote: neither marked as generated before its package clause nor
-// a table.
+// handwritten reports whether text is what a person wrote: neither marked as generated before its
+// package clause nor a table.
 func handwritten(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		if bytes.HasPrefix(line, []byte("package ")) {

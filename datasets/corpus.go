@@ -11,11 +11,13 @@ import (
 	"slices"
 )
 
-// separator ends every document of a stream. It is never part of one: a file that holds it counts as binary.
+// separator ends every document of a stream. It is never part of one: a file that holds it counts
+// as binary.
 const separator = 0
 
-// Document is one text of a corpus. Its Name is slash-separated and does not depend on where the corpus lies on disk; a row of a file
-// is called FILE#ROW, where the first is 1, and lines of JSONL count.
+// Document is one text of a corpus. Its Name is slash-separated and does not depend on where the
+// corpus lies on disk; a row of a file is called FILE#ROW, where the first is 1, and lines of JSONL
+// count.
 type Document struct {
 	Name string
 	Text []byte
@@ -47,29 +49,34 @@ func (s Split) Bytes() int64 { return int64(len(s.text) - len(s.docs)) }
 type Corpus struct {
 	Train, HeldOut Split
 
-	// Skipped counts the files that were looked at and left out: binary, empty, generated or beyond MaxBytes.
+	// Skipped counts the files that were looked at and left out: binary, empty, generated or beyond
+	// MaxBytes.
 	Skipped int
 
 	fingerprint string
 }
 
-// Fingerprint identifies names, lengths and content of all documents and the side each is on: SHA-256 in hexadecimal.
+// Fingerprint identifies names, lengths and content of all documents and the side each is on:
+// SHA-256 in hexadecimal.
 func (c *Corpus) Fingerprint() string { return c.fingerprint }
 
 // Options says how much of a source to read.
 type Options struct {
-	// MaxBytes caps the size of the corpus: documents are taken in the order of the hash of their names, each one
-	// that still fits. 0 means [BuiltinMaxBytes] for the built-in corpus and no cap for paths.
+	// MaxBytes caps the size of the corpus: documents are taken in the order of the hash of their
+	// names, each one that still fits. 0 means [BuiltinMaxBytes] for the built-in corpus and no cap
+	// for paths.
 	MaxBytes int64
 
-	// Field is the field or column that holds the text of a JSONL, Parquet or Arrow file; empty means [DefaultField].
+	// Field is the field or column that holds the text of a JSONL, Parquet or Arrow file; empty
+	// means [DefaultField].
 	Field string
 }
 
 // DefaultField is the name of the text in most data sets.
 const DefaultField = "text"
 
-// newCorpus splits docs and packs both sides. It takes the texts over: docs must not be used afterwards.
+// newCorpus splits docs and packs both sides. It takes the texts over: docs must not be used
+// afterwards.
 func newCorpus(docs []Document, skipped int) (*Corpus, error) {
 	train, heldOut, err := split(docs)
 	if err != nil {
@@ -80,8 +87,9 @@ func newCorpus(docs []Document, skipped int) (*Corpus, error) {
 	return c, nil
 }
 
-// fingerprints returns those of a corpus and of its sides, given what identifies the documents of each. Each side is identified by the
-// whole: a run resumed with other held-out text would report losses that do not compare with its earlier ones.
+// fingerprints returns those of a corpus and of its sides, given what identifies the documents of
+// each. Each side is identified by the whole: a run resumed with other held-out text would report
+// losses that do not compare with its earlier ones.
 func fingerprints(train, heldOut string) (corpus, trainSide, heldOutSide string) {
 	corpus = digest(train, heldOut)
 	return corpus, digest(corpus, "train"), digest(corpus, "held-out")

@@ -4,7 +4,8 @@ package datasets
 
 import "fmt"
 
-// Separator returns the id that ends a document in a [Stream] of tokenizer t. One that ends it with several tokens is an error.
+// Separator returns the id that ends a document in a [Stream] of tokenizer t. One that ends it with
+// several tokens is an error.
 func Separator(t Tokenizer) (int32, error) {
 	ids := t.Encode([]byte{separator})
 	if len(ids) != 1 {
@@ -13,8 +14,9 @@ func Separator(t Tokenizer) (int32, error) {
 	return ids[0], nil
 }
 
-// DocumentStarts sets first, [rows, seq], to the position in its row at which the document of each token begins: the one behind the last
-// separator before it, and 0 where there is none. The separator itself belongs to the document that it ends. inputs: [rows, seq].
+// DocumentStarts sets first, [rows, seq], to the position in its row at which the document of each
+// token begins: the one behind the last separator before it, and 0 where there is none. The
+// separator itself belongs to the document that it ends. inputs: [rows, seq].
 func DocumentStarts(first, inputs []int32, seq int, separator int32) {
 	first = first[:len(inputs)]
 	begin := int32(0)

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// encodeAhead is about how many bytes of text are encoded before the first of their ids are handed on: what bounds memory.
+// encodeAhead is about how many bytes of text are encoded before the first of their ids are handed
+// on: what bounds memory.
 const encodeAhead = 8 << 20
 
 // encode hands the ids of n texts to write, in order. text and write are called by one goroutine.

@@ -1,6 +1,7 @@
 package datasets
 
-// Reading the files of a corpus: several at a time, in an order that does not depend on the machine, up to a cap.
+// Reading the files of a corpus: several at a time, in an order that does not depend on the
+// machine, up to a cap.
 
 import (
 	"bytes"
@@ -53,8 +54,9 @@ func (f file) read() ([]byte, error) {
 	return text, nil
 }
 
-// readText returns what the file at path holds, which had size bytes when it was found, or errBinary. Memory is taken as text comes: a
-// file may claim any size, and have holes, which are bytes of zero.
+// readText returns what the file at path holds, which had size bytes when it was found, or
+// errBinary. Memory is taken as text comes: a file may claim any size, and have holes, which are
+// bytes of zero.
 func readText(path string, size int64) ([]byte, error) {
 	f, err := openFile(path)
 	if err != nil {
@@ -82,7 +84,8 @@ func readText(path string, size int64) ([]byte, error) {
 	return nil, fmt.Errorf("it grows while it is read: it had %d bytes and has more than %d", size, size+mostGrowth)
 }
 
-// read makes a corpus of those files that are text and that keep wants, and of the rows of others, of at most maxBytes (0: no cap).
+// read makes a corpus of those files that are text and that keep wants, and of the rows of others,
+// of at most maxBytes (0: no cap).
 func (s source) read(maxBytes int64) (*Corpus, error) {
 	room := maxBytes
 	switch {
@@ -120,9 +123,9 @@ func (s source) read(maxBytes int64) (*Corpus, error) {
 	return newCorpus(docs, skipped)
 }
 
-// fitting returns the files that fit into room together, out of the first n of files. It stops where a file would fit
-// only if one before it turns out to be unwanted, so a batch never reads more than is room for, and what is taken is
-// what one file at a time would give.
+// fitting returns the files that fit into room together, out of the first n of files. It stops
+// where a file would fit only if one before it turns out to be unwanted, so a batch never reads
+// more than is room for, and what is taken is what one file at a time would give.
 func fitting(files []file, room int64) (batch []file, n int) {
 	left := room
 	for _, f := range files {

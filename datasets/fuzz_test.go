@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Whatever files hold, and whatever size they are said to have, they make a corpus of just that text, or an error.
+// Whatever files hold, and whatever size they are said to have, they make a corpus of just that
+// text, or an error.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte("some text"), []byte("and more of it"), int64(9))
 	f.Add([]byte("binary \x00"), []byte("\xff\xfe"), int64(1)<<62)

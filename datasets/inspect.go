@@ -14,7 +14,8 @@ import (
 	"strings"
 )
 
-// Inspection is what one source holds. Lengths are bytes of text, or tokens where the source is a token file.
+// Inspection is what one source holds. Lengths are bytes of text, or tokens where the source is a
+// token file.
 type Inspection struct {
 	Source        string    `json:"source"`
 	Weight        float64   `json:"weight,omitempty"` // in a mixture
@@ -51,8 +52,9 @@ type Sample struct {
 // sampleBytes is how much of a document a sample shows.
 const sampleBytes = 400
 
-// Inspect reads the data at paths, as [Load] takes them, and describes each path by itself; without paths the built-in corpus. Of each
-// it returns the beginnings of as many documents as samples says, spread by the hash of their names. It holds 24 bytes a document.
+// Inspect reads the data at paths, as [Load] takes them, and describes each path by itself; without
+// paths the built-in corpus. Of each it returns the beginnings of as many documents as samples
+// says, spread by the hash of their names. It holds 24 bytes a document.
 func Inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, samples int) ([]Inspection, error) {
 	if _, _, err := group(paths); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package datasets
 
-// What a file of a corpus is, by its name and its first bytes: text, or rows of JSONL, Parquet or Arrow, each perhaps compressed.
+// What a file of a corpus is, by its name and its first bytes: text, or rows of JSONL, Parquet or
+// Arrow, each perhaps compressed.
 
 import (
 	"bytes"
@@ -53,8 +54,9 @@ var kinds = map[string]kind{
 // readable are texts that are unpacked in a folder, too: what else is packed there may be anything.
 var readable = map[string]bool{".txt": true, ".text": true, ".md": true}
 
-// identify sets what f is by its name, and where that does not say, by its first bytes. A file that ends in .json is read by lines if
-// its first line is a whole object, which in a folder must have the field, and as text otherwise.
+// identify sets what f is by its name, and where that does not say, by its first bytes. A file that
+// ends in .json is read by lines if its first line is a whole object, which in a folder must have
+// the field, and as text otherwise.
 func (f *file) identify(field string) error {
 	name := strings.ToLower(path.Base(f.name))
 	if f.packing = packings[path.Ext(name)]; f.packing != unpacked {
@@ -95,7 +97,8 @@ func (f *file) identify(field string) error {
 // sniffLine is how long the first line of a .json file may be that is taken for a row.
 const sniffLine = 1 << 20
 
-// beginsWithRow reports whether the first bytes of a .json file begin with a line that is an object.
+// beginsWithRow reports whether the first bytes of a .json file begin with a line that is an
+// object.
 func (f *file) beginsWithRow(start []byte, field string) bool {
 	line, _, whole := bytes.Cut(start, []byte("\n"))
 	if line = bytes.TrimSpace(line); !whole && len(start) == sniffLine || len(line) == 0 || line[0] != '{' || !json.Valid(line) {

@@ -19,9 +19,10 @@ type Data struct {
 
 // Load reads the data at paths, the built-in corpus if there are none.
 //
-// A path is what [Open] takes, or a file that [WriteTokens] has made, which must be of the same tokenizer. PATH@WEIGHT makes a mixture:
-// then each path is a corpus by itself, with its own held-out part, and of the windows that are drawn a share that goes with its weight
-// comes from it, as [Mix] says. A token file that is not alone needs a weight, too.
+// A path is what [Open] takes, or a file that [WriteTokens] has made, which must be of the same
+// tokenizer. PATH@WEIGHT makes a mixture: then each path is a corpus by itself, with its own
+// held-out part, and of the windows that are drawn a share that goes with its weight comes from it,
+// as [Mix] says. A token file that is not alone needs a weight, too.
 func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	d := &Data{}
 	groups, weights, err := group(paths)
@@ -50,7 +51,8 @@ func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	return d, nil
 }
 
-// Close releases token files: the streams must not be used afterwards. It may be called more than once.
+// Close releases token files: the streams must not be used afterwards. It may be called more than
+// once.
 func (d *Data) Close() error {
 	var all error
 	for _, unmap := range d.unmap {
@@ -60,7 +62,8 @@ func (d *Data) Close() error {
 	return all
 }
 
-// group returns the paths that make a corpus each, with their weights; all of them make one where none has a weight.
+// group returns the paths that make a corpus each, with their weights; all of them make one where
+// none has a weight.
 func group(paths []string) (groups [][]string, weights []float64, err error) {
 	var bare []string
 	for _, p := range paths {
@@ -122,7 +125,8 @@ func (d *Data) addTokens(f *tokenFile, t Tokenizer) (train, heldOut Stream, err 
 	return f.train, f.heldOut, f.fits(t)
 }
 
-// tokens returns the token file that a source is, nil if there is none in it. One beside other files is an error.
+// tokens returns the token file that a source is, nil if there is none in it. One beside other
+// files is an error.
 func (s source) tokens() (*tokenFile, error) {
 	for _, f := range s.files {
 		t, ok, err := openTokens(f)
@@ -140,7 +144,8 @@ func (s source) tokens() (*tokenFile, error) {
 	return nil, nil
 }
 
-// openSource lists the files at paths, or those of the built-in corpus, of which none may be a token file.
+// openSource lists the files at paths, or those of the built-in corpus, of which none may be a
+// token file.
 func openSource(paths []string, opts Options) (s source, err error) {
 	if len(paths) == 0 {
 		src, err := goSource()

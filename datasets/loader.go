@@ -15,8 +15,8 @@ type LoaderConfig struct {
 	Seed        uint64 // of the order of the windows
 }
 
-// State is the position of a loader, for a checkpoint. It is the same on all ranks, and depends neither on their number
-// nor on the batch size: both may change when a run is resumed.
+// State is the position of a loader, for a checkpoint. It is the same on all ranks, and depends
+// neither on their number nor on the batch size: both may change when a run is resumed.
 type State struct {
 	Pos         int64  `json:"pos"` // samples consumed since the start, all ranks together
 	Seed        uint64 `json:"seed"`
@@ -26,13 +26,14 @@ type State struct {
 
 // Loader hands a rank its rows of each global batch.
 //
-// The stream is cut into windows of seq+1 tokens, seq apart: a token is a target once an epoch. Seed and epoch fix a
-// permutation of the windows; sample g is window g mod W of the permutation of epoch g / W, where W is the number of
-// windows. A step takes the samples [Pos, Pos+B), of which rank r of R reads [Pos + r*B/R, Pos + (r+1)*B/R): the global
-// batch does not depend on R. A Loader is used by one goroutine; loaders of several ranks may share a stream.
+// The stream is cut into windows of seq+1 tokens, seq apart: a token is a target once an epoch.
+// Seed and epoch fix a permutation of the windows; sample g is window g mod W of the permutation of
+// epoch g / W, where W is the number of windows. A step takes the samples [Pos, Pos+B), of which
+// rank r of R reads [Pos + r*B/R, Pos + (r+1)*B/R): the global batch does not depend on R. A Loader
+// is used by one goroutine; loaders of several ranks may share a stream.
 //
-// In a mixture a permutation of the 10000 slots of each period says from which part a sample comes, and the k-th sample
-// of a part is that part's sample k in the sense above.
+// In a mixture a permutation of the 10000 slots of each period says from which part a sample comes,
+// and the k-th sample of a part is that part's sample k in the sense above.
 type Loader struct {
 	stream Stream
 	cfg    LoaderConfig
@@ -67,8 +68,8 @@ func (s *shuffle) at(i int64) int64 {
 	return int64(s.order.at(uint64(i) % s.n))
 }
 
-// NewLoader returns a loader at the start of the stream. A stream shorter than a window and a batch that the ranks do
-// not divide are errors.
+// NewLoader returns a loader at the start of the stream. A stream shorter than a window and a batch
+// that the ranks do not divide are errors.
 func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 	l := &Loader{stream: s, cfg: cfg}
 	for i, p := range s.all() {
@@ -98,8 +99,8 @@ func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 
 // Next fills dst with this rank's rows of the next global batch and moves on by the whole batch.
 //
-// dst: [GlobalBatch/Ranks, Seq+1]; inputs are columns 0 to Seq-1, targets columns 1 to Seq. It allocates nothing. Only a
-// damaged token file gives an error.
+// dst: [GlobalBatch/Ranks, Seq+1]; inputs are columns 0 to Seq-1, targets columns 1 to Seq. It
+// allocates nothing. Only a damaged token file gives an error.
 func (l *Loader) Next(dst []int32) error {
 	err := l.read(dst, l.pos)
 	l.pos += int64(l.cfg.GlobalBatch)
@@ -153,8 +154,8 @@ func (l *Loader) State() State {
 	return State{Pos: l.pos, Seed: l.cfg.Seed, Seq: l.cfg.Seq, Fingerprint: l.stream.fingerprint}
 }
 
-// Restore continues from s. A state of other data, another tokenizer, sequence length or seed would repeat some samples
-// and skip others: it is refused, and the loader stays where it was.
+// Restore continues from s. A state of other data, another tokenizer, sequence length or seed would
+// repeat some samples and skip others: it is refused, and the loader stays where it was.
 func (l *Loader) Restore(s State) error {
 	here := l.State()
 	switch {
@@ -174,8 +175,8 @@ func (l *Loader) Restore(s State) error {
 	return nil
 }
 
-// Epoch returns how many times the stream has been read: 1.5 is half-way through the second time. Of a mixture it is that
-// of the part that is read most often.
+// Epoch returns how many times the stream has been read: 1.5 is half-way through the second time.
+// Of a mixture it is that of the part that is read most often.
 func (l *Loader) Epoch() float64 {
 	if l.stream.parts == nil {
 		return float64(l.pos) / float64(l.parts[0].windows)

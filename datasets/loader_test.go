@@ -101,7 +101,8 @@ func TestGlobalBatchDoesNotDependOnRanks(t *testing.T) {
 	}
 }
 
-// TestResumeRepeatsAndSkipsNothing interrupts a run at every step, through JSON, and goes on with every number of ranks.
+// TestResumeRepeatsAndSkipsNothing interrupts a run at every step, through JSON, and goes on with
+// every number of ranks.
 func TestResumeRepeatsAndSkipsNothing(t *testing.T) {
 	const seq, batch, steps = 6, 8, 12
 	s := countingStream(seq*37 + 1)
@@ -162,7 +163,8 @@ func TestResumeWithAnotherBatchSize(t *testing.T) {
 	}
 }
 
-// TestRestoreGoesBack takes a loader back over the end of an epoch, as a run does that recovers from an earlier save.
+// TestRestoreGoesBack takes a loader back over the end of an epoch, as a run does that recovers
+// from an earlier save.
 func TestRestoreGoesBack(t *testing.T) {
 	const seq = 4
 	l := newLoader(t, countingStream(seq*10+1), LoaderConfig{Seq: seq, GlobalBatch: 5, Ranks: 1, Seed: 2})
@@ -306,7 +308,8 @@ func TestRanksShareAStream(t *testing.T) {
 	}
 }
 
-// FuzzRestore hands Restore whatever a damaged checkpoint may hold: it refuses it, or the loader works and stands there.
+// FuzzRestore hands Restore whatever a damaged checkpoint may hold: it refuses it, or the loader
+// works and stands there.
 func FuzzRestore(f *testing.F) {
 	const seq, windows = 5, 20
 	s := countingStream(seq*windows + 1)

@@ -1,6 +1,7 @@
 package datasets
 
-// Mixtures: windows drawn from several streams in given shares, in an order that is computed from the sample's number alone.
+// Mixtures: windows drawn from several streams in given shares, in an order that is computed from
+// the sample's number alone.
 
 import (
 	"cmp"
@@ -11,8 +12,9 @@ import (
 	"strings"
 )
 
-// slots is the length of the period of a mixture: in that many samples each stream has its share exactly, to the nearest slot, in an
-// order that a permutation fixes. It is part of what a checkpoint promises: it must never change.
+// slots is the length of the period of a mixture: in that many samples each stream has its share
+// exactly, to the nearest slot, in an order that a permutation fixes. It is part of what a
+// checkpoint promises: it must never change.
 const slots = 10000
 
 // part is a stream of a mixture.
@@ -25,9 +27,10 @@ type part struct {
 // mostParts is how many streams a mixture may have, so that each has a slot.
 const mostParts = 100
 
-// Mix returns a mixture of streams: of the samples that a [Loader] draws, a share that goes with its weight comes from each, whatever
-// their lengths; a stream that is read to its end begins again, in another order, by itself. Weights need not add up to 1; shares are
-// rounded to 1/10000, and none to less. [Windows] of a mixture are in the same shares.
+// Mix returns a mixture of streams: of the samples that a [Loader] draws, a share that goes with
+// its weight comes from each, whatever their lengths; a stream that is read to its end begins
+// again, in another order, by itself. Weights need not add up to 1; shares are rounded to 1/10000,
+// and none to less. [Windows] of a mixture are in the same shares.
 func Mix(streams []Stream, weights []float64) (Stream, error) {
 	if len(streams) == 0 || len(streams) != len(weights) || len(streams) > mostParts {
 		return Stream{}, fmt.Errorf("a mixture of %d streams with %d weights: expected 1 to %d, with a weight each", len(streams), len(weights), mostParts)
@@ -51,7 +54,8 @@ func Mix(streams []Stream, weights []float64) (Stream, error) {
 	return mixed, nil
 }
 
-// apportion gives each weight its share of the slots, at least one, by the method of largest remainders.
+// apportion gives each weight its share of the slots, at least one, by the method of largest
+// remainders.
 func apportion(weights []float64, sum float64) []int64 {
 	shares := make([]int64, len(weights))
 	order := make([]int, len(weights))
@@ -90,7 +94,8 @@ func (s Stream) all() []part {
 	return []part{{stream: s, slots: slots}}
 }
 
-// SplitWeight splits a data argument PATH@WEIGHT. ok says that it has a weight: a path that ends like that is given as PATH@X@1.
+// SplitWeight splits a data argument PATH@WEIGHT. ok says that it has a weight: a path that ends
+// like that is given as PATH@X@1.
 func SplitWeight(given string) (path string, weight float64, ok bool) {
 	at := strings.LastIndexByte(given, '@')
 	if at <= 0 {

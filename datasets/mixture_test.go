@@ -28,7 +28,8 @@ func coloured(t testing.TB, lengths []int, weights ...float64) Stream {
 
 func colour(row []int32) int { return int(row[0] / 1e6) }
 
-// TestMixtureShares: in every period each part has its share exactly, and each of its windows is read once an epoch of its own.
+// TestMixtureShares: in every period each part has its share exactly, and each of its windows is
+// read once an epoch of its own.
 func TestMixtureShares(t *testing.T) {
 	const seq = 3
 	lengths := []int{seq*500 + 1, seq*4000 + 1, seq*7 + 1}
@@ -61,7 +62,8 @@ func TestMixtureShares(t *testing.T) {
 	}
 }
 
-// TestMixtureResumes: as every other stream, a mixture gives one order for all numbers of ranks, and goes on where it stood.
+// TestMixtureResumes: as every other stream, a mixture gives one order for all numbers of ranks,
+// and goes on where it stood.
 func TestMixtureResumes(t *testing.T) {
 	const seq, batch, steps = 4, 8, 40
 	s := coloured(t, []int{seq*19 + 1, seq*5 + 2, seq*230 + 1}, 0.5, 0.2, 0.3)

@@ -13,7 +13,8 @@ import (
 	"spmoe/datasets/bpe"
 )
 
-// TokenizerFile is the file that holds a tokenizer in a run's folder, in its checkpoints and in Hugging Face's folders.
+// TokenizerFile is the file that holds a tokenizer in a run's folder, in its checkpoints and in
+// Hugging Face's folders.
 const TokenizerFile = "tokenizer.json"
 
 // tiktokenPrefix begins the names of tiktoken's encodings.
@@ -24,8 +25,9 @@ func inFile(name string) bool {
 	return name != "" && name != Bytes{}.Name() && !strings.HasPrefix(name, tiktokenPrefix)
 }
 
-// OpenTokenizer returns the tokenizer of a name: "bytes", or nothing, for the byte tokenizer; "tiktoken:cl100k_base" and the
-// like for an encoding of tiktoken; otherwise the path of a tokenizer.json of Hugging Face's, or of a folder that has one.
+// OpenTokenizer returns the tokenizer of a name: "bytes", or nothing, for the byte tokenizer;
+// "tiktoken:cl100k_base" and the like for an encoding of tiktoken; otherwise the path of a
+// tokenizer.json of Hugging Face's, or of a folder that has one.
 func OpenTokenizer(name string) (Tokenizer, error) {
 	if encoding, ok := strings.CutPrefix(name, tiktokenPrefix); ok {
 		return opened(bpe.Tiktoken(encoding))
@@ -54,8 +56,9 @@ func opened(t *bpe.Tokenizer, err error) (Tokenizer, error) {
 	return t, nil
 }
 
-// RunTokenizer returns the tokenizer of a run whose configuration names it, out of the folder of the run, of one of its
-// checkpoints, or of a model converted from it. The folder's own copy comes before the file of that name.
+// RunTokenizer returns the tokenizer of a run whose configuration names it, out of the folder of
+// the run, of one of its checkpoints, or of a model converted from it. The folder's own copy comes
+// before the file of that name.
 func RunTokenizer(folder, name string) (Tokenizer, error) {
 	if !inFile(name) {
 		return OpenTokenizer(name)
@@ -67,7 +70,8 @@ func RunTokenizer(folder, name string) (Tokenizer, error) {
 	return OpenTokenizer(own)
 }
 
-// TokenizerCopy returns what a run has to keep of its tokenizer in [TokenizerFile]; nil where the name says all.
+// TokenizerCopy returns what a run has to keep of its tokenizer in [TokenizerFile]; nil where the
+// name says all.
 func TokenizerCopy(t Tokenizer, name string) ([]byte, error) {
 	if !inFile(name) {
 		return nil, nil
@@ -86,8 +90,9 @@ func TokenizerJSON(t Tokenizer) ([]byte, error) {
 	return nil, fmt.Errorf("tokenizer %s has no %s", t.Name(), TokenizerFile)
 }
 
-// EncodePrompt returns the ids of text in which special tokens, such as <|endoftext|>, stand for themselves, where the
-// tokenizer has any. It is for what a user asks a model, not for text that anybody may have written.
+// EncodePrompt returns the ids of text in which special tokens, such as <|endoftext|>, stand for
+// themselves, where the tokenizer has any. It is for what a user asks a model, not for text that
+// anybody may have written.
 func EncodePrompt(t Tokenizer, text []byte) []int32 {
 	if s, ok := t.(interface{ EncodeSpecial(text []byte) []int32 }); ok {
 		return s.EncodeSpecial(text)

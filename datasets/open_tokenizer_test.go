@@ -48,7 +48,8 @@ func TestOpenTokenizer(t *testing.T) {
 	}
 }
 
-// A run's own copy comes before the file that its configuration names, which may have changed or be gone.
+// A run's own copy comes before the file that its configuration names, which may have changed or be
+// gone.
 func TestRunTokenizer(t *testing.T) {
 	run, other, empty := t.TempDir(), t.TempDir(), t.TempDir()
 	own, changed := trained(t, run, "abab abab"), trained(t, other, "cdcd cdcd")
@@ -111,7 +112,8 @@ func TestEncodePrompt(t *testing.T) {
 	}
 }
 
-// A stream of another tokenizer decodes to the same text as that of bytes, documents' ends included.
+// A stream of another tokenizer decodes to the same text as that of bytes, documents' ends
+// included.
 func TestTokenizeBPE(t *testing.T) {
 	c, err := newCorpus(numbered(50, 40), 0)
 	if err != nil {

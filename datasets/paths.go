@@ -1,6 +1,7 @@
 package datasets
 
-// A corpus of the user's own: files of text or of rows, folders of them and patterns of their names.
+// A corpus of the user's own: files of text or of rows, folders of them and patterns of their
+// names.
 
 import (
 	"cmp"
@@ -15,19 +16,22 @@ import (
 	"syscall"
 )
 
-// Open reads a corpus of files, folders and patterns such as c4/*.jsonl.zst, which stand for what they match. A folder is read with all
-// its sub-folders.
+// Open reads a corpus of files, folders and patterns such as c4/*.jsonl.zst, which stand for what
+// they match. A folder is read with all its sub-folders.
 //
-// A file is a document, unless it has one a row: JSONL (.jsonl, .ndjson, and .json where the first line is a whole object), Parquet
-// (.parquet, .pq) and Arrow, as a stream or a file (.arrow, .feather, .ipc); the text is in the field or column that opts names. Any of
-// them, and text, may be compressed with gzip (.gz) or zstd (.zst). A folder is read for its files of rows alone if they have most of its
-// bytes, as what lies beside them describes them, and for its texts otherwise. Rows without text or with a NUL are passed over.
+// A file is a document, unless it has one a row: JSONL (.jsonl, .ndjson, and .json where the first
+// line is a whole object), Parquet (.parquet, .pq) and Arrow, as a stream or a file
+// (.arrow, .feather, .ipc); the text is in the field or column that opts names. Any of them, and
+// text, may be compressed with gzip (.gz) or zstd (.zst). A folder is read for its files of rows
+// alone if they have most of its bytes, as what lies beside them describes them, and for its texts
+// otherwise. Rows without text or with a NUL are passed over.
 //
-// In a folder, hidden and binary files (a NUL byte; the first 8 KB are looked at before the rest is read) and what is no
-// regular file are passed over. Links to files are followed, links to folders inside a folder are not, so that a loop
-// of links does no harm; a link to nothing is an error. A file that is reached twice is read once. Documents are named after the last element of
-// the given path and their place below it, so that a corpus keeps its fingerprint when it is moved. Bytes are taken as
-// they are, in any encoding without NUL.
+// In a folder, hidden and binary files (a NUL byte; the first 8 KB are looked at before the rest is
+// read) and what is no regular file are passed over. Links to files are followed, links to folders
+// inside a folder are not, so that a loop of links does no harm; a link to nothing is an error. A
+// file that is reached twice is read once. Documents are named after the last element of the given
+// path and their place below it, so that a corpus keeps its fingerprint when it is moved. Bytes are
+// taken as they are, in any encoding without NUL.
 //
 // A path that is missing, unreadable, empty or, given by itself, binary is an error that names it.
 func Open(paths []string, opts Options) (*Corpus, error) {
@@ -152,7 +156,8 @@ func filesBelow(given, name, root, field string, seen map[string]bool) ([]file, 
 	return textsOrRows(files), nil
 }
 
-// textsOrRows returns those files of a folder that have rows if they have most of its bytes, and otherwise all of them as texts.
+// textsOrRows returns those files of a folder that have rows if they have most of its bytes, and
+// otherwise all of them as texts.
 func textsOrRows(files []file) []file {
 	var rows, all float64
 	for _, f := range files {
@@ -171,7 +176,8 @@ func textsOrRows(files []file) []file {
 	return files
 }
 
-// follow returns the real path of a link and what it leads to: where it leads back to itself, the link.
+// follow returns the real path of a link and what it leads to: where it leads back to itself, the
+// link.
 func follow(link string, entry fs.DirEntry) (string, fs.DirEntry, error) {
 	info, err := os.Stat(link)
 	if errors.Is(err, syscall.ELOOP) {
@@ -184,7 +190,8 @@ func follow(link string, entry fs.DirEntry) (string, fs.DirEntry, error) {
 	return real, fs.FileInfoToDirEntry(info), err
 }
 
-// newFile describes the file at a path below root; its document is called prefix and then the path below root.
+// newFile describes the file at a path below root; its document is called prefix and then the path
+// below root.
 func newFile(prefix, root, at string, entry fs.DirEntry) (file, error) {
 	below, err := filepath.Rel(root, at)
 	if err != nil {

@@ -30,7 +30,8 @@ func TestOpenReadsTextFilesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := slices.Sorted(maps.Keys(names(c)))
-	// The split may add a tail: here four documents of a kilobyte each are too few to hold one out whole.
+	// The split may add a tail: here four documents of a kilobyte each are too few to hold one out
+	// whole.
 	got = slices.DeleteFunc(got, func(name string) bool { return strings.HasSuffix(name, "#tail") })
 	want := []string{"data/_underscore.txt", "data/a/deep/c.md", "data/a/latin1.txt", "data/b.txt"}
 	if !slices.Equal(got, want) {
@@ -147,7 +148,8 @@ func TestOpenErrors(t *testing.T) {
 	wantError(t, err, "good.txt", "at most 5 bytes")
 }
 
-// TestMaxBytesOfAGrowingFile reads a file that holds more than its size says, as one does that is being written.
+// TestMaxBytesOfAGrowingFile reads a file that holds more than its size says, as one does that is
+// being written.
 func TestMaxBytesOfAGrowingFile(t *testing.T) {
 	const growing = "/proc/version"
 	if info, err := os.Stat(growing); err != nil || info.Size() != 0 {
@@ -160,8 +162,8 @@ func TestMaxBytesOfAGrowingFile(t *testing.T) {
 	}
 }
 
-// TestMaxBytes checks the batches in which files are read against the rule they stand for: one file after the other,
-// each one that still fits.
+// TestMaxBytes checks the batches in which files are read against the rule they stand for: one file
+// after the other, each one that still fits.
 func TestMaxBytes(t *testing.T) {
 	tree := make(map[string]string)
 	for i := range 60 {

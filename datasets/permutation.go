@@ -1,13 +1,14 @@
 package datasets
 
-// The order in which an epoch visits its windows: a keyed Feistel network, which computes each place of a
-// pseudo-random permutation from its index alone, so that nothing is stored or shuffled.
+// The order in which an epoch visits its windows: a keyed Feistel network, which computes each
+// place of a pseudo-random permutation from its index alone, so that nothing is stored or shuffled.
 
 import "math/bits"
 
 const rounds = 6
 
-// permutation maps [0, n) onto itself. The order is part of what a checkpoint promises: it must never change.
+// permutation maps [0, n) onto itself. The order is part of what a checkpoint promises: it must
+// never change.
 type permutation struct {
 	n    uint64
 	half int // bits of one half of the network; 4^half >= n
@@ -17,7 +18,8 @@ type permutation struct {
 // newPermutation returns the permutation of [0, n), n >= 1, of an epoch.
 func newPermutation(n, seed, epoch uint64) permutation {
 	p := permutation{n: n, half: max((bits.Len64(n-1)+1)/2, 1)}
-	// Seed and epoch are mixed one after the other: a sum would let (seed, epoch+1) repeat the order of (seed+1, epoch).
+	// Seed and epoch are mixed one after the other: a sum would let (seed, epoch+1) repeat the
+	// order of (seed+1, epoch).
 	key := mix(mix(seed) ^ epoch)
 	for i := range p.keys {
 		key = mix(key)
@@ -28,8 +30,9 @@ func newPermutation(n, seed, epoch uint64) permutation {
 
 // at returns the place of i, which is below n.
 //
-// The network permutes [0, 4^half), at most four times as much as is wanted. Applying it until the result lies below n
-// (cycle walking: Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002) makes it a permutation of [0, n).
+// The network permutes [0, 4^half), at most four times as much as is wanted. Applying it until the
+// result lies below n (cycle walking: Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+// 2002) makes it a permutation of [0, n).
 func (p *permutation) at(i uint64) uint64 {
 	mask := uint64(1)<<p.half - 1
 	for {
@@ -43,7 +46,8 @@ func (p *permutation) at(i uint64) uint64 {
 	}
 }
 
-// mix is the output function of SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
+// mix is the output function of SplitMix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom
+// Number Generators", 2014.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -22,7 +22,8 @@ func TestPermutationIsOne(t *testing.T) {
 	}
 }
 
-// TestPermutationOfAnySize checks that places stay in range and apart where n is too large to visit.
+// TestPermutationOfAnySize checks that places stay in range and apart where n is too large to
+// visit.
 func TestPermutationOfAnySize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Uint64Range(2, math.MaxUint64).Draw(t, "n")
@@ -35,8 +36,9 @@ func TestPermutationOfAnySize(t *testing.T) {
 	})
 }
 
-// TestPermutationNeverChanges pins the order, without which a checkpoint would resume into another one. The places were
-// computed by an implementation in another language; 0xe220a8397b1dcdaf is the first output of SplitMix64 for seed 0.
+// TestPermutationNeverChanges pins the order, without which a checkpoint would resume into another
+// one. The places were computed by an implementation in another language; 0xe220a8397b1dcdaf is the
+// first output of SplitMix64 for seed 0.
 func TestPermutationNeverChanges(t *testing.T) {
 	if got := mix(0); got != 0xe220a8397b1dcdaf {
 		t.Errorf("mix(0) = %#x", got)
@@ -61,8 +63,8 @@ func TestPermutationNeverChanges(t *testing.T) {
 	}
 }
 
-// TestPermutationIsSpread counts where a window and its neighbour land, over many seeds and over many epochs: each
-// place, and each distance between the two, equally often.
+// TestPermutationIsSpread counts where a window and its neighbour land, over many seeds and over
+// many epochs: each place, and each distance between the two, equally often.
 func TestPermutationIsSpread(t *testing.T) {
 	const n, trials = 23, 23 * 400
 	keys := map[string]func(i uint64) (seed, epoch uint64){
@@ -78,7 +80,8 @@ func TestPermutationIsSpread(t *testing.T) {
 			place[a]++
 			distance[(b+n-a)%n]++
 		}
-		// 99.9 % of the chi-square distribution lies below 48.3 for 22 degrees of freedom and below 46.8 for 21.
+		// 99.9 % of the chi-square distribution lies below 48.3 for 22 degrees of freedom and below
+		// 46.8 for 21.
 		if x := chiSquare(place[:]); x > 48.3 {
 			t.Errorf("%s: places of a window are uneven: chi-square %.1f", name, x)
 		}

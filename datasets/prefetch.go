@@ -1,10 +1,12 @@
 package datasets
 
-// Reading ahead: the next batch is read while the current one is trained on, so that no step waits for a disk.
+// Reading ahead: the next batch is read while the current one is trained on, so that no step waits
+// for a disk.
 
-// Ahead hands out what a [Loader] reads, one batch ahead of it: a goroutine reads the next batch, page faults and all, as soon as the one
-// before has been taken. The batches, and the position that [Ahead.State] gives, are those of the loader alone. An Ahead is used by one
-// goroutine, and the loader must not be used beside it.
+// Ahead hands out what a [Loader] reads, one batch ahead of it: a goroutine reads the next batch,
+// page faults and all, as soon as the one before has been taken. The batches, and the position that
+// [Ahead.State] gives, are those of the loader alone. An Ahead is used by one goroutine, and the
+// loader must not be used beside it.
 type Ahead struct {
 	loader *Loader
 	pos    int64 // of the batch that is read, while one is
@@ -17,7 +19,8 @@ type Ahead struct {
 	late int // batches that were not there when they were asked for; the first never is
 }
 
-// NewAhead returns the loader's batches from its position on. Nothing is read before the first is asked for.
+// NewAhead returns the loader's batches from its position on. Nothing is read before the first is
+// asked for.
 func NewAhead(l *Loader) *Ahead {
 	return &Ahead{loader: l, ready: make(chan error, 1)}
 }
@@ -73,7 +76,8 @@ func (a *Ahead) Restore(s State) error { return a.loader.Restore(s) }
 // Epoch is [Loader.Epoch].
 func (a *Ahead) Epoch() float64 { return a.loader.Epoch() }
 
-// Close ends the reading and waits for it. It may be called more than once; batches cannot be had afterwards.
+// Close ends the reading and waits for it. It may be called more than once; batches cannot be had
+// afterwards.
 func (a *Ahead) Close() {
 	if a.asked != nil && !a.closed {
 		close(a.asked)

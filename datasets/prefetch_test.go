@@ -49,8 +49,9 @@ func aheadIsTheLoader(t *testing.T, s Stream, seq int) {
 	check(1)
 }
 
-// TestAheadReadsWhileAStepIsMade: with a source that takes as long as a step, no step but the first waits for it. What takes how long
-// is not left to the clock: a step is over when the batch for the next has been read.
+// TestAheadReadsWhileAStepIsMade: with a source that takes as long as a step, no step but the first
+// waits for it. What takes how long is not left to the clock: a step is over when the batch for the
+// next has been read.
 func TestAheadReadsWhileAStepIsMade(t *testing.T) {
 	const seq, steps = 4, 50
 	l := newLoader(t, countingStream(seq*1000+1), LoaderConfig{Seq: seq, GlobalBatch: 1, Ranks: 1})
@@ -70,7 +71,8 @@ func TestAheadReadsWhileAStepIsMade(t *testing.T) {
 	}
 }
 
-// TestAheadStops: closing ends the goroutine, whether or not a batch is under way, and may be done twice.
+// TestAheadStops: closing ends the goroutine, whether or not a batch is under way, and may be done
+// twice.
 func TestAheadStops(t *testing.T) {
 	for _, batches := range []int{0, 1, 3} {
 		a := NewAhead(newLoader(t, countingStream(100), LoaderConfig{Seq: 4, GlobalBatch: 1, Ranks: 1}))

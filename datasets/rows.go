@@ -20,8 +20,8 @@ import (
 // mostLine is the longest line of a JSONL file that is read.
 const mostLine = 64 << 20
 
-// eachRow calls each with the number and the text of every row, counted from 1, until it returns an error. Rows without text
-// have nil or none. A text is valid during the call.
+// eachRow calls each with the number and the text of every row, counted from 1, until it returns an
+// error. Rows without text have nil or none. A text is valid during the call.
 func (f file) eachRow(field string, each func(row int, text []byte) error) error {
 	in, err := openFile(f.path)
 	if err != nil {

@@ -269,7 +269,8 @@ func TestFoldersOfRows(t *testing.T) {
 	wantError(t, err, "syntax error in pattern", "[abc]")
 }
 
-// FuzzRows reads anything as a file of each kind, packed in each way: documents, or an error that names the file.
+// FuzzRows reads anything as a file of each kind, packed in each way: documents, or an error that
+// names the file.
 func FuzzRows(f *testing.F) {
 	for _, name := range []string{"rows.jsonl", "pg-zstd-v2.parquet", "pa-none-v1.parquet", "stream-zstd.arrow", "file-none.arrow"} {
 		content, err := os.ReadFile(filepath.Join("testdata", name))

@@ -1,7 +1,7 @@
 package datasets
 
-// Which documents are held out: about 2 % of the bytes, chosen by the hash of the documents' names. Neither the seed
-// nor the number of ranks has a part in it.
+// Which documents are held out: about 2 % of the bytes, chosen by the hash of the documents' names.
+// Neither the seed nor the number of ranks has a part in it.
 
 import (
 	"bytes"
@@ -22,12 +22,14 @@ type division struct {
 	at      int64 // and where that begins; its length if none is
 }
 
-// divide divides documents of the given sizes, in bytes, that are given with the first bytes of the hashes of their names.
+// divide divides documents of the given sizes, in bytes, that are given with the first bytes of the
+// hashes of their names.
 //
-// Documents are walked in the order of the hash of their names, and each one that still fits the budget of total/50
-// bytes is held out. Where that leaves more than half of the budget open, because the corpus is one long file or a
-// few, the rest is cut off the end of the longest training document and becomes the document "NAME#tail". So between
-// 1 and 2 % are held out, whatever the files are. A corpus of fewer than two bytes is an error.
+// Documents are walked in the order of the hash of their names, and each one that still fits the
+// budget of total/50 bytes is held out. Where that leaves more than half of the budget open,
+// because the corpus is one long file or a few, the rest is cut off the end of the longest training
+// document and becomes the document "NAME#tail". So between 1 and 2 % are held out, whatever the
+// files are. A corpus of fewer than two bytes is an error.
 func divide(sizes []int64, hashes []uint64) (division, error) {
 	total := int64(0)
 	order := make([]int, len(sizes))
@@ -50,8 +52,8 @@ func divide(sizes []int64, hashes []uint64) (division, error) {
 			d.longest = i
 		}
 	}
-	// What is not held out did not fit, so the longest document is longer than what is cut off it; and there is one, as the budget is
-	// less than the total.
+	// What is not held out did not fit, so the longest document is longer than what is cut off it;
+	// and there is one, as the budget is less than the total.
 	d.at = sizes[d.longest]
 	if missing > budget/2 {
 		d.at -= missing
@@ -59,7 +61,8 @@ func divide(sizes []int64, hashes []uint64) (division, error) {
 	return d, nil
 }
 
-// sides returns the parts of document i, of which either may have no text: what is trained on and what is held out.
+// sides returns the parts of document i, of which either may have no text: what is trained on and
+// what is held out.
 func (d division) sides(i int, doc Document) (train, heldOut Document) {
 	switch {
 	case d.heldOut[i]:
@@ -73,7 +76,8 @@ func (d division) sides(i int, doc Document) (train, heldOut Document) {
 	return train, heldOut
 }
 
-// split divides docs into training and held-out documents, at least one on each side, as divide does.
+// split divides docs into training and held-out documents, at least one on each side, as divide
+// does.
 func split(docs []Document) (train, heldOut []Document, err error) {
 	sizes, hashes := make([]int64, len(docs)), make([]uint64, len(docs))
 	for i, d := range docs {
@@ -101,8 +105,8 @@ func nameHash(name string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// sortByNameHash orders items by the SHA-256 of their names: an order that is the same on every machine and has
-// nothing to do with what the documents hold. Items of one name keep their order.
+// sortByNameHash orders items by the SHA-256 of their names: an order that is the same on every
+// machine and has nothing to do with what the documents hold. Items of one name keep their order.
 func sortByNameHash[T any](items []T, name func(T) string) {
 	type keyed struct {
 		sum  [sha256.Size]byte

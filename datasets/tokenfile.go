@@ -1,7 +1,8 @@
 package datasets
 
-// Token files: text that was tokenized once, to be trained on from where it lies. A token file is an Arrow file of one column of lists
-// of integers, a list a document, with two record batches: the training documents and those held out.
+// Token files: text that was tokenized once, to be trained on from where it lies. A token file is
+// an Arrow file of one column of lists of integers, a list a document, with two record batches: the
+// training documents and those held out.
 
 import (
 	"errors"
@@ -67,7 +68,8 @@ func openTokens(f file) (t *tokenFile, ok bool, err error) {
 	return t, true, nil
 }
 
-// parseTokens checks a token file but for the ids of its training tokens, which are checked as they are read. name is for their errors.
+// parseTokens checks a token file but for the ids of its training tokens, which are checked as they
+// are read. name is for their errors.
 func parseTokens(b []byte, name string) (*tokenFile, error) {
 	parsed, err := arrowipc.ParseTokens(b, tokensColumn)
 	if err != nil {

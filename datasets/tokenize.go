@@ -1,6 +1,7 @@
 package datasets
 
-// Making a token file: the text is read twice, once to decide what is held out and once to be tokenized, and never held as a whole.
+// Making a token file: the text is read twice, once to decide what is held out and once to be
+// tokenized, and never held as a whole.
 
 import (
 	"bufio"
@@ -37,11 +38,13 @@ type TokenizeSummary struct {
 // Side is one side of a token file.
 type Side struct{ Documents, Bytes, Tokens int64 }
 
-// WriteTokens tokenizes the text at paths, which is what [Open] takes or, without any, the built-in corpus, and writes a token file that
-// [Load] reads: the same streams, with the same fingerprints, as the text itself. Beside 16 bytes a document it takes a fixed amount of
-// memory; on disk it takes twice the size of the file while it is written.
+// WriteTokens tokenizes the text at paths, which is what [Open] takes or, without any, the built-in
+// corpus, and writes a token file that [Load] reads: the same streams, with the same fingerprints,
+// as the text itself. Beside 16 bytes a document it takes a fixed amount of memory; on disk it
+// takes twice the size of the file while it is written.
 //
-// The file is there as a whole or not at all; one that exists is not replaced. progress, unless it is nil, is called often.
+// The file is there as a whole or not at all; one that exists is not replaced. progress, unless it
+// is nil, is called often.
 func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, opts Options, progress func(TokenizeProgress)) (sum TokenizeSummary, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return sum, fmt.Errorf("%s exists: remove it, or give another --out", path)
@@ -122,7 +125,8 @@ func newTokenWriter(dir string, t Tokenizer) (w *tokenWriter, err error) {
 			if s.files[k], err = os.CreateTemp(dir, ".tokens-*"); err != nil {
 				return nil, errors.Join(err, w.close())
 			}
-			// Where a file can lose its name while it is open, nothing is left of it whatever happens; elsewhere close removes it.
+			// Where a file can lose its name while it is open, nothing is left of it whatever
+			// happens; elsewhere close removes it.
 			_ = os.Remove(s.files[k].Name())
 		}
 		s.offsets, s.ids = bufio.NewWriterSize(s.files[0], 1<<16), bufio.NewWriterSize(s.files[1], 1<<20)
@@ -131,7 +135,8 @@ func newTokenWriter(dir string, t Tokenizer) (w *tokenWriter, err error) {
 	return w, nil
 }
 
-// end writes the number of tokens so far: where a document ends and the next begins. Errors of bufio stay until Flush.
+// end writes the number of tokens so far: where a document ends and the next begins. Errors of
+// bufio stay until Flush.
 func (s *sideWriter) end() {
 	s.offset = binary.LittleEndian.AppendUint64(s.offset[:0], uint64(s.Tokens))
 	s.offsets.Write(s.offset)

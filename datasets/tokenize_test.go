@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// letterPairs is a tokenizer of pairs of letters: as small as one with more tokens than bytes can be.
+// letterPairs is a tokenizer of pairs of letters: as small as one with more tokens than bytes can
+// be.
 type letterPairs struct{ size int }
 
 func (p letterPairs) Encode(text []byte) (ids []int32) {
@@ -76,8 +77,8 @@ func ids(t testing.TB, s Stream) []int32 {
 	return all
 }
 
-// TestTokenFileIsTheText: a token file gives the streams of the text that it was made of, with their fingerprints, so that a run may go
-// on with either.
+// TestTokenFileIsTheText: a token file gives the streams of the text that it was made of, with
+// their fingerprints, so that a run may go on with either.
 func TestTokenFileIsTheText(t *testing.T) {
 	text, rows := mixedTree(t)
 	one := filepath.Join(writeTree(t, map[string]string{"one.txt": strings.Repeat("all in one file ", 100)}), "one.txt")
@@ -246,7 +247,8 @@ func TestTokenizeIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// FuzzTokenFile: a token file that somebody else has made gives streams whose windows can be read, or an error.
+// FuzzTokenFile: a token file that somebody else has made gives streams whose windows can be read,
+// or an error.
 func FuzzTokenFile(f *testing.F) {
 	content, err := os.ReadFile("testdata/tokens.arrow")
 	if err != nil {

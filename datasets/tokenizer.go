@@ -4,21 +4,24 @@ package datasets
 
 import "fmt"
 
-// Tokenizer maps text to token ids in [0, VocabSize) and back. A NUL byte ends a document in a [Stream] and never
-// occurs in text, so every tokenizer must encode it, best as a token of its own.
+// Tokenizer maps text to token ids in [0, VocabSize) and back. A NUL byte ends a document in a
+// [Stream] and never occurs in text, so every tokenizer must encode it, best as a token of its own.
 // Implementations may be used by several goroutines at once.
 type Tokenizer interface {
 	// Encode returns the ids of text.
 	Encode(text []byte) []int32
-	// Decode returns the text of ids. An id outside [0, VocabSize) is a programming mistake and panics.
+	// Decode returns the text of ids. An id outside [0, VocabSize) is a programming mistake and
+	// panics.
 	Decode(ids []int32) []byte
 	// VocabSize is the number of ids.
 	VocabSize() int
-	// Name identifies the vocabulary: two tokenizers of one name encode alike. It is part of a stream's fingerprint.
+	// Name identifies the vocabulary: two tokenizers of one name encode alike. It is part of a
+	// stream's fingerprint.
 	Name() string
 }
 
-// Bytes is the tokenizer whose ids are the bytes of the text: 256 ids, and id 0 (NUL) between documents.
+// Bytes is the tokenizer whose ids are the bytes of the text: 256 ids, and id 0 (NUL) between
+// documents.
 type Bytes struct{}
 
 // Encode returns text, one id a byte.

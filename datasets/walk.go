@@ -8,9 +8,9 @@ import (
 	"fmt"
 )
 
-// Walk reads the text at paths, which is what [Open] takes or, without any, the built-in corpus, and calls train and heldOut
-// with the texts on each side, one after the other in the order of a [Split]. A text is valid during the call. Beside 16
-// bytes a document it takes the memory of one.
+// Walk reads the text at paths, which is what [Open] takes or, without any, the built-in corpus,
+// and calls train and heldOut with the texts on each side, one after the other in the order of a
+// [Split]. A text is valid during the call. Beside 16 bytes a document it takes the memory of one.
 func Walk(ctx context.Context, paths []string, opts Options, train, heldOut func(text []byte) error) error {
 	s, err := openSource(paths, opts)
 	if err != nil {
@@ -29,8 +29,8 @@ func nonEmpty(text []byte, f func(text []byte) error) error {
 	return f(text)
 }
 
-// divided reads all documents twice: to divide them, and to call f with the parts of each that are on either side, of which
-// one may have no text. It returns how many documents were left out.
+// divided reads all documents twice: to divide them, and to call f with the parts of each that are
+// on either side, of which one may have no text. It returns how many documents were left out.
 func (s source) divided(ctx context.Context, progress func(TokenizeProgress), f func(train, heldOut Document) error) (skipped int, err error) {
 	sizes, sides, skipped, err := s.scan(ctx, progress)
 	if err != nil {

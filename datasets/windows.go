@@ -1,6 +1,7 @@
 package datasets
 
-// The rows of an evaluation: the same windows of the held-out stream every time, whatever the number of ranks.
+// The rows of an evaluation: the same windows of the held-out stream every time, whatever the
+// number of ranks.
 
 import (
 	"fmt"
@@ -15,9 +16,10 @@ type WindowsConfig struct {
 	Rank, Ranks int // this rank and the number of ranks
 }
 
-// Windows is a rank's part of the windows of an evaluation: window i of n is the one at place i*W/n of the W windows
-// of the stream, so that they are spread evenly and do not overlap but for the one token that two neighbours share. In a
-// mixture this holds for each part by itself, and the parts follow each other.
+// Windows is a rank's part of the windows of an evaluation: window i of n is the one at place i*W/n
+// of the W windows of the stream, so that they are spread evenly and do not overlap but for the one
+// token that two neighbours share. In a mixture this holds for each part by itself, and the parts
+// follow each other.
 type Windows struct {
 	parts    []picked
 	seq      int
@@ -32,8 +34,9 @@ type picked struct {
 	from, to int64 // of the evaluation, that are taken from it
 }
 
-// NewWindows picks cfg.Count windows of s, or all of them where s has fewer, and returns this rank's share. Of a mixture
-// each part gives its share, rounded, but one at least. A stream shorter than one window is an error.
+// NewWindows picks cfg.Count windows of s, or all of them where s has fewer, and returns this
+// rank's share. Of a mixture each part gives its share, rounded, but one at least. A stream shorter
+// than one window is an error.
 func NewWindows(s Stream, cfg WindowsConfig) (*Windows, error) {
 	w := &Windows{seq: cfg.Seq}
 	for _, p := range s.all() {
@@ -63,7 +66,8 @@ func (w *Windows) Len() int { return int(w.to - w.from) }
 // Total returns the number of windows of all ranks. No rank has more than Total/Ranks, rounded up.
 func (w *Windows) Total() int { return int(w.total) }
 
-// All reads this rank's windows, in order: it fills dst, [Seq+1], with each one and yields its index, 0 to Len()-1.
+// All reads this rank's windows, in order: it fills dst, [Seq+1], with each one and yields its
+// index, 0 to Len()-1.
 func (w *Windows) All(dst []int32) iter.Seq[int] {
 	if len(dst) != w.seq+1 {
 		panic(fmt.Sprintf("datasets: window into %d tokens: expected %d", len(dst), w.seq+1))
@@ -78,8 +82,9 @@ func (w *Windows) All(dst []int32) iter.Seq[int] {
 	}
 }
 
-// Read fills dst, [Seq+1], with window i of this rank, 0 to Len()-1. Where the stream is the training part of a token file its ids are
-// given as they are: those of a damaged one may be none of its vocabulary.
+// Read fills dst, [Seq+1], with window i of this rank, 0 to Len()-1. Where the stream is the
+// training part of a token file its ids are given as they are: those of a damaged one may be none
+// of its vocabulary.
 func (w *Windows) Read(dst []int32, i int) {
 	if i < 0 || i >= w.Len() || len(dst) != w.seq+1 {
 		panic(fmt.Sprintf("datasets: window %d of %d into %d tokens: expected %d", i, w.Len(), len(dst), w.seq+1))

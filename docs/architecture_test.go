@@ -31,7 +31,8 @@ type line struct {
 	rest   string // what stands behind the folder
 }
 
-// section returns the lines of the indented block that follows a line of the guide which contains after.
+// section returns the lines of the indented block that follows a line of the guide which contains
+// after.
 func section(text, after string) (block []line) {
 	begun := false
 	for i, l := range strings.Split(text, "\n") {
@@ -48,8 +49,8 @@ func section(text, after string) (block []line) {
 	return block
 }
 
-// imports returns, for each folder with Go code that is not a test, what it imports from this module, and one file that does. It reads
-// the files of all architectures and build tags.
+// imports returns, for each folder with Go code that is not a test, what it imports from this
+// module, and one file that does. It reads the files of all architectures and build tags.
 func imports(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	all := map[string]map[string]string{}
@@ -93,7 +94,8 @@ func imports(t *testing.T) map[string]map[string]string {
 	return all
 }
 
-// standsFor returns the index of the line of a folder, or else of the nearest folder above it; -1 if none has a line.
+// standsFor returns the index of the line of a folder, or else of the nearest folder above it; -1
+// if none has a line.
 func standsFor(lines []line, folder string) int {
 	for ; folder != "."; folder = path.Dir(folder) {
 		if i := slices.IndexFunc(lines, func(l line) bool { return l.folder == folder }); i >= 0 {
@@ -103,7 +105,8 @@ func standsFor(lines []line, folder string) int {
 	return -1
 }
 
-// check compares the guide with the imports of the code. wrong has a sentence for each line that is not true.
+// check compares the guide with the imports of the code. wrong has a sentence for each line that is
+// not true.
 type check struct {
 	code  map[string]map[string]string
 	wrong []string
@@ -125,7 +128,8 @@ func (c *check) report(line int, format string, args ...any) {
 	c.wrong = append(c.wrong, fmt.Sprintf("%s:%d: %s", guide, line, fmt.Sprintf(format, args...)))
 }
 
-// layers checks that every folder has a line, that every line has a folder, and that no folder imports one of a line above its own.
+// layers checks that every folder has a line, that every line has a folder, and that no folder
+// imports one of a line above its own.
 func (c *check) layers(lines []line) {
 	named := map[int]bool{}
 	for _, folder := range slices.Sorted(maps.Keys(c.code)) {

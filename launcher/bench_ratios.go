@@ -1,6 +1,7 @@
 package main
 
-// bench ratios: what of this engine a projection can use, and the ratios of times that are facts about this machine.
+// bench ratios: what of this engine a projection can use, and the ratios of times that are facts
+// about this machine.
 
 import (
 	"context"
@@ -96,7 +97,8 @@ func measureRatios(ctx context.Context, c *collective.Comm, cfg trainer.Config, 
 	return f, errors.Join(err, c.Barrier())
 }
 
-// layersOf returns the products of attention and of routed experts, which quantised recipes run in MXFP8, for a rank's tokens.
+// layersOf returns the products of attention and of routed experts, which quantised recipes run in
+// MXFP8, for a rank's tokens.
 func layersOf(m moe.Config, tokens, ranks int) (all []bench.Layer) {
 	for _, l := range m.Linears() {
 		switch layer := (bench.Layer{Name: l.Name, Rows: tokens, Outputs: l.Out, Sum: l.In}); {
@@ -111,7 +113,8 @@ func layersOf(m moe.Config, tokens, ranks int) (all []bench.Layer) {
 	return all
 }
 
-// printRatios prints a file, and returns an error that says how many counts are not what they must be.
+// printRatios prints a file, and returns an error that says how many counts are not what they must
+// be.
 func printRatios(w io.Writer, f ratios.File) error {
 	fmt.Fprintf(w, "%s on %d ranks: %d experts, top-%d; %s, %d cores, tier %s\n", f.Model.Name, f.Ranks, f.Model.Experts, f.Model.TopK, f.Machine.CPU, f.Machine.Cores, f.Machine.Tier)
 	fmt.Fprintf(w, "counts, which transfer to any machine:\n")

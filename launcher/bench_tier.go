@@ -13,8 +13,8 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// A tierKernel is a kernel measured in a lower instruction tier than that of this process: in a child
-// process, because a process keeps the tier it began with.
+// A tierKernel is a kernel measured in a lower instruction tier than that of this process: in a
+// child process, because a process keeps the tier it began with.
 type tierKernel struct {
 	tier        cpu.Tier
 	name, shape string

@@ -25,10 +25,12 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// trainRounds is how much is measured: rounds in which every precision has its turn, with warm steps and then measured ones.
+// trainRounds is how much is measured: rounds in which every precision has its turn, with warm
+// steps and then measured ones.
 type trainRounds struct{ rounds, warm, steps int }
 
-// block is how many steps are one sample: as many as have one check of the memory, which some of them pay for, or all.
+// block is how many steps are one sample: as many as have one check of the memory, which some of
+// them pay for, or all.
 func (s trainRounds) block(guard trainer.Guard) int { return min(max(guard.Memory, 1), s.steps) }
 
 // benchDefaults are the sizes of a step that is measured.
@@ -138,7 +140,8 @@ func (f *benchFlags) round(ctx context.Context, cfg trainer.Config, size trainRo
 	return nil
 }
 
-// interleaved measures all precisions at the same time, a step of each in turns. It compares them block by block.
+// interleaved measures all precisions at the same time, a step of each in turns. It compares them
+// block by block.
 func (f *benchFlags) interleaved(ctx context.Context, cfg trainer.Config, size trainRounds, all []turns) error {
 	group, ctx := errgroup.WithContext(ctx)
 	order, results := trainer.NewTurns(len(all)), make([]trainer.Benchmark, len(all))
@@ -237,7 +240,8 @@ func (f *benchFlags) printTurns(w io.Writer, all []turns) {
 // widest is how many ranks have a column of their own.
 const widest = 8
 
-// printWork prints where the last turn's time went, by kind of work and rank, and who has waited for whom.
+// printWork prints where the last turn's time went, by kind of work and rank, and who has waited
+// for whom.
 func printWork(w io.Writer, t turns) {
 	p := t.last.Profile
 	fmt.Fprintf(w, "\n%s: ms of a step, by kind of work and rank\n%-20s %9s %7s", t.precision, "", "mean", "share")

@@ -43,7 +43,8 @@ func TestBenchTrain(t *testing.T) {
 	}
 }
 
-// Precisions that take turns step by step are compared step by step; where one cannot go on, nobody waits for it.
+// Precisions that take turns step by step are compared step by step; where one cannot go on, nobody
+// waits for it.
 func TestBenchTrainInterleaved(t *testing.T) {
 	small := []string{"-np", "2", "bench", "train", "--quick", "--interleave", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--precision", "bf16,mxfp8,mxint8"}
 	table := succeed(t, append(small, "--data", text(t))...)
@@ -55,7 +56,8 @@ func TestBenchTrainInterleaved(t *testing.T) {
 	refuse(t, exitUsage, append(small, "--data", t.TempDir()), "has no files")
 }
 
-// A block is the mean of its steps, so that what only some of them pay for counts for all; the last may be shorter.
+// A block is the mean of its steps, so that what only some of them pay for counts for all; the last
+// may be shorter.
 func TestTurnsBlocks(t *testing.T) {
 	var all turns
 	seconds := func(s ...float64) (steps []time.Duration) {

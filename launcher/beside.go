@@ -1,7 +1,8 @@
 package main
 
-// What goes on beside a run, in the process that was started: its metrics for TensorBoard, a live page, and a report at its end. All of it
-// comes from the files of the run, so that it does not matter which processes its ranks are, or become.
+// What goes on beside a run, in the process that was started: its metrics for TensorBoard, a live
+// page, and a report at its end. All of it comes from the files of the run, so that it does not
+// matter which processes its ranks are, or become.
 
 import (
 	"errors"
@@ -44,7 +45,8 @@ type beside struct {
 	ended  chan struct{}
 }
 
-// start begins what goes on beside a run, or nothing in the process of a rank: the caller ends it when the run has.
+// start begins what goes on beside a run, or nothing in the process of a rank: the caller ends it
+// when the run has.
 func (f besideFlags) start(cfg trainer.Config, env env) (*beside, error) {
 	if f.pprof && f.http == "" {
 		return nil, errors.New("--http-pprof adds to --http: give an address there")

@@ -16,7 +16,8 @@ import (
 	"spmoe/launcher/trace"
 )
 
-// scraper asks the live page of a run for its metrics, when its first step is logged and when a later one is; in between it kills rank 0.
+// scraper asks the live page of a run for its metrics, when its first step is logged and when a
+// later one is; in between it kills rank 0.
 type scraper struct {
 	t *testing.T
 	beginning
@@ -54,7 +55,8 @@ func (s *scraper) get(path string) string {
 	return string(text)
 }
 
-// The live page outlives rank 0: it goes on with the process that takes its place. So do trace and report.
+// The live page outlives rank 0: it goes on with the process that takes its place. So do trace and
+// report.
 func TestLivePageOutlivesRankZero(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	s := &scraper{t: t, late: "step: 58"}

@@ -24,7 +24,8 @@ import (
 // bombMemory is what refusing a bomb may allocate, all together, in bytes.
 const bombMemory = 16 << 20
 
-// bomb is something to be refused: how it is made in an empty folder, and the rule that its error must name.
+// bomb is something to be refused: how it is made in an empty folder, and the rule that its error
+// must name.
 type bomb struct {
 	name string
 	make func(t *testing.T, path string)
@@ -245,7 +246,8 @@ var heapBombs = []bomb{
 	{"folder", folder, "is a directory"},
 }
 
-// refusal is what became of a bomb, and what it took: bytes of memory, and time of processors, which other programs do not add to.
+// refusal is what became of a bomb, and what it took: bytes of memory, and time of processors,
+// which other programs do not add to.
 type refusal struct {
 	err   error
 	bytes uint64
@@ -273,7 +275,8 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Files that were made to do harm are refused by the name of the rule that they break, in little memory and without waiting for anyone.
+// Files that were made to do harm are refused by the name of the rule that they break, in little
+// memory and without waiting for anyone.
 func TestBombs(t *testing.T) {
 	command := func(args ...string) error {
 		if got := launch(args...); got.code == exitUsage {
@@ -374,7 +377,8 @@ func copyTo(dir, from, name string) error {
 	return errors.Join(err, out.Close())
 }
 
-// openedFolder opens the golden folder that the file at path completes: its other files are good ones.
+// openedFolder opens the golden folder that the file at path completes: its other files are good
+// ones.
 func openedFolder(path string) error {
 	entries, err := os.ReadDir(goldenV3)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"spmoe/launcher/chaos"
 )
 
-// Short forms of all tests that chaos makes: whatever fails, the bits are those of an undisturbed run, and nothing is left behind.
+// Short forms of all tests that chaos makes: whatever fails, the bits are those of an undisturbed
+// run, and nothing is left behind.
 func TestChaos(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode   string

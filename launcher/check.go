@@ -79,7 +79,8 @@ func wrap(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// printLines prints a table and returns how many lines hold a comparison and how many of those miss their bound.
+// printLines prints a table and returns how many lines hold a comparison and how many of those miss
+// their bound.
 func printLines(out io.Writer, path string, lines []golden.Line) (compared, misses int, err error) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "%s\terror\tbound\t\tmeasure\n", path)

@@ -17,8 +17,8 @@ import (
 	"spmoe/launcher/weights"
 )
 
-// newestWhole returns the newest checkpoint of a run that is whole, and the configuration in it. It sets aside damaged ones
-// that are newer, and tells warn.
+// newestWhole returns the newest checkpoint of a run that is whole, and the configuration in it. It
+// sets aside damaged ones that are newer, and tells warn.
 func newestWhole(run string, warn io.Writer) (path string, config []byte, err error) {
 	r, err := checkpoint.Open(run)
 	if errors.Is(err, checkpoint.ErrNone) || errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +115,8 @@ func verifyCheckpoints(ctx context.Context, out io.Writer, paths []string) error
 	return nil
 }
 
-// export writes the weights of a checkpoint, or of a run's newest, to one file under their Hugging Face names.
+// export writes the weights of a checkpoint, or of a run's newest, to one file under their Hugging
+// Face names.
 func (f *checkpointFlags) export(ctx context.Context, out io.Writer, paths []string) error {
 	switch {
 	case len(paths) > 1:

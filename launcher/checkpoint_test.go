@@ -70,7 +70,8 @@ func TestCheckpointVerify(t *testing.T) {
 	same(t, files(t, "."), before)
 }
 
-// The exported file holds the model's weights under their Hugging Face names, rounded once, and no state of the optimizer.
+// The exported file holds the model's weights under their Hugging Face names, rounded once, and no
+// state of the optimizer.
 func TestCheckpointExport(t *testing.T) {
 	threeCheckpoints(t, "--model.mtp-layers", "1")
 	whole := map[string][]float32{}

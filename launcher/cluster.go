@@ -51,7 +51,8 @@ func performIn(ctx context.Context, c *spmd.Cluster, args []string, out, errOut 
 	return err
 }
 
-// first says whether this process tells of the whole job: it has started the ranks, or is the first of those that another has started.
+// first says whether this process tells of the whole job: it has started the ranks, or is the first
+// of those that another has started.
 func (e env) first() bool {
 	return e.member == nil || e.cluster != nil && e.cluster.Leads()
 }
@@ -80,7 +81,8 @@ func (f *worldFlags) join(env env) error {
 	return nil
 }
 
-// tellOfStop lets one rank of each host say at once when the job is told to stop: those who tell it may not leave the time to save.
+// tellOfStop lets one rank of each host say at once when the job is told to stop: those who tell it
+// may not leave the time to save.
 func tellOfStop(ctx context.Context, env env, folder string) (cancel func() bool) {
 	if env.cluster == nil || !env.cluster.LeadsHost() {
 		return func() bool { return true }

@@ -1,6 +1,7 @@
 package main
 
-// Ranks on several hosts, started by real MPIs and a real Slurm: what they compute, what they send, and how they end.
+// Ranks on several hosts, started by real MPIs and a real Slurm: what they compute, what they send,
+// and how they end.
 
 import (
 	"bytes"
@@ -26,7 +27,8 @@ var mpis = []hosts.MPI{hosts.OpenMPI, hosts.MPICH}
 // programs are the launcher, built with each MPI.
 type programs map[hosts.MPI]string
 
-// TestCluster needs a C compiler, two MPIs, Slurm, root and some minutes: it runs where SPMOE_NEED_HOSTS=1 says that they are there.
+// TestCluster needs a C compiler, two MPIs, Slurm, root and some minutes: it runs where
+// SPMOE_NEED_HOSTS=1 says that they are there.
 func TestCluster(t *testing.T) {
 	if os.Getenv("SPMOE_NEED_HOSTS") != "1" {
 		t.Skip("builds the launcher with two MPIs and runs it on several hosts, which takes minutes: set SPMOE_NEED_HOSTS=1")
@@ -98,7 +100,8 @@ func newestStep(t *testing.T, run string) (step int) {
 	return step
 }
 
-// saved is all that the ranks have saved at the end, but for the manifest, which has the run's name in it.
+// saved is all that the ranks have saved at the end, but for the manifest, which has the run's name
+// in it.
 func saved(t *testing.T, run string, ranks int) (all []byte) {
 	t.Helper()
 	for r := range ranks {
@@ -142,7 +145,8 @@ func (built programs) agree(t *testing.T) {
 	}
 }
 
-// A host that is cut off ends the job, which says which host, and from which checkpoint fewer hosts go on.
+// A host that is cut off ends the job, which says which host, and from which checkpoint fewer hosts
+// go on.
 func (built programs) lose(t *testing.T) {
 	for _, mpi := range mpis {
 		t.Run(string(mpi), func(t *testing.T) {
@@ -201,7 +205,8 @@ func (built programs) kill(t *testing.T) {
 	}
 }
 
-// What crosses the network is what must, and quicker than by the flat exchange. The kernel counts the bytes too.
+// What crosses the network is what must, and quicker than by the flat exchange. The kernel counts
+// the bytes too.
 func (built programs) bytes(t *testing.T) {
 	for _, mpi := range mpis {
 		t.Run(string(mpi), func(t *testing.T) {

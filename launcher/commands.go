@@ -108,7 +108,8 @@ func commands() []command {
 	}
 }
 
-// flags returns a command's flag set, and the function that runs the command once the flags are set.
+// flags returns a command's flag set, and the function that runs the command once the flags are
+// set.
 func (c command) flags() (*flag.FlagSet, func(context.Context, env) error) {
 	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	action := c.define(fs)

@@ -128,7 +128,8 @@ func (f *compareFlags) comparison(given []assignment) (*convergence.Comparison, 
 	}, nil
 }
 
-// starter returns how runs are started: here if ranks are goroutines, or else in processes of the train command.
+// starter returns how runs are started: here if ranks are goroutines, or else in processes of the
+// train command.
 func (f *compareFlags) starter(env env) convergence.Start {
 	return func(ctx context.Context, job *trainer.Job, s convergence.Settings) error {
 		own := env
@@ -152,8 +153,8 @@ func (f *compareFlags) starter(env env) convergence.Start {
 	}
 }
 
-// processes turns env into that of ranks of the train command for one run. What they print on their standard error goes to a file in the
-// run's folder, to be closed at the end.
+// processes turns env into that of ranks of the train command for one run. What they print on their
+// standard error goes to a file in the run's folder, to be closed at the end.
 func (f *compareFlags) processes(s convergence.Settings, env *env) (io.Closer, error) {
 	if err := os.MkdirAll(s.Config.Out, 0o777); err != nil {
 		return nil, err

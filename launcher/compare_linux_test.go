@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A comparison of ranks that are processes survives that all of it is killed, and comes to what goroutines come to.
+// A comparison of ranks that are processes survives that all of it is killed, and comes to what
+// goroutines come to.
 func TestCompareProcessesKilled(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())

@@ -76,7 +76,8 @@ func TestCompareVerdicts(t *testing.T) {
 	}
 }
 
-// A signal ends the comparison at a step boundary; the command that is printed finishes it, and the result is that of one left alone.
+// A signal ends the comparison at a step boundary; the command that is printed finishes it, and the
+// result is that of one left alone.
 func TestCompareInterrupt(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
@@ -147,7 +148,8 @@ func TestCompareUsage(t *testing.T) {
 	}
 }
 
-// The flags of the command are those of train and its own, and the configuration's defaults are a comparison's.
+// The flags of the command are those of train and its own, and the configuration's defaults are a
+// comparison's.
 func TestCompareHelp(t *testing.T) {
 	out := succeed(t, "help", "compare")
 	for _, want := range []string{"--seeds N", "--margin PERCENT", "--ablation LIST", "--precision LIST", "default bf16,mxfp8", "--steps N", "default 1500", "--model.layers N", "--ranks KIND"} {

@@ -12,7 +12,8 @@ import (
 	"spmoe/launcher/report"
 )
 
-// asking is how a shell prints what the last of some words is completed to, once it has read the script.
+// asking is how a shell prints what the last of some words is completed to, once it has read the
+// script.
 var asking = map[string]func(script string, words []string) *exec.Cmd{
 	"bash": func(script string, words []string) *exec.Cmd {
 		return exec.Command("bash", append([]string{"--norc", "-c", `

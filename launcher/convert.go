@@ -59,7 +59,8 @@ func (f *convertFlags) run(ctx context.Context, env env) error {
 	return nil
 }
 
-// writeFailure is the failure of a command that writes weights. One that is told to stop leaves nothing behind.
+// writeFailure is the failure of a command that writes weights. One that is told to stop leaves
+// nothing behind.
 func writeFailure(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return failure{err, exitInterrupted}

@@ -142,8 +142,8 @@ func TestInitFrom(t *testing.T) {
 	refuse(t, exitUsage, line("--init-from", golden, "--seq", "129"), "seq is 129: give 1 to 128")
 }
 
-// Once a run that started from weights has a checkpoint it goes on without them: the same command again, --resume, and a process that
-// takes another's place.
+// Once a run that started from weights has a checkpoint it goes on without them: the same command
+// again, --resume, and a process that takes another's place.
 func TestInitFromGone(t *testing.T) {
 	data := text(t)
 	golden := copied(t, goldenV3)

@@ -17,8 +17,8 @@ import (
 	"spmoe/launcher/system"
 )
 
-// trainTokenizer trains a tokenizer on the training side of the data, and tells how it does on the other. It holds the words
-// that the text has, not the text.
+// trainTokenizer trains a tokenizer on the training side of the data, and tells how it does on the
+// other. It holds the words that the text has, not the text.
 func (f *dataFlags) trainTokenizer(ctx context.Context, env env) error {
 	if f.out == "" {
 		return fmt.Errorf("data train-tokenizer needs --out FILE, such as --out %s", datasets.TokenizerFile)

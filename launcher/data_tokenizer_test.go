@@ -48,7 +48,8 @@ func TestTrainTokenizer(t *testing.T) {
 	}
 }
 
-// A run takes its vocabulary from the tokenizer, and does without the file that it was given from then on.
+// A run takes its vocabulary from the tokenizer, and does without the file that it was given from
+// then on.
 func TestTokenizerOfRun(t *testing.T) {
 	data := text(t)
 	own := trainedTokenizer(t, data)

@@ -7,8 +7,8 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// Whatever a config file holds, it is refused with its name, or makes a configuration that is refused, or one that can be printed, read
-// again and sized.
+// Whatever a config file holds, it is refused with its name, or makes a configuration that is
+// refused, or one that can be printed, read again and sized.
 func FuzzConfig(f *testing.F) {
 	cfg, err := trainer.Default("debug")
 	if err != nil {
@@ -49,7 +49,8 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// Whatever a command line says, it is refused, or its flags are set and the rest is words. Nothing is run.
+// Whatever a command line says, it is refused, or its flags are set and the rest is words. Nothing
+// is run.
 func FuzzArgs(f *testing.F) {
 	for _, line := range []string{
 		"-np 8 train --steps 100", "train --data a b --save_every=3 --model.layers 6 -- --x", "--np=1e9 compare --seeds -1", "check --", "bench kernels --match (",

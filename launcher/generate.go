@@ -137,7 +137,8 @@ func (m *usedModel) prompts(all []string) ([]string, error) {
 	return asked, nil
 }
 
-// outcome tells why texts have ended, where that is not for their length, and returns what is wrong, if something is.
+// outcome tells why texts have ended, where that is not for their length, and returns what is
+// wrong, if something is.
 func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o generate.Options, model moe.Config) error {
 	count := map[generate.Reason]int{}
 	for _, t := range texts {

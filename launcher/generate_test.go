@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// trainedRun makes a run of some steps in the folder "runs/run", and returns the last line of its log.
+// trainedRun makes a run of some steps in the folder "runs/run", and returns the last line of its
+// log.
 func trainedRun(t *testing.T, more ...string) (done map[string]any) {
 	t.Helper()
 	data := text(t)
@@ -45,8 +46,8 @@ func texts(t *testing.T, args ...string) []map[string]any {
 	return all[:len(all)-1]
 }
 
-// What generate writes is the same on any number of ranks, alone and in a batch, in pieces and as JSON; and it is what the
-// run's own sample was.
+// What generate writes is the same on any number of ranks, alone and in a batch, in pieces and as
+// JSON; and it is what the run's own sample was.
 func TestGenerate(t *testing.T) {
 	done := trainedRun(t, "--sample-tokens", "40")
 	as := []string{"--prompt", "// New returns ", "--max-tokens", "40", "--endless", "--slide"}
@@ -93,7 +94,8 @@ func TestGenerateBatch(t *testing.T) {
 	}
 }
 
-// A model of Hugging Face's form says what its run says, with the tokenizer that is beside it or is given.
+// A model of Hugging Face's form says what its run says, with the tokenizer that is beside it or is
+// given.
 func TestGenerateFromHuggingFace(t *testing.T) {
 	trainedRun(t)
 	succeed(t, "convert", "--from", "runs/run", "--to", "hf", "--dtype", "fp32")

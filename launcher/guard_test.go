@@ -8,7 +8,8 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// A run whose steps are skipped ends with the code that says not to start it again, and names them; what it has saved is whole.
+// A run whose steps are skipped ends with the code that says not to start it again, and names them;
+// what it has saved is whole.
 func TestSkipsEndRun(t *testing.T) {
 	data := text(t)
 	for _, ranks := range []string{"goroutine", "process"} {

@@ -113,7 +113,8 @@ func write(t *testing.T, path, content string) string {
 var tinyModel = strings.Fields(`--model.dim 32 --model.layers 2 --model.dense-inter 64 --model.heads 2 --model.kv-rank 16 --model.nope-dim 8
 	--model.rope-dim 8 --model.value-dim 16 --model.experts 4 --model.top-k 2 --model.expert-inter 32`)
 
-// tiny is the command line of a run that takes milliseconds and draws nothing. Its learning rate does not depend on the number of steps.
+// tiny is the command line of a run that takes milliseconds and draws nothing. Its learning rate
+// does not depend on the number of steps.
 func tiny(data string, more ...string) []string {
 	return slices.Concat([]string{"train", "--report=false"}, tinyRun(data), more)
 }
@@ -127,7 +128,8 @@ func tinyRun(data string) []string {
 // clocked are the names in the folder of a run that show what the clock said.
 var clocked = []string{tensorboard.Folder, figure.Plots, overview.File}
 
-// files returns what is below dir, by path; a folder ends in a slash. What the clock said is left out.
+// files returns what is below dir, by path; a folder ends in a slash. What the clock said is left
+// out.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -1,6 +1,7 @@
 package main
 
-// A run that starts from weights has their model. Flags and configuration file need not describe it, and must not contradict it.
+// A run that starts from weights has their model. Flags and configuration file need not describe
+// it, and must not contradict it.
 
 import (
 	"errors"
@@ -17,8 +18,8 @@ import (
 	"spmoe/moe"
 )
 
-// configured is resolve for a run that may be new: if it is to start from weights, the model is theirs. Once the run has a checkpoint, that
-// one is asked: where it started from may be gone.
+// configured is resolve for a run that may be new: if it is to start from weights, the model is
+// theirs. Once the run has a checkpoint, that one is asked: where it started from may be gone.
 func configured(from defaults, name string, text []byte, given []assignment) (trainer.Config, error) {
 	cfg, err := resolve(from, name, text, given)
 	if err != nil {
@@ -54,8 +55,8 @@ func configured(from defaults, name string, text []byte, given []assignment) (tr
 	return cfg, nil
 }
 
-// startOf returns where a run's first weights are from, or its own folder once it has a checkpoint, and their model and tokenizer; no name
-// of one if there is none.
+// startOf returns where a run's first weights are from, or its own folder once it has a checkpoint,
+// and their model and tokenizer; no name of one if there is none.
 func startOf(cfg trainer.Config) (source string, model moe.Config, tokenizer string, err error) {
 	if cfg.Out != "" {
 		step, text, err := newestNow(cfg.Out)

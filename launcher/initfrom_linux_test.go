@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Ranks that are processes start from weights like those that are goroutines, and so does one that takes another's place before there is
-// a checkpoint.
+// Ranks that are processes start from weights like those that are goroutines, and so does one that
+// takes another's place before there is a checkpoint.
 func TestInitFromProcesses(t *testing.T) {
 	data := text(t)
 	golden, err := filepath.Abs(goldenV3)

@@ -102,8 +102,9 @@ func (f *inspectFlags) gives(name string) bool {
 	return slices.ContainsFunc(*f.given, func(a assignment) bool { return slices.Equal(a.field, field.Index) })
 }
 
-// described returns the configuration file of a run or of a checkpoint, or what a run starts from whose model is that of a config.json, as
-// Hugging Face has it. No weights are read, nor need there be any.
+// described returns the configuration file of a run or of a checkpoint, or what a run starts from
+// whose model is that of a config.json, as Hugging Face has it. No weights are read, nor need there
+// be any.
 func described(path string) (name string, text []byte, from defaults, err error) {
 	name = filepath.Join(path, "config.toml")
 	text, err = system.ReadFile(name, stricttoml.MaxSize)
@@ -134,7 +135,8 @@ func described(path string) (name string, text []byte, from defaults, err error)
 // mostConfig is far above the size of a config.json in bytes.
 const mostConfig = 1 << 20
 
-// check reports what keeps a configuration from having sizes; other things that keep it from running do not matter here.
+// check reports what keeps a configuration from having sizes; other things that keep it from
+// running do not matter here.
 func (f *inspectFlags) check(cfg trainer.Config) error {
 	if f.ranks < 1 || f.ranks > collective.MaxRanks {
 		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)

@@ -1,6 +1,7 @@
 package main
 
-// What commands that use a trained model have in common: which one, with which tokenizer, on how many ranks and how it computes.
+// What commands that use a trained model have in common: which one, with which tokenizer, on how
+// many ranks and how it computes.
 
 import (
 	"cmp"
@@ -109,7 +110,8 @@ func (m *usedModel) openTokenizer(folder, name string) (datasets.Tokenizer, erro
 	return datasets.OpenTokenizer(path)
 }
 
-// fits refuses a number of ranks that cannot share the experts, and weights that need more memory than there is.
+// fits refuses a number of ranks that cannot share the experts, and weights that need more memory
+// than there is.
 func (m *usedModel) fits() error {
 	if m.cfg.Model.MoELayers() > 0 {
 		if _, err := ep.NewLayout(m.cfg.Model.Experts, m.ranks); err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestPrecisionFlags: what exists is accepted, with or without kernels, the rest is refused with the choices.
+// TestPrecisionFlags: what exists is accepted, with or without kernels, the rest is refused with
+// the choices.
 func TestPrecisionFlags(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, c := range []struct {

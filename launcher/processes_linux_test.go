@@ -47,7 +47,8 @@ func processRun(out string, more ...string) []string {
 		tinyModel, []string{"--model.experts", "8", "--data", ownText, "--out", out}, more)
 }
 
-// Ranks that are processes train the bits of ranks that are goroutines, with either exchange and whatever travels.
+// Ranks that are processes train the bits of ranks that are goroutines, with either exchange and
+// whatever travels.
 func TestProcessesAndGoroutinesAgree(t *testing.T) {
 	for name, ways := range map[string][][]string{
 		"bf16":  {{"--ranks", "goroutine"}, {}, {"--ep", "standard"}, {"--bind-to", "core", "--tag-output"}},
@@ -151,7 +152,8 @@ func (b *beginning) processes() (list []int) {
 	return list
 }
 
-// A rank that dies or stops ends a job that heals nothing, with a message that names it; an interrupted job saves. Nobody is left.
+// A rank that dies or stops ends a job that heals nothing, with a message that names it; an
+// interrupted job saves. Nobody is left.
 func TestEndsOfProcesses(t *testing.T) {
 	for name, test := range map[string]struct {
 		do   func(cancel func(), pids []int)
@@ -197,8 +199,8 @@ func TestEndsOfProcesses(t *testing.T) {
 	}
 }
 
-// Ranks that die or stop, whichever they are and several at once, are replaced, and the run ends with the bits of one that nothing
-// disturbed.
+// Ranks that die or stop, whichever they are and several at once, are replaced, and the run ends
+// with the bits of one that nothing disturbed.
 func TestHealing(t *testing.T) {
 	const steps = 40
 	args := func(out string, more ...string) []string {
@@ -321,7 +323,8 @@ func TestLauncherKilled(t *testing.T) {
 	}
 }
 
-// processAlive reports whether a process is more than a zombie, which may wait for a parent to take notice.
+// processAlive reports whether a process is more than a zombie, which may wait for a parent to take
+// notice.
 func processAlive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z")

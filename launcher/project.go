@@ -1,6 +1,7 @@
 package main
 
-// project: what a recipe would do on a cluster of GPUs, with its interval, its terms and how far published figures are met, or on CPU hosts.
+// project: what a recipe would do on a cluster of GPUs, with its interval, its terms and how far
+// published figures are met, or on CPU hosts.
 
 import (
 	"context"

@@ -97,7 +97,8 @@ func (f *projectFlags) projectHosts(env env) error {
 	return nil
 }
 
-// hostsRecipe puts together what is projected. Precision, flavor and lengths are those that were measured, unless flags say others.
+// hostsRecipe puts together what is projected. Precision, flavor and lengths are those that were
+// measured, unless flags say others.
 func (f *projectFlags) hostsRecipe() (train hosts.Train, r hosts.Recipe, err error) {
 	given := func(name string) bool { return slices.Contains(f.given(), name) }
 	precision := ""

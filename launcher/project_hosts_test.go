@@ -14,7 +14,8 @@ import (
 	"spmoe/moe"
 )
 
-// measuredHost is a file as bench train writes it, of a flavor with sequences of 512 tokens on two ranks.
+// measuredHost is a file as bench train writes it, of a flavor with sequences of 512 tokens on two
+// ranks.
 func measuredHost(t *testing.T, flavor string) string {
 	t.Helper()
 	m, err := moe.FlavorByName(flavor)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// A run in two parts is the run in one part, bit for bit: losses, state, and what is reported at the end.
+// A run in two parts is the run in one part, bit for bit: losses, state, and what is reported at
+// the end.
 func TestResume(t *testing.T) {
 	data := text(t)
 	for _, np := range []string{"1", "2", "4"} {
@@ -56,7 +57,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// The same command again goes on with a run that was cut off; another one, into the same folder, is refused.
+// The same command again goes on with a run that was cut off; another one, into the same folder, is
+// refused.
 func TestSameCommand(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
@@ -164,8 +166,8 @@ func TestInterruptJSON(t *testing.T) {
 	}
 }
 
-// A run goes on when a checkpoint cannot be saved, and says so; if the last one cannot, it ends with code 1 and a message
-// that names the step.
+// A run goes on when a checkpoint cannot be saved, and says so; if the last one cannot, it ends
+// with code 1 and a message that names the step.
 func TestFailure(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
@@ -184,7 +186,8 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// A run whose newest checkpoint is damaged goes on from the one before, and ends as if nothing had happened.
+// A run whose newest checkpoint is damaged goes on from the one before, and ends as if nothing had
+// happened.
 func TestResumePastDamage(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())

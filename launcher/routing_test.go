@@ -31,7 +31,8 @@ func routed(t *testing.T, ranks string, more ...string) (cfg trainer.Config, f r
 	return cfg, f
 }
 
-// The ratios of a run count every choice of every token once, and do not depend on the number of ranks.
+// The ratios of a run count every choice of every token once, and do not depend on the number of
+// ranks.
 func TestRatios(t *testing.T) {
 	cfg, one := routed(t, "1")
 	_, two := routed(t, "2", "--micro-batch", "1")

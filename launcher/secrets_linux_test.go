@@ -24,7 +24,8 @@ type watchedRun struct {
 	code        int
 }
 
-// watch runs a command line with a umask, in folder dir, and calls do with the ranks' processes after the first step.
+// watch runs a command line with a umask, in folder dir, and calls do with the ranks' processes
+// after the first step.
 func watch(t *testing.T, dir string, do func(ranks []int), args ...string) watchedRun {
 	t.Helper()
 	self, err := os.Executable()
@@ -73,8 +74,8 @@ func listening(t *testing.T, pid int) (all []string) {
 			mine[strings.Trim(to, "socket:[]")] = true
 		}
 	}
-	// Columns of proc(5): of TCP the state is the fourth, 0A while it listens; UDP sockets need not listen; of Unix sockets the fourth
-	// is flags, and the inode the seventh.
+	// Columns of proc(5): of TCP the state is the fourth, 0A while it listens; UDP sockets need not
+	// listen; of Unix sockets the fourth is flags, and the inode the seventh.
 	for name, inode := range map[string]int{"tcp": 9, "tcp6": 9, "udp": 9, "udp6": 9, "unix": 6} {
 		text, err := os.ReadFile(proc + "net/" + name)
 		if err != nil {
@@ -118,8 +119,8 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// No launcher and no rank listens on a socket. Nothing of the environment gets into what a run prints or writes, of whatever end, and
-// the user's umask says who may read that.
+// No launcher and no rank listens on a socket. Nothing of the environment gets into what a run
+// prints or writes, of whatever end, and the user's umask says who may read that.
 func TestNothingLeaks(t *testing.T) {
 	for name, test := range map[string]struct {
 		do   func(ranks []int)

@@ -11,12 +11,13 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// vocabularyMultiple is what a vocabulary is rounded up to, as in Megatron: matrices of such sizes multiply well, and ranks
-// divide them.
+// vocabularyMultiple is what a vocabulary is rounded up to, as in Megatron: matrices of such sizes
+// multiply well, and ranks divide them.
 const vocabularyMultiple = 64
 
-// fitVocabulary sets model.vocab to the size of the tokenizer, rounded up, where neither the configuration file nor a flag
-// gives it. The byte tokenizer leaves the flavor's. A rank that comes late may find the run's copy of the tokenizer only.
+// fitVocabulary sets model.vocab to the size of the tokenizer, rounded up, where neither the
+// configuration file nor a flag gives it. The byte tokenizer leaves the flavor's. A rank that comes
+// late may find the run's copy of the tokenizer only.
 func fitVocabulary(cfg *trainer.Config, text []byte, given []assignment) error {
 	if cfg.Tokenizer == "" || cfg.Tokenizer == (datasets.Bytes{}).Name() {
 		return nil

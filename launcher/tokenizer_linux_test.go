@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A rank that is replaced takes the run's own copy of the tokenizer: the file that the run was given is gone by then.
+// A rank that is replaced takes the run's own copy of the tokenizer: the file that the run was
+// given is gone by then.
 func TestHealingWithTokenizer(t *testing.T) {
 	data := text(t)
 	own := trainedTokenizer(t, data)

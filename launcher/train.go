@@ -194,9 +194,9 @@ func moreData(given []assignment, args []string) ([]assignment, error) {
 	return nil, fmt.Errorf("unexpected argument %q (only --data takes several values; --help lists the flags)", strings.Join(args, " "))
 }
 
-// configure resolves the configuration and finds the checkpoint to continue from, if any. A
-// resumed run starts from the configuration that was saved with its checkpoint. warn is told of damaged ones. A process that is late
-// comes to a run under way, whose checkpoints it leaves alone.
+// configure resolves the configuration and finds the checkpoint to continue from, if any. A resumed
+// run starts from the configuration that was saved with its checkpoint. warn is told of damaged
+// ones. A process that is late comes to a run under way, whose checkpoints it leaves alone.
 func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (cfg trainer.Config, from string, err error) {
 	text, err := readConfig(f.config)
 	if err != nil {
@@ -251,8 +251,9 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	return cfg, from, nil
 }
 
-// sameRun returns the checkpoint in cfg.Out of a run of this very configuration: the same command, given again, goes on. It is empty
-// for a run that begins, which must not find another's checkpoints.
+// sameRun returns the checkpoint in cfg.Out of a run of this very configuration: the same command,
+// given again, goes on. It is empty for a run that begins, which must not find another's
+// checkpoints.
 func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
 	if _, err := checkpoint.Latest(cfg.Out); errors.Is(err, checkpoint.ErrNone) {
 		return "", nil

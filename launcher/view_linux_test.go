@@ -72,8 +72,8 @@ func (p *pty) seen(t *testing.T) (all, screen string) {
 	return p.term.All(), p.term.Screen()
 }
 
-// A run on a terminal shows a picture below its log, whatever its ranks are, and also once another process has become the one that
-// reports. Interrupted, it ends with the log alone.
+// A run on a terminal shows a picture below its log, whatever its ranks are, and also once another
+// process has become the one that reports. Interrupted, it ends with the log alone.
 func TestLiveView(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
@@ -137,7 +137,8 @@ func TestLiveView(t *testing.T) {
 	}
 }
 
-// A terminal that cannot move its cursor, and --plain, have the log alone, and a pipe has no control character in it.
+// A terminal that cannot move its cursor, and --plain, have the log alone, and a pipe has no
+// control character in it.
 func TestPlainLog(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())

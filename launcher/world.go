@@ -1,6 +1,7 @@
 package main
 
-// Where ranks run: the flags of commands that start some, and what a rank that is a process of its own does differently.
+// Where ranks run: the flags of commands that start some, and what a rank that is a process of its
+// own does differently.
 
 import (
 	"context"
@@ -100,7 +101,8 @@ func (f *worldFlags) limits() collective.Limits {
 	return collective.Limits{Wait: f.wait, Host: f.lost}
 }
 
-// needs is what a job takes of the ranks' processes: shared memory for each, bytes of it that outlive a process, and the folder of the run.
+// needs is what a job takes of the ranks' processes: shared memory for each, bytes of it that
+// outlive a process, and the folder of the run.
 type needs struct {
 	heap, vault int64
 	folder      string

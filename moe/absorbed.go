@@ -1,10 +1,12 @@
 package moe
 
-// Attention in the absorbed form (arXiv:2405.04434, 2.1.2): with k = W_k·c and v = W_v·c of a latent c, q·k is (W_kᵀ·q)·c and
-// Σ p·v is W_v·Σ p·c. So a query is taken through W_k once, and scores and sums are made with latents as they are kept.
+// Attention in the absorbed form (arXiv:2405.04434, 2.1.2): with k = W_k·c and v = W_v·c of a
+// latent c, q·k is (W_kᵀ·q)·c and Σ p·v is W_v·Σ p·c. So a query is taken through W_k once, and
+// scores and sums are made with latents as they are kept.
 //
-// In BF16 it rounds elsewhere than the training pass: W_kᵀ·q and Σ p·c are rounded, where training rounds k and v. Both are
-// roundings of one operand of the same product, so neither form is closer to exact arithmetic than the other.
+// In BF16 it rounds elsewhere than the training pass: W_kᵀ·q and Σ p·c are rounded, where training
+// rounds k and v. Both are roundings of one operand of the same product, so neither form is closer
+// to exact arithmetic than the other.
 
 import (
 	"spmoe/mx"
@@ -56,7 +58,8 @@ func (l *block) attend(p phase, x tensor.Tensor, s *attentionState) tensor.Tenso
 	return l.attention.extend(p, p.decoding, l.layer, x, s)
 }
 
-// extend is forward for tokens that are added to sequences. x: [tokens, dim], sequence after sequence.
+// extend is forward for tokens that are added to sequences. x: [tokens, dim], sequence after
+// sequence.
 func (a *attention) extend(p phase, d *decoding, layer int, x tensor.Tensor, s *attentionState) tensor.Tensor {
 	ex, c, tokens := p.ex, a.cfg, x.Dim(0)
 	s.x = activation{Tensor: x}

@@ -2,9 +2,9 @@ package moe
 
 import "spmoe/tensor"
 
-// Cache is what a sequence keeps of its tokens for those that follow: for each layer the latent that keys and values are
-// expanded from, behind its norm, and the rotary key that all heads share, rotated. That is all of it; the MTP module keeps
-// nothing.
+// Cache is what a sequence keeps of its tokens for those that follow: for each layer the latent
+// that keys and values are expanded from, behind its norm, and the rotary key that all heads share,
+// rotated. That is all of it; the MTP module keeps nothing.
 type Cache struct {
 	rows   []tensor.Tensor // of each layer: [capacity, kvRank + ropeDim]
 	tokens int
@@ -32,10 +32,12 @@ func (c *Cache) Reset() { c.tokens = 0 }
 // cacheRow is the elements that a layer keeps of a token.
 func (c Config) cacheRow() int { return c.KVRank + c.RopeDim }
 
-// CacheBytes returns the bytes that one token takes in a Cache: layers·(kvRank + ropeDim) elements of dtype.
+// CacheBytes returns the bytes that one token takes in a Cache: layers·(kvRank + ropeDim) elements
+// of dtype.
 func (c Config) CacheBytes(dtype tensor.DType) int { return c.Layers * c.cacheRow() * dtype.Size() }
 
-// row returns the rows of a layer that hold the tokens of s in this pass, and those of all its tokens.
+// row returns the rows of a layer that hold the tokens of s in this pass, and those of all its
+// tokens.
 func (s growing) row(layer int) (added, all tensor.Matrix) {
 	end := s.cache.tokens + s.tokens
 	rows := s.cache.rows[layer]

@@ -1,6 +1,7 @@
 package moe
 
-// What each part of a model holds, computes and moves. Counts and FLOPs of the whole are sums over these.
+// What each part of a model holds, computes and moves. Counts and FLOPs of the whole are sums over
+// these.
 
 import "spmoe/mx"
 
@@ -70,8 +71,9 @@ type Module struct {
 // layerRange is layers [first, end) of a model of some layers. The MTP module is layer number of.
 type layerRange struct{ first, end, of int }
 
-// KeptBy returns the elements that one token keeps for the backward pass, roughly, if others are made anew. Of RecomputeFull one layer's are
-// counted as well, which the backward pass has at a time.
+// KeptBy returns the elements that one token keeps for the backward pass, roughly, if others are
+// made anew. Of RecomputeFull one layer's are counted as well, which the backward pass has at a
+// time.
 func (m Module) KeptBy(r Recompute) int64 {
 	switch r {
 	case RecomputeSelective:
@@ -82,11 +84,12 @@ func (m Module) KeptBy(r Recompute) int64 {
 	return m.Kept
 }
 
-// Gathered returns the elements that one token of a pass keeps for the weight gradients of routed experts until they are made, where they
-// are not made pass by pass: see [Config.GatheredPasses].
+// Gathered returns the elements that one token of a pass keeps for the weight gradients of routed
+// experts until they are made, where they are not made pass by pass: see [Config.GatheredPasses].
 func (m Module) Gathered() int64 { return m.gathered }
 
-// keeps adds the elements that each layer keeps. Some of them, cheap, take little work to make again.
+// keeps adds the elements that each layer keeps. Some of them, cheap, take little work to make
+// again.
 func (m Module) keeps(layers int64, elements, cheap int) Module {
 	m.Kept += layers * int64(elements)
 	m.cheap += layers * int64(cheap)
@@ -94,8 +97,8 @@ func (m Module) keeps(layers int64, elements, cheap int) Module {
 	return m
 }
 
-// FLOPs are those of one token, as TorchTitan counts them: 2 for each of the three products of a weight that it meets, norms like
-// matrices, and attention as if it saw the whole sequence.
+// FLOPs are those of one token, as TorchTitan counts them: 2 for each of the three products of a
+// weight that it meets, norms like matrices, and attention as if it saw the whole sequence.
 type FLOPs struct {
 	Forward float64 `json:"forward"`
 	Dgrad   float64 `json:"dgrad"`
@@ -110,8 +113,9 @@ func (f FLOPs) Plus(o FLOPs) FLOPs {
 	return FLOPs{f.Forward + o.Forward, f.Dgrad + o.Dgrad, f.Wgrad + o.Wgrad}
 }
 
-// Modules returns the parts of the model in the order of a pass, for sequences of seq tokens, and behind them those of the MTP module,
-// if there is one. Each part is there once, with zeros if the model has none of it.
+// Modules returns the parts of the model in the order of a pass, for sequences of seq tokens, and
+// behind them those of the MTP module, if there is one. Each part is there once, with zeros if the
+// model has none of it.
 func (c Config) Modules(seq int) []Module {
 	linears := c.Linears()
 	layers, dense := int64(c.Layers), int64(c.DenseLayers)
@@ -146,8 +150,8 @@ func (c Config) layersOf(part Part) layerRange {
 	return layerRange{0, c.Layers, c.Layers}
 }
 
-// blocks returns the parts of so many transformer layers, of which some are dense: the norms first. What they keep follows the layers'
-// saved structs.
+// blocks returns the parts of so many transformer layers, of which some are dense: the norms first.
+// What they keep follows the layers' saved structs.
 func (c Config) blocks(linears []LinearLayer, mtp bool, layers, dense int64, seq int) []Module {
 	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
 	norms = norms.keeps(layers, 2*c.Dim, 2*c.Dim)
@@ -170,8 +174,8 @@ func (c Config) blocks(linears []LinearLayer, mtp bool, layers, dense int64, seq
 // perExpert returns the parameters of one routed expert.
 func (c Config) perExpert() int64 { return 3 * int64(c.Dim) * int64(c.ExpertInter) }
 
-// products returns the part of a model, or of its MTP module, that some of its linear layers make up. A part without a
-// layer has only its name and class.
+// products returns the part of a model, or of its MTP module, that some of its linear layers make
+// up. A part without a layer has only its name and class.
 func products(all []LinearLayer, part Part, mtp bool) Module {
 	m := Module{Part: part, Class: part.Class()}
 	for _, l := range all {
@@ -192,7 +196,8 @@ func norm(times int64, n int) Module {
 	return Module{Part: Norms, Class: Norms.Class(), Params: elements, Active: elements, Inputs: elements, Outputs: elements}.multiplied()
 }
 
-// multiplied adds the FLOPs of a token that is multiplied with all that it meets, once in each product.
+// multiplied adds the FLOPs of a token that is multiplied with all that it meets, once in each
+// product.
 func (m Module) multiplied() Module {
 	m.FLOPs = FLOPs{2 * float64(m.Active), 2 * float64(m.Active), 2 * float64(m.Active)}
 	return m
@@ -213,8 +218,8 @@ func (c Config) embedding() Module {
 	return Module{Part: Embedding, Class: Embedding.Class(), Params: n, Active: n, Outputs: int64(c.Dim)}
 }
 
-// scores is attention between the projections: 2·heads·(key + value dimension)·seq FLOPs a layer, and twice that backward, for the
-// queries, keys and values. It has no weights.
+// scores is attention between the projections: 2·heads·(key + value dimension)·seq FLOPs a layer,
+// and twice that backward, for the queries, keys and values. It has no weights.
 func (c Config) scores(layers int64, seq int) Module {
 	forward := 2 * float64(layers*int64(c.Heads*(c.KeyDim()+c.ValueDim))*int64(seq))
 	m := Module{
@@ -225,9 +230,10 @@ func (c Config) scores(layers int64, seq int) Module {
 	return m.keeps(layers, 2*c.Heads*(c.KeyDim()+c.ValueDim), c.Heads*(c.KeyDim()+c.ValueDim))
 }
 
-// Traffic is the bytes a token that a part reads and writes in memory at the least, in the working type: every operand of its products
-// once, nothing else in between. What quantising itself reads and writes is left out, as are residuals, activation functions and
-// rotations, which kernels can join to their neighbours.
+// Traffic is the bytes a token that a part reads and writes in memory at the least, in the working
+// type: every operand of its products once, nothing else in between. What quantising itself reads
+// and writes is left out, as are residuals, activation functions and rotations, which kernels can
+// join to their neighbours.
 type Traffic struct {
 	Forward float64 `json:"forward"`
 	Dgrad   float64 `json:"dgrad"`
@@ -242,8 +248,9 @@ func (t Traffic) Plus(o Traffic) Traffic {
 	return Traffic{t.Forward + o.Forward, t.Dgrad + o.Dgrad, t.Wgrad + o.Wgrad}
 }
 
-// Traffic returns the bytes of a pass of so many tokens on each of so many ranks, which share the experts evenly: weights are read once
-// a pass and product, FP32 gradients of weights read and written once.
+// Traffic returns the bytes of a pass of so many tokens on each of so many ranks, which share the
+// experts evenly: weights are read once a pass and product, FP32 gradients of weights read and
+// written once.
 func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 	size := float64(p.DType.Size())
 	in, out := float64(m.Inputs), float64(m.Outputs)
@@ -303,8 +310,9 @@ func (m Module) OnRank(ranks int) int64 {
 	return m.Params
 }
 
-// KVCache returns the elements that one token adds to a cache for generation: compressed, as latent vectors and rotary keys, and
-// expanded, as keys and values of all heads. The MTP module takes no part.
+// KVCache returns the elements that one token adds to a cache for generation: compressed, as latent
+// vectors and rotary keys, and expanded, as keys and values of all heads. The MTP module takes no
+// part.
 func (c Config) KVCache() (compressed, expanded int64) {
 	layers := int64(c.Layers)
 	return layers * int64(c.cacheRow()), layers * int64(c.Heads*(c.KeyDim()+c.ValueDim))

@@ -83,7 +83,8 @@ func approx(t *testing.T, what string, got, want, tolerance float64) {
 	}
 }
 
-// The 671B model's parts as they are published: parameters a layer, forward GFLOP a token, and the cache of the papers.
+// The 671B model's parts as they are published: parameters a layer, forward GFLOP a token, and the
+// cache of the papers.
 func TestPublishedModules(t *testing.T) {
 	params := modules(t, "671B", 0, 4096, func(m Module) float64 { return float64(m.Params) / 1e6 })
 	approx(t, "M parameters of a layer's attention", params[Projections]/61, 187.1, 0.05)
@@ -113,8 +114,8 @@ func TestPublishedModules(t *testing.T) {
 	}
 }
 
-// The parts' FLOPs against 6 a parameter and 6·layers·heads·(key + value dimension)·seq, with and without the MTP module, which neither
-// FLOPsPerToken nor Active counts.
+// The parts' FLOPs against 6 a parameter and 6·layers·heads·(key + value dimension)·seq, with and
+// without the MTP module, which neither FLOPsPerToken nor Active counts.
 func TestModuleFLOPs(t *testing.T) {
 	for _, f := range Flavors() {
 		for mtp := range 2 {

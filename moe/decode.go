@@ -1,7 +1,7 @@
 package moe
 
-// Decoding computes growing texts a few tokens at a time, from what a Cache has kept of the tokens before them
-// (cache.go, absorbed.go), and gives the scores of the token that comes next.
+// Decoding computes growing texts a few tokens at a time, from what a Cache has kept of the tokens
+// before them (cache.go, absorbed.go), and gives the scores of the token that comes next.
 
 import (
 	"fmt"
@@ -10,8 +10,9 @@ import (
 	"spmoe/tensor"
 )
 
-// Decoder extends sequences with the weights that its model had when it was made. Its calls are collective: every rank makes
-// them in the same order, without sequences if it has none to extend, since its experts are needed.
+// Decoder extends sequences with the weights that its model had when it was made. Its calls are
+// collective: every rank makes them in the same order, without sequences if it has none to extend,
+// since its experts are needed.
 type Decoder struct {
 	model  *Model
 	rope   *tensor.RotaryTable
@@ -19,8 +20,8 @@ type Decoder struct {
 	logits tensor.Tensor // [sequences, vocab] FP32, of the last call
 }
 
-// NewDecoder returns a decoder of sequences of up to context tokens, at most those of Config.MaxPositions, which may be more
-// than the model was built for.
+// NewDecoder returns a decoder of sequences of up to context tokens, at most those of
+// Config.MaxPositions, which may be more than the model was built for.
 func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
 	if context < 1 || context > m.Config.MaxPositions {
 		return nil, fmt.Errorf("the context is of %d tokens: give 1 to %d (model.max_positions)", context, m.Config.MaxPositions)
@@ -48,9 +49,9 @@ type decoding struct {
 	few       bool      // see rowwise
 }
 
-// Extend adds tokens to one sequence and returns the scores of the token after the last: [vocab] FP32, valid until the next
-// call. The other ranks give no cache and no tokens, and get nil. Adding a sequence in parts gives the same numbers as
-// adding all of it, in FP32 the same bits.
+// Extend adds tokens to one sequence and returns the scores of the token after the last: [vocab]
+// FP32, valid until the next call. The other ranks give no cache and no tokens, and get nil. Adding
+// a sequence in parts gives the same numbers as adding all of it, in FP32 the same bits.
 func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, error) {
 	var sequences []growing
 	if c != nil {
@@ -63,9 +64,9 @@ func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, 
 	return logits.F32(), nil
 }
 
-// Step adds one token to each of this rank's sequences and returns the scores of those that come next:
-// [len(caches), vocab] FP32, valid until the next call. The bits of a sequence's scores do not depend on which other
-// sequences there are, nor on the ranks that they are on.
+// Step adds one token to each of this rank's sequences and returns the scores of those that come
+// next: [len(caches), vocab] FP32, valid until the next call. The bits of a sequence's scores do
+// not depend on which other sequences there are, nor on the ranks that they are on.
 func (d *Decoder) Step(ex *tensor.Exec, caches []*Cache, tokens []int32) (tensor.Tensor, error) {
 	sequences := make([]growing, len(caches))
 	for i, c := range caches {
@@ -115,11 +116,13 @@ func (d *Decoder) check(sequences []growing, tokens []int32) {
 	}
 }
 
-// rowwise says whether a row's bits must not depend on how many other rows there are: products of BF16 have an order of
-// summation for few rows and another for many. Then they are made for so many rows at a time as have one.
+// rowwise says whether a row's bits must not depend on how many other rows there are: products of
+// BF16 have an order of summation for few rows and another for many. Then they are made for so many
+// rows at a time as have one.
 func (d *decoding) rowwise() bool { return d != nil && d.few }
 
-// matMul computes c = a·b, few rows at a time if the bits of a row must not depend on the number of rows.
+// matMul computes c = a·b, few rows at a time if the bits of a row must not depend on the number of
+// rows.
 func matMul(ex *tensor.Exec, c, a, b tensor.Matrix, few bool) {
 	size := c.Rows
 	if few {

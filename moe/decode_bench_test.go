@@ -34,8 +34,9 @@ func (m *member) keeping(b *testing.B, d *Decoder, tokens []int32, room int) *Ca
 	return c
 }
 
-// BenchmarkStep is one token for each of some sequences of 512. GB/s counts the weights that a token of each reads at least
-// once, those of experts as if all tokens chose others, and the caches.
+// BenchmarkStep is one token for each of some sequences of 512. GB/s counts the weights that a
+// token of each reads at least once, those of experts as if all tokens chose others, and the
+// caches.
 func BenchmarkStep(b *testing.B) {
 	const kept, room = 512, 64
 	m, d, tokens := decodeModel(b)
@@ -66,8 +67,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// BenchmarkExtend is a prompt of 256 tokens behind none and behind 768, and, to compare, a pass over 256 tokens that keeps
-// nothing.
+// BenchmarkExtend is a prompt of 256 tokens behind none and behind 768, and, to compare, a pass
+// over 256 tokens that keeps nothing.
 func BenchmarkExtend(b *testing.B) {
 	const tokens = 256
 	m, d, text := decodeModel(b)

@@ -52,7 +52,8 @@ func (m *member) decoder(t testing.TB) *Decoder {
 	return d
 }
 
-// In FP32 all ways to cut a text into parts give the scores of a pass over all of it but for rounding, and the same bits.
+// In FP32 all ways to cut a text into parts give the scores of a pass over all of it but for
+// rounding, and the same bits.
 func TestExtendFollowsLogits(t *testing.T) {
 	ways := [][]int{{13}, {1, 13}, {6, 7, 12, 13}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}}
 	for _, v := range variants() {
@@ -87,7 +88,8 @@ func TestExtendFollowsLogits(t *testing.T) {
 	}
 }
 
-// decodable is a model for decoding in any precision: its widths are whole blocks, and its products have few or many rows.
+// decodable is a model for decoding in any precision: its widths are whole blocks, and its products
+// have few or many rows.
 func decodable() Config {
 	return with(tiny(), func(c *Config) {
 		c.Dim, c.DenseInter, c.ExpertInter, c.QRank, c.KVRank, c.NopeDim, c.ValueDim = 64, 64, 32, 32, 64, 32, 32
@@ -107,8 +109,8 @@ func (m *member) rounded() *member {
 	return m
 }
 
-// In BF16 the absorbed form rounds W_kᵀ·q and Σ p·c where the ordinary one rounds k and v: it is as close to exact
-// arithmetic as that is, and so is what they differ by.
+// In BF16 the absorbed form rounds W_kᵀ·q and Σ p·c where the ordinary one rounds k and v: it is as
+// close to exact arithmetic as that is, and so is what they differ by.
 func TestExtendInBF16(t *testing.T) {
 	cfg := with(decodable(), func(c *Config) { c.TopK = c.Experts }) // no choice that rounding could change
 	exact, bf16 := alone(t, cfg, tensor.FP32, 100), alone(t, cfg, tensor.BF16, 100)
@@ -164,7 +166,8 @@ func quantisedMember(c *collective.Comm, cfg Config, precision string, seq int) 
 	return &member{c, ex, m}, nil
 }
 
-// Quantised recipes see the latents that their training pass multiplies: what is left is the difference of BF16.
+// Quantised recipes see the latents that their training pass multiplies: what is left is the
+// difference of BF16.
 func TestExtendQuantised(t *testing.T) {
 	cfg := with(decodable(), func(c *Config) { c.TopK = c.Experts })
 	for _, p := range Precisions() {
@@ -195,13 +198,14 @@ func TestExtendQuantised(t *testing.T) {
 	}
 }
 
-// quantisedBounds is how far scores may be from those of a pass over all of a text. A difference of BF16 may carry an
-// activation over to the next code, which is a sixteenth away in E4M3.
+// quantisedBounds is how far scores may be from those of a pass over all of a text. A difference of
+// BF16 may carry an activation over to the next code, which is a sixteenth away in E4M3.
 var quantisedBounds = map[string]float64{
 	"fp32": 1e-5, "bf16": 0.02, "mxfp8": 0.06, "mxfp8-experts": 0.04, "mxfp8-wgrad-bf16": 0.06, "mxint8": 0.03,
 }
 
-// The bits of a sequence's scores depend neither on the other sequences of the batch nor on where they are computed.
+// The bits of a sequence's scores depend neither on the other sequences of the batch nor on where
+// they are computed.
 func TestStepsAreSeparate(t *testing.T) {
 	const sequences, prompt, steps = 26, 3, 3
 	cfg := decodable()
@@ -210,7 +214,8 @@ func TestStepsAreSeparate(t *testing.T) {
 			tokens, _ := text(9, sequences, prompt+20, cfg.Vocab)
 			of := func(i int) []int32 { return tokens[i*(prompt+20) : (i+1)*(prompt+20)] }
 			length := func(i int) int { return prompt + i%5 } // of the part that comes before the steps
-			// scores runs sequences of, dealt out to the ranks, and returns their scores after the last step.
+			// scores runs sequences of, dealt out to the ranks, and returns their scores after the
+			// last step.
 			scores := func(ranks int, which ...int) map[int][]float32 {
 				all, mu := map[int][]float32{}, sync.Mutex{}
 				err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
@@ -293,8 +298,8 @@ func argmax(scores []float32) (at int, gap float64) {
 	return at, float64(scores[at]) - second
 }
 
-// Greedy texts of 200 tokens are those of full recomputation. In BF16 they may part where the two best scores are closer
-// than the two computations.
+// Greedy texts of 200 tokens are those of full recomputation. In BF16 they may part where the two
+// best scores are closer than the two computations.
 func TestGreedy(t *testing.T) {
 	const length = 210
 	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
@@ -343,7 +348,8 @@ func TestGreedy(t *testing.T) {
 	}
 }
 
-// A cache of DeepSeek-V3 takes 70 KB a token, as published (arXiv:2505.09343, table 1), and a cache takes what it says.
+// A cache of DeepSeek-V3 takes 70 KB a token, as published (arXiv:2505.09343, table 1), and a cache
+// takes what it says.
 func TestCacheBytes(t *testing.T) {
 	for name, want := range map[string]int{"671B": 70272, "236B": 69120, "16B": 31104} {
 		cfg, err := FlavorByName(name)

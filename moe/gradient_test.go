@@ -191,7 +191,8 @@ func newGradientCheckWith(t *testing.T, cfg Config, b Batch) *gradientCheck {
 	return g
 }
 
-// eval returns the objective and every token's choices of experts, sorted: their order does not matter.
+// eval returns the objective and every token's choices of experts, sorted: their order does not
+// matter.
 func (g *gradientCheck) eval(t *testing.T) (float64, []int32) {
 	t.Helper()
 	var choices []int32
@@ -211,7 +212,8 @@ func (g *gradientCheck) eval(t *testing.T) (float64, []int32) {
 }
 
 // check compares the derivative along a random direction with the gradient's part in it. Where a
-// step changes a choice of experts the loss jumps: another direction is taken then, and a smaller step.
+// step changes a choice of experts the loss jumps: another direction is taken then, and a smaller
+// step.
 func (g *gradientCheck) check(t *testing.T, p *Param) {
 	t.Helper()
 	size := l2(p.Grad.F32())

@@ -136,7 +136,8 @@ func batchOf(seed uint64, sequences, seq, vocab int) Batch {
 	return Batch{Inputs: inputs, Targets: targets, Seq: seq, GlobalSequences: sequences}
 }
 
-// packed returns where each token sees from, in sequences of documents that begin at other places in each.
+// packed returns where each token sees from, in sequences of documents that begin at other places
+// in each.
 func packed(sequences, seq int) []int32 {
 	var first []int32
 	for s := range sequences {

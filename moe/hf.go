@@ -53,7 +53,8 @@ type hfConfig struct {
 	AttentionBias  bool            `json:"attention_bias"`
 }
 
-// decimal is a number that is written with a decimal point: transformers takes no whole number where it expects a float.
+// decimal is a number that is written with a decimal point: transformers takes no whole number
+// where it expects a float.
 type decimal float64
 
 // MarshalJSON implements json.Marshaler.

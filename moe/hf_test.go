@@ -15,7 +15,8 @@ func inHF(cfg Config) Config {
 	return cfg
 }
 
-// unlikeBase is a config no field of which has its default value, but for those that config.json lacks.
+// unlikeBase is a config no field of which has its default value, but for those that config.json
+// lacks.
 func unlikeBase() Config {
 	c := Config{
 		Vocab: 40, Dim: 16, Layers: 3, DenseLayers: 2, DenseInter: 24,

@@ -14,8 +14,9 @@ type weight struct {
 	stale bool          // Grad is of an earlier step: the first gradient of this one is stored, later ones are added to it
 }
 
-// accumulate says whether the next product is added to Grad. A stored product has the bits that adding it to zeros would
-// give, except for the sign of zeros: a sum of negative products that are too small for any number is -0.
+// accumulate says whether the next product is added to Grad. A stored product has the bits that
+// adding it to zeros would give, except for the sign of zeros: a sum of negative products that are
+// too small for any number is -0.
 func (w *weight) accumulate() bool {
 	stale := w.stale
 	w.stale = false
@@ -30,9 +31,11 @@ func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
 	return w.Grad
 }
 
-// linear is a linear layer without bias, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM), or for all rows.
+// linear is a linear layer without bias, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM),
+// or for all rows.
 //
-// Its three products are forward y = x·W[g]ᵀ, backwardInput dx = dy·W[g] (I), and backwardWeight dW[g] += dyᵀ·x (W).
+// Its three products are forward y = x·W[g]ᵀ, backwardInput dx = dy·W[g] (I), and backwardWeight
+// dW[g] += dyᵀ·x (W).
 type linear struct {
 	weight
 	mx *mxLinear // nil: no product is quantised, all run in the type of W
@@ -77,8 +80,9 @@ func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	}
 }
 
-// backward returns the gradient of x, dx = dy·W[g], in the arena to. If the phase is fused it adds the weight's gradient
-// too, while caches hold dy; otherwise backwardWeight does later, from what s keeps.
+// backward returns the gradient of x, dx = dy·W[g], in the arena to. If the phase is fused it adds
+// the weight's gradient too, while caches hold dy; otherwise backwardWeight does later, from what s
+// keeps.
 func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearState) tensor.Tensor {
 	s.dy = dy
 	s.dy.ends = s.x.ends
@@ -108,9 +112,9 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 	}
 }
 
-// backwardWeight adds dyᵀ·x to W's gradient in this step. A group's rows have one order whatever the number of ranks, that
-// of the tokens of all; without groups, sequences are summed one by one. The gradient of groups may have to wait for
-// further passes: see rowStore.
+// backwardWeight adds dyᵀ·x to W's gradient in this step. A group's rows have one order whatever
+// the number of ranks, that of the tokens of all; without groups, sequences are summed one by one.
+// The gradient of groups may have to wait for further passes: see rowStore.
 func (l *linear) backwardWeight(p phase, s *linearState) {
 	if p.gathers(s.x.ends) {
 		l.gatherWeight(p, s)

@@ -1,6 +1,7 @@
 package moe
 
-// The linear layers of a model: the one list that FLOPs, bytes, memory and the projections count from.
+// The linear layers of a model: the one list that FLOPs, bytes, memory and the projections count
+// from.
 
 // LinearLayer is a weight matrix [Out, In] of a model, the same in each of some transformer layers.
 type LinearLayer struct {
@@ -8,8 +9,8 @@ type LinearLayer struct {
 	Part Part
 	MTP  bool // of the MTP module
 
-	// Expands marks products that make queries, keys or values of all heads out of something smaller. Recipes of
-	// selective recomputation run these again.
+	// Expands marks products that make queries, keys or values of all heads out of something
+	// smaller. Recipes of selective recomputation run these again.
 	Expands bool
 
 	In, Out int
@@ -21,8 +22,9 @@ type LinearLayer struct {
 // Params returns the elements of one matrix.
 func (l LinearLayer) Params() int64 { return int64(l.In) * int64(l.Out) }
 
-// Linears returns the linear layers in the order of a pass, those of the MTP module last. A model without dense layers
-// or without experts has theirs with zero Layers. Shared experts are left out if it has none.
+// Linears returns the linear layers in the order of a pass, those of the MTP module last. A model
+// without dense layers or without experts has theirs with zero Layers. Shared experts are left out
+// if it has none.
 func (c Config) Linears() []LinearLayer {
 	all := append(c.blockLinears(make([]LinearLayer, 0, 32), c.Layers, c.DenseLayers), c.headLinear())
 	if c.MTPLayers == 0 {
@@ -79,8 +81,8 @@ func (c Config) attentionLinears(all []LinearLayer, layers int) []LinearLayer {
 	return all
 }
 
-// gated appends the two matrices of a SwiGLU network as they are multiplied. Gate and up are one matrix, for which up
-// stands with the width of the network as Out.
+// gated appends the two matrices of a SwiGLU network as they are multiplied. Gate and up are one
+// matrix, for which up stands with the width of the network as Out.
 func gated(all []LinearLayer, downName string, up LinearLayer) []LinearLayer {
 	down := up
 	down.Name, down.In, down.Out = downName, up.Out, up.In

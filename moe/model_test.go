@@ -178,7 +178,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A model that is not trained computes the same bits without any gradients, or weights quantised for them.
+// A model that is not trained computes the same bits without any gradients, or weights quantised
+// for them.
 func TestNewInference(t *testing.T) {
 	cfg, c := decodable(), collective.NewWorld(1).Comm(0)
 	for _, p := range Precisions() {
@@ -257,7 +258,8 @@ func TestSequenceLosses(t *testing.T) {
 	}
 }
 
-// The first pass after ZeroGrad sets all gradients, whatever stood there, also those of experts without rows; the second adds to them.
+// The first pass after ZeroGrad sets all gradients, whatever stood there, also those of experts
+// without rows; the second adds to them.
 func TestZeroGrad(t *testing.T) {
 	cfg := with(quantisable(64, 64), func(c *Config) { c.MTPLayers, c.QRank, c.TopK = 1, 32, 2 })
 	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "mxint8"} {

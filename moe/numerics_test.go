@@ -1,7 +1,8 @@
 package moe
 
-// How far MXFP8 is from BF16, in dB of signal to quantisation noise, held to the thresholds of PyTorch's torchao for the same
-// computations (test_mxfp8_linear.py, test_mxfp8_grouped_mm.py, test_training.py).
+// How far MXFP8 is from BF16, in dB of signal to quantisation noise, held to the thresholds of
+// PyTorch's torchao for the same computations (test_mxfp8_linear.py, test_mxfp8_grouped_mm.py,
+// test_training.py).
 
 import (
 	"fmt"
@@ -60,8 +61,8 @@ func TestLinearSQNR(t *testing.T) {
 	}
 }
 
-// layerPass is what a whole Mixture-of-Experts layer gave: its output, and the gradients of its input and of its parameters for a mean
-// squared distance of the output to ones.
+// layerPass is what a whole Mixture-of-Experts layer gave: its output, and the gradients of its
+// input and of its parameters for a mean squared distance of the output to ones.
 type layerPass struct {
 	out, dx tensor.Matrix
 	grads   map[string]tensor.Matrix
@@ -116,9 +117,10 @@ func trainLayer(t *testing.T, cfg Config, precision string) layerPass {
 	return got
 }
 
-// A whole layer with the weights that training begins with. torchao quantises the routed experts alone, as mxfp8-experts does, and weighs
-// one for each token by its score. Where the shared expert is quantised too, nothing dilutes the noise of the two products, of four
-// quantised operands, that a gradient goes through.
+// A whole layer with the weights that training begins with. torchao quantises the routed experts
+// alone, as mxfp8-experts does, and weighs one for each token by its score. Where the shared expert
+// is quantised too, nothing dilutes the noise of the two products, of four quantised operands, that
+// a gradient goes through.
 func TestLayerSQNR(t *testing.T) {
 	cfg := with(quantisable(256, 256), func(c *Config) { c.MTPLayers, c.TopK, c.RouteScale, c.NormTopK = 0, 1, 1, false })
 	want := trainLayer(t, cfg, "bf16")

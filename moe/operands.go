@@ -21,8 +21,8 @@ const (
 
 func (o Operand) String() string { return [...]string{"input", "weight", "gradient"}[o] }
 
-// Quantised is one operand of a linear layer's products, or of those of all experts of this rank in a layer, on its way from being
-// quantised to being multiplied.
+// Quantised is one operand of a linear layer's products, or of those of all experts of this rank in
+// a layer, on its way from being quantised to being multiplied.
 type Quantised struct {
 	Layer   int    // that of the MTP module is behind the last
 	Linear  string // within the layer: "self_attn.q_a_proj", "experts.gate_up_proj"; of several with one input, the first
@@ -34,21 +34,24 @@ type Quantised struct {
 	Rows, Cols mx.Tensor     // X with blocks along its rows, and along its columns: the zero Tensor if no product needs them
 	Ends       []int32       // rows [Ends[g-1], Ends[g]) of X are an expert's; nil: there is one group
 
-	// Tokens' rows that travel between ranks as codes are shown on both sides. The rank that sends them has X as it was, and Rows as they
-	// travel; changes do nothing. Where they were received X is only what Rows mean.
+	// Tokens' rows that travel between ranks as codes are shown on both sides. The rank that sends
+	// them has X as it was, and Rows as they travel; changes do nothing. Where they were received X
+	// is only what Rows mean.
 	Sent, Received bool
 
-	// Again says that the operand was shown before: it is made anew for the backward pass, see [Recompute], or X is the rows of several
-	// passes together, see [Batch.More]. Rows are the zero Tensor if no product needs them once more.
+	// Again says that the operand was shown before: it is made anew for the backward pass, see
+	// [Recompute], or X is the rows of several passes together, see [Batch.More]. Rows are the zero
+	// Tensor if no product needs them once more.
 	Again bool
 }
 
-// ObserveQuantised calls f with every operand that a linear layer quantises from now on, in training and in evaluation: inputs and
-// gradients in each pass, weights when their Group is refreshed. A nil f ends it.
+// ObserveQuantised calls f with every operand that a linear layer quantises from now on, in
+// training and in evaluation: inputs and gradients in each pass, weights when their Group is
+// refreshed. A nil f ends it.
 //
-// f runs on the rank's goroutine before the operand is multiplied. All of its argument is valid during the call only, but codes and
-// scales that f changes are multiplied as they are then: so tests can break a recipe. Weights that are not Local must be changed alike
-// on all ranks.
+// f runs on the rank's goroutine before the operand is multiplied. All of its argument is valid
+// during the call only, but codes and scales that f changes are multiplied as they are then: so
+// tests can break a recipe. Weights that are not Local must be changed alike on all ranks.
 func (m *Model) ObserveQuantised(f func(Quantised)) { m.operands.observer = f }
 
 // operands is where all quantised layers of a model find the observer.
@@ -61,7 +64,8 @@ type identity struct {
 	local  bool // its weight is this rank's alone
 }
 
-// identify tells a layer by its first parameter: gate and up projection are one layer here, and so are all experts.
+// identify tells a layer by its first parameter: gate and up projection are one layer here, and so
+// are all experts.
 func identify(first *Param, local bool) identity {
 	id := identity{local: local}
 	var name string
@@ -108,15 +112,16 @@ func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Fo
 	q.show(Quantised{Operand: o, X: x, Rows: rows, Sent: true})
 }
 
-// showDispatched shows the experts' input as it leaves this rank, if it left as codes that the experts multiply: x [tokens, dim], once a
-// token.
+// showDispatched shows the experts' input as it leaves this rank, if it left as codes that the
+// experts multiply: x [tokens, dim], once a token.
 func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
 	if q := l.routed.gateUp.mx; q.watched() && takes(a.MX, q.Forward.Left) {
 		q.showSent(ex, Input, x.Mat(), a.MX.Format)
 	}
 }
 
-// showCombined is the same for the gradient of the experts' output: weight·dy for each choice of a token.
+// showCombined is the same for the gradient of the experts' output: weight·dy for each choice of a
+// token.
 func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
 	q := l.routed.down.mx
 	if !q.watched() || !takes(a.MX, q.Dgrad.Left) {

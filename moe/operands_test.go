@@ -54,7 +54,8 @@ func aloneQuantised(t *testing.T, cfg Config, precision string) *member {
 	return m
 }
 
-// Every quantised layer shows each of its operands once a pass, under the name that it has, with the codes that its recipe multiplies.
+// Every quantised layer shows each of its operands once a pass, under the name that it has, with
+// the codes that its recipe multiplies.
 func TestEveryOperandIsShown(t *testing.T) {
 	cfg := with(quantisable(64, 64), func(c *Config) { c.QRank = 32 })
 	linears := map[int][]string{
@@ -101,7 +102,8 @@ func TestEveryOperandIsShown(t *testing.T) {
 	}
 }
 
-// What an observer does to codes and scales reaches the product that they are for, and no other; without changes nothing differs.
+// What an observer does to codes and scales reaches the product that they are for, and no other;
+// without changes nothing differs.
 func TestObserverCanBreakOperands(t *testing.T) {
 	cfg := quantisable(64, 64)
 	run := func(f func(q Quantised)) map[string][]float32 {
@@ -155,8 +157,9 @@ func TestObserverCanBreakOperands(t *testing.T) {
 	}
 }
 
-// Rows that come as codes are shown where they are multiplied, and by their senders, who alone know what they were: together each choice
-// of a token once for the gradient, and each token once for the input.
+// Rows that come as codes are shown where they are multiplied, and by their senders, who alone know
+// what they were: together each choice of a token once for the gradient, and each token once for
+// the input.
 func TestRowsOnTheWireAreShown(t *testing.T) {
 	cfg := quantisable(64, 64)
 	type seen struct {

@@ -42,8 +42,9 @@ type Group struct {
 	zeroed    int // calls of ZeroGrad
 }
 
-// ZeroGrad makes the gradients those of no pass, as PyTorch's zero_grad(set_to_none=True) does: the next [Model.Train] stores its own,
-// those after it add. Until then Grad holds what it held, but for zeros behind the last parameter.
+// ZeroGrad makes the gradients those of no pass, as PyTorch's zero_grad(set_to_none=True) does: the
+// next [Model.Train] stores its own, those after it add. Until then Grad holds what it held, but
+// for zeros behind the last parameter.
 func (g *Group) ZeroGrad() {
 	g.zeroed++
 	for _, w := range g.weights {
@@ -66,9 +67,10 @@ func (g *Group) Refresh(ex *tensor.Exec) {
 	}
 }
 
-// Renew lets update make elements [lo, hi) of Work in part, which has as many, several runs of them perhaps at once, each on a thread that has
-// ex. It leaves what is derived from Work as Refresh does, but makes it while caches hold what was made. What is quantised is then not in Work,
-// which nobody reads it from: that still holds what it held. The model has to be one that is trained.
+// Renew lets update make elements [lo, hi) of Work in part, which has as many, several runs of them
+// perhaps at once, each on a thread that has ex. It leaves what is derived from Work as Refresh
+// does, but makes it while caches hold what was made. What is quantised is then not in Work, which
+// nobody reads it from: that still holds what it held. The model has to be one that is trained.
 func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	done := 0
 	within := func(lo, hi int) { update(ex, lo, hi, g.Work.Slice(lo, hi)) }
@@ -83,8 +85,8 @@ func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, 
 	within(done, g.Len())
 }
 
-// Weights calls yield for all that a model in training reads of this group, in a fixed order: what is derived from quantised weights, and of Work what
-// is not quantised.
+// Weights calls yield for all that a model in training reads of this group, in a fixed order: what
+// is derived from quantised weights, and of Work what is not quantised.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
 	done := 0
 	for _, l := range g.quantised {
@@ -107,7 +109,8 @@ const groupMultiple = 4096
 // Len returns the number of elements of the flat vectors, padding included.
 func (g *Group) Len() int { return g.Work.Len() }
 
-// ParamLen returns the number of elements of all parameters: what is behind them in the flat vectors is padding.
+// ParamLen returns the number of elements of all parameters: what is behind them in the flat
+// vectors is padding.
 func (g *Group) ParamLen() (n int) {
 	for _, p := range g.Params {
 		n += p.Len()

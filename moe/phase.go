@@ -10,8 +10,8 @@ import (
 // results go:
 //
 //	arena  of the pass: what lives until the pass ends
-//	kept   what the next half reads: in a forward phase what the backward pass needs, in a backward phase what weight
-//	       gradients need
+//	kept   what the next half reads: in a forward phase what the backward pass needs, in a backward
+//	       phase what weight gradients need
 //	cheap  that part of what is kept which Recompute may make again for little
 //	brief  the rest: what lives until the layer, or its half of a block, returns
 type phase struct {

@@ -18,8 +18,9 @@ type Precision struct {
 	Linears *Recipe      // products of attention, dense and shared networks; nil: in DType
 	Experts *Recipe      // grouped products of the routed experts; nil: in DType
 
-	// PlainFirst and PlainLast are how many transformer layers at the beginning and at the end compute in DType
-	// whatever the recipes. The MTP module is behind the last layer and counts with it.
+	// PlainFirst and PlainLast are how many transformer layers at the beginning and at the end
+	// compute in DType whatever the recipes. The MTP module is behind the last layer and counts
+	// with it.
 	PlainFirst, PlainLast int
 }
 
@@ -76,8 +77,8 @@ func (p Precision) Validate() error {
 	return nil
 }
 
-// With returns the recipe with another rule for E8M0 scales, and another format of output gradients where it is not nil,
-// in all products that are quantised.
+// With returns the recipe with another rule for E8M0 scales, and another format of output gradients
+// where it is not nil, in all products that are quantised.
 func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 	edit := func(o Operand, c *mx.Cast) {
 		c.Mode = mode
@@ -92,7 +93,8 @@ func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 // Unquantized returns the recipe that computes in dtype throughout.
 func Unquantized(dtype tensor.DType) Precision { return Precision{Name: dtype.String(), DType: dtype} }
 
-// of returns how weights of a class are quantised in a layer of a model with that many; nil: not at all.
+// of returns how weights of a class are quantised in a layer of a model with that many; nil: not at
+// all.
 func (p Precision) of(class Class, layer, layers int) *Recipe {
 	if layer < p.PlainFirst || p.PlainLast > 0 && layer >= layers-p.PlainLast {
 		return nil // without PlainLast the MTP module, layer number layers, is quantised

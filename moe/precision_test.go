@@ -25,8 +25,8 @@ func gaussians(ex *tensor.Exec, rng *rand.Rand, dims ...int) tensor.Tensor {
 	return t
 }
 
-// dequantised returns x as its codes in direction d mean it, each group of rows for itself, or x itself if it is not
-// quantised.
+// dequantised returns x as its codes in direction d mean it, each group of rows for itself, or x
+// itself if it is not quantised.
 func dequantised(ex *tensor.Exec, x tensor.Matrix, by mx.Cast, d mx.Direction, ends []int32) tensor.Matrix {
 	if !by.Quantises() {
 		return widened(ex, x)

@@ -5,9 +5,9 @@ import (
 	"spmoe/tensor"
 )
 
-// mxLinear is how a linear layer multiplies by its recipe: its weight, quantised once per step for the products that read
-// it so. Inputs and gradients are quantised once per pass, for all products that want them; what they are quantised to
-// lies in their activation.
+// mxLinear is how a linear layer multiplies by its recipe: its weight, quantised once per step for
+// the products that read it so. Inputs and gradients are quantised once per pass, for all products
+// that want them; what they are quantised to lies in their activation.
 type mxLinear struct {
 	Recipe
 	identity   identity
@@ -17,8 +17,8 @@ type mxLinear struct {
 	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not wanted
 }
 
-// quantisesForward, quantisesDgrad and quantisesWgrad say which products are of quantised operands. A layer without a
-// recipe has none.
+// quantisesForward, quantisesDgrad and quantisesWgrad say which products are of quantised operands.
+// A layer without a recipe has none.
 func (q *mxLinear) quantisesForward() bool { return q != nil && q.Forward.Quantises() }
 func (q *mxLinear) quantisesDgrad() bool   { return q != nil && q.Dgrad.Quantises() }
 func (q *mxLinear) quantisesWgrad() bool   { return q != nil && q.Wgrad.Quantises() }
@@ -50,8 +50,8 @@ func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int)
 	}
 }
 
-// wholeBlocks returns how many rows are summed on their own: a sequence, or all rows where blocks reach from one sequence
-// into the next.
+// wholeBlocks returns how many rows are summed on their own: a sequence, or all rows where blocks
+// reach from one sequence into the next.
 func (q *mxLinear) wholeBlocks(seq, rows int) int {
 	if seq%q.Wgrad.Left.Format.Block[1] != 0 || seq%q.Wgrad.Right.Format.Block[1] != 0 {
 		return max(rows, 1)
@@ -59,8 +59,8 @@ func (q *mxLinear) wholeBlocks(seq, rows int) int {
 	return seq
 }
 
-// quantiseInput quantises the input for the forward product and, if that is the time for it, for wgrad, unless another
-// layer with the same input has.
+// quantiseInput quantises the input for the forward product and, if that is the time for it, for
+// wgrad, unless another layer with the same input has.
 func (q *mxLinear) quantiseInput(p phase, x *activation) {
 	if q == nil {
 		return
@@ -91,7 +91,8 @@ func (q *mxLinear) quantiseGradient(p phase, dy *activation) {
 	q.show(Quantised{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
 }
 
-// completeInput quantises the input along its columns, if wgrad wants that and the forward pass has left it out.
+// completeInput quantises the input along its columns, if wgrad wants that and the forward pass has
+// left it out.
 func (q *mxLinear) completeInput(p phase, x *activation) {
 	if !q.quantisesWgrad() || p.gathers(x.ends) || x.cols.Codes.Valid() {
 		return
@@ -106,15 +107,17 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 	x.shown.show(Quantised{Operand: Input, X: x.Mat(), Cols: x.cols, Ends: x.ends, Again: true})
 }
 
-// quantiseGathered quantises rows of several passes along their columns: so their blocks are as full as they can be.
+// quantiseGathered quantises rows of several passes along their columns: so their blocks are as
+// full as they can be.
 func (q *mxLinear) quantiseGathered(ex *tensor.Exec, o Operand, by mx.Cast, a *activation) {
 	a.cols = alongCols(&ex.Arena, by, a)
 	mx.Quantize(ex, a.cols, a.Mat(), by.Mode)
 	q.show(Quantised{Operand: o, X: a.Mat(), Cols: a.cols, Ends: a.ends, Again: true})
 }
 
-// quantise sets the codes of a along its rows, in the arena of ex, and fills those along its columns if there is room for
-// them. Rows that came as codes of the format that is wanted keep these: it then returns true.
+// quantise sets the codes of a along its rows, in the arena of ex, and fills those along its
+// columns if there is room for them. Rows that came as codes of the format that is wanted keep
+// these: it then returns true.
 func (a *activation) quantise(ex *tensor.Exec, byRows, byCols mx.Cast) (received bool) {
 	rows := mx.Tensor{}
 	received = takes(a.rows, byRows)
@@ -129,7 +132,8 @@ func (a *activation) quantise(ex *tensor.Exec, byRows, byCols mx.Cast) (received
 // takes says whether codes that came with the rows are those that a layer would make.
 func takes(codes mx.Tensor, c mx.Cast) bool { return codes.Codes.Valid() && codes.Format == c.Format }
 
-// quantiseBoth fills rows and cols, in one pass over x where that is possible. Either may be the zero Tensor, which stays.
+// quantiseBoth fills rows and cols, in one pass over x where that is possible. Either may be the
+// zero Tensor, which stays.
 func quantiseBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows, byCols mx.Cast) {
 	wantsRows, wantsCols := rows.Codes.Valid(), cols.Codes.Valid()
 	if wantsRows && wantsCols && byRows == byCols {
@@ -155,8 +159,9 @@ func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 	q.show(Quantised{Operand: Weight, X: w.Mat(), Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
 }
 
-// renew quantises rows of the weight while update makes them: see mx.QuantizeAsWritten. There has to be a backward pass.
-// The weight itself is written only if a product or an observer reads it, or if it takes more than one pass to quantise.
+// renew quantises rows of the weight while update makes them: see mx.QuantizeAsWritten. There has
+// to be a backward pass. The weight itself is written only if a product or an observer reads it, or
+// if it takes more than one pass to quantise.
 func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	q.room(w)
 	if q.watched() || q.readsWeight() || q.Forward.Right != q.Dgrad.Right || !mx.OnePass(q.rows.Format, q.cols.Format) {

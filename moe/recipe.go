@@ -7,16 +7,16 @@ import (
 	"spmoe/mx"
 )
 
-// Recipe says how the operands of the three products of a linear layer are quantised. Every operand has its blocks along
-// the sum of its product. Recipes are compared with ==.
+// Recipe says how the operands of the three products of a linear layer are quantised. Every operand
+// has its blocks along the sum of its product. Recipes are compared with ==.
 type Recipe struct {
 	Forward Product // y = x·wᵀ: inputs, weights
 	Dgrad   Product // dx = dy·w: gradients of outputs, weights
 	Wgrad   Product // dw = dyᵀ·x: gradients of outputs, inputs
 }
 
-// Product is how the two operands of a product are quantised. A product of two zero Casts is made in the type of the
-// activations.
+// Product is how the two operands of a product are quantised. A product of two zero Casts is made
+// in the type of the activations.
 type Product struct{ Left, Right mx.Cast }
 
 // Quantises says whether the product is one of quantised operands.
@@ -49,7 +49,8 @@ func (r *Recipe) validate() error {
 	return errors.Join(errs...)
 }
 
-// change returns the recipe with every cast as edit leaves it. The operands are told apart by edit's first argument.
+// change returns the recipe with every cast as edit leaves it. The operands are told apart by
+// edit's first argument.
 func (r *Recipe) change(edit func(o Operand, c *mx.Cast)) *Recipe {
 	if r == nil {
 		return nil
@@ -73,7 +74,8 @@ func (r *Recipe) change(edit func(o Operand, c *mx.Cast)) *Recipe {
 // inputs is how a layer quantises what it shares with others: its input.
 func (r *Recipe) inputs() [2]mx.Cast { return [2]mx.Cast{r.Forward.Left, r.Wgrad.Right} }
 
-// sharesWeight says whether one quantised weight serves forward and dgrad: one whose blocks are squares.
+// sharesWeight says whether one quantised weight serves forward and dgrad: one whose blocks are
+// squares.
 func (r *Recipe) sharesWeight() bool {
 	w := r.Forward.Right
 	return w == r.Dgrad.Right && w.Quantises() && w.Format.Block[0] == w.Format.Block[1]

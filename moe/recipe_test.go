@@ -34,8 +34,9 @@ func tiled(row, square mx.Format) *Recipe {
 	return &Recipe{Forward: Product{r, s}, Dgrad: Product{r, s}, Wgrad: Product{r, r}}
 }
 
-// TestToyFormat trains a model in a format of this test alone: elements of 5 bits with an exponent of 3, blocks of 24 along
-// the sum, squares of 12 for weights, scales of E4M3 and of the tensor. That is all it takes to add one.
+// TestToyFormat trains a model in a format of this test alone: elements of 5 bits with an exponent
+// of 3, blocks of 24 along the sum, squares of 12 for weights, scales of E4M3 and of the tensor.
+// That is all it takes to add one.
 func TestToyFormat(t *testing.T) {
 	e3m1 := format.Minifloat("e3m1", 3, 1, 0)
 	row := mx.Format{Name: "toy", Element: e3m1, Block: [2]int{1, 24}, Scale: mx.ScaleE4M3, TensorScale: true}
@@ -63,7 +64,8 @@ func aloneIn(t *testing.T, cfg Config, p Precision) *member {
 	return &member{c, tensor.NewExec(), model}
 }
 
-// learn makes steps of plain gradient descent on one batch, and returns the first and the last loss.
+// learn makes steps of plain gradient descent on one batch, and returns the first and the last
+// loss.
 func learn(t *testing.T, cfg Config, p Precision, steps int) (first, last float64) {
 	t.Helper()
 	m := aloneIn(t, cfg, p)

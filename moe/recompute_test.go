@@ -1,6 +1,7 @@
 package moe
 
-// What a block makes anew in the backward pass has the bits of what it would have kept, takes less memory, and is counted once.
+// What a block makes anew in the backward pass has the bits of what it would have kept, takes less
+// memory, and is counted once.
 
 import (
 	"errors"
@@ -16,7 +17,8 @@ import (
 	"spmoe/tensor"
 )
 
-// recomputed is what two steps, of two passes each, leave behind with one way to recompute, of each rank.
+// recomputed is what two steps, of two passes each, leave behind with one way to recompute, of each
+// rank.
 type recomputed struct {
 	losses []Loss
 	grads  []map[string][]float32
@@ -30,7 +32,8 @@ type recipe struct {
 	options             ep.Options
 }
 
-// trainRecomputed trains ranks·4 sequences, of which a pass takes two of each rank; observe may be nil.
+// trainRecomputed trains ranks·4 sequences, of which a pass takes two of each rank; observe may be
+// nil.
 func trainRecomputed(t *testing.T, cfg Config, how recipe, ranks int, mode Recompute, observe func(Quantised)) recomputed {
 	t.Helper()
 	const seq = 32
@@ -170,7 +173,8 @@ func (o onlyOnce) StartDispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Te
 	return o.Exchange.StartDispatch(ex, h, x, topk)
 }
 
-// A repeated exchange that fails ends the pass with an error that says where, and nothing stays in the arena.
+// A repeated exchange that fails ends the pass with an error that says where, and nothing stays in
+// the arena.
 func TestRecomputeFails(t *testing.T) {
 	cfg, comm := tiny(), collective.NewWorld(1).Comm(0)
 	exchange, err := ep.NewStandard(comm, cfg.Experts)
@@ -193,8 +197,8 @@ func TestRecomputeFails(t *testing.T) {
 	}
 }
 
-// An observer is shown every operand as often as without, but for those that are made anew, which say so; what it changes there is
-// what is multiplied then.
+// An observer is shown every operand as often as without, but for those that are made anew, which
+// say so; what it changes there is what is multiplied then.
 func TestRecomputeShowsOperands(t *testing.T) {
 	cfg := with(quantisable(64, 64), func(c *Config) { c.QRank, c.TopK = 32, 2 })
 	how := recipe{"mxfp8", "onesided", ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8}}
@@ -236,8 +240,8 @@ func TestRecomputeShowsOperands(t *testing.T) {
 	}
 }
 
-// Tokens stay with the experts that they chose in the forward pass, even where they would choose others by now, and activations are
-// observed once.
+// Tokens stay with the experts that they chose in the forward pass, even where they would choose
+// others by now, and activations are observed once.
 func TestRecomputeDoesNotChooseAnew(t *testing.T) {
 	cfg := spreadModel()
 	run := func(mode Recompute) (loads []int64, grads map[string][]float32, names []string) {

@@ -11,8 +11,9 @@ import (
 	"spmoe/tensor"
 )
 
-// chooseBySorting is topK.choose by the words of the paper: rank the groups by the sum of their two best
-// values, keep the best groups, rank their experts. Stable sorts give a tie to the lower number.
+// chooseBySorting is topK.choose by the words of the paper: rank the groups by the sum of their two
+// best values, keep the best groups, rank their experts. Stable sorts give a tie to the lower
+// number.
 func chooseBySorting(scores, bias []float32, groups, keep, k int) []int32 {
 	values := make([]float32, len(scores))
 	for e := range values {
@@ -68,7 +69,8 @@ func TestChoice(t *testing.T) {
 	})
 }
 
-// Scores that are not numbers must not lead outside the table: the step is skipped later, not crashed.
+// Scores that are not numbers must not lead outside the table: the step is skipped later, not
+// crashed.
 func TestChoiceOfNaN(t *testing.T) {
 	nan := float32(math.NaN())
 	for _, groups := range []int{1, 4} {

@@ -1,6 +1,7 @@
 package moe
 
-// A training pass gives one result for 1, 2, 4 and 8 ranks, bit for bit: losses, and gradients when the ranks' are added up.
+// A training pass gives one result for 1, 2, 4 and 8 ranks, bit for bit: losses, and gradients when
+// the ranks' are added up.
 
 import (
 	"fmt"
@@ -20,7 +21,8 @@ type summed struct {
 	grads map[string][]float32
 }
 
-// trainedBy runs one pass over b on so many ranks and adds up what they have, experts' gradients aside.
+// trainedBy runs one pass over b on so many ranks and adds up what they have, experts' gradients
+// aside.
 func trainedBy(t *testing.T, cfg Config, precision, exchange string, b Batch, ranks, threads int) summed {
 	t.Helper()
 	p, err := PrecisionByName(precision)
@@ -111,8 +113,8 @@ func TestOneResultForAllRanks(t *testing.T) {
 	}
 }
 
-// With an output that is too large for one sequence's gradients, and one that takes a few sequences, the weight's gradient is a tree of
-// several products.
+// With an output that is too large for one sequence's gradients, and one that takes a few
+// sequences, the weight's gradient is a tree of several products.
 func TestOneResultWithLargeVocabulary(t *testing.T) {
 	const sequences, seq = 4, 48
 	for _, vocab := range []int{60_000, 180_000} {

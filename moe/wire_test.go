@@ -60,9 +60,10 @@ func trainedOver(t *testing.T, cfg Config, name string, o ep.Options) trained {
 	return got
 }
 
-// Where experts compute in MXFP8 anyway, codes that came over the wire are those that they would have made: only the weight gradients
-// that read these rows in another form can tell. In BF16 they do; quantised along columns, a number that has been rounded to the bits of
-// E4M3 once is mostly not rounded again, whatever the power of two that its new scale is.
+// Where experts compute in MXFP8 anyway, codes that came over the wire are those that they would
+// have made: only the weight gradients that read these rows in another form can tell. In BF16 they
+// do; quantised along columns, a number that has been rounded to the bits of E4M3 once is mostly
+// not rounded again, whatever the power of two that its new scale is.
 func TestMXFP8OnTheWire(t *testing.T) {
 	cfg := quantisable(72, 40)
 	for _, precision := range []string{"mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16"} {
@@ -116,7 +117,8 @@ func TestMXFP8OnTheWireOfOtherRecipes(t *testing.T) {
 	}
 }
 
-// Experts that take less drop choices, and the pass counts them; the gradients are those of what was computed.
+// Experts that take less drop choices, and the pass counts them; the gradients are those of what
+// was computed.
 func TestCapacityIsCounted(t *testing.T) {
 	cfg := with(quantisable(64, 64), func(c *Config) { c.TopK = 2 })
 	all := trainedOver(t, cfg, "bf16", ep.Options{})

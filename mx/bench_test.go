@@ -64,7 +64,8 @@ func BenchmarkDequantize(b *testing.B) {
 	}
 }
 
-// measure reports the rate of quantise, which reads or writes x, and its share of the rate of copying x.
+// measure reports the rate of quantise, which reads or writes x, and its share of the rate of
+// copying x.
 func measure(b *testing.B, x tensor.Tensor, quantise func()) {
 	into := tensor.New(x.DType(), x.Dims()...)
 	var quantising, copying time.Duration

@@ -1,7 +1,7 @@
 package mx
 
-// Cast says how an operand is quantised: to which format, and by which rule its scales are chosen. Casts are compared
-// with ==. The zero Cast leaves an operand as it is.
+// Cast says how an operand is quantised: to which format, and by which rule its scales are chosen.
+// Casts are compared with ==. The zero Cast leaves an operand as it is.
 type Cast struct {
 	Format Format
 	Mode   ScaleMode // of E8M0 scales; other types have one rule

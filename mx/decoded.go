@@ -7,8 +7,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// decoded multiplies copies in BF16, where these hold every element without its group's scale exactly, and in FP32
-// otherwise. Scales of groups multiply the FP32 sums.
+// decoded multiplies copies in BF16, where these hold every element without its group's scale
+// exactly, and in FP32 otherwise. Scales of groups multiply the FP32 sums.
 type decoded struct{}
 
 func (decoded) takes(Format, Format) bool { return true }
@@ -96,8 +96,8 @@ func (p *decodedProduct) copied(t Tensor) tensor.Tensor {
 	return c
 }
 
-// fitsBF16 says whether BF16 holds each product of an element and the scale of its block. Those of E8M0 scales have few
-// bits as well, but may leave the range.
+// fitsBF16 says whether BF16 holds each product of an element and the scale of its block. Those of
+// E8M0 scales have few bits as well, but may leave the range.
 func (f Format) fitsBF16() bool {
 	return f.Scale == ScaleE4M3 && !f.IsInteger() && f.Mantissa()+1+format.E4M3.Mantissa()+1 <= 8
 }
@@ -110,7 +110,8 @@ func (p *decodedProduct) groups(n int) tensor.Tensor {
 // scaled says whether sums are to be multiplied by scales of groups.
 func (p *decodedProduct) scaled() bool { return p.of[0].Amax.Valid() || p.of[1].Amax.Valid() }
 
-// sum returns where the product's sums go: y itself if they are stored as they are, or else scratch memory in FP32.
+// sum returns where the product's sums go: y itself if they are stored as they are, or else scratch
+// memory in FP32.
 func (p *decodedProduct) sum(y tensor.Matrix) tensor.Matrix {
 	if !p.scaled() && (y.DType() == tensor.FP32 || p.narrow) {
 		return y
@@ -119,7 +120,8 @@ func (p *decodedProduct) sum(y tensor.Matrix) tensor.Matrix {
 	return p.scratch.Mat()
 }
 
-// finish multiplies sums by the scales of the groups whose rows end at ends, nil being one group, and stores or adds them.
+// finish multiplies sums by the scales of the groups whose rows end at ends, nil being one group,
+// and stores or adds them.
 func (p *decodedProduct) finish(y, sum tensor.Matrix, ends []int32, accumulate bool) {
 	if y == sum {
 		return
@@ -145,7 +147,8 @@ func (p *decodedProduct) scaleGroups(ends []int32) {
 	}
 }
 
-// groupScale is the scale of group g of an operand, or that of the whole operand if it has one group.
+// groupScale is the scale of group g of an operand, or that of the whole operand if it has one
+// group.
 func (p *decodedProduct) groupScale(operand, g int) float32 {
 	t := p.of[operand]
 	if t.Ends == nil {

@@ -10,8 +10,9 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Dequantize sets dst, [rows, cols] FP32 or BF16, to the values of t. With E8M0 scales they are exact in FP32 save where
-// they exceed its range, and rounded once to BF16. Every element of a block whose scale is NaN is NaN.
+// Dequantize sets dst, [rows, cols] FP32 or BF16, to the values of t. With E8M0 scales they are
+// exact in FP32 save where they exceed its range, and rounded once to BF16. Every element of a
+// block whose scale is NaN is NaN.
 func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	if dst.Rows != t.Rows() || dst.Cols != t.Cols() {
 		panic(fmt.Sprintf("mx: [%d, %d] dequantised into [%d, %d]", t.Rows(), t.Cols(), dst.Rows, dst.Cols))
@@ -78,7 +79,8 @@ func dequantizePart(ex *tensor.Exec, d dequantizer, lo, hi int) {
 	}
 }
 
-// loadScales sets scales to those of a row's blocks or columns. Along columns they stay the same for whole blocks.
+// loadScales sets scales to those of a row's blocks or columns. Along columns they stay the same
+// for whole blocks.
 func (d *dequantizer) loadScales(scales []float32, row int) {
 	perRow := d.t.Scales.Dim(1)
 	from := row

@@ -41,7 +41,8 @@ type storedScale struct {
 	value float32
 }
 
-// GroupScale returns the scale of group g: what all its elements are to be multiplied by. It is 1 for formats without.
+// GroupScale returns the scale of group g: what all its elements are to be multiplied by. It is 1
+// for formats without.
 func (t Tensor) GroupScale(g int) float32 {
 	if !t.Amax.Valid() || t.Amax.F32()[g] == 0 {
 		return 1
@@ -90,7 +91,8 @@ func (t Tensor) Code(row, col int) uint8 {
 	return t.Codes.U8()[row*t.Codes.Dim(1)+col/2] >> (col % 2 * 4) & 0x0f
 }
 
-// RowCodes returns the codes of a row, one a byte: those in memory, or a copy in scratch, a row long, if they are packed.
+// RowCodes returns the codes of a row, one a byte: those in memory, or a copy in scratch, a row
+// long, if they are packed.
 func (t Tensor) RowCodes(row int, scratch []uint8) []uint8 {
 	if !t.Format.Packed {
 		return t.Codes.Index(row).U8()

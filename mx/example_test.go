@@ -7,7 +7,8 @@ import (
 	"spmoe/tensor"
 )
 
-// A linear layer y = x·Wᵀ in MXFP8: both operands are quantised along the dimension that is summed over.
+// A linear layer y = x·Wᵀ in MXFP8: both operands are quantised along the dimension that is summed
+// over.
 func ExampleMatMul() {
 	ex := tensor.NewExec()
 	quantised := func(rows, cols int, value float32) mx.Tensor {

@@ -8,8 +8,8 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// eachTier calls f with each set of quantisation kernels that this CPU can use, plain Go first, and the
-// tier they belong to.
+// eachTier calls f with each set of quantisation kernels that this CPU can use, plain Go first, and
+// the tier they belong to.
 func eachTier(f func(tier string)) {
 	for _, tier := range quant.Table.Tiers() {
 		if cpu.Has(tier) {
@@ -18,7 +18,8 @@ func eachTier(f func(tier string)) {
 	}
 }
 
-// EachTier is eachTier as subtests, for package mx_test. Those of tiers that this CPU lacks are skipped.
+// EachTier is eachTier as subtests, for package mx_test. Those of tiers that this CPU lacks are
+// skipped.
 func EachTier(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	cputest.Each(t, quant.Table, func(t *testing.T, ks quant.Kernels) { with(ks, func() { f(t) }) })

@@ -1,6 +1,7 @@
 package mx
 
-// Number formats as data: what a quantised matrix holds. Everything else in this package follows from these values.
+// Number formats as data: what a quantised matrix holds. Everything else in this package follows
+// from these values.
 
 import (
 	"fmt"
@@ -9,8 +10,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Format describes quantised matrices: codes in blocks, each with a scale. Formats are compared with ==. The zero Format
-// stands for a matrix that is not quantised.
+// Format describes quantised matrices: codes in blocks, each with a scale. Formats are compared
+// with ==. The zero Format stands for a matrix that is not quantised.
 type Format struct {
 	Name string
 	*format.Element
@@ -19,12 +20,12 @@ type Format struct {
 	Block [2]int
 	Scale ScaleType // of a block
 
-	// TensorScale says that scales of blocks, which are E4M3 then, are relative to one FP32 scale of each group of rows
-	// (see Tensor.Amax).
+	// TensorScale says that scales of blocks, which are E4M3 then, are relative to one FP32 scale
+	// of each group of rows (see Tensor.Amax).
 	TensorScale bool
 
-	// Packed says that a byte holds the 4-bit codes of two columns, that of the even one in the low bits. Otherwise each
-	// code has a byte.
+	// Packed says that a byte holds the 4-bit codes of two columns, that of the even one in the low
+	// bits. Otherwise each code has a byte.
 	Packed bool
 }
 

@@ -27,8 +27,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Formats of the references that general_test.go holds the general path against. They are not among Formats, which have
-// kernels or are of OCP MX.
+// Formats of the references that general_test.go holds the general path against. They are not among
+// Formats, which have kernels or are of OCP MX.
 var (
 	nvfp4       = Format{Name: "nvfp4", Element: format.E2M1, Block: [2]int{1, 16}, Scale: ScaleE4M3, TensorScale: true, Packed: true}
 	nvfp4Weight = Format{Name: "nvfp4 16x16", Element: format.E2M1, Block: [2]int{16, 16}, Scale: ScaleE4M3, TensorScale: true, Packed: true}
@@ -36,7 +36,8 @@ var (
 	fp8Weight   = Format{Name: "fp8 128x128", Element: format.E4M3, Block: [2]int{128, 128}, Scale: ScaleFP32}
 )
 
-// Formats of no reference. Those of 4 bits have a byte for each code, so that matrices may have odd columns.
+// Formats of no reference. Those of 4 bits have a byte for each code, so that matrices may have odd
+// columns.
 var (
 	wide4       = Format{Name: "wide4", Element: format.E2M1, Block: [2]int{1, 16}, Scale: ScaleE4M3, TensorScale: true}
 	wide4Square = Format{Name: "wide4 8x8", Element: format.E2M1, Block: [2]int{8, 8}, Scale: ScaleE4M3, TensorScale: true}

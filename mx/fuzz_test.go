@@ -10,8 +10,9 @@ import (
 	"spmoe/tensor/format"
 )
 
-// FuzzQuantize quantises arbitrary FP32 bits in every format, mode and direction: all tiers must agree, and dequantising
-// must give each element back within half a step of the format's grid, or the largest value if it saturated.
+// FuzzQuantize quantises arbitrary FP32 bits in every format, mode and direction: all tiers must
+// agree, and dequantising must give each element back within half a step of the format's grid, or
+// the largest value if it saturated.
 func FuzzQuantize(f *testing.F) {
 	f.Add([]byte{}, uint8(1), uint8(0))
 	f.Add([]byte("\x00\x00\x80\x3f\x00\x00\xc0\x7f\x01\x00\x00\x80\xff\xff\x7f\x7f"), uint8(3), uint8(1))

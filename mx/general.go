@@ -18,8 +18,8 @@ func quantizeGeneral(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMod
 	tensor.Parallel(ex, dst.Scales.Dim(0), generalWork*x.Rows*x.Cols, general{t: dst, x: x, rule: mode.rule(dst.Format.Element), largest: dst.Format.Max()}, quantizeBlocks)
 }
 
-// findAmax sets Amax, if the format has it, to the largest finite magnitude of each group. Others become NaN in their own
-// block, and not in all.
+// findAmax sets Amax, if the format has it, to the largest finite magnitude of each group. Others
+// become NaN in their own block, and not in all.
 func (t Tensor) findAmax(ex *tensor.Exec, x tensor.Matrix) {
 	if !t.Amax.Valid() {
 		return
@@ -80,8 +80,8 @@ func quantizeBlocks(ex *tensor.Exec, g general, lo, hi int) {
 	}
 }
 
-// raise lifts amax, the bits of magnitudes, to those of the blocks in a row. Bits of magnitudes are ordered as these are,
-// those of NaNs above all.
+// raise lifts amax, the bits of magnitudes, to those of the blocks in a row. Bits of magnitudes are
+// ordered as these are, those of NaNs above all.
 func raise(amax []int32, row []float32, width int) {
 	if width == 1 {
 		for c, v := range row {
@@ -98,8 +98,8 @@ func raise(amax []int32, row []float32, width int) {
 	}
 }
 
-// setScales chooses the scales of a row of blocks, and sets factors to what the elements of each column are to be
-// multiplied by.
+// setScales chooses the scales of a row of blocks, and sets factors to what the elements of each
+// column are to be multiplied by.
 func (g *general) setScales(factors []float32, amax []int32, at blockRow) {
 	_, width := g.t.Extents()
 	encode := g.t.encodeScale(at.group)
@@ -121,13 +121,16 @@ func fillOdd(codes []uint8, amax []int32, width int, with uint8) {
 	}
 }
 
-// leastAmax is the least magnitude that an FP32 scale is made for, as in DeepSeek's kernels (TileKernels).
+// leastAmax is the least magnitude that an FP32 scale is made for, as in DeepSeek's kernels
+// (TileKernels).
 const leastAmax = 1e-4
 
-// scale returns the scale for a block whose largest magnitude is amax, and what its elements are to be multiplied by. A
-// scale is NaN if amax is no number. E4M3 scales are multiplied by encode before they are rounded.
+// scale returns the scale for a block whose largest magnitude is amax, and what its elements are to
+// be multiplied by. A scale is NaN if amax is no number. E4M3 scales are multiplied by encode
+// before they are rounded.
 //
-// The formulas are those of the references, in FP32: for E4M3 Transformer Engine's NVFP4, for FP32 DeepSeek's TileKernels.
+// The formulas are those of the references, in FP32: for E4M3 Transformer Engine's NVFP4, for FP32
+// DeepSeek's TileKernels.
 func (g *general) scale(amax, encode float32) (s storedScale, factor float32) {
 	odd := amax-amax != 0
 	switch g.t.Format.Scale {
@@ -152,8 +155,8 @@ func (g *general) scale(amax, encode float32) (s storedScale, factor float32) {
 // largestE4M3 is the largest scale.
 var largestE4M3 = format.E4M3.Max()
 
-// encodeScale returns what scales of blocks of a group are multiplied by before they are rounded: 1 without a scale of the
-// group.
+// encodeScale returns what scales of blocks of a group are multiplied by before they are rounded: 1
+// without a scale of the group.
 func (t Tensor) encodeScale(group int) float32 {
 	if !t.Amax.Valid() {
 		return 1

@@ -4,7 +4,8 @@ package mx
 
 import "spmoe/tensor"
 
-// dequantizeGeneral is Dequantize for a format that may be any, with or without the scales of groups.
+// dequantizeGeneral is Dequantize for a format that may be any, with or without the scales of
+// groups.
 func dequantizeGeneral(ex *tensor.Exec, dst tensor.Matrix, t Tensor, groupScales bool) {
 	tensor.Parallel(ex, t.Scales.Dim(0), generalWork*dst.Rows*dst.Cols, decoding{dst, t, groupScales}, decodeBlocks)
 }

@@ -1,7 +1,7 @@
 package mx_test
 
-// Formats without kernels, bit for bit against their references: Transformer Engine and torchao (NVFP4), DeepSeek's
-// TileKernels (FP8 in blocks of 128), torchao and microxcaling (MXFP4, MXFP6).
+// Formats without kernels, bit for bit against their references: Transformer Engine and torchao
+// (NVFP4), DeepSeek's TileKernels (FP8 in blocks of 128), torchao and microxcaling (MXFP4, MXFP6).
 
 import (
 	"encoding/binary"
@@ -76,7 +76,8 @@ func reference(want mx.Tensor, block [2]int) float32 {
 	return want.Scale(block[0], block[1])
 }
 
-// TestGoldenSmallFormats: codes of MXFP4, packed, in all scale modes, and values of MXFP4, MXFP6 and MXINT8.
+// TestGoldenSmallFormats: codes of MXFP4, packed, in all scale modes, and values of MXFP4, MXFP6
+// and MXINT8.
 func TestGoldenSmallFormats(t *testing.T) {
 	f, ex := open(t, "small_formats.safetensors"), tensor.NewExec()
 	x := f.tensor("x")
@@ -109,7 +110,8 @@ func TestGoldenSmallFormats(t *testing.T) {
 	}
 }
 
-// TestGoldenGroupedNVFP4: products of four experts, one of them without rows, against exact ones of the reference's operands.
+// TestGoldenGroupedNVFP4: products of four experts, one of them without rows, against exact ones of
+// the reference's operands.
 func TestGoldenGroupedNVFP4(t *testing.T) {
 	f, ex := open(t, "nvfp4_grouped_linear.safetensors"), tensor.NewExec()
 	x, w, dy := f.tensor("x"), f.tensor("w"), f.tensor("dy")

@@ -7,8 +7,8 @@ import (
 	"spmoe/tensor"
 )
 
-// TestOddBlocksOfAnyFormat: a NaN or an infinity makes its own block NaN, and leaves all others the codes that they would
-// have without it.
+// TestOddBlocksOfAnyFormat: a NaN or an infinity makes its own block NaN, and leaves all others the
+// codes that they would have without it.
 func TestOddBlocksOfAnyFormat(t *testing.T) {
 	const rows, cols = 40, 64
 	ex := tensor.NewExec()

@@ -104,7 +104,8 @@ func TestGoldenQuantize(t *testing.T) {
 	})
 }
 
-// checkQuantize quantises x along rows and its transpose along columns, in one pass and alone, and wants the golden bits.
+// checkQuantize quantises x along rows and its transpose along columns, in one pass and alone, and
+// wants the golden bits.
 func checkQuantize(t *testing.T, name string, x tensor.Tensor, f mx.Format, mode mx.ScaleMode, codes, scales []uint8) {
 	t.Helper()
 	ex := tensor.NewExec()
@@ -220,8 +221,8 @@ func rounded(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	return y
 }
 
-// compareBF16 wants 99.9 % of the elements within one unit in the last place and 2^-7 relative L2 overall: the order in
-// which the reference sums is not known.
+// compareBF16 wants 99.9 % of the elements within one unit in the last place and 2^-7 relative L2
+// overall: the order in which the reference sums is not known.
 func compareBF16(t *testing.T, name string, got, want tensor.Tensor) {
 	t.Helper()
 	far, diff, norm := 0, 0.0, 0.0

@@ -1,6 +1,7 @@
 package mx
 
-// Quantisation by the AVX2 kernels, which take any format: eight FP32 at a time, in rows of whole blocks.
+// Quantisation by the AVX2 kernels, which take any format: eight FP32 at a time, in rows of whole
+// blocks.
 
 import (
 	"math"

@@ -1,7 +1,8 @@
 package mx
 
-// The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of both operands, with exact
-// products and FP32 accumulation. The operands may be in any formats; multiply.go says what computes them.
+// The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of
+// both operands, with exact products and FP32 accumulation. The operands may be in any formats;
+// multiply.go says what computes them.
 
 import (
 	"fmt"
@@ -41,8 +42,8 @@ func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 	multiplierOf(dy, x).wgrad(ex, dw, dy, x, 0, accumulate)
 }
 
-// WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad: those of one sequence, whole blocks of both
-// operands, or all there are.
+// WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad: those of one sequence,
+// whole blocks of both operands, or all there are.
 func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
@@ -50,10 +51,11 @@ func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accum
 	multiplierOf(dy, x).wgrad(ex, dw, dy, x, span, accumulate)
 }
 
-// GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g, one an expert: group g ends before row ends[g], and
-// may be empty.
+// GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g, one an expert: group g ends
+// before row ends[g], and may be empty.
 //
-// x: [rows, K], w: [G·N, K], the weights of all groups one below the other, both with blocks AlongRows; y: [rows, N].
+// x: [rows, K], w: [G·N, K], the weights of all groups one below the other, both with blocks
+// AlongRows; y: [rows, N].
 func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Forward)))
 	checkEnds(ends, y.Rows)
@@ -64,8 +66,8 @@ func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) 
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
 //
-// dy: [rows, N] with blocks AlongRows; w: [G·N, K] with blocks AlongCols in G groups of N rows (see GroupsOf);
-// dx: [rows, K].
+// dy: [rows, N] with blocks AlongRows; w: [G·N, K] with blocks AlongCols in G groups of N rows
+// (see GroupsOf); dx: [rows, K].
 func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad)))
 	checkEnds(ends, dx.Rows)
@@ -74,7 +76,8 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 	multiplierOf(dy, w).groupedDgrad(ex, dx, dy, w, ends)
 }
 
-// GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g.
+// GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group
+// g.
 //
 // dy: [rows, N], x: [rows, K], both with blocks AlongCols and the same Ends; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
@@ -87,7 +90,8 @@ func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bo
 	multiplierOf(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
 }
 
-// GroupsOf returns the ends of n groups of the same number of rows: how the weights of n experts lie.
+// GroupsOf returns the ends of n groups of the same number of rows: how the weights of n experts
+// lie.
 func GroupsOf(n, rows int) []int32 {
 	ends := make([]int32, n)
 	for g := range ends {

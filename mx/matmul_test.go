@@ -108,7 +108,8 @@ func TestProducts(t *testing.T) {
 	}
 }
 
-// TestGroupedProducts holds each group against the product of that group alone, which must give the same bits.
+// TestGroupedProducts holds each group against the product of that group alone, which must give the
+// same bits.
 func TestGroupedProducts(t *testing.T) {
 	const n, k, rows = 40, 70, 150
 	for _, f := range []Format{E4M3, INT8, E2M1, wide4, wide4Square, fp8Row, fp8Weight} {
@@ -170,7 +171,8 @@ func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
 	}
 }
 
-// TestWgradSpansNest: what ranks with a half or a quarter of the sequences each add up to, as a tree, is what one rank gets, bit for bit.
+// TestWgradSpansNest: what ranks with a half or a quarter of the sequences each add up to, as a
+// tree, is what one rank gets, bit for bit.
 func TestWgradSpansNest(t *testing.T) {
 	const n, k, span, sequences = 70, 90, 96, 8
 	ex := tensor.NewExec()

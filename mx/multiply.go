@@ -6,8 +6,8 @@ import (
 	"spmoe/tensor"
 )
 
-// A multiplier computes the products of operands in some formats, whose shapes were checked. Operands lie as the functions
-// of the same names in matmul.go want them.
+// A multiplier computes the products of operands in some formats, whose shapes were checked.
+// Operands lie as the functions of the same names in matmul.go want them.
 type multiplier interface {
 	// takes says whether it multiplies operands in these formats.
 	takes(a, b Format) bool

@@ -1,7 +1,8 @@
 package mx
 
-// Quantisation to the formats of OCP MX. The matrix is worked off in panels of up to 32 rows, which hold whole blocks in
-// both directions, so that one reading of the input serves both. Other formats are in general.go.
+// Quantisation to the formats of OCP MX. The matrix is worked off in panels of up to 32 rows, which
+// hold whole blocks in both directions, so that one reading of the input serves both. Other formats
+// are in general.go.
 
 import (
 	"fmt"
@@ -15,9 +16,10 @@ import (
 
 // Quantize fills dst with the codes and scales of x, in the format, direction and groups of dst.
 //
-// x: FP32 or BF16, columns contiguous, of dst's shape. The elements of a block are divided by its scale and rounded to the
-// nearest code, ties to even, saturating ([format.Element.Encode]). A block with a NaN or an infinity gets a scale that is
-// NaN, and NaN codes. The mode is that of E8M0 scales.
+// x: FP32 or BF16, columns contiguous, of dst's shape. The elements of a block are divided by its
+// scale and rounded to the nearest code, ties to even, saturating ([format.Element.Encode]). A
+// block with a NaN or an infinity gets a scale that is NaN, and NaN codes. The mode is that of E8M0
+// scales.
 func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	defer ex.Enter(ex.Enter(profile.Quantize))
 	dst.check(dst.Blocks, x.Rows, x.Cols)
@@ -34,8 +36,8 @@ func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	q.run(ex)
 }
 
-// QuantizeBoth is Quantize in both directions: rows has blocks AlongRows, cols AlongCols. To one format of OCP MX that is
-// one pass over x.
+// QuantizeBoth is Quantize in both directions: rows has blocks AlongRows, cols AlongCols. To one
+// format of OCP MX that is one pass over x.
 func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode) {
 	if !OnePass(rows.Format, cols.Format) {
 		Quantize(ex, rows, x, mode)
@@ -48,12 +50,13 @@ func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode Scal
 	q.run(ex)
 }
 
-// OnePass says whether a matrix is quantised along rows to one of these formats and along columns to the other in one
-// pass, which QuantizeAsWritten needs.
+// OnePass says whether a matrix is quantised along rows to one of these formats and along columns
+// to the other in one pass, which QuantizeAsWritten needs.
 func OnePass(rows, cols Format) bool { return rows == cols && rows.isMX() }
 
-// QuantizeAsWritten is QuantizeBoth for an x of that type that is nowhere as a whole: write makes rows [lo, hi) of it, on
-// a thread that has ex, in part, and they are quantised while caches hold them. The time is that of the caller's family.
+// QuantizeAsWritten is QuantizeBoth for an x of that type that is nowhere as a whole: write makes
+// rows [lo, hi) of it, on a thread that has ex, in part, and they are quantised while caches hold
+// them. The time is that of the caller's family.
 func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	n, k := rows.Rows(), rows.Cols()
 	q := both(rows, cols, n, k, mode)
@@ -114,15 +117,15 @@ type quantizer struct {
 	stream     bool // the codes are better written past the caches
 }
 
-// A place is where a panel lies: its first row and column, its extents, and the block row of an AlongCols matrix that it
-// fills.
+// A place is where a panel lies: its first row and column, its extents, and the block row of an
+// AlongCols matrix that it fills.
 type place struct{ row, col, rows, cols, block int }
 
 // A span is rows [first, last) of a panel.
 type span struct{ first, last int }
 
-// panels yields the panels of a matrix in groups that end at ends, with their numbers. A panel has height rows, the last
-// of a group perhaps fewer.
+// panels yields the panels of a matrix in groups that end at ends, with their numbers. A panel has
+// height rows, the last of a group perhaps fewer.
 func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
 	return func(yield func(int, span) bool) {
 		first, last, groups, block := 0, rows, 1, 0
@@ -157,8 +160,8 @@ func (q *quantizer) run(ex *tensor.Exec) {
 // perPanel returns the number of strips of a panel.
 func (q *quantizer) perPanel() int { return (q.x.Cols + stripCols - 1) / stripCols }
 
-// quantizePart works off strips [lo, hi), counted along the panels, one panel after the other. Strips of one panel are
-// taken together.
+// quantizePart works off strips [lo, hi), counted along the panels, one panel after the other.
+// Strips of one panel are taken together.
 func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
 	strips := q.perPanel()
 	for block, p := range panels(q.cols.Ends, q.x.Rows, format.MXBlock) {
@@ -197,7 +200,8 @@ func (q *quantizer) panel(ex *tensor.Exec, at place) {
 	}
 }
 
-// valueCols bounds the columns that are held as FP32 at a time: a second-level cache has room for them.
+// valueCols bounds the columns that are held as FP32 at a time: a second-level cache has room for
+// them.
 const valueCols = 1024
 
 // values quantises a panel from its values in FP32, a few columns after the other.

@@ -1,6 +1,7 @@
 package mx
 
-// Quantisation to the formats of OCP MX in plain Go: the definition, which the kernels of every tier match bit for bit.
+// Quantisation to the formats of OCP MX in plain Go: the definition, which the kernels of every
+// tier match bit for bit.
 
 import (
 	"math"

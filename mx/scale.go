@@ -12,7 +12,8 @@ import (
 // NaNScale is the E8M0 byte that makes every element of its block NaN.
 const NaNScale = 255
 
-// DecodeScale returns the value of an E8M0 byte: 2^(b-127), NaN for NaNScale. Byte 0 is 2^-127, not zero.
+// DecodeScale returns the value of an E8M0 byte: 2^(b-127), NaN for NaNScale. Byte 0 is 2^-127, not
+// zero.
 func DecodeScale(b uint8) float32 {
 	if b == NaNScale {
 		return float32(math.NaN())
@@ -31,8 +32,9 @@ func powerOfTwo(biased int) uint32 {
 // ScaleMode is the rule that chooses a block's scale. The zero value is RCEIL.
 type ScaleMode uint8
 
-// The scale modes of torchao for E8M0; other types of scales have one rule of their own. With amax the largest magnitude of a block, max the largest value of the format and emax
-// the exponent of max, the scale is 2 to the power of:
+// The scale modes of torchao for E8M0; other types of scales have one rule of their own. With amax
+// the largest magnitude of a block, max the largest value of the format and emax the exponent of
+// max, the scale is 2 to the power of:
 const (
 	RCEIL ScaleMode = iota // ceil(log2(amax·(1/max))), both products rounded to FP32, as cuBLAS does; never saturates
 	FLOOR                  // floor(log2(amax)) - emax, the rule of OCP MX v1.0; the largest elements may saturate
@@ -79,8 +81,9 @@ func (m ScaleMode) rule(e *format.Element) rule {
 	return rule{mode: m, reciprocal: 1 / e.Max(), emax: e.MaxExponent(), roundUp: m.roundUp(e)}
 }
 
-// scale returns the E8M0 byte for a block whose largest magnitude has the bits amax: NaNScale for an infinity or NaN, 0
-// for a block of zeros. The largest scale of numbers is 254: int8 and e2m1 meet it near the largest FP32, and saturate.
+// scale returns the E8M0 byte for a block whose largest magnitude has the bits amax: NaNScale for
+// an infinity or NaN, 0 for a block of zeros. The largest scale of numbers is 254: int8 and e2m1
+// meet it near the largest FP32, and saturate.
 func (r *rule) scale(amax uint32) uint8 {
 	if amax >= infinity {
 		return NaNScale
@@ -88,7 +91,8 @@ func (r *rule) scale(amax uint32) uint8 {
 	if r.mode == RCEIL {
 		return rceil(math.Float32frombits(amax) * r.reciprocal)
 	}
-	// The exponent field of a subnormal is not its logarithm. That matters only to CEIL for int8, which then gives 2^-126.
+	// The exponent field of a subnormal is not its logarithm. That matters only to CEIL for int8,
+	// which then gives 2^-126.
 	return uint8(min(max(int((amax+r.roundUp)>>23)-r.emax, 0), NaNScale-1))
 }
 
@@ -101,9 +105,9 @@ func rceil(d float32) uint8 {
 	return uint8(min((bits+fraction)>>23, NaNScale-1))
 }
 
-// roundUp returns what to add to the bits of a magnitude so that its exponent field, less emax, becomes the byte of its
-// scale. For RCEIL this reproduces the rounded product except in the lowest scales: amax/max passes a power of two where
-// the mantissa of amax passes that of max.
+// roundUp returns what to add to the bits of a magnitude so that its exponent field, less emax,
+// becomes the byte of its scale. For RCEIL this reproduces the rounded product except in the lowest
+// scales: amax/max passes a power of two where the mantissa of amax passes that of max.
 func (m ScaleMode) roundUp(e *format.Element) uint32 {
 	switch m {
 	case RCEIL:

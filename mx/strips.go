@@ -1,7 +1,8 @@
 package mx
 
-// Quantisation by the AVX2 kernels for strips of whole blocks of BF16. Where a panel has fewer rows than a block, a strip is copied to
-// where zeros fill it up; columns behind the last whole block, and what the kernels refuse, are quantised from FP32.
+// Quantisation by the AVX2 kernels for strips of whole blocks of BF16. Where a panel has fewer rows
+// than a block, a strip is copied to where zeros fill it up; columns behind the last whole block,
+// and what the kernels refuse, are quantised from FP32.
 
 import (
 	"unsafe"

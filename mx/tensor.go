@@ -8,7 +8,8 @@ import (
 	"spmoe/tensor"
 )
 
-// Direction says along which dimension of a matrix the blocks lie. Products contract along the blocks.
+// Direction says along which dimension of a matrix the blocks lie. Products contract along the
+// blocks.
 type Direction uint8
 
 // The directions.
@@ -24,27 +25,28 @@ func (d Direction) String() string {
 	return "along columns"
 }
 
-// Tensor is a quantised matrix. Element (i, j) is decode(Codes[i, j]) times the scale of its block and, if the format has
-// one, that of its group.
+// Tensor is a quantised matrix. Element (i, j) is decode(Codes[i, j]) times the scale of its block
+// and, if the format has one, that of its group.
 type Tensor struct {
 	Format Format
 	Blocks Direction
-	// Codes is UINT8 [rows, cols], or [rows, cols/2] if they are packed: the same layout for both directions.
+	// Codes is UINT8 [rows, cols], or [rows, cols/2] if they are packed: the same layout for both
+	// directions.
 	Codes tensor.Tensor
-	// Scales has one scale for each block: [block rows, block columns], UINT8 or FP32. For OCP MX that is
-	// [rows, ceil(cols/32)] along rows and [blocks, cols] along columns. The blocks of each group of rows follow those of
-	// the group before.
+	// Scales has one scale for each block: [block rows, block columns], UINT8 or FP32. For OCP MX
+	// that is [rows, ceil(cols/32)] along rows and [blocks, cols] along columns. The blocks of each
+	// group of rows follow those of the group before.
 	Scales tensor.Tensor
-	// Ends cuts the rows into groups: group g ends before row Ends[g], and a new block begins there. Nil means one group.
-	// Not to be modified.
+	// Ends cuts the rows into groups: group g ends before row Ends[g], and a new block begins
+	// there. Nil means one group. Not to be modified.
 	Ends []int32
-	// Amax is FP32 [groups]: the largest finite magnitude of each group, from which its scale follows. It is the zero
-	// Tensor if the format has no such scale.
+	// Amax is FP32 [groups]: the largest finite magnitude of each group, from which its scale
+	// follows. It is the zero Tensor if the format has no such scale.
 	Amax tensor.Tensor
 }
 
-// New returns a [rows, cols] matrix for Quantize to fill: in the arena of ex, as activations need it, or, where ex is nil,
-// in memory of its own, for weights.
+// New returns a [rows, cols] matrix for Quantize to fill: in the arena of ex, as activations need
+// it, or, where ex is nil, in memory of its own, for weights.
 func New(ex *tensor.Exec, f Format, d Direction, rows, cols int) Tensor {
 	return NewIn(arenaOf(ex), f, d, rows, cols)
 }
@@ -54,8 +56,9 @@ func NewIn(a *tensor.Arena, f Format, d Direction, rows, cols int) Tensor {
 	return newTensor(a, f, d, rows, cols, nil)
 }
 
-// NewGrouped returns a matrix of the given columns with new blocks at the beginning of each group of rows, such as the tokens of
-// each expert; ex as in New, ends as in Tensor.Ends, the last of them the number of rows.
+// NewGrouped returns a matrix of the given columns with new blocks at the beginning of each group
+// of rows, such as the tokens of each expert; ex as in New, ends as in Tensor.Ends, the last of
+// them the number of rows.
 func NewGrouped(ex *tensor.Exec, f Format, d Direction, cols int, ends []int32) Tensor {
 	return NewGroupedIn(arenaOf(ex), f, d, cols, ends)
 }
@@ -152,7 +155,8 @@ func (t Tensor) Rows() int { return t.Codes.Dim(0) }
 // Cols returns the number of columns.
 func (t Tensor) Cols() int { return t.Codes.Dim(1) * t.Format.perByte() }
 
-// RowSlice returns rows [lo, hi) of a matrix of one group whose blocks lie in single rows, sharing memory.
+// RowSlice returns rows [lo, hi) of a matrix of one group whose blocks lie in single rows, sharing
+// memory.
 func (t Tensor) RowSlice(lo, hi int) Tensor {
 	if height, _ := t.Extents(); height != 1 || t.Ends != nil {
 		panic("mx: any rows can be taken only of a matrix with blocks along rows; use Group")
@@ -177,8 +181,8 @@ func (t Tensor) Group(g int) Tensor {
 	return t
 }
 
-// GroupSlice returns rows [lo, hi), all of group g, sharing memory: any rows where blocks lie in single rows, or those of
-// the whole group.
+// GroupSlice returns rows [lo, hi), all of group g, sharing memory: any rows where blocks lie in
+// single rows, or those of the whole group.
 func (t Tensor) GroupSlice(g, lo, hi int) Tensor {
 	if t.Ends == nil {
 		return t.RowSlice(lo, hi)
@@ -191,8 +195,8 @@ func (t Tensor) GroupSlice(g, lo, hi int) Tensor {
 	return t.RowSlice(lo-first, hi-first)
 }
 
-// Turned returns a matrix whose blocks are as high as wide with its blocks in direction d, sharing memory: it serves
-// products along both dimensions.
+// Turned returns a matrix whose blocks are as high as wide with its blocks in direction d, sharing
+// memory: it serves products along both dimensions.
 func (t Tensor) Turned(d Direction) Tensor {
 	if t.Format.Block[0] != t.Format.Block[1] {
 		panic(fmt.Sprintf("mx: blocks of %v elements cannot be turned", t.Format.Block))
@@ -201,8 +205,8 @@ func (t Tensor) Turned(d Direction) Tensor {
 	return t
 }
 
-// Operand returns a matrix of OCP MX as products take it, the contracted dimension along its rows: the matrix itself for
-// AlongRows, its transpose for AlongCols. It must be one group.
+// Operand returns a matrix of OCP MX as products take it, the contracted dimension along its rows:
+// the matrix itself for AlongRows, its transpose for AlongCols. It must be one group.
 func (t Tensor) Operand() tensor.Scaled {
 	s := t.stored()
 	if t.Blocks == AlongCols {

@@ -1,6 +1,7 @@
 package mx
 
-// Every tier against the plain Go functions, bit for bit, and these against the definition of the formats.
+// Every tier against the plain Go functions, bit for bit, and these against the definition of the
+// formats.
 
 import (
 	"fmt"
@@ -59,7 +60,8 @@ func spread(r *rand.Rand, _, _ int) float32 {
 	return x
 }
 
-// drifting has blocks of very different magnitudes, whole tiles of zeros or of FP32's smallest and largest among them.
+// drifting has blocks of very different magnitudes, whole tiles of zeros or of FP32's smallest and
+// largest among them.
 func drifting(r *rand.Rand, row, col int) float32 {
 	tile := uint64(row/32*1000 + col/64)
 	scale := rand.New(rand.NewPCG(tile, 1)).IntN(300) - 155
@@ -154,8 +156,8 @@ func tiersAgree(t *testing.T, name string, x tensor.Matrix, f Format, mode Scale
 	})
 }
 
-// TestAllBFloat16 quantises every bfloat16 pattern in a block beside a number that sets the scale, and wants the scale
-// and the codes that the definitions give.
+// TestAllBFloat16 quantises every bfloat16 pattern in a block beside a number that sets the scale,
+// and wants the scale and the codes that the definitions give.
 func TestAllBFloat16(t *testing.T) {
 	const perBlock = format.MXBlock - 1
 	rows := (1<<16 + perBlock - 1) / perBlock
@@ -236,7 +238,8 @@ func definedScale(f Format, mode ScaleMode, amax float64) uint8 {
 	return uint8(min(max(e+127, 0), 254))
 }
 
-// TestIntegerScale holds the scale that the kernels compute from the bits of a magnitude against the rounded product.
+// TestIntegerScale holds the scale that the kernels compute from the bits of a magnitude against
+// the rounded product.
 func TestIntegerScale(t *testing.T) {
 	for _, f := range []Format{E4M3, E5M2} {
 		r := RCEIL.rule(f.Element)
@@ -319,7 +322,8 @@ func onThreads(threads int, x tensor.Tensor) (results [][]byte) {
 	return results
 }
 
-// TestPastTheCaches quantises a matrix so large that its codes are written past the caches, and the same matrix in pieces.
+// TestPastTheCaches quantises a matrix so large that its codes are written past the caches, and the
+// same matrix in pieces.
 func TestPastTheCaches(t *testing.T) {
 	const pieces, rows, cols = 8, 1024, 512
 	x, ex := repeated(tensor.BF16, pieces*rows, cols), tensor.NewExec()
@@ -338,8 +342,8 @@ func TestPastTheCaches(t *testing.T) {
 	}
 }
 
-// TestQuantizeAsWritten quantises rows that are made meanwhile, each once: few, and so many that codes are written past
-// the caches.
+// TestQuantizeAsWritten quantises rows that are made meanwhile, each once: few, and so many that
+// codes are written past the caches.
 func TestQuantizeAsWritten(t *testing.T) {
 	for _, s := range []struct{ rows, cols int }{{140, 70}, {8192, 512}} {
 		from := filled(5, tensor.BF16, s.rows, s.cols, normal)

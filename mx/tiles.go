@@ -1,7 +1,8 @@
 package mx
 
-// Quantisation by the AVX-512 kernels, a tile at a time. They want whole tiles of BF16: where the matrix has others, a
-// tile is copied to where zeros fill it up, and the output of a tile that the matrix cuts off goes through a buffer.
+// Quantisation by the AVX-512 kernels, a tile at a time. They want whole tiles of BF16: where the
+// matrix has others, a tile is copied to where zeros fill it up, and the output of a tile that the
+// matrix cuts off goes through a buffer.
 
 import (
 	"unsafe"
@@ -30,7 +31,8 @@ func (q *quantizer) tiles(ex *tensor.Exec, at place) {
 	}
 }
 
-// tileable says whether there are kernels for an element. They see FP32 in 8 bits, which is too few for the 7 of INT8.
+// tileable says whether there are kernels for an element. They see FP32 in 8 bits, which is too few
+// for the 7 of INT8.
 func tileable(e *format.Element, dtype tensor.DType) bool {
 	return e == format.E4M3 || e == format.E5M2 || e == format.INT8 && dtype == tensor.BF16
 }
@@ -43,11 +45,12 @@ func (q *quantizer) tileRule() quant.Rule {
 	return quant.Minifloat(e.Mantissa(), q.rule.emax, e.Largest(), q.rule.roundUp)
 }
 
-// streamedBytes is about half a third-level cache. Codes of so much input would be gone from it when they are read, and
-// writing past the caches saves reading the lines that are to be written.
+// streamedBytes is about half a third-level cache. Codes of so much input would be gone from it
+// when they are read, and writing past the caches saves reading the lines that are to be written.
 const streamedBytes = 8 << 20
 
-// streams says whether the codes of that many bytes of input are to be written past the caches, which takes whole lines.
+// streams says whether the codes of that many bytes of input are to be written past the caches,
+// which takes whole lines.
 func (q *quantizer) streams(bytes, cols int) bool {
 	const line = 64
 	if kernels != quant.Tiles || bytes < streamedBytes || cols%line != 0 {
@@ -86,11 +89,12 @@ type tiler struct {
 	tile       quant.Tile
 }
 
-// An output is where the codes and scales of a direction go from the panel's place on; nil if it is not wanted.
+// An output is where the codes and scales of a direction go from the panel's place on; nil if it is
+// not wanted.
 type output struct{ codes, scales unsafe.Pointer }
 
-// aheadCols is how many columns before its turn a tile of input is fetched: several times as long as memory takes to
-// answer.
+// aheadCols is how many columns before its turn a tile of input is fetched: several times as long
+// as memory takes to answer.
 const aheadCols = 8 * quant.Cols
 
 // locate finds the panel's input and output.
@@ -109,7 +113,8 @@ func (t *tiler) locate() {
 	}
 }
 
-// source sets the tile's input: the matrix itself where it has a whole tile of BF16, otherwise a copy.
+// source sets the tile's input: the matrix itself where it has a whole tile of BF16, otherwise a
+// copy.
 func (t *tiler) source(col int) {
 	size := t.x.DType().Size()
 	in, stride := unsafe.Add(t.in, col*size), t.stride
@@ -128,8 +133,8 @@ func (t *tiler) source(col int) {
 	t.tile.X, t.tile.Stride, t.tile.Ahead = in, stride, ahead
 }
 
-// ahead returns how many bytes behind a tile the one begins that is wanted aheadCols later, in this panel or in one below; 0 if the matrix
-// has no such whole tile.
+// ahead returns how many bytes behind a tile the one begins that is wanted aheadCols later, in this
+// panel or in one below; 0 if the matrix has no such whole tile.
 func (t *tiler) ahead(col int) int {
 	now := t.at.col + col
 	panels, later := (now+aheadCols)/t.x.Cols, (now+aheadCols)%t.x.Cols

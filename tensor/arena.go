@@ -11,7 +11,8 @@ type Arena struct {
 	// Allocator is where the buffers come from; nil means Go's memory. It is set before first use.
 	Allocator memory.Allocator
 
-	// Poison fills memory that is taken back with NaNs, so that tests find a tensor that outlives its mark.
+	// Poison fills memory that is taken back with NaNs, so that tests find a tensor that outlives
+	// its mark.
 	Poison bool
 
 	chunks  []*memory.Buffer
@@ -36,8 +37,9 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 			allocator = &largePages{}
 		}
 		buf := memory.NewResizableBuffer(allocator)
-		// A tensor that does not fit leaves a gap at the end of a chunk. Where each chunk is as large as all before it, gaps
-		// are few; what is never used of the last chunk takes no memory.
+		// A tensor that does not fit leaves a gap at the end of a chunk. Where each chunk is as
+		// large as all before it, gaps are few; what is never used of the last chunk takes no
+		// memory.
 		buf.Resize(max(bytes, arenaChunk, a.held()))
 		a.chunks = append(a.chunks, buf)
 	}

@@ -21,8 +21,9 @@ type AttentionShape struct {
 	KeyDim, ValueDim  int     // per head
 	Scale             float32 // of the scores, before the softmax
 
-	// First, [batch·seq], is the first position of its sequence that each row sees: the beginning of its document, where several are
-	// packed into a sequence. It does not decrease within a sequence and lies between 0 and the row's own position. Nil is 0 for all.
+	// First, [batch·seq], is the first position of its sequence that each row sees: the beginning
+	// of its document, where several are packed into a sequence. It does not decrease within a
+	// sequence and lies between 0 and the row's own position. Nil is 0 for all.
 	First []int32
 }
 
@@ -74,7 +75,8 @@ func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 	}
 }
 
-// CausalAttention computes o = softmax(scale·q·kᵀ)·v, every row seeing the rows up to its own, from s.First on where that is given.
+// CausalAttention computes o = softmax(scale·q·kᵀ)·v, every row seeing the rows up to its own, from
+// s.First on where that is given.
 //
 // q, k: [batch·seq, heads·keyDim], v, o: [batch·seq, heads·valueDim], one element type;
 // lse: [batch·heads·seq] receives each row's log-sum-exp for the backward pass.
@@ -132,15 +134,15 @@ func attentionHeads(ex *Exec, call operands, from, to int) {
 // span is the keys [from, to) that a row sees, counted from the first key of its block.
 type span struct{ from, to int }
 
-// firstKey returns the first key that a block of query rows from lo on is multiplied with: it begins a block itself, so that operands
-// lie as well as without First.
+// firstKey returns the first key that a block of query rows from lo on is multiplied with: it
+// begins a block itself, so that operands lie as well as without First.
 func (s AttentionShape) firstKey(b, lo int) int { return s.first(b, lo) / queryBlock * queryBlock }
 
 // tile views the first rows·cols elements of a flat scratch tensor as a matrix.
 func tile(t Tensor, rows, cols int) Matrix { return t.Slice(0, rows*cols).Reshape(rows, cols).Mat() }
 
-// softmaxRow sets row i of p to exp(scale·scores - max) where it is seen, and to zeros elsewhere. It
-// returns the inverse of their sum, by which the output is scaled later.
+// softmaxRow sets row i of p to exp(scale·scores - max) where it is seen, and to zeros elsewhere.
+// It returns the inverse of their sum, by which the output is scaled later.
 func softmaxRow(p Matrix, i int, seen span, scores []float32, scale float32, lse *float32) float32 {
 	scores = scores[seen.from:seen.to]
 	top := scale * vec.Max(scores)
@@ -245,7 +247,8 @@ func (t backwardTiles) backward(ex *Exec, p headProblem, s AttentionShape, lo, h
 	MatMulAdd(ex, t.dk.Slice(at, hi).Mat(), dscores.T(), q)
 }
 
-// softmaxBackwardRow sets row i of p and ds as vec.SoftmaxBackward does where it is seen, and to zeros elsewhere.
+// softmaxBackwardRow sets row i of p and ds as vec.SoftmaxBackward does where it is seen, and to
+// zeros elsewhere.
 func softmaxBackwardRow(p, ds Matrix, i int, seen span, scale float32, scores, dp []float32, lse, delta float32) {
 	scores, dp = scores[seen.from:seen.to], dp[seen.from:seen.to]
 	if p.dtype == BF16 {

@@ -19,7 +19,8 @@ var attentionShapes = []AttentionShape{
 	{Batch: 3, Seq: 150, Heads: 2, KeyDim: 8, ValueDim: 5, Scale: 0.4, First: slices.Concat(documents(150, 0, 3, 63, 64, 130), documents(150, 0), documents(150, 0, 65, 149))},
 }
 
-// documents returns the first position that each row of a sequence sees whose documents begin at the given positions.
+// documents returns the first position that each row of a sequence sees whose documents begin at
+// the given positions.
 func documents(seq int, begins ...int) []int32 {
 	first := make([]int32, seq)
 	for _, at := range begins {
@@ -201,7 +202,8 @@ func TestNaiveAttentionGradient(t *testing.T) {
 	}
 }
 
-// TestAttentionKeepsDocumentsApart: nothing of another document changes a bit of a row's output, or of the gradients that it gives.
+// TestAttentionKeepsDocumentsApart: nothing of another document changes a bit of a row's output, or
+// of the gradients that it gives.
 func TestAttentionKeepsDocumentsApart(t *testing.T) {
 	const seq, begin, end = 200, 70, 140 // of the document that stays
 	s := AttentionShape{Batch: 1, Seq: seq, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.4, First: documents(seq, 0, begin, end)}

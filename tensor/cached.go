@@ -6,8 +6,9 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Attention of new tokens over the rows that a sequence has kept of all its tokens: all heads share one row a token, whose
-// first columns are also its value. That is multi-head latent attention in its absorbed form.
+// Attention of new tokens over the rows that a sequence has kept of all its tokens: all heads share
+// one row a token, whose first columns are also its value. That is multi-head latent attention in
+// its absorbed form.
 
 // CachedRows is a sequence as CachedAttention sees it.
 type CachedRows struct {
@@ -15,12 +16,13 @@ type CachedRows struct {
 	Tokens int    // how many are new
 }
 
-// CachedAttention computes o = softmax(scale·q·kᵀ)·v for the new tokens of sequences of any lengths, each seeing the tokens
-// of its sequence up to itself. k is the sequence's rows, v their first valueDim columns.
+// CachedAttention computes o = softmax(scale·q·kᵀ)·v for the new tokens of sequences of any
+// lengths, each seeing the tokens of its sequence up to itself. k is the sequence's rows, v their
+// first valueDim columns.
 //
-// q: [tokens·heads, keyDim], o: [tokens·heads, valueDim], the heads of a token one below the other, and the new tokens of
-// one sequence below those of the one before; all of one element type. Scores and softmax are FP32. The bits of a
-// sequence's rows do not depend on the other sequences.
+// q: [tokens·heads, keyDim], o: [tokens·heads, valueDim], the heads of a token one below the other,
+// and the new tokens of one sequence below those of the one before; all of one element type. Scores
+// and softmax are FP32. The bits of a sequence's rows do not depend on the other sequences.
 func CachedAttention(ex *Exec, o, q Matrix, heads int, scale float32, sequences []CachedRows) {
 	defer ex.Profiling(profile.Attention).End()
 	c := cachedCall{o: o, q: q, heads: heads, scale: scale, sequences: sequences}
@@ -59,11 +61,12 @@ func (c *cachedCall) check() {
 	c.o.checkRows()
 }
 
-// stepBlock is the number of query rows whose scores are held at once if a sequence has one new token: few, so that the
-// heads of a single sequence are work for several threads.
+// stepBlock is the number of query rows whose scores are held at once if a sequence has one new
+// token: few, so that the heads of a single sequence are work for several threads.
 const stepBlock = 16
 
-// blockRows is the number of query rows that a block of s has. It depends on nothing but s, as do a row's bits.
+// blockRows is the number of query rows that a block of s has. It depends on nothing but s, as do a
+// row's bits.
 func (c *cachedCall) blockRows(s CachedRows) int {
 	if s.Tokens == 1 {
 		return stepBlock

@@ -68,7 +68,8 @@ func (c *cached) naive() (o, mag dense) {
 	return o, mag
 }
 
-// shapesOfCached are numbers of heads, widths, and sequences about the blocks of 16 and of 64 query rows.
+// shapesOfCached are numbers of heads, widths, and sequences about the blocks of 16 and of 64 query
+// rows.
 var shapesOfCached = []struct {
 	heads, keys, values int
 	positions, added    []int

@@ -11,8 +11,8 @@ import (
 // checksumChunk is the bytes of a tensor that have a hash of their own.
 const checksumChunk = 64 << 10
 
-// Checksum returns the XXH3 of the XXH3s of the tensor's bytes, 64 KiB at a time, as little-endian numbers. It does not
-// depend on the number of threads, on the element type or on the shape.
+// Checksum returns the XXH3 of the XXH3s of the tensor's bytes, 64 KiB at a time, as little-endian
+// numbers. It does not depend on the number of threads, on the element type or on the shape.
 func Checksum(ex *Exec, t Tensor) uint64 {
 	defer ex.Release(ex.Mark())
 	x := t.Bytes()

@@ -68,7 +68,8 @@ func TestChecksumSees(t *testing.T) {
 	try("two chunks swapped", swapped)
 }
 
-// BenchmarkChecksum gives the GB/s of the checksums of a tensor that the second-level cache holds and of one that no cache does.
+// BenchmarkChecksum gives the GB/s of the checksums of a tensor that the second-level cache holds
+// and of one that no cache does.
 func BenchmarkChecksum(b *testing.B) {
 	for _, bytes := range []int{256 << 10, max(64<<20, 2*cpuid.CPU.Cache.L3)} {
 		x := New(UINT8, bytes)

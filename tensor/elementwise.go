@@ -7,7 +7,8 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// Convert copies src to dst, rounding or widening where the element types differ. A nil ex is one thread.
+// Convert copies src to dst, rounding or widening where the element types differ. A nil ex is one
+// thread.
 func Convert(ex *Exec, dst, src Matrix) {
 	sameShape(dst, src)
 	ex.elementwise(convertRows, dst, src)
@@ -29,7 +30,8 @@ func convertRows(_ *Exec, m [5]Matrix) {
 	}
 }
 
-// Zero sets every element to zero, past the caches if they are many: who needs them next will find little of them there.
+// Zero sets every element to zero, past the caches if they are many: who needs them next will find
+// little of them there.
 func Zero(ex *Exec, t Tensor) {
 	x := t.Bytes()
 	rowParts(ex, tiles(len(x), pieceBytes), len(x)/4, x, zeroParts)
@@ -51,7 +53,8 @@ func zeroParts(_ *Exec, x []byte, lo, hi int) {
 	StreamingFence()
 }
 
-// Stash copies src to dst, of the same type and shape, past the caches: for what is read much later.
+// Stash copies src to dst, of the same type and shape, past the caches: for what is read much
+// later.
 func Stash(ex *Exec, dst, src Tensor) {
 	if dst.dtype != src.dtype || dst.dims != src.dims {
 		panic(fmt.Sprintf("tensor: Stash of %v %v to %v %v", src.dtype, src.Dims(), dst.dtype, dst.Dims()))

@@ -33,8 +33,9 @@ type Embedded struct {
 	IDs  []int32
 }
 
-// EmbedBackward adds row r of each Grad to row IDs[r] of dtable: [vocab, n] FP32. uses are the Embeds of one batch, at least one, all
-// of as many rows. The sum is by spans of so many rows, as in Wgrad; in a span come the rows of the first use, then those of the next.
+// EmbedBackward adds row r of each Grad to row IDs[r] of dtable: [vocab, n] FP32. uses are the
+// Embeds of one batch, at least one, all of as many rows. The sum is by spans of so many rows, as
+// in Wgrad; in a span come the rows of the first use, then those of the next.
 func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
 	dtable.checkFP32Rows()
 	if span < 1 {
@@ -125,8 +126,8 @@ type scatterTree struct {
 	room   Matrix // a sum for each level
 }
 
-// sum returns, in room from that level on, the sum of places, of which there is at least one, in spans [first, first+spans). A half
-// of the tree without places would add zeros.
+// sum returns, in room from that level on, the sum of places, of which there is at least one, in
+// spans [first, first+spans). A half of the tree without places would add zeros.
 func (t *scatterTree) sum(places []int32, first, spans, level int) []float32 {
 	if t.inSpan(places[0]) == t.inSpan(places[len(places)-1]) {
 		return t.leaf(places, level)

@@ -20,7 +20,8 @@ type Exec struct {
 
 	attention attentionCall // under way
 
-	// Progress is raised at every kernel, for whoever watches that the rank goes on; nil: nobody does.
+	// Progress is raised at every kernel, for whoever watches that the rank goes on; nil: nobody
+	// does.
 	Progress *atomic.Uint64
 
 	// Profile measures where the time of the goroutine that owns the Exec goes; nil: nothing does.
@@ -39,7 +40,8 @@ func NewParallelExec(threads int) *Exec {
 	return ex
 }
 
-// Close ends the threads of NewParallelExec, and leaves a team. The Exec computes on with one thread.
+// Close ends the threads of NewParallelExec, and leaves a team. The Exec computes on with one
+// thread.
 func (ex *Exec) Close() {
 	if ex.pool != nil {
 		ex.pool.joined.Store(false)

@@ -1,14 +1,14 @@
 package tensor
 
-// How the threads of a rank share a matrix product: each computes a cell of the result, for which it packs rows of a and columns of b.
-// Cells are cut so that little is packed more than once. Each element is summed by one thread in the order of the contraction, whatever
-// the number of threads.
+// How the threads of a rank share a matrix product: each computes a cell of the result, for which
+// it packs rows of a and columns of b. Cells are cut so that little is packed more than once. Each
+// element is summed by one thread in the order of the contraction, whatever the number of threads.
 
 // grid cuts a result into rows times cols cells.
 type grid struct{ rows, cols int }
 
-// tileCols and tileRows are what cells are made of. A result is not cut into cells of fewer than leastRows rows: with few rows, another
-// kernel would give other bits.
+// tileCols and tileRows are what cells are made of. A result is not cut into cells of fewer than
+// leastRows rows: with few rows, another kernel would give other bits.
 const (
 	tileCols  = 32
 	tileRows  = 32
@@ -21,7 +21,8 @@ func (ex *Exec) byCells(work int, o operands, body func(ex *Exec, o operands, lo
 	ex.inParts(o.grid.rows*o.grid.cols, 1, work, o, body)
 }
 
-// gridOf has as many cells as asked for, if c is large enough, and of those grids the one for which the least is packed.
+// gridOf has as many cells as asked for, if c is large enough, and of those grids the one for which
+// the least is packed.
 func gridOf(c, a, b Matrix, pieces int) grid {
 	var best grid
 	least := 0
@@ -39,7 +40,8 @@ func gridOf(c, a, b Matrix, pieces int) grid {
 	return best
 }
 
-// packWork is about how long packing n rows of a, or columns of b, takes for an element of k: more if it has to transpose them.
+// packWork is about how long packing n rows of a, or columns of b, takes for an element of k: more
+// if it has to transpose them.
 func packWork(n int, transpose bool) int {
 	if transpose {
 		return 2 * n

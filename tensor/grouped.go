@@ -39,11 +39,12 @@ func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 	})
 }
 
-// streamedGradient is how many elements the gradients of groups must have to be stored past the caches: of that many, in all layers,
-// the optimizer would find little there.
+// streamedGradient is how many elements the gradients of groups must have to be stored past the
+// caches: of that many, in all layers, the optimizer would find little there.
 const streamedGradient = 1 << 18
 
-// GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g; dw: [G, N, K] FP32.
+// GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group
+// g; dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bool) {
 	defer ex.Profiling(productFamily(x, len(ends) > 1, profile.Wgrad)).End()
 	if !accumulate {
@@ -77,8 +78,9 @@ func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
 	}
 }
 
-// byGroups calls body for parts [lo, hi) of the groups' products, o.grid.cols parts of the columns of each group in turn, of at least so
-// many columns. There are so many that threads which take one after the other end together, though some groups have more rows than others.
+// byGroups calls body for parts [lo, hi) of the groups' products, o.grid.cols parts of the columns
+// of each group in turn, of at least so many columns. There are so many that threads which take one
+// after the other end together, though some groups have more rows than others.
 func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	o.checkEnds()
 	pieces, groups := ex.pieces(work), len(o.ends)
@@ -92,7 +94,8 @@ func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, 
 // groupPart is some rows, those of a group, and some columns of its product.
 type groupPart struct{ group, row, endRow, col, endCol int }
 
-// groupPart returns part i of the products of all groups, with so many columns in all, unless the group is empty.
+// groupPart returns part i of the products of all groups, with so many columns in all, unless the
+// group is empty.
 func (o *operands) groupPart(i, cols int) (p groupPart, ok bool) {
 	p.group = i / o.grid.cols
 	if p.group > 0 {

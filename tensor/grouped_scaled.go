@@ -1,6 +1,7 @@
 package tensor
 
-// The three products of experts with block-scaled operands: as grouped.go, each with its blocks along the dimension that is summed over.
+// The three products of experts with block-scaled operands: as grouped.go, each with its blocks
+// along the dimension that is summed over.
 
 import (
 	"fmt"
@@ -9,9 +10,11 @@ import (
 	"spmoe/tensor/internal/gemm"
 )
 
-// GroupedMatMulScaled computes y = x·w[g]ᵀ for the rows of each group g, which ends before row ends[g]. A group may be empty.
+// GroupedMatMulScaled computes y = x·w[g]ᵀ for the rows of each group g, which ends before row
+// ends[g]. A group may be empty.
 //
-// x: [rows, K], w: [G·N, K], the weights of all groups one below the other; y: [rows, N], FP32 or BF16.
+// x: [rows, K], w: [G·N, K], the weights of all groups one below the other; y: [rows, N], FP32 or
+// BF16.
 func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
 	x.check()
 	w.check()
@@ -30,7 +33,8 @@ func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
 
 // GroupedDgradScaled computes dx = dy·w[g] for the rows of each group g.
 //
-// dy: [rows, N]; w: codes [G·N, K] with scales [G·ceil(N/32), K] of blocks along N; dx: [rows, K], FP32 or BF16.
+// dy: [rows, N]; w: codes [G·N, K] with scales [G·ceil(N/32), K] of blocks along N; dx: [rows, K],
+// FP32 or BF16.
 func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
 	dy.check()
 	n := dy.Codes.Cols
@@ -49,10 +53,11 @@ func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
 	})
 }
 
-// GroupedWgradScaled computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group g.
+// GroupedWgradScaled computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each
+// group g.
 //
-// dy: codes [rows, N], x: codes [rows, K], both with blocks along rows that begin anew in each group, those of a group below those of the
-// one before; dw: [G, N, K] FP32.
+// dy: codes [rows, N], x: codes [rows, K], both with blocks along rows that begin anew in each
+// group, those of a group below those of the one before; dw: [G, N, K] FP32.
 func GroupedWgradScaled(ex *Exec, dw Tensor, dy, x Scaled, ends []int32, accumulate bool) {
 	checkExtent(dy.Codes.Rows, x.Codes.Rows, "rows of x")
 	if !accumulate {
@@ -76,7 +81,8 @@ func GroupedWgradScaled(ex *Exec, dw Tensor, dy, x Scaled, ends []int32, accumul
 	})
 }
 
-// acrossRows returns columns [col, endCol) of n rows, whose blocks along them begin with row block of the scales, as an operand.
+// acrossRows returns columns [col, endCol) of n rows, whose blocks along them begin with row block
+// of the scales, as an operand.
 func (s Scaled) acrossRows(row, n, block, col, endCol int) Scaled {
 	s.Codes = s.Codes.RowSlice(row, row+n).ColSlice(col, endCol).T()
 	s.Scales = s.Scales.RowSlice(block, block+tiles(n, format.MXBlock)).ColSlice(col, endCol).T()

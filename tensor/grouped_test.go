@@ -108,7 +108,8 @@ func TestGroupedIsMatMulPerGroup(t *testing.T) {
 	})
 }
 
-// Gradients that are stored past the caches, on several threads, are those of one product after the other.
+// Gradients that are stored past the caches, on several threads, are those of one product after the
+// other.
 func TestGroupedWgradStreamed(t *testing.T) {
 	const rows, n, k = 300, 512, streamedGradient / 512 / 2
 	ex, one := NewParallelExec(3), NewExec()

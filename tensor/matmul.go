@@ -29,10 +29,11 @@ func MatMulAdd(ex *Exec, c, a, b Matrix) {
 
 // Wgrad computes the gradient of a linear layer's weight, dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
 //
-// dy: [rows, N], x: [rows, K], both FP32 or both BF16; dw: [N, K] FP32. Every span rows, those of one sequence, are
-// summed as if they were alone; the sums are added up as a balanced binary tree, whose first 2^i leaves of n, the largest
-// such number below n, are one half. So dw has the same bits however sequences are spread over ranks, if each has 2^j of
-// them and the ranks' gradients are added up in the same way.
+// dy: [rows, N], x: [rows, K], both FP32 or both BF16; dw: [N, K] FP32. Every span rows, those of
+// one sequence, are summed as if they were alone; the sums are added up as a balanced binary tree,
+// whose first 2^i leaves of n, the largest such number below n, are one half. So dw has the same
+// bits however sequences are spread over ranks, if each has 2^j of them and the ranks' gradients
+// are added up in the same way.
 func Wgrad(ex *Exec, dw, dy, x Matrix, span int, accumulate bool) {
 	defer ex.Profiling(productFamily(x, false, profile.Wgrad)).End()
 	checkMatMul(dw, dy.T(), x)
@@ -96,8 +97,9 @@ func checkMatMul(c, a, b Matrix) {
 	c.checkRows()
 }
 
-// AlikeRows is the most rows of a for which the bits of a row of a·b do not depend on how many rows there are: products of few rows of
-// BF16 or codes may have another order of summation than those of many.
+// AlikeRows is the most rows of a for which the bits of a row of a·b do not depend on how many rows
+// there are: products of few rows of BF16 or codes may have another order of summation than those
+// of many.
 func AlikeRows() int { return gemm.AlikeRows() }
 
 func (m Matrix) gemmView() gemm.View {

@@ -95,8 +95,8 @@ func TestMatMulPanics(t *testing.T) {
 	}
 }
 
-// TestRowsDoNotDependOnTheirNumber: with more rows than those of products that read b in place, a row of the result is the same however
-// many others there are.
+// TestRowsDoNotDependOnTheirNumber: with more rows than those of products that read b in place, a
+// row of the result is the same however many others there are.
 func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
 	ex := NewExec()
 	for _, dtype := range floats {

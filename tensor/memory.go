@@ -6,8 +6,9 @@ import (
 	"spmoe/tensor/internal/pages"
 )
 
-// largePages is Arrow's allocator on the Go heap, whose memory it asks the system to back by large pages. Weights that are read from
-// memory would otherwise miss the cache of address translations on every page, which holds them up as much as the reading.
+// largePages is Arrow's allocator on the Go heap, whose memory it asks the system to back by large
+// pages. Weights that are read from memory would otherwise miss the cache of address translations
+// on every page, which holds them up as much as the reading.
 type largePages struct{ memory.GoAllocator }
 
 // Allocate returns bytes, all 0, on a cache line's boundary.

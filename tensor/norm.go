@@ -60,8 +60,8 @@ func inverseRMS(squares float32, n int, eps float32) float32 {
 
 // RMSNormBackward computes dx, or adds to it, and adds to dw, from dy and what RMSNorm saw.
 //
-// With x̂ = x·rstd and g = dy·w:  dw += Σ dy·x̂  and  dx = rstd·(g - x̂·mean(g·x̂)). The sum is by spans of so many rows, as
-// in Wgrad.
+// With x̂ = x·rstd and g = dy·w:  dw += Σ dy·x̂  and  dx = rstd·(g - x̂·mean(g·x̂)). The sum is by
+// spans of so many rows, as in Wgrad.
 func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []float32, addToDX bool, span int) {
 	sameShape(dx, x)
 	sameShape(dy, x)
@@ -102,7 +102,8 @@ func (n norm) weightGradient(spans int) []float32 {
 	return n.dw.f32Row(0)
 }
 
-// normRun is the number of rows, at most, whose weight gradients are summed by one thread, whatever the number of threads.
+// normRun is the number of rows, at most, whose weight gradients are summed by one thread, whatever
+// the number of threads.
 const normRun = 32
 
 // normRuns is the number of runs in a span.

@@ -16,7 +16,8 @@ func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step in
 	return vec.NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale, step)
 }
 
-// AdamWState is the FP32 master weights that AdamW updates and both moments of their gradients, all of one length.
+// AdamWState is the FP32 master weights that AdamW updates and both moments of their gradients, all
+// of one length.
 type AdamWState struct{ Master, ExpAvg, ExpAvgSq Tensor }
 
 // Slice returns elements [lo, hi).
@@ -24,13 +25,14 @@ func (s AdamWState) Slice(lo, hi int) AdamWState {
 	return AdamWState{s.Master.Slice(lo, hi), s.ExpAvg.Slice(lo, hi), s.ExpAvgSq.Slice(lo, hi)}
 }
 
-// streamedBytes is how much AdamW must write elsewhere to write it past the caches: whoever reads it next would find little
-// of it there, and a store that allocates a line reads it first.
+// streamedBytes is how much AdamW must write elsewhere to write it past the caches: whoever reads
+// it next would find little of it there, and a store that allocates a line reads it first.
 const streamedBytes = 8 << 20
 
-// AdamW sets dst to what src becomes by the FP32 gradient, and work, FP32 or BF16, to the new master weights. All tensors are
-// of one length. dst may be src. A tensor of dst that overlaps another of dst, or one that is read without being that very
-// memory, panics. A large dst that is not src is fastest when its tensors begin at multiples of Alignment.
+// AdamW sets dst to what src becomes by the FP32 gradient, and work, FP32 or BF16, to the new
+// master weights. All tensors are of one length. dst may be src. A tensor of dst that overlaps
+// another of dst, or one that is read without being that very memory, panics. A large dst that is
+// not src is fastest when its tensors begin at multiples of Alignment.
 func AdamW(ex *Exec, dst, src AdamWState, work, grad Tensor, step AdamWStep) {
 	job := update{dst: dst.f32(), src: src.f32(), work: work, grad: grad.F32(), step: step}
 	job.check()
@@ -54,7 +56,8 @@ type update struct {
 	streams  bool // what is written is not in the caches afterwards
 }
 
-// check panics if lengths differ, or if what is written for one element may be read or written for another.
+// check panics if lengths differ, or if what is written for one element may be read or written for
+// another.
 func (u *update) check() {
 	all := [...]struct {
 		name string
@@ -91,7 +94,8 @@ func overlap(x, y []float32) bool {
 	return max(a, b)-min(a, b) < 4*uintptr(len(x))
 }
 
-// roundedRuns is how many runs are updated before their weights are rounded: they are still in the first-level cache.
+// roundedRuns is how many runs are updated before their weights are rounded: they are still in the
+// first-level cache.
 const roundedRuns = 2
 
 func updateRuns(ex *Exec, u update, lo, hi int) {
@@ -115,8 +119,8 @@ func stateRuns(s vec.AdamWState, lo, hi int) vec.AdamWState {
 	return vec.AdamWState{Master: ofRuns(s.Master, lo, hi), ExpAvg: ofRuns(s.ExpAvg, lo, hi), ExpAvgSq: ofRuns(s.ExpAvgSq, lo, hi)}
 }
 
-// SumSquares returns the sums of squares, in float64, of all pieces of that many elements of an FP32 tensor, the last of which may be
-// shorter. The result is valid until the next kernel of ex.
+// SumSquares returns the sums of squares, in float64, of all pieces of that many elements of an
+// FP32 tensor, the last of which may be shorter. The result is valid until the next kernel of ex.
 func SumSquares(ex *Exec, x Tensor, piece int) []float64 {
 	v := x.F32()
 	job := squares{x: v, piece: piece, sums: ex.scratchSums((len(v) + piece - 1) / piece)}

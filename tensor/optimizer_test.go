@@ -30,8 +30,9 @@ func TestAdamW(t *testing.T) {
 	}
 }
 
-// TestAdamWElsewhere: the update of another state has the bits of one in place, whatever the number of threads, the length
-// and where the memory begins, leaves the state that it reads, and gives the weights to work with in either type.
+// TestAdamWElsewhere: the update of another state has the bits of one in place, whatever the number
+// of threads, the length and where the memory begins, leaves the state that it reads, and gives the
+// weights to work with in either type.
 func TestAdamWElsewhere(t *testing.T) {
 	step := NewAdamWStep(3e-3, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
 	const large = streamedBytes/12 + 1000

@@ -2,13 +2,14 @@ package tensor
 
 // Work in independent parts on a rank's threads, for the kernels of this package and of others.
 
-// Parallel calls body for parts [lo, hi) that together cover n items, each part on one of the threads of ex with an Exec of
-// its own: scratch memory and an arena, whose tensors live until the part ends. It returns when all parts have.
+// Parallel calls body for parts [lo, hi) that together cover n items, each part on one of the
+// threads of ex with an Exec of its own: scratch memory and an arena, whose tensors live until the
+// part ends. It returns when all parts have.
 //
-// arg is whatever body needs; body should be a function of the package, not a closure, so that a warm call allocates
-// nothing. work is the size of the job, in operations of a matrix product that would take as long: little work stays on
-// the caller, as does what a part itself wants to run in parallel. Results must not depend on where parts begin. A panic
-// in a part is the caller's.
+// arg is whatever body needs; body should be a function of the package, not a closure, so that a
+// warm call allocates nothing. work is the size of the job, in operations of a matrix product that
+// would take as long: little work stays on the caller, as does what a part itself wants to run in
+// parallel. Results must not depend on where parts begin. A panic in a part is the caller's.
 func Parallel[A any](ex *Exec, n, work int, arg A, body func(ex *Exec, arg A, lo, hi int)) {
 	if n < 1 {
 		return
@@ -29,8 +30,8 @@ func onePart[A any](ex *Exec, arg A, lo, hi int, body func(ex *Exec, arg A, lo, 
 	body(ex, arg, lo, hi)
 }
 
-// A task is what all parts of one Parallel call read. A pool keeps one for each type of argument, because a closure
-// would be allocated for every call.
+// A task is what all parts of one Parallel call read. A pool keeps one for each type of argument,
+// because a closure would be allocated for every call.
 type task[A any] struct {
 	arg  A
 	body func(ex *Exec, arg A, lo, hi int)

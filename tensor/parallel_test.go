@@ -21,8 +21,8 @@ func (s sums) fill(ex *Exec, lo, hi int) {
 
 func fillSums(ex *Exec, s sums, lo, hi int) { s.fill(ex, lo, hi) }
 
-// TestParallel runs parts on 1 to 4 threads, with enough work and with too little to wake any, and wants the same results,
-// nothing allocated when warm, and the arenas as they were.
+// TestParallel runs parts on 1 to 4 threads, with enough work and with too little to wake any, and
+// wants the same results, nothing allocated when warm, and the arenas as they were.
 func TestParallel(t *testing.T) {
 	in := make([]float32, 50)
 	for i := range in {
@@ -52,7 +52,8 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// TestParallelOfManyTypes: calls with arguments of different types, nested ones too, do not mix them up.
+// TestParallelOfManyTypes: calls with arguments of different types, nested ones too, do not mix
+// them up.
 func TestParallelOfManyTypes(t *testing.T) {
 	ex := NewParallelExec(3)
 	defer ex.Close()

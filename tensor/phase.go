@@ -18,7 +18,8 @@ type Profiling struct {
 // End returns to the family of the work before.
 func (p Profiling) End() { p.ex.Enter(p.before) }
 
-// Enter tells the Profile of ex, if it has one, that work of family f begins, and returns the family of the work before.
+// Enter tells the Profile of ex, if it has one, that work of family f begins, and returns the
+// family of the work before.
 func (ex *Exec) Enter(f profile.Family) (before profile.Family) {
 	if ex == nil {
 		return profile.Rest
@@ -37,7 +38,8 @@ func productFamily(a Matrix, grouped bool, pass profile.Pass) profile.Family {
 	return profile.Product(profile.FP32, grouped, pass)
 }
 
-// passOf returns which product of a layer a·b is: weights come transposed in its forward pass, as they are in dgrad.
+// passOf returns which product of a layer a·b is: weights come transposed in its forward pass, as
+// they are in dgrad.
 func passOf(b Matrix) profile.Pass {
 	if b.colStride == 1 {
 		return profile.Dgrad

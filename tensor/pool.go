@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A pool is what a member of a team has under way: one kernel, in parts that whoever has time takes one after the other, so that one
-// whose core is slow, or who comes late, holds nobody up.
+// A pool is what a member of a team has under way: one kernel, in parts that whoever has time takes
+// one after the other, so that one whose core is slow, or who comes late, holds nobody up.
 type pool struct {
 	team    *Team
 	joined  atomic.Bool
@@ -45,7 +45,8 @@ func (p *pool) run(ex *Exec) {
 	}
 }
 
-// join waits for those that have begun, also when the owner's own part panics: they read its memory.
+// join waits for those that have begun, also when the owner's own part panics: they read its
+// memory.
 func (p *pool) join() {
 	p.working.Or(closed)
 	for spins := 1; p.working.Load() > closed; spins++ {
@@ -59,7 +60,8 @@ func (p *pool) join() {
 	}
 }
 
-// joinSpins is how often the owner looks before it lets others use its core: some 10 µs, as long as parts often differ.
+// joinSpins is how often the owner looks before it lets others use its core: some 10 µs, as long as
+// parts often differ.
 const joinSpins = 10000
 
 // take claims the next part, if there is one: its first item. Who finds none closes the work.
@@ -156,8 +158,9 @@ const (
 	morePieces = 2       // for each thread; what several pieces need is packed for each of them
 )
 
-// pieces is how many parts a product of so much work is best cut into: one for each thread that is likely to take one, and more of one
-// that takes so long that threads may come which are at work now.
+// pieces is how many parts a product of so much work is best cut into: one for each thread that is
+// likely to take one, and more of one that takes so long that threads may come which are at work
+// now.
 func (ex *Exec) pieces(work int) int {
 	if !ex.shares(work) {
 		return 1

@@ -95,8 +95,8 @@ func TestParallelParts(t *testing.T) {
 	}
 }
 
-// TestParallelPanics: a panic in any part reaches the caller when no part is under way any more, and the
-// threads work on.
+// TestParallelPanics: a panic in any part reaches the caller when no part is under way any more,
+// and the threads work on.
 func TestParallelPanics(t *testing.T) {
 	ex := NewParallelExec(3)
 	defer ex.Close()
@@ -147,8 +147,8 @@ func BenchmarkForkJoin(b *testing.B) {
 	}
 }
 
-// TestLateWake: a helper that wakes when all is done does nothing, neither of the work that it was woken for nor of none, and takes
-// part in what comes next.
+// TestLateWake: a helper that wakes when all is done does nothing, neither of the work that it was
+// woken for nor of none, and takes part in what comes next.
 func TestLateWake(t *testing.T) {
 	ex := NewParallelExec(2)
 	defer ex.Close()

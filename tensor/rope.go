@@ -31,7 +31,8 @@ func NewRotaryTable(positions int, freq []float64, scale float64) *RotaryTable {
 // Len returns the number of positions in the table.
 func (t *RotaryTable) Len() int { return t.cos.Dim(0) }
 
-// From returns the part of the table that begins at a position: row r of what it rotates is at position + r mod seq.
+// From returns the part of the table that begins at a position: row r of what it rotates is at
+// position + r mod seq.
 func (t *RotaryTable) From(position int) *RotaryTable {
 	return &RotaryTable{cos: t.cos.Slice(position, t.Len()), sin: t.sin.Slice(position, t.Len())}
 }

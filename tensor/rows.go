@@ -35,15 +35,17 @@ func words(x []BFloat16) []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.SliceData(x)), len(x))
 }
 
-// CopyStreaming copies src to dst, of the same length, past the caches: for what this core will not read again. The copy is visible to
-// other cores in order only after StreamingFence.
+// CopyStreaming copies src to dst, of the same length, past the caches: for what this core will not
+// read again. The copy is visible to other cores in order only after StreamingFence.
 func CopyStreaming(dst, src []byte) { stream.Copy(dst, src) }
 
-// StreamingFence makes what was copied by CopyStreaming visible before anything that is stored later.
+// StreamingFence makes what was copied by CopyStreaming visible before anything that is stored
+// later.
 func StreamingFence() { stream.Fence() }
 
-// SumRows sets dst to the sum over i of weights[i] times the BF16 row at rows[i], of the length of dst, in FP32 and in that order: the bits
-// of AddScaledBF16 row after row. Meanwhile it fetches the rows ahead, as many, which the next call will want.
+// SumRows sets dst to the sum over i of weights[i] times the BF16 row at rows[i], of the length of
+// dst, in FP32 and in that order: the bits of AddScaledBF16 row after row. Meanwhile it fetches the
+// rows ahead, as many, which the next call will want.
 func SumRows(dst []float32, rows, ahead []unsafe.Pointer, weights []float32) {
 	stream.Sum(dst, rows, ahead, weights)
 }

@@ -2,7 +2,8 @@ package tensor
 
 // Row kernels over matrices, on the threads of a rank.
 
-// rowWork is the number of a product's operations that take about as long as one element of a row kernel.
+// rowWork is the number of a product's operations that take about as long as one element of a row
+// kernel.
 const rowWork = 32
 
 // rowParts is Parallel for the elements of n rows or runs; without an Exec the caller does all.

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRowKernelsOnThreads runs every row kernel with several numbers of threads, on matrices with gaps between their rows and
-// without, and large enough for all of them.
+// TestRowKernelsOnThreads runs every row kernel with several numbers of threads, on matrices with
+// gaps between their rows and without, and large enough for all of them.
 func TestRowKernelsOnThreads(t *testing.T) {
 	for _, dtype := range floats {
 		for _, gap := range []int{0, 5} {

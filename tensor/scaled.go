@@ -9,7 +9,8 @@ import (
 
 // Scaled is a matrix of codes with one E8M0 scale for every 32 codes along a row, as OCP MX has it:
 // element (i, k) is decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN where the scale is 255.
-// Kernels multiply E4M3, E5M2 and INT8. Other elements are decoded in plain Go, with the same result.
+// Kernels multiply E4M3, E5M2 and INT8. Other elements are decoded in plain Go, with the same
+// result.
 //
 // Codes: UINT8 [rows, K], Scales: UINT8 [rows, ceil(K/32)]; both may be transposed or strided.
 type Scaled struct {
@@ -40,8 +41,8 @@ func MatMulScaledAdd(ex *Exec, c Matrix, a, b Scaled) {
 	ex.byScaledCells(operands{c: c, scaled: [2]Scaled{a, b}, accumulate: true})
 }
 
-// MatMulScaledSpans computes c = a·bᵀ, or c += a·bᵀ if accumulate, for an FP32 c, the sum over K cut into spans as the rows of
-// Wgrad; a span is a multiple of format.MXBlock or covers all.
+// MatMulScaledSpans computes c = a·bᵀ, or c += a·bᵀ if accumulate, for an FP32 c, the sum over K
+// cut into spans as the rows of Wgrad; a span is a multiple of format.MXBlock or covers all.
 func MatMulScaledSpans(ex *Exec, c Matrix, a, b Scaled, span int, accumulate bool) {
 	checkScaled(c, a, b)
 	checkSpan(c, span)

@@ -11,7 +11,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// scaledElements has the elements with kernels, which are written out by hand, and one that is only decoded.
+// scaledElements has the elements with kernels, which are written out by hand, and one that is only
+// decoded.
 var scaledElements = []*format.Element{format.E4M3, format.E5M2, format.INT8, format.E3M2}
 
 // quantised is a Scaled and what its elements are worth.

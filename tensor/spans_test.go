@@ -1,7 +1,7 @@
 package tensor
 
-// Gradients of weights by spans: a rank with the first half of the sequences and one with the second add up to what one rank with
-// all of them gets, bit for bit.
+// Gradients of weights by spans: a rank with the first half of the sequences and one with the
+// second add up to what one rank with all of them gets, bit for bit.
 
 import (
 	"fmt"
@@ -84,8 +84,8 @@ func differ(x, y []float32) int {
 	return -1
 }
 
-// TestEmbedBackwardOrder holds the sum for one id against the definition: rows of a span in order, use by use, spans as a tree, the last
-// span shorter than the others.
+// TestEmbedBackwardOrder holds the sum for one id against the definition: rows of a span in order,
+// use by use, spans as a tree, the last span shorter than the others.
 func TestEmbedBackwardOrder(t *testing.T) {
 	const rows, span = 17, 3
 	a, b := random(3, FP32, rows, 5), random(4, FP32, rows, 5)

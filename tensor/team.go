@@ -9,9 +9,10 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// A Team is the threads of the ranks that are goroutines of one process: the goroutine of each rank, a member, and helpers. A kernel's
-// parts are taken by its owner, by helpers, and by members that wait for other ranks: so a rank with more work than others, or on a slower
-// core, is not what all wait for. Results do not depend on who takes what.
+// A Team is the threads of the ranks that are goroutines of one process: the goroutine of each
+// rank, a member, and helpers. A kernel's parts are taken by its owner, by helpers, and by members
+// that wait for other ranks: so a rank with more work than others, or on a slower core, is not what
+// all wait for. Results do not depend on who takes what.
 type Team struct {
 	pools    []*pool // of the members
 	helpers  []*helper
@@ -30,10 +31,12 @@ type helper struct {
 	wake   chan struct{}
 }
 
-// spinTime is how long a helper looks for work before it sleeps: longer than what lies between kernels, such as the choice of experts.
+// spinTime is how long a helper looks for work before it sleeps: longer than what lies between
+// kernels, such as the choice of experts.
 const spinTime = 500 * time.Microsecond
 
-// NewTeam returns a team of so many members and threads for each. Close it when no member computes any more.
+// NewTeam returns a team of so many members and threads for each. Close it when no member computes
+// any more.
 func NewTeam(members, threads int) *Team {
 	t := &Team{}
 	for i := range members {
@@ -85,7 +88,8 @@ func (t *Team) rouse(home, n int) {
 	}
 }
 
-// help does a part of the work of some member, the first from home on that has any. It reports whether there was one.
+// help does a part of the work of some member, the first from home on that has any. It reports
+// whether there was one.
 func (t *Team) help(ex *Exec, home int) bool {
 	p, lo := t.claim(home)
 	if p != nil {
@@ -113,7 +117,8 @@ func (h *helper) loop() {
 	}
 }
 
-// look helps until there has been nothing to do for a while, and reports whether there was anything.
+// look helps until there has been nothing to do for a while, and reports whether there was
+// anything.
 func (h *helper) look() (helped bool) {
 	for begin := time.Now(); time.Since(begin) < spinTime; {
 		for range 16 {
@@ -125,7 +130,8 @@ func (h *helper) look() (helped bool) {
 	return false
 }
 
-// sleep returns when the helper is woken. Work that began before it was known to sleep, which woke nobody, ends it at once.
+// sleep returns when the helper is woken. Work that began before it was known to sleep, which woke
+// nobody, ends it at once.
 func (h *helper) sleep() {
 	h.team.sleepers.Add(1)
 	h.asleep.Store(true)
@@ -147,8 +153,8 @@ func (ex *Exec) Idle(waits bool) {
 	}
 }
 
-// Help does a part of what another member of the team computes, if there is one, and returns when it began. A rank calls it while it
-// waits, which takes no more than a part too long.
+// Help does a part of what another member of the team computes, if there is one, and returns when
+// it began. A rank calls it while it waits, which takes no more than a part too long.
 func (ex *Exec) Help() (begin time.Time, helped bool) {
 	if ex.pool == nil {
 		return begin, false
@@ -163,7 +169,8 @@ func (ex *Exec) Help() (begin time.Time, helped bool) {
 	return begin, true
 }
 
-// Share calls do for parts [lo, hi) of n items, in which so many bytes are moved, on the threads of ex.
+// Share calls do for parts [lo, hi) of n items, in which so many bytes are moved, on the threads of
+// ex.
 func (ex *Exec) Share(n, bytes int, do func(lo, hi int)) {
 	Parallel(ex, n, bytes*rowWork/4, do, func(_ *Exec, do func(lo, hi int), lo, hi int) { do(lo, hi) })
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestTeamShares: a member's work is done by another that waits, and by helpers, and each of them has scratch memory of its own.
+// TestTeamShares: a member's work is done by another that waits, and by helpers, and each of them
+// has scratch memory of its own.
 func TestTeamShares(t *testing.T) {
 	const members, threads = 2, 2
 	team := NewTeam(members, threads)
@@ -79,7 +80,8 @@ func TestTeamSameBits(t *testing.T) {
 	}
 }
 
-// TestTeamSeats: a member that has left makes room for another, and no more may join than there is room for.
+// TestTeamSeats: a member that has left makes room for another, and no more may join than there is
+// room for.
 func TestTeamSeats(t *testing.T) {
 	team := NewTeam(2, 1)
 	defer team.Close()

@@ -11,8 +11,9 @@ import (
 	"spmoe/tensor"
 )
 
-// OneSidedOverStandard returns the time of the one-sided exchange, there and back, over that of the standard one, measured in turns. Every
-// rank of c calls it with the same shape: tokens of each rank, hidden size, choices of a token, experts in all.
+// OneSidedOverStandard returns the time of the one-sided exchange, there and back, over that of the
+// standard one, measured in turns. Every rank of c calls it with the same shape: tokens of each
+// rank, hidden size, choices of a token, experts in all.
 func OneSidedOverStandard(c *collective.Comm, tokens, hidden, slots, experts int, quick bool) (float64, error) {
 	s := &suite{comm: c, rounds: 15, yield: func(Result) {}, ex: tensor.NewExec()}
 	if c.Shared() {

@@ -1,5 +1,5 @@
-// Package exchange measures the collectives and the token exchange of a world of ranks, against what the machine can copy and
-// against the ordinary exchange, in one run and in turns.
+// Package exchange measures the collectives and the token exchange of a world of ranks, against
+// what the machine can copy and against the ordinary exchange, in one run and in turns.
 package exchange
 
 import (
@@ -84,7 +84,8 @@ func (s *suite) lead() bool { return s.comm.Rank() == 0 }
 // An operation is measured in turns with others.
 type operation func() error
 
-// turns runs the operations in turns, each after a barrier, and returns the times of the slowest rank, in microseconds, sorted.
+// turns runs the operations in turns, each after a barrier, and returns the times of the slowest
+// rank, in microseconds, sorted.
 func (s *suite) turns(calls int, ops ...operation) ([][]float64, error) {
 	times := make([][]float64, len(ops))
 	for round := range s.rounds + 1 {
@@ -110,8 +111,8 @@ func (s *suite) turns(calls int, ops ...operation) ([][]float64, error) {
 	return times, nil
 }
 
-// report sums up the times of an operation of so many bytes. bus is what each rank moves for a byte of them; moved is the bytes that
-// all ranks together must at least read and write.
+// report sums up the times of an operation of so many bytes. bus is what each rank moves for a byte
+// of them; moved is the bytes that all ranks together must at least read and write.
 func (s *suite) report(name string, times []float64, bytes int, bus, moved float64, wrong int) {
 	if !s.lead() {
 		return

@@ -19,7 +19,8 @@ func (sh shape) String() string {
 	return fmt.Sprintf("%dx%d_top%d", sh.tokens, sh.hidden, sh.slots)
 }
 
-// roundTrip measures a layer's exchange there and back with experts that cost nothing, both ways in turns.
+// roundTrip measures a layer's exchange there and back with experts that cost nothing, both ways in
+// turns.
 func (s *suite) roundTrip(sh shape) error {
 	n := s.comm.Size()
 	experts := (sh.experts + n - 1) / n * n
@@ -40,7 +41,8 @@ func (s *suite) roundTrip(sh shape) error {
 		return err
 	}
 	wrong := oneSided.differs(standard)
-	// At least, every row is read once and written once for each choice, and each choice is read once and every sum written once.
+	// At least, every row is read once and written once for each choice, and each choice is read
+	// once and every sum written once.
 	row := float64(2 * sh.hidden * sh.tokens * n)
 	there, back := row*float64(1+sh.slots), row*float64(1+sh.slots)
 	bytes := 2 * sh.hidden * sh.tokens * sh.slots

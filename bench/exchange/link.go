@@ -16,8 +16,9 @@ import (
 // linkMessage is how many bytes each rank sends to measure a link's rate.
 const linkMessage = 4 << 20
 
-// Link measures between the hosts of c, whose every rank calls it. Results come on rank 0 alone: the latency and the rate of a link, and for
-// one layer's dispatch the time and the bytes between hosts of the flat exchange and of the hierarchical one.
+// Link measures between the hosts of c, whose every rank calls it. Results come on rank 0 alone:
+// the latency and the rate of a link, and for one layer's dispatch the time and the bytes between
+// hosts of the flat exchange and of the hierarchical one.
 func Link(c *collective.Comm, quick bool, yield func(Result)) error {
 	if len(c.Hosts()) < 2 {
 		return errors.New("all ranks are on one host: start them on two or more by mpirun, mpiexec or srun")
@@ -39,7 +40,8 @@ func Link(c *collective.Comm, quick bool, yield func(Result)) error {
 	return s.between(sh)
 }
 
-// latency measures half the way of a small message there and back, between the first ranks of two hosts.
+// latency measures half the way of a small message there and back, between the first ranks of two
+// hosts.
 func (s *suite) latency() error {
 	const turns = 100
 	messages, word := s.comm.NewMessages(collective.KindBarrier), s.ex.New(tensor.UINT8, 8).Bytes()
@@ -89,8 +91,8 @@ func (s *suite) rate() error {
 	return err
 }
 
-// between measures a layer's dispatch: flat, which sends a row for every choice, and hierarchical, which sends one for every host that a
-// token visits, in BF16 and in MXFP8.
+// between measures a layer's dispatch: flat, which sends a row for every choice, and hierarchical,
+// which sends one for every host that a token visits, in BF16 and in MXFP8.
 func (s *suite) between(sh shape) error {
 	n := s.comm.Size()
 	experts := (sh.experts + n - 1) / n * n

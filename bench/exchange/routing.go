@@ -1,6 +1,7 @@
 package exchange
 
-// What routing lets travel: with every expert to choose from, and with those of half the ranks only, as node-limited routing has it.
+// What routing lets travel: with every expert to choose from, and with those of half the ranks
+// only, as node-limited routing has it.
 
 import (
 	"fmt"
@@ -9,7 +10,8 @@ import (
 	"spmoe/collective/ep"
 )
 
-// routing reports the bytes of a token's row that leave its rank, if each choice takes one and if each rank that is visited does.
+// routing reports the bytes of a token's row that leave its rank, if each choice takes one and if
+// each rank that is visited does.
 func (s *suite) routing(sh shape) error {
 	n := s.comm.Size()
 	layout, err := ep.NewLayout((sh.experts+n-1)/n*n, n)
@@ -35,7 +37,8 @@ func (s *suite) routing(sh shape) error {
 	return nil
 }
 
-// choices are those of a batch: distinct experts, equally likely, of so many ranks, which are so too.
+// choices are those of a batch: distinct experts, equally likely, of so many ranks, which are so
+// too.
 func choices(layout ep.Layout, sh shape, ranks int) []int32 {
 	rng := rand.New(rand.NewPCG(1, uint64(ranks)))
 	var topk []int32

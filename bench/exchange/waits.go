@@ -6,7 +6,8 @@ import (
 	"spmoe/collective"
 )
 
-// Waits returns how long each rank (first index) has waited for each other one on c so far. Every rank calls it.
+// Waits returns how long each rank (first index) has waited for each other one on c so far. Every
+// rank calls it.
 func Waits(c *collective.Comm) ([][]time.Duration, error) {
 	n := c.Size()
 	own, all := make([]int64, n), make([]int64, n*n)

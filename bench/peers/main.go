@@ -1,6 +1,7 @@
-// Peers holds the engine's matrix products against those of other libraries, on one core. Each library has a program in
-// src, which this one builds, starts and asks for one short measurement after the other, in turns with the engine's
-// kernels and the core's peak, so that a busy neighbour or a moving clock hits all. Nothing else needs the libraries.
+// Peers holds the engine's matrix products against those of other libraries, on one core. Each
+// library has a program in src, which this one builds, starts and asks for one short measurement
+// after the other, in turns with the engine's kernels and the core's peak, so that a busy neighbour
+// or a moving clock hits all. Nothing else needs the libraries.
 //
 //	make -C bench/peers
 package main
@@ -124,8 +125,8 @@ func compete(contest *bench.Contest, peers []*peer, p bench.Product, rounds int,
 	return outcome(p, names, taken), nil
 }
 
-// outcome sums up the rates of all sides, of which the first is the peak and the second the engine; the engine is compared
-// with the best peer, round by round.
+// outcome sums up the rates of all sides, of which the first is the peak and the second the engine;
+// the engine is compared with the best peer, round by round.
 func outcome(p bench.Product, names []string, taken [][]float64) row {
 	r := row{product: p, peak: bench.Median(taken[0]), sides: map[string]contender{}}
 	best := -1

@@ -43,8 +43,8 @@ type peer struct {
 	out     *bufio.Scanner
 }
 
-// start builds and starts all programs. What cannot be built is named, with the package that it needs, and left out; it
-// is an error if nothing is left.
+// start builds and starts all programs. What cannot be built is named, with the package that it
+// needs, and left out; it is an error if nothing is left.
 func start(out io.Writer) (peers []*peer, err error) {
 	folder, err := os.MkdirTemp("", "peers")
 	if err != nil {

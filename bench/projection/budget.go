@@ -30,7 +30,8 @@ func Project(r Run, set Settings) (Budget, error) {
 	return e.budget(memory), nil
 }
 
-// throughput is Project's tokens a second alone, for samples and sweeps; the run is known to be possible.
+// throughput is Project's tokens a second alone, for samples and sweeps; the run is known to be
+// possible.
 func throughput(r Run, set Settings) (float64, error) {
 	e, err := newChecked(r, set)
 	if err != nil {
@@ -65,7 +66,8 @@ func (e *estimator) budget(memory Memory) Budget {
 	return b
 }
 
-// executed are the FLOPs that a token really costs: with recomputation, duplicates and what the mask leaves of the scores.
+// executed are the FLOPs that a token really costs: with recomputation, duplicates and what the
+// mask leaves of the scores.
 func (e *estimator) executed() (sum float64) {
 	list := func(all []moe.LinearLayer, n int) {
 		for _, l := range all {

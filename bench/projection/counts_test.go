@@ -17,8 +17,8 @@ func modelOf(t *testing.T, name string, mtp bool) Model {
 	return m
 }
 
-// rounded compares a number with one that is given to so many decimals. A part in ten thousand is for the weights of norms, which some count
-// as products.
+// rounded compares a number with one that is given to so many decimals. A part in ten thousand is
+// for the weights of norms, which some count as products.
 func rounded(t *testing.T, what string, got, want float64, decimals int) {
 	t.Helper()
 	if math.Abs(got-want) > 0.5*math.Pow10(-decimals)+1e-4*math.Abs(want) {

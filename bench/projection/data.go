@@ -1,6 +1,7 @@
 package projection
 
-// The data files, which are part of the program: hardware, kernel efficiencies, parameters with their priors, published figures.
+// The data files, which are part of the program: hardware, kernel efficiencies, parameters with
+// their priors, published figures.
 
 import (
 	"cmp"
@@ -33,7 +34,8 @@ type contents struct {
 	h200Rows   []calibrationRow
 }
 
-// data decodes the files of this program once. That they are well formed is tested, so that an error is a programming mistake.
+// data decodes the files of this program once. That they are well formed is tested, so that an
+// error is a programming mistake.
 var data = sync.OnceValue(func() *contents {
 	c, err := readContents(files)
 	if err != nil {

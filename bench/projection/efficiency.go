@@ -1,6 +1,7 @@
 package projection
 
-// How much of a GPU's peak a product reaches: tables of measured shapes, between which the nearest ones are averaged.
+// How much of a GPU's peak a product reaches: tables of measured shapes, between which the nearest
+// ones are averaged.
 
 import "math"
 
@@ -56,7 +57,8 @@ const (
 	hopperFP8  = 1979e12
 )
 
-// hopperTable turns the H200's forward products into efficiencies; its backward ones are taken to be as fast.
+// hopperTable turns the H200's forward products into efficiencies; its backward ones are taken to
+// be as fast.
 func hopperTable(rows []calibrationRow) (table []efficiency) {
 	for _, r := range rows {
 		flops, ok := r.product()
@@ -99,8 +101,9 @@ func newKernels(list []efficiency) *kernels {
 // far is the distance, in powers of two, beyond which a shape counts as extrapolated.
 const far = 2.0
 
-// share returns what part of its peak a product of rows by [out, in] reaches, and how far away the nearest measured shape is. Shapes count
-// by the fourth power of their nearness, so that one that was measured decides alone.
+// share returns what part of its peak a product of rows by [out, in] reaches, and how far away the
+// nearest measured shape is. Shapes count by the fourth power of their nearness, so that one that
+// was measured decides alone.
 func (k *kernels) share(op string, p pass, fp8 bool, rows float64, in, out int) (share, distance float64) {
 	at := pointOf(rows, in, out)
 	distance = math.Inf(1)

@@ -1,6 +1,7 @@
 package projection
 
-// What a projection must get right before it is believed: counts, published FLOPs, exchange times, and how far off held-out rows may be.
+// What a projection must get right before it is believed: counts, published FLOPs, exchange times,
+// and how far off held-out rows may be.
 
 import (
 	"fmt"
@@ -65,7 +66,8 @@ func CountGates() (all []Gate) {
 	return all
 }
 
-// table7 are the mean times of dispatch and combine, us, of 4096 tokens a rank on H100 with 400 Gb/s a GPU. Source: arXiv 2603.07685, table 7.
+// table7 are the mean times of dispatch and combine, us, of 4096 tokens a rank on H100 with 400
+// Gb/s a GPU. Source: arXiv 2603.07685, table 7.
 var table7 = []struct {
 	ranks           int
 	standard, dedup float64
@@ -73,7 +75,8 @@ var table7 = []struct {
 	{8, (1265 + 1277) / 2.0, (661 + 624) / 2.0}, {16, (5774 + 5628) / 2.0, (1485 + 1688) / 2.0}, {32, (8059 + 7815) / 2.0, (3064 + 3088) / 2.0}, {64, (9164 + 8727) / 2.0, (4626 + 4398) / 2.0},
 }
 
-// ExchangeGates hold the exchange's times against the published table; the limit is asked of the row with the target's shape.
+// ExchangeGates hold the exchange's times against the published table; the limit is asked of the
+// row with the target's shape.
 func ExchangeGates() (all []Gate, err error) {
 	for _, row := range table7 {
 		for _, dedup := range []bool{false, true} {

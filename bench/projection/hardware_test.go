@@ -103,7 +103,8 @@ func FuzzParseHardware(f *testing.F) {
 	})
 }
 
-// Every number of every data file has its unit, source and kind, and files that lack something are not read.
+// Every number of every data file has its unit, source and kind, and files that lack something are
+// not read.
 func TestDataFiles(t *testing.T) {
 	list, err := fs.Glob(files, "data/hardware/*.json")
 	if err != nil {

@@ -1,6 +1,7 @@
 package projection
 
-// The headline: DeepSeek-V3 671B on 256 B200. One residual is fitted on the published 651 tokens/s; 859 and 918 are predicted, never fitted.
+// The headline: DeepSeek-V3 671B on 256 B200. One residual is fitted on the published 651 tokens/s;
+// 859 and 918 are predicted, never fitted.
 
 import (
 	"fmt"
@@ -31,11 +32,12 @@ func Scenarios() []Scenario {
 	}
 }
 
-// Target is the run that the headline begins with, as published: 671B on 256 B200 in BF16 with the standard all-to-all.
+// Target is the run that the headline begins with, as published: 671B on 256 B200 in BF16 with the
+// standard all-to-all.
 func Target() Run { return publishedRun("nebius-bf16") }
 
-// Carried returns the residual that a run inherits from the calibration: framework time of TorchTitan's 671B on B200, and none for any
-// other stack, model or GPU.
+// Carried returns the residual that a run inherits from the calibration: framework time of
+// TorchTitan's 671B on B200, and none for any other stack, model or GPU.
 func Carried(r Run, set Settings) (float64, error) {
 	if r.Model != "671B" || !strings.EqualFold(r.GPU, "B200") || r.Hardware != nil || r.Stack != "titan_standard" && r.Stack != "titan_deepep" {
 		return 0, nil

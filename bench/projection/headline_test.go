@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// frozen is the parameter file that the figures below were made with. Whoever changes a parameter says so here, and in the figures.
+// frozen is the parameter file that the figures below were made with. Whoever changes a parameter
+// says so here, and in the figures.
 const frozen = "1fe27c694f8ffc7b5374faecf648877ab0d03e69b8f76574043f7d196bade9d6"
 
 func TestFrozen(t *testing.T) {
@@ -58,7 +59,8 @@ func TestHeadline(t *testing.T) {
 	rounded(t, "step at 651, s", b.Budgets[0].Step, 201.3, 1)
 }
 
-// Intervals hold the published figures, are the same for the same seed, and grow with the discrepancy.
+// Intervals hold the published figures, are the same for the same seed, and grow with the
+// discrepancy.
 func TestIntervals(t *testing.T) {
 	sigma, err := Discrepancy()
 	if err != nil {

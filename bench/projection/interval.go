@@ -1,6 +1,7 @@
 package projection
 
-// Intervals: seeded Monte Carlo over the priors, times a discrepancy that held-out rows have shown; and one parameter at a time.
+// Intervals: seeded Monte Carlo over the priors, times a discrepancy that held-out rows have shown;
+// and one parameter at a time.
 
 import (
 	"cmp"
@@ -9,7 +10,8 @@ import (
 	"slices"
 )
 
-// interval returns the 10th and 90th percentile of f over samples of the priors, each times a lognormal factor of this sigma.
+// interval returns the 10th and 90th percentile of f over samples of the priors, each times a
+// lognormal factor of this sigma.
 func interval(samples int, seed uint64, sigma float64, f func(Settings) (float64, error)) (out [2]float64, err error) {
 	rng := rand.New(rand.NewPCG(seed, 0x5eed))
 	values := make([]float64, 0, samples)
@@ -42,8 +44,8 @@ type Range struct {
 // Width is half the interval over its middle.
 func (r Range) Width() float64 { return (r.P90 - r.P10) / (r.P90 + r.P10) }
 
-// Intervals returns the ranges of a scenario's three throughputs. Every sample fits its own residual on 651, so that only what differs
-// between the runs is uncertain.
+// Intervals returns the ranges of a scenario's three throughputs. Every sample fits its own
+// residual on 651, so that only what differs between the runs is uncertain.
 func (s Scenario) Intervals(samples int, seed uint64, sigma float64) (out [3]Range, err error) {
 	rng := rand.New(rand.NewPCG(seed, 0x5ce))
 	var values [3][]float64
@@ -74,7 +76,8 @@ func (s Scenario) Intervals(samples int, seed uint64, sigma float64) (out [3]Ran
 	return out, nil
 }
 
-// RunInterval is the range of one run's throughput. A run that carries the calibration's residual carries that of each sample.
+// RunInterval is the range of one run's throughput. A run that carries the calibration's residual
+// carries that of each sample.
 func RunInterval(r Run, samples int, seed uint64, sigma float64) (Range, error) {
 	rng := rand.New(rand.NewPCG(seed, 0x5eed))
 	values := make([]float64, 0, samples)
@@ -94,7 +97,8 @@ func RunInterval(r Run, samples int, seed uint64, sigma float64) (Range, error) 
 	return Range{quantile(values, .1), quantile(values, .5), quantile(values, .9), sigma}, nil
 }
 
-// Discrepancy is the spread of the held-out residuals of H1 and H2, which the target's intervals contain.
+// Discrepancy is the spread of the held-out residuals of H1 and H2, which the target's intervals
+// contain.
 func Discrepancy() (float64, error) {
 	sum, n := 0.0, 0
 	for _, r := range Rows() {
@@ -117,7 +121,8 @@ type Swing struct {
 	AtLow, AtHigh float64 // tokens a second
 }
 
-// Tornado returns the parameters' effects on f, tokens a second, largest first; those below half a token are left out.
+// Tornado returns the parameters' effects on f, tokens a second, largest first; those below half a
+// token are left out.
 func Tornado(f func(Settings) (float64, error)) ([]Swing, error) {
 	var all []Swing
 	for i, p := range Parameters() {
@@ -148,8 +153,8 @@ func sortSwings(all []Swing) {
 	})
 }
 
-// HeadlineTornado is the tornado of DeepEP as run, with the two readings of that run that no kernel's rate comes near: whether tokens are
-// duplicated, and whether routing is random.
+// HeadlineTornado is the tornado of DeepEP as run, with the two readings of that run that no
+// kernel's rate comes near: whether tokens are duplicated, and whether routing is random.
 func HeadlineTornado() ([]Swing, error) {
 	asRun := Scenarios()[0]
 	all, err := Tornado(asRun.Throughput(1))
@@ -178,7 +183,8 @@ func HeadlineTornado() ([]Swing, error) {
 	return all, nil
 }
 
-// Throughput returns a function of the settings for [Tornado]: the scenario's run i, calibrated anew each time.
+// Throughput returns a function of the settings for [Tornado]: the scenario's run i, calibrated
+// anew each time.
 func (s Scenario) Throughput(i int) func(Settings) (float64, error) {
 	runs := s.runs()
 	return func(set Settings) (float64, error) {

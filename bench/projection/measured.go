@@ -1,6 +1,7 @@
 package projection
 
-// What an engine's run says: its routing in a projection, and, for comparison, a projection from its own times alone.
+// What an engine's run says: its routing in a projection, and, for comparison, a projection from
+// its own times alone.
 
 import (
 	"fmt"
@@ -11,7 +12,8 @@ import (
 	"spmoe/bench/ratios"
 )
 
-// FromRatios returns the routing that a run measured, for expert parallelism of ep ranks: the spread of the nearest layout that it counted.
+// FromRatios returns the routing that a run measured, for expert parallelism of ep ranks: the
+// spread of the nearest layout that it counted.
 func FromRatios(f ratios.File, ep int) (*Routed, error) {
 	p, ok := f.At(ep)
 	if !ok {
@@ -24,7 +26,8 @@ func FromRatios(f ratios.File, ep int) (*Routed, error) {
 	}, nil
 }
 
-// Mismatch says how the measured model's routing differs in kind from the projected one's, or nothing.
+// Mismatch says how the measured model's routing differs in kind from the projected one's, or
+// nothing.
 func Mismatch(f ratios.File, m Model) string {
 	var list []string
 	for _, d := range []struct {
@@ -41,8 +44,9 @@ func Mismatch(f ratios.File, m Model) string {
 	return "the measured router has " + strings.Join(list, ", ") + ": its imbalance is an assumption here"
 }
 
-// EngineOnly projects the two later runs of the headline from this machine's ratios of times alone: the exchange's and the grouped products'
-// shares of its step, each shortened by its own ratio. It is shown to say what such a projection is worth, and is no part of the model.
+// EngineOnly projects the two later runs of the headline from this machine's ratios of times alone:
+// the exchange's and the grouped products' shares of its step, each shortened by its own ratio. It
+// is shown to say what such a projection is worth, and is no part of the model.
 func EngineOnly(f ratios.File) (deepEP, mxfp8 float64, ok bool) {
 	exchange, grouped := f.Phases["exchange"], 0.0
 	for name, share := range f.Phases {

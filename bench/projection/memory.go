@@ -1,7 +1,7 @@
 package projection
 
-// What the fullest GPU must hold, estimated from the layout. Activations follow Megatron's count: what the backward pass needs of each
-// layer and microbatch in flight.
+// What the fullest GPU must hold, estimated from the layout. Activations follow Megatron's count:
+// what the backward pass needs of each layer and microbatch in flight.
 
 import (
 	"math"
@@ -28,8 +28,9 @@ func keptShare(recompute string) float64 {
 	return map[string]float64{"none": 1, "selective": 0.5, "full": 0.06}[recompute]
 }
 
-// memory of the GPU that has the most layers. Weights are BF16 (and their MXFP8 codes where all linears are quantised), gradients FP32, the
-// optimizer's 12 bytes a parameter sharded over the data-parallel group, as are TorchTitan's weights and gradients without a pipeline.
+// memory of the GPU that has the most layers. Weights are BF16 (and their MXFP8 codes where all
+// linears are quantised), gradients FP32, the optimizer's 12 bytes a parameter sharded over the
+// data-parallel group, as are TorchTitan's weights and gradients without a pipeline.
 func (r Run) memory(m Model) Memory {
 	c := m.Count(r.Seq)
 	expert := 3 * float64(m.Dim) * float64(m.ExpertInter)

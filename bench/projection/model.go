@@ -1,6 +1,7 @@
 package projection
 
-// What a model costs, counted from the linear layers of the configuration that trains it: the FLOPs of a token, bytes of the exchange.
+// What a model costs, counted from the linear layers of the configuration that trains it: the FLOPs
+// of a token, bytes of the exchange.
 
 import (
 	"fmt"
@@ -9,8 +10,8 @@ import (
 	"spmoe/mx"
 )
 
-// Model is a model to project: a configuration of this engine, or one of its shape with grouped-query attention, of which the published
-// rows have some.
+// Model is a model to project: a configuration of this engine, or one of its shape with
+// grouped-query attention, of which the published rows have some.
 type Model struct {
 	Name string
 	moe.Config
@@ -20,7 +21,8 @@ type Model struct {
 // flops returns the FLOPs of the forward products of one token in one layer.
 func flops(l moe.LinearLayer) float64 { return 2 * float64(l.Params()) * float64(l.Met) }
 
-// linears returns the linear layers of some parts, in that order. Grouped-query attention has projections of its own.
+// linears returns the linear layers of some parts, in that order. Grouped-query attention has
+// projections of its own.
 func (m Model) linears(mtp bool, parts ...moe.Part) (all []moe.LinearLayer) {
 	known := m.Linears()
 	all = make([]moe.LinearLayer, 0, len(known))
@@ -38,7 +40,8 @@ func (m Model) linears(mtp bool, parts ...moe.Part) (all []moe.LinearLayer) {
 	return all
 }
 
-// groupedQuery lists the projections of one layer's grouped-query attention, queries, keys and values in one.
+// groupedQuery lists the projections of one layer's grouped-query attention, queries, keys and
+// values in one.
 func (m Model) groupedQuery() []moe.LinearLayer {
 	heads := m.Heads * m.ValueDim
 	return []moe.LinearLayer{
@@ -55,7 +58,8 @@ func (m Model) moeLayer() []moe.LinearLayer {
 
 func (m Model) head() []moe.LinearLayer { return m.linears(false, moe.Head) }
 
-// mtp is one more Mixture-of-Experts layer, the projection that joins two hidden states, and the head once more.
+// mtp is one more Mixture-of-Experts layer, the projection that joins two hidden states, and the
+// head once more.
 func (m Model) mtp() []moe.LinearLayer {
 	if m.MTPLayers == 0 {
 		return nil
@@ -74,8 +78,9 @@ func (m Model) keys() int {
 	return m.KeyDim()
 }
 
-// Counts are what a token of the model costs, in parameters and FLOPs. Source: 2 FLOPs a parameter and token; scores and values
-// 2·S·heads·(key + value dimension), half of it where the mask is causal.
+// Counts are what a token of the model costs, in parameters and FLOPs. Source: 2 FLOPs a parameter
+// and token; scores and values 2·S·heads·(key + value dimension), half of it where the mask is
+// causal.
 type Counts struct {
 	Total, Active float64 // parameters, embeddings included; the MTP module left out
 	Matmul        float64 // parameters that a token is multiplied with: Active without the look-up
@@ -130,8 +135,9 @@ func (m Model) attentionFLOPs(seq int) float64 {
 	return float64(seq) * float64(m.Heads) * float64(m.keys()+m.ValueDim)
 }
 
-// TrainFLOPs is what training counts for a token: three times the forward pass, without recomputation. Megatron counts causal scores and the
-// MTP module; TorchTitan all scores and no MTP.
+// TrainFLOPs is what training counts for a token: three times the forward pass, without
+// recomputation. Megatron counts causal scores and the MTP module; TorchTitan all scores and no
+// MTP.
 func (m Model) TrainFLOPs(seq int, causal bool) float64 {
 	c := m.Count(seq)
 	forward := 2*c.Matmul + c.MTP
@@ -145,7 +151,8 @@ func (m Model) TrainFLOPs(seq int, causal bool) float64 {
 	return 3 * (forward + attention)
 }
 
-// RowBytes is what one copy of a token takes on the wire: BF16, or MXFP8 codes with a scale a block of 32.
+// RowBytes is what one copy of a token takes on the wire: BF16, or MXFP8 codes with a scale a block
+// of 32.
 func (m Model) RowBytes(wire string) float64 {
 	if wire == "mxfp8" {
 		return float64(m.Dim) * mx.E4M3.BytesPerElement()
@@ -153,7 +160,8 @@ func (m Model) RowBytes(wire string) float64 {
 	return 2 * float64(m.Dim)
 }
 
-// ModelByName returns a flavor of the engine, with one MTP module if asked, or a published model of the data files.
+// ModelByName returns a flavor of the engine, with one MTP module if asked, or a published model of
+// the data files.
 func ModelByName(name string, mtp bool) (Model, error) {
 	if c, err := moe.FlavorByName(name); err == nil {
 		if mtp {

@@ -1,6 +1,7 @@
 package projection
 
-// Parameters: what no file of hardware or kernels says, each with a prior from which intervals are drawn.
+// Parameters: what no file of hardware or kernels says, each with a prior from which intervals are
+// drawn.
 
 import (
 	"fmt"

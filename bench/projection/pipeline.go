@@ -2,8 +2,8 @@ package projection
 
 // How a pipeline's stages are cut, and what its bubble costs.
 
-// cut divides blocks, in order, into as many runs as chunks so that the largest is as small as can be, and returns the share of the
-// fullest GPU over the mean, chunk i lying on GPU i mod gpus.
+// cut divides blocks, in order, into as many runs as chunks so that the largest is as small as can
+// be, and returns the share of the fullest GPU over the mean, chunk i lying on GPU i mod gpus.
 func cut(blocks []float64, chunks, gpus int) (imbalance float64) {
 	total, largest := 0.0, 0.0
 	for _, b := range blocks {
@@ -49,5 +49,6 @@ func pieces(blocks []float64, limit float64) int {
 	return n
 }
 
-// bubble is the idle share of an interleaved 1F1B schedule relative to the busy time: (pp-1)/(microbatches·vp).
+// bubble is the idle share of an interleaved 1F1B schedule relative to the busy time:
+// (pp-1)/(microbatches·vp).
 func (r Run) bubble() float64 { return float64(r.PP-1) / (r.microBatches() * float64(r.VP)) }

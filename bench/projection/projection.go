@@ -1,9 +1,11 @@
-// Package projection says what a Mixture-of-Experts recipe would do on a cluster of GPUs: tokens a second, where the time goes, and what
-// MXFP8 and a one-sided exchange each buy.
+// Package projection says what a Mixture-of-Experts recipe would do on a cluster of GPUs: tokens a
+// second, where the time goes, and what MXFP8 and a one-sided exchange each buy.
 //
-// Its unit is GPU-milliseconds a token, t = 1000 / (tokens a second of a GPU). That adds up over layers whatever tensor, pipeline and
-// expert parallelism are, as long as no work is done twice. A [Budget] is the sum of terms, each a formula over exact counts, a hardware
-// file, tables of kernel efficiencies and parameters; every term says where its numbers come from. docs/projection.md has the formulas.
+// Its unit is GPU-milliseconds a token, t = 1000 / (tokens a second of a GPU). That adds up over
+// layers whatever tensor, pipeline and expert parallelism are, as long as no work is done twice. A
+// [Budget] is the sum of terms, each a formula over exact counts, a hardware file, tables of kernel
+// efficiencies and parameters; every term says where its numbers come from. docs/projection.md has
+// the formulas.
 package projection
 
 import (

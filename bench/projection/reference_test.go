@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// simplified is the arithmetic of a model with nothing but published exchange times and one rate of grouped products: what the full model
-// must reduce to. Times are GPU-ms a token of DeepSeek-V3 with everything computed again.
+// simplified is the arithmetic of a model with nothing but published exchange times and one rate of
+// grouped products: what the full model must reduce to. Times are GPU-ms a token of DeepSeek-V3
+// with everything computed again.
 type simplified struct {
 	model Model
 	t0    float64
@@ -26,7 +27,8 @@ func (s simplified) grouped(tflops float64) float64 {
 	return millis(4*s.model.Count(8192).Routed, tflops*1e12)
 }
 
-// predict returns tokens a second with the exchange saved, experts that work so often, a credit for the shuffle, and MXFP8.
+// predict returns tokens a second with the exchange saved, experts that work so often, a credit for
+// the shuffle, and MXFP8.
 func (s simplified) predict(saved, copies, credit, tflops, speedup float64) (deep, mx float64) {
 	a := s.t0 - saved + (copies-1)*s.grouped(tflops) - credit
 	return 1e3 / a, 1e3 / (a - copies*s.grouped(tflops)*(1-1/speedup))
@@ -85,8 +87,8 @@ func TestReference(t *testing.T) {
 	rounded(t, "with bubble and optimizer", 1000/(layer*64.5/(1-2.06/19.926-0.29/19.926)), 1744, 0)
 }
 
-// The full model reduces to the simplified one: with its own exchange times and rates put in, its scenarios give the same throughput but for
-// what the pipeline stretches.
+// The full model reduces to the simplified one: with its own exchange times and rates put in, its
+// scenarios give the same throughput but for what the pipeline stretches.
 func TestScenariosAreTheSimplifiedOnes(t *testing.T) {
 	s := simplified{modelOf(t, "671B", false), 1000.0 / 651}
 	for _, scenario := range Scenarios() {

@@ -1,15 +1,15 @@
 package projection
 
-// Times of products from shape and hardware file alone: a roofline with three numbers, fitted on half of the H200's measurements and held
-// against the other half.
+// Times of products from shape and hardware file alone: a roofline with three numbers, fitted on
+// half of the H200's measurements and held against the other half.
 
 import (
 	"fmt"
 	"math"
 )
 
-// Roofline predicts the time of a product: the root of the sum of squares of the time at a share of the peak and of the time to move the
-// operands, and a fixed cost.
+// Roofline predicts the time of a product: the root of the sum of squares of the time at a share of
+// the peak and of the time to move the operands, and a fixed cost.
 type Roofline struct {
 	Peak  float64 // share of the hardware file's peak
 	Bytes float64 // share of its memory bandwidth
@@ -27,7 +27,8 @@ type FitRow struct {
 // Error is signed and relative.
 func (f FitRow) Error() float64 { return f.Predicted/f.Micros - 1 }
 
-// time in microseconds of a row at a GPU's peak, FLOP/s, and bandwidth, bytes/s; size is the bytes of an element.
+// time in microseconds of a row at a GPU's peak, FLOP/s, and bandwidth, bytes/s; size is the bytes
+// of an element.
 func (r Roofline) time(c calibrationRow, peak, bandwidth, size float64) float64 {
 	flops, _ := c.product()
 	m, groups := float64(c.M), 1.0
@@ -59,8 +60,8 @@ func fit(rows []calibrationRow, measured func(calibrationRow) float64, peak, ban
 	return best
 }
 
-// H200Products fits on the even rows and predicts the odd ones, and the other way round, in BF16 and FP8. It returns all predictions and the
-// mean absolute error.
+// H200Products fits on the even rows and predicts the odd ones, and the other way round, in BF16
+// and FP8. It returns all predictions and the mean absolute error.
 func H200Products() (rows []FitRow, mean float64, err error) {
 	h, err := HardwareByName("H200")
 	if err != nil {

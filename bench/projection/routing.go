@@ -1,6 +1,7 @@
 package projection
 
-// How many ranks and nodes a token's choices reach: closed forms for forced and for uniform routing, or what a run of the engine measured.
+// How many ranks and nodes a token's choices reach: closed forms for forced and for uniform
+// routing, or what a run of the engine measured.
 
 import (
 	"fmt"
@@ -27,12 +28,12 @@ type Spread struct {
 	Kind        Kind
 }
 
-// Distinct is the expected number of groups of size each, of n in all, that k distinct members hit: drawing without replacement
-// misses a group with probability C(n·each - each, k) / C(n·each, k).
+// Distinct is the expected number of groups of size each, of n in all, that k distinct members hit:
+// drawing without replacement misses a group with probability C(n·each - each, k) / C(n·each, k).
 func Distinct(n, each, k int) float64 { return float64(n) * (1 - missing(n*each, each, k)) }
 
-// DistinctLimited is the same where the members lie in groups of which keep, equally likely, may be visited. Each of the n places holds a
-// whole part of a group, or several groups whole.
+// DistinctLimited is the same where the members lie in groups of which keep, equally likely, may be
+// visited. Each of the n places holds a whole part of a group, or several groups whole.
 func DistinctLimited(n, each, k, groups, keep int) float64 {
 	if keep >= groups || n*each%groups != 0 {
 		return Distinct(n, each, k)
@@ -74,7 +75,8 @@ func choose(n, k int) float64 {
 	return a - b - c
 }
 
-// spread is that of a run whose expert-parallel group has ep ranks, perNode of them in a node (or an NVLink domain).
+// spread is that of a run whose expert-parallel group has ep ranks, perNode of them in a node
+// (or an NVLink domain).
 func (r Run) spread(m Model, perNode int) (Spread, error) {
 	ep := r.EP
 	nodes := max(1, (ep+perNode-1)/perNode)
@@ -105,7 +107,8 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 	return s, nil
 }
 
-// roundRobinSpread counts, over one period of the pattern, the ranks and remote nodes of a token. Tokens come from all nodes alike.
+// roundRobinSpread counts, over one period of the pattern, the ranks and remote nodes of a token.
+// Tokens come from all nodes alike.
 func roundRobinSpread(experts, k, perRank, perNode, ranks, nodes int) (distinct, remote float64) {
 	period := experts / gcd(experts, k)
 	for i := range period {
@@ -127,8 +130,8 @@ func gcd(a, b int) int {
 	return a
 }
 
-// uniformImbalance is the expected largest of n loads over their mean, each the sum of draws choices: a normal approximation whose
-// maximum lies √(2·ln n) deviations out.
+// uniformImbalance is the expected largest of n loads over their mean, each the sum of draws
+// choices: a normal approximation whose maximum lies √(2·ln n) deviations out.
 func uniformImbalance(tokens, k float64, ranks int) float64 {
 	if ranks < 2 || tokens <= 0 {
 		return 1

@@ -50,7 +50,8 @@ func TestDistinctByDrawing(t *testing.T) {
 	}
 }
 
-// Forced balance sends all choices of a token to one rank where eight experts lie on each, and to two where four do.
+// Forced balance sends all choices of a token to one rank where eight experts lie on each, and to
+// two where four do.
 func TestRoundRobin(t *testing.T) {
 	for _, x := range []struct {
 		ep, perNode   int

@@ -48,8 +48,8 @@ type Point struct {
 	Best   bool    // no other layout is faster in as little memory
 }
 
-// Sweep projects layouts of the run's GPUs, at most so many that divide (0: all), and returns those that fit in memory, fastest first, and
-// how many were looked at.
+// Sweep projects layouts of the run's GPUs, at most so many that divide (0: all), and returns those
+// that fit in memory, fastest first, and how many were looked at.
 func Sweep(r Run, most int) (fit []Point, seen int, err error) {
 	if err := r.Check(); err != nil {
 		return nil, 0, err

@@ -137,7 +137,8 @@ func (e *estimator) rowsPerExpert() float64 {
 	return e.rowsPerRank() * float64(e.run.EP) / float64(e.model.Experts)
 }
 
-// again is how often work of the routed experts is done: by each GPU of a tensor-parallel group that dispatches all tokens.
+// again is how often work of the routed experts is done: by each GPU of a tensor-parallel group
+// that dispatches all tokens.
 func (e *estimator) again() float64 { return float64(max(e.run.Duplicate, 1)) }
 
 // linears adds a block's products and their casts.
@@ -154,7 +155,8 @@ func (e *estimator) linears(c *costs, list []moe.LinearLayer) {
 		f := flops(l) * times
 		c[symbol] += millis(f*forwards, e.rate(l, forward)) + millis(f, e.rate(l, dgrad)) + millis(f, e.rate(l, wgrad))
 		if e.quantised(l.Part) && !(l.Part == moe.Routed && e.stack.NetSpeedup) {
-			// The input is read once as BF16 and written as codes and scales in both directions, as is the gradient of the output.
+			// The input is read once as BF16 and written as codes and scales in both directions, as
+			// is the gradient of the output.
 			bytes := (float64(l.In)*forwards + float64(l.Out)) * float64(l.Met) * (2 + 2*mx.E4M3.BytesPerElement()) * e.stack.CastShare
 			c[Casts] += millis(bytes*times, e.set[castShare]*e.hbm())
 		}
@@ -170,8 +172,9 @@ func (e *estimator) scores(c *costs) {
 	c[Attention] += millis(f*(1+e.full()), e.flash.Forward*peak) + millis(2.5*f, e.flash.Backward*peak)
 }
 
-// rowwise adds what a layer reads and writes beside its products: two norms and two residual sums over the hidden state, rotary embedding
-// and joining of queries, keys and values, and SwiGLU. The backward pass moves twice as much.
+// rowwise adds what a layer reads and writes beside its products: two norms and two residual sums
+// over the hidden state, rotary embedding and joining of queries, keys and values, and SwiGLU. The
+// backward pass moves twice as much.
 func (e *estimator) rowwise(c *costs, inter float64) {
 	m := e.model
 	heads := float64(m.Heads)

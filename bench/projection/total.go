@@ -1,8 +1,10 @@
 package projection
 
-// The whole model from its parts, and what its pipeline, its data parallelism and its optimizer add.
+// The whole model from its parts, and what its pipeline, its data parallelism and its optimizer
+// add.
 
-// blocks are the costs of the model's parts: a dense layer, one with experts, the head, the MTP module.
+// blocks are the costs of the model's parts: a dense layer, one with experts, the head, the MTP
+// module.
 type blocks struct{ dense, moe, head, mtp costs }
 
 func (e *estimator) blocks() (b blocks) {
@@ -26,8 +28,8 @@ func (e *estimator) blocks() (b blocks) {
 	return b
 }
 
-// total adds up the model, and what its pipeline, its data parallelism and its optimizer cost. The residual is framework time: it lies within
-// the pipeline.
+// total adds up the model, and what its pipeline, its data parallelism and its optimizer cost. The
+// residual is framework time: it lies within the pipeline.
 func (e *estimator) total() costs {
 	b := e.blocks()
 	var c costs
@@ -41,7 +43,8 @@ func (e *estimator) total() costs {
 	return c
 }
 
-// stretch is the time of a pipeline over that of GPUs that are all busy: uneven stages times bubble.
+// stretch is the time of a pipeline over that of GPUs that are all busy: uneven stages times
+// bubble.
 func (e *estimator) stretch(b blocks) float64 {
 	if e.run.PP == 1 {
 		return 1
@@ -60,7 +63,8 @@ func (e *estimator) stretch(b blocks) float64 {
 	return cut(list, e.run.PP*e.run.VP, e.run.PP) * (1 + e.run.bubble())
 }
 
-// dataParallel is the time of gradients' reduce-scatter (FP32) and weights' all-gather (BF16) that nothing hides, and of the update.
+// dataParallel is the time of gradients' reduce-scatter (FP32) and weights' all-gather (BF16) that
+// nothing hides, and of the update.
 func (e *estimator) dataParallel() (comm, update float64) {
 	r, m := e.run, e.model
 	c := m.Count(r.Seq)

@@ -32,8 +32,8 @@ type Excluded struct {
 	Why  string `json:"why"`
 }
 
-// Prediction is a row with what the model says of it. For a row that follows from another, Ratio is the predicted step over the published
-// one's base.
+// Prediction is a row with what the model says of it. For a row that follows from another, Ratio is
+// the predicted step over the published one's base.
 type Prediction struct {
 	Row
 	Predicted float64    // tokens a second of one GPU
@@ -75,7 +75,8 @@ func rowByID(id string) Row {
 	panic(fmt.Sprintf("projection: no published row %q", id))
 }
 
-// predict returns the tokens a second of a row. One that follows from another keeps what the model does not explain of that one.
+// predict returns the tokens a second of a row. One that follows from another keeps what the model
+// does not explain of that one.
 func predict(r Row, set Settings) (float64, error) {
 	if r.From == "" {
 		return throughput(r.Run, set)
@@ -90,7 +91,8 @@ func predict(r Row, set Settings) (float64, error) {
 	return throughput(run, set)
 }
 
-// Validate predicts all held-out rows. Intervals draw so many samples; the discrepancy of a group comes from the other groups' residuals.
+// Validate predicts all held-out rows. Intervals draw so many samples; the discrepancy of a group
+// comes from the other groups' residuals.
 func Validate(samples int, seed uint64) ([]Group, error) {
 	var groups []Group
 	squares, counts := map[string]float64{}, map[string]int{}
@@ -131,7 +133,8 @@ func Validate(samples int, seed uint64) ([]Group, error) {
 	return groups, nil
 }
 
-// discrepancy is the spread of the residuals of all groups but one and Hopper, whose stacks are not those of the target.
+// discrepancy is the spread of the residuals of all groups but one and Hopper, whose stacks are not
+// those of the target.
 func discrepancy(without string, squares map[string]float64, counts map[string]int) float64 {
 	sum, n := 0.0, 0
 	for name, s := range squares {

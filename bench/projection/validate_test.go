@@ -44,7 +44,8 @@ func TestGates(t *testing.T) {
 	}
 }
 
-// No figure of the headline's two later runs is in reach of what predicts them: another figure there changes nothing.
+// No figure of the headline's two later runs is in reach of what predicts them: another figure
+// there changes nothing.
 func TestHeldOut(t *testing.T) {
 	for _, r := range Rows() {
 		if r.Published == PublishedDeepEP || r.Published == PublishedMXFP8 {
@@ -227,7 +228,8 @@ func TestDerived(t *testing.T) {
 	if ratio := bf16 / fp8; math.Abs(ratio-Central()[denseSpeedup]) > 0.05 {
 		t.Errorf("FP8 products are %.3f times as fast, the parameter is %g", ratio, Central()[denseSpeedup])
 	}
-	// Dispatch of 4096 tokens of 7168 in BF16 to 8 experts each: what the all-to-all leaves moves all rows four times.
+	// Dispatch of 4096 tokens of 7168 in BF16 to 8 experts each: what the all-to-all leaves moves
+	// all rows four times.
 	const rows = 4096 * 8 * 7168 * 2
 	left := standard - allToAll*rows
 	if share := 4 * rows / (left * 1e-6) / 4.8e12; math.Abs(share-Central()[shuffleShare]) > 0.03 {

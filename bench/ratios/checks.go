@@ -1,6 +1,7 @@
 package ratios
 
-// Counts that must be: an exchange of made-up choices is run, and what it sent is held against closed forms.
+// Counts that must be: an exchange of made-up choices is run, and what it sent is held against
+// closed forms.
 
 import (
 	"fmt"
@@ -13,8 +14,9 @@ import (
 	"spmoe/tensor"
 )
 
-// Run routes tokens of every rank through both exchanges, round-robin and uniformly, and returns the checks; every rank of c calls it. The
-// choices of a run are tokens·ranks·top-k; hidden only sets the size of a row.
+// Run routes tokens of every rank through both exchanges, round-robin and uniformly, and returns
+// the checks; every rank of c calls it. The choices of a run are tokens·ranks·top-k; hidden only
+// sets the size of a row.
 func Run(c *collective.Comm, shape Shape, tokens int) ([]Check, error) {
 	var all []Check
 	for _, way := range []struct {
@@ -86,7 +88,8 @@ func count(c *collective.Comm, shape Shape, topk []int32, tokens int) (File, err
 	return meter.Gather(c)
 }
 
-// RoundRobin returns the choices that forced balance gives so many tokens from the first on: token i takes experts k·i to k·i+k-1.
+// RoundRobin returns the choices that forced balance gives so many tokens from the first on: token
+// i takes experts k·i to k·i+k-1.
 func RoundRobin(shape Shape, first, tokens int) []int32 {
 	topk := make([]int32, 0, tokens*shape.TopK)
 	for i := range tokens {
@@ -108,7 +111,8 @@ func uniform(shape Shape, tokens int, seed uint64) []int32 {
 	return topk
 }
 
-// roundRobinDistinct is the mean number of parts that a token visits whose k choices follow each other.
+// roundRobinDistinct is the mean number of parts that a token visits whose k choices follow each
+// other.
 func roundRobinDistinct(shape Shape, places, tokens int) float64 {
 	each, sum := shape.Experts/places, 0
 	for i := range tokens {
@@ -129,8 +133,8 @@ func missing(n, m, k int) float64 {
 	return p
 }
 
-// MeasureCasts quantises a matrix both ways and counts the bytes of an element, with what they must be: BF16 read once, a code and a
-// thirty-second of a scale written for each direction.
+// MeasureCasts quantises a matrix both ways and counts the bytes of an element, with what they must
+// be: BF16 read once, a code and a thirty-second of a scale written for each direction.
 func MeasureCasts() (Casts, []Check) {
 	const rows, cols = 64, 128
 	ex := tensor.NewExec()

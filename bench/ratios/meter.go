@@ -1,6 +1,7 @@
 package ratios
 
-// Counting: a meter sees the choices of one rank's tokens, and the ranks' meters are summed at the end.
+// Counting: a meter sees the choices of one rank's tokens, and the ranks' meters are summed at the
+// end.
 
 import (
 	"fmt"
@@ -65,7 +66,8 @@ func (m *Meter) index(layer int) int {
 	panic(fmt.Sprintf("ratios: layer %d has no experts", layer))
 }
 
-// Choices counts topk, [tokens, slots] expert ids of this rank's tokens in a layer; -1 is no choice.
+// Choices counts topk, [tokens, slots] expert ids of this rank's tokens in a layer; -1 is no
+// choice.
 func (m *Meter) Choices(layer int, topk []int32, slots int) {
 	at := m.index(layer)
 	m.tokens[at] += int64(len(topk) / slots)
@@ -105,7 +107,8 @@ func (m *Meter) distinct(chosen []int32, each int, counts []int64) (n int) {
 	return n
 }
 
-// Step counts the loads of all ranks' tokens in one step, [layers, experts], which every rank knows.
+// Step counts the loads of all ranks' tokens in one step, [layers, experts], which every rank
+// knows.
 func (m *Meter) Step(loads []int64) {
 	m.steps++
 	e := m.shape.Experts
@@ -135,7 +138,8 @@ func (m *Meter) Step(loads []int64) {
 	}
 }
 
-// Sequence counts what masks leave of one sequence's scores; a token equal to separator ends a document.
+// Sequence counts what masks leave of one sequence's scores; a token equal to separator ends a
+// document.
 func (m *Meter) Sequence(tokens []int32, separator int32) {
 	n := int64(len(tokens))
 	m.pairs += n * n

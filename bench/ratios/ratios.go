@@ -1,5 +1,6 @@
-// Package ratios is what this engine measures of a model that a projection onto other machines can use: where the router sends tokens,
-// what that moves, and how the engine's own times compare. Counts transfer to a GPU; ratios of times are facts about this machine.
+// Package ratios is what this engine measures of a model that a projection onto other machines can
+// use: where the router sends tokens, what that moves, and how the engine's own times compare.
+// Counts transfer to a GPU; ratios of times are facts about this machine.
 package ratios
 
 import (
@@ -83,7 +84,8 @@ type Traffic struct {
 	Copies   [][]int64 `json:"copies"`    // the same, a token counted once for each rank that it visits
 }
 
-// Bytes returns the bytes between all ranks, own ones included: for every choice, and without duplicates.
+// Bytes returns the bytes between all ranks, own ones included: for every choice, and without
+// duplicates.
 func (t Traffic) Bytes() (standard, dedup int64) {
 	for i := range t.Rows {
 		for j := range t.Rows[i] {
@@ -139,8 +141,8 @@ type Check struct {
 // Holds reports whether the measurement is as expected.
 func (c Check) Holds() bool { return math.Abs(c.Measured-c.Expected) <= c.Tolerance }
 
-// At returns, as means over the layers, how tokens spread over so many places: exactly those if they were counted, and otherwise the
-// nearest number that was.
+// At returns, as means over the layers, how tokens spread over so many places: exactly those if
+// they were counted, and otherwise the nearest number that was.
 func (f File) At(places int) (p Place, ok bool) {
 	n := 0.0
 	for _, l := range f.Layers {
@@ -161,7 +163,8 @@ func (f File) At(places int) (p Place, ok bool) {
 	return p, n > 0
 }
 
-// Fill takes from another file what this one lacks of times: a run has shares of its step, a benchmark ratios of products and exchanges.
+// Fill takes from another file what this one lacks of times: a run has shares of its step, a
+// benchmark ratios of products and exchanges.
 func (f *File) Fill(other File) {
 	if len(f.Phases) == 0 {
 		f.Phases = other.Phases

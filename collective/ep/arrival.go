@@ -8,11 +8,12 @@ import (
 	"spmoe/tensor"
 )
 
-// Arrival is the rows of a StartDispatch or StartCombineBackward. Until Wait, peers may still be storing them, and this rank does what
-// else it has to do, but no collective of the same communicator: Wait is one, which every rank calls next, even one that fails meanwhile.
+// Arrival is the rows of a StartDispatch or StartCombineBackward. Until Wait, peers may still be
+// storing them, and this rank does what else it has to do, but no collective of the same
+// communicator: Wait is one, which every rank calls next, even one that fails meanwhile.
 type Arrival struct {
-	// MX is the rows [N, H] as they travelled, blocks along rows: what quantising them here would give. It is the zero Tensor for the
-	// Plain wire.
+	// MX is the rows [N, H] as they travelled, blocks along rows: what quantising them here would
+	// give. It is the zero Tensor for the Plain wire.
 	MX mx.Tensor
 
 	call   string
@@ -23,7 +24,8 @@ type Arrival struct {
 	bytes  int                         // moved by this rank
 }
 
-// newArrival makes room for the rows that this rank receives, of the type and width of like, those of zeros in their places.
+// newArrival makes room for the rows that this rank receives, of the type and width of like, those
+// of zeros in their places.
 func newArrival(ex *tensor.Exec, call string, wire Wire, h *Handle, like tensor.Tensor) Arrival {
 	n, hidden := h.Received, like.Dim(1)
 	arena := h.arena(ex)
@@ -88,7 +90,8 @@ func (a *Arrival) Wait(ex *tensor.Exec) error {
 	return wrap(a.call, err)
 }
 
-// Numbers returns the rows, after Wait, [N, H] of the type that the call says: as they came, or dequantised.
+// Numbers returns the rows, after Wait, [N, H] of the type that the call says: as they came, or
+// dequantised.
 func (a *Arrival) Numbers(ex *tensor.Exec) tensor.Tensor {
 	if a.MX.Codes.Valid() {
 		mx.Dequantize(ex, a.rows.Mat(), a.MX)

@@ -9,8 +9,9 @@ import (
 	"spmoe/tensor"
 )
 
-// BenchmarkRoundTrip is one layer's exchange with experts that cost nothing: 1024 tokens a rank, hidden 256, top-4 of
-// 32 experts. GB/s is payload, as DeepEP counts it: the rows that a rank receives, from itself too, over the time.
+// BenchmarkRoundTrip is one layer's exchange with experts that cost nothing: 1024 tokens a rank,
+// hidden 256, top-4 of 32 experts. GB/s is payload, as DeepEP counts it: the rows that a rank
+// receives, from itself too, over the time.
 func BenchmarkRoundTrip(b *testing.B) {
 	const tokens, hidden, slots, experts = 1024, 256, 4, 32
 	for _, by := range ways[:2] {
@@ -59,7 +60,8 @@ func benchmarkRoundTrip(b *testing.B, by way, tokens, hidden, slots, experts int
 	}
 }
 
-// unmasked is a batch of one rank with slots distinct experts for every token, as a router chooses them.
+// unmasked is a batch of one rank with slots distinct experts for every token, as a router chooses
+// them.
 func unmasked(tokens, hidden, slots, experts, rank int) *batch {
 	b := newBatch(tokens, hidden, slots, experts, normal)
 	rng := rand.New(rand.NewPCG(uint64(rank), 1))

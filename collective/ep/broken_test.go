@@ -10,8 +10,9 @@ import (
 	"spmoe/tensor"
 )
 
-// brokenPeer runs a dispatch of 3 tokens, hidden 4, to 4 experts on rank 0 of two, where rank 1 sends counts as its own, [experts], or to
-// rank 0's experts, and puts up a buffer of so many bytes. It returns what rank 0 gets.
+// brokenPeer runs a dispatch of 3 tokens, hidden 4, to 4 experts on rank 0 of two, where rank 1
+// sends counts as its own, [experts], or to rank 0's experts, and puts up a buffer of so many
+// bytes. It returns what rank 0 gets.
 func brokenPeer(exchange string, wire Wire, counts []int32, room int) error {
 	const tokens, slots, hidden, experts = 3, 2, 4, 4
 	var got error
@@ -46,7 +47,8 @@ func brokenPeer(exchange string, wire Wire, counts []int32, room int) error {
 	return got
 }
 
-// Counts that cannot be, and buffers without room for the rows that counts tell, are errors that name the rank.
+// Counts that cannot be, and buffers without room for the rows that counts tell, are errors that
+// name the rank.
 func TestBrokenCounts(t *testing.T) {
 	for _, test := range []struct {
 		exchange string

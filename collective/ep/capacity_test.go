@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor"
 )
 
-// limited is the batch with the choices masked that are beyond factor times the mean, and how many these are: the last ones of each
-// expert in the order of tokens and slots.
+// limited is the batch with the choices masked that are beyond factor times the mean, and how many
+// these are: the last ones of each expert in the order of tokens and slots.
 func (b *batch) limited(factor float64) (*batch, int) {
 	chosen := 0
 	for _, e := range b.topk {

@@ -1,6 +1,7 @@
 package ep
 
-// What the tests share: a global batch, its way through an exchange of any number of ranks, and the same by plain loops.
+// What the tests share: a global batch, its way through an exchange of any number of ranks, and the
+// same by plain loops.
 
 import (
 	"errors"
@@ -56,7 +57,8 @@ func small(rng *rand.Rand) float32 { return float32(rng.IntN(9) - 4) }
 
 func normal(rng *rand.Rand) float32 { return float32(rng.NormFloat64()) }
 
-// result is everything that comes out of a layer, over all ranks: by expert, token and slot, or by token.
+// result is everything that comes out of a layer, over all ranks: by expert, token and slot, or by
+// token.
 type result struct {
 	groupSizes []int32
 	rows, dy   []float32 // [rows, hidden]
@@ -170,7 +172,8 @@ func newExec(c *collective.Comm) *tensor.Exec {
 // execs holds Execs whose memory Go has given. A new one takes 8 MB, far more than a batch needs.
 var execs = sync.Pool{New: func() any { return tensor.NewExec() }}
 
-// withExec calls f with an Exec whose arena the peers reach. What f takes from it is gone afterwards.
+// withExec calls f with an Exec whose arena the peers reach. What f takes from it is gone
+// afterwards.
 func withExec(c *collective.Comm, f func(ex *tensor.Exec) error) error {
 	if c.Shared() {
 		return f(newExec(c))
@@ -327,8 +330,8 @@ func eachRow(h *Handle, rows []float32, hidden int, f func(e int, v float32) flo
 	return out
 }
 
-// reference does the same by plain loops over experts, tokens and slots. Inner products are in FP64: exact for the data
-// from small.
+// reference does the same by plain loops over experts, tokens and slots. Inner products are in
+// FP64: exact for the data from small.
 func (b *batch) reference(dtype tensor.DType) *result {
 	n := b.tokens()
 	r := &result{groupSizes: make([]int32, b.experts), dweights: make([]float32, n*b.slots)}
@@ -364,7 +367,8 @@ func (b *batch) reference(dtype tensor.DType) *result {
 	return r
 }
 
-// splits are ways to divide tokens among np ranks: evenly, unevenly, all on the last rank, every other rank empty.
+// splits are ways to divide tokens among np ranks: evenly, unevenly, all on the last rank, every
+// other rank empty.
 func splits(tokens, np int) map[string][]int {
 	even, ramp, last, gaps := make([]int, np), make([]int, np), make([]int, np), make([]int, np)
 	for r := range np {

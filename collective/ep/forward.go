@@ -32,7 +32,8 @@ type luggage struct {
 	header, rows, scales, weights, returned, gradients room
 }
 
-// message is how many bytes of rows travel together: one is packed, or stored, while the next is on its way.
+// message is how many bytes of rows travel together: one is packed, or stored, while the next is on
+// its way.
 const message = 1 << 20
 
 // eachPart divides rows into messages.
@@ -67,8 +68,8 @@ func (n *internode) quantised(l *luggage, rows, hidden int) mx.Tensor {
 	}
 }
 
-// sendRows sends the tokens' rows to the hosts that they visit, and begins to receive those for which this rank is the deputy. rest is
-// what there is to do with these.
+// sendRows sends the tokens' rows to the hosts that they visit, and begins to receive those for
+// which this rank is the deputy. rest is what there is to do with these.
 func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) (rest func(*tensor.Exec) error, err error) {
 	if err := n.begin(); err != nil {
 		return nil, err
@@ -132,7 +133,8 @@ func (n *internode) sendQuantised(ex *tensor.Exec, host int, to *passage, x tens
 	n.out.Send(n.deputies[host], q.Scales.Bytes())
 }
 
-// virtual is a source's tokens as if they were this rank's: a transfer of their choices on this host.
+// virtual is a source's tokens as if they were this rank's: a transfer of their choices on this
+// host.
 func (t transfer) virtual(p *passage) transfer {
 	t.h = &Handle{tokens: p.rows, slots: t.h.slots, Sent: p.kept}
 	t.owners, t.places = p.owners, p.places
@@ -162,8 +164,8 @@ func (n *internode) forwardRows(ex *tensor.Exec, h *Handle, t *transfer, wire Wi
 	return n.in.Wait()
 }
 
-// bringBack fetches the rows of this rank's choices on other hosts, and sends those of the sources' choices on this one. It lets t read
-// them.
+// bringBack fetches the rows of this rank's choices on other hosts, and sends those of the sources'
+// choices on this one. It lets t read them.
 func (n *internode) bringBack(h *Handle, t *transfer) error {
 	if err := n.begin(); err != nil {
 		return err
@@ -196,8 +198,8 @@ func (n *internode) bringBack(h *Handle, t *transfer) error {
 	return nil
 }
 
-// sendGradients sends the tokens' rows of gradients to the hosts that they have visited, with the weights of their choices there. rest is
-// as of sendRows.
+// sendGradients sends the tokens' rows of gradients to the hosts that they have visited, with the
+// weights of their choices there. rest is as of sendRows.
 func (n *internode) sendGradients(h *Handle, t transfer) (rest func(*tensor.Exec) error, err error) {
 	if err := n.begin(); err != nil {
 		return nil, err
@@ -224,8 +226,8 @@ func (n *internode) sendGradients(h *Handle, t transfer) (rest func(*tensor.Exec
 	return func(ex *tensor.Exec) error { return n.forwardGradients(ex, h, &t) }, nil
 }
 
-// forwardGradients stores the gradients of the sources' choices on this host, and sends back those of their weights; then it sets those of
-// this rank's choices on other hosts.
+// forwardGradients stores the gradients of the sources' choices on this host, and sends back those
+// of their weights; then it sets those of this rank's choices on other hosts.
 func (n *internode) forwardGradients(ex *tensor.Exec, h *Handle, t *transfer) error {
 	p := &h.passages
 	for k, source := range n.sources {

@@ -9,16 +9,19 @@ import (
 	"spmoe/tensor"
 )
 
-// Handle is the routing of one Dispatch, which the later calls for the same rows need. The zero Handle is ready for
-// Dispatch; using it again in the next step reuses its memory. The exported fields are for reading.
+// Handle is the routing of one Dispatch, which the later calls for the same rows need. The zero
+// Handle is ready for Dispatch; using it again in the next step reuses its memory. The exported
+// fields are for reading.
 type Handle struct {
-	// Rows is the arena of what outlives a call: the rows that Dispatch and CombineBackward return, and those that Combine keeps. It may
-	// differ from call to call; nil is that of the call's Exec.
+	// Rows is the arena of what outlives a call: the rows that Dispatch and CombineBackward return,
+	// and those that Combine keeps. It may differ from call to call; nil is that of the call's
+	// Exec.
 	Rows *tensor.Arena
 
-	// GroupEnds has, for every expert of this rank, the end of its group among the rows received; a group begins where
-	// the one before it ends. Within a group, rows are ordered by source rank, then token, then slot: where ranks hold
-	// consecutive pieces of a batch, an expert sees the same rows in the same order whatever the number of ranks.
+	// GroupEnds has, for every expert of this rank, the end of its group among the rows received; a
+	// group begins where the one before it ends. Within a group, rows are ordered by source rank,
+	// then token, then slot: where ranks hold consecutive pieces of a batch, an expert sees the
+	// same rows in the same order whatever the number of ranks.
 	GroupEnds []int32
 
 	Received   int   // rows received from all ranks, N, with those of zeros for Options.Alignment
@@ -29,14 +32,16 @@ type Handle struct {
 
 	tokens, slots int // the shape of topk
 
-	// packed[t*slots+k] is the place of choice (t, k): for Standard among the rows this rank sends, which are ordered by expert, token
-	// and slot; for OneSided among the rows of rank owners[t*slots+k]. -1 for a masked choice.
+	// packed[t*slots+k] is the place of choice (t, k): for Standard among the rows this rank sends,
+	// which are ordered by expert, token and slot; for OneSided among the rows of rank
+	// owners[t*slots+k]. -1 for a masked choice.
 	packed, owners []int32
 
 	perRank []int32 // rows that each rank receives; of OneSided
 	filling []span  // rows of zeros among them, on this rank
 
-	// blockRows[r*experts+e] is how many rows rank r sends to local expert e; their order on the wire is r, e.
+	// blockRows[r*experts+e] is how many rows rank r sends to local expert e; their order on the
+	// wire is r, e.
 	blockRows []int32
 
 	weights []float32     // of Combine

@@ -9,8 +9,8 @@ import (
 	"spmoe/tensor"
 )
 
-// Two passes are in flight on one exchange, whose backward calls come in either order: each handle keeps what its own need, and
-// the rows lie in its arena.
+// Two passes are in flight on one exchange, whose backward calls come in either order: each handle
+// keeps what its own need, and the rows lie in its arena.
 func TestHandlesInFlight(t *testing.T) {
 	const ranks = 4
 	batches := [2]*batch{newBatch(24, 64, 2, 8, small), newBatch(40, 64, 3, 8, small)}

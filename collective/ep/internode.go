@@ -1,8 +1,9 @@
 package ep
 
-// Between hosts. A token's row crosses the network once for each host that it visits, to the rank there that is its source's deputy, which
-// deals with the token's choices as if it were its own: it stores the row at their places, and sends back what their experts made of
-// it. The experts' rows come back one by one and unadded, so that their sum has the bits that it has on one host.
+// Between hosts. A token's row crosses the network once for each host that it visits, to the rank
+// there that is its source's deputy, which deals with the token's choices as if it were its own: it
+// stores the row at their places, and sends back what their experts made of it. The experts' rows
+// come back one by one and unadded, so that their sum has the bits that it has on one host.
 
 import (
 	"encoding/binary"
@@ -90,7 +91,8 @@ func newInternode(s *OneSided) (*internode, error) {
 	return n, nil
 }
 
-// count makes known to all ranks how many rows each has for each expert, and how many of its tokens visit each host.
+// count makes known to all ranks how many rows each has for each expert, and how many of its tokens
+// visit each host.
 func (n *internode) count(topk []int32, slots int) error {
 	s := n.exchange
 	visits := n.mine[copy(n.mine, s.chosen):]
@@ -109,7 +111,8 @@ func (n *internode) count(topk []int32, slots int) error {
 	return nil
 }
 
-// eachVisit calls visit for every token and other host that it has choices on, and choice for each of those.
+// eachVisit calls visit for every token and other host that it has choices on, and choice for each
+// of those.
 func (n *internode) eachVisit(topk []int32, slots int, visit func(token, host, i int), choice func(i, host int)) {
 	for h := range n.newest {
 		n.newest[h] = -1
@@ -189,8 +192,8 @@ func (n *internode) appendExpert(b []byte, host int, expert int32) []byte {
 	return binary.LittleEndian.AppendUint16(b, uint16(number))
 }
 
-// read finds the places of a source's choices from the header, which says their experts: a rank's rows for one lie in the order in which
-// it names them.
+// read finds the places of a source's choices from the header, which says their experts: a rank's
+// rows for one lie in the order in which it names them.
 func (n *internode) read(h *Handle, p *passage, source int) error {
 	s, each, slots := n.exchange, n.exchange.layout.PerRank, h.slots
 	for _, r := range n.ranks[n.here] {

@@ -11,7 +11,8 @@ import (
 	"spmoe/tensor"
 )
 
-// A header that is damaged is an error, or names places that there are: a deputy writes nowhere else.
+// A header that is damaged is an error, or names places that there are: a deputy writes nowhere
+// else.
 func TestDamagedHeader(t *testing.T) {
 	b := newBatch(40, 8, 3, 8, small)
 	refused := 0

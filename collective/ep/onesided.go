@@ -1,8 +1,9 @@
 package ep
 
-// OneSided is the exchange of ranks that reach each other's memory: every row is stored once, where the expert that gets it will read
-// it, and results are read where the experts left them. Nothing is packed, unpacked or negotiated: from the counts of all ranks, which
-// travel with a meeting, each computes the final place of its rows.
+// OneSided is the exchange of ranks that reach each other's memory: every row is stored once, where
+// the expert that gets it will read it, and results are read where the experts left them. Nothing
+// is packed, unpacked or negotiated: from the counts of all ranks, which travel with a meeting,
+// each computes the final place of its rows.
 
 import (
 	"errors"
@@ -13,10 +14,12 @@ import (
 	"spmoe/tensor"
 )
 
-// OneSided is an [Exchange] over memory that all ranks reach. Its sums have the bits of [Standard]'s.
+// OneSided is an [Exchange] over memory that all ranks reach. Its sums have the bits of
+// [Standard]'s.
 //
-// Where ranks are processes, the arenas of the Execs that its calls get must be memory of the communicator's Allocator, and the rows
-// that Combine is given must stay as they are until CombineBackward.
+// Where ranks are processes, the arenas of the Execs that its calls get must be memory of the
+// communicator's Allocator, and the rows that Combine is given must stay as they are until
+// CombineBackward.
 type OneSided struct {
 	Options Options // to be set before the first call
 
@@ -32,8 +35,9 @@ type OneSided struct {
 
 var _ Exchange = (*OneSided)(nil)
 
-// NewOneSided returns the exchange of one rank of c for this many experts in all, placed as [NewLayout] does. It is an
-// error if the number of ranks does not divide them. All ranks of c call it together.
+// NewOneSided returns the exchange of one rank of c for this many experts in all, placed as
+// [NewLayout] does. It is an error if the number of ranks does not divide them. All ranks of c call
+// it together.
 func NewOneSided(c *collective.Comm, experts int) (*OneSided, error) {
 	layout, err := NewLayout(experts, c.Size())
 	if err != nil {
@@ -108,7 +112,8 @@ func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 	return a, nil
 }
 
-// open lets the peers store the rows that are to arrive, and read y where it is given. It notes where those of the peers are.
+// open lets the peers store the rows that are to arrive, and read y where it is given. It notes
+// where those of the peers are.
 func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) (err error) {
 	var readable []byte
 	a.bytes = h.Sent * a.rowBytes()
@@ -139,7 +144,8 @@ func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) (er
 	return closed(a.window, err)
 }
 
-// closed closes a window that an error, which all ranks have, leaves without use: none may wait for the others in it.
+// closed closes a window that an error, which all ranks have, leaves without use: none may wait for
+// the others in it.
 func closed(w collective.Window, err error) error {
 	if err == nil {
 		return nil
@@ -165,7 +171,8 @@ func (s *OneSided) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 	return s.gather(ex, h, y, h.weights, out)
 }
 
-// gather sets row t of out to the sum over its choices of the peers' rows, weighted unless weights is nil.
+// gather sets row t of out to the sum over its choices of the peers' rows, weighted unless weights
+// is nil.
 func (s *OneSided) gather(ex *tensor.Exec, h *Handle, rows tensor.Tensor, weights []float32, out tensor.Tensor) error {
 	w, err := s.host.Open(collective.KindCombine, rowBytes(rows), rows.DType().Size(), rows.Bytes(), nil)
 	if err != nil {
@@ -231,7 +238,8 @@ func (s *OneSided) dispatchBackward(ex *tensor.Exec, h *Handle, drows, dx tensor
 	return s.gather(ex, h, drows, nil, dx)
 }
 
-// route fills the handle from topk, [tokens, slots] expert ids, meeting the other ranks to exchange counts.
+// route fills the handle from topk, [tokens, slots] expert ids, meeting the other ranks to exchange
+// counts.
 func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 	h.tokens, h.slots = tokens, slots
 	if err := countChosen(s.chosen, topk, slots); err != nil {
@@ -300,8 +308,8 @@ func (s *OneSided) place(h *Handle, topk []int32) {
 	}
 }
 
-// starts sets next, for the experts of owner, to where the rows of a rank begin among those that owner receives, and returns how many
-// these are.
+// starts sets next, for the experts of owner, to where the rows of a rank begin among those that
+// owner receives, and returns how many these are.
 func (s *OneSided) starts(rank, owner int, next []int32) (end int32) {
 	for e, hi := s.layout.Local(owner); e < hi; e++ {
 		for r := range s.layout.Ranks {

@@ -39,18 +39,22 @@ func ParseWire(name string) (Wire, error) {
 // String returns the name: "mxfp8".
 func (w Wire) String() string { return wireNames[w] }
 
-// Options vary what an exchange moves, and are the same on all ranks. The zero Options move every row as it is.
+// Options vary what an exchange moves, and are the same on all ranks. The zero Options move every
+// row as it is.
 type Options struct {
 	Dispatch        Wire // of the rows that Dispatch sends; DispatchBackward's are Plain
 	CombineBackward Wire // of the rows that CombineBackward sends; Combine's are Plain
 
-	// Capacity is the most rows that an expert takes of one Dispatch, as a multiple of the mean over all experts, rounded up; 0 is no
-	// limit. Rows are taken in the order of source rank, token and slot: where ranks hold consecutive pieces of a batch, the same
-	// whatever the number of ranks. A choice that is not taken counts as masked from there on, which changes what the model computes.
+	// Capacity is the most rows that an expert takes of one Dispatch, as a multiple of the mean
+	// over all experts, rounded up; 0 is no limit. Rows are taken in the order of source rank,
+	// token and slot: where ranks hold consecutive pieces of a batch, the same whatever the number
+	// of ranks. A choice that is not taken counts as masked from there on, which changes what the
+	// model computes.
 	Capacity float64
 
-	// Alignment is a number of rows, a multiple of which each expert receives: zeros fill its group up. The engine's own products need
-	// none; those of other libraries, and of the published MXFP8 recipe, take multiples of 32. 0 is no alignment.
+	// Alignment is a number of rows, a multiple of which each expert receives: zeros fill its group
+	// up. The engine's own products need none; those of other libraries, and of the published MXFP8
+	// recipe, take multiples of 32. 0 is no alignment.
 	Alignment int
 }
 

@@ -1,6 +1,7 @@
 package ep
 
-// Routing: from the experts that this rank's tokens chose to the place of every row on the wire and at its owner.
+// Routing: from the experts that this rank's tokens chose to the place of every row on the wire and
+// at its owner.
 
 import (
 	"fmt"
@@ -9,7 +10,8 @@ import (
 	"spmoe/collective"
 )
 
-// route fills the handle from topk, [tokens, slots] expert ids, meeting the other ranks to exchange counts.
+// route fills the handle from topk, [tokens, slots] expert ids, meeting the other ranks to exchange
+// counts.
 func (s *Standard) route(h *Handle, topk []int32, tokens, slots int) error {
 	h.tokens, h.slots = tokens, slots
 	if err := countChosen(s.chosen, topk, slots); err != nil {
@@ -43,11 +45,12 @@ func countChosen(chosen, topk []int32, slots int) error {
 	return nil
 }
 
-// mostRows is how many rows all ranks can move at once: places of rows, those of zeros for [Options.Alignment] included, are int32.
+// mostRows is how many rows all ranks can move at once: places of rows, those of zeros for
+// [Options.Alignment] included, are int32.
 const mostRows = math.MaxInt32 / 2
 
-// checkCounts checks numbers of rows that came from the ranks, which lie one after the other with so many numbers each: a process that
-// has gone wrong may send any.
+// checkCounts checks numbers of rows that came from the ranks, which lie one after the other with
+// so many numbers each: a process that has gone wrong may send any.
 func checkCounts(rows []int32, each int) error {
 	total := 0
 	for i, n := range rows {

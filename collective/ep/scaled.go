@@ -1,14 +1,15 @@
 package ep
 
-// The work of a one-sided CombineBackward: a token's gradient goes to each of its choices times that choice's weight, quantised on the
-// way where the wire is MXFP8.
+// The work of a one-sided CombineBackward: a token's gradient goes to each of its choices times
+// that choice's weight, quantised on the way where the wire is MXFP8.
 
 import (
 	"spmoe/mx"
 	"spmoe/tensor"
 )
 
-// putScaled sets the rows at each token's places to its row times their weights, and the gradients of the weights.
+// putScaled sets the rows at each token's places to its row times their weights, and the gradients
+// of the weights.
 func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 	wide, scratch := ex.New(tensor.FP32, 1, t.here.Dim(1)), ex.New(tensor.FP32, 1, t.here.Dim(1))
 	out := newOutbox(ex, &t)

@@ -1,7 +1,7 @@
 package ep
 
-// Standard is the ordinary exchange: an all-to-all of counts, then every row packed, sent by an all-to-all-v and
-// unpacked, one copy of a row for each expert that its token chose.
+// Standard is the ordinary exchange: an all-to-all of counts, then every row packed, sent by an
+// all-to-all-v and unpacked, one copy of a row for each expert that its token chose.
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ type Standard struct {
 
 var _ Exchange = (*Standard)(nil)
 
-// NewStandard returns the exchange of one rank of c for this many experts in all, placed as [NewLayout] does. It is an
-// error if the number of ranks does not divide them.
+// NewStandard returns the exchange of one rank of c for this many experts in all, placed as
+// [NewLayout] does. It is an error if the number of ranks does not divide them.
 func NewStandard(c *collective.Comm, experts int) (*Standard, error) {
 	layout, err := NewLayout(experts, c.Size())
 	if err != nil {
@@ -93,7 +93,8 @@ func (s *Standard) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 	return nil
 }
 
-// gather sets row t of out to the sum over its choices of their packed rows, weighted unless weights is nil.
+// gather sets row t of out to the sum over its choices of their packed rows, weighted unless
+// weights is nil.
 func (s *Standard) gather(ex *tensor.Exec, h *Handle, out, packed tensor.Tensor, weights []float32) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -139,7 +140,8 @@ func (s *Standard) StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweigh
 	return Arrival{rows: dy}, err
 }
 
-// scatter is the gradient of gather: it sets the packed rows to weights[t,k]·dout[t], and the gradients of the weights.
+// scatter is the gradient of gather: it sets the packed rows to weights[t,k]·dout[t], and the
+// gradients of the weights.
 func (s *Standard) scatter(ex *tensor.Exec, h *Handle, packed, dout tensor.Tensor, dweights []float32) {
 	mark := ex.Mark()
 	defer ex.Release(mark)

@@ -32,7 +32,8 @@ func cases() map[string]*batch {
 	return all
 }
 
-// Every result is that of plain loops over the global batch, whoever holds the tokens and the experts.
+// Every result is that of plain loops over the global batch, whoever holds the tokens and the
+// experts.
 func TestAgainstReference(t *testing.T) {
 	for name, b := range cases() {
 		t.Run(name, func(t *testing.T) {
@@ -70,8 +71,8 @@ func TestRanksAgreeBitForBit(t *testing.T) {
 	})
 }
 
-// The backward passes are the transposes of the forward passes, exactly:
-// <dispatch(x), v> = <x, dispatchBackward(v)> and <combine(y), dout> = <y, dy> = <weights, dweights>.
+// The backward passes are the transposes of the forward passes, exactly: <dispatch(x), v> = <x,
+// dispatchBackward(v)> and <combine(y), dout> = <y, dy> = <weights, dweights>.
 func TestAdjoint(t *testing.T) {
 	b := newBatch(37, 12, 3, 16, small)
 	forRanks(t, b.tokens(), func(t *testing.T, by way, _ tensor.DType, split []int) {

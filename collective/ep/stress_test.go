@@ -1,7 +1,7 @@
 package ep
 
-// Many small random exchanges in a row, whose rows carry marks of where they come from, so that a row that is lost, late, misplaced or
-// overwritten is seen at once.
+// Many small random exchanges in a row, whose rows carry marks of where they come from, so that a
+// row that is lost, late, misplaced or overwritten is seen at once.
 
 import (
 	"flag"
@@ -67,7 +67,8 @@ func totalOf[T int | time.Duration](list []T) (total T) {
 	return total
 }
 
-// trial is one random exchange. Every rank draws all of it, and so knows what to expect from the others.
+// trial is one random exchange. Every rank draws all of it, and so knows what to expect from the
+// others.
 type trial struct {
 	number, experts, slots, hidden int
 	dtype                          tensor.DType
@@ -75,7 +76,8 @@ type trial struct {
 	backward                       bool
 }
 
-// Marks fit in 8 bits, so that BF16 holds them and a weight of 256^slot keeps those of different slots apart in an FP32 sum.
+// Marks fit in 8 bits, so that BF16 holds them and a weight of 256^slot keeps those of different
+// slots apart in an FP32 sum.
 const (
 	maxSlots  = 3
 	maxTokens = 4
@@ -235,7 +237,8 @@ func (p *stressor) backward(s Exchange, x, y tensor.Tensor) error {
 	return p.wantSums("gradient", dx, func(int) float32 { return 1 })
 }
 
-// eachRow calls f for the rows that this rank should have received, in their order, by plain loops over all choices of all ranks.
+// eachRow calls f for the rows that this rank should have received, in their order, by plain loops
+// over all choices of all ranks.
 func (p *stressor) eachRow(f func(row, rank, choice int, expert int32) error) error {
 	t, row := &p.trial, 0
 	perRank := t.experts / p.comm.Size()
@@ -265,7 +268,8 @@ func (p *stressor) eachRow(f func(row, rank, choice int, expert int32) error) er
 	return nil
 }
 
-// wantSums checks that the rows of sums have the replies to all choices of their tokens, each times its weight.
+// wantSums checks that the rows of sums have the replies to all choices of their tokens, each times
+// its weight.
 func (p *stressor) wantSums(what string, sums tensor.Tensor, weight func(slot int) float32) error {
 	t := &p.trial
 	for token := range sums.Dim(0) {

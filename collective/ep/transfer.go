@@ -1,6 +1,7 @@
 package ep
 
-// The work of one-sided calls: rows of this rank's tokens, to and from the places of their choices in the peers' memory.
+// The work of one-sided calls: rows of this rank's tokens, to and from the places of their choices
+// in the peers' memory.
 
 import (
 	"fmt"
@@ -11,7 +12,8 @@ import (
 	"spmoe/tensor"
 )
 
-// copyWork is the work of moving an element, in operations of a matrix product that would take as long.
+// copyWork is the work of moving an element, in operations of a matrix product that would take as
+// long.
 const copyWork = 16
 
 // peerRows is rows [n, hidden] of each rank, at the ranks' own addresses.
@@ -21,8 +23,9 @@ type peerRows struct {
 	dtype  tensor.DType
 }
 
-// peerRows notes in list number i where the rows of each rank begin, of p's width and type, as far as this host has them. Rows have places
-// by the counts that all ranks know: a buffer that has no room for as many is an error.
+// peerRows notes in list number i where the rows of each rank begin, of p's width and type, as far
+// as this host has them. Rows have places by the counts that all ranks know: a buffer that has no
+// room for as many is an error.
 func (s *OneSided) peerRows(h *Handle, i int, p peerRows, buffer func(rank int) []byte) (peerRows, error) {
 	p.bases = resize(h.bases[i], len(h.perRank)+1) // the last is for rows that have come back from other hosts
 	h.bases[i] = p.bases
@@ -68,8 +71,8 @@ type transfer struct {
 	dweights []float32
 }
 
-// streamedBytes is how much a rank must send for its rows to be stored past the caches: what they would hold until the expert reads it
-// is better left in them.
+// streamedBytes is how much a rank must send for its rows to be stored past the caches: what they
+// would hold until the expert reads it is better left in them.
 const streamedBytes = 8 << 20
 
 // streams says whether the rows of a call are stored past the caches.
@@ -154,7 +157,8 @@ func (t *transfer) eachChoice(token int, f func(i int, rank, place int32)) {
 	}
 }
 
-// sum sets each token's row to the weighted sum of the rows at its places, in FP32 and slot order, rounded once.
+// sum sets each token's row to the weighted sum of the rows at its places, in FP32 and slot order,
+// rounded once.
 func sum(ex *tensor.Exec, t transfer, lo, hi int) {
 	total := ex.New(tensor.FP32, 1, t.here.Dim(1))
 	var turns [2]terms

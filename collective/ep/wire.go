@@ -1,14 +1,15 @@
 package ep
 
-// The way of packed rows to the experts' ranks and back: an all-to-all-v, and the reordering between the wire's order
-// (source rank, expert) and the groups' (expert, source rank).
+// The way of packed rows to the experts' ranks and back: an all-to-all-v, and the reordering
+// between the wire's order (source rank, expert) and the groups' (expert, source rank).
 
 import (
 	"spmoe/collective"
 	"spmoe/tensor"
 )
 
-// toOwners sends packed [Sent, H] and sets rows [Received, H] to what the peers sent, in group order.
+// toOwners sends packed [Sent, H] and sets rows [Received, H] to what the peers sent, in group
+// order.
 func (s *Standard) toOwners(ex *tensor.Exec, h *Handle, rows, packed tensor.Tensor) error {
 	if s.layout.Ranks == 1 { // packed order is group order
 		copy(rows.Bytes(), packed.Bytes())
@@ -43,8 +44,8 @@ func (s *Standard) toSources(ex *tensor.Exec, h *Handle, packed, rows tensor.Ten
 	return s.exchange(packed, h.SendCounts, wire, h.RecvCounts)
 }
 
-// eachBlock calls f for the rows of every (source rank, expert) pair, with the first row's number in group order and on
-// the wire, and the number of rows.
+// eachBlock calls f for the rows of every (source rank, expert) pair, with the first row's number
+// in group order and on the wire, and the number of rows.
 func (s *Standard) eachBlock(h *Handle, f func(grouped, wired, n int)) {
 	experts := s.layout.PerRank
 	next := s.next[:experts]
@@ -58,8 +59,8 @@ func (s *Standard) eachBlock(h *Handle, f func(grouped, wired, n int)) {
 	}
 }
 
-// exchange is the all-to-all-v of rows; counts are rows from and to each rank. It moves bytes, so that one code serves
-// every element type.
+// exchange is the all-to-all-v of rows; counts are rows from and to each rank. It moves bytes, so
+// that one code serves every element type.
 func (s *Standard) exchange(dst tensor.Tensor, recv []int, src tensor.Tensor, send []int) error {
 	s.recv.set(recv, rowBytes(dst))
 	s.send.set(send, rowBytes(src))

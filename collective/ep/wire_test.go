@@ -1,6 +1,7 @@
 package ep
 
-// Rows that travel as MXFP8: what comes is what quantising at the receiver would give, and costs its bytes.
+// Rows that travel as MXFP8: what comes is what quantising at the receiver would give, and costs
+// its bytes.
 
 import (
 	"bytes"
@@ -46,8 +47,8 @@ func quantised(dtype tensor.DType, rows []float32, hidden int) []float32 {
 	return numbers(m)
 }
 
-// Forward, the layer sees the quantised x; backward, the experts see the quantised gradient, and the sums of what they make of it are
-// as ever. Nothing else is rounded.
+// Forward, the layer sees the quantised x; backward, the experts see the quantised gradient, and
+// the sums of what they make of it are as ever. Nothing else is rounded.
 func TestMXFP8Rows(t *testing.T) {
 	all := map[string]*batch{"sums that round": newBatch(61, 70, 4, 16, normal)}
 	for _, name := range []string{"no tokens", "odd hidden", "one expert", "masked", "twice"} {
@@ -73,7 +74,8 @@ func TestMXFP8Rows(t *testing.T) {
 	}
 }
 
-// transposed is what the experts make of dy, ordered by expert, token and slot, and the sums of that by token.
+// transposed is what the experts make of dy, ordered by expert, token and slot, and the sums of
+// that by token.
 func (b *batch) transposed(dtype tensor.DType, dy []float32) (drows, dx []float32) {
 	row := make([]int, len(b.topk)) // of each choice
 	for e := range b.experts {
@@ -102,7 +104,8 @@ func (b *batch) transposed(dtype tensor.DType, dy []float32) (drows, dx []float3
 	return drows, dx
 }
 
-// The codes that come are those that the receiver would make, and every rank counts the bytes that it has moved.
+// The codes that come are those that the receiver would make, and every rank counts the bytes that
+// it has moved.
 func TestMXFP8Codes(t *testing.T) {
 	b := newBatch(40, 70, 2, 8, normal)
 	const scales = 3 // of 70 elements
@@ -170,7 +173,8 @@ func TestMXFP8Codes(t *testing.T) {
 	}
 }
 
-// Work between the two halves of a call, which stays away from the communicator, sees nothing of the exchange and does not disturb it.
+// Work between the two halves of a call, which stays away from the communicator, sees nothing of
+// the exchange and does not disturb it.
 func TestStartAndWait(t *testing.T) {
 	b := newBatch(37, 12, 3, 16, small)
 	for _, by := range append(slices.Clone(ways), oneSidedWays[0].with("mxfp8", bothMXFP8)) {

@@ -10,7 +10,8 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
-// regionUse is what a process has taken from a region. Freed memory serves requests of the same size.
+// regionUse is what a process has taken from a region. Freed memory serves requests of the same
+// size.
 type regionUse struct {
 	mu   sync.Mutex
 	next int64
@@ -29,8 +30,9 @@ func (e *FullError) Error() string {
 		e.Rank, e.Asked, e.Used, e.Region)
 }
 
-// Allocator hands out memory of a rank's region, zeroed, aligned to cache lines, visible to every rank. Only the rank's own process may
-// use it. It panics with a [*FullError] when there is none left. Ranks that are goroutines get ordinary memory.
+// Allocator hands out memory of a rank's region, zeroed, aligned to cache lines, visible to every
+// rank. Only the rank's own process may use it. It panics with a [*FullError] when there is none
+// left. Ranks that are goroutines get ordinary memory.
 func (h *Heap) Allocator(rank int) memory.Allocator {
 	if !h.Shared() {
 		return memory.DefaultAllocator
@@ -51,7 +53,8 @@ type allocator struct {
 
 const alignment = 64
 
-// Within is the address of size bytes from an offset, if all of them lie in the region of a rank, or all in its vault.
+// Within is the address of size bytes from an offset, if all of them lie in the region of a rank,
+// or all in its vault.
 func (h *Heap) Within(rank int, offset, size int64) (p unsafe.Pointer, ok bool) {
 	if !h.part.has(rank) || size < 0 {
 		return nil, false
@@ -92,7 +95,8 @@ func (a *allocator) Allocate(size int) []byte {
 	return unsafe.Slice((*byte)(a.heap.At(offset)), bytes)[:size]
 }
 
-// tidy zeroes what an earlier generation, or an earlier process of the rank, has left where memory is handed out.
+// tidy zeroes what an earlier generation, or an earlier process of the rank, has left where memory
+// is handed out.
 func (h *Heap) tidy(rank int, at, bytes int64) {
 	used := &h.line(rank).used
 	if before := used.Load(); at < before {

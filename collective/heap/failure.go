@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// failure is declared by setting one word. What belongs to it has been written before, to a report that is the writer's own: a process
-// that dies on the way keeps nobody from declaring another.
+// failure is declared by setting one word. What belongs to it has been written before, to a report
+// that is the writer's own: a process that dies on the way keeps nobody from declaring another.
 type failure struct {
 	declared atomic.Uint64 // a verdict; 0 if nothing has failed
 	taken    atomic.Uint64 // reports
@@ -37,13 +37,15 @@ type Failure struct {
 // Launcher declares failures as this rank.
 const Launcher = -1
 
-// A verdict packs what is declared: rank + 1, 16 bits for the one who declares it + 1, and the number of the report, from 1.
+// A verdict packs what is declared: rank + 1, 16 bits for the one who declares it + 1, and the
+// number of the report, from 1.
 func verdict(rank, by int, report uint64) uint64 {
 	return uint64(rank+1) | uint64(by+1)<<16 | report<<32
 }
 
-// Fail declares that a rank has failed, and wakes all who wait. It reports false if a failure was declared before: the first counts. Of
-// a long text, the beginning is kept. Checked by internal/model.
+// Fail declares that a rank has failed, and wakes all who wait. It reports false if a failure was
+// declared before: the first counts. Of a long text, the beginning is kept. Checked by
+// internal/model.
 func (h *Heap) Fail(rank, by int, text string) bool {
 	defer h.RingAll() // in any case: who declared a failure may have died before it rang
 	f := &h.header.failure
@@ -72,7 +74,8 @@ func (h *Heap) Failure() (declared Failure, ok bool) {
 		return Failure{}, false
 	}
 	declared.Rank, declared.By = int(uint16(word))-1, int(uint16(word>>16))-1
-	// A process that has gone wrong may have written anything: then it is unknown who failed, but somebody did.
+	// A process that has gone wrong may have written anything: then it is unknown who failed, but
+	// somebody did.
 	if declared.Rank < 0 || declared.Rank >= h.part.World || declared.By >= h.part.World || word>>32 > uint64(len(f.reports)) {
 		return Failure{Text: fmt.Sprintf("a rank wrote over the memory of others: the failure that was declared is %#x", word)}, true
 	}

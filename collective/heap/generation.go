@@ -1,15 +1,16 @@
 package heap
 
-// Generations: after a failure the survivors park, the launcher gives the lost ranks new processes, clears what belongs to the
-// generation that failed, and lets all begin again. Vaults alone outlive a generation, and the processes that filled them.
+// Generations: after a failure the survivors park, the launcher gives the lost ranks new processes,
+// clears what belongs to the generation that failed, and lets all begin again. Vaults alone outlive
+// a generation, and the processes that filled them.
 
 import "unsafe"
 
 // Generation is the number of the generation that may run, 0 at first.
 func (h *Heap) Generation() uint32 { return h.header.generation.Load() }
 
-// Park shows that a rank's process waits, and returns when the launcher has begun generation g or a later one. The rank has taken nothing
-// from its region then.
+// Park shows that a rank's process waits, and returns when the launcher has begun generation g or a
+// later one. The rank has taken nothing from its region then.
 func (h *Heap) Park(rank int, g uint32) {
 	h.SetState(rank, Parked)
 	for {
@@ -24,8 +25,8 @@ func (h *Heap) Park(rank int, g uint32) {
 	h.mu.Unlock()
 }
 
-// Begin clears the control area and the failure, and starts the next generation. It is for the launcher alone, while every rank is
-// parked.
+// Begin clears the control area and the failure, and starts the next generation. It is for the
+// launcher alone, while every rank is parked.
 func (h *Heap) Begin() {
 	clear(h.control)
 	h.header.failure.clear()
@@ -53,8 +54,8 @@ func (h *Heap) all(s State) bool {
 	return true
 }
 
-// Vault is memory that outlives the process of a rank, for the state of two steps in turns: while the next state is written, the one
-// before is whole.
+// Vault is memory that outlives the process of a rank, for the state of two steps in turns: while
+// the next state is written, the one before is whole.
 type Vault struct {
 	heap *Heap
 	rank int
@@ -75,8 +76,8 @@ func (v Vault) Memory() []byte {
 // Keep says that the vault now holds the state after a step, besides the one before.
 func (v Vault) Keep(step int64) { v.heap.line(v.rank).kept.Store(step + 1) }
 
-// Kept is the newest step whose state all ranks keep; ok is false if some keep none. A rank is at most one step ahead of another, so it
-// has that state too.
+// Kept is the newest step whose state all ranks keep; ok is false if some keep none. A rank is at
+// most one step ahead of another, so it has that state too.
 func (h *Heap) Kept() (step int64, ok bool) {
 	least := h.line(h.part.First).kept.Load()
 	for r := range h.ranks {

@@ -19,7 +19,8 @@ func withVaults(t *testing.T, ranks int, vault int64) (a, b *Heap) {
 	return open(t, file), open(t, file)
 }
 
-// A generation begins with nothing of the one before but the vaults: control area, failure, states and regions are as new.
+// A generation begins with nothing of the one before but the vaults: control area, failure, states
+// and regions are as new.
 func TestGeneration(t *testing.T) {
 	const ranks = 2
 	launcher, rank := withVaults(t, ranks, 5000)

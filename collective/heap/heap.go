@@ -1,8 +1,11 @@
-// Package heap is the memory that the ranks of one host share: a control area, and a region for each rank.
+// Package heap is the memory that the ranks of one host share: a control area, and a region for
+// each rank.
 //
-// Ranks are goroutines of one process ([New]) or processes ([Create], [Open]), all of a world or those of one host ([Part]). Processes see the heap at different addresses, so that
-// what lies in it is named by its offset. A rank makes something known by storing it, then storing a word with an atomic operation,
-// then calling [Heap.Ring] for the ranks that may wait for the word; they [Heap.Await] it: for a moment by looking, then parked.
+// Ranks are goroutines of one process ([New]) or processes ([Create], [Open]), all of a world or
+// those of one host ([Part]). Processes see the heap at different addresses, so that what lies in
+// it is named by its offset. A rank makes something known by storing it, then storing a word with
+// an atomic operation, then calling [Heap.Ring] for the ranks that may wait for the word; they
+// [Heap.Await] it: for a moment by looking, then parked.
 //
 // There is no lock in the heap: a rank that dies leaves nothing locked.
 package heap
@@ -86,8 +89,8 @@ const (
 var _ = [1]struct{}{}[unsafe.Sizeof(line{})-lineSize]
 var _ = [1]struct{}{}[(unsafe.Sizeof(header{})-1)/headerSize]
 
-// Part is the ranks that share a heap: Ranks of them from First on, of a world of World ranks. Every rank is named by its number in the
-// world.
+// Part is the ranks that share a heap: Ranks of them from First on, of a world of World ranks.
+// Every rank is named by its number in the world.
 type Part struct{ First, Ranks, World int }
 
 // Whole is all ranks of a world.
@@ -96,8 +99,8 @@ func Whole(ranks int) Part { return Part{0, ranks, ranks} }
 // has says whether a rank is one of the part's.
 func (p Part) has(rank int) bool { return rank >= p.First && rank < p.First+p.Ranks }
 
-// New returns the heap of ranks that are goroutines of this process, with control bytes for their use. It has no regions: goroutines
-// share all memory.
+// New returns the heap of ranks that are goroutines of this process, with control bytes for their
+// use. It has no regions: goroutines share all memory.
 func New(p Part, control int) *Heap {
 	ranks := p.Ranks
 	h := &Heap{bells: make([]bell, ranks), used: map[int]*regionUse{}}
@@ -145,7 +148,8 @@ func (h *Heap) Ranks() int { return h.ranks }
 // Part is which ranks they are.
 func (h *Heap) Part() Part { return h.part }
 
-// Shared says whether ranks are processes, which see each other's memory only where it lies in the heap.
+// Shared says whether ranks are processes, which see each other's memory only where it lies in the
+// heap.
 func (h *Heap) Shared() bool { return h.bells == nil }
 
 // Spins says whether every rank has a processor.
@@ -193,8 +197,8 @@ func (h *Heap) StateOf(rank int) State { return State(h.line(rank).state.Load())
 // Process is the process of a rank that has joined.
 func (h *Heap) Process(rank int) int { return int(h.line(rank).pid.Load()) }
 
-// Progress counts the pieces of work that a rank has done. The rank's computation itself raises it, at the ends of its kernels, so that
-// it stands still when the rank hangs.
+// Progress counts the pieces of work that a rank has done. The rank's computation itself raises it,
+// at the ends of its kernels, so that it stands still when the rank hangs.
 func (h *Heap) Progress(rank int) *atomic.Uint64 { return &h.line(rank).work }
 
 // SetStep says which step of its work a rank is at.

@@ -143,7 +143,8 @@ func TestFail(t *testing.T) {
 	}
 }
 
-// Of many that fail at once one counts, with its own text, whatever it wins by and however many reports there are.
+// Of many that fail at once one counts, with its own text, whatever it wins by and however many
+// reports there are.
 func TestFailAtOnce(t *testing.T) {
 	const ranks = 20
 	for range 50 {
@@ -167,7 +168,8 @@ func TestFailAtOnce(t *testing.T) {
 	}
 }
 
-// A process may die while it declares a failure: before the declaration, others can declare theirs; after it, they ring for it.
+// A process may die while it declares a failure: before the declaration, others can declare theirs;
+// after it, they ring for it.
 func TestFailAfterDeath(t *testing.T) {
 	t.Run("before", func(t *testing.T) {
 		h := New(Whole(2), 0)

@@ -1,7 +1,7 @@
 package heap
 
-// The heap of processes: an anonymous file, which needs no name to clean up and no quota, and which vanishes with the last process
-// that has it open.
+// The heap of processes: an anonymous file, which needs no name to clean up and no quota, and which
+// vanishes with the last process that has it open.
 
 import (
 	"errors"
@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create makes the memory of a heap for processes, which inherit the file and Open it: a region and a vault for each, of so many bytes.
-// Regions take pages only as they are written, vaults at once. Its size cannot be changed by anyone, so that no process can make
-// another's access fail.
+// Create makes the memory of a heap for processes, which inherit the file and Open it: a region and
+// a vault for each, of so many bytes. Regions take pages only as they are written, vaults at once.
+// Its size cannot be changed by anyone, so that no process can make another's access fail.
 func Create(p Part, control int, region, vault int64) (*os.File, error) {
 	ranks := p.Ranks
 	region, vault = wholePages(region), wholePages(vault)
@@ -80,7 +80,8 @@ func Open(file *os.File) (*Heap, error) {
 // maxWorld is the most ranks that a failure can name.
 const maxWorld = 1<<16 - 2
 
-// describes reports whether a header is that of a heap of this size. The bounds keep garbage from overflowing.
+// describes reports whether a header is that of a heap of this size. The bounds keep garbage from
+// overflowing.
 func (h *header) describes(size int64) bool {
 	return h.magic == magic && h.ranks >= 1 && h.ranks <= size/lineSize && h.control >= 0 && h.control <= size &&
 		h.first >= 0 && h.world <= maxWorld && h.first <= h.world-h.ranks &&

@@ -209,7 +209,8 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// Whatever is allocated and freed, memory is aligned, zeroed, inside of the rank's region and overlaps nothing that is in use.
+// Whatever is allocated and freed, memory is aligned, zeroed, inside of the rank's region and
+// overlaps nothing that is in use.
 func TestAllocator(t *testing.T) {
 	const region = 1 << 20
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,13 +1,14 @@
 package heap
 
-// Waiting: spin briefly where there is a processor for every rank, or let other processes run that share one, then park until the bell
-// rings.
+// Waiting: spin briefly where there is a processor for every rank, or let other processes run that
+// share one, then park until the bell rings.
 //
-// No wake-up is lost: a waiter counts itself, reads the bell and then looks once more before it parks; who rings stores first and looks
-// for waiters then. Either the waiter sees what was stored, or the other sees the waiter and changes the bell.
+// No wake-up is lost: a waiter counts itself, reads the bell and then looks once more before it
+// parks; who rings stores first and looks for waiters then. Either the waiter sees what was stored,
+// or the other sees the waiter and changes the bell.
 //
-// Functions marked "Checked by internal/model" are steps of the protocol. The model checker runs them
-// under the same names: change both together.
+// Functions marked "Checked by internal/model" are steps of the protocol. The model checker runs
+// them under the same names: change both together.
 
 import (
 	"runtime"
@@ -16,8 +17,8 @@ import (
 	"time"
 )
 
-// spinTime is how long a rank looks before it parks. It spans the usual jitter between ranks that do equal work; waking a parked
-// goroutine on an idle core takes longer.
+// spinTime is how long a rank looks before it parks. It spans the usual jitter between ranks that
+// do equal work; waking a parked goroutine on an idle core takes longer.
 const spinTime = 20 * time.Microsecond
 
 // An Idler has work of others for a rank that waits.
@@ -29,9 +30,9 @@ type Idler interface {
 	Help() bool
 }
 
-// Await returns when ready reports true, which some rank causes before it rings for this one. ready is called from this goroutine
-// alone, and whenever the bell rings. A rank with a processor for itself works for its Idler meanwhile, unless that is nil.
-// Checked by internal/model.
+// Await returns when ready reports true, which some rank causes before it rings for this one. ready
+// is called from this goroutine alone, and whenever the bell rings. A rank with a processor for
+// itself works for its Idler meanwhile, unless that is nil. Checked by internal/model.
 func (h *Heap) Await(rank int, i Idler, ready func() bool) {
 	if ready() || h.look(rank, i, ready) {
 		return
@@ -53,8 +54,8 @@ func (h *Heap) Await(rank int, i Idler, ready func() bool) {
 	}
 }
 
-// patience is how a rank's spinning has gone: where it was in vain, because a processor has other work than the rank that is waited for,
-// the next waits park at once, twice as many every time.
+// patience is how a rank's spinning has gone: where it was in vain, because a processor has other
+// work than the rank that is waited for, the next waits park at once, twice as many every time.
 type patience struct{ misses, skips atomic.Int32 }
 
 const mostMisses = 6
@@ -79,7 +80,8 @@ func (p *patience) note(success bool) {
 	p.skips.Store(1<<misses - 1)
 }
 
-// look waits for a while without parking: by helping, by spinning, or by letting processes run that share this processor.
+// look waits for a while without parking: by helping, by spinning, or by letting processes run that
+// share this processor.
 func (h *Heap) look(rank int, i Idler, ready func() bool) (success bool) {
 	if i != nil && h.spins {
 		return help(i, ready)
@@ -141,7 +143,8 @@ func yield(ready func() bool) bool {
 	return false
 }
 
-// Ring wakes a rank if it is parked, after something that it may wait for was stored. Checked by internal/model.
+// Ring wakes a rank if it is parked, after something that it may wait for was stored. Checked by
+// internal/model.
 func (h *Heap) Ring(rank int) {
 	if h.ring(rank) {
 		h.giveWay()
@@ -173,8 +176,8 @@ func (h *Heap) ring(rank int) (woken bool) {
 	return true
 }
 
-// giveWay lets goroutines run that were woken: they would otherwise wait in this processor's queue until it is stolen from, which
-// takes an idle processor some 50 us.
+// giveWay lets goroutines run that were woken: they would otherwise wait in this processor's queue
+// until it is stolen from, which takes an idle processor some 50 us.
 func (h *Heap) giveWay() {
 	if h.bells != nil {
 		runtime.Gosched()

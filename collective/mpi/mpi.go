@@ -1,7 +1,8 @@
-// Package mpi makes this process one rank of a world whose ranks mpirun, mpiexec or srun has started, on one host or many: ranks of a host
-// share a heap, hosts talk over MPI-3.
+// Package mpi makes this process one rank of a world whose ranks mpirun, mpiexec or srun has
+// started, on one host or many: ranks of a host share a heap, hosts talk over MPI-3.
 //
-// It needs a C compiler and an MPI, Open MPI 4 or MPICH 4, and is therefore built with the tag mpi only:
+// It needs a C compiler and an MPI, Open MPI 4 or MPICH 4, and is therefore built with the tag mpi
+// only:
 //
 //	CC=mpicc go build -tags mpi -o launcher ./launcher
 //
@@ -22,11 +23,13 @@ type Launched struct {
 	Ranks int    // as far as the environment says; 0: it does not
 }
 
-// starter is what a launcher sets in the environment: rank and size, or a rank and something else, since PMIx servers tell the size.
+// starter is what a launcher sets in the environment: rank and size, or a rank and something else,
+// since PMIx servers tell the size.
 type starter struct{ by, rank, other, size string }
 
-// The launchers, those first whose word counts where several have left theirs: mpirun inside an allocation of Slurm sets both.
-// SLURM_PROCID alone says nothing: it is set in a batch script too, which is no task of a step.
+// The launchers, those first whose word counts where several have left theirs: mpirun inside an
+// allocation of Slurm sets both. SLURM_PROCID alone says nothing: it is set in a batch script too,
+// which is no task of a step.
 var starters = []starter{
 	{"mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
 	{"mpiexec or srun with PMI", "PMI_RANK", "PMI_SIZE", "PMI_SIZE"},
@@ -34,8 +37,8 @@ var starters = []starter{
 	{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS"},
 }
 
-// Environment says who has started this process; ok is false if nobody has, but a person or a script. Half of what a launcher sets is an
-// error.
+// Environment says who has started this process; ok is false if nobody has, but a person or a
+// script. Half of what a launcher sets is an error.
 func Environment() (l Launched, ok bool, err error) {
 	for _, s := range starters {
 		_, rank := os.LookupEnv(s.rank)

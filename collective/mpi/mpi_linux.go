@@ -143,7 +143,8 @@ func (p *Process) countCores() error {
 	return nil
 }
 
-// ShareHeap makes the heap of this host's ranks, with so many bytes of control memory and for each rank. All of them call it.
+// ShareHeap makes the heap of this host's ranks, with so many bytes of control memory and for each
+// rank. All of them call it.
 func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) {
 	part := p.Placement.Part(p.Host)
 	var file *os.File
@@ -188,8 +189,9 @@ func (p *Process) Finalize() {
 	leavePMI()
 }
 
-// leavePMI tells MPICH's launcher that this process ends well, in the words of PMI-1. MPI_Finalize of MPICH 4 over UCX does so too, but
-// before it may wait for ever for a peer that has closed its connections already.
+// leavePMI tells MPICH's launcher that this process ends well, in the words of PMI-1. MPI_Finalize
+// of MPICH 4 over UCX does so too, but before it may wait for ever for a peer that has closed its
+// connections already.
 func leavePMI() {
 	fd, err := strconv.Atoi(os.Getenv("PMI_FD"))
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"spmoe/collective"
 )
 
-// network carries messages by MPI_Isend and MPI_Irecv. MPI moves them while it is called: by those who wait, and by a goroutine, so that they
-// move on while ranks compute.
+// network carries messages by MPI_Isend and MPI_Irecv. MPI moves them while it is called: by those
+// who wait, and by a goroutine, so that they move on while ranks compute.
 type network struct {
 	mu       sync.Mutex // of all that follows: MPI is called by one thread at a time
 	requests C.spmoe_requests
@@ -135,7 +135,8 @@ func (n *network) move() {
 }
 
 const (
-	// urgentPause is how long messages rest that somebody waits for: socket buffers hold what comes meanwhile.
+	// urgentPause is how long messages rest that somebody waits for: socket buffers hold what comes
+	// meanwhile.
 	urgentPause = 20 * time.Microsecond
 	idlePause   = 5 * time.Millisecond
 )

@@ -1,6 +1,7 @@
 package arrowipc
 
-// Writing flatbuffers: a table is written before what it refers to, and the offsets are set when that has its place.
+// Writing flatbuffers: a table is written before what it refers to, and the offsets are set when
+// that has its place.
 
 import "encoding/binary"
 

@@ -34,7 +34,8 @@ func codecOf(m message) (codec, error) {
 	return codec(kind), nil
 }
 
-// mostRatio is what a buffer may grow by beyond its first bytes: text is packed 2 to 20 times, a bomb thousands of times.
+// mostRatio is what a buffer may grow by beyond its first bytes: text is packed 2 to 20 times, a
+// bomb thousands of times.
 const (
 	mostRatio  = 250
 	freeLength = 16 << 20

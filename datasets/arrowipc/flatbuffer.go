@@ -1,7 +1,7 @@
 package arrowipc
 
-// Reading flatbuffers whose bytes are not trusted: every position is checked, and the first one that lies outside is remembered.
-// Source of the layout: the FlatBuffers "Internals" page.
+// Reading flatbuffers whose bytes are not trusted: every position is checked, and the first one
+// that lies outside is remembered. Source of the layout: the FlatBuffers "Internals" page.
 
 import (
 	"cmp"
@@ -10,7 +10,8 @@ import (
 	"fmt"
 )
 
-// buffer is a flatbuffer. After a read outside of it all reads give zero, and err says where the first one was.
+// buffer is a flatbuffer. After a read outside of it all reads give zero, and err says where the
+// first one was.
 type buffer struct {
 	b       []byte
 	err     error

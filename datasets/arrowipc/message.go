@@ -34,7 +34,8 @@ type stream struct {
 	left int64 // of the body of the message that was read last
 }
 
-// next skips what is left of the body before and reads a message's metadata; io.EOF says that the stream has ended.
+// next skips what is left of the body before and reads a message's metadata; io.EOF says that the
+// stream has ended.
 func (s *stream) next() (message, error) {
 	if _, err := io.CopyN(io.Discard, s.r, s.left); err != nil {
 		return message{}, cut(err)

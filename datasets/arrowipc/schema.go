@@ -1,8 +1,10 @@
-// Package arrowipc reads and writes the part of the Arrow IPC format that training text and tokens need, and trusts no byte of it:
-// every length and position is checked against what there is before memory is taken or read.
+// Package arrowipc reads and writes the part of the Arrow IPC format that training text and tokens
+// need, and trusts no byte of it: every length and position is checked against what there is before
+// memory is taken or read.
 //
-// [Text] reads a column of strings from a stream or a file (Feather version 2) of any schema, record batch by record batch.
-// [Tokens] is a file of lists of integers that is used where it lies in memory, and [WriteTokens] writes one.
+// [Text] reads a column of strings from a stream or a file (Feather version 2) of any schema,
+// record batch by record batch. [Tokens] is a file of lists of integers that is used where it lies
+// in memory, and [WriteTokens] writes one.
 //
 // Source: Apache Arrow, "Columnar format", version 1.5, with Schema.fbs, Message.fbs and File.fbs.
 package arrowipc

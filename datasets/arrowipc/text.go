@@ -21,8 +21,9 @@ type Text struct {
 	batch   int64
 }
 
-// NewText reads the schema of a stream, or of a file, and finds the column that is called field: a string, large_string, binary or
-// large_binary one. r is read from its beginning, and no further than the end of the stream.
+// NewText reads the schema of a stream, or of a file, and finds the column that is called field: a
+// string, large_string, binary or large_binary one. r is read from its beginning, and no further
+// than the end of the stream.
 func NewText(r io.Reader, field string) (*Text, error) {
 	t := &Text{s: stream{r: r}}
 	var start [8]byte
@@ -70,8 +71,8 @@ func choose(all []column, field string) (column, error) {
 	return c, fmt.Errorf("column %q is of type %s: expected string or large_string", field, typeName(c.kind))
 }
 
-// Next returns the strings of the next record batch, of which null ones are nil; io.EOF says that there is none.
-// They are valid until the next call. Errors say which record batch they are about.
+// Next returns the strings of the next record batch, of which null ones are nil; io.EOF says that
+// there is none. They are valid until the next call. Errors say which record batch they are about.
 func (t *Text) Next() ([][]byte, error) {
 	for {
 		m, err := t.s.next()
@@ -140,7 +141,8 @@ func (t *Text) rows(m message) ([][]byte, error) {
 	return split(parts[0], parts[1], parts[2], n, t.column.kind == typeLargeUTF8 || t.column.kind == typeLargeBinary)
 }
 
-// views returns how many buffers the first columns with a variable number of them have beside the two that all have.
+// views returns how many buffers the first columns with a variable number of them have beside the
+// two that all have.
 func views(m message, columns int) int {
 	counts, n := m.header.vector(4, 8)
 	sum := int64(0)
@@ -153,7 +155,8 @@ func views(m message, columns int) int {
 	return int(sum)
 }
 
-// split cuts data at offsets, n+1 of them of 4 bytes or, if wide, 8. validity has a bit for each string, or is empty.
+// split cuts data at offsets, n+1 of them of 4 bytes or, if wide, 8. validity has a bit for each
+// string, or is empty.
 func split(validity, offsets, data []byte, n int64, wide bool) ([][]byte, error) {
 	width := int64(4)
 	if wide {
@@ -203,7 +206,8 @@ func (t *tail) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// rest reads to the end of the file, which must not be farther away than a footer is long, and returns how far it was.
+// rest reads to the end of the file, which must not be farther away than a footer is long, and
+// returns how far it was.
 func (t *tail) rest() (int64, error) {
 	n, err := io.CopyN(io.Discard, t, mostMetadata)
 	if err == io.EOF {
@@ -218,7 +222,8 @@ func (t *tail) ends() bool {
 	return err == nil && strings.HasSuffix(string(t.last), Magic)
 }
 
-// footer is for what is neither a message nor the end of the stream: io.EOF if it is the footer, of which start is the first 4 bytes.
+// footer is for what is neither a message nor the end of the stream: io.EOF if it is the footer, of
+// which start is the first 4 bytes.
 func (t *tail) footer(start uint32) error {
 	n, err := t.rest()
 	if err != nil {

@@ -73,7 +73,8 @@ func readAll(b []byte, field string) (all []*string, err error) {
 	}
 }
 
-// TestFilesOfOthers reads what Apache Arrow has written: streams and files, 32 and 64 bit offsets, each codec, beside other columns.
+// TestFilesOfOthers reads what Apache Arrow has written: streams and files, 32 and 64 bit offsets,
+// each codec, beside other columns.
 func TestFilesOfOthers(t *testing.T) {
 	want := expected(t)
 	for _, name := range textFiles(t) {
@@ -104,8 +105,8 @@ func TestColumnsThatAreNoText(t *testing.T) {
 	}
 }
 
-// TestDamage: a file that is cut off anywhere is an error, and a stream unless that is between two messages; one with any byte changed
-// is an error, or other text, and never a panic.
+// TestDamage: a file that is cut off anywhere is an error, and a stream unless that is between two
+// messages; one with any byte changed is an error, or other text, and never a panic.
 func TestDamage(t *testing.T) {
 	for _, name := range []string{"file-none.arrow", "stream-zstd.arrow", "stream-large-lz4.arrow"} {
 		whole := content(t, name)

@@ -1,7 +1,7 @@
 package arrowipc
 
-// A file of lists of integers that is used where it lies, as it is mapped into memory: nothing of it is copied, and all that its
-// metadata says is checked first.
+// A file of lists of integers that is used where it lies, as it is mapped into memory: nothing of
+// it is copied, and all that its metadata says is checked first.
 
 import (
 	"cmp"
@@ -17,7 +17,8 @@ type Tokens struct {
 	Batches  []Lists
 }
 
-// Lists is one record batch: list i is the integers from Offsets[i] to Offsets[i+1] of the one that is not nil. Both point into the file.
+// Lists is one record batch: list i is the integers from Offsets[i] to Offsets[i+1] of the one that
+// is not nil. Both point into the file.
 type Lists struct {
 	Offsets []int64 // one more than there are lists; they begin with 0 and do not decrease
 	U16     []uint16
@@ -30,8 +31,9 @@ func (l Lists) Len() int64 { return int64(len(l.U16) + len(l.I32)) }
 // mostBatches is far more than a token file has.
 const mostBatches = 1 << 10
 
-// ParseTokens checks an Arrow file of one column, called field, of type large_list of uint16, uint32 or int32, neither compressed nor
-// with nulls. The file must be aligned to 8 bytes in memory, as a mapping is.
+// ParseTokens checks an Arrow file of one column, called field, of type large_list of uint16,
+// uint32 or int32, neither compressed nor with nulls. The file must be aligned to 8 bytes in
+// memory, as a mapping is.
 func ParseTokens(file []byte, field string) (*Tokens, error) {
 	footer, err := footerOf(file)
 	if err != nil {
@@ -98,7 +100,8 @@ func listWidth(footer table, field string) (int64, error) {
 	return int64(bits / 8), footer.f.err
 }
 
-// lists returns the record batch whose message begins at an offset, with so many bytes before its body.
+// lists returns the record batch whose message begins at an offset, with so many bytes before its
+// body.
 func lists(file []byte, offset, before, width int64) (l Lists, err error) {
 	if offset < 0 || before < 8 || offset > int64(len(file)) || before > int64(len(file))-offset || before > mostMetadata {
 		return l, fmt.Errorf("%d bytes of metadata at %d of a file of %d", before, offset, len(file))
@@ -176,7 +179,8 @@ func view[T uint16 | int32 | int64](b []byte, n int64) ([]T, error) {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n), nil
 }
 
-// Metadata returns the metadata of the schema of an Arrow file; it is empty where there is none, or no such file.
+// Metadata returns the metadata of the schema of an Arrow file; it is empty where there is none, or
+// no such file.
 func Metadata(file []byte) map[string]string {
 	footer, err := footerOf(file)
 	if err != nil {

@@ -59,7 +59,8 @@ func TestTokensRoundTrip(t *testing.T) {
 	}
 }
 
-// TestTokensOfOthers reads a token file that Apache Arrow has written. That it reads ours, testdata/make shows.
+// TestTokensOfOthers reads a token file that Apache Arrow has written. That it reads ours,
+// testdata/make shows.
 func TestTokensOfOthers(t *testing.T) {
 	got, err := ParseTokens(content(t, "tokens.arrow"), "tokens")
 	if err != nil {
@@ -117,7 +118,8 @@ func TestTokensThatAreNone(t *testing.T) {
 	}
 }
 
-// TestDamagedTokens: whatever byte of the metadata is changed, there is an error or lists within the file.
+// TestDamagedTokens: whatever byte of the metadata is changed, there is an error or lists within
+// the file.
 func TestDamagedTokens(t *testing.T) {
 	good := written(t, 2)
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -164,7 +166,8 @@ func FuzzTokens(f *testing.F) {
 	})
 }
 
-// TestWriteTokensCountsItsReaders: a part that holds another number of integers than it says would give a file that cannot be read.
+// TestWriteTokensCountsItsReaders: a part that holds another number of integers than it says would
+// give a file that cannot be read.
 func TestWriteTokensCountsItsReaders(t *testing.T) {
 	for name, p := range map[string]Part{
 		"fewer":        {Lists: 1, Integers: 2, Offsets: encode([]int64{0, 2}), Values: encode([]uint16{1})},

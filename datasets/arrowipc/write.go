@@ -19,8 +19,9 @@ type Part struct {
 // alignment of buffers in the file, as the format recommends: a cache line.
 const alignment = 64
 
-// WriteTokens writes an Arrow file of one column, called field, of lists of unsigned integers of width bytes, 2 or 4. metadata is keys
-// and values in turn. All readers are read to their end; one that holds another number of bytes than its part says is an error.
+// WriteTokens writes an Arrow file of one column, called field, of lists of unsigned integers of
+// width bytes, 2 or 4. metadata is keys and values in turn. All readers are read to their end; one
+// that holds another number of bytes than its part says is an error.
 func WriteTokens(w io.Writer, field string, width int, metadata []string, parts []Part) error {
 	out := &counted{w: w}
 	out.write([]byte(Magic + "\x00\x00"))

@@ -9,7 +9,8 @@ import (
 	"unicode"
 )
 
-// addedToken is an entry of added_tokens. Special ones control a model; they are no part of ordinary text.
+// addedToken is an entry of added_tokens. Special ones control a model; they are no part of
+// ordinary text.
 type addedToken struct {
 	ID         int32  `json:"id"`
 	Content    string `json:"content"`
@@ -34,8 +35,9 @@ func newAddedTokens(tokens []addedToken) *addedTokens {
 	return a
 }
 
-// find returns the first added token in text, the longest of those that begin there, and the range of text that it takes.
-// Special ones are passed over unless they are asked for. Without a token both are len(text).
+// find returns the first added token in text, the longest of those that begin there, and the range
+// of text that it takes. Special ones are passed over unless they are asked for. Without a token
+// both are len(text).
 func (a *addedTokens) find(text []byte, special bool) (token addedToken, start, end int) {
 	for i, b := range text {
 		for _, t := range a[b] {

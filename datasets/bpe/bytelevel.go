@@ -1,8 +1,10 @@
 package bpe
 
-// The spelling of bytes in vocabulary files: each byte has a printable character, as in GPT-2's vocab.json.
+// The spelling of bytes in vocabulary files: each byte has a printable character, as in GPT-2's
+// vocab.json.
 
-// alphabet holds the character of each byte: its own where Latin-1 prints one, and U+0100 and on for the others.
+// alphabet holds the character of each byte: its own where Latin-1 prints one, and U+0100 and on
+// for the others.
 var alphabet = func() (chars [256]rune) {
 	next := rune(256)
 	for b := range rune(256) {
@@ -36,7 +38,8 @@ func spell(token []byte) string {
 	return string(chars)
 }
 
-// unspell is the inverse of spell. ok is false where a character is not of the alphabet, and for an empty token.
+// unspell is the inverse of spell. ok is false where a character is not of the alphabet, and for an
+// empty token.
 func unspell(text string) (token []byte, ok bool) {
 	token = make([]byte, 0, len(text))
 	for _, char := range text {

@@ -14,7 +14,8 @@ import (
 // chunkBytes is about how much text a goroutine takes at a time.
 const chunkBytes = 1 << 20
 
-// countWords returns how often each piece occurs that the pattern of [cl100k_base] makes of the documents.
+// countWords returns how often each piece occurs that the pattern of [cl100k_base] makes of the
+// documents.
 func countWords(ctx context.Context, documents iter.Seq[[]byte]) (map[string]int64, error) {
 	workers := runtime.GOMAXPROCS(0)
 	counts := make([]map[string]*int64, workers)
@@ -69,7 +70,8 @@ func send(ctx context.Context, chunks chan<- []byte, documents iter.Seq[[]byte])
 	flush()
 }
 
-// chunkEnd returns where to cut text so that no piece is cut: before a letter that begins a line, after [chunkBytes].
+// chunkEnd returns where to cut text so that no piece is cut: before a letter that begins a line,
+// after [chunkBytes].
 func chunkEnd(text []byte) int {
 	for i := chunkBytes; i < len(text); i++ {
 		if text[i-1] == '\n' && 'a' <= text[i]|0x20 && text[i]|0x20 <= 'z' {
@@ -79,7 +81,8 @@ func chunkEnd(text []byte) int {
 	return len(text)
 }
 
-// countIn counts the words of text. Counts are pointers, so that a known word is counted without a copy of it.
+// countIn counts the words of text. Counts are pointers, so that a known word is counted without a
+// copy of it.
 func countIn(counts map[string]*int64, text []byte) {
 	t := classes()
 	for part := range bytes.SplitSeq(text, []byte{0}) {

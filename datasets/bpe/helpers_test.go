@@ -25,7 +25,8 @@ var encodingOf = func() func(name string) *Tokenizer {
 	return func(name string) *Tokenizer { return opened[name]() }
 }()
 
-// samples are what texts are put together of: all that patterns tell apart, and what stands beside it in real text.
+// samples are what texts are put together of: all that patterns tell apart, and what stands beside
+// it in real text.
 var samples = []string{
 	" ", " ", " ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u3000", "\u2028", "\v", "\u0085",
 	"the", "The", "THE", "HTTPServer", "iPhone", "naïve", "ǅungla", "ÀÉÎ", "straße", "İstanbul", "tokenization", "x",

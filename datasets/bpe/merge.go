@@ -16,8 +16,9 @@ type rule struct {
 	id   int32
 }
 
-// symbol is a token of a piece, in a list of them: prev and next are the places of its neighbours, -1 and the number of
-// symbols at the ends. One that has been merged into its left neighbour has id -1.
+// symbol is a token of a piece, in a list of them: prev and next are the places of its neighbours,
+// -1 and the number of symbols at the ends. One that has been merged into its left neighbour has id
+// -1.
 type symbol struct{ id, prev, next int32 }
 
 // merger holds what merging a piece needs, to be used again.

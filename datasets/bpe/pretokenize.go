@@ -1,7 +1,7 @@
 package bpe
 
-// Pre-tokenizers: how a text is cut into the pieces inside of which tokens are merged. Each stage cuts the pieces of the
-// one before, of whose neighbours it sees nothing.
+// Pre-tokenizers: how a text is cut into the pieces inside of which tokens are merged. Each stage
+// cuts the pieces of the one before, of whose neighbours it sees nothing.
 
 // stage hands the pieces of text to yield, in order.
 type stage interface {
@@ -28,7 +28,8 @@ const (
 	mergedWithNext     behavior = "MergedWithNext"
 )
 
-// joins reports whether a segment belongs to the piece of the one before; each is a match or what lies between two.
+// joins reports whether a segment belongs to the piece of the one before; each is a match or what
+// lies between two.
 func (b behavior) joins(before, is bool) bool {
 	switch b {
 	case contiguous:

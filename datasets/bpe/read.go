@@ -15,8 +15,8 @@ import (
 // maxFile is far above the size of any tokenizer.json, in bytes.
 const maxFile = 128 << 20
 
-// file is what a tokenizer.json says about encoding and decoding. The special tokens that its post-processor puts around
-// a text, truncation and padding are not for training, and left out.
+// file is what a tokenizer.json says about encoding and decoding. The special tokens that its
+// post-processor puts around a text, truncation and padding are not for training, and left out.
 type file struct {
 	Added        []addedToken `json:"added_tokens"`
 	Normalizer   *part        `json:"normalizer"`
@@ -53,7 +53,8 @@ type model struct {
 	Merges       merges           `json:"merges"`
 }
 
-// merges are pairs of tokens, in the order of their ranks. A file has them as texts with a space or as lists.
+// merges are pairs of tokens, in the order of their ranks. A file has them as texts with a space or
+// as lists.
 type merges [][2]string
 
 func (m *merges) UnmarshalJSON(data []byte) error {
@@ -99,9 +100,9 @@ func Open(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Parse reads the text of a tokenizer.json, which must not be changed afterwards. It takes byte-level BPE models with the
-// pre-tokenizers Split, Digits and ByteLevel, the normalizer NFC and the decoder ByteLevel. Anything else is an error that
-// names it.
+// Parse reads the text of a tokenizer.json, which must not be changed afterwards. It takes
+// byte-level BPE models with the pre-tokenizers Split, Digits and ByteLevel, the normalizer NFC and
+// the decoder ByteLevel. Anything else is an error that names it.
 func Parse(data []byte) (*Tokenizer, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("it has more than %d bytes: expected a tokenizer.json", maxFile)
@@ -178,7 +179,8 @@ func (t *Tokenizer) setModel(m model, added []addedToken) error {
 	return nil
 }
 
-// tokensOf returns the bytes of the tokens of a vocabulary, by id. Added tokens in it are spelled as they are.
+// tokensOf returns the bytes of the tokens of a vocabulary, by id. Added tokens in it are spelled
+// as they are.
 func tokensOf(vocab map[string]int32, added []addedToken) ([][]byte, error) {
 	plain := map[string]bool{}
 	for _, a := range added {

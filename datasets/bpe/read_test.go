@@ -16,7 +16,8 @@ func small(t testing.TB) []byte {
 	return must(must(Train(t.Context(), lines(trainingText()), 500)).JSON())
 }
 
-// changed returns a tokenizer.json with other values, given as JSON, at some of its keys, such as "model.type".
+// changed returns a tokenizer.json with other values, given as JSON, at some of its keys, such as
+// "model.type".
 func changed(t testing.TB, data []byte, values map[string]string) []byte {
 	t.Helper()
 	var top map[string]json.RawMessage
@@ -40,8 +41,8 @@ func changed(t testing.TB, data []byte, values map[string]string) []byte {
 	return must(json.Marshal(top))
 }
 
-// Hugging Face's tokenizers, version 0.22, gave the same ids of the same texts, with special tokens taken as such, for each
-// way to cut text, normalise it, and add tokens.
+// Hugging Face's tokenizers, version 0.22, gave the same ids of the same texts, with special tokens
+// taken as such, for each way to cut text, normalise it, and add tokens.
 func TestReadAgainstHuggingFace(t *testing.T) {
 	var golden struct {
 		Texts      []string

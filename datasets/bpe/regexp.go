@@ -1,6 +1,7 @@
 package bpe
 
-// Patterns of other tokenizers, matched by Go's regexp: each match in linear time, whatever a file asks for.
+// Patterns of other tokenizers, matched by Go's regexp: each match in linear time, whatever a file
+// asks for.
 
 import (
 	"bytes"
@@ -12,16 +13,17 @@ import (
 	"unicode/utf8"
 )
 
-// beforeWord is the one look-ahead that tokenizers use: white space, the last character of which is left to the word that
-// follows.
+// beforeWord is the one look-ahead that tokenizers use: white space, the last character of which is
+// left to the word that follows.
 const beforeWord = `\s+(?!\S)`
 
 // maxPattern is far above the length of any tokenizer's pattern, in bytes.
 const maxPattern = 16 << 10
 
-// compile returns the matcher of a pattern in the syntax of Hugging Face's tokenizers, with Unicode classes. White space
-// at its end may be left to a word by [beforeWord], an alternative of the whole. Other look-around, back-references,
-// possessive quantifiers, sets inside of sets, and what asks for the characters before a match are errors.
+// compile returns the matcher of a pattern in the syntax of Hugging Face's tokenizers, with Unicode
+// classes. White space at its end may be left to a word by [beforeWord], an alternative of the
+// whole. Other look-around, back-references, possessive quantifiers, sets inside of sets, and what
+// asks for the characters before a match are errors.
 func compile(pattern string) (matcher, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("a pattern of %d bytes: expected at most %d", len(pattern), maxPattern)
@@ -76,8 +78,9 @@ func plainMatcher(re *regexp.Regexp) matcher {
 	}
 }
 
-// lookingAhead matches all, in which a group holds the white space that [beforeWord] stands for; others is the pattern
-// without it, at the beginning of a text, which is tried where that has nothing left.
+// lookingAhead matches all, in which a group holds the white space that [beforeWord] stands for;
+// others is the pattern without it, at the beginning of a text, which is tried where that has
+// nothing left.
 func lookingAhead(all, others *regexp.Regexp) matcher {
 	group := 2 * all.SubexpIndex("before")
 	return func(text []byte) (int, int) {
@@ -112,7 +115,8 @@ var unicodeClasses = map[byte]string{
 	'w': `\p{L}\p{M}\p{Nd}\p{Pc}`,
 }
 
-// compileUnicode compiles a pattern in which \s, \d and \w, and their opposites outside of sets, hold all of Unicode.
+// compileUnicode compiles a pattern in which \s, \d and \w, and their opposites outside of sets,
+// hold all of Unicode.
 func compileUnicode(pattern string) (*regexp.Regexp, *syntax.Regexp, error) {
 	var b strings.Builder
 	b.WriteString("(?m)")

@@ -1,14 +1,15 @@
 package bpe
 
-// The patterns of well-known tokenizers, matched by hand: ten times as fast as a general engine, and in linear time.
+// The patterns of well-known tokenizers, matched by hand: ten times as fast as a general engine,
+// and in linear time.
 
 import (
 	"bytes"
 	"unicode/utf8"
 )
 
-// matcher finds the first match of a pattern: text[start:end], which is not empty. Without one both are len(text).
-// Text is not empty.
+// matcher finds the first match of a pattern: text[start:end], which is not empty. Without one both
+// are len(text). Text is not empty.
 type matcher func(text []byte) (start, end int)
 
 // The patterns, as they stand in tokenizer.json. Line ends are written as escapes.
@@ -118,9 +119,9 @@ func (t *classTable) o200k(text []byte) (int, int) {
 	return 0, t.numberOrRest(text, 3, "\r\n/")
 }
 
-// lowerWord matches [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at text[i:] and returns its end, 0 for none.
-// Where no lower-case letter follows the first part, that gives back what it has taken down to the last character that
-// both parts may hold.
+// lowerWord matches [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at text[i:] and
+// returns its end, 0 for none. Where no lower-case letter follows the first part, that gives back
+// what it has taken down to the last character that both parts may hold.
 func (t *classTable) lowerWord(text []byte, i int) int {
 	end := 0
 	for {
@@ -148,7 +149,8 @@ func (t *classTable) deepseek(text []byte) (int, int) {
 	return len(text), len(text)
 }
 
-// deepseekAt matches at the beginning of text; 0 for none: numbers and control characters by themselves do not match.
+// deepseekAt matches at the beginning of text; 0 for none: numbers and control characters by
+// themselves do not match.
 func (t *classTable) deepseekAt(text []byte) int {
 	first, n := t.at(text, 0)
 	if first == punct {
@@ -215,10 +217,12 @@ func cjk(text []byte) (int, int) {
 	return len(text), len(text)
 }
 
-// prefixes reports whether the first character of text may stand before a word: no line end, letter or number.
+// prefixes reports whether the first character of text may stand before a word: no line end, letter
+// or number.
 func prefixes(b byte, c class) bool { return b != '\r' && b != '\n' && c != number }
 
-// contraction matches 's|'t|'re|'ve|'m|'ll|'d at the beginning of text, in upper case too if fold is set.
+// contraction matches 's|'t|'re|'ve|'m|'ll|'d at the beginning of text, in upper case too if fold
+// is set.
 func contraction(text []byte, fold bool) int {
 	if len(text) < 2 || text[0] != '\'' {
 		return 0
@@ -254,8 +258,8 @@ func (t *classTable) digits(text []byte, most int) (end int) {
 	return end
 }
 
-// spaces matches \s+(?!\S)|\s+ at the beginning of text: white space, but for the last of several characters where
-// another follows, which that may then take as its prefix.
+// spaces matches \s+(?!\S)|\s+ at the beginning of text: white space, but for the last of several
+// characters where another follows, which that may then take as its prefix.
 func (t *classTable) spaces(text []byte) int {
 	end, last := 0, 0
 	for {
@@ -272,7 +276,8 @@ func (t *classTable) spaces(text []byte) int {
 	return end
 }
 
-// lines matches \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of text: white space up to its last line end, if it has one.
+// lines matches \s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of text: white space up to its last line
+// end, if it has one.
 func (t *classTable) lines(text []byte) int {
 	if i := bytes.LastIndexAny(text[:t.run(text, 0, space)], "\r\n"); i >= 0 {
 		return i + 1

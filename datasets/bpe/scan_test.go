@@ -27,7 +27,8 @@ func matches(m matcher, text string) (all []int) {
 	return all
 }
 
-// What is matched by hand is what a backtracking engine finds, and so is what Go's regexp does of patterns that are not known.
+// What is matched by hand is what a backtracking engine finds, and so is what Go's regexp does of
+// patterns that are not known.
 func TestMatchersAgree(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, pattern := range allPatterns {

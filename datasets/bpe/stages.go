@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// stagesOf returns the stages of a pre-tokenizer, which must end with ByteLevel: from there on Hugging Face's tokenizers
-// see the spelling of bytes, here it is the bytes throughout.
+// stagesOf returns the stages of a pre-tokenizer, which must end with ByteLevel: from there on
+// Hugging Face's tokenizers see the spelling of bytes, here it is the bytes throughout.
 func stagesOf(p *part) ([]stage, error) {
 	var stages []stage
 	ended := false

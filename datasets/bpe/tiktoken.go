@@ -30,7 +30,8 @@ var (
 	}
 )
 
-// Tiktoken returns the tokenizer of an encoding: cl100k_base, o200k_base, p50k_base or r50k_base, which is gpt2 too.
+// Tiktoken returns the tokenizer of an encoding: cl100k_base, o200k_base, p50k_base or r50k_base,
+// which is gpt2 too.
 func Tiktoken(name string) (*Tokenizer, error) {
 	if name == "gpt2" {
 		name = "r50k_base"
@@ -59,7 +60,8 @@ func Tiktoken(name string) (*Tokenizer, error) {
 	return t, t.setAdded(e.added)
 }
 
-// splits returns the merges of a list of tokens: any two tokens that make a third one, whose id is the rank.
+// splits returns the merges of a list of tokens: any two tokens that make a third one, whose id is
+// the rank.
 func splits(ids map[string]int) map[pair]rule {
 	rules := make(map[pair]rule, 3*len(ids))
 	for text, id := range ids {

@@ -9,7 +9,8 @@ import (
 	loader "github.com/pkoukk/tiktoken-go-loader"
 )
 
-// Published ids. Sources: OpenAI's cookbook, "How to count tokens with tiktoken"; tiktoken's README; GPT-2's documentation.
+// Published ids. Sources: OpenAI's cookbook, "How to count tokens with tiktoken"; tiktoken's
+// README; GPT-2's documentation.
 func TestTiktokenPublished(t *testing.T) {
 	for _, c := range []struct {
 		encoding, text string
@@ -45,7 +46,8 @@ func TestTiktokenPublished(t *testing.T) {
 	wantError(t, err, `"claude"`, "use gpt2, cl100k_base, o200k_base")
 }
 
-// Another implementation gives the same ids, and so does what is written as a tokenizer.json and read again.
+// Another implementation gives the same ids, and so does what is written as a tokenizer.json and
+// read again.
 func TestTiktokenAgrees(t *testing.T) {
 	tiktoken.SetBpeLoader(loader.NewOfflineLoader())
 	for _, name := range []string{"r50k_base", "p50k_base", "cl100k_base", "o200k_base"} {

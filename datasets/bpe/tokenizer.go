@@ -29,22 +29,24 @@ type Tokenizer struct {
 	workers sync.Pool // of *worker
 }
 
-// Name returns "tiktoken:" and the name of the encoding, or "bpe:" and the beginning of the SHA-256 of the tokenizer.json.
+// Name returns "tiktoken:" and the name of the encoding, or "bpe:" and the beginning of the SHA-256
+// of the tokenizer.json.
 func (t *Tokenizer) Name() string { return t.name }
 
-// VocabSize returns one more than the largest id. There may be ids without a token, which decode to nothing.
+// VocabSize returns one more than the largest id. There may be ids without a token, which decode to
+// nothing.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 
-// Encode returns the ids of text, in which special tokens are ordinary text. A NUL byte becomes the end of a document:
-// the tokenizer's own special token for it, or the byte where it has none.
+// Encode returns the ids of text, in which special tokens are ordinary text. A NUL byte becomes the
+// end of a document: the tokenizer's own special token for it, or the byte where it has none.
 func (t *Tokenizer) Encode(text []byte) []int32 { return t.encode(text, false) }
 
-// EncodeSpecial is Encode for text in which special tokens stand for themselves, as Hugging Face's tokenizers take it.
-// It is for prompts, not for text that anybody may have written.
+// EncodeSpecial is Encode for text in which special tokens stand for themselves, as Hugging Face's
+// tokenizers take it. It is for prompts, not for text that anybody may have written.
 func (t *Tokenizer) EncodeSpecial(text []byte) []int32 { return t.encode(text, true) }
 
-// Decode returns the text of ids; the end of a document becomes a NUL byte. An id outside [0, VocabSize) is a programming
-// mistake and panics.
+// Decode returns the text of ids; the end of a document becomes a NUL byte. An id outside [0,
+// VocabSize) is a programming mistake and panics.
 func (t *Tokenizer) Decode(ids []int32) []byte {
 	var text []byte
 	for i, id := range ids {

@@ -118,7 +118,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Merging takes the pair of the lowest rank, of equals the leftmost, until there is none: here by trying all, again and again.
+// Merging takes the pair of the lowest rank, of equals the leftmost, until there is none: here by
+// trying all, again and again.
 func TestMerge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules := map[pair]rule{}

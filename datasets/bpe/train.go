@@ -1,7 +1,8 @@
 package bpe
 
-// Training: the pair of neighbouring tokens that occurs most often in all words becomes a token, again and again. Counts
-// are kept up to date merge by merge, and only the words that hold the pair are visited.
+// Training: the pair of neighbouring tokens that occurs most often in all words becomes a token,
+// again and again. Counts are kept up to date merge by merge, and only the words that hold the pair
+// are visited.
 
 import (
 	"cmp"
@@ -18,10 +19,11 @@ const (
 	MaxVocab = 1 << 20
 )
 
-// Train makes a tokenizer of at most vocab tokens from documents: [EndOfText], the 256 bytes in the order of their
-// characters in tokenizer.json, and merges of pairs that occur at least twice, the most frequent first and of equals the
-// one with the least ids, as Hugging Face's trainer has it. Pieces are those of cl100k_base. The result depends on nothing
-// but the documents, each of which must stay unchanged until the next one is asked for.
+// Train makes a tokenizer of at most vocab tokens from documents: [EndOfText], the 256 bytes in the
+// order of their characters in tokenizer.json, and merges of pairs that occur at least twice, the
+// most frequent first and of equals the one with the least ids, as Hugging Face's trainer has it.
+// Pieces are those of cl100k_base. The result depends on nothing but the documents, each of which
+// must stay unchanged until the next one is asked for.
 func Train(ctx context.Context, documents iter.Seq[[]byte], vocab int) (*Tokenizer, error) {
 	if vocab < MinVocab || vocab > MaxVocab {
 		return nil, fmt.Errorf("a vocabulary of %d tokens: expected %d to %d", vocab, MinVocab, MaxVocab)

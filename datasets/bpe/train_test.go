@@ -60,8 +60,8 @@ func mergesOf(t *testing.T, data []byte) merges {
 	return f.Model.Merges
 }
 
-// Hugging Face's trainer, version 0.22, made the same merges of the same lines. Its file was written with a
-// ByteLevel pre-tokenizer behind a Split by the pattern of cl100k_base.
+// Hugging Face's trainer, version 0.22, made the same merges of the same lines. Its file was
+// written with a ByteLevel pre-tokenizer behind a Split by the pattern of cl100k_base.
 func TestTrainAgainstHuggingFace(t *testing.T) {
 	want := strings.Split(strings.TrimSpace(string(must(os.ReadFile("testdata/merges-huggingface.txt")))), "\n")
 	own := must(Train(t.Context(), lines(trainingText()), MinVocab+len(want)))
@@ -76,7 +76,8 @@ func TestTrainAgainstHuggingFace(t *testing.T) {
 	}
 }
 
-// Each merge is of the pair that occurs most often in all words as they are by then: here counted anew for every merge.
+// Each merge is of the pair that occurs most often in all words as they are by then: here counted
+// anew for every merge.
 func TestTrainGreedy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		words := rapid.MapOfN(rapid.StringOfN(rapid.SampledFrom([]rune("abAB")), 1, 12, -1), rapid.Int64Range(1, 5), 1, 12).Draw(t, "words")
@@ -161,7 +162,8 @@ func TestTrainDeterministic(t *testing.T) {
 	}
 }
 
-// What has been trained encodes its text in fewer tokens, ends documents, and has its ids in the order of Hugging Face.
+// What has been trained encodes its text in fewer tokens, ends documents, and has its ids in the
+// order of Hugging Face.
 func TestTrain(t *testing.T) {
 	text := trainingText()
 	own := must(Train(t.Context(), lines(text), 500))

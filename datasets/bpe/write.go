@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// JSON returns the tokenizer as a tokenizer.json, which Hugging Face's tokenizers load: the very file, where it came from
-// one.
+// JSON returns the tokenizer as a tokenizer.json, which Hugging Face's tokenizers load: the very
+// file, where it came from one.
 func (t *Tokenizer) JSON() ([]byte, error) {
 	if t.source != nil {
 		return t.source, nil

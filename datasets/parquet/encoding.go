@@ -21,8 +21,8 @@ const (
 
 var errShort = errors.New("a page ends within its values")
 
-// hybrid reads integers of width bits that are run-length encoded or bit-packed. Behind the end of its bytes they are zero, and short
-// is set.
+// hybrid reads integers of width bits that are run-length encoded or bit-packed. Behind the end of
+// its bytes they are zero, and short is set.
 type hybrid struct {
 	b     []byte
 	width int
@@ -80,7 +80,8 @@ func (h *hybrid) head() bool {
 	return true
 }
 
-// bitsAt returns width bits, at most 64, from bit at on, the least significant first. Bits behind the end are zero.
+// bitsAt returns width bits, at most 64, from bit at on, the least significant first. Bits behind
+// the end are zero.
 func bitsAt(b []byte, at uint64, width int) (v uint64) {
 	for got := 0; got < width; {
 		i, shift := (at+uint64(got))/8, int((at+uint64(got))%8)

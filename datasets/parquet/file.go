@@ -1,8 +1,10 @@
-// Package parquet reads one column of strings from Parquet files, page by page, and trusts no byte of them: what a file says of its
-// lengths and counts is checked against what there is, and memory is taken as bytes come.
+// Package parquet reads one column of strings from Parquet files, page by page, and trusts no byte
+// of them: what a file says of its lengths and counts is checked against what there is, and memory
+// is taken as bytes come.
 //
-// It reads what writers of text data sets write: a column at the top level of the schema, required or optional, in plain, dictionary
-// and delta encodings, with data pages of both versions, uncompressed or with Snappy, gzip, zstd or LZ4_RAW.
+// It reads what writers of text data sets write: a column at the top level of the schema, required
+// or optional, in plain, dictionary and delta encodings, with data pages of both versions,
+// uncompressed or with Snappy, gzip, zstd or LZ4_RAW.
 //
 // Source: apache/parquet-format, version 2.11: README, Encodings, Compression and parquet.thrift.
 package parquet
@@ -142,7 +144,8 @@ type element struct {
 	name                       string
 }
 
-// schema reads the elements, a tree in depth-first order, and returns the place of the column that is called field among the leaves.
+// schema reads the elements, a tree in depth-first order, and returns the place of the column that
+// is called field among the leaves.
 func (c *Column) schema(d *decoder, field string) (index int, err error) {
 	index = -1
 	var names []string

@@ -33,7 +33,8 @@ const (
 
 var codecNames = map[int64]string{3: "LZO", 4: "Brotli", 5: "LZ4 (as Hadoop has it)"}
 
-// mostRatio is what a page may grow by beyond its first bytes: text is packed 2 to 20 times, a bomb thousands of times.
+// mostRatio is what a page may grow by beyond its first bytes: text is packed 2 to 20 times, a bomb
+// thousands of times.
 const (
 	mostRatio  = 250
 	freeLength = 16 << 20
@@ -51,7 +52,8 @@ type pageHeader struct {
 // mostHeader is more than a header has with its statistics, which may hold two values.
 const mostHeader = 16 << 20
 
-// readHeader reads the header at an offset and returns its length. Headers do not say how long they are: more is read until it fits.
+// readHeader reads the header at an offset and returns its length. Headers do not say how long they
+// are: more is read until it fits.
 func readHeader(r io.ReaderAt, offset, most int64) (h pageHeader, length int64, err error) {
 	for guess := int64(256); ; guess *= 16 {
 		guess = min(guess, most, mostHeader)
@@ -103,8 +105,8 @@ func header(d *decoder) pageHeader {
 	return h
 }
 
-// Rows calls each with the strings of all rows in order, nil for a null one, until it returns an error. A string is valid during the
-// call. Errors say which row group they are about.
+// Rows calls each with the strings of all rows in order, nil for a null one, until it returns an
+// error. A string is valid during the call. Errors say which row group they are about.
 func (c *Column) Rows(each func([]byte) error) error {
 	for i, k := range c.chunks {
 		if err := c.rows(k, each); err != nil {

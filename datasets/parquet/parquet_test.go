@@ -55,7 +55,8 @@ func readAll(content []byte, field string) (all []*string, err error) {
 	return all, err
 }
 
-// TestFilesOfOthers reads what two other implementations have written: every codec, encoding and version of pages.
+// TestFilesOfOthers reads what two other implementations have written: every codec, encoding and
+// version of pages.
 func TestFilesOfOthers(t *testing.T) {
 	want := expected(t)
 	for _, path := range files(t) {
@@ -109,7 +110,8 @@ func TestColumnsThatAreNoText(t *testing.T) {
 	}
 }
 
-// TestDamage: a file that is cut off anywhere is an error; one with any byte changed is one, or other text, and never a panic.
+// TestDamage: a file that is cut off anywhere is an error; one with any byte changed is one, or
+// other text, and never a panic.
 func TestDamage(t *testing.T) {
 	for _, name := range []string{"pa-none-v1", "pg-zstd-v2", "pg-delta", "pg-lz4-v1"} {
 		content, err := os.ReadFile("../testdata/" + name + ".parquet")

@@ -1,6 +1,7 @@
 package parquet
 
-// Thrift's compact protocol, in which Parquet writes its metadata. Source: "Thrift Compact protocol encoding", apache/thrift.
+// Thrift's compact protocol, in which Parquet writes its metadata. Source:
+// "Thrift Compact protocol encoding", apache/thrift.
 
 import (
 	"encoding/binary"
@@ -76,7 +77,8 @@ func (d *decoder) binary() []byte {
 	return d.b[d.at-int(n) : d.at]
 }
 
-// fields calls each with the number and type of every field of a struct; what it does not take, it reports false for, is skipped.
+// fields calls each with the number and type of every field of a struct; what it does not take, it
+// reports false for, is skipped.
 func (d *decoder) fields(each func(id int, kind uint8) (taken bool)) {
 	if d.depth++; d.depth > mostDepth {
 		d.fail()

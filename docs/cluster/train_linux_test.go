@@ -9,8 +9,8 @@ import (
 	"spmoe/internal/testing/slurm"
 )
 
-// program takes the place of the launcher: its n-th start ends with the n-th of CODES; to end with 130 it waits for SIGTERM, as the
-// launcher does.
+// program takes the place of the launcher: its n-th start ends with the n-th of CODES; to end with
+// 130 it waits for SIGTERM, as the launcher does.
 const program = `#!/bin/sh
 start=${SLURM_RESTART_COUNT:-0}
 [ $SLURM_PROCID = 0 ] && echo "start $start, $SLURM_STEP_NUM_TASKS tasks: $*"

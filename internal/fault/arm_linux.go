@@ -126,7 +126,8 @@ func Give(folder string, pid int, o Order) error {
 	return errors.Join(err, pipe.Close())
 }
 
-// Struck is when a process has carried out an order for the last time, and which; ok is false if it has not.
+// Struck is when a process has carried out an order for the last time, and which; ok is false if it
+// has not.
 func Struck(folder string, pid int) (at time.Time, o Order, ok bool) {
 	text, err := os.ReadFile(notesOf(folder, pid))
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package fault makes the process of a rank fail at a chosen place of the code, for tests of what happens then.
+// Package fault makes the process of a rank fail at a chosen place of the code, for tests of what
+// happens then.
 //
-// The code passes places, at one load of a nil pointer each, until the process is armed. Only a launcher that tests itself arms the
-// processes of its ranks: see [Arm].
+// The code passes places, at one load of a nil pointer each, until the process is armed. Only a
+// launcher that tests itself arms the processes of its ranks: see [Arm].
 package fault
 
 import (
@@ -20,7 +21,8 @@ func Point(p Place) {
 	}
 }
 
-// Touch passes a place with data that are in use there, which an order may change; without any it does nothing.
+// Touch passes a place with data that are in use there, which an order may change; without any it
+// does nothing.
 func Touch(p Place, data []byte) {
 	if i := armed.Load(); i != nil && len(data) > 0 {
 		i.pass(p, data)
@@ -53,7 +55,8 @@ type due struct {
 	at int64
 }
 
-// give makes an order the one to be carried out, counted from now. The place may be passed meanwhile.
+// give makes an order the one to be carried out, counted from now. The place may be passed
+// meanwhile.
 func (i *injector) give(o Order) { i.order.Store(&due{o, i.passed[o.Place].Load() + o.Count}) }
 
 func (i *injector) pass(p Place, data []byte) error {
@@ -95,7 +98,8 @@ func (s spoil) nan() {
 // slowdown is how many times longer a slow process takes.
 const slowdown = 10
 
-// dawdle makes the work since the last meeting of the ranks take longer; waiting in it does not count.
+// dawdle makes the work since the last meeting of the ranks take longer; waiting in it does not
+// count.
 func (i *injector) dawdle(p Place) {
 	switch p {
 	case BeforeMeeting:

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Every place is passed by some code of the module: one that has lost its hook would be tested in vain.
+// Every place is passed by some code of the module: one that has lost its hook would be tested in
+// vain.
 func TestPlacesHaveHooks(t *testing.T) {
 	passed := map[string]bool{}
 	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {

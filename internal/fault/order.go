@@ -43,7 +43,8 @@ func (a Action) fits(p Place) bool {
 	return true
 }
 
-// Order tells a process what to do when it passes a place for the Count-th time, from 1, after it has heard of it.
+// Order tells a process what to do when it passes a place for the Count-th time, from 1, after it
+// has heard of it.
 type Order struct {
 	Action Action
 	Place  Place
@@ -81,12 +82,12 @@ func ParseOrder(text string) (o Order, err error) {
 	return o, nil
 }
 
-// Variable is the environment variable that arms the process of a rank. A launcher sets it for the processes that it names, and takes
-// it away from all others.
+// Variable is the environment variable that arms the process of a rank. A launcher sets it for the
+// processes that it names, and takes it away from all others.
 const Variable = "SPMOE_FAULT"
 
-// Setting is the value of Variable: an order, if there is one, and the folder where the process notes what it does and hears of more
-// orders, if it is not empty.
+// Setting is the value of Variable: an order, if there is one, and the folder where the process
+// notes what it does and hears of more orders, if it is not empty.
 func Setting(order *Order, folder string) string {
 	text := "none"
 	if order != nil {

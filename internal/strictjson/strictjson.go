@@ -1,5 +1,6 @@
-// Package strictjson decodes JSON that somebody else has written. What encoding/json smooths over is refused: a key twice in an object,
-// in any case, bytes that are not UTF-8, and values nested deeper than any format of this project.
+// Package strictjson decodes JSON that somebody else has written. What encoding/json smooths over
+// is refused: a key twice in an object, in any case, bytes that are not UTF-8, and values nested
+// deeper than any format of this project.
 package strictjson
 
 import (
@@ -18,8 +19,9 @@ const maxDepth = 32
 // maxMessage is the length of an error's text in bytes: the decoder quotes numbers of any length.
 const maxMessage = 300
 
-// Unmarshal is [json.Unmarshal] of one value that keeps the rules of this package. An error names the offset in data, in bytes, and the
-// rule that was broken. Time and memory are linear in the length of data.
+// Unmarshal is [json.Unmarshal] of one value that keeps the rules of this package. An error names
+// the offset in data, in bytes, and the rule that was broken. Time and memory are linear in the
+// length of data.
 func Unmarshal(data []byte, v any) error {
 	if err := check(data); err != nil {
 		return err
@@ -117,7 +119,8 @@ func (w *walker) value() error {
 	return err
 }
 
-// key reads a key that must be none of those seen. The decoder would take keys for the same field that differ in case alone.
+// key reads a key that must be none of those seen. The decoder would take keys for the same field
+// that differ in case alone.
 func (w *walker) key(seen map[string]bool) error {
 	token, err := w.dec.Token()
 	if err != nil {

@@ -63,7 +63,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 	}
 }
 
-// What is accepted is what the standard library makes of it, and encodes to something that is accepted.
+// What is accepted is what the standard library makes of it, and encodes to something that is
+// accepted.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add([]byte(`{"n":1,"x":-2.5e-3,"s":"\ud83d\ude00","b":"AAEC","p":7,"list":[{"n":2,"named":{"a":1,"b":2}}],"other":[null,true]}`))
 	f.Add([]byte(`{"n":1,"N":2}`))

@@ -1,5 +1,6 @@
-// Package stricttoml decodes TOML that somebody else has written into structs. Every key must be a field's own name, letter by letter,
-// and time and memory are linear in the length of the text; the decoder's own check for unknown keys takes gigabytes for a file of 60 KB.
+// Package stricttoml decodes TOML that somebody else has written into structs. Every key must be a
+// field's own name, letter by letter, and time and memory are linear in the length of the text; the
+// decoder's own check for unknown keys takes gigabytes for a file of 60 KB.
 package stricttoml
 
 import (
@@ -14,7 +15,8 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// MaxSize is the size of the largest text in bytes: a hundred times that of a configuration, and room for thousands of paths.
+// MaxSize is the size of the largest text in bytes: a hundred times that of a configuration, and
+// room for thousands of paths.
 const MaxSize = 256 << 10
 
 // KeyError is a key that no field has.
@@ -33,8 +35,9 @@ type SyntaxError struct {
 
 func (e *SyntaxError) Error() string { return fmt.Sprintf("line %d: %.300s", e.Line, e.Message) }
 
-// Unmarshal decodes text into the struct that v points to. It leaves fields alone that text does not mention. Its errors are a
-// [*SyntaxError], a [*KeyError], a [*toml.DecodeError] for values that do not fit, or say which rule the whole of text breaks.
+// Unmarshal decodes text into the struct that v points to. It leaves fields alone that text does
+// not mention. Its errors are a [*SyntaxError], a [*KeyError], a [*toml.DecodeError] for values
+// that do not fit, or say which rule the whole of text breaks.
 func Unmarshal(text []byte, v any) error {
 	switch {
 	case len(text) > MaxSize:
@@ -50,7 +53,8 @@ func Unmarshal(text []byte, v any) error {
 	return toml.Unmarshal(text, v)
 }
 
-// checkKeys returns the first key that a struct of type t has no field for, or the first place that is no TOML.
+// checkKeys returns the first key that a struct of type t has no field for, or the first place that
+// is no TOML.
 func checkKeys(text []byte, t reflect.Type) error {
 	var p unstable.Parser
 	p.Reset(text)

@@ -83,8 +83,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 	}
 }
 
-// What is accepted is what the decoder makes of it with its own check for unknown keys, and what that refuses is refused, but for names
-// in capitals.
+// What is accepted is what the decoder makes of it with its own check for unknown keys, and what
+// that refuses is refused, but for names in capitals.
 func FuzzUnmarshal(f *testing.F) {
 	f.Add([]byte("name = \"x\"\nn = -0x1f\nlist = ['a', \"\\u00e9\"]\n[sub]\na = 1_000\nrate = 1e-3\n"))
 	f.Add([]byte("sub = {a = 3, rate = inf}\n# text\n\"n\" = 5"))

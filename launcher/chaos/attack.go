@@ -150,7 +150,8 @@ func (a *attack) measure(r *run) {
 	}
 }
 
-// struck says when the victim of an attack has carried out its order, and what that was; ok is false if it has not.
+// struck says when the victim of an attack has carried out its order, and what that was; ok is
+// false if it has not.
 func (r *run) struck(a *attack) (at time.Time, o fault.Order, ok bool) {
 	at, o, ok = fault.Struck(r.notes, a.victim)
 	return at, o, ok && at.After(a.ordered) // not one of before, which it has survived
@@ -186,7 +187,8 @@ func killRank(_ context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	return r.signal(a, a.Rank, syscall.SIGKILL)
 }
 
-// stopRank stops a process, and lets it go on when another has taken its place: there must be nobody who does.
+// stopRank stops a process, and lets it go on when another has taken its place: there must be
+// nobody who does.
 func stopRank(ctx context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	if !r.signal(a, a.Rank, syscall.SIGSTOP) {
 		return false
@@ -195,8 +197,8 @@ func stopRank(ctx context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	return syscall.Kill(a.processes[0], syscall.SIGCONT) != nil
 }
 
-// anyOf is of how many passings one is chosen where every step has some. Of a checkpoint it must be the first: a later one may be in the last
-// checkpoint, without which the run fails.
+// anyOf is of how many passings one is chosen where every step has some. Of a checkpoint it must be
+// the first: a later one may be in the last checkpoint, without which the run fails.
 const anyOf = 10
 
 // anywhere lets a rank do something to itself at some place of a step.
@@ -211,7 +213,8 @@ func killSaving(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
 	return r.ordered(ctx, rng, a, fault.Kill, func(p fault.Place) bool { return p >= fault.InSnapshot && p <= fault.InPrune }, 1)
 }
 
-// ordered lets a rank do something to itself at one of some places, one of the next times that it passes it.
+// ordered lets a rank do something to itself at one of some places, one of the next times that it
+// passes it.
 func (r *run) ordered(ctx context.Context, rng *rand.Rand, a *attack, action fault.Action, where func(fault.Place) bool, most int64) bool {
 	all := slices.DeleteFunc(fault.Places(), func(p fault.Place) bool { return !where(p) })
 	place := all[rng.IntN(len(all))]
@@ -224,8 +227,8 @@ func (r *run) ordered(ctx context.Context, rng *rand.Rand, a *attack, action fau
 	return ok
 }
 
-// harm lets something happen to what a rank works with, that ends no process by itself. Only if the optimizer's state is damaged does its
-// owner give up, so that all go back to the one before.
+// harm lets something happen to what a rank works with, that ends no process by itself. Only if the
+// optimizer's state is damaged does its owner give up, so that all go back to the one before.
 func harm(action fault.Action, place fault.Place, most int64) maker {
 	return func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
 		ok := r.ordered(ctx, rng, a, action, func(p fault.Place) bool { return p == place }, most)

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package chaos trains a small model while its ranks fail, and holds what comes of it against a run that nothing has disturbed: the
-// loss of every step, the bits of the last checkpoint, and what is left on the machine.
+// Package chaos trains a small model while its ranks fail, and holds what comes of it against a run
+// that nothing has disturbed: the loss of every step, the bits of the last checkpoint, and what is
+// left on the machine.
 package chaos
 
 import (
@@ -73,8 +74,8 @@ func tests() map[string]func(*session, context.Context) error {
 // Modes are the names of the tests that [Config.Run] knows.
 func Modes() []string { return slices.Sorted(maps.Keys(tests())) }
 
-// Run makes one of the tests. ok says that everything went as it must; what did not has been printed. An error says that the test could
-// not be made.
+// Run makes one of the tests. ok says that everything went as it must; what did not has been
+// printed. An error says that the test could not be made.
 func (c Config) Run(ctx context.Context, mode string) (ok bool, err error) {
 	test := tests()[mode]
 	if test == nil {

@@ -2,7 +2,8 @@
 
 package chaos
 
-// The test of checkpoints that are damaged where they lie: the run goes on from the one before, and makes the same bits.
+// The test of checkpoints that are damaged where they lie: the run goes on from the one before, and
+// makes the same bits.
 
 import (
 	"context"

@@ -2,8 +2,8 @@
 
 package chaos
 
-// The job that is disturbed: a model so small that a step takes some milliseconds, with all that a run does besides: evaluations,
-// records, checkpoints.
+// The job that is disturbed: a model so small that a step takes some milliseconds, with all that a
+// run does besides: evaluations, records, checkpoints.
 
 import (
 	"fmt"

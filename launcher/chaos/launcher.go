@@ -2,7 +2,8 @@
 
 package chaos
 
-// The test of a launcher that dies: its ranks die with it, and the same command goes on from the last checkpoint.
+// The test of a launcher that dies: its ranks die with it, and the same command goes on from the
+// last checkpoint.
 
 import (
 	"bytes"

@@ -57,7 +57,8 @@ func (s *session) points(ctx context.Context) error {
 	return nil
 }
 
-// shoot makes a run in which the first process of a rank carries out an order. Where that is due after a failure, another rank makes one.
+// shoot makes a run in which the first process of a rank carries out an order. Where that is due
+// after a failure, another rank makes one.
 func (s *session) shoot(ctx context.Context, steps int, usual *run, want *outcome, shot shot, order fault.Order) error {
 	a := &attack{Kind: order.Action.String(), Rank: shot.rank, Place: shot.place.String()}
 	other := (shot.rank + 1) % s.Ranks

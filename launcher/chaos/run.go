@@ -48,8 +48,9 @@ type run struct {
 // patience is how long a run may say nothing before it is taken to hang.
 const patience = 2 * time.Minute
 
-// start makes a run of so many steps. arm is the order that the process of a rank begins with, if it is not nil; disturb may do to the run
-// what it likes, and sees that it has ended by the end of its context.
+// start makes a run of so many steps. arm is the order that the process of a rank begins with, if
+// it is not nil; disturb may do to the run what it likes, and sees that it has ended by the end of
+// its context.
 func (s *session) start(ctx context.Context, steps int, arm func(rank int, generation uint32) *fault.Order, disturb func(context.Context, *run)) (*run, error) {
 	s.runs++
 	base := filepath.Join(s.folder, fmt.Sprintf("run-%d", s.runs))

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// How many steps lie between faults that follow each other closely: those of signals, and those that a process makes itself, some steps
-// after it has heard of them, or in its next checkpoint. After the last there are steps enough for any.
+// How many steps lie between faults that follow each other closely: those of signals, and those
+// that a process makes itself, some steps after it has heard of them, or in its next checkpoint.
+// After the last there are steps enough for any.
 const (
 	apart      = 12
 	farApart   = 2 * saveEvery
@@ -32,7 +33,8 @@ func (s *session) repeated(ctx context.Context, kind string) error {
 	return s.campaign(ctx, kinds(), slices.Repeat([]string{kind}, s.Count), apart)
 }
 
-// bits turns single bits around, in what ranks compute with, compute and send, while every step is computed twice.
+// bits turns single bits around, in what ranks compute with, compute and send, while every step is
+// computed twice.
 func (s *session) bits(ctx context.Context) error {
 	// Evaluations are not computed twice.
 	s.more = []string{"--guard.replay", "1", "--eval-every", "0"}
@@ -107,7 +109,8 @@ func (s *session) campaign(ctx context.Context, kinds map[string]maker, names []
 	return nil
 }
 
-// shorts makes short runs and kills one of their processes at a random time, be it before the first step or after the last.
+// shorts makes short runs and kills one of their processes at a random time, be it before the first
+// step or after the last.
 func (s *session) shorts(ctx context.Context) error {
 	const steps = 24
 	usual, want, err := s.reference(ctx, steps)
@@ -144,7 +147,8 @@ func (s *session) shorts(ctx context.Context) error {
 	return nil
 }
 
-// quiet disturbs nothing but the processors, with more work than they can do: no rank may be taken to have failed.
+// quiet disturbs nothing but the processors, with more work than they can do: no rank may be taken
+// to have failed.
 func (s *session) quiet(ctx context.Context) error {
 	pace, err := s.pace(ctx)
 	if err != nil {

@@ -51,7 +51,8 @@ func openUnverified(path string) (*Reader, error) {
 	return r, r.parse()
 }
 
-// benchmarkLoad opens a checkpoint and lets every rank read its part, from the page cache or from the disk.
+// benchmarkLoad opens a checkpoint and lets every rank read its part, from the page cache or from
+// the disk.
 func benchmarkLoad(b *testing.B, path string, ranks [4][]Piece, cold bool, open func(string) (*Reader, error)) {
 	b.SetBytes(benchmarkBytes)
 	for b.Loop() {
@@ -80,8 +81,8 @@ func benchmarkLoad(b *testing.B, path string, ranks [4][]Piece, cold bool, open 
 	}
 }
 
-// Snapshot copies the state; Save is write, checksum, sync and rename, of the state in place or of its copy; Load opens and
-// reads, with and without verifying.
+// Snapshot copies the state; Save is write, checksum, sync and rename, of the state in place or of
+// its copy; Load opens and reads, with and without verifying.
 func BenchmarkCheckpoint(b *testing.B) {
 	live, dir := benchmarkPieces(), b.TempDir()
 	var room [4][]Piece

@@ -4,13 +4,14 @@
 // A run folder holds one folder a checkpoint, and a checkpoint appears there whole or not at all:
 //
 //	step-00000300/
-//	    rank-00000-of-00002.safetensors    the pieces that rank 0 saved, named tensor@offset, 1-D F32 or BF16
+//	    rank-00000-of-00002.safetensors    the pieces that rank 0 saved, each named tensor@offset
 //	    rank-00001-of-00002.safetensors
 //	    config.toml                        the configuration of the run
 //	    tokenizer.json                     its tokenizer, where that is a file
-//	    manifest.json                      trainer state, full shapes, sizes, CRC32C of every 4 MiB, its own SHA-256
+//	    manifest.json                      trainer state, full shapes, sizes, checksums
 //
-// Shards are plain safetensors, which every Python user can open.
+// Shards are plain safetensors, which every Python user can open. Their tensors are 1-D, F32 or
+// BF16. The manifest has a CRC32C of every 4 MiB of each file, and its own SHA-256.
 //
 // The package knows no model: it sees named tensors, and pieces of them.
 package checkpoint

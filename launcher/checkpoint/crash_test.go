@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What a writer of step 300 can leave behind when it dies, at every stage. In each case step 200 must load, and a
-// later writer of step 300 must succeed.
+// What a writer of step 300 can leave behind when it dies, at every stage. In each case step 200
+// must load, and a later writer of step 300 must succeed.
 func TestCrashWhileWriting(t *testing.T) {
 	whole := readFolder(t, save(t, t.TempDir(), 300, 2))
 	manifest := whole[manifestName]
@@ -70,7 +70,8 @@ func TestCrashWhileReplacing(t *testing.T) {
 	}
 	checkLoads(t, dir, 300)
 
-	// And one before the old folder is deleted: the new one wins, and Prune clears the old one away.
+	// And one before the old folder is deleted: the new one wins, and Prune clears the old one
+	// away.
 	old := readFolder(t, path+replacedSuffix)
 	save(t, dir, 300, 4)
 	writeFolder(t, path+replacedSuffix, old)
@@ -90,7 +91,8 @@ func TestCrashWhileReplacing(t *testing.T) {
 	}
 }
 
-// The writer's folder goes away under it, as on a full or failing disk: every call says so and nothing appears.
+// The writer's folder goes away under it, as on a full or failing disk: every call says so and
+// nothing appears.
 func TestFailingDisk(t *testing.T) {
 	dir := t.TempDir()
 	save(t, dir, 200, 1)

@@ -1,5 +1,6 @@
-// What is wrong with a checkpoint itself, in contrast to what keeps it from being read now.
 package checkpoint
+
+// What is wrong with a checkpoint itself, in contrast to what keeps it from being read now.
 
 import (
 	"errors"
@@ -7,8 +8,9 @@ import (
 	"syscall"
 )
 
-// ErrDamaged is what errors are that say that a checkpoint is not what was written: part of it is missing, cut short,
-// changed, or cannot be read from the disk any more. Its files hold no whole state of a run.
+// ErrDamaged is what errors are that say that a checkpoint is not what was written: part of it is
+// missing, cut short, changed, or cannot be read from the disk any more. Its files hold no whole
+// state of a run.
 var ErrDamaged = errors.New("damaged checkpoint")
 
 // damage makes an error one of ErrDamaged, in its own words.

@@ -183,7 +183,8 @@ func TestIndexRefuses(t *testing.T) {
 	}
 }
 
-// FuzzManifest: whatever the body under a valid seal, no panic, and what is accepted survives writing and reading.
+// FuzzManifest: whatever the body under a valid seal, no panic, and what is accepted survives
+// writing and reading.
 func FuzzManifest(f *testing.F) {
 	for _, seed := range []string{
 		`{"version":2,"step":3,"ranks":1,"meta":{"lr":0.1},"chunk_bytes":4194304,"config":{"name":"config.toml","size":2,"crc32c":[1]},` +
@@ -220,7 +221,8 @@ func sameFile(a, b file) bool {
 	return a.Name == b.Name && a.Size == b.Size && slices.Equal(a.CRC32C, b.CRC32C)
 }
 
-// FuzzNames: names of pieces and folders are parsed without a panic, and what is accepted is what would be written.
+// FuzzNames: names of pieces and folders are parsed without a panic, and what is accepted is what
+// would be written.
 func FuzzNames(f *testing.F) {
 	for _, seed := range []string{
 		"master/model.layers.0.w@0", "at@7@12", "@0", "w@-1", "w@", "w@007", "w@9223372036854775808", "",

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Thousands of ways to damage the newest of two checkpoints: given by itself it is refused, and a run goes on from the
-// one before, bit for bit.
+// Thousands of ways to damage the newest of two checkpoints: given by itself it is refused, and a
+// run goes on from the one before, bit for bit.
 func TestDamageSets(t *testing.T) {
 	dir := t.TempDir()
 	older := readFolder(t, save(t, dir, 100, 2))
@@ -68,7 +68,8 @@ func TestDamageSets(t *testing.T) {
 			}
 		}
 	}
-	// Between steps: every choice of files from the older checkpoint, but none and, which is another checkpoint, all.
+	// Between steps: every choice of files from the older checkpoint, but none and, which is
+	// another checkpoint, all.
 	for mask := 1; mask < 1<<len(files); mask++ {
 		changed := map[string][]byte{}
 		for i, name := range files {
@@ -103,7 +104,8 @@ func replaceFile(t *testing.T, path string, data []byte) {
 	}
 }
 
-// In a file of several chunks the first damaged one is named, with its bytes, whoever finds which first.
+// In a file of several chunks the first damaged one is named, with its bytes, whoever finds which
+// first.
 func TestDamagedChunk(t *testing.T) {
 	const name, size = "shard", 3*chunkBytes + 1000
 	data := make([]byte, size)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskFile is a file whose large writes go past the page cache: nobody reads a checkpoint soon, and copying it into the
-// cache takes processor time from the training that goes on meanwhile.
+// diskFile is a file whose large writes go past the page cache: nobody reads a checkpoint soon, and
+// copying it into the cache takes processor time from the training that goes on meanwhile.
 type diskFile struct {
 	*os.File
 	at      int64 // where the next write goes
@@ -16,7 +16,8 @@ type diskFile struct {
 	refused bool // by the file system, which then gets plain writes
 }
 
-// Write implements [Output]. It goes past the cache as far as memory, position and length are aligned for that.
+// Write implements [Output]. It goes past the cache as far as memory, position and length are
+// aligned for that.
 func (f *diskFile) Write(p []byte) (n int, err error) {
 	if whole := len(p) &^ (directAlignment - 1); whole > 0 && aligned(p) && f.at%directAlignment == 0 && f.set(true) {
 		n, err = f.File.Write(p[:whole])

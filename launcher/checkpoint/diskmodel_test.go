@@ -45,7 +45,8 @@ func (o operation) names() bool {
 	return o.kind == "mkdir" || o.kind == "create" || o.kind == "rename" || o.kind == "remove"
 }
 
-// apply does an operation. Those before it may have been lost, and then it finds less than it expects.
+// apply does an operation. Those before it may have been lost, and then it finds less than it
+// expects.
 func (t tree) apply(o operation) {
 	switch o.kind {
 	case "mkdir", "create":

@@ -1,5 +1,6 @@
-// Durable files and folders: what these functions have returned from survives a power cut.
 package checkpoint
+
+// Durable files and folders: what these functions have returned from survives a power cut.
 
 import (
 	"errors"
@@ -16,15 +17,17 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // chunkBytes is how much of a file one checksum covers.
 const chunkBytes = 4 << 20
 
-// Small writes are gathered into blocks of blockBytes. Large ones go to the disk from where they are, up to mostAtOnce of
-// them in one call: a blocked call holds on to a processor of the Go scheduler until that finds out, so few long calls
-// take less from the training that goes on meanwhile than many short ones.
+// Small writes are gathered into blocks of blockBytes. Large ones go to the disk from where they
+// are, up to mostAtOnce of them in one call: a blocked call holds on to a processor of the Go
+// scheduler until that finds out, so few long calls take less from the training that goes on
+// meanwhile than many short ones.
 const (
 	blockBytes = 1 << 20
 	mostAtOnce = 32 << 20
 )
 
-// directAlignment is what memory, position and length of a write must be multiples of to go past the page cache.
+// directAlignment is what memory, position and length of a write must be multiples of to go past
+// the page cache.
 const directAlignment = 4096
 
 // file is what the manifest says of a file beside it.
@@ -112,7 +115,8 @@ func describe(name string, data []byte) file {
 	return f
 }
 
-// create makes a file of what write writes and syncs. The file must not exist; after an error it does not either.
+// create makes a file of what write writes and syncs. The file must not exist; after an error it
+// does not either.
 func create(fs Files, path string, write func(Output) error) error {
 	out, err := fs.Create(path)
 	if err != nil {
@@ -152,8 +156,9 @@ func writeSmall(fs Files, dir, name string, data []byte) (file, error) {
 	return describe(name, data), err
 }
 
-// publish moves the finished folder temp to final, in the same parent. A folder that has the final name already is
-// moved aside first and deleted last: at every moment one of the two is there under a name that readers know.
+// publish moves the finished folder temp to final, in the same parent. A folder that has the final
+// name already is moved aside first and deleted last: at every moment one of the two is there under
+// a name that readers know.
 func publish(fs Files, temp, final string) error {
 	replaced := final + replacedSuffix
 	if _, err := os.Lstat(final); err == nil {

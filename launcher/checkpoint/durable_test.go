@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Whatever the size, and the parts in which it comes, a file holds what was written, past the page cache or not.
+// Whatever the size, and the parts in which it comes, a file holds what was written, past the page
+// cache or not.
 func TestWriteFile(t *testing.T) {
 	folders := []string{t.TempDir()}
 	if dir, err := os.MkdirTemp("/dev/shm", "checkpoint"); err == nil { // in memory, where nothing goes past a cache
@@ -49,7 +50,8 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-// A copy in Room is written as it lies, in long calls; the shard is the one that any other memory gives.
+// A copy in Room is written as it lies, in long calls; the shard is the one that any other memory
+// gives.
 func TestRoom(t *testing.T) {
 	n := blockBytes / 2
 	var live []Piece

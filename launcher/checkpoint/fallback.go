@@ -1,5 +1,7 @@
-// Falling back: a run whose newest checkpoint is damaged goes on from the one before, and loses nothing that could help.
 package checkpoint
+
+// Falling back: a run whose newest checkpoint is damaged goes on from the one before, and loses
+// nothing that could help.
 
 import (
 	"errors"
@@ -19,8 +21,9 @@ func (a Aside) String() string {
 	return fmt.Sprintf("%v; it was set aside as %s", a.Err, filepath.Base(a.Now))
 }
 
-// openRun opens the newest checkpoint of the run folder dir that is whole, and sets aside the newer ones, which are not.
-// Errors other than damage, such as a version that this program does not know, end the search: the state may be intact.
+// openRun opens the newest checkpoint of the run folder dir that is whole, and sets aside the newer
+// ones, which are not. Errors other than damage, such as a version that this program does not know,
+// end the search: the state may be intact.
 func openRun(dir string) (*Reader, error) {
 	var aside []Aside
 	for {

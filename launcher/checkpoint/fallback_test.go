@@ -22,7 +22,8 @@ func damageShard(t *testing.T, path string) {
 	replaceFile(t, shard, data)
 }
 
-// Damaged checkpoints are set aside one after the other, under names that are free, until one is whole.
+// Damaged checkpoints are set aside one after the other, under names that are free, until one is
+// whole.
 func TestFallBack(t *testing.T) {
 	dir := t.TempDir()
 	for step := range int64(4) {
@@ -78,7 +79,8 @@ func TestFallBack(t *testing.T) {
 	}
 }
 
-// What is no damage ends the search, and nothing is renamed; neither is what was asked for by its own name.
+// What is no damage ends the search, and nothing is renamed; neither is what was asked for by its
+// own name.
 func TestNoFallBack(t *testing.T) {
 	dir := t.TempDir()
 	save(t, dir, 1, 1)

@@ -1,5 +1,7 @@
-// The file operations of writing, behind an interface: tests record them, cut them off anywhere and let them fail.
 package checkpoint
+
+// The file operations of writing, behind an interface: tests record them, cut them off anywhere and
+// let them fail.
 
 import (
 	"errors"

@@ -1,7 +1,9 @@
 //go:build amd64 || arm64 || 386 || arm || loong64 || riscv64 || ppc64le || mips64le || mipsle || wasm
 
-// Float data as the bytes of a shard, without a copy: shards are little-endian, as is every machine listed above.
 package checkpoint
+
+// Float data as the bytes of a shard, without a copy: shards are little-endian, as is every machine
+// listed above.
 
 import "unsafe"
 

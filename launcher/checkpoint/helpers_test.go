@@ -20,7 +20,8 @@ type trainerState struct {
 
 var testConfig = []byte("[model]\nflavor = \"tiny\"\n")
 
-// testState is a run's state at a step: whole tensors, among them a scalar, an empty one, an odd name and a NaN.
+// testState is a run's state at a step: whole tensors, among them a scalar, an empty one, an odd
+// name and a NaN.
 func testState(step int64) []Piece {
 	pieces := []Piece{
 		{Name: "master/model.layers.0.w", Shape: []int{5, 7}},

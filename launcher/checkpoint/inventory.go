@@ -1,5 +1,6 @@
-// What a run folder holds, for people.
 package checkpoint
+
+// What a run folder holds, for people.
 
 import (
 	"cmp"
@@ -24,8 +25,8 @@ type Entry struct {
 	err               error
 }
 
-// State says whether the checkpoint can be used: complete, unfinished, or damaged, by what its name and the presence and
-// size of its files tell. What is in the files is not looked at.
+// State says whether the checkpoint can be used: complete, unfinished, or damaged, by what its name
+// and the presence and size of its files tell. What is in the files is not looked at.
 func (e Entry) State() string {
 	switch {
 	case e.unfinished:
@@ -105,7 +106,8 @@ func (e *Entry) look(path string) error {
 	return nil
 }
 
-// Steps returns the paths of all checkpoints of a run folder, oldest first, complete or not, or of the one that path is.
+// Steps returns the paths of all checkpoints of a run folder, oldest first, complete or not, or of
+// the one that path is.
 func Steps(path string) ([]string, error) {
 	run, err := isRun(path)
 	if err != nil || !run {
@@ -125,7 +127,8 @@ func Steps(path string) ([]string, error) {
 	return paths, nil
 }
 
-// Newest returns the path of the newest complete checkpoint of a run folder, as Latest does, or path if it is one.
+// Newest returns the path of the newest complete checkpoint of a run folder, as Latest does, or
+// path if it is one.
 func Newest(path string) (string, error) {
 	run, err := isRun(path)
 	if err != nil || !run {

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever has a checkpoint open holds a shared lock on its manifest, which ends with the process if not before.
+// Whoever has a checkpoint open holds a shared lock on its manifest, which ends with the process if
+// not before.
 
-// lockShared marks an open manifest as in use until it is closed. A file system without locks is none's fault: its
-// checkpoints are not protected from Prune.
+// lockShared marks an open manifest as in use until it is closed. A file system without locks is
+// none's fault: its checkpoints are not protected from Prune.
 func lockShared(manifest *os.File) { unix.Flock(int(manifest.Fd()), unix.LOCK_SH|unix.LOCK_NB) }
 
 // inUse reports whether anybody has the manifest at path open as a Reader.

@@ -1,5 +1,7 @@
-// The manifest: written last, it is what makes a folder a checkpoint, and it vouches for every byte of it.
 package checkpoint
+
+// The manifest: written last, it is what makes a folder a checkpoint, and it vouches for every byte
+// of it.
 
 import (
 	"bytes"
@@ -34,7 +36,8 @@ type manifest struct {
 	Tensors   map[string][]int `json:"tensors"`             // full shapes
 }
 
-// The envelope is fixed text around hash and body, compared byte for byte: there is no second way to write it.
+// The envelope is fixed text around hash and body, compared byte for byte: there is no second way
+// to write it.
 const (
 	sealHead = `{"sha256":"`
 	sealMid  = `","body":`
@@ -76,8 +79,8 @@ func (m *manifest) encode() ([]byte, error) {
 	return data, nil
 }
 
-// parseManifest reads manifest.json. What it accepts has as many shards as ranks, under their own names, and
-// possible shapes.
+// parseManifest reads manifest.json. What it accepts has as many shards as ranks, under their own
+// names, and possible shapes.
 func parseManifest(data []byte) (*manifest, error) {
 	body, err := unseal(data)
 	if err != nil {
@@ -133,7 +136,8 @@ func (m *manifest) check() error {
 	return nil
 }
 
-// files lists the files that the manifest vouches for: the configuration, the shards by rank, and the tokenizer.
+// files lists the files that the manifest vouches for: the configuration, the shards by rank, and
+// the tokenizer.
 func (m *manifest) files() []file {
 	all := append([]file{m.Config}, m.Shards...)
 	if m.Tokenizer != nil {
@@ -150,7 +154,8 @@ func (m *manifest) size() (total int64) {
 	return total
 }
 
-// readManifest reads the manifest of the checkpoint in root and checks that every file is there in its full size.
+// readManifest reads the manifest of the checkpoint in root and checks that every file is there in
+// its full size.
 func readManifest(root *os.Root) (*manifest, error) {
 	data, err := readSmall(root, manifestName, maxManifest)
 	if err != nil {

@@ -1,5 +1,7 @@
-// The names of folders and files. Readers build them from step and rank and never follow a name found in a file.
 package checkpoint
+
+// The names of folders and files. Readers build them from step and rank and never follow a name
+// found in a file.
 
 import (
 	"fmt"
@@ -12,8 +14,8 @@ const (
 	configName    = "config.toml"
 	tokenizerName = "tokenizer.json"
 
-	// A folder moved out of the way by a newer checkpoint of the same step, until that one is in place.
-	// Readers know it, so that no crash between the two renames can lose the step.
+	// A folder moved out of the way by a newer checkpoint of the same step, until that one is in
+	// place. Readers know it, so that no crash between the two renames can lose the step.
 	replacedSuffix = ".replaced"
 	// A folder that is being written, and one that Prune is deleting: both hidden.
 	tempSuffix   = ".tmp"

@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-// What every power cut in the middle of two saves, each with its pruning, and of a third that replaces a checkpoint,
-// may leave on the disk: after each operation, with names and data that were not yet durable kept, lost, or in part.
-// Always one whole checkpoint loads, no older than the last that was complete, and a writer can go on.
+// What every power cut in the middle of two saves, each with its pruning, and of a third that
+// replaces a checkpoint, may leave on the disk: after each operation, with names and data that were
+// not yet durable kept, lost, or in part. Always one whole checkpoint loads, no older than the last
+// that was complete, and a writer can go on.
 func TestPowerCut(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	save(t, dir, 100, 1)
@@ -102,7 +103,8 @@ func TestPowerCut(t *testing.T) {
 	t.Logf("%d states of the disk after %d operations", len(seen), len(r.ops))
 }
 
-// The model of the disk loses what it should: without the syncs, checkpoints that seem complete are not.
+// The model of the disk loses what it should: without the syncs, checkpoints that seem complete are
+// not.
 func TestPowerCutNeedsSyncs(t *testing.T) {
 	for _, kind := range []string{"sync", "syncdir"} {
 		dir := filepath.Join(t.TempDir(), "run")

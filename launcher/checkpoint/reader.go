@@ -1,5 +1,6 @@
-// Opening: nothing of a checkpoint is handed out before all of it has been verified.
 package checkpoint
+
+// Opening: nothing of a checkpoint is handed out before all of it has been verified.
 
 import (
 	"encoding/json"
@@ -13,8 +14,8 @@ import (
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
-// Reader is an open, verified checkpoint. It is safe for concurrent use until Close. While it is open, Prune leaves the
-// checkpoint alone.
+// Reader is an open, verified checkpoint. It is safe for concurrent use until Close. While it is
+// open, Prune leaves the checkpoint alone.
 type Reader struct {
 	path     string
 	manifest *manifest
@@ -25,11 +26,13 @@ type Reader struct {
 	aside    []Aside
 }
 
-// Open opens a checkpoint, or the newest whole one of a run folder (ErrNone if it has none). It verifies the
-// manifest's hash and version, the presence and size of all files and the CRC32C of every chunk of them, and returns an
-// error that says which of them is broken (ErrDamaged), or that the folder is no checkpoint.
+// Open opens a checkpoint, or the newest whole one of a run folder (ErrNone if it has none). It
+// verifies the manifest's hash and version, the presence and size of all files and the CRC32C of
+// every chunk of them, and returns an error that says which of them is broken (ErrDamaged), or that
+// the folder is no checkpoint.
 //
-// In a run folder a damaged checkpoint is renamed, for people to look at, and the one before is taken: SetAside tells.
+// In a run folder a damaged checkpoint is renamed, for people to look at, and the one before is
+// taken: SetAside tells.
 func Open(path string) (*Reader, error) {
 	run, err := isRun(path)
 	if err != nil {
@@ -73,8 +76,8 @@ func openStep(path string) (*Reader, error) {
 	return r, nil
 }
 
-// load reads and verifies everything; after an error Close releases what is open. Files are verified and read through
-// the same open file, so that they cannot be exchanged in between.
+// load reads and verifies everything; after an error Close releases what is open. Files are
+// verified and read through the same open file, so that they cannot be exchanged in between.
 func (r *Reader) load(root *os.Root) error {
 	if err := r.open(root); err != nil {
 		return err
@@ -142,7 +145,8 @@ func (r *Reader) Ranks() int { return r.manifest.Ranks }
 // Size returns the bytes of the shards and the configuration.
 func (r *Reader) Size() int64 { return r.manifest.size() }
 
-// SetAside tells which checkpoints of the run were newer and damaged, newest first, where Open was given a run.
+// SetAside tells which checkpoints of the run were newer and damaged, newest first, where Open was
+// given a run.
 func (r *Reader) SetAside() []Aside { return r.aside }
 
 // Meta unmarshals the trainer's state, as given to Commit, into the variable that into points to.

@@ -1,5 +1,7 @@
-// Resharding: any range of a tensor is put together from whatever pieces cover it, so that N ranks save and M load.
 package checkpoint
+
+// Resharding: any range of a tensor is put together from whatever pieces cover it, so that N ranks
+// save and M load.
 
 import (
 	"cmp"
@@ -18,8 +20,8 @@ type span struct {
 	info       safetensors.Info
 }
 
-// index returns the pieces of each tensor by ascending begin, less those that lie inside an earlier one, so that
-// the ends ascend too.
+// index returns the pieces of each tensor by ascending begin, less those that lie inside an earlier
+// one, so that the ends ascend too.
 func index(shards []*safetensors.File, shapes map[string][]int) (map[string][]span, error) {
 	spans := map[string][]span{}
 	for rank, shard := range shards {

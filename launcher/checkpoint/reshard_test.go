@@ -32,7 +32,8 @@ func TestAnyNumberOfRanksLoadsWhatAnyNumberSaved(t *testing.T) {
 	}
 }
 
-// Every range of one tensor, out of pieces that overlap, repeat, contain each other and come in any order.
+// Every range of one tensor, out of pieces that overlap, repeat, contain each other and come in any
+// order.
 func TestEveryRange(t *testing.T) {
 	const n = 24
 	data := make([]float32, n)

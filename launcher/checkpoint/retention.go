@@ -1,5 +1,6 @@
-// Which checkpoints a run folder holds, which one is the newest, and which ones go.
 package checkpoint
+
+// Which checkpoints a run folder holds, which one is the newest, and which ones go.
 
 import (
 	"cmp"
@@ -11,9 +12,10 @@ import (
 	"strings"
 )
 
-// Latest returns the path of the newest complete checkpoint in the run folder dir: one with a valid manifest and
-// all files in full size (their contents are Open's to verify). Others are passed over. If there is none, or no
-// folder, the error is ErrNone and says why each candidate was not taken.
+// Latest returns the path of the newest complete checkpoint in the run folder dir: one with a valid
+// manifest and all files in full size (their contents are Open's to verify). Others are passed
+// over. If there is none, or no folder, the error is ErrNone and says why each candidate was not
+// taken.
 func Latest(dir string) (path string, err error) {
 	steps, err := list(dir)
 	if err != nil {
@@ -31,11 +33,13 @@ func Latest(dir string) (path string, err error) {
 	return "", fmt.Errorf("%s: %w%s", dir, ErrNone, reasons.String())
 }
 
-// fewest is how many complete checkpoints a run keeps at least: the newest may turn out to be damaged.
+// fewest is how many complete checkpoints a run keeps at least: the newest may turn out to be
+// damaged.
 const fewest = 2
 
-// Prune deletes the oldest complete checkpoints of the run folder dir but for the newest keep, which must be at
-// least 1; 2 are kept in any case. Folders that are not complete, and checkpoints that a Reader has open, are left alone.
+// Prune deletes the oldest complete checkpoints of the run folder dir but for the newest keep,
+// which must be at least 1; 2 are kept in any case. Folders that are not complete, and checkpoints
+// that a Reader has open, are left alone.
 func Prune(fs Files, dir string, keep int) error {
 	if keep < 1 {
 		return fmt.Errorf("prune %s: keep %d checkpoints: expected at least 1", dir, keep)
@@ -80,7 +84,8 @@ func remove(fs Files, dir string, s stepDir) error {
 	return removeAll(fs, hidden)
 }
 
-// sweep deletes the hidden folders with this suffix, which a writer or a Prune that was cut off has left.
+// sweep deletes the hidden folders with this suffix, which a writer or a Prune that was cut off has
+// left.
 func sweep(fs Files, dir, suffix string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -102,8 +107,8 @@ type stepDir struct {
 	step int64
 }
 
-// list returns the checkpoint folders in dir, newest first, none if dir does not exist. Of two of the same step
-// the replaced one comes second.
+// list returns the checkpoint folders in dir, newest first, none if dir does not exist. Of two of
+// the same step the replaced one comes second.
 func list(dir string) ([]stepDir, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -1,5 +1,6 @@
-// Room for a copy of the state, from which a shard is written without being copied once more.
 package checkpoint
+
+// Room for a copy of the state, from which a shard is written without being copied once more.
 
 import (
 	"cmp"
@@ -7,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// Room returns pieces like these with memory of their own. It lies in the order of a shard and is aligned for direct
-// writes, so that WriteShard gives it to the disk in few long calls.
+// Room returns pieces like these with memory of their own. It lies in the order of a shard and is
+// aligned for direct writes, so that WriteShard gives it to the disk in few long calls.
 func Room(pieces []Piece) []Piece {
 	room := slices.Clone(pieces)
 	floats, halves := 0, 0

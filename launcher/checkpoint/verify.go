@@ -1,5 +1,6 @@
-// Verifying: every chunk of every file is read and held against its checksum, on all processors.
 package checkpoint
+
+// Verifying: every chunk of every file is read and held against its checksum, on all processors.
 
 import (
 	"fmt"
@@ -19,8 +20,8 @@ type position struct {
 	file, chunk int
 }
 
-// verify holds files against what was written. Its error is that of the first chunk that differs, in the order of the
-// files, and names it.
+// verify holds files against what was written. Its error is that of the first chunk that differs,
+// in the order of the files, and names it.
 func verify(files []*os.File, want []file) error {
 	var all []position
 	for i, f := range want {
@@ -35,7 +36,8 @@ func verify(files []*os.File, want []file) error {
 	for range min(runtime.GOMAXPROCS(0), len(all)) {
 		group.Go(func() {
 			buffer := make([]byte, readBytes)
-			// Chunks are taken in order: those before one that fails have been taken, and are finished.
+			// Chunks are taken in order: those before one that fails have been taken, and are
+			// finished.
 			for i := int(next.Add(1)) - 1; i < len(all) && !failed.Load(); i = int(next.Add(1)) - 1 {
 				p := all[i]
 				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer); errs[i] != nil {

@@ -1,5 +1,7 @@
-// Writing: ranks fill a hidden folder, each its own files, and one commit gives the folder its name.
 package checkpoint
+
+// Writing: ranks fill a hidden folder, each its own files, and one commit gives the folder its
+// name.
 
 import (
 	"encoding/json"
@@ -23,9 +25,9 @@ type Writer struct {
 	tokenizer   *file // that WriteTokenizer has written
 }
 
-// NewWriter starts the checkpoint of a step in the run folder dir, which is created if need be. What dead writers left
-// is deleted, of any step: a run has one writer at a time. It must be called once, before any rank writes; the other
-// ranks then use Join.
+// NewWriter starts the checkpoint of a step in the run folder dir, which is created if need be.
+// What dead writers left is deleted, of any step: a run has one writer at a time. It must be called
+// once, before any rank writes; the other ranks then use Join.
 func NewWriter(fs Files, dir string, step int64, ranks int) (*Writer, error) {
 	w, err := newWriter(fs, dir, step, ranks)
 	if err != nil {
@@ -40,7 +42,8 @@ func NewWriter(fs Files, dir string, step int64, ranks int) (*Writer, error) {
 	return w, fs.Mkdir(w.temp)
 }
 
-// Join returns a writer for the checkpoint that another rank has started with NewWriter and the same arguments.
+// Join returns a writer for the checkpoint that another rank has started with NewWriter and the
+// same arguments.
 func Join(fs Files, dir string, step int64, ranks int) (*Writer, error) {
 	w, err := newWriter(fs, dir, step, ranks)
 	if err != nil {
@@ -125,7 +128,8 @@ func addShape(shapes map[string][]int, name string, shape []int) error {
 	return nil
 }
 
-// WriteTokenizer writes the run's tokenizer.json, if it has one. The rank that commits calls it before.
+// WriteTokenizer writes the run's tokenizer.json, if it has one. The rank that commits calls it
+// before.
 func (w *Writer) WriteTokenizer(data []byte) error {
 	f, err := writeSmall(w.files, w.temp, tokenizerName, data)
 	if err != nil {
@@ -135,9 +139,10 @@ func (w *Writer) WriteTokenizer(data []byte) error {
 	return nil
 }
 
-// Commit completes the checkpoint after every rank's WriteShard has returned nil. meta is the trainer's state, which
-// must marshal to JSON. When Commit has returned nil, the checkpoint survives a power cut, and has replaced an
-// earlier one of the same step; before, readers see nothing of it. After an error call Abort.
+// Commit completes the checkpoint after every rank's WriteShard has returned nil. meta is the
+// trainer's state, which must marshal to JSON. When Commit has returned nil, the checkpoint
+// survives a power cut, and has replaced an earlier one of the same step; before, readers see
+// nothing of it. After an error call Abort.
 func (w *Writer) Commit(meta any, configTOML []byte) error {
 	if err := w.commit(meta, configTOML); err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)
@@ -200,5 +205,6 @@ func (w *Writer) takeReceipt(rank int) (r receipt, err error) {
 	return r, w.files.Remove(path)
 }
 
-// Abort deletes what has been written and not committed. No rank may be writing. After Commit it does nothing.
+// Abort deletes what has been written and not committed. No rank may be writing. After Commit it
+// does nothing.
 func (w *Writer) Abort() error { return removeAll(w.files, w.temp) }

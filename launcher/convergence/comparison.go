@@ -38,7 +38,8 @@ type Comparison struct {
 	Disturb func(recipe string) func(moe.Quantised)
 }
 
-// Start trains a job that has been prepared with these settings until it ends. It returns [trainer.ErrInterrupted] if ctx has ended it.
+// Start trains a job that has been prepared with these settings until it ends. It returns
+// [trainer.ErrInterrupted] if ctx has ended it.
 type Start func(ctx context.Context, job *trainer.Job, s Settings) error
 
 // Settings are those of one run.
@@ -57,8 +58,8 @@ type task struct {
 
 func (t task) String() string { return fmt.Sprintf("%s, seed %d", t.recipe.Name, t.seed) }
 
-// tasks returns all runs in the order in which they are made: seed by seed, so that what there is can be compared at any time, and
-// ablations at the end.
+// tasks returns all runs in the order in which they are made: seed by seed, so that what there is
+// can be compared at any time, and ablations at the end.
 func (c *Comparison) tasks() []task {
 	var all, ablations []task
 	for _, seed := range c.seeds() {
@@ -101,8 +102,8 @@ const (
 	maxJobs  = 1024
 )
 
-// Check reports what keeps the comparison from being run, or from being gone on with. It writes nothing; its errors are the user's to
-// mend.
+// Check reports what keeps the comparison from being run, or from being gone on with. It writes
+// nothing; its errors are the user's to mend.
 func (c *Comparison) Check() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -144,8 +145,8 @@ func (c *Comparison) Check() error {
 	return nil
 }
 
-// Run makes all runs that are not finished yet and compares them. When ctx ends it stops with [trainer.ErrInterrupted], and the next
-// Run goes on. Check must have allowed it.
+// Run makes all runs that are not finished yet and compares them. When ctx ends it stops with
+// [trainer.ErrInterrupted], and the next Run goes on. Check must have allowed it.
 func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	if err := c.saveFolder(); err != nil {
 		return Result{}, err

@@ -11,8 +11,8 @@ import (
 // DefaultSteps are those of each run.
 const DefaultSteps = 1500
 
-// Default returns the configuration that runs of a flavor start from: a whole schedule of warm-up, stable and decay phase, whatever the
-// number of steps; 0 stands for [DefaultSteps].
+// Default returns the configuration that runs of a flavor start from: a whole schedule of warm-up,
+// stable and decay phase, whatever the number of steps; 0 stands for [DefaultSteps].
 func Default(flavor string, steps int) (trainer.Config, error) {
 	cfg, err := trainer.Default(flavor)
 	if err != nil {
@@ -29,10 +29,11 @@ func Default(flavor string, steps int) (trainer.Config, error) {
 	return cfg, nil
 }
 
-// Quick is Default for a comparison of a minute or two on two cores: a model of 0.7 M parameters on short sequences. Learning is so slow
-// that it ends before the model begins to look beyond its last few tokens: the step at which that sets in depends on every rounding, and
-// losses around it differ by more than the margin between runs that are equally good. So it finds recipes that are broken, and says nothing
-// of what small errors come to in a long run.
+// Quick is Default for a comparison of a minute or two on two cores: a model of 0.7 M parameters on
+// short sequences. Learning is so slow that it ends before the model begins to look beyond its last
+// few tokens: the step at which that sets in depends on every rounding, and losses around it differ
+// by more than the margin between runs that are equally good. So it finds recipes that are broken,
+// and says nothing of what small errors come to in a long run.
 func Quick(flavor string, steps int) (trainer.Config, error) {
 	if steps == 0 {
 		steps = 200

@@ -1,6 +1,7 @@
 package convergence
 
-// The folder of a comparison says what is compared in it, so that it is gone on with as it was begun or not at all.
+// The folder of a comparison says what is compared in it, so that it is gone on with as it was
+// begun or not at all.
 
 import (
 	"bytes"
@@ -22,7 +23,8 @@ import (
 // planFile is its name in the folder.
 const planFile = "comparison.toml"
 
-// plan is all that the result depends on. Ablations are not part of it: they may be added later, as each is a table row of its own.
+// plan is all that the result depends on. Ablations are not part of it: they may be added later, as
+// each is a table row of its own.
 type plan struct {
 	Precision []string       `toml:"precision"` // baseline first
 	Seeds     int            `toml:"seeds"`

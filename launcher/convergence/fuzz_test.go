@@ -38,7 +38,8 @@ func FuzzPlan(f *testing.F) {
 	})
 }
 
-// Whatever a run's record says, it is refused, or the comparison of its run with itself and with another has a result that can be written.
+// Whatever a run's record says, it is refused, or the comparison of its run with itself and with
+// another has a result that can be written.
 func FuzzCompare(f *testing.F) {
 	f.Add([]byte(`{"step":{"step":1,"loss":3,"seconds":0}}
 {"step":{"step":20,"loss":2.5,"seconds":1e-300}}
@@ -80,7 +81,8 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-// Whatever recipes are asked for, they are refused, or their names are those of folders of the comparison.
+// Whatever recipes are asked for, they are refused, or their names are those of folders of the
+// comparison.
 func FuzzParseRecipes(f *testing.F) {
 	f.Add("bf16,mxfp8", "all")
 	f.Add("bf16,mxfp8-wgrad-bf16+e5m2+floor+wire", "")

@@ -13,7 +13,8 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// text makes a file of random sentences of few words: a language that a tiny model learns in a hundred steps.
+// text makes a file of random sentences of few words: a language that a tiny model learns in a
+// hundred steps.
 func text(t *testing.T) string {
 	t.Helper()
 	words := strings.Fields("the a rank expert token router sends reads every some gradient weight to from and")

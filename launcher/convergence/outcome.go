@@ -11,8 +11,9 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// tail returns how many last steps are averaged for a run's final training loss: 5 % of them. Arms see the same batches, so that the mean
-// need only be long enough for what rounding does to single steps, and short enough for a learning rate that still decays.
+// tail returns how many last steps are averaged for a run's final training loss: 5 % of them. Arms
+// see the same batches, so that the mean need only be long enough for what rounding does to single
+// steps, and short enough for a learning rate that still decays.
 func tail(steps int) int { return min(steps, max(10, steps/20)) }
 
 // warmAfter is how many first steps of a run, in which memory is allocated, do not count as warm.
@@ -80,14 +81,15 @@ func (c *Comparison) summarize(t task, log *record.Log) Run {
 	return run
 }
 
-// diverged says whether a loss is not finite, or the text was guessed no better than by drawing tokens blindly: exploded weights end there
-// too, and two such runs would be equivalent.
+// diverged says whether a loss is not finite, or the text was guessed no better than by drawing
+// tokens blindly: exploded weights end there too, and two such runs would be equivalent.
 func diverged(run Run, vocab int) bool {
 	blind := 0.999 * math.Log(float64(vocab))
 	return !finite(float64(run.Train)) || !finite(float64(run.HeldOut)) || float64(run.HeldOut) >= blind
 }
 
-// finalLoss is the mean of the last steps' losses; NaN if one of them is not finite or there is none.
+// finalLoss is the mean of the last steps' losses; NaN if one of them is not finite or there is
+// none.
 func finalLoss(steps []record.Step) record.Number {
 	last := steps[len(steps)-tail(len(steps)):]
 	var sum float64
@@ -154,7 +156,8 @@ func (a *Arm) judge(baseline Arm, margin float64) {
 	}
 }
 
-// agreement compares the choices of experts at the steps and layers that both runs of a seed have recorded.
+// agreement compares the choices of experts at the steps and layers that both runs of a seed have
+// recorded.
 func agreement(runs, baseline []Run) []Agreement {
 	type place struct{ step, layer int }
 	shares := map[place][]float64{}
@@ -199,7 +202,8 @@ func shared(a, b record.Choices) float64 {
 	return float64(n) / float64(a.Tokens()*a.TopK)
 }
 
-// LastAgreement returns the agreement after the last step, as a mean over layers; ok is false if there is none.
+// LastAgreement returns the agreement after the last step, as a mean over layers; ok is false if
+// there is none.
 func (a Arm) LastAgreement() (share float64, ok bool) {
 	if len(a.Agreement) == 0 {
 		return 0, false
@@ -214,8 +218,8 @@ func (a Arm) LastAgreement() (share float64, ok bool) {
 	return share / float64(n), true
 }
 
-// Quantised returns what the arm's runs have recorded of a kind of tensors, one of [record.Input], [record.Weight] and
-// [record.Gradient], or of all kinds for "".
+// Quantised returns what the arm's runs have recorded of a kind of tensors, one of [record.Input],
+// [record.Weight] and [record.Gradient], or of all kinds for "".
 func (a Arm) Quantised(kind string) (all []record.Quantised) {
 	for _, run := range a.Runs {
 		if run.Log == nil {
@@ -230,7 +234,8 @@ func (a Arm) Quantised(kind string) (all []record.Quantised) {
 	return all
 }
 
-// MedianSQNR returns the median signal-to-quantisation-noise ratio in dB of operands; NaN if none has one.
+// MedianSQNR returns the median signal-to-quantisation-noise ratio in dB of operands; NaN if none
+// has one.
 func MedianSQNR(operands []record.Quantised) float64 {
 	var all []float64
 	for _, q := range operands {
@@ -244,8 +249,8 @@ func MedianSQNR(operands []record.Quantised) float64 {
 	return median(all)
 }
 
-// Verdict is that of the arms that the comparison is about: one that is not equivalent decides, then one that is undecided. It is empty
-// if there are none.
+// Verdict is that of the arms that the comparison is about: one that is not equivalent decides,
+// then one that is undecided. It is empty if there are none.
 func (r Result) Verdict() (verdict string) {
 	for i, a := range r.Arms {
 		switch {

@@ -11,7 +11,8 @@ import (
 	"spmoe/launcher/record"
 )
 
-// made is a comparison of logs that are made up: runs of 40 steps whose losses fall to the given ones.
+// made is a comparison of logs that are made up: runs of 40 steps whose losses fall to the given
+// ones.
 func made(t *testing.T, precision, ablations string, seeds int, final func(arm string, seed uint64) float64) Result {
 	t.Helper()
 	c := tiny(t, "unread", 40, "bf16,mxfp8")

@@ -1,6 +1,7 @@
 package convergence
 
-// What a comparison says while it runs: a live line on a terminal, sparse lines otherwise, and a line for every run that is finished.
+// What a comparison says while it runs: a live line on a terminal, sparse lines otherwise, and a
+// line for every run that is finished.
 
 import (
 	"fmt"
@@ -141,7 +142,8 @@ func (p *progress) printf(format string, args ...any) {
 	fmt.Fprintf(p.w, format, args...)
 }
 
-// eta says how long all that is left will take, at the pace of each recipe so far; one that has not run yet is taken to be as the others.
+// eta says how long all that is left will take, at the pace of each recipe so far; one that has not
+// run yet is taken to be as the others.
 func (p *progress) eta() string {
 	var all pace
 	for _, one := range p.pace {

@@ -12,7 +12,8 @@ import (
 	"spmoe/moe"
 )
 
-// Recipe is one way to train. Its name is that of a precision and of modifiers, joined by +: mxfp8+e5m2+floor.
+// Recipe is one way to train. Its name is that of a precision and of modifiers, joined by +:
+// mxfp8+e5m2+floor.
 type Recipe struct {
 	Name     string
 	About    string
@@ -47,7 +48,8 @@ func AllAblations() []string {
 	return []string{"fp32", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8", "mxfp8+e5m2", "mxfp8+floor", "mxfp8+wire"}
 }
 
-// ParseRecipe returns the recipe of a name. Modifiers may stand in any order; that of the result is fixed.
+// ParseRecipe returns the recipe of a name. Modifiers may stand in any order; that of the result is
+// fixed.
 func ParseRecipe(name string) (Recipe, error) {
 	words := strings.Split(name, "+")
 	precision, err := moe.PrecisionByName(words[0])
@@ -95,8 +97,9 @@ func modifierNames() string {
 	return strings.Join(names, ", ")
 }
 
-// ParseRecipes returns the recipes of two lists of names, joined by commas: the baseline, what is compared with it, and the ablations.
-// Ablations may be all: [AllAblations] but for those in the first list.
+// ParseRecipes returns the recipes of two lists of names, joined by commas: the baseline, what is
+// compared with it, and the ablations. Ablations may be all: [AllAblations] but for those in the
+// first list.
 func ParseRecipes(compared, ablations string) ([]Recipe, error) {
 	all, err := appendRecipes(nil, strings.Split(compared, ","), false)
 	if err != nil {

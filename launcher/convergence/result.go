@@ -1,5 +1,6 @@
-// Package convergence answers whether training in one precision ends where training in another does: it trains both from the same
-// weights on the same tokens, for several seeds, and compares the ends with the statistics of an equivalence test.
+// Package convergence answers whether training in one precision ends where training in another
+// does: it trains both from the same weights on the same tokens, for several seeds, and compares
+// the ends with the statistics of an equivalence test.
 package convergence
 
 import "spmoe/launcher/record"
@@ -78,14 +79,15 @@ type Run struct {
 	Skipped int           `json:"skipped"`
 	Speed   float64       `json:"tokens_per_second"` // median over warm steps
 
-	// Diverged says that a loss is not finite, or that the held-out loss ended no lower than that of guessing blindly, ln(vocabulary).
+	// Diverged says that a loss is not finite, or that the held-out loss ended no lower than that
+	// of guessing blindly, ln(vocabulary).
 	Diverged bool `json:"diverged"`
 
 	Log *record.Log `json:"-"`
 }
 
-// Difference is how much higher an arm's loss is than the baseline's with the same seed, as a part of the latter, and what the
-// seeds together say of it.
+// Difference is how much higher an arm's loss is than the baseline's with the same seed, as a part
+// of the latter, and what the seeds together say of it.
 type Difference struct {
 	Pairs  []float64  `json:"pairs"` // by seed
 	Mean   float64    `json:"mean"`
@@ -97,7 +99,8 @@ type Difference struct {
 	Within bool       `json:"equivalent"` // P < 0.05
 }
 
-// Agreement is the part of a held-out text's expert choices that an arm and the baseline share after a step, mean over seeds.
+// Agreement is the part of a held-out text's expert choices that an arm and the baseline share
+// after a step, mean over seeds.
 type Agreement struct {
 	Step  int     `json:"step"`
 	Layer int     `json:"layer"`

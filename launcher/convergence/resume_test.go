@@ -61,7 +61,8 @@ func (a at) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// What is cut off in the middle, between runs and within one, and gone on with is what is left alone, and no run is made twice.
+// What is cut off in the middle, between runs and within one, and gone on with is what is left
+// alone, and no run is made twice.
 func TestGoOn(t *testing.T) {
 	t.Parallel()
 	data := text(t)
@@ -83,7 +84,8 @@ func TestGoOn(t *testing.T) {
 	if _, err := cut.Run(between); !errors.Is(err, trainer.ErrInterrupted) || len(parts) != 1 {
 		t.Fatalf("interrupted after the first run: %v, runs %q", err, parts)
 	}
-	// In the middle of a run, without a word: the checkpoint of step 4 is what is left, and the record is ahead of it.
+	// In the middle of a run, without a word: the checkpoint of step 4 is what is left, and the
+	// record is ahead of it.
 	cut.Start = func(ctx context.Context, _ *trainer.Job, s Settings) error {
 		job, err := trainer.Prepare(s.Config, 2, s.From, &stopper{reporter: s.Report.(*reporter), at: 6})
 		if err != nil {
@@ -118,7 +120,8 @@ func TestGoOn(t *testing.T) {
 		t.Errorf("finished runs have kept %q", names)
 	}
 
-	// There is nothing left to do, with several jobs at a time just as little; an ablation is a run more.
+	// There is nothing left to do, with several jobs at a time just as little; an ablation is a run
+	// more.
 	before := len(parts)
 	cut.Jobs = 3
 	if again := finish(t, cut); essence(t, again) != essence(t, got) || len(parts) != before {
@@ -168,7 +171,8 @@ func TestJobs(t *testing.T) {
 	if d := got.Arms[2].Train; got.Arms[2].Verdict != Equivalent || d.Mean != 0 || d.SD != 0 || d.P != 0 {
 		t.Errorf("another exchange: %s, %+v", got.Arms[2].Verdict, d)
 	}
-	// All start from the same weights and see the same tokens: the first loss of a seed is that of all, up to rounding.
+	// All start from the same weights and see the same tokens: the first loss of a seed is that of
+	// all, up to rounding.
 	for i, run := range got.Arms[0].Runs {
 		if first, second := run.Log.Steps[0].Loss, got.Arms[1].Runs[i].Log.Steps[0].Loss; first/second < 0.995 || first/second > 1.005 || first == second {
 			t.Errorf("seed %d begins with losses of %v and %v", run.Seed, first, second)

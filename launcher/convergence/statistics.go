@@ -1,7 +1,7 @@
 package convergence
 
-// The statistics of a comparison: paired differences between seeds, Student's t, and the two one-sided tests for equivalence
-// (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987).
+// The statistics of a comparison: paired differences between seeds, Student's t, and the two
+// one-sided tests for equivalence (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987).
 
 import (
 	"math"
@@ -14,8 +14,9 @@ import (
 // level is the significance of the test.
 const level = 0.05
 
-// difference compares losses with the baseline's, seed by seed: both finite and as many. It is nil if there is a loss that is not finite,
-// or a baseline that is not positive, because nothing can be stated then.
+// difference compares losses with the baseline's, seed by seed: both finite and as many. It is nil
+// if there is a loss that is not finite, or a baseline that is not positive, because nothing can be
+// stated then.
 func difference(losses, baseline []float64, margin float64) *Difference {
 	d := &Difference{Seeds: len(losses)}
 	for i, loss := range losses {
@@ -36,7 +37,8 @@ func difference(losses, baseline []float64, margin float64) *Difference {
 	return d
 }
 
-// Outside says whether the difference is more than a margin: the 90 % interval of its mean lies beyond on one side.
+// Outside says whether the difference is more than a margin: the 90 % interval of its mean lies
+// beyond on one side.
 func (d *Difference) Outside(margin float64) bool {
 	return d != nil && d.Seeds > 1 && (d.CI90[0] > margin || d.CI90[1] < -margin)
 }
@@ -71,8 +73,8 @@ func interval(mean, sd float64, n int, confidence float64) [2]float64 {
 	return [2]float64{mean - half, mean + half}
 }
 
-// tost returns the larger p of two one-sided t-tests: that the mean of n numbers is above -margin, and that it is below margin. A
-// single number proves nothing: 1.
+// tost returns the larger p of two one-sided t-tests: that the mean of n numbers is above -margin,
+// and that it is below margin. A single number proves nothing: 1.
 func tost(mean, sd float64, n int, margin float64) float64 {
 	switch inside := math.Abs(mean) < margin; {
 	case n < 2 || !inside && sd == 0:

@@ -11,7 +11,8 @@ import (
 //	2 degrees:            F(t) = 1/2 + t/(2·sqrt(2+t²))
 //	4 degrees:            F(t) = 1/2 + 3/8·t/sqrt(1+t²/4)·(1 - t²/(12·(1+t²/4)))
 //
-// and from the printed tables' t(0.95) = 6.313752, 2.919986, 2.131847 and t(0.975) = 12.706205, 4.302653, 2.776445; the margin is 0.5 %.
+// and from the printed tables' t(0.95) = 6.313752, 2.919986, 2.131847 and t(0.975) = 12.706205,
+// 4.302653, 2.776445; the margin is 0.5 %.
 func TestDifference(t *testing.T) {
 	for name, c := range map[string]struct {
 		percent       []float64

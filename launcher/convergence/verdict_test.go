@@ -7,8 +7,8 @@ import (
 	"spmoe/mx"
 )
 
-// The test can fail: of arms that differ in nothing but a fault of their quantisation, the one without any is equivalent to the baseline
-// and the others are not.
+// The test can fail: of arms that differ in nothing but a fault of their quantisation, the one
+// without any is equivalent to the baseline and the others are not.
 func TestBrokenRecipes(t *testing.T) {
 	t.Parallel()
 	faults := map[string]func(moe.Quantised){
@@ -62,8 +62,8 @@ func scalesOffByOne(q moe.Quantised) {
 	})
 }
 
-// coarseGradients leaves gradients two bits of mantissa and turns the sign of some, which depend on the codes alone: the run is the same
-// each time.
+// coarseGradients leaves gradients two bits of mantissa and turns the sign of some, which depend on
+// the codes alone: the run is the same each time.
 func coarseGradients(q moe.Quantised) {
 	if q.Operand != moe.Gradient {
 		return

@@ -14,17 +14,20 @@ import (
 	"spmoe/tensor"
 )
 
-// Options says what is measured. The windows are those of a training run's evaluation that is told to take as many.
+// Options says what is measured. The windows are those of a training run's evaluation that is told
+// to take as many.
 type Options struct {
 	Seq     int // tokens of a window that are predicted
 	Windows int // most windows
 	Batch   int // windows of a rank in one pass
 
-	// Separator is the id that ends a document, if tokens see only their own document; nil: they see all that is before them.
+	// Separator is the id that ends a document, if tokens see only their own document; nil: they
+	// see all that is before them.
 	Separator *int32
 }
 
-// Result is what was measured. It depends neither on the number of ranks nor on the batch, but for rounding.
+// Result is what was measured. It depends neither on the number of ranks nor on the batch, but for
+// rounding.
 type Result struct {
 	Loss    float64 // mean cross-entropy, nats a token
 	StdErr  float64 // of Loss, as that of the mean over the windows; 0 if there is one
@@ -37,7 +40,8 @@ type Result struct {
 // Perplexity returns e^Loss.
 func (r Result) Perplexity() float64 { return math.Exp(r.Loss) }
 
-// BitsPerByte returns the loss in bits a byte of text, which other tokenizers' losses can be compared with.
+// BitsPerByte returns the loss in bits a byte of text, which other tokenizers' losses can be
+// compared with.
 func (r Result) BitsPerByte() float64 {
 	return r.Loss * float64(r.Tokens) / (math.Ln2 * float64(r.Bytes))
 }
@@ -48,8 +52,8 @@ func (r Result) TokensPerSecond() float64 { return float64(r.Tokens) / r.Time.Se
 // ErrInterrupted says that the context has ended before the measurement.
 var ErrInterrupted = errors.New("interrupted")
 
-// Run measures m, whose sequences may have Options.Seq tokens, on windows of text. It is collective, and returns the same result on all ranks but
-// for the time.
+// Run measures m, whose sequences may have Options.Seq tokens, on windows of text. It is
+// collective, and returns the same result on all ranks but for the time.
 func Run(ctx context.Context, ex *tensor.Exec, c *collective.Comm, m *moe.Model, text datasets.Stream, t datasets.Tokenizer, o Options) (Result, error) {
 	begin := time.Now()
 	windows, err := datasets.NewWindows(text, datasets.WindowsConfig{Seq: o.Seq, Count: o.Windows, Rank: c.Rank(), Ranks: c.Size()})
@@ -98,7 +102,8 @@ func (e *evaluation) stopped(ctx context.Context) (bool, error) {
 	return stop[0] > 0, err
 }
 
-// pass measures windows [lo, hi) of this rank, whose first is window from of all; there may be none.
+// pass measures windows [lo, hi) of this rank, whose first is window from of all; there may be
+// none.
 func (e *evaluation) pass(lo, hi, from int) error {
 	seq := e.options.Seq
 	b := moe.Batch{Seq: seq, GlobalSequences: len(e.losses) - 1}

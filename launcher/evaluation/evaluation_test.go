@@ -92,8 +92,8 @@ func measure(t *testing.T, ctx context.Context, ranks int, text datasets.Stream,
 	return all[0], err
 }
 
-// The result depends neither on the number of ranks nor on the batch, also where some ranks have less to do than others, or
-// nothing. What it is, the command's tests hold against training.
+// The result depends neither on the number of ranks nor on the batch, also where some ranks have
+// less to do than others, or nothing. What it is, the command's tests hold against training.
 func TestRanksAndBatches(t *testing.T) {
 	text := heldOut(t, 31000, datasets.Bytes{})
 	for _, windows := range []int{1, 3, 8, 1 << 30} {

@@ -9,8 +9,9 @@ import (
 	"spmoe/moe"
 )
 
-// Texts are computed in rounds. Every rank knows all of them and computes some, that of prompt i of N ranks being i mod N: a
-// round computes one token of each on its rank, which draws the next, and ends with an exchange of what was drawn.
+// Texts are computed in rounds. Every rank knows all of them and computes some, that of prompt i of
+// N ranks being i mod N: a round computes one token of each on its rank, which draws the next, and
+// ends with an exchange of what was drawn.
 
 const (
 	// liveTexts is how many texts a rank computes at the same time.
@@ -132,8 +133,8 @@ func (b *batch) step() (n int, err error) {
 	return n, nil
 }
 
-// prefill computes all tokens of a text or, if they are too many, the last ones, half of the context. stopped says that
-// the ranks have agreed to end before that.
+// prefill computes all tokens of a text or, if they are too many, the last ones, half of the
+// context. stopped says that the ranks have agreed to end before that.
 func (b *batch) prefill(s *sequence) (stopped bool, err error) {
 	tokens := s.tokens
 	if len(tokens) > b.options.Context || s.known > 0 {
@@ -203,8 +204,8 @@ func (b *batch) sum(drawn []int32) ([]int32, bool, error) {
 	return all[:len(drawn)], all[len(drawn)] > 0, nil
 }
 
-// take adds what was drawn to the live texts and ends those that have come to their end. Everything that it looks at is the
-// same on all ranks.
+// take adds what was drawn to the live texts and ends those that have come to their end. Everything
+// that it looks at is the same on all ranks.
 func (b *batch) take(drawn []int32, stopped bool) {
 	live := b.live[:0]
 	for i, s := range b.live {

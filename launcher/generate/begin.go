@@ -11,14 +11,15 @@ import (
 	"spmoe/launcher/system"
 )
 
-// tokenizerConfig is the file of a Hugging Face model that says, among much else, how its texts begin.
+// tokenizerConfig is the file of a Hugging Face model that says, among much else, how its texts
+// begin.
 const tokenizerConfig = "tokenizer_config.json"
 
 // mostConfig is the size of the largest one that is read, in bytes.
 const mostConfig = 16 << 20
 
-// Beginning returns the special token that the prompts of a Hugging Face model must begin with, as text; empty if there is none, or no
-// tokenizer_config.json in its folder.
+// Beginning returns the special token that the prompts of a Hugging Face model must begin with, as
+// text; empty if there is none, or no tokenizer_config.json in its folder.
 func Beginning(folder string) (string, error) {
 	path := filepath.Join(folder, tokenizerConfig)
 	data, err := system.ReadFile(path, mostConfig)

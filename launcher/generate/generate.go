@@ -1,5 +1,6 @@
-// Package generate continues texts with a model, on all its ranks, token by token. A text depends on the model, the sampling
-// and its own number only: not on the other texts, nor on the number of ranks.
+// Package generate continues texts with a model, on all its ranks, token by token. A text depends
+// on the model, the sampling and its own number only: not on the other texts, nor on the number of
+// ranks.
 package generate
 
 import (
@@ -51,7 +52,8 @@ type Timing struct {
 	Prefill, Decode Rate
 }
 
-// Rate is tokens and the time that they took: all of the prompts, or those that were computed one by one.
+// Rate is tokens and the time that they took: all of the prompts, or those that were computed one
+// by one.
 type Rate struct {
 	Tokens int
 	Time   time.Duration
@@ -116,8 +118,8 @@ func encode(t datasets.Tokenizer, prompt string) []int32 {
 	return datasets.EncodePrompt(t, []byte(prompt))
 }
 
-// Run continues prompts, which Check has approved, until all have ended or ctx has: then texts are what there is of them. It
-// is collective, and returns the same texts on all ranks.
+// Run continues prompts, which Check has approved, until all have ended or ctx has: then texts are
+// what there is of them. It is collective, and returns the same texts on all ranks.
 func (g *Generator) Run(ctx context.Context, prompts []string, o Options) ([]Text, Timing, error) {
 	decoder, err := g.Model.NewDecoder(g.Ex, o.Context)
 	if err != nil {

@@ -57,8 +57,8 @@ func options() Options {
 	return Options{Sampling: Sampling{Temperature: 0.9, TopP: 0.95, Seed: 3}, MaxTokens: 20, Context: 64, Endless: true}
 }
 
-// run continues prompts on some ranks and returns the texts, of which all ranks must have the same. edit may change a
-// generator.
+// run continues prompts on some ranks and returns the texts, of which all ranks must have the same.
+// edit may change a generator.
 func run(t *testing.T, ranks int, precision string, o Options, edit func(g *Generator), prompts ...string) []Text {
 	t.Helper()
 	texts, _ := runIn(t, context.Background(), ranks, precision, o, edit, prompts...)
@@ -137,8 +137,8 @@ func TestTextsAreSeparate(t *testing.T) {
 	}
 }
 
-// The tokens of one step are those of a pass over the whole text: greedy texts of a trained model are what full
-// recomputation gives, in BF16 but for scores that are closer than rounding.
+// The tokens of one step are those of a pass over the whole text: greedy texts of a trained model
+// are what full recomputation gives, in BF16 but for scores that are closer than rounding.
 func TestGreedy(t *testing.T) {
 	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
 		t.Run(dtype.String(), func(t *testing.T) {
@@ -278,7 +278,8 @@ func (e ending) Encode(text []byte) []int32 {
 	return e.Bytes.Encode(text)
 }
 
-// A context that slides goes on with its second half: what came before that does not matter any more.
+// A context that slides goes on with its second half: what came before that does not matter any
+// more.
 func TestSlide(t *testing.T) {
 	o := options()
 	o.Context, o.Slide, o.MaxTokens = 12, true, 40
@@ -300,7 +301,8 @@ func TestSlide(t *testing.T) {
 	}
 }
 
-// Pieces come on rank 0 as they are written and texts in the order of their prompts; they hold the same.
+// Pieces come on rank 0 as they are written and texts in the order of their prompts; they hold the
+// same.
 func TestObserver(t *testing.T) {
 	o := options()
 	o.Stop = []string{"e"} // so that texts end at different times
@@ -339,8 +341,8 @@ func TestObserver(t *testing.T) {
 	}
 }
 
-// When the context of the call ends, all ranks end with the texts as far as they are, of which those of waiting prompts are
-// empty; also within a long prompt.
+// When the context of the call ends, all ranks end with the texts as far as they are, of which
+// those of waiting prompts are empty; also within a long prompt.
 func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

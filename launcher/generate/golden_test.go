@@ -49,8 +49,8 @@ func (r *reference) compare(text, at int, scores []float32) {
 	}
 }
 
-// Logits of texts that are computed token by token are those that transformers computes for the whole texts, to the bounds of
-// the command check.
+// Logits of texts that are computed token by token are those that transformers computes for the
+// whole texts, to the bounds of the command check.
 func TestAgainstReference(t *testing.T) {
 	for _, name := range []string{"deepseek_v3_tiny", "deepseek_v2lite_like"} {
 		t.Run(name, func(t *testing.T) {

@@ -40,8 +40,9 @@ type candidate struct {
 	weight float64
 }
 
-// draw picks the token at a position of a text, counted from 0: a function of the sampling, the scores and these two numbers
-// alone. Of equal scores the lower token is the better. ok is false if the scores are not all numbers.
+// draw picks the token at a position of a text, counted from 0: a function of the sampling, the
+// scores and these two numbers alone. Of equal scores the lower token is the better. ok is false if
+// the scores are not all numbers.
 func (s *sampler) draw(scores []float32, text, position int) (token int32, ok bool) {
 	best := 0
 	for i, v := range scores {

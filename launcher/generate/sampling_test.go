@@ -16,8 +16,8 @@ func logits(weights ...float64) []float32 {
 	return all
 }
 
-// Tokens come as often as their probabilities say, by a chi-square test of 20000 draws: what is drawn depends on the seed
-// alone, so that the test never fails by chance.
+// Tokens come as often as their probabilities say, by a chi-square test of 20000 draws: what is
+// drawn depends on the seed alone, so that the test never fails by chance.
 func TestFrequencies(t *testing.T) {
 	scores := logits(4, 1, 8, 2, 1, 16, 0.5, 0.5)
 	for name, c := range map[string]struct {

@@ -7,8 +7,8 @@ import (
 	"spmoe/datasets"
 )
 
-// text is what a sequence writes: the bytes of its tokens, of which some are held back because the next ones may change what
-// they are: a part of a rune, or what may begin a stop text.
+// text is what a sequence writes: the bytes of its tokens, of which some are held back because the
+// next ones may change what they are: a part of a rune, or what may begin a stop text.
 type text struct {
 	tokenizer datasets.Tokenizer
 	stops     []string
@@ -16,8 +16,8 @@ type text struct {
 	shown     int // bytes of them
 }
 
-// add writes a token and returns what can be shown now. stopped says that a stop text has come; it is no part of what was
-// written.
+// add writes a token and returns what can be shown now. stopped says that a stop text has come; it
+// is no part of what was written.
 func (t *text) add(token int32) (piece string, stopped bool) {
 	from := len(t.written)
 	t.written = append(t.written, t.tokenizer.Decode([]int32{token})...)

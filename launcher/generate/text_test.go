@@ -66,7 +66,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// Whatever is written, pieces add up to the text before the first stop, and none of them cuts a rune of it.
+// Whatever is written, pieces add up to the text before the first stop, and none of them cuts a
+// rune of it.
 func FuzzPieces(f *testing.F) {
 	f.Add("one two", "two")
 	f.Add("a€b𝄞c\xff\xe2", "\xe2\x82")

@@ -43,7 +43,8 @@ type check struct {
 	gradients []Line
 }
 
-// capture is a reference tensor and what the model computed in its place: [tokens, width] of one type.
+// capture is a reference tensor and what the model computed in its place: [tokens, width] of one
+// type.
 type capture struct {
 	info   safetensors.Info
 	floats []float32
@@ -74,7 +75,8 @@ func (f *Folder) newCheck() (*check, error) {
 		for _, d := range info.Shape {
 			n *= d
 		}
-		// What is no multiple of the tokens, or wider than any activation, gets width 0, which none has.
+		// What is no multiple of the tokens, or wider than any activation, gets width 0, which none
+		// has.
 		to := &capture{info: info}
 		if n%len(c.inputs) == 0 && n/len(c.inputs) <= f.widest() {
 			to.width = n / len(c.inputs)

@@ -13,7 +13,8 @@ import (
 // folderFiles are those of a folder that a fuzzer writes, with what is in a good one.
 var folderFiles = []string{"config.json", "model.safetensors", "activations.safetensors", "train_tokens.safetensors", "train_trajectory.json"}
 
-// Whatever one file of a folder holds, the folder is refused with its name, or opened; its tokens are read, or refused.
+// Whatever one file of a folder holds, the folder is refused with its name, or opened; its tokens
+// are read, or refused.
 func FuzzFolder(f *testing.F) {
 	good := map[string][]byte{}
 	for i, name := range folderFiles {

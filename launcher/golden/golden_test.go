@@ -43,7 +43,8 @@ func TestCheck(t *testing.T) {
 				kinds := map[string]int{}
 				var worst Line
 				for _, l := range lines {
-					// The reference has zeros as the gradient of the selection bias, which is no parameter.
+					// The reference has zeros as the gradient of the selection bias, which is no
+					// parameter.
 					if !l.OK() || !l.Compared() && !strings.HasSuffix(l.Name, "e_score_correction_bias") {
 						t.Errorf("%s: %s is %.3g, bound %.3g; %s", l.Name, l.Rule, l.Error, l.Bound, l.Note)
 					}

@@ -9,7 +9,8 @@ import (
 	"spmoe/moe"
 )
 
-// Gradients: each rank compares those that it answers for, and what is left in the file is listed as such.
+// Gradients: each rank compares those that it answers for, and what is left in the file is listed
+// as such.
 
 const gradientPrefix = "gradient "
 

@@ -1,7 +1,7 @@
 package record
 
-// events.jsonl: what has happened to a run beside its steps, to its processes above all, one JSON object a line. The launcher and the
-// rank that leads both add to it.
+// events.jsonl: what has happened to a run beside its steps, to its processes above all, one JSON
+// object a line. The launcher and the rank that leads both add to it.
 
 import (
 	"bufio"
@@ -19,7 +19,8 @@ import (
 // EventsFile is the name of the file in the folder of its run.
 const EventsFile = "events.jsonl"
 
-// EventLog appends to the file in the folder of a run, which is made with the first event. The zero value of all else is ready.
+// EventLog appends to the file in the folder of a run, which is made with the first event. The zero
+// value of all else is ready.
 type EventLog struct {
 	Folder string
 	file   *os.File
@@ -57,7 +58,8 @@ const (
 	maxReason = 64 << 10 // bytes
 )
 
-// ReadEvents returns the events of a run, none if it has no such file. A last line that was cut off is left out.
+// ReadEvents returns the events of a run, none if it has no such file. A last line that was cut off
+// is left out.
 func ReadEvents(run string) (events []spmd.Event, err error) {
 	path := filepath.Join(run, EventsFile)
 	file, _, err := system.OpenRegular(path)

@@ -11,7 +11,8 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// Events come back, those of two writers in the order in which they were added, and a last one that was cut off does not.
+// Events come back, those of two writers in the order in which they were added, and a last one that
+// was cut off does not.
 func TestEvents(t *testing.T) {
 	run := t.TempDir()
 	if got, err := ReadEvents(run); err != nil || got != nil {

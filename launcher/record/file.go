@@ -30,7 +30,8 @@ type Line struct {
 	Done      *Done      `json:"done,omitempty"`
 }
 
-// before says whether the line was written before a checkpoint of that step: a run that resumes there does not write it again.
+// before says whether the line was written before a checkpoint of that step: a run that resumes
+// there does not write it again.
 func (l Line) before(step int) bool {
 	switch {
 	case l.Start != nil:
@@ -82,8 +83,8 @@ func (l Line) addTo(log *Log) error {
 	return nil
 }
 
-// Read returns the record in the folder of a run. A last line that was cut off, by a crash, is left out; an fs.ErrNotExist says that
-// there is no record.
+// Read returns the record in the folder of a run. A last line that was cut off, by a crash, is left
+// out; an fs.ErrNotExist says that there is no record.
 func Read(run string) (*Log, error) {
 	path := find(run)
 	lines, err := read(path)
@@ -93,7 +94,8 @@ func Read(run string) (*Log, error) {
 	return collect(path, lines)
 }
 
-// find returns the path of a run's record, be it one of an old run. Where there is none it is that of the record to come.
+// find returns the path of a run's record, be it one of an old run. Where there is none it is that
+// of the record to come.
 func find(run string) string {
 	path, old := filepath.Join(run, File), filepath.Join(run, oldFile)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -134,7 +136,8 @@ func parse(path string, file io.Reader) (lines []Line, err error) {
 	return lines, nil
 }
 
-// endedLines is a [bufio.SplitFunc] for lines without their end; it drops what follows the last end.
+// endedLines is a [bufio.SplitFunc] for lines without their end; it drops what follows the last
+// end.
 func endedLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil

@@ -26,11 +26,13 @@ type Follower struct {
 // Follow returns a Follower of the record in the folder of a run, which may not be there yet.
 func Follow(run string) *Follower { return &Follower{run: run} }
 
-// markBytes is how much of what was handed over is compared with the file: more than a line of a step, whose time is its own.
+// markBytes is how much of what was handed over is compared with the file: more than a line of a
+// step, whose time is its own.
 const markBytes = 512
 
-// Next returns the lines that were added since the last call; one that is still being written is left for the next. again says that what
-// was returned before holds no longer, since the run has gone back to an earlier step: then lines are all from the first on.
+// Next returns the lines that were added since the last call; one that is still being written is
+// left for the next. again says that what was returned before holds no longer, since the run has
+// gone back to an earlier step: then lines are all from the first on.
 func (f *Follower) Next() (lines []Line, again bool, err error) {
 	path := find(f.run)
 	file, size, err := system.OpenRegular(path)

@@ -26,7 +26,8 @@ func next(t *testing.T, f *Follower, want bool) Log {
 	return *log
 }
 
-// A follower gets every line once, none before it is complete, and all of them again when the run has gone back.
+// A follower gets every line once, none before it is complete, and all of them again when the run
+// has gone back.
 func TestFollow(t *testing.T) {
 	run, want := t.TempDir(), sample()
 	f := Follow(run)
@@ -138,7 +139,8 @@ func TestSampleIsBounded(t *testing.T) {
 	}
 }
 
-// Where runs are compared, neither the clock nor the machine counts, and nothing of the log itself changes.
+// Where runs are compared, neither the clock nor the machine counts, and nothing of the log itself
+// changes.
 func TestTimeless(t *testing.T) {
 	a, b := sample(), sample()
 	b.Starts, b.Phases, b.Times = nil, nil, nil
@@ -154,7 +156,8 @@ func TestTimeless(t *testing.T) {
 	}
 }
 
-// However a record comes, in which two parts, a follower gets what a reader of the whole does, or refuses what that refuses.
+// However a record comes, in which two parts, a follower gets what a reader of the whole does, or
+// refuses what that refuses.
 func FuzzFollow(f *testing.F) {
 	log := sample()
 	whole := written(f, []Line{{Start: &log.Starts[0]}, {Step: &log.Steps[0]}, {Load: &log.Loads[0]}, {Step: &log.Steps[1]}})

@@ -1,4 +1,5 @@
-// Package record is what a run writes down about itself while it trains: one JSON object a line, whose only key says what it is.
+// Package record is what a run writes down about itself while it trains: one JSON object a line,
+// whose only key says what it is.
 //
 //	{"step":{"step":1,"loss":5.98,...}}
 //	{"eval":{"step":0,"loss":5.97,...}}
@@ -54,7 +55,8 @@ type Eval struct {
 	Sequences int    `json:"sequences"`
 }
 
-// Load is how the tokens of a step were spread over the experts of a layer, and the selection biases that it leaves behind.
+// Load is how the tokens of a step were spread over the experts of a layer, and the selection
+// biases that it leaves behind.
 type Load struct {
 	Step   int       `json:"step"`
 	Layer  int       `json:"layer"`
@@ -69,8 +71,9 @@ const (
 	Gradient = "gradient" // of a layer's output
 )
 
-// Quantised is what quantisation did to one operand of a linear layer, or of a layer's experts, in a step: to all inputs and gradients of
-// its passes, and to the weights that it leaves behind (none if it was skipped). Of layers that share an input the first has it.
+// Quantised is what quantisation did to one operand of a linear layer, or of a layer's experts, in
+// a step: to all inputs and gradients of its passes, and to the weights that it leaves behind
+// (none if it was skipped). Of layers that share an input the first has it.
 type Quantised struct {
 	Step      int    `json:"step"`
 	Layer     int    `json:"layer"`
@@ -84,10 +87,12 @@ type Quantised struct {
 	Flushed   int64  `json:"flushed"`   // values that became zero
 }
 
-// SQNR is the ratio of signal to quantisation noise in dB: 20·log10(‖x‖/‖x-q(x)‖). It is +Inf without noise.
+// SQNR is the ratio of signal to quantisation noise in dB: 20·log10(‖x‖/‖x-q(x)‖). It is +Inf
+// without noise.
 func (q Quantised) SQNR() float64 { return 10 * math.Log10(float64(q.Signal)/float64(q.Noise)) }
 
-// Choices are the experts that the tokens of a fixed piece of held-out text were sent to, best first.
+// Choices are the experts that the tokens of a fixed piece of held-out text were sent to, best
+// first.
 type Choices struct {
 	Step    int    `json:"step"`
 	Layer   int    `json:"layer"`
@@ -111,8 +116,8 @@ type Times struct {
 	Families map[string]float64 `json:"families"` // seconds of a step, by kind of work
 }
 
-// Phases says where the time of the steps since the last Phases went, as a mean over those steps and over ranks. The first step of a run
-// or of what goes on with it does not count.
+// Phases says where the time of the steps since the last Phases went, as a mean over those steps
+// and over ranks. The first step of a run or of what goes on with it does not count.
 type Phases struct {
 	Step     int                `json:"step"`  // the last of them
 	Steps    int                `json:"steps"` // how many
@@ -148,7 +153,8 @@ type Log struct {
 	Done      *Done  // nil: the run has not ended
 }
 
-// Timeless returns what of a log is the same for every run of one configuration: all but what the clock and the machine say.
+// Timeless returns what of a log is the same for every run of one configuration: all but what the
+// clock and the machine say.
 func (log Log) Timeless() Log {
 	log.Starts, log.Phases, log.Times, log.Steps = nil, nil, nil, slices.Clone(log.Steps)
 	for i := range log.Steps {
@@ -157,8 +163,8 @@ func (log Log) Timeless() Log {
 	return log
 }
 
-// Number is a float64 whose NaN and infinities, which JSON lacks, are null and come back as NaN: a run whose loss is one must still be
-// able to write.
+// Number is a float64 whose NaN and infinities, which JSON lacks, are null and come back as NaN: a
+// run whose loss is one must still be able to write.
 type Number float64
 
 // MarshalJSON implements json.Marshaler.

@@ -128,7 +128,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A run that goes on from a checkpoint leaves what an undisturbed one would, wherever it stopped after that checkpoint.
+// A run that goes on from a checkpoint leaves what an undisturbed one would, wherever it stopped
+// after that checkpoint.
 func TestResume(t *testing.T) {
 	want := sample()
 	whole := t.TempDir()
@@ -164,8 +165,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Where the end of a record shows where to cut it, the rest is not read, and the result is the same: after a crash in any place, for any
-// step to go on from.
+// Where the end of a record shows where to cut it, the rest is not read, and the result is the
+// same: after a crash in any place, for any step to go on from.
 func TestCut(t *testing.T) {
 	run := t.TempDir()
 	w, err := Open(run, 0)

@@ -19,15 +19,17 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Writer adds to the record of a run. Its methods keep the first error, which Flush and Close return. A nil Writer writes nothing.
+// Writer adds to the record of a run. Its methods keep the first error, which Flush and Close
+// return. A nil Writer writes nothing.
 type Writer struct {
 	file *os.File
 	buf  *bufio.Writer
 	err  error
 }
 
-// Open begins the record of a run, or goes on with it after a step: lines of later steps, from before the run fell back to its
-// checkpoint, are taken out. So are evaluations of that step itself, which may or may not have been made: a run makes them again.
+// Open begins the record of a run, or goes on with it after a step: lines of later steps, from
+// before the run fell back to its checkpoint, are taken out. So are evaluations of that step
+// itself, which may or may not have been made: a run makes them again.
 func Open(run string, step int) (*Writer, error) {
 	if file := cut(filepath.Join(run, File), step); file != nil {
 		return newWriter(file), nil
@@ -74,8 +76,9 @@ func newWriter(file *os.File) *Writer {
 // tailBytes is how much of the end of a record is looked at before all of it is read.
 const tailBytes = 64 << 10
 
-// cut shortens the record in place, where the lines to be taken out are its last few: so it is when a rank has failed in the middle of a
-// step. It returns the file, at its new end, or nil if it is not that simple.
+// cut shortens the record in place, where the lines to be taken out are its last few: so it is when
+// a rank has failed in the middle of a step. It returns the file, at its new end, or nil if it is
+// not that simple.
 func cut(path string, step int) *os.File {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -171,7 +174,8 @@ func (w *Writer) add(l Line) {
 	_, w.err = w.buf.Write(append(text, '\n'))
 }
 
-// Push hands what is buffered to the operating system: it outlives this process, though not a power cut.
+// Push hands what is buffered to the operating system: it outlives this process, though not a power
+// cut.
 func (w *Writer) Push() error {
 	if w == nil {
 		return nil
@@ -182,7 +186,8 @@ func (w *Writer) Push() error {
 	return w.err
 }
 
-// Flush writes what is buffered to disk. A run that saves a checkpoint flushes its record first, so that no checkpoint is ahead of it.
+// Flush writes what is buffered to disk. A run that saves a checkpoint flushes its record first, so
+// that no checkpoint is ahead of it.
 func (w *Writer) Flush() error {
 	if w == nil {
 		return nil

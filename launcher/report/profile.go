@@ -8,7 +8,8 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// Profile prints a table of where a step's time went. A terminal too narrow for all columns gets the first of them.
+// Profile prints a table of where a step's time went. A terminal too narrow for all columns gets
+// the first of them.
 func (c Console) Profile(p trainer.Profile) {
 	if p.Steps == 0 {
 		c.printf("profile: nothing was measured, because the first step does not count: make 2 or more\n")

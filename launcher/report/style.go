@@ -1,7 +1,7 @@
 package report
 
-// Style says whether text may be coloured. Its colours are those of the terminal's own palette that stand out on light and on dark
-// backgrounds.
+// Style says whether text may be coloured. Its colours are those of the terminal's own palette that
+// stand out on light and on dark backgrounds.
 type Style bool
 
 // Bold is for what a reader looks for first.

@@ -27,7 +27,8 @@ const (
 	endsBadly
 )
 
-// JoinCluster returns what this process is among those that another launcher has started, nil if none has.
+// JoinCluster returns what this process is among those that another launcher has started, nil if
+// none has.
 func JoinCluster() (*Cluster, error) {
 	launched, ok, err := mpi.Environment()
 	if err != nil || !ok {
@@ -123,8 +124,9 @@ func (c *Cluster) agree(ballot byte) bool {
 	return true
 }
 
-// Tells says whether this process is to tell of the error that it ends with, if there is one: of what has befallen all ranks before they
-// ran one tells, of another rank's failure one on each host.
+// Tells says whether this process is to tell of the error that it ends with, if there is one: of
+// what has befallen all ranks before they ran one tells, of another rank's failure one on each
+// host.
 func (c *Cluster) Tells(err error) bool {
 	if failed := (*collective.RankError)(nil); errors.As(err, &failed) {
 		return failed.Rank == c.Number() || c.LeadsHost()
@@ -142,7 +144,8 @@ func (c *Cluster) Tells(err error) bool {
 	return true
 }
 
-// Leave ends this process's part with an exit code. Where it is not one that all ranks end with, the launcher is made to end the others.
+// Leave ends this process's part with an exit code. Where it is not one that all ranks end with,
+// the launcher is made to end the others.
 func (c *Cluster) Leave(code int, all bool) {
 	if !all {
 		c.process.Abort(code)

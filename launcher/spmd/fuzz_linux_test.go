@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Whatever the variable says that a launcher sets, a process that no launcher has started is told so, and takes no file for a heap.
+// Whatever the variable says that a launcher sets, a process that no launcher has started is told
+// so, and takes no file for a heap.
 func FuzzJoined(f *testing.F) {
 	f.Add(fmt.Sprintf(rankFormat, 1, 1<<30, 8, 0, true))
 	f.Add("-1 of launcher -2 on -3 cores from generation -4, healing 2")
@@ -33,7 +34,8 @@ func FuzzJoined(f *testing.F) {
 	})
 }
 
-// passed is what comes out of the lines of a rank that prints text in pieces of a size, and how many bytes were held at most.
+// passed is what comes out of the lines of a rank that prints text in pieces of a size, and how
+// many bytes were held at most.
 func passed(t *testing.T, text string, piece int, prefix string) (out string, held int) {
 	t.Helper()
 	var b strings.Builder
@@ -61,7 +63,8 @@ func TestLongLines(t *testing.T) {
 			x + x + x + "y":         "> " + x + "\n> " + x + "\n> " + x + "\n> y\n",
 			"a\n" + x + "\n\nb\n\n": "> a\n> " + x + "\n> \n> b\n> \n",
 		} {
-			// Where the end of a line of full length comes later than the line, it is one of an empty line.
+			// Where the end of a line of full length comes later than the line, it is one of an
+			// empty line.
 			got, held := passed(t, text, piece, "> ")
 			if blank := "> " + x + "\n> \n"; got != want && got != strings.Replace(want, "> "+x+"\n", blank, 1) {
 				t.Errorf("pieces of %d: %d bytes, want %d", piece, len(got), len(want))

@@ -13,9 +13,9 @@ import (
 	"spmoe/internal/fault"
 )
 
-// What a launcher tells the process of a rank: its number, -1 for a spare; the launcher's process; the processors of all ranks; the
-// first generation that it takes part in; and whether failures are healed. The heap is its file 3, and a spare hears from file 4 whose
-// place it takes.
+// What a launcher tells the process of a rank: its number, -1 for a spare; the launcher's process;
+// the processors of all ranks; the first generation that it takes part in; and whether failures are
+// healed. The heap is its file 3, and a spare hears from file 4 whose place it takes.
 const (
 	rankVariable = "SPMOE_RANK"
 	rankFormat   = "%d of launcher %d on %d cores from generation %d, healing %t"
@@ -37,7 +37,8 @@ type Member struct {
 	heals      bool
 }
 
-// Joined returns what this process is in a world of processes, nil if no launcher has started it as a rank.
+// Joined returns what this process is in a world of processes, nil if no launcher has started it as
+// a rank.
 func Joined() (*Member, error) {
 	text, ok := os.LookupEnv(rankVariable)
 	if !ok {
@@ -108,9 +109,10 @@ func (m *Member) AwaitRank() error {
 	return err
 }
 
-// Run implements [World]. Where failures are healed, it runs body anew, with a new communicator, each time that a rank has failed and a
-// process has taken its place; body goes on from what the vaults keep. It returns when all ranks have ended body, since any of them may
-// be needed until then.
+// Run implements [World]. Where failures are healed, it runs body anew, with a new communicator,
+// each time that a rank has failed and a process has taken its place; body goes on from what the
+// vaults keep. It returns when all ranks have ended body, since any of them may be needed until
+// then.
 func (m *Member) Run(body func(c *collective.Comm) error) error {
 	for {
 		if m.generation > m.heap.Generation() {
@@ -149,8 +151,8 @@ func (m *Member) leave() error {
 	return nil
 }
 
-// Abort declares that this rank has failed outside Run, and with it the job. Where a process takes another's place, that is no reason yet:
-// it only ends, and the next one may do better.
+// Abort declares that this rank has failed outside Run, and with it the job. Where a process takes
+// another's place, that is no reason yet: it only ends, and the next one may do better.
 func (m *Member) Abort(err error) {
 	if !m.late {
 		m.heap.Fail(m.Rank, m.Rank, err.Error())

@@ -1,7 +1,8 @@
 package spmd
 
-// The monitor finds ranks that hang. A rank's own computation raises its progress, at the ends of its kernels. One that stands still is
-// judged by what its process has done meanwhile, not by the clock: on a busy machine it may have had no processor.
+// The monitor finds ranks that hang. A rank's own computation raises its progress, at the ends of
+// its kernels. One that stands still is judged by what its process has done meanwhile, not by the
+// clock: on a busy machine it may have had no processor.
 
 import (
 	"bytes"
@@ -14,11 +15,13 @@ import (
 )
 
 const (
-	// patience is how many of its longest stretches of work so far a rank may compute without progress.
+	// patience is how many of its longest stretches of work so far a rank may compute without
+	// progress.
 	patience = 5
 	// leastWork is for ranks that have not shown yet how long their stretches are.
 	leastWork = time.Second
-	// sleepTime is how long a rank may be asleep outside a collective: it may be writing to a slow disk.
+	// sleepTime is how long a rank may be asleep outside a collective: it may be writing to a slow
+	// disk.
 	sleepTime = 60 * time.Second
 )
 

@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// maxLine is the length of a line, in bytes, that is passed on whole: what is longer, or never ends, comes in pieces.
+// maxLine is the length of a line, in bytes, that is passed on whole: what is longer, or never
+// ends, comes in pieces.
 const maxLine = 64 << 10
 
 // lines passes on whole lines, with a prefix.

@@ -24,8 +24,8 @@ type Processes struct {
 	Silence  time.Duration // without progress, or stopped, after which a rank is taken to hang; 0: DefaultSilence
 	Events   func(Event)   // hears of failures, in order; may be nil
 
-	// Fault, unless it is nil, is the [fault.Setting] of a process that is about to start, as a spare if rank is -1; empty: none. Tests
-	// make ranks fail with it.
+	// Fault, unless it is nil, is the [fault.Setting] of a process that is about to start, as a
+	// spare if rank is -1; empty: none. Tests make ranks fail with it.
 	Fault func(rank int, generation uint32) string
 }
 
@@ -64,8 +64,8 @@ const (
 	Alarm      Kind = "alarm"       // something that the run survives, in the words of the rank that leads
 )
 
-// DoNotRestart is the exit code of a job that has failed again and again at the same step, or had too many steps without use: to start it
-// again is of none.
+// DoNotRestart is the exit code of a job that has failed again and again at the same step, or had
+// too many steps without use: to start it again is of none.
 const DoNotRestart = 93
 
 // ExitError says which rank's process failed first, and how.

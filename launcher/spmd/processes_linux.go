@@ -20,9 +20,10 @@ import (
 	"spmoe/internal/fault"
 )
 
-// Run starts the ranks and waits for all of them. When ctx ends they get SIGTERM, and may end as they see fit. When one fails, another
-// process takes its place, where failures are healed. Otherwise the others learn of it from their collectives, and who has not ended
-// some seconds later is killed. So are all if this process dies.
+// Run starts the ranks and waits for all of them. When ctx ends they get SIGTERM, and may end as
+// they see fit. When one fails, another process takes its place, where failures are healed.
+// Otherwise the others learn of it from their collectives, and who has not ended some seconds later
+// is killed. So are all if this process dies.
 //
 // It returns a [*ExitError] if a rank failed for good.
 func (p *Processes) Run(ctx context.Context) error {
@@ -89,7 +90,8 @@ func (l *launch) printf(format string, args ...any) {
 	fmt.Fprintf(l.Err, "launcher: "+format+"\n", args...)
 }
 
-// starter starts processes from a thread that lives as long as they do: the kernel kills them when it ends.
+// starter starts processes from a thread that lives as long as they do: the kernel kills them when
+// it ends.
 func (l *launch) starter() {
 	runtime.LockOSThread()
 	for start := range l.starts {
@@ -182,7 +184,8 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	return p, nil
 }
 
-// environment is that of this process, but for faults: they are for those whom the job's Fault names.
+// environment is that of this process, but for faults: they are for those whom the job's Fault
+// names.
 func (l *launch) environment(rank int, generation uint32) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, fault.Variable+"=") })
 	if l.Fault != nil {
@@ -246,7 +249,8 @@ func (l *launch) reap() {
 	}
 }
 
-// bindThread binds this thread, and what it starts until restore, to rank r's share of the processors it may use.
+// bindThread binds this thread, and what it starts until restore, to rank r's share of the
+// processors it may use.
 func bindThread(r, ranks int) (restore func(), cores []int, err error) {
 	all, mine, cores, err := shareOf(r, ranks)
 	if err == nil {

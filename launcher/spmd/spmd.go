@@ -1,7 +1,8 @@
 // Package spmd starts the ranks of a job: one program, run by every rank on its own data.
 //
-// Ranks are goroutines of one process ([Goroutines]), or processes: a launcher starts the program once more for every rank
-// ([Processes]), and each of these finds with [Joined] which rank it is. Where mpirun or srun has started it, [JoinCluster] does.
+// Ranks are goroutines of one process ([Goroutines]), or processes: a launcher starts the program
+// once more for every rank ([Processes]), and each of these finds with [Joined] which rank it is.
+// Where mpirun or srun has started it, [JoinCluster] does.
 package spmd
 
 import (
@@ -26,10 +27,12 @@ type World interface {
 	// Leads says whether rank 0 is of this process.
 	Leads() bool
 
-	// Late says whether this process takes the place of one that has failed: the job has begun without it.
+	// Late says whether this process takes the place of one that has failed: the job has begun
+	// without it.
 	Late() bool
-	// Run runs body on the ranks of this process and waits for them. A rank that returns an error or panics ends the job: the others
-	// get an error that names it from their next collective. Run returns the first failure, with its rank.
+	// Run runs body on the ranks of this process and waits for them. A rank that returns an error
+	// or panics ends the job: the others get an error that names it from their next collective. Run
+	// returns the first failure, with its rank.
 	Run(body func(c *collective.Comm) error) error
 }
 

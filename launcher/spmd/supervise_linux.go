@@ -1,11 +1,13 @@
 package spmd
 
-// Supervision: the launcher hears of ranks that die, finds those that hang, and has others take their place.
+// Supervision: the launcher hears of ranks that die, finds those that hang, and has others take
+// their place.
 //
-// A failure goes by like this. It is declared in the heap, so that every wait of the survivors ends; they park. Whoever hangs is killed,
-// and nobody's memory is used again before its process is gone. A spare or a new process becomes the lost rank, and parks too. When all
-// are parked, the launcher begins the next generation: the ranks build their communicators anew and go on from the newest step that all
-// vaults keep, which is the one that was under way.
+// A failure goes by like this. It is declared in the heap, so that every wait of the survivors
+// ends; they park. Whoever hangs is killed, and nobody's memory is used again before its process is
+// gone. A spare or a new process becomes the lost rank, and parks too. When all are parked, the
+// launcher begins the next generation: the ranks build their communicators anew and go on from the
+// newest step that all vaults keep, which is the one that was under way.
 
 import (
 	"context"

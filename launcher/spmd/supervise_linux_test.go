@@ -8,8 +8,8 @@ import (
 	"spmoe/collective/heap"
 )
 
-// TestEndAfterFinish: a process that ends when all ranks have finished has done its work, unless it has given up. Those who have finished
-// with it would then wait for ever.
+// TestEndAfterFinish: a process that ends when all ranks have finished has done its work, unless it
+// has given up. Those who have finished with it would then wait for ever.
 func TestEndAfterFinish(t *testing.T) {
 	for _, c := range []struct {
 		name    string

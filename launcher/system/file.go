@@ -9,8 +9,8 @@ import (
 	"regexp"
 )
 
-// CreateNew makes a file whose name begins with a prefix and was not there before. Who may read it, the user's umask says, unlike that
-// of a file of [os.CreateTemp].
+// CreateNew makes a file whose name begins with a prefix and was not there before. Who may read it,
+// the user's umask says, unlike that of a file of [os.CreateTemp].
 func CreateNew(dir, prefix string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s%016x", prefix, rand.Uint64())), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 }
@@ -18,8 +18,8 @@ func CreateNew(dir, prefix string) (*os.File, error) {
 // unnamed is what files of CreateNew are called.
 var unnamed = regexp.MustCompile(`^\.(new|record)-[0-9a-f]{16}$`)
 
-// Tidy deletes the files in a folder that processes which were killed had made with [CreateNew], or [WriteFile], and not yet renamed.
-// Nobody may be writing there.
+// Tidy deletes the files in a folder that processes which were killed had made with [CreateNew], or
+// [WriteFile], and not yet renamed. Nobody may be writing there.
 func Tidy(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"testing/fstest"
 )
 
-// Whatever the kernel's files say, memory is a size, with no more of it available than there is where both are known.
+// Whatever the kernel's files say, memory is a size, with no more of it available than there is
+// where both are known.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte(meminfo), []byte("8589934592\n"), []byte("3221225472\n"), []byte("inactive_file 1073741824\n"))
 	f.Add([]byte("MemTotal: 9223372036854775807 kB\nMemAvailable: -1 kB\n"), []byte("max"), []byte("-9223372036854775808"), []byte("inactive_file 9223372036854775807"))

@@ -1,7 +1,7 @@
 package system
 
-// Reading files that somebody else has made: only regular ones, as a pipe would block and a device never end, and no more than is
-// expected.
+// Reading files that somebody else has made: only regular ones, as a pipe would block and a device
+// never end, and no more than is expected.
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// OpenRegular opens a regular file for reading and returns its size. Anything else is an error at once, a pipe that nobody writes to
-// included. Links are followed.
+// OpenRegular opens a regular file for reading and returns its size. Anything else is an error at
+// once, a pipe that nobody writes to included. Links are followed.
 func OpenRegular(path string) (file *os.File, size int64, err error) {
 	stat, err := os.Stat(path) // before opening, which may have effects on a device
 	if err != nil {

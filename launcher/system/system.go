@@ -1,5 +1,5 @@
-// Package system is what the machine has and how its files are read and written: memory, and how much of it this process uses, whole
-// files, terminals.
+// Package system is what the machine has and how its files are read and written: memory, and how
+// much of it this process uses, whole files, terminals.
 package system
 
 import (
@@ -17,7 +17,8 @@ type Memory struct {
 	Available int64 // to a new program, without swapping
 }
 
-// ReadMemory returns the machine's memory, or the limit of the container it runs in where that is smaller.
+// ReadMemory returns the machine's memory, or the limit of the container it runs in where that is
+// smaller.
 func ReadMemory() Memory {
 	return memory(os.DirFS("/"))
 }
@@ -52,8 +53,8 @@ func resident(root fs.FS) int64 {
 	return number(fields[1])
 }
 
-// MostResident returns the most bytes of main memory that this process has used since it began, or since [ForgetMostResident]; 0 if that is
-// unknown.
+// MostResident returns the most bytes of main memory that this process has used since it began, or
+// since [ForgetMostResident]; 0 if that is unknown.
 func MostResident() int64 { return kilobytes(table(os.DirFS("/"), "proc/self/status")["VmHWM:"]) }
 
 // ForgetMostResident lets [MostResident] begin anew, where the system can: on Linux.

@@ -1,5 +1,5 @@
-// Package trace writes what the ranks of a run did when, in the JSON form of the Trace Event Format, which Perfetto and chrome://tracing
-// open.
+// Package trace writes what the ranks of a run did when, in the JSON form of the Trace Event
+// Format, which Perfetto and chrome://tracing open.
 package trace
 
 import (
@@ -14,7 +14,8 @@ import (
 // File is the name of a trace in the folder of its run.
 const File = "trace.json"
 
-// Row is what one rank did, from top to bottom of the picture: slices that lie in each other, or after each other.
+// Row is what one rank did, from top to bottom of the picture: slices that lie in each other, or
+// after each other.
 type Row struct {
 	Name   string
 	Slices []Slice
@@ -38,7 +39,8 @@ type event struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// Write writes rows under a title. The time of the first slice is 0; slices of a row are sorted, those that others lie in first.
+// Write writes rows under a title. The time of the first slice is 0; slices of a row are sorted,
+// those that others lie in first.
 func Write(w io.Writer, title string, rows []Row) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprint(out, `{"displayTimeUnit":"ms","traceEvents":[`)

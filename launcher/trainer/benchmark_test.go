@@ -12,7 +12,8 @@ import (
 	"spmoe/moe"
 )
 
-// A warm step of any precision leaves the Go heap alone but for what goes with the ranks' meetings, and nothing stays of a benchmark.
+// A warm step of any precision leaves the Go heap alone but for what goes with the ranks' meetings,
+// and nothing stays of a benchmark.
 func TestBenchmark(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, p := range moe.Precisions() {

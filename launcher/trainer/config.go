@@ -139,7 +139,8 @@ func (c Config) DType() (tensor.DType, error) {
 	return p.DType, err
 }
 
-// The most of what is counted, far above any run: so that positions, which are products of these, do not overflow.
+// The most of what is counted, far above any run: so that positions, which are products of these,
+// do not overflow.
 const (
 	maxCount  = 1 << 31
 	maxBatch  = 1 << 24

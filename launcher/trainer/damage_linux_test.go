@@ -15,9 +15,9 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// injury is what a rank of a test that is a process does to its own state: when gradients of a step are computed it turns a bit over in
-// vector number What, of rank Rank. If Both, it does so in the state that the ranks then go back to as well; if Again, in the first step
-// that they then make.
+// injury is what a rank of a test that is a process does to its own state: when gradients of a step
+// are computed it turns a bit over in vector number What, of rank Rank. If Both, it does so in the
+// state that the ranks then go back to as well; if Again, in the first step that they then make.
 type injury struct {
 	Config           Config
 	Step, Rank, What int
@@ -99,8 +99,9 @@ func processes(t *testing.T, in injury) (out string, events []spmd.Event, err er
 	return stdout.String(), events, err
 }
 
-// Where processes are replaced, damage to the optimizer's state costs the step before, and the run is the undisturbed one, bit for bit.
-// In the first step there is none before, and the run begins anew.
+// Where processes are replaced, damage to the optimizer's state costs the step before, and the run
+// is the undisturbed one, bit for bit. In the first step there is none before, and the run begins
+// anew.
 func TestDamagedVault(t *testing.T) {
 	undisturbed := guardedConfig(t, func(c *Config) { c.SaveEvery = 0 })
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
@@ -130,7 +131,8 @@ func TestDamagedVault(t *testing.T) {
 	}
 }
 
-// A state that turns out to be damaged when ranks go back to it, or as soon as they have, is not used.
+// A state that turns out to be damaged when ranks go back to it, or as soon as they have, is not
+// used.
 func TestVaultDamagedTwice(t *testing.T) {
 	for _, in := range []injury{{Both: true}, {Again: true}} {
 		cfg := guardedConfig(t, func(c *Config) { c.SaveEvery = 0 })

@@ -36,8 +36,8 @@ func onRows(t *testing.T, data ...string) Config {
 	})
 }
 
-// TestDocumentMask: a run whose attention stops at documents gives one result for all ranks, which is not that of a run whose attention
-// does not, unless all text is one document.
+// TestDocumentMask: a run whose attention stops at documents gives one result for all ranks, which
+// is not that of a run whose attention does not, unless all text is one document.
 func TestDocumentMask(t *testing.T) {
 	t.Parallel()
 	cfg := onRows(t, shortRows(t, 1))
@@ -57,7 +57,8 @@ func TestDocumentMask(t *testing.T) {
 	outcomeOf(t, whole, 2).equals(t, "one document", plain)
 }
 
-// TestTokenFileTrains: from a token file a run is the one from its text, bit for bit, and goes on with either.
+// TestTokenFileTrains: from a token file a run is the one from its text, bit for bit, and goes on
+// with either.
 func TestTokenFileTrains(t *testing.T) {
 	t.Parallel()
 	rows := shortRows(t, 1)

@@ -100,7 +100,8 @@ var faults = map[string]func(r *rank, begin bool){
 	},
 }
 
-// What is wrong once leaves no trace but an alarm. What is wrong again costs the step, which is remembered.
+// What is wrong once leaves no trace but an alarm. What is wrong again costs the step, which is
+// remembered.
 func TestGradientGuard(t *testing.T) {
 	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
@@ -173,7 +174,8 @@ func unchanged(t *testing.T, cfg Config, step int) {
 	}
 }
 
-// resumedAlike checks that a run resumed from any checkpoint ends with the bits and the list of skipped steps of the whole run.
+// resumedAlike checks that a run resumed from any checkpoint ends with the bits and the list of
+// skipped steps of the whole run.
 func resumedAlike(t *testing.T, cfg Config, corrupt func(r *rank, computed bool)) {
 	t.Helper()
 	for k := 1; k < cfg.Steps; k++ {
@@ -186,7 +188,8 @@ func resumedAlike(t *testing.T, cfg Config, corrupt func(r *rank, computed bool)
 	}
 }
 
-// A gradient that is finite, but far above those before, is treated alike; the norms before it are known after a resume too.
+// A gradient that is finite, but far above those before, is treated alike; the norms before it are
+// known after a resume too.
 func TestSpikes(t *testing.T) {
 	t.Parallel()
 	undisturbed := guardedConfig(t, func(c *Config) { c.Steps, c.SaveEvery, c.LogEvery = 40, 35, 50 })

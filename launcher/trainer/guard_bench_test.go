@@ -13,8 +13,9 @@ import (
 	"spmoe/tensor"
 )
 
-// BenchmarkGuards compares steps in which memory is checked with steps without any guard, two by two in turns within one run: the second
-// of two steps is measured. It gives the medians, and the median of how much longer a checked step takes than its neighbour without.
+// BenchmarkGuards compares steps in which memory is checked with steps without any guard, two by
+// two in turns within one run: the second of two steps is measured. It gives the medians, and the
+// median of how much longer a checked step takes than its neighbour without.
 func BenchmarkGuards(b *testing.B) {
 	for _, c := range []struct {
 		flavor       string

@@ -26,7 +26,8 @@ func (h host) Here() int   { return h.here }
 func (h host) Leads() bool { return h.leads }
 func (h host) Late() bool  { return false }
 
-// trainOnHosts runs a configuration for each host, so many ranks on each, and returns what each host has said.
+// trainOnHosts runs a configuration for each host, so many ranks on each, and returns what each
+// host has said.
 func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*reports, []error) {
 	t.Helper()
 	sizes := make([]int, len(cfgs))
@@ -52,7 +53,8 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*report
 	return said, errs
 }
 
-// Training on several hosts gives the bits of training on one, in every precision and with rows quantised on the way.
+// Training on several hosts gives the bits of training on one, in every precision and with rows
+// quantised on the way.
 func TestHostsAgree(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Config){
@@ -87,7 +89,8 @@ func TestHostsAgree(t *testing.T) {
 	}
 }
 
-// Hosts that have folders of their own each have the whole checkpoint, from which other hosts, fewer too, go on.
+// Hosts that have folders of their own each have the whole checkpoint, from which other hosts,
+// fewer too, go on.
 func TestFoldersOfHosts(t *testing.T) {
 	t.Parallel()
 	whole := tiny(t, func(c *Config) { c.SaveEvery = 2 })

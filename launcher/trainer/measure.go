@@ -22,7 +22,8 @@ func (s *quantisation) add(o quantisation) {
 	s.flushed += o.flushed
 }
 
-// panelRows is how many rows are taken together. Sums are rounded by panels, so that they do not depend on the threads.
+// panelRows is how many rows are taken together. Sums are rounded by panels, so that they do not
+// depend on the threads.
 const panelRows = 32
 
 // measureWork is what an element costs, in operations of a matrix product.
@@ -71,7 +72,8 @@ func comparePanels(ex *tensor.Exec, c *comparison, lo, hi int) {
 	}
 }
 
-// block compares what a row has of a block. It counts in units of the block's scale, so that squares neither overflow nor vanish.
+// block compares what a row has of a block. It counts in units of the block's scale, so that
+// squares neither overflow nor vanish.
 func (c *comparison) block(x []float32, codes []uint8, scale float32) quantisation {
 	sum := quantisation{elements: float64(len(x))}
 	switch {
@@ -90,7 +92,8 @@ func (c *comparison) block(x []float32, codes []uint8, scale float32) quantisati
 		off := scaled - decoded
 		signal += scaled * scaled
 		noise += off * off
-		// The bits of floats without a sign are ordered as they are; the difference's sign costs less than two comparisons.
+		// The bits of floats without a sign are ordered as they are; the difference's sign costs
+		// less than two comparisons.
 		saturated += (largest - math.Float32bits(scaled)&^(1<<31)) >> 31
 		if decoded == 0 && v != 0 {
 			flushed++

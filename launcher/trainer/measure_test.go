@@ -44,7 +44,8 @@ func byDefinition(ex *tensor.Exec, q moe.Quantised) (sum quantisation) {
 	return sum
 }
 
-// Every format, scale rule and type of numbers, on sizes that leave part blocks and part panels, with numbers of all magnitudes.
+// Every format, scale rule and type of numbers, on sizes that leave part blocks and part panels,
+// with numbers of all magnitudes.
 func TestMeasure(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
 	saturated, flushed := 0.0, 0.0

@@ -41,7 +41,8 @@ func (c Config) EstimateMemory(ranks int) (sum Memory) {
 // PassTokens returns the tokens of one forward and backward pass of each of n ranks.
 func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) * c.Seq }
 
-// gathered returns for how many passes of a step a rank makes the weight gradients of routed experts at once.
+// gathered returns for how many passes of a step a rank makes the weight gradients of routed
+// experts at once.
 func (c Config) gathered(ranks int) int {
 	micro := max(c.microBatch(ranks), 1)
 	passes := (c.Batch/ranks + micro - 1) / micro
@@ -108,11 +109,12 @@ func product(factors ...int64) int64 {
 	return p
 }
 
-// Heap is the bytes of shared memory that each of n ranks may use if it is a process: room for an estimate that is too low, of which
-// only what is used is taken.
+// Heap is the bytes of shared memory that each of n ranks may use if it is a process: room for an
+// estimate that is too low, of which only what is used is taken.
 func (c Config) Heap(ranks int) int64 { return 4*c.EstimateMemory(ranks).Total() + 1<<30 }
 
-// Vault is the bytes of each of n ranks that outlive it if it is a process: two states of the optimizer, whose parts are rounded up.
+// Vault is the bytes of each of n ranks that outlive it if it is a process: two states of the
+// optimizer, whose parts are rounded up.
 func (c Config) Vault(ranks int) int64 {
 	const groups, multiple, replicated = 3, 4096, 2
 	perWeight := int64(optim.BytesPerWeight(c.rule()))

@@ -37,8 +37,8 @@ func anyOf(r *rank, rng *rand.Rand, group int) tensor.Tensor {
 	return all[rng.IntN(len(all))]
 }
 
-// A bit that turns over in the weights of a rank, at any place, before or after they are used, is found in the same step and mended: the
-// run is the undisturbed one, bit for bit.
+// A bit that turns over in the weights of a rank, at any place, before or after they are used, is
+// found in the same step and mended: the run is the undisturbed one, bit for bit.
 func TestFlippedWeights(t *testing.T) {
 	t.Parallel()
 	for _, precision := range []string{"bf16", "mxfp8"} {
@@ -83,7 +83,8 @@ func TestFlippedWeights(t *testing.T) {
 	}
 }
 
-// A bit that turns over in master weights or moments is found before the next update, with its owner, and nothing is saved.
+// A bit that turns over in master weights or moments is found before the next update, with its
+// owner, and nothing is saved.
 func TestFlippedState(t *testing.T) {
 	t.Parallel()
 	base := guardedConfig(t, func(c *Config) { c.Steps, c.EvalSequences, c.SaveEvery = 3, 1, 1 })
@@ -166,7 +167,8 @@ func stateOf(r *rank, i int) (x tensor.Tensor) {
 	return x
 }
 
-// What ranks have made different from each other is found by comparing, and mended by what most have, or the owners' master weights.
+// What ranks have made different from each other is found by comparing, and mended by what most
+// have, or the owners' master weights.
 func TestDisagreement(t *testing.T) {
 	t.Parallel()
 	undisturbed := guardedConfig(t, nil)
@@ -210,7 +212,8 @@ func TestMendingEnds(t *testing.T) {
 	}
 }
 
-// A check every few steps finds what has happened since the step before, and nothing else; without one nothing is found.
+// A check every few steps finds what has happened since the step before, and nothing else; without
+// one nothing is found.
 func TestMemoryPeriod(t *testing.T) {
 	t.Parallel()
 	for every, found := range map[int]int{0: 0, 1: 8, 2: 4, 3: 3} {

@@ -20,7 +20,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// The passes of a step have each of its rows once, in order, and all but the last say that more follow.
+// The passes of a step have each of its rows once, in order, and all but the last say that more
+// follow.
 func TestPasses(t *testing.T) {
 	for _, c := range []struct{ sequences, micro, passes int }{{4, 4, 1}, {4, 2, 2}, {5, 2, 3}, {3, 1, 3}} {
 		d := &dataLoader{seq: 2, batch: 40, rows: make([]int32, 3*c.sequences), inputs: make([]int32, 2*c.micro), targets: make([]int32, 2*c.micro)}

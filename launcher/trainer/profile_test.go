@@ -11,7 +11,8 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// What a run reports as its profile: every family that the precision has, of warm steps only, and all of the step's time.
+// What a run reports as its profile: every family that the precision has, of warm steps only, and
+// all of the step's time.
 func TestProfile(t *testing.T) {
 	t.Parallel()
 	for precision, want := range map[string][]string{
@@ -90,7 +91,8 @@ func TestProfileChangesNothing(t *testing.T) {
 	}
 }
 
-// The first step is left out, and the time between steps; what is left is divided by the steps that count.
+// The first step is left out, and the time between steps; what is left is divided by the steps that
+// count.
 func TestProfiler(t *testing.T) {
 	err := collective.NewWorld(1).Run(func(c *collective.Comm) error {
 		var now time.Duration

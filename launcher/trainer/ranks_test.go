@@ -1,6 +1,7 @@
 package trainer
 
-// A run gives one result for 1, 2, 4 and 8 ranks, bit for bit: what is reported of its steps, and the state that it ends with.
+// A run gives one result for 1, 2, 4 and 8 ranks, bit for bit: what is reported of its steps, and
+// the state that it ends with.
 
 import (
 	"fmt"

@@ -11,8 +11,9 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// A run has one result and one record, whatever the backward pass makes anew: with steps that are computed twice, in several passes, with
-// documents, evaluations between steps, and measurements of what quantisation does.
+// A run has one result and one record, whatever the backward pass makes anew: with steps that are
+// computed twice, in several passes, with documents, evaluations between steps, and measurements of
+// what quantisation does.
 func TestRecompute(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Config){
@@ -53,7 +54,8 @@ func TestRecompute(t *testing.T) {
 	}
 }
 
-// The more is made anew, the less memory a rank is expected to need, and the time that it takes has a name.
+// The more is made anew, the less memory a rank is expected to need, and the time that it takes has
+// a name.
 func TestRecomputeIsSeen(t *testing.T) {
 	t.Parallel()
 	var heaps []int64

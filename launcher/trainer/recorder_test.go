@@ -100,7 +100,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// operands are those of the tiny model's quantised layers in a step of 256 tokens that choose 2 experts each.
+// operands are those of the tiny model's quantised layers in a step of 256 tokens that choose 2
+// experts each.
 var operands = []struct {
 	name     string
 	elements int64
@@ -121,7 +122,8 @@ var operands = []struct {
 	{"1 shared_experts.gate_up_proj input", 256 * 32}, {"1 shared_experts.gate_up_proj weight", 64 * 32}, {"1 shared_experts.gate_up_proj gradient", 256 * 64},
 }
 
-// A record changes nothing in the run: reports and checkpoint are the same to the bit, but for its own setting.
+// A record changes nothing in the run: reports and checkpoint are the same to the bit, but for its
+// own setting.
 func TestRecordChangesNothing(t *testing.T) {
 	t.Parallel()
 	cfg := recorded(t, nil)
@@ -141,7 +143,8 @@ func TestRecordChangesNothing(t *testing.T) {
 	}
 }
 
-// Loads, biases and phases are recorded every 20 steps if nothing else is said; the phases are those of the steps between.
+// Loads, biases and phases are recorded every 20 steps if nothing else is said; the phases are
+// those of the steps between.
 func TestLoadEvery(t *testing.T) {
 	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.Steps, c.LogEvery = 2*loadEvery+1, 100 })
@@ -171,7 +174,8 @@ func TestLoadEvery(t *testing.T) {
 	}
 }
 
-// The probe is the same text for any number of ranks: an untrained model's tokens choose the same experts.
+// The probe is the same text for any number of ranks: an untrained model's tokens choose the same
+// experts.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	var want []byte
@@ -209,7 +213,8 @@ func interrupt(t *testing.T, cfg Config, ranks, after int) {
 	}
 }
 
-// Whether a run is interrupted, or falls back to an older checkpoint, its record ends as that of an undisturbed one.
+// Whether a run is interrupted, or falls back to an older checkpoint, its record ends as that of an
+// undisturbed one.
 func TestResumedRecord(t *testing.T) {
 	t.Parallel()
 	const ranks = 2
@@ -290,7 +295,8 @@ func TestThreadsAgreeInMXFP8(t *testing.T) {
 	}
 }
 
-// Other recipes record what they quantise, and how; what travels as codes is measured where it was numbers.
+// Other recipes record what they quantise, and how; what travels as codes is measured where it was
+// numbers.
 func TestRecordOfRecipes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -389,7 +395,8 @@ func TestRecordFails(t *testing.T) {
 	}
 }
 
-// A run that was not asked for a record does without the rest of it when it cannot be written, and says so once.
+// A run that was not asked for a record does without the rest of it when it cannot be written, and
+// says so once.
 func TestRecordIsLost(t *testing.T) {
 	t.Parallel()
 	for every, want := range map[int]int{0: 1, 3: 0} {

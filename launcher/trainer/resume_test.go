@@ -14,8 +14,8 @@ import (
 	"spmoe/tensor"
 )
 
-// onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The machine's peak is
-// not measured.
+// onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The
+// machine's peak is not measured.
 func onRanks(t *testing.T, cfg Config, n int, resume string, body func(r *rank) error) *reports {
 	t.Helper()
 	report := &reports{}
@@ -66,8 +66,8 @@ func sameState(t *testing.T, what string, got, want Config, step int) {
 	}
 }
 
-// A run that is resumed by a new job after any of its 50 steps is the run that was left alone: every loss, and the state at
-// the end, bit for bit.
+// A run that is resumed by a new job after any of its 50 steps is the run that was left alone:
+// every loss, and the state at the end, bit for bit.
 func TestResumeAtEveryStep(t *testing.T) {
 	t.Parallel()
 	cfg := tiny(t, func(c *Config) {
@@ -121,7 +121,8 @@ func TestAnyNumberOfRanks(t *testing.T) {
 	}
 }
 
-// A job that is given a run goes on from the newest checkpoint that is whole, and raises an alarm for the one that is not.
+// A job that is given a run goes on from the newest checkpoint that is whole, and raises an alarm
+// for the one that is not.
 func TestResumePastDamage(t *testing.T) {
 	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })

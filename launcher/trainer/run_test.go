@@ -137,7 +137,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A step whose gradient is not finite is reported and changes no weight; the run goes on and can be resumed.
+// A step whose gradient is not finite is reported and changes no weight; the run goes on and can be
+// resumed.
 func TestSkippedSteps(t *testing.T) {
 	t.Parallel()
 	// The first steps throw the weights so far that no later loss is finite.
@@ -230,7 +231,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// Tokens and gradients that travel quantised still train the model, and a capacity drops choices, which every step counts.
+// Tokens and gradients that travel quantised still train the model, and a capacity drops choices,
+// which every step counts.
 func TestExchangeOptions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

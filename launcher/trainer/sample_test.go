@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A run whose weights have been thrown so far that the model gives no numbers ends like any other: without a sample.
+// A run whose weights have been thrown so far that the model gives no numbers ends like any other:
+// without a sample.
 func TestSampleOfBrokenModel(t *testing.T) {
 	t.Parallel()
 	cfg := tiny(t, func(c *Config) { c.Steps, c.SampleTokens, c.Optimizer.LR = 1, 12, 1e300 })

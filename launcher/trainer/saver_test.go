@@ -19,7 +19,8 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// Saves that go on during training hold what saves that stop it do, byte for byte, and all of them are reported, in order.
+// Saves that go on during training hold what saves that stop it do, byte for byte, and all of them
+// are reported, in order.
 func TestAsynchronousSaves(t *testing.T) {
 	t.Parallel()
 	var folders [2]string
@@ -116,8 +117,8 @@ func on(t *testing.T, disk checkpoint.Files, cfg Config, n int) (*reports, error
 	return r, job.Run(context.Background(), spmd.Goroutines{N: n})
 }
 
-// A save that fails, on whichever rank and at whatever it does, is reported; training goes on, the checkpoints before it
-// stay as they are, and the next save works.
+// A save that fails, on whichever rank and at whatever it does, is reported; training goes on, the
+// checkpoints before it stay as they are, and the next save works.
 func TestFailingSave(t *testing.T) {
 	t.Parallel()
 	const step = ".step-00000004.tmp"
@@ -183,7 +184,8 @@ func TestFailingLastSave(t *testing.T) {
 	}
 }
 
-// When a rank cannot go on while all are saving, nobody hangs, and the next run clears away what is left.
+// When a rank cannot go on while all are saving, nobody hangs, and the next run clears away what is
+// left.
 func TestRankFailsWhileSaving(t *testing.T) {
 	t.Parallel()
 	for _, rank := range []string{"rank-00000", "rank-00001", "rank-00003"} {

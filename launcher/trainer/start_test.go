@@ -14,8 +14,8 @@ import (
 	"spmoe/tensor"
 )
 
-// A run that starts from the weights of another begins with the loss that the other has ended with, on any number of ranks; the routers'
-// biases are taken too. From there all make the same steps.
+// A run that starts from the weights of another begins with the loss that the other has ended with,
+// on any number of ranks; the routers' biases are taken too. From there all make the same steps.
 func TestInitFrom(t *testing.T) {
 	t.Parallel()
 	change := func(c *Config) {

@@ -37,7 +37,8 @@ func withTokenizer(t *testing.T, change func(*Config)) (cfg Config, size int) {
 	return cfg, tok.VocabSize()
 }
 
-// A loss in bits a byte is that of the evaluated text: its nats over the bytes that its tokens stand for.
+// A loss in bits a byte is that of the evaluated text: its nats over the bytes that its tokens
+// stand for.
 func TestBitsPerByte(t *testing.T) {
 	t.Parallel()
 	cfg, _ := withTokenizer(t, func(c *Config) { c.Precision, c.Steps, c.EvalSequences = "fp32", 2, 3 })
@@ -82,8 +83,8 @@ func TestBitsPerByte(t *testing.T) {
 	}
 }
 
-// A run goes on with its own copy of the tokenizer, byte for byte the same as without an interruption, when the file that it was given is
-// another or gone.
+// A run goes on with its own copy of the tokenizer, byte for byte the same as without an
+// interruption, when the file that it was given is another or gone.
 func TestTokenizerIsKept(t *testing.T) {
 	t.Parallel()
 	cfg, size := withTokenizer(t, func(c *Config) { c.Steps, c.SaveEvery, c.SampleTokens = 4, 2, 8 })
@@ -120,7 +121,8 @@ func TestTokenizerIsKept(t *testing.T) {
 	}
 }
 
-// A vocabulary that does not hold the tokenizer's is refused; a tokenizer that is part of the program is not kept.
+// A vocabulary that does not hold the tokenizer's is refused; a tokenizer that is part of the
+// program is not kept.
 func TestTokenizerVocabulary(t *testing.T) {
 	t.Parallel()
 	cfg, size := withTokenizer(t, func(c *Config) { c.Steps = 1 })

@@ -58,7 +58,8 @@ func readTrace(t *testing.T, run string) (rows map[int][]traced, names map[int]s
 	return rows, names
 }
 
-// nested checks that slices of a row lie in each other or after each other, and hands each over with those that it lies in.
+// nested checks that slices of a row lie in each other or after each other, and hands each over
+// with those that it lies in.
 func nested(t *testing.T, row []traced, each func(e traced, in []traced)) {
 	t.Helper()
 	const rounding = 1e-6 // of a sum of two decimal numbers
@@ -78,7 +79,8 @@ func nested(t *testing.T, row []traced, each func(e traced, in []traced)) {
 	}
 }
 
-// A trace has a row for each rank, whose slices are nested; its families take as long as the profile of the same steps says.
+// A trace has a row for each rank, whose slices are nested; its families take as long as the
+// profile of the same steps says.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	const ranks = 2
@@ -143,7 +145,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// Without a window nothing is traced. One that the run does not reach, or reaches in part, has what there is of it.
+// Without a window nothing is traced. One that the run does not reach, or reaches in part, has what
+// there is of it.
 func TestTraceWindow(t *testing.T) {
 	t.Parallel()
 	for w, want := range map[Window]string{

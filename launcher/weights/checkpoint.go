@@ -17,13 +17,15 @@ import (
 	"spmoe/moe/optim"
 )
 
-// The names of a checkpoint's tensors begin with what they are: a master weight, under the parameter's name, or a router's selection bias.
+// The names of a checkpoint's tensors begin with what they are: a master weight, under the
+// parameter's name, or a router's selection bias.
 const (
 	MasterPrefix = optim.MasterName + "/"
 	BiasPrefix   = "router_bias/"
 )
 
-// weightName returns the Hugging Face name of the weight that a checkpoint's tensor holds. ok is false for the state of the optimizer.
+// weightName returns the Hugging Face name of the weight that a checkpoint's tensor holds. ok is
+// false for the state of the optimizer.
 func weightName(name string) (weight string, ok bool) {
 	if weight, ok = strings.CutPrefix(name, MasterPrefix); ok {
 		return weight, true
@@ -55,7 +57,8 @@ func (s *Source) openCheckpoint() error {
 	return nil
 }
 
-// shareWithMTP adds what the MTP module has in common with the model under its own names too, as DeepSeek publishes it.
+// shareWithMTP adds what the MTP module has in common with the model under its own names too, as
+// DeepSeek publishes it.
 func (s *Source) shareWithMTP() {
 	if s.config.MTPLayers == 0 {
 		return
@@ -85,7 +88,8 @@ type runConfig struct {
 	Model     moe.Config `toml:"model"`
 }
 
-// readCheckpoint returns the configuration of a checkpoint, or of a run's newest one, and its folder, without looking at the rest of it.
+// readCheckpoint returns the configuration of a checkpoint, or of a run's newest one, and its
+// folder, without looking at the rest of it.
 func readCheckpoint(path string) (c runConfig, step string, err error) {
 	if step, err = newest(path); err != nil {
 		return c, "", err
@@ -105,8 +109,8 @@ func readCheckpoint(path string) (c runConfig, step string, err error) {
 	return c, step, nil
 }
 
-// parseConfig returns the model of a run's configuration: its flavor's, and what the section of the model changes. Other settings are not
-// looked at: this package knows none of them.
+// parseConfig returns the model of a run's configuration: its flavor's, and what the section of the
+// model changes. Other settings are not looked at: this package knows none of them.
 func parseConfig(text []byte) (c runConfig, err error) {
 	if len(text) > stricttoml.MaxSize {
 		return c, fmt.Errorf("%d bytes are too long: at most %d are read", len(text), stricttoml.MaxSize)

@@ -31,9 +31,10 @@ type Result struct {
 	Bytes          int64 // of tensors
 }
 
-// Convert writes the source as the folder to, which must not exist: config.json, model.safetensors or shards with their index, and what
-// there is of a tokenizer. The folder appears when it is complete, and is durable when Convert returns; after an error, or when ctx
-// ends, nothing is left behind.
+// Convert writes the source as the folder to, which must not exist: config.json, model.safetensors
+// or shards with their index, and what there is of a tokenizer. The folder appears when it is
+// complete, and is durable when Convert returns; after an error, or when ctx ends, nothing is left
+// behind.
 func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, err error) {
 	if err := o.check(); err != nil {
 		return r, err
@@ -79,8 +80,8 @@ func Free(path string) error {
 	return err
 }
 
-// Foreign lists what the Hugging Face library's DeepseekV3ForCausalLM computes in another way than the model that the source is of. It
-// has no setting for these.
+// Foreign lists what the Hugging Face library's DeepseekV3ForCausalLM computes in another way than
+// the model that the source is of. It has no setting for these.
 func (s *Source) Foreign() (all []string) {
 	c := s.config
 	if c.MoELayers() > 0 && c.ScoreFunc != moe.Sigmoid {
@@ -92,7 +93,8 @@ func (s *Source) Foreign() (all []string) {
 	return all
 }
 
-// libraryEps is the epsilon of norms whose epsilon that library does not take from the configuration.
+// libraryEps is the epsilon of norms whose epsilon that library does not take from the
+// configuration.
 const libraryEps = 1e-6
 
 // syncDir makes what has happened to the names in a folder durable.
@@ -148,7 +150,8 @@ func (s *Source) plan(o Options) (shards [][]Tensor, total int64) {
 	return append(shards, current), total
 }
 
-// writeConfig writes config.json: that of the source, of which only the type of the weights changes, or the model of a checkpoint.
+// writeConfig writes config.json: that of the source, of which only the type of the weights
+// changes, or the model of a checkpoint.
 func (s *Source) writeConfig(dir string, o Options) error {
 	if !s.changes(o) {
 		return system.WriteFile(filepath.Join(dir, configName), s.json)
@@ -182,7 +185,8 @@ func writeJSON(dir, name string, v any) error {
 	return system.WriteFile(filepath.Join(dir, name), append(text, '\n'))
 }
 
-// setDType says of which type the weights are, under the name that the configuration has for it: it has changed.
+// setDType says of which type the weights are, under the name that the configuration has for it: it
+// has changed.
 func (s *Source) setDType(keys map[string]json.RawMessage, o Options) {
 	value := json.RawMessage(`"bfloat16"`)
 	if o.DType == "fp32" {
@@ -196,8 +200,8 @@ func (s *Source) setDType(keys map[string]json.RawMessage, o Options) {
 	}
 }
 
-// writeTokenizer writes a run's tokenizer, and sets in the configuration the tokens that stand for no text: the library would take 0 and
-// 1 for the beginning and the end of a text.
+// writeTokenizer writes a run's tokenizer, and sets in the configuration the tokens that stand for
+// no text: the library would take 0 and 1 for the beginning and the end of a text.
 func (s *Source) writeTokenizer(dir string, keys map[string]json.RawMessage) error {
 	t, err := s.Tokenizer()
 	if err != nil {

@@ -30,7 +30,8 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// What another implementation has written comes out as it went in, byte for byte, in one file or in many.
+// What another implementation has written comes out as it went in, byte for byte, in one file or in
+// many.
 func TestConvertSame(t *testing.T) {
 	for _, name := range []string{"deepseek_v3_tiny", "deepseek_v2lite_like"} {
 		from := filepath.Join("../golden/testdata", name)

@@ -1,7 +1,8 @@
 package weights
 
-// Block-scaled FP8, as DeepSeek-V3 is published: a matrix NAME of E4M3 codes, and NAME_scale_inv with one number for each block of it. A
-// value is its code's times its block's number. The last blocks of rows and columns may be smaller.
+// Block-scaled FP8, as DeepSeek-V3 is published: a matrix NAME of E4M3 codes, and NAME_scale_inv
+// with one number for each block of it. A value is its code's times its block's number. The last
+// blocks of rows and columns may be smaller.
 
 import (
 	"fmt"
@@ -37,7 +38,8 @@ func (q *quantization) check() error {
 	return nil
 }
 
-// addStored makes the tensors of files those of the source: matrices of FP8 codes take their scales with them.
+// addStored makes the tensors of files those of the source: matrices of FP8 codes take their scales
+// with them.
 func (s *Source) addStored(stored map[string]plain, q *quantization) error {
 	if q != nil {
 		if err := q.check(); err != nil {

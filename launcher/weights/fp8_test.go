@@ -21,7 +21,8 @@ func bf16(values ...float32) (data []byte) {
 	return data
 }
 
-// Codes, scales and values by hand: two rows of three columns a block, of which the last ones are cut off.
+// Codes, scales and values by hand: two rows of three columns a block, of which the last ones are
+// cut off.
 func TestBlockScaled(t *testing.T) {
 	const nan = 0x7f
 	codes := []byte{
@@ -59,7 +60,8 @@ func TestBlockScaled(t *testing.T) {
 	}
 }
 
-// Blocks of 128 by 128 as DeepSeek-V3 has them, in matrices that end inside a block, larger than what is held at a time.
+// Blocks of 128 by 128 as DeepSeek-V3 has them, in matrices that end inside a block, larger than
+// what is held at a time.
 func TestBlockScaledShapes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, shape := range [][2]int{{128, 128}, {1, 1}, {129, 127}, {300, 1000}, {1, 300_000}, {300_000, 1}, {700, 513}} {
@@ -126,8 +128,8 @@ func TestBlockScaledRefuses(t *testing.T) {
 	}
 }
 
-// quantised returns the reference's model with its projections in FP8, in blocks of 24 by 40 so that all kinds of blocks are cut off,
-// and the values that they stand for.
+// quantised returns the reference's model with its projections in FP8, in blocks of 24 by 40 so
+// that all kinds of blocks are cut off, and the values that they stand for.
 func quantised(t *testing.T) (dir string, want map[string][]float32) {
 	t.Helper()
 	const blockRows, blockCols = 24, 40
@@ -160,7 +162,8 @@ func quantised(t *testing.T) (dir string, want map[string][]float32) {
 	return folder(t, fp8Config(blockRows, blockCols), tensors...), want
 }
 
-// A model in FP8 becomes one in BF16 or FP32, of the values that its codes and scales stand for, and says so.
+// A model in FP8 becomes one in BF16 or FP32, of the values that its codes and scales stand for,
+// and says so.
 func TestConvertFP8(t *testing.T) {
 	dir, want := quantised(t)
 	s := opened(t, dir)

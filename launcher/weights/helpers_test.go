@@ -99,7 +99,8 @@ func fp8Config(rows, cols int) map[string]any {
 	}}
 }
 
-// folder makes a Hugging Face folder of some tensors, with the configuration of the reference but for some keys.
+// folder makes a Hugging Face folder of some tensors, with the configuration of the reference but
+// for some keys.
 func folder(t testing.TB, change map[string]any, tensors ...safetensors.Tensor) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -127,8 +128,8 @@ func sharded(t testing.TB) string {
 	return dir
 }
 
-// run makes the folder of a run whose only checkpoint, by two ranks, holds the reference's weights times factor, and an MTP module of
-// the weights of its last layer.
+// run makes the folder of a run whose only checkpoint, by two ranks, holds the reference's weights
+// times factor, and an MTP module of the weights of its last layer.
 func run(t testing.TB, factor float32) (dir string, config moe.Config) {
 	t.Helper()
 	s := opened(t, reference)

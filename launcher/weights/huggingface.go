@@ -1,6 +1,7 @@
 package weights
 
-// Weights in a folder that somebody else has made: a configuration, one safetensors file or the shards of an index.
+// Weights in a folder that somebody else has made: a configuration, one safetensors file or the
+// shards of an index.
 
 import (
 	"errors"
@@ -27,7 +28,8 @@ const (
 	shardExt   = ".safetensors"
 )
 
-// The most that is read of a folder: bytes of a configuration and of an index, which takes about 100 a tensor, and open shards.
+// The most that is read of a folder: bytes of a configuration and of an index, which takes about
+// 100 a tensor, and open shards.
 const (
 	mostConfig = 1 << 20
 	mostIndex  = 64 << 20
@@ -62,14 +64,16 @@ func (s *Source) openHuggingFace() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
-	// The library drops the MTP module when it loads a model, so a configuration may name what is not there.
+	// The library drops the MTP module when it loads a model, so a configuration may name what is
+	// not there.
 	if _, ok := s.entries[fmt.Sprintf("model.layers.%d.eh_proj.weight", s.config.Layers)]; !ok {
 		s.config.MTPLayers = 0
 	}
 	return nil
 }
 
-// openShards opens all files with weights and returns their tensors by name: of the one file if it is there, or else what the index lists.
+// openShards opens all files with weights and returns their tensors by name: of the one file if it
+// is there, or else what the index lists.
 func (s *Source) openShards(root *os.Root) (map[string]plain, error) {
 	stored := map[string]plain{}
 	if _, err := root.Lstat(singleName); err == nil {
@@ -143,7 +147,8 @@ func (s *Source) openShard(root *os.Root, name string) (*safetensors.File, error
 	return safetensors.NewFile(name, file, size)
 }
 
-// openRegular opens a regular file of the folder. Links are followed as long as they stay in the folder.
+// openRegular opens a regular file of the folder. Links are followed as long as they stay in the
+// folder.
 func openRegular(root *os.Root, name string) (file *os.File, size int64, err error) {
 	stat, err := root.Stat(name)
 	if err == nil && stat.Mode().IsRegular() {

@@ -9,8 +9,9 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Load fills the working weights and selection biases of this rank's part of a model, rounded once to the types that it holds them in,
-// and what is derived from them. A router whose bias the source lacks gets none. It is not collective.
+// Load fills the working weights and selection biases of this rank's part of a model, rounded once
+// to the types that it holds them in, and what is derived from them. A router whose bias the source
+// lacks gets none. It is not collective.
 func (s *Source) Load(ex *tensor.Exec, m *moe.Model) error {
 	buffer := make([]float32, chunk)
 	for _, g := range m.Groups {
@@ -24,8 +25,8 @@ func (s *Source) Load(ex *tensor.Exec, m *moe.Model) error {
 	return s.loadBiases(m)
 }
 
-// Init sets the master weights of this rank, and the selection biases, to those of the source, and publishes them: a run starts from it.
-// It is collective.
+// Init sets the master weights of this rank, and the selection biases, to those of the source, and
+// publishes them: a run starts from it. It is collective.
 func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, m *moe.Model) error {
 	for p := range o.Pieces {
 		if err := s.read(ex, p.Param, p.Offset, p.Master); err != nil {
@@ -38,7 +39,8 @@ func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, m *moe.Model) error {
 	return o.Publish()
 }
 
-// loadBiases sets the selection biases of a model, which every rank holds. A router whose bias the source lacks gets none.
+// loadBiases sets the selection biases of a model, which every rank holds. A router whose bias the
+// source lacks gets none.
 func (s *Source) loadBiases(m *moe.Model) error {
 	for _, route := range m.Routings() {
 		bias := route.Bias.F32()
@@ -51,7 +53,8 @@ func (s *Source) loadBiases(m *moe.Model) error {
 	return nil
 }
 
-// read fills dst with elements of a parameter, from number offset on, part by part: whoever watches the rank sees that this goes on.
+// read fills dst with elements of a parameter, from number offset on, part by part: whoever watches
+// the rank sees that this goes on.
 func (s *Source) read(ex *tensor.Exec, p *moe.Param, offset int, dst []float32) error {
 	for at := 0; at < len(dst); at += chunk {
 		ex.Enter(ex.Enter(profile.Data))

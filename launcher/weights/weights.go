@@ -1,9 +1,10 @@
-// Package weights reads the weights of a model, whoever has written them, and writes them under the names and in the files of Hugging
-// Face.
+// Package weights reads the weights of a model, whoever has written them, and writes them under the
+// names and in the files of Hugging Face.
 //
-// A source is a folder of one of three kinds: a run (its newest checkpoint counts), a checkpoint, or a Hugging Face model
-// (config.json, and model.safetensors or the shards that model.safetensors.index.json names). Nothing of a source is held in memory but
-// names and shapes: every rank reads the pieces that it needs.
+// A source is a folder of one of three kinds: a run (its newest checkpoint counts), a checkpoint,
+// or a Hugging Face model (config.json, and model.safetensors or the shards that
+// model.safetensors.index.json names). Nothing of a source is held in memory but names and shapes:
+// every rank reads the pieces that it needs.
 package weights
 
 import (
@@ -62,8 +63,9 @@ type Source struct {
 // expected says what a source may be.
 const expected = "expected the folder of a run or of a checkpoint, or that of a Hugging Face model (config.json, and model.safetensors or model.safetensors.index.json with its shards)"
 
-// Open opens the weights in the folder path and checks that there are enough of them for the model that its configuration describes. A
-// checkpoint is verified, all of it, as package checkpoint says; damaged ones are not set aside.
+// Open opens the weights in the folder path and checks that there are enough of them for the model
+// that its configuration describes. A checkpoint is verified, all of it, as package checkpoint
+// says; damaged ones are not set aside.
 func Open(path string) (*Source, error) {
 	hf, err := isHuggingFace(path)
 	if err != nil {
@@ -78,7 +80,8 @@ func Open(path string) (*Source, error) {
 // OpenCheckpoint is Open for the folder of a run or of a checkpoint, and for no other.
 func OpenCheckpoint(path string) (*Source, error) { return open(path, (*Source).openCheckpoint) }
 
-// OpenHuggingFace is Open for the folder of a Hugging Face model, and for no other. That a file is missing is an [fs.ErrNotExist].
+// OpenHuggingFace is Open for the folder of a Hugging Face model, and for no other. That a file is
+// missing is an [fs.ErrNotExist].
 func OpenHuggingFace(path string) (*Source, error) { return open(path, (*Source).openHuggingFace) }
 
 func open(path string, kind func(*Source) error) (*Source, error) {
@@ -110,7 +113,8 @@ func ReadConfig(path string) (moe.Config, error) {
 	return s.config, s.Close()
 }
 
-// isHuggingFace reports whether path is to be taken for the folder of a Hugging Face model, in contrast to one of this program's.
+// isHuggingFace reports whether path is to be taken for the folder of a Hugging Face model, in
+// contrast to one of this program's.
 func isHuggingFace(path string) (bool, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -126,8 +130,8 @@ func isHuggingFace(path string) (bool, error) {
 	return err == nil, nil
 }
 
-// fits refuses a configuration of a model that is far larger than the tensors are, before somebody takes memory for it. Which of them are
-// missing, loading says.
+// fits refuses a configuration of a model that is far larger than the tensors are, before somebody
+// takes memory for it. Which of them are missing, loading says.
 func (s *Source) fits() error {
 	there := int64(0)
 	for _, e := range s.entries {
@@ -147,14 +151,15 @@ func (s *Source) configName() string {
 	return configName
 }
 
-// Config returns the model that the weights are of. Of a Hugging Face folder, knobs of training take their defaults, and there is an MTP
-// module only if its weights are there.
+// Config returns the model that the weights are of. Of a Hugging Face folder, knobs of training
+// take their defaults, and there is an MTP module only if its weights are there.
 func (s *Source) Config() moe.Config { return s.config }
 
 // Path returns the folder that the weights are in: that of a checkpoint where a run was opened.
 func (s *Source) Path() string { return s.path }
 
-// Tensors lists all tensors by name, numbers in names by value. Scales of FP8 blocks are part of the tensor that they scale.
+// Tensors lists all tensors by name, numbers in names by value. Scales of FP8 blocks are part of
+// the tensor that they scale.
 func (s *Source) Tensors() []Tensor {
 	all := make([]Tensor, 0, len(s.entries))
 	for _, e := range s.entries {
@@ -170,8 +175,9 @@ func (s *Source) Tensor(name string) (Tensor, bool) {
 	return e.Tensor, ok
 }
 
-// ReadInto fills dst with elements [offset, offset+len(dst)) of a tensor, in row-major order, as FP32: BF16, F16 and block-scaled FP8
-// widen to it. It is an error if there is no such tensor, or if it has another shape. A range outside of the shape panics.
+// ReadInto fills dst with elements [offset, offset+len(dst)) of a tensor, in row-major order, as
+// FP32: BF16, F16 and block-scaled FP8 widen to it. It is an error if there is no such tensor, or
+// if it has another shape. A range outside of the shape panics.
 func (s *Source) ReadInto(name string, shape []int, offset int64, dst []float32) error {
 	e, ok := s.entries[name]
 	if !ok {

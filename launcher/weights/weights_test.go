@@ -156,8 +156,8 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// Loading gives a model the working weights that it would have as the first step of a run which starts from the source, in every
-// precision, quantised copies and biases included.
+// Loading gives a model the working weights that it would have as the first step of a run which
+// starts from the source, in every precision, quantised copies and biases included.
 func TestLoad(t *testing.T) {
 	dir, config := run(t, 1.1) // which BF16 does not hold
 	s := opened(t, dir)
@@ -217,7 +217,8 @@ func sameWeights(a, b *moe.Model) error {
 	return nil
 }
 
-// A source without biases leaves routers with none, and one that lacks a weight is refused by its name.
+// A source without biases leaves routers with none, and one that lacks a weight is refused by its
+// name.
 func TestLoadIncomplete(t *testing.T) {
 	drop := func(names ...string) *Source {
 		s := opened(t, reference)

@@ -20,14 +20,17 @@ func dtypeOf(name string) string {
 
 // Options says how weights are written.
 type Options struct {
-	// DType is what floating-point weights become: bf16, rounded to nearest even, or fp32. Empty: as they are stored, and bf16 where that
-	// is FP8 or a checkpoint. Selection biases become fp32 where anything changes.
+	// DType is what floating-point weights become: bf16, rounded to nearest even, or fp32. Empty:
+	// as they are stored, and bf16 where that is FP8 or a checkpoint. Selection biases become fp32
+	// where anything changes.
 	DType string
 
-	// Shard is the size of the largest file in bytes, unless a single tensor is larger; 0: one file.
+	// Shard is the size of the largest file in bytes, unless a single tensor is larger; 0: one
+	// file.
 	Shard int64
 
-	// Progress, unless it is nil, is called after each file with the bytes of tensors written and to be written.
+	// Progress, unless it is nil, is called after each file with the bytes of tensors written and
+	// to be written.
 	Progress func(written, total int64)
 }
 
@@ -144,8 +147,8 @@ func (s *Source) written(t Tensor, o Options) int64 {
 // metadata tells readers of the format that names and shapes are those of PyTorch.
 func metadata() map[string]string { return map[string]string{"format": "pt"} }
 
-// Export writes all weights to one file, which appears when it is complete and is durable when Export returns. It returns the number of
-// tensors.
+// Export writes all weights to one file, which appears when it is complete and is durable when
+// Export returns. It returns the number of tensors.
 func (s *Source) Export(ctx context.Context, path string, o Options) (int, error) {
 	if err := o.check(); err != nil {
 		return 0, err

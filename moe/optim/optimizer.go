@@ -65,7 +65,8 @@ type Result struct {
 	Skipped  bool    // the gradient was not finite: nothing was changed
 }
 
-// Step makes a whole step at learning rate lr: Reduce, and then Apply, or Skip if the norm is not finite. It is collective.
+// Step makes a whole step at learning rate lr: Reduce, and then Apply, or Skip if the norm is not
+// finite. It is collective.
 func (o *Optimizer) Step(lr float64) (Result, error) {
 	norm, err := o.Reduce()
 	if err != nil {
@@ -78,15 +79,16 @@ func (o *Optimizer) Step(lr float64) (Result, error) {
 	return Result{norm, false}, o.Apply(lr, norm)
 }
 
-// Reduce sums the ranks' gradients and returns their global norm, before clipping: NaN or infinite if one of them is. Then comes Apply,
-// Skip or Discard. It is collective.
+// Reduce sums the ranks' gradients and returns their global norm, before clipping: NaN or infinite
+// if one of them is. Then comes Apply, Skip or Discard. It is collective.
 func (o *Optimizer) Reduce() (norm float64, err error) {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	return o.reduce()
 }
 
-// Apply clips the summed gradients, whose global norm is given, updates the master weights at learning rate lr, publishes the working
-// weights and lets the next gradients replace these. It is collective.
+// Apply clips the summed gradients, whose global norm is given, updates the master weights at
+// learning rate lr, publishes the working weights and lets the next gradients replace these. It is
+// collective.
 func (o *Optimizer) Apply(lr, norm float64) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	before := o.next()
@@ -124,7 +126,8 @@ func (o *Optimizer) renews(s shard) bool {
 	return s.counts == nil && o.copies == 1 && !o.rule.WholeMatrices()
 }
 
-// update makes the newest state from the one before, and this rank's slices of the working weights, or what is derived from them.
+// update makes the newest state from the one before, and this rank's slices of the working weights,
+// or what is derived from them.
 func (o *Optimizer) update(before int, lr, norm float64) {
 	o.steps++
 	update := o.rule.Prepare(Step{LR: lr, GradScale: o.gradScale(norm), Number: o.steps})
@@ -163,8 +166,8 @@ func (o *Optimizer) carry(before int) {
 	}
 }
 
-// Use says which copy of the state is the newest: that of number i, counted from 0, modulo the number of copies. Apply and Skip go on to
-// the next.
+// Use says which copy of the state is the newest: that of number i, counted from 0, modulo the
+// number of copies. Apply and Skip go on to the next.
 func (o *Optimizer) Use(i int) { o.now = i % o.copies }
 
 // gradScale returns the factor that brings a gradient of this norm to at most ClipNorm.
@@ -236,7 +239,8 @@ func (o *Optimizer) Publish() error {
 	return o.gather(func(shard) bool { return false })
 }
 
-// gather brings the slices of the working weights to all ranks, and what is derived from them up to date unless it is renewed already.
+// gather brings the slices of the working weights to all ranks, and what is derived from them up to
+// date unless it is renewed already.
 func (o *Optimizer) gather(renewed func(shard) bool) error {
 	for _, s := range o.shards {
 		if s.counts != nil {
@@ -299,7 +303,8 @@ func (o *Optimizer) Pieces(yield func(Piece) bool) {
 	}
 }
 
-// State calls yield for every vector of the newest state of this rank, in a fixed order, with a name such as "exp_avg of the dense group".
+// State calls yield for every vector of the newest state of this rank, in a fixed order, with a
+// name such as "exp_avg of the dense group".
 func (o *Optimizer) State(yield func(name string, t tensor.Tensor) bool) {
 	list := vectors(o.rule)
 	for _, s := range o.shards {

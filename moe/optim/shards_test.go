@@ -350,7 +350,8 @@ func newMemory(rule Rule, groups []*moe.Group, c *collective.Comm) []byte {
 	return tensor.New(tensor.UINT8, StateBytes(rule, groups, c)).Bytes()
 }
 
-// With two copies of the state, an update makes the same new state, and leaves the one before as it was; so does a skipped step.
+// With two copies of the state, an update makes the same new state, and leaves the one before as it
+// was; so does a skipped step.
 func TestTwoCopies(t *testing.T) {
 	for name, rule := range map[string]Rule{"adamw": adamw(), "whole matrices": normalizedSGD{}} {
 		t.Run(name, func(t *testing.T) { testTwoCopies(t, rule) })
@@ -408,8 +409,9 @@ func testTwoCopies(t *testing.T, rule Rule) {
 	}
 }
 
-// An update in place quantises experts on its way, on any number of threads, with whole and with part blocks: all weights and codes are
-// those that an update into other memory leaves, which quantises afterwards.
+// An update in place quantises experts on its way, on any number of threads, with whole and with
+// part blocks: all weights and codes are those that an update into other memory leaves, which
+// quantises afterwards.
 func TestUpdateQuantisesExperts(t *testing.T) {
 	precision, err := moe.PrecisionByName("mxfp8-experts")
 	if err != nil {

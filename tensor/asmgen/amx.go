@@ -1,6 +1,7 @@
 package asmgen
 
-// The encoder of AMX, which Go's assembler does not know. Source: Intel SDM volume 2, 2.3.5 "VEX" and the pages of the instructions.
+// The encoder of AMX, which Go's assembler does not know. Source: Intel SDM volume 2, 2.3.5 "VEX"
+// and the pages of the instructions.
 
 import "fmt"
 
@@ -29,8 +30,9 @@ var amxOps = map[string]struct{ opcode, pp byte }{
 	"TDPBSSD":     {0x5e, 3},
 }
 
-// encodeAMX gives the bytes of an instruction of amxOps; ok is false for any other mnemonic. Operands are in Go's order: sources
-// reversed, the destination last. A tile's memory is indexed by the register that holds the bytes from row to row, times 1.
+// encodeAMX gives the bytes of an instruction of amxOps; ok is false for any other mnemonic.
+// Operands are in Go's order: sources reversed, the destination last. A tile's memory is indexed by
+// the register that holds the bytes from row to row, times 1.
 func encodeAMX(mnemonic string, ops []Operand) (code []byte, ok bool) {
 	op, ok := amxOps[mnemonic]
 	if !ok {

@@ -21,8 +21,8 @@ var evexOps = map[string]evexOp{
 	"VCVTNEPS2BF16":  {0x72, 2, 1, true},
 }
 
-// encodeEVEX gives the bytes of an instruction of evexOps; ok is false for any other mnemonic. Suffixes .BCST and .Z and
-// a mask before the destination are as in Go's assembler.
+// encodeEVEX gives the bytes of an instruction of evexOps; ok is false for any other mnemonic.
+// Suffixes .BCST and .Z and a mask before the destination are as in Go's assembler.
 func encodeEVEX(mnemonic string, ops []Operand) (code []byte, ok bool) {
 	name, suffixes, _ := strings.Cut(mnemonic, ".")
 	op, ok := evexOps[name]
@@ -102,8 +102,8 @@ func (e evex) bytes(rm Operand) []byte {
 	return append([]byte{0x62, p0, p1, p2, e.op.opcode}, tail...)
 }
 
-// memTail is ModRM, SIB and displacement; an 8-bit displacement counts units of the access. That of a field has 32 bits, which
-// emit leaves to the assembler.
+// memTail is ModRM, SIB and displacement; an 8-bit displacement counts units of the access. That of
+// a field has 32 bits, which emit leaves to the assembler.
 func memTail(m Mem, reg byte, unit int) []byte {
 	base := byte(m.base) & 7
 	var mod byte

@@ -18,8 +18,8 @@ type File struct {
 	constants                  []string
 }
 
-// NewFile begins a file of package pkg. generator (such as "go run ./asm") is named in the first line, constraint is what
-// follows go:build.
+// NewFile begins a file of package pkg. generator (such as "go run ./asm") is named in the first
+// line, constraint is what follows go:build.
 func NewFile(pkg, generator, constraint string) *File {
 	return &File{pkg: pkg, generator: generator, constraint: constraint}
 }
@@ -37,7 +37,8 @@ func (f *File) Asm() string {
 	return f.header() + include + f.data.String() + f.text.String()
 }
 
-// Constant has the declarations check that a constant expression of the package has the value that the code was printed for.
+// Constant has the declarations check that a constant expression of the package has the value that
+// the code was printed for.
 func (f *File) Constant(expression string, value int) {
 	f.constants = append(f.constants, fmt.Sprintf("\t_ = uint(%s - %d)\n\t_ = uint(%[2]d - %[1]s)\n", expression, value))
 }
@@ -54,7 +55,8 @@ func (f *File) Stubs() string {
 	return s + f.stubs.String()
 }
 
-// Data adds read-only bytes (a multiple of 4 of them) under a name unique in the file, and returns their place.
+// Data adds read-only bytes (a multiple of 4 of them) under a name unique in the file, and returns
+// their place.
 func (f *File) Data(name string, b []byte) Mem {
 	if len(b)%4 != 0 {
 		panic(fmt.Sprintf("asmgen: %s has %d bytes, want a multiple of 4", name, len(b)))

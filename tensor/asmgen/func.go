@@ -1,6 +1,7 @@
 package asmgen
 
-// A Func prints one assembly function: arguments by name, registers from a pool, instructions, labels and loops.
+// A Func prints one assembly function: arguments by name, registers from a pool, instructions,
+// labels and loops.
 
 import (
 	"fmt"
@@ -166,12 +167,14 @@ func (fn *Func) Free(ops ...Operand) {
 	}
 }
 
-// I prints one instruction, operands in Go's order. What Go's assembler lacks is encoded here (evex.go, amx.go, prefetch.go).
+// I prints one instruction, operands in Go's order. What Go's assembler lacks is encoded here
+// (evex.go, amx.go, prefetch.go).
 func (fn *Func) I(mnemonic string, ops ...Operand) {
 	words := make([]string, len(ops))
 	for i, op := range ops {
 		if _, ok := op.(Vec); ok && mnemonic[0] != 'V' {
-			// An SSE encoding among AVX ones: where the upper halves of registers are in use, some CPUs stop for hundreds of cycles.
+			// An SSE encoding among AVX ones: where the upper halves of registers are in use, some
+			// CPUs stop for hundreds of cycles.
 			panic(fmt.Sprintf("asmgen: %s on vector register %v of %s: use V%s", mnemonic, op, fn.name, mnemonic))
 		}
 		if m, ok := op.(Mem); ok && m.field != "" {
@@ -193,9 +196,9 @@ func (fn *Func) I(mnemonic string, ops ...Operand) {
 	fn.print(line)
 }
 
-// Interleave prints the instructions of the bodies in turns, so that chains of dependent ones overlap. A vector register that
-// a body has taken is not another's, even if freed. A body has no labels, and shares no masks or registers with another; it may
-// interleave in turn.
+// Interleave prints the instructions of the bodies in turns, so that chains of dependent ones
+// overlap. A vector register that a body has taken is not another's, even if freed. A body has no
+// labels, and shares no masks or registers with another; it may interleave in turn.
 func (fn *Func) Interleave(bodies ...func()) {
 	lines, taken := fn.lines, fn.taken
 	texts := make([][]string, len(bodies))
@@ -249,11 +252,12 @@ func (fn *Func) Place(l Label) {
 	fmt.Fprintf(&fn.f.text, "%s:\n", l)
 }
 
-// Align pads the code to a multiple of n bytes, for the head of a hot loop. Keep conditional jumps to the padding itself away: Go 1.26's assembler
-// once did not end on one.
+// Align pads the code to a multiple of n bytes, for the head of a hot loop. Keep conditional jumps
+// to the padding itself away: Go 1.26's assembler once did not end on one.
 func (fn *Func) Align(n int) { fmt.Fprintf(&fn.f.text, "\tPCALIGN $%d\n", n) }
 
-// CountDown repeats body counter times; counter must be at least 1 and is 0 afterwards. body must keep it.
+// CountDown repeats body counter times; counter must be at least 1 and is 0 afterwards. body must
+// keep it.
 func (fn *Func) CountDown(counter Reg, body func()) {
 	head := fn.Label("loop")
 	fn.Align(64)
@@ -263,7 +267,8 @@ func (fn *Func) CountDown(counter Reg, body func()) {
 	fn.I("JNZ", head)
 }
 
-// Aside leaves code that seldom runs for behind the next Return: it begins at a label and jumps back to another.
+// Aside leaves code that seldom runs for behind the next Return: it begins at a label and jumps
+// back to another.
 func (fn *Func) Aside(at, back Label, body func()) {
 	fn.asides = append(fn.asides, func() {
 		fn.Place(at)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestInterleave: instructions come in turns, also where a body interleaves, and no body gets a register that another had.
+// TestInterleave: instructions come in turns, also where a body interleaves, and no body gets a
+// register that another had.
 func TestInterleave(t *testing.T) {
 	f := NewFile("example", "go run ./asm", "amd64")
 	fn := f.Func("chains", "")

@@ -1,6 +1,7 @@
 package asmgen
 
-// Operands: general, vector and mask registers, memory, immediates. Each prints itself in Go's assembler syntax.
+// Operands: general, vector and mask registers, memory, immediates. Each prints itself in Go's
+// assembler syntax.
 
 import "fmt"
 
@@ -10,7 +11,8 @@ type Operand interface{ String() string }
 // Reg is a 64-bit general register, numbered as the hardware does.
 type Reg uint8
 
-// The general registers. SP is the hardware stack pointer; BP is the frame pointer and must be left alone.
+// The general registers. SP is the hardware stack pointer; BP is the frame pointer and must be left
+// alone.
 const (
 	AX Reg = iota
 	CX
@@ -42,8 +44,9 @@ func (r Reg) String() string {
 // At is the memory disp bytes past the address in r.
 func (r Reg) At(disp int) Mem { return Mem{base: r, disp: disp} }
 
-// A Field is where a field of a Go struct lies, in the words of go_asm.h: type_field. A field of a struct within another is
-// the sum of both, as in "outer_inner+inner_field". The assembler knows the numbers, and refuses names that it does not know.
+// A Field is where a field of a Go struct lies, in the words of go_asm.h: type_field. A field of a
+// struct within another is the sum of both, as in "outer_inner+inner_field". The assembler knows
+// the numbers, and refuses names that it does not know.
 type Field string
 
 // Field is the memory of a field of the struct at the address in r.
@@ -77,8 +80,8 @@ func (v Vec) String() string {
 	return fmt.Sprintf("%c%d", map[uint16]rune{512: 'Z', 256: 'Y', 128: 'X'}[v.bits], v.id)
 }
 
-// Mask is an AVX-512 mask register, K0..K7. As an operand just before the destination it masks the instruction
-// (merging, or zeroing with the mnemonic's .Z suffix).
+// Mask is an AVX-512 mask register, K0..K7. As an operand just before the destination it masks the
+// instruction (merging, or zeroing with the mnemonic's .Z suffix).
 type Mask uint8
 
 // K names mask register i.

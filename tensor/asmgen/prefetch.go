@@ -1,10 +1,12 @@
 package asmgen
 
-// The encoder of PREFETCHW, which Go's assembler does not know. Source: Intel SDM volume 2, "PREFETCHW".
+// The encoder of PREFETCHW, which Go's assembler does not know. Source: Intel SDM volume 2,
+// "PREFETCHW".
 
 import "fmt"
 
-// encodePrefetchW gives the bytes of a PREFETCHW of memory at a register and a displacement; ok is false for any other mnemonic.
+// encodePrefetchW gives the bytes of a PREFETCHW of memory at a register and a displacement; ok is
+// false for any other mnemonic.
 func encodePrefetchW(mnemonic string, ops []Operand) (code []byte, ok bool) {
 	if mnemonic != "PREFETCHW" {
 		return nil, false

@@ -4,8 +4,8 @@ package cpu
 
 import "syscall"
 
-// tilesAllowed asks the kernel to let this process use the AMX tile registers, which it must before the first use; the answer holds
-// for all threads. See Documentation/arch/x86/xstate.rst of Linux.
+// tilesAllowed asks the kernel to let this process use the AMX tile registers, which it must before
+// the first use; the answer holds for all threads. See Documentation/arch/x86/xstate.rst of Linux.
 func tilesAllowed() bool {
 	const (
 		archPrctl           = 158

@@ -1,8 +1,8 @@
 // Package cpu says which instruction tier the kernels use: the best this CPU has, or another that
 // SPMOE_CPU names.
 //
-// A tier is a named set of features (tiers.go). Each family of kernels has a table with a row for every
-// tier in which it has something new (table.go).
+// A tier is a named set of features (tiers.go). Each family of kernels has a table with a row for
+// every tier in which it has something new (table.go).
 package cpu
 
 import (

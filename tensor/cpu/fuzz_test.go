@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever the variable says, a tier is chosen that this CPU has, and only the names of such are no error.
+// Whatever the variable says, a tier is chosen that this CPU has, and only the names of such are no
+// error.
 func FuzzChoose(f *testing.F) {
 	for _, tier := range All() {
 		f.Add(tier.String())

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// A Table is a family of kernels: a row for each tier in which it has something new, and for Generic.
+// A Table is a family of kernels: a row for each tier in which it has something new, and for
+// Generic.
 type Table[K any] map[Tier]K
 
 // Row is the tier whose row t uses: its own, or else that of the most preferred tier it includes.
@@ -44,8 +45,8 @@ type Family struct {
 // families grows only while packages are initialised, which one goroutine does.
 var families []Family
 
-// Choose returns the kernels of the tier in use, and lists the table in Families. A package calls it
-// once, to initialise a variable.
+// Choose returns the kernels of the tier in use, and lists the table in Families. A package calls
+// it once, to initialise a variable.
 func Choose[K any](family string, table Table[K]) K {
 	families = append(families, Family{family, table.Row})
 	return table.Of(Best())

@@ -9,8 +9,8 @@ import (
 	"github.com/klauspost/cpuid/v2"
 )
 
-// A Tier is the name of a set of CPU features that kernels are written for, as SPMOE_CPU takes it. It has
-// the same kernels on every CPU.
+// A Tier is the name of a set of CPU features that kernels are written for, as SPMOE_CPU takes it.
+// It has the same kernels on every CPU.
 type Tier string
 
 // The tiers, and the CPUs whose choice they are.

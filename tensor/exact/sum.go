@@ -1,5 +1,5 @@
-// Package exact adds up float64 numbers without rounding: a sum does not depend on the order of its terms, nor on who adds up which of
-// them.
+// Package exact adds up float64 numbers without rounding: a sum does not depend on the order of its
+// terms, nor on who adds up which of them.
 package exact
 
 import (
@@ -7,11 +7,12 @@ import (
 	"math/big"
 )
 
-// Sum is a sum of numbers, as a number in units of 2^-1074, the least that float64 has (U. Kulisch's long accumulator). Sums add up
-// element by element, as integers, on one machine or over ranks. It holds 2^31 terms.
+// Sum is a sum of numbers, as a number in units of 2^-1074, the least that float64 has (U.
+// Kulisch's long accumulator). Sums add up element by element, as integers, on one machine or over
+// ranks. It holds 2^31 terms.
 //
-// Elements [0, limbs) are digits of 32 bits, the least first, of which carries are not taken before Value. Then come the numbers of
-// terms that are NaN, +Inf and -Inf.
+// Elements [0, limbs) are digits of 32 bits, the least first, of which carries are not taken before
+// Value. Then come the numbers of terms that are NaN, +Inf and -Inf.
 type Sum [limbs + 3]int64
 
 const (

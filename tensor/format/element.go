@@ -1,5 +1,6 @@
-// Package format holds the element formats of quantised matrices: what a code of 8 or fewer bits means, and which code
-// stands nearest to a number. Every package that reads or writes codes takes them from here.
+// Package format holds the element formats of quantised matrices: what a code of 8 or fewer bits
+// means, and which code stands nearest to a number. Every package that reads or writes codes takes
+// them from here.
 //
 // Source of the built-in ones: OCP Microscaling Formats (MX) Specification v1.0, section 5.3.
 package format
@@ -12,8 +13,9 @@ import (
 // MXBlock is the number of elements that share a scale in all formats of OCP MX.
 const MXBlock = 32
 
-// Element is a format of numbers: a minifloat, or a two's complement integer, which is a minifloat of one binade. A
-// format is made once and known by its address. A code of fewer than 8 bits lies in the low bits of its byte.
+// Element is a format of numbers: a minifloat, or a two's complement integer, which is a minifloat
+// of one binade. A format is made once and known by its address. A code of fewer than 8 bits lies
+// in the low bits of its byte.
 type Element struct {
 	name     string
 	mantissa int   // explicit bits
@@ -26,7 +28,8 @@ type Element struct {
 	values func() *[256]float32
 }
 
-// The elements of OCP MX. E4M3 has one NaN of either sign and no infinity, E5M2 has both as IEEE 754 does.
+// The elements of OCP MX. E4M3 has one NaN of either sign and no infinity, E5M2 has both as IEEE
+// 754 does.
 var (
 	E4M3 = Minifloat("e4m3", 4, 3, 1) // largest 448
 	E5M2 = Minifloat("e5m2", 5, 2, 4) // largest 57344
@@ -39,8 +42,9 @@ var (
 // Elements lists the built-in elements.
 func Elements() []*Element { return []*Element{E4M3, E5M2, E2M3, E3M2, E2M1, INT8} }
 
-// Minifloat returns a format with a sign, an exponent and a mantissa. Both have 7 bits at most together. The highest codes
-// of either sign are special: a single one is NaN; of several the first is infinity and the others are NaN.
+// Minifloat returns a format with a sign, an exponent and a mantissa. Both have 7 bits at most
+// together. The highest codes of either sign are special: a single one is NaN; of several the first
+// is infinity and the others are NaN.
 func Minifloat(name string, exponent, mantissa, special int) *Element {
 	sign := uint8(1) << (exponent + mantissa)
 	e := &Element{name: name, mantissa: mantissa, emin: 2 - 1<<(exponent-1), largest: sign - 1 - uint8(special), nan: sign - 1, sign: sign}
@@ -50,8 +54,8 @@ func Minifloat(name string, exponent, mantissa, special int) *Element {
 	return e.tabled()
 }
 
-// Integer returns a format of 8 bits in two's complement, in units of 2^-fraction. Its least code is not used, so that
-// its range is that of a sign and a magnitude.
+// Integer returns a format of 8 bits in two's complement, in units of 2^-fraction. Its least code
+// is not used, so that its range is that of a sign and a magnitude.
 func Integer(name string, fraction int) *Element {
 	return (&Element{name: name, mantissa: fraction, emin: 6 - fraction, largest: 0x7f, nan: 0x7f}).tabled()
 }
@@ -88,10 +92,12 @@ func (e *Element) Bits() int {
 	return bits
 }
 
-// Mantissa returns the explicit bits of the mantissa. Of an integer these are the bits behind the point.
+// Mantissa returns the explicit bits of the mantissa. Of an integer these are the bits behind the
+// point.
 func (e *Element) Mantissa() int { return e.mantissa }
 
-// MinExponent returns the exponent of the least normal number: 1 less the bias of the exponent field.
+// MinExponent returns the exponent of the least normal number: 1 less the bias of the exponent
+// field.
 func (e *Element) MinExponent() int { return e.emin }
 
 // MaxExponent returns the exponent of the largest number: emax of the specification.
@@ -141,8 +147,9 @@ func (e *Element) Decode(code uint8) float32 {
 	return sign * float32(math.Ldexp(float64(fraction), e.emin+field-e.mantissa))
 }
 
-// Encode returns the code of the number nearest to x, ties to the even code. Larger numbers saturate; subnormal numbers
-// and the sign of zero are kept. A NaN becomes NaN, or the largest number where the format has no NaN.
+// Encode returns the code of the number nearest to x, ties to the even code. Larger numbers
+// saturate; subnormal numbers and the sign of zero are kept. A NaN becomes NaN, or the largest
+// number where the format has no NaN.
 func (e *Element) Encode(x float32) uint8 {
 	if x != x {
 		return e.signed(e.nan, math.Float32bits(x))
@@ -152,10 +159,11 @@ func (e *Element) Encode(x float32) uint8 {
 	return code[0]
 }
 
-// EncodeScaled sets codes to those of values times scale. Products are rounded to FP32 first, and none may be NaN.
+// EncodeScaled sets codes to those of values times scale. Products are rounded to FP32 first, and
+// none may be NaN.
 //
-// Adding 2^(e+23-mantissa) to a number of exponent e makes the FP32 adder round it to the format's grid. The low bits of
-// the sum are then the number in units of the grid's step.
+// Adding 2^(e+23-mantissa) to a number of exponent e makes the FP32 adder round it to the format's
+// grid. The low bits of the sum are then the number in units of the grid's step.
 func (e *Element) EncodeScaled(codes []uint8, values []float32, scale float32) {
 	const exponent, one, fraction = 0xff << 23, 1 << 23, 1<<23 - 1
 	shift := 23 - e.mantissa
@@ -172,7 +180,8 @@ func (e *Element) EncodeScaled(codes []uint8, values []float32, scale float32) {
 	}
 }
 
-// signed gives a code the sign of the float32 with these bits. It does not branch, because signs cannot be predicted.
+// signed gives a code the sign of the float32 with these bits. It does not branch, because signs
+// cannot be predicted.
 func (e *Element) signed(code uint8, bits uint32) uint8 {
 	negative := -uint8(bits >> 31)
 	if e.sign == 0 {

@@ -1,5 +1,5 @@
-// Package profile says where the time of a step goes. A Timer is in one family of work at any moment, so the families'
-// times add up to the step's.
+// Package profile says where the time of a step goes. A Timer is in one family of work at any
+// moment, so the families' times add up to the step's.
 package profile
 
 import "time"
@@ -96,8 +96,8 @@ func (t *Times) Add(other *Times) {
 
 // A Timer measures where one goroutine's time goes. All methods of a nil Timer do nothing.
 type Timer struct {
-	// Trace, unless it is nil, is told of every stretch of time that was all of one family, in order; times are by the timer's clock, and
-	// what was waited in between is part of it.
+	// Trace, unless it is nil, is told of every stretch of time that was all of one family, in
+	// order; times are by the timer's clock, and what was waited in between is part of it.
 	Trace func(f Family, from, to time.Duration)
 
 	now, waited func() time.Duration
@@ -108,7 +108,8 @@ type Timer struct {
 	times       Times
 }
 
-// NewTimer returns a Timer by a clock and by the time that the goroutine has waited for others, both since any moment.
+// NewTimer returns a Timer by a clock and by the time that the goroutine has waited for others,
+// both since any moment.
 func NewTimer(now, waited func() time.Duration) *Timer { return &Timer{now: now, waited: waited} }
 
 // Start begins to measure, in family Rest, and forgets what was measured before.
@@ -128,12 +129,13 @@ func (t *Timer) Stop() Times {
 	return t.times
 }
 
-// Switch says that what follows is work of family f, and returns the family of what was before, to return to. A function
-// that is of one family says so, and that its caller's goes on after it, by
+// Switch says that what follows is work of family f, and returns the family of what was before, to
+// return to. A function that is of one family says so, and that its caller's goes on after it, by
 //
 //	defer t.Switch(t.Switch(profile.Attention))
 //
-// A product within a product, such as one group's within that of all, counts for the outer one, as one within attention does.
+// A product within a product, such as one group's within that of all, counts for the outer one, as
+// one within attention does.
 func (t *Timer) Switch(f Family) (before Family) {
 	if t == nil {
 		return Rest
@@ -155,7 +157,8 @@ func (t *Timer) Switch(f Family) (before Family) {
 	return before
 }
 
-// Again says whether the work that follows is made anew for the backward pass: it counts for Recompute, whatever its family.
+// Again says whether the work that follows is made anew for the backward pass: it counts for
+// Recompute, whatever its family.
 func (t *Timer) Again(on bool) {
 	if t == nil {
 		return

@@ -49,7 +49,8 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// TestProductOfProducts: one group's product is part of all groups', and the products of attention are its own.
+// TestProductOfProducts: one group's product is part of all groups', and the products of attention
+// are its own.
 func TestProductOfProducts(t *testing.T) {
 	c := &clock{}
 	timer := c.timer()
@@ -81,7 +82,8 @@ func TestProductOfProducts(t *testing.T) {
 	}
 }
 
-// TestAgain: work that is made anew counts for itself, whatever its family; waiting does not, nor what comes before and after.
+// TestAgain: work that is made anew counts for itself, whatever its family; waiting does not, nor
+// what comes before and after.
 func TestAgain(t *testing.T) {
 	c := &clock{}
 	timer := c.timer()

@@ -1,6 +1,7 @@
-// Mpi holds the engine's token exchange, all-reduce and barrier against those over MPI. The program in src does over MPI
-// what a MoE layer does; this one builds it with each MPI there is, builds the launcher, runs all of them in turns, so that
-// a busy neighbour or a moving clock hits all, and prints the medians. Nothing else needs MPI.
+// Mpi holds the engine's token exchange, all-reduce and barrier against those over MPI. The program
+// in src does over MPI what a MoE layer does; this one builds it with each MPI there is, builds the
+// launcher, runs all of them in turns, so that a busy neighbour or a moving clock hits all, and
+// prints the medians. Nothing else needs MPI.
 //
 //	make -C bench/peers/mpi exchange
 package main

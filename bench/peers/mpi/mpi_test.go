@@ -91,7 +91,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// Each MPI that is installed exchanges a small layer among more ranks than there may be cores, and refuses what it cannot do.
+// Each MPI that is installed exchanges a small layer among more ranks than there may be cores, and
+// refuses what it cannot do.
 func TestPrograms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts programs")

@@ -23,7 +23,8 @@ import (
 //go:embed src
 var sources embed.FS
 
-// patience is how long a run may take; MPI ranks that wait for each other for ever do not end by themselves.
+// patience is how long a run may take; MPI ranks that wait for each other for ever do not end by
+// themselves.
 const patience = 10 * time.Minute
 
 // side is one program that measures.
@@ -57,8 +58,8 @@ var implementations = []implementation{
 
 func oversubscribed(ranks int) bool { return ranks > runtime.NumCPU() }
 
-// build builds all programs in folder. An MPI that is not there is named, with the packages that it needs, and left out;
-// it is an error if there is none.
+// build builds all programs in folder. An MPI that is not there is named, with the packages that it
+// needs, and left out; it is an error if there is none.
 func build(ctx context.Context, out io.Writer, folder string) ([]side, error) {
 	launcher := filepath.Join(folder, "launcher")
 	if text, err := exec.CommandContext(ctx, "go", "build", "-o", launcher, "spmoe/launcher").CombinedOutput(); err != nil {
@@ -156,7 +157,8 @@ type result struct {
 	Library string  `json:"library"`    // name and version of the MPI
 }
 
-// time returns what the engine's benchmark means by it: the time of the slowest rank, from its own start.
+// time returns what the engine's benchmark means by it: the time of the slowest rank, from its own
+// start.
 func (r result) time() float64 {
 	if r.Slowest > 0 {
 		return r.Slowest
@@ -164,7 +166,8 @@ func (r result) time() float64 {
 	return r.Value
 }
 
-// parse reads one JSON object after the other. It is an error if there is none, or one with a wrong result.
+// parse reads one JSON object after the other. It is an error if there is none, or one with a wrong
+// result.
 func parse(r io.Reader) (results []result, err error) {
 	for d := json.NewDecoder(r); ; {
 		var one result

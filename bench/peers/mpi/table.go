@@ -12,7 +12,8 @@ import (
 	"spmoe/bench"
 )
 
-// columns are the ways that the table compares: those of the engine, and of each MPI its own and the one without duplicates.
+// columns are the ways that the table compares: those of the engine, and of each MPI its own and
+// the one without duplicates.
 var columns = []string{"goroutines", "processes", "Open MPI", "Open MPI dedup", "MPICH", "MPICH dedup"}
 
 // ratios are columns over columns.
@@ -110,7 +111,8 @@ func (t *table) print(out io.Writer, ranks int) {
 	}
 }
 
-// copies says how rows travel when single is the share of those to other ranks that the system copied from process to process.
+// copies says how rows travel when single is the share of those to other ranks that the system
+// copied from process to process.
 func copies(single float64) string {
 	if single < 0.9 {
 		return fmt.Sprintf("NOT all rows went by a single copy (CMA), but %.0f%%: it may lack the right to trace processes", 100*single)

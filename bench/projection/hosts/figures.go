@@ -63,9 +63,11 @@ type Train struct {
 
 const rateFigure = "_tokens_per_s"
 
-// ReadTrain reads what bench train --json has written. precision picks one of those measured; empty: the first.
+// ReadTrain reads what bench train --json has written. precision picks one of those measured;
+// empty: the first.
 //
-// The length of the sequences follows from the FLOPs of a token, which attention makes depend on it.
+// The length of the sequences follows from the FLOPs of a token, which attention makes depend on
+// it.
 func ReadTrain(text []byte, precision string) (t Train, err error) {
 	all, err := figures(text)
 	if err != nil {

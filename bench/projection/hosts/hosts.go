@@ -1,8 +1,10 @@
-// Package hosts says what training would do on CPU hosts that a network joins, from what one host does without it.
+// Package hosts says what training would do on CPU hosts that a network joins, from what one host
+// does without it.
 //
-// A step is a step of one host, as it was measured, and what the exchanges between hosts add where nothing hides them. What they move is
-// counted, or expected of uniform routing; how long that takes follows from a link's latency and bandwidth. docs/projection.md has the
-// formulas, and [Recipe.Assumptions] what they leave out.
+// A step is a step of one host, as it was measured, and what the exchanges between hosts add where
+// nothing hides them. What they move is counted, or expected of uniform routing; how long that
+// takes follows from a link's latency and bandwidth. docs/projection.md has the formulas, and
+// [Recipe.Assumptions] what they leave out.
 package hosts
 
 import (
@@ -52,8 +54,8 @@ type Row struct {
 // MostHosts is the largest number of hosts that is projected.
 const MostHosts = 1 << 16
 
-// Project projects the recipe onto 1, 2, 4, 8 and so on up to most hosts, and most itself. With strong scaling it leaves out the numbers of
-// hosts whose ranks cannot share the batch evenly.
+// Project projects the recipe onto 1, 2, 4, 8 and so on up to most hosts, and most itself. With
+// strong scaling it leaves out the numbers of hosts whose ranks cannot share the batch evenly.
 func Project(r Recipe, most int) ([]Row, error) {
 	if most < 1 || most > MostHosts {
 		return nil, fmt.Errorf("%d hosts: give 1 to %d", most, MostHosts)
@@ -97,7 +99,8 @@ func (r Recipe) sequences(hosts int) int {
 	return r.Batch
 }
 
-// pass is the sequences of a rank in one forward and backward pass, and how many passes a step takes.
+// pass is the sequences of a rank in one forward and backward pass, and how many passes a step
+// takes.
 func (r Recipe) pass(hosts int) (sequences, times int) {
 	each := r.sequences(hosts) / r.Ranks
 	if r.MicroBatch == 0 || r.MicroBatch >= each {
@@ -117,15 +120,15 @@ func (r Recipe) flops() (sum float64) {
 // rate is the tokens a second of one host without a network.
 func (r Recipe) rate() float64 { return r.FLOPS / r.flops() }
 
-// divides says whether a group of so many hosts can hold the experts: in equal parts, and none of them across the border of one of the
-// router's groups unless it has several whole ones.
+// divides says whether a group of so many hosts can hold the experts: in equal parts, and none of
+// them across the border of one of the router's groups unless it has several whole ones.
 func (r Recipe) divides(hosts int) bool {
 	m := r.Model
 	return hosts == 1 || m.Experts%(hosts*r.Ranks) == 0 && (m.Groups%hosts == 0 || hosts%m.Groups == 0)
 }
 
-// mostEP is the most hosts that an expert-parallel group has: no more than the router has groups, so that a token visits no more hosts
-// than it may visit groups.
+// mostEP is the most hosts that an expert-parallel group has: no more than the router has groups,
+// so that a token visits no more hosts than it may visit groups.
 func (r Recipe) mostEP() int {
 	if r.EPHosts > 0 {
 		return r.EPHosts
@@ -143,7 +146,8 @@ func (r Recipe) mostEP() int {
 	return most
 }
 
-// groupOf is the hosts of an expert-parallel group if there are so many in all: the most that divide them.
+// groupOf is the hosts of an expert-parallel group if there are so many in all: the most that
+// divide them.
 func (r Recipe) groupOf(hosts int) int {
 	n := min(r.mostEP(), hosts)
 	for hosts%n != 0 || !r.divides(n) {

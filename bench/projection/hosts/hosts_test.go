@@ -12,7 +12,8 @@ import (
 	"spmoe/moe"
 )
 
-// small is a recipe whose counts are easy to write down: 8 experts, two ranks a host, one layer with experts.
+// small is a recipe whose counts are easy to write down: 8 experts, two ranks a host, one layer
+// with experts.
 func small(t testing.TB) Recipe {
 	t.Helper()
 	m := flavor(t, "debug")
@@ -115,7 +116,8 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// More hosts are never more efficient, a better network never makes a step longer, and bytes do not depend on it.
+// More hosts are never more efficient, a better network never makes a step longer, and bytes do not
+// depend on it.
 func TestMonotony(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Recipe{
@@ -225,7 +227,8 @@ func TestPasses(t *testing.T) {
 	}
 }
 
-// A given share of the exchange of tokens is hidden, and nothing else; without shared experts nothing is.
+// A given share of the exchange of tokens is hidden, and nothing else; without shared experts
+// nothing is.
 func TestHidden(t *testing.T) {
 	r := small(t)
 	share := 0.25

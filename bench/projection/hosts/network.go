@@ -25,8 +25,10 @@ func (l Link) check() error {
 	return nil
 }
 
-// seconds is what a host takes to send, and to receive as much at the same time: messages·α + bytes·β, where 1/β is the bandwidth. Source: R. W. Hockney,
-// Parallel Computing 20 (1994); for direct exchanges between all, (p-1)·α + bytes·β: E. Chan et al., Concurrency and Computation 19 (2007).
+// seconds is what a host takes to send, and to receive as much at the same time:
+// messages·α + bytes·β, where 1/β is the bandwidth. Source: R. W. Hockney, Parallel Computing 20
+// (1994); for direct exchanges between all, (p-1)·α + bytes·β: E. Chan et al., Concurrency and
+// Computation 19 (2007).
 func (l Link) seconds(messages int, bytes float64) float64 {
 	return float64(messages)*l.Latency + bytes/l.Bandwidth
 }
@@ -52,7 +54,8 @@ const (
 	dispatchBackward = "dispatch backward"
 )
 
-// motions lists what hosts exchange in a step, if group of them share the experts. One without messages is left out.
+// motions lists what hosts exchange in a step, if group of them share the experts. One without
+// messages is left out.
 func (r Recipe) motions(hosts, group int) (all []Motion) {
 	sequences, passes := r.pass(hosts)
 	cover := r.shared().Forward * float64(sequences*r.Ranks*r.Seq) / r.FLOPS
@@ -74,11 +77,15 @@ func (r Recipe) motions(hosts, group int) (all []Motion) {
 // ofLayer lists the exchanges of a layer with experts in one pass over so many tokens of a host.
 //
 //	token counts: int32 [experts + hosts] of each rank to every other host
-//	dispatch: tokens · (remote hosts · (row on the wire + 1 B) + remote choices · 1 or 2 B that name the expert)
+//	dispatch: tokens · (remote hosts · (row on the wire + 1 B) + remote choices · 1 or 2 B)
 //	combine, dispatch backward: tokens · remote choices · row
-//	combine backward: tokens · (remote hosts · row + remote choices · (4 B weight + 4 B gradient of the weight, which goes back))
+//	combine backward: tokens · (remote hosts · row + remote choices · (4 B + 4 B))
 //
-// A collective's call is a message to every other host, with which short vectors travel. Later parts of a long message are not counted.
+// The 1 or 2 bytes of a choice name the expert. The 4 bytes twice are its weight and, on the way
+// back, the gradient of that.
+//
+// A collective's call is a message to every other host, with which short vectors travel. Later
+// parts of a long message are not counted.
 func (r Recipe) ofLayer(group int, tokens float64) []Motion {
 	visits, choices := r.remote(group)
 	visits, choices = tokens*visits, tokens*choices
@@ -96,9 +103,10 @@ func (r Recipe) ofLayer(group int, tokens float64) []Motion {
 //
 //	gradients: (H-1)/H · 4 B a replicated parameter;  weights: (H-1)/H · 2 or 4 B
 //	expert gradients: 2·(D-1)/D · 4 B a parameter of the host's experts, D replicas of the group
-//	loads, norm, loss: the vectors of all ranks to every other host; a long one is reduce-scattered and all-gathered, as gradients are
+//	loads, norm, loss: the vectors of all ranks to every other host
 //
-// A reduce-scatter and an all-gather are each one message more to every other host than the call.
+// A long vector is reduce-scattered and all-gathered, as gradients are. A reduce-scatter and an
+// all-gather are each one message more to every other host than the call.
 func (r Recipe) ofStep(hosts, group int) []Motion {
 	counts := r.Model.Count()
 	others, replicas := hosts-1, float64(hosts/group)
@@ -136,7 +144,8 @@ func (r Recipe) allReduce(name string, hosts, bytes int) Motion {
 	return Motion{Name: name, Messages: 3 * (hosts - 1), Bytes: 2 * float64(hosts-1) / float64(hosts) * float64(bytes)}
 }
 
-// hidden is the seconds of a motion that something covers, where the shared experts' forward pass of a layer takes cover.
+// hidden is the seconds of a motion that something covers, where the shared experts' forward pass
+// of a layer takes cover.
 func (r Recipe) hidden(m Motion, cover float64) float64 {
 	switch m.Name {
 	case dispatch:
@@ -165,9 +174,10 @@ func (r Recipe) shared() moe.FLOPs {
 	return moe.FLOPs{Forward: sum.Forward / layers, Dgrad: sum.Dgrad / layers, Wgrad: sum.Wgrad / layers}
 }
 
-// remote is what is expected of a token among group hosts, if its experts are drawn uniformly within the router's group limit: the other
-// hosts that it visits, and its choices there. By symmetry its own host is one of those it visits as often as any other. Of G places, k
-// distinct draws visit G·(1 - C(E-E/G, k)/C(E, k)).
+// remote is what is expected of a token among group hosts, if its experts are drawn uniformly
+// within the router's group limit: the other hosts that it visits, and its choices there. By
+// symmetry its own host is one of those it visits as often as any other. Of G places, k distinct
+// draws visit G·(1 - C(E-E/G, k)/C(E, k)).
 func (r Recipe) remote(group int) (hosts, choices float64) {
 	m := r.Model
 	if group == 1 {
@@ -177,7 +187,8 @@ func (r Recipe) remote(group int) (hosts, choices float64) {
 	return away * projection.DistinctLimited(group, m.Experts/group, m.TopK, m.Groups, m.TopKGroups), away * float64(m.TopK)
 }
 
-// rowMessages is how many messages bring rows to a host: a header that names their experts, and the rows, whose scales come apart.
+// rowMessages is how many messages bring rows to a host: a header that names their experts, and the
+// rows, whose scales come apart.
 func (r Recipe) rowMessages() int {
 	if r.Wire == ep.MXFP8 {
 		return 3

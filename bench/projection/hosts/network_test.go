@@ -7,8 +7,8 @@ import (
 	"spmoe/collective/ep"
 )
 
-// Over all choices of experts that the router may make, tokens of all hosts visit other hosts, and have choices there, as often as is
-// expected; and a host receives what it sends.
+// Over all choices of experts that the router may make, tokens of all hosts visit other hosts, and
+// have choices there, as often as is expected; and a host receives what it sends.
 func TestRemoteByEnumeration(t *testing.T) {
 	for _, x := range []struct{ experts, k, groups, keep, hosts, ranks int }{
 		{8, 1, 1, 1, 4, 2}, {8, 3, 1, 1, 4, 2}, {8, 3, 1, 1, 8, 1}, {8, 2, 1, 1, 1, 4}, {12, 4, 1, 1, 3, 2},
@@ -21,7 +21,8 @@ func TestRemoteByEnumeration(t *testing.T) {
 		var topk []int32
 		tokens := 0
 		for _, e := range subsets(x.experts, x.k) {
-			// Groups that the choices need may be visited in several ways: each is one more possibility.
+			// Groups that the choices need may be visited in several ways: each is one more
+			// possibility.
 			for range kept(e, x.experts/x.groups, x.groups, x.keep) {
 				topk = append(topk, e...)
 				tokens++
@@ -113,7 +114,8 @@ func TestAllReduce(t *testing.T) {
 	}
 }
 
-// A dispatch names the experts of each row, in two bytes where a host has more than 256; scales are a message of their own.
+// A dispatch names the experts of each row, in two bytes where a host has more than 256; scales are
+// a message of their own.
 func TestDispatch(t *testing.T) {
 	for _, x := range []struct {
 		wire     ep.Wire

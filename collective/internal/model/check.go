@@ -1,6 +1,7 @@
 package model
 
-// The checker: it visits every state that any interleaving of the actors' steps reaches, nearest first.
+// The checker: it visits every state that any interleaving of the actors' steps reaches, nearest
+// first.
 
 import (
 	"fmt"

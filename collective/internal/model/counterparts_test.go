@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// counterpart matches a comment of the model: a function's name, and the package, type and method that it models.
+// counterpart matches a comment of the model: a function's name, and the package, type and method
+// that it models.
 var counterpart = regexp.MustCompile(`^(\w+) is ((?:collective|heap)\.\w+\.(\w+))\b`)
 
 // mark stands in the comment of every function that the model models.
@@ -62,8 +63,8 @@ func packageFiles(t *testing.T, folder string) (files []string) {
 	return files
 }
 
-// TestCounterparts: every function of the protocol names one of collective or heap that exists, has the
-// same name and is marked as modelled. No other function is marked.
+// TestCounterparts: every function of the protocol names one of collective or heap that exists, has
+// the same name and is marked as modelled. No other function is marked.
 func TestCounterparts(t *testing.T) {
 	code := methods(t, append(packageFiles(t, "../.."), packageFiles(t, "../../heap")...)...)
 	modelled := map[string]bool{}

@@ -1,22 +1,29 @@
-// Package model is the protocol of the collectives as a small state machine, and a checker that visits every state of it.
+// Package model is the protocol of the collectives as a small state machine, and a checker that
+// visits every state of it.
 //
-// A rank's program has one step for each atomic operation of Heap.Await, Heap.Ring, Heap.Fail and Comm.meet, and for each access to
-// what ranks show each other: slots and buffers. Steps of all ranks interleave in every order, under sequential consistency, which is
-// what Go's atomic operations have; accesses to plain memory happen at one point between the atomic operations around them, so that one
-// that may overlap with a conflicting one is also seen on its wrong side. In every state reached must hold:
+// A rank's program has one step for each atomic operation of Heap.Await, Heap.Ring, Heap.Fail and
+// Comm.meet, and for each access to what ranks show each other: slots and buffers. Steps of all
+// ranks interleave in every order, under sequential consistency, which is what Go's atomic
+// operations have; accesses to plain memory happen at one point between the atomic operations
+// around them, so that one that may overlap with a conflicting one is also seen on its wrong side.
+// In every state reached must hold:
 //
-//   - some actor can go on, unless all ranks have returned or died: no deadlock and no lost wake-up;
-//   - a slot that is read has the call that the reader is in: none is overwritten before all have read it;
-//   - a buffer that is read or written is lent to that call, and so its owner has not returned; ranks that are processes may find another
-//     state of it, but then the call fails;
-//   - every rank gets the same outcome of a meeting, no meeting is decided after one was called off, and none is called off without a
-//     failure;
+//   - some actor can go on, unless all ranks have returned or died: no deadlock and no lost
+//     wake-up;
+//   - a slot that is read has the call that the reader is in: none is overwritten before all have
+//     read it;
+//   - a buffer that is read or written is lent to that call, and so its owner has not returned;
+//     ranks that are processes may find another state of it, but then the call fails;
+//   - every rank gets the same outcome of a meeting, no meeting is decided after one was called
+//     off, and none is called off without a failure;
 //   - after a failure, calls are refused.
 //
-// To keep the states few, what cannot be told apart is one step. A loop over flags that only ever rise (who has come, who has finished or
-// failed) has the outcome of one look at all of them, at the time of its last look if it finds what it looks for and of its first if not.
-// Reading the slots of all ranks, or using their buffers, is one step too: the last of these reads sees whatever the others could.
-// Statistics, time limits and the text of failures are left out: nothing waits for them.
+// To keep the states few, what cannot be told apart is one step. A loop over flags that only ever
+// rise (who has come, who has finished or failed) has the outcome of one look at all of them, at
+// the time of its last look if it finds what it looks for and of its first if not. Reading the
+// slots of all ranks, or using their buffers, is one step too: the last of these reads sees
+// whatever the others could. Statistics, time limits and the text of failures are left out: nothing
+// waits for them.
 package model
 
 import "fmt"
@@ -32,7 +39,8 @@ type state struct {
 	actors   [maxRanks + 1]actor
 }
 
-// actor is a rank or, behind the ranks, one that is none: the launcher, or a rank of another communicator.
+// actor is a rank or, behind the ranks, one that is none: the launcher, or a rank of another
+// communicator.
 type actor struct {
 	pc    uint16
 	round uint8    // of its arrival
@@ -57,13 +65,14 @@ func (a *actor) is(f flags) bool { return a.flags&f != 0 }
 func (a *actor) set(f flags)     { a.flags |= f }
 func (a *actor) clear(f flags)   { a.flags &^= f }
 
-// die leaves what others can see of an actor, so that all its deaths between two operations that change something are one state.
+// die leaves what others can see of an actor, so that all its deaths between two operations that
+// change something are one state.
 func (a *actor) die() {
 	a.pc, a.seen, a.flags = 0, 0, a.flags&(finished|waiting)|dead
 }
 
-// step is one atomic operation. run makes it and says where to go on: at the next step if nil. or is another place, where the actor may
-// go instead of making it; must go, if there is no run.
+// step is one atomic operation. run makes it and says where to go on: at the next step if nil. or
+// is another place, where the actor may go instead of making it; must go, if there is no run.
 type step struct {
 	name string
 	run  func(s *state) *label

@@ -15,7 +15,8 @@ var (
 	two   = five[:2]
 )
 
-// The protocol keeps its promises in every state of these worlds. The calls are enough for either slot to be used again twice.
+// The protocol keeps its promises in every state of these worlds. The calls are enough for either
+// slot to be used again twice.
 func TestProtocol(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -1,12 +1,13 @@
 package model
 
 // What package collective does, operation by operation. A function has the name of its counterpart
-// there, and its comment says which that is; TestCounterparts compares both. A comment that starts with
-// "own:" marks a function of the model alone.
+// there, and its comment says which that is; TestCounterparts compares both. A comment that starts
+// with "own:" marks a function of the model alone.
 
 import "fmt"
 
-// own: outsider declares the failure of a process that has died or, in another communicator, of whatever it may be.
+// own: outsider declares the failure of a process that has died or, in another communicator, of
+// whatever it may be.
 func (p *program) outsider() {
 	if !p.Outsider {
 		p.add(func(s *state) *label {
@@ -160,9 +161,9 @@ func (p *program) meet(round int, abortable bool, aborted *label) {
 	}, "takes the outcome of meeting %d", round)
 }
 
-// decide is collective.group.decide and, for the rank whose decision counts, group.ring. A rank that
-// is late goes to lost. The loop around the compare-and-swap is one operation here: what it stores
-// depends on nothing that can change in between.
+// decide is collective.group.decide and, for the rank whose decision counts, group.ring. A rank
+// that is late goes to lost. The loop around the compare-and-swap is one operation here: what it
+// stores depends on nothing that can change in between.
 func (p *program) decide(round int, abort bool, lost *label) {
 	value := round << 1
 	if abort {

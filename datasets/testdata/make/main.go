@@ -1,5 +1,6 @@
-// Make writes the files beside it that datasets is tested against, with writers that share no code with its readers: parquet-go and
-// Apache Arrow's Go implementation. It is a module of its own, so that spmoe needs neither.
+// Make writes the files beside it that datasets is tested against, with writers that share no code
+// with its readers: parquet-go and Apache Arrow's Go implementation. It is a module of its own, so
+// that spmoe needs neither.
 //
 //	cd datasets/testdata/make && go run . ..
 //
@@ -231,7 +232,8 @@ func file(all []arrow.Record, options []ipc.Option) []byte {
 	return content
 }
 
-// arrowParquet is a file of Apache Arrow's implementation. It writes no null columns, which Parquet has not.
+// arrowParquet is a file of Apache Arrow's implementation. It writes no null columns, which Parquet
+// has not.
 func arrowParquet(options ...apache.WriterProperty) []byte {
 	schema := arrow.NewSchema([]arrow.Field{
 		{Name: "id", Type: arrow.PrimitiveTypes.Int64}, {Name: "tags", Type: arrow.ListOf(arrow.BinaryTypes.String)}, {Name: "text", Type: arrow.BinaryTypes.String, Nullable: true},

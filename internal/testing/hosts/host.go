@@ -24,15 +24,17 @@ type Host struct {
 	port    string // the switch's end of its link
 }
 
-// Command is like [exec.CommandContext] for a program that runs on this host. Its process is the program itself, so signals reach it.
+// Command is like [exec.CommandContext] for a program that runs on this host. Its process is the
+// program itself, so signals reach it.
 func (h *Host) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, h.cluster.path("enter"), append([]string{h.Name, program}, args...)...)
 	cmd.WaitDelay = 10 * time.Second // what it started may hold its output open
 	return cmd
 }
 
-// Kill kills all processes on the host, with SIGKILL, and returns when they are gone. Its kernel lives on, so it closes their
-// connections, which others notice; Cut the host first and they do not. Programs can be started on it again.
+// Kill kills all processes on the host, with SIGKILL, and returns when they are gone. Its kernel
+// lives on, so it closes their connections, which others notice; Cut the host first and they do
+// not. Programs can be started on it again.
 func (h *Host) Kill() {
 	h.cluster.t.Helper()
 	if err := h.spaces.kill(); err != nil {
@@ -84,7 +86,8 @@ func (h *Host) traffic() (received, sent int64) {
 	return 0, 0
 }
 
-// plug joins the host to the switch by a link of its own, each end of which sends no faster than its rate.
+// plug joins the host to the switch by a link of its own, each end of which sends no faster than
+// its rate.
 func (h *Host) plug(link Link) {
 	t, hub := h.cluster.t, h.cluster.hub
 	t.Helper()
@@ -96,7 +99,8 @@ func (h *Host) plug(link Link) {
 	if link.Rate == 0 {
 		return
 	}
-	// A burst holds two of the kernel's largest segments or what a millisecond brings, the queue 20 ms.
+	// A burst holds two of the kernel's largest segments or what a millisecond brings, the queue 20
+	// ms.
 	burst := max(128<<10, link.Rate/8/1000)
 	queue := max(512<<10, link.Rate/8/50)
 	shape := []string{"root", "tbf", "rate", fmt.Sprintf("%dbit", link.Rate), "burst", fmt.Sprint(burst), "limit", fmt.Sprint(burst + queue)}

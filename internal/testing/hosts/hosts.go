@@ -2,9 +2,10 @@
 
 // Package hosts makes separate hosts on one machine, for tests of what runs between hosts.
 //
-// A host is a set of namespaces: it has its own name, network, /dev/shm, /sys, /etc/hosts and System V memory. It shares files,
-// process numbers, processors and memory with the machine. A link joins each to a switch, and nothing of the machine's own network
-// is touched. The namespaces have no names: they are gone with the last process in them, and that is when the test ends, in
+// A host is a set of namespaces: it has its own name, network, /dev/shm, /sys, /etc/hosts and
+// System V memory. It shares files, process numbers, processors and memory with the machine. A link
+// joins each to a switch, and nothing of the machine's own network is touched. The namespaces have
+// no names: they are gone with the last process in them, and that is when the test ends, in
 // whatever way.
 package hosts
 
@@ -23,7 +24,8 @@ type Link struct {
 	Rate int64 // bits per second, in each of its two directions; 0 is as fast as the machine can
 }
 
-// Cluster is hosts joined by one switch. Its methods and those of its hosts end the test where they fail.
+// Cluster is hosts joined by one switch. Its methods and those of its hosts end the test where they
+// fail.
 type Cluster struct {
 	Hosts []*Host
 
@@ -32,8 +34,9 @@ type Cluster struct {
 	hub    *namespaces
 }
 
-// New starts n hosts, host0 to host<n-1>, that the end of the test kills. It skips the test where the machine cannot do it: that takes
-// root and the commands ip, tc, unshare and nsenter. SPMOE_NEED_HOSTS=1 makes that a failure.
+// New starts n hosts, host0 to host<n-1>, that the end of the test kills. It skips the test where
+// the machine cannot do it: that takes root and the commands ip, tc, unshare and nsenter.
+// SPMOE_NEED_HOSTS=1 makes that a failure.
 func New(t testing.TB, n int, link Link) *Cluster {
 	t.Helper()
 	if n < 1 || n > 200 || link.Rate < 0 {

@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// role is the variable that makes the test program one of the programs which the tests run on hosts.
+// role is the variable that makes the test program one of the programs which the tests run on
+// hosts.
 const role = "HOSTS_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -72,7 +73,8 @@ func as(cmd *exec.Cmd, name string) *exec.Cmd {
 	return cmd
 }
 
-// begin starts the command and returns its output behind the first line, which must be the one expected.
+// begin starts the command and returns its output behind the first line, which must be the one
+// expected.
 func begin(t *testing.T, cmd *exec.Cmd, first string) *bufio.Reader {
 	t.Helper()
 	pipe, err := cmd.StdoutPipe()
@@ -114,7 +116,8 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// Each host has its own name, interfaces and shared memory, and the folder in which it was told to start.
+// Each host has its own name, interfaces and shared memory, and the folder in which it was told to
+// start.
 func TestSeparate(t *testing.T) {
 	before, err := os.Hostname()
 	if err != nil {

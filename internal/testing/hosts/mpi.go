@@ -34,10 +34,12 @@ func (m MPI) Launcher() string {
 	return map[MPI]string{OpenMPI: "mpirun.openmpi", MPICH: "mpiexec.mpich"}[m]
 }
 
-// MPIRun is the command that starts the program as ranksPerHost ranks on each host, the first ones on host 0, where the command itself
-// runs. Hosts talk TCP over eth0. Env of the command is that of the launcher: Open MPI hands on to the ranks of other hosts only what
-// begins with OMPI_, MPICH everything; the program env gives them more. When ctx is done the command gets SIGTERM, and SIGKILL 10 s
-// later, which it needs where a host is cut off. It skips the test, as [New] does, without that MPI.
+// MPIRun is the command that starts the program as ranksPerHost ranks on each host, the first ones
+// on host 0, where the command itself runs. Hosts talk TCP over eth0. Env of the command is that of
+// the launcher: Open MPI hands on to the ranks of other hosts only what begins with OMPI_, MPICH
+// everything; the program env gives them more. When ctx is done the command gets SIGTERM, and
+// SIGKILL 10 s later, which it needs where a host is cut off. It skips the test, as [New] does,
+// without that MPI.
 func (c *Cluster) MPIRun(ctx context.Context, mpi MPI, ranksPerHost int, program string, args ...string) *exec.Cmd {
 	c.t.Helper()
 	for _, tool := range []string{mpi.Launcher(), mpi.Compiler()} {
@@ -68,8 +70,9 @@ func (c *Cluster) openMPI(hosts string) []string {
 	}
 }
 
-// Debian's MPICH is built on UCX, which shares memory between processes of one System V namespace, that is of one host. Without a way
-// to share memory it would connect to a host's own ranks only when they end, and wait for one that does not listen any more.
+// Debian's MPICH is built on UCX, which shares memory between processes of one System V namespace,
+// that is of one host. Without a way to share memory it would connect to a host's own ranks only
+// when they end, and wait for one that does not listen any more.
 func (c *Cluster) mpich(hosts string) []string {
 	return []string{
 		"-hosts", hosts, "-launcher", "rsh", "-launcher-exec", c.path("agent"), "-iface", "eth0",

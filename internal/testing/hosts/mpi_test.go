@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Both MPIs start their ranks where they should, see as many hosts as there are, and talk over the links alone.
+// Both MPIs start their ranks where they should, see as many hosts as there are, and talk over the
+// links alone.
 func TestMPIRun(t *testing.T) {
 	for _, mpi := range []MPI{OpenMPI, MPICH} {
 		t.Run(string(mpi), func(t *testing.T) {

@@ -23,8 +23,9 @@ var enterScript string
 
 const unshared = "--net --uts --ipc --mount"
 
-// namespaces live as long as their first process, which waits for orders at a pipe. The kernel closes the pipe when the test
-// process dies, even if it is killed, and then the first process kills all others and ends.
+// namespaces live as long as their first process, which waits for orders at a pipe. The kernel
+// closes the pipe when the test process dies, even if it is killed, and then the first process
+// kills all others and ends.
 type namespaces struct {
 	pid     int
 	orders  io.WriteCloser

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// config is slurm.conf for one node that stands alone: no cgroups, no accounting, credentials that expire soon, because a job that is
-// queued again waits for that, and a scheduler that looks every second.
+// config is slurm.conf for one node that stands alone: no cgroups, no accounting, credentials that
+// expire soon, because a job that is queued again waits for that, and a scheduler that looks every
+// second.
 func (c *Cluster) config(t testing.TB, host string, cpus int) string {
 	t.Helper()
 	ports := freePorts(t, 2)

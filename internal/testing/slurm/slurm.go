@@ -1,6 +1,7 @@
 //go:build linux
 
-// Package slurm starts a Slurm cluster of one node for a test: munged, slurmctld and slurmd of its own, which end with the test.
+// Package slurm starts a Slurm cluster of one node for a test: munged, slurmctld and slurmd of its
+// own, which end with the test.
 package slurm
 
 import (
@@ -20,8 +21,8 @@ import (
 	"time"
 )
 
-// Cluster is a Slurm that runs until the end of the test that has started it. Its methods end the test that they are given, which may
-// be a part of that one, if Slurm does not do as it is told.
+// Cluster is a Slurm that runs until the end of the test that has started it. Its methods end the
+// test that they are given, which may be a part of that one, if Slurm does not do as it is told.
 type Cluster struct{ dir string }
 
 const (
@@ -29,8 +30,9 @@ const (
 	jobLimit   = 5 * time.Minute // for a job to end
 )
 
-// Start starts Slurm with one node, this machine, that takes cpus tasks at once, however many cores there are. The test is skipped
-// where that is not possible, see [Missing], and unless SPMOE_NEED_HOSTS=1 asks for it, because it starts daemons and takes its time.
+// Start starts Slurm with one node, this machine, that takes cpus tasks at once, however many cores
+// there are. The test is skipped where that is not possible, see [Missing], and unless
+// SPMOE_NEED_HOSTS=1 asks for it, because it starts daemons and takes its time.
 func Start(t testing.TB, cpus int) *Cluster {
 	t.Helper()
 	if os.Getenv("SPMOE_NEED_HOSTS") != "1" {
@@ -58,7 +60,8 @@ func Start(t testing.TB, cpus int) *Cluster {
 	return c
 }
 
-// Missing ends a test that needs what this machine does not have. It is skipped, or, with SPMOE_NEED_HOSTS=1 in the environment, fails.
+// Missing ends a test that needs what this machine does not have. It is skipped, or, with
+// SPMOE_NEED_HOSTS=1 in the environment, fails.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("SPMOE_NEED_HOSTS") == "1" {
@@ -67,9 +70,10 @@ func Missing(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// initScript is the first process of a PID namespace, so that no process of a job or daemon, wherever it has detached itself to, outlives
-// it. It ends when the other end of its standard input is closed, which happens too if the test is killed. Slurm listens where the name of
-// the machine leads, which is the loopback interface here.
+// initScript is the first process of a PID namespace, so that no process of a job or daemon,
+// wherever it has detached itself to, outlives it. It ends when the other end of its standard input
+// is closed, which happens too if the test is killed. Slurm listens where the name of the machine
+// leads, which is the loopback interface here.
 const initScript = `
 mount -t proc proc /proc && mount --bind hosts /etc/hosts || exit
 munge=$PWD/munge
@@ -136,7 +140,8 @@ func (c *Cluster) await(t testing.TB, limit time.Duration, ask func() (answer st
 	}
 }
 
-// Run submits a script, waits until the job has ended, and returns what it has printed and its exit code, 128 + n if signal n has killed it. Options are those of sbatch.
+// Run submits a script, waits until the job has ended, and returns what it has printed and its exit
+// code, 128 + n if signal n has killed it. Options are those of sbatch.
 func (c *Cluster) Run(t testing.TB, script string, options ...string) (output string, code int) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "script")
@@ -146,8 +151,8 @@ func (c *Cluster) Run(t testing.TB, script string, options ...string) (output st
 	return c.Submit(t, append(options, file)...)
 }
 
-// Submit is Run for a script that is a file: args are sbatch's options, the file, and the script's own arguments. A job that is queued
-// again has not ended.
+// Submit is Run for a script that is a file: args are sbatch's options, the file, and the script's
+// own arguments. A job that is queued again has not ended.
 func (c *Cluster) Submit(t testing.TB, args ...string) (output string, code int) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "output")

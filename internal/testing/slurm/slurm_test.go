@@ -12,13 +12,14 @@ import (
 	"testing"
 )
 
-// lines returns the lines of a text in order, as those of several tasks come in any, without what srun itself says: that the step before is
-// still ending, for instance.
+// lines returns the lines of a text in order, as those of several tasks come in any, without what
+// srun itself says: that the step before is still ending, for instance.
 func lines(text string) []string {
 	return slices.DeleteFunc(slices.Sorted(strings.Lines(text)), func(line string) bool { return strings.HasPrefix(line, "srun: ") })
 }
 
-// TestSteps: the batch script is no task, though it has SLURM_PROCID; what srun starts are tasks, which the variables of the step tell.
+// TestSteps: the batch script is no task, though it has SLURM_PROCID; what srun starts are tasks,
+// which the variables of the step tell.
 func TestSteps(t *testing.T) {
 	c := Start(t, 4)
 	got, code := c.Run(t, `#!/bin/sh
@@ -109,7 +110,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// commands returns the names of the processes that have the folder of a cluster in their environment.
+// commands returns the names of the processes that have the folder of a cluster in their
+// environment.
 func commands(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	folders, err := filepath.Glob("/proc/[0-9]*")

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Terminal is a screen of characters, one column each, that knows the control sequences this project writes. Any other is remembered
-// in Err.
+// Terminal is a screen of characters, one column each, that knows the control sequences this
+// project writes. Any other is remembered in Err.
 type Terminal struct {
 	Columns, Rows int
 	Err           error    // the first sequence that is not known
@@ -137,8 +137,8 @@ func (t *Terminal) cut(at, column int) {
 	line.wrapped = false
 }
 
-// Resize changes the size. As on most terminals, text that no longer fits its row wraps, and text that had wrapped is joined. The cursor
-// must be at the start of a row.
+// Resize changes the size. As on most terminals, text that no longer fits its row wraps, and text
+// that had wrapped is joined. The cursor must be at the start of a row.
 func (t *Terminal) Resize(columns, rows int) {
 	var all []row
 	at := 0

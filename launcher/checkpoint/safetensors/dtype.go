@@ -1,5 +1,7 @@
-// The element types of the format: their names, their width and the order in which the writer lays them out.
 package safetensors
+
+// The element types of the format: their names, their width and the order in which the writer lays
+// them out.
 
 import (
 	"fmt"
@@ -33,8 +35,8 @@ const (
 
 type elementType struct {
 	bits int64
-	// rank orders tensors in a file, highest first, as the reference library does: wide elements before
-	// narrow ones, so that every tensor starts at a multiple of its own element size.
+	// rank orders tensors in a file, highest first, as the reference library does: wide elements
+	// before narrow ones, so that every tensor starts at a multiple of its own element size.
 	rank int
 }
 

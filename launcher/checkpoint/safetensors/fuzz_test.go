@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever the bytes: no panic, and what is accepted is sound, so that writing it gives a file with the same content.
+// Whatever the bytes: no panic, and what is accepted is sound, so that writing it gives a file with
+// the same content.
 func FuzzOpen(f *testing.F) {
 	const a = `"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}`
 	valid := rawFile(`{"__metadata__":{"format":"pt"},`+a+`,"b":{"dtype":"F4","shape":[2,1],"data_offsets":[8,9]}}`, 9)

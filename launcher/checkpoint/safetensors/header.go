@@ -1,6 +1,7 @@
-// The JSON header: parsed token by token, so that duplicate keys, unknown fields and numbers that are not
-// plain non-negative integers are refused instead of being smoothed over.
 package safetensors
+
+// The JSON header: parsed token by token, so that duplicate keys, unknown fields and numbers that
+// are not plain non-negative integers are refused instead of being smoothed over.
 
 import (
 	"bytes"
@@ -13,11 +14,13 @@ import (
 	"unicode/utf8"
 )
 
-// mostHeader is the longest header of a file of so many bytes: the format's own limit, and for small files less, since reading a header
-// takes many times its length in memory. A header describes a tensor in about 100 bytes.
+// mostHeader is the longest header of a file of so many bytes: the format's own limit, and for
+// small files less, since reading a header takes many times its length in memory. A header
+// describes a tensor in about 100 bytes.
 func mostHeader(size int64) int64 { return min(100_000_000, max(1<<20, size/8)) }
 
-// The format says nothing of these. They are far above any tensor's, and bound what a few bytes of a header may cost.
+// The format says nothing of these. They are far above any tensor's, and bound what a few bytes of
+// a header may cost.
 const (
 	maxDims = 32
 	maxName = 1024 // bytes
@@ -26,8 +29,9 @@ const (
 // metadataKey is the one header key that is not a tensor: a map of strings to strings.
 const metadataKey = "__metadata__"
 
-// parseHeader returns the tensors by ascending offset, offsets counted from the start of the data, and the
-// metadata (nil if there is none). dataSize is the number of bytes behind the header: the tensors must tile it.
+// parseHeader returns the tensors by ascending offset, offsets counted from the start of the data,
+// and the metadata (nil if there is none). dataSize is the number of bytes behind the header: the
+// tensors must tile it.
 func parseHeader(header []byte, dataSize int64) ([]Info, map[string]string, error) {
 	switch {
 	case len(header) == 0 || header[0] != '{':
@@ -62,7 +66,8 @@ func parseHeader(header []byte, dataSize int64) ([]Info, map[string]string, erro
 	return tensors, metadata, nil
 }
 
-// checkTiling demands that the tensors follow each other from 0 to dataSize: no hole, no overlap, nothing out of bounds.
+// checkTiling demands that the tensors follow each other from 0 to dataSize: no hole, no overlap,
+// nothing out of bounds.
 func checkTiling(tensors []Info, dataSize int64) error {
 	var end int64
 	for _, t := range tensors {
@@ -85,7 +90,8 @@ func checkTiling(tensors []Info, dataSize int64) error {
 	return nil
 }
 
-// parser walks a header that is known to be valid JSON: what is left to check is types, keys and ranges.
+// parser walks a header that is known to be valid JSON: what is left to check is types, keys and
+// ranges.
 type parser struct{ dec *json.Decoder }
 
 func (p parser) delim(want json.Delim) error {

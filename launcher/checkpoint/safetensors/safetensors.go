@@ -1,5 +1,6 @@
-// Package safetensors reads and writes the safetensors file format: an 8-byte little-endian header length, a
-// JSON header, then the tensors' raw bytes. Files are not trusted: every claim of a header is checked on opening.
+// Package safetensors reads and writes the safetensors file format: an 8-byte little-endian header
+// length, a JSON header, then the tensors' raw bytes. Files are not trusted: every claim of a
+// header is checked on opening.
 package safetensors
 
 import (
@@ -19,7 +20,8 @@ type Info struct {
 	Name  string
 	DType string // one of the constants of this package
 	Shape []int  // empty for a scalar; not to be modified
-	// Offset is where the tensor's bytes begin, counted from the start of the file, and Size is their number.
+	// Offset is where the tensor's bytes begin, counted from the start of the file, and Size is
+	// their number.
 	Offset, Size int64
 }
 
@@ -32,9 +34,10 @@ type File struct {
 	metadata map[string]string
 }
 
-// Open opens the file and checks its header: length against the file and the limits, JSON without duplicate keys, known dtypes, shape and size that agree, tensors that tile the data without hole or
-// overlap. The error names the file, the offset and the rule that is broken. Tensor bytes are read on demand,
-// not mapped, so that a file cut short later gives an error and not a signal.
+// Open opens the file and checks its header: length against the file and the limits, JSON without
+// duplicate keys, known dtypes, shape and size that agree, tensors that tile the data without hole
+// or overlap. The error names the file, the offset and the rule that is broken. Tensor bytes are
+// read on demand, not mapped, so that a file cut short later gives an error and not a signal.
 func Open(path string) (*File, error) {
 	file, size, err := system.OpenRegular(path)
 	if err != nil {
@@ -48,8 +51,9 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// NewFile is Open for bytes that the caller holds open, size of them: it makes the same checks, and nothing is
-// allocated for a claimed length beyond size. The name is for error messages. Closing the File leaves r open.
+// NewFile is Open for bytes that the caller holds open, size of them: it makes the same checks, and
+// nothing is allocated for a claimed length beyond size. The name is for error messages. Closing
+// the File leaves r open.
 func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
 	var prefix [8]byte
 	if size < int64(len(prefix)) {
@@ -79,7 +83,8 @@ func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
 	return &File{name: name, r: r, close: func() error { return nil }, tensors: tensors, metadata: metadata}, nil
 }
 
-// readAt fills p from offset off, and unlike a bare ReadAt is content when the file ends right behind p.
+// readAt fills p from offset off, and unlike a bare ReadAt is content when the file ends right
+// behind p.
 func readAt(r io.ReaderAt, p []byte, off int64) error {
 	n, err := r.ReadAt(p, off)
 	if n == len(p) {

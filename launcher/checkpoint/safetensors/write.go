@@ -1,5 +1,7 @@
-// Writing: deterministic bytes, the same ones the reference library gives, and no half-written file under the final name.
 package safetensors
+
+// Writing: deterministic bytes, the same ones the reference library gives, and no half-written file
+// under the final name.
 
 import (
 	"bytes"
@@ -25,7 +27,8 @@ type Tensor struct {
 	Shape []int  // empty for a scalar
 	Data  []byte // row-major, little-endian, exactly as long as DType and Shape say
 
-	// Stream, unless it is nil, gives the bytes instead of Data, as many: tensors need not all be in memory.
+	// Stream, unless it is nil, gives the bytes instead of Data, as many: tensors need not all be
+	// in memory.
 	Stream func(w io.Writer) error
 }
 
@@ -64,8 +67,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes a file durably: under a temporary name beside path, synced, then renamed over path. On an error
-// path is untouched and nothing is left behind. Order and bytes depend on the arguments' contents only.
+// Write writes a file durably: under a temporary name beside path, synced, then renamed over path.
+// On an error path is untouched and nothing is left behind. Order and bytes depend on the
+// arguments' contents only.
 func Write(path string, tensors []Tensor, metadata map[string]string) (err error) {
 	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x.tmp", filepath.Base(path), rand.Uint64()))
 	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -99,14 +103,16 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Encode writes the format to w: tensors by descending dtype rank, then by name; metadata keys sorted, a nil
-// map left out. Nothing is written if a tensor is invalid: a name twice, data not as long as the shape says.
+// Encode writes the format to w: tensors by descending dtype rank, then by name; metadata keys
+// sorted, a nil map left out. Nothing is written if a tensor is invalid: a name twice, data not as
+// long as the shape says.
 func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	return EncodeAligned(w, tensors, metadata, 8)
 }
 
-// EncodeAligned is Encode with spaces behind the header, so that the data begins at a multiple of alignment bytes, which is
-// a multiple of 8. Tensors that follow each other in one Go slice are written at once.
+// EncodeAligned is Encode with spaces behind the header, so that the data begins at a multiple of
+// alignment bytes, which is a multiple of 8. Tensors that follow each other in one Go slice are
+// written at once.
 func EncodeAligned(w io.Writer, tensors []Tensor, metadata map[string]string, alignment int) error {
 	ordered, err := layout(tensors)
 	if err != nil {
@@ -168,7 +174,8 @@ func layout(tensors []Tensor) ([]Tensor, error) {
 	}), nil
 }
 
-// encodeHeader returns the length prefix and the JSON, padded with spaces so that the data starts aligned.
+// encodeHeader returns the length prefix and the JSON, padded with spaces so that the data starts
+// aligned.
 func encodeHeader(tensors []Tensor, metadata map[string]string, alignment int) ([]byte, error) {
 	h := headerBuilder{data: append(make([]byte, 8), '{')}
 	if metadata != nil {

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// sample has odd sizes, a scalar, an empty tensor and names that need escaping, in no particular order.
+// sample has odd sizes, a scalar, an empty tensor and names that need escaping, in no particular
+// order.
 func sample() []Tensor {
 	return []Tensor{
 		{Name: "b", DType: U8, Shape: []int{3}, Data: []byte{1, 2, 3}},
@@ -65,7 +66,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// The layout of the reference library: highest dtype first, then by name, JSON without spaces, padded to 8.
+// The layout of the reference library: highest dtype first, then by name, JSON without spaces,
+// padded to 8.
 func TestLayout(t *testing.T) {
 	got := encode(t, []Tensor{
 		{Name: "c", DType: U8, Shape: []int{1}, Data: []byte{7}},
@@ -147,7 +149,8 @@ func TestFailedWriteLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// A tensor that is streamed gives the bytes of one that lies in memory, and no more or fewer than its shape takes.
+// A tensor that is streamed gives the bytes of one that lies in memory, and no more or fewer than
+// its shape takes.
 func TestStream(t *testing.T) {
 	data := []byte("0123456789ab")
 	parts := func(n int) func(io.Writer) error {

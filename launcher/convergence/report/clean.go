@@ -1,6 +1,7 @@
 package report
 
-// A result as it is drawn and written: free of numbers that JSON lacks, which a run that diverged may leave.
+// A result as it is drawn and written: free of numbers that JSON lacks, which a run that diverged
+// may leave.
 
 import (
 	"slices"
@@ -10,8 +11,8 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// cleaned returns a copy of a result in which differences that are not finite, like those of a diverged run, are absent, and other
-// such numbers 0.
+// cleaned returns a copy of a result in which differences that are not finite, like those of a
+// diverged run, are absent, and other such numbers 0.
 func cleaned(r convergence.Result) convergence.Result {
 	zero := func(v *float64) {
 		if !figure.Finite(*v) {

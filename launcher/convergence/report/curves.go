@@ -67,7 +67,8 @@ func (p painter) smoothed(get func(*record.Log) figure.Series) []drawn {
 	})
 }
 
-// plot draws curves: bands over the seeds first, ablations without, and the baseline below the others' lines.
+// plot draws curves: bands over the seeds first, ablations without, and the baseline below the
+// others' lines.
 func (p painter) plot(to *plot.Plot, list []drawn, marked bool) {
 	for _, d := range list {
 		if !p.Arms[d.arm].Ablation {
@@ -99,7 +100,8 @@ func (p painter) legend(lists ...[]drawn) (entries []figure.Look) {
 	return entries
 }
 
-// lossAxis spans all curves, but not what lies far above the baseline, or the first arm that there is, as a diverged run does.
+// lossAxis spans all curves, but not what lies far above the baseline, or the first arm that there
+// is, as a diverged run does.
 func lossAxis(list []drawn) figure.Extent {
 	y := figure.NewExtent()
 	y.Add(list[0].High...)
@@ -140,8 +142,8 @@ func (p painter) loss() (figure.Figure, bool) {
 	return f, true
 }
 
-// after returns what of the curves lies behind a step, if it is enough for lines. Ablations are left out: at the scale of the end, one
-// seed's loss says nothing beside means over several.
+// after returns what of the curves lies behind a step, if it is enough for lines. Ablations are
+// left out: at the scale of the end, one seed's loss says nothing beside means over several.
 func (p painter) after(list []drawn, step float64) (late []drawn) {
 	for _, d := range list {
 		if p.Arms[d.arm].Ablation {
@@ -169,8 +171,9 @@ func (p painter) differenceCurves(get func(*record.Log) figure.Series) (list []d
 	return list
 }
 
-// differencePanel shows them around zero, with the margin. What happens in the first part of a run, where losses fall steeply and
-// differences are large for a while, and what diverges, does not set the scale.
+// differencePanel shows them around zero, with the margin. What happens in the first part of a run,
+// where losses fall steeply and differences are large for a while, and what diverges, does not set
+// the scale.
 func (p painter) differencePanel(title string, list []drawn, marked bool) *plot.Plot {
 	percent := 100 * p.Margin
 	reach := 1.25 * percent

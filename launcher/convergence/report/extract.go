@@ -24,7 +24,8 @@ func seeds(arm convergence.Arm, get func(*record.Log) figure.Series) (list []fig
 	return list
 }
 
-// paired returns, for each seed that both arms were trained with, how far the arm lies above the baseline, in percent.
+// paired returns, for each seed that both arms were trained with, how far the arm lies above the
+// baseline, in percent.
 func paired(base, arm convergence.Arm, get func(*record.Log) figure.Series) (list []figure.Series) {
 	for _, run := range arm.Runs {
 		i := slices.IndexFunc(base.Runs, func(b convergence.Run) bool { return b.Seed == run.Seed })
@@ -35,8 +36,8 @@ func paired(base, arm convergence.Arm, get func(*record.Log) figure.Series) (lis
 	return list
 }
 
-// agreement returns the mean over layers of the choices that an arm shares with the baseline, in percent, with the lowest and the
-// highest layer.
+// agreement returns the mean over layers of the choices that an arm shares with the baseline, in
+// percent, with the lowest and the highest layer.
 func agreement(arm convergence.Arm) figure.Curve {
 	layers := map[int]*figure.Series{}
 	var order []int

@@ -35,7 +35,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Every arm has a look of its own, the first colours are all different, and no colour of the page is two.
+// Every arm has a look of its own, the first colours are all different, and no colour of the page
+// is two.
 func TestLooks(t *testing.T) {
 	arms := make([]convergence.Arm, 2*len(figure.Palette)-1)
 	for i := range arms {
@@ -63,7 +64,8 @@ type canvas struct{ recorder.Canvas }
 
 func (canvas) Size() (w, h vg.Length) { return 400, 300 }
 
-// In the forest plot, a mean at the margin lies on the line of the margin, and what lies beyond the panel is an arrow.
+// In the forest plot, a mean at the margin lies on the line of the margin, and what lies beyond the
+// panel is an arrow.
 func TestForestPlaces(t *testing.T) {
 	r := sample(sampleRecipes, 3, 40)
 	for _, d := range []**convergence.Difference{&r.Arms[1].Train, &r.Arms[1].HeldOut} {

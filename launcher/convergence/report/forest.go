@@ -1,6 +1,7 @@
 package report
 
-// The forest plot: every arm's difference to the baseline with its confidence interval, and the margin it is judged by.
+// The forest plot: every arm's difference to the baseline with its confidence interval, and the
+// margin it is judged by.
 
 import (
 	"fmt"
@@ -107,7 +108,8 @@ func scatter(arm convergence.Arm, end func(convergence.Run) record.Number) (arou
 	return around, [2]string{"its own", "seeds"}
 }
 
-// reach is how far panels show differences to both sides, in percent: all of them, but one that diverged must not hide the others.
+// reach is how far panels show differences to both sides, in percent: all of them, but one that
+// diverged must not hide the others.
 func (p painter) reach(rows []forestRow) float64 {
 	percent := 100 * p.Margin
 	reach := 1.3 * percent

@@ -8,8 +8,8 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// looksOf gives the baseline a broad grey line, the arms compared with it solid colours and ablations thin dashed ones. When the colours
-// run out, they come again with dots.
+// looksOf gives the baseline a broad grey line, the arms compared with it solid colours and
+// ablations thin dashed ones. When the colours run out, they come again with dots.
 func looksOf(arms []convergence.Arm) []figure.Look {
 	looks := make([]figure.Look, len(arms))
 	for i, arm := range arms {

@@ -138,8 +138,8 @@ func place(linear string) int {
 	return at(modules, module)*(len(names)+1) + at(names, name)
 }
 
-// sqnrByLinear compares layers and linears at the last recorded step, for the arms that the verdict is about, or for ablations if
-// only they quantise.
+// sqnrByLinear compares layers and linears at the last recorded step, for the arms that the verdict
+// is about, or for ablations if only they quantise.
 func (p painter) sqnrByLinear() (figure.Figure, bool) {
 	var arms, ablations []int
 	step := 0

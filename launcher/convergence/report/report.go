@@ -1,4 +1,5 @@
-// Package report shows a finished comparison of precisions: a page for people, plots, and tables for other programs.
+// Package report shows a finished comparison of precisions: a page for people, plots, and tables
+// for other programs.
 package report
 
 import (
@@ -21,7 +22,8 @@ import (
 //	router.csv         how often an arm's routers choose as the baseline's do
 //	plots/             every figure of the page, as NAME.svg and NAME.png
 //
-// What r has no data for is left out. Each file is complete or as it was before; report.html is the last.
+// What r has no data for is left out. Each file is complete or as it was before; report.html is the
+// last.
 func Write(dir string, r convergence.Result) error {
 	r = cleaned(r)
 	p := painter{r, looksOf(r.Arms)}

@@ -21,7 +21,8 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// check holds a text against what is true of any: XML that parses, no number that is none, nothing fetched from elsewhere.
+// check holds a text against what is true of any: XML that parses, no number that is none, nothing
+// fetched from elsewhere.
 func check(t *testing.T, name string, text []byte) {
 	t.Helper()
 	if at := regexp.MustCompile(`\bNaN\b|[+-]Inf\b|%!|ZgotmplZ`).FindIndex(text); at != nil {

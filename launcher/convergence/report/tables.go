@@ -1,6 +1,7 @@
 package report
 
-// Tables as CSV, for spreadsheets and data frames. A number that is not finite, or not known, is an empty cell.
+// Tables as CSV, for spreadsheets and data frames. A number that is not finite, or not known, is an
+// empty cell.
 
 import (
 	"bytes"
@@ -49,7 +50,8 @@ func stepRows(r convergence.Result) [][]string {
 	return rows
 }
 
-// summaryRows has losses in nats a token, as means over seeds, and differences as parts of the baseline's loss.
+// summaryRows has losses in nats a token, as means over seeds, and differences as parts of the
+// baseline's loss.
 func summaryRows(r convergence.Result) [][]string {
 	head := []string{"arm", "ablation", "seeds", "verdict", "tokens_per_second"}
 	for _, loss := range []string{"train", "held_out"} {

@@ -72,7 +72,8 @@ func (v view) Times() *times {
 	return &t
 }
 
-// byWork sorts families by their seconds, longest first, but keeps the same product in several formats together.
+// byWork sorts families by their seconds, longest first, but keeps the same product in several
+// formats together.
 func byWork(seconds map[string]float64) []string {
 	work := func(family string) string {
 		for _, format := range []string{"fp32 ", "bf16 ", "mx "} {

@@ -185,7 +185,8 @@ func differenceTexts(d *convergence.Difference) (by, ci, p string) {
 	return change(d.Mean), interval(d.CI95), pValue(d)
 }
 
-// sqnrs returns the medians of an arm's inputs, weights and gradients over everything recorded: "31.0 / 30.2 / 29.8".
+// sqnrs returns the medians of an arm's inputs, weights and gradients over everything recorded:
+// "31.0 / 30.2 / 29.8".
 func sqnrs(arm convergence.Arm) string {
 	var list []string
 	for _, kind := range kinds {

@@ -43,7 +43,8 @@ func (e Extent) Apply(axis *plot.Axis) { axis.Min, axis.Max = e.Min, e.Max }
 // Finite reports whether v is a number.
 func Finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// Linear returns at most about n round tick marks, labelled by a function of the value and of the decimals that tell it from the next.
+// Linear returns at most about n round tick marks, labelled by a function of the value and of the
+// decimals that tell it from the next.
 func Linear(n int, label func(v float64, decimals int) string) plot.Ticker {
 	return plot.TickerFunc(func(low, high float64) (ticks []plot.Tick) {
 		step, decimals := roundStep((high - low) / float64(n))
@@ -57,7 +58,8 @@ func Linear(n int, label func(v float64, decimals int) string) plot.Ticker {
 	})
 }
 
-// roundStep returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is not below raw, and its decimals.
+// roundStep returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is not below raw, and
+// its decimals.
 func roundStep(raw float64) (step float64, decimals int) {
 	exponent := int(math.Floor(math.Log10(raw)))
 	for _, m := range []float64{1, 2, 2.5, 5, 10} {
@@ -90,7 +92,8 @@ func Logarithmic(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// Plain writes a number with so many decimals and a true minus sign; one that would be too long for a page, with an exponent.
+// Plain writes a number with so many decimals and a true minus sign; one that would be too long for
+// a page, with an exponent.
 func Plain(v float64, decimals int) string {
 	text := strconv.FormatFloat(v, 'f', decimals, 64)
 	if strings.Trim(text, "-0.") == "" {

@@ -1,4 +1,5 @@
-// Package figure draws what reports show: figures over the steps of runs, as files and inside pages, in light and dark.
+// Package figure draws what reports show: figures over the steps of runs, as files and inside
+// pages, in light and dark.
 package figure
 
 // A figure is a titled grid of plots under one legend, drawn the same as SVG and as PNG.
@@ -76,7 +77,8 @@ func (f Figure) draw(c draw.Canvas) {
 	}
 }
 
-// drawLegend writes the arms' names behind samples of their lines, in as many rows as they need, and returns the height it took.
+// drawLegend writes the arms' names behind samples of their lines, in as many rows as they need,
+// and returns the height it took.
 func drawLegend(c draw.Canvas, entries []Look) vg.Length {
 	const sample, gap, row = vg.Length(20), vg.Length(16), vg.Length(15)
 	style := Aligned(TextStyle(10, Ink), text.XLeft, text.YCenter+0.1)
@@ -122,8 +124,8 @@ func NewPanel(title, x, y string) *plot.Plot {
 	return p
 }
 
-// AddHeading gives a panel a title that is centered over a place in its data, as a part of their width; the library would center it
-// over the labels, too.
+// AddHeading gives a panel a title that is centered over a place in its data, as a part of their
+// width; the library would center it over the labels, too.
 func AddHeading(p *plot.Plot, title string, at float64) {
 	p.Title.Text, p.Title.Padding = " ", 7 // only makes room
 	p.Title.TextStyle = boldStyle(10, Muted)

@@ -1,6 +1,7 @@
 package figure
 
-// Marks that plots are made of. What lies outside the axes is cut off; what is not finite leaves a gap.
+// Marks that plots are made of. What lies outside the axes is cut off; what is not finite leaves a
+// gap.
 
 import (
 	"image/color"
@@ -68,7 +69,8 @@ func (m Dots) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// Span is the area, over the whole plot, between two values of x or of y, with lines at its ends and at zero.
+// Span is the area, over the whole plot, between two values of x or of y, with lines at its ends
+// and at zero.
 type Span struct {
 	Low, High float64
 	Vertical  bool // values of x

@@ -25,8 +25,9 @@ func DrawAll(figures []Figure) (drawings []Drawing, err error) {
 	return drawings, nil
 }
 
-// WritePlots writes figures as NAME.svg and NAME.png into the folder [Plots] in dir, which it makes if need be. Of all names, those that
-// are not drawn are removed there: they are of an earlier page.
+// WritePlots writes figures as NAME.svg and NAME.png into the folder [Plots] in dir, which it makes
+// if need be. Of all names, those that are not drawn are removed there: they are of an earlier
+// page.
 func WritePlots(dir string, drawings []Drawing, all []string) error {
 	dir = filepath.Join(dir, Plots)
 	if err := errors.Join(os.MkdirAll(dir, 0o777), system.Tidy(dir)); err != nil { // somebody may have been killed

@@ -21,8 +21,8 @@ func (s *Series) Add(step int, value float64) {
 	s.Steps, s.Values = append(s.Steps, step), append(s.Values, value)
 }
 
-// Centred returns means over windows of up to n values around each. At the beginning, where losses fall steeply, windows are smaller
-// so that they stay symmetric.
+// Centred returns means over windows of up to n values around each. At the beginning, where losses
+// fall steeply, windows are smaller so that they stay symmetric.
 func (s Series) Centred(n int) Series {
 	return s.mean(func(i int) (from, to int) {
 		half := min(n/2, i)
@@ -30,7 +30,8 @@ func (s Series) Centred(n int) Series {
 	})
 }
 
-// Trailing returns means of the n values that end at each, from the first that has as many: the last is the mean of the last n.
+// Trailing returns means of the n values that end at each, from the first that has as many: the
+// last is the mean of the last n.
 func (s Series) Trailing(n int) Series {
 	n = min(n, len(s.Values))
 	out := s.mean(func(i int) (from, to int) { return max(0, i+1-n), i + 1 })
@@ -86,8 +87,8 @@ func (s Series) Scaled(by float64) Series {
 // Curve is a quantity of one arm over steps: mean, lowest and highest of its seeds.
 type Curve struct{ Steps, Mean, Low, High []float64 }
 
-// Over joins the seeds' series. Where one of them is not finite there is no mean, since that of the others would be one of the better
-// seeds; lowest and highest are of the finite ones.
+// Over joins the seeds' series. Where one of them is not finite there is no mean, since that of the
+// others would be one of the better seeds; lowest and highest are of the finite ones.
 func Over(runs []Series) (c Curve) {
 	type sum struct {
 		total, count float64

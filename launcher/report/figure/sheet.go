@@ -64,8 +64,8 @@ func Sections(headings []Heading, drawings []Drawing) (list []Section) {
 // svgHead is everything up to the size of an SVG, which in a page is that of its place.
 var svgHead = regexp.MustCompile(`(?s)^.*?<svg width="[^"]*" height="[^"]*" viewBox="[^"]*"`)
 
-// inline returns the SVG for a page, with variables in place of colours, so that it follows the page into the dark. The text in it
-// was escaped when it was drawn.
+// inline returns the SVG for a page, with variables in place of colours, so that it follows the
+// page into the dark. The text in it was escaped when it was drawn.
 func (d Drawing) inline() template.HTML {
 	label := template.HTMLEscapeString(d.Title)
 	svg := svgHead.ReplaceAllLiteralString(string(d.Text), fmt.Sprintf(
@@ -84,7 +84,8 @@ func (d Drawing) inline() template.HTML {
 // svgColor is a colour of an SVG's style.
 var svgColor = regexp.MustCompile(`:#[0-9A-F]{6}`)
 
-// is reports whether a colour is the shade on white paper. Where it is not opaque, the SVG canvas rounds its parts down.
+// is reports whether a colour is the shade on white paper. Where it is not opaque, the SVG canvas
+// rounds its parts down.
 func (s Shade) is(color string) bool {
 	rgb, err := strconv.ParseUint(color[1:], 16, 32)
 	for bits := 0; bits < 24; bits += 8 {

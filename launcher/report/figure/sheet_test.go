@@ -8,7 +8,8 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// Every colour of a figure inside a page is a variable, be it opaque or not, so that it follows the page into the dark.
+// Every colour of a figure inside a page is a variable, be it opaque or not, so that it follows the
+// page into the dark.
 func TestInlineColors(t *testing.T) {
 	panel := NewPanel("panel", "x", "y")
 	x := []float64{0, 1, 2}

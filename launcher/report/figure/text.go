@@ -12,7 +12,8 @@ import (
 // svgText is a text element as the SVG canvas writes it.
 var svgText = regexp.MustCompile(`(<text [^>]*)(style="font-family:)(Liberation Sans)(;[^">]*font-weight:)(\w+)(;[^">]*font-size:)([\d.]+)(px[^>]*>)([^<]*)(</text>)`)
 
-// fitTexts names fonts to fall back on, and says how wide each text is, since it was placed by its width in the first font.
+// fitTexts names fonts to fall back on, and says how wide each text is, since it was placed by its
+// width in the first font.
 func fitTexts(svg []byte) []byte {
 	return svgText.ReplaceAllFunc(svg, func(element []byte) []byte {
 		part := svgText.FindSubmatch(element)

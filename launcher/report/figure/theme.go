@@ -15,13 +15,15 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Shade is a colour on white paper and its twin on a dark page, as 0xRRGGBB. A page knows it by a CSS variable.
+// Shade is a colour on white paper and its twin on a dark page, as 0xRRGGBB. A page knows it by a
+// CSS variable.
 type Shade struct {
 	Variable    string
 	Light, Dark uint32
 }
 
-// Everything but the palette. Light values are unique, since they are how a page finds a shade in an SVG.
+// Everything but the palette. Light values are unique, since they are how a page finds a shade in
+// an SVG.
 var (
 	Ink   = Shade{"ink", 0x1F2328, 0xE6EAEF}
 	Muted = Shade{"muted", 0x59636E, 0x9AA5B1}
@@ -31,8 +33,9 @@ var (
 	edge  = Shade{"edge", 0x8DB39B, 0x4F7D62} // of that zone
 )
 
-// Palette has the colours that tell apart what is compared, for colour-blind readers too: grey for what the others are compared with,
-// then the colours of Okabe and Ito without their yellow, which white paper swallows.
+// Palette has the colours that tell apart what is compared, for colour-blind readers too: grey for
+// what the others are compared with, then the colours of Okabe and Ito without their yellow, which
+// white paper swallows.
 var Palette = []Shade{
 	{"arm0", 0x6E7781, 0xA3ADB8},
 	{"arm1", 0x0072B2, 0x4AA8E0},
@@ -74,7 +77,8 @@ func Printable(s string) string {
 	}, s)
 }
 
-// TextStyle returns type of a size in points. Its font has the metrics of Arial, so a viewer without it sets the text alike.
+// TextStyle returns type of a size in points. Its font has the metrics of Arial, so a viewer
+// without it sets the text alike.
 func TextStyle(size float64, s Shade) text.Style {
 	return text.Style{
 		Color:   s.Color(),

@@ -64,7 +64,8 @@ func mean(values []float64) float64 {
 	return sum / float64(n)
 }
 
-// sparkline shows all numbers in at most so many cells, from the smallest, lowest, to the largest. What is no finite number is a cross.
+// sparkline shows all numbers in at most so many cells, from the smallest, lowest, to the largest.
+// What is no finite number is a cross.
 func (h *history) sparkline(cells int) string {
 	n := max(min(len(h.means), cells), 0)
 	values := make([]float64, n)
@@ -81,9 +82,9 @@ func (h *history) sparkline(cells int) string {
 	return b.String()
 }
 
-// loads shows how many tokens chose each expert, layer by layer, in at most so many cells: an even load is half a cell high, twice that
-// or more fills it, and an expert that nobody chose is a dot. Where there are too many experts, or layers, a cell is the most loaded of
-// some neighbours.
+// loads shows how many tokens chose each expert, layer by layer, in at most so many cells: an even
+// load is half a cell high, twice that or more fills it, and an expert that nobody chose is a dot.
+// Where there are too many experts, or layers, a cell is the most loaded of some neighbours.
 func loads(tokens []int64, layers, cells int) string {
 	if layers < 1 || len(tokens) < layers || cells < 1 {
 		return ""

@@ -39,7 +39,8 @@ func fit(text string, columns int) (string, int) {
 	return text, width
 }
 
-// columnsOf is how many columns a character takes, or more: terminals differ on what they show wide, and a line must not wrap.
+// columnsOf is how many columns a character takes, or more: terminals differ on what they show
+// wide, and a line must not wrap.
 func columnsOf(r rune) int {
 	switch {
 	case unicode.Is(unicode.Mn, r):

@@ -8,10 +8,12 @@ import (
 	"time"
 )
 
-// Screen keeps a block of lines below everything else that is written to a terminal, which scrolls by above it.
+// Screen keeps a block of lines below everything else that is written to a terminal, which scrolls
+// by above it.
 //
-// It changes no mode of the terminal, and the cursor rests at the start of the line under the block: nothing has to be restored, whatever
-// ends the program, and whoever writes there next begins on a line of its own.
+// It changes no mode of the terminal, and the cursor rests at the start of the line under the
+// block: nothing has to be restored, whatever ends the program, and whoever writes there next
+// begins on a line of its own.
 type Screen struct {
 	mu     sync.Mutex
 	w      io.Writer
@@ -111,7 +113,8 @@ func (s *Screen) paint() error {
 	return err
 }
 
-// occupied returns the rows of what is shown. A terminal that has become narrower has wrapped lines.
+// occupied returns the rows of what is shown. A terminal that has become narrower has wrapped
+// lines.
 func (s *Screen) occupied(columns int) (rows int) {
 	for _, width := range s.shown {
 		rows += max(1, (width+columns-1)/max(columns, 1))

@@ -1,5 +1,5 @@
-// Package live shows a run on a terminal while it goes on: a few lines at the bottom that are drawn again and again, and above them the
-// log, which scrolls by.
+// Package live shows a run on a terminal while it goes on: a few lines at the bottom that are drawn
+// again and again, and above them the log, which scrolls by.
 package live
 
 import (
@@ -84,7 +84,8 @@ func (v *View) Close() error {
 	return v.screen.close()
 }
 
-// change prints something, makes a change, and draws both; each may be nil. A terminal that has gone is no reason to end a run.
+// change prints something, makes a change, and draws both; each may be nil. A terminal that has
+// gone is no reason to end a run.
 func (v *View) change(print func(log report.Console), do func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -108,7 +108,8 @@ func TestNarrow(t *testing.T) {
 	s.sees(t, want[0], "1m35s left  25/100", "4s so far", want[3]+"▁")
 }
 
-// A terminal that becomes narrower, wider, or lower, shows one picture, and the log above stays whole.
+// A terminal that becomes narrower, wider, or lower, shows one picture, and the log above stays
+// whole.
 func TestResized(t *testing.T) {
 	s := newStage(80, 40, false)
 	s.later(time.Second).Start(start)

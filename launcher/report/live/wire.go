@@ -1,7 +1,8 @@
 package live
 
-// How a rank that is a process reports to its launcher, which draws: an event is a line of its output that begins with a mark. The
-// process may be replaced by another while the run goes on, which then sends the lines.
+// How a rank that is a process reports to its launcher, which draws: an event is a line of its
+// output that begins with a mark. The process may be replaced by another while the run goes on,
+// which then sends the lines.
 
 import (
 	"bytes"

@@ -1,6 +1,7 @@
 package overview
 
-// Maps of what the experts of each layer had to do, over steps: a row an expert, a column a recorded step.
+// Maps of what the experts of each layer had to do, over steps: a row an expert, a column a
+// recorded step.
 
 import (
 	"fmt"
@@ -99,8 +100,8 @@ func (r Run) table(of func(record.Load) []float64) table {
 	return t
 }
 
-// draw makes the map of a table, whose values scale turns into -1 to 1. shown says what was left out of it; ok is false if nothing can be
-// drawn.
+// draw makes the map of a table, whose values scale turns into -1 to 1. shown says what was left
+// out of it; ok is false if nothing can be drawn.
 func (r Run) draw(t table, scale func(float64) float64) (panel *plot.Plot, shown string, ok bool) {
 	var steps, layers []int
 	for layer, at := range t {

@@ -1,4 +1,5 @@
-// Package overview shows one run, finished or under way, from the files in its folder: a page for people, and its plots.
+// Package overview shows one run, finished or under way, from the files in its folder: a page for
+// people, and its plots.
 package overview
 
 import (
@@ -53,8 +54,9 @@ func Read(folder string) (Run, error) {
 	return r, nil
 }
 
-// Write puts into the folder of a run [File], all of it on one page that needs no other file and no network, and every figure of the page
-// as plots/NAME.svg and NAME.png. Each file is complete or as it was before.
+// Write puts into the folder of a run [File], all of it on one page that needs no other file and no
+// network, and every figure of the page as plots/NAME.svg and NAME.png. Each file is complete or as
+// it was before.
 func Write(folder string) error {
 	r, err := Read(folder)
 	if err != nil {
@@ -74,7 +76,8 @@ func Write(folder string) error {
 	return system.WriteFile(filepath.Join(folder, File), page)
 }
 
-// Page returns the page of a run as it is now, with a script of an address in it that keeps it up to date.
+// Page returns the page of a run as it is now, with a script of an address in it that keeps it up
+// to date.
 func (r Run) Page(script string) ([]byte, error) { return r.render("page", script) }
 
 // Body returns what the element main of a Page holds.

@@ -81,7 +81,8 @@ func write(t testing.TB, steps, layers, experts int) string {
 	return run
 }
 
-// check holds a page against what is true of any: XML that parses, no number that is none, no script, nothing fetched from elsewhere.
+// check holds a page against what is true of any: XML that parses, no number that is none, no
+// script, nothing fetched from elsewhere.
 func check(t *testing.T, page []byte) {
 	t.Helper()
 	if at := regexp.MustCompile(`\bNaN\b|[+-]Inf\b|%!|ZgotmplZ|<script|\x00|\x1b`).FindIndex(page); at != nil {
@@ -246,7 +247,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A column of a map lies before its step, and cells are as dark as their value is far from the mean.
+// A column of a map lies before its step, and cells are as dark as their value is far from the
+// mean.
 func TestLevels(t *testing.T) {
 	h := heat{steps: []float64{1, 20, 40}}
 	if got := h.edges(); !slices.Equal(got, []float64{0, 1, 20, 40}) {

@@ -11,7 +11,8 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Projection is what a cluster of GPUs would do with a run's routing, as train --project has left it in the run's folder.
+// Projection is what a cluster of GPUs would do with a run's routing, as train --project has left
+// it in the run's folder.
 type Projection struct {
 	Budget struct {
 		Tokens float64 // a second and GPU

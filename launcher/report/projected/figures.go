@@ -1,6 +1,7 @@
 package projected
 
-// The four figures: what each step of the headline costs or saves, the stacked budget, the tornado, predicted against published.
+// The four figures: what each step of the headline costs or saves, the stacked budget, the tornado,
+// predicted against published.
 
 import (
 	"fmt"
@@ -237,7 +238,8 @@ func thousands(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// WriteSweep draws the layouts of a sweep into the folder's plots: throughput over memory, with those that nothing beats.
+// WriteSweep draws the layouts of a sweep into the folder's plots: throughput over memory, with
+// those that nothing beats.
 func WriteSweep(dir string, points []projection.Point) error {
 	if len(points) == 0 {
 		return nil

@@ -1,4 +1,5 @@
-// Package projected is what people look at of a projection: one page without outside parts, its figures as files, and all numbers as JSON.
+// Package projected is what people look at of a projection: one page without outside parts, its
+// figures as files, and all numbers as JSON.
 package projected
 
 import (

@@ -1,6 +1,7 @@
 package tensorboard
 
-// Events as protocol buffers. Field numbers are those of event.proto, summary.proto, histogram.proto and tensor.proto of TensorBoard.
+// Events as protocol buffers. Field numbers are those of event.proto, summary.proto,
+// histogram.proto and tensor.proto of TensorBoard.
 
 import (
 	"math"

@@ -9,7 +9,8 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the checksum of data as the format has it: rotated and moved, so that checksums of checksums are sound.
+// masked is the checksum of data as the format has it: rotated and moved, so that checksums of
+// checksums are sound.
 func masked(data []byte) uint32 {
 	sum := crc32.Checksum(data, castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8

@@ -1,7 +1,8 @@
 // Package tensorboard writes a run's metrics as an event file that TensorBoard shows.
 //
-// The file follows from the run's record alone: whoever writes it again writes the same bytes. So a run that was resumed, or healed, has no
-// event twice and none that was cut off, and a reader that is half through the file need not begin anew.
+// The file follows from the run's record alone: whoever writes it again writes the same bytes. So a
+// run that was resumed, or healed, has no event twice and none that was cut off, and a reader that
+// is half through the file need not begin anew.
 package tensorboard
 
 import (
@@ -17,7 +18,8 @@ import (
 	"spmoe/launcher/record"
 )
 
-// Where event files lie in the folder of a run, and what the one is called: TensorBoard looks for the word tfevents.
+// Where event files lie in the folder of a run, and what the one is called: TensorBoard looks for
+// the word tfevents.
 const (
 	Folder = "tensorboard"
 	file   = "events.out.tfevents.spmoe"
@@ -32,8 +34,8 @@ type Writer struct {
 	config func() string
 }
 
-// Open returns a Writer for the record in the folder of a run. config returns the run's configuration, as TOML; it is called when the first
-// event is due.
+// Open returns a Writer for the record in the folder of a run. config returns the run's
+// configuration, as TOML; it is called when the first event is due.
 func Open(run string, config func() string) *Writer {
 	return &Writer{run: run, from: record.Follow(run), config: config}
 }

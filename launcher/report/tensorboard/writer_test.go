@@ -15,7 +15,8 @@ import (
 	"spmoe/launcher/record"
 )
 
-// The reader here is one of its own: framing, checksums and wire format by the book, none of it from a library.
+// The reader here is one of its own: framing, checksums and wire format by the book, none of it
+// from a library.
 
 // checksum is CRC-32C bit by bit, masked as TFRecord has it.
 func checksum(data []byte) uint32 {
@@ -254,8 +255,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// However often it is looked at, and whatever the file was before, it is what the record says, to the byte: so it is after a run went back,
-// and after a process has died while it wrote.
+// However often it is looked at, and whatever the file was before, it is what the record says, to
+// the byte: so it is after a run went back, and after a process has died while it wrote.
 func TestSameBytes(t *testing.T) {
 	whole := t.TempDir()
 	recordedRun(t, whole, 0, 9)

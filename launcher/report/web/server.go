@@ -1,4 +1,5 @@
-// Package web shows a run at an address of this machine while it goes on: the page of its report, and metrics for Prometheus.
+// Package web shows a run at an address of this machine while it goes on: the page of its report,
+// and metrics for Prometheus.
 package web
 
 import (
@@ -28,8 +29,9 @@ type Server struct {
 	ended    chan error
 }
 
-// Listen begins to show the run of a folder, which need not be there yet, at an address such as 127.0.0.1:6006: only this machine's own are
-// allowed, since anybody who reaches it may read. withPprof adds net/http/pprof.
+// Listen begins to show the run of a folder, which need not be there yet, at an address such as
+// 127.0.0.1:6006: only this machine's own are allowed, since anybody who reaches it may read.
+// withPprof adds net/http/pprof.
 func Listen(address, run string, withPprof bool) (*Server, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -63,8 +65,8 @@ func (s *Server) Close() error {
 	return err
 }
 
-// guarded lets nobody in but who reads, and who has asked for this machine by its own names: a page of the web whose name was made to
-// point here must not read what lies here.
+// guarded lets nobody in but who reads, and who has asked for this machine by its own names: a page
+// of the web whose name was made to point here must not read what lies here.
 func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -193,7 +193,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Nobody is let in who writes, or who came by another name; profiles are there only if they were asked for.
+// Nobody is let in who writes, or who came by another name; profiles are there only if they were
+// asked for.
 func TestGuarded(t *testing.T) {
 	plain, profiled := listen(t, t.TempDir(), false), listen(t, t.TempDir(), true)
 	for _, c := range []struct {

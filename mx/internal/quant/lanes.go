@@ -1,6 +1,7 @@
 package quant
 
-// The kernels that take any format: the definition of quantisation itself, carried out on eight FP32 at a time.
+// The kernels that take any format: the definition of quantisation itself, carried out on eight
+// FP32 at a time.
 
 import (
 	"math/bits"
@@ -15,26 +16,27 @@ const blockSize = format.MXBlock
 // Group is how many blocks AmaxRows and Scales take at a time.
 const Group = 8
 
-// AmaxRows sets amax, FP32 bits, to the largest magnitude of each of the blocks that follow each other in x. amax has
-// whole groups, at least one.
+// AmaxRows sets amax, FP32 bits, to the largest magnitude of each of the blocks that follow each
+// other in x. amax has whole groups, at least one.
 func AmaxRows(amax, x []float32) {
 	amaxRowsAVX2(data(amax), data(x[:len(amax)*blockSize]), len(amax)/Group)
 }
 
-// AmaxCols sets amax, FP32 bits, to the largest magnitude of each column of a panel of rows (> 0). amax has whole blocks,
-// at least one.
+// AmaxCols sets amax, FP32 bits, to the largest magnitude of each column of a panel of rows (> 0).
+// amax has whole blocks, at least one.
 func AmaxCols(amax, x []float32, rows int) {
 	amaxColsAVX2(data(amax), data(x[:rows*len(amax)]), rows, len(amax)/blockSize)
 }
 
-// Scales turns largest magnitudes, FP32 bits, into E8M0 bytes and, in place, into what the elements are to be multiplied
-// by. It reports whether a block has NaNs or infinities: its codes will be meaningless. scales has whole groups, at least
-// one.
+// Scales turns largest magnitudes, FP32 bits, into E8M0 bytes and, in place, into what the elements
+// are to be multiplied by. It reports whether a block has NaNs or infinities: its codes will be
+// meaningless. scales has whole groups, at least one.
 func Scales(scales []uint8, amax []float32, g *Grid) (odd bool) {
 	return scalesAVX2(data(scales), data(amax[:len(scales)]), len(scales)/Group, g)
 }
 
-// EncodeRows writes the codes of whole blocks, at least one, that follow each other in x. Each has one factor.
+// EncodeRows writes the codes of whole blocks, at least one, that follow each other in x. Each has
+// one factor.
 func EncodeRows(codes []uint8, x, factors []float32, g *Grid) {
 	n := len(codes) / blockSize
 	encodeRowsAVX2(data(codes), data(x[:len(codes)]), data(factors[:n]), n, g)
@@ -45,7 +47,8 @@ func EncodeCols(codes []uint8, x, factors []float32, g *Grid) {
 	encodeColsAVX2(data(codes), data(x[:len(codes)]), data(factors[:len(codes)]), len(codes)/blockSize, g)
 }
 
-// DecodeRows sets whole blocks, at least one, to the values of the codes times the scale of the block. A NaN is 0x7fc00000.
+// DecodeRows sets whole blocks, at least one, to the values of the codes times the scale of the
+// block. A NaN is 0x7fc00000.
 func DecodeRows(dst []float32, codes []uint8, scales []float32, d *Decoder) {
 	n := len(dst) / blockSize
 	decodeRowsAVX2(data(dst), data(codes[:len(dst)]), data(scales[:n]), n, d)
@@ -60,8 +63,8 @@ func data[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(
 
 // Grid is a format and scale mode as these kernels want it.
 type Grid struct {
-	// The scale byte of amax is the exponent field of amax·reciprocal + roundUp, in bits, less emax, at least 0; 0 also
-	// where the bits of the product are not above least.
+	// The scale byte of amax is the exponent field of amax·reciprocal + roundUp, in bits, less
+	// emax, at least 0; 0 also where the bits of the product are not above least.
 	reciprocal float32
 	roundUp    uint32
 	emax       int32
@@ -69,7 +72,8 @@ type Grid struct {
 
 	largest  uint32 // bits of the format's largest value
 	smallest uint32 // bits of its smallest normal value
-	// What is added to the exponent field to give the power of two whose addition rounds to the format's grid.
+	// What is added to the exponent field to give the power of two whose addition rounds to the
+	// format's grid.
 	step  uint32
 	_     uint32
 	shift uint64 // from the mantissa of FP32 to the format's
@@ -78,8 +82,9 @@ type Grid struct {
 	sign, subtract [blockSize]uint8      // of a negative element: bits to flip in its code, and what to subtract then
 }
 
-// NewGrid returns the grid of a format with these mantissa bits, exponent of the smallest normal value, and FP32 bits of
-// the largest value. sign is its sign bit; 0 means that negative codes are the two's complement.
+// NewGrid returns the grid of a format with these mantissa bits, exponent of the smallest normal
+// value, and FP32 bits of the largest value. sign is its sign bit; 0 means that negative codes are
+// the two's complement.
 func NewGrid(mantissa, emin int, largest uint32, sign uint8) Grid {
 	const one = 1 << 23
 	shift := 23 - mantissa
@@ -120,8 +125,9 @@ type Decoder struct {
 	signShift uint64
 }
 
-// NewDecoder returns the decoder of a format with these mantissa bits, exponent of the smallest normal value and sign bit,
-// 0 for two's complement. Magnitudes above numbers are NaNs; infinity is that of infinity, 0 if there is none.
+// NewDecoder returns the decoder of a format with these mantissa bits, exponent of the smallest
+// normal value and sign bit, 0 for two's complement. Magnitudes above numbers are NaNs; infinity is
+// that of infinity, 0 if there is none.
 func NewDecoder(mantissa, emin int, sign, infinity, numbers uint8) Decoder {
 	const never = 1<<31 - 1
 	d := Decoder{magnitude: 1<<32 - 1, infinity: never, numbers: never, bias: int32(127 + emin - mantissa), mantissa: 32}

@@ -1,7 +1,7 @@
 package quant
 
-// The kernels for strips of BF16 that make MXFP8 or MXINT8: tiles of 32 by 32, one beside the other, in both directions or one. Only
-// a tier with Lanes may run them.
+// The kernels for strips of BF16 that make MXFP8 or MXINT8: tiles of 32 by 32, one beside the
+// other, in both directions or one. Only a tier with Lanes may run them.
 
 import "unsafe"
 
@@ -33,8 +33,9 @@ type StripScratch struct {
 	scales [2 * blockSize * StripTiles]uint8
 }
 
-// Quantize writes the codes and scales of blocks along rows, along columns, or both. It reports whether the strip is odd and has
-// been left alone: a block holds a NaN, an infinity, or only magnitudes under 2^-87 that are not all zero.
+// Quantize writes the codes and scales of blocks along rows, along columns, or both. It reports
+// whether the strip is odd and has been left alone: a block holds a NaN, an infinity, or only
+// magnitudes under 2^-87 that are not all zero.
 func (s *Strip) Quantize(g *Grid, t *StripScratch, rows, cols bool) (odd bool) {
 	if scanStripAVX2(data(t.amax[:]), s.X, s.Stride, s.Tiles) {
 		return true
@@ -76,7 +77,8 @@ type Format struct {
 	integer   bool
 }
 
-// MinifloatFormat returns the format with these mantissa bits, 3 (E4M3) or 2 (E5M2), and this largest code.
+// MinifloatFormat returns the format with these mantissa bits, 3 (E4M3) or 2 (E5M2), and this
+// largest code.
 func MinifloatFormat(mantissa int, largest uint8) Format {
 	const point = 9
 	f := Format{mantissa: uint64(mantissa), dropped: uint64(7 - mantissa)}
@@ -99,8 +101,8 @@ func IntegerFormat(largest uint8) Format {
 	return f
 }
 
-// fixedPoint sets how significands become numbers with so many bits after the point. The last of the exponents that do not give 0 shifts
-// them left by most.
+// fixedPoint sets how significands become numbers with so many bits after the point. The last of
+// the exponents that do not give 0 shifts them left by most.
 func (f *Format) fixedPoint(point uint64, exponents, most int) {
 	for e := range exponents {
 		f.factors[0][e] = 1 << (most - (exponents - 1 - e))

@@ -1,4 +1,5 @@
-// Package cputest runs tests in each tier of a family of kernels and says which tiers this CPU lacks.
+// Package cputest runs tests in each tier of a family of kernels and says which tiers this CPU
+// lacks.
 package cputest
 
 import (
@@ -15,7 +16,8 @@ import (
 // them. A test of a tier that it lists fails where the tier is missing, instead of being skipped.
 const NeedVar = "SPMOE_NEED_TIERS"
 
-// Each runs f as a subtest with each row of a family's table, and skips rows that this CPU cannot run.
+// Each runs f as a subtest with each row of a family's table, and skips rows that this CPU cannot
+// run.
 func Each[K any](t *testing.T, table cpu.Table[K], f func(t *testing.T, kernels K)) {
 	t.Helper()
 	for _, tier := range table.Tiers() {

@@ -85,7 +85,8 @@ type direct struct {
 	rows, columns int // of a, and of b in a group; the assembly does not use them
 }
 
-// moves is how many bytes pointers are behind their begin: they themselves must not leave their matrix.
+// moves is how many bytes pointers are behind their begin: they themselves must not leave their
+// matrix.
 type moves struct{ b, sum, scales, partial int }
 
 // across multiplies groups of 32 rows of b that are neighbours in memory with all rows of a.
@@ -107,7 +108,8 @@ type across struct {
 	fetchStep int // bytes from one fetch to the next, if the kernel does not fetch line by line
 }
 
-// columnPanel is rows of b that are neighbours in memory, a run along k, on their way into a column panel.
+// columnPanel is rows of b that are neighbours in memory, a run along k, on their way into a column
+// panel.
 type columnPanel struct {
 	dst, src, scales              unsafe.Pointer
 	lookup                        *lookup

@@ -8,7 +8,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// decoders has what decodes codes, by their element. Elements without an entry are decoded in plain Go.
+// decoders has what decodes codes, by their element. Elements without an entry are decoded in plain
+// Go.
 type decoders map[*format.Element]func() *lookup
 
 // both says whether a and b can be decoded on the way into panels.
@@ -46,8 +47,9 @@ var noNotes = func() (n notes) {
 
 func (d *notes) reset() { *d = noNotes }
 
-// chunk decodes n (at most chunkRows) rows of o from row i on, at steps (at most chunkSteps) of k from k on, a multiple of 32.
-// The result has the layout of the codes and lives until the next call.
+// chunk decodes n (at most chunkRows) rows of o from row i on, at steps (at most chunkSteps) of k
+// from k on, a multiple of 32. The result has the layout of the codes and lives until the next
+// call.
 func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	dst := s.chunks.atLeast(2 * chunkRows * chunkSteps)
 	if o.lengthwise() {
@@ -65,8 +67,8 @@ func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	return strided(dst, n, steps, 1, chunkRows)
 }
 
-// decodeRows decodes o, rows of at most decodeSteps codes along k, to rows that are stride bytes apart. It is not inlined for the sake of
-// preemption, as family.column.
+// decodeRows decodes o, rows of at most decodeSteps codes along k, to rows that are stride bytes
+// apart. It is not inlined for the sake of preemption, as family.column.
 //
 //go:noinline
 func (s *Scratch) decodeRows(dst unsafe.Pointer, stride int, o operand) {

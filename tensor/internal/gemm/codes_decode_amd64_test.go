@@ -20,8 +20,8 @@ func mapped(matrix uint64, x uint8) (y uint8) {
 	return y
 }
 
-// The maps tell normal codes from others, and what they make of normal ones becomes the value with bias and scale added, or by the tables,
-// as what remains to the highest scale is taken away.
+// The maps tell normal codes from others, and what they make of normal ones becomes the value with
+// bias and scale added, or by the tables, as what remains to the highest scale is taken away.
 func TestDecodingMaps(t *testing.T) {
 	for _, f := range []*format.Element{format.E4M3, format.E5M2} {
 		t.Run(fmt.Sprint(f), func(t *testing.T) {
@@ -49,7 +49,8 @@ func TestDecodingMaps(t *testing.T) {
 	}
 }
 
-// Notes are exact as long as no scale is outside the range of its lookup, wherever it is noted, and no code is bad.
+// Notes are exact as long as no scale is outside the range of its lookup, wherever it is noted, and
+// no code is bad.
 func TestNotesExact(t *testing.T) {
 	memory := []uint8{1, 255} // a code that is not zero, and its scale
 	o := operand{View: strided(unsafe.Pointer(&memory[0]), 1, 1, 1, 1), scales: strided(unsafe.Pointer(&memory[1]), 1, 1, 1, 1)}

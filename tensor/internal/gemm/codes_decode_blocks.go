@@ -1,7 +1,7 @@
 package gemm
 
-// Decoding for AVX2, which has no masks for bytes: assembly takes whole blocks along k, or groups of rows across it. What is less is
-// copied to where there is room behind it.
+// Decoding for AVX2, which has no masks for bytes: assembly takes whole blocks along k, or groups
+// of rows across it. What is less is copied to where there is room behind it.
 
 import (
 	"unsafe"
@@ -53,7 +53,8 @@ func alongBlocks(blocks func(*decoding)) func(*decoding) {
 	}
 }
 
-// acrossGroups decodes rows across k with group, which takes decodeGroup of them: the last ones begin early enough to be as many.
+// acrossGroups decodes rows across k with group, which takes decodeGroup of them: the last ones
+// begin early enough to be as many.
 func acrossGroups(group func(*decoding)) func(*decoding) {
 	return func(d *decoding) {
 		if p := &d.padding; d.count < decodeGroup {

@@ -12,8 +12,8 @@ import (
 // below says whether no scale was above most.
 func (d *notes) below(most uint8) bool { return slices.Max(d.max[:]) <= most }
 
-// exact says whether all that was decoded of o since the reset is what it should be. Outside the lookup's range, only blocks of
-// zeros are.
+// exact says whether all that was decoded of o since the reset is what it should be. Outside the
+// lookup's range, only blocks of zeros are.
 func (d *notes) exact(o operand) bool {
 	var bad, outside uint64
 	for i := 0; i < len(d.bad); i += 8 {
@@ -25,7 +25,8 @@ func (d *notes) exact(o operand) bool {
 
 const eachByte = 0x0101010101010101 // 1
 
-// bytesBelow is not 0 if one of the eight bytes of x is less than n, which is at most 128 (Anderson, Bit Twiddling Hacks: hasless).
+// bytesBelow is not 0 if one of the eight bytes of x is less than n, which is at most 128
+// (Anderson, Bit Twiddling Hacks: hasless).
 func bytesBelow(x uint64, n uint8) uint64 {
 	return (x - eachByte*uint64(n)) & ^x & (eachByte << 7)
 }
@@ -47,7 +48,8 @@ func (o operand) zeroOutside() bool {
 	return true
 }
 
-// fits says whether all codes and scales of a row are in the lookup's range, zeros and scales of zeros aside.
+// fits says whether all codes and scales of a row are in the lookup's range, zeros and scales of
+// zeros aside.
 func (o operand) fits() bool {
 	for k := range o.Cols {
 		if o.lookup.low[*at[uint8](o.View, 0, k)&0x7f]&1 == 1 {
@@ -74,8 +76,8 @@ func (o operand) runs(f func(i, n int, fits bool)) {
 	}
 }
 
-// exceptions makes a slowWay that gives slow only the rows and columns that need it. Slow sums in another order, and the bits of an
-// element must not depend on its neighbours.
+// exceptions makes a slowWay that gives slow only the rows and columns that need it. Slow sums in
+// another order, and the bits of an element must not depend on its neighbours.
 func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow slowWay) slowWay {
 	return func(sum, out View, a, b Scaled, add into) {
 		x, y, _ := operands(a, b)

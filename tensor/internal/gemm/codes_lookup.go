@@ -1,6 +1,7 @@
 package gemm
 
-// What decoding looks up: tables, linear maps of bits, and the scales with which a format decodes exactly.
+// What decoding looks up: tables, linear maps of bits, and the scales with which a format decodes
+// exactly.
 
 import (
 	"math"
@@ -10,8 +11,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// codeTables has the bytes of the BF16 number |x|·2^(top-127), by the low 7 bits of the code of x. High bytes have the sign bit
-// set unless x is 0, low bytes bit 0 if x is not finite.
+// codeTables has the bytes of the BF16 number |x|·2^(top-127), by the low 7 bits of the code of x.
+// High bytes have the sign bit set unless x is 0, low bytes bit 0 if x is not finite.
 type codeTables struct{ high, low [128]uint8 }
 
 // lookup is what the assembly decodes with.
@@ -20,8 +21,8 @@ type lookup struct {
 	top  uint32 // twice, as 16-bit words, in the exponent's place: the highest scale that leaves every code in the range of BF16, less bias
 	bias uint32 // likewise: the scale with which a code has the exponent that BF16 reads in its bits
 
-	// For GF2P8AFFINEQB: the bytes of a BF16 with sign, exponent and mantissa of a normal code, and what is at most mostOther for codes that are
-	// not normal, and more for those that are.
+	// For GF2P8AFFINEQB: the bytes of a BF16 with sign, exponent and mantissa of a normal code, and
+	// what is at most mostOther for codes that are not normal, and more for those that are.
 	lowBits, highBits, otherBits uint64
 	mostOther                    uint8
 
@@ -73,7 +74,8 @@ func (l *lookup) normalBits(f *format.Element) {
 	place := func(code uint8) int { return int(code&0x7f) << (7 - mantissa) }
 	l.lowBits = bitMatrix(func(code uint8) uint8 { return uint8(place(code)) })
 	l.highBits = bitMatrix(func(code uint8) uint8 { return code&0x80 | uint8(place(code)>>8) })
-	// Mantissas stay below 2^mantissa, and special codes go to the numbers from there on. Every bit of the exponent but the highest goes one up, to make room.
+	// Mantissas stay below 2^mantissa, and special codes go to the numbers from there on. Every bit
+	// of the exponent but the highest goes one up, to make room.
 	one := func(bit int) uint8 {
 		if bit < mantissa {
 			return 1 << bit

@@ -7,12 +7,12 @@
 // architecture. Kernels are assembly behind _amd64, which asm/ generates; kernels_amd64.go says
 // which of them a tier has, and recipe.go chooses.
 //
-//	panels    Pack blocks of both operands; a microkernel multiplies them tile by tile. Any layout, any rows.
+//	panels    Pack blocks of both; a microkernel multiplies them tile by tile. Any layout and rows.
 //	direct    Few rows of a, k contiguous in both: read b once, in place, and add up along vectors.
-//	across    Few rows of a, rows of b neighbours in memory: read b once, in place, a run of k at a time.
+//	across    Few rows of a, rows of b neighbours in memory: read b once, in place, in runs of k.
 //	turned    Few rows of a, k contiguous in b: cᵀ = b·aᵀ, so that tiles read b in place. AMX only.
-//	integers  MXINT8 in both: exact sums of blocks of 32, of bytes (VPDPBUSD, TDPBSSD) or words (VPMADDWD).
-//	decoded   Decode 128 rows in plain Go and multiply copies: any element, scale, layout (scaled_wide.go).
+//	integers  MXINT8 in both: exact sums of blocks, of bytes (VPDPBUSD, TDPBSSD) or words (VPMADDWD).
+//	decoded   Decode 128 rows in plain Go and multiply copies: any element, scale and layout.
 //	portable  Panels of 4 rows in plain Go: the generic tier (generic.go).
 //
 // Files codes_* decode block-scaled operands on their way into panels, direct products and turned
@@ -61,14 +61,14 @@
 // Which order an element has depends on rows, k, formats and strides, never on columns. Each is
 // fixed by a few lines of plain Go that tests hold all tiers to.
 //
-//	chain     One chain of fused multiply-adds along k; of each pair (k, k+1) of BF16 the second first,
-//	          as VDPBF16PS does: chain in panels_order_test.go, for FP32 chainFP32
+//	chain     One chain of fused multiply-adds along k, for BF16 of each pair (k, k+1) the second
+//	          first, as VDPBF16PS does: chain in panels_order_test.go, for FP32 chainFP32
 //	tiles     For every 32 elements one chain of the even ones and one of the odd ones, whose sum is
 //	          added: tileChains in panels_order_test.go
 //	sixteen   Sixteen chains, added up at the end: sixteenChains in fewrows_order_test.go
 //	blocks    For every 32 elements the exact sum of integers, scaled, in one fused multiply-add:
 //	          blockSums in integers_order_test.go
-//	tree      Of spans: a balanced binary tree of sums in one of the orders above: treeSum in spans_test.go
+//	tree      Of spans: a balanced binary tree of sums in an order above: treeSum in spans_test.go
 //
 // Blocking does not show in the result; spans do, and are meant to. For BF16 all tiers but AMX
 // agree bit for bit as long as the product is not direct and no operand, product or sum is
@@ -94,7 +94,7 @@
 //	integers  "25. Integers on AVX2 (VPMADDWD)"
 //	          "26. Integers where AVX-512 has VNNI and VBMI but no BF16"
 //	          "40. Few rows meet column panels that the first level of cache holds"
-//	codes     "20. Decode MX codes by AVX2 on the way into panels, without AVX-512's byte permutations"
+//	codes     "20. Decode MX codes by AVX2 on the way into panels"
 //	          "42. Decode normal codes by linear maps of their bits"
 //
 // # Another architecture

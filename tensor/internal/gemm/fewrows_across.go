@@ -1,11 +1,13 @@
 package gemm
 
-// Products with few rows of a and a b whose rows are neighbours in memory, as weights in gradients of data: b is read from memory once,
-// in place, instead of being packed. The bits are those of the packed product.
+// Products with few rows of a and a b whose rows are neighbours in memory, as weights in gradients
+// of data: b is read from memory once, in place, instead of being packed. The bits are those of the
+// packed product.
 //
-// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16; fewrows_across_panels.go: other ways), and of each step of k no
-// more than a cache line or half of one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the next is
-// fetched in the order of memory.
+// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16;
+// fewrows_across_panels.go: other ways), and of each step of k no more than a cache line or half of
+// one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the
+// next is fetched in the order of memory.
 
 import (
 	"unsafe"
@@ -42,8 +44,8 @@ func (fs *acrossFamilies) of(b operand) *acrossFamily {
 	return fs.elements
 }
 
-// take says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours. Their sums begin at 0 and are one
-// chain.
+// take says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours.
+// Their sums begin at 0 and are one chain.
 func (fs *acrossFamilies) take(a, b operand, m into) bool {
 	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.RowStride != 1 {
 		return false
@@ -51,8 +53,9 @@ func (fs *acrossFamilies) take(a, b operand, m into) bool {
 	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.element == fs.codes.element && b.scales.RowStride == 1)
 }
 
-// multiply is family.multiply for operands that acrossFamilies.take, if all that they hold decodes exactly. Otherwise it returns
-// false, and the result is still to be computed. packed is the family of the packed product.
+// multiply is family.multiply for operands that acrossFamilies.take, if all that they hold decodes
+// exactly. Otherwise it returns false, and the result is still to be computed. packed is the family
+// of the packed product.
 func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b operand) bool {
 	p := acrossProduct{family: f, packed: packed, call: &s.calls.across, b: b, a: packed.packing.rowPanels(s, &s.a, a, f.rows(packed))}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
@@ -144,8 +147,8 @@ func (p *acrossProduct) all(s *Scratch) {
 	}
 }
 
-// next is how far from a strip's run lies what comes next in memory order: the next run or, after the last one, that of the next columns
-// or of the next matrix.
+// next is how far from a strip's run lies what comes next in memory order: the next run or, after
+// the last one, that of the next columns or of the next matrix.
 func (p *acrossProduct) next(j, n, k, run int) int {
 	if k+run == p.b.Cols && j+n < p.b.Rows {
 		return n - k*p.b.ColStride

@@ -13,7 +13,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Shapes around the kernels' units: 32 columns, two and four steps of k, blocks of 32 of them, runs, strips, panels.
+// Shapes around the kernels' units: 32 columns, two and four steps of k, blocks of 32 of them,
+// runs, strips, panels.
 var acrossShapes = []struct{ m, n, k int }{
 	{1, 32, 1}, {2, 33, 2}, {3, 63, 3}, {4, 64, 4}, {5, 65, 31}, {6, 40, 32}, {7, 95, 33}, {8, 96, 34}, {9, 97, 35}, {10, 34, 63}, {11, 50, 66},
 	{12, 70, 97}, {1, 100, 200}, {2, 64, 385}, {13, 32, 130}, {17, 45, 128}, {25, 37, 129}, {64, 35, 260}, {8, 100, 300}, {3, 130, 513}, {9, 1090, 257}, {2, 2150, 140}, {8, 4200, 40}, {20, 70, 1100},
@@ -152,7 +153,8 @@ func TestAcrossLeavesWhatIsNotExact(t *testing.T) {
 	})
 }
 
-// Scales of which every code is exact give the bits of the packed product; the others are left to it.
+// Scales of which every code is exact give the bits of the packed product; the others are left to
+// it.
 func TestAcrossAnyScale(t *testing.T) {
 	const m, n, k = 7, 75, 99
 	eachAcross(t, func(t *testing.T, a *acrossTest) {
@@ -202,8 +204,9 @@ func TestAcrossNaNAndInf(t *testing.T) {
 	})
 }
 
-// Where no instruction flushes what is subnormal, any bits of BF16 give those of the packed product, signs of zeros included: an odd last
-// element is paired with zeros there, which turn a sum of -0 to 0.
+// Where no instruction flushes what is subnormal, any bits of BF16 give those of the packed
+// product, signs of zeros included: an odd last element is paired with zeros there, which turn a
+// sum of -0 to 0.
 func TestAcrossAnyBits(t *testing.T) {
 	eachAcross(t, func(t *testing.T, a *acrossTest) {
 		for i, sh := range acrossShapes {
@@ -226,7 +229,8 @@ func TestAcrossAnyBits(t *testing.T) {
 	})
 }
 
-// What the kernels cannot do is refused: sums to add to, spans, narrow results, other layouts, many rows.
+// What the kernels cannot do is refused: sums to add to, spans, narrow results, other layouts, many
+// rows.
 func TestAcrossRefuses(t *testing.T) {
 	eachAcross(t, func(t *testing.T, a *acrossTest) {
 		taken := func(m, n int, bT bool, how into) bool {

@@ -1,14 +1,16 @@
 package gemm
 
-// Products across by the packed product's microkernel, or by tiles. On AVX2 decoding takes the registers that sums want: some rows of b are
-// decoded for a run along k into a column panel, which meets all row panels while the first level of cache holds it. Tiles multiply a block
-// of 32 steps of k while the next is made.
+// Products across by the packed product's microkernel, or by tiles. On AVX2 decoding takes the
+// registers that sums want: some rows of b are decoded for a run along k into a column panel, which
+// meets all row panels while the first level of cache holds it. Tiles multiply a block of 32 steps
+// of k while the next is made.
 
 import "unsafe"
 
 const acrossBlocks = 2 * 4 * tileRows * line // bytes of two blocks of 32 steps of k for tiles
 
-// panelRoom is room for a column panel, and behind it what the microkernel takes for itself, or for blocks.
+// panelRoom is room for a column panel, and behind it what the microkernel takes for itself, or for
+// blocks.
 func (p *acrossProduct) panelRoom(s *Scratch) unsafe.Pointer {
 	if p.family.tiles == nil {
 		return s.b.atLeast(p.panelBytes() + p.packed.room)
@@ -62,7 +64,8 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	}
 }
 
-// multiplyPanel makes a column panel for a run from that step on and multiplies all row panels with it: the first one meanwhile, if it can be.
+// multiplyPanel makes a column panel for a run from that step on and multiplies all row panels with
+// it: the first one meanwhile, if it can be.
 func (p *acrossProduct) multiplyPanel(d *columnPanel, t *tile, sums View, step int) {
 	a := p.a
 	t.b = d.dst

@@ -13,9 +13,11 @@ import (
 	"spmoe/tensor/format"
 )
 
-// BenchmarkFewRows multiplies few rows with weights that stream from memory, as experts lie there: one behind the other, along k in
-// forward products and across in gradients of data. All threads (go test -cpu) do so at once. BF16, E4M3 and INT8 take turns; it reports
-// medians of all threads together: GFLOP/s, the share of BF16's peak measured in between, GB/s of the weights, and speed by BF16's.
+// BenchmarkFewRows multiplies few rows with weights that stream from memory, as experts lie there:
+// one behind the other, along k in forward products and across in gradients of data. All threads
+// (go test -cpu) do so at once. BF16, E4M3 and INT8 take turns; it reports medians of all threads
+// together: GFLOP/s, the share of BF16's peak measured in between, GB/s of the weights, and speed
+// by BF16's.
 func BenchmarkFewRows(b *testing.B) {
 	fewRowsOf(b, 1, func(weights, threads int) int { return rotation / weights / threads })
 }
@@ -89,7 +91,8 @@ func fewRowsOf(b *testing.B, repeat int, count func(weights, threads int) int) {
 	}
 }
 
-// fewRows is one recipe of BenchmarkFewRows and what was measured: weights a second, shares of the peak, speeds by BF16's.
+// fewRows is one recipe of BenchmarkFewRows and what was measured: weights a second, shares of the
+// peak, speeds by BF16's.
 type fewRows struct {
 	name                   string
 	bytes                  float64 // of a weight

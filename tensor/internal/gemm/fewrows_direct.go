@@ -1,14 +1,17 @@
 package gemm
 
-// Products with few rows of a, which are bound by reading b: it is read from memory once, in place, instead of being packed.
+// Products with few rows of a, which are bound by reading b: it is read from memory once, in place,
+// instead of being packed.
 //
-// The kernel reads several rows of b at once and the same short run of each, so that a's part of the run stays in the first level of
-// cache. To memory that would look like many streams, which prefetchers follow badly. So the columns are cut into strips that the
-// second level holds, and while one is multiplied, the next is fetched in the order of memory.
+// The kernel reads several rows of b at once and the same short run of each, so that a's part of
+// the run stays in the first level of cache. To memory that would look like many streams, which
+// prefetchers follow badly. So the columns are cut into strips that the second level holds, and
+// while one is multiplied, the next is fetched in the order of memory.
 //
-// Order of summation: an element has 16 chains of fused multiply-adds along k; chain l takes the pairs (k, k+1) with
-// k%32 = 2l, k+1 first. The chains are added up as ((0+2)+(1+3)) of every four, then the first two and the last two of these sums,
-// then those; the result is added to c if need be.
+// Order of summation: an element has 16 chains of fused multiply-adds along k; chain l takes the
+// pairs (k, k+1) with k%32 = 2l, k+1 first. The chains are added up as ((0+2)+(1+3)) of every four,
+// then the first two and the last two of these sums, then those; the result is added to c if need
+// be.
 
 import (
 	"unsafe"
@@ -85,7 +88,8 @@ func (f *directFamily) panels(rows int) (panels, height int) {
 // directSteps is how many times 32 elements of a row a panel has room for.
 func directSteps(cols int) int { return (cols + 63) / 64 * 2 }
 
-// panel copies a, decoded, panel by panel: vectors of every row follow each other. exact is as in notes.exact.
+// panel copies a, decoded, panel by panel: vectors of every row follow each other. exact is as in
+// notes.exact.
 func (f *directFamily) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bool) {
 	steps := directSteps(a.Cols)
 	p = s.a.atLeast(f.vector * steps * a.Rows)
@@ -204,7 +208,8 @@ func (p *directProduct) strip(s *Scratch, j, n int, b operand) {
 	}
 }
 
-// part returns the run of a strip that begins at k, where it lies or, if the kernels cannot read it there, in scratch, with zeros behind it.
+// part returns the run of a strip that begins at k, where it lies or, if the kernels cannot read it
+// there, in scratch, with zeros behind it.
 func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, inPlace bool) {
 	n := min(p.run, strip.Cols-k)
 	rest := n % p.family.unit
@@ -230,8 +235,9 @@ func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, in
 	return operand{View: padded}, false
 }
 
-// panel multiplies a panel of a with the rows of b. If they are no multiple of what the kernel takes, the last ones are taken again
-// with those before them; if they are fewer, each is a group of the same row.
+// panel multiplies a panel of a with the rows of b. If they are no multiple of what the kernel
+// takes, the last ones are taken again with those before them; if they are fewer, each is a group
+// of the same row.
 func (p *directProduct) panel(d *direct, sum View, b operand) {
 	elem, width := p.family.elem, p.family.columns(d.rows)
 	d.columns, d.stride, d.scaleStride = width, elem*b.RowStride, b.scales.RowStride

@@ -12,7 +12,8 @@ const (
 	mostScale  = 254 - factorBias
 )
 
-// factors makes of scales, in the place of bytes, the factors that kernels want, and notes the least and the most.
+// factors makes of scales, in the place of bytes, the factors that kernels want, and notes the
+// least and the most.
 func (s *Scratch) factors(scales View, met *notes) View {
 	stride := 4 * scales.Cols
 	v := strided(s.chunks.atLeast(stride*scales.Rows), scales.Rows, stride, stride, 1)

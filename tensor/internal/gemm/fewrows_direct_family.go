@@ -15,7 +15,8 @@ type directFamily struct {
 
 	elem int // bytes of an element of b
 	unit int // elements of a row that make a step
-	// run is how many elements of a row are multiplied at a time: a's part of them leaves room for the rows of b in the first level of cache.
+	// run is how many elements of a row are multiplied at a time: a's part of them leaves room for
+	// the rows of b in the first level of cache.
 	run func(height int) int
 
 	vector int // bytes that 32 elements of a take
@@ -25,7 +26,8 @@ type directFamily struct {
 
 	tables map[*format.Element]func() *directCodes // by element: with what kernels decode codes; nil if they do not
 
-	// factors makes of scales, in the place of bytes, what kernels want instead, and notes the least and the most. nil: scales.
+	// factors makes of scales, in the place of bytes, what kernels want instead, and notes the
+	// least and the most. nil: scales.
 	factors   func(s *Scratch, scales View, met *notes) View
 	mostScale uint8         // above which there is no factor
 	wider     *directFamily // what then multiplies
@@ -41,7 +43,8 @@ func copyVectors(dst, src unsafe.Pointer, steps, step int) {
 	}
 }
 
-// newDirectCodes makes tables that are looked up for codes but those whose double less 16 is less than rare.
+// newDirectCodes makes tables that are looked up for codes but those whose double less 16 is less
+// than rare.
 func newDirectCodes(l *lookup, rare uint8) *directCodes {
 	c := &directCodes{codeTables: l.codeTables, top: l.top + l.bias - words(7<<7)}
 	for i := range c.rare {

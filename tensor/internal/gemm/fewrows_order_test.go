@@ -1,11 +1,13 @@
 package gemm
 
-// The order of summation of direct products, in plain Go. Products across and turned ones have that of panels.
+// The order of summation of direct products, in plain Go. Products across and turned ones have that
+// of panels.
 
 import "testing"
 
-// sixteenChains adds row i of a times column j of b, BF16, to c. Chain l takes the pairs (k, k+1) with k%32 = 2l, the second of a
-// pair first. The chains are added up as ((0+2)+(1+3)) of every four, then the first two and the last two of these sums, then those.
+// sixteenChains adds row i of a times column j of b, BF16, to c. Chain l takes the pairs (k, k+1)
+// with k%32 = 2l, the second of a pair first. The chains are added up as ((0+2)+(1+3)) of every
+// four, then the first two and the last two of these sums, then those.
 func sixteenChains(a, b View, i, j int, c float32) float32 {
 	var chains [16]float32
 	for k := 0; k < a.Cols; k += 2 {

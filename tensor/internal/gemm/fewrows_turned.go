@@ -1,8 +1,9 @@
 package gemm
 
-// Products for tiles with few rows of a and a b whose rows lie along k, as weights in forward products: cᵀ = b·aᵀ. Tiles read b where it
-// lies, or where its codes were decoded to, and only a becomes a column panel. The bits are those of the packed product, since tiles add
-// the same products in the same order.
+// Products for tiles with few rows of a and a b whose rows lie along k, as weights in forward
+// products: cᵀ = b·aᵀ. Tiles read b where it lies, or where its codes were decoded to, and only a
+// becomes a column panel. The bits are those of the packed product, since tiles add the same
+// products in the same order.
 
 import (
 	"unsafe"
@@ -24,7 +25,8 @@ type turnedFamily struct {
 	sums, rounded turner                    // to FP32 and to BF16
 }
 
-// turner transposes groups times 16 rows of sums: column i of up to 8 becomes row i of dst, stride bytes apart.
+// turner transposes groups times 16 rows of sums: column i of up to 8 becomes row i of dst, stride
+// bytes apart.
 type turner func(dst, src unsafe.Pointer, stride, groups, rows int)
 
 // turns says whether a·bᵀ can be computed turned, and whether that pays.
@@ -35,8 +37,8 @@ func (f *family) turns(a, b operand, m into) bool {
 	return b.lengthwise() && (b.lookup == nil || b.lookup.element != format.INT8)
 }
 
-// multiplyTurned is multiply for operands that turn, if all that they hold decodes exactly. Otherwise it returns false, and the result is
-// still to be computed.
+// multiplyTurned is multiply for operands that turn, if all that they hold decodes exactly.
+// Otherwise it returns false, and the result is still to be computed.
 func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	width := f.columns
 	if b.lookup != nil && a.lengthwise() {
@@ -78,7 +80,8 @@ func (s *Scratch) turnedSums(rows, columns int) View {
 	return strided(s.edge.atLeast(4*(rows+tileRows)*columns), rows, columns, columns, 1)
 }
 
-// turnedPart multiplies columns columns. If fetch, it fetches as many rows behind them as it multiplies at once.
+// turnedPart multiplies columns columns. If fetch, it fetches as many rows behind them as it
+// multiplies at once.
 func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool, fetch bool) {
 	whole := p.sum.Rows / tallRows * tallRows
 	for j := 0; j < columns && whole > 0; j += tileRows {

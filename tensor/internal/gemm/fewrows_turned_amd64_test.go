@@ -11,7 +11,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Turned products have the bits of packed ones: around whole tiles, several strips, several runs along k, any layout of a, b in place or not.
+// Turned products have the bits of packed ones: around whole tiles, several strips, several runs
+// along k, any layout of a, b in place or not.
 func TestTurnedEqualsPacked(t *testing.T) {
 	needsAMX(t)
 	f, s := &bf16AMX, new(Scratch)
@@ -41,7 +42,8 @@ func TestTurnedEqualsPacked(t *testing.T) {
 	}
 }
 
-// What the collector may see of a product points into its operands, not behind them, where nothing of Go's may be.
+// What the collector may see of a product points into its operands, not behind them, where nothing
+// of Go's may be.
 func TestTurnedPointsIntoOperands(t *testing.T) {
 	needsAMX(t)
 	const m, n, k = 8, 128, 64

@@ -1,6 +1,7 @@
 package gemm
 
-// Turned products of codes: chunks of blocks of rows are decoded while the one before is multiplied.
+// Turned products of codes: chunks of blocks of rows are decoded while the one before is
+// multiplied.
 
 import (
 	"math/bits"
@@ -17,7 +18,8 @@ const (
 	mostCodes  = 256                // and most: their sums stay in the second level of cache
 )
 
-// codesWidth is the columns of the column panel for that many rows of a: as few as will do, since the first level of cache holds it.
+// codesWidth is the columns of the column panel for that many rows of a: as few as will do, since
+// the first level of cache holds it.
 func codesWidth(rows int) int {
 	return codesLeast << bits.Len(uint(rows-1)/codesLeast)
 }

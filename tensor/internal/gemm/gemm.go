@@ -11,29 +11,33 @@ import (
 
 // BF16 computes c = a·b, or c += a·b if accumulate.
 //
-// a: [M, K], b: [K, N], BF16 of any layout; c: [M, N], FP32, row-major. With K = 0, c becomes 0 unless accumulate.
+// a: [M, K], b: [K, N], BF16 of any layout; c: [M, N], FP32, row-major. With K = 0, c becomes 0
+// unless accumulate.
 func BF16(s *Scratch, c, a, b View, accumulate bool) {
 	if check(c, a, b) {
 		active.bf16(s, c, a, b, into{add: accumulate})
 	}
 }
 
-// BF16Streamed computes c = a·b as BF16 does, for a c that is not read soon: it may be stored past the caches.
+// BF16Streamed computes c = a·b as BF16 does, for a c that is not read soon: it may be stored past
+// the caches.
 func BF16Streamed(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
 		active.bf16(s, c, a, b, into{stream: true})
 	}
 }
 
-// BF16Spans computes c = a·b, or c += a·b if accumulate, the sum over k cut into spans of so many elements: each is summed as if it
-// were alone, and the spans' sums are added up as a balanced binary tree (see tree), and that to c. The last span may be shorter.
+// BF16Spans computes c = a·b, or c += a·b if accumulate, the sum over k cut into spans of so many
+// elements: each is summed as if it were alone, and the spans' sums are added up as a balanced
+// binary tree (see tree), and that to c. The last span may be shorter.
 func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	if check(c, a, b) {
 		active.bf16(s, c, a, b, into{add: accumulate, span: span})
 	}
 }
 
-// BF16ToBF16 computes c = a·b for a BF16 c, rounded once, to nearest even. Shapes and layouts are those of BF16.
+// BF16ToBF16 computes c = a·b for a BF16 c, rounded once, to nearest even. Shapes and layouts are
+// those of BF16.
 func BF16ToBF16(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
 		active.bf16Rounded(s, c, a, b)
@@ -60,12 +64,14 @@ type kernels struct {
 	bf16Rounded func(s *Scratch, c, a, b View)
 	fp32        func(s *Scratch, c, a, b View, m into)
 
-	// scaled puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. If nil: multiplyDecoded.
+	// scaled puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. If
+	// nil: multiplyDecoded.
 	scaled func(s *Scratch, sum, out View, a, b Scaled, m into)
 
-	// packed is the kernels for products whose rows are not few; nil if they are the same. few says whether a product with so many
-	// rows of a is bound by reading b rather than by arithmetic, so that it may be computed in place. It does not ask for the columns:
-	// what else is computed does not change an element's bits.
+	// packed is the kernels for products whose rows are not few; nil if they are the same. few says
+	// whether a product with so many rows of a is bound by reading b rather than by arithmetic, so
+	// that it may be computed in place. It does not ask for the columns: what else is computed does
+	// not change an element's bits.
 	packed *kernels
 	few    func(rows, k int) bool
 
@@ -78,7 +84,8 @@ type kernels struct {
 
 var active = cpu.Choose("matrix products", table)
 
-// AlikeRows is the most rows of a for which the bits of a row of a product do not depend on how many rows there are, whatever k is.
+// AlikeRows is the most rows of a for which the bits of a row of a product do not depend on how
+// many rows there are, whatever k is.
 func AlikeRows() int { return alikeRows }
 
 var alikeRows = active.alikeRows()

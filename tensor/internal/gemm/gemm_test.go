@@ -12,7 +12,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// reference computes in float64 what c becomes and how far from it a sum in FP32 may end: eps/2 of the running sum a step.
+// reference computes in float64 what c becomes and how far from it a sum in FP32 may end: eps/2 of
+// the running sum a step.
 func reference(c []float32, a, b func(i, j int) float64, m, n, k int) (want, bound []float64) {
 	const eps = 1.0 / (1 << 23)
 	for i := range m {

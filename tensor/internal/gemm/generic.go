@@ -1,7 +1,7 @@
 package gemm
 
-// The generic tier: plain Go for any CPU. Operands are packed as FP32 into panels of four rows or columns, so that a tile of
-// four by four has its sums in registers.
+// The generic tier: plain Go for any CPU. Operands are packed as FP32 into panels of four rows or
+// columns, so that a tile of four by four has its sums in registers.
 
 import "unsafe"
 
@@ -81,7 +81,8 @@ func portableProduct(sum, out View, i, j, rows, columns int, a, b []quad, accumu
 	}
 }
 
-// portableSums adds a·b to c, step by step. It is half the tile at a time: amd64 has no more registers.
+// portableSums adds a·b to c, step by step. It is half the tile at a time: amd64 has no more
+// registers.
 func portableSums(c *[portableTile]quad, a, b []quad) {
 	b = b[:len(a)]
 	for half := 0; half < portableTile; half += 2 {
@@ -103,7 +104,8 @@ func portableSums(c *[portableTile]quad, a, b []quad) {
 	}
 }
 
-// packQuads packs rows [i, i+n) of v along its columns; BF16 pairs (k, k+1) change places (see the order of sums).
+// packQuads packs rows [i, i+n) of v along its columns; BF16 pairs (k, k+1) change places
+// (see the order of sums).
 func packQuads[T uint16 | float32](dst []quad, v View, i, n int) {
 	clear(dst)
 	for r := range n {
@@ -118,7 +120,8 @@ func packQuads[T uint16 | float32](dst []quad, v View, i, n int) {
 	}
 }
 
-// swapped is where element k of n goes when the elements of pairs change places; an odd last one stays.
+// swapped is where element k of n goes when the elements of pairs change places; an odd last one
+// stays.
 func swapped(k, n int) int {
 	if k^1 < n {
 		return k ^ 1

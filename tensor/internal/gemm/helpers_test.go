@@ -18,7 +18,8 @@ func eachTier(t *testing.T, f func(t *testing.T, k *kernels)) {
 	cputest.Each(t, table, f)
 }
 
-// matrix is a view with room around it: gap elements between rows (or columns) and at both ends, all holding guard.
+// matrix is a view with room around it: gap elements between rows (or columns) and at both ends,
+// all holding guard.
 type matrix[T uint8 | uint16 | float32] struct {
 	View
 	memory []T

@@ -2,8 +2,8 @@ package gemm
 
 // Products of MXINT8 as integers.
 //
-// Numerics: the products of a block of 32 are added exactly; each such sum is then scaled and added in FP32 by one fused
-// multiply-add, in the order of k.
+// Numerics: the products of a block of 32 are added exactly; each such sum is then scaled and added
+// in FP32 by one fused multiply-add, in the order of k.
 
 import (
 	"sync"
@@ -12,8 +12,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// records is how panels hold blocks of 32 codes: a record for each. Of codes that are neighbours across k, run elements along k are
-// packed before the next panel is.
+// records is how panels hold blocks of 32 codes: a record for each. Of codes that are neighbours
+// across k, run elements along k are packed before the next panel is.
 type records struct {
 	steps, run int      // of a record; elements
 	few        *fewInt8 // for few rows of a; may be nil
@@ -21,15 +21,17 @@ type records struct {
 	pack func(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape)
 }
 
-// fewInt8 is a way to multiply few rows of a, whose products are bound by reading b: it is not packed as a whole. The bits are those of
-// the packed product.
+// fewInt8 is a way to multiply few rows of a, whose products are bound by reading b: it is not
+// packed as a whole. The bits are those of the packed product.
 type fewInt8 struct {
 	takes func(a, b operand, m into) bool
-	// sums computes a·bᵀ, on top of sum if startAtSum, where rows have room for whole tiles. It says whether both could be taken as integers.
+	// sums computes a·bᵀ, on top of sum if startAtSum, where rows have room for whole tiles. It
+	// says whether both could be taken as integers.
 	sums func(s *Scratch, f *family, sum View, a, b operand, startAtSum bool) bool
 }
 
-// multiply is multiplyInt8 for operands that it takes. If these are no integers, it leaves the result alone and returns false.
+// multiply is multiplyInt8 for operands that it takes. If these are no integers, it leaves the
+// result alone and returns false.
 func (w *fewInt8) multiply(s *Scratch, f *family, sum, out View, a, b operand, accumulate bool) bool {
 	stride := f.wholeTiles(b.Rows)
 	target := strided(s.sums.atLeast(4*a.Rows*stride), a.Rows, b.Rows, stride, 1)
@@ -47,7 +49,8 @@ func (w *fewInt8) multiply(s *Scratch, f *family, sum, out View, a, b operand, a
 	return true
 }
 
-// int8Lookup has the range of scales for which a sum can be scaled without leaving the normal numbers.
+// int8Lookup has the range of scales for which a sum can be scaled without leaving the normal
+// numbers.
 var int8Lookup = sync.OnceValue(func() *lookup { return &lookup{minScale: 40, maxScale: 220, magnitude: 0xff, element: format.INT8} })
 
 // int8Operands says whether a and b can be packed in records: whole blocks of MXINT8.
@@ -62,7 +65,8 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 	return operand{a.Codes, a.Scales, l}, operand{b.Codes, b.Scales, l}, true
 }
 
-// multiplyInt8 gives slow only the rows and columns that need it: the bits of an element must not depend on its neighbours.
+// multiplyInt8 gives slow only the rows and columns that need it: the bits of an element must not
+// depend on its neighbours.
 func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, m into, slow slowWay) {
 	few := f.packing.records.few
 	switch {

@@ -2,7 +2,8 @@
 
 package gemm
 
-// MXINT8 on VPDPBUSD, which multiplies unsigned by signed bytes: rows of a are packed with 128 added, which sums of b make good.
+// MXINT8 on VPDPBUSD, which multiplies unsigned by signed bytes: rows of a are packed with 128
+// added, which sums of b make good.
 
 import (
 	"unsafe"
@@ -28,7 +29,8 @@ const (
 // recordRun is a run of records of bytes: a page for each step.
 const recordRun = 512
 
-// records packs the rows of o that fit into one panel. It is not inlined for the sake of preemption, as family.column.
+// records packs the rows of o that fit into one panel. It is not inlined for the sake of
+// preemption, as family.column.
 //
 //go:noinline
 func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
@@ -70,7 +72,8 @@ func (s *Scratch) recordScales(dst unsafe.Pointer, scales View, shape panelShape
 	s.packScales(unsafe.Add(dst, 4*first*shape.width), scales, 4*recordSteps*shape.width, less)
 }
 
-// packScales stores scales, less less, as FP32 numbers, those of a block record bytes behind those of the block before.
+// packScales stores scales, less less, as FP32 numbers, those of a block record bytes behind those
+// of the block before.
 func (s *Scratch) packScales(dst unsafe.Pointer, scales View, record, less int) {
 	for i := 0; i < scales.Rows; i += 16 {
 		to, from, lanes := unsafe.Add(dst, 4*i), scales.slice(1, i, 0, 1, 1).Ptr, 1<<min(16, scales.Rows-i)-1

@@ -59,7 +59,8 @@ func (s *Scratch) directInt8(_ *family, sum View, a, b operand, startAtSum bool)
 	return s.calls.decoding.exact(b)
 }
 
-// lastColumns is the group of columns that ends a product in which done columns are done, and a mask of those that are not.
+// lastColumns is the group of columns that ends a product in which done columns are done, and a
+// mask of those that are not.
 func lastColumns(columns, done int) (j, mask int) {
 	j = columns - directInt8Columns
 	return j, 1<<directInt8Columns - 1<<(done-j)
@@ -113,7 +114,8 @@ func callDirectAlong(t *tile, rows int, scales unsafe.Pointer, ahead int) {
 	directInt8Along[rows](t, scales, ahead)
 }
 
-// callDirectAcross multiplies groups of columns from column j on. It is not inlined for the sake of preemption, as family.column.
+// callDirectAcross multiplies groups of columns from column j on. It is not inlined for the sake of
+// preemption, as family.column.
 //
 //go:noinline
 func (s *Scratch) callDirectAcross(sum View, b operand, j, groups int) {

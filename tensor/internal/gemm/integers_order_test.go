@@ -1,6 +1,7 @@
 package gemm
 
-// The order of summation of products of integers, in plain Go: of bytes, of words, of tiles, with few rows or many.
+// The order of summation of products of integers, in plain Go: of bytes, of words, of tiles, with
+// few rows or many.
 
 import (
 	"math"
@@ -8,8 +9,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// blockSums adds row i of a times row j of b to c: block after block, the exact sum of products, which is scaled and added with
-// one rounding.
+// blockSums adds row i of a times row j of b to c: block after block, the exact sum of products,
+// which is scaled and added with one rounding.
 func blockSums(a, b Scaled, i, j int, c float32) float32 {
 	for block := range a.Scales.Cols {
 		sum := 0

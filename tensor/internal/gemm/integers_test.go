@@ -1,6 +1,7 @@
 package gemm
 
-// MXINT8: whole blocks as integers, held against their definition; ragged ones, which are decoded, against the plain way.
+// MXINT8: whole blocks as integers, held against their definition; ragged ones, which are decoded,
+// against the plain way.
 
 import (
 	"fmt"
@@ -171,7 +172,8 @@ func TestInt8ZeroBlocks(t *testing.T) {
 	}
 }
 
-// What is not whole blocks of MXINT8 in both operands has the bits of the plain way, whatever the layouts.
+// What is not whole blocks of MXINT8 in both operands has the bits of the plain way, whatever the
+// layouts.
 func TestDecodedInt8EqualsPlain(t *testing.T) {
 	pairs := [][2]*format.Element{{format.INT8, format.INT8}, {format.INT8, format.E4M3}, {format.E5M2, format.INT8}}
 	for i, sh := range []struct{ m, n, k int }{

@@ -18,8 +18,9 @@ var int8AMX = family{
 // tileRoom is the bytes of the integers of the blocks that are under way.
 const tileRoom = 4 * 16 * 64
 
-// configureInt8 configures tiles 0 and 1 for integers, 2 and 3 for rows of a, 4 and 5 for columns of b, of two blocks in turns: for whole
-// row panels, or the only one, and for what is left after whole ones.
+// configureInt8 configures tiles 0 and 1 for integers, 2 and 3 for rows of a, 4 and 5 for columns
+// of b, of two blocks in turns: for whole row panels, or the only one, and for what is left after
+// whole ones.
 func (t *tile) configureInt8() {
 	t.config[0].setInt8(min(t.count, tileRows))
 	t.config[1].setInt8(max(t.count%tileRows, 1))

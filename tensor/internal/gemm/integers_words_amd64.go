@@ -2,8 +2,10 @@
 
 package gemm
 
-// MXINT8 on AVX2, which multiplies pairs of 16-bit words and adds the two products. VPMADDUBSW would take bytes, but its sums saturate.
-// The bits are those of VPDPBUSD (integers_bytes_amd64.go): a sum of products is exact either way, and is scaled and added in the same order.
+// MXINT8 on AVX2, which multiplies pairs of 16-bit words and adds the two products. VPMADDUBSW
+// would take bytes, but its sums saturate. The bits are those of VPDPBUSD
+// (integers_bytes_amd64.go): a sum of products is exact either way, and is scaled and added in the
+// same order.
 
 import (
 	"unsafe"
@@ -26,8 +28,9 @@ const wordRun = 128
 
 var wordRecords = records{steps: wordSteps, run: wordRun, few: &fewWords, pack: (*Scratch).words}
 
-// fewWords takes a b of which codes are contiguous along k (for neighbours across: acrossWords). It packs a column panel for a run along k
-// and multiplies it right then, while the first level of cache holds it: words take longer to write and to read again than the products take.
+// fewWords takes a b of which codes are contiguous along k (for neighbours across: acrossWords). It
+// packs a column panel for a run along k and multiplies it right then, while the first level of
+// cache holds it: words take longer to write and to read again than the products take.
 var fewWords = fewInt8{
 	takes: func(a, b operand, m into) bool {
 		return !m.add && a.Rows <= fewWordRows && b.Rows >= acrossColumns && b.rowMajor() && b.scales.rowMajor()
@@ -79,8 +82,8 @@ var wordsAcross = [17]func(dst, src unsafe.Pointer, stride int, scales unsafe.Po
 	16: wordsAcross16AVX2,
 }
 
-// words packs a panel, record after record: a store's surplus lanes may fall on the next step. It is not inlined for the sake of
-// preemption, as family.column.
+// words packs a panel, record after record: a store's surplus lanes may fall on the next step. It
+// is not inlined for the sake of preemption, as family.column.
 //
 //go:noinline
 func (s *Scratch) words(dst unsafe.Pointer, o operand, shape panelShape) {
@@ -110,7 +113,8 @@ func wordLanes(rows int) int {
 	return 8
 }
 
-// wordScales returns the scales of rows as FP32, 32 for each block, those of columns with the 1/64 of both operands.
+// wordScales returns the scales of rows as FP32, 32 for each block, those of columns with the 1/64
+// of both operands.
 func (s *Scratch) wordScales(scales View, rows int, columns bool) unsafe.Pointer {
 	less := 0
 	if columns {

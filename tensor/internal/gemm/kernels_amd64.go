@@ -76,8 +76,8 @@ var table = func() cpu.Table[*kernels] {
 	return t
 }()
 
-// few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up with reading, if sums are so long
-// that adding up the vectors of each is little work.
+// few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up
+// with reading, if sums are so long that adding up the vectors of each is little work.
 func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
 
 // upTo is kernels.few where packing b, up to so many rows, costs more than what it saves.

@@ -159,7 +159,8 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 	})
 }
 
-// The collector stops a goroutine that does nothing but multiply: if it could not, the work would go on for ever.
+// The collector stops a goroutine that does nothing but multiply: if it could not, the work would
+// go on for ever.
 func TestCollectionsCompleteDuringProducts(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	eachTier(t, func(t *testing.T, ks *kernels) {

@@ -1,7 +1,8 @@
 package gemm
 
-// The blocked product: pack a block of b and a block of a, then let the microkernel run over their panels. A packed panel holds
-// all of k, so that cutting k into runs is only a matter of loop bounds.
+// The blocked product: pack a block of b and a block of a, then let the microkernel run over their
+// panels. A packed panel holds all of k, so that cutting k into runs is only a matter of loop
+// bounds.
 
 import (
 	"unsafe"
@@ -10,15 +11,17 @@ import (
 )
 
 const (
-	// runSteps is the usual number of steps between a load and a store of the sums: a column panel has 64 KB, which L2 feeds
-	// fast enough, since it is read once a row panel.
+	// runSteps is the usual number of steps between a load and a store of the sums: a column panel
+	// has 64 KB, which L2 feeds fast enough, since it is read once a row panel.
 	runSteps = 512
-	// blockRows bounds a block of a: one run of it takes 384 KB of L2, and a microkernel call over it 25 to 60 µs.
+	// blockRows bounds a block of a: one run of it takes 384 KB of L2, and a microkernel call over
+	// it 25 to 60 µs.
 	blockRows = 192
 	// blockColumns bounds a block of b, and with blockRows the sums kept in scratch.
 	blockColumns = 1024
-	// blockBytes bounds a packed block of either, unless a single panel is larger. Tiles, which are so fast that a block of sums is best
-	// left alone until it is complete, take longer panels and so larger blocks.
+	// blockBytes bounds a packed block of either, unless a single panel is larger. Tiles, which are
+	// so fast that a block of sums is best left alone until it is complete, take longer panels and
+	// so larger blocks.
 	blockBytes      = 2 << 20
 	tilesBlockBytes = 4 << 20
 )
@@ -47,8 +50,8 @@ type product struct {
 	adds, addStride int // as of tile
 }
 
-// multiply puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. Blocks of codes that do not decode
-// exactly are left to inexact, which may use s.
+// multiply puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. Blocks
+// of codes that do not decode exactly are left to inexact, which may use s.
 func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	if m.span%f.packing.unit() != 0 && m.span < a.Cols {
 		f.multiplySpans(s, sum, a, b, m)
@@ -122,8 +125,8 @@ func (f *family) streams(p *product) bool {
 	return can
 }
 
-// sums adds up all runs of steps in p.sum, by way of scratch if they are several: there sums lie so close that the second-level cache
-// holds them from run to run.
+// sums adds up all runs of steps in p.sum, by way of scratch if they are several: there sums lie so
+// close that the second-level cache holds them from run to run.
 func (f *family) sums(s *Scratch, p *product, accumulate bool) {
 	if p.steps <= f.runSteps {
 		f.run(s, p, 0, p.steps, accumulate, false)
@@ -151,7 +154,8 @@ func (f *family) wholeTiles(columns int) int {
 	return (columns + f.columns - 1) / f.columns * f.columns
 }
 
-// kept is a view of whole tiles as the microkernel keeps to a result's columns, if it can: if not, there is room and no edge.
+// kept is a view of whole tiles as the microkernel keeps to a result's columns, if it can: if not,
+// there is room and no edge.
 func (f *family) kept(tiles, result View) View {
 	if f.masked {
 		tiles.Cols = result.Cols
@@ -159,7 +163,8 @@ func (f *family) kept(tiles, result View) View {
 	return tiles
 }
 
-// rounded adds up all runs of steps in scratch, if they are several or the microkernel cannot round, and ends in p.out.
+// rounded adds up all runs of steps in scratch, if they are several or the microkernel cannot
+// round, and ends in p.out.
 func (f *family) rounded(s *Scratch, p *product) {
 	rounds := f.rounds
 	if f.stackRounded != nil && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
@@ -209,7 +214,8 @@ func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool)
 	}
 }
 
-// edge multiplies the last column panel, n columns wide, for a microkernel that writes whole tiles: in scratch.
+// edge multiplies the last column panel, n columns wide, for a microkernel that writes whole tiles:
+// in scratch.
 func (f *family) edge(s *Scratch, p *product, k, n int) {
 	t, stride := &s.calls.tile, 4*f.columns
 	part := strided(t.sum, p.sum.Rows, n, p.sum.RowStride, 1)
@@ -222,8 +228,8 @@ func (f *family) edge(s *Scratch, p *product, k, n int) {
 	copyRows(part, whole)
 }
 
-// column multiplies all row panels with one column panel. Assembly cannot be preempted: this function can, because it has
-// a frame and hence a stack check, so it must not be inlined.
+// column multiplies all row panels with one column panel. Assembly cannot be preempted: this
+// function can, because it has a frame and hence a stack check, so it must not be inlined.
 //
 //go:noinline
 func (f *family) column(t *tile, p *product, k int) {
@@ -254,7 +260,8 @@ func (f *family) column(t *tile, p *product, k int) {
 	f.tiles[short](t)
 }
 
-// evenly cuts n into near-equal parts of at most limit, and rounds their size up to a multiple of unit if limit allows it.
+// evenly cuts n into near-equal parts of at most limit, and rounds their size up to a multiple of
+// unit if limit allows it.
 func evenly(n, limit, unit int) int {
 	parts := (n + limit - 1) / limit
 	size := (n + parts - 1) / parts

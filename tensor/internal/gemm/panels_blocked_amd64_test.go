@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Blocks of a that are kept for further blocks of b give what they give for a single one, also after columns that do not decode
-// exactly, whose products use the same scratch memory.
+// Blocks of a that are kept for further blocks of b give what they give for a single one, also
+// after columns that do not decode exactly, whose products use the same scratch memory.
 func TestKeptBlocks(t *testing.T) {
 	const k, n = 33024, 70 // columns come in blocks of 32
 	r := rand.New(rand.NewPCG(11, 12))

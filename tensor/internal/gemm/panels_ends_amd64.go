@@ -2,8 +2,8 @@
 
 package gemm
 
-// Packing for AVX2, which has no masks for 16-bit words: assembly for whole vectors, plain Go for the ends.
-// Steps are written in order: a store's surplus lanes may fall on the next step.
+// Packing for AVX2, which has no masks for 16-bit words: assembly for whole vectors, plain Go for
+// the ends. Steps are written in order: a store's surplus lanes may fall on the next step.
 
 import (
 	"math/bits"

@@ -1,14 +1,16 @@
 package gemm
 
-// The orders of summation of products by way of panels, in plain Go. Products across and turned ones have them, too.
+// The orders of summation of products by way of panels, in plain Go. Products across and turned
+// ones have them, too.
 
 import (
 	"math/rand/v2"
 	"testing"
 )
 
-// chain adds row i of a times column j of b to sum, BF16, as panels do: of each pair (k, k+1) the second first. The product of two
-// BF16 numbers is exact in FP32, so that a multiplication and an addition round as a fused multiply-add does.
+// chain adds row i of a times column j of b to sum, BF16, as panels do: of each pair (k, k+1) the
+// second first. The product of two BF16 numbers is exact in FP32, so that a multiplication and an
+// addition round as a fused multiply-add does.
 func chain(a, b View, i, j int, sum float32) float32 {
 	term := func(k int) float32 { return wideBF16(*at[uint16](a, i, k)) * wideBF16(*at[uint16](b, k, j)) }
 	k := 0
@@ -22,8 +24,8 @@ func chain(a, b View, i, j int, sum float32) float32 {
 	return sum
 }
 
-// tileChains is chain in the order of AMX: of every 32 elements of k one chain takes the even ones and one the odd ones, each
-// from zero, and their sum is added.
+// tileChains is chain in the order of AMX: of every 32 elements of k one chain takes the even ones
+// and one the odd ones, each from zero, and their sum is added.
 func tileChains(a, b View, i, j int, sum float32) float32 {
 	for k := 0; k < a.Cols; k += 32 {
 		var chains [2]float32
@@ -43,7 +45,8 @@ func chainFP32(a, b View, i, j int, sum float32) float32 {
 	return sum
 }
 
-// order is the order in which a tier sums a BF16 product of these operands, whose element (i, j) it returns on top of c.
+// order is the order in which a tier sums a BF16 product of these operands, whose element (i, j) it
+// returns on top of c.
 func (ks *kernels) order(a, b View, i, j int, c float32) float32 {
 	inPlace := a.Cols > 0 && a.rowMajor() && b.transposed().rowMajor()
 	if ks.packed != nil && ks.few(a.Rows, a.Cols) && inPlace {

@@ -1,8 +1,9 @@
 package gemm
 
-// Packing: panels hold, step after step of k, one dword for each of their rows (of a) or columns (of b). A dword is an FP32
-// number or a pair of BF16; where the microkernel has no BF16 instruction, each pair of BF16 becomes two steps of FP32, the
-// second element first. An odd last element is paired with 0.
+// Packing: panels hold, step after step of k, one dword for each of their rows (of a) or columns
+// (of b). A dword is an FP32 number or a pair of BF16; where the microkernel has no BF16
+// instruction, each pair of BF16 becomes two steps of FP32, the second element first. An odd last
+// element is paired with 0.
 
 import (
 	"unsafe"
@@ -22,11 +23,12 @@ type packing struct {
 // packer is how rows get into a panel.
 type packer struct {
 	group int // rows that along packs at once
-	// along packs up to group rows that are contiguous along k. Row i begins at src + offsets[i] and has words 16-bit words;
-	// tail has a bit for each of the last words%32. Steps are step bytes apart. What lies ahead bytes behind src is packed next, if there is more.
+	// along packs up to group rows that are contiguous along k. Row i begins at src + offsets[i]
+	// and has words 16-bit words; tail has a bit for each of the last words%32. Steps are step
+	// bytes apart. What lies ahead bytes behind src is packed next, if there is more.
 	along func(dst, src unsafe.Pointer, offsets *[16]int, words, tail, step, ahead int)
-	// across packs a whole panel of rows that are neighbours in memory, with stride bytes along k. Bit i of lanes says that row i
-	// exists.
+	// across packs a whole panel of rows that are neighbours in memory, with stride bytes along k.
+	// Bit i of lanes says that row i exists.
 	across func(dst, src unsafe.Pointer, stride, k, step, lanes int)
 }
 
@@ -58,7 +60,8 @@ func (p *packing) unit() int {
 	return 2
 }
 
-// columnPanels packs b, given by its columns, into panels of width columns, the last of which may be partly filled.
+// columnPanels packs b, given by its columns, into panels of width columns, the last of which may
+// be partly filled.
 func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) unsafe.Pointer {
 	steps := p.steps(b.Cols)
 	panels := (b.Rows + width - 1) / width
@@ -68,8 +71,8 @@ func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) uns
 	return ptr
 }
 
-// rowPanels is a block of a, packed unless plain: tall panels of rows rows each, then short panels of one row less. For tiles, all
-// panels are tall, and the last one may be partly filled.
+// rowPanels is a block of a, packed unless plain: tall panels of rows rows each, then short panels
+// of one row less. For tiles, all panels are tall, and the last one may be partly filled.
 type rowPanels struct {
 	ptr                     unsafe.Pointer
 	rows, tall, short       int
@@ -78,7 +81,8 @@ type rowPanels struct {
 	plain                   bool // rows are not packed: pairs of k follow each other
 }
 
-// step is the bytes from a step to the next in a panel of rows rows. A panel for tiles must consist of whole tiles.
+// step is the bytes from a step to the next in a panel of rows rows. A panel for tiles must consist
+// of whole tiles.
 func (r *rowPanels) step(rows int) int {
 	if r.plain {
 		return 4
@@ -86,8 +90,8 @@ func (r *rowPanels) step(rows int) int {
 	return 4 * rows
 }
 
-// panelsInPlace returns the rows of a as panels for tiles where they lie, if tiles can be read there: whole ones, without crossing
-// cache lines.
+// panelsInPlace returns the rows of a as panels for tiles where they lie, if tiles can be read
+// there: whole ones, without crossing cache lines.
 func (p *packing) panelsInPlace(a operand, height int) (r rowPanels, ok bool) {
 	stride := a.RowStride * p.elem
 	if !p.tiles || p.records != nil || a.lookup != nil || !a.rowMajor() || a.Cols%tileElements != 0 || (int(uintptr(a.Ptr))|stride)%line != 0 {
@@ -107,7 +111,8 @@ func (p *packing) panelsDecoded(s *Scratch, to *buffer, a operand, height int) r
 	return rowPanels{ptr: ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, plain: true}
 }
 
-// rowPanels packs a into panels of near-equal height, at most height, which it puts into to, unless they can stay where they are.
+// rowPanels packs a into panels of near-equal height, at most height, which it puts into to, unless
+// they can stay where they are.
 func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPanels {
 	if r, ok := p.panelsInPlace(a, height); ok {
 		return r
@@ -137,8 +142,8 @@ func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPa
 
 func (r *rowPanels) shortPtr() unsafe.Pointer { return unsafe.Add(r.ptr, r.tall*r.tallStride) }
 
-// panelShape is how many rows a panel takes, the distance of its steps in dwords, that of panels in bytes, whether the rows are
-// columns of b, and what packs them.
+// panelShape is how many rows a panel takes, the distance of its steps in dwords, that of panels in
+// bytes, whether the rows are columns of b, and what packs them.
 type panelShape struct {
 	height, width, stride int
 	columns               bool
@@ -146,7 +151,8 @@ type panelShape struct {
 	*packer
 }
 
-// panels packs the rows of o; codes take the way by decoded chunks, which the first cache levels hold.
+// panels packs the rows of o; codes take the way by decoded chunks, which the first cache levels
+// hold.
 func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape) {
 	if o.lookup == nil {
 		p.stack(s, dst, o.View, shape)
@@ -174,8 +180,8 @@ func (p *packing) stack(s *Scratch, dst unsafe.Pointer, v View, shape panelShape
 	}
 }
 
-// panel packs the rows of v at a distance of width dwords from step to step. It is not inlined for the sake of preemption, as
-// family.column.
+// panel packs the rows of v at a distance of width dwords from step to step. It is not inlined for
+// the sake of preemption, as family.column.
 //
 //go:noinline
 func (p *packing) panel(s *Scratch, dst unsafe.Pointer, v View, width int, by *packer) {

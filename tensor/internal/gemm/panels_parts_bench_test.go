@@ -14,8 +14,9 @@ import (
 
 // The parts of a BF16 product on their own, which say what the whole one loses where.
 
-// BenchmarkTile is the microkernel over 132 rows, at column panels that follow each other in memory. share is of the peak in turns with it:
-// what is lost between tiles shows with few steps, what L2 and L3 lose with many columns.
+// BenchmarkTile is the microkernel over 132 rows, at column panels that follow each other in
+// memory. share is of the peak in turns with it: what is lost between tiles shows with few steps,
+// what L2 and L3 lose with many columns.
 func BenchmarkTile(b *testing.B) {
 	const panels = 11
 	f := &bf16AVX512
@@ -47,7 +48,8 @@ func BenchmarkTile(b *testing.B) {
 	}
 }
 
-// BenchmarkPack packs rows along k for the columns of a product, in L2 and from memory. GB/s is what is read.
+// BenchmarkPack packs rows along k for the columns of a product, in L2 and from memory. GB/s is
+// what is read.
 func BenchmarkPack(b *testing.B) {
 	const k = 7168
 	f := &bf16AVX512

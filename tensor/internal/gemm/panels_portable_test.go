@@ -1,6 +1,7 @@
 package gemm
 
-// The loops around microkernels, which know no architecture, with a microkernel and packers in plain Go.
+// The loops around microkernels, which know no architecture, with a microkernel and packers in
+// plain Go.
 
 import (
 	"math/bits"
@@ -62,7 +63,8 @@ func plainAcross(dst, src unsafe.Pointer, stride, k, step, lanes int) {
 	}
 }
 
-// Any microkernel gives the order of panels, on any architecture: sums, sums on top of others, rounded ones and spans.
+// Any microkernel gives the order of panels, on any architecture: sums, sums on top of others,
+// rounded ones and spans.
 func TestPanelsAreNeutral(t *testing.T) {
 	var s Scratch
 	f := &plainFamily

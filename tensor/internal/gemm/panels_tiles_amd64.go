@@ -4,8 +4,9 @@ package gemm
 
 // Products on AMX, the tile registers of Intel's CPUs from Sapphire Rapids on.
 //
-// Order of summation (Intel SDM, TDPBF16PS): for every 32 elements of k, one chain of fused multiply-adds takes the even ones and
-// one the odd ones, each from zero; then their sum is added to the element. Subnormals are read as zero and flushed.
+// Order of summation (Intel SDM, TDPBF16PS): for every 32 elements of k, one chain of fused
+// multiply-adds takes the even ones and one the odd ones, each from zero; then their sum is added
+// to the element. Subnormals are read as zero and flushed.
 
 import (
 	"encoding/binary"
@@ -25,7 +26,8 @@ var bf16AMX = family{
 // configureBF16 configures the tiles for the rows that two panels at a time leave.
 func (t *tile) configureBF16() { t.config[0].setBF16(t.count % (2 * tileRows)) }
 
-// configureAcross configures the tiles for products across, of one or two row panels of rows rows in all.
+// configureAcross configures the tiles for products across, of one or two row panels of rows rows
+// in all.
 func (t *tile) configureAcross(panels, rows int) {
 	if panels == 1 {
 		t.config[0].setRow(rows)
@@ -41,7 +43,8 @@ func (c *tileConfig) setBF16(rows int) {
 	c.set([8]int{first, first, second, second, first, second, tileSteps, tileSteps})
 }
 
-// setRow configures the tiles for one panel of rows (1 to 16) rows of a and four column panels of 16 columns, which share tiles 5 to 7.
+// setRow configures the tiles for one panel of rows (1 to 16) rows of a and four column panels of
+// 16 columns, which share tiles 5 to 7.
 func (c *tileConfig) setRow(rows int) {
 	c.set([8]int{rows, rows, rows, rows, rows, tileSteps, tileSteps, tileSteps})
 }
@@ -68,7 +71,8 @@ var tileOffsets = func() (o [16]int) {
 	return o
 }()
 
-// tilesAcross packs rows of a that are neighbours in memory. What does not fill a tile becomes steps first, which are then turned.
+// tilesAcross packs rows of a that are neighbours in memory. What does not fill a tile becomes
+// steps first, which are then turned.
 func tilesAcross(dst, src unsafe.Pointer, stride, k, _, lanes int) {
 	whole := k / tileElements
 	if whole > 0 {

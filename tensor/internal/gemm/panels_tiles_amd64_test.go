@@ -18,7 +18,8 @@ func needsAMX(t *testing.T) {
 	cputest.Need(t, cpu.AMX)
 }
 
-// Row panels for tiles by the definition: for every 32 of k, those of each row side by side, and zeros where there is nothing.
+// Row panels for tiles by the definition: for every 32 of k, those of each row side by side, and
+// zeros where there is nothing.
 func TestTilesAcross(t *testing.T) {
 	cputest.Need(t, cpu.AVX512BF16)
 	r := rand.New(rand.NewPCG(13, 14))
@@ -47,7 +48,8 @@ func TestTilesAcross(t *testing.T) {
 	}
 }
 
-// Rows of a that lie so that tiles can be read where they are give the bits of the same rows packed, and nothing beside them is read.
+// Rows of a that lie so that tiles can be read where they are give the bits of the same rows
+// packed, and nothing beside them is read.
 func TestTilesInPlace(t *testing.T) {
 	needsAMX(t)
 	ks := table[cpu.AMX]

@@ -4,8 +4,8 @@ package gemm
 
 import "time"
 
-// PeakBF16 returns the FLOP rate (FLOP/s) of one core in a register-only loop of this tier's BF16 instruction, measured over
-// about d.
+// PeakBF16 returns the FLOP rate (FLOP/s) of one core in a register-only loop of this tier's BF16
+// instruction, measured over about d.
 func PeakBF16(d time.Duration) float64 { return rate(active.peakBF16, d) }
 
 // PeakFP32 is PeakBF16 for FP32.

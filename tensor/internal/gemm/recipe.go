@@ -8,7 +8,8 @@ import "spmoe/tensor/format"
 type recipe struct {
 	bf16, fp32 *family
 
-	// direct gives the kernels for few rows of a and a b that is read in place. few says when rows are few.
+	// direct gives the kernels for few rows of a and a b that is read in place. few says when rows
+	// are few.
 	few    func(rows, k int) bool
 	direct func(b operand) *directFamily
 
@@ -49,7 +50,8 @@ func (ks *kernels) bf16By(multiply func(s *Scratch, sum, out View, a, b operand,
 	}
 }
 
-// multiply computes a BF16 product: directly if rows are few and both operands lie along k, by way of panels otherwise.
+// multiply computes a BF16 product: directly if rows are few and both operands lie along k, by way
+// of panels otherwise.
 func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	if r.few(a.Rows, m.length(a.Cols)) && a.direct(b) {
 		r.direct(b).multiply(s, sum, out, a, b, m, inexact)
@@ -74,10 +76,12 @@ func (r *recipe) asIntegers(a, b Scaled) (x, y operand, ok bool) {
 	return x, y, ok && r.integers != nil
 }
 
-// decodable says whether the assembly can decode a and b on the way into panels or, with few rows of a, on that to the kernels.
+// decodable says whether the assembly can decode a and b on the way into panels or, with few rows
+// of a, on that to the kernels.
 //
-// Few rows are added up as in a direct product wherever MXINT8 is involved, whatever the layouts. What has no direct kernel is
-// therefore not decodable then: operands that cannot be read in place, and a b of MXINT8 for kernels that decode in registers.
+// Few rows are added up as in a direct product wherever MXINT8 is involved, whatever the layouts.
+// What has no direct kernel is therefore not decodable then: operands that cannot be read in place,
+// and a b of MXINT8 for kernels that decode in registers.
 func (r *recipe) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 	x, y, ok = r.decoders.both(a, b)
 	if few && (a.Element == format.INT8 || b.Element == format.INT8) {

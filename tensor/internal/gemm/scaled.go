@@ -1,10 +1,12 @@
 package gemm
 
-// Products of block-scaled operands: 8-bit codes with one power-of-two scale for every MXBlock of them along k.
+// Products of block-scaled operands: 8-bit codes with one power-of-two scale for every MXBlock of
+// them along k.
 //
-// A code has at most 8 significant bits, so that with its scale it is a BF16 number as long as the exponent fits: the product is
-// then that of two BF16 matrices, bit for bit. What does not fit is multiplied in FP32, in the order of BF16, or in float64
-// (scaled_wide.go). MXINT8 of whole blocks may be multiplied as integers.
+// A code has at most 8 significant bits, so that with its scale it is a BF16 number as long as the
+// exponent fits: the product is then that of two BF16 matrices, bit for bit. What does not fit is
+// multiplied in FP32, in the order of BF16, or in float64 (scaled_wide.go). MXINT8 of whole blocks
+// may be multiplied as integers.
 
 import (
 	"fmt"
@@ -12,8 +14,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Scaled is a matrix [rows, K] of codes with scales [rows, ceil(K/32)], both bytes: element (i, k) is
-// decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN where the scale is 255.
+// Scaled is a matrix [rows, K] of codes with scales [rows, ceil(K/32)], both bytes: element (i, k)
+// is decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN where the scale is 255.
 type Scaled struct {
 	Codes, Scales View
 	Element       *format.Element
@@ -42,7 +44,8 @@ func MX(s *Scratch, c View, a, b Scaled, accumulate bool) {
 	}
 }
 
-// MXStreamed computes c = a·bᵀ as MX does, for a c that is not read soon: it may be stored past the caches.
+// MXStreamed computes c = a·bᵀ as MX does, for a c that is not read soon: it may be stored past the
+// caches.
 func MXStreamed(s *Scratch, c View, a, b Scaled) {
 	if checkScaled(c, a, b) {
 		active.mx(s, c, View{}, a, b, into{stream: true})
@@ -56,7 +59,8 @@ func MXSpans(s *Scratch, c View, a, b Scaled, span int, accumulate bool) {
 	}
 }
 
-// MXToBF16 computes c = a·bᵀ for a BF16 c, rounded once, to nearest even. Shapes and layouts are those of MX.
+// MXToBF16 computes c = a·bᵀ for a BF16 c, rounded once, to nearest even. Shapes and layouts are
+// those of MX.
 func MXToBF16(s *Scratch, c View, a, b Scaled) {
 	if checkScaled(c, a, b) {
 		active.mx(s, View{}, c, a, b, into{})

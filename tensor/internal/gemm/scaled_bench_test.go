@@ -15,7 +15,8 @@ import (
 	"spmoe/tensor/internal/pages"
 )
 
-// Shapes of products with quantised operands. The weights of streamed ones rotate over more memory than any cache holds.
+// Shapes of products with quantised operands. The weights of streamed ones rotate over more memory
+// than any cache holds.
 var scaledShapes = []struct {
 	m, n, k  int
 	aT, bT   bool // contiguous across k: bT is a data gradient, both a weight gradient
@@ -40,8 +41,8 @@ var scaledShapes = []struct {
 // rotation is how many bytes of codes are streamed: too many for any cache.
 var rotation = max(160<<20, 2*cpuid.CPU.Cache.L3)
 
-// BenchmarkMX runs the peak loop, the BF16 product and the block-scaled one in turns and reports medians: GFLOP/s, the share of the
-// peak and the ratio to BF16.
+// BenchmarkMX runs the peak loop, the BF16 product and the block-scaled one in turns and reports
+// medians: GFLOP/s, the share of the peak and the ratio to BF16.
 func BenchmarkMX(b *testing.B) {
 	for _, f := range []*format.Element{format.E4M3, format.INT8} {
 		for _, sh := range scaledShapes {

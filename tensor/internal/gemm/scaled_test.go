@@ -28,8 +28,8 @@ func newScaled(f *format.Element, rows, k int, codesT, scalesT bool, code, scale
 	return scaledMatrix{Scaled{codes.View, scales.View, f}, codes, scales}
 }
 
-// finite draws codes of f that are numbers. Zeros and subnormal numbers, which some kernels take apart, are one in 300, so that there are
-// many rows and steps with and without them.
+// finite draws codes of f that are numbers. Zeros and subnormal numbers, which some kernels take
+// apart, are one in 300, so that there are many rows and steps with and without them.
 func finite(r *rand.Rand, f *format.Element) func() uint8 {
 	return func() uint8 {
 		for {
@@ -149,8 +149,9 @@ func TestScaledAgainstFloat64(t *testing.T) {
 	})
 }
 
-// Every number of few rows meets weights, fewer than a kernel takes at once, of one block and of several runs, both along k or across; then
-// weights with a code or a scale that some kernels leave to others.
+// Every number of few rows meets weights, fewer than a kernel takes at once, of one block and of
+// several runs, both along k or across; then weights with a code or a scale that some kernels leave
+// to others.
 func TestFewRowsEqualBF16(t *testing.T) {
 	for _, sh := range []struct{ n, k int }{{1, 32}, {5, 64}, {75, 544}, {20, 1056}} {
 		for m := 1; m <= 17; m++ {
@@ -184,7 +185,8 @@ func TestFewRowsEqualBF16(t *testing.T) {
 	}
 }
 
-// checkEqualsBF16 compares a·bᵀ with the product of their elements in the same layouts, on every tier.
+// checkEqualsBF16 compares a·bᵀ with the product of their elements in the same layouts, on every
+// tier.
 func checkEqualsBF16(t *testing.T, a, b scaledMatrix, aT, bT bool) {
 	t.Helper()
 	var s Scratch
@@ -199,7 +201,8 @@ func checkEqualsBF16(t *testing.T, a, b scaledMatrix, aT, bT bool) {
 	})
 }
 
-// Each tier gives the bits that it gives for operands decoded to BF16, unless it multiplies integers.
+// Each tier gives the bits that it gives for operands decoded to BF16, unless it multiplies
+// integers.
 func TestScaledEqualsBF16(t *testing.T) {
 	var s Scratch
 	eachScaled(t, func(t *testing.T, m, n int, a, b scaledMatrix, r *rand.Rand) {
@@ -229,7 +232,8 @@ func TestScaledEqualsBF16(t *testing.T) {
 	})
 }
 
-// Every code is exact under every scale: a is a unit matrix, all of it or few rows at a time, so that c holds the values themselves.
+// Every code is exact under every scale: a is a unit matrix, all of it or few rows at a time, so
+// that c holds the values themselves.
 func TestEveryCodeAndScale(t *testing.T) {
 	one := map[*format.Element]uint8{format.E4M3: 0x38, format.E5M2: 0x3c, format.INT8: 0x40}
 	for l := range 8 {
@@ -273,7 +277,8 @@ func TestEveryCodeAndScale(t *testing.T) {
 	}
 }
 
-// What is not a number, or does not fit, in one row of either operand shows in that row or column only.
+// What is not a number, or does not fit, in one row of either operand shows in that row or column
+// only.
 func TestSpecialRows(t *testing.T) {
 	const n, k = 70, 96
 	changes := []struct {
@@ -329,7 +334,8 @@ func TestSpecialRows(t *testing.T) {
 	}
 }
 
-// Elements have the same bits whatever other columns stand beside them, also when those take the slow way.
+// Elements have the same bits whatever other columns stand beside them, also when those take the
+// slow way.
 func TestScaledDoesNotDependOnColumns(t *testing.T) {
 	const n = 75
 	for _, s := range []struct {

@@ -23,7 +23,8 @@ func (ks *kernels) slow(s *Scratch) slowWay {
 	return bySpan(s, func(sum, out View, a, b Scaled, m into) { ks.multiplyBlocks(s, sum, out, a, b, m.add, wideRows) })
 }
 
-// slowWay multiplies operands, or parts of them, that do not decode exactly; arguments as of kernels.scaled.
+// slowWay multiplies operands, or parts of them, that do not decode exactly; arguments as of
+// kernels.scaled.
 type slowWay func(sum, out View, a, b Scaled, m into)
 
 // bySpan makes a slowWay that cuts spans of one that does not.
@@ -60,7 +61,8 @@ func (ks *kernels) multiplyBlocks(s *Scratch, sum, out View, a, b Scaled, accumu
 	}
 }
 
-// block takes the narrowest type that holds the elements of both blocks. Row by row it is float64 that always does.
+// block takes the narrowest type that holds the elements of both blocks. Row by row it is float64
+// that always does.
 func (ks *kernels) block(s *Scratch, sum View, a, b Scaled, accumulate bool, limit int) {
 	x, y, ok := s.narrow(a, b)
 	if ok {
@@ -93,7 +95,8 @@ func (ks *kernels) blockRounded(s *Scratch, out View, a, b Scaled, limit int) {
 	}
 }
 
-// narrow decodes two operands to BF16; ok is false if an element is not a normal number of that type, zero, infinite or NaN.
+// narrow decodes two operands to BF16; ok is false if an element is not a normal number of that
+// type, zero, infinite or NaN.
 func (s *Scratch) narrow(a, b Scaled) (x, y View, ok bool) {
 	if x, ok = decode[uint16](&s.decoded[0], a); ok {
 		y, ok = decode[uint16](&s.decoded[1], b)
@@ -101,8 +104,8 @@ func (s *Scratch) narrow(a, b Scaled) (x, y View, ok bool) {
 	return
 }
 
-// wide is narrow for FP32, subnormal numbers included. It swaps the elements of every pair along k, since FP32 products add in the
-// order of k, those of BF16 the second of each pair first.
+// wide is narrow for FP32, subnormal numbers included. It swaps the elements of every pair along k,
+// since FP32 products add in the order of k, those of BF16 the second of each pair first.
 func (s *Scratch) wide(a, b Scaled) (x, y View, ok bool) {
 	if x, ok = decode[float32](&s.decoded[0], a); ok {
 		y, ok = decode[float32](&s.decoded[1], b)

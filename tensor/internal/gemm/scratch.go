@@ -2,8 +2,8 @@ package gemm
 
 import "unsafe"
 
-// Scratch holds one worker's packing buffers; they grow once to a fixed bound, so that a warm call allocates nothing. The zero
-// value is ready to use, by one goroutine at a time.
+// Scratch holds one worker's packing buffers; they grow once to a fixed bound, so that a warm call
+// allocates nothing. The zero value is ready to use, by one goroutine at a time.
 type Scratch struct {
 	a, b      buffer             // packed panels
 	rows      [keptBlocks]buffer // packed blocks of a that meet many blocks of b

@@ -1,8 +1,9 @@
 package gemm
 
-// Sums over k by spans, for gradients of weights: k runs over the tokens of several sequences, and the sum must not depend on how
-// the sequences are spread over ranks. The product of each span is what it would be alone; the spans' products are added up as a
-// balanced binary tree, as the ranks' sums are then (collective.AllReduce), so that all together make one tree.
+// Sums over k by spans, for gradients of weights: k runs over the tokens of several sequences, and
+// the sum must not depend on how the sequences are spread over ranks. The product of each span is
+// what it would be alone; the spans' products are added up as a balanced binary tree, as the ranks'
+// sums are then (collective.AllReduce), so that all together make one tree.
 
 import (
 	"math/bits"
@@ -11,7 +12,8 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// into says what becomes of c: c = a·b, or c += a·b if add. With a span, a·b is tree(a·b over each span of k).
+// into says what becomes of c: c = a·b, or c += a·b if add. With a span, a·b is
+// tree(a·b over each span of k).
 type into struct {
 	add    bool
 	stream bool // c is not read soon: without add it may be stored past the caches
@@ -26,8 +28,8 @@ func (m into) length(k int) int {
 	return k
 }
 
-// tree adds up tiles that are made one after the other. Of n > 1 of them the first 2^i < n, for the largest such i, are one half of
-// the sum and the others are the other half, each a tree itself.
+// tree adds up tiles that are made one after the other. Of n > 1 of them the first 2^i < n, for the
+// largest such i, are one half of the sum and the others are the other half, each a tree itself.
 type tree struct {
 	tiles       unsafe.Pointer // pending sums, one behind the other, each of at most as many leaves as the one before
 	rows, cols  int
@@ -52,8 +54,8 @@ func (t *tree) at(i int) []float32 {
 // ready is how many pending sums the next tile completes, the last one first.
 func (t *tree) ready() int { return bits.TrailingZeros(uint(t.count + 1)) }
 
-// push takes the next tile, to which the last added pending sums have been added, in the place of the last of these: with none, it is
-// in the place open.
+// push takes the next tile, to which the last added pending sums have been added, in the place of
+// the last of these: with none, it is in the place open.
 func (t *tree) push(added int) {
 	left := t.ready() - added
 	t.open += 1 - added
@@ -91,8 +93,9 @@ func (t *tree) put(c View, add bool) {
 // spanBlock bounds the rows and columns of a block of c in eachSpan.
 const spanBlock = 128
 
-// eachSpan puts the tree of the spans' products into c, block by block: for products without a way of their own to cut k. leaf sets dst
-// to the part of the product at row i and column j of c, from n elements along k from element k on.
+// eachSpan puts the tree of the spans' products into c, block by block: for products without a way
+// of their own to cut k. leaf sets dst to the part of the product at row i and column j of c, from
+// n elements along k from element k on.
 func (s *Scratch) eachSpan(c View, length int, m into, leaf func(dst View, i, j, k, n int)) {
 	if length == 0 && !m.add {
 		zeroRows[float32](c)

@@ -37,7 +37,8 @@ func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 	t.put(result, accumulate)
 }
 
-// multiplySpans is multiply for spans that cut what packing keeps together: each span is packed for itself. It is for elements only.
+// multiplySpans is multiply for spans that cut what packing keeps together: each span is packed for
+// itself. It is for elements only.
 func (f *family) multiplySpans(s *Scratch, sum View, a, b operand, m into) {
 	elem := f.packing.elem
 	s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {

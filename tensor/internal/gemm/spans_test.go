@@ -29,13 +29,15 @@ func treeSum(leaves []matrix[float32]) []float32 {
 	return left
 }
 
-// spanShapes have k by spans: one, a power of two, other numbers, a last one that is shorter, odd ones, more than a run of steps.
+// spanShapes have k by spans: one, a power of two, other numbers, a last one that is shorter, odd
+// ones, more than a run of steps.
 var spanShapes = []struct{ m, n, k, span int }{
 	{20, 40, 64, 64}, {20, 40, 64, 100}, {13, 47, 128, 32}, {30, 33, 320, 64}, {7, 17, 224, 32}, {25, 64, 352, 128},
 	{100, 70, 15, 5}, {17, 40, 111, 37}, {14, 31, 21, 2}, {201, 40, 320, 64}, {6, 33, 2304, 1152}, {3, 40, 96, 32}, {12, 0, 64, 32}, {5, 5, 0, 32},
 }
 
-// checkSpans holds a product with spans, stored and added to start, against the tree of the spans' products.
+// checkSpans holds a product with spans, stored and added to start, against the tree of the spans'
+// products.
 func checkSpans(t *testing.T, start matrix[float32], k, span int, spans func(c View, m into), product func(c View, k, n int)) {
 	t.Helper()
 	added, stored := start.clone(), start.clone()
@@ -145,7 +147,8 @@ func TestTreeMatters(t *testing.T) {
 	}
 }
 
-// A tree of 2^i spans is the sum of the trees of its halves: so ranks may share the spans of one product.
+// A tree of 2^i spans is the sum of the trees of its halves: so ranks may share the spans of one
+// product.
 func TestSpansNest(t *testing.T) {
 	var s Scratch
 	r := rand.New(rand.NewPCG(3, 4))

@@ -8,8 +8,9 @@ import (
 	"unsafe"
 )
 
-// Where a result goes is all that differs: past the caches, by the way of a single span, or rounded, its bits are those of the sums. Some
-// results lie so that they can be stored past the caches, some do not, and nothing beside them is written.
+// Where a result goes is all that differs: past the caches, by the way of a single span, or
+// rounded, its bits are those of the sums. Some results lie so that they can be stored past the
+// caches, some do not, and nothing beside them is written.
 func TestStreamed(t *testing.T) {
 	var s Scratch
 	r := rand.New(rand.NewPCG(21, 22))

@@ -4,7 +4,8 @@ package gemm
 
 import "unsafe"
 
-// View is a 2-D strided matrix in memory. Strides are in elements; at least one of them is 1 (or the extent is 1).
+// View is a 2-D strided matrix in memory. Strides are in elements; at least one of them is 1
+// (or the extent is 1).
 type View struct {
 	Ptr                  unsafe.Pointer
 	Rows, Cols           int

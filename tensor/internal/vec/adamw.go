@@ -13,9 +13,10 @@ type AdamWStep struct {
 	gradScale, decay, lerp, beta2, oneMinusBeta2, bias2Sqrt, eps, stepSize float32
 }
 
-// NewAdamWStep prepares step number step (the first is 1) of AdamW. lr is the learning rate, weightDecay is decoupled
-// from the gradient, and every gradient is multiplied by gradScale (for clipping and averaging) before it is used.
-// Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", in the form of torch.optim.AdamW.
+// NewAdamWStep prepares step number step (the first is 1) of AdamW. lr is the learning rate,
+// weightDecay is decoupled from the gradient, and every gradient is multiplied by gradScale (for
+// clipping and averaging) before it is used. Source: Loshchilov and Hutter,
+// "Decoupled Weight Decay Regularization", in the form of torch.optim.AdamW.
 func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step int) AdamWStep {
 	if step < 1 {
 		panic(fmt.Sprintf("vec: AdamW step %d, want 1 or more", step))
@@ -41,12 +42,14 @@ func (s AdamWState) slice(lo, hi int) AdamWState {
 	return AdamWState{s.Master[lo:hi], s.ExpAvg[lo:hi], s.ExpAvgSq[lo:hi]}
 }
 
-// AdamW sets dst, which may be src, to what src becomes by grad, operation by operation as torch does:
+// AdamW sets dst, which may be src, to what src becomes by grad, operation by operation as torch
+// does:
 //
 //	g        = grad·gradScale
 //	expAvg   = expAvg + (1-beta1)·(g - expAvg)
 //	expAvgSq = expAvgSq·beta2 + (1-beta2)·g·g
-//	master   = master·(1 - lr·weightDecay) - (lr/(1-beta1^t))·expAvg / (sqrt(expAvgSq)/sqrt(1-beta2^t) + eps)
+//	master   = master·(1 - lr·weightDecay)
+//	           - (lr/(1-beta1^t))·expAvg / (sqrt(expAvgSq)/sqrt(1-beta2^t) + eps)
 func AdamW(dst, src AdamWState, grad []float32, c AdamWStep) {
 	n := len(grad)
 	dst, src = dst.slice(0, n), src.slice(0, n)
@@ -57,8 +60,9 @@ func AdamW(dst, src AdamWState, grad []float32, c AdamWStep) {
 	active.adamW(dst, src, grad, c)
 }
 
-// AdamWStreaming is AdamW that writes past the caches, for a dst that is not src and that nobody will read again before
-// it has left them anyway. The arrays of dst have to begin on cache lines' boundaries, or it is no more than AdamW.
+// AdamWStreaming is AdamW that writes past the caches, for a dst that is not src and that nobody
+// will read again before it has left them anyway. The arrays of dst have to begin on cache lines'
+// boundaries, or it is no more than AdamW.
 func AdamWStreaming(dst, src AdamWState, grad []float32, c AdamWStep) {
 	n := len(grad)
 	if !dst.aligned() {

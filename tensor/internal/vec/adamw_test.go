@@ -9,8 +9,8 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// TestAdamWElsewhere: in every tier an update to other memory, through the caches or past them, has the bits of one in
-// place, writes nothing beside it and leaves its source.
+// TestAdamWElsewhere: in every tier an update to other memory, through the caches or past them, has
+// the bits of one in place, writes nothing beside it and leaves its source.
 func TestAdamWElsewhere(t *testing.T) {
 	eachTier(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
@@ -53,7 +53,8 @@ func TestAdamWElsewhere(t *testing.T) {
 	})
 }
 
-// BenchmarkAdamW updates a large state in place and to another one in turns, and counts the bytes that must be moved.
+// BenchmarkAdamW updates a large state in place and to another one in turns, and counts the bytes
+// that must be moved.
 func BenchmarkAdamW(b *testing.B) {
 	const n = 8 << 20
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -1,6 +1,7 @@
 package vec
 
-// The kernels on bfloat16: in every tier they must give the bits of widening, the plain Go kernel on float32 and rounding.
+// The kernels on bfloat16: in every tier they must give the bits of widening, the plain Go kernel
+// on float32 and rounding.
 
 import (
 	"math"
@@ -14,8 +15,8 @@ type line struct {
 	half []uint16
 }
 
-// operation16 is the BF16 form of the operation of that name. types has a letter for each slice, out before in: h for
-// bfloat16, f for float32.
+// operation16 is the BF16 form of the operation of that name. types has a letter for each slice,
+// out before in: h for bfloat16, f for float32.
 type operation16 struct {
 	name, types string
 	run         func(out, in []line) float64
@@ -169,7 +170,8 @@ func roundTrip(x []float32) {
 	widenGeneric(x, half)
 }
 
-// TestSplit holds the order of weights, the zeros behind them and their NaNs against the description.
+// TestSplit holds the order of weights, the zeros behind them and their NaNs against the
+// description.
 func TestSplit(t *testing.T) {
 	eachTier(t, func(t *testing.T) {
 		for _, n := range lengths {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestRound goes through every upper half of a float32 with the lower halves next to a tie or to an exact value.
+// TestRound goes through every upper half of a float32 with the lower halves next to a tie or to an
+// exact value.
 func TestRound(t *testing.T) {
 	lower := []uint32{0, 1, 0x7fff, 0x8000, 0x8001, 0xffff}
 	src := make([]float32, 0, len(lower)<<16)
@@ -25,7 +26,8 @@ func TestRound(t *testing.T) {
 	})
 }
 
-// nearest rounds by distance: to the closer neighbor, or the even one halfway. A NaN keeps its upper bits and is quiet.
+// nearest rounds by distance: to the closer neighbor, or the even one halfway. A NaN keeps its
+// upper bits and is quiet.
 func nearest(f float32) uint16 {
 	down := uint16(math.Float32bits(f) >> 16)
 	if f != f {

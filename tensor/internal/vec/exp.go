@@ -1,6 +1,7 @@
 package vec
 
-// The exponential function of one float32, which the tiers of the row kernels compute in the same way.
+// The exponential function of one float32, which the tiers of the row kernels compute in the same
+// way.
 
 import "math"
 
@@ -26,9 +27,9 @@ var powers = func() (p [16]float32) {
 	return p
 }()
 
-// Exp returns e**x: x = n·ln2 + r with n in sixteenths, a table for the fraction of n, a polynomial of r, and the whole
-// part of n added to the exponent. It is 1.2 units in the last place off at most, and |x|/20 more since ln2 is rounded, a tenth
-// of what the rounding of x itself may do.
+// Exp returns e**x: x = n·ln2 + r with n in sixteenths, a table for the fraction of n, a polynomial
+// of r, and the whole part of n added to the exponent. It is 1.2 units in the last place off at
+// most, and |x|/20 more since ln2 is rounded, a tenth of what the rounding of x itself may do.
 func Exp(x float32) float32 {
 	if x > expMost {
 		x = expMost
@@ -51,8 +52,9 @@ func Exp(x float32) float32 {
 // pow2 returns 2**n for n in the exponent range of normal numbers.
 func pow2(n int32) float32 { return math.Float32frombits(uint32(n+127) << 23) }
 
-// fma returns a·b + c, rounded once if the result is a normal number or exact. The product is exact in float64, and rounding
-// its sum with c to float64 before float32 is wrong only if that made a tie.
+// fma returns a·b + c, rounded once if the result is a normal number or exact. The product is exact
+// in float64, and rounding its sum with c to float64 before float32 is wrong only if that made a
+// tie.
 func fma(a, b, c float32) float32 {
 	product := float64(a) * float64(b)
 	sum := product + float64(c)

@@ -66,8 +66,8 @@ func TestFMAOffTie(t *testing.T) {
 	}
 }
 
-// TestExpTiers holds the exponential of each tier against Exp, through ExpSum, on numbers spread over all bit patterns, and in order up
-// to where powers are no normal numbers.
+// TestExpTiers holds the exponential of each tier against Exp, through ExpSum, on numbers spread
+// over all bit patterns, and in order up to where powers are no normal numbers.
 func TestExpTiers(t *testing.T) {
 	eachTier(t, func(t *testing.T) {
 		x, e := make([]float32, 1<<12), make([]float32, 1<<12)

@@ -7,8 +7,8 @@ import "math"
 // SplitLen is the length of n weights that Split has put in order.
 func SplitLen(n int) int { return (n + 31) &^ 31 }
 
-// Split writes weights in the order that kernels on bfloat16 rows want: of every 32 the 16 of even index, then those of odd
-// index; the last 32 are filled up with zeros. dst: [SplitLen(len(w))].
+// Split writes weights in the order that kernels on bfloat16 rows want: of every 32 the 16 of even
+// index, then those of odd index; the last 32 are filled up with zeros. dst: [SplitLen(len(w))].
 func Split(dst, w []float32) {
 	dst = dst[:SplitLen(len(w))]
 	for len(w) > chunk {

@@ -1,8 +1,8 @@
 package vec
 
-// Reductions of a row to one value. Sums run in lanes: element i goes to lane i mod the number of lanes, the upper half
-// of the lanes is added to the lower half until one is left, and the sums of chunks are added in order. So the order of
-// additions depends on the length alone.
+// Reductions of a row to one value. Sums run in lanes: element i goes to lane i mod the number of
+// lanes, the upper half of the lanes is added to the lower half until one is left, and the sums of
+// chunks are added in order. So the order of additions depends on the length alone.
 
 // Dot returns the sum of x[i]·y[i], in 64 lanes.
 func Dot(x, y []float32) float32 {
@@ -26,8 +26,9 @@ func DotBF16(x, y []uint16) float32 {
 	return sum + active.dot16(x, y)
 }
 
-// SquaresBF16 returns the sum of the squares of bfloat16 numbers in float32, multiplied and added in one rounding. Of 64
-// lanes, the first 32 elements go to 32, even ones before odd ones, the next 32 to the others.
+// SquaresBF16 returns the sum of the squares of bfloat16 numbers in float32, multiplied and added
+// in one rounding. Of 64 lanes, the first 32 elements go to 32, even ones before odd ones, the next
+// 32 to the others.
 func SquaresBF16(x []uint16) float32 {
 	var sum float32
 	for len(x) > chunk {

@@ -1,7 +1,7 @@
 package vec
 
-// Rotate turns the rows of rotary position embedding in place: every pair of neighbours (u, v) becomes
-// (u·c - v·s, u·s + v·c) with its own cosine c, and sine s times sign (-1 turns back).
+// Rotate turns the rows of rotary position embedding in place: every pair of neighbours (u, v)
+// becomes (u·c - v·s, u·s + v·c) with its own cosine c, and sine s times sign (-1 turns back).
 //
 // cos, sin: [rows, pairs]; row i of x begins at x[i·stride].
 func Rotate(x []float32, stride int, cos, sin []float32, pairs int, sign float32) {

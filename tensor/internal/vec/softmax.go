@@ -24,8 +24,9 @@ func ExpSumBF16(dst []uint16, a float32, x []float32, shift float32) float32 {
 	return sum + active.expSum16(dst, a, x, shift)
 }
 
-// SoftmaxBackward computes a softmax row p again from its scores s, p[i] = exp(a·s[i] - lse), and sets ds[i] =
-// a·p[i]·(dp[i] - delta): the gradient of the scores, where delta is the inner product of p and dp.
+// SoftmaxBackward computes a softmax row p again from its scores s, p[i] = exp(a·s[i] - lse), and
+// sets ds[i] = a·p[i]·(dp[i] - delta): the gradient of the scores, where delta is the inner product
+// of p and dp.
 func SoftmaxBackward(p, ds []float32, a float32, s, dp []float32, lse, delta float32) {
 	ds, s, dp = ds[:len(p)], s[:len(p)], dp[:len(p)]
 	for len(p) > chunk {

@@ -22,8 +22,9 @@ func eachTier(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// An operation is an exported function in a form that a table can hold: the slices it writes (and may read), the slices
-// it only reads, and its result, if any. element is the same for one element in float64.
+// An operation is an exported function in a form that a table can hold: the slices it writes
+// (and may read), the slices it only reads, and its result, if any. element is the same for one
+// element in float64.
 type operation struct {
 	name    string
 	out, in int
@@ -36,7 +37,8 @@ const mostRows = 7
 
 const a, shift, blocks = 0.7, 0.3, 3
 
-// turns cuts n elements into rows of Rotate: with a gap between them, or without one and more than one kernel call takes.
+// turns cuts n elements into rows of Rotate: with a gap between them, or without one and more than
+// one kernel call takes.
 func turns(n int) (rows, stride, pairs int) {
 	pairs = min(n/2, 21)
 	if pairs == 0 {
@@ -180,7 +182,8 @@ func same[T float32 | float64](x, y T) bool {
 
 const canary = 12345.678
 
-// guarded returns n elements at an offset into memory full of canaries, and a check that these are still there.
+// guarded returns n elements at an offset into memory full of canaries, and a check that these are
+// still there.
 func guarded(t *testing.T, name string, n, offset int) (x []float32, check func()) {
 	const margin = 64
 	whole := make([]float32, n+2*margin+offset)

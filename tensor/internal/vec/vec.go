@@ -1,20 +1,24 @@
 // Package vec holds the row kernels of package tensor: loops over float32 and bfloat16 slices.
 //
-// A kernel whose name ends in BF16 reads and writes bfloat16 where the one without computes on float32: its results have the
-// bits that widening, that kernel and rounding would give, in one pass over memory.
+// A kernel whose name ends in BF16 reads and writes bfloat16 where the one without computes on
+// float32: its results have the bits that widening, that kernel and rounding would give, in one
+// pass over memory.
 //
-// All slices of a call have the same length unless a comment says otherwise, any length and alignment. A destination may
-// be the very same slice as an input; slices that overlap otherwise are not allowed.
+// All slices of a call have the same length unless a comment says otherwise, any length and
+// alignment. A destination may be the very same slice as an input; slices that overlap otherwise
+// are not allowed.
 //
-// Every tier gives the same bits (which NaN aside): products are rounded before they are added (but in Exp), which the
-// conversions float32(a*b) force on compilers that would fuse the two, and sums follow one fixed split into lanes.
+// Every tier gives the same bits (which NaN aside): products are rounded before they are added
+// (but in Exp), which the conversions float32(a*b) force on compilers that would fuse the two, and
+// sums follow one fixed split into lanes.
 package vec
 
 //go:generate go run ./asm
 
-// chunk is the most elements that one kernel call gets. Assembly cannot be preempted, so a longer slice is worked off in
-// calls of the exported function to itself: each enters through a stack check, where the garbage collector can stop it.
-// At 10 GB/s AdamW, which moves the most bytes an element, takes under 50 microseconds for a chunk.
+// chunk is the most elements that one kernel call gets. Assembly cannot be preempted, so a longer
+// slice is worked off in calls of the exported function to itself: each enters through a stack
+// check, where the garbage collector can stop it. At 10 GB/s AdamW, which moves the most bytes an
+// element, takes under 50 microseconds for a chunk.
 const chunk = 16 << 10
 
 // Widen sets dst to the exact values of the bfloat16 numbers in src.
@@ -27,7 +31,8 @@ func Widen(dst []float32, src []uint16) {
 	active.widen(dst, src)
 }
 
-// Round sets dst to src rounded to bfloat16, to nearest with ties to even; subnormals are kept, a NaN becomes quiet.
+// Round sets dst to src rounded to bfloat16, to nearest with ties to even; subnormals are kept, a
+// NaN becomes quiet.
 func Round(dst []uint16, src []float32) {
 	dst = dst[:len(src)]
 	for len(src) > chunk {
@@ -67,7 +72,8 @@ func Scale(dst []float32, a float32, x []float32) {
 	active.scale(dst, a, x)
 }
 
-// SumBlocks sets dst to the sum of blocks slices of its length that begin at multiples of stride in x, added in order.
+// SumBlocks sets dst to the sum of blocks slices of its length that begin at multiples of stride in
+// x, added in order.
 func SumBlocks(dst, x []float32, blocks, stride int) {
 	if blocks == 0 {
 		clear(dst)

@@ -9,8 +9,9 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// BenchmarkRows gives the GB/s, read and written, of every operation and tier on rows in the first-level cache, with a rest and
-// without, and on one far larger. (SumBlocks and Rotate move fewer bytes than this counts.)
+// BenchmarkRows gives the GB/s, read and written, of every operation and tier on rows in the
+// first-level cache, with a rest and without, and on one far larger. (SumBlocks and Rotate move
+// fewer bytes than this counts.)
 func BenchmarkRows(b *testing.B) {
 	for _, op := range operations {
 		bytes := 4 * (op.out + op.in + rereads[op.name])

@@ -106,8 +106,8 @@ func (e *encoder) rowScales() {
 	e.I("ADDQ", e.tile.Field("Tile_RowScaleStep"), e.scales)
 }
 
-// store writes a row of codes past the caches or into them. Then it also fetches where the next tile goes: rows are too
-// far apart for the hardware to foresee it.
+// store writes a row of codes past the caches or into them. Then it also fetches where the next
+// tile goes: rows are too far apart for the hardware to foresee it.
 func (e *encoder) store(o *output) {
 	if e.stream {
 		e.I("VMOVNTDQ", o.code, o.codes.At(0))

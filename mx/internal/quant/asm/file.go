@@ -17,7 +17,8 @@ const (
 	workCols     = workRows + 4*64
 	workSize     = workCols + 4*64
 
-	// INT8 has words instead of the arrays: for each block, what less the exponent is how far significands are shifted.
+	// INT8 has words instead of the arrays: for each block, what less the exponent is how far
+	// significands are shifted.
 	workRowShifts = 0
 	workColShifts = 128
 
@@ -34,9 +35,9 @@ const (
 	lastShift  = 8
 )
 
-// lowest is the lowest scale byte that the encoders take: under it, all of an element that BF16 holds as a subnormal
-// rounds to zero, so that its exponent may be read as if it were normal. A scale is the exponent field of a block's
-// largest magnitude less emax, at most 15.
+// lowest is the lowest scale byte that the encoders take: under it, all of an element that BF16
+// holds as a subnormal rounds to zero, so that its exponent may be read as if it were normal. A
+// scale is the exponent field of a block's largest magnitude less emax, at most 15.
 const (
 	lowest = 25
 	tiny   = lowest + 15 - 1 // the greatest exponent field that is refused

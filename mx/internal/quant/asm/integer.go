@@ -1,7 +1,8 @@
 package main
 
-// Encoding as INT8: every code is a significand shifted right. In words, a significand of 8 bits in the upper byte loses
-// nothing to the lower one; its bytes then are the code rounded down and what decides how it is rounded.
+// Encoding as INT8: every code is a significand shifted right. In words, a significand of 8 bits in
+// the upper byte loses nothing to the lower one; its bytes then are the code rounded down and what
+// decides how it is rounded.
 
 import "spmoe/tensor/asmgen"
 
@@ -62,8 +63,8 @@ func (i *integers) shifts(o *output, half int, v asmgen.Vec) asmgen.Vec {
 	return v
 }
 
-// round rounds to nearest, ties to even: up where the fraction is more than half, or half with the last bit of an odd code
-// added to it.
+// round rounds to nearest, ties to even: up where the fraction is more than half, or half with the
+// last bit of an odd code added to it.
 func (i *integers) round(o *output, shifted [2]asmgen.Vec) {
 	const below, or, up = 1, 0xf8, asmgen.Mask(3)
 	fraction := i.Z()

@@ -170,7 +170,8 @@ func scales(f *lanes) {
 	fn.Return()
 }
 
-// encodeLanes prints the encoder of blocks along rows or columns. See minifloat.encode in package mx for why this rounds.
+// encodeLanes prints the encoder of blocks along rows or columns. See minifloat.encode in package
+// mx for why this rounds.
 func encodeLanes(f *lanes, name string, cols bool) {
 	fn := f.Func(name, name+" takes n blocks.", append(pointer("codes", "x", "factors"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"))...)
 	codes, x, factors, n, g := fn.Load("codes"), fn.Load("x"), fn.Load("factors"), fn.Load("n"), fn.Load("grid")

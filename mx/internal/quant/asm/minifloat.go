@@ -1,7 +1,7 @@
 package main
 
-// Encoding as a minifloat: the exponent field of the code that scan left, less the scale. Lanes whose code is subnormal
-// are looked up.
+// Encoding as a minifloat: the exponent field of the code that scan left, less the scale. Lanes
+// whose code is subnormal are looked up.
 
 import "spmoe/tensor/asmgen"
 
@@ -27,7 +27,8 @@ func newMinifloats(e *encoder) *minifloats {
 	return m
 }
 
-// row encodes one row. Lanes with an exponent under the limit are settled apart; most rows have none.
+// row encodes one row. Lanes with an exponent under the limit are settled apart; most rows have
+// none.
 func (m *minifloats) row() {
 	const below, negative = 1, asmgen.Mask(6)
 	exponent := load(m.Func, m.work.At(workExponent))
@@ -69,8 +70,8 @@ func (m *minifloats) lanes(o *output, values asmgen.Vec) asmgen.Vec {
 	return v
 }
 
-// subnormals settles the lanes whose code has the exponent field 0: it is the significand 128+m shifted right and
-// rounded. For each distance a table has the codes.
+// subnormals settles the lanes whose code has the exponent field 0: it is the significand 128+m
+// shifted right and rounded. For each distance a table has the codes.
 func (m *minifloats) subnormals() {
 	const hit = asmgen.Mask(5)
 	mantissa, exponent := m.reread()
@@ -95,7 +96,8 @@ func (m *minifloats) subnormals() {
 	}
 }
 
-// distances finds the lanes to be shifted, clears their codes, and counts from which table on it is their turn.
+// distances finds the lanes to be shifted, clears their codes, and counts from which table on it is
+// their turn.
 func (m *minifloats) distances(o *output, exponent asmgen.Vec) {
 	const below = 1
 	o.distance = m.Z()
@@ -115,7 +117,8 @@ func (m *minifloats) distances(o *output, exponent asmgen.Vec) {
 	}
 }
 
-// reread takes mantissas (7 bits, the eighth is to be ignored) and exponents from the input: scan left them rounded.
+// reread takes mantissas (7 bits, the eighth is to be ignored) and exponents from the input: scan
+// left them rounded.
 func (m *minifloats) reread() (mantissa, exponent asmgen.Vec) {
 	m.I("MOVQ", m.work, m.tmp)
 	m.I("SUBQ", m.tile.Field("Tile_Work"), m.tmp)

@@ -4,7 +4,8 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// narrow rounds to odd by integers: adding 0xffff to the half that falls away carries into bit 16 unless it is zero.
+// narrow rounds to odd by integers: adding 0xffff to the half that falls away carries into bit 16
+// unless it is zero.
 func narrow(f *file) {
 	fn := f.Func("narrowAVX512", "narrowAVX512 turns a tile of FP32 into a tile of BF16 without gaps.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("ahead", "unsafe.Pointer"))
@@ -141,8 +142,9 @@ func (c coder) row(r int, x0, x1 asmgen.Vec) {
 
 func (c coder) free() { c.Free(c.even, c.shift, c.rounding[0], c.rounding[1]) }
 
-// A tree takes the maximum over each half of 32 rows. Rows that have met are interleaved, at first by bytes, then by
-// ever wider groups, so that after four levels each 16 bytes hold one value of each of 16 rows in order.
+// A tree takes the maximum over each half of 32 rows. Rows that have met are interleaved, at first
+// by bytes, then by ever wider groups, so that after four levels each 16 bytes hold one value of
+// each of 16 rows in order.
 type tree struct {
 	levels [4]*asmgen.Vec // a vector that waits for its partner
 	halves []asmgen.Vec
@@ -165,7 +167,8 @@ func (t *tree) add(fn *asmgen.Func, v asmgen.Vec) {
 	t.halves = append(t.halves, v)
 }
 
-// finish combines neighbouring quarters: the bytes become left blocks of rows 0 to 31, then right ones.
+// finish combines neighbouring quarters: the bytes become left blocks of rows 0 to 31, then right
+// ones.
 func (t *tree) finish(fn *asmgen.Func) asmgen.Vec {
 	a, b, v := t.halves[0], t.halves[1], fn.Z()
 	fn.I("VSHUFI64X2", asmgen.Imm(0x88), b, a, v)
@@ -200,7 +203,8 @@ func (s *scanner) derive() {
 	s.Free(emax, lowest, bias, limit, mantissa, mask, scale, t)
 }
 
-// storeScales stores the scales of the blocks along rows in the order of the blocks, both of a row together.
+// storeScales stores the scales of the blocks along rows in the order of the blocks, both of a row
+// together.
 func (s *scanner) storeScales(scale asmgen.Vec, values int) {
 	if values == workRows {
 		order := load(s.Func, s.file.pairs)
@@ -212,7 +216,8 @@ func (s *scanner) storeScales(scale asmgen.Vec, values int) {
 	s.I("VMOVDQU64", scale, s.work.At(values+valuesScale))
 }
 
-// deriveShifts stores the scales of all blocks and how far their significands are to be shifted, less the exponent.
+// deriveShifts stores the scales of all blocks and how far their significands are to be shifted,
+// less the exponent.
 func (s *scanner) deriveShifts() {
 	lowest, one, scale, words := s.file.all(s.Func, lowest), s.file.all(s.Func, 1), s.Z(), s.Z()
 	for _, of := range []struct {
@@ -231,8 +236,8 @@ func (s *scanner) deriveShifts() {
 	s.Free(lowest, one, scale, words)
 }
 
-// refuse finds out whether the tile is odd. A block whose exponent is 0 holds zeros or BF16 subnormals: then all elements
-// are looked through for the latter.
+// refuse finds out whether the tile is odd. A block whose exponent is 0 holds zeros or BF16
+// subnormals: then all elements are looked through for the latter.
 func (s *scanner) refuse() {
 	const below, k1, k2, k3 = 1, asmgen.Mask(1), asmgen.Mask(2), asmgen.Mask(3)
 	one, low, top, t := s.file.all(s.Func, 1), s.file.all(s.Func, tiny), s.file.all(s.Func, 0xff), s.Z()

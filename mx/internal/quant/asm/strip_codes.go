@@ -2,9 +2,10 @@ package main
 
 // The encoders of strips.
 //
-// What rounding makes of a magnitude does not depend on the scale: a power of two only changes the exponent field. So a magnitude is
-// rounded to the format's mantissa once, as an integer, and each direction subtracts its scale from that. A code that comes out
-// below the smallest normal one needs another rounding; vectors with such codes take a detour, integers always.
+// What rounding makes of a magnitude does not depend on the scale: a power of two only changes the
+// exponent field. So a magnitude is rounded to the format's mantissa once, as an integer, and each
+// direction subtracts its scale from that. A code that comes out below the smallest normal one
+// needs another rounding; vectors with such codes take a detour, integers always.
 
 import "spmoe/tensor/asmgen"
 
@@ -203,7 +204,8 @@ func (e *stripEncoder) packed(c [2]asmgen.Vec) asmgen.Vec {
 	return c[0]
 }
 
-// rounded rounds magnitudes to the format's mantissa, to nearest even: half up, less one where that made an odd number of a tie.
+// rounded rounds magnitudes to the format's mantissa, to nearest even: half up, less one where that
+// made an odd number of a tie.
 func (e *stripEncoder) rounded(m asmgen.Vec) {
 	t := e.Y()
 	e.I("VPAND", e.tieMask, m, t)
@@ -213,7 +215,8 @@ func (e *stripEncoder) rounded(m asmgen.Vec) {
 	e.Free(t)
 }
 
-// slow computes the codes of 32 elements of which any may be subnormal, in registers that it takes unless there are some.
+// slow computes the codes of 32 elements of which any may be subnormal, in registers that it takes
+// unless there are some.
 func (e *stripEncoder) slow(directions []direction, codes []asmgen.Vec) []asmgen.Vec {
 	for n, d := range directions {
 		if n == len(codes) {
@@ -228,8 +231,9 @@ func (e *stripEncoder) slow(directions []direction, codes []asmgen.Vec) []asmgen
 	return codes
 }
 
-// fixedPoint sets c to the codes of half i of a row. The significand times a factor that depends on the exponent is a number with a
-// point in a fixed place, which is rounded. That is a code unless a minifloat's is normal.
+// fixedPoint sets c to the codes of half i of a row. The significand times a factor that depends on
+// the exponent is a number with a point in a fixed place, which is rounded. That is a code unless a
+// minifloat's is normal.
 func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
 	x, p, m := e.Y(), e.Y(), bias
 	e.I("VPAND", e.x.At(32*i), e.magnitude, x)

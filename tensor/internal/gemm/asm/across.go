@@ -1,7 +1,8 @@
 package main
 
-// Products with few rows of a and a b whose rows are neighbours in memory, as in gradients of data: b is read in place, 32 of its rows
-// at a time, of which two steps along k make one of the microkernel's. Each sum is one chain, as in packed products.
+// Products with few rows of a and a b whose rows are neighbours in memory, as in gradients of data:
+// b is read in place, 32 of its rows at a time, of which two steps along k make one of the
+// microkernel's. Each sum is one chain, as in packed products.
 
 import (
 	"fmt"
@@ -9,7 +10,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The most rows of a that the kernels take: all for which there are registers, but those for decoding.
+// The most rows of a that the kernels take: all for which there are registers, but those for
+// decoding.
 const (
 	acrossRows   = 12
 	acrossMXRows = 8
@@ -46,7 +48,8 @@ func newAcross(f *asmgen.File, name, what string, rows, elem int, by acrossVecto
 	return k
 }
 
-// groups runs body for every group of rows of b; order puts the sums of a row of a into the order of the columns.
+// groups runs body for every group of rows of b; order puts the sums of a row of a into the order
+// of the columns.
 func (k *acrossKernel) groups(body func(), order func(sums []asmgen.Vec)) {
 	fn, t := k.fn, k.t
 	next, raw, stored := fn.Label("next"), fn.Label("raw"), fn.Label("stored")
@@ -124,8 +127,8 @@ func (k *acrossKernel) step(n int) asmgen.Mem {
 	return k.b.At(0).Index(k.stride, n)
 }
 
-// multiply adds the products of two steps of k, which bs holds in pairs, the nth two from here. Broadcasts that are part of the
-// multiply-adds leave the vector pipes to what prepares bs.
+// multiply adds the products of two steps of k, which bs holds in pairs, the nth two from here.
+// Broadcasts that are part of the multiply-adds leave the vector pipes to what prepares bs.
 func (k *acrossKernel) multiply(bs []asmgen.Vec, nth int) {
 	for i, s := range k.sums {
 		for j, b := range bs {
@@ -134,8 +137,8 @@ func (k *acrossKernel) multiply(bs []asmgen.Vec, nth int) {
 	}
 }
 
-// advance moves on by n times two steps. Meanwhile it fetches as much of what a later call will read, or its part of that, row after row
-// of memory.
+// advance moves on by n times two steps. Meanwhile it fetches as much of what a later call will
+// read, or its part of that, row after row of memory.
 func (k *acrossKernel) advance(n int) {
 	fn := k.fn
 	for range n * k.elem * k.columns / 32 {

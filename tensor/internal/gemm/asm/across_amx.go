@@ -1,8 +1,9 @@
 package main
 
-// Products with few rows of a and rows of b that are neighbours in memory, on tiles: while the vector units make a block of 32 steps of k,
-// interleaving pairs of k or decoding them, the tiles multiply the block before. Four tiles hold the sums, of one row panel by 64 columns or
-// of two by 32.
+// Products with few rows of a and rows of b that are neighbours in memory, on tiles: while the
+// vector units make a block of 32 steps of k, interleaving pairs of k or decoding them, the tiles
+// multiply the block before. Four tiles hold the sums, of one row panel by 64 columns or of two by
+// 32.
 
 import (
 	"fmt"
@@ -21,7 +22,8 @@ func acrossAMX(f *asmgen.File) {
 	}
 }
 
-// pairOrder is the order of 32 codes each of two steps, side by side, such that unpacking leaves pairs in order.
+// pairOrder is the order of 32 codes each of two steps, side by side, such that unpacking leaves
+// pairs in order.
 func pairOrder() (pairs []byte) {
 	for _, quad := range []byte{0, 4, 1, 5, 2, 6, 3, 7} {
 		for i := range byte(4) {
@@ -64,7 +66,8 @@ func (k *acrossTiles) tile() asmgen.Reg {
 	return k.near
 }
 
-// sums calls body for each tile of sums. It overwrites steps and columnStep and needs t in its register.
+// sums calls body for each tile of sums. It overwrites steps and columnStep and needs t in its
+// register.
 func (k *acrossTiles) sums(body func(sum asmgen.Mem, tile asmgen.Tile)) {
 	sum, stride, fn := k.steps, k.columnStep, k.fn
 	fn.I("MOVQ", k.near.Field("tile_sum"), sum)
@@ -81,8 +84,9 @@ func (k *acrossTiles) sums(body func(sum asmgen.Mem, tile asmgen.Tile)) {
 	}
 }
 
-// blocks makes all blocks, of a pair of k by pair and of a last step without one by last, and multiplies them. before is called before each.
-// If soon, a line of each step that comes soon is brought into the first level of cache.
+// blocks makes all blocks, of a pair of k by pair and of a last step without one by last, and
+// multiplies them. before is called before each. If soon, a line of each step that comes soon is
+// brought into the first level of cache.
 func (k *acrossTiles) blocks(lines int, soon bool, before, pair, last func()) {
 	fn, next, rest, fill, full, end := k.fn, k.fn.Label("next"), k.fn.Label("rest"), k.fn.Label("fill"), k.fn.Label("full"), k.fn.Label("end")
 	block, zero := 1024*k.columns, fn.Z()
@@ -157,7 +161,8 @@ func (k *acrossTiles) multiply(block int) {
 	fn.I("ADDQ", t.Field("tile_tiled+tiled_tileStep"), k.a)
 }
 
-// halves calls body for every 32 columns of a pair: where its first step, its second step and its place in the block are.
+// halves calls body for every 32 columns of a pair: where its first step, its second step and its
+// place in the block are.
 func (k *acrossTiles) halves(elem int, body func(i int, first, second, dst asmgen.Mem)) {
 	for i := range k.columns / 2 {
 		src := k.src.At(32 * elem * i)

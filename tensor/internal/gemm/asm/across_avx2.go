@@ -1,7 +1,8 @@
 package main
 
-// The kernels for few rows of a and rows of b that are neighbours in memory, for BF16 on AVX2, which multiplies FP32: a BF16 becomes one
-// behind 16 zero bits. Sums are those of fp32AVX2's packed products, of each two steps along k the second first.
+// The kernels for few rows of a and rows of b that are neighbours in memory, for BF16 on AVX2,
+// which multiplies FP32: a BF16 becomes one behind 16 zero bits. Sums are those of fp32AVX2's
+// packed products, of each two steps along k the second first.
 
 import (
 	"fmt"
@@ -12,7 +13,8 @@ import (
 // acrossAVX2Rows is the most rows of a that the kernels take: all for which there are registers.
 const acrossAVX2Rows = 6
 
-// acrossSplit is an acrossKernel for 16 columns or, with so few rows that registers suffice, for 32: then it takes whole cache lines.
+// acrossSplit is an acrossKernel for 16 columns or, with so few rows that registers suffice, for
+// 32: then it takes whole cache lines.
 type acrossSplit struct {
 	*acrossKernel
 	bs, as []asmgen.Vec // columns of b, two vectors for 16 of them; elements of a
@@ -51,7 +53,8 @@ func (k *acrossSplit) kernel() {
 	})
 }
 
-// run multiplies all steps, four by four, then two by two, then an odd one, which comes behind one of zeros.
+// run multiplies all steps, four by four, then two by two, then an odd one, which comes behind one
+// of zeros.
 func (k *acrossSplit) run() {
 	fn := k.fn
 	rest, odd, done := fn.Label("rest"), fn.Label("odd"), fn.Label("done")

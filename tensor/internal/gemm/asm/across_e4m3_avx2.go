@@ -1,8 +1,9 @@
 package main
 
-// Decoding for products with few rows of a and rows of b that are neighbours in memory, for codes of E4M3 on AVX2: into a column panel
-// of FP32, with as much of a fetch as a later call will read, while the first row panel is multiplied. A code's bits are those of an FP32
-// number that is too small by a power of two, subnormal numbers included.
+// Decoding for products with few rows of a and rows of b that are neighbours in memory, for codes
+// of E4M3 on AVX2: into a column panel of FP32, with as much of a fetch as a later call will read,
+// while the first row panel is multiplied. A code's bits are those of an FP32 number that is too
+// small by a power of two, subnormal numbers included.
 
 import (
 	"fmt"

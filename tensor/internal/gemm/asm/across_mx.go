@@ -1,7 +1,8 @@
 package main
 
-// The kernels for few rows of a and rows of b that are neighbours in memory, for E4M3 codes, which are decoded in registers as in
-// direct_mx.go: 128 at a time by shifts, or all of them by tables if there is a zero, a subnormal number or a NaN among them.
+// The kernels for few rows of a and rows of b that are neighbours in memory, for E4M3 codes, which
+// are decoded in registers as in direct_mx.go: 128 at a time by shifts, or all of them by tables if
+// there is a zero, a subnormal number or a NaN among them.
 
 import (
 	"fmt"
@@ -98,7 +99,8 @@ func (c *acrossCoded) group() {
 	fn.Place(done)
 }
 
-// prepare turns the scales of a block into what is to be added to the exponents of its codes, and notes them.
+// prepare turns the scales of a block into what is to be added to the exponents of its codes, and
+// notes them.
 func (c *acrossCoded) prepare() {
 	fn, t, x := c.fn, c.t, c.xs[0]
 	fn.I("VMOVDQU64", c.scales.At(0), x.Y())
@@ -128,7 +130,8 @@ func (c *acrossCoded) pairs(steps int) {
 		if 2*i+1 < steps {
 			fn.I("VINSERTI64X4", asmgen.Imm(1), c.step(2*i+1), x, x)
 		}
-		// Twice the code less that of the least normal one: without the sign, and high for zero, subnormal numbers and NaN.
+		// Twice the code less that of the least normal one: without the sign, and high for zero,
+		// subnormal numbers and NaN.
 		twice := []asmgen.Vec{c.y, c.temps[0]}[i]
 		fn.I("VPADDB", x, x, twice)
 		fn.I("VPADDB", c.low, twice, twice)

@@ -1,7 +1,8 @@
 package main
 
-// What functions have in common that make a column panel of rows of b that are neighbours in memory, a run along k, and meanwhile fetch as
-// much as a later call will read, in the order of memory.
+// What functions have in common that make a column panel of rows of b that are neighbours in
+// memory, a run along k, and meanwhile fetch as much as a later call will read, in the order of
+// memory.
 
 import "spmoe/tensor/asmgen"
 

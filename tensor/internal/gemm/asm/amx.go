@@ -8,7 +8,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The bytes of a tile, of one step (a pair of k) of a column panel, and of the tiles' configuration.
+// The bytes of a tile, of one step (a pair of k) of a column panel, and of the tiles'
+// configuration.
 const (
 	tileBytes  = 16 * 64
 	columnStep = 128
@@ -46,7 +47,8 @@ func turnedAMX(f *asmgen.File) {
 	amxTurn(f, "turnRoundedSumsAVX512", "of BF16", true)
 }
 
-// wholeTiles configures eight tiles of 16 rows of 64 bytes: palette 1, the bytes of a row at 16, the rows at 48.
+// wholeTiles configures eight tiles of 16 rows of 64 bytes: palette 1, the bytes of a row at 16,
+// the rows at 48.
 func wholeTiles() []byte {
 	c := make([]byte, 64)
 	c[0] = 1
@@ -124,7 +126,8 @@ func amxRows(f *asmgen.File) {
 	fn.Return()
 }
 
-// amxRowsAcross packs rows that are neighbours in memory: it interleaves each two rows of k and turns 16 of these pairs, all in registers.
+// amxRowsAcross packs rows that are neighbours in memory: it interleaves each two rows of k and
+// turns 16 of these pairs, all in registers.
 func amxRowsAcross(f *asmgen.File) {
 	fn := f.Func("tilesAcrossAVX512", "tilesAcrossAVX512 packs 16 rows that are neighbours in memory into tiles (> 0) tiles; along k they are stride bytes apart.\n"+
 		"Bit i of lanes says that row i exists: others become zeros.",

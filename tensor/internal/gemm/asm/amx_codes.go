@@ -1,8 +1,10 @@
 package main
 
-// The AMX microkernel for turned products of codes. A block of 32 rows goes along k in chunks of 64 codes: while the vector units decode a chunk,
-// the tiles multiply the chunk before, so that reading, decoding and multiplying take place at the same time, and a tile of the column panel
-// serves all rows of the block. Two chunks, what is added to their exponents and the column panel have to fit the first level of cache.
+// The AMX microkernel for turned products of codes. A block of 32 rows goes along k in chunks of 64
+// codes: while the vector units decode a chunk, the tiles multiply the chunk before, so that
+// reading, decoding and multiplying take place at the same time, and a tile of the column panel
+// serves all rows of the block. Two chunks, what is added to their exponents and the column panel
+// have to fit the first level of cache.
 
 import (
 	"encoding/binary"
@@ -94,8 +96,9 @@ func (k *codesKernel) tile(t asmgen.Reg) asmgen.Reg {
 	return t
 }
 
-// beginBlock takes the rows of the next block from those that are left: none behind the last one, whose last chunk is still to be multiplied.
-// It notes their scales and makes of them what is added to exponents.
+// beginBlock takes the rows of the next block from those that are left: none behind the last one,
+// whose last chunk is still to be multiplied. It notes their scales and makes of them what is added
+// to exponents.
 func (k *codesKernel) beginBlock() {
 	fn, t, none := k.fn, k.tile(k.from), k.fn.Label("noRows")
 	fn.I("MOVQ", t.Field("tile_count"), k.rows)
@@ -118,7 +121,8 @@ func (k *codesKernel) beginBlock() {
 	fn.Place(none)
 }
 
-// decodeChunk decodes the next codes of all rows of the block, an octet at a time, and multiplies the chunk before.
+// decodeChunk decodes the next codes of all rows of the block, an octet at a time, and multiplies
+// the chunk before.
 func (k *codesKernel) decodeChunk() {
 	fn := k.fn
 	next, tail, decoded := fn.Label("octet"), fn.Label("tail"), fn.Label("decoded")
@@ -150,8 +154,8 @@ func (k *codesKernel) decodeChunk() {
 		k.decodeRow(k.other)
 	})
 	fn.Place(decoded)
-	// An octet, of four, has fetched its lines in one of four places, so that as many streams are under way: the hardware follows one only to
-	// the end of a page.
+	// An octet, of four, has fetched its lines in one of four places, so that as many streams are
+	// under way: the hardware follows one only to the end of a page.
 	fn.I("ADDQ", k.tile(k.to).Field("tile_aStride"), k.fetch)
 	fn.I("SUBQ", asmgen.Imm(64*octet), k.fetch)
 	k.multiply()
@@ -183,7 +187,8 @@ func (k *codesKernel) decodeRow(codes asmgen.Operand) {
 	fn.I("ADDQ", asmgen.Imm(powersRow), k.step)
 }
 
-// multiply makes one step of the tiles for the chunk before, that of the octet's number: first those of 32 codes for all panels, then of the others.
+// multiply makes one step of the tiles for the chunk before, that of the octet's number: first
+// those of 32 codes for all panels, then of the others.
 func (k *codesKernel) multiply() {
 	fn, done := k.fn, k.fn.Label("multiplied")
 	for i := range 2 * codesTall {
@@ -197,7 +202,8 @@ func (k *codesKernel) multiply() {
 	fn.Place(done)
 }
 
-// multiplyPanel multiplies 16 rows of a tile along k. That of the column panel is loaded for the first of them.
+// multiplyPanel multiplies 16 rows of a tile along k. That of the column panel is loaded for the
+// first of them.
 func (k *codesKernel) multiplyPanel(panel, along int, done asmgen.Label) {
 	fn, stride := k.fn, k.to
 	if along == 1 {
@@ -221,8 +227,8 @@ func (k *codesKernel) multiplyPanel(panel, along int, done asmgen.Label) {
 	}
 }
 
-// beginBlockSums is for the first chunk of a block, with which the block before is complete: it stores that one's sums and begins new ones, or
-// goes to last if the block has no rows.
+// beginBlockSums is for the first chunk of a block, with which the block before is complete: it
+// stores that one's sums and begins new ones, or goes to last if the block has no rows.
 func (k *codesKernel) beginBlockSums(last asmgen.Label) {
 	fn, t, first := k.fn, k.tile(k.from), k.fn.Label("first")
 	fn.I("CMPQ", t.Field(fieldBegun), asmgen.Imm(0))

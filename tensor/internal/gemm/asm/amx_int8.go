@@ -1,10 +1,11 @@
 package main
 
-// The AMX microkernel for MXINT8: for every block an exact integer tile, 16 rows by 16 columns, which is then scaled into FP32 sums. The
-// integers go through memory, since vector instructions cannot read tiles: those of a block are made some blocks before they are scaled.
+// The AMX microkernel for MXINT8: for every block an exact integer tile, 16 rows by 16 columns,
+// which is then scaled into FP32 sums. The integers go through memory, since vector instructions
+// cannot read tiles: those of a block are made some blocks before they are scaled.
 //
-// A row panel holds for every block the 32 codes of each of 16 rows and the rows' scales, in the room of a record; a column panel is that
-// of the AVX-512 kernels.
+// A row panel holds for every block the 32 codes of each of 16 rows and the rows' scales, in the
+// room of a record; a column panel is that of the AVX-512 kernels.
 
 import "spmoe/tensor/asmgen"
 
@@ -91,7 +92,8 @@ func amxInt8Tiles(f *asmgen.File) {
 	fn.Return()
 }
 
-// amxAhead is how many blocks' integers are made before they are read: it takes that long until they have come through memory.
+// amxAhead is how many blocks' integers are made before they are read: it takes that long until
+// they have come through memory.
 const amxAhead = 3
 
 // blocks adds up all blocks; steps counts recordSteps for each, left is free.
@@ -132,7 +134,8 @@ func (k amxInt8Kernel) multiply(turn, behind int) {
 	k.I("TILESTORED", c, k.scratch.At(tileBytes*turn).Index(k.sumStep, 1))
 }
 
-// scaled adds the integers of the present block to the sums: by the column's scale first, as the AVX-512 kernels do.
+// scaled adds the integers of the present block to the sums: by the column's scale first, as the
+// AVX-512 kernels do.
 func (k amxInt8Kernel) scaled(turn int) {
 	k.I("VMOVUPS", k.b.At(columnStep*recordScales), k.scale)
 	for i, sum := range k.sums {

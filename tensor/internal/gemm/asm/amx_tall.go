@@ -1,6 +1,7 @@
 package main
 
-// The AMX microkernel for turned products: four row panels by 16 columns at once, for few columns. Panels are those of amx_tiles.go.
+// The AMX microkernel for turned products: four row panels by 16 columns at once, for few columns.
+// Panels are those of amx_tiles.go.
 
 import "spmoe/tensor/asmgen"
 

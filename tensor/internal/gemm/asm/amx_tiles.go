@@ -2,8 +2,9 @@ package main
 
 // The AMX microkernel: tiles of 16 rows by 16 columns, two by two of them at once.
 //
-// A row panel holds 16 rows; for every 32 elements of k, 64 bytes of each row, at any distance from each other. A column panel is that
-// of the AVX-512 kernels: for each pair of k two vectors of 16 columns, so that 16 pairs are a tile of each.
+// A row panel holds 16 rows; for every 32 elements of k, 64 bytes of each row, at any distance from
+// each other. A column panel is that of the AVX-512 kernels: for each pair of k two vectors of 16
+// columns, so that 16 pairs are a tile of each.
 
 import "spmoe/tensor/asmgen"
 
@@ -69,8 +70,8 @@ type amxKernel struct {
 	tileStep                   asmgen.Reg // bytes from a tile of a to the next along k
 }
 
-// multiply multiplies one or two row panels, rows in all, with the column panel, all steps of it. It leaves sum behind the last row, if
-// there are 32.
+// multiply multiplies one or two row panels, rows in all, with the column panel, all steps of it.
+// It leaves sum behind the last row, if there are 32.
 func (k amxKernel) multiply(panel asmgen.Reg, panels int, rows asmgen.Operand) {
 	k.fetch(rows)
 	k.I("MOVQ", panel, k.a[0])
@@ -112,8 +113,9 @@ func (k amxKernel) multiply(panel asmgen.Reg, panels int, rows asmgen.Operand) {
 	})
 }
 
-// fetch asks for the lines of the result, which are not in the caches: a store waits until it has its line, and others behind it, and no
-// prefetcher foresees lines of different rows. Sums that are stored have been in the caches before.
+// fetch asks for the lines of the result, which are not in the caches: a store waits until it has
+// its line, and others behind it, and no prefetcher foresees lines of different rows. Sums that are
+// stored have been in the caches before.
 func (k amxKernel) fetch(rows asmgen.Operand) {
 	if k.end == rounded {
 		k.I("MOVQ", k.sum, k.b)
@@ -130,7 +132,8 @@ func (k amxKernel) eachRow(rows asmgen.Operand, at asmgen.Reg, body func()) {
 	})
 }
 
-// begin sets the sums to zero or, if they may be, to what they were. For these below becomes the 16th row.
+// begin sets the sums to zero or, if they may be, to what they were. For these below becomes the
+// 16th row.
 func (k amxKernel) begin(panels int) {
 	clear, ready := k.Label("clear"), k.Label("ready")
 	if k.end == stored {
@@ -156,8 +159,9 @@ func (k amxKernel) begin(panels int) {
 	k.Place(ready)
 }
 
-// accumulate does all steps. Each tile of an operand is loaded as soon as no product needs the one before it, so that products and loads
-// overlap, also where a neighbour on the core leaves no room to do them out of order.
+// accumulate does all steps. Each tile of an operand is loaded as soon as no product needs the one
+// before it, so that products and loads overlap, also where a neighbour on the core leaves no room
+// to do them out of order.
 func (k amxKernel) accumulate(panels int) {
 	loadA := func(i int) { k.I("TILELOADD", k.a[i].At(0).Index(k.rowStep, 1), amxA[i]) }
 	nextA := func(i int) { k.I("ADDQ", k.tileStep, k.a[i]); loadA(i) }

@@ -1,9 +1,11 @@
 package main
 
-// Decoding 8-bit floating-point codes to BF16. A normal code has its bits in BF16's order: linear maps of them (GF2P8AFFINEQB) give the two
-// bytes of a BF16 with the code's own exponent, to which an addition gives BF16's bias and the scale. Other codes, zeros, subnormal
-// numbers and what is no number, are rare: wherever one is met, two tables of 128 bytes give the bytes of the value times 2^t instead,
-// and a saturating subtraction from the exponent applies the scale and leaves zeros alone.
+// Decoding 8-bit floating-point codes to BF16. A normal code has its bits in BF16's order: linear
+// maps of them (GF2P8AFFINEQB) give the two bytes of a BF16 with the code's own exponent, to which
+// an addition gives BF16's bias and the scale. Other codes, zeros, subnormal numbers and what is no
+// number, are rare: wherever one is met, two tables of 128 bytes give the bytes of the value times
+// 2^t instead, and a saturating subtraction from the exponent applies the scale and leaves zeros
+// alone.
 
 import "spmoe/tensor/asmgen"
 
@@ -62,8 +64,8 @@ func newDecoder(fn *asmgen.Func, lookup asmgen.Reg, data decoderData, permute st
 	return d
 }
 
-// normal decodes 64 codes, if all are normal, into two vectors: codes 0 to 31, 32 to 63. Their exponents lack bias and scale.
-// met becomes what there was, or less than it was if !first.
+// normal decodes 64 codes, if all are normal, into two vectors: codes 0 to 31, 32 to 63. Their
+// exponents lack bias and scale. met becomes what there was, or less than it was if !first.
 func (d *decoder) normal(codes asmgen.Operand, first bool, low, high asmgen.Vec) {
 	fn, met := d.fn, low
 	fn.I(d.permute, codes, d.order, low)
@@ -90,8 +92,9 @@ func (d *decoder) otherwise(body func()) {
 	fn.Aside(other, done, body)
 }
 
-// lookUp decodes any 64 codes. steps is what normal leaves to be added, as words. An entry of a code that is not zero has the sign bit set in its
-// high byte, so that a conjunction with the code's own leaves the right sign, and none to zero.
+// lookUp decodes any 64 codes. steps is what normal leaves to be added, as words. An entry of a
+// code that is not zero has the sign bit set in its high byte, so that a conjunction with the
+// code's own leaves the right sign, and none to zero.
 func (d *decoder) lookUp(lookup asmgen.Reg, codes asmgen.Operand, steps [2]asmgen.Operand, low, high asmgen.Vec) {
 	fn, bytes := d.fn, d.met
 	fn.I(d.permute, codes, d.order, low)
@@ -112,7 +115,8 @@ func (d *decoder) lookUp(lookup asmgen.Reg, codes asmgen.Operand, steps [2]asmge
 	}
 }
 
-// lookUpBytes sets low and high to the bytes that the codeTables in a field of the struct at tables have for codes. temp is overwritten.
+// lookUpBytes sets low and high to the bytes that the codeTables in a field of the struct at tables
+// have for codes. temp is overwritten.
 func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, in asmgen.Field, codes, low, high, temp asmgen.Vec) {
 	for _, table := range []struct {
 		v  asmgen.Vec
@@ -124,7 +128,8 @@ func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, in asmgen.Field, codes, low
 	}
 }
 
-// exponents puts scales, one in each dword, where the exponents of two BF16 are. temp is overwritten.
+// exponents puts scales, one in each dword, where the exponents of two BF16 are. temp is
+// overwritten.
 func exponents(fn *asmgen.Func, scales, temp asmgen.Vec) {
 	fn.I("VPSLLD", asmgen.Imm(7), scales, scales)
 	fn.I("VPSLLD", asmgen.Imm(16), scales, temp)
@@ -213,7 +218,8 @@ func newRowDecoding(d *decoding, twice asmgen.Mem) rowDecoding {
 	return r
 }
 
-// power notes the scales of a row and puts there, for every block, what is to be added to the exponents of two codes.
+// power notes the scales of a row and puts there, for every block, what is to be added to the
+// exponents of two codes.
 func (d *rowDecoding) power(to asmgen.Mem) {
 	d.note()
 	d.fn.I("VPERMB.Z", d.temp, d.twice, wordsLow, d.other)

@@ -1,7 +1,8 @@
 package main
 
-// Decoding codes to BF16 for AVX2, by way of FP32: F16C widens minifloats, whose exponents fit in those of half precision, subnormal
-// numbers included. Assembly takes whole blocks and groups; Go does the ends.
+// Decoding codes to BF16 for AVX2, by way of FP32: F16C widens minifloats, whose exponents fit in
+// those of half precision, subnormal numbers included. Assembly takes whole blocks and groups; Go
+// does the ends.
 
 import (
 	"fmt"
@@ -76,7 +77,8 @@ func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *hal
 	return d
 }
 
-// adjusted makes scales, as bytes, exponents of factors. What leaves their range there becomes 0 or finite: zeros stay zeros.
+// adjusted makes scales, as bytes, exponents of factors. What leaves their range there becomes 0 or
+// finite: zeros stay zeros.
 func (d *halfDecoding) adjusted(v asmgen.Vec) {
 	switch {
 	case d.scale > 0:

@@ -1,7 +1,7 @@
 package main
 
-// Products with few rows of a: b is read once, in place, row by row along k. Each sum has one accumulator of 16 chains, which are
-// added up at the end.
+// Products with few rows of a: b is read once, in place, row by row along k. Each sum has one
+// accumulator of 16 chains, which are added up at the end.
 
 import (
 	"fmt"
@@ -9,14 +9,15 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// directRows is the most rows of a that a kernel takes, directPanelRows that of kernels that add up along vectors.
+// directRows is the most rows of a that a kernel takes, directPanelRows that of kernels that add up
+// along vectors.
 const (
 	directRows      = 12
 	directPanelRows = 8
 )
 
-// directWidth is how many rows of b the kernel for so many rows of a takes at once: all that the registers hold, if they are not more
-// streams than the prefetcher follows.
+// directWidth is how many rows of b the kernel for so many rows of a takes at once: all that the
+// registers hold, if they are not more streams than the prefetcher follows.
 func directWidth(rows, reserved int) int { return min(8, (32-reserved)/(rows+1)) }
 
 // directKernel is the frame of such a kernel.
@@ -88,7 +89,8 @@ func (k *directKernel) begin() {
 	}
 }
 
-// summed runs body with the sums, which lie offset bytes into the places of partial ones, and finish if they are complete then.
+// summed runs body with the sums, which lie offset bytes into the places of partial ones, and
+// finish if they are complete then.
 func (k *directKernel) summed(offset int, body, finish func()) {
 	fn := k.fn
 	raw, stored := fn.Label("raw"), fn.Label("stored")
@@ -129,9 +131,10 @@ func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
 	}
 }
 
-// advance moves on along k; so many bytes of each row were read. As many are fetched to the second level, in the order of memory, for a
-// later call. Prefetches are lost while too many are under way: what is read soon is asked for once more, in the next group or in this
-// one, unless there are so few multiply-adds that the processor itself looks ahead as far.
+// advance moves on along k; so many bytes of each row were read. As many are fetched to the second
+// level, in the order of memory, for a later call. Prefetches are lost while too many are under
+// way: what is read soon is asked for once more, in the next group or in this one, unless there are
+// so few multiply-adds that the processor itself looks ahead as far.
 func (k *directKernel) advance(bytes int) {
 	fn := k.fn
 	const soon = 512

@@ -2,8 +2,9 @@ package main
 
 // Products with few rows of a whose b holds block-scaled codes, which are decoded in registers.
 //
-// A normal E4M3 code becomes BF16 by shifts and an addition to the exponent, which leave the multipliers alone. A step with any other
-// code (zero, subnormal, NaN), and every step of another format, takes values from a table.
+// A normal E4M3 code becomes BF16 by shifts and an addition to the exponent, which leave the
+// multipliers alone. A step with any other code (zero, subnormal, NaN), and every step of another
+// format, takes values from a table.
 
 import (
 	"fmt"
@@ -109,7 +110,8 @@ func (c *codedKernel) constants() {
 	c.fn.I("VPBROADCASTD", c.least, c.low)
 }
 
-// prepare turns the next 16 scales of each row into what is to be added to the exponents of 32 codes each, and notes them.
+// prepare turns the next 16 scales of each row into what is to be added to the exponents of 32
+// codes each, and notes them.
 func (c *codedKernel) prepare() {
 	fn, t := c.fn, c.t
 	steps, least, most := c.bs[0], c.bs[1], c.bs[2]
@@ -150,7 +152,8 @@ func (c *codedKernel) codesOf(tail bool) {
 		} else {
 			fn.I("VMOVUPS", from, c.x)
 		}
-		// Twice the code less that of the least normal one: without the sign, and high for zero, subnormal numbers and NaN.
+		// Twice the code less that of the least normal one: without the sign, and high for zero,
+		// subnormal numbers and NaN.
 		fn.I("VPADDB", c.x, c.x, c.x)
 		fn.I("VPADDB", c.low, c.x, most)
 		if i > 0 {
@@ -193,8 +196,9 @@ func (c *codedKernel) normal(i, half int, tail bool, v asmgen.Vec) {
 	c.fn.I("VPADDW", c.x, v, v)
 }
 
-// lookUp decodes with two tables, which give the halves of a value times 2^t; a saturating subtraction in the exponent applies the
-// scale and leaves zeros alone. The second 32 of each row go to memory.
+// lookUp decodes with two tables, which give the halves of a value times 2^t; a saturating
+// subtraction in the exponent applies the scale and leaves zeros alone. The second 32 of each row
+// go to memory.
 func (c *codedKernel) lookUp(tail bool) {
 	fn := c.fn
 	low, high, temp, bad := c.x, c.mask, c.y, c.low

@@ -1,7 +1,8 @@
 package main
 
-// Products with few rows of a whose b holds E4M3 codes, on AVX2. With sign, exponent and mantissa where FP32 has them, a code is 2^120 times
-// too small, subnormal or not; a multiplication by a factor, which has the block's scale too, makes it what it is, exactly.
+// Products with few rows of a whose b holds E4M3 codes, on AVX2. With sign, exponent and mantissa
+// where FP32 has them, a code is 2^120 times too small, subnormal or not; a multiplication by a
+// factor, which has the block's scale too, makes it what it is, exactly.
 
 import (
 	"fmt"
@@ -64,7 +65,8 @@ func directMXAVX2(f *asmgen.File) {
 // codedHalvesTemps is the vectors that half takes.
 const codedHalvesTemps = 4
 
-// hold loads the constants of the loop, up to n of them, into registers: reading a from the first level of cache is what bounds most kernels.
+// hold loads the constants of the loop, up to n of them, into registers: reading a from the first
+// level of cache is what bounds most kernels.
 func (c *codedHalves) hold(n int) {
 	for _, constant := range []*asmgen.Operand{&c.field, &c.seconds, &c.firsts}[:min(n, 3)] {
 		v := c.fn.Y()

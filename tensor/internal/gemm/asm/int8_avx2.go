@@ -1,8 +1,10 @@
 package main
 
-// Products of MXINT8 by VPMADDWD: codes as 16-bit words, of which pairs are multiplied and added exactly.
+// Products of MXINT8 by VPMADDWD: codes as 16-bit words, of which pairs are multiplied and added
+// exactly.
 //
-// For every block, panels hold records of 17 steps for each row or column: 16 steps of 2 codes and the scale.
+// For every block, panels hold records of 17 steps for each row or column: 16 steps of 2 codes and
+// the scale.
 
 import (
 	"fmt"
@@ -39,9 +41,9 @@ func int8AVX2(f *asmgen.File) {
 	acrossWordsAVX2(f)
 }
 
-// wordTiles keeps a block's sums in registers. Those of the blocks so far fill a place that the caller provides: there is no register
-// left. Tiles are wide and low, since a load that is part of a multiplication costs next to nothing and a broadcast of an element of a
-// as much as an addition.
+// wordTiles keeps a block's sums in registers. Those of the blocks so far fill a place that the
+// caller provides: there is no register left. Tiles are wide and low, since a load that is part of
+// a multiplication costs next to nothing and a broadcast of an element of a as much as an addition.
 func wordTiles(f *asmgen.File, mr int) {
 	k := wordTile
 	name := fmt.Sprintf("%sTiles%d", k.prefix, mr)
@@ -56,7 +58,8 @@ func wordTiles(f *asmgen.File, mr int) {
 	}
 	held, x, product := k.vecs(fn, 2), fn.Y(), fn.Y()
 	keptAt := func(i, j int) asmgen.Mem { return kept.At(32 * (wordVectors*i + j)) }
-	// step runs do for every vector of sums with a vector of b, which may be in memory, and an element of a in x.
+	// step runs do for every vector of sums with a vector of b, which may be in memory, and an
+	// element of a in x.
 	step := func(step int, broadcast string, do func(i, j int, b asmgen.Operand)) {
 		from := func(j int) asmgen.Mem { return b.At(32 * (wordVectors*step + j)) }
 		for j, v := range held {
@@ -176,8 +179,9 @@ func (p *wordPacker) each(codes func()) {
 	p.fn.Return()
 }
 
-// wordsAlong packs 4 or 8 rows whose codes along k are neighbours: 4 by 4 transposes of dwords in both halves of vectors. A half holds
-// 8 codes of a row; the other half has the 8 codes behind them, or those of the fourth row after it.
+// wordsAlong packs 4 or 8 rows whose codes along k are neighbours: 4 by 4 transposes of dwords in
+// both halves of vectors. A half holds 8 codes of a row; the other half has the 8 codes behind
+// them, or those of the fourth row after it.
 func wordsAlong(f *asmgen.File, lanes int) {
 	p := newWordPacker(f, fmt.Sprintf("wordsAlong%dAVX2", lanes), fmt.Sprintf("%d rows that are contiguous along k; row i begins at src + offsets[i]", lanes),
 		lanes, asmgen.Arg("offsets", "*[16]int"))

@@ -34,7 +34,8 @@ func newInt8Decoding(f *asmgen.File, name, doc string) *int8Decoding {
 	return d
 }
 
-// load leaves the next scales, those in K1, less the unit in v. A scale below the unit becomes 0, which a zero code may have.
+// load leaves the next scales, those in K1, less the unit in v. A scale below the unit becomes 0,
+// which a zero code may have.
 func (d *int8Decoding) load() {
 	fn := d.fn
 	fn.I("VMOVDQA64", d.none, d.v)

@@ -1,8 +1,10 @@
 package main
 
-// Products of few rows of MXINT8: b is read once, in place, 16 rows at a time, whose codes are transposed in registers.
+// Products of few rows of MXINT8: b is read once, in place, 16 rows at a time, whose codes are
+// transposed in registers.
 //
-// Here the codes of b are the unsigned ones, so that those of a can be broadcast from memory: a is packed as a column panel.
+// Here the codes of b are the unsigned ones, so that those of a can be broadcast from memory: a is
+// packed as a column panel.
 
 import "spmoe/tensor/asmgen"
 

@@ -8,8 +8,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// int8Along is one kernel. A group of rows of b begins at first, those from the ninth at ninth; both move on along k, and so do those
-// of a group to come, which are fetched.
+// int8Along is one kernel. A group of rows of b begins at first, those from the ninth at ninth;
+// both move on along k, and so do those of a group to come, which are fetched.
 type int8Along struct {
 	int8Direct
 	scales                 asmgen.Reg
@@ -103,8 +103,8 @@ func (k *int8Along) row(first, ninth asmgen.Reg, i, at int) asmgen.Mem {
 	return k.stride.row(first, i, at)
 }
 
-// block multiplies the nth block from here. Two rows of b share a vector, so that a lane has codes of rows i to i+3 after the first
-// two rounds of its transpose, and all 16 rows meet in the third.
+// block multiplies the nth block from here. Two rows of b share a vector, so that a lane has codes
+// of rows i to i+3 after the first two rounds of its transpose, and all 16 rows meet in the third.
 func (k *int8Along) block(nth int) {
 	fn, rows, other := k.fn, k.parts, k.codes
 	for i, v := range rows {

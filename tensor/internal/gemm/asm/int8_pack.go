@@ -1,6 +1,7 @@
 package main
 
-// Packing MXINT8 into records: codes by transposing dwords or permuting bytes, scales as FP32 numbers.
+// Packing MXINT8 into records: codes by transposing dwords or permuting bytes, scales as FP32
+// numbers.
 
 import (
 	"fmt"
@@ -46,8 +47,9 @@ func packBytesAlong(f *asmgen.File) {
 	fn.Return()
 }
 
-// packBytesAcross packs up to lanes (16 or 32) rows whose codes are neighbours across k. One vector holds the rows' codes at several
-// steps of k, which masked loads put side by side; permuting bytes makes dwords of every four.
+// packBytesAcross packs up to lanes (16 or 32) rows whose codes are neighbours across k. One vector
+// holds the rows' codes at several steps of k, which masked loads put side by side; permuting bytes
+// makes dwords of every four.
 func packBytesAcross(f *asmgen.File, lanes int) {
 	name := fmt.Sprintf("interleaveBytes%dAVX512", lanes)
 	fn := f.Func(name, fmt.Sprintf("%s packs up to %d rows that are neighbours in memory, those in lanes; along k they are stride bytes apart.\n"+

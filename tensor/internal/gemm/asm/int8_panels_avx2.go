@@ -1,6 +1,7 @@
 package main
 
-// Column panels of MXINT8 for products with few rows of a: 32 rows of b, a run along k, as records of words, with the next fetched.
+// Column panels of MXINT8 for products with few rows of a: 32 rows of b, a run along k, as records
+// of words, with the next fetched.
 
 import "spmoe/tensor/asmgen"
 
@@ -39,7 +40,8 @@ func (p *wordPanel) note(scales asmgen.Vec) {
 	p.fn.I("VPSUBUSB", p.less, scales, scales)
 }
 
-// putScales puts the first 8 of scales into the record, as powers of two, those of columns from i on.
+// putScales puts the first 8 of scales into the record, as powers of two, those of columns from i
+// on.
 func (p *wordPanel) putScales(scales, v asmgen.Vec, i int) {
 	p.fn.I("VPMOVZXBD", scales.X(), v)
 	p.fn.I("VPSLLD", asmgen.Imm(23), v, v)
@@ -51,9 +53,10 @@ func (p *wordPanel) putNotes() {
 	p.fn.I("VMOVDQU", p.most, p.t.Field("columnPanel_notes+notes_max"))
 }
 
-// alongWordsAVX2 takes rows that are contiguous along k, 8 after 8. 4 by 4 dwords are transposed in both halves of vectors, of which one
-// has 16 codes of a row and the other those of the fourth row after it. Only then do the four codes of a dword, the inner ones in the other
-// order, become words.
+// alongWordsAVX2 takes rows that are contiguous along k, 8 after 8. 4 by 4 dwords are transposed in
+// both halves of vectors, of which one has 16 codes of a row and the other those of the fourth row
+// after it. Only then do the four codes of a dword, the inner ones in the other order, become
+// words.
 func alongWordsAVX2(f *asmgen.File) {
 	const name = "alongWordsAVX2"
 	fn := f.Func(name, name+" packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It fetches the rows ahead bytes behind.",

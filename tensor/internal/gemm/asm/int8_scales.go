@@ -79,7 +79,8 @@ func scalesAlong(f *asmgen.File) {
 	fn, offsets, r := s.fn, s.fn.Load("offsets"), s.fn.GP()
 	rows, halves, order := fn.Zs(4), fn.Zs(4), fn.Zs(2)
 	for h, v := range order {
-		// Of 8 rows' scales those of a block become a quadword. Unpacking will put blocks 0, 4, 1, 5, 2, 6, 3, 7 into order.
+		// Of 8 rows' scales those of a block become a quadword. Unpacking will put blocks 0, 4, 1,
+		// 5, 2, 6, 3, 7 into order.
 		bytes := make([]byte, 64)
 		for i := range bytes {
 			block, row := 8*h+i/16+i/8%2*4, i%8

@@ -4,7 +4,8 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// acrossArgs begins such a function and loads its arguments; what says what it stores, of which rows.
+// acrossArgs begins such a function and loads its arguments; what says what it stores, of which
+// rows.
 func acrossArgs(f *asmgen.File, name, what, which string, more ...asmgen.Param) (fn *asmgen.Func, dst, src, stride, k, step asmgen.Reg) {
 	params := []asmgen.Param{asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("k", "int"), asmgen.Arg("step", "int")}
 	fn = f.Func(name, name+" packs rows that are neighbours in memory; along k they are stride bytes apart.\n"+

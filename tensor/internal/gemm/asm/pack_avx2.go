@@ -57,7 +57,8 @@ func rowsAVX2(f *asmgen.File, name string, split bool) {
 	fn.Return()
 }
 
-// transpose8 transposes an 8 by 8 matrix of dwords into the registers of other; it returns the result and the free ones.
+// transpose8 transposes an 8 by 8 matrix of dwords into the registers of other; it returns the
+// result and the free ones.
 func transpose8(fn *asmgen.Func, rows, other []asmgen.Vec) (result, free []asmgen.Vec) {
 	for i := 0; i < 8; i += 2 {
 		fn.I("VUNPCKLPS", rows[i+1], rows[i], other[i])
@@ -77,7 +78,8 @@ func transpose8(fn *asmgen.Func, rows, other []asmgen.Vec) (result, free []asmge
 	return other, rows
 }
 
-// widenAVX2 turns lanes BF16 rows into FP32, the second of every two elements of k first: the order in which VDPBF16PS adds.
+// widenAVX2 turns lanes BF16 rows into FP32, the second of every two elements of k first: the order
+// in which VDPBF16PS adds.
 func widenAVX2(f *asmgen.File, name string, lanes int) {
 	fn, dst, src, stride, k, step := acrossArgs(f, name, fmt.Sprintf("2*ceil(k/2) steps of %d FP32, of each two the second first", lanes), "")
 	v := fn.Y()

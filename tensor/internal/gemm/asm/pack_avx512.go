@@ -1,9 +1,11 @@
 package main
 
-// Packing for AVX-512. A panel stores, step after step, one dword for each of its rows; "along" is the direction of k.
+// Packing for AVX-512. A panel stores, step after step, one dword for each of its rows; "along" is
+// the direction of k.
 //
-// Every store is a whole vector: what it writes past the panel's rows is overwritten by the next step's store, and after the
-// last step falls into the next panel or the buffer's slack. Reads are masked to what the source covers.
+// Every store is a whole vector: what it writes past the panel's rows is overwritten by the next
+// step's store, and after the last step falls into the next panel or the buffer's slack. Reads are
+// masked to what the source covers.
 
 import (
 	"spmoe/tensor/asmgen"
@@ -181,7 +183,8 @@ func interleaveAVX512(f *asmgen.File, name string, lanes int) {
 	fn.Return()
 }
 
-// widenAVX512 turns BF16 into FP32, the second of every two rows of k first: the order in which VDPBF16PS adds.
+// widenAVX512 turns BF16 into FP32, the second of every two rows of k first: the order in which
+// VDPBF16PS adds.
 func widenAVX512(f *asmgen.File, name string, lanes int) {
 	fn, dst, src, stride, k, step := lanesArgs(f, name, "2*ceil(k/2) steps of FP32, of each two the second first")
 	v := fn.Z()

@@ -1,9 +1,10 @@
 package main
 
-// The microkernels: for every row count a function that multiplies a stack of row panels with one column panel.
+// The microkernels: for every row count a function that multiplies a stack of row panels with one
+// column panel.
 //
-// A row panel holds, for each step of k, one dword a row (a float, or a pair of BF16); a column panel holds two vectors a
-// step. All sums of a tile stay in registers for the whole run of steps.
+// A row panel holds, for each step of k, one dword a row (a float, or a pair of BF16); a column
+// panel holds two vectors a step. All sums of a tile stay in registers for the whole run of steps.
 
 import (
 	"fmt"
@@ -74,8 +75,8 @@ func (k family) tile(f *asmgen.File, mr int) {
 	fn.Return()
 }
 
-// start loads the sums or clears them, and fetches what finish will write: stores that miss the caches would hold up the next tile. It
-// leaves sum and out alone.
+// start loads the sums or clears them, and fetches what finish will write: stores that miss the
+// caches would hold up the next tile. It leaves sum and out alone.
 func (k family) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row asmgen.Reg, sums [][]asmgen.Vec) {
 	clear, ready := fn.Label("clear"), fn.Label("ready")
 	fetch := func(from, stride asmgen.Reg, bytes int) {
@@ -161,7 +162,8 @@ func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmge
 	fn.Place(done)
 }
 
-// finish stores the sums, as FP32 with what is to be added or rounded, and moves sum and, when it rounds, out to the next tile.
+// finish stores the sums, as FP32 with what is to be added or rounded, and moves sum and, when it
+// rounds, out to the next tile.
 func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	plain, stored := fn.Label("plain"), fn.Label("stored")
 	if k.rounds {
@@ -194,7 +196,8 @@ func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen
 	}
 }
 
-// add adds to the sums what lies in tile.adds places, the last of which is where they will be stored.
+// add adds to the sums what lies in tile.adds places, the last of which is where they will be
+// stored.
 func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	place, stride, count, row := free[0], free[1], free[2], free[3]
 	none := fn.Label("none")
@@ -222,7 +225,8 @@ func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmge
 	fn.Place(none)
 }
 
-// masked says whether the kernel keeps to the columns that tile.columns names; the others write whole vectors.
+// masked says whether the kernel keeps to the columns that tile.columns names; the others write
+// whole vectors.
 func (k family) masked() bool { return k.width == 64 }
 
 // peak is the same arithmetic without memory: rounds times a full tile's multiply-adds.

@@ -4,7 +4,8 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// adamW comes in two forms: one for what will be read again soon, and one that writes past the caches.
+// adamW comes in two forms: one for what will be read again soon, and one that writes past the
+// caches.
 func adamW(f *file) {
 	k := f.kernel("adamW", adamWParams()...)
 	update(k, (*kernel).store)

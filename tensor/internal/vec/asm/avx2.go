@@ -1,11 +1,12 @@
 package main
 
-// What AVX2 does in another way: there are no mask registers, so the masks of the tail are vectors, made anew for every use, and
-// an odd element of a row of bfloat16 is moved by itself.
+// What AVX2 does in another way: there are no mask registers, so the masks of the tail are vectors,
+// made anew for every use, and an odd element of a row of bfloat16 is moved by itself.
 
 import "spmoe/tensor/asmgen"
 
-// countMask has ones in the 32-bit elements from first on, of which there are count, a register that is shifted right first.
+// countMask has ones in the 32-bit elements from first on, of which there are count, a register
+// that is shifted right first.
 func (k *kernel) countMask(first, shift int, equal bool) asmgen.Vec {
 	count, limit := k.GP(), k.temp()
 	k.I("MOVQ", k.count, count)
@@ -167,7 +168,8 @@ func (k *kernel) powerAVX2(n asmgen.Vec) asmgen.Vec {
 	return low
 }
 
-// scaleAVX2 multiplies x by 2 to the whole part of n, which shifter has been added to, in two factors; n is lost.
+// scaleAVX2 multiplies x by 2 to the whole part of n, which shifter has been added to, in two
+// factors; n is lost.
 func (k *kernel) scaleAVX2(n, x asmgen.Vec) {
 	const bias = 127
 	k.I("VPSRAD", asmgen.Imm(4), n, n)

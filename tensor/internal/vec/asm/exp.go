@@ -58,8 +58,8 @@ func (k *kernel) clampNumber(c expConstants, x asmgen.Vec) {
 	k.I("VRANGEPS", asmgen.Imm(smallerMagnitude), c.most, x, x)
 }
 
-// exp turns x into e**x or e**-x, after clamp, which AVX2 leaves out where numbers are so small in magnitude that their powers are
-// normal: then adding to the exponent is enough.
+// exp turns x into e**x or e**-x, after clamp, which AVX2 leaves out where numbers are so small in
+// magnitude that their powers are normal: then adding to the exponent is enough.
 func (k *kernel) exp(c expConstants, clamp func(expConstants, asmgen.Vec), x asmgen.Vec) {
 	if !k.avx2 {
 		clamp(c, x)
@@ -83,8 +83,9 @@ func (k *kernel) exp(c expConstants, clamp func(expConstants, asmgen.Vec), x asm
 	k.Place(done)
 }
 
-// expClamped turns x, at most 104 in magnitude, into e**x or e**-x, in 10 instructions. scale multiplies by two to the whole part of
-// n, which shifter has been added to, rounding once as Exp does: its first product is exact.
+// expClamped turns x, at most 104 in magnitude, into e**x or e**-x, in 10 instructions. scale
+// multiplies by two to the whole part of n, which shifter has been added to, rounding once as Exp
+// does: its first product is exact.
 func (k *kernel) expClamped(c expConstants, x asmgen.Vec, scale func(n, x asmgen.Vec)) {
 	reduce := "VFNMADD231PS"
 	if c.negated {

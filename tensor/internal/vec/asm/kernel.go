@@ -1,6 +1,7 @@
 package main
 
-// A kernel is one assembly function over slices of equal length: whole vectors in a loop, the rest under masks.
+// A kernel is one assembly function over slices of equal length: whole vectors in a loop, the rest
+// under masks.
 
 import (
 	"slices"
@@ -73,9 +74,9 @@ func (k *kernel) width() int {
 	return 16
 }
 
-// repeated is a float32 in memory of which an instruction wants copies. AVX2 has few registers, so there every use loads one, or
-// reads the copies of a constant of the file; so can AVX-512. Instructions read memory if it is the first operand or follows an
-// immediate.
+// repeated is a float32 in memory of which an instruction wants copies. AVX2 has few registers, so
+// there every use loads one, or reads the copies of a constant of the file; so can AVX-512.
+// Instructions read memory if it is the first operand or follows an immediate.
 type repeated struct{ asmgen.Operand }
 
 // I prints one instruction.
@@ -180,8 +181,8 @@ func (k *kernel) zeroed(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand
 // pair is the two registers that hold a body's elements of a row as float32.
 type pair [2]asmgen.Vec
 
-// both prints body for each register of the pairs that it works on, the two interleaved where there are
-// registers enough. Of the registers that it takes, the results stay.
+// both prints body for each register of the pairs that it works on, the two interleaved where there
+// are registers enough. Of the registers that it takes, the results stay.
 func (k *kernel) both(body func(h int) []asmgen.Vec) []pair {
 	var results []pair
 	half := func(h int) {

@@ -1,6 +1,7 @@
 package main
 
-// RMSNorm and the two passes of its gradient; the weights and their gradient are FP32 in both forms.
+// RMSNorm and the two passes of its gradient; the weights and their gradient are FP32 in both
+// forms.
 
 import "spmoe/tensor/asmgen"
 

@@ -24,7 +24,8 @@ func (k *kernel) sums(n int) []asmgen.Vec {
 	return k.Zs(n)
 }
 
-// halve combines vectors until the first is left, and that one's upper half with its lower half, down to 128 bits.
+// halve combines vectors until the first is left, and that one's upper half with its lower half,
+// down to 128 bits.
 func (k *kernel) halve(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
 	for n := len(vs) / 2; n > 0; n /= 2 {
 		for i := range n {

@@ -1,8 +1,9 @@
 package main
 
-// How a body's 32 elements of a row, or 16 in AVX2, come into a pair of registers and go back. In natural order the registers
-// hold the first and the second half. Where a kernel only stores bfloat16, it is cheaper to split them into those of even and odd index, because
-// they lie in the lower and upper halves of the double words of a vector of bfloat16. Rounding is done on integers:
+// How a body's 32 elements of a row, or 16 in AVX2, come into a pair of registers and go back. In
+// natural order the registers hold the first and the second half. Where a kernel only stores
+// bfloat16, it is cheaper to split them into those of even and odd index, because they lie in the
+// lower and upper halves of the double words of a vector of bfloat16. Rounding is done on integers:
 // VCVTNEPS2BF16 would flush subnormals.
 
 import "spmoe/tensor/asmgen"
@@ -15,7 +16,8 @@ const (
 	bf16 elem = 2
 )
 
-// forms are the types that most kernels come in: all rows FP32, or those that hold activations BF16.
+// forms are the types that most kernels come in: all rows FP32, or those that hold activations
+// BF16.
 var forms = []elem{fp32, bf16}
 
 // named is the name of a kernel for a type.
@@ -57,7 +59,8 @@ func (k *kernel) row(name string, e elem) row {
 	return row{base: k.Load(name + "_base"), elem: e}
 }
 
-// weights loads the address of a row of FP32 weights that go with rows of a type: in the order of Split if that is BF16.
+// weights loads the address of a row of FP32 weights that go with rows of a type: in the order of
+// Split if that is BF16.
 func (k *kernel) weights(name string, e elem) row {
 	if e == fp32 {
 		return k.row(name, fp32)
@@ -107,7 +110,8 @@ func (k *kernel) load(r row) pair {
 	return k.loadAt(k.at(r), r.elem)
 }
 
-// inSplit is where the body's elements of even and odd index are in weights that Split has put in order.
+// inSplit is where the body's elements of even and odd index are in weights that Split has put in
+// order.
 func (k *kernel) inSplit(r row) (even, odd asmgen.Mem) {
 	even = k.at(r)
 	if k.avx2 && k.copy%2 == 1 {
@@ -198,8 +202,8 @@ func (k *kernel) loadHalf(m asmgen.Mem, e elem, h int) asmgen.Vec {
 	return v
 }
 
-// following is what lies behind a row, often the next one. A kernel that finds its row in a cache, after another has read it
-// from memory, has time to fetch that.
+// following is what lies behind a row, often the next one. A kernel that finds its row in a cache,
+// after another has read it from memory, has time to fetch that.
 func (k *kernel) following(r row, length string) row {
 	next := row{base: k.GP(), elem: r.elem}
 	n := k.Load(length)
@@ -208,7 +212,8 @@ func (k *kernel) following(r row, length string) row {
 	return next
 }
 
-// prefetch fetches the body's elements of a row into the second-level cache; it may lie outside of all memory.
+// prefetch fetches the body's elements of a row into the second-level cache; it may lie outside of
+// all memory.
 func (k *kernel) prefetch(r row) {
 	for at := 0; at < 2*k.width()*int(r.elem); at += 64 {
 		k.I("PREFETCHT1", k.at(r).Plus(at))
@@ -280,9 +285,9 @@ func (k *kernel) narrowed(v pair) asmgen.Vec {
 // isOdd are masks for rounded, by the copy of the body and half.
 var isOdd = [2][2]asmgen.Mask{{asmgen.K(2), asmgen.K(3)}, {asmgen.K(5), asmgen.K(6)}}
 
-// rounded has the nearest bfloat16 of x, the even one of two, in the upper halves of its elements: 0x7fff is added, and one
-// more if bit 16 is set. The carry would turn some NaNs into other numbers, but none that comes of bfloat16 alone: its lower
-// half is zero.
+// rounded has the nearest bfloat16 of x, the even one of two, in the upper halves of its elements:
+// 0x7fff is added, and one more if bit 16 is set. The carry would turn some NaNs into other
+// numbers, but none that comes of bfloat16 alone: its lower half is zero.
 func (k *kernel) rounded(x asmgen.Vec, isOdd asmgen.Mask) asmgen.Vec {
 	if k.avx2 {
 		return k.roundedAVX2(x)
