@@ -107,8 +107,8 @@ func kernels(quick bool) []kernel {
 	}
 	cube := func(f format) kernel { return gemm(f, 1024, 1024, 1024) }
 	add(compared(inMXFP8, func(f format) kernel {
-		if f.quantised {
-			return quantisingGEMM(f, 1024, 1024, 1024)
+		if f.quantized {
+			return quantizingGEMM(f, 1024, 1024, 1024)
 		}
 		return cube(f)
 	}))

@@ -25,7 +25,7 @@ func TestKernelsAreBuilt(t *testing.T) {
 			t.Errorf("%s %s: work %g, seen %v", k.name, k.shape, k.work, seen[k.name+k.shape])
 		}
 		seen[k.name+k.shape] = true
-		if quantised := strings.HasPrefix(k.name, "mx"); quantised != (k.inBF16 != nil) {
+		if quantized := strings.HasPrefix(k.name, "mx"); quantized != (k.inBF16 != nil) {
 			t.Errorf("%s %s: has a product in BF16 to compare with: %v", k.name, k.shape, k.inBF16 != nil)
 		}
 	}

@@ -60,7 +60,7 @@ type kernel struct {
 	work        float64
 	limit       limit
 	prepare     func(s *suite) (run func()) // makes the operands in the suite's arena
-	inBF16      *kernel                     // the same product in BF16, of a quantised one
+	inBF16      *kernel                     // the same product in BF16, of a quantized one
 }
 
 // limit is a rate that the machine can reach, in units a second.

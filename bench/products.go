@@ -12,7 +12,7 @@ import (
 type format struct {
 	name      string // that its measurements begin with
 	dtype     tensor.DType
-	quantised bool // to codes, in blocks along the sum; made from dtype
+	quantized bool // to codes, in blocks along the sum; made from dtype
 	codes     mx.Format
 }
 
@@ -25,7 +25,7 @@ var (
 
 // peak is the type whose multiply-adds bound the format's products.
 func (f format) peak() tensor.DType {
-	if f.quantised && f.codes == mx.INT8 {
+	if f.quantized && f.codes == mx.INT8 {
 		return tensor.UINT8
 	}
 	return f.dtype
@@ -33,7 +33,7 @@ func (f format) peak() tensor.DType {
 
 // bytes returns the memory of n elements, scales included.
 func (f format) bytes(n int) int {
-	if f.quantised {
+	if f.quantized {
 		return int(float64(n) * f.codes.BytesPerElement())
 	}
 	return n * f.dtype.Size()
@@ -47,7 +47,7 @@ type operand struct {
 
 // operand returns a random matrix.
 func (s *suite) operand(f format, rows, cols int) operand {
-	if !f.quantised {
+	if !f.quantized {
 		return operand{plain: s.random(f.dtype, rows, cols)}
 	}
 	blocks := mx.New(s.ex, f.codes, mx.AlongRows, rows, cols)
@@ -62,7 +62,7 @@ func (s *suite) copies(f format, n, rows, cols int) []operand {
 	all := []operand{s.operand(f, rows, cols)}
 	for len(all) < n {
 		var o operand
-		if f.quantised {
+		if f.quantized {
 			o.blocks = mx.New(s.ex, f.codes, mx.AlongRows, rows, cols)
 			copy(o.blocks.Codes.Bytes(), all[0].blocks.Codes.Bytes())
 			copy(o.blocks.Scales.Bytes(), all[0].blocks.Scales.Bytes())
@@ -77,17 +77,17 @@ func (s *suite) copies(f format, n, rows, cols int) []operand {
 
 // multiply computes y = x·wᵀ.
 func (s *suite) multiply(f format, y tensor.Tensor, x, w operand) {
-	if f.quantised {
+	if f.quantized {
 		mx.MatMul(s.ex, y.Mat(), x.blocks, w.blocks)
 	} else {
 		tensor.MatMul(s.ex, y.Mat(), x.plain.Mat(), w.plain.Mat().T())
 	}
 }
 
-// compared adds to a quantised product the same one in BF16.
+// compared adds to a quantized product the same one in BF16.
 func compared(f format, product func(f format) kernel) kernel {
 	k := product(f)
-	if f.quantised {
+	if f.quantized {
 		base := product(inBF16)
 		k.inBF16 = &base
 	}
@@ -107,9 +107,9 @@ func gemm(f format, m, n, k int) kernel {
 	}
 }
 
-// quantisingGEMM is a quantised gemm whose x comes as BF16 and is quantised each time, as
+// quantizingGEMM is a quantized gemm whose x comes as BF16 and is quantized each time, as
 // activations are.
-func quantisingGEMM(f format, m, n, k int) kernel {
+func quantizingGEMM(f format, m, n, k int) kernel {
 	kern := gemm(f, m, n, k)
 	kern.name += "_quantize"
 	kern.prepare = func(s *suite) func() {
@@ -155,7 +155,7 @@ func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 		prepare: func(s *suite) func() {
 			x, w, y := s.operand(f, experts*rows, k), s.operand(f, experts*n, k), s.ex.New(out, experts*rows, n)
 			ends := mx.GroupsOf(experts, rows)
-			if f.quantised {
+			if f.quantized {
 				return func() { mx.GroupedMatMul(s.ex, y.Mat(), x.blocks, w.blocks, ends) }
 			}
 			weights := w.plain.Reshape(experts, n, k)

@@ -97,7 +97,7 @@ func measureRatios(ctx context.Context, c *collective.Comm, cfg trainer.Config, 
 	return f, errors.Join(err, c.Barrier())
 }
 
-// layersOf returns the products of attention and of routed experts, which quantised recipes run in
+// layersOf returns the products of attention and of routed experts, which quantized recipes run in
 // MXFP8, for a rank's tokens.
 func layersOf(m moe.Config, tokens, ranks int) (all []bench.Layer) {
 	for _, l := range m.Linears() {

@@ -160,8 +160,8 @@ func (f *inspectFlags) check(cfg trainer.Config) error {
 	return nil
 }
 
-// summarise prints the sums: parameters, FLOPs and memory, each line behind a prefix.
-func summarise(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
+// summarize prints the sums: parameters, FLOPs and memory, each line behind a prefix.
+func summarize(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
 	n, memory, machine := cfg.Model.Count(), cfg.EstimateMemory(ranks), system.ReadMemory()
 	flops := cfg.Model.FLOPsPerToken(cfg.Seq)
 	for _, line := range []string{
@@ -179,7 +179,7 @@ func summarise(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
 // printSizes prints the sums, and tables of the parts.
 func printSizes(out io.Writer, cfg trainer.Config, ranks int) {
 	fmt.Fprintf(out, "%s, %s, on %s; steps of %s of %d tokens\n", cfg.Flavor, cfg.Precision, report.Plural(ranks, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq)
-	summarise(out, "", cfg, ranks)
+	summarize(out, "", cfg, ranks)
 	s := newSizes(cfg, ranks)
 	rows, total := s.rows()
 

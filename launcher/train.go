@@ -325,6 +325,6 @@ func dryRun(cfg trainer.Config, ranks int, env env) error {
 		return err
 	}
 	fmt.Fprintf(env.out, "%s\n", text)
-	summarise(env.out, "# ", cfg, ranks)
+	summarize(env.out, "# ", cfg, ranks)
 	return nil
 }

@@ -17,14 +17,14 @@ import (
 type absorbed struct {
 	key    tensor.Tensor // [heads, kvRank, nopeDim]: W_kᵀ
 	up     tensor.Matrix // [heads·(nopeDim + valueDim), kvRank]: per head W_k, then W_v
-	latent *mxLinear     // how the training pass quantises latents before it expands them; nil: not
+	latent *mxLinear     // how the training pass quantizes latents before it expands them; nil: not
 }
 
-// absorb takes apart the expansion of a, where that is quantised the values of its codes.
+// absorb takes apart the expansion of a, where that is quantized the values of its codes.
 func absorb(ex *tensor.Exec, a *attention) absorbed {
 	c, w := a.cfg, a.kvUp.W
 	q := a.kvUp.mx
-	if q.quantisesForward() {
+	if q.quantizesForward() {
 		w = tensor.New(w.DType(), w.Dim(0), w.Dim(1))
 		mx.Dequantize(ex, w.Mat(), q.rows)
 	}
@@ -84,7 +84,7 @@ func (a *attention) extend(p phase, d *decoding, layer int, x tensor.Tensor, s *
 
 // roundLatents gives latents the values that the training pass multiplies.
 func (w *absorbed) roundLatents(ex *tensor.Exec, latent tensor.Matrix) {
-	if !w.latent.quantisesForward() {
+	if !w.latent.quantizesForward() {
 		return
 	}
 	by := w.latent.Forward.Left

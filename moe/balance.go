@@ -52,7 +52,7 @@ func (b balancing) sequence(i int) float64 {
 	for _, e := range b.experts.Slice(lo, lo+seq).I32() {
 		share[e]++
 	}
-	// Now counts; then alpha·f/T, the gradient of the normalised score of any token.
+	// Now counts; then alpha·f/T, the gradient of the normalized score of any token.
 	for e := range share {
 		share[e] *= b.alpha * float64(b.cfg.Experts) / float64(b.cfg.TopK*seq) / float64(seq)
 	}

@@ -31,7 +31,7 @@ type Config struct {
 	Groups        int     `toml:"groups" help:"expert groups (nodes) for limited routing"`
 	TopKGroups    int     `toml:"top_k_groups" help:"groups that a token may visit"`
 	ScoreFunc     string  `toml:"score_func" help:"router scores: sigmoid or softmax"`
-	NormTopK      bool    `toml:"norm_top_k" help:"normalise the weights of the chosen experts"`
+	NormTopK      bool    `toml:"norm_top_k" help:"normalize the weights of the chosen experts"`
 	RouteScale    float64 `toml:"route_scale" help:"factor on the routed experts' weights"`
 
 	ForceBalance bool    `toml:"force_balance" help:"let tokens take the experts in turns, whatever their scores: for measurements of speed, as published ones do"`

@@ -28,7 +28,7 @@ type Class int
 // The classes of weights.
 const (
 	Single Class = iota // FP32 in every precision
-	Plain               // in the working type of the precision, never quantised
+	Plain               // in the working type of the precision, never quantized
 	Linear              // as [Precision.Linears] says
 	Expert              // as [Precision.Experts] says; each is held by one rank alone
 )
@@ -231,7 +231,7 @@ func (c Config) scores(layers int64, seq int) Module {
 }
 
 // Traffic is the bytes a token that a part reads and writes in memory at the least, in the working
-// type: every operand of its products once, nothing else in between. What quantising itself reads
+// type: every operand of its products once, nothing else in between. What quantizing itself reads
 // and writes is left out, as are residuals, activation functions and rotations, which kernels can
 // join to their neighbours.
 type Traffic struct {
@@ -271,9 +271,9 @@ func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 	if r := p.Of(m.Class); r != nil {
 		how = *r
 	}
-	share := m.QuantisedShare(p)
+	share := m.QuantizedShare(p)
 	bytes := func(c mx.Cast) float64 { // of an element, on average over the layers
-		if !c.Quantises() {
+		if !c.Quantizes() {
 			return size
 		}
 		return share*c.Format.BytesPerElement() + (1-share)*size
@@ -285,21 +285,21 @@ func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 	}
 }
 
-// QuantisedShare returns the part of the module's layers that have the recipe of its class.
-func (m Module) QuantisedShare(p Precision) float64 {
+// QuantizedShare returns the part of the module's layers that have the recipe of its class.
+func (m Module) QuantizedShare(p Precision) float64 {
 	switch {
 	case p.Of(m.Class) == nil:
 		return 0
 	case p.PlainFirst == 0 && p.PlainLast == 0 || m.layers.end == m.layers.first:
 		return 1
 	}
-	quantised := 0
+	quantized := 0
 	for l := m.layers.first; l < m.layers.end; l++ {
 		if p.of(m.Class, l, m.layers.of) != nil {
-			quantised++
+			quantized++
 		}
 	}
-	return float64(quantised) / float64(m.layers.end-m.layers.first)
+	return float64(quantized) / float64(m.layers.end-m.layers.first)
 }
 
 // OnRank returns the parameters of this part that each of so many ranks holds.

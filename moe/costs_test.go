@@ -161,7 +161,7 @@ func TestTraffic(t *testing.T) {
 		"linear":             {linear, bf16, 1, 1, Traffic{2 * (3 + 15 + 5), 2 * (5 + 15 + 3), 2*(3+5) + 8*15}},
 		"of many tokens":     {linear, bf16, 15, 4, Traffic{2 * (3 + 1 + 5), 2 * (5 + 1 + 3), 2*(3+5) + 8}},
 		"fp32":               {linear, Unquantized(tensor.FP32), 15, 1, Traffic{4 * 9, 4 * 9, 4*8 + 8}},
-		"quantised":          {linear, mxfp8, 15, 1, Traffic{codes*(3+1) + 2*5, codes*(5+1) + 2*3, codes*8 + 8}},
+		"quantized":          {linear, mxfp8, 15, 1, Traffic{codes*(3+1) + 2*5, codes*(5+1) + 2*3, codes*8 + 8}},
 		"but for wgrad":      {linear, high, 15, 1, Traffic{codes*(3+1) + 2*5, codes*(5+1) + 2*3, 2*8 + 8}},
 		"experts":            {experts, bf16, 60, 2, Traffic{2 * (6 + 1 + 10), 2 * (10 + 1 + 6), 2*16 + 8}},
 		"norm":               {norm(1, 4), bf16, 4, 1, Traffic{2*8 + 4, 2*8 + 4, 2*8 + 8}},

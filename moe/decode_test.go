@@ -148,8 +148,8 @@ func TestExtendInBF16(t *testing.T) {
 	}
 }
 
-// quantisedMember builds this rank's part of a model in a precision.
-func quantisedMember(c *collective.Comm, cfg Config, precision string, seq int) (*member, error) {
+// quantizedMember builds this rank's part of a model in a precision.
+func quantizedMember(c *collective.Comm, cfg Config, precision string, seq int) (*member, error) {
 	p, err := PrecisionByName(precision)
 	if err != nil {
 		return nil, err
@@ -166,13 +166,13 @@ func quantisedMember(c *collective.Comm, cfg Config, precision string, seq int) 
 	return &member{c, ex, m}, nil
 }
 
-// Quantised recipes see the latents that their training pass multiplies: what is left is the
+// Quantized recipes see the latents that their training pass multiplies: what is left is the
 // difference of BF16.
-func TestExtendQuantised(t *testing.T) {
+func TestExtendQuantized(t *testing.T) {
 	cfg := with(decodable(), func(c *Config) { c.TopK = c.Experts })
 	for _, p := range Precisions() {
 		t.Run(p.Name, func(t *testing.T) {
-			m, err := quantisedMember(collective.NewWorld(1).Comm(0), cfg, p.Name, 60)
+			m, err := quantizedMember(collective.NewWorld(1).Comm(0), cfg, p.Name, 60)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestExtendQuantised(t *testing.T) {
 			for i, end := range ends {
 				worst = max(worst, distance(got[i], want[end-1]))
 			}
-			bound := quantisedBounds[p.Name]
+			bound := quantizedBounds[p.Name]
 			if t.Logf("off by %.2g", worst); !(worst <= bound) {
 				t.Errorf("off by %.2g, at most %.2g expected", worst, bound)
 			}
@@ -198,9 +198,9 @@ func TestExtendQuantised(t *testing.T) {
 	}
 }
 
-// quantisedBounds is how far scores may be from those of a pass over all of a text. A difference of
+// quantizedBounds is how far scores may be from those of a pass over all of a text. A difference of
 // BF16 may carry an activation over to the next code, which is a sixteenth away in E4M3.
-var quantisedBounds = map[string]float64{
+var quantizedBounds = map[string]float64{
 	"fp32": 1e-5, "bf16": 0.02, "mxfp8": 0.06, "mxfp8-experts": 0.04, "mxfp8-wgrad-bf16": 0.06, "mxint8": 0.03,
 }
 
@@ -219,7 +219,7 @@ func TestStepsAreSeparate(t *testing.T) {
 			scores := func(ranks int, which ...int) map[int][]float32 {
 				all, mu := map[int][]float32{}, sync.Mutex{}
 				err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-					m, err := quantisedMember(c, cfg, precision, 8)
+					m, err := quantizedMember(c, cfg, precision, 8)
 					if err != nil {
 						return err
 					}

@@ -92,9 +92,9 @@ func (l *linear) gatherWeight(p phase, s *linearState) {
 	defer ex.Release(mark)
 	all := concatenate(ex, store.rows[l])
 	dy, x := activation{Tensor: all.dy, ends: all.ends}, activation{Tensor: all.x, ends: all.ends}
-	if l.mx.quantisesWgrad() {
-		l.mx.quantiseGathered(ex, Gradient, l.mx.Wgrad.Left, &dy)
-		l.mx.quantiseGathered(ex, Input, l.mx.Wgrad.Right, &x)
+	if l.mx.quantizesWgrad() {
+		l.mx.quantizeGathered(ex, Gradient, l.mx.Wgrad.Left, &dy)
+		l.mx.quantizeGathered(ex, Input, l.mx.Wgrad.Right, &x)
 	}
 	l.wgrad(ex, &dy, &x, 0)
 }

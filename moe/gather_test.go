@@ -114,12 +114,12 @@ func (r *rowStore) passes() (n int) {
 func ofExpert(name string) bool { return strings.Contains(name, ".experts.") }
 
 // What several passes leave is multiplied as if it had come in one: the experts' gradients agree
-// with those of pass after pass, to rounding and, where they are quantised, to that, and all others
+// with those of pass after pass, to rounding and, where they are quantized, to that, and all others
 // have the same bits.
 func TestGatheredGradients(t *testing.T) {
 	// An expert has 32 rows of each sequence, so 4 passes of a rank are gathered, and 2 of two
 	// ranks.
-	cfg := quantisable(64, 64)
+	cfg := quantizable(64, 64)
 	some := with(cfg, func(c *Config) { c.TopK = 3 })
 	wire := ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8}
 	for name, c := range map[string]struct {
@@ -158,18 +158,18 @@ func TestGatheredGradients(t *testing.T) {
 }
 
 // A step whose passes are all gathered gives an expert the gradient of one large pass, bit for bit,
-// quantised or not, since its rows are the same in the same order. With fewer rows of an expert in
+// quantized or not, since its rows are the same in the same order. With fewer rows of an expert in
 // a pass, another kernel would make its results.
 func TestGatheredIsOnePass(t *testing.T) {
 	const passes = 4
 	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
 		t.Run(precision, func(t *testing.T) {
-			c := gatherCase{quantisable(64, 64), precision, RecomputeNone, ep.Options{}, 1, 1, passes}
+			c := gatherCase{quantizable(64, 64), precision, RecomputeNone, ep.Options{}, 1, 1, passes}
 			if n := c.cfg.GatheredPasses(gatherSeq); n != passes {
 				t.Fatalf("%d passes are gathered", n)
 			}
 			got := c.step(t, true, nil)
-			m, err := quantisedMember(collective.NewWorld(1).Comm(0), c.cfg, precision, gatherSeq)
+			m, err := quantizedMember(collective.NewWorld(1).Comm(0), c.cfg, precision, gatherSeq)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +190,7 @@ func TestGatheredIsOnePass(t *testing.T) {
 
 // Rows that a step has kept before it was given up are forgotten.
 func TestGatheredAfterFailure(t *testing.T) {
-	c := gatherCase{quantisable(64, 64), "bf16", RecomputeNone, ep.Options{}, 1, 1, 3}
+	c := gatherCase{quantizable(64, 64), "bf16", RecomputeNone, ep.Options{}, 1, 1, 3}
 	want := c.step(t, true, nil)
 	got := c.step(t, true, func(m *member) error {
 		b := batchOf(5, 1, gatherSeq, c.cfg.Vocab)
@@ -212,12 +212,12 @@ func TestGatheredAfterFailure(t *testing.T) {
 // An observer sees the gathered rows as they are multiplied: what it does to them reaches the
 // gradient of their layer and nothing else.
 func TestObserverCanBreakGathered(t *testing.T) {
-	c := gatherCase{quantisable(64, 64), "mxfp8", RecomputeNone, ep.Options{}, 1, 1, 6}
+	c := gatherCase{quantizable(64, 64), "mxfp8", RecomputeNone, ep.Options{}, 1, 1, 6}
 	want := c.step(t, true, nil)
 	for _, operand := range []Operand{Input, Gradient} {
 		shown := map[string]int{}
 		got := c.step(t, true, func(m *member) error {
-			m.model.ObserveQuantised(func(q Quantised) {
+			m.model.ObserveQuantized(func(q Quantized) {
 				if q.Operand == Weight || !strings.HasPrefix(q.Linear, "experts.") {
 					return
 				}

@@ -38,15 +38,15 @@ func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
 // dW[g] += dyᵀ·x (W).
 type linear struct {
 	weight
-	mx *mxLinear // nil: no product is quantised, all run in the type of W
+	mx *mxLinear // nil: no product is quantized, all run in the type of W
 }
 
 // activation is rows that linear layers multiply: [rows, K], of activations or of their gradients.
 type activation struct {
 	tensor.Tensor
 	ends       []int32   // where the rows of each group end; nil: all rows are tokens of this rank, sequence after sequence
-	rows, cols mx.Tensor // quantised with blocks along rows, and along columns; zero: not, or not yet
-	shown      *mxLinear // the first layer that quantised it, under whose name an observer sees it; nil: none yet
+	rows, cols mx.Tensor // quantized with blocks along rows, and along columns; zero: not, or not yet
+	shown      *mxLinear // the first layer that quantized it, under whose name an observer sees it; nil: none yet
 }
 
 // linearState is what a linear layer keeps of a pass.
@@ -59,11 +59,11 @@ type linearState struct {
 func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearState) tensor.Tensor {
 	s.x = x
 	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
-	l.mx.quantiseInput(p, x)
+	l.mx.quantizeInput(p, x)
 	switch {
 	case p.decoding.rowwise():
 		l.rowwise(p.ex, y, x)
-	case l.mx.quantisesForward():
+	case l.mx.quantizesForward():
 		l.mx.forward(p.ex, y.Mat(), x)
 	default:
 		l.multiply(p.ex, y.Mat(), x)
@@ -71,7 +71,7 @@ func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearStat
 	return y
 }
 
-// multiply is forward for a weight that is not quantised.
+// multiply is forward for a weight that is not quantized.
 func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	if x.ends == nil {
 		tensor.MatMul(ex, y, x.Mat(), l.W.Mat().T())
@@ -92,7 +92,7 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 	}
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	l.mx.quantiseGradient(p, &s.dy)
+	l.mx.quantizeGradient(p, &s.dy)
 	if p.fused {
 		l.backwardWeight(p, s) // first: what comes next reads dx while caches hold it
 	}
@@ -103,7 +103,7 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 // backwardInput sets dx = dy·W[g].
 func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 	switch {
-	case l.mx.quantisesDgrad():
+	case l.mx.quantizesDgrad():
 		l.mx.dgrad(ex, dx, dy)
 	case dy.ends == nil:
 		tensor.MatMul(ex, dx, dy.Mat(), l.W.Mat())
@@ -127,7 +127,7 @@ func (l *linear) backwardWeight(p phase, s *linearState) {
 // wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
 func (l *linear) wgrad(ex *tensor.Exec, dy, x *activation, seq int) {
 	switch {
-	case l.mx.quantisesWgrad():
+	case l.mx.quantizesWgrad():
 		l.mx.wgrad(ex, &l.weight, dy, x, seq)
 	case x.ends == nil:
 		tensor.Wgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), seq, l.accumulate())

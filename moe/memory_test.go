@@ -65,14 +65,14 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 // No tensor is read after its arena has taken it back: with NaNs in its place all results have the
 // bits that they had.
 func TestNothingOutlivesItsMemory(t *testing.T) {
-	cfg := with(quantisable(64, 64), func(c *Config) { c.TopK, c.QRank, c.MaxPositions = 3, 32, 64 })
+	cfg := with(quantizable(64, 64), func(c *Config) { c.TopK, c.QRank, c.MaxPositions = 3, 32, 64 })
 	b := batchOf(51, 2, 32, cfg.Vocab)
 	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16"} {
 		for _, mode := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeFull} {
 			t.Run(fmt.Sprintf("%s/%v", precision, mode), func(t *testing.T) {
 				var want map[string][]float32
 				for _, poison := range []bool{false, true} {
-					m, err := quantisedMember(collective.NewWorld(1).Comm(0), cfg, precision, 32)
+					m, err := quantizedMember(collective.NewWorld(1).Comm(0), cfg, precision, 32)
 					if err != nil {
 						t.Fatal(err)
 					}

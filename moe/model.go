@@ -45,7 +45,7 @@ type Model struct {
 }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the
-// given precision. Weights are zero until they are initialised or loaded; see Group.Refresh.
+// given precision. Weights are zero until they are initialized or loaded; see Group.Refresh.
 //
 // The exchange serves all Mixture-of-Experts layers; nil means ep.OneSided. The number of ranks
 // must divide the experts.

@@ -178,12 +178,12 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A model that is not trained computes the same bits without any gradients, or weights quantised
+// A model that is not trained computes the same bits without any gradients, or weights quantized
 // for them.
 func TestNewInference(t *testing.T) {
 	cfg, c := decodable(), collective.NewWorld(1).Comm(0)
 	for _, p := range Precisions() {
-		trained, err := quantisedMember(c, cfg, p.Name, 8)
+		trained, err := quantizedMember(c, cfg, p.Name, 8)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestSequenceLosses(t *testing.T) {
 // The first pass after ZeroGrad sets all gradients, whatever stood there, also those of experts
 // without rows; the second adds to them.
 func TestZeroGrad(t *testing.T) {
-	cfg := with(quantisable(64, 64), func(c *Config) { c.MTPLayers, c.QRank, c.TopK = 1, 32, 2 })
+	cfg := with(quantizable(64, 64), func(c *Config) { c.MTPLayers, c.QRank, c.TopK = 1, 32, 2 })
 	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "mxint8"} {
 		for name, c := range map[string]struct {
 			cfg            Config
@@ -274,7 +274,7 @@ func TestZeroGrad(t *testing.T) {
 				if c.cfg.Vocab > cfg.Vocab && precision != "bf16" {
 					t.Skip("the output is multiplied in one type by all recipes")
 				}
-				m, err := quantisedMember(collective.NewWorld(1).Comm(0), c.cfg, precision, c.seq)
+				m, err := quantizedMember(collective.NewWorld(1).Comm(0), c.cfg, precision, c.seq)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -33,8 +33,8 @@ func TestMTPAgainstFormulas(t *testing.T) {
 	var want float64
 	for i, next := range b.Targets {
 		joined := slices.Concat(
-			normalised(row(weights["model.embed_tokens.weight"], int(next)), weights["model.layers.2.enorm.weight"], cfg.NormEps),
-			normalised(row(seen["layer1_out"], i), weights["model.layers.2.hnorm.weight"], cfg.NormEps))
+			normalized(row(weights["model.embed_tokens.weight"], int(next)), weights["model.layers.2.enorm.weight"], cfg.NormEps),
+			normalized(row(seen["layer1_out"], i), weights["model.layers.2.hnorm.weight"], cfg.NormEps))
 		in := product64(weights["model.layers.2.eh_proj.weight"], joined)
 		out := row(seen["layer2_out"], i)
 		for j := range in {
@@ -45,7 +45,7 @@ func TestMTPAgainstFormulas(t *testing.T) {
 		if (i+1)%b.Seq == 0 {
 			continue
 		}
-		logits := product64(weights["lm_head.weight"], normalised(out, weights["model.layers.2.shared_head.norm.weight"], cfg.NormEps))
+		logits := product64(weights["lm_head.weight"], normalized(out, weights["model.layers.2.shared_head.norm.weight"], cfg.NormEps))
 		var z float64
 		for _, x := range logits {
 			z += math.Exp(x)
@@ -57,8 +57,8 @@ func TestMTPAgainstFormulas(t *testing.T) {
 	}
 }
 
-// normalised is RMSNorm in float64.
-func normalised(x, weight []float32, eps float64) []float64 {
+// normalized is RMSNorm in float64.
+func normalized(x, weight []float32, eps float64) []float64 {
 	var square float64
 	for _, v := range x {
 		square += float64(v) * float64(v)

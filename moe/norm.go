@@ -2,13 +2,13 @@ package moe
 
 import "spmoe/tensor"
 
-// rmsNorm is a normalisation layer, y = x·rstd·w with rstd = 1/sqrt(mean(x²) + eps) of each row.
+// rmsNorm is a normalization layer, y = x·rstd·w with rstd = 1/sqrt(mean(x²) + eps) of each row.
 type rmsNorm struct {
 	weight weight // [n] FP32
 	eps    float32
 }
 
-// normState is what a normalisation layer keeps of a pass.
+// normState is what a normalization layer keeps of a pass.
 type normState struct {
 	x    tensor.Matrix
 	rstd tensor.Tensor // [rows]
@@ -21,7 +21,7 @@ func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
 	return l
 }
 
-// forward returns x normalised, in x's type and in the arena to. x must stay as it is until the
+// forward returns x normalized, in x's type and in the arena to. x must stay as it is until the
 // backward pass.
 func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normState) tensor.Tensor {
 	y := to.New(x.DType(), x.Rows, x.Cols)

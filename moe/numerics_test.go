@@ -1,6 +1,6 @@
 package moe
 
-// How far MXFP8 is from BF16, in dB of signal to quantisation noise, held to the thresholds of
+// How far MXFP8 is from BF16, in dB of signal to quantization noise, held to the thresholds of
 // PyTorch's torchao for the same computations (test_mxfp8_linear.py, test_mxfp8_grouped_mm.py,
 // test_training.py).
 
@@ -29,7 +29,7 @@ func TestLinearSQNR(t *testing.T) {
 	const rows, n, k = 512, 256, 384
 	for _, how := range []*Recipe{inMXFP8, highWgrad} {
 		for _, ends := range [][]int32{nil, {100, 100, 356, rows}} {
-			t.Run(fmt.Sprintf("wgrad%v-groups%d", how.Wgrad.Quantises(), len(ends)), func(t *testing.T) {
+			t.Run(fmt.Sprintf("wgrad%v-groups%d", how.Wgrad.Quantizes(), len(ends)), func(t *testing.T) {
 				ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(11, 12))
 				w := gaussians(ex, rng, max(len(ends), 1)*n, k)
 				if ends != nil {
@@ -51,7 +51,7 @@ func TestLinearSQNR(t *testing.T) {
 				}
 				holds(t, "y", y[1].Mat(), y[0].Mat(), 27)
 				holds(t, "dx", dx[1].Mat(), dx[0].Mat(), 25)
-				if how.Wgrad.Quantises() {
+				if how.Wgrad.Quantizes() {
 					holds(t, "dw", dw[1], dw[0], 24)
 				} else {
 					holds(t, "dw", dw[1], dw[0], 34)
@@ -117,12 +117,12 @@ func trainLayer(t *testing.T, cfg Config, precision string) layerPass {
 	return got
 }
 
-// A whole layer with the weights that training begins with. torchao quantises the routed experts
+// A whole layer with the weights that training begins with. torchao quantizes the routed experts
 // alone, as mxfp8-experts does, and weighs one for each token by its score. Where the shared expert
-// is quantised too, nothing dilutes the noise of the two products, of four quantised operands, that
+// is quantized too, nothing dilutes the noise of the two products, of four quantized operands, that
 // a gradient goes through.
 func TestLayerSQNR(t *testing.T) {
-	cfg := with(quantisable(256, 256), func(c *Config) { c.MTPLayers, c.TopK, c.RouteScale, c.NormTopK = 0, 1, 1, false })
+	cfg := with(quantizable(256, 256), func(c *Config) { c.MTPLayers, c.TopK, c.RouteScale, c.NormTopK = 0, 1, 1, false })
 	want := trainLayer(t, cfg, "bf16")
 	for precision, least := range map[string]struct{ out, dx, grads float64 }{
 		"mxfp8-experts":    {28, 29, 21},

@@ -9,7 +9,7 @@ import (
 	"spmoe/tensor"
 )
 
-// Operand says what a tensor that is quantised is to the products of a linear layer.
+// Operand says what a tensor that is quantized is to the products of a linear layer.
 type Operand uint8
 
 // The operands.
@@ -21,9 +21,9 @@ const (
 
 func (o Operand) String() string { return [...]string{"input", "weight", "gradient"}[o] }
 
-// Quantised is one operand of a linear layer's products, or of those of all experts of this rank in
-// a layer, on its way from being quantised to being multiplied.
-type Quantised struct {
+// Quantized is one operand of a linear layer's products, or of those of all experts of this rank in
+// a layer, on its way from being quantized to being multiplied.
+type Quantized struct {
 	Layer   int    // that of the MTP module is behind the last
 	Linear  string // within the layer: "self_attn.q_a_proj", "experts.gate_up_proj"; of several with one input, the first
 	Operand Operand
@@ -45,17 +45,17 @@ type Quantised struct {
 	Again bool
 }
 
-// ObserveQuantised calls f with every operand that a linear layer quantises from now on, in
+// ObserveQuantized calls f with every operand that a linear layer quantizes from now on, in
 // training and in evaluation: inputs and gradients in each pass, weights when their Group is
 // refreshed. A nil f ends it.
 //
 // f runs on the rank's goroutine before the operand is multiplied. All of its argument is valid
 // during the call only, but codes and scales that f changes are multiplied as they are then: so
 // tests can break a recipe. Weights that are not Local must be changed alike on all ranks.
-func (m *Model) ObserveQuantised(f func(Quantised)) { m.operands.observer = f }
+func (m *Model) ObserveQuantized(f func(Quantized)) { m.operands.observer = f }
 
-// operands is where all quantised layers of a model find the observer.
-type operands struct{ observer func(Quantised) }
+// operands is where all quantized layers of a model find the observer.
+type operands struct{ observer func(Quantized) }
 
 // identity is what an observer is told about a layer.
 type identity struct {
@@ -84,19 +84,19 @@ func identify(first *Param, local bool) identity {
 	return id
 }
 
-// watched says whether there is an observer. A layer that is not quantised has none.
+// watched says whether there is an observer. A layer that is not quantized has none.
 func (q *mxLinear) watched() bool { return q != nil && q.operands != nil && q.operands.observer != nil }
 
 // show gives an operand to the observer, if there is one, with what it is told about the layer.
-func (q *mxLinear) show(shown Quantised) {
+func (q *mxLinear) show(shown Quantized) {
 	if !q.watched() {
 		return
 	}
-	if shown.Format = shown.Rows.Format; !shown.Format.Quantises() {
+	if shown.Format = shown.Rows.Format; !shown.Format.Quantizes() {
 		shown.Format = shown.Cols.Format
 	}
-	if !shown.Format.Quantises() {
-		return // no product wants it quantised
+	if !shown.Format.Quantizes() {
+		return // no product wants it quantized
 	}
 	id := q.identity
 	shown.Layer, shown.Linear, shown.Local = id.layer, id.linear, shown.Operand != Weight || id.local
@@ -109,7 +109,7 @@ func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Fo
 	defer ex.Release(mark)
 	rows := mx.New(ex, f, mx.AlongRows, x.Rows, x.Cols)
 	mx.Quantize(ex, rows, x, mx.RCEIL)
-	q.show(Quantised{Operand: o, X: x, Rows: rows, Sent: true})
+	q.show(Quantized{Operand: o, X: x, Rows: rows, Sent: true})
 }
 
 // showDispatched shows the experts' input as it leaves this rank, if it left as codes that the

@@ -16,8 +16,8 @@ import (
 	"spmoe/tensor"
 )
 
-// quantisedModel builds a rank's model with weights, not yet quantised.
-func quantisedModel(c *collective.Comm, cfg Config, precision string, o ep.Options) (*member, error) {
+// quantizedModel builds a rank's model with weights, not yet quantized.
+func quantizedModel(c *collective.Comm, cfg Config, precision string, o ep.Options) (*member, error) {
 	p, err := PrecisionByName(precision)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func quantisedModel(c *collective.Comm, cfg Config, precision string, o ep.Optio
 	return &member{c, tensor.NewExec(), model}, nil
 }
 
-// trainOnce quantises the weights and trains on this rank's part of a batch.
+// trainOnce quantizes the weights and trains on this rank's part of a batch.
 func (m *member) trainOnce() error {
 	for _, g := range m.model.Groups {
 		g.Refresh(m.ex)
@@ -44,20 +44,20 @@ func (m *member) trainOnce() error {
 	return err
 }
 
-// aloneQuantised is quantisedModel for one rank.
-func aloneQuantised(t *testing.T, cfg Config, precision string) *member {
+// aloneQuantized is quantizedModel for one rank.
+func aloneQuantized(t *testing.T, cfg Config, precision string) *member {
 	t.Helper()
-	m, err := quantisedModel(collective.NewWorld(1).Comm(0), cfg, precision, ep.Options{})
+	m, err := quantizedModel(collective.NewWorld(1).Comm(0), cfg, precision, ep.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-// Every quantised layer shows each of its operands once a pass, under the name that it has, with
+// Every quantized layer shows each of its operands once a pass, under the name that it has, with
 // the codes that its recipe multiplies.
 func TestEveryOperandIsShown(t *testing.T) {
-	cfg := with(quantisable(64, 64), func(c *Config) { c.QRank = 32 })
+	cfg := with(quantizable(64, 64), func(c *Config) { c.QRank = 32 })
 	linears := map[int][]string{
 		0: {"self_attn.q_a_proj", "self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"},
 		1: {"self_attn.q_a_proj", "self_attn.q_b_proj", "self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj", "self_attn.o_proj",
@@ -77,8 +77,8 @@ func TestEveryOperandIsShown(t *testing.T) {
 			}
 		}
 		got := map[string]int{}
-		m := aloneQuantised(t, cfg, precision)
-		m.model.ObserveQuantised(func(q Quantised) {
+		m := aloneQuantized(t, cfg, precision)
+		m.model.ObserveQuantized(func(q Quantized) {
 			got[fmt.Sprint(q.Layer, " ", q.Linear, " ", q.Operand)]++
 			high := precision == "mxfp8-wgrad-bf16" && q.Operand != Weight
 			if q.Local != (q.Operand != Weight || strings.HasPrefix(q.Linear, "experts.")) || q.Sent || q.Received || q.Cols.Codes.Valid() == high {
@@ -105,18 +105,18 @@ func TestEveryOperandIsShown(t *testing.T) {
 // What an observer does to codes and scales reaches the product that they are for, and no other;
 // without changes nothing differs.
 func TestObserverCanBreakOperands(t *testing.T) {
-	cfg := quantisable(64, 64)
-	run := func(f func(q Quantised)) map[string][]float32 {
-		m := aloneQuantised(t, cfg, "mxfp8")
-		m.model.ObserveQuantised(f)
+	cfg := quantizable(64, 64)
+	run := func(f func(q Quantized)) map[string][]float32 {
+		m := aloneQuantized(t, cfg, "mxfp8")
+		m.model.ObserveQuantized(f)
 		if err := m.trainOnce(); err != nil {
 			t.Fatal(err)
 		}
 		return m.gradients()
 	}
 	// double makes an operand of one layer twice as large in one form.
-	double := func(linear string, o Operand, of func(q Quantised) mx.Tensor) func(q Quantised) {
-		return func(q Quantised) {
+	double := func(linear string, o Operand, of func(q Quantized) mx.Tensor) func(q Quantized) {
+		return func(q Quantized) {
 			if q.Layer == 1 && q.Linear == linear && q.Operand == o {
 				for i := range of(q).Scales.U8() {
 					of(q).Scales.U8()[i]++
@@ -124,14 +124,14 @@ func TestObserverCanBreakOperands(t *testing.T) {
 			}
 		}
 	}
-	rows, cols := func(q Quantised) mx.Tensor { return q.Rows }, func(q Quantised) mx.Tensor { return q.Cols }
+	rows, cols := func(q Quantized) mx.Tensor { return q.Rows }, func(q Quantized) mx.Tensor { return q.Cols }
 	want := run(nil)
-	if got := run(func(Quantised) {}); !maps.EqualFunc(got, want, slices.Equal) {
+	if got := run(func(Quantized) {}); !maps.EqualFunc(got, want, slices.Equal) {
 		t.Error("an observer that changes nothing changed a gradient")
 	}
 	const shared, embedding = "model.layers.1.mlp.shared_experts.down_proj.weight", "model.embed_tokens.weight"
 	for name, c := range map[string]struct {
-		f       func(q Quantised)
+		f       func(q Quantized)
 		doubles string // the gradient that is twice as large then
 		changes bool   // whether gradients of layers below change
 	}{
@@ -161,7 +161,7 @@ func TestObserverCanBreakOperands(t *testing.T) {
 // what they were: together each choice of a token once for the gradient, and each token once for
 // the input.
 func TestRowsOnTheWireAreShown(t *testing.T) {
-	cfg := quantisable(64, 64)
+	cfg := quantizable(64, 64)
 	type seen struct {
 		sent, received int // rows
 		noise          float64
@@ -169,11 +169,11 @@ func TestRowsOnTheWireAreShown(t *testing.T) {
 	var mu sync.Mutex
 	all := map[Operand]*seen{Input: {}, Gradient: {}}
 	err := collective.NewWorld(2).Run(func(c *collective.Comm) error {
-		m, err := quantisedModel(c, cfg, "mxfp8", ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8})
+		m, err := quantizedModel(c, cfg, "mxfp8", ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8})
 		if err != nil {
 			return err
 		}
-		m.model.ObserveQuantised(func(q Quantised) {
+		m.model.ObserveQuantized(func(q Quantized) {
 			mu.Lock()
 			defer mu.Unlock()
 			onWire := q.Layer == 1 && (q.Linear == "experts.gate_up_proj" && q.Operand == Input || q.Linear == "experts.down_proj" && q.Operand == Gradient)
@@ -212,13 +212,13 @@ func TestRowsOnTheWireAreShown(t *testing.T) {
 
 // An evaluation shows inputs alone, and nothing once the observer is gone.
 func TestObserverInEvaluation(t *testing.T) {
-	cfg := quantisable(64, 64)
-	m := aloneQuantised(t, cfg, "mxfp8")
+	cfg := quantizable(64, 64)
+	m := aloneQuantized(t, cfg, "mxfp8")
 	for _, g := range m.model.Groups {
 		g.Refresh(m.ex)
 	}
 	count := 0
-	m.model.ObserveQuantised(func(q Quantised) {
+	m.model.ObserveQuantized(func(q Quantized) {
 		if count++; q.Operand != Input || q.Cols.Codes.Valid() {
 			t.Errorf("%s shows a %v, columns %v", q.Linear, q.Operand, q.Cols.Codes.Valid())
 		}
@@ -228,7 +228,7 @@ func TestObserverInEvaluation(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := count
-	m.model.ObserveQuantised(nil)
+	m.model.ObserveQuantized(nil)
 	second, err := m.model.Eval(m.ex, batchOf(1, 6, 16, cfg.Vocab))
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ type Group struct {
 	Grad  tensor.Tensor // [Len] FP32; the zero Tensor in a model that is not trained
 
 	weights   []*weight
-	quantised []*linear
+	quantized []*linear
 	zeroed    int // calls of ZeroGrad
 }
 
@@ -62,19 +62,19 @@ func (g *Group) completeGrad(ex *tensor.Exec) {
 
 // Refresh brings what is derived from Work up to date. Whoever changes Work calls it: once a step.
 func (g *Group) Refresh(ex *tensor.Exec) {
-	for _, l := range g.quantised {
+	for _, l := range g.quantized {
 		l.mx.refresh(ex, l.W)
 	}
 }
 
 // Renew lets update make elements [lo, hi) of Work in part, which has as many, several runs of them
 // perhaps at once, each on a thread that has ex. It leaves what is derived from Work as Refresh
-// does, but makes it while caches hold what was made. What is quantised is then not in Work, which
+// does, but makes it while caches hold what was made. What is quantized is then not in Work, which
 // nobody reads it from: that still holds what it held. The model has to be one that is trained.
 func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	done := 0
 	within := func(lo, hi int) { update(ex, lo, hi, g.Work.Slice(lo, hi)) }
-	for _, l := range g.quantised {
+	for _, l := range g.quantized {
 		within(done, l.at)
 		cols := l.W.Dim(-1)
 		l.mx.renew(ex, l.W, func(ex *tensor.Exec, lo, hi int, part tensor.Tensor) {
@@ -86,10 +86,10 @@ func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, 
 }
 
 // Weights calls yield for all that a model in training reads of this group, in a fixed order: what
-// is derived from quantised weights, and of Work what is not quantised.
+// is derived from quantized weights, and of Work what is not quantized.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
 	done := 0
-	for _, l := range g.quantised {
+	for _, l := range g.quantized {
 		for _, t := range append([]tensor.Tensor{g.Work.Slice(done, l.at)}, l.mx.weights(l.W)...) {
 			if t.Valid() && t.Len() > 0 && !yield(t) {
 				return
@@ -173,7 +173,7 @@ func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
 // linear appends the [out, in] parameter of a linear layer, in the precision of linear layers.
 func (b *builder) linear(l *linear, name string, out, in int, init Init) {
 	b.matrix(&l.weight, name, out, in, init)
-	b.quantise(b.dense, l, Linear, b.dense.Params[len(b.dense.Params)-1])
+	b.quantize(b.dense, l, Linear, b.dense.Params[len(b.dense.Params)-1])
 }
 
 // grouped appends the parameters of one linear layer a group of rows; those of routed experts
@@ -184,15 +184,15 @@ func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 	if g == b.experts {
 		class = Expert
 	}
-	b.quantise(g, l, class, params[0])
+	b.quantize(g, l, class, params[0])
 }
 
-// quantise gives a layer whose first parameter is p its recipe, if it has one.
-func (b *builder) quantise(g *Group, l *linear, class Class, p *Param) {
+// quantize gives a layer whose first parameter is p its recipe, if it has one.
+func (b *builder) quantize(g *Group, l *linear, class Class, p *Param) {
 	id := identify(p, g.Local)
 	if how := b.precision.of(class, id.layer, b.layers); how != nil {
 		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands}
-		g.quantised = append(g.quantised, l)
+		g.quantized = append(g.quantized, l)
 	}
 }
 

@@ -157,7 +157,7 @@ func (c interleaving) check(t *testing.T) {
 }
 
 func TestPassesInFlight(t *testing.T) {
-	whole := with(quantisable(64, 64), func(c *Config) {
+	whole := with(quantizable(64, 64), func(c *Config) {
 		grouped(c)
 		c.TopK, c.BalanceAlpha, c.QRank = 3, 0.1, 32
 	})

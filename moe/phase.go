@@ -65,9 +65,9 @@ func (p phase) refilling() phase {
 
 func (p phase) refilled() { p.ex.Profile.Again(false) }
 
-// quantisesForWgrad says whether a forward pass quantises inputs for the weight gradients as well:
+// quantizesForWgrad says whether a forward pass quantizes inputs for the weight gradients as well:
 // not if that is made again, or if there is no backward pass.
-func (p phase) quantisesForWgrad() bool {
+func (p phase) quantizesForWgrad() bool {
 	return p.train && (p.recompute == RecomputeNone || p.again)
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Precision says in which number formats a model computes. Embedding, router, norms and the output
-// projection are never quantised.
+// projection are never quantized.
 type Precision struct {
 	Name    string
 	About   string
@@ -57,8 +57,8 @@ func PrecisionByName(name string) (Precision, error) {
 	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(PrecisionNames(), ", "))
 }
 
-// Quantises says whether any layer has quantised products.
-func (p Precision) Quantises() bool { return p.Linears != nil || p.Experts != nil }
+// Quantizes says whether any layer has quantized products.
+func (p Precision) Quantizes() bool { return p.Linears != nil || p.Experts != nil }
 
 // Validate returns what keeps a model from computing so.
 func (p Precision) Validate() error {
@@ -69,7 +69,7 @@ func (p Precision) Validate() error {
 		}
 	}
 	if p.PlainFirst < 0 || p.PlainLast < 0 {
-		errs = append(errs, fmt.Errorf("%d layers at the beginning and %d at the end are not quantised: give 0 or more", p.PlainFirst, p.PlainLast))
+		errs = append(errs, fmt.Errorf("%d layers at the beginning and %d at the end are not quantized: give 0 or more", p.PlainFirst, p.PlainLast))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("moe: precision %s: %w", p.Name, err)
@@ -78,7 +78,7 @@ func (p Precision) Validate() error {
 }
 
 // With returns the recipe with another rule for E8M0 scales, and another format of output gradients
-// where it is not nil, in all products that are quantised.
+// where it is not nil, in all products that are quantized.
 func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 	edit := func(o Operand, c *mx.Cast) {
 		c.Mode = mode
@@ -93,16 +93,16 @@ func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 // Unquantized returns the recipe that computes in dtype throughout.
 func Unquantized(dtype tensor.DType) Precision { return Precision{Name: dtype.String(), DType: dtype} }
 
-// of returns how weights of a class are quantised in a layer of a model with that many; nil: not at
+// of returns how weights of a class are quantized in a layer of a model with that many; nil: not at
 // all.
 func (p Precision) of(class Class, layer, layers int) *Recipe {
 	if layer < p.PlainFirst || p.PlainLast > 0 && layer >= layers-p.PlainLast {
-		return nil // without PlainLast the MTP module, layer number layers, is quantised
+		return nil // without PlainLast the MTP module, layer number layers, is quantized
 	}
 	return p.Of(class)
 }
 
-// Of returns how weights of a class are quantised, where they are; nil: nowhere.
+// Of returns how weights of a class are quantized, where they are; nil: nowhere.
 func (p Precision) Of(class Class) *Recipe {
 	switch class {
 	case Linear:

@@ -1,6 +1,6 @@
 package moe
 
-// Quantised recipes: every product of a layer runs on the operands that its recipe names, and a
+// Quantized recipes: every product of a layer runs on the operands that its recipe names, and a
 // whole model follows BF16 as closely as its formats allow.
 
 import (
@@ -25,10 +25,10 @@ func gaussians(ex *tensor.Exec, rng *rand.Rand, dims ...int) tensor.Tensor {
 	return t
 }
 
-// dequantised returns x as its codes in direction d mean it, each group of rows for itself, or x
-// itself if it is not quantised.
-func dequantised(ex *tensor.Exec, x tensor.Matrix, by mx.Cast, d mx.Direction, ends []int32) tensor.Matrix {
-	if !by.Quantises() {
+// dequantized returns x as its codes in direction d mean it, each group of rows for itself, or x
+// itself if it is not quantized.
+func dequantized(ex *tensor.Exec, x tensor.Matrix, by mx.Cast, d mx.Direction, ends []int32) tensor.Matrix {
+	if !by.Quantizes() {
 		return widened(ex, x)
 	}
 	q := mx.NewGrouped(ex, by.Format, d, x.Cols, ends)
@@ -38,9 +38,9 @@ func dequantised(ex *tensor.Exec, x tensor.Matrix, by mx.Cast, d mx.Direction, e
 	return out
 }
 
-// TestQuantisedLinear holds the three products of a layer, with ragged and empty groups, against
-// FP32 products of the dequantised operands.
-func TestQuantisedLinear(t *testing.T) {
+// TestQuantizedLinear holds the three products of a layer, with ragged and empty groups, against
+// FP32 products of the dequantized operands.
+func TestQuantizedLinear(t *testing.T) {
 	const groups, n, k = 4, 64, 96
 	ends := []int32{40, 40, 41, 77}
 	for name, how := range map[string]*Recipe{
@@ -81,12 +81,12 @@ func TestQuantisedLinear(t *testing.T) {
 					rowEnds = []int32{77}
 				}
 				flat := l.W.Mat()
-				wRows := dequantised(ex, flat, how.Forward.Right, mx.AlongRows, weightGroups)
-				wCols := dequantised(ex, flat, how.Dgrad.Right, mx.AlongCols, weightGroups)
-				xRows := dequantised(ex, x.Mat(), how.Forward.Left, mx.AlongRows, rowEnds)
-				dyRows := dequantised(ex, dy.Mat(), how.Dgrad.Left, mx.AlongRows, rowEnds)
-				xWgrad := dequantised(ex, x.Mat(), how.Wgrad.Right, mx.AlongCols, rowEnds)
-				dyWgrad := dequantised(ex, dy.Mat(), how.Wgrad.Left, mx.AlongCols, rowEnds)
+				wRows := dequantized(ex, flat, how.Forward.Right, mx.AlongRows, weightGroups)
+				wCols := dequantized(ex, flat, how.Dgrad.Right, mx.AlongCols, weightGroups)
+				xRows := dequantized(ex, x.Mat(), how.Forward.Left, mx.AlongRows, rowEnds)
+				dyRows := dequantized(ex, dy.Mat(), how.Dgrad.Left, mx.AlongRows, rowEnds)
+				xWgrad := dequantized(ex, x.Mat(), how.Wgrad.Right, mx.AlongCols, rowEnds)
+				dyWgrad := dequantized(ex, dy.Mat(), how.Wgrad.Left, mx.AlongCols, rowEnds)
 				wantY, wantDX := ex.New(tensor.FP32, 77, n).Mat(), ex.New(tensor.FP32, 77, k).Mat()
 				wantDW := tensor.New(tensor.FP32, len(weightGroups), n, k)
 				lo := 0
@@ -116,7 +116,7 @@ func widened(ex *tensor.Exec, m tensor.Matrix) tensor.Matrix {
 func near(t *testing.T, name string, got, want tensor.Matrix, bound float64) {
 	t.Helper()
 	if d := distance(elements(got), elements(want)); !(d <= bound) {
-		t.Errorf("%s is %.2e from the product of the dequantised operands, bound %.0e", name, d, bound)
+		t.Errorf("%s is %.2e from the product of the dequantized operands, bound %.0e", name, d, bound)
 	}
 }
 
@@ -127,8 +127,8 @@ func elements(m tensor.Matrix) []float32 {
 	return all.F32()
 }
 
-// TestWeightsAreQuantisedByRefresh: between two Refresh calls the products see the same codes.
-func TestWeightsAreQuantisedByRefresh(t *testing.T) {
+// TestWeightsAreQuantizedByRefresh: between two Refresh calls the products see the same codes.
+func TestWeightsAreQuantizedByRefresh(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(5, 6))
 	l := linear{mx: &mxLinear{Recipe: *inMXFP8}}
 	l.W, l.Grad = gaussians(ex, rng, 32, 32), tensor.New(tensor.FP32, 32, 32)
@@ -150,8 +150,8 @@ func TestWeightsAreQuantisedByRefresh(t *testing.T) {
 	}
 }
 
-// quantisable is a model whose dimensions are whole blocks, and one that leaves part blocks.
-func quantisable(dim, inter int) Config {
+// quantizable is a model whose dimensions are whole blocks, and one that leaves part blocks.
+func quantizable(dim, inter int) Config {
 	return with(tiny(), func(c *Config) {
 		c.Dim, c.DenseInter, c.ExpertInter, c.KVRank, c.NopeDim, c.ValueDim = dim, inter, inter, 32, 16, 32
 		c.TopK, c.MTPLayers = 8, 1 // all experts: no choice can flip
@@ -162,7 +162,7 @@ func quantisable(dim, inter int) Config {
 // BF16's: E4M3 keeps about 4 significant bits of every operand, INT8 7 of a block's largest.
 func TestPrecisionsFollowBF16(t *testing.T) {
 	least := map[string]float64{"fp32": 30, "mxfp8": 12, "mxfp8-experts": 18, "mxfp8-wgrad-bf16": 12, "mxint8": 20}
-	for _, cfg := range []Config{quantisable(64, 64), quantisable(72, 40)} {
+	for _, cfg := range []Config{quantizable(64, 64), quantizable(72, 40)} {
 		reference := trainedIn(t, cfg, "bf16")
 		for _, p := range Precisions() {
 			if p.Name == "bf16" {
@@ -246,7 +246,7 @@ func TestPrecisionWith(t *testing.T) {
 	if *base.Linears != *highWgrad {
 		t.Errorf("the recipe itself changed to %+v", *base.Linears)
 	}
-	if plain := Unquantized(tensor.BF16).With(&e5m2, mx.EVEN); plain.Quantises() {
-		t.Errorf("an unquantised recipe became %+v", plain)
+	if plain := Unquantized(tensor.BF16).With(&e5m2, mx.EVEN); plain.Quantizes() {
+		t.Errorf("an unquantized recipe became %+v", plain)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"spmoe/mx"
 )
 
-// Recipe says how the operands of the three products of a linear layer are quantised. Every operand
+// Recipe says how the operands of the three products of a linear layer are quantized. Every operand
 // has its blocks along the sum of its product. Recipes are compared with ==.
 type Recipe struct {
 	Forward Product // y = x·wᵀ: inputs, weights
@@ -15,12 +15,12 @@ type Recipe struct {
 	Wgrad   Product // dw = dyᵀ·x: gradients of outputs, inputs
 }
 
-// Product is how the two operands of a product are quantised. A product of two zero Casts is made
+// Product is how the two operands of a product are quantized. A product of two zero Casts is made
 // in the type of the activations.
 type Product struct{ Left, Right mx.Cast }
 
-// Quantises says whether the product is one of quantised operands.
-func (p Product) Quantises() bool { return p.Left.Quantises() }
+// Quantizes says whether the product is one of quantized operands.
+func (p Product) Quantizes() bool { return p.Left.Quantizes() }
 
 // uniform is a recipe with one cast for inputs and weights, and one for gradients of outputs.
 func uniform(xw, dy mx.Cast) *Recipe {
@@ -37,12 +37,12 @@ func (r *Recipe) validate() error {
 		name  string
 		casts Product
 	}{{"forward", r.Forward}, {"dgrad", r.Dgrad}, {"wgrad", r.Wgrad}} {
-		if p.casts.Left.Quantises() != p.casts.Right.Quantises() {
-			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: quantise both operands or neither", p.name, p.casts.Left.Format, p.casts.Right.Format))
+		if p.casts.Left.Quantizes() != p.casts.Right.Quantizes() {
+			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: quantize both operands or neither", p.name, p.casts.Left.Format, p.casts.Right.Format))
 		}
 	}
 	for _, c := range []mx.Cast{r.Forward.Left, r.Dgrad.Left, r.Wgrad.Left, r.Wgrad.Right} {
-		if c.Quantises() && c.Format.Block[0] != 1 {
+		if c.Quantizes() && c.Format.Block[0] != 1 {
 			errs = append(errs, fmt.Errorf("%v has blocks of %d rows: only weights may, since tokens come and go", c.Format, c.Format.Block[0]))
 		}
 	}
@@ -64,33 +64,33 @@ func (r *Recipe) change(edit func(o Operand, c *mx.Cast)) *Recipe {
 		{Gradient, &changed.Dgrad.Left}, {Weight, &changed.Dgrad.Right},
 		{Gradient, &changed.Wgrad.Left}, {Input, &changed.Wgrad.Right},
 	} {
-		if at.cast.Quantises() {
+		if at.cast.Quantizes() {
 			edit(at.operand, at.cast)
 		}
 	}
 	return &changed
 }
 
-// inputs is how a layer quantises what it shares with others: its input.
+// inputs is how a layer quantizes what it shares with others: its input.
 func (r *Recipe) inputs() [2]mx.Cast { return [2]mx.Cast{r.Forward.Left, r.Wgrad.Right} }
 
-// sharesWeight says whether one quantised weight serves forward and dgrad: one whose blocks are
+// sharesWeight says whether one quantized weight serves forward and dgrad: one whose blocks are
 // squares.
 func (r *Recipe) sharesWeight() bool {
 	w := r.Forward.Right
-	return w == r.Dgrad.Right && w.Quantises() && w.Format.Block[0] == w.Format.Block[1]
+	return w == r.Dgrad.Right && w.Quantizes() && w.Format.Block[0] == w.Format.Block[1]
 }
 
 // readsWeight says whether a product reads the weight as it is.
-func (r *Recipe) readsWeight() bool { return !r.Forward.Quantises() || !r.Dgrad.Quantises() }
+func (r *Recipe) readsWeight() bool { return !r.Forward.Quantizes() || !r.Dgrad.Quantizes() }
 
-// WeightBytes returns what the quantised forms of a weight in training take, in bytes per element.
+// WeightBytes returns what the quantized forms of a weight in training take, in bytes per element.
 func (r *Recipe) WeightBytes() float64 {
 	bytes := 0.0
-	if r.Forward.Quantises() {
+	if r.Forward.Quantizes() {
 		bytes += r.Forward.Right.Format.BytesPerElement()
 	}
-	if r.Dgrad.Quantises() && !r.sharesWeight() {
+	if r.Dgrad.Quantizes() && !r.sharesWeight() {
 		bytes += r.Dgrad.Right.Format.BytesPerElement()
 	}
 	return bytes

@@ -43,7 +43,7 @@ func TestToyFormat(t *testing.T) {
 	square := row
 	square.Name, square.Block = "toy 12x12", [2]int{12, 12}
 	toy := Precision{Name: "toy", DType: tensor.BF16, Linears: tiled(row, square), Experts: tiled(row, square)}
-	cfg := quantisable(72, 40)
+	cfg := quantizable(72, 40)
 	first, last := learn(t, cfg, toy, 30)
 	_, want := learn(t, cfg, Unquantized(tensor.BF16), 30)
 	t.Logf("loss %.3f -> %.3f, in BF16 %.3f", first, last, want)
@@ -52,7 +52,7 @@ func TestToyFormat(t *testing.T) {
 	}
 }
 
-// aloneIn builds a model of one rank with weights, not yet quantised.
+// aloneIn builds a model of one rank with weights, not yet quantized.
 func aloneIn(t *testing.T, cfg Config, p Precision) *member {
 	t.Helper()
 	c := collective.NewWorld(1).Comm(0)
@@ -100,10 +100,10 @@ func descend(ex *tensor.Exec, g *Group, rate float32) {
 
 // TestPlainLayers: the first and last layers stay as they are, and the module behind the last.
 func TestPlainLayers(t *testing.T) {
-	cfg := with(quantisable(64, 64), func(c *Config) { c.Layers = 4 })
+	cfg := with(quantizable(64, 64), func(c *Config) { c.Layers = 4 })
 	for _, c := range []struct {
 		first, last int
-		want        map[int]bool // quantised layers; 4 is the MTP module
+		want        map[int]bool // quantized layers; 4 is the MTP module
 	}{
 		{0, 0, map[int]bool{0: true, 1: true, 2: true, 3: true, 4: true}},
 		{1, 0, map[int]bool{1: true, 2: true, 3: true, 4: true}},
@@ -112,23 +112,23 @@ func TestPlainLayers(t *testing.T) {
 	} {
 		p := Precision{Name: "some", DType: tensor.BF16, Linears: inMXFP8, Experts: inMXFP8, PlainFirst: c.first, PlainLast: c.last}
 		m, got := aloneIn(t, cfg, p), map[int]bool{}
-		m.model.ObserveQuantised(func(q Quantised) { got[q.Layer] = true })
+		m.model.ObserveQuantized(func(q Quantized) { got[q.Layer] = true })
 		if err := m.trainOnce(); err != nil {
 			t.Fatal(err)
 		}
 		for l := range cfg.Layers + 1 {
 			if got[l] != c.want[l] {
-				t.Errorf("%d first and %d last layers plain: layer %d quantised %v", c.first, c.last, l, got[l])
+				t.Errorf("%d first and %d last layers plain: layer %d quantized %v", c.first, c.last, l, got[l])
 			}
 		}
 		var share, whole float64
 		for _, module := range cfg.Modules(16) {
 			if module.Class == Linear || module.Class == Expert {
-				share, whole = share+module.QuantisedShare(p)*float64(module.Params), whole+float64(module.Params)
+				share, whole = share+module.QuantizedShare(p)*float64(module.Params), whole+float64(module.Params)
 			}
 		}
 		if all := len(c.want) == cfg.Layers+1; all != (share == whole) || (len(c.want) == 0) != (share == 0) {
-			t.Errorf("%d first and %d last layers plain: %v of %v parameters are quantised", c.first, c.last, share, whole)
+			t.Errorf("%d first and %d last layers plain: %v of %v parameters are quantized", c.first, c.last, share, whole)
 		}
 	}
 }
@@ -136,8 +136,8 @@ func TestPlainLayers(t *testing.T) {
 // TestRefusedRecipes: what no layer can multiply by is refused by name.
 func TestRefusedRecipes(t *testing.T) {
 	for want, p := range map[string]Precision{
-		"forward multiplies e4m3 and not quantised": {Linears: &Recipe{Forward: Product{Left: cast(mx.E4M3)}}},
-		"wgrad multiplies not quantised and e4m3":   {Experts: &Recipe{Wgrad: Product{Right: cast(mx.E4M3)}}},
+		"forward multiplies e4m3 and not quantized": {Linears: &Recipe{Forward: Product{Left: cast(mx.E4M3)}}},
+		"wgrad multiplies not quantized and e4m3":   {Experts: &Recipe{Wgrad: Product{Right: cast(mx.E4M3)}}},
 		"nvfp4 16x16 has blocks of 16 rows":         {Linears: uniform(cast(nvfp4Tile), cast(nvfp4))},
 		"-1 layers at the beginning":                {PlainFirst: -1},
 	} {

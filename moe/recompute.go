@@ -18,7 +18,7 @@ const (
 	RecomputeNone Recompute = iota
 
 	// RecomputeSelective makes again what takes at most kvRank operations per byte: results of
-	// norms, SwiGLU, copies and conversions, the quantised copies of inputs, and keys and values,
+	// norms, SwiGLU, copies and conversions, the quantized copies of inputs, and keys and values,
 	// products of latents of kvRank elements. It keeps the other products, whose sums have more
 	// terms, what attention gives, the choice of experts, and rows that came from other ranks.
 	RecomputeSelective
@@ -99,12 +99,12 @@ func (a *attention) refill(p phase, x tensor.Tensor, s *attentionState) {
 	if a.qNorm != nil {
 		s.qLatent.refill(a.qNorm.forward(p, p.cheap, s.qNorm.x, &s.qNorm))
 	}
-	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, s.kvNorm.x, &s.kvNorm)} // expand quantises it again
+	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, s.kvNorm.x, &s.kvNorm)} // expand quantizes it again
 	a.expand(p, s)
 }
 
-// refill gives an activation its rows back. What they were quantised to is lost: only wgrad reads
-// it from now on, and quantises what it reads.
+// refill gives an activation its rows back. What they were quantized to is lost: only wgrad reads
+// it from now on, and quantizes what it reads.
 func (a *activation) refill(x tensor.Tensor) {
 	*a = activation{Tensor: x, ends: a.ends, shown: a.shown}
 }

@@ -34,7 +34,7 @@ type recipe struct {
 
 // trainRecomputed trains ranks·4 sequences, of which a pass takes two of each rank; observe may be
 // nil.
-func trainRecomputed(t *testing.T, cfg Config, how recipe, ranks int, mode Recompute, observe func(Quantised)) recomputed {
+func trainRecomputed(t *testing.T, cfg Config, how recipe, ranks int, mode Recompute, observe func(Quantized)) recomputed {
 	t.Helper()
 	const seq = 32
 	precision, err := PrecisionByName(how.precision)
@@ -56,7 +56,7 @@ func trainRecomputed(t *testing.T, cfg Config, how recipe, ranks int, mode Recom
 		spread(model)
 		model.Recompute = mode
 		m, r := &member{c, tensor.NewExec(), model}, c.Rank()
-		model.ObserveQuantised(observe)
+		model.ObserveQuantized(observe)
 		for _, g := range model.Groups {
 			g.Refresh(m.ex)
 		}
@@ -105,7 +105,7 @@ func (got recomputed) equals(t *testing.T, want recomputed) {
 }
 
 func TestRecompute(t *testing.T) {
-	whole := with(quantisable(64, 64), func(c *Config) {
+	whole := with(quantizable(64, 64), func(c *Config) {
 		grouped(c)
 		c.TopK, c.BalanceAlpha, c.QRank = 2, 0.1, 32
 	})
@@ -118,7 +118,7 @@ func TestRecompute(t *testing.T) {
 		"bf16":             {spreadModel(), recipe{"bf16", "onesided", ep.Options{}}},
 		"bf16, standard":   {spreadModel(), recipe{"bf16", "standard", ep.Options{}}},
 		"mxfp8":            {whole, recipe{"mxfp8", "onesided", ep.Options{}}},
-		"mxfp8, odd sizes": {with(quantisable(72, 40), func(c *Config) { c.TopK = 3 }), recipe{"mxfp8", "onesided", ep.Options{}}},
+		"mxfp8, odd sizes": {with(quantizable(72, 40), func(c *Config) { c.TopK = 3 }), recipe{"mxfp8", "onesided", ep.Options{}}},
 		"mxfp8, wire":      {whole, recipe{"mxfp8", "onesided", wire}},
 		"mxfp8-wgrad-bf16": {whole, recipe{"mxfp8-wgrad-bf16", "onesided", wire}},
 		"mxfp8-experts":    {whole, recipe{"mxfp8-experts", "standard", ep.Options{}}},
@@ -149,7 +149,7 @@ func TestRecompute(t *testing.T) {
 
 // Every way needs less memory than the one before.
 func TestRecomputeMemory(t *testing.T) {
-	cfg := with(quantisable(128, 128), func(c *Config) { c.Layers, c.TopK = 8, 2 })
+	cfg := with(quantizable(128, 128), func(c *Config) { c.Layers, c.TopK = 8, 2 })
 	for _, precision := range []string{"bf16", "mxfp8"} {
 		none := trainRecomputed(t, cfg, recipe{precision, "onesided", ep.Options{}}, 1, RecomputeNone, nil).peaks[0]
 		selective := trainRecomputed(t, cfg, recipe{precision, "onesided", ep.Options{}}, 1, RecomputeSelective, nil).peaks[0]
@@ -200,12 +200,12 @@ func TestRecomputeFails(t *testing.T) {
 // An observer is shown every operand as often as without, but for those that are made anew, which
 // say so; what it changes there is what is multiplied then.
 func TestRecomputeShowsOperands(t *testing.T) {
-	cfg := with(quantisable(64, 64), func(c *Config) { c.QRank, c.TopK = 32, 2 })
+	cfg := with(quantizable(64, 64), func(c *Config) { c.QRank, c.TopK = 32, 2 })
 	how := recipe{"mxfp8", "onesided", ep.Options{Dispatch: ep.MXFP8, CombineBackward: ep.MXFP8}}
 	shown := func(mode Recompute) (shown map[string]int, again int, out recomputed) {
 		shown = map[string]int{}
 		var mu sync.Mutex
-		out = trainRecomputed(t, cfg, how, 2, mode, func(q Quantised) {
+		out = trainRecomputed(t, cfg, how, 2, mode, func(q Quantized) {
 			for _, form := range []mx.Tensor{q.Rows, q.Cols} {
 				if form.Codes.Valid() && !q.Sent && q.Operand == Input && form.Codes.Len() > 0 {
 					form.Scales.U8()[0]++

@@ -100,7 +100,7 @@ func inTurn(ids []int32, t, experts int) {
 	}
 }
 
-// weigh sets the weights of the chosen experts: their scores, normalised if asked, scaled.
+// weigh sets the weights of the chosen experts: their scores, normalized if asked, scaled.
 func (r *router) weigh(w []float32, ids []int32, scores []float32) {
 	for k, e := range ids {
 		w[k] = scores[e]
@@ -114,7 +114,7 @@ func (r *router) weigh(w []float32, ids []int32, scores []float32) {
 	}
 }
 
-// normTopKEps keeps the normalisation of weights that are all zero finite.
+// normTopKEps keeps the normalization of weights that are all zero finite.
 const normTopKEps = 1e-20
 
 // count adds a pass's choices to the load.

@@ -96,9 +96,9 @@ func TestWeights(t *testing.T) {
 	}{
 		{"plain", false, 1, []int32{2, 0}, []float64{0.75, 0.5}},
 		{"scaled", false, 2.5, []int32{0, 3, 1}, []float64{1.25, 0.625, 0.3125}},
-		{"normalised", true, 1, []int32{2, 3}, []float64{0.75, 0.25}},
-		{"normalised and scaled", true, 4, []int32{0, 1}, []float64{3.2, 0.8}},
-		{"one, normalised", true, 1.5, []int32{1}, []float64{1.5}},
+		{"normalized", true, 1, []int32{2, 3}, []float64{0.75, 0.25}},
+		{"normalized and scaled", true, 4, []int32{0, 1}, []float64{3.2, 0.8}},
+		{"one, normalized", true, 1.5, []int32{1}, []float64{1.5}},
 	} {
 		r := &router{cfg: Config{NormTopK: c.norm, RouteScale: c.scale}}
 		w := make([]float32, len(c.ids))

@@ -94,7 +94,7 @@ func (s summed) equals(t *testing.T, what string, want summed) {
 
 func TestOneResultForAllRanks(t *testing.T) {
 	const sequences, seq = 8, 64
-	cfg := with(quantisable(64, 64), func(c *Config) {
+	cfg := with(quantizable(64, 64), func(c *Config) {
 		c.MTPLayers, c.BalanceAlpha, c.QRank, c.MaxPositions, c.TopK = 1, 0.1, 32, seq, 2
 	})
 	b := batchOf(17, sequences, seq, cfg.Vocab)

@@ -62,10 +62,10 @@ func trainedOver(t *testing.T, cfg Config, name string, o ep.Options) trained {
 
 // Where experts compute in MXFP8 anyway, codes that came over the wire are those that they would
 // have made: only the weight gradients that read these rows in another form can tell. In BF16 they
-// do; quantised along columns, a number that has been rounded to the bits of E4M3 once is mostly
+// do; quantized along columns, a number that has been rounded to the bits of E4M3 once is mostly
 // not rounded again, whatever the power of two that its new scale is.
 func TestMXFP8OnTheWire(t *testing.T) {
-	cfg := quantisable(72, 40)
+	cfg := quantizable(72, 40)
 	for _, precision := range []string{"mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16"} {
 		want := trainedOver(t, cfg, precision, ep.Options{})
 		for name, wire := range map[string]struct {
@@ -93,9 +93,9 @@ func TestMXFP8OnTheWire(t *testing.T) {
 	}
 }
 
-// Other recipes compute with the dequantised rows: near what they would have been.
+// Other recipes compute with the dequantized rows: near what they would have been.
 func TestMXFP8OnTheWireOfOtherRecipes(t *testing.T) {
-	cfg := quantisable(72, 40)
+	cfg := quantizable(72, 40)
 	for _, precision := range []string{"fp32", "bf16", "mxint8"} {
 		t.Run(precision, func(t *testing.T) {
 			want := trainedOver(t, cfg, precision, ep.Options{})
@@ -120,7 +120,7 @@ func TestMXFP8OnTheWireOfOtherRecipes(t *testing.T) {
 // Experts that take less drop choices, and the pass counts them; the gradients are those of what
 // was computed.
 func TestCapacityIsCounted(t *testing.T) {
-	cfg := with(quantisable(64, 64), func(c *Config) { c.TopK = 2 })
+	cfg := with(quantizable(64, 64), func(c *Config) { c.TopK = 2 })
 	all := trainedOver(t, cfg, "bf16", ep.Options{})
 	if roomy := trainedOver(t, cfg, "bf16", ep.Options{Capacity: float64(cfg.Experts)}); all.dropped != 0 || roomy.dropped != 0 || roomy.loss != all.loss {
 		t.Errorf("dropped %d and %d, loss %v and %v", all.dropped, roomy.dropped, all.loss, roomy.loss)

@@ -1,6 +1,6 @@
 package mx
 
-// Input bytes a second of quantisation, and how that compares with a copy timed in turns with it.
+// Input bytes a second of quantization, and how that compares with a copy timed in turns with it.
 
 import (
 	"fmt"
@@ -64,25 +64,25 @@ func BenchmarkDequantize(b *testing.B) {
 	}
 }
 
-// measure reports the rate of quantise, which reads or writes x, and its share of the rate of
+// measure reports the rate of quantize, which reads or writes x, and its share of the rate of
 // copying x.
-func measure(b *testing.B, x tensor.Tensor, quantise func()) {
+func measure(b *testing.B, x tensor.Tensor, quantize func()) {
 	into := tensor.New(x.DType(), x.Dims()...)
-	var quantising, copying time.Duration
+	var quantizing, copying time.Duration
 	for b.Loop() {
 		start := time.Now()
-		quantise()
+		quantize()
 		middle := time.Now()
 		copy(into.Bytes(), x.Bytes())
-		quantising += middle.Sub(start)
+		quantizing += middle.Sub(start)
 		copying += time.Since(middle)
 	}
-	b.ReportMetric(float64(len(x.Bytes()))*float64(b.N)/float64(quantising.Nanoseconds()), "GB/s")
-	b.ReportMetric(copying.Seconds()/quantising.Seconds(), "of-copy")
+	b.ReportMetric(float64(len(x.Bytes()))*float64(b.N)/float64(quantizing.Nanoseconds()), "GB/s")
+	b.ReportMetric(copying.Seconds()/quantizing.Seconds(), "of-copy")
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkGeneral measures formats without kernels: what quantising and decoding an element takes.
+// BenchmarkGeneral measures formats without kernels: what quantizing and decoding an element takes.
 func BenchmarkGeneral(b *testing.B) {
 	const rows, cols = 256, 2048
 	ex := tensor.NewExec()

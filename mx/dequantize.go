@@ -1,6 +1,6 @@
 package mx
 
-// Dequantisation: codes and scales back to numbers.
+// Dequantization: codes and scales back to numbers.
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 // block whose scale is NaN is NaN.
 func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	if dst.Rows != t.Rows() || dst.Cols != t.Cols() {
-		panic(fmt.Sprintf("mx: [%d, %d] dequantised into [%d, %d]", t.Rows(), t.Cols(), dst.Rows, dst.Cols))
+		panic(fmt.Sprintf("mx: [%d, %d] dequantized into [%d, %d]", t.Rows(), t.Cols(), dst.Rows, dst.Cols))
 	}
 	if !t.Format.isMX() {
 		dequantizeGeneral(ex, dst, t, true)

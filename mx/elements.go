@@ -1,6 +1,6 @@
 package mx
 
-// Where a quantised matrix of any format has its codes and scales.
+// Where a quantized matrix of any format has its codes and scales.
 
 import (
 	"fmt"

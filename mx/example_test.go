@@ -7,11 +7,11 @@ import (
 	"spmoe/tensor"
 )
 
-// A linear layer y = x·Wᵀ in MXFP8: both operands are quantised along the dimension that is summed
+// A linear layer y = x·Wᵀ in MXFP8: both operands are quantized along the dimension that is summed
 // over.
 func ExampleMatMul() {
 	ex := tensor.NewExec()
-	quantised := func(rows, cols int, value float32) mx.Tensor {
+	quantized := func(rows, cols int, value float32) mx.Tensor {
 		t := tensor.New(tensor.FP32, rows, cols)
 		for i := range t.F32() {
 			t.F32()[i] = value
@@ -20,7 +20,7 @@ func ExampleMatMul() {
 		mx.Quantize(ex, q, t.Mat(), mx.RCEIL)
 		return q
 	}
-	x, w := quantised(1, 64, 1.5), quantised(2, 64, -0.25)
+	x, w := quantized(1, 64, 1.5), quantized(2, 64, -0.25)
 	y := tensor.New(tensor.FP32, 1, 2)
 	mx.MatMul(ex, y.Mat(), x, w)
 	fmt.Println(y.F32())

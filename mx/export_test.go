@@ -8,7 +8,7 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// eachTier calls f with each set of quantisation kernels that this CPU can use, plain Go first, and
+// eachTier calls f with each set of quantization kernels that this CPU can use, plain Go first, and
 // the tier they belong to.
 func eachTier(f func(tier string)) {
 	for _, tier := range quant.Table.Tiers() {

@@ -1,6 +1,6 @@
 package mx
 
-// Number formats as data: what a quantised matrix holds. Everything else in this package follows
+// Number formats as data: what a quantized matrix holds. Everything else in this package follows
 // from these values.
 
 import (
@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Format describes quantised matrices: codes in blocks, each with a scale. Formats are compared
-// with ==. The zero Format stands for a matrix that is not quantised.
+// Format describes quantized matrices: codes in blocks, each with a scale. Formats are compared
+// with ==. The zero Format stands for a matrix that is not quantized.
 type Format struct {
 	Name string
 	*format.Element
@@ -68,14 +68,14 @@ func ParseFormat(name string) (Format, error) {
 }
 
 func (f Format) String() string {
-	if !f.Quantises() {
-		return "not quantised"
+	if !f.Quantizes() {
+		return "not quantized"
 	}
 	return f.Name
 }
 
-// Quantises says whether f is a format at all.
-func (f Format) Quantises() bool { return f.Element != nil }
+// Quantizes says whether f is a format at all.
+func (f Format) Quantizes() bool { return f.Element != nil }
 
 // BytesPerElement returns what an element takes in memory, its part of the block's scale included.
 func (f Format) BytesPerElement() float64 {
@@ -101,7 +101,7 @@ func (f Format) perByte() int {
 // validate panics on a description that contradicts itself.
 func (f Format) validate() {
 	switch {
-	case !f.Quantises():
+	case !f.Quantizes():
 		panic("mx: a matrix in no format")
 	case f.Block[0] < 1 || f.Block[1] < 1:
 		panic(fmt.Sprintf("mx: %s has blocks of %v elements", f.Name, f.Block))

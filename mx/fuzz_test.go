@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// FuzzQuantize quantises arbitrary FP32 bits in every format, mode and direction: all tiers must
-// agree, and dequantising must give each element back within half a step of the format's grid, or
+// FuzzQuantize quantizes arbitrary FP32 bits in every format, mode and direction: all tiers must
+// agree, and dequantizing must give each element back within half a step of the format's grid, or
 // the largest value if it saturated.
 func FuzzQuantize(f *testing.F) {
 	f.Add([]byte{}, uint8(1), uint8(0))
@@ -69,9 +69,9 @@ func checkError(t *testing.T, name string, q Tensor, r, c int, x, got float32) {
 	}
 	value := float64(q.Format.Decode(q.Codes.U8()[r*q.Cols()+c])) * unit
 	if float32(value) != got {
-		t.Fatalf("%s, blocks %v: (%d, %d) is dequantised %g, but means %g", name, q.Blocks, r, c, got, value)
+		t.Fatalf("%s, blocks %v: (%d, %d) is dequantized %g, but means %g", name, q.Blocks, r, c, got, value)
 	}
 	if err := math.Abs(float64(x)-value) / unit; !(err <= bound) {
-		t.Fatalf("%s, blocks %v: (%d, %d) is %g, dequantised %g at scale %d: off by %g scales of at most %g", name, q.Blocks, r, c, x, got, scale, err, bound)
+		t.Fatalf("%s, blocks %v: (%d, %d) is %g, dequantized %g at scale %d: off by %g scales of at most %g", name, q.Blocks, r, c, x, got, scale, err, bound)
 	}
 }

@@ -1,6 +1,6 @@
 package mx
 
-// Quantisation to any format in plain Go, a row of blocks at a time.
+// Quantization to any format in plain Go, a row of blocks at a time.
 
 import (
 	"math"
@@ -53,7 +53,7 @@ type general struct {
 	largest float32 // number of the format
 }
 
-// quantizeBlocks quantises rows [lo, hi) of blocks.
+// quantizeBlocks quantizes rows [lo, hi) of blocks.
 func quantizeBlocks(ex *tensor.Exec, g general, lo, hi int) {
 	cols := g.x.Cols
 	height, width := g.t.Extents()

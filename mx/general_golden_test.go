@@ -26,7 +26,7 @@ func (f file) f64(name string) []float64 {
 	return all
 }
 
-// TestGoldenGeneralQuantize quantises x along rows and its transpose along columns.
+// TestGoldenGeneralQuantize quantizes x along rows and its transpose along columns.
 func TestGoldenGeneralQuantize(t *testing.T) {
 	nvfp4, fp8 := open(t, "nvfp4_quantize.safetensors"), open(t, "fp8_block_quantize.safetensors")
 	zeros := tensor.New(tensor.BF16, 16, 32)
@@ -104,7 +104,7 @@ func TestGoldenSmallFormats(t *testing.T) {
 		mx.Dequantize(ex, got.Mat(), q)
 		for i, want := range f.tensor("microxcaling_" + name).F32() {
 			if got.F32()[i] != want {
-				t.Fatalf("%s: element %d, %g, is dequantised %g, want %g", name, i, x.F32()[i], got.F32()[i], want)
+				t.Fatalf("%s: element %d, %g, is dequantized %g, want %g", name, i, x.F32()[i], got.F32()[i], want)
 			}
 		}
 	}

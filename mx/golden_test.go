@@ -104,7 +104,7 @@ func TestGoldenQuantize(t *testing.T) {
 	})
 }
 
-// checkQuantize quantises x along rows and its transpose along columns, in one pass and alone, and
+// checkQuantize quantizes x along rows and its transpose along columns, in one pass and alone, and
 // wants the golden bits.
 func checkQuantize(t *testing.T, name string, x tensor.Tensor, f mx.Format, mode mx.ScaleMode, codes, scales []uint8) {
 	t.Helper()

@@ -1,6 +1,6 @@
 package mx
 
-// Quantisation by the AVX2 kernels, which take any format: eight FP32 at a time, in rows of whole
+// Quantization by the AVX2 kernels, which take any format: eight FP32 at a time, in rows of whole
 // blocks.
 
 import (
@@ -24,7 +24,7 @@ type laner struct {
 	row     []uint8 // codes of one row
 }
 
-// lanes quantises x, which lies at that place.
+// lanes quantizes x, which lies at that place.
 func (q *quantizer) lanes(ex *tensor.Exec, x tensor.Matrix, at place) {
 	perRow := ceilDiv(at.cols, format.MXBlock)
 	width := perRow * format.MXBlock

@@ -1,6 +1,6 @@
 package mx
 
-// The three products against float64 on the same quantised operands.
+// The three products against float64 on the same quantized operands.
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"spmoe/tensor"
 )
 
-// A matrix is the float64 values of a quantised matrix.
+// A matrix is the float64 values of a quantized matrix.
 type matrix struct {
 	rows, cols int
 	v          []float64

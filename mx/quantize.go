@@ -1,6 +1,6 @@
 package mx
 
-// Quantisation to the formats of OCP MX. The matrix is worked off in panels of up to 32 rows, which
+// Quantization to the formats of OCP MX. The matrix is worked off in panels of up to 32 rows, which
 // hold whole blocks in both directions, so that one reading of the input serves both. Other formats
 // are in general.go.
 
@@ -50,12 +50,12 @@ func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode Scal
 	q.run(ex)
 }
 
-// OnePass says whether a matrix is quantised along rows to one of these formats and along columns
+// OnePass says whether a matrix is quantized along rows to one of these formats and along columns
 // to the other in one pass, which QuantizeAsWritten needs.
 func OnePass(rows, cols Format) bool { return rows == cols && rows.isMX() }
 
 // QuantizeAsWritten is QuantizeBoth for an x of that type that is nowhere as a whole: write makes
-// rows [lo, hi) of it, on a thread that has ex, in part, and they are quantised while caches hold
+// rows [lo, hi) of it, on a thread that has ex, in part, and they are quantized while caches hold
 // them. The time is that of the caller's family.
 func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	n, k := rows.Rows(), rows.Cols()
@@ -71,7 +71,7 @@ type asWritten struct {
 	write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)
 }
 
-// writtenPart makes and quantises panels [lo, hi).
+// writtenPart makes and quantizes panels [lo, hi).
 func writtenPart(ex *tensor.Exec, w asWritten, lo, hi int) {
 	for block, p := range panels(w.cols.Ends, w.rows.Rows(), format.MXBlock) {
 		if block >= hi {
@@ -103,7 +103,7 @@ func both(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
 	rows.check(AlongRows, n, k)
 	cols.check(AlongCols, n, k)
 	if !OnePass(rows.Format, cols.Format) {
-		panic(fmt.Sprintf("mx: one pass quantises to one format of OCP MX, not to %v and %v", rows.Format, cols.Format))
+		panic(fmt.Sprintf("mx: one pass quantizes to one format of OCP MX, not to %v and %v", rows.Format, cols.Format))
 	}
 	return quantizer{element: rows.Format.Element, rule: mode.rule(rows.Format.Element), rows: rows, cols: cols}
 }
@@ -186,7 +186,7 @@ func (q *quantizer) blockRows(rows int) int {
 	return ceilDiv(rows, format.MXBlock)
 }
 
-// panel quantises what lies at that place.
+// panel quantizes what lies at that place.
 func (q *quantizer) panel(ex *tensor.Exec, at place) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -204,7 +204,7 @@ func (q *quantizer) panel(ex *tensor.Exec, at place) {
 // them.
 const valueCols = 1024
 
-// values quantises a panel from its values in FP32, a few columns after the other.
+// values quantizes a panel from its values in FP32, a few columns after the other.
 func (q *quantizer) values(ex *tensor.Exec, at place) {
 	x := q.x.RowSlice(at.row, at.row+at.rows)
 	end := at.col + at.cols

@@ -1,6 +1,6 @@
 package mx
 
-// Quantisation to the formats of OCP MX in plain Go: the definition, which the kernels of every
+// Quantization to the formats of OCP MX in plain Go: the definition, which the kernels of every
 // tier match bit for bit.
 
 import (
@@ -10,7 +10,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// portable quantises x, which lies at that place.
+// portable quantizes x, which lies at that place.
 func (q *quantizer) portable(ex *tensor.Exec, x tensor.Matrix, at place) {
 	copied := ex.New(tensor.FP32, at.rows, at.cols)
 	tensor.Convert(ex, copied.Mat(), x)

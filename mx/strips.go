@@ -1,8 +1,8 @@
 package mx
 
-// Quantisation by the AVX2 kernels for strips of whole blocks of BF16. Where a panel has fewer rows
+// Quantization by the AVX2 kernels for strips of whole blocks of BF16. Where a panel has fewer rows
 // than a block, a strip is copied to where zeros fill it up; columns behind the last whole block,
-// and what the kernels refuse, are quantised from FP32.
+// and what the kernels refuse, are quantized from FP32.
 
 import (
 	"unsafe"
@@ -34,7 +34,7 @@ type stripScratch struct {
 	padded [format.MXBlock * quant.StripTiles * format.MXBlock]tensor.BFloat16
 }
 
-// strips quantises the panel at that place.
+// strips quantizes the panel at that place.
 func (q *quantizer) strips(ex *tensor.Exec, at place) {
 	s := (*stripScratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
 	s.grid, s.format = q.grid(), q.stripFormat()

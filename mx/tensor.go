@@ -1,6 +1,6 @@
 package mx
 
-// The quantised matrix: codes, scales, and the direction in which its blocks lie.
+// The quantized matrix: codes, scales, and the direction in which its blocks lie.
 
 import (
 	"fmt"
@@ -25,7 +25,7 @@ func (d Direction) String() string {
 	return "along columns"
 }
 
-// Tensor is a quantised matrix. Element (i, j) is decode(Codes[i, j]) times the scale of its block
+// Tensor is a quantized matrix. Element (i, j) is decode(Codes[i, j]) times the scale of its block
 // and, if the format has one, that of its group.
 type Tensor struct {
 	Format Format

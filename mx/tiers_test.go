@@ -100,7 +100,7 @@ func filled(seed uint64, dtype tensor.DType, rows, cols int, fill filler) tensor
 	return x
 }
 
-// allWays quantises x along rows, along columns, and both ways in one pass, with groups of rows.
+// allWays quantizes x along rows, along columns, and both ways in one pass, with groups of rows.
 func allWays(ex *tensor.Exec, g *guard, f Format, mode ScaleMode, x tensor.Matrix, ends []int32) []Tensor {
 	var out []Tensor
 	for range 2 {
@@ -150,13 +150,13 @@ func tiersAgree(t *testing.T, name string, x tensor.Matrix, f Format, mode Scale
 		}
 		for i := range got {
 			if !slices.Equal(got[i].Codes.U8(), want[i].Codes.U8()) || !slices.Equal(got[i].Scales.U8(), want[i].Scales.U8()) {
-				t.Fatalf("%s, tier %s: quantising %v, one pass %v, differs from plain Go", name, tier, got[i].Blocks, i >= 2)
+				t.Fatalf("%s, tier %s: quantizing %v, one pass %v, differs from plain Go", name, tier, got[i].Blocks, i >= 2)
 			}
 		}
 	})
 }
 
-// TestAllBFloat16 quantises every bfloat16 pattern in a block beside a number that sets the scale,
+// TestAllBFloat16 quantizes every bfloat16 pattern in a block beside a number that sets the scale,
 // and wants the scale and the codes that the definitions give.
 func TestAllBFloat16(t *testing.T) {
 	const perBlock = format.MXBlock - 1
@@ -286,7 +286,7 @@ func TestTiersDecodeTheSame(t *testing.T) {
 	}
 }
 
-// TestThreadsGiveTheSameBits quantises and dequantises on 1 to 3 threads, in few and many panels.
+// TestThreadsGiveTheSameBits quantizes and dequantizes on 1 to 3 threads, in few and many panels.
 func TestThreadsGiveTheSameBits(t *testing.T) {
 	for _, s := range []struct{ rows, cols int }{{20, 2000}, {140, 320}, {600, 70}} {
 		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
@@ -322,7 +322,7 @@ func onThreads(threads int, x tensor.Tensor) (results [][]byte) {
 	return results
 }
 
-// TestPastTheCaches quantises a matrix so large that its codes are written past the caches, and the
+// TestPastTheCaches quantizes a matrix so large that its codes are written past the caches, and the
 // same matrix in pieces.
 func TestPastTheCaches(t *testing.T) {
 	const pieces, rows, cols = 8, 1024, 512
@@ -342,7 +342,7 @@ func TestPastTheCaches(t *testing.T) {
 	}
 }
 
-// TestQuantizeAsWritten quantises rows that are made meanwhile, each once: few, and so many that
+// TestQuantizeAsWritten quantizes rows that are made meanwhile, each once: few, and so many that
 // codes are written past the caches.
 func TestQuantizeAsWritten(t *testing.T) {
 	for _, s := range []struct{ rows, cols int }{{140, 70}, {8192, 512}} {

@@ -1,6 +1,6 @@
 package mx
 
-// Quantisation by the AVX-512 kernels, a tile at a time. They want whole tiles of BF16: where the
+// Quantization by the AVX-512 kernels, a tile at a time. They want whole tiles of BF16: where the
 // matrix has others, a tile is copied to where zeros fill it up, and the output of a tile that the
 // matrix cuts off goes through a buffer.
 
@@ -12,7 +12,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// tiles quantises the panel at that place.
+// tiles quantizes the panel at that place.
 func (q *quantizer) tiles(ex *tensor.Exec, at place) {
 	s := (*scratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(scratch{}))).U8()))
 	s.rule = q.tileRule()
@@ -144,7 +144,7 @@ func (t *tiler) ahead(col int) int {
 	return panels*quant.Rows*t.stride + (later-now)*t.x.DType().Size()
 }
 
-// odd quantises what the kernels refuse.
+// odd quantizes what the kernels refuse.
 func (t *tiler) odd(col int) {
 	at := t.at
 	at.col, at.cols = at.col+col, min(quant.Cols, at.cols-col)

@@ -24,7 +24,7 @@ type Arena struct {
 // Mark is a position in an arena to which Release returns.
 type Mark struct{ chunk, offset int }
 
-// New returns an uninitialised tensor that lives until the arena is released past it.
+// New returns an uninitialized tensor that lives until the arena is released past it.
 func (a *Arena) New(dtype DType, dims ...int) Tensor {
 	bytes := (checkedLen(dims)*dtype.Size() + Alignment - 1) &^ (Alignment - 1)
 	for a.current < len(a.chunks) && a.offset+bytes > a.chunks[a.current].Len() {

@@ -15,14 +15,14 @@ import (
 // decoded.
 var scaledElements = []*format.Element{format.E4M3, format.E5M2, format.INT8, format.E3M2}
 
-// quantised is a Scaled and what its elements are worth.
-type quantised struct {
+// quantized is a Scaled and what its elements are worth.
+type quantized struct {
 	Scaled
 	values dense
 }
 
-// newQuantised draws codes and scales; a transposed one is stored [K, rows].
-func newQuantised(r *rand.Rand, f *format.Element, rows, k int, transposed bool) quantised {
+// newQuantized draws codes and scales; a transposed one is stored [K, rows].
+func newQuantized(r *rand.Rand, f *format.Element, rows, k int, transposed bool) quantized {
 	blocks := (k + format.MXBlock - 1) / format.MXBlock
 	view := func(rows, cols int) Matrix {
 		if transposed {
@@ -30,7 +30,7 @@ func newQuantised(r *rand.Rand, f *format.Element, rows, k int, transposed bool)
 		}
 		return New(UINT8, rows, cols).Mat()
 	}
-	q := quantised{Scaled{view(rows, k), view(rows, blocks), f}, zeros(rows, k)}
+	q := quantized{Scaled{view(rows, k), view(rows, blocks), f}, zeros(rows, k)}
 	for i := range rows {
 		for b := range blocks {
 			*q.Scales.byteAt(i, b) = uint8(122 + r.IntN(10))
@@ -77,7 +77,7 @@ func TestMatMulScaled(t *testing.T) {
 				for _, fb := range scaledElements {
 					t.Run(fmt.Sprintf("%v,%d,%v,%v", s, l, fa, fb), func(t *testing.T) {
 						r := rand.New(rand.NewPCG(uint64(s.k), uint64(l)))
-						a, b := newQuantised(r, fa, s.m, s.k, l&1 == 1), newQuantised(r, fb, s.n, s.k, l&2 == 2)
+						a, b := newQuantized(r, fa, s.m, s.k, l&1 == 1), newQuantized(r, fb, s.n, s.k, l&2 == 2)
 						want, size := zeros(s.m, s.n), zeros(s.m, s.n)
 						start := random(1, FP32, s.m, s.n)
 						for i := range want.v {
@@ -109,7 +109,7 @@ func TestMatMulScaled(t *testing.T) {
 func TestScaledThreadsGiveTheSameBits(t *testing.T) {
 	for _, m := range []int{2, 48, 400} {
 		r := rand.New(rand.NewPCG(3, uint64(m)))
-		a, b := newQuantised(r, format.E4M3, m, 2100, false), newQuantised(r, format.E5M2, 161, 2100, false)
+		a, b := newQuantized(r, format.E4M3, m, 2100, false), newQuantized(r, format.E5M2, 161, 2100, false)
 		var one []byte
 		for threads := 1; threads <= 3; threads++ {
 			ex := NewParallelExec(threads)

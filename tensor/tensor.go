@@ -1,5 +1,5 @@
 // Package tensor holds dense tensors in Arrow buffers and the CPU kernels that a
-// transformer needs: matrix products, normalisation, attention, loss.
+// transformer needs: matrix products, normalization, attention, loss.
 //
 // A Tensor owns nothing but a view of an Arrow buffer, so copying it is cheap and
 // slicing it allocates nothing. Tensors of one training step come from an Arena

@@ -36,7 +36,7 @@ func (s *suite) roundTrip(sh shape) error {
 	if err != nil {
 		return err
 	}
-	times, err := s.turns(1, standard.dispatch, standard.combine, oneSided.dispatch, oneSided.combine, oneSided.dispatchThenQuantise, mxfp8.dispatchCodes)
+	times, err := s.turns(1, standard.dispatch, standard.combine, oneSided.dispatch, oneSided.combine, oneSided.dispatchThenQuantize, mxfp8.dispatchCodes)
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,8 @@ func (l *layer) dispatch() (err error) {
 	return err
 }
 
-// dispatchThenQuantise is what an expert that computes in MXFP8 needs of rows in BF16.
-func (l *layer) dispatchThenQuantise() error {
+// dispatchThenQuantize is what an expert that computes in MXFP8 needs of rows in BF16.
+func (l *layer) dispatchThenQuantize() error {
 	if err := l.dispatch(); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (l *layer) dispatchThenQuantise() error {
 	return nil
 }
 
-// dispatchCodes is the same where rows travel quantised.
+// dispatchCodes is the same where rows travel quantized.
 func (l *layer) dispatchCodes() error {
 	l.ex.Reset()
 	a, err := l.StartDispatch(l.ex, &l.h, l.x, l.topk)
@@ -155,7 +155,7 @@ func (l *layer) differs(o *layer) (wrong int) {
 	return wrong
 }
 
-// codes are rows quantised.
+// codes are rows quantized.
 type codes struct{ mx.Tensor }
 
 func (c codes) differs(o codes) (wrong int) {

@@ -102,7 +102,7 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 		t.Kind = softest(kindOf(gemmScale, groupedScale), e.to.Kind)
 		t.Formula = fmt.Sprintf("d·I·passes·F_G / R = %.0f · %.3f · %.0f · %.2f GF a token / %.0f TFLOP/s at %.0f rows an expert", e.again(), e.to.Imbalance, passes, c.Routed/1e9, f/ms/1e9, e.rowsPerExpert())
 		t.Source = e.table.list[0].Source
-		if e.quantised(moe.Routed) && !e.table.dtype8 {
+		if e.quantized(moe.Routed) && !e.table.dtype8 {
 			t.Formula += fmt.Sprintf(", s = %.2f at %.0f rows a GPU", e.speedup(moe.Routed), e.rowsPerRank())
 			t.Source += "; " + data().parameters.Net.Source
 		}

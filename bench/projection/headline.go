@@ -67,9 +67,9 @@ func (s Scenario) runs() [3]Run {
 		dedup := true
 		deep.Stack, deep.Dedup = base.Stack, &dedup
 	}
-	quantised := deep
-	quantised.Precision = "mxfp8-experts"
-	return [3]Run{base, deep, quantised}
+	quantized := deep
+	quantized.Precision = "mxfp8-experts"
+	return [3]Run{base, deep, quantized}
 }
 
 // Calibrate returns the residual, in ms a token, that makes a run reach a published throughput.

@@ -29,7 +29,7 @@ func keptShare(recompute string) float64 {
 }
 
 // memory of the GPU that has the most layers. Weights are BF16 (and their MXFP8 codes where all
-// linears are quantised), gradients FP32, the optimizer's 12 bytes a parameter sharded over the
+// linears are quantized), gradients FP32, the optimizer's 12 bytes a parameter sharded over the
 // data-parallel group, as are TorchTitan's weights and gradients without a pipeline.
 func (r Run) memory(m Model) Memory {
 	c := m.Count(r.Seq)

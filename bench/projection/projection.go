@@ -46,12 +46,12 @@ const (
 	Grouped    Symbol = iota // t_G: products of the routed experts
 	Dense                    // t_D: all other products
 	Attention                // t_F: scores and values
-	Casts                    // t_Q: quantisation that no kernel's rate contains
+	Casts                    // t_Q: quantization that no kernel's rate contains
 	Shuffle                  // t_L: permuting and summing rows on a GPU
 	Rowwise                  // t_M: norms, residuals, rotary embedding, SwiGLU, loss
 	AllToAll                 // t_A: the exchange, as far as nothing hides it
 	TensorComm               // t_T: all-gathers and reduce-scatters of tensor parallelism
-	Host                     // t_H: launches and synchronisation with the host
+	Host                     // t_H: launches and synchronization with the host
 	Residual                 // t_R: what is left at the calibration row
 	Pipeline                 // t_P: bubble and uneven stages
 	DataComm                 // t_dp: gradients and weights of data parallelism, as far as nothing hides them

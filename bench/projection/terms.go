@@ -62,8 +62,8 @@ func newChecked(r Run, set Settings) (*estimator, error) {
 // millis are milliseconds for an amount at a rate a second.
 func millis(amount, perSecond float64) float64 { return 1e3 * amount / perSecond }
 
-// quantised reports whether a layer's products run in FP8 or MXFP8.
-func (e *estimator) quantised(p moe.Part) bool {
+// quantized reports whether a layer's products run in FP8 or MXFP8.
+func (e *estimator) quantized(p moe.Part) bool {
 	switch e.run.Precision {
 	case "mxfp8-experts":
 		return p == moe.Routed
@@ -92,7 +92,7 @@ func (e *estimator) rate(l moe.LinearLayer, p pass) float64 {
 	if l.Part == moe.Routed {
 		op, rows = "grouped", e.rowsPerExpert()
 	}
-	own8 := e.quantised(l.Part) && e.table.dtype8
+	own8 := e.quantized(l.Part) && e.table.dtype8
 	share, distance := e.table.share(op, p, own8, rows, l.In, l.Out)
 	if distance > far {
 		if e.far == nil {
@@ -108,7 +108,7 @@ func (e *estimator) rate(l moe.LinearLayer, p pass) float64 {
 	if l.Part == moe.Routed {
 		rate *= e.set[groupedScale]
 	}
-	if e.quantised(l.Part) && !own8 {
+	if e.quantized(l.Part) && !own8 {
 		rate *= e.speedup(l.Part)
 	}
 	if e.stack.Hidden > 0 {
@@ -154,7 +154,7 @@ func (e *estimator) linears(c *costs, list []moe.LinearLayer) {
 		}
 		f := flops(l) * times
 		c[symbol] += millis(f*forwards, e.rate(l, forward)) + millis(f, e.rate(l, dgrad)) + millis(f, e.rate(l, wgrad))
-		if e.quantised(l.Part) && !(l.Part == moe.Routed && e.stack.NetSpeedup) {
+		if e.quantized(l.Part) && !(l.Part == moe.Routed && e.stack.NetSpeedup) {
 			// The input is read once as BF16 and written as codes and scales in both directions, as
 			// is the gradient of the output.
 			bytes := (float64(l.In)*forwards + float64(l.Out)) * float64(l.Met) * (2 + 2*mx.E4M3.BytesPerElement()) * e.stack.CastShare

@@ -133,7 +133,7 @@ func missing(n, m, k int) float64 {
 	return p
 }
 
-// MeasureCasts quantises a matrix both ways and counts the bytes of an element, with what they must
+// MeasureCasts quantizes a matrix both ways and counts the bytes of an element, with what they must
 // be: BF16 read once, a code and a thirty-second of a scale written for each direction.
 func MeasureCasts() (Casts, []Check) {
 	const rows, cols = 64, 128
@@ -148,7 +148,7 @@ func MeasureCasts() (Casts, []Check) {
 	}
 	c := Casts{Read: float64(2*len(x.BF16())) / (rows * cols), Written: float64(written) / (rows * cols)}
 	return c, []Check{
-		{What: "bytes read to quantise an element", Measured: c.Read, Expected: 2},
-		{What: "bytes written to quantise an element both ways", Measured: c.Written, Expected: 2 * mx.E4M3.BytesPerElement()},
+		{What: "bytes read to quantize an element", Measured: c.Read, Expected: 2},
+		{What: "bytes written to quantize an element both ways", Measured: c.Written, Expected: 2 * mx.E4M3.BytesPerElement()},
 	}
 }

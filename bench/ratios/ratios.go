@@ -34,7 +34,7 @@ type File struct {
 	Traffic Traffic `json:"traffic"`           // of all layers together, forward dispatch
 	Padding Padding `json:"padding"`           // what groups of whole blocks would add
 	Density Density `json:"attention_density"` // scores that a mask leaves
-	Casts   *Casts  `json:"casts,omitempty"`   // bytes that quantisation moves
+	Casts   *Casts  `json:"casts,omitempty"`   // bytes that quantization moves
 
 	Phases   map[string]float64 `json:"phases,omitempty"` // share of step time
 	Products []Product          `json:"products,omitempty"`
@@ -108,7 +108,7 @@ type Density struct {
 	Document float64 `json:"document"` // causal, and within a document
 }
 
-// Casts are the bytes of quantising one element both ways.
+// Casts are the bytes of quantizing one element both ways.
 type Casts struct {
 	Read    float64 `json:"read_per_element"`
 	Written float64 `json:"written_per_element"`

@@ -12,7 +12,7 @@ import (
 // storing them, and this rank does what else it has to do, but no collective of the same
 // communicator: Wait is one, which every rank calls next, even one that fails meanwhile.
 type Arrival struct {
-	// MX is the rows [N, H] as they travelled, blocks along rows: what quantising them here would
+	// MX is the rows [N, H] as they travelled, blocks along rows: what quantizing them here would
 	// give. It is the zero Tensor for the Plain wire.
 	MX mx.Tensor
 
@@ -91,7 +91,7 @@ func (a *Arrival) Wait(ex *tensor.Exec) error {
 }
 
 // Numbers returns the rows, after Wait, [N, H] of the type that the call says: as they came, or
-// dequantised.
+// dequantized.
 func (a *Arrival) Numbers(ex *tensor.Exec) tensor.Tensor {
 	if a.MX.Codes.Valid() {
 		mx.Dequantize(ex, a.rows.Mat(), a.MX)

@@ -19,8 +19,8 @@ import (
 // same order. One exchange serves any number of layers, each with its own [Handle]; it is not safe
 // for concurrent use.
 //
-// Rows that this package sends may be quantised on the way, see [Options]; calls that return them
-// as numbers dequantise them.
+// Rows that this package sends may be quantized on the way, see [Options]; calls that return them
+// as numbers dequantize them.
 //
 // Shapes: T tokens of this rank, H hidden, K choices a token, N rows received ([Handle.Received]).
 // T may differ between ranks and may be 0; H, K and the element types may not. Activations are FP32

@@ -59,8 +59,8 @@ func (n *internode) expect(source int, rows tensor.Tensor) {
 	eachPart(rows.Dim(0), rowBytes(rows), func(lo, hi int) { n.in.Recv(source, rows.Slice(lo, hi).Bytes()) })
 }
 
-// quantised is rows of a source or for a host as they travel on the MXFP8 wire.
-func (n *internode) quantised(l *luggage, rows, hidden int) mx.Tensor {
+// quantized is rows of a source or for a host as they travel on the MXFP8 wire.
+func (n *internode) quantized(l *luggage, rows, hidden int) mx.Tensor {
 	return mx.Tensor{
 		Format: wireCast.Format, Blocks: mx.AlongRows,
 		Codes:  n.rowsIn(&l.rows, tensor.UINT8, rows, hidden),
@@ -80,7 +80,7 @@ func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) 
 		from.header = n.from[k].header.of(n.memory(), from.rows+from.kept*n.expertBytes(n.here))
 		n.in.Recv(source, from.header)
 		if wire == MXFP8 {
-			q := n.quantised(&n.from[k], from.rows, hidden)
+			q := n.quantized(&n.from[k], from.rows, hidden)
 			n.expect(source, q.Codes)
 			n.in.Recv(source, q.Scales.Bytes())
 		} else {
@@ -95,7 +95,7 @@ func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) 
 		copy(header, to.header)
 		n.out.Send(deputy, header)
 		if wire == MXFP8 {
-			n.sendQuantised(ex, host, to, x)
+			n.sendQuantized(ex, host, to, x)
 		} else {
 			n.sendTokens(host, to, x)
 		}
@@ -114,11 +114,11 @@ func (n *internode) sendTokens(host int, to *passage, x tensor.Tensor) {
 	})
 }
 
-// sendQuantised sends them as codes, and then their scales.
-func (n *internode) sendQuantised(ex *tensor.Exec, host int, to *passage, x tensor.Tensor) {
+// sendQuantized sends them as codes, and then their scales.
+func (n *internode) sendQuantized(ex *tensor.Exec, host int, to *passage, x tensor.Tensor) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	q := n.quantised(&n.to[host], to.rows, x.Dim(1))
+	q := n.quantized(&n.to[host], to.rows, x.Dim(1))
 	panel := ex.New(x.DType(), mostGathered, x.Dim(1))
 	eachPart(to.rows, rowBytes(q.Codes), func(lo, hi int) {
 		for first := lo; first < hi; first += mostGathered {
@@ -154,7 +154,7 @@ func (n *internode) forwardRows(ex *tensor.Exec, h *Handle, t *transfer, wire Wi
 		}
 		v := t.virtual(from)
 		if wire == MXFP8 {
-			q := n.quantised(l, from.rows, hidden)
+			q := n.quantized(l, from.rows, hidden)
 			v.here, v.scaled = q.Codes, q.Scales
 		} else {
 			v.here = n.rowsIn(&l.rows, dtype, from.rows, hidden)

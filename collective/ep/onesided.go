@@ -104,7 +104,7 @@ func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 	}
 	work := put
 	if s.Options.Dispatch == MXFP8 {
-		work = putQuantised
+		work = putQuantized
 	}
 	fault.Point(fault.BeforePut)
 	tensor.Parallel(ex, h.tokens, h.Sent*x.Dim(1)*copyWork, t, work)

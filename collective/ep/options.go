@@ -16,10 +16,10 @@ type Wire uint8
 // The wires.
 const (
 	Plain Wire = iota // in the type of the activations
-	MXFP8             // quantised by their sender: codes of E4M3 in blocks of 32 along the row, scales by RCEIL; 33 bytes for 32 elements
+	MXFP8             // quantized by their sender: codes of E4M3 in blocks of 32 along the row, scales by RCEIL; 33 bytes for 32 elements
 )
 
-// wireCast is how senders quantise rows for the MXFP8 wire. Its blocks lie in single rows.
+// wireCast is how senders quantize rows for the MXFP8 wire. Its blocks lie in single rows.
 var wireCast = mx.Cast{Format: mx.E4M3, Mode: mx.RCEIL}
 
 // wireNames names the plain wire by the activations that are usual.

@@ -1,7 +1,7 @@
 package ep
 
 // The work of a one-sided CombineBackward: a token's gradient goes to each of its choices times
-// that choice's weight, quantised on the way where the wire is MXFP8.
+// that choice's weight, quantized on the way where the wire is MXFP8.
 
 import (
 	"spmoe/mx"
@@ -31,7 +31,7 @@ func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 	out.stored.close()
 }
 
-// outbox gathers rows to be sent, several where they are to be quantised, in the type of y.
+// outbox gathers rows to be sent, several where they are to be quantized, in the type of y.
 type outbox struct {
 	rows   tensor.Tensor // [1 or mostGathered, H]
 	codes  mx.Tensor     // of rows; zero for the plain wire

@@ -89,8 +89,8 @@ func put(_ *tensor.Exec, t transfer, lo, hi int) {
 	out.close()
 }
 
-// putQuantised is put for the MXFP8 wire: each row is quantised once, and stored from the cache.
-func putQuantised(ex *tensor.Exec, t transfer, lo, hi int) {
+// putQuantized is put for the MXFP8 wire: each row is quantized once, and stored from the cache.
+func putQuantized(ex *tensor.Exec, t transfer, lo, hi int) {
 	panel := mx.New(ex, wireCast.Format, mx.AlongRows, mostGathered, t.here.Dim(1))
 	out := newSender(&t, panel.Codes, panel.Scales)
 	for first := lo; first < hi; first += mostGathered {
@@ -103,7 +103,7 @@ func putQuantised(ex *tensor.Exec, t transfer, lo, hi int) {
 	out.close()
 }
 
-// mostGathered is how many rows are quantised together: whole panels of the kernels.
+// mostGathered is how many rows are quantized together: whole panels of the kernels.
 const mostGathered = 32
 
 // sender stores rows of some memory, with scales if they have any, at their places.

@@ -1,6 +1,6 @@
 package ep
 
-// Rows that travel as MXFP8: what comes is what quantising at the receiver would give, and costs
+// Rows that travel as MXFP8: what comes is what quantizing at the receiver would give, and costs
 // its bytes.
 
 import (
@@ -35,8 +35,8 @@ var (
 	bothMXFP8    = Options{Dispatch: MXFP8, CombineBackward: MXFP8}
 )
 
-// quantised is rows [n, hidden] as MXFP8 holds them.
-func quantised(dtype tensor.DType, rows []float32, hidden int) []float32 {
+// quantized is rows [n, hidden] as MXFP8 holds them.
+func quantized(dtype tensor.DType, rows []float32, hidden int) []float32 {
 	ex := execs.Get().(*tensor.Exec)
 	defer execs.Put(ex)
 	defer ex.Reset()
@@ -47,7 +47,7 @@ func quantised(dtype tensor.DType, rows []float32, hidden int) []float32 {
 	return numbers(m)
 }
 
-// Forward, the layer sees the quantised x; backward, the experts see the quantised gradient, and
+// Forward, the layer sees the quantized x; backward, the experts see the quantized gradient, and
 // the sums of what they make of it are as ever. Nothing else is rounded.
 func TestMXFP8Rows(t *testing.T) {
 	all := map[string]*batch{"sums that round": newBatch(61, 70, 4, 16, normal)}
@@ -61,9 +61,9 @@ func TestMXFP8Rows(t *testing.T) {
 					for _, split := range splits(b.tokens(), np) {
 						t.Run(fmt.Sprintf("%s/%s/%v/%v", name, by.name, dtype, split), func(t *testing.T) {
 							rounded := *b
-							rounded.x = quantised(dtype, b.x, b.hidden)
+							rounded.x = quantized(dtype, b.x, b.hidden)
 							want := rounded.run(t, by, dtype, split)
-							want.dy = quantised(dtype, want.dy, b.hidden)
+							want.dy = quantized(dtype, want.dy, b.hidden)
 							want.drows, want.dx = rounded.transposed(dtype, want.dy)
 							b.run(t, by.with("mxfp8", bothMXFP8), dtype, split).wantSame(t, want)
 						})

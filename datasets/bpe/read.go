@@ -209,7 +209,7 @@ func tokensOf(vocab map[string]int32, added []addedToken) ([][]byte, error) {
 	return tokens, nil
 }
 
-// normalizes reports whether text is normalised to NFC.
+// normalizes reports whether text is normalized to NFC.
 func normalizes(p *part) (nfc bool, err error) {
 	switch {
 	case p == nil:

@@ -42,7 +42,7 @@ func changed(t testing.TB, data []byte, values map[string]string) []byte {
 }
 
 // Hugging Face's tokenizers, version 0.22, gave the same ids of the same texts, with special tokens
-// taken as such, for each way to cut text, normalise it, and add tokens.
+// taken as such, for each way to cut text, normalize it, and add tokens.
 func TestReadAgainstHuggingFace(t *testing.T) {
 	var golden struct {
 		Texts      []string

@@ -20,7 +20,7 @@ type Tokenizer struct {
 	stages []stage
 	added  []addedToken
 	finder *addedTokens
-	nfc    bool  // text is normalised to NFC
+	nfc    bool  // text is normalized to NFC
 	end    int32 // the id of a NUL byte, the end of a document
 
 	source  []byte // the tokenizer.json, if it came from one

@@ -35,7 +35,7 @@ type Comparison struct {
 	Command   string    // that has started the comparison, for the report
 
 	// Disturb, if it is not nil, returns what [trainer.Job.Disturb] is in the runs of a recipe.
-	Disturb func(recipe string) func(moe.Quantised)
+	Disturb func(recipe string) func(moe.Quantized)
 }
 
 // Start trains a job that has been prepared with these settings until it ends. It returns

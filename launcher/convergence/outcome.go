@@ -218,14 +218,14 @@ func (a Arm) LastAgreement() (share float64, ok bool) {
 	return share / float64(n), true
 }
 
-// Quantised returns what the arm's runs have recorded of a kind of tensors, one of [record.Input],
+// Quantized returns what the arm's runs have recorded of a kind of tensors, one of [record.Input],
 // [record.Weight] and [record.Gradient], or of all kinds for "".
-func (a Arm) Quantised(kind string) (all []record.Quantised) {
+func (a Arm) Quantized(kind string) (all []record.Quantized) {
 	for _, run := range a.Runs {
 		if run.Log == nil {
 			continue
 		}
-		for _, q := range run.Log.Quantised {
+		for _, q := range run.Log.Quantized {
 			if kind == "" || q.Tensor == kind {
 				all = append(all, q)
 			}
@@ -234,9 +234,9 @@ func (a Arm) Quantised(kind string) (all []record.Quantised) {
 	return all
 }
 
-// MedianSQNR returns the median signal-to-quantisation-noise ratio in dB of operands; NaN if none
+// MedianSQNR returns the median signal-to-quantization-noise ratio in dB of operands; NaN if none
 // has one.
-func MedianSQNR(operands []record.Quantised) float64 {
+func MedianSQNR(operands []record.Quantized) float64 {
 	var all []float64
 	for _, q := range operands {
 		if v := q.SQNR(); !math.IsNaN(v) {

@@ -195,10 +195,10 @@ func TestAgreement(t *testing.T) {
 func TestSQNR(t *testing.T) {
 	var log record.Log
 	for _, noise := range []record.Number{1, 10, 1000} {
-		log.Quantised = append(log.Quantised, record.Quantised{Tensor: record.Weight, Signal: 1e4, Noise: noise})
+		log.Quantized = append(log.Quantized, record.Quantized{Tensor: record.Weight, Signal: 1e4, Noise: noise})
 	}
-	log.Quantised = append(log.Quantised, record.Quantised{Tensor: record.Input, Signal: record.Number(math.NaN()), Noise: 1},
-		record.Quantised{Tensor: record.Gradient, Signal: 1})
+	log.Quantized = append(log.Quantized, record.Quantized{Tensor: record.Input, Signal: record.Number(math.NaN()), Noise: 1},
+		record.Quantized{Tensor: record.Gradient, Signal: 1})
 	a := Arm{Runs: []Run{{Log: &log}}}
 	for kind, want := range map[string]string{record.Weight: "30.0", record.Input: "-", record.Gradient: "exact"} {
 		if got := dB(a, kind); got != want {

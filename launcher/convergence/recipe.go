@@ -27,7 +27,7 @@ type Recipe struct {
 type modifier struct {
 	name, about string
 	what        string // that it sets: two modifiers of the same exclude each other
-	quantised   bool   // means something only where operands are quantised
+	quantized   bool   // means something only where operands are quantized
 	set         func(*trainer.Config)
 }
 
@@ -77,8 +77,8 @@ func ParseRecipe(name string) (Recipe, error) {
 			return r, fmt.Errorf("%q: %s stands there twice", name, m.name)
 		case taken:
 			return r, fmt.Errorf("%q: %s and %s both set the %s: use one of them", name, other, m.name, m.what)
-		case m.quantised && !precision.Quantises():
-			return r, fmt.Errorf("%q: %s means nothing to %s, which quantises nothing", name, m.name, precision.Name)
+		case m.quantized && !precision.Quantizes():
+			return r, fmt.Errorf("%q: %s means nothing to %s, which quantizes nothing", name, m.name, precision.Name)
 		}
 		set[m.what] = m.name
 		r.modifiers = append(r.modifiers, m)

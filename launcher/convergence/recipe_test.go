@@ -88,7 +88,7 @@ func TestRecipeErrors(t *testing.T) {
 		{"bf16,mxfp8+floor+ceil", "", []string{"floor and ceil", "scale rule"}},
 		{"bf16,mxfp8+wire+standard", "", []string{"wire and standard", "exchange"}},
 		{"bf16,mxfp8+e5m2+e5m2", "", []string{"e5m2 stands there twice"}},
-		{"bf16,bf16+e5m2", "", []string{"bf16", "quantises nothing"}},
+		{"bf16,bf16+e5m2", "", []string{"bf16", "quantizes nothing"}},
 		{"bf16,mxfp8", "fp64", []string{`"fp64"`}},
 	} {
 		_, err := ParseRecipes(c.compared, c.ablations)

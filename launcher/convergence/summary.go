@@ -87,7 +87,7 @@ func nats(loss float64) string {
 }
 
 func dB(a Arm, kind string) string {
-	v := MedianSQNR(a.Quantised(kind))
+	v := MedianSQNR(a.Quantized(kind))
 	switch {
 	case math.IsNaN(v):
 		return "-"

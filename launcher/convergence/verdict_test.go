@@ -7,11 +7,11 @@ import (
 	"spmoe/mx"
 )
 
-// The test can fail: of arms that differ in nothing but a fault of their quantisation, the one
+// The test can fail: of arms that differ in nothing but a fault of their quantization, the one
 // without any is equivalent to the baseline and the others are not.
 func TestBrokenRecipes(t *testing.T) {
 	t.Parallel()
-	faults := map[string]func(moe.Quantised){
+	faults := map[string]func(moe.Quantized){
 		"intact":                nil,
 		"scales off by one":     scalesOffByOne,
 		"gradients of two bits": coarseGradients,
@@ -26,7 +26,7 @@ func TestBrokenRecipes(t *testing.T) {
 		r.Name = name
 		c.Recipes = append(c.Recipes, r)
 	}
-	c.Disturb = func(recipe string) func(moe.Quantised) { return faults[recipe] }
+	c.Disturb = func(recipe string) func(moe.Quantized) { return faults[recipe] }
 	r := finish(t, c)
 	for _, a := range r.Arms[1:] {
 		want := NotEquivalent
@@ -43,7 +43,7 @@ func TestBrokenRecipes(t *testing.T) {
 }
 
 // both calls f with the forms of an operand that there are.
-func both(q moe.Quantised, f func(codes, scales []uint8)) {
+func both(q moe.Quantized, f func(codes, scales []uint8)) {
 	for _, form := range []mx.Tensor{q.Rows, q.Cols} {
 		if form.Codes.Valid() {
 			f(form.Codes.U8(), form.Scales.U8())
@@ -52,7 +52,7 @@ func both(q moe.Quantised, f func(codes, scales []uint8)) {
 }
 
 // scalesOffByOne doubles what is multiplied: every block's scale is a binade too high.
-func scalesOffByOne(q moe.Quantised) {
+func scalesOffByOne(q moe.Quantized) {
 	both(q, func(_, scales []uint8) {
 		for i := range scales {
 			if scales[i] < mx.NaNScale-1 {
@@ -64,7 +64,7 @@ func scalesOffByOne(q moe.Quantised) {
 
 // coarseGradients leaves gradients two bits of mantissa and turns the sign of some, which depend on
 // the codes alone: the run is the same each time.
-func coarseGradients(q moe.Quantised) {
+func coarseGradients(q moe.Quantized) {
 	if q.Operand != moe.Gradient {
 		return
 	}

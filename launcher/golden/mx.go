@@ -14,7 +14,7 @@ import (
 // holds shows in its tensors' names:
 //
 //	bf16_to_e4m3_saturating, e4m3_decoded, e8m0_decoded   casts of single elements
-//	x, e4m3_rceil_data, e4m3_rceil_scale                  quantisation of x (of xb: bf16_e4m3_...)
+//	x, e4m3_rceil_data, e4m3_rceil_scale                  quantization of x (of xb: bf16_e4m3_...)
 //	x, w, dy, y, dx, dw, dw_wgrad_hp                      a linear layer, E4M3 and RCEIL
 //	a, w, do, group_end, o, da, dw                        the same with groups of rows
 func CheckMX(path string) ([]Line, error) {
@@ -30,12 +30,12 @@ func CheckMX(path string) ([]Line, error) {
 	case c.has("dy"):
 		c.linear()
 	case c.has("x") || c.has("xb"):
-		c.quantisation()
+		c.quantization()
 	default:
 		c.casts()
 	}
 	if c.err == nil && len(c.lines) == 0 {
-		c.err = fmt.Errorf("it holds no MX reference: expected are element casts, quantised tensors or a linear layer")
+		c.err = fmt.Errorf("it holds no MX reference: expected are element casts, quantized tensors or a linear layer")
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("%s: %w", path, c.err)
@@ -128,7 +128,7 @@ func (c *mxCheck) casts() {
 	}
 }
 
-func (c *mxCheck) quantisation() {
+func (c *mxCheck) quantization() {
 	for _, source := range []struct {
 		x, prefix string
 		dtype     tensor.DType
@@ -152,7 +152,7 @@ func (c *mxCheck) quantisation() {
 	}
 }
 
-// rows and cols quantise a matrix as the references do: E4M3, RCEIL.
+// rows and cols quantize a matrix as the references do: E4M3, RCEIL.
 func (c *mxCheck) rows(x tensor.Matrix) mx.Tensor {
 	q := mx.New(c.ex, mx.E4M3, mx.AlongRows, x.Rows, x.Cols)
 	mx.Quantize(c.ex, q, x, mx.RCEIL)

@@ -90,7 +90,7 @@ const (
 	lateLossBound  = 1e-2
 )
 
-// Lines summarises a replay for people.
+// Lines summarizes a replay for people.
 func Lines(deviations []Deviation) []Line {
 	part := func(d []Deviation, from int, bound float64) Line {
 		l := Line{Name: fmt.Sprintf("trajectory loss, steps %d-%d", from+1, from+len(d)), Bound: bound, Rule: "max |x - ref|"}

@@ -41,7 +41,7 @@ func (l Line) check() error {
 			return errors.Join(counted("step and sequences", l.Eval.Step, l.Eval.Sequences), measured(float64(l.Eval.Loss)))
 		}},
 		{l.Load != nil, func() error { return l.Load.check() }},
-		{l.Quantised != nil, func() error { return l.Quantised.check() }},
+		{l.Quantized != nil, func() error { return l.Quantized.check() }},
 		{l.Choices != nil, func() error { return l.Choices.check() }},
 		{l.Phases != nil, func() error {
 			return errors.Join(counted("step", l.Phases.Step), families(l.Phases.Steps, l.Phases.Seconds, l.Phases.Families))
@@ -119,7 +119,7 @@ func (l *Load) check() error {
 	return errors.Join(layered(l.Step, l.Layer), counted("tokens", append([]int64{0}, l.Tokens...)...))
 }
 
-func (q *Quantised) check() error {
+func (q *Quantized) check() error {
 	return errors.Join(layered(q.Step, q.Layer), named(q.Linear, q.Tensor, q.Format), counted("elements, saturated and flushed", q.Elements, q.Saturated, q.Flushed),
 		measured(float64(q.Signal), float64(q.Noise)))
 }
@@ -149,7 +149,7 @@ func (s *Sample) check() error {
 // check says whether the lines of a log are of one model.
 func (log *Log) check() error {
 	linears := map[string]bool{}
-	for _, q := range log.Quantised {
+	for _, q := range log.Quantized {
 		linears[q.Linear] = true
 	}
 	if len(linears) > maxLinears {

@@ -22,7 +22,7 @@ type Line struct {
 	Step      *Step      `json:"step,omitempty"`
 	Eval      *Eval      `json:"eval,omitempty"`
 	Load      *Load      `json:"load,omitempty"`
-	Quantised *Quantised `json:"quantised,omitempty"`
+	Quantized *Quantized `json:"quantised,omitempty"`
 	Choices   *Choices   `json:"choices,omitempty"`
 	Phases    *Phases    `json:"phases,omitempty"`
 	Sample    *Sample    `json:"sample,omitempty"`
@@ -40,8 +40,8 @@ func (l Line) before(step int) bool {
 		return l.Step.Step <= step
 	case l.Load != nil:
 		return l.Load.Step <= step
-	case l.Quantised != nil:
-		return l.Quantised.Step <= step
+	case l.Quantized != nil:
+		return l.Quantized.Step <= step
 	case l.Eval != nil:
 		return l.Eval.Step < step
 	case l.Choices != nil:
@@ -67,8 +67,8 @@ func (l Line) addTo(log *Log) error {
 		log.Evals = append(log.Evals, *l.Eval)
 	case l.Load != nil:
 		log.Loads = append(log.Loads, *l.Load)
-	case l.Quantised != nil:
-		log.Quantised = append(log.Quantised, *l.Quantised)
+	case l.Quantized != nil:
+		log.Quantized = append(log.Quantized, *l.Quantized)
 	case l.Choices != nil:
 		log.Choices = append(log.Choices, *l.Choices)
 	case l.Phases != nil:

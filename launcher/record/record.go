@@ -64,17 +64,17 @@ type Load struct {
 	Bias   []float32 `json:"bias,omitempty"` // [experts], or none
 }
 
-// Kinds of quantised tensors.
+// Kinds of quantized tensors.
 const (
 	Input    = "input"
 	Weight   = "weight"
 	Gradient = "gradient" // of a layer's output
 )
 
-// Quantised is what quantisation did to one operand of a linear layer, or of a layer's experts, in
+// Quantized is what quantization did to one operand of a linear layer, or of a layer's experts, in
 // a step: to all inputs and gradients of its passes, and to the weights that it leaves behind
 // (none if it was skipped). Of layers that share an input the first has it.
-type Quantised struct {
+type Quantized struct {
 	Step      int    `json:"step"`
 	Layer     int    `json:"layer"`
 	Linear    string `json:"linear"` // "self_attn.o_proj", "experts.down_proj"
@@ -82,14 +82,14 @@ type Quantised struct {
 	Format    string `json:"format"`
 	Elements  int64  `json:"elements"`
 	Signal    Number `json:"signal"`    // sum of squares of the values
-	Noise     Number `json:"noise"`     // sum of squares of what quantisation changed in them
+	Noise     Number `json:"noise"`     // sum of squares of what quantization changed in them
 	Saturated int64  `json:"saturated"` // values beyond the largest that their block's scale allows
 	Flushed   int64  `json:"flushed"`   // values that became zero
 }
 
-// SQNR is the ratio of signal to quantisation noise in dB: 20·log10(‖x‖/‖x-q(x)‖). It is +Inf
+// SQNR is the ratio of signal to quantization noise in dB: 20·log10(‖x‖/‖x-q(x)‖). It is +Inf
 // without noise.
-func (q Quantised) SQNR() float64 { return 10 * math.Log10(float64(q.Signal)/float64(q.Noise)) }
+func (q Quantized) SQNR() float64 { return 10 * math.Log10(float64(q.Signal)/float64(q.Noise)) }
 
 // Choices are the experts that the tokens of a fixed piece of held-out text were sent to, best
 // first.
@@ -145,7 +145,7 @@ type Log struct {
 	Steps     []Step
 	Evals     []Eval
 	Loads     []Load
-	Quantised []Quantised
+	Quantized []Quantized
 	Choices   []Choices
 	Phases    []Phases
 	Samples   []Sample

@@ -29,7 +29,7 @@ func sample() Log {
 			log.Steps = append(log.Steps, Step{Step: step, Loss: 5.125, GradNorm: 0.1, LR: 3e-3, Imbalance: 1.5, Seconds: 0.3, Skipped: step == 2})
 			log.Loads = append(log.Loads, Load{Step: step, Layer: 1, Tokens: []int64{7, 0, 1 << 40}, Bias: []float32{0.001, 0, -0.1}})
 			log.Phases = append(log.Phases, Phases{Step: step, Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.25}})
-			log.Quantised = append(log.Quantised, Quantised{
+			log.Quantized = append(log.Quantized, Quantized{
 				Step: step, Layer: 1, Linear: "experts.down_proj", Tensor: Gradient, Format: "e4m3", Elements: 4096, Signal: 1e-40, Noise: 1e-43, Saturated: 2, Flushed: 3,
 			})
 		}
@@ -47,7 +47,7 @@ func write(w *Writer, log Log, from, to int) {
 			if log.Steps[i].Step == step {
 				w.Step(log.Steps[i])
 				w.Load(log.Loads[i])
-				w.Quantised(log.Quantised[i])
+				w.Quantized(log.Quantized[i])
 				w.Phases(log.Phases[i])
 			}
 		}
@@ -118,7 +118,7 @@ func TestRoundTrip(t *testing.T) {
 	if c.Tokens() != 2 || c.Expert(0, 0) != 3 || c.Expert(0, 1) != 513 || c.Expert(1, 0) != 2 || c.Expert(1, 1) != 256 {
 		t.Errorf("%+v: %d tokens choose %d, %d, %d, %d", c, c.Tokens(), c.Expert(0, 0), c.Expert(0, 1), c.Expert(1, 0), c.Expert(1, 1))
 	}
-	if got := want.Quantised[0].SQNR(); math.Abs(got-30) > 1e-9 {
+	if got := want.Quantized[0].SQNR(); math.Abs(got-30) > 1e-9 {
 		t.Errorf("a thousandth of noise is at %g dB", got)
 	}
 	// A run that begins anew forgets the old one.
@@ -152,7 +152,7 @@ func TestResume(t *testing.T) {
 			t.Fatalf("after %d bytes step 1 finds\n%s", end, got)
 		}
 		rest := want
-		rest.Steps, rest.Loads, rest.Quantised, rest.Phases = want.Steps[1:], want.Loads[1:], want.Quantised[1:], want.Phases[1:]
+		rest.Steps, rest.Loads, rest.Quantized, rest.Phases = want.Steps[1:], want.Loads[1:], want.Quantized[1:], want.Phases[1:]
 		write(w, rest, 1, 2)
 		finish(w, want)
 		closed(t, w)
@@ -313,7 +313,7 @@ func TestWriterKeepsError(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	log := sample()
 	lines := []Line{
-		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantised: &log.Quantised[0]}, {Choices: &log.Choices[0]},
+		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantized: &log.Quantized[0]}, {Choices: &log.Choices[0]},
 		{Times: log.Times}, {Done: log.Done}, {Start: &log.Starts[0]}, {Phases: &log.Phases[0]}, {Sample: &log.Samples[0]},
 	}
 	f.Add(written(f, lines))

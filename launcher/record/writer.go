@@ -131,7 +131,7 @@ func (w *Writer) Start(s Start)         { w.add(Line{Start: &s}) }
 func (w *Writer) Step(s Step)           { w.add(Line{Step: &s}) }
 func (w *Writer) Eval(e Eval)           { w.add(Line{Eval: &e}) }
 func (w *Writer) Load(l Load)           { w.add(Line{Load: &l}) }
-func (w *Writer) Quantised(q Quantised) { w.add(Line{Quantised: &q}) }
+func (w *Writer) Quantized(q Quantized) { w.add(Line{Quantized: &q}) }
 func (w *Writer) Choices(c Choices)     { w.add(Line{Choices: &c}) }
 func (w *Writer) Phases(p Phases)       { w.add(Line{Phases: &p}) }
 func (w *Writer) Times(t Times)         { w.add(Line{Times: &t}) }

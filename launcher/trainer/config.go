@@ -49,7 +49,7 @@ type Config struct {
 	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
 	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations on held-out text; 0: only at start and end"`
 	EvalSequences int    `toml:"eval_sequences" help:"held-out sequences of an evaluation"`
-	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantisation errors and the experts of held-out text in OUT/metrics.jsonl; 0: of loads alone, every 20 steps"`
+	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantization errors and the experts of held-out text in OUT/metrics.jsonl; 0: of loads alone, every 20 steps"`
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample that is generated at the end; 0: none"`
 	SamplePrompt  string `toml:"sample_prompt" help:"text that the sample continues"`
 
@@ -59,9 +59,9 @@ type Config struct {
 	Model     moe.Config `toml:"model"`
 }
 
-// MX varies the quantised recipes.
+// MX varies the quantized recipes.
 type MX struct {
-	Gradient string `toml:"gradient" help:"format of quantised gradients, such as e4m3, e5m2 or int8; empty: that of the precision"`
+	Gradient string `toml:"gradient" help:"format of quantized gradients, such as e4m3, e5m2 or int8; empty: that of the precision"`
 	Scale    string `toml:"scale" help:"rule for block scales: rceil, floor, ceil or even"`
 }
 

@@ -54,7 +54,7 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*report
 }
 
 // Training on several hosts gives the bits of training on one, in every precision and with rows
-// quantised on the way.
+// quantized on the way.
 func TestHostsAgree(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Config){

@@ -38,7 +38,7 @@ type Job struct {
 	// scales, which are multiplied as it leaves them: a test breaks a recipe with it. Goroutine
 	// ranks call it at the same time. Weights that are not Local must be changed alike on all
 	// ranks.
-	Disturb func(moe.Quantised)
+	Disturb func(moe.Quantized)
 
 	// Routing, unless it is nil, makes the meter of each rank's routing.
 	Routing func(of Routing) (RoutingMeter, error)

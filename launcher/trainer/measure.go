@@ -1,7 +1,7 @@
 package trainer
 
-// What quantisation did to an operand: how its codes, in the form of the forward product or dgrad,
-// differ from what it was. What only wgrad reads quantised is compared in the form of that.
+// What quantization did to an operand: how its codes, in the form of the forward product or dgrad,
+// differ from what it was. What only wgrad reads quantized is compared in the form of that.
 
 import (
 	"math"
@@ -11,10 +11,10 @@ import (
 	"spmoe/tensor"
 )
 
-// quantisation is the sums over the elements of an operand that a record holds.
-type quantisation struct{ elements, signal, noise, saturated, flushed float64 }
+// quantization is the sums over the elements of an operand that a record holds.
+type quantization struct{ elements, signal, noise, saturated, flushed float64 }
 
-func (s *quantisation) add(o quantisation) {
+func (s *quantization) add(o quantization) {
 	s.elements += o.elements
 	s.signal += o.signal
 	s.noise += o.noise
@@ -30,11 +30,11 @@ const panelRows = 32
 const measureWork = 64
 
 // measure compares the rows of q with its X, on the threads of ex.
-func measure(ex *tensor.Exec, q moe.Quantised) (sum quantisation) {
+func measure(ex *tensor.Exec, q moe.Quantized) (sum quantization) {
 	if q.X.Rows == 0 {
 		return sum
 	}
-	c := comparison{x: q.X, codes: q.Rows, largest: q.Format.Max(), values: q.Format.Values(), panels: make([]quantisation, (q.X.Rows+panelRows-1)/panelRows)}
+	c := comparison{x: q.X, codes: q.Rows, largest: q.Format.Max(), values: q.Format.Values(), panels: make([]quantization, (q.X.Rows+panelRows-1)/panelRows)}
 	if !q.Rows.Codes.Valid() {
 		c.codes = q.Cols
 	}
@@ -51,7 +51,7 @@ type comparison struct {
 	codes   mx.Tensor
 	values  *[256]float32 // of the codes
 	largest float32       // of them
-	panels  []quantisation
+	panels  []quantization
 }
 
 func comparePanels(ex *tensor.Exec, c *comparison, lo, hi int) {
@@ -74,8 +74,8 @@ func comparePanels(ex *tensor.Exec, c *comparison, lo, hi int) {
 
 // block compares what a row has of a block. It counts in units of the block's scale, so that
 // squares neither overflow nor vanish.
-func (c *comparison) block(x []float32, codes []uint8, scale float32) quantisation {
-	sum := quantisation{elements: float64(len(x))}
+func (c *comparison) block(x []float32, codes []uint8, scale float32) quantization {
+	sum := quantization{elements: float64(len(x))}
 	switch {
 	case scale != scale:
 		sum.signal, sum.noise = math.NaN(), math.NaN()
@@ -106,8 +106,8 @@ func (c *comparison) block(x []float32, codes []uint8, scale float32) quantisati
 }
 
 // allFlushed is block for a scale of 0, which leaves nothing.
-func allFlushed(x []float32) quantisation {
-	sum := quantisation{elements: float64(len(x))}
+func allFlushed(x []float32) quantization {
+	sum := quantization{elements: float64(len(x))}
 	for _, v := range x {
 		sum.signal += float64(v) * float64(v)
 		if v != 0 {

@@ -11,19 +11,19 @@ import (
 	"spmoe/tensor/format"
 )
 
-// operandOf quantises values [rows, cols] along rows.
-func operandOf(ex *tensor.Exec, values []float32, cols int, dtype tensor.DType, f mx.Format, mode mx.ScaleMode) moe.Quantised {
+// operandOf quantizes values [rows, cols] along rows.
+func operandOf(ex *tensor.Exec, values []float32, cols int, dtype tensor.DType, f mx.Format, mode mx.ScaleMode) moe.Quantized {
 	rows := len(values) / cols
 	x, wide := ex.New(dtype, rows, cols), ex.New(tensor.FP32, rows, cols)
 	copy(wide.F32(), values)
 	tensor.Convert(ex, x.Mat(), wide.Mat())
-	q := moe.Quantised{Format: f, X: x.Mat(), Rows: mx.New(ex, f, mx.AlongRows, rows, cols)}
+	q := moe.Quantized{Format: f, X: x.Mat(), Rows: mx.New(ex, f, mx.AlongRows, rows, cols)}
 	mx.Quantize(ex, q.Rows, q.X, mode)
 	return q
 }
 
 // byDefinition is what measure computes, one element after the other in float64.
-func byDefinition(ex *tensor.Exec, q moe.Quantised) (sum quantisation) {
+func byDefinition(ex *tensor.Exec, q moe.Quantized) (sum quantization) {
 	rows, cols := q.X.Rows, q.X.Cols
 	x, decoded := ex.New(tensor.FP32, rows, cols), ex.New(tensor.FP32, rows, cols)
 	tensor.Convert(ex, x.Mat(), q.X)
@@ -94,7 +94,7 @@ func TestMeasureOnThreads(t *testing.T) {
 	for i := range values {
 		values[i] = float32(rng.NormFloat64())
 	}
-	var want quantisation
+	var want quantization
 	for _, threads := range []int{1, 2, 4} {
 		ex := tensor.NewParallelExec(threads)
 		got := measure(ex, operandOf(ex, values, 96, tensor.BF16, mx.E4M3, mx.RCEIL))
@@ -127,7 +127,7 @@ func BenchmarkMeasure(b *testing.B) {
 	}
 	q := operandOf(ex, values, 256, tensor.BF16, mx.E4M3, mx.RCEIL)
 	cols := mx.New(ex, mx.E4M3, mx.AlongCols, 2048, 256)
-	b.Run("quantise", func(b *testing.B) {
+	b.Run("quantize", func(b *testing.B) {
 		b.SetBytes(int64(len(values)))
 		for b.Loop() {
 			mx.QuantizeBoth(ex, q.Rows, cols, q.X, mx.RCEIL)

@@ -10,7 +10,7 @@ import (
 
 // Memory is an estimate of what one rank holds, in bytes.
 type Memory struct {
-	Weights     int64 `json:"weights"`     // working weights: all replicated ones and this rank's experts, quantised copies included
+	Weights     int64 `json:"weights"`     // working weights: all replicated ones and this rank's experts, quantized copies included
 	Gradients   int64 `json:"gradients"`   // FP32
 	Optimizer   int64 `json:"optimizer"`   // this rank's FP32 master weights and the vectors of its rule
 	Activations int64 `json:"activations"` // of one forward and backward pass
@@ -74,7 +74,7 @@ func (c Config) Plan(ranks int) []Part {
 		if m.Class == moe.Single {
 			weights = product(held, 4)
 		} else if how := precision.Of(m.Class); how != nil {
-			weights += int64(min(float64(held)*m.QuantisedShare(precision)*how.WeightBytes(), mostBytes))
+			weights += int64(min(float64(held)*m.QuantizedShare(precision)*how.WeightBytes(), mostBytes))
 		}
 		shard := held // of the optimizer's state, on average if ranks own whole matrices
 		if m.Class != moe.Expert {

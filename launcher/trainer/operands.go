@@ -1,6 +1,6 @@
 package trainer
 
-// What quantisation did to the operands of a step, summed over its passes for the record.
+// What quantization did to the operands of a step, summed over its passes for the record.
 
 import (
 	"cmp"
@@ -21,10 +21,10 @@ type operand struct {
 	kind   moe.Operand
 }
 
-// quantised is an operand's part on this rank.
-type quantised struct {
+// quantized is an operand's part on this rank.
+type quantized struct {
 	format mx.Format
-	quantisation
+	quantization
 }
 
 // operandMeter measures the operands of the steps that are to be recorded. It is an [observer].
@@ -33,14 +33,14 @@ type operandMeter struct {
 	model   *moe.Model
 	lead    bool
 	every   int                 // steps between those that are recorded; 0: none is
-	disturb func(moe.Quantised) // see [Job]; may be nil
-	sums    map[operand]*quantised
+	disturb func(moe.Quantized) // see [Job]; may be nil
+	sums    map[operand]*quantized
 	spent   time.Duration // on measuring, in the step under way
 }
 
-// newOperandMeter begins to disturb what the model quantises, if that is asked for.
+// newOperandMeter begins to disturb what the model quantizes, if that is asked for.
 func newOperandMeter(j *Job, ex *tensor.Exec, model *moe.Model, lead bool) *operandMeter {
-	m := &operandMeter{ex: ex, model: model, lead: lead, every: j.cfg.RecordEvery, disturb: j.Disturb, sums: map[operand]*quantised{}}
+	m := &operandMeter{ex: ex, model: model, lead: lead, every: j.cfg.RecordEvery, disturb: j.Disturb, sums: map[operand]*quantized{}}
 	m.observe(false)
 	return m
 }
@@ -57,13 +57,13 @@ func (m *operandMeter) After(finishedStep) error {
 	return nil
 }
 
-// observe makes the model show what it quantises, if that is to be disturbed or measured.
+// observe makes the model show what it quantizes, if that is to be disturbed or measured.
 func (m *operandMeter) observe(measured bool) {
 	if m.disturb == nil && !measured {
-		m.model.ObserveQuantised(nil)
+		m.model.ObserveQuantized(nil)
 		return
 	}
-	m.model.ObserveQuantised(func(q moe.Quantised) {
+	m.model.ObserveQuantized(func(q moe.Quantized) {
 		if m.disturb != nil && !q.Sent {
 			m.disturb(q)
 		}
@@ -75,12 +75,12 @@ func (m *operandMeter) observe(measured bool) {
 
 // add adds an operand to the sums of the step. What all ranks have is counted once, and what was
 // sent is counted by its sender.
-func (m *operandMeter) add(q moe.Quantised) {
+func (m *operandMeter) add(q moe.Quantized) {
 	defer m.ex.Enter(m.ex.Enter(profile.Rest)) // where the profiler takes it out
 	begin := time.Now()
 	key := operand{q.Layer, q.Linear, q.Operand}
 	if m.sums[key] == nil {
-		m.sums[key] = &quantised{format: q.Format}
+		m.sums[key] = &quantized{format: q.Format}
 	}
 	if !q.Received && (q.Local || m.lead) {
 		m.sums[key].add(measure(m.ex, q))
@@ -93,7 +93,7 @@ func (m *operandMeter) discard() { clear(m.sums) }
 
 // take returns the operands of the step, in the order of the record, which is that of all ranks,
 // and forgets them.
-func (m *operandMeter) take() (keys []operand, sums []quantised) {
+func (m *operandMeter) take() (keys []operand, sums []quantized) {
 	for key := range m.sums {
 		keys = append(keys, key)
 	}

@@ -13,7 +13,7 @@ import (
 
 // A run has one result and one record, whatever the backward pass makes anew: with steps that are
 // computed twice, in several passes, with documents, evaluations between steps, and measurements of
-// what quantisation does.
+// what quantization does.
 func TestRecompute(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Config){
@@ -35,8 +35,8 @@ func TestRecompute(t *testing.T) {
 					return outcomeFrom(t, cfg, reported), readRecord(t, cfg).Timeless(), reported.alarms
 				}
 				want, wantLog, alarms := run("none")
-				if len(alarms) > 0 || len(wantLog.Loads) == 0 || (len(wantLog.Quantised) > 0) != (cfg.Precision == "mxfp8") {
-					t.Fatalf("np %d: alarms %v, %d loads, %d operands", ranks, alarms, len(wantLog.Loads), len(wantLog.Quantised))
+				if len(alarms) > 0 || len(wantLog.Loads) == 0 || (len(wantLog.Quantized) > 0) != (cfg.Precision == "mxfp8") {
+					t.Fatalf("np %d: alarms %v, %d loads, %d operands", ranks, alarms, len(wantLog.Loads), len(wantLog.Quantized))
 				}
 				for _, recompute := range []string{"selective", "full"} {
 					what := fmt.Sprintf("np %d, %s", ranks, recompute)

@@ -124,7 +124,7 @@ func (c *recorder) push() error {
 // flush puts what was recorded on the disk.
 func (c *recorder) flush() error { return c.settle(c.out.Flush()) }
 
-// settle takes an error of writing the record. A run that was asked to record what quantisation
+// settle takes an error of writing the record. A run that was asked to record what quantization
 // does ends with it; any other goes on without the rest of its record.
 func (c *recorder) settle(err error) error {
 	if err == nil || c.job.cfg.RecordEvery > 0 {
@@ -184,7 +184,7 @@ func (c *recorder) sums(step int) error {
 	c.loads(step)
 	for i, key := range keys {
 		f := flat[fields*i:]
-		c.out.Quantised(record.Quantised{
+		c.out.Quantized(record.Quantized{
 			Step: step, Layer: key.layer, Linear: key.linear, Tensor: key.kind.String(), Format: sums[i].format.String(),
 			Elements: int64(f[0]), Signal: record.Number(f[1]), Noise: record.Number(f[2]), Saturated: int64(f[3]), Flushed: int64(f[4]),
 		})

@@ -59,8 +59,8 @@ func TestRecord(t *testing.T) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, e, r)
 			}
 		}
-		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Choices) != 4 || len(log.Loads) != 3 || len(log.Quantised) != 3*len(operands) {
-			t.Fatalf("%d ranks: %d steps, %d evaluations, %d choices, %d loads, %d operands", ranks, len(log.Steps), len(log.Evals), len(log.Choices), len(log.Loads), len(log.Quantised))
+		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Choices) != 4 || len(log.Loads) != 3 || len(log.Quantized) != 3*len(operands) {
+			t.Fatalf("%d ranks: %d steps, %d evaluations, %d choices, %d loads, %d operands", ranks, len(log.Steps), len(log.Evals), len(log.Choices), len(log.Loads), len(log.Quantized))
 		}
 		if want := (record.Done{Step: 6, HeldOut: record.Number(got.done[0].HeldOut.Last)}); *log.Done != want {
 			t.Errorf("%d ranks: done %+v, want %+v", ranks, *log.Done, want)
@@ -82,7 +82,7 @@ func TestRecord(t *testing.T) {
 				t.Errorf("%d ranks: %d tokens choose %d experts of layer %d", ranks, c.Tokens(), c.TopK, c.Layer)
 			}
 		}
-		for i, q := range log.Quantised {
+		for i, q := range log.Quantized {
 			want := operands[i%len(operands)]
 			if name := fmt.Sprint(q.Layer, " ", q.Linear, " ", q.Tensor); q.Step != []int{1, 3, 6}[i/len(operands)] || name != want.name || q.Format != "e4m3" {
 				t.Errorf("%d ranks: step %d has %s in %s, want %s", ranks, q.Step, name, q.Format, want.name)
@@ -100,7 +100,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// operands are those of the tiny model's quantised layers in a step of 256 tokens that choose 2
+// operands are those of the tiny model's quantized layers in a step of 256 tokens that choose 2
 // experts each.
 var operands = []struct {
 	name     string
@@ -137,7 +137,7 @@ func TestRecordChangesNothing(t *testing.T) {
 		t.Errorf("the checkpoint or the events differ: %q and %q", got.events, want.events)
 	}
 	// What costs next to nothing is recorded anyway: loads of the first step, and every so many.
-	log.Quantised, log.Choices, log.Loads = nil, nil, log.Loads[:1]
+	log.Quantized, log.Choices, log.Loads = nil, nil, log.Loads[:1]
 	if without := readRecord(t, cfg).Timeless(); !reflect.DeepEqual(without, log) {
 		t.Errorf("unasked, a run records\n%.2000s, want\n%.2000s", fmt.Sprintf("%+v", without), fmt.Sprintf("%+v", log))
 	}
@@ -295,7 +295,7 @@ func TestThreadsAgreeInMXFP8(t *testing.T) {
 	}
 }
 
-// Other recipes record what they quantise, and how; what travels as codes is measured where it was
+// Other recipes record what they quantize, and how; what travels as codes is measured where it was
 // numbers.
 func TestRecordOfRecipes(t *testing.T) {
 	t.Parallel()
@@ -317,11 +317,11 @@ func TestRecordOfRecipes(t *testing.T) {
 			cfg := recorded(t, func(cfg *Config) { cfg.Steps = 1; c.change(cfg) })
 			train(t, cfg, 2, "")
 			log := readRecord(t, cfg)
-			if len(log.Quantised) != c.operands {
-				t.Fatalf("%d operands, want %d", len(log.Quantised), c.operands)
+			if len(log.Quantized) != c.operands {
+				t.Fatalf("%d operands, want %d", len(log.Quantized), c.operands)
 			}
 			var saturated int64
-			for _, q := range log.Quantised {
+			for _, q := range log.Quantized {
 				if q.Tensor == record.Gradient && q.Format != c.format || !(q.SQNR() > c.least && q.SQNR() < 60) {
 					t.Errorf("%+v at %.1f dB, want more than %.0f", q, q.SQNR(), c.least)
 				}
@@ -341,7 +341,7 @@ func TestRecordOfRecipes(t *testing.T) {
 func TestDisturb(t *testing.T) {
 	t.Parallel()
 	cfg := recorded(t, nil)
-	run := func(disturb func(moe.Quantised)) *record.Log {
+	run := func(disturb func(moe.Quantized)) *record.Log {
 		cfg := cfg
 		cfg.Out = t.TempDir()
 		job, err := Prepare(cfg, 2, "", &reports{})
@@ -355,11 +355,11 @@ func TestDisturb(t *testing.T) {
 		return readRecord(t, cfg)
 	}
 	want := run(nil).Timeless()
-	if got := run(func(moe.Quantised) {}).Timeless(); !reflect.DeepEqual(got, want) {
+	if got := run(func(moe.Quantized) {}).Timeless(); !reflect.DeepEqual(got, want) {
 		t.Error("a disturbance that changes nothing does")
 	}
 	// Scales of weights off by a binade: twice the weight, as much noise as signal.
-	got := run(func(q moe.Quantised) {
+	got := run(func(q moe.Quantized) {
 		if q.Operand == moe.Weight {
 			for i := range q.Rows.Scales.U8() {
 				q.Rows.Scales.U8()[i]++
@@ -369,9 +369,9 @@ func TestDisturb(t *testing.T) {
 	if got.Evals[0].Loss == want.Evals[0].Loss || got.Steps[0].Loss == want.Steps[0].Loss {
 		t.Errorf("the first losses are %v and %v, undisturbed", got.Evals[0].Loss, got.Steps[0].Loss)
 	}
-	for i, q := range got.Quantised {
+	for i, q := range got.Quantized {
 		if broken := q.SQNR() < 1 && q.SQNR() > -1; broken != (q.Tensor == record.Weight) {
-			t.Errorf("%+v at %.1f dB, undisturbed %.1f dB", q, q.SQNR(), want.Quantised[i].SQNR())
+			t.Errorf("%+v at %.1f dB, undisturbed %.1f dB", q, q.SQNR(), want.Quantized[i].SQNR())
 		}
 	}
 }

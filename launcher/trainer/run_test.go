@@ -231,7 +231,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// Tokens and gradients that travel quantised still train the model, and a capacity drops choices,
+// Tokens and gradients that travel quantized still train the model, and a capacity drops choices,
 // which every step counts.
 func TestExchangeOptions(t *testing.T) {
 	t.Parallel()

@@ -128,9 +128,9 @@ func TestBlockScaledRefuses(t *testing.T) {
 	}
 }
 
-// quantised returns the reference's model with its projections in FP8, in blocks of 24 by 40 so
+// quantized returns the reference's model with its projections in FP8, in blocks of 24 by 40 so
 // that all kinds of blocks are cut off, and the values that they stand for.
-func quantised(t *testing.T) (dir string, want map[string][]float32) {
+func quantized(t *testing.T) (dir string, want map[string][]float32) {
 	t.Helper()
 	const blockRows, blockCols = 24, 40
 	from := opened(t, reference)
@@ -165,7 +165,7 @@ func quantised(t *testing.T) (dir string, want map[string][]float32) {
 // A model in FP8 becomes one in BF16 or FP32, of the values that its codes and scales stand for,
 // and says so.
 func TestConvertFP8(t *testing.T) {
-	dir, want := quantised(t)
+	dir, want := quantized(t)
 	s := opened(t, dir)
 	for _, c := range []struct {
 		asked, dtype string // of weights

@@ -157,7 +157,7 @@ func TestParseConfig(t *testing.T) {
 }
 
 // Loading gives a model the working weights that it would have as the first step of a run which
-// starts from the source, in every precision, quantised copies and biases included.
+// starts from the source, in every precision, quantized copies and biases included.
 func TestLoad(t *testing.T) {
 	dir, config := run(t, 1.1) // which BF16 does not hold
 	s := opened(t, dir)

@@ -265,7 +265,7 @@ func (o *Optimizer) allGather(s shard) error {
 	return collective.AllGatherV(o.comm, all, all[s.lo:s.hi], s.counts)
 }
 
-// refresh quantises the weights, where they are.
+// refresh quantizes the weights, where they are.
 func (o *Optimizer) refresh(s shard) {
 	defer o.ex.Enter(o.ex.Enter(profile.Quantize))
 	s.group.Refresh(o.ex)

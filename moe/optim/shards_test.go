@@ -409,10 +409,10 @@ func testTwoCopies(t *testing.T, rule Rule) {
 	}
 }
 
-// An update in place quantises experts on its way, on any number of threads, with whole and with
+// An update in place quantizes experts on its way, on any number of threads, with whole and with
 // part blocks: all weights and codes are those that an update into other memory leaves, which
-// quantises afterwards.
-func TestUpdateQuantisesExperts(t *testing.T) {
+// quantizes afterwards.
+func TestUpdateQuantizesExperts(t *testing.T) {
 	precision, err := moe.PrecisionByName("mxfp8-experts")
 	if err != nil {
 		t.Fatal(err)
@@ -445,7 +445,7 @@ func TestUpdateQuantisesExperts(t *testing.T) {
 			}
 		}
 		if watched {
-			m.ObserveQuantised(func(q moe.Quantised) {
+			m.ObserveQuantized(func(q moe.Quantized) {
 				shown := tensor.New(tensor.FP32, q.X.Rows, q.X.Cols)
 				tensor.Convert(nil, shown.Mat(), q.X)
 				all = append(all, shown.Bytes())

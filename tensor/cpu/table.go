@@ -42,11 +42,11 @@ type Family struct {
 	Row  func(Tier) Tier
 }
 
-// families grows only while packages are initialised, which one goroutine does.
+// families grows only while packages are initialized, which one goroutine does.
 var families []Family
 
 // Choose returns the kernels of the tier in use, and lists the table in Families. A package calls
-// it once, to initialise a variable.
+// it once, to initialize a variable.
 func Choose[K any](family string, table Table[K]) K {
 	families = append(families, Family{family, table.Row})
 	return table.Of(Best())

@@ -1,4 +1,4 @@
-// Package format holds the element formats of quantised matrices: what a code of 8 or fewer bits
+// Package format holds the element formats of quantized matrices: what a code of 8 or fewer bits
 // means, and which code stands nearest to a number. Every package that reads or writes codes takes
 // them from here.
 //

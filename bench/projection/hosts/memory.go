@@ -8,7 +8,7 @@ import (
 )
 
 // memory is the bytes of a host: each of its ranks has all replicated weights and gradients and its
-// own experts, with the quantised copies of both directions, its part of AdamW's state (replicated
+// own experts, with the quantized copies of both directions, its part of AdamW's state (replicated
 // ones shared by all ranks), and what a pass keeps, with the rows of passes before it whose
 // gradients of experts are still to be made.
 func (r Recipe) memory(hosts, group int) float64 {
@@ -24,7 +24,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 		}
 		weight := float64(r.weightSize(m))
 		if how := r.Precision.Of(m.Class); how != nil {
-			weight += m.QuantisedShare(r.Precision) * how.WeightBytes()
+			weight += m.QuantizedShare(r.Precision) * how.WeightBytes()
 		}
 		kept := float64(sequences*r.Seq) * float64(m.Kept+int64(gathered-1)*m.Gathered()) * float64(r.Precision.DType.Size())
 		rank += (weight+4)*held + perWeight*shard + kept

@@ -11,7 +11,7 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// kinds are the operands of a linear layer that are quantised.
+// kinds are the operands of a linear layer that are quantized.
 var kinds = []string{record.Input, record.Weight, record.Gradient}
 
 // seeds returns a series of each of an arm's runs that has a log.
@@ -55,12 +55,12 @@ func agreement(arm convergence.Arm) figure.Curve {
 	return figure.Over(list)
 }
 
-// quantised measures one kind of operand in each recorded step of a run.
-func quantised(kind string, measure func([]record.Quantised) float64) func(*record.Log) figure.Series {
+// quantized measures one kind of operand in each recorded step of a run.
+func quantized(kind string, measure func([]record.Quantized) float64) func(*record.Log) figure.Series {
 	return func(log *record.Log) (s figure.Series) {
 		var steps []int
-		at := map[int][]record.Quantised{}
-		for _, q := range log.Quantised {
+		at := map[int][]record.Quantized{}
+		for _, q := range log.Quantized {
 			if q.Tensor != kind {
 				continue
 			}
@@ -78,15 +78,15 @@ func quantised(kind string, measure func([]record.Quantised) float64) func(*reco
 }
 
 // flushed and saturated are parts of all values, in percent.
-func flushed(list []record.Quantised) float64 {
-	return share(list, func(q record.Quantised) int64 { return q.Flushed })
+func flushed(list []record.Quantized) float64 {
+	return share(list, func(q record.Quantized) int64 { return q.Flushed })
 }
 
-func saturated(list []record.Quantised) float64 {
-	return share(list, func(q record.Quantised) int64 { return q.Saturated })
+func saturated(list []record.Quantized) float64 {
+	return share(list, func(q record.Quantized) int64 { return q.Saturated })
 }
 
-func share(list []record.Quantised, count func(record.Quantised) int64) float64 {
+func share(list []record.Quantized, count func(record.Quantized) int64) float64 {
 	var part, all int64
 	for _, q := range list {
 		part, all = part+count(q), all+q.Elements

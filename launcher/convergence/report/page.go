@@ -19,7 +19,7 @@ var headings = []figure.Heading{
 	{Title: "Equivalence", Figures: []string{"forest"}},
 	{Title: "Over training", Figures: []string{"loss", "difference", "held-out", "grad-norm"}},
 	{Title: "Experts and routing", Figures: []string{"imbalance", "router-agreement"}},
-	{Title: "Quantisation", Figures: []string{"sqnr", "sqnr-by-linear", "lost-values"}},
+	{Title: "Quantization", Figures: []string{"sqnr", "sqnr-by-linear", "lost-values"}},
 }
 
 func page(p painter, drawings []figure.Drawing) ([]byte, error) {

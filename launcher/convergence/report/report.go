@@ -18,7 +18,7 @@ import (
 //	result.json        r, but for the runs' logs
 //	steps.csv          every step of every run
 //	summary.csv        an arm a row: losses, differences with their tests, speed
-//	quantisation.csv   what quantisation did to each operand in the recorded steps
+//	quantisation.csv   what quantization did to each operand in the recorded steps
 //	router.csv         how often an arm's routers choose as the baseline's do
 //	plots/             every figure of the page, as NAME.svg and NAME.png
 //

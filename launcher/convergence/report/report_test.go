@@ -197,7 +197,7 @@ func TestIncomplete(t *testing.T) {
 		}, []string{`id="forest"`, `id="router-agreement"`}, []string{`id="loss"`, `id="sqnr"`}},
 		{"empty logs", func(r *convergence.Result) {
 			everyRun(r, func(_ int, run *convergence.Run) { run.Log = new(record.Log) })
-		}, []string{`id="forest"`}, []string{`id="loss"`, `id="held-out"`, `id="grad-norm"`, `id="imbalance"`, `id="sqnr"`, "Quantisation</h2>"}},
+		}, []string{`id="forest"`}, []string{`id="loss"`, `id="held-out"`, `id="grad-norm"`, `id="imbalance"`, `id="sqnr"`, "Quantization</h2>"}},
 		{"a baseline without logs", func(r *convergence.Result) {
 			everyRun(r, func(arm int, run *convergence.Run) {
 				if arm == 0 {
@@ -207,21 +207,21 @@ func TestIncomplete(t *testing.T) {
 		}, []string{`id="loss"`}, []string{`id="difference"`}},
 		{"one seed", func(r *convergence.Result) { *r = sample(sampleRecipes, 1, 40) },
 			[]string{"equivalence within ±0.5% is undecided", "With one seed", `id="forest"`, "badge undecided"}, []string{"95% CI +", "seeds of bf16 scatter", "TOST, p"}},
-		{"nothing quantised", func(r *convergence.Result) {
-			everyRun(r, func(_ int, run *convergence.Run) { run.Log.Quantised = nil })
+		{"nothing quantized", func(r *convergence.Result) {
+			everyRun(r, func(_ int, run *convergence.Run) { run.Log.Quantized = nil })
 		}, []string{`id="loss"`}, []string{`id="sqnr"`, `id="sqnr-by-linear"`, `id="lost-values"`}},
-		{"quantised without loss", func(r *convergence.Result) {
+		{"quantized without loss", func(r *convergence.Result) {
 			everyRun(r, func(_ int, run *convergence.Run) {
-				for i := range run.Log.Quantised {
-					q := &run.Log.Quantised[i]
+				for i := range run.Log.Quantized {
+					q := &run.Log.Quantized[i]
 					q.Noise, q.Flushed, q.Saturated = 0, 0, 0
 				}
 			})
 		}, []string{"exact / exact / exact", `id="lost-values"`}, []string{`id="sqnr"`}},
-		{"quantised nothing", func(r *convergence.Result) {
+		{"quantized nothing", func(r *convergence.Result) {
 			everyRun(r, func(_ int, run *convergence.Run) {
-				for i := range run.Log.Quantised {
-					run.Log.Quantised[i] = record.Quantised{Step: 1, Tensor: record.Weight, Signal: nan, Noise: inf}
+				for i := range run.Log.Quantized {
+					run.Log.Quantized[i] = record.Quantized{Step: 1, Tensor: record.Weight, Signal: nan, Noise: inf}
 				}
 			})
 		}, []string{`id="loss"`}, []string{`id="sqnr"`, `id="lost-values"`}},
@@ -285,8 +285,8 @@ func TestIncomplete(t *testing.T) {
 			r.Arms[1].Name, r.Arms[1].About, r.Command, r.Version, r.Setup.Config = bad, bad, bad, bad, bad
 			r.Arms[1].Times.Families[bad] = 1
 			everyRun(r, func(_ int, run *convergence.Run) {
-				for i := range run.Log.Quantised {
-					run.Log.Quantised[i].Linear = bad
+				for i := range run.Log.Quantized {
+					run.Log.Quantized[i].Linear = bad
 				}
 			})
 		}, []string{"&lt;script&gt;"}, []string{"<script"}},

@@ -28,7 +28,7 @@ func (p painter) imbalance() (figure.Figure, bool) {
 	p.plot(panel, list, false)
 	return figure.Figure{
 		Name: "imbalance", Title: "Load of the experts", Legend: p.legend(list), Panels: [][]*plot.Plot{{panel}}, Height: 260,
-		Caption: "1 is perfect balance: quantised arms should be balanced as fast and as well as the baseline (the most loaded expert's tokens over the mean, averaged over layers).",
+		Caption: "1 is perfect balance: quantized arms should be balanced as fast and as well as the baseline (the most loaded expert's tokens over the mean, averaged over layers).",
 	}, true
 }
 

@@ -15,7 +15,7 @@ import (
 type recipe struct {
 	name, about string
 	bias        float64 // of its final loss, relative
-	sqnr        float64 // dB; 0: it quantises nothing
+	sqnr        float64 // dB; 0: it quantizes nothing
 	saturated   float64 // share
 	speed       float64 // tokens a second
 	ablation    bool
@@ -116,7 +116,7 @@ func sampleRun(c recipe, arm, seed int, setup convergence.Setup) convergence.Run
 			log.Loads = append(log.Loads, record.Load{Step: step, Layer: layer, Tokens: make([]int64, 16)})
 		}
 		if c.sqnr > 0 {
-			log.Quantised = append(log.Quantised, sampleQuantised(c, arm, max(step, 1), noise)...)
+			log.Quantized = append(log.Quantized, sampleQuantized(c, arm, max(step, 1), noise)...)
 		}
 	}
 	log.Times = sampleTimes(c)
@@ -124,7 +124,7 @@ func sampleRun(c recipe, arm, seed int, setup convergence.Setup) convergence.Run
 	return run
 }
 
-func sampleQuantised(c recipe, arm, step int, noise *rand.Rand) (list []record.Quantised) {
+func sampleQuantized(c recipe, arm, step int, noise *rand.Rand) (list []record.Quantized) {
 	for layer := range 6 {
 		linears := []string{"self_attn.q_a_proj", "self_attn.q_b_proj", "self_attn.kv_a_proj", "self_attn.kv_b_proj", "self_attn.o_proj"}
 		if layer == 0 {
@@ -136,7 +136,7 @@ func sampleQuantised(c recipe, arm, step int, noise *rand.Rand) (list []record.Q
 			for k, kind := range kinds {
 				dB := c.sqnr - 0.9*float64(k) - 0.15*float64(layer) - 0.3*float64(i%3) - 0.4*math.Log10(float64(step)) + 0.15*noise.NormFloat64()
 				n := int64(1 << 18)
-				list = append(list, record.Quantised{
+				list = append(list, record.Quantized{
 					Step: step, Layer: layer, Linear: name, Tensor: kind, Format: "e4m3", Elements: n,
 					Signal: 1000, Noise: record.Number(1000 / math.Pow(10, dB/10)), Saturated: int64(c.saturated * float64(n)),
 					Flushed: int64(float64(n) * (0.0004 + 0.0001*float64(arm) + 0.0007*float64(k)) * (1 + 0.2*noise.Float64())),

@@ -28,7 +28,7 @@ func (t table) csv() []byte {
 }
 
 func tables(r convergence.Result) []table {
-	return []table{{"steps.csv", stepRows(r)}, {"summary.csv", summaryRows(r)}, {"quantisation.csv", quantisationRows(r)}, {"router.csv", routerRows(r)}}
+	return []table{{"steps.csv", stepRows(r)}, {"summary.csv", summaryRows(r)}, {"quantisation.csv", quantizationRows(r)}, {"router.csv", routerRows(r)}}
 }
 
 func cell(v float64) string {
@@ -83,11 +83,11 @@ func differenceCells(d *convergence.Difference) []string {
 	return cells
 }
 
-func quantisationRows(r convergence.Result) [][]string {
+func quantizationRows(r convergence.Result) [][]string {
 	rows := [][]string{{"arm", "seed", "step", "layer", "linear", "tensor", "format", "sqnr_db", "saturated_share", "flushed_share"}}
 	eachLog(r, func(arm, seed string, log *record.Log) {
-		for _, q := range log.Quantised {
-			one := []record.Quantised{q}
+		for _, q := range log.Quantized {
+			one := []record.Quantized{q}
 			rows = append(rows, []string{
 				arm, seed, strconv.Itoa(q.Step), strconv.Itoa(q.Layer), q.Linear, q.Tensor, q.Format,
 				cell(q.SQNR()), cell(saturated(one) / 100), cell(flushed(one) / 100),

@@ -46,7 +46,7 @@ func TestTables(t *testing.T) {
 	r := sample(sampleRecipes, 2, 30)
 	r.Arms[2].Name = `a "quoted", name`
 	r.Arms[0].Runs[0].Log.Steps[3].Loss = record.Number(math.NaN())
-	r.Arms[1].Runs[0].Log.Quantised[0] = record.Quantised{
+	r.Arms[1].Runs[0].Log.Quantized[0] = record.Quantized{
 		Step: 1, Layer: 4, Linear: "experts.down_proj", Tensor: record.Gradient, Format: "e5m2", Elements: 1000, Signal: 200, Noise: 2, Saturated: 3, Flushed: 50,
 	}
 

@@ -158,7 +158,7 @@ func (v view) row(i int, arm convergence.Arm) row {
 	r := row{
 		Shade: v.looks[i].Shade.Variable, Name: arm.Name, About: arm.About, Verdict: arm.Verdict, Diverged: diverged(arm),
 		Train: figure.Loss(train), HeldOut: figure.Loss(heldOut), SQNR: sqnrs(arm),
-		Flushed: rare(flushed(arm.Quantised(""))), Saturated: rare(saturated(arm.Quantised(""))), Router: lastAgreement(arm),
+		Flushed: rare(flushed(arm.Quantized(""))), Saturated: rare(saturated(arm.Quantized(""))), Router: lastAgreement(arm),
 		Speed: figure.Missing, Relative: figure.Missing,
 	}
 	r.TrainBy, r.TrainCI, r.TrainP = differenceTexts(arm.Train)
@@ -190,7 +190,7 @@ func differenceTexts(d *convergence.Difference) (by, ci, p string) {
 func sqnrs(arm convergence.Arm) string {
 	var list []string
 	for _, kind := range kinds {
-		list = append(list, decibels(convergence.MedianSQNR(arm.Quantised(kind))))
+		list = append(list, decibels(convergence.MedianSQNR(arm.Quantized(kind))))
 	}
 	if !slices.ContainsFunc(list, func(s string) bool { return s != figure.Missing }) {
 		return figure.Missing

@@ -150,13 +150,13 @@ func (r Run) speeds() figure.Series {
 	return r.rates(func(s record.Start) float64 { return float64(s.Tokens) })
 }
 
-// utilisation is MFU in percent.
-func (r Run) utilisation() figure.Series {
+// utilization is MFU in percent.
+func (r Run) utilization() figure.Series {
 	return r.rates(func(s record.Start) float64 { return 100 * float64(s.Tokens) * s.FLOPs / s.Peak })
 }
 
 func (r Run) speed() (figure.Figure, bool) {
-	tokens, share := r.smooth(r.speeds()), r.smooth(r.utilisation())
+	tokens, share := r.smooth(r.speeds()), r.smooth(r.utilization())
 	if tokens.Empty() {
 		return figure.Figure{}, false
 	}
@@ -186,7 +186,7 @@ var groups = []struct {
 	{"matrix products", isProduct, 1},
 	{"attention", one("attention"), 3},
 	{"row operations, router, loss", one("row operations", "router", "loss"), 6},
-	{"quantisation", one("quantize"), 4},
+	{"quantization", one("quantize"), 4},
 	{"exchange, collectives", one("exchange", "collectives"), 5},
 	{"waiting", one("waiting"), 2},
 	{"optimizer and the rest", func(string) bool { return true }, 0},

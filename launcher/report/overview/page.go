@@ -113,7 +113,7 @@ func (v view) Facts() (list []fact) {
 	}
 	if speeds := finite(v.speeds()); len(speeds) > 0 {
 		more := "median step"
-		if shares := finite(v.utilisation()); len(shares) > 0 {
+		if shares := finite(v.utilization()); len(shares) > 0 {
 			more = figure.Percentage(median(shares)/100, 1) + " of the machine’s measured peak (MFU)"
 		}
 		add("tokens a second", report.Thousands(median(speeds)), more)

@@ -1,6 +1,6 @@
 package quant
 
-// The kernels that take any format: the definition of quantisation itself, carried out on eight
+// The kernels that take any format: the definition of quantization itself, carried out on eight
 // FP32 at a time.
 
 import (

@@ -1,4 +1,4 @@
-// Package quant holds the kernels that quantise, of three kinds. Table says which a tier may run.
+// Package quant holds the kernels that quantize, of three kinds. Table says which a tier may run.
 //
 // Those for tiles of 32 by 64 BF16 make MXFP8 or MXINT8 in both directions at once, in two steps.
 // Scan reads a tile once and leaves the scale of each block and, for MXFP8, what of each element

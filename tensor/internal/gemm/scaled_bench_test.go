@@ -15,7 +15,7 @@ import (
 	"spmoe/tensor/internal/pages"
 )
 
-// Shapes of products with quantised operands. The weights of streamed ones rotate over more memory
+// Shapes of products with quantized operands. The weights of streamed ones rotate over more memory
 // than any cache holds.
 var scaledShapes = []struct {
 	m, n, k  int
@@ -116,7 +116,7 @@ func benchScaled(f *format.Element, rows, k int, transposed bool) Scaled {
 		return Scaled{m.Codes.transposed(), benchScales((k+format.MXBlock-1)/format.MXBlock, rows).transposed(), f}
 	}
 	codes := benchMemory(rows * k)
-	fillBytes(codes, 8, 118) // normal numbers, as are nearly all of what quantisation gives
+	fillBytes(codes, 8, 118) // normal numbers, as are nearly all of what quantization gives
 	return Scaled{strided(unsafe.Pointer(&codes[0]), rows, k, k, 1), benchScales(rows, (k+format.MXBlock-1)/format.MXBlock), f}
 }
 

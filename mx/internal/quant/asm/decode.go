@@ -1,6 +1,6 @@
 package main
 
-// The kernels that dequantise any format, for AVX2.
+// The kernels that dequantize any format, for AVX2.
 
 import "spmoe/tensor/asmgen"
 

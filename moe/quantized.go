@@ -5,9 +5,9 @@ import (
 	"spmoe/tensor"
 )
 
-// mxLinear is how a linear layer multiplies by its recipe: its weight, quantised once per step for
-// the products that read it so. Inputs and gradients are quantised once per pass, for all products
-// that want them; what they are quantised to lies in their activation.
+// mxLinear is how a linear layer multiplies by its recipe: its weight, quantized once per step for
+// the products that read it so. Inputs and gradients are quantized once per pass, for all products
+// that want them; what they are quantized to lies in their activation.
 type mxLinear struct {
 	Recipe
 	identity   identity
@@ -17,11 +17,11 @@ type mxLinear struct {
 	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not wanted
 }
 
-// quantisesForward, quantisesDgrad and quantisesWgrad say which products are of quantised operands.
+// quantizesForward, quantizesDgrad and quantizesWgrad say which products are of quantized operands.
 // A layer without a recipe has none.
-func (q *mxLinear) quantisesForward() bool { return q != nil && q.Forward.Quantises() }
-func (q *mxLinear) quantisesDgrad() bool   { return q != nil && q.Dgrad.Quantises() }
-func (q *mxLinear) quantisesWgrad() bool   { return q != nil && q.Wgrad.Quantises() }
+func (q *mxLinear) quantizesForward() bool { return q != nil && q.Forward.Quantizes() }
+func (q *mxLinear) quantizesDgrad() bool   { return q != nil && q.Dgrad.Quantizes() }
+func (q *mxLinear) quantizesWgrad() bool   { return q != nil && q.Wgrad.Quantizes() }
 
 // forward computes y = x·wᵀ.
 func (q *mxLinear) forward(ex *tensor.Exec, y tensor.Matrix, x *activation) {
@@ -41,7 +41,7 @@ func (q *mxLinear) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 	}
 }
 
-// wgrad adds dyᵀ·x to the gradient of w; both are quantised along their columns.
+// wgrad adds dyᵀ·x to the gradient of w; both are quantized along their columns.
 func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int) {
 	if x.ends == nil {
 		mx.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate())
@@ -59,42 +59,42 @@ func (q *mxLinear) wholeBlocks(seq, rows int) int {
 	return seq
 }
 
-// quantiseInput quantises the input for the forward product and, if that is the time for it, for
+// quantizeInput quantizes the input for the forward product and, if that is the time for it, for
 // wgrad, unless another layer with the same input has.
-func (q *mxLinear) quantiseInput(p phase, x *activation) {
+func (q *mxLinear) quantizeInput(p phase, x *activation) {
 	if q == nil {
 		return
 	}
 	if x.shown != nil {
 		if x.shown.inputs() != q.inputs() {
-			panic("moe: layers that share an input quantise it differently")
+			panic("moe: layers that share an input quantize it differently")
 		}
 		return
 	}
 	x.shown = q
-	if q.quantisesWgrad() && p.quantisesForWgrad() && !p.gathers(x.ends) {
+	if q.quantizesWgrad() && p.quantizesForWgrad() && !p.gathers(x.ends) {
 		x.cols = alongCols(p.cheap, q.Wgrad.Right, x)
 	}
-	received := x.quantise(p.ex, q.Forward.Left, q.Wgrad.Right)
-	q.show(Quantised{Operand: Input, X: x.Mat(), Rows: x.rows, Cols: x.cols, Ends: x.ends, Received: received, Again: p.again})
+	received := x.quantize(p.ex, q.Forward.Left, q.Wgrad.Right)
+	q.show(Quantized{Operand: Input, X: x.Mat(), Rows: x.rows, Cols: x.cols, Ends: x.ends, Received: received, Again: p.again})
 }
 
-// quantiseGradient quantises the gradient of the output for dgrad and wgrad.
-func (q *mxLinear) quantiseGradient(p phase, dy *activation) {
+// quantizeGradient quantizes the gradient of the output for dgrad and wgrad.
+func (q *mxLinear) quantizeGradient(p phase, dy *activation) {
 	if q == nil {
 		return
 	}
-	if q.quantisesWgrad() && !p.gathers(dy.ends) {
+	if q.quantizesWgrad() && !p.gathers(dy.ends) {
 		dy.cols = alongCols(p.kept, q.Wgrad.Left, dy)
 	}
-	received := dy.quantise(p.ex, q.Dgrad.Left, q.Wgrad.Left)
-	q.show(Quantised{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
+	received := dy.quantize(p.ex, q.Dgrad.Left, q.Wgrad.Left)
+	q.show(Quantized{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
 }
 
-// completeInput quantises the input along its columns, if wgrad wants that and the forward pass has
+// completeInput quantizes the input along its columns, if wgrad wants that and the forward pass has
 // left it out.
 func (q *mxLinear) completeInput(p phase, x *activation) {
-	if !q.quantisesWgrad() || p.gathers(x.ends) || x.cols.Codes.Valid() {
+	if !q.quantizesWgrad() || p.gathers(x.ends) || x.cols.Codes.Valid() {
 		return
 	}
 	p.ex.Profile.Again(true)
@@ -104,37 +104,37 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 	if x.shown == nil { // its forward product is not made again
 		x.shown = q
 	}
-	x.shown.show(Quantised{Operand: Input, X: x.Mat(), Cols: x.cols, Ends: x.ends, Again: true})
+	x.shown.show(Quantized{Operand: Input, X: x.Mat(), Cols: x.cols, Ends: x.ends, Again: true})
 }
 
-// quantiseGathered quantises rows of several passes along their columns: so their blocks are as
+// quantizeGathered quantizes rows of several passes along their columns: so their blocks are as
 // full as they can be.
-func (q *mxLinear) quantiseGathered(ex *tensor.Exec, o Operand, by mx.Cast, a *activation) {
+func (q *mxLinear) quantizeGathered(ex *tensor.Exec, o Operand, by mx.Cast, a *activation) {
 	a.cols = alongCols(&ex.Arena, by, a)
 	mx.Quantize(ex, a.cols, a.Mat(), by.Mode)
-	q.show(Quantised{Operand: o, X: a.Mat(), Cols: a.cols, Ends: a.ends, Again: true})
+	q.show(Quantized{Operand: o, X: a.Mat(), Cols: a.cols, Ends: a.ends, Again: true})
 }
 
-// quantise sets the codes of a along its rows, in the arena of ex, and fills those along its
+// quantize sets the codes of a along its rows, in the arena of ex, and fills those along its
 // columns if there is room for them. Rows that came as codes of the format that is wanted keep
 // these: it then returns true.
-func (a *activation) quantise(ex *tensor.Exec, byRows, byCols mx.Cast) (received bool) {
+func (a *activation) quantize(ex *tensor.Exec, byRows, byCols mx.Cast) (received bool) {
 	rows := mx.Tensor{}
 	received = takes(a.rows, byRows)
-	if !received && byRows.Quantises() {
+	if !received && byRows.Quantizes() {
 		a.rows = alongRows(&ex.Arena, byRows, a)
 		rows = a.rows
 	}
-	quantiseBoth(ex, rows, a.cols, a.Mat(), byRows, byCols)
+	quantizeBoth(ex, rows, a.cols, a.Mat(), byRows, byCols)
 	return received
 }
 
 // takes says whether codes that came with the rows are those that a layer would make.
 func takes(codes mx.Tensor, c mx.Cast) bool { return codes.Codes.Valid() && codes.Format == c.Format }
 
-// quantiseBoth fills rows and cols, in one pass over x where that is possible. Either may be the
+// quantizeBoth fills rows and cols, in one pass over x where that is possible. Either may be the
 // zero Tensor, which stays.
-func quantiseBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows, byCols mx.Cast) {
+func quantizeBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows, byCols mx.Cast) {
 	wantsRows, wantsCols := rows.Codes.Valid(), cols.Codes.Valid()
 	if wantsRows && wantsCols && byRows == byCols {
 		mx.QuantizeBoth(ex, rows, cols, x, byRows.Mode)
@@ -148,20 +148,20 @@ func quantiseBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows
 	}
 }
 
-// refresh quantises the weight: [N, K] or [groups, N, K].
+// refresh quantizes the weight: [N, K] or [groups, N, K].
 func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 	q.room(w)
 	cols := q.cols
 	if q.sharesWeight() {
 		cols = mx.Tensor{} // is rows
 	}
-	quantiseBoth(ex, q.rows, cols, w.Mat(), q.Forward.Right, q.Dgrad.Right)
-	q.show(Quantised{Operand: Weight, X: w.Mat(), Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
+	quantizeBoth(ex, q.rows, cols, w.Mat(), q.Forward.Right, q.Dgrad.Right)
+	q.show(Quantized{Operand: Weight, X: w.Mat(), Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
 }
 
-// renew quantises rows of the weight while update makes them: see mx.QuantizeAsWritten. There has
+// renew quantizes rows of the weight while update makes them: see mx.QuantizeAsWritten. There has
 // to be a backward pass. The weight itself is written only if a product or an observer reads it, or
-// if it takes more than one pass to quantise.
+// if it takes more than one pass to quantize.
 func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	q.room(w)
 	if q.watched() || q.readsWeight() || q.Forward.Right != q.Dgrad.Right || !mx.OnePass(q.rows.Format, q.cols.Format) {
@@ -172,7 +172,7 @@ func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tenso
 	mx.QuantizeAsWritten(ex, q.rows, q.cols, w.DType(), q.Forward.Right.Mode, update)
 }
 
-// room takes memory for what the weight is quantised to.
+// room takes memory for what the weight is quantized to.
 func (q *mxLinear) room(w tensor.Tensor) {
 	if q.groups > 0 {
 		return
@@ -182,11 +182,11 @@ func (q *mxLinear) room(w tensor.Tensor) {
 	}
 	m := w.Mat()
 	ends := mx.GroupsOf(q.groups, m.Rows/q.groups)
-	if q.Forward.Quantises() {
+	if q.Forward.Quantizes() {
 		q.rows = mx.NewGrouped(nil, q.Forward.Right.Format, mx.AlongRows, m.Cols, ends)
 	}
 	switch {
-	case q.inference || !q.Dgrad.Quantises():
+	case q.inference || !q.Dgrad.Quantizes():
 	case q.sharesWeight():
 		q.cols = q.rows.Turned(mx.AlongCols)
 	default:
@@ -206,12 +206,12 @@ func (q *mxLinear) weights(w tensor.Tensor) []tensor.Tensor {
 	return all
 }
 
-// alongRows returns room for a quantised along its rows, each group of rows on its own.
+// alongRows returns room for a quantized along its rows, each group of rows on its own.
 func alongRows(to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
 	return along(mx.AlongRows, to, by, a)
 }
 
-// alongCols returns room for a quantised along its columns, each group of rows on its own.
+// alongCols returns room for a quantized along its columns, each group of rows on its own.
 func alongCols(to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
 	return along(mx.AlongCols, to, by, a)
 }

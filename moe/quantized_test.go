@@ -9,7 +9,7 @@ import (
 )
 
 // TestSharedInput: a layer that shares the input of another computes what it would compute alone,
-// and quantises nothing.
+// and quantizes nothing.
 func TestSharedInput(t *testing.T) {
 	const rows, n, k = 50, 64, 96
 	for _, how := range []*Recipe{inMXFP8, highWgrad, inMXINT8, inNVFP4} {
@@ -23,7 +23,7 @@ func TestSharedInput(t *testing.T) {
 				inputs[1] = inputs[0]
 			}
 			p := &Pass{train: true, batch: Batch{Seq: rows}}
-			count := &operands{observer: func(q Quantised) {
+			count := &operands{observer: func(q Quantized) {
 				if q.Operand == Input {
 					shown++
 				}
@@ -52,13 +52,13 @@ func TestSharedInput(t *testing.T) {
 			}
 		}
 		if alone != 2 || shared != 1 {
-			t.Errorf("%+v: inputs were quantised %d times, and %d times where they are one", how, alone, shared)
+			t.Errorf("%+v: inputs were quantized %d times, and %d times where they are one", how, alone, shared)
 		}
 	}
 }
 
-// TestSharingNeedsOneFormat: layers whose inputs are not quantised alike cannot share them, unless
-// one is not quantised.
+// TestSharingNeedsOneFormat: layers whose inputs are not quantized alike cannot share them, unless
+// one is not quantized.
 func TestSharingNeedsOneFormat(t *testing.T) {
 	plain, e4m3, int8 := &linear{}, &linear{mx: &mxLinear{Recipe: *inMXFP8}}, &linear{mx: &mxLinear{Recipe: *inMXINT8}}
 	for _, c := range []struct {
@@ -86,9 +86,9 @@ func TestSharingNeedsOneFormat(t *testing.T) {
 	}
 }
 
-// TestEvaluationQuantisesOneWay: without a backward pass no product reads the input along its
+// TestEvaluationQuantizesOneWay: without a backward pass no product reads the input along its
 // columns.
-func TestEvaluationQuantisesOneWay(t *testing.T) {
+func TestEvaluationQuantizesOneWay(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(9, 10))
 	l := linear{mx: &mxLinear{Recipe: *inMXFP8}}
 	l.W = gaussians(ex, rng, 64, 96)
@@ -101,7 +101,7 @@ func TestEvaluationQuantisesOneWay(t *testing.T) {
 	want, evaluated := forward(false)
 	got, trained := forward(true)
 	if evaluated.cols.Codes.Valid() || !trained.cols.Codes.Valid() {
-		t.Error("evaluation quantised the input along its columns, or training did not")
+		t.Error("evaluation quantized the input along its columns, or training did not")
 	}
 	if !bytes.Equal(got, want) {
 		t.Error("evaluation and training give different products")

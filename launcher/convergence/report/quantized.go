@@ -1,6 +1,6 @@
 package report
 
-// Figures of what quantisation does to the operands of linear layers.
+// Figures of what quantization does to the operands of linear layers.
 
 import (
 	"cmp"
@@ -21,11 +21,11 @@ import (
 var panelTitles = map[string]string{record.Input: "inputs", record.Weight: "weights", record.Gradient: "gradients"}
 
 // byKind makes, for each kind of operand, the curves of a measure of it, and the range of all.
-func (p painter) byKind(measure func([]record.Quantised) float64) (lists [][]drawn, y figure.Extent) {
+func (p painter) byKind(measure func([]record.Quantized) float64) (lists [][]drawn, y figure.Extent) {
 	y = figure.NewExtent()
 	for _, kind := range kinds {
 		list := p.curves(func(arm convergence.Arm) figure.Curve {
-			return figure.Over(seeds(arm, quantised(kind, measure))).Thin(curvePoints)
+			return figure.Over(seeds(arm, quantized(kind, measure))).Thin(curvePoints)
 		})
 		for _, d := range list {
 			y.Add(d.Low...)
@@ -64,7 +64,7 @@ func (p painter) sqnr() (figure.Figure, bool) {
 		y.Add((y.Max+y.Min)/2-1.5, (y.Max+y.Min)/2+1.5)
 	}
 	return figure.Figure{
-		Name: "sqnr", Title: "Signal to quantisation noise over training", Legend: p.legend(lists...), Height: 265,
+		Name: "sqnr", Title: "Signal to quantization noise over training", Legend: p.legend(lists...), Height: 265,
 		Panels:  [][]*plot.Plot{p.kindPanels(lists, y.Padded(0.08), "median SQNR (dB)", true, true)},
 		Caption: "Higher is better and flat is healthy: a curve that falls means that the tensors drift out of the format's range (median over layers and linears, one panel for each kind of operand).",
 	}, true
@@ -97,9 +97,9 @@ func (p painter) lost() (figure.Figure, bool) {
 // linears are the SQNRs of one arm at a step, by linear and layer, means over seeds.
 type linears map[string]map[int]float64
 
-// lastStep returns the last step in which an arm recorded quantisation; 0 if none.
+// lastStep returns the last step in which an arm recorded quantization; 0 if none.
 func lastStep(arm convergence.Arm) (last int) {
-	for _, q := range arm.Quantised("") {
+	for _, q := range arm.Quantized("") {
 		last = max(last, q.Step)
 	}
 	return last
@@ -107,7 +107,7 @@ func lastStep(arm convergence.Arm) (last int) {
 
 func linearsOf(arm convergence.Arm, kind string, step int) linears {
 	sums, counts := linears{}, map[string]map[int]float64{}
-	for _, q := range arm.Quantised(kind) {
+	for _, q := range arm.Quantized(kind) {
 		if v := q.SQNR(); q.Step == step && figure.Finite(v) {
 			if sums[q.Linear] == nil {
 				sums[q.Linear], counts[q.Linear] = map[int]float64{}, map[int]float64{}
@@ -139,7 +139,7 @@ func place(linear string) int {
 }
 
 // sqnrByLinear compares layers and linears at the last recorded step, for the arms that the verdict
-// is about, or for ablations if only they quantise.
+// is about, or for ablations if only they quantize.
 func (p painter) sqnrByLinear() (figure.Figure, bool) {
 	var arms, ablations []int
 	step := 0
