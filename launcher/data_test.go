@@ -77,7 +77,7 @@ func TestDataUsage(t *testing.T) {
 		want []string
 	}{
 		{[]string{"data"}, []string{"say what to do", "tokenize", "inspect"}},
-		{[]string{"data", "tokenize"}, []string{`"tokenize"`, "tokenize"}},
+		{[]string{"data", "tokenise"}, []string{`"tokenise"`, "tokenize"}},
 		{[]string{"data", "tokenize", rows}, []string{"needs --out FILE"}},
 		{[]string{"data", "tokenize", rows, "--out", "x", "--json"}, []string{"takes no --json", "--data-field"}},
 		{[]string{"data", "inspect", rows, "--out", "x"}, []string{"takes no --out"}},
