@@ -75,7 +75,7 @@ func newPicture(all []*box, said synopses) *picture {
 	}
 }
 
-// addRow places the boxes of one layer in as many columns, below those placed before.
+// addRow places the boxes of one layer in columns, below those placed before.
 func (p *picture) addRow(row []*drawnBox, columns int, said synopses) {
 	width := (pictureWidth - 2*margin - columnGap*(columns-1)) / columns
 	height := 0
