@@ -15,6 +15,8 @@ import (
 )
 
 // mostColumns is how wide a line of nothing but a comment may be. A tab in front of it takes 4.
+const root = ".." // of the repository
+
 const mostColumns = 100
 
 // goFiles returns the Go files of the repository that were written by hand, with their texts.

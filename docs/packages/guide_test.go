@@ -1,26 +1,21 @@
-package docs
+package main
 
 // The lists of packages in architecture.md against the imports of the code.
 
 import (
 	"fmt"
-	"go/parser"
-	"go/token"
-	"io/fs"
 	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
 
 const (
 	guide     = "architecture.md"
-	root      = ".."
-	module    = "spmoe/"
+	root      = "../.."
 	testsOnly = "internal/testing"
 )
 
@@ -49,51 +44,6 @@ func section(text, after string) (block []line) {
 	return block
 }
 
-// imports returns, for each folder with Go code that is not a test, what it imports from this
-// module, and one file that does. It reads the files of all architectures and build tags.
-func imports(t *testing.T) map[string]map[string]string {
-	t.Helper()
-	all := map[string]map[string]string{}
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if base := d.Name(); name != root && (base == "testdata" || base[0] == '.' || base[0] == '_') {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return nil
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(root, name)
-		if err != nil {
-			return err
-		}
-		folder := path.Dir(filepath.ToSlash(relative))
-		if all[folder] == nil {
-			all[folder] = map[string]string{}
-		}
-		for _, i := range file.Imports {
-			imported, err := strconv.Unquote(i.Path.Value)
-			if err != nil {
-				return err
-			}
-			all[folder][imported] = filepath.ToSlash(relative)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
 // standsFor returns the index of the line of a folder, or else of the nearest folder above it; -1
 // if none has a line.
 func standsFor(lines []line, folder string) int {
@@ -108,13 +58,13 @@ func standsFor(lines []line, folder string) int {
 // check compares the guide with the imports of the code. wrong has a sentence for each line that is
 // not true.
 type check struct {
-	code  map[string]map[string]string
+	code  importGraph
 	wrong []string
 }
 
-func problems(text string, code map[string]map[string]string) []string {
+func problems(text string, code importGraph) []string {
 	c := &check{code: code}
-	c.layers(section(text, "## Packages"))
+	c.layers(section(text, "## The packages"))
 	c.table(section(text, "these are all imports"))
 	for _, imported := range []string{"os", "flag", "time"} {
 		if file := code["moe"][imported]; file != "" {
@@ -139,7 +89,7 @@ func (c *check) layers(lines []line) {
 			continue
 		}
 		named[from] = true
-		for _, to := range c.ours(folder) {
+		for _, to := range c.code.local(folder) {
 			if i := standsFor(lines, to); i >= 0 && i < from {
 				c.report(lines[from].number, "%s imports %s, which stands above it (%s)", folder, to, c.code[folder][module+to])
 			}
@@ -161,7 +111,7 @@ func (c *check) table(rows []line) {
 	for folder := range c.code {
 		from := top(folder)
 		real[from] = append(real[from], from)
-		for _, to := range c.ours(folder) {
+		for _, to := range c.code.local(folder) {
 			real[from] = append(real[from], top(to))
 		}
 	}
@@ -179,40 +129,30 @@ func (c *check) table(rows []line) {
 	}
 }
 
-// ours returns the folders of this module that a folder imports.
-func (c *check) ours(folder string) (all []string) {
-	for _, imported := range slices.Sorted(maps.Keys(c.code[folder])) {
-		if to, ok := strings.CutPrefix(imported, module); ok {
-			all = append(all, to)
-		}
-	}
-	return all
-}
-
 // top returns the first element of a folder's path.
 func top(folder string) string {
 	first, _, _ := strings.Cut(folder, "/")
 	return first
 }
 
-func within(folder, parent string) bool {
-	return folder == parent || strings.HasPrefix(folder, parent+"/")
-}
-
 // TestArchitecture: the guide's lists of packages and imports are true.
 func TestArchitecture(t *testing.T) {
-	text, err := os.ReadFile(guide)
+	text, err := os.ReadFile(filepath.Join("..", guide))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range problems(string(text), imports(t)) {
+	code, _, err := readPackages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems(string(text), code) {
 		t.Error(p)
 	}
 }
 
 // TestWrongGuide: each kind of mistake is found, with its line.
 func TestWrongGuide(t *testing.T) {
-	const good = `## Packages
+	const good = `## The packages
 
     a      uses b
     b/low  is used
@@ -226,31 +166,31 @@ by folder, these are all imports:
     moe  ->
     internal ->
 `
-	code := func(change func(map[string]map[string]string)) map[string]map[string]string {
-		all := map[string]map[string]string{
+	code := func(change func(importGraph)) importGraph {
+		all := importGraph{
 			"a": {"spmoe/b/low": "a/a.go", "fmt": "a/a.go"}, "b/low": {}, "moe": {}, "internal/testing/x": {},
 		}
 		change(all)
 		return all
 	}
-	same := func(map[string]map[string]string) {}
+	same := func(importGraph) {}
 	for _, c := range []struct {
 		name, old, new string
-		change         func(map[string]map[string]string)
+		change         func(importGraph)
 		want           []string // how each problem begins
 	}{
 		{"nothing", "", "", same, nil},
-		{"upward", "", "", func(m map[string]map[string]string) { m["b/low"]["spmoe/a"] = "b/low/b.go" },
+		{"upward", "", "", func(m importGraph) { m["b/low"]["spmoe/a"] = "b/low/b.go" },
 			[]string{"architecture.md:4: b/low imports a, which stands above it (b/low/b.go)", "architecture.md:11: b imports"}},
-		{"a test package", "", "", func(m map[string]map[string]string) { m["moe"]["spmoe/internal/testing/x"] = "moe/m.go" },
+		{"a test package", "", "", func(m importGraph) { m["moe"]["spmoe/internal/testing/x"] = "moe/m.go" },
 			[]string{"architecture.md:5: moe imports internal/testing/x, which is for tests", "architecture.md:12: moe imports"}},
-		{"a new folder", "", "", func(m map[string]map[string]string) { m["c"] = map[string]string{} },
+		{"a new folder", "", "", func(m importGraph) { m["c"] = map[string]string{} },
 			[]string{"architecture.md:0: no line names c", "architecture.md:0: no line says what c imports"}},
 		{"a stale line", "    moe    the model\n", "    moe    the model\n    old    gone\n", same, []string{"architecture.md:6: old has no Go code"}},
 		{"a stale import", "moe  ->", "moe  -> b", same, []string{"architecture.md:12: moe imports"}},
 		{"a missing import", "a    -> b", "a    ->", same, []string{"architecture.md:10: a imports"}},
 		{"a missing row", "    b    ->\n", "", same, []string{"architecture.md:0: no line says what b imports"}},
-		{"a clock", "", "", func(m map[string]map[string]string) { m["moe"]["time"] = "moe/m.go" }, []string{"architecture.md:0: moe opens no files"}},
+		{"a clock", "", "", func(m importGraph) { m["moe"]["time"] = "moe/m.go" }, []string{"architecture.md:0: moe opens no files"}},
 	} {
 		got := problems(strings.Replace(good, c.old, c.new, 1), code(c.change))
 		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
