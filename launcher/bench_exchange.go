@@ -20,7 +20,7 @@ import (
 const exchangeHeap = 8 << 30
 
 func (f *benchFlags) exchange(ctx context.Context, env env) error {
-	if err := f.world.check(env); err != nil {
+	if err := f.ranks.check(env); err != nil {
 		return err
 	}
 	match, err := f.pattern()
@@ -28,11 +28,11 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 		return err
 	}
 	options := exchange.Options{Quick: f.quick, Match: match}
-	table, lines, done, err := f.outputs(env.quiet())
+	table, lines, done, err := f.outputs(env.leaderOnly())
 	if err != nil {
 		return err
 	}
-	err = f.world.run(ctx, env, needs{heap: exchangeHeap}, nil, func(world spmd.World) error {
+	err = f.ranks.run(ctx, env, resources{heap: exchangeHeap}, nil, func(world spmd.World) error {
 		err := world.Run(func(c *collective.Comm) error {
 			if c.Rank() != 0 {
 				err := exchange.Run(c, options, func(exchange.Result) {})

@@ -14,7 +14,7 @@ import (
 )
 
 func (f *benchFlags) link(ctx context.Context, env env) error {
-	if err := f.world.check(env); err != nil {
+	if err := f.ranks.check(env); err != nil {
 		return err
 	}
 	if env.cluster == nil {
@@ -24,7 +24,7 @@ func (f *benchFlags) link(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	err = f.world.run(ctx, env, needs{heap: exchangeHeap}, nil, func(world spmd.World) error {
+	err = f.ranks.run(ctx, env, resources{heap: exchangeHeap}, nil, func(world spmd.World) error {
 		err := world.Run(func(c *collective.Comm) error {
 			wrong, failed := 0, error(nil)
 			if c.Rank() == 0 {

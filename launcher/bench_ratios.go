@@ -20,18 +20,18 @@ import (
 )
 
 func (f *benchFlags) ratios(ctx context.Context, env env) error {
-	if err := f.world.check(env); err != nil {
+	if err := f.ranks.check(env); err != nil {
 		return err
 	}
 	cfg, err := f.ratiosConfig()
 	if err != nil {
 		return err
 	}
-	table, lines, done, err := f.outputs(env.quiet())
+	table, lines, done, err := f.outputs(env.leaderOnly())
 	if err != nil {
 		return err
 	}
-	err = f.world.run(ctx, env, needs{heap: exchangeHeap}, nil, func(world spmd.World) error {
+	err = f.ranks.run(ctx, env, resources{heap: exchangeHeap}, nil, func(world spmd.World) error {
 		err := world.Run(func(c *collective.Comm) error {
 			file, err := measureRatios(ctx, c, cfg, f.quick)
 			if err != nil || c.Rank() != 0 {
@@ -61,7 +61,7 @@ func (f *benchFlags) ratiosConfig() (trainer.Config, error) {
 		return cfg, err
 	}
 	cfg.Precision = "bf16"
-	if err := cfg.Validate(f.world.ranks); err != nil {
+	if err := cfg.Validate(f.ranks.count); err != nil {
 		return cfg, err
 	}
 	if cfg.Model.MoELayers() == 0 {

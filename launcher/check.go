@@ -16,9 +16,9 @@ import (
 // checkFlags are the flags of check.
 type checkFlags struct{ ranks int }
 
-func defineCheck(fs *flag.FlagSet) func(context.Context, env) error {
+func defineCheck(fs *flag.FlagSet) action {
 	f := &checkFlags{}
-	rankFlags(fs, &f.ranks, 1)
+	defineRankCount(fs, &f.ranks, 1)
 	return f.run
 }
 

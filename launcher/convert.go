@@ -18,7 +18,7 @@ import (
 // convertFlags are the flags of convert.
 type convertFlags struct{ from, to, dtype, shard string }
 
-func defineConvert(fs *flag.FlagSet) func(context.Context, env) error {
+func defineConvert(fs *flag.FlagSet) action {
 	f := &convertFlags{}
 	fs.StringVar(&f.from, "from", "", "`FOLDER` of a run, of a checkpoint, or of a Hugging Face model, whose FP8 weights are read too")
 	fs.StringVar(&f.to, "to", "", "`FOLDER` that is made, in the form of a Hugging Face model; it must not exist")

@@ -135,7 +135,7 @@ func TestInitFrom(t *testing.T) {
 	if out := succeed(t, args...); !strings.Contains(out, "bias_speed = 0.01") {
 		t.Errorf("the output is\n%s", out)
 	}
-	refuse(t, exitUsage, line("--init-from", golden, "--model.layers", "4"), golden, "of another model", "model.layers is 3 there and 4 here")
+	refuse(t, exitUsage, line("--init-from", golden, "--model.layers", "4"), golden, "have a different model", "model.layers is 3 there and 4 here")
 	refuse(t, exitUsage, line("--init-from", golden, "--model.yarn.factor", "4", "--model.yarn.original-positions", "64"), "model.yarn.factor is 0 there and 4 here")
 	refuse(t, exitUsage, line("--init-from", golden, "--flavor", "debug"), "model.dim is 64 there and 256 here")
 	refuse(t, exitUsage, line("--init-from", "nowhere"), "init_from: ", "nowhere", "expected the folder of a run")

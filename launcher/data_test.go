@@ -76,11 +76,11 @@ func TestDataUsage(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"data"}, []string{"say what to do", "tokenize", "inspect"}},
-		{[]string{"data", "tokenize"}, []string{`"tokenize"`, "tokenize"}},
+		{[]string{"data"}, []string{"needs a subcommand", "tokenize", "inspect"}},
+		{[]string{"data", "tokenise"}, []string{`"tokenise"`, "did you mean tokenize?"}},
 		{[]string{"data", "tokenize", rows}, []string{"needs --out FILE"}},
-		{[]string{"data", "tokenize", rows, "--out", "x", "--json"}, []string{"takes no --json", "--data-field"}},
-		{[]string{"data", "inspect", rows, "--out", "x"}, []string{"takes no --out"}},
+		{[]string{"data", "tokenize", rows, "--out", "x", "--json"}, []string{"tokenize has no flag --json: it is a flag of data inspect"}},
+		{[]string{"data", "inspect", rows, "--out", "x"}, []string{"inspect has no flag --out: it is a flag of data tokenize and data train-tokenizer"}},
 		{[]string{"data", "inspect", rows, "--samples", "-1"}, []string{"--samples is -1"}},
 		{[]string{"data", "inspect", rows + ".gone"}, []string{"rows.jsonl.gone", "no such file"}},
 		{[]string{"data", "inspect", rows, "--data-field", "body"}, []string{"rows.jsonl: line 1", `no field "body"`, "--data-field"}},

@@ -28,7 +28,7 @@ type evalFlags struct {
 	json      bool
 }
 
-func defineEval(fs *flag.FlagSet) func(context.Context, env) error {
+func defineEval(fs *flag.FlagSet) action {
 	f := &evalFlags{}
 	f.model.define(fs)
 	fs.Func("data", "`PATH` of text whose held-out part is predicted, as train takes it; none: that of the run, or the Go installation's own sources", func(path string) error {

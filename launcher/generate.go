@@ -28,7 +28,7 @@ type generateFlags struct {
 	json       bool
 }
 
-func defineGenerate(fs *flag.FlagSet) func(context.Context, env) error {
+func defineGenerate(fs *flag.FlagSet) action {
 	f := &generateFlags{}
 	f.model.define(fs)
 	fs.Func("prompt", "`TEXT` to continue; give several for a batch", func(text string) error {

@@ -34,9 +34,9 @@ type inspectFlags struct {
 	given  *[]assignment
 }
 
-func defineInspect(fs *flag.FlagSet) func(context.Context, env) error {
+func defineInspect(fs *flag.FlagSet) action {
 	f := &inspectFlags{}
-	rankFlags(fs, &f.ranks, 1)
+	defineRankCount(fs, &f.ranks, 1)
 	fs.StringVar(&f.config, "config", "", "`FILE` configuration in TOML; flags override it")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	all := flag.NewFlagSet("", flag.ContinueOnError)

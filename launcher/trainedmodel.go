@@ -32,7 +32,7 @@ type modelFlags struct {
 }
 
 func (f *modelFlags) define(fs *flag.FlagSet) {
-	rankFlags(fs, &f.ranks, 1)
+	defineRankCount(fs, &f.ranks, 1)
 	fs.StringVar(&f.checkpoint, "checkpoint", "", "`FOLDER` of a run, of a checkpoint or of a Hugging Face model; empty: the newest run")
 	fs.StringVar(&f.tokenizer, "tokenizer", "", "`NAME` of the tokenizer, as train takes it; empty: that of the folder")
 	fs.StringVar(&f.precision, "precision", "", "`TEXT` how to compute, as train takes it; empty: as the run did, and bf16 for a Hugging Face model")
