@@ -1,6 +1,7 @@
 package main
 
-// bench link: what lies between the hosts of ranks that mpirun, mpiexec or srun has started.
+// bench link: latency and bandwidth between the hosts of ranks that mpirun, mpiexec or srun has
+// started.
 
 import (
 	"context"
@@ -18,7 +19,7 @@ func (f *benchFlags) link(ctx context.Context, env env) error {
 		return err
 	}
 	if env.cluster == nil {
-		return errors.New("bench link measures between hosts: start it on two or more by mpirun, mpiexec or srun, with a launcher built with -tags mpi")
+		return errors.New("bench link measures the network between hosts: start it on two or more hosts with mpirun, mpiexec or srun, and a launcher built with -tags mpi")
 	}
 	table, lines, done, err := f.outputs(env)
 	if err != nil {

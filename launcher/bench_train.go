@@ -120,7 +120,8 @@ func (f *benchFlags) trainRounds() trainRounds {
 
 // round measures all precisions once.
 func (f *benchFlags) round(ctx context.Context, cfg trainer.Config, size trainRounds, all []samples) error {
-	debug.FreeOSMemory() // or the memory of the last round counts as taken
+	// the memory of the last round would count as taken
+	debug.FreeOSMemory()
 	if f.interleave {
 		return f.interleaved(ctx, cfg, size, all)
 	}

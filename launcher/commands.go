@@ -17,7 +17,7 @@ type action func(context.Context, env) error
 type command struct {
 	name        string // as typed: "train", "bench link"
 	group       string // its heading in the overview; subcommands have none
-	args        string // what follows the flags: "PATH...", or words to choose from, such as "bash|zsh|fish"
+	args        string // what follows the flags: "PATH...", or a choice such as "bash|zsh|fish"
 	about       string
 	define      func(fs *flag.FlagSet) action // nil: one of the subcommands must be given
 	subcommands []command

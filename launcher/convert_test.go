@@ -29,7 +29,7 @@ func TestConvert(t *testing.T) {
 	refuse(t, exitUsage, []string{"convert", "--from", "run"}, "needs --from FOLDER and --to FOLDER")
 	refuse(t, exitUsage, []string{"convert", "run", "--from", "run", "--to", "x"}, `unexpected argument "run"`)
 	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "x", "--dtype", "fp8"}, `--dtype is "fp8": use `)
-	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "x", "--shard-size", "5G"}, `--shard-size: "5G" is no size`)
+	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "x", "--shard-size", "5G"}, `--shard-size: "5G" is not a size`)
 	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "hf/bf16"}, "hf/bf16 exists")
 	refuse(t, exitUsage, []string{"convert", "--from", "nowhere", "--to", "x"}, "nowhere", "expected the folder of a run")
 	refuse(t, exitUsage, []string{"convert", "--from", "hf", "--to", "x"}, "hf holds no weights", "config.json")

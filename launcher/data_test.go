@@ -28,7 +28,7 @@ func TestDataTokenize(t *testing.T) {
 	rows := jsonl(t, "rows.jsonl", "body")
 	out := filepath.Join(t.TempDir(), "tokens.arrow")
 	got := succeed(t, "data", "tokenize", "--data", rows, "--data-field", "body", "--out", out)
-	if !strings.Contains(got, out+": ") || !strings.Contains(got, "documents to train on") || !strings.Contains(got, "0.98 bytes a token") {
+	if !strings.Contains(got, out+": ") || !strings.Contains(got, " documents, validation ") || !strings.Contains(got, "0.98 bytes/token") {
 		t.Errorf("the output is %q", got)
 	}
 	run := filepath.Join(t.TempDir(), "run")
@@ -48,7 +48,7 @@ func TestDataTokenize(t *testing.T) {
 func TestDataInspect(t *testing.T) {
 	rows, other := jsonl(t, "rows.jsonl", "text"), jsonl(t, "more.jsonl", "text")
 	got := succeed(t, "data", "inspect", rows, "--samples", "1")
-	for _, want := range []string{rows + "\n", "400 (10 equal to one before", "bytes each", "held out", "--- rows.jsonl#", "| row "} {
+	for _, want := range []string{rows + "\n", "400 (10 duplicates", "bytes/token", "validation", "--- rows.jsonl#", "| row "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the output lacks %q: %s", want, got)
 		}

@@ -88,7 +88,7 @@ type reportedError struct{ err error }
 func (e reportedError) Error() string { return e.err.Error() }
 func (e reportedError) Unwrap() error { return e.err }
 
-// dispatch runs a command line as what this process is: a rank of another process, a rank of a
+// dispatch runs a command line in the role of this process: a rank of another process, a rank of a
 // cluster, or the launcher.
 func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err := cpu.Check(); err != nil {

@@ -18,7 +18,7 @@ var few = []string{"--samples", "50"}
 func TestProject(t *testing.T) {
 	out := succeed(t, append([]string{"project"}, few...)...)
 	for _, want := range []string{
-		"SHA-256 " + projection.ParameterHash(), "as_run", "clean", "simple", "651 tokens/s a GPU, 80 % interval", "MFU 9.9 %", "a step of 201.3 s",
+		"SHA-256 " + projection.ParameterHash(), "as_run", "clean", "simple", "651 tokens/s per GPU, 80 % interval", "MFU 9.9 %", "201.3 s per step",
 		"t_A    all-to-all", "t_R    residual", "calibrated", "memory ",
 	} {
 		if !strings.Contains(out, want) {

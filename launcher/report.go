@@ -13,7 +13,7 @@ import (
 
 func defineReport(*flag.FlagSet) action { return writeReport }
 
-// writeReport writes what the end of a run writes, for runs that have none or have gone on since.
+// writeReport writes the report, plots and TensorBoard events of runs again.
 func writeReport(_ context.Context, env env) error {
 	runs := env.args
 	if len(runs) == 0 {

@@ -1,7 +1,7 @@
 package main
 
-// Errors for commands, flags and values that are misspelled or out of place: they suggest the one
-// that was meant.
+// Errors for misspelled or misplaced commands, flags and values. They suggest the one that was
+// probably meant.
 
 import (
 	"errors"
