@@ -1,13 +1,13 @@
 package main
 
-// How a command line is read. Flags stand before and after the command word, with one dash or two,
-// and _ in a flag's name stands for -.
+// Command-line parsing. Flags may stand before and after the command, with one dash or two, and _
+// in a flag's name stands for -.
 //
 // urfave/cli v3.14.0 was tried in place of this file, help.go and completion.go. It refuses a
-// command's flags before its word and _ for -, and its errors are text without a type. Its bash
-// script needs the bash-completion package, completes neither --flag=value nor folders, and
-// evaluates the line: $(command) runs at a press of Tab. The adapters were nearly as long as what
-// they replaced.
+// command's flags before the command, refuses _ for -, and returns untyped errors. Its bash script
+// needs the bash-completion package and completes neither --flag=value nor folders. It also
+// evaluates the line, so that pressing Tab runs $(command). The adapters were nearly as long as
+// the code that they replaced.
 
 import (
 	"errors"
@@ -19,46 +19,110 @@ import (
 	"time"
 )
 
-// splitCommand finds the command word and returns it with all other arguments. Which flags before
-// it take a value is decided by the flags of all commands together.
+// splitCommand finds the command word and returns it with all other arguments. The flags of all
+// commands together decide which flags before it take a value.
 func splitCommand(cmds []command, args []string) (name string, rest []string, err error) {
 	all := allFlags(cmds)
-	for i := 0; i < len(args); i++ {
-		word, isFlag := flagName(args[i])
-		if !isFlag {
-			return args[i], slices.Delete(slices.Clone(args), i, i+1), nil
-		}
-		if isHelp(word) {
-			return "help", nil, nil
-		}
-		f := all.Lookup(word)
-		if f == nil {
-			err := unknownFlag(word, flagNames(all))
-			return "", nil, fmt.Errorf("%w (launcher help lists the commands)", err)
-		}
-		if takesNext(f, args[i]) {
-			i++
-		}
-	}
-	if len(args) == 0 {
+	i, unknown := firstWord(all, args)
+	switch {
+	case unknown != "":
+		err := unknownFlag(all, unknown)
+		return "", nil, fmt.Errorf("%w (launcher help lists the commands)", err)
+	case i >= 0:
+		return args[i], slices.Delete(slices.Clone(args), i, i+1), nil
+	case len(args) == 0 || asksHelp(all, args):
 		return "help", nil, nil
 	}
 	line, names := strings.Join(args, " "), oneOf(commandNames(cmds))
 	return "", nil, fmt.Errorf("no command in %q: use %s", line, names)
 }
 
-// allFlags returns the flags of all commands together. Of equal names, the first is taken.
+// selectSubcommand returns the subcommand that the first word of args names, and the other
+// arguments. It returns c itself if c has no subcommands or args have no word.
+func (c command) selectSubcommand(args []string) (selected command, rest []string, err error) {
+	if len(c.subcommands) == 0 {
+		return c, args, nil
+	}
+	all := allFlags([]command{c})
+	i, unknown := firstWord(all, args)
+	switch {
+	case unknown != "":
+		return c, nil, unknownFlag(flag.NewFlagSet(c.name, flag.ContinueOnError), unknown)
+	case i < 0 && c.define == nil && !asksHelp(all, args):
+		return c, nil, fmt.Errorf("%s needs a subcommand: use %s", c.name, oneOf(commandNames(c.subcommands)))
+	case i < 0:
+		return c, args, nil
+	}
+	sub, ok := find(c.subcommands, args[i])
+	if !ok {
+		return c, nil, c.unknownSubcommand(args[i])
+	}
+	return sub, slices.Delete(slices.Clone(args), i, i+1), nil
+}
+
+// firstWord returns the index of the first argument that is neither a flag nor a flag's value, and
+// -1 if there is none before the end or before --help. It stops at a flag that is not known.
+func firstWord(known *flag.FlagSet, args []string) (i int, unknown string) {
+	for i := 0; i < len(args); i++ {
+		name, isFlag := flagName(args[i])
+		if !isFlag {
+			return i, ""
+		}
+		if isHelp(name) {
+			return -1, ""
+		}
+		f := known.Lookup(name)
+		if f == nil {
+			return -1, name
+		}
+		if takesNext(f, args[i]) {
+			i++
+		}
+	}
+	return -1, ""
+}
+
+// asksHelp reports whether --help is among arguments that have no word before it.
+func asksHelp(known *flag.FlagSet, args []string) bool {
+	for i := 0; i < len(args); i++ {
+		name, _ := flagName(args[i])
+		if isHelp(name) {
+			return true
+		}
+		if f := known.Lookup(name); f != nil && takesNext(f, args[i]) {
+			i++
+		}
+	}
+	return false
+}
+
+// allFlags returns the flags of all commands and subcommands together. Of several flags with the
+// same name it takes the first.
 func allFlags(cmds []command) *flag.FlagSet {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
-	for _, c := range cmds {
-		fs, _ := c.flags()
-		fs.VisitAll(func(f *flag.Flag) {
-			if all.Lookup(f.Name) == nil {
-				all.Var(f.Value, f.Name, f.Usage)
-			}
-		})
+	for _, parent := range cmds {
+		for _, c := range parent.family() {
+			fs, _ := c.flags()
+			fs.VisitAll(func(f *flag.Flag) {
+				if all.Lookup(f.Name) == nil {
+					all.Var(f.Value, f.Name, f.Usage)
+				}
+			})
+		}
 	}
 	return all
+}
+
+// selectFlags defines those flags of all in fs that a command reads. A name that ends with a dot
+// stands for a section of the configuration.
+func selectFlags(fs, all *flag.FlagSet, names []string) {
+	all.VisitAll(func(f *flag.Flag) {
+		if slices.ContainsFunc(names, func(name string) bool {
+			return f.Name == name || strings.HasSuffix(name, ".") && strings.HasPrefix(f.Name, name)
+		}) {
+			fs.Var(f.Value, f.Name, f.Usage)
+		}
+	})
 }
 
 func flagNames(fs *flag.FlagSet) []string {
@@ -83,11 +147,11 @@ func isBool(f *flag.Flag) bool {
 	return ok && b.IsBoolFlag()
 }
 
-// takesNext reports whether the value of a flag is the argument after arg, which names it.
+// takesNext reports whether the argument after arg, which names the flag, is the flag's value.
 func takesNext(f *flag.Flag, arg string) bool { return !isBool(f) && !strings.Contains(arg, "=") }
 
 // parse sets the flags and returns the other arguments. The flag package's own parser stops at the
-// first of those.
+// first argument that is not a flag.
 func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 	for i := 0; i < len(args); i++ {
 		if args[i] == "--" {
@@ -104,7 +168,7 @@ func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 		case isHelp(name):
 			return nil, flag.ErrHelp
 		case f == nil:
-			return nil, unknownFlag(name, flagNames(fs))
+			return nil, unknownFlag(fs, name)
 		case takesNext(f, args[i]):
 			if i++; i == len(args) {
 				return nil, fmt.Errorf("flag --%s needs a value", name)
@@ -120,21 +184,29 @@ func parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 	return rest, nil
 }
 
-// set sets a flag. Of a value that the flag package's own types refuse, it says what they take.
+// set sets a flag. The flag package's own types say "parse error" only; set says what they accept.
 func set(fs *flag.FlagSet, f *flag.Flag, value string) error {
 	if err := fs.Set(f.Name, value); err != nil {
 		if own, ok := f.Value.(flag.Getter); ok && err.Error() == "parse error" {
-			err = errors.New("it must be " + expected(own.Get()))
+			err = errors.New("it must be " + expectedValue(own.Get()))
 		}
 		return fmt.Errorf("invalid value %q for flag --%s: %w", value, f.Name, err)
 	}
 	return checkValue(fs.Name(), f.Name, value)
 }
 
-// expected says what text makes a value of a type.
-func expected(value any) string {
+// expectedValue describes the texts that parse as a value of this type.
+func expectedValue(value any) string {
 	if _, ok := value.(time.Duration); ok {
 		return "a time, such as 800ms or 10m"
 	}
-	return kinds[reflect.TypeOf(value).Kind()]
+	return kindNames[reflect.TypeOf(value).Kind()]
+}
+
+// refuseArguments returns an error if a command that takes flags only has other arguments.
+func refuseArguments(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("unexpected argument %q (--help lists the flags)", strings.Join(args, " "))
 }

@@ -1,5 +1,7 @@
 package main
 
+// bench: the flags of its subcommands, and bench kernels.
+
 import (
 	"context"
 	"encoding/json"
@@ -9,58 +11,67 @@ import (
 	"io"
 	"os"
 	"regexp"
-	"strings"
+	"slices"
 
 	"spmoe/bench"
 	"spmoe/tensor/cpu"
 )
 
-// benchFlags are the flags of bench.
+// benchFlags are the flags of bench. Each subcommand defines those that it reads.
 type benchFlags struct {
-	quick bool
-	match string
-	json  string
-	world worldFlags
-	// Of bench train:
+	quick      bool
+	match      string
+	json       string
+	ranks      rankFlags
 	interleave bool
 	given      *[]assignment
 }
 
-func defineBench(fs *flag.FlagSet) func(context.Context, env) error {
-	f := &benchFlags{}
-	fs.BoolVar(&f.quick, "quick", false, "fewer shapes and rounds: under 40 seconds")
-	fs.StringVar(&f.match, "match", "", "`REGEXP`: measure only what has a match in \"name shape\"")
-	fs.StringVar(&f.json, "json", "", "`FILE` to write results to, one JSON object a line; - writes them to the output, without the table")
-	fs.BoolVar(&f.interleave, "interleave", false, "with bench train: let precisions take turns step by step, all models in memory, so that what slows the machine down meets all")
-	f.world.define(fs)
-	f.given = bind(fs, benchDefaults)
-	fs.Lookup("precision").Usage = "`LIST` of precisions that bench train compares, the baseline first"
-	return f.run
+// define defines the named flags.
+func (f *benchFlags) define(fs *flag.FlagSet, names []string) {
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	all.BoolVar(&f.quick, "quick", false, "measure fewer shapes and rounds, in less than 40 seconds")
+	all.StringVar(&f.match, "match", "", "`REGEXP` measure only what matches in \"name shape\"")
+	all.StringVar(&f.json, "json", "", "`FILE` write the results to FILE as JSON lines; -: to standard output, without the table")
+	all.BoolVar(&f.interleave, "interleave", false, "alternate the precisions step by step with all models in memory, so that a slow machine slows all of them")
+	f.ranks.define(all)
+	f.given = bind(all, benchDefaults)
+	all.Lookup("precision").Usage = "`LIST` precisions to compare, the baseline first"
+	selectFlags(fs, all, names)
 }
 
-func (f *benchFlags) run(ctx context.Context, env env) error {
-	what := strings.Join(env.args, " ")
-	if what != "train" && what != "ratios" {
-		if err := f.onlyTrain(); err != nil {
-			return err
-		}
+// benchCommands are the subcommands of bench.
+func benchCommands() []command {
+	sub := func(name, about string, flags []string, run func(*benchFlags, context.Context, env) error, examples ...string) command {
+		return command{name: "bench " + name, about: about, examples: examples, define: func(fs *flag.FlagSet) action {
+			f := &benchFlags{}
+			f.define(fs, flags)
+			return noArguments(func(ctx context.Context, env env) error { return run(f, ctx, env) })
+		}}
 	}
-	switch what {
-	case "train":
-		return f.train(ctx, env)
-	case "exchange":
-		return f.exchange(ctx, env)
-	case "link":
-		return f.link(ctx, env)
-	case "ratios":
-		return f.ratios(ctx, env)
-	case "kernels":
-		return f.kernels(ctx, env)
-	default:
-		return fmt.Errorf("bench %q: say what to measure: kernels, exchange, link, train or ratios", what)
+	model := []string{"flavor", "model.", "seq", "batch"}
+	step := []string{"precision", "micro-batch", "recompute", "ep", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "mx.",
+		"optimizer.", "guard.", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask"}
+	return []command{
+		sub("kernels", "measure one core's kernels against the peaks of the same core",
+			[]string{"quick", "match", "json"}, (*benchFlags).kernels,
+			"bench kernels --quick", "bench kernels --match ^mxfp8_gemm --json kernels.jsonl"),
+		sub("exchange", "measure the collectives and the token exchange between ranks",
+			append(rankFlagNames(), "quick", "match", "json"), (*benchFlags).exchange,
+			"-np 4 bench exchange", "-np 4 bench exchange --ranks process --quick"),
+		sub("link", "measure the network between hosts; start it with mpirun, mpiexec or srun",
+			[]string{"np", "n", "heap-mib", "timeout", "host-timeout", "quick", "json"}, (*benchFlags).link,
+			"bench link --json link.jsonl"),
+		sub("train", "measure training steps in several precisions, in turns",
+			slices.Concat([]string{"np", "n", "timeout", "quick", "json", "interleave"}, model, step), (*benchFlags).train,
+			"-np 2 bench train --flavor small", "-np 8 bench train --flavor small --json train.jsonl"),
+		sub("ratios", "measure routing counts and time ratios for project --ratios",
+			slices.Concat(rankFlagNames(), []string{"quick", "json"}, model), (*benchFlags).ratios,
+			"-np 8 bench ratios --flavor small --json ratios.json"),
 	}
 }
 
+// kernels measures kernels on one core.
 func (f *benchFlags) kernels(ctx context.Context, env env) (err error) {
 	match, err := f.pattern()
 	if err != nil {
@@ -97,6 +108,7 @@ func (f *benchFlags) kernels(ctx context.Context, env env) (err error) {
 	return failed
 }
 
+// pattern compiles --match.
 func (f *benchFlags) pattern() (*regexp.Regexp, error) {
 	match, err := regexp.Compile(f.match)
 	if err != nil {
@@ -105,7 +117,7 @@ func (f *benchFlags) pattern() (*regexp.Regexp, error) {
 	return match, nil
 }
 
-// outputs opens what the table and the JSON lines are written to; done completes them.
+// outputs opens the writers of the table and of the JSON lines. done completes them.
 func (f *benchFlags) outputs(env env) (table, lines io.Writer, done func() error, err error) {
 	done = func() error { return nil }
 	switch f.json {
@@ -124,7 +136,7 @@ func (f *benchFlags) outputs(env env) (table, lines io.Writer, done func() error
 	return env.out, file, file.Close, nil
 }
 
-// decimals is how many a rate is printed with: durations are a few milliseconds or less.
+// decimals returns the number of decimals to print: durations are a few milliseconds or less.
 func decimals(r bench.Result) int {
 	if r.Unit == "ms" {
 		return 3

@@ -1,6 +1,6 @@
 package main
 
-// bench exchange: the collectives and the token exchange of some ranks.
+// bench exchange: the collectives and the token exchange between ranks.
 
 import (
 	"context"
@@ -16,11 +16,11 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// exchangeHeap is the shared memory that a rank of the benchmark may use.
+// exchangeHeap is the shared memory per rank that the benchmark may use, in bytes.
 const exchangeHeap = 8 << 30
 
 func (f *benchFlags) exchange(ctx context.Context, env env) error {
-	if err := f.world.check(env); err != nil {
+	if err := f.ranks.check(env); err != nil {
 		return err
 	}
 	match, err := f.pattern()
@@ -28,11 +28,11 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 		return err
 	}
 	options := exchange.Options{Quick: f.quick, Match: match}
-	table, lines, done, err := f.outputs(env.quiet())
+	table, lines, done, err := f.outputs(env.leaderOnly())
 	if err != nil {
 		return err
 	}
-	err = f.world.run(ctx, env, needs{heap: exchangeHeap}, nil, func(world spmd.World) error {
+	err = f.ranks.run(ctx, env, resources{heap: exchangeHeap}, nil, func(world spmd.World) error {
 		err := world.Run(func(c *collective.Comm) error {
 			if c.Rank() != 0 {
 				err := exchange.Run(c, options, func(exchange.Result) {})
@@ -41,7 +41,7 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 				}
 				return err
 			}
-			fmt.Fprintf(table, "%d ranks, %s, on %d cores of %s; medians of the slowest rank's time\n", c.Size(), whatAre(c), world.Cores(), cpu.Model())
+			fmt.Fprintf(table, "%d ranks, %s, on %d cores of %s; medians of the slowest rank\n", c.Size(), rankKind(c), world.Cores(), cpu.Model())
 			fmt.Fprintf(table, "%-36s %11s %11s %11s %9s %9s %7s %6s\n", "operation", "bytes", "time", "quartiles", "algbw", "busbw", "share", "wrong")
 			wrong, failed := 0, error(nil)
 			if err := exchange.Run(c, options, func(r exchange.Result) {
@@ -51,7 +51,7 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 			}); err != nil {
 				return err
 			}
-			fmt.Fprintf(table, "algbw, busbw: GB/s as nccl-tests has them; share: of the rate at which all ranks together copy memory\n")
+			fmt.Fprintf(table, "algbw, busbw: GB/s as nccl-tests defines them; share: of the rate at which all ranks together copy memory\n")
 			fmt.Fprintf(table, "# out of bounds values: %d\n", wrong)
 			waits, err := exchange.Waits(c)
 			if err != nil {
@@ -71,8 +71,8 @@ func (f *benchFlags) exchange(ctx context.Context, env env) error {
 	return errors.Join(err, done())
 }
 
-// whatAre says what the ranks are.
-func whatAre(c *collective.Comm) string {
+// rankKind returns the kind of the ranks, as a plural noun.
+func rankKind(c *collective.Comm) string {
 	if c.Shared() {
 		return "processes"
 	}
@@ -87,9 +87,10 @@ func printExchange(w io.Writer, r exchange.Result) {
 	fmt.Fprintf(w, "%-36s %11d %8.1f us %5.0f-%5.0f %9.2f %9.2f %6.1f%% %6d\n", r.Name, r.Bytes, r.Value, r.Quartiles[0], r.Quartiles[1], r.AlgBW, r.BusBW, 100*r.Share, r.Wrong)
 }
 
-// printWaits says who has waited for whom, in milliseconds: rows wait for columns.
+// printWaits prints how long each rank has waited for each other rank, in milliseconds. Rows wait
+// for columns.
 func printWaits(w io.Writer, waits [][]time.Duration) {
-	fmt.Fprintf(w, "# ms that a rank (row) has waited for another (column):\n#     ")
+	fmt.Fprintf(w, "# ms that each rank (row) waited for each other rank (column):\n#     ")
 	for r := range waits {
 		fmt.Fprintf(w, "%8d", r)
 	}

@@ -1,6 +1,7 @@
 package main
 
-// bench link: what lies between the hosts of ranks that mpirun, mpiexec or srun has started.
+// bench link: latency and bandwidth between the hosts of ranks that mpirun, mpiexec or srun has
+// started.
 
 import (
 	"context"
@@ -14,17 +15,17 @@ import (
 )
 
 func (f *benchFlags) link(ctx context.Context, env env) error {
-	if err := f.world.check(env); err != nil {
+	if err := f.ranks.check(env); err != nil {
 		return err
 	}
 	if env.cluster == nil {
-		return errors.New("bench link measures between hosts: start it on two or more by mpirun, mpiexec or srun, with a launcher built with -tags mpi")
+		return errors.New("bench link measures the network between hosts: start it on two or more hosts with mpirun, mpiexec or srun, and a launcher built with -tags mpi")
 	}
 	table, lines, done, err := f.outputs(env)
 	if err != nil {
 		return err
 	}
-	err = f.world.run(ctx, env, needs{heap: exchangeHeap}, nil, func(world spmd.World) error {
+	err = f.ranks.run(ctx, env, resources{heap: exchangeHeap}, nil, func(world spmd.World) error {
 		err := world.Run(func(c *collective.Comm) error {
 			wrong, failed := 0, error(nil)
 			if c.Rank() == 0 {

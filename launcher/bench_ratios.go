@@ -1,7 +1,7 @@
 package main
 
-// bench ratios: what of this engine a projection can use, and the ratios of times that are facts
-// about this machine.
+// bench ratios: the counts and time ratios that project --ratios reads. Counts transfer to any
+// machine; time ratios are facts about this one.
 
 import (
 	"context"
@@ -20,18 +20,18 @@ import (
 )
 
 func (f *benchFlags) ratios(ctx context.Context, env env) error {
-	if err := f.world.check(env); err != nil {
+	if err := f.ranks.check(env); err != nil {
 		return err
 	}
 	cfg, err := f.ratiosConfig()
 	if err != nil {
 		return err
 	}
-	table, lines, done, err := f.outputs(env.quiet())
+	table, lines, done, err := f.outputs(env.leaderOnly())
 	if err != nil {
 		return err
 	}
-	err = f.world.run(ctx, env, needs{heap: exchangeHeap}, nil, func(world spmd.World) error {
+	err = f.ranks.run(ctx, env, resources{heap: exchangeHeap}, nil, func(world spmd.World) error {
 		err := world.Run(func(c *collective.Comm) error {
 			file, err := measureRatios(ctx, c, cfg, f.quick)
 			if err != nil || c.Rank() != 0 {
@@ -54,14 +54,14 @@ func (f *benchFlags) ratios(ctx context.Context, env env) error {
 	return errors.Join(err, done())
 }
 
-// ratiosConfig is the model whose shapes are measured.
+// ratiosConfig returns the configuration of the model whose shapes are measured.
 func (f *benchFlags) ratiosConfig() (trainer.Config, error) {
 	cfg, err := resolve(benchDefaults, "", nil, *f.given)
 	if err != nil {
 		return cfg, err
 	}
 	cfg.Precision = "bf16"
-	if err := cfg.Validate(f.world.ranks); err != nil {
+	if err := cfg.Validate(f.ranks.count); err != nil {
 		return cfg, err
 	}
 	if cfg.Model.MoELayers() == 0 {
@@ -70,7 +70,7 @@ func (f *benchFlags) ratiosConfig() (trainer.Config, error) {
 	return cfg, nil
 }
 
-// measureRatios runs on every rank; the file is complete on the first.
+// measureRatios runs on every rank. Only rank 0 returns the complete file.
 func measureRatios(ctx context.Context, c *collective.Comm, cfg trainer.Config, quick bool) (f ratios.File, err error) {
 	m := cfg.Model
 	shape := ratioShape(cfg)
@@ -97,8 +97,8 @@ func measureRatios(ctx context.Context, c *collective.Comm, cfg trainer.Config, 
 	return f, errors.Join(err, c.Barrier())
 }
 
-// layersOf returns the products of attention and of routed experts, which quantized recipes run in
-// MXFP8, for a rank's tokens.
+// layersOf returns the matrix products of attention and routed experts at the size of one rank's
+// share of the tokens. Quantized recipes run these products in MXFP8.
 func layersOf(m moe.Config, tokens, ranks int) (all []bench.Layer) {
 	for _, l := range m.Linears() {
 		switch layer := (bench.Layer{Name: l.Name, Rows: tokens, Outputs: l.Out, Sum: l.In}); {
@@ -113,8 +113,7 @@ func layersOf(m moe.Config, tokens, ranks int) (all []bench.Layer) {
 	return all
 }
 
-// printRatios prints a file, and returns an error that says how many counts are not what they must
-// be.
+// printRatios prints a file. It returns an error if a count differs from its expected value.
 func printRatios(w io.Writer, f ratios.File) error {
 	fmt.Fprintf(w, "%s on %d ranks: %d experts, top-%d; %s, %d cores, tier %s\n", f.Model.Name, f.Ranks, f.Model.Experts, f.Model.TopK, f.Machine.CPU, f.Machine.Cores, f.Machine.Tier)
 	fmt.Fprintf(w, "counts, which transfer to any machine:\n")
@@ -127,7 +126,7 @@ func printRatios(w io.Writer, f ratios.File) error {
 		}
 		fmt.Fprintf(w, "  %-52s %16.6g, expected %.6g: %s\n", c.What, c.Measured, c.Expected, verdict)
 	}
-	fmt.Fprintf(w, "ratios of times, facts about this machine alone:\n")
+	fmt.Fprintf(w, "ratios of times, which hold for this machine only:\n")
 	for _, p := range f.Products {
 		fmt.Fprintf(w, "  MXFP8 over BF16, %-16s %-20s %.2f\n", p.Name, p.Shape, p.Time)
 	}
@@ -135,7 +134,7 @@ func printRatios(w io.Writer, f ratios.File) error {
 		fmt.Fprintf(w, "  one-sided over standard exchange, %d x %d, top-%d: %.2f\n", x.Tokens, x.Hidden, x.TopK, x.Time)
 	}
 	if wrong > 0 {
-		return fmt.Errorf("%d counts are not what they must be", wrong)
+		return fmt.Errorf("%d counts differ from their expected values", wrong)
 	}
 	return nil
 }

@@ -13,17 +13,17 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// A tierKernel is a kernel measured in a lower instruction tier than that of this process: in a
-// child process, because a process keeps the tier it began with.
+// A tierKernel is a kernel that is measured in a lower instruction tier than that of this process.
+// It runs in a child process, because a process cannot change its tier.
 type tierKernel struct {
 	tier        cpu.Tier
 	name, shape string
 }
 
-// String is what --match sees.
+// String returns the text that --match searches.
 func (k tierKernel) String() string { return k.tier.String() + "_" + k.name + " " + k.shape }
 
-// lowerTiers lists what is measured in tiers that the one in use includes.
+// lowerTiers lists the kernels to measure in tiers below the one in use.
 func lowerTiers() []tierKernel {
 	if best := cpu.Best(); best == cpu.AVX2 || !best.Includes(cpu.AVX2) {
 		return nil
@@ -31,7 +31,7 @@ func lowerTiers() []tierKernel {
 	return []tierKernel{{cpu.AVX2, "bf16_gemm", "1024x1024x1024"}}
 }
 
-// measure has a child process measure the kernel.
+// measure runs a child process that measures the kernel.
 func (k tierKernel) measure(ctx context.Context, quick bool) (r bench.Result, err error) {
 	self, err := os.Executable()
 	if err != nil {

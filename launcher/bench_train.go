@@ -1,6 +1,7 @@
 package main
 
-// bench train: training steps, in several precisions in turns.
+// bench train: training steps in several precisions, which take turns. Ranks are goroutines, which
+// compute as fast as processes.
 
 import (
 	"context"
@@ -8,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"spmoe/bench"
-	"spmoe/internal/stricttoml"
 	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
@@ -25,15 +24,15 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// trainRounds is how much is measured: rounds in which every precision has its turn, with warm
-// steps and then measured ones.
+// trainRounds is the amount of measurement. In each round every precision runs its warm-up steps
+// and then its measured steps.
 type trainRounds struct{ rounds, warm, steps int }
 
-// block is how many steps are one sample: as many as have one check of the memory, which some of
-// them pay for, or all.
+// block returns the number of steps in one sample. A sample covers one period of the memory guard,
+// whose check only some steps pay for, or all steps if the period is longer.
 func (s trainRounds) block(guard trainer.Guard) int { return min(max(guard.Memory, 1), s.steps) }
 
-// benchDefaults are the sizes of a step that is measured.
+// benchDefaults returns the default configuration of a measured step.
 func benchDefaults(flavor string, _ int) (trainer.Config, error) {
 	cfg, err := trainer.Default(flavor)
 	if err == nil && flavor != defaultFlavor {
@@ -43,14 +42,16 @@ func benchDefaults(flavor string, _ int) (trainer.Config, error) {
 	return cfg, err
 }
 
-// turns is what was measured of a precision.
-type turns struct {
+// samples are the measurements of one precision.
+type samples struct {
 	precision string
-	rates     []float64 // tokens a second, of every block of steps
-	mfus      []float64
-	over      []float64 // tokens a second by those of the first precision, of every round or block
+	rates     []float64 // tokens/s per block of steps
+	mfus      []float64 // MFU per block
+	over      []float64 // tokens/s relative to the first precision, per round or block
 	last      trainer.Benchmark
 }
+
+// train measures all precisions and prints their rates and where the time goes.
 
 func (f *benchFlags) train(ctx context.Context, env env) error {
 	cfg, err := f.trainConfig(env)
@@ -62,38 +63,35 @@ func (f *benchFlags) train(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	var all []turns
+	var all []samples
 	for _, p := range strings.Split(cfg.Precision, ",") {
-		all = append(all, turns{precision: p})
+		all = append(all, samples{precision: p})
 	}
 	n := cfg.Model.Count()
-	fmt.Fprintf(table, "%s, %s parameters (%s active), %s; steps of %d sequences of %d tokens; %s of %s, tier %s\n", cfg.Flavor, report.Count(n.Total), report.Count(n.Active),
-		report.Plural(f.world.ranks, "rank"), cfg.Batch, cfg.Seq, report.Plural(spmd.Goroutines{N: f.world.ranks}.Cores(), "core"), cpu.Model(), cpu.Best())
+	fmt.Fprintf(table, "%s, %s parameters (%s active), %s; steps of %s of %d tokens; %s of %s, tier %s\n", cfg.Flavor, report.Count(n.Total), report.Count(n.Active),
+		report.Plural(f.ranks.count, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq, report.Plural(spmd.Goroutines{N: f.ranks.count}.Cores(), "core"), cpu.Model(), cpu.Best())
 	unit := ""
 	if f.interleave {
 		unit = " step by step"
 	}
-	fmt.Fprintf(table, "%s of %d warm and %d measured steps, the precisions in turns%s; medians of blocks of %s\n", report.Plural(size.rounds, "round"), size.warm, size.steps,
+	fmt.Fprintf(table, "%s of %d warm-up and %d measured steps, the precisions in turns%s; medians of blocks of %s\n", report.Plural(size.rounds, "round"), size.warm, size.steps,
 		unit, report.Plural(size.block(cfg.Guard), "step"))
 	for range size.rounds {
 		if err := f.round(ctx, cfg, size, all); err != nil {
 			return errors.Join(err, done())
 		}
 	}
-	f.printTurns(table, all)
+	f.printTable(table, all)
 	for _, t := range all {
 		printWork(table, t)
 	}
-	return errors.Join(f.writeTurns(lines, cfg, all), done())
+	return errors.Join(f.writeJSON(lines, cfg, all), done())
 }
 
-// trainConfig is what is to be measured: its precisions are a list.
+// trainConfig returns the configuration to measure. Its Precision is a list.
 func (f *benchFlags) trainConfig(env env) (cfg trainer.Config, err error) {
-	if err := f.world.check(env); err != nil {
+	if err := f.ranks.check(env); err != nil {
 		return cfg, err
-	}
-	if f.world.kind != "goroutine" {
-		return cfg, fmt.Errorf("--ranks is %q: bench train measures ranks that are goroutines, which compute as fast", f.world.kind)
 	}
 	if cfg, err = resolve(benchDefaults, "", nil, *f.given); err != nil {
 		return cfg, err
@@ -101,14 +99,14 @@ func (f *benchFlags) trainConfig(env env) (cfg trainer.Config, err error) {
 	for _, p := range strings.Split(cfg.Precision, ",") {
 		one := cfg
 		one.Precision = p
-		if err := one.Validate(f.world.ranks); err != nil {
+		if err := one.Validate(f.ranks.count); err != nil {
 			return cfg, err
 		}
 	}
 	return cfg, nil
 }
 
-// trainRounds is how much is to be measured.
+// trainRounds returns the amount of measurement that the flags ask for.
 func (f *benchFlags) trainRounds() trainRounds {
 	size := trainRounds{3, 2, 4}
 	if f.quick {
@@ -121,8 +119,9 @@ func (f *benchFlags) trainRounds() trainRounds {
 }
 
 // round measures all precisions once.
-func (f *benchFlags) round(ctx context.Context, cfg trainer.Config, size trainRounds, all []turns) error {
-	debug.FreeOSMemory() // of the round before, or it counts as taken
+func (f *benchFlags) round(ctx context.Context, cfg trainer.Config, size trainRounds, all []samples) error {
+	// the memory of the last round would count as taken
+	debug.FreeOSMemory()
 	if f.interleave {
 		return f.interleaved(ctx, cfg, size, all)
 	}
@@ -140,9 +139,9 @@ func (f *benchFlags) round(ctx context.Context, cfg trainer.Config, size trainRo
 	return nil
 }
 
-// interleaved measures all precisions at the same time, a step of each in turns. It compares them
-// block by block.
-func (f *benchFlags) interleaved(ctx context.Context, cfg trainer.Config, size trainRounds, all []turns) error {
+// interleaved measures all precisions at once: each runs one step in turn. It compares them block
+// by block.
+func (f *benchFlags) interleaved(ctx context.Context, cfg trainer.Config, size trainRounds, all []samples) error {
 	group, ctx := errgroup.WithContext(ctx)
 	order, results := trainer.NewTurns(len(all)), make([]trainer.Benchmark, len(all))
 	for i, t := range all {
@@ -155,7 +154,7 @@ func (f *benchFlags) interleaved(ctx context.Context, cfg trainer.Config, size t
 		return err
 	}
 	for i := range all {
-		results[i].Memory = results[len(results)-1].Memory // the last that was read is that of all
+		results[i].Memory = results[len(results)-1].Memory // the last reading covers all precisions
 		rates := all[i].add(results[i], size.block(cfg.Guard))
 		for block, rate := range rates {
 			all[i].over = append(all[i].over, rate/all[0].newest(len(rates))[block])
@@ -169,11 +168,11 @@ func (f *benchFlags) takeTurn(ctx context.Context, cfg trainer.Config, precision
 	turn.Begin()
 	defer turn.Leave()
 	cfg.Precision = precision
-	job, err := trainer.Prepare(cfg, f.world.ranks, "", nil)
+	job, err := trainer.Prepare(cfg, f.ranks.count, "", nil)
 	if err != nil {
 		return trainer.Benchmark{}, err
 	}
-	b, err := job.Benchmark(ctx, spmd.Goroutines{N: f.world.ranks, Limits: f.world.limits()}, size.warm, size.steps, turn)
+	b, err := job.Benchmark(ctx, spmd.Goroutines{N: f.ranks.count, Limits: f.ranks.limits()}, size.warm, size.steps, turn)
 	if errors.Is(err, trainer.ErrInterrupted) {
 		return b, failure{err, exitInterrupted}
 	} else if err != nil {
@@ -182,8 +181,8 @@ func (f *benchFlags) takeTurn(ctx context.Context, cfg trainer.Config, precision
 	return b, nil
 }
 
-// add adds what was measured and returns the tokens a second of its blocks of that many steps.
-func (t *turns) add(b trainer.Benchmark, block int) []float64 {
+// add adds the steps of one benchmark in blocks of this length, and returns each block's tokens/s.
+func (t *samples) add(b trainer.Benchmark, block int) []float64 {
 	before := len(t.rates)
 	for steps := range slices.Chunk(b.Steps, block) {
 		took := 0.0
@@ -197,11 +196,11 @@ func (t *turns) add(b trainer.Benchmark, block int) []float64 {
 	return t.rates[before:]
 }
 
-// newest returns the tokens a second of the last n blocks.
-func (t *turns) newest(n int) []float64 { return t.rates[len(t.rates)-n:] }
+// newest returns the tokens/s of the last n blocks.
+func (t *samples) newest(n int) []float64 { return t.rates[len(t.rates)-n:] }
 
-// values are the figures of a precision by their names.
-func (t turns) values(first string) []namedValue {
+// values returns the named results of a precision for JSON. first is the baseline's name.
+func (t samples) values(first string) []namedValue {
 	rate := bench.Median(t.rates)
 	all := []namedValue{
 		{t.precision + "_tokens_per_s", rate},
@@ -223,29 +222,30 @@ type namedValue struct {
 	value float64
 }
 
-func (f *benchFlags) printTurns(w io.Writer, all []turns) {
+// printTable prints one line per precision.
+func (f *benchFlags) printTable(w io.Writer, all []samples) {
 	fmt.Fprintf(w, "%-18s %9s %9s %7s %9s %10s %11s %12s %11s\n", "precision", "tokens/s", "TFLOP/s", "MFU", "over "+all[0].precision, "memory", "activations", "objects/step", "collections")
 	for _, t := range all {
 		rate := bench.Median(t.rates)
 		fmt.Fprintf(w, "%-18s %9s %9.3f %6.1f%% %9.2f %10s %11s %12.0f %11d\n", t.precision, report.Thousands(rate), rate*t.last.FLOPs/float64(t.last.Tokens)/1e12,
 			100*bench.Median(t.mfus), bench.Median(t.over), system.Bytes(t.last.Memory), system.Bytes(slices.Max(t.last.Activations)), t.last.Objects, t.last.Collections)
 	}
-	measured, resident := "before each turn", "the most that was resident"
+	measured, resident := "before each turn", "peak resident size"
 	if f.interleave {
 		measured, resident = "before the first step", resident+", of all precisions together"
 	}
-	fmt.Fprintf(w, "MFU: share of the peak of multiply-adds in the type of weights and activations, measured %s; memory: %s; activations: the most of a rank\n", measured, resident)
+	fmt.Fprintf(w, "MFU: share of the peak multiply-add rate in the type of weights and activations, measured %s; memory: %s; activations: the largest of any rank\n", measured, resident)
 }
 
-// widest is how many ranks have a column of their own.
-const widest = 8
+// mostColumns is the number of ranks that have a column of their own.
+const mostColumns = 8
 
-// printWork prints where the last turn's time went, by kind of work and rank, and who has waited
-// for whom.
-func printWork(w io.Writer, t turns) {
+// printWork prints the time of the last turn by kind of work and rank, and how long each rank
+// waited for each other rank.
+func printWork(w io.Writer, t samples) {
 	p := t.last.Profile
-	fmt.Fprintf(w, "\n%s: ms of a step, by kind of work and rank\n%-20s %9s %7s", t.precision, "", "mean", "share")
-	ranks := min(p.Ranks, widest)
+	fmt.Fprintf(w, "\n%s: ms per step, by kind of work and rank\n%-20s %9s %7s", t.precision, "", "mean", "share")
+	ranks := min(p.Ranks, mostColumns)
 	for r := range ranks {
 		fmt.Fprintf(w, " %9s", fmt.Sprintf("rank %d", r))
 	}
@@ -259,22 +259,22 @@ func printWork(w io.Writer, t turns) {
 	}
 	for r, row := range t.last.Waits {
 		var sum time.Duration
-		var whom []string
+		var waits []string
 		for other, d := range row {
 			if sum += d; other != r && d > 0 {
-				whom = append(whom, fmt.Sprintf("%s for rank %d", milliseconds(d), other))
+				waits = append(waits, fmt.Sprintf("%s for rank %d", milliseconds(d), other))
 			}
 		}
-		if len(whom) > 0 {
-			fmt.Fprintf(w, "rank %d is idle for %s ms of a step: %s\n", r, milliseconds(sum), strings.Join(whom, ", "))
+		if len(waits) > 0 {
+			fmt.Fprintf(w, "rank %d waits %s ms per step: %s\n", r, milliseconds(sum), strings.Join(waits, ", "))
 		}
 	}
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f", 1e3*d.Seconds()) }
 
-// writeTurns writes all figures for programs.
-func (f *benchFlags) writeTurns(lines io.Writer, cfg trainer.Config, all []turns) (err error) {
+// writeJSON writes all results as JSON lines.
+func (f *benchFlags) writeJSON(lines io.Writer, cfg trainer.Config, all []samples) (err error) {
 	for _, t := range all {
 		for _, v := range t.values(all[0].precision) {
 			err = errors.Join(err, json.NewEncoder(lines).Encode(struct {
@@ -282,19 +282,8 @@ func (f *benchFlags) writeTurns(lines io.Writer, cfg trainer.Config, all []turns
 				Value  float64 `json:"value"`
 				Flavor string  `json:"flavor"`
 				Ranks  int     `json:"np"`
-			}{v.name, v.value, cfg.Flavor, f.world.ranks}))
+			}{v.name, v.value, cfg.Flavor, f.ranks.count}))
 		}
 	}
 	return err
-}
-
-// onlyTrain refuses the flags of bench train elsewhere.
-func (f *benchFlags) onlyTrain() error {
-	name := "interleave"
-	if given := *f.given; len(given) > 0 {
-		name = stricttoml.Key(reflect.TypeFor[trainer.Config]().FieldByIndex(given[0].field))
-	} else if !f.interleave {
-		return nil
-	}
-	return fmt.Errorf("--%s is of bench train alone: leave it out", strings.ReplaceAll(name, "_", "-"))
 }

@@ -16,7 +16,7 @@ import (
 func TestBenchTrain(t *testing.T) {
 	small := []string{"-np", "2", "bench", "train", "--quick", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--data", text(t)}
 	table := succeed(t, append(small, "--precision", "bf16,mxfp8-experts")...)
-	for _, want := range []string{"\nbf16 ", "\nmxfp8-experts ", "mxfp8-experts: ms of a step", "optimizer", "rank 1"} {
+	for _, want := range []string{"\nbf16 ", "\nmxfp8-experts ", "mxfp8-experts: ms per step", "optimizer", "rank 1"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in the table\n%s", want, table)
 		}
@@ -48,7 +48,7 @@ func TestBenchTrain(t *testing.T) {
 func TestBenchTrainInterleaved(t *testing.T) {
 	small := []string{"-np", "2", "bench", "train", "--quick", "--interleave", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--precision", "bf16,mxfp8,mxint8"}
 	table := succeed(t, append(small, "--data", text(t))...)
-	for _, want := range []string{"1 round of 1 warm and 4 measured steps, the precisions in turns step by step; medians of blocks of 4 steps\n", "\nmxint8 ", "of all precisions together"} {
+	for _, want := range []string{"1 round of 1 warm-up and 4 measured steps, the precisions in turns step by step; medians of blocks of 4 steps\n", "\nmxint8 ", "of all precisions together"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in the table\n%s", want, table)
 		}
@@ -59,7 +59,7 @@ func TestBenchTrainInterleaved(t *testing.T) {
 // A block is the mean of its steps, so that what only some of them pay for counts for all; the last
 // may be shorter.
 func TestTurnsBlocks(t *testing.T) {
-	var all turns
+	var all samples
 	seconds := func(s ...float64) (steps []time.Duration) {
 		for _, x := range s {
 			steps = append(steps, time.Duration(x*1e9))
@@ -83,9 +83,9 @@ func TestTurnsBlocks(t *testing.T) {
 
 func TestBenchTrainUsage(t *testing.T) {
 	for want, args := range map[string]string{
-		"--steps is of bench train alone":   "bench kernels --steps 3",
-		"--interleave is of bench train al": "bench exchange --interleave",
-		`--ranks is "process"`:              "bench train --ranks process",
+		"kernels has no flag --threads: it is a flag of bench train":                       "bench kernels --threads 3",
+		"bench exchange has no flag --interleave: it is a flag of bench train":             "bench exchange --interleave",
+		"bench train has no flag --ranks: it is a flag of bench exchange and bench ratios": "bench train --ranks process",
 		`precision is "fp9"`:                "bench train --precision bf16,fp9",
 		"batch is 7: give a multiple of th": "bench train -np 2 --batch 7",
 		`unknown flavor "tiny"`:             "bench train --flavor tiny",

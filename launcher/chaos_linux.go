@@ -1,5 +1,7 @@
 package main
 
+// chaos: its flags and subcommands. Package chaos has the tests.
+
 import (
 	"context"
 	"errors"
@@ -16,37 +18,80 @@ import (
 	"spmoe/launcher/chaos"
 )
 
-// hooks are what a test of this launcher sees and does; the zero hooks are those of everyone else.
+// hooks let chaos see and disturb the job that it tests. The zero hooks do nothing.
 type hooks = chaos.Hooks
 
-// chaosFlags are the flags of chaos.
+// chaosFlags are the flags of chaos. Each test defines those that it reads.
 type chaosFlags struct {
 	chaos.Config
 	json string
 }
 
-func defineChaos(fs *flag.FlagSet) func(context.Context, env) error {
-	f := &chaosFlags{}
-	rankFlags(fs, &f.Ranks, 4)
-	fs.IntVar(&f.Spares, "spares", 1, "`N` processes more that wait to take the place of a rank process that fails")
-	fs.Uint64Var(&f.Seed, "seed", 1, "`N` seed of the choice of faults")
-	fs.IntVar(&f.Count, "count", 0, "`N` faults of kill, stop, bits, launcher and files, or runs of points and short; 0: 200, 20, 100, 25, 24, all and 200")
-	fs.DurationVar(&f.Every, "every", 2*time.Second, "`TIME` between the faults of a mix")
-	fs.DurationVar(&f.For, "for", time.Minute, "`TIME` that a mix, or a quiet run, lasts")
-	fs.StringVar(&f.Action, "action", "kill", "`WHAT` ranks do at points: kill, stop, segv, exit0, exit1, panic or loop")
-	fs.StringVar(&f.At, "at", "", "`TEXT` that the names of points must have in them")
-	fs.StringVar(&f.json, "json", "", "`FILE` to write every fault to, one JSON object a line")
-	return f.run
+// define defines the flags that all tests have, and the named ones. count is the default of
+// --count.
+func (f *chaosFlags) define(fs *flag.FlagSet, count int, names ...string) {
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	defineRankCount(all, &f.Ranks, 4)
+	all.IntVar(&f.Spares, "spares", 1, "`N` standby processes that replace failed ranks")
+	all.Uint64Var(&f.Seed, "seed", 1, "`N` seed of the choice of faults")
+	all.IntVar(&f.Count, "count", count, "`N` faults to inject; 0: the default")
+	all.DurationVar(&f.Every, "every", 2*time.Second, "`TIME` average time between faults")
+	all.DurationVar(&f.For, "for", time.Minute, "`TIME` duration of the test, as undisturbed training time")
+	all.StringVar(&f.Action, "action", "kill", "`WHAT` what the rank does at a point: "+strings.Join(chaosActions(), ", "))
+	all.StringVar(&f.At, "at", "", "`TEXT` test only points whose names contain TEXT")
+	all.StringVar(&f.json, "json", "", "`FILE` write each fault to FILE as a JSON line")
+	selectFlags(fs, all, append(names, "np", "n", "spares", "seed", "json"))
+	if f := fs.Lookup("count"); f != nil && count == 0 {
+		f.Usage = "`N` number of runs; 0: each point once on each rank"
+	}
 }
 
-func (f *chaosFlags) run(ctx context.Context, env env) (err error) {
-	mode := strings.Join(env.args, " ")
-	if mode == "" {
-		mode = "mix"
+// chaosActions are the values of --action.
+func chaosActions() []string {
+	return []string{"kill", "stop", "segv", "exit0", "exit1", "panic", "loop"}
+}
+
+func defineChaos(fs *flag.FlagSet) action {
+	f := &chaosFlags{}
+	f.define(fs, 0, "every", "for")
+	return f.action("mix", 0)
+}
+
+// chaosCommands are the subcommands of chaos: its tests, except the mix.
+func chaosCommands() []command {
+	sub := func(name, about string, count int, flags ...string) command {
+		return command{name: "chaos " + name, about: about, examples: []string{"-np 4 chaos " + name}, define: func(fs *flag.FlagSet) action {
+			f := &chaosFlags{}
+			f.define(fs, count, flags...)
+			return f.action(name, count)
+		}}
 	}
-	if err := f.check(mode); err != nil {
-		return err
+	return []command{
+		sub("points", "make each rank fail at each fault point of the code, in a short run each", 0, "count", "action", "at"),
+		sub("kill", "kill rank processes", 200, "count"),
+		sub("stop", "stop rank processes and continue them later", 20, "count"),
+		sub("bits", "flip single bits in memory while every step is computed twice", 100, "count"),
+		sub("short", "make short runs and kill a process at a random time, even before the first step", 200, "count"),
+		sub("launcher", "kill the launcher and continue with the same command", 25, "count"),
+		sub("files", "damage the newest checkpoint and continue from the one before", 24, "count"),
+		sub("quiet", "overload the processors without injecting faults, and count false alarms", 0, "for"),
 	}
+}
+
+// action returns the action that runs one test. count is used if --count is 0.
+func (f *chaosFlags) action(test string, count int) action {
+	return noArguments(func(ctx context.Context, env env) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		if f.Count == 0 {
+			f.Count = count
+		}
+		return f.run(ctx, env, test)
+	})
+}
+
+func (f *chaosFlags) run(ctx context.Context, env env, test string) (err error) {
 	if f.json != "" {
 		file, err := os.Create(f.json)
 		if err != nil {
@@ -56,49 +101,43 @@ func (f *chaosFlags) run(ctx context.Context, env env) (err error) {
 		f.JSON = file
 	}
 	f.Out, f.Launch, f.Program = env.out, launchTrain, ownProgram
-	ok, err := f.Config.Run(ctx, mode)
+	ok, err := f.Config.Run(ctx, test)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return failure{err, exitInterrupted}
 	case err != nil:
 		return failure{err, exitFailed}
 	case !ok:
-		return failure{told{errors.New("not all went as it must")}, exitFailed}
+		return failure{reportedError{errors.New("some faults were not handled")}, exitFailed}
 	}
 	return nil
 }
 
-func (f *chaosFlags) check(mode string) error {
-	usual := map[string]int{"kill": 200, "stop": 20, "launcher": 25, "short": 200, "bits": 100, "files": 24}
+func (f *chaosFlags) check() error {
 	switch {
-	case !slices.Contains(chaos.Modes(), mode):
-		return fmt.Errorf("chaos %q: say what to test: %s, or nothing for a mix", mode, strings.Join(chaos.Modes(), ", "))
 	case f.Ranks < 1 || f.Ranks > collective.MaxRanks:
 		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.Ranks, collective.MaxRanks)
 	case f.Spares < 0 || f.Spares > collective.MaxRanks:
 		return fmt.Errorf("--spares is %d: give 0 or more, at most %d", f.Spares, collective.MaxRanks)
 	case f.Count < 0 || f.Every <= 0 || f.For <= 0:
 		return errors.New("--count must not be negative, --every and --for must be positive")
-	case !slices.Contains([]string{"kill", "stop", "segv", "exit0", "exit1", "panic", "loop"}, f.Action):
-		return fmt.Errorf("--action is %q: use kill, stop, segv, exit0, exit1, panic or loop", f.Action)
-	}
-	if f.Count == 0 {
-		f.Count = usual[mode]
+	case !slices.Contains(chaosActions(), f.Action):
+		return fmt.Errorf("--action is %q: use %s", f.Action, oneOf(chaosActions()))
 	}
 	return nil
 }
 
-// launchTrain runs a train command under hooks, and returns its exit code.
+// launchTrain runs a train command with hooks and returns its exit code.
 func launchTrain(ctx context.Context, commandLine []string, hooks hooks, out, errOut io.Writer) int {
-	fs, action := command{define: defineTrain}.flags()
+	fs, train := command{define: defineTrain}.flags()
 	rest, err := parse(fs, commandLine[1:])
 	if err == nil {
-		err = action(ctx, env{args: rest, commandLine: commandLine, out: out, errOut: errOut, hooks: hooks})
+		err = train(ctx, env{args: rest, commandLine: commandLine, out: out, errOut: errOut, hooks: hooks})
 	}
 	return exitCode(err, errOut)
 }
 
-// ownProgram is this program, as another process.
+// ownProgram returns this program as a command with arguments.
 func ownProgram(args []string) *exec.Cmd {
 	path, err := os.Executable()
 	if err != nil {

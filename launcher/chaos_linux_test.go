@@ -82,12 +82,12 @@ func TestFaultsAreTheLaunchers(t *testing.T) {
 
 func TestChaosUsage(t *testing.T) {
 	for want, args := range map[string]string{
-		`chaos "everything": say what to test`: "chaos everything",
-		"-np is 0":                             "chaos -np 0",
-		"--spares is -1":                       "chaos --spares -1",
-		"--count must not be negative":         "chaos kill --count -1",
-		"--every and --for must be positive":   "chaos --every 0s",
-		`--action is "burn"`:                   "chaos points --action burn",
+		`chaos "everything": use one of points`: "chaos everything",
+		"-np is 0":                              "chaos -np 0",
+		"--spares is -1":                        "chaos --spares -1",
+		"--count must not be negative":          "chaos kill --count -1",
+		"--every and --for must be positive":    "chaos --every 0s",
+		`--action is "burn"`:                    "chaos points --action burn",
 	} {
 		refuse(t, exitUsage, strings.Fields(args), want)
 	}

@@ -2,6 +2,8 @@
 
 package main
 
+// chaos on systems without rank processes.
+
 import (
 	"context"
 	"errors"
@@ -10,14 +12,18 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// hooks are of use where ranks can be processes.
+// hooks do nothing: chaos needs rank processes.
 type hooks struct {
 	Fault func(rank int, generation uint32) string
 	Event func(spmd.Event)
 }
 
-func defineChaos(*flag.FlagSet) func(context.Context, env) error {
+func defineChaos(*flag.FlagSet) action {
 	return func(context.Context, env) error {
-		return errors.New("chaos is for ranks that are processes, which need Linux")
+		return errors.New("chaos needs rank processes, which need Linux")
 	}
 }
+
+func chaosCommands() []command { return nil }
+
+func chaosActions() []string { return nil }

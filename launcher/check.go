@@ -16,9 +16,9 @@ import (
 // checkFlags are the flags of check.
 type checkFlags struct{ ranks int }
 
-func defineCheck(fs *flag.FlagSet) func(context.Context, env) error {
+func defineCheck(fs *flag.FlagSet) action {
 	f := &checkFlags{}
-	rankFlags(fs, &f.ranks, 1)
+	defineRankCount(fs, &f.ranks, 1)
 	return f.run
 }
 
@@ -40,7 +40,7 @@ func (f *checkFlags) run(ctx context.Context, env env) error {
 	return nil
 }
 
-// check holds the build against one folder or file and returns the number of misses.
+// check compares the build with one folder or file and returns the number of misses.
 func (f *checkFlags) check(path string, out io.Writer) (misses int, err error) {
 	lines, err := f.lines(path)
 	if err != nil {
@@ -85,7 +85,8 @@ func printLines(out io.Writer, path string, lines []golden.Line) (compared, miss
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "%s\terror\tbound\t\tmeasure\n", path)
 	for _, l := range lines {
-		name := strings.Trim(strconv.Quote(l.Name), `"`) // it is the file's, which may hold what a terminal obeys
+		// The name comes from the file, so it may hold escape sequences.
+		name := strings.Trim(strconv.Quote(l.Name), `"`)
 		if !l.Compared() {
 			fmt.Fprintf(table, "%s\t\t\t-\t%s\n", name, l.Note)
 			continue

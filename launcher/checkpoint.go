@@ -17,8 +17,8 @@ import (
 	"spmoe/launcher/weights"
 )
 
-// newestWhole returns the newest checkpoint of a run that is whole, and the configuration in it. It
-// sets aside damaged ones that are newer, and tells warn.
+// newestWhole returns the newest undamaged checkpoint of a run and the configuration in it. It sets
+// newer, damaged ones aside and writes a warning to warn.
 func newestWhole(run string, warn io.Writer) (path string, config []byte, err error) {
 	r, err := checkpoint.Open(run)
 	if errors.Is(err, checkpoint.ErrNone) || errors.Is(err, fs.ErrNotExist) {
@@ -27,40 +27,45 @@ func newestWhole(run string, warn io.Writer) (path string, config []byte, err er
 		return "", nil, err
 	}
 	for _, a := range r.SetAside() {
-		fmt.Fprintf(warn, "launcher: warning: %v; going on from %s\n", a, filepath.Base(r.Path()))
+		fmt.Fprintf(warn, "launcher: warning: %v; continuing from %s\n", a, filepath.Base(r.Path()))
 	}
 	return r.Path(), r.ConfigTOML(), r.Close()
 }
 
-// checkpointFlags are the flags of checkpoint.
-type checkpointFlags struct{ out, dtype string }
-
-func defineCheckpoint(fs *flag.FlagSet) func(context.Context, env) error {
-	f := &checkpointFlags{}
-	fs.StringVar(&f.out, "out", "", "`FILE` that export writes, in the safetensors format")
-	fs.StringVar(&f.dtype, "dtype", "bf16", "`TYPE` of exported weights: bf16 or fp32; selection biases are fp32 always")
-	return f.run
+// checkpointCommands are the subcommands of checkpoint.
+func checkpointCommands() []command {
+	noFlags := func(run action) func(*flag.FlagSet) action {
+		return func(fs *flag.FlagSet) action { return needPaths(fs.Name(), run) }
+	}
+	return []command{
+		{name: "checkpoint ls", args: "RUN...", about: "list the checkpoints of runs", examples: []string{"checkpoint ls runs/debug-1"},
+			define: noFlags(func(_ context.Context, env env) error { return listCheckpoints(env.out, env.args) })},
+		{name: "checkpoint verify", args: "PATH...", about: "verify the checksums of checkpoints, or of all checkpoints of runs",
+			examples: []string{"checkpoint verify runs/debug-1"},
+			define:   noFlags(func(ctx context.Context, env env) error { return verifyCheckpoints(ctx, env.out, env.args) })},
+		{name: "checkpoint export", args: "PATH", about: "export the weights of a checkpoint, or of a run's newest one, to one safetensors file",
+			examples: []string{"checkpoint export runs/debug-1 --out model.safetensors"}, define: defineExport},
+	}
 }
 
-func (f *checkpointFlags) run(ctx context.Context, env env) error {
-	const usage = "checkpoint: say what to do: ls RUN, verify PATH... or export CHECKPOINT --out FILE"
-	if len(env.args) == 0 {
-		return errors.New(usage)
+// needPaths wraps the action of a subcommand that needs at least one path.
+func needPaths(name string, run action) action {
+	return func(ctx context.Context, env env) error {
+		if len(env.args) == 0 {
+			return fmt.Errorf("%s needs the folder of a run or of a checkpoint", name)
+		}
+		return run(ctx, env)
 	}
-	what, paths := env.args[0], env.args[1:]
-	switch {
-	case what != "ls" && what != "verify" && what != "export":
-		return fmt.Errorf("%s, not %q", usage, what)
-	case len(paths) == 0:
-		return fmt.Errorf("checkpoint %s needs the folder of a run or of a checkpoint", what)
-	case what != "export" && f.out != "":
-		return fmt.Errorf("checkpoint %s writes no file: leave --out away", what)
-	case what == "ls":
-		return listCheckpoints(env.out, paths)
-	case what == "verify":
-		return verifyCheckpoints(ctx, env.out, paths)
-	}
-	return f.export(ctx, env.out, paths)
+}
+
+// exportFlags are the flags of checkpoint export.
+type exportFlags struct{ out, dtype string }
+
+func defineExport(fs *flag.FlagSet) action {
+	f := &exportFlags{}
+	fs.StringVar(&f.out, "out", "", "`FILE` write the safetensors file FILE")
+	fs.StringVar(&f.dtype, "dtype", "bf16", "`TYPE` type of the exported weights: bf16 or fp32; selection biases are always fp32")
+	return needPaths(fs.Name(), f.run)
 }
 
 // listCheckpoints prints a table of the checkpoints of runs.
@@ -83,7 +88,8 @@ func listCheckpoints(out io.Writer, runs []string) error {
 	return table.Flush()
 }
 
-// verifyCheckpoints reads all of some checkpoints, those of a run one by one, and changes nothing.
+// verifyCheckpoints reads every byte of checkpoints, or of all checkpoints of runs. It changes
+// nothing.
 func verifyCheckpoints(ctx context.Context, out io.Writer, paths []string) error {
 	var broken []string
 	for _, path := range paths {
@@ -115,18 +121,18 @@ func verifyCheckpoints(ctx context.Context, out io.Writer, paths []string) error
 	return nil
 }
 
-// export writes the weights of a checkpoint, or of a run's newest, to one file under their Hugging
+// run writes the weights of a checkpoint, or of a run's newest, to one file under their Hugging
 // Face names.
-func (f *checkpointFlags) export(ctx context.Context, out io.Writer, paths []string) error {
+func (f *exportFlags) run(ctx context.Context, env env) error {
 	switch {
-	case len(paths) > 1:
-		return fmt.Errorf("checkpoint export takes one checkpoint, not %q", paths)
+	case len(env.args) > 1:
+		return fmt.Errorf("checkpoint export takes one checkpoint, not %q", env.args)
 	case f.out == "":
 		return errors.New("checkpoint export needs --out FILE")
 	case f.dtype != "bf16" && f.dtype != "fp32":
 		return fmt.Errorf("--dtype is %q: use bf16 or fp32", f.dtype)
 	}
-	source, err := weights.OpenCheckpoint(paths[0])
+	source, err := weights.OpenCheckpoint(env.args[0])
 	if err != nil {
 		return err
 	}
@@ -135,6 +141,6 @@ func (f *checkpointFlags) export(ctx context.Context, out io.Writer, paths []str
 	if err != nil {
 		return writeFailure(err)
 	}
-	fmt.Fprintf(out, "%d tensors of %s to %s\n", n, source.Path(), f.out)
+	fmt.Fprintf(env.out, "%d tensors of %s to %s\n", n, source.Path(), f.out)
 	return nil
 }

@@ -246,7 +246,7 @@ func (built programs) mistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"-np 3 train":            "-np is 3, and ",
 		"compare --quick":        "runs in one process alone",
-		"train --ranks process":  "are for ranks that this launcher starts",
+		"train --ranks process":  "apply to ranks that this launcher starts",
 		"train --flavor nothing": "nothing",
 	} {
 		for _, mpi := range mpis {

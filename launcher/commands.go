@@ -1,6 +1,6 @@
 package main
 
-// The commands. Parsing, help, completion and spelling errors follow from this table and from the
+// The table of commands. Parsing, help, completion and suggestions follow from it and from the
 // flags that each command defines.
 
 import (
@@ -10,114 +10,140 @@ import (
 	"strings"
 )
 
-// command is one word of the command line.
+// action runs a command after its flags are parsed.
+type action func(context.Context, env) error
+
+// command is a command or a subcommand. Each one defines exactly the flags that its code reads.
 type command struct {
-	name     string
-	group    string // its heading in the help
-	args     string // what follows the flags: "PATH...", or words to choose from, such as "ls|verify"
-	about    string
-	define   func(fs *flag.FlagSet) func(ctx context.Context, env env) error // runs after parsing
-	examples []string                                                        // command lines, behind "launcher "
+	name        string // as typed: "train", "bench link"
+	group       string // its heading in the overview; subcommands have none
+	args        string // what follows the flags: "PATH...", or a choice such as "bash|zsh|fish"
+	about       string
+	define      func(fs *flag.FlagSet) action // nil: one of the subcommands must be given
+	subcommands []command
+	examples    []string // command lines without the leading "launcher"
 }
 
 // The groups of commands, in the order in which help lists them.
 const (
-	toTrain   = "train"
-	toLook    = "look at runs and models"
-	toCheck   = "check"
-	toMeasure = "measure"
-	toKnow    = "about launcher itself"
+	groupTrain   = "train"
+	groupInspect = "inspect runs and models"
+	groupCheck   = "check"
+	groupMeasure = "measure"
+	groupAbout   = "about launcher"
 )
 
-func groups() []string { return []string{toTrain, toLook, toCheck, toMeasure, toKnow} }
+func groups() []string {
+	return []string{groupTrain, groupInspect, groupCheck, groupMeasure, groupAbout}
+}
 
 func commands() []command {
 	return []command{
-		{"train", toTrain, "", "train a model on text", defineTrain, []string{
+		{name: "train", group: groupTrain, about: "train a model on text", define: defineTrain, examples: []string{
 			"-np 8 train --steps 100",
 			"-np 4 train --flavor small --data corpus/ --precision mxfp8 --save-every 500 --out runs/small",
 			"-np 4 train --ranks process --spares 1 --data corpus/",
 			"-np 4 train --resume --out runs/small",
 			"-np 8 train --flavor 16B --dry-run",
 		}},
-		{"compare", toCheck, "", "train in several precisions and test whether they end where the first does", defineCompare, []string{
+		{name: "compare", group: groupCheck, about: "train in several precisions and test whether their final losses are equivalent", define: defineCompare, examples: []string{
 			"compare --quick",
 			"-np 4 compare --precision bf16,mxfp8 --seeds 3 --out runs/compare-1",
 		}},
-		{"check", toCheck, "PATH...", "hold this build against golden data of another implementation", defineCheck, []string{
+		{name: "check", group: groupCheck, args: "PATH...", about: "compare this build with another implementation's outputs", define: defineCheck, examples: []string{
 			"check golden/",
 			"-np 2 check golden/ mx.safetensors",
 		}},
-		{"report", toLook, "[RUN...]", "write the page of a run, its plots and its TensorBoard events again", defineReport, []string{
+		{name: "report", group: groupInspect, args: "[RUN...]", about: "write a run's report page, plots and TensorBoard events again", define: defineReport, examples: []string{
 			"report runs/debug-1",
 		}},
-		{"checkpoint", toLook, "ls|verify|export PATH...", "list a run's checkpoints, verify them, or export weights as one safetensors file", defineCheckpoint, []string{
+		{name: "checkpoint", group: groupInspect, about: "list, verify or export checkpoints", subcommands: checkpointCommands(), examples: []string{
 			"checkpoint ls runs/debug-1",
 			"checkpoint verify runs/debug-1",
 			"checkpoint export runs/debug-1 --out model.safetensors",
 		}},
-		{"generate", toLook, "", "continue texts with a trained model", defineGenerate, []string{
+		{name: "generate", group: groupInspect, about: "generate text with a trained model", define: defineGenerate, examples: []string{
 			`generate --prompt "func main"`,
 			`generate --checkpoint runs/debug-1 --prompt "// New" --temperature 0.8 --top-p 0.9 --max-tokens 200`,
 		}},
-		{"eval", toLook, "", "measure how well a trained model predicts text", defineEval, []string{
+		{name: "eval", group: groupInspect, about: "measure a trained model's validation loss", define: defineEval, examples: []string{
 			"eval --checkpoint runs/debug-1",
 			"-np 2 eval --checkpoint runs/debug-1 --data corpus/ --json",
 		}},
-		{"convert", toTrain, "", "write weights as a Hugging Face model, or change the type of such a model's weights", defineConvert, []string{
+		{name: "convert", group: groupTrain, about: "convert a run, checkpoint or model to a Hugging Face model", define: defineConvert, examples: []string{
 			"convert --from runs/debug-1 --to exported",
 			"convert --from deepseek-fp8 --to deepseek-bf16 --dtype bf16",
 		}},
-		{"bench", toMeasure, "kernels|exchange|link|train|ratios", "measure this machine's kernels, the exchange of its ranks, the link between hosts, or training steps, against its own limits, or ratios for project", defineBench, []string{
+		{name: "bench", group: groupMeasure, about: "measure kernels, token exchange, network links or training steps", subcommands: benchCommands(), examples: []string{
 			"bench kernels --quick",
 			"-np 4 bench exchange",
+			"-np 2 bench train --flavor small",
 			"bench kernels --match ^mxfp8_gemm --json kernels.jsonl",
 		}},
-		{"project", toMeasure, "[explain|validate|sweep|hosts]", "what a recipe would do on a cluster of GPUs, and how far published figures are met; or on CPU hosts", defineProject, []string{
+		{name: "project", group: groupMeasure, about: "project training onto a cluster of GPUs or CPU hosts", define: defineProject, subcommands: projectCommands(), examples: []string{
 			"project --gpu b200",
 			"project explain --stack titan_deepep --precision mxfp8-experts --duplicate 2",
 			"project validate",
 			"project sweep --gpu gb200 --stack megatron_overlap --precision mxfp8 --seq 4096 --out sweep",
 			"project hosts --train train.jsonl --link-gbits 100 --link-latency 10us",
 		}},
-		{"chaos", toCheck, "[points|kill|stop|bits|short|launcher|files|quiet]", "train while ranks fail, and hold the result against an undisturbed run", defineChaos, []string{
+		{name: "chaos", group: groupCheck, about: "train while ranks fail, and compare the result with an undisturbed run", define: defineChaos, subcommands: chaosCommands(), examples: []string{
 			"-np 4 chaos --for 1m",
 			"-np 4 chaos kill --count 50 --json faults.jsonl",
 		}},
-		{"data", toTrain, "tokenize|inspect|train-tokenizer [PATH...]", "tokenize text once, look at what data holds, or train a tokenizer", defineData, []string{
+		{name: "data", group: groupTrain, about: "inspect or tokenize text, or train a tokenizer", subcommands: dataCommands(), examples: []string{
 			"data inspect corpus/",
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",
 			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow",
 		}},
-		{"inspect", toLook, "[FLAVOR|RUN|CHECKPOINT|FOLDER]", "a model's parameters, memory, FLOPs and bytes, part by part", defineInspect, []string{
+		{name: "inspect", group: groupInspect, args: "[FLAVOR|RUN|CHECKPOINT|FOLDER]", about: "print a model's parameters, memory, FLOPs and bytes per component", define: defineInspect, examples: []string{
 			"inspect 671B",
 			"-np 64 inspect 16B --seq 4096 --batch 64 --precision mxfp8",
 			"inspect runs/debug-1 --json",
 		}},
-		{"completion", toKnow, "bash|zsh|fish", "print a script that lets a shell complete command lines", defineCompletion, []string{
+		{name: "completion", group: groupAbout, args: "bash|zsh|fish", about: "print a shell completion script", define: defineCompletion, examples: []string{
 			"completion bash > ~/.local/share/bash-completion/completions/launcher",
 			"completion zsh > ~/.zfunc/_launcher",
 			"completion fish > ~/.config/fish/completions/launcher.fish",
 		}},
-		{"version", toKnow, "", "what was built, and what it runs on", defineVersion, []string{
+		{name: "version", group: groupAbout, about: "print the version, the build and the CPU's instruction tiers", define: defineVersion, examples: []string{
 			"version",
 		}},
-		{"help", toKnow, "[COMMAND]", "the commands, or the flags of one, with examples", defineHelp, []string{
+		{name: "help", group: groupAbout, args: "[COMMAND [SUBCOMMAND]]", about: "list the commands, or describe one", define: defineHelp, examples: []string{
 			"help train",
+			"help bench exchange",
 		}},
 	}
 }
 
-// flags returns a command's flag set, and the function that runs the command once the flags are
-// set.
-func (c command) flags() (*flag.FlagSet, func(context.Context, env) error) {
+// flags returns a command's flag set, and the action to run once the flags are set. A command
+// without an action of its own has no flags.
+func (c command) flags() (*flag.FlagSet, action) {
 	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	action := c.define(fs)
-	return fs, action
+	if c.define == nil {
+		return fs, nil
+	}
+	run := c.define(fs)
+	return fs, run
 }
 
-// actions returns the words to choose from that a command takes first, such as ls and verify.
-func (c command) actions() []string {
+// word returns the last word of a command's name.
+func (c command) word() string { return c.name[strings.LastIndexByte(c.name, ' ')+1:] }
+
+// family returns a command followed by its subcommands.
+func (c command) family() []command { return append([]command{c}, c.subcommands...) }
+
+// commandNames returns the last words of the commands' names.
+func commandNames(cmds []command) []string {
+	var all []string
+	for _, c := range cmds {
+		all = append(all, c.word())
+	}
+	return all
+}
+
+// choices returns the words that a command takes as its first argument, such as bash and zsh.
+func (c command) choices() []string {
 	first, _, _ := strings.Cut(c.args, " ")
 	if first = strings.Trim(first, "[]"); !strings.Contains(first, "|") || first != strings.ToLower(first) {
 		return nil
@@ -125,18 +151,21 @@ func (c command) actions() []string {
 	return strings.Split(first, "|")
 }
 
-func find(cmds []command, name string) (command, bool) {
-	i := slices.IndexFunc(cmds, func(c command) bool { return c.name == name })
+// find returns the command with this last word.
+func find(cmds []command, word string) (command, bool) {
+	i := slices.IndexFunc(cmds, func(c command) bool { return c.word() == word })
 	if i < 0 {
 		return command{}, false
 	}
 	return cmds[i], true
 }
 
-func commandNames(cmds []command) []string {
-	var all []string
-	for _, c := range cmds {
-		all = append(all, c.name)
+// noArguments wraps the action of a command that takes flags only.
+func noArguments(run action) action {
+	return func(ctx context.Context, env env) error {
+		if err := refuseArguments(env.args); err != nil {
+			return err
+		}
+		return run(ctx, env)
 	}
-	return all
 }

@@ -1,5 +1,7 @@
 package main
 
+// compare: its flags, and how it starts the runs. Package convergence has the statistics.
+
 import (
 	"bytes"
 	"context"
@@ -21,9 +23,9 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// compareFlags are the flags of compare outside the configuration.
+// compareFlags are the flags of compare that are not in the configuration.
 type compareFlags struct {
-	world     worldFlags
+	ranks     rankFlags
 	config    string
 	seeds     int
 	margin    float64
@@ -34,38 +36,39 @@ type compareFlags struct {
 	given     *[]assignment
 }
 
-func defineCompare(fs *flag.FlagSet) func(context.Context, env) error {
+func defineCompare(fs *flag.FlagSet) action {
 	return new(compareFlags).define(fs)
 }
 
-func (f *compareFlags) define(fs *flag.FlagSet) func(context.Context, env) error {
-	f.world.define(fs)
-	fs.StringVar(&f.config, "config", "", "`FILE` configuration in TOML; flags override it")
-	fs.IntVar(&f.seeds, "seeds", 3, "`N` seeds of initial weights and data order; every precision is trained with each")
-	fs.Float64Var(&f.margin, "margin", 0.5, "`PERCENT` of the baseline's loss by which a loss may differ and be equivalent")
-	fs.StringVar(&f.ablation, "ablation", "", "`LIST` of precisions to run with the first seed only, outside the verdict; all: "+strings.Join(convergence.AllAblations(), ","))
-	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs at the same time")
-	fs.BoolVar(&f.quick, "quick", false, "a small model and few steps, a minute or two on two cores: shows that all works and finds broken recipes, but says nothing of long runs")
+func (f *compareFlags) define(fs *flag.FlagSet) action {
+	f.ranks.define(fs)
+	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
+	fs.IntVar(&f.seeds, "seeds", 3, "`N` seeds of initial weights and data order to train each precision with")
+	fs.Float64Var(&f.margin, "margin", 0.5, "`PERCENT` largest difference from the baseline's loss that counts as equivalent")
+	fs.StringVar(&f.ablation, "ablation", "", "`LIST` precisions to train with the first seed only, without a verdict; all: "+strings.Join(convergence.AllAblations(), ","))
+	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
+	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")
 	fs.BoolVar(&f.keepState, "keep-checkpoints", false, "keep the last checkpoint of every run")
 	f.given = bind(fs, convergence.Default)
 	for name, usage := range map[string]string{
-		"precision": "`LIST` of precisions, the baseline first; +e5m2, +floor, +ceil, +even, +wire and +standard vary one, as in mxfp8+e5m2",
-		"seed":      "`N` first seed",
-		"out":       "`FOLDER` of the comparison, which goes on if it was begun there; empty: the next free runs/compare-N",
+		"precision": "`LIST` precisions to compare, the baseline first; +e5m2, +floor, +ceil, +even, +wire and +standard vary one, as in mxfp8+e5m2",
+		"seed":      "`N` first seed of initial weights and data order",
+		"out":       "`FOLDER` write the comparison to FOLDER, or continue the one there; empty: the next free runs/compare-N",
 	} {
 		fs.Lookup(name).Usage = usage
 	}
 	return f.run
 }
 
+// run makes the comparison, prints a summary and writes the report.
 func (f *compareFlags) run(ctx context.Context, env env) error {
-	if err := f.world.check(env); err != nil {
+	if err := f.ranks.check(env); err != nil {
 		return err
 	}
-	if f.world.tag {
-		return errors.New("--tag-output: ranks print nothing in a comparison: leave it out")
+	if f.ranks.tag {
+		return errors.New("--tag-output has no effect, because ranks print nothing in a comparison: leave it out")
 	}
-	given, err := moreData(*f.given, env.args)
+	given, err := appendData(*f.given, env.args)
 	if err != nil {
 		return err
 	}
@@ -73,8 +76,8 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	again := commandLine(env, c.Out)
-	c.Start, c.Command = f.starter(env), again
+	command := resumeCommand(env, c.Out)
+	c.Start, c.Command = f.starter(env), command
 	c.Console, c.Width = env.out, system.TerminalWidth(env.out)
 	if err := c.Check(); err != nil {
 		return err
@@ -83,10 +86,10 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 		report.Plural(c.Config.Steps, "step"), c.Out)
 	result, err := c.Run(ctx)
 	if errors.Is(err, trainer.ErrInterrupted) {
-		fmt.Fprintf(env.out, "interrupted; to go on: %s\n", again)
+		fmt.Fprintf(env.out, "interrupted; to continue: %s\n", command)
 		return failure{err, exitInterrupted}
 	} else if err != nil {
-		return failure{fmt.Errorf("%w\n  to go on: %s", err, again), exitFailed}
+		return failure{fmt.Errorf("%w\n  to continue: %s", err, command), exitFailed}
 	}
 	convergence.WriteSummary(env.out, result)
 	if err := figures.Write(c.Out, result); err != nil {
@@ -94,12 +97,12 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	}
 	fmt.Fprintf(env.out, "report: %s\n", filepath.Join(c.Out, "report.html"))
 	if result.Verdict() != convergence.Equivalent {
-		return failure{told{errors.New("not equivalent")}, exitFailed}
+		return failure{reportedError{errors.New("not equivalent")}, exitFailed}
 	}
 	return nil
 }
 
-// comparison returns what the flags ask for.
+// comparison returns the comparison that the flags describe.
 func (f *compareFlags) comparison(given []assignment) (*convergence.Comparison, error) {
 	text, err := readConfig(f.config)
 	if err != nil {
@@ -109,7 +112,7 @@ func (f *compareFlags) comparison(given []assignment) (*convergence.Comparison, 
 	if f.quick {
 		from = convergence.Quick
 	}
-	cfg, err := configured(from, f.config, text, given)
+	cfg, err := resolveNew(from, f.config, text, given)
 	if err != nil {
 		return nil, err
 	}
@@ -124,28 +127,28 @@ func (f *compareFlags) comparison(given []assignment) (*convergence.Comparison, 
 		}
 	}
 	return &convergence.Comparison{
-		Config: cfg, Ranks: f.world.ranks, Recipes: recipes, Seeds: f.seeds, Margin: f.margin / 100, Out: out, Jobs: f.jobs, KeepState: f.keepState,
+		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Seeds: f.seeds, Margin: f.margin / 100, Out: out, Jobs: f.jobs, KeepState: f.keepState,
 	}, nil
 }
 
-// starter returns how runs are started: here if ranks are goroutines, or else in processes of the
-// train command.
+// starter returns the function that starts a run: in this process if ranks are goroutines,
+// otherwise in processes of the train command.
 func (f *compareFlags) starter(env env) convergence.Start {
 	return func(ctx context.Context, job *trainer.Job, s convergence.Settings) error {
-		own := env
-		if f.world.kind == "process" {
-			ranks, err := f.processes(s, &own)
+		runEnv := env
+		if f.ranks.kind == "process" {
+			ranks, err := f.processes(s, &runEnv)
 			if err != nil {
 				return err
 			}
 			defer ranks.Close()
 		}
-		beside, err := besideFlags{}.start(s.Config, env)
+		side, err := sideTaskFlags{}.start(s.Config, env)
 		if err != nil {
 			return err
 		}
-		defer beside.end()
-		err = f.world.run(ctx, own, needsOf(job, s.Config.Out), nil, func(w spmd.World) error { return job.Run(ctx, w) })
+		defer side.end()
+		err = f.ranks.run(ctx, runEnv, jobResources(job, s.Config.Out), nil, func(w spmd.World) error { return job.Run(ctx, w) })
 		if e := (failure{}); errors.As(err, &e) && e.code == exitInterrupted {
 			return trainer.ErrInterrupted
 		}
@@ -153,8 +156,8 @@ func (f *compareFlags) starter(env env) convergence.Start {
 	}
 }
 
-// processes turns env into that of ranks of the train command for one run. What they print on their
-// standard error goes to a file in the run's folder, to be closed at the end.
+// processes makes env start one run as processes of the train command. Their standard error goes to
+// a file in the run's folder, which the caller closes at the end.
 func (f *compareFlags) processes(s convergence.Settings, env *env) (io.Closer, error) {
 	if err := os.MkdirAll(s.Config.Out, 0o777); err != nil {
 		return nil, err
@@ -171,8 +174,8 @@ func (f *compareFlags) processes(s convergence.Settings, env *env) (io.Closer, e
 		}
 		args = []string{"train", "--config", path}
 	}
-	env.commandLine = append(args, "--log-format", "json", "--np", strconv.Itoa(f.world.ranks), "--ranks", f.world.kind,
-		"--timeout", f.world.wait.String(), "--silence", f.world.silence.String())
+	env.commandLine = append(args, "--log-format", "json", "--np", strconv.Itoa(f.ranks.count), "--ranks", f.ranks.kind,
+		"--timeout", f.ranks.wait.String(), "--silence", f.ranks.silence.String())
 	log, err := os.OpenFile(filepath.Join(s.Config.Out, "ranks.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
 	if err != nil {
 		return nil, err
@@ -181,13 +184,13 @@ func (f *compareFlags) processes(s convergence.Settings, env *env) (io.Closer, e
 	return log, nil
 }
 
-// relay passes on what the JSON log of a run says of its start and its steps.
+// relay forwards the start and the steps in a run's JSON log to a reporter.
 type relay struct {
 	to   trainer.Reporter
 	rest []byte
 }
 
-// longestEvent is far above the length of a line of the log in bytes; what is longer is no event.
+// longestEvent is far above the length of a log line in bytes. Anything longer is not an event.
 const longestEvent = 1 << 20
 
 // Write implements [io.Writer].
@@ -210,7 +213,7 @@ func (r *relay) Write(b []byte) (int, error) {
 			FromStep int `json:"from_step"`
 		}
 		if json.Unmarshal(line, &e) != nil {
-			continue // not of the log
+			continue // not a log line
 		}
 		switch e.Event {
 		case "start":
@@ -221,8 +224,8 @@ func (r *relay) Write(b []byte) (int, error) {
 	}
 }
 
-// commandLine returns the command that goes on with a comparison.
-func commandLine(env env, out string) string {
+// resumeCommand returns the command line that continues a comparison.
+func resumeCommand(env env, out string) string {
 	words := []string{"launcher"}
 	named := false
 	for _, arg := range env.commandLine {

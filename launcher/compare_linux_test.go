@@ -59,7 +59,7 @@ func TestCompareProcessFails(t *testing.T) {
 	t.Chdir(t.TempDir())
 	args := comparing(data, "-np", "2", "--ranks", "process", "--heap-mib", "1", "--out", "run")
 	got := launch(args...)
-	for _, want := range []string{"bf16, seed 1", "rank", "to go on: launcher compare"} {
+	for _, want := range []string{"bf16, seed 1", "rank", "to continue: launcher compare"} {
 		if got.code != exitFailed || !strings.Contains(got.errOut, want) {
 			t.Errorf("exit code %d, errors %q, want %q in them", got.code, got.errOut, want)
 		}

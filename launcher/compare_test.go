@@ -91,9 +91,9 @@ func TestCompareInterrupt(t *testing.T) {
 	if got.code != exitInterrupted || got.errOut != "" || strings.Contains(got.out, "[3/4]") {
 		t.Fatalf("exit code %d, errors %q, output\n%s", got.code, got.errOut, got.out)
 	}
-	_, command, found := strings.Cut(got.out, "interrupted; to go on: launcher ")
+	_, command, found := strings.Cut(got.out, "interrupted; to continue: launcher ")
 	if !found {
-		t.Fatalf("no word on how to go on:\n%s", got.out)
+		t.Fatalf("no command to continue with:\n%s", got.out)
 	}
 	again, err := exec.Command("sh", "-c", `for word in `+strings.TrimSpace(command)+`; do printf '%s\n' "$word"; done`).Output()
 	if err != nil {

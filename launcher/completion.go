@@ -1,7 +1,7 @@
 package main
 
-// Completion of command lines: a script for each shell, which asks this program what the word that
-// is being typed may become.
+// Shell completion: a script per shell, which asks this program for the possible completions of the
+// word being typed.
 
 import (
 	"context"
@@ -12,36 +12,36 @@ import (
 	"strings"
 )
 
-// complete is the word with which the scripts ask: "__complete -- WORDS...", the last of which is
-// being typed. It is no command for people.
+// complete is the command that the scripts run: "__complete -- WORDS...", where the last word is
+// being typed. It is not for users.
 const complete = "__complete"
 
-// What is printed, as the last line, where the shell is to complete a path itself.
+// The last line of the suggestions where the shell must complete a path itself.
 const (
 	pathFile   = ":file"
 	pathFolder = ":folder"
 )
 
-func defineCompletion(*flag.FlagSet) func(context.Context, env) error {
+func defineCompletion(*flag.FlagSet) action {
 	return func(_ context.Context, env env) error {
 		shell := strings.Join(env.args, " ")
 		script, ok := map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[shell]
 		if !ok {
-			return fmt.Errorf("completion %q: say for which shell: bash, zsh or fish", shell)
+			return fmt.Errorf("completion %q: name the shell: bash, zsh or fish", shell)
 		}
 		_, err := io.WriteString(env.out, script)
 		return err
 	}
 }
 
-// printSuggestions prints what the last of some words may become, one suggestion per line.
+// printSuggestions prints the completions of the last word, one per line.
 func printSuggestions(cmds []command, words []string, out io.Writer) {
 	for _, s := range suggestions(cmds, words) {
 		fmt.Fprintln(out, s)
 	}
 }
 
-// suggestions returns what the last word may become.
+// suggestions returns the completions of the last word.
 func suggestions(cmds []command, words []string) []string {
 	if len(words) == 0 {
 		words = []string{""}
@@ -68,8 +68,8 @@ func suggestions(cmds []command, words []string) []string {
 	return withPrefix(nextArguments(cmds, cmd, fs, args), word)
 }
 
-// joinFlags undoes what bash does to --flag=value: it splits that into three words. split reports
-// that it did so to the last one.
+// joinFlags joins --flag=value, which bash splits into three words. split reports whether the last
+// word was split.
 func joinFlags(words []string) (joined []string, split bool) {
 	for i := 0; i < len(words); i++ {
 		last := len(joined) - 1
@@ -87,8 +87,9 @@ func joinFlags(words []string) (joined []string, split bool) {
 	return joined, split
 }
 
-// parsePartly returns the command among some words, its flags, and its arguments so far. Without a
-// command yet, it is empty and the flags are those of all.
+// parsePartly returns the command or subcommand that some words select, its flags, and its
+// arguments so far. Without a command it is empty and the flags are those of all commands. Until a
+// subcommand is given, the flags are those of all its family.
 func parsePartly(cmds []command, words []string) (cmd command, fs *flag.FlagSet, args []string) {
 	name, rest, err := splitCommand(cmds, words)
 	cmd, ok := find(cmds, name)
@@ -96,6 +97,15 @@ func parsePartly(cmds []command, words []string) (cmd command, fs *flag.FlagSet,
 		return command{}, allFlags(cmds), nil
 	}
 	fs, _ = cmd.flags()
+	if len(cmd.subcommands) > 0 {
+		fs = allFlags([]command{cmd})
+	}
+	if i, _ := firstWord(fs, rest); i >= 0 {
+		if sub, ok := find(cmd.subcommands, rest[i]); ok {
+			cmd, rest = sub, slices.Delete(slices.Clone(rest), i, i+1)
+			fs, _ = cmd.flags()
+		}
+	}
 	for i := 0; i < len(rest); i++ {
 		if _, isFlag := flagName(rest[i]); !isFlag {
 			args = append(args, rest[i])
@@ -106,7 +116,7 @@ func parsePartly(cmds []command, words []string) (cmd command, fs *flag.FlagSet,
 	return cmd, fs, args
 }
 
-// unfinished returns the flag that the last word names, if its value is the next word.
+// unfinished returns the flag that the last word names if the next word is its value.
 func unfinished(fs *flag.FlagSet, words []string) *flag.Flag {
 	if len(words) == 0 {
 		return nil
@@ -119,14 +129,21 @@ func unfinished(fs *flag.FlagSet, words []string) *flag.Flag {
 	return nil
 }
 
-// nextArguments returns what may follow the arguments of a command.
+// nextArguments returns the candidates for a command's next argument.
 func nextArguments(cmds []command, cmd command, fs *flag.FlagSet, args []string) []string {
 	first := len(args) == 0
 	switch {
 	case cmd.name == "", cmd.name == "help" && first:
 		return commandNames(cmds)
-	case len(cmd.actions()) > 0 && first:
-		return cmd.actions()
+	case cmd.name == "help":
+		if family, ok := find(cmds, args[0]); ok && len(args) == 1 {
+			return commandNames(family.subcommands)
+		}
+		return nil
+	case len(cmd.subcommands) > 0 && first:
+		return commandNames(cmd.subcommands)
+	case len(cmd.choices()) > 0 && first:
+		return cmd.choices()
 	case cmd.name == "inspect" && first:
 		return append(flavors(), pathFolder)
 	case takesPath(cmd.args), fs.Lookup("data") != nil: // --data takes several
@@ -156,7 +173,7 @@ func flagWords(fs *flag.FlagSet) []string {
 	return all
 }
 
-// flagValues returns what a flag takes, where that can be said.
+// flagValues returns the values that a flag takes, if they are known.
 func flagValues(command string, f *flag.Flag) []string {
 	if f == nil {
 		return nil
@@ -164,7 +181,7 @@ func flagValues(command string, f *flag.Flag) []string {
 	if isBool(f) {
 		return []string{"true", "false"}
 	}
-	if all := choices(command, f.Name); len(all) > 0 {
+	if all := flagChoices(command, f.Name); len(all) > 0 {
 		return all
 	}
 	placeholder, _ := flag.UnquoteUsage(f)
@@ -179,7 +196,8 @@ func flagValues(command string, f *flag.Flag) []string {
 
 func isPath(suggestion string) bool { return strings.HasPrefix(suggestion, ":") }
 
-// withPrefix returns the suggestions that begin with a prefix, and those that the shell completes.
+// withPrefix returns the suggestions that begin with a prefix, and the paths that the shell
+// completes.
 func withPrefix(all []string, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool {
 		return !strings.HasPrefix(s, prefix) && !isPath(s)

@@ -44,7 +44,16 @@ func TestSuggestions(t *testing.T) {
 		{"checkpoint ls r", []string{":file"}, true},
 		{"inspect 16", []string{"16B", ":folder"}, true},
 		{"help ben", []string{"bench"}, true},
-		{"help bench ", nil, true},
+		{"help bench ", []string{"kernels", "exchange", "link", "train", "ratios"}, true},
+		{"help bench kernels ", nil, true},
+		{"bench ", []string{"kernels", "exchange", "link", "train", "ratios"}, true},
+		{"bench kernels --", []string{"--help", "--quick", "--match", "--json"}, true},
+		{"bench exchange --sample", nil, true},
+		{"bench --json x exchange --ma", []string{"--match"}, true},
+		{"project --gpu b200 sweep --lay", []string{"--layouts"}, true},
+		{"project --precision ", []string{"bf16", "mxfp8-experts", "mxfp8", "fp8"}, true},
+		{"chaos points --action lo", []string{"loop"}, true},
+		{"data inspect ", []string{":file"}, true},
 		{"completion ", []string{"bash", "zsh", "fish"}, true},
 		{"version ", nil, true},
 		{"nonsense ", []string{"train"}, false},
@@ -63,7 +72,7 @@ func TestSuggestions(t *testing.T) {
 	if out := succeed(t, complete, "--", "-np", "4", "tra"); out != "train\n" {
 		t.Errorf("%q", out)
 	}
-	refuse(t, exitUsage, []string{"completion"}, "which shell", "bash, zsh or fish")
+	refuse(t, exitUsage, []string{"completion"}, "name the shell", "bash, zsh or fish")
 	refuse(t, exitUsage, []string{"completion", "bsh"}, `"bsh"`, "did you mean bash?")
 }
 
@@ -72,7 +81,7 @@ func TestChoices(t *testing.T) {
 	fs, _ := command{name: "train", define: defineTrain}.flags()
 	checked := 0
 	for _, name := range flagNames(fs) {
-		for _, v := range choices("train", name) {
+		for _, v := range flagChoices("train", name) {
 			checked++
 			args := []string{"train", "--dry-run", "--precision", "mxfp8", "--" + name, v}
 			if name == "bind-to" {

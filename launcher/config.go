@@ -15,10 +15,10 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// Where a run's configuration comes from: the flavor's defaults, then the config file, then flags.
+// A run's configuration: the flavor's defaults, overridden by the config file, overridden by flags.
 
-// setting is the value of a flag for one field of trainer.Config. What it is set to is kept in
-// given until the configuration that it overrides is known.
+// setting is the flag.Value of a field of trainer.Config. It records what the flag is set to in
+// given, because the configuration that it overrides is known later.
 type setting struct {
 	field   []int // reflect index
 	kind    reflect.Type
@@ -41,7 +41,8 @@ func (s *setting) String() string {
 
 func (s *setting) IsBoolFlag() bool { return s.kind != nil && s.kind.Kind() == reflect.Bool }
 
-// Set checks that the text is a value of the field's type. A list grows with every use.
+// Set checks that the text is a value of the field's type. Each use of a list flag adds to the
+// list.
 func (s *setting) Set(text string) error {
 	v := reflect.New(s.kind).Elem()
 	var err error
@@ -70,14 +71,14 @@ func (s *setting) Set(text string) error {
 		panic("launcher: a config field of type " + s.kind.String())
 	}
 	if err != nil {
-		return fmt.Errorf("it must be %s", kinds[s.kind.Kind()])
+		return fmt.Errorf("it must be %s", kindNames[s.kind.Kind()])
 	}
 	*s.given = append(*s.given, assignment{s.field, v})
 	return nil
 }
 
-// kinds says what a field or a flag of a type takes.
-var kinds = map[reflect.Kind]string{
+// kindNames describes the values of a field or a flag, by its type.
+var kindNames = map[reflect.Kind]string{
 	reflect.Bool:    "true or false",
 	reflect.Int:     "a whole number",
 	reflect.Int64:   "a whole number",
@@ -86,13 +87,14 @@ var kinds = map[reflect.Kind]string{
 	reflect.String:  "text in quotes",
 }
 
-// defaults returns the configuration that a run of a flavor starts from. steps is the number that
-// was asked for, or 0.
+// defaults returns the configuration that a run of a flavor starts from. steps is the requested
+// number of steps, or 0 if none was given.
 type defaults func(flavor string, steps int) (trainer.Config, error)
 
 func trainDefaults(flavor string, _ int) (trainer.Config, error) { return trainer.Default(flavor) }
 
-// bind defines a flag for every field of the configuration, with the debug flavor's defaults.
+// bind defines a flag for every field of the configuration, with the debug flavor's defaults. It
+// returns the list in which the flags record their values.
 func bind(fs *flag.FlagSet, from defaults) *[]assignment {
 	given := new([]assignment)
 	cfg, err := from(defaultFlavor, 0)
@@ -105,6 +107,7 @@ func bind(fs *flag.FlagSet, from defaults) *[]assignment {
 
 const defaultFlavor = "debug"
 
+// bindFields defines flags for the fields of v, which stands at index in the configuration.
 func bindFields(fs *flag.FlagSet, v reflect.Value, prefix string, index []int, given *[]assignment) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -141,7 +144,8 @@ func placeholder(t reflect.Type) string {
 	return "`N` "
 }
 
-// apply sets the fields that flags gave.
+// apply sets the fields that flags gave. The first use of a list flag replaces the list, and later
+// ones append to it.
 func apply(cfg *trainer.Config, given []assignment) {
 	listed := map[string]bool{}
 	for _, a := range given {
@@ -156,10 +160,10 @@ func apply(cfg *trainer.Config, given []assignment) {
 	}
 }
 
-// resolve returns the configuration of defaults, then the text of a config file (nil for none),
-// then flags. name is that file's, for errors.
+// resolve returns the defaults, overridden by the text of a config file (nil: none), overridden by
+// flags. name is the file's name for error messages.
 func resolve(from defaults, name string, text []byte, given []assignment) (trainer.Config, error) {
-	// What the defaults depend on comes first: they fill what the others override.
+	// Flavor and steps come first, because the defaults depend on them.
 	picked := trainer.Config{Flavor: defaultFlavor}
 	if err := stricttoml.Unmarshal(text, &picked); err != nil {
 		return picked, locate(name, err)
@@ -176,7 +180,7 @@ func resolve(from defaults, name string, text []byte, given []assignment) (train
 	return cfg, nil
 }
 
-// locate says where a config file is wrong.
+// locate adds the file name, line and column to an error in a config file.
 func locate(name string, err error) error {
 	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
 		return fmt.Errorf("%s:%d: unknown key %.100q (launcher train --dry-run prints all keys)",
@@ -197,7 +201,7 @@ func locate(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// plain takes the names of Go types out of a decoder's message.
+// plain replaces the names of Go types in a decoder's message.
 func plain(message string) string {
 	message = strings.TrimPrefix(message, "toml: ")
 	given, field, ok := strings.Cut(message, " into struct field ")
@@ -205,7 +209,7 @@ func plain(message string) string {
 		return message
 	}
 	_, kind, _ := strings.Cut(field, " of type ")
-	for k, what := range kinds {
+	for k, what := range kindNames {
 		if k.String() == kind {
 			kind = what
 		}
@@ -213,7 +217,7 @@ func plain(message string) string {
 	return given + ": it must be " + kind
 }
 
-// readConfig reads a config file; an empty path is no file.
+// readConfig reads a config file. It returns nil for an empty path.
 func readConfig(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil

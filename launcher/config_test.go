@@ -110,7 +110,7 @@ func TestDryRun(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for flavor, want := range map[string][]string{
 		"16B":  {"parameters: 15.71 B total, 2.661 B active"},
-		"671B": {"parameters: 671 B total, 37.55 B active", "memory of one of 64 ranks", "TiB", "this machine"},
+		"671B": {"parameters: 671 B total, 37.55 B active", "memory per rank, of 64 ranks", "TiB", "this machine"},
 	} {
 		out := succeed(t, "-np", "64", "train", "--batch", "64", "--dry-run", "--flavor", flavor)
 		for _, w := range want {

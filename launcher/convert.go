@@ -18,12 +18,12 @@ import (
 // convertFlags are the flags of convert.
 type convertFlags struct{ from, to, dtype, shard string }
 
-func defineConvert(fs *flag.FlagSet) func(context.Context, env) error {
+func defineConvert(fs *flag.FlagSet) action {
 	f := &convertFlags{}
-	fs.StringVar(&f.from, "from", "", "`FOLDER` of a run, of a checkpoint, or of a Hugging Face model, whose FP8 weights are read too")
-	fs.StringVar(&f.to, "to", "", "`FOLDER` that is made, in the form of a Hugging Face model; it must not exist")
-	fs.StringVar(&f.dtype, "dtype", "", "`TYPE` of weights: bf16 or fp32; empty: as they are, and bf16 for those of a run and for FP8")
-	fs.StringVar(&f.shard, "shard-size", "5GB", "`SIZE` of the largest file, such as 500MB or 2GiB; 0: one file")
+	fs.StringVar(&f.from, "from", "", "`FOLDER` run, checkpoint or Hugging Face model to read; FP8 weights are supported")
+	fs.StringVar(&f.to, "to", "", "`FOLDER` new folder to write the Hugging Face model to; it must not exist")
+	fs.StringVar(&f.dtype, "dtype", "", "`TYPE` type of the weights: bf16 or fp32; empty: unchanged, but bf16 for a run and for FP8")
+	fs.StringVar(&f.shard, "shard-size", "5GB", "`SIZE` maximum size of one file, such as 500MB or 2GiB; 0: no limit")
 	return f.run
 }
 
@@ -51,7 +51,7 @@ func (f *convertFlags) run(ctx context.Context, env env) error {
 	for _, warning := range source.Foreign() {
 		fmt.Fprintf(env.errOut, "launcher: warning: %s\n", warning)
 	}
-	r, err := source.Convert(ctx, f.to, weights.Options{DType: f.dtype, Shard: shard, Progress: writing(env.errOut)})
+	r, err := source.Convert(ctx, f.to, weights.Options{DType: f.dtype, Shard: shard, Progress: printWritten(env.errOut)})
 	if err != nil {
 		return writeFailure(err)
 	}
@@ -59,8 +59,8 @@ func (f *convertFlags) run(ctx context.Context, env env) error {
 	return nil
 }
 
-// writeFailure is the failure of a command that writes weights. One that is told to stop leaves
-// nothing behind.
+// writeFailure returns the failure of a command that writes weights. An interrupted command leaves
+// no files.
 func writeFailure(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return failure{err, exitInterrupted}
@@ -68,8 +68,9 @@ func writeFailure(err error) error {
 	return failure{err, exitFailed}
 }
 
-// writing returns what tells of files that are written, where there are several.
-func writing(to io.Writer) func(written, total int64) {
+// printWritten returns a progress function that reports the files of a conversion, if there are
+// several.
+func printWritten(to io.Writer) func(written, total int64) {
 	return func(written, total int64) {
 		if written < total {
 			fmt.Fprintf(to, "launcher: %s of %s written\n", system.Bytes(written), system.Bytes(total))
@@ -77,16 +78,16 @@ func writing(to io.Writer) func(written, total int64) {
 	}
 }
 
-// parseSize returns a number of bytes, with a unit of powers of 1000 or of 1024: 5GB, 500MiB, 4096.
+// parseSize returns a number of bytes. Units are powers of 1000 or 1024: 5GB, 500MiB, 4096.
 func parseSize(text string) (int64, error) {
-	wrong := fmt.Errorf("%q is no size: give a number with a unit, such as 500MB or 2GiB, or 0", text)
+	invalid := fmt.Errorf("%q is not a size: give a number with a unit, such as 500MB or 2GiB, or 0", text)
 	digits := strings.TrimRight(text, "KMGTiB")
 	factor, ok := map[string]float64{
 		"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 	}[text[len(digits):]]
 	x, err := strconv.ParseFloat(digits, 64)
 	if err != nil || !ok || !(x >= 0) || x*factor >= math.MaxInt64 {
-		return 0, wrong
+		return 0, invalid
 	}
 	return int64(x * factor), nil
 }

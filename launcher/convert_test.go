@@ -29,7 +29,7 @@ func TestConvert(t *testing.T) {
 	refuse(t, exitUsage, []string{"convert", "--from", "run"}, "needs --from FOLDER and --to FOLDER")
 	refuse(t, exitUsage, []string{"convert", "run", "--from", "run", "--to", "x"}, `unexpected argument "run"`)
 	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "x", "--dtype", "fp8"}, `--dtype is "fp8": use `)
-	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "x", "--shard-size", "5G"}, `--shard-size: "5G" is no size`)
+	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "x", "--shard-size", "5G"}, `--shard-size: "5G" is not a size`)
 	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "hf/bf16"}, "hf/bf16 exists")
 	refuse(t, exitUsage, []string{"convert", "--from", "nowhere", "--to", "x"}, "nowhere", "expected the folder of a run")
 	refuse(t, exitUsage, []string{"convert", "--from", "hf", "--to", "x"}, "hf holds no weights", "config.json")
@@ -135,7 +135,7 @@ func TestInitFrom(t *testing.T) {
 	if out := succeed(t, args...); !strings.Contains(out, "bias_speed = 0.01") {
 		t.Errorf("the output is\n%s", out)
 	}
-	refuse(t, exitUsage, line("--init-from", golden, "--model.layers", "4"), golden, "of another model", "model.layers is 3 there and 4 here")
+	refuse(t, exitUsage, line("--init-from", golden, "--model.layers", "4"), golden, "have a different model", "model.layers is 3 there and 4 here")
 	refuse(t, exitUsage, line("--init-from", golden, "--model.yarn.factor", "4", "--model.yarn.original-positions", "64"), "model.yarn.factor is 0 there and 4 here")
 	refuse(t, exitUsage, line("--init-from", golden, "--flavor", "debug"), "model.dim is 64 there and 256 here")
 	refuse(t, exitUsage, line("--init-from", "nowhere"), "init_from: ", "nowhere", "expected the folder of a run")

@@ -1,21 +1,18 @@
 package main
 
-// The command data: what training text holds, and its way to tokens.
+// data: the flags of its subcommands, which inspect text, tokenize it or train a tokenizer.
 
 import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
-	"slices"
-	"strings"
 
 	"spmoe/datasets"
 )
 
-// dataFlags are the flags of data, of which each action takes some.
+// dataFlags are the flags of data. Each subcommand defines those that it reads.
 type dataFlags struct {
-	data      []string // paths, those given as arguments included
+	data      []string // paths, including those given as arguments
 	field     string
 	tokenizer string
 	out       string
@@ -24,64 +21,44 @@ type dataFlags struct {
 	json      bool
 }
 
-// dataAction is what can be done with data.
-type dataAction struct {
-	name  string
-	flags []string // that it takes
-	run   func(f *dataFlags, ctx context.Context, env env) error
-}
-
-func dataActions() []dataAction {
-	return []dataAction{
-		{"tokenize", []string{"data", "data-field", "tokenizer", "out"}, (*dataFlags).tokenize},
-		{"inspect", []string{"data", "data-field", "tokenizer", "samples", "json"}, (*dataFlags).inspect},
-		{"train-tokenizer", []string{"data", "data-field", "vocab", "out"}, (*dataFlags).trainTokenizer},
-	}
-}
-
-func defineData(fs *flag.FlagSet) func(context.Context, env) error {
-	f := &dataFlags{}
-	fs.Func("data", "`PATH` of files, folders and globs, as train takes them; none: the Go installation's own sources", func(path string) error {
+// define defines the named flags.
+func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	all.Func("data", "`PATH` files, folders or globs to read, as in train --data; default: the Go installation's sources", func(path string) error {
 		f.data = append(f.data, path)
 		return nil
 	})
-	fs.StringVar(&f.field, "data-field", datasets.DefaultField, "`NAME` of the field or column that holds the text in JSONL, Parquet and Arrow files")
-	fs.StringVar(&f.tokenizer, "tokenizer", "bytes", "`NAME` of the tokenizer, as train takes it")
-	fs.StringVar(&f.out, "out", "", "`FILE` to write")
-	fs.IntVar(&f.vocab, "vocab", 8192, "`N` tokens of a new tokenizer")
-	fs.IntVar(&f.samples, "samples", 3, "`N` documents of each source that inspect prints the beginning of")
-	fs.BoolVar(&f.json, "json", false, "print JSON")
-	return func(ctx context.Context, env env) error { return f.run(ctx, env, fs) }
+	all.StringVar(&f.field, "data-field", datasets.DefaultField, "`NAME` field or column with the text in JSONL, Parquet and Arrow files")
+	all.StringVar(&f.tokenizer, "tokenizer", "bytes", "`NAME` tokenizer, as in train --tokenizer")
+	all.StringVar(&f.out, "out", "", "`FILE` write to FILE")
+	all.IntVar(&f.vocab, "vocab", 8192, "`N` vocabulary size of the new tokenizer")
+	all.IntVar(&f.samples, "samples", 3, "`N` documents per source to print the beginning of")
+	all.BoolVar(&f.json, "json", false, "print JSON")
+	selectFlags(fs, all, names)
 }
 
-func (f *dataFlags) run(ctx context.Context, env env, fs *flag.FlagSet) error {
-	actions := dataActions()
-	var all []string
-	for _, a := range actions {
-		all = append(all, a.name)
+// dataCommands are the subcommands of data.
+func dataCommands() []command {
+	sub := func(name, about string, flags []string, run func(*dataFlags, context.Context, env) error, example string) command {
+		return command{name: "data " + name, args: "[PATH...]", about: about, examples: []string{example}, define: func(fs *flag.FlagSet) action {
+			f := &dataFlags{}
+			f.define(fs, append(flags, "data", "data-field"))
+			return func(ctx context.Context, env env) error {
+				f.data = append(f.data, env.args...)
+				err := run(f, ctx, env)
+				if errors.Is(err, context.Canceled) {
+					return failure{err, exitInterrupted}
+				}
+				return err
+			}
+		}}
 	}
-	choice := strings.Join(all, ", ")
-	if len(env.args) == 0 {
-		return fmt.Errorf("data: say what to do: %s", choice)
+	return []command{
+		sub("inspect", "print statistics and samples of text", []string{"tokenizer", "samples", "json"}, (*dataFlags).inspect,
+			"data inspect corpus/"),
+		sub("tokenize", "write the tokens of text to a file that train --data maps into memory", []string{"tokenizer", "out"}, (*dataFlags).tokenize,
+			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow"),
+		sub("train-tokenizer", "train a byte-level BPE tokenizer on text", []string{"vocab", "out"}, (*dataFlags).trainTokenizer,
+			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json"),
 	}
-	i := slices.Index(all, env.args[0])
-	if i < 0 {
-		return fmt.Errorf("data %q: use %s", env.args[0], choice)
-	}
-	action := actions[i]
-	var err error
-	fs.Visit(func(given *flag.Flag) {
-		if err == nil && !slices.Contains(action.flags, given.Name) {
-			err = fmt.Errorf("data %s takes no --%s: use --%s", action.name, given.Name, strings.Join(action.flags, ", --"))
-		}
-	})
-	if err != nil {
-		return err
-	}
-	f.data = append(f.data, env.args[1:]...)
-	err = action.run(f, ctx, env)
-	if errors.Is(err, context.Canceled) {
-		return failure{err, exitInterrupted}
-	}
-	return err
 }

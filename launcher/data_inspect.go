@@ -43,32 +43,32 @@ func printInspections(out io.Writer, all []datasets.Inspection) error {
 		line := func(name, format string, args ...any) {
 			fmt.Fprintf(table, "  %s\t"+format+"\n", append([]any{name}, args...)...)
 		}
-		fmt.Fprintf(table, "%s\n", legible(one.Source))
+		fmt.Fprintf(table, "%s\n", printable(one.Source))
 		if one.Weight > 0 {
 			line("weight", "%g", one.Weight)
 		}
 		line("files", "%d", one.Files)
-		line("documents", "%d (%d equal to one before; %d more left out: empty or binary)", one.Documents, one.Duplicates, one.Skipped)
+		line("documents", "%d (%d duplicates; %d more skipped: empty or binary)", one.Documents, one.Duplicates, one.Skipped)
 		line("text", "%s", system.Bytes(one.Bytes))
-		line("tokens", "%d by %s, %.3f bytes each", one.Tokens, legible(one.Tokenizer), one.BytesPerToken)
+		line("tokens", "%d by %s, %.3f bytes/token", one.Tokens, printable(one.Tokenizer), one.BytesPerToken)
 		q := one.Lengths
-		line("length", "%d to %d %s; 10 %% up to %d, half up to %d, 90 %% up to %d, 99 %% up to %d", q.Min, q.Max, one.Unit, q.P10, q.Median, q.P90, q.P99)
-		line("held out", "%.2f %%", 100*one.HeldOut)
+		line("length", "%d to %d %s; quantiles: 10 %% %d, 50 %% %d, 90 %% %d, 99 %% %d", q.Min, q.Max, one.Unit, q.P10, q.Median, q.P90, q.P99)
+		line("validation", "%.2f %%", 100*one.HeldOut)
 		if err := table.Flush(); err != nil {
 			return err
 		}
 		for _, s := range one.Samples {
-			fmt.Fprintf(out, "  --- %s\n", legible(s.Name))
+			fmt.Fprintf(out, "  --- %s\n", printable(s.Name))
 			for text := range strings.Lines(s.Text) {
-				fmt.Fprintf(out, "  | %s\n", legible(strings.TrimSuffix(text, "\n")))
+				fmt.Fprintf(out, "  | %s\n", printable(strings.TrimSuffix(text, "\n")))
 			}
 		}
 	}
 	return nil
 }
 
-// legible is a line of text without what a terminal obeys.
-func legible(text string) string {
+// printable replaces control characters, which a terminal would obey, in a line of text.
+func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 {
 			return '\ufffd'

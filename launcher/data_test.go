@@ -28,7 +28,7 @@ func TestDataTokenize(t *testing.T) {
 	rows := jsonl(t, "rows.jsonl", "body")
 	out := filepath.Join(t.TempDir(), "tokens.arrow")
 	got := succeed(t, "data", "tokenize", "--data", rows, "--data-field", "body", "--out", out)
-	if !strings.Contains(got, out+": ") || !strings.Contains(got, "documents to train on") || !strings.Contains(got, "0.98 bytes a token") {
+	if !strings.Contains(got, out+": ") || !strings.Contains(got, " documents, validation ") || !strings.Contains(got, "0.98 bytes/token") {
 		t.Errorf("the output is %q", got)
 	}
 	run := filepath.Join(t.TempDir(), "run")
@@ -48,7 +48,7 @@ func TestDataTokenize(t *testing.T) {
 func TestDataInspect(t *testing.T) {
 	rows, other := jsonl(t, "rows.jsonl", "text"), jsonl(t, "more.jsonl", "text")
 	got := succeed(t, "data", "inspect", rows, "--samples", "1")
-	for _, want := range []string{rows + "\n", "400 (10 equal to one before", "bytes each", "held out", "--- rows.jsonl#", "| row "} {
+	for _, want := range []string{rows + "\n", "400 (10 duplicates", "bytes/token", "validation", "--- rows.jsonl#", "| row "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the output lacks %q: %s", want, got)
 		}
@@ -76,11 +76,11 @@ func TestDataUsage(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"data"}, []string{"say what to do", "tokenize", "inspect"}},
-		{[]string{"data", "tokenise"}, []string{`"tokenise"`, "tokenize"}},
+		{[]string{"data"}, []string{"needs a subcommand", "tokenize", "inspect"}},
+		{[]string{"data", "tokenise"}, []string{`"tokenise"`, "did you mean tokenize?"}},
 		{[]string{"data", "tokenize", rows}, []string{"needs --out FILE"}},
-		{[]string{"data", "tokenize", rows, "--out", "x", "--json"}, []string{"takes no --json", "--data-field"}},
-		{[]string{"data", "inspect", rows, "--out", "x"}, []string{"takes no --out"}},
+		{[]string{"data", "tokenize", rows, "--out", "x", "--json"}, []string{"tokenize has no flag --json: it is a flag of data inspect"}},
+		{[]string{"data", "inspect", rows, "--out", "x"}, []string{"inspect has no flag --out: it is a flag of data tokenize and data train-tokenizer"}},
 		{[]string{"data", "inspect", rows, "--samples", "-1"}, []string{"--samples is -1"}},
 		{[]string{"data", "inspect", rows + ".gone"}, []string{"rows.jsonl.gone", "no such file"}},
 		{[]string{"data", "inspect", rows, "--data-field", "body"}, []string{"rows.jsonl: line 1", `no field "body"`, "--data-field"}},

@@ -1,6 +1,6 @@
 package main
 
-// data tokenize: text becomes tokens once, in a file that training maps into memory.
+// data tokenize: convert text to tokens once, into a file that training maps into memory.
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"spmoe/launcher/system"
 )
 
-// tokenize writes the tokens of text to one file that training maps into memory.
+// tokenize writes the tokens of the data to --out.
 func (f *dataFlags) tokenize(ctx context.Context, env env) error {
 	if f.out == "" {
 		return errors.New("data tokenize needs --out FILE, such as --out tokens.arrow")
@@ -32,17 +32,17 @@ func (f *dataFlags) tokenize(ctx context.Context, env env) error {
 		return err
 	}
 	seconds := max(time.Since(begin).Seconds(), 1e-9)
-	fmt.Fprintf(env.out, "%s: %d tokens of %d documents to train on, %d of %d held out, %.2f bytes a token, %s/s\n", f.out,
+	fmt.Fprintf(env.out, "%s: training %d tokens of %d documents, validation %d tokens of %d documents, %.2f bytes/token, %s/s\n", f.out,
 		sum.Train.Tokens, sum.Train.Documents, sum.HeldOut.Tokens, sum.HeldOut.Documents,
 		float64(sum.Train.Bytes+sum.HeldOut.Bytes)/float64(max(sum.Train.Tokens+sum.HeldOut.Tokens, 1)),
 		system.Bytes(int64(float64(sum.Train.Bytes+sum.HeldOut.Bytes)/seconds)))
 	if sum.Skipped > 0 {
-		fmt.Fprintf(env.out, "left out: %d empty, binary or generated documents\n", sum.Skipped)
+		fmt.Fprintf(env.out, "skipped: %d empty, binary or generated documents\n", sum.Skipped)
 	}
 	return nil
 }
 
-// progressLine is one line of a terminal that is written over, at most ten times a second.
+// progressLine is a line of a terminal that each update overwrites, at most ten times per second.
 type progressLine struct {
 	to   io.Writer
 	on   bool

@@ -1,6 +1,6 @@
 package main
 
-// data train-tokenizer: a byte-level BPE of the user's own text.
+// data train-tokenizer: train a byte-level BPE on the user's own text.
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"spmoe/launcher/system"
 )
 
-// trainTokenizer trains a tokenizer on the training side of the data, and tells how it does on the
-// other. It holds the words that the text has, not the text.
+// trainTokenizer trains a tokenizer on the training text of the data and measures it on validation
+// text. It holds the distinct words of the training text in memory, not the text.
 func (f *dataFlags) trainTokenizer(ctx context.Context, env env) error {
 	if f.out == "" {
 		return fmt.Errorf("data train-tokenizer needs --out FILE, such as --out %s", datasets.TokenizerFile)
@@ -46,24 +46,24 @@ func (f *dataFlags) trainTokenizer(ctx context.Context, env env) error {
 		return failure{err, exitFailed}
 	}
 	if t.VocabSize() < f.vocab {
-		fmt.Fprintf(env.errOut, "launcher: warning: the text has no more than %d tokens that occur twice: give more text, or a smaller --vocab\n", t.VocabSize())
+		fmt.Fprintf(env.errOut, "launcher: warning: only %d tokens occur at least twice in the text: give more text, or a smaller --vocab\n", t.VocabSize())
 	}
-	fmt.Fprintf(env.out, "%s: %d tokens, from %s of text in %s; %.3f bytes a token of held-out text\n",
-		f.out, t.VocabSize(), system.Bytes(text.bytes), took.Round(10*time.Millisecond), float64(len(text.heldOut))/float64(max(len(t.Encode(text.heldOut)), 1)))
+	fmt.Fprintf(env.out, "%s: %d tokens, from %s of text in %s; %.3f bytes/token of validation text\n",
+		f.out, t.VocabSize(), system.Bytes(text.bytes), took.Round(10*time.Millisecond), float64(len(text.validation))/float64(max(len(t.Encode(text.validation)), 1)))
 	return nil
 }
 
-// judgedBytes is how much held-out text is kept to judge a tokenizer by.
-const judgedBytes = 8 << 20
+// mostValidationBytes bounds the validation text that measures a tokenizer.
+const mostValidationBytes = 8 << 20
 
-// tokenizerText is what a tokenizer is trained on and judged by.
+// tokenizerText is the text that trains and measures a tokenizer.
 type tokenizerText struct {
-	bytes   int64 // of the training text
-	heldOut []byte
-	err     error // why it ended early
+	bytes      int64 // of the training text
+	validation []byte
+	err        error // the error that ended reading early
 }
 
-// training yields the training documents of the data that f names, and keeps held-out ones.
+// training yields the training documents of --data and collects validation text on the way.
 func (x *tokenizerText) training(ctx context.Context, f *dataFlags) iter.Seq[[]byte] {
 	errEnough := errors.New("enough")
 	return func(yield func([]byte) bool) {
@@ -73,7 +73,7 @@ func (x *tokenizerText) training(ctx context.Context, f *dataFlags) iter.Seq[[]b
 			}
 			return nil
 		}, func(text []byte) error {
-			x.heldOut = append(x.heldOut, text[:min(len(text), judgedBytes-len(x.heldOut))]...)
+			x.validation = append(x.validation, text[:min(len(text), mostValidationBytes-len(x.validation))]...)
 			return nil
 		})
 		if errors.Is(x.err, errEnough) {

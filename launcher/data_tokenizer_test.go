@@ -15,7 +15,7 @@ func trainedTokenizer(t *testing.T, data string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "own.json")
 	out := succeed(t, "data", "train-tokenizer", "--data", data, "--vocab", "300", "--out", path)
-	if !strings.Contains(out, ": 300 tokens, from ") || !strings.Contains(out, "bytes a token of held-out text") {
+	if !strings.Contains(out, ": 300 tokens, from ") || !strings.Contains(out, "bytes/token of validation text") {
 		t.Errorf("it says %q", out)
 	}
 	return path
@@ -35,7 +35,7 @@ func TestTrainTokenizer(t *testing.T) {
 		t.Errorf("words of the text take many tokens: %v", err)
 	}
 	got := launch("data", "train-tokenizer", filepath.Join(data, "0.txt"), "--vocab", "100000", "--out", filepath.Join(t.TempDir(), "large.json"))
-	if got.code != exitOK || !strings.Contains(got.errOut, "warning: the text has no more than") {
+	if got.code != exitOK || !strings.Contains(got.errOut, "warning: only ") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 	refuse(t, exitUsage, []string{"data", "train-tokenizer", data}, "needs --out FILE")

@@ -28,17 +28,17 @@ type evalFlags struct {
 	json      bool
 }
 
-func defineEval(fs *flag.FlagSet) func(context.Context, env) error {
+func defineEval(fs *flag.FlagSet) action {
 	f := &evalFlags{}
 	f.model.define(fs)
-	fs.Func("data", "`PATH` of text whose held-out part is predicted, as train takes it; none: that of the run, or the Go installation's own sources", func(path string) error {
+	fs.Func("data", "`PATH` text whose validation part to predict, as in train --data; default: the run's, or the Go installation's sources", func(path string) error {
 		f.data = append(f.data, path)
 		return nil
 	})
-	fs.StringVar(&f.field, "data-field", "", "`NAME` of the field or column that holds the text in JSONL, Parquet and Arrow files; empty: that of the run")
-	fs.IntVar(&f.seq, "seq", 0, "`N` tokens of a window; 0: as the run was trained with, or 512")
-	fs.IntVar(&f.batch, "batch", 8, "`N` windows of a rank in one pass, which changes nothing but speed and memory")
-	fs.IntVar(&f.maxTokens, "max-tokens", 0, "`N` tokens that are predicted, at most, in whole windows; 0: as many as an evaluation of the run; -1: all")
+	fs.StringVar(&f.field, "data-field", "", "`NAME` field or column with the text in JSONL, Parquet and Arrow files; empty: the run's")
+	fs.IntVar(&f.seq, "seq", 0, "`N` tokens per window; 0: the run's --seq, or 512")
+	fs.IntVar(&f.batch, "batch", 8, "`N` windows per rank and pass; affects speed and memory only")
+	fs.IntVar(&f.maxTokens, "max-tokens", 0, "`N` maximum number of tokens to predict, in whole windows; 0: as in the run's evaluations; -1: all")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	return f.run
 }
@@ -83,13 +83,13 @@ func (f *evalFlags) run(ctx context.Context, env env) error {
 	return nil
 }
 
-// otherSeq is the length of windows for a model of which it is not known what it was trained with.
-const otherSeq = 512
+// defaultSeq is the window length for a model whose training length is unknown.
+const defaultSeq = 512
 
-// options says what is measured of a model.
-func (f *evalFlags) options(m *usedModel) (o evaluation.Options, err error) {
+// options returns the options of the evaluation of a model.
+func (f *evalFlags) options(m *trainedModel) (o evaluation.Options, err error) {
 	if o.Seq = f.seq; o.Seq == 0 {
-		if o.Seq = min(otherSeq, m.cfg.Model.MaxPositions); m.isRun {
+		if o.Seq = min(defaultSeq, m.cfg.Model.MaxPositions); m.isRun {
 			o.Seq = m.cfg.Seq
 		}
 	}
@@ -120,8 +120,8 @@ func (f *evalFlags) options(m *usedModel) (o evaluation.Options, err error) {
 	return o, nil
 }
 
-// load reads the text whose held-out part is predicted.
-func (f *evalFlags) load(m *usedModel) (*datasets.Data, error) {
+// load reads the text whose validation part is predicted.
+func (f *evalFlags) load(m *trainedModel) (*datasets.Data, error) {
 	paths := f.data
 	if len(paths) == 0 {
 		paths = m.cfg.Data
@@ -129,7 +129,7 @@ func (f *evalFlags) load(m *usedModel) (*datasets.Data, error) {
 	return datasets.Load(paths, m.tokenizer, datasets.Options{Field: cmp.Or(f.field, m.cfg.DataField)})
 }
 
-func (f *evalFlags) print(out io.Writer, m *usedModel, o evaluation.Options, r evaluation.Result) {
+func (f *evalFlags) print(out io.Writer, m *trainedModel, o evaluation.Options, r evaluation.Result) {
 	if f.json {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
@@ -141,12 +141,12 @@ func (f *evalFlags) print(out io.Writer, m *usedModel, o evaluation.Options, r e
 		return
 	}
 	fmt.Fprintf(out, "%s, %s, %s\n", m.source.Path(), m.cfg.Precision, report.Plural(m.ranks, "rank"))
-	fmt.Fprintf(out, "loss: %.4f nats a token, standard error %.4f over %s of %d tokens\n", r.Loss, r.StdErr, report.Plural(r.Windows, "window"), o.Seq)
+	fmt.Fprintf(out, "validation loss: %.4f nats/token, standard error %.4f over %s of %d tokens\n", r.Loss, r.StdErr, report.Plural(r.Windows, "window"), o.Seq)
 	fmt.Fprintf(out, "perplexity: %.4f; %.4f bits/byte of %s bytes\n", r.Perplexity(), r.BitsPerByte(), report.Thousands(float64(r.Bytes)))
-	fmt.Fprintf(out, "%s tokens, %s a second\n", report.Thousands(float64(r.Tokens)), report.Thousands(r.TokensPerSecond()))
+	fmt.Fprintf(out, "%s tokens, %s tokens/s\n", report.Thousands(float64(r.Tokens)), report.Thousands(r.TokensPerSecond()))
 }
 
-// finite is a number as JSON has it: null where there is none.
+// finite returns a number for JSON, and nil for an infinity or a NaN, which JSON does not have.
 func finite(x float64) any {
 	if x-x != 0 {
 		return nil

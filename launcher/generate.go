@@ -28,27 +28,27 @@ type generateFlags struct {
 	json       bool
 }
 
-func defineGenerate(fs *flag.FlagSet) func(context.Context, env) error {
+func defineGenerate(fs *flag.FlagSet) action {
 	f := &generateFlags{}
 	f.model.define(fs)
-	fs.Func("prompt", "`TEXT` to continue; give several for a batch", func(text string) error {
+	fs.Func("prompt", "`TEXT` continue TEXT (repeatable: prompts form a batch)", func(text string) error {
 		f.prompts = append(f.prompts, text)
 		return nil
 	})
-	fs.StringVar(&f.promptFile, "prompt-file", "", "`FILE` of more prompts, one a line")
-	fs.IntVar(&f.options.MaxTokens, "max-tokens", 100, "`N` tokens of each text, at most")
-	fs.Float64Var(&f.options.Temperature, "temperature", 0.7, "`X` by which scores are divided before a token is drawn; 0: always the best token")
-	fs.IntVar(&f.options.TopK, "top-k", 0, "`N` best tokens to draw from; 0: all")
-	fs.Float64Var(&f.options.TopP, "top-p", 1, "`X` of probability that the tokens to draw from have together, the best ones first; 1: all")
-	fs.Uint64Var(&f.options.Seed, "seed", 1, "`N` on which texts depend; a text also depends on the number of its prompt, but not on the other prompts")
-	fs.Func("stop", "`TEXT` that ends a text; give several for any of them", func(text string) error {
+	fs.StringVar(&f.promptFile, "prompt-file", "", "`FILE` read more prompts from FILE, one per line")
+	fs.IntVar(&f.options.MaxTokens, "max-tokens", 100, "`N` maximum new tokens per text")
+	fs.Float64Var(&f.options.Temperature, "temperature", 0.7, "`X` divide the scores by X before sampling; 0: always take the best token")
+	fs.IntVar(&f.options.TopK, "top-k", 0, "`N` sample from the N best tokens; 0: from all")
+	fs.Float64Var(&f.options.TopP, "top-p", 1, "`X` sample from the best tokens whose probabilities sum to X; 1: from all")
+	fs.Uint64Var(&f.options.Seed, "seed", 1, "`N` seed; a text depends on it and on its prompt's number, not on the other prompts")
+	fs.Func("stop", "`TEXT` stop at TEXT (repeatable)", func(text string) error {
 		f.options.Stop = append(f.options.Stop, text)
 		return nil
 	})
-	fs.BoolVar(&f.options.Endless, "endless", false, "go on when the model ends the document")
-	fs.IntVar(&f.options.Context, "context", 0, "`N` tokens of a text that the model sees, at most; 0: as many as it was trained with, or those of a Hugging Face model's config.json")
-	fs.BoolVar(&f.options.Slide, "slide", false, "when the context is full, go on with its second half")
-	fs.BoolVar(&f.json, "json", false, "print JSON lines: one a text, and one of times")
+	fs.BoolVar(&f.options.Endless, "endless", false, "continue when the model ends the document")
+	fs.IntVar(&f.options.Context, "context", 0, "`N` context length in tokens; 0: the run's --seq, or that of a Hugging Face model's config.json")
+	fs.BoolVar(&f.options.Slide, "slide", false, "when the context is full, continue with its second half")
+	fs.BoolVar(&f.json, "json", false, "print JSON lines: one per text, and one with times")
 	return f.run
 }
 
@@ -97,7 +97,7 @@ func (f *generateFlags) run(ctx context.Context, env env) error {
 	return f.outcome(env.errOut, texts, o, m.cfg.Model)
 }
 
-// mostPrompts is the size of the largest file of prompts in bytes.
+// mostPrompts bounds the size of a file of prompts, in bytes.
 const mostPrompts = 64 << 20
 
 func (f *generateFlags) readPrompts() ([]string, error) {
@@ -105,7 +105,7 @@ func (f *generateFlags) readPrompts() ([]string, error) {
 	if f.promptFile != "" {
 		text, err := system.ReadFile(f.promptFile, mostPrompts)
 		if err != nil {
-			return nil, fmt.Errorf("--prompt-file: %w: give a text file with a prompt in each line", err)
+			return nil, fmt.Errorf("--prompt-file: %w: give a text file with one prompt per line", err)
 		}
 		for line := range strings.Lines(string(text)) {
 			if line = strings.TrimRight(line, "\r\n"); line != "" {
@@ -114,13 +114,14 @@ func (f *generateFlags) readPrompts() ([]string, error) {
 		}
 	}
 	if len(prompts) == 0 {
-		return nil, errors.New("generate needs --prompt TEXT, or --prompt-file FILE with a prompt in a line")
+		return nil, errors.New("generate needs --prompt TEXT, or --prompt-file FILE with one prompt per line")
 	}
 	return prompts, nil
 }
 
-// prompts returns the prompts as the model is to see them: behind what its texts begin with.
-func (m *usedModel) prompts(all []string) ([]string, error) {
+// prompts returns the prompts with the text that the model expects first, such as a
+// beginning-of-sequence token.
+func (m *trainedModel) prompts(all []string) ([]string, error) {
 	if m.isRun {
 		return all, nil
 	}
@@ -137,8 +138,7 @@ func (m *usedModel) prompts(all []string) ([]string, error) {
 	return asked, nil
 }
 
-// outcome tells why texts have ended, where that is not for their length, and returns what is
-// wrong, if something is.
+// outcome reports why texts ended early, and returns an error if something went wrong.
 func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o generate.Options, model moe.Config) error {
 	count := map[generate.Reason]int{}
 	for _, t := range texts {
@@ -149,11 +149,11 @@ func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o gener
 		if o.Context < model.MaxPositions {
 			more = fmt.Sprintf("give a longer --context, up to %d, which the model may not have been trained for, or ", model.MaxPositions)
 		}
-		fmt.Fprintf(errOut, "launcher: the context of %d tokens was full before the end of %s: %sadd --slide to go on with its second half\n",
+		fmt.Fprintf(errOut, "launcher: the context of %d tokens was full before the end of %s: %sadd --slide to continue with its second half\n",
 			o.Context, report.Plural(n, "text"), more)
 	}
 	if n := count[generate.NotFinite]; n > 0 {
-		return failure{fmt.Errorf("the model gives scores that are no numbers, for %s: its weights are damaged, or training has gone astray", report.Plural(n, "text")), exitFailed}
+		return failure{fmt.Errorf("the model's scores are not finite for %s: its weights are damaged, or training has diverged", report.Plural(n, "text")), exitFailed}
 	}
 	if count[generate.Interrupted] > 0 {
 		return failure{context.Canceled, exitInterrupted}
@@ -161,7 +161,7 @@ func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o gener
 	return nil
 }
 
-// textWriter prints texts as they come.
+// textWriter prints texts as they are generated.
 type textWriter interface {
 	observer() generate.Observer // called once
 	end(errOut io.Writer, t generate.Timing)
@@ -174,11 +174,11 @@ func (f *generateFlags) writer(out io.Writer, prompts []string) textWriter {
 	return &plainTexts{out: out, prompts: prompts}
 }
 
-// plainTexts prints for people: a single text piece by piece, several one after the other.
+// plainTexts prints for people: a single text piece by piece, several texts one after the other.
 type plainTexts struct {
 	out     io.Writer
 	prompts []string
-	open    bool // the last line has no end yet
+	open    bool // the last line is not terminated yet
 }
 
 func (w *plainTexts) observer() generate.Observer {
@@ -192,7 +192,7 @@ func (w *plainTexts) observer() generate.Observer {
 	return generate.Observer{Piece: func(_ int, piece string) { w.print(piece) }}
 }
 
-// print writes text without what could upset a terminal: the model may write any byte.
+// print writes text without control characters, since the model may generate any byte.
 func (w *plainTexts) print(text string) {
 	io.WriteString(w.out, report.Printable(text))
 	w.open = w.open && text == "" || text != "" && !strings.HasSuffix(text, "\n")
@@ -202,11 +202,11 @@ func (w *plainTexts) end(errOut io.Writer, t generate.Timing) {
 	if w.open {
 		fmt.Fprintln(w.out)
 	}
-	fmt.Fprintf(errOut, "prefill: %s, %s a second; decode: %s, %s a second\n",
+	fmt.Fprintf(errOut, "prefill: %s, %s tokens/s; decode: %s, %s tokens/s\n",
 		report.Plural(t.Prefill.Tokens, "token"), report.Thousands(t.Prefill.PerSecond()), report.Plural(t.Decode.Tokens, "token"), report.Thousands(t.Decode.PerSecond()))
 }
 
-// firstWords is the beginning of a prompt, quoted.
+// firstWords returns the beginning of a prompt, quoted.
 func firstWords(prompt string) string {
 	const most = 60
 	if utf8.RuneCountInString(prompt) <= most {
@@ -215,7 +215,8 @@ func firstWords(prompt string) string {
 	return strconv.Quote(string([]rune(prompt)[:most])) + "..."
 }
 
-// jsonTexts prints for programs. Bytes that are no UTF-8 become U+FFFD in texts; tokens say all.
+// jsonTexts prints for programs. Bytes that are not valid UTF-8 become U+FFFD in the text; the
+// tokens are exact.
 type jsonTexts struct {
 	out     io.Writer
 	prompts []string

@@ -12,14 +12,14 @@ import (
 )
 
 const checkHelp = `usage: launcher check [flags] PATH...
-hold this build against golden data of another implementation
+compare this build with another implementation's outputs
 
 examples:
   launcher check golden/
   launcher -np 2 check golden/ mx.safetensors
 
 ranks:
-  --n N                        the same as -np (default 1)
+  --n N                        short for --np
   --np N                       ranks to start (default 1)
 `
 
@@ -74,9 +74,14 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%q: command %q, %v", example, name, err)
 				continue
 			}
-			fs, _ := c.flags()
+			selected, rest, err := c.selectSubcommand(rest)
+			if err != nil {
+				t.Errorf("%q: %v", example, err)
+				continue
+			}
+			fs, _ := selected.flags()
 			if rest, err = parse(fs, rest); err == nil {
-				err = c.checkAction(rest)
+				err = selected.checkChoice(rest)
 			}
 			if err != nil {
 				t.Errorf("%q: %v", example, err)

@@ -1,7 +1,7 @@
 package main
 
-// A run that starts from weights has their model. Flags and configuration file need not describe
-// it, and must not contradict it.
+// train --init-from: a run that starts from existing weights takes the model from them. Flags and
+// the configuration file may repeat the model's settings but must not contradict them.
 
 import (
 	"errors"
@@ -18,9 +18,10 @@ import (
 	"spmoe/moe"
 )
 
-// configured is resolve for a run that may be new: if it is to start from weights, the model is
-// theirs. Once the run has a checkpoint, that one is asked: where it started from may be gone.
-func configured(from defaults, name string, text []byte, given []assignment) (trainer.Config, error) {
+// resolveNew is resolve for a run that may be new. A run with --init-from takes the model from
+// those weights, or from its own checkpoint once it has one, because the weights may be gone by
+// then.
+func resolveNew(from defaults, name string, text []byte, given []assignment) (trainer.Config, error) {
 	cfg, err := resolve(from, name, text, given)
 	if err != nil {
 		return cfg, err
@@ -28,7 +29,7 @@ func configured(from defaults, name string, text []byte, given []assignment) (tr
 	if cfg.InitFrom == "" {
 		return cfg, fitVocabulary(&cfg, text, given)
 	}
-	source, model, tokenizer, err := startOf(cfg)
+	source, model, tokenizer, err := initialModel(cfg)
 	if err != nil {
 		return cfg, fmt.Errorf("init_from: %w", err)
 	}
@@ -50,16 +51,17 @@ func configured(from defaults, name string, text []byte, given []assignment) (tr
 		cfg.Tokenizer = tokenizer
 	}
 	if other := differences(reflect.ValueOf(cfg.Model), reflect.ValueOf(model), "model."); len(other) > 0 {
-		return cfg, fmt.Errorf("the weights in %s are of another model: %s: leave out what says so, or start from other weights", source, strings.Join(other, ", "))
+		return cfg, fmt.Errorf("the weights in %s have a different model: %s: remove these settings, or start from other weights", source, strings.Join(other, ", "))
 	}
 	return cfg, nil
 }
 
-// startOf returns where a run's first weights are from, or its own folder once it has a checkpoint,
-// and their model and tokenizer; no name of one if there is none.
-func startOf(cfg trainer.Config) (source string, model moe.Config, tokenizer string, err error) {
+// initialModel returns the model and the tokenizer of a run's first weights, or of its own
+// checkpoint once it has one, and the folder that they come from. tokenizer is empty if there is
+// none.
+func initialModel(cfg trainer.Config) (source string, model moe.Config, tokenizer string, err error) {
 	if cfg.Out != "" {
-		step, text, err := newestNow(cfg.Out)
+		step, text, err := newestUnverified(cfg.Out)
 		if err == nil {
 			saved, err := resolve(trainDefaults, filepath.Join(step, "config.toml"), text, nil)
 			return cfg.Out, saved.Model, saved.Tokenizer, err
@@ -73,10 +75,10 @@ func startOf(cfg trainer.Config) (source string, model moe.Config, tokenizer str
 	return cfg.InitFrom, model, tokenizer, err
 }
 
-// trainingOnly are the settings of a model that no weights depend on.
+// trainingOnly are the model settings that do not affect the weights.
 var trainingOnly = []string{"model.force_balance", "model.bias_speed", "model.balance_alpha", "model.mtp_weight", "model.max_positions"}
 
-// differences lists the settings in which a model differs from another, for people.
+// differences lists the settings in which two models differ, for an error message.
 func differences(got, want reflect.Value, prefix string) (all []string) {
 	for i := range got.NumField() {
 		name, a, b := prefix+got.Type().Field(i).Tag.Get("toml"), got.Field(i), want.Field(i)

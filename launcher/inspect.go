@@ -1,6 +1,7 @@
 package main
 
-// inspect: what a model holds, takes and costs, part by part, from its configuration alone.
+// inspect: a model's parameters, memory, FLOPs and bytes per component, from its configuration
+// alone.
 
 import (
 	"context"
@@ -34,23 +35,23 @@ type inspectFlags struct {
 	given  *[]assignment
 }
 
-func defineInspect(fs *flag.FlagSet) func(context.Context, env) error {
+func defineInspect(fs *flag.FlagSet) action {
 	f := &inspectFlags{}
-	rankFlags(fs, &f.ranks, 1)
-	fs.StringVar(&f.config, "config", "", "`FILE` configuration in TOML; flags override it")
+	defineRankCount(fs, &f.ranks, 1)
+	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	f.given = bind(all, trainDefaults)
 	all.VisitAll(func(one *flag.Flag) {
-		if strings.HasPrefix(one.Name, "model.") || slices.Contains(sizing, one.Name) {
+		if strings.HasPrefix(one.Name, "model.") || slices.Contains(sizeFlags, one.Name) {
 			fs.Var(one.Value, one.Name, one.Usage)
 		}
 	})
 	return f.run
 }
 
-// sizing is the flags, beside those of the model, on which sizes depend.
-var sizing = []string{"seq", "batch", "micro-batch", "precision", "save-every", "save-async"}
+// sizeFlags are the flags outside the model section that sizes depend on.
+var sizeFlags = []string{"seq", "batch", "micro-batch", "precision", "save-every", "save-async"}
 
 func (f *inspectFlags) run(_ context.Context, env env) error {
 	cfg, err := f.configure(env.args)
@@ -69,7 +70,7 @@ func (f *inspectFlags) run(_ context.Context, env env) error {
 	return nil
 }
 
-// configure finds the configuration of what is to be inspected: a flavor, or what a folder holds.
+// configure finds the configuration to inspect: that of a flavor or of a folder.
 func (f *inspectFlags) configure(args []string) (cfg trainer.Config, err error) {
 	switch {
 	case len(args) > 1:
@@ -82,7 +83,7 @@ func (f *inspectFlags) configure(args []string) (cfg trainer.Config, err error) 
 	if len(args) == 1 && slices.Contains(flavors(), args[0]) {
 		from = func(string, int) (trainer.Config, error) { return trainer.Default(args[0]) }
 	} else if len(args) == 1 {
-		name, text, from, err = described(args[0])
+		name, text, from, err = readFolder(args[0])
 	}
 	if err != nil {
 		return cfg, err
@@ -91,21 +92,22 @@ func (f *inspectFlags) configure(args []string) (cfg trainer.Config, err error) 
 		return cfg, err
 	}
 	if over := cfg.Batch % max(f.ranks, 1); over > 0 && !f.gives("Batch") {
-		cfg.Batch += f.ranks - over // of the ranks that are asked about, not of those of a run
+		// Pad the batch for the requested number of ranks, which may differ from the run's.
+		cfg.Batch += f.ranks - over
 	}
 	return cfg, nil
 }
 
-// gives says whether a flag sets a field of the configuration.
+// gives reports whether a flag sets a field of the configuration.
 func (f *inspectFlags) gives(name string) bool {
 	field, _ := reflect.TypeFor[trainer.Config]().FieldByName(name)
 	return slices.ContainsFunc(*f.given, func(a assignment) bool { return slices.Equal(a.field, field.Index) })
 }
 
-// described returns the configuration file of a run or of a checkpoint, or what a run starts from
-// whose model is that of a config.json, as Hugging Face has it. No weights are read, nor need there
-// be any.
-func described(path string) (name string, text []byte, from defaults, err error) {
+// readFolder returns the configuration of a folder. For a run or a checkpoint that is its
+// config.toml. For a Hugging Face model it returns the defaults of a run with the model of its
+// config.json. It reads no weights.
+func readFolder(path string) (name string, text []byte, from defaults, err error) {
 	name = filepath.Join(path, "config.toml")
 	text, err = system.ReadFile(name, stricttoml.MaxSize)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -135,8 +137,8 @@ func described(path string) (name string, text []byte, from defaults, err error)
 // mostConfig is far above the size of a config.json in bytes.
 const mostConfig = 1 << 20
 
-// check reports what keeps a configuration from having sizes; other things that keep it from
-// running do not matter here.
+// check returns an error if sizes cannot be computed for a configuration. It ignores what only
+// prevents a run.
 func (f *inspectFlags) check(cfg trainer.Config) error {
 	if f.ranks < 1 || f.ranks > collective.MaxRanks {
 		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
@@ -160,23 +162,23 @@ func (f *inspectFlags) check(cfg trainer.Config) error {
 	return nil
 }
 
-// summarize prints the sums: parameters, FLOPs and memory, each line behind a prefix.
+// summarize prints totals of parameters, FLOPs and memory, each line after a prefix.
 func summarize(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
 	n, memory, machine := cfg.Model.Count(), cfg.EstimateMemory(ranks), system.ReadMemory()
 	flops := cfg.Model.FLOPsPerToken(cfg.Seq)
 	for _, line := range []string{
-		fmt.Sprintf("parameters: %s total, %s active a token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
-		fmt.Sprintf("FLOPs: %.4g a token, %.4g a step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
-		fmt.Sprintf("memory of one of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s)", report.Plural(ranks, "rank"),
+		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
+		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
+		fmt.Sprintf("memory per rank, of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s)", report.Plural(ranks, "rank"),
 			system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot)),
-		fmt.Sprintf("memory of all: %s; this machine: %s available of %s, %s", system.Bytes(memory.Total()*int64(ranks)),
+		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(memory.Total()*int64(ranks)),
 			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
 	} {
 		fmt.Fprintf(out, "%s%s\n", prefix, line)
 	}
 }
 
-// printSizes prints the sums, and tables of the parts.
+// printSizes prints the totals, and tables per component.
 func printSizes(out io.Writer, cfg trainer.Config, ranks int) {
 	fmt.Fprintf(out, "%s, %s, on %s; steps of %s of %d tokens\n", cfg.Flavor, cfg.Precision, report.Plural(ranks, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq)
 	summarize(out, "", cfg, ranks)
@@ -188,31 +190,31 @@ func printSizes(out io.Writer, cfg trainer.Config, ranks int) {
 		table.row(p.Part, report.Count(p.Params), report.Count(p.Active), percent(float64(p.Params), float64(total.Params)))
 	}
 	unit := unitOf(total.FLOPs.Total())
-	table = newTable(out, unit.name+"FLOP a token", "forward", "dgrad", "wgrad", "all", "share")
+	table = newTable(out, unit.name+"FLOP per token", "forward", "dgrad", "wgrad", "all", "share")
 	for _, p := range append(rows, total) {
 		f := p.FLOPs
 		table.row(p.Part, unit.of(f.Forward), unit.of(f.Dgrad), unit.of(f.Wgrad), unit.of(f.Total()), percent(f.Total(), total.FLOPs.Total()))
 	}
-	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; the MTP module is not counted in FLOPs a token\n")
+	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; the MTP module is not counted in the FLOPs per token\n")
 	unit = unitOf(total.Bytes.Total())
-	table = newTable(out, unit.name+"B a token", "forward", "dgrad", "wgrad", "all", "FLOP/byte")
+	table = newTable(out, unit.name+"B per token", "forward", "dgrad", "wgrad", "all", "FLOP/byte")
 	for _, p := range append(rows, total) {
 		b := p.Bytes
 		table.row(p.Part, unit.of(b.Forward), unit.of(b.Dgrad), unit.of(b.Wgrad), unit.of(b.Total()), decimal{by: 1}.of(p.Intensity))
 	}
-	fmt.Fprintf(out, "  at the least, in passes of %s tokens a rank: every operand once\n", report.Thousands(float64(s.PassTokens)))
-	table = newTable(out, "memory of a rank", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
+	fmt.Fprintf(out, "  lower bounds for passes of %s tokens per rank: each operand is read or written once\n", report.Thousands(float64(s.PassTokens)))
+	table = newTable(out, "memory per rank", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
 	for _, p := range append(rows, total) {
 		m := p.Memory
 		table.row(p.Part, system.Bytes(m.Weights), system.Bytes(m.Gradients), system.Bytes(m.Optimizer), system.Bytes(m.Activations), system.Bytes(m.Snapshot), system.Bytes(m.Total()))
 	}
-	fmt.Fprintf(out, "  of ranks that are processes: %s outlives each, and at most %s of shared memory is reserved, not taken\n", system.Bytes(s.Vault), system.Bytes(s.Heap))
+	fmt.Fprintf(out, "  with --ranks process: %s per rank survive its failure, and up to %s of shared memory are reserved, not used\n", system.Bytes(s.Vault), system.Bytes(s.Heap))
 	c := s.Cache
-	fmt.Fprintf(out, "\ncache of generation, a token: %d bytes compressed (latent vectors and rotary keys), %d expanded (keys and values), %.1f times as much\n",
+	fmt.Fprintf(out, "\nKV cache per token: %d bytes compressed (latent vectors and rotary keys), %d expanded (keys and values), %.1f times as much\n",
 		c.CompressedBytes, c.ExpandedBytes, float64(c.ExpandedBytes)/float64(c.CompressedBytes))
 }
 
-// table prints rows below a title, cells to the right.
+// table prints rows under a title, with right-aligned cells.
 type table struct{ out io.Writer }
 
 func newTable(out io.Writer, title string, columns ...string) table {
@@ -243,7 +245,7 @@ type decimal struct {
 	by   float64
 }
 
-// unitOf returns the prefix with which a number has at most three digits in front of the point.
+// unitOf returns the prefix with which a number has at most three digits before the point.
 func unitOf(v float64) decimal {
 	d := decimal{"", 1}
 	for _, next := range []decimal{{"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}} {

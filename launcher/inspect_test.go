@@ -88,7 +88,7 @@ func TestInspectText(t *testing.T) {
 	for _, want := range []string{
 		"671B, bf16, on 64 ranks; steps of 64 sequences of 4096 tokens", "parameters: 671 B total, 37.55 B active", "\nrouted experts               653.9 B     20.43 B       97.4%\n",
 		"\nattention projections ", "\nattention scores ", "\ndense FFN ", "\nrouter ", "\nshared experts ", "\noutput head ",
-		"cache of generation, a token: 70272 bytes compressed", "71.1 times as much",
+		"KV cache per token: 70272 bytes compressed", "71.1 times as much",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

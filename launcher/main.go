@@ -1,8 +1,8 @@
 // Launcher is spmoe's command line: it starts the ranks of a job on this machine.
 //
 //	launcher -np 8 train              train the debug model on the built-in text
-//	launcher check golden/            hold this build against reference outputs
-//	launcher help train               the flags of a command
+//	launcher check golden/            compare this build with reference outputs
+//	launcher help train               list the flags of a command
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"spmoe/launcher/spmd"
@@ -25,20 +24,20 @@ const (
 	exitOK          = 0
 	exitFailed      = 1   // the job or a check failed
 	exitUsage       = 2   // bad flags, configuration or input: nothing was started
-	exitInterrupted = 130 // stopped by SIGINT or SIGTERM, after saving
+	exitInterrupted = 130 // stopped by SIGINT or SIGTERM; train has saved a checkpoint
 )
 
-// env is what a command runs with.
+// env is the environment of a command: its arguments, its output and the process that started it.
 type env struct {
-	args        []string // the arguments that are no flags
+	args        []string // the arguments that are not flags
 	commandLine []string // everything after the program's name
 	out, errOut io.Writer
-	member      spmd.Rank     // nil, unless another process has started this one as a rank
-	cluster     *spmd.Cluster // nil, unless mpirun or srun has started this process
-	hooks       hooks         // of chaos, which runs train
+	member      spmd.Rank     // nil unless another process has started this one as a rank
+	cluster     *spmd.Cluster // nil unless mpirun or srun has started this process
+	hooks       hooks         // set by chaos when it runs train
 }
 
-// failure is an error with an exit code. Other errors are mistakes of the user: exitUsage.
+// failure is an error with an exit code. All other errors are user errors and exit with exitUsage.
 type failure struct {
 	err  error
 	code int
@@ -61,18 +60,20 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return exitCode(dispatch(ctx, args, out, errOut), errOut)
 }
 
-// exitCode prints an error and returns its exit code.
+// exitCode prints an error, unless it is already printed or an interruption, and returns its exit
+// code.
 func exitCode(err error, errOut io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
 	code := codeOf(err)
-	if code != exitInterrupted && !errors.As(err, new(told)) {
+	if code != exitInterrupted && !errors.As(err, new(reportedError)) {
 		fmt.Fprintf(errOut, "launcher: %v\n", err)
 	}
 	return code
 }
 
+// codeOf returns the exit code of an error.
 func codeOf(err error) int {
 	if f := (failure{}); errors.As(err, &f) {
 		return f.code
@@ -80,13 +81,15 @@ func codeOf(err error) int {
 	return exitUsage
 }
 
-// told is an error that is printed elsewhere: a rank's by its launcher, a comparison's in its
-// tables.
-type told struct{ err error }
+// reportedError is an error that is already printed elsewhere: the launcher prints a rank's error,
+// and a comparison's tables show its result.
+type reportedError struct{ err error }
 
-func (t told) Error() string { return t.err.Error() }
-func (t told) Unwrap() error { return t.err }
+func (e reportedError) Error() string { return e.err.Error() }
+func (e reportedError) Unwrap() error { return e.err }
 
+// dispatch runs a command line in the role of this process: a rank of another process, a rank of a
+// cluster, or the launcher.
 func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 	if err := cpu.Check(); err != nil {
 		return err
@@ -103,14 +106,14 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 		if codeOf(err) != exitInterrupted {
 			member.Abort(err)
 		}
-		return told{err}
+		return reportedError{err}
 	}
 	cluster, err := spmd.JoinCluster()
 	if err != nil {
 		return err
 	}
 	if cluster != nil {
-		return performIn(ctx, cluster, args, out, errOut)
+		return performOnCluster(ctx, cluster, args, out, errOut)
 	}
 	return perform(ctx, args, env{out: out, errOut: errOut})
 }
@@ -130,23 +133,38 @@ func perform(ctx context.Context, args []string, with env) error {
 	if !ok {
 		return unknownCommand(cmds, name)
 	}
-	fs, action := cmd.flags()
+	if cmd, rest, err = cmd.selectSubcommand(rest); err != nil {
+		return seeHelp(err, cmd)
+	}
+	fs, run := cmd.flags()
+	if run == nil { // it needs a subcommand, and selectSubcommand has found --help only
+		describe(cmd, with.out)
+		return nil
+	}
 	rest, err = parse(fs, rest)
 	if errors.Is(err, flag.ErrHelp) {
 		describe(cmd, with.out)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%w (launcher help %s lists the flags)", err, name)
+		return seeHelp(err, cmd)
 	}
-	if err := cmd.checkAction(rest); err != nil {
+	if err := cmd.checkChoice(rest); err != nil {
 		return err
 	}
-	if with.cluster != nil && !cmd.spans(rest) {
-		return fmt.Errorf("%s has started this process, and %s %s runs in one process alone: "+
-			"start it by itself (train, bench exchange and bench link run on many hosts)",
-			with.cluster.By(), name, strings.Join(rest, " "))
+	if with.cluster != nil && !cmd.runsOnCluster() {
+		return fmt.Errorf("%s has started this process, but %s runs in one process: "+
+			"start it without %[1]s (train, bench exchange and bench link run on several hosts)",
+			with.cluster.By(), cmd.name)
 	}
 	with.args, with.commandLine = rest, args
-	return action(ctx, with)
+	return run(ctx, with)
+}
+
+// seeHelp adds to a parse error where the flags or the subcommands are listed.
+func seeHelp(err error, cmd command) error {
+	if len(cmd.subcommands) > 0 {
+		return fmt.Errorf("%w (see launcher help %s)", err, cmd.name)
+	}
+	return fmt.Errorf("%w (launcher help %s lists the flags)", err, cmd.name)
 }

@@ -337,7 +337,7 @@ func TestWorldFlags(t *testing.T) {
 		`--bind-to is "socket": use none or core`:        {"--ranks", "process", "--bind-to", "socket"},
 		"add --ranks process":                            {"--tag-output"},
 		"--spares is -1":                                 {"--ranks", "process", "--spares", "-1"},
-		"--spares are of no use with --restarts 0":       {"--ranks", "process", "--spares", "1", "--restarts", "0"},
+		"--spares has no effect with --restarts 0":       {"--ranks", "process", "--spares", "1", "--restarts", "0"},
 		"--silence must be positive":                     {"--silence", "0"},
 		"-np is 1000: give 1 or more ranks, at most 256": {"-np", "1000"},
 		`ep is "mpi": use onesided or standard`:          {"--ep", "mpi"},

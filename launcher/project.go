@@ -1,7 +1,6 @@
 package main
 
-// project: what a recipe would do on a cluster of GPUs, with its interval, its terms and how far
-// published figures are met, or on CPU hosts.
+// project: the throughput of a recipe on a cluster of GPUs, with an interval and its terms.
 
 import (
 	"context"
@@ -9,104 +8,135 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"spmoe/bench/projection"
 	"spmoe/bench/ratios"
 	"spmoe/launcher/report/projected"
 	"spmoe/launcher/system"
-	"spmoe/moe"
 )
 
-// projectFlags are the flags of project.
+// projectFlags are the flags of project. Each subcommand defines those that it reads.
 type projectFlags struct {
 	run      projection.Run
 	dedup    string
-	hidden   float64
+	overlap  float64
 	hardware string
 	ratios   string
 	samples  int
 	seed     uint64
-	most     int
+	layouts  int
 	json     bool
 	out      string
 	hosts    hostsFlags
-	set      *flag.FlagSet // that these are of
+	set      *flag.FlagSet // the flag set of the subcommand
 }
 
-func defineProject(fs *flag.FlagSet) func(context.Context, env) error {
-	f := &projectFlags{run: projection.Target(), set: fs}
-	r := &f.run
-	fs.StringVar(&r.Model, "model", r.Model, "`NAME` of a built-in model, or of a published one that project validate uses")
-	fs.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` of GPU: "+strings.Join(projection.GPUs(), ", "))
-	fs.StringVar(&f.hardware, "hardware", "", "`FILE` that describes another GPU, in the form of bench/projection/data/hardware")
-	fs.IntVar(&r.GPUs, "gpus", r.GPUs, "`N` GPUs")
-	fs.StringVar(&r.Precision, "precision", r.Precision, "`NAME` of the recipe: bf16, mxfp8-experts (grouped GEMMs), mxfp8 (all linears) or fp8 (on Hopper)")
-	fs.IntVar(&r.Seq, "seq", r.Seq, "`N` tokens of a sequence")
-	fs.IntVar(&r.Batch, "batch", r.Batch, "`N` sequences of an optimizer step, all GPUs together; for project hosts, of each host")
-	fs.IntVar(&r.MicroBatch, "micro-batch", r.MicroBatch, "`N` sequences of one pass")
-	fs.BoolVar(&r.MTP, "mtp", r.MTP, "with the module for multi-token prediction")
-	fs.IntVar(&r.TP, "tp", r.TP, "`N` GPUs of a tensor-parallel group")
-	fs.IntVar(&r.PP, "pp", r.PP, "`N` GPUs of a pipeline")
-	fs.IntVar(&r.VP, "vp", r.VP, "`N` stages of a GPU, interleaved")
-	fs.IntVar(&r.EP, "ep", r.EP, "`N` GPUs of an expert-parallel group")
-	fs.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` is computed again in the backward pass: none, selective or full")
-	fs.StringVar(&r.Stack, "stack", r.Stack, "`NAME` of what the framework does beside the arithmetic: "+strings.Join(projection.Stacks(), ", "))
-	fs.StringVar(&r.Routing, "routing", r.Routing, "`MODE` of routing: round_robin (forced balance), uniform (random) or measured (by --ratios)")
-	fs.IntVar(&r.Duplicate, "duplicate", r.Duplicate, "`N` GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share them")
-	fs.IntVar(&r.TopK, "top-k", 0, "`N` experts a token; 0: the model's")
-	fs.IntVar(&r.GroupLimit, "group-limit", 0, "`N` expert groups that a token may visit; 0: the model's")
-	fs.StringVar(&r.Wire, "wire", "bf16", "`FORMAT` in which tokens travel to experts: bf16 or mxfp8")
-	fs.StringVar(&f.dedup, "dedup", "", "`SWITCH` that sends a token once to each rank and node: on or off; empty: as the stack does")
-	fs.Float64Var(&f.hidden, "overlap", -1, "`SHARE` of the exchange that runs behind something else, 0 to 1; -1: as the stack does")
-	fs.Float64Var(&r.NIC, "nic", 0, "`GB/S` of a GPU's network card, each way; 0: the GPU's")
-	fs.IntVar(&r.NVLinkDomain, "nvlink-domain", 0, "`N` GPUs that NVLink joins; 0: the GPU's")
-	fs.StringVar(&f.ratios, "ratios", "", "`FILE` that train --record-ratios or bench ratios has written, or several with commas between; the first has the routing")
-	fs.IntVar(&f.samples, "samples", 2000, "`N` samples of the priors for intervals")
-	fs.Uint64Var(&f.seed, "seed", 1, "`N` seed of those samples")
-	fs.IntVar(&f.most, "layouts", 10000, "`N` layouts that project sweep looks at; 0: all")
-	fs.BoolVar(&f.json, "json", false, "print JSON")
-	fs.StringVar(&f.out, "out", "", "`FOLDER` to write a page, plots and all numbers to")
-	f.hosts.define(fs)
-	return f.do
+// define defines the named flags.
+func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
+	f.run, f.set = projection.Target(), fs
+	r, all := &f.run, flag.NewFlagSet("", flag.ContinueOnError)
+	all.StringVar(&r.Model, "model", r.Model, "`NAME` built-in model, or a published one that project validate uses")
+	all.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` GPU: "+strings.Join(projection.GPUs(), ", "))
+	all.StringVar(&f.hardware, "hardware", "", "`FILE` describe another GPU by FILE, in the format of bench/projection/data/hardware")
+	all.IntVar(&r.GPUs, "gpus", r.GPUs, "`N` number of GPUs")
+	all.StringVar(&r.Precision, "precision", r.Precision, "`NAME` recipe: bf16, mxfp8-experts (grouped GEMMs), mxfp8 (all linears) or fp8 (on Hopper)")
+	all.IntVar(&r.Seq, "seq", r.Seq, "`N` tokens per sequence")
+	all.IntVar(&r.Batch, "batch", r.Batch, "`N` sequences per optimizer step over all GPUs")
+	all.IntVar(&r.MicroBatch, "micro-batch", r.MicroBatch, "`N` sequences per forward and backward pass")
+	all.BoolVar(&r.MTP, "mtp", r.MTP, "include the multi-token prediction module")
+	all.IntVar(&r.TP, "tp", r.TP, "`N` tensor-parallel degree, in GPUs")
+	all.IntVar(&r.PP, "pp", r.PP, "`N` pipeline-parallel degree, in GPUs")
+	all.IntVar(&r.VP, "vp", r.VP, "`N` interleaved pipeline stages per GPU")
+	all.IntVar(&r.EP, "ep", r.EP, "`N` expert-parallel degree, in GPUs")
+	all.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` recompute activations in the backward pass: none, selective or full")
+	all.StringVar(&r.Stack, "stack", r.Stack, "`NAME` framework whose overheads to assume: "+strings.Join(projection.Stacks(), ", "))
+	all.StringVar(&r.Routing, "routing", r.Routing, "`MODE` routing: round_robin (forced balance), uniform (random) or measured (from --ratios)")
+	all.IntVar(&r.Duplicate, "duplicate", r.Duplicate, "`N` GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens")
+	all.IntVar(&r.TopK, "top-k", 0, "`N` experts per token; 0: the model's")
+	all.IntVar(&r.GroupLimit, "group-limit", 0, "`N` expert groups that a token may visit; 0: the model's")
+	all.StringVar(&r.Wire, "wire", "bf16", "`FORMAT` format of tokens in transit to experts: bf16 or mxfp8")
+	all.StringVar(&f.dedup, "dedup", "", "`SWITCH` send a token once to each rank and node: on or off; empty: as the stack does")
+	all.Float64Var(&f.overlap, "overlap", -1, "`SHARE` share of the exchange that is hidden behind computation, 0 to 1; -1: as the stack does")
+	all.Float64Var(&r.NIC, "nic", 0, "`GB/S` bandwidth of a GPU's network card, each way; 0: the GPU's")
+	all.IntVar(&r.NVLinkDomain, "nvlink-domain", 0, "`N` GPUs per NVLink domain; 0: the GPU's")
+	all.StringVar(&f.ratios, "ratios", "", "`FILE` ratios from train --record-ratios or bench ratios; several files with commas, the first with the routing")
+	all.IntVar(&f.samples, "samples", 2000, "`N` samples of the priors for the intervals")
+	all.Uint64Var(&f.seed, "seed", 1, "`N` seed of the samples")
+	all.IntVar(&f.layouts, "layouts", 10000, "`N` maximum number of layouts to try; 0: all")
+	all.BoolVar(&f.json, "json", false, "print JSON")
+	all.StringVar(&f.out, "out", "", "`FOLDER` write a page, plots and all numbers to FOLDER")
+	f.hosts.define(all)
+	selectFlags(fs, all, names)
 }
 
-// mostSamples keeps a mistyped number from running for ever.
+// gpuFlagNames returns the flags of a recipe on a cluster of GPUs.
+func gpuFlagNames() []string {
+	return []string{"model", "gpu", "hardware", "gpus", "precision", "seq", "batch", "micro-batch", "mtp", "tp", "pp", "vp", "ep", "recompute", "stack", "routing",
+		"duplicate", "top-k", "group-limit", "wire", "dedup", "overlap", "nic", "nvlink-domain", "ratios", "json", "out"}
+}
+
+func defineProject(fs *flag.FlagSet) action { return defineProjection(fs, false) }
+
+// defineProjection is project, or with explain project explain.
+func defineProjection(fs *flag.FlagSet, explain bool) action {
+	f := &projectFlags{}
+	f.define(fs, append(gpuFlagNames(), "samples", "seed"))
+	return noArguments(func(_ context.Context, env env) error {
+		if err := f.checkSamples(); err != nil {
+			return err
+		}
+		file, err := f.complete()
+		if err != nil {
+			return err
+		}
+		return f.project(env, file, explain)
+	})
+}
+
+// projectCommands are the subcommands of project.
+func projectCommands() []command {
+	return []command{
+		{name: "project explain", about: "print a projection with the formula and the source of each term",
+			examples: []string{"project explain --stack titan_deepep --precision mxfp8-experts --duplicate 2"},
+			define:   func(fs *flag.FlagSet) action { return defineProjection(fs, true) }},
+		{name: "project validate", about: "compare predicted with published throughput",
+			examples: []string{"project validate"},
+			define: func(fs *flag.FlagSet) action {
+				f := &projectFlags{}
+				f.define(fs, []string{"samples", "seed", "json"})
+				return noArguments(func(_ context.Context, env env) error { return f.validate(env) })
+			}},
+		{name: "project sweep", about: "try the parallel layouts of a cluster and print the best in speed and memory",
+			examples: []string{"project sweep --gpu gb200 --stack megatron_overlap --precision mxfp8 --seq 4096 --out sweep"},
+			define: func(fs *flag.FlagSet) action {
+				f := &projectFlags{}
+				f.define(fs, append(gpuFlagNames(), "layouts"))
+				fs.Lookup("out").Usage = "`FOLDER` write all layouts that fit, as CSV and plots, to FOLDER"
+				return noArguments(func(_ context.Context, env env) error { return f.sweep(env) })
+			}},
+		{name: "project hosts", about: "project training onto CPU hosts in a network, from measurements of one host and its link",
+			examples: []string{
+				"project hosts --train train.jsonl --link link.jsonl",
+				"project hosts --train train.jsonl --link-gbits 100 --link-latency 10us",
+			},
+			define: defineProjectHosts},
+	}
+}
+
+// mostSamples bounds --samples, so that a mistyped number does not run for hours.
 const mostSamples = 1_000_000
 
-func (f *projectFlags) do(_ context.Context, env env) error {
+// checkSamples returns an error if --samples is out of range.
+func (f *projectFlags) checkSamples() error {
 	if f.samples < 10 || f.samples > mostSamples {
 		return fmt.Errorf("--samples is %d: give 10 to %d", f.samples, mostSamples)
 	}
-	if f.most < 0 {
-		return fmt.Errorf("--layouts is %d: give 0 (all) or more", f.most)
-	}
-	what := strings.Join(env.args, " ")
-	if err := f.belong(what); err != nil {
-		return err
-	}
-	file, err := f.complete()
-	if err != nil {
-		return err
-	}
-	switch what {
-	case "":
-		return f.project(env, file, false)
-	case "explain":
-		return f.project(env, file, true)
-	case "validate":
-		return f.validate(env)
-	case "sweep":
-		return f.sweep(env)
-	case "hosts":
-		return f.projectHosts(env)
-	default:
-		return fmt.Errorf("project %q: give explain, validate, sweep or hosts, or nothing", what)
-	}
+	return nil
 }
 
-// complete puts together the run that the flags describe, and reads the files that they name.
+// complete completes the run that the flags describe and reads the files that they name. file is
+// nil without --ratios.
 func (f *projectFlags) complete() (file *ratios.File, err error) {
 	switch f.dedup {
 	case "":
@@ -116,8 +146,8 @@ func (f *projectFlags) complete() (file *ratios.File, err error) {
 	default:
 		return nil, fmt.Errorf("--dedup is %q: give on or off", f.dedup)
 	}
-	if f.hidden != -1 {
-		f.run.Hidden = &f.hidden
+	if f.overlap != -1 {
+		f.run.Hidden = &f.overlap
 	}
 	if f.hardware != "" {
 		text, err := system.ReadFile(f.hardware, 1<<20)
@@ -152,14 +182,14 @@ func (f *projectFlags) complete() (file *ratios.File, err error) {
 	return nil, nil
 }
 
-// project prints the projection of the run, and of the headline beside it.
+// project prints the projection of the run, together with the headline scenarios.
 func (f *projectFlags) project(env env, file *ratios.File, explain bool) error {
-	r, err := f.gather()
+	r, err := f.compute()
 	if err != nil {
 		return err
 	}
 	if file != nil {
-		if err := f.note(&r, *file); err != nil {
+		if err := f.addNotes(&r, *file); err != nil {
 			return err
 		}
 	}
@@ -187,8 +217,8 @@ func (f *projectFlags) project(env env, file *ratios.File, explain bool) error {
 	return nil
 }
 
-// gather computes everything about the run and the headline but the validation.
-func (f *projectFlags) gather() (r projected.Report, err error) {
+// compute computes everything about the run and the headline except the validation.
+func (f *projectFlags) compute() (r projected.Report, err error) {
 	r.Version, r.Hash = projection.ParameterVersion(), projection.ParameterHash()
 	set := projection.Central()
 	if err := f.run.Check(); err != nil {
@@ -223,8 +253,8 @@ func (f *projectFlags) gather() (r projected.Report, err error) {
 	return r, err
 }
 
-// note adds what a file of ratios says.
-func (f *projectFlags) note(r *projected.Report, file ratios.File) error {
+// addNotes adds notes about a file of ratios to the report.
+func (f *projectFlags) addNotes(r *projected.Report, file ratios.File) error {
 	if f.run.Ratios != nil {
 		m, err := projection.ModelByName(f.run.Model, f.run.MTP)
 		if err != nil {
@@ -255,17 +285,12 @@ func (f *projectFlags) note(r *projected.Report, file ratios.File) error {
 	return nil
 }
 
-// projectChoices are the values of a flag of project that are of a fixed set.
+// projectChoices returns the values of a flag of a projection onto GPUs, if they come from a fixed
+// set.
 func projectChoices(name string) []string {
 	switch name {
 	case "precision":
-		all := projection.Precisions()
-		for _, p := range moe.Precisions() { // of project hosts
-			if !slices.Contains(all, p.Name) {
-				all = append(all, p.Name)
-			}
-		}
-		return all
+		return projection.Precisions()
 	case "recompute":
 		return projection.Recomputes()
 	case "routing":

@@ -1,8 +1,9 @@
 package main
 
-// project hosts: what training would do on CPU hosts that a network joins.
+// project hosts: the throughput of training on CPU hosts in a network.
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -18,66 +19,72 @@ import (
 	"spmoe/moe"
 )
 
-// hostsFlags are the flags of project hosts alone; it takes those of a recipe too.
+// hostsFlags are the flags that only project hosts has.
 type hostsFlags struct {
 	train, link string
 	gbits       float64
 	latency     time.Duration
-	most, ep    int
+	hosts, ep   int
 	strong      bool
 	memory      float64
 }
 
 func (f *hostsFlags) define(fs *flag.FlagSet) {
-	fs.StringVar(&f.train, "train", "", "`FILE` that bench train --json has written on one host, for project hosts")
-	fs.StringVar(&f.link, "link", "", "`FILE` that bench link --json has written between two hosts, for project hosts")
-	fs.Float64Var(&f.gbits, "link-gbits", 0, "`GBIT/S` of a host's link, each way, for project hosts; 0: those of --link")
-	fs.DurationVar(&f.latency, "link-latency", -1, "`TIME` of a message between hosts, such as 20us, for project hosts; negative: that of --link")
-	fs.IntVar(&f.most, "hosts", 2048, "`N` hosts up to which project hosts looks")
-	fs.IntVar(&f.ep, "ep-hosts", 0, "`N` hosts that share the experts at the most, for project hosts; 0: as many as experts and router groups allow")
-	fs.BoolVar(&f.strong, "strong", false, "strong scaling, for project hosts: --batch is of all hosts together")
-	fs.Float64Var(&f.memory, "host-memory", 0, "`GB` of memory that a host has, for project hosts; 0: not known")
+	fs.StringVar(&f.train, "train", "", "`FILE` results of bench train --json on one host")
+	fs.StringVar(&f.link, "link", "", "`FILE` results of bench link --json between two hosts")
+	fs.Float64Var(&f.gbits, "link-gbits", 0, "`GBIT/S` bandwidth of a host's link, each way; 0: from --link")
+	fs.DurationVar(&f.latency, "link-latency", -1, "`TIME` latency of a message between hosts, such as 20us; negative: from --link")
+	fs.IntVar(&f.hosts, "hosts", 2048, "`N` largest number of hosts to project")
+	fs.IntVar(&f.ep, "ep-hosts", 0, "`N` maximum number of hosts that share the experts; 0: as many as experts and router groups allow")
+	fs.BoolVar(&f.strong, "strong", false, "use strong scaling: --batch is the total over all hosts")
+	fs.Float64Var(&f.memory, "host-memory", 0, "`GB` memory of a host; 0: unknown")
 }
 
-// onlyHosts are the flags that project hosts alone has.
-func onlyHosts() []string {
+// hostsFlagNames returns the flags that only project hosts has.
+func hostsFlagNames() []string {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	new(hostsFlags).define(fs)
 	return flagNames(fs)
 }
 
-// alsoHosts are those of a projection onto GPUs that it takes as well.
-func alsoHosts() []string {
-	return []string{"model", "precision", "seq", "batch", "micro-batch", "mtp", "top-k", "group-limit", "wire", "overlap", "json"}
-}
-
-// belong refuses flags that were given to another action than theirs.
-func (f *projectFlags) belong(action string) (err error) {
-	own := onlyHosts()
-	for _, name := range f.given() {
-		switch mine := slices.Contains(own, name); {
-		case action == "hosts" && !mine && !slices.Contains(alsoHosts(), name):
-			err = errors.Join(err, fmt.Errorf("--%s is not of project hosts: leave it out", name))
-		case action != "hosts" && mine:
-			err = errors.Join(err, fmt.Errorf("--%s is of project hosts alone: leave it out", name))
+func defineProjectHosts(fs *flag.FlagSet) action {
+	f := &projectFlags{}
+	f.define(fs, append(hostsFlagNames(), "model", "precision", "seq", "batch", "micro-batch", "mtp", "top-k", "group-limit", "wire", "overlap", "json"))
+	for name, usage := range map[string]string{
+		"model":       "`NAME` built-in model; default: the measured one",
+		"precision":   "`NAME` measured precision to project; default: the first in --train",
+		"seq":         "`N` tokens per sequence; default: as measured",
+		"batch":       "`N` sequences per optimizer step and host; default: as bench train",
+		"micro-batch": "`N` sequences per rank in one forward and backward pass; default: all of its batch",
+		"overlap":     "`SHARE` share of the exchange that is hidden behind computation, 0 to 1; -1: as this engine does",
+	} {
+		flag := fs.Lookup(name)
+		flag.Usage = usage
+		if name != "overlap" {
+			flag.DefValue = "" // it is the measured one
 		}
 	}
-	return err
+	return noArguments(func(_ context.Context, env env) error {
+		if f.overlap != -1 {
+			f.run.Hidden = &f.overlap
+		}
+		return f.projectHosts(env)
+	})
 }
 
-// given lists the flags that were given.
+// given returns the names of the flags that were given.
 func (f *projectFlags) given() (all []string) {
 	f.set.Visit(func(g *flag.Flag) { all = append(all, g.Name) })
 	return all
 }
 
-// projectHosts prints the projection onto 1, 2, 4 and so on hosts.
+// projectHosts prints the projection onto 1, 2, 4, ... hosts.
 func (f *projectFlags) projectHosts(env env) error {
 	train, r, err := f.hostsRecipe()
 	if err != nil {
 		return err
 	}
-	rows, err := hosts.Project(r, f.hosts.most)
+	rows, err := hosts.Project(r, f.hosts.hosts)
 	if err != nil {
 		return err
 	}
@@ -93,12 +100,12 @@ func (f *projectFlags) projectHosts(env env) error {
 		encoder.SetIndent("", " ")
 		return encoder.Encode(p)
 	}
-	p.print(env.out, f.hosts.most)
+	p.print(env.out, f.hosts.hosts)
 	return nil
 }
 
-// hostsRecipe puts together what is projected. Precision, flavor and lengths are those that were
-// measured, unless flags say others.
+// hostsRecipe returns the recipe to project. Precision, flavor and lengths are the measured ones,
+// unless flags override them.
 func (f *projectFlags) hostsRecipe() (train hosts.Train, r hosts.Recipe, err error) {
 	given := func(name string) bool { return slices.Contains(f.given(), name) }
 	precision := ""
@@ -141,14 +148,15 @@ func (f *projectFlags) hostsRecipe() (train hosts.Train, r hosts.Recipe, err err
 	return train, r, err
 }
 
-// mostFigures is the largest file of figures that is read, in bytes.
-const mostFigures = 1 << 20
+// mostResults is the largest file of results to read, in bytes.
+const mostResults = 1 << 20
 
+// readTrain reads the results of bench train for a precision; empty: the first.
 func (f *hostsFlags) readTrain(precision string) (t hosts.Train, err error) {
 	if f.train == "" {
-		return t, errors.New("project hosts starts from what one host does: give --train FILE, which launcher bench train --json FILE writes there")
+		return t, errors.New("project hosts needs the speed of one host: give --train FILE, which launcher bench train --json FILE writes there")
 	}
-	text, err := system.ReadFile(f.train, mostFigures)
+	text, err := system.ReadFile(f.train, mostResults)
 	if err == nil {
 		t, err = hosts.ReadTrain(text, precision)
 	}
@@ -158,13 +166,13 @@ func (f *hostsFlags) readTrain(precision string) (t hosts.Train, err error) {
 	return t, nil
 }
 
-// readLink is the link of the file, with what flags say in its place.
+// readLink reads the link from the file, overridden by flags.
 func (f *hostsFlags) readLink() (l hosts.Link, err error) {
 	if f.link == "" && (f.gbits == 0 || f.latency < 0) {
 		return l, errors.New("project hosts needs the network: give --link FILE, which launcher bench link --json FILE writes, or --link-gbits and --link-latency")
 	}
 	if f.link != "" {
-		text, err := system.ReadFile(f.link, mostFigures)
+		text, err := system.ReadFile(f.link, mostResults)
 		if err == nil {
 			l, err = hosts.ReadLink(text)
 		}
@@ -185,7 +193,7 @@ func (f *hostsFlags) readLink() (l hosts.Link, err error) {
 type hostsProjection struct {
 	Model       string      `json:"model"`
 	Measured    hosts.Train `json:"measured"`
-	Ranks       int         `json:"ranks"` // of a host
+	Ranks       int         `json:"ranks"` // per host
 	Seq         int         `json:"seq"`
 	Batch       int         `json:"batch"`
 	Strong      bool        `json:"strong"`
@@ -196,9 +204,9 @@ type hostsProjection struct {
 }
 
 func (p hostsProjection) print(w io.Writer, most int) {
-	scaling, each := "weak", " a host"
+	scaling, each := "weak", " per host"
 	if p.Strong {
-		scaling, each = "strong", " in all"
+		scaling, each = "strong", " in total"
 	}
 	one := p.Rows[0]
 	fmt.Fprintf(w, "%s, %s, on hosts of %s; steps of %s of %d tokens%s (%s scaling)\n",
@@ -216,7 +224,7 @@ func (p hostsProjection) print(w io.Writer, most int) {
 	}
 	last := p.Rows[len(p.Rows)-1]
 	if last.Hosts < most {
-		fmt.Fprintf(w, "  beyond, %s cannot be shared evenly by all ranks\n", report.Plural(p.Batch, "sequence"))
+		fmt.Fprintf(w, "  more hosts cannot share %s evenly\n", report.Plural(p.Batch, "sequence"))
 	}
 	p.printMotions(w, last)
 	fmt.Fprintf(w, "\nassumed:\n")
@@ -225,15 +233,15 @@ func (p hostsProjection) print(w io.Writer, most int) {
 	}
 }
 
-// printMotions prints where the network's part of a step comes from.
+// printMotions prints the network time of a step by kind of transfer.
 func (p hostsProjection) printMotions(w io.Writer, r hosts.Row) {
 	if len(r.Motions) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\na step of %s: %.1f ms without the network, and what each host exchanges\n", report.Plural(r.Hosts, "host"), 1e3*r.Compute)
-	fmt.Fprintf(w, "  %-18s %7s %9s %10s %10s %8s %11s\n", "", "a step", "messages", "MB", "ms", "hidden", "exposed ms")
+	fmt.Fprintf(w, "\na step on %s: %.1f ms without the network, plus these transfers per host\n", report.Plural(r.Hosts, "host"), 1e3*r.Compute)
+	fmt.Fprintf(w, "  %-18s %8s %9s %10s %10s %8s %11s\n", "", "per step", "messages", "MB", "ms", "hidden", "exposed ms")
 	for _, m := range r.Motions {
-		fmt.Fprintf(w, "  %-18s %7d %9d %10.3f %10.3f %7.1f%% %11.1f\n", m.Name, m.Times, m.Messages, m.Bytes/1e6, 1e3*m.Seconds, 100*m.Hidden/m.Seconds, 1e3*m.Exposed())
+		fmt.Fprintf(w, "  %-18s %8d %9d %10.3f %10.3f %7.1f%% %11.1f\n", m.Name, m.Times, m.Messages, m.Bytes/1e6, 1e3*m.Seconds, 100*m.Hidden/m.Seconds, 1e3*m.Exposed())
 	}
-	fmt.Fprintln(w, "  messages of a rank, MB of the host and ms are of one exchange; exposed ms of all that a step has")
+	fmt.Fprintln(w, "  messages (per rank), MB (per host) and ms are for one transfer; exposed ms is the total per step")
 }

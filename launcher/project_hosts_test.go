@@ -35,8 +35,8 @@ func TestProjectHosts(t *testing.T) {
 	link := write(t, filepath.Join(dir, "link.jsonl"), `{"name":"link_gbytes_per_s","value":2.5}`+"\n"+`{"name":"link_latency_us","value":30}`)
 	out := succeed(t, "project", "hosts", "--train", file, "--link", link, "--hosts", "64")
 	for _, want := range []string{
-		"debug, bf16, on hosts of 2 ranks; steps of 16 sequences of 32 tokens a host (weak scaling)", "link 2.5 GB/s each way, 30 us",
-		"EP x DP", "\na step of 64 hosts: ", "\n  dispatch ", "\nassumed:\n", "at most 8 hosts share the experts",
+		"debug, bf16, on hosts of 2 ranks; steps of 16 sequences of 32 tokens per host (weak scaling)", "link 2.5 GB/s each way, 30 us",
+		"EP x DP", "\na step on 64 hosts: ", "\n  dispatch ", "\nassumed:\n", "at most 8 hosts share the experts",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -100,7 +100,7 @@ func TestProjectHostsFlags(t *testing.T) {
 			t.Errorf("%s: %+v", x.flags, p)
 		}
 	}
-	if out := succeed(t, append(base[:len(base)-1:len(base)-1], "--strong", "--host-memory", "0.001")...); !strings.Contains(out, "beyond, 8 sequences cannot be shared") || !strings.Contains(out, "does not fit") {
+	if out := succeed(t, append(base[:len(base)-1:len(base)-1], "--strong", "--host-memory", "0.001")...); !strings.Contains(out, "more hosts cannot share 8 sequences evenly") || !strings.Contains(out, "does not fit") {
 		t.Errorf("%s", out)
 	}
 }
@@ -119,9 +119,9 @@ func TestProjectHostsRefused(t *testing.T) {
 		"--train " + empty + ": there is no":  append([]string{"project", "hosts", "--train", empty}, link...),
 		"no such file":                        append([]string{"project", "hosts", "--train", file + ".none"}, link...),
 		"0 hosts: give 1 to":                  with("--hosts", "0"),
-		"--gpu is not of project hosts":       with("--gpu", "b200"),
-		"--train is of project hosts alone":   {"project", "sweep", "--train", file},
-		"--ep-hosts is of project hosts":      {"project", "--ep-hosts", "2"},
+		"project hosts has no flag --gpu":     with("--gpu", "b200"),
+		"--train: it is a flag of project ho": {"project", "sweep", "--train", file},
+		"project has no flag --ep-hosts: it":  {"project", "--ep-hosts", "2"},
 		"precision \"fp32\" was not measured": with("--precision", "fp32"),
 		"--model: unknown flavor":             with("--model", "Kimi-K2"),
 		"--wire: rows in \"int4\"":            with("--wire", "int4"),

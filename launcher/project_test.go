@@ -18,7 +18,7 @@ var few = []string{"--samples", "50"}
 func TestProject(t *testing.T) {
 	out := succeed(t, append([]string{"project"}, few...)...)
 	for _, want := range []string{
-		"SHA-256 " + projection.ParameterHash(), "as_run", "clean", "simple", "651 tokens/s a GPU, 80 % interval", "MFU 9.9 %", "a step of 201.3 s",
+		"SHA-256 " + projection.ParameterHash(), "as_run", "clean", "simple", "651 tokens/s per GPU, 80 % interval", "MFU 9.9 %", "201.3 s per step",
 		"t_A    all-to-all", "t_R    residual", "calibrated", "memory ",
 	} {
 		if !strings.Contains(out, want) {
@@ -62,12 +62,12 @@ func TestProjectRefused(t *testing.T) {
 		"--dedup is \"maybe\"":             {"project", "--dedup", "maybe"},
 		"--samples is 1":                   {"project", "--samples", "1"},
 		"hidden share":                     {"project", "--overlap", "1.5"},
-		"validate, sweep or hosts":         {"project", "everything"},
+		"validate, sweep, hosts, or no":    {"project", "everything"},
 		"did you mean validate":            {"project", "validat"},
 		"did you mean mxfp8-experts":       {"project", "--precision", "mxfp8-expert"},
 		"--layouts is -1":                  {"project", "sweep", "--layouts", "-1"},
 		"--project: 671B on 256 GPUs: GPU": tiny("none", "--project", "tpu"),
-		"say what to measure: kernels":     {"bench", "everything"},
+		"use one of kernels, exchange":     {"bench", "everything"},
 	} {
 		refuse(t, exitUsage, args, want)
 	}
@@ -101,7 +101,7 @@ func TestProjectValidate(t *testing.T) {
 func TestProjectSweep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sweep")
 	out := succeed(t, "project", "sweep", "--gpu", "gb200", "--stack", "megatron_overlap", "--precision", "mxfp8", "--seq", "4096", "--layouts", "3000", "--out", dir)
-	if !strings.Contains(out, "3000 layouts of 256 gb200 divide") {
+	if !strings.Contains(out, "3000 layouts of 256 gb200 are possible") {
 		t.Errorf("%s", out)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "sweep.csv"))

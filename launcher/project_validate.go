@@ -1,6 +1,6 @@
 package main
 
-// project validate and project sweep.
+// project validate and project sweep: published figures, and the search for layouts.
 
 import (
 	"encoding/json"
@@ -16,8 +16,11 @@ import (
 	"spmoe/launcher/system"
 )
 
-// validate prints predicted against published, and the requirements.
+// validate prints predicted against published throughput, and whether the requirements hold.
 func (f *projectFlags) validate(env env) error {
+	if err := f.checkSamples(); err != nil {
+		return err
+	}
 	groups, err := projection.Validate(f.samples, f.seed)
 	if err != nil {
 		return err
@@ -68,9 +71,16 @@ func (f *projectFlags) validate(env env) error {
 	return nil
 }
 
-// sweep prints the layouts that nothing beats, and writes all that fit as CSV.
+// sweep prints the Pareto-optimal layouts in speed and memory. It writes all layouts that fit as
+// CSV and plots.
 func (f *projectFlags) sweep(env env) error {
-	points, seen, err := projection.Sweep(f.run, f.most)
+	if f.layouts < 0 {
+		return fmt.Errorf("--layouts is %d: give 0 (all) or more", f.layouts)
+	}
+	if _, err := f.complete(); err != nil {
+		return err
+	}
+	points, seen, err := projection.Sweep(f.run, f.layouts)
 	if err != nil {
 		return err
 	}
@@ -79,7 +89,7 @@ func (f *projectFlags) sweep(env env) error {
 		encoder.SetIndent("", " ")
 		return encoder.Encode(points)
 	}
-	fmt.Fprintf(env.out, "%d layouts of %d %s divide, %d fit in memory; those that no other beats in both:\n", seen, f.run.GPUs, f.run.GPU, len(points))
+	fmt.Fprintf(env.out, "%d layouts of %d %s are possible, %d fit in memory; the best in speed and memory:\n", seen, f.run.GPUs, f.run.GPU, len(points))
 	fmt.Fprintf(env.out, "  %3s %3s %3s %4s %5s %-10s %10s %8s\n", "TP", "PP", "VP", "EP", "micro", "recompute", "tokens/s", "GB")
 	for _, p := range points {
 		if p.Best {
@@ -92,10 +102,11 @@ func (f *projectFlags) sweep(env env) error {
 	if err := errors.Join(os.MkdirAll(f.out, 0o777), system.WriteFile(filepath.Join(f.out, "sweep.csv"), csv(points)), projected.WriteSweep(f.out, points)); err != nil {
 		return failure{err, exitFailed}
 	}
-	fmt.Fprintf(env.out, "all that fit: %s\n", filepath.Join(f.out, "sweep.csv"))
+	fmt.Fprintf(env.out, "all layouts that fit: %s\n", filepath.Join(f.out, "sweep.csv"))
 	return nil
 }
 
+// csv returns a table of layouts.
 func csv(points []projection.Point) []byte {
 	var b strings.Builder
 	b.WriteString("tp,pp,vp,ep,micro_batch,recompute,tokens_per_second_per_gpu,memory_gb,pareto\n")

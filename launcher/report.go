@@ -11,9 +11,9 @@ import (
 	"spmoe/launcher/report/tensorboard"
 )
 
-func defineReport(*flag.FlagSet) func(context.Context, env) error { return writeReport }
+func defineReport(*flag.FlagSet) action { return writeReport }
 
-// writeReport writes what the end of a run writes, for runs that have none or have gone on since.
+// writeReport writes the report, plots and TensorBoard events of runs again.
 func writeReport(_ context.Context, env env) error {
 	runs := env.args
 	if len(runs) == 0 {

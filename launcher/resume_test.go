@@ -202,7 +202,7 @@ func TestResumePastDamage(t *testing.T) {
 	if got.code != exitOK || !strings.Contains(got.out, "resuming run/step-00000002 at step 2") {
 		t.Errorf("exit code %d, output\n%s", got.code, got.out)
 	}
-	for _, text := range []string{"warning", "run/step-00000004", "rank-00000-of-00001.safetensors has 5000 bytes", "set aside as step-00000004.bad", "going on from step-00000002"} {
+	for _, text := range []string{"warning", "run/step-00000004", "rank-00000-of-00001.safetensors has 5000 bytes", "set aside as step-00000004.bad", "continuing from step-00000002"} {
 		if !strings.Contains(got.errOut, text) {
 			t.Errorf("the message is %q, want %q in it", got.errOut, text)
 		}

@@ -1,56 +1,162 @@
 package main
 
-// "Did you mean": errors for words that are nearly a command, an action, a flag or a value.
+// Errors for misspelled or misplaced commands, flags and values. They suggest the one that was
+// probably meant.
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
 )
 
-// longestWord bounds the words, in bytes, for which a near one is looked for: comparing two words
-// takes the product of their lengths.
+// longestWord is the length in bytes up to which a word is compared with others: the time to
+// compare two words is the product of their lengths.
 const longestWord = 100
 
-// unknownCommand names the nearest command.
+// synonyms returns the command that is meant by a word of other tools. Edit distance does not find
+// these.
+func synonyms() map[string]string {
+	all := map[string]string{}
+	for name, list := range map[string]string{
+		"train":                "pretrain pre-train finetune fine-tune fit learn torchrun",
+		"generate":             "chat sample sampling infer inference complete predict prompt talk serve",
+		"eval":                 "evaluate evaluation validate validation perplexity ppl score loss",
+		"compare":              "ab ab-test ablate ablation diff convergence equivalence seeds vs versus",
+		"check":                "golden reference parity conformance",
+		"convert":              "export import hf huggingface to-hf from-hf safetensors",
+		"checkpoint":           "ckpt checkpoints",
+		"checkpoint ls":        "ls list",
+		"checkpoint verify":    "verify fsck",
+		"inspect":              "estimate summary describe params parameters flops memory model show",
+		"report":               "plot plots dashboard tensorboard html page",
+		"bench":                "benchmark benchmarks perf speed throughput measure microbench",
+		"bench kernels":        "kernel gemm gemms matmul flop",
+		"bench exchange":       "alltoall all-to-all a2a allreduce all-reduce collective collectives comm dispatch nccl-tests",
+		"bench link":           "network bandwidth latency ping",
+		"bench train":          "step steps",
+		"project":              "projection simulate simulation extrapolate",
+		"project sweep":        "layouts",
+		"chaos":                "faults fault fault-injection fuzz resilience",
+		"data":                 "dataset datasets corpus preprocess prepare",
+		"data tokenize":        "tokenize tokenise encode",
+		"data train-tokenizer": "tokenizer tokeniser bpe",
+		"completion":           "completions autocomplete",
+		"version":              "info env doctor",
+		"help":                 "usage man",
+	} {
+		for _, word := range strings.Fields(list) {
+			all[word] = name
+		}
+	}
+	return all
+}
+
+// unknownCommand returns the error for a word that is no command, with the command that was
+// probably meant.
 func unknownCommand(cmds []command, name string) error {
 	text := fmt.Sprintf("unknown command %.*q", longestWord, name)
-	if near := nearest(name, commandNames(cmds)); near != "" {
+	near := synonyms()[strings.ToLower(name)]
+	if near == "" {
+		near = nearest(name, commandNames(cmds))
+	}
+	if near != "" {
 		text += fmt.Sprintf(": did you mean %s?", near)
 	}
 	return errors.New(text + " (commands: " + strings.Join(commandNames(cmds), ", ") + ")")
 }
 
-// checkAction returns an error if the first argument is nearly an action of the command. Other
-// words are left to the command.
-func (c command) checkAction(args []string) error {
+// unknownSubcommand is unknownCommand for a subcommand of c.
+func (c command) unknownSubcommand(word string) error {
+	text := fmt.Sprintf("%s %.*q: use %s", c.name, longestWord, word, oneOf(commandNames(c.subcommands)))
+	if c.define != nil {
+		text += ", or no subcommand"
+	}
+	near, ok := strings.CutPrefix(synonyms()[strings.ToLower(word)], c.name+" ")
+	if !ok {
+		near = nearest(word, commandNames(c.subcommands))
+	}
+	if near != "" {
+		text += fmt.Sprintf(" (did you mean %s?)", near)
+	}
+	return errors.New(text)
+}
+
+// checkChoice returns an error if the first argument is nearly one of the command's choices. The
+// command itself checks other words.
+func (c command) checkChoice(args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return checkWord(c.name, args[0], c.actions())
+	return checkWord(c.name, args[0], c.choices())
 }
 
-// unknownFlag names the nearest flag.
-func unknownFlag(name string, flags []string) error {
+// unknownFlag returns the error for a flag that the command of fs does not have. It names the
+// commands that have it, or else the nearest flag of this command.
+func unknownFlag(fs *flag.FlagSet, name string) error {
 	if len(name) > longestWord {
 		return fmt.Errorf("unknown flag --%s... of %d bytes", name[:longestWord], len(name))
 	}
-	if near := nearest(name, flags); near != "" {
+	if owners := flagOwners(fs.Name(), name); owners != "" {
+		return fmt.Errorf("%s has no flag --%s: it is a flag of %s", fs.Name(), name, owners)
+	}
+	if near := nearest(name, flagNames(fs)); near != "" {
 		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, near)
 	}
 	return fmt.Errorf("unknown flag --%s", name)
 }
 
-// checkValue returns an error if a value is nearly one that the flag takes. Other values are left
-// to the command.
-func checkValue(command, name, value string) error {
-	words := []string{value}
-	if command == "bench" && name == "precision" {
-		words = strings.Split(value, ",")
+// flagOwners lists up to three commands that have a flag, for a command that does not have it. It
+// lists those of the same family if there are any. It returns an empty string for an empty cmd.
+func flagOwners(cmd, name string) string {
+	if cmd == "" {
+		return ""
 	}
-	for _, word := range words {
-		if err := checkWord("--"+name+" is", word, choices(command, name)); err != nil {
+	top, _, _ := strings.Cut(cmd, " ")
+	var relatives, others []string
+	for _, parent := range commands() {
+		for _, c := range parent.family() {
+			fs, _ := c.flags()
+			f := fs.Lookup(name)
+			switch {
+			case f == nil || strings.HasPrefix(f.Usage, internal):
+			case parent.name == top:
+				relatives = append(relatives, c.name)
+			default:
+				others = append(others, c.name)
+			}
+		}
+	}
+	owners := others
+	if len(relatives) > 0 {
+		owners = relatives
+	}
+	const most = 3
+	if len(owners) > most {
+		owners = append(owners[:most], "others")
+	}
+	return enumerate(owners)
+}
+
+// enumerate joins words as a sentence does: "a, b and c".
+func enumerate(all []string) string {
+	if len(all) < 2 {
+		return strings.Join(all, "")
+	}
+	last := len(all) - 1
+	return strings.Join(all[:last], ", ") + " and " + all[last]
+}
+
+// checkValue returns an error if a value is nearly one that the flag takes. The command itself
+// checks other values.
+func checkValue(command, name, value string) error {
+	values := []string{value}
+	if command == "bench train" && name == "precision" {
+		values = strings.Split(value, ",")
+	}
+	for _, v := range values {
+		if err := checkWord("--"+name+" is", v, flagChoices(command, name)); err != nil {
 			return err
 		}
 	}
@@ -66,8 +172,8 @@ func checkWord(subject, word string, all []string) error {
 	return fmt.Errorf("%s %q: use %s (did you mean %s?)", subject, word, oneOf(all), near)
 }
 
-// nearest returns the candidate with the smallest edit distance, if that is small. Of equally near
-// ones it returns the first in the alphabet.
+// nearest returns the candidate with the smallest edit distance, if that distance is small. A tie
+// goes to the first in alphabetical order.
 func nearest(word string, candidates []string) string {
 	if len(word) > longestWord {
 		return ""
@@ -81,9 +187,9 @@ func nearest(word string, candidates []string) string {
 	return best
 }
 
-// editDistance is the number of bytes to insert, delete or replace to get b from a.
+// editDistance is the number of bytes to insert, delete or replace to turn a into b.
 func editDistance(a, b string) int {
-	row := make([]int, len(b)+1) // from a[:i] to b[:j]
+	row := make([]int, len(b)+1) // row[j] is the distance from a[:i] to b[:j]
 	for j := range row {
 		row[j] = j
 	}

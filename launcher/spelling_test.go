@@ -29,6 +29,15 @@ func TestDidYouMean(t *testing.T) {
 		"trian":                   {`"trian"`, "did you mean train?", "checkpoint"},
 		"hlep":                    {"did you mean help?"},
 		"help trian":              {"did you mean train?"},
+		"chat":                    {"did you mean generate?"},
+		"Infer --np 2":            {"did you mean generate?"},
+		"pretrain":                {"did you mean train?"},
+		"gemm":                    {"did you mean bench kernels?"},
+		"bench all-to-all":        {"did you mean exchange?"},
+		"bench exchang":           {"did you mean exchange?"},
+		"ablate":                  {"did you mean compare?"},
+		"help chat":               {"did you mean generate?"},
+		"help bench gemm":         {"did you mean kernels?"},
 		"frobnicate":              {`"frobnicate"`, "commands: train"},
 		"checkpoint verfy x":      {`"verfy"`, "ls, verify, export", "did you mean verify?"},
 		"bench kernel":            {"did you mean kernels?"},
@@ -44,10 +53,10 @@ func TestDidYouMean(t *testing.T) {
 	} {
 		refuse(t, exitUsage, strings.Fields(args), want...)
 	}
-	if got := nearest("verfy", named(t, "checkpoint").actions()); got != "verify" {
+	if got := named(t, "completion").choices(); len(got) != 3 {
 		t.Errorf("%q", got)
 	}
-	if got := named(t, "inspect").actions(); got != nil {
+	if got := named(t, "inspect").choices(); got != nil {
 		t.Errorf("words that stand for others are taken for actions: %q", got)
 	}
 }
@@ -59,4 +68,19 @@ func named(t *testing.T, name string) command {
 		t.Fatal(name)
 	}
 	return c
+}
+
+// Synonyms stand for commands that exist, and are not commands themselves.
+func TestSynonyms(t *testing.T) {
+	names := map[string]bool{}
+	for _, parent := range commands() {
+		for _, c := range parent.family() {
+			names[c.name] = true
+		}
+	}
+	for word, name := range synonyms() {
+		if !names[name] || names[word] {
+			t.Errorf("%q stands for %q", word, name)
+		}
+	}
 }

@@ -1,5 +1,7 @@
 package main
 
+// train: its flags, the checkpoint that it continues from, and the run itself.
+
 import (
 	"bytes"
 	"context"
@@ -20,53 +22,54 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// trainFlags are the flags of train outside the configuration.
+// trainFlags are the flags of train that are not in the configuration.
 type trainFlags struct {
-	world   worldFlags
+	ranks   rankFlags
 	config  string
 	resume  bool
 	dryRun  bool
-	view    viewFlags
+	display displayFlags
 	profile bool
 	cpuFile string
 	trace   string
 	ratios  bool
 	project string
-	beside  besideFlags
+	side    sideTaskFlags
 	given   *[]assignment
 }
 
-func defineTrain(fs *flag.FlagSet) func(context.Context, env) error {
+func defineTrain(fs *flag.FlagSet) action {
 	f := &trainFlags{}
-	f.world.define(fs)
-	fs.StringVar(&f.config, "config", "", "`FILE` configuration in TOML; flags override it")
-	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out, or of the newest run")
-	fs.BoolVar(&f.dryRun, "dry-run", false, "print configuration, sizes and costs, and stop")
-	fs.StringVar(&f.view.format, "log-format", "text", "`FORMAT` of the log: text or json")
-	fs.BoolVar(&f.view.plain, "plain", false, "print lines alone, without a live view, on a terminal too")
-	fs.StringVar(&f.view.color, "color", "auto", "`WHEN` text is coloured: auto (on a terminal, unless NO_COLOR is set), always or never")
-	fs.BoolVar(&f.view.relay, "relay", false, internal+"a rank process sends what happens to its launcher, which shows it")
-	fs.BoolVar(&f.profile, "profile", false, "print at the end where a step's time went")
-	fs.StringVar(&f.cpuFile, "cpuprofile", "", "`FILE` to write a CPU profile of the run to, for go tool pprof")
-	fs.StringVar(&f.trace, "trace", "", "`steps=A..B` of which OUT/trace.json says what each rank does when, for ui.perfetto.dev")
-	fs.BoolVar(&f.ratios, "record-ratios", false, "measure where tokens go and what takes the time, into OUT/ratios.json, for project --ratios")
-	fs.StringVar(&f.project, "project", "", "`GPU` on 256 of which the 671B model is projected at the end, with this run's routing")
-	f.beside.define(fs)
+	f.ranks.define(fs)
+	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
+	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out; default: of the newest run")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "print the configuration, sizes and costs, and exit")
+	fs.StringVar(&f.display.format, "log-format", "text", "`FORMAT` log format: text or json")
+	fs.BoolVar(&f.display.plain, "plain", false, "print log lines instead of the live view on a terminal")
+	fs.StringVar(&f.display.color, "color", "auto", "`WHEN` color the output: auto (on a terminal, unless NO_COLOR is set), always or never")
+	fs.BoolVar(&f.display.relay, "relay", false, internal+"send events to the launcher, which shows them")
+	fs.BoolVar(&f.profile, "profile", false, "print a breakdown of the step time at the end")
+	fs.StringVar(&f.cpuFile, "cpuprofile", "", "`FILE` write a CPU profile for go tool pprof to FILE")
+	fs.StringVar(&f.trace, "trace", "", "`steps=A..B` write a Perfetto timeline of steps A to B to OUT/trace.json")
+	fs.BoolVar(&f.ratios, "record-ratios", false, "measure routing and the breakdown of time, and write OUT/ratios.json for project --ratios")
+	fs.StringVar(&f.project, "project", "", "`GPU` afterwards, project the 671B model onto 256 of these GPUs, with this run's routing")
+	f.side.define(fs)
 	f.given = bind(fs, trainDefaults)
 	return f.run
 }
 
+// run trains, or prints what a run would be.
 func (f *trainFlags) run(ctx context.Context, env env) error {
-	if err := f.world.check(env); err != nil {
+	if err := f.ranks.check(env); err != nil {
 		return err
 	}
-	shown, err := f.view.tell(env, f.world)
+	shown, err := f.display.open(env, f.ranks)
 	if err != nil {
 		return err
 	}
 	defer shown.close()
 	given := *f.given
-	if given, err = moreData(given, env.args); err != nil {
+	if given, err = appendData(given, env.args); err != nil {
 		return err
 	}
 	late := env.member != nil && env.member.Late()
@@ -75,16 +78,16 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	if f.dryRun {
-		return dryRun(cfg, f.world.ranks, env)
+		return dryRun(cfg, f.ranks.count, env)
 	}
 	if err := checkProjection(f.project, cfg); err != nil {
 		return err
 	}
 	var job *trainer.Job
 	if late {
-		job, err = trainer.Rejoin(cfg, f.world.ranks, shown.Reporter)
+		job, err = trainer.Rejoin(cfg, f.ranks.count, shown.Reporter)
 	} else {
-		job, err = trainer.PrepareHere(cfg, f.world.ranks, env.ranksHere(f.world.ranks), from, shown.Reporter)
+		job, err = trainer.PrepareHere(cfg, f.ranks.count, env.ranksHere(f.ranks.count), from, shown.Reporter)
 	}
 	if err != nil {
 		return err
@@ -97,39 +100,39 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if job.Trace, err = parseWindow(f.trace); err != nil {
 		return err
 	}
-	beside, err := f.beside.start(cfg, shown.env)
+	side, err := f.side.start(cfg, shown.env)
 	if err != nil {
 		return err
 	}
-	defer beside.end()
-	want := needsOf(job, cfg.Out)
-	world, err := f.world.here(shown.env, want)
+	defer side.end()
+	needed := jobResources(job, cfg.Out)
+	world, err := f.ranks.here(shown.env, needed)
 	if err != nil {
 		return err
 	}
 	if world == nil {
-		err = f.world.launch(ctx, shown.env, want, append(shown.ranks, "--out", cfg.Out))
+		err = f.ranks.launch(ctx, shown.env, needed, append(shown.ranks, "--out", cfg.Out))
 	} else {
-		stop, failed := startProfile(profileOf(f.cpuFile, env))
+		stop, failed := startProfile(profilePath(f.cpuFile, env))
 		if failed != nil {
 			return failed
 		}
-		cancel := tellOfStop(ctx, env, cfg.Out)
+		cancel := reportStop(ctx, env, cfg.Out)
 		if err = errors.Join(job.Run(ctx, world), stop()); err != nil {
-			err = failure{resumable(err, env, cfg.Out), trainCode(err)}
+			err = failure{withCheckpoint(err, env, cfg.Out), trainCode(err)}
 		}
 		cancel()
 	}
 	if errors.Is(err, trainer.ErrInterrupted) {
 		return failure{err, exitInterrupted}
 	}
-	if err == nil && f.project != "" && env.first() {
+	if err == nil && f.project != "" && env.reportsJob() {
 		err = projectRun(shown.env.out, f.project, cfg.Out)
 	}
 	return err
 }
 
-// parseWindow reads --trace: steps=5..7, steps=5, or nothing.
+// parseWindow parses --trace: steps=5..7, steps=5, or empty.
 func parseWindow(text string) (w trainer.Window, err error) {
 	if text == "" {
 		return w, nil
@@ -147,7 +150,7 @@ func parseWindow(text string) (w trainer.Window, err error) {
 	return trainer.Window{First: a, Last: b}, nil
 }
 
-// trainCode is the exit code of a run that has failed.
+// trainCode returns the exit code of a failed run.
 func trainCode(err error) int {
 	if errors.As(err, new(*trainer.SkipError)) {
 		return spmd.DoNotRestart
@@ -155,15 +158,15 @@ func trainCode(err error) int {
 	return exitFailed
 }
 
-// profileOf is where a rank writes its CPU profile: processes each have a file of their own.
-func profileOf(path string, env env) string {
+// profilePath returns the file of a rank's CPU profile. Each process writes a file of its own.
+func profilePath(path string, env env) string {
 	if path == "" || env.member == nil {
 		return path
 	}
 	return fmt.Sprintf("%s.rank%d", path, env.member.Number())
 }
 
-// startProfile begins a CPU profile, unless path is empty; stop completes the file.
+// startProfile begins a CPU profile unless path is empty. stop completes the file.
 func startProfile(path string) (stop func() error, err error) {
 	if path == "" {
 		return func() error { return nil }, nil
@@ -181,8 +184,8 @@ func startProfile(path string) (stop func() error, err error) {
 	}, nil
 }
 
-// moreData lets --data take several paths: those that follow it are left as arguments.
-func moreData(given []assignment, args []string) ([]assignment, error) {
+// appendData adds the arguments to --data if it was given, so that --data takes several paths.
+func appendData(given []assignment, args []string) ([]assignment, error) {
 	if len(args) == 0 {
 		return given, nil
 	}
@@ -195,18 +198,18 @@ func moreData(given []assignment, args []string) ([]assignment, error) {
 }
 
 // configure resolves the configuration and finds the checkpoint to continue from, if any. A resumed
-// run starts from the configuration that was saved with its checkpoint. warn is told of damaged
-// ones. A process that is late comes to a run under way, whose checkpoints it leaves alone.
+// run starts from the configuration in its checkpoint. Warnings of damaged checkpoints go to warn.
+// A late process joins a run that is under way, and does not touch its checkpoints.
 func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (cfg trainer.Config, from string, err error) {
 	text, err := readConfig(f.config)
 	if err != nil {
 		return cfg, "", err
 	}
-	describe := configured
+	resolveRun := resolveNew
 	if f.resume {
-		describe = resolve // what matters is in the checkpoint
+		resolveRun = resolve // the checkpoint has the model
 	}
-	if cfg, err = describe(trainDefaults, f.config, text, given); err != nil {
+	if cfg, err = resolveRun(trainDefaults, f.config, text, given); err != nil {
 		return cfg, "", err
 	}
 	if !f.resume {
@@ -220,7 +223,7 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 		return cfg, from, err
 	}
 	if f.config != "" {
-		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values by flags")
+		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
 	}
 	run := cfg.Out
 	if run == "" {
@@ -229,7 +232,7 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 		}
 	}
 	if late {
-		from, text, err = newestNow(run)
+		from, text, err = newestUnverified(run)
 	} else {
 		from, text, err = newestWhole(run, warn)
 	}
@@ -251,9 +254,9 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	return cfg, from, nil
 }
 
-// sameRun returns the checkpoint in cfg.Out of a run of this very configuration: the same command,
-// given again, goes on. It is empty for a run that begins, which must not find another's
-// checkpoints.
+// sameRun returns the newest checkpoint in cfg.Out if its run has exactly this configuration, so
+// that repeating a command continues the run. Otherwise it returns an empty path, and a new run
+// refuses a folder with checkpoints.
 func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
 	if _, err := checkpoint.Latest(cfg.Out); errors.Is(err, checkpoint.ErrNone) {
 		return "", nil
@@ -269,15 +272,16 @@ func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
 	return from, nil
 }
 
-// newestNow returns the newest checkpoint of a run under way, and the configuration in it.
-func newestNow(run string) (path string, config []byte, err error) {
+// newestUnverified returns the newest checkpoint of a run under way and the configuration in it. It
+// neither verifies nor changes anything.
+func newestUnverified(run string) (path string, config []byte, err error) {
 	if path, err = checkpoint.Latest(run); err == nil {
 		config, err = os.ReadFile(filepath.Join(path, "config.toml"))
 	}
 	return path, config, err
 }
 
-// runsFolder holds the runs without an --out of their own.
+// runsFolder holds the runs that were started without --out.
 const runsFolder = "runs"
 
 // freeRun returns the first runs/NAME-N that does not exist.
@@ -315,7 +319,7 @@ func newestRun() (string, error) {
 	return path, nil
 }
 
-// dryRun prints what a run would be.
+// dryRun prints the configuration, sizes and costs of a run.
 func dryRun(cfg trainer.Config, ranks int, env env) error {
 	if err := cfg.Validate(ranks); err != nil {
 		return err

@@ -87,8 +87,8 @@ func TestUsageErrors(t *testing.T) {
 
 		"check without folder": {"check", []string{"golden folder", "model.safetensors"}},
 
-		"checkpoint without verb":      {"checkpoint", []string{"ls RUN", "verify PATH", "export CHECKPOINT"}},
-		"checkpoint with another verb": {"checkpoint rm x", []string{"ls RUN", `"rm"`}},
+		"checkpoint without verb":      {"checkpoint", []string{"ls, verify, export"}},
+		"checkpoint with another verb": {"checkpoint rm x", []string{"ls, verify, export", `"rm"`}},
 		"checkpoint of nothing":        {"checkpoint verify", []string{"verify needs the folder"}},
 		"checkpoint not there":         {"checkpoint ls " + filepath.Join(other, "none"), []string{"none", "no such file"}},
 		"verify not there":             {"checkpoint verify " + filepath.Join(other, "none"), []string{"none", "no such file"}},
@@ -97,7 +97,7 @@ func TestUsageErrors(t *testing.T) {
 		"export to nowhere":            {"checkpoint export " + empty, []string{"needs --out FILE"}},
 		"export two":                   {"checkpoint export a b --out x", []string{"one checkpoint"}},
 		"export as another type":       {"checkpoint export " + empty + " --out x --dtype fp8", []string{`"fp8"`, "bf16 or fp32"}},
-		"ls with a file":               {"checkpoint ls " + empty + " --out x", []string{"leave --out away"}},
+		"ls with a file":               {"checkpoint ls " + empty + " --out x", []string{"ls has no flag --out: it is a flag of checkpoint export"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

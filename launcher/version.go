@@ -13,7 +13,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-func defineVersion(*flag.FlagSet) func(context.Context, env) error {
+func defineVersion(*flag.FlagSet) action {
 	return func(_ context.Context, env env) error {
 		if len(env.args) > 0 {
 			return errors.New("version takes no arguments")

@@ -43,17 +43,17 @@ func TestWriteTiers(t *testing.T) {
 		lines []string
 	}{
 		{"Zen 5", cpu.AVX512BF16, []string{
-			"why: the best of those found that is not slow here",
+			"why: the best tier found that is not slow here",
 			"avx2 found AVX2, FMA3, F16C",
 			"avx512bf16 in use avx512bf16fma and fast VDPBF16PS",
-			"amx not here no AMXTILE, AMXBF16, AMXINT8, permission for tile registers",
+			"amx missing no AMXTILE, AMXBF16, AMXINT8, permission for tile registers",
 			"matrix products avx512bf16",
-			"quantization avx512vbmi avx512bf16 brings none of its own",
+			"quantization avx512vbmi avx512bf16 adds no kernels of its own",
 		}},
 		{"Sapphire Rapids without permission for tiles", cpu.AVX512BF16FMA, []string{
 			"avx512bf16fma in use avx512vnni and AVX512BF16",
 			"avx512bf16 slow no fast VDPBF16PS",
-			"amx not here no permission for tile registers",
+			"amx missing no permission for tile registers",
 			"matrix products avx512bf16fma",
 		}},
 		{"Zen 4", cpu.AVX2, []string{

@@ -9,9 +9,9 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// writeTiers says which tiers a CPU with these features has, why one is in use, and its kernels.
+// writeTiers prints the tiers of a CPU with these features, why one is in use, and its kernels.
 func writeTiers(out io.Writer, has cpu.Features, used cpu.Tier) error {
-	why := "the best of those found that is not slow here"
+	why := "the best tier found that is not slow here"
 	if used != has.Best() {
 		why = cpu.EnvVar + " names it"
 	}
@@ -29,17 +29,17 @@ func writeTiers(out io.Writer, has cpu.Features, used cpu.Tier) error {
 	for _, family := range cpu.Families() {
 		row, note := family.Row(used), ""
 		if row != used {
-			note = fmt.Sprintf("\t%v brings none of its own", used)
+			note = fmt.Sprintf("\t%v adds no kernels of its own", used)
 		}
 		fmt.Fprintf(table, "  %s\t%v%s\n", family.Name, row, note)
 	}
 	return table.Flush()
 }
 
-// tierState says whether a CPU has a tier, and because of which features.
+// tierState reports whether a CPU has a tier, and the features that decide it.
 func tierState(has cpu.Features, t cpu.Tier) (state, reason string) {
 	if missing := has.Missing(t); len(missing) > 0 {
-		return "not here", "no " + cpu.FeatureNames(missing)
+		return "missing", "no " + cpu.FeatureNames(missing)
 	}
 	if slow := has.Slow(t); len(slow) > 0 {
 		return "slow", "no " + cpu.FeatureNames(slow)

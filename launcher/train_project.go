@@ -1,6 +1,6 @@
 package main
 
-// train --project: the headline's recipe on 256 GPUs, with the routing of a run that has ended.
+// train --project: a projection of the 671B model onto 256 GPUs with the routing of a finished run.
 
 import (
 	"errors"
@@ -14,13 +14,13 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// checkProjection refuses what train --project cannot do, before the run.
+// checkProjection returns an error before the run if train --project could not work after it.
 func checkProjection(gpu string, cfg trainer.Config) error {
 	if gpu == "" {
 		return nil
 	}
 	if cfg.Model.MoELayers() == 0 {
-		return errors.New("--project: the model has no experts, whose routing is what a projection takes from a run: leave it out")
+		return errors.New("--project uses the run's routing, but the model has no experts: leave it out")
 	}
 	run := projection.Target()
 	run.GPU, run.Stack = gpu, "titan_deepep"
@@ -30,7 +30,7 @@ func checkProjection(gpu string, cfg trainer.Config) error {
 	return nil
 }
 
-// projectRun prints the headline's recipe on 256 GPUs with the routing of a run that has ended.
+// projectRun prints the projection of the headline's recipe with the routing of the run in out.
 func projectRun(w io.Writer, gpu, out string) error {
 	path := filepath.Join(out, ratios.Name)
 	file, err := ratios.Open(path)
@@ -42,9 +42,9 @@ func projectRun(w io.Writer, gpu, out string) error {
 	if f.run.Ratios, err = projection.FromRatios(file, f.run.EP); err != nil {
 		return failure{err, exitFailed}
 	}
-	r, err := f.gather()
+	r, err := f.compute()
 	if err == nil {
-		err = f.note(&r, file)
+		err = f.addNotes(&r, file)
 	}
 	if err != nil {
 		return failure{err, exitFailed}

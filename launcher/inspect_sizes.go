@@ -5,20 +5,20 @@ import (
 	"spmoe/moe"
 )
 
-// sizes is what inspect prints as JSON: counts of parameters, bytes, FLOPs.
+// sizes is the JSON output of inspect: counts of parameters, bytes and FLOPs.
 type sizes struct {
 	Flavor     string      `json:"flavor"`
 	Precision  string      `json:"precision"`
 	Ranks      int         `json:"ranks"`
 	Batch      int         `json:"batch"`
 	Seq        int         `json:"seq"`
-	PassTokens int         `json:"pass_tokens"` // of a rank
+	PassTokens int         `json:"pass_tokens"` // per rank
 	Parameters moe.Counts  `json:"parameters"`
 	FLOPs      float64     `json:"flops_per_token"`
-	Memory     memorySizes `json:"memory"` // of a rank
+	Memory     memorySizes `json:"memory"` // per rank
 	Heap       int64       `json:"heap_bytes"`
 	Vault      int64       `json:"vault_bytes"`
-	Cache      cacheSizes  `json:"kv_cache"` // a token
+	Cache      cacheSizes  `json:"kv_cache"` // per token
 	Parts      []partSizes `json:"parts"`
 }
 
@@ -34,7 +34,7 @@ type cacheSizes struct {
 	ExpandedBytes      int64 `json:"expanded_bytes"`
 }
 
-// partSizes is a part of the model; FLOPs and bytes are those of a token.
+// partSizes are the sizes of one component. FLOPs and bytes are per token.
 type partSizes struct {
 	Part      string         `json:"part"`
 	MTP       bool           `json:"mtp"`
@@ -43,7 +43,7 @@ type partSizes struct {
 	FLOPs     moe.FLOPs      `json:"flops"`
 	Bytes     moe.Traffic    `json:"bytes"`
 	Intensity float64        `json:"flop_per_byte"`
-	Memory    trainer.Memory `json:"memory"` // of a rank
+	Memory    trainer.Memory `json:"memory"` // per rank
 }
 
 func newSizes(cfg trainer.Config, ranks int) sizes {
@@ -67,8 +67,9 @@ func newSizes(cfg trainer.Config, ranks int) sizes {
 	return s
 }
 
-// rows returns the parts that the model has, with the MTP module as one, and their sum. The sum
-// has the MTP module's parameters and memory, but neither its costs nor its active parameters.
+// rows returns the components that the model has, with the MTP module as one row, and their total.
+// The total includes the MTP module's parameters and memory, but neither its costs nor its active
+// parameters.
 func (s sizes) rows() (rows []partSizes, total partSizes) {
 	mtp := partSizes{Part: "MTP module", MTP: true}
 	total.Part = "all"
@@ -94,7 +95,7 @@ func (p partSizes) plus(o partSizes) partSizes {
 	return p
 }
 
-// rated completes a part by its arithmetic intensity.
+// rated sets the arithmetic intensity of a component.
 func (p partSizes) rated() partSizes {
 	if bytes := p.Bytes.Total(); bytes > 0 {
 		p.Intensity = p.FLOPs.Total() / bytes

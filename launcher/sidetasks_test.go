@@ -69,7 +69,7 @@ func TestBesideFlags(t *testing.T) {
 		`--trace is "steps=x"`:                               {"--trace", "steps=x"},
 		`--http: "0.0.0.0:0" is not this machine's own`:      {"--http", "0.0.0.0:0"},
 		`--http: "6006" is no address: give one such as 127`: {"--http", "6006"},
-		`--http-pprof adds to --http`:                        {"--http-pprof"},
+		`--http-pprof needs --http`:                          {"--http-pprof"},
 	} {
 		refuse(t, exitUsage, tiny(data, append(args, "--out", "run")...), want)
 	}

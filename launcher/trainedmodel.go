@@ -1,7 +1,6 @@
 package main
 
-// What commands that use a trained model have in common: which one, with which tokenizer, on how
-// many ranks and how it computes.
+// What the commands that use a trained model share: its folder, tokenizer, precision and ranks.
 
 import (
 	"cmp"
@@ -25,31 +24,31 @@ import (
 	"spmoe/tensor"
 )
 
-// modelFlags say which model is used, and how.
+// modelFlags select a trained model and the way to run it.
 type modelFlags struct {
 	ranks                            int
 	checkpoint, tokenizer, precision string
 }
 
 func (f *modelFlags) define(fs *flag.FlagSet) {
-	rankFlags(fs, &f.ranks, 1)
-	fs.StringVar(&f.checkpoint, "checkpoint", "", "`FOLDER` of a run, of a checkpoint or of a Hugging Face model; empty: the newest run")
-	fs.StringVar(&f.tokenizer, "tokenizer", "", "`NAME` of the tokenizer, as train takes it; empty: that of the folder")
-	fs.StringVar(&f.precision, "precision", "", "`TEXT` how to compute, as train takes it; empty: as the run did, and bf16 for a Hugging Face model")
+	defineRankCount(fs, &f.ranks, 1)
+	fs.StringVar(&f.checkpoint, "checkpoint", "", "`FOLDER` run, checkpoint or Hugging Face model to use; empty: the newest run")
+	fs.StringVar(&f.tokenizer, "tokenizer", "", "`NAME` tokenizer, as in train --tokenizer; empty: the folder's")
+	fs.StringVar(&f.precision, "precision", "", "`TEXT` number formats, as in train --precision; empty: the run's, and bf16 for a Hugging Face model")
 }
 
-// usedModel is a trained model and how it is used.
-type usedModel struct {
+// trainedModel is a trained model with the settings to run it.
+type trainedModel struct {
 	source    *weights.Source
-	cfg       trainer.Config // of its run, or what a run of it would start from
+	cfg       trainer.Config // the run's configuration, or the default one for a Hugging Face model
 	isRun     bool
 	recipe    moe.Precision
 	tokenizer datasets.Tokenizer
 	ranks     int
 }
 
-// open opens the model. Its errors are the user's to mend.
-func (f *modelFlags) open() (m *usedModel, err error) {
+// open opens the model. Its errors are user errors.
+func (f *modelFlags) open() (m *trainedModel, err error) {
 	if f.ranks < 1 || f.ranks > collective.MaxRanks {
 		return nil, fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
 	}
@@ -59,7 +58,7 @@ func (f *modelFlags) open() (m *usedModel, err error) {
 			return nil, errors.New(strings.Replace(err.Error(), "--out", "--checkpoint", 1))
 		}
 	}
-	m = &usedModel{ranks: f.ranks}
+	m = &trainedModel{ranks: f.ranks}
 	if m.source, err = weights.Open(path); err != nil {
 		return nil, err
 	}
@@ -70,10 +69,10 @@ func (f *modelFlags) open() (m *usedModel, err error) {
 	return m, nil
 }
 
-// configure finds out how the model is to be used.
-func (m *usedModel) configure(f *modelFlags) error {
+// configure determines the settings to run the model with.
+func (m *trainedModel) configure(f *modelFlags) error {
 	folder := m.source.Path()
-	name, text, from, err := described(folder)
+	name, text, from, err := readFolder(folder)
 	if err != nil {
 		return err
 	}
@@ -82,7 +81,7 @@ func (m *usedModel) configure(f *modelFlags) error {
 	}
 	m.isRun = text != nil
 	m.cfg.Model = m.source.Config()
-	m.cfg.Model.MTPLayers = 0 // it trains with the model and has no part in what that says
+	m.cfg.Model.MTPLayers = 0 // the MTP module is for training only
 	m.cfg.Precision = cmp.Or(f.precision, m.cfg.Precision)
 	if m.recipe, err = m.cfg.Recipe(); err != nil {
 		return err
@@ -91,12 +90,12 @@ func (m *usedModel) configure(f *modelFlags) error {
 		return err
 	}
 	if ids, vocab := m.tokenizer.VocabSize(), m.cfg.Model.Vocab; ids > vocab {
-		return fmt.Errorf("tokenizer %s has %d ids, the model's vocabulary %d: give the --tokenizer that it was trained with", m.tokenizer.Name(), ids, vocab)
+		return fmt.Errorf("tokenizer %s has %d ids but the model's vocabulary is %d: give the --tokenizer that it was trained with", m.tokenizer.Name(), ids, vocab)
 	}
 	return m.fits()
 }
 
-func (m *usedModel) openTokenizer(folder, name string) (datasets.Tokenizer, error) {
+func (m *trainedModel) openTokenizer(folder, name string) (datasets.Tokenizer, error) {
 	switch {
 	case name != "":
 		return datasets.OpenTokenizer(name)
@@ -110,9 +109,9 @@ func (m *usedModel) openTokenizer(folder, name string) (datasets.Tokenizer, erro
 	return datasets.OpenTokenizer(path)
 }
 
-// fits refuses a number of ranks that cannot share the experts, and weights that need more memory
-// than there is.
-func (m *usedModel) fits() error {
+// fits returns an error if the ranks cannot share the experts, or if the weights need more memory
+// than is available.
+func (m *trainedModel) fits() error {
 	if m.cfg.Model.MoELayers() > 0 {
 		if _, err := ep.NewLayout(m.cfg.Model.Experts, m.ranks); err != nil {
 			return fmt.Errorf("-np %d: %s", m.ranks, strings.TrimPrefix(err.Error(), "ep: "))
@@ -120,17 +119,17 @@ func (m *usedModel) fits() error {
 	}
 	need, memory := int64(m.ranks)*m.cfg.EstimateMemory(m.ranks).Weights, system.ReadMemory()
 	if memory.Total > 0 && need > memory.Available {
-		return fmt.Errorf("the weights need about %s of memory on %s, %s of %s is available: each rank holds all weights but the experts, so use fewer ranks, or a smaller model",
+		return fmt.Errorf("the weights need about %s of memory on %s, %s of %s is available: each rank holds all weights except the experts, so use fewer ranks or a smaller model",
 			system.Bytes(need), report.Plural(m.ranks, "rank"), system.Bytes(memory.Available), system.Bytes(memory.Total))
 	}
 	return nil
 }
 
-// Close lets go of the files.
-func (m *usedModel) Close() error { return m.source.Close() }
+// Close closes the files.
+func (m *trainedModel) Close() error { return m.source.Close() }
 
 // run loads the model, for sequences of up to seq tokens, and runs body on every rank.
-func (m *usedModel) run(seq int, body func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error) error {
+func (m *trainedModel) run(seq int, body func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error) error {
 	world := spmd.Goroutines{N: m.ranks}
 	team := tensor.NewTeam(m.ranks, max(1, world.Cores()/m.ranks))
 	defer team.Close()

@@ -39,7 +39,7 @@ func (s *scraper) Write(line []byte) (int, error) {
 
 func (s *scraper) get(path string) string {
 	s.t.Helper()
-	m := regexp.MustCompile(`the run is shown at (http://127\.0\.0\.1:\d+)/\n`).FindStringSubmatch(s.errOut.String())
+	m := regexp.MustCompile(`live page at (http://127\.0\.0\.1:\d+)/\n`).FindStringSubmatch(s.errOut.String())
 	if m == nil {
 		s.t.Fatalf("no address in %q", s.errOut.String())
 	}

@@ -1,7 +1,7 @@
 package main
 
-// train --record-ratios: what a projection onto other machines needs of a run, measured while it
-// trains, into OUT/ratios.json.
+// train --record-ratios: measure routing and the breakdown of time while a run trains, and write
+// OUT/ratios.json, which project --ratios reads.
 
 import (
 	"encoding/json"
@@ -34,7 +34,7 @@ type ratioMeter struct {
 	cfg trainer.Config
 }
 
-// routingMeters returns what makes the ranks' meters of a run.
+// routingMeters returns a function that creates a rank's meter.
 func routingMeters(cfg trainer.Config) func(trainer.Routing) (trainer.RoutingMeter, error) {
 	return func(of trainer.Routing) (trainer.RoutingMeter, error) {
 		meter, err := ratios.NewMeter(ratioShape(cfg), of.Layers, of.Ranks)
@@ -50,7 +50,7 @@ func (m *ratioMeter) Step(loads []int64, rows []int32) {
 	}
 }
 
-// Report implements [trainer.RoutingMeter]. The rank that leads writes the file.
+// Report implements [trainer.RoutingMeter]. The leading rank writes the file.
 func (m *ratioMeter) Report(c *collective.Comm, p trainer.Profile) error {
 	f, err := m.Gather(c)
 	if err != nil || c.Rank() != 0 {

@@ -1,6 +1,6 @@
 package main
 
-// Values of flags that come from a fixed set, for completion and for "did you mean".
+// The flags whose values come from a fixed set, for completion and for "did you mean".
 
 import (
 	"fmt"
@@ -12,12 +12,12 @@ import (
 	"spmoe/mx"
 )
 
-// choices returns the values that a flag of a command takes, if they come from a fixed set.
-func choices(command, name string) []string {
+// flagChoices returns the values that a flag of a command takes, if they come from a fixed set.
+func flagChoices(command, name string) []string {
 	if command == "compare" && name == "precision" {
 		return nil // a list of recipes
 	}
-	if command == "project" {
+	if command != "project hosts" && strings.HasPrefix(command, "project") {
 		return projectChoices(name)
 	}
 	switch name {
@@ -49,6 +49,10 @@ func choices(command, name string) []string {
 		return []string{"auto", "always", "never"}
 	case "dtype":
 		return []string{"bf16", "fp32"}
+	case "wire":
+		return []string{"bf16", "mxfp8"}
+	case "action":
+		return chaosActions()
 	}
 	return nil
 }
@@ -61,7 +65,7 @@ func flavors() []string {
 	return all
 }
 
-// names returns what values call themselves.
+// names returns the names of the values.
 func names[T fmt.Stringer](values []T) (all []string) {
 	for _, v := range values {
 		all = append(all, v.String())
@@ -69,7 +73,7 @@ func names[T fmt.Stringer](values []T) (all []string) {
 	return all
 }
 
-// oneOf lists words to choose one from.
+// oneOf lists words to choose from: "a or b", or "one of a, b, c".
 func oneOf(all []string) string {
 	if len(all) == 2 {
 		return all[0] + " or " + all[1]

@@ -1,6 +1,6 @@
 package main
 
-// The vocabulary of a model is that of its tokenizer, unless somebody says otherwise.
+// A run's vocabulary size: that of the tokenizer, unless it is set explicitly.
 
 import (
 	"errors"
@@ -11,13 +11,13 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// vocabularyMultiple is what a vocabulary is rounded up to, as in Megatron: matrices of such sizes
-// multiply well, and ranks divide them.
+// vocabularyMultiple is the multiple that a vocabulary size is rounded up to, as in Megatron.
+// Matrices of such sizes multiply fast, and ranks divide them evenly.
 const vocabularyMultiple = 64
 
-// fitVocabulary sets model.vocab to the size of the tokenizer, rounded up, where neither the
-// configuration file nor a flag gives it. The byte tokenizer leaves the flavor's. A rank that comes
-// late may find the run's copy of the tokenizer only.
+// fitVocabulary sets model.vocab to the size of the tokenizer, rounded up, unless the configuration
+// file or a flag sets it. The byte tokenizer keeps the flavor's size. A rank that joins late may
+// find only the run's copy of the tokenizer.
 func fitVocabulary(cfg *trainer.Config, text []byte, given []assignment) error {
 	if cfg.Tokenizer == "" || cfg.Tokenizer == (datasets.Bytes{}).Name() {
 		return nil

@@ -1,0 +1,68 @@
+package main
+
+// How train shows its progress: a live view on a terminal, log lines otherwise.
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"spmoe/launcher/report"
+	"spmoe/launcher/report/live"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// displayFlags choose between the live view, log lines and JSON.
+type displayFlags struct {
+	format string
+	plain  bool
+	color  string
+	relay  bool
+}
+
+// display shows the progress of a run.
+type display struct {
+	trainer.Reporter
+	env   env      // its writers go through the display
+	ranks []string // flags to pass to rank processes
+	close func()   // must be called when the run ends
+}
+
+// open returns the display of a run, for a rank or for its launcher.
+func (f *displayFlags) open(env env, ranks rankFlags) (display, error) {
+	d := display{env: env, close: func() {}}
+	out := env.leaderOnly().out
+	if !slices.Contains(flagChoices("", "color"), f.color) {
+		return d, fmt.Errorf("--color is %q: use auto, always or never", f.color)
+	}
+	style := report.Style(f.color == "always" || f.color == "auto" && os.Getenv("NO_COLOR") == "" && isScreen(env.out))
+	switch {
+	case f.relay && env.member != nil:
+		d.Reporter = &live.Sender{W: out}
+	case f.format == "json":
+		d.Reporter = report.JSON{W: out}
+	case f.format != "text":
+		return d, fmt.Errorf("--log-format is %q: use text or json", f.format)
+	case f.plain || ranks.tag || env.member != nil || !isScreen(env.out):
+		d.Reporter = report.Console{W: out, Width: system.TerminalWidth(env.out), Style: style}
+	default:
+		view := live.New(env.out, func() (int, int) { return system.TerminalSize(env.out) }, style)
+		d.Reporter, d.close, d.ranks = view, func() { view.Close() }, []string{"--relay"}
+		d.env.out = view.Log()
+		if ranks.kind == "process" {
+			d.env.out = &live.Receiver{To: view, Other: view.Log()}
+		}
+		if isScreen(env.errOut) {
+			d.env.errOut = view.Log()
+		}
+	}
+	return d, nil
+}
+
+// isScreen reports whether w is a terminal that can move its cursor.
+func isScreen(w io.Writer) bool {
+	term := os.Getenv("TERM")
+	return term != "" && term != "dumb" && system.TerminalWidth(w) > 0
+}

@@ -1,0 +1,116 @@
+package main
+
+// Side tasks of a run, in the process that the user started: TensorBoard events, the live page, and
+// the report at the end. They read the run's files only, so it does not matter which processes are
+// its ranks.
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"spmoe/launcher/report/overview"
+	"spmoe/launcher/report/tensorboard"
+	"spmoe/launcher/report/web"
+	"spmoe/launcher/trainer"
+)
+
+// sideTaskFlags choose the side tasks of a run.
+type sideTaskFlags struct {
+	report bool
+	http   string
+	pprof  bool
+}
+
+func (f *sideTaskFlags) define(fs *flag.FlagSet) {
+	fs.BoolVar(&f.report, "report", true, "write OUT/report.html and OUT/plots/ when the run ends")
+	fs.StringVar(&f.http, "http", "", "`ADDR` serve a live page and Prometheus /metrics at ADDR, e.g. 127.0.0.1:6006; port 0: any free one")
+	fs.BoolVar(&f.pprof, "http-pprof", false, "also serve Go profiles of this process at the address of --http, under /debug/pprof/")
+}
+
+// updateEvery is the time between two reads of the run's records.
+const updateEvery = 2 * time.Second
+
+// sideTasks are the side tasks of one run.
+type sideTasks struct {
+	flags  sideTaskFlags
+	cfg    trainer.Config
+	errOut io.Writer
+	server *web.Server // nil without --http
+	stop   chan struct{}
+	ended  chan struct{}
+}
+
+// start begins the side tasks of a run. The caller must call end when the run ends. In a rank
+// process it returns nil, on which end may be called too.
+func (f sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
+	if f.pprof && f.http == "" {
+		return nil, errors.New("--http-pprof needs --http: add --http ADDR")
+	}
+	if !env.reportsJob() {
+		return nil, nil
+	}
+	config, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		return nil, err
+	}
+	t := &sideTasks{flags: f, cfg: cfg, errOut: env.errOut, stop: make(chan struct{}), ended: make(chan struct{})}
+	if f.http != "" {
+		if t.server, err = web.Listen(f.http, cfg.Out, f.pprof); err != nil {
+			return nil, fmt.Errorf("--http: %w", err)
+		}
+		fmt.Fprintf(env.errOut, "launcher: live page at http://%s/\n", t.server.Addr())
+	}
+	go t.follow(tensorboard.Open(cfg.Out, func() string { return string(config) }))
+	return t, nil
+}
+
+// follow keeps the TensorBoard file up to date until end is called. It stops writing after an error
+// and warns once.
+func (t *sideTasks) follow(events *tensorboard.Writer) {
+	defer close(t.ended)
+	look := time.NewTicker(updateEvery)
+	defer look.Stop()
+	var err error
+	for stopped := false; !stopped; {
+		select {
+		case <-look.C:
+		case <-t.stop:
+			stopped = true
+		}
+		if err == nil {
+			err = events.Update()
+		}
+	}
+	if err = errors.Join(err, events.Close()); err != nil {
+		t.warn("%s is not complete: %v", filepath.Join(t.cfg.Out, tensorboard.Folder), err)
+	}
+}
+
+// end stops the side tasks and writes the run's report.
+func (t *sideTasks) end() {
+	if t == nil {
+		return
+	}
+	close(t.stop)
+	<-t.ended
+	if t.server != nil {
+		if err := t.server.Close(); err != nil {
+			t.warn("%v", err)
+		}
+	}
+	if !t.flags.report {
+		return
+	}
+	if err := overview.Write(t.cfg.Out); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.warn("the report was not written: %v", err)
+	}
+}
+
+func (t *sideTasks) warn(format string, args ...any) {
+	fmt.Fprintf(t.errOut, "launcher: warning: "+format+"\n", args...)
+}
