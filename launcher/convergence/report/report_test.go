@@ -243,7 +243,7 @@ func TestIncomplete(t *testing.T) {
 		{"huge losses", func(r *convergence.Result) { diverge(&r.Arms[1], 1e300) }, []string{`id="loss"`}, nil},
 		{"a diverged baseline", func(r *convergence.Result) {
 			diverge(&r.Arms[0], nan)
-		}, []string{"nothing can be said about mxfp8: 1 of the baseline's 2 runs diverged"}, nil},
+		}, []string{"nothing can be said about mxfp8: 1 of the baseline&#39;s 2 runs diverged"}, nil},
 		{"all losses NaN", func(r *convergence.Result) {
 			everyRun(r, func(_ int, run *convergence.Run) {
 				run.Train, run.HeldOut = nan, nan
