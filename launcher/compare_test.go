@@ -118,7 +118,7 @@ func TestCompareUsage(t *testing.T) {
 		"one precision":      {[]string{"--precision", "mxfp8"}, []string{"--precision", `"mxfp8"`, "bf16,mxfp8"}},
 		"unknown precision":  {[]string{"--precision", "bf16,fp8"}, []string{`"fp8"`, "mxfp8", "e5m2"}},
 		"unknown modifier":   {[]string{"--precision", "bf16,mxfp8+e4m3"}, []string{`"e4m3"`, "e5m2, floor, ceil, even, wire, standard"}},
-		"twice":              {[]string{"--precision", "bf16,bf16"}, []string{"bf16 is there twice"}},
+		"twice":              {[]string{"--precision", "bf16,bf16"}, []string{"bf16 is given twice"}},
 		"ablation":           {[]string{"--ablation", "none"}, []string{"--ablation", `"none"`}},
 		"seeds":              {[]string{"--seeds", "0"}, []string{"--seeds is 0"}},
 		"seeds, no number":   {[]string{"--seeds", "few"}, []string{"seeds", `"few"`}},

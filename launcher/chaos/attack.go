@@ -2,7 +2,7 @@
 
 package chaos
 
-// Attacks: what is done to the processes of a run under way.
+// Attacks: the faults that are injected into the processes of a run.
 
 import (
 	"context"
@@ -15,63 +15,63 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// attack is one fault, and what came of it.
+// attack is one fault and its effects.
 type attack struct {
-	Kind  string        `json:"kind"`
-	Rank  int           `json:"rank"` // -1: a spare
-	Place string        `json:"place,omitempty"`
-	Step  int           `json:"step"`
-	Made  bool          `json:"made"` // false: the run ended before
-	Found time.Duration `json:"detected_ns,omitempty"`
-	Goes  time.Duration `json:"resumed_ns,omitempty"` // all ranks
-	Done  time.Duration `json:"redone_ns,omitempty"`  // the step that was under way
+	Kind     string        `json:"kind"`
+	Rank     int           `json:"rank"` // -1: a standby process
+	Place    string        `json:"place,omitempty"`
+	Step     int           `json:"step"`
+	Made     bool          `json:"made"` // false: the run ended first
+	Detected time.Duration `json:"detected_ns,omitempty"`
+	Resumed  time.Duration `json:"resumed_ns,omitempty"` // when all ranks had resumed
+	Redone   time.Duration `json:"redone_ns,omitempty"`  // when the interrupted step was redone
 
-	processes []int // that it makes fail
-	victim    int   // the process that notes when it strikes; 0: nobody does
+	processes []int // processes that it makes fail
+	victim    int   // the process that logs when the fault fires; 0: none does
 	ordered   time.Time
-	alarms    bool // it lets no process fail, but is to be noticed
-	vain      bool // it may change nothing: a bit that a sum rounds away
-	seen      int  // the step at which its victim was seen to have carried it out; 0: not yet
+	alarms    bool // no process fails, but an alarm must report it
+	vanishes  bool // it may have no effect: a sum may round the bit away
+	seen      int  // the step at which its victim had fired, as first observed; 0: not yet
 	began     time.Time
 }
 
-// maker makes a fault, and says whether it was made.
-type maker func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool
+// injector injects a fault. It returns false if it could not.
+type injector func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool
 
 // kinds are the faults of a mix.
-func kinds() map[string]maker {
-	return map[string]maker{
+func kinds() map[string]injector {
+	return map[string]injector{
 		"kill":     killRank,
 		"stop":     stopRank,
-		"segv":     anywhere(fault.Segv),
-		"exit0":    anywhere(fault.Exit0),
-		"exit1":    anywhere(fault.Exit1),
-		"panic":    anywhere(fault.Panic),
-		"loop":     anywhere(fault.Loop),
+		"segv":     failAnywhere(fault.Segv),
+		"exit0":    failAnywhere(fault.Exit0),
+		"exit1":    failAnywhere(fault.Exit1),
+		"panic":    failAnywhere(fault.Panic),
+		"loop":     failAnywhere(fault.Loop),
 		"slow":     slowRank,
 		"two":      killTwo,
 		"spare":    killSpare,
 		"recovery": killRecovering,
 		"save":     killSaving,
-		"nan":      harm(fault.NaN, fault.InGradient, anyOf),
-		"weight":   harm(fault.Flip, fault.InWeights, anyOf),
-		"state":    harm(fault.Flip, fault.InState, anyOf),
-		"full":     harm(fault.Full, fault.InWrite, 1),
+		"nan":      corrupt(fault.NaN, fault.InGradient, anyOf),
+		"weight":   corrupt(fault.Flip, fault.InWeights, anyOf),
+		"state":    corrupt(fault.Flip, fault.InState, anyOf),
+		"full":     corrupt(fault.Full, fault.InWrite, 1),
 	}
 }
 
 // flips are the faults that a replay of every step must find.
-func flips() map[string]maker {
-	return map[string]maker{
-		"gradient": inVain(harm(fault.Flip, fault.InGradient, anyOf)),
-		"message":  inVain(harm(fault.Flip, fault.InMessage, anyOf)),
-		"weight":   harm(fault.Flip, fault.InWeights, anyOf),
-		"state":    harm(fault.Flip, fault.InState, anyOf),
+func flips() map[string]injector {
+	return map[string]injector{
+		"gradient": mayVanish(corrupt(fault.Flip, fault.InGradient, anyOf)),
+		"message":  mayVanish(corrupt(fault.Flip, fault.InMessage, anyOf)),
+		"weight":   corrupt(fault.Flip, fault.InWeights, anyOf),
+		"state":    corrupt(fault.Flip, fault.InState, anyOf),
 	}
 }
 
-// attack makes a fault of a kind, waits until it is overcome, and measures. step is when it is due.
-func (s *session) attack(ctx context.Context, r *run, kind string, make maker, step int, pause time.Duration) *attack {
+// attack injects a fault at a step, waits for recovery, and measures the times.
+func (s *session) attack(ctx context.Context, r *run, kind string, make injector, step int, pause time.Duration) *attack {
 	a := &attack{Kind: kind, Rank: s.rng.IntN(s.Ranks), Step: step}
 	wait := time.Duration(s.rng.Int64N(int64(pause) + 1))
 	if !r.await(ctx, func() bool { return r.step >= step }) || !r.sleep(ctx, wait) {
@@ -79,7 +79,7 @@ func (s *session) attack(ctx context.Context, r *run, kind string, make maker, s
 	}
 	a.Made = make(ctx, r, s.rng, a)
 	if a.Made && kind != "spare" {
-		r.await(ctx, func() bool { return r.overcome(a) })
+		r.await(ctx, func() bool { return r.recovered(a) })
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *session) attack(ctx context.Context, r *run, kind string, make maker, s
 	return a
 }
 
-// sleep passes some time, unless the run ends before.
+// sleep waits for some time. It returns false if the run ends first.
 func (r *run) sleep(ctx context.Context, d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -97,14 +97,14 @@ func (r *run) sleep(ctx context.Context, d time.Duration) bool {
 	return !r.ended
 }
 
-// overcome says whether the step that an attack has hit is complete. The caller holds r.mu.
-func (r *run) overcome(a *attack) bool {
+// recovered reports whether the step that an attack hit is complete. The caller holds r.mu.
+func (r *run) recovered(a *attack) bool {
 	if a.alarms {
-		at, _, ok := r.struck(a)
+		at, _, ok := r.firedOrder(a)
 		if ok && a.seen == 0 {
 			a.seen = r.step
 		}
-		return ok && (r.alarmed.After(at) && r.stepped.After(r.alarmed) || a.vain && r.step > a.seen+2)
+		return ok && (r.alarmed.After(at) && r.stepped.After(r.alarmed) || a.vanishes && r.step > a.seen+2)
 	}
 	found := 0
 	for _, e := range r.events {
@@ -118,10 +118,10 @@ func (r *run) overcome(a *attack) bool {
 	return false
 }
 
-// measure finds the times of an attack in the run's events. The caller holds r.mu.
+// measure takes the times of an attack from the run's events. The caller holds r.mu.
 func (a *attack) measure(r *run) {
 	if a.victim != 0 {
-		at, order, ok := r.struck(a)
+		at, order, ok := r.firedOrder(a)
 		if a.Made = ok; !ok {
 			return
 		}
@@ -130,7 +130,7 @@ func (a *attack) measure(r *run) {
 		}
 	}
 	if a.alarms && r.alarmed.After(a.began) {
-		a.Found, a.Done = r.alarmed.Sub(a.began), max(0, r.stepped.Sub(a.began))
+		a.Detected, a.Redone = r.alarmed.Sub(a.began), max(0, r.stepped.Sub(a.began))
 	}
 	if len(a.processes) == 0 {
 		return
@@ -140,24 +140,24 @@ func (a *attack) measure(r *run) {
 		switch after := e.Time.Sub(a.began); {
 		case e.Kind == spmd.Detected && slices.Contains(a.processes, e.Process):
 			if found++; found == 1 {
-				a.Found = after
+				a.Detected = after
 			}
-		case found == len(a.processes) && e.Kind == spmd.Resumed && a.Goes == 0:
-			a.Goes = after
-		case found == len(a.processes) && e.Kind == spmd.Redone && a.Done == 0:
-			a.Done = after
+		case found == len(a.processes) && e.Kind == spmd.Resumed && a.Resumed == 0:
+			a.Resumed = after
+		case found == len(a.processes) && e.Kind == spmd.Redone && a.Redone == 0:
+			a.Redone = after
 		}
 	}
 }
 
-// struck says when the victim of an attack has carried out its order, and what that was; ok is
-// false if it has not.
-func (r *run) struck(a *attack) (at time.Time, o fault.Order, ok bool) {
+// firedOrder returns the order that the victim of an attack has carried out, and when. It returns
+// false if the victim has not done so.
+func (r *run) firedOrder(a *attack) (at time.Time, o fault.Order, ok bool) {
 	at, o, ok = fault.Struck(r.notes, a.victim)
-	return at, o, ok && at.After(a.ordered) // not one of before, which it has survived
+	return at, o, ok && at.After(a.ordered) // exclude earlier orders, which it has survived
 }
 
-// signal sends a signal to the process of a rank, which is to fail by it.
+// signal sends a signal to the process of a rank, which will fail.
 func (r *run) signal(a *attack, rank int, s syscall.Signal) bool {
 	pid := r.process(rank)
 	if a.began.IsZero() {
@@ -187,35 +187,36 @@ func killRank(_ context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	return r.signal(a, a.Rank, syscall.SIGKILL)
 }
 
-// stopRank stops a process, and lets it go on when another has taken its place: there must be
-// nobody who does.
+// stopRank stops a process and continues it when another has taken its place. The process must then
+// be gone.
 func stopRank(ctx context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	if !r.signal(a, a.Rank, syscall.SIGSTOP) {
 		return false
 	}
-	r.await(ctx, func() bool { return r.overcome(a) })
+	r.await(ctx, func() bool { return r.recovered(a) })
 	return syscall.Kill(a.processes[0], syscall.SIGCONT) != nil
 }
 
-// anyOf is of how many passings one is chosen where every step has some. Of a checkpoint it must be
-// the first: a later one may be in the last checkpoint, without which the run fails.
+// anyOf is the number of passes through a place that an order chooses from, for places that every
+// step passes. For places in a checkpoint it must be the first pass: a later one may be in the last
+// checkpoint, and the run fails without that.
 const anyOf = 10
 
-// anywhere lets a rank do something to itself at some place of a step.
-func anywhere(action fault.Action) maker {
+// failAnywhere makes a rank fail at a random place of a step.
+func failAnywhere(action fault.Action) injector {
 	return func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
-		return r.ordered(ctx, rng, a, action, fault.Place.Often, anyOf)
+		return r.orderAt(ctx, rng, a, action, fault.Place.Often, anyOf)
 	}
 }
 
-// killSaving kills a rank in the next checkpoint.
+// killSaving kills a rank during the next checkpoint.
 func killSaving(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
-	return r.ordered(ctx, rng, a, fault.Kill, func(p fault.Place) bool { return p >= fault.InSnapshot && p <= fault.InPrune }, 1)
+	return r.orderAt(ctx, rng, a, fault.Kill, func(p fault.Place) bool { return p >= fault.InSnapshot && p <= fault.InPrune }, 1)
 }
 
-// ordered lets a rank do something to itself at one of some places, one of the next times that it
-// passes it.
-func (r *run) ordered(ctx context.Context, rng *rand.Rand, a *attack, action fault.Action, where func(fault.Place) bool, most int64) bool {
+// orderAt orders a rank to fail at a random one of the matching places, on a random one of its next
+// passes.
+func (r *run) orderAt(ctx context.Context, rng *rand.Rand, a *attack, action fault.Action, where func(fault.Place) bool, most int64) bool {
 	all := slices.DeleteFunc(fault.Places(), func(p fault.Place) bool { return !where(p) })
 	place := all[rng.IntN(len(all))]
 	if place.Leads() {
@@ -227,11 +228,11 @@ func (r *run) ordered(ctx context.Context, rng *rand.Rand, a *attack, action fau
 	return ok
 }
 
-// harm lets something happen to what a rank works with, that ends no process by itself. Only if the
-// optimizer's state is damaged does its owner give up, so that all go back to the one before.
-func harm(action fault.Action, place fault.Place, most int64) maker {
+// corrupt damages data that a rank works with, which ends no process by itself. Only a rank with
+// damaged optimizer state gives up, so that all go back to the state before.
+func corrupt(action fault.Action, place fault.Place, most int64) injector {
 	return func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
-		ok := r.ordered(ctx, rng, a, action, func(p fault.Place) bool { return p == place }, most)
+		ok := r.orderAt(ctx, rng, a, action, func(p fault.Place) bool { return p == place }, most)
 		if a.alarms = place != fault.InState; a.alarms {
 			a.processes = nil
 		}
@@ -239,7 +240,7 @@ func harm(action fault.Action, place fault.Place, most int64) maker {
 	}
 }
 
-// slowRank makes a rank slow, and kills it after some time: nothing fails by it meanwhile.
+// slowRank slows a rank down, and kills it some time later. Being slow must not count as a failure.
 func slowRank(ctx context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	if _, ok := r.order(ctx, a.Rank, fault.Order{Action: fault.Slow, Place: fault.BeforeMeeting, Count: 1}); !ok {
 		return false
@@ -247,10 +248,10 @@ func slowRank(ctx context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	return r.sleep(ctx, time.Second) && r.signal(a, a.Rank, syscall.SIGKILL)
 }
 
-// inVain makes a fault that may have no effect.
-func inVain(make maker) maker {
+// mayVanish marks faults that may have no effect.
+func mayVanish(make injector) injector {
 	return func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
-		a.vain = true
+		a.vanishes = true
 		return make(ctx, r, rng, a)
 	}
 }
@@ -270,9 +271,9 @@ func killSpare(ctx context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	return r.await(ctx, func() bool { return !slices.Contains(r.spares, spares[0]) })
 }
 
-// killRecovering kills a rank, and another one while it recovers from that.
+// killRecovering kills a rank, and another one while the first is being replaced.
 func killRecovering(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
-	if len(r.ranks) == 1 || !r.ordered(ctx, rng, a, fault.Kill, fault.Place.Heals, 1) {
+	if len(r.ranks) == 1 || !r.orderAt(ctx, rng, a, fault.Kill, fault.Place.Heals, 1) {
 		return false
 	}
 	a.began = time.Now()

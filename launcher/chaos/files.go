@@ -2,8 +2,8 @@
 
 package chaos
 
-// The test of checkpoints that are damaged where they lie: the run goes on from the one before, and
-// makes the same bits.
+// The test of damaged checkpoint files. A run must resume from the checkpoint before, and compute
+// the same bits.
 
 import (
 	"context"
@@ -17,18 +17,18 @@ import (
 	"spmoe/launcher/checkpoint"
 )
 
-// damage spoils the files of a checkpoint.
+// damage is a way to damage the files of a checkpoint.
 type damage struct {
 	name  string
-	spoil func(rng *rand.Rand, shards []string, manifest string) error
+	apply func(rng *rand.Rand, shards []string, manifest string) error
 }
 
 func damages() []damage {
 	return []damage{
 		{"bit of a shard", func(rng *rand.Rand, shards []string, _ string) error { return flipBit(rng, pick(rng, shards)) }},
 		{"bit of the manifest", func(rng *rand.Rand, _ []string, manifest string) error { return flipBit(rng, manifest) }},
-		{"torn shard", func(rng *rand.Rand, shards []string, _ string) error { return tear(rng, pick(rng, shards)) }},
-		{"torn manifest", func(rng *rand.Rand, _ []string, manifest string) error { return tear(rng, manifest) }},
+		{"torn shard", func(rng *rand.Rand, shards []string, _ string) error { return truncate(rng, pick(rng, shards)) }},
+		{"torn manifest", func(rng *rand.Rand, _ []string, manifest string) error { return truncate(rng, manifest) }},
 		{"missing shard", func(rng *rand.Rand, shards []string, _ string) error { return os.Remove(pick(rng, shards)) }},
 		{"stale shard", func(rng *rand.Rand, shards []string, _ string) error { return replace(rng, shards) }},
 	}
@@ -36,7 +36,7 @@ func damages() []damage {
 
 func pick(rng *rand.Rand, files []string) string { return files[rng.IntN(len(files))] }
 
-// flipBit turns one bit of a file around.
+// flipBit inverts one bit of a file.
 func flipBit(rng *rand.Rand, path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -47,8 +47,8 @@ func flipBit(rng *rand.Rand, path string) error {
 	return os.WriteFile(path, data, 0o666)
 }
 
-// tear leaves the beginning of a file.
-func tear(rng *rand.Rand, path string) error {
+// truncate cuts a file off at a random length.
+func truncate(rng *rand.Rand, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func tear(rng *rand.Rand, path string) error {
 	return os.Truncate(path, rng.Int64N(info.Size()))
 }
 
-// replace puts another rank's shard in the place of one; a lone one is emptied.
+// replace overwrites one rank's shard with another's. A single shard is emptied.
 func replace(rng *rand.Rand, shards []string) error {
 	i := rng.IntN(len(shards))
 	if len(shards) == 1 {
@@ -69,8 +69,9 @@ func replace(rng *rand.Rand, shards []string) error {
 	return os.WriteFile(shards[i], data, 0o666)
 }
 
-// damaged kills the launchers of runs that have two checkpoints or more, and damages the newest.
-func (s *session) damaged(ctx context.Context) error {
+// damagedFiles kills the launchers of runs that have at least two checkpoints, and damages the
+// newest.
+func (s *session) damagedFiles(ctx context.Context) error {
 	const steps = 3*saveEvery + saveEvery/2
 	_, want, err := s.reference(ctx, steps)
 	if err != nil {
@@ -86,21 +87,21 @@ func (s *session) damaged(ctx context.Context) error {
 		a := &attack{Kind: d.name, Rank: -1}
 		out := filepath.Join(s.folder, fmt.Sprintf("files-%d", i+1))
 		second := filepath.Join(out, fmt.Sprintf("step-%08d", 2*saveEvery))
-		if err := s.killLauncher(a, out, steps, func() { appear(ctx, second) }); err != nil {
+		if err := s.killLauncher(a, out, steps, func() { waitForFile(ctx, second) }); err != nil {
 			return err
 		}
-		if err := s.spoil(d, out); err != nil {
+		if err := s.damageNewest(d, out); err != nil {
 			return err
 		}
-		if err := s.goOn(a, out, steps, &set); err != nil {
+		if err := s.resume(a, out, steps, &set); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// appear returns when there is a file, or a minute later.
-func appear(ctx context.Context, path string) {
+// waitForFile returns when a file exists, or after a minute.
+func waitForFile(ctx context.Context, path string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -111,8 +112,8 @@ func appear(ctx context.Context, path string) {
 	}
 }
 
-// spoil damages the newest checkpoint of a run.
-func (s *session) spoil(d damage, out string) error {
+// damageNewest damages the newest checkpoint of a run.
+func (s *session) damageNewest(d damage, out string) error {
 	newest, err := checkpoint.Latest(out)
 	if err != nil {
 		return err
@@ -125,5 +126,5 @@ func (s *session) spoil(d damage, out string) error {
 	if len(shards) == 0 {
 		return fmt.Errorf("%s has no shards", newest)
 	}
-	return d.spoil(s.rng, shards, filepath.Join(newest, "manifest.json"))
+	return d.apply(s.rng, shards, filepath.Join(newest, "manifest.json"))
 }

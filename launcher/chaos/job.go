@@ -2,8 +2,8 @@
 
 package chaos
 
-// The job that is disturbed: a model so small that a step takes some milliseconds, with all that a
-// run does besides: evaluations, records, checkpoints.
+// The job under test. Its model is so small that a step takes some milliseconds, and it does
+// everything that a run does: evaluations, records, checkpoints.
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ const (
 	recordEvery = 10
 )
 
-// command is the command line of a job of so many steps.
+// command returns the command line of a job with a number of steps.
 func (s *session) command(out string, steps int) []string {
 	n := fmt.Sprint(s.Ranks)
 	return slices.Concat([]string{
@@ -31,7 +31,7 @@ func (s *session) command(out string, steps int) []string {
 	}, s.Model, s.more)
 }
 
-// writeData makes a small corpus, the same always.
+// writeData writes a small corpus, always the same.
 func writeData(folder string) (string, error) {
 	if err := os.Mkdir(folder, 0o777); err != nil {
 		return "", err

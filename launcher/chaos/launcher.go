@@ -2,8 +2,8 @@
 
 package chaos
 
-// The test of a launcher that dies: its ranks die with it, and the same command goes on from the
-// last checkpoint.
+// The test of a launcher that dies. Its ranks must die with it, and the same command must resume
+// from the last checkpoint.
 
 import (
 	"bytes"
@@ -34,14 +34,14 @@ func (s *session) launchers(ctx context.Context) error {
 		if err := s.killLauncher(a, out, steps, func() { time.Sleep(wait) }); err != nil {
 			return err
 		}
-		if err := s.goOn(a, out, steps, want); err != nil {
+		if err := s.resume(a, out, steps, want); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// killLauncher begins a run, and kills its launcher when it is time to.
+// killLauncher starts a run, and kills its launcher when wait returns.
 func (s *session) killLauncher(a *attack, out string, steps int, wait func()) error {
 	s.attacks = append(s.attacks, a)
 	var said bytes.Buffer
@@ -56,29 +56,29 @@ func (s *session) killLauncher(a *attack, out string, steps int, wait func()) er
 	if err := cmd.Process.Kill(); err != nil {
 		return err
 	}
-	cmd.Process.Wait() // not cmd.Wait, which lasts until no rank has the output open
+	cmd.Process.Wait() // cmd.Wait would wait until no rank has the output open
 	a.Made = true
 	for _, pid := range family {
-		for syscall.Kill(pid, 0) == nil && !gone(pid) {
+		for syscall.Kill(pid, 0) == nil && !hasEnded(pid) {
 			if time.Since(a.began) > time.Second {
-				s.problem("%s: process %d has outlived its launcher by a second", out, pid)
+				s.problem("%s: process %d is still running a second after its launcher's death", out, pid)
 				break
 			}
 			time.Sleep(time.Millisecond)
 		}
 	}
-	a.Goes = time.Since(a.began) // when the last of its ranks was gone
+	a.Resumed = time.Since(a.began) // when the last of its ranks was gone
 	return nil
 }
 
-// goOn gives the command of a run again whose launcher was killed, and judges what has come of it.
-func (s *session) goOn(a *attack, out string, steps int, want *outcome) error {
+// resume repeats the command of a run with a killed launcher, and checks the outcome.
+func (s *session) resume(a *attack, out string, steps int, want *outcome) error {
 	_, none := checkpoint.Latest(out)
 	text, err := s.Program(s.command(out, steps)).CombinedOutput()
-	a.Done = time.Since(a.began)
+	a.Redone = time.Since(a.began)
 	s.line(a)
 	if err != nil {
-		s.problem("%s of %s: going on: %v: %s", a.Kind, out, err, text)
+		s.problem("%s of %s: resuming: %v: %s", a.Kind, out, err, text)
 		return nil
 	}
 	has, err := outcomeOf(out, steps)
@@ -86,7 +86,7 @@ func (s *session) goOn(a *attack, out string, steps int, want *outcome) error {
 		s.problem("%s of %s: %v", a.Kind, out, err)
 		return nil
 	}
-	if none == nil { // the run holds on to the checkpoint that it goes on from
+	if none == nil { // the run locks the checkpoint that it resumes from
 		has.others = min(has.others, want.others)
 	}
 	problems := has.differences(want)
@@ -99,7 +99,7 @@ func (s *session) goOn(a *attack, out string, steps int, want *outcome) error {
 	return os.RemoveAll(out)
 }
 
-// children lists the processes that a process has started.
+// children lists the child processes of a process.
 func children(pid int) (all []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
@@ -114,8 +114,8 @@ func children(pid int) (all []int) {
 	return all
 }
 
-// gone says whether a process has ended, though it may wait for a parent to take notice.
-func gone(pid int) bool {
+// hasEnded reports whether a process has ended, even if its parent has not collected it yet.
+func hasEnded(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z")
 }

@@ -2,7 +2,7 @@
 
 package chaos
 
-// What a run has left in its folder, and how it is compared.
+// The outcome of a run, read from its folder, and how outcomes are compared.
 
 import (
 	"encoding/json"
@@ -18,14 +18,14 @@ import (
 	"spmoe/launcher/record"
 )
 
-// outcome is what must be the same, disturbed or not.
+// outcome holds everything that must be the same with and without faults.
 type outcome struct {
-	record record.Log        // without what the clock says
+	record record.Log        // without times
 	state  map[string]uint32 // checksums of the shards of the last checkpoint
-	rest   json.RawMessage   // of the trainer's state
-	others int               // checkpoints beside it: which ones, depends on when a rank failed while it saved
+	rest   json.RawMessage   // the trainer's state
+	others int               // number of other checkpoints; which ones, depends on when a rank failed while it saved
 	aside  int               // damaged checkpoints
-	names  []string          // of all else that is in the folder
+	names  []string          // of all other files in the folder
 }
 
 func outcomeOf(folder string, steps int) (o outcome, err error) {
@@ -63,7 +63,7 @@ func outcomeOf(folder string, steps int) (o outcome, err error) {
 		if name != "." && name != record.EventsFile {
 			o.names = append(o.names, name)
 		}
-		if err != nil || filepath.Dir(name) != last || filepath.Ext(name) != ".safetensors" { // the others say where the run is
+		if err != nil || filepath.Dir(name) != last || filepath.Ext(name) != ".safetensors" { // the other files contain the path of the run
 			return err
 		}
 		data, err := os.ReadFile(path)
@@ -72,7 +72,7 @@ func outcomeOf(folder string, steps int) (o outcome, err error) {
 	})
 }
 
-// differences says what is not as in another run.
+// differences describes the differences from another run.
 func (o *outcome) differences(want *outcome) (all []string) {
 	for i := range max(len(o.record.Steps), len(want.record.Steps)) {
 		if i >= len(o.record.Steps) || i >= len(want.record.Steps) || !same(o.record.Steps[i], want.record.Steps[i]) {
@@ -106,7 +106,7 @@ func (o *outcome) differences(want *outcome) (all []string) {
 	return all
 }
 
-// without returns what of a is not in b.
+// without returns the elements of a that are not in b.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(name string) bool { return slices.Contains(b, name) })
 }

@@ -2,7 +2,8 @@
 
 package chaos
 
-// The test of every place where a rank can be made to fail, on every rank: a short run for each.
+// The test of every place in the code where a rank can be made to fail, on every rank, with one
+// short run each.
 
 import (
 	"context"
@@ -13,8 +14,8 @@ import (
 	"spmoe/internal/fault"
 )
 
-// shot is a fault at a place.
-type shot struct {
+// pointFault is a fault at a place.
+type pointFault struct {
 	place fault.Place
 	rank  int
 }
@@ -29,45 +30,45 @@ func (s *session) points(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var shots []shot
+	var faults []pointFault
 	for _, p := range fault.Places() {
 		if !strings.Contains(p.String(), s.At) {
 			continue
 		}
 		for rank := range s.Ranks {
 			if (rank == 0 || !p.Leads()) && (s.Ranks > 1 || !p.Heals()) {
-				shots = append(shots, shot{p, rank})
+				faults = append(faults, pointFault{p, rank})
 			}
 		}
 	}
-	s.rng.Shuffle(len(shots), func(i, j int) { shots[i], shots[j] = shots[j], shots[i] })
-	if s.Count > 0 && len(shots) > 0 {
-		shots = slices.Repeat(shots, (s.Count+len(shots)-1)/len(shots))[:s.Count]
+	s.rng.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
+	if s.Count > 0 && len(faults) > 0 {
+		faults = slices.Repeat(faults, (s.Count+len(faults)-1)/len(faults))[:s.Count]
 	}
-	s.say("%d shots", len(shots))
-	for _, shot := range shots {
-		order := fault.Order{Action: action.Action, Place: shot.place, Count: 1}
-		if shot.place.Often() {
+	s.say("%d faults", len(faults))
+	for _, f := range faults {
+		order := fault.Order{Action: action.Action, Place: f.place, Count: 1}
+		if f.place.Often() {
 			order.Count += s.rng.Int64N(steps - 10)
 		}
-		if err := s.shoot(ctx, steps, usual, want, shot, order); err != nil {
+		if err := s.runWithFault(ctx, steps, usual, want, f, order); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// shoot makes a run in which the first process of a rank carries out an order. Where that is due
-// after a failure, another rank makes one.
-func (s *session) shoot(ctx context.Context, steps int, usual *run, want *outcome, shot shot, order fault.Order) error {
-	a := &attack{Kind: order.Action.String(), Rank: shot.rank, Place: shot.place.String()}
-	other := (shot.rank + 1) % s.Ranks
+// runWithFault starts a run in which the first process of a rank carries out an order. If the place
+// is passed only after a failure, another rank is made to fail too.
+func (s *session) runWithFault(ctx context.Context, steps int, usual *run, want *outcome, f pointFault, order fault.Order) error {
+	a := &attack{Kind: order.Action.String(), Rank: f.rank, Place: f.place.String()}
+	other := (f.rank + 1) % s.Ranks
 	r, err := s.start(ctx, steps, func(rank int, generation uint32) *fault.Order {
 		switch {
 		case generation > 0:
-		case rank == shot.rank:
+		case rank == f.rank:
 			return &order
-		case rank == other && shot.place.Heals():
+		case rank == other && f.place.Heals():
 			return &fault.Order{Action: fault.Kill, Place: fault.BeforeStep, Count: 7}
 		}
 		return nil
@@ -81,10 +82,10 @@ func (s *session) shoot(ctx context.Context, steps int, usual *run, want *outcom
 			first[e.Rank] = e.Process
 		}
 	}
-	a.victim, a.processes = first[shot.rank], []int{first[shot.rank]}
+	a.victim, a.processes = first[f.rank], []int{first[f.rank]}
 	a.measure(r)
 	harmed := []*attack{a}
-	if shot.place.Heals() {
+	if f.place.Heals() {
 		harmed = append(harmed, &attack{processes: []int{first[other]}})
 	}
 	s.attacks, s.usual, s.took = append(s.attacks, a), s.usual+usual.took, s.took+r.took
@@ -94,7 +95,7 @@ func (s *session) shoot(ctx context.Context, steps int, usual *run, want *outcom
 		s.problem("%v was not carried out", order)
 	}
 	if s.judge(r, steps, want, harmed); len(s.problems) > before {
-		s.say("the order of rank %d was %v", shot.rank, order)
+		s.say("the order of rank %d: %v", f.rank, order)
 	}
 	return nil
 }

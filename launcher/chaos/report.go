@@ -8,9 +8,11 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"spmoe/launcher/report"
 )
 
-// report prints what has come of all faults.
+// report prints the outcome of all faults.
 func (s *session) report(mode string) {
 	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
 	byKind := map[string][]*attack{}
@@ -30,7 +32,7 @@ func (s *session) report(mode string) {
 		}
 		fmt.Fprintf(table, "%s\t%d of %d", kind, made, len(all))
 		for _, of := range []func(*attack) time.Duration{
-			func(a *attack) time.Duration { return a.Found }, func(a *attack) time.Duration { return a.Goes }, func(a *attack) time.Duration { return a.Done },
+			func(a *attack) time.Duration { return a.Detected }, func(a *attack) time.Duration { return a.Resumed }, func(a *attack) time.Duration { return a.Redone },
 		} {
 			for _, d := range quantiles(all, of) {
 				if d == 0 {
@@ -43,35 +45,35 @@ func (s *session) report(mode string) {
 		fmt.Fprintln(table)
 	}
 	table.Flush()
-	if n := s.vain(); n > 0 {
-		s.say("%d were noticed by nobody, and changed no result: a sum has rounded them away", n)
+	if n := s.vanished(); n > 0 {
+		s.say("%d were not detected and changed no result: a sum rounded them away", n)
 	}
 	goodput := 0.0
 	if s.took > 0 {
 		goodput = s.usual.Seconds() / s.took.Seconds()
 		s.say("goodput: %.1f %% (undisturbed %v, disturbed %v)", 100*goodput, s.usual.Round(time.Millisecond), s.took.Round(time.Millisecond))
 	}
-	verdict := "all went as it must"
+	verdict := "all faults handled"
 	if len(s.problems) > 0 {
-		verdict = fmt.Sprintf("%d problems", len(s.problems))
+		verdict = report.Plural(len(s.problems), "problem")
 	}
-	s.say("%s: seed %d, %d runs, %d faults: %s", mode, s.Seed, s.runs, len(s.attacks), verdict)
+	s.say("%s: seed %d, %s, %s: %s", mode, s.Seed, report.Plural(s.runs, "run"), report.Plural(len(s.attacks), "fault"), verdict)
 	s.line(map[string]any{
 		"mode": mode, "seed": s.Seed, "ranks": s.Ranks, "spares": s.Spares, "runs": s.runs, "faults": len(s.attacks), "goodput": goodput, "problems": s.problems,
 	})
 }
 
-// vain counts the faults that had no effect.
-func (s *session) vain() (n int) {
+// vanished counts the faults that had no effect.
+func (s *session) vanished() (n int) {
 	for _, a := range s.attacks {
-		if a.vain && a.Made && a.Found == 0 {
+		if a.vanishes && a.Made && a.Detected == 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// quantiles are the median, the 99th percentile and the largest of the times that are known.
+// quantiles returns the median, the 99th percentile and the largest of the known times.
 func quantiles(all []*attack, of func(*attack) time.Duration) (q [3]time.Duration) {
 	var times []time.Duration
 	for _, a := range all {

@@ -2,7 +2,7 @@
 
 package chaos
 
-// One run of the job: who its processes are, how far it is, and what it leaves behind.
+// One run of the job: its processes, its progress and its events.
 
 import (
 	"bytes"
@@ -23,34 +23,33 @@ import (
 
 // run is a run under way. Its methods may be called from any goroutine.
 type run struct {
-	folder string // of the run
-	notes  string // where its processes write down what they do to themselves
+	folder string // folder of the run
+	notes  string // file in which processes log the faults that they inject into themselves
 	begin  time.Time
 	took   time.Duration
 	code   int
 
 	mu      sync.Mutex
-	ranks   []int // their processes
+	ranks   []int // the processes of the ranks
 	spares  []int
-	all     []int // processes there ever were
+	all     []int // all processes so far
 	events  []spmd.Event
-	first   time.Time // when the first step was made
+	first   time.Time // when the first step ended
 	step    int
-	stepped time.Time // when that was heard of
-	alarmed time.Time // when an alarm was given last
+	stepped time.Time // when the last step was reported
+	alarmed time.Time // when the last alarm was given
 	ended   bool
-	changed chan struct{} // closed when something has
-	alive   time.Time     // when something was heard last
-	line    []byte        // of output, without its end
+	changed chan struct{} // closed at the next change
+	alive   time.Time     // when something was last heard of the run
+	line    []byte        // an incomplete line of output
 	errOut  bytes.Buffer
 }
 
-// patience is how long a run may say nothing before it is taken to hang.
+// patience is the time without output or events after which a run counts as hung.
 const patience = 2 * time.Minute
 
-// start makes a run of so many steps. arm is the order that the process of a rank begins with, if
-// it is not nil; disturb may do to the run what it likes, and sees that it has ended by the end of
-// its context.
+// start starts a run with a number of steps. arm, if not nil, returns the order that the process of
+// a rank begins with. disturb may do anything to the run, and must return when its context ends.
 func (s *session) start(ctx context.Context, steps int, arm func(rank int, generation uint32) *fault.Order, disturb func(context.Context, *run)) (*run, error) {
 	s.runs++
 	base := filepath.Join(s.folder, fmt.Sprintf("run-%d", s.runs))
@@ -60,7 +59,7 @@ func (s *session) start(ctx context.Context, steps int, arm func(rank int, gener
 			return nil, err
 		}
 	}
-	hooks := Hooks{Event: r.hear, Fault: func(rank int, generation uint32) string {
+	hooks := Hooks{Event: r.onEvent, Fault: func(rank int, generation uint32) string {
 		var order *fault.Order
 		if arm != nil {
 			order = arm(rank, generation)
@@ -101,26 +100,26 @@ func (s *session) start(ctx context.Context, steps int, arm func(rank int, gener
 	}
 }
 
-// silent is how long nothing was heard of the run.
+// silent returns the time since anything was heard of the run.
 func (r *run) silent() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return time.Since(r.alive)
 }
 
-// stacks lets the processes print what they are at.
+// stacks makes the processes print the stacks of their goroutines.
 func (r *run) stacks() string {
 	for _, pid := range append(slices.Clone(r.ranks), r.spares...) {
 		syscall.Kill(pid, syscall.SIGCONT)
 		syscall.Kill(pid, syscall.SIGQUIT)
 	}
-	time.Sleep(time.Second) // for them to have printed: the run is stuck, and nothing else would say so
+	time.Sleep(time.Second) // Give them time to print. The run is stuck, and nothing else would show the cause.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.errOut.String()
 }
 
-// update changes what is known of the run, and wakes who waits for it.
+// update changes the known state of the run, and wakes those goroutines that wait for it.
 func (r *run) update(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +128,7 @@ func (r *run) update(change func()) {
 	r.changed, r.alive = make(chan struct{}), time.Now()
 }
 
-// await returns true when the condition holds, false when the run has ended before or ctx has.
+// await returns true when the condition holds, and false if the run or ctx ends first.
 func (r *run) await(ctx context.Context, condition func() bool) bool {
 	for {
 		r.mu.Lock()
@@ -146,8 +145,8 @@ func (r *run) await(ctx context.Context, condition func() bool) bool {
 	}
 }
 
-// hear is told of events by the launcher.
-func (r *run) hear(e spmd.Event) {
+// onEvent receives the events of the launcher.
+func (r *run) onEvent(e spmd.Event) {
 	r.update(func() {
 		r.events = append(r.events, e)
 		switch e.Kind {
@@ -168,7 +167,7 @@ func (r *run) hear(e spmd.Event) {
 	})
 }
 
-// Write hears what the leading rank prints.
+// Write receives the output of the leading rank.
 func (r *run) Write(b []byte) (int, error) {
 	r.line = append(r.line, b...)
 	for {
@@ -195,7 +194,7 @@ func (r *run) Write(b []byte) (int, error) {
 	}
 }
 
-// lockedBuffer keeps what the launcher and the ranks say besides.
+// lockedBuffer collects all other output of the launcher and the ranks.
 type lockedBuffer struct{ *run }
 
 func (b lockedBuffer) Write(text []byte) (int, error) {
@@ -204,21 +203,21 @@ func (b lockedBuffer) Write(text []byte) (int, error) {
 	return b.errOut.Write(text)
 }
 
-// process is that of a rank, now.
+// process returns the current process of a rank.
 func (r *run) process(rank int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ranks[rank]
 }
 
-// now is the step that was made last.
+// now returns the last finished step.
 func (r *run) now() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.step
 }
 
-// judge notes all that is not as it must be after a run.
+// judge records every violated requirement after a run.
 func (s *session) judge(r *run, steps int, want *outcome, attacks []*attack) {
 	before := len(s.problems)
 	if r.code != 0 {
@@ -234,20 +233,20 @@ func (s *session) judge(r *run, steps int, want *outcome, attacks []*attack) {
 		s.problem("%s: %d alarms about checkpoints", r.folder, n)
 	}
 	for _, e := range r.events {
-		called := e.Step == int64(steps) && len(attacks) > 0 // back by a failure after the last step, from which some had left already
+		called := e.Step == int64(steps) && len(attacks) > 0 // a failure after the last step calls ranks back, and some had already ended
 		if e.Kind == spmd.Detected && !called && !slices.ContainsFunc(attacks, func(a *attack) bool { return slices.Contains(a.processes, e.Process) }) {
-			s.problem("%s: process %d of rank %d was taken to have failed, which nobody had harmed: %s", r.folder, e.Process, e.Rank, e.Reason)
+			s.problem("%s: process %d of rank %d counted as failed, though no fault was injected into it: %s", r.folder, e.Process, e.Rank, e.Reason)
 		}
 	}
 	for _, pid := range r.all {
 		if syscall.Kill(pid, 0) == nil {
-			s.problem("%s: process %d is left", r.folder, pid)
+			s.problem("%s: process %d is still running", r.folder, pid)
 		}
 	}
 	s.judgeSelf(r)
 	if len(s.problems) > before {
 		text := r.errOut.String()
-		s.say("what %s has said:\n%s", r.folder, text[max(0, len(text)-8000):])
+		s.say("output of %s:\n%s", r.folder, text[max(0, len(text)-8000):])
 		return
 	}
 	if err := os.RemoveAll(filepath.Dir(r.folder)); err != nil {
@@ -255,14 +254,14 @@ func (s *session) judge(r *run, steps int, want *outcome, attacks []*attack) {
 	}
 }
 
-// judgeSelf looks for what a run has left in this process.
+// judgeSelf checks for leftovers of a run in this process.
 func (s *session) judgeSelf(r *run) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		s.problem("%v", err)
 	}
 	if n := strings.Count(string(maps), "spmoe-heap"); n > 0 {
-		s.problem("%s: its shared memory is still mapped, in %d parts", r.folder, n)
+		s.problem("%s: its shared memory is still mapped, at %d places", r.folder, n)
 	}
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -271,11 +270,11 @@ func (s *session) judgeSelf(r *run) {
 	if s.files == 0 {
 		s.files = len(open)
 	} else if len(open) > s.files {
-		s.problem("%s: %d files are open, %d were after the first run", r.folder, len(open), s.files)
+		s.problem("%s: %d files are open, after the first run there were %d", r.folder, len(open), s.files)
 	}
 }
 
-// reference is what the job comes to if nothing happens.
+// reference runs the job without faults and returns its outcome.
 func (s *session) reference(ctx context.Context, steps int) (*run, *outcome, error) {
 	r, err := s.start(ctx, steps, nil, nil)
 	if err != nil {

@@ -2,7 +2,8 @@
 
 package chaos
 
-// The tests of a single long run: faults come at steps, in the order of the seed.
+// The tests of a single long run. Faults are injected at given steps, in an order that the seed
+// determines.
 
 import (
 	"context"
@@ -14,9 +15,9 @@ import (
 	"time"
 )
 
-// How many steps lie between faults that follow each other closely: those of signals, and those
-// that a process makes itself, some steps after it has heard of them, or in its next checkpoint.
-// After the last there are steps enough for any.
+// The steps between faults that closely follow each other. Signals act at once. Faults that a
+// process injects into itself fire some steps after the order, or in the next checkpoint. After the
+// last fault there are enough steps for any.
 const (
 	apart      = 12
 	farApart   = 2 * saveEvery
@@ -26,14 +27,14 @@ const (
 // kills kills random ranks at random times.
 func (s *session) kills(ctx context.Context) error { return s.repeated(ctx, "kill") }
 
-// stops stops random ranks at random times, and lets them go on later.
+// stops stops random ranks at random times, and continues them later.
 func (s *session) stops(ctx context.Context) error { return s.repeated(ctx, "stop") }
 
 func (s *session) repeated(ctx context.Context, kind string) error {
 	return s.campaign(ctx, kinds(), slices.Repeat([]string{kind}, s.Count), apart)
 }
 
-// bits turns single bits around, in what ranks compute with, compute and send, while every step is
+// bits flips single bits in the data that ranks compute with, compute and send, while every step is
 // computed twice.
 func (s *session) bits(ctx context.Context) error {
 	// Evaluations are not computed twice.
@@ -45,7 +46,7 @@ func (s *session) bits(ctx context.Context) error {
 	return s.campaign(ctx, flips(), names, apart)
 }
 
-// mix makes faults of all kinds in turns, in random order.
+// mix injects faults of all kinds, in random order.
 func (s *session) mix(ctx context.Context) error {
 	faults := max(1, int(s.For/s.Every))
 	pace, err := s.pace(ctx)
@@ -64,7 +65,7 @@ func (s *session) mix(ctx context.Context) error {
 	return s.campaign(ctx, kinds(), names[:faults], max(farApart, int(s.Every/pace)))
 }
 
-// pace is the time of an undisturbed step.
+// pace measures the time of an undisturbed step.
 func (s *session) pace(ctx context.Context) (time.Duration, error) {
 	const steps = 150
 	r, _, err := s.reference(ctx, steps)
@@ -74,13 +75,13 @@ func (s *session) pace(ctx context.Context) (time.Duration, error) {
 	return r.stepTime(steps), nil
 }
 
-// stepTime is the mean time of a run's steps.
+// stepTime returns the mean time of a run's steps.
 func (r *run) stepTime(steps int) time.Duration {
 	return r.begin.Add(r.took).Sub(r.first) / time.Duration(steps)
 }
 
-// campaign disturbs one run by faults of these kinds, one every so many steps.
-func (s *session) campaign(ctx context.Context, kinds map[string]maker, names []string, gap int) error {
+// campaign injects faults of the given kinds into one run, at regular intervals of steps.
+func (s *session) campaign(ctx context.Context, kinds map[string]injector, names []string, gap int) error {
 	steps := len(names)*gap + afterwards
 	usual, want, err := s.reference(ctx, steps)
 	if err != nil {
@@ -101,16 +102,16 @@ func (s *session) campaign(ctx context.Context, kinds map[string]maker, names []
 	s.judge(r, steps, want, attacks)
 	for i, a := range attacks {
 		if !a.Made {
-			s.problem("fault %d, %s of rank %d at step %d, was not made", i+1, a.Kind, a.Rank, a.Step)
-		} else if a.alarms && a.Found == 0 && !a.vain {
-			s.problem("fault %d, %s of rank %d at step %d, was noticed by nobody", i+1, a.Kind, a.Rank, a.Step)
+			s.problem("fault %d, %s of rank %d at step %d, was not injected", i+1, a.Kind, a.Rank, a.Step)
+		} else if a.alarms && a.Detected == 0 && !a.vanishes {
+			s.problem("fault %d, %s of rank %d at step %d, was not detected", i+1, a.Kind, a.Rank, a.Step)
 		}
 	}
 	return nil
 }
 
-// shorts makes short runs and kills one of their processes at a random time, be it before the first
-// step or after the last.
+// shorts starts short runs and kills one process of each at a random time, which may be before the
+// first step or after the last.
 func (s *session) shorts(ctx context.Context) error {
 	const steps = 24
 	usual, want, err := s.reference(ctx, steps)
@@ -147,8 +148,8 @@ func (s *session) shorts(ctx context.Context) error {
 	return nil
 }
 
-// quiet disturbs nothing but the processors, with more work than they can do: no rank may be taken
-// to have failed.
+// quiet injects no faults, but loads the processors with more work than they can do. No rank may
+// count as failed.
 func (s *session) quiet(ctx context.Context) error {
 	pace, err := s.pace(ctx)
 	if err != nil {
@@ -157,7 +158,7 @@ func (s *session) quiet(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for i := range 2 * runtime.NumCPU() {
-		go burden(ctx, uint64(i))
+		go loadCPU(ctx, uint64(i))
 	}
 	steps, detections := max(1, int(s.For/pace/4)), 0
 	r, err := s.start(ctx, steps, nil, nil)
@@ -170,7 +171,7 @@ func (s *session) quiet(ctx context.Context) error {
 		}
 	}
 	s.judge(r, steps, nil, nil)
-	s.say("quiet: %d steps of %d ranks on %d processors in %v, %d goroutines that compute and allocate beside them: %d events", steps, s.Ranks, runtime.NumCPU(),
+	s.say("quiet: %d steps of %d ranks on %d processors in %v, %d busy goroutines next to them: %d events", steps, s.Ranks, runtime.NumCPU(),
 		r.took.Round(time.Second), 2*runtime.NumCPU(), detections)
 	if detections > 0 {
 		return fmt.Errorf("%d events", detections)
@@ -178,8 +179,8 @@ func (s *session) quiet(ctx context.Context) error {
 	return nil
 }
 
-// burden computes and allocates.
-func burden(ctx context.Context, seed uint64) {
+// loadCPU computes and allocates.
+func loadCPU(ctx context.Context, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for ctx.Err() == nil {
 		garbage := make([][]byte, 0, 256)

@@ -19,33 +19,32 @@ import (
 	"spmoe/moe"
 )
 
-// Comparison says what is compared, and how it is run.
+// Comparison describes the runs to compare and how to run them.
 type Comparison struct {
-	Config    trainer.Config // of all runs; Precision and Out are set for each, and Seed is the first run's
+	Config    trainer.Config // of all runs; each sets Precision and Out, and Seed is that of the first run
 	Ranks     int
 	Recipes   []Recipe // the baseline first
 	Seeds     int
-	Margin    float64 // of equivalence, as a part of the baseline's loss
+	Margin    float64 // of equivalence, as a fraction of the baseline's loss
 	Out       string  // folder of the comparison
-	Jobs      int     // runs at the same time
-	KeepState bool    // keep the last checkpoint of each run
+	Jobs      int     // concurrent runs
+	KeepState bool    // retain the last checkpoint of each run
 	Start     Start
 	Console   io.Writer // for progress
 	Width     int       // columns of the console if it is a terminal, else 0
-	Command   string    // that has started the comparison, for the report
+	Command   string    // the command line, for the report
 
-	// Disturb, if it is not nil, returns what [trainer.Job.Disturb] is in the runs of a recipe.
+	// Disturb, if not nil, returns the value of [trainer.Job.Disturb] for the runs of a recipe.
 	Disturb func(recipe string) func(moe.Quantized)
 }
 
-// Start trains a job that has been prepared with these settings until it ends. It returns
-// [trainer.ErrInterrupted] if ctx has ended it.
+// Start trains a prepared job to its end. It returns [trainer.ErrInterrupted] if ctx ended it.
 type Start func(ctx context.Context, job *trainer.Job, s Settings) error
 
-// Settings are those of one run.
+// Settings are the settings of one run.
 type Settings struct {
 	Config trainer.Config
-	From   string // checkpoint to go on from; empty: from the beginning
+	From   string // checkpoint to resume from; empty: none
 	Report trainer.Reporter
 }
 
@@ -58,8 +57,8 @@ type task struct {
 
 func (t task) String() string { return fmt.Sprintf("%s, seed %d", t.recipe.Name, t.seed) }
 
-// tasks returns all runs in the order in which they are made: seed by seed, so that what there is
-// can be compared at any time, and ablations at the end.
+// tasks returns all runs in order. They go seed by seed, so that finished runs can be compared at
+// any time. Ablations come last.
 func (c *Comparison) tasks() []task {
 	var all, ablations []task
 	for _, seed := range c.seeds() {
@@ -75,7 +74,7 @@ func (c *Comparison) tasks() []task {
 	return append(all, ablations...)
 }
 
-// Runs returns how many runs there are in all.
+// Runs returns the number of runs.
 func (c *Comparison) Runs() int { return len(c.tasks()) }
 
 func (c *Comparison) seeds() []uint64 {
@@ -102,8 +101,8 @@ const (
 	maxJobs  = 1024
 )
 
-// Check reports what keeps the comparison from being run, or from being gone on with. It writes
-// nothing; its errors are the user's to mend.
+// Check returns an error if the comparison cannot be run or resumed. It writes nothing. The user
+// can correct the causes of its errors.
 func (c *Comparison) Check() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -111,10 +110,10 @@ func (c *Comparison) Check() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	must(c.Seeds >= 1 && c.Seeds <= maxSeeds, "--seeds is %d: give 1 or more, 3 or more for a verdict to be worth something, at most %d", c.Seeds, maxSeeds)
+	must(c.Seeds >= 1 && c.Seeds <= maxSeeds, "--seeds is %d: give 1 or more, 3 or more for a meaningful verdict, at most %d", c.Seeds, maxSeeds)
 	must(finite(c.Margin) && c.Margin > 0 && c.Margin < 1, "--margin is %g: give a positive number of percent below 100, such as 0.5", 100*c.Margin)
-	must(c.Jobs >= 1 && c.Jobs <= maxJobs, "--jobs is %d: give 1 or more runs at the same time, at most %d", c.Jobs, maxJobs)
-	must(c.Config.RecordEvery >= 1, "record_every is %d: a comparison is made from records: give 1 or more", c.Config.RecordEvery)
+	must(c.Jobs >= 1 && c.Jobs <= maxJobs, "--jobs is %d: give 1 or more concurrent runs, at most %d", c.Jobs, maxJobs)
+	must(c.Config.RecordEvery >= 1, "record_every is %d: a comparison needs records: give 1 or more", c.Config.RecordEvery)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -145,8 +144,8 @@ func (c *Comparison) Check() error {
 	return nil
 }
 
-// Run makes all runs that are not finished yet and compares them. When ctx ends it stops with
-// [trainer.ErrInterrupted], and the next Run goes on. Check must have allowed it.
+// Run trains all runs that are not finished yet and compares them. If ctx ends, it stops with
+// [trainer.ErrInterrupted], and the next Run continues. Check must have succeeded.
 func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	if err := c.saveFolder(); err != nil {
 		return Result{}, err
@@ -172,14 +171,14 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	return c.compare(tasks, logs)
 }
 
-// run makes one run, unless that has been done, and returns its record.
+// run trains one run, unless it is finished, and returns its record.
 func (c *Comparison) run(ctx context.Context, t task, p *progress) (*record.Log, error) {
 	s, err := stateOf(t.cfg)
 	if err != nil {
 		return nil, err
 	}
-	again := s.finished()
-	if !again {
+	wasFinished := s.finished()
+	if !wasFinished {
 		if err := c.train(ctx, t, s, p); errors.Is(err, trainer.ErrInterrupted) {
 			return nil, err
 		} else if err != nil {
@@ -189,7 +188,7 @@ func (c *Comparison) run(ctx context.Context, t task, p *progress) (*record.Log,
 			return nil, err
 		}
 		if !s.finished() {
-			return nil, fmt.Errorf("%s: the run has ended, but its record has not: %s", t, filepath.Join(t.cfg.Out, record.File))
+			return nil, fmt.Errorf("%s: the run has ended, but its record is incomplete: %s", t, filepath.Join(t.cfg.Out, record.File))
 		}
 	}
 	if !c.KeepState {
@@ -197,7 +196,7 @@ func (c *Comparison) run(ctx context.Context, t task, p *progress) (*record.Log,
 			return nil, err
 		}
 	}
-	p.finished(t, c.summarize(t, s.log), again)
+	p.finished(t, c.summarize(t, s.log), wasFinished)
 	return s.log, nil
 }
 
@@ -214,10 +213,10 @@ func (c *Comparison) train(ctx context.Context, t task, s state, p *progress) er
 	return c.Start(ctx, job, Settings{t.cfg, s.checkpoint, report})
 }
 
-// state is how far a run has come.
+// state is the progress of a run on disk.
 type state struct {
-	log        *record.Log // nil: there is none
-	checkpoint string      // empty: there is none
+	log        *record.Log // nil: none
+	checkpoint string      // empty: none
 	steps      int
 }
 
@@ -228,7 +227,7 @@ func (s state) finished() bool {
 func stateOf(cfg trainer.Config) (s state, err error) {
 	s.steps = cfg.Steps
 	if s.log, err = record.Read(cfg.Out); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s, fmt.Errorf("%w: to make this run again, move %s away", err, cfg.Out)
+		return s, fmt.Errorf("%w: to repeat this run, move %s away", err, cfg.Out)
 	}
 	if s.checkpoint, err = checkpoint.Latest(cfg.Out); err != nil && !errors.Is(err, checkpoint.ErrNone) {
 		return s, err
@@ -236,7 +235,7 @@ func stateOf(cfg trainer.Config) (s state, err error) {
 	return s, nil
 }
 
-// dropCheckpoints deletes the state of a run that is finished.
+// dropCheckpoints deletes the checkpoints of a finished run.
 func dropCheckpoints(run string) error {
 	entries, err := os.ReadDir(run)
 	if err != nil {

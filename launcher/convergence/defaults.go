@@ -1,6 +1,6 @@
 package convergence
 
-// What a comparison trains unless it is told otherwise.
+// The default configuration of a comparison.
 
 import (
 	"math"
@@ -8,11 +8,11 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// DefaultSteps are those of each run.
+// DefaultSteps is the number of steps of each run.
 const DefaultSteps = 1500
 
-// Default returns the configuration that runs of a flavor start from: a whole schedule of warm-up,
-// stable and decay phase, whatever the number of steps; 0 stands for [DefaultSteps].
+// Default returns the default configuration for a flavor. Its schedule has a warm-up, a stable and
+// a decay phase for any number of steps; 0 steps stand for [DefaultSteps].
 func Default(flavor string, steps int) (trainer.Config, error) {
 	cfg, err := trainer.Default(flavor)
 	if err != nil {
@@ -25,15 +25,17 @@ func Default(flavor string, steps int) (trainer.Config, error) {
 	cfg.Optimizer.Warmup, cfg.Optimizer.DecayFrac = share(cfg.Steps, 0.05), 0.3
 	cfg.EvalEvery, cfg.RecordEvery, cfg.SaveEvery = share(cfg.Steps, 0.05), share(cfg.Steps, 0.02), share(cfg.Steps, 0.1)
 	cfg.Keep, cfg.LogEvery, cfg.SampleTokens = 1, 1, 0
-	cfg.Guard.Spike, cfg.Guard.Skips = 0, cfg.Steps // a recipe that diverges is to be seen doing so
+	cfg.Guard.Spike, cfg.Guard.Skips = 0, cfg.Steps // show a recipe that diverges
 	return cfg, nil
 }
 
 // Quick is Default for a comparison of a minute or two on two cores: a model of 0.7 M parameters on
-// short sequences. Learning is so slow that it ends before the model begins to look beyond its last
-// few tokens: the step at which that sets in depends on every rounding, and losses around it differ
-// by more than the margin between runs that are equally good. So it finds recipes that are broken,
-// and says nothing of what small errors come to in a long run.
+// short sequences.
+//
+// The learning rate is so low that the run ends before the model attends beyond its last few
+// tokens. The step at which that begins depends on every rounding. Around it, the losses of equally
+// good runs differ by more than the margin. So Quick finds broken recipes, but does not show the
+// effect of small errors in a long run.
 func Quick(flavor string, steps int) (trainer.Config, error) {
 	if steps == 0 {
 		steps = 200
@@ -49,5 +51,5 @@ func Quick(flavor string, steps int) (trainer.Config, error) {
 	return cfg, err
 }
 
-// share returns a part of the steps, at least one.
+// share returns a fraction of the steps, at least one.
 func share(steps int, of float64) int { return max(1, int(math.Round(of*float64(steps)))) }

@@ -1,7 +1,6 @@
 package convergence
 
-// The folder of a comparison says what is compared in it, so that it is gone on with as it was
-// begun or not at all.
+// The folder of a comparison holds its plan, so that a comparison can only be resumed unchanged.
 
 import (
 	"bytes"
@@ -20,21 +19,21 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// planFile is its name in the folder.
+// planFile is the name of the plan in the folder.
 const planFile = "comparison.toml"
 
-// plan is all that the result depends on. Ablations are not part of it: they may be added later, as
-// each is a table row of its own.
+// plan is everything that the result depends on. Ablations are not part of it. They may be added
+// later, because each is a table row of its own.
 type plan struct {
 	Precision []string       `toml:"precision"` // baseline first
 	Seeds     int            `toml:"seeds"`
-	Margin    float64        `toml:"margin"` // in percent; fixed before the runs, like the number of seeds
+	Margin    float64        `toml:"margin"` // percent; fixed before the runs, like the number of seeds
 	Ranks     int            `toml:"ranks"`
 	Config    trainer.Config `toml:"config"`
 }
 
-// free are the settings that change nothing about a run's losses.
-var free = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.keep", "config.log_every"}
+// freeSettings do not change the losses of a run.
+var freeSettings = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.keep", "config.log_every"}
 
 func (c *Comparison) plan() ([]byte, error) {
 	p := plan{Seeds: c.Seeds, Margin: 100 * c.Margin, Ranks: c.Ranks, Config: c.Config}
@@ -48,7 +47,7 @@ func (c *Comparison) plan() ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// checkFolder refuses a folder that holds another comparison, or something else.
+// checkFolder returns an error if the folder holds another comparison, or something else.
 func (c *Comparison) checkFolder() error {
 	entries, err := os.ReadDir(c.Out)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
@@ -67,32 +66,32 @@ func (c *Comparison) checkFolder() error {
 	if err != nil {
 		return err
 	}
-	there, err := flatten(text)
+	existing, err := flatten(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w: give another --out", path, err)
 	}
-	here, err := flatten(mine)
+	wanted, err := flatten(mine)
 	if err != nil {
 		return err
 	}
-	if what := firstDifference(there, here); what != "" {
-		return fmt.Errorf("%s holds a comparison in which %s: to go on with it, give the flags it was begun with, or give another --out", c.Out, what)
+	if what := firstDifference(existing, wanted); what != "" {
+		return fmt.Errorf("%s holds a comparison in which %s: to resume it, give the flags it was started with, or give another --out", c.Out, what)
 	}
 	return nil
 }
 
-// firstDifference names a setting, the first in the alphabet, that is not the same.
-func firstDifference(there, here map[string]string) string {
+// firstDifference names the alphabetically first setting that differs, or returns "".
+func firstDifference(existing, wanted map[string]string) string {
 	names := map[string]bool{}
-	for name := range there {
+	for name := range existing {
 		names[name] = true
 	}
-	for name := range here {
+	for name := range wanted {
 		names[name] = true
 	}
 	var different []string
 	for name := range names {
-		if there[name] != here[name] && !slices.Contains(free, name) {
+		if existing[name] != wanted[name] && !slices.Contains(freeSettings, name) {
 			different = append(different, name)
 		}
 	}
@@ -106,10 +105,10 @@ func firstDifference(there, here map[string]string) string {
 		}
 		return value
 	}
-	return fmt.Sprintf("%s is %s, not %s", strings.TrimPrefix(name, "config."), or(there[name]), or(here[name]))
+	return fmt.Sprintf("%s is %s, not %s", strings.TrimPrefix(name, "config."), or(existing[name]), or(wanted[name]))
 }
 
-// flatten returns the values of a plan's TOML text, by path.
+// flatten maps the paths of a plan's TOML text to their values.
 func flatten(text []byte) (map[string]string, error) {
 	if err := stricttoml.Unmarshal(text, new(plan)); err != nil {
 		return nil, err
@@ -133,7 +132,7 @@ func flatten(text []byte) (map[string]string, error) {
 	return flat, nil
 }
 
-// saveFolder makes the folder and writes down what is compared in it.
+// saveFolder creates the folder and writes the plan.
 func (c *Comparison) saveFolder() error {
 	if err := os.MkdirAll(c.Out, 0o777); err != nil {
 		return err

@@ -1,6 +1,6 @@
 package convergence
 
-// From the records of runs to the result of their comparison.
+// The result of a comparison, computed from the records of its runs.
 
 import (
 	"math"
@@ -11,15 +11,16 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// tail returns how many last steps are averaged for a run's final training loss: 5 % of them. Arms
-// see the same batches, so that the mean need only be long enough for what rounding does to single
-// steps, and short enough for a learning rate that still decays.
+// tail returns the number of last steps that a run's final training loss averages: 5 % of them.
+// Arms train on the same batches, so the mean only has to smooth the effect of rounding on single
+// steps. It must be short, because the learning rate still decays.
 func tail(steps int) int { return min(steps, max(10, steps/20)) }
 
-// warmAfter is how many first steps of a run, in which memory is allocated, do not count as warm.
+// warmAfter is the number of first steps that speeds leave out, because memory is allocated in
+// them.
 const warmAfter = 5
 
-// compare is what follows from the records of all tasks.
+// compare computes the result from the records of all tasks.
 func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 	first := tasks[0].cfg
 	config, err := trainer.ConfigTOML(first)
@@ -49,14 +50,14 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		}
 		result.Arms = append(result.Arms, arm)
 	}
-	result.where(logs)
+	result.setOrigin(logs)
 	result.Spread.Train = spread(losses(result.Arms[0].Runs, trainLoss))
 	result.Spread.HeldOut = spread(losses(result.Arms[0].Runs, heldOutLoss))
 	return result, nil
 }
 
-// where says where the runs were made, and by which versions of the program.
-func (r *Result) where(logs []*record.Log) {
+// setOrigin records the machines of the runs and the versions of the program.
+func (r *Result) setOrigin(logs []*record.Log) {
 	var versions []string
 	for _, log := range logs {
 		for _, s := range log.Starts {
@@ -71,7 +72,7 @@ func (r *Result) where(logs []*record.Log) {
 	r.Version = strings.Join(versions, "; ")
 }
 
-// summarize returns what a run has come to.
+// summarize returns the outcome of a run.
 func (c *Comparison) summarize(t task, log *record.Log) Run {
 	run := Run{
 		Seed: t.seed, Folder: t.cfg.Out, Train: finalLoss(log.Steps), HeldOut: log.Done.HeldOut, Skipped: log.Done.Skipped,
@@ -81,15 +82,15 @@ func (c *Comparison) summarize(t task, log *record.Log) Run {
 	return run
 }
 
-// diverged says whether a loss is not finite, or the text was guessed no better than by drawing
-// tokens blindly: exploded weights end there too, and two such runs would be equivalent.
+// diverged reports whether a loss is not finite or no better than a uniform guess. Exploded weights
+// lead to such losses too, and two such runs would count as equivalent.
 func diverged(run Run, vocab int) bool {
-	blind := 0.999 * math.Log(float64(vocab))
-	return !finite(float64(run.Train)) || !finite(float64(run.HeldOut)) || float64(run.HeldOut) >= blind
+	uniform := 0.999 * math.Log(float64(vocab))
+	return !finite(float64(run.Train)) || !finite(float64(run.HeldOut)) || float64(run.HeldOut) >= uniform
 }
 
-// finalLoss is the mean of the last steps' losses; NaN if one of them is not finite or there is
-// none.
+// finalLoss returns the mean loss of the last steps. It is NaN if there are no steps, or if a loss
+// is not finite.
 func finalLoss(steps []record.Step) record.Number {
 	last := steps[len(steps)-tail(len(steps)):]
 	var sum float64
@@ -99,7 +100,7 @@ func finalLoss(steps []record.Step) record.Number {
 	return record.Number(sum / float64(len(last)))
 }
 
-// warm returns the seconds of the steps that count for speeds.
+// warm returns the durations, in seconds, of the steps that count for speeds.
 func warm(steps []record.Step) []float64 {
 	var seconds []float64
 	for _, s := range steps {
@@ -110,7 +111,7 @@ func warm(steps []record.Step) []float64 {
 	return seconds
 }
 
-// speed returns the tokens a second of the median step; 0 if there is none that took time.
+// speed returns the tokens per second of the median step, or 0 if no step took time.
 func speed(seconds []float64, tokens int) float64 {
 	if len(seconds) == 0 || !(median(seconds) > 0) {
 		return 0
@@ -137,7 +138,7 @@ func (a *Arm) measureSpeed(tokens int) {
 	a.Speed = speed(seconds, tokens)
 }
 
-// judge compares the arm with the baseline, of whose runs the first have its seeds.
+// judge compares the arm with the baseline. The first runs of the baseline have the arm's seeds.
 func (a *Arm) judge(baseline Arm, margin float64) {
 	pairs := baseline.Runs[:len(a.Runs)]
 	a.Train = difference(losses(a.Runs, trainLoss), losses(pairs, trainLoss), margin)
@@ -156,19 +157,19 @@ func (a *Arm) judge(baseline Arm, margin float64) {
 	}
 }
 
-// agreement compares the choices of experts at the steps and layers that both runs of a seed have
-// recorded.
+// agreement compares the experts chosen by both runs of a seed, at the steps and layers that both
+// have recorded.
 func agreement(runs, baseline []Run) []Agreement {
-	type place struct{ step, layer int }
-	shares := map[place][]float64{}
+	type moment struct{ step, layer int }
+	shares := map[moment][]float64{}
 	for i := range runs {
-		there := map[place]record.Choices{}
+		reference := map[moment]record.Choices{}
 		for _, c := range baseline[i].Log.Choices {
-			there[place{c.Step, c.Layer}] = c
+			reference[moment{c.Step, c.Layer}] = c
 		}
 		for _, c := range runs[i].Log.Choices {
-			at := place{c.Step, c.Layer}
-			if b, ok := there[at]; ok && b.TopK == c.TopK && b.Tokens() == c.Tokens() && c.Tokens() > 0 {
+			at := moment{c.Step, c.Layer}
+			if b, ok := reference[at]; ok && b.TopK == c.TopK && b.Tokens() == c.Tokens() && c.Tokens() > 0 {
 				shares[at] = append(shares[at], shared(c, b))
 			}
 		}
@@ -187,7 +188,7 @@ func agreement(runs, baseline []Run) []Agreement {
 	return all
 }
 
-// shared returns the part of experts that both have chosen for a token, as a mean over tokens.
+// shared returns the fraction of a token's experts that both have chosen, as a mean over tokens.
 func shared(a, b record.Choices) float64 {
 	n := 0
 	for token := range a.Tokens() {
@@ -202,8 +203,8 @@ func shared(a, b record.Choices) float64 {
 	return float64(n) / float64(a.Tokens()*a.TopK)
 }
 
-// LastAgreement returns the agreement after the last step, as a mean over layers; ok is false if
-// there is none.
+// LastAgreement returns the agreement after the last step, as a mean over layers. It returns false
+// if there is none.
 func (a Arm) LastAgreement() (share float64, ok bool) {
 	if len(a.Agreement) == 0 {
 		return 0, false
@@ -218,8 +219,8 @@ func (a Arm) LastAgreement() (share float64, ok bool) {
 	return share / float64(n), true
 }
 
-// Quantized returns what the arm's runs have recorded of a kind of tensors, one of [record.Input],
-// [record.Weight] and [record.Gradient], or of all kinds for "".
+// Quantized returns the arm's records of one kind of tensor: [record.Input], [record.Weight] or
+// [record.Gradient]. "" stands for all kinds.
 func (a Arm) Quantized(kind string) (all []record.Quantized) {
 	for _, run := range a.Runs {
 		if run.Log == nil {
@@ -234,8 +235,8 @@ func (a Arm) Quantized(kind string) (all []record.Quantized) {
 	return all
 }
 
-// MedianSQNR returns the median signal-to-quantization-noise ratio in dB of operands; NaN if none
-// has one.
+// MedianSQNR returns the median signal-to-quantization-noise ratio of operands in dB. It is NaN if
+// no operand has one.
 func MedianSQNR(operands []record.Quantized) float64 {
 	var all []float64
 	for _, q := range operands {
@@ -249,8 +250,8 @@ func MedianSQNR(operands []record.Quantized) float64 {
 	return median(all)
 }
 
-// Verdict is that of the arms that the comparison is about: one that is not equivalent decides,
-// then one that is undecided. It is empty if there are none.
+// Verdict returns the verdict over all arms except ablations. A single arm that is not equivalent
+// decides it, then one that is undecided. It is "" if there are no such arms.
 func (r Result) Verdict() (verdict string) {
 	for i, a := range r.Arms {
 		switch {

@@ -1,7 +1,7 @@
 package convergence
 
-// What a comparison says while it runs: a live line on a terminal, sparse lines otherwise, and a
-// line for every run that is finished.
+// Progress of a comparison on the console: a live line on a terminal, occasional lines otherwise,
+// and one line per finished run.
 
 import (
 	"fmt"
@@ -14,30 +14,30 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// progress collects what runs report, which may go on at the same time.
+// progress collects the reports of runs, which may run concurrently.
 type progress struct {
 	mu     sync.Mutex
 	w      io.Writer
 	width  int // of the terminal; 0: none
 	jobs   int
-	left   map[string]int // steps that each recipe has to make
+	left   map[string]int // remaining steps of each recipe
 	pace   map[string]*pace
-	done   int // runs
+	done   int // finished runs
 	runs   int
-	shown  time.Time // the last live or sparse line
+	shown  time.Time // when the last line was printed
 	isLive bool      // the live line is on the screen
 }
 
-// pace is what steps of a recipe have taken, with all that belongs to them.
+// pace is the time that steps of a recipe have taken, evaluations and saves included.
 type pace struct {
 	steps int
 	took  time.Duration
 }
 
-// The least time between two pictures of the live line, and between two sparse lines.
+// The shortest time between two updates of the live line, and between two occasional lines.
 const (
-	liveEvery   = 200 * time.Millisecond
-	sparseEvery = 5 * time.Second
+	liveEvery       = 200 * time.Millisecond
+	occasionalEvery = 5 * time.Second
 )
 
 func newProgress(c *Comparison, tasks []task) *progress {
@@ -49,24 +49,24 @@ func newProgress(c *Comparison, tasks []task) *progress {
 	return p
 }
 
-// reporter is the view of one run. It implements [trainer.Reporter].
+// reporter receives the reports of one run. It implements [trainer.Reporter].
 type reporter struct {
 	*progress
 	task task
-	at   int       // steps behind it
-	last time.Time // when they were
+	at   int       // finished steps
+	last time.Time // when the last of them ended
 }
 
 func (p *progress) begin(t task) *reporter { return &reporter{progress: p, task: t, last: time.Now()} }
 
-// Start implements [trainer.Reporter], as the other methods do.
+// Start implements [trainer.Reporter], like the following methods.
 func (r *reporter) Start(s trainer.Start) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at = s.From
 	r.left[r.task.recipe.Name] -= s.From
 	if s.From > 0 {
-		r.printf("%s: goes on after step %d\n", r.task, s.From)
+		r.printf("%s: resumes after step %d\n", r.task, s.From)
 	}
 }
 
@@ -85,8 +85,8 @@ func (r *reporter) Step(s trainer.Step) {
 	case r.width > 0 && since >= liveEvery:
 		r.draw(s)
 		r.shown = now
-	case r.width == 0 && since >= sparseEvery && tenth(s.Step) > tenth(before) && s.Step < s.Steps:
-		r.printf("%s: step %d of %d, loss %.4f, all done in %s\n", r.task, s.Step, s.Steps, s.Loss, r.eta())
+	case r.width == 0 && since >= occasionalEvery && tenth(s.Step) > tenth(before) && s.Step < s.Steps:
+		r.printf("%s: step %d of %d, loss %.4f, ETA of all runs %s\n", r.task, s.Step, s.Steps, s.Loss, r.eta())
 		r.shown = now
 	}
 }
@@ -97,7 +97,7 @@ func (r *reporter) Alarm(a trainer.Alarm)   { r.printf("%s: ALARM: %s\n", r.task
 func (r *reporter) Profile(trainer.Profile) {}
 func (r *reporter) Done(trainer.Done)       {}
 
-// draw shows the live line.
+// draw prints the live line.
 func (r *reporter) draw(s trainer.Step) {
 	r.isLive = true
 	const cells = 12
@@ -110,24 +110,24 @@ func (r *reporter) draw(s trainer.Step) {
 	fmt.Fprintf(r.w, "\r\033[K%s", line)
 }
 
-// finished says what a run has come to; again, that it was finished before.
-func (p *progress) finished(t task, run Run, again bool) {
+// finished prints the outcome of a run. wasFinished marks a run that an earlier command trained.
+func (p *progress) finished(t task, run Run, wasFinished bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done++
 	note := ""
-	if again {
+	if wasFinished {
 		p.left[t.recipe.Name] -= t.cfg.Steps
-		note = " (made before)"
+		note = " (from an earlier command)"
 	}
 	if run.Diverged {
 		note += " DIVERGED"
 	}
-	p.printf("[%d/%d] %s: training loss %.4f, held-out %.4f, %s tokens/s%s\n", p.done, p.runs, t, float64(run.Train), float64(run.HeldOut),
+	p.printf("[%d/%d] %s: training loss %.4f, validation loss %.4f, %s tokens/s%s\n", p.done, p.runs, t, float64(run.Train), float64(run.HeldOut),
 		report.Thousands(run.Speed), note)
 }
 
-// close takes the live line off the screen.
+// close erases the live line.
 func (p *progress) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,8 +142,8 @@ func (p *progress) printf(format string, args ...any) {
 	fmt.Fprintf(p.w, format, args...)
 }
 
-// eta says how long all that is left will take, at the pace of each recipe so far; one that has not
-// run yet is taken to be as the others.
+// eta estimates the time that all remaining steps will take, from the pace of each recipe so far. A
+// recipe without a step yet is assumed to be as fast as the others.
 func (p *progress) eta() string {
 	var all pace
 	for _, one := range p.pace {

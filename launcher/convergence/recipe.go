@@ -1,6 +1,6 @@
 package convergence
 
-// What sets one arm apart from the others: a precision, and modifiers of it.
+// Recipes: the difference between arms, which is a precision and its modifiers.
 
 import (
 	"errors"
@@ -12,8 +12,7 @@ import (
 	"spmoe/moe"
 )
 
-// Recipe is one way to train. Its name is that of a precision and of modifiers, joined by +:
-// mxfp8+e5m2+floor.
+// Recipe is one way to train. Its name is a precision and modifiers, joined by +: mxfp8+e5m2+floor.
 type Recipe struct {
 	Name     string
 	About    string
@@ -23,12 +22,12 @@ type Recipe struct {
 	modifiers []modifier
 }
 
-// modifier varies a precision.
+// modifier changes one setting of a precision.
 type modifier struct {
 	name, about string
-	what        string // that it sets: two modifiers of the same exclude each other
-	quantized   bool   // means something only where operands are quantized
-	set         func(*trainer.Config)
+	setting     string // two modifiers of one setting exclude each other
+	quantized   bool   // applies only to precisions that quantize
+	apply       func(*trainer.Config)
 }
 
 func modifiers() []modifier {
@@ -43,23 +42,23 @@ func modifiers() []modifier {
 	}
 }
 
-// AllAblations are the recipes that stand for the word all.
+// AllAblations returns the recipes that the word all stands for.
 func AllAblations() []string {
 	return []string{"fp32", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8", "mxfp8+e5m2", "mxfp8+floor", "mxfp8+wire"}
 }
 
-// ParseRecipe returns the recipe of a name. Modifiers may stand in any order; that of the result is
-// fixed.
+// ParseRecipe returns the recipe with a name. Modifiers may have any order; the name of the result
+// has them in a fixed one.
 func ParseRecipe(name string) (Recipe, error) {
 	words := strings.Split(name, "+")
 	precision, err := moe.PrecisionByName(words[0])
 	if err != nil {
-		return Recipe{}, fmt.Errorf("%q: %w, and modifiers by +: %s", name, err, modifierNames())
+		return Recipe{}, fmt.Errorf("%q: %w, and modifiers joined by +: %s", name, err, modifierNames())
 	}
 	r := Recipe{precision: precision.Name, About: precision.About}
 	for _, word := range words[1:] {
 		if i := slices.IndexFunc(modifiers(), func(m modifier) bool { return m.name == word }); i < 0 {
-			return r, fmt.Errorf("%q: there is no modifier %q: use %s", name, word, modifierNames())
+			return r, fmt.Errorf("%q: unknown modifier %q: use %s", name, word, modifierNames())
 		}
 	}
 	names, set := []string{precision.Name}, map[string]string{}
@@ -70,17 +69,17 @@ func ParseRecipe(name string) (Recipe, error) {
 				times++
 			}
 		}
-		switch other, taken := set[m.what]; {
+		switch other, taken := set[m.setting]; {
 		case times == 0:
 			continue
 		case times > 1:
-			return r, fmt.Errorf("%q: %s stands there twice", name, m.name)
+			return r, fmt.Errorf("%q: %s is given twice", name, m.name)
 		case taken:
-			return r, fmt.Errorf("%q: %s and %s both set the %s: use one of them", name, other, m.name, m.what)
+			return r, fmt.Errorf("%q: %s and %s both set the %s: use one of them", name, other, m.name, m.setting)
 		case m.quantized && !precision.Quantizes():
-			return r, fmt.Errorf("%q: %s means nothing to %s, which quantizes nothing", name, m.name, precision.Name)
+			return r, fmt.Errorf("%q: %s has no effect on %s, which quantizes nothing", name, m.name, precision.Name)
 		}
-		set[m.what] = m.name
+		set[m.setting] = m.name
 		r.modifiers = append(r.modifiers, m)
 		names = append(names, m.name)
 		r.About += ", " + m.about
@@ -97,16 +96,16 @@ func modifierNames() string {
 	return strings.Join(names, ", ")
 }
 
-// ParseRecipes returns the recipes of two lists of names, joined by commas: the baseline, what is
-// compared with it, and the ablations. Ablations may be all: [AllAblations] but for those in the
-// first list.
+// ParseRecipes returns the recipes of two lists of names, joined by commas. The first list has the
+// baseline and the recipes to compare with it, the second the ablations. Ablations may be "all":
+// [AllAblations] without those in the first list.
 func ParseRecipes(compared, ablations string) ([]Recipe, error) {
 	all, err := appendRecipes(nil, strings.Split(compared, ","), false)
 	if err != nil {
 		return nil, err
 	}
 	if len(all) < 2 {
-		return nil, fmt.Errorf("%q is one recipe: give the baseline and what is compared with it, such as bf16,mxfp8", compared)
+		return nil, fmt.Errorf("%q is one recipe: give the baseline and at least one other, such as bf16,mxfp8", compared)
 	}
 	switch ablations {
 	case "":
@@ -128,7 +127,7 @@ func appendRecipes(all []Recipe, names []string, ablation bool) ([]Recipe, error
 			return nil, err
 		}
 		if indexOf(all, r.Name) >= 0 {
-			return nil, fmt.Errorf("%s is there twice", r.Name)
+			return nil, fmt.Errorf("%s is given twice", r.Name)
 		}
 		r.Ablation = ablation
 		all = append(all, r)
@@ -140,10 +139,10 @@ func indexOf(all []Recipe, name string) int {
 	return slices.IndexFunc(all, func(r Recipe) bool { return r.Name == name })
 }
 
-// apply makes a configuration that of the recipe.
+// apply changes a configuration to that of the recipe.
 func (r Recipe) apply(cfg *trainer.Config) {
 	cfg.Precision = r.precision
 	for _, m := range r.modifiers {
-		m.set(cfg)
+		m.apply(cfg)
 	}
 }

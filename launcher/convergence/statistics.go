@@ -1,7 +1,7 @@
 package convergence
 
-// The statistics of a comparison: paired differences between seeds, Student's t, and the two
-// one-sided tests for equivalence (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987).
+// The statistics of a comparison: paired differences between seeds, Student's t, and two one-sided
+// tests for equivalence (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987).
 
 import (
 	"math"
@@ -11,12 +11,12 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// level is the significance of the test.
+// level is the significance level of the test.
 const level = 0.05
 
-// difference compares losses with the baseline's, seed by seed: both finite and as many. It is nil
-// if there is a loss that is not finite, or a baseline that is not positive, because nothing can be
-// stated then.
+// difference compares losses with the baseline's, seed by seed. Both have the same length. It
+// returns nil if a loss is not finite or a baseline is not positive, because nothing can be stated
+// then.
 func difference(losses, baseline []float64, margin float64) *Difference {
 	d := &Difference{Seeds: len(losses)}
 	for i, loss := range losses {
@@ -37,15 +37,15 @@ func difference(losses, baseline []float64, margin float64) *Difference {
 	return d
 }
 
-// Outside says whether the difference is more than a margin: the 90 % interval of its mean lies
-// beyond on one side.
+// Outside reports whether the difference exceeds a margin: the 90 % interval of its mean lies
+// beyond it on one side.
 func (d *Difference) Outside(margin float64) bool {
 	return d != nil && d.Seeds > 1 && (d.CI90[0] > margin || d.CI90[1] < -margin)
 }
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// meanSD returns the mean and the standard deviation of a sample, which is 0 for one number.
+// meanSD returns the mean and the standard deviation of a sample. The latter is 0 for one number.
 func meanSD(xs []float64) (mean, sd float64) {
 	if len(xs) == 1 {
 		return xs[0], 0
@@ -53,8 +53,8 @@ func meanSD(xs []float64) (mean, sd float64) {
 	return stat.MeanStdDev(xs, nil)
 }
 
-// median returns the median of a sample, which is not empty: of an even number, the mean of the two
-// in the middle. (The quantiles of gonum/stat interpolate in other ways.)
+// median returns the median of a sample that is not empty. For an even count it is the mean of the
+// two middle numbers; the quantiles of gonum/stat interpolate in other ways.
 func median(xs []float64) float64 {
 	xs = slices.Sorted(slices.Values(xs))
 	n := len(xs)
@@ -73,8 +73,8 @@ func interval(mean, sd float64, n int, confidence float64) [2]float64 {
 	return [2]float64{mean - half, mean + half}
 }
 
-// tost returns the larger p of two one-sided t-tests: that the mean of n numbers is above -margin,
-// and that it is below margin. A single number proves nothing: 1.
+// tost returns the larger p of two one-sided t-tests. The first tests that the mean of n numbers is
+// above -margin, the second that it is below margin. For a single number p is 1.
 func tost(mean, sd float64, n int, margin float64) float64 {
 	switch inside := math.Abs(mean) < margin; {
 	case n < 2 || !inside && sd == 0:
@@ -82,14 +82,14 @@ func tost(mean, sd float64, n int, margin float64) float64 {
 	case sd == 0:
 		return 0
 	}
-	// Of the two, the test against the nearer bound has the larger p.
+	// The test against the nearer bound has the larger p.
 	t := (margin - math.Abs(mean)) / (sd / math.Sqrt(float64(n)))
 	return student(n).CDF(-t)
 }
 
 func student(n int) distuv.StudentsT { return distuv.StudentsT{Sigma: 1, Nu: float64(n - 1)} }
 
-// spread returns the scatter of the losses that are finite.
+// spread returns the scatter of the finite losses.
 func spread(losses []float64) Spread {
 	var xs []float64
 	for _, loss := range losses {

@@ -1,6 +1,6 @@
 package convergence
 
-// The result as text of 80 columns.
+// The result as text, 80 columns wide.
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"spmoe/launcher/report"
 )
 
-// nameWidth is that of the first column; an arm with a longer name has a line of its own for it.
+// nameWidth is the width of the first column. A longer name of an arm gets a line of its own.
 const nameWidth = 16
 
 // WriteSummary writes the tables of a result and its verdicts.
@@ -25,7 +25,7 @@ func WriteSummary(w io.Writer, r Result) {
 			verdict = "(ablation)"
 		}
 		writeLoss(w, firstColumn(w, a.Name), "training", a.Runs, trainLoss, a.Train, verdict)
-		writeLoss(w, "", "held-out", a.Runs, heldOutLoss, a.HeldOut, "")
+		writeLoss(w, "", "val", a.Runs, heldOutLoss, a.HeldOut, "")
 	}
 	fmt.Fprintf(w, "\n%-*s %22s %9s\n", nameWidth, "", "SQNR in dB, median", "same")
 	fmt.Fprintf(w, "%-*s %6s %6s %8s %9s %12s %8s\n", nameWidth, "arm", "input", "weight", "gradient", "experts", "tokens/s", "speed")
@@ -34,11 +34,11 @@ func WriteSummary(w io.Writer, r Result) {
 			sameExperts(a), report.Thousands(a.Speed), ratio(a.Speed, baseline.Speed))
 	}
 	if r.Setup.Jobs > 1 {
-		fmt.Fprintf(w, "%d runs at the same time: their speeds are not comparable\n", r.Setup.Jobs)
+		fmt.Fprintf(w, "%d concurrent runs: their speeds are not comparable\n", r.Setup.Jobs)
 	}
 	fmt.Fprintln(w)
 	if n := len(r.Setup.Seeds); n > 1 {
-		fmt.Fprintf(w, "%s by itself, SD of the loss over its %d seeds:\n  %.2f %% (training), %.2f %% (held-out)\n",
+		fmt.Fprintf(w, "%s, SD of the loss over its %d seeds:\n  %.2f %% (training), %.2f %% (validation)\n",
 			baseline.Name, n, 100*r.Spread.Train.SD, 100*r.Spread.HeldOut.SD)
 	}
 	for _, a := range r.Arms[1:] {
@@ -48,7 +48,7 @@ func WriteSummary(w io.Writer, r Result) {
 	}
 }
 
-// firstColumn returns an arm's name if it fits, else writes it on a line of its own.
+// firstColumn returns an arm's name if it fits. Otherwise it writes the name on a line of its own.
 func firstColumn(w io.Writer, name string) string {
 	if len(name) <= nameWidth {
 		return name
@@ -112,7 +112,7 @@ func ratio(speed, baseline float64) string {
 	return fmt.Sprintf("%.2fx", speed/baseline)
 }
 
-// sentence states an arm's verdict and what it rests on.
+// sentence states an arm's verdict and its basis.
 func (r Result) sentence(a Arm) string {
 	about := fmt.Sprintf("%s against %s, margin %.3g %%, %s", a.Name, r.Arms[0].Name, 100*r.Margin, report.Plural(len(a.Runs), "seed"))
 	switch a.Verdict {
@@ -124,7 +124,7 @@ func (r Result) sentence(a Arm) string {
 	return about + ": NOT EQUIVALENT\n  " + r.reason(a)
 }
 
-// reason says why an arm is not equivalent.
+// reason explains why an arm is not equivalent.
 func (r Result) reason(a Arm) string {
 	for _, arm := range []Arm{r.Arms[0], a} {
 		for _, run := range arm.Runs {
@@ -136,5 +136,5 @@ func (r Result) reason(a Arm) string {
 	if a.Train.Outside(r.Margin) || a.HeldOut.Outside(r.Margin) {
 		return "the losses differ by more than the margin"
 	}
-	return "the seeds scatter too much, or the difference is too near the margin, to tell:\n  more seeds or more steps may decide it"
+	return "the seeds scatter too much, or the difference is too close to the margin:\n  more seeds or more steps may decide it"
 }

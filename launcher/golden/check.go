@@ -14,8 +14,8 @@ import (
 	"spmoe/tensor"
 )
 
-// Check runs one forward and backward pass on n ranks in FP32 and compares every activation,
-// the logits, the loss and every gradient with the reference: one Line each.
+// Check runs one forward and backward pass on n ranks in FP32. It compares every activation, the
+// logits, the loss and every gradient with the reference, and returns one Line for each.
 func (f *Folder) Check(n int) ([]Line, error) {
 	c, err := f.newCheck()
 	if err != nil {
@@ -43,13 +43,12 @@ type check struct {
 	gradients []Line
 }
 
-// capture is a reference tensor and what the model computed in its place: [tokens, width] of one
-// type.
+// capture is a reference tensor and the model's result for it: [tokens, width] of one type.
 type capture struct {
 	info   safetensors.Info
 	floats []float32
 	ints   []int32
-	width  int  // elements of a token
+	width  int  // elements per token
 	seen   bool // the model has it; set by rank 0
 }
 
@@ -75,8 +74,8 @@ func (f *Folder) newCheck() (*check, error) {
 		for _, d := range info.Shape {
 			n *= d
 		}
-		// What is no multiple of the tokens, or wider than any activation, gets width 0, which none
-		// has.
+		// If its length is not a multiple of the tokens, or exceeds every activation, its width
+		// is 0, which no activation has.
 		to := &capture{info: info}
 		if n%len(c.inputs) == 0 && n/len(c.inputs) <= f.widest() {
 			to.width = n / len(c.inputs)
@@ -125,8 +124,8 @@ func (c *check) rank(r *rank) error {
 	return c.compareGradients(r)
 }
 
-// store copies the rows of this rank's tokens, which begin at token lo, to the captured tensor.
-// A reference of another width or type than the model's activation is an error.
+// store copies the rows of this rank's tokens, which begin at token lo, to the captured tensor. A
+// reference of another width or type than the model's activation is an error.
 func (c *check) store(r *rank, name string, lo int, t tensor.Tensor) error {
 	to, ok := c.captured[name]
 	if !ok {
@@ -147,7 +146,7 @@ func (c *check) store(r *rank, name string, lo int, t tensor.Tensor) error {
 	return nil
 }
 
-// activations compares what was captured, in the order of the layers.
+// activations compares the captured tensors, in the order of the layers.
 func (c *check) activations() ([]Line, error) {
 	var lines []Line
 	for _, info := range c.folder.reference.Tensors() {
@@ -167,7 +166,7 @@ func (c *check) activations() ([]Line, error) {
 	return lines, nil
 }
 
-// depth orders "layer2_out" before "layer10_out" and both before the logits and the loss.
+// depth orders "layer2_out" before "layer10_out", and both before the logits and the loss.
 func depth(name string) int {
 	var layer int
 	if _, err := fmt.Sscanf(name, "layer%d_", &layer); err != nil {
@@ -190,7 +189,7 @@ func (c *check) compare(name string) (Line, error) {
 	}
 	if got.ints != nil {
 		want, err := c.folder.reference.Int32s(name)
-		return choices(name, got.ints, want, c.folder.Config.TopK), err
+		return countChoices(name, got.ints, want, c.folder.Config.TopK), err
 	}
 	want, err := c.folder.reference.Float32s(name)
 	if err != nil {

@@ -29,8 +29,8 @@ const (
 	gradientBound = 1e-3
 )
 
-// elementRule measures |x - ref| / (1 + 5·|ref|), so that absBound bounds it where
-// absBound + relBound·|ref| bounds the difference.
+// elementRule measures |x - ref| / (1 + 5·|ref|). So absBound bounds it if absBound +
+// relBound·|ref| bounds the difference.
 const elementRule = "max |x - ref| / (1 + 5 |ref|)"
 
 func elements(name string, got, want []float32) Line {
@@ -52,7 +52,7 @@ func number(name string, got, want, bound float64) Line {
 	return Line{Name: name, Error: math.Abs(got - want), Bound: bound, Rule: "|x - ref|", Note: fmt.Sprintf("%.8g, reference %.8g", got, want)}
 }
 
-// relativeL2 measures ‖x - ref‖ / ‖ref‖; a reference of zeros must be met exactly.
+// relativeL2 measures ‖x - ref‖ / ‖ref‖. A reference of zeros must be met exactly.
 func relativeL2(name string, got, want []float32) Line {
 	var diff, norm float64
 	for i, w := range want {
@@ -72,8 +72,8 @@ func relativeL2(name string, got, want []float32) Line {
 	return l
 }
 
-// choices counts the tokens whose set of experts differs; both are [tokens, k].
-func choices(name string, got, want []int32, k int) Line {
+// countChoices counts the tokens with a different set of experts. Both lists are [tokens, k].
+func countChoices(name string, got, want []int32, k int) Line {
 	l := Line{Name: name, Rule: "tokens with other experts"}
 	for lo := 0; lo < len(want); lo += k {
 		g, w := slices.Clone(got[lo:lo+k]), slices.Clone(want[lo:lo+k])
@@ -89,9 +89,9 @@ func choices(name string, got, want []int32, k int) Line {
 	return l
 }
 
-// reorder returns weights: [tokens, k], which belong to the experts in from, in the order of
-// the experts in to. The order of a token's experts is not defined. A choice that only one
-// side made gets 0.
+// reorder returns the weights [tokens, k] of the experts in from, in the order of the experts in
+// to. The order of a token's experts is not defined. A choice that only one side has made gets
+// weight 0.
 func reorder(weights []float32, from, to []int32, k int) []float32 {
 	out := make([]float32, len(weights))
 	for lo := 0; lo < len(to); lo += k {

@@ -81,7 +81,7 @@ func TestChoices(t *testing.T) {
 		{[]int32{1, 2, 3, 7, 5, 6}, 1, "first at token 1: [3 7], reference [3 4]"},
 		{[]int32{1, 3, 2, 4, 5, 5}, 3, "first at token 0"},
 	} {
-		l := choices("x", c.got, want, 2)
+		l := countChoices("x", c.got, want, 2)
 		if l.Error != c.off || l.OK() != (c.off == 0) || !strings.Contains(l.Note, c.note) {
 			t.Errorf("%v: %+v, want %g off, %q", c.got, l, c.off, c.note)
 		}

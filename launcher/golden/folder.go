@@ -1,6 +1,7 @@
-// Package golden holds a build of spmoe against reference outputs: a folder with a Hugging
-// Face checkpoint, the activations and gradients of one batch and, optionally, the losses of
-// a short training run, all from another implementation.
+// Package golden compares a build of spmoe with reference outputs of another implementation.
+//
+// A golden folder holds a Hugging Face checkpoint, the activations and gradients of one batch and,
+// optionally, the losses of a short training run:
 //
 //	config.json, model.safetensors           the model; it may be in shards with an index
 //	activations.safetensors                  input_ids, target_ids, layerN_..., logits, loss
@@ -30,13 +31,13 @@ type Folder struct {
 	Config     moe.Config
 	weights    *weights.Source
 	reference  *safetensors.File
-	gradients  *safetensors.File // nil if there are none
-	tokens     *safetensors.File // nil if there is no trajectory
+	gradients  *safetensors.File // nil: none
+	tokens     *safetensors.File // nil: no trajectory
 	trajectory trajectory
 	files      []*safetensors.File
 }
 
-// The most bytes that are read at once of what a folder holds. Reference runs are small.
+// The largest reads from a folder, in bytes. Reference runs are small.
 const (
 	mostTrajectory = 4 << 20
 	mostTokens     = 64 << 20
@@ -44,7 +45,7 @@ const (
 
 var errNoFolder = errors.New("not a golden folder (expected: config.json, model.safetensors, activations.safetensors)")
 
-// trajectory is train_trajectory.json.
+// trajectory is the content of train_trajectory.json.
 type trajectory struct {
 	Optimizer struct {
 		Betas       [2]float64 `json:"betas"`
@@ -100,9 +101,9 @@ func (f *Folder) openModel(dir string) (err error) {
 	return nil
 }
 
-// fits refuses a model that this machine has no memory for.
+// fits returns an error if the model does not fit into this machine's memory.
 func (f *Folder) fits() error {
-	each := int64(4 + 4 + optim.BytesPerWeight(optim.AdamW{})) // bytes of a parameter: FP32 weight and gradient, and its state
+	each := int64(4 + 4 + optim.BytesPerWeight(optim.AdamW{})) // bytes per parameter: FP32 weight, gradient and optimizer state
 	need := f.Config.Count().Total
 	if free := system.ReadMemory().Available; free > 0 && need > free/each {
 		return fmt.Errorf("a model of %d parameters needs %s of memory, %s are available", need, system.Bytes(each*need), system.Bytes(free))
@@ -157,7 +158,7 @@ func (f *Folder) Close() {
 	}
 }
 
-// Ranks reports whether n ranks can run the model.
+// Ranks returns an error if n ranks cannot run the model.
 func (f *Folder) Ranks(n int) error {
 	if n < 1 {
 		return fmt.Errorf("-np is %d: give 1 or more ranks", n)
@@ -171,7 +172,7 @@ func (f *Folder) Ranks(n int) error {
 	return nil
 }
 
-// ids returns an int32 tensor and its last dimension.
+// ids returns an int32 tensor and its shape.
 func ids(file *safetensors.File, name string) (values []int32, shape []int, err error) {
 	info, ok := file.Info(name)
 	if !ok || len(info.Shape) == 0 {
@@ -184,7 +185,7 @@ func ids(file *safetensors.File, name string) (values []int32, shape []int, err 
 	return values, info.Shape, err
 }
 
-// vocabulary refuses token ids that the model cannot embed.
+// vocabulary returns an error if the model cannot embed a token id.
 func (f *Folder) vocabulary(name string, values []int32) error {
 	for i, id := range values {
 		if id < 0 || int(id) >= f.Config.Vocab {

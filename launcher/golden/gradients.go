@@ -9,13 +9,13 @@ import (
 	"spmoe/moe"
 )
 
-// Gradients: each rank compares those that it answers for, and what is left in the file is listed
-// as such.
+// Gradients: each rank compares those that it is responsible for. The remaining gradients of the
+// file are listed as not compared.
 
 const gradientPrefix = "gradient "
 
-// compareGradients compares the parameters that this rank answers for: its experts', and on
-// rank 0 all replicated ones.
+// compareGradients compares the gradients of this rank's experts, and on rank 0 also those of all
+// replicated parameters.
 func (c *check) compareGradients(r *rank) error {
 	for _, g := range r.model.Groups {
 		if !g.Local {
@@ -51,7 +51,8 @@ func (c *check) compareGradient(p *moe.Param) error {
 	return nil
 }
 
-// allGradients returns the lines of the ranks by name, and one for every gradient that no rank has.
+// allGradients returns the lines of all ranks, sorted by name, with one more for every gradient
+// that no rank has.
 func (c *check) allGradients() []Line {
 	lines := c.gradients
 	if file := c.folder.gradients; file != nil {

@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor"
 )
 
-// CheckMX holds package mx against a file of reference outputs: one Line a tensor. What a file
-// holds shows in its tensors' names:
+// CheckMX compares package mx with a file of reference outputs, and returns one Line per tensor.
+// The names of the file's tensors say what it holds:
 //
 //	bf16_to_e4m3_saturating, e4m3_decoded, e8m0_decoded   casts of single elements
 //	x, e4m3_rceil_data, e4m3_rceil_scale                  quantization of x (of xb: bf16_e4m3_...)
@@ -43,7 +43,7 @@ func CheckMX(path string) ([]Line, error) {
 	return c.lines, nil
 }
 
-// mxCheck is a comparison under way; the first error ends it.
+// mxCheck is a comparison under way. The first error ends it.
 type mxCheck struct {
 	file  *safetensors.File
 	ex    *tensor.Exec
@@ -56,7 +56,7 @@ func (c *mxCheck) has(name string) bool {
 	return ok
 }
 
-// tensor reads a tensor and checks its type and extents; a negative extent may be anything.
+// tensor reads a tensor and checks its type and extents. A negative extent stands for any.
 func (c *mxCheck) tensor(name string, dtype tensor.DType, dims ...int) tensor.Tensor {
 	if c.err != nil {
 		return tensor.New(dtype, make([]int, len(dims))...)
@@ -84,7 +84,7 @@ func (c *mxCheck) tensor(name string, dtype tensor.DType, dims ...int) tensor.Te
 // mostTensor is the size of the largest reference tensor in bytes.
 const mostTensor = 64 << 20
 
-// bits adds a line that counts differing elements; NaNs of any bits are equal.
+// bits adds a line that counts differing elements. All NaNs count as equal.
 func (c *mxCheck) bits(name string, n int, same func(i int) bool, show func(i int) string) {
 	l := Line{Name: name, Rule: "elements that differ"}
 	for i := range n {
@@ -152,7 +152,8 @@ func (c *mxCheck) quantization() {
 	}
 }
 
-// rows and cols quantize a matrix as the references do: E4M3, RCEIL.
+// rows quantizes a matrix along its rows, as the references do: E4M3, RCEIL. cols does so along its
+// columns.
 func (c *mxCheck) rows(x tensor.Matrix) mx.Tensor {
 	q := mx.New(c.ex, mx.E4M3, mx.AlongRows, x.Rows, x.Cols)
 	mx.Quantize(c.ex, q, x, mx.RCEIL)
@@ -211,10 +212,10 @@ func (c *mxCheck) groupedLinear() {
 	c.product("dw", dw)
 }
 
-// The bounds of BF16 outputs: the order of FP32 sums may turn a last bit, rarely.
+// The bounds of BF16 outputs. Another order of FP32 sums may, rarely, change the last bit.
 const (
 	productBound = 1.0 / 128 // relative L2
-	ulpBound     = 1e-3      // share of elements further than one BF16 ulp away
+	ulpBound     = 1e-3      // share of elements that differ by more than one BF16 ulp
 )
 
 // product compares a result, rounded to BF16, with the reference of that name.
@@ -252,5 +253,5 @@ func ordered(b tensor.BFloat16) int {
 	return int(b)
 }
 
-// IsMX reports whether a path is meant as a file for CheckMX rather than a folder.
+// IsMX reports whether a path names a file for CheckMX rather than a folder.
 func IsMX(path string) bool { return strings.HasSuffix(path, ".safetensors") }

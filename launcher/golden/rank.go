@@ -20,8 +20,8 @@ type rank struct {
 	optim *optim.Optimizer
 }
 
-// run calls body on every one of n ranks, each with its part of the model and of an optimizer that
-// clips to a norm.
+// run calls body on each of n ranks, with its part of the model and of an optimizer that clips to a
+// norm.
 func (f *Folder) run(n, seq int, rule optim.Rule, clipNorm float64, body func(r *rank) error) error {
 	if err := f.Ranks(n); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (r *rank) share(n int) (lo, hi int) {
 	return n * r.comm.Rank() / r.comm.Size(), n * (r.comm.Rank() + 1) / r.comm.Size()
 }
 
-// sum adds a number over all ranks.
+// sum adds up a number over all ranks.
 func (r *rank) sum(x float64) (float64, error) {
 	buf := [1]float64{x}
 	err := collective.AllReduce(r.comm, buf[:], collective.Sum)

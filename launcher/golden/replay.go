@@ -8,7 +8,7 @@ import (
 	"spmoe/moe/optim"
 )
 
-// Deviation is how far one optimizer step is from the reference's.
+// Deviation is the error of one optimizer step relative to the reference.
 type Deviation struct {
 	Loss     float64 // |loss - reference|, nats, before the step
 	GradNorm float64 // |norm - reference| / reference, before clipping
@@ -17,7 +17,7 @@ type Deviation struct {
 // HasTrajectory reports whether the folder holds a training run.
 func (f *Folder) HasTrajectory() bool { return f.tokens != nil }
 
-// Replay trains on n ranks in FP32 as the reference did and returns one Deviation a step.
+// Replay trains on n ranks in FP32 as the reference did. It returns one Deviation per step.
 func (f *Folder) Replay(n int) ([]Deviation, error) {
 	tokens, shape, err := ids(f.tokens, "tokens")
 	if err != nil {
@@ -82,7 +82,7 @@ func windows(rows []int32, seq int) moe.Batch {
 	return b
 }
 
-// The bounds of a replayed run. Behind the first steps one flipped expert choice moves the
+// The bounds of a replayed run. After the first steps, one flipped choice of an expert changes the
 // loss of a small model by 3e-3, so a tight bound would reject correct programs.
 const (
 	earlySteps     = 8

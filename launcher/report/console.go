@@ -1,4 +1,4 @@
-// Package report prints what happens in a run: lines for people or JSON lines for programs.
+// Package report prints the events of a run: lines for people or JSON lines for programs.
 package report
 
 import (
@@ -12,8 +12,8 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// Console prints a run for people, one line an event. A line of measurements that is wider than
-// Width columns continues, indented, on the next; 0 means no limit.
+// Console prints a run for people, one line per event. A line of measurements that is wider than
+// Width columns continues on the next line, indented. A Width of 0 means no limit.
 type Console struct {
 	W     io.Writer
 	Width int
@@ -22,16 +22,16 @@ type Console struct {
 
 func (c Console) printf(format string, args ...any) { fmt.Fprintf(c.W, format, args...) }
 
-// Start prints what is about to run and on what.
+// Start prints the model, the machine and the data of a run.
 func (c Console) Start(s trainer.Start) {
 	cfg := s.Config
 	c.printf("spmoe: %s, %s parameters (%s active), %s, %s\n",
 		cfg.Flavor, Count(s.Counts.Total), Count(s.Counts.Active), cfg.Precision, Plural(s.Ranks, "rank"))
 	c.printf("machine: %s, %s, %s, peak %.0f GFLOP/s measured\n", s.CPU, Plural(s.Cores, "core"), s.Tier, s.Peak/1e9)
-	c.printf("data: %s for training, %s held out, %s\n",
+	c.printf("data: %s for training, %s for validation, %s\n",
 		system.Bytes(s.Corpus.Train), system.Bytes(s.Corpus.HeldOut), Plural(s.Corpus.Documents, "document"))
-	c.printf("run: %s of %d sequences of %d tokens, %.3g FLOPs a token, in %s\n",
-		Plural(cfg.Steps, "step"), cfg.Batch, cfg.Seq, s.FLOPs, cfg.Out)
+	c.printf("run: %s of %s of %d tokens, %.3g FLOPs per token, in %s\n",
+		Plural(cfg.Steps, "step"), Plural(cfg.Batch, "sequence"), cfg.Seq, s.FLOPs, cfg.Out)
 	if s.Resumed != "" {
 		c.printf("resuming %s at step %d\n", s.Resumed, s.From)
 	}
@@ -61,7 +61,7 @@ func (c Console) Step(s trainer.Step) {
 		fields = append(fields, "dropped: "+Thousands(float64(s.Dropped)))
 	}
 	if s.Skipped {
-		fields = append(fields, fmt.Sprintf("%s its gradients are not fit for use, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")))
+		fields = append(fields, fmt.Sprintf("%s its gradients are unusable, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")))
 	}
 	c.printf("%s\n", wrap(fields, c.Width))
 }
@@ -84,17 +84,17 @@ func wrap(fields []string, width int) string {
 	return text
 }
 
-// Eval prints a held-out loss.
+// Eval prints a validation loss.
 func (c Console) Eval(e trainer.Eval) {
-	c.printf("held-out after step %d: loss %.4f nats, %.4f bits/byte (%s)\n", e.Step, e.Loss, e.BitsPerByte, Plural(e.Sequences, "sequence"))
+	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte (%s)\n", e.Step, e.Loss, e.BitsPerByte, Plural(e.Sequences, "sequence"))
 }
 
-// Saved prints where a checkpoint is.
+// Saved prints the path of a checkpoint and the time that saving took.
 func (c Console) Saved(s trainer.Saved) {
-	c.printf("saved %s in %s, training stood still for %s\n", s.Path, s.Lag.Round(time.Millisecond), s.Stall.Round(time.Millisecond))
+	c.printf("saved %s in %s, training paused for %s\n", s.Path, s.Lag.Round(time.Millisecond), s.Stall.Round(time.Millisecond))
 }
 
-// Alarm prints what went wrong.
+// Alarm prints a problem that the run survived.
 func (c Console) Alarm(a trainer.Alarm) {
 	c.printf("%s %s\n", c.Style.Bad("ALARM:"), Printable(a.Text))
 }
@@ -102,12 +102,12 @@ func (c Console) Alarm(a trainer.Alarm) {
 // Done prints the run's summary.
 func (c Console) Done(d trainer.Done) {
 	if d.Interrupted {
-		c.printf("interrupted after step %d of %d; to go on: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, Shell(d.Out))
+		c.printf("interrupted after step %d of %d; to continue: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, Shell(d.Out))
 		return
 	}
 	c.printf("\n%s\n", c.Style.Bold(fmt.Sprintf("done: %s in %s", Plural(d.Step, "step"), Clock(d.Elapsed))))
-	c.progress("training text", d.Train)
-	c.progress("held-out text", d.HeldOut)
+	c.progress("training", d.Train)
+	c.progress("validation", d.HeldOut)
 	if d.Sample != "" {
 		c.printf("sample, after %q:\n%s\n", d.Prompt, indent(Printable(d.Sample)))
 	}
@@ -118,7 +118,7 @@ func (c Console) progress(name string, p trainer.Progress) {
 	c.printf("  %s: loss %.4f -> %.4f nats, %.4f -> %.4f bits/byte\n", name, p.First, p.Last, first, last)
 }
 
-// Count writes a number of parameters as the field does: 15.71 B.
+// Count formats a number of parameters: 15.71 B.
 func Count(n int64) string {
 	switch v := float64(n); {
 	case v >= 1e9:
@@ -131,7 +131,7 @@ func Count(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Plural writes n of a thing.
+// Plural formats a count with its noun: 1 step, 2 steps.
 func Plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -139,7 +139,7 @@ func Plural(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// Thousands writes a rate with commas: 12,345.
+// Thousands formats a rate with commas: 12,345.
 func Thousands(v float64) string {
 	digits := strconv.FormatFloat(v, 'f', 0, 64)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -148,7 +148,7 @@ func Thousands(v float64) string {
 	return digits
 }
 
-// Clock writes a duration to the second: 1h02m03s, 4m05s, 6s.
+// Clock formats a duration to the second: 1h02m03s, 4m05s, 6s.
 func Clock(d time.Duration) string {
 	s := int(d.Round(time.Second).Seconds())
 	switch {
@@ -160,7 +160,7 @@ func Clock(d time.Duration) string {
 	return fmt.Sprintf("%ds", s)
 }
 
-// Printable replaces what could upset a terminal: the model may emit any byte.
+// Printable replaces characters that could upset a terminal, since the model may emit any byte.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || strconv.IsPrint(r) {
@@ -170,7 +170,7 @@ func Printable(text string) string {
 	}, strings.ToValidUTF8(text, "\u00b7"))
 }
 
-// Shell quotes a path for a command line where it needs to be.
+// Shell quotes a path for a shell command if necessary.
 func Shell(path string) string {
 	safe := func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)

@@ -9,8 +9,8 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// JSON prints a run as JSON lines; the field "event" says what a line is. Numbers that JSON
-// lacks (NaN, infinities) are null.
+// JSON prints a run as JSON lines. The field "event" names the kind of a line. NaN and infinities,
+// which JSON lacks, are null.
 type JSON struct{ W io.Writer }
 
 type fields map[string]any
@@ -29,7 +29,7 @@ func (j JSON) print(event string, f fields) {
 	fmt.Fprintf(j.W, "%s\n", line)
 }
 
-// Start prints the run's description.
+// Start prints the description of the run.
 func (j JSON) Start(s trainer.Start) {
 	j.print("start", fields{
 		"flavor": s.Config.Flavor, "precision": s.Config.Precision, "np": s.Ranks, "steps": s.Config.Steps,
@@ -58,17 +58,17 @@ func (j JSON) Step(s trainer.Step) {
 	j.print("step", f)
 }
 
-// Eval prints a held-out loss.
+// Eval prints a validation loss.
 func (j JSON) Eval(e trainer.Eval) {
 	j.print("eval", fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences})
 }
 
-// Saved prints where a checkpoint is.
+// Saved prints the path of a checkpoint.
 func (j JSON) Saved(s trainer.Saved) {
 	j.print("saved", fields{"step": s.Step, "path": s.Path, "stall_s": s.Stall.Seconds(), "lag_s": s.Lag.Seconds()})
 }
 
-// Alarm prints what went wrong.
+// Alarm prints a problem that the run survived.
 func (j JSON) Alarm(a trainer.Alarm) { j.print("alarm", fields{"step": a.Step, "text": a.Text}) }
 
 // Done prints the run's summary.

@@ -8,8 +8,8 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// Profile prints a table of where a step's time went. A terminal too narrow for all columns gets
-// the first of them.
+// Profile prints a table of the time of a step by kind of work. A narrow terminal shows only the
+// columns that fit.
 func (c Console) Profile(p trainer.Profile) {
 	if p.Steps == 0 {
 		c.printf("profile: nothing was measured, because the first step does not count: make 2 or more\n")
@@ -44,7 +44,7 @@ func (c Console) row(name string, cells []string) {
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.3f", 1e3*d.Seconds()) }
 
-// Profile prints where a step's time went, in seconds.
+// Profile prints the time of a step by kind of work, in seconds.
 func (j JSON) Profile(p trainer.Profile) {
 	mean, slowest := fields{}, fields{}
 	for _, f := range p.Families {

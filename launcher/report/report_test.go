@@ -52,8 +52,8 @@ var cases = map[string]struct {
 		func(r trainer.Reporter) { r.Start(start) },
 		"spmoe: debug, 6.274 M parameters (2.735 M active), bf16, 8 ranks\n" +
 			"machine: Some CPU, 2 cores, avx512bf16, peak 465 GFLOP/s measured\n" +
-			"data: 3 MiB for training, 1000 B held out, 12 documents\n" +
-			"run: 360 steps of 16 sequences of 128 tokens, 1.76e+07 FLOPs a token, in runs/debug-1\n",
+			"data: 3 MiB for training, 1000 B for validation, 12 documents\n" +
+			"run: 360 steps of 16 sequences of 128 tokens, 1.76e+07 FLOPs per token, in runs/debug-1\n",
 		`{"active_parameters":2735000,"batch":16,"cores":2,"cpu":"Some CPU","event":"start","flavor":"debug","flops_per_token":17600000,"from_step":0,"held_out_bytes":1000,` +
 			`"np":8,"out":"runs/debug-1","parameters":6274000,"peak_flops":465400000000,"precision":"bf16","resumed":"","seq":128,"steps":360,"tier":"avx512bf16","train_bytes":3145728}`,
 	},
@@ -61,8 +61,8 @@ var cases = map[string]struct {
 		func(r trainer.Reporter) { r.Start(resumed) },
 		"spmoe: debug, 0 parameters (0 active), fp32, 1 rank\n" +
 			"machine: , 1 core, generic, peak 0 GFLOP/s measured\n" +
-			"data: 0 B for training, 0 B held out, 1 document\n" +
-			"run: 1 step of 1 sequences of 1 tokens, 0 FLOPs a token, in o\n" +
+			"data: 0 B for training, 0 B for validation, 1 document\n" +
+			"run: 1 step of 1 sequence of 1 tokens, 0 FLOPs per token, in o\n" +
 			"resuming o/step-00000020 at step 20\n",
 		`{"active_parameters":0,"batch":1,"cores":1,"cpu":"","event":"start","flavor":"debug","flops_per_token":0,"from_step":20,"held_out_bytes":0,` +
 			`"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"tier":"generic","train_bytes":0}`,
@@ -82,27 +82,27 @@ var cases = map[string]struct {
 	"skipped step": {
 		func(r trainer.Reporter) { r.Step(skipped) },
 		"step: 3  loss:     NaN  grad_norm:    +Inf  lr: 1.00e-04  tps: 10  tflops: 0.001  mfu: 50.0%  memory: 1 GiB(50.0%)  imbalance: 1.00  eta: 0s" +
-			"  mtp: 2.5000  balance: 1.25e-04  SKIPPED: its gradients are not fit for use, weights unchanged (2 steps so far)\n",
+			"  mtp: 2.5000  balance: 1.25e-04  SKIPPED: its gradients are unusable, weights unchanged (2 steps so far)\n",
 		`{"balance_loss":0.000125,"elapsed_s":0,"epoch":0,"eta_s":0,"event":"step","grad_norm":null,"imbalance":1,"loss":null,"lr":0.0001,"memory_bytes":1073741824,` +
 			`"mfu":0.5,"mtp_loss":2.5,"skipped":true,"skipped_total":2,"step":3,"steps":6,"tflops":0.001,"tokens":3,"tps":10}`,
 	},
 	"evaluation": {
 		func(r trainer.Reporter) { r.Eval(trainer.Eval{Step: 60, Loss: 1.5, BitsPerByte: 2.25, Sequences: 64}) },
-		"held-out after step 60: loss 1.5000 nats, 2.2500 bits/byte (64 sequences)\n",
+		"validation after step 60: loss 1.5000 nats, 2.2500 bits/byte (64 sequences)\n",
 		`{"event":"eval","held_out_bits_per_byte":2.25,"held_out_loss":1.5,"sequences":64,"step":60}`,
 	},
 	"evaluation of one": {
 		func(r trainer.Reporter) {
 			r.Eval(trainer.Eval{Loss: math.NaN(), BitsPerByte: math.Inf(-1), Sequences: 1})
 		},
-		"held-out after step 0: loss NaN nats, -Inf bits/byte (1 sequence)\n",
+		"validation after step 0: loss NaN nats, -Inf bits/byte (1 sequence)\n",
 		`{"event":"eval","held_out_bits_per_byte":null,"held_out_loss":null,"sequences":1,"step":0}`,
 	},
 	"saved": {
 		func(r trainer.Reporter) {
 			r.Saved(trainer.Saved{Step: 7, Path: "runs/a/step-00000007", Stall: 12345 * time.Microsecond, Lag: 1234567 * time.Microsecond})
 		},
-		"saved runs/a/step-00000007 in 1.235s, training stood still for 12ms\n",
+		"saved runs/a/step-00000007 in 1.235s, training paused for 12ms\n",
 		`{"event":"saved","lag_s":1.234567,"path":"runs/a/step-00000007","stall_s":0.012345,"step":7}`,
 	},
 	"alarm": {
@@ -139,15 +139,15 @@ var cases = map[string]struct {
 	"done": {
 		func(r trainer.Reporter) { r.Done(done) },
 		"\ndone: 360 steps in 1m51s\n" +
-			"  training text: loss 5.5452 -> 1.3863 nats, 8.0000 -> 2.0000 bits/byte\n" +
-			"  held-out text: loss 0.6931 -> NaN nats, 1.0000 -> NaN bits/byte\n" +
+			"  training: loss 5.5452 -> 1.3863 nats, 8.0000 -> 2.0000 bits/byte\n" +
+			"  validation: loss 0.6931 -> NaN nats, 1.0000 -> NaN bits/byte\n" +
 			"sample, after \"func \":\n  | main() {\n  | \treturn\u00b7[2J}\n",
 		`{"elapsed_s":111,"event":"done","first_held_out_bits_per_byte":1,"first_held_out_loss":0.6931471805599453,"first_loss":5.545177444479562,"interrupted":false,` +
 			`"last_held_out_bits_per_byte":null,"last_held_out_loss":null,"last_loss":1.3862943611198906,"np":8,"out":"runs/debug-1","sample":"main() {\n\treturn\u001b[2J}","step":360,"steps":360}`,
 	},
 	"done without sample": {
 		func(r trainer.Reporter) { r.Done(trainer.Done{Step: 1, Steps: 1, Ranks: 1, Out: "o"}) },
-		"\ndone: 1 step in 0s\n  training text: loss 0.0000 -> 0.0000 nats, 0.0000 -> 0.0000 bits/byte\n  held-out text: loss 0.0000 -> 0.0000 nats, 0.0000 -> 0.0000 bits/byte\n",
+		"\ndone: 1 step in 0s\n  training: loss 0.0000 -> 0.0000 nats, 0.0000 -> 0.0000 bits/byte\n  validation: loss 0.0000 -> 0.0000 nats, 0.0000 -> 0.0000 bits/byte\n",
 		`{"elapsed_s":0,"event":"done","first_held_out_bits_per_byte":0,"first_held_out_loss":0,"first_loss":0,"interrupted":false,` +
 			`"last_held_out_bits_per_byte":0,"last_held_out_loss":0,"last_loss":0,"np":1,"out":"o","sample":"","step":1,"steps":1}`,
 	},
@@ -155,7 +155,7 @@ var cases = map[string]struct {
 		func(r trainer.Reporter) {
 			r.Done(trainer.Done{Step: 40, Steps: 360, Ranks: 8, Out: "my runs/debug-1", Elapsed: time.Minute, Interrupted: true})
 		},
-		"interrupted after step 40 of 360; to go on: launcher -np 8 train --resume --out 'my runs/debug-1'\n",
+		"interrupted after step 40 of 360; to continue: launcher -np 8 train --resume --out 'my runs/debug-1'\n",
 		`{"elapsed_s":60,"event":"done","interrupted":true,"np":8,"out":"my runs/debug-1","step":40,"steps":360}`,
 	},
 }

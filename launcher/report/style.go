@@ -1,19 +1,19 @@
 package report
 
-// Style says whether text may be coloured. Its colours are those of the terminal's own palette that
-// stand out on light and on dark backgrounds.
+// Style says whether text may be colored. Its colors come from the terminal's own palette and are
+// readable on light and dark backgrounds.
 type Style bool
 
-// Bold is for what a reader looks for first.
+// Bold emphasizes the most important text.
 func (s Style) Bold(text string) string { return s.with("1", text) }
 
-// Dim is for what is read last.
+// Dim de-emphasizes text.
 func (s Style) Dim(text string) string { return s.with("2", text) }
 
-// Good is for progress.
+// Good marks progress.
 func (s Style) Good(text string) string { return s.with("32", text) }
 
-// Bad is for what somebody must look at.
+// Bad marks problems.
 func (s Style) Bad(text string) string { return s.with("1;31", text) }
 
 func (s Style) with(code, text string) string {

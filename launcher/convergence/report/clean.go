@@ -1,7 +1,6 @@
 package report
 
-// A result as it is drawn and written: free of numbers that JSON lacks, which a run that diverged
-// may leave.
+// Removes numbers that JSON cannot hold from a result. A diverged run leaves such numbers.
 
 import (
 	"slices"
@@ -11,8 +10,8 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// cleaned returns a copy of a result in which differences that are not finite, like those of a
-// diverged run, are absent, and other such numbers 0.
+// cleaned returns a copy of a result with finite numbers only. Differences that are not finite,
+// such as those of a diverged run, are nil; other such numbers are 0.
 func cleaned(r convergence.Result) convergence.Result {
 	zero := func(v *float64) {
 		if !figure.Finite(*v) {
@@ -27,10 +26,10 @@ func cleaned(r convergence.Result) convergence.Result {
 	r.Arms = slices.Clone(r.Arms)
 	for i := range r.Arms {
 		arm := &r.Arms[i]
-		arm.Train, arm.HeldOut = whole(arm.Train), whole(arm.HeldOut)
+		arm.Train, arm.HeldOut = finiteDifference(arm.Train), finiteDifference(arm.HeldOut)
 		zero(&arm.Speed)
 		arm.Agreement = slices.DeleteFunc(slices.Clone(arm.Agreement), func(a convergence.Agreement) bool { return !figure.Finite(a.Share) })
-		arm.Times = wholeTimes(arm.Times)
+		arm.Times = finiteTimes(arm.Times)
 		arm.Runs = slices.Clone(arm.Runs)
 		for j := range arm.Runs {
 			zero(&arm.Runs[j].Speed)
@@ -39,8 +38,8 @@ func cleaned(r convergence.Result) convergence.Result {
 	return r
 }
 
-// whole returns d if all of it is finite, and otherwise nil.
-func whole(d *convergence.Difference) *convergence.Difference {
+// finiteDifference returns d if all its numbers are finite, and otherwise nil.
+func finiteDifference(d *convergence.Difference) *convergence.Difference {
 	if d == nil {
 		return nil
 	}
@@ -51,8 +50,8 @@ func whole(d *convergence.Difference) *convergence.Difference {
 	return d
 }
 
-// wholeTimes returns t if it can be shown, and otherwise nil.
-func wholeTimes(t *record.Times) *record.Times {
+// finiteTimes returns t if all its times are finite and their sum is positive, and otherwise nil.
+func finiteTimes(t *record.Times) *record.Times {
 	if t == nil || !figure.Finite(t.Seconds) || t.Seconds <= 0 {
 		return nil
 	}

@@ -1,6 +1,6 @@
 package report
 
-// Figures of quantities over the steps of training: losses, their differences, gradient norm.
+// Figures of quantities over training steps: losses, their differences, gradient norm.
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// curvePoints is how many points of a curve are drawn at most.
+// curvePoints is the largest number of points that are drawn of a curve.
 const curvePoints = 300
 
 // painter draws one comparison.
@@ -24,13 +24,13 @@ type painter struct {
 	looks []figure.Look // by arm
 }
 
-// drawn is a curve and whose it is.
-type drawn struct {
-	arm int
+// armCurve is a curve of one arm.
+type armCurve struct {
+	arm int // its index
 	figure.Curve
 }
 
-// figures returns those that the comparison has data for.
+// figures returns the figures that the comparison has data for.
 func (p painter) figures() (list []figure.Figure) {
 	for _, make := range []func() (figure.Figure, bool){
 		p.forest, p.loss, p.difference, p.heldOut, p.gradientNorm, p.imbalance, p.agreement, p.sqnr, p.sqnrByLinear, p.lost,
@@ -42,34 +42,34 @@ func (p painter) figures() (list []figure.Figure) {
 	return list
 }
 
-// figureNames are those of all figures, drawn or not.
+// figureNames returns the names of all figures, drawn or not.
 func figureNames() []string {
 	return []string{"forest", "loss", "difference", "held-out", "grad-norm", "imbalance", "router-agreement", "sqnr", "sqnr-by-linear", "lost-values"}
 }
 
-// curves makes a curve of each arm that has one.
-func (p painter) curves(make func(arm convergence.Arm) figure.Curve) (list []drawn) {
+// curves returns the curves of all arms that have one.
+func (p painter) curves(make func(arm convergence.Arm) figure.Curve) (list []armCurve) {
 	for i, arm := range p.Arms {
 		if c := make(arm); !c.Empty() {
-			list = append(list, drawn{i, c})
+			list = append(list, armCurve{i, c})
 		}
 	}
 	return list
 }
 
-// smooth is the window, in steps, of curves that only show a course.
+// smooth is the smoothing window, in steps, of curves that show a trend.
 func (p painter) smooth() int { return 1 + p.Setup.Steps/60 }
 
-// smoothed makes the curves of a quantity that every step has.
-func (p painter) smoothed(get func(*record.Log) figure.Series) []drawn {
+// smoothed returns the smoothed curves of a quantity that every step has.
+func (p painter) smoothed(get func(*record.Log) figure.Series) []armCurve {
 	return p.curves(func(arm convergence.Arm) figure.Curve {
 		return figure.Over(seeds(arm, func(log *record.Log) figure.Series { return get(log).Centred(p.smooth()) })).Thin(curvePoints)
 	})
 }
 
-// plot draws curves: bands over the seeds first, ablations without, and the baseline below the
-// others' lines.
-func (p painter) plot(to *plot.Plot, list []drawn, marked bool) {
+// plot draws curves. Bands over the seeds come first; ablations have none. The baseline's line is
+// below the others.
+func (p painter) plot(to *plot.Plot, list []armCurve, marked bool) {
 	for _, d := range list {
 		if !p.Arms[d.arm].Ablation {
 			to.Add(figure.Band{X: d.Steps, Low: d.Low, High: d.High, Fill: p.looks[d.arm].Shade.Alpha(40)})
@@ -87,11 +87,11 @@ func (p painter) plot(to *plot.Plot, list []drawn, marked bool) {
 	x.Apply(&to.X)
 }
 
-// legend returns the looks of the arms that have a curve.
-func (p painter) legend(lists ...[]drawn) (entries []figure.Look) {
+// legend returns the looks of all arms with a curve.
+func (p painter) legend(lists ...[]armCurve) (entries []figure.Look) {
 	for i, l := range p.looks {
 		for _, list := range lists {
-			if slices.ContainsFunc(list, func(d drawn) bool { return d.arm == i }) {
+			if slices.ContainsFunc(list, func(d armCurve) bool { return d.arm == i }) {
 				entries = append(entries, l)
 				break
 			}
@@ -100,9 +100,9 @@ func (p painter) legend(lists ...[]drawn) (entries []figure.Look) {
 	return entries
 }
 
-// lossAxis spans all curves, but not what lies far above the baseline, or the first arm that there
-// is, as a diverged run does.
-func lossAxis(list []drawn) figure.Extent {
+// lossAxis spans all curves. It cuts off values far above the first arm in the list, which is the
+// baseline if it has a curve, so that a diverged run does not set the scale.
+func lossAxis(list []armCurve) figure.Extent {
 	y := figure.NewExtent()
 	y.Add(list[0].High...)
 	most := y.Max + 0.15*math.Abs(y.Max)
@@ -119,13 +119,13 @@ func (p painter) loss() (figure.Figure, bool) {
 	if len(list) == 0 {
 		return figure.Figure{}, false
 	}
-	whole := figure.NewPanel("whole run", "step", "training loss (nats a token)")
+	whole := figure.NewPanel("whole run", "step", "training loss (nats/token)")
 	whole.X.Tick.Marker = figure.Linear(3, figure.Plain)
 	lossAxis(list).Apply(&whole.Y)
 	p.plot(whole, list, false)
 	f := figure.Figure{
 		Name: "loss", Title: "Training loss", Legend: p.legend(list), Panels: [][]*plot.Plot{{whole}}, Height: 300,
-		Caption: fmt.Sprintf("Do the arms fall together, and does none leave the others late: means over seeds of the loss, smoothed over %s, with bands from the lowest seed to the highest.", console.Plural(p.smooth(), "step")),
+		Caption: fmt.Sprintf("All arms should fall together, and none should leave the others late. Lines are means over seeds, smoothed over %s; bands go from the lowest seed to the highest.", console.Plural(p.smooth(), "step")),
 	}
 	if late := p.after(list, 0.7*whole.X.Max); len(late) > 0 {
 		end := figure.NewPanel("end of the run", "step", "")
@@ -137,14 +137,14 @@ func (p painter) loss() (figure.Figure, bool) {
 		f.Caption += " The end shows arms that have the same seeds."
 	}
 	if slices.ContainsFunc(p.Arms, func(a convergence.Arm) bool { return diverged(a) > 0 }) {
-		f.Caption += " A line ends where a seed's loss is no number."
+		f.Caption += " A line ends where a seed's loss is not finite."
 	}
 	return f, true
 }
 
-// after returns what of the curves lies behind a step, if it is enough for lines. Ablations are
-// left out: at the scale of the end, one seed's loss says nothing beside means over several.
-func (p painter) after(list []drawn, step float64) (late []drawn) {
+// after returns the parts of the curves behind a step that are long enough for lines. It leaves out
+// ablations: at the scale of the end, one seed's loss cannot be compared with means over several.
+func (p painter) after(list []armCurve, step float64) (late []armCurve) {
 	for _, d := range list {
 		if p.Arms[d.arm].Ablation {
 			continue
@@ -152,29 +152,29 @@ func (p painter) after(list []drawn, step float64) (late []drawn) {
 		i, _ := slices.BinarySearch(d.Steps, step)
 		c := figure.Curve{Steps: d.Steps[i:], Mean: d.Mean[i:], Low: d.Low[i:], High: d.High[i:]}
 		if len(c.Steps) > 2 && !c.Empty() {
-			late = append(late, drawn{d.arm, c})
+			late = append(late, armCurve{d.arm, c})
 		}
 	}
 	return late
 }
 
-// differenceCurves makes the curves of how far arms lie above the baseline.
-func (p painter) differenceCurves(get func(*record.Log) figure.Series) (list []drawn) {
+// differenceCurves returns the differences of arms to the baseline, as curves in percent.
+func (p painter) differenceCurves(get func(*record.Log) figure.Series) (list []armCurve) {
 	for i, arm := range p.Arms {
 		if i == 0 {
 			continue
 		}
 		if c := figure.Over(paired(p.Arms[0], arm, get)).Thin(curvePoints); !c.Empty() {
-			list = append(list, drawn{i, c})
+			list = append(list, armCurve{i, c})
 		}
 	}
 	return list
 }
 
-// differencePanel shows them around zero, with the margin. What happens in the first part of a run,
-// where losses fall steeply and differences are large for a while, and what diverges, does not set
-// the scale.
-func (p painter) differencePanel(title string, list []drawn, marked bool) *plot.Plot {
+// differencePanel shows differences around zero, with the margin. Two things do not set its scale:
+// the first part of a run, where losses fall steeply and differences are large, and runs that
+// diverge.
+func (p painter) differencePanel(title string, list []armCurve, marked bool) *plot.Plot {
 	percent := 100 * p.Margin
 	reach := 1.25 * percent
 	for _, d := range list {
@@ -205,7 +205,7 @@ func (p painter) difference() (figure.Figure, bool) {
 	return figure.Figure{
 		Name: "difference", Title: fmt.Sprintf("Training loss against %s, seed by seed (margin ±%s)", p.looks[0].Name, figure.Percentage(p.Margin, 2)), Legend: p.legend(list),
 		Panels: [][]*plot.Plot{{p.differencePanel("", list, false)}}, Height: 290,
-		Caption: fmt.Sprintf("Does the line stay in the green zone, the margin of ±%s, without a trend away from zero: differences of means over the last %s, so that the right end is what the test judges; bands go from the lowest seed to the highest.", figure.Percentage(p.Margin, 2), console.Plural(window, "step")),
+		Caption: fmt.Sprintf("The line should stay in the green zone, the margin of ±%s, without a trend away from zero. It shows differences of means over the last %s, so its right end is what the test judges. Bands go from the lowest seed to the highest.", figure.Percentage(p.Margin, 2), console.Plural(window, "step")),
 	}, true
 }
 
@@ -214,19 +214,19 @@ func (p painter) heldOut() (figure.Figure, bool) {
 	if len(list) == 0 {
 		return figure.Figure{}, false
 	}
-	panel := figure.NewPanel("", "step", "held-out loss (nats a token)")
+	panel := figure.NewPanel("", "step", "validation loss (nats/token)")
 	panel.X.Tick.Marker = figure.Linear(3, figure.Plain)
 	lossAxis(list).Apply(&panel.Y)
 	p.plot(panel, list, true)
 	row := []*plot.Plot{panel}
-	caption := "Loss on text that no step trains on: the arms should fall together."
+	caption := "Loss on text that no step trains on. The arms should fall together."
 	if differences := p.differenceCurves(figure.HeldOut); len(differences) > 0 {
 		right := p.differencePanel("", differences, true)
 		right.X.Tick.Marker = figure.Linear(3, figure.Plain)
 		row = append(row, right)
-		caption = "Loss on text that no step trains on: left the arms should fall together, right their differences, seed by seed, should end in the green zone of the margin."
+		caption = "Loss on text that no step trains on. On the left, the arms should fall together. On the right, their differences, seed by seed, should end in the green zone of the margin."
 	}
-	return figure.Figure{Name: "held-out", Title: "Held-out loss", Caption: caption, Legend: p.legend(list), Panels: [][]*plot.Plot{row}, Height: 280}, true
+	return figure.Figure{Name: "held-out", Title: "Validation loss", Caption: caption, Legend: p.legend(list), Panels: [][]*plot.Plot{row}, Height: 280}, true
 }
 
 func (p painter) gradientNorm() (figure.Figure, bool) {
@@ -235,7 +235,7 @@ func (p painter) gradientNorm() (figure.Figure, bool) {
 	for _, d := range list {
 		for _, values := range [][]float64{d.Mean, d.Low, d.High} {
 			for i, v := range values {
-				if v <= 0 { // has no place on a logarithmic axis
+				if v <= 0 { // a logarithmic axis cannot show it
 					values[i] = math.NaN()
 				}
 			}
@@ -251,6 +251,6 @@ func (p painter) gradientNorm() (figure.Figure, bool) {
 	p.plot(panel, list, false)
 	return figure.Figure{
 		Name: "grad-norm", Title: "Gradient norm before clipping", Legend: p.legend(list), Panels: [][]*plot.Plot{{panel}}, Height: 270,
-		Caption: "A norm that rises away from the baseline's, or spikes that only one arm has, announce an instability before the loss shows it.",
+		Caption: "A norm that rises above the baseline's, or spikes in only one arm, announce an instability before the loss shows it.",
 	}, true
 }

@@ -1,6 +1,6 @@
 package report
 
-// What figures and tables need, taken out of the runs' logs. A run without a log adds nothing.
+// Series for figures and tables, extracted from the runs' logs. A run without a log adds nothing.
 
 import (
 	"math"
@@ -11,10 +11,10 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// kinds are the operands of a linear layer that are quantized.
+// kinds are the operands of a linear layer that a recipe quantizes.
 var kinds = []string{record.Input, record.Weight, record.Gradient}
 
-// seeds returns a series of each of an arm's runs that has a log.
+// seeds returns one series per run of an arm.
 func seeds(arm convergence.Arm, get func(*record.Log) figure.Series) (list []figure.Series) {
 	for _, run := range arm.Runs {
 		if run.Log != nil {
@@ -24,8 +24,8 @@ func seeds(arm convergence.Arm, get func(*record.Log) figure.Series) (list []fig
 	return list
 }
 
-// paired returns, for each seed that both arms were trained with, how far the arm lies above the
-// baseline, in percent.
+// paired returns the relative difference of the arm to the baseline, in percent, for each seed that
+// both were trained with.
 func paired(base, arm convergence.Arm, get func(*record.Log) figure.Series) (list []figure.Series) {
 	for _, run := range arm.Runs {
 		i := slices.IndexFunc(base.Runs, func(b convergence.Run) bool { return b.Seed == run.Seed })
@@ -36,8 +36,8 @@ func paired(base, arm convergence.Arm, get func(*record.Log) figure.Series) (lis
 	return list
 }
 
-// agreement returns the mean over layers of the choices that an arm shares with the baseline, in
-// percent, with the lowest and the highest layer.
+// agreement returns the share of choices that agree with the baseline, in percent: the mean over
+// layers, with the lowest and the highest layer.
 func agreement(arm convergence.Arm) figure.Curve {
 	layers := map[int]*figure.Series{}
 	var order []int
@@ -77,15 +77,17 @@ func quantized(kind string, measure func([]record.Quantized) float64) func(*reco
 	}
 }
 
-// flushed and saturated are parts of all values, in percent.
+// flushed returns the share of values that became zero, in percent.
 func flushed(list []record.Quantized) float64 {
 	return share(list, func(q record.Quantized) int64 { return q.Flushed })
 }
 
+// saturated returns the share of values that saturated, in percent.
 func saturated(list []record.Quantized) float64 {
 	return share(list, func(q record.Quantized) int64 { return q.Saturated })
 }
 
+// share returns a count over all elements, in percent. It is NaN if there are no elements.
 func share(list []record.Quantized, count func(record.Quantized) int64) float64 {
 	var part, all int64
 	for _, q := range list {

@@ -145,9 +145,9 @@ func TestStatements(t *testing.T) {
 		ci90 [2]float64
 		want string
 	}{
-		{[2]float64{0.008, 0.012}, "mxfp8 does not end where bf16 does"},
-		{[2]float64{-0.012, -0.008}, "mxfp8 does not end where bf16 does"},
-		{[2]float64{-0.002, 0.012}, "mxfp8 was not shown to end where bf16 does"},
+		{[2]float64{0.008, 0.012}, "mxfp8 does not converge to the loss of bf16"},
+		{[2]float64{-0.012, -0.008}, "mxfp8 does not converge to the loss of bf16"},
+		{[2]float64{-0.002, 0.012}, "mxfp8 was not shown to converge to the loss of bf16"},
 	} {
 		r := sample(sampleRecipes[:2], 3, 40)
 		r.Arms[1].Verdict = convergence.NotEquivalent

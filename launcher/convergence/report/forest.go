@@ -1,7 +1,7 @@
 package report
 
-// The forest plot: every arm's difference to the baseline with its confidence interval, and the
-// margin it is judged by.
+// The forest plot: every arm's difference to the baseline, with its confidence interval and the
+// margin of the verdict.
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// forestRow is one arm's line in one panel, all differences in percent.
+// forestRow is one arm's line in one panel. All differences are in percent.
 type forestRow struct {
 	look   figure.Look
 	seeds  []float64
@@ -29,7 +29,7 @@ type forestRow struct {
 	label  [2]string
 }
 
-// forestText is the part of a panel's width, on its right, where the numbers stand.
+// forestText is the fraction of a panel's width, on its right, that the numbers take.
 const forestText = 0.3
 
 func (p painter) forest() (figure.Figure, bool) {
@@ -44,7 +44,7 @@ func (p painter) forest() (figure.Figure, bool) {
 	reach := p.reach(append(slices.Clone(train), heldOut...))
 	return figure.Figure{
 		Name: "forest", Title: fmt.Sprintf("Final loss against %s (margin ±%s)", p.looks[0].Name, figure.Percentage(p.Margin, 2)),
-		Panels:  [][]*plot.Plot{{p.forestPanel("training loss", train, reach, true), p.forestPanel("held-out loss", heldOut, reach, false)}},
+		Panels:  [][]*plot.Plot{{p.forestPanel("training loss", train, reach, true), p.forestPanel("validation loss", heldOut, reach, false)}},
 		Height:  vg.Length(92 + 38*len(p.Arms)),
 		Caption: p.forestCaption(train),
 	}, true
@@ -53,16 +53,16 @@ func (p painter) forest() (figure.Figure, bool) {
 func (p painter) forestCaption(rows []forestRow) string {
 	limit := "±" + figure.Percentage(p.Margin, 2)
 	if !slices.ContainsFunc(rows, func(r forestRow) bool { return r.tested }) {
-		return fmt.Sprintf("Rings are differences with one seed, the green zone is the margin of %s; with more seeds there would be intervals to judge by.", limit)
+		return fmt.Sprintf("Rings are differences of one seed; the green zone is the margin of %s. More seeds would give intervals.", limit)
 	}
-	caption := fmt.Sprintf("Bars that lie inside the green zone show equivalence: dots are mean differences, bars their 95%% confidence intervals, rings single seeds, the zone the margin of %s.", limit)
+	caption := fmt.Sprintf("Bars inside the green zone show equivalence. Dots are mean differences, bars their 95%% confidence intervals, rings single seeds; the zone is the margin of %s.", limit)
 	if len(rows[0].seeds) > 0 {
-		caption += fmt.Sprintf(" In the first row, rings are the seeds of %s around their own mean, for scale.", p.looks[0].Name)
+		caption += fmt.Sprintf(" In the first row, for scale, rings are the seeds of %s around their own mean.", p.looks[0].Name)
 	}
 	return caption
 }
 
-// forestRows returns a row for every arm: the baseline's shows how its own seeds scatter.
+// forestRows returns one row per arm. The baseline's row shows the scatter of its own seeds.
 func (p painter) forestRows(difference func(convergence.Arm) *convergence.Difference, end func(convergence.Run) record.Number) (rows []forestRow) {
 	for i, arm := range p.Arms {
 		row := forestRow{look: p.looks[i]}
@@ -88,7 +88,7 @@ func (p painter) forestRows(difference func(convergence.Arm) *convergence.Differ
 	return rows
 }
 
-// scatter returns how far an arm's finite ends lie from their mean, in percent.
+// scatter returns the differences of an arm's finite final losses to their mean, in percent.
 func scatter(arm convergence.Arm, end func(convergence.Run) record.Number) (around []float64, label [2]string) {
 	var ends []float64
 	sum := 0.0
@@ -108,8 +108,8 @@ func scatter(arm convergence.Arm, end func(convergence.Run) record.Number) (arou
 	return around, [2]string{"its own", "seeds"}
 }
 
-// reach is how far panels show differences to both sides, in percent: all of them, but one that
-// diverged must not hide the others.
+// reach is the range of differences that panels show on both sides, in percent. It covers all of
+// them, up to a limit, because a diverged run must not hide the others.
 func (p painter) reach(rows []forestRow) float64 {
 	percent := 100 * p.Margin
 	reach := 1.3 * percent
@@ -150,7 +150,7 @@ func (p painter) forestPanel(title string, rows []forestRow, reach float64, name
 	return panel
 }
 
-// forestMark draws a row at a height of the y axis.
+// forestMark draws a row at a position of the y axis.
 type forestMark struct {
 	forestRow
 	y float64
@@ -166,7 +166,7 @@ func (m forestMark) Plot(c draw.Canvas, p *plot.Plot) {
 	c.Max.X = right // marks end where the numbers begin
 
 	rings := draw.GlyphStyle{Color: m.look.Shade.Color(), Radius: 2.6, Shape: draw.RingGlyph{}}
-	if m.center && !m.tested { // the mean is that of one seed
+	if m.center && !m.tested { // there is one seed, and the mean is its value
 		rings.Radius = 0
 	}
 	for _, seed := range m.seeds {
@@ -197,7 +197,7 @@ func (m forestMark) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// arrow points to where the mean lies, beyond the panel.
+// arrow points towards a mean outside of the panel.
 func (m forestMark) arrow(c draw.Canvas, y vg.Length) {
 	tip, side := c.Max.X, vg.Length(-1)
 	if m.mean < 0 {

@@ -8,7 +8,8 @@ import (
 	"spmoe/launcher/record"
 )
 
-// Whatever a run's record says, it is refused, or drawn and written without a number that is none.
+// Whatever a run's record says, it is refused, or drawn and written without a number that is
+// none.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"step":{"step":1,"loss":3,"grad_norm":1e100,"lr":-1e100,"imbalance":1e-300,"seconds":0}}
 {"step":{"step":9007199254740992,"loss":-1e100,"grad_norm":-1,"imbalance":1e100}}

@@ -8,24 +8,24 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// looksOf gives the baseline a broad grey line, the arms compared with it solid colours and
-// ablations thin dashed ones. When the colours run out, they come again with dots.
+// looksOf gives the baseline a broad grey line, the compared arms solid colours, and ablations thin
+// dashed ones. When the colours run out, they repeat with dots.
 func looksOf(arms []convergence.Arm) []figure.Look {
 	looks := make([]figure.Look, len(arms))
 	for i, arm := range arms {
-		n, again := i, false
+		n, repeated := i, false
 		if i >= len(figure.Palette) {
-			n, again = 1+(i-1)%(len(figure.Palette)-1), true
+			n, repeated = 1+(i-1)%(len(figure.Palette)-1), true
 		}
 		l := figure.Look{Name: figure.Printable(arm.Name), Shade: figure.Palette[n]}
 		l.Line = draw.LineStyle{Color: l.Shade.Color(), Width: vg.Points(1.5)}
 		switch {
 		case i == 0:
-			l.Line.Width = vg.Points(3.2) // so that it shows below lines that coincide with it
+			l.Line.Width = vg.Points(3.2) // visible below lines that coincide with it
 		case arm.Ablation:
 			l.Line.Width, l.Line.Dashes = vg.Points(1.2), []vg.Length{5, 2.5}
 		}
-		if again {
+		if repeated {
 			l.Line.Dashes = []vg.Length{1.5, 2}
 		}
 		looks[i] = l

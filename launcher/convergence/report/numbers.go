@@ -1,6 +1,6 @@
 package report
 
-// Numbers as people read them. What is not finite, or not there, is a dash.
+// Formats numbers for people. A number that is not finite or not known is a dash.
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// change writes a relative difference: +0.031%.
+// change formats a relative difference: +0.031%.
 func change(part float64) string {
 	if !figure.Finite(part) {
 		return figure.Missing
@@ -19,7 +19,7 @@ func change(part float64) string {
 	return figure.Signed(100*part, changeDecimals(part)) + "%"
 }
 
-// changeDecimals keeps large differences short.
+// changeDecimals returns fewer decimals for large differences.
 func changeDecimals(part float64) int {
 	switch {
 	case math.Abs(part) >= 0.1:
@@ -30,13 +30,13 @@ func changeDecimals(part float64) int {
 	return 3
 }
 
-// interval writes a confidence interval of one: [−0.012, +0.074].
+// interval formats the confidence interval of a difference: [−0.012, +0.074].
 func interval(ci [2]float64) string {
 	decimals := changeDecimals(max(math.Abs(ci[0]), math.Abs(ci[1])))
 	return fmt.Sprintf("[%s, %s]", figure.Signed(100*ci[0], decimals), figure.Signed(100*ci[1], decimals))
 }
 
-// pValue writes the p of a difference's test.
+// pValue formats the p of a difference's test.
 func pValue(d *convergence.Difference) string {
 	switch {
 	case !tested(d):
@@ -47,10 +47,10 @@ func pValue(d *convergence.Difference) string {
 	return strconv.FormatFloat(d.P, 'f', 4, 64)
 }
 
-// tested says that there were seeds enough for intervals and a test.
+// tested reports whether there were enough seeds for intervals and a test.
 func tested(d *convergence.Difference) bool { return d != nil && d.Seeds > 1 }
 
-// decibels writes an SQNR, which is infinite where nothing was lost.
+// decibels formats an SQNR. It is infinite if nothing was lost.
 func decibels(v float64) string {
 	switch {
 	case math.IsInf(v, 1):
@@ -61,7 +61,7 @@ func decibels(v float64) string {
 	return figure.Plain(v, 1)
 }
 
-// rare writes a small part that was counted, given in percent.
+// rare formats a small share of counted values, given in percent.
 func rare(percent float64) string {
 	switch {
 	case !figure.Finite(percent):

@@ -1,6 +1,6 @@
 package report
 
-// The page: one HTML file with its style and figures inside.
+// The page: one HTML file that contains its style and figures.
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 //go:embed page.html
 var pageText string
 
-// headings say where figures stand.
+// headings assign figures to sections.
 var headings = []figure.Heading{
 	{Title: "Equivalence", Figures: []string{"forest"}},
 	{Title: "Over training", Figures: []string{"loss", "difference", "held-out", "grad-norm"}},

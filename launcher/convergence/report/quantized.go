@@ -1,6 +1,6 @@
 package report
 
-// Figures of what quantization does to the operands of linear layers.
+// Figures of the effect of quantization on the operands of linear layers.
 
 import (
 	"cmp"
@@ -17,11 +17,11 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// panelTitles of the kinds of operands.
+// panelTitles are the titles for the kinds of operands.
 var panelTitles = map[string]string{record.Input: "inputs", record.Weight: "weights", record.Gradient: "gradients"}
 
-// byKind makes, for each kind of operand, the curves of a measure of it, and the range of all.
-func (p painter) byKind(measure func([]record.Quantized) float64) (lists [][]drawn, y figure.Extent) {
+// byKind returns the curves of a measure for each kind of operand, and the range of all of them.
+func (p painter) byKind(measure func([]record.Quantized) float64) (lists [][]armCurve, y figure.Extent) {
 	y = figure.NewExtent()
 	for _, kind := range kinds {
 		list := p.curves(func(arm convergence.Arm) figure.Curve {
@@ -36,8 +36,8 @@ func (p painter) byKind(measure func([]record.Quantized) float64) (lists [][]dra
 	return lists, y
 }
 
-// kindPanels draws them side by side on one scale; only the first panel has the label of y.
-func (p painter) kindPanels(lists [][]drawn, y figure.Extent, label string, titled, last bool) (row []*plot.Plot) {
+// kindPanels draws such curves side by side on one scale. Only the first panel has the label of y.
+func (p painter) kindPanels(lists [][]armCurve, y figure.Extent, label string, titled, last bool) (row []*plot.Plot) {
 	for i, list := range lists {
 		title, x := "", ""
 		if titled {
@@ -66,11 +66,11 @@ func (p painter) sqnr() (figure.Figure, bool) {
 	return figure.Figure{
 		Name: "sqnr", Title: "Signal to quantization noise over training", Legend: p.legend(lists...), Height: 265,
 		Panels:  [][]*plot.Plot{p.kindPanels(lists, y.Padded(0.08), "median SQNR (dB)", true, true)},
-		Caption: "Higher is better and flat is healthy: a curve that falls means that the tensors drift out of the format's range (median over layers and linears, one panel for each kind of operand).",
+		Caption: "Higher is better and flat is healthy: a falling curve means that the tensors drift out of the format's range. Values are medians over layers and linears, with one panel per kind of operand.",
 	}, true
 }
 
-// lost shows the values that a format cannot hold.
+// lost shows the shares of values that a format cannot hold.
 func (p painter) lost() (figure.Figure, bool) {
 	small, smallRange := p.byKind(flushed)
 	large, largeRange := p.byKind(saturated)
@@ -79,7 +79,7 @@ func (p painter) lost() (figure.Figure, bool) {
 	}
 	f := figure.Figure{
 		Name: "lost-values", Title: "Values flushed to zero and saturated", Legend: p.legend(small...), Height: 265,
-		Caption: "Shares of all values that became zero, and that lie beyond the largest magnitude which their block's scale allows: they should be small and not grow.",
+		Caption: "Shares of all values that became zero, and that exceed the largest magnitude of their block's scale. They should be small and not grow.",
 	}
 	saturates := largeRange.Max > 0
 	top := func(e figure.Extent) figure.Extent { return figure.Extent{Min: 0, Max: max(1.08*e.Max, 1e-6)} }
@@ -89,15 +89,15 @@ func (p painter) lost() (figure.Figure, bool) {
 		f.Height = 400
 	} else {
 		f.Title = "Values flushed to zero"
-		f.Caption = "Shares of all values that became zero: they should be small and not grow. No value saturated."
+		f.Caption = "Shares of all values that became zero. They should be small and not grow. No value saturated."
 	}
 	return f, true
 }
 
-// linears are the SQNRs of one arm at a step, by linear and layer, means over seeds.
-type linears map[string]map[int]float64
+// linearSQNRs are the SQNRs of one arm at a step, by linear and layer, as means over seeds.
+type linearSQNRs map[string]map[int]float64
 
-// lastStep returns the last step in which an arm recorded quantization; 0 if none.
+// lastStep returns the last step in which an arm recorded quantization, or 0 if there is none.
 func lastStep(arm convergence.Arm) (last int) {
 	for _, q := range arm.Quantized("") {
 		last = max(last, q.Step)
@@ -105,8 +105,8 @@ func lastStep(arm convergence.Arm) (last int) {
 	return last
 }
 
-func linearsOf(arm convergence.Arm, kind string, step int) linears {
-	sums, counts := linears{}, map[string]map[int]float64{}
+func linearsOf(arm convergence.Arm, kind string, step int) linearSQNRs {
+	sums, counts := linearSQNRs{}, map[string]map[int]float64{}
 	for _, q := range arm.Quantized(kind) {
 		if v := q.SQNR(); q.Step == step && figure.Finite(v) {
 			if sums[q.Linear] == nil {
@@ -124,8 +124,8 @@ func linearsOf(arm convergence.Arm, kind string, step int) linears {
 	return sums
 }
 
-// place orders linears about as a block runs them.
-func place(linear string) int {
+// linearOrder returns a sort key that orders linears roughly as a block runs them.
+func linearOrder(linear string) int {
 	module, name, _ := strings.Cut(linear, ".")
 	modules := []string{"self_attn", "mlp", "shared_experts", "experts"}
 	names := []string{"q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_proj", "kv_b_proj", "o_proj", "gate_up_proj", "gate_proj", "up_proj", "down_proj"}
@@ -138,8 +138,8 @@ func place(linear string) int {
 	return at(modules, module)*(len(names)+1) + at(names, name)
 }
 
-// sqnrByLinear compares layers and linears at the last recorded step, for the arms that the verdict
-// is about, or for ablations if only they quantize.
+// sqnrByLinear compares layers and linears at the last recorded step. It shows the arms of the
+// verdict, or ablations if only these quantize.
 func (p painter) sqnrByLinear() (figure.Figure, bool) {
 	var arms, ablations []int
 	step := 0
@@ -163,7 +163,7 @@ func (p painter) sqnrByLinear() (figure.Figure, bool) {
 	}
 
 	x, names := figure.NewExtent(), []string(nil)
-	values := map[string][]linears{} // by kind, then by arm
+	values := map[string][]linearSQNRs{} // by kind, then by arm
 	for _, kind := range kinds {
 		for _, i := range arms {
 			of := linearsOf(p.Arms[i], kind, lastStep(p.Arms[i]))
@@ -181,12 +181,12 @@ func (p painter) sqnrByLinear() (figure.Figure, bool) {
 	if x.Empty() {
 		return figure.Figure{}, false
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) })
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(linearOrder(a), linearOrder(b)), cmp.Compare(a, b)) })
 
 	f := figure.Figure{
 		Name: "sqnr-by-linear", Title: fmt.Sprintf("SQNR by linear layer after step %d", step),
 		Height:  vg.Length(98 + len(names)*(12+7*len(arms))),
-		Caption: "Find the weakest link: each dot is a layer, each row a linear, and the number is that of the layer with the lowest SQNR.",
+		Caption: "Each dot is a layer, each row a linear. The number is that of the layer with the lowest SQNR, the weakest link.",
 		Panels:  [][]*plot.Plot{nil},
 	}
 	for _, i := range arms {
@@ -198,11 +198,11 @@ func (p painter) sqnrByLinear() (figure.Figure, bool) {
 	return f, true
 }
 
-// linearPanel draws a row of dots for each linear and, below each other, for each arm.
-func (p painter) linearPanel(kind string, first bool, names []string, arms []int, values []linears, x figure.Extent) *plot.Plot {
+// linearPanel draws one row of dots per linear and arm.
+func (p painter) linearPanel(kind string, first bool, names []string, arms []int, values []linearSQNRs, x figure.Extent) *plot.Plot {
 	panel := figure.NewPanel(panelTitles[kind], "SQNR (dB)", "")
 	pad := max(0.1*(x.Max-x.Min), 0.5)
-	figure.Extent{Min: x.Min - 1.6*pad, Max: x.Max + pad}.Apply(&panel.X) // the numbers stand on the left
+	figure.Extent{Min: x.Min - 1.6*pad, Max: x.Max + pad}.Apply(&panel.X) // leaves space for the numbers on the left
 	panel.X.Tick.Marker = figure.Linear(4, figure.Plain)
 	figure.Extent{Min: -0.6, Max: float64(len(names)) - 0.4}.Apply(&panel.Y)
 	var ticks plot.ConstantTicks

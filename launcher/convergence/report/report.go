@@ -1,5 +1,5 @@
-// Package report shows a finished comparison of precisions: a page for people, plots, and tables
-// for other programs.
+// Package report presents a finished comparison of precisions: as an HTML page, as plots, and as
+// tables for other programs.
 package report
 
 import (
@@ -12,18 +12,17 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Write puts into a folder, which it makes if need be:
+// Write writes these files into a folder, which it creates if necessary:
 //
-//	report.html        all of it on one page that needs no other file and no network
-//	result.json        r, but for the runs' logs
+//	report.html        everything on one page that needs no other file and no network
+//	result.json        r without the runs' logs
 //	steps.csv          every step of every run
-//	summary.csv        an arm a row: losses, differences with their tests, speed
-//	quantisation.csv   what quantization did to each operand in the recorded steps
-//	router.csv         how often an arm's routers choose as the baseline's do
+//	summary.csv        one row per arm: losses, differences with their tests, speed
+//	quantisation.csv   the quantization errors of each operand in the recorded steps
+//	router.csv         the share of expert choices that agree with the baseline
 //	plots/             every figure of the page, as NAME.svg and NAME.png
 //
-// What r has no data for is left out. Each file is complete or as it was before; report.html is the
-// last.
+// Figures without data are left out. Each file is replaced as a whole, report.html last.
 func Write(dir string, r convergence.Result) error {
 	r = cleaned(r)
 	p := painter{r, looksOf(r.Arms)}
@@ -46,13 +45,13 @@ func Write(dir string, r convergence.Result) error {
 	return nil
 }
 
-// file is one to be written, its name below the folder of the comparison.
+// file is a file to write. Its name is relative to the folder of the comparison.
 type file struct {
 	name    string
 	content []byte
 }
 
-// texts returns everything but the plots, the page last.
+// texts returns all files except the plots, the page last.
 func (p painter) texts(drawings []figure.Drawing) (files []file, err error) {
 	result, err := json.MarshalIndent(p.Result, "", "  ")
 	if err != nil {

@@ -137,8 +137,8 @@ func TestWrite(t *testing.T) {
 	}
 	for _, text := range []string{
 		"<h1>mxfp8 and mxfp8-wgrad-bf16 against bf16 <span class=\"badge equivalent\">equivalent</span></h1>",
-		"After 1500 steps with 5 seeds, mxfp8 ends where bf16 does: it differs by ", "Ablations", "Where the time goes", "mx grouped dgrad",
-		"prefers-color-scheme: dark", "AMD EPYC 9R14", "5 seeds of bf16 scatter by", "3,072,000 tokens a run",
+		"After 1500 steps with 5 seeds, mxfp8 converges to the loss of bf16: it differs by ", "Ablations", "Where the time goes", "mx grouped dgrad",
+		"prefers-color-scheme: dark", "AMD EPYC 9R14", "5 seeds of bf16 have a standard deviation of", "3,072,000 tokens per run",
 	} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the page lacks %q", text)
@@ -206,7 +206,7 @@ func TestIncomplete(t *testing.T) {
 			})
 		}, []string{`id="loss"`}, []string{`id="difference"`}},
 		{"one seed", func(r *convergence.Result) { *r = sample(sampleRecipes, 1, 40) },
-			[]string{"equivalence within ±0.5% is undecided", "With one seed", `id="forest"`, "badge undecided"}, []string{"95% CI +", "seeds of bf16 scatter", "TOST, p"}},
+			[]string{"equivalence within ±0.5% is undecided", "One seed says nothing about others", `id="forest"`, "badge undecided"}, []string{"95% CI +", "seeds of bf16 scatter", "TOST, p"}},
 		{"nothing quantized", func(r *convergence.Result) {
 			everyRun(r, func(_ int, run *convergence.Run) { run.Log.Quantized = nil })
 		}, []string{`id="loss"`}, []string{`id="sqnr"`, `id="sqnr-by-linear"`, `id="lost-values"`}},
@@ -238,12 +238,12 @@ func TestIncomplete(t *testing.T) {
 		}, []string{`id="loss"`}, []string{`id="imbalance"`, `id="router-agreement"`, "Experts and routing"}},
 		{"a diverged run", func(r *convergence.Result) {
 			diverge(&r.Arms[1], nan)
-		}, []string{"mxfp8 does not end where bf16 does: 1 of its 2 runs diverged", "1 diverged", `id="forest"`, "<h1>mxfp8 and mxfp8-wgrad-bf16 against bf16 <span class=\"badge not-equivalent\">"}, nil},
+		}, []string{"mxfp8 does not converge to the loss of bf16: 1 of its 2 runs diverged", "1 diverged", `id="forest"`, "<h1>mxfp8 and mxfp8-wgrad-bf16 against bf16 <span class=\"badge not-equivalent\">"}, nil},
 		{"infinite losses", func(r *convergence.Result) { diverge(&r.Arms[1], inf) }, []string{`id="loss"`}, nil},
 		{"huge losses", func(r *convergence.Result) { diverge(&r.Arms[1], 1e300) }, []string{`id="loss"`}, nil},
 		{"a diverged baseline", func(r *convergence.Result) {
 			diverge(&r.Arms[0], nan)
-		}, []string{"nothing can be said of mxfp8: 1 of 2 runs that it is compared with diverged"}, nil},
+		}, []string{"nothing can be said about mxfp8: 1 of the baseline&#39;s 2 runs diverged"}, nil},
 		{"all losses NaN", func(r *convergence.Result) {
 			everyRun(r, func(_ int, run *convergence.Run) {
 				run.Train, run.HeldOut = nan, nan
@@ -279,7 +279,7 @@ func TestIncomplete(t *testing.T) {
 		}, []string{`id="loss"`}, []string{`id="grad-norm"`, "Where the time goes"}},
 		{"one step", func(r *convergence.Result) { *r = sample(sampleRecipes, 2, 1) }, []string{`id="loss"`}, nil},
 		{"setup unknown", func(r *convergence.Result) { r.Setup = convergence.Setup{} }, []string{`id="difference"`}, nil},
-		{"many jobs", func(r *convergence.Result) { r.Setup.Jobs = 4 }, []string{"4 runs shared the machine at a time"}, nil},
+		{"many jobs", func(r *convergence.Result) { r.Setup.Jobs = 4 }, []string{"4 runs shared the machine"}, nil},
 		{"hostile names", func(r *convergence.Result) {
 			bad := "</text></svg><script>alert(1)</script>&\x00\x1b\"'"
 			r.Arms[1].Name, r.Arms[1].About, r.Command, r.Version, r.Setup.Config = bad, bad, bad, bad, bad

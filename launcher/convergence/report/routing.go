@@ -1,6 +1,6 @@
 package report
 
-// Figures of the experts: how evenly they are loaded, and whether arms choose the same ones.
+// Figures of the experts: the balance of their load, and the agreement of arms in choosing them.
 
 import (
 	"fmt"
@@ -28,7 +28,7 @@ func (p painter) imbalance() (figure.Figure, bool) {
 	p.plot(panel, list, false)
 	return figure.Figure{
 		Name: "imbalance", Title: "Load of the experts", Legend: p.legend(list), Panels: [][]*plot.Plot{{panel}}, Height: 260,
-		Caption: "1 is perfect balance: quantized arms should be balanced as fast and as well as the baseline (the most loaded expert's tokens over the mean, averaged over layers).",
+		Caption: "The tokens of the most loaded expert over the mean, averaged over layers; 1 is perfect balance. Quantized arms should be balanced as fast and as well as the baseline.",
 	}, true
 }
 
@@ -51,7 +51,7 @@ func (p painter) agreement() (figure.Figure, bool) {
 	}
 	y.Apply(&panel.Y)
 	p.plot(panel, list, true)
-	caption := "How many of a held-out token's experts are the same as with " + p.looks[0].Name + ", mean over layers with a band from the lowest layer to the highest: a slow fall is rounding that training amplifies, a sudden one a broken router."
+	caption := "The share of a validation token's experts that are the same as with " + p.looks[0].Name + ": the mean over layers, with a band from the lowest layer to the highest. A slow fall is rounding that training amplifies, a sudden one a broken router."
 	if chance := p.chance(); chance > 0 {
 		caption += fmt.Sprintf(" Chance would be %s.", figure.Percentage(chance, 1))
 	}
@@ -61,7 +61,7 @@ func (p painter) agreement() (figure.Figure, bool) {
 	}, true
 }
 
-// chance is the part of choices that two unrelated routers share; 0 if the logs do not tell.
+// chance is the share of choices that two unrelated routers agree on, or 0 if the logs lack it.
 func (p painter) chance() float64 {
 	for _, arm := range p.Arms {
 		for _, run := range arm.Runs {

@@ -1,6 +1,6 @@
 package report
 
-// Tables as CSV, for spreadsheets and data frames. A number that is not finite, or not known, is an
+// Tables as CSV, for spreadsheets and data frames. A number that is not finite or not known is an
 // empty cell.
 
 import (
@@ -13,7 +13,7 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// table is a CSV file, its head first.
+// table is a CSV file. The first row is its header.
 type table struct {
 	name string
 	rows [][]string
@@ -22,7 +22,7 @@ type table struct {
 func (t table) csv() []byte {
 	var out bytes.Buffer
 	if err := csv.NewWriter(&out).WriteAll(t.rows); err != nil {
-		panic(err) // a buffer takes everything
+		panic(err) // writes to a buffer cannot fail
 	}
 	return out.Bytes()
 }
@@ -50,7 +50,7 @@ func stepRows(r convergence.Result) [][]string {
 	return rows
 }
 
-// summaryRows has losses in nats a token, as means over seeds, and differences as parts of the
+// summaryRows has losses in nats per token, as means over seeds. Differences are fractions of the
 // baseline's loss.
 func summaryRows(r convergence.Result) [][]string {
 	head := []string{"arm", "ablation", "seeds", "verdict", "tokens_per_second"}

@@ -1,6 +1,6 @@
 package report
 
-// The page's table of where the time of a step goes.
+// The page's table of step times by kind of work.
 
 import (
 	"cmp"
@@ -13,8 +13,8 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// times is a table of where steps' time goes, a column an arm.
-type times struct {
+// timesTable has one column per arm and one row per kind of work.
+type timesTable struct {
 	Heads []timesHead
 	Rows  []timesRow
 }
@@ -29,17 +29,17 @@ type timesRow struct {
 type timesCell struct {
 	Shade        string
 	Milliseconds string
-	Width        string // of a bar, pixels
+	Width        string // of the bar, in pixels
 }
 
-// barWidth is that of the longest bar, in pixels.
+// barWidth is the width of the longest bar, in pixels.
 const barWidth = 64
 
-// Times is nil if no arm measured them.
-func (v view) Times() *times {
-	var t times
+// Times returns the table, or nil if no arm has measured times.
+func (v view) Times() *timesTable {
+	var t timesTable
 	var measured []*record.Times
-	longest := map[string]float64{} // seconds of a family, in the arm where it takes longest
+	longest := map[string]float64{} // seconds per family, the largest of all arms
 	for i, arm := range v.Arms {
 		if arm.Times == nil {
 			continue
@@ -72,8 +72,7 @@ func (v view) Times() *times {
 	return &t
 }
 
-// byWork sorts families by their seconds, longest first, but keeps the same product in several
-// formats together.
+// byWork sorts families by their seconds, longest first. It groups the formats of one product.
 func byWork(seconds map[string]float64) []string {
 	work := func(family string) string {
 		for _, format := range []string{"fp32 ", "bf16 ", "mx "} {

@@ -1,6 +1,6 @@
 package report
 
-// What the page's template shows: sentences, and rows of tables.
+// The data of the page's template: sentences and table rows.
 
 import (
 	"fmt"
@@ -13,14 +13,14 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// view is the data of the template.
+// view holds the data of the template.
 type view struct {
 	painter
 	Style    template.CSS
 	Sections []figure.Section
 }
 
-// Title names what was compared.
+// Title names the compared arms.
 func (v view) Title() string {
 	var names []string
 	for i, arm := range v.Arms {
@@ -37,7 +37,7 @@ func (v view) Title() string {
 	return enumerate(names) + " against " + v.Arms[0].Name
 }
 
-// enumerate joins names: a, b and c.
+// enumerate joins names as in "a, b and c".
 func enumerate(names []string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
@@ -49,7 +49,7 @@ func enumerate(names []string) string {
 // Class returns the CSS class of a verdict.
 func (view) Class(verdict string) string { return strings.ReplaceAll(verdict, " ", "-") }
 
-// Statements says in a sentence what became of each compared arm.
+// Statements returns one sentence per compared arm with its outcome.
 func (v view) Statements() (list []string) {
 	for i, arm := range v.Arms {
 		if i > 0 && !arm.Ablation {
@@ -64,14 +64,14 @@ func (v view) statement(arm convergence.Arm) string {
 	begin := fmt.Sprintf("After %s with %s, ", console.Plural(v.Setup.Steps, "step"), console.Plural(len(arm.Runs), "seed"))
 	switch n, nBase := diverged(arm), diverged(v.Arms[0]); {
 	case n > 0:
-		return begin + fmt.Sprintf("%s does not end where %s does: %d of its %s diverged.", arm.Name, base, n, console.Plural(len(arm.Runs), "run"))
+		return begin + fmt.Sprintf("%s does not converge to the loss of %s: %d of its %s diverged.", arm.Name, base, n, console.Plural(len(arm.Runs), "run"))
 	case nBase > 0:
-		return begin + fmt.Sprintf("nothing can be said of %s: %d of %s that it is compared with diverged.", arm.Name, nBase, console.Plural(len(v.Arms[0].Runs), "run"))
+		return begin + fmt.Sprintf("nothing can be said about %s: %d of the baseline's %s diverged.", arm.Name, nBase, console.Plural(len(v.Arms[0].Runs), "run"))
 	case arm.Train == nil || arm.HeldOut == nil:
 		return begin + fmt.Sprintf("%s has no finite difference to %s.", arm.Name, base)
 	}
-	differences := fmt.Sprintf("%s in training loss%s and %s in held-out loss%s",
-		change(arm.Train.Mean), given(arm.Train), change(arm.HeldOut.Mean), given(arm.HeldOut))
+	differences := fmt.Sprintf("%s in training loss%s and %s in validation loss%s",
+		change(arm.Train.Mean), intervalText(arm.Train), change(arm.HeldOut.Mean), intervalText(arm.HeldOut))
 	tests := fmt.Sprintf("(TOST, p %s and %s)", relation(arm.Train), relation(arm.HeldOut))
 	if relation(arm.Train) == relation(arm.HeldOut) {
 		tests = fmt.Sprintf("(TOST, p %s for both)", relation(arm.Train))
@@ -79,17 +79,17 @@ func (v view) statement(arm convergence.Arm) string {
 	limit := "±" + figure.Percentage(v.Margin, 2)
 	switch {
 	case arm.Verdict == convergence.Equivalent:
-		return begin + fmt.Sprintf("%s ends where %s does: it differs by %s, equivalent within %s %s.", arm.Name, base, differences, limit, tests)
+		return begin + fmt.Sprintf("%s converges to the loss of %s: it differs by %s, which is equivalent within %s %s.", arm.Name, base, differences, limit, tests)
 	case arm.Verdict == convergence.Undecided:
-		return begin + fmt.Sprintf("%s differs from %s by %s; that does not tell what other seeds would do, so equivalence within %s is undecided.", arm.Name, base, differences, limit)
+		return begin + fmt.Sprintf("%s differs from %s by %s. One seed says nothing about others, so equivalence within %s is undecided.", arm.Name, base, differences, limit)
 	case arm.Train.Outside(v.Margin) || arm.HeldOut.Outside(v.Margin):
-		return begin + fmt.Sprintf("%s does not end where %s does: it differs by %s, more than %s.", arm.Name, base, differences, limit)
+		return begin + fmt.Sprintf("%s does not converge to the loss of %s: it differs by %s, which is more than %s.", arm.Name, base, differences, limit)
 	}
-	return begin + fmt.Sprintf("%s was not shown to end where %s does: it differs by %s, not surely within %s %s.", arm.Name, base, differences, limit, tests)
+	return begin + fmt.Sprintf("%s was not shown to converge to the loss of %s: it differs by %s, which is not significantly within %s %s.", arm.Name, base, differences, limit, tests)
 }
 
-// given is the interval of a difference in brackets.
-func given(d *convergence.Difference) string {
+// intervalText returns the interval of a difference in brackets.
+func intervalText(d *convergence.Difference) string {
 	if !tested(d) {
 		return ""
 	}
@@ -113,7 +113,7 @@ func diverged(arm convergence.Arm) (n int) {
 	return n
 }
 
-// finalLosses returns the means over seeds; NaN where a seed's is not finite.
+// finalLosses returns the means over seeds. They are NaN if a seed's loss is not finite.
 func finalLosses(arm convergence.Arm) (train, heldOut float64) {
 	for _, run := range arm.Runs {
 		train += float64(run.Train)
@@ -123,7 +123,7 @@ func finalLosses(arm convergence.Arm) (train, heldOut float64) {
 	return train / n, heldOut / n
 }
 
-// row is an arm in the tables.
+// row is the row of an arm in the tables.
 type row struct {
 	Shade                string // CSS variable of its colour
 	Name, About, Verdict string
@@ -138,10 +138,10 @@ type row struct {
 	Skipped, Diverged    int // steps, runs
 }
 
-// Compared returns the rows of the baseline and of the arms that the verdict is about.
+// Compared returns the rows of the baseline and of the arms with a verdict.
 func (v view) Compared() []row { return v.rows(false) }
 
-// Ablations returns the rows of the others.
+// Ablations returns the rows of the ablations.
 func (v view) Ablations() []row { return v.rows(true) }
 
 func (v view) rows(ablations bool) (list []row) {
@@ -185,7 +185,7 @@ func differenceTexts(d *convergence.Difference) (by, ci, p string) {
 	return change(d.Mean), interval(d.CI95), pValue(d)
 }
 
-// sqnrs returns the medians of an arm's inputs, weights and gradients over everything recorded:
+// sqnrs returns the median SQNRs of an arm's inputs, weights and gradients, over all records:
 // "31.0 / 30.2 / 29.8".
 func sqnrs(arm convergence.Arm) string {
 	var list []string
@@ -206,19 +206,19 @@ func lastAgreement(arm convergence.Arm) string {
 	return figure.Percentage(share, 1)
 }
 
-// SpreadText says how far the baseline's seeds lie apart; it is empty for fewer than two.
+// SpreadText states the scatter of the baseline's seeds. It is empty for fewer than two seeds.
 func (v view) SpreadText() string {
 	if len(v.Arms) == 0 || len(v.Arms[0].Runs) < 2 || v.Spread.Train.SD == 0 && v.Spread.HeldOut.SD == 0 {
 		return ""
 	}
-	return fmt.Sprintf("For scale: the %d seeds of %s scatter by %s (training loss) and %s (held-out loss), one standard deviation.",
+	return fmt.Sprintf("For scale: the %d seeds of %s have a standard deviation of %s (training loss) and %s (validation loss).",
 		len(v.Arms[0].Runs), v.Arms[0].Name, figure.Percentage(v.Spread.Train.SD, 3), figure.Percentage(v.Spread.HeldOut.SD, 3))
 }
 
-// MarginText is the margin as a percentage.
+// MarginText returns the margin as a percentage.
 func (v view) MarginText() string { return figure.Percentage(v.Margin, 2) }
 
-// OneSeed says that no arm but ablations has two seeds.
+// OneSeed reports whether the compared arms have one seed.
 func (v view) OneSeed() bool { return len(v.Setup.Seeds) < 2 }
 
 // SeedsText lists the seeds.
@@ -230,10 +230,10 @@ func (v view) SeedsText() string {
 	return strings.Join(list, ", ")
 }
 
-// TokensText is how many tokens a run trains on.
+// TokensText returns the number of tokens that a run trains on.
 func (v view) TokensText() string {
 	return console.Thousands(float64(v.Setup.Steps) * float64(v.Setup.Batch) * float64(v.Setup.Seq))
 }
 
-// ParametersText is the size of the model.
+// ParametersText returns the number of the model's parameters.
 func (v view) ParametersText() string { return console.Thousands(float64(v.Setup.Parameters)) }

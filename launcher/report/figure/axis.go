@@ -10,10 +10,10 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// Extent is the range of what was added to it.
+// Extent is the range of the values that were added to it.
 type Extent struct{ Min, Max float64 }
 
-// NewExtent returns one that nothing was added to.
+// NewExtent returns an empty range.
 func NewExtent() Extent { return Extent{math.Inf(1), math.Inf(-1)} }
 
 // Add widens the range by finite values.
@@ -25,10 +25,11 @@ func (e *Extent) Add(values ...float64) {
 	}
 }
 
-// Empty reports whether nothing that is a number was added.
+// Empty reports whether no finite value was added.
 func (e Extent) Empty() bool { return e.Min > e.Max }
 
-// Padded adds a part of the range at both ends, or something where there is no range.
+// Padded extends the range by a fraction of its length at both ends. A range of length zero gets
+// some length.
 func (e Extent) Padded(part float64) Extent {
 	pad := part * (e.Max - e.Min)
 	if pad == 0 {
@@ -37,19 +38,20 @@ func (e Extent) Padded(part float64) Extent {
 	return Extent{e.Min - pad, e.Max + pad}
 }
 
-// Apply makes it the range of an axis.
+// Apply sets the range of an axis.
 func (e Extent) Apply(axis *plot.Axis) { axis.Min, axis.Max = e.Min, e.Max }
 
-// Finite reports whether v is a number.
+// Finite reports whether v is neither NaN nor infinite.
 func Finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// Linear returns at most about n round tick marks, labelled by a function of the value and of the
-// decimals that tell it from the next.
+// Linear returns at most about n round tick marks. label formats a value with the number of
+// decimals that distinguish it from the next tick.
 func Linear(n int, label func(v float64, decimals int) string) plot.Ticker {
 	return plot.TickerFunc(func(low, high float64) (ticks []plot.Tick) {
 		step, decimals := roundStep((high - low) / float64(n))
 		first := math.Ceil(low/step - 1e-9)
-		for i := range n + 1 { // more there cannot be
+		// there are at most n+1 ticks
+		for i := range n + 1 {
 			if v := (first + float64(i)) * step; v <= high+1e-9*step {
 				ticks = append(ticks, plot.Tick{Value: v, Label: label(v, decimals)})
 			}
@@ -58,8 +60,8 @@ func Linear(n int, label func(v float64, decimals int) string) plot.Ticker {
 	})
 }
 
-// roundStep returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is not below raw, and
-// its decimals.
+// roundStep returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is at least raw, and
+// the number of its decimals.
 func roundStep(raw float64) (step float64, decimals int) {
 	exponent := int(math.Floor(math.Log10(raw)))
 	for _, m := range []float64{1, 2, 2.5, 5, 10} {
@@ -76,7 +78,7 @@ func roundStep(raw float64) (step float64, decimals int) {
 	return step, max(0, -exponent)
 }
 
-// Logarithmic marks powers of ten, and twice and five times those where there are few.
+// Logarithmic returns ticks at powers of ten, and at two and five times those if there are few.
 func Logarithmic(low, high float64) (ticks []plot.Tick) {
 	mantissas := []float64{1, 2, 5}
 	if high/low > 1e3 {
@@ -92,8 +94,8 @@ func Logarithmic(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// Plain writes a number with so many decimals and a true minus sign; one that would be too long for
-// a page, with an exponent.
+// Plain formats a number with the given decimals and a true minus sign. Very long numbers get an
+// exponent.
 func Plain(v float64, decimals int) string {
 	text := strconv.FormatFloat(v, 'f', decimals, 64)
 	if strings.Trim(text, "-0.") == "" {
@@ -105,7 +107,7 @@ func Plain(v float64, decimals int) string {
 	return strings.ReplaceAll(text, "-", "−")
 }
 
-// Signed is plain with a plus sign.
+// Signed is Plain with a plus sign for positive numbers.
 func Signed(v float64, decimals int) string {
 	text := Plain(v, decimals)
 	if v > 0 && strings.Trim(text, "0.") != "" {

@@ -1,8 +1,8 @@
-// Package figure draws what reports show: figures over the steps of runs, as files and inside
-// pages, in light and dark.
+// Package figure draws the figures of reports: quantities over the steps of runs, as files and
+// inside pages, in light and dark.
 package figure
 
-// A figure is a titled grid of plots under one legend, drawn the same as SVG and as PNG.
+// A figure is a titled grid of plots under one legend. Its SVG and PNG look the same.
 
 import (
 	"bytes"
@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	figureWidth = vg.Length(600) // points: 800 pixels of CSS
+	figureWidth = vg.Length(600) // in points: 800 CSS pixels
 	margin      = vg.Length(12)
-	pngDPI      = 192 // two pixels for each of CSS
+	pngDPI      = 192 // two pixels per CSS pixel
 )
 
 // Figure is one plot, or several that belong together.
 type Figure struct {
-	Name    string // of its files
+	Name    string // of the files
 	Title   string
-	Caption string // what to look for, a sentence
+	Caption string // one sentence: what to look for
 	Legend  []Look
 	Panels  [][]*plot.Plot // rows of equal length
 	Height  vg.Length
@@ -77,8 +77,8 @@ func (f Figure) draw(c draw.Canvas) {
 	}
 }
 
-// drawLegend writes the arms' names behind samples of their lines, in as many rows as they need,
-// and returns the height it took.
+// drawLegend draws the names behind samples of their lines, in as many rows as they need. It
+// returns the height of the legend.
 func drawLegend(c draw.Canvas, entries []Look) vg.Length {
 	const sample, gap, row = vg.Length(20), vg.Length(16), vg.Length(15)
 	style := Aligned(TextStyle(10, Ink), text.XLeft, text.YCenter+0.1)
@@ -98,7 +98,7 @@ func drawLegend(c draw.Canvas, entries []Look) vg.Length {
 	return c.Max.Y - at.Y + row/2
 }
 
-// NewPanel returns an empty plot with quiet axes.
+// NewPanel returns an empty plot with unobtrusive axes.
 func NewPanel(title, x, y string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
@@ -124,24 +124,24 @@ func NewPanel(title, x, y string) *plot.Plot {
 	return p
 }
 
-// AddHeading gives a panel a title that is centered over a place in its data, as a part of their
-// width; the library would center it over the labels, too.
+// AddHeading gives a panel a title centered at a fraction of the width of its data. The library
+// would center it over data and labels.
 func AddHeading(p *plot.Plot, title string, at float64) {
-	p.Title.Text, p.Title.Padding = " ", 7 // only makes room
+	p.Title.Text, p.Title.Padding = " ", 7 // only reserves space
 	p.Title.TextStyle = boldStyle(10, Muted)
 	p.Add(heading{title, at})
 }
 
-// TickCenter centers digits on their tick mark, which the library puts a descent too high.
+// TickCenter centers labels on their tick marks. The library places them one descent too high.
 const TickCenter = text.YCenter - 0.1
 
 // heading is text above the data of a panel.
 type heading struct {
 	Text string
-	at   float64 // part of the width
+	at   float64 // fraction of the width
 }
 
-// Plot implements plot.Plotter.
+// Plot implements [plot.Plotter].
 func (h heading) Plot(c draw.Canvas, _ *plot.Plot) {
 	style := Aligned(boldStyle(10, Muted), text.XCenter, text.YBottom)
 	c.FillText(style, vg.Point{X: c.X(h.at), Y: c.Max.Y + 6}, h.Text)

@@ -1,7 +1,6 @@
 package figure
 
-// Marks that plots are made of. What lies outside the axes is cut off; what is not finite leaves a
-// gap.
+// The marks of plots. They are clipped at the axes, and values that are not finite leave a gap.
 
 import (
 	"image/color"
@@ -17,10 +16,10 @@ type Path struct {
 	Style draw.LineStyle
 }
 
-// Plot implements plot.Plotter.
+// Plot implements [plot.Plotter].
 func (m Path) Plot(c draw.Canvas, p *plot.Plot) {
 	for from, to := range pieces(m.Y, m.Y) {
-		if to-from == 1 { // alone between gaps: a line would not show
+		if to-from == 1 { // a single point between gaps, which a line would not show
 			Dots{m.X[from:to], m.Y[from:to], m.Style.Color, m.Style.Width, false}.Plot(c, p)
 			continue
 		}
@@ -34,7 +33,7 @@ type Band struct {
 	Fill         color.Color
 }
 
-// Plot implements plot.Plotter.
+// Plot implements [plot.Plotter].
 func (m Band) Plot(c draw.Canvas, p *plot.Plot) {
 	for from, to := range pieces(m.Low, m.High) {
 		area := points(c, p, m.X[from:to], m.High[from:to])
@@ -48,7 +47,7 @@ func (m Band) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// Dots are marks at points, filled or as rings.
+// Dots are marks at points, filled or hollow.
 type Dots struct {
 	X, Y   []float64
 	Color  color.Color
@@ -56,7 +55,7 @@ type Dots struct {
 	Ring   bool
 }
 
-// Plot implements plot.Plotter.
+// Plot implements [plot.Plotter].
 func (m Dots) Plot(c draw.Canvas, p *plot.Plot) {
 	style := draw.GlyphStyle{Color: m.Color, Radius: m.Radius, Shape: draw.CircleGlyph{}}
 	if m.Ring {
@@ -69,14 +68,14 @@ func (m Dots) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// Span is the area, over the whole plot, between two values of x or of y, with lines at its ends
-// and at zero.
+// Span is an area between two values of x or of y over the whole plot, with lines at its ends and
+// at zero.
 type Span struct {
 	Low, High float64
-	Vertical  bool // values of x
+	Vertical  bool // between values of x
 }
 
-// Plot implements plot.Plotter.
+// Plot implements [plot.Plotter].
 func (m Span) Plot(c draw.Canvas, p *plot.Plot) {
 	dashed := draw.LineStyle{Color: edge.Color(), Width: vg.Points(0.9), Dashes: []vg.Length{4, 3}}
 	zero := draw.LineStyle{Color: Muted.Color(), Width: vg.Points(0.8)}
@@ -107,22 +106,22 @@ func (m Span) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// Note is text beside a point.
+// Note is text next to a point.
 type Note struct {
 	X, Y  float64
 	Text  string
 	Style draw.TextStyle
-	Shift vg.Point // of the text from the point
+	Shift vg.Point // of the text, from the point
 }
 
-// Plot implements plot.Plotter.
+// Plot implements [plot.Plotter].
 func (m Note) Plot(c draw.Canvas, p *plot.Plot) {
 	if Finite(m.X) && Finite(m.Y) {
 		c.FillText(m.Style, points(c, p, []float64{m.X}, []float64{m.Y})[0].Add(m.Shift), m.Text)
 	}
 }
 
-// points maps values to places on the canvas.
+// points maps values to positions on the canvas.
 func points(c draw.Canvas, p *plot.Plot, x, y []float64) []vg.Point {
 	toX, toY := p.Transforms(&c)
 	list := make([]vg.Point, len(x))
@@ -132,7 +131,7 @@ func points(c draw.Canvas, p *plot.Plot, x, y []float64) []vg.Point {
 	return list
 }
 
-// pieces yields the stretches [from, to) in which both slices are finite.
+// pieces yields the ranges [from, to) in which both slices are finite.
 func pieces(a, b []float64) func(yield func(from, to int) bool) {
 	return func(yield func(from, to int) bool) {
 		from := -1

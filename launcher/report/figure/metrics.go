@@ -1,10 +1,10 @@
 package figure
 
-// Series that a run's record holds.
+// The series in a run's record.
 
 import "spmoe/launcher/record"
 
-// Losses are those of the steps.
+// Losses returns the training loss of each step.
 func Losses(log *record.Log) (s Series) {
 	for _, step := range log.Steps {
 		s.Add(step.Step, float64(step.Loss))
@@ -12,7 +12,7 @@ func Losses(log *record.Log) (s Series) {
 	return s
 }
 
-// HeldOut are the losses of evaluations.
+// HeldOut returns the validation losses.
 func HeldOut(log *record.Log) (s Series) {
 	for _, eval := range log.Evals {
 		s.Add(eval.Step, float64(eval.Loss))
@@ -20,7 +20,7 @@ func HeldOut(log *record.Log) (s Series) {
 	return s
 }
 
-// GradientNorms are those before clipping.
+// GradientNorms returns the gradient norm of each step before clipping.
 func GradientNorms(log *record.Log) (s Series) {
 	for _, step := range log.Steps {
 		s.Add(step.Step, float64(step.GradNorm))
@@ -28,7 +28,8 @@ func GradientNorms(log *record.Log) (s Series) {
 	return s
 }
 
-// Imbalances is empty for a model without experts, which says 0.
+// Imbalances returns the load imbalance of each step. It is empty for a model without experts,
+// whose record says 0.
 func Imbalances(log *record.Log) (s Series) {
 	for _, step := range log.Steps {
 		if step.Imbalance > 0 {

@@ -10,7 +10,7 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Plots is the folder, in that of a page, with its figures as files.
+// Plots is the folder of the figure files, next to their page.
 const Plots = "plots"
 
 // DrawAll draws figures as SVG.
@@ -25,12 +25,12 @@ func DrawAll(figures []Figure) (drawings []Drawing, err error) {
 	return drawings, nil
 }
 
-// WritePlots writes figures as NAME.svg and NAME.png into the folder [Plots] in dir, which it makes
-// if need be. Of all names, those that are not drawn are removed there: they are of an earlier
-// page.
+// WritePlots writes figures as NAME.svg and NAME.png into the folder [Plots] in dir, which it
+// creates if necessary. It removes the files of all names that are not drawn, which belong to an
+// earlier page.
 func WritePlots(dir string, drawings []Drawing, all []string) error {
 	dir = filepath.Join(dir, Plots)
-	if err := errors.Join(os.MkdirAll(dir, 0o777), system.Tidy(dir)); err != nil { // somebody may have been killed
+	if err := errors.Join(os.MkdirAll(dir, 0o777), system.Tidy(dir)); err != nil { // remove the temporary files of a killed process
 		return err
 	}
 	for _, d := range drawings {

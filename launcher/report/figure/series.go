@@ -1,13 +1,13 @@
 package figure
 
-// Series of measurements over the steps of a run, and what several seeds of one arm make of them.
+// Series of measurements over the steps of a run, and their summary over several seeds.
 
 import (
 	"math"
 	"slices"
 )
 
-// Series is a quantity of one run: one value a step, NaN where it is not finite.
+// Series is one quantity of one run: a value per step, NaN if it is not finite.
 type Series struct {
 	Steps  []int
 	Values []float64
@@ -21,7 +21,7 @@ func (s *Series) Add(step int, value float64) {
 	s.Steps, s.Values = append(s.Steps, step), append(s.Values, value)
 }
 
-// Centred returns means over windows of up to n values around each. At the beginning, where losses
+// Centred returns centered means over windows of up to n values. Near the beginning, where losses
 // fall steeply, windows are smaller so that they stay symmetric.
 func (s Series) Centred(n int) Series {
 	return s.mean(func(i int) (from, to int) {
@@ -30,8 +30,7 @@ func (s Series) Centred(n int) Series {
 	})
 }
 
-// Trailing returns means of the n values that end at each, from the first that has as many: the
-// last is the mean of the last n.
+// Trailing returns the means of n consecutive values each, from the first n values to the last n.
 func (s Series) Trailing(n int) Series {
 	n = min(n, len(s.Values))
 	out := s.mean(func(i int) (from, to int) { return max(0, i+1-n), i + 1 })
@@ -41,7 +40,7 @@ func (s Series) Trailing(n int) Series {
 	return Series{out.Steps[n-1:], out.Values[n-1:]}
 }
 
-// mean averages the finite values in the window of each finite one.
+// mean averages the finite values in the window of each finite value.
 func (s Series) mean(window func(i int) (from, to int)) Series {
 	sums, counts := make([]float64, len(s.Values)+1), make([]float64, len(s.Values)+1)
 	for i, v := range s.Values {
@@ -61,7 +60,7 @@ func (s Series) mean(window func(i int) (from, to int)) Series {
 	return out
 }
 
-// Relative returns how far s lies above base, as a part of base, at the steps that both have.
+// Relative returns (s-base)/base at the steps that both series have.
 func (s Series) Relative(base Series) (out Series) {
 	at := make(map[int]float64, len(base.Steps))
 	for i, step := range base.Steps {
@@ -84,11 +83,11 @@ func (s Series) Scaled(by float64) Series {
 	return out
 }
 
-// Curve is a quantity of one arm over steps: mean, lowest and highest of its seeds.
+// Curve summarizes a quantity of one arm over steps: the mean, minimum and maximum of its seeds.
 type Curve struct{ Steps, Mean, Low, High []float64 }
 
-// Over joins the seeds' series. Where one of them is not finite there is no mean, since that of the
-// others would be one of the better seeds; lowest and highest are of the finite ones.
+// Over summarizes the series of several seeds. If a value is not finite, the mean is NaN, because a
+// mean of the other seeds would favor the arm. Minimum and maximum are over the finite values.
 func Over(runs []Series) (c Curve) {
 	type sum struct {
 		total, count float64
@@ -119,7 +118,7 @@ func Over(runs []Series) (c Curve) {
 	return c
 }
 
-// Add appends what there is of a step.
+// Add appends the values of a step.
 func (c *Curve) Add(step, mean, low, high float64) {
 	c.Steps, c.Mean = append(c.Steps, step), append(c.Mean, mean)
 	c.Low, c.High = append(c.Low, low), append(c.High, high)
@@ -128,7 +127,7 @@ func (c *Curve) Add(step, mean, low, high float64) {
 // Empty reports whether there is nothing to draw.
 func (c Curve) Empty() bool { return !slices.ContainsFunc(c.Low, Finite) }
 
-// Thin leaves at most about n points, which no screen tells from more; the first and the last stay.
+// Thin keeps at most about n points, including the first and the last. A screen cannot show more.
 func (c Curve) Thin(n int) (out Curve) {
 	size := (len(c.Steps) + n - 1) / n
 	for i, step := range c.Steps {

@@ -1,6 +1,6 @@
 package figure
 
-// What pages with figures have in common: their style, in light and dark, and figures inside them.
+// What pages with figures share: the style sheet, in light and dark, and inline figures.
 
 import (
 	_ "embed"
@@ -14,7 +14,7 @@ import (
 //go:embed page.css
 var sheet string
 
-// Style is the style sheet of a page. It needs no other file.
+// Style returns the style sheet of a page. It needs no other file.
 func Style() template.CSS {
 	return ":root { " + variables(false) + " }\n@media (prefers-color-scheme: dark) { :root { " + variables(true) + " } }\n" + template.CSS(sheet)
 }
@@ -37,13 +37,13 @@ type Inlined struct {
 	SVG                  template.HTML
 }
 
-// Heading is the title of a section, and the names of the figures below it.
+// Heading is the title of a section and the names of its figures.
 type Heading struct {
 	Title   string
 	Figures []string
 }
 
-// Sections puts figures below their headings. A heading without a figure is left out.
+// Sections groups figures under their headings. It omits headings without figures.
 func Sections(headings []Heading, drawings []Drawing) (list []Section) {
 	for _, h := range headings {
 		group := Section{Title: h.Title}
@@ -61,11 +61,12 @@ func Sections(headings []Heading, drawings []Drawing) (list []Section) {
 	return list
 }
 
-// svgHead is everything up to the size of an SVG, which in a page is that of its place.
+// svgHead matches the beginning of an SVG up to its size. Inside a page, the page determines the
+// size.
 var svgHead = regexp.MustCompile(`(?s)^.*?<svg width="[^"]*" height="[^"]*" viewBox="[^"]*"`)
 
-// inline returns the SVG for a page, with variables in place of colours, so that it follows the
-// page into the dark. The text in it was escaped when it was drawn.
+// inline returns the SVG for a page. It replaces colors with CSS variables, so that the figure
+// follows the page's color scheme. The text in it was escaped when it was drawn.
 func (d Drawing) inline() template.HTML {
 	label := template.HTMLEscapeString(d.Title)
 	svg := svgHead.ReplaceAllLiteralString(string(d.Text), fmt.Sprintf(
@@ -81,11 +82,11 @@ func (d Drawing) inline() template.HTML {
 	}))
 }
 
-// svgColor is a colour of an SVG's style.
+// svgColor matches a color in a style attribute of an SVG.
 var svgColor = regexp.MustCompile(`:#[0-9A-F]{6}`)
 
-// is reports whether a colour is the shade on white paper. Where it is not opaque, the SVG canvas
-// rounds its parts down.
+// is reports whether a color is the light shade. The SVG canvas rounds the components of
+// translucent colors down.
 func (s Shade) is(color string) bool {
 	rgb, err := strconv.ParseUint(color[1:], 16, 32)
 	for bits := 0; bits < 24; bits += 8 {
@@ -96,7 +97,7 @@ func (s Shade) is(color string) bool {
 	return err == nil
 }
 
-// variables defines the colours for one of the two schemes.
+// variables defines the colors of one color scheme.
 func variables(dark bool) template.CSS {
 	var css strings.Builder
 	for _, s := range Shades() {

@@ -1,6 +1,6 @@
 package figure
 
-// Text in SVG that keeps its place with whatever font the viewer has.
+// Text in SVG that keeps its place with any font that the viewer has.
 
 import (
 	"fmt"
@@ -9,11 +9,11 @@ import (
 	"strconv"
 )
 
-// svgText is a text element as the SVG canvas writes it.
+// svgText matches a text element as the SVG canvas writes it.
 var svgText = regexp.MustCompile(`(<text [^>]*)(style="font-family:)(Liberation Sans)(;[^">]*font-weight:)(\w+)(;[^">]*font-size:)([\d.]+)(px[^>]*>)([^<]*)(</text>)`)
 
-// fitTexts names fonts to fall back on, and says how wide each text is, since it was placed by its
-// width in the first font.
+// fitTexts adds fallback fonts and sets the length of each text, since it was placed by its width
+// in the first font.
 func fitTexts(svg []byte) []byte {
 	return svgText.ReplaceAllFunc(svg, func(element []byte) []byte {
 		part := svgText.FindSubmatch(element)

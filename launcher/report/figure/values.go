@@ -1,16 +1,16 @@
 package figure
 
-// Numbers as people read them. What is not finite, or not there, is a dash.
+// Formatting of numbers for people. Missing and non-finite numbers are dashes.
 
 import (
 	"math"
 	"strconv"
 )
 
-// Missing stands for a number that there is not.
+// Missing stands for a missing number.
 const Missing = "–"
 
-// Loss writes a loss in nats a token.
+// Loss formats a loss in nats/token.
 func Loss(v float64) string {
 	if !Finite(v) {
 		return Missing
@@ -18,7 +18,7 @@ func Loss(v float64) string {
 	return Plain(v, 4)
 }
 
-// Percentage writes a part as a percentage with at most so many decimals.
+// Percentage formats a fraction as a percentage with at most the given decimals.
 func Percentage(part float64, decimals int) string {
 	if !Finite(part) {
 		return Missing

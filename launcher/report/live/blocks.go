@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Pictures of numbers in one row of block characters.
+// Graphs of numbers in one row of block characters.
 
 var heights = []rune("▁▂▃▄▅▆▇█")
 
-// block is a height between 0 and 1; outside, the nearest.
+// block returns the block character of a height, clamped to [0, 1].
 func block(height float64) rune {
 	if math.IsNaN(height) {
 		return '×'
@@ -17,7 +17,7 @@ func block(height float64) rune {
 	return heights[int(math.Ceil(min(max(height, 1e-9), 1)*float64(len(heights))))-1]
 }
 
-// bar is a bar of so many cells, full to a share.
+// bar returns a bar of the given number of cells, filled to a fraction.
 func bar(share float64, cells int) (full, empty string) {
 	eighths := int(min(max(share, 0), 1) * float64(8*cells))
 	full = strings.Repeat("█", eighths/8)
@@ -27,14 +27,14 @@ func bar(share float64, cells int) (full, empty string) {
 	return full, strings.Repeat("░", cells-len([]rune(full)))
 }
 
-// history is a series of numbers of any length, kept as means over equal stretches.
+// history is a series of numbers of any length. It keeps means over ranges of equal length.
 type history struct {
 	means   []float64
-	stretch int       // numbers of a mean
-	next    []float64 // of the next one
+	stretch int       // numbers per mean
+	next    []float64 // numbers of the next mean
 }
 
-// mostMeans is twice the columns that a sparkline ever takes.
+// mostMeans is twice the widest sparkline.
 const mostMeans = 128
 
 func (h *history) add(v float64) {
@@ -53,7 +53,7 @@ func (h *history) add(v float64) {
 	h.means, h.stretch = h.means[:mostMeans/2], 2*h.stretch
 }
 
-// mean is that of the finite ones among some numbers; NaN if there are none.
+// mean averages the finite values; NaN if there are none.
 func mean(values []float64) float64 {
 	sum, n := 0.0, 0
 	for _, v := range values {
@@ -64,8 +64,8 @@ func mean(values []float64) float64 {
 	return sum / float64(n)
 }
 
-// sparkline shows all numbers in at most so many cells, from the smallest, lowest, to the largest.
-// What is no finite number is a cross.
+// sparkline shows all numbers in at most the given number of cells. The lowest block is the minimum
+// and the highest the maximum. A value that is not finite is a cross.
 func (h *history) sparkline(cells int) string {
 	n := max(min(len(h.means), cells), 0)
 	values := make([]float64, n)
@@ -82,9 +82,10 @@ func (h *history) sparkline(cells int) string {
 	return b.String()
 }
 
-// loads shows how many tokens chose each expert, layer by layer, in at most so many cells: an even
-// load is half a cell high, twice that or more fills it, and an expert that nobody chose is a dot.
-// Where there are too many experts, or layers, a cell is the most loaded of some neighbours.
+// loads shows the number of tokens per expert, layer by layer, in at most the given number of
+// cells. An even load is half a cell high; twice that or more fills the cell. An expert without
+// tokens is a dot. If there are more experts or layers than cells, a cell shows the most loaded of
+// several neighbors.
 func loads(tokens []int64, layers, cells int) string {
 	if layers < 1 || len(tokens) < layers || cells < 1 {
 		return ""
@@ -108,14 +109,14 @@ func loads(tokens []int64, layers, cells int) string {
 	for i := range shown {
 		worst := '·'
 		for l := i * layers / shown; l < (i+1)*layers/shown; l++ {
-			worst = max(worst, heaviest(tokens[l*experts:(l+1)*experts], 0, experts)) // the blocks are ordered, behind the dot
+			worst = max(worst, heaviest(tokens[l*experts:(l+1)*experts], 0, experts)) // blocks are ordered by height, and follow the dot
 		}
 		b.WriteRune(worst)
 	}
 	return b.String()
 }
 
-// heaviest is the block of the most loaded of a layer's experts [from, to).
+// heaviest returns the block of the most loaded of the experts [from, to) of a layer.
 func heaviest(tokens []int64, from, to int) rune {
 	var total, most int64
 	for i, n := range tokens {

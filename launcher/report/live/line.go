@@ -5,15 +5,15 @@ import (
 	"unicode"
 )
 
-// line is text in spans, each with what colours it.
+// line is a line of text in spans, each with its style.
 type line []span
 
 type span struct {
 	text  string
-	style func(string) string // nil: none
+	style func(string) string // nil: plain
 }
 
-// cut returns the first columns of a line, and how many it has.
+// cut returns the first columns of a line and their width.
 func (l line) cut(columns int) (text string, width int) {
 	var b strings.Builder
 	for _, s := range l {
@@ -26,7 +26,7 @@ func (l line) cut(columns int) (text string, width int) {
 	return b.String(), width
 }
 
-// fit returns what of a text has room in so many columns, and the columns it takes.
+// fit returns the beginning of a text that fits in the given columns, and its width.
 func fit(text string, columns int) (string, int) {
 	width := 0
 	for i, r := range text {
@@ -39,8 +39,8 @@ func fit(text string, columns int) (string, int) {
 	return text, width
 }
 
-// columnsOf is how many columns a character takes, or more: terminals differ on what they show
-// wide, and a line must not wrap.
+// columnsOf returns an upper bound of the width of a character. Terminals differ on wide
+// characters, and a line must not wrap.
 func columnsOf(r rune) int {
 	switch {
 	case unicode.Is(unicode.Mn, r):
@@ -51,7 +51,7 @@ func columnsOf(r rune) int {
 	return 1
 }
 
-// wrap puts fields into lines of at most so many columns, two spaces between them.
+// wrap arranges fields in lines of at most the given columns, separated by two spaces.
 func wrap(columns int, fields ...string) (lines []line) {
 	row := ""
 	for _, f := range fields {

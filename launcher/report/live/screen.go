@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// Screen keeps a block of lines below everything else that is written to a terminal, which scrolls
-// by above it.
+// Screen keeps a block of lines at the bottom of a terminal; everything else that is written
+// scrolls by above it.
 //
-// It changes no mode of the terminal, and the cursor rests at the start of the line under the
-// block: nothing has to be restored, whatever ends the program, and whoever writes there next
+// It changes no mode of the terminal, and the cursor rests at the start of the line below the
+// block. So nothing has to be restored when the program ends for any reason, and the next output
 // begins on a line of its own.
 type Screen struct {
 	mu     sync.Mutex
 	w      io.Writer
 	size   func() (columns, rows int)
 	now    func() time.Time
-	block  []line // that is to be shown
-	shown  []int  // columns of the lines on the terminal
-	above  []byte // whole lines that have not been written yet
-	rest   []byte // a line without its end
+	block  []line // to show next
+	shown  []int  // widths of the lines on the terminal
+	above  []byte // complete lines that are not written yet
+	rest   []byte // an incomplete line
 	drawn  time.Time
 	closed bool
 }
 
-// drawEvery is the least time between two pictures.
+// drawEvery is the minimum time between two updates.
 const drawEvery = 100 * time.Millisecond
 
-// Write adds whole lines above the block. They may come a moment later: with the next picture.
+// Write adds complete lines above the block. They may appear with the next update.
 func (s *Screen) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *Screen) add(b []byte) {
 	}
 }
 
-// show adds lines above the block and replaces it, at once.
+// show adds lines above the block and replaces the block at once.
 func (s *Screen) show(above []byte, block []line) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *Screen) show(above []byte, block []line) error {
 	return s.draw()
 }
 
-// close takes the block off the terminal. What is written later passes through.
+// close removes the block from the terminal. Later output passes through.
 func (s *Screen) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *Screen) close() error {
 	return s.draw()
 }
 
-// draw writes what there is to see, unless it has just done so.
+// draw updates the terminal, unless it has just done so.
 func (s *Screen) draw() error {
 	if now := s.now(); now.Sub(s.drawn) >= drawEvery {
 		s.drawn = now
@@ -83,7 +83,7 @@ func (s *Screen) draw() error {
 	return nil
 }
 
-// paint is one write, so that a terminal never shows half a picture.
+// paint updates the terminal in a single write, so that it never shows a partial block.
 func (s *Screen) paint() error {
 	if len(s.above) == 0 && len(s.block) == 0 && len(s.shown) == 0 {
 		return nil
@@ -113,8 +113,8 @@ func (s *Screen) paint() error {
 	return err
 }
 
-// occupied returns the rows of what is shown. A terminal that has become narrower has wrapped
-// lines.
+// occupied returns the number of rows that the block occupies. A terminal that became narrower has
+// wrapped its lines.
 func (s *Screen) occupied(columns int) (rows int) {
 	for _, width := range s.shown {
 		rows += max(1, (width+columns-1)/max(columns, 1))

@@ -1,5 +1,5 @@
-// Package live shows a run on a terminal while it goes on: a few lines at the bottom that are drawn
-// again and again, and above them the log, which scrolls by.
+// Package live shows the progress of a run on a terminal: a few lines at the bottom that are
+// redrawn, and the log that scrolls by above them.
 package live
 
 import (
@@ -22,24 +22,24 @@ type View struct {
 	size   func() (columns, rows int)
 	now    func() time.Time
 
-	mu      sync.Mutex
-	began   time.Time // when the run did; zero: not yet
-	doing   string    // until the first step has come
-	step    trainer.Step
-	at      time.Time // when step came
-	losses  history
-	heldOut *trainer.Eval
-	saved   string
-	alarm   string
+	mu         sync.Mutex
+	began      time.Time // start of the run; zero: not yet known
+	doing      string    // status until the first step
+	step       trainer.Step
+	at         time.Time // time of the last step
+	losses     history
+	validation *trainer.Eval
+	saved      string
+	alarm      string
 
 	stop    chan struct{}
 	stopped sync.WaitGroup
 }
 
-// tick is how often the clocks move when nothing is reported.
+// tick is the interval at which clocks advance without events.
 const tick = time.Second
 
-// New returns a view on the terminal w, of the columns and rows that size returns at the time.
+// New returns a view on the terminal w. size returns its current columns and rows.
 func New(w io.Writer, size func() (columns, rows int), style report.Style) *View {
 	v := newView(w, size, style, time.Now)
 	ticks := time.NewTicker(tick)
@@ -56,7 +56,7 @@ func newView(w io.Writer, size func() (columns, rows int), style report.Style, n
 	return v
 }
 
-// Log is where other text goes that is for the same terminal.
+// Log returns the writer for other text on the same terminal.
 func (v *View) Log() io.Writer { return v.screen }
 
 // watch draws at every tick until the view is closed.
@@ -71,7 +71,8 @@ func (v *View) watch(ticks <-chan time.Time) {
 	}
 }
 
-// Close takes the live lines off the terminal and leaves the log. It may be called more than once.
+// Close removes the live lines from the terminal and leaves the log. It may be called more than
+// once.
 func (v *View) Close() error {
 	v.mu.Lock()
 	select {
@@ -84,8 +85,8 @@ func (v *View) Close() error {
 	return v.screen.close()
 }
 
-// change prints something, makes a change, and draws both; each may be nil. A terminal that has
-// gone is no reason to end a run.
+// change prints to the log and updates the state, either of which may be nil, and then draws. Write
+// errors are ignored: a run must not end because its terminal is gone.
 func (v *View) change(print func(log report.Console), do func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -130,7 +131,7 @@ func (v *View) made(s trainer.Step) {
 	s.Loads = append(v.step.Loads[:0], s.Loads...)
 	v.step, v.at, v.doing = s, v.now(), ""
 	v.losses.add(s.Loss)
-	if v.began.IsZero() { // this launcher has not seen the beginning
+	if v.began.IsZero() { // this launcher joined late
 		v.began = v.at.Add(-s.Elapsed)
 	}
 	if s.Skipped {
@@ -138,27 +139,27 @@ func (v *View) made(s trainer.Step) {
 	}
 }
 
-// Eval prints a held-out loss and keeps it in view.
+// Eval prints a validation loss and shows it in the view.
 func (v *View) Eval(e trainer.Eval) {
 	v.change(func(log report.Console) { log.Eval(e) }, func() {
-		v.heldOut = &e
+		v.validation = &e
 		if v.doing != "" {
 			v.doing = "first step"
 		}
 	})
 }
 
-// Saved prints where a checkpoint is.
+// Saved prints the path of a checkpoint.
 func (v *View) Saved(s trainer.Saved) {
 	v.change(func(log report.Console) { log.Saved(s) }, func() { v.saved = fmt.Sprintf("saved step %d", s.Step) })
 }
 
-// Alarm prints what went wrong and keeps it in view.
+// Alarm prints a problem and shows it in the view.
 func (v *View) Alarm(a trainer.Alarm) {
 	v.change(func(log report.Console) { log.Alarm(a) }, func() { v.alarm = report.Printable(a.Text) })
 }
 
-// Profile prints where the time went.
+// Profile prints the time of a step by kind of work.
 func (v *View) Profile(p trainer.Profile) {
 	v.change(func(log report.Console) { log.Profile(p) }, nil)
 }
@@ -169,7 +170,7 @@ func (v *View) Done(d trainer.Done) {
 	v.change(func(log report.Console) { log.Done(d) }, nil)
 }
 
-// lines is the picture, for a terminal of so many columns.
+// lines returns the live lines for a terminal of the given width.
 func (v *View) lines(columns int) []line {
 	if v.began.IsZero() {
 		return nil
@@ -190,7 +191,8 @@ func (v *View) lines(columns int) []line {
 	return append(all, v.notes()...)
 }
 
-// progress is the bar and what is said of it, beside it or, on a narrow terminal, below.
+// progress returns the progress bar and its text, side by side or, on a narrow terminal, one below
+// the other.
 func (v *View) progress(columns int) []line {
 	s := v.step
 	now := v.now()
@@ -218,23 +220,23 @@ func (v *View) progress(columns int) []line {
 	return all
 }
 
-// loss is the newest loss, how it went, and the newest held-out loss.
+// loss returns the newest training loss, its sparkline and the newest validation loss.
 func (v *View) loss(columns int) line {
 	const most = mostMeans / 2
 	text := fmt.Sprintf("%.4f", v.step.Loss)
 	room := columns - len("loss ") - len(text) - 2
-	heldOut := ""
-	if v.heldOut != nil {
-		heldOut = fmt.Sprintf("  held-out %.4f", v.heldOut.Loss)
+	validation := ""
+	if v.validation != nil {
+		validation = fmt.Sprintf("  validation %.4f", v.validation.Loss)
 	}
-	if room-len(heldOut) < 8 {
-		heldOut = ""
+	if room-len(validation) < 8 {
+		validation = ""
 	}
-	spark := v.losses.sparkline(min(room-len(heldOut), most))
-	return line{{"loss ", v.style.Dim}, {text, v.style.Bold}, {text: "  "}, {spark, v.style.Good}, {text: heldOut}}
+	spark := v.losses.sparkline(min(room-len(validation), most))
+	return line{{"loss ", v.style.Dim}, {text, v.style.Bold}, {text: "  "}, {spark, v.style.Good}, {text: validation}}
 }
 
-// notes are the last checkpoint and the last alarm.
+// notes returns the last checkpoint and the last alarm.
 func (v *View) notes() (all []line) {
 	if v.saved != "" {
 		all = append(all, line{{v.saved, v.style.Dim}})

@@ -57,18 +57,18 @@ func TestView(t *testing.T) {
 	s := newStage(72, 12, false)
 	s.later(time.Second).Start(start)
 	s.later(time.Second).Eval(trainer.Eval{Loss: 5.5, Sequences: 1})
-	if got := s.term.Screen(); !strings.Contains(got, "held-out after step 0: loss 5.5000") || !strings.HasSuffix(got, "░░   0%  first step  0/100  1s so far") {
+	if got := s.term.Screen(); !strings.Contains(got, "validation after step 0: loss 5.5000") || !strings.HasSuffix(got, "░░   0%  first step  0/100  1s so far") {
 		t.Errorf("before the first step:\n%s", got)
 	}
 	s.later(time.Second).Between(step)
 	live := []string{
 		"████████▊░░░░░░░░░░░░░░░░░░░░░░░░░░  25%  1m35s left  25/100  2s so far",
-		"loss 3.2500  ▁  held-out 5.5000",
+		"loss 3.2500  ▁  validation 5.5000",
 		"12,345 tokens/s  mfu 25.0%  memory 300 MiB  grad norm 1.500",
 		"lr 3.00e-03",
 		"experts ▄·█▄ ▄▄▄▄",
 	}
-	if got := s.term.Screen(); !strings.HasSuffix(got, "held-out after step 0: loss 5.5000 nats, 0.0000 bits/byte (1 sequence)\n"+strings.Join(live, "\n")) {
+	if got := s.term.Screen(); !strings.HasSuffix(got, "validation after step 0: loss 5.5000 nats, 0.0000 bits/byte (1 sequence)\n"+strings.Join(live, "\n")) {
 		t.Errorf("after a step between log lines:\n%s\nwant at its end\n%s", got, strings.Join(live, "\n"))
 	}
 	s.later(time.Second).Saved(trainer.Saved{Step: 25, Path: "p"})
@@ -81,10 +81,10 @@ func TestView(t *testing.T) {
 	}
 	s.later(0).Done(trainer.Done{Step: 100, Steps: 100, Ranks: 2, Elapsed: time.Minute})
 	got = s.term.Screen()
-	if strings.Contains(got, "█") || strings.Contains(got, "tokens/s") || !strings.Contains(got, "ALARM: no") || !strings.Contains(got, "\ndone: 100 steps in 1m00s\n  training text") {
+	if strings.Contains(got, "█") || strings.Contains(got, "tokens/s") || !strings.Contains(got, "ALARM: no") || !strings.Contains(got, "\ndone: 100 steps in 1m00s\n  training: loss") {
 		t.Errorf("after the end:\n%s", got)
 	}
-	if all := s.term.All(); strings.Count(all, "held-out after step 0") != 1 || strings.Count(all, "saved p") != 1 {
+	if all := s.term.All(); strings.Count(all, "validation after step 0") != 1 || strings.Count(all, "saved p") != 1 {
 		t.Errorf("the log is not what it was:\n%s", all)
 	}
 }

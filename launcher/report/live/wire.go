@@ -1,8 +1,8 @@
 package live
 
-// How a rank that is a process reports to its launcher, which draws: an event is a line of its
-// output that begins with a mark. The process may be replaced by another while the run goes on,
-// which then sends the lines.
+// How a rank process reports to the launcher, which draws. An event is a line of the rank's output
+// that begins with a mark. If the process is replaced during the run, its replacement sends the
+// lines.
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// event is one call of a Reporter. Between says that a step is none of the log.
+// event is one call of a Reporter. Between marks a step that is not in the log.
 type event struct {
 	Start   *trainer.Start
 	Step    *trainer.Step
@@ -26,27 +26,27 @@ type event struct {
 	Between bool
 }
 
-// mark begins the line of an event. No text that a rank prints has a record separator in it.
+// mark begins the line of an event. Text that a rank prints never contains a record separator.
 const mark = "\x1e"
 
-// longest is the length of a line in bytes that the launcher gets in one piece.
+// longest is the maximum length in bytes of a line that the launcher receives in one piece.
 const longest = 64 << 10
 
 // Sender is a [trainer.Watcher] that sends events to the launcher of this process.
 type Sender struct {
 	W    io.Writer
-	last time.Time // that a step was sent
+	last time.Time // when a step was last sent
 }
 
 func (s *Sender) send(e event) {
 	line := encode(e)
-	if len(line) >= longest && e.Step != nil { // of a model with very many experts
+	if len(line) >= longest && e.Step != nil { // a model with very many experts
 		step := *e.Step
 		step.Loads, step.Layers = nil, 0
 		e.Step = &step
 		line = encode(e)
 	}
-	s.W.Write(line) // a launcher that has gone takes this process with it
+	s.W.Write(line) // an error does not matter: this process ends with the launcher
 }
 
 func encode(e event) []byte {
@@ -66,35 +66,35 @@ func (s *Sender) Step(e trainer.Step) {
 	s.send(event{Step: &e})
 }
 
-// Wants limits what is sent to what is drawn.
+// Wants limits the events to what is drawn.
 func (s *Sender) Wants() bool { return time.Since(s.last) >= drawEvery }
 
-// Between sends another step.
+// Between sends a step that is not in the log.
 func (s *Sender) Between(e trainer.Step) {
 	s.last = time.Now()
 	s.send(event{Step: &e, Between: true})
 }
 
-// Eval sends a held-out loss.
+// Eval sends a validation loss.
 func (s *Sender) Eval(e trainer.Eval) { s.send(event{Eval: &e}) }
 
-// Saved sends where a checkpoint is.
+// Saved sends the path of a checkpoint.
 func (s *Sender) Saved(e trainer.Saved) { s.send(event{Saved: &e}) }
 
-// Alarm sends what went wrong.
+// Alarm sends a problem.
 func (s *Sender) Alarm(e trainer.Alarm) { s.send(event{Alarm: &e}) }
 
-// Profile sends where the time went.
+// Profile sends the time of a step by kind of work.
 func (s *Sender) Profile(e trainer.Profile) { s.send(event{Profile: &e}) }
 
 // Done sends the run's summary.
 func (s *Sender) Done(e trainer.Done) { s.send(event{Done: &e}) }
 
-// Receiver reports the events among the lines that are written to it, and passes the others on.
+// Receiver reports the events among the lines that are written to it and passes the other lines on.
 type Receiver struct {
 	To    trainer.Watcher
 	Other io.Writer
-	rest  []byte // a line without its end
+	rest  []byte // an incomplete line
 }
 
 // Write implements [io.Writer].
@@ -117,7 +117,7 @@ func (r *Receiver) Write(b []byte) (int, error) {
 	}
 }
 
-// decode returns the event that a line is, if it is one.
+// decode returns the event in a line, if there is one.
 func decode(line []byte) (e event, ok bool) {
 	text, marked := bytes.CutPrefix(bytes.TrimSuffix(line, []byte("\n")), []byte(mark))
 	if !marked {

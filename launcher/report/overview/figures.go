@@ -16,10 +16,10 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// curvePoints is how many points of a curve are drawn at most.
+// curvePoints is the maximum number of points per curve.
 const curvePoints = 300
 
-// figures returns those that the run has data for.
+// figures returns the figures that the run has data for.
 func (r Run) figures() (list []figure.Figure) {
 	for _, make := range []func() (figure.Figure, bool){r.loss, r.gradientNorm, r.speed, r.phases, r.imbalance, r.loads, r.biases} {
 		if f, ok := make(); ok {
@@ -29,7 +29,7 @@ func (r Run) figures() (list []figure.Figure) {
 	return list
 }
 
-// window is how many steps are averaged for curves that only show a course.
+// window returns the number of steps to average in curves that show a trend.
 func (r Run) window() int { return 1 + len(r.Log.Steps)/60 }
 
 // smooth averages over the window.
@@ -41,13 +41,13 @@ func lookOf(name string, shade figure.Shade) figure.Look {
 	return figure.Look{Name: name, Shade: shade, Line: draw.LineStyle{Color: shade.Color(), Width: vg.Points(1.6)}}
 }
 
-// line adds a curve to a panel, whose axis of steps it widens.
+// line adds a curve to a panel and widens its axis of steps.
 func (r Run) line(to *plot.Plot, c figure.Curve, look figure.Look) {
 	to.Add(figure.Path{X: c.Steps, Y: c.Mean, Style: look.Line})
 	r.steps(to)
 }
 
-// steps is the axis of all plots.
+// steps sets the common axis of steps.
 func (r Run) steps(of *plot.Plot) {
 	x := figure.NewExtent()
 	x.Add(0)
@@ -60,7 +60,7 @@ func (r Run) steps(of *plot.Plot) {
 	x.Apply(&of.X)
 }
 
-// spanning returns the range of what is drawn.
+// spanning returns the range of the curves.
 func spanning(part float64, curves ...figure.Curve) figure.Extent {
 	y := figure.NewExtent()
 	for _, c := range curves {
@@ -75,8 +75,8 @@ func (r Run) loss() (figure.Figure, bool) {
 	if train.Empty() && heldOut.Empty() {
 		return figure.Figure{}, false
 	}
-	looks := []figure.Look{lookOf("training text", figure.Palette[1]), lookOf("held-out text", figure.Palette[2])}
-	panel := figure.NewPanel("", "step", "loss (nats a token)")
+	looks := []figure.Look{lookOf("training text", figure.Palette[1]), lookOf("validation text", figure.Palette[2])}
+	panel := figure.NewPanel("", "step", "loss (nats/token)")
 	spanning(0.03, train, heldOut).Apply(&panel.Y)
 	thin := draw.LineStyle{Color: figure.Palette[1].Alpha(70), Width: vg.Points(0.7)}
 	panel.Add(figure.Path{X: raw.Steps, Y: raw.Mean, Style: thin})
@@ -85,11 +85,11 @@ func (r Run) loss() (figure.Figure, bool) {
 	panel.Add(figure.Dots{X: heldOut.Steps, Y: heldOut.Mean, Color: figure.Palette[2].Color(), Radius: 2.2})
 	caption := "The thin line is the loss of single steps."
 	if r.window() > 1 {
-		caption = fmt.Sprintf("The training loss is smoothed over %s; the thin line is that of single steps.", report.Plural(r.window(), "step"))
+		caption = fmt.Sprintf("The training loss is smoothed over %s; the thin line is the loss of single steps.", report.Plural(r.window(), "step"))
 	}
 	return figure.Figure{
 		Name: "loss", Title: "Loss", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: 300,
-		Caption: caption + " A gap between training and held-out text that grows means that the run learns its text by heart.",
+		Caption: caption + " A growing gap between training and validation loss means that the run memorizes its text.",
 	}, true
 }
 
@@ -97,7 +97,7 @@ func (r Run) gradientNorm() (figure.Figure, bool) {
 	c := r.smooth(figure.GradientNorms(&r.Log))
 	y := figure.NewExtent()
 	for i, v := range c.Mean {
-		if v <= 0 { // has no place on a logarithmic axis
+		if v <= 0 { // not on a logarithmic axis
 			c.Mean[i] = math.NaN()
 		}
 	}
@@ -121,11 +121,11 @@ func (r Run) gradientNorm() (figure.Figure, bool) {
 	r.line(rate, rates, lookOf("", figure.Palette[3]))
 	return figure.Figure{
 		Name: "grad-norm", Title: "Gradient norm before clipping, and learning rate", Panels: [][]*plot.Plot{{norm, rate}}, Height: 250,
-		Caption: "A norm that rises for long, or spikes, announces an instability before the loss shows it.",
+		Caption: "A norm that keeps rising, or spikes, shows an instability before the loss does.",
 	}, true
 }
 
-// startOf returns the start that a step belongs to.
+// startOf returns the start of the process that ran a step.
 func (r Run) startOf(step int) (s record.Start) {
 	for _, start := range r.Log.Starts {
 		if start.Step < step {
@@ -135,7 +135,7 @@ func (r Run) startOf(step int) (s record.Start) {
 	return s
 }
 
-// rates are what a second of each step has given, if the record tells.
+// rates returns a quantity per second of each step, if the record has times.
 func (r Run) rates(of func(record.Start) float64) (s figure.Series) {
 	for _, step := range r.Log.Steps {
 		if rate := of(r.startOf(step.Step)) / step.Seconds; rate > 0 && !math.IsInf(rate, 0) {
@@ -145,12 +145,12 @@ func (r Run) rates(of func(record.Start) float64) (s figure.Series) {
 	return s
 }
 
-// speeds are tokens a second.
+// speeds returns tokens/s.
 func (r Run) speeds() figure.Series {
 	return r.rates(func(s record.Start) float64 { return float64(s.Tokens) })
 }
 
-// utilization is MFU in percent.
+// utilization returns MFU in percent.
 func (r Run) utilization() figure.Series {
 	return r.rates(func(s record.Start) float64 { return 100 * float64(s.Tokens) * s.FLOPs / s.Peak })
 }
@@ -165,7 +165,7 @@ func (r Run) speed() (figure.Figure, bool) {
 		if c.Empty() {
 			continue
 		}
-		panel := figure.NewPanel([]string{"tokens a second", "MFU (%)"}[i], "step", "")
+		panel := figure.NewPanel([]string{"tokens/s", "MFU (%)"}[i], "step", "")
 		figure.Extent{Max: spanning(0.08, c).Max}.Apply(&panel.Y)
 		panel.X.Tick.Marker = figure.Linear(3, figure.Plain)
 		r.line(panel, c, lookOf("", figure.Palette[1+2*i]))
@@ -173,11 +173,11 @@ func (r Run) speed() (figure.Figure, bool) {
 	}
 	return figure.Figure{
 		Name: "speed", Title: "Throughput", Panels: [][]*plot.Plot{row}, Height: 240,
-		Caption: "Of the steps alone, without evaluations and checkpoints; MFU is the model’s FLOPs as a share of the peak that was measured when the run began.",
+		Caption: "Steps only, without evaluations and checkpoints. MFU is the model’s FLOP/s as a share of the peak measured at the start of the run.",
 	}, true
 }
 
-// groups of families, from below to above; what is not named is of the last.
+// groups of kinds of work, from bottom to top. Kinds that are not named belong to the last.
 var groups = []struct {
 	name  string
 	is    func(family string) bool
@@ -205,7 +205,7 @@ func isProduct(family string) bool {
 	return false
 }
 
-// phases stacks where the time went.
+// phases stacks the time of a step by kind of work.
 func (r Run) phases() (figure.Figure, bool) {
 	list := thin(r.Log.Phases, curvePoints)
 	if len(list) < 2 {
@@ -257,11 +257,11 @@ func (r Run) phases() (figure.Figure, bool) {
 	r.steps(panel)
 	return figure.Figure{
 		Name: "phases", Title: "Where the time of a step goes", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: 300,
-		Caption: "Means over ranks and over the steps between two points. Waiting is for other ranks: much of it means that ranks have different work, or share processors.",
+		Caption: "Means over ranks and over the steps between two points. Waiting is waiting for other ranks: much of it means that ranks have unequal work or share cores.",
 	}, true
 }
 
-// thin leaves at most about n elements, the last among them.
+// thin keeps at most about n elements, including the last.
 func thin[T any](list []T, n int) (some []T) {
 	every := (len(list) + n - 1) / n
 	for i, x := range list {

@@ -1,7 +1,7 @@
 package overview
 
-// Maps of what the experts of each layer had to do, over steps: a row an expert, a column a
-// recorded step.
+// Heat maps of the experts of each layer over steps: one row per expert, one column per recorded
+// step.
 
 import (
 	"fmt"
@@ -18,21 +18,22 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// The most columns of a map, and rows in it and of a layer: more than that no page shows.
+// The maximum numbers of columns, of rows per map and of rows per layer.
 const (
 	heatColumns = 80
 	heatRows    = 160
 	layerRows   = 32
-	heatLevels  = 6 // shades of each colour
+	heatLevels  = 6 // shades of each color
 )
 
-// heat is a map of values from -1, one colour, to 1, the other.
+// heat is a map of values from -1 (one color) to 1 (the other).
 type heat struct {
 	steps  []float64
-	values [][]float64 // by row from below, then by column; NaN: nothing
+	values [][]float64 // by row from the bottom, then by column; NaN: no value
 }
 
-// Plot implements plot.Plotter. Cells of one shade are one shape: a page has few of those.
+// Plot implements [plot.Plotter]. All cells of one shade form one shape, which keeps the page
+// small.
 func (h heat) Plot(c draw.Canvas, p *plot.Plot) {
 	toX, toY := p.Transforms(&c)
 	edges := h.edges()
@@ -66,7 +67,7 @@ func (h heat) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// edges are the limits of the columns: each ends at its step.
+// edges returns the boundaries of the columns. Each column ends at its step.
 func (h heat) edges() []float64 { return append([]float64{h.steps[0] - 1}, h.steps...) }
 
 func levelOf(v float64) int {
@@ -84,7 +85,7 @@ func levelColor(level int) color.Color {
 	return shade.Alpha(uint8(255 * level / heatLevels))
 }
 
-// table has a quantity of the experts, by layer, then by step.
+// table is a quantity of the experts, by layer and step.
 type table map[int]map[int][]float64
 
 func (r Run) table(of func(record.Load) []float64) table {
@@ -100,8 +101,8 @@ func (r Run) table(of func(record.Load) []float64) table {
 	return t
 }
 
-// draw makes the map of a table, whose values scale turns into -1 to 1. shown says what was left
-// out of it; ok is false if nothing can be drawn.
+// draw draws a table whose values scale maps to -1 to 1. shown describes what was left out. ok is
+// false if there is nothing to draw.
 func (r Run) draw(t table, scale func(float64) float64) (panel *plot.Plot, shown string, ok bool) {
 	var steps, layers []int
 	for layer, at := range t {
@@ -159,7 +160,7 @@ func (r Run) draw(t table, scale func(float64) float64) (panel *plot.Plot, shown
 	return panel, shown, true
 }
 
-// mean is that of the elements from one to another, as far as there are any; NaN if there are none.
+// mean averages the elements [from, to) that exist; NaN if there are none.
 func mean(values []float64, from, to int) float64 {
 	sum, n := 0.0, 0
 	for _, v := range values[min(from, len(values)):min(to, len(values))] {
@@ -172,7 +173,7 @@ func height(of *plot.Plot, looks int) vg.Length {
 	return vg.Length(74+15*looks) + vg.Length(max(90, min(440, of.Y.Max*5)))
 }
 
-// loads draws how many tokens each expert got, against the mean.
+// loads draws the number of tokens per expert relative to the mean.
 func (r Run) loads() (figure.Figure, bool) {
 	panel, shown, ok := r.draw(r.table(func(l record.Load) []float64 {
 		var all int64
@@ -191,7 +192,7 @@ func (r Run) loads() (figure.Figure, bool) {
 	looks := []figure.Look{scaleLook("a quarter of the mean or less", figure.Palette[1]), scaleLook("four times the mean or more", figure.Palette[2])}
 	return figure.Figure{
 		Name: "loads", Title: "Tokens of each expert", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: height(panel, 1),
-		Caption: "A row an expert, a column a recorded step; no colour is the mean of the layer. Rows that stay orange are experts that all tokens go to, rows that stay blue are experts that learn nothing." + shown,
+		Caption: "One row per expert, one column per recorded step; white is the mean of the layer. Rows that stay orange are overloaded experts; rows that stay blue are experts that hardly learn." + shown,
 	}, true
 }
 
@@ -217,7 +218,7 @@ func (r Run) biases() (figure.Figure, bool) {
 	looks := []figure.Look{scaleLook("−"+limit, figure.Palette[1]), scaleLook("+"+limit, figure.Palette[2])}
 	return figure.Figure{
 		Name: "bias", Title: "Selection bias of each expert", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: height(panel, 1),
-		Caption: "What is added to an expert’s score when experts are chosen: it rises for those with too few tokens. Biases that keep growing mean that balance is not reached." + shown,
+		Caption: "The bias is added to an expert’s score when experts are selected. It rises for experts with too few tokens. Biases that keep growing mean that the load is not balanced." + shown,
 	}, true
 }
 

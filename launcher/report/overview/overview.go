@@ -1,5 +1,5 @@
-// Package overview shows one run, finished or under way, from the files in its folder: a page for
-// people, and its plots.
+// Package overview makes the report of one run, finished or running, from the files in its folder:
+// a page and its plots.
 package overview
 
 import (
@@ -17,21 +17,21 @@ import (
 // File is the name of the page in the folder of its run.
 const File = "report.html"
 
-// Run is what the folder of a run says.
+// Run is the content of a run's folder.
 type Run struct {
 	Folder string
-	Config string // TOML; empty if it is not there
+	Config string // TOML; empty if missing
 	Log    record.Log
 	Events []spmd.Event
 
-	Projection *Projection // nil: none was made
+	Projection *Projection // nil: none
 	Notes      []string    // what could not be read
 }
 
 // maxConfig is far above the size of a configuration in bytes.
 const maxConfig = 1 << 20
 
-// Read reads the folder of a run. An fs.ErrNotExist says that there is no record in it.
+// Read reads the folder of a run. It returns an [fs.ErrNotExist] if the folder has no record.
 func Read(folder string) (Run, error) {
 	r := Run{Folder: folder}
 	log, err := record.Read(folder)
@@ -54,9 +54,9 @@ func Read(folder string) (Run, error) {
 	return r, nil
 }
 
-// Write puts into the folder of a run [File], all of it on one page that needs no other file and no
-// network, and every figure of the page as plots/NAME.svg and NAME.png. Each file is complete or as
-// it was before.
+// Write writes the report to the folder of a run: [File], a page that needs no other file and no
+// network, and each figure as plots/NAME.svg and NAME.png. Each file is either complete or
+// unchanged.
 func Write(folder string) error {
 	r, err := Read(folder)
 	if err != nil {
@@ -76,11 +76,11 @@ func Write(folder string) error {
 	return system.WriteFile(filepath.Join(folder, File), page)
 }
 
-// Page returns the page of a run as it is now, with a script of an address in it that keeps it up
-// to date.
+// Page returns the page of a run in its current state. It loads a script from the given address,
+// which keeps the page up to date.
 func (r Run) Page(script string) ([]byte, error) { return r.render("page", script) }
 
-// Body returns what the element main of a Page holds.
+// Body returns the content of the main element of a Page.
 func (r Run) Body() ([]byte, error) { return r.render("body", "") }
 
 func (r Run) render(name, script string) ([]byte, error) {

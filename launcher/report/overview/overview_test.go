@@ -131,7 +131,7 @@ func TestWrite(t *testing.T) {
 		`<span class="badge equivalent">done</span>`, "1 failed and replaced", "alarms: 1", "<b>debug</b><small>in bf16</small>", "<b>2.4095</b>", "204,800 tokens",
 		"<b>10,240</b><small>43.5% of the machine’s measured peak (MFU)", "<b>1</b><small>their gradients were not fit", "4ms after the failure was seen",
 		"step 7 is skipped", "killed &lt;/pre&gt;&lt;script&gt;", "<b>// New </b>&lt;/pre&gt;", "75%", "peak 400 GFLOP/s measured", "<dd>steps 49</dd>", "precision = &#39;bf16&#39;",
-		"<b>443</b><small>tokens/s a GPU of 671B on 256 B200 with this run’s routing; 80 % interval 317 to 509",
+		"<b>443</b><small>tokens/s per GPU of 671B on 256 B200 with this run’s routing; 80 % interval 317 to 509",
 	} {
 		if !strings.Contains(string(page), text) {
 			t.Errorf("the page lacks %q", text)
@@ -179,7 +179,7 @@ func TestIncomplete(t *testing.T) {
 		"empty record":      {line(""), []string{"no step yet"}, []string{"<figure", "Where the time goes"}},
 		"only a start":      {line(`{"start":{"step":0}}` + "\n"), []string{"no step yet"}, []string{"<figure"}},
 		"one step":          {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `id="loss"`}, []string{`id="speed"`, `id="loads"`}},
-		"old record":        {line(`{"start":{"step":0,"cpu":"x"}}` + "\n" + `{"step":{"step":1,"loss":3,"grad_norm":1,"seconds":1}}` + "\n"), []string{`id="grad-norm"`}, []string{"tokens a second"}},
+		"old record":        {line(`{"start":{"step":0,"cpu":"x"}}` + "\n" + `{"step":{"step":1,"loss":3,"grad_norm":1,"seconds":1}}` + "\n"), []string{`id="grad-norm"`}, []string{"<small>tokens/s</small>"}},
 		"nothing finite":    {line(`{"step":{"step":1,"loss":null,"grad_norm":null}}` + "\n" + `{"eval":{"step":1,"loss":null}}` + "\n"), []string{"1 step made"}, []string{`id="loss"`}},
 		"no time":           {line(`{"start":{"step":0,"tokens":5,"peak":0}}` + "\n" + `{"step":{"step":1,"loss":3,"seconds":0}}` + "\n"), nil, []string{`id="speed"`}},
 		"loads of nothing":  {line(`{"load":{"step":1,"layer":1,"tokens":[0,0]}}` + "\n" + `{"load":{"step":2,"layer":1,"tokens":[]}}` + "\n"), []string{`id="loads"`}, []string{`id="bias"`}},

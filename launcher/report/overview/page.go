@@ -23,14 +23,14 @@ import (
 //go:embed page.html
 var pageText string
 
-// headings say where figures stand.
+// headings assign figures to sections.
 var headings = []figure.Heading{
 	{Title: "Loss", Figures: []string{"loss", "grad-norm"}},
 	{Title: "Speed", Figures: []string{"speed", "phases"}},
 	{Title: "Experts", Figures: []string{"imbalance", "loads", "bias"}},
 }
 
-// names are those of all figures, drawn or not.
+// names returns the names of all figures, drawn or not.
 func names() (all []string) {
 	for _, h := range headings {
 		all = append(all, h.Figures...)
@@ -59,7 +59,7 @@ func (r Run) page(name, script string, drawings []figure.Drawing) ([]byte, error
 	return []byte(figure.Printable(out.String())), nil
 }
 
-// Title names the run by its folder.
+// Title returns the name of the run's folder.
 func (v view) Title() string {
 	path, err := filepath.Abs(v.Folder)
 	if err != nil {
@@ -68,7 +68,7 @@ func (v view) Title() string {
 	return filepath.Base(path)
 }
 
-// State says in a word how far the run is, and Class how that is coloured.
+// State returns the state of the run in a word. Class returns its CSS class.
 func (v view) State() string {
 	switch {
 	case v.Log.Done != nil:
@@ -79,7 +79,6 @@ func (v view) State() string {
 	return fmt.Sprintf("%s made", report.Plural(v.Log.Steps[len(v.Log.Steps)-1].Step, "step"))
 }
 
-// Class is the CSS class of the state.
 func (v view) Class() string {
 	if v.Log.Done != nil {
 		return "equivalent"
@@ -90,7 +89,7 @@ func (v view) Class() string {
 // fact is a number with its name.
 type fact struct{ Name, Value, More string }
 
-// Facts are the numbers that a reader looks for first.
+// Facts returns the most important numbers.
 func (v view) Facts() (list []fact) {
 	log := v.Log
 	add := func(name, value, more string) { list = append(list, fact{name, value, more}) }
@@ -105,18 +104,18 @@ func (v view) Facts() (list []fact) {
 			recent.Add(s.Step, float64(s.Loss))
 		}
 		recent = recent.Trailing(10)
-		add("training loss", figure.Loss(recent.Values[len(recent.Values)-1]), "nats a token, mean of the last 10 steps; first "+figure.Loss(float64(first.Loss)))
+		add("training loss", figure.Loss(recent.Values[len(recent.Values)-1]), "nats/token, mean of the last 10 steps; first "+figure.Loss(float64(first.Loss)))
 		add("steps", report.Thousands(float64(last.Step)), v.tokensText(last.Step))
 	}
 	if n := len(log.Evals); n > 0 {
-		add("held-out loss", figure.Loss(float64(log.Evals[n-1].Loss)), fmt.Sprintf("after step %d; first %s", log.Evals[n-1].Step, figure.Loss(float64(log.Evals[0].Loss))))
+		add("validation loss", figure.Loss(float64(log.Evals[n-1].Loss)), fmt.Sprintf("after step %d; first %s", log.Evals[n-1].Step, figure.Loss(float64(log.Evals[0].Loss))))
 	}
 	if speeds := finite(v.speeds()); len(speeds) > 0 {
 		more := "median step"
 		if shares := finite(v.utilization()); len(shares) > 0 {
 			more = figure.Percentage(median(shares)/100, 1) + " of the machine’s measured peak (MFU)"
 		}
-		add("tokens a second", report.Thousands(median(speeds)), more)
+		add("tokens/s", report.Thousands(median(speeds)), more)
 	}
 	if n := len(log.Starts); n > 0 {
 		s := log.Starts[n-1]
@@ -144,13 +143,13 @@ func (v view) tokensText(steps int) string {
 	return report.Thousands(float64(steps)*float64(v.Log.Starts[0].Tokens)) + " tokens"
 }
 
-// phase is a row of the table of where the time goes.
+// phase is a row of the table of time by kind of work.
 type phase struct{ Name, Milliseconds, Share, Width string }
 
-// barWidth is that of the longest bar, in pixels.
+// barWidth is the length of the longest bar in pixels.
 const barWidth = 160
 
-// Phases is the table, the longest first; empty if nothing was measured.
+// Phases returns the table of time by kind of work, longest first; empty if nothing was measured.
 func (v view) Phases() (list []phase) {
 	t := v.Log.Times
 	if t == nil || !(t.Seconds > 0) {
@@ -172,16 +171,16 @@ func (v view) Phases() (list []phase) {
 	return append(list, phase{"step", figure.Plain(1e3*t.Seconds, 2), "", "0"})
 }
 
-// happened is a row of the table of events.
-type happened struct{ Time, What, Rank, Step, Reason string }
+// eventRow is a row of the table of events.
+type eventRow struct{ Time, What, Rank, Step, Reason string }
 
-// mostEvents are shown: the last ones.
+// mostEvents bounds the number of events that are shown. The last ones are shown.
 const mostEvents = 200
 
-// Happened lists alarms and failures.
-func (v view) Happened() (list []happened) {
+// EventRows lists alarms and failures.
+func (v view) EventRows() (list []eventRow) {
 	for _, e := range v.Events[max(0, len(v.Events)-mostEvents):] {
-		h := happened{Time: e.Time.UTC().Format(time.DateTime), What: strings.ReplaceAll(string(e.Kind), "_", " "), Reason: e.Reason}
+		h := eventRow{Time: e.Time.UTC().Format(time.DateTime), What: strings.ReplaceAll(string(e.Kind), "_", " "), Reason: e.Reason}
 		if e.Rank >= 0 {
 			h.Rank = fmt.Sprint(e.Rank)
 		}
@@ -196,10 +195,11 @@ func (v view) Happened() (list []happened) {
 	return list
 }
 
-// Earlier is how many events are not listed.
+// Earlier returns the number of events that are not listed.
 func (v view) Earlier() int { return max(0, len(v.Events)-mostEvents) }
 
-// Alarms counts what the run survived, and Failures the ranks that were lost.
+// Alarms returns the number of problems that the run survived, and Failures the number of ranks
+// that it lost.
 func (v view) Alarms() int   { return v.count(spmd.Alarm) }
 func (v view) Failures() int { return v.count(spmd.Detected) }
 
@@ -212,7 +212,7 @@ func (v view) count(kind spmd.Kind) (n int) {
 	return n
 }
 
-// Machines are those that the run was made on, each once.
+// Machines lists the machines that the run used, each once.
 func (v view) Machines() (list []string) {
 	for _, s := range v.Log.Starts {
 		text := fmt.Sprintf("%s, %s, %s; version %s", s.CPU, report.Plural(s.Cores, "core"), s.Tier, s.Version)
@@ -229,7 +229,7 @@ func (v view) Machines() (list []string) {
 	return list
 }
 
-// Resumed says where the run went on, if it did.
+// Resumed says at which step the run was resumed, if it was.
 func (v view) Resumed() string {
 	var steps []string
 	for _, s := range v.Log.Starts[min(1, len(v.Log.Starts)):] {
@@ -243,7 +243,7 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// finite returns the values of a series that are numbers.
+// finite returns the finite values of a series.
 func finite(s figure.Series) (list []float64) {
 	for _, v := range s.Values {
 		if !math.IsNaN(v) {

@@ -11,11 +11,11 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Projection is what a cluster of GPUs would do with a run's routing, as train --project has left
-// it in the run's folder.
+// Projection is the projected throughput of a cluster of GPUs with a run's routing, as train
+// --project writes it to the run's folder.
 type Projection struct {
 	Budget struct {
-		Tokens float64 // a second and GPU
+		Tokens float64 // per second and GPU
 		Run    struct {
 			Model string
 			GPU   string
@@ -25,13 +25,13 @@ type Projection struct {
 	Range struct{ P10, P90 float64 } // the 80 % interval of Tokens
 }
 
-// projectionFile is its name, and maxProjection far above its size in bytes.
+// projectionFile is the name of the file. maxProjection is far above its size in bytes.
 const (
 	projectionFile = "projection.json"
 	maxProjection  = 4 << 20
 )
 
-// readProjection returns what is in the folder of a run; nil without it.
+// readProjection returns the projection in the folder of a run, or nil if there is none.
 func readProjection(folder string) (*Projection, error) {
 	text, err := system.ReadFile(filepath.Join(folder, projectionFile), maxProjection)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,11 +46,11 @@ func readProjection(folder string) (*Projection, error) {
 	return &p, nil
 }
 
-// fact is the projection as a number that a reader looks for.
+// fact returns the projection as a fact of the page.
 func (p *Projection) fact() fact {
 	r := p.Budget.Run
 	return fact{
 		"projected", report.Thousands(p.Budget.Tokens),
-		fmt.Sprintf("tokens/s a GPU of %s on %d %s with this run’s routing; 80 %% interval %s to %s", r.Model, r.GPUs, r.GPU, report.Thousands(p.Range.P10), report.Thousands(p.Range.P90)),
+		fmt.Sprintf("tokens/s per GPU of %s on %d %s with this run’s routing; 80 %% interval %s to %s", r.Model, r.GPUs, r.GPU, report.Thousands(p.Range.P10), report.Thousands(p.Range.P90)),
 	}
 }

@@ -1,7 +1,7 @@
 package projected
 
-// The four figures: what each step of the headline costs or saves, the stacked budget, the tornado,
-// predicted against published.
+// The four figures of a projection: the cost or saving of each step of the headline, the stacked
+// budget, the tornado plot, and predicted against published throughput.
 
 import (
 	"fmt"
@@ -29,16 +29,17 @@ func (r Report) figures() (all []figure.Figure) {
 	return all
 }
 
-// box is a rectangle in the plot's data, with a text beside it.
+// box is a rectangle in data coordinates with a label.
 type box struct {
 	x0, x1, y0, y1 float64
 	shade          figure.Shade
 	alpha          uint8
 	label          string
-	side           text.XAlignment // of the label: XRight stands left of the box, XLeft right of it, XCenter above
+	// side of the label: XRight is left of the box, XLeft right of it, XCenter above
+	side text.XAlignment
 }
 
-// Plot implements plot.Plotter.
+// Plot implements [plot.Plotter].
 func (b box) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	x0, x1, y0, y1 := x(min(b.x0, b.x1)), x(max(b.x0, b.x1)), y(min(b.y0, b.y1)), y(max(b.y0, b.y1))
@@ -71,13 +72,14 @@ func nominal(labels []string) plot.Ticker {
 	return plot.ConstantTicks(ticks)
 }
 
-// step is one bar of the waterfall: a change of the milliseconds a token.
+// step is one bar of the waterfall: a change of the milliseconds per token.
 type step struct {
 	name  string
 	delta float64
 }
 
-// steps are the changes from one budget to the next, by term, those too small to see as one.
+// steps returns the changes from one budget to the next by term. It combines changes that are too
+// small to see.
 func steps(from, to projection.Budget) (all []step) {
 	rest := to.MS - from.MS
 	for _, s := range projection.Symbols() {
@@ -95,7 +97,7 @@ func steps(from, to projection.Budget) (all []step) {
 }
 
 func waterfall(h projection.Headline) figure.Figure {
-	panel := figure.NewPanel("", "", "GPU-ms a token")
+	panel := figure.NewPanel("", "", "GPU-ms per token")
 	labels, at := []string{}, 0
 	add := func(label string, low, high float64, shade figure.Shade, above string) {
 		panel.Add(box{float64(at) - 0.38, float64(at) + 0.38, low, high, shade, 225, above, text.XCenter})
@@ -121,12 +123,12 @@ func waterfall(h projection.Headline) figure.Figure {
 	panel.X.Tick.Label.Rotation = math.Pi / 5
 	return figure.Figure{
 		Name: "waterfall", Title: "651 to 859 to 918 tokens/s, as run", Panels: [][]*plot.Plot{{panel}}, Height: 330,
-		Caption: fmt.Sprintf("What each change costs (orange) or saves (green), in scenario %s: %s. Only the first bar is fitted.", h.Scenario.Name, h.Scenario.About),
+		Caption: fmt.Sprintf("Cost (orange) or saving (green) of each change in scenario %s: %s. Only the first bar is fitted.", h.Scenario.Name, h.Scenario.About),
 	}
 }
 
 func stacked(all []projection.Headline) figure.Figure {
-	panel := figure.NewPanel("", "", "GPU-ms a token")
+	panel := figure.NewPanel("", "", "GPU-ms per token")
 	var labels []string
 	var legend []figure.Look
 	places := map[projection.Symbol]int{}
@@ -137,7 +139,7 @@ func stacked(all []projection.Headline) figure.Figure {
 			places[t.Symbol] = n
 		}
 		shade, alpha := figure.Palette[n%len(figure.Palette)], uint8(235)
-		if n >= len(figure.Palette) { // the colours again, lighter
+		if n >= len(figure.Palette) { // the same colors again, lighter
 			alpha = 130
 		}
 		if !ok {
@@ -164,8 +166,8 @@ func stacked(all []projection.Headline) figure.Figure {
 	panel.X.Min, panel.X.Max, panel.Y.Min, panel.Y.Max = -0.6, float64(len(labels))-0.4, 0, 1.12*highest
 	panel.X.Tick.Marker = nominal(labels)
 	return figure.Figure{
-		Name: "budget", Title: "Budget of a token, by term and what it rests on", Legend: legend, Panels: [][]*plot.Plot{{panel}}, Height: 380,
-		Caption: "Bars add up to the time of a token; the number above is tokens/s of one GPU. The residual is fitted on the first bar of each scenario and carried over.",
+		Name: "budget", Title: "Time per token, by term and its basis", Legend: legend, Panels: [][]*plot.Plot{{panel}}, Height: 380,
+		Caption: "Bars add up to the time per token; the number above is tokens/s per GPU. The residual is fitted to the first bar of each scenario and kept for the others.",
 	}
 }
 
@@ -196,7 +198,7 @@ func tornado(swings []projection.Swing, center float64) figure.Figure {
 	panel.Y.Tick.Marker = nominal(labels)
 	return figure.Figure{
 		Name: "tornado", Title: "One parameter at a time, from the low to the high end of its prior", Panels: [][]*plot.Plot{{panel}}, Height: vg.Length(90 + 22*len(swings)),
-		Caption: "Orange is the low end, blue the high end, with the parameter's value beside it; each time the residual is fitted on 651 anew.",
+		Caption: "Orange is the low end and blue the high end, each with the value of the parameter. The residual is fitted to 651 again each time.",
 	}
 }
 
@@ -224,12 +226,12 @@ func scatter(groups []projection.Group) figure.Figure {
 	panel.X.Tick.Marker, panel.Y.Tick.Marker = plot.TickerFunc(thousands), plot.TickerFunc(thousands)
 	panel.X.Min, panel.X.Max, panel.Y.Min, panel.Y.Max = low, high, low, high
 	return figure.Figure{
-		Name: "validation", Title: "Predicted against published, rows that nothing was fitted on", Legend: legend, Panels: [][]*plot.Plot{{panel}}, Height: 430,
-		Caption: "The band is ±15 %, thin lines are 80 % intervals; the ring is the one row that the model was calibrated on.",
+		Name: "validation", Title: "Predicted against published throughput, for rows that nothing was fitted to", Legend: legend, Panels: [][]*plot.Plot{{panel}}, Height: 430,
+		Caption: "The band is ±15 %, thin lines are 80 % intervals. The ring is the only row that the model was calibrated on.",
 	}
 }
 
-// thousands are logarithmic ticks with whole numbers.
+// thousands returns logarithmic ticks with whole numbers.
 func thousands(low, high float64) []plot.Tick {
 	ticks := figure.Logarithmic(low, high)
 	for i := range ticks {
@@ -238,8 +240,8 @@ func thousands(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// WriteSweep draws the layouts of a sweep into the folder's plots: throughput over memory, with
-// those that nothing beats.
+// WriteSweep draws the layouts of a sweep into the folder's plots: throughput over memory, with the
+// Pareto-optimal layouts marked.
 func WriteSweep(dir string, points []projection.Point) error {
 	if len(points) == 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Package projected is what people look at of a projection: one page without outside parts, its
-// figures as files, and all numbers as JSON.
+// Package projected writes the report of a projection: one self-contained page, its figures as
+// files, and all numbers as JSON.
 package projected
 
 import (
@@ -16,13 +16,13 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Report is everything that a page shows.
+// Report is the content of the page.
 type Report struct {
 	Headlines []projection.Headline
-	Ranges    [][3]projection.Range // of the headlines' throughputs
-	Budget    projection.Budget     // of the run that was asked for
+	Ranges    [][3]projection.Range // of the headline throughputs
+	Budget    projection.Budget     // of the requested run
 	Range     projection.Range      // of its throughput
-	Swings    []projection.Swing    // of DeepEP as run
+	Swings    []projection.Swing    // of the DeepEP scenario
 	Groups    []projection.Group
 	Gates     []projection.Gate
 	Excluded  []projection.Excluded
@@ -34,10 +34,10 @@ type Report struct {
 //go:embed page.html
 var pageText string
 
-// names are those of the figures.
+// names returns the names of the figures.
 func names() []string { return []string{"waterfall", "budget", "tornado", "validation"} }
 
-// Write makes the page, its plots and projection.json in a folder.
+// Write writes the page, its plots and projection.json to a folder.
 func Write(dir string, r Report) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
@@ -59,7 +59,7 @@ func Write(dir string, r Report) error {
 	return system.WriteFile(filepath.Join(dir, "projection.html"), page)
 }
 
-// WriteNumbers writes projection.json, all numbers of a report, into a folder.
+// WriteNumbers writes projection.json, which has all numbers of a report, to a folder.
 func WriteNumbers(dir string, r Report) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -75,7 +75,7 @@ var headings = []figure.Heading{
 	{Title: "Against published figures", Figures: []string{"validation"}},
 }
 
-// view is what the template sees.
+// view is the data of the template.
 type view struct {
 	Report
 	Style    template.CSS

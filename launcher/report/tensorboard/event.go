@@ -1,7 +1,7 @@
 package tensorboard
 
-// Events as protocol buffers. Field numbers are those of event.proto, summary.proto,
-// histogram.proto and tensor.proto of TensorBoard.
+// Events as protocol buffers. Field numbers are those of TensorBoard's event.proto, summary.proto,
+// histogram.proto and tensor.proto.
 
 import (
 	"math"
@@ -9,7 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// event is one record of a file: values of a step, or, without any, the version of the format.
+// event is one record of a file: the values of a step, or the version of the format if there are no
+// values.
 type event struct {
 	time   float64 // seconds since 1970
 	step   int
@@ -35,7 +36,7 @@ func (e *event) value(tag string, content []byte) {
 	e.values = message(e.values, 1, append(message(nil, 1, []byte(tag)), content...))
 }
 
-// scalar adds a number, unless it is none.
+// scalar adds a number if it is finite.
 func (e *event) scalar(tag string, x float64) {
 	if math.IsNaN(x) {
 		return
@@ -43,7 +44,7 @@ func (e *event) scalar(tag string, x float64) {
 	e.value(tag, protowire.AppendFixed32(protowire.AppendTag(nil, 2, protowire.Fixed32Type), math.Float32bits(float32(x))))
 }
 
-// counts adds a histogram of numbers 0, 1, 2, ..., of each of which it says how often it came.
+// counts adds a histogram of the numbers 0, 1, 2, ... with the frequency of each.
 func (e *event) counts(tag string, of []int64) {
 	var n, sum, squares float64
 	limits, buckets := make([]byte, 0, 8*len(of)), make([]byte, 0, 8*len(of))

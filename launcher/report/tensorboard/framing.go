@@ -1,6 +1,6 @@
 package tensorboard
 
-// The framing of event files, TFRecord: length, its checksum, data, its checksum.
+// The framing of event files, TFRecord: length, checksum of the length, data, checksum of the data.
 
 import (
 	"encoding/binary"
@@ -9,8 +9,8 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is the checksum of data as the format has it: rotated and moved, so that checksums of
-// checksums are sound.
+// masked returns the checksum of data, rotated and offset as the format requires, so that checksums
+// of checksums are sound.
 func masked(data []byte) uint32 {
 	sum := crc32.Checksum(data, castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8

@@ -1,8 +1,8 @@
-// Package tensorboard writes a run's metrics as an event file that TensorBoard shows.
+// Package tensorboard writes a run's metrics to an event file for TensorBoard.
 //
-// The file follows from the run's record alone: whoever writes it again writes the same bytes. So a
-// run that was resumed, or healed, has no event twice and none that was cut off, and a reader that
-// is half through the file need not begin anew.
+// The file follows from the run's record alone, so writing it again gives the same bytes. A run
+// that was resumed or recovered has no event twice and no partial event, and a reader in the middle
+// of the file need not start over.
 package tensorboard
 
 import (
@@ -18,29 +18,29 @@ import (
 	"spmoe/launcher/record"
 )
 
-// Where event files lie in the folder of a run, and what the one is called: TensorBoard looks for
+// The place of event files in the folder of a run, and the name of the file. TensorBoard looks for
 // the word tfevents.
 const (
 	Folder = "tensorboard"
 	file   = "events.out.tfevents.spmoe"
 )
 
-// Writer keeps the event file of a run up to date. Methods are for one goroutine.
+// Writer keeps the event file of a run up to date. It is not safe for concurrent use.
 type Writer struct {
 	run    string
 	from   *record.Follower
-	file   *os.File // nil until there is something to write
+	file   *os.File // nil until the first event
 	state  state
 	config func() string
 }
 
 // Open returns a Writer for the record in the folder of a run. config returns the run's
-// configuration, as TOML; it is called when the first event is due.
+// configuration as TOML. It is called when the first event is due.
 func Open(run string, config func() string) *Writer {
 	return &Writer{run: run, from: record.Follow(run), config: config}
 }
 
-// Update adds the events that follow from what the record has got since the last Update.
+// Update adds the events that follow from new lines of the record.
 func (w *Writer) Update() error {
 	lines, again, err := w.from.Next()
 	if err != nil || len(lines) == 0 && !again {
@@ -53,7 +53,7 @@ func (w *Writer) Update() error {
 	return err
 }
 
-// rewrite makes the file what follows from all lines. What of it is so already stays as it is.
+// rewrite makes the file match all lines. It keeps the common beginning as it is.
 func (w *Writer) rewrite(lines []record.Line) error {
 	if err := w.Close(); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (w *Writer) rewrite(lines []record.Line) error {
 	return nil
 }
 
-// common returns how many bytes a file and content have in common from their beginning on.
+// common returns the length of the common beginning of a file and content.
 func common(file io.Reader, content []byte) (n int64, err error) {
 	portion := make([]byte, 64<<10)
 	for {
@@ -118,7 +118,7 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// startOf is when a run began; 0 if its record does not say.
+// startOf returns when a run began; 0 if its record does not say.
 func startOf(lines []record.Line) float64 {
 	i := slices.IndexFunc(lines, func(l record.Line) bool { return l.Start != nil })
 	if i < 0 {
@@ -127,14 +127,14 @@ func startOf(lines []record.Line) float64 {
 	return lines[i].Start.Time
 }
 
-// state is what events depend on beside their line.
+// state is the state that events depend on, in addition to their line.
 type state struct {
-	config string // not written yet; empty: it is
+	config string // not yet written; empty: written
 	start  record.Start
 	now    float64 // seconds since 1970
 }
 
-// events returns what follows from lines, framed.
+// events returns the framed events that follow from lines.
 func (s *state) events(lines []record.Line) (content []byte) {
 	for _, l := range lines {
 		e := event{step: s.begin(l)}
@@ -146,14 +146,14 @@ func (s *state) events(lines []record.Line) (content []byte) {
 	return content
 }
 
-// begin takes the time that a line says, and returns its step.
+// begin advances the time to that of a line and returns the line's step.
 func (s *state) begin(l record.Line) (step int) {
 	switch {
 	case l.Start != nil:
 		s.start, s.now = *l.Start, max(s.now, l.Start.Time)
 		return l.Start.Step
 	case l.Step != nil:
-		if s.now += l.Step.Seconds; l.Step.Time > 0 { // old records do not have it
+		if s.now += l.Step.Seconds; l.Step.Time > 0 { // old records lack the time
 			s.now = l.Step.Time
 		}
 		return l.Step.Step
@@ -212,7 +212,7 @@ func (s *state) stepValues(e *event, l record.Step) {
 	}
 }
 
-// code is text as it is, in Markdown.
+// code formats text as a Markdown code block.
 func code(text string) string {
 	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
 }

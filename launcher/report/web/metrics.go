@@ -1,6 +1,6 @@
 package web
 
-// Metrics of the run in the text format of Prometheus, version 0.0.4.
+// Metrics of the run in the Prometheus text format, version 0.0.4.
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// metrics answers scrapes with what a run's record says last.
+// metrics answers scrapes with the newest values in a run's record.
 type metrics struct {
 	run  string
 	mu   sync.Mutex
@@ -25,7 +25,7 @@ type metrics struct {
 	newest
 }
 
-// newest is the last line of each kind, and counts of some.
+// newest holds the last line of each kind, and counts of some kinds.
 type newest struct {
 	start   record.Start
 	step    record.Step
@@ -56,7 +56,7 @@ func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	m.write(exposition{w}, events)
 }
 
-// update takes what the record has got since the last scrape.
+// update reads what was added to the record since the last scrape.
 func (m *metrics) update() error {
 	lines, again, err := m.from.Next()
 	if err != nil {
@@ -101,19 +101,19 @@ func (m *newest) write(out exposition, events []spmd.Event) {
 		out.single("spmoe_steps_total", "counter", "Optimizer steps.", float64(s.Step))
 		out.single("spmoe_tokens_total", "counter", "Tokens trained on.", float64(s.Step)*float64(m.start.Tokens))
 		out.single("spmoe_steps_skipped_total", "counter", "Steps whose gradients were not fit for use.", float64(m.skipped))
-		out.single("spmoe_loss", "gauge", "Training loss of the last step, nats a token.", float64(s.Loss))
+		out.single("spmoe_loss", "gauge", "Training loss of the last step in nats per token.", float64(s.Loss))
 		out.single("spmoe_gradient_norm", "gauge", "Gradient norm of the last step, before clipping.", float64(s.GradNorm))
 		out.single("spmoe_learning_rate", "gauge", "Learning rate of the last step.", s.LR)
 		out.single("spmoe_expert_imbalance", "gauge", "Most loaded expert over the mean, averaged over layers.", s.Imbalance)
 		out.single("spmoe_step_seconds", "gauge", "Time of the last step.", s.Seconds)
 		out.single("spmoe_last_step_timestamp_seconds", "gauge", "When the last step ended, since 1970.", s.Time)
 		if rate := float64(m.start.Tokens) / s.Seconds; !math.IsInf(rate, 0) {
-			out.single("spmoe_tokens_per_second", "gauge", "Tokens a second of the last step.", rate)
+			out.single("spmoe_tokens_per_second", "gauge", "Tokens per second of the last step.", rate)
 			out.single("spmoe_mfu_ratio", "gauge", "Model FLOPs of the last step as a share of the machine's measured peak.", rate*m.start.FLOPs/m.start.Peak)
 		}
 	}
 	if m.eval.Sequences > 0 {
-		out.single("spmoe_held_out_loss", "gauge", "Loss of the last evaluation, nats a token.", float64(m.eval.Loss))
+		out.single("spmoe_held_out_loss", "gauge", "Validation loss of the last evaluation in nats per token.", float64(m.eval.Loss))
 	}
 	if len(m.phases.Families) > 0 {
 		out.family("spmoe_phase_seconds", "gauge", "Time of a step by kind of work, mean over ranks and recent steps.")
@@ -148,7 +148,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// exposition writes the format. That it could not, the client has heard.
+// exposition writes the format. It ignores write errors, which the client sees.
 type exposition struct{ w io.Writer }
 
 func (e exposition) family(name, kind, help string) {
@@ -162,7 +162,7 @@ func (e exposition) single(name, kind, help string, value float64) {
 
 var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
-// sample writes a value with pairs of a label and what it says.
+// sample writes a value with pairs of label names and label values.
 func (e exposition) sample(name string, value float64, labels ...string) {
 	var pairs []string
 	for i := 0; i < len(labels); i += 2 {

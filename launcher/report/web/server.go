@@ -1,5 +1,4 @@
-// Package web shows a run at an address of this machine while it goes on: the page of its report,
-// and metrics for Prometheus.
+// Package web serves the progress of a run over HTTP: its report page and metrics for Prometheus.
 package web
 
 import (
@@ -22,15 +21,15 @@ import (
 //go:embed live.js
 var script []byte
 
-// Server shows one run.
+// Server serves one run.
 type Server struct {
 	listener net.Listener
 	server   http.Server
 	ended    chan error
 }
 
-// Listen begins to show the run of a folder, which need not be there yet, at an address such as
-// 127.0.0.1:6006: only this machine's own are allowed, since anybody who reaches it may read.
+// Listen starts to serve the run of a folder, which may not exist yet, at an address such as
+// 127.0.0.1:6006. Only loopback addresses are allowed, since everybody who can connect may read.
 // withPprof adds net/http/pprof.
 func Listen(address, run string, withPprof bool) (*Server, error) {
 	host, port, err := net.SplitHostPort(address)
@@ -53,7 +52,7 @@ func Listen(address, run string, withPprof bool) (*Server, error) {
 	return s, nil
 }
 
-// Addr is the address that the server listens at.
+// Addr returns the address that the server listens at.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close ends all connections.
@@ -65,8 +64,8 @@ func (s *Server) Close() error {
 	return err
 }
 
-// guarded lets nobody in but who reads, and who has asked for this machine by its own names: a page
-// of the web whose name was made to point here must not read what lies here.
+// guarded allows only reads that address this machine by one of its own names. Otherwise a web page
+// whose host name resolves to this machine could read the run (DNS rebinding).
 func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -104,7 +103,7 @@ func handler(run string, withPprof bool) http.Handler {
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
 		w.Write(script)
 	})
-	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }) // browsers ask for it
+	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }) // browsers request it
 	mux.Handle("/metrics", newMetrics(run))
 	if withPprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -114,7 +113,7 @@ func handler(run string, withPprof bool) http.Handler {
 	return mux
 }
 
-// pages renders a run's page, one at a time: what the ranks need most is the processor.
+// pages renders a run's page, one at a time, to leave the processor to the ranks.
 type pages struct {
 	run string
 	mu  sync.Mutex
@@ -125,7 +124,7 @@ func (p *pages) serve(render func(overview.Run) ([]byte, error)) http.HandlerFun
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		run, err := overview.Read(p.run)
-		if errors.Is(err, fs.ErrNotExist) { // before its first step
+		if errors.Is(err, fs.ErrNotExist) { // before the first step
 			run, err = overview.Run{Folder: p.run}, nil
 		}
 		var text []byte
