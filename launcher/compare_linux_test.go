@@ -42,7 +42,7 @@ func TestCompareProcessesKilled(t *testing.T) {
 	cmd.Wait()
 
 	got := launch(processes...)
-	if !strings.Contains(got.out, "bf16, seed 1: goes on after step ") || !strings.Contains(got.out, "[2/2]") {
+	if !strings.Contains(got.out, "bf16, seed 1: resumes after step ") || !strings.Contains(got.out, "[2/2]") {
 		t.Fatalf("exit code %d, errors %q, output\n%s", got.code, got.errOut, got.out)
 	}
 	if r := result(t, "killed"); !reflect.DeepEqual(r, want) {

@@ -100,7 +100,7 @@ func TestCompareInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := launch(strings.Split(strings.TrimSuffix(string(again), "\n"), "\n")...)
-	if strings.Count(rest.out, "(made before)") != 2 || !strings.Contains(rest.out, "report: runs/compare-1/report.html") {
+	if strings.Count(rest.out, "(from an earlier command)") != 2 || !strings.Contains(rest.out, "report: runs/compare-1/report.html") {
 		t.Errorf("the rest:\n%s%s", rest.out, rest.errOut)
 	}
 	if r := result(t, "runs/compare-1"); !reflect.DeepEqual(r, want) {

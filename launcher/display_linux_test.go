@@ -125,7 +125,7 @@ func TestLiveView(t *testing.T) {
 			if strings.Contains(joined, "tokens/s") || strings.Contains(joined, "░") {
 				t.Errorf("the picture is still there:\n%s", screen)
 			}
-			for _, want := range []string{"spmoe: debug", "held-out after step 0", "saved ", "interrupted after step"} {
+			for _, want := range []string{"spmoe: debug", "validation after step 0", "saved ", "interrupted after step"} {
 				if n := strings.Count(joined, unbroken(want)); n != 1 {
 					t.Errorf("%q is there %d times, want 1:\n%s", want, n, all)
 				}

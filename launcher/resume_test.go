@@ -122,9 +122,9 @@ func TestInterrupt(t *testing.T) {
 	if strings.Contains(got.out, "step: 4") || strings.Contains(got.out, "done:") || !strings.Contains(got.out, "saved my run's folder/step-00000003") {
 		t.Errorf("the run did not stop and save after the step under way:\n%s", got.out)
 	}
-	_, command, found := strings.Cut(got.out, "interrupted after step 3 of 6; to go on: launcher ")
+	_, command, found := strings.Cut(got.out, "interrupted after step 3 of 6; to continue: launcher ")
 	if !found {
-		t.Fatalf("no word on how to go on:\n%s", got.out)
+		t.Fatalf("no command to continue with:\n%s", got.out)
 	}
 	again, err := exec.Command("sh", "-c", `for word in `+strings.TrimSpace(command)+`; do printf '%s\n' "$word"; done`).Output()
 	if err != nil {

@@ -127,7 +127,7 @@ func TestNothingLeaks(t *testing.T) {
 		more []string
 		code int
 	}{
-		"whole":       {func([]int) {}, []string{"--steps", "12", "--record-every", "2", "--profile", "--cpuprofile", "cpu", "--save-every", "4"}, exitOK},
+		"whole":       {func([]int) {}, []string{"--steps", "80", "--record-every", "10", "--profile", "--cpuprofile", "cpu", "--save-every", "40"}, exitOK},
 		"rank healed": {func(ranks []int) { syscall.Kill(ranks[2], syscall.SIGKILL) }, []string{"--steps", "40", "--spares", "1"}, exitOK},
 		"rank killed": {func(ranks []int) { syscall.Kill(ranks[2], syscall.SIGKILL) }, []string{"--steps", "100000", "--restarts", "0"}, 137},
 		"with stacks": {func(ranks []int) { syscall.Kill(ranks[1], syscall.SIGKILL) }, []string{"--steps", "100000", "--restarts", "0", "--get-stack-traces"}, 137},

@@ -64,8 +64,8 @@ func TestTrainText(t *testing.T) {
 		t.Errorf("the loss goes from %s to %s: it does not learn", first, last)
 	}
 	for _, want := range []string{
-		"spmoe: debug, 45.38 K parameters", "2 ranks", "held-out after step 0: loss", "held-out after step 60: loss",
-		"saved runs/debug-1/step-00000040", "saved runs/debug-1/step-00000060", "done: 60 steps", "training text: loss", "sample, after \"// New returns \":\n  | ",
+		"spmoe: debug, 45.38 K parameters", "2 ranks", "validation after step 0: loss", "validation after step 60: loss",
+		"saved runs/debug-1/step-00000040", "saved runs/debug-1/step-00000060", "done: 60 steps", "training: loss", "sample, after \"// New returns \":\n  | ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the log lacks %q:\n%s", want, out)
