@@ -5,6 +5,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// kernels says which kernels quantize; set once, only tests change it. Tiles take what tileable
-// accepts, strips what stripable accepts, lanes any format.
+// kernels says which kernels quantize. It is set once, and only tests change it. The tile kernels
+// take what tileable accepts, the strip kernels what stripable accepts, and the lane kernels any
+// format.
 var kernels = cpu.Choose("quantization", quant.Table)

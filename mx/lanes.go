@@ -1,7 +1,7 @@
 package mx
 
-// Quantization by the AVX2 kernels, which take any format: eight FP32 at a time, in rows of whole
-// blocks.
+// Quantization by the AVX2 kernels for any format. They process eight FP32 at a time, in rows of
+// whole blocks.
 
 import (
 	"math"
@@ -11,20 +11,20 @@ import (
 	"spmoe/tensor/format"
 )
 
-// A laner works off one panel from a copy of it in FP32, whose rows zeros fill up to whole blocks.
+// A laner quantizes one panel from an FP32 copy. Zeros pad the rows of the copy to whole blocks.
 type laner struct {
 	quantizer
 	at      place
 	grid    quant.Grid
-	perRow  int       // blocks
+	perRow  int       // blocks per row
 	width   int       // columns of the copy
-	values  []float32 // followed by zeros, so that there are whole groups of blocks
-	factors []float32 // of blocks
+	values  []float32 // followed by zeros, which complete the last group of blocks
+	factors []float32 // one per block
 	scales  []uint8
 	row     []uint8 // codes of one row
 }
 
-// lanes quantizes x, which lies at that place.
+// lanes quantizes x, which is that region of q.x.
 func (q *quantizer) lanes(ex *tensor.Exec, x tensor.Matrix, at place) {
 	perRow := ceilDiv(at.cols, format.MXBlock)
 	width := perRow * format.MXBlock

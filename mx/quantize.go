@@ -1,8 +1,8 @@
 package mx
 
-// Quantization to the formats of OCP MX. The matrix is worked off in panels of up to 32 rows, which
-// hold whole blocks in both directions, so that one reading of the input serves both. Other formats
-// are in general.go.
+// Quantization to the formats of OCP MX. The unit of work is a panel of up to 32 rows. It holds
+// whole blocks in both directions, so one pass over the input serves both. general.go has the other
+// formats.
 
 import (
 	"fmt"
@@ -18,8 +18,7 @@ import (
 //
 // x: FP32 or BF16, columns contiguous, of dst's shape. The elements of a block are divided by its
 // scale and rounded to the nearest code, ties to even, saturating ([format.Element.Encode]). A
-// block with a NaN or an infinity gets a scale that is NaN, and NaN codes. The mode is that of E8M0
-// scales.
+// block with a NaN or an infinity gets a NaN scale and NaN codes. mode applies to E8M0 scales only.
 func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	defer ex.Enter(ex.Enter(profile.Quantize))
 	dst.check(dst.Blocks, x.Rows, x.Cols)
@@ -36,8 +35,8 @@ func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	q.run(ex)
 }
 
-// QuantizeBoth is Quantize in both directions: rows has blocks AlongRows, cols AlongCols. To one
-// format of OCP MX that is one pass over x.
+// QuantizeBoth quantizes x in both directions: rows has blocks AlongRows, cols AlongCols. If both
+// have the same OCP MX format, it takes one pass over x.
 func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode) {
 	if !OnePass(rows.Format, cols.Format) {
 		Quantize(ex, rows, x, mode)
@@ -50,13 +49,14 @@ func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode Scal
 	q.run(ex)
 }
 
-// OnePass says whether a matrix is quantized along rows to one of these formats and along columns
-// to the other in one pass, which QuantizeAsWritten needs.
+// OnePass says whether one pass can quantize a matrix along rows to the first format and along
+// columns to the second. QuantizeAsWritten requires it.
 func OnePass(rows, cols Format) bool { return rows == cols && rows.isMX() }
 
-// QuantizeAsWritten is QuantizeBoth for an x of that type that is nowhere as a whole: write makes
-// rows [lo, hi) of it, on a thread that has ex, in part, and they are quantized while caches hold
-// them. The time is that of the caller's family.
+// QuantizeAsWritten is QuantizeBoth for a matrix x that is produced a panel at a time. write(ex,
+// lo, hi, part) stores rows [lo, hi) of x in part, whose type is dtype. The rows are then quantized
+// while they are in cache. write runs on several threads, each with its own ex. The time counts as
+// the caller's, not as quantization.
 func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	n, k := rows.Rows(), rows.Cols()
 	q := both(rows, cols, n, k, mode)
@@ -64,14 +64,14 @@ func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, m
 	tensor.Parallel(ex, q.blockRows(n), operations*n*k, asWritten{q, dtype, write}, writtenPart)
 }
 
-// asWritten is a pass over rows that are made meanwhile. It has no x.
+// asWritten is a pass over rows that are produced during the pass. It has no x.
 type asWritten struct {
 	quantizer
 	dtype tensor.DType
 	write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)
 }
 
-// writtenPart makes and quantizes panels [lo, hi).
+// writtenPart produces and quantizes panels [lo, hi).
 func writtenPart(ex *tensor.Exec, w asWritten, lo, hi int) {
 	for block, p := range panels(w.cols.Ends, w.rows.Rows(), format.MXBlock) {
 		if block >= hi {
@@ -86,7 +86,7 @@ func writtenPart(ex *tensor.Exec, w asWritten, lo, hi int) {
 	}
 }
 
-// panel is a pass over one panel as if there were no other.
+// panel produces one panel and quantizes it as a matrix of its own.
 func (w *asWritten) panel(ex *tensor.Exec, block int, p span) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -98,7 +98,7 @@ func (w *asWritten) panel(ex *tensor.Exec, block int, p span) {
 	part.panel(ex, place{rows: part.x.Rows, cols: part.x.Cols})
 }
 
-// both is a pass in both directions over a matrix of n rows and k columns.
+// both returns a pass in both directions over a matrix of n rows and k columns.
 func both(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
 	rows.check(AlongRows, n, k)
 	cols.check(AlongCols, n, k)
@@ -108,24 +108,24 @@ func both(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
 	return quantizer{element: rows.Format.Element, rule: mode.rule(rows.Format.Element), rows: rows, cols: cols}
 }
 
-// A quantizer is one pass over a matrix. A direction that is not wanted is the zero Tensor.
+// A quantizer is one pass over a matrix. A direction that is not requested is the zero Tensor.
 type quantizer struct {
 	x          tensor.Matrix
 	element    *format.Element
 	rule       rule
 	rows, cols Tensor
-	stream     bool // the codes are better written past the caches
+	stream     bool // write the codes with non-temporal stores
 }
 
-// A place is where a panel lies: its first row and column, its extents, and the block row of an
-// AlongCols matrix that it fills.
+// A place is a panel or a part of one: its first row and column, its extents, and its row of blocks
+// in an AlongCols matrix.
 type place struct{ row, col, rows, cols, block int }
 
 // A span is rows [first, last) of a panel.
 type span struct{ first, last int }
 
-// panels yields the panels of a matrix in groups that end at ends, with their numbers. A panel has
-// height rows, the last of a group perhaps fewer.
+// panels yields the panels of a matrix and their numbers. The rows of group g end at ends[g]. A
+// panel has height rows. The last panel of a group may have fewer.
 func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
 	return func(yield func(int, span) bool) {
 		first, last, groups, block := 0, rows, 1, 0
@@ -145,23 +145,25 @@ func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
 	}
 }
 
-// stripCols is the unit in which the columns of a panel are shared out, in whole tiles and blocks.
+// stripCols is the granularity in which threads share the columns of a panel. It is a multiple of
+// tiles and blocks.
 const stripCols = 256
 
-// operations is what an element costs, in operations of a matrix product.
+// operations is the cost of one element, in operations of a matrix product.
 const operations = 32
 
-// run shares the panels out, those of few rows in strips of columns.
+// run distributes the panels over the threads, in strips of columns. Matrices of few rows are thus
+// shared as well.
 func (q *quantizer) run(ex *tensor.Exec) {
 	q.stream = q.streams(q.x.Rows*q.x.Cols*q.x.DType().Size(), q.x.Cols)
 	tensor.Parallel(ex, q.blockRows(q.x.Rows)*q.perPanel(), operations*q.x.Rows*q.x.Cols, *q, quantizePart)
 }
 
-// perPanel returns the number of strips of a panel.
+// perPanel returns the number of strips in a panel.
 func (q *quantizer) perPanel() int { return (q.x.Cols + stripCols - 1) / stripCols }
 
-// quantizePart works off strips [lo, hi), counted along the panels, one panel after the other.
-// Strips of one panel are taken together.
+// quantizePart quantizes strips [lo, hi), which are numbered panel by panel. It handles the strips
+// of one panel together.
 func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
 	strips := q.perPanel()
 	for block, p := range panels(q.cols.Ends, q.x.Rows, format.MXBlock) {
@@ -178,7 +180,7 @@ func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
 	}
 }
 
-// blockRows returns the number of panels of so many rows.
+// blockRows returns the number of panels in a matrix of the given number of rows.
 func (q *quantizer) blockRows(rows int) int {
 	if q.cols.wanted() {
 		return q.cols.Scales.Dim(0)
@@ -186,7 +188,7 @@ func (q *quantizer) blockRows(rows int) int {
 	return ceilDiv(rows, format.MXBlock)
 }
 
-// panel quantizes what lies at that place.
+// panel quantizes one region of a panel.
 func (q *quantizer) panel(ex *tensor.Exec, at place) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -200,11 +202,11 @@ func (q *quantizer) panel(ex *tensor.Exec, at place) {
 	}
 }
 
-// valueCols bounds the columns that are held as FP32 at a time: a second-level cache has room for
-// them.
+// valueCols is the largest number of columns held as FP32 at a time. A second-level cache has room
+// for them.
 const valueCols = 1024
 
-// values quantizes a panel from its values in FP32, a few columns after the other.
+// values quantizes a panel from its values in FP32, up to valueCols columns at a time.
 func (q *quantizer) values(ex *tensor.Exec, at place) {
 	x := q.x.RowSlice(at.row, at.row+at.rows)
 	end := at.col + at.cols
@@ -220,13 +222,13 @@ func (q *quantizer) values(ex *tensor.Exec, at place) {
 	}
 }
 
-// wanted says whether this direction is to be filled.
+// wanted says whether to fill this direction.
 func (t *Tensor) wanted() bool { return t.Codes.Valid() }
 
-// codesAt returns the codes from that place on.
+// codesAt returns the codes from the start of the region on.
 func (t *Tensor) codesAt(at place) []uint8 { return t.Codes.U8()[at.row*t.Cols()+at.col:] }
 
-// scalesAt returns the scales from those of that place on.
+// scalesAt returns the scales from the start of the region on.
 func (t *Tensor) scalesAt(at place) []uint8 {
 	if t.Blocks == AlongRows {
 		return t.Scales.U8()[at.row*t.Scales.Dim(1)+at.col/format.MXBlock:]

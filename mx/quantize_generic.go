@@ -1,7 +1,7 @@
 package mx
 
-// Quantization to the formats of OCP MX in plain Go: the definition, which the kernels of every
-// tier match bit for bit.
+// Quantization to the formats of OCP MX in plain Go. This is the definition: the kernels of every
+// tier match it bit for bit.
 
 import (
 	"math"
@@ -10,7 +10,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// portable quantizes x, which lies at that place.
+// portable quantizes x, which is that region of q.x.
 func (q *quantizer) portable(ex *tensor.Exec, x tensor.Matrix, at place) {
 	copied := ex.New(tensor.FP32, at.rows, at.cols)
 	tensor.Convert(ex, copied.Mat(), x)

@@ -1,8 +1,8 @@
 package mx
 
-// Quantization by the AVX2 kernels for strips of whole blocks of BF16. Where a panel has fewer rows
-// than a block, a strip is copied to where zeros fill it up; columns behind the last whole block,
-// and what the kernels refuse, are quantized from FP32.
+// Quantization by the AVX2 kernels for strips of whole blocks of BF16. If a panel has fewer rows
+// than a block, a strip is copied and padded with zeros. The columns after the last whole block are
+// quantized from FP32, and so are strips that the kernels reject.
 
 import (
 	"unsafe"
@@ -12,7 +12,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// stripable says whether there are kernels for an element.
+// stripable says whether the kernels support an element format.
 func stripable(e *format.Element, dtype tensor.DType) bool {
 	return dtype == tensor.BF16 && (e == format.E4M3 || e == format.E5M2 || e == format.INT8)
 }
@@ -26,7 +26,7 @@ func (q *quantizer) stripFormat() quant.Format {
 	return quant.MinifloatFormat(e.Mantissa(), e.Largest())
 }
 
-// stripScratch is what a panel's strips need; the arena aligns it.
+// stripScratch is memory for the strips of a panel. The arena aligns it.
 type stripScratch struct {
 	grid   quant.Grid
 	format quant.Format
@@ -34,7 +34,7 @@ type stripScratch struct {
 	padded [format.MXBlock * quant.StripTiles * format.MXBlock]tensor.BFloat16
 }
 
-// strips quantizes the panel at that place.
+// strips quantizes a panel.
 func (q *quantizer) strips(ex *tensor.Exec, at place) {
 	s := (*stripScratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
 	s.grid, s.format = q.grid(), q.stripFormat()
@@ -51,7 +51,7 @@ func (q *quantizer) strips(ex *tensor.Exec, at place) {
 	}
 }
 
-// strip finds the input and output of a strip.
+// strip returns the kernel arguments for a strip, with its input and output.
 func (q *quantizer) strip(s *stripScratch, at place) quant.Strip {
 	const size = int(unsafe.Sizeof(tensor.BFloat16(0)))
 	data, stride, _ := q.x.Memory()

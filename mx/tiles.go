@@ -1,8 +1,8 @@
 package mx
 
-// Quantization by the AVX-512 kernels, a tile at a time. They want whole tiles of BF16: where the
-// matrix has others, a tile is copied to where zeros fill it up, and the output of a tile that the
-// matrix cuts off goes through a buffer.
+// Quantization by the AVX-512 kernels, one tile at a time. They take whole tiles of BF16. A tile
+// that the edge of the matrix cuts is copied and padded with zeros. Its output goes through a
+// buffer.
 
 import (
 	"unsafe"
@@ -12,7 +12,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// tiles quantizes the panel at that place.
+// tiles quantizes a panel.
 func (q *quantizer) tiles(ex *tensor.Exec, at place) {
 	s := (*scratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(scratch{}))).U8()))
 	s.rule = q.tileRule()
@@ -31,8 +31,8 @@ func (q *quantizer) tiles(ex *tensor.Exec, at place) {
 	}
 }
 
-// tileable says whether there are kernels for an element. They see FP32 in 8 bits, which is too few
-// for the 7 of INT8.
+// tileable says whether the kernels support an element format. They reduce FP32 to 8 significant
+// bits, too few for the 7 mantissa bits of INT8.
 func tileable(e *format.Element, dtype tensor.DType) bool {
 	return e == format.E4M3 || e == format.E5M2 || e == format.INT8 && dtype == tensor.BF16
 }
@@ -45,12 +45,13 @@ func (q *quantizer) tileRule() quant.Rule {
 	return quant.Minifloat(e.Mantissa(), q.rule.emax, e.Largest(), q.rule.roundUp)
 }
 
-// streamedBytes is about half a third-level cache. Codes of so much input would be gone from it
-// when they are read, and writing past the caches saves reading the lines that are to be written.
+// streamedBytes is about half a third-level cache. The codes of an input of this size would leave
+// the cache before they are read. Non-temporal stores also save reading the lines that are about to
+// be overwritten.
 const streamedBytes = 8 << 20
 
-// streams says whether the codes of that many bytes of input are to be written past the caches,
-// which takes whole lines.
+// streams says whether to write the codes of an input of the given size with non-temporal stores.
+// Such stores need whole cache lines.
 func (q *quantizer) streams(bytes, cols int) bool {
 	const line = 64
 	if kernels != quant.Tiles || bytes < streamedBytes || cols%line != 0 {
@@ -64,11 +65,11 @@ func (q *quantizer) streams(bytes, cols int) bool {
 	return true
 }
 
-// scratch is what the kernels keep in the arena, which aligns it.
+// scratch is the kernels' memory in the arena. The arena aligns it.
 type scratch struct {
 	work   quant.Work
 	rule   quant.Rule
-	padded [quant.Rows * quant.Cols]float32 // or as many BF16
+	padded [quant.Rows * quant.Cols]float32 // FP32, or the same number of BF16
 	narrow [quant.Rows * quant.Cols]tensor.BFloat16
 	edge   struct {
 		rowCodes, colCodes [quant.Rows * quant.Cols]uint8
@@ -77,27 +78,28 @@ type scratch struct {
 	}
 }
 
-// A tiler works off the tiles of one panel; col is where in the panel a tile begins.
+// A tiler quantizes the tiles of one panel. In its methods, col is the first column of a tile,
+// relative to the panel.
 type tiler struct {
 	quantizer
 	*scratch
 	ex         *tensor.Exec
 	at         place
 	in         unsafe.Pointer // the panel's first element
-	stride     int            // bytes from one of its rows to the next
+	stride     int            // bytes between its rows
 	rows, cols output
 	tile       quant.Tile
 }
 
-// An output is where the codes and scales of a direction go from the panel's place on; nil if it is
-// not wanted.
+// An output points to the codes and scales of one direction, from the panel on. Both are nil if
+// that direction is not requested.
 type output struct{ codes, scales unsafe.Pointer }
 
-// aheadCols is how many columns before its turn a tile of input is fetched: several times as long
-// as memory takes to answer.
+// aheadCols is the prefetch distance for input tiles, in columns. It is several times as long as a
+// memory access takes.
 const aheadCols = 8 * quant.Cols
 
-// locate finds the panel's input and output.
+// locate finds the input and output of the panel.
 func (t *tiler) locate() {
 	data, stride, _ := t.x.Memory()
 	size := t.x.DType().Size()
@@ -113,8 +115,8 @@ func (t *tiler) locate() {
 	}
 }
 
-// source sets the tile's input: the matrix itself where it has a whole tile of BF16, otherwise a
-// copy.
+// source sets the input of a tile. It is the matrix itself for a whole tile of BF16, and a copy
+// otherwise.
 func (t *tiler) source(col int) {
 	size := t.x.DType().Size()
 	in, stride := unsafe.Add(t.in, col*size), t.stride
@@ -133,8 +135,8 @@ func (t *tiler) source(col int) {
 	t.tile.X, t.tile.Stride, t.tile.Ahead = in, stride, ahead
 }
 
-// ahead returns how many bytes behind a tile the one begins that is wanted aheadCols later, in this
-// panel or in one below; 0 if the matrix has no such whole tile.
+// ahead returns the offset in bytes from a tile to the one aheadCols later, in this panel or one
+// below. It is 0 if the matrix has no such whole tile.
 func (t *tiler) ahead(col int) int {
 	now := t.at.col + col
 	panels, later := (now+aheadCols)/t.x.Cols, (now+aheadCols)%t.x.Cols
@@ -144,14 +146,14 @@ func (t *tiler) ahead(col int) int {
 	return panels*quant.Rows*t.stride + (later-now)*t.x.DType().Size()
 }
 
-// odd quantizes what the kernels refuse.
+// odd quantizes a tile that the kernels reject.
 func (t *tiler) odd(col int) {
 	at := t.at
 	at.col, at.cols = at.col+col, min(quant.Cols, at.cols-col)
 	t.values(t.ex, at)
 }
 
-// encode writes the tile that has been scanned.
+// encode writes a scanned tile.
 func (t *tiler) encode(col int) {
 	if t.rows.codes != nil {
 		t.tile.RowCodes, t.tile.RowScales = unsafe.Add(t.rows.codes, col), unsafe.Add(t.rows.scales, col/format.MXBlock)
@@ -162,7 +164,7 @@ func (t *tiler) encode(col int) {
 	quant.Encode(&t.tile, t.rows.codes != nil, t.cols.codes != nil, t.stream)
 }
 
-// encodeEdge writes the panel's last tile, if it is narrower than the kernels write.
+// encodeEdge writes the last tile of the panel if it is narrower than the kernels' tiles.
 func (t *tiler) encodeEdge(col int) {
 	const perRow = quant.Cols / format.MXBlock
 	e := &t.edge
@@ -183,7 +185,7 @@ func (t *tiler) encodeEdge(col int) {
 	}
 }
 
-// copyRows copies a matrix of rows by cols.
+// copyRows copies a matrix of rows by cols bytes.
 func copyRows(dst []uint8, dstStride int, src []uint8, srcStride, rows, cols int) {
 	for r := range rows {
 		copy(dst[r*dstStride:][:cols], src[r*srcStride:])
