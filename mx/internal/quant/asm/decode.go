@@ -1,12 +1,12 @@
 package main
 
-// The kernels that dequantize any format, for AVX2.
+// The AVX2 dequantization kernels for any format.
 
 import "spmoe/tensor/asmgen"
 
-// decodeLanes prints the decoder of blocks along rows or columns. With m the code without its sign
-// and e the larger of 1 and m's exponent field, the value is (m - (e-1)·2^mantissa)·2^(e-1), up to
-// a constant, for subnormals too.
+// decodeLanes prints the decoder of blocks along rows or columns. Let m be the code without its
+// sign, and e the larger of 1 and m's exponent field. The value is (m - (e-1)·2^mantissa)·2^(e-1)
+// up to a constant, for subnormals too.
 func decodeLanes(f *lanes, name string, cols bool) {
 	fn := f.Func(name, name+" takes n blocks.", append(pointer("dst", "codes", "scales"), asmgen.Arg("n", "int"), asmgen.Arg("d", "*Decoder"))...)
 	dst, codes, scales, n, d := fn.Load("dst"), fn.Load("codes"), fn.Load("scales"), fn.Load("n"), fn.Load("d")

@@ -1,34 +1,37 @@
 package main
 
-// The second step: codes from what scan left. A row of the tile is one vector.
+// The second step: encoding from the results of scan. One vector is one row of the tile.
 
 import "spmoe/tensor/asmgen"
 
 // An output is one direction of an encoder.
 type output struct {
-	cols              bool
-	codes             asmgen.Reg
-	stride            asmgen.Mem
-	code              asmgen.Vec    // the vector under way
-	safe, bias, limit asmgen.Vec    // minifloats: along columns those of each lane, along rows those of all 64 blocks
-	distance          asmgen.Vec    // minifloats: of the vector under way
-	detour, shifted   asmgen.Mask   // minifloats: its lanes that may be subnormal, and those that are
-	shifts            [2]asmgen.Vec // INT8: along columns those of each lane
+	cols   bool
+	codes  asmgen.Reg
+	stride asmgen.Mem
+	code   asmgen.Vec // the vector in progress
+	// For minifloats. Along columns they have a value per byte, along rows one for each of the 64
+	// blocks.
+	safe, bias, limit asmgen.Vec
+	distance          asmgen.Vec    // minifloats: of the vector in progress
+	detour, shifted   asmgen.Mask   // minifloats: bytes that may be subnormal, and bytes that are
+	shifts            [2]asmgen.Vec // INT8: along columns, one per word
 }
 
-// An encoder is the frame of all encoders: what to write, and the loop over the rows.
+// An encoder is the common part of all encoders: the outputs and the loop over the rows.
 type encoder struct {
 	*asmgen.Func
 	file          *file
 	outputs       []*output
-	tile, work    asmgen.Reg // work moves on by one row of each of its arrays
-	scale, scales asmgen.Reg // of rows: where the next one is, where it goes
-	ahead, tmp    asmgen.Reg // where this row of a later tile is
+	tile, work    asmgen.Reg // work advances by one row of its arrays
+	scale, scales asmgen.Reg // of rows: source and destination of the next ones
+	ahead, tmp    asmgen.Reg // ahead is the current row of a later tile
 	one, largest  asmgen.Vec
-	stream        bool // write past the caches
+	stream        bool // use non-temporal stores
 }
 
-// encode prints the encoders of rows, columns and both, into the caches and past them.
+// encode prints the encoders of rows, columns and both, each with normal and with non-temporal
+// stores.
 func encode(f *file, integer bool) {
 	format := map[bool]string{true: "INT8"}[integer]
 	for _, way := range []struct {
@@ -106,8 +109,8 @@ func (e *encoder) rowScales() {
 	e.I("ADDQ", e.tile.Field("Tile_RowScaleStep"), e.scales)
 }
 
-// store writes a row of codes past the caches or into them. Then it also fetches where the next
-// tile goes: rows are too far apart for the hardware to foresee it.
+// store writes a row of codes. With a normal store it also prefetches the destination of the next
+// tile. Rows are too far apart for the hardware prefetcher.
 func (e *encoder) store(o *output) {
 	if e.stream {
 		e.I("VMOVNTDQ", o.code, o.codes.At(0))

@@ -8,52 +8,59 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// Offsets in quant.Work. First arrays with 64 values for each of 32 rows.
+// Offsets in quant.Work. It begins with arrays of 64 values for each of 32 rows.
 const (
-	workCode     = 0               // low byte of the code with the exponent field not yet biased
-	workExponent = 32 * 64         // exponent field, or one more where the mantissa would round up a scale
-	workSign     = 2 * 32 * 64     // a bit each
-	workRows     = workSign + 32*8 // values of the blocks along rows: the left ones of all rows, then the right ones
-	workCols     = workRows + 4*64
-	workSize     = workCols + 4*64
+	workCode = 0 // low byte of the code before the exponent field is biased
+	// workExponent is the exponent field, or one more where the mantissa would round a scale up.
+	workExponent = 32 * 64
+	workSign     = 2 * 32 * 64 // one bit each
+	// workRows has the values of the blocks along rows: the left blocks of all rows, then the right
+	// ones.
+	workRows = workSign + 32*8
+	workCols = workRows + 4*64
+	workSize = workCols + 4*64
 
-	// INT8 has words instead of the arrays: for each block, what less the exponent is how far
-	// significands are shifted.
+	// For INT8, words take the place of the arrays. For each block, the word less the exponent is
+	// the shift of a significand.
 	workRowShifts = 0
 	workColShifts = 128
 
 	// Offsets in each of the values, of 64 bytes.
-	valuesScale = 0   // the E8M0 byte; along rows, the two of each row together
-	valuesSafe  = 64  // the same, but for blocks of zeros one under which zeros become zeros
-	valuesBias  = 128 // what to subtract from code
-	valuesLimit = 192 // exponents from this on surely give normal codes
+	valuesScale = 0   // E8M0 byte; along rows, the two of a row are adjacent
+	valuesSafe  = 64  // the same, raised to lowest for a block of zeros, so that its codes are zero
+	valuesBias  = 128 // subtracted from the code
+	valuesLimit = 192 // exponents from this value on always give normal codes
 )
 
-// Distances by which the significands of subnormal codes are shifted; beyond, a code is 0.
+// The range of the shifts for the significands of subnormal codes. With a larger shift the code is
+// 0.
 const (
 	firstShift = 5
 	lastShift  = 8
 )
 
-// lowest is the lowest scale byte that the encoders take: under it, all of an element that BF16
-// holds as a subnormal rounds to zero, so that its exponent may be read as if it were normal. A
-// scale is the exponent field of a block's largest magnitude less emax, at most 15.
+// lowest is the smallest scale byte that the encoders support. From it on, every element that is
+// subnormal in BF16 rounds to zero, so its exponent can be read as if it were normal. A scale is
+// the exponent field of a block's largest magnitude less emax. emax is at most 15.
 const (
 	lowest = 25
-	tiny   = lowest + 15 - 1 // the greatest exponent field that is refused
+	tiny   = lowest + 15 - 1 // the largest exponent field that is rejected
 )
 
-// file is the assembly file with its constants, each a vector of 64 bytes unless it says otherwise.
+// file is the assembly file and its constants. A constant is a vector of 64 bytes unless its
+// comment says otherwise.
 type file struct {
 	*asmgen.File
 	odd, even asmgen.Mem // indices of the odd and even bytes of two vectors
-	rounding  asmgen.Mem // for 3 bits of mantissa, then for 2: whether the 7 bits of a BF16 round up, 128 entries each
-	// for k = 5 to 8: (128+m)/2^k rounded, m from 0 to 127
+	// rounding says whether the 7 mantissa bits of a BF16 round up: 128 entries for a mantissa of 3
+	// bits, then 128 for 2 bits.
+	rounding asmgen.Mem
+	// significands is (128+m)/2^k rounded, for k = 5 to 8 and m from 0 to 127.
 	significands asmgen.Mem
 	bytes        map[uint8]asmgen.Mem
 	highWords    asmgen.Mem // indices of the odd words of two vectors
 	rightBlock   asmgen.Mem // 32 in each byte of the upper half
-	pairs        asmgen.Mem // indices that bring byte 32+i behind byte i
+	pairs        asmgen.Mem // indices that put byte 32+i after byte i
 	leading      asmgen.Mem // a word: the leading bit of a significand in the upper byte
 }
 
@@ -89,21 +96,21 @@ func newFile() *file {
 	return f
 }
 
-// all fills a vector with copies of a byte.
+// all broadcasts a byte into a new register.
 func (f *file) all(fn *asmgen.Func, b uint8) asmgen.Vec {
 	v := fn.Z()
 	fn.I("VPBROADCASTB", f.bytes[b], v)
 	return v
 }
 
-// load takes a register for a whole vector in memory.
+// load loads a whole vector from memory into a new register.
 func load(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
 	v := fn.Z()
 	fn.I("VMOVDQU64", from, v)
 	return v
 }
 
-// broadcast takes a register for copies of a byte or word in memory.
+// broadcast broadcasts a byte or word from memory into a new register.
 func broadcast(fn *asmgen.Func, mnemonic string, from asmgen.Mem) asmgen.Vec {
 	v := fn.Z()
 	fn.I(mnemonic, from, v)

@@ -1,14 +1,14 @@
 package main
 
-// Encoding as INT8: every code is a significand shifted right. In words, a significand of 8 bits in
-// the upper byte loses nothing to the lower one; its bytes then are the code rounded down and what
-// decides how it is rounded.
+// Encoding as INT8. Every code is a significand shifted right. The shift works on words with the
+// 8-bit significand in the upper byte, so the bits shifted out move to the lower byte. The upper
+// byte is then the code rounded down, and the lower byte decides the rounding.
 
 import "spmoe/tensor/asmgen"
 
 type integers struct {
 	*encoder
-	x                            asmgen.Reg // this row of the input
+	x                            asmgen.Reg // current row of the input
 	odd, even, leading, half, no asmgen.Vec
 }
 
@@ -54,7 +54,7 @@ func (i *integers) row() {
 	i.I("ADDQ", asmgen.Imm(2), i.work)
 }
 
-// shifts gives the shifts of half a row; v may hold them.
+// shifts returns the shifts of half a row. It may use v to hold them.
 func (i *integers) shifts(o *output, half int, v asmgen.Vec) asmgen.Vec {
 	if o.cols {
 		return o.shifts[half]
@@ -63,8 +63,8 @@ func (i *integers) shifts(o *output, half int, v asmgen.Vec) asmgen.Vec {
 	return v
 }
 
-// round rounds to nearest, ties to even: up where the fraction is more than half, or half with the
-// last bit of an odd code added to it.
+// round rounds to nearest, ties to even. It rounds up if the fraction exceeds one half after the
+// last bit of the code is ORed into it.
 func (i *integers) round(o *output, shifted [2]asmgen.Vec) {
 	const below, or, up = 1, 0xf8, asmgen.Mask(3)
 	fraction := i.Z()

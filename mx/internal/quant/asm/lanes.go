@@ -1,19 +1,20 @@
 package main
 
-// The kernels for any format, for AVX2: eight FP32 a vector, a block of 32 elements at a time.
+// The AVX2 kernels for any format. A vector has eight FP32. A block of 32 elements is processed at
+// a time.
 
 import "spmoe/tensor/asmgen"
 
-// lanes is the assembly file with its constants: vectors of 8 words.
+// lanes is the assembly file and its constants, which are vectors of 8 double words.
 type lanes struct {
 	*asmgen.File
 	magnitude, exponent asmgen.Mem // bits of FP32
-	order               asmgen.Mem // of words after three packings of four vectors
-	infinity            asmgen.Mem // bits of FP32, less 1
-	greatest            asmgen.Mem // scale of numbers
+	order               asmgen.Mem // of double words after three packings of four vectors
+	infinity            asmgen.Mem // bits of FP32 infinity, less 1
+	greatest            asmgen.Mem // largest scale of a number
 	nan                 asmgen.Mem // scale of NaNs
 	tiny                asmgen.Mem // bits of 2^-127
-	quiet               asmgen.Mem // bits of the NaN
+	quiet               asmgen.Mem // bits of the quiet NaN
 }
 
 func newLanes() *lanes {
@@ -30,7 +31,7 @@ func pointer(names ...string) (args []asmgen.Param) {
 	return args
 }
 
-// lanesFile has all kernels for any format.
+// lanesFile returns the file with all kernels for any format.
 func lanesFile() *lanes {
 	f := newLanes()
 	amaxRows(f)
@@ -44,21 +45,22 @@ func lanesFile() *lanes {
 	return f
 }
 
-// vector takes a register for 8 words in memory.
+// vector loads 8 double words from memory into a new register.
 func vector(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
 	v := fn.Y()
 	fn.I("VMOVDQU", from, v)
 	return v
 }
 
-// filled takes a register for copies of a word in memory.
+// filled broadcasts a double word from memory into a new register.
 func filled(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
 	v := fn.Y()
 	fn.I("VPBROADCASTD", from, v)
 	return v
 }
 
-// amaxRows reduces 8 blocks to a vector each, and these to one by transposing while taking maxima.
+// amaxRows reduces 8 blocks to one vector each. It then reduces these to a single vector by taking
+// maxima while transposing.
 func amaxRows(f *lanes) {
 	fn := f.Func("amaxRowsAVX2", "amaxRowsAVX2 takes n groups of 8 blocks.", append(pointer("out", "x"), asmgen.Arg("n", "int"))...)
 	out, x, n := fn.Load("out"), fn.Load("x"), fn.Load("n")
@@ -101,7 +103,7 @@ func amaxRows(f *lanes) {
 }
 
 func amaxCols(f *lanes) {
-	fn := f.Func("amaxColsAVX2", "amaxColsAVX2 takes n blocks a row.", append(pointer("out", "x"), asmgen.Arg("rows", "int"), asmgen.Arg("n", "int"))...)
+	fn := f.Func("amaxColsAVX2", "amaxColsAVX2 takes n blocks per row.", append(pointer("out", "x"), asmgen.Arg("rows", "int"), asmgen.Arg("n", "int"))...)
 	out, x, n := fn.Load("out"), fn.Load("x"), fn.Load("n")
 	stride, row, count := fn.GP(), fn.GP(), fn.GP()
 	fn.I("MOVQ", n, stride)
@@ -170,8 +172,8 @@ func scales(f *lanes) {
 	fn.Return()
 }
 
-// encodeLanes prints the encoder of blocks along rows or columns. See minifloat.encode in package
-// mx for why this rounds.
+// encodeLanes prints the encoder of blocks along rows or columns. format.Element.EncodeScaled
+// explains why this rounds.
 func encodeLanes(f *lanes, name string, cols bool) {
 	fn := f.Func(name, name+" takes n blocks.", append(pointer("codes", "x", "factors"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"))...)
 	codes, x, factors, n, g := fn.Load("codes"), fn.Load("x"), fn.Load("factors"), fn.Load("n"), fn.Load("grid")
@@ -204,7 +206,7 @@ func encodeLanes(f *lanes, name string, cols bool) {
 			}
 			fn.I("VPACKUSDW", steps[1], steps[0], steps[0])
 			fn.I("VPSUBW", bias, steps[0], steps[0])
-			fn.I("VPACKSSDW", bits[1], bits[0], bits[0]) // keeps signs, and positive zeros from being negative
+			fn.I("VPACKSSDW", bits[1], bits[0], bits[0]) // preserves signs, and never makes +0 negative
 			fn.Free(bits[1], steps[1])
 			code[pair], signed[pair] = steps[0], bits[0]
 		}

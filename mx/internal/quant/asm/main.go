@@ -13,7 +13,7 @@ func main() {
 	}
 }
 
-// files is all that the generator prints, by name.
+// files returns the text of the generated files by name.
 func files() map[string]string {
 	tiles := newFile()
 	narrow(tiles)

@@ -1,15 +1,15 @@
 package main
 
-// Encoding as a minifloat: the exponent field of the code that scan left, less the scale. Lanes
-// whose code is subnormal are looked up.
+// Encoding as a minifloat: the exponent field of the code from scan, less the scale. Subnormal
+// codes are looked up in tables.
 
 import "spmoe/tensor/asmgen"
 
 type minifloats struct {
 	*encoder
-	signs asmgen.Reg // of this row
+	signs asmgen.Reg // of the current row
 	bit   asmgen.Vec
-	index asmgen.Vec // for each lane, where the values of this row's block are
+	index asmgen.Vec // for each byte, the index of its block's value in the current row
 }
 
 func newMinifloats(e *encoder) *minifloats {
@@ -27,8 +27,8 @@ func newMinifloats(e *encoder) *minifloats {
 	return m
 }
 
-// row encodes one row. Lanes with an exponent under the limit are settled apart; most rows have
-// none.
+// row encodes one row. Bytes with an exponent below the limit are handled separately. Most rows
+// have none.
 func (m *minifloats) row() {
 	const below, negative = 1, asmgen.Mask(6)
 	exponent := load(m.Func, m.work.At(workExponent))
@@ -60,7 +60,7 @@ func (m *minifloats) row() {
 	m.I("ADDQ", asmgen.Imm(64), m.work)
 }
 
-// lanes gives block values lane by lane.
+// lanes expands block values to one per byte.
 func (m *minifloats) lanes(o *output, values asmgen.Vec) asmgen.Vec {
 	if o.cols {
 		return values
@@ -70,8 +70,8 @@ func (m *minifloats) lanes(o *output, values asmgen.Vec) asmgen.Vec {
 	return v
 }
 
-// subnormals settles the lanes whose code has the exponent field 0: it is the significand 128+m
-// shifted right and rounded. For each distance a table has the codes.
+// subnormals computes the codes with exponent field 0. Such a code is the significand 128+m,
+// shifted right and rounded. There is one table of codes for each shift.
 func (m *minifloats) subnormals() {
 	const hit = asmgen.Mask(5)
 	mantissa, exponent := m.reread()
@@ -96,8 +96,8 @@ func (m *minifloats) subnormals() {
 	}
 }
 
-// distances finds the lanes to be shifted, clears their codes, and counts from which table on it is
-// their turn.
+// distances finds the bytes to shift, clears their codes, and computes the distance of each to the
+// first table.
 func (m *minifloats) distances(o *output, exponent asmgen.Vec) {
 	const below = 1
 	o.distance = m.Z()
@@ -117,8 +117,8 @@ func (m *minifloats) distances(o *output, exponent asmgen.Vec) {
 	}
 }
 
-// reread takes mantissas (7 bits, the eighth is to be ignored) and exponents from the input: scan
-// left them rounded.
+// reread loads mantissas (7 bits; ignore the eighth) and exponents from the input, because scan
+// stored them rounded.
 func (m *minifloats) reread() (mantissa, exponent asmgen.Vec) {
 	m.I("MOVQ", m.work, m.tmp)
 	m.I("SUBQ", m.tile.Field("Tile_Work"), m.tmp)

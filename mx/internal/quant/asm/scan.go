@@ -1,13 +1,13 @@
 package main
 
-// The first step: everything about a tile that can be said in one reading.
+// The first step: everything that one pass over a tile can compute.
 
 import "spmoe/tensor/asmgen"
 
-// narrow rounds to odd by integers: adding 0xffff to the half that falls away carries into bit 16
-// unless it is zero.
+// narrow rounds to odd with integer arithmetic. Adding 0xffff to the dropped half carries into bit
+// 16 unless that half is zero.
 func narrow(f *file) {
-	fn := f.Func("narrowAVX512", "narrowAVX512 turns a tile of FP32 into a tile of BF16 without gaps.",
+	fn := f.Func("narrowAVX512", "narrowAVX512 rounds a tile of FP32 to a tile of BF16 without gaps.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("ahead", "unsafe.Pointer"))
 	dst, src, stride, ahead, count := fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("ahead"), fn.GP()
 	high, low := load(fn, f.highWords), fn.Z()
@@ -34,9 +34,9 @@ func narrow(f *file) {
 	fn.Return()
 }
 
-// drain prints a store fence: stores past the caches are not ordered with those that follow.
+// drain prints a store fence, because non-temporal stores are not ordered with later stores.
 func drain(f *file) {
-	fn := f.Func("drainAVX512", "drainAVX512 waits for stores past the caches.")
+	fn := f.Func("drainAVX512", "drainAVX512 orders non-temporal stores before later stores.")
 	fn.I("SFENCE")
 	fn.Return()
 }
@@ -64,12 +64,12 @@ func scan(f *file, integer bool) {
 type scanner struct {
 	*asmgen.Func
 	file                  *file
-	integer               bool // the format is INT8: only the exponents of the blocks are of use
+	integer               bool // the format is INT8, which needs only the exponents of the blocks
 	x, stride, rule, work asmgen.Reg
-	rowMax, colMax        asmgen.Vec // of the exponents of each block
+	rowMax, colMax        asmgen.Vec // largest exponent of each block
 }
 
-// rows goes over the rows. x is used up.
+// rows prints the loop over the rows. It advances x.
 func (s *scanner) rows() {
 	odd, roundUp := load(s.Func, s.file.odd), broadcast(s.Func, "VPBROADCASTW", s.rule.Field("Rule_roundUp"))
 	var c coder
@@ -122,7 +122,7 @@ func (s *scanner) newCoder(odd asmgen.Vec) coder {
 		rounding: [2]asmgen.Vec{load(s.Func, table.At(0)), load(s.Func, table.At(64))}}
 }
 
-// row stores row r; x0 is used up.
+// row stores row r. It overwrites x0.
 func (c coder) row(r int, x0, x1 asmgen.Vec) {
 	const left, right = asmgen.Mask(1), asmgen.Mask(2)
 	code, t := c.Z(), c.Z()
@@ -142,9 +142,9 @@ func (c coder) row(r int, x0, x1 asmgen.Vec) {
 
 func (c coder) free() { c.Free(c.even, c.shift, c.rounding[0], c.rounding[1]) }
 
-// A tree takes the maximum over each half of 32 rows. Rows that have met are interleaved, at first
-// by bytes, then by ever wider groups, so that after four levels each 16 bytes hold one value of
-// each of 16 rows in order.
+// A tree takes the maximum over each half of 32 rows. Combined rows are interleaved, first by bytes
+// and then by ever wider groups. After four levels, each 16 bytes hold one value from each of 16
+// rows, in order.
 type tree struct {
 	levels [4]*asmgen.Vec // a vector that waits for its partner
 	halves []asmgen.Vec
@@ -167,8 +167,8 @@ func (t *tree) add(fn *asmgen.Func, v asmgen.Vec) {
 	t.halves = append(t.halves, v)
 }
 
-// finish combines neighbouring quarters: the bytes become left blocks of rows 0 to 31, then right
-// ones.
+// finish combines neighboring quarters. The bytes of the result are the left blocks of rows 0 to
+// 31, then the right ones.
 func (t *tree) finish(fn *asmgen.Func) asmgen.Vec {
 	a, b, v := t.halves[0], t.halves[1], fn.Z()
 	fn.I("VSHUFI64X2", asmgen.Imm(0x88), b, a, v)
@@ -203,8 +203,7 @@ func (s *scanner) derive() {
 	s.Free(emax, lowest, bias, limit, mantissa, mask, scale, t)
 }
 
-// storeScales stores the scales of the blocks along rows in the order of the blocks, both of a row
-// together.
+// storeScales stores the scales in block order. The two blocks of a row are adjacent along rows.
 func (s *scanner) storeScales(scale asmgen.Vec, values int) {
 	if values == workRows {
 		order := load(s.Func, s.file.pairs)
@@ -216,8 +215,8 @@ func (s *scanner) storeScales(scale asmgen.Vec, values int) {
 	s.I("VMOVDQU64", scale, s.work.At(values+valuesScale))
 }
 
-// deriveShifts stores the scales of all blocks and how far their significands are to be shifted,
-// less the exponent.
+// deriveShifts stores the scales of all blocks and the shifts of their significands before the
+// exponent is subtracted.
 func (s *scanner) deriveShifts() {
 	lowest, one, scale, words := s.file.all(s.Func, lowest), s.file.all(s.Func, 1), s.Z(), s.Z()
 	for _, of := range []struct {
@@ -236,8 +235,8 @@ func (s *scanner) deriveShifts() {
 	s.Free(lowest, one, scale, words)
 }
 
-// refuse finds out whether the tile is odd. A block whose exponent is 0 holds zeros or BF16
-// subnormals: then all elements are looked through for the latter.
+// refuse finds out whether the tile is odd. A block with exponent 0 holds zeros or BF16 subnormals.
+// In that case all elements are searched for subnormals.
 func (s *scanner) refuse() {
 	const below, k1, k2, k3 = 1, asmgen.Mask(1), asmgen.Mask(2), asmgen.Mask(3)
 	one, low, top, t := s.file.all(s.Func, 1), s.file.all(s.Func, tiny), s.file.all(s.Func, 0xff), s.Z()

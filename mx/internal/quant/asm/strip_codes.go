@@ -1,11 +1,11 @@
 package main
 
-// The encoders of strips.
+// The strip encoders.
 //
-// What rounding makes of a magnitude does not depend on the scale: a power of two only changes the
-// exponent field. So a magnitude is rounded to the format's mantissa once, as an integer, and each
-// direction subtracts its scale from that. A code that comes out below the smallest normal one
-// needs another rounding; vectors with such codes take a detour, integers always.
+// Rounding a magnitude does not depend on the scale, because a power of two only changes the
+// exponent field. So a magnitude is rounded to the format's mantissa once, as an integer. Each
+// direction then subtracts its scale. A code below the smallest normal one must be rounded again.
+// Vectors with such codes take a slower path, and integers always do.
 
 import "spmoe/tensor/asmgen"
 
@@ -17,15 +17,16 @@ type stripEncoder struct {
 	strip, format, x                     asmgen.Reg
 	magnitude, tieMask, tie, round, sign asmgen.Vec
 	largest                              asmgen.Vec
-	row                                  asmgen.Vec    // bias of the row
-	cols                                 [2]asmgen.Vec // of the columns
+	row                                  asmgen.Vec    // bias of the current row
+	cols                                 [2]asmgen.Vec // biases of the columns
 }
 
-// direction is where codes of blocks along rows or columns go, and what is subtracted from them.
+// direction is the destination of the codes of blocks along rows or columns, and the bias
+// subtracted from them.
 type direction struct {
 	bias  [2]asmgen.Vec
 	codes asmgen.Reg
-	step  asmgen.Mem // bytes from a row of codes to the next
+	step  asmgen.Mem // bytes between rows of codes
 }
 
 func (s *strips) encode(integer, rows, cols bool) {
@@ -82,7 +83,7 @@ func (e *stripEncoder) constants() {
 	}
 }
 
-// alongRows writes the scales of a tile's rows and leaves their biases in memory.
+// alongRows writes the scales of a tile's rows and stores their biases in memory.
 func (e *stripEncoder) alongRows(tile, scales asmgen.Reg) direction {
 	for i := range 2 {
 		v := e.Y()
@@ -108,7 +109,7 @@ func (e *stripEncoder) alongRows(tile, scales asmgen.Reg) direction {
 	return direction{[2]asmgen.Vec{e.row, e.row}, codes, e.strip.Field("Strip_RowStride")}
 }
 
-// alongCols writes the scales of a tile's columns and keeps their biases.
+// alongCols writes the scales of a tile's columns and holds their biases in registers.
 func (e *stripEncoder) alongCols(tile, scales asmgen.Reg) direction {
 	to, codes, v := e.GP(), e.GP(), vector(e.Func, scales.At(32))
 	e.I("MOVQ", tile, codes)
@@ -123,7 +124,7 @@ func (e *stripEncoder) alongCols(tile, scales asmgen.Reg) direction {
 	return direction{e.cols, codes, e.strip.Field("Strip_ColStride")}
 }
 
-// bias sets v to what 16 scales take from magnitudes.
+// bias sets v to the amounts that 16 scales subtract from magnitudes.
 func (e *stripEncoder) bias(scales asmgen.Mem, v asmgen.Vec) {
 	zero, t := e.Y(), e.Y()
 	e.I("VPXOR", zero, zero, zero)
@@ -162,7 +163,7 @@ func (e *stripEncoder) vector(directions []direction) {
 	e.Free(x[0])
 }
 
-// minifloats returns codes without signs, and leaves these in x[0].
+// minifloats returns codes without signs. It leaves the signs in x[0].
 func (e *stripEncoder) minifloats(directions []direction, x [2]asmgen.Vec) (codes []asmgen.Vec) {
 	var m [2]asmgen.Vec
 	for i := range m {
@@ -170,7 +171,7 @@ func (e *stripEncoder) minifloats(directions []direction, x [2]asmgen.Vec) (code
 		e.I("VPAND", e.magnitude, x[i], m[i])
 		e.rounded(m[i])
 	}
-	e.I("VPACKSSWB", x[1], x[0], x[0]) // keeps signs, and positive zeros from being negative
+	e.I("VPACKSSWB", x[1], x[0], x[0]) // preserves signs, and never makes +0 negative
 	e.I("VPAND", e.sign, x[0], x[0])
 	e.Free(x[1])
 	for n, d := range directions {
@@ -196,7 +197,8 @@ func (e *stripEncoder) minifloats(directions []direction, x [2]asmgen.Vec) (code
 	return codes
 }
 
-// packed puts words together, in c[0] and in the order of packing, none above the largest code.
+// packed packs words to bytes in c[0], clamped to the largest code. The bytes are in the order of
+// the packing instruction.
 func (e *stripEncoder) packed(c [2]asmgen.Vec) asmgen.Vec {
 	e.I("VPACKUSWB", c[1], c[0], c[0])
 	e.I("VPMINUB", e.largest, c[0], c[0])
@@ -204,8 +206,8 @@ func (e *stripEncoder) packed(c [2]asmgen.Vec) asmgen.Vec {
 	return c[0]
 }
 
-// rounded rounds magnitudes to the format's mantissa, to nearest even: half up, less one where that
-// made an odd number of a tie.
+// rounded rounds magnitudes to the format's mantissa, to nearest even. It rounds half up and
+// subtracts one where that made a tie odd.
 func (e *stripEncoder) rounded(m asmgen.Vec) {
 	t := e.Y()
 	e.I("VPAND", e.tieMask, m, t)
@@ -215,8 +217,8 @@ func (e *stripEncoder) rounded(m asmgen.Vec) {
 	e.Free(t)
 }
 
-// slow computes the codes of 32 elements of which any may be subnormal, in registers that it takes
-// unless there are some.
+// slow computes the codes of 32 elements, any of which may be subnormal. It stores them in codes,
+// or in new registers if codes is nil.
 func (e *stripEncoder) slow(directions []direction, codes []asmgen.Vec) []asmgen.Vec {
 	for n, d := range directions {
 		if n == len(codes) {
@@ -231,16 +233,16 @@ func (e *stripEncoder) slow(directions []direction, codes []asmgen.Vec) []asmgen
 	return codes
 }
 
-// fixedPoint sets c to the codes of half i of a row. The significand times a factor that depends on
-// the exponent is a number with a point in a fixed place, which is rounded. That is a code unless a
-// minifloat's is normal.
+// fixedPoint sets c to the codes of half i of a row. The significand is multiplied by a factor that
+// depends on the exponent. The product is a fixed-point number, and rounding it gives the code.
+// Minifloats with a normal code are then replaced by the code from rounded.
 func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
 	x, p, m := e.Y(), e.Y(), bias
 	e.I("VPAND", e.x.At(32*i), e.magnitude, x)
 	if !e.integer {
 		m = e.Y()
 		e.I("VPSLLW", e.format.Field("Format_dropped"), bias, c)
-		e.I("VPSUBW", c, x, m) // the exponents as those of codes
+		e.I("VPSUBW", c, x, m) // magnitudes with the exponents of the codes
 		e.I("VPSRAW", asmgen.Imm(7), m, c)
 	} else {
 		e.I("VPSUBW", bias, x, c)
