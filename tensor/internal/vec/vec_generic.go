@@ -1,6 +1,6 @@
 package vec
 
-// The kernels in plain Go: the reference for the other tiers and the code for any CPU.
+// The kernels in plain Go. They are the reference for the other tiers and run on any CPU.
 
 import "math"
 
@@ -178,7 +178,7 @@ func sumSquaresGeneric(x []float32) float64 {
 	return fold(s[:])
 }
 
-// fold adds the upper half of the lanes to the lower half until one is left.
+// fold adds the upper half of the lanes to the lower half until one lane is left.
 func fold[T float32 | float64](s []T) T {
 	for w := len(s) / 2; w > 0; w /= 2 {
 		for i := range w {

@@ -4,8 +4,7 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// adamW comes in two forms: one for what will be read again soon, and one that writes past the
-// caches.
+// adamW has two forms: one for results that are read again soon, and one with non-temporal stores.
 func adamW(f *file) {
 	k := f.kernel("adamW", adamWParams()...)
 	update(k, (*kernel).store)
@@ -21,12 +20,12 @@ func adamWParams() [][]asmgen.Param {
 		"c_lerp", "c_beta2", "c_oneMinusBeta2", "c_bias2Sqrt", "c_eps", "c_stepSize")}
 }
 
-// fields are the slices of an AdamWState.
+// fields returns the names of the slices of an AdamWState.
 func fields(state string) []string {
 	return []string{state + "_Master", state + "_ExpAvg", state + "_ExpAvgSq"}
 }
 
-// update prints the loop of a form, which stores in its own way.
+// update prints the loop, which stores with the given function.
 func update(k *kernel, store func(k *kernel, v pair, r row)) {
 	to, from, gradient := k.rows(fp32, fields("dst")...), k.rows(fp32, fields("src")...), k.row("grad", fp32)
 	gradScale, decay, lerp, beta2 := k.float32("c_gradScale"), k.float32("c_decay"), k.float32("c_lerp"), k.float32("c_beta2")

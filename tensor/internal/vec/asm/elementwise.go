@@ -72,21 +72,21 @@ func sumBlocks(f *file) {
 	}
 }
 
-// splitIf chooses the split order for kernels of which all rows are BF16.
+// splitIf selects split order for kernels that have only BF16 rows.
 func (k *kernel) splitIf(e elem) {
 	if e == bf16 {
 		k.split()
 	}
 }
 
-// scaled multiplies a pair by a number.
+// scaled multiplies a pair by a scalar.
 func (k *kernel) scaled(a asmgen.Operand, v pair) {
 	for _, x := range v {
 		k.I("VMULPS", a, x, x)
 	}
 }
 
-// pairwise is an instruction on both registers of pairs.
+// pairwise prints an instruction for both registers of pairs.
 func (k *kernel) pairwise(mnemonic string, x, y, dst pair) {
 	for h := range 2 {
 		k.I(mnemonic, x[h], y[h], dst[h])

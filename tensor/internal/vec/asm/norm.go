@@ -1,16 +1,18 @@
 package main
 
-// RMSNorm and the two passes of its gradient; the weights and their gradient are FP32 in both
+// RMSNorm and the two passes of its gradient. The weights and their gradient are FP32 in both
 // forms.
 
 import "spmoe/tensor/asmgen"
 
-// split makes NaNs of zeros behind the quiet bit, so that rounding need not look for others.
+// split replaces NaNs by the NaN with zeros after the quiet bit. Rounding then needs no check for
+// NaNs.
 func split(f *file) {
 	k := f.kernel("split", rows("dst", "w"))
 	k.split()
 	dst, w := k.weights("dst", bf16), k.row("w", fp32)
-	const defaultNaN = 0x33 // where the operand is a quiet or signalling NaN; otherwise the destination
+	// The default NaN if the operand is a quiet or signaling NaN, and the destination otherwise.
+	const defaultNaN = 0x33
 	fix := k.word(defaultNaN)
 	k.each("w_len", lanes, 1, func(int) {
 		v := k.load(w)

@@ -1,6 +1,6 @@
 package main
 
-// Kernels that reduce a row to one value, in the lanes that ../reduce.go describes.
+// Kernels that reduce a row to one value. ../reduce.go describes the lanes.
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// zeros takes registers of zeros: n, or twice as many in AVX2.
+// zeros takes n registers and sets them to zero. AVX2 needs twice the number.
 func (k *kernel) zeros(n int) []asmgen.Vec {
 	vs := k.sums(n)
 	for _, v := range vs {
@@ -24,8 +24,8 @@ func (k *kernel) sums(n int) []asmgen.Vec {
 	return k.Zs(n)
 }
 
-// halve combines vectors until the first is left, and that one's upper half with its lower half,
-// down to 128 bits.
+// halve combines vectors by halves until one is left. It then combines the upper half of that
+// vector with its lower half until 128 bits are left.
 func (k *kernel) halve(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
 	for n := len(vs) / 2; n > 0; n /= 2 {
 		for i := range n {
@@ -42,7 +42,7 @@ func (k *kernel) halve(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
 	return v.X(), free.X()
 }
 
-// fold combines all lanes of float32 into the lowest of the register it returns.
+// fold combines all float32 lanes into the lowest lane of the register it returns.
 func (k *kernel) fold(combine string, vs []asmgen.Vec) asmgen.Vec {
 	v, free := k.halve(combine, vs)
 	k.I("VPERMILPD", asmgen.Imm(1), v, free)
@@ -66,14 +66,16 @@ func dot(f *file) {
 	}
 }
 
-// squares may fuse: the square of a bfloat16 is exact in float32, but for underflow.
+// squares may fuse multiplication and addition: the square of a bfloat16 is exact in float32 unless
+// it underflows.
 func squares(f *file) {
 	k := f.kernel("squares16", rows("x"), result("float32"))
 	k.split()
 	row, sums := k.row("x", bf16), k.zeros(4)
 	k.each("x_len", lanes, 2, func(j int) {
 		x, sum := k.load(row), pair(sums[2*j:])
-		if k.avx2 { // of 32 elements this copy has the first or second half, even and odd
+		// This copy has the first or second half of 32 elements, in split order.
+		if k.avx2 {
 			even := j/2*4 + j%2
 			sum = pair{sums[even], sums[even+2]}
 		}
@@ -83,7 +85,7 @@ func squares(f *file) {
 	k.Return()
 }
 
-// sumSquares may fuse: the square of a float32 is exact in float64.
+// sumSquares may fuse multiplication and addition: the square of a float32 is exact in float64.
 func sumSquares(f *file) {
 	k := f.kernel("sumSquares", rows("x"), result("float64"))
 	x, sums := k.row("x", fp32), k.zeros(4)
@@ -104,7 +106,8 @@ func sumSquares(f *file) {
 	k.Return()
 }
 
-// maximum relies on VMAXPS giving the running value, its second source, when the other is NaN.
+// maximum relies on VMAXPS: if the other source is NaN, it returns its second source, the running
+// value.
 func maximum(f *file) {
 	k := f.kernel("max", rows("x"), result("float32"))
 	row, tops := k.row("x", fp32), k.sums(4)

@@ -1,6 +1,6 @@
 package main
 
-// Rotary position embedding of several rows: 16 pairs of neighbours at a time.
+// Rotary position embedding of several rows, 16 pairs of neighbors at a time.
 
 import "spmoe/tensor/asmgen"
 
@@ -30,12 +30,14 @@ func rotate(f *file) {
 	}
 }
 
-// turner loads and stores the first and second elements of pairs.
+// turner loads and stores pairs, with their first elements in one register and their second
+// elements in another.
 type turner struct {
 	*kernel
-	x         asmgen.Reg
-	elem      elem
-	low, high asmgen.Vec // indices of the elements that make up the two registers of FP32 pairs
+	x    asmgen.Reg
+	elem elem
+	// Indices that put the elements of FP32 pairs together again in two registers.
+	low, high asmgen.Vec
 }
 
 func (k *kernel) turner(x asmgen.Reg, e elem) turner {
@@ -53,10 +55,10 @@ func (k *kernel) turner(x asmgen.Reg, e elem) turner {
 	return t
 }
 
-// place is where the body's pairs are, two elements each.
+// place returns the memory of the body's pairs, of two elements each.
 func (t turner) place() asmgen.Mem { return t.at(row{base: t.x, elem: 2 * t.elem}) }
 
-// load gives the first elements of the body's pairs and the second ones.
+// load returns the first elements of the body's pairs, and their second elements.
 func (t turner) load() pair {
 	if t.elem == bf16 {
 		all := t.temp()

@@ -8,7 +8,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// denominator returns 1 + exp(-g), one over the sigmoid of g, or some number where g is NaN.
+// denominator returns 1 + exp(-g), which is 1/sigmoid(g). If g is NaN, it returns an arbitrary
+// number.
 func (k *kernel) denominator(c expConstants, one asmgen.Operand, g asmgen.Vec) asmgen.Vec {
 	d := k.copyOf(g)
 	k.exp(c, k.clampNumber, d)
