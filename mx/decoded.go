@@ -12,12 +12,12 @@ import (
 // the FP32 sums.
 type decoded struct{}
 
-func (decoded) takes(Format, Format) bool { return true }
+func (decoded) supports(Format, Format) bool { return true }
 
 func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	p := decode(ex, x, w)
 	defer p.release()
-	sum := p.sum(y)
+	sum := p.destination(y)
 	tensor.MatMul(ex, sum, p.a.Mat(), p.b.Mat().T())
 	p.finish(y, sum, nil, false)
 }
@@ -25,7 +25,7 @@ func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 func (decoded) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	p := decode(ex, dy, w)
 	defer p.release()
-	sum := p.sum(dx)
+	sum := p.destination(dx)
 	tensor.MatMul(ex, sum, p.a.Mat(), p.b.Mat())
 	p.finish(dx, sum, nil, false)
 }
@@ -36,7 +36,7 @@ func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, 
 	if span == 0 {
 		span = max(dy.Rows(), 1)
 	}
-	sum := p.sum(dw)
+	sum := p.destination(dw)
 	tensor.Wgrad(ex, sum, p.a.Mat(), p.b.Mat(), span, accumulate && !p.scaled())
 	p.finish(dw, sum, nil, accumulate)
 }
@@ -44,7 +44,7 @@ func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, 
 func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	p := decode(ex, x, w)
 	defer p.release()
-	sum := p.sum(y)
+	sum := p.destination(y)
 	tensor.GroupedMatMul(ex, sum, p.a.Mat(), p.groups(len(ends)), ends)
 	p.finish(y, sum, ends, false)
 }
@@ -52,7 +52,7 @@ func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends
 func (decoded) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	p := decode(ex, dy, w)
 	defer p.release()
-	sum := p.sum(dx)
+	sum := p.destination(dx)
 	tensor.GroupedDgrad(ex, sum, p.a.Mat(), p.groups(len(ends)), ends)
 	p.finish(dx, sum, ends, false)
 }
@@ -61,7 +61,7 @@ func (decoded) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, acc
 	p := decode(ex, dy, x)
 	defer p.release()
 	sum := dw
-	if p.sum(dw.Mat()) != dw.Mat() {
+	if p.destination(dw.Mat()) != dw.Mat() {
 		sum = p.scratch.Reshape(dw.Dims()...)
 	}
 	tensor.GroupedWgrad(ex, sum, p.a.Mat(), p.b.Mat(), dy.Ends, accumulate && !p.scaled())
@@ -70,26 +70,26 @@ func (decoded) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, acc
 
 // decodedProduct is the state of one product.
 type decodedProduct struct {
-	ex      *tensor.Exec
-	mark    tensor.Mark
-	of      [2]Tensor
-	a, b    tensor.Tensor // decoded, in the layout of the operands
-	narrow  bool          // a and b are BF16
-	scratch tensor.Tensor // see sum
+	ex       *tensor.Exec
+	mark     tensor.Mark
+	operands [2]Tensor
+	a, b     tensor.Tensor // decoded, in the layout of the operands
+	inBF16   bool          // a and b are BF16
+	scratch  tensor.Tensor // see sum
 }
 
 // decode decodes two operands into scratch memory.
 func decode(ex *tensor.Exec, a, b Tensor) decodedProduct {
-	p := decodedProduct{ex: ex, mark: ex.Mark(), of: [2]Tensor{a, b}, narrow: a.Format.fitsBF16() && b.Format.fitsBF16()}
-	p.a, p.b = p.copied(a), p.copied(b)
+	p := decodedProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}, inBF16: a.Format.fitsBF16() && b.Format.fitsBF16()}
+	p.a, p.b = p.decodeCopy(a), p.decodeCopy(b)
 	return p
 }
 
 func (p *decodedProduct) release() { p.ex.Release(p.mark) }
 
-func (p *decodedProduct) copied(t Tensor) tensor.Tensor {
+func (p *decodedProduct) decodeCopy(t Tensor) tensor.Tensor {
 	dtype := tensor.FP32
-	if p.narrow {
+	if p.inBF16 {
 		dtype = tensor.BF16
 	}
 	c := p.ex.New(dtype, t.Rows(), t.Cols())
@@ -109,12 +109,14 @@ func (p *decodedProduct) groups(n int) tensor.Tensor {
 }
 
 // scaled says whether group scales multiply the sums.
-func (p *decodedProduct) scaled() bool { return p.of[0].Amax.Valid() || p.of[1].Amax.Valid() }
+func (p *decodedProduct) scaled() bool {
+	return p.operands[0].Amax.Valid() || p.operands[1].Amax.Valid()
+}
 
-// sum returns the destination of the sums. It is y if the sums are stored without a further step,
+// destination returns the destination of the sums. It is y if the sums are stored without a further step,
 // and FP32 scratch memory otherwise.
-func (p *decodedProduct) sum(y tensor.Matrix) tensor.Matrix {
-	if !p.scaled() && (y.DType() == tensor.FP32 || p.narrow) {
+func (p *decodedProduct) destination(y tensor.Matrix) tensor.Matrix {
+	if !p.scaled() && (y.DType() == tensor.FP32 || p.inBF16) {
 		return y
 	}
 	p.scratch = p.ex.New(tensor.FP32, y.Rows, y.Cols)
@@ -151,7 +153,7 @@ func (p *decodedProduct) scaleGroups(ends []int32) {
 // groupScale returns the scale of group g of an operand. An operand of one group has one scale for
 // every g.
 func (p *decodedProduct) groupScale(operand, g int) float32 {
-	t := p.of[operand]
+	t := p.operands[operand]
 	if t.Ends == nil {
 		g = 0
 	}

@@ -35,7 +35,7 @@ func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 // columns.
 func dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	d := dequantizer{dst: dst, t: t, decoder: decoder(t.Format.Element), values: t.Format.Values()}
-	tensor.Parallel(ex, ceilDiv(dst.Rows, format.MXBlock), operations*dst.Rows*dst.Cols, d, dequantizePart)
+	tensor.Parallel(ex, ceilDiv(dst.Rows, format.MXBlock), opsPerElement*dst.Rows*dst.Cols, d, dequantizeRange)
 }
 
 type dequantizer struct {
@@ -56,7 +56,7 @@ func decoder(e *format.Element) quant.Decoder {
 // panelRows is the number of rows converted at a time. It divides format.MXBlock.
 const panelRows = 8
 
-func dequantizePart(ex *tensor.Exec, d dequantizer, lo, hi int) {
+func dequantizeRange(ex *tensor.Exec, d dequantizer, lo, hi int) {
 	cols, perRow := d.dst.Cols, ceilDiv(d.dst.Cols, format.MXBlock)
 	width := perRow * format.MXBlock
 	panel := ex.New(tensor.FP32, panelRows, width)

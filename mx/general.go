@@ -9,13 +9,13 @@ import (
 	"spmoe/tensor/format"
 )
 
-// generalWork is the cost of one element here, in operations of a matrix product.
-const generalWork = 256
+// generalOpsPerElement is the cost of one element here, in operations of a matrix product.
+const generalOpsPerElement = 256
 
 // quantizeGeneral is Quantize for any format.
 func quantizeGeneral(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	dst.findAmax(ex, x)
-	tensor.Parallel(ex, dst.Scales.Dim(0), generalWork*x.Rows*x.Cols, general{t: dst, x: x, rule: mode.rule(dst.Format.Element), largest: dst.Format.Max()}, quantizeBlocks)
+	tensor.Parallel(ex, dst.Scales.Dim(0), generalOpsPerElement*x.Rows*x.Cols, quantizeArgs{t: dst, x: x, rule: mode.rule(dst.Format.Element), largest: dst.Format.Max()}, quantizeBlocks)
 }
 
 // findAmax sets Amax to the largest finite magnitude of each group, if the format has group scales.
@@ -44,8 +44,8 @@ func (t Tensor) findAmax(ex *tensor.Exec, x tensor.Matrix) {
 
 func magnitude(v float32) float32 { return float32(math.Abs(float64(v))) }
 
-// general holds the arguments of quantizeBlocks.
-type general struct {
+// quantizeArgs holds the arguments of quantizeBlocks.
+type quantizeArgs struct {
 	t    Tensor
 	x    tensor.Matrix
 	rule rule
@@ -54,7 +54,7 @@ type general struct {
 }
 
 // quantizeBlocks quantizes rows [lo, hi) of blocks.
-func quantizeBlocks(ex *tensor.Exec, g general, lo, hi int) {
+func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
 	cols := g.x.Cols
 	height, width := g.t.Extents()
 	rows := ex.New(tensor.FP32, height, cols)
@@ -65,7 +65,7 @@ func quantizeBlocks(ex *tensor.Exec, g general, lo, hi int) {
 		tensor.Convert(ex, panel.Mat(), g.x.RowSlice(at.first, at.last))
 		clear(amax)
 		for r := range panel.Dim(0) {
-			raise(amax, panel.Index(r).F32(), width)
+			updateAmax(amax, panel.Index(r).F32(), width)
 		}
 		g.setScales(factors, amax, at)
 		for r := range panel.Dim(0) {
@@ -74,15 +74,15 @@ func quantizeBlocks(ex *tensor.Exec, g general, lo, hi int) {
 				row[c] *= factor
 			}
 			g.t.Format.EncodeScaled(codes, row, 1)
-			fillOdd(codes, amax, width, g.t.Format.NaN())
+			fillNonFinite(codes, amax, width, g.t.Format.NaN())
 			g.t.setCodes(at.first+r, codes)
 		}
 	}
 }
 
-// raise updates amax with one row. amax holds the bits of the largest magnitude of each block. The
+// updateAmax updates amax with one row. amax holds the bits of the largest magnitude of each block. The
 // bits of magnitudes sort like the magnitudes, and those of NaNs above all others.
-func raise(amax []int32, row []float32, width int) {
+func updateAmax(amax []int32, row []float32, width int) {
 	if width == 1 {
 		for c, v := range row {
 			amax[c] = max(amax[c], int32(math.Float32bits(v)&^(1<<31)))
@@ -100,7 +100,7 @@ func raise(amax []int32, row []float32, width int) {
 
 // setScales chooses the scales of a row of blocks. It sets factors to the multiplier of the
 // elements in each column.
-func (g *general) setScales(factors []float32, amax []int32, at blockRow) {
+func (g *quantizeArgs) setScales(factors []float32, amax []int32, at blockRow) {
 	_, width := g.t.Extents()
 	encode := g.t.encodeScale(at.group)
 	for b, bits := range amax {
@@ -112,8 +112,8 @@ func (g *general) setScales(factors []float32, amax []int32, at blockRow) {
 	}
 }
 
-// fillOdd sets the codes of the blocks in a row that hold a NaN or an infinity.
-func fillOdd(codes []uint8, amax []int32, width int, with uint8) {
+// fillNonFinite sets the codes of the blocks in a row that hold a NaN or an infinity.
+func fillNonFinite(codes []uint8, amax []int32, width int, with uint8) {
 	for b, bits := range amax {
 		if bits >= infinity {
 			fill(codes[b*width:min((b+1)*width, len(codes))], with)
@@ -131,7 +131,7 @@ const leastAmax = 1e-4
 //
 // The formulas are those of the reference implementations, in FP32. For E4M3 that is NVFP4 in
 // Transformer Engine, for FP32 it is DeepSeek's TileKernels.
-func (g *general) scale(amax, encode float32) (s storedScale, factor float32) {
+func (g *quantizeArgs) scale(amax, encode float32) (s storedScale, factor float32) {
 	odd := amax-amax != 0
 	switch g.t.Format.Scale {
 	case ScaleE4M3:

@@ -6,18 +6,18 @@ import "spmoe/tensor"
 
 // dequantizeGeneral is Dequantize for any format, with or without the group scales.
 func dequantizeGeneral(ex *tensor.Exec, dst tensor.Matrix, t Tensor, groupScales bool) {
-	tensor.Parallel(ex, t.Scales.Dim(0), generalWork*dst.Rows*dst.Cols, decoding{dst, t, groupScales}, decodeBlocks)
+	tensor.Parallel(ex, t.Scales.Dim(0), generalOpsPerElement*dst.Rows*dst.Cols, decodeArgs{dst, t, groupScales}, decodeBlocks)
 }
 
-// decoding holds the arguments of decodeBlocks.
-type decoding struct {
+// decodeArgs holds the arguments of decodeBlocks.
+type decodeArgs struct {
 	dst         tensor.Matrix
 	t           Tensor
 	groupScales bool
 }
 
 // decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
-func decodeBlocks(ex *tensor.Exec, d decoding, lo, hi int) {
+func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 	cols := d.dst.Cols
 	_, width := d.t.Extents()
 	values, row := d.t.Format.Values(), ex.New(tensor.FP32, 1, cols)

@@ -11,10 +11,10 @@ import (
 	"spmoe/tensor/format"
 )
 
-// A laner quantizes one panel from an FP32 copy. Zeros pad the rows of the copy to whole blocks.
-type laner struct {
+// A laneQuantizer quantizes one panel from an FP32 copy. Zeros pad the rows of the copy to whole blocks.
+type laneQuantizer struct {
 	quantizer
-	at      place
+	at      region
 	grid    quant.Grid
 	perRow  int       // blocks per row
 	width   int       // columns of the copy
@@ -24,12 +24,12 @@ type laner struct {
 	row     []uint8 // codes of one row
 }
 
-// lanes quantizes x, which is that region of q.x.
-func (q *quantizer) lanes(ex *tensor.Exec, x tensor.Matrix, at place) {
+// quantizeLanes quantizes x, which is that region of q.x.
+func (q *quantizer) quantizeLanes(ex *tensor.Exec, x tensor.Matrix, at region) {
 	perRow := ceilDiv(at.cols, format.MXBlock)
 	width := perRow * format.MXBlock
 	copied := ex.New(tensor.FP32, at.rows+quant.Group, width)
-	l := laner{quantizer: *q, at: at, grid: q.grid(), perRow: perRow, width: width, values: copied.F32(), row: ex.New(tensor.UINT8, width).U8()}
+	l := laneQuantizer{quantizer: *q, at: at, grid: q.grid(), perRow: perRow, width: width, values: copied.F32(), row: ex.New(tensor.UINT8, width).U8()}
 	if at.cols < width {
 		clear(l.values)
 	} else {
@@ -38,10 +38,10 @@ func (q *quantizer) lanes(ex *tensor.Exec, x tensor.Matrix, at place) {
 	tensor.Convert(ex, copied.Mat().RowSlice(0, at.rows).ColSlice(0, at.cols), x)
 	room := max(wholeGroups(at.rows*perRow), width)
 	l.factors, l.scales = ex.New(tensor.FP32, room).F32(), ex.New(tensor.UINT8, room).U8()
-	if q.rows.wanted() {
+	if q.rows.requested() {
 		l.alongRows()
 	}
-	if q.cols.wanted() {
+	if q.cols.requested() {
 		l.alongCols()
 	}
 }
@@ -58,7 +58,7 @@ func (q *quantizer) grid() quant.Grid {
 	return g.Floor(q.rule.roundUp, q.rule.emax)
 }
 
-func (l *laner) alongRows() {
+func (l *laneQuantizer) alongRows() {
 	codes, stride, n := l.rows.codesAt(l.at), l.rows.Cols(), wholeGroups(l.at.rows*l.perRow)
 	quant.AmaxRows(l.factors[:n], l.values)
 	odd := quant.Scales(l.scales[:n], l.factors, &l.grid)
@@ -78,7 +78,7 @@ func (l *laner) alongRows() {
 	}
 }
 
-func (l *laner) alongCols() {
+func (l *laneQuantizer) alongCols() {
 	codes, stride := l.cols.codesAt(l.at), l.cols.Cols()
 	quant.AmaxCols(l.factors[:l.width], l.values, l.at.rows)
 	odd := quant.Scales(l.scales[:l.width], l.factors, &l.grid)

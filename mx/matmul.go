@@ -19,7 +19,7 @@ func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Forward)))
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, y.Cols, x.Cols())
-	multiplierOf(x, w).matMul(ex, y, x, w)
+	chooseMultiplier(x, w).matMul(ex, y, x, w)
 }
 
 // Dgrad computes the gradient of the input, dx = dy·w.
@@ -29,7 +29,7 @@ func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Dgrad)))
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, dy.Cols(), dx.Cols)
-	multiplierOf(dy, w).dgrad(ex, dx, dy, w)
+	chooseMultiplier(dy, w).dgrad(ex, dx, dy, w)
 }
 
 // Wgrad computes the gradient of the weight: dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
@@ -39,7 +39,7 @@ func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	multiplierOf(dy, x).wgrad(ex, dw, dy, x, 0, accumulate)
+	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, 0, accumulate)
 }
 
 // WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad. A span is the rows of one
@@ -48,7 +48,7 @@ func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accum
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	multiplierOf(dy, x).wgrad(ex, dw, dy, x, span, accumulate)
+	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, span, accumulate)
 }
 
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g. A group is usually the rows of
@@ -61,7 +61,7 @@ func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) 
 	checkEnds(ends, y.Rows)
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
-	multiplierOf(x, w).groupedMatMul(ex, y, x, w, ends)
+	chooseMultiplier(x, w).groupedMatMul(ex, y, x, w, ends)
 }
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
@@ -73,7 +73,7 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 	checkEnds(ends, dx.Rows)
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
-	multiplierOf(dy, w).groupedDgrad(ex, dx, dy, w, ends)
+	chooseMultiplier(dy, w).groupedDgrad(ex, dx, dy, w, ends)
 }
 
 // GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
@@ -87,7 +87,7 @@ func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bo
 	}
 	dy.check(AlongCols, dy.Rows(), dw.Dim(1))
 	x.check(AlongCols, dy.Rows(), dw.Dim(2))
-	multiplierOf(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
+	chooseMultiplier(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
 }
 
 // GroupsOf returns the ends of n groups of equal size, as in the weights of n experts.

@@ -44,7 +44,7 @@ func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode Scal
 		return
 	}
 	defer ex.Enter(ex.Enter(profile.Quantize))
-	q := both(rows, cols, x.Rows, x.Cols, mode)
+	q := newBothQuantizer(rows, cols, x.Rows, x.Cols, mode)
 	q.x = x
 	q.run(ex)
 }
@@ -59,26 +59,26 @@ func OnePass(rows, cols Format) bool { return rows == cols && rows.isMX() }
 // the caller's, not as quantization.
 func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	n, k := rows.Rows(), rows.Cols()
-	q := both(rows, cols, n, k, mode)
-	q.stream = q.streams(n*k*dtype.Size(), k)
-	tensor.Parallel(ex, q.blockRows(n), operations*n*k, asWritten{q, dtype, write}, writtenPart)
+	q := newBothQuantizer(rows, cols, n, k, mode)
+	q.stream = q.useStreaming(n*k*dtype.Size(), k)
+	tensor.Parallel(ex, q.blockRows(n), opsPerElement*n*k, producedQuantizer{q, dtype, write}, quantizeProduced)
 }
 
-// asWritten is a pass over rows that are produced during the pass. It has no x.
-type asWritten struct {
+// producedQuantizer is a pass over rows that are produced during the pass. It has no x.
+type producedQuantizer struct {
 	quantizer
 	dtype tensor.DType
 	write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)
 }
 
-// writtenPart produces and quantizes panels [lo, hi).
-func writtenPart(ex *tensor.Exec, w asWritten, lo, hi int) {
+// quantizeProduced produces and quantizes panels [lo, hi).
+func quantizeProduced(ex *tensor.Exec, w producedQuantizer, lo, hi int) {
 	for block, p := range panels(w.cols.Ends, w.rows.Rows(), format.MXBlock) {
 		if block >= hi {
 			break
 		}
 		if block >= lo {
-			w.panel(ex, block, p)
+			w.producePanel(ex, block, p)
 		}
 	}
 	if w.stream {
@@ -86,8 +86,8 @@ func writtenPart(ex *tensor.Exec, w asWritten, lo, hi int) {
 	}
 }
 
-// panel produces one panel and quantizes it as a matrix of its own.
-func (w *asWritten) panel(ex *tensor.Exec, block int, p span) {
+// producePanel produces one producePanel and quantizes it as a matrix of its own.
+func (w *producedQuantizer) producePanel(ex *tensor.Exec, block int, p rowRange) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	x := ex.New(w.dtype, p.last-p.first, w.rows.Cols())
@@ -95,11 +95,11 @@ func (w *asWritten) panel(ex *tensor.Exec, block int, p span) {
 	part := w.quantizer
 	part.x, part.rows = x.Mat(), w.rows.RowSlice(p.first, p.last)
 	part.cols.Codes, part.cols.Scales, part.cols.Ends = w.cols.Codes.Slice(p.first, p.last), w.cols.Scales.Slice(block, block+1), nil
-	part.panel(ex, place{rows: part.x.Rows, cols: part.x.Cols})
+	part.quantizePanel(ex, region{rows: part.x.Rows, cols: part.x.Cols})
 }
 
-// both returns a pass in both directions over a matrix of n rows and k columns.
-func both(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
+// newBothQuantizer returns a pass in newBothQuantizer directions over a matrix of n rows and k columns.
+func newBothQuantizer(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
 	rows.check(AlongRows, n, k)
 	cols.check(AlongCols, n, k)
 	if !OnePass(rows.Format, cols.Format) {
@@ -117,17 +117,17 @@ type quantizer struct {
 	stream     bool // write the codes with non-temporal stores
 }
 
-// A place is a panel or a part of one: its first row and column, its extents, and its row of blocks
+// A region is a panel or a part of one: its first row and column, its extents, and its row of blocks
 // in an AlongCols matrix.
-type place struct{ row, col, rows, cols, block int }
+type region struct{ row, col, rows, cols, block int }
 
-// A span is rows [first, last) of a panel.
-type span struct{ first, last int }
+// A rowRange is rows [first, last) of a panel.
+type rowRange struct{ first, last int }
 
 // panels yields the panels of a matrix and their numbers. The rows of group g end at ends[g]. A
 // panel has height rows. The last panel of a group may have fewer.
-func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
-	return func(yield func(int, span) bool) {
+func panels(ends []int32, rows, height int) iter.Seq2[int, rowRange] {
+	return func(yield func(int, rowRange) bool) {
 		first, last, groups, block := 0, rows, 1, 0
 		if ends != nil {
 			groups = len(ends)
@@ -137,7 +137,7 @@ func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
 				first, last = group(ends, g)
 			}
 			for ; first < last; first, block = first+height, block+1 {
-				if !yield(block, span{first, min(first+height, last)}) {
+				if !yield(block, rowRange{first, min(first+height, last)}) {
 					return
 				}
 			}
@@ -149,30 +149,30 @@ func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
 // tiles and blocks.
 const stripCols = 256
 
-// operations is the cost of one element, in operations of a matrix product.
-const operations = 32
+// opsPerElement is the cost of one element, in opsPerElement of a matrix product.
+const opsPerElement = 32
 
 // run distributes the panels over the threads, in strips of columns. Matrices of few rows are thus
 // shared as well.
 func (q *quantizer) run(ex *tensor.Exec) {
-	q.stream = q.streams(q.x.Rows*q.x.Cols*q.x.DType().Size(), q.x.Cols)
-	tensor.Parallel(ex, q.blockRows(q.x.Rows)*q.perPanel(), operations*q.x.Rows*q.x.Cols, *q, quantizePart)
+	q.stream = q.useStreaming(q.x.Rows*q.x.Cols*q.x.DType().Size(), q.x.Cols)
+	tensor.Parallel(ex, q.blockRows(q.x.Rows)*q.stripsPerPanel(), opsPerElement*q.x.Rows*q.x.Cols, *q, quantizeRange)
 }
 
-// perPanel returns the number of strips in a panel.
-func (q *quantizer) perPanel() int { return (q.x.Cols + stripCols - 1) / stripCols }
+// stripsPerPanel returns the number of strips in a panel.
+func (q *quantizer) stripsPerPanel() int { return (q.x.Cols + stripCols - 1) / stripCols }
 
-// quantizePart quantizes strips [lo, hi), which are numbered panel by panel. It handles the strips
+// quantizeRange quantizes strips [lo, hi), which are numbered panel by panel. It handles the strips
 // of one panel together.
-func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
-	strips := q.perPanel()
+func quantizeRange(ex *tensor.Exec, q quantizer, lo, hi int) {
+	strips := q.stripsPerPanel()
 	for block, p := range panels(q.cols.Ends, q.x.Rows, format.MXBlock) {
 		if block*strips >= hi {
 			break
 		}
 		if from, to := max(lo-block*strips, 0), min(hi-block*strips, strips); from < to {
 			col := from * stripCols
-			q.panel(ex, place{p.first, col, p.last - p.first, min(to*stripCols, q.x.Cols) - col, block})
+			q.quantizePanel(ex, region{p.first, col, p.last - p.first, min(to*stripCols, q.x.Cols) - col, block})
 		}
 	}
 	if q.stream {
@@ -182,23 +182,23 @@ func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
 
 // blockRows returns the number of panels in a matrix of the given number of rows.
 func (q *quantizer) blockRows(rows int) int {
-	if q.cols.wanted() {
+	if q.cols.requested() {
 		return q.cols.Scales.Dim(0)
 	}
 	return ceilDiv(rows, format.MXBlock)
 }
 
-// panel quantizes one region of a panel.
-func (q *quantizer) panel(ex *tensor.Exec, at place) {
+// quantizePanel quantizes one region of a quantizePanel.
+func (q *quantizer) quantizePanel(ex *tensor.Exec, at region) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	switch {
-	case kernels == quant.Tiles && tileable(q.element, q.x.DType()):
-		q.tiles(ex, at)
-	case kernels >= quant.Lanes && stripable(q.element, q.x.DType()):
-		q.strips(ex, at)
+	case kernels == quant.Tiles && tilesSupport(q.element, q.x.DType()):
+		q.quantizeTiles(ex, at)
+	case kernels >= quant.Lanes && stripsSupport(q.element, q.x.DType()):
+		q.quantizeStrips(ex, at)
 	default:
-		q.values(ex, at)
+		q.quantizeFP32(ex, at)
 	}
 }
 
@@ -206,30 +206,30 @@ func (q *quantizer) panel(ex *tensor.Exec, at place) {
 // for them.
 const valueCols = 1024
 
-// values quantizes a panel from its values in FP32, up to valueCols columns at a time.
-func (q *quantizer) values(ex *tensor.Exec, at place) {
+// quantizeFP32 quantizes a panel from its quantizeFP32 in FP32, up to valueCols columns at a time.
+func (q *quantizer) quantizeFP32(ex *tensor.Exec, at region) {
 	x := q.x.RowSlice(at.row, at.row+at.rows)
 	end := at.col + at.cols
 	for ; at.col < end; at.col += at.cols {
 		at.cols = min(valueCols, end-at.col)
 		mark := ex.Mark()
 		if part := x.ColSlice(at.col, at.col+at.cols); kernels >= quant.Lanes {
-			q.lanes(ex, part, at)
+			q.quantizeLanes(ex, part, at)
 		} else {
-			q.portable(ex, part, at)
+			q.quantizePortable(ex, part, at)
 		}
 		ex.Release(mark)
 	}
 }
 
-// wanted says whether to fill this direction.
-func (t *Tensor) wanted() bool { return t.Codes.Valid() }
+// requested says whether to fill this direction.
+func (t *Tensor) requested() bool { return t.Codes.Valid() }
 
 // codesAt returns the codes from the start of the region on.
-func (t *Tensor) codesAt(at place) []uint8 { return t.Codes.U8()[at.row*t.Cols()+at.col:] }
+func (t *Tensor) codesAt(at region) []uint8 { return t.Codes.U8()[at.row*t.Cols()+at.col:] }
 
 // scalesAt returns the scales from the start of the region on.
-func (t *Tensor) scalesAt(at place) []uint8 {
+func (t *Tensor) scalesAt(at region) []uint8 {
 	if t.Blocks == AlongRows {
 		return t.Scales.U8()[at.row*t.Scales.Dim(1)+at.col/format.MXBlock:]
 	}

@@ -12,17 +12,17 @@ import (
 	"spmoe/tensor/format"
 )
 
-// tiles quantizes a panel.
-func (q *quantizer) tiles(ex *tensor.Exec, at place) {
-	s := (*scratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(scratch{}))).U8()))
+// quantizeTiles quantizes a panel.
+func (q *quantizer) quantizeTiles(ex *tensor.Exec, at region) {
+	s := (*scratch)(pointerTo(ex.New(tensor.UINT8, int(unsafe.Sizeof(scratch{}))).U8()))
 	s.rule = q.tileRule()
-	t := tiler{quantizer: *q, scratch: s, ex: ex, at: at, tile: quant.Tile{Work: &s.work, Rule: &s.rule, Rows: at.rows}}
-	t.locate()
+	t := tileQuantizer{quantizer: *q, scratch: s, ex: ex, at: at, tile: quant.Tile{Work: &s.work, Rule: &s.rule, Rows: at.rows}}
+	t.setPointers()
 	for col := 0; col < at.cols; col += quant.Cols {
-		t.source(col)
+		t.setInput(col)
 		switch {
 		case quant.Scan(t.tile.X, t.tile.Stride, t.tile.Rule, t.tile.Work):
-			t.odd(col)
+			t.quantizeOdd(col)
 		case at.cols-col < quant.Cols:
 			t.encodeEdge(col)
 		default:
@@ -31,9 +31,9 @@ func (q *quantizer) tiles(ex *tensor.Exec, at place) {
 	}
 }
 
-// tileable says whether the kernels support an element format. They reduce FP32 to 8 significant
+// tilesSupport says whether the kernels support an element format. They reduce FP32 to 8 significant
 // bits, too few for the 7 mantissa bits of INT8.
-func tileable(e *format.Element, dtype tensor.DType) bool {
+func tilesSupport(e *format.Element, dtype tensor.DType) bool {
 	return e == format.E4M3 || e == format.E5M2 || e == format.INT8 && dtype == tensor.BF16
 }
 
@@ -45,20 +45,20 @@ func (q *quantizer) tileRule() quant.Rule {
 	return quant.Minifloat(e.Mantissa(), q.rule.emax, e.Largest(), q.rule.roundUp)
 }
 
-// streamedBytes is about half a third-level cache. The codes of an input of this size would leave
+// minStreamedBytes is about half a third-level cache. The codes of an input of this size would leave
 // the cache before they are read. Non-temporal stores also save reading the lines that are about to
 // be overwritten.
-const streamedBytes = 8 << 20
+const minStreamedBytes = 8 << 20
 
-// streams says whether to write the codes of an input of the given size with non-temporal stores.
+// useStreaming says whether to write the codes of an input of the given size with non-temporal stores.
 // Such stores need whole cache lines.
-func (q *quantizer) streams(bytes, cols int) bool {
+func (q *quantizer) useStreaming(bytes, cols int) bool {
 	const line = 64
-	if kernels != quant.Tiles || bytes < streamedBytes || cols%line != 0 {
+	if kernels != quant.Tiles || bytes < minStreamedBytes || cols%line != 0 {
 		return false
 	}
 	for _, t := range []*Tensor{&q.rows, &q.cols} {
-		if t.wanted() && uintptr(first(t.Codes.U8()))%line != 0 {
+		if t.requested() && uintptr(pointerTo(t.Codes.U8()))%line != 0 {
 			return false
 		}
 	}
@@ -78,13 +78,13 @@ type scratch struct {
 	}
 }
 
-// A tiler quantizes the tiles of one panel. In its methods, col is the first column of a tile,
+// A tileQuantizer quantizes the tiles of one panel. In its methods, col is the first column of a tile,
 // relative to the panel.
-type tiler struct {
+type tileQuantizer struct {
 	quantizer
 	*scratch
 	ex         *tensor.Exec
-	at         place
+	at         region
 	in         unsafe.Pointer // the panel's first element
 	stride     int            // bytes between its rows
 	rows, cols output
@@ -95,37 +95,37 @@ type tiler struct {
 // that direction is not requested.
 type output struct{ codes, scales unsafe.Pointer }
 
-// aheadCols is the prefetch distance for input tiles, in columns. It is several times as long as a
+// prefetchCols is the prefetch distance for input tiles, in columns. It is several times as long as a
 // memory access takes.
-const aheadCols = 8 * quant.Cols
+const prefetchCols = 8 * quant.Cols
 
-// locate finds the input and output of the panel.
-func (t *tiler) locate() {
+// setPointers finds the input and output of the panel.
+func (t *tileQuantizer) setPointers() {
 	data, stride, _ := t.x.Memory()
 	size := t.x.DType().Size()
 	t.stride = stride * size
 	t.in = unsafe.Add(data, t.at.row*t.stride+t.at.col*size)
-	if q := &t.quantizer.rows; q.wanted() {
-		t.rows = output{first(q.codesAt(t.at)), first(q.scalesAt(t.at))}
+	if q := &t.quantizer.rows; q.requested() {
+		t.rows = output{pointerTo(q.codesAt(t.at)), pointerTo(q.scalesAt(t.at))}
 		t.tile.RowStride, t.tile.RowScaleStep = q.Cols(), q.Scales.Dim(1)
 	}
-	if q := &t.quantizer.cols; q.wanted() {
-		t.cols = output{first(q.codesAt(t.at)), first(q.scalesAt(t.at))}
+	if q := &t.quantizer.cols; q.requested() {
+		t.cols = output{pointerTo(q.codesAt(t.at)), pointerTo(q.scalesAt(t.at))}
 		t.tile.ColStride = q.Cols()
 	}
 }
 
-// source sets the input of a tile. It is the matrix itself for a whole tile of BF16, and a copy
+// setInput sets the input of a tile. It is the matrix itself for a whole tile of BF16, and a copy
 // otherwise.
-func (t *tiler) source(col int) {
+func (t *tileQuantizer) setInput(col int) {
 	size := t.x.DType().Size()
 	in, stride := unsafe.Add(t.in, col*size), t.stride
-	ahead := unsafe.Add(in, t.ahead(col))
+	ahead := unsafe.Add(in, t.prefetchOffset(col))
 	if cols := min(quant.Cols, t.at.cols-col); t.at.rows < quant.Rows || cols < quant.Cols {
 		padded := unsafe.Slice((*uint8)(unsafe.Pointer(&t.padded)), quant.Rows*quant.Cols*size)
 		clear(padded)
 		copyRows(padded, quant.Cols*size, unsafe.Slice((*uint8)(in), (t.at.rows-1)*stride+cols*size), stride, t.at.rows, cols*size)
-		in, stride, ahead = first(padded), quant.Cols*size, first(padded)
+		in, stride, ahead = pointerTo(padded), quant.Cols*size, pointerTo(padded)
 	}
 	if t.x.DType() == tensor.FP32 {
 		narrow := unsafe.Pointer(&t.narrow)
@@ -135,26 +135,26 @@ func (t *tiler) source(col int) {
 	t.tile.X, t.tile.Stride, t.tile.Ahead = in, stride, ahead
 }
 
-// ahead returns the offset in bytes from a tile to the one aheadCols later, in this panel or one
+// prefetchOffset returns the offset in bytes from a tile to the one aheadCols later, in this panel or one
 // below. It is 0 if the matrix has no such whole tile.
-func (t *tiler) ahead(col int) int {
+func (t *tileQuantizer) prefetchOffset(col int) int {
 	now := t.at.col + col
-	panels, later := (now+aheadCols)/t.x.Cols, (now+aheadCols)%t.x.Cols
+	panels, later := (now+prefetchCols)/t.x.Cols, (now+prefetchCols)%t.x.Cols
 	if t.at.rows < quant.Rows || later+quant.Cols > t.x.Cols || t.at.row+(panels+1)*quant.Rows > t.x.Rows {
 		return 0
 	}
 	return panels*quant.Rows*t.stride + (later-now)*t.x.DType().Size()
 }
 
-// odd quantizes a tile that the kernels reject.
-func (t *tiler) odd(col int) {
+// quantizeOdd quantizes a tile that the kernels reject.
+func (t *tileQuantizer) quantizeOdd(col int) {
 	at := t.at
 	at.col, at.cols = at.col+col, min(quant.Cols, at.cols-col)
-	t.values(t.ex, at)
+	t.quantizeFP32(t.ex, at)
 }
 
 // encode writes a scanned tile.
-func (t *tiler) encode(col int) {
+func (t *tileQuantizer) encode(col int) {
 	if t.rows.codes != nil {
 		t.tile.RowCodes, t.tile.RowScales = unsafe.Add(t.rows.codes, col), unsafe.Add(t.rows.scales, col/format.MXBlock)
 	}
@@ -165,21 +165,21 @@ func (t *tiler) encode(col int) {
 }
 
 // encodeEdge writes the last tile of the panel if it is narrower than the kernels' tiles.
-func (t *tiler) encodeEdge(col int) {
+func (t *tileQuantizer) encodeEdge(col int) {
 	const perRow = quant.Cols / format.MXBlock
 	e := &t.edge
-	t.tile.RowCodes, t.tile.RowStride = first(e.rowCodes[:]), quant.Cols
-	t.tile.RowScales, t.tile.RowScaleStep = first(e.rowScales[:]), perRow
-	t.tile.ColCodes, t.tile.ColStride = first(e.colCodes[:]), quant.Cols
-	t.tile.ColScales = first(e.colScales[:])
+	t.tile.RowCodes, t.tile.RowStride = pointerTo(e.rowCodes[:]), quant.Cols
+	t.tile.RowScales, t.tile.RowScaleStep = pointerTo(e.rowScales[:]), perRow
+	t.tile.ColCodes, t.tile.ColStride = pointerTo(e.colCodes[:]), quant.Cols
+	t.tile.ColScales = pointerTo(e.colScales[:])
 	quant.Encode(&t.tile, t.rows.codes != nil, t.cols.codes != nil, false)
 	at := t.at
 	at.col, at.cols = at.col+col, at.cols-col
-	if q := &t.quantizer.rows; q.wanted() {
+	if q := &t.quantizer.rows; q.requested() {
 		copyRows(q.codesAt(at), q.Cols(), e.rowCodes[:], quant.Cols, at.rows, at.cols)
 		copyRows(q.scalesAt(at), q.Scales.Dim(1), e.rowScales[:], perRow, at.rows, ceilDiv(at.cols, format.MXBlock))
 	}
-	if q := &t.quantizer.cols; q.wanted() {
+	if q := &t.quantizer.cols; q.requested() {
 		copyRows(q.codesAt(at), q.Cols(), e.colCodes[:], quant.Cols, at.rows, at.cols)
 		copy(q.scalesAt(at)[:at.cols], e.colScales[:])
 	}
@@ -192,4 +192,4 @@ func copyRows(dst []uint8, dstStride int, src []uint8, srcStride, rows, cols int
 	}
 }
 
-func first(b []uint8) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }
+func pointerTo(b []uint8) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

@@ -74,7 +74,7 @@ func rotate16Generic(x []uint16, stride, count, pairs int, cos, sin []float32, s
 		row := x[r*stride:]
 		for i := range pairs {
 			at := r*pairs + i
-			u, v := turned(widened(row[2*i]), widened(row[2*i+1]), cos[at], sign*sin[at])
+			u, v := rotatePair(widened(row[2*i]), widened(row[2*i+1]), cos[at], sign*sin[at])
 			row[2*i], row[2*i+1] = rounded(u), rounded(v)
 		}
 	}

@@ -91,12 +91,12 @@ func rotateGeneric(x []float32, stride, count, pairs int, cos, sin []float32, si
 		row := x[r*stride:]
 		for i := range pairs {
 			at := r*pairs + i
-			row[2*i], row[2*i+1] = turned(row[2*i], row[2*i+1], cos[at], sign*sin[at])
+			row[2*i], row[2*i+1] = rotatePair(row[2*i], row[2*i+1], cos[at], sign*sin[at])
 		}
 	}
 }
 
-func turned(u, v, cos, sin float32) (float32, float32) {
+func rotatePair(u, v, cos, sin float32) (float32, float32) {
 	return float32(u*cos) - float32(v*sin), float32(u*sin) + float32(v*cos)
 }
 

@@ -21,7 +21,7 @@ type output struct {
 // An encoder is the common part of all encoders: the outputs and the loop over the rows.
 type encoder struct {
 	*asmgen.Func
-	file          *file
+	file          *tileFile
 	outputs       []*output
 	tile, work    asmgen.Reg // work advances by one row of its arrays
 	scale, scales asmgen.Reg // of rows: source and destination of the next ones
@@ -32,7 +32,7 @@ type encoder struct {
 
 // encode prints the encoders of rows, columns and both, each with normal and with non-temporal
 // stores.
-func encode(f *file, integer bool) {
+func encode(f *tileFile, integer bool) {
 	format := map[bool]string{true: "INT8"}[integer]
 	for _, way := range []struct {
 		name       string
@@ -58,14 +58,14 @@ func (e *encoder) print(rows, cols, integer bool) {
 		e.output(true)
 		e.colScales()
 	}
-	e.one = e.file.all(e.Func, 1)
+	e.one = e.file.broadcastByte(e.Func, 1)
 	e.I("MOVQ", e.tile.Field("Tile_Rule"), e.tmp)
-	e.largest = broadcast(e.Func, "VPBROADCASTB", e.tmp.Field("Rule_largest"))
+	e.largest = broadcastZ(e.Func, "VPBROADCASTB", e.tmp.Field("Rule_largest"))
 	var row func()
 	if integer {
-		row = newIntegers(e).row
+		row = newIntegerEncoder(e).encodeRow
 	} else {
-		row = newMinifloats(e).row
+		row = newMinifloatEncoder(e).encodeRow
 	}
 	e.CountDown(e.field("Tile_Rows"), func() {
 		e.I("PREFETCHT1", e.ahead.At(0))
@@ -97,7 +97,7 @@ func (e *encoder) output(cols bool) {
 }
 
 func (e *encoder) colScales() {
-	to, v := e.field("Tile_ColScales"), load(e.Func, e.work.At(workCols+valuesScale))
+	to, v := e.field("Tile_ColScales"), loadZ(e.Func, e.work.At(workCols+valuesScale))
 	e.I("VMOVDQU64", v, to.At(0))
 	e.Free(to, v)
 }

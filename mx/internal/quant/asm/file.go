@@ -47,9 +47,9 @@ const (
 	tiny   = lowest + 15 - 1 // the largest exponent field that is rejected
 )
 
-// file is the assembly file and its constants. A constant is a vector of 64 bytes unless its
+// tileFile is the assembly tileFile and its constants. A constant is a vector of 64 bytes unless its
 // comment says otherwise.
-type file struct {
+type tileFile struct {
 	*asmgen.File
 	odd, even asmgen.Mem // indices of the odd and even bytes of two vectors
 	// rounding says whether the 7 mantissa bits of a BF16 round up: 128 entries for a mantissa of 3
@@ -64,8 +64,8 @@ type file struct {
 	leading      asmgen.Mem // a word: the leading bit of a significand in the upper byte
 }
 
-func newFile() *file {
-	f := &file{File: asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego"), bytes: map[uint8]asmgen.Mem{}}
+func newTileFile() *tileFile {
+	f := &tileFile{File: asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego"), bytes: map[uint8]asmgen.Mem{}}
 	f.Constant("len(Work{})", workSize)
 	var odd, even, words, right, pairs []byte
 	for i := range 64 {
@@ -96,22 +96,22 @@ func newFile() *file {
 	return f
 }
 
-// all broadcasts a byte into a new register.
-func (f *file) all(fn *asmgen.Func, b uint8) asmgen.Vec {
+// broadcastByte broadcasts a byte into a new register.
+func (f *tileFile) broadcastByte(fn *asmgen.Func, b uint8) asmgen.Vec {
 	v := fn.Z()
 	fn.I("VPBROADCASTB", f.bytes[b], v)
 	return v
 }
 
-// load loads a whole vector from memory into a new register.
-func load(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
+// loadZ loads a whole vector from memory into a new register.
+func loadZ(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
 	v := fn.Z()
 	fn.I("VMOVDQU64", from, v)
 	return v
 }
 
-// broadcast broadcasts a byte or word from memory into a new register.
-func broadcast(fn *asmgen.Func, mnemonic string, from asmgen.Mem) asmgen.Vec {
+// broadcastZ broadcasts a byte or word from memory into a new register.
+func broadcastZ(fn *asmgen.Func, mnemonic string, from asmgen.Mem) asmgen.Vec {
 	v := fn.Z()
 	fn.I(mnemonic, from, v)
 	return v

@@ -6,30 +6,30 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-type integers struct {
+type integerEncoder struct {
 	*encoder
-	x                            asmgen.Reg // current row of the input
-	odd, even, leading, half, no asmgen.Vec
+	x                              asmgen.Reg // current row of the input
+	odd, even, leading, half, zero asmgen.Vec
 }
 
-func newIntegers(e *encoder) *integers {
-	i := &integers{encoder: e, x: e.field("Tile_X"), odd: load(e.Func, e.file.odd), even: load(e.Func, e.file.even),
-		leading: broadcast(e.Func, "VPBROADCASTW", e.file.leading), half: e.file.all(e.Func, 0x80), no: e.Z()}
-	i.I("VPXORD", i.no, i.no, i.no)
+func newIntegerEncoder(e *encoder) *integerEncoder {
+	i := &integerEncoder{encoder: e, x: e.field("Tile_X"), odd: loadZ(e.Func, e.file.odd), even: loadZ(e.Func, e.file.even),
+		leading: broadcastZ(e.Func, "VPBROADCASTW", e.file.leading), half: e.file.broadcastByte(e.Func, 0x80), zero: e.Z()}
+	i.I("VPXORD", i.zero, i.zero, i.zero)
 	for _, o := range e.outputs {
 		if o.cols {
-			o.shifts = [2]asmgen.Vec{load(e.Func, e.work.At(workColShifts)), load(e.Func, e.work.At(workColShifts+64))}
+			o.shifts = [2]asmgen.Vec{loadZ(e.Func, e.work.At(workColShifts)), loadZ(e.Func, e.work.At(workColShifts+64))}
 		}
 	}
 	return i
 }
 
-// row encodes one row.
-func (i *integers) row() {
+// encodeRow encodes one encodeRow.
+func (i *integerEncoder) encodeRow() {
 	const negative, right = asmgen.Mask(1), asmgen.Mask(2)
 	var significands, exponents [2]asmgen.Vec
 	for half, sign := range []asmgen.Mask{negative, right} {
-		significands[half], exponents[half] = load(i.Func, i.x.At(64*half)), i.Z()
+		significands[half], exponents[half] = loadZ(i.Func, i.x.At(64*half)), i.Z()
 		s, e := significands[half], exponents[half]
 		i.I("VPMOVW2M", s, sign)
 		i.I("VPADDW", s, s, e)
@@ -41,12 +41,12 @@ func (i *integers) row() {
 	for _, o := range i.outputs {
 		shifted := [2]asmgen.Vec{i.Z(), i.Z()}
 		for half, v := range shifted {
-			i.I("VPSUBW", exponents[half], i.shifts(o, half, v), v)
+			i.I("VPSUBW", exponents[half], i.loadShifts(o, half, v), v)
 			i.I("VPSRLVW", v, significands[half], v)
 		}
 		i.round(o, shifted)
 		i.I("VPMINUB", i.largest, o.code, o.code)
-		i.I("VPSUBB", o.code, i.no, negative, o.code)
+		i.I("VPSUBB", o.code, i.zero, negative, o.code)
 		i.store(o)
 	}
 	i.Free(significands[0], significands[1], exponents[0], exponents[1])
@@ -54,8 +54,8 @@ func (i *integers) row() {
 	i.I("ADDQ", asmgen.Imm(2), i.work)
 }
 
-// shifts returns the shifts of half a row. It may use v to hold them.
-func (i *integers) shifts(o *output, half int, v asmgen.Vec) asmgen.Vec {
+// loadShifts returns the loadShifts of half a row. It may use v to hold them.
+func (i *integerEncoder) loadShifts(o *output, half int, v asmgen.Vec) asmgen.Vec {
 	if o.cols {
 		return o.shifts[half]
 	}
@@ -65,7 +65,7 @@ func (i *integers) shifts(o *output, half int, v asmgen.Vec) asmgen.Vec {
 
 // round rounds to nearest, ties to even. It rounds up if the fraction exceeds one half after the
 // last bit of the code is ORed into it.
-func (i *integers) round(o *output, shifted [2]asmgen.Vec) {
+func (i *integerEncoder) round(o *output, shifted [2]asmgen.Vec) {
 	const below, or, up = 1, 0xf8, asmgen.Mask(3)
 	fraction := i.Z()
 	o.code = shifted[0]

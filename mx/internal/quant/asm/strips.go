@@ -4,9 +4,9 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// strips is the file and its constants, which are vectors of 16 words.
-type strips struct {
-	*lanes
+// stripFile is the file and its constants, which are vectors of 16 words.
+type stripFile struct {
+	*laneFile
 	magnitude, mantissa, implicit asmgen.Mem // bits of BF16
 	one                           asmgen.Mem
 	least                         asmgen.Mem // lowest exponent that is distinguished
@@ -16,12 +16,12 @@ type strips struct {
 	huge, tiny                    asmgen.Mem // limits of odd blocks: the largest magnitude that is not odd, and the largest tiny one that is
 }
 
-func newStrips(f *lanes) *strips {
+func newStrips(f *laneFile) *stripFile {
 	all := func(name string, w uint32) asmgen.Mem {
 		w |= w << 16
 		return f.Data32(name, w, w, w, w, w, w, w, w)
 	}
-	return &strips{
+	return &stripFile{
 		f, all("magnitude16", 0x7fff), all("mantissa16", 0x7f), all("implicit16", 0x80),
 		all("one16", 1), all("least16", 0xfff8),
 		all("normal16", 0x7f), all("none16", 0x400), all("sign8", 0x8080),
@@ -29,7 +29,7 @@ func newStrips(f *lanes) *strips {
 	}
 }
 
-func stripKernels(f *lanes) {
+func stripKernels(f *laneFile) {
 	s := newStrips(f)
 	s.scan()
 	for _, integer := range []bool{false, true} {
@@ -40,13 +40,13 @@ func stripKernels(f *lanes) {
 }
 
 // scan prints the scan of whole tiles of 32 rows.
-func (s *strips) scan() {
+func (s *stripFile) scan() {
 	fn := s.Func("scanStripAVX2", "scanStripAVX2 writes the largest magnitudes of n tiles as FP32: 32 of rows and 32 of columns\n"+
 		"per tile. odd says that a block has a NaN or an infinity, or that its magnitudes are all below\n"+
 		"2^-87 and not all zero.",
 		append(pointer("amax", "x"), asmgen.Arg("stride", "int"), asmgen.Arg("n", "int"), asmgen.Result("odd", "bool"))...)
 	amax, x, stride, n, row := fn.Load("amax"), fn.Load("x"), fn.Load("stride"), fn.Load("n"), fn.GP()
-	magnitude, odd, cols := vector(fn, s.magnitude), fn.Y(), fn.Ys(2)
+	magnitude, odd, cols := loadY(fn, s.magnitude), fn.Y(), fn.Ys(2)
 	fn.I("VPXOR", odd, odd, odd)
 	fn.CountDown(n, func() {
 		fn.I("MOVQ", x, row)
@@ -67,7 +67,7 @@ func (s *strips) scan() {
 			t.add(fn, v)
 		}
 		for i, v := range append(t.finish(fn), cols...) {
-			s.strange(fn, v, odd)
+			s.markOdd(fn, v, odd)
 			wide := fn.Y()
 			fn.I("VPMOVZXWD", v.X(), wide)
 			fn.I("VPSLLD", asmgen.Imm(16), wide, wide)
@@ -89,8 +89,8 @@ func (s *strips) scan() {
 	fn.Return()
 }
 
-// strange sets the words of odd where the largest magnitudes v are odd.
-func (s *strips) strange(fn *asmgen.Func, v, odd asmgen.Vec) {
+// markOdd sets the words of odd where the largest magnitudes v are odd.
+func (s *stripFile) markOdd(fn *asmgen.Func, v, odd asmgen.Vec) {
 	t, u := fn.Y(), fn.Y()
 	fn.I("VPCMPGTW", s.huge, v, t)
 	fn.I("VPOR", t, odd, odd)

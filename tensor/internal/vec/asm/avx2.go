@@ -129,7 +129,7 @@ func (k *kernel) roundedAVX2(x asmgen.Vec) asmgen.Vec {
 	k.I("VPAND", k.one, sum, sum)
 	k.I("VPADDD", x, sum, sum)
 	k.I("VPADDD", k.half, sum, sum)
-	if k.seesFP32 {
+	if k.hasFP32 {
 		const quietBit = 1 << 22
 		quiet := k.op("VPOR", k.word(quietBit), x)
 		k.whereNaN(x, quiet, sum)
@@ -223,8 +223,8 @@ func (k *kernel) storePairsAVX2(v pair, m asmgen.Mem) {
 	}
 }
 
-// zippedAVX2 converts a pair from split to natural order.
-func (k *kernel) zippedAVX2(v pair) pair {
+// toNaturalOrderAVX2 converts a pair from split to natural order.
+func (k *kernel) toNaturalOrderAVX2(v pair) pair {
 	const lowHalves, highHalves = 0x20, 0x31
 	low, high := k.op("VUNPCKLPS", v[1], v[0]), k.op("VUNPCKHPS", v[1], v[0])
 	k.I("VPERM2F128", asmgen.Imm(lowHalves), high, low, v[0])

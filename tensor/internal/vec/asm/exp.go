@@ -119,16 +119,16 @@ func (k *kernel) expClamped(c expConstants, x asmgen.Vec, scale func(n, x asmgen
 func (k *kernel) scaleAVX512(n, x asmgen.Vec) { k.I("VSCALEFPS", n, x, x) }
 
 func expSum(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("expSum", e), rows("dst"), float32s("a"), rows("x"), float32s("shift"), result("float32"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("expSum", e), rows("dst"), float32s("a"), rows("x"), float32s("shift"), result("float32"))
 		dst, src, a, shift := k.row("dst", e), k.row("x", fp32), k.float32("a"), k.float32("shift")
 		k.rounding(e)
 		c, sums := k.clampConstants(false), k.zeros(1)
-		next := k.following(src, "x_len")
+		next := k.nextRow(src, "x_len")
 		k.each("dst_len", lanes, 1, func(int) {
 			k.prefetch(next)
 			x := k.load(src)
-			k.both(func(h int) []asmgen.Vec {
+			k.eachHalf(func(h int) []asmgen.Vec {
 				k.I("VMULPS", a, x[h], x[h])
 				k.I("VSUBPS", shift, x[h], x[h])
 				k.exp(c, k.clamp, x[h])
@@ -144,15 +144,15 @@ func expSum(f *file) {
 }
 
 func softmaxBackward(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("softmaxBackward", e), rows("p", "ds"), float32s("a"), rows("s", "dp"), float32s("lse", "delta"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("softmaxBackward", e), rows("p", "ds"), float32s("a"), rows("s", "dp"), float32s("lse", "delta"))
 		p, ds, s, dp := k.row("p", e), k.row("ds", e), k.row("s", fp32), k.row("dp", fp32)
 		k.rounding(e)
 		a, lse, delta := k.float32("a"), k.float32("lse"), k.float32("delta")
 		c := k.clampConstants(false)
 		k.each("p_len", lanes, 1, func(int) {
 			x, d := k.load(s), k.load(dp)
-			k.both(func(h int) []asmgen.Vec {
+			k.eachHalf(func(h int) []asmgen.Vec {
 				k.I("VMULPS", a, x[h], x[h])
 				k.I("VSUBPS", lse, x[h], x[h])
 				k.exp(c, k.clamp, x[h])

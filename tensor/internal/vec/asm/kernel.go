@@ -15,7 +15,7 @@ type kernel struct {
 	avx2 bool
 	i    asmgen.Reg // elements processed
 	rowConstants
-	crowded bool // no registers are left for the constants of rows
+	fewRegisters bool // no registers are left for the constants of rows
 
 	// The state of the body being printed.
 	copy   int        // its number
@@ -25,8 +25,8 @@ type kernel struct {
 	temps  []asmgen.Operand
 }
 
-// kernel begins the function of the given name for the file's tier.
-func (f *file) kernel(name string, params ...[]asmgen.Param) *kernel {
+// newKernel begins the function of the given name for the file's tier.
+func (f *file) newKernel(name string, params ...[]asmgen.Param) *kernel {
 	tier := "AVX512"
 	if f.avx2 {
 		tier = "AVX2"
@@ -74,18 +74,18 @@ func (k *kernel) width() int {
 	return 16
 }
 
-// repeated is a float32 in memory that an instruction needs in every lane. AVX2 has few registers,
+// broadcastMem is a float32 in memory that an instruction needs in every lane. AVX2 has few registers,
 // so each use there broadcasts it into one. If it is a constant of the file, the use can read its
 // copies from memory instead. AVX-512 can broadcast from memory in any instruction. Instructions
 // read memory only as their first operand or after an immediate.
-type repeated struct{ asmgen.Operand }
+type broadcastMem struct{ asmgen.Operand }
 
 // I prints one instruction.
 func (k *kernel) I(mnemonic string, ops ...asmgen.Operand) {
 	ops = slices.Clone(ops)
 	var loaded []asmgen.Operand
 	for i, op := range ops {
-		switch r, ok := op.(repeated); {
+		switch r, ok := op.(broadcastMem); {
 		case !ok:
 		case !k.avx2:
 			ops[i] = r.Operand
@@ -105,20 +105,20 @@ func (k *kernel) I(mnemonic string, ops ...asmgen.Operand) {
 }
 
 // isConstant says whether memory has copies of r.
-func isConstant(r repeated) bool {
+func isConstant(r broadcastMem) bool {
 	_, is := r.Operand.(asmgen.Mem)
 	return is
 }
 
 // float32 returns a float32 parameter in all lanes.
-func (k *kernel) float32(param string) asmgen.Operand { return k.copies(k.Slot(param)) }
+func (k *kernel) float32(param string) asmgen.Operand { return k.broadcast(k.Slot(param)) }
 
 // word returns a 32-bit constant in all lanes.
-func (k *kernel) word(bits uint32) asmgen.Operand { return k.copies(k.file.word(bits)) }
+func (k *kernel) word(bits uint32) asmgen.Operand { return k.broadcast(k.file.word(bits)) }
 
-func (k *kernel) copies(of asmgen.Operand) asmgen.Operand {
+func (k *kernel) broadcast(of asmgen.Operand) asmgen.Operand {
 	if k.avx2 {
-		return repeated{of}
+		return broadcastMem{of}
 	}
 	v := k.vec()
 	k.I("VBROADCASTSS", of, v)
@@ -127,8 +127,8 @@ func (k *kernel) copies(of asmgen.Operand) asmgen.Operand {
 
 // constant is word, except that it uses no register in crowded kernels.
 func (k *kernel) constant(bits uint32) asmgen.Operand {
-	if k.crowded {
-		return repeated{k.file.word(bits)}
+	if k.fewRegisters {
+		return broadcastMem{k.file.word(bits)}
 	}
 	return k.word(bits)
 }
@@ -182,9 +182,9 @@ func (k *kernel) zeroed(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand
 // pair is two registers with a body's elements of a row, as float32.
 type pair [2]asmgen.Vec
 
-// both prints body for each register of its pairs. AVX-512 has enough registers to interleave the
+// eachHalf prints body for each register of its pairs. AVX-512 has enough registers to interleave the
 // two. The registers that body returns stay allocated. Its other registers are freed.
-func (k *kernel) both(body func(h int) []asmgen.Vec) []pair {
+func (k *kernel) eachHalf(body func(h int) []asmgen.Vec) []pair {
 	var results []pair
 	half := func(h int) {
 		outer := k.temps

@@ -47,7 +47,7 @@ func (k *kernel) loop(length string, n, unroll int, body func(j int), interleave
 	k.Place(head)
 	copies := make([]func(), unroll)
 	for j := range copies {
-		copies[j] = func() { k.print(n, j, body) }
+		copies[j] = func() { k.printCopy(n, j, body) }
 	}
 	if interleaved {
 		k.Interleave(copies...)
@@ -78,7 +78,7 @@ func (k *kernel) loop(length string, n, unroll int, body func(j int), interleave
 			k.I("VPCMPUW", asmgen.Imm(greater), k.file.indices.Plus(2*n*j), counts, tail)
 			k.I("KSHIFTRD", asmgen.Imm(n/2), tail, upper)
 		}
-		k.print(n, j, body)
+		k.printCopy(n, j, body)
 		if j+1 < unroll {
 			k.I("CMPQ", left, asmgen.Imm(n*(j+1)))
 			k.I("JLE", done)
@@ -94,8 +94,8 @@ func (k *kernel) loop(length string, n, unroll int, body func(j int), interleave
 	k.Free(left)
 }
 
-// print prints copy j of the body.
-func (k *kernel) print(n, j int, body func(j int)) {
+// printCopy prints copy j of the body.
+func (k *kernel) printCopy(n, j int, body func(j int)) {
 	k.copy, k.step = j, n*j
 	body(j)
 	k.Free(k.temps...)

@@ -24,9 +24,9 @@ func (k *kernel) sums(n int) []asmgen.Vec {
 	return k.Zs(n)
 }
 
-// halve combines vectors by halves until one is left. It then combines the upper half of that
+// reduceTo128 combines vectors by halves until one is left. It then combines the upper half of that
 // vector with its lower half until 128 bits are left.
-func (k *kernel) halve(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
+func (k *kernel) reduceTo128(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
 	for n := len(vs) / 2; n > 0; n /= 2 {
 		for i := range n {
 			k.I(combine, vs[i+n], vs[i], vs[i])
@@ -44,7 +44,7 @@ func (k *kernel) halve(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
 
 // fold combines all float32 lanes into the lowest lane of the register it returns.
 func (k *kernel) fold(combine string, vs []asmgen.Vec) asmgen.Vec {
-	v, free := k.halve(combine, vs)
+	v, free := k.reduceTo128(combine, vs)
 	k.I("VPERMILPD", asmgen.Imm(1), v, free)
 	k.I(combine, free, v, v)
 	k.I("VMOVSHDUP", v, free)
@@ -53,8 +53,8 @@ func (k *kernel) fold(combine string, vs []asmgen.Vec) asmgen.Vec {
 }
 
 func dot(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("dot", e), rows("x", "y"), result("float32"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("dot", e), rows("x", "y"), result("float32"))
 		r, sums := k.rows(e, "x", "y"), k.zeros(4)
 		k.each("x_len", lanes, 2, func(j int) {
 			product, sum := k.load(r[0]), pair(sums[2*j:])
@@ -69,7 +69,7 @@ func dot(f *file) {
 // squares may fuse multiplication and addition: the square of a bfloat16 is exact in float32 unless
 // it underflows.
 func squares(f *file) {
-	k := f.kernel("squares16", rows("x"), result("float32"))
+	k := f.newKernel("squares16", rows("x"), result("float32"))
 	k.split()
 	row, sums := k.row("x", bf16), k.zeros(4)
 	k.each("x_len", lanes, 2, func(j int) {
@@ -87,7 +87,7 @@ func squares(f *file) {
 
 // sumSquares may fuse multiplication and addition: the square of a float32 is exact in float64.
 func sumSquares(f *file) {
-	k := f.kernel("sumSquares", rows("x"), result("float64"))
+	k := f.newKernel("sumSquares", rows("x"), result("float64"))
 	x, sums := k.row("x", fp32), k.zeros(4)
 	k.each("x_len", 8, 4, func(j int) {
 		wide := k.temp()
@@ -99,7 +99,7 @@ func sumSquares(f *file) {
 		}
 		k.I("VFMADD231PD", wide, wide, sums[j])
 	})
-	v, free := k.halve("VADDPD", sums)
+	v, free := k.reduceTo128("VADDPD", sums)
 	k.I("VPERMILPD", asmgen.Imm(1), v, free)
 	k.I("VADDPD", free, v, v)
 	k.I("VMOVSD", v, k.Slot("ret"))
@@ -109,7 +109,7 @@ func sumSquares(f *file) {
 // maximum relies on VMAXPS: if the other source is NaN, it returns its second source, the running
 // value.
 func maximum(f *file) {
-	k := f.kernel("max", rows("x"), result("float32"))
+	k := f.newKernel("max", rows("x"), result("float32"))
 	row, tops := k.row("x", fp32), k.sums(4)
 	for _, v := range tops {
 		k.I("VBROADCASTSS", k.file.word(math.Float32bits(float32(math.Inf(-1)))), v)

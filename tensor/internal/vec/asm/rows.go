@@ -16,11 +16,11 @@ const (
 	bf16 elem = 2
 )
 
-// forms are the two variants of most kernels: FP32 in all rows, or BF16 in the rows of activations.
-var forms = []elem{fp32, bf16}
+// variants are the two variants of most kernels: FP32 in all rows, or BF16 in the rows of activations.
+var variants = []elem{fp32, bf16}
 
-// named returns the name of a kernel for an element type.
-func named(name string, e elem) string {
+// kernelName returns the name of a kernel for an element type.
+func kernelName(name string, e elem) string {
 	if e == bf16 {
 		return name + "16"
 	}
@@ -38,7 +38,7 @@ type rowConstants struct {
 	isSplit                     bool
 	upperHalf                   asmgen.Operand // mask of the odd elements
 	even, odd                   asmgen.Vec     // indices of the elements in two registers
-	seesFP32                    bool
+	hasFP32                     bool
 	lowest, half, one, quietNaN asmgen.Operand // see rounded
 	packed                      asmgen.Vec     // indices of the upper halves in two registers
 }
@@ -51,7 +51,7 @@ func (k *kernel) split() {
 
 // row loads the address of a row that the kernel reads. The kernel may also write a row of FP32.
 func (k *kernel) row(name string, e elem) row {
-	k.seesFP32 = k.seesFP32 || e == fp32
+	k.hasFP32 = k.hasFP32 || e == fp32
 	if k.isSplit && e == fp32 && !k.avx2 {
 		k.even, k.odd = k.indices(k.file.even), k.indices(k.file.odd)
 	}
@@ -88,7 +88,7 @@ func (k *kernel) rounding(e elem) {
 		return
 	}
 	k.lowest, k.half, k.one = k.constant(1<<16), k.constant(0x7fff), k.constant(1)
-	if k.seesFP32 && !k.avx2 {
+	if k.hasFP32 && !k.avx2 {
 		// The second operand made quiet if it is a quiet or signaling NaN, and the destination
 		// otherwise.
 		const fixNaN = 0x22
@@ -105,15 +105,15 @@ func (k *kernel) at(r row) asmgen.Mem { return r.base.At(k.step*int(r.elem)).Ind
 // load reads a pair. Masked elements are zero.
 func (k *kernel) load(r row) pair {
 	if r.isSplit {
-		even, odd := k.inSplit(r)
+		even, odd := k.splitMem(r)
 		return pair{k.op("VMOVUPS", even), k.op("VMOVUPS", odd)}
 	}
 	return k.loadAt(k.at(r), r.elem)
 }
 
-// inSplit returns the memory of the body's elements of even and odd index, in weights in the order
+// splitMem returns the memory of the body's elements of even and odd index, in weights in the order
 // of Split.
-func (k *kernel) inSplit(r row) (even, odd asmgen.Mem) {
+func (k *kernel) splitMem(r row) (even, odd asmgen.Mem) {
 	even = k.at(r)
 	if k.avx2 && k.copy%2 == 1 {
 		even = even.Plus(-32) // after the even ones of the previous copy
@@ -126,7 +126,7 @@ func (k *kernel) loadAt(m asmgen.Mem, e elem) pair {
 	case k.isSplit && e == bf16:
 		return k.widened(k.loadNarrow(m))
 	case k.isSplit:
-		return k.unzipped(pair{k.loadHalf(m, e, 0), k.loadHalf(m, e, 1)})
+		return k.toSplitOrder(pair{k.loadHalf(m, e, 0), k.loadHalf(m, e, 1)})
 	case e == bf16 && k.avx2:
 		all := k.loadNarrow(m)
 		v := pair{k.op("VPMOVZXWD", all.X()), all}
@@ -165,10 +165,10 @@ func (k *kernel) vexOr(avx2, avx512 string) string {
 	return avx512
 }
 
-// unzipped converts a pair from natural to split order.
-func (k *kernel) unzipped(v pair) pair {
+// toSplitOrder converts a pair from natural to split order.
+func (k *kernel) toSplitOrder(v pair) pair {
 	if !k.avx2 {
-		return k.permuted(v, k.even, k.odd)
+		return k.permute(v, k.even, k.odd)
 	}
 	const even, odd, middleSwapped = 0x88, 0xdd, 0xd8
 	w := pair{k.op("VSHUFPS", asmgen.Imm(even), v[1], v[0]), v[0]}
@@ -179,8 +179,8 @@ func (k *kernel) unzipped(v pair) pair {
 	return w
 }
 
-// permuted selects elements of a pair by two sets of indices.
-func (k *kernel) permuted(v pair, first, second asmgen.Vec) pair {
+// permute selects elements of a pair by two sets of indices.
+func (k *kernel) permute(v pair, first, second asmgen.Vec) pair {
 	w := k.copyOf(v[0])
 	k.I("VPERMT2PS", v[1], first, w)
 	k.I("VPERMT2PS", v[1], second, v[0])
@@ -203,9 +203,9 @@ func (k *kernel) loadHalf(m asmgen.Mem, e elem, h int) asmgen.Vec {
 	return v
 }
 
-// following returns the memory after a row, which is often the next row. A kernel that finds its
+// nextRow returns the memory after a row, which is often the next row. A kernel that finds its
 // own row in a cache has time to prefetch it.
-func (k *kernel) following(r row, length string) row {
+func (k *kernel) nextRow(r row, length string) row {
 	next := row{base: k.GP(), elem: r.elem}
 	n := k.Load(length)
 	k.I("LEAQ", r.base.At(0).Index(n, int(r.elem)), next.base)
@@ -225,11 +225,11 @@ func (k *kernel) prefetch(r row) {
 func (k *kernel) store(v pair, r row) {
 	switch {
 	case r.isSplit:
-		even, odd := k.inSplit(r)
+		even, odd := k.splitMem(r)
 		k.I("VMOVUPS", v[0], even)
 		k.I("VMOVUPS", v[1], odd)
 	case r.elem == bf16:
-		k.storeNarrow(k.narrowed(v), k.at(r))
+		k.storeNarrow(k.narrow(v), k.at(r))
 	default:
 		for h := range 2 {
 			k.storeHalf(v[h], k.at(r), h)
@@ -267,9 +267,9 @@ func (k *kernel) storeNarrow(v asmgen.Vec, m asmgen.Mem) {
 	k.merged(tail, "VMOVDQU16", v, m)
 }
 
-// narrowed rounds a pair to bfloat16.
-func (k *kernel) narrowed(v pair) asmgen.Vec {
-	sums := k.both(func(h int) []asmgen.Vec { return []asmgen.Vec{k.rounded(v[h], isOdd[k.copy%2][h])} })
+// narrow rounds a pair to bfloat16.
+func (k *kernel) narrow(v pair) asmgen.Vec {
+	sums := k.eachHalf(func(h int) []asmgen.Vec { return []asmgen.Vec{k.rounded(v[h], isOdd[k.copy%2][h])} })
 	x, y := sums[0][0], sums[0][1]
 	switch {
 	case k.avx2:
@@ -297,7 +297,7 @@ func (k *kernel) rounded(x asmgen.Vec, isOdd asmgen.Mask) asmgen.Vec {
 	k.I("VPTESTMD", k.lowest, x, isOdd)
 	sum := k.op("VPADDD", k.half, x)
 	k.I("VPADDD", k.one, sum, isOdd, sum)
-	if k.seesFP32 {
+	if k.hasFP32 {
 		k.I("VFIXUPIMMPS", asmgen.Imm(0), k.quietNaN, x, sum)
 	}
 	return sum
