@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Dequantize sets dst, [rows, cols] FP32 or BF16, to the values of t. With E8M0 scales, FP32 values
-// are exact unless they exceed its range, and BF16 values are rounded once. Every element of a
+// Dequantize sets dst to the values of t. dst: [rows, cols] is FP32 or BF16. With E8M0 scales, FP32
+// values are exact unless they exceed its range. BF16 values are rounded once. Every element of a
 // block with a NaN scale is NaN.
 func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	if dst.Rows != t.Rows() || dst.Cols != t.Cols() {
@@ -31,7 +31,7 @@ func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	}
 }
 
-// dequantize distributes the rows over the threads, in units of the rows that share scales along
+// dequantize distributes the rows over the threads. The unit is the rows that share scales along
 // columns.
 func dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	d := dequantizer{dst: dst, t: t, decoder: decoder(t.Format.Element), values: t.Format.Values()}

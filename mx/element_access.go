@@ -35,14 +35,14 @@ func (t Tensor) rowsOfBlocks(rows, lo, hi int) func(yield func(blockRow) bool) {
 	}
 }
 
-// storedScale is a scale as stored in memory: a byte, or FP32.
+// storedScale is a scale as stored in memory: a byte or FP32.
 type storedScale struct {
 	code  uint8
 	value float32
 }
 
-// GroupScale returns the scale of group g, which multiplies all its elements. It is 1 for formats
-// without group scales.
+// GroupScale returns the scale that multiplies all elements of group g. It is 1 for formats without
+// group scales.
 func (t Tensor) GroupScale(g int) float32 {
 	if !t.Amax.Valid() || t.Amax.F32()[g] == 0 {
 		return 1
@@ -91,8 +91,8 @@ func (t Tensor) Code(row, col int) uint8 {
 	return t.Codes.U8()[row*t.Codes.Dim(1)+col/2] >> (col % 2 * 4) & 0x0f
 }
 
-// RowCodes returns the codes of a row, one per byte. It returns the stored row, or unpacks packed
-// codes into scratch, which has one byte per column.
+// RowCodes returns the codes of a row, one per byte. Packed codes are unpacked into scratch, which
+// has one byte per column. Otherwise the result is the stored row.
 func (t Tensor) RowCodes(row int, scratch []uint8) []uint8 {
 	if !t.Format.Packed {
 		return t.Codes.Index(row).U8()

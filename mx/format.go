@@ -9,14 +9,14 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Format describes a quantized matrix: codes in blocks, each with a scale. Formats can be compared
+// Format describes a quantized matrix: codes in blocks with one scale each. Formats can be compared
 // with ==. The zero Format stands for a matrix that is not quantized.
 type Format struct {
 	Name string
 	*format.Element
 
 	// Block is the shape of a block that shares a scale: its extent across the contracted dimension
-	// of a product, and along it.
+	// of a product, and its extent along it.
 	Block [2]int
 	Scale ScaleType // type of a block's scale
 
@@ -68,6 +68,7 @@ func ParseFormat(name string) (Format, error) {
 	return Format{}, fmt.Errorf("%q is not an MX element format: use one of %v", name, Formats())
 }
 
+// String returns the name of the format.
 func (f Format) String() string {
 	if !f.Quantizes() {
 		return "not quantized"

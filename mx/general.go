@@ -18,8 +18,8 @@ func quantizeGeneral(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMod
 	tensor.Parallel(ex, dst.Scales.Dim(0), generalOpsPerElement*x.Rows*x.Cols, quantizeArgs{t: dst, x: x, rule: mode.rule(dst.Format.Element), largest: dst.Format.Max()}, quantizeBlocks)
 }
 
-// findAmax sets Amax to the largest finite magnitude of each group, if the format has group scales.
-// A NaN or an infinity makes its own block NaN, and not the whole group.
+// findAmax sets Amax to the largest finite magnitude of each group if the format has group scales.
+// A NaN or an infinity makes its own block NaN but not the whole group.
 func (t Tensor) findAmax(ex *tensor.Exec, x tensor.Matrix) {
 	if !t.Amax.Valid() {
 		return
@@ -80,8 +80,8 @@ func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
 	}
 }
 
-// updateAmax updates amax with one row. amax holds the bits of the largest magnitude of each block. The
-// bits of magnitudes sort like the magnitudes, and those of NaNs above all others.
+// updateAmax updates amax with one row. amax holds the bits of the largest magnitude of each block.
+// The bits of magnitudes sort like the magnitudes, and those of NaNs above all others.
 func updateAmax(amax []int32, row []float32, width int) {
 	if width == 1 {
 		for c, v := range row {
@@ -121,16 +121,16 @@ func fillNonFinite(codes []uint8, amax []int32, width int, with uint8) {
 	}
 }
 
-// leastAmax is the smallest block maximum that FP32 scales distinguish. Smaller ones are raised to
-// it, as in DeepSeek's kernels (TileKernels).
+// leastAmax is the smallest block maximum for an FP32 scale. Smaller maxima are raised to it, as in
+// DeepSeek's kernels (TileKernels).
 const leastAmax = 1e-4
 
-// scale returns the scale of a block whose largest magnitude is amax, and the multiplier of its
-// elements. The scale is NaN if amax is NaN or infinite. An E4M3 scale is multiplied by encode
-// before it is rounded.
+// scale returns the scale of a block whose largest magnitude is amax. factor multiplies the
+// elements of the block. The scale is NaN if amax is NaN or infinite. An E4M3 scale is multiplied
+// by encode before it is rounded.
 //
 // The formulas are those of the reference implementations, in FP32. For E4M3 that is NVFP4 in
-// Transformer Engine, for FP32 it is DeepSeek's TileKernels.
+// Transformer Engine. For FP32 it is DeepSeek's TileKernels.
 func (g *quantizeArgs) scale(amax, encode float32) (s storedScale, factor float32) {
 	odd := amax-amax != 0
 	switch g.t.Format.Scale {

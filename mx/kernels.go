@@ -5,7 +5,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// kernels says which kernels quantize. It is set once, and only tests change it. The tile kernels
-// take what tileable accepts, the strip kernels what stripable accepts, and the lane kernels any
+// kernels says which kernels quantize. It is set once, and only tests change it. Tile kernels take
+// what tilesSupport accepts. Strip kernels take what stripsSupport accepts. Lane kernels take any
 // format.
 var kernels = cpu.Choose("quantization", quant.Table)

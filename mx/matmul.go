@@ -1,8 +1,8 @@
 package mx
 
 // The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of
-// both operands, with exact products and FP32 accumulation. The operands may have any formats.
-// multiply.go chooses the implementation.
+// both operands. Products of elements are exact, and sums accumulate in FP32. The operands may have
+// any formats. multiply.go chooses the implementation.
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 
 // MatMul computes the forward product y = x·wᵀ.
 //
-// x: [M, K], w: [N, K], both with blocks AlongRows; y: [M, N] FP32 or BF16.
+// x: [M, K] and w: [N, K] have blocks AlongRows. y: [M, N] is FP32 or BF16.
 func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Forward)))
 	x.check(AlongRows, y.Rows, x.Cols())
@@ -22,9 +22,9 @@ func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	chooseMultiplier(x, w).matMul(ex, y, x, w)
 }
 
-// Dgrad computes the gradient of the input, dx = dy·w.
+// Dgrad computes the gradient of the input: dx = dy·w.
 //
-// dy: [M, N] with blocks AlongRows; w: [N, K] with blocks AlongCols; dx: [M, K] FP32 or BF16.
+// dy: [M, N] has blocks AlongRows. w: [N, K] has blocks AlongCols. dx: [M, K] is FP32 or BF16.
 func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Dgrad)))
 	dy.check(AlongRows, dx.Rows, dy.Cols())
@@ -34,7 +34,7 @@ func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 
 // Wgrad computes the gradient of the weight: dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
 //
-// dy: [M, N], x: [M, K], both with blocks AlongCols; dw: [N, K] FP32.
+// dy: [M, N] and x: [M, K] have blocks AlongCols. dw: [N, K] is FP32.
 func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
@@ -43,7 +43,7 @@ func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 }
 
 // WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad. A span is the rows of one
-// sequence and a multiple of the blocks of both operands, or all rows.
+// sequence and whole blocks of both operands. It may also be all rows.
 func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
@@ -54,7 +54,7 @@ func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accum
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g. A group is usually the rows of
 // one expert. Group g ends before row ends[g] and may be empty.
 //
-// x: [rows, K]; w: [G·N, K], the weights of all groups in order; both have blocks AlongRows. y:
+// x: [rows, K] and w: [G·N, K] have blocks AlongRows. w is the weights of all groups in order. y:
 // [rows, N].
 func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Forward)))
@@ -66,8 +66,8 @@ func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) 
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
 //
-// dy: [rows, N] with blocks AlongRows; w: [G·N, K] with blocks AlongCols in G groups of N rows (see
-// GroupsOf); dx: [rows, K].
+// dy: [rows, N] has blocks AlongRows. w: [G·N, K] has blocks AlongCols in G groups of N rows (see
+// GroupsOf). dx: [rows, K].
 func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad)))
 	checkEnds(ends, dx.Rows)
@@ -79,7 +79,7 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 // GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
 // accumulate.
 //
-// dy: [rows, N], x: [rows, K], both with blocks AlongCols and the same Ends; dw: [G, N, K] FP32.
+// dy: [rows, N] and x: [rows, K] have blocks AlongCols and the same Ends. dw: [G, N, K] is FP32.
 func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(x.Ends) > 1, profile.Wgrad)))
 	if len(dy.Ends) != dw.Dim(0) || !slices.Equal(dy.Ends, x.Ends) {

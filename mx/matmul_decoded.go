@@ -8,7 +8,7 @@ import (
 )
 
 // decoded multiplies decoded copies of the operands. The copies leave out the group scales. They
-// are BF16 if BF16 holds every such element exactly, and FP32 otherwise. The group scales multiply
+// are BF16 if BF16 holds every such element exactly and FP32 otherwise. The group scales multiply
 // the FP32 sums.
 type decoded struct{}
 
@@ -75,7 +75,7 @@ type decodedProduct struct {
 	operands [2]Tensor
 	a, b     tensor.Tensor // decoded, in the layout of the operands
 	inBF16   bool          // a and b are BF16
-	scratch  tensor.Tensor // see sum
+	scratch  tensor.Tensor // see destination
 }
 
 // decode decodes two operands into scratch memory.
@@ -113,8 +113,8 @@ func (p *decodedProduct) scaled() bool {
 	return p.operands[0].Amax.Valid() || p.operands[1].Amax.Valid()
 }
 
-// destination returns the destination of the sums. It is y if the sums are stored without a further step,
-// and FP32 scratch memory otherwise.
+// destination returns the matrix that receives the sums. It is y if the sums need no further step.
+// Otherwise it is FP32 scratch memory.
 func (p *decodedProduct) destination(y tensor.Matrix) tensor.Matrix {
 	if !p.scaled() && (y.DType() == tensor.FP32 || p.inBF16) {
 		return y

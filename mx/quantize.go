@@ -14,11 +14,13 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Quantize fills dst with the codes and scales of x, in the format, direction and groups of dst.
+// Quantize fills dst with the codes and scales of x. The format, the direction and the groups are
+// those of dst.
 //
-// x: FP32 or BF16, columns contiguous, of dst's shape. The elements of a block are divided by its
-// scale and rounded to the nearest code, ties to even, saturating ([format.Element.Encode]). A
-// block with a NaN or an infinity gets a NaN scale and NaN codes. mode applies to E8M0 scales only.
+// x is FP32 or BF16 with contiguous columns and has dst's shape. The elements of a block are
+// divided by its scale and rounded to the nearest code. Ties go to even, and large values saturate
+// ([format.Element.Encode]). A block with a NaN or an infinity gets a NaN scale and NaN codes. mode
+// applies to E8M0 scales only.
 func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	defer ex.Enter(ex.Enter(profile.Quantize))
 	dst.check(dst.Blocks, x.Rows, x.Cols)
@@ -35,8 +37,8 @@ func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	q.run(ex)
 }
 
-// QuantizeBoth quantizes x in both directions: rows has blocks AlongRows, cols AlongCols. If both
-// have the same OCP MX format, it takes one pass over x.
+// QuantizeBoth quantizes x in both directions: rows has blocks AlongRows, cols AlongCols. It takes
+// one pass over x if both have the same OCP MX format.
 func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode) {
 	if !OnePass(rows.Format, cols.Format) {
 		Quantize(ex, rows, x, mode)
@@ -53,10 +55,10 @@ func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode Scal
 // columns to the second. QuantizeAsWritten requires it.
 func OnePass(rows, cols Format) bool { return rows == cols && rows.isMX() }
 
-// QuantizeAsWritten is QuantizeBoth for a matrix x that is produced a panel at a time. write(ex,
-// lo, hi, part) stores rows [lo, hi) of x in part, whose type is dtype. The rows are then quantized
-// while they are in cache. write runs on several threads, each with its own ex. The time counts as
-// the caller's, not as quantization.
+// QuantizeAsWritten is QuantizeBoth for a matrix x that is produced a panel at a time. write stores
+// rows [lo, hi) of x in part, whose type is dtype. The rows are then quantized while they are in
+// cache. write runs on several threads, and its ex is that of the thread. The time counts as the
+// caller's, not as quantization.
 func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	n, k := rows.Rows(), rows.Cols()
 	q := newBothQuantizer(rows, cols, n, k, mode)
@@ -86,7 +88,7 @@ func quantizeProduced(ex *tensor.Exec, w producedQuantizer, lo, hi int) {
 	}
 }
 
-// producePanel produces one producePanel and quantizes it as a matrix of its own.
+// producePanel produces one panel and quantizes it as a matrix of its own.
 func (w *producedQuantizer) producePanel(ex *tensor.Exec, block int, p rowRange) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -98,7 +100,7 @@ func (w *producedQuantizer) producePanel(ex *tensor.Exec, block int, p rowRange)
 	part.quantizePanel(ex, region{rows: part.x.Rows, cols: part.x.Cols})
 }
 
-// newBothQuantizer returns a pass in newBothQuantizer directions over a matrix of n rows and k columns.
+// newBothQuantizer returns a pass in both directions over a matrix of n rows and k columns.
 func newBothQuantizer(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
 	rows.check(AlongRows, n, k)
 	cols.check(AlongCols, n, k)
@@ -117,8 +119,8 @@ type quantizer struct {
 	stream     bool // write the codes with non-temporal stores
 }
 
-// A region is a panel or a part of one: its first row and column, its extents, and its row of blocks
-// in an AlongCols matrix.
+// A region is a panel or a part of one. It has a first row and column, extents, and its row of
+// blocks in an AlongCols matrix.
 type region struct{ row, col, rows, cols, block int }
 
 // A rowRange is rows [first, last) of a panel.
@@ -149,10 +151,10 @@ func panels(ends []int32, rows, height int) iter.Seq2[int, rowRange] {
 // tiles and blocks.
 const stripCols = 256
 
-// opsPerElement is the cost of one element, in opsPerElement of a matrix product.
+// opsPerElement is the cost of one element, in operations of a matrix product.
 const opsPerElement = 32
 
-// run distributes the panels over the threads, in strips of columns. Matrices of few rows are thus
+// run distributes the panels over the threads in strips of columns. Matrices of few rows are thus
 // shared as well.
 func (q *quantizer) run(ex *tensor.Exec) {
 	q.stream = q.useStreaming(q.x.Rows*q.x.Cols*q.x.DType().Size(), q.x.Cols)
@@ -162,8 +164,8 @@ func (q *quantizer) run(ex *tensor.Exec) {
 // stripsPerPanel returns the number of strips in a panel.
 func (q *quantizer) stripsPerPanel() int { return (q.x.Cols + stripCols - 1) / stripCols }
 
-// quantizeRange quantizes strips [lo, hi), which are numbered panel by panel. It handles the strips
-// of one panel together.
+// quantizeRange quantizes strips [lo, hi). Strips are numbered panel by panel. It handles the
+// strips of one panel together.
 func quantizeRange(ex *tensor.Exec, q quantizer, lo, hi int) {
 	strips := q.stripsPerPanel()
 	for block, p := range panels(q.cols.Ends, q.x.Rows, format.MXBlock) {
@@ -188,7 +190,7 @@ func (q *quantizer) blockRows(rows int) int {
 	return ceilDiv(rows, format.MXBlock)
 }
 
-// quantizePanel quantizes one region of a quantizePanel.
+// quantizePanel quantizes one region of a panel.
 func (q *quantizer) quantizePanel(ex *tensor.Exec, at region) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -206,7 +208,7 @@ func (q *quantizer) quantizePanel(ex *tensor.Exec, at region) {
 // for them.
 const valueCols = 1024
 
-// quantizeFP32 quantizes a panel from its quantizeFP32 in FP32, up to valueCols columns at a time.
+// quantizeFP32 quantizes a region from its values in FP32, up to valueCols columns at a time.
 func (q *quantizer) quantizeFP32(ex *tensor.Exec, at region) {
 	x := q.x.RowSlice(at.row, at.row+at.rows)
 	end := at.col + at.cols

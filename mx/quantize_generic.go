@@ -10,7 +10,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// quantizePortable quantizes x, which is that region of q.x.
+// quantizePortable quantizes x, the given region of q.x.
 func (q *quantizer) quantizePortable(ex *tensor.Exec, x tensor.Matrix, at region) {
 	copied := ex.New(tensor.FP32, at.rows, at.cols)
 	tensor.Convert(ex, copied.Mat(), x)
@@ -48,7 +48,7 @@ func (q *quantizer) portableCols(values []float32, at region) {
 	}
 }
 
-// quantizeBlock writes the codes of one quantizeBlock and returns its scale.
+// quantizeBlock writes the codes of one block and returns its scale.
 func (q *quantizer) quantizeBlock(codes []uint8, values []float32) uint8 {
 	amax := uint32(0)
 	for _, v := range values {

@@ -1,6 +1,6 @@
 package mx
 
-// Quantization by the AVX2 kernels for any format. They process eight FP32 at a time, in rows of
+// Quantization by the AVX2 kernels for any format. They process eight FP32 at a time in rows of
 // whole blocks.
 
 import (
@@ -11,7 +11,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// A laneQuantizer quantizes one panel from an FP32 copy. Zeros pad the rows of the copy to whole blocks.
+// A laneQuantizer quantizes one panel from an FP32 copy. Zeros pad the rows of the copy to whole
+// blocks.
 type laneQuantizer struct {
 	quantizer
 	at      region
@@ -24,7 +25,7 @@ type laneQuantizer struct {
 	row     []uint8 // codes of one row
 }
 
-// quantizeLanes quantizes x, which is that region of q.x.
+// quantizeLanes quantizes x, the given region of q.x.
 func (q *quantizer) quantizeLanes(ex *tensor.Exec, x tensor.Matrix, at region) {
 	perRow := ceilDiv(at.cols, format.MXBlock)
 	width := perRow * format.MXBlock

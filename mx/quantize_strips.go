@@ -34,7 +34,7 @@ type stripScratch struct {
 	padded [format.MXBlock * quant.StripTiles * format.MXBlock]tensor.BFloat16
 }
 
-// quantizeStrips quantizes a panel.
+// quantizeStrips quantizes a region in strips.
 func (q *quantizer) quantizeStrips(ex *tensor.Exec, at region) {
 	s := (*stripScratch)(pointerTo(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
 	s.grid, s.format = q.grid(), q.stripFormat()
@@ -51,7 +51,7 @@ func (q *quantizer) quantizeStrips(ex *tensor.Exec, at region) {
 	}
 }
 
-// strip returns the kernel arguments for a strip, with its input and output.
+// strip returns the kernel arguments for a strip.
 func (q *quantizer) strip(s *stripScratch, at region) quant.Strip {
 	const size = int(unsafe.Sizeof(tensor.BFloat16(0)))
 	data, stride, _ := q.x.Memory()

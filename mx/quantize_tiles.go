@@ -12,7 +12,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// quantizeTiles quantizes a panel.
+// quantizeTiles quantizes a region in tiles.
 func (q *quantizer) quantizeTiles(ex *tensor.Exec, at region) {
 	s := (*scratch)(pointerTo(ex.New(tensor.UINT8, int(unsafe.Sizeof(scratch{}))).U8()))
 	s.rule = q.tileRule()
@@ -31,8 +31,8 @@ func (q *quantizer) quantizeTiles(ex *tensor.Exec, at region) {
 	}
 }
 
-// tilesSupport says whether the kernels support an element format. They reduce FP32 to 8 significant
-// bits, too few for the 7 mantissa bits of INT8.
+// tilesSupport says whether the kernels support an element format. They reduce FP32 to 8
+// significant bits, too few for the 7 mantissa bits of INT8.
 func tilesSupport(e *format.Element, dtype tensor.DType) bool {
 	return e == format.E4M3 || e == format.E5M2 || e == format.INT8 && dtype == tensor.BF16
 }
@@ -45,13 +45,13 @@ func (q *quantizer) tileRule() quant.Rule {
 	return quant.Minifloat(e.Mantissa(), q.rule.emax, e.Largest(), q.rule.roundUp)
 }
 
-// minStreamedBytes is about half a third-level cache. The codes of an input of this size would leave
-// the cache before they are read. Non-temporal stores also save reading the lines that are about to
-// be overwritten.
+// minStreamedBytes is about half a third-level cache. The codes of an input of this size would
+// leave the cache before they are read. Non-temporal stores also save reading the lines that are
+// about to be overwritten.
 const minStreamedBytes = 8 << 20
 
-// useStreaming says whether to write the codes of an input of the given size with non-temporal stores.
-// Such stores need whole cache lines.
+// useStreaming says whether to write the codes of an input of the given size with non-temporal
+// stores. Such stores need whole cache lines.
 func (q *quantizer) useStreaming(bytes, cols int) bool {
 	const line = 64
 	if kernels != quant.Tiles || bytes < minStreamedBytes || cols%line != 0 {
@@ -78,28 +78,28 @@ type scratch struct {
 	}
 }
 
-// A tileQuantizer quantizes the tiles of one panel. In its methods, col is the first column of a tile,
-// relative to the panel.
+// A tileQuantizer quantizes the tiles of one region. In its methods, col is the first column of a
+// tile relative to the region.
 type tileQuantizer struct {
 	quantizer
 	*scratch
 	ex         *tensor.Exec
 	at         region
-	in         unsafe.Pointer // the panel's first element
+	in         unsafe.Pointer // first element of the region
 	stride     int            // bytes between its rows
 	rows, cols output
 	tile       quant.Tile
 }
 
-// An output points to the codes and scales of one direction, from the panel on. Both are nil if
+// An output points to the codes and scales of one direction from the region on. Both are nil if
 // that direction is not requested.
 type output struct{ codes, scales unsafe.Pointer }
 
-// prefetchCols is the prefetch distance for input tiles, in columns. It is several times as long as a
-// memory access takes.
+// prefetchCols is the prefetch distance for input tiles in columns. It covers several times the
+// memory latency.
 const prefetchCols = 8 * quant.Cols
 
-// setPointers finds the input and output of the panel.
+// setPointers finds the input and output of the region.
 func (t *tileQuantizer) setPointers() {
 	data, stride, _ := t.x.Memory()
 	size := t.x.DType().Size()
@@ -115,7 +115,7 @@ func (t *tileQuantizer) setPointers() {
 	}
 }
 
-// setInput sets the input of a tile. It is the matrix itself for a whole tile of BF16, and a copy
+// setInput sets the input of a tile. It is the matrix itself for a whole tile of BF16 and a copy
 // otherwise.
 func (t *tileQuantizer) setInput(col int) {
 	size := t.x.DType().Size()
@@ -135,8 +135,8 @@ func (t *tileQuantizer) setInput(col int) {
 	t.tile.X, t.tile.Stride, t.tile.Ahead = in, stride, ahead
 }
 
-// prefetchOffset returns the offset in bytes from a tile to the one aheadCols later, in this panel or one
-// below. It is 0 if the matrix has no such whole tile.
+// prefetchOffset returns the offset in bytes from a tile to the one prefetchCols later, in this
+// panel or one below. It is 0 if the matrix has no such whole tile.
 func (t *tileQuantizer) prefetchOffset(col int) int {
 	now := t.at.col + col
 	panels, later := (now+prefetchCols)/t.x.Cols, (now+prefetchCols)%t.x.Cols
@@ -164,7 +164,7 @@ func (t *tileQuantizer) encode(col int) {
 	quant.Encode(&t.tile, t.rows.codes != nil, t.cols.codes != nil, t.stream)
 }
 
-// encodeEdge writes the last tile of the panel if it is narrower than the kernels' tiles.
+// encodeEdge writes the last tile of the region if it is narrower than the kernels' tiles.
 func (t *tileQuantizer) encodeEdge(col int) {
 	const perRow = quant.Cols / format.MXBlock
 	e := &t.edge
@@ -185,7 +185,7 @@ func (t *tileQuantizer) encodeEdge(col int) {
 	}
 }
 
-// copyRows copies a matrix of rows by cols bytes.
+// copyRows copies rows of cols bytes.
 func copyRows(dst []uint8, dstStride int, src []uint8, srcStride, rows, cols int) {
 	for r := range rows {
 		copy(dst[r*dstStride:][:cols], src[r*srcStride:])

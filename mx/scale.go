@@ -12,8 +12,8 @@ import (
 // NaNScale is the E8M0 byte that makes every element of its block NaN.
 const NaNScale = 255
 
-// DecodeScale returns the value of an E8M0 byte: 2^(b-127), NaN for NaNScale. Byte 0 is 2^-127, not
-// zero.
+// DecodeScale returns the value of an E8M0 byte: 2^(b-127), or NaN for NaNScale. Byte 0 is 2^-127
+// and not zero.
 func DecodeScale(b uint8) float32 {
 	if b == NaNScale {
 		return float32(math.NaN())
@@ -59,6 +59,7 @@ func ParseScaleMode(name string) (ScaleMode, error) {
 	return 0, fmt.Errorf("%q is not an MX scale mode: use one of %v", name, ScaleModes())
 }
 
+// String returns the name of the mode in lower case.
 func (m ScaleMode) String() string {
 	if int(m) >= len(modeNames) {
 		return fmt.Sprintf("ScaleMode(%d)", uint8(m))
@@ -84,8 +85,8 @@ func (m ScaleMode) rule(e *format.Element) rule {
 }
 
 // scale returns the E8M0 byte for a block whose largest magnitude has the bits amax. It is NaNScale
-// for an infinity or NaN, and 0 for a block of zeros. The largest scale of a number is 254. int8
-// and e2m1 reach it near the largest FP32, and saturate.
+// for an infinity or NaN and 0 for a block of zeros. The largest scale of a number is 254. int8 and
+// e2m1 reach it near the largest FP32 and saturate.
 func (r *rule) scale(amax uint32) uint8 {
 	if amax >= infinity {
 		return NaNScale

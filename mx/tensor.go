@@ -1,6 +1,6 @@
 package mx
 
-// The quantized matrix: codes, scales, and the direction of its blocks.
+// The quantized matrix: codes, scales and the direction of its blocks.
 
 import (
 	"fmt"
@@ -19,6 +19,7 @@ const (
 	AlongCols           // Products contract along columns.
 )
 
+// String returns "along rows" or "along columns".
 func (d Direction) String() string {
 	if d == AlongRows {
 		return "along rows"
@@ -26,8 +27,8 @@ func (d Direction) String() string {
 	return "along columns"
 }
 
-// Tensor is a quantized matrix. Element (i, j) is decode(Codes[i, j]) times the scale of its block
-// and, if the format has group scales, the scale of its group.
+// Tensor is a quantized matrix. The value of element (i, j) is decode(Codes[i, j]) times the scale
+// of its block. Formats with group scales also multiply it by the scale of its group.
 type Tensor struct {
 	Format Format
 	Blocks Direction
@@ -46,8 +47,8 @@ type Tensor struct {
 	Amax tensor.Tensor
 }
 
-// New returns a [rows, cols] matrix for Quantize to fill. It is in the arena of ex, for
-// activations, or has its own memory if ex is nil, for weights.
+// New returns a [rows, cols] matrix for Quantize to fill. Activations pass ex and get memory in its
+// arena. Weights pass nil and get memory of their own.
 func New(ex *tensor.Exec, f Format, d Direction, rows, cols int) Tensor {
 	return NewIn(arenaOf(ex), f, d, rows, cols)
 }
@@ -156,8 +157,8 @@ func (t Tensor) Rows() int { return t.Codes.Dim(0) }
 // Cols returns the number of columns.
 func (t Tensor) Cols() int { return t.Codes.Dim(1) * t.Format.perByte() }
 
-// RowSlice returns rows [lo, hi), sharing memory. The matrix must have one group and blocks of one
-// row.
+// RowSlice returns rows [lo, hi) and shares their memory. The matrix must have one group and blocks
+// of one row.
 func (t Tensor) RowSlice(lo, hi int) Tensor {
 	if height, _ := t.Extents(); height != 1 || t.Ends != nil {
 		panic("mx: RowSlice needs one group and blocks of one row: use Group")
@@ -166,7 +167,7 @@ func (t Tensor) RowSlice(lo, hi int) Tensor {
 	return t
 }
 
-// Group returns the rows of group g of a matrix with Ends, sharing memory.
+// Group returns the rows of group g of a matrix with Ends. It shares their memory.
 func (t Tensor) Group(g int) Tensor {
 	height, _ := t.Extents()
 	first := 0
@@ -182,8 +183,8 @@ func (t Tensor) Group(g int) Tensor {
 	return t
 }
 
-// GroupSlice returns rows [lo, hi) of group g, sharing memory. If blocks span several rows, it must
-// be the whole group.
+// GroupSlice returns rows [lo, hi) of group g and shares their memory. If blocks span several rows,
+// it must be the whole group.
 func (t Tensor) GroupSlice(g, lo, hi int) Tensor {
 	if t.Ends == nil {
 		return t.RowSlice(lo, hi)
@@ -196,8 +197,8 @@ func (t Tensor) GroupSlice(g, lo, hi int) Tensor {
 	return t.RowSlice(lo-first, hi-first)
 }
 
-// Turned returns the matrix with its blocks in direction d, sharing memory. The blocks must be
-// square. One such matrix serves products along both dimensions.
+// Turned returns the matrix with its blocks in direction d and shares its memory. The blocks must
+// be square. One such matrix serves products along both dimensions.
 func (t Tensor) Turned(d Direction) Tensor {
 	if t.Format.Block[0] != t.Format.Block[1] {
 		panic(fmt.Sprintf("mx: blocks of %v elements cannot change direction: they must be square", t.Format.Block))

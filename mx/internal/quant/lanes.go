@@ -16,27 +16,26 @@ const blockSize = format.MXBlock
 // Group is the number of blocks that AmaxRows and Scales process at a time.
 const Group = 8
 
-// AmaxRows sets amax, as FP32 bits, to the largest magnitude of each block of x. The blocks are
-// contiguous. amax has whole groups, at least one.
+// AmaxRows sets amax to the largest magnitude of each block of x, as FP32 bits. The blocks are
+// contiguous. amax has one or more whole groups.
 func AmaxRows(amax, x []float32) {
 	amaxRowsAVX2(data(amax), data(x[:len(amax)*blockSize]), len(amax)/Group)
 }
 
-// AmaxCols sets amax, as FP32 bits, to the largest magnitude of each column of a panel. rows is
-// greater than 0. amax has whole blocks, at least one.
+// AmaxCols sets amax to the largest magnitude of each column of a panel, as FP32 bits. rows is
+// greater than 0. amax has one or more whole blocks.
 func AmaxCols(amax, x []float32, rows int) {
 	amaxColsAVX2(data(amax), data(x[:rows*len(amax)]), rows, len(amax)/blockSize)
 }
 
-// Scales turns the largest magnitudes in amax, as FP32 bits, into E8M0 bytes. It replaces amax with
+// Scales turns the largest magnitudes in amax (FP32 bits) into E8M0 bytes. It replaces amax with
 // the multipliers of the elements. It reports whether a block holds a NaN or an infinity, which
-// makes the codes of that block meaningless. scales has whole groups, at least one.
+// makes the codes of that block meaningless. scales has one or more whole groups.
 func Scales(scales []uint8, amax []float32, g *Grid) (odd bool) {
 	return scalesAVX2(data(scales), data(amax[:len(scales)]), len(scales)/Group, g)
 }
 
-// EncodeRows writes the codes of the contiguous blocks of x, at least one. Each block has one
-// factor.
+// EncodeRows writes the codes of the one or more contiguous blocks of x. Each block has one factor.
 func EncodeRows(codes []uint8, x, factors []float32, g *Grid) {
 	n := len(codes) / blockSize
 	encodeRowsAVX2(data(codes), data(x[:len(codes)]), data(factors[:n]), n, g)
@@ -47,8 +46,8 @@ func EncodeCols(codes []uint8, x, factors []float32, g *Grid) {
 	encodeColsAVX2(data(codes), data(x[:len(codes)]), data(factors[:len(codes)]), len(codes)/blockSize, g)
 }
 
-// DecodeRows sets whole blocks, at least one, to the values of the codes times the scale of the
-// block. A NaN is 0x7fc00000.
+// DecodeRows sets one or more whole blocks to the values of the codes times the scale of the block.
+// A NaN is 0x7fc00000.
 func DecodeRows(dst []float32, codes []uint8, scales []float32, d *Decoder) {
 	n := len(dst) / blockSize
 	decodeRowsAVX2(data(dst), data(codes[:len(dst)]), data(scales[:n]), n, d)
@@ -116,7 +115,7 @@ func (g Grid) Floor(roundUp uint32, emax int) Grid {
 
 // Decoder is a format in the form that DecodeRows and DecodeCols need.
 type Decoder struct {
-	magnitude uint32 // mask for the bits of a code, sign-extended to 32, without its sign
+	magnitude uint32 // mask of the magnitude in a code sign-extended to 32 bits
 	sign      uint32 // sign bit, after signShift
 	infinity  int32  // magnitude of infinity
 	numbers   int32  // magnitudes above it are NaNs

@@ -10,7 +10,7 @@
 // FP32 input goes through Narrow first.
 //
 // The strip kernels do the same with AVX2 for strips of 32 rows of BF16 (see Strip). They round
-// vectors with subnormal codes a second time.
+// vectors with subnormal codes twice.
 //
 // The lane kernels carry out the definition in FP32, for any format (see Grid).
 package quant
@@ -26,17 +26,19 @@ const (
 )
 
 // Narrow sets the BF16 tile at dst to the FP32 tile at src, rounded to odd: truncated, with the
-// last bit set if any dropped bit was set. The rows of src are stride bytes apart, and those of dst
-// have no gaps. It also prefetches the tile at ahead into the second-level cache, whose rows are
-// stride bytes apart too. A number rounded to odd can be rounded to at most 5 mantissa bits, or
-// compared with a number of at most 6, with the same result as the FP32. INT8 needs more bits.
+// last bit set if any dropped bit was set. The rows of src are stride bytes apart. Those of dst
+// have no gaps. Narrow also prefetches the tile at ahead into the second-level cache. Its rows are
+// stride bytes apart too.
+//
+// A number rounded to odd can replace the FP32 without an effect on two operations: rounding to at
+// most 5 mantissa bits, and comparison with a number of at most 6. INT8 needs more bits.
 func Narrow(dst, src unsafe.Pointer, stride int, ahead unsafe.Pointer) {
 	narrowAVX512(dst, src, stride, ahead)
 }
 
-// Scan reads the tile at x, whose rows are stride bytes apart, and fills work. It reports whether
-// the tile is odd and cannot be encoded. An odd tile has a block with a NaN, an infinity or a
-// magnitude near 2^128, or a block whose magnitudes are all below about 2^-87 and not all zero.
+// Scan reads the tile at x and fills work. The rows of x are stride bytes apart. Scan reports
+// whether the tile is odd and cannot be encoded. An odd tile has a block with a NaN, an infinity or
+// a magnitude near 2^128, or a block whose magnitudes are all below about 2^-87 and not all zero.
 func Scan(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool) {
 	if rule.integer {
 		return scanINT8AVX512(x, stride, rule, work)

@@ -61,14 +61,17 @@ func (s *Strip) Quantize(g *Grid, t *StripScratch, rows, cols bool) (odd bool) {
 
 // Format is an 8-bit format in the form that the strip kernels need.
 type Format struct {
-	tieMask   [16]uint16   // mask for the bits of a magnitude that rounding drops, and the lowest bit that it keeps
-	tie       [16]uint16   // their value where rounding half up is wrong
-	round     [16]uint16   // multiplier that rounds half up to the bits kept
-	exponent  [16]uint16   // bias of the format's exponents
-	factors   [2][16]uint8 // multipliers of the significands of subnormal codes, by exponent
-	places    [16]uint16   // turns the exponent of a magnitude into the index of its factor, by addition
-	largest   [32]uint8    // largest code
-	subnormal [32]uint8    // largest subnormal code
+	// tieMask has the bits of a magnitude that rounding drops, and the lowest bit that it keeps.
+	tieMask  [16]uint16
+	tie      [16]uint16 // their value where rounding half up is wrong
+	round    [16]uint16 // multiplier that rounds half up to the bits kept
+	exponent [16]uint16 // bias of the format's exponents
+	// factors multiply the significands of subnormal codes, by exponent.
+	factors [2][16]uint8
+	// places is added to the exponent of a magnitude to give the index of its factor.
+	places    [16]uint16
+	largest   [32]uint8 // largest code
+	subnormal [32]uint8 // largest subnormal code
 	// mantissa is the bits of a code's mantissa. dropped is the bits that rounding drops of BF16's
 	// 7. point is the fraction bits of a significand times its factor.
 	mantissa uint64

@@ -31,7 +31,7 @@ func pointer(names ...string) (args []asmgen.Param) {
 	return args
 }
 
-// printLanes returns the file with all kernels for any format.
+// printLanes returns the file with the kernels for any format and those for strips.
 func printLanes() *laneFile {
 	f := newLaneFile()
 	amaxRows(f)
@@ -206,7 +206,8 @@ func encodeLanes(f *laneFile, name string, cols bool) {
 			}
 			fn.I("VPACKUSDW", steps[1], steps[0], steps[0])
 			fn.I("VPSUBW", bias, steps[0], steps[0])
-			fn.I("VPACKSSDW", bits[1], bits[0], bits[0]) // preserves signs, and never makes +0 negative
+			// Saturating keeps the signs, and +0 does not become negative.
+			fn.I("VPACKSSDW", bits[1], bits[0], bits[0])
 			fn.Free(bits[1], steps[1])
 			code[pair], signed[pair] = steps[0], bits[0]
 		}

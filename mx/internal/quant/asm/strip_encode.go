@@ -197,8 +197,8 @@ func (e *stripEncoder) encodeMinifloats(directions []direction, x [2]asmgen.Vec)
 	return codes
 }
 
-// packBytes packs words to bytes in c[0], clamped to the largest code. The bytes are in the order of
-// the packing instruction.
+// packBytes packs words to bytes in c[0], clamped to the largest code. The bytes are in the order
+// of the packing instruction.
 func (e *stripEncoder) packBytes(c [2]asmgen.Vec) asmgen.Vec {
 	e.I("VPACKUSWB", c[1], c[0], c[0])
 	e.I("VPMINUB", e.largest, c[0], c[0])
@@ -206,8 +206,8 @@ func (e *stripEncoder) packBytes(c [2]asmgen.Vec) asmgen.Vec {
 	return c[0]
 }
 
-// roundMagnitudes rounds magnitudes to the format's mantissa, to nearest even. It rounds half up and
-// subtracts one where that made a tie odd.
+// roundMagnitudes rounds magnitudes to the format's mantissa, to nearest even. It rounds half up
+// and subtracts one where that made a tie odd.
 func (e *stripEncoder) roundMagnitudes(m asmgen.Vec) {
 	t := e.Y()
 	e.I("VPAND", e.tieMask, m, t)
@@ -217,8 +217,8 @@ func (e *stripEncoder) roundMagnitudes(m asmgen.Vec) {
 	e.Free(t)
 }
 
-// encodeSubnormals computes the codes of 32 elements, any of which may be subnormal. It stores them in codes,
-// or in new registers if codes is nil.
+// encodeSubnormals computes the codes of 32 elements that may include subnormal codes. It stores
+// them in codes, or in new registers if codes is nil.
 func (e *stripEncoder) encodeSubnormals(directions []direction, codes []asmgen.Vec) []asmgen.Vec {
 	for n, d := range directions {
 		if n == len(codes) {
@@ -235,7 +235,7 @@ func (e *stripEncoder) encodeSubnormals(directions []direction, codes []asmgen.V
 
 // fixedPoint sets c to the codes of half i of a row. The significand is multiplied by a factor that
 // depends on the exponent. The product is a fixed-point number, and rounding it gives the code.
-// Minifloats with a normal code are then replaced by the code from rounded.
+// Minifloats with a normal code are rounded by roundMagnitudes instead.
 func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
 	x, p, m := e.Y(), e.Y(), bias
 	e.I("VPAND", e.x.At(32*i), e.magnitude, x)

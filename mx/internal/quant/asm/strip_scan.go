@@ -11,9 +11,10 @@ type stripFile struct {
 	one                           asmgen.Mem
 	least                         asmgen.Mem // lowest exponent that is distinguished
 	normal                        asmgen.Mem // largest magnitude with exponent 0
-	none                          asmgen.Mem // bias of a block of zeros; it makes all codes subnormal
+	none                          asmgen.Mem // bias of a block of zeros, which makes all codes subnormal
 	sign                          asmgen.Mem // sign bit of a code, in bytes
-	huge, tiny                    asmgen.Mem // limits of odd blocks: the largest magnitude that is not odd, and the largest tiny one that is
+	// An odd block has a magnitude above huge, or none above tiny and not all zero.
+	huge, tiny asmgen.Mem
 }
 
 func newStrips(f *laneFile) *stripFile {

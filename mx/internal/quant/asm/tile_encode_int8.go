@@ -24,7 +24,7 @@ func newIntegerEncoder(e *encoder) *integerEncoder {
 	return i
 }
 
-// encodeRow encodes one encodeRow.
+// encodeRow encodes one row.
 func (i *integerEncoder) encodeRow() {
 	const negative, right = asmgen.Mask(1), asmgen.Mask(2)
 	var significands, exponents [2]asmgen.Vec
@@ -54,7 +54,7 @@ func (i *integerEncoder) encodeRow() {
 	i.I("ADDQ", asmgen.Imm(2), i.work)
 }
 
-// loadShifts returns the loadShifts of half a row. It may use v to hold them.
+// loadShifts returns the shifts of half a row. It may use v to hold them.
 func (i *integerEncoder) loadShifts(o *output, half int, v asmgen.Vec) asmgen.Vec {
 	if o.cols {
 		return o.shifts[half]

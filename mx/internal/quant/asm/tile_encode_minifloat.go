@@ -27,8 +27,8 @@ func newMinifloatEncoder(e *encoder) *minifloatEncoder {
 	return m
 }
 
-// encodeRow encodes one encodeRow. Bytes with an exponent below the limit are handled separately. Most rows
-// have none.
+// encodeRow encodes one row. Bytes with an exponent below the limit are handled separately. Most
+// rows have none.
 func (m *minifloatEncoder) encodeRow() {
 	const below, negative = 1, asmgen.Mask(6)
 	exponent := loadZ(m.Func, m.work.At(workExponent))
@@ -96,8 +96,8 @@ func (m *minifloatEncoder) encodeSubnormals() {
 	}
 }
 
-// computeDistances finds the bytes to shift, clears their codes, and computes the distance of each to the
-// first table.
+// computeDistances finds the bytes to shift, clears their codes, and computes the distance of each
+// to the first table.
 func (m *minifloatEncoder) computeDistances(o *output, exponent asmgen.Vec) {
 	const below = 1
 	o.distance = m.Z()

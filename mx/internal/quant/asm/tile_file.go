@@ -47,7 +47,7 @@ const (
 	tiny   = lowest + 15 - 1 // the largest exponent field that is rejected
 )
 
-// tileFile is the assembly tileFile and its constants. A constant is a vector of 64 bytes unless its
+// tileFile is the assembly file and its constants. A constant is a vector of 64 bytes unless its
 // comment says otherwise.
 type tileFile struct {
 	*asmgen.File

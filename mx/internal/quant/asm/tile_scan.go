@@ -69,7 +69,7 @@ type scanner struct {
 	rowMax, colMax        asmgen.Vec // largest exponent of each block
 }
 
-// scanRows prints the loop over the scanRows. It advances x.
+// scanRows prints the loop over the rows. It advances x.
 func (s *scanner) scanRows() {
 	odd, roundUp := loadZ(s.Func, s.file.odd), broadcastZ(s.Func, "VPBROADCASTW", s.rule.Field("Rule_roundUp"))
 	var c codeWriter
@@ -235,8 +235,8 @@ func (s *scanner) storeShifts() {
 	s.Free(lowest, one, scale, words)
 }
 
-// detectOdd finds out whether the tile is odd. A block with exponent 0 holds zeros or BF16 subnormals.
-// In that case all elements are searched for subnormals.
+// detectOdd finds out whether the tile is odd. A block with exponent 0 holds zeros or BF16
+// subnormals. In that case all elements are searched for subnormals.
 func (s *scanner) detectOdd() {
 	const below, k1, k2, k3 = 1, asmgen.Mask(1), asmgen.Mask(2), asmgen.Mask(3)
 	one, low, top, t := s.file.broadcastByte(s.Func, 1), s.file.broadcastByte(s.Func, tiny), s.file.broadcastByte(s.Func, 0xff), s.Z()

@@ -19,7 +19,7 @@ func add(f *file) {
 	}
 }
 
-// addScaled has FP32 sums in both forms.
+// addScaled has FP32 sums in both variants.
 func addScaled(f *file) {
 	for _, e := range variants {
 		k := f.newKernel(kernelName("addScaled", e), rows("dst"), float32s("a"), rows("x"))
@@ -34,7 +34,7 @@ func addScaled(f *file) {
 	}
 }
 
-// scale reads FP32 in both forms.
+// scale reads FP32 in both variants.
 func scale(f *file) {
 	for _, e := range variants {
 		k := f.newKernel(kernelName("scale", e), rows("dst"), float32s("a"), rows("x"))

@@ -74,10 +74,10 @@ func (k *kernel) width() int {
 	return 16
 }
 
-// broadcastMem is a float32 in memory that an instruction needs in every lane. AVX2 has few registers,
-// so each use there broadcasts it into one. If it is a constant of the file, the use can read its
-// copies from memory instead. AVX-512 can broadcast from memory in any instruction. Instructions
-// read memory only as their first operand or after an immediate.
+// broadcastMem is a float32 in memory that an instruction needs in every lane. AVX2 has few
+// registers, so each use there broadcasts it into one. If it is a constant of the file, the use can
+// read its copies from memory instead. AVX-512 can broadcast from memory in any instruction.
+// Instructions read memory only as their first operand or after an immediate.
 type broadcastMem struct{ asmgen.Operand }
 
 // I prints one instruction.
@@ -125,7 +125,7 @@ func (k *kernel) broadcast(of asmgen.Operand) asmgen.Operand {
 	return v
 }
 
-// constant is word, except that it uses no register in crowded kernels.
+// constant is word, except that it uses no register in kernels that are short of them.
 func (k *kernel) constant(bits uint32) asmgen.Operand {
 	if k.fewRegisters {
 		return broadcastMem{k.file.word(bits)}
@@ -182,8 +182,8 @@ func (k *kernel) zeroed(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand
 // pair is two registers with a body's elements of a row, as float32.
 type pair [2]asmgen.Vec
 
-// eachHalf prints body for each register of its pairs. AVX-512 has enough registers to interleave the
-// two. The registers that body returns stay allocated. Its other registers are freed.
+// eachHalf prints body for each register of its pairs. AVX-512 has enough registers to interleave
+// the two. The registers that body returns stay allocated. Its other registers are freed.
 func (k *kernel) eachHalf(body func(h int) []asmgen.Vec) []pair {
 	var results []pair
 	half := func(h int) {

@@ -1,7 +1,7 @@
 package main
 
 // RMSNorm and the two passes of its gradient. The weights and their gradient are FP32 in both
-// forms.
+// variants.
 
 import "spmoe/tensor/asmgen"
 

@@ -16,7 +16,8 @@ const (
 	bf16 elem = 2
 )
 
-// variants are the two variants of most kernels: FP32 in all rows, or BF16 in the rows of activations.
+// variants are the two forms of most kernels: FP32 in all rows, or BF16 in the rows of
+// activations.
 var variants = []elem{fp32, bf16}
 
 // kernelName returns the name of a kernel for an element type.
