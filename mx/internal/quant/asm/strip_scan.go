@@ -11,7 +11,7 @@ type stripFile struct {
 	one                           asmgen.Mem
 	least                         asmgen.Mem // lowest exponent that is distinguished
 	normal                        asmgen.Mem // largest magnitude with exponent 0
-	none                          asmgen.Mem // bias of a block of zeros, which makes all codes subnormal
+	none                          asmgen.Mem // bias of a block of zeros: all codes are subnormal
 	sign                          asmgen.Mem // sign bit of a code, in bytes
 	// An odd block has a magnitude above huge, or none above tiny and not all zero.
 	huge, tiny asmgen.Mem

@@ -4,7 +4,8 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// adamW has two variants: one for results that are read again soon, and one with non-temporal stores.
+// adamW has two variants: one for results that are read again soon, and one with non-temporal
+// stores.
 func adamW(f *file) {
 	k := f.newKernel("adamW", adamWParams()...)
 	update(k, (*kernel).store)
