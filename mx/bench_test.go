@@ -1,6 +1,6 @@
 package mx
 
-// Input bytes a second of quantization, and how that compares with a copy timed in turns with it.
+// Quantization in input bytes per second, compared with a copy timed alternately with it.
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ func BenchmarkQuantize(b *testing.B) {
 	}
 }
 
-// BenchmarkQuantizeTiers takes what fits the second-level cache with each set of kernels.
+// BenchmarkQuantizeTiers takes a matrix that fits the second-level cache with each set of kernels.
 func BenchmarkQuantizeTiers(b *testing.B) {
 	eachTier(func(tier string) {
 		for _, dtype := range []tensor.DType{tensor.BF16, tensor.FP32} {
@@ -64,7 +64,7 @@ func BenchmarkDequantize(b *testing.B) {
 	}
 }
 
-// measure reports the rate of quantize, which reads or writes x, and its share of the rate of
+// measure reports the rate of quantize, which reads or writes x, and its ratio to the rate of
 // copying x.
 func measure(b *testing.B, x tensor.Tensor, quantize func()) {
 	into := tensor.New(x.DType(), x.Dims()...)
@@ -82,7 +82,7 @@ func measure(b *testing.B, x tensor.Tensor, quantize func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkGeneral measures formats without kernels: what quantizing and decoding an element takes.
+// BenchmarkGeneral measures quantizing and decoding per element in formats without kernels.
 func BenchmarkGeneral(b *testing.B) {
 	const rows, cols = 256, 2048
 	ex := tensor.NewExec()

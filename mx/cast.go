@@ -1,10 +1,10 @@
 package mx
 
-// Cast says how an operand is quantized: to which format, and by which rule its scales are chosen.
-// Casts are compared with ==. The zero Cast leaves an operand as it is.
+// Cast says how to quantize an operand: the format, and the rule that chooses its scales. Casts can
+// be compared with ==. The zero Cast leaves an operand unchanged.
 type Cast struct {
 	Format Format
-	Mode   ScaleMode // of E8M0 scales; other types have one rule
+	Mode   ScaleMode // for E8M0 scales; the other types have one rule
 }
 
 // Quantizes says whether the cast does anything.

@@ -1,6 +1,6 @@
 package mx
 
-// Dequantization: codes and scales back to numbers.
+// Dequantization: from codes and scales to numbers.
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Dequantize sets dst, [rows, cols] FP32 or BF16, to the values of t. With E8M0 scales they are
-// exact in FP32 save where they exceed its range, and rounded once to BF16. Every element of a
-// block whose scale is NaN is NaN.
+// Dequantize sets dst to the values of t. dst: [rows, cols] is FP32 or BF16. With E8M0 scales, FP32
+// values are exact unless they exceed its range. BF16 values are rounded once. Every element of a
+// block with a NaN scale is NaN.
 func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	if dst.Rows != t.Rows() || dst.Cols != t.Cols() {
-		panic(fmt.Sprintf("mx: [%d, %d] dequantized into [%d, %d]", t.Rows(), t.Cols(), dst.Rows, dst.Cols))
+		panic(fmt.Sprintf("mx: cannot dequantize a [%d, %d] matrix into [%d, %d]: the shapes must agree", t.Rows(), t.Cols(), dst.Rows, dst.Cols))
 	}
 	if !t.Format.isMX() {
 		dequantizeGeneral(ex, dst, t, true)
@@ -31,17 +31,18 @@ func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	}
 }
 
-// dequantize shares the rows out, as many at a time as share scales along columns.
+// dequantize distributes the rows over the threads. The unit is the rows that share scales along
+// columns.
 func dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	d := dequantizer{dst: dst, t: t, decoder: decoder(t.Format.Element), values: t.Format.Values()}
-	tensor.Parallel(ex, ceilDiv(dst.Rows, format.MXBlock), operations*dst.Rows*dst.Cols, d, dequantizePart)
+	tensor.Parallel(ex, ceilDiv(dst.Rows, format.MXBlock), opsPerElement*dst.Rows*dst.Cols, d, dequantizeRange)
 }
 
 type dequantizer struct {
 	dst     tensor.Matrix
 	t       Tensor
 	decoder quant.Decoder
-	values  *[256]float32 // of the codes
+	values  *[256]float32 // by code
 }
 
 func decoder(e *format.Element) quant.Decoder {
@@ -52,14 +53,15 @@ func decoder(e *format.Element) quant.Decoder {
 	return quant.NewDecoder(e.Mantissa(), e.MinExponent(), e.SignBit(), e.Infinity(), numbers)
 }
 
-// panelRows is how many rows are converted at a time; it divides format.MXBlock.
+// panelRows is the number of rows converted at a time. It divides format.MXBlock.
 const panelRows = 8
 
-func dequantizePart(ex *tensor.Exec, d dequantizer, lo, hi int) {
+func dequantizeRange(ex *tensor.Exec, d dequantizer, lo, hi int) {
 	cols, perRow := d.dst.Cols, ceilDiv(d.dst.Cols, format.MXBlock)
 	width := perRow * format.MXBlock
 	panel := ex.New(tensor.FP32, panelRows, width)
-	// The kernels take whole blocks: what is behind the last column of these stays zero.
+	// The kernels take whole blocks. The padding of codes and scales after the last column stays
+	// zero.
 	codes, scales := ex.New(tensor.UINT8, width).U8(), ex.New(tensor.FP32, width).F32()
 	clear(codes)
 	clear(scales)
@@ -79,8 +81,8 @@ func dequantizePart(ex *tensor.Exec, d dequantizer, lo, hi int) {
 	}
 }
 
-// loadScales sets scales to those of a row's blocks or columns. Along columns they stay the same
-// for whole blocks.
+// loadScales sets scales to the scales of a row's blocks or columns. Along columns they change only
+// from one block to the next.
 func (d *dequantizer) loadScales(scales []float32, row int) {
 	perRow := d.t.Scales.Dim(1)
 	from := row

@@ -18,14 +18,14 @@ func eachTier(f func(tier string)) {
 	}
 }
 
-// EachTier is eachTier as subtests, for package mx_test. Those of tiers that this CPU lacks are
-// skipped.
+// EachTier is eachTier as subtests, for package mx_test. It skips the tiers that this CPU does not
+// support.
 func EachTier(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	cputest.Each(t, quant.Table, func(t *testing.T, ks quant.Kernels) { with(ks, func() { f(t) }) })
 }
 
-// with calls f with those kernels in place.
+// with calls f with the given kernels in place.
 func with(ks quant.Kernels, f func()) {
 	before := kernels
 	defer func() { kernels = before }()

@@ -27,8 +27,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Formats of the references that general_test.go holds the general path against. They are not among
-// Formats, which have kernels or are of OCP MX.
+// Formats of the reference implementations that general_test.go compares the general path with.
+// They are not among Formats, which have kernels or are of OCP MX.
 var (
 	nvfp4       = Format{Name: "nvfp4", Element: format.E2M1, Block: [2]int{1, 16}, Scale: ScaleE4M3, TensorScale: true, Packed: true}
 	nvfp4Weight = Format{Name: "nvfp4 16x16", Element: format.E2M1, Block: [2]int{16, 16}, Scale: ScaleE4M3, TensorScale: true, Packed: true}
@@ -36,8 +36,8 @@ var (
 	fp8Weight   = Format{Name: "fp8 128x128", Element: format.E4M3, Block: [2]int{128, 128}, Scale: ScaleFP32}
 )
 
-// Formats of no reference. Those of 4 bits have a byte for each code, so that matrices may have odd
-// columns.
+// Formats without a reference. Those of 4 bits have one byte per code, so that matrices may have an
+// odd number of columns.
 var (
 	wide4       = Format{Name: "wide4", Element: format.E2M1, Block: [2]int{1, 16}, Scale: ScaleE4M3, TensorScale: true}
 	wide4Square = Format{Name: "wide4 8x8", Element: format.E2M1, Block: [2]int{8, 8}, Scale: ScaleE4M3, TensorScale: true}
@@ -47,18 +47,18 @@ var (
 func TestBytesPerElement(t *testing.T) {
 	for f, want := range map[Format]float64{E4M3: 33.0 / 32, nvfp4: 0.5 + 1.0/16, nvfp4Weight: 0.5 + 1.0/256, fp8Row: 1 + 4.0/128} {
 		if got := f.BytesPerElement(); got != want {
-			t.Errorf("%v takes %v bytes an element, want %v", f, got, want)
+			t.Errorf("%v takes %v bytes per element, want %v", f, got, want)
 		}
 	}
 }
 
-// TestContradictoryFormats wants descriptions refused that no matrix can have.
+// TestContradictoryFormats checks that impossible descriptions are rejected.
 func TestContradictoryFormats(t *testing.T) {
 	for want, change := range map[string]func(*Format){
-		"blocks of [0 16]":               func(f *Format) { f.Block[0] = 0 },
-		"packs codes of 8 bits":          func(f *Format) { f.Element = format.E4M3 },
-		"goes with block scales of E4M3": func(f *Format) { f.Scale = ScaleFP32 },
-		"scales of unknown type 3":       func(f *Format) { f.Scale, f.TensorScale = 3, false },
+		"blocks of [0 16]":             func(f *Format) { f.Block[0] = 0 },
+		"packs codes of 8 bits":        func(f *Format) { f.Element = format.E4M3 },
+		"needs E4M3 block scales":      func(f *Format) { f.Scale = ScaleFP32 },
+		"scales of the unknown type 3": func(f *Format) { f.Scale, f.TensorScale = 3, false },
 	} {
 		f := nvfp4
 		change(&f)

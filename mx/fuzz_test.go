@@ -38,7 +38,7 @@ func FuzzQuantize(f *testing.F) {
 	})
 }
 
-// scaleOf finds the scale of an element by counting blocks, one group after the other.
+// scaleOf finds the scale of an element by counting blocks, group by group.
 func scaleOf(q Tensor, r, c int) uint8 {
 	if q.Blocks == AlongRows {
 		return q.Scales.U8()[r*q.Scales.Dim(1)+c/format.MXBlock]

@@ -1,6 +1,6 @@
 package mx
 
-// Quantization to any format in plain Go, a row of blocks at a time.
+// Quantization to any format in plain Go, one row of blocks at a time.
 
 import (
 	"math"
@@ -9,17 +9,17 @@ import (
 	"spmoe/tensor/format"
 )
 
-// generalWork is what an element costs here, in operations of a matrix product.
-const generalWork = 256
+// generalOpsPerElement is the cost of one element here, in operations of a matrix product.
+const generalOpsPerElement = 256
 
-// quantizeGeneral is Quantize for a format that may be any.
+// quantizeGeneral is Quantize for any format.
 func quantizeGeneral(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	dst.findAmax(ex, x)
-	tensor.Parallel(ex, dst.Scales.Dim(0), generalWork*x.Rows*x.Cols, general{t: dst, x: x, rule: mode.rule(dst.Format.Element), largest: dst.Format.Max()}, quantizeBlocks)
+	tensor.Parallel(ex, dst.Scales.Dim(0), generalOpsPerElement*x.Rows*x.Cols, quantizeArgs{t: dst, x: x, rule: mode.rule(dst.Format.Element), largest: dst.Format.Max()}, quantizeBlocks)
 }
 
-// findAmax sets Amax, if the format has it, to the largest finite magnitude of each group. Others
-// become NaN in their own block, and not in all.
+// findAmax sets Amax to the largest finite magnitude of each group if the format has group scales.
+// A NaN or an infinity makes its own block NaN but not the whole group.
 func (t Tensor) findAmax(ex *tensor.Exec, x tensor.Matrix) {
 	if !t.Amax.Valid() {
 		return
@@ -44,17 +44,17 @@ func (t Tensor) findAmax(ex *tensor.Exec, x tensor.Matrix) {
 
 func magnitude(v float32) float32 { return float32(math.Abs(float64(v))) }
 
-// general is the arguments of quantizeBlocks.
-type general struct {
+// quantizeArgs holds the arguments of quantizeBlocks.
+type quantizeArgs struct {
 	t    Tensor
 	x    tensor.Matrix
 	rule rule
 
-	largest float32 // number of the format
+	largest float32 // largest number of the format
 }
 
 // quantizeBlocks quantizes rows [lo, hi) of blocks.
-func quantizeBlocks(ex *tensor.Exec, g general, lo, hi int) {
+func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
 	cols := g.x.Cols
 	height, width := g.t.Extents()
 	rows := ex.New(tensor.FP32, height, cols)
@@ -65,7 +65,7 @@ func quantizeBlocks(ex *tensor.Exec, g general, lo, hi int) {
 		tensor.Convert(ex, panel.Mat(), g.x.RowSlice(at.first, at.last))
 		clear(amax)
 		for r := range panel.Dim(0) {
-			raise(amax, panel.Index(r).F32(), width)
+			updateAmax(amax, panel.Index(r).F32(), width)
 		}
 		g.setScales(factors, amax, at)
 		for r := range panel.Dim(0) {
@@ -74,15 +74,15 @@ func quantizeBlocks(ex *tensor.Exec, g general, lo, hi int) {
 				row[c] *= factor
 			}
 			g.t.Format.EncodeScaled(codes, row, 1)
-			fillOdd(codes, amax, width, g.t.Format.NaN())
+			fillNonFinite(codes, amax, width, g.t.Format.NaN())
 			g.t.setCodes(at.first+r, codes)
 		}
 	}
 }
 
-// raise lifts amax, the bits of magnitudes, to those of the blocks in a row. Bits of magnitudes are
-// ordered as these are, those of NaNs above all.
-func raise(amax []int32, row []float32, width int) {
+// updateAmax updates amax with one row. amax holds the bits of the largest magnitude of each block.
+// The bits of magnitudes sort like the magnitudes, and those of NaNs above all others.
+func updateAmax(amax []int32, row []float32, width int) {
 	if width == 1 {
 		for c, v := range row {
 			amax[c] = max(amax[c], int32(math.Float32bits(v)&^(1<<31)))
@@ -98,9 +98,9 @@ func raise(amax []int32, row []float32, width int) {
 	}
 }
 
-// setScales chooses the scales of a row of blocks, and sets factors to what the elements of each
-// column are to be multiplied by.
-func (g *general) setScales(factors []float32, amax []int32, at blockRow) {
+// setScales chooses the scales of a row of blocks. It sets factors to the multiplier of the
+// elements in each column.
+func (g *quantizeArgs) setScales(factors []float32, amax []int32, at blockRow) {
 	_, width := g.t.Extents()
 	encode := g.t.encodeScale(at.group)
 	for b, bits := range amax {
@@ -112,8 +112,8 @@ func (g *general) setScales(factors []float32, amax []int32, at blockRow) {
 	}
 }
 
-// fillOdd sets the codes of blocks in a row that have a NaN or an infinity.
-func fillOdd(codes []uint8, amax []int32, width int, with uint8) {
+// fillNonFinite sets the codes of the blocks in a row that hold a NaN or an infinity.
+func fillNonFinite(codes []uint8, amax []int32, width int, with uint8) {
 	for b, bits := range amax {
 		if bits >= infinity {
 			fill(codes[b*width:min((b+1)*width, len(codes))], with)
@@ -121,17 +121,17 @@ func fillOdd(codes []uint8, amax []int32, width int, with uint8) {
 	}
 }
 
-// leastAmax is the least magnitude that an FP32 scale is made for, as in DeepSeek's kernels
-// (TileKernels).
+// leastAmax is the smallest block maximum for an FP32 scale. Smaller maxima are raised to it, as in
+// DeepSeek's kernels (TileKernels).
 const leastAmax = 1e-4
 
-// scale returns the scale for a block whose largest magnitude is amax, and what its elements are to
-// be multiplied by. A scale is NaN if amax is no number. E4M3 scales are multiplied by encode
-// before they are rounded.
+// scale returns the scale of a block whose largest magnitude is amax. factor multiplies the
+// elements of the block. The scale is NaN if amax is NaN or infinite. An E4M3 scale is multiplied
+// by encode before it is rounded.
 //
-// The formulas are those of the references, in FP32: for E4M3 Transformer Engine's NVFP4, for FP32
-// DeepSeek's TileKernels.
-func (g *general) scale(amax, encode float32) (s storedScale, factor float32) {
+// The formulas are those of the reference implementations, in FP32. For E4M3 that is NVFP4 in
+// Transformer Engine. For FP32 it is DeepSeek's TileKernels.
+func (g *quantizeArgs) scale(amax, encode float32) (s storedScale, factor float32) {
 	odd := amax-amax != 0
 	switch g.t.Format.Scale {
 	case ScaleE4M3:
@@ -152,11 +152,11 @@ func (g *general) scale(amax, encode float32) (s storedScale, factor float32) {
 	}
 }
 
-// largestE4M3 is the largest scale.
+// largestE4M3 is the largest E4M3 scale.
 var largestE4M3 = format.E4M3.Max()
 
-// encodeScale returns what scales of blocks of a group are multiplied by before they are rounded: 1
-// without a scale of the group.
+// encodeScale returns the multiplier of a group's block scales before they are rounded. It is 1 if
+// the format has no group scales.
 func (t Tensor) encodeScale(group int) float32 {
 	if !t.Amax.Valid() {
 		return 1

@@ -1,7 +1,8 @@
 package mx_test
 
-// Formats without kernels, bit for bit against their references: Transformer Engine and torchao
-// (NVFP4), DeepSeek's TileKernels (FP8 in blocks of 128), torchao and microxcaling (MXFP4, MXFP6).
+// Formats without kernels, compared bit for bit with their references: Transformer Engine and
+// torchao (NVFP4), DeepSeek's TileKernels (FP8 in blocks of 128), torchao and microxcaling (MXFP4,
+// MXFP6).
 
 import (
 	"encoding/binary"
@@ -68,7 +69,8 @@ func TestGoldenGeneralQuantize(t *testing.T) {
 	}
 }
 
-// reference returns the scale of a block. The files repeat those of 16x16 blocks for every row.
+// reference returns the scale of a block. The files repeat the scales of 16x16 blocks for every
+// row.
 func reference(want mx.Tensor, block [2]int) float32 {
 	if want.Format == mx.NVFP4Weight && want.Scales.Dim(0) == want.Codes.Dim(0) {
 		block[0] *= want.Format.Block[0]
@@ -110,8 +112,8 @@ func TestGoldenSmallFormats(t *testing.T) {
 	}
 }
 
-// TestGoldenGroupedNVFP4: products of four experts, one of them without rows, against exact ones of
-// the reference's operands.
+// TestGoldenGroupedNVFP4 compares products of four experts with exact products of the reference's
+// operands. One expert has no rows.
 func TestGoldenGroupedNVFP4(t *testing.T) {
 	f, ex := open(t, "nvfp4_grouped_linear.safetensors"), tensor.NewExec()
 	x, w, dy := f.tensor("x"), f.tensor("w"), f.tensor("dy")
@@ -137,7 +139,7 @@ func TestGoldenGroupedNVFP4(t *testing.T) {
 	compareF64(t, "dx", dx.F32(), f.f64("dx_f64"))
 }
 
-// compareF64 wants a relative L2 distance that FP32 sums explain: no code or scale may differ.
+// compareF64 allows the relative L2 distance that FP32 sums explain. No code or scale may differ.
 func compareF64(t *testing.T, name string, got []float32, want []float64) {
 	t.Helper()
 	diff, norm := 0.0, 0.0

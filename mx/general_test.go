@@ -7,8 +7,8 @@ import (
 	"spmoe/tensor"
 )
 
-// TestOddBlocksOfAnyFormat: a NaN or an infinity makes its own block NaN, and leaves all others the
-// codes that they would have without it.
+// TestOddBlocksOfAnyFormat: a NaN or an infinity makes its own block NaN. The codes of all other
+// blocks do not change.
 func TestOddBlocksOfAnyFormat(t *testing.T) {
 	const rows, cols = 40, 64
 	ex := tensor.NewExec()
@@ -16,7 +16,7 @@ func TestOddBlocksOfAnyFormat(t *testing.T) {
 		for _, d := range []Direction{AlongRows, AlongCols} {
 			for _, odd := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
 				x := filled(1, tensor.FP32, rows, cols, normal)
-				x.F32()[0] = 0 // where the odd number will be, so that no largest magnitude changes
+				x.F32()[0] = 0 // the odd number goes here, so no largest magnitude changes
 				quantized := func() (Tensor, []float32) {
 					q, values := New(nil, f, d, rows, cols), tensor.New(tensor.FP32, rows, cols)
 					Quantize(ex, q, x.Mat(), RCEIL)
@@ -55,7 +55,7 @@ func TestThreadsQuantizeAlike(t *testing.T) {
 				all = append(all, q)
 			}
 			if string(all[0].Codes.Bytes()) != string(all[1].Codes.Bytes()) || string(all[0].Scales.Bytes()) != string(all[1].Scales.Bytes()) {
-				t.Errorf("%v %v: three threads make other codes than one", f, d)
+				t.Errorf("%v %v: three threads and one thread give different codes", f, d)
 			}
 		}
 	}

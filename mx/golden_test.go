@@ -1,6 +1,6 @@
 package mx_test
 
-// Bit for bit against torchao: testdata/*.safetensors hold its outputs.
+// Bit-for-bit comparison with torchao. testdata/*.safetensors has its outputs.
 
 import (
 	"errors"
@@ -104,8 +104,8 @@ func TestGoldenQuantize(t *testing.T) {
 	})
 }
 
-// checkQuantize quantizes x along rows and its transpose along columns, in one pass and alone, and
-// wants the golden bits.
+// checkQuantize quantizes x along rows and its transpose along columns, in one pass and separately.
+// All results must have the golden bits.
 func checkQuantize(t *testing.T, name string, x tensor.Tensor, f mx.Format, mode mx.ScaleMode, codes, scales []uint8) {
 	t.Helper()
 	ex := tensor.NewExec()
@@ -146,7 +146,7 @@ func checkQuantize(t *testing.T, name string, x tensor.Tensor, f mx.Format, mode
 	}
 }
 
-// TestGoldenInEveryTier runs the golden tests in a process of each other tier, products included.
+// TestGoldenInEveryTier runs the golden tests, products included, in a process of each other tier.
 func TestGoldenInEveryTier(t *testing.T) {
 	for _, tier := range cpu.All() {
 		if tier == cpu.Best() {
@@ -167,7 +167,7 @@ func TestGoldenInEveryTier(t *testing.T) {
 	}
 }
 
-// quantized returns x in a new matrix of the direction.
+// quantized returns x in a new matrix with the given direction.
 func quantized(ex *tensor.Exec, d mx.Direction, x tensor.Matrix) mx.Tensor {
 	q := mx.New(ex, mx.E4M3, d, x.Rows, x.Cols)
 	mx.Quantize(ex, q, x, mx.RCEIL)
@@ -221,8 +221,8 @@ func rounded(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	return y
 }
 
-// compareBF16 wants 99.9 % of the elements within one unit in the last place and 2^-7 relative L2
-// overall: the order in which the reference sums is not known.
+// compareBF16 requires 99.9 % of the elements to be within one unit in the last place, and a
+// relative L2 distance of at most 2^-7. The order of the reference's sums is unknown.
 func compareBF16(t *testing.T, name string, got, want tensor.Tensor) {
 	t.Helper()
 	far, diff, norm := 0, 0.0, 0.0
@@ -238,11 +238,11 @@ func compareBF16(t *testing.T, name string, got, want tensor.Tensor) {
 	l2 := math.Sqrt(diff / norm)
 	t.Logf("%s: %d of %d elements differ by more than one unit in the last place, relative L2 %.2g", name, far, got.Len(), l2)
 	if float64(far) > 0.001*float64(got.Len()) || !(l2 <= 1.0/128) {
-		t.Errorf("%s: at most 0.1 %% may and 2^-7 is allowed", name)
+		t.Errorf("%s: the limits are 0.1 %% of the elements and a relative L2 of 2^-7", name)
 	}
 }
 
-// ordered maps bfloat16 to integers so that neighbours differ by one.
+// ordered maps bfloat16 to integers so that neighbors differ by one.
 func ordered(b tensor.BFloat16) int {
 	if b>>15 == 1 {
 		return -int(b & 0x7fff)

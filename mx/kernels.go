@@ -5,6 +5,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// kernels says which kernels quantize; set once, only tests change it. Tiles take what tileable
-// accepts, strips what stripable accepts, lanes any format.
+// kernels says which kernels quantize. It is set once, and only tests change it. Tile kernels take
+// what tilesSupport accepts. Strip kernels take what stripsSupport accepts. Lane kernels take any
+// format.
 var kernels = cpu.Choose("quantization", quant.Table)

@@ -1,8 +1,8 @@
 package mx
 
 // The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of
-// both operands, with exact products and FP32 accumulation. The operands may be in any formats;
-// multiply.go says what computes them.
+// both operands. Products of elements are exact, and sums accumulate in FP32. The operands may have
+// any formats. multiply.go chooses the implementation.
 
 import (
 	"fmt"
@@ -14,84 +14,83 @@ import (
 
 // MatMul computes the forward product y = x·wᵀ.
 //
-// x: [M, K], w: [N, K], both with blocks AlongRows; y: [M, N] FP32 or BF16.
+// x: [M, K] and w: [N, K] have blocks AlongRows. y: [M, N] is FP32 or BF16.
 func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Forward)))
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, y.Cols, x.Cols())
-	multiplierOf(x, w).matMul(ex, y, x, w)
+	chooseMultiplier(x, w).matMul(ex, y, x, w)
 }
 
-// Dgrad computes the gradient of the input, dx = dy·w.
+// Dgrad computes the gradient of the input: dx = dy·w.
 //
-// dy: [M, N] with blocks AlongRows, w: [N, K] with blocks AlongCols; dx: [M, K] FP32 or BF16.
+// dy: [M, N] has blocks AlongRows. w: [N, K] has blocks AlongCols. dx: [M, K] is FP32 or BF16.
 func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Dgrad)))
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, dy.Cols(), dx.Cols)
-	multiplierOf(dy, w).dgrad(ex, dx, dy, w)
+	chooseMultiplier(dy, w).dgrad(ex, dx, dy, w)
 }
 
-// Wgrad computes the gradient of the weight, dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
+// Wgrad computes the gradient of the weight: dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
 //
-// dy: [M, N], x: [M, K], both with blocks AlongCols; dw: [N, K] FP32.
+// dy: [M, N] and x: [M, K] have blocks AlongCols. dw: [N, K] is FP32.
 func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	multiplierOf(dy, x).wgrad(ex, dw, dy, x, 0, accumulate)
+	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, 0, accumulate)
 }
 
-// WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad: those of one sequence,
-// whole blocks of both operands, or all there are.
+// WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad. A span is the rows of one
+// sequence and whole blocks of both operands. It may also be all rows.
 func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	multiplierOf(dy, x).wgrad(ex, dw, dy, x, span, accumulate)
+	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, span, accumulate)
 }
 
-// GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g, one an expert: group g ends
-// before row ends[g], and may be empty.
+// GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g. A group is usually the rows of
+// one expert. Group g ends before row ends[g] and may be empty.
 //
-// x: [rows, K], w: [G·N, K], the weights of all groups one below the other, both with blocks
-// AlongRows; y: [rows, N].
+// x: [rows, K] and w: [G·N, K] have blocks AlongRows. w is the weights of all groups in order. y:
+// [rows, N].
 func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Forward)))
 	checkEnds(ends, y.Rows)
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
-	multiplierOf(x, w).groupedMatMul(ex, y, x, w, ends)
+	chooseMultiplier(x, w).groupedMatMul(ex, y, x, w, ends)
 }
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
 //
-// dy: [rows, N] with blocks AlongRows; w: [G·N, K] with blocks AlongCols in G groups of N rows
-// (see GroupsOf); dx: [rows, K].
+// dy: [rows, N] has blocks AlongRows. w: [G·N, K] has blocks AlongCols in G groups of N rows (see
+// GroupsOf). dx: [rows, K].
 func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad)))
 	checkEnds(ends, dx.Rows)
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
-	multiplierOf(dy, w).groupedDgrad(ex, dx, dy, w, ends)
+	chooseMultiplier(dy, w).groupedDgrad(ex, dx, dy, w, ends)
 }
 
-// GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group
-// g.
+// GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
+// accumulate.
 //
-// dy: [rows, N], x: [rows, K], both with blocks AlongCols and the same Ends; dw: [G, N, K] FP32.
+// dy: [rows, N] and x: [rows, K] have blocks AlongCols and the same Ends. dw: [G, N, K] is FP32.
 func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(x.Ends) > 1, profile.Wgrad)))
 	if len(dy.Ends) != dw.Dim(0) || !slices.Equal(dy.Ends, x.Ends) {
-		panic(fmt.Sprintf("mx: operands in groups ending at %v and %v for %d weight gradients", dy.Ends, x.Ends, dw.Dim(0)))
+		panic(fmt.Sprintf("mx: the groups of dy end at %v and those of x at %v, but dw has %d groups: all three must agree", dy.Ends, x.Ends, dw.Dim(0)))
 	}
 	dy.check(AlongCols, dy.Rows(), dw.Dim(1))
 	x.check(AlongCols, dy.Rows(), dw.Dim(2))
-	multiplierOf(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
+	chooseMultiplier(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
 }
 
-// GroupsOf returns the ends of n groups of the same number of rows: how the weights of n experts
-// lie.
+// GroupsOf returns the ends of n groups of equal size, as in the weights of n experts.
 func GroupsOf(n, rows int) []int32 {
 	ends := make([]int32, n)
 	for g := range ends {
@@ -102,6 +101,6 @@ func GroupsOf(n, rows int) []int32 {
 
 func checkEnds(ends []int32, rows int) {
 	if len(ends) == 0 && rows > 0 || len(ends) > 0 && int(ends[len(ends)-1]) != rows {
-		panic(fmt.Sprintf("mx: groups ending at %v in %d rows", ends, rows))
+		panic(fmt.Sprintf("mx: groups end at %v, but the matrix has %d rows: the last group must end there", ends, rows))
 	}
 }

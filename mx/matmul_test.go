@@ -33,7 +33,7 @@ func dequantized(q Tensor) matrix {
 	return m
 }
 
-// relativeL2 compares got with the sum over k of a(i, k)·b(j, k), plus what was there before.
+// relativeL2 compares got with the sum over k of a(i, k)·b(j, k), plus the previous contents.
 func relativeL2(got tensor.Matrix, before float64, k int, a, b func(i, k int) float64) float64 {
 	ex := tensor.NewExec()
 	wide := tensor.New(tensor.FP32, got.Rows, got.Cols)
@@ -108,8 +108,7 @@ func TestProducts(t *testing.T) {
 	}
 }
 
-// TestGroupedProducts holds each group against the product of that group alone, which must give the
-// same bits.
+// TestGroupedProducts compares each group with the product of that group alone, bit for bit.
 func TestGroupedProducts(t *testing.T) {
 	const n, k, rows = 40, 70, 150
 	for _, f := range []Format{E4M3, INT8, E2M1, wide4, wide4Square, fp8Row, fp8Weight} {
@@ -119,7 +118,8 @@ func TestGroupedProducts(t *testing.T) {
 	}
 }
 
-// Gradients that are stored past the caches, and products that threads cut by rows.
+// Gradients that are written with non-temporal stores, and products whose rows are divided over
+// threads.
 func TestLargeGroupedProducts(t *testing.T) {
 	for _, f := range []Format{E4M3, INT8} {
 		groupedProducts(t, f, 3, 512, 288, []int32{70, 300})
@@ -171,8 +171,8 @@ func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
 	}
 }
 
-// TestWgradSpansNest: what ranks with a half or a quarter of the sequences each add up to, as a
-// tree, is what one rank gets, bit for bit.
+// TestWgradSpansNest: ranks with a half or a quarter of the sequences each produce partial sums.
+// Their tree sum equals the result of one rank, bit for bit.
 func TestWgradSpansNest(t *testing.T) {
 	const n, k, span, sequences = 70, 90, 96, 8
 	ex := tensor.NewExec()
@@ -203,16 +203,16 @@ func TestWgradSpansNest(t *testing.T) {
 				}
 			}
 			if !slices.Equal(sums[0], want) {
-				t.Errorf("%v: %d parts add up to other bits than the whole", f, parts)
+				t.Errorf("%v: the sum of %d parts differs from the whole", f, parts)
 			}
 		}
 		if slices.Equal(gradient(0, sequences*span, sequences*span), want) {
-			t.Errorf("%v: one span has the bits of many: the order of the sum does not show in this test", f)
+			t.Errorf("%v: one span and many give the same bits: this test does not detect the order of the sum", f)
 		}
 	}
 }
 
-// TestMisuse wants programming mistakes named, not computed.
+// TestMisuse checks that programming mistakes panic with a clear message.
 func TestMisuse(t *testing.T) {
 	ex := tensor.NewExec()
 	rows, cols := New(nil, E4M3, AlongRows, 64, 32), New(nil, E4M3, AlongCols, 64, 32)
@@ -222,23 +222,23 @@ func TestMisuse(t *testing.T) {
 		want string
 		do   func()
 	}{
-		{"blocks along columns where they must lie along rows", func() { QuantizeBoth(ex, cols, cols, x, RCEIL) }},
-		{"blocks along rows where they must lie along columns", func() { Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols, false) }},
-		{"[64, 32] where [63, 32] is needed", func() { Quantize(ex, rows, x.RowSlice(0, 63), RCEIL) }},
+		{"the blocks run along columns, but must run along rows", func() { QuantizeBoth(ex, cols, cols, x, RCEIL) }},
+		{"the blocks run along rows, but must run along columns", func() { Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols, false) }},
+		{"the matrix is [64, 32], but must be [63, 32]", func() { Quantize(ex, rows, x.RowSlice(0, 63), RCEIL) }},
 		{"not to e4m3 and e5m2", func() {
 			QuantizeAsWritten(ex, rows, New(nil, E5M2, AlongCols, 64, 32), tensor.FP32, RCEIL, func(*tensor.Exec, int, int, tensor.Tensor) {})
 		}},
 		{"spans of 48 codes", func() { WgradSpans(ex, tensor.New(tensor.FP32, 32, 32).Mat(), cols, cols, 48, false) }},
-		{"in groups", func() { grouped.Operand() }},
-		{"groups ending at [10 64] and [20 64]", func() {
+		{"in several groups", func() { grouped.Operand() }},
+		{"the groups of dy end at [10 64] and those of x at [20 64]", func() {
 			GroupedWgrad(ex, tensor.New(tensor.FP32, 2, 32, 32), grouped, NewGrouped(nil, E4M3, AlongCols, 32, []int32{20, 64}), false)
 		}},
 		{"use Group", func() { cols.RowSlice(0, 1) }},
 		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, AlongCols, 32, []int32{10, 3}) }},
 		{"nvfp4 is not a format of OCP MX", func() { New(nil, nvfp4, AlongRows, 2, 16).Operand() }},
-		{"3 columns of nvfp4, which has 2 in a byte", func() { New(nil, nvfp4, AlongRows, 2, 3) }},
-		{"cannot be turned", func() { New(nil, nvfp4, AlongRows, 2, 16).Turned(AlongCols) }},
-		{"a matrix in no format", func() { New(nil, Format{}, AlongRows, 2, 16) }},
+		{"3 columns of nvfp4: a byte holds 2 codes", func() { New(nil, nvfp4, AlongRows, 2, 3) }},
+		{"cannot change direction", func() { New(nil, nvfp4, AlongRows, 2, 16).Turned(AlongCols) }},
+		{"needs a format", func() { New(nil, Format{}, AlongRows, 2, 16) }},
 		{"into [32, 64]", func() { Dequantize(ex, x.T(), rows) }},
 	}
 	for _, tt := range tests {

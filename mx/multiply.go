@@ -1,20 +1,20 @@
 package mx
 
-// Who multiplies which formats.
+// The choice of an implementation for a product.
 
 import (
 	"spmoe/tensor"
 )
 
-// A multiplier computes the products of operands in some formats, whose shapes were checked.
-// Operands lie as the functions of the same names in matmul.go want them.
+// A multiplier computes products of operands in some formats. The caller has checked the shapes.
+// The operands have the layout that the functions of the same names in matmul.go require.
 type multiplier interface {
-	// takes says whether it multiplies operands in these formats.
-	takes(a, b Format) bool
+	// supports says whether it multiplies operands in these formats.
+	supports(a, b Format) bool
 
 	matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor)
 	dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor)
-	// wgrad sums the rows in spans: see tensor.Wgrad. A span of 0 covers all.
+	// wgrad sums the rows in spans: see tensor.Wgrad. A span of 0 covers all rows.
 	wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool)
 
 	groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32)
@@ -22,13 +22,13 @@ type multiplier interface {
 	groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool)
 }
 
-// multipliers lists them, the fastest first. The last takes everything.
+// multipliers lists the implementations, the fastest first. The last one takes every format.
 var multipliers = []multiplier{blockScaled{}, decoded{}}
 
-// multiplierOf returns who multiplies operands in these formats.
-func multiplierOf(a, b Tensor) multiplier {
+// chooseMultiplier returns the first implementation for the formats of a and b.
+func chooseMultiplier(a, b Tensor) multiplier {
 	for _, m := range multipliers {
-		if m.takes(a.Format, b.Format) {
+		if m.supports(a.Format, b.Format) {
 			return m
 		}
 	}
@@ -38,7 +38,7 @@ func multiplierOf(a, b Tensor) multiplier {
 // blockScaled multiplies the formats of OCP MX by the kernels of package tensor.
 type blockScaled struct{}
 
-func (blockScaled) takes(a, b Format) bool { return a.isMX() && b.isMX() }
+func (blockScaled) supports(a, b Format) bool { return a.isMX() && b.isMX() }
 
 func (blockScaled) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	tensor.MatMulScaled(ex, y, x.Operand(), w.Operand())

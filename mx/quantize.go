@@ -1,8 +1,8 @@
 package mx
 
-// Quantization to the formats of OCP MX. The matrix is worked off in panels of up to 32 rows, which
-// hold whole blocks in both directions, so that one reading of the input serves both. Other formats
-// are in general.go.
+// Quantization to the formats of OCP MX. The unit of work is a panel of up to 32 rows. It holds
+// whole blocks in both directions, so one pass over the input serves both. general.go has the other
+// formats.
 
 import (
 	"fmt"
@@ -14,12 +14,13 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Quantize fills dst with the codes and scales of x, in the format, direction and groups of dst.
+// Quantize fills dst with the codes and scales of x. The format, the direction and the groups are
+// those of dst.
 //
-// x: FP32 or BF16, columns contiguous, of dst's shape. The elements of a block are divided by its
-// scale and rounded to the nearest code, ties to even, saturating ([format.Element.Encode]). A
-// block with a NaN or an infinity gets a scale that is NaN, and NaN codes. The mode is that of E8M0
-// scales.
+// x is FP32 or BF16 with contiguous columns and has dst's shape. The elements of a block are
+// divided by its scale and rounded to the nearest code. Ties go to even, and large values saturate
+// ([format.Element.Encode]). A block with a NaN or an infinity gets a NaN scale and NaN codes. mode
+// applies to E8M0 scales only.
 func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	defer ex.Enter(ex.Enter(profile.Quantize))
 	dst.check(dst.Blocks, x.Rows, x.Cols)
@@ -36,8 +37,8 @@ func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	q.run(ex)
 }
 
-// QuantizeBoth is Quantize in both directions: rows has blocks AlongRows, cols AlongCols. To one
-// format of OCP MX that is one pass over x.
+// QuantizeBoth quantizes x in both directions: rows has blocks AlongRows, cols AlongCols. It takes
+// one pass over x if both have the same OCP MX format.
 func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode ScaleMode) {
 	if !OnePass(rows.Format, cols.Format) {
 		Quantize(ex, rows, x, mode)
@@ -45,40 +46,41 @@ func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode Scal
 		return
 	}
 	defer ex.Enter(ex.Enter(profile.Quantize))
-	q := both(rows, cols, x.Rows, x.Cols, mode)
+	q := newBothQuantizer(rows, cols, x.Rows, x.Cols, mode)
 	q.x = x
 	q.run(ex)
 }
 
-// OnePass says whether a matrix is quantized along rows to one of these formats and along columns
-// to the other in one pass, which QuantizeAsWritten needs.
+// OnePass says whether one pass can quantize a matrix along rows to the first format and along
+// columns to the second. QuantizeAsWritten requires it.
 func OnePass(rows, cols Format) bool { return rows == cols && rows.isMX() }
 
-// QuantizeAsWritten is QuantizeBoth for an x of that type that is nowhere as a whole: write makes
-// rows [lo, hi) of it, on a thread that has ex, in part, and they are quantized while caches hold
-// them. The time is that of the caller's family.
+// QuantizeAsWritten is QuantizeBoth for a matrix x that is produced a panel at a time. write stores
+// rows [lo, hi) of x in part, whose type is dtype. The rows are then quantized while they are in
+// cache. write runs on several threads, and its ex is that of the thread. The time counts as the
+// caller's, not as quantization.
 func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	n, k := rows.Rows(), rows.Cols()
-	q := both(rows, cols, n, k, mode)
-	q.stream = q.streams(n*k*dtype.Size(), k)
-	tensor.Parallel(ex, q.blockRows(n), operations*n*k, asWritten{q, dtype, write}, writtenPart)
+	q := newBothQuantizer(rows, cols, n, k, mode)
+	q.stream = q.useStreaming(n*k*dtype.Size(), k)
+	tensor.Parallel(ex, q.blockRows(n), opsPerElement*n*k, producedQuantizer{q, dtype, write}, quantizeProduced)
 }
 
-// asWritten is a pass over rows that are made meanwhile. It has no x.
-type asWritten struct {
+// producedQuantizer is a pass over rows that are produced during the pass. It has no x.
+type producedQuantizer struct {
 	quantizer
 	dtype tensor.DType
 	write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)
 }
 
-// writtenPart makes and quantizes panels [lo, hi).
-func writtenPart(ex *tensor.Exec, w asWritten, lo, hi int) {
+// quantizeProduced produces and quantizes panels [lo, hi).
+func quantizeProduced(ex *tensor.Exec, w producedQuantizer, lo, hi int) {
 	for block, p := range panels(w.cols.Ends, w.rows.Rows(), format.MXBlock) {
 		if block >= hi {
 			break
 		}
 		if block >= lo {
-			w.panel(ex, block, p)
+			w.producePanel(ex, block, p)
 		}
 	}
 	if w.stream {
@@ -86,8 +88,8 @@ func writtenPart(ex *tensor.Exec, w asWritten, lo, hi int) {
 	}
 }
 
-// panel is a pass over one panel as if there were no other.
-func (w *asWritten) panel(ex *tensor.Exec, block int, p span) {
+// producePanel produces one panel and quantizes it as a matrix of its own.
+func (w *producedQuantizer) producePanel(ex *tensor.Exec, block int, p rowRange) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	x := ex.New(w.dtype, p.last-p.first, w.rows.Cols())
@@ -95,11 +97,11 @@ func (w *asWritten) panel(ex *tensor.Exec, block int, p span) {
 	part := w.quantizer
 	part.x, part.rows = x.Mat(), w.rows.RowSlice(p.first, p.last)
 	part.cols.Codes, part.cols.Scales, part.cols.Ends = w.cols.Codes.Slice(p.first, p.last), w.cols.Scales.Slice(block, block+1), nil
-	part.panel(ex, place{rows: part.x.Rows, cols: part.x.Cols})
+	part.quantizePanel(ex, region{rows: part.x.Rows, cols: part.x.Cols})
 }
 
-// both is a pass in both directions over a matrix of n rows and k columns.
-func both(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
+// newBothQuantizer returns a pass in both directions over a matrix of n rows and k columns.
+func newBothQuantizer(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
 	rows.check(AlongRows, n, k)
 	cols.check(AlongCols, n, k)
 	if !OnePass(rows.Format, cols.Format) {
@@ -108,26 +110,26 @@ func both(rows, cols Tensor, n, k int, mode ScaleMode) quantizer {
 	return quantizer{element: rows.Format.Element, rule: mode.rule(rows.Format.Element), rows: rows, cols: cols}
 }
 
-// A quantizer is one pass over a matrix. A direction that is not wanted is the zero Tensor.
+// A quantizer is one pass over a matrix. A direction that is not requested is the zero Tensor.
 type quantizer struct {
 	x          tensor.Matrix
 	element    *format.Element
 	rule       rule
 	rows, cols Tensor
-	stream     bool // the codes are better written past the caches
+	stream     bool // write the codes with non-temporal stores
 }
 
-// A place is where a panel lies: its first row and column, its extents, and the block row of an
-// AlongCols matrix that it fills.
-type place struct{ row, col, rows, cols, block int }
+// A region is a panel or a part of one. It has a first row and column, extents, and its row of
+// blocks in an AlongCols matrix.
+type region struct{ row, col, rows, cols, block int }
 
-// A span is rows [first, last) of a panel.
-type span struct{ first, last int }
+// A rowRange is rows [first, last) of a panel.
+type rowRange struct{ first, last int }
 
-// panels yields the panels of a matrix in groups that end at ends, with their numbers. A panel has
-// height rows, the last of a group perhaps fewer.
-func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
-	return func(yield func(int, span) bool) {
+// panels yields the panels of a matrix and their numbers. The rows of group g end at ends[g]. A
+// panel has height rows. The last panel of a group may have fewer.
+func panels(ends []int32, rows, height int) iter.Seq2[int, rowRange] {
+	return func(yield func(int, rowRange) bool) {
 		first, last, groups, block := 0, rows, 1, 0
 		if ends != nil {
 			groups = len(ends)
@@ -137,7 +139,7 @@ func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
 				first, last = group(ends, g)
 			}
 			for ; first < last; first, block = first+height, block+1 {
-				if !yield(block, span{first, min(first+height, last)}) {
+				if !yield(block, rowRange{first, min(first+height, last)}) {
 					return
 				}
 			}
@@ -145,32 +147,34 @@ func panels(ends []int32, rows, height int) iter.Seq2[int, span] {
 	}
 }
 
-// stripCols is the unit in which the columns of a panel are shared out, in whole tiles and blocks.
+// stripCols is the granularity in which threads share the columns of a panel. It is a multiple of
+// tiles and blocks.
 const stripCols = 256
 
-// operations is what an element costs, in operations of a matrix product.
-const operations = 32
+// opsPerElement is the cost of one element, in operations of a matrix product.
+const opsPerElement = 32
 
-// run shares the panels out, those of few rows in strips of columns.
+// run distributes the panels over the threads in strips of columns. Matrices of few rows are thus
+// shared as well.
 func (q *quantizer) run(ex *tensor.Exec) {
-	q.stream = q.streams(q.x.Rows*q.x.Cols*q.x.DType().Size(), q.x.Cols)
-	tensor.Parallel(ex, q.blockRows(q.x.Rows)*q.perPanel(), operations*q.x.Rows*q.x.Cols, *q, quantizePart)
+	q.stream = q.useStreaming(q.x.Rows*q.x.Cols*q.x.DType().Size(), q.x.Cols)
+	tensor.Parallel(ex, q.blockRows(q.x.Rows)*q.stripsPerPanel(), opsPerElement*q.x.Rows*q.x.Cols, *q, quantizeRange)
 }
 
-// perPanel returns the number of strips of a panel.
-func (q *quantizer) perPanel() int { return (q.x.Cols + stripCols - 1) / stripCols }
+// stripsPerPanel returns the number of strips in a panel.
+func (q *quantizer) stripsPerPanel() int { return (q.x.Cols + stripCols - 1) / stripCols }
 
-// quantizePart works off strips [lo, hi), counted along the panels, one panel after the other.
-// Strips of one panel are taken together.
-func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
-	strips := q.perPanel()
+// quantizeRange quantizes strips [lo, hi). Strips are numbered panel by panel. It handles the
+// strips of one panel together.
+func quantizeRange(ex *tensor.Exec, q quantizer, lo, hi int) {
+	strips := q.stripsPerPanel()
 	for block, p := range panels(q.cols.Ends, q.x.Rows, format.MXBlock) {
 		if block*strips >= hi {
 			break
 		}
 		if from, to := max(lo-block*strips, 0), min(hi-block*strips, strips); from < to {
 			col := from * stripCols
-			q.panel(ex, place{p.first, col, p.last - p.first, min(to*stripCols, q.x.Cols) - col, block})
+			q.quantizePanel(ex, region{p.first, col, p.last - p.first, min(to*stripCols, q.x.Cols) - col, block})
 		}
 	}
 	if q.stream {
@@ -178,56 +182,56 @@ func quantizePart(ex *tensor.Exec, q quantizer, lo, hi int) {
 	}
 }
 
-// blockRows returns the number of panels of so many rows.
+// blockRows returns the number of panels in a matrix of the given number of rows.
 func (q *quantizer) blockRows(rows int) int {
-	if q.cols.wanted() {
+	if q.cols.requested() {
 		return q.cols.Scales.Dim(0)
 	}
 	return ceilDiv(rows, format.MXBlock)
 }
 
-// panel quantizes what lies at that place.
-func (q *quantizer) panel(ex *tensor.Exec, at place) {
+// quantizePanel quantizes one region of a panel.
+func (q *quantizer) quantizePanel(ex *tensor.Exec, at region) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	switch {
-	case kernels == quant.Tiles && tileable(q.element, q.x.DType()):
-		q.tiles(ex, at)
-	case kernels >= quant.Lanes && stripable(q.element, q.x.DType()):
-		q.strips(ex, at)
+	case kernels == quant.Tiles && tilesSupport(q.element, q.x.DType()):
+		q.quantizeTiles(ex, at)
+	case kernels >= quant.Lanes && stripsSupport(q.element, q.x.DType()):
+		q.quantizeStrips(ex, at)
 	default:
-		q.values(ex, at)
+		q.quantizeFP32(ex, at)
 	}
 }
 
-// valueCols bounds the columns that are held as FP32 at a time: a second-level cache has room for
-// them.
+// valueCols is the largest number of columns held as FP32 at a time. A second-level cache has room
+// for them.
 const valueCols = 1024
 
-// values quantizes a panel from its values in FP32, a few columns after the other.
-func (q *quantizer) values(ex *tensor.Exec, at place) {
+// quantizeFP32 quantizes a region from its values in FP32, up to valueCols columns at a time.
+func (q *quantizer) quantizeFP32(ex *tensor.Exec, at region) {
 	x := q.x.RowSlice(at.row, at.row+at.rows)
 	end := at.col + at.cols
 	for ; at.col < end; at.col += at.cols {
 		at.cols = min(valueCols, end-at.col)
 		mark := ex.Mark()
 		if part := x.ColSlice(at.col, at.col+at.cols); kernels >= quant.Lanes {
-			q.lanes(ex, part, at)
+			q.quantizeLanes(ex, part, at)
 		} else {
-			q.portable(ex, part, at)
+			q.quantizePortable(ex, part, at)
 		}
 		ex.Release(mark)
 	}
 }
 
-// wanted says whether this direction is to be filled.
-func (t *Tensor) wanted() bool { return t.Codes.Valid() }
+// requested says whether to fill this direction.
+func (t *Tensor) requested() bool { return t.Codes.Valid() }
 
-// codesAt returns the codes from that place on.
-func (t *Tensor) codesAt(at place) []uint8 { return t.Codes.U8()[at.row*t.Cols()+at.col:] }
+// codesAt returns the codes from the start of the region on.
+func (t *Tensor) codesAt(at region) []uint8 { return t.Codes.U8()[at.row*t.Cols()+at.col:] }
 
-// scalesAt returns the scales from those of that place on.
-func (t *Tensor) scalesAt(at place) []uint8 {
+// scalesAt returns the scales from the start of the region on.
+func (t *Tensor) scalesAt(at region) []uint8 {
 	if t.Blocks == AlongRows {
 		return t.Scales.U8()[at.row*t.Scales.Dim(1)+at.col/format.MXBlock:]
 	}

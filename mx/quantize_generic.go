@@ -1,7 +1,7 @@
 package mx
 
-// Quantization to the formats of OCP MX in plain Go: the definition, which the kernels of every
-// tier match bit for bit.
+// Quantization to the formats of OCP MX in plain Go. This is the definition: the kernels of every
+// tier match it bit for bit.
 
 import (
 	"math"
@@ -10,30 +10,30 @@ import (
 	"spmoe/tensor/format"
 )
 
-// portable quantizes x, which lies at that place.
-func (q *quantizer) portable(ex *tensor.Exec, x tensor.Matrix, at place) {
+// quantizePortable quantizes x, the given region of q.x.
+func (q *quantizer) quantizePortable(ex *tensor.Exec, x tensor.Matrix, at region) {
 	copied := ex.New(tensor.FP32, at.rows, at.cols)
 	tensor.Convert(ex, copied.Mat(), x)
-	if q.rows.wanted() {
+	if q.rows.requested() {
 		q.portableRows(copied.F32(), at)
 	}
-	if q.cols.wanted() {
+	if q.cols.requested() {
 		q.portableCols(copied.F32(), at)
 	}
 }
 
-func (q *quantizer) portableRows(values []float32, at place) {
+func (q *quantizer) portableRows(values []float32, at region) {
 	codes, scales := q.rows.codesAt(at), q.rows.scalesAt(at)
 	stride, perRow := q.rows.Cols(), q.rows.Scales.Dim(1)
 	for r := range at.rows {
 		for c := 0; c < at.cols; c += format.MXBlock {
 			n := min(format.MXBlock, at.cols-c)
-			scales[r*perRow+c/format.MXBlock] = q.block(codes[r*stride+c:][:n], values[r*at.cols+c:][:n])
+			scales[r*perRow+c/format.MXBlock] = q.quantizeBlock(codes[r*stride+c:][:n], values[r*at.cols+c:][:n])
 		}
 	}
 }
 
-func (q *quantizer) portableCols(values []float32, at place) {
+func (q *quantizer) portableCols(values []float32, at region) {
 	codes, scales, stride := q.cols.codesAt(at), q.cols.scalesAt(at), q.cols.Cols()
 	var column [format.MXBlock]float32
 	var out [format.MXBlock]uint8
@@ -41,15 +41,15 @@ func (q *quantizer) portableCols(values []float32, at place) {
 		for r := range at.rows {
 			column[r] = values[r*at.cols+c]
 		}
-		scales[c] = q.block(out[:at.rows], column[:at.rows])
+		scales[c] = q.quantizeBlock(out[:at.rows], column[:at.rows])
 		for r := range at.rows {
 			codes[r*stride+c] = out[r]
 		}
 	}
 }
 
-// block writes the codes of one block and returns its scale.
-func (q *quantizer) block(codes []uint8, values []float32) uint8 {
+// quantizeBlock writes the codes of one block and returns its scale.
+func (q *quantizer) quantizeBlock(codes []uint8, values []float32) uint8 {
 	amax := uint32(0)
 	for _, v := range values {
 		amax = max(amax, math.Float32bits(v)&^(1<<31))

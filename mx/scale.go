@@ -12,8 +12,8 @@ import (
 // NaNScale is the E8M0 byte that makes every element of its block NaN.
 const NaNScale = 255
 
-// DecodeScale returns the value of an E8M0 byte: 2^(b-127), NaN for NaNScale. Byte 0 is 2^-127, not
-// zero.
+// DecodeScale returns the value of an E8M0 byte: 2^(b-127), or NaN for NaNScale. Byte 0 is 2^-127
+// and not zero.
 func DecodeScale(b uint8) float32 {
 	if b == NaNScale {
 		return float32(math.NaN())
@@ -29,17 +29,19 @@ func powerOfTwo(biased int) uint32 {
 	return uint32(biased) << 23
 }
 
-// ScaleMode is the rule that chooses a block's scale. The zero value is RCEIL.
+// ScaleMode is the rule that chooses the scale of a block. The zero value is RCEIL.
 type ScaleMode uint8
 
-// The scale modes of torchao for E8M0; other types of scales have one rule of their own. With amax
-// the largest magnitude of a block, max the largest value of the format and emax the exponent of
-// max, the scale is 2 to the power of:
+// The scale modes of torchao for E8M0. Each of the other scale types has one rule of its own. With
+// amax the largest magnitude of a block, max the largest value of the format and emax the exponent
+// of max, the scale is 2 to the power of:
 const (
-	RCEIL ScaleMode = iota // ceil(log2(amax·(1/max))), both products rounded to FP32, as cuBLAS does; never saturates
-	FLOOR                  // floor(log2(amax)) - emax, the rule of OCP MX v1.0; the largest elements may saturate
-	CEIL                   // ceil(log2(amax)) - emax
-	EVEN                   // as FLOOR, after amax was rounded to the format's mantissa bits
+	// ceil(log2(amax·(1/max))), both products rounded to FP32, as in cuBLAS; never saturates
+	RCEIL ScaleMode = iota
+	// floor(log2(amax)) - emax, the rule of OCP MX v1.0; the largest elements may saturate
+	FLOOR
+	CEIL // ceil(log2(amax)) - emax
+	EVEN // like FLOOR, after amax is rounded to the format's mantissa bits
 )
 
 var modeNames = [...]string{RCEIL: "rceil", FLOOR: "floor", CEIL: "ceil", EVEN: "even"}
@@ -57,6 +59,7 @@ func ParseScaleMode(name string) (ScaleMode, error) {
 	return 0, fmt.Errorf("%q is not an MX scale mode: use one of %v", name, ScaleModes())
 }
 
+// String returns the name of the mode in lower case.
 func (m ScaleMode) String() string {
 	if int(m) >= len(modeNames) {
 		return fmt.Sprintf("ScaleMode(%d)", uint8(m))
@@ -69,10 +72,10 @@ const (
 	infinity = 0x7f800000 // bits of FP32 infinity; those of NaNs are greater
 )
 
-// A rule is a mode for one element format.
+// A rule is a scale mode for one element format.
 type rule struct {
 	mode       ScaleMode
-	reciprocal float32 // of the format's largest value
+	reciprocal float32 // 1 / the format's largest value
 	emax       int
 	roundUp    uint32
 }
@@ -81,9 +84,9 @@ func (m ScaleMode) rule(e *format.Element) rule {
 	return rule{mode: m, reciprocal: 1 / e.Max(), emax: e.MaxExponent(), roundUp: m.roundUp(e)}
 }
 
-// scale returns the E8M0 byte for a block whose largest magnitude has the bits amax: NaNScale for
-// an infinity or NaN, 0 for a block of zeros. The largest scale of numbers is 254: int8 and e2m1
-// meet it near the largest FP32, and saturate.
+// scale returns the E8M0 byte for a block whose largest magnitude has the bits amax. It is NaNScale
+// for an infinity or NaN and 0 for a block of zeros. The largest scale of a number is 254. int8 and
+// e2m1 reach it near the largest FP32 and saturate.
 func (r *rule) scale(amax uint32) uint8 {
 	if amax >= infinity {
 		return NaNScale
@@ -105,9 +108,9 @@ func rceil(d float32) uint8 {
 	return uint8(min((bits+fraction)>>23, NaNScale-1))
 }
 
-// roundUp returns what to add to the bits of a magnitude so that its exponent field, less emax,
-// becomes the byte of its scale. For RCEIL this reproduces the rounded product except in the lowest
-// scales: amax/max passes a power of two where the mantissa of amax passes that of max.
+// roundUp returns the addend for the bits of a magnitude that makes its exponent field, less emax,
+// the byte of the scale. For RCEIL this reproduces the rounded product except in the lowest scales:
+// amax/max crosses a power of two where the mantissa of amax exceeds that of max.
 func (m ScaleMode) roundUp(e *format.Element) uint32 {
 	switch m {
 	case RCEIL:

@@ -1,7 +1,7 @@
 package mx
 
-// Every tier against the plain Go functions, bit for bit, and these against the definition of the
-// formats.
+// Comparison of every tier with the plain Go functions, bit for bit, and of these with the
+// definition of the formats.
 
 import (
 	"fmt"
@@ -39,7 +39,7 @@ func (g *guard) check(t *testing.T, name string) {
 		for _, part := range []tensor.Tensor{x.Slice(0, margin), x.Slice(x.Dim(0)-margin, x.Dim(0))} {
 			for _, b := range part.U8() {
 				if b != canary {
-					t.Fatalf("%s: memory beside a tensor of %v was written", name, x.Dims())
+					t.Fatalf("%s: memory next to a tensor of %v was written", name, x.Dims())
 				}
 			}
 		}
@@ -60,8 +60,8 @@ func spread(r *rand.Rand, _, _ int) float32 {
 	return x
 }
 
-// drifting has blocks of very different magnitudes, whole tiles of zeros or of FP32's smallest and
-// largest among them.
+// drifting has blocks of very different magnitudes. Some whole tiles are zeros or FP32's smallest
+// or largest numbers.
 func drifting(r *rand.Rand, row, col int) float32 {
 	tile := uint64(row/32*1000 + col/64)
 	scale := rand.New(rand.NewPCG(tile, 1)).IntN(300) - 155
@@ -71,7 +71,7 @@ func drifting(r *rand.Rand, row, col int) float32 {
 	return float32(math.Ldexp(r.NormFloat64(), min(scale, 125)))
 }
 
-// damaged has NaNs, infinities, subnormals and the largest numbers strewn in.
+// damaged scatters NaNs, infinities, subnormals and the largest numbers over the matrix.
 func damaged(r *rand.Rand, row, col int) float32 {
 	odd := []uint32{0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 1, 0x80000001, 0x007fffff, 0x7f7fffff, 0x00010000, 0x80800000}
 	if r.IntN(500) == 0 {
@@ -80,7 +80,7 @@ func damaged(r *rand.Rand, row, col int) float32 {
 	return normal(r, row, col)
 }
 
-// thresholds are numbers at which a scale changes, and their neighbours.
+// thresholds are numbers at which a scale changes, and their neighbors.
 func thresholds(r *rand.Rand, _, _ int) float32 {
 	mantissas := []uint32{0, 1, 0x600000, 0x600001, 0x5fffff, 0x610000, 0x5f0000, 0x780000, 0x77ffff, 0x700000, 0x6fffff, 0x7fffff, 0x7f0000}
 	return math.Float32frombits(uint32(r.IntN(2))<<31 | uint32(125+r.IntN(3))<<23 | mantissas[r.IntN(len(mantissas))])
@@ -156,8 +156,8 @@ func tiersAgree(t *testing.T, name string, x tensor.Matrix, f Format, mode Scale
 	})
 }
 
-// TestAllBFloat16 quantizes every bfloat16 pattern in a block beside a number that sets the scale,
-// and wants the scale and the codes that the definitions give.
+// TestAllBFloat16 quantizes every bfloat16 pattern in a block with a number that sets the scale.
+// The scale and the codes must be those of the definitions.
 func TestAllBFloat16(t *testing.T) {
 	const perBlock = format.MXBlock - 1
 	rows := (1<<16 + perBlock - 1) / perBlock
@@ -188,7 +188,7 @@ func checkDefinition(t *testing.T, name string, x tensor.Tensor, f Format, mode 
 		block, codes := x.BF16()[b*format.MXBlock:][:format.MXBlock], q.Codes.U8()[b*format.MXBlock:]
 		amax := 0.0
 		for _, v := range block {
-			amax = math.Max(amax, math.Abs(float64(v.Float32()))) // a NaN stays
+			amax = math.Max(amax, math.Abs(float64(v.Float32()))) // preserves NaN
 		}
 		if want := definedScale(f, mode, amax); scale != want {
 			t.Fatalf("%s: block %d of largest magnitude %g has scale %d, want %d", name, b, amax, scale, want)
@@ -205,7 +205,8 @@ func checkDefinition(t *testing.T, name string, x tensor.Tensor, f Format, mode 
 	}
 }
 
-// definedScale is the definition of the modes in float64, for amax that bfloat16 represents.
+// definedScale computes the scale from the definition of the modes in float64. bfloat16 must
+// represent amax.
 func definedScale(f Format, mode ScaleMode, amax float64) uint8 {
 	if math.IsNaN(amax) || math.IsInf(amax, 0) {
 		return NaNScale
@@ -238,7 +239,7 @@ func definedScale(f Format, mode ScaleMode, amax float64) uint8 {
 	return uint8(min(max(e+127, 0), 254))
 }
 
-// TestIntegerScale holds the scale that the kernels compute from the bits of a magnitude against
+// TestIntegerScale compares the scale that the kernels compute from the bits of a magnitude with
 // the rounded product.
 func TestIntegerScale(t *testing.T) {
 	for _, f := range []Format{E4M3, E5M2} {
@@ -299,7 +300,7 @@ func TestThreadsGiveTheSameBits(t *testing.T) {
 						want = got
 					}
 					if !slices.EqualFunc(got, want, slices.Equal) {
-						t.Errorf("tier %s: %v [%d, %d] on %d threads has other bits than on one", tier, dtype, s.rows, s.cols, threads)
+						t.Errorf("tier %s: %v [%d, %d] differs on %d threads and on one", tier, dtype, s.rows, s.cols, threads)
 					}
 				}
 			})
@@ -322,8 +323,8 @@ func onThreads(threads int, x tensor.Tensor) (results [][]byte) {
 	return results
 }
 
-// TestPastTheCaches quantizes a matrix so large that its codes are written past the caches, and the
-// same matrix in pieces.
+// TestPastTheCaches quantizes a matrix large enough for non-temporal stores, and the same matrix in
+// pieces.
 func TestPastTheCaches(t *testing.T) {
 	const pieces, rows, cols = 8, 1024, 512
 	x, ex := repeated(tensor.BF16, pieces*rows, cols), tensor.NewExec()
@@ -342,8 +343,8 @@ func TestPastTheCaches(t *testing.T) {
 	}
 }
 
-// TestQuantizeAsWritten quantizes rows that are made meanwhile, each once: few, and so many that
-// codes are written past the caches.
+// TestQuantizeAsWritten quantizes rows that are produced during the pass, each once. One matrix is
+// small, and one is large enough for non-temporal stores.
 func TestQuantizeAsWritten(t *testing.T) {
 	for _, s := range []struct{ rows, cols int }{{140, 70}, {8192, 512}} {
 		from := filled(5, tensor.BF16, s.rows, s.cols, normal)
@@ -367,7 +368,7 @@ func TestQuantizeAsWritten(t *testing.T) {
 			})
 			for _, pair := range [][2]tensor.Tensor{{rows.Codes, wantRows.Codes}, {rows.Scales, wantRows.Scales}, {cols.Codes, wantCols.Codes}, {cols.Scales, wantCols.Scales}} {
 				if !slices.Equal(pair[0].Bytes(), pair[1].Bytes()) {
-					t.Errorf("[%d, %d] on %d threads: written meanwhile it has other bits", s.rows, s.cols, threads)
+					t.Errorf("[%d, %d] on %d threads: rows produced during the pass give different bits", s.rows, s.cols, threads)
 				}
 			}
 			for r := range written {
@@ -392,7 +393,8 @@ func TestWarmQuantizeAllocatesNothing(t *testing.T) {
 			ex.Reset()
 		}
 		eachTier(func(tier string) {
-			// So many runs that a few objects of others in the process are not one a run.
+			// With 40 runs, a few objects allocated elsewhere in the process do not add up to one
+			// per run.
 			if n := testing.AllocsPerRun(40, step); n != 0 {
 				t.Errorf("tier %s, %d threads: %v allocations", tier, threads, n)
 			}

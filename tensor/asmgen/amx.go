@@ -1,24 +1,26 @@
 package asmgen
 
-// The encoder of AMX, which Go's assembler does not know. Source: Intel SDM volume 2, 2.3.5 "VEX"
-// and the pages of the instructions.
+// The encoder of AMX instructions, which Go's assembler does not support. Source: Intel SDM volume
+// 2, 2.3.5 "VEX" and the pages of the instructions.
 
 import "fmt"
 
 // Tile is one of the eight tile registers of AMX.
 type Tile uint8
 
-// TMM names tile register i.
+// TMM returns tile register i.
 func TMM(i int) Tile {
 	if i < 0 || i > 7 {
-		panic(fmt.Sprintf("asmgen: tile register %d", i))
+		panic(fmt.Sprintf("asmgen: tile register %d: AMX has 0 to 7", i))
 	}
 	return Tile(i)
 }
 
+// String returns the name in Go's assembler.
 func (t Tile) String() string { return fmt.Sprintf("TMM%d", uint8(t)) }
 
-// amxOps are in opcode map 0F38 with W = 0 and L = 0; pp: 1 = 66, 2 = F3, 3 = F2.
+// amxOps lists the instructions. All are in opcode map 0F38 with W = 0 and L = 0. pp: 1 = 66, 2 =
+// F3, 3 = F2.
 var amxOps = map[string]struct{ opcode, pp byte }{
 	"LDTILECFG":   {0x49, 0},
 	"TILERELEASE": {0x49, 0},
@@ -30,9 +32,9 @@ var amxOps = map[string]struct{ opcode, pp byte }{
 	"TDPBSSD":     {0x5e, 3},
 }
 
-// encodeAMX gives the bytes of an instruction of amxOps; ok is false for any other mnemonic.
+// encodeAMX returns the bytes of an instruction of amxOps. ok is false for any other mnemonic.
 // Operands are in Go's order: sources reversed, the destination last. A tile's memory is indexed by
-// the register that holds the bytes from row to row, times 1.
+// a register times 1, which holds the bytes between rows.
 func encodeAMX(mnemonic string, ops []Operand) (code []byte, ok bool) {
 	op, ok := amxOps[mnemonic]
 	if !ok {
@@ -69,7 +71,7 @@ func encodeAMX(mnemonic string, ops []Operand) (code []byte, ok bool) {
 
 func indexed(mnemonic string, m Mem) Mem {
 	if m.scale != 1 {
-		panic(fmt.Sprintf("asmgen: %s of %v: want memory indexed by a register times 1", mnemonic, m))
+		panic(fmt.Sprintf("asmgen: %s of %v: index the memory by a register times 1", mnemonic, m))
 	}
 	return m
 }

@@ -1,10 +1,10 @@
-// Package asmgen prints Go assembly: a kernel is a Go function in which registers have names and
-// loops are loops.
+// Package asmgen prints Go assembly from Go functions. Each kernel is a Go function in which
+// registers have names and loops are loops.
 //
-// Operands stand in Go's order (sources first, destination last), mnemonics are those of Go's
-// assembler, and the few instructions it lacks (VDPBF16PS, VCVTNEPS2BF16, VCVTNE2PS2BF16) are
-// written the same way and come out as bytes with the instruction in a comment. A File yields the
-// .s text and the .go declarations:
+// Operands are in Go's order: sources first, destination last. Mnemonics are those of Go's
+// assembler. Instructions that it does not support (AVX512_BF16, AMX, PREFETCHW) are written the
+// same way. They are printed as bytes, with the instruction in a comment. A [File] returns the text
+// of the .s file and of the .go declarations. A [Func] prints one function:
 //
 //	f := asmgen.NewFile("example", "go run ./asm", "amd64 && !purego")
 //	fn := f.Func("addOne", "addOne adds 1 to n (> 0) groups of 16 floats.",
@@ -21,9 +21,9 @@
 //	files := map[string]string{"add_amd64.s": f.Asm(), "add_amd64.go": f.Stubs()}
 //	err := asmgen.Write("..", files) // in the generator; asmgen.Check("..", files) in its test
 //
-// Kernels read Go structs by the names of their fields, which the assembler looks up in go_asm.h: a
-// field that moves is followed, one that is renamed does not assemble. A constant that shapes the
-// code is compared when the declarations are compiled.
+// Kernels read Go structs by the names of their fields, which the assembler looks up in go_asm.h.
+// A field can move, but a renamed field does not assemble. A constant that shapes the code is
+// checked when the declarations are compiled:
 //
 //	fn.I("MOVQ", t.Field("tile_sum"), sum)
 //	f.Constant("recordSteps", 10)

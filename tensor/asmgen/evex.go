@@ -1,7 +1,7 @@
 package asmgen
 
-// The EVEX encoder, for the AVX512_BF16 instructions that Go's assembler does not know.
-// Source: Intel SDM volume 2, 2.7 "Intel AVX-512 encoding".
+// The EVEX encoder, for the AVX512_BF16 instructions. Go's assembler does not support them. Source:
+// Intel SDM volume 2, 2.7 "Intel AVX-512 encoding".
 
 import (
 	"encoding/binary"
@@ -10,7 +10,8 @@ import (
 )
 
 type evexOp struct {
-	opcode, pp byte // pp: 2 = F3, 3 = F2; all are in opcode map 0F38 with W = 0
+	// pp: 2 = F3, 3 = F2. All instructions are in opcode map 0F38 with W = 0.
+	opcode, pp byte
 	sources    int
 	narrow     bool // the destination is half as wide as the source
 }
@@ -21,8 +22,9 @@ var evexOps = map[string]evexOp{
 	"VCVTNEPS2BF16":  {0x72, 2, 1, true},
 }
 
-// encodeEVEX gives the bytes of an instruction of evexOps; ok is false for any other mnemonic.
-// Suffixes .BCST and .Z and a mask before the destination are as in Go's assembler.
+// encodeEVEX returns the bytes of an instruction of evexOps. ok is false for any other mnemonic.
+// The suffixes .BCST and .Z and a mask before the destination have the same meaning as in Go's
+// assembler.
 func encodeEVEX(mnemonic string, ops []Operand) (code []byte, ok bool) {
 	name, suffixes, _ := strings.Cut(mnemonic, ".")
 	op, ok := evexOps[name]
@@ -69,7 +71,7 @@ type evex struct {
 	mask, broadcast, zeroing byte
 }
 
-// bytes assembles the instruction with rm as its second source (register or memory).
+// bytes assembles the instruction. rm is its second source, a register or memory.
 func (e evex) bytes(rm Operand) []byte {
 	var x, b byte // bits 4 and 3 of a register rm; index and base bit 3 of a memory rm
 	var tail []byte
@@ -92,7 +94,7 @@ func (e evex) bytes(rm Operand) []byte {
 		}
 		tail = memTail(rm, reg, unit)
 	default:
-		panic(fmt.Sprintf("asmgen: %v cannot be a source", rm))
+		panic(fmt.Sprintf("asmgen: %v cannot be a source: use a vector register or memory", rm))
 	}
 	inv := func(bit byte) byte { return bit&1 ^ 1 }
 	length := map[uint16]byte{128: 0, 256: 1, 512: 2}[e.bits]
@@ -102,8 +104,8 @@ func (e evex) bytes(rm Operand) []byte {
 	return append([]byte{0x62, p0, p1, p2, e.op.opcode}, tail...)
 }
 
-// memTail is ModRM, SIB and displacement; an 8-bit displacement counts units of the access. That of
-// a field has 32 bits, which emit leaves to the assembler.
+// memTail returns ModRM, SIB and displacement. An 8-bit displacement counts units, the size of the
+// access. The displacement of a field has 32 bits. emit leaves it to the assembler.
 func memTail(m Mem, reg byte, unit int) []byte {
 	base := byte(m.base) & 7
 	var mod byte
@@ -128,10 +130,10 @@ func memTail(m Mem, reg byte, unit int) []byte {
 	return append(tail, disp...)
 }
 
-// fieldBytes is the length of the displacement of a field, with which the instruction ends.
+// fieldBytes is the length of the displacement of a field, which ends the instruction.
 const fieldBytes = 4
 
-// emit prints the bytes of an instruction with these operands.
+// emit prints the bytes of an instruction with the given operands.
 func emit(code []byte, ops []Operand) string {
 	for _, op := range ops {
 		if m, ok := op.(Mem); ok && m.field != "" {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Fields are left to the assembler by name, in instructions that it knows and in those that are
+// Fields are left to the assembler by name, in instructions that it supports and in those that are
 // printed as bytes.
 func TestFields(t *testing.T) {
 	f := NewFile("p", "go run ./asm", "amd64")

@@ -89,7 +89,7 @@ func TestRegisterPool(t *testing.T) {
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a 33rd vector register was given out")
+			t.Error("a 33rd vector register was allocated")
 		}
 	}()
 	fn.Z()
@@ -106,7 +106,7 @@ func TestNoSSE(t *testing.T) {
 	fn.I("MOVQ", AX, X(0))
 }
 
-// Asides lie behind the return that follows them, in their order, also those that asides leave.
+// Asides follow the next return in order, including those that asides add.
 func TestAside(t *testing.T) {
 	f := NewFile("p", "go run ./asm", "amd64")
 	fn := f.Func("f", "f does nothing.")

@@ -1,7 +1,7 @@
 package asmgen
 
-// A Func prints one assembly function: arguments by name, registers from a pool, instructions,
-// labels and loops.
+// A Func prints one assembly function. Arguments have names, registers come from a pool, and there
+// are labels and loops.
 
 import (
 	"fmt"
@@ -16,10 +16,10 @@ type Param struct {
 	result     bool
 }
 
-// Arg is an argument of a Go type of 1 to 8 bytes: unsafe.Pointer, a pointer, or a number.
+// Arg returns an argument of a Go type of 1 to 8 bytes: unsafe.Pointer, a pointer, or a number.
 func Arg(name, typ string) Param { return Param{Name: name, Type: typ} }
 
-// Result is a result; results come after all arguments.
+// Result returns a result. Results come after all arguments.
 func Result(name, typ string) Param { return Param{Name: name, Type: typ, result: true} }
 
 func (p Param) size() int {
@@ -36,10 +36,10 @@ func (p Param) size() int {
 	if strings.HasPrefix(p.Type, "*") {
 		return 8
 	}
-	panic("asmgen: no size known for type " + p.Type)
+	panic("asmgen: type " + p.Type + " has no known size: use a number or a pointer")
 }
 
-// Func is a function being written. Each vector register is one pool whatever its width.
+// Func is a function under construction. A vector register is in one pool, whatever its width.
 type Func struct {
 	f      *File
 	name   string
@@ -49,11 +49,11 @@ type Func struct {
 	vecs   []uint8
 	labels int
 	lines  *[]string      // where Interleave collects instructions
-	taken  map[uint8]bool // vector registers that its present body has used
-	asides []func()       // code for behind the next return
+	taken  map[uint8]bool // vector registers used by the current body of Interleave
+	asides []func()       // code to print after the next return
 }
 
-// Func begins a function: doc is its Go comment, without the slashes. It is a leaf without a frame.
+// Func begins a function. doc is its Go comment, without the slashes. It is a leaf without a frame.
 func (f *File) Func(name, doc string, params ...Param) *Func {
 	fn := &Func{f: f, name: name, slots: map[string]frameSlot{}, sizes: map[string]int{}}
 	fn.regs = []Reg{AX, BX, CX, DX, SI, DI, R8, R9, R10, R11, R12, R13, R14}
@@ -87,7 +87,7 @@ func (f *File) Func(name, doc string, params ...Param) *Func {
 	return fn
 }
 
-// Slot is the place of an argument or result in the caller's frame.
+// Slot returns the memory of an argument or result in the caller's frame.
 func (fn *Func) Slot(name string) Operand {
 	s, ok := fn.slots[name]
 	if !ok {
@@ -100,7 +100,7 @@ func (fn *Func) Slot(name string) Operand {
 func (fn *Func) Load(name string) Reg {
 	s := fn.Slot(name)
 	if fn.sizes[name] != 8 {
-		panic(fmt.Sprintf("asmgen: %s of %s has %d bytes: use I with Slot", name, fn.name, fn.sizes[name]))
+		panic(fmt.Sprintf("asmgen: %s of %s has %d bytes, not 8: use I with Slot", name, fn.name, fn.sizes[name]))
 	}
 	r := fn.GP()
 	fn.I("MOVQ", s, r)
@@ -110,17 +110,18 @@ func (fn *Func) Load(name string) Reg {
 // GP takes a free general register (13 in all: not SP, BP, R15).
 func (fn *Func) GP() Reg {
 	if len(fn.regs) == 0 {
-		panic("asmgen: " + fn.name + " is out of general registers")
+		panic("asmgen: " + fn.name + " is out of general registers: free some")
 	}
 	r := fn.regs[0]
 	fn.regs = fn.regs[1:]
 	return r
 }
 
-// Z takes the free vector register of lowest number, as 512 bits; registers 16 and up need AVX-512.
+// Z takes the free vector register with the lowest number, as 512 bits. Registers 16 and up need
+// AVX-512.
 func (fn *Func) Z() Vec {
 	if len(fn.vecs) == 0 {
-		panic("asmgen: " + fn.name + " is out of vector registers")
+		panic("asmgen: " + fn.name + " is out of vector registers: free some")
 	}
 	v := fn.vecs[0]
 	fn.vecs = fn.vecs[1:]
@@ -130,11 +131,11 @@ func (fn *Func) Z() Vec {
 	return Vec{v, 512}
 }
 
-// Y is Z as 256 bits, for AVX2: only registers 0 to 15.
+// Y takes a vector register as 256 bits, for AVX2. Only registers 0 to 15 are possible.
 func (fn *Func) Y() Vec {
 	v := fn.Z()
 	if v.id > 15 {
-		panic("asmgen: " + fn.name + " is out of AVX2 registers")
+		panic("asmgen: " + fn.name + " is out of AVX2 registers: free some")
 	}
 	return v.Y()
 }
@@ -153,7 +154,7 @@ func take(n int, one func() Vec) []Vec {
 	return vs
 }
 
-// Free gives registers back; they are the next to be taken.
+// Free returns registers to the pool. They are taken next.
 func (fn *Func) Free(ops ...Operand) {
 	for _, op := range ops {
 		switch r := op.(type) {
@@ -167,14 +168,14 @@ func (fn *Func) Free(ops ...Operand) {
 	}
 }
 
-// I prints one instruction, operands in Go's order. What Go's assembler lacks is encoded here
-// (evex.go, amx.go, prefetch.go).
+// I prints one instruction, with operands in Go's order. Instructions that Go's assembler does not
+// support are encoded here (evex.go, amx.go, prefetch.go).
 func (fn *Func) I(mnemonic string, ops ...Operand) {
 	words := make([]string, len(ops))
 	for i, op := range ops {
 		if _, ok := op.(Vec); ok && mnemonic[0] != 'V' {
-			// An SSE encoding among AVX ones: where the upper halves of registers are in use, some
-			// CPUs stop for hundreds of cycles.
+			// This would be an SSE encoding among AVX ones. Some CPUs stall for hundreds of cycles
+			// if the upper halves of registers are in use.
 			panic(fmt.Sprintf("asmgen: %s on vector register %v of %s: use V%s", mnemonic, op, fn.name, mnemonic))
 		}
 		if m, ok := op.(Mem); ok && m.field != "" {
@@ -196,9 +197,10 @@ func (fn *Func) I(mnemonic string, ops ...Operand) {
 	fn.print(line)
 }
 
-// Interleave prints the instructions of the bodies in turns, so that chains of dependent ones
-// overlap. A vector register that a body has taken is not another's, even if freed. A body has no
-// labels, and shares no masks or registers with another; it may interleave in turn.
+// Interleave prints the instructions of the bodies in turn, so that chains of dependent
+// instructions overlap. A vector register used by one body is not given to another, even if freed.
+// Bodies have no labels, and no body writes a mask or register of another. A body may call
+// Interleave itself.
 func (fn *Func) Interleave(bodies ...func()) {
 	lines, taken := fn.lines, fn.taken
 	texts := make([][]string, len(bodies))
@@ -226,7 +228,7 @@ func (fn *Func) Interleave(bodies ...func()) {
 	}
 }
 
-// print adds a line of text, or leaves it to Interleave.
+// print adds a line of text, or passes it to Interleave.
 func (fn *Func) print(line string) {
 	if fn.lines != nil {
 		*fn.lines = append(*fn.lines, line)
@@ -238,26 +240,26 @@ func (fn *Func) print(line string) {
 // Comment prints a comment line.
 func (fn *Func) Comment(text string) { fmt.Fprintf(&fn.f.text, "\t// %s\n", text) }
 
-// Label makes a label unique in the function; Place puts it.
+// Label returns a label that is unique in the function. Place prints it.
 func (fn *Func) Label(name string) Label {
 	fn.labels++
 	return Label(fmt.Sprintf("%s%d", name, fn.labels))
 }
 
-// Place prints the label here.
+// Place prints a label.
 func (fn *Func) Place(l Label) {
 	if fn.lines != nil {
-		panic("asmgen: a label inside Interleave")
+		panic("asmgen: a body of Interleave cannot place a label")
 	}
 	fmt.Fprintf(&fn.f.text, "%s:\n", l)
 }
 
 // Align pads the code to a multiple of n bytes, for the head of a hot loop. Keep conditional jumps
-// to the padding itself away: Go 1.26's assembler once did not end on one.
+// to the padding itself away: Go 1.26's assembler once did not terminate on one.
 func (fn *Func) Align(n int) { fmt.Fprintf(&fn.f.text, "\tPCALIGN $%d\n", n) }
 
-// CountDown repeats body counter times; counter must be at least 1 and is 0 afterwards. body must
-// keep it.
+// CountDown repeats body counter times. counter must be at least 1, and body must not change it. It
+// is 0 afterwards.
 func (fn *Func) CountDown(counter Reg, body func()) {
 	head := fn.Label("loop")
 	fn.Align(64)
@@ -267,8 +269,8 @@ func (fn *Func) CountDown(counter Reg, body func()) {
 	fn.I("JNZ", head)
 }
 
-// Aside leaves code that seldom runs for behind the next Return: it begins at a label and jumps
-// back to another.
+// Aside prints rarely executed code after the next Return. The code begins at label at and jumps to
+// label back.
 func (fn *Func) Aside(at, back Label, body func()) {
 	fn.asides = append(fn.asides, func() {
 		fn.Place(at)
@@ -277,7 +279,7 @@ func (fn *Func) Aside(at, back Label, body func()) {
 	})
 }
 
-// Return ends the function; VZEROUPPER keeps later SSE code fast.
+// Return ends the function. VZEROUPPER keeps later SSE code fast.
 func (fn *Func) Return() {
 	fn.I("VZEROUPPER")
 	fn.I("RET")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestInterleave: instructions come in turns, also where a body interleaves, and no body gets a
-// register that another had.
+// TestInterleave: instructions alternate, also if a body interleaves. No body gets a register that
+// another used.
 func TestInterleave(t *testing.T) {
 	f := NewFile("example", "go run ./asm", "amd64")
 	fn := f.Func("chains", "")
@@ -31,14 +31,14 @@ func TestInterleave(t *testing.T) {
 		t.Errorf("chains ran in registers %s, want %s", got, want)
 	}
 	if !strings.Contains(f.Asm(), "VMOVAPS Z0, Z31") {
-		t.Error("registers did not come back")
+		t.Error("registers were not freed")
 	}
 }
 
 func TestInterleavePanicsOnLabels(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("a label was taken")
+			t.Error("a label was accepted")
 		}
 	}()
 	fn := NewFile("example", "go run ./asm", "amd64").Func("loop", "")

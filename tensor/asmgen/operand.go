@@ -1,18 +1,18 @@
 package asmgen
 
-// Operands: general, vector and mask registers, memory, immediates. Each prints itself in Go's
-// assembler syntax.
+// Operands: general, vector and mask registers, memory, immediates. Each prints itself in the
+// syntax of Go's assembler.
 
 import "fmt"
 
-// Operand is anything an instruction takes.
+// Operand is an operand of an instruction.
 type Operand interface{ String() string }
 
-// Reg is a 64-bit general register, numbered as the hardware does.
+// Reg is a 64-bit general register, with the hardware's number.
 type Reg uint8
 
-// The general registers. SP is the hardware stack pointer; BP is the frame pointer and must be left
-// alone.
+// The general registers. SP is the hardware stack pointer. BP is the frame pointer: do not change
+// it.
 const (
 	AX Reg = iota
 	CX
@@ -34,6 +34,7 @@ const (
 
 var regNames = [...]string{"AX", "CX", "DX", "BX", "SP", "BP", "SI", "DI"}
 
+// String returns the name in Go's assembler.
 func (r Reg) String() string {
 	if int(r) < len(regNames) {
 		return regNames[r]
@@ -41,52 +42,58 @@ func (r Reg) String() string {
 	return fmt.Sprintf("R%d", uint8(r))
 }
 
-// At is the memory disp bytes past the address in r.
+// At returns the memory disp bytes after the address in r.
 func (r Reg) At(disp int) Mem { return Mem{base: r, disp: disp} }
 
-// A Field is where a field of a Go struct lies, in the words of go_asm.h: type_field. A field of a
-// struct within another is the sum of both, as in "outer_inner+inner_field". The assembler knows
-// the numbers, and refuses names that it does not know.
+// A Field is the offset of a field in a Go struct, by its name in go_asm.h: type_field. For a field
+// of a nested struct it is a sum, as in "outer_inner+inner_field". The assembler knows the numbers,
+// and rejects unknown names.
 type Field string
 
-// Field is the memory of a field of the struct at the address in r.
+// Field returns the memory of a field of the struct at the address in r.
 func (r Reg) Field(f Field) Mem { return Mem{base: r, field: f} }
 
-// Vec is a vector register: number 0..31 and width in bits.
+// Vec is a vector register, with a number from 0 to 31 and a width in bits.
 type Vec struct {
 	id   uint8
 	bits uint16
 }
 
-// Z, Y and X name vector register i by width: 512, 256 and 128 bits.
+// Z returns vector register i with its full 512 bits.
 func Z(i int) Vec { return vec(i, 512) }
+
+// Y returns the low 256 bits of vector register i.
 func Y(i int) Vec { return vec(i, 256) }
+
+// X returns the low 128 bits of vector register i.
 func X(i int) Vec { return vec(i, 128) }
 
 func vec(i, bits int) Vec {
 	if i < 0 || i > 31 {
-		panic(fmt.Sprintf("asmgen: vector register %d", i))
+		panic(fmt.Sprintf("asmgen: vector register %d: there are 0 to 31", i))
 	}
 	return Vec{uint8(i), uint16(bits)}
 }
 
-// Y is the low 256 bits of v.
+// Y returns the low 256 bits of v.
 func (v Vec) Y() Vec { return Vec{v.id, 256} }
 
-// X is the low 128 bits of v.
+// X returns the low 128 bits of v.
 func (v Vec) X() Vec { return Vec{v.id, 128} }
 
+// String returns the name in Go's assembler.
 func (v Vec) String() string {
 	return fmt.Sprintf("%c%d", map[uint16]rune{512: 'Z', 256: 'Y', 128: 'X'}[v.bits], v.id)
 }
 
-// Mask is an AVX-512 mask register, K0..K7. As an operand just before the destination it masks the
-// instruction (merging, or zeroing with the mnemonic's .Z suffix).
+// Mask is an AVX-512 mask register, K0 to K7. It masks an instruction as the operand before the
+// destination. The masking merges, or zeroes if the mnemonic has the suffix .Z.
 type Mask uint8
 
-// K names mask register i.
+// K returns mask register i.
 func K(i int) Mask { return Mask(i) }
 
+// String returns the name in Go's assembler.
 func (k Mask) String() string { return fmt.Sprintf("K%d", uint8(k)) }
 
 // Mem is a memory operand: base + index*scale + field + disp, or a read-only symbol of the file.
@@ -98,18 +105,19 @@ type Mem struct {
 	symbol      string
 }
 
-// Plus is m moved by disp bytes.
+// Plus returns m moved by disp bytes.
 func (m Mem) Plus(disp int) Mem { m.disp += disp; return m }
 
-// Index is m plus r*scale, scale 1, 2, 4 or 8.
+// Index returns m + r*scale. scale is 1, 2, 4 or 8.
 func (m Mem) Index(r Reg, scale int) Mem {
 	if m.scale != 0 || m.symbol != "" || r == SP || scale&(scale-1) != 0 || scale < 1 || scale > 8 {
-		panic(fmt.Sprintf("asmgen: cannot index %v by %v*%d", m, r, scale))
+		panic(fmt.Sprintf("asmgen: cannot index %v by %v*%d: the memory must have a base and no index yet, and the scale be 1, 2, 4 or 8", m, r, scale))
 	}
 	m.index, m.scale = r, scale
 	return m
 }
 
+// String returns the operand in Go's assembler.
 func (m Mem) String() string {
 	if m.symbol != "" {
 		return fmt.Sprintf("%s<>+%d(SB)", m.symbol, m.disp)
@@ -121,7 +129,8 @@ func (m Mem) String() string {
 	return s
 }
 
-// offset is what is added to the registers: nothing, a number, a field, or a field and a number.
+// offset returns the text before the registers: nothing, a number, a field, or a field and a
+// number.
 func (m Mem) offset() string {
 	switch {
 	case m.field == "" && m.disp == 0:
@@ -137,11 +146,13 @@ func (m Mem) offset() string {
 // Imm is an immediate.
 type Imm int64
 
+// String returns the operand in Go's assembler.
 func (i Imm) String() string { return fmt.Sprintf("$%d", int64(i)) }
 
-// Label is a jump target of one function, from Func.Label.
+// Label is a jump target in one function, from Func.Label.
 type Label string
 
+// String returns the name in Go's assembler.
 func (l Label) String() string { return string(l) }
 
 type frameSlot string

@@ -5,6 +5,6 @@ type Kernels int
 
 const (
 	Plain Kernels = iota // none: plain Go
-	Lanes                // AVX2: those for any format, and for strips
-	Tiles                // AVX-512: those for tiles of BF16
+	Lanes                // AVX2: the kernels for any format, and for strips
+	Tiles                // AVX-512: the kernels for tiles of BF16
 )

@@ -1,7 +1,7 @@
 package quant
 
-// The kernels that take any format: the definition of quantization itself, carried out on eight
-// FP32 at a time.
+// The kernels for any format. They carry out the definition of quantization on eight FP32 at a
+// time.
 
 import (
 	"math/bits"
@@ -10,61 +10,60 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Panels are FP32, rows of whole blocks without gaps.
+// Panels are FP32, in rows of whole blocks without gaps.
 const blockSize = format.MXBlock
 
-// Group is how many blocks AmaxRows and Scales take at a time.
+// Group is the number of blocks that AmaxRows and Scales process at a time.
 const Group = 8
 
-// AmaxRows sets amax, FP32 bits, to the largest magnitude of each of the blocks that follow each
-// other in x. amax has whole groups, at least one.
+// AmaxRows sets amax to the largest magnitude of each block of x, as FP32 bits. The blocks are
+// contiguous. amax has one or more whole groups.
 func AmaxRows(amax, x []float32) {
 	amaxRowsAVX2(data(amax), data(x[:len(amax)*blockSize]), len(amax)/Group)
 }
 
-// AmaxCols sets amax, FP32 bits, to the largest magnitude of each column of a panel of rows (> 0).
-// amax has whole blocks, at least one.
+// AmaxCols sets amax to the largest magnitude of each column of a panel, as FP32 bits. rows is
+// greater than 0. amax has one or more whole blocks.
 func AmaxCols(amax, x []float32, rows int) {
 	amaxColsAVX2(data(amax), data(x[:rows*len(amax)]), rows, len(amax)/blockSize)
 }
 
-// Scales turns largest magnitudes, FP32 bits, into E8M0 bytes and, in place, into what the elements
-// are to be multiplied by. It reports whether a block has NaNs or infinities: its codes will be
-// meaningless. scales has whole groups, at least one.
+// Scales turns the largest magnitudes in amax (FP32 bits) into E8M0 bytes. It replaces amax with
+// the multipliers of the elements. It reports whether a block holds a NaN or an infinity, which
+// makes the codes of that block meaningless. scales has one or more whole groups.
 func Scales(scales []uint8, amax []float32, g *Grid) (odd bool) {
 	return scalesAVX2(data(scales), data(amax[:len(scales)]), len(scales)/Group, g)
 }
 
-// EncodeRows writes the codes of whole blocks, at least one, that follow each other in x. Each has
-// one factor.
+// EncodeRows writes the codes of the one or more contiguous blocks of x. Each block has one factor.
 func EncodeRows(codes []uint8, x, factors []float32, g *Grid) {
 	n := len(codes) / blockSize
 	encodeRowsAVX2(data(codes), data(x[:len(codes)]), data(factors[:n]), n, g)
 }
 
-// EncodeCols is EncodeRows with one factor an element.
+// EncodeCols is EncodeRows with one factor per element.
 func EncodeCols(codes []uint8, x, factors []float32, g *Grid) {
 	encodeColsAVX2(data(codes), data(x[:len(codes)]), data(factors[:len(codes)]), len(codes)/blockSize, g)
 }
 
-// DecodeRows sets whole blocks, at least one, to the values of the codes times the scale of the
-// block. A NaN is 0x7fc00000.
+// DecodeRows sets one or more whole blocks to the values of the codes times the scale of the block.
+// A NaN is 0x7fc00000.
 func DecodeRows(dst []float32, codes []uint8, scales []float32, d *Decoder) {
 	n := len(dst) / blockSize
 	decodeRowsAVX2(data(dst), data(codes[:len(dst)]), data(scales[:n]), n, d)
 }
 
-// DecodeCols is DecodeRows with one scale an element.
+// DecodeCols is DecodeRows with one scale per element.
 func DecodeCols(dst []float32, codes []uint8, scales []float32, d *Decoder) {
 	decodeColsAVX2(data(dst), data(codes[:len(dst)]), data(scales[:len(dst)]), len(dst)/blockSize, d)
 }
 
 func data[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
-// Grid is a format and scale mode as these kernels want it.
+// Grid is a format and scale mode in the form that these kernels need.
 type Grid struct {
-	// The scale byte of amax is the exponent field of amax·reciprocal + roundUp, in bits, less
-	// emax, at least 0; 0 also where the bits of the product are not above least.
+	// The scale byte of amax is the exponent field of bits(amax·reciprocal) + roundUp, less emax,
+	// at least 0. It is also 0 if the bits of the product do not exceed least.
 	reciprocal float32
 	roundUp    uint32
 	emax       int32
@@ -72,19 +71,20 @@ type Grid struct {
 
 	largest  uint32 // bits of the format's largest value
 	smallest uint32 // bits of its smallest normal value
-	// What is added to the exponent field to give the power of two whose addition rounds to the
-	// format's grid.
+	// step turns an exponent field into the power of two whose addition rounds to the format's
+	// grid.
 	step  uint32
 	_     uint32
 	shift uint64 // from the mantissa of FP32 to the format's
 
-	bias           [blockSize / 2]uint16 // exponent field of smallest, in the place that it has in a code
-	sign, subtract [blockSize]uint8      // of a negative element: bits to flip in its code, and what to subtract then
+	bias [blockSize / 2]uint16 // exponent field of smallest, at its position in a code
+	// For a negative element: the bits to flip in its code, and then the value to subtract.
+	sign, subtract [blockSize]uint8
 }
 
-// NewGrid returns the grid of a format with these mantissa bits, exponent of the smallest normal
-// value, and FP32 bits of the largest value. sign is its sign bit; 0 means that negative codes are
-// the two's complement.
+// NewGrid returns the grid of a format: its mantissa bits, the exponent of its smallest normal
+// value, and the FP32 bits of its largest value. sign is the sign bit of a code. 0 means that
+// negative codes are in two's complement.
 func NewGrid(mantissa, emin int, largest uint32, sign uint8) Grid {
 	const one = 1 << 23
 	shift := 23 - mantissa
@@ -113,21 +113,21 @@ func (g Grid) Floor(roundUp uint32, emax int) Grid {
 	return g
 }
 
-// Decoder is a format as DecodeRows and DecodeCols want it.
+// Decoder is a format in the form that DecodeRows and DecodeCols need.
 type Decoder struct {
-	magnitude uint32 // bits of a code, sign-extended to 32, without its sign
-	sign      uint32 // bit of the sign, after signShift
+	magnitude uint32 // mask of the magnitude in a code sign-extended to 32 bits
+	sign      uint32 // sign bit, after signShift
 	infinity  int32  // magnitude of infinity
-	numbers   int32  // magnitudes above are NaNs
-	bias      int32  // exponent field in FP32 of the format's smallest value
+	numbers   int32  // magnitudes above it are NaNs
+	bias      int32  // FP32 exponent field of the format's smallest value
 	_         int32
-	mantissa  uint64 // bits; or so many that there is no exponent
+	mantissa  uint64 // bits; 32 if there is no exponent
 	signShift uint64
 }
 
-// NewDecoder returns the decoder of a format with these mantissa bits, exponent of the smallest
-// normal value and sign bit, 0 for two's complement. Magnitudes above numbers are NaNs; infinity is
-// that of infinity, 0 if there is none.
+// NewDecoder returns the decoder of a format: its mantissa bits, the exponent of its smallest
+// normal value, and its sign bit. The sign bit is 0 for two's complement. Magnitudes above numbers
+// are NaNs. infinity is the magnitude of infinity, or 0 if there is none.
 func NewDecoder(mantissa, emin int, sign, infinity, numbers uint8) Decoder {
 	const never = 1<<31 - 1
 	d := Decoder{magnitude: 1<<32 - 1, infinity: never, numbers: never, bias: int32(127 + emin - mantissa), mantissa: 32}

@@ -1,17 +1,18 @@
-// Package quant holds the kernels that quantize, of three kinds. Table says which a tier may run.
+// Package quant holds the quantization kernels. There are three kinds. Table says which of them a
+// tier may run.
 //
-// Those for tiles of 32 by 64 BF16 make MXFP8 or MXINT8 in both directions at once, in two steps.
-// Scan reads a tile once and leaves the scale of each block and, for MXFP8, what of each element
-// does not depend on it: the code it would have under an exponent bias of 0, its exponent and its
-// sign. Encode subtracts the scale from the code's exponent field, which is all that is left to do
-// for a code that is not subnormal; vectors with subnormal codes take a detour through tables.
-// MXINT8 codes are significands shifted by the distance between exponent and scale. FP32 goes
-// through Narrow first.
+// The tile kernels make MXFP8 or MXINT8 in both directions at once from tiles of 32 by 64 BF16.
+// They take two steps. Scan reads a tile once and stores the scale of each block. For MXFP8 it also
+// stores the parts of each element that do not depend on the scale: the code for an exponent bias
+// of 0, the exponent and the sign. Encode subtracts the scale from the exponent field of the code.
+// A code that is not subnormal is then complete. Vectors with subnormal codes take a slower path
+// through tables. MXINT8 codes are significands shifted by the distance between exponent and scale.
+// FP32 input goes through Narrow first.
 //
-// Those for strips of 32 rows of BF16 do the same with AVX2 (see Strip), but round twice where they
-// have to.
+// The strip kernels do the same with AVX2 for strips of 32 rows of BF16 (see Strip). They round
+// vectors with subnormal codes twice.
 //
-// Those for any format carry out the definition in FP32 (see Grid).
+// The lane kernels carry out the definition in FP32, for any format (see Grid).
 package quant
 
 //go:generate go run ./asm
@@ -24,18 +25,20 @@ const (
 	Cols = 64
 )
 
-// Narrow sets the tile of BF16 at dst, rows without gaps, to the tile of FP32 at src, rows stride
-// bytes apart, rounded to odd: truncated, the last bit set if that lost anything. It fetches the
-// tile at ahead, rows as far apart, into the second-level cache. Rounding such a number to at most
-// 5 bits of mantissa, or comparing it with a number of at most 6, gives what the FP32 would have
-// given; INT8 needs more.
+// Narrow sets the BF16 tile at dst to the FP32 tile at src, rounded to odd: truncated, with the
+// last bit set if any dropped bit was set. The rows of src are stride bytes apart. Those of dst
+// have no gaps. Narrow also prefetches the tile at ahead into the second-level cache. Its rows are
+// stride bytes apart too.
+//
+// A number rounded to odd can replace the FP32 without an effect on two operations: rounding to at
+// most 5 mantissa bits, and comparison with a number of at most 6. INT8 needs more bits.
 func Narrow(dst, src unsafe.Pointer, stride int, ahead unsafe.Pointer) {
 	narrowAVX512(dst, src, stride, ahead)
 }
 
-// Scan reads the tile at x, rows stride bytes apart, and fills work. It reports whether the tile is
-// odd and cannot be encoded: a block holds a NaN, an infinity or a magnitude near 2^128, or only
-// magnitudes under about 2^-87 that are not all zero.
+// Scan reads the tile at x and fills work. The rows of x are stride bytes apart. Scan reports
+// whether the tile is odd and cannot be encoded. An odd tile has a block with a NaN, an infinity or
+// a magnitude near 2^128, or a block whose magnitudes are all below about 2^-87 and not all zero.
 func Scan(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool) {
 	if rule.integer {
 		return scanINT8AVX512(x, stride, rule, work)
@@ -44,8 +47,8 @@ func Scan(x unsafe.Pointer, stride int, rule *Rule, work *Work) (odd bool) {
 }
 
 // Encode writes the codes and scales of a scanned tile: of blocks along rows, along columns, or
-// both. With stream, codes go past the caches; then they begin at multiples of 64 bytes, and Drain
-// is to be called in the end.
+// both. With stream it writes the codes with non-temporal stores. The codes must then begin at
+// multiples of 64 bytes, and the caller must call Drain at the end.
 func Encode(t *Tile, rows, cols, stream bool) {
 	switch {
 	case stream:
@@ -82,50 +85,54 @@ func encodeStream(t *Tile, rows, cols bool) {
 	}
 }
 
-// Drain makes codes that went past the caches visible before what is stored next.
+// Drain orders the non-temporal stores of codes before later stores.
 func Drain() { drainAVX512() }
 
-// Tile says where the output of an encoder goes.
+// Tile says where an encoder writes its output.
 type Tile struct {
 	Work         *Work
 	Rule         *Rule
-	X            unsafe.Pointer // as given to Scan
+	X            unsafe.Pointer // as passed to Scan
 	Stride       int
 	Rows         int            // rows to write, 1 to 32
-	RowCodes     unsafe.Pointer // codes with blocks along rows
-	RowStride    int            // bytes from one row of codes to the next
-	RowScales    unsafe.Pointer // two a row
-	RowScaleStep int            // bytes from one row of scales to the next
-	ColCodes     unsafe.Pointer // codes with blocks along columns
+	RowCodes     unsafe.Pointer // with blocks along rows
+	RowStride    int            // bytes between rows of codes
+	RowScales    unsafe.Pointer // two per row
+	RowScaleStep int            // bytes between rows of scales
+	ColCodes     unsafe.Pointer // with blocks along columns
 	ColStride    int
 	ColScales    unsafe.Pointer // 64
-	Ahead        unsafe.Pointer // a tile of input that is wanted soon, rows Stride apart: fetched into the second-level cache
+	// Ahead is a later input tile, with rows Stride bytes apart. It is prefetched into the
+	// second-level cache.
+	Ahead unsafe.Pointer
 }
 
-// Work is what Scan tells Encode. Only the assembly looks inside; it should lie at a multiple of 64
-// bytes.
+// Work passes the results of Scan to Encode. Only the assembly knows its layout. It should be
+// aligned to 64 bytes.
 type Work [2*Rows*Cols + Rows*Cols/8 + 8*Cols]byte
 
-// Rule is a format and scale mode as the kernels want it.
+// Rule is a format and scale mode in the form that the tile kernels need.
 type Rule struct {
-	roundUp  uint16 // twice what is added to a magnitude before its exponent is taken
-	shift    uint16 // left shift that brings the code into the upper byte of a BF16
+	roundUp  uint16 // twice the addend for a magnitude before its exponent is taken
+	shift    uint16 // left shift of a BF16 that puts the code into its upper byte
 	mantissa uint16 // mantissa bits of the format
 	emax     uint8  // exponent of the format's largest value
 	largest  uint8  // code of that value
 	bias     uint8  // exponent bias of the format
 	limit    uint8  // bias - 2
 	exact    uint8  // bias - 1
-	align    uint8  // makes the exponent less the scale 0 where a significand is to be shifted by the first table's distance
-	mask     uint8  // bits of the exponent field, all above the mantissa
-	integer  bool   // INT8
-	_        [2]uint8
-	table    int64 // offset of the format's rounding table
+	// align makes exponent - scale 0 where the first table's distance shifts a significand.
+	align   uint8
+	mask    uint8 // bits of the exponent field: all above the mantissa
+	integer bool  // INT8
+	_       [2]uint8
+	table   int64 // offset of the format's rounding table
 }
 
-// Minifloat returns the rule of a format of 8 bits for a scale mode: the scale byte of a block
-// whose largest magnitude has the FP32 bits a is the exponent field of a + roundUp, less emax.
-// mantissa: 3 (E4M3) or 2 (E5M2); roundUp: below 2^23, its lower 16 bits all 0 or all 1.
+// Minifloat returns the rule of an 8-bit format for a scale mode. The scale byte of a block is the
+// exponent field of a + roundUp, less emax, where a is the FP32 bits of its largest magnitude.
+// mantissa is 3 (E4M3) or 2 (E5M2). roundUp is below 2^23, and its lower 16 bits are all 0 or all
+// 1.
 func Minifloat(mantissa, emax int, largest uint8, roundUp uint32) Rule {
 	bias := uint8(1<<(6-mantissa) - 1)
 	return Rule{
@@ -143,8 +150,8 @@ func Minifloat(mantissa, emax int, largest uint8, roundUp uint32) Rule {
 	}
 }
 
-// Integer returns the rule of MXINT8 for a scale mode, with roundUp as in Minifloat. All that an
-// encoder takes from Scan are signs and scales.
+// Integer returns the rule of MXINT8 for a scale mode, with roundUp as in Minifloat. An encoder
+// takes only signs and scales from Scan.
 func Integer(roundUp uint32) Rule {
 	return Rule{roundUp: uint16(roundUp >> 16 << 1), largest: 127, integer: true}
 }

@@ -4,5 +4,6 @@ package quant
 
 import "spmoe/tensor/cpu"
 
-// Table says which kernels a tier has. Tiles permute bytes, which AVX-512 cannot do without VBMI.
+// Table says which kernels a tier has. The tile kernels permute bytes, which AVX-512 cannot do
+// without VBMI.
 var Table = cpu.Table[Kernels]{cpu.Generic: Plain, cpu.AVX2: Lanes, cpu.AVX512VBMI: Tiles}

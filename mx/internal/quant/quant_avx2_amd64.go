@@ -11,7 +11,7 @@ import "unsafe"
 //go:noescape
 func amaxRowsAVX2(out unsafe.Pointer, x unsafe.Pointer, n int)
 
-// amaxColsAVX2 takes n blocks a row.
+// amaxColsAVX2 takes n blocks per row.
 //
 //go:noescape
 func amaxColsAVX2(out unsafe.Pointer, x unsafe.Pointer, rows int, n int)
@@ -41,8 +41,9 @@ func decodeRowsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Poin
 //go:noescape
 func decodeColsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
 
-// scanStripAVX2 writes the largest magnitudes of n tiles, 32 of rows and 32 of columns each, as FP32. odd: a block has a NaN, an
-// infinity, or nothing but magnitudes below 2^-87 that are not all zero.
+// scanStripAVX2 writes the largest magnitudes of n tiles as FP32: 32 of rows and 32 of columns
+// per tile. odd says that a block has a NaN or an infinity, or that its magnitudes are all below
+// 2^-87 and not all zero.
 //
 //go:noescape
 func scanStripAVX2(amax unsafe.Pointer, x unsafe.Pointer, stride int, n int) (odd bool)

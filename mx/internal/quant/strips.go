@@ -1,41 +1,41 @@
 package quant
 
-// The kernels for strips of BF16 that make MXFP8 or MXINT8: tiles of 32 by 32, one beside the
-// other, in both directions or one. Only a tier with Lanes may run them.
+// The kernels for strips of BF16. They make MXFP8 or MXINT8 in one direction or both. A strip is a
+// row of adjacent 32 by 32 tiles. Only a tier with Lanes may run them.
 
 import "unsafe"
 
-// StripTiles is how many tiles a first-level cache holds.
+// StripTiles is the number of tiles that fit in a first-level cache.
 const StripTiles = 8
 
-// A Strip is up to StripTiles tiles, and where their output goes.
+// A Strip is up to StripTiles tiles and the destination of their output.
 type Strip struct {
 	Format       *Format
 	X            unsafe.Pointer // BF16
-	Stride       int            // bytes from row to row
-	Rows         int            // rows to write, 1 to 32; there must be 32
+	Stride       int            // bytes between rows
+	Rows         int            // rows to write, 1 to 32; X must have 32
 	Tiles        int
-	scales       unsafe.Pointer // of each tile: of 32 rows, of 32 columns
+	scales       unsafe.Pointer // per tile: of 32 rows, of 32 columns
 	RowCodes     unsafe.Pointer // codes with blocks along rows
-	RowStride    int            // bytes from one row of codes to the next
-	RowScales    unsafe.Pointer // one a row and tile
-	RowScaleStep int            // bytes from one row of scales to the next
+	RowStride    int            // bytes between rows of codes
+	RowScales    unsafe.Pointer // one per row and tile
+	RowScaleStep int            // bytes between rows of scales
 	ColCodes     unsafe.Pointer // codes with blocks along columns
 	ColStride    int
-	ColScales    unsafe.Pointer // 32 a tile
+	ColScales    unsafe.Pointer // 32 per tile
 	//lint:ignore U1000 only the assembly uses it
-	bias [blockSize]uint16 // of the rows of a tile: what is subtracted from magnitudes
+	bias [blockSize]uint16 // of the rows of a tile: subtracted from magnitudes
 }
 
-// A StripScratch is what the steps of a strip leave for each other.
+// A StripScratch holds the intermediate results of a strip.
 type StripScratch struct {
 	amax   [2 * blockSize * StripTiles]float32
 	scales [2 * blockSize * StripTiles]uint8
 }
 
 // Quantize writes the codes and scales of blocks along rows, along columns, or both. It reports
-// whether the strip is odd and has been left alone: a block holds a NaN, an infinity, or only
-// magnitudes under 2^-87 that are not all zero.
+// whether the strip is odd, and then writes nothing. An odd strip has a block with a NaN or an
+// infinity, or one whose magnitudes are all below 2^-87 and not all zero.
 func (s *Strip) Quantize(g *Grid, t *StripScratch, rows, cols bool) (odd bool) {
 	if scanStripAVX2(data(t.amax[:]), s.X, s.Stride, s.Tiles) {
 		return true
@@ -59,25 +59,30 @@ func (s *Strip) Quantize(g *Grid, t *StripScratch, rows, cols bool) (odd bool) {
 	return false
 }
 
-// Format is a format of 8 bits as strips want it.
+// Format is an 8-bit format in the form that the strip kernels need.
 type Format struct {
-	tieMask   [16]uint16   // bits of a magnitude that rounding takes away, and the last that it leaves
-	tie       [16]uint16   // what they are where rounding half up is wrong
-	round     [16]uint16   // multiplier that rounds half up to the bits that stay
-	exponent  [16]uint16   // bias of the format's exponents
-	factors   [2][16]uint8 // of the significands of subnormal codes, by exponent
-	places    [16]uint16   // what brings the exponent of a magnitude to the place of its factor
-	largest   [32]uint8    // code
-	subnormal [32]uint8    // largest subnormal code
-	mantissa  uint64       // bits that a code has, dropped of BF16's 7, and after the point of a significand times its factor
-	dropped   uint64
-	point     uint64
-	_         uint64
-	half      [16]uint16 // less than half, in such a product
-	integer   bool
+	// tieMask has the bits of a magnitude that rounding drops, and the lowest bit that it keeps.
+	tieMask  [16]uint16
+	tie      [16]uint16 // their value where rounding half up is wrong
+	round    [16]uint16 // multiplier that rounds half up to the bits kept
+	exponent [16]uint16 // bias of the format's exponents
+	// factors multiply the significands of subnormal codes, by exponent.
+	factors [2][16]uint8
+	// places is added to the exponent of a magnitude to give the index of its factor.
+	places    [16]uint16
+	largest   [32]uint8 // largest code
+	subnormal [32]uint8 // largest subnormal code
+	// mantissa is the bits of a code's mantissa. dropped is the bits that rounding drops of BF16's
+	// 7. point is the fraction bits of a significand times its factor.
+	mantissa uint64
+	dropped  uint64
+	point    uint64
+	_        uint64
+	half     [16]uint16 // just under one half, in such a product
+	integer  bool
 }
 
-// MinifloatFormat returns the format with these mantissa bits, 3 (E4M3) or 2 (E5M2), and this
+// MinifloatFormat returns the format with the given mantissa bits, 3 (E4M3) or 2 (E5M2), and
 // largest code.
 func MinifloatFormat(mantissa int, largest uint8) Format {
 	const point = 9
@@ -92,7 +97,7 @@ func MinifloatFormat(mantissa int, largest uint8) Format {
 	return f
 }
 
-// IntegerFormat returns INT8 with this largest code.
+// IntegerFormat returns INT8 with the given largest code.
 func IntegerFormat(largest uint8) Format {
 	const point = 8
 	f := Format{mantissa: 7, integer: true}
@@ -101,8 +106,8 @@ func IntegerFormat(largest uint8) Format {
 	return f
 }
 
-// fixedPoint sets how significands become numbers with so many bits after the point. The last of
-// the exponents that do not give 0 shifts them left by most.
+// fixedPoint sets how significands become numbers with point fraction bits. exponents is the number
+// of exponents whose factor is not 0. The last of them shifts left by most.
 func (f *Format) fixedPoint(point uint64, exponents, most int) {
 	for e := range exponents {
 		f.factors[0][e] = 1 << (most - (exponents - 1 - e))

@@ -1,6 +1,6 @@
 package vec
 
-// The optimizer's update of one slice of parameters, in one pass over memory.
+// The optimizer's update of a slice of parameters, in one pass over memory.
 
 import (
 	"fmt"
@@ -8,18 +8,21 @@ import (
 	"unsafe"
 )
 
-// AdamWStep holds the constants of one optimizer step, derived in float64 and rounded once.
+// AdamWStep holds the constants of one optimizer step. They are computed in float64 and rounded
+// once.
 type AdamWStep struct {
 	gradScale, decay, lerp, beta2, oneMinusBeta2, bias2Sqrt, eps, stepSize float32
 }
 
-// NewAdamWStep prepares step number step (the first is 1) of AdamW. lr is the learning rate,
-// weightDecay is decoupled from the gradient, and every gradient is multiplied by gradScale (for
-// clipping and averaging) before it is used. Source: Loshchilov and Hutter,
-// "Decoupled Weight Decay Regularization", in the form of torch.optim.AdamW.
+// NewAdamWStep prepares an AdamW step. step counts from 1, and lr is the learning rate. weightDecay
+// is decoupled from the gradient. Every gradient is first multiplied by gradScale, for clipping and
+// averaging.
+//
+// Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", in the form of
+// torch.optim.AdamW.
 func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step int) AdamWStep {
 	if step < 1 {
-		panic(fmt.Sprintf("vec: AdamW step %d, want 1 or more", step))
+		panic(fmt.Sprintf("vec: AdamW step %d: steps count from 1", step))
 	}
 	t := float64(step)
 	return AdamWStep{
@@ -42,8 +45,8 @@ func (s AdamWState) slice(lo, hi int) AdamWState {
 	return AdamWState{s.Master[lo:hi], s.ExpAvg[lo:hi], s.ExpAvgSq[lo:hi]}
 }
 
-// AdamW sets dst, which may be src, to what src becomes by grad, operation by operation as torch
-// does:
+// AdamW updates the state src with grad and stores the result in dst, which may be src. The
+// operations are those of torch:
 //
 //	g        = grad·gradScale
 //	expAvg   = expAvg + (1-beta1)·(g - expAvg)
@@ -60,9 +63,9 @@ func AdamW(dst, src AdamWState, grad []float32, c AdamWStep) {
 	active.adamW(dst, src, grad, c)
 }
 
-// AdamWStreaming is AdamW that writes past the caches, for a dst that is not src and that nobody
-// will read again before it has left them anyway. The arrays of dst have to begin on cache lines'
-// boundaries, or it is no more than AdamW.
+// AdamWStreaming is AdamW with non-temporal stores. It suits a dst that would leave the caches
+// before it is read again. dst must not be src. If an array of dst does not begin on a cache line
+// boundary, it is the same as AdamW.
 func AdamWStreaming(dst, src AdamWState, grad []float32, c AdamWStep) {
 	n := len(grad)
 	if !dst.aligned() {
@@ -77,7 +80,7 @@ func AdamWStreaming(dst, src AdamWState, grad []float32, c AdamWStep) {
 	active.adamWStreaming(dst, src, grad, c)
 }
 
-// aligned says whether all arrays begin on cache lines' boundaries.
+// aligned says whether all arrays begin on a cache line boundary.
 func (s AdamWState) aligned() bool {
 	at := func(x []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(x))) }
 	return (at(s.Master)|at(s.ExpAvg)|at(s.ExpAvgSq))%64 == 0

@@ -9,8 +9,9 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// TestAdamWElsewhere: in every tier an update to other memory, through the caches or past them, has
-// the bits of one in place, writes nothing beside it and leaves its source.
+// TestAdamWElsewhere: in every tier, an update to other memory gives the bits of an update in
+// place, with normal and with non-temporal stores. It writes nothing else and does not change its
+// source.
 func TestAdamWElsewhere(t *testing.T) {
 	eachTier(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
@@ -35,13 +36,13 @@ func TestAdamWElsewhere(t *testing.T) {
 						got, checks = append(got, x), append(checks, check)
 					}
 					if n > 0 && offset == 0 && !stateOf(got).aligned() {
-						t.Fatal("the memory does not begin on a cache line's boundary, so that nothing is written past the caches")
+						t.Fatal("the memory does not begin on a cache line boundary, so non-temporal stores are not used")
 					}
 					update(stateOf(got), stateOf(src), grad, thirdStep)
 					for i := range want {
 						checks[i]()
 						if !slices.EqualFunc(got[i], want[i], same) {
-							t.Fatalf("%s, length %d, offset %d: array %d differs from that of an update in place", name, n, offset, i)
+							t.Fatalf("%s, length %d, offset %d: array %d differs from an update in place", name, n, offset, i)
 						}
 						if !slices.EqualFunc(src[i], before[i], same) {
 							t.Fatalf("%s, length %d, offset %d: array %d of the source was changed", name, n, offset, i)
@@ -53,7 +54,7 @@ func TestAdamWElsewhere(t *testing.T) {
 	})
 }
 
-// BenchmarkAdamW updates a large state in place and to another one in turns, and counts the bytes
+// BenchmarkAdamW updates a large state in place and to another one alternately. It counts the bytes
 // that must be moved.
 func BenchmarkAdamW(b *testing.B) {
 	const n = 8 << 20

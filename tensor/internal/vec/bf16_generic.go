@@ -1,6 +1,6 @@
 package vec
 
-// The kernels on bfloat16 in plain Go: widen, compute as in vec_generic.go, round.
+// The bfloat16 kernels in plain Go. They widen, compute as in vec_generic.go, and round.
 
 func add16Generic(dst, x, y []uint16) {
 	x, y = x[:len(dst)], y[:len(dst)]
@@ -39,7 +39,7 @@ func splitGeneric(dst, w []float32) {
 	}
 }
 
-// splitIndex is where Split puts element i.
+// splitIndex returns the position of element i in the order of Split.
 func splitIndex(i int) int { return i&^31 + i%2*16 + i%32/2 }
 
 func mulScaled16Generic(dst []uint16, a float32, x []uint16, y []float32) {
@@ -74,7 +74,7 @@ func rotate16Generic(x []uint16, stride, count, pairs int, cos, sin []float32, s
 		row := x[r*stride:]
 		for i := range pairs {
 			at := r*pairs + i
-			u, v := turned(widened(row[2*i]), widened(row[2*i+1]), cos[at], sign*sin[at])
+			u, v := rotatePair(widened(row[2*i]), widened(row[2*i+1]), cos[at], sign*sin[at])
 			row[2*i], row[2*i+1] = rounded(u), rounded(v)
 		}
 	}

@@ -1,7 +1,7 @@
 package vec
 
-// The kernels on bfloat16: in every tier they must give the bits of widening, the plain Go kernel
-// on float32 and rounding.
+// The bfloat16 kernels. In every tier they must give the bits of widening, the plain Go kernel on
+// float32 and rounding.
 
 import (
 	"math"
@@ -15,8 +15,8 @@ type line struct {
 	half []uint16
 }
 
-// operation16 is the BF16 form of the operation of that name. types has a letter for each slice,
-// out before in: h for bfloat16, f for float32.
+// operation16 is the BF16 variant of the operation with the given name. types has a letter for each
+// slice, outputs before inputs: h for bfloat16, f for float32.
 type operation16 struct {
 	name, types string
 	run         func(out, in []line) float64
@@ -80,13 +80,13 @@ var operations16 = []operation16{
 
 var ordered [2*chunk + 100]float32
 
-// inOrder is the weights in the order of Split.
+// inOrder returns the weights in the order of Split.
 func inOrder(w []float32) []float32 {
 	Split(ordered[:], w)
 	return ordered[:SplitLen(len(w))]
 }
 
-// float32Form is the operation whose results op must give.
+// float32Form returns the operation whose results op must give.
 func (op operation16) float32Form(t testing.TB) operation {
 	for _, wide := range operations {
 		if wide.name == op.name {
@@ -170,8 +170,7 @@ func roundTrip(x []float32) {
 	widenGeneric(x, half)
 }
 
-// TestSplit holds the order of weights, the zeros behind them and their NaNs against the
-// description.
+// TestSplit checks the order of weights, the zeros after them and their NaNs.
 func TestSplit(t *testing.T) {
 	eachTier(t, func(t *testing.T) {
 		for _, n := range lengths {
@@ -189,7 +188,7 @@ func TestSplit(t *testing.T) {
 				i := at/32*32 + at%16*2 + at/16%2
 				switch {
 				case i >= n && got != 0:
-					t.Fatalf("length %d: element %d behind the end is %v", n, at, got)
+					t.Fatalf("length %d: element %d after the end is %v", n, at, got)
 				case i < n && w[i] != w[i] && math.Float32bits(got)<<16 != 0, i < n && !same(got, w[i]):
 					t.Fatalf("length %d: element %d is %v, want %v", n, at, got, w[i])
 				}
@@ -218,7 +217,7 @@ func TestSquaresBF16(t *testing.T) {
 	})
 }
 
-// squaresInOrder is what SquaresBF16 must give, a chunk at a time.
+// squaresInOrder returns the expected result of SquaresBF16, one chunk at a time.
 func squaresInOrder(x []uint16) float32 {
 	var sum float32
 	for len(x) > chunk {

@@ -35,7 +35,8 @@ func nearest(f float32) uint16 {
 	}
 	value := func(b uint16) float64 {
 		if b&0x7fff == 0x7f80 {
-			return math.Copysign(0x1p128, float64(f)) // rounding treats infinity as the next power of two
+			// Rounding treats infinity as the next power of two.
+			return math.Copysign(0x1p128, float64(f))
 		}
 		return float64(math.Float32frombits(uint32(b) << 16))
 	}

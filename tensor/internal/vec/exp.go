@@ -1,21 +1,20 @@
 package vec
 
-// The exponential function of one float32, which the tiers of the row kernels compute in the same
-// way.
+// The exponential function of one float32. The row kernels of all tiers compute it in the same way.
 
 import "math"
 
-// Constants of Exp. The polynomial for e**r - 1 - r on ±ln(2)/32 is 1.6e-9 off at most.
+// Constants of Exp. The polynomial for e**r - 1 - r on ±ln(2)/32 is off by at most 1.6e-9.
 const (
 	log2E = float32(math.Log2E)
 	ln2   = float32(math.Ln2)
 	c2    = 0.49998379
 	c3    = 0.16666979
 
-	// A sum with shifter is rounded to sixteenths, which its lowest four bits count.
+	// Adding shifter rounds a number to sixteenths. The lowest four bits of the sum count them.
 	shifter = float32(3 << 18)
 
-	// At -expMost the result has become 0, at expMost it is infinite, both by rounding.
+	// The result is 0 at -expMost and infinite at expMost, both by rounding.
 	expMost = 104
 )
 
@@ -27,9 +26,11 @@ var powers = func() (p [16]float32) {
 	return p
 }()
 
-// Exp returns e**x: x = n·ln2 + r with n in sixteenths, a table for the fraction of n, a polynomial
-// of r, and the whole part of n added to the exponent. It is 1.2 units in the last place off at
-// most, and |x|/20 more since ln2 is rounded, a tenth of what the rounding of x itself may do.
+// Exp returns e**x. It splits x = n·ln2 + r, with n in sixteenths. A table gives the power for the
+// fraction of n, a polynomial that for r. The whole part of n is added to the exponent.
+//
+// The result is off by at most 1.2 units in the last place. Rounding ln2 adds |x|/20 units. That is
+// a tenth of what rounding x itself may cause.
 func Exp(x float32) float32 {
 	if x > expMost {
 		x = expMost
@@ -43,7 +44,7 @@ func Exp(x float32) float32 {
 	bits := int32(math.Float32bits(shifted))
 	power := powers[bits&15]
 	p = fma(p, power, power)
-	// 2**n may be no float32: scale in two factors, the first of which is exact.
+	// 2**n may not be a float32, so scale by two factors. The first product is exact.
 	n := bits>>4 - int32(math.Float32bits(shifter))>>4
 	half := n >> 1
 	return float32(p*pow2(half)) * pow2(n-half)
@@ -53,8 +54,7 @@ func Exp(x float32) float32 {
 func pow2(n int32) float32 { return math.Float32frombits(uint32(n+127) << 23) }
 
 // fma returns a·b + c, rounded once if the result is a normal number or exact. The product is exact
-// in float64, and rounding its sum with c to float64 before float32 is wrong only if that made a
-// tie.
+// in float64. Rounding the sum to float64 first is wrong only if that produced a tie.
 func fma(a, b, c float32) float32 {
 	product := float64(a) * float64(b)
 	sum := product + float64(c)
@@ -65,7 +65,7 @@ func fma(a, b, c float32) float32 {
 	return float32(sum)
 }
 
-// offTie moves the rounded sum of x and y one unit towards the exact one.
+// offTie moves the rounded sum of x and y one unit towards the exact sum.
 func offTie(sum, x, y float64) float64 {
 	z := sum - x
 	lost := (x - (sum - z)) + (y - z)

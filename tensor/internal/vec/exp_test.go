@@ -27,7 +27,7 @@ func TestExp(t *testing.T) {
 	}
 }
 
-// TestFMA holds fma against exact arithmetic, on sums that are close to ties too.
+// TestFMA compares fma with exact arithmetic, on sums that are close to ties too.
 func TestFMA(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	number := func() float32 {
@@ -47,7 +47,7 @@ func TestFMA(t *testing.T) {
 	}
 }
 
-// TestFMAOffTie has sums that are no ties but become them in float64.
+// TestFMAOffTie has sums that are not ties but become ties in float64.
 func TestFMAOffTie(t *testing.T) {
 	for _, c := range []struct{ a, b, c, want float32 }{
 		{1 + 0x1p-23, 1 + 0x1p-23, 0x1p23, 0x1p23 + 1},
@@ -66,8 +66,8 @@ func TestFMAOffTie(t *testing.T) {
 	}
 }
 
-// TestExpTiers holds the exponential of each tier against Exp, through ExpSum, on numbers spread
-// over all bit patterns, and in order up to where powers are no normal numbers.
+// TestExpTiers compares the exponential of each tier with Exp, through ExpSum. It takes numbers
+// over all bit patterns, and then in order up to where powers are not normal numbers.
 func TestExpTiers(t *testing.T) {
 	eachTier(t, func(t *testing.T) {
 		x, e := make([]float32, 1<<12), make([]float32, 1<<12)

@@ -4,11 +4,12 @@ package vec
 
 import "math"
 
-// SplitLen is the length of n weights that Split has put in order.
+// SplitLen returns the length of n weights in the order of Split.
 func SplitLen(n int) int { return (n + 31) &^ 31 }
 
-// Split writes weights in the order that kernels on bfloat16 rows want: of every 32 the 16 of even
-// index, then those of odd index; the last 32 are filled up with zeros. dst: [SplitLen(len(w))].
+// Split writes weights in the order that the kernels on bfloat16 rows need. Of every 32 weights,
+// the 16 of even index come first, then those of odd index. Zeros pad the last 32. dst:
+// [SplitLen(len(w))].
 func Split(dst, w []float32) {
 	dst = dst[:SplitLen(len(w))]
 	for len(w) > chunk {
@@ -19,7 +20,7 @@ func Split(dst, w []float32) {
 	active.split(dst, w)
 }
 
-// defaultNaN is a if that is a number, and otherwise the NaN whose lower half is zero.
+// defaultNaN returns a if it is a number, and otherwise the NaN whose lower half is zero.
 func defaultNaN(a float32) float32 {
 	if a != a {
 		return math.Float32frombits(0xffc00000)
@@ -58,7 +59,7 @@ func NormInputGrad(dx []float32, add bool, a float32, dy, w []float32, b float32
 	active.normInputGrad(dx, add, a, dy, w, b, x)
 }
 
-// MulScaledBF16 is MulScaled but for y, which is float32 in the order of Split.
+// MulScaledBF16 is MulScaled on bfloat16. y is float32 in the order of Split.
 func MulScaledBF16(dst []uint16, a float32, x []uint16, y []float32) {
 	x, y = x[:len(dst)], y[:SplitLen(len(dst))]
 	for len(dst) > chunk {
@@ -68,7 +69,7 @@ func MulScaledBF16(dst []uint16, a float32, x []uint16, y []float32) {
 	active.mulScaled16(dst, defaultNaN(a), x, y)
 }
 
-// NormWeightGradBF16 is NormWeightGrad but for w and dw, which are float32.
+// NormWeightGradBF16 is NormWeightGrad on bfloat16. w and dw are float32.
 func NormWeightGradBF16(dw []float32, a float32, dy, x []uint16, w []float32) float32 {
 	dy, x, w = dy[:len(dw)], x[:len(dw)], w[:len(dw)]
 	var sum float32
@@ -79,7 +80,7 @@ func NormWeightGradBF16(dw []float32, a float32, dy, x []uint16, w []float32) fl
 	return sum + active.normWeightGrad16(dw, a, dy, x, w)
 }
 
-// NormInputGradBF16 is NormInputGrad but for w, which is float32 in the order of Split.
+// NormInputGradBF16 is NormInputGrad on bfloat16. w is float32 in the order of Split.
 func NormInputGradBF16(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16) {
 	dy, w, x = dy[:len(dx)], w[:SplitLen(len(dx))], x[:len(dx)]
 	for len(dx) > chunk {

@@ -1,8 +1,8 @@
 package vec
 
 // Reductions of a row to one value. Sums run in lanes: element i goes to lane i mod the number of
-// lanes, the upper half of the lanes is added to the lower half until one is left, and the sums of
-// chunks are added in order. So the order of additions depends on the length alone.
+// lanes. The upper half of the lanes is added to the lower half until one lane is left. The sums of
+// chunks are added in order. So the order of additions depends only on the length.
 
 // Dot returns the sum of x[i]·y[i], in 64 lanes.
 func Dot(x, y []float32) float32 {
@@ -26,9 +26,10 @@ func DotBF16(x, y []uint16) float32 {
 	return sum + active.dot16(x, y)
 }
 
-// SquaresBF16 returns the sum of the squares of bfloat16 numbers in float32, multiplied and added
-// in one rounding. Of 64 lanes, the first 32 elements go to 32, even ones before odd ones, the next
-// 32 to the others.
+// SquaresBF16 returns the sum of the squares of bfloat16 numbers in float32. Each multiplication
+// and addition is fused and rounds once. There are 64 lanes. Of every 64 elements, the first 32 go
+// to the first 32 lanes, even elements before odd ones. The next 32 go to the other lanes in the
+// same way.
 func SquaresBF16(x []uint16) float32 {
 	var sum float32
 	for len(x) > chunk {
@@ -48,7 +49,7 @@ func SumSquares(x []float32) float64 {
 	return sum + active.sumSquares(x)
 }
 
-// Max returns the largest element, -Inf for none; NaNs are passed over and a zero is +0.
+// Max returns the largest element, or -Inf if there is none. NaNs are ignored, and a zero is +0.
 func Max(x []float32) float32 {
 	m := active.max(x[:min(chunk, len(x))])
 	for len(x) > chunk {

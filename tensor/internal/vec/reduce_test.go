@@ -36,7 +36,7 @@ func TestReductions(t *testing.T) {
 	})
 }
 
-// TestOneElement puts one odd value at every place of rows of all lengths.
+// TestOneElement puts one odd value at every position of rows of all lengths.
 func TestOneElement(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), math.Float32frombits(0x7f800001)
 	eachTier(t, func(t *testing.T) {

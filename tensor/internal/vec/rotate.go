@@ -1,7 +1,8 @@
 package vec
 
-// Rotate turns the rows of rotary position embedding in place: every pair of neighbours (u, v)
-// becomes (u·c - v·s, u·s + v·c) with its own cosine c, and sine s times sign (-1 turns back).
+// Rotate applies rotary position embedding in place. Every pair of neighbors (u, v) becomes
+// (u·c - v·s, u·s + v·c). Each pair has its own cosine c and sine. s is the sine times sign, and a
+// sign of -1 rotates back.
 //
 // cos, sin: [rows, pairs]; row i of x begins at x[i·stride].
 func Rotate(x []float32, stride int, cos, sin []float32, pairs int, sign float32) {
@@ -29,5 +30,5 @@ func RotateBF16(x []uint16, stride int, cos, sin []float32, pairs int, sign floa
 	}
 }
 
-// rotateRows is how many rows one kernel call gets.
+// rotateRows returns the number of rows per kernel call.
 func rotateRows(pairs int) int { return max(chunk/max(pairs, 1), 1) }

@@ -13,7 +13,8 @@ func ExpSum(dst []float32, a float32, x []float32, shift float32) float32 {
 	return sum + active.expSum(dst, a, x, shift)
 }
 
-// ExpSumBF16 is ExpSum but for x, which is float32. The sum is that of the float32 values.
+// ExpSumBF16 is ExpSum for a bfloat16 dst. x is float32. The sum is that of the values before
+// rounding.
 func ExpSumBF16(dst []uint16, a float32, x []float32, shift float32) float32 {
 	x = x[:len(dst)]
 	var sum float32
@@ -24,8 +25,8 @@ func ExpSumBF16(dst []uint16, a float32, x []float32, shift float32) float32 {
 	return sum + active.expSum16(dst, a, x, shift)
 }
 
-// SoftmaxBackward computes a softmax row p again from its scores s, p[i] = exp(a·s[i] - lse), and
-// sets ds[i] = a·p[i]·(dp[i] - delta): the gradient of the scores, where delta is the inner product
+// SoftmaxBackward recomputes a softmax row p from its scores s: p[i] = exp(a·s[i] - lse). It also
+// sets the gradient of the scores, ds[i] = a·p[i]·(dp[i] - delta), where delta is the inner product
 // of p and dp.
 func SoftmaxBackward(p, ds []float32, a float32, s, dp []float32, lse, delta float32) {
 	ds, s, dp = ds[:len(p)], s[:len(p)], dp[:len(p)]
@@ -36,7 +37,7 @@ func SoftmaxBackward(p, ds []float32, a float32, s, dp []float32, lse, delta flo
 	active.softmaxBackward(p, ds, a, s, dp, lse, delta)
 }
 
-// SoftmaxBackwardBF16 is SoftmaxBackward but for s and dp, which are float32.
+// SoftmaxBackwardBF16 is SoftmaxBackward for bfloat16 p and ds. s and dp are float32.
 func SoftmaxBackwardBF16(p, ds []uint16, a float32, s, dp []float32, lse, delta float32) {
 	ds, s, dp = ds[:len(p)], s[:len(p)], dp[:len(p)]
 	for len(p) > chunk {

@@ -22,7 +22,7 @@ func SwiGLU(h, gate, up []float32) {
 	active.swiGLU(h, gate, up)
 }
 
-// SwiGLUBackward sets the gradients of SwiGLU's inputs from dh, that of its output.
+// SwiGLUBackward sets the gradients of SwiGLU's inputs. dh is the gradient of its output.
 func SwiGLUBackward(dgate, dup, dh, gate, up []float32) {
 	dgate, dup, gate, up = dgate[:len(dh)], dup[:len(dh)], gate[:len(dh)], up[:len(dh)]
 	for len(dh) > chunk {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSwiGLUBackward holds the gradients against central differences in float64.
+// TestSwiGLUBackward compares the gradients with central differences in float64.
 func TestSwiGLUBackward(t *testing.T) {
 	silu := func(z float64) float64 { return z / (1 + math.Exp(-z)) }
 	const n = 67

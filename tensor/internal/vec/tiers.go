@@ -1,14 +1,14 @@
 package vec
 
-// What a set of kernels is, and the set of plain Go. The table of sets by instruction tier is in
-// vec_amd64.go and vec_other.go.
+// The kernels of one tier, and those in plain Go. vec_amd64.go and vec_other.go have the table of
+// kernels by instruction tier.
 
 import "spmoe/tensor/cpu"
 
-// active is the set in use, chosen once; only tests put another in its place.
+// active is the set in use. It is chosen once, and only tests replace it.
 var active = cpu.Choose("vectors", table)
 
-// kernels are the loops behind the exported functions, for slices of equal length up to chunk.
+// kernels are the loops of the exported functions, for slices of equal length up to chunk.
 type kernels struct {
 	widen           func(dst []float32, src []uint16)
 	round           func(dst []uint16, src []float32)
@@ -31,7 +31,7 @@ type kernels struct {
 	adamW           func(dst, src AdamWState, grad []float32, c AdamWStep)
 	adamWStreaming  func(dst, src AdamWState, grad []float32, c AdamWStep)
 
-	// Those of the functions that end in BF16.
+	// The kernels of the functions whose names end in BF16.
 	add16             func(dst, x, y []uint16)
 	addScaled16       func(dst []float32, a float32, x []uint16)
 	scale16           func(dst []uint16, a float32, x []float32)

@@ -1,6 +1,6 @@
 package vec
 
-// Every tier of this CPU against the plain Go functions, bit for bit, and against float64.
+// Comparison of every tier of this CPU with the plain Go functions, bit for bit, and with float64.
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ func eachTier(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// An operation is an exported function in a form that a table can hold: the slices it writes
-// (and may read), the slices it only reads, and its result, if any. element is the same for one
+// An operation is an exported function in a form that a table can hold: the slices it writes (and
+// may read), the slices it only reads, and its result, if any. element computes the same for one
 // element in float64.
 type operation struct {
 	name    string
@@ -32,13 +32,13 @@ type operation struct {
 	element func(out, in []float64)
 }
 
-// mostRows is how many slices an operation has at most.
+// mostRows is the largest number of slices of an operation.
 const mostRows = 7
 
 const a, shift, blocks = 0.7, 0.3, 3
 
-// turns cuts n elements into rows of Rotate: with a gap between them, or without one and more than
-// one kernel call takes.
+// turns divides n elements into rows of Rotate. The rows have gaps between them, or have none and
+// exceed one kernel call.
 func turns(n int) (rows, stride, pairs int) {
 	pairs = min(n/2, 21)
 	if pairs == 0 {
@@ -51,7 +51,7 @@ func turns(n int) (rows, stride, pairs int) {
 	return n / stride, stride, pairs
 }
 
-// inPlace are the operations whose results may take the place of any input.
+// inPlace says whether the results of an operation may overwrite any input.
 func inPlace(name string) bool { return name != "SumBlocks" && name != "Rotate" }
 
 func sigmoid(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
@@ -160,12 +160,15 @@ var lengths = func() []int {
 
 // odd are values that a kernel might get wrong.
 var odd = []uint32{
-	0, 1 << 31, 1, 1<<31 | 1, 0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff, // zeros, subnormals, the largest
-	0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffc12345, // infinities and NaNs
-	0x42b17217, 0x42b17218, 0xc2aeac4f, 0xc2aeac50, 0x42c80000, 0xc2c80000, // where exp leaves the normal range
+	// Zeros, subnormals, the largest numbers.
+	0, 1 << 31, 1, 1<<31 | 1, 0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff,
+	// Infinities and NaNs.
+	0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffc12345,
+	// The limits of the normal range of exp.
+	0x42b17217, 0x42b17218, 0xc2aeac4f, 0xc2aeac50, 0x42c80000, 0xc2c80000,
 }
 
-// fill sets x to normal numbers, a share of them odd values.
+// fill sets x to normal numbers and, for the given share, odd values.
 func fill(rng *rand.Rand, x []float32, share float64) {
 	for i := range x {
 		x[i] = float32(rng.NormFloat64() * 3)
@@ -175,15 +178,15 @@ func fill(rng *rand.Rand, x []float32, share float64) {
 	}
 }
 
-// same says whether x and y are the same bits, or both NaN.
+// same says whether x and y have the same bits or are both NaN.
 func same[T float32 | float64](x, y T) bool {
 	return math.Float64bits(float64(x)) == math.Float64bits(float64(y)) || x != x && y != y
 }
 
 const canary = 12345.678
 
-// guarded returns n elements at an offset into memory full of canaries, and a check that these are
-// still there.
+// guarded returns n elements at an offset into memory full of canaries, and a check that the
+// canaries are unchanged.
 func guarded(t *testing.T, name string, n, offset int) (x []float32, check func()) {
 	const margin = 64
 	whole := make([]float32, n+2*margin+offset)

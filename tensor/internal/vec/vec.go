@@ -1,24 +1,24 @@
 // Package vec holds the row kernels of package tensor: loops over float32 and bfloat16 slices.
 //
-// A kernel whose name ends in BF16 reads and writes bfloat16 where the one without computes on
-// float32: its results have the bits that widening, that kernel and rounding would give, in one
-// pass over memory.
+// Each kernel comes as a function on float32, such as [Add]. A name that ends in BF16 marks the
+// variant on bfloat16. Its results have the same bits as widening to float32, running the float32
+// kernel and rounding. It takes only one pass over memory.
 //
-// All slices of a call have the same length unless a comment says otherwise, any length and
-// alignment. A destination may be the very same slice as an input; slices that overlap otherwise
-// are not allowed.
+// All slices of a call have the same length unless a comment says otherwise. Length and alignment
+// are arbitrary. A destination may be the same slice as an input. Slices must not overlap in any
+// other way.
 //
-// Every tier gives the same bits (which NaN aside): products are rounded before they are added
-// (but in Exp), which the conversions float32(a*b) force on compilers that would fuse the two, and
-// sums follow one fixed split into lanes.
+// Every tier gives the same bits, except that NaNs may differ. Sums follow one fixed split into
+// lanes. Products are rounded before they are added, except in Exp. The conversions float32(a*b)
+// enforce this on compilers that would otherwise fuse the two.
 package vec
 
 //go:generate go run ./asm
 
-// chunk is the most elements that one kernel call gets. Assembly cannot be preempted, so a longer
-// slice is worked off in calls of the exported function to itself: each enters through a stack
-// check, where the garbage collector can stop it. At 10 GB/s AdamW, which moves the most bytes an
-// element, takes under 50 microseconds for a chunk.
+// chunk is the largest number of elements per kernel call. Assembly cannot be preempted, so the
+// exported functions call themselves for each chunk of a longer slice. Each call enters through a
+// stack check, where the garbage collector can stop it. AdamW moves the most bytes per element. At
+// 10 GB/s it takes under 50 microseconds for a chunk.
 const chunk = 16 << 10
 
 // Widen sets dst to the exact values of the bfloat16 numbers in src.
@@ -31,8 +31,8 @@ func Widen(dst []float32, src []uint16) {
 	active.widen(dst, src)
 }
 
-// Round sets dst to src rounded to bfloat16, to nearest with ties to even; subnormals are kept, a
-// NaN becomes quiet.
+// Round sets dst to src rounded to bfloat16, to nearest with ties to even. Subnormals are
+// preserved, and a NaN becomes quiet.
 func Round(dst []uint16, src []float32) {
 	dst = dst[:len(src)]
 	for len(src) > chunk {
@@ -72,8 +72,8 @@ func Scale(dst []float32, a float32, x []float32) {
 	active.scale(dst, a, x)
 }
 
-// SumBlocks sets dst to the sum of blocks slices of its length that begin at multiples of stride in
-// x, added in order.
+// SumBlocks sets dst to the sum of blocks slices of its length, added in order. Slice b begins at
+// x[b·stride].
 func SumBlocks(dst, x []float32, blocks, stride int) {
 	if blocks == 0 {
 		clear(dst)
@@ -86,7 +86,8 @@ func SumBlocks(dst, x []float32, blocks, stride int) {
 	active.sumBlocks(dst, x, blocks, stride)
 }
 
-// blockColumns is how many sums of blocks elements one kernel call gets.
+// blockColumns returns the number of elements of dst per kernel call, where each is a sum of blocks
+// elements.
 func blockColumns(blocks int) int { return max(chunk/blocks, 32) }
 
 // AddBF16 is Add on bfloat16.
@@ -99,7 +100,7 @@ func AddBF16(dst, x, y []uint16) {
 	active.add16(dst, x, y)
 }
 
-// AddScaledBF16 is AddScaled but for dst, which is float32.
+// AddScaledBF16 is AddScaled for a bfloat16 x. dst is float32.
 func AddScaledBF16(dst []float32, a float32, x []uint16) {
 	x = x[:len(dst)]
 	for len(dst) > chunk {
@@ -109,7 +110,7 @@ func AddScaledBF16(dst []float32, a float32, x []uint16) {
 	active.addScaled16(dst, a, x)
 }
 
-// ScaleBF16 is Scale but for x, which is float32.
+// ScaleBF16 is Scale for a bfloat16 dst. x is float32.
 func ScaleBF16(dst []uint16, a float32, x []float32) {
 	x = x[:len(dst)]
 	for len(dst) > chunk {
@@ -119,7 +120,7 @@ func ScaleBF16(dst []uint16, a float32, x []float32) {
 	active.scale16(dst, a, x)
 }
 
-// SumBlocksBF16 is SumBlocks on bfloat16: the sums are rounded once.
+// SumBlocksBF16 is SumBlocks on bfloat16. The sums are rounded once.
 func SumBlocksBF16(dst, x []uint16, blocks, stride int) {
 	if blocks == 0 {
 		clear(dst)

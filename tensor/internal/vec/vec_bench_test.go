@@ -9,9 +9,9 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// BenchmarkRows gives the GB/s, read and written, of every operation and tier on rows in the
-// first-level cache, with a rest and without, and on one far larger. (SumBlocks and Rotate move
-// fewer bytes than this counts.)
+// BenchmarkRows reports the GB/s, read and written, of every operation and tier. Rows are in the
+// first-level cache, with and without a tail, or far larger. SumBlocks and Rotate move fewer bytes
+// than this counts.
 func BenchmarkRows(b *testing.B) {
 	for _, op := range operations {
 		bytes := 4 * (op.out + op.in + rereads[op.name])
@@ -36,7 +36,7 @@ func BenchmarkBF16Rows(b *testing.B) {
 	benchmarkRows(b, "Round", 6, func(x []line) { Round(x[0].half, x[0].wide) })
 }
 
-// rereads are the results that an operation reads too.
+// rereads is the number of results that an operation also reads.
 var rereads = map[string]int{"AddScaled": 1, "NormWeightGrad": 1, "AdamW": 3}
 
 func benchmarkRows(b *testing.B, name string, bytes int, run func(x []line)) {

@@ -1,6 +1,6 @@
 package vec
 
-// The kernels in plain Go: the reference for the other tiers and the code for any CPU.
+// The kernels in plain Go. They are the reference for the other tiers and run on any CPU.
 
 import "math"
 
@@ -91,12 +91,12 @@ func rotateGeneric(x []float32, stride, count, pairs int, cos, sin []float32, si
 		row := x[r*stride:]
 		for i := range pairs {
 			at := r*pairs + i
-			row[2*i], row[2*i+1] = turned(row[2*i], row[2*i+1], cos[at], sign*sin[at])
+			row[2*i], row[2*i+1] = rotatePair(row[2*i], row[2*i+1], cos[at], sign*sin[at])
 		}
 	}
 }
 
-func turned(u, v, cos, sin float32) (float32, float32) {
+func rotatePair(u, v, cos, sin float32) (float32, float32) {
 	return float32(u*cos) - float32(v*sin), float32(u*sin) + float32(v*cos)
 }
 
@@ -178,7 +178,7 @@ func sumSquaresGeneric(x []float32) float64 {
 	return fold(s[:])
 }
 
-// fold adds the upper half of the lanes to the lower half until one is left.
+// fold adds the upper half of the lanes to the lower half until one lane is left.
 func fold[T float32 | float64](s []T) T {
 	for w := len(s) / 2; w > 0; w /= 2 {
 		for i := range w {

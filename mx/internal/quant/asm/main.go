@@ -13,16 +13,16 @@ func main() {
 	}
 }
 
-// files is all that the generator prints, by name.
+// files returns the text of the generated files by name.
 func files() map[string]string {
-	tiles := newFile()
+	tiles := newTileFile()
 	narrow(tiles)
 	drain(tiles)
 	for _, integer := range []bool{false, true} {
 		scan(tiles, integer)
 		encode(tiles, integer)
 	}
-	lanes := lanesFile()
+	lanes := printLanes()
 	return map[string]string{
 		"quant_avx512_amd64.s": tiles.Asm(), "quant_avx512_amd64.go": tiles.Stubs(),
 		"quant_avx2_amd64.s": lanes.Asm(), "quant_avx2_amd64.go": lanes.Stubs(),

@@ -4,37 +4,37 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// adamW comes in two forms: one for what will be read again soon, and one that writes past the
-// caches.
+// adamW has two variants: one for results that are read again soon, and one with non-temporal
+// stores.
 func adamW(f *file) {
-	k := f.kernel("adamW", adamWParams()...)
+	k := f.newKernel("adamW", adamWParams()...)
 	update(k, (*kernel).store)
 	k.Return()
-	k = f.kernel("adamWStreaming", adamWParams()...)
+	k = f.newKernel("adamWStreaming", adamWParams()...)
 	update(k, (*kernel).stream)
 	k.I("SFENCE")
 	k.Return()
 }
 
 func adamWParams() [][]asmgen.Param {
-	return [][]asmgen.Param{rows(fields("dst")...), rows(fields("src")...), rows("grad"), float32s("c_gradScale", "c_decay",
+	return [][]asmgen.Param{rows(stateSlices("dst")...), rows(stateSlices("src")...), rows("grad"), float32s("c_gradScale", "c_decay",
 		"c_lerp", "c_beta2", "c_oneMinusBeta2", "c_bias2Sqrt", "c_eps", "c_stepSize")}
 }
 
-// fields are the slices of an AdamWState.
-func fields(state string) []string {
+// stateSlices returns the names of the slices of an AdamWState.
+func stateSlices(state string) []string {
 	return []string{state + "_Master", state + "_ExpAvg", state + "_ExpAvgSq"}
 }
 
-// update prints the loop of a form, which stores in its own way.
+// update prints the loop, which stores with the given function.
 func update(k *kernel, store func(k *kernel, v pair, r row)) {
-	to, from, gradient := k.rows(fp32, fields("dst")...), k.rows(fp32, fields("src")...), k.row("grad", fp32)
+	to, from, gradient := k.rows(fp32, stateSlices("dst")...), k.rows(fp32, stateSlices("src")...), k.row("grad", fp32)
 	gradScale, decay, lerp, beta2 := k.float32("c_gradScale"), k.float32("c_decay"), k.float32("c_lerp"), k.float32("c_beta2")
 	oneMinusBeta2, bias2Sqrt := k.float32("c_oneMinusBeta2"), k.float32("c_bias2Sqrt")
 	eps, stepSize := k.float32("c_eps"), k.float32("c_stepSize")
 	k.each("grad_len", lanes, 1, func(int) {
 		w, m, v, grad := k.load(from[0]), k.load(from[1]), k.load(from[2]), k.load(gradient)
-		k.both(func(h int) []asmgen.Vec {
+		k.eachHalf(func(h int) []asmgen.Vec {
 			w, m, v, g := w[h], m[h], v[h], grad[h]
 			k.I("VMULPS", gradScale, g, g)
 

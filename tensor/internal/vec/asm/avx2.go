@@ -1,12 +1,12 @@
 package main
 
-// What AVX2 does in another way: there are no mask registers, so the masks of the tail are vectors,
-// made anew for every use, and an odd element of a row of bfloat16 is moved by itself.
+// The parts that differ in AVX2. There are no mask registers, so tail masks are vectors that are
+// computed for every use. An odd element of a bfloat16 row is moved separately.
 
 import "spmoe/tensor/asmgen"
 
-// countMask has ones in the 32-bit elements from first on, of which there are count, a register
-// that is shifted right first.
+// countMask returns a mask of 32-bit elements. It selects element i if first+i < k.count >> shift,
+// or if both are equal where equal is set.
 func (k *kernel) countMask(first, shift int, equal bool) asmgen.Vec {
 	count, limit := k.GP(), k.temp()
 	k.I("MOVQ", k.count, count)
@@ -24,7 +24,7 @@ func (k *kernel) countMask(first, shift int, equal bool) asmgen.Vec {
 	return limit
 }
 
-// halfMask selects the elements of one half that are left.
+// halfMask selects the elements of one half that are in the tail.
 func (k *kernel) halfMask(mask asmgen.Mask) asmgen.Vec {
 	if mask == upper {
 		return k.countMask(8, 0, false)
@@ -32,7 +32,7 @@ func (k *kernel) halfMask(mask asmgen.Mask) asmgen.Vec {
 	return k.countMask(0, 0, false)
 }
 
-// blended is merged: the result goes where the mask is set.
+// blended is merged for AVX2. It writes the result where the mask is set.
 func (k *kernel) blended(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand) {
 	last := len(ops) - 1
 	dst := ops[last].(asmgen.Vec)
@@ -63,7 +63,7 @@ func (k *kernel) storeWideAVX2(v asmgen.Vec, m asmgen.Mem, h int) {
 	k.release(where)
 }
 
-// loadNarrowAVX2 reads 16 bfloat16, zeros where there are no more.
+// loadNarrowAVX2 reads 16 bfloat16. In a tail, the missing ones are zero.
 func (k *kernel) loadNarrowAVX2(m asmgen.Mem) asmgen.Vec {
 	v := k.temp()
 	if !k.masked {
@@ -88,7 +88,7 @@ func (k *kernel) loadNarrowAVX2(m asmgen.Mem) asmgen.Vec {
 	return v
 }
 
-// storeNarrowAVX2 writes 16 bfloat16, or as many as there are.
+// storeNarrowAVX2 writes 16 bfloat16, or those of the tail.
 func (k *kernel) storeNarrowAVX2(v asmgen.Vec, m asmgen.Mem) {
 	if !k.masked {
 		k.I("VMOVDQU", v, m)
@@ -111,7 +111,8 @@ func (k *kernel) storeNarrowAVX2(v asmgen.Vec, m asmgen.Mem) {
 	})
 }
 
-// ifOdd prints body for a copy that fewer than 16 elements are left for, an odd number of them.
+// ifOdd prints code that executes body only if an odd number of elements, fewer than 16, is left
+// for this copy.
 func (k *kernel) ifOdd(body func()) {
 	even := k.Label("even")
 	k.I("CMPQ", k.count, asmgen.Imm(16))
@@ -122,13 +123,13 @@ func (k *kernel) ifOdd(body func()) {
 	k.Place(even)
 }
 
-// roundedAVX2 is rounded.
+// roundedAVX2 is rounded for AVX2.
 func (k *kernel) roundedAVX2(x asmgen.Vec) asmgen.Vec {
 	sum := k.op("VPSRLD", asmgen.Imm(16), x)
 	k.I("VPAND", k.one, sum, sum)
 	k.I("VPADDD", x, sum, sum)
 	k.I("VPADDD", k.half, sum, sum)
-	if k.seesFP32 {
+	if k.hasFP32 {
 		const quietBit = 1 << 22
 		quiet := k.op("VPOR", k.word(quietBit), x)
 		k.whereNaN(x, quiet, sum)
@@ -145,7 +146,7 @@ func (k *kernel) whereNaN(x, v, dst asmgen.Vec) {
 	k.release(isNaN)
 }
 
-// packAVX2 puts the upper halves of the elements of x and y together, in x.
+// packAVX2 packs the upper halves of the elements of x and y into x.
 func (k *kernel) packAVX2(x, y asmgen.Vec) {
 	k.I("VPSRLD", asmgen.Imm(16), x, x)
 	if k.isSplit {
@@ -159,7 +160,7 @@ func (k *kernel) packAVX2(x, y asmgen.Vec) {
 	k.I("VPERMQ", asmgen.Imm(middleSwapped), x, x)
 }
 
-// powerAVX2 looks up 2 to the fraction of n, which shifter has been added to.
+// powerAVX2 looks up 2 to the power of the fraction of n. n includes shifter.
 func (k *kernel) powerAVX2(n asmgen.Vec) asmgen.Vec {
 	low, high := k.op("VPERMPS", k.file.powers, n), k.op("VPERMPS", k.file.powers.Plus(32), n)
 	inHigh := k.op("VPSLLD", asmgen.Imm(28), n)
@@ -168,8 +169,8 @@ func (k *kernel) powerAVX2(n asmgen.Vec) asmgen.Vec {
 	return low
 }
 
-// scaleAVX2 multiplies x by 2 to the whole part of n, which shifter has been added to, in two
-// factors; n is lost.
+// scaleAVX2 multiplies x by 2 to the power of the whole part of n, in two factors. n includes
+// shifter and is overwritten.
 func (k *kernel) scaleAVX2(n, x asmgen.Vec) {
 	const bias = 127
 	k.I("VPSRAD", asmgen.Imm(4), n, n)
@@ -184,14 +185,14 @@ func (k *kernel) scaleAVX2(n, x asmgen.Vec) {
 	k.release(half)
 }
 
-// scaleNormalAVX2 is scaleAVX2 where the result is a normal number.
+// scaleNormalAVX2 is scaleAVX2 for results that are normal numbers.
 func (k *kernel) scaleNormalAVX2(n, x asmgen.Vec) {
 	k.I("VPSRLD", asmgen.Imm(4), n, n)
 	k.I("VPSLLD", asmgen.Imm(23), n, n)
 	k.I("VPADDD", n, x, x)
 }
 
-// pairMask selects the elements of pairs [4h, 4h+4) that are left.
+// pairMask selects those of the pairs [4h, 4h+4) that are in the tail.
 func (k *kernel) pairMask(h int) asmgen.Vec {
 	where := k.countMask(4*h, 0, false)
 	k.I("VPMOVSXDQ", where.X(), where)
@@ -222,8 +223,8 @@ func (k *kernel) storePairsAVX2(v pair, m asmgen.Mem) {
 	}
 }
 
-// zippedAVX2 puts elements of even and odd index together in natural order.
-func (k *kernel) zippedAVX2(v pair) pair {
+// toNaturalOrderAVX2 converts a pair from split to natural order.
+func (k *kernel) toNaturalOrderAVX2(v pair) pair {
 	const lowHalves, highHalves = 0x20, 0x31
 	low, high := k.op("VUNPCKLPS", v[1], v[0]), k.op("VUNPCKHPS", v[1], v[0])
 	k.I("VPERM2F128", asmgen.Imm(lowHalves), high, low, v[0])

@@ -5,8 +5,8 @@ package main
 import "spmoe/tensor/asmgen"
 
 func add(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("add", e), rows("dst", "x", "y"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("add", e), rows("dst", "x", "y"))
 		k.splitIf(e)
 		r := k.rows(e, "dst", "x", "y")
 		k.rounding(e)
@@ -19,10 +19,10 @@ func add(f *file) {
 	}
 }
 
-// addScaled has FP32 sums in both forms.
+// addScaled has FP32 sums in both variants.
 func addScaled(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("addScaled", e), rows("dst"), float32s("a"), rows("x"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("addScaled", e), rows("dst"), float32s("a"), rows("x"))
 		dst, x, a := k.row("dst", fp32), k.row("x", e), k.float32("a")
 		k.each("dst_len", lanes, 1, func(int) {
 			ax, sum := k.load(x), k.load(dst)
@@ -34,10 +34,10 @@ func addScaled(f *file) {
 	}
 }
 
-// scale reads FP32 in both forms.
+// scale reads FP32 in both variants.
 func scale(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("scale", e), rows("dst"), float32s("a"), rows("x"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("scale", e), rows("dst"), float32s("a"), rows("x"))
 		dst, x, a := k.row("dst", e), k.row("x", fp32), k.float32("a")
 		k.rounding(e)
 		k.each("dst_len", lanes, 1, func(int) {
@@ -50,8 +50,8 @@ func scale(f *file) {
 }
 
 func sumBlocks(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("sumBlocks", e), rows("dst", "x"), ints("blocks", "stride"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("sumBlocks", e), rows("dst", "x"), ints("blocks", "stride"))
 		k.splitIf(e)
 		dst, x := k.row("dst", e), k.row("x", e)
 		k.rounding(e)
@@ -72,21 +72,21 @@ func sumBlocks(f *file) {
 	}
 }
 
-// splitIf chooses the split order for kernels of which all rows are BF16.
+// splitIf selects split order for kernels that have only BF16 rows.
 func (k *kernel) splitIf(e elem) {
 	if e == bf16 {
 		k.split()
 	}
 }
 
-// scaled multiplies a pair by a number.
+// scaled multiplies a pair by a scalar.
 func (k *kernel) scaled(a asmgen.Operand, v pair) {
 	for _, x := range v {
 		k.I("VMULPS", a, x, x)
 	}
 }
 
-// pairwise is an instruction on both registers of pairs.
+// pairwise prints an instruction for both registers of pairs.
 func (k *kernel) pairwise(mnemonic string, x, y, dst pair) {
 	for h := range 2 {
 		k.I(mnemonic, x[h], y[h], dst[h])

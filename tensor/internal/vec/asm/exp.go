@@ -1,6 +1,6 @@
 package main
 
-// The exponential function as in ../exp.go, and softmax.
+// The exponential function of ../exp.go, and softmax.
 
 import (
 	"math"
@@ -8,14 +8,14 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// shifter is added to round to sixteenths.
+// shifter rounds to sixteenths when it is added.
 const shifter = 0x49400000
 
-// expConstants are the registers that exp works with.
+// expConstants are the operands of exp.
 type expConstants struct {
 	log2E, shifter, ln2, c2, c3, powers asmgen.Operand
-	least, most                         asmgen.Operand // where x is clamped
-	negated                             bool           // e**-x is computed, not e**x
+	least, most                         asmgen.Operand // limits of clamp
+	negated                             bool           // compute e**-x instead of e**x
 }
 
 func (k *kernel) expConstants(negated bool) expConstants {
@@ -34,20 +34,21 @@ func (k *kernel) expConstants(negated bool) expConstants {
 	return c
 }
 
-// clampConstants is expConstants for kernels that use clamp.
+// clampConstants returns the constants for kernels that use clamp.
 func (k *kernel) clampConstants(negated bool) expConstants {
 	c := k.expConstants(negated)
 	c.least = k.word(math.Float32bits(-104))
 	return c
 }
 
-// clamp brings x to ±104 but keeps NaN: where x is NaN, VMINPS and VMAXPS give their last source.
+// clamp limits x to ±104 and preserves NaN: if x is NaN, VMINPS and VMAXPS return their last
+// source.
 func (k *kernel) clamp(c expConstants, x asmgen.Vec) {
 	k.I("VMINPS", x, c.most, x)
 	k.I("VMAXPS", x, c.least, x)
 }
 
-// clampNumber is clamp for the case that NaN does not matter.
+// clampNumber is clamp for callers to which NaN does not matter.
 func (k *kernel) clampNumber(c expConstants, x asmgen.Vec) {
 	if k.avx2 {
 		k.I("VMINPS", c.most, x, x)
@@ -58,8 +59,8 @@ func (k *kernel) clampNumber(c expConstants, x asmgen.Vec) {
 	k.I("VRANGEPS", asmgen.Imm(smallerMagnitude), c.most, x, x)
 }
 
-// exp turns x into e**x or e**-x, after clamp, which AVX2 leaves out where numbers are so small in
-// magnitude that their powers are normal: then adding to the exponent is enough.
+// exp replaces x by e**x or e**-x, after clamp. AVX2 skips clamp if all magnitudes are so small
+// that the results are normal numbers. Adding to the exponent is enough then.
 func (k *kernel) exp(c expConstants, clamp func(expConstants, asmgen.Vec), x asmgen.Vec) {
 	if !k.avx2 {
 		clamp(c, x)
@@ -83,9 +84,9 @@ func (k *kernel) exp(c expConstants, clamp func(expConstants, asmgen.Vec), x asm
 	k.Place(done)
 }
 
-// expClamped turns x, at most 104 in magnitude, into e**x or e**-x, in 10 instructions. scale
-// multiplies by two to the whole part of n, which shifter has been added to, rounding once as Exp
-// does: its first product is exact.
+// expClamped replaces x by e**x or e**-x in 10 instructions. x is at most 104 in magnitude. scale
+// multiplies by two to the power of the whole part of n, which includes shifter. Like Exp, scale
+// rounds once, because its first product is exact.
 func (k *kernel) expClamped(c expConstants, x asmgen.Vec, scale func(n, x asmgen.Vec)) {
 	reduce := "VFNMADD231PS"
 	if c.negated {
@@ -114,20 +115,20 @@ func (k *kernel) expClamped(c expConstants, x asmgen.Vec, scale func(n, x asmgen
 	}
 }
 
-// scaleAVX512 takes n without shifter: there is an instruction for it.
+// scaleAVX512 takes n without shifter, because VSCALEFPS drops the fraction of n.
 func (k *kernel) scaleAVX512(n, x asmgen.Vec) { k.I("VSCALEFPS", n, x, x) }
 
 func expSum(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("expSum", e), rows("dst"), float32s("a"), rows("x"), float32s("shift"), result("float32"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("expSum", e), rows("dst"), float32s("a"), rows("x"), float32s("shift"), result("float32"))
 		dst, src, a, shift := k.row("dst", e), k.row("x", fp32), k.float32("a"), k.float32("shift")
 		k.rounding(e)
 		c, sums := k.clampConstants(false), k.zeros(1)
-		next := k.following(src, "x_len")
+		next := k.nextRow(src, "x_len")
 		k.each("dst_len", lanes, 1, func(int) {
 			k.prefetch(next)
 			x := k.load(src)
-			k.both(func(h int) []asmgen.Vec {
+			k.eachHalf(func(h int) []asmgen.Vec {
 				k.I("VMULPS", a, x[h], x[h])
 				k.I("VSUBPS", shift, x[h], x[h])
 				k.exp(c, k.clamp, x[h])
@@ -143,15 +144,15 @@ func expSum(f *file) {
 }
 
 func softmaxBackward(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("softmaxBackward", e), rows("p", "ds"), float32s("a"), rows("s", "dp"), float32s("lse", "delta"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("softmaxBackward", e), rows("p", "ds"), float32s("a"), rows("s", "dp"), float32s("lse", "delta"))
 		p, ds, s, dp := k.row("p", e), k.row("ds", e), k.row("s", fp32), k.row("dp", fp32)
 		k.rounding(e)
 		a, lse, delta := k.float32("a"), k.float32("lse"), k.float32("delta")
 		c := k.clampConstants(false)
 		k.each("p_len", lanes, 1, func(int) {
 			x, d := k.load(s), k.load(dp)
-			k.both(func(h int) []asmgen.Vec {
+			k.eachHalf(func(h int) []asmgen.Vec {
 				k.I("VMULPS", a, x[h], x[h])
 				k.I("VSUBPS", lse, x[h], x[h])
 				k.exp(c, k.clamp, x[h])

@@ -12,15 +12,19 @@ import (
 
 type file struct {
 	*asmgen.File
-	avx2    bool // and not AVX-512
-	words   map[uint32]asmgen.Mem
-	indices asmgen.Mem // 0, 1, 2, ... to make tail masks from: 128 of 16 bits, or for AVX2 16 of 32 bits
-	powers  asmgen.Mem // 2**(i/16), see ../exp.go
+	avx2  bool // only; otherwise AVX-512
+	words map[uint32]asmgen.Mem
+	// indices is 0, 1, 2, ... for computing tail masks: 128 of 16 bits, or 16 of 32 bits for AVX2.
+	indices asmgen.Mem
+	powers  asmgen.Mem // 2**(i/16); see ../exp.go
 
 	// For AVX-512 only.
-	even, odd asmgen.Mem // 0, 2, ... 30 and 1, 3, ... 31: two registers' elements apart
-	low, high asmgen.Mem // 0, 16, 1, 17, ... 23 and 8, 24, ... 31: and together again
-	packed    asmgen.Mem // 1, 3, ... 63 in 16 bits: the upper halves of two registers' elements
+	// even and odd are 0, 2, ... 30 and 1, 3, ... 31. They separate the elements of two registers.
+	even, odd asmgen.Mem
+	// low and high are 0, 16, 1, 17, ... 23 and 8, 24, ... 31. They interleave them again.
+	low, high asmgen.Mem
+	// packed is 1, 3, ... 63 in 16 bits: the upper halves of the elements of two registers.
+	packed asmgen.Mem
 }
 
 func newFile(avx2 bool) *file {
@@ -55,7 +59,7 @@ func words16(n int, at func(i uint32) uint32) []uint32 {
 	return w
 }
 
-// word is the place of a 32-bit constant, for AVX2 of a vector of copies.
+// word returns the memory of a 32-bit constant. For AVX2 it is a vector of copies.
 func (f *file) word(bits uint32) asmgen.Mem {
 	if _, ok := f.words[bits]; !ok {
 		copies := 1

@@ -1,7 +1,7 @@
 package main
 
-// A kernel is one assembly function over slices of equal length: whole vectors in a loop, the rest
-// under masks.
+// A kernel is one assembly function over slices of equal length. It loops over whole vectors and
+// handles the rest under masks.
 
 import (
 	"slices"
@@ -13,20 +13,20 @@ type kernel struct {
 	*asmgen.Func
 	file *file
 	avx2 bool
-	i    asmgen.Reg // elements done
+	i    asmgen.Reg // elements processed
 	rowConstants
-	crowded bool // there are no registers for the constants of rows
+	fewRegisters bool // no registers are left for the constants of rows
 
 	// The state of the body being printed.
 	copy   int        // its number
-	step   int        // elements before those of this copy, from i
-	masked bool       // whether this copy works under the tail mask
-	count  asmgen.Reg // elements left for it then, in AVX2
+	step   int        // offset of this copy's elements from i
+	masked bool       // this copy works under the tail mask
+	count  asmgen.Reg // the number of elements left for it, in AVX2
 	temps  []asmgen.Operand
 }
 
-// kernel begins the function of that name and tier.
-func (f *file) kernel(name string, params ...[]asmgen.Param) *kernel {
+// newKernel begins the function of the given name for the file's tier.
+func (f *file) newKernel(name string, params ...[]asmgen.Param) *kernel {
 	tier := "AVX512"
 	if f.avx2 {
 		tier = "AVX2"
@@ -35,7 +35,7 @@ func (f *file) kernel(name string, params ...[]asmgen.Param) *kernel {
 	return &kernel{Func: fn, file: f, avx2: f.avx2, i: fn.GP()}
 }
 
-// rows declares slice parameters; each is three words on the stack.
+// rows declares slice parameters. Each is three words on the stack.
 func rows(names ...string) []asmgen.Param {
 	var params []asmgen.Param
 	for _, n := range names {
@@ -66,7 +66,7 @@ func (k *kernel) vec() asmgen.Vec {
 	return k.Z()
 }
 
-// width is the number of float32 in a register.
+// width returns the number of float32 in a register.
 func (k *kernel) width() int {
 	if k.avx2 {
 		return 8
@@ -74,17 +74,18 @@ func (k *kernel) width() int {
 	return 16
 }
 
-// repeated is a float32 in memory of which an instruction wants copies. AVX2 has few registers, so
-// there every use loads one, or reads the copies of a constant of the file; so can AVX-512.
-// Instructions read memory if it is the first operand or follows an immediate.
-type repeated struct{ asmgen.Operand }
+// broadcastMem is a float32 in memory that an instruction needs in every lane. AVX2 has few
+// registers, so each use there broadcasts it into one. If it is a constant of the file, the use can
+// read its copies from memory instead. AVX-512 can broadcast from memory in any instruction.
+// Instructions read memory only as their first operand or after an immediate.
+type broadcastMem struct{ asmgen.Operand }
 
 // I prints one instruction.
 func (k *kernel) I(mnemonic string, ops ...asmgen.Operand) {
 	ops = slices.Clone(ops)
 	var loaded []asmgen.Operand
 	for i, op := range ops {
-		switch r, ok := op.(repeated); {
+		switch r, ok := op.(broadcastMem); {
 		case !ok:
 		case !k.avx2:
 			ops[i] = r.Operand
@@ -103,31 +104,31 @@ func (k *kernel) I(mnemonic string, ops ...asmgen.Operand) {
 	k.Free(loaded...)
 }
 
-// isConstant says whether there are copies in memory.
-func isConstant(r repeated) bool {
+// isConstant says whether memory has copies of r.
+func isConstant(r broadcastMem) bool {
 	_, is := r.Operand.(asmgen.Mem)
 	return is
 }
 
-// float32 is copies of a float32 parameter.
-func (k *kernel) float32(param string) asmgen.Operand { return k.copies(k.Slot(param)) }
+// float32 returns a float32 parameter in all lanes.
+func (k *kernel) float32(param string) asmgen.Operand { return k.broadcast(k.Slot(param)) }
 
-// word is copies of a 32-bit constant.
-func (k *kernel) word(bits uint32) asmgen.Operand { return k.copies(k.file.word(bits)) }
+// word returns a 32-bit constant in all lanes.
+func (k *kernel) word(bits uint32) asmgen.Operand { return k.broadcast(k.file.word(bits)) }
 
-func (k *kernel) copies(of asmgen.Operand) asmgen.Operand {
+func (k *kernel) broadcast(of asmgen.Operand) asmgen.Operand {
 	if k.avx2 {
-		return repeated{of}
+		return broadcastMem{of}
 	}
 	v := k.vec()
 	k.I("VBROADCASTSS", of, v)
 	return v
 }
 
-// constant is word, but without a register in kernels that are short of them.
+// constant is word, except that it uses no register in kernels that are short of them.
 func (k *kernel) constant(bits uint32) asmgen.Operand {
-	if k.crowded {
-		return repeated{k.file.word(bits)}
+	if k.fewRegisters {
+		return broadcastMem{k.file.word(bits)}
 	}
 	return k.word(bits)
 }
@@ -139,7 +140,7 @@ func (k *kernel) temp() asmgen.Vec {
 	return v
 }
 
-// release gives registers back before that.
+// release frees registers before that.
 func (k *kernel) release(vs ...asmgen.Vec) {
 	k.temps = slices.DeleteFunc(k.temps, func(t asmgen.Operand) bool { return slices.Contains(vs, t.(asmgen.Vec)) })
 	for _, v := range vs {
@@ -147,17 +148,17 @@ func (k *kernel) release(vs ...asmgen.Vec) {
 	}
 }
 
-// op is an instruction with a result in a fresh register.
+// op prints an instruction and returns its result in a new register.
 func (k *kernel) op(mnemonic string, ops ...asmgen.Operand) asmgen.Vec {
 	v := k.temp()
 	k.I(mnemonic, append(ops, v)...)
 	return v
 }
 
-// copyOf is v in a fresh register.
+// copyOf returns a copy of v in a new register.
 func (k *kernel) copyOf(v asmgen.Operand) asmgen.Vec { return k.op("VMOVAPS", v) }
 
-// merged is an instruction that leaves the destination alone where the tail is masked off.
+// merged prints an instruction that leaves masked elements of the destination unchanged.
 func (k *kernel) merged(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand) {
 	if k.masked && k.avx2 {
 		k.blended(mask, mnemonic, ops...)
@@ -170,7 +171,7 @@ func (k *kernel) merged(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand
 	k.I(mnemonic, ops...)
 }
 
-// zeroed is an instruction that clears the destination where the tail is masked off.
+// zeroed prints an instruction that clears masked elements of the destination.
 func (k *kernel) zeroed(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand) {
 	if k.masked {
 		mnemonic += ".Z"
@@ -178,12 +179,12 @@ func (k *kernel) zeroed(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand
 	k.merged(mask, mnemonic, ops...)
 }
 
-// pair is the two registers that hold a body's elements of a row as float32.
+// pair is two registers with a body's elements of a row, as float32.
 type pair [2]asmgen.Vec
 
-// both prints body for each register of the pairs that it works on, the two interleaved where there
-// are registers enough. Of the registers that it takes, the results stay.
-func (k *kernel) both(body func(h int) []asmgen.Vec) []pair {
+// eachHalf prints body for each register of its pairs. AVX-512 has enough registers to interleave
+// the two. The registers that body returns stay allocated. Its other registers are freed.
+func (k *kernel) eachHalf(body func(h int) []asmgen.Vec) []pair {
 	var results []pair
 	half := func(h int) {
 		outer := k.temps

@@ -1,31 +1,32 @@
 package main
 
-// The loop over the elements of slices, and what is left at their end.
+// The loop over the elements of slices, and their tails.
 
 import "spmoe/tensor/asmgen"
 
-// lanes is the number of elements that a body works on, unless it says otherwise: a pair of
-// registers.
+// lanes is the usual number of elements per body: a pair of registers.
 const lanes = 32
 
-// tail selects the elements that are left at the end of a row, upper those of its second half. The
-// other masks are free for the bodies.
+// tail selects the elements in the tail of a row, and upper those of its second half. Bodies may
+// use the other masks.
 var tail, upper = asmgen.K(1), asmgen.K(4)
 
-// halves are the masks of the two halves.
+// halves are the tail masks of the two halves.
 var halves = [2]asmgen.Mask{tail, upper}
 
-// eachInterleaved is each with the copies of the body printed in turns, for bodies whose chains of
-// dependent instructions are so long that the CPU's schedulers are full before they meet
+// eachInterleaved is each with the instructions of all copies interleaved. Use it for bodies with
+// long chains of dependent instructions. Otherwise the CPU's schedulers fill up before they reach
 // independent ones.
 func (k *kernel) eachInterleaved(length string, n, unroll int, body func(j int)) {
 	k.loop(length, n, unroll, body, true)
 }
 
-// each goes over the elements of the slices, as many as length says: body works on n elements
-// (8, 16 or 32) and is printed unroll times, so that copy j can keep lane sums of its own; for AVX2
-// on half as many, twice as often unless interleaved. What is left after the last full round goes
-// through the same copies under masks, so that element i is always seen by copy i/n mod unroll.
+// each prints a loop over the elements of the slices. length names the parameter with their number.
+// body works on n elements (8, 16 or 32). It is printed unroll times, so that copy j can have its
+// own lane sums. For AVX2, n is halved. unroll is then doubled, except for eachInterleaved.
+//
+// The tail after the last full round goes through the same copies under masks. So copy i/n mod
+// unroll always processes element i.
 func (k *kernel) each(length string, n, unroll int, body func(j int)) {
 	k.loop(length, n, unroll, body, false)
 }
@@ -46,7 +47,7 @@ func (k *kernel) loop(length string, n, unroll int, body func(j int), interleave
 	k.Place(head)
 	copies := make([]func(), unroll)
 	for j := range copies {
-		copies[j] = func() { k.print(n, j, body) }
+		copies[j] = func() { k.printCopy(n, j, body) }
 	}
 	if interleaved {
 		k.Interleave(copies...)
@@ -77,7 +78,7 @@ func (k *kernel) loop(length string, n, unroll int, body func(j int), interleave
 			k.I("VPCMPUW", asmgen.Imm(greater), k.file.indices.Plus(2*n*j), counts, tail)
 			k.I("KSHIFTRD", asmgen.Imm(n/2), tail, upper)
 		}
-		k.print(n, j, body)
+		k.printCopy(n, j, body)
 		if j+1 < unroll {
 			k.I("CMPQ", left, asmgen.Imm(n*(j+1)))
 			k.I("JLE", done)
@@ -93,8 +94,8 @@ func (k *kernel) loop(length string, n, unroll int, body func(j int), interleave
 	k.Free(left)
 }
 
-// print prints copy j of the body.
-func (k *kernel) print(n, j int, body func(j int)) {
+// printCopy prints copy j of the body.
+func (k *kernel) printCopy(n, j int, body func(j int)) {
 	k.copy, k.step = j, n*j
 	body(j)
 	k.Free(k.temps...)

@@ -1,5 +1,5 @@
-// Command asm prints the AVX-512 and AVX2 row kernels of package vec. They do the operations of the
-// functions in vec_generic.go in the same order, so that the results agree bit for bit.
+// Command asm prints the AVX-512 and AVX2 row kernels of package vec. They perform the operations
+// of the functions in vec_generic.go in the same order, so the results agree bit for bit.
 package main
 
 import (

@@ -1,16 +1,18 @@
 package main
 
-// RMSNorm and the two passes of its gradient; the weights and their gradient are FP32 in both
-// forms.
+// RMSNorm and the two passes of its gradient. The weights and their gradient are FP32 in both
+// variants.
 
 import "spmoe/tensor/asmgen"
 
-// split makes NaNs of zeros behind the quiet bit, so that rounding need not look for others.
+// split replaces NaNs by the NaN with zeros after the quiet bit. Rounding then needs no check for
+// NaNs.
 func split(f *file) {
-	k := f.kernel("split", rows("dst", "w"))
+	k := f.newKernel("split", rows("dst", "w"))
 	k.split()
 	dst, w := k.weights("dst", bf16), k.row("w", fp32)
-	const defaultNaN = 0x33 // where the operand is a quiet or signalling NaN; otherwise the destination
+	// The default NaN if the operand is a quiet or signaling NaN, and the destination otherwise.
+	const defaultNaN = 0x33
 	fix := k.word(defaultNaN)
 	k.each("w_len", lanes, 1, func(int) {
 		v := k.load(w)
@@ -27,12 +29,12 @@ func split(f *file) {
 }
 
 func mulScaled(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("mulScaled", e), rows("dst"), float32s("a"), rows("x", "y"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("mulScaled", e), rows("dst"), float32s("a"), rows("x", "y"))
 		k.splitIf(e)
 		dst, x, y, a := k.row("dst", e), k.row("x", e), k.weights("y", e), k.float32("a")
 		k.rounding(e)
-		next := k.following(x, "x_len")
+		next := k.nextRow(x, "x_len")
 		k.each("dst_len", lanes, 1, func(int) {
 			k.prefetch(next)
 			axy := k.load(x)
@@ -45,8 +47,8 @@ func mulScaled(f *file) {
 }
 
 func normWeightGrad(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("normWeightGrad", e), rows("dw"), float32s("a"), rows("dy", "x", "w"), result("float32"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("normWeightGrad", e), rows("dw"), float32s("a"), rows("dy", "x", "w"), result("float32"))
 		dw, w, dy, x := k.row("dw", fp32), k.row("w", fp32), k.row("dy", e), k.row("x", e)
 		a, sums := k.float32("a"), k.zeros(4)
 		k.each("dw_len", lanes, 2, func(j int) {
@@ -68,8 +70,8 @@ func normWeightGrad(f *file) {
 }
 
 func normInputGrad(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("normInputGrad", e), rows("dx"), []asmgen.Param{asmgen.Arg("add", "bool")}, float32s("a"), rows("dy", "w"),
+	for _, e := range variants {
+		k := f.newKernel(kernelName("normInputGrad", e), rows("dx"), []asmgen.Param{asmgen.Arg("add", "bool")}, float32s("a"), rows("dy", "w"),
 			float32s("b"), rows("x"))
 		k.splitIf(e)
 		dx, dy, x, w := k.row("dx", e), k.row("dy", e), k.row("x", e), k.weights("w", e)

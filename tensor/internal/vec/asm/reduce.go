@@ -1,6 +1,6 @@
 package main
 
-// Kernels that reduce a row to one value, in the lanes that ../reduce.go describes.
+// Kernels that reduce a row to one value. ../reduce.go describes the lanes.
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// zeros takes registers of zeros: n, or twice as many in AVX2.
+// zeros takes n registers and sets them to zero. AVX2 needs twice the number.
 func (k *kernel) zeros(n int) []asmgen.Vec {
 	vs := k.sums(n)
 	for _, v := range vs {
@@ -24,9 +24,9 @@ func (k *kernel) sums(n int) []asmgen.Vec {
 	return k.Zs(n)
 }
 
-// halve combines vectors until the first is left, and that one's upper half with its lower half,
-// down to 128 bits.
-func (k *kernel) halve(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
+// reduceTo128 combines vectors by halves until one is left. It then combines the upper half of that
+// vector with its lower half until 128 bits are left.
+func (k *kernel) reduceTo128(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
 	for n := len(vs) / 2; n > 0; n /= 2 {
 		for i := range n {
 			k.I(combine, vs[i+n], vs[i], vs[i])
@@ -42,9 +42,9 @@ func (k *kernel) halve(combine string, vs []asmgen.Vec) (v, free asmgen.Vec) {
 	return v.X(), free.X()
 }
 
-// fold combines all lanes of float32 into the lowest of the register it returns.
+// fold combines all float32 lanes into the lowest lane of the register it returns.
 func (k *kernel) fold(combine string, vs []asmgen.Vec) asmgen.Vec {
-	v, free := k.halve(combine, vs)
+	v, free := k.reduceTo128(combine, vs)
 	k.I("VPERMILPD", asmgen.Imm(1), v, free)
 	k.I(combine, free, v, v)
 	k.I("VMOVSHDUP", v, free)
@@ -53,8 +53,8 @@ func (k *kernel) fold(combine string, vs []asmgen.Vec) asmgen.Vec {
 }
 
 func dot(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("dot", e), rows("x", "y"), result("float32"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("dot", e), rows("x", "y"), result("float32"))
 		r, sums := k.rows(e, "x", "y"), k.zeros(4)
 		k.each("x_len", lanes, 2, func(j int) {
 			product, sum := k.load(r[0]), pair(sums[2*j:])
@@ -66,14 +66,16 @@ func dot(f *file) {
 	}
 }
 
-// squares may fuse: the square of a bfloat16 is exact in float32, but for underflow.
+// squares may fuse multiplication and addition: the square of a bfloat16 is exact in float32 unless
+// it underflows.
 func squares(f *file) {
-	k := f.kernel("squares16", rows("x"), result("float32"))
+	k := f.newKernel("squares16", rows("x"), result("float32"))
 	k.split()
 	row, sums := k.row("x", bf16), k.zeros(4)
 	k.each("x_len", lanes, 2, func(j int) {
 		x, sum := k.load(row), pair(sums[2*j:])
-		if k.avx2 { // of 32 elements this copy has the first or second half, even and odd
+		// This copy has the first or second half of 32 elements, in split order.
+		if k.avx2 {
 			even := j/2*4 + j%2
 			sum = pair{sums[even], sums[even+2]}
 		}
@@ -83,9 +85,9 @@ func squares(f *file) {
 	k.Return()
 }
 
-// sumSquares may fuse: the square of a float32 is exact in float64.
+// sumSquares may fuse multiplication and addition: the square of a float32 is exact in float64.
 func sumSquares(f *file) {
-	k := f.kernel("sumSquares", rows("x"), result("float64"))
+	k := f.newKernel("sumSquares", rows("x"), result("float64"))
 	x, sums := k.row("x", fp32), k.zeros(4)
 	k.each("x_len", 8, 4, func(j int) {
 		wide := k.temp()
@@ -97,16 +99,17 @@ func sumSquares(f *file) {
 		}
 		k.I("VFMADD231PD", wide, wide, sums[j])
 	})
-	v, free := k.halve("VADDPD", sums)
+	v, free := k.reduceTo128("VADDPD", sums)
 	k.I("VPERMILPD", asmgen.Imm(1), v, free)
 	k.I("VADDPD", free, v, v)
 	k.I("VMOVSD", v, k.Slot("ret"))
 	k.Return()
 }
 
-// maximum relies on VMAXPS giving the running value, its second source, when the other is NaN.
+// maximum relies on VMAXPS: if the other source is NaN, it returns its second source, the running
+// value.
 func maximum(f *file) {
-	k := f.kernel("max", rows("x"), result("float32"))
+	k := f.newKernel("max", rows("x"), result("float32"))
 	row, tops := k.row("x", fp32), k.sums(4)
 	for _, v := range tops {
 		k.I("VBROADCASTSS", k.file.word(math.Float32bits(float32(math.Inf(-1)))), v)

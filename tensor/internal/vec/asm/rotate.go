@@ -1,16 +1,16 @@
 package main
 
-// Rotary position embedding of several rows: 16 pairs of neighbours at a time.
+// Rotary position embedding of several rows, 16 pairs of neighbors at a time.
 
 import "spmoe/tensor/asmgen"
 
 func rotate(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("rotate", e), rows("x"), ints("stride", "count", "pairs"), rows("cos", "sin"), float32s("sign"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("rotate", e), rows("x"), ints("stride", "count", "pairs"), rows("cos", "sin"), float32s("sign"))
 		x, cos, sin, sign := k.Load("x_base"), k.row("cos", fp32), k.row("sin", fp32), k.float32("sign")
 		stride, count, pairs := k.Load("stride"), k.Load("count"), k.Load("pairs")
 		k.I("IMULQ", asmgen.Imm(e), stride)
-		r := k.turner(x, e)
+		r := k.newPairAccess(x, e)
 		head := k.Label("row")
 		k.Place(head)
 		k.each("pairs", 16, 1, func(int) {
@@ -30,16 +30,18 @@ func rotate(f *file) {
 	}
 }
 
-// turner loads and stores the first and second elements of pairs.
-type turner struct {
+// pairAccess loads and stores pairs, with their first elements in one register and their second
+// elements in another.
+type pairAccess struct {
 	*kernel
-	x         asmgen.Reg
-	elem      elem
-	low, high asmgen.Vec // indices of the elements that make up the two registers of FP32 pairs
+	x    asmgen.Reg
+	elem elem
+	// Indices that put the elements of FP32 pairs together again in two registers.
+	low, high asmgen.Vec
 }
 
-func (k *kernel) turner(x asmgen.Reg, e elem) turner {
-	t := turner{kernel: k, x: x, elem: e}
+func (k *kernel) newPairAccess(x asmgen.Reg, e elem) pairAccess {
+	t := pairAccess{kernel: k, x: x, elem: e}
 	if e == bf16 {
 		k.split()
 		k.rounding(e)
@@ -53,48 +55,48 @@ func (k *kernel) turner(x asmgen.Reg, e elem) turner {
 	return t
 }
 
-// place is where the body's pairs are, two elements each.
-func (t turner) place() asmgen.Mem { return t.at(row{base: t.x, elem: 2 * t.elem}) }
+// address returns the memory of the body's pairs, of two elements each.
+func (t pairAccess) address() asmgen.Mem { return t.at(row{base: t.x, elem: 2 * t.elem}) }
 
-// load gives the first elements of the body's pairs and the second ones.
-func (t turner) load() pair {
+// load returns the first elements of the body's pairs, and their second elements.
+func (t pairAccess) load() pair {
 	if t.elem == bf16 {
 		all := t.temp()
 		if t.avx2 {
-			t.loadWideAVX2(t.place(), 0, all)
+			t.loadWideAVX2(t.address(), 0, all)
 		} else {
-			t.zeroed(tail, "VMOVDQU32", t.place(), all)
+			t.zeroed(tail, "VMOVDQU32", t.address(), all)
 		}
 		return t.widened(all)
 	}
 	v := pair{t.temp(), t.temp()}
 	for h := range 2 {
-		m := t.place().Plus(4 * t.width() * h)
+		m := t.address().Plus(4 * t.width() * h)
 		if t.avx2 {
 			t.loadPairsAVX2(m, h, v[h])
 		} else {
 			t.zeroed(halves[h], "VMOVUPD", m, v[h])
 		}
 	}
-	return t.unzipped(v)
+	return t.toSplitOrder(v)
 }
 
-func (t turner) store(v pair) {
+func (t pairAccess) store(v pair) {
 	if t.elem == bf16 {
-		all := t.narrowed(v)
+		all := t.narrow(v)
 		if t.avx2 {
-			t.storeWideAVX2(all, t.place(), 0)
+			t.storeWideAVX2(all, t.address(), 0)
 		} else {
-			t.merged(tail, "VMOVDQU32", all, t.place())
+			t.merged(tail, "VMOVDQU32", all, t.address())
 		}
 		return
 	}
 	if t.avx2 {
-		t.storePairsAVX2(t.zippedAVX2(v), t.place())
+		t.storePairsAVX2(t.toNaturalOrderAVX2(v), t.address())
 		return
 	}
-	v = t.permuted(v, t.low, t.high)
+	v = t.permute(v, t.low, t.high)
 	for h := range 2 {
-		t.merged(halves[h], "VMOVUPD", v[h], t.place().Plus(64*h))
+		t.merged(halves[h], "VMOVUPD", v[h], t.address().Plus(64*h))
 	}
 }

@@ -1,10 +1,10 @@
 package main
 
-// How a body's 32 elements of a row, or 16 in AVX2, come into a pair of registers and go back. In
-// natural order the registers hold the first and the second half. Where a kernel only stores
-// bfloat16, it is cheaper to split them into those of even and odd index, because they lie in the
-// lower and upper halves of the double words of a vector of bfloat16. Rounding is done on integers:
-// VCVTNEPS2BF16 would flush subnormals.
+// Loads and stores of rows. A body holds 32 elements of a row in a pair of registers, or 16 in
+// AVX2. In natural order the registers hold the first and the second half. In split order they hold
+// the elements of even and of odd index. Split order is cheaper if a kernel stores only bfloat16,
+// because even and odd elements are the lower and upper halves of the double words of a bfloat16
+// vector. Rounding uses integer instructions, because VCVTNEPS2BF16 would flush subnormals.
 
 import "spmoe/tensor/asmgen"
 
@@ -16,12 +16,12 @@ const (
 	bf16 elem = 2
 )
 
-// forms are the types that most kernels come in: all rows FP32, or those that hold activations
-// BF16.
-var forms = []elem{fp32, bf16}
+// variants are the two forms of most kernels: FP32 in all rows, or BF16 in the rows of
+// activations.
+var variants = []elem{fp32, bf16}
 
-// named is the name of a kernel for a type.
-func named(name string, e elem) string {
+// kernelName returns the name of a kernel for an element type.
+func kernelName(name string, e elem) string {
 	if e == bf16 {
 		return name + "16"
 	}
@@ -31,36 +31,36 @@ func named(name string, e elem) string {
 type row struct {
 	base    asmgen.Reg
 	elem    elem
-	isSplit bool // weights that Split has put in order
+	isSplit bool // weights in the order of Split
 }
 
-// rowConstants are what loading and storing rows needs, taken by split, row and rounding.
+// rowConstants are the constants for loading and storing rows. split, row and rounding load them.
 type rowConstants struct {
 	isSplit                     bool
-	upperHalf                   asmgen.Operand // selects the odd elements
+	upperHalf                   asmgen.Operand // mask of the odd elements
 	even, odd                   asmgen.Vec     // indices of the elements in two registers
-	seesFP32                    bool
+	hasFP32                     bool
 	lowest, half, one, quietNaN asmgen.Operand // see rounded
 	packed                      asmgen.Vec     // indices of the upper halves in two registers
 }
 
-// split chooses the order for this kernel.
+// split selects split order for this kernel.
 func (k *kernel) split() {
 	k.isSplit = true
 	k.upperHalf = k.constant(0xffff0000)
 }
 
-// row loads the address of a row that the kernel reads and, if FP32, may write.
+// row loads the address of a row that the kernel reads. The kernel may also write a row of FP32.
 func (k *kernel) row(name string, e elem) row {
-	k.seesFP32 = k.seesFP32 || e == fp32
+	k.hasFP32 = k.hasFP32 || e == fp32
 	if k.isSplit && e == fp32 && !k.avx2 {
 		k.even, k.odd = k.indices(k.file.even), k.indices(k.file.odd)
 	}
 	return row{base: k.Load(name + "_base"), elem: e}
 }
 
-// weights loads the address of a row of FP32 weights that go with rows of a type: in the order of
-// Split if that is BF16.
+// weights loads the address of a row of FP32 weights. If the rows they go with are BF16, they are
+// in the order of Split.
 func (k *kernel) weights(name string, e elem) row {
 	if e == fp32 {
 		return k.row(name, fp32)
@@ -74,7 +74,7 @@ func (k *kernel) indices(at asmgen.Mem) asmgen.Vec {
 	return v
 }
 
-// rows loads the addresses of rows of one type.
+// rows loads the addresses of rows of one element type.
 func (k *kernel) rows(e elem, names ...string) []row {
 	var rows []row
 	for _, n := range names {
@@ -83,14 +83,16 @@ func (k *kernel) rows(e elem, names ...string) []row {
 	return rows
 }
 
-// rounding takes what storing BF16 rows needs, after all rows are known.
+// rounding loads the constants for storing BF16 rows. Call it after all calls of row.
 func (k *kernel) rounding(e elem) {
 	if e == fp32 {
 		return
 	}
 	k.lowest, k.half, k.one = k.constant(1<<16), k.constant(0x7fff), k.constant(1)
-	if k.seesFP32 && !k.avx2 {
-		const fixNaN = 0x22 // the second operand, quiet, where it is a quiet or signalling NaN; otherwise the destination
+	if k.hasFP32 && !k.avx2 {
+		// The second operand made quiet if it is a quiet or signaling NaN, and the destination
+		// otherwise.
+		const fixNaN = 0x22
 		k.quietNaN = k.constant(fixNaN)
 	}
 	if !k.isSplit && !k.avx2 {
@@ -98,24 +100,24 @@ func (k *kernel) rounding(e elem) {
 	}
 }
 
-// at is the place of the body's elements in a row.
+// at returns the memory of the body's elements in a row.
 func (k *kernel) at(r row) asmgen.Mem { return r.base.At(k.step*int(r.elem)).Index(k.i, int(r.elem)) }
 
-// load reads a pair, zero where masked off.
+// load reads a pair. Masked elements are zero.
 func (k *kernel) load(r row) pair {
 	if r.isSplit {
-		even, odd := k.inSplit(r)
+		even, odd := k.splitMem(r)
 		return pair{k.op("VMOVUPS", even), k.op("VMOVUPS", odd)}
 	}
 	return k.loadAt(k.at(r), r.elem)
 }
 
-// inSplit is where the body's elements of even and odd index are in weights that Split has put in
-// order.
-func (k *kernel) inSplit(r row) (even, odd asmgen.Mem) {
+// splitMem returns the memory of the body's elements of even and odd index, in weights in the order
+// of Split.
+func (k *kernel) splitMem(r row) (even, odd asmgen.Mem) {
 	even = k.at(r)
 	if k.avx2 && k.copy%2 == 1 {
-		even = even.Plus(-32) // behind the even ones of the copy before
+		even = even.Plus(-32) // after the even ones of the previous copy
 	}
 	return even, even.Plus(64)
 }
@@ -125,7 +127,7 @@ func (k *kernel) loadAt(m asmgen.Mem, e elem) pair {
 	case k.isSplit && e == bf16:
 		return k.widened(k.loadNarrow(m))
 	case k.isSplit:
-		return k.unzipped(pair{k.loadHalf(m, e, 0), k.loadHalf(m, e, 1)})
+		return k.toSplitOrder(pair{k.loadHalf(m, e, 0), k.loadHalf(m, e, 1)})
 	case e == bf16 && k.avx2:
 		all := k.loadNarrow(m)
 		v := pair{k.op("VPMOVZXWD", all.X()), all}
@@ -139,7 +141,7 @@ func (k *kernel) loadAt(m asmgen.Mem, e elem) pair {
 	return pair{k.loadHalf(m, e, 0), k.loadHalf(m, e, 1)}
 }
 
-// loadNarrow reads a body's bfloat16 into one register.
+// loadNarrow reads the bfloat16 elements of a body into one register.
 func (k *kernel) loadNarrow(m asmgen.Mem) asmgen.Vec {
 	if k.avx2 {
 		return k.loadNarrowAVX2(m)
@@ -149,14 +151,14 @@ func (k *kernel) loadNarrow(m asmgen.Mem) asmgen.Vec {
 	return all
 }
 
-// widened is bfloat16 as float32, even and odd.
+// widened converts bfloat16 to float32 in split order.
 func (k *kernel) widened(all asmgen.Vec) pair {
 	even := k.op("VPSLLD", asmgen.Imm(16), all)
 	k.I(k.vexOr("VPAND", "VPANDD"), k.upperHalf, all, all)
 	return pair{even, all}
 }
 
-// vexOr chooses between the names of an instruction in AVX2 and AVX-512.
+// vexOr returns the name of an instruction in AVX2 or in AVX-512.
 func (k *kernel) vexOr(avx2, avx512 string) string {
 	if k.avx2 {
 		return avx2
@@ -164,10 +166,10 @@ func (k *kernel) vexOr(avx2, avx512 string) string {
 	return avx512
 }
 
-// unzipped is the elements of even and of odd index of a pair in natural order.
-func (k *kernel) unzipped(v pair) pair {
+// toSplitOrder converts a pair from natural to split order.
+func (k *kernel) toSplitOrder(v pair) pair {
 	if !k.avx2 {
-		return k.permuted(v, k.even, k.odd)
+		return k.permute(v, k.even, k.odd)
 	}
 	const even, odd, middleSwapped = 0x88, 0xdd, 0xd8
 	w := pair{k.op("VSHUFPS", asmgen.Imm(even), v[1], v[0]), v[0]}
@@ -178,8 +180,8 @@ func (k *kernel) unzipped(v pair) pair {
 	return w
 }
 
-// permuted picks elements of a pair twice.
-func (k *kernel) permuted(v pair, first, second asmgen.Vec) pair {
+// permute selects elements of a pair by two sets of indices.
+func (k *kernel) permute(v pair, first, second asmgen.Vec) pair {
 	w := k.copyOf(v[0])
 	k.I("VPERMT2PS", v[1], first, w)
 	k.I("VPERMT2PS", v[1], second, v[0])
@@ -202,9 +204,9 @@ func (k *kernel) loadHalf(m asmgen.Mem, e elem, h int) asmgen.Vec {
 	return v
 }
 
-// following is what lies behind a row, often the next one. A kernel that finds its row in a cache,
-// after another has read it from memory, has time to fetch that.
-func (k *kernel) following(r row, length string) row {
+// nextRow returns the memory after a row, which is often the next row. A kernel that finds its
+// own row in a cache has time to prefetch it.
+func (k *kernel) nextRow(r row, length string) row {
 	next := row{base: k.GP(), elem: r.elem}
 	n := k.Load(length)
 	k.I("LEAQ", r.base.At(0).Index(n, int(r.elem)), next.base)
@@ -212,23 +214,23 @@ func (k *kernel) following(r row, length string) row {
 	return next
 }
 
-// prefetch fetches the body's elements of a row into the second-level cache; it may lie outside of
-// all memory.
+// prefetch fetches the body's elements of a row into the second-level cache. The address may be
+// invalid.
 func (k *kernel) prefetch(r row) {
 	for at := 0; at < 2*k.width()*int(r.elem); at += 64 {
 		k.I("PREFETCHT1", k.at(r).Plus(at))
 	}
 }
 
-// store writes a pair, rounded where the row is BF16; the registers are lost then.
+// store writes a pair, rounded if the row is BF16. It overwrites the registers.
 func (k *kernel) store(v pair, r row) {
 	switch {
 	case r.isSplit:
-		even, odd := k.inSplit(r)
+		even, odd := k.splitMem(r)
 		k.I("VMOVUPS", v[0], even)
 		k.I("VMOVUPS", v[1], odd)
 	case r.elem == bf16:
-		k.storeNarrow(k.narrowed(v), k.at(r))
+		k.storeNarrow(k.narrow(v), k.at(r))
 	default:
 		for h := range 2 {
 			k.storeHalf(v[h], k.at(r), h)
@@ -236,7 +238,8 @@ func (k *kernel) store(v pair, r row) {
 	}
 }
 
-// stream is store past the caches, for rows of FP32 on a cache line's boundary.
+// stream is store with non-temporal stores. The row must be FP32 and begin on a cache line
+// boundary.
 func (k *kernel) stream(v pair, r row) {
 	if k.masked {
 		k.store(v, r)
@@ -256,7 +259,7 @@ func (k *kernel) storeHalf(v asmgen.Vec, m asmgen.Mem, h int) {
 	k.merged(halves[h], "VMOVUPS", v, m)
 }
 
-// storeNarrow writes a body's bfloat16.
+// storeNarrow writes the bfloat16 elements of a body.
 func (k *kernel) storeNarrow(v asmgen.Vec, m asmgen.Mem) {
 	if k.avx2 {
 		k.storeNarrowAVX2(v, m)
@@ -265,9 +268,9 @@ func (k *kernel) storeNarrow(v asmgen.Vec, m asmgen.Mem) {
 	k.merged(tail, "VMOVDQU16", v, m)
 }
 
-// narrowed is a pair rounded to bfloat16.
-func (k *kernel) narrowed(v pair) asmgen.Vec {
-	sums := k.both(func(h int) []asmgen.Vec { return []asmgen.Vec{k.rounded(v[h], isOdd[k.copy%2][h])} })
+// narrow rounds a pair to bfloat16.
+func (k *kernel) narrow(v pair) asmgen.Vec {
+	sums := k.eachHalf(func(h int) []asmgen.Vec { return []asmgen.Vec{k.rounded(v[h], isOdd[k.copy%2][h])} })
 	x, y := sums[0][0], sums[0][1]
 	switch {
 	case k.avx2:
@@ -282,12 +285,12 @@ func (k *kernel) narrowed(v pair) asmgen.Vec {
 	return x
 }
 
-// isOdd are masks for rounded, by the copy of the body and half.
+// isOdd has the masks for rounded, by copy of the body and by half.
 var isOdd = [2][2]asmgen.Mask{{asmgen.K(2), asmgen.K(3)}, {asmgen.K(5), asmgen.K(6)}}
 
-// rounded has the nearest bfloat16 of x, the even one of two, in the upper halves of its elements:
-// 0x7fff is added, and one more if bit 16 is set. The carry would turn some NaNs into other
-// numbers, but none that comes of bfloat16 alone: its lower half is zero.
+// rounded leaves the nearest bfloat16 of x in the upper half of each element, with ties to even. It
+// adds 0x7fff, and one more if bit 16 is set. The carry would turn some NaNs into other numbers.
+// Widened bfloat16 is safe, because its lower half is zero.
 func (k *kernel) rounded(x asmgen.Vec, isOdd asmgen.Mask) asmgen.Vec {
 	if k.avx2 {
 		return k.roundedAVX2(x)
@@ -295,7 +298,7 @@ func (k *kernel) rounded(x asmgen.Vec, isOdd asmgen.Mask) asmgen.Vec {
 	k.I("VPTESTMD", k.lowest, x, isOdd)
 	sum := k.op("VPADDD", k.half, x)
 	k.I("VPADDD", k.one, sum, isOdd, sum)
-	if k.seesFP32 {
+	if k.hasFP32 {
 		k.I("VFIXUPIMMPS", asmgen.Imm(0), k.quietNaN, x, sum)
 	}
 	return sum

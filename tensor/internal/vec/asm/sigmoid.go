@@ -8,7 +8,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// denominator returns 1 + exp(-g), one over the sigmoid of g, or some number where g is NaN.
+// denominator returns 1 + exp(-g), which is 1/sigmoid(g). If g is NaN, it returns an arbitrary
+// number.
 func (k *kernel) denominator(c expConstants, one asmgen.Operand, g asmgen.Vec) asmgen.Vec {
 	d := k.copyOf(g)
 	k.exp(c, k.clampNumber, d)
@@ -17,12 +18,12 @@ func (k *kernel) denominator(c expConstants, one asmgen.Operand, g asmgen.Vec) a
 }
 
 func sigmoid(f *file) {
-	k := f.kernel("sigmoid", rows("dst", "x"))
+	k := f.newKernel("sigmoid", rows("dst", "x"))
 	r := k.rows(fp32, "dst", "x")
 	c, one := k.clampConstants(true), k.word(math.Float32bits(1))
 	k.each("dst_len", lanes, 1, func(int) {
 		x := k.load(r[1])
-		k.both(func(h int) []asmgen.Vec {
+		k.eachHalf(func(h int) []asmgen.Vec {
 			k.exp(c, k.clamp, x[h])
 			k.I("VADDPS", one, x[h], x[h])
 			k.I("VDIVPS", x[h], one, x[h])
@@ -34,16 +35,16 @@ func sigmoid(f *file) {
 }
 
 func swiGLU(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("swiGLU", e), rows("h", "gate", "up"))
-		k.crowded = true
+	for _, e := range variants {
+		k := f.newKernel(kernelName("swiGLU", e), rows("h", "gate", "up"))
+		k.fewRegisters = true
 		k.splitIf(e)
 		r := k.rows(e, "h", "gate", "up")
 		k.rounding(e)
 		c, one := k.expConstants(true), k.word(math.Float32bits(1))
 		k.eachInterleaved("h_len", lanes, 2, func(int) {
 			g := k.load(r[1])
-			k.both(func(h int) []asmgen.Vec {
+			k.eachHalf(func(h int) []asmgen.Vec {
 				k.I("VDIVPS", k.denominator(c, one, g[h]), g[h], g[h])
 				return nil
 			})
@@ -56,15 +57,15 @@ func swiGLU(f *file) {
 }
 
 func swiGLUBackward(f *file) {
-	for _, e := range forms {
-		k := f.kernel(named("swiGLUBackward", e), rows("dgate", "dup", "dh", "gate", "up"))
+	for _, e := range variants {
+		k := f.newKernel(kernelName("swiGLUBackward", e), rows("dgate", "dup", "dh", "gate", "up"))
 		k.splitIf(e)
 		r := k.rows(e, "dgate", "dup", "dh", "gate", "up")
 		k.rounding(e)
 		c, one := k.expConstants(true), k.word(math.Float32bits(1))
 		k.each("dh_len", lanes, 1, func(int) {
 			d, g, u := k.load(r[2]), k.load(r[3]), k.load(r[4])
-			k.both(func(h int) []asmgen.Vec {
+			k.eachHalf(func(h int) []asmgen.Vec {
 				s := k.op("VDIVPS", k.denominator(c, one, g[h]), one)
 				slope := k.op("VSUBPS", s, one)
 				k.I("VMULPS", g[h], slope, slope)

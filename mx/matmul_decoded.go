@@ -1,22 +1,23 @@
 package mx
 
-// Products by way of decoded copies of both operands: any format, any tier.
+// Products of decoded copies of both operands: any format, any tier.
 
 import (
 	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
 
-// decoded multiplies copies in BF16, where these hold every element without its group's scale
-// exactly, and in FP32 otherwise. Scales of groups multiply the FP32 sums.
+// decoded multiplies decoded copies of the operands. The copies leave out the group scales. They
+// are BF16 if BF16 holds every such element exactly and FP32 otherwise. The group scales multiply
+// the FP32 sums.
 type decoded struct{}
 
-func (decoded) takes(Format, Format) bool { return true }
+func (decoded) supports(Format, Format) bool { return true }
 
 func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	p := decode(ex, x, w)
 	defer p.release()
-	sum := p.sum(y)
+	sum := p.destination(y)
 	tensor.MatMul(ex, sum, p.a.Mat(), p.b.Mat().T())
 	p.finish(y, sum, nil, false)
 }
@@ -24,7 +25,7 @@ func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 func (decoded) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	p := decode(ex, dy, w)
 	defer p.release()
-	sum := p.sum(dx)
+	sum := p.destination(dx)
 	tensor.MatMul(ex, sum, p.a.Mat(), p.b.Mat())
 	p.finish(dx, sum, nil, false)
 }
@@ -35,7 +36,7 @@ func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, 
 	if span == 0 {
 		span = max(dy.Rows(), 1)
 	}
-	sum := p.sum(dw)
+	sum := p.destination(dw)
 	tensor.Wgrad(ex, sum, p.a.Mat(), p.b.Mat(), span, accumulate && !p.scaled())
 	p.finish(dw, sum, nil, accumulate)
 }
@@ -43,7 +44,7 @@ func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, 
 func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	p := decode(ex, x, w)
 	defer p.release()
-	sum := p.sum(y)
+	sum := p.destination(y)
 	tensor.GroupedMatMul(ex, sum, p.a.Mat(), p.groups(len(ends)), ends)
 	p.finish(y, sum, ends, false)
 }
@@ -51,7 +52,7 @@ func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends
 func (decoded) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	p := decode(ex, dy, w)
 	defer p.release()
-	sum := p.sum(dx)
+	sum := p.destination(dx)
 	tensor.GroupedDgrad(ex, sum, p.a.Mat(), p.groups(len(ends)), ends)
 	p.finish(dx, sum, ends, false)
 }
@@ -60,35 +61,35 @@ func (decoded) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, acc
 	p := decode(ex, dy, x)
 	defer p.release()
 	sum := dw
-	if p.sum(dw.Mat()) != dw.Mat() {
+	if p.destination(dw.Mat()) != dw.Mat() {
 		sum = p.scratch.Reshape(dw.Dims()...)
 	}
 	tensor.GroupedWgrad(ex, sum, p.a.Mat(), p.b.Mat(), dy.Ends, accumulate && !p.scaled())
 	p.finish(dw.Mat(), sum.Mat(), GroupsOf(dw.Dim(0), dw.Dim(1)), accumulate)
 }
 
-// decodedProduct is a product under way.
+// decodedProduct is the state of one product.
 type decodedProduct struct {
-	ex      *tensor.Exec
-	mark    tensor.Mark
-	of      [2]Tensor
-	a, b    tensor.Tensor // decoded, as the operands lie in memory
-	narrow  bool          // in BF16
-	scratch tensor.Tensor // see sum
+	ex       *tensor.Exec
+	mark     tensor.Mark
+	operands [2]Tensor
+	a, b     tensor.Tensor // decoded, in the layout of the operands
+	inBF16   bool          // a and b are BF16
+	scratch  tensor.Tensor // see destination
 }
 
-// decode decodes two operands in scratch memory.
+// decode decodes two operands into scratch memory.
 func decode(ex *tensor.Exec, a, b Tensor) decodedProduct {
-	p := decodedProduct{ex: ex, mark: ex.Mark(), of: [2]Tensor{a, b}, narrow: a.Format.fitsBF16() && b.Format.fitsBF16()}
-	p.a, p.b = p.copied(a), p.copied(b)
+	p := decodedProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}, inBF16: a.Format.fitsBF16() && b.Format.fitsBF16()}
+	p.a, p.b = p.decodeCopy(a), p.decodeCopy(b)
 	return p
 }
 
 func (p *decodedProduct) release() { p.ex.Release(p.mark) }
 
-func (p *decodedProduct) copied(t Tensor) tensor.Tensor {
+func (p *decodedProduct) decodeCopy(t Tensor) tensor.Tensor {
 	dtype := tensor.FP32
-	if p.narrow {
+	if p.inBF16 {
 		dtype = tensor.BF16
 	}
 	c := p.ex.New(dtype, t.Rows(), t.Cols())
@@ -96,8 +97,8 @@ func (p *decodedProduct) copied(t Tensor) tensor.Tensor {
 	return c
 }
 
-// fitsBF16 says whether BF16 holds each product of an element and the scale of its block. Those of
-// E8M0 scales have few bits as well, but may leave the range.
+// fitsBF16 says whether BF16 holds the product of every element and block scale exactly. Products
+// with E8M0 scales have few bits as well, but may leave the range.
 func (f Format) fitsBF16() bool {
 	return f.Scale == ScaleE4M3 && !f.IsInteger() && f.Mantissa()+1+format.E4M3.Mantissa()+1 <= 8
 }
@@ -107,21 +108,23 @@ func (p *decodedProduct) groups(n int) tensor.Tensor {
 	return p.b.Reshape(n, p.b.Dim(0)/max(n, 1), p.b.Dim(1))
 }
 
-// scaled says whether sums are to be multiplied by scales of groups.
-func (p *decodedProduct) scaled() bool { return p.of[0].Amax.Valid() || p.of[1].Amax.Valid() }
+// scaled says whether group scales multiply the sums.
+func (p *decodedProduct) scaled() bool {
+	return p.operands[0].Amax.Valid() || p.operands[1].Amax.Valid()
+}
 
-// sum returns where the product's sums go: y itself if they are stored as they are, or else scratch
-// memory in FP32.
-func (p *decodedProduct) sum(y tensor.Matrix) tensor.Matrix {
-	if !p.scaled() && (y.DType() == tensor.FP32 || p.narrow) {
+// destination returns the matrix that receives the sums. It is y if the sums need no further step.
+// Otherwise it is FP32 scratch memory.
+func (p *decodedProduct) destination(y tensor.Matrix) tensor.Matrix {
+	if !p.scaled() && (y.DType() == tensor.FP32 || p.inBF16) {
 		return y
 	}
 	p.scratch = p.ex.New(tensor.FP32, y.Rows, y.Cols)
 	return p.scratch.Mat()
 }
 
-// finish multiplies sums by the scales of the groups whose rows end at ends, nil being one group,
-// and stores or adds them.
+// finish multiplies the sums by the group scales and stores or adds them. The rows of group g end
+// at ends[g]. Nil means one group.
 func (p *decodedProduct) finish(y, sum tensor.Matrix, ends []int32, accumulate bool) {
 	if y == sum {
 		return
@@ -147,10 +150,10 @@ func (p *decodedProduct) scaleGroups(ends []int32) {
 	}
 }
 
-// groupScale is the scale of group g of an operand, or that of the whole operand if it has one
-// group.
+// groupScale returns the scale of group g of an operand. An operand of one group has one scale for
+// every g.
 func (p *decodedProduct) groupScale(operand, g int) float32 {
-	t := p.of[operand]
+	t := p.operands[operand]
 	if t.Ends == nil {
 		g = 0
 	}

@@ -1,40 +1,41 @@
 package main
 
-// The encoders of strips.
+// The strip encoders.
 //
-// What rounding makes of a magnitude does not depend on the scale: a power of two only changes the
-// exponent field. So a magnitude is rounded to the format's mantissa once, as an integer, and each
-// direction subtracts its scale from that. A code that comes out below the smallest normal one
-// needs another rounding; vectors with such codes take a detour, integers always.
+// Rounding a magnitude does not depend on the scale, because a power of two only changes the
+// exponent field. So a magnitude is rounded to the format's mantissa once, as an integer. Each
+// direction then subtracts its scale. A code below the smallest normal one must be rounded again.
+// Vectors with such codes take a slower path, and integers always do.
 
 import "spmoe/tensor/asmgen"
 
 // A stripEncoder prints one encoder.
 type stripEncoder struct {
 	*asmgen.Func
-	*strips
+	*stripFile
 	integer                              bool
 	strip, format, x                     asmgen.Reg
 	magnitude, tieMask, tie, round, sign asmgen.Vec
 	largest                              asmgen.Vec
-	row                                  asmgen.Vec    // bias of the row
-	cols                                 [2]asmgen.Vec // of the columns
+	row                                  asmgen.Vec    // bias of the current row
+	cols                                 [2]asmgen.Vec // biases of the columns
 }
 
-// direction is where codes of blocks along rows or columns go, and what is subtracted from them.
+// direction is the destination of the codes of blocks along rows or columns, and the bias
+// subtracted from them.
 type direction struct {
 	bias  [2]asmgen.Vec
 	codes asmgen.Reg
-	step  asmgen.Mem // bytes from a row of codes to the next
+	step  asmgen.Mem // bytes between rows of codes
 }
 
-func (s *strips) encode(integer, rows, cols bool) {
+func (s *stripFile) encode(integer, rows, cols bool) {
 	name := "encodeStrip" + map[bool]string{true: "INT8"}[integer] + map[[2]bool]string{{true, false}: "Rows", {false, true}: "Cols", {true, true}: "Both"}[[2]bool{rows, cols}] + "AVX2"
 	fn := s.Func(name, name+" writes a strip that has been scanned.", asmgen.Arg("s", "*Strip"))
-	e := stripEncoder{Func: fn, strips: s, integer: integer, strip: fn.Load("s"), format: fn.GP(), x: fn.GP(), row: fn.Y(), cols: [2]asmgen.Vec{fn.Y(), fn.Y()}}
+	e := stripEncoder{Func: fn, stripFile: s, integer: integer, strip: fn.Load("s"), format: fn.GP(), x: fn.GP(), row: fn.Y(), cols: [2]asmgen.Vec{fn.Y(), fn.Y()}}
 	tile, scales := fn.GP(), fn.GP()
 	fn.I("MOVQ", e.strip.Field("Strip_Format"), e.format)
-	e.constants()
+	e.loadConstants()
 	fn.I("XORL", tile, tile)
 	fn.I("MOVQ", e.strip.Field("Strip_scales"), scales)
 	head := fn.Label("tile")
@@ -57,7 +58,7 @@ func (s *strips) encode(integer, rows, cols bool) {
 			fn.I("VPBROADCASTW", e.strip.Field("Strip_bias").Index(at, 2), e.row)
 			fn.I("INCQ", at)
 		}
-		e.vector(directions)
+		e.encodeVector(directions)
 		fn.I("ADDQ", e.strip.Field("Strip_Stride"), e.x)
 		for _, d := range directions {
 			fn.I("ADDQ", d.step, d.codes)
@@ -74,19 +75,19 @@ func (s *strips) encode(integer, rows, cols bool) {
 	fn.Return()
 }
 
-func (e *stripEncoder) constants() {
-	e.magnitude, e.largest = vector(e.Func, e.strips.magnitude), vector(e.Func, e.format.Field("Format_largest"))
+func (e *stripEncoder) loadConstants() {
+	e.magnitude, e.largest = loadY(e.Func, e.stripFile.magnitude), loadY(e.Func, e.format.Field("Format_largest"))
 	if !e.integer {
-		e.sign = vector(e.Func, e.strips.sign)
-		e.tieMask, e.tie, e.round = vector(e.Func, e.format.Field("Format_tieMask")), vector(e.Func, e.format.Field("Format_tie")), vector(e.Func, e.format.Field("Format_round"))
+		e.sign = loadY(e.Func, e.stripFile.sign)
+		e.tieMask, e.tie, e.round = loadY(e.Func, e.format.Field("Format_tieMask")), loadY(e.Func, e.format.Field("Format_tie")), loadY(e.Func, e.format.Field("Format_round"))
 	}
 }
 
-// alongRows writes the scales of a tile's rows and leaves their biases in memory.
+// alongRows writes the scales of a tile's rows and stores their biases in memory.
 func (e *stripEncoder) alongRows(tile, scales asmgen.Reg) direction {
 	for i := range 2 {
 		v := e.Y()
-		e.bias(scales.At(16*i), v)
+		e.computeBias(scales.At(16*i), v)
 		e.I("VMOVDQU", v, e.strip.Field("Strip_bias").Plus(32*i))
 		e.Free(v)
 	}
@@ -108,23 +109,23 @@ func (e *stripEncoder) alongRows(tile, scales asmgen.Reg) direction {
 	return direction{[2]asmgen.Vec{e.row, e.row}, codes, e.strip.Field("Strip_RowStride")}
 }
 
-// alongCols writes the scales of a tile's columns and keeps their biases.
+// alongCols writes the scales of a tile's columns and holds their biases in registers.
 func (e *stripEncoder) alongCols(tile, scales asmgen.Reg) direction {
-	to, codes, v := e.GP(), e.GP(), vector(e.Func, scales.At(32))
+	to, codes, v := e.GP(), e.GP(), loadY(e.Func, scales.At(32))
 	e.I("MOVQ", tile, codes)
 	e.I("SHLQ", asmgen.Imm(5), codes)
 	e.I("MOVQ", e.strip.Field("Strip_ColScales"), to)
 	e.I("VMOVDQU", v, to.At(0).Index(codes, 1))
 	e.Free(to, v)
 	for i, c := range e.cols {
-		e.bias(scales.At(32+16*i), c)
+		e.computeBias(scales.At(32+16*i), c)
 	}
 	e.I("ADDQ", e.strip.Field("Strip_ColCodes"), codes)
 	return direction{e.cols, codes, e.strip.Field("Strip_ColStride")}
 }
 
-// bias sets v to what 16 scales take from magnitudes.
-func (e *stripEncoder) bias(scales asmgen.Mem, v asmgen.Vec) {
+// computeBias sets v to the amounts that 16 scales subtract from magnitudes.
+func (e *stripEncoder) computeBias(scales asmgen.Mem, v asmgen.Vec) {
 	zero, t := e.Y(), e.Y()
 	e.I("VPXOR", zero, zero, zero)
 	e.I("VPMOVZXBW", scales, v)
@@ -137,16 +138,16 @@ func (e *stripEncoder) bias(scales asmgen.Mem, v asmgen.Vec) {
 	e.Free(zero, t)
 }
 
-// vector writes the codes of 32 elements of a row.
-func (e *stripEncoder) vector(directions []direction) {
-	x := [2]asmgen.Vec{vector(e.Func, e.x.At(0)), vector(e.Func, e.x.At(32))}
+// encodeVector writes the codes of 32 elements of a row.
+func (e *stripEncoder) encodeVector(directions []direction) {
+	x := [2]asmgen.Vec{loadY(e.Func, e.x.At(0)), loadY(e.Func, e.x.At(32))}
 	var codes []asmgen.Vec
 	if e.integer {
 		e.I("VPACKSSWB", x[1], x[0], x[0])
 		e.Free(x[1])
-		codes = e.slow(directions, nil)
+		codes = e.encodeSubnormals(directions, nil)
 	} else {
-		codes = e.minifloats(directions, x)
+		codes = e.encodeMinifloats(directions, x)
 	}
 	for n, c := range codes {
 		if e.integer {
@@ -162,15 +163,15 @@ func (e *stripEncoder) vector(directions []direction) {
 	e.Free(x[0])
 }
 
-// minifloats returns codes without signs, and leaves these in x[0].
-func (e *stripEncoder) minifloats(directions []direction, x [2]asmgen.Vec) (codes []asmgen.Vec) {
+// encodeMinifloats returns codes without signs. It leaves the signs in x[0].
+func (e *stripEncoder) encodeMinifloats(directions []direction, x [2]asmgen.Vec) (codes []asmgen.Vec) {
 	var m [2]asmgen.Vec
 	for i := range m {
 		m[i] = e.Y()
 		e.I("VPAND", e.magnitude, x[i], m[i])
-		e.rounded(m[i])
+		e.roundMagnitudes(m[i])
 	}
-	e.I("VPACKSSWB", x[1], x[0], x[0]) // keeps signs, and positive zeros from being negative
+	e.I("VPACKSSWB", x[1], x[0], x[0]) // preserves signs, and never makes +0 negative
 	e.I("VPAND", e.sign, x[0], x[0])
 	e.Free(x[1])
 	for n, d := range directions {
@@ -181,7 +182,7 @@ func (e *stripEncoder) minifloats(directions []direction, x [2]asmgen.Vec) (code
 			}
 			e.I("VPSUBW", d.bias[i], m[i], c[i])
 		}
-		codes = append(codes, e.packed(c))
+		codes = append(codes, e.packBytes(c))
 	}
 	t, normal := e.Y(), e.GP()
 	e.I("VPMINUB", codes[len(codes)-1], codes[0], t)
@@ -191,22 +192,23 @@ func (e *stripEncoder) minifloats(directions []direction, x [2]asmgen.Vec) (code
 	e.Free(t, normal)
 	done := e.Label("normal")
 	e.I("JEQ", done)
-	e.slow(directions, codes)
+	e.encodeSubnormals(directions, codes)
 	e.Place(done)
 	return codes
 }
 
-// packed puts words together, in c[0] and in the order of packing, none above the largest code.
-func (e *stripEncoder) packed(c [2]asmgen.Vec) asmgen.Vec {
+// packBytes packs words to bytes in c[0], clamped to the largest code. The bytes are in the order
+// of the packing instruction.
+func (e *stripEncoder) packBytes(c [2]asmgen.Vec) asmgen.Vec {
 	e.I("VPACKUSWB", c[1], c[0], c[0])
 	e.I("VPMINUB", e.largest, c[0], c[0])
 	e.Free(c[1])
 	return c[0]
 }
 
-// rounded rounds magnitudes to the format's mantissa, to nearest even: half up, less one where that
-// made an odd number of a tie.
-func (e *stripEncoder) rounded(m asmgen.Vec) {
+// roundMagnitudes rounds magnitudes to the format's mantissa, to nearest even. It rounds half up
+// and subtracts one where that made a tie odd.
+func (e *stripEncoder) roundMagnitudes(m asmgen.Vec) {
 	t := e.Y()
 	e.I("VPAND", e.tieMask, m, t)
 	e.I("VPCMPEQW", e.tie, t, t)
@@ -215,9 +217,9 @@ func (e *stripEncoder) rounded(m asmgen.Vec) {
 	e.Free(t)
 }
 
-// slow computes the codes of 32 elements of which any may be subnormal, in registers that it takes
-// unless there are some.
-func (e *stripEncoder) slow(directions []direction, codes []asmgen.Vec) []asmgen.Vec {
+// encodeSubnormals computes the codes of 32 elements that may include subnormal codes. It stores
+// them in codes, or in new registers if codes is nil.
+func (e *stripEncoder) encodeSubnormals(directions []direction, codes []asmgen.Vec) []asmgen.Vec {
 	for n, d := range directions {
 		if n == len(codes) {
 			codes = append(codes, e.Y())
@@ -226,21 +228,21 @@ func (e *stripEncoder) slow(directions []direction, codes []asmgen.Vec) []asmgen
 		for i := range c {
 			e.fixedPoint(i, d.bias[i], c[i])
 		}
-		e.packed(c)
+		e.packBytes(c)
 	}
 	return codes
 }
 
-// fixedPoint sets c to the codes of half i of a row. The significand times a factor that depends on
-// the exponent is a number with a point in a fixed place, which is rounded. That is a code unless a
-// minifloat's is normal.
+// fixedPoint sets c to the codes of half i of a row. The significand is multiplied by a factor that
+// depends on the exponent. The product is a fixed-point number, and rounding it gives the code.
+// Minifloats with a normal code are rounded by roundMagnitudes instead.
 func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
 	x, p, m := e.Y(), e.Y(), bias
 	e.I("VPAND", e.x.At(32*i), e.magnitude, x)
 	if !e.integer {
 		m = e.Y()
 		e.I("VPSLLW", e.format.Field("Format_dropped"), bias, c)
-		e.I("VPSUBW", c, x, m) // the exponents as those of codes
+		e.I("VPSUBW", c, x, m) // magnitudes with the exponents of the codes
 		e.I("VPSRAW", asmgen.Imm(7), m, c)
 	} else {
 		e.I("VPSUBW", bias, x, c)
@@ -250,7 +252,7 @@ func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
 	e.I("VPADDW", e.format.Field("Format_places"), c, c)
 	e.I("VMOVDQU", e.format.Field("Format_factors"), p)
 	e.I("VPSHUFB", c, p, p)
-	e.I("VPAND", e.strips.mantissa, x, c)
+	e.I("VPAND", e.stripFile.mantissa, x, c)
 	e.I("VPOR", e.implicit, c, c)
 	e.I("VPMULLW", c, p, p)
 	e.I("VPSRLW", e.format.Field("Format_point"), p, c)
@@ -261,7 +263,7 @@ func (e *stripEncoder) fixedPoint(i int, bias, c asmgen.Vec) {
 	if !e.integer {
 		e.I("VPCMPGTW", e.normal, m, m)
 		e.Free(p)
-		e.rounded(x)
+		e.roundMagnitudes(x)
 		e.I("VPSUBW", bias, x, x)
 		e.I("VPBLENDVB", m, x, c, c)
 		e.Free(m)

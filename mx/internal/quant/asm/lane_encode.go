@@ -1,25 +1,26 @@
 package main
 
-// The kernels for any format, for AVX2: eight FP32 a vector, a block of 32 elements at a time.
+// The AVX2 kernels for any format. A vector has eight FP32. A block of 32 elements is processed at
+// a time.
 
 import "spmoe/tensor/asmgen"
 
-// lanes is the assembly file with its constants: vectors of 8 words.
-type lanes struct {
+// laneFile is the assembly file and its constants, which are vectors of 8 double words.
+type laneFile struct {
 	*asmgen.File
 	magnitude, exponent asmgen.Mem // bits of FP32
-	order               asmgen.Mem // of words after three packings of four vectors
-	infinity            asmgen.Mem // bits of FP32, less 1
-	greatest            asmgen.Mem // scale of numbers
+	order               asmgen.Mem // of double words after three packings of four vectors
+	infinity            asmgen.Mem // bits of FP32 infinity, less 1
+	greatest            asmgen.Mem // largest scale of a number
 	nan                 asmgen.Mem // scale of NaNs
 	tiny                asmgen.Mem // bits of 2^-127
-	quiet               asmgen.Mem // bits of the NaN
+	quiet               asmgen.Mem // bits of the quiet NaN
 }
 
-func newLanes() *lanes {
+func newLaneFile() *laneFile {
 	f := asmgen.NewFile("quant", "go run ./asm", "amd64 && !purego")
 	all := func(name string, w uint32) asmgen.Mem { return f.Data32(name, w, w, w, w, w, w, w, w) }
-	return &lanes{f, all("magnitude", 1<<31-1), all("exponent", 0xff<<23), f.Data32("order", 0, 4, 1, 5, 2, 6, 3, 7),
+	return &laneFile{f, all("magnitude", 1<<31-1), all("exponent", 0xff<<23), f.Data32("order", 0, 4, 1, 5, 2, 6, 3, 7),
 		all("infinity", 0xff<<23-1), all("greatest", 254), all("nan", 255), all("tiny", 1<<22), all("quiet", 0x1ff<<22)}
 }
 
@@ -30,9 +31,9 @@ func pointer(names ...string) (args []asmgen.Param) {
 	return args
 }
 
-// lanesFile has all kernels for any format.
-func lanesFile() *lanes {
-	f := newLanes()
+// printLanes returns the file with the kernels for any format and those for strips.
+func printLanes() *laneFile {
+	f := newLaneFile()
 	amaxRows(f)
 	amaxCols(f)
 	scales(f)
@@ -44,29 +45,30 @@ func lanesFile() *lanes {
 	return f
 }
 
-// vector takes a register for 8 words in memory.
-func vector(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
+// loadY loads 8 double words from memory into a new register.
+func loadY(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
 	v := fn.Y()
 	fn.I("VMOVDQU", from, v)
 	return v
 }
 
-// filled takes a register for copies of a word in memory.
-func filled(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
+// broadcastY broadcasts a double word from memory into a new register.
+func broadcastY(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
 	v := fn.Y()
 	fn.I("VPBROADCASTD", from, v)
 	return v
 }
 
-// amaxRows reduces 8 blocks to a vector each, and these to one by transposing while taking maxima.
-func amaxRows(f *lanes) {
+// amaxRows reduces 8 blocks to one vector each. It then reduces these to a single vector by taking
+// maxima while transposing.
+func amaxRows(f *laneFile) {
 	fn := f.Func("amaxRowsAVX2", "amaxRowsAVX2 takes n groups of 8 blocks.", append(pointer("out", "x"), asmgen.Arg("n", "int"))...)
 	out, x, n := fn.Load("out"), fn.Load("x"), fn.Load("n")
-	magnitude := vector(fn, f.magnitude)
+	magnitude := loadY(fn, f.magnitude)
 	fn.CountDown(n, func() {
 		var v [8]asmgen.Vec
 		for block := range v {
-			v[block] = vector(fn, x.At(128*block))
+			v[block] = loadY(fn, x.At(128*block))
 			fn.I("VPAND", magnitude, v[block], v[block])
 			for i := 1; i < 4; i++ {
 				t := fn.Y()
@@ -100,13 +102,13 @@ func amaxRows(f *lanes) {
 	fn.Return()
 }
 
-func amaxCols(f *lanes) {
-	fn := f.Func("amaxColsAVX2", "amaxColsAVX2 takes n blocks a row.", append(pointer("out", "x"), asmgen.Arg("rows", "int"), asmgen.Arg("n", "int"))...)
+func amaxCols(f *laneFile) {
+	fn := f.Func("amaxColsAVX2", "amaxColsAVX2 takes n blocks per row.", append(pointer("out", "x"), asmgen.Arg("rows", "int"), asmgen.Arg("n", "int"))...)
 	out, x, n := fn.Load("out"), fn.Load("x"), fn.Load("n")
 	stride, row, count := fn.GP(), fn.GP(), fn.GP()
 	fn.I("MOVQ", n, stride)
 	fn.I("SHLQ", asmgen.Imm(7), stride)
-	magnitude, v, t := vector(fn, f.magnitude), fn.Ys(4), fn.Y()
+	magnitude, v, t := loadY(fn, f.magnitude), fn.Ys(4), fn.Y()
 	fn.CountDown(n, func() {
 		for _, v := range v {
 			fn.I("VPXOR", v, v, v)
@@ -129,13 +131,13 @@ func amaxCols(f *lanes) {
 	fn.Return()
 }
 
-func scales(f *lanes) {
+func scales(f *laneFile) {
 	fn := f.Func("scalesAVX2", "scalesAVX2 takes n groups of 8 blocks.",
 		append(pointer("scales", "amax"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"), asmgen.Result("odd", "bool"))...)
 	to, amax, n, g := fn.Load("scales"), fn.Load("amax"), fn.Load("n"), fn.Load("grid")
-	reciprocal, roundUp := filled(fn, g.Field("Grid_reciprocal")), filled(fn, g.Field("Grid_roundUp"))
-	emax, least := filled(fn, g.Field("Grid_emax")), filled(fn, g.Field("Grid_least"))
-	greatest, nan := vector(fn, f.greatest), vector(fn, f.nan)
+	reciprocal, roundUp := broadcastY(fn, g.Field("Grid_reciprocal")), broadcastY(fn, g.Field("Grid_roundUp"))
+	emax, least := broadcastY(fn, g.Field("Grid_emax")), broadcastY(fn, g.Field("Grid_least"))
+	greatest, nan := loadY(fn, f.greatest), loadY(fn, f.nan)
 	zero, any, odd, s, t := fn.Y(), fn.Y(), fn.Y(), fn.Y(), fn.Y()
 	fn.I("VPXOR", zero, zero, zero)
 	fn.I("VPXOR", any, any, any)
@@ -170,14 +172,14 @@ func scales(f *lanes) {
 	fn.Return()
 }
 
-// encodeLanes prints the encoder of blocks along rows or columns. See minifloat.encode in package
-// mx for why this rounds.
-func encodeLanes(f *lanes, name string, cols bool) {
+// encodeLanes prints the encoder of blocks along rows or columns. format.Element.EncodeScaled
+// explains why this rounds.
+func encodeLanes(f *laneFile, name string, cols bool) {
 	fn := f.Func(name, name+" takes n blocks.", append(pointer("codes", "x", "factors"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"))...)
 	codes, x, factors, n, g := fn.Load("codes"), fn.Load("x"), fn.Load("factors"), fn.Load("n"), fn.Load("grid")
-	largest, smallest, step, shift := filled(fn, g.Field("Grid_largest")), filled(fn, g.Field("Grid_smallest")), filled(fn, g.Field("Grid_step")), fn.Y()
+	largest, smallest, step, shift := broadcastY(fn, g.Field("Grid_largest")), broadcastY(fn, g.Field("Grid_smallest")), broadcastY(fn, g.Field("Grid_step")), fn.Y()
 	fn.I("VMOVQ", g.Field("Grid_shift"), shift.X())
-	bias, factor, e, power := vector(fn, g.Field("Grid_bias")), fn.Y(), fn.Y(), fn.Y()
+	bias, factor, e, power := loadY(fn, g.Field("Grid_bias")), fn.Y(), fn.Y(), fn.Y()
 	var code, signed [2]asmgen.Vec
 	fn.CountDown(n, func() {
 		if !cols {
@@ -204,7 +206,8 @@ func encodeLanes(f *lanes, name string, cols bool) {
 			}
 			fn.I("VPACKUSDW", steps[1], steps[0], steps[0])
 			fn.I("VPSUBW", bias, steps[0], steps[0])
-			fn.I("VPACKSSDW", bits[1], bits[0], bits[0]) // keeps signs, and positive zeros from being negative
+			// Saturating keeps the signs, and +0 does not become negative.
+			fn.I("VPACKSSDW", bits[1], bits[0], bits[0])
 			fn.Free(bits[1], steps[1])
 			code[pair], signed[pair] = steps[0], bits[0]
 		}

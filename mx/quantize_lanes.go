@@ -1,7 +1,7 @@
 package mx
 
-// Quantization by the AVX2 kernels, which take any format: eight FP32 at a time, in rows of whole
-// blocks.
+// Quantization by the AVX2 kernels for any format. They process eight FP32 at a time in rows of
+// whole blocks.
 
 import (
 	"math"
@@ -11,25 +11,26 @@ import (
 	"spmoe/tensor/format"
 )
 
-// A laner works off one panel from a copy of it in FP32, whose rows zeros fill up to whole blocks.
-type laner struct {
+// A laneQuantizer quantizes one panel from an FP32 copy. Zeros pad the rows of the copy to whole
+// blocks.
+type laneQuantizer struct {
 	quantizer
-	at      place
+	at      region
 	grid    quant.Grid
-	perRow  int       // blocks
+	perRow  int       // blocks per row
 	width   int       // columns of the copy
-	values  []float32 // followed by zeros, so that there are whole groups of blocks
-	factors []float32 // of blocks
+	values  []float32 // followed by zeros, which complete the last group of blocks
+	factors []float32 // one per block
 	scales  []uint8
 	row     []uint8 // codes of one row
 }
 
-// lanes quantizes x, which lies at that place.
-func (q *quantizer) lanes(ex *tensor.Exec, x tensor.Matrix, at place) {
+// quantizeLanes quantizes x, the given region of q.x.
+func (q *quantizer) quantizeLanes(ex *tensor.Exec, x tensor.Matrix, at region) {
 	perRow := ceilDiv(at.cols, format.MXBlock)
 	width := perRow * format.MXBlock
 	copied := ex.New(tensor.FP32, at.rows+quant.Group, width)
-	l := laner{quantizer: *q, at: at, grid: q.grid(), perRow: perRow, width: width, values: copied.F32(), row: ex.New(tensor.UINT8, width).U8()}
+	l := laneQuantizer{quantizer: *q, at: at, grid: q.grid(), perRow: perRow, width: width, values: copied.F32(), row: ex.New(tensor.UINT8, width).U8()}
 	if at.cols < width {
 		clear(l.values)
 	} else {
@@ -38,10 +39,10 @@ func (q *quantizer) lanes(ex *tensor.Exec, x tensor.Matrix, at place) {
 	tensor.Convert(ex, copied.Mat().RowSlice(0, at.rows).ColSlice(0, at.cols), x)
 	room := max(wholeGroups(at.rows*perRow), width)
 	l.factors, l.scales = ex.New(tensor.FP32, room).F32(), ex.New(tensor.UINT8, room).U8()
-	if q.rows.wanted() {
+	if q.rows.requested() {
 		l.alongRows()
 	}
-	if q.cols.wanted() {
+	if q.cols.requested() {
 		l.alongCols()
 	}
 }
@@ -58,7 +59,7 @@ func (q *quantizer) grid() quant.Grid {
 	return g.Floor(q.rule.roundUp, q.rule.emax)
 }
 
-func (l *laner) alongRows() {
+func (l *laneQuantizer) alongRows() {
 	codes, stride, n := l.rows.codesAt(l.at), l.rows.Cols(), wholeGroups(l.at.rows*l.perRow)
 	quant.AmaxRows(l.factors[:n], l.values)
 	odd := quant.Scales(l.scales[:n], l.factors, &l.grid)
@@ -78,7 +79,7 @@ func (l *laner) alongRows() {
 	}
 }
 
-func (l *laner) alongCols() {
+func (l *laneQuantizer) alongCols() {
 	codes, stride := l.cols.codesAt(l.at), l.cols.Cols()
 	quant.AmaxCols(l.factors[:l.width], l.values, l.at.rows)
 	odd := quant.Scales(l.scales[:l.width], l.factors, &l.grid)

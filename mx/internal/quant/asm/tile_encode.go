@@ -1,35 +1,38 @@
 package main
 
-// The second step: codes from what scan left. A row of the tile is one vector.
+// The second step: encoding from the results of scan. One vector is one row of the tile.
 
 import "spmoe/tensor/asmgen"
 
 // An output is one direction of an encoder.
 type output struct {
-	cols              bool
-	codes             asmgen.Reg
-	stride            asmgen.Mem
-	code              asmgen.Vec    // the vector under way
-	safe, bias, limit asmgen.Vec    // minifloats: along columns those of each lane, along rows those of all 64 blocks
-	distance          asmgen.Vec    // minifloats: of the vector under way
-	detour, shifted   asmgen.Mask   // minifloats: its lanes that may be subnormal, and those that are
-	shifts            [2]asmgen.Vec // INT8: along columns those of each lane
+	cols   bool
+	codes  asmgen.Reg
+	stride asmgen.Mem
+	code   asmgen.Vec // the vector in progress
+	// For minifloats. Along columns they have a value per byte, along rows one for each of the 64
+	// blocks.
+	safe, bias, limit asmgen.Vec
+	distance          asmgen.Vec    // minifloats: of the vector in progress
+	detour, shifted   asmgen.Mask   // minifloats: bytes that may be subnormal, and bytes that are
+	shifts            [2]asmgen.Vec // INT8: along columns, one per word
 }
 
-// An encoder is the frame of all encoders: what to write, and the loop over the rows.
+// An encoder is the common part of all encoders: the outputs and the loop over the rows.
 type encoder struct {
 	*asmgen.Func
-	file          *file
+	file          *tileFile
 	outputs       []*output
-	tile, work    asmgen.Reg // work moves on by one row of each of its arrays
-	scale, scales asmgen.Reg // of rows: where the next one is, where it goes
-	ahead, tmp    asmgen.Reg // where this row of a later tile is
+	tile, work    asmgen.Reg // work advances by one row of its arrays
+	scale, scales asmgen.Reg // of rows: source and destination of the next ones
+	ahead, tmp    asmgen.Reg // ahead is the current row of a later tile
 	one, largest  asmgen.Vec
-	stream        bool // write past the caches
+	stream        bool // use non-temporal stores
 }
 
-// encode prints the encoders of rows, columns and both, into the caches and past them.
-func encode(f *file, integer bool) {
+// encode prints the encoders of rows, columns and both, each with normal and with non-temporal
+// stores.
+func encode(f *tileFile, integer bool) {
 	format := map[bool]string{true: "INT8"}[integer]
 	for _, way := range []struct {
 		name       string
@@ -55,14 +58,14 @@ func (e *encoder) print(rows, cols, integer bool) {
 		e.output(true)
 		e.colScales()
 	}
-	e.one = e.file.all(e.Func, 1)
+	e.one = e.file.broadcastByte(e.Func, 1)
 	e.I("MOVQ", e.tile.Field("Tile_Rule"), e.tmp)
-	e.largest = broadcast(e.Func, "VPBROADCASTB", e.tmp.Field("Rule_largest"))
+	e.largest = broadcastZ(e.Func, "VPBROADCASTB", e.tmp.Field("Rule_largest"))
 	var row func()
 	if integer {
-		row = newIntegers(e).row
+		row = newIntegerEncoder(e).encodeRow
 	} else {
-		row = newMinifloats(e).row
+		row = newMinifloatEncoder(e).encodeRow
 	}
 	e.CountDown(e.field("Tile_Rows"), func() {
 		e.I("PREFETCHT1", e.ahead.At(0))
@@ -94,7 +97,7 @@ func (e *encoder) output(cols bool) {
 }
 
 func (e *encoder) colScales() {
-	to, v := e.field("Tile_ColScales"), load(e.Func, e.work.At(workCols+valuesScale))
+	to, v := e.field("Tile_ColScales"), loadZ(e.Func, e.work.At(workCols+valuesScale))
 	e.I("VMOVDQU64", v, to.At(0))
 	e.Free(to, v)
 }
@@ -106,8 +109,8 @@ func (e *encoder) rowScales() {
 	e.I("ADDQ", e.tile.Field("Tile_RowScaleStep"), e.scales)
 }
 
-// store writes a row of codes past the caches or into them. Then it also fetches where the next
-// tile goes: rows are too far apart for the hardware to foresee it.
+// store writes a row of codes. With a normal store it also prefetches the destination of the next
+// tile. Rows are too far apart for the hardware prefetcher.
 func (e *encoder) store(o *output) {
 	if e.stream {
 		e.I("VMOVNTDQ", o.code, o.codes.At(0))

@@ -1,27 +1,28 @@
 package main
 
-// The scan of strips of BF16, for AVX2: on 16-bit words, by tiles of 32 by 32.
+// The AVX2 scan of strips of BF16. It works on 16-bit words and 32 by 32 tiles.
 
 import "spmoe/tensor/asmgen"
 
-// strips is the file with its constants: vectors of 16 words.
-type strips struct {
-	*lanes
+// stripFile is the file and its constants, which are vectors of 16 words.
+type stripFile struct {
+	*laneFile
 	magnitude, mantissa, implicit asmgen.Mem // bits of BF16
 	one                           asmgen.Mem
-	least                         asmgen.Mem // exponent that is told from those below
-	normal                        asmgen.Mem // largest magnitude of exponent 0
-	none                          asmgen.Mem // bias of a block of zeros, which makes all codes subnormal
-	sign                          asmgen.Mem // of a code, bytes
-	huge, tiny                    asmgen.Mem // what is odd: greatest numbers that are not, and are
+	least                         asmgen.Mem // lowest exponent that is distinguished
+	normal                        asmgen.Mem // largest magnitude with exponent 0
+	none                          asmgen.Mem // bias of a block of zeros: all codes are subnormal
+	sign                          asmgen.Mem // sign bit of a code, in bytes
+	// An odd block has a magnitude above huge, or none above tiny and not all zero.
+	huge, tiny asmgen.Mem
 }
 
-func newStrips(f *lanes) *strips {
+func newStrips(f *laneFile) *stripFile {
 	all := func(name string, w uint32) asmgen.Mem {
 		w |= w << 16
 		return f.Data32(name, w, w, w, w, w, w, w, w)
 	}
-	return &strips{
+	return &stripFile{
 		f, all("magnitude16", 0x7fff), all("mantissa16", 0x7f), all("implicit16", 0x80),
 		all("one16", 1), all("least16", 0xfff8),
 		all("normal16", 0x7f), all("none16", 0x400), all("sign8", 0x8080),
@@ -29,7 +30,7 @@ func newStrips(f *lanes) *strips {
 	}
 }
 
-func stripKernels(f *lanes) {
+func stripKernels(f *laneFile) {
 	s := newStrips(f)
 	s.scan()
 	for _, integer := range []bool{false, true} {
@@ -39,13 +40,14 @@ func stripKernels(f *lanes) {
 	}
 }
 
-// scan reads whole tiles of 32 rows.
-func (s *strips) scan() {
-	fn := s.Func("scanStripAVX2", "scanStripAVX2 writes the largest magnitudes of n tiles, 32 of rows and 32 of columns each, as FP32. odd: a block has a NaN, an\n"+
-		"infinity, or nothing but magnitudes below 2^-87 that are not all zero.",
+// scan prints the scan of whole tiles of 32 rows.
+func (s *stripFile) scan() {
+	fn := s.Func("scanStripAVX2", "scanStripAVX2 writes the largest magnitudes of n tiles as FP32: 32 of rows and 32 of columns\n"+
+		"per tile. odd says that a block has a NaN or an infinity, or that its magnitudes are all below\n"+
+		"2^-87 and not all zero.",
 		append(pointer("amax", "x"), asmgen.Arg("stride", "int"), asmgen.Arg("n", "int"), asmgen.Result("odd", "bool"))...)
 	amax, x, stride, n, row := fn.Load("amax"), fn.Load("x"), fn.Load("stride"), fn.Load("n"), fn.GP()
-	magnitude, odd, cols := vector(fn, s.magnitude), fn.Y(), fn.Ys(2)
+	magnitude, odd, cols := loadY(fn, s.magnitude), fn.Y(), fn.Ys(2)
 	fn.I("VPXOR", odd, odd, odd)
 	fn.CountDown(n, func() {
 		fn.I("MOVQ", x, row)
@@ -55,7 +57,7 @@ func (s *strips) scan() {
 		t := wordTree{}
 		for range 32 {
 			v, w := fn.Y(), fn.Y()
-			fn.I("PREFETCHT0", row.At(512)) // the strip behind this one
+			fn.I("PREFETCHT0", row.At(512)) // the next strip
 			fn.I("VPAND", row.At(0), magnitude, v)
 			fn.I("VPAND", row.At(32), magnitude, w)
 			fn.I("ADDQ", stride, row)
@@ -66,7 +68,7 @@ func (s *strips) scan() {
 			t.add(fn, v)
 		}
 		for i, v := range append(t.finish(fn), cols...) {
-			s.strange(fn, v, odd)
+			s.markOdd(fn, v, odd)
 			wide := fn.Y()
 			fn.I("VPMOVZXWD", v.X(), wide)
 			fn.I("VPSLLD", asmgen.Imm(16), wide, wide)
@@ -88,8 +90,8 @@ func (s *strips) scan() {
 	fn.Return()
 }
 
-// strange adds to odd where the largest magnitudes v are odd.
-func (s *strips) strange(fn *asmgen.Func, v, odd asmgen.Vec) {
+// markOdd sets the words of odd where the largest magnitudes v are odd.
+func (s *stripFile) markOdd(fn *asmgen.Func, v, odd asmgen.Vec) {
 	t, u := fn.Y(), fn.Y()
 	fn.I("VPCMPGTW", s.huge, v, t)
 	fn.I("VPOR", t, odd, odd)
@@ -101,10 +103,10 @@ func (s *strips) strange(fn *asmgen.Func, v, odd asmgen.Vec) {
 	fn.Free(t, u)
 }
 
-// A wordTree takes the maximum of each of 32 rows of 16 words, as tree does of bytes.
+// A wordTree takes the maximum of each of 32 rows of 16 words, as tree does for bytes.
 type wordTree struct {
 	levels [3]*asmgen.Vec
-	eights []asmgen.Vec // of 8 rows, in both lanes
+	eights []asmgen.Vec // of 8 rows each, in both 128-bit lanes
 }
 
 func (t *wordTree) add(fn *asmgen.Func, v asmgen.Vec) {
@@ -124,7 +126,7 @@ func (t *wordTree) add(fn *asmgen.Func, v asmgen.Vec) {
 	t.eights = append(t.eights, v)
 }
 
-// finish returns rows 0 to 15 and 16 to 31.
+// finish returns the maxima of rows 0 to 15 and of rows 16 to 31.
 func (t *wordTree) finish(fn *asmgen.Func) []asmgen.Vec {
 	var out []asmgen.Vec
 	for i := 0; i < 4; i += 2 {

@@ -1,16 +1,16 @@
 package main
 
-// The first step: everything about a tile that can be said in one reading.
+// The first step: everything that one pass over a tile can compute.
 
 import "spmoe/tensor/asmgen"
 
-// narrow rounds to odd by integers: adding 0xffff to the half that falls away carries into bit 16
-// unless it is zero.
-func narrow(f *file) {
-	fn := f.Func("narrowAVX512", "narrowAVX512 turns a tile of FP32 into a tile of BF16 without gaps.",
+// narrow rounds to odd with integer arithmetic. Adding 0xffff to the dropped half carries into bit
+// 16 unless that half is zero.
+func narrow(f *tileFile) {
+	fn := f.Func("narrowAVX512", "narrowAVX512 rounds a tile of FP32 to a tile of BF16 without gaps.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("ahead", "unsafe.Pointer"))
 	dst, src, stride, ahead, count := fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("ahead"), fn.GP()
-	high, low := load(fn, f.highWords), fn.Z()
+	high, low := loadZ(fn, f.highWords), fn.Z()
 	fn.I("VPTERNLOGD", asmgen.Imm(0xff), low, low, low)
 	fn.I("VPSRLD", asmgen.Imm(16), low, low)
 	fn.I("MOVQ", asmgen.Imm(32), count)
@@ -34,15 +34,15 @@ func narrow(f *file) {
 	fn.Return()
 }
 
-// drain prints a store fence: stores past the caches are not ordered with those that follow.
-func drain(f *file) {
-	fn := f.Func("drainAVX512", "drainAVX512 waits for stores past the caches.")
+// drain prints a store fence, because non-temporal stores are not ordered with later stores.
+func drain(f *tileFile) {
+	fn := f.Func("drainAVX512", "drainAVX512 orders non-temporal stores before later stores.")
 	fn.I("SFENCE")
 	fn.Return()
 }
 
 // scan prints the scan of minifloats or of INT8.
-func scan(f *file, integer bool) {
+func scan(f *tileFile, integer bool) {
 	name := "scanAVX512"
 	if integer {
 		name = "scanINT8AVX512"
@@ -51,36 +51,36 @@ func scan(f *file, integer bool) {
 		asmgen.Arg("stride", "int"), asmgen.Arg("rule", "*Rule"), asmgen.Arg("work", "*Work"), asmgen.Result("odd", "bool"))
 	x, stride, rule, work := fn.Load("x"), fn.Load("stride"), fn.Load("rule"), fn.Load("work")
 	s := scanner{Func: fn, file: f, integer: integer, x: x, stride: stride, rule: rule, work: work}
-	s.rows()
+	s.scanRows()
 	if integer {
-		s.deriveShifts()
+		s.storeShifts()
 	} else {
-		s.derive()
+		s.storeBlockValues()
 	}
-	s.refuse()
+	s.detectOdd()
 	fn.Return()
 }
 
 type scanner struct {
 	*asmgen.Func
-	file                  *file
-	integer               bool // the format is INT8: only the exponents of the blocks are of use
+	file                  *tileFile
+	integer               bool // the format is INT8, which needs only the exponents of the blocks
 	x, stride, rule, work asmgen.Reg
-	rowMax, colMax        asmgen.Vec // of the exponents of each block
+	rowMax, colMax        asmgen.Vec // largest exponent of each block
 }
 
-// rows goes over the rows. x is used up.
-func (s *scanner) rows() {
-	odd, roundUp := load(s.Func, s.file.odd), broadcast(s.Func, "VPBROADCASTW", s.rule.Field("Rule_roundUp"))
-	var c coder
+// scanRows prints the loop over the rows. It advances x.
+func (s *scanner) scanRows() {
+	odd, roundUp := loadZ(s.Func, s.file.odd), broadcastZ(s.Func, "VPBROADCASTW", s.rule.Field("Rule_roundUp"))
+	var c codeWriter
 	if !s.integer {
-		c = s.newCoder(odd)
+		c = s.newCodeWriter(odd)
 	}
 	s.colMax = s.Z()
 	s.I("VPXORD", s.colMax, s.colMax, s.colMax)
 	var tree tree
 	for r := range 32 {
-		x0, x1 := load(s.Func, s.x.At(0)), load(s.Func, s.x.At(64))
+		x0, x1 := loadZ(s.Func, s.x.At(0)), loadZ(s.Func, s.x.At(64))
 		if r < 31 {
 			s.I("ADDQ", s.stride, s.x)
 		}
@@ -106,24 +106,24 @@ func (s *scanner) rows() {
 	}
 }
 
-// A coder stores the codes and signs of rows.
-type coder struct {
+// A codeWriter stores the codes and signs of rows.
+type codeWriter struct {
 	*scanner
 	odd, even, shift asmgen.Vec
 	rounding         [2]asmgen.Vec
 }
 
-func (s *scanner) newCoder(odd asmgen.Vec) coder {
+func (s *scanner) newCodeWriter(odd asmgen.Vec) codeWriter {
 	table := s.GP()
 	s.I("LEAQ", s.file.rounding, table)
 	s.I("ADDQ", s.rule.Field("Rule_table"), table)
 	defer s.Free(table)
-	return coder{scanner: s, odd: odd, even: load(s.Func, s.file.even), shift: broadcast(s.Func, "VPBROADCASTW", s.rule.Field("Rule_shift")),
-		rounding: [2]asmgen.Vec{load(s.Func, table.At(0)), load(s.Func, table.At(64))}}
+	return codeWriter{scanner: s, odd: odd, even: loadZ(s.Func, s.file.even), shift: broadcastZ(s.Func, "VPBROADCASTW", s.rule.Field("Rule_shift")),
+		rounding: [2]asmgen.Vec{loadZ(s.Func, table.At(0)), loadZ(s.Func, table.At(64))}}
 }
 
-// row stores row r; x0 is used up.
-func (c coder) row(r int, x0, x1 asmgen.Vec) {
+// row stores row r. It overwrites x0.
+func (c codeWriter) row(r int, x0, x1 asmgen.Vec) {
 	const left, right = asmgen.Mask(1), asmgen.Mask(2)
 	code, t := c.Z(), c.Z()
 	c.I("VPSLLVW", c.shift, x0, code)
@@ -140,11 +140,11 @@ func (c coder) row(r int, x0, x1 asmgen.Vec) {
 	c.Free(code, t)
 }
 
-func (c coder) free() { c.Free(c.even, c.shift, c.rounding[0], c.rounding[1]) }
+func (c codeWriter) free() { c.Free(c.even, c.shift, c.rounding[0], c.rounding[1]) }
 
-// A tree takes the maximum over each half of 32 rows. Rows that have met are interleaved, at first
-// by bytes, then by ever wider groups, so that after four levels each 16 bytes hold one value of
-// each of 16 rows in order.
+// A tree takes the maximum over each half of 32 rows. Combined rows are interleaved, first by bytes
+// and then by ever wider groups. After four levels, each 16 bytes hold one value from each of 16
+// rows, in order.
 type tree struct {
 	levels [4]*asmgen.Vec // a vector that waits for its partner
 	halves []asmgen.Vec
@@ -167,8 +167,8 @@ func (t *tree) add(fn *asmgen.Func, v asmgen.Vec) {
 	t.halves = append(t.halves, v)
 }
 
-// finish combines neighbouring quarters: the bytes become left blocks of rows 0 to 31, then right
-// ones.
+// finish combines neighboring quarters. The bytes of the result are the left blocks of rows 0 to
+// 31, then the right ones.
 func (t *tree) finish(fn *asmgen.Func) asmgen.Vec {
 	a, b, v := t.halves[0], t.halves[1], fn.Z()
 	fn.I("VSHUFI64X2", asmgen.Imm(0x88), b, a, v)
@@ -179,11 +179,11 @@ func (t *tree) finish(fn *asmgen.Func) asmgen.Vec {
 	return v
 }
 
-// derive stores the values of all blocks.
-func (s *scanner) derive() {
-	emax, lowest := broadcast(s.Func, "VPBROADCASTB", s.rule.Field("Rule_emax")), s.file.all(s.Func, lowest)
-	bias, limit := broadcast(s.Func, "VPBROADCASTB", s.rule.Field("Rule_bias")), broadcast(s.Func, "VPBROADCASTB", s.rule.Field("Rule_limit"))
-	mantissa, mask := broadcast(s.Func, "VPBROADCASTW", s.rule.Field("Rule_mantissa")), broadcast(s.Func, "VPBROADCASTB", s.rule.Field("Rule_mask"))
+// storeBlockValues stores the values of all blocks.
+func (s *scanner) storeBlockValues() {
+	emax, lowest := broadcastZ(s.Func, "VPBROADCASTB", s.rule.Field("Rule_emax")), s.file.broadcastByte(s.Func, lowest)
+	bias, limit := broadcastZ(s.Func, "VPBROADCASTB", s.rule.Field("Rule_bias")), broadcastZ(s.Func, "VPBROADCASTB", s.rule.Field("Rule_limit"))
+	mantissa, mask := broadcastZ(s.Func, "VPBROADCASTW", s.rule.Field("Rule_mantissa")), broadcastZ(s.Func, "VPBROADCASTB", s.rule.Field("Rule_mask"))
 	scale, t := s.Z(), s.Z()
 	for _, of := range []struct {
 		exponent asmgen.Vec
@@ -203,11 +203,10 @@ func (s *scanner) derive() {
 	s.Free(emax, lowest, bias, limit, mantissa, mask, scale, t)
 }
 
-// storeScales stores the scales of the blocks along rows in the order of the blocks, both of a row
-// together.
+// storeScales stores the scales in block order. The two blocks of a row are adjacent along rows.
 func (s *scanner) storeScales(scale asmgen.Vec, values int) {
 	if values == workRows {
-		order := load(s.Func, s.file.pairs)
+		order := loadZ(s.Func, s.file.pairs)
 		s.I("VPERMB", scale, order, order)
 		s.I("VMOVDQU64", order, s.work.At(values+valuesScale))
 		s.Free(order)
@@ -216,10 +215,10 @@ func (s *scanner) storeScales(scale asmgen.Vec, values int) {
 	s.I("VMOVDQU64", scale, s.work.At(values+valuesScale))
 }
 
-// deriveShifts stores the scales of all blocks and how far their significands are to be shifted,
-// less the exponent.
-func (s *scanner) deriveShifts() {
-	lowest, one, scale, words := s.file.all(s.Func, lowest), s.file.all(s.Func, 1), s.Z(), s.Z()
+// storeShifts stores the scales of all blocks and the shifts of their significands before the
+// exponent is subtracted.
+func (s *scanner) storeShifts() {
+	lowest, one, scale, words := s.file.broadcastByte(s.Func, lowest), s.file.broadcastByte(s.Func, 1), s.Z(), s.Z()
 	for _, of := range []struct {
 		exponent      asmgen.Vec
 		values, shift int
@@ -236,11 +235,11 @@ func (s *scanner) deriveShifts() {
 	s.Free(lowest, one, scale, words)
 }
 
-// refuse finds out whether the tile is odd. A block whose exponent is 0 holds zeros or BF16
-// subnormals: then all elements are looked through for the latter.
-func (s *scanner) refuse() {
+// detectOdd finds out whether the tile is odd. A block with exponent 0 holds zeros or BF16
+// subnormals. In that case all elements are searched for subnormals.
+func (s *scanner) detectOdd() {
 	const below, k1, k2, k3 = 1, asmgen.Mask(1), asmgen.Mask(2), asmgen.Mask(3)
-	one, low, top, t := s.file.all(s.Func, 1), s.file.all(s.Func, tiny), s.file.all(s.Func, 0xff), s.Z()
+	one, low, top, t := s.file.broadcastByte(s.Func, 1), s.file.broadcastByte(s.Func, tiny), s.file.broadcastByte(s.Func, 0xff), s.Z()
 	bad, done := s.Label("bad"), s.Label("done")
 	for _, exponent := range []asmgen.Vec{s.rowMax, s.colMax} {
 		s.I("VPSUBB", one, exponent, t)

@@ -1,8 +1,8 @@
 package mx
 
-// Quantization by the AVX2 kernels for strips of whole blocks of BF16. Where a panel has fewer rows
-// than a block, a strip is copied to where zeros fill it up; columns behind the last whole block,
-// and what the kernels refuse, are quantized from FP32.
+// Quantization by the AVX2 kernels for strips of whole blocks of BF16. If a panel has fewer rows
+// than a block, a strip is copied and padded with zeros. The columns after the last whole block are
+// quantized from FP32, and so are strips that the kernels reject.
 
 import (
 	"unsafe"
@@ -12,8 +12,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// stripable says whether there are kernels for an element.
-func stripable(e *format.Element, dtype tensor.DType) bool {
+// stripsSupport says whether the kernels support an element format.
+func stripsSupport(e *format.Element, dtype tensor.DType) bool {
 	return dtype == tensor.BF16 && (e == format.E4M3 || e == format.E5M2 || e == format.INT8)
 }
 
@@ -26,7 +26,7 @@ func (q *quantizer) stripFormat() quant.Format {
 	return quant.MinifloatFormat(e.Mantissa(), e.Largest())
 }
 
-// stripScratch is what a panel's strips need; the arena aligns it.
+// stripScratch is memory for the strips of a panel. The arena aligns it.
 type stripScratch struct {
 	grid   quant.Grid
 	format quant.Format
@@ -34,25 +34,25 @@ type stripScratch struct {
 	padded [format.MXBlock * quant.StripTiles * format.MXBlock]tensor.BFloat16
 }
 
-// strips quantizes the panel at that place.
-func (q *quantizer) strips(ex *tensor.Exec, at place) {
-	s := (*stripScratch)(first(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
+// quantizeStrips quantizes a region in strips.
+func (q *quantizer) quantizeStrips(ex *tensor.Exec, at region) {
+	s := (*stripScratch)(pointerTo(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
 	s.grid, s.format = q.grid(), q.stripFormat()
 	end := at.col + at.cols
 	for ; end-at.col >= format.MXBlock; at.col += at.cols {
 		at.cols = min(end-at.col, quant.StripTiles*format.MXBlock) / format.MXBlock * format.MXBlock
 		strip := q.strip(s, at)
-		if strip.Quantize(&s.grid, &s.steps, q.rows.wanted(), q.cols.wanted()) {
-			q.values(ex, at)
+		if strip.Quantize(&s.grid, &s.steps, q.rows.requested(), q.cols.requested()) {
+			q.quantizeFP32(ex, at)
 		}
 	}
 	if at.cols = end - at.col; at.cols > 0 {
-		q.values(ex, at)
+		q.quantizeFP32(ex, at)
 	}
 }
 
-// strip finds the input and output of a strip.
-func (q *quantizer) strip(s *stripScratch, at place) quant.Strip {
+// strip returns the kernel arguments for a strip.
+func (q *quantizer) strip(s *stripScratch, at region) quant.Strip {
 	const size = int(unsafe.Sizeof(tensor.BFloat16(0)))
 	data, stride, _ := q.x.Memory()
 	in := unsafe.Add(data, (at.row*stride+at.col)*size)
@@ -61,14 +61,14 @@ func (q *quantizer) strip(s *stripScratch, at place) quant.Strip {
 		padded := unsafe.Slice((*uint8)(unsafe.Pointer(&s.padded)), format.MXBlock*at.cols*size)
 		clear(padded[at.rows*at.cols*size:])
 		copyRows(padded, at.cols*size, unsafe.Slice((*uint8)(in), ((at.rows-1)*stride+at.cols)*size), stride*size, at.rows, at.cols*size)
-		strip.X, strip.Stride = first(padded), at.cols*size
+		strip.X, strip.Stride = pointerTo(padded), at.cols*size
 	}
-	if q.rows.wanted() {
-		strip.RowCodes, strip.RowScales = first(q.rows.codesAt(at)), first(q.rows.scalesAt(at))
+	if q.rows.requested() {
+		strip.RowCodes, strip.RowScales = pointerTo(q.rows.codesAt(at)), pointerTo(q.rows.scalesAt(at))
 		strip.RowStride, strip.RowScaleStep = q.rows.Cols(), q.rows.Scales.Dim(1)
 	}
-	if q.cols.wanted() {
-		strip.ColCodes, strip.ColScales = first(q.cols.codesAt(at)), first(q.cols.scalesAt(at))
+	if q.cols.requested() {
+		strip.ColCodes, strip.ColScales = pointerTo(q.cols.codesAt(at)), pointerTo(q.cols.scalesAt(at))
 		strip.ColStride = q.cols.Cols()
 	}
 	return strip

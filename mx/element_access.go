@@ -1,6 +1,6 @@
 package mx
 
-// Where a quantized matrix of any format has its codes and scales.
+// Access to the codes and scales of a quantized matrix in any format.
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// groupRows returns the rows of group g of a matrix of that many rows.
+// groupRows returns the rows of group g of a matrix of the given number of rows.
 func (t Tensor) groupRows(g, rows int) (lo, hi int) {
 	if t.Ends == nil {
 		return 0, rows
@@ -16,10 +16,10 @@ func (t Tensor) groupRows(g, rows int) (lo, hi int) {
 	return group(t.Ends, g)
 }
 
-// blockRow is rows [first, last) of a group, which hold a row of blocks.
+// blockRow is one row of blocks: rows [first, last) of a group.
 type blockRow struct{ block, group, first, last int }
 
-// rowsOfBlocks yields rows [lo, hi) of blocks of a matrix of that many rows.
+// rowsOfBlocks yields rows [lo, hi) of blocks of a matrix of the given number of rows.
 func (t Tensor) rowsOfBlocks(rows, lo, hi int) func(yield func(blockRow) bool) {
 	height, _ := t.Extents()
 	return func(yield func(blockRow) bool) {
@@ -35,14 +35,14 @@ func (t Tensor) rowsOfBlocks(rows, lo, hi int) func(yield func(blockRow) bool) {
 	}
 }
 
-// storedScale is a scale as memory holds it: a byte, or FP32.
+// storedScale is a scale as stored in memory: a byte or FP32.
 type storedScale struct {
 	code  uint8
 	value float32
 }
 
-// GroupScale returns the scale of group g: what all its elements are to be multiplied by. It is 1
-// for formats without.
+// GroupScale returns the scale that multiplies all elements of group g. It is 1 for formats without
+// group scales.
 func (t Tensor) GroupScale(g int) float32 {
 	if !t.Amax.Valid() || t.Amax.F32()[g] == 0 {
 		return 1
@@ -59,7 +59,7 @@ func (t Tensor) setScale(row, col int, s storedScale) {
 	}
 }
 
-// Scale returns the scale of the block in that row and column of blocks.
+// Scale returns the scale of the block in the given row and column of blocks.
 func (t Tensor) Scale(row, col int) float32 {
 	switch at := row*t.Scales.Dim(1) + col; t.Format.Scale {
 	case ScaleE4M3:
@@ -71,7 +71,7 @@ func (t Tensor) Scale(row, col int) float32 {
 	}
 }
 
-// setCodes sets those of a row.
+// setCodes sets the codes of a row.
 func (t Tensor) setCodes(row int, codes []uint8) {
 	to := t.Codes.Index(row).U8()
 	if !t.Format.Packed {
@@ -91,8 +91,8 @@ func (t Tensor) Code(row, col int) uint8 {
 	return t.Codes.U8()[row*t.Codes.Dim(1)+col/2] >> (col % 2 * 4) & 0x0f
 }
 
-// RowCodes returns the codes of a row, one a byte: those in memory, or a copy in scratch, a row
-// long, if they are packed.
+// RowCodes returns the codes of a row, one per byte. Packed codes are unpacked into scratch, which
+// has one byte per column. Otherwise the result is the stored row.
 func (t Tensor) RowCodes(row int, scratch []uint8) []uint8 {
 	if !t.Format.Packed {
 		return t.Codes.Index(row).U8()
@@ -103,7 +103,7 @@ func (t Tensor) RowCodes(row int, scratch []uint8) []uint8 {
 	return scratch
 }
 
-// BlockRow returns in which row of blocks a row lies, and in which group.
+// BlockRow returns the row of blocks that holds a row, and the group of that row.
 func (t Tensor) BlockRow(row int) (block, group int) {
 	height, _ := t.Extents()
 	for g := range t.groups() {

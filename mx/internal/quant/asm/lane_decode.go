@@ -1,17 +1,17 @@
 package main
 
-// The kernels that dequantize any format, for AVX2.
+// The AVX2 dequantization kernels for any format.
 
 import "spmoe/tensor/asmgen"
 
-// decodeLanes prints the decoder of blocks along rows or columns. With m the code without its sign
-// and e the larger of 1 and m's exponent field, the value is (m - (e-1)·2^mantissa)·2^(e-1), up to
-// a constant, for subnormals too.
-func decodeLanes(f *lanes, name string, cols bool) {
+// decodeLanes prints the decoder of blocks along rows or columns. Let m be the code without its
+// sign, and e the larger of 1 and m's exponent field. The value is (m - (e-1)·2^mantissa)·2^(e-1)
+// up to a constant, for subnormals too.
+func decodeLanes(f *laneFile, name string, cols bool) {
 	fn := f.Func(name, name+" takes n blocks.", append(pointer("dst", "codes", "scales"), asmgen.Arg("n", "int"), asmgen.Arg("d", "*Decoder"))...)
 	dst, codes, scales, n, d := fn.Load("dst"), fn.Load("codes"), fn.Load("scales"), fn.Load("n"), fn.Load("d")
-	magnitude, sign := filled(fn, d.Field("Decoder_magnitude")), filled(fn, d.Field("Decoder_sign"))
-	infinity, numbers, bias := filled(fn, d.Field("Decoder_infinity")), filled(fn, d.Field("Decoder_numbers")), filled(fn, d.Field("Decoder_bias"))
+	magnitude, sign := broadcastY(fn, d.Field("Decoder_magnitude")), broadcastY(fn, d.Field("Decoder_sign"))
+	infinity, numbers, bias := broadcastY(fn, d.Field("Decoder_infinity")), broadcastY(fn, d.Field("Decoder_numbers")), broadcastY(fn, d.Field("Decoder_bias"))
 	mantissa, signShift, zero, less, scale := fn.Y(), fn.Y(), fn.Y(), fn.Y(), fn.Y()
 	fn.I("VMOVQ", d.Field("Decoder_mantissa"), mantissa.X())
 	fn.I("VMOVQ", d.Field("Decoder_signShift"), signShift.X())

@@ -1,24 +1,23 @@
 package mx
 
-// Decoding of any format in plain Go, a row of blocks at a time.
+// Dequantization of any format in plain Go, one row of blocks at a time.
 
 import "spmoe/tensor"
 
-// dequantizeGeneral is Dequantize for a format that may be any, with or without the scales of
-// groups.
+// dequantizeGeneral is Dequantize for any format, with or without the group scales.
 func dequantizeGeneral(ex *tensor.Exec, dst tensor.Matrix, t Tensor, groupScales bool) {
-	tensor.Parallel(ex, t.Scales.Dim(0), generalWork*dst.Rows*dst.Cols, decoding{dst, t, groupScales}, decodeBlocks)
+	tensor.Parallel(ex, t.Scales.Dim(0), generalOpsPerElement*dst.Rows*dst.Cols, decodeArgs{dst, t, groupScales}, decodeBlocks)
 }
 
-// decoding is the arguments of decodeBlocks.
-type decoding struct {
+// decodeArgs holds the arguments of decodeBlocks.
+type decodeArgs struct {
 	dst         tensor.Matrix
 	t           Tensor
 	groupScales bool
 }
 
-// decodeBlocks decodes rows [lo, hi) of blocks. Products with scales are rounded to FP32.
-func decodeBlocks(ex *tensor.Exec, d decoding, lo, hi int) {
+// decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
+func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 	cols := d.dst.Cols
 	_, width := d.t.Extents()
 	values, row := d.t.Format.Values(), ex.New(tensor.FP32, 1, cols)
