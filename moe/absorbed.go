@@ -1,26 +1,27 @@
 package moe
 
-// Attention in the absorbed form (arXiv:2405.04434, 2.1.2): with k = W_k·c and v = W_v·c of a
-// latent c, q·k is (W_kᵀ·q)·c and Σ p·v is W_v·Σ p·c. So a query is taken through W_k once, and
-// scores and sums are made with latents as they are kept.
+// Attention in the absorbed form (arXiv:2405.04434, 2.1.2). With k = W_k·c and v = W_v·c of a
+// latent c, q·k is (W_kᵀ·q)·c and Σ p·v is W_v·Σ p·c. So each query is multiplied with W_k once,
+// and scores and sums use the cached latents directly.
 //
-// In BF16 it rounds elsewhere than the training pass: W_kᵀ·q and Σ p·c are rounded, where training
-// rounds k and v. Both are roundings of one operand of the same product, so neither form is closer
-// to exact arithmetic than the other.
+// In BF16 it rounds differently from the training pass: it rounds W_kᵀ·q and Σ p·c, and training
+// rounds k and v. Both round one operand of the same product, so neither form is closer to exact
+// arithmetic.
 
 import (
 	"spmoe/mx"
 	"spmoe/tensor"
 )
 
-// absorbed is what a layer's attention multiplies by.
+// absorbed holds the operands of a layer's absorbed attention.
 type absorbed struct {
 	key    tensor.Tensor // [heads, kvRank, nopeDim]: W_kᵀ
 	up     tensor.Matrix // [heads·(nopeDim + valueDim), kvRank]: per head W_k, then W_v
-	latent *mxLinear     // how the training pass quantizes latents before it expands them; nil: not
+	latent *mxLinear     // how the training pass quantizes latents before it expands them; nil: it does not
 }
 
-// absorb takes apart the expansion of a, where that is quantized the values of its codes.
+// absorb splits the expansion of a. If the expansion is quantized, it takes the values of the
+// codes.
 func absorb(ex *tensor.Exec, a *attention) absorbed {
 	c, w := a.cfg, a.kvUp.W
 	q := a.kvUp.mx
@@ -50,7 +51,7 @@ func transpose[T any](dst, src []T, rows, cols int) {
 	}
 }
 
-// attend is the attention of a block, in the form that the pass needs.
+// attend runs the attention of a block in the form that the pass needs.
 func (l *block) attend(p phase, x tensor.Tensor, s *attentionState) tensor.Tensor {
 	if p.decoding == nil {
 		return l.attention.forward(p, x, s)
@@ -58,7 +59,7 @@ func (l *block) attend(p phase, x tensor.Tensor, s *attentionState) tensor.Tenso
 	return l.attention.extend(p, p.decoding, l.layer, x, s)
 }
 
-// extend is forward for tokens that are added to sequences. x: [tokens, dim], sequence after
+// extend is forward for tokens that are appended to sequences. x: [tokens, dim], sequence after
 // sequence.
 func (a *attention) extend(p phase, d *decoding, layer int, x tensor.Tensor, s *attentionState) tensor.Tensor {
 	ex, c, tokens := p.ex, a.cfg, x.Dim(0)
@@ -93,7 +94,8 @@ func (w *absorbed) roundLatents(ex *tensor.Exec, latent tensor.Matrix) {
 	mx.Dequantize(ex, latent, codes)
 }
 
-// keep rotates queries and keys to their positions, and adds latents and keys to the caches.
+// appendToCache rotates queries and keys to their positions, and appends latents and keys to the
+// caches.
 func (a *attention) keep(ex *tensor.Exec, d *decoding, layer int, q, latent, key tensor.Matrix) []tensor.CachedRows {
 	rows := make([]tensor.CachedRows, len(d.sequences))
 	lo := 0
@@ -113,17 +115,17 @@ func (a *attention) keep(ex *tensor.Exec, d *decoding, layer int, q, latent, key
 	return rows
 }
 
-// absorbedHeads is what heads are computed from and to, all [tokens, ...], head beside head.
+// absorbedHeads holds the inputs and outputs of the heads: [tokens, ...], head next to head.
 type absorbedHeads struct {
 	*attention
 	weights *absorbed
 	few     bool
-	q       tensor.Matrix // as the projection gives it, rotated
+	q       tensor.Matrix // rotated output of the projection
 	queries tensor.Matrix // in latents' coordinates | rotary
 	sums, o tensor.Matrix // of latents, of values
 }
 
-// absorbQueries takes the queries of heads [lo, hi) through W_k.
+// absorbQueries multiplies the queries of heads [lo, hi) with W_k.
 func absorbQueries(ex *tensor.Exec, j absorbedHeads, lo, hi int) {
 	rank, width := j.cfg.KVRank, j.cfg.cacheRow()
 	for h := lo; h < hi; h++ {
@@ -132,7 +134,7 @@ func absorbQueries(ex *tensor.Exec, j absorbedHeads, lo, hi int) {
 	}
 }
 
-// expandSums takes the sums of heads [lo, hi) through W_v.
+// expandSums multiplies the sums of heads [lo, hi) with W_v.
 func expandSums(ex *tensor.Exec, j absorbedHeads, lo, hi int) {
 	rank, nope, values := j.cfg.KVRank, j.cfg.NopeDim, j.cfg.ValueDim
 	for h := lo; h < hi; h++ {

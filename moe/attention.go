@@ -2,16 +2,16 @@ package moe
 
 import "spmoe/tensor"
 
-// attention is multi-head latent attention (arXiv:2405.04434): keys and values are expanded
-// from one small latent vector a token, and one rotary key is shared by all heads.
+// attention is multi-head latent attention (arXiv:2405.04434). Keys and values are expanded from
+// one small latent vector per token, and all heads share one rotary key.
 type attention struct {
 	cfg   Config
 	rope  *tensor.RotaryTable
 	scale float32
 
-	q     linear   // [heads·keyDim, dim], without query compression
+	q     linear   // [heads·keyDim, dim], if queries are not compressed
 	qDown linear   // [qRank, dim]
-	qNorm *rmsNorm // nil without query compression
+	qNorm *rmsNorm // nil if queries are not compressed
 	qUp   linear   // [heads·keyDim, qRank]
 
 	kvDown linear // [kvRank + ropeDim, dim]: latent | rotary key
@@ -20,7 +20,7 @@ type attention struct {
 	out    linear // [dim, heads·valueDim]
 }
 
-// attentionState is what attention keeps of a pass.
+// attentionState is the state of attention in a pass.
 type attentionState struct {
 	x, qLatent, kvLatent, o activation    // inputs of the projections
 	down                    tensor.Tensor // latent, before its norm | rotary key
@@ -70,7 +70,7 @@ func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.
 	return a.out.forward(p, p.kept, &s.o, &s.linear.out)
 }
 
-// queries returns those of all heads, not rotated.
+// queries returns the queries of all heads before rotation.
 func (a *attention) queries(p phase, s *attentionState) tensor.Tensor {
 	if a.qNorm == nil {
 		return a.q.forward(p, p.kept, &s.x, &s.linear.q)
@@ -80,7 +80,7 @@ func (a *attention) queries(p phase, s *attentionState) tensor.Tensor {
 	return a.qUp.forward(p, p.kept, &s.qLatent, &s.linear.qUp)
 }
 
-// expand sets keys and values of all heads, from the latents and the rotary key.
+// expand computes keys and values of all heads from the latents and the rotary key.
 func (a *attention) expand(p phase, s *attentionState) {
 	ex, c := p.ex, a.cfg
 	up := a.kvUp.forward(p, p.brief, &s.kvLatent, &s.linear.kvUp)
@@ -122,7 +122,7 @@ func (a *attention) backward(p phase, dy tensor.Tensor, s *attentionState) tenso
 	return dx
 }
 
-// queriesBackward returns the part of x's gradient that comes through the queries.
+// queriesBackward returns the gradient of x through the queries.
 func (a *attention) queriesBackward(p phase, dq tensor.Tensor, s *attentionState) tensor.Tensor {
 	if a.qNorm == nil {
 		return a.q.backward(p, p.brief, activation{Tensor: dq}, &s.linear.q)
@@ -147,13 +147,13 @@ func (a *attention) backwardWeight(p phase, s *attentionState) {
 	a.qDown.backwardWeight(p, &s.linear.qDown)
 }
 
-// latentKey returns the two parts of what kvDown gives.
+// latentKey splits the output of kvDown into latents and rotary keys.
 func (a *attention) latentKey(m tensor.Matrix) (latent, key tensor.Matrix) {
 	return m.ColSlice(0, a.cfg.KVRank), m.ColSlice(a.cfg.KVRank, a.cfg.cacheRow())
 }
 
-// nope and rotary return the two parts of head h of a query or key matrix, value that of a
-// value matrix, keyValue the two parts of head h of what kvUp gives.
+// nope and rotary return the two parts of head h of a query or key matrix. value returns head h of
+// a value matrix, keyValue the two parts of head h of the output of kvUp.
 func (a *attention) nope(m tensor.Matrix, h int) tensor.Matrix {
 	at := h * a.cfg.KeyDim()
 	return m.ColSlice(at, at+a.cfg.NopeDim)

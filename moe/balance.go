@@ -2,14 +2,14 @@ package moe
 
 import "spmoe/tensor"
 
-// The sequence-wise balance loss of DeepSeek-V3 (arXiv:2412.19437, 2.1.2): for each sequence
+// The sequence-wise balance loss of DeepSeek-V3 (arXiv:2412.19437, 2.1.2). For each sequence it is
 // alpha·Σ_i f_i·P_i with f_i = E/(K·T)·(tokens that chose expert i) and P_i the mean over the
-// tokens of score_i/Σ_j score_j. Only P has a gradient. f counts the choices made, the
-// selection bias included.
+// tokens of score_i/Σ_j score_j. Only P has a gradient. f counts the actual choices, which include
+// the selection bias.
 
-// balanceLoss adds to each of this rank's sequences, unless losses is nil, its part of the mean
-// over all sequences, of which there are globalSequences, and sets dscores: [tokens, experts] to
-// its gradient.
+// balanceLoss adds to the loss of each of this rank's sequences its share of the mean over
+// globalSequences sequences, unless losses is nil. It sets dscores, [tokens, experts], to the
+// gradient.
 func (r *router) balanceLoss(ex *tensor.Exec, s *routerState, losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
 	dscores.Zero()
 	alpha := r.cfg.BalanceAlpha
@@ -24,7 +24,7 @@ func (r *router) balanceLoss(ex *tensor.Exec, s *routerState, losses []sequenceL
 	tensor.Parallel(ex, n, r.work(n*seq), job, balanceSequences)
 }
 
-// balancing is the arguments of balanceLoss.
+// balanceArgs are the arguments of balanceSequences.
 type balancing struct {
 	*router
 	*routerState
@@ -44,7 +44,7 @@ func balanceSequences(_ *tensor.Exec, b balancing, from, to int) {
 	}
 }
 
-// sequence handles the tokens of sequence i.
+// sequence handles the tokens of sequence i and returns its loss.
 func (b balancing) sequence(i int) float64 {
 	seq, lo, dscores := b.seq, i*b.seq, b.dscores.Slice(i*b.seq, (i+1)*b.seq)
 	share := b.share[i*b.cfg.Experts:][:b.cfg.Experts]
@@ -52,7 +52,7 @@ func (b balancing) sequence(i int) float64 {
 	for _, e := range b.experts.Slice(lo, lo+seq).I32() {
 		share[e]++
 	}
-	// Now counts; then alpha·f/T, the gradient of the normalized score of any token.
+	// It holds counts first and then alpha·f/T, the gradient of the normalized score of any token.
 	for e := range share {
 		share[e] *= b.alpha * float64(b.cfg.Experts) / float64(b.cfg.TopK*seq) / float64(seq)
 	}
@@ -74,9 +74,9 @@ func (b balancing) sequence(i int) float64 {
 	return loss
 }
 
-// balance moves the selection biases against the load since the last call: up by speed for
-// an expert below the mean, down above it, centred so that their sum stays what it was.
-// load holds the counts of all ranks.
+// balance moves the selection biases against the load since the last call: up by speed for an
+// expert below the mean, down for one above it. It keeps the sum of the biases. load holds the
+// counts of all ranks.
 func (r *router) balance(load []int64) {
 	if r.cfg.BiasSpeed == 0 {
 		return

@@ -18,7 +18,7 @@ type block struct {
 	router    *router // nil in a dense layer
 }
 
-// blockState is what a block keeps of a pass.
+// blockState is the state of a block in a pass.
 type blockState struct {
 	x         tensor.Tensor // its input
 	attnNorm  normState
@@ -27,8 +27,8 @@ type blockState struct {
 	feed      feedState
 }
 
-// place says where a model is built: this rank's communicator and the exchange that its
-// Mixture-of-Experts layers share.
+// rankContext is what the layers of a model share on this rank: the communicator and the exchange
+// of the Mixture-of-Experts layers.
 type place struct {
 	comm     *collective.Comm
 	exchange ep.Exchange
@@ -88,7 +88,7 @@ func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 	return a
 }
 
-// backward returns the gradient of the input, given dy, that of the output. A fused phase
+// backward returns the gradient of the input, given dy, the gradient of the output. A fused phase
 // overwrites dy.
 func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tensor, error) {
 	p.layer = l.layer

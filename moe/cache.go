@@ -2,15 +2,16 @@ package moe
 
 import "spmoe/tensor"
 
-// Cache is what a sequence keeps of its tokens for those that follow: for each layer the latent
-// that keys and values are expanded from, behind its norm, and the rotary key that all heads share,
-// rotated. That is all of it; the MTP module keeps nothing.
+// Cache holds what attention needs of the earlier tokens of a sequence. For each layer and token it
+// has the normalized latent that keys and values are expanded from, and the rotated key that all
+// heads share. The MTP module caches nothing.
 type Cache struct {
 	rows   []tensor.Tensor // of each layer: [capacity, kvRank + ropeDim]
 	tokens int
 }
 
-// NewCache returns room for a sequence of up to capacity tokens: capacity·Config.CacheBytes bytes.
+// NewCache returns a cache for a sequence of up to capacity tokens. It takes
+// capacity·Config.CacheBytes bytes.
 func (d *Decoder) NewCache(capacity int) *Cache {
 	m := d.model
 	c := &Cache{}
@@ -20,24 +21,22 @@ func (d *Decoder) NewCache(capacity int) *Cache {
 	return c
 }
 
-// Tokens returns the number of tokens that are kept.
+// Tokens returns the number of cached tokens.
 func (c *Cache) Tokens() int { return c.tokens }
 
-// Capacity returns the most tokens that can be kept.
+// Capacity returns the maximum number of tokens.
 func (c *Cache) Capacity() int { return c.rows[0].Dim(0) }
 
 // Reset forgets all tokens.
 func (c *Cache) Reset() { c.tokens = 0 }
 
-// cacheRow is the elements that a layer keeps of a token.
+// cacheRow returns the number of elements per layer and token.
 func (c Config) cacheRow() int { return c.KVRank + c.RopeDim }
 
-// CacheBytes returns the bytes that one token takes in a Cache: layers·(kvRank + ropeDim) elements
-// of dtype.
+// CacheBytes returns the bytes per token of a Cache: layers·(kvRank + ropeDim) elements of dtype.
 func (c Config) CacheBytes(dtype tensor.DType) int { return c.Layers * c.cacheRow() * dtype.Size() }
 
-// row returns the rows of a layer that hold the tokens of s in this pass, and those of all its
-// tokens.
+// row returns the rows of a layer for the tokens that this pass adds, and the rows of all tokens.
 func (s growing) row(layer int) (added, all tensor.Matrix) {
 	end := s.cache.tokens + s.tokens
 	rows := s.cache.rows[layer]

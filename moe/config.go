@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Config is the shape of a DeepSeek-V3-style model and the few knobs that its loss has.
-// The toml names are those of config files and command-line flags (--model.layers 4);
-// hf.go maps the same fields to Hugging Face names.
+// Config is the shape of a DeepSeek-V3-style model and the settings of its loss. The toml names are
+// those of config files and command-line flags (--model.layers 4). hf.go maps the same fields to
+// Hugging Face names.
 type Config struct {
 	Vocab       int `toml:"vocab" help:"vocabulary size"`
 	Dim         int `toml:"dim" help:"hidden size"`
@@ -46,7 +46,7 @@ type Config struct {
 	YaRN         YaRN    `toml:"yarn"`
 }
 
-// YaRN stretches rotary embedding to longer contexts (arXiv:2309.00071). Factor 0 or 1 is off.
+// YaRN extends rotary embedding to longer contexts (arXiv:2309.00071). Factor 0 or 1 turns it off.
 type YaRN struct {
 	Factor            float64 `toml:"factor" help:"context extension factor; 0: no YaRN"`
 	OriginalPositions int     `toml:"original_positions" help:"context length before the extension"`
@@ -71,14 +71,15 @@ func (c Config) KeyDim() int { return c.NopeDim + c.RopeDim }
 // IsDense reports whether layer i has a dense FFN.
 func (c Config) IsDense(i int) bool { return i < c.DenseLayers }
 
-// MoELayers returns the number of layers with routed experts, that of the MTP module included.
+// MoELayers returns the number of layers with routed experts, including the layer of the MTP
+// module.
 func (c Config) MoELayers() int { return c.Layers - c.DenseLayers + c.MTPLayers }
 
-// maxInter is the largest width of a feed-forward network. The limits on sizes lie far above
-// any real model; they keep the parameter count, below 2^61, within an int64.
+// maxInter is the maximum width of a feed-forward network. The limits on sizes are far above any
+// real model. They keep the parameter count below 2^61, within an int64.
 const maxInter = 1 << 18
 
-// Validate reports every field that cannot be, one a line.
+// Validate returns an error with one line per invalid field.
 func (c Config) Validate() error {
 	var bad []string
 	must := func(ok bool, format string, args ...any) {
@@ -143,5 +144,5 @@ func (y YaRN) validate(must func(bool, string, ...any)) {
 	must(atLeast(0, y.MScaleAllDim), "model.yarn.mscale_all_dim is %g: give 0 or more", y.MScaleAllDim)
 }
 
-// atLeast reports whether x is a finite number not below least.
+// atLeast reports whether x is finite and at least least.
 func atLeast(least, x float64) bool { return x >= least && !math.IsInf(x, 0) }

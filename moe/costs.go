@@ -1,39 +1,39 @@
 package moe
 
-// What each part of a model holds, computes and moves. Counts and FLOPs of the whole are sums over
-// these.
+// Parameters, FLOPs and bytes of each part of a model. Counts and FLOPs of the whole model are sums
+// over its parts.
 
 import "spmoe/mx"
 
-// Part names a part of a model: all layers of one kind together.
+// Part names a part of a model: all layers of one kind.
 type Part string
 
-// The parts of a model. Joint is of the MTP module alone.
+// The parts of a model. Only the MTP module has Joint.
 const (
 	Embedding   Part = "embedding"
 	Norms       Part = "norms"
 	Projections Part = "attention projections"
-	Scores      Part = "attention scores" // queries with keys, and their softmax with values
+	Scores      Part = "attention scores" // products of queries with keys and of their softmax with values
 	Dense       Part = "dense FFN"
 	Router      Part = "router"
 	Routed      Part = "routed experts"
 	Shared      Part = "shared experts"
-	Joint       Part = "joint projection" // of a hidden state and an embedding, in front of the MTP module's block
+	Joint       Part = "joint projection" // of a hidden state and an embedding, before the MTP module's block
 	Head        Part = "output head"
 )
 
-// Class says how the weights of a part are held and multiplied.
+// Class says in which format the weights of a part are held and multiplied.
 type Class int
 
 // The classes of weights.
 const (
 	Single Class = iota // FP32 in every precision
 	Plain               // in the working type of the precision, never quantized
-	Linear              // as [Precision.Linears] says
-	Expert              // as [Precision.Experts] says; each is held by one rank alone
+	Linear              // according to [Precision.Linears]
+	Expert              // according to [Precision.Experts]; each is on one rank only
 )
 
-// Class returns how the weights of a part are held and multiplied.
+// Class returns the class of a part's weights.
 func (p Part) Class() Class {
 	switch p {
 	case Norms, Router:
@@ -46,34 +46,35 @@ func (p Part) Class() Class {
 	return Plain
 }
 
-// Module is what a part of a model holds and what a token costs there.
+// Module holds the parameters of a part of a model and its costs per token.
 type Module struct {
 	Part  Part
-	MTP   bool // of the MTP module, which [Counts.Active] and [Config.FLOPsPerToken] leave out
+	MTP   bool // belongs to the MTP module, which [Counts.Active] and [Config.FLOPsPerToken] leave out
 	Class Class
 
 	Params int64 // of the whole model
-	Active int64 // that one token meets
-	Kept   int64 // elements that one token keeps for the backward pass, roughly; see KeptBy
+	Active int64 // parameters that one token uses
+	Kept   int64 // approximate elements per token saved for the backward pass; see KeptBy
 
-	gathered int64 // see Gathered
-	cheap    int64 // of Kept, that RecomputeSelective makes again
-	keptFull int64 // with RecomputeFull: what stays, and what one layer has while it is under way
+	gathered int64 // see DeferredWgrad
+	cheap    int64 // of Kept, what RecomputeSelective recomputes
+	// with RecomputeFull: what is saved, and what the layer being recomputed has
+	keptFull int64
 
-	// Elements a token that its operations read beside weights, and write, in the forward pass.
+	// Elements per token that its operations read, besides weights, and write in the forward pass.
 	Inputs, Outputs int64
 
 	FLOPs FLOPs
 
-	layers layerRange // that the part is in
+	layers layerRange // that have the part
 }
 
-// layerRange is layers [first, end) of a model of some layers. The MTP module is layer number of.
+// layerRange is layers [first, end) of a model with of layers. The MTP module is layer number of.
 type layerRange struct{ first, end, of int }
 
-// KeptBy returns the elements that one token keeps for the backward pass, roughly, if others are
-// made anew. Of RecomputeFull one layer's are counted as well, which the backward pass has at a
-// time.
+// KeptBy returns the approximate elements per token that are saved for the backward pass under a
+// recompute policy. For RecomputeFull it includes the activations of one layer, which the backward
+// pass recomputes at a time.
 func (m Module) KeptBy(r Recompute) int64 {
 	switch r {
 	case RecomputeSelective:
@@ -84,12 +85,12 @@ func (m Module) KeptBy(r Recompute) int64 {
 	return m.Kept
 }
 
-// Gathered returns the elements that one token of a pass keeps for the weight gradients of routed
-// experts until they are made, where they are not made pass by pass: see [Config.GatheredPasses].
+// DeferredWgrad returns the elements per token that a pass saves for the weight gradients of routed
+// experts if these are deferred: see [Config.WgradPasses].
 func (m Module) Gathered() int64 { return m.gathered }
 
-// keeps adds the elements that each layer keeps. Some of them, cheap, take little work to make
-// again.
+// saves adds the elements that each layer saves. Some of them, cheap, take little work to
+// recompute.
 func (m Module) keeps(layers int64, elements, cheap int) Module {
 	m.Kept += layers * int64(elements)
 	m.cheap += layers * int64(cheap)
@@ -97,8 +98,8 @@ func (m Module) keeps(layers int64, elements, cheap int) Module {
 	return m
 }
 
-// FLOPs are those of one token, as TorchTitan counts them: 2 for each of the three products of a
-// weight that it meets, norms like matrices, and attention as if it saw the whole sequence.
+// FLOPs are the operations per token, as TorchTitan counts them: 2 for each of the three products
+// of a weight that the token uses, norms like matrices, and attention as if it were not causal.
 type FLOPs struct {
 	Forward float64 `json:"forward"`
 	Dgrad   float64 `json:"dgrad"`
@@ -113,14 +114,14 @@ func (f FLOPs) Plus(o FLOPs) FLOPs {
 	return FLOPs{f.Forward + o.Forward, f.Dgrad + o.Dgrad, f.Wgrad + o.Wgrad}
 }
 
-// Modules returns the parts of the model in the order of a pass, for sequences of seq tokens, and
-// behind them those of the MTP module, if there is one. Each part is there once, with zeros if the
-// model has none of it.
+// Modules returns the parts of the model in the order of a pass, for sequences of seq tokens,
+// followed by the parts of the MTP module if there is one. Each part occurs once, with zeros if the
+// model does not have it.
 func (c Config) Modules(seq int) []Module {
 	linears := c.Linears()
 	layers, dense := int64(c.Layers), int64(c.DenseLayers)
 	all := append([]Module{c.embedding()}, c.blocks(linears, false, layers, dense, seq)...)
-	all[1] = all[1].plus(norm(1, c.Dim)) // in front of the head
+	all[1] = all[1].plus(norm(1, c.Dim)) // before the head
 	all = append(all, products(linears, Head, false))
 	for i := range all {
 		all[i].layers = c.layersOf(all[i].Part)
@@ -128,7 +129,7 @@ func (c Config) Modules(seq int) []Module {
 	if c.MTPLayers == 0 {
 		return all
 	}
-	lookUp := c.embedding() // the model's own weights once more
+	lookUp := c.embedding() // the MTP module looks up the model's own embedding
 	lookUp.Params, lookUp.Active = 0, 0
 	extra := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, 1, 0, seq)...)
 	extra[2] = extra[2].plus(norm(3, c.Dim))
@@ -150,8 +151,8 @@ func (c Config) layersOf(part Part) layerRange {
 	return layerRange{0, c.Layers, c.Layers}
 }
 
-// blocks returns the parts of so many transformer layers, of which some are dense: the norms first.
-// What they keep follows the layers' saved structs.
+// blocks returns the parts of some transformer layers, the first of which are dense: norms first.
+// What they save follows the layers' state structs.
 func (c Config) blocks(linears []LinearLayer, mtp bool, layers, dense int64, seq int) []Module {
 	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
 	norms = norms.keeps(layers, 2*c.Dim, 2*c.Dim)
@@ -160,7 +161,7 @@ func (c Config) blocks(linears []LinearLayer, mtp bool, layers, dense int64, seq
 	projections = projections.keeps(layers, 2*c.Dim+2*c.QRank+2*c.KVRank+c.RopeDim, c.QRank+c.KVRank)
 	projections.keptFull += layers * int64(c.Dim) // the layers' inputs
 
-	feed := func(part Part, layers int64, width int) Module { // width: of all networks that a token meets in a layer
+	feed := func(part Part, layers int64, width int) Module { // width: of all networks of a layer that a token visits
 		return products(linears, part, mtp).keeps(layers, 3*width, width)
 	}
 	moe := layers - dense
@@ -174,8 +175,8 @@ func (c Config) blocks(linears []LinearLayer, mtp bool, layers, dense int64, seq
 // perExpert returns the parameters of one routed expert.
 func (c Config) perExpert() int64 { return 3 * int64(c.Dim) * int64(c.ExpertInter) }
 
-// products returns the part of a model, or of its MTP module, that some of its linear layers make
-// up. A part without a layer has only its name and class.
+// products returns the part of a model, or of its MTP module, that consists of some linear layers.
+// A part without layers has only its name and class.
 func products(all []LinearLayer, part Part, mtp bool) Module {
 	m := Module{Part: part, Class: part.Class()}
 	for _, l := range all {
@@ -190,20 +191,19 @@ func products(all []LinearLayer, part Part, mtp bool) Module {
 	return m.multiplied()
 }
 
-// norm returns so many RMSNorms of n elements.
+// norm returns times RMSNorms of n elements.
 func norm(times int64, n int) Module {
 	elements := times * int64(n)
 	return Module{Part: Norms, Class: Norms.Class(), Params: elements, Active: elements, Inputs: elements, Outputs: elements}.multiplied()
 }
 
-// multiplied adds the FLOPs of a token that is multiplied with all that it meets, once in each
-// product.
+// multiplied adds the FLOPs of a token that is multiplied once per product with all active weights.
 func (m Module) multiplied() Module {
 	m.FLOPs = FLOPs{2 * float64(m.Active), 2 * float64(m.Active), 2 * float64(m.Active)}
 	return m
 }
 
-// plus joins two modules of the same part.
+// plus adds two modules of the same part.
 func (m Module) plus(o Module) Module {
 	m.Params, m.Active = m.Params+o.Params, m.Active+o.Active
 	m.Kept, m.gathered, m.cheap, m.keptFull = m.Kept+o.Kept, m.gathered+o.gathered, m.cheap+o.cheap, m.keptFull+o.keptFull
@@ -218,8 +218,8 @@ func (c Config) embedding() Module {
 	return Module{Part: Embedding, Class: Embedding.Class(), Params: n, Active: n, Outputs: int64(c.Dim)}
 }
 
-// scores is attention between the projections: 2·heads·(key + value dimension)·seq FLOPs a layer,
-// and twice that backward, for the queries, keys and values. It has no weights.
+// scores is attention between the projections. It has 2·heads·(key + value dimension)·seq FLOPs per
+// layer, and twice that in the backward pass for the queries, keys and values. It has no weights.
 func (c Config) scores(layers int64, seq int) Module {
 	forward := 2 * float64(layers*int64(c.Heads*(c.KeyDim()+c.ValueDim))*int64(seq))
 	m := Module{
@@ -230,10 +230,9 @@ func (c Config) scores(layers int64, seq int) Module {
 	return m.keeps(layers, 2*c.Heads*(c.KeyDim()+c.ValueDim), c.Heads*(c.KeyDim()+c.ValueDim))
 }
 
-// Traffic is the bytes a token that a part reads and writes in memory at the least, in the working
-// type: every operand of its products once, nothing else in between. What quantizing itself reads
-// and writes is left out, as are residuals, activation functions and rotations, which kernels can
-// join to their neighbours.
+// Traffic is a lower bound of the bytes per token that a part reads and writes in memory, in the
+// working type: each operand of its products once, and nothing in between. It leaves out
+// quantization, residuals, activation functions and rotations, which kernels can fuse.
 type Traffic struct {
 	Forward float64 `json:"forward"`
 	Dgrad   float64 `json:"dgrad"`
@@ -248,9 +247,9 @@ func (t Traffic) Plus(o Traffic) Traffic {
 	return Traffic{t.Forward + o.Forward, t.Dgrad + o.Dgrad, t.Wgrad + o.Wgrad}
 }
 
-// Traffic returns the bytes of a pass of so many tokens on each of so many ranks, which share the
-// experts evenly: weights are read once a pass and product, FP32 gradients of weights read and
-// written once.
+// Traffic returns the bytes per token of a pass of tokens tokens on each of the ranks, which share
+// the experts evenly. Weights are read once per pass and product; FP32 gradients of weights are
+// read and written once.
 func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 	size := float64(p.DType.Size())
 	in, out := float64(m.Inputs), float64(m.Outputs)
@@ -272,7 +271,7 @@ func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 		how = *r
 	}
 	share := m.QuantizedShare(p)
-	bytes := func(c mx.Cast) float64 { // of an element, on average over the layers
+	bytes := func(c mx.Cast) float64 { // per element, averaged over the layers
 		if !c.Quantizes() {
 			return size
 		}
@@ -285,7 +284,7 @@ func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 	}
 }
 
-// QuantizedShare returns the part of the module's layers that have the recipe of its class.
+// QuantizedShare returns the fraction of the module's layers that use the recipe of its class.
 func (m Module) QuantizedShare(p Precision) float64 {
 	switch {
 	case p.Of(m.Class) == nil:
@@ -302,7 +301,7 @@ func (m Module) QuantizedShare(p Precision) float64 {
 	return float64(quantized) / float64(m.layers.end-m.layers.first)
 }
 
-// OnRank returns the parameters of this part that each of so many ranks holds.
+// OnRank returns the parameters of this part on each of the ranks.
 func (m Module) OnRank(ranks int) int64 {
 	if m.Class == Expert {
 		return m.Params / int64(ranks)
@@ -310,9 +309,9 @@ func (m Module) OnRank(ranks int) int64 {
 	return m.Params
 }
 
-// KVCache returns the elements that one token adds to a cache for generation: compressed, as latent
-// vectors and rotary keys, and expanded, as keys and values of all heads. The MTP module takes no
-// part.
+// KVCache returns the elements per token of a cache for generation: compressed, as latent vectors
+// and rotary keys, and expanded, as keys and values of all heads. The MTP module is not part of
+// generation.
 func (c Config) KVCache() (compressed, expanded int64) {
 	layers := int64(c.Layers)
 	return layers * int64(c.cacheRow()), layers * int64(c.Heads*(c.KeyDim()+c.ValueDim))

@@ -1,14 +1,15 @@
 package moe
 
-// Counts says how large a model is and what a token costs.
+// Counts are the sizes of a model and its costs per token.
 type Counts struct {
-	Total       int64 `json:"total"`       // parameters, the MTP module's included
-	Active      int64 `json:"active"`      // parameters that one token meets, both embeddings counted, without the MTP module
+	Total int64 `json:"total"` // parameters, the MTP module's included
+	// parameters that one token uses; includes both embeddings, excludes the MTP module
+	Active      int64 `json:"active"`
 	Routed      int64 `json:"routed"`      // parameters of all routed experts
 	PerExpert   int64 `json:"per_expert"`  // parameters of one routed expert
 	MTP         int64 `json:"mtp"`         // parameters of the MTP module
-	Replicated  int64 `json:"replicated"`  // parameters that every rank holds
-	Activations int64 `json:"activations"` // elements that one token keeps for the backward pass, roughly
+	Replicated  int64 `json:"replicated"`  // parameters on every rank
+	Activations int64 `json:"activations"` // approximate elements per token saved for the backward pass
 }
 
 // Count returns the parameter counts. The router's selection bias is not a parameter.
@@ -31,8 +32,8 @@ func (c Config) Count() Counts {
 	return n
 }
 
-// FLOPsPerToken returns the training FLOPs of one token in a sequence of seq, as TorchTitan
-// counts them: 6 a parameter that the token meets (the input embedding is a look-up) and
+// FLOPsPerToken returns the training FLOPs per token in a sequence of seq, as TorchTitan counts
+// them: 6 per parameter that the token uses (the input embedding is a look-up) and
 // 6·layers·heads·(key + value dimension)·seq for attention, causal or not.
 func (c Config) FLOPsPerToken(seq int) (sum float64) {
 	for _, m := range c.Modules(seq) {

@@ -1,7 +1,7 @@
 package moe
 
-// Decoding computes growing texts a few tokens at a time, from what a Cache has kept of the tokens
-// before them (cache.go, absorbed.go), and gives the scores of the token that comes next.
+// Decoding extends texts by a few tokens at a time from the cached state of the earlier tokens
+// (cache.go, absorbed.go), and returns the scores of the next token.
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"spmoe/tensor"
 )
 
-// Decoder extends sequences with the weights that its model had when it was made. Its calls are
-// collective: every rank makes them in the same order, without sequences if it has none to extend,
-// since its experts are needed.
+// Decoder extends sequences with the weights that its model had when the decoder was created. Its
+// calls are collective. Every rank makes the same calls in the same order, without sequences if it
+// has none to extend, because the other ranks need its experts.
 type Decoder struct {
 	model  *Model
 	rope   *tensor.RotaryTable
@@ -20,7 +20,7 @@ type Decoder struct {
 	logits tensor.Tensor // [sequences, vocab] FP32, of the last call
 }
 
-// NewDecoder returns a decoder of sequences of up to context tokens, at most those of
+// NewDecoder returns a decoder for sequences of up to context tokens. context is at most
 // Config.MaxPositions, which may be more than the model was built for.
 func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
 	if context < 1 || context > m.Config.MaxPositions {
@@ -33,25 +33,26 @@ func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
 	return d, nil
 }
 
-// Context returns the most tokens of a sequence.
+// Context returns the maximum number of tokens per sequence.
 func (d *Decoder) Context() int { return d.rope.Len() }
 
-// growing is a sequence in a pass.
+// extension is the part of a sequence that a pass adds.
 type growing struct {
 	cache  *Cache
 	tokens int // that the pass adds
 }
 
-// decoding is what a pass of a Decoder knows beside its tokens.
+// decodePass is the state of a pass of a Decoder in addition to its tokens.
 type decoding struct {
 	decoder   *Decoder
 	sequences []growing // of this rank
 	few       bool      // see rowwise
 }
 
-// Extend adds tokens to one sequence and returns the scores of the token after the last: [vocab]
-// FP32, valid until the next call. The other ranks give no cache and no tokens, and get nil. Adding
-// a sequence in parts gives the same numbers as adding all of it, in FP32 the same bits.
+// Extend appends tokens to one sequence and returns the scores of the token after the last one:
+// [vocab] FP32, valid until the next call. The other ranks pass no cache and no tokens and get nil.
+// Appending in parts gives the same numbers as appending all tokens at once, and the same bits in
+// FP32.
 func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, error) {
 	var sequences []growing
 	if c != nil {
@@ -64,9 +65,9 @@ func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, 
 	return logits.F32(), nil
 }
 
-// Step adds one token to each of this rank's sequences and returns the scores of those that come
-// next: [len(caches), vocab] FP32, valid until the next call. The bits of a sequence's scores do
-// not depend on which other sequences there are, nor on the ranks that they are on.
+// Step appends one token to each of this rank's sequences and returns the scores of the next
+// tokens: [len(caches), vocab] FP32, valid until the next call. The bits of a sequence's scores do
+// not depend on other sequences or on the ranks that they are on.
 func (d *Decoder) Step(ex *tensor.Exec, caches []*Cache, tokens []int32) (tensor.Tensor, error) {
 	sequences := make([]growing, len(caches))
 	for i, c := range caches {
@@ -116,9 +117,9 @@ func (d *Decoder) check(sequences []growing, tokens []int32) {
 	}
 }
 
-// rowwise says whether a row's bits must not depend on how many other rows there are: products of
-// BF16 have an order of summation for few rows and another for many. Then they are made for so many
-// rows at a time as have one.
+// rowwise reports whether a row's bits must not depend on the number of other rows. BF16 products
+// sum in one order for few rows and in another for many. Such a pass multiplies only as many rows
+// at a time as use the first order.
 func (d *decoding) rowwise() bool { return d != nil && d.few }
 
 // matMul computes c = a·b, few rows at a time if the bits of a row must not depend on the number of

@@ -6,15 +6,15 @@ import (
 	"spmoe/tensor"
 )
 
-// ffn is a set of SwiGLU feed-forward networks of one width, y = down·(silu(gate·x) * up·x):
-// all experts of a rank, or a single network that every token goes through.
+// ffn is a set of SwiGLU feed-forward networks of one width, y = down·(silu(gate·x) * up·x): all
+// experts of a rank, or a single network that every token visits.
 type ffn struct {
 	inter  int
 	gateUp linear // [networks, 2·inter, dim]: gate, then up
 	down   linear // [networks, dim, inter]
 }
 
-// ffnState is what such networks keep of a pass.
+// ffnState is the state of the networks in a pass.
 type ffnState struct {
 	x, h   activation    // inputs of the two products
 	gateUp tensor.Tensor // [rows, 2·inter]; after the backward pass, its gradient
@@ -22,7 +22,7 @@ type ffnState struct {
 	linear struct{ gateUp, down linearState }
 }
 
-// newFFN returns a network for every prefix ("model.layers.3.mlp.experts.0."), in group g.
+// newFFN returns a network for each prefix ("model.layers.3.mlp.experts.0."), in group g.
 func newFFN(b *builder, g *Group, cfg Config, prefixes []string, layer, inter int) *ffn {
 	f := &ffn{inter: inter}
 	var gateUp, down []*Param
@@ -46,14 +46,14 @@ func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) 
 	return newFFN(b, b.experts, cfg, prefixes, layer, cfg.ExpertInter)
 }
 
-// forward computes y for the rows of x: [rows, dim], those of each group for its own network, in
-// the arena to.
+// forward computes y for the rows of x, [rows, dim], in the arena to. Each network computes the
+// rows of its group.
 func (f *ffn) forward(p phase, to *tensor.Arena, x activation, s *ffnState) tensor.Tensor {
 	f.hidden(p, x, s)
 	return f.output(p, to, s)
 }
 
-// hidden is forward up to h, output the rest.
+// hidden is the part of forward up to h, and output is the rest.
 func (f *ffn) hidden(p phase, x activation, s *ffnState) {
 	s.x = x
 	s.gateUp = f.gateUp.forward(p, p.kept, &s.x, &s.linear.gateUp)

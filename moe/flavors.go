@@ -36,7 +36,7 @@ func FlavorByName(name string) (Config, error) {
 	return Config{}, fmt.Errorf("unknown flavor %q: use one of %s", name, strings.Join(names, ", "))
 }
 
-// base holds what all flavors share.
+// base returns the settings that all flavors share.
 func base() Config {
 	return Config{
 		Groups: 1, TopKGroups: 1,
@@ -65,7 +65,7 @@ func small() Config {
 	return c
 }
 
-// published holds what the three DeepSeek shapes share.
+// published returns the settings that the three DeepSeek shapes share.
 func published() Config {
 	c := base()
 	c.Vocab, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 102400, 512, 128, 64, 128

@@ -1,18 +1,19 @@
 package moe
 
-// Weight gradients of routed experts, made for several passes of a step at once. Where a pass
-// brings an expert few rows, their product takes less time than to read and write the FP32 sums
-// that it is added to. So rows are kept from pass to pass until they are enough, and multiplied
-// together.
+// Deferred weight gradients of routed experts, which cover several passes of a step. If a pass
+// gives an expert few rows, their product takes less time than reading and writing the FP32 sums
+// that it is added to. So rows are saved over passes until there are enough of them, and then
+// multiplied together.
 
 import "spmoe/tensor"
 
-// enoughRows is how many rows an expert should have on average when its gradient is made: the
-// product then takes longer than the sums, and the rows a fraction of their memory.
+// enoughRows is the average number of rows per expert that a deferred gradient waits for. The
+// product then takes longer than the update of the sums, and the rows take a fraction of their
+// memory.
 const enoughRows = 128
 
-// GatheredPasses returns for how many passes weight gradients of routed experts are made at once,
-// if a step has that many. A pass is of tokens tokens, of all ranks together.
+// WgradPasses returns the number of passes that one weight gradient of the routed experts covers,
+// if a step has that many. A pass has tokens tokens on all ranks together.
 func (c Config) GatheredPasses(tokens int) int {
 	rows := tokens * c.TopK // of all experts of a layer
 	if rows < 1 {
@@ -21,23 +22,25 @@ func (c Config) GatheredPasses(tokens int) int {
 	return max((enoughRows*c.Experts+rows-1)/rows, 1)
 }
 
-// wgradRows is what a layer's weight gradient is the product of: dy [rows, N] and x [rows, K] of
-// the groups that end at ends.
+// wgradRows are the operands of a layer's weight gradient: dy [rows, N] and x [rows, K] of the
+// groups that end at ends.
 type wgradRows struct {
 	dy, x tensor.Tensor
 	ends  []int32
 }
 
-// rowStore holds the rows of a step's passes whose gradients are not made yet. Passes are planned
-// in the order in which they begin, and leave their rows in that order: see Pass.BackwardWeight.
+// rowStore holds the rows of a step's passes whose gradients are not computed yet. Passes are
+// planned in the order in which they begin, and store their rows in that order: see
+// Pass.BackwardWeight.
 type rowStore struct {
 	tensor.Arena
-	planned int                     // passes begun that leave rows to one which is still to begin
+	planned int                     // passes begun that leave their rows to a later pass
 	rows    map[*linear][]wgradRows // pass by pass
 }
 
-// plan says whether a pass that begins shares its gradients with others, and whether it is the one
-// that makes them, of at most the given number of passes.
+// plan decides, for a pass that begins, whether its weight gradients are deferred, and whether it
+// computes them for all passes since the last time. At most the given number of passes share a
+// gradient.
 func (r *rowStore) plan(more bool, passes int) (gathered, due bool) {
 	due = !more || r.planned+1 >= passes
 	gathered = !due || r.planned > 0
@@ -47,7 +50,7 @@ func (r *rowStore) plan(more bool, passes int) (gathered, due bool) {
 	return gathered, due
 }
 
-// clear forgets all rows.
+// clear drops all rows.
 func (r *rowStore) clear() {
 	for l := range r.rows {
 		r.rows[l] = r.rows[l][:0]
@@ -55,7 +58,7 @@ func (r *rowStore) clear() {
 	r.Reset()
 }
 
-// keep copies rows of a layer, since the pass that they are of ends before their gradient is made.
+// save copies rows of a layer, since their pass ends before the gradient is computed.
 func (r *rowStore) keep(ex *tensor.Exec, l *linear, rows wgradRows) {
 	kept := wgradRows{r.copy(ex, rows.dy), r.copy(ex, rows.x), r.New(tensor.INT32, len(rows.ends)).I32()}
 	copy(kept.ends, rows.ends)
@@ -75,11 +78,11 @@ func (r *rowStore) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	return kept
 }
 
-// gathers says whether the weight gradients of groups of rows are made for several passes at once.
+// defersWgrad reports whether the weight gradients of groups of rows are deferred.
 func (p phase) gathers(ends []int32) bool { return ends != nil && p.gathered }
 
-// gatherWeight keeps the rows that this pass gives the weight's gradient or, if it is due, makes
-// the gradient of these and all that were kept before.
+// deferWgrad saves the rows that this pass contributes to the weight's gradient or, if this pass
+// computes it, adds the gradient of these rows and all saved ones.
 func (l *linear) gatherWeight(p phase, s *linearState) {
 	ex, store := p.ex, &p.model.rowStore
 	rows := wgradRows{s.dy.Tensor, s.x.Tensor, s.x.ends}
@@ -116,13 +119,13 @@ func concatenate(ex *tensor.Exec, passes []wgradRows) wgradRows {
 	return all
 }
 
-// concatenation is the arguments of concatenate's parts.
+// concatenation holds the arguments of concatenateGroups.
 type concatenation struct {
 	passes []wgradRows
 	all    wgradRows
 }
 
-// concatenateGroups does groups [lo, hi).
+// concatenateGroups copies groups [lo, hi).
 func concatenateGroups(_ *tensor.Exec, c concatenation, lo, hi int) {
 	for g := lo; g < hi; g++ {
 		to, _ := c.all.group(g)
@@ -137,7 +140,7 @@ func concatenateGroups(_ *tensor.Exec, c concatenation, lo, hi int) {
 	tensor.StreamingFence()
 }
 
-// rowBytes is rows [lo, hi) of a matrix.
+// rowBytes returns rows [lo, hi) of a matrix as bytes.
 func rowBytes(t tensor.Tensor, lo, hi int) []byte {
 	size := t.Dim(1) * t.DType().Size()
 	return t.Bytes()[lo*size : hi*size]

@@ -6,7 +6,7 @@ import (
 )
 
 // output is the projection onto the vocabulary, from which the model and its MTP module predict.
-// For each row h of the hidden states, W being its weight and target the token that follows:
+// For each row h of the hidden states, with the weight W and the following token target:
 //
 //	x      = norm(h)
 //	logits = x·Wᵀ
@@ -15,39 +15,40 @@ import (
 //	dx     = d·W,  dW += dᵀ·x,  dh = the norm's gradient for dx
 //
 // Logits exist for one chunk of rows at a time. Their gradients d are held for whole sequences,
-// where they are not too large, and multiplied at once.
+// unless they are too large, and multiplied at once.
 type output struct {
 	weight weight // [vocab, dim]
 }
 
-// prediction is what is made of hidden states.
+// prediction holds the inputs and outputs of one prediction from hidden states.
 type prediction struct {
 	norm    *rmsNorm
 	h, dh   tensor.Tensor // [tokens, dim]: before the norm, and its gradient, which training sets
 	targets []int32       // negative: none
 	scale   float32       // of the gradient of one token's cross-entropy
-	mtp     bool          // whose loss it is
+	mtp     bool          // whether the loss is the MTP module's
 
 	state normState
-	x, dx tensor.Tensor // behind the norm
+	x, dx tensor.Tensor // after the norm
 }
 
-// logitsChunk is about how many logits are held at once, heldGradients how many of their gradients.
+// logitsChunk is the approximate number of logits held at once, heldGradients that of their
+// gradients.
 const (
 	logitsChunk   = 1 << 21
 	heldGradients = 1 << 24
 )
 
-// forward adds to each sequence's losses the cross-entropy of its tokens that have a target. In
+// forward adds the cross-entropy of each token that has a target to the losses of its sequence. In
 // training it runs the backward pass as well: it adds to the gradients of the weights and sets dh.
 //
-// Where there are two predictions, a sequence's gradient of the weight is the sum over the rows of
-// the first, then over those of the second. Rows are counted like that: sequence by sequence,
-// prediction by prediction.
+// If there are two predictions, a sequence's gradient of the weight is the sum over the rows of the
+// first prediction, then over those of the second. Rows are numbered in that order: sequence by
+// sequence, prediction by prediction.
 func (o *output) forward(p phase, all []prediction) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	p.kept, p.fused = p.brief, true // nothing is left for later
+	p.kept, p.fused = p.brief, true // nothing is left for a later phase
 	for i := range all {
 		a := &all[i]
 		a.x = a.norm.forward(p, p.brief, a.h.Mat(), &a.state)
@@ -66,17 +67,17 @@ func (o *output) forward(p phase, all []prediction) {
 	}
 }
 
-// rowGradients is what the gradient of the weight is a product of, for some rows: [rows, vocab] and
-// [rows, dim].
+// rowGradients are the operands of the weight gradient for some rows: [rows, vocab] and [rows,
+// dim].
 type rowGradients struct{ dlogits, x tensor.Tensor }
 
-// train does all rows and makes the weight's gradient, a balanced binary tree over groups of
-// sequences.
+// train processes all rows and computes the weight's gradient as a balanced binary tree over groups
+// of sequences.
 func (o *output) train(p phase, all []prediction) {
 	if len(p.sequences) == 0 {
 		return
 	}
-	whole := len(all) * p.batch.Seq // rows of a sequence
+	whole := len(all) * p.batch.Seq // rows per sequence
 	group, held := o.heldRows(whole, len(p.sequences))
 	dtype := all[0].x.DType()
 	kept := rowGradients{p.brief.New(dtype, held, o.weight.W.Dim(0)), p.brief.New(dtype, held, o.weight.W.Dim(1))}
@@ -103,8 +104,9 @@ func (o *output) train(p phase, all []prediction) {
 	}
 }
 
-// heldRows returns of how many sequences gradients are held at once, a power of two, and of how
-// many rows: fewer than one sequence has if these are too large.
+// heldRows returns the number of sequences whose gradients are held at once, a power of two, and
+// the number of their rows. If the gradients of one sequence are too large, the rows are fewer than
+// a sequence has.
 func (o *output) heldRows(whole, sequences int) (group, held int) {
 	vocab := o.weight.W.Dim(0)
 	group = 1
@@ -122,7 +124,7 @@ func (r rowGradients) upTo(n int) (dlogits, x tensor.Matrix) {
 	return r.dlogits.Slice(0, n).Mat(), r.x.Slice(0, n).Mat()
 }
 
-// rows does rows [lo, hi), chunk by chunk, and keeps their gradients in training.
+// rows processes rows [lo, hi) chunk by chunk. In training it stores their gradients in held.
 func (o *output) rows(p phase, all []prediction, lo, hi int, keep rowGradients) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
@@ -146,8 +148,8 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, keep rowGradients) 
 	}
 }
 
-// chunkRows returns how many rows have their logits at once: whole sequences, or at most one. Those
-// of one prediction are neighbours.
+// chunkRows returns the number of rows whose logits are held at once: whole sequences, or at most
+// one. The rows of a chunk belong to one prediction each, next to each other.
 func (o *output) chunkRows(predictions, seq int) int {
 	most := max(logitsChunk/o.weight.W.Dim(0), 16)
 	if predictions == 1 && most > seq {
@@ -162,7 +164,7 @@ func rowAt(all []prediction, seq, at int) (a *prediction, token int) {
 	return &all[which], sequence*seq + at%seq
 }
 
-// crossEntropy turns logits, those of tokens from token on, into their gradient, and adds to the
+// crossEntropy replaces the logits of tokens from token on by their gradients, and adds to the
 // losses of the sequences.
 func (p phase) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
 	defer p.ex.Profiling(profile.Loss).End()
@@ -176,7 +178,7 @@ func (p phase) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
 }
 
 // logits returns the scores of every token of the vocabulary: [tokens, vocab] FP32. x: [tokens,
-// dim], behind the norm.
+// dim], after the norm.
 func (o *output) logits(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	out := ex.New(tensor.FP32, x.Dim(0), o.weight.W.Dim(0))
 	tensor.MatMul(ex, out.Mat(), x.Mat(), o.weight.W.Mat().T())

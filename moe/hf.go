@@ -53,11 +53,11 @@ type hfConfig struct {
 	AttentionBias  bool            `json:"attention_bias"`
 }
 
-// decimal is a number that is written with a decimal point: transformers takes no whole number
+// decimal is a number that is written with a decimal point, because transformers refuses an integer
 // where it expects a float.
 type decimal float64
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON implements [json.Marshaler].
 func (d decimal) MarshalJSON() ([]byte, error) {
 	text, err := json.Marshal(float64(d))
 	if err == nil && !bytes.ContainsAny(text, ".e") {
@@ -66,7 +66,7 @@ func (d decimal) MarshalJSON() ([]byte, error) {
 	return text, err
 }
 
-// ropeParameters is rope_scaling of older files and rope_parameters of newer ones.
+// ropeParameters is rope_scaling in older files and rope_parameters in newer ones.
 type ropeParameters struct {
 	Type              string   `json:"rope_type,omitempty"`
 	OldType           string   `json:"type,omitempty"`
@@ -81,8 +81,8 @@ type ropeParameters struct {
 	Truncate          *bool    `json:"truncate,omitempty"`
 }
 
-// ParseHF reads a Hugging Face config.json of a DeepSeek-V2 or V3 model. Knobs that the
-// format lacks (bias speed, loss weights) take this package's defaults.
+// ParseHF reads a Hugging Face config.json of a DeepSeek-V2 or V3 model. Settings that the format
+// lacks (bias speed, loss weights) get this package's defaults.
 func ParseHF(data []byte) (Config, error) {
 	h := hfConfig{NormEps: 1e-6, RouteScale: 1, MaxPositions: 4096, HiddenAct: "silu", MoEFreq: 1}
 	if err := strictjson.Unmarshal(data, &h); err != nil {
@@ -97,7 +97,7 @@ func ParseHF(data []byte) (Config, error) {
 	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = h.Experts, h.TopK, h.ExpertInter, or(h.SharedExperts, 0)
 	c.Groups, c.TopKGroups, c.NormTopK, c.RouteScale = or(h.Groups, 1), or(h.TopKGroups, 1), h.NormTopK, float64(h.RouteScale)
 	if h.TopKMethod == "greedy" {
-		c.Groups, c.TopKGroups = 1, 1 // chooses among all experts, whatever n_group says
+		c.Groups, c.TopKGroups = 1, 1 // selects among all experts, regardless of n_group
 	}
 	c.MTPLayers, c.NormEps, c.MaxPositions = h.MTPLayers, float64(h.NormEps), h.MaxPositions
 	if c.ScoreFunc = h.ScoreFunc; c.ScoreFunc == "" {

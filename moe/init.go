@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// Init says how a parameter starts.
+// Init describes the initial values of a parameter.
 type Init struct {
 	Kind InitKind
 	Std  float64 // of the normal distributions
-	Cut  float64 // TruncNormal draws again outside ±Cut
+	Cut  float64 // TruncNormal redraws values outside ±Cut
 }
 
 // InitKind is a distribution of initial values.
@@ -23,23 +23,23 @@ const (
 	TruncNormal
 )
 
-// truncNormal cuts at ±2 as PyTorch's trunc_normal_ does by default.
+// truncNormal cuts at ±2, the default of PyTorch's trunc_normal_.
 func truncNormal(std float64) Init { return Init{Kind: TruncNormal, Std: std, Cut: 2} }
 
 // linearStd is the standard deviation of plain linear layers.
 const linearStd = 0.02
 
-// outputInit is for layers that write to the residual stream: smaller with depth.
+// outputInit is for layers that write to the residual stream: the deeper, the smaller.
 func outputInit(layer int) Init { return truncNormal(linearStd / math.Sqrt(2*float64(layer+1))) }
 
-// headInit is that of the output projection.
+// headInit is for the output projection.
 func headInit(dim int) Init {
 	std := 1 / math.Sqrt(float64(dim))
 	return Init{Kind: TruncNormal, Std: std, Cut: 3 * std}
 }
 
-// Fill writes elements [offset, offset+len(dst)) of the initial parameter. Every element is a
-// function of seed, name and its index alone: any sharding gives the same model.
+// Fill writes elements [offset, offset+len(dst)) of the initial parameter. Each element is a
+// function of seed, name and its index only, so any sharding gives the same model.
 func (p *Param) Fill(dst []float32, offset int, seed uint64) {
 	h := fnv.New64a()
 	h.Write([]byte(p.Name))
@@ -74,7 +74,8 @@ func gaussian(bits uint64) float64 {
 	return math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*v)
 }
 
-// mix is the finaliser of SplitMix64: a bijection whose output bits all depend on all input bits.
+// mix is the finalizer of SplitMix64: a bijection in which every output bit depends on all input
+// bits.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -5,16 +5,16 @@ import (
 	"spmoe/tensor"
 )
 
-// feedForward is the second half of a block. x, dy and what forward and backward return: [tokens,
-// dim].
+// feedForward is the second half of a block. x, dy and the results of forward and backward are
+// [tokens, dim].
 type feedForward interface {
 	forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error)
 	backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error)
 	backwardWeight(p phase, s *feedState)
-	refill(p phase, x tensor.Tensor, s *feedState) // makes again what lay in cheap memory
+	refill(p phase, x tensor.Tensor, s *feedState) // recomputes the state that was in scratch memory
 }
 
-// feedState is what the second half of a block keeps of a pass.
+// feedState is the state of the second half of a block in a pass.
 type feedState struct {
 	network ffnState // the dense network, or the shared experts
 
@@ -25,8 +25,8 @@ type feedState struct {
 }
 
 // moeLayer is a Mixture-of-Experts layer: routed experts, spread over the ranks, and shared
-// experts, which every token visits where it is. No choice is dropped, unless the exchange limits
-// what an expert takes.
+// experts, which every token visits on its own rank. No choice is dropped unless the exchange
+// limits the load of an expert.
 type moeLayer struct {
 	router   *router
 	exchange ep.Exchange
@@ -34,8 +34,8 @@ type moeLayer struct {
 	shared   *denseFFN
 }
 
-// forward returns shared(x) + Σ_k weight_k·expert_k(x). Made again, it leaves the shared experts'
-// part out.
+// forward returns shared(x) + Σ_k weight_k·expert_k(x). A recomputation leaves out the shared
+// experts' part.
 func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	chosen, weights := l.route(p, x, s)
 	s.handle.Rows = p.kept
@@ -44,7 +44,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 		return x, err
 	}
 	var shared tensor.Tensor
-	if l.shared != nil { // while slower ranks still send
+	if l.shared != nil { // while slower ranks are still sending
 		shared = l.shared.output(p, x, &s.network)
 	}
 	rows, err := received(p.ex, arrival)
@@ -55,7 +55,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 		p.loss.Dropped += s.handle.Dropped
 		l.showDispatched(p.ex, arrival, x)
 	}
-	// Combine's peers read y in place, now and in the backward pass.
+	// The peers of Combine read y in place, now and in the backward pass.
 	y := l.routed.forward(p, p.kept, activation{Tensor: rows, ends: s.handle.GroupEnds, rows: arrival.MX}, &s.routed)
 	out := like(p.brief, x)
 	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
@@ -67,7 +67,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	return out, nil
 }
 
-// route returns each token's experts and their weights, and measures the balance loss.
+// route returns each token's experts and their weights, and computes the balance loss.
 func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weights tensor.Tensor) {
 	r := l.router
 	chosen, weights = r.forward(p, x, &s.router)
@@ -102,7 +102,7 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 		return dy, err
 	}
 	var shared tensor.Tensor
-	if l.shared != nil { // while slower ranks still send
+	if l.shared != nil { // while slower ranks are still sending
 		shared = l.shared.network.backward(p, activation{Tensor: dy}, &s.network)
 	}
 	drows, err := received(ex, arrival)
@@ -132,7 +132,7 @@ func (l *moeLayer) backwardWeight(p phase, s *feedState) {
 	l.routed.backwardWeight(p, &s.routed)
 }
 
-// denseFFN is one network that all tokens go through.
+// denseFFN is one network that all tokens visit.
 type denseFFN struct{ network *ffn }
 
 func newDenseFFN(b *builder, cfg Config, prefix string, layer, inter int) *denseFFN {
@@ -143,7 +143,7 @@ func (d *denseFFN) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	return d.output(p, x, &s.network), nil
 }
 
-// output is forward. Made again, it leaves out the last product, which no backward pass reads.
+// output is forward. A recomputation leaves out the last product, which no backward pass reads.
 func (d *denseFFN) output(p phase, x tensor.Tensor, s *ffnState) (y tensor.Tensor) {
 	if d.network.hidden(p, activation{Tensor: x}, s); !p.again {
 		y = d.network.output(p, p.brief, s)

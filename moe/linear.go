@@ -5,25 +5,27 @@ import (
 	"spmoe/tensor"
 )
 
-// weight is what a layer multiplies by: one parameter, or several neighbours seen as one
-// tensor (gate and up projection as one; all local experts as one).
+// weight is the weight of a layer: one parameter, or several adjacent ones as one tensor (gate and
+// up projection as one; all local experts as one).
 type weight struct {
-	W     tensor.Tensor // [N, K], or [groups, N, K]
-	Grad  tensor.Tensor // FP32
-	at    int           // where in the flat vectors of its group it begins
-	stale bool          // Grad is of an earlier step: the first gradient of this one is stored, later ones are added to it
+	W    tensor.Tensor // [N, K], or [groups, N, K]
+	Grad tensor.Tensor // FP32
+	at   int           // its offset in the flat vectors of its group
+	// Grad is from an earlier step: the first gradient of this step is stored, later ones are added
+	// to it
+	stale bool
 }
 
-// accumulate says whether the next product is added to Grad. A stored product has the bits that
-// adding it to zeros would give, except for the sign of zeros: a sum of negative products that are
-// too small for any number is -0.
+// accumulate reports whether the next product is added to Grad. A stored product has the bits that
+// adding it to zeros would give, except for the sign of zeros: a sum of negative products that
+// underflow is -0.
 func (w *weight) accumulate() bool {
 	stale := w.stale
 	w.stale = false
 	return !stale
 }
 
-// sum returns Grad for what can only add to it.
+// sum returns Grad for callers that can only add to it.
 func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
 	if !w.accumulate() {
 		tensor.Zero(ex, w.Grad)
@@ -38,20 +40,23 @@ func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
 // dW[g] += dyᵀ·x (W).
 type linear struct {
 	weight
-	mx *mxLinear // nil: no product is quantized, all run in the type of W
+	mx *mxLinear // nil: no product is quantized, and all run in the type of W
 }
 
-// activation is rows that linear layers multiply: [rows, K], of activations or of their gradients.
+// activation is an input of linear layers: rows of activations or of their gradients, [rows, K].
 type activation struct {
 	tensor.Tensor
-	ends       []int32   // where the rows of each group end; nil: all rows are tokens of this rank, sequence after sequence
-	rows, cols mx.Tensor // quantized with blocks along rows, and along columns; zero: not, or not yet
-	shown      *mxLinear // the first layer that quantized it, under whose name an observer sees it; nil: none yet
+	// ends of the groups of rows; nil: all rows are tokens of this rank, sequence after sequence
+	ends []int32
+	// quantized with blocks along rows, and along columns; zero: not quantized, or not yet
+	rows, cols mx.Tensor
+	// the first layer that quantized it, under whose name an observer sees it; nil: none yet
+	shown *mxLinear
 }
 
-// linearState is what a linear layer keeps of a pass.
+// linearState is the state of a linear layer in a pass.
 type linearState struct {
-	x  *activation // its input, which other layers may read as well
+	x  *activation // its input, which other layers may share
 	dy activation  // the gradient of its output
 }
 
@@ -80,21 +85,20 @@ func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	}
 }
 
-// backward returns the gradient of x, dx = dy·W[g], in the arena to. If the phase is fused it adds
-// the weight's gradient too, while caches hold dy; otherwise backwardWeight does later, from what s
-// keeps.
+// backward returns the gradient of x, dx = dy·W[g], in the arena to. A fused phase also adds the
+// weight's gradient while dy is in the caches. Otherwise backwardWeight does so later, from s.
 func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearState) tensor.Tensor {
 	s.dy = dy
 	s.dy.ends = s.x.ends
 	dx := like(to, s.x.Tensor)
 	if p.fused {
-		l.mx.completeInput(p, s.x) // outside the mark: layers with the same input read it as well
+		l.mx.completeInput(p, s.x) // outside the mark: layers with the same input share it
 	}
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	l.mx.quantizeGradient(p, &s.dy)
 	if p.fused {
-		l.backwardWeight(p, s) // first: what comes next reads dx while caches hold it
+		l.backwardWeight(p, s) // first, so that the next layer finds dx in the caches
 	}
 	l.backwardInput(p.ex, dx.Mat(), &s.dy)
 	return dx
@@ -112,9 +116,9 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 	}
 }
 
-// backwardWeight adds dyᵀ·x to W's gradient in this step. A group's rows have one order whatever
-// the number of ranks, that of the tokens of all; without groups, sequences are summed one by one.
-// The gradient of groups may have to wait for further passes: see rowStore.
+// backwardWeight adds dyᵀ·x to W's gradient of this step. The rows of a group have the same order
+// for any number of ranks, that of the tokens of all ranks. Without groups, it sums sequence by
+// sequence. The gradient of groups may be deferred: see rowStore.
 func (l *linear) backwardWeight(p phase, s *linearState) {
 	if p.gathers(s.x.ends) {
 		l.gatherWeight(p, s)

@@ -1,30 +1,32 @@
 package moe
 
-// The linear layers of a model: the one list that FLOPs, bytes, memory and the projections count
-// from.
+// The linear layers of a model: the one list from which FLOPs, bytes, memory and the projections
+// follow.
 
-// LinearLayer is a weight matrix [Out, In] of a model, the same in each of some transformer layers.
+// LinearLayer is a weight matrix [Out, In] that some transformer layers have in common.
 type LinearLayer struct {
 	Name string
 	Part Part
-	MTP  bool // of the MTP module
+	MTP  bool // belongs to the MTP module
 
-	// Expands marks products that make queries, keys or values of all heads out of something
-	// smaller. Recipes of selective recomputation run these again.
+	// Expands marks products that compute queries, keys or values of all heads from something
+	// smaller. Selective recomputation runs these again.
 	Expands bool
 
 	In, Out int
-	Layers  int // transformer layers that have it, or 1 outside of these
-	Held    int // matrices of this kind in each: the number of routed experts, 1, or 0 where another layer's is used
-	Met     int // of these, how many a token meets
+	Layers  int // transformer layers that have it; 1 outside of layers
+	// matrices of this kind per layer: the number of routed experts, 1, or 0 if it is another
+	// layer's
+	Held int
+	Met  int // of these, the number that a token uses
 }
 
 // Params returns the elements of one matrix.
 func (l LinearLayer) Params() int64 { return int64(l.In) * int64(l.Out) }
 
-// Linears returns the linear layers in the order of a pass, those of the MTP module last. A model
-// without dense layers or without experts has theirs with zero Layers. Shared experts are left out
-// if it has none.
+// Linears returns the linear layers in the order of a pass, the MTP module's last. A model without
+// dense layers or without experts lists theirs with zero Layers. Shared experts are left out if
+// there are none.
 func (c Config) Linears() []LinearLayer {
 	all := append(c.blockLinears(make([]LinearLayer, 0, 32), c.Layers, c.DenseLayers), c.headLinear())
 	if c.MTPLayers == 0 {
@@ -32,7 +34,7 @@ func (c Config) Linears() []LinearLayer {
 	}
 	own := len(all)
 	all = c.blockLinears(append(all, matrix("mtp_join", Joint, 2*c.Dim, c.Dim, 1)), 1, 0)
-	head := c.headLinear() // the model's own once more
+	head := c.headLinear() // the MTP module uses the model's own head
 	head.Held = 0
 	all = append(all, head)
 	for i := range all[own:] {
@@ -41,14 +43,14 @@ func (c Config) Linears() []LinearLayer {
 	return all
 }
 
-// matrix returns a matrix that each of some transformer layers has once.
+// matrix returns a matrix that occurs once in each of some transformer layers.
 func matrix(name string, part Part, in, out, layers int) LinearLayer {
 	return LinearLayer{Name: name, Part: part, In: in, Out: out, Layers: layers, Held: 1, Met: 1}
 }
 
 func (c Config) headLinear() LinearLayer { return matrix("head", Head, c.Dim, c.Vocab, 1) }
 
-// blockLinears appends the matrices of some transformer layers, the first of them dense.
+// blockLinears appends the matrices of some transformer layers, the first of which are dense.
 func (c Config) blockLinears(all []LinearLayer, layers, dense int) []LinearLayer {
 	sparse := layers - dense
 	all = c.attentionLinears(all, layers)
@@ -62,7 +64,7 @@ func (c Config) blockLinears(all []LinearLayer, layers, dense int) []LinearLayer
 	return gated(all, "experts_down", expert)
 }
 
-// attentionLinears appends the projections of Multi-head Latent Attention.
+// attentionLinears appends the projections of multi-head latent attention.
 func (c Config) attentionLinears(all []LinearLayer, layers int) []LinearLayer {
 	add := func(name string, in, out int, expands bool) {
 		l := matrix(name, Projections, in, out, layers)
@@ -82,7 +84,7 @@ func (c Config) attentionLinears(all []LinearLayer, layers int) []LinearLayer {
 }
 
 // gated appends the two matrices of a SwiGLU network as they are multiplied. Gate and up are one
-// matrix, for which up stands with the width of the network as Out.
+// matrix; the argument up has the width of the network as Out.
 func gated(all []LinearLayer, downName string, up LinearLayer) []LinearLayer {
 	down := up
 	down.Name, down.In, down.Out = downName, up.Out, up.In

@@ -2,22 +2,26 @@ package moe
 
 import "math"
 
-// Loss is what a pass measured, as sums over this rank's tokens. They add up to the same bits
-// however sequences are spread over ranks and passes. Balance does so for one pass of 2^i sequences
-// per rank: it is a tree over sequences, as the sum over ranks of [collective.AllReduce] is.
+// Loss is the result of a pass, as sums over this rank's tokens. Their sums over ranks and passes
+// have the same bits for any distribution of the sequences. For Balance this holds for one pass of
+// 2^i sequences per rank: it is a tree over sequences, as is the sum over ranks of
+// [collective.AllReduce].
 type Loss struct {
-	Sum       float64 // cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
+	// cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
+	Sum       float64
 	Tokens    int
-	MTP       float64 // the same of the MTP module, before its weight
+	MTP       float64 // the same for the MTP module, before its weight
 	MTPTokens int
-	Balance   float64 // this rank's part of the balance loss, its weight and mean included
-	Dropped   int     // choices of experts that had no room for them; 0 unless the exchange has a capacity
+	// this rank's part of the balance loss, with its weight and mean applied
+	Balance float64
+	// expert choices dropped for lack of room; 0 unless the exchange has a capacity
+	Dropped int
 }
 
-// sequenceLoss is the parts of Loss that are sums over the tokens of one sequence.
+// sequenceLoss holds the parts of Loss that are sums over the tokens of one sequence.
 type sequenceLoss struct{ main, mtp, balance float64 }
 
-// of is the cross-entropy of the model or of its MTP module.
+// of returns the cross-entropy of the model or of its MTP module.
 func (l *sequenceLoss) of(mtp bool) *float64 {
 	if mtp {
 		return &l.mtp
@@ -41,11 +45,11 @@ func (l *Loss) sum(sequences []sequenceLoss) {
 	}
 }
 
-// rounded is a sequence's loss as it is added to others: see Loss.
+// rounded returns a sequence's loss as Loss sums it.
 func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p-24 }
 
-// SequenceLosses returns the cross-entropies of the sequences of this rank in the last Forward,
-// Train or Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
+// SequenceLosses yields the cross-entropies of this rank's sequences in the last Forward, Train or
+// Eval, in nats, each summed over its tokens. They are valid until the next pass begins.
 func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
 	for i, l := range m.measured {
 		if !yield(i, rounded(l.main)) {

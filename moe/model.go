@@ -1,8 +1,8 @@
 // Package moe is a DeepSeek-V3-style Mixture-of-Experts language model (arXiv:2412.19437):
 // multi-head latent attention, routed and shared experts, auxiliary-loss-free balancing and
-// multi-token prediction, with forward and backward passes written by hand, side by side.
+// multi-token prediction. Forward and backward passes are written by hand, side by side.
 //
-// A Model is what one rank holds: all replicated weights and its own experts. Its passes are
+// A Model is one rank's part: all replicated weights and the rank's own experts. Its passes are
 // collective: all ranks of the communicator run them together, since their tokens visit each
 // other's experts. A rank without tokens takes part with an empty batch.
 package moe
@@ -21,7 +21,7 @@ type Model struct {
 	Config Config
 	Groups []*Group // all parameters
 
-	// Recompute says what training passes make again instead of keeping it. It may change between
+	// Recompute is the policy for recomputing activations in training passes. It may change between
 	// passes.
 	Recompute Recompute
 
@@ -30,12 +30,12 @@ type Model struct {
 	blocks    []*block
 	norm      *rmsNorm
 	output    output
-	mtp       *mtp // nil without it
+	mtp       *mtp // nil if there is none
 
-	passes   []*Pass        // that there are
-	idle     []*Pass        // those that hold nothing
-	inFlight []*Pass        // those in training, in the order of their Forward calls
-	zeroed   int            // calls of Group.ZeroGrad, in all, before the step under way
+	passes   []*Pass        // all passes
+	idle     []*Pass        // passes that hold no state
+	inFlight []*Pass        // training passes, in the order of their Forward calls
+	zeroed   int            // total calls of Group.ZeroGrad before the current step
 	measured []sequenceLoss // by the last pass
 
 	observer func(name string, t tensor.Tensor)
@@ -44,11 +44,11 @@ type Model struct {
 	ranks    int
 }
 
-// New builds this rank's part of a model for sequences of up to seq tokens, computing in the
-// given precision. Weights are zero until they are initialized or loaded; see Group.Refresh.
+// New builds this rank's part of a model for sequences of up to seq tokens, computing in the given
+// precision. Weights are zero until they are initialized or loaded; see Group.Refresh.
 //
-// The exchange serves all Mixture-of-Experts layers; nil means ep.OneSided. The number of ranks
-// must divide the experts.
+// All Mixture-of-Experts layers share the exchange; nil means ep.OneSided. The number of ranks must
+// divide the number of experts.
 func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
 	return build(newBuilder(precision), cfg, seq, c, exchange)
 }
@@ -99,33 +99,33 @@ func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exch
 // "layer1_topk_index" (int32) and so on. They are valid during the call only. A nil f ends it.
 func (m *Model) Observe(f func(name string, t tensor.Tensor)) { m.observer = f }
 
-// Batch is what one pass of this rank reads.
+// Batch is the input of one pass of this rank.
 type Batch struct {
 	Inputs  []int32 // [sequences·Seq]
 	Targets []int32 // [sequences·Seq]: the token after each input
-	Seq     int     // tokens of a sequence
+	Seq     int     // tokens per sequence
 
-	// First, unless it is nil, is [sequences·Seq]: the position of its sequence from which on a
-	// token sees, the beginning of its document. Rotary positions go on through a sequence:
-	// attention depends on their differences alone.
+	// First is optional. Its [sequences·Seq] elements are, for each token, the first position of
+	// its sequence that the token attends to: the beginning of its document. Rotary positions
+	// continue through the sequence, because attention depends on their differences only.
 	First []int32
 
-	// GlobalSequences is the number of sequences that one optimizer step averages over: those
-	// of all ranks and of all gradient accumulation passes.
+	// GlobalSequences is the number of sequences that one optimizer step averages over: those of
+	// all ranks and of all gradient accumulation passes.
 	GlobalSequences int
 
-	// More says that another pass of the same step follows. Until one without it the gradients of
-	// routed experts may be incomplete: they are made for several passes at once,
-	// [Config.GatheredPasses], and have other bits than those of pass after pass.
+	// More says that another pass of the same step follows. Until a pass without it, the gradients
+	// of routed experts may be incomplete. They cover several passes at once, [Config.WgradPasses],
+	// and have other bits than gradients computed pass by pass.
 	More bool
 }
 
-// Train runs forward and backward and adds to all gradients those of the objective, or sets them
-// after [Group.ZeroGrad],
+// Train runs forward and backward. It adds the gradients of the objective to all gradients, or sets
+// them after [Group.ZeroGrad]. The objective is
 //
 //	mean cross-entropy + MTPWeight·mean MTP cross-entropy + balance loss,
 //
-// the means over the global batch. It is collective.
+// with means over the global batch. Train is collective.
 func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
 	p, err := m.Forward(ex, b)
 	if err != nil {
@@ -176,8 +176,8 @@ func (m *Model) hidden(p phase) (tensor.Tensor, error) {
 	return h, nil
 }
 
-// predict measures the losses of all tokens, given the last hidden state, and in training sets dh
-// to its gradient.
+// predict computes the losses of all tokens from the last hidden state. In training it sets dh to
+// the gradient.
 func (m *Model) predict(p phase, h, dh tensor.Tensor) error {
 	p.loss.Tokens = len(p.batch.Targets)
 	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: p.batch.Targets, scale: p.scale()}}
@@ -194,7 +194,7 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor) error {
 	return nil
 }
 
-// Params returns all parameters of this rank, in a fixed order.
+// Params returns all parameters of this rank in a fixed order.
 func (m *Model) Params() []*Param {
 	var all []*Param
 	for _, g := range m.Groups {
@@ -203,7 +203,7 @@ func (m *Model) Params() []*Param {
 	return all
 }
 
-// ZeroGrad is [Group.ZeroGrad] of all groups.
+// ZeroGrad calls [Group.ZeroGrad] of all groups.
 func (m *Model) ZeroGrad() {
 	for _, g := range m.Groups {
 		g.ZeroGrad()

@@ -6,9 +6,9 @@ import (
 	"spmoe/tensor"
 )
 
-// mtp is the multi-token prediction module of DeepSeek-V3 (arXiv:2412.19437, 2.2), depth 1:
-// from the hidden state at position i and the embedding of token i+1 it predicts token i+2,
-// with a block of its own and the model's embedding and output weight.
+// mtp is the multi-token prediction module of DeepSeek-V3 (arXiv:2412.19437, 2.2), depth 1. From
+// the hidden state at position i and the embedding of token i+1 it predicts token i+2, with its own
+// block and the model's embedding and output weight.
 type mtp struct {
 	embedNorm  *rmsNorm
 	hiddenNorm *rmsNorm
@@ -17,7 +17,7 @@ type mtp struct {
 	norm       *rmsNorm
 }
 
-// mtpState is what the module keeps of a pass.
+// mtpState is the state of the module in a pass.
 type mtpState struct {
 	embedded   tensor.Tensor // of the targets
 	embedNorm  normState
@@ -41,12 +41,12 @@ func newMTP(b *builder, cfg Config, at place, rope *tensor.RotaryTable) *mtp {
 	return m
 }
 
-// forward returns what the module predicts from the model's last hidden state h: [tokens, dim],
-// before its final norm.
+// forward returns the module's prediction from the model's last hidden state h: [tokens, dim],
+// before the final norm.
 func (m *mtp) forward(p phase, embedding *weight, h tensor.Tensor, s *mtpState) (prediction, error) {
 	ex, batch := p.ex, p.batch
 	tokens, dim := h.Dim(0), h.Dim(1)
-	front := p.keepingAll() // what is in front of the block is kept, whatever the block makes again
+	front := p.keepingAll() // what precedes the block is saved, even if the block is recomputed
 	s.embedded = like(front.kept, h)
 	tensor.Embed(ex, s.embedded.Mat(), embedding.W.Mat(), batch.Targets)
 	s.joined = activation{Tensor: front.kept.New(h.DType(), tokens, 2*dim)}
@@ -63,7 +63,7 @@ func (m *mtp) forward(p phase, embedding *weight, h tensor.Tensor, s *mtpState) 
 	return prediction{norm: m.norm, h: out, dh: s.dh, targets: m.shift(p.brief, batch), scale: p.scaleMTP(), mtp: true}, nil
 }
 
-// shift returns the targets one position further; the last of each sequence has none.
+// shift returns the targets one position later; the last token of each sequence has none.
 func (m *mtp) shift(to *tensor.Arena, b Batch) []int32 {
 	shifted := to.New(tensor.INT32, len(b.Targets)).I32()
 	for i := range shifted {
@@ -76,7 +76,8 @@ func (m *mtp) shift(to *tensor.Arena, b Batch) []int32 {
 	return shifted
 }
 
-// backward adds the gradient of the hidden state to dh and sets that of the embedded targets.
+// backward adds the gradient of the hidden state to dh and sets the gradient of the embedded
+// targets.
 func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	s.dembedded = like(&p.arena, s.embedded)
 	dprojected, err := m.block.backward(p, s.dh, &s.block)
@@ -92,7 +93,8 @@ func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	return nil
 }
 
-// backwardWeight adds to the gradients of all weights. The final norm has its own from the head.
+// backwardWeight adds to the gradients of all weights except the final norm, whose gradient the
+// head adds.
 func (m *mtp) backwardWeight(p phase, s *mtpState) {
 	m.block.backwardWeight(p, &s.block)
 	mark := p.ex.Mark()

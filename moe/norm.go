@@ -8,11 +8,11 @@ type rmsNorm struct {
 	eps    float32
 }
 
-// normState is what a normalization layer keeps of a pass.
+// normState is the state of a normalization layer in a pass.
 type normState struct {
 	x    tensor.Matrix
 	rstd tensor.Tensor // [rows]
-	dw   tensor.Tensor // [n] FP32: the gradient of the weight, of this pass alone
+	dw   tensor.Tensor // [n] FP32: the gradient of the weight, of this pass only
 }
 
 func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
@@ -21,7 +21,7 @@ func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
 	return l
 }
 
-// forward returns x normalized, in x's type and in the arena to. x must stay as it is until the
+// forward returns x normalized, in x's type and in the arena to. x must not change until the
 // backward pass.
 func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normState) tensor.Tensor {
 	y := to.New(x.DType(), x.Rows, x.Cols)
@@ -30,9 +30,8 @@ func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normSta
 	return y
 }
 
-// backward writes the gradient of x to dx, or adds it there. The weight's gradient is a by-product:
-// it is added up here, and added to those of other passes by backwardWeight, which a fused phase
-// calls at once.
+// backward writes the gradient of x to dx, or adds it there. It also sums the weight's gradient of
+// this pass. backwardWeight adds that sum to those of other passes; a fused phase calls it at once.
 func (l *rmsNorm) backward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normState) {
 	s.dw = p.kept.New(tensor.FP32, s.x.Cols)
 	s.dw.Zero()

@@ -9,7 +9,7 @@ import (
 	"spmoe/tensor"
 )
 
-// Operand says what a tensor that is quantized is to the products of a linear layer.
+// Operand is the role of a quantized tensor in the products of a linear layer.
 type Operand uint8
 
 // The operands.
@@ -21,27 +21,32 @@ const (
 
 func (o Operand) String() string { return [...]string{"input", "weight", "gradient"}[o] }
 
-// Quantized is one operand of a linear layer's products, or of those of all experts of this rank in
-// a layer, on its way from being quantized to being multiplied.
+// Quantized is one operand of a linear layer's products, or of the products of all experts of this
+// rank in a layer, after quantization and before multiplication.
 type Quantized struct {
-	Layer   int    // that of the MTP module is behind the last
-	Linear  string // within the layer: "self_attn.q_a_proj", "experts.gate_up_proj"; of several with one input, the first
+	Layer int // the MTP module comes after the last layer
+	// within the layer: "self_attn.q_a_proj", "experts.gate_up_proj"; of several layers with the
+	// same input, the first
+	Linear  string
 	Operand Operand
-	Format  mx.Format // of Rows or, if these are not there, of Cols
-	Local   bool      // of this rank alone; if not, all ranks hold the same: weights outside the routed experts
+	Format  mx.Format // of Rows or, without Rows, of Cols
+	// on this rank only; otherwise all ranks hold the same: weights outside the routed experts
+	Local bool
 
-	X          tensor.Matrix // [rows, cols] as it was
-	Rows, Cols mx.Tensor     // X with blocks along its rows, and along its columns: the zero Tensor if no product needs them
-	Ends       []int32       // rows [Ends[g-1], Ends[g]) of X are an expert's; nil: there is one group
+	X tensor.Matrix // [rows, cols] before quantization
+	// X with blocks along its rows, and along its columns: the zero Tensor if no product needs them
+	Rows, Cols mx.Tensor
+	// rows [Ends[g-1], Ends[g]) of X belong to expert g; nil: there is one group
+	Ends []int32
 
-	// Tokens' rows that travel between ranks as codes are shown on both sides. The rank that sends
-	// them has X as it was, and Rows as they travel; changes do nothing. Where they were received X
-	// is only what Rows mean.
+	// Rows of tokens that travel between ranks as codes are shown on both sides. On the sending
+	// rank, X is the original and Rows the codes that travel; changing them has no effect. On the
+	// receiving rank, X holds the values of Rows.
 	Sent, Received bool
 
-	// Again says that the operand was shown before: it is made anew for the backward pass, see
-	// [Recompute], or X is the rows of several passes together, see [Batch.More]. Rows are the zero
-	// Tensor if no product needs them once more.
+	// Again says that the operand was shown before. It is quantized again for the backward pass,
+	// see [Recompute], or X has the rows of several passes, see [Batch.More]. Rows is the zero
+	// Tensor if no product needs it again.
 	Again bool
 }
 
@@ -49,23 +54,23 @@ type Quantized struct {
 // training and in evaluation: inputs and gradients in each pass, weights when their Group is
 // refreshed. A nil f ends it.
 //
-// f runs on the rank's goroutine before the operand is multiplied. All of its argument is valid
-// during the call only, but codes and scales that f changes are multiplied as they are then: so
-// tests can break a recipe. Weights that are not Local must be changed alike on all ranks.
+// f runs on the rank's goroutine before the operand is multiplied. Its argument is valid during the
+// call only. If f changes codes and scales, the changed ones are multiplied, so tests can break a
+// recipe. Weights that are not Local must be changed in the same way on all ranks.
 func (m *Model) ObserveQuantized(f func(Quantized)) { m.operands.observer = f }
 
-// operands is where all quantized layers of a model find the observer.
+// operands holds the observer for all quantized layers of a model.
 type operands struct{ observer func(Quantized) }
 
-// identity is what an observer is told about a layer.
+// identity is how a layer is named to the observer.
 type identity struct {
 	layer  int
 	linear string
-	local  bool // its weight is this rank's alone
+	local  bool // only this rank has its weight
 }
 
-// identify tells a layer by its first parameter: gate and up projection are one layer here, and so
-// are all experts.
+// identify derives a layer's identity from its first parameter: gate and up projection are one
+// layer here, and so are all experts.
 func identify(first *Param, local bool) identity {
 	id := identity{local: local}
 	var name string
@@ -84,10 +89,10 @@ func identify(first *Param, local bool) identity {
 	return id
 }
 
-// watched says whether there is an observer. A layer that is not quantized has none.
+// watched reports whether there is an observer. A layer that is not quantized has none.
 func (q *mxLinear) watched() bool { return q != nil && q.operands != nil && q.operands.observer != nil }
 
-// show gives an operand to the observer, if there is one, with what it is told about the layer.
+// show passes an operand and the layer's identity to the observer, if there is one.
 func (q *mxLinear) show(shown Quantized) {
 	if !q.watched() {
 		return
@@ -96,14 +101,14 @@ func (q *mxLinear) show(shown Quantized) {
 		shown.Format = shown.Cols.Format
 	}
 	if !shown.Format.Quantizes() {
-		return // no product wants it quantized
+		return // no product needs it quantized
 	}
 	id := q.identity
 	shown.Layer, shown.Linear, shown.Local = id.layer, id.linear, shown.Operand != Weight || id.local
 	q.operands.observer(shown)
 }
 
-// showSent gives the observer rows on their way to another rank, where they will be an operand.
+// showSent shows rows on their way to another rank, where they will be an operand.
 func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Format) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -112,16 +117,16 @@ func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Fo
 	q.show(Quantized{Operand: o, X: x, Rows: rows, Sent: true})
 }
 
-// showDispatched shows the experts' input as it leaves this rank, if it left as codes that the
-// experts multiply: x [tokens, dim], once a token.
+// showDispatched shows the experts' input as it leaves this rank, if it travels as codes that the
+// experts multiply. x is [tokens, dim], and each token is shown once.
 func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
 	if q := l.routed.gateUp.mx; q.watched() && takes(a.MX, q.Forward.Left) {
 		q.showSent(ex, Input, x.Mat(), a.MX.Format)
 	}
 }
 
-// showCombined is the same for the gradient of the experts' output: weight·dy for each choice of a
-// token.
+// showCombined does the same for the gradient of the experts' output: weight·dy for each choice of
+// a token.
 func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
 	q := l.routed.down.mx
 	if !q.watched() || !takes(a.MX, q.Dgrad.Left) {

@@ -12,8 +12,10 @@ import (
 type Param struct {
 	Name string
 	Dims []int
-	Work tensor.Tensor // weights that the forward pass reads, in the group's working type
-	Grad tensor.Tensor // FP32 gradient; the zero Tensor in a model that is not trained
+	// weights that the forward pass reads, in the group's working type
+	Work tensor.Tensor
+	// FP32 gradient; the zero Tensor in a model for inference
+	Grad tensor.Tensor
 	Init Init
 }
 
@@ -26,25 +28,27 @@ func (p *Param) Len() int {
 	return n
 }
 
-// Group is a set of parameters that lie side by side in one buffer of working weights and one
-// of gradients, so that the optimizer and the collectives see two flat vectors.
+// Group is a set of parameters in one buffer of working weights and one of gradients. The optimizer
+// and the collectives see these as two flat vectors.
 type Group struct {
 	Name   string
 	Params []*Param
-	// Local marks expert weights, which one rank alone holds. Other groups are replicated:
-	// every rank holds all working weights and adds its own tokens' gradients.
+	// Local marks expert weights, which only one rank holds. Other groups are replicated: every
+	// rank holds all working weights and adds the gradients of its own tokens.
 	Local bool
-	Work  tensor.Tensor // [Len] FP32 or BF16, zeros behind the last parameter; see Renew
-	Grad  tensor.Tensor // [Len] FP32; the zero Tensor in a model that is not trained
+	// [Len] FP32 or BF16, zeros after the last parameter; see UpdateWork
+	Work tensor.Tensor
+	// [Len] FP32; the zero Tensor in a model for inference
+	Grad tensor.Tensor
 
 	weights   []*weight
 	quantized []*linear
 	zeroed    int // calls of ZeroGrad
 }
 
-// ZeroGrad makes the gradients those of no pass, as PyTorch's zero_grad(set_to_none=True) does: the
-// next [Model.Train] stores its own, those after it add. Until then Grad holds what it held, but
-// for zeros behind the last parameter.
+// ZeroGrad resets the gradients, like PyTorch's zero_grad(set_to_none=True): the next [Model.Train]
+// stores its own, and later ones add to them. Until then Grad keeps its content, except for zeros
+// after the last parameter.
 func (g *Group) ZeroGrad() {
 	g.zeroed++
 	for _, w := range g.weights {
@@ -53,24 +57,26 @@ func (g *Group) ZeroGrad() {
 	g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
 }
 
-// completeGrad zeroes what no pass has stored since ZeroGrad: nothing depended on it.
+// completeGrad zeroes the gradients that no pass has stored since ZeroGrad, because nothing
+// depended on them.
 func (g *Group) completeGrad(ex *tensor.Exec) {
 	for _, w := range g.weights {
 		w.sum(ex)
 	}
 }
 
-// Refresh brings what is derived from Work up to date. Whoever changes Work calls it: once a step.
+// Refresh updates what is derived from Work. It must be called after Work changes: once per step.
 func (g *Group) Refresh(ex *tensor.Exec) {
 	for _, l := range g.quantized {
 		l.mx.refresh(ex, l.W)
 	}
 }
 
-// Renew lets update make elements [lo, hi) of Work in part, which has as many, several runs of them
-// perhaps at once, each on a thread that has ex. It leaves what is derived from Work as Refresh
-// does, but makes it while caches hold what was made. What is quantized is then not in Work, which
-// nobody reads it from: that still holds what it held. The model has to be one that is trained.
+// UpdateWork calls update for disjoint ranges [lo, hi) of Work. part has hi-lo elements and
+// receives the new weights. Calls may run concurrently, each with its own Exec. UpdateWork also
+// updates what is derived from Work, as Refresh does, but while the new weights are still in the
+// caches. Weights that are only used quantized are not written to Work, which keeps its old content
+// there. The model must be a model for training.
 func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	done := 0
 	within := func(lo, hi int) { update(ex, lo, hi, g.Work.Slice(lo, hi)) }
@@ -85,8 +91,8 @@ func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, 
 	within(done, g.Len())
 }
 
-// Weights calls yield for all that a model in training reads of this group, in a fixed order: what
-// is derived from quantized weights, and of Work what is not quantized.
+// Weights yields everything that training reads of this group, in a fixed order: the quantized
+// forms of quantized weights, and the parts of Work that are not quantized.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
 	done := 0
 	for _, l := range g.quantized {
@@ -102,15 +108,15 @@ func (g *Group) Weights(yield func(tensor.Tensor) bool) {
 	}
 }
 
-// groupMultiple is what group lengths are rounded up to, so that any power-of-two number of
+// groupMultiple is the multiple that group lengths are rounded up to. Any power-of-two number of
 // ranks up to it gets equal and aligned shards.
 const groupMultiple = 4096
 
-// Len returns the number of elements of the flat vectors, padding included.
+// Len returns the number of elements of the flat vectors, including padding.
 func (g *Group) Len() int { return g.Work.Len() }
 
-// ParamLen returns the number of elements of all parameters: what is behind them in the flat
-// vectors is padding.
+// ParamLen returns the number of elements of all parameters. The rest of the flat vectors is
+// padding.
 func (g *Group) ParamLen() (n int) {
 	for _, p := range g.Params {
 		n += p.Len()
@@ -118,13 +124,13 @@ func (g *Group) ParamLen() (n int) {
 	return n
 }
 
-// builder collects the parameters of a model and then lays them out in memory.
+// builder collects the parameters of a model and then allocates their memory.
 type builder struct {
 	precision Precision
 	layers    int              // of the model
-	inference bool             // nothing has gradients
-	memory    memory.Allocator // of weights and gradients; nil: any
-	operands  *operands        // of the model that is built
+	inference bool             // there are no gradients
+	memory    memory.Allocator // of weights and gradients; nil: the default
+	operands  *operands        // of the model being built
 	norms     *Group           // FP32 in every precision: norms and routers
 	dense     *Group           // replicated matrices
 	experts   *Group           // this rank's routed experts
@@ -148,7 +154,7 @@ func newBuilder(p Precision) *builder {
 	}
 }
 
-// add appends neighbouring parameters to a group and binds w to all of them, seen as dims.
+// add appends adjacent parameters to a group and binds w to all of them, with shape dims.
 func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
 	at := 0
 	for _, p := range g.Params {
@@ -170,14 +176,14 @@ func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
 	b.add(b.dense, w, []int{out, in}, &Param{Name: name + ".weight", Dims: []int{out, in}, Init: init})
 }
 
-// linear appends the [out, in] parameter of a linear layer, in the precision of linear layers.
+// linear appends the [out, in] parameter of a linear layer, with the recipe of linear layers.
 func (b *builder) linear(l *linear, name string, out, in int, init Init) {
 	b.matrix(&l.weight, name, out, in, init)
 	b.quantize(b.dense, l, Linear, b.dense.Params[len(b.dense.Params)-1])
 }
 
-// grouped appends the parameters of one linear layer a group of rows; those of routed experts
-// have a precision of their own.
+// grouped appends the parameters of a grouped linear layer, one per group of rows. Those of routed
+// experts have a recipe of their own.
 func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 	b.add(g, &l.weight, dims, params...)
 	class := Linear
@@ -187,7 +193,7 @@ func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 	b.quantize(g, l, class, params[0])
 }
 
-// quantize gives a layer whose first parameter is p its recipe, if it has one.
+// quantize sets the recipe of a layer, if it has one. p is the layer's first parameter.
 func (b *builder) quantize(g *Group, l *linear, class Class, p *Param) {
 	id := identify(p, g.Local)
 	if how := b.precision.of(class, id.layer, b.layers); how != nil {
@@ -201,7 +207,7 @@ func (b *builder) norm(w *weight, name string, n int) {
 	b.add(b.norms, w, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
 }
 
-// groups gives every group its memory and binds all weights.
+// groups allocates the memory of all groups and binds all weights.
 func (b *builder) groups() []*Group {
 	var groups []*Group
 	for _, g := range []*Group{b.norms, b.dense, b.experts} {

@@ -7,19 +7,19 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Pass is a training pass in flight: all that the backward pass of a batch needs. Layers hold
-// weights only, so any number of passes may be in flight at once, each with memory of its own:
+// Pass is a training pass in flight, with all state that the backward pass of a batch needs. Layers
+// hold only weights, so any number of passes may be in flight, each with its own memory:
 //
 //	F0 F1 B0 B1        Forward of two batches, then Backward of both passes
-//	F0 F1 I0 I1 W0 W1  the same with BackwardInput and BackwardWeight apart
+//	F0 F1 I0 I1 W0 W1  the same with separate BackwardInput and BackwardWeight
 //
-// All ranks run the same schedule, and weights stay as they are meanwhile. Gradients have the same
-// bits in every order: a weight's gradient is the sum over the passes of a step in the order of
+// All ranks run the same schedule, and weights do not change meanwhile. Gradients have the same
+// bits in every schedule: a weight's gradient is the sum over the passes of a step in the order of
 // their Forward calls. A pass whose turn has not come leaves its weight gradients to the pass
 // before it.
 //
-// A pass ends with its weight gradients; the model then uses its memory for another one. The first
-// Forward after ZeroGrad ends all passes that are left, with nothing added.
+// A pass ends with its weight gradients. The model then reuses its memory for another one. The
+// first Forward after ZeroGrad ends all passes that are left, without adding their gradients.
 type Pass struct {
 	model     *Model
 	batch     Batch
@@ -28,36 +28,37 @@ type Pass struct {
 	observer  func(name string, t tensor.Tensor)
 	decoding  *decoding // nil: sequences are computed as a whole
 
-	gathered bool // gradients of routed experts are made for several passes at once
-	due      bool // the last of those passes, or the only one: it makes them
+	gathered bool // weight gradients of routed experts cover several passes
+	due      bool // the last of those passes, or the only one: it computes them
 
-	stage    stage
-	arena    tensor.Arena
-	blocks   []blockState
-	mtp      mtpState
-	norm     normState         // of the last norm, where there is no loss
-	dh       tensor.Tensor     // gradient of the last hidden state; after the backward pass, that of the embedded inputs
+	stage  stage
+	arena  tensor.Arena
+	blocks []blockState
+	mtp    mtpState
+	norm   normState // of the last norm, if no loss is computed
+	// gradient of the last hidden state; after the backward pass, gradient of the embedded inputs
+	dh       tensor.Tensor
 	embedded []tensor.Embedded // gradients of the embedding's rows
 
 	sequences []sequenceLoss // of this rank
 	loss      Loss
 }
 
-// stage is how far a pass has come.
+// stage is the progress of a pass.
 type stage uint8
 
 const (
 	ended     stage = iota
-	forwarded       // its backward pass may run
-	halfway         // the gradients of all inputs are there
-	waiting         // for its turn to add to the weights' gradients
+	forwarded       // the backward pass may run
+	halfway         // the gradients of all inputs are complete
+	waiting         // waits for its turn to add to the weights' gradients
 )
 
-// Forward runs the forward pass of a training step over b, whose slices must stay as they are until
-// the pass ends. It is collective.
+// Forward runs the forward pass of a training step over b. The slices of b must not change until
+// the pass ends. Forward is collective.
 //
-// The loss and everything behind the last hidden state end here: logits are never held all at once,
-// so the head, its norms and their weights get their gradients with the loss.
+// It completes the loss and everything after the last hidden state. Logits never exist all at once,
+// so the gradients of the head, its norms and their weights are computed together with the loss.
 func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 	m.beginStep()
 	p := m.newPass(ex, b, true)
@@ -84,12 +85,12 @@ func (p *Pass) forward(ex *tensor.Exec) error {
 	return p.model.predict(f, h, p.dh)
 }
 
-// Loss returns what the forward pass measured.
+// Loss returns the loss of the forward pass.
 func (p *Pass) Loss() Loss { return p.loss }
 
-// Backward adds to all gradients those of the objective, or sets them after [Group.ZeroGrad]. It is
-// collective. Weight gradients are made layer by layer, while caches hold what they are products
-// of, unless earlier passes of the step have not made theirs.
+// Backward adds the gradients of the objective to all gradients, or sets them after
+// [Group.ZeroGrad]. It is collective. It computes weight gradients layer by layer, while their
+// operands are in the caches, unless earlier passes of the step have not added theirs yet.
 func (p *Pass) Backward(ex *tensor.Exec) error {
 	if len(p.model.inFlight) > 0 && p.model.inFlight[0] != p {
 		if err := p.BackwardInput(ex); err != nil {
@@ -106,20 +107,20 @@ func (p *Pass) Backward(ex *tensor.Exec) error {
 	return nil
 }
 
-// BackwardInput makes the gradients of all layers' inputs (I), and keeps what the weights'
-// gradients are products of. It is collective: all exchanges between ranks of the backward pass are
-// here.
+// BackwardInput computes the gradients of all layers' inputs (I) and saves the operands of the
+// weights' gradients. It is collective: it contains all exchanges between ranks of the backward
+// pass.
 func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(p.inputPhase(ex)) }
 
-// BackwardWeight makes the weights' gradients (W) after BackwardInput, any time later. It is this
-// rank's work alone. If passes of the step that began earlier have not made theirs, the last of
-// those does this pass's work.
+// BackwardWeight computes the weights' gradients (W), any time after BackwardInput. It involves
+// this rank only. If passes of the step that began earlier have not added theirs, the last of these
+// passes does this pass's work.
 func (p *Pass) BackwardWeight(ex *tensor.Exec) {
 	p.advance(halfway, waiting)
 	p.model.catchUp(ex)
 }
 
-// advance checks that calls come in their order.
+// advance panics if calls are out of order.
 func (p *Pass) advance(from, to stage) {
 	if p.stage != from {
 		panic("moe: a pass runs Backward, or BackwardInput and then BackwardWeight, once")
@@ -152,7 +153,7 @@ func (p *Pass) backward(b phase) (err error) {
 	return nil
 }
 
-// catchUp makes the weights' gradients of the passes that wait for it, as far as it is their turn.
+// catchUp computes the weight gradients of the passes whose turn has come.
 func (m *Model) catchUp(ex *tensor.Exec) {
 	for len(m.inFlight) > 0 && m.inFlight[0].stage == waiting {
 		m.inFlight[0].backwardWeight(ex)
@@ -171,7 +172,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) {
 	p.complete(ex)
 }
 
-// complete makes the gradient of the embedding, the last one, and ends the pass.
+// complete computes the gradient of the embedding, the last one, and ends the pass.
 func (p *Pass) complete(ex *tensor.Exec) {
 	defer ex.Profiling(profile.Rows).End()
 	m := p.model
@@ -189,7 +190,7 @@ func (p *Pass) complete(ex *tensor.Exec) {
 	p.end()
 }
 
-// newPass begins a pass in memory of one that has ended.
+// newPass begins a pass in the memory of one that has ended.
 func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	var p *Pass
 	if n := len(m.idle); n > 0 {
@@ -211,13 +212,13 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	return p
 }
 
-// release gives the memory of the pass back.
+// release frees the memory of the pass.
 func (p *Pass) release() {
 	p.arena.Reset()
 	p.model.idle = append(p.model.idle, p)
 }
 
-// end takes a training pass out of flight.
+// end removes a training pass from those in flight.
 func (p *Pass) end() {
 	m := p.model
 	if i := slices.Index(m.inFlight, p); i >= 0 {
@@ -227,7 +228,7 @@ func (p *Pass) end() {
 	}
 }
 
-// beginStep ends what the passes of a step before the last ZeroGrad have left.
+// beginStep ends the passes that were left before the last ZeroGrad.
 func (m *Model) beginStep() {
 	zeroed := 0
 	for _, g := range m.Groups {
@@ -244,7 +245,7 @@ func (m *Model) beginStep() {
 	m.rowStore.clear()
 }
 
-// ActivationPeak returns the most bytes that the passes of m with this Exec have held: in its
+// ActivationPeak returns the maximum bytes that the passes of m with this Exec have held: in its
 // arena, in arenas of their own, and from pass to pass.
 func (m *Model) ActivationPeak(ex *tensor.Exec) int {
 	n := ex.Peak() + m.rowStore.Peak()

@@ -9,54 +9,55 @@ import (
 // phase is one half of a pass, forward or backward, on its way through the layers. It says where
 // results go:
 //
-//	arena  of the pass: what lives until the pass ends
-//	kept   what the next half reads: in a forward phase what the backward pass needs, in a backward
-//	       phase what weight gradients need
-//	cheap  that part of what is kept which Recompute may make again for little
-//	brief  the rest: what lives until the layer, or its half of a block, returns
+//	arena    of the pass: what lives until the pass ends
+//	saved    what the next half reads: in a forward phase what the backward pass needs, in a
+//	         backward phase what weight gradients need
+//	cheap    the part of saved that Recompute may recompute at little cost
+//	scratch  the rest: what lives until the layer, or its half of a block, returns
 type phase struct {
 	*Pass
 	ex    *tensor.Exec
-	layer int // under way
+	layer int // the current layer
 
 	kept, cheap, brief *tensor.Arena
 
-	again bool // activations are made again: they are not counted, observed or decided once more
+	again bool // recomputing activations: they are not counted, observed or routed again
 	fused bool // backward: each layer adds to its weights' gradients at once
 }
 
-// forwardPhase is that of a forward pass. An evaluation leaves its results where a training pass
-// would, so that both use the same memory.
+// forwardPhase returns the phase of a forward pass. An evaluation puts its results where a training
+// pass would, so that both use the same memory.
 func (p *Pass) forwardPhase(ex *tensor.Exec) phase {
 	f := phase{Pass: p, ex: ex, brief: &ex.Arena}
 	f.kept, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
 	return f
 }
 
-// fusedPhase is that of a backward pass in which each layer makes its weights' gradients with that
-// of its input.
+// fusedPhase returns the phase of a backward pass in which each layer computes the gradients of its
+// weights together with that of its input.
 func (p *Pass) fusedPhase(ex *tensor.Exec) phase {
 	return phase{Pass: p, ex: ex, fused: true, kept: &ex.Arena, cheap: &ex.Arena, brief: &ex.Arena}
 }
 
-// inputPhase is that of the gradients of inputs alone. What the weights' gradients need stays until
-// weightPhase.
+// inputPhase returns the phase of the gradients of inputs only. The operands of the weights'
+// gradients stay until weightPhase.
 func (p *Pass) inputPhase(ex *tensor.Exec) phase {
 	return phase{Pass: p, ex: ex, kept: &p.arena, cheap: &p.arena, brief: &ex.Arena}
 }
 
-// weightPhase is that of the gradients of weights alone.
+// weightPhase returns the phase of the gradients of weights only.
 func (p *Pass) weightPhase(ex *tensor.Exec) phase {
 	return phase{Pass: p, ex: ex, kept: &ex.Arena, cheap: &ex.Arena, brief: &ex.Arena}
 }
 
-// keepingAll is the phase without recomputation: all that is kept lies in the arena of the pass.
+// savingAll returns the phase without recomputation: everything that is saved is in the arena of
+// the pass.
 func (p phase) keepingAll() phase {
 	p.kept, p.cheap = &p.arena, &p.arena
 	return p
 }
 
-// refilling is the phase in which what recomputation has dropped is made again; refilled ends it.
+// recomputePhase returns the phase that recomputes what was dropped. recomputed ends it.
 func (p phase) refilling() phase {
 	p.again = true
 	p.ex.Profile.Again(true)
@@ -65,22 +66,21 @@ func (p phase) refilling() phase {
 
 func (p phase) refilled() { p.ex.Profile.Again(false) }
 
-// quantizesForWgrad says whether a forward pass quantizes inputs for the weight gradients as well:
-// not if that is made again, or if there is no backward pass.
+// quantizesForWgrad reports whether a forward pass quantizes inputs for the weight gradients as
+// well. It does not if the recomputation does, or if there is no backward pass.
 func (p phase) quantizesForWgrad() bool {
 	return p.train && (p.recompute == RecomputeNone || p.again)
 }
 
-// endHalf releases the scratch memory of the first half of a block, unless its result lies there
-// too.
+// endHalf releases the scratch memory of the first half of a block, unless its result is there too.
 func (p phase) endHalf(m tensor.Mark) {
 	if p.kept != p.brief {
 		p.ex.Release(m)
 	}
 }
 
-// endBlock releases what a block needed for its output alone: all that it kept, if there is no
-// backward pass.
+// endBlock releases what a block needed only for its output. Without a backward pass that is
+// everything.
 func (p phase) endBlock(scratch, kept tensor.Mark) {
 	p.ex.Release(scratch)
 	if !p.train {
@@ -88,8 +88,8 @@ func (p phase) endBlock(scratch, kept tensor.Mark) {
 	}
 }
 
-// residual returns where the gradient of a residual stream is added to dy, which holds one summand.
-// Weight gradients that are still to be made read dy as it is.
+// residual returns the tensor in which the gradient of a residual stream is summed. dy holds one
+// summand. If weight gradients are computed later, they read dy unchanged.
 func (p phase) residual(dy tensor.Tensor) tensor.Tensor {
 	if p.fused {
 		return dy
@@ -105,7 +105,7 @@ func (p phase) observe(name string, t tensor.Tensor) {
 	}
 }
 
-// scale is the gradient of the mean loss for one token's cross-entropy, scaleMTP that of the MTP
+// scale is the derivative of the mean loss by one token's cross-entropy, scaleMTP that for the MTP
 // module.
 func (p phase) scale() float32 { return 1 / float32(p.batch.GlobalSequences*p.batch.Seq) }
 

@@ -9,8 +9,8 @@ import (
 	"spmoe/tensor"
 )
 
-// Precision says in which number formats a model computes. Embedding, router, norms and the output
-// projection are never quantized.
+// Precision is the set of number formats that a model computes in. Embedding, router, norms and the
+// output projection are never quantized.
 type Precision struct {
 	Name    string
 	About   string
@@ -18,9 +18,9 @@ type Precision struct {
 	Linears *Recipe      // products of attention, dense and shared networks; nil: in DType
 	Experts *Recipe      // grouped products of the routed experts; nil: in DType
 
-	// PlainFirst and PlainLast are how many transformer layers at the beginning and at the end
-	// compute in DType whatever the recipes. The MTP module is behind the last layer and counts
-	// with it.
+	// PlainFirst and PlainLast are the numbers of transformer layers at the beginning and at the
+	// end that compute in DType regardless of the recipes. The MTP module comes after the last
+	// layer and counts with it.
 	PlainFirst, PlainLast int
 }
 
@@ -57,10 +57,10 @@ func PrecisionByName(name string) (Precision, error) {
 	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(PrecisionNames(), ", "))
 }
 
-// Quantizes says whether any layer has quantized products.
+// Quantizes reports whether any layer has quantized products.
 func (p Precision) Quantizes() bool { return p.Linears != nil || p.Experts != nil }
 
-// Validate returns what keeps a model from computing so.
+// Validate returns an error if a model cannot compute in this precision.
 func (p Precision) Validate() error {
 	var errs []error
 	for _, r := range []*Recipe{p.Linears, p.Experts} {
@@ -77,8 +77,8 @@ func (p Precision) Validate() error {
 	return nil
 }
 
-// With returns the recipe with another rule for E8M0 scales, and another format of output gradients
-// where it is not nil, in all products that are quantized.
+// With returns the precision with another rule for E8M0 scales and, unless gradient is nil, another
+// format of output gradients, in all quantized products.
 func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 	edit := func(o Operand, c *mx.Cast) {
 		c.Mode = mode
@@ -90,11 +90,11 @@ func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 	return p
 }
 
-// Unquantized returns the recipe that computes in dtype throughout.
+// Unquantized returns the precision that computes everything in dtype.
 func Unquantized(dtype tensor.DType) Precision { return Precision{Name: dtype.String(), DType: dtype} }
 
-// of returns how weights of a class are quantized in a layer of a model with that many; nil: not at
-// all.
+// of returns the recipe for weights of a class in one layer of a model with layers layers; nil: not
+// quantized.
 func (p Precision) of(class Class, layer, layers int) *Recipe {
 	if layer < p.PlainFirst || p.PlainLast > 0 && layer >= layers-p.PlainLast {
 		return nil // without PlainLast the MTP module, layer number layers, is quantized
@@ -102,7 +102,7 @@ func (p Precision) of(class Class, layer, layers int) *Recipe {
 	return p.Of(class)
 }
 
-// Of returns how weights of a class are quantized, where they are; nil: nowhere.
+// Of returns the recipe for weights of a class in layers that are quantized; nil: none is.
 func (p Precision) Of(class Class) *Recipe {
 	switch class {
 	case Linear:

@@ -5,20 +5,20 @@ import (
 	"spmoe/tensor"
 )
 
-// mxLinear is how a linear layer multiplies by its recipe: its weight, quantized once per step for
-// the products that read it so. Inputs and gradients are quantized once per pass, for all products
-// that want them; what they are quantized to lies in their activation.
+// mxLinear multiplies for a linear layer according to its recipe. It holds the quantized forms of
+// the weight, computed once per step. Inputs and gradients are quantized once per pass for all
+// products that need them; their quantized forms are in their activation.
 type mxLinear struct {
 	Recipe
 	identity   identity
-	operands   *operands // shows them to the model's observer; nil: there is none
+	operands   *operands // holds the model's observer; nil: there is none
 	inference  bool      // there is no backward pass
 	groups     int
-	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not wanted
+	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not needed
 }
 
-// quantizesForward, quantizesDgrad and quantizesWgrad say which products are of quantized operands.
-// A layer without a recipe has none.
+// quantizesForward, quantizesDgrad and quantizesWgrad report which products have quantized
+// operands. A layer without a recipe has none.
 func (q *mxLinear) quantizesForward() bool { return q != nil && q.Forward.Quantizes() }
 func (q *mxLinear) quantizesDgrad() bool   { return q != nil && q.Dgrad.Quantizes() }
 func (q *mxLinear) quantizesWgrad() bool   { return q != nil && q.Wgrad.Quantizes() }
@@ -50,8 +50,8 @@ func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int)
 	}
 }
 
-// wholeBlocks returns how many rows are summed on their own: a sequence, or all rows where blocks
-// reach from one sequence into the next.
+// wholeBlocks returns the number of rows that one product sums: a sequence, or all rows if blocks
+// extend from one sequence into the next.
 func (q *mxLinear) wholeBlocks(seq, rows int) int {
 	if seq%q.Wgrad.Left.Format.Block[1] != 0 || seq%q.Wgrad.Right.Format.Block[1] != 0 {
 		return max(rows, 1)
@@ -59,8 +59,8 @@ func (q *mxLinear) wholeBlocks(seq, rows int) int {
 	return seq
 }
 
-// quantizeInput quantizes the input for the forward product and, if that is the time for it, for
-// wgrad, unless another layer with the same input has.
+// quantizeInput quantizes the input for the forward product and, if this phase does so, for wgrad.
+// It does nothing if another layer with the same input has done so.
 func (q *mxLinear) quantizeInput(p phase, x *activation) {
 	if q == nil {
 		return
@@ -91,7 +91,7 @@ func (q *mxLinear) quantizeGradient(p phase, dy *activation) {
 	q.show(Quantized{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
 }
 
-// completeInput quantizes the input along its columns, if wgrad wants that and the forward pass has
+// completeInput quantizes the input along its columns, if wgrad needs that and the forward pass has
 // left it out.
 func (q *mxLinear) completeInput(p phase, x *activation) {
 	if !q.quantizesWgrad() || p.gathers(x.ends) || x.cols.Codes.Valid() {
@@ -101,23 +101,23 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 	defer p.ex.Profile.Again(false)
 	x.cols = alongCols(p.kept, q.Wgrad.Right, x)
 	mx.Quantize(p.ex, x.cols, x.Mat(), q.Wgrad.Right.Mode)
-	if x.shown == nil { // its forward product is not made again
+	if x.shown == nil { // the forward product is not recomputed
 		x.shown = q
 	}
 	x.shown.show(Quantized{Operand: Input, X: x.Mat(), Cols: x.cols, Ends: x.ends, Again: true})
 }
 
-// quantizeGathered quantizes rows of several passes along their columns: so their blocks are as
-// full as they can be.
+// quantizeDeferred quantizes rows of several passes along their columns, so that their blocks are
+// as full as possible.
 func (q *mxLinear) quantizeGathered(ex *tensor.Exec, o Operand, by mx.Cast, a *activation) {
 	a.cols = alongCols(&ex.Arena, by, a)
 	mx.Quantize(ex, a.cols, a.Mat(), by.Mode)
 	q.show(Quantized{Operand: o, X: a.Mat(), Cols: a.cols, Ends: a.ends, Again: true})
 }
 
-// quantize sets the codes of a along its rows, in the arena of ex, and fills those along its
-// columns if there is room for them. Rows that came as codes of the format that is wanted keep
-// these: it then returns true.
+// quantize quantizes a along its rows, in the arena of ex, and fills its codes along columns if
+// they have memory. Rows that were received as codes of the right format keep these; it then
+// returns true.
 func (a *activation) quantize(ex *tensor.Exec, byRows, byCols mx.Cast) (received bool) {
 	rows := mx.Tensor{}
 	received = takes(a.rows, byRows)
@@ -129,11 +129,11 @@ func (a *activation) quantize(ex *tensor.Exec, byRows, byCols mx.Cast) (received
 	return received
 }
 
-// takes says whether codes that came with the rows are those that a layer would make.
+// accepts reports whether codes that came with the rows equal those that a layer would compute.
 func takes(codes mx.Tensor, c mx.Cast) bool { return codes.Codes.Valid() && codes.Format == c.Format }
 
-// quantizeBoth fills rows and cols, in one pass over x where that is possible. Either may be the
-// zero Tensor, which stays.
+// quantizeBoth fills rows and cols, in one pass over x if possible. Either may be the zero Tensor,
+// which is left alone.
 func quantizeBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows, byCols mx.Cast) {
 	wantsRows, wantsCols := rows.Codes.Valid(), cols.Codes.Valid()
 	if wantsRows && wantsCols && byRows == byCols {
@@ -153,15 +153,15 @@ func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 	q.room(w)
 	cols := q.cols
 	if q.sharesWeight() {
-		cols = mx.Tensor{} // is rows
+		cols = mx.Tensor{} // it is rows
 	}
 	quantizeBoth(ex, q.rows, cols, w.Mat(), q.Forward.Right, q.Dgrad.Right)
 	q.show(Quantized{Operand: Weight, X: w.Mat(), Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
 }
 
-// renew quantizes rows of the weight while update makes them: see mx.QuantizeAsWritten. There has
-// to be a backward pass. The weight itself is written only if a product or an observer reads it, or
-// if it takes more than one pass to quantize.
+// updateWork quantizes rows of the weight while update computes them: see mx.QuantizePanels. It is
+// for training only. It writes the weight itself only if a product or an observer reads it, or if
+// quantization takes more than one pass.
 func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	q.room(w)
 	if q.watched() || q.readsWeight() || q.Forward.Right != q.Dgrad.Right || !mx.OnePass(q.rows.Format, q.cols.Format) {
@@ -172,7 +172,7 @@ func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tenso
 	mx.QuantizeAsWritten(ex, q.rows, q.cols, w.DType(), q.Forward.Right.Mode, update)
 }
 
-// room takes memory for what the weight is quantized to.
+// allocate allocates memory for the quantized forms of the weight.
 func (q *mxLinear) room(w tensor.Tensor) {
 	if q.groups > 0 {
 		return
@@ -194,7 +194,8 @@ func (q *mxLinear) room(w tensor.Tensor) {
 	}
 }
 
-// weights yields the tensors that products read in place of w or, if readsWeight, beside it.
+// weights returns the tensors that products read instead of w or, if readsWeight, in addition to
+// it.
 func (q *mxLinear) weights(w tensor.Tensor) []tensor.Tensor {
 	all := []tensor.Tensor{q.rows.Codes, q.rows.Scales, q.rows.Amax}
 	if !q.sharesWeight() {
@@ -206,12 +207,12 @@ func (q *mxLinear) weights(w tensor.Tensor) []tensor.Tensor {
 	return all
 }
 
-// alongRows returns room for a quantized along its rows, each group of rows on its own.
+// alongRows allocates codes of a along its rows, separate for each group of rows.
 func alongRows(to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
 	return along(mx.AlongRows, to, by, a)
 }
 
-// alongCols returns room for a quantized along its columns, each group of rows on its own.
+// alongCols allocates codes of a along its columns, separate for each group of rows.
 func alongCols(to *tensor.Arena, by mx.Cast, a *activation) mx.Tensor {
 	return along(mx.AlongCols, to, by, a)
 }

@@ -7,30 +7,30 @@ import (
 	"spmoe/mx"
 )
 
-// Recipe says how the operands of the three products of a linear layer are quantized. Every operand
-// has its blocks along the sum of its product. Recipes are compared with ==.
+// Recipe says how the operands of the three products of a linear layer are quantized. The blocks of
+// an operand are along the sum of its product. Recipes are compared with ==.
 type Recipe struct {
 	Forward Product // y = x·wᵀ: inputs, weights
 	Dgrad   Product // dx = dy·w: gradients of outputs, weights
 	Wgrad   Product // dw = dyᵀ·x: gradients of outputs, inputs
 }
 
-// Product is how the two operands of a product are quantized. A product of two zero Casts is made
-// in the type of the activations.
+// Product says how the two operands of a product are quantized. A product of two zero Casts is
+// computed in the type of the activations.
 type Product struct{ Left, Right mx.Cast }
 
-// Quantizes says whether the product is one of quantized operands.
+// Quantizes reports whether the product has quantized operands.
 func (p Product) Quantizes() bool { return p.Left.Quantizes() }
 
-// uniform is a recipe with one cast for inputs and weights, and one for gradients of outputs.
+// uniform returns a recipe with one cast for inputs and weights, and one for gradients of outputs.
 func uniform(xw, dy mx.Cast) *Recipe {
 	return &Recipe{Forward: Product{xw, xw}, Dgrad: Product{dy, xw}, Wgrad: Product{dy, xw}}
 }
 
-// cast is to a format, with scales by RCEIL.
+// cast returns the cast to a format with scales by RCEIL.
 func cast(f mx.Format) mx.Cast { return mx.Cast{Format: f} }
 
-// validate returns what keeps layers from multiplying by the recipe.
+// validate returns an error if layers cannot multiply by the recipe.
 func (r *Recipe) validate() error {
 	var errs []error
 	for _, p := range []struct {
@@ -49,8 +49,8 @@ func (r *Recipe) validate() error {
 	return errors.Join(errs...)
 }
 
-// change returns the recipe with every cast as edit leaves it. The operands are told apart by
-// edit's first argument.
+// change returns the recipe after edit has changed each cast. The first argument of edit is the
+// operand.
 func (r *Recipe) change(edit func(o Operand, c *mx.Cast)) *Recipe {
 	if r == nil {
 		return nil
@@ -71,20 +71,21 @@ func (r *Recipe) change(edit func(o Operand, c *mx.Cast)) *Recipe {
 	return &changed
 }
 
-// inputs is how a layer quantizes what it shares with others: its input.
+// inputs returns how a layer quantizes what it shares with other layers: its input.
 func (r *Recipe) inputs() [2]mx.Cast { return [2]mx.Cast{r.Forward.Left, r.Wgrad.Right} }
 
-// sharesWeight says whether one quantized weight serves forward and dgrad: one whose blocks are
-// squares.
+// sharesWeight reports whether one quantized weight serves forward and dgrad, because its blocks
+// are squares.
 func (r *Recipe) sharesWeight() bool {
 	w := r.Forward.Right
 	return w == r.Dgrad.Right && w.Quantizes() && w.Format.Block[0] == w.Format.Block[1]
 }
 
-// readsWeight says whether a product reads the weight as it is.
+// readsWeight reports whether a product reads the weight unquantized.
 func (r *Recipe) readsWeight() bool { return !r.Forward.Quantizes() || !r.Dgrad.Quantizes() }
 
-// WeightBytes returns what the quantized forms of a weight in training take, in bytes per element.
+// WeightBytes returns the size of the quantized forms of a weight in training, in bytes per
+// element.
 func (r *Recipe) WeightBytes() float64 {
 	bytes := 0.0
 	if r.Forward.Quantizes() {

@@ -7,25 +7,25 @@ import (
 	"spmoe/tensor"
 )
 
-// Recompute says which activations a block makes again in the backward pass, instead of keeping
-// them since the forward pass: less memory for more time, and the same bits. All ranks use the
-// same, because what is made again may have to be exchanged again.
+// Recompute says which activations a block recomputes in the backward pass instead of saving them
+// in the forward pass: less memory for more time, and the same bits. All ranks use the same policy,
+// because recomputation may need another exchange.
 type Recompute uint8
 
-// The ways to recompute, as TorchTitan's activation_checkpoint.mode has them.
+// The policies, as in TorchTitan's activation_checkpoint.mode.
 const (
-	// RecomputeNone keeps what the forward pass has made.
+	// RecomputeNone saves all activations.
 	RecomputeNone Recompute = iota
 
-	// RecomputeSelective makes again what takes at most kvRank operations per byte: results of
+	// RecomputeSelective recomputes what takes at most kvRank operations per byte: results of
 	// norms, SwiGLU, copies and conversions, the quantized copies of inputs, and keys and values,
-	// products of latents of kvRank elements. It keeps the other products, whose sums have more
-	// terms, what attention gives, the choice of experts, and rows that came from other ranks.
+	// which are products of latents of kvRank elements. It saves the other products, whose sums
+	// have more terms, the output of attention, the choice of experts, and rows from other ranks.
 	RecomputeSelective
 
-	// RecomputeFull keeps the input of each block and the experts that its tokens chose. The
-	// block's forward pass is made again before its backward pass, with its dispatch and combine:
-	// rows of other ranks would take top-k times the memory of the input.
+	// RecomputeFull saves the input of each block and the experts of its tokens. The backward pass
+	// of a block repeats its forward pass first, including dispatch and combine: saving the rows of
+	// other ranks would take top-k times the memory of the input.
 	RecomputeFull
 	recomputes
 )
@@ -34,7 +34,7 @@ var recomputeNames = [recomputes]string{"none", "selective", "full"}
 
 func (r Recompute) String() string { return recomputeNames[r] }
 
-// ParseRecompute returns the way of that name: none, selective or full.
+// ParseRecompute returns the policy with this name: none, selective or full.
 func ParseRecompute(name string) (Recompute, error) {
 	for r, known := range recomputeNames {
 		if name == known {
@@ -44,9 +44,9 @@ func ParseRecompute(name string) (Recompute, error) {
 	return RecomputeNone, fmt.Errorf("recompute is %q: use one of %s", name, strings.Join(recomputeNames[:], ", "))
 }
 
-// arenas says where a forward pass leaves what its backward pass reads: kept, and cheap, that part
-// of it which takes little work to make again. What lies in scratch memory ends with its half of a
-// block, and is refilled before the backward pass of that half.
+// arenas says where a forward pass puts what its backward pass reads: saved, and cheap, the part
+// that takes little work to recompute. The content of scratch memory ends with its half of a block,
+// and is recomputed before the backward pass of that half.
 func (r Recompute) arenas(own, scratch *tensor.Arena) (kept, cheap *tensor.Arena) {
 	switch r {
 	case RecomputeSelective:
@@ -57,7 +57,7 @@ func (r Recompute) arenas(own, scratch *tensor.Arena) (kept, cheap *tensor.Arena
 	return own, own
 }
 
-// refillMix makes again the first half, all of it, for the backward passes of both.
+// recomputeMix recomputes the whole first half, for the backward passes of both halves.
 func (l *block) refillMix(p phase, s *blockState) {
 	if p.recompute != RecomputeFull {
 		return
@@ -67,7 +67,7 @@ func (l *block) refillMix(p phase, s *blockState) {
 	s.ffnNorm.x = l.mix(p, s.x, s).Mat()
 }
 
-// refillFeed makes again what the backward pass of the second half needs.
+// recomputeFeed recomputes what the backward pass of the second half needs.
 func (l *block) refillFeed(p phase, s *blockState) (err error) {
 	if p.recompute == RecomputeNone {
 		return nil
@@ -83,7 +83,7 @@ func (l *block) refillFeed(p phase, s *blockState) (err error) {
 	return err
 }
 
-// refillAttention makes again the inputs of attention's projections, and keys and values.
+// recomputeAttention recomputes the inputs of attention's projections, and keys and values.
 func (l *block) refillAttention(p phase, s *blockState) {
 	if p.recompute != RecomputeSelective {
 		return
@@ -93,7 +93,7 @@ func (l *block) refillAttention(p phase, s *blockState) {
 	l.attention.refill(p, l.attnNorm.forward(p, p.cheap, s.attnNorm.x, &s.attnNorm), &s.attention)
 }
 
-// refill makes again what lay in cheap memory, from the input.
+// recompute recomputes what was in cheap memory, from the input.
 func (a *attention) refill(p phase, x tensor.Tensor, s *attentionState) {
 	s.x.refill(x)
 	if a.qNorm != nil {
@@ -103,8 +103,8 @@ func (a *attention) refill(p phase, x tensor.Tensor, s *attentionState) {
 	a.expand(p, s)
 }
 
-// refill gives an activation its rows back. What they were quantized to is lost: only wgrad reads
-// it from now on, and quantizes what it reads.
+// restore gives an activation its rows back. Its quantized forms are lost. From now on only wgrad
+// reads the activation, and it quantizes what it reads.
 func (a *activation) refill(x tensor.Tensor) {
 	*a = activation{Tensor: x, ends: a.ends, shown: a.shown}
 }

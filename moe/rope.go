@@ -6,17 +6,17 @@ import (
 	"spmoe/tensor"
 )
 
-// Rotary position embedding with YaRN (arXiv:2309.00071), in the form that DeepSeek's and
-// Hugging Face's implementations share: frequencies that turn often within the original
-// context stay, slow ones are divided by the factor, and those between are blended.
+// Rotary position embedding with YaRN (arXiv:2309.00071), as in DeepSeek's and Hugging Face's
+// implementations. Frequencies that rotate often within the original context are unchanged, slow
+// ones are divided by the factor, and those between are blended.
 
 // rotaryTable tabulates the rotary embedding of positions [0, positions).
 func (c Config) rotaryTable(positions int) *tensor.RotaryTable {
 	return tensor.NewRotaryTable(positions, c.rotaryFrequencies(), c.YaRN.tableScale())
 }
 
-// rotaryFrequencies returns the angle a position of each of the RopeDim/2 pairs, with the
-// float32 roundings of the usual implementations.
+// rotaryFrequencies returns the angle per position of each of the RopeDim/2 pairs, with the float32
+// roundings of the usual implementations.
 func (c Config) rotaryFrequencies() []float64 {
 	freq := make([]float64, c.RopeDim/2)
 	low, high := c.blendRange()
@@ -33,7 +33,7 @@ func (c Config) rotaryFrequencies() []float64 {
 	return freq
 }
 
-// blendRange returns the pairs between which frequencies pass from unchanged to interpolated.
+// blendRange returns the pairs between which frequencies change from unchanged to interpolated.
 func (c Config) blendRange() (low, high float64) {
 	if !c.YaRN.Enabled() {
 		return 0, 1

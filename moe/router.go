@@ -8,19 +8,22 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// router scores every token against every expert in FP32 and picks the experts it visits.
+// router scores every token against every expert in FP32 and selects the experts that the token
+// visits.
 type router struct {
 	cfg  Config
-	gate linear        // [experts, dim] FP32
-	bias tensor.Tensor // [experts] FP32: added to the scores for the choice only, moved by the load
-	load []int64       // [experts]: tokens of this rank that chose each expert since the last balance
+	gate linear // [experts, dim] FP32
+	// [experts] FP32: added to the scores for the selection only, and moved according to the load
+	bias tensor.Tensor
+	// [experts]: tokens of this rank that chose each expert since the last balance
+	load []int64
 }
 
-// routerState is what a router keeps of a pass.
+// routerState is the state of a router in a pass.
 type routerState struct {
 	x       activation    // [tokens, dim] FP32
 	scores  tensor.Tensor // [tokens, experts] FP32
-	experts tensor.Tensor // [tokens, topK] int32; chosen once, whatever is made again
+	experts tensor.Tensor // [tokens, topK] int32; a recomputation does not choose again
 	weights tensor.Tensor // [tokens, topK] FP32
 	gate    linearState
 	share   []float64 // [sequences, experts], scratch of the balance loss
@@ -33,7 +36,7 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 	return r
 }
 
-// forward returns the chosen experts and their weights, both [tokens, topK]. Made again, it does
+// forward returns the chosen experts and their weights, both [tokens, topK]. A recomputation does
 // not choose again.
 func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, weights tensor.Tensor) {
 	ex := p.ex
@@ -56,14 +59,14 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, wei
 	return s.experts, s.weights
 }
 
-// scoreWork is how many operations of a product take about as long as what is done here with one
-// score.
+// scoreWork is the number of operations of a product that take about as long as the router's work
+// on one score.
 const scoreWork = 64
 
-// work is how much there is to do for so many tokens, as [tensor.Parallel] counts it.
+// work returns the amount of work for some tokens, in the unit of [tensor.Parallel].
 func (r *router) work(tokens int) int { return tokens * r.cfg.Experts * scoreWork }
 
-// routed is a router whose scores are there. again says that the experts are chosen already.
+// routingArgs are the arguments of chooseExperts. With chosen, the experts are known already.
 type routed struct {
 	*router
 	*routerState
@@ -87,20 +90,21 @@ func chooseExperts(ex *tensor.Exec, r routed, lo, hi int) {
 	}
 }
 
-// widen sets the input of the scores to x.
+// widen converts the input of the scores to FP32.
 func (r *router) widen(p phase, x tensor.Tensor, s *routerState) {
 	s.x = activation{Tensor: p.cheap.New(tensor.FP32, x.Dim(0), r.cfg.Dim)}
 	tensor.Convert(p.ex, s.x.Mat(), x.Mat())
 }
 
-// inTurn gives token t of a rank its experts by round robin: all have as many tokens, or one more.
+// inTurn assigns experts to tokens round robin, so that the experts' loads differ by at most one
+// token.
 func inTurn(ids []int32, t, experts int) {
 	for k := range ids {
 		ids[k] = int32((t*len(ids) + k) % experts)
 	}
 }
 
-// weigh sets the weights of the chosen experts: their scores, normalized if asked, scaled.
+// weigh computes the weights of the chosen experts: their scores, normalized if configured, scaled.
 func (r *router) weigh(w []float32, ids []int32, scores []float32) {
 	for k, e := range ids {
 		w[k] = scores[e]
@@ -114,18 +118,19 @@ func (r *router) weigh(w []float32, ids []int32, scores []float32) {
 	}
 }
 
-// normTopKEps keeps the normalization of weights that are all zero finite.
+// normTopKEps keeps the normalization finite if all weights are zero.
 const normTopKEps = 1e-20
 
-// count adds a pass's choices to the load.
+// count adds the choices of a pass to the load.
 func (r *router) count(s *routerState) {
 	for _, e := range s.experts.I32() {
 		r.load[e]++
 	}
 }
 
-// backward returns the gradient of the router's input in FP32, given that of the weights:
-// [tokens, topK], and that of the scores from the balance loss: [tokens, experts], overwritten.
+// backward returns the gradient of the router's input in FP32. dweights is the gradient of the
+// weights, [tokens, topK]. dscores is the gradient of the scores from the balance loss, [tokens,
+// experts], and is overwritten.
 func (r *router) backward(p phase, dweights, dscores tensor.Tensor, s *routerState) tensor.Tensor {
 	defer p.ex.Profiling(profile.Router).End()
 	tokens := s.x.Dim(0)
@@ -133,15 +138,15 @@ func (r *router) backward(p phase, dweights, dscores tensor.Tensor, s *routerSta
 	return r.gate.backward(p, p.brief, activation{Tensor: dscores}, &s.gate)
 }
 
-// routedBackward is the arguments of the backward pass up to the scores.
+// scoresBackwardArgs are the arguments of scoresBackward.
 type routedBackward struct {
 	*router
 	*routerState
 	dweights, dscores tensor.Tensor
 }
 
-// scoresBackward turns dscores of tokens [lo, hi) into the gradient of their logits, that of the
-// weights included.
+// scoresBackward turns dscores of tokens [lo, hi) into the gradient of their logits, including that
+// through the weights.
 func scoresBackward(_ *tensor.Exec, r routedBackward, lo, hi int) {
 	for t := lo; t < hi; t++ {
 		d, scores := r.dscores.Index(t).F32(), r.scores.Index(t).F32()
@@ -188,16 +193,16 @@ func (r *router) scoreBackward(d, s []float32) {
 	}
 }
 
-// topK picks experts by score plus bias, only from the groups whose two best values have the
+// topK selects experts by score plus bias, only from the groups whose two best values have the
 // largest sums (node-limited routing).
 type topK struct {
 	groups, keep int
 	values       []float32 // [experts]
 	groupValues  []float32 // [groups]
-	kept         []int32   // [keep]
+	kept         []int32   // [selected groups]
 }
 
-// newTopK keeps its scratch in the arena of ex.
+// newTopK allocates its scratch memory in the arena of ex.
 func newTopK(ex *tensor.Exec, cfg Config) topK {
 	return topK{
 		groups: cfg.Groups, keep: cfg.TopKGroups,
@@ -206,7 +211,7 @@ func newTopK(ex *tensor.Exec, cfg Config) topK {
 	}
 }
 
-// choose writes the chosen experts to ids, best first; a tie goes to the lower number.
+// choose writes the chosen experts to ids, best first. A tie goes to the lower number.
 func (p *topK) choose(ids []int32, scores, bias []float32) {
 	for e := range p.values {
 		p.values[e] = scores[e] + bias[e]
@@ -217,8 +222,8 @@ func (p *topK) choose(ids []int32, scores, bias []float32) {
 	best(ids, p.values)
 }
 
-// maskGroups sets the values of all groups but the best to -Inf. Values may be negative (the
-// bias is), so zero would not do.
+// maskGroups sets the values of all except the best groups to -Inf. Zero would not do, because
+// values may be negative (the bias is).
 func (p *topK) maskGroups() {
 	size := len(p.values) / p.groups
 	for g := range p.groupValues {

@@ -6,10 +6,10 @@ import (
 	"spmoe/tensor"
 )
 
-// Routing is the state of one layer's router outside its parameters.
+// Routing is the state of one layer's router other than its parameters.
 type Routing struct {
 	Layer int
-	Name  string        // of the selection bias in checkpoints
+	Name  string        // name of the selection bias in checkpoints
 	Bias  tensor.Tensor // [experts] FP32
 	Load  []int64       // [experts]: choices of this rank's tokens since the last Balance
 
@@ -33,7 +33,7 @@ func (m *Model) Routings() []Routing {
 }
 
 // Balance moves the selection bias against load, the choices of all ranks, as auxiliary-loss-free
-// balancing does (arXiv:2408.15664), and starts counting anew.
+// balancing does (arXiv:2408.15664), and resets the count.
 func (r Routing) Balance(load []int64) {
 	r.router.balance(load)
 	clear(r.router.load)

@@ -6,7 +6,7 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// timed is an exchange whose time is known to the profile, as far as layers use it.
+// timedExchange is an exchange that reports the time of the calls that layers make to the profile.
 type timed struct{ ep.Exchange }
 
 func (t timed) StartDispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Tensor) (ep.Arrival, error) {

@@ -6,19 +6,20 @@ import (
 	"spmoe/tensor"
 )
 
-// tree makes a weight's gradient of what sequences, or groups of 2^i of them, contribute one after
-// the other: as the balanced binary tree that tensor.Wgrad documents, for a gradient that no single
-// product gives.
+// gradientTree sums a weight's gradient from the contributions of sequences, or of groups of 2^i
+// sequences, which come one after the other. It forms the balanced binary tree that tensor.Wgrad
+// documents, for a gradient that is not a single product.
 type tree struct {
 	ex      *tensor.Exec
 	weight  *weight
-	pending []tensor.Tensor // sums, the last ones of fewer contributions
-	leaves  int             // contributions that are to come
-	count   int             // that have come
+	pending []tensor.Tensor // partial sums, the last ones over fewer contributions
+	leaves  int             // number of expected contributions
+	count   int             // number of contributions so far
 	open    int             // pending sums in use
 }
 
-// newTree expects this many contributions, each in the arena's memory unless it is the only one.
+// newTree returns a tree for the given number of contributions. Each is in the arena's memory
+// unless it is the only one.
 func newTree(ex *tensor.Exec, w *weight, leaves int) tree {
 	t := tree{ex: ex, weight: w, leaves: leaves}
 	if leaves > 1 {
@@ -29,7 +30,7 @@ func newTree(ex *tensor.Exec, w *weight, leaves int) tree {
 	return t
 }
 
-// next is where the next contribution goes, and whether it is added there.
+// next returns where to put the next contribution, and whether to add it there.
 func (t *tree) next() (to tensor.Tensor, accumulate bool) {
 	if t.leaves == 1 {
 		return t.weight.Grad, t.weight.accumulate()
@@ -37,7 +38,7 @@ func (t *tree) next() (to tensor.Tensor, accumulate bool) {
 	return t.pending[t.open], false
 }
 
-// push says that the contribution is complete; with the last one, the gradient is.
+// push completes a contribution. The last one completes the gradient.
 func (t *tree) push() {
 	t.count++
 	if t.leaves == 1 {

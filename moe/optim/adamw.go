@@ -15,7 +15,7 @@ func init() {
 // parameter.
 type AdamW struct{ Beta1, Beta2, Eps, WeightDecay float64 }
 
-// Validate reports the first field that cannot be.
+// Validate returns an error for the first invalid field.
 func (c AdamW) Validate() error {
 	switch {
 	case !(c.Beta1 >= 0 && c.Beta1 < 1):
@@ -35,10 +35,10 @@ func (c AdamW) Vectors() []Vector {
 	return []Vector{{"exp_avg", tensor.FP32}, {"exp_avg_sq", tensor.FP32}}
 }
 
-// WholeMatrices is false: every weight is updated by itself.
+// WholeMatrices is false: each weight is updated on its own.
 func (c AdamW) WholeMatrices() bool { return false }
 
-// Prepare returns the update of a step, one pass over memory.
+// Prepare returns the update of a step. It passes over memory once.
 func (c AdamW) Prepare(s Step) Update {
 	step := tensor.NewAdamWStep(s.LR, c.Beta1, c.Beta2, c.Eps, c.WeightDecay, s.GradScale, s.Number)
 	return func(ex *tensor.Exec, r Run) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Config chooses an optimizer and holds the settings of all of them. The toml names are those of
+// Config selects an optimizer and holds the settings of all optimizers. The toml names are those of
 // config files and flags.
 type Config struct {
 	Name        string  `toml:"name,omitempty" help:"rule that updates the weights: adamw; empty: adamw"`
@@ -20,20 +20,20 @@ type Config struct {
 	ClipNorm    float64 `toml:"clip_norm" help:"largest global gradient norm; 0: no clipping"`
 }
 
-// defaultName is the optimizer of a configuration that names none, such as those from before there
-// were names.
+// defaultName is the optimizer of a configuration without a name, such as one from an older
+// version.
 const defaultName = "adamw"
 
-// DefaultConfig returns the optimizer that runs start from.
+// DefaultConfig returns the default optimizer of a run.
 func DefaultConfig() Config {
 	return Config{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1}
 }
 
-// rules makes the rule of each optimizer from its settings.
+// rules constructs the rule of each optimizer from its settings.
 var rules = map[string]func(Config) Rule{}
 
-// Register makes an optimizer known under a name. It is called before any run begins, by the init
-// function of the rule's file.
+// Register makes an optimizer available under a name. It is called by the init function of the
+// rule's file, before any run begins.
 func Register(name string, rule func(Config) Rule) {
 	if rules[name] != nil {
 		panic("optim: two optimizers are called " + name)
@@ -41,13 +41,13 @@ func Register(name string, rule func(Config) Rule) {
 	rules[name] = rule
 }
 
-// Names lists the known optimizers.
+// Names lists the registered optimizers.
 func Names() []string { return slices.Sorted(maps.Keys(rules)) }
 
-// RuleName returns the name of the optimizer that the configuration chooses.
+// RuleName returns the name of the selected optimizer.
 func (c Config) RuleName() string { return cmp.Or(c.Name, defaultName) }
 
-// Rule returns the rule of that optimizer.
+// Rule returns the rule of the selected optimizer.
 func (c Config) Rule() (Rule, error) {
 	rule := rules[c.RuleName()]
 	if rule == nil {
@@ -56,7 +56,7 @@ func (c Config) Rule() (Rule, error) {
 	return rule(c), nil
 }
 
-// Validate reports what cannot be.
+// Validate returns an error for invalid settings.
 func (c Config) Validate() error {
 	rule, err := c.Rule()
 	if err == nil {

@@ -1,7 +1,7 @@
-// Package optim trains a moe.Model on FP32 master weights that are sharded over all ranks (ZeRO-1):
-// every rank sums and updates its own slice of the replicated parameters and hands the new working
-// weights to the others. Expert weights are updated where they live. How weights change is a
-// [Rule], and AdamW the first of them.
+// Package optim trains a moe.Model with FP32 master weights that are sharded over all ranks
+// (ZeRO-1). Every rank sums and updates its own slice of the replicated parameters and sends the
+// new working weights to the others. Expert weights are updated on the rank that holds them. A
+// [Rule] defines the update; AdamW is the first one.
 package optim
 
 import (
@@ -16,25 +16,25 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Optimizer holds this rank's shards of the master weights and of the state of a rule.
+// Optimizer holds this rank's shards of the master weights and of the rule's state.
 type Optimizer struct {
-	ClipNorm float64 // largest global norm of the gradients; 0: no clipping
+	ClipNorm float64 // maximum global norm of the gradients; 0: no clipping
 
 	rule   Rule
 	comm   *collective.Comm
 	ex     *tensor.Exec
 	shards []shard
 	copies int // of the state
-	now    int // the copy that holds the newest
-	steps  int // updates made so far
+	now    int // the newest copy
+	steps  int // number of updates
 }
 
 // New returns an optimizer, which computes on the threads of ex.
 //
-// Its state lies in memory, one or two pieces of [StateBytes]; without any, in a piece of its own.
-// With one, an update takes place there. With two it leaves the state before it as it was: it reads
-// one and writes the other, so that a rank that dies halfway has lost nothing. A new state is zero:
-// Init or a checkpoint sets it.
+// Its state is in memory: one or two pieces of [StateBytes], or a piece of its own if none is
+// given. With one piece, it updates in place. With two, an update reads one and writes the other,
+// so that the old state survives if the rank dies halfway. A new state is zero until Init or a
+// checkpoint sets it.
 func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, memory ...[]byte) *Optimizer {
 	if len(memory) == 0 {
 		memory = [][]byte{tensor.New(tensor.UINT8, StateBytes(rule, groups, c)).Bytes()}
@@ -53,16 +53,16 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 // Init sets the master weights to the model's initial ones and publishes them.
 func (o *Optimizer) Init(seed uint64) error {
 	for p := range o.Pieces {
-		o.ex.Enter(o.ex.Enter(profile.Optimizer)) // which tells who watches that this goes on
+		o.ex.Enter(o.ex.Enter(profile.Optimizer)) // so that the profile shows it as the optimizer's
 		p.Param.Fill(p.Master, p.Offset, seed)
 	}
 	return o.Publish()
 }
 
-// Result is what a step did.
+// Result is the outcome of a step.
 type Result struct {
 	GradNorm float64 // global, before clipping
-	Skipped  bool    // the gradient was not finite: nothing was changed
+	Skipped  bool    // the gradient was not finite, and nothing was changed
 }
 
 // Step makes a whole step at learning rate lr: Reduce, and then Apply, or Skip if the norm is not
@@ -79,16 +79,15 @@ func (o *Optimizer) Step(lr float64) (Result, error) {
 	return Result{norm, false}, o.Apply(lr, norm)
 }
 
-// Reduce sums the ranks' gradients and returns their global norm, before clipping: NaN or infinite
-// if one of them is. Then comes Apply, Skip or Discard. It is collective.
+// Reduce sums the ranks' gradients and returns their global norm before clipping. The norm is NaN
+// or infinite if a gradient is. Apply, Skip or Discard must follow. Reduce is collective.
 func (o *Optimizer) Reduce() (norm float64, err error) {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	return o.reduce()
 }
 
-// Apply clips the summed gradients, whose global norm is given, updates the master weights at
-// learning rate lr, publishes the working weights and lets the next gradients replace these. It is
-// collective.
+// Apply clips the summed gradients with the given global norm, updates the master weights at
+// learning rate lr, publishes the working weights, and resets the gradients. It is collective.
 func (o *Optimizer) Apply(lr, norm float64) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	before := o.next()
@@ -98,36 +97,37 @@ func (o *Optimizer) Apply(lr, norm float64) error {
 	return err
 }
 
-// Skip leaves weights and state as they were; the next gradients replace these.
+// Skip leaves weights and state unchanged and resets the gradients.
 func (o *Optimizer) Skip() {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	o.carry(o.next())
 	o.Discard()
 }
 
-// Discard lets the next gradients replace these: they are to be computed again.
+// Discard resets the gradients, which are to be computed again.
 func (o *Optimizer) Discard() {
 	for _, s := range o.shards {
 		s.group.ZeroGrad()
 	}
 }
 
-// next goes on to the copy of the state that the step under way makes, and returns the one before.
+// next selects the copy of the state that the current step writes, and returns the previous one.
 func (o *Optimizer) next() (before int) {
 	before = o.now
 	o.now = (o.now + 1) % o.copies
 	return before
 }
 
-// renews says whether a shard's update brings what is derived from its weights up to date: where it
-// is all of a group, its state is written in place, and weights are updated one by one. Another
-// copy of the state is written past the caches, which weights would have to be read again from.
+// updatesWork reports whether a shard's update also updates what is derived from its weights. It
+// does if the shard is a whole group, its state is updated in place, and weights are updated one by
+// one. Another copy of the state would be written past the caches, and the weights would have to be
+// read again.
 func (o *Optimizer) renews(s shard) bool {
 	return s.counts == nil && o.copies == 1 && !o.rule.WholeMatrices()
 }
 
-// update makes the newest state from the one before, and this rank's slices of the working weights,
-// or what is derived from them.
+// update computes the newest state from the previous one, and this rank's slices of the working
+// weights, or what is derived from them.
 func (o *Optimizer) update(before int, lr, norm float64) {
 	o.steps++
 	update := o.rule.Prepare(Step{LR: lr, GradScale: o.gradScale(norm), Number: o.steps})
@@ -154,7 +154,7 @@ func (o *Optimizer) update(before int, lr, norm float64) {
 	}
 }
 
-// carry copies the state before, where the newest is in other memory.
+// carry copies the previous state if the newest one is in other memory.
 func (o *Optimizer) carry(before int) {
 	if o.now == before {
 		return
@@ -166,11 +166,11 @@ func (o *Optimizer) carry(before int) {
 	}
 }
 
-// Use says which copy of the state is the newest: that of number i, counted from 0, modulo the
-// number of copies. Apply and Skip go on to the next.
+// Use selects the newest copy of the state: number i, counted from 0, modulo the number of copies.
+// Apply and Skip continue with the next one.
 func (o *Optimizer) Use(i int) { o.now = i % o.copies }
 
-// gradScale returns the factor that brings a gradient of this norm to at most ClipNorm.
+// gradScale returns the factor that reduces a gradient of this norm to at most ClipNorm.
 func (o *Optimizer) gradScale(norm float64) float64 {
 	if o.ClipNorm == 0 {
 		return 1
@@ -196,9 +196,9 @@ func (o *Optimizer) reduce() (float64, error) {
 	return math.Sqrt(squares.Value()), nil
 }
 
-// normPiece is how many neighbouring squares are added up with roundings; the sums of pieces are
-// added up exactly. A slice of one of 2, 4, 8 or 16 ranks is whole pieces, and so is a parameter
-// that one rank owns, wherever it does: the norm does not depend on the ranks.
+// normPiece is the number of adjacent squares that are summed with rounding. The sums of pieces are
+// added exactly. The slice of one of 2, 4, 8 or 16 ranks consists of whole pieces, and so does a
+// parameter that one rank owns. So the norm does not depend on the number of ranks.
 const normPiece = 256
 
 // addSquares adds the squares of the gradients of a shard.
@@ -222,7 +222,7 @@ func (o *Optimizer) reduceScatter(s shard) error {
 	return collective.ReduceScatter(o.comm, s.grad().F32(), s.group.Grad.F32(), s.counts, collective.Sum)
 }
 
-// Gradients yields this rank's slices of the summed gradients, between Reduce and what follows it.
+// Gradients yields this rank's slices of the summed gradients, after Reduce.
 func (o *Optimizer) Gradients(yield func(tensor.Tensor) bool) {
 	for _, s := range o.shards {
 		if !yield(s.grad()) {
@@ -231,7 +231,7 @@ func (o *Optimizer) Gradients(yield func(tensor.Tensor) bool) {
 	}
 }
 
-// Publish rounds the master weights into the working weights of all ranks. It is collective.
+// Publish rounds the master weights to the working weights of all ranks. It is collective.
 func (o *Optimizer) Publish() error {
 	for _, s := range o.shards {
 		tensor.Convert(o.ex, s.work().Mat(), s.states[o.now][0].Mat())
@@ -239,8 +239,8 @@ func (o *Optimizer) Publish() error {
 	return o.gather(func(shard) bool { return false })
 }
 
-// gather brings the slices of the working weights to all ranks, and what is derived from them up to
-// date unless it is renewed already.
+// allGather sends the slices of the working weights to all ranks, and updates what is derived from
+// them unless updatesWork did.
 func (o *Optimizer) gather(renewed func(shard) bool) error {
 	for _, s := range o.shards {
 		if s.counts != nil {
@@ -265,19 +265,19 @@ func (o *Optimizer) allGather(s shard) error {
 	return collective.AllGatherV(o.comm, all, all[s.lo:s.hi], s.counts)
 }
 
-// refresh quantizes the weights, where they are.
+// refresh updates what is derived from the weights of a shard.
 func (o *Optimizer) refresh(s shard) {
 	defer o.ex.Enter(o.ex.Enter(profile.Quantize))
 	s.group.Refresh(o.ex)
 }
 
-// Piece is a run of one parameter's state that this rank owns: elements [Offset,
+// Piece is a range of one parameter's state that this rank owns: elements [Offset,
 // Offset+len(Master)) of the flattened parameter.
 type Piece struct {
 	Param  *moe.Param
 	Offset int
 	Master []float32
-	State  []Named // all of it: the master weights, and then the vectors of the rule
+	State  []Named // the whole state: the master weights, then the vectors of the rule
 }
 
 // Named is a part of a vector of the state.
@@ -286,7 +286,7 @@ type Named struct {
 	Data tensor.Tensor
 }
 
-// Pieces calls yield for every piece of the newest state of this rank, in a fixed order.
+// Pieces yields every piece of the newest state of this rank, in a fixed order.
 func (o *Optimizer) Pieces(yield func(Piece) bool) {
 	list := vectors(o.rule)
 	for _, s := range o.shards {
@@ -303,8 +303,8 @@ func (o *Optimizer) Pieces(yield func(Piece) bool) {
 	}
 }
 
-// State calls yield for every vector of the newest state of this rank, in a fixed order, with a
-// name such as "exp_avg of the dense group".
+// State yields every vector of the newest state of this rank, in a fixed order, with a name such as
+// "exp_avg of the dense group".
 func (o *Optimizer) State(yield func(name string, t tensor.Tensor) bool) {
 	list := vectors(o.rule)
 	for _, s := range o.shards {
@@ -316,8 +316,8 @@ func (o *Optimizer) State(yield func(name string, t tensor.Tensor) bool) {
 	}
 }
 
-// Steps returns the number of updates made.
+// Steps returns the number of updates.
 func (o *Optimizer) Steps() int { return o.steps }
 
-// SetSteps continues after n updates, when the state was loaded.
+// SetSteps sets the number of updates after the state was loaded.
 func (o *Optimizer) SetSteps(n int) { o.steps = n }

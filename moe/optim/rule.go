@@ -9,33 +9,32 @@ import (
 	"spmoe/tensor"
 )
 
-// A Rule is the algorithm of an optimizer: the state that it keeps of every weight, and how a step
-// changes weights and state. Master weights, shards, clipping and collectives are the
-// [Optimizer]'s.
+// A Rule is the algorithm of an optimizer: its state per weight, and how a step changes weights and
+// state. The [Optimizer] handles master weights, shards, clipping and collectives.
 type Rule interface {
-	// Validate reports the first setting that cannot be.
+	// Validate returns an error for the first invalid setting.
 	Validate() error
-	// Vectors lists the state that the rule keeps besides the master weights: one element of each
-	// vector per weight.
+	// Vectors lists the rule's state besides the master weights: one element of each vector per
+	// weight.
 	Vectors() []Vector
-	// WholeMatrices says whether an update needs all of a parameter, which one rank then owns.
+	// WholeMatrices reports whether an update needs a whole parameter, which one rank then owns.
 	WholeMatrices() bool
-	// Prepare returns the update of a step, which several threads may call at once, each for a run
-	// of its own.
+	// Prepare returns the update of a step. Several threads may call the update at once, each for
+	// its own run.
 	Prepare(s Step) Update
 }
 
 // Vector describes one vector of an optimizer's state.
 type Vector struct {
-	Name  string       // in checkpoints, as PyTorch has it: "exp_avg"
+	Name  string       // in checkpoints, as in PyTorch: "exp_avg"
 	DType tensor.DType // FP32 or BF16
 }
 
 // MasterName is the name of the FP32 master weights, which every rule has.
 const MasterName = "master"
 
-// vectors lists the whole state that is kept of a weight: its master weight first. It panics unless
-// every vector has a name of its own and a type that checkpoints hold.
+// vectors lists the whole state per weight, with the master weight first. It panics unless every
+// vector has a unique name and a type that checkpoints support.
 func vectors(rule Rule) []Vector {
 	all := []Vector{{MasterName, tensor.FP32}}
 	for _, v := range rule.Vectors() {
@@ -51,7 +50,7 @@ func vectors(rule Rule) []Vector {
 	return all
 }
 
-// BytesPerWeight returns the bytes of the whole state that is kept of a weight.
+// BytesPerWeight returns the bytes per weight of the whole state.
 func BytesPerWeight(rule Rule) (n int) {
 	for _, v := range vectors(rule) {
 		n += v.DType.Size()
@@ -59,19 +58,19 @@ func BytesPerWeight(rule Rule) (n int) {
 	return n
 }
 
-// Step is what all updates of a step have in common.
+// Step holds what all updates of a step have in common.
 type Step struct {
 	LR        float64
 	GradScale float64 // multiplies every gradient: it clips the global norm
 	Number    int     // of the step, counted from 1
 }
 
-// Update makes the new state of a run of weights from the old one, and stores the new master
+// Update computes the new state of a run of weights from the old one, and stores the new master
 // weights, rounded, in Work.
 type Update func(ex *tensor.Exec, r Run)
 
-// Run is neighbouring weights, a whole parameter if the rule asks for whole matrices. All its
-// tensors have one dimension and as many elements.
+// Run is a range of adjacent weights, or a whole parameter if the rule asks for whole matrices. All
+// its tensors have one dimension and the same length.
 type Run struct {
 	Param *moe.Param    // the parameter; nil unless the rule asks for whole matrices
 	Grad  tensor.Tensor // FP32, summed over the ranks, not clipped
@@ -81,18 +80,18 @@ type Run struct {
 	lo, hi   int
 }
 
-// Master returns where the new FP32 master weights go and where the old ones are. Both may be the
-// same memory.
+// Master returns the new FP32 master weights, to be written, and the old ones. Both may be the same
+// memory.
 func (r Run) Master() (dst, src tensor.Tensor) { return r.vector(0) }
 
-// Vector does the same for vector i of the rule.
+// Vector returns the same for vector i of the rule.
 func (r Run) Vector(i int) (dst, src tensor.Tensor) { return r.vector(1 + i) }
 
 func (r Run) vector(i int) (dst, src tensor.Tensor) {
 	return r.dst[i].Slice(r.lo, r.hi), r.src[i].Slice(r.lo, r.hi)
 }
 
-// Round rounds the new master weights into Work, for an update that has not done so on its way.
+// Round rounds the new master weights to Work, for an update that has not done so itself.
 func (r Run) Round(ex *tensor.Exec) {
 	master, _ := r.Master()
 	tensor.Convert(ex, r.Work.Mat(), master.Mat())

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Schedule is a learning rate that warms up linearly, stays, and decays at the end.
+// Schedule is a learning rate with a linear warm-up, a constant part, and a decay at the end.
 type Schedule struct {
 	LR        float64 `toml:"lr" help:"peak learning rate"`
 	Warmup    int     `toml:"warmup" help:"steps of linear warm-up"`
@@ -22,7 +22,7 @@ var decays = map[string]func(progress float64) float64{
 	"cosine": func(p float64) float64 { return (1 + math.Cos(math.Pi*p)) / 2 },
 }
 
-// Validate reports every field that cannot be.
+// Validate returns an error with every invalid field.
 func (s Schedule) Validate() error {
 	var bad []string
 	if !(s.LR > 0) || math.IsInf(s.LR, 0) {
@@ -51,10 +51,10 @@ func (s Schedule) Validate() error {
 	return nil
 }
 
-// At returns the learning rate of a step, counted from 0, of a run of steps steps.
+// At returns the learning rate of a step, counted from 0, in a run of steps steps.
 //
-// The first step already has LR/Warmup. The decay is laid out as if the run had one step
-// more, so that the last step still learns. A warm-up longer than the run is cut to it.
+// The first step already has LR/Warmup. The decay ends one step after the run, so that the last
+// step still learns. A warm-up longer than the run is cut to the run.
 func (s Schedule) At(step, steps int) float64 {
 	warmup := min(s.Warmup, steps)
 	decay := min(int(math.Round(s.DecayFrac*float64(steps))), steps-warmup)

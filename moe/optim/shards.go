@@ -1,6 +1,6 @@
 package optim
 
-// How state is sharded: which rank owns which weights, and where their state lies in its memory.
+// How the state is sharded: which rank owns which weights, and where their state is in its memory.
 
 import (
 	"sort"
@@ -18,10 +18,10 @@ type shard struct {
 	states [2]state
 }
 
-// state is a shard's master weights and, behind them, the vectors of the rule.
+// state holds a shard's master weights followed by the vectors of the rule.
 type state []tensor.Tensor
 
-// shardsOf lists this rank's slice of each group. With whole, slices end where parameters do.
+// shardsOf lists this rank's slice of each group. With whole, slices end at parameter boundaries.
 func shardsOf(groups []*moe.Group, rank, ranks int, whole bool) (all []shard) {
 	for _, g := range groups {
 		s := shard{group: g, hi: g.Len()}
@@ -53,15 +53,16 @@ func split(n, ranks int) []int {
 	return counts
 }
 
-// splitParams divides a group among ranks at parameters' boundaries, so that the largest slice is
-// as small as it can be. It exceeds the mean by at most the largest parameter. The padding goes to
-// the last rank.
+// splitParams divides a group among ranks at parameter boundaries, so that the largest slice is as
+// small as possible. It exceeds the mean by at most the largest parameter. The last rank gets the
+// padding.
 func splitParams(g *moe.Group, ranks int) []int {
 	n, most := g.ParamLen(), 0
 	for _, p := range g.Params {
 		most = max(most, p.Len())
 	}
-	low := max(most, (n+ranks-1)/ranks) // no slice can be smaller, and this and a parameter more always suffice
+	// a lower bound of the largest slice; adding the largest parameter always suffices
+	low := max(most, (n+ranks-1)/ranks)
 	bound := low + sort.Search(most, func(more int) bool { return len(fill(g, low+more)) <= ranks })
 	counts := make([]int, ranks)
 	copy(counts, fill(g, bound))
@@ -69,7 +70,7 @@ func splitParams(g *moe.Group, ranks int) []int {
 	return counts
 }
 
-// fill gives one rank after the other as many parameters as bound elements hold.
+// fill gives each rank in turn as many parameters as fit in bound elements.
 func fill(g *moe.Group, bound int) (counts []int) {
 	left := 0
 	for _, p := range g.Params {
@@ -92,7 +93,7 @@ func StateBytes(rule Rule, groups []*moe.Group, c *collective.Comm) (n int) {
 	return n
 }
 
-// layOut puts copy number i of the state into memory of [StateBytes].
+// layOut places copy number i of the state in memory of [StateBytes].
 func layOut(shards []shard, i int, list []Vector, memory []byte) {
 	for j := range shards {
 		s := &shards[j]
@@ -114,14 +115,14 @@ func (s *shard) work() tensor.Tensor { return s.group.Work.Slice(s.lo, s.hi) }
 
 func (s *shard) grad() tensor.Tensor { return s.group.Grad.Slice(s.lo, s.hi) }
 
-// part is what a shard has of a parameter: elements [lo, hi) of the shard, which begin at element
-// offset of the parameter.
+// part is the part of a parameter in a shard: elements [lo, hi) of the shard, which begin at
+// element offset of the parameter.
 type part struct {
 	param          *moe.Param
 	offset, lo, hi int
 }
 
-// parts calls yield for each parameter that the shard has elements of.
+// parts yields each parameter that the shard has elements of.
 func (s *shard) parts(yield func(part) bool) {
 	begin := 0 // of the parameter in the group
 	for _, p := range s.group.Params {
