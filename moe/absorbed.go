@@ -61,16 +61,16 @@ func (l *block) attend(p phase, x tensor.Tensor, s *attentionState) tensor.Tenso
 
 // extend is forward for tokens that are appended to sequences. x: [tokens, dim], sequence after
 // sequence.
-func (a *attention) extend(p phase, d *decoding, layer int, x tensor.Tensor, s *attentionState) tensor.Tensor {
+func (a *attention) extend(p phase, d *decodePass, layer int, x tensor.Tensor, s *attentionState) tensor.Tensor {
 	ex, c, tokens := p.ex, a.cfg, x.Dim(0)
 	s.x = activation{Tensor: x}
 	q := a.queries(p, s)
-	down := a.kvDown.forward(p, p.brief, &s.x, &s.linear.kvDown)
+	down := a.kvDown.forward(p, p.scratch, &s.x, &s.linear.kvDown)
 	key := down.Mat().ColSlice(c.KVRank, c.cacheRow())
-	latent := a.kvNorm.forward(p, p.brief, down.Mat().ColSlice(0, c.KVRank), &s.kvNorm)
+	latent := a.kvNorm.forward(p, p.scratch, down.Mat().ColSlice(0, c.KVRank), &s.kvNorm)
 	weights := &d.decoder.layers[layer]
 	weights.roundLatents(ex, latent.Mat())
-	sequences := a.keep(ex, d, layer, q.Mat(), latent.Mat(), key)
+	sequences := a.appendToCache(ex, d, layer, q.Mat(), latent.Mat(), key)
 
 	queries := ex.New(x.DType(), tokens, c.Heads*c.cacheRow())
 	sums := ex.New(x.DType(), tokens, c.Heads*c.KVRank)
@@ -80,7 +80,7 @@ func (a *attention) extend(p phase, d *decoding, layer int, x tensor.Tensor, s *
 	tensor.Parallel(ex, c.Heads, work(c.NopeDim), heads, absorbQueries)
 	tensor.CachedAttention(ex, sums.Reshape(tokens*c.Heads, c.KVRank).Mat(), queries.Reshape(tokens*c.Heads, c.cacheRow()).Mat(), c.Heads, a.scale, sequences)
 	tensor.Parallel(ex, c.Heads, work(c.ValueDim), heads, expandSums)
-	return a.out.forward(p, p.kept, &s.o, &s.linear.out)
+	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
 
 // roundLatents gives latents the values that the training pass multiplies.
@@ -96,7 +96,7 @@ func (w *absorbed) roundLatents(ex *tensor.Exec, latent tensor.Matrix) {
 
 // appendToCache rotates queries and keys to their positions, and appends latents and keys to the
 // caches.
-func (a *attention) keep(ex *tensor.Exec, d *decoding, layer int, q, latent, key tensor.Matrix) []tensor.CachedRows {
+func (a *attention) appendToCache(ex *tensor.Exec, d *decodePass, layer int, q, latent, key tensor.Matrix) []tensor.CachedRows {
 	rows := make([]tensor.CachedRows, len(d.sequences))
 	lo := 0
 	for i, s := range d.sequences {

@@ -58,32 +58,32 @@ func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.
 	for h := range c.Heads {
 		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
 	}
-	s.down = a.kvDown.forward(p, p.kept, &s.x, &s.linear.kvDown)
+	s.down = a.kvDown.forward(p, p.saved, &s.x, &s.linear.kvDown)
 	latent, key := a.latentKey(s.down.Mat())
 	a.rope.Rotate(ex, key, seq)
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
 	a.expand(p, s)
 
-	s.o = activation{Tensor: p.kept.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)}
-	s.lse = p.kept.New(tensor.FP32, x.Dim(0)*c.Heads)
+	s.o = activation{Tensor: p.saved.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)}
+	s.lse = p.saved.New(tensor.FP32, x.Dim(0)*c.Heads)
 	tensor.CausalAttention(ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
-	return a.out.forward(p, p.kept, &s.o, &s.linear.out)
+	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
 
 // queries returns the queries of all heads before rotation.
 func (a *attention) queries(p phase, s *attentionState) tensor.Tensor {
 	if a.qNorm == nil {
-		return a.q.forward(p, p.kept, &s.x, &s.linear.q)
+		return a.q.forward(p, p.saved, &s.x, &s.linear.q)
 	}
-	down := a.qDown.forward(p, p.kept, &s.x, &s.linear.qDown)
+	down := a.qDown.forward(p, p.saved, &s.x, &s.linear.qDown)
 	s.qLatent = activation{Tensor: a.qNorm.forward(p, p.cheap, down.Mat(), &s.qNorm)}
-	return a.qUp.forward(p, p.kept, &s.qLatent, &s.linear.qUp)
+	return a.qUp.forward(p, p.saved, &s.qLatent, &s.linear.qUp)
 }
 
 // expand computes keys and values of all heads from the latents and the rotary key.
 func (a *attention) expand(p phase, s *attentionState) {
 	ex, c := p.ex, a.cfg
-	up := a.kvUp.forward(p, p.brief, &s.kvLatent, &s.linear.kvUp)
+	up := a.kvUp.forward(p, p.scratch, &s.kvLatent, &s.linear.kvUp)
 	_, key := a.latentKey(s.down.Mat())
 	s.k = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
 	s.v = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
@@ -98,26 +98,26 @@ func (a *attention) expand(p phase, s *attentionState) {
 // backward returns the gradient of x.
 func (a *attention) backward(p phase, dy tensor.Tensor, s *attentionState) tensor.Tensor {
 	ex, c := p.ex, a.cfg
-	do := a.out.backward(p, p.brief, activation{Tensor: dy}, &s.linear.out)
-	dq, dk, dv := like(p.kept, s.q), like(p.brief, s.k), like(p.brief, s.v)
+	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
+	dq, dk, dv := like(p.saved, s.q), like(p.scratch, s.k), like(p.scratch, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
 
-	dUp := p.kept.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
+	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
 	for h := range c.Heads {
 		a.rope.RotateBack(ex, a.rotary(dq.Mat(), h), s.shape.Seq)
 		nope, value := a.keyValue(dUp.Mat(), h)
 		tensor.Convert(ex, nope, a.nope(dk.Mat(), h))
 		tensor.Convert(ex, value, a.value(dv.Mat(), h))
 	}
-	dDown := p.kept.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
+	dDown := p.saved.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
 	dLatent, dKey := a.latentKey(dDown.Mat())
 	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
 	a.rope.RotateBack(ex, dKey, s.shape.Seq)
-	dkvLatent := a.kvUp.backward(p, p.brief, activation{Tensor: dUp}, &s.linear.kvUp)
+	dkvLatent := a.kvUp.backward(p, p.scratch, activation{Tensor: dUp}, &s.linear.kvUp)
 	a.kvNorm.backward(p, dLatent, dkvLatent.Mat(), false, &s.kvNorm)
 
-	dx := a.kvDown.backward(p, p.brief, activation{Tensor: dDown}, &s.linear.kvDown)
+	dx := a.kvDown.backward(p, p.scratch, activation{Tensor: dDown}, &s.linear.kvDown)
 	tensor.Add(ex, dx.Mat(), dx.Mat(), a.queriesBackward(p, dq, s).Mat())
 	return dx
 }
@@ -125,11 +125,11 @@ func (a *attention) backward(p phase, dy tensor.Tensor, s *attentionState) tenso
 // queriesBackward returns the gradient of x through the queries.
 func (a *attention) queriesBackward(p phase, dq tensor.Tensor, s *attentionState) tensor.Tensor {
 	if a.qNorm == nil {
-		return a.q.backward(p, p.brief, activation{Tensor: dq}, &s.linear.q)
+		return a.q.backward(p, p.scratch, activation{Tensor: dq}, &s.linear.q)
 	}
-	dLatent := a.qUp.backward(p, p.kept, activation{Tensor: dq}, &s.linear.qUp)
+	dLatent := a.qUp.backward(p, p.saved, activation{Tensor: dq}, &s.linear.qUp)
 	a.qNorm.backward(p, dLatent.Mat(), dLatent.Mat(), false, &s.qNorm)
-	return a.qDown.backward(p, p.brief, activation{Tensor: dLatent}, &s.linear.qDown)
+	return a.qDown.backward(p, p.scratch, activation{Tensor: dLatent}, &s.linear.qDown)
 }
 
 // backwardWeight adds to the gradients of all weights.

@@ -16,7 +16,7 @@ func (r *router) balanceLoss(ex *tensor.Exec, s *routerState, losses []sequenceL
 	if alpha == 0 {
 		return
 	}
-	job := balancing{r, s, losses, dscores, seq, alpha / float64(globalSequences)}
+	job := balanceArgs{r, s, losses, dscores, seq, alpha / float64(globalSequences)}
 	n := dscores.Dim(0) / seq
 	if len(s.share) < n*r.cfg.Experts {
 		s.share = make([]float64, n*r.cfg.Experts)
@@ -25,7 +25,7 @@ func (r *router) balanceLoss(ex *tensor.Exec, s *routerState, losses []sequenceL
 }
 
 // balanceArgs are the arguments of balanceSequences.
-type balancing struct {
+type balanceArgs struct {
 	*router
 	*routerState
 	losses  []sequenceLoss
@@ -35,7 +35,7 @@ type balancing struct {
 }
 
 // balanceSequences handles sequences [from, to).
-func balanceSequences(_ *tensor.Exec, b balancing, from, to int) {
+func balanceSequences(_ *tensor.Exec, b balanceArgs, from, to int) {
 	for i := from; i < to; i++ {
 		loss := b.sequence(i)
 		if b.losses != nil {
@@ -45,7 +45,7 @@ func balanceSequences(_ *tensor.Exec, b balancing, from, to int) {
 }
 
 // sequence handles the tokens of sequence i and returns its loss.
-func (b balancing) sequence(i int) float64 {
+func (b balanceArgs) sequence(i int) float64 {
 	seq, lo, dscores := b.seq, i*b.seq, b.dscores.Slice(i*b.seq, (i+1)*b.seq)
 	share := b.share[i*b.cfg.Experts:][:b.cfg.Experts]
 	clear(share)

@@ -29,12 +29,12 @@ type blockState struct {
 
 // rankContext is what the layers of a model share on this rank: the communicator and the exchange
 // of the Mixture-of-Experts layers.
-type place struct {
+type rankContext struct {
 	comm     *collective.Comm
 	exchange ep.Exchange
 }
 
-func newBlock(b *builder, cfg Config, at place, layer int, rope *tensor.RotaryTable) *block {
+func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.RotaryTable) *block {
 	prefix := fmt.Sprintf("model.layers.%d.", layer)
 	l := &block{
 		layer:     layer,
@@ -94,9 +94,9 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	p.layer = l.layer
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	l.refillMix(p, s)
+	l.recomputeMix(p, s)
 	half := p.ex.Mark()
-	if err := l.refillFeed(p, s); err != nil {
+	if err := l.recomputeFeed(p, s); err != nil {
 		return dy, fmt.Errorf("layer %d, forward again: %w", l.layer, err)
 	}
 	din, err := l.ffn.backward(p, dy, &s.feed)
@@ -106,7 +106,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	da := p.residual(dy)
 	l.ffnNorm.backward(p, da.Mat(), din.Mat(), true, &s.ffnNorm)
 	p.ex.Release(half)
-	l.refillAttention(p, s)
+	l.recomputeAttention(p, s)
 	din = l.attention.backward(p, da, &s.attention)
 	dx := p.residual(da)
 	l.attnNorm.backward(p, dx.Mat(), din.Mat(), true, &s.attnNorm)

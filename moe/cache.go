@@ -37,7 +37,7 @@ func (c Config) cacheRow() int { return c.KVRank + c.RopeDim }
 func (c Config) CacheBytes(dtype tensor.DType) int { return c.Layers * c.cacheRow() * dtype.Size() }
 
 // row returns the rows of a layer for the tokens that this pass adds, and the rows of all tokens.
-func (s growing) row(layer int) (added, all tensor.Matrix) {
+func (s extension) row(layer int) (added, all tensor.Matrix) {
 	end := s.cache.tokens + s.tokens
 	rows := s.cache.rows[layer]
 	return rows.Slice(s.cache.tokens, end).Mat(), rows.Slice(0, end).Mat()

@@ -14,34 +14,34 @@ type Config struct {
 	Vocab       int `toml:"vocab" help:"vocabulary size"`
 	Dim         int `toml:"dim" help:"hidden size"`
 	Layers      int `toml:"layers" help:"transformer layers"`
-	DenseLayers int `toml:"dense_layers" help:"leading layers with a dense FFN instead of experts"`
+	DenseLayers int `toml:"dense_layers" help:"number of first layers with a dense FFN instead of experts"`
 	DenseInter  int `toml:"dense_inter" help:"width of the dense FFN"`
 
 	Heads    int `toml:"heads" help:"attention heads"`
 	QRank    int `toml:"q_rank" help:"rank of the query compression; 0: none"`
 	KVRank   int `toml:"kv_rank" help:"rank of the key-value compression"`
 	NopeDim  int `toml:"nope_dim" help:"head dimension without position"`
-	RopeDim  int `toml:"rope_dim" help:"head dimension with rotary position, shared by all heads of the key"`
+	RopeDim  int `toml:"rope_dim" help:"head dimension with rotary position; all heads share its keys"`
 	ValueDim int `toml:"value_dim" help:"head dimension of the values"`
 
 	Experts       int     `toml:"experts" help:"routed experts"`
-	TopK          int     `toml:"top_k" help:"routed experts a token"`
-	ExpertInter   int     `toml:"expert_inter" help:"width of one expert"`
-	SharedExperts int     `toml:"shared_experts" help:"experts that every token visits"`
+	TopK          int     `toml:"top_k" help:"routed experts per token"`
+	ExpertInter   int     `toml:"expert_inter" help:"width of an expert"`
+	SharedExperts int     `toml:"shared_experts" help:"shared experts, which every token visits"`
 	Groups        int     `toml:"groups" help:"expert groups (nodes) for limited routing"`
-	TopKGroups    int     `toml:"top_k_groups" help:"groups that a token may visit"`
+	TopKGroups    int     `toml:"top_k_groups" help:"maximum expert groups per token"`
 	ScoreFunc     string  `toml:"score_func" help:"router scores: sigmoid or softmax"`
-	NormTopK      bool    `toml:"norm_top_k" help:"normalize the weights of the chosen experts"`
-	RouteScale    float64 `toml:"route_scale" help:"factor on the routed experts' weights"`
+	NormTopK      bool    `toml:"norm_top_k" help:"normalize the weights of the selected experts"`
+	RouteScale    float64 `toml:"route_scale" help:"factor on the weights of the routed experts"`
 
-	ForceBalance bool    `toml:"force_balance" help:"let tokens take the experts in turns, whatever their scores: for measurements of speed, as published ones do"`
+	ForceBalance bool    `toml:"force_balance" help:"assign tokens to experts in turns, regardless of scores, as published speed measurements do"`
 	BiasSpeed    float64 `toml:"bias_speed" help:"step of the router's selection bias (auxiliary-loss-free balancing); 0: off"`
 	BalanceAlpha float64 `toml:"balance_alpha" help:"weight of the sequence-wise balance loss; 0: off"`
 	MTPLayers    int     `toml:"mtp_layers" help:"multi-token prediction modules: 0 or 1"`
 	MTPWeight    float64 `toml:"mtp_weight" help:"weight of the multi-token prediction loss"`
 
 	NormEps      float64 `toml:"norm_eps" help:"epsilon of RMSNorm"`
-	MaxPositions int     `toml:"max_positions" help:"longest sequence"`
+	MaxPositions int     `toml:"max_positions" help:"maximum sequence length"`
 	RopeTheta    float64 `toml:"rope_theta" help:"base of the rotary frequencies"`
 	YaRN         YaRN    `toml:"yarn"`
 }
@@ -50,8 +50,8 @@ type Config struct {
 type YaRN struct {
 	Factor            float64 `toml:"factor" help:"context extension factor; 0: no YaRN"`
 	OriginalPositions int     `toml:"original_positions" help:"context length before the extension"`
-	BetaFast          float64 `toml:"beta_fast" help:"rotations above which a frequency is left alone"`
-	BetaSlow          float64 `toml:"beta_slow" help:"rotations below which a frequency is interpolated"`
+	BetaFast          float64 `toml:"beta_fast" help:"leave frequencies with more rotations than this unchanged"`
+	BetaSlow          float64 `toml:"beta_slow" help:"interpolate frequencies with fewer rotations than this"`
 	MScale            float64 `toml:"mscale" help:"attention factor of the rotary tables"`
 	MScaleAllDim      float64 `toml:"mscale_all_dim" help:"attention factor of the softmax scale"`
 }
@@ -110,7 +110,7 @@ func (c Config) Validate() error {
 		c.validateRouting(must)
 	}
 	if len(bad) > 0 {
-		return fmt.Errorf("the model cannot be built:\n  %s", strings.Join(bad, "\n  "))
+		return fmt.Errorf("invalid model:\n  %s", strings.Join(bad, "\n  "))
 	}
 	return nil
 }

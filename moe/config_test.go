@@ -90,7 +90,7 @@ func TestValidateRefuses(t *testing.T) {
 
 func TestValidateReportsAll(t *testing.T) {
 	cfg := with(tiny(), func(c *Config) { c.Vocab, c.QRank, c.TopK = 0, -1, 0 })
-	contains(t, cfg.Validate(), "cannot be built:\n", "model.vocab", "model.q_rank", "model.top_k")
+	contains(t, cfg.Validate(), "invalid model:\n", "model.vocab", "model.q_rank", "model.top_k")
 }
 
 // What a model without routed experts does not use may have any value.

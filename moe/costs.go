@@ -56,10 +56,10 @@ type Module struct {
 	Active int64 // parameters that one token uses
 	Kept   int64 // approximate elements per token saved for the backward pass; see KeptBy
 
-	gathered int64 // see DeferredWgrad
+	deferred int64 // see DeferredWgrad
 	cheap    int64 // of Kept, what RecomputeSelective recomputes
 	// with RecomputeFull: what is saved, and what the layer being recomputed has
-	keptFull int64
+	savedFull int64
 
 	// Elements per token that its operations read, besides weights, and write in the forward pass.
 	Inputs, Outputs int64
@@ -80,21 +80,21 @@ func (m Module) KeptBy(r Recompute) int64 {
 	case RecomputeSelective:
 		return m.Kept - m.cheap
 	case RecomputeFull:
-		return m.keptFull
+		return m.savedFull
 	}
 	return m.Kept
 }
 
 // DeferredWgrad returns the elements per token that a pass saves for the weight gradients of routed
 // experts if these are deferred: see [Config.WgradPasses].
-func (m Module) Gathered() int64 { return m.gathered }
+func (m Module) DeferredWgrad() int64 { return m.deferred }
 
 // saves adds the elements that each layer saves. Some of them, cheap, take little work to
 // recompute.
-func (m Module) keeps(layers int64, elements, cheap int) Module {
+func (m Module) saves(layers int64, elements, cheap int) Module {
 	m.Kept += layers * int64(elements)
 	m.cheap += layers * int64(cheap)
-	m.keptFull += min(layers, 1) * int64(elements)
+	m.savedFull += min(layers, 1) * int64(elements)
 	return m
 }
 
@@ -155,19 +155,19 @@ func (c Config) layersOf(part Part) layerRange {
 // What they save follows the layers' state structs.
 func (c Config) blocks(linears []LinearLayer, mtp bool, layers, dense int64, seq int) []Module {
 	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
-	norms = norms.keeps(layers, 2*c.Dim, 2*c.Dim)
+	norms = norms.saves(layers, 2*c.Dim, 2*c.Dim)
 
 	projections := products(linears, Projections, mtp)
-	projections = projections.keeps(layers, 2*c.Dim+2*c.QRank+2*c.KVRank+c.RopeDim, c.QRank+c.KVRank)
-	projections.keptFull += layers * int64(c.Dim) // the layers' inputs
+	projections = projections.saves(layers, 2*c.Dim+2*c.QRank+2*c.KVRank+c.RopeDim, c.QRank+c.KVRank)
+	projections.savedFull += layers * int64(c.Dim) // the layers' inputs
 
 	feed := func(part Part, layers int64, width int) Module { // width: of all networks of a layer that a token visits
-		return products(linears, part, mtp).keeps(layers, 3*width, width)
+		return products(linears, part, mtp).saves(layers, 3*width, width)
 	}
 	moe := layers - dense
-	router := products(linears, Router, mtp).keeps(moe, 2*c.Experts, 0)
-	routed := feed(Routed, moe, c.TopK*c.ExpertInter).keeps(moe, 3*c.TopK*c.Dim, 0)
-	routed.gathered = moe * int64(c.TopK*(2*c.Dim+3*c.ExpertInter))
+	router := products(linears, Router, mtp).saves(moe, 2*c.Experts, 0)
+	routed := feed(Routed, moe, c.TopK*c.ExpertInter).saves(moe, 3*c.TopK*c.Dim, 0)
+	routed.deferred = moe * int64(c.TopK*(2*c.Dim+3*c.ExpertInter))
 	shared := feed(Shared, moe, c.SharedExperts*c.ExpertInter)
 	return []Module{norms, projections, c.scores(layers, seq), feed(Dense, dense, c.DenseInter), router, routed, shared}
 }
@@ -206,7 +206,7 @@ func (m Module) multiplied() Module {
 // plus adds two modules of the same part.
 func (m Module) plus(o Module) Module {
 	m.Params, m.Active = m.Params+o.Params, m.Active+o.Active
-	m.Kept, m.gathered, m.cheap, m.keptFull = m.Kept+o.Kept, m.gathered+o.gathered, m.cheap+o.cheap, m.keptFull+o.keptFull
+	m.Kept, m.deferred, m.cheap, m.savedFull = m.Kept+o.Kept, m.deferred+o.deferred, m.cheap+o.cheap, m.savedFull+o.savedFull
 	m.Inputs, m.Outputs = m.Inputs+o.Inputs, m.Outputs+o.Outputs
 	m.FLOPs = m.FLOPs.Plus(o.FLOPs)
 	return m
@@ -227,7 +227,7 @@ func (c Config) scores(layers int64, seq int) Module {
 		Inputs: layers * int64(c.Heads*(2*c.KeyDim()+c.ValueDim)), Outputs: layers * int64(c.Heads*c.ValueDim),
 		FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward},
 	}
-	return m.keeps(layers, 2*c.Heads*(c.KeyDim()+c.ValueDim), c.Heads*(c.KeyDim()+c.ValueDim))
+	return m.saves(layers, 2*c.Heads*(c.KeyDim()+c.ValueDim), c.Heads*(c.KeyDim()+c.ValueDim))
 }
 
 // Traffic is a lower bound of the bytes per token that a part reads and writes in memory, in the

@@ -24,7 +24,7 @@ type Decoder struct {
 // Config.MaxPositions, which may be more than the model was built for.
 func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
 	if context < 1 || context > m.Config.MaxPositions {
-		return nil, fmt.Errorf("the context is of %d tokens: give 1 to %d (model.max_positions)", context, m.Config.MaxPositions)
+		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, m.Config.MaxPositions)
 	}
 	d := &Decoder{model: m, rope: m.Config.rotaryTable(context)}
 	for _, b := range m.blocks {
@@ -37,16 +37,16 @@ func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
 func (d *Decoder) Context() int { return d.rope.Len() }
 
 // extension is the part of a sequence that a pass adds.
-type growing struct {
+type extension struct {
 	cache  *Cache
 	tokens int // that the pass adds
 }
 
 // decodePass is the state of a pass of a Decoder in addition to its tokens.
-type decoding struct {
+type decodePass struct {
 	decoder   *Decoder
-	sequences []growing // of this rank
-	few       bool      // see rowwise
+	sequences []extension // of this rank
+	few       bool        // see rowwise
 }
 
 // Extend appends tokens to one sequence and returns the scores of the token after the last one:
@@ -54,9 +54,9 @@ type decoding struct {
 // Appending in parts gives the same numbers as appending all tokens at once, and the same bits in
 // FP32.
 func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, error) {
-	var sequences []growing
+	var sequences []extension
 	if c != nil {
-		sequences = []growing{{c, len(tokens)}}
+		sequences = []extension{{c, len(tokens)}}
 	}
 	logits, err := d.run(ex, sequences, tokens, false)
 	if err != nil || c == nil {
@@ -69,21 +69,21 @@ func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, 
 // tokens: [len(caches), vocab] FP32, valid until the next call. The bits of a sequence's scores do
 // not depend on other sequences or on the ranks that they are on.
 func (d *Decoder) Step(ex *tensor.Exec, caches []*Cache, tokens []int32) (tensor.Tensor, error) {
-	sequences := make([]growing, len(caches))
+	sequences := make([]extension, len(caches))
 	for i, c := range caches {
-		sequences[i] = growing{c, 1}
+		sequences[i] = extension{c, 1}
 	}
 	return d.run(ex, sequences, tokens, true)
 }
 
-func (d *Decoder) run(ex *tensor.Exec, sequences []growing, tokens []int32, few bool) (tensor.Tensor, error) {
+func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32, few bool) (tensor.Tensor, error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	d.check(sequences, tokens)
 	m := d.model
 	pass := m.newPass(ex, Batch{Inputs: tokens, Seq: max(len(tokens), 1), GlobalSequences: 1}, false)
 	defer pass.release()
-	pass.decoding = &decoding{decoder: d, sequences: sequences, few: few}
+	pass.decoding = &decodePass{decoder: d, sequences: sequences, few: few}
 	p := pass.forwardPhase(ex)
 	h, err := m.hidden(p)
 	if err != nil {
@@ -100,15 +100,15 @@ func (d *Decoder) run(ex *tensor.Exec, sequences []growing, tokens []int32, few 
 		d.logits = tensor.New(tensor.FP32, max(len(sequences), 1), m.Config.Vocab)
 	}
 	logits := d.logits.Slice(0, len(sequences))
-	matMul(ex, logits.Mat(), m.norm.forward(p, p.brief, last.Mat(), &pass.norm).Mat(), m.output.weight.W.Mat().T(), few)
+	matMul(ex, logits.Mat(), m.norm.forward(p, p.scratch, last.Mat(), &pass.norm).Mat(), m.output.weight.W.Mat().T(), few)
 	return logits, nil
 }
 
-func (d *Decoder) check(sequences []growing, tokens []int32) {
+func (d *Decoder) check(sequences []extension, tokens []int32) {
 	n := 0
 	for _, s := range sequences {
 		if s.tokens < 1 || s.cache.tokens+s.tokens > min(s.cache.Capacity(), d.Context()) {
-			panic(fmt.Sprintf("moe: %d tokens are added to %d, in a cache for %d and a context of %d", s.tokens, s.cache.tokens, s.cache.Capacity(), d.Context()))
+			panic(fmt.Sprintf("moe: %d tokens appended to %d, but the cache holds %d and the context is %d", s.tokens, s.cache.tokens, s.cache.Capacity(), d.Context()))
 		}
 		n += s.tokens
 	}
@@ -120,7 +120,7 @@ func (d *Decoder) check(sequences []growing, tokens []int32) {
 // rowwise reports whether a row's bits must not depend on the number of other rows. BF16 products
 // sum in one order for few rows and in another for many. Such a pass multiplies only as many rows
 // at a time as use the first order.
-func (d *decoding) rowwise() bool { return d != nil && d.few }
+func (d *decodePass) rowwise() bool { return d != nil && d.few }
 
 // matMul computes c = a·b, few rows at a time if the bits of a row must not depend on the number of
 // rows.

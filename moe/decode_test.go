@@ -398,7 +398,7 @@ func TestDecoderRefuses(t *testing.T) {
 	m := alone(t, tiny(), tensor.FP32, 8)
 	for _, context := range []int{0, 65} {
 		_, err := m.model.NewDecoder(m.ex, context)
-		contains(t, err, fmt.Sprintf("context is of %d", context), "1 to 64 (model.max_positions)")
+		contains(t, err, fmt.Sprintf("context is %d", context), "1 to 64 (model.max_positions)")
 	}
 	d, err := m.model.NewDecoder(m.ex, 10)
 	if err != nil {

@@ -56,7 +56,7 @@ func (f *ffn) forward(p phase, to *tensor.Arena, x activation, s *ffnState) tens
 // hidden is the part of forward up to h, and output is the rest.
 func (f *ffn) hidden(p phase, x activation, s *ffnState) {
 	s.x = x
-	s.gateUp = f.gateUp.forward(p, p.kept, &s.x, &s.linear.gateUp)
+	s.gateUp = f.gateUp.forward(p, p.saved, &s.x, &s.linear.gateUp)
 	s.h = activation{Tensor: f.activate(p, s), ends: x.ends}
 }
 
@@ -74,10 +74,10 @@ func (f *ffn) activate(p phase, s *ffnState) tensor.Tensor {
 
 // backward returns the gradient of x.
 func (f *ffn) backward(p phase, dy activation, s *ffnState) tensor.Tensor {
-	dh := f.down.backward(p, p.brief, dy, &s.linear.down)
+	dh := f.down.backward(p, p.scratch, dy, &s.linear.down)
 	gate, up := f.halves(s.gateUp.Mat())
 	tensor.SwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up)
-	return f.gateUp.backward(p, p.brief, activation{Tensor: s.gateUp}, &s.linear.gateUp)
+	return f.gateUp.backward(p, p.scratch, activation{Tensor: s.gateUp}, &s.linear.gateUp)
 }
 
 // backwardWeight adds to the gradients of both weights.

@@ -48,17 +48,17 @@ const (
 func (o *output) forward(p phase, all []prediction) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	p.kept, p.fused = p.brief, true // nothing is left for a later phase
+	p.saved, p.fused = p.scratch, true // nothing is left for a later phase
 	for i := range all {
 		a := &all[i]
-		a.x = a.norm.forward(p, p.brief, a.h.Mat(), &a.state)
+		a.x = a.norm.forward(p, p.scratch, a.h.Mat(), &a.state)
 	}
 	if !p.train {
 		o.rows(p, all, 0, len(p.sequences)*len(all)*p.batch.Seq, rowGradients{})
 		return
 	}
 	for i := range all {
-		all[i].dx = like(p.brief, all[i].x)
+		all[i].dx = like(p.scratch, all[i].x)
 	}
 	o.train(p, all)
 	for i := range all {
@@ -80,8 +80,8 @@ func (o *output) train(p phase, all []prediction) {
 	whole := len(all) * p.batch.Seq // rows per sequence
 	group, held := o.heldRows(whole, len(p.sequences))
 	dtype := all[0].x.DType()
-	kept := rowGradients{p.brief.New(dtype, held, o.weight.W.Dim(0)), p.brief.New(dtype, held, o.weight.W.Dim(1))}
-	sum := newTree(p.ex, &o.weight, (len(p.sequences)+group-1)/group)
+	kept := rowGradients{p.scratch.New(dtype, held, o.weight.W.Dim(0)), p.scratch.New(dtype, held, o.weight.W.Dim(1))}
+	sum := newGradientTree(p.ex, &o.weight, (len(p.sequences)+group-1)/group)
 	for first := 0; first < len(p.sequences); first += group {
 		end := min(first+group, len(p.sequences)) * whole
 		into, accumulate := sum.next()
@@ -125,11 +125,11 @@ func (r rowGradients) upTo(n int) (dlogits, x tensor.Matrix) {
 }
 
 // rows processes rows [lo, hi) chunk by chunk. In training it stores their gradients in held.
-func (o *output) rows(p phase, all []prediction, lo, hi int, keep rowGradients) {
+func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	most := min(o.chunkRows(len(all), p.batch.Seq), hi-lo)
-	logits := p.brief.New(tensor.FP32, most, o.weight.W.Dim(0))
+	logits := p.scratch.New(tensor.FP32, most, o.weight.W.Dim(0))
 	for at, n := lo, 0; at < hi; at += n {
 		a, token := rowAt(all, p.batch.Seq, at)
 		n = min(most, hi-at)
@@ -140,9 +140,9 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, keep rowGradients) 
 		tensor.MatMul(p.ex, chunk, x, o.weight.W.Mat().T())
 		p.crossEntropy(chunk, a, token)
 		if p.train {
-			d := keep.dlogits.Slice(at-lo, at-lo+n).Mat()
+			d := held.dlogits.Slice(at-lo, at-lo+n).Mat()
 			tensor.Convert(p.ex, d, chunk)
-			tensor.Convert(p.ex, keep.x.Slice(at-lo, at-lo+n).Mat(), x)
+			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), x)
 			tensor.MatMul(p.ex, a.dx.Slice(token, token+n).Mat(), d, o.weight.W.Mat())
 		}
 	}

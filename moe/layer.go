@@ -11,7 +11,7 @@ type feedForward interface {
 	forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error)
 	backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error)
 	backwardWeight(p phase, s *feedState)
-	refill(p phase, x tensor.Tensor, s *feedState) // recomputes the state that was in scratch memory
+	recompute(p phase, x tensor.Tensor, s *feedState) // recomputes the state that was in scratch memory
 }
 
 // feedState is the state of the second half of a block in a pass.
@@ -38,7 +38,7 @@ type moeLayer struct {
 // experts' part.
 func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	chosen, weights := l.route(p, x, s)
-	s.handle.Rows = p.kept
+	s.handle.Rows = p.saved
 	arrival, err := l.exchange.StartDispatch(p.ex, &s.handle, x, chosen)
 	if err != nil {
 		return x, err
@@ -51,13 +51,13 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	if err != nil {
 		return x, err
 	}
-	if !p.again {
+	if !p.recomputing {
 		p.loss.Dropped += s.handle.Dropped
 		l.showDispatched(p.ex, arrival, x)
 	}
 	// The peers of Combine read y in place, now and in the backward pass.
-	y := l.routed.forward(p, p.kept, activation{Tensor: rows, ends: s.handle.GroupEnds, rows: arrival.MX}, &s.routed)
-	out := like(p.brief, x)
+	y := l.routed.forward(p, p.saved, activation{Tensor: rows, ends: s.handle.GroupEnds, rows: arrival.MX}, &s.routed)
+	out := like(p.scratch, x)
 	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
 		return x, err
 	}
@@ -74,29 +74,29 @@ func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weight
 	p.observe("topk_index", chosen)
 	p.observe("topk_weight", weights)
 	losses := p.sequences
-	if p.again {
+	if p.recomputing {
 		losses = nil
 	} else if p.train {
 		r.count(&s.router)
 	}
-	s.dscores = p.kept.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
+	s.dscores = p.saved.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
 	r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
 	return chosen, weights
 }
 
-func (l *moeLayer) refill(p phase, x tensor.Tensor, s *feedState) {
+func (l *moeLayer) recompute(p phase, x tensor.Tensor, s *feedState) {
 	l.router.widen(p, x, &s.router)
 	if l.shared != nil {
-		l.shared.refill(p, x, s)
+		l.shared.recompute(p, x, s)
 	}
-	s.routed.h.refill(l.routed.activate(p, &s.routed))
+	s.routed.h.restore(l.routed.activate(p, &s.routed))
 }
 
 // backward returns the gradient of x. Its two exchanges are the only ones of the backward pass.
 func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	ex, r := p.ex, l.router
-	dweights := p.brief.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
-	s.handle.Rows = p.kept
+	dweights := p.scratch.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
+	s.handle.Rows = p.saved
 	arrival, err := l.exchange.StartCombineBackward(ex, &s.handle, dy, dweights)
 	if err != nil {
 		return dy, err
@@ -111,7 +111,7 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	}
 	l.showCombined(ex, arrival, dy, &s.router)
 	routed := r.backward(p, dweights, s.dscores, &s.router)
-	dx := like(p.brief, dy)
+	dx := like(p.scratch, dy)
 	drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
 	if err := l.exchange.DispatchBackward(ex, &s.handle, drows, dx); err != nil {
 		return dy, err
@@ -145,15 +145,15 @@ func (d *denseFFN) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 
 // output is forward. A recomputation leaves out the last product, which no backward pass reads.
 func (d *denseFFN) output(p phase, x tensor.Tensor, s *ffnState) (y tensor.Tensor) {
-	if d.network.hidden(p, activation{Tensor: x}, s); !p.again {
-		y = d.network.output(p, p.brief, s)
+	if d.network.hidden(p, activation{Tensor: x}, s); !p.recomputing {
+		y = d.network.output(p, p.scratch, s)
 	}
 	return y
 }
 
-func (d *denseFFN) refill(p phase, x tensor.Tensor, s *feedState) {
-	s.network.x.refill(x)
-	s.network.h.refill(d.network.activate(p, &s.network))
+func (d *denseFFN) recompute(p phase, x tensor.Tensor, s *feedState) {
+	s.network.x.restore(x)
+	s.network.h.restore(d.network.activate(p, &s.network))
 }
 
 func (d *denseFFN) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error) {

@@ -120,8 +120,8 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 // for any number of ranks, that of the tokens of all ranks. Without groups, it sums sequence by
 // sequence. The gradient of groups may be deferred: see rowStore.
 func (l *linear) backwardWeight(p phase, s *linearState) {
-	if p.gathers(s.x.ends) {
-		l.gatherWeight(p, s)
+	if p.defersWgrad(s.x.ends) {
+		l.deferWgrad(p, s)
 		return
 	}
 	l.mx.completeInput(p, s.x)

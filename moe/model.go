@@ -80,7 +80,7 @@ func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exch
 	if c.Shared() {
 		b.memory = c.Allocator()
 	}
-	at := place{c, timed{exchange}}
+	at := rankContext{c, timedExchange{exchange}}
 	rope := cfg.rotaryTable(seq)
 	b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
 	for i := range cfg.Layers {
@@ -160,7 +160,7 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 	if err != nil {
 		return tensor.Tensor{}, err
 	}
-	return m.output.logits(ex, m.norm.forward(p, p.brief, h.Mat(), &pass.norm)), nil
+	return m.output.logits(ex, m.norm.forward(p, p.scratch, h.Mat(), &pass.norm)), nil
 }
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].

@@ -29,7 +29,7 @@ type mtpState struct {
 	dembedded  tensor.Tensor
 }
 
-func newMTP(b *builder, cfg Config, at place, rope *tensor.RotaryTable) *mtp {
+func newMTP(b *builder, cfg Config, at rankContext, rope *tensor.RotaryTable) *mtp {
 	prefix := fmt.Sprintf("model.layers.%d.", cfg.Layers)
 	m := &mtp{
 		embedNorm:  newNorm(b, prefix+"enorm", cfg.Dim, cfg.NormEps),
@@ -46,21 +46,21 @@ func newMTP(b *builder, cfg Config, at place, rope *tensor.RotaryTable) *mtp {
 func (m *mtp) forward(p phase, embedding *weight, h tensor.Tensor, s *mtpState) (prediction, error) {
 	ex, batch := p.ex, p.batch
 	tokens, dim := h.Dim(0), h.Dim(1)
-	front := p.keepingAll() // what precedes the block is saved, even if the block is recomputed
-	s.embedded = like(front.kept, h)
+	front := p.savingAll() // what precedes the block is saved, even if the block is recomputed
+	s.embedded = like(front.saved, h)
 	tensor.Embed(ex, s.embedded.Mat(), embedding.W.Mat(), batch.Targets)
-	s.joined = activation{Tensor: front.kept.New(h.DType(), tokens, 2*dim)}
+	s.joined = activation{Tensor: front.saved.New(h.DType(), tokens, 2*dim)}
 	left, right := s.joined.Mat().ColSlice(0, dim), s.joined.Mat().ColSlice(dim, 2*dim)
-	tensor.Convert(ex, left, m.embedNorm.forward(front, p.brief, s.embedded.Mat(), &s.embedNorm).Mat())
-	tensor.Convert(ex, right, m.hiddenNorm.forward(front, p.brief, h.Mat(), &s.hiddenNorm).Mat())
-	projected := m.project.forward(front, front.kept, &s.joined, &s.project)
+	tensor.Convert(ex, left, m.embedNorm.forward(front, p.scratch, s.embedded.Mat(), &s.embedNorm).Mat())
+	tensor.Convert(ex, right, m.hiddenNorm.forward(front, p.scratch, h.Mat(), &s.hiddenNorm).Mat())
+	projected := m.project.forward(front, front.saved, &s.joined, &s.project)
 	out, err := m.block.forward(p, projected, &s.block)
 	if err != nil {
 		return prediction{}, err
 	}
-	s.dh = like(front.kept, h)
+	s.dh = like(front.saved, h)
 	p.loss.MTPTokens = tokens - tokens/batch.Seq
-	return prediction{norm: m.norm, h: out, dh: s.dh, targets: m.shift(p.brief, batch), scale: p.scaleMTP(), mtp: true}, nil
+	return prediction{norm: m.norm, h: out, dh: s.dh, targets: m.shift(p.scratch, batch), scale: p.scaleMTP(), mtp: true}, nil
 }
 
 // shift returns the targets one position later; the last token of each sequence has none.
@@ -87,7 +87,7 @@ func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	dim := dh.Dim(1)
-	djoined := m.project.backward(p, p.brief, activation{Tensor: dprojected}, &s.project).Mat()
+	djoined := m.project.backward(p, p.scratch, activation{Tensor: dprojected}, &s.project).Mat()
 	m.embedNorm.backward(p, s.dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
 	m.hiddenNorm.backward(p, dh.Mat(), djoined.ColSlice(dim, 2*dim), true, &s.hiddenNorm)
 	return nil

@@ -19,6 +19,7 @@ const (
 	Gradient // of the layer's output
 )
 
+// String implements [fmt.Stringer].
 func (o Operand) String() string { return [...]string{"input", "weight", "gradient"}[o] }
 
 // Quantized is one operand of a linear layer's products, or of the products of all experts of this
@@ -120,7 +121,7 @@ func (q *mxLinear) showSent(ex *tensor.Exec, o Operand, x tensor.Matrix, f mx.Fo
 // showDispatched shows the experts' input as it leaves this rank, if it travels as codes that the
 // experts multiply. x is [tokens, dim], and each token is shown once.
 func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor) {
-	if q := l.routed.gateUp.mx; q.watched() && takes(a.MX, q.Forward.Left) {
+	if q := l.routed.gateUp.mx; q.watched() && accepts(a.MX, q.Forward.Left) {
 		q.showSent(ex, Input, x.Mat(), a.MX.Format)
 	}
 }
@@ -129,7 +130,7 @@ func (l *moeLayer) showDispatched(ex *tensor.Exec, a ep.Arrival, x tensor.Tensor
 // a token.
 func (l *moeLayer) showCombined(ex *tensor.Exec, a ep.Arrival, dy tensor.Tensor, s *routerState) {
 	q := l.routed.down.mx
-	if !q.watched() || !takes(a.MX, q.Dgrad.Left) {
+	if !q.watched() || !accepts(a.MX, q.Dgrad.Left) {
 		return
 	}
 	mark := ex.Mark()

@@ -77,13 +77,13 @@ func (g *Group) Refresh(ex *tensor.Exec) {
 // updates what is derived from Work, as Refresh does, but while the new weights are still in the
 // caches. Weights that are only used quantized are not written to Work, which keeps its old content
 // there. The model must be a model for training.
-func (g *Group) Renew(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
+func (g *Group) UpdateWork(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	done := 0
 	within := func(lo, hi int) { update(ex, lo, hi, g.Work.Slice(lo, hi)) }
 	for _, l := range g.quantized {
 		within(done, l.at)
 		cols := l.W.Dim(-1)
-		l.mx.renew(ex, l.W, func(ex *tensor.Exec, lo, hi int, part tensor.Tensor) {
+		l.mx.updateWork(ex, l.W, func(ex *tensor.Exec, lo, hi int, part tensor.Tensor) {
 			update(ex, l.at+lo*cols, l.at+hi*cols, part.Reshape((hi-lo)*cols))
 		})
 		done = l.at + l.W.Len()

@@ -26,10 +26,10 @@ type Pass struct {
 	train     bool
 	recompute Recompute
 	observer  func(name string, t tensor.Tensor)
-	decoding  *decoding // nil: sequences are computed as a whole
+	decoding  *decodePass // nil: sequences are computed as a whole
 
-	gathered bool // weight gradients of routed experts cover several passes
-	due      bool // the last of those passes, or the only one: it computes them
+	deferred bool // weight gradients of routed experts cover several passes
+	flush    bool // the last of those passes, or the only one: it computes them
 
 	stage  stage
 	arena  tensor.Arena
@@ -63,7 +63,7 @@ func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 	m.beginStep()
 	p := m.newPass(ex, b, true)
 	m.inFlight = append(m.inFlight, p)
-	p.gathered, p.due = m.rowStore.plan(b.More, m.Config.GatheredPasses(len(b.Inputs)*m.ranks))
+	p.deferred, p.flush = m.rowStore.plan(b.More, m.Config.WgradPasses(len(b.Inputs)*m.ranks))
 	if err := p.forward(ex); err != nil {
 		p.end()
 		return nil, err
@@ -181,7 +181,7 @@ func (p *Pass) complete(ex *tensor.Exec) {
 		p.embedded = append(p.embedded, tensor.Embedded{Grad: p.mtp.dembedded.Mat(), IDs: p.batch.Targets})
 	}
 	tensor.EmbedBackward(ex, m.embedding.sum(ex).Mat(), p.batch.Seq, p.embedded)
-	if p.due {
+	if p.flush {
 		for _, g := range m.Groups {
 			g.completeGrad(ex)
 		}
@@ -201,7 +201,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		m.passes = append(m.passes, p)
 	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
-	p.gathered, p.due, p.decoding, p.loss = false, false, nil, Loss{}
+	p.deferred, p.flush, p.decoding, p.loss = false, false, nil, Loss{}
 	n := len(b.Inputs) / b.Seq
 	if cap(p.sequences) < n {
 		p.sequences = make([]sequenceLoss, n)

@@ -19,62 +19,62 @@ type phase struct {
 	ex    *tensor.Exec
 	layer int // the current layer
 
-	kept, cheap, brief *tensor.Arena
+	saved, cheap, scratch *tensor.Arena
 
-	again bool // recomputing activations: they are not counted, observed or routed again
-	fused bool // backward: each layer adds to its weights' gradients at once
+	recomputing bool // recomputing activations: they are not counted, observed or routed again
+	fused       bool // backward: each layer adds to its weights' gradients at once
 }
 
 // forwardPhase returns the phase of a forward pass. An evaluation puts its results where a training
 // pass would, so that both use the same memory.
 func (p *Pass) forwardPhase(ex *tensor.Exec) phase {
-	f := phase{Pass: p, ex: ex, brief: &ex.Arena}
-	f.kept, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
+	f := phase{Pass: p, ex: ex, scratch: &ex.Arena}
+	f.saved, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
 	return f
 }
 
 // fusedPhase returns the phase of a backward pass in which each layer computes the gradients of its
 // weights together with that of its input.
 func (p *Pass) fusedPhase(ex *tensor.Exec) phase {
-	return phase{Pass: p, ex: ex, fused: true, kept: &ex.Arena, cheap: &ex.Arena, brief: &ex.Arena}
+	return phase{Pass: p, ex: ex, fused: true, saved: &ex.Arena, cheap: &ex.Arena, scratch: &ex.Arena}
 }
 
 // inputPhase returns the phase of the gradients of inputs only. The operands of the weights'
 // gradients stay until weightPhase.
 func (p *Pass) inputPhase(ex *tensor.Exec) phase {
-	return phase{Pass: p, ex: ex, kept: &p.arena, cheap: &p.arena, brief: &ex.Arena}
+	return phase{Pass: p, ex: ex, saved: &p.arena, cheap: &p.arena, scratch: &ex.Arena}
 }
 
 // weightPhase returns the phase of the gradients of weights only.
 func (p *Pass) weightPhase(ex *tensor.Exec) phase {
-	return phase{Pass: p, ex: ex, kept: &ex.Arena, cheap: &ex.Arena, brief: &ex.Arena}
+	return phase{Pass: p, ex: ex, saved: &ex.Arena, cheap: &ex.Arena, scratch: &ex.Arena}
 }
 
 // savingAll returns the phase without recomputation: everything that is saved is in the arena of
 // the pass.
-func (p phase) keepingAll() phase {
-	p.kept, p.cheap = &p.arena, &p.arena
+func (p phase) savingAll() phase {
+	p.saved, p.cheap = &p.arena, &p.arena
 	return p
 }
 
 // recomputePhase returns the phase that recomputes what was dropped. recomputed ends it.
-func (p phase) refilling() phase {
-	p.again = true
+func (p phase) recomputePhase() phase {
+	p.recomputing = true
 	p.ex.Profile.Again(true)
 	return p
 }
 
-func (p phase) refilled() { p.ex.Profile.Again(false) }
+func (p phase) endRecompute() { p.ex.Profile.Again(false) }
 
 // quantizesForWgrad reports whether a forward pass quantizes inputs for the weight gradients as
 // well. It does not if the recomputation does, or if there is no backward pass.
 func (p phase) quantizesForWgrad() bool {
-	return p.train && (p.recompute == RecomputeNone || p.again)
+	return p.train && (p.recompute == RecomputeNone || p.recomputing)
 }
 
 // endHalf releases the scratch memory of the first half of a block, unless its result is there too.
 func (p phase) endHalf(m tensor.Mark) {
-	if p.kept != p.brief {
+	if p.saved != p.scratch {
 		p.ex.Release(m)
 	}
 }
@@ -94,13 +94,13 @@ func (p phase) residual(dy tensor.Tensor) tensor.Tensor {
 	if p.fused {
 		return dy
 	}
-	sum := like(p.kept, dy)
+	sum := like(p.saved, dy)
 	tensor.Convert(p.ex, sum.Mat(), dy.Mat())
 	return sum
 }
 
 func (p phase) observe(name string, t tensor.Tensor) {
-	if p.observer != nil && !p.again {
+	if p.observer != nil && !p.recomputing {
 		p.observer(fmt.Sprintf("layer%d_%s", p.layer, name), t)
 	}
 }

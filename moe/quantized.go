@@ -72,11 +72,11 @@ func (q *mxLinear) quantizeInput(p phase, x *activation) {
 		return
 	}
 	x.shown = q
-	if q.quantizesWgrad() && p.quantizesForWgrad() && !p.gathers(x.ends) {
+	if q.quantizesWgrad() && p.quantizesForWgrad() && !p.defersWgrad(x.ends) {
 		x.cols = alongCols(p.cheap, q.Wgrad.Right, x)
 	}
 	received := x.quantize(p.ex, q.Forward.Left, q.Wgrad.Right)
-	q.show(Quantized{Operand: Input, X: x.Mat(), Rows: x.rows, Cols: x.cols, Ends: x.ends, Received: received, Again: p.again})
+	q.show(Quantized{Operand: Input, X: x.Mat(), Rows: x.rows, Cols: x.cols, Ends: x.ends, Received: received, Again: p.recomputing})
 }
 
 // quantizeGradient quantizes the gradient of the output for dgrad and wgrad.
@@ -84,8 +84,8 @@ func (q *mxLinear) quantizeGradient(p phase, dy *activation) {
 	if q == nil {
 		return
 	}
-	if q.quantizesWgrad() && !p.gathers(dy.ends) {
-		dy.cols = alongCols(p.kept, q.Wgrad.Left, dy)
+	if q.quantizesWgrad() && !p.defersWgrad(dy.ends) {
+		dy.cols = alongCols(p.saved, q.Wgrad.Left, dy)
 	}
 	received := dy.quantize(p.ex, q.Dgrad.Left, q.Wgrad.Left)
 	q.show(Quantized{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
@@ -94,12 +94,12 @@ func (q *mxLinear) quantizeGradient(p phase, dy *activation) {
 // completeInput quantizes the input along its columns, if wgrad needs that and the forward pass has
 // left it out.
 func (q *mxLinear) completeInput(p phase, x *activation) {
-	if !q.quantizesWgrad() || p.gathers(x.ends) || x.cols.Codes.Valid() {
+	if !q.quantizesWgrad() || p.defersWgrad(x.ends) || x.cols.Codes.Valid() {
 		return
 	}
 	p.ex.Profile.Again(true)
 	defer p.ex.Profile.Again(false)
-	x.cols = alongCols(p.kept, q.Wgrad.Right, x)
+	x.cols = alongCols(p.saved, q.Wgrad.Right, x)
 	mx.Quantize(p.ex, x.cols, x.Mat(), q.Wgrad.Right.Mode)
 	if x.shown == nil { // the forward product is not recomputed
 		x.shown = q
@@ -109,7 +109,7 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 
 // quantizeDeferred quantizes rows of several passes along their columns, so that their blocks are
 // as full as possible.
-func (q *mxLinear) quantizeGathered(ex *tensor.Exec, o Operand, by mx.Cast, a *activation) {
+func (q *mxLinear) quantizeDeferred(ex *tensor.Exec, o Operand, by mx.Cast, a *activation) {
 	a.cols = alongCols(&ex.Arena, by, a)
 	mx.Quantize(ex, a.cols, a.Mat(), by.Mode)
 	q.show(Quantized{Operand: o, X: a.Mat(), Cols: a.cols, Ends: a.ends, Again: true})
@@ -120,7 +120,7 @@ func (q *mxLinear) quantizeGathered(ex *tensor.Exec, o Operand, by mx.Cast, a *a
 // returns true.
 func (a *activation) quantize(ex *tensor.Exec, byRows, byCols mx.Cast) (received bool) {
 	rows := mx.Tensor{}
-	received = takes(a.rows, byRows)
+	received = accepts(a.rows, byRows)
 	if !received && byRows.Quantizes() {
 		a.rows = alongRows(&ex.Arena, byRows, a)
 		rows = a.rows
@@ -130,7 +130,7 @@ func (a *activation) quantize(ex *tensor.Exec, byRows, byCols mx.Cast) (received
 }
 
 // accepts reports whether codes that came with the rows equal those that a layer would compute.
-func takes(codes mx.Tensor, c mx.Cast) bool { return codes.Codes.Valid() && codes.Format == c.Format }
+func accepts(codes mx.Tensor, c mx.Cast) bool { return codes.Codes.Valid() && codes.Format == c.Format }
 
 // quantizeBoth fills rows and cols, in one pass over x if possible. Either may be the zero Tensor,
 // which is left alone.
@@ -150,7 +150,7 @@ func quantizeBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows
 
 // refresh quantizes the weight: [N, K] or [groups, N, K].
 func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
-	q.room(w)
+	q.allocate(w)
 	cols := q.cols
 	if q.sharesWeight() {
 		cols = mx.Tensor{} // it is rows
@@ -162,8 +162,8 @@ func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 // updateWork quantizes rows of the weight while update computes them: see mx.QuantizePanels. It is
 // for training only. It writes the weight itself only if a product or an observer reads it, or if
 // quantization takes more than one pass.
-func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
-	q.room(w)
+func (q *mxLinear) updateWork(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
+	q.allocate(w)
 	if q.watched() || q.readsWeight() || q.Forward.Right != q.Dgrad.Right || !mx.OnePass(q.rows.Format, q.cols.Format) {
 		update(ex, 0, w.Mat().Rows, w)
 		q.refresh(ex, w)
@@ -173,7 +173,7 @@ func (q *mxLinear) renew(ex *tensor.Exec, w tensor.Tensor, update func(ex *tenso
 }
 
 // allocate allocates memory for the quantized forms of the weight.
-func (q *mxLinear) room(w tensor.Tensor) {
+func (q *mxLinear) allocate(w tensor.Tensor) {
 	if q.groups > 0 {
 		return
 	}

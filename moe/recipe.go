@@ -43,7 +43,7 @@ func (r *Recipe) validate() error {
 	}
 	for _, c := range []mx.Cast{r.Forward.Left, r.Dgrad.Left, r.Wgrad.Left, r.Wgrad.Right} {
 		if c.Quantizes() && c.Format.Block[0] != 1 {
-			errs = append(errs, fmt.Errorf("%v has blocks of %d rows: only weights may, since tokens come and go", c.Format, c.Format.Block[0]))
+			errs = append(errs, fmt.Errorf("%v has blocks of %d rows: only weights may, because the number of tokens varies", c.Format, c.Format.Block[0]))
 		}
 	}
 	return errors.Join(errs...)

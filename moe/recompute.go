@@ -32,6 +32,7 @@ const (
 
 var recomputeNames = [recomputes]string{"none", "selective", "full"}
 
+// String implements [fmt.Stringer].
 func (r Recompute) String() string { return recomputeNames[r] }
 
 // ParseRecompute returns the policy with this name: none, selective or full.
@@ -58,25 +59,25 @@ func (r Recompute) arenas(own, scratch *tensor.Arena) (kept, cheap *tensor.Arena
 }
 
 // recomputeMix recomputes the whole first half, for the backward passes of both halves.
-func (l *block) refillMix(p phase, s *blockState) {
+func (l *block) recomputeMix(p phase, s *blockState) {
 	if p.recompute != RecomputeFull {
 		return
 	}
-	p = p.refilling()
-	defer p.refilled()
+	p = p.recomputePhase()
+	defer p.endRecompute()
 	s.ffnNorm.x = l.mix(p, s.x, s).Mat()
 }
 
 // recomputeFeed recomputes what the backward pass of the second half needs.
-func (l *block) refillFeed(p phase, s *blockState) (err error) {
+func (l *block) recomputeFeed(p phase, s *blockState) (err error) {
 	if p.recompute == RecomputeNone {
 		return nil
 	}
-	p = p.refilling()
-	defer p.refilled()
+	p = p.recomputePhase()
+	defer p.endRecompute()
 	in := l.ffnNorm.forward(p, p.cheap, s.ffnNorm.x, &s.ffnNorm)
 	if p.recompute == RecomputeSelective {
-		l.ffn.refill(p, in, &s.feed)
+		l.ffn.recompute(p, in, &s.feed)
 	} else {
 		_, err = l.ffn.forward(p, in, &s.feed)
 	}
@@ -84,20 +85,20 @@ func (l *block) refillFeed(p phase, s *blockState) (err error) {
 }
 
 // recomputeAttention recomputes the inputs of attention's projections, and keys and values.
-func (l *block) refillAttention(p phase, s *blockState) {
+func (l *block) recomputeAttention(p phase, s *blockState) {
 	if p.recompute != RecomputeSelective {
 		return
 	}
-	p = p.refilling()
-	defer p.refilled()
-	l.attention.refill(p, l.attnNorm.forward(p, p.cheap, s.attnNorm.x, &s.attnNorm), &s.attention)
+	p = p.recomputePhase()
+	defer p.endRecompute()
+	l.attention.recompute(p, l.attnNorm.forward(p, p.cheap, s.attnNorm.x, &s.attnNorm), &s.attention)
 }
 
 // recompute recomputes what was in cheap memory, from the input.
-func (a *attention) refill(p phase, x tensor.Tensor, s *attentionState) {
-	s.x.refill(x)
+func (a *attention) recompute(p phase, x tensor.Tensor, s *attentionState) {
+	s.x.restore(x)
 	if a.qNorm != nil {
-		s.qLatent.refill(a.qNorm.forward(p, p.cheap, s.qNorm.x, &s.qNorm))
+		s.qLatent.restore(a.qNorm.forward(p, p.cheap, s.qNorm.x, &s.qNorm))
 	}
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, s.kvNorm.x, &s.kvNorm)} // expand quantizes it again
 	a.expand(p, s)
@@ -105,6 +106,6 @@ func (a *attention) refill(p phase, x tensor.Tensor, s *attentionState) {
 
 // restore gives an activation its rows back. Its quantized forms are lost. From now on only wgrad
 // reads the activation, and it quantizes what it reads.
-func (a *activation) refill(x tensor.Tensor) {
+func (a *activation) restore(x tensor.Tensor) {
 	*a = activation{Tensor: x, ends: a.ends, shown: a.shown}
 }

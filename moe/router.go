@@ -44,18 +44,18 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, wei
 	tokens := x.Dim(0)
 	r.widen(p, x, s)
 	s.gate.x = &s.x
-	s.scores = p.kept.New(tensor.FP32, tokens, r.cfg.Experts)
+	s.scores = p.saved.New(tensor.FP32, tokens, r.cfg.Experts)
 	r.gate.multiply(ex, s.scores.Mat(), &s.x)
 	if r.cfg.ScoreFunc == Softmax {
 		tensor.Softmax(ex, s.scores.Mat())
 	} else {
 		tensor.Sigmoid(ex, s.scores.Mat())
 	}
-	if !p.again {
+	if !p.recomputing {
 		s.experts = p.arena.New(tensor.INT32, tokens, r.cfg.TopK)
 	}
-	s.weights = p.kept.New(tensor.FP32, tokens, r.cfg.TopK)
-	tensor.Parallel(ex, tokens, r.work(tokens), routed{r, s, p.again}, chooseExperts)
+	s.weights = p.saved.New(tensor.FP32, tokens, r.cfg.TopK)
+	tensor.Parallel(ex, tokens, r.work(tokens), routingArgs{r, s, p.recomputing}, chooseExperts)
 	return s.experts, s.weights
 }
 
@@ -67,20 +67,20 @@ const scoreWork = 64
 func (r *router) work(tokens int) int { return tokens * r.cfg.Experts * scoreWork }
 
 // routingArgs are the arguments of chooseExperts. With chosen, the experts are known already.
-type routed struct {
+type routingArgs struct {
 	*router
 	*routerState
-	again bool
+	chosen bool
 }
 
 // chooseExperts sets experts and weights of tokens [lo, hi).
-func chooseExperts(ex *tensor.Exec, r routed, lo, hi int) {
+func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
 	bias, choice := r.bias.F32(), newTopK(ex, r.cfg)
 	for t := lo; t < hi; t++ {
 		row := r.scores.Index(t).F32()
 		ids, w := r.experts.Index(t).I32(), r.weights.Index(t).F32()
 		switch {
-		case r.again:
+		case r.chosen:
 		case r.cfg.ForceBalance:
 			inTurn(ids, t, len(row))
 		default:
@@ -134,12 +134,12 @@ func (r *router) count(s *routerState) {
 func (r *router) backward(p phase, dweights, dscores tensor.Tensor, s *routerState) tensor.Tensor {
 	defer p.ex.Profiling(profile.Router).End()
 	tokens := s.x.Dim(0)
-	tensor.Parallel(p.ex, tokens, r.work(tokens), routedBackward{r, s, dweights, dscores}, scoresBackward)
-	return r.gate.backward(p, p.brief, activation{Tensor: dscores}, &s.gate)
+	tensor.Parallel(p.ex, tokens, r.work(tokens), scoresBackwardArgs{r, s, dweights, dscores}, scoresBackward)
+	return r.gate.backward(p, p.scratch, activation{Tensor: dscores}, &s.gate)
 }
 
 // scoresBackwardArgs are the arguments of scoresBackward.
-type routedBackward struct {
+type scoresBackwardArgs struct {
 	*router
 	*routerState
 	dweights, dscores tensor.Tensor
@@ -147,7 +147,7 @@ type routedBackward struct {
 
 // scoresBackward turns dscores of tokens [lo, hi) into the gradient of their logits, including that
 // through the weights.
-func scoresBackward(_ *tensor.Exec, r routedBackward, lo, hi int) {
+func scoresBackward(_ *tensor.Exec, r scoresBackwardArgs, lo, hi int) {
 	for t := lo; t < hi; t++ {
 		d, scores := r.dscores.Index(t).F32(), r.scores.Index(t).F32()
 		r.weighBackward(d, r.dweights.Index(t).F32(), r.weights.Index(t).F32(), r.experts.Index(t).I32(), scores)
@@ -196,16 +196,16 @@ func (r *router) scoreBackward(d, s []float32) {
 // topK selects experts by score plus bias, only from the groups whose two best values have the
 // largest sums (node-limited routing).
 type topK struct {
-	groups, keep int
-	values       []float32 // [experts]
-	groupValues  []float32 // [groups]
-	kept         []int32   // [selected groups]
+	groups, selected int
+	values           []float32 // [experts]
+	groupValues      []float32 // [groups]
+	kept             []int32   // [selected groups]
 }
 
 // newTopK allocates its scratch memory in the arena of ex.
 func newTopK(ex *tensor.Exec, cfg Config) topK {
 	return topK{
-		groups: cfg.Groups, keep: cfg.TopKGroups,
+		groups: cfg.Groups, selected: cfg.TopKGroups,
 		values: ex.New(tensor.FP32, cfg.Experts).F32(), groupValues: ex.New(tensor.FP32, cfg.Groups).F32(),
 		kept: ex.New(tensor.INT32, cfg.TopKGroups).I32(),
 	}
@@ -216,7 +216,7 @@ func (p *topK) choose(ids []int32, scores, bias []float32) {
 	for e := range p.values {
 		p.values[e] = scores[e] + bias[e]
 	}
-	if p.keep < p.groups {
+	if p.selected < p.groups {
 		p.maskGroups()
 	}
 	best(ids, p.values)

@@ -46,7 +46,7 @@ func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) *
 func (c Config) gathered(ranks int) int {
 	micro := max(c.microBatch(ranks), 1)
 	passes := (c.Batch/ranks + micro - 1) / micro
-	return max(min(passes, c.Model.GatheredPasses(c.PassTokens(ranks)*ranks)), 1)
+	return max(min(passes, c.Model.WgradPasses(c.PassTokens(ranks)*ranks)), 1)
 }
 
 // Part is what a part of the model needs on a rank, and what one of its tokens costs.
@@ -82,7 +82,7 @@ func (c Config) Plan(ranks int) []Part {
 		}
 		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
 			Weights: weights, Gradients: product(held, 4), Optimizer: product(shard, perWeight),
-			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.gathered(ranks)-1)*m.Gathered(), size),
+			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.gathered(ranks)-1)*m.DeferredWgrad(), size),
 		}}
 		if c.copies() {
 			part.Memory.Snapshot = part.Memory.Optimizer

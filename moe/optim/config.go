@@ -12,12 +12,12 @@ import (
 // Config selects an optimizer and holds the settings of all optimizers. The toml names are those of
 // config files and flags.
 type Config struct {
-	Name        string  `toml:"name,omitempty" help:"rule that updates the weights: adamw; empty: adamw"`
+	Name        string  `toml:"name,omitempty" help:"optimizer: adamw; empty: adamw"`
 	Beta1       float64 `toml:"beta1" help:"decay of the first moment"`
 	Beta2       float64 `toml:"beta2" help:"decay of the second moment"`
-	Eps         float64 `toml:"eps" help:"added to the root of the second moment"`
-	WeightDecay float64 `toml:"weight_decay" help:"decoupled weight decay, on all parameters"`
-	ClipNorm    float64 `toml:"clip_norm" help:"largest global gradient norm; 0: no clipping"`
+	Eps         float64 `toml:"eps" help:"term added to the root of the second moment"`
+	WeightDecay float64 `toml:"weight_decay" help:"decoupled weight decay of all parameters"`
+	ClipNorm    float64 `toml:"clip_norm" help:"maximum global gradient norm; 0: no clipping"`
 }
 
 // defaultName is the optimizer of a configuration without a name, such as one from an older
@@ -36,7 +36,7 @@ var rules = map[string]func(Config) Rule{}
 // rule's file, before any run begins.
 func Register(name string, rule func(Config) Rule) {
 	if rules[name] != nil {
-		panic("optim: two optimizers are called " + name)
+		panic("optim: two optimizers have the name " + name)
 	}
 	rules[name] = rule
 }

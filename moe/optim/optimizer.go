@@ -92,7 +92,7 @@ func (o *Optimizer) Apply(lr, norm float64) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Optimizer))
 	before := o.next()
 	o.update(before, lr, norm)
-	err := o.gather(o.renews)
+	err := o.distribute(o.updatesWork)
 	o.Discard()
 	return err
 }
@@ -122,7 +122,7 @@ func (o *Optimizer) next() (before int) {
 // does if the shard is a whole group, its state is updated in place, and weights are updated one by
 // one. Another copy of the state would be written past the caches, and the weights would have to be
 // read again.
-func (o *Optimizer) renews(s shard) bool {
+func (o *Optimizer) updatesWork(s shard) bool {
 	return s.counts == nil && o.copies == 1 && !o.rule.WholeMatrices()
 }
 
@@ -143,8 +143,8 @@ func (o *Optimizer) update(before int, lr, norm float64) {
 				r.Param = p.param
 				update(o.ex, r)
 			}
-		case o.renews(s):
-			s.group.Renew(o.ex, func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
+		case o.updatesWork(s):
+			s.group.UpdateWork(o.ex, func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
 				update(ex, run(lo, hi, work))
 			})
 		default:
@@ -236,19 +236,19 @@ func (o *Optimizer) Publish() error {
 	for _, s := range o.shards {
 		tensor.Convert(o.ex, s.work().Mat(), s.states[o.now][0].Mat())
 	}
-	return o.gather(func(shard) bool { return false })
+	return o.distribute(func(shard) bool { return false })
 }
 
-// allGather sends the slices of the working weights to all ranks, and updates what is derived from
+// distribute sends the slices of the working weights to all ranks, and updates what is derived from
 // them unless updatesWork did.
-func (o *Optimizer) gather(renewed func(shard) bool) error {
+func (o *Optimizer) distribute(updated func(shard) bool) error {
 	for _, s := range o.shards {
 		if s.counts != nil {
 			if err := o.allGather(s); err != nil {
 				return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
 			}
 		}
-		if !renewed(s) {
+		if !updated(s) {
 			o.refresh(s)
 		}
 		fault.Point(fault.InPublishing)

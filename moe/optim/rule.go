@@ -40,7 +40,7 @@ func vectors(rule Rule) []Vector {
 	for _, v := range rule.Vectors() {
 		named := func(other Vector) bool { return other.Name == v.Name }
 		if v.Name == "" || strings.Contains(v.Name, "/") || slices.ContainsFunc(all, named) {
-			panic(fmt.Sprintf("optim: a state vector called %q: give each another name, without /", v.Name))
+			panic(fmt.Sprintf("optim: state vector %q: give each a unique name without /", v.Name))
 		}
 		if v.DType != tensor.FP32 && v.DType != tensor.BF16 {
 			panic(fmt.Sprintf("optim: state vector %s is %v: make it FP32 or BF16", v.Name, v.DType))

@@ -11,9 +11,9 @@ import (
 type Schedule struct {
 	LR        float64 `toml:"lr" help:"peak learning rate"`
 	Warmup    int     `toml:"warmup" help:"steps of linear warm-up"`
-	DecayFrac float64 `toml:"decay_frac" help:"share of the steps, at the end, over which the rate decays"`
+	DecayFrac float64 `toml:"decay_frac" help:"share of the steps at the end over which the rate decays"`
 	Decay     string  `toml:"decay" help:"shape of the decay: linear, sqrt or cosine"`
-	MinFactor float64 `toml:"min_factor" help:"share of the peak at which the decay ends"`
+	MinFactor float64 `toml:"min_factor" help:"final learning rate as a share of the peak"`
 }
 
 var decays = map[string]func(progress float64) float64{
@@ -46,7 +46,7 @@ func (s Schedule) Validate() error {
 		bad = append(bad, fmt.Sprintf("optimizer.decay is %q: use %s", s.Decay, strings.Join(names, ", ")))
 	}
 	if len(bad) > 0 {
-		return fmt.Errorf("the learning-rate schedule cannot be:\n  %s", strings.Join(bad, "\n  "))
+		return fmt.Errorf("invalid learning-rate schedule:\n  %s", strings.Join(bad, "\n  "))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 func (r Recipe) memory(hosts, group int) float64 {
 	all, experts := float64(hosts*r.Ranks), float64(group*r.Ranks)
 	sequences, passes := r.pass(hosts)
-	gathered := min(passes, r.Model.GatheredPasses(sequences*r.Seq*group*r.Ranks))
+	gathered := min(passes, r.Model.WgradPasses(sequences*r.Seq*group*r.Ranks))
 	rank, perWeight := 0.0, float64(optim.BytesPerWeight(optim.AdamW{}))
 	for _, m := range r.Model.Modules(r.Seq) {
 		held, shard := float64(m.Params), float64(m.Params)/all
@@ -26,7 +26,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 		if how := r.Precision.Of(m.Class); how != nil {
 			weight += m.QuantizedShare(r.Precision) * how.WeightBytes()
 		}
-		kept := float64(sequences*r.Seq) * float64(m.Kept+int64(gathered-1)*m.Gathered()) * float64(r.Precision.DType.Size())
+		kept := float64(sequences*r.Seq) * float64(m.Kept+int64(gathered-1)*m.DeferredWgrad()) * float64(r.Precision.DType.Size())
 		rank += (weight+4)*held + perWeight*shard + kept
 	}
 	return rank * float64(r.Ranks)

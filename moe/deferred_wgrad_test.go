@@ -14,12 +14,12 @@ import (
 	"spmoe/tensor"
 )
 
-func TestGatheredPasses(t *testing.T) {
+func TestWgradPasses(t *testing.T) {
 	for _, c := range []struct{ experts, topK, tokens, want int }{
 		{32, 4, 4096, 1}, {32, 4, 1024, 1}, {32, 4, 1023, 2}, {256, 4, 512, 16}, {256, 8, 512, 8}, {256, 8, 700, 6}, {8, 2, 1, 512}, {8, 2, 0, 1},
 	} {
 		cfg := with(tiny(), func(m *Config) { m.Experts, m.TopK = c.experts, c.topK })
-		if got := cfg.GatheredPasses(c.tokens); got != c.want {
+		if got := cfg.WgradPasses(c.tokens); got != c.want {
 			t.Errorf("%d of %d experts, passes of %d tokens: %d at once, want %d", c.topK, c.experts, c.tokens, got, c.want)
 		}
 	}
@@ -165,7 +165,7 @@ func TestGatheredIsOnePass(t *testing.T) {
 	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
 		t.Run(precision, func(t *testing.T) {
 			c := gatherCase{quantizable(64, 64), precision, RecomputeNone, ep.Options{}, 1, 1, passes}
-			if n := c.cfg.GatheredPasses(gatherSeq); n != passes {
+			if n := c.cfg.WgradPasses(gatherSeq); n != passes {
 				t.Fatalf("%d passes are gathered", n)
 			}
 			got := c.step(t, true, nil)

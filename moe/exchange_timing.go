@@ -7,24 +7,24 @@ import (
 )
 
 // timedExchange is an exchange that reports the time of the calls that layers make to the profile.
-type timed struct{ ep.Exchange }
+type timedExchange struct{ ep.Exchange }
 
-func (t timed) StartDispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Tensor) (ep.Arrival, error) {
+func (t timedExchange) StartDispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Tensor) (ep.Arrival, error) {
 	defer ex.Profiling(profile.Exchange).End()
 	return t.Exchange.StartDispatch(ex, h, x, topk)
 }
 
-func (t timed) Combine(ex *tensor.Exec, h *ep.Handle, y, weights, out tensor.Tensor) error {
+func (t timedExchange) Combine(ex *tensor.Exec, h *ep.Handle, y, weights, out tensor.Tensor) error {
 	defer ex.Profiling(profile.Exchange).End()
 	return t.Exchange.Combine(ex, h, y, weights, out)
 }
 
-func (t timed) StartCombineBackward(ex *tensor.Exec, h *ep.Handle, dout, dweights tensor.Tensor) (ep.Arrival, error) {
+func (t timedExchange) StartCombineBackward(ex *tensor.Exec, h *ep.Handle, dout, dweights tensor.Tensor) (ep.Arrival, error) {
 	defer ex.Profiling(profile.Exchange).End()
 	return t.Exchange.StartCombineBackward(ex, h, dout, dweights)
 }
 
-func (t timed) DispatchBackward(ex *tensor.Exec, h *ep.Handle, drows, dx tensor.Tensor) error {
+func (t timedExchange) DispatchBackward(ex *tensor.Exec, h *ep.Handle, drows, dx tensor.Tensor) error {
 	defer ex.Profiling(profile.Exchange).End()
 	return t.Exchange.DispatchBackward(ex, h, drows, dx)
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // gradientTree sums a weight's gradient from the contributions of sequences, or of groups of 2^i
-// sequences, which come one after the other. It forms the balanced binary tree that tensor.Wgrad
+// sequences, which come one after the other. It forms the balanced binary gradientTree that tensor.Wgrad
 // documents, for a gradient that is not a single product.
-type tree struct {
+type gradientTree struct {
 	ex      *tensor.Exec
 	weight  *weight
 	pending []tensor.Tensor // partial sums, the last ones over fewer contributions
@@ -18,10 +18,10 @@ type tree struct {
 	open    int             // pending sums in use
 }
 
-// newTree returns a tree for the given number of contributions. Each is in the arena's memory
+// newGradientTree returns a tree for the given number of contributions. Each is in the arena's memory
 // unless it is the only one.
-func newTree(ex *tensor.Exec, w *weight, leaves int) tree {
-	t := tree{ex: ex, weight: w, leaves: leaves}
+func newGradientTree(ex *tensor.Exec, w *weight, leaves int) gradientTree {
+	t := gradientTree{ex: ex, weight: w, leaves: leaves}
 	if leaves > 1 {
 		for range bits.Len(uint(leaves-1)) + 1 {
 			t.pending = append(t.pending, ex.New(tensor.FP32, w.Grad.Dims()...))
@@ -31,7 +31,7 @@ func newTree(ex *tensor.Exec, w *weight, leaves int) tree {
 }
 
 // next returns where to put the next contribution, and whether to add it there.
-func (t *tree) next() (to tensor.Tensor, accumulate bool) {
+func (t *gradientTree) next() (to tensor.Tensor, accumulate bool) {
 	if t.leaves == 1 {
 		return t.weight.Grad, t.weight.accumulate()
 	}
@@ -39,7 +39,7 @@ func (t *tree) next() (to tensor.Tensor, accumulate bool) {
 }
 
 // push completes a contribution. The last one completes the gradient.
-func (t *tree) push() {
+func (t *gradientTree) push() {
 	t.count++
 	if t.leaves == 1 {
 		return
@@ -60,7 +60,7 @@ func (t *tree) push() {
 	}
 }
 
-func (t *tree) merge() {
+func (t *gradientTree) merge() {
 	t.open--
 	add(t.ex, t.pending[t.open-1], t.pending[t.open])
 }

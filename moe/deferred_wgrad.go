@@ -14,7 +14,7 @@ const enoughRows = 128
 
 // WgradPasses returns the number of passes that one weight gradient of the routed experts covers,
 // if a step has that many. A pass has tokens tokens on all ranks together.
-func (c Config) GatheredPasses(tokens int) int {
+func (c Config) WgradPasses(tokens int) int {
 	rows := tokens * c.TopK // of all experts of a layer
 	if rows < 1 {
 		return 1
@@ -59,7 +59,7 @@ func (r *rowStore) clear() {
 }
 
 // save copies rows of a layer, since their pass ends before the gradient is computed.
-func (r *rowStore) keep(ex *tensor.Exec, l *linear, rows wgradRows) {
+func (r *rowStore) save(ex *tensor.Exec, l *linear, rows wgradRows) {
 	kept := wgradRows{r.copy(ex, rows.dy), r.copy(ex, rows.x), r.New(tensor.INT32, len(rows.ends)).I32()}
 	copy(kept.ends, rows.ends)
 	r.add(l, kept)
@@ -79,15 +79,15 @@ func (r *rowStore) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 }
 
 // defersWgrad reports whether the weight gradients of groups of rows are deferred.
-func (p phase) gathers(ends []int32) bool { return ends != nil && p.gathered }
+func (p phase) defersWgrad(ends []int32) bool { return ends != nil && p.deferred }
 
 // deferWgrad saves the rows that this pass contributes to the weight's gradient or, if this pass
 // computes it, adds the gradient of these rows and all saved ones.
-func (l *linear) gatherWeight(p phase, s *linearState) {
+func (l *linear) deferWgrad(p phase, s *linearState) {
 	ex, store := p.ex, &p.model.rowStore
 	rows := wgradRows{s.dy.Tensor, s.x.Tensor, s.x.ends}
-	if !p.due {
-		store.keep(ex, l, rows)
+	if !p.flush {
+		store.save(ex, l, rows)
 		return
 	}
 	store.add(l, rows)
@@ -96,8 +96,8 @@ func (l *linear) gatherWeight(p phase, s *linearState) {
 	all := concatenate(ex, store.rows[l])
 	dy, x := activation{Tensor: all.dy, ends: all.ends}, activation{Tensor: all.x, ends: all.ends}
 	if l.mx.quantizesWgrad() {
-		l.mx.quantizeGathered(ex, Gradient, l.mx.Wgrad.Left, &dy)
-		l.mx.quantizeGathered(ex, Input, l.mx.Wgrad.Right, &x)
+		l.mx.quantizeDeferred(ex, Gradient, l.mx.Wgrad.Left, &dy)
+		l.mx.quantizeDeferred(ex, Input, l.mx.Wgrad.Right, &x)
 	}
 	l.wgrad(ex, &dy, &x, 0)
 }
