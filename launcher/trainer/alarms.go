@@ -1,6 +1,6 @@
 package trainer
 
-// Alarms: what went wrong and the run survives. The rank that leads reports them and writes them to
+// Alarms: problems that the run survives. The leading rank reports them and writes them to
 // OUT/events.jsonl.
 
 import (
@@ -11,7 +11,7 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// alarms passes on the alarms of one rank.
+// alarms reports the alarms of one rank.
 type alarms struct {
 	lead     bool
 	progress *progress
@@ -19,14 +19,14 @@ type alarms struct {
 	events   record.EventLog
 }
 
-// raise reports, from the rank that leads, an alarm that all ranks raise.
+// raise reports an alarm that all ranks raise. Only the leading rank prints it.
 func (a *alarms) raise(format string, args ...any) {
 	if a.lead {
 		a.add(Alarm{a.progress.Step, fmt.Sprintf(format, args...)})
 	}
 }
 
-// add reports an alarm that this rank alone raises.
+// add reports an alarm that only this rank raises.
 func (a *alarms) add(alarm Alarm) {
 	a.events.Add(spmd.Event{Time: time.Now(), Kind: spmd.Alarm, Rank: -1, Step: int64(alarm.Step), Reason: alarm.Text})
 	if a.report != nil {
@@ -34,7 +34,7 @@ func (a *alarms) add(alarm Alarm) {
 	}
 }
 
-// close completes the file. That it could not be written is an alarm too.
+// close completes the file. A failure to write it is an alarm, too.
 func (a *alarms) close() {
 	if err := a.events.Close(); err != nil {
 		a.report.Alarm(Alarm{a.progress.Step, err.Error()})

@@ -1,6 +1,6 @@
 package trainer
 
-// Load balancing of experts: the selection biases of the routers follow the loads of all ranks.
+// Load balancing of experts: the routers' selection biases follow the loads of all ranks.
 
 import (
 	"fmt"
@@ -17,7 +17,8 @@ type balancer struct {
 	ex       *tensor.Exec
 	experts  int
 	routings []moe.Routing
-	loads    []int64 // [layers, experts]: of all ranks' tokens, in the last step
+	// [layers, experts]: tokens of all ranks in the last step
+	loads []int64
 }
 
 func newBalancer(c *collective.Comm, ex *tensor.Exec, model *moe.Model, experts int) *balancer {
@@ -26,10 +27,10 @@ func newBalancer(c *collective.Comm, ex *tensor.Exec, model *moe.Model, experts 
 	return b
 }
 
-// load returns the load of each expert of layer number i of those that have experts.
+// load returns the load of each expert of MoE layer number i.
 func (b *balancer) load(i int) []int64 { return b.loads[i*b.experts:][:b.experts] }
 
-// balance sums the experts' loads over all ranks and, if move, moves the selection biases. It
+// balance sums the experts' loads over all ranks. With move it also moves the selection biases. It
 // returns the largest load over the mean, averaged over the layers. It is collective.
 func (b *balancer) balance(move bool) (imbalance float64, err error) {
 	if len(b.routings) == 0 {
@@ -58,14 +59,14 @@ func (b *balancer) balance(move bool) (imbalance float64, err error) {
 	return imbalance, nil
 }
 
-// discard forgets the loads of an attempt that is made again.
+// discard drops the loads of an attempt that will be repeated.
 func (b *balancer) discard() {
 	for _, route := range b.routings {
 		clear(route.Load)
 	}
 }
 
-// biases appends the selection biases of all routers, one after the other.
+// biases appends the selection biases of all routers.
 func (b *balancer) biases(all []float32) []float32 {
 	for _, route := range b.routings {
 		all = append(all, route.Bias.F32()...)

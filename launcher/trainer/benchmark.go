@@ -1,6 +1,6 @@
 package trainer
 
-// Benchmarks of whole steps: the step of a run, timed, without what is done between steps.
+// Benchmarks of whole training steps, without the work between steps.
 
 import (
 	"context"
@@ -16,24 +16,26 @@ import (
 	"spmoe/tensor"
 )
 
-// Benchmark is what the steps of a job have taken, with nothing around them: no evaluation, no
-// record, no checkpoint.
+// Benchmark is the result of measuring the steps of a job alone: without evaluation, record or
+// checkpoint.
 type Benchmark struct {
-	Steps       []time.Duration // of each that was measured
-	Tokens      int             // of a step
-	FLOPs       float64         // of a step, see moe.Config.FLOPsPerToken
-	Peak        float64         // of all cores, in FLOP/s and the precision of weights and activations, measured right before
-	Loss        float64         // of the last step, nats a token
-	Memory      int64           // bytes that were resident at the most, those of jobs that took turns with it included
-	Activations []int64         // of each rank, the most bytes at once
-	Objects     float64         // allocated on the Go heap in a step, by all ranks together
-	Collections int             // of garbage, during the steps
+	Steps  []time.Duration // of each measured step
+	Tokens int             // per step
+	FLOPs  float64         // per token, see moe.Config.FLOPsPerToken
+	// of all cores, in FLOP/s in the type of weights and activations, measured right before
+	Peak float64
+	Loss float64 // of the last step, nats/token
+	// maximum resident bytes, including jobs that took turns with it
+	Memory      int64
+	Activations []int64 // maximum bytes at once, per rank
+	Objects     float64 // Go heap allocations per step of all ranks
+	Collections int     // garbage collections during the steps
 	Profile     Profile
-	Waits       [][]time.Duration // that a rank (row) has waited for another (column) in a step
+	Waits       [][]time.Duration // time per step that a rank (row) waited for another (column)
 }
 
-// Benchmark makes warm steps, and then some that are measured. The ranks are goroutines, as many as
-// Prepare was given. It leaves no files. If turn is not nil, it has begun, and other jobs compute
+// Benchmark runs warm steps, and then measured ones. The ranks are goroutines, as many as Prepare
+// was given. It leaves no files. If turn is not nil, the turn has begun, and other jobs compute
 // between any two steps.
 func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps int, turn *Turn) (b Benchmark, err error) {
 	defer j.Close()
@@ -68,7 +70,7 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 	return b, err
 }
 
-// benchmark makes the steps. The rank that leads writes what they have taken to b.
+// benchmark runs the steps. The leading rank writes the results to b.
 func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Benchmark) error {
 	r.watch.rates.start(r.progress)
 	for i := range warm {
@@ -82,7 +84,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 	r.watch.profiler.forget()
 	waits := slices.Clone(r.comm.Waits())
 	if r.lead() {
-		runtime.GC() // a collection that the steps before have begun is not one of those that follow
+		runtime.GC() // finish a collection that earlier steps have started
 	}
 	took := make([]time.Duration, 0, steps)
 	var objects uint64
@@ -139,7 +141,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 	return nil
 }
 
-// nextTurn ends the turn of before and waits for turn n. It is collective.
+// nextTurn ends the previous turn and waits for turn n. It is collective.
 func nextTurn(c *collective.Comm, turn *Turn, n int) error {
 	if turn == nil {
 		return nil
@@ -154,7 +156,7 @@ func nextTurn(c *collective.Comm, turn *Turn, n int) error {
 	return nil
 }
 
-// timedStep makes one step and adds what it has taken to took, unless that is nil.
+// timedStep runs one step and appends its time to took, unless took is nil.
 func timedStep(ctx context.Context, r *rank, took *[]time.Duration, b *Benchmark) error {
 	begin := time.Now()
 	s, stop, err := r.step(ctx)
@@ -173,7 +175,7 @@ func timedStep(ctx context.Context, r *rank, took *[]time.Duration, b *Benchmark
 	return nil
 }
 
-// readHeap reads the counters of the Go heap while all ranks stand still. It is collective.
+// readHeap reads the counters of the Go heap while all ranks are paused. It is collective.
 func readHeap(c *collective.Comm) (m runtime.MemStats, err error) {
 	if err := c.Barrier(); err != nil {
 		return m, err

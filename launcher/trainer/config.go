@@ -19,39 +19,39 @@ import (
 	"spmoe/tensor"
 )
 
-// Config is everything that defines a run but the number of ranks. The toml names are those
-// of config files and of command-line flags (--steps 100, --model.layers 4).
+// Config is everything that defines a run except the number of ranks. The toml names are those of
+// config files and command-line flags (--steps 100, --model.layers 4).
 type Config struct {
 	Flavor     string   `toml:"flavor" help:"built-in model that the model section starts from"`
-	Steps      int      `toml:"steps" help:"optimizer steps of the whole run"`
-	Seq        int      `toml:"seq" help:"tokens of a sequence"`
-	Batch      int      `toml:"batch" help:"sequences of an optimizer step, all ranks together"`
-	MicroBatch int      `toml:"micro_batch" help:"most sequences of a rank in one forward and backward pass; 0: all of its batch"`
-	Recompute  string   `toml:"recompute" help:"activations that the backward pass makes anew to save memory: none, selective (what is cheap) or full (all but the inputs of layers); results keep their bits"`
-	Precision  string   `toml:"precision" help:"number formats of the products: bf16, fp32 or a recipe such as mxfp8"`
-	EP         string   `toml:"ep" help:"how ranks exchange tokens: onesided or standard"`
-	EPDispatch string   `toml:"ep_dispatch" help:"how tokens travel to experts: bf16 (as they are) or mxfp8"`
-	EPCombine  string   `toml:"ep_combine_backward" help:"how gradients travel to experts: bf16 (as they are) or mxfp8"`
-	EPCapacity float64  `toml:"ep_capacity" help:"most tokens that an expert takes, as a multiple of the mean; 0: all; otherwise some are dropped, which changes the model"`
-	Threads    int      `toml:"threads" help:"threads of a rank; 0: the cores divided by the ranks"`
+	Steps      int      `toml:"steps" help:"number of optimizer steps of the run"`
+	Seq        int      `toml:"seq" help:"tokens per sequence"`
+	Batch      int      `toml:"batch" help:"sequences per optimizer step over all ranks"`
+	MicroBatch int      `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch"`
+	Recompute  string   `toml:"recompute" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
+	Precision  string   `toml:"precision" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
+	EP         string   `toml:"ep" help:"token exchange between ranks: onesided or standard"`
+	EPDispatch string   `toml:"ep_dispatch" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCombine  string   `toml:"ep_combine_backward" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCapacity float64  `toml:"ep_capacity" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
+	Threads    int      `toml:"threads" help:"threads per rank; 0: cores divided by ranks"`
 	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
-	InitFrom   string   `toml:"init_from" help:"run, checkpoint or Hugging Face folder whose weights a new run starts from; empty: random ones"`
-	Tokenizer  string   `toml:"tokenizer" help:"how text becomes tokens: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
-	Data       []string `toml:"data" help:"what to train on: files of text, JSONL, Parquet or Arrow, also .gz and .zst, folders, patterns such as 'c4/*.jsonl.zst', files of data tokenize; PATH@WEIGHT makes a mixture; none: the Go installation's own sources"`
-	DataField  string   `toml:"data_field" help:"field or column that holds the text in JSONL, Parquet and Arrow files"`
+	InitFrom   string   `toml:"init_from" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
+	Tokenizer  string   `toml:"tokenizer" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
+	Data       []string `toml:"data" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSONL, Parquet or Arrow, also .gz and .zst, or files of data tokenize; PATH@WEIGHT makes a mixture; default: the Go installation's sources"`
+	DataField  string   `toml:"data_field" help:"field or column with the text in JSONL, Parquet and Arrow files"`
 
-	DocumentMask bool `toml:"document_mask" help:"no attention from one document to another where several are packed into a sequence"`
+	DocumentMask bool `toml:"document_mask" help:"prevent attention between documents that are packed into one sequence"`
 
 	Out           string `toml:"out" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
 	SaveEvery     int    `toml:"save_every" help:"steps between checkpoints; 0: only at the end"`
-	SaveAsync     bool   `toml:"save_async" help:"write checkpoints while training goes on, from a copy of the state"`
-	Keep          int    `toml:"keep" help:"newest checkpoints that are kept; 2 are in any case"`
+	SaveAsync     bool   `toml:"save_async" help:"write checkpoints from a copy of the state while training continues"`
+	Keep          int    `toml:"keep" help:"checkpoints to keep (at least 2)"`
 	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
-	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations on held-out text; 0: only at start and end"`
-	EvalSequences int    `toml:"eval_sequences" help:"held-out sequences of an evaluation"`
-	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantization errors and the experts of held-out text in OUT/metrics.jsonl; 0: of loads alone, every 20 steps"`
-	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample that is generated at the end; 0: none"`
-	SamplePrompt  string `toml:"sample_prompt" help:"text that the sample continues"`
+	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations of the validation loss; 0: only at start and end"`
+	EvalSequences int    `toml:"eval_sequences" help:"validation sequences per evaluation"`
+	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
+	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample to generate at the end; 0: no sample"`
+	SamplePrompt  string `toml:"sample_prompt" help:"prompt of the sample"`
 
 	MX        MX         `toml:"mx"`
 	Guard     Guard      `toml:"guard"`
@@ -61,12 +61,12 @@ type Config struct {
 
 // MX varies the quantized recipes.
 type MX struct {
-	Gradient string `toml:"gradient" help:"format of quantized gradients, such as e4m3, e5m2 or int8; empty: that of the precision"`
-	Scale    string `toml:"scale" help:"rule for block scales: rceil, floor, ceil or even"`
+	Gradient string `toml:"gradient" help:"format of quantized gradients, such as e4m3, e5m2 or int8; empty: the precision's"`
+	Scale    string `toml:"scale" help:"rounding rule for block scales: rceil, floor, ceil or even"`
 }
 
-// Default returns the configuration of a run of a flavor. The batch and the learning rate are
-// chosen for the debug model on two cores.
+// Default returns the configuration of a run of a flavor. The batch and the learning rate suit the
+// debug model on two cores.
 func Default(flavor string) (Config, error) {
 	model, err := moe.FlavorByName(flavor)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c Config) threads(ranks, cores int) int {
 	return max(1, cores/ranks)
 }
 
-// Recipe returns how the run computes: its precision, as the section mx varies it.
+// Recipe returns the precision of the run, with the variations in section mx.
 func (c Config) Recipe() (moe.Precision, error) {
 	p, err := moe.PrecisionByName(c.Precision)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c Config) Recipe() (moe.Precision, error) {
 	return p.With(gradient, scale), nil
 }
 
-// exchange returns how the exchange varies.
+// exchange returns the options of the exchange.
 func (c Config) exchange() (ep.Options, error) {
 	o := ep.Options{Capacity: c.EPCapacity}
 	var errs [2]error
@@ -139,15 +139,15 @@ func (c Config) DType() (tensor.DType, error) {
 	return p.DType, err
 }
 
-// The most of what is counted, far above any run: so that positions, which are products of these,
-// do not overflow.
+// Limits on counts, far above any run. They keep positions, which are products of counts, from
+// overflowing.
 const (
 	maxCount  = 1 << 31
 	maxBatch  = 1 << 24
 	maxSample = 1 << 20
 )
 
-// Validate reports everything that keeps n ranks from running this configuration.
+// Validate returns an error with every reason why n ranks cannot run this configuration.
 func (c Config) Validate(ranks int) error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -156,7 +156,7 @@ func (c Config) Validate(ranks int) error {
 		}
 	}
 	must(ranks >= 1, "-np is %d: give 1 or more ranks", ranks)
-	// What a config file cannot hold could not be resumed.
+	// A run could not be resumed from what a config file cannot hold.
 	must(c.Seed <= math.MaxInt64, "seed is %d: give at most %d, the largest that TOML holds", c.Seed, math.MaxInt64)
 	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.DataField}, c.Data...) {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
@@ -195,7 +195,7 @@ func (c Config) Validate(ranks int) error {
 	return errors.Join(errs...)
 }
 
-// microBatch returns the sequences of one pass of a rank.
+// microBatch returns the sequences per rank in one pass.
 func (c Config) microBatch(ranks int) int {
 	local := c.Batch / ranks
 	if c.MicroBatch == 0 {

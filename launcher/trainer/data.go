@@ -1,7 +1,6 @@
 package trainer
 
-// This rank's share of the training text: the rows of a step, and the micro-batches that they are
-// cut into.
+// This rank's share of the training text: the rows of a step and their micro-batches.
 
 import (
 	"spmoe/datasets"
@@ -10,19 +9,21 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// dataLoader reads the rows of one rank. The next ones are read while a step computes.
+// dataLoader reads the rows of one rank. It reads the next rows while a step computes.
 type dataLoader struct {
 	loader    *datasets.Ahead
-	seq       int     // tokens of a sequence
-	batch     int     // sequences of a step, all ranks together
-	separator int32   // the token that ends a document
-	rows      []int32 // [sequences of this rank, seq+1], of the step under way
-	inputs    []int32 // [most sequences of a pass, seq]
-	targets   []int32
-	first     []int32 // position at which each input's document begins; nil: attention does not stop there
+	seq       int   // tokens per sequence
+	batch     int   // sequences per step, all ranks together
+	separator int32 // the token that ends a document
+	// [sequences of this rank, seq+1] of the current step
+	rows    []int32
+	inputs  []int32 // [sequences per pass, seq]
+	targets []int32
+	// position at which each input's document begins; nil: attention is not restricted to documents
+	first []int32
 }
 
-// newDataLoader returns the loader of one of the ranks, whose text is given.
+// newDataLoader returns the loader of one of the ranks for the given text.
 func newDataLoader(cfg Config, text *datasets.Loader, separator int32, ranks int) *dataLoader {
 	micro := cfg.microBatch(ranks) * cfg.Seq
 	d := &dataLoader{
@@ -36,21 +37,21 @@ func newDataLoader(cfg Config, text *datasets.Loader, separator int32, ranks int
 	return d
 }
 
-// load takes this rank's part of the next global batch.
+// load loads this rank's part of the next global batch.
 func (d *dataLoader) load(ex *tensor.Exec) error {
 	defer ex.Enter(ex.Enter(profile.Data))
 	return d.loader.Next(d.rows)
 }
 
-// micro returns the most sequences of a pass.
+// micro returns the maximum number of sequences per pass.
 func (d *dataLoader) micro() int { return len(d.inputs) / d.seq }
 
-// passes returns the number of micro-batches of a step.
+// passes returns the number of micro-batches per step.
 func (d *dataLoader) passes() int {
 	return (len(d.rows)/(d.seq+1) + d.micro() - 1) / d.micro()
 }
 
-// microBatch returns number i of the passes of the step under way. It is valid until the next one.
+// microBatch returns pass number i of the current step. It is valid until the next call.
 func (d *dataLoader) microBatch(i int) moe.Batch {
 	size := d.micro() * (d.seq + 1)
 	lo, hi := i*size, min((i+1)*size, len(d.rows))
@@ -59,7 +60,7 @@ func (d *dataLoader) microBatch(i int) moe.Batch {
 	return b
 }
 
-// split splits rows: [n, seq+1] into inputs and targets, which are valid until the next call.
+// split splits rows, [n, seq+1], into inputs and targets, which are valid until the next call.
 func (d *dataLoader) split(rows []int32, globalSequences int) moe.Batch {
 	n := len(rows) / (d.seq + 1)
 	for i := range n {

@@ -1,6 +1,6 @@
 package trainer
 
-// Evaluation on held-out text, whose windows are spread over the ranks.
+// Evaluation on the validation text, whose windows are spread over the ranks.
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"spmoe/tensor"
 )
 
-// evaluator measures the loss on held-out text between steps.
+// evaluator measures the validation loss between steps.
 type evaluator struct {
 	job      *Job
 	comm     *collective.Comm
@@ -22,18 +22,18 @@ type evaluator struct {
 	windows  *datasets.Windows // of this rank
 
 	step          int     // of the newest evaluation
-	loss          float64 // of that one, nats per token
-	bytesPerToken float64 // of the held-out text
+	loss          float64 // of that evaluation, nats per token
+	bytesPerToken float64 // of the validation text
 }
 
-// due reports whether an evaluation is due after the step that was made last. There is one after
-// the last step of a run in any case.
+// due reports whether an evaluation is due after the last step. The final step of a run always has
+// one.
 func (e *evaluator) due() bool {
 	step, cfg := e.state.progress.Step, &e.job.cfg
 	return due(cfg.EvalEvery, step) && step < cfg.Steps
 }
 
-// evaluate returns the mean loss over the held-out windows, in nats per token, and reports it. It
+// evaluate returns the mean loss over the validation windows, in nats per token, and reports it. It
 // is collective.
 func (e *evaluator) evaluate() (float64, error) {
 	defer e.tracer.during(traceEvaluation)()
@@ -62,7 +62,8 @@ func (e *evaluator) passes() (sum totals, err error) {
 	data := e.state.data
 	micro, row := data.micro(), data.seq+1
 	rows := make([]int32, micro*row)
-	// Ranks may hold different numbers of windows. A pass is collective, so all make as many.
+	// Ranks may hold different numbers of windows. Passes are collective, so all ranks run the same
+	// number.
 	most := (e.windows.Total() + e.comm.Size() - 1) / e.comm.Size()
 	for lo := 0; lo < most; lo += micro {
 		n := max(min(lo+micro, e.windows.Len())-lo, 0)

@@ -1,7 +1,6 @@
 package trainer
 
-// What a run reports: the interface of console lines, live views and pages, and what they are
-// given.
+// The events that a run reports to console, live view and pages.
 
 import (
 	"cmp"
@@ -10,36 +9,37 @@ import (
 	"spmoe/moe"
 )
 
-// Reporter receives what happens in a run, from one goroutine, in order.
+// Reporter receives the events of a run from one goroutine, in order.
 type Reporter interface {
 	Start(Start)
 	Step(Step)
 	Eval(Eval)
 	Saved(Saved)
 	Alarm(Alarm)
-	Profile(Profile) // where it was asked for
+	Profile(Profile) // if requested
 	Done(Done)
 }
 
-// Watcher is a Reporter that also looks at steps between the log lines.
+// Watcher is a Reporter that also receives steps between the log lines.
 type Watcher interface {
 	Reporter
-	Wants() bool // whether it would look at one now; it is asked after every step
+	Wants() bool // whether it wants the current step; called after every step
 	Between(Step)
 }
 
 // Start describes a run before its first step.
 type Start struct {
-	Config    Config
-	Ranks     int
-	Counts    moe.Counts
-	Memory    Memory
-	FLOPs     float64 // a token
-	Peak      float64 // measured FLOP/s of the machine, all cores together, in the run's precision
+	Config Config
+	Ranks  int
+	Counts moe.Counts
+	Memory Memory
+	FLOPs  float64 // per token
+	// measured FLOP/s of all cores of the machine, in the run's precision
+	Peak      float64
 	CPU, Tier string
 	Cores     int
 	Corpus    Corpus
-	From      int    // steps already made
+	From      int    // number of steps already made
 	Resumed   string // checkpoint that the run continues from, if any
 }
 
@@ -49,37 +49,39 @@ type Corpus struct {
 	Documents      int
 }
 
-// Step is one optimizer step; rates are means since the line before.
+// Step is one optimizer step. Rates are means since the previous line.
 type Step struct {
-	Step, Steps  int
-	Loss         float64 // mean cross-entropy of the global batch, nats a token
-	MTPLoss      float64 // of the MTP module; 0 without it
-	Balance      float64 // balance loss; 0 without it
+	Step, Steps int
+	// mean cross-entropy of the global batch, nats/token
+	Loss         float64
+	MTPLoss      float64 // of the MTP module; 0 without one
+	Balance      float64 // balance loss; 0 if off
 	GradNorm     float64
 	LR           float64
 	TokensPerSec float64
 	FLOPS        float64 // model FLOP/s
 	MFU          float64 // share of the measured peak
 	Memory       int64   // resident bytes of the process
-	MemoryShare  float64 // of the machine's memory
+	MemoryShare  float64 // as a share of the machine's memory
 	Imbalance    float64 // most loaded expert over the mean, averaged over layers
 	Epoch        float64
-	Tokens       int64 // seen since the start
+	Tokens       int64 // since the start of the run
 	Elapsed, ETA time.Duration
-	Skipped      bool // its gradients were not fit for use, and no weight was changed
+	Skipped      bool // its gradients were unusable, and no weight was changed
 	SkippedTotal int
-	Dropped      int // choices that had no room within ep_capacity, of all layers and ranks, in this step
+	// choices beyond ep_capacity, of all layers and ranks, in this step
+	Dropped int
 
-	// Loads is how many tokens chose each expert, one Mixture-of-Experts layer after the other,
-	// Layers of them. It is valid during the call only.
+	// Loads is the number of tokens per expert, one Mixture-of-Experts layer after the other. There
+	// are Layers of them. It is valid during the call only.
 	Loads  []int64
 	Layers int
 }
 
-// Eval is a loss on held-out text.
+// Eval is a validation loss.
 type Eval struct {
 	Step        int
-	Loss        float64 // nats a token
+	Loss        float64 // nats/token
 	BitsPerByte float64
 	Sequences   int
 }
@@ -88,23 +90,23 @@ type Eval struct {
 type Saved struct {
 	Step  int
 	Path  string
-	Stall time.Duration // for which it held up training
+	Stall time.Duration // time that training was paused
 	Lag   time.Duration // from the end of its step until it was durable
 }
 
-// Alarm is something that went wrong, that people should know of and that the run survives.
+// Alarm is a problem that people should know of and that the run survives.
 type Alarm struct {
 	Step int
 	Text string
 }
 
-// Progress is a loss at the start and at the end of a run, in nats a token.
+// Progress is a loss at the start and at the end of a run, in nats/token.
 type Progress struct {
 	First, Last   float64
-	BytesPerToken float64 // of the text; 0: one
+	BytesPerToken float64 // of the text; 0 counts as 1
 }
 
-// BitsPerByte returns the same in bits a byte.
+// BitsPerByte returns the same losses in bits per byte.
 func (p Progress) BitsPerByte() (first, last float64) {
 	per := cmp.Or(p.BytesPerToken, 1)
 	return bitsPerByte(p.First, per), bitsPerByte(p.Last, per)

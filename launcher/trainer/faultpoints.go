@@ -1,11 +1,11 @@
 package trainer
 
-// Places where tests damage what a step computes with: [fault] in processes of ranks, corrupt in
-// this package's own tests.
+// Places where tests damage the data of a step: [fault] in rank processes, corrupt in this
+// package's own tests.
 
 import "spmoe/internal/fault"
 
-// passWeights passes the place before gradients are computed: weights and optimizer state in
+// passWeights passes the place before gradients are computed, with weights and optimizer state in
 // memory.
 func passWeights(r *rank) {
 	if r.job.corrupt != nil {
@@ -27,8 +27,8 @@ func passWeights(r *rank) {
 	}
 }
 
-// passGradients passes the place after this rank has computed its gradients. Their padding, which
-// nothing reads, is left out.
+// passGradients passes the place after this rank has computed its gradients. It leaves out their
+// padding, which nothing reads.
 func passGradients(r *rank) {
 	if r.job.corrupt != nil {
 		r.job.corrupt(r, true)

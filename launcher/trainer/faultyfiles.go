@@ -11,7 +11,7 @@ import (
 	"spmoe/launcher/checkpoint"
 )
 
-// faulty is a file system on whose operations a rank can be made to fail.
+// faulty is a file system on which a rank can be made to fail at any operation.
 type faulty struct{ checkpoint.Files }
 
 // Create implements [checkpoint.Files].
@@ -42,8 +42,8 @@ type faultyOutput struct {
 	path string
 }
 
-// Write implements [io.Writer]. Where the rank fails, the first half is written; what is to be
-// changed is not changed in memory.
+// Write implements [io.Writer]. If the rank fails, the first half is written. A requested
+// corruption changes the file, not the memory.
 func (o faultyOutput) Write(p []byte) (n int, err error) {
 	if !fault.Armed() {
 		return o.Output.Write(p)

@@ -1,7 +1,7 @@
 package trainer
 
-// Run folders of several hosts: one that all share, or one for each. Each folder gets the whole
-// checkpoint, so that a run can go on from any host's.
+// Run folders of several hosts: one folder that all hosts share, or one per host. Each folder gets
+// the whole checkpoint, so that a run can continue from any host's folder.
 
 import (
 	"encoding/binary"
@@ -16,14 +16,14 @@ import (
 	"spmoe/launcher/checkpoint"
 )
 
-// folders is which hosts share a run folder: for each host the first one that does.
+// folders says which hosts share a run folder: for each host, the first host with the same folder.
 type folders struct {
 	comm  *collective.Comm
 	owner []int
 }
 
-// findFolders finds out who shares dir. It is collective. Every host leaves a mark in its folder,
-// and looks for those of others.
+// findFolders determines who shares dir. It is collective. Every host writes a mark to its folder
+// and looks for the marks of other hosts.
 func findFolders(c *collective.Comm, dir string) (folders, error) {
 	hosts, here := c.Hosts(), c.Host()
 	f := folders{c, make([]int, len(hosts))}
@@ -41,7 +41,7 @@ func findFolders(c *collective.Comm, dir string) (folders, error) {
 	}
 	found := make([]int64, len(hosts))
 	if leads && failed == nil {
-		// A network file system shows what others have made once something was made here.
+		// A network file system shows the files of others only after a local change.
 		for h := here; h >= 0; h-- {
 			if _, err := os.Lstat(mark(h)); err == nil {
 				found[here] = int64(h)
@@ -60,20 +60,21 @@ func findFolders(c *collective.Comm, dir string) (folders, error) {
 	return f, failed
 }
 
-// owns says whether this rank begins and completes the checkpoints of a folder.
+// owns reports whether this rank begins and completes the checkpoints of a folder.
 func (f folders) owns() bool {
 	here := f.comm.Host()
 	return f.owner[here] == here && f.comm.Hosts()[here][0] == f.comm.Rank()
 }
 
-// apart says whether there are several folders.
+// apart reports whether there are several folders.
 func (f folders) apart() bool { return slices.Max(f.owner) > 0 }
 
-// chunk is how many bytes of a file travel together.
+// chunk is the number of bytes of a file that travel together.
 const chunk = 4 << 20
 
-// copyParts sends every rank's part to the folders that it has not written to. Ranks deal with the
-// parts in the same order. An error is that of a disk; broken says that the ranks could not meet.
+// copyParts sends every rank's part to the folders that it has not written to. Ranks handle the
+// parts in the same order. failed is an error of a disk; broken says that the ranks could not
+// communicate.
 func (f folders) copyParts(w *checkpoint.Writer) (failed, broken error) {
 	c := f.comm
 	for owner, first := range f.owner {
@@ -100,7 +101,7 @@ func (f folders) copyParts(w *checkpoint.Writer) (failed, broken error) {
 	return failed, nil
 }
 
-// mostReceipt is how many bytes of a receipt are believed: it names a rank's tensors.
+// mostReceipt bounds the size of a receipt, which names a rank's tensors.
 const mostReceipt = 16 << 20
 
 // sendPart sends what this rank has written: two lengths, the receipt and the shard. What cannot be
@@ -133,7 +134,7 @@ func sendPart(c *collective.Comm, w *checkpoint.Writer, to int) (failed, broken 
 	for b := make([]byte, min(size, chunk)); size > 0; size -= int64(len(b)) {
 		b = b[:min(size, chunk)]
 		if _, err := io.ReadFull(shard, b); err != nil && failed == nil {
-			failed = err // the other end sees that the bytes are wrong
+			failed = err // the receiver sees that the bytes are wrong
 		}
 		if broken := send(b); broken != nil {
 			return failed, broken
@@ -161,7 +162,7 @@ func takePart(c *collective.Comm, w *checkpoint.Writer, from int) (failed, broke
 	if len(receipt) > 0 {
 		failed = w.Accept(from, receipt, in)
 	}
-	_, broken = io.Copy(io.Discard, in) // what a disk that is full has left
+	_, broken = io.Copy(io.Discard, in) // drain the rest if the disk is full
 	return failed, broken
 }
 
@@ -169,9 +170,9 @@ func takePart(c *collective.Comm, w *checkpoint.Writer, from int) (failed, broke
 type incoming struct {
 	messages *collective.Messages
 	from     int
-	left     int64  // bytes that have not come yet
-	room     []byte // of the last chunk
-	rest     []byte // of it, not read yet
+	left     int64  // bytes still to come
+	room     []byte // buffer of the last chunk
+	rest     []byte // its unread part
 	broken   error
 }
 

@@ -1,9 +1,9 @@
 package trainer
 
-// The guard of the gradients: those that are not fit for use do not reach the weights. A step whose
-// gradient norm is not finite, or far above those before, is computed again, from the same rows. If
-// that goes well, the first attempt was wrong and the second is used; otherwise the step is
-// skipped. A run that skips too many ends.
+// The guard of the gradients: it keeps unusable gradients from the weights. A step whose gradient
+// norm is not finite, or far above earlier norms, is computed again from the same rows. If the
+// second attempt is fine, the first was wrong and the second is used; otherwise the step is
+// skipped. A run that skips too many steps ends.
 
 import (
 	"fmt"
@@ -18,12 +18,12 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Guard configures what a run watches for.
+// Guard is the configuration of the guards.
 type Guard struct {
-	Spike  float64 `toml:"spike" help:"gradient norm, as a multiple of the median of the last 64, from which a step is computed again, and skipped if that changes nothing; 0: any finite one is used"`
-	Skips  int     `toml:"skips" help:"most steps skipped within 100; one more ends the run with exit code 93"`
-	Memory int     `toml:"memory" help:"steps between checks that neither weights nor optimizer state have changed by themselves; 1: at every step, 0: never"`
-	Replay int     `toml:"replay" help:"steps between those whose gradients are computed twice and compared; 0: none"`
+	Spike  float64 `toml:"spike" help:"recompute a step whose gradient norm exceeds this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
+	Skips  int     `toml:"skips" help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
+	Memory int     `toml:"memory" help:"steps between checks that weights and optimizer state have not changed by themselves; 1: every step, 0: never"`
+	Replay int     `toml:"replay" help:"compute the gradients of every Nth step twice and compare; 0: never"`
 }
 
 func (g Guard) validate() error {
@@ -41,13 +41,13 @@ func (g Guard) validate() error {
 }
 
 const (
-	normSteps      = 64  // that the median is of
-	leastNorms     = 32  // that must be known
-	skipSteps      = 100 // among which skipped ones are counted
+	normSteps      = 64  // window of the median
+	leastNorms     = 32  // minimum number of known norms
+	skipSteps      = 100 // window in which skipped steps are counted
 	rememberedSkip = 1000
 )
 
-// norms holds the gradient norms of the last steps that were made.
+// norms holds the gradient norms of the last steps.
 type norms []record.Number
 
 func (n *norms) add(norm float64) {
@@ -63,7 +63,7 @@ func (n norms) median() (m float64, ok bool) {
 	return float64(slices.Sorted(slices.Values(n))[(len(n)-1)/2]), true
 }
 
-// fault describes what is wrong with a gradient norm that comes after those in n. It is empty if
+// fault describes what is wrong with a gradient norm that follows those in n. It is empty if
 // nothing is.
 func (g Guard) fault(norm float64, n norms) string {
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
@@ -75,11 +75,11 @@ func (g Guard) fault(norm float64, n norms) string {
 	return ""
 }
 
-// attempt is what computing the gradients of a step has given: the same on all ranks.
+// attempt is the result of computing the gradients of a step: the same on all ranks.
 type attempt struct {
-	norm   float64 // of the gradients, which are summed
+	norm   float64 // of the summed gradients
 	totals totals
-	sum    uint64 // checksum of the gradients; 0 if the step is not to be replayed
+	sum    uint64 // checksum of the gradients; 0 if the step is not replayed
 }
 
 // same compares bit by bit.
@@ -92,7 +92,7 @@ func (a attempt) String() string {
 	return fmt.Sprintf("loss %v, gradient norm %v", loss, a.norm)
 }
 
-// gradientVerdict is what is to be done with the gradients of an attempt.
+// gradientVerdict says what to do with the gradients of an attempt.
 type gradientVerdict int
 
 const (
@@ -109,11 +109,11 @@ type gradientGuard struct {
 	optim    *optim.Optimizer
 	progress *progress
 	alarms   *alarms
-	attempts []attempt // of the step under way
+	attempts []attempt // of the current step
 }
 
-// judge decides what follows the newest attempt of the step under way. All ranks decide alike, from
-// numbers that they all have. It is collective.
+// judge decides what follows the newest attempt of the current step. All ranks decide alike, from
+// numbers that all of them have. It is collective.
 func (g *gradientGuard) judge(a attempt) (v gradientVerdict, err error) {
 	replayed := due(g.Replay, g.progress.Step+1)
 	if replayed {
@@ -136,7 +136,7 @@ func (g *gradientGuard) judge(a attempt) (v gradientVerdict, err error) {
 	return v, nil
 }
 
-// judgeFirst uses an attempt with which nothing is wrong, unless it is to be replayed.
+// judgeFirst accepts an attempt without faults, unless the step is replayed.
 func (g *gradientGuard) judgeFirst(first attempt, replayed bool) gradientVerdict {
 	if replayed || g.wrong(first) != "" {
 		return computeAgain
@@ -144,8 +144,8 @@ func (g *gradientGuard) judgeFirst(first attempt, replayed bool) gradientVerdict
 	return useGradients
 }
 
-// judgeSecond uses the second attempt or skips the step, unless it was to give what the first did
-// and does not.
+// judgeSecond accepts the second attempt or skips the step. If the step is replayed and the
+// attempts differ, it asks for a third.
 func (g *gradientGuard) judgeSecond(first, second attempt, replayed bool) gradientVerdict {
 	if replayed && !second.same(first) {
 		return computeAgain
@@ -161,7 +161,7 @@ func (g *gradientGuard) judgeSecond(first, second attempt, replayed bool) gradie
 	return useGradients
 }
 
-// judgeThird uses what two of three attempts give. The first two differ.
+// judgeThird accepts what two of three attempts agree on. The first two differ.
 func (g *gradientGuard) judgeThird(first, second, third attempt) gradientVerdict {
 	step, wrong := g.progress.Step+1, g.wrong(third)
 	switch majority := third.same(first) || third.same(second); {
@@ -179,7 +179,7 @@ func (g *gradientGuard) judgeThird(first, second, third attempt) gradientVerdict
 // wrong describes what is wrong with an attempt; empty if nothing is.
 func (g *gradientGuard) wrong(a attempt) string { return g.fault(a.norm, g.progress.Norms) }
 
-// checksum returns a checksum of the summed gradients of all ranks: neither loss nor norm shows
+// checksum returns a checksum of the summed gradients of all ranks. Neither loss nor norm shows
 // that a gradient has the wrong sign. It is collective.
 func (g *gradientGuard) checksum() (sum uint64, err error) {
 	defer g.ex.Enter(g.ex.Enter(profile.Guards))
@@ -197,15 +197,14 @@ func (g *gradientGuard) checksum() (sum uint64, err error) {
 	return sum, nil
 }
 
-// skipped notes that a step has changed no weight.
+// skipped records that a step has changed no weight.
 func (p *progress) skipped(step int) {
 	p.Skipped++
 	p.SkippedSteps = append(p.SkippedSteps, step)
 	p.SkippedSteps = p.SkippedSteps[max(0, len(p.SkippedSteps)-rememberedSkip):]
 }
 
-// SkipError ends a run that has skipped too many steps. To start it again as it is would be of no
-// use.
+// SkipError ends a run that has skipped too many steps. Restarting it unchanged would not help.
 type SkipError struct {
 	Steps []int // within the last 100
 	Most  int
@@ -216,7 +215,7 @@ func (e *SkipError) Error() string {
 		strings.Trim(fmt.Sprint(e.Steps), "[]"), e.Most, skipSteps)
 }
 
-// tooManySkips returns a [*SkipError] if the step that was made last is one skip too many.
+// tooManySkips returns a [*SkipError] if the last step is one skip too many.
 func (g *gradientGuard) tooManySkips(s Step) error {
 	if !s.Skipped {
 		return nil

@@ -1,6 +1,6 @@
 package trainer
 
-// A training job: what is checked and opened before its ranks start, and how they are started.
+// A training job: what is checked and opened before its ranks start, and how they start.
 
 import (
 	"bytes"
@@ -27,24 +27,23 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// Job is a run that has been checked: its data is read; its checkpoint, if it resumes one, is open
-// and verified.
+// Job is a run that has been checked: its data is read, and the checkpoint that it resumes, if any,
+// is open and verified.
 type Job struct {
-	Profile bool   // report where a step's time goes, at the end
-	Trace   Window // of steps that are written to OUT/trace.json, what each rank did when
+	Profile bool   // report the time of a step by kind of work at the end
+	Trace   Window // steps whose timeline is written to OUT/trace.json
 
-	// Disturb, unless it is nil, is called on every rank for every operand that a linear layer is
-	// about to multiply, evaluations included, from the first weights on. It may change codes and
-	// scales, which are multiplied as it leaves them: a test breaks a recipe with it. Goroutine
-	// ranks call it at the same time. Weights that are not Local must be changed alike on all
-	// ranks.
+	// Disturb, if not nil, is called on every rank for every operand that a linear layer is about
+	// to multiply, including evaluations and the first weights. It may change codes and scales, and
+	// the changed ones are multiplied: tests use it to break a recipe. Goroutine ranks call it
+	// concurrently. Weights that are not Local must be changed in the same way on all ranks.
 	Disturb func(moe.Quantized)
 
-	// Routing, unless it is nil, makes the meter of each rank's routing.
+	// Routing, if not nil, creates the meter of each rank's routing.
 	Routing func(of Routing) (RoutingMeter, error)
 
-	// corrupt, unless it is nil, is called on every rank before and after the gradients of a step
-	// are computed, every time: a test breaks memory with it.
+	// corrupt, if not nil, is called on every rank before and after each computation of a step's
+	// gradients: tests use it to corrupt memory.
 	corrupt func(r *rank, computed bool)
 
 	cfg     Config
@@ -56,32 +55,32 @@ type Job struct {
 	heldOut datasets.Stream
 
 	tokenizer     datasets.Tokenizer
-	tokenizerFile []byte  // that the run keeps; nil: its name says all
-	tokenBytes    []int32 // of the text of each id
-	separator     int32   // the id that ends a document; known with document_mask
+	tokenizerFile []byte  // the run's copy; nil: the name is enough
+	tokenBytes    []int32 // bytes of text of each id
+	separator     int32   // the id that ends a document; set with document_mask
 
 	resume   *checkpoint.Reader // nil in a new run
-	source   *weights.Source    // of a new run's first weights; nil: random ones
-	files    checkpoint.Files   // that checkpoints are written to
+	source   *weights.Source    // first weights of a new run; nil: random
+	files    checkpoint.Files   // for writing checkpoints
 	progress progress
-	late     bool // this process has joined a run under way
+	late     bool // this process has joined a running job
 
-	cores       int  // that all ranks may use; known when they run
-	interrupted bool // set by rank 0 at its end
+	cores       int  // of all ranks; known when they run
+	interrupted bool // set by rank 0 at the end
 }
 
-// ErrInterrupted says that a run ended at a step boundary before its last step because it was
-// asked to, with all its state saved.
+// ErrInterrupted says that a run ended at a step boundary before its last step, on request, with
+// all its state saved.
 var ErrInterrupted = errors.New("interrupted")
 
 // Prepare checks that n ranks can run cfg on this machine, and reads the data. resume is the
-// checkpoint or run folder to continue from, or empty. Its errors are the user's to mend;
-// nothing has been written.
+// checkpoint or run folder to continue from, or empty. Its errors are user errors, and nothing has
+// been written.
 func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
 	return PrepareHere(cfg, n, n, resume, report)
 }
 
-// PrepareHere is Prepare where only some of the n ranks are on this machine.
+// PrepareHere is Prepare with only some of the n ranks on this machine.
 func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job, error) {
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
@@ -106,8 +105,9 @@ func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job,
 	return j, nil
 }
 
-// Rejoin is Prepare for a process that replaces a rank of a run under way and goes on from what the
-// ranks keep. It accepts what the run has written, and the memory that it has taken.
+// Rejoin is Prepare for a process that replaces a rank of a running job and continues from the
+// state that the ranks keep. It accepts the files that the run has written and the memory that it
+// uses.
 func Rejoin(cfg Config, n int, report Reporter) (*Job, error) {
 	j := newJob(cfg, n, report)
 	j.late = true
@@ -118,8 +118,8 @@ func newJob(cfg Config, n int, report Reporter) *Job {
 	return &Job{cfg: cfg, ranks: n, report: report, files: faulty{checkpoint.Disk{}}}
 }
 
-// openStart opens what a run under way has begun with: its newest checkpoint if there is one, as
-// long as the vaults keep nothing.
+// openStart opens what a running job has started from: its newest checkpoint, if there is one. It
+// is used as long as the vaults hold no state.
 func (j *Job) openStart() error {
 	path, err := checkpoint.Latest(j.cfg.Out)
 	if errors.Is(err, checkpoint.ErrNone) {
@@ -130,7 +130,7 @@ func (j *Job) openStart() error {
 	return j.open(path)
 }
 
-// fits returns an error if those of the n ranks that are here need more memory than is available.
+// fits returns an error if the ranks on this machine need more memory than is available.
 func fits(cfg Config, n, here int) error {
 	need := product(cfg.EstimateMemory(n).Total(), int64(here))
 	memory := system.ReadMemory()
@@ -142,7 +142,7 @@ func fits(cfg Config, n, here int) error {
 }
 
 // read opens the tokenizer, loads the corpus and checks that it is long enough. folder is that of a
-// run under way or of its checkpoint; it is empty for a new run.
+// running job or of its checkpoint, and empty for a new run.
 func (j *Job) read(folder string) error {
 	if err := j.openTokenizer(folder); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (j *Job) windows(rank int) (*datasets.Windows, error) {
 	return datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: j.cfg.EvalSequences, Rank: rank, Ranks: j.ranks})
 }
 
-// fresh opens what a new run starts from. It refuses to start one over an old one.
+// fresh opens what a new run starts from. It refuses to overwrite an old run.
 func (j *Job) fresh() error {
 	path, err := checkpoint.Latest(j.cfg.Out)
 	if errors.Is(err, checkpoint.ErrNone) {
@@ -233,8 +233,7 @@ func parameters(r *checkpoint.Reader) (total int64) {
 	return total
 }
 
-// Close releases the checkpoint, or the weights that the run has started from, and the data. It may
-// be called more than once.
+// Close closes the checkpoint, the initial weights and the data. It may be called more than once.
 func (j *Job) Close() (err error) {
 	if j.resume != nil {
 		err = j.resume.Close()
@@ -249,10 +248,10 @@ func (j *Job) Close() (err error) {
 	return err
 }
 
-// corePeaks are the peaks that this process has measured, by type, for its next runs.
+// corePeaks caches the measured peaks by type, for the next runs of this process.
 var corePeaks sync.Map
 
-// corePeak is the peak of the cores of this process, in FLOP/s.
+// corePeak returns the peak of the cores of this process, in FLOP/s.
 func corePeak(dtype tensor.DType) float64 {
 	known, ok := corePeaks.Load(dtype)
 	if !ok {
@@ -261,8 +260,8 @@ func corePeak(dtype tensor.DType) float64 {
 	return known.(float64)
 }
 
-// Run trains until the last step, or until ctx ends: then it stops at the next step boundary
-// and returns ErrInterrupted. Either way it saves a checkpoint.
+// Run trains until the last step, or until ctx is cancelled. Then it stops at the next step
+// boundary and returns ErrInterrupted. Either way it saves a checkpoint.
 //
 // The ranks are those of world, as many as Prepare was given.
 func (j *Job) Run(ctx context.Context, world spmd.World) error {
@@ -283,7 +282,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 		if err := j.keepTokenizer(); err != nil {
 			return err
 		}
-		// Of the cores that this process may use, as a sample of all.
+		// The cores that this process may use are a sample of all.
 		peak = corePeak(dtype) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
 		j.report.Start(j.start(peak, world.Cores()))
 	}
@@ -307,12 +306,12 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	return err
 }
 
-// team makes the threads of this process's ranks.
+// team creates the threads of this process's ranks.
 func (j *Job) team(world spmd.World) *tensor.Team {
 	return tensor.NewTeam(world.Here(), j.cfg.threads(world.Ranks(), world.Cores()))
 }
 
-// start is what is known when a run begins. peak is the machine's, in FLOP/s.
+// start returns the event that begins a run. peak is the machine's, in FLOP/s.
 func (j *Job) start(peak float64, cores int) Start {
 	s := Start{
 		Config: j.cfg, Ranks: j.ranks, Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),

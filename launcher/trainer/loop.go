@@ -1,6 +1,6 @@
 package trainer
 
-// The training loop: a rank's steps, and what is done before, between and after them.
+// The training loop: a rank's steps, and the work before, between and after them.
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 	"spmoe/launcher/record"
 )
 
-// run is what a rank does from its first step to its last.
+// run is the life of a rank from its first step to its last.
 func (r *rank) run(ctx context.Context) (err error) {
 	begin := time.Now()
 	defer r.data.loader.Close()
@@ -28,7 +28,7 @@ func (r *rank) run(ctx context.Context) (err error) {
 		return err
 	}
 	var interrupted bool
-	var tooMany error // steps were skipped
+	var tooMany error // too many steps were skipped
 	steps := r.job.cfg.Steps
 	r.watch.rates.start(r.progress)
 	for r.progress.Step < steps {
@@ -57,8 +57,8 @@ func (r *rank) run(ctx context.Context) (err error) {
 	return r.finish(begin, interrupted)
 }
 
-// prologue is what comes before the first step: an evaluation, or what a rank that failed may have
-// left undone.
+// prologue runs before the first step: an evaluation, or the work that a failed rank may have left
+// undone.
 func (r *rank) prologue() (err error) {
 	e := r.evaluator
 	e.step, r.checkpoints.step = r.progress.Step, r.progress.Step
@@ -69,7 +69,7 @@ func (r *rank) prologue() (err error) {
 		}
 		r.progress.FirstHeldOut = record.Number(e.loss)
 	case e.due() || r.progress.Step == 0:
-		// The run may have ended before it did so; the record has lost it if not.
+		// The run may have ended before this evaluation; then the record lacks it.
 		if _, err := e.evaluate(); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (r *rank) prologue() (err error) {
 	return r.checkpoints.repeat()
 }
 
-// betweenSteps evaluates and saves, if it is time to.
+// betweenSteps evaluates and saves when these are due.
 func (r *rank) betweenSteps() (err error) {
 	begin, e := time.Now(), r.evaluator
 	if e.due() {
@@ -99,8 +99,8 @@ func (r *rank) betweenSteps() (err error) {
 	return nil
 }
 
-// finish is what comes after the last step: the trace and the profile, and, unless the run was
-// interrupted, an evaluation and the sample. It is collective.
+// finish runs after the last step: the trace, the profile and, unless the run was interrupted, an
+// evaluation and the sample. It is collective.
 func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	if err := r.watch.report(r.job, r.comm); err != nil {
 		return err
@@ -133,5 +133,5 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	return nil
 }
 
-// due reports whether something that happens every n steps happens at this one.
+// due reports whether an event that happens every n steps happens at this step.
 func due(n, step int) bool { return n > 0 && step%n == 0 }

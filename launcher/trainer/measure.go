@@ -1,7 +1,8 @@
 package trainer
 
-// What quantization did to an operand: how its codes, in the form of the forward product or dgrad,
-// differ from what it was. What only wgrad reads quantized is compared in the form of that.
+// The quantization error of an operand: how the values of its codes differ from the original. It is
+// measured in the form for the forward product or dgrad. An operand that only wgrad quantizes is
+// measured in that form.
 
 import (
 	"math"
@@ -11,7 +12,7 @@ import (
 	"spmoe/tensor"
 )
 
-// quantization is the sums over the elements of an operand that a record holds.
+// quantization holds the sums over the elements of an operand that a record stores.
 type quantization struct{ elements, signal, noise, saturated, flushed float64 }
 
 func (s *quantization) add(o quantization) {
@@ -22,11 +23,11 @@ func (s *quantization) add(o quantization) {
 	s.flushed += o.flushed
 }
 
-// panelRows is how many rows are taken together. Sums are rounded by panels, so that they do not
-// depend on the threads.
+// panelRows is the number of rows per partial sum. Sums are rounded by panels, so that they do not
+// depend on the number of threads.
 const panelRows = 32
 
-// measureWork is what an element costs, in operations of a matrix product.
+// measureWork is the cost of an element, in operations of a matrix product.
 const measureWork = 64
 
 // measure compares the rows of q with its X, on the threads of ex.
@@ -50,7 +51,7 @@ type comparison struct {
 	x       tensor.Matrix
 	codes   mx.Tensor
 	values  *[256]float32 // of the codes
-	largest float32       // of them
+	largest float32       // the largest of them
 	panels  []quantization
 }
 
@@ -72,8 +73,8 @@ func comparePanels(ex *tensor.Exec, c *comparison, lo, hi int) {
 	}
 }
 
-// block compares what a row has of a block. It counts in units of the block's scale, so that
-// squares neither overflow nor vanish.
+// block compares one block of a row. It computes in units of the block's scale, so that squares
+// neither overflow nor underflow.
 func (c *comparison) block(x []float32, codes []uint8, scale float32) quantization {
 	sum := quantization{elements: float64(len(x))}
 	switch {
@@ -92,8 +93,8 @@ func (c *comparison) block(x []float32, codes []uint8, scale float32) quantizati
 		off := scaled - decoded
 		signal += scaled * scaled
 		noise += off * off
-		// The bits of floats without a sign are ordered as they are; the difference's sign costs
-		// less than two comparisons.
+		// Without the sign, the bits of floats have the order of their values. The sign of the
+		// difference is cheaper than two comparisons.
 		saturated += (largest - math.Float32bits(scaled)&^(1<<31)) >> 31
 		if decoded == 0 && v != 0 {
 			flushed++
@@ -105,7 +106,7 @@ func (c *comparison) block(x []float32, codes []uint8, scale float32) quantizati
 	return sum
 }
 
-// allFlushed is block for a scale of 0, which leaves nothing.
+// allFlushed is block for a scale of 0, which makes every value 0.
 func allFlushed(x []float32) quantization {
 	sum := quantization{elements: float64(len(x))}
 	for _, v := range x {

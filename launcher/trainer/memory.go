@@ -1,6 +1,6 @@
 package trainer
 
-// How much memory each rank needs, estimated from the configuration.
+// The memory that each rank needs, estimated from the configuration.
 
 import (
 	"spmoe/moe"
@@ -8,13 +8,16 @@ import (
 	"spmoe/tensor"
 )
 
-// Memory is an estimate of what one rank holds, in bytes.
+// Memory is an estimate of the memory of one rank, in bytes.
 type Memory struct {
-	Weights     int64 `json:"weights"`     // working weights: all replicated ones and this rank's experts, quantized copies included
-	Gradients   int64 `json:"gradients"`   // FP32
-	Optimizer   int64 `json:"optimizer"`   // this rank's FP32 master weights and the vectors of its rule
+	// working weights: all replicated ones and this rank's experts, with their quantized copies
+	Weights   int64 `json:"weights"`
+	Gradients int64 `json:"gradients"` // FP32
+	// this rank's FP32 master weights and the vectors of its rule
+	Optimizer   int64 `json:"optimizer"`
 	Activations int64 `json:"activations"` // of one forward and backward pass
-	Snapshot    int64 `json:"snapshot"`    // copy of the optimizer's state that is saved while training goes on
+	// copy of the optimizer's state that is saved while training continues
+	Snapshot int64 `json:"snapshot"`
 }
 
 // Total returns the sum.
@@ -22,7 +25,7 @@ func (m Memory) Total() int64 {
 	return m.Weights + m.Gradients + m.Optimizer + m.Activations + m.Snapshot
 }
 
-// Plus adds two estimates, part by part; neither is beyond any machine by more than its parts are.
+// Plus adds two estimates, part by part. Each sum is capped like its parts.
 func (m Memory) Plus(o Memory) Memory {
 	return Memory{
 		min(m.Weights+o.Weights, mostBytes), min(m.Gradients+o.Gradients, mostBytes), min(m.Optimizer+o.Optimizer, mostBytes),
@@ -30,7 +33,7 @@ func (m Memory) Plus(o Memory) Memory {
 	}
 }
 
-// EstimateMemory returns what each of n ranks needs.
+// EstimateMemory returns what each of the ranks needs.
 func (c Config) EstimateMemory(ranks int) (sum Memory) {
 	for _, p := range c.Plan(ranks) {
 		sum = sum.Plus(p.Memory)
@@ -38,25 +41,25 @@ func (c Config) EstimateMemory(ranks int) (sum Memory) {
 	return sum
 }
 
-// PassTokens returns the tokens of one forward and backward pass of each of n ranks.
+// PassTokens returns the tokens per rank in one forward and backward pass.
 func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) * c.Seq }
 
-// gathered returns for how many passes of a step a rank makes the weight gradients of routed
-// experts at once.
+// wgradPasses returns the number of passes of a step that one weight gradient of the routed experts
+// covers.
 func (c Config) gathered(ranks int) int {
 	micro := max(c.microBatch(ranks), 1)
 	passes := (c.Batch/ranks + micro - 1) / micro
 	return max(min(passes, c.Model.WgradPasses(c.PassTokens(ranks)*ranks)), 1)
 }
 
-// Part is what a part of the model needs on a rank, and what one of its tokens costs.
+// Part holds what a part of the model needs on a rank and its cost per token.
 type Part struct {
 	moe.Module
 	Memory  Memory
-	Traffic moe.Traffic // bytes a token
+	Traffic moe.Traffic // bytes per token
 }
 
-// Plan returns the parts of the model on each of n ranks. Their memory adds up to EstimateMemory.
+// Plan returns the parts of the model on each of the ranks. Their memory sums to EstimateMemory.
 func (c Config) Plan(ranks int) []Part {
 	precision, err := c.Recipe()
 	if err != nil {
@@ -76,7 +79,7 @@ func (c Config) Plan(ranks int) []Part {
 		} else if how := precision.Of(m.Class); how != nil {
 			weights += int64(min(float64(held)*m.QuantizedShare(precision)*how.WeightBytes(), mostBytes))
 		}
-		shard := held // of the optimizer's state, on average if ranks own whole matrices
+		shard := held // of the optimizer's state; the mean if ranks own whole matrices
 		if m.Class != moe.Expert {
 			shard /= int64(ranks)
 		}
@@ -92,11 +95,11 @@ func (c Config) Plan(ranks int) []Part {
 	return plan
 }
 
-// mostBytes is beyond any machine, and so small that sums of estimates do not overflow.
+// mostBytes is beyond any machine, and small enough that sums of estimates do not overflow.
 const mostBytes = 1 << 56
 
-// product multiplies sizes, which users choose: what is beyond any machine stays at 2^56, so
-// that sums of products do not overflow.
+// product multiplies sizes, which users choose. It is capped at mostBytes, so that sums of products
+// do not overflow.
 func product(factors ...int64) int64 {
 	p, estimate := int64(1), 1.0
 	for _, f := range factors {
@@ -109,24 +112,25 @@ func product(factors ...int64) int64 {
 	return p
 }
 
-// Heap is the bytes of shared memory that each of n ranks may use if it is a process: room for an
-// estimate that is too low, of which only what is used is taken.
+// Heap returns the bytes of shared memory that each of the ranks may use as a process. It leaves
+// room for an estimate that is too low; only what is used is allocated.
 func (c Config) Heap(ranks int) int64 { return 4*c.EstimateMemory(ranks).Total() + 1<<30 }
 
-// Vault is the bytes of each of n ranks that outlive it if it is a process: two states of the
-// optimizer, whose parts are rounded up.
+// Vault returns the bytes per rank that survive its process: two states of the optimizer, with
+// parts rounded up.
 func (c Config) Vault(ranks int) int64 {
 	const groups, multiple, replicated = 3, 4096, 2
 	perWeight := int64(optim.BytesPerWeight(c.rule()))
 	state := c.EstimateMemory(ranks).Optimizer + product(groups*multiple, perWeight)
-	if c.rule().WholeMatrices() { // in each group a rank has at most the largest parameter more than its share
+	// in each group a rank exceeds its share by at most the largest parameter
+	if c.rule().WholeMatrices() {
 		state += product(replicated, c.largestPart(), perWeight)
 	}
 	return keeperBytes(c.Model, int(state))
 }
 
-// largestPart returns the weights of the largest part of the model that ranks share: no parameter
-// of theirs is larger.
+// largestPart returns the weights of the largest part of the model that ranks share. None of their
+// parameters is larger.
 func (c Config) largestPart() (most int64) {
 	for _, m := range c.Model.Modules(c.Seq) {
 		if m.Class != moe.Expert {
@@ -136,7 +140,7 @@ func (c Config) largestPart() (most int64) {
 	return most
 }
 
-// rule returns the rule of the optimizer, that of the default one if the configuration cannot be.
+// rule returns the rule of the optimizer, or the default one if the configuration is invalid.
 func (c Config) rule() optim.Rule {
 	rule, err := c.Optimizer.Rule()
 	if err != nil {

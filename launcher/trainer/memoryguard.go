@@ -1,10 +1,10 @@
 package trainer
 
-// The guard of the memory: what a step leaves behind is what the next one finds. Checksums are
-// taken of it and compared with those taken before, and checksums of what all ranks hold also with
-// those of the other ranks. Weights that have changed are published again from the master weights,
-// and the step is computed again. Master weights and moments have no copy: the ranks go back to the
-// step before.
+// The guard of the memory: a step must find the state that the previous one left. It compares
+// checksums taken after a step with those before the next, and checksums of replicated weights with
+// those of other ranks. Weights that have changed are published again from the master weights, and
+// the step is computed again. Master weights and moments have no copy, so the ranks go back one
+// step.
 
 import (
 	"fmt"
@@ -22,19 +22,20 @@ type memoryGuard struct {
 	state  *trainState
 	vault  *stateVault
 	alarms *alarms
-	period int // steps between checks; 0: none
+	period int // steps between checks; 0: no checks
 
-	taken      bool
-	weightSums []uint64  // of each group, codes included, and behind them of the selection biases
+	taken bool
+	// of each group, including codes, followed by that of the selection biases
+	weightSums []uint64
 	stateSums  []uint64  // of each vector of the optimizer's state
 	biases     []float32 // a copy
-	mends      int       // since the checksums were taken
+	mends      int       // repairs since the checksums were taken
 }
 
-// maxMends is how often weights may be published again within a step.
+// maxMends bounds the repairs of weights within a step.
 const maxMends = 3
 
-// take takes the checksums of this rank's memory after a step, if it is one to be checked.
+// take computes the checksums of this rank's memory after a step, if the step is to be checked.
 func (g *memoryGuard) take() {
 	if g.taken = due(g.period, g.state.progress.Step); !g.taken {
 		return
@@ -44,7 +45,7 @@ func (g *memoryGuard) take() {
 	g.biases = g.state.balancer.biases(g.biases[:0])
 }
 
-// takenState returns the checksums of the newest state of the optimizer; none if it is not checked.
+// takenState returns the checksums of the newest state of the optimizer; nil if it is not checked.
 func (g *memoryGuard) takenState() []uint64 {
 	if !g.taken {
 		return nil
@@ -55,7 +56,7 @@ func (g *memoryGuard) takenState() []uint64 {
 // sumPrime combines checksums: FNV's prime.
 const sumPrime = 1<<40 + 1<<8 + 0xb3
 
-// addSum adds the checksum of a tensor to that of those before it.
+// addSum combines the checksum of a tensor with that of the tensors before it.
 func addSum(sum uint64, ex *tensor.Exec, t tensor.Tensor) uint64 {
 	return sum*sumPrime ^ tensor.Checksum(ex, t)
 }
@@ -85,15 +86,15 @@ func (g *memoryGuard) sumState(sums []uint64) []uint64 {
 	return sums
 }
 
-// finding is what one rank has found, in the form in which ranks exchange it: the sets of weights
-// and of state that have changed, as bits, and then the checksums that its weights had before.
+// finding is what one rank has found, in the form that ranks exchange: the sets of changed weights
+// and state, as bits, followed by the earlier checksums of its weights.
 type finding []uint64
 
 func (f finding) changed(i int) bool { return f[0]>>i&1 == 1 }
 func (f finding) state() uint64      { return f[1] }
 func (f finding) sums() []uint64     { return f[2:] }
 
-// differing is the set of indices at which two lists differ.
+// differing returns the set of indices at which two lists differ.
 func differing(a, b []uint64) (set uint64) {
 	for i := range a {
 		if a[i] != b[i] {
@@ -103,9 +104,9 @@ func differing(a, b []uint64) (set uint64) {
 	return set
 }
 
-// check compares this rank's memory with what it was after the step before. mended says that
-// weights were published again, on all ranks: what was computed from them is to be computed again.
-// It is collective.
+// check compares this rank's memory with that after the previous step. mended says that weights
+// were published again, on all ranks: what was computed from them must be computed again. It is
+// collective.
 func (g *memoryGuard) check() (mended bool, err error) {
 	if !g.taken {
 		return false, nil
@@ -134,8 +135,8 @@ func (g *memoryGuard) check() (mended bool, err error) {
 	return true, g.mend(all)
 }
 
-// changedWeights lists the weights that have changed by themselves, and those that are not the same
-// on all ranks, with the ranks.
+// changedWeights lists the weights that have changed by themselves, and those that differ between
+// ranks, with the ranks.
 func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 	groups := g.state.model.Groups
 	for i := range groups {
@@ -160,8 +161,7 @@ func changes(all []finding, i int, name string) (what []string) {
 	return what
 }
 
-// disagreements names the ranks whose weights number i were made different from those of the
-// others.
+// disagreements names the ranks whose weights number i differ from those of the others.
 func disagreements(all []finding, i int, name string) (what []string) {
 	odd, _ := minority(column(all, i))
 	for _, rank := range odd {
@@ -177,8 +177,8 @@ func column(all []finding, i int) (sums []uint64) {
 	return sums
 }
 
-// minority returns the ranks that do not have what most have, and the first that does. Where no
-// more than half agree, the minority is all of them.
+// minority returns the ranks that differ from the majority, and the first rank of the majority.
+// Without a majority, it returns all ranks.
 func minority(sums []uint64) (odd []int, source int) {
 	counts := map[uint64]int{}
 	for _, s := range sums {
@@ -197,14 +197,14 @@ func minority(sums []uint64) (odd []int, source int) {
 	return odd, source
 }
 
-// mend restores all weights: selection biases from the copy, or from a rank that has what most
-// have; the others from the master weights.
+// mend restores all weights. Selection biases come from the copy, or from a rank of the majority.
+// The others come from the master weights.
 func (g *memoryGuard) mend(all []finding) error {
 	biases := len(g.state.model.Groups)
 	if all[g.comm.Rank()].changed(biases) {
 		g.state.balancer.setBiases(g.biases)
 	}
-	known := g.weightSums[biases] // which the copy must have, or this is found again
+	known := g.weightSums[biases] // the copy must match, or this is found again
 	if odd, source := minority(column(all, biases)); len(odd) > 0 {
 		if err := collective.Bcast(g.comm, g.biases, source); err != nil {
 			return fmt.Errorf("mending selection biases: %w", err)
@@ -220,9 +220,9 @@ func (g *memoryGuard) mend(all []finding) error {
 	return nil
 }
 
-// DamageError says that the optimizer's state has changed, and not by an update.
+// DamageError says that the optimizer's state has changed without an update.
 type DamageError struct {
-	Rank, Step int // that owns the state, and after which it was whole
+	Rank, Step int // the owner of the state, and the last step after which it was intact
 	What       []string
 }
 
@@ -230,8 +230,8 @@ func (e *DamageError) Error() string {
 	return fmt.Sprintf("the optimizer's state of rank %d after step %d has changed in memory: %s", e.Rank, e.Step, strings.Join(e.What, ", "))
 }
 
-// damageOf returns what has changed of a rank's state, given as a set, as an error; nil if nothing
-// has.
+// damageOf returns the changes of a rank's state, given as a set, as an error; nil if there are
+// none.
 func (g *memoryGuard) damageOf(rank int, set uint64) *DamageError {
 	if set == 0 {
 		return nil
@@ -246,9 +246,9 @@ func (g *memoryGuard) damageOf(rank int, set uint64) *DamageError {
 	return e
 }
 
-// reportDamage ends the run if a rank's state has changed. Where processes are replaced, the rank
-// that owns it drops its newest state and crashes, so that all go back to the one before, if there
-// is one.
+// reportDamage ends the run if a rank's state has changed. If processes are replaced, the owner
+// drops its newest state and crashes instead, so that all ranks go back to the previous state, if
+// there is one.
 func (g *memoryGuard) reportDamage(all []finding) error {
 	found := false
 	for rank, f := range all {
@@ -264,12 +264,12 @@ func (g *memoryGuard) reportDamage(all []finding) error {
 	case mine != nil:
 		return fmt.Errorf("%w: resume from the last checkpoint (--resume)", mine)
 	case found:
-		return g.comm.Barrier() // the damaged rank does not come: its failure ends the wait
+		return g.comm.Barrier() // the damaged rank never arrives: its failure ends the wait
 	}
 	return nil
 }
 
-// checkState compares the optimizer's state with the checksums that were kept with it.
+// checkState compares the optimizer's state with the checksums stored with it.
 func (g *memoryGuard) checkState(sums []uint64) error {
 	if len(sums) == 0 {
 		return nil

@@ -1,6 +1,6 @@
 package trainer
 
-// Rates: tokens and FLOPs per second, and what they are of the machine's peak.
+// Rates: tokens and FLOPs per second, and the share of the machine's peak.
 
 import (
 	"time"
@@ -8,14 +8,14 @@ import (
 	"spmoe/launcher/system"
 )
 
-// meter turns steps into rates. pause takes out the time that is spent outside steps.
+// meter computes rates from steps. pause excludes the time between steps.
 type meter struct {
 	cfg     Config
 	peak    float64 // of the machine, FLOP/s
 	flops   float64 // per token
 	total   int64   // memory of the machine
 	began   time.Time
-	from    int // step at which began was taken
+	from    int // the step at began
 	lapped  time.Time
 	lapStep int
 }
@@ -29,10 +29,10 @@ func (m *meter) start(p progress) {
 	m.lapped, m.from, m.lapStep = m.began, p.Step, p.Step
 }
 
-// pause leaves d out of all rates.
+// pause excludes d from all rates.
 func (m *meter) pause(d time.Duration) { m.began, m.lapped = m.began.Add(d), m.lapped.Add(d) }
 
-// lap completes a step's report with the rates since the last one.
+// lap adds the rates since the last lap to a step's report.
 func (m *meter) lap(s Step) Step {
 	now := time.Now()
 	s = m.rates(s, now)
@@ -40,7 +40,7 @@ func (m *meter) lap(s Step) Step {
 	return s
 }
 
-// rates completes a step's report without ending a lap.
+// rates adds the rates to a step's report without ending a lap.
 func (m *meter) rates(s Step, now time.Time) Step {
 	tokens := float64(s.Step-m.lapStep) * float64(m.cfg.Batch*m.cfg.Seq)
 	s.TokensPerSec = tokens / max(now.Sub(m.lapped).Seconds(), 1e-9)
@@ -53,7 +53,7 @@ func (m *meter) rates(s Step, now time.Time) Step {
 	return s
 }
 
-// show reports a step if it is one to be logged, or lets a view that wants more look at it.
+// show reports a step if it is to be logged. Otherwise a watcher may look at it.
 func (m *meter) show(to Reporter, s Step, last bool) {
 	if s.Step%m.cfg.LogEvery == 0 || s.Step == 1 || last || s.Skipped {
 		to.Step(m.lap(s))

@@ -4,5 +4,5 @@ package trainer
 
 import "time"
 
-// monotonic is a clock that all ranks share, which are goroutines here, in ns.
+// monotonic returns the time of a clock that all ranks share, in ns. Ranks are goroutines here.
 func monotonic() int64 { return time.Now().UnixNano() }

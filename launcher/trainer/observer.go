@@ -1,6 +1,6 @@
 package trainer
 
-// What only watches the steps of a run: the times of families of work, the trace, slow ranks, the
+// What only observes the steps of a run: the times of kinds of work, the trace, slow ranks, the
 // record, the meter of routing.
 
 import (
@@ -10,37 +10,37 @@ import (
 	"spmoe/collective"
 )
 
-// An observer watches steps and changes nothing in them. Every rank calls its observers at the same
-// steps in the same order: After may be collective.
+// An observer watches steps without changing them. Every rank calls its observers at the same steps
+// in the same order, so After may be collective.
 type observer interface {
 	Before(step int)
 	After(s finishedStep) error
 }
 
-// finishedStep is what observers learn of a step.
+// finishedStep is what observers receive about a step.
 type finishedStep struct {
 	Step
-	took  time.Duration // the step, without spent
-	spent time.Duration // what an observer has spent inside it
-	rows  []int32       // [sequences of this rank, seq+1] that it was computed from
+	took  time.Duration // the time of the step, without spent
+	spent time.Duration // the time that observers spent inside it
+	rows  []int32       // [sequences of this rank, seq+1]: the input of the step
 }
 
-// observers are those of one rank.
+// observers are the observers of one rank.
 type observers struct {
 	operands   *operandMeter
 	profiler   *profiler
 	tracer     *tracer
 	stragglers *stragglers
 	recorder   *recorder
-	routing    *routingObserver // nil: there is none
+	routing    *routingObserver // nil: none
 	rates      *meter
 
-	// list has the innermost first: Before is called from the last to the first, After from the
-	// first to the last. So the trace of a step encloses the profiler's families.
+	// list has the innermost observer first: Before is called from last to first, After from first
+	// to last. So the trace of a step encloses the profiler's kinds of work.
 	list []observer
 }
 
-// order makes the list.
+// order builds the list.
 func (o *observers) order() {
 	o.list = []observer{o.profiler, o.tracer, o.operands}
 	if o.routing != nil {
@@ -55,7 +55,7 @@ func (o *observers) before(step int) {
 	}
 }
 
-// after shows a step, what it took, and the rows that it was computed from.
+// after calls the observers after a step with its time and its input rows.
 func (o *observers) after(s Step, took time.Duration, rows []int32) error {
 	spent := o.operands.spent
 	for _, each := range o.list {
@@ -66,7 +66,7 @@ func (o *observers) after(s Step, took time.Duration, rows []int32) error {
 	return nil
 }
 
-// report ends what is watched over the whole run, and reports it. It is collective.
+// report ends the observations of the whole run and reports them. It is collective.
 func (o *observers) report(j *Job, c *collective.Comm) error {
 	if err := o.tracer.end(); err != nil {
 		return err

@@ -1,6 +1,6 @@
 package trainer
 
-// What quantization did to the operands of a step, summed over its passes for the record.
+// The quantization error of the operands of a step, summed over its passes for the record.
 
 import (
 	"cmp"
@@ -21,24 +21,24 @@ type operand struct {
 	kind   moe.Operand
 }
 
-// quantized is an operand's part on this rank.
+// quantized is this rank's part of an operand.
 type quantized struct {
 	format mx.Format
 	quantization
 }
 
-// operandMeter measures the operands of the steps that are to be recorded. It is an [observer].
+// operandMeter measures the operands of the recorded steps. It is an [observer].
 type operandMeter struct {
 	ex      *tensor.Exec
 	model   *moe.Model
 	lead    bool
-	every   int                 // steps between those that are recorded; 0: none is
+	every   int                 // steps between records; 0: none
 	disturb func(moe.Quantized) // see [Job]; may be nil
 	sums    map[operand]*quantized
-	spent   time.Duration // on measuring, in the step under way
+	spent   time.Duration // on measuring, in the current step
 }
 
-// newOperandMeter begins to disturb what the model quantizes, if that is asked for.
+// newOperandMeter starts to disturb what the model quantizes, if requested.
 func newOperandMeter(j *Job, ex *tensor.Exec, model *moe.Model, lead bool) *operandMeter {
 	m := &operandMeter{ex: ex, model: model, lead: lead, every: j.cfg.RecordEvery, disturb: j.Disturb, sums: map[operand]*quantized{}}
 	m.observe(false)
@@ -57,7 +57,7 @@ func (m *operandMeter) After(finishedStep) error {
 	return nil
 }
 
-// observe makes the model show what it quantizes, if that is to be disturbed or measured.
+// observe makes the model show what it quantizes, if it is to be disturbed or measured.
 func (m *operandMeter) observe(measured bool) {
 	if m.disturb == nil && !measured {
 		m.model.ObserveQuantized(nil)
@@ -73,10 +73,10 @@ func (m *operandMeter) observe(measured bool) {
 	})
 }
 
-// add adds an operand to the sums of the step. What all ranks have is counted once, and what was
-// sent is counted by its sender.
+// add adds an operand to the sums of the step. It counts what all ranks have once, and what was
+// sent on the sender.
 func (m *operandMeter) add(q moe.Quantized) {
-	defer m.ex.Enter(m.ex.Enter(profile.Rest)) // where the profiler takes it out
+	defer m.ex.Enter(m.ex.Enter(profile.Rest)) // the profiler excludes this
 	begin := time.Now()
 	key := operand{q.Layer, q.Linear, q.Operand}
 	if m.sums[key] == nil {
@@ -88,11 +88,11 @@ func (m *operandMeter) add(q moe.Quantized) {
 	m.spent += time.Since(begin)
 }
 
-// discard forgets the operands of an attempt that is made again.
+// discard drops the operands of an attempt that will be repeated.
 func (m *operandMeter) discard() { clear(m.sums) }
 
-// take returns the operands of the step, in the order of the record, which is that of all ranks,
-// and forgets them.
+// take returns and clears the operands of the step, in the order of the record, which is the same
+// on all ranks.
 func (m *operandMeter) take() (keys []operand, sums []quantized) {
 	for key := range m.sums {
 		keys = append(keys, key)

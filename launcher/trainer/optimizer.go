@@ -15,7 +15,7 @@ import (
 	"spmoe/tensor"
 )
 
-// Optimizer joins an optimizer and its schedule.
+// Optimizer is an optimizer with its schedule.
 type Optimizer struct {
 	optim.Schedule
 	optim.Config
@@ -58,7 +58,7 @@ func savedOptimizer(config []byte) (optim.Config, error) {
 	return c.Optimizer, nil
 }
 
-// vectorsIn returns the element type of each vector of the optimizer's rule in a checkpoint, by its
+// vectorsIn returns the element type of each vector of the optimizer's rule in a checkpoint, by
 // name.
 func vectorsIn(r *checkpoint.Reader) map[string]string {
 	types := map[string]string{}

@@ -9,17 +9,17 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Profile says where the time of an optimizer step went. The first step of a run, in which memory
-// is allocated, does not count, nor do evaluations and checkpoints.
+// Profile is the time of an optimizer step by kind of work. It excludes evaluations, checkpoints
+// and the first step of a run, which allocates memory.
 type Profile struct {
-	Steps    int // that were measured; 0: there was none after the first
+	Steps    int // number of measured steps; 0: there was none after the first
 	Ranks    int
 	Slowest  int          // the rank that others waited for: it waited least itself
 	Step     FamilyTime   // the whole step
-	Families []FamilyTime // longest mean first; those that took no time are left out
+	Families []FamilyTime // longest mean first; without kinds that took no time
 }
 
-// FamilyTime is what one family of work took in a step, in the mean over the steps.
+// FamilyTime is the time per step of one kind of work.
 type FamilyTime struct {
 	Name    string
 	Mean    time.Duration // over all ranks
@@ -27,11 +27,11 @@ type FamilyTime struct {
 	Ranks   []time.Duration
 }
 
-// profiler adds up the times of the steps of one rank. It is an [observer].
+// profiler sums the times of the steps of one rank. It is an [observer].
 type profiler struct {
 	timer *profile.Timer
 	cold  bool     // no step was made yet
-	all   measured // since then
+	all   measured // since the first step
 	lap   measured // since the last lap
 }
 
@@ -46,7 +46,7 @@ func (m *measured) add(times *profile.Times) {
 	m.times.Add(times)
 }
 
-// newProfiler measures by this clock and by what c has waited.
+// newProfiler measures with the given clock, and the time that c has waited.
 func newProfiler(now func() time.Duration, c *collective.Comm) *profiler {
 	waited := func() (sum time.Duration) {
 		for _, s := range c.Stats() {
@@ -60,8 +60,8 @@ func newProfiler(now func() time.Duration, c *collective.Comm) *profiler {
 // Before implements [observer].
 func (p *profiler) Before(int) { p.timer.Start() }
 
-// After implements [observer]. The time that observers have spent inside the step is in family
-// Rest, and is left out.
+// After implements [observer]. The time that observers spent inside the step is in family Rest and
+// is excluded.
 func (p *profiler) After(s finishedStep) error {
 	times := p.timer.Stop()
 	times[profile.Rest] = max(times[profile.Rest]-s.spent, 0)
@@ -79,7 +79,7 @@ func (p *profiler) forget() { p.cold, p.all = false, measured{} }
 // gather returns the profile of all ranks. It is collective.
 func (p *profiler) gather(c *collective.Comm) (Profile, error) { return p.all.gather(c) }
 
-// gatherLap is gather of the steps since the last gatherLap.
+// gatherLap is gather for the steps since the last gatherLap.
 func (p *profiler) gatherLap(c *collective.Comm) (Profile, error) {
 	lap := p.lap
 	p.lap = measured{}
@@ -101,7 +101,7 @@ func (m *measured) gather(c *collective.Comm) (Profile, error) {
 	return summarize(slices.Collect(slices.Chunk(all, len(mine))), m.steps), nil
 }
 
-// seconds is the profile by name, as a record holds it.
+// seconds returns the profile by name, as a record holds it.
 func (p Profile) seconds() map[string]float64 {
 	by := map[string]float64{}
 	for _, f := range p.Families {
@@ -110,7 +110,7 @@ func (p Profile) seconds() map[string]float64 {
 	return by
 }
 
-// summarize turns the ranks' times of a step, in ns by family, into a profile.
+// summarize computes a profile from the ranks' times per step, in ns by family.
 func summarize(ranks [][]int64, steps int) Profile {
 	all := Profile{Steps: steps, Ranks: len(ranks), Step: FamilyTime{Name: "step"}}
 	for r, times := range ranks {

@@ -1,17 +1,17 @@
 package trainer
 
-// How far a run is, and what it remembers of its last steps.
+// The progress of a run and its memory of the last steps.
 
 import (
 	"spmoe/datasets"
 	"spmoe/launcher/record"
 )
 
-// progress is what a checkpoint holds of a run beyond tensors.
+// progress is the part of a checkpoint that is not in tensors.
 type progress struct {
 	Step           int            `json:"step"`
 	OptimizerSteps int            `json:"optimizer_steps"`
-	Skipped        int            `json:"skipped_steps"` // how many
+	Skipped        int            `json:"skipped_steps"` // their number
 	SkippedSteps   []int          `json:"skipped"`       // the last 1000 of them
 	Tokens         int64          `json:"tokens"`
 	Loader         datasets.State `json:"loader"`
@@ -21,7 +21,7 @@ type progress struct {
 	Norms          norms          `json:"recent_norms"` // of gradients
 }
 
-// recent holds the losses of the last steps, for a mean that is steadier than one batch.
+// recent holds the losses of the last steps. Their mean is steadier than the loss of one batch.
 type recent []record.Number
 
 const recentSteps = 10
@@ -31,7 +31,7 @@ func (l *recent) add(loss float64) {
 	*l = (*l)[max(0, len(*l)-recentSteps):]
 }
 
-// mean returns the mean of the losses held; NaN if there are none.
+// mean returns the mean of the losses; NaN if there are none.
 func (l recent) mean() float64 {
 	var sum float64
 	for _, loss := range l {

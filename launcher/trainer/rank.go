@@ -1,6 +1,6 @@
 package trainer
 
-// One rank of a run, and how its parts are put together.
+// One rank of a run and its parts.
 
 import (
 	"slices"
@@ -13,8 +13,8 @@ import (
 	"spmoe/tensor"
 )
 
-// rank is one rank of a run: its part of the model, of the optimizer and of the data, and what
-// guards, saves and watches them.
+// rank is one rank of a run: its part of the model, the optimizer and the data, and what guards,
+// saves and observes them.
 type rank struct {
 	job  *Job
 	comm *collective.Comm
@@ -30,7 +30,7 @@ type rank struct {
 	watch       observers
 }
 
-// newRank makes a rank in the state that its first step starts from. It is collective.
+// newRank creates a rank in the state before its first step. It is collective.
 func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, error) {
 	if _, kept := c.Kept(); j.late && !kept && j.resume == nil {
 		if err := j.openStart(); err != nil {
@@ -81,7 +81,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	return r, nil
 }
 
-// newModel makes this rank's part of the model. It is collective.
+// newModel creates this rank's part of the model. It is collective.
 func newModel(cfg Config, c *collective.Comm) (*moe.Model, error) {
 	precision, err := cfg.Recipe()
 	if err != nil {
@@ -105,7 +105,7 @@ func newModel(cfg Config, c *collective.Comm) (*moe.Model, error) {
 	return model, err
 }
 
-// addObservers makes what watches the steps.
+// addObservers creates the observers of steps.
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
 	w.tracer = newTracer(j.Trace, j.cfg, r.comm, r.alarms)
@@ -124,7 +124,7 @@ func (r *rank) addObservers() (err error) {
 	return err
 }
 
-// addTasks makes what is done between steps. It is collective.
+// addTasks creates the work between steps. It is collective.
 func (r *rank) addTasks() error {
 	j, w := r.job, &r.watch
 	windows, err := j.windows(r.comm.Rank())
@@ -143,8 +143,8 @@ func (r *rank) addTasks() error {
 	return err
 }
 
-// keep completes the state after the step that was made last, where it outlives this process. The
-// record of the step outlives it first.
+// keep stores the state after the last step in the vault, where it survives this process. It stores
+// the record of the step first.
 func (r *rank) keep() error {
 	if !r.vault.heals() {
 		return r.watch.recorder.show()
@@ -159,10 +159,10 @@ func (r *rank) keep() error {
 	return r.vault.keep(n)
 }
 
-// lead reports whether this rank is the one that reports.
+// lead reports whether this rank reports for all.
 func (r *rank) lead() bool { return r.comm.Rank() == 0 }
 
-// clone returns a copy of the progress that shares no memory with it.
+// clone returns a deep copy of the progress.
 func (p progress) clone() progress {
 	p.Recent, p.Norms, p.SkippedSteps = slices.Clone(p.Recent), slices.Clone(p.Norms), slices.Clone(p.SkippedSteps)
 	return p

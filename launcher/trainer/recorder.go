@@ -1,7 +1,7 @@
 package trainer
 
-// The record that a run writes of itself, OUT/metrics.jsonl. The rank that leads writes it; sums
-// over ranks are collective.
+// The record of a run, OUT/metrics.jsonl. The leading rank writes it; sums over ranks are
+// collective.
 
 import (
 	"cmp"
@@ -32,26 +32,27 @@ type recorder struct {
 	profiler *profiler
 	rates    *meter
 
-	out   *record.Writer // on the rank that leads, while it runs
+	out   *record.Writer // on the leading rank, while it runs
 	probe *probe         // nil: none
-	lost  bool           // it could not be written
-	shown time.Time      // when others could see all of it
+	lost  bool           // the record could not be written
+	shown time.Time      // when the file was last flushed for readers
 }
 
-// probe is held-out text whose tokens' choices of experts are recorded, all of it on the rank that
-// leads.
+// probe is validation text for which the expert choices of each token are recorded, on the leading
+// rank.
 type probe struct {
 	windows *datasets.Windows
 	seq     int
 }
 
 const (
-	// probeTokens is about how many tokens' choices are recorded at an evaluation.
+	// probeTokens is the approximate number of tokens of the probe.
 	probeTokens = 512
-	// loadEvery is the steps between records of expert loads and phases, if nothing else is said.
-	// They cost a line each.
+	// loadEvery is the default number of steps between records of expert loads and phases. Each
+	// takes a line.
 	loadEvery = 20
-	// mostLoads and mostBiases are the most experts whose loads and biases fit into a line.
+	// mostLoads and mostBiases are the largest numbers of experts whose loads and biases fit into a
+	// line.
 	mostLoads, mostBiases = 1 << 16, 1 << 14
 )
 
@@ -67,8 +68,8 @@ func (j *Job) newProbe() (*probe, error) {
 
 func (c *recorder) lead() bool { return c.comm.Rank() == 0 }
 
-// open begins the record, or goes on with that of the run that is resumed. recalled says that the
-// vaults kept its state: then the configuration is written already.
+// open begins the record, or continues that of the resumed run. recalled says that the vaults hold
+// its state: then the configuration is already written.
 func (c *recorder) open(recalled bool) (err error) {
 	if !c.lead() {
 		return nil
@@ -87,7 +88,7 @@ func (c *recorder) open(recalled bool) (err error) {
 		return err
 	}
 	if step == cfg.Steps {
-		return nil // no step is left to be made
+		return nil // no steps are left
 	}
 	c.out.Start(record.Start{
 		Step: step, Time: now(), CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: c.job.cores, Version: system.Version(),
@@ -99,10 +100,10 @@ func (c *recorder) open(recalled bool) (err error) {
 // close completes the record.
 func (c *recorder) close() error { return c.settle(c.out.Close()) }
 
-// now is the time as records have it, to the millisecond.
+// now returns the time as records store it, to the millisecond.
 func now() float64 { return float64(time.Now().UnixMilli()) / 1e3 }
 
-// show lets others see what was recorded, though not after every step.
+// show makes the record visible to readers, but not after every step.
 func (c *recorder) show() error {
 	if time.Since(c.shown) < time.Second {
 		return nil
@@ -111,7 +112,7 @@ func (c *recorder) show() error {
 	return c.settle(c.out.Push())
 }
 
-// push makes what was recorded outlive this process.
+// push makes the record survive this process.
 func (c *recorder) push() error {
 	if c.out == nil { // another rank has it
 		return nil
@@ -121,11 +122,11 @@ func (c *recorder) push() error {
 	return c.settle(c.out.Push())
 }
 
-// flush puts what was recorded on the disk.
+// flush writes the record to the disk.
 func (c *recorder) flush() error { return c.settle(c.out.Flush()) }
 
-// settle takes an error of writing the record. A run that was asked to record what quantization
-// does ends with it; any other goes on without the rest of its record.
+// settle handles an error of writing the record. A run that was asked to record quantization errors
+// ends with it. Any other run continues without the rest of its record.
 func (c *recorder) settle(err error) error {
 	if err == nil || c.job.cfg.RecordEvery > 0 {
 		return err
@@ -137,14 +138,14 @@ func (c *recorder) settle(err error) error {
 	return nil
 }
 
-// recordsSums reports whether the expert loads, operands and phases of a step are recorded, given
-// the steps between such records; 0 stands for loadEvery.
+// recordsSums reports whether the expert loads, operands and phases of a step are recorded. every
+// is the number of steps between such records; 0 stands for loadEvery.
 func recordsSums(every, step int) bool { return step == 1 || due(cmp.Or(every, loadEvery), step) }
 
 // Before implements [observer].
 func (c *recorder) Before(int) {}
 
-// After implements [observer]. It adds a step. What the record has cost is no part of the run's
+// After implements [observer]. It adds a step. The time of recording is excluded from the run's
 // rates.
 func (c *recorder) After(s finishedStep) error {
 	begin := time.Now()
@@ -163,8 +164,8 @@ func (c *recorder) After(s finishedStep) error {
 	return nil
 }
 
-// sums adds the expert loads, which are summed already, the operands of a step, and where the time
-// since the last such step went. It is collective.
+// sums adds the expert loads, which are summed already, the operands of a step, and the profile
+// since the last such step. It is collective.
 func (c *recorder) sums(step int) error {
 	keys, sums := c.operands.take()
 	const fields = 5
@@ -195,7 +196,7 @@ func (c *recorder) sums(step int) error {
 	return nil
 }
 
-// loads adds the loads of each layer's experts, and the biases that follow from them.
+// loads adds the loads of each layer's experts, and the resulting biases.
 func (c *recorder) loads(step int) {
 	b := c.state.balancer
 	if b.experts > mostLoads {
@@ -210,10 +211,10 @@ func (c *recorder) loads(step int) {
 	}
 }
 
-// notFinite reports whether JSON has no such number.
+// notFinite reports whether JSON cannot represent a number.
 func notFinite(x float32) bool { return x-x != 0 }
 
-// evaluation adds an evaluation, and the experts that the probe's tokens choose. It is collective.
+// evaluation adds an evaluation and the expert choices of the probe's tokens. It is collective.
 func (c *recorder) evaluation(e Eval) error {
 	if c.lead() {
 		c.out.Eval(record.Eval{Step: e.Step, Loss: record.Number(e.Loss), Sequences: e.Sequences})
@@ -252,20 +253,20 @@ func (c *recorder) choices(step int, name string, t tensor.Tensor) {
 	c.out.Choices(all)
 }
 
-// layerOfChoices returns the layer whose choices of experts an activation of this name holds.
+// layerOfChoices returns the layer whose expert choices an activation with this name holds.
 func layerOfChoices(name string) (layer int, ok bool) {
 	n, err := fmt.Sscanf(name, "layer%d_topk_index", &layer)
 	return layer, n == 1 && err == nil
 }
 
-// times adds the profile of the run's warm steps, if it has made any.
+// times adds the profile of the run's warm steps, if there are any.
 func (c *recorder) times(p Profile) {
 	if p.Steps > 0 {
 		c.out.Times(record.Times{Steps: p.Steps, Seconds: p.Step.Mean.Seconds(), Families: p.seconds()})
 	}
 }
 
-// done ends the record of a run that is not to be continued.
+// done ends the record of a run that is complete.
 func (c *recorder) done(d Done) {
 	if d.Interrupted {
 		return

@@ -1,6 +1,6 @@
 package trainer
 
-// Where the tokens of a run go, for the meter that a job is given.
+// The routing of a run's tokens, for the meter of a job.
 
 import (
 	"spmoe/collective"
@@ -8,10 +8,10 @@ import (
 	"spmoe/tensor"
 )
 
-// A RoutingMeter counts where the tokens of one rank go.
+// A RoutingMeter counts the destinations of one rank's tokens.
 type RoutingMeter interface {
-	// Choices counts topk, [tokens, slots] expert ids of this rank's tokens in a layer. -1 is no
-	// choice.
+	// Choices counts topk, [tokens, slots] expert ids of this rank's tokens in a layer. -1 means no
+	// expert.
 	Choices(layer int, topk []int32, slots int)
 
 	// Step counts a step: loads, [layers, experts], of all ranks' tokens, and this rank's
@@ -22,22 +22,22 @@ type RoutingMeter interface {
 	Report(c *collective.Comm, p Profile) error
 }
 
-// Routing is what a RoutingMeter is made for.
+// Routing describes the run to a RoutingMeter.
 type Routing struct {
 	Layers    []int // that have experts
 	Ranks     int
 	Cores     int   // of all ranks
-	Separator int32 // the token between documents; -1: there is none
+	Separator int32 // the token between documents; -1: none
 }
 
-// routingObserver shows a model's routing to a meter. It is an [observer].
+// routingObserver passes a model's routing to a meter. It is an [observer].
 type routingObserver struct {
 	meter    RoutingMeter
 	model    *moe.Model
 	balancer *balancer
 }
 
-// newRoutingObserver returns nil if the job has no meter, or the model no experts.
+// newRoutingObserver returns nil if the job has no meter or the model has no experts.
 func newRoutingObserver(j *Job, model *moe.Model, b *balancer) (*routingObserver, error) {
 	if j.Routing == nil || len(b.routings) == 0 {
 		return nil, nil

@@ -1,6 +1,6 @@
 package trainer
 
-// The text that the model writes at the end of a run.
+// The sample that the model writes at the end of a run.
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"spmoe/launcher/generate"
 )
 
-// sampleTemperature is that of the sample at the end of a run.
+// sampleTemperature is the temperature of the sample.
 const sampleTemperature = 0.7
 
-// sample continues the prompt by n tokens, also past the end of a document. It is collective.
+// sample continues the prompt by n tokens, even past the end of a document. It is collective.
 func sample(r *rank, prompt string, n int) (string, error) {
 	g := generate.Generator{Ex: r.ex, Comm: r.comm, Model: r.model, Tokenizer: r.job.tokenizer}
 	texts, _, err := g.Run(context.Background(), []string{prompt}, generate.Options{

@@ -1,8 +1,8 @@
 package trainer
 
 // When a run saves, and what a checkpoint holds: FP32 master weights, the vectors of the
-// optimizer's rule, the routers' selection biases, the loader's position and the configuration.
-// That is all that the next step depends on.
+// optimizer's rule, the routers' selection biases, the loader's position and the configuration. The
+// next step depends on nothing else.
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 	"spmoe/tensor"
 )
 
-// pieces lists a piece's tensors under their checkpoint names.
+// pieces lists a piece's tensors with their checkpoint names.
 func pieces(p optim.Piece) (all []checkpoint.Piece) {
 	for _, v := range p.State {
 		c := checkpoint.Piece{Name: v.Name + "/" + p.Param.Name, Shape: p.Param.Dims, Offset: int64(p.Offset)}
@@ -45,15 +45,15 @@ type checkpointer struct {
 	step     int // of the newest checkpoint
 }
 
-// prepare begins to make room for copies of the state, if there will be any.
+// prepare starts to allocate memory for copies of the state, if there will be any.
 func (c *checkpointer) prepare() {
 	if c.cfg.copies() {
 		c.saver.makeRoom(c.state.pieces(c.lead))
 	}
 }
 
-// save saves the state between two steps. The last save of a run is waited for, and must succeed.
-// One before it that fails raises an alarm, and the next may do better. An error ends the run. It
+// save saves the state between two steps. It waits for the last save of a run, which must succeed.
+// An earlier save that fails raises an alarm, and the next may succeed. An error ends the run. It
 // is collective.
 func (c *checkpointer) save(last bool) error {
 	defer c.tracer.during(traceSave)()
@@ -61,7 +61,7 @@ func (c *checkpointer) save(last bool) error {
 	if err := c.wait(); err != nil {
 		return err
 	}
-	if _, err := c.memory.check(); err != nil { // what is damaged must not be saved
+	if _, err := c.memory.check(); err != nil { // damaged state must not be saved
 		return err
 	}
 	config, err := ConfigTOML(c.cfg)
@@ -69,8 +69,8 @@ func (c *checkpointer) save(last bool) error {
 		return err
 	}
 	s := runState{c.state.snapshot(), config}
-	// The record is on disk before the checkpoint of the same step. If it is not, ranks agree on
-	// that as on any other failure.
+	// The record is written to disk before the checkpoint of the same step. If that fails, the
+	// ranks agree on it as on any other failure.
 	c.saver.start(s, c.state.pieces(c.lead), c.recorder.flush(), begin, last)
 	if c.cfg.copies() && !last {
 		return nil
@@ -82,7 +82,7 @@ func (c *checkpointer) save(last bool) error {
 	return err
 }
 
-// saveIfDue saves the state after the step that was made last, if it is one to be saved.
+// saveIfDue saves the state after the last step if a save is due.
 func (c *checkpointer) saveIfDue() error {
 	step := c.state.progress.Step
 	if !due(c.cfg.SaveEvery, step) {
@@ -92,8 +92,8 @@ func (c *checkpointer) saveIfDue() error {
 	return c.save(false)
 }
 
-// repeat saves the state that the vaults kept, if it is one to be saved: the ranks may have failed
-// before they did.
+// repeat saves the state that the vaults hold if a save is due, because the ranks may have failed
+// before they saved it.
 func (c *checkpointer) repeat() error {
 	c.step = -1
 	if c.state.progress.Step >= c.cfg.Steps {
@@ -102,7 +102,7 @@ func (c *checkpointer) repeat() error {
 	return c.saveIfDue()
 }
 
-// wait waits for the save in flight, if there is one.
+// wait waits for the save in progress, if there is one.
 func (c *checkpointer) wait() error {
 	if c.saver.pending == nil {
 		return nil
@@ -111,7 +111,7 @@ func (c *checkpointer) wait() error {
 	return err
 }
 
-// poll reports on the save in flight if it has ended.
+// poll reports the save in progress if it has ended.
 func (c *checkpointer) poll() error {
 	result, ok := c.saver.poll()
 	if !ok {
@@ -121,17 +121,17 @@ func (c *checkpointer) poll() error {
 	return err
 }
 
-// close is called when the run ends, with its error: nothing may be writing when this rank returns.
+// close is called with the run's error when it ends: nothing may be writing when this rank returns.
 func (c *checkpointer) close(err error) error {
 	defer c.saver.close()
 	if errors.As(err, new(*collective.AbortError)) {
-		c.saver.cancel() // without the failed rank nothing comes of it
+		c.saver.cancel() // without the failed rank it cannot complete
 	}
 	return cmp.Or(err, c.wait())
 }
 
-// finish reports how a save has ended. failed says why there is no checkpoint; an error, that the
-// ranks cannot go on.
+// finish reports the end of a save. failed says why there is no checkpoint; err says that the ranks
+// cannot continue.
 func (c *checkpointer) finish(r saveResult) (failed, err error) {
 	step := r.state.progress.Step
 	if r.broken != nil {

@@ -1,6 +1,6 @@
 package trainer
 
-// Checkpoints that are written while training goes on.
+// Checkpoints that are written while training continues.
 
 import (
 	"bytes"
@@ -18,10 +18,10 @@ import (
 	"spmoe/launcher/system"
 )
 
-// saver writes a rank's part of checkpoints while training goes on: at a step boundary it copies
-// the state, and a goroutine writes the copy. The ranks' goroutines meet on a communicator of their
-// own, and agree after every part of the work whether all of them could do it. One save is in
-// flight at most.
+// saver writes a rank's part of checkpoints while training continues. At a step boundary it copies
+// the state, and a goroutine writes the copy. The ranks' goroutines use a communicator of their
+// own, and agree after each part of the work whether all of them succeeded. At most one save is in
+// progress.
 type saver struct {
 	comm    *collective.Comm
 	folders folders
@@ -29,38 +29,38 @@ type saver struct {
 	files   checkpoint.Files
 	ctx     context.Context
 	cancel  context.CancelFunc      // makes writing fail
-	room    chan []checkpoint.Piece // gives where the copy goes, once
-	copied  []checkpoint.Piece      // where the copy is; nil: there was none yet
-	pending *pendingSave            // the save in flight; nil: none
+	room    chan []checkpoint.Piece // delivers the memory for copies, once
+	copied  []checkpoint.Piece      // the memory of copies; nil: not yet allocated
+	pending *pendingSave            // the save in progress; nil: none
 
-	tokenizer []byte // the run's tokenizer.json; nil: it has none
+	tokenizer []byte // the run's tokenizer.json; nil: none
 }
 
-// runState is what a checkpoint holds besides tensors.
+// runState is the part of a checkpoint that is not tensors.
 type runState struct {
 	progress progress
 	config   []byte
 }
 
-// pendingSave is a save that has not been reported on.
+// pendingSave is a save whose result is not reported yet.
 type pendingSave struct {
 	state runState
-	begin time.Time // of the time that training was held up
+	begin time.Time // of the time that training was paused
 	last  bool      // of the run
 	stall time.Duration
-	ended chan saveResult // gets one
+	ended chan saveResult // receives one result
 }
 
-// saveResult is how a save has ended.
+// saveResult is the result of a save.
 type saveResult struct {
 	*pendingSave
 	lag    time.Duration // from begin until it was durable
-	failed error         // why there is no checkpoint, on all ranks alike
-	untidy error         // what went wrong when there was one, on the rank that leads
+	failed error         // why there is no checkpoint, the same on all ranks
+	untidy error         // a problem despite a checkpoint, on the leading rank
 	broken error         // why the ranks could not agree
 }
 
-// newSaver is collective: it makes the savers' communicator.
+// newSaver creates the savers' communicator. It is collective.
 func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer []byte) (*saver, error) {
 	own, err := c.Split(0, c.Rank())
 	if err != nil {
@@ -77,12 +77,12 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 	return &saver{comm: own, folders: shared, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: tokenizer}, nil
 }
 
-// copies reports whether the state is copied, so that training can go on while it is written. At
-// the end of a run it could not.
+// copies reports whether the state is copied, so that training can continue while it is written.
+// The last save of a run needs no copy.
 func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery > 0 }
 
-// makeRoom begins to make the memory for copies. The kernel hands out memory page by page, as it is
-// first written, which may take seconds: that is not to hold up the first save.
+// makeRoom starts to allocate the memory for copies. The kernel provides memory page by page on the
+// first write, which may take seconds. That must not delay the first save.
 func (s *saver) makeRoom(pieces []checkpoint.Piece) {
 	s.room = make(chan []checkpoint.Piece, 1)
 	go func() {
@@ -98,7 +98,7 @@ func (s *saver) makeRoom(pieces []checkpoint.Piece) {
 	}()
 }
 
-// close waits until nothing of the saver runs any more. There must be no save in flight.
+// close waits until all goroutines of the saver have ended. No save may be in progress.
 func (s *saver) close() {
 	s.cancel()
 	if s.room != nil && s.copied == nil {
@@ -106,7 +106,7 @@ func (s *saver) close() {
 	}
 }
 
-// snapshot returns a copy of the pieces, which is valid until the next one.
+// snapshot returns a copy of the pieces, which is valid until the next call.
 func (s *saver) snapshot(pieces []checkpoint.Piece) []checkpoint.Piece {
 	if s.copied == nil {
 		s.copied = <-s.room
@@ -118,9 +118,9 @@ func (s *saver) snapshot(pieces []checkpoint.Piece) []checkpoint.Piece {
 	return s.copied
 }
 
-// start begins to save the pieces that this rank holds; ready is why it cannot succeed, if this
-// rank knows. If the state is copied it may change as soon as start returns, otherwise when wait
-// has.
+// start begins to save the pieces of this rank. ready is the reason why it cannot succeed, if this
+// rank knows one. If the state is copied, it may change as soon as start returns, otherwise after
+// wait.
 func (s *saver) start(state runState, pieces []checkpoint.Piece, ready error, begin time.Time, last bool) {
 	if s.cfg.copies() && !last {
 		pieces = s.snapshot(pieces)
@@ -129,7 +129,7 @@ func (s *saver) start(state runState, pieces []checkpoint.Piece, ready error, be
 	s.pending = f
 	go func() {
 		l := saveResult{pendingSave: f}
-		if s.comm.Shared() { // a panic ends the process, as anywhere else, and another one takes the rank's place
+		if s.comm.Shared() { // a panic ends the process, as everywhere, and another process replaces the rank
 			l.failed, l.broken = s.write(&l, pieces, ready)
 			f.ended <- l
 			return
@@ -145,7 +145,7 @@ func (s *saver) start(state runState, pieces []checkpoint.Piece, ready error, be
 	f.stall = time.Since(begin)
 }
 
-// wait returns how the save in flight, which there must be, has ended.
+// wait returns the result of the save in progress, which must exist.
 func (s *saver) wait() saveResult {
 	l := <-s.pending.ended
 	if l.last || !s.cfg.copies() {
@@ -163,14 +163,14 @@ func (s *saver) poll() (l saveResult, ok bool) {
 	return s.wait(), true
 }
 
-// write does the work of a save: the rank that owns the folder begins it, all write, and the one
-// that owns it completes it. Where hosts have folders of their own, each is completed with copies
-// of the others' parts.
+// write does the work of a save: the rank that owns the folder begins it, all ranks write, and the
+// owner completes it. If hosts have folders of their own, each folder is completed with copies of
+// the other hosts' parts.
 func (s *saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (failed, broken error) {
 	step, lead := int64(l.state.progress.Step), s.folders.owns()
 	var w *checkpoint.Writer
 	defer func() {
-		// Without an agreement, a rank may still be writing there: the next writer clears it away.
+		// Without an agreement, a rank may still be writing there. The next writer removes it.
 		if lead && w != nil && failed != nil && broken == nil {
 			failed = errors.Join(failed, w.Abort())
 		}
@@ -222,8 +222,8 @@ func (s *saver) copyParts(w *checkpoint.Writer) (failed, broken error) {
 	return s.agree(failed)
 }
 
-// agree returns nil if err is nil on every rank, and otherwise the error of the lowest rank that
-// has one, on all of them. broken says that the ranks could not meet.
+// agree returns nil if err is nil on every rank. Otherwise it returns the error of the lowest rank
+// that has one, on all ranks. broken says that the ranks could not communicate.
 func (s *saver) agree(err error) (failed, broken error) {
 	first := [1]int64{int64(s.comm.Size())}
 	if err != nil {
@@ -246,8 +246,8 @@ func (s *saver) agree(err error) (failed, broken error) {
 	return errors.New(string(bytes.ToValidUTF8(bytes.TrimRight(text[:], "\x00"), nil))), nil
 }
 
-// cancellable is a file system on which nothing more is written when ctx has ended. Writing is
-// progress: a rank that waits for it does not hang.
+// cancellable is a file system on which writes fail when ctx has ended. Writing is progress: a rank
+// that waits for it is not hung.
 type cancellable struct {
 	checkpoint.Files
 	ctx      context.Context

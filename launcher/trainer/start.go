@@ -1,7 +1,7 @@
 package trainer
 
-// The state that a rank's first step starts from: what the vaults kept, a checkpoint, or initial
-// weights, which are random or those of another model.
+// The state before a rank's first step: from the vaults, from a checkpoint, or initial weights,
+// which are random or from another model.
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	"spmoe/tensor"
 )
 
-// begin sets this rank to the state that its first step starts from. It is collective.
+// begin sets this rank to the state before its first step. It is collective.
 func (r *rank) begin() error {
 	if step, ok := r.comm.Kept(); ok {
 		r.vault.resumed = true
@@ -27,7 +27,7 @@ func (r *rank) begin() error {
 	return r.job.initialize(r.trainState, r.comm, r.ex)
 }
 
-// recall sets this rank to the state after a step, which all vaults keep.
+// recall sets this rank to the state after a step that all vaults hold.
 func (r *rank) recall(step int64) error {
 	fault.Point(fault.BeforeBack)
 	defer fault.Point(fault.AfterBack)
@@ -62,7 +62,7 @@ func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm) error 
 			return fmt.Errorf("%s: %w", from.Path(), err)
 		}
 	}
-	// Ranks that are processes open it each for itself.
+	// Rank processes open it separately.
 	steps := [2]int64{int64(s.progress.Step), -int64(s.progress.Step)}
 	if err := collective.AllReduce(c, steps[:], collective.Min); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm) error 
 	return s.optim.Publish()
 }
 
-// openSource opens the weights that the configuration names, if it does.
+// openSource opens the initial weights that the configuration names, if it names any.
 func (j *Job) openSource() (err error) {
 	if j.cfg.InitFrom == "" {
 		return nil
@@ -97,8 +97,8 @@ func (j *Job) initialize(s *trainState, c *collective.Comm, ex *tensor.Exec) err
 	if from == nil {
 		return s.optim.Init(j.cfg.Seed)
 	}
-	// Ranks that are processes open it each for itself, and a run that is not over may have a newer
-	// checkpoint for the next.
+	// Rank processes open it separately, and a run in progress may already have a newer checkpoint
+	// for the next process.
 	h := fnv.New32a()
 	h.Write([]byte(from.Path()))
 	paths := [2]int64{int64(h.Sum32()), -int64(h.Sum32())}

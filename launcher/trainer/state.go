@@ -29,8 +29,8 @@ func (s *trainState) snapshot() progress {
 	return p
 }
 
-// pieces lists all that this rank saves, where it is after this step. The selection biases, which
-// every rank holds, are saved by the first.
+// pieces lists everything that this rank saves. The first rank saves the selection biases, which
+// every rank holds.
 func (s *trainState) pieces(lead bool) (mine []checkpoint.Piece) {
 	for p := range s.optim.Pieces {
 		mine = append(mine, pieces(p)...)

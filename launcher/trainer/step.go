@@ -1,6 +1,6 @@
 package trainer
 
-// One optimizer step, from the rows of the batch to the record of what became of it.
+// One optimizer step, from the rows of the batch to the record of the result.
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		return fail(err)
 	}
 
-	// Compute the gradients, until the guards accept them or give the step up.
+	// Compute the gradients until the guards accept them or skip the step.
 	var a attempt
 	verdict := computeAgain
 	for verdict == computeAgain {
@@ -46,7 +46,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 			return fail(err)
 		}
 
-		// Guard: were the weights what they should be, and are the gradients fit for use?
+		// Guard: are the weights intact, and are the gradients usable?
 		mended, err := r.memory.check()
 		if err == nil && !mended {
 			verdict, err = r.gradients.judge(a)
@@ -61,7 +61,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	used := verdict == useGradients
 	fault.Point(fault.BetweenPasses)
 
-	// Update the master weights and publish the working weights, or leave both as they are.
+	// Update the master weights and publish the working weights, or leave both unchanged.
 	lr := r.job.cfg.Optimizer.At(r.progress.Step, r.job.cfg.Steps)
 	if !used {
 		r.optim.Skip()
@@ -77,7 +77,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	s = r.count(a, used, lr, imbalance)
 	r.memory.take()
 
-	// Record the step, and keep the state after it.
+	// Record the step and store the state after it.
 	fault.Point(fault.AfterStep)
 	if err := r.watch.after(s, time.Since(begin), r.data.rows); err != nil {
 		return s, false, err
@@ -85,8 +85,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	return s, a.totals.stop > 0, r.keep()
 }
 
-// reduce sums gradients and losses over the ranks, and whether one of them is to stop. It is
-// collective.
+// reduce sums gradients, losses and stop requests over the ranks. It is collective.
 func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) {
 	if a.norm, err = r.optim.Reduce(); err != nil {
 		return a, err
@@ -98,7 +97,7 @@ func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) 
 	return a, err
 }
 
-// discard forgets what an attempt has left behind.
+// discard drops what an attempt has left behind.
 func (r *rank) discard() {
 	r.optim.Discard()
 	r.balancer.discard()

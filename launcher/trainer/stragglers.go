@@ -8,26 +8,26 @@ import (
 	"spmoe/collective"
 )
 
-// A straggler is a rank that takes much longer over its part of the steps than the others, which
-// wait for it. A rank's score is the median of the ranks' times over its own, waiting for others
-// left out. Where ranks share processors, times scatter: a rank is named if it was slow twice in a
-// row.
+// A straggler is a rank that takes much longer for its part of the steps than the others, which
+// wait for it. A rank's score is the median of the ranks' times divided by its own time, both
+// without waiting. If ranks share processors, times vary: a rank is named only if it was slow twice
+// in a row.
 
 const (
-	// stragglerSteps are judged together.
+	// stragglerSteps is the number of steps that are judged together.
 	stragglerSteps = 10
 	// stragglerScore is the lowest score that is not slow.
 	stragglerScore = 0.5
 )
 
-// stragglers looks for slow ranks. It is an [observer].
+// stragglers detects slow ranks. It is an [observer].
 type stragglers struct {
 	comm   *collective.Comm
 	alarms *alarms
-	waited time.Duration // before the steps under way
-	busy   float64       // seconds, of this rank in these steps
+	waited time.Duration // before the current steps
+	busy   float64       // seconds of this rank in these steps
 	steps  int
-	slow   []int // how many times in a row each rank has been
+	slow   []int // how many times in a row each rank has been slow
 }
 
 func newStragglers(c *collective.Comm, a *alarms) *stragglers {
@@ -46,7 +46,7 @@ func (s *stragglers) After(step finishedStep) error {
 	return err
 }
 
-// waiting is how long this rank has waited for others so far.
+// waiting returns how long this rank has waited for others so far.
 func (s *stragglers) waiting() (sum time.Duration) {
 	for _, k := range s.comm.Stats() {
 		sum += k.Wait
@@ -54,8 +54,8 @@ func (s *stragglers) waiting() (sum time.Duration) {
 	return sum
 }
 
-// add counts a step. Every stragglerSteps steps it returns what there is to say about each rank
-// whose speed has changed. It is collective.
+// add counts a step. Every stragglerSteps steps it returns a text about each rank whose speed has
+// changed. It is collective.
 func (s *stragglers) add(took time.Duration) (news []string, err error) {
 	s.busy += max(took-(s.waiting()-s.waited), 0).Seconds()
 	if s.steps++; s.steps < stragglerSteps {
@@ -72,7 +72,7 @@ func (s *stragglers) add(took time.Duration) (news []string, err error) {
 
 // judge compares the ranks' seconds.
 func (s *stragglers) judge(seconds []float64) (news []string) {
-	const instant = 1e-9 // next to which no rank is slow
+	const instant = 1e-9 // shorter times are never slow
 	usual := slices.Sorted(slices.Values(seconds))[(len(seconds)-1)/2]
 	for r, t := range seconds {
 		score := (usual + instant) / (t + instant)

@@ -1,7 +1,7 @@
 package trainer
 
-// The run's tokenizer: where it comes from, the copy that the run keeps, and how many bytes its
-// tokens stand for.
+// The run's tokenizer: where it comes from, the run's copy of it, and the bytes that its tokens
+// stand for.
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 	"spmoe/launcher/system"
 )
 
-// openTokenizer opens the tokenizer that the configuration names. A run under way has a copy of its
-// own in folder, which is empty for a new one.
+// openTokenizer opens the tokenizer that the configuration names. A running job has its own copy in
+// folder, which is empty for a new run.
 func (j *Job) openTokenizer(folder string) (err error) {
 	name := j.cfg.Tokenizer
 	if folder == "" {
@@ -38,7 +38,7 @@ func (j *Job) openTokenizer(folder string) (err error) {
 	return nil
 }
 
-// Holds refuses a tokenizer that has more tokens than the model.
+// Holds returns an error if a tokenizer has more tokens than the model.
 func (c Config) Holds(t datasets.Tokenizer) error {
 	if size := t.VocabSize(); c.Model.Vocab < size {
 		return fmt.Errorf("model.vocab is %d: tokenizer %q has %d tokens: leave it out, or give at least as many", c.Model.Vocab, c.Tokenizer, size)
@@ -46,21 +46,21 @@ func (c Config) Holds(t datasets.Tokenizer) error {
 	return nil
 }
 
-// keepTokenizer puts the tokenizer into the run's folder, where generating, evaluating and replaced
-// ranks find it.
+// keepTokenizer copies the tokenizer to the run's folder, for generation, evaluation and
+// replacement ranks.
 func (j *Job) keepTokenizer() error {
 	path := filepath.Join(j.cfg.Out, datasets.TokenizerFile)
 	if j.tokenizerFile != nil {
 		return system.WriteFile(path, j.tokenizerFile)
 	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
-		return err // of a run that was here before it had a checkpoint
+		return err // of a run that ended before its first checkpoint
 	}
 	return nil
 }
 
-// bytesOf returns the bytes of text that tokens stand for. Ids that are none, of targets that do
-// not count, have no bytes.
+// bytesOf returns the bytes of text that tokens stand for. Negative ids, of targets that do not
+// count, have no bytes.
 func (j *Job) bytesOf(tokens []int32) (n int64) {
 	for _, id := range tokens {
 		if uint(id) < uint(len(j.tokenBytes)) {
@@ -70,7 +70,8 @@ func (j *Job) bytesOf(tokens []int32) (n int64) {
 	return n
 }
 
-// trainingWindows is how many windows of the training text tell how many bytes its tokens have.
+// trainingWindows is the number of windows of the training text that the bytes per token are
+// measured on.
 const trainingWindows = 256
 
 // bytesPerToken returns the mean over windows that are spread over the training text.
@@ -87,5 +88,5 @@ func (j *Job) bytesPerToken() (float64, error) {
 	return float64(n) / float64(w.Len()*j.cfg.Seq), nil
 }
 
-// bitsPerByte converts nats a token.
+// bitsPerByte converts nats/token.
 func bitsPerByte(nats, bytesPerToken float64) float64 { return nats / (math.Ln2 * bytesPerToken) }

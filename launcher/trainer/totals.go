@@ -1,6 +1,6 @@
 package trainer
 
-// What the passes of a step, or of an evaluation, add up to.
+// The sums over the passes of a step or of an evaluation.
 
 import (
 	"fmt"
@@ -11,10 +11,11 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// totals adds up what the ranks' passes measured; stop is positive if any rank wants to stop.
+// totals sums the results of the ranks' passes. stop is positive if any rank wants to stop.
 type totals struct {
 	loss, tokens, mtp, mtpTokens, balance, dropped, stop float64
-	bytes                                                float64 // that the tokens of an evaluation stand for
+	// bytes of text that the tokens of an evaluation stand for
+	bytes float64
 }
 
 func (t *totals) add(l moe.Loss) {

@@ -1,7 +1,7 @@
 package trainer
 
-// What each rank does when, in a few steps, for OUT/trace.json: the families of the profile one
-// after the other, waits inside them.
+// The timeline of each rank in a few steps, for OUT/trace.json: the kinds of work of the profile
+// one after the other, with the waits inside them.
 
 import (
 	"bytes"
@@ -15,22 +15,22 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Window is a range of steps, from the first to the last. The zero value has none.
+// Window is a range of steps, from the first to the last. The zero value is empty.
 type Window struct{ First, Last int }
 
 func (w Window) has(step int) bool { return w.First >= 1 && w.First <= step && step <= w.Last }
 
-// maxSlices is the most slices of a rank: some hundred MiB of JSON for 8 ranks. Later ones are left
+// maxSlices bounds the slices of a rank: some hundred MiB of JSON for 8 ranks. Later ones are left
 // out, and an alarm says so.
 const maxSlices = 1 << 17
 
-// What a slice is, if it is neither a family of the profile nor, above those, a wait in a
+// The kinds of slices that are neither kinds of work of the profile nor, above those, waits in a
 // collective. A step has its negative number.
 const (
 	traceWaits      = int64(profile.Families)
 	traceEvaluation = 1000
 	traceSave       = 1001
-	traceWriting    = 1002 // of a checkpoint, while training goes on
+	traceWriting    = 1002 // of a checkpoint, while training continues
 )
 
 // tracer collects the slices of one rank. It is an [observer].
@@ -43,12 +43,12 @@ type tracer struct {
 	alarms *alarms
 
 	begin  time.Time     // of this rank's clock
-	zero   int64         // then, by the clock of all processes, ns
+	zero   int64         // the same time on the clock of all processes, in ns
 	open   bool          // between the first and the last step
-	step   time.Duration // beginning of the step under way
-	last   int           // number of the step before
-	slices []int64       // what, from, to, by this rank's clock in ns
-	cut    bool          // there were too many
+	step   time.Duration // beginning of the current step
+	last   int           // number of the previous step
+	slices []int64       // kind, from, to, by this rank's clock in ns
+	cut    bool          // slices were left out
 }
 
 func newTracer(w Window, cfg Config, c *collective.Comm, a *alarms) *tracer {
@@ -57,12 +57,12 @@ func newTracer(w Window, cfg Config, c *collective.Comm, a *alarms) *tracer {
 	return t
 }
 
-// now tells the time since the tracer was made.
+// now returns the time since the tracer was created.
 func (t *tracer) now() time.Duration { return time.Since(t.begin) }
 
 func (t *tracer) add(what int64, from, to time.Duration) {
 	if n := len(t.slices); n >= 3 && t.slices[n-3] == what && t.slices[n-1] == int64(from) && what < traceWaits && what >= 0 {
-		t.slices[n-1] = int64(to) // goes on
+		t.slices[n-1] = int64(to) // it continues
 		return
 	}
 	if t.cut = t.cut || len(t.slices) >= 3*maxSlices; !t.cut {
@@ -92,7 +92,7 @@ func (t *tracer) Before(step int) {
 	})
 }
 
-// After implements [observer]. The trace is written after the last step of the window.
+// After implements [observer]. It writes the trace after the last step of the window.
 func (t *tracer) After(s finishedStep) error {
 	if !t.open {
 		return nil
@@ -134,8 +134,8 @@ func (t *tracer) end() error {
 	return nil
 }
 
-// gather returns the rows of all ranks, on the one that leads. cut says that some slices are
-// missing. It is collective.
+// gather returns the rows of all ranks on the leading rank. cut says that slices are missing. It is
+// collective.
 func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err error) {
 	const portion = 3 << 10
 	mine := []int64{int64(len(t.slices)), t.zero, 0}
@@ -179,8 +179,8 @@ func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err err
 	return rows, cut, nil
 }
 
-// slicesOf returns a rank's slices by the clock of all ranks, with zero the beginning of its own.
-// Those of checkpoints that are written in the background are apart.
+// slicesOf returns a rank's slices by the clock of all ranks, on which zero is the beginning of its
+// own clock. It returns those of checkpoints written in the background separately.
 func slicesOf(list []int64, zero int64) (row, apart []trace.Slice) {
 	for ; len(list) > 0; list = list[3:] {
 		s := trace.Slice{From: zero + list[1], To: zero + list[2]}

@@ -1,19 +1,19 @@
 package trainer
 
-// Jobs of a benchmark that take turns.
+// Benchmark jobs that take turns.
 
 import "sync"
 
-// Turns lets jobs that live at the same time compute one after the other: job 0, 1, and so on, over
-// and over. The first turn of a job is what it does before its first step.
+// Turns lets jobs that exist at the same time compute one after the other: job 0, 1, and so on,
+// again and again. The first turn of a job is its work before its first step.
 type Turns struct {
 	mu      sync.Mutex
 	moved   sync.Cond
 	present []bool // jobs that have not left
-	now     int    // it is the turn of job now % len(present)
+	now     int    // job now % len(present) has the turn
 }
 
-// NewTurns returns turns for a number of jobs.
+// NewTurns returns turns for the given number of jobs.
 func NewTurns(jobs int) *Turns {
 	t := &Turns{present: make([]bool, jobs)}
 	t.moved.L = &t.mu
@@ -23,8 +23,8 @@ func NewTurns(jobs int) *Turns {
 	return t
 }
 
-// Turn is the place of a job among those that take turns. A job that is alone has none: nil, whose
-// methods do nothing.
+// Turn is the place of a job among those that take turns. A job that runs alone has a nil Turn,
+// whose methods do nothing.
 type Turn struct {
 	all *Turns
 	job int
@@ -36,7 +36,7 @@ func (t *Turns) Of(job int) *Turn { return &Turn{t, job} }
 // Begin waits for the job's first turn.
 func (t *Turn) Begin() { t.await(0) }
 
-// await returns when it is the turn of the job for the n-th time, counted from 0.
+// await returns when the job has its n-th turn, counted from 0.
 func (t *Turn) await(n int) {
 	if t == nil {
 		return
@@ -59,7 +59,7 @@ func (t *Turn) pass() {
 	t.all.skip()
 }
 
-// Leave says that the job takes no more turns, whether it is its turn now or not.
+// Leave says that the job takes no more turns, whether it has the turn or not.
 func (t *Turn) Leave() {
 	if t == nil {
 		return
@@ -70,7 +70,7 @@ func (t *Turn) Leave() {
 	t.all.skip()
 }
 
-// skip passes over jobs that have left, and wakes the one whose turn it is.
+// skip skips jobs that have left and wakes the one that has the turn.
 func (t *Turns) skip() {
 	for range t.present {
 		if t.present[t.now%len(t.present)] {

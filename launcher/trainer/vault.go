@@ -1,6 +1,6 @@
 package trainer
 
-// The vault of a rank: state that outlives its process, for healing.
+// The vault of a rank: state that survives its process, for recovery.
 
 import (
 	"encoding/binary"
@@ -13,40 +13,42 @@ import (
 	"spmoe/moe"
 )
 
-// stateVault keeps the state of the last two steps where it outlives the process of a rank: that of
-// even steps in one half of its vault, that of odd ones in the other. The optimizer's state is
-// made there; the rest, which is little, is copied at the end of a step. If a process dies, the
-// one that takes its place goes on from the newest step that all ranks keep.
+// stateVault stores the state of the last two steps so that it survives the process of a rank: even
+// steps in one half of its vault, odd steps in the other. The optimizer's state is computed there;
+// the rest, which is small, is copied at the end of a step. If a process dies, its replacement
+// continues from the newest step that all ranks have stored.
 type stateVault struct {
-	vault   heap.Vault
-	states  [][]byte // memory of the optimizer's state, [2]; none where nothing outlives a process
+	vault heap.Vault
+	// memory of the optimizer's state, [2]; nil if nothing survives a process
+	states  [][]byte
 	notes   [2][]byte
 	begun   int  // the step after which this process began
-	resumed bool // it began with a state that the vaults kept
+	resumed bool // it began with a state from the vaults
 }
 
-// notes is what a vault holds with the optimizer's state.
+// notes is what a vault holds in addition to the optimizer's state.
 type notes struct {
 	Progress progress    `json:"progress"`
 	Peak     float64     `json:"peak"` // of the machine, FLOP/s
 	Biases   [][]float32 `json:"biases"`
-	State    []uint64    `json:"state"` // checksums of the optimizer's state; none if it is not guarded
+	// checksums of the optimizer's state; nil if it is not guarded
+	State []uint64 `json:"state"`
 }
 
-// notesHeader is the bytes in front of notes: their length and their CRC-32.
+// notesHeader is the size of the header of notes: their length and their CRC-32.
 const notesHeader = 8
 
-// notesBytes is room for notes, whose biases are given as numbers of up to some 12 digits.
+// notesBytes returns the size of notes, with biases as numbers of up to 12 digits.
 func notesBytes(model moe.Config) int {
 	return 64<<10 + 16*model.Experts*(model.MoELayers()+model.MTPLayers)
 }
 
-// keeperBytes is what the vault of a rank must hold for an optimizer's state of that many bytes.
+// keeperBytes returns the size of a vault for an optimizer's state of the given size.
 func keeperBytes(model moe.Config, state int) int64 {
 	return 2 * (int64(state) + int64(notesBytes(model)))
 }
 
-// newStateVault lays out the vault for an optimizer's state of that many bytes.
+// newStateVault lays out the vault for an optimizer's state of the given size.
 func newStateVault(vault heap.Vault, model moe.Config, state int) (*stateVault, error) {
 	memory, k := vault.Memory(), &stateVault{vault: vault}
 	if len(memory) == 0 {
@@ -66,10 +68,10 @@ func newStateVault(vault heap.Vault, model moe.Config, state int) (*stateVault, 
 	return k, nil
 }
 
-// heals reports whether ranks that fail are replaced, and go on from what the vaults keep.
+// heals reports whether failed ranks are replaced and continue from the vaults.
 func (k *stateVault) heals() bool { return k.states != nil }
 
-// keep completes the state of a step. From then on it is the one to go on from.
+// keep completes the state of a step, which becomes the newest one.
 func (k *stateVault) keep(n notes) error {
 	fault.Point(fault.BeforeKeep)
 	text, err := json.Marshal(n)
@@ -89,8 +91,8 @@ func (k *stateVault) keep(n notes) error {
 	return nil
 }
 
-// recall returns the notes of a step that all ranks keep. If this rank has made another one since,
-// that is forgotten.
+// recall returns the notes of a step that all ranks have stored. It drops a later state of this
+// rank.
 func (k *stateVault) recall(step int64) (n notes, err error) {
 	from := k.notes[step%2]
 	length, sum := int(binary.LittleEndian.Uint32(from)), binary.LittleEndian.Uint32(from[4:])
@@ -111,9 +113,9 @@ func (k *stateVault) recall(step int64) (n notes, err error) {
 	return n, nil
 }
 
-// forget drops the state after a step, which is damaged. The one before it is whole on all ranks if
-// a step has been made since they began; otherwise the run starts over. ok is false if it cannot,
-// because it goes on from a state that the vaults kept.
+// forget drops the damaged state after a step. The previous state is intact on all ranks if they
+// have made a step since they began; otherwise the run starts over. ok is false if it cannot,
+// because it started from a state in the vaults.
 func (k *stateVault) forget(step int) (ok bool) {
 	before := int64(step) - 1
 	if step == k.begun {

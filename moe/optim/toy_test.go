@@ -54,10 +54,10 @@ func (l listed) Vectors() []Vector { return l.vectors }
 // A rule whose vectors no checkpoint could hold is a programming mistake.
 func TestVectorsPanic(t *testing.T) {
 	for want, list := range map[string][]Vector{
-		`called "master"`:        {{"master", tensor.FP32}},
-		`called "m"`:             {{"m", tensor.FP32}, {"m", tensor.BF16}},
-		`called ""`:              {{"", tensor.FP32}},
-		`called "a/b"`:           {{"a/b", tensor.FP32}},
+		`state vector "master"`:  {{"master", tensor.FP32}},
+		`state vector "m"`:       {{"m", tensor.FP32}, {"m", tensor.BF16}},
+		`state vector ""`:        {{"", tensor.FP32}},
+		`state vector "a/b"`:     {{"a/b", tensor.FP32}},
 		"m is uint8: make it FP": {{"m", tensor.UINT8}},
 	} {
 		func() {
