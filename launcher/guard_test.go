@@ -18,7 +18,7 @@ func TestSkipsEndRun(t *testing.T) {
 		if want := "were skipped, more than 2 of 100 (guard.skips)"; got.code != spmd.DoNotRestart || !strings.Contains(got.errOut, want) {
 			t.Errorf("%s ranks: exit code %d, errors %q, want code %d and %q", ranks, got.code, got.errOut, spmd.DoNotRestart, want)
 		}
-		if n := strings.Count(got.out, "is skipped, and changes no weight"); n != 3 {
+		if n := strings.Count(got.out, "is skipped and changes no weight"); n != 3 {
 			t.Errorf("%s ranks: %d alarms of 3 in\n%s", ranks, n, got.out)
 		}
 		succeed(t, "checkpoint", "verify", out)

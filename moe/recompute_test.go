@@ -197,7 +197,7 @@ func TestRecomputeFails(t *testing.T) {
 	}
 }
 
-// An observer is shown every operand as often as without, but for those that are made anew, which
+// An observer is shown every operand as often as without, but for those that are recomputed, which
 // say so; what it changes there is what is multiplied then.
 func TestRecomputeShowsOperands(t *testing.T) {
 	cfg := with(quantizable(64, 64), func(c *Config) { c.QRank, c.TopK = 32, 2 })
@@ -226,7 +226,7 @@ func TestRecomputeShowsOperands(t *testing.T) {
 	}
 	counts, again, want := shown(RecomputeNone)
 	if again > 0 {
-		t.Errorf("%d operands are made anew", again)
+		t.Errorf("%d operands are recomputed", again)
 	}
 	if undisturbed := trainRecomputed(t, cfg, how, 2, RecomputeNone, nil); undisturbed.losses[0] == want.losses[0] {
 		t.Error("the observer changed nothing")
@@ -234,7 +234,7 @@ func TestRecomputeShowsOperands(t *testing.T) {
 	for _, mode := range []Recompute{RecomputeSelective, RecomputeFull} {
 		got, again, out := shown(mode)
 		if !maps.Equal(got, counts) || again == 0 {
-			t.Errorf("%v: shown are %v and %d made anew, want %v", mode, got, again, counts)
+			t.Errorf("%v: shown are %v and %d recomputed, want %v", mode, got, again, counts)
 		}
 		out.equals(t, want)
 	}

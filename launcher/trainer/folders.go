@@ -91,7 +91,7 @@ func (f folders) copyParts(w *checkpoint.Writer) (failed, broken error) {
 			case j:
 				err, broken = sendPart(c, w, to)
 			case to:
-				err, broken = takePart(c, w, j)
+				err, broken = receivePart(c, w, j)
 			}
 			if failed = errors.Join(failed, err); broken != nil {
 				return failed, broken
@@ -143,8 +143,8 @@ func sendPart(c *collective.Comm, w *checkpoint.Writer, to int) (failed, broken 
 	return failed, nil
 }
 
-// takePart writes what another rank sends.
-func takePart(c *collective.Comm, w *checkpoint.Writer, from int) (failed, broken error) {
+// receivePart writes what another rank sends.
+func receivePart(c *collective.Comm, w *checkpoint.Writer, from int) (failed, broken error) {
 	in := &incoming{messages: c.NewMessages(collective.KindBcast), from: from}
 	lengths := make([]byte, 16)
 	if broken := in.take(lengths); broken != nil {
@@ -152,7 +152,7 @@ func takePart(c *collective.Comm, w *checkpoint.Writer, from int) (failed, broke
 	}
 	size := binary.LittleEndian.Uint64(lengths)
 	if size > mostReceipt {
-		return nil, fmt.Errorf("rank %d sends a receipt of %d bytes, where %d are possible", from, size, mostReceipt)
+		return nil, fmt.Errorf("rank %d sends a receipt of %d bytes; at most %d are possible", from, size, mostReceipt)
 	}
 	receipt := make([]byte, size)
 	if broken := in.take(receipt); broken != nil {

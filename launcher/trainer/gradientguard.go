@@ -153,10 +153,10 @@ func (g *gradientGuard) judgeSecond(first, second attempt, replayed bool) gradie
 	step, wrong := g.progress.Step+1, g.wrong(first)
 	switch again := g.wrong(second); {
 	case again != "":
-		g.alarms.raise("step %d is skipped, and changes no weight: its gradient norm is %s, and when it was computed again %s", step, wrong, again)
+		g.alarms.raise("step %d is skipped and changes no weight: its gradient norm is %s, and %s when computed again", step, wrong, again)
 		return skipStep
 	case wrong != "":
-		g.alarms.raise("step %d had a transient fault: its gradient norm was %s; computed again, it is %v, which is used", step, wrong, second.norm)
+		g.alarms.raise("step %d had a transient fault: its gradient norm was %s; computed again it is %v, which is used", step, wrong, second.norm)
 	}
 	return useGradients
 }
@@ -166,10 +166,10 @@ func (g *gradientGuard) judgeThird(first, second, third attempt) gradientVerdict
 	step, wrong := g.progress.Step+1, g.wrong(third)
 	switch majority := third.same(first) || third.same(second); {
 	case !majority:
-		g.alarms.raise("step %d is skipped, and changes no weight: it gave another result each of three times: %v; %v; %v: this machine does not compute reliably", step, first, second, third)
+		g.alarms.raise("step %d is skipped and changes no weight: it gave three different results: %v; %v; %v: this machine does not compute reliably", step, first, second, third)
 		return skipStep
 	case wrong != "":
-		g.alarms.raise("step %d is skipped, and changes no weight: its gradient norm is %s, in two of three attempts: %v; %v; %v", step, wrong, first, second, third)
+		g.alarms.raise("step %d is skipped and changes no weight: its gradient norm is %s in two of three attempts: %v; %v; %v", step, wrong, first, second, third)
 		return skipStep
 	}
 	g.alarms.raise("step %d had a transient fault: two attempts gave %v and %v, a third %v, which is used", step, first, second, third)

@@ -94,7 +94,7 @@ func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job,
 	}
 	var err error
 	if resume == "" {
-		err = j.fresh()
+		err = j.openNew()
 	} else {
 		err = j.open(resume)
 	}
@@ -137,7 +137,7 @@ func fits(cfg Config, n, here int) error {
 	if memory.Total == 0 || need <= memory.Available {
 		return nil
 	}
-	return fmt.Errorf("flavor %s on -np %d needs about %s of memory here (%s a rank), %s of %s is available: use a smaller model or a shorter --seq, or see --dry-run",
+	return fmt.Errorf("flavor %s on -np %d needs about %s of memory here (%s per rank), %s of %s is available: use a smaller model or a shorter --seq, or see --dry-run",
 		cfg.Flavor, n, system.Bytes(need), system.Bytes(need/int64(here)), system.Bytes(memory.Available), system.Bytes(memory.Total))
 }
 
@@ -177,8 +177,8 @@ func (j *Job) windows(rank int) (*datasets.Windows, error) {
 	return datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: j.cfg.EvalSequences, Rank: rank, Ranks: j.ranks})
 }
 
-// fresh opens what a new run starts from. It refuses to overwrite an old run.
-func (j *Job) fresh() error {
+// openNew opens what a new run starts from. It refuses to overwrite an old run.
+func (j *Job) openNew() error {
 	path, err := checkpoint.Latest(j.cfg.Out)
 	if errors.Is(err, checkpoint.ErrNone) {
 		return j.openSource()
@@ -191,7 +191,7 @@ func (j *Job) fresh() error {
 // open reads and verifies the checkpoint, and compares it with the configuration.
 func (j *Job) open(path string) (err error) {
 	if j.resume, err = checkpoint.Open(path); err != nil {
-		return fmt.Errorf("%w (a run resumes from its newest checkpoint: to go back to the one before, move that folder away)", err)
+		return fmt.Errorf("%w (a run resumes from its newest checkpoint: to go back to the previous one, move that folder away)", err)
 	}
 	if err := j.resume.Meta(&j.progress); err != nil {
 		return fmt.Errorf("%s: %w", j.resume.Path(), err)
@@ -200,13 +200,13 @@ func (j *Job) open(path string) (err error) {
 		j.report.Alarm(Alarm{j.progress.Step, fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})
 	}
 	if j.progress.Step > j.cfg.Steps {
-		return fmt.Errorf("%s is at step %d, behind the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)
+		return fmt.Errorf("%s is at step %d, after the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)
 	}
 	if err := sameOptimizer(j.resume, j.cfg.Optimizer.Config); err != nil {
 		return err
 	}
 	if has, want := parameters(j.resume), j.cfg.Model.Count().Total; has != want {
-		return fmt.Errorf("%s holds a model of %d parameters, the configuration makes one of %d: leave the --model flags out, or start a new run", j.resume.Path(), has, want)
+		return fmt.Errorf("%s holds a model of %d parameters, but the configuration describes one of %d: leave the --model flags out, or start a new run", j.resume.Path(), has, want)
 	}
 	l, err := j.loader(0)
 	if err != nil {
@@ -279,7 +279,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	j.cores = world.Cores()
 	peak := 0.0
 	if world.Leads() && !world.Late() {
-		if err := j.keepTokenizer(); err != nil {
+		if err := j.copyTokenizer(); err != nil {
 			return err
 		}
 		// The cores that this process may use are a sample of all.

@@ -75,7 +75,7 @@ func (r *rank) prologue() (err error) {
 		}
 	}
 	if !r.vault.resumed {
-		return r.keep()
+		return r.storeState()
 	}
 	return r.checkpoints.repeat()
 }

@@ -46,7 +46,7 @@ func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) *
 
 // wgradPasses returns the number of passes of a step that one weight gradient of the routed experts
 // covers.
-func (c Config) gathered(ranks int) int {
+func (c Config) wgradPasses(ranks int) int {
 	micro := max(c.microBatch(ranks), 1)
 	passes := (c.Batch/ranks + micro - 1) / micro
 	return max(min(passes, c.Model.WgradPasses(c.PassTokens(ranks)*ranks)), 1)
@@ -85,7 +85,7 @@ func (c Config) Plan(ranks int) []Part {
 		}
 		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
 			Weights: weights, Gradients: product(held, 4), Optimizer: product(shard, perWeight),
-			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.gathered(ranks)-1)*m.DeferredWgrad(), size),
+			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.wgradPasses(ranks)-1)*m.DeferredWgrad(), size),
 		}}
 		if c.copies() {
 			part.Memory.Snapshot = part.Memory.Optimizer
@@ -126,7 +126,7 @@ func (c Config) Vault(ranks int) int64 {
 	if c.rule().WholeMatrices() {
 		state += product(replicated, c.largestPart(), perWeight)
 	}
-	return keeperBytes(c.Model, int(state))
+	return vaultBytes(c.Model, int(state))
 }
 
 // largestPart returns the weights of the largest part of the model that ranks share. None of their

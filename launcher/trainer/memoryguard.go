@@ -29,11 +29,11 @@ type memoryGuard struct {
 	weightSums []uint64
 	stateSums  []uint64  // of each vector of the optimizer's state
 	biases     []float32 // a copy
-	mends      int       // repairs since the checksums were taken
+	repairs    int       // repairs since the checksums were taken
 }
 
-// maxMends bounds the repairs of weights within a step.
-const maxMends = 3
+// maxRepairs bounds the repairs of weights within a step.
+const maxRepairs = 3
 
 // take computes the checksums of this rank's memory after a step, if the step is to be checked.
 func (g *memoryGuard) take() {
@@ -41,7 +41,7 @@ func (g *memoryGuard) take() {
 		return
 	}
 	defer g.ex.Enter(g.ex.Enter(profile.Guards))
-	g.weightSums, g.stateSums, g.mends = g.sumWeights(g.weightSums[:0]), g.sumState(g.stateSums[:0]), 0
+	g.weightSums, g.stateSums, g.repairs = g.sumWeights(g.weightSums[:0]), g.sumState(g.stateSums[:0]), 0
 	g.biases = g.state.balancer.biases(g.biases[:0])
 }
 
@@ -104,10 +104,10 @@ func differing(a, b []uint64) (set uint64) {
 	return set
 }
 
-// check compares this rank's memory with that after the previous step. mended says that weights
+// check compares this rank's memory with that after the previous step. repaired says that weights
 // were published again, on all ranks: what was computed from them must be computed again. It is
 // collective.
-func (g *memoryGuard) check() (mended bool, err error) {
+func (g *memoryGuard) check() (repaired bool, err error) {
 	if !g.taken {
 		return false, nil
 	}
@@ -128,11 +128,11 @@ func (g *memoryGuard) check() (mended bool, err error) {
 	if len(what) == 0 {
 		return false, nil
 	}
-	if g.mends++; g.mends > maxMends {
-		return false, fmt.Errorf("%s: they were made anew %d times, and change again: this machine's memory is not reliable", strings.Join(what, "; "), maxMends)
+	if g.repairs++; g.repairs > maxRepairs {
+		return false, fmt.Errorf("%s: they were published again %d times and changed again: this machine's memory is not reliable", strings.Join(what, "; "), maxRepairs)
 	}
-	g.alarms.raise("step %d: %s: they are made anew", g.state.progress.Step+1, strings.Join(what, "; "))
-	return true, g.mend(all)
+	g.alarms.raise("step %d: %s: they are published again", g.state.progress.Step+1, strings.Join(what, "; "))
+	return true, g.repair(all)
 }
 
 // changedWeights lists the weights that have changed by themselves, and those that differ between
@@ -197,9 +197,9 @@ func minority(sums []uint64) (odd []int, source int) {
 	return odd, source
 }
 
-// mend restores all weights. Selection biases come from the copy, or from a rank of the majority.
+// repair restores all weights. Selection biases come from the copy, or from a rank of the majority.
 // The others come from the master weights.
-func (g *memoryGuard) mend(all []finding) error {
+func (g *memoryGuard) repair(all []finding) error {
 	biases := len(g.state.model.Groups)
 	if all[g.comm.Rank()].changed(biases) {
 		g.state.balancer.setBiases(g.biases)
@@ -207,7 +207,7 @@ func (g *memoryGuard) mend(all []finding) error {
 	known := g.weightSums[biases] // the copy must match, or this is found again
 	if odd, source := minority(column(all, biases)); len(odd) > 0 {
 		if err := collective.Bcast(g.comm, g.biases, source); err != nil {
-			return fmt.Errorf("mending selection biases: %w", err)
+			return fmt.Errorf("repairing selection biases: %w", err)
 		}
 		g.state.balancer.setBiases(g.biases)
 		known = all[source].sums()[biases]

@@ -73,7 +73,7 @@ func TestFlippedWeights(t *testing.T) {
 				}
 				for i, alarm := range alarms {
 					where := rand.New(rand.NewPCG(7, uint64(i+1))).IntN(2)
-					if want := fmt.Sprintf("step %d: %s of rank %d have changed in memory: they are made anew", i+1, name, where); alarm != want {
+					if want := fmt.Sprintf("step %d: %s of rank %d have changed in memory: they are published again", i+1, name, where); alarm != want {
 						t.Errorf("%s, want %s", alarm, want)
 					}
 				}
@@ -189,7 +189,7 @@ func TestDisagreement(t *testing.T) {
 				r.memory.take() // as if it had been published so
 			}
 		})
-		want := fmt.Sprintf("step 5: %s of rank 2 are not those of the other ranks: they are made anew", name)
+		want := fmt.Sprintf("step 5: %s of rank 2 are not those of the other ranks: they are published again", name)
 		if alarms := got.texts(); err != nil || len(alarms) != 1 || alarms[0] != want {
 			t.Errorf("%v, alarms %q, want %q", err, alarms, want)
 		}
@@ -207,7 +207,7 @@ func TestMendingEnds(t *testing.T) {
 			flip(rng, r.model.Groups[1].Work)
 		}
 	})
-	if err == nil || !strings.Contains(err.Error(), "dense weights of rank 1 have changed in memory: they were made anew 3 times, and change again") || len(got.texts()) != 3 {
+	if err == nil || !strings.Contains(err.Error(), "dense weights of rank 1 have changed in memory: they were published again 3 times and changed again") || len(got.texts()) != 3 {
 		t.Errorf("error %v, alarms %q", err, got.texts())
 	}
 }

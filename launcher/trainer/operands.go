@@ -21,10 +21,10 @@ type operand struct {
 	kind   moe.Operand
 }
 
-// quantized is this rank's part of an operand.
-type quantized struct {
+// operandPart is this rank's part of an operand.
+type operandPart struct {
 	format mx.Format
-	quantization
+	quantizationError
 }
 
 // operandMeter measures the operands of the recorded steps. It is an [observer].
@@ -34,13 +34,13 @@ type operandMeter struct {
 	lead    bool
 	every   int                 // steps between records; 0: none
 	disturb func(moe.Quantized) // see [Job]; may be nil
-	sums    map[operand]*quantized
+	sums    map[operand]*operandPart
 	spent   time.Duration // on measuring, in the current step
 }
 
 // newOperandMeter starts to disturb what the model quantizes, if requested.
 func newOperandMeter(j *Job, ex *tensor.Exec, model *moe.Model, lead bool) *operandMeter {
-	m := &operandMeter{ex: ex, model: model, lead: lead, every: j.cfg.RecordEvery, disturb: j.Disturb, sums: map[operand]*quantized{}}
+	m := &operandMeter{ex: ex, model: model, lead: lead, every: j.cfg.RecordEvery, disturb: j.Disturb, sums: map[operand]*operandPart{}}
 	m.observe(false)
 	return m
 }
@@ -80,7 +80,7 @@ func (m *operandMeter) add(q moe.Quantized) {
 	begin := time.Now()
 	key := operand{q.Layer, q.Linear, q.Operand}
 	if m.sums[key] == nil {
-		m.sums[key] = &quantized{format: q.Format}
+		m.sums[key] = &operandPart{format: q.Format}
 	}
 	if !q.Received && (q.Local || m.lead) {
 		m.sums[key].add(measure(m.ex, q))
@@ -93,7 +93,7 @@ func (m *operandMeter) discard() { clear(m.sums) }
 
 // take returns and clears the operands of the step, in the order of the record, which is the same
 // on all ranks.
-func (m *operandMeter) take() (keys []operand, sums []quantized) {
+func (m *operandMeter) take() (keys []operand, sums []operandPart) {
 	for key := range m.sums {
 		keys = append(keys, key)
 	}

@@ -143,9 +143,9 @@ func (r *rank) addTasks() error {
 	return err
 }
 
-// keep stores the state after the last step in the vault, where it survives this process. It stores
+// storeState stores the state after the last step in the vault, where it survives this process. It stores
 // the record of the step first.
-func (r *rank) keep() error {
+func (r *rank) storeState() error {
 	if !r.vault.heals() {
 		return r.watch.recorder.show()
 	}
@@ -156,7 +156,7 @@ func (r *rank) keep() error {
 	for _, route := range r.balancer.routings {
 		n.Biases = append(n.Biases, route.Bias.F32())
 	}
-	return r.vault.keep(n)
+	return r.vault.store(n)
 }
 
 // lead reports whether this rank reports for all.

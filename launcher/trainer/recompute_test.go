@@ -54,7 +54,7 @@ func TestRecompute(t *testing.T) {
 	}
 }
 
-// The more is made anew, the less memory a rank is expected to need, and the time that it takes has
+// The more is recomputed, the less memory a rank is expected to need, and the time that it takes has
 // a name.
 func TestRecomputeIsSeen(t *testing.T) {
 	t.Parallel()

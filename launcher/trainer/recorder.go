@@ -98,7 +98,7 @@ func (c *recorder) open(recalled bool) (err error) {
 }
 
 // close completes the record.
-func (c *recorder) close() error { return c.settle(c.out.Close()) }
+func (c *recorder) close() error { return c.handleError(c.out.Close()) }
 
 // now returns the time as records store it, to the millisecond.
 func now() float64 { return float64(time.Now().UnixMilli()) / 1e3 }
@@ -109,7 +109,7 @@ func (c *recorder) show() error {
 		return nil
 	}
 	c.shown = time.Now()
-	return c.settle(c.out.Push())
+	return c.handleError(c.out.Push())
 }
 
 // push makes the record survive this process.
@@ -119,15 +119,15 @@ func (c *recorder) push() error {
 	}
 	fault.Point(fault.BeforeRecord)
 	defer fault.Point(fault.AfterRecord)
-	return c.settle(c.out.Push())
+	return c.handleError(c.out.Push())
 }
 
 // flush writes the record to the disk.
-func (c *recorder) flush() error { return c.settle(c.out.Flush()) }
+func (c *recorder) flush() error { return c.handleError(c.out.Flush()) }
 
-// settle handles an error of writing the record. A run that was asked to record quantization errors
+// handleError handles an error of writing the record. A run that was asked to record quantization errors
 // ends with it. Any other run continues without the rest of its record.
-func (c *recorder) settle(err error) error {
+func (c *recorder) handleError(err error) error {
 	if err == nil || c.job.cfg.RecordEvery > 0 {
 		return err
 	}

@@ -404,11 +404,11 @@ func TestRecordIsLost(t *testing.T) {
 		failed := errors.New("no space left")
 		report := onRanks(t, cfg, 1, "", func(r *rank) error {
 			for range 2 {
-				if err := r.watch.recorder.settle(failed); errors.Is(err, failed) != (every > 0) {
+				if err := r.watch.recorder.handleError(failed); errors.Is(err, failed) != (every > 0) {
 					t.Errorf("record_every %d: error %v", every, err)
 				}
 			}
-			return r.watch.recorder.settle(nil)
+			return r.watch.recorder.handleError(nil)
 		})
 		if len(report.alarms) != want || want > 0 && !strings.Contains(report.alarms[0].Text, "metrics.jsonl, training goes on: no space left") {
 			t.Errorf("record_every %d: alarms %+v", every, report.alarms)

@@ -48,7 +48,7 @@ type checkpointer struct {
 // prepare starts to allocate memory for copies of the state, if there will be any.
 func (c *checkpointer) prepare() {
 	if c.cfg.copies() {
-		c.saver.makeRoom(c.state.pieces(c.lead))
+		c.saver.allocateCopies(c.state.pieces(c.lead))
 	}
 }
 

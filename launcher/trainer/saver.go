@@ -23,15 +23,15 @@ import (
 // own, and agree after each part of the work whether all of them succeeded. At most one save is in
 // progress.
 type saver struct {
-	comm    *collective.Comm
-	folders folders
-	cfg     Config
-	files   checkpoint.Files
-	ctx     context.Context
-	cancel  context.CancelFunc      // makes writing fail
-	room    chan []checkpoint.Piece // delivers the memory for copies, once
-	copied  []checkpoint.Piece      // the memory of copies; nil: not yet allocated
-	pending *pendingSave            // the save in progress; nil: none
+	comm      *collective.Comm
+	folders   folders
+	cfg       Config
+	files     checkpoint.Files
+	ctx       context.Context
+	cancel    context.CancelFunc      // makes writing fail
+	allocated chan []checkpoint.Piece // delivers the memory for copies, once
+	copied    []checkpoint.Piece      // the memory of copies; nil: not yet allocated
+	pending   *pendingSave            // the save in progress; nil: none
 
 	tokenizer []byte // the run's tokenizer.json; nil: none
 }
@@ -81,10 +81,10 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 // The last save of a run needs no copy.
 func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery > 0 }
 
-// makeRoom starts to allocate the memory for copies. The kernel provides memory page by page on the
+// allocateCopies starts to allocate the memory for copies. The kernel provides memory page by page on the
 // first write, which may take seconds. That must not delay the first save.
-func (s *saver) makeRoom(pieces []checkpoint.Piece) {
-	s.room = make(chan []checkpoint.Piece, 1)
+func (s *saver) allocateCopies(pieces []checkpoint.Piece) {
+	s.allocated = make(chan []checkpoint.Piece, 1)
 	go func() {
 		const page = 4096
 		room := checkpoint.Room(pieces)
@@ -94,22 +94,22 @@ func (s *saver) makeRoom(pieces []checkpoint.Piece) {
 				memory[i] = 0
 			}
 		}
-		s.room <- room
+		s.allocated <- room
 	}()
 }
 
 // close waits until all goroutines of the saver have ended. No save may be in progress.
 func (s *saver) close() {
 	s.cancel()
-	if s.room != nil && s.copied == nil {
-		<-s.room
+	if s.allocated != nil && s.copied == nil {
+		<-s.allocated
 	}
 }
 
 // snapshot returns a copy of the pieces, which is valid until the next call.
 func (s *saver) snapshot(pieces []checkpoint.Piece) []checkpoint.Piece {
 	if s.copied == nil {
-		s.copied = <-s.room
+		s.copied = <-s.allocated
 	}
 	for i, p := range pieces {
 		copy(s.copied[i].Bytes(), p.Bytes())

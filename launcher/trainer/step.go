@@ -47,8 +47,8 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		}
 
 		// Guard: are the weights intact, and are the gradients usable?
-		mended, err := r.memory.check()
-		if err == nil && !mended {
+		repaired, err := r.memory.check()
+		if err == nil && !repaired {
 			verdict, err = r.gradients.judge(a)
 		}
 		if err != nil {
@@ -82,7 +82,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	if err := r.watch.after(s, time.Since(begin), r.data.rows); err != nil {
 		return s, false, err
 	}
-	return s, a.totals.stop > 0, r.keep()
+	return s, a.totals.stop > 0, r.storeState()
 }
 
 // reduce sums gradients, losses and stop requests over the ranks. It is collective.

@@ -46,9 +46,9 @@ func (c Config) Holds(t datasets.Tokenizer) error {
 	return nil
 }
 
-// keepTokenizer copies the tokenizer to the run's folder, for generation, evaluation and
+// copyTokenizer copies the tokenizer to the run's folder, for generation, evaluation and
 // replacement ranks.
-func (j *Job) keepTokenizer() error {
+func (j *Job) copyTokenizer() error {
 	path := filepath.Join(j.cfg.Out, datasets.TokenizerFile)
 	if j.tokenizerFile != nil {
 		return system.WriteFile(path, j.tokenizerFile)

@@ -43,8 +43,8 @@ func notesBytes(model moe.Config) int {
 	return 64<<10 + 16*model.Experts*(model.MoELayers()+model.MTPLayers)
 }
 
-// keeperBytes returns the size of a vault for an optimizer's state of the given size.
-func keeperBytes(model moe.Config, state int) int64 {
+// vaultBytes returns the size of a vault for an optimizer's state of the given size.
+func vaultBytes(model moe.Config, state int) int64 {
 	return 2 * (int64(state) + int64(notesBytes(model)))
 }
 
@@ -54,8 +54,8 @@ func newStateVault(vault heap.Vault, model moe.Config, state int) (*stateVault, 
 	if len(memory) == 0 {
 		return k, nil
 	}
-	if need := keeperBytes(model, state); int64(len(memory)) < need {
-		return nil, fmt.Errorf("the vault of a rank has %d bytes, its state takes %d", len(memory), need)
+	if need := vaultBytes(model, state); int64(len(memory)) < need {
+		return nil, fmt.Errorf("the vault of a rank has %d bytes, but its state takes %d", len(memory), need)
 	}
 	for range k.notes {
 		k.states = append(k.states, memory[:state])
@@ -71,8 +71,8 @@ func newStateVault(vault heap.Vault, model moe.Config, state int) (*stateVault, 
 // heals reports whether failed ranks are replaced and continue from the vaults.
 func (k *stateVault) heals() bool { return k.states != nil }
 
-// keep completes the state of a step, which becomes the newest one.
-func (k *stateVault) keep(n notes) error {
+// store completes the state of a step, which becomes the newest one.
+func (k *stateVault) store(n notes) error {
 	fault.Point(fault.BeforeKeep)
 	text, err := json.Marshal(n)
 	if err != nil {
@@ -80,7 +80,7 @@ func (k *stateVault) keep(n notes) error {
 	}
 	to := k.notes[n.Progress.Step%2]
 	if len(text) > len(to)-notesHeader {
-		return fmt.Errorf("the notes of step %d take %d bytes, there is room for %d", n.Progress.Step, len(text), len(to)-notesHeader)
+		return fmt.Errorf("the notes of step %d take %d bytes, but there is room for %d", n.Progress.Step, len(text), len(to)-notesHeader)
 	}
 	binary.LittleEndian.PutUint32(to, uint32(len(text)))
 	binary.LittleEndian.PutUint32(to[4:], crc32.ChecksumIEEE(text))
@@ -107,7 +107,7 @@ func (k *stateVault) recall(step int64) (n notes, err error) {
 		return n, fmt.Errorf("the notes of step %d are damaged: %w", step, err)
 	}
 	if int64(n.Progress.Step) != step {
-		return n, fmt.Errorf("the notes of step %d are damaged: they are of step %d", step, n.Progress.Step)
+		return n, fmt.Errorf("the notes of step %d are damaged: they belong to step %d", step, n.Progress.Step)
 	}
 	k.vault.Keep(step)
 	return n, nil

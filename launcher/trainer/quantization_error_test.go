@@ -23,7 +23,7 @@ func operandOf(ex *tensor.Exec, values []float32, cols int, dtype tensor.DType, 
 }
 
 // byDefinition is what measure computes, one element after the other in float64.
-func byDefinition(ex *tensor.Exec, q moe.Quantized) (sum quantization) {
+func byDefinition(ex *tensor.Exec, q moe.Quantized) (sum quantizationError) {
 	rows, cols := q.X.Rows, q.X.Cols
 	x, decoded := ex.New(tensor.FP32, rows, cols), ex.New(tensor.FP32, rows, cols)
 	tensor.Convert(ex, x.Mat(), q.X)
@@ -94,7 +94,7 @@ func TestMeasureOnThreads(t *testing.T) {
 	for i := range values {
 		values[i] = float32(rng.NormFloat64())
 	}
-	var want quantization
+	var want quantizationError
 	for _, threads := range []int{1, 2, 4} {
 		ex := tensor.NewParallelExec(threads)
 		got := measure(ex, operandOf(ex, values, 96, tensor.BF16, mx.E4M3, mx.RCEIL))

@@ -12,10 +12,10 @@ import (
 	"spmoe/tensor"
 )
 
-// quantization holds the sums over the elements of an operand that a record stores.
-type quantization struct{ elements, signal, noise, saturated, flushed float64 }
+// quantizationError holds the sums over the elements of an operand that a record stores.
+type quantizationError struct{ elements, signal, noise, saturated, flushed float64 }
 
-func (s *quantization) add(o quantization) {
+func (s *quantizationError) add(o quantizationError) {
 	s.elements += o.elements
 	s.signal += o.signal
 	s.noise += o.noise
@@ -31,11 +31,11 @@ const panelRows = 32
 const measureWork = 64
 
 // measure compares the rows of q with its X, on the threads of ex.
-func measure(ex *tensor.Exec, q moe.Quantized) (sum quantization) {
+func measure(ex *tensor.Exec, q moe.Quantized) (sum quantizationError) {
 	if q.X.Rows == 0 {
 		return sum
 	}
-	c := comparison{x: q.X, codes: q.Rows, largest: q.Format.Max(), values: q.Format.Values(), panels: make([]quantization, (q.X.Rows+panelRows-1)/panelRows)}
+	c := comparison{x: q.X, codes: q.Rows, largest: q.Format.Max(), values: q.Format.Values(), panels: make([]quantizationError, (q.X.Rows+panelRows-1)/panelRows)}
 	if !q.Rows.Codes.Valid() {
 		c.codes = q.Cols
 	}
@@ -52,7 +52,7 @@ type comparison struct {
 	codes   mx.Tensor
 	values  *[256]float32 // of the codes
 	largest float32       // the largest of them
-	panels  []quantization
+	panels  []quantizationError
 }
 
 func comparePanels(ex *tensor.Exec, c *comparison, lo, hi int) {
@@ -75,8 +75,8 @@ func comparePanels(ex *tensor.Exec, c *comparison, lo, hi int) {
 
 // block compares one block of a row. It computes in units of the block's scale, so that squares
 // neither overflow nor underflow.
-func (c *comparison) block(x []float32, codes []uint8, scale float32) quantization {
-	sum := quantization{elements: float64(len(x))}
+func (c *comparison) block(x []float32, codes []uint8, scale float32) quantizationError {
+	sum := quantizationError{elements: float64(len(x))}
 	switch {
 	case scale != scale:
 		sum.signal, sum.noise = math.NaN(), math.NaN()
@@ -107,8 +107,8 @@ func (c *comparison) block(x []float32, codes []uint8, scale float32) quantizati
 }
 
 // allFlushed is block for a scale of 0, which makes every value 0.
-func allFlushed(x []float32) quantization {
-	sum := quantization{elements: float64(len(x))}
+func allFlushed(x []float32) quantizationError {
+	sum := quantizationError{elements: float64(len(x))}
 	for _, v := range x {
 		sum.signal += float64(v) * float64(v)
 		if v != 0 {
