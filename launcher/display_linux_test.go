@@ -103,7 +103,7 @@ func TestLiveView(t *testing.T) {
 				screen := term.Screen()
 				whole := strings.Contains(screen, "tokens/s") && strings.Contains(screen, "experts ") && strings.Contains(screen, "grad norm ") &&
 					strings.Contains(screen, "mfu ") && strings.Contains(screen, "memory ") && strings.Contains(screen, "░") && strings.Contains(screen, " left")
-				if whole && picture == "" && (!c.kill || strings.Contains(term.All(), "launcher: all ranks go on after step")) {
+				if whole && picture == "" && (!c.kill || strings.Contains(term.All(), "launcher: all ranks continue after step")) {
 					picture = screen
 					cancel()
 				}

@@ -29,7 +29,7 @@ func TestInitFromProcesses(t *testing.T) {
 	if code := run(context.Background(), args(healed, "--ranks", "process"), b, &b.errOut); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, b.errOut.String())
 	}
-	if n := strings.Count(b.errOut.String(), "takes its place"); n != 1 {
+	if n := strings.Count(b.errOut.String(), "replaces it"); n != 1 {
 		t.Errorf("%d ranks were replaced: %s", n, b.errOut.String())
 	}
 	if !bytes.Equal(shardsAt(t, healed, 5), want) {

@@ -227,7 +227,7 @@ func TestHealing(t *testing.T) {
 			if code := run(context.Background(), args(out, test.more...), b, &b.errOut); code != exitOK {
 				t.Fatalf("exit code %d: %s", code, b.errOut.String())
 			}
-			if n := strings.Count(b.errOut.String(), "takes its place"); n != test.failed {
+			if n := strings.Count(b.errOut.String(), "replaces it"); n != test.failed {
 				t.Errorf("%d ranks were replaced, want %d: %s", n, test.failed, b.errOut.String())
 			}
 			for _, r := range []string{undisturbed, out} {
@@ -278,7 +278,7 @@ func TestPoison(t *testing.T) {
 // killer kills every process that takes the place of another.
 type killer struct{ errOut *lockedBuffer }
 
-var announced = regexp.MustCompile(`are processes: (\d+)|process (\d+) takes its place`)
+var announced = regexp.MustCompile(`are processes: (\d+)|process (\d+) replaces it`)
 
 func (k killer) Write(line []byte) (int, error) {
 	if m := announced.FindSubmatch(line); m != nil {

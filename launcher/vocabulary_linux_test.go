@@ -31,7 +31,7 @@ func TestHealingWithTokenizer(t *testing.T) {
 	if code := run(context.Background(), args(out), b, &b.errOut); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, b.errOut.String())
 	}
-	if n := strings.Count(b.errOut.String(), "takes its place"); n != 1 {
+	if n := strings.Count(b.errOut.String(), "replaces it"); n != 1 {
 		t.Errorf("%d ranks were replaced, want 1: %s", n, b.errOut.String())
 	}
 	if !bytes.Equal(shardsAt(t, out, 20), shardsAt(t, undisturbed, 20)) {

@@ -14,34 +14,33 @@ import (
 	"spmoe/tensor"
 )
 
-// Options says what is measured. The windows are those of a training run's evaluation that is told
-// to take as many.
+// Options says what to measure. The windows are those of a training run's evaluation with the same
+// number of windows.
 type Options struct {
-	Seq     int // tokens of a window that are predicted
-	Windows int // most windows
-	Batch   int // windows of a rank in one pass
+	Seq     int // predicted tokens per window
+	Windows int // maximum number of windows
+	Batch   int // windows per rank and pass
 
-	// Separator is the id that ends a document, if tokens see only their own document; nil: they
-	// see all that is before them.
+	// Separator is the id that ends a document if attention is restricted to documents; nil: it is
+	// not.
 	Separator *int32
 }
 
-// Result is what was measured. It depends neither on the number of ranks nor on the batch, but for
-// rounding.
+// Result is the result of a measurement. It does not depend on the number of ranks or on the batch,
+// except for rounding.
 type Result struct {
-	Loss    float64 // mean cross-entropy, nats a token
-	StdErr  float64 // of Loss, as that of the mean over the windows; 0 if there is one
+	Loss    float64 // mean cross-entropy, nats/token
+	StdErr  float64 // of Loss, as the mean over the windows; 0 for one window
 	Windows int
-	Tokens  int64 // that were predicted
-	Bytes   int64 // of text that they stand for
+	Tokens  int64 // predicted tokens
+	Bytes   int64 // bytes of text of these tokens
 	Time    time.Duration
 }
 
 // Perplexity returns e^Loss.
 func (r Result) Perplexity() float64 { return math.Exp(r.Loss) }
 
-// BitsPerByte returns the loss in bits a byte of text, which other tokenizers' losses can be
-// compared with.
+// BitsPerByte returns the loss in bits per byte of text, which can be compared between tokenizers.
 func (r Result) BitsPerByte() float64 {
 	return r.Loss * float64(r.Tokens) / (math.Ln2 * float64(r.Bytes))
 }
@@ -49,11 +48,11 @@ func (r Result) BitsPerByte() float64 {
 // TokensPerSecond returns the speed of the measurement.
 func (r Result) TokensPerSecond() float64 { return float64(r.Tokens) / r.Time.Seconds() }
 
-// ErrInterrupted says that the context has ended before the measurement.
+// ErrInterrupted says that the context ended before the measurement did.
 var ErrInterrupted = errors.New("interrupted")
 
-// Run measures m, whose sequences may have Options.Seq tokens, on windows of text. It is
-// collective, and returns the same result on all ranks but for the time.
+// Run measures m on windows of text. The model must have been built for Options.Seq tokens. Run is
+// collective, and returns the same result on all ranks except for the time.
 func Run(ctx context.Context, ex *tensor.Exec, c *collective.Comm, m *moe.Model, text datasets.Stream, t datasets.Tokenizer, o Options) (Result, error) {
 	begin := time.Now()
 	windows, err := datasets.NewWindows(text, datasets.WindowsConfig{Seq: o.Seq, Count: o.Windows, Rank: c.Rank(), Ranks: c.Size()})
@@ -62,7 +61,7 @@ func Run(ctx context.Context, ex *tensor.Exec, c *collective.Comm, m *moe.Model,
 	}
 	total := windows.Total()
 	e := &evaluation{ex: ex, comm: c, model: m, tokenizer: t, options: o, windows: windows, losses: make([]float64, total+1)}
-	most := (total + c.Size() - 1) / c.Size() // a pass is collective, so all ranks make as many
+	most := (total + c.Size() - 1) / c.Size() // a pass is collective, so all ranks run the same number
 	for lo := 0; lo < most; lo += o.Batch {
 		if stopped, err := e.stopped(ctx); err != nil {
 			return Result{}, err
@@ -74,7 +73,7 @@ func Run(ctx context.Context, ex *tensor.Exec, c *collective.Comm, m *moe.Model,
 		}
 	}
 	if err := collective.AllReduce(c, e.losses, collective.Sum); err != nil {
-		return Result{}, fmt.Errorf("adding up losses: %w", err)
+		return Result{}, fmt.Errorf("summing losses: %w", err)
 	}
 	r := summary(e.losses[:total], o.Seq)
 	r.Bytes, r.Time = int64(e.losses[total]), time.Since(begin)
@@ -89,10 +88,12 @@ type evaluation struct {
 	tokenizer datasets.Tokenizer
 	options   Options
 	windows   *datasets.Windows
-	losses    []float64 // of each window of all ranks, in nats, of which this rank sets its own; then the bytes of its windows
+	// of each window of all ranks, in nats; this rank sets its own, followed by the bytes of its
+	// windows
+	losses []float64
 }
 
-// stopped lets the ranks agree on whether to end.
+// stopped lets the ranks agree on whether to stop.
 func (e *evaluation) stopped(ctx context.Context) (bool, error) {
 	var stop [1]int32
 	if ctx.Err() != nil {
@@ -102,8 +103,8 @@ func (e *evaluation) stopped(ctx context.Context) (bool, error) {
 	return stop[0] > 0, err
 }
 
-// pass measures windows [lo, hi) of this rank, whose first is window from of all; there may be
-// none.
+// pass measures windows [lo, hi) of this rank, of which there may be none. Window lo has number
+// from among the windows of all ranks.
 func (e *evaluation) pass(lo, hi, from int) error {
 	seq := e.options.Seq
 	b := moe.Batch{Seq: seq, GlobalSequences: len(e.losses) - 1}

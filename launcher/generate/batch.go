@@ -9,28 +9,28 @@ import (
 	"spmoe/moe"
 )
 
-// Texts are computed in rounds. Every rank knows all of them and computes some, that of prompt i of
-// N ranks being i mod N: a round computes one token of each on its rank, which draws the next, and
-// ends with an exchange of what was drawn.
+// Texts are computed in rounds. Every rank knows all texts and computes some: rank r of N computes
+// the texts of prompts i with i mod N = r. A round computes one token of each text on its rank,
+// which samples the next token, and ends with an exchange of the sampled tokens.
 
 const (
-	// liveTexts is how many texts a rank computes at the same time.
+	// liveTexts is the number of texts that a rank computes at the same time.
 	liveTexts = 16
-	// prefillTokens is how many tokens of a prompt are computed at once.
+	// prefillTokens is the number of prompt tokens per pass.
 	prefillTokens = 256
 )
 
-// batch is the texts under way, on one rank.
+// batch is the state of the texts on one rank.
 type batch struct {
 	*Generator
 	ctx           context.Context
 	options       Options
 	decoder       *moe.Decoder
 	sampler       sampler
-	end           int32 // the token that ends a document; -1: none does
+	end           int32 // the token that ends a document; -1: none
 	waiting, live []*sequence
 	texts         []Text // of all prompts
-	reported      int    // texts that the observer has
+	reported      int    // number of texts passed to the observer
 	timing        Timing
 }
 
@@ -38,17 +38,17 @@ type batch struct {
 type sequence struct {
 	index  int
 	text   text
-	tokens []int32 // all, the prompt's too
-	first  int     // of them is the first behind the prompt
+	tokens []int32 // all tokens, including the prompt's
+	first  int     // index of the first token after the prompt
 	mine   bool    // this rank computes it
 	cache  *moe.Cache
-	known  int   // tokens that the cache has; the same on all ranks
-	drawn  int32 // the next token, on the rank that has drawn it: drawnNothing or above
+	known  int   // tokens in the cache; the same on all ranks
+	drawn  int32 // the next token, on the rank that sampled it: drawnNothing or above
 }
 
-// What stands for a token that was drawn, in the sum over the ranks of which one has drawn it.
+// The encoding of a sampled token in the sum over the ranks, of which only one has sampled it.
 const (
-	drawnNothing = 1 // because scores are not numbers
+	drawnNothing = 1 // because scores are not finite
 	drawnToken   = 2 // the first token
 )
 
@@ -60,10 +60,10 @@ func (b *batch) newSequence(index int, prompt string) *sequence {
 	}
 }
 
-// lead says whether this is the rank that reports.
+// lead reports whether this rank reports for all.
 func (b *batch) lead() bool { return b.Comm.Rank() == 0 }
 
-// round lets texts in that wait, computes a token of each, and takes what was drawn.
+// round admits waiting texts, computes a token of each text, and appends the sampled tokens.
 func (b *batch) round() error {
 	begin, stepped := time.Now(), 0
 	if len(b.live) > 0 {
@@ -133,8 +133,8 @@ func (b *batch) step() (n int, err error) {
 	return n, nil
 }
 
-// prefill computes all tokens of a text or, if they are too many, the last ones, half of the
-// context. stopped says that the ranks have agreed to end before that.
+// prefill computes all tokens of a text or, if they are too many, the last half of the context.
+// stopped says that the ranks have agreed to stop first.
 func (b *batch) prefill(s *sequence) (stopped bool, err error) {
 	tokens := s.tokens
 	if len(tokens) > b.options.Context || s.known > 0 {
@@ -169,7 +169,8 @@ func (b *batch) prefill(s *sequence) (stopped bool, err error) {
 	return false, nil
 }
 
-// draw draws the token that follows a text. Ids that the tokenizer does not have are never drawn.
+// draw samples the token that follows a text. It never samples ids that the tokenizer does not
+// have.
 func (b *batch) draw(s *sequence, scores []float32) {
 	token, ok := b.sampler.draw(scores[:b.Tokenizer.VocabSize()], s.index, len(s.tokens)-s.first)
 	if s.drawn = drawnNothing; ok {
@@ -177,13 +178,13 @@ func (b *batch) draw(s *sequence, scores []float32) {
 	}
 }
 
-// stopped lets the ranks agree on whether to end.
+// stopped lets the ranks agree on whether to stop.
 func (b *batch) stopped() (bool, error) {
 	_, stopped, err := b.sum(nil)
 	return stopped, err
 }
 
-// share tells all ranks what was drawn for each live text, and whether one of them was told to end.
+// share sends all ranks the sampled tokens of the live texts, and whether a rank was asked to stop.
 func (b *batch) share() (drawn []int32, stopped bool, err error) {
 	drawn = make([]int32, len(b.live))
 	for i, s := range b.live {
@@ -204,8 +205,8 @@ func (b *batch) sum(drawn []int32) ([]int32, bool, error) {
 	return all[:len(drawn)], all[len(drawn)] > 0, nil
 }
 
-// take adds what was drawn to the live texts and ends those that have come to their end. Everything
-// that it looks at is the same on all ranks.
+// take appends the sampled tokens to the live texts and ends the texts that are complete. It
+// depends only on what is the same on all ranks.
 func (b *batch) take(drawn []int32, stopped bool) {
 	live := b.live[:0]
 	for i, s := range b.live {
@@ -234,7 +235,7 @@ func (b *batch) take(drawn []int32, stopped bool) {
 	}
 }
 
-// write adds a token to a text and says whether it has ended.
+// write appends a token to a text and returns the reason if the text has ended.
 func (b *batch) write(s *sequence, token int32) Reason {
 	if token == b.end {
 		return Document
@@ -259,7 +260,7 @@ func (b *batch) show(s *sequence, piece string) {
 	}
 }
 
-// finish ends a text and lets go of its cache.
+// finish ends a text and releases its cache.
 func (b *batch) finish(s *sequence, why Reason) {
 	b.show(s, s.text.rest())
 	s.cache = nil
@@ -268,7 +269,7 @@ func (b *batch) finish(s *sequence, why Reason) {
 	}
 }
 
-// report gives the observer the texts that have ended, up to the first that has not.
+// report passes ended texts to the observer, in order, up to the first that has not ended.
 func (b *batch) report() {
 	for b.reported < len(b.texts) && b.texts[b.reported].Reason != "" {
 		if b.lead() && b.Observer.Text != nil {

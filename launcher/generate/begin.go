@@ -11,15 +11,15 @@ import (
 	"spmoe/launcher/system"
 )
 
-// tokenizerConfig is the file of a Hugging Face model that says, among much else, how its texts
-// begin.
+// tokenizerConfig is the file of a Hugging Face model that names, among other things, its first
+// token.
 const tokenizerConfig = "tokenizer_config.json"
 
-// mostConfig is the size of the largest one that is read, in bytes.
+// mostConfig bounds its size in bytes.
 const mostConfig = 16 << 20
 
 // Beginning returns the special token that the prompts of a Hugging Face model must begin with, as
-// text; empty if there is none, or no tokenizer_config.json in its folder.
+// text. It is empty if there is none, or no tokenizer_config.json in the folder.
 func Beginning(folder string) (string, error) {
 	path := filepath.Join(folder, tokenizerConfig)
 	data, err := system.ReadFile(path, mostConfig)
@@ -53,5 +53,5 @@ func parseBeginning(data []byte) (string, error) {
 	if json.Unmarshal(c.Token, &token) == nil && token.Content != "" {
 		return token.Content, nil
 	}
-	return "", fmt.Errorf("bos_token is %.100q although add_bos_token is true: a text is expected, or an object with one as its content", c.Token)
+	return "", fmt.Errorf("bos_token is %.100q although add_bos_token is true: expected a text, or an object whose content is a text", c.Token)
 }

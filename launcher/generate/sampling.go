@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// Sampling says how a token is drawn from the scores of all.
+// Sampling says how to sample a token from the scores of all tokens.
 type Sampling struct {
-	Temperature float64 // scores are divided by it; 0: the best token is taken
-	TopK        int     // drawn from so many best tokens; 0: from all
-	TopP        float64 // and of these from the fewest that have this probability together; 1: from all
+	Temperature float64 // divides the scores; 0: take the best token
+	TopK        int     // sample from this number of best tokens; 0: from all
+	TopP        float64 // and of these from the fewest with this total probability; 1: from all
 	Seed        uint64
 }
 
-// Validate reports what cannot be.
+// Validate returns an error for invalid settings.
 func (s Sampling) Validate() error {
 	switch {
 	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 0):
@@ -28,21 +28,21 @@ func (s Sampling) Validate() error {
 	return nil
 }
 
-// sampler draws tokens. Its memory is used again.
+// sampler samples tokens. It reuses its memory.
 type sampler struct {
 	Sampling
 	candidates []candidate
 }
 
-// candidate is a token and its probability times a factor that all have in common.
+// candidate is a token and its probability up to a common factor.
 type candidate struct {
 	token  int32
 	weight float64
 }
 
-// draw picks the token at a position of a text, counted from 0: a function of the sampling, the
-// scores and these two numbers alone. Of equal scores the lower token is the better. ok is false if
-// the scores are not all numbers.
+// draw samples the token at a position of a text, counted from 0. It depends only on the sampling,
+// the scores and the numbers of text and position. Of equal scores the lower token is the better.
+// ok is false if a score is NaN or infinite.
 func (s *sampler) draw(scores []float32, text, position int) (token int32, ok bool) {
 	best := 0
 	for i, v := range scores {
@@ -62,7 +62,7 @@ func (s *sampler) draw(scores []float32, text, position int) (token int32, ok bo
 	return pick(s.choices(scores, scores[best]), uniform(s.Seed, uint64(text), uint64(position))), true
 }
 
-// choices returns the tokens that may be drawn. top is the best score.
+// choices returns the tokens that may be sampled. top is the best score.
 func (s *sampler) choices(scores []float32, top float32) []candidate {
 	all := s.candidates[:0]
 	for i, v := range scores {
@@ -73,7 +73,7 @@ func (s *sampler) choices(scores []float32, top float32) []candidate {
 		return all
 	}
 	total := sum(all)
-	if s.TopK == 0 { // those below have too little together to be needed, and sorting takes long
+	if s.TopK == 0 { // lower scores are too improbable to matter, and sorting takes long
 		least := (1 - s.TopP) * total / float64(len(all))
 		all = slices.DeleteFunc(all, func(c candidate) bool { return c.weight < least })
 	}
@@ -87,7 +87,7 @@ func (s *sampler) choices(scores []float32, top float32) []candidate {
 	return nucleus(all, s.TopP*total)
 }
 
-// nucleus returns the fewest of the first candidates that have a weight together.
+// nucleus returns the fewest of the first candidates with the given total weight.
 func nucleus(all []candidate, weight float64) []candidate {
 	for i, c := range all {
 		if weight -= c.weight; weight <= 0 {
@@ -104,7 +104,7 @@ func sum(all []candidate) (total float64) {
 	return total
 }
 
-// pick returns the candidate that a number in [0, 1) falls on.
+// pick returns the candidate that corresponds to a number in [0, 1).
 func pick(all []candidate, u float64) int32 {
 	at := u * sum(all)
 	last := all[0].token
@@ -119,7 +119,7 @@ func pick(all []candidate, u float64) int32 {
 	return last
 }
 
-// uniform returns a number in [0, 1) that depends on the counters alone, and on each bit of them.
+// uniform returns a number in [0, 1) that depends only on the counters, and on each of their bits.
 func uniform(counters ...uint64) float64 {
 	var x uint64
 	for _, c := range counters {
@@ -128,7 +128,7 @@ func uniform(counters ...uint64) float64 {
 	return float64(x>>11) * 0x1p-53
 }
 
-// mix is the finaliser of SplitMix64, a bijection.
+// mix is the finalizer of SplitMix64, a bijection.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -7,17 +7,18 @@ import (
 	"spmoe/datasets"
 )
 
-// text is what a sequence writes: the bytes of its tokens, of which some are held back because the
-// next ones may change what they are: a part of a rune, or what may begin a stop text.
+// text is the text of a sequence: the bytes of its tokens. Some bytes are held back because the
+// next tokens may change their meaning: part of a character, or the possible beginning of a stop
+// text.
 type text struct {
 	tokenizer datasets.Tokenizer
 	stops     []string
 	written   []byte
-	shown     int // bytes of them
+	shown     int // bytes already returned
 }
 
-// add writes a token and returns what can be shown now. stopped says that a stop text has come; it
-// is no part of what was written.
+// add appends a token and returns what can be shown now. stopped says that a stop text has
+// occurred, which is not part of the text.
 func (t *text) add(token int32) (piece string, stopped bool) {
 	from := len(t.written)
 	t.written = append(t.written, t.tokenizer.Decode([]int32{token})...)
@@ -28,7 +29,7 @@ func (t *text) add(token int32) (piece string, stopped bool) {
 	return t.show(t.settled()), false
 }
 
-// stop returns where the first stop text begins that ends behind a place.
+// stop returns the position of the first stop text that ends after from.
 func (t *text) stop(from int) (at int, ok bool) {
 	at = len(t.written)
 	for _, s := range t.stops {
@@ -40,7 +41,7 @@ func (t *text) stop(from int) (at int, ok bool) {
 	return at, ok
 }
 
-// settled returns the end of what no further token changes.
+// settled returns the end of the bytes that no further token changes.
 func (t *text) settled() int {
 	end := len(t.written)
 	for _, s := range t.stops {

@@ -1,6 +1,6 @@
 package record
 
-// What a line must keep to: those who read a record count on it.
+// The rules for lines of a record, which its readers rely on.
 
 import (
 	"errors"
@@ -13,21 +13,21 @@ import (
 	"unicode/utf8"
 )
 
-// MaxTopK is the most choices of a token that a record holds.
+// MaxTopK is the maximum number of choices per token in a record.
 const MaxTopK = 256
 
 const (
-	maxLine     = 1 << 20 // bytes, its end included
+	maxLine     = 1 << 20 // bytes, including the line end
 	maxName     = 256     // bytes
 	maxLayer    = 1 << 16
 	maxLinears  = 64 // kinds of linear layers of a model
 	maxFamilies = 64 // kinds of work
 	maxCount    = 1 << 53
-	maxMeasure  = 1e100    // above what sums of squares of FP32 numbers come to
+	maxMeasure  = 1e100    // above any sum of squares of FP32 numbers
 	maxSample   = 64 << 10 // bytes of a prompt or of a text
 )
 
-// check says which rule a line breaks.
+// check returns an error if a line breaks a rule.
 func (l Line) check() error {
 	var keys int
 	var rules []error
@@ -63,7 +63,7 @@ func (l Line) check() error {
 	case 1:
 		return errors.Join(rules...)
 	}
-	return fmt.Errorf("it has %d keys, where one says what it is", keys)
+	return fmt.Errorf("it has %d keys, expected one", keys)
 }
 
 // counted checks numbers that count something.
@@ -74,7 +74,7 @@ func counted[T int | int64](what string, numbers ...T) error {
 	return nil
 }
 
-// measured checks numbers that reports compute with and draw. NaN is one.
+// measured checks numbers that reports compute with and draw. NaN is allowed.
 func measured(numbers ...float64) error {
 	for _, x := range numbers {
 		if math.Abs(x) > maxMeasure && !math.IsInf(x, 0) { // an infinity is written as null
@@ -89,7 +89,7 @@ func (s *Step) check() error {
 		measured(float64(s.Loss), float64(s.GradNorm), s.LR, s.Imbalance, s.Seconds, float64(s.MTP), float64(s.Balance), s.Time))
 }
 
-// layered checks where in a run, and in a model, something was measured.
+// layered checks the step and the layer of a measurement.
 func layered(step, layer int) error {
 	if layer >= maxLayer {
 		return fmt.Errorf("layer %d: expected one below %d", layer, maxLayer)
@@ -146,7 +146,7 @@ func (s *Sample) check() error {
 	return counted("step", s.Step)
 }
 
-// check says whether the lines of a log are of one model.
+// check returns an error unless the lines of a log belong to one model.
 func (log *Log) check() error {
 	linears := map[string]bool{}
 	for _, q := range log.Quantized {

@@ -1,7 +1,7 @@
 package record
 
-// events.jsonl: what has happened to a run beside its steps, to its processes above all, one JSON
-// object a line. The launcher and the rank that leads both add to it.
+// events.jsonl: the events of a run other than its steps, above all of its processes, one JSON
+// object per line. The launcher and the leading rank both append to it.
 
 import (
 	"bufio"
@@ -19,8 +19,8 @@ import (
 // EventsFile is the name of the file in the folder of its run.
 const EventsFile = "events.jsonl"
 
-// EventLog appends to the file in the folder of a run, which is made with the first event. The zero
-// value of all else is ready.
+// EventLog appends to the file in the folder of a run. The first event creates the file. Only
+// Folder needs to be set.
 type EventLog struct {
 	Folder string
 	file   *os.File
@@ -37,12 +37,12 @@ func (l *EventLog) Add(e spmd.Event) {
 	}
 	text, err := json.Marshal(e)
 	if err == nil {
-		_, err = l.file.Write(append(text, '\n')) // at once, so that lines of several writers do not mix
+		_, err = l.file.Write(append(text, '\n')) // in one write, so that lines of several writers do not mix
 	}
 	l.err = err
 }
 
-// Close returns the first error there was.
+// Close returns the first error.
 func (l *EventLog) Close() error {
 	if l.file == nil {
 		return l.err
@@ -52,14 +52,14 @@ func (l *EventLog) Close() error {
 	return err
 }
 
-// The most that is read of one file.
+// Limits on what is read from one file.
 const (
 	maxEvents = 1 << 16
 	maxReason = 64 << 10 // bytes
 )
 
-// ReadEvents returns the events of a run, none if it has no such file. A last line that was cut off
-// is left out.
+// ReadEvents returns the events of a run, or none if it has no such file. It ignores an incomplete
+// last line.
 func ReadEvents(run string) (events []spmd.Event, err error) {
 	path := filepath.Join(run, EventsFile)
 	file, _, err := system.OpenRegular(path)
@@ -92,7 +92,7 @@ func ReadEvents(run string) (events []spmd.Event, err error) {
 	return events, nil
 }
 
-// checkEvent says which rule an event breaks.
+// checkEvent returns an error if an event breaks a rule.
 func checkEvent(e spmd.Event) error {
 	switch {
 	case e.Kind == "":

@@ -30,8 +30,8 @@ type Line struct {
 	Done      *Done      `json:"done,omitempty"`
 }
 
-// before says whether the line was written before a checkpoint of that step: a run that resumes
-// there does not write it again.
+// before reports whether the line was written before a checkpoint of that step. A run that resumes
+// there does not write the line again.
 func (l Line) before(step int) bool {
 	switch {
 	case l.Start != nil:
@@ -83,8 +83,8 @@ func (l Line) addTo(log *Log) error {
 	return nil
 }
 
-// Read returns the record in the folder of a run. A last line that was cut off, by a crash, is left
-// out; an fs.ErrNotExist says that there is no record.
+// Read returns the record in the folder of a run. It ignores an incomplete last line, which a crash
+// leaves. It returns an fs.ErrNotExist if there is no record.
 func Read(run string) (*Log, error) {
 	path := find(run)
 	lines, err := read(path)
@@ -94,8 +94,8 @@ func Read(run string) (*Log, error) {
 	return collect(path, lines)
 }
 
-// find returns the path of a run's record, be it one of an old run. Where there is none it is that
-// of the record to come.
+// find returns the path of a run's record, including an old run's. If there is none it returns the
+// path of a new record.
 func find(run string) string {
 	path, old := filepath.Join(run, File), filepath.Join(run, oldFile)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +115,7 @@ func read(path string) ([]Line, error) {
 	return parse(path, file)
 }
 
-// parse returns the lines of a file of that name.
+// parse returns the lines of a file.
 func parse(path string, file io.Reader) (lines []Line, err error) {
 	in := bufio.NewScanner(file)
 	in.Buffer(nil, maxLine)
@@ -136,8 +136,8 @@ func parse(path string, file io.Reader) (lines []Line, err error) {
 	return lines, nil
 }
 
-// endedLines is a [bufio.SplitFunc] for lines without their end; it drops what follows the last
-// end.
+// endedLines is a [bufio.SplitFunc] for complete lines, without their line ends. It drops an
+// incomplete last line.
 func endedLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i], nil

@@ -1,6 +1,6 @@
 package record
 
-// Reading a record while its run goes on, be it in another process.
+// Reading a record while its run continues, possibly in another process.
 
 import (
 	"bufio"
@@ -15,24 +15,25 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Follower reads the lines of a run's record as they come. Methods are for one goroutine.
+// Follower reads the lines of a run's record as they are written. It is not safe for concurrent
+// use.
 type Follower struct {
 	run   string
-	at    int64  // bytes handed over
-	lines int    // in them
+	at    int64  // bytes returned so far
+	lines int    // lines in them
 	mark  []byte // the last of those bytes
 }
 
-// Follow returns a Follower of the record in the folder of a run, which may not be there yet.
+// Follow returns a Follower of the record in the folder of a run, which may not exist yet.
 func Follow(run string) *Follower { return &Follower{run: run} }
 
-// markBytes is how much of what was handed over is compared with the file: more than a line of a
-// step, whose time is its own.
+// markBytes is the number of returned bytes that are compared with the file. It is more than a line
+// of a step, whose time is unique.
 const markBytes = 512
 
-// Next returns the lines that were added since the last call; one that is still being written is
-// left for the next. again says that what was returned before holds no longer, since the run has
-// gone back to an earlier step: then lines are all from the first on.
+// Next returns the lines that were added since the last call, without an incomplete last line.
+// again says that the lines returned before are no longer valid, because the run has gone back to
+// an earlier step. Then lines has all lines from the first.
 func (f *Follower) Next() (lines []Line, again bool, err error) {
 	path := find(f.run)
 	file, size, err := system.OpenRegular(path)
@@ -71,7 +72,7 @@ func (f *Follower) Next() (lines []Line, again bool, err error) {
 	return lines, again, nil
 }
 
-// unchanged says whether a file of that size still begins with what was handed over.
+// unchanged reports whether a file of that size still begins with what was returned.
 func (f *Follower) unchanged(file *os.File, size int64) bool {
 	if size < f.at {
 		return false

@@ -1,10 +1,10 @@
-// Package record is what a run writes down about itself while it trains: one JSON object a line,
-// whose only key says what it is.
+// Package record is the record that a run writes while it trains: one JSON object per line, whose
+// only key names its kind.
 //
 //	{"step":{"step":1,"loss":5.98,...}}
 //	{"eval":{"step":0,"loss":5.97,...}}
 //
-// Sums over ranks have been taken; a line is about the whole run.
+// Sums over ranks are complete; a line describes the whole run.
 package record
 
 import (
@@ -16,27 +16,27 @@ import (
 // File is the name of a record in the folder of its run.
 const File = "metrics.jsonl"
 
-// oldFile is what File was called when runs wrote a record only if they were asked to.
+// oldFile is the earlier name of File.
 const oldFile = "record.jsonl"
 
-// Start says where a run began or went on. What old records lack is 0.
+// Start says where a run began or was resumed. Fields that old records lack are 0.
 type Start struct {
 	Step    int     `json:"step"`           // steps made before
 	Time    float64 `json:"time,omitempty"` // seconds since 1970
 	CPU     string  `json:"cpu"`
-	Tier    string  `json:"tier"` // of instructions
+	Tier    string  `json:"tier"` // instruction tier
 	Cores   int     `json:"cores"`
 	Version string  `json:"version"` // of the program
 	Ranks   int     `json:"ranks,omitempty"`
-	Tokens  int64   `json:"tokens,omitempty"` // of a step
-	FLOPs   float64 `json:"flops,omitempty"`  // of the model, a token
+	Tokens  int64   `json:"tokens,omitempty"` // per step
+	FLOPs   float64 `json:"flops,omitempty"`  // of the model, per token
 	Peak    float64 `json:"peak,omitempty"`   // of the machine, FLOP/s, in the run's precision
 }
 
 // Step is one optimizer step.
 type Step struct {
 	Step      int     `json:"step"` // from 1
-	Loss      Number  `json:"loss"` // mean cross-entropy of the global batch, nats a token
+	Loss      Number  `json:"loss"` // mean cross-entropy of the global batch, nats/token
 	GradNorm  Number  `json:"grad_norm"`
 	LR        float64 `json:"lr"`
 	Imbalance float64 `json:"imbalance"` // most loaded expert over the mean, averaged over layers
@@ -44,24 +44,24 @@ type Step struct {
 	Skipped   bool    `json:"skipped,omitempty"`
 	MTP       Number  `json:"mtp_loss,omitempty"`     // of the MTP module
 	Balance   Number  `json:"balance_loss,omitempty"` // the sequence-wise balance loss
-	Dropped   int64   `json:"dropped,omitempty"`      // choices without room, of all layers and ranks
+	Dropped   int64   `json:"dropped,omitempty"`      // choices dropped for lack of room, of all layers and ranks
 	Time      float64 `json:"time,omitempty"`         // seconds since 1970, at its end
 }
 
-// Eval is the loss on held-out text after a step.
+// Eval is the validation loss after a step.
 type Eval struct {
 	Step      int    `json:"step"`
-	Loss      Number `json:"loss"` // nats a token
+	Loss      Number `json:"loss"` // nats/token
 	Sequences int    `json:"sequences"`
 }
 
-// Load is how the tokens of a step were spread over the experts of a layer, and the selection
-// biases that it leaves behind.
+// Load holds the number of tokens of a step per expert of a layer, and the selection biases after
+// the step.
 type Load struct {
 	Step   int       `json:"step"`
 	Layer  int       `json:"layer"`
 	Tokens []int64   `json:"tokens"`         // [experts]
-	Bias   []float32 `json:"bias,omitempty"` // [experts], or none
+	Bias   []float32 `json:"bias,omitempty"` // [experts], or nil
 }
 
 // Kinds of quantized tensors.
@@ -71,9 +71,9 @@ const (
 	Gradient = "gradient" // of a layer's output
 )
 
-// Quantized is what quantization did to one operand of a linear layer, or of a layer's experts, in
-// a step: to all inputs and gradients of its passes, and to the weights that it leaves behind
-// (none if it was skipped). Of layers that share an input the first has it.
+// Quantized is the quantization error of one operand of a linear layer, or of a layer's experts, in
+// a step: of all inputs and gradients of its passes, and of the weights after it (none if it was
+// skipped). Of several layers with the same input, the first has it.
 type Quantized struct {
 	Step      int    `json:"step"`
 	Layer     int    `json:"layer"`
@@ -82,22 +82,21 @@ type Quantized struct {
 	Format    string `json:"format"`
 	Elements  int64  `json:"elements"`
 	Signal    Number `json:"signal"`    // sum of squares of the values
-	Noise     Number `json:"noise"`     // sum of squares of what quantization changed in them
-	Saturated int64  `json:"saturated"` // values beyond the largest that their block's scale allows
+	Noise     Number `json:"noise"`     // sum of squares of the quantization error
+	Saturated int64  `json:"saturated"` // values beyond the range of their block's scale
 	Flushed   int64  `json:"flushed"`   // values that became zero
 }
 
-// SQNR is the ratio of signal to quantization noise in dB: 20·log10(‖x‖/‖x-q(x)‖). It is +Inf
+// SQNR returns the ratio of signal to quantization noise in dB: 20·log10(‖x‖/‖x-q(x)‖). It is +Inf
 // without noise.
 func (q Quantized) SQNR() float64 { return 10 * math.Log10(float64(q.Signal)/float64(q.Noise)) }
 
-// Choices are the experts that the tokens of a fixed piece of held-out text were sent to, best
-// first.
+// Choices are the experts that the tokens of a fixed piece of validation text chose, best first.
 type Choices struct {
 	Step    int    `json:"step"`
 	Layer   int    `json:"layer"`
 	TopK    int    `json:"top_k"`
-	Experts []byte `json:"experts"` // [tokens, TopK], two bytes each, the lower first
+	Experts []byte `json:"experts"` // [tokens, TopK], two bytes each, little-endian
 }
 
 // Expert returns choice k of a token.
@@ -106,26 +105,26 @@ func (c Choices) Expert(token, k int) int {
 	return int(c.Experts[at]) | int(c.Experts[at+1])<<8
 }
 
-// Tokens returns how many tokens chose.
+// Tokens returns the number of tokens.
 func (c Choices) Tokens() int { return len(c.Experts) / 2 / c.TopK }
 
-// Times says where the time of a warm step went, as a mean over steps and ranks.
+// Times is the time of a warm step by kind of work, averaged over steps and ranks.
 type Times struct {
 	Steps    int                `json:"steps"`
-	Seconds  float64            `json:"seconds"`  // a step
-	Families map[string]float64 `json:"families"` // seconds of a step, by kind of work
+	Seconds  float64            `json:"seconds"`  // per step
+	Families map[string]float64 `json:"families"` // seconds per step, by kind of work
 }
 
-// Phases says where the time of the steps since the last Phases went, as a mean over those steps
-// and over ranks. The first step of a run or of what goes on with it does not count.
+// Phases is the time of the steps since the last Phases by kind of work, averaged over those steps
+// and over ranks. It excludes the first step of a run and the first one after a resumption.
 type Phases struct {
 	Step     int                `json:"step"`  // the last of them
-	Steps    int                `json:"steps"` // how many
+	Steps    int                `json:"steps"` // number of steps
 	Seconds  float64            `json:"seconds"`
 	Families map[string]float64 `json:"families"`
 }
 
-// Sample is text that the model has written at the end of the run.
+// Sample is text that the model wrote at the end of the run.
 type Sample struct {
 	Step   int    `json:"step"`
 	Prompt string `json:"prompt"`
@@ -141,7 +140,7 @@ type Done struct {
 
 // Log is the whole record of a run.
 type Log struct {
-	Starts    []Start // more than one if the run was resumed
+	Starts    []Start // several if the run was resumed
 	Steps     []Step
 	Evals     []Eval
 	Loads     []Load
@@ -149,12 +148,12 @@ type Log struct {
 	Choices   []Choices
 	Phases    []Phases
 	Samples   []Sample
-	Times     *Times // the last; nil if none was taken
+	Times     *Times // the last one; nil: none
 	Done      *Done  // nil: the run has not ended
 }
 
-// Timeless returns what of a log is the same for every run of one configuration: all but what the
-// clock and the machine say.
+// Timeless returns the part of a log that is the same for every run of one configuration:
+// everything except times and the machine.
 func (log Log) Timeless() Log {
 	log.Starts, log.Phases, log.Times, log.Steps = nil, nil, nil, slices.Clone(log.Steps)
 	for i := range log.Steps {
@@ -163,11 +162,11 @@ func (log Log) Timeless() Log {
 	return log
 }
 
-// Number is a float64 whose NaN and infinities, which JSON lacks, are null and come back as NaN: a
-// run whose loss is one must still be able to write.
+// Number is a float64 whose NaN and infinities, which JSON lacks, are written as null and read as
+// NaN. A run with such a loss must still be able to write.
 type Number float64
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON implements [json.Marshaler].
 func (n Number) MarshalJSON() ([]byte, error) {
 	if x := float64(n); math.IsNaN(x) || math.IsInf(x, 0) {
 		return []byte("null"), nil
@@ -175,7 +174,7 @@ func (n Number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements [json.Unmarshaler].
 func (n *Number) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		*n = Number(math.NaN())

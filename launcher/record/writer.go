@@ -1,6 +1,6 @@
 package record
 
-// Writing a record, and going on with one after the run has gone back to an earlier step.
+// Writing a record, and continuing it after the run has gone back to an earlier step.
 
 import (
 	"bufio"
@@ -19,7 +19,7 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Writer adds to the record of a run. Its methods keep the first error, which Flush and Close
+// Writer appends to the record of a run. Its methods store the first error, which Flush and Close
 // return. A nil Writer writes nothing.
 type Writer struct {
 	file *os.File
@@ -27,9 +27,9 @@ type Writer struct {
 	err  error
 }
 
-// Open begins the record of a run, or goes on with it after a step: lines of later steps, from
-// before the run fell back to its checkpoint, are taken out. So are evaluations of that step
-// itself, which may or may not have been made: a run makes them again.
+// Open begins the record of a run, or continues it after a step. It removes lines of later steps,
+// from before the run went back to its checkpoint. It also removes evaluations of that step itself,
+// which the run repeats.
 func Open(run string, step int) (*Writer, error) {
 	if file := cut(filepath.Join(run, File), step); file != nil {
 		return newWriter(file), nil
@@ -73,12 +73,12 @@ func newWriter(file *os.File) *Writer {
 	return &Writer{file: file, buf: bufio.NewWriterSize(file, 1<<16)}
 }
 
-// tailBytes is how much of the end of a record is looked at before all of it is read.
+// tailBytes is the size of the end of a record that is searched before all of it is read.
 const tailBytes = 64 << 10
 
-// cut shortens the record in place, where the lines to be taken out are its last few: so it is when
-// a rank has failed in the middle of a step. It returns the file, at its new end, or nil if it is
-// not that simple.
+// cut truncates the record in place if the lines to remove are its last few, as after a rank
+// failure in the middle of a step. It returns the file, positioned at its new end, or nil if that
+// does not suffice.
 func cut(path string, step int) *os.File {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -98,9 +98,9 @@ func cut(path string, step int) *os.File {
 	return file
 }
 
-var errNotSimple = errors.New("the end of the record does not show where it is to be cut")
+var errNotSimple = errors.New("the end of the record does not show where to cut it")
 
-// lastBefore returns where the last line ends that was written before a checkpoint of that step.
+// lastBefore returns the end of the last line that was written before a checkpoint of that step.
 func lastBefore(file *os.File, step int) (end int64, err error) {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -111,12 +111,12 @@ func lastBefore(file *os.File, step int) (end int64, err error) {
 	if _, err := file.ReadAt(tail, start); err != nil {
 		return 0, err
 	}
-	tail = tail[:bytes.LastIndexByte(tail, '\n')+1] // a line without its end is none
+	tail = tail[:bytes.LastIndexByte(tail, '\n')+1] // ignore an incomplete line
 	for len(tail) > 0 {
 		begin := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
 		var l Line
 		if begin == 0 || strictjson.Unmarshal(tail[begin:len(tail)-1], &l) != nil || l.Times != nil || l.Done != nil {
-			return 0, errNotSimple // it may have begun further up, or the run had ended
+			return 0, errNotSimple // it may be further up, or the run had ended
 		}
 		if l.before(step) {
 			return start + int64(len(tail)), nil
@@ -126,7 +126,7 @@ func lastBefore(file *os.File, step int) (end int64, err error) {
 	return 0, errNotSimple
 }
 
-// Start adds a start; the other methods add what they are named after.
+// Start appends a start; each of the other methods appends a line of the kind in its name.
 func (w *Writer) Start(s Start)         { w.add(Line{Start: &s}) }
 func (w *Writer) Step(s Step)           { w.add(Line{Step: &s}) }
 func (w *Writer) Eval(e Eval)           { w.add(Line{Eval: &e}) }
@@ -136,16 +136,16 @@ func (w *Writer) Choices(c Choices)     { w.add(Line{Choices: &c}) }
 func (w *Writer) Phases(p Phases)       { w.add(Line{Phases: &p}) }
 func (w *Writer) Times(t Times)         { w.add(Line{Times: &t}) }
 
-// Sample adds text of the model, as much of it as a record holds.
+// Sample appends text of the model, truncated to what a record can hold.
 func (w *Writer) Sample(s Sample) {
 	s.Prompt, s.Text = brief(s.Prompt), brief(s.Text)
 	w.add(Line{Sample: &s})
 }
 
-// brief is the beginning of a text, as UTF-8.
+// brief truncates a text, as UTF-8.
 func brief(text string) string {
 	text = strings.ToValidUTF8(text[:min(len(text), maxSample)], "\uFFFD")
-	for cut := maxSample; len(text) > maxSample; cut-- { // what was not UTF-8 has become longer
+	for cut := maxSample; len(text) > maxSample; cut-- { // replacing invalid UTF-8 has made it longer
 		if utf8.RuneStart(text[cut]) {
 			text = text[:cut]
 		}
@@ -168,14 +168,14 @@ func (w *Writer) add(l Line) {
 		err = fmt.Errorf("a line has %d bytes, more than %d", len(text), maxLine-1)
 	}
 	if err != nil {
-		w.err = fmt.Errorf("record: a line could not be read again: %w", err)
+		w.err = fmt.Errorf("record: a written line does not parse: %w", err)
 		return
 	}
 	_, w.err = w.buf.Write(append(text, '\n'))
 }
 
-// Push hands what is buffered to the operating system: it outlives this process, though not a power
-// cut.
+// Push passes buffered lines to the operating system. They then survive this process, but not a
+// power failure.
 func (w *Writer) Push() error {
 	if w == nil {
 		return nil
@@ -186,8 +186,8 @@ func (w *Writer) Push() error {
 	return w.err
 }
 
-// Flush writes what is buffered to disk. A run that saves a checkpoint flushes its record first, so
-// that no checkpoint is ahead of it.
+// Flush writes buffered lines to disk. A run flushes its record before it saves a checkpoint, so
+// that no checkpoint is ahead of the record.
 func (w *Writer) Flush() error {
 	if w == nil {
 		return nil

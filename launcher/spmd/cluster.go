@@ -10,25 +10,24 @@ import (
 	"spmoe/collective/mpi"
 )
 
-// Cluster is this process as one rank of a world of processes that another launcher has started.
+// Cluster is this process as one rank of a job that another program has started.
 type Cluster struct {
-	Heap int64 // bytes of shared memory for each rank of this host; to be set before Run
+	Heap int64 // bytes of shared memory per rank of this host; to be set before Run
 
 	process *mpi.Process
 	by      string
 	limits  collective.Limits
-	agreed  bool // the processes have told each other whether they can run
+	agreed  bool // the processes have agreed that all of them can run
 }
 
-// What processes tell each other before they run, or when they end without.
+// The ballots of processes before they run, or when they end without running.
 const (
 	joins byte = iota
 	endsWell
 	endsBadly
 )
 
-// JoinCluster returns what this process is among those that another launcher has started, nil if
-// none has.
+// JoinCluster returns the role of this process if mpirun or srun has started it, and nil otherwise.
 func JoinCluster() (*Cluster, error) {
 	launched, ok, err := mpi.Environment()
 	if err != nil || !ok {
@@ -41,7 +40,7 @@ func JoinCluster() (*Cluster, error) {
 	return &Cluster{process: p, by: launched.By}, nil
 }
 
-// By names the launcher.
+// By names the program that has started the ranks.
 func (c *Cluster) By() string { return c.by }
 
 // Number implements [Rank].
@@ -68,18 +67,18 @@ func (c *Cluster) Leads() bool { return c.process.Rank == 0 }
 // Late implements [World].
 func (c *Cluster) Late() bool { return false }
 
-// RanksHere is the number of ranks on this host.
+// RanksHere returns the number of ranks on this host.
 func (c *Cluster) RanksHere() int { return c.process.Placement.Part(c.process.Host).Ranks }
 
-// LeadsHost says whether this is the first rank of its host.
+// LeadsHost reports whether this is the first rank of its host.
 func (c *Cluster) LeadsHost() bool {
 	return c.process.Rank == c.process.Placement.First[c.process.Host]
 }
 
-// Host names this host.
+// Host returns the name of this host.
 func (c *Cluster) Host() string { return c.process.Placement.Names[c.process.Host] }
 
-// Describe says who is where.
+// Describe lists the hosts and their ranks.
 func (c *Cluster) Describe() string {
 	p := c.process.Placement
 	text := fmt.Sprintf("%d ranks of %s on %d cores", p.Ranks, c.by, c.process.Cores)
@@ -93,8 +92,9 @@ func (c *Cluster) Describe() string {
 	return text
 }
 
-// errNotStarted is the error of a rank that was ready when others were not, who have said why.
-var errNotStarted = errors.New("other ranks could not start: see what they have said")
+// errNotStarted is the error of a rank that was ready when others were not. The others have
+// reported why.
+var errNotStarted = errors.New("other ranks could not start: see their messages")
 
 // Run implements [World].
 func (c *Cluster) Run(body func(c *collective.Comm) error) error {
@@ -113,7 +113,7 @@ func (c *Cluster) Run(body func(c *collective.Comm) error) error {
 	return w.Run(recovered(body))
 }
 
-// agree says whether all processes have told the same.
+// agree reports whether all processes cast the same ballot.
 func (c *Cluster) agree(ballot byte) bool {
 	c.agreed = true
 	for _, b := range c.process.Vote(ballot) {
@@ -124,9 +124,8 @@ func (c *Cluster) agree(ballot byte) bool {
 	return true
 }
 
-// Tells says whether this process is to tell of the error that it ends with, if there is one: of
-// what has befallen all ranks before they ran one tells, of another rank's failure one on each
-// host.
+// Tells reports whether this process should print the error that it ends with. If all ranks have
+// the same error, one prints it. If another rank has failed, one rank per host does.
 func (c *Cluster) Tells(err error) bool {
 	if failed := (*collective.RankError)(nil); errors.As(err, &failed) {
 		return failed.Rank == c.Number() || c.LeadsHost()
@@ -144,8 +143,8 @@ func (c *Cluster) Tells(err error) bool {
 	return true
 }
 
-// Leave ends this process's part with an exit code. Where it is not one that all ranks end with,
-// the launcher is made to end the others.
+// Leave ends this process's part with an exit code. Unless all ranks end with this code, it makes
+// the launcher end the other ranks.
 func (c *Cluster) Leave(code int, all bool) {
 	if !all {
 		c.process.Abort(code)

@@ -1,6 +1,6 @@
 package spmd
 
-// A rank that is a process of its own.
+// A rank in a process of its own.
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 
 // What a launcher tells the process of a rank: its number, -1 for a spare; the launcher's process;
 // the processors of all ranks; the first generation that it takes part in; and whether failures are
-// healed. The heap is its file 3, and a spare hears from file 4 whose place it takes.
+// healed. The heap is its file 3. A spare reads from file 4 which rank it replaces.
 const (
 	rankVariable = "SPMOE_RANK"
 	rankFormat   = "%d of launcher %d on %d cores from generation %d, healing %t"
@@ -25,20 +25,20 @@ const (
 	maxCores     = 1 << 16
 )
 
-// Member is this process as one rank of a world of processes.
+// Member is this process as one rank of a job of processes.
 type Member struct {
-	Rank       int // -1 in a spare that has not been called yet
+	Rank       int // -1 in a spare that was not called yet
 	cores      int
 	heap       *heap.Heap
 	limits     collective.Limits
-	orders     *os.File // of a spare
-	generation uint32   // that it may take part in
+	orders     *os.File // for a spare
+	generation uint32   // the first that it may take part in
 	late       bool
 	heals      bool
 }
 
-// Joined returns what this process is in a world of processes, nil if no launcher has started it as
-// a rank.
+// Joined returns the role of this process in a job of processes. It returns nil if no launcher has
+// started it as a rank.
 func Joined() (*Member, error) {
 	text, ok := os.LookupEnv(rankVariable)
 	if !ok {
@@ -48,7 +48,7 @@ func Joined() (*Member, error) {
 	var launcher int
 	_, err := fmt.Sscanf(text, rankFormat, &m.Rank, &launcher, &m.cores, &m.generation, &m.heals)
 	if err != nil || m.cores < 1 || m.cores > maxCores || fmt.Sprintf(rankFormat, m.Rank, launcher, m.cores, m.generation, m.heals) != text {
-		return nil, fmt.Errorf("%s is %q: it is set by launcher --ranks process alone: unset it", rankVariable, text)
+		return nil, fmt.Errorf("%s is %q: only launcher --ranks process sets it: unset it", rankVariable, text)
 	}
 	if os.Getppid() != launcher {
 		return nil, fmt.Errorf("the launcher of rank %d, process %d, has gone", m.Rank, launcher)
@@ -57,7 +57,7 @@ func Joined() (*Member, error) {
 		return nil, err
 	}
 	if m.Rank < -1 || m.Rank >= m.heap.Ranks() {
-		return nil, fmt.Errorf("%s is %q, of a heap for %d ranks: it is set by launcher --ranks process alone: unset it", rankVariable, text, m.heap.Ranks())
+		return nil, fmt.Errorf("%s is %q, but the heap is for %d ranks: only launcher --ranks process sets it: unset it", rankVariable, text, m.heap.Ranks())
 	}
 	if setting, ok := os.LookupEnv(fault.Variable); ok {
 		if err := fault.Arm(setting); err != nil {
@@ -103,16 +103,15 @@ func (m *Member) AwaitRank() error {
 		return err
 	}
 	if n == 0 {
-		return errors.New("the launcher has gone") // and with it this process, in a moment
+		return errors.New("the launcher has gone") // which ends this process in a moment, too
 	}
 	_, err = fmt.Sscanf(string(text[:n]), orderFormat, &m.Rank, &m.generation)
 	return err
 }
 
-// Run implements [World]. Where failures are healed, it runs body anew, with a new communicator,
-// each time that a rank has failed and a process has taken its place; body goes on from what the
-// vaults keep. It returns when all ranks have ended body, since any of them may be needed until
-// then.
+// Run implements [World]. If failures are healed, it runs body again, with a new communicator, each
+// time that a rank has failed and was replaced; body continues from the vaults. Run returns when
+// all ranks have finished body, because any of them may be needed until then.
 func (m *Member) Run(body func(c *collective.Comm) error) error {
 	for {
 		if m.generation > m.heap.Generation() {
@@ -151,8 +150,8 @@ func (m *Member) leave() error {
 	return nil
 }
 
-// Abort declares that this rank has failed outside Run, and with it the job. Where a process takes
-// another's place, that is no reason yet: it only ends, and the next one may do better.
+// Abort declares that this rank, and with it the job, has failed outside Run. If ranks are
+// replaced, it only ends the process, because the next one may succeed.
 func (m *Member) Abort(err error) {
 	if !m.late {
 		m.heap.Fail(m.Rank, m.Rank, err.Error())

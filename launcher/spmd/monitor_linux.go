@@ -1,8 +1,8 @@
 package spmd
 
-// The monitor finds ranks that hang. A rank's own computation raises its progress, at the ends of
-// its kernels. One that stands still is judged by what its process has done meanwhile, not by the
-// clock: on a busy machine it may have had no processor.
+// The monitor finds hung ranks. A rank's own computation raises its progress counter at the end of
+// each kernel. A rank without progress is judged by the processor time that it used meanwhile, not
+// by the clock, because on a busy machine it may not have run at all.
 
 import (
 	"bytes"
@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// patience is how many of its longest stretches of work so far a rank may compute without
+	// patience is the number of its longest work intervals that a rank may compute without
 	// progress.
 	patience = 5
-	// leastWork is for ranks that have not shown yet how long their stretches are.
+	// leastWork applies to ranks that have not shown the length of their intervals yet.
 	leastWork = time.Second
-	// sleepTime is how long a rank may be asleep outside a collective: it may be writing to a slow
+	// sleepTime is how long a rank may sleep outside a collective: it may be writing to a slow
 	// disk.
 	sleepTime = 60 * time.Second
 )
 
-// watched is what the monitor knows of a rank's process.
+// watched is the monitor's record of a rank's process.
 type watched struct {
 	work    uint64        // its progress when it was last seen to rise
-	since   time.Time     // then
-	used    time.Duration // of processors, then
-	longest time.Duration // of processors, between two rises
+	since   time.Time     // the time of that
+	used    time.Duration // processor time used by then
+	longest time.Duration // longest processor time between two rises
 	stopped time.Time     // when it was first seen stopped; zero if it runs
 }
 
-// hangs says what is wrong with a rank, if something is.
+// hangs describes what is wrong with a rank; empty if nothing is.
 func (w *watched) hangs(h *heap.Heap, rank, pid int, silence time.Duration) string {
 	state, used, ok := processState(pid)
 	if !ok {
@@ -64,22 +64,22 @@ func (w *watched) hangs(h *heap.Heap, rank, pid int, silence time.Duration) stri
 	return ""
 }
 
-// waits says whether a rank waits for others, which may take any time.
+// waits reports whether a rank waits for others, which may take any time.
 func waits(h *heap.Heap, rank int) bool {
 	s := h.StateOf(rank)
 	return s == heap.Absent || s == heap.Parked || h.Waiting(rank) > 0
 }
 
-// tick is the unit in which Linux counts processor time for its users.
+// tick is the unit of processor time that Linux reports.
 const tick = 10 * time.Millisecond
 
-// processState reads the state letter of a process and the processor time that it has used.
+// processState returns the state letter of a process and the processor time that it has used.
 func processState(pid int) (state byte, used time.Duration, ok bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, 0, false
 	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind the name, which may hold anything
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // after the name, which may hold any character
 	if len(fields) < 13 {
 		return 0, 0, false
 	}

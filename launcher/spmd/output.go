@@ -1,6 +1,6 @@
 package spmd
 
-// What ranks print: whole lines, which do not mix, and the last ones are kept.
+// The output of ranks: whole lines, which do not mix. The last lines are stored.
 
 import (
 	"bytes"
@@ -9,21 +9,20 @@ import (
 	"sync"
 )
 
-// maxLine is the length of a line, in bytes, that is passed on whole: what is longer, or never
-// ends, comes in pieces.
+// maxLine is the maximum length of a line, in bytes. Longer lines are passed on in pieces.
 const maxLine = 64 << 10
 
 // lines passes on whole lines, with a prefix.
 type lines struct {
 	w      io.Writer
-	mu     *sync.Mutex // of w
+	mu     *sync.Mutex // protects w
 	prefix string
-	rest   []byte // a line without its end
+	rest   []byte // an incomplete line
 }
 
 // Write implements [io.Writer].
 func (l *lines) Write(b []byte) (int, error) {
-	looked := min(len(l.rest), maxLine) // for an end of line
+	looked := min(len(l.rest), maxLine) // already searched for an end of line
 	l.rest = append(l.rest, b...)
 	for {
 		line := l.rest[:min(len(l.rest), maxLine)]
@@ -43,14 +42,14 @@ func (l *lines) Write(b []byte) (int, error) {
 	}
 }
 
-// flush passes on a last line that has no end.
+// flush passes on an incomplete last line.
 func (l *lines) flush() {
 	if len(l.rest) > 0 {
 		l.Write([]byte("\n"))
 	}
 }
 
-// tail passes on what is written, and keeps the end of it.
+// tail passes on what is written, and stores the end of it.
 type tail struct {
 	to     io.Writer
 	mu     sync.Mutex
@@ -76,7 +75,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return t.to.Write(b)
 }
 
-// freeze keeps what has been written so far.
+// freeze stores what has been written so far.
 func (t *tail) freeze() {
 	t.mu.Lock()
 	t.frozen = true

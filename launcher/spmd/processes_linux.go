@@ -1,6 +1,6 @@
 package spmd
 
-// The launcher's side of ranks that are processes: it starts them, and leaves nobody behind.
+// The launcher's side of rank processes: it starts them, and leaves none behind.
 
 import (
 	"context"
@@ -20,12 +20,12 @@ import (
 	"spmoe/internal/fault"
 )
 
-// Run starts the ranks and waits for all of them. When ctx ends they get SIGTERM, and may end as
-// they see fit. When one fails, another process takes its place, where failures are healed.
-// Otherwise the others learn of it from their collectives, and who has not ended some seconds later
-// is killed. So are all if this process dies.
+// Run starts the ranks and waits for all of them. When ctx is cancelled they get SIGTERM and may
+// end in their own time. If a rank fails and failures are healed, another process replaces it.
+// Otherwise its peers get an error from their collectives, and ranks that have not ended some
+// seconds later are killed. All ranks are killed if this process dies.
 //
-// It returns a [*ExitError] if a rank failed for good.
+// Run returns a [*ExitError] if a rank failed for good.
 func (p *Processes) Run(ctx context.Context) error {
 	vault := p.Vault
 	if !p.heals() {
@@ -54,7 +54,7 @@ func (p *Processes) Run(ctx context.Context) error {
 	return l.supervise(ctx)
 }
 
-// launch is a job under way.
+// launch is a running job.
 type launch struct {
 	*Processes
 	heap   *heap.Heap
@@ -64,21 +64,21 @@ type launch struct {
 	alive  int
 	ends   chan *process
 	starts chan func()
-	out    sync.Mutex // of both outputs, when ranks share them
-	asked  bool       // for stacks, with Stacks
+	out    sync.Mutex // protects both outputs if ranks share them
+	asked  bool       // with Stacks: the ranks were asked for their stacks
 
 	recovery
 }
 
-// process is one of a rank, or a spare.
+// process is the process of a rank, or a spare.
 type process struct {
 	rank   int // -1: a spare
 	cmd    *exec.Cmd
 	cores  []int    // that it is bound to
-	err    *tail    // what it has said last on its standard error
-	orders *os.File // to a spare
+	err    *tail    // the end of its standard error
+	orders *os.File // for a spare
 	ended  bool
-	hung   string // why it was killed
+	hung   string // the reason why it was killed
 	watched
 }
 
@@ -90,8 +90,8 @@ func (l *launch) printf(format string, args ...any) {
 	fmt.Fprintf(l.Err, "launcher: "+format+"\n", args...)
 }
 
-// starter starts processes from a thread that lives as long as they do: the kernel kills them when
-// it ends.
+// starter starts processes from a thread that lives as long as they do, because the kernel kills
+// them when the thread that started them ends.
 func (l *launch) starter() {
 	runtime.LockOSThread()
 	for start := range l.starts {
@@ -161,7 +161,7 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	p.err = &tail{to: errOut}
 	cmd.Stdout, cmd.Stderr = out, p.err
 	if _, isFile := l.Out.(*os.File); isFile && !l.Tag {
-		cmd.Stdout = l.Out // of which the rank may want to know the width
+		cmd.Stdout = l.Out // the rank may use the width of the terminal
 	}
 	if l.Bind && rank >= 0 {
 		restore, cores, err := bindThread(rank, l.Ranks)
@@ -176,7 +176,7 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	}
 	l.alive++
 	go func() {
-		cmd.Wait() // the state says all
+		cmd.Wait() // the process state has the result
 		out.flush()
 		errOut.flush()
 		l.ends <- p
@@ -184,8 +184,8 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	return p, nil
 }
 
-// environment is that of this process, but for faults: they are for those whom the job's Fault
-// names.
+// environment returns the environment of this process without fault settings, which only the job's
+// Fault may set.
 func (l *launch) environment(rank int, generation uint32) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, fault.Variable+"=") })
 	if l.Fault != nil {
@@ -196,7 +196,7 @@ func (l *launch) environment(rank int, generation uint32) []string {
 	return env
 }
 
-// prefix is what a rank's lines begin with.
+// prefix returns the prefix of a rank's lines.
 func (l *launch) prefix(rank int) string {
 	switch {
 	case !l.Tag:
@@ -207,7 +207,7 @@ func (l *launch) prefix(rank int) string {
 	return fmt.Sprintf("[%d] ", rank)
 }
 
-// describe says who runs where.
+// describe lists the ranks and their processes.
 func (l *launch) describe() string {
 	text := fmt.Sprintf("%d ranks are processes", l.Ranks)
 	for r, p := range l.ranks {
@@ -230,7 +230,7 @@ func (l *launch) describe() string {
 	return text
 }
 
-// kill kills every process that is left.
+// kill kills all remaining processes.
 func (l *launch) kill() {
 	for _, p := range append(l.ranks, l.spares...) {
 		if p != nil {
@@ -239,7 +239,7 @@ func (l *launch) kill() {
 	}
 }
 
-// reap kills whoever is left and waits for the end of all.
+// reap kills all remaining processes and waits until they have ended.
 func (l *launch) reap() {
 	l.kill()
 	for ; l.alive > 0; l.alive-- {
@@ -249,8 +249,8 @@ func (l *launch) reap() {
 	}
 }
 
-// bindThread binds this thread, and what it starts until restore, to rank r's share of the
-// processors it may use.
+// bindThread binds this thread, and what it starts until restore is called, to rank r's share of
+// the available processors.
 func bindThread(r, ranks int) (restore func(), cores []int, err error) {
 	all, mine, cores, err := shareOf(r, ranks)
 	if err == nil {
@@ -278,7 +278,7 @@ func bindProcess(pid, r, ranks int) (cores []int, err error) {
 	return cores, err
 }
 
-// shareOf is rank r's share of all processors that this thread may use.
+// shareOf returns rank r's share of all processors that this thread may use.
 func shareOf(r, ranks int) (all, mine unix.CPUSet, cores []int, err error) {
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		return all, mine, nil, fmt.Errorf("reading the processors that may be used: %w", err)

@@ -1,8 +1,8 @@
 // Package spmd starts the ranks of a job: one program, run by every rank on its own data.
 //
-// Ranks are goroutines of one process ([Goroutines]), or processes: a launcher starts the program
-// once more for every rank ([Processes]), and each of these finds with [Joined] which rank it is.
-// Where mpirun or srun has started it, [JoinCluster] does.
+// Ranks are goroutines of one process ([Goroutines]), or processes. A launcher starts the program
+// again for each rank ([Processes]), and each process calls [Joined] to learn its rank. Under
+// mpirun or srun, [JoinCluster] does the same.
 package spmd
 
 import (
@@ -13,40 +13,40 @@ import (
 	"spmoe/collective"
 )
 
-// World runs the ranks of a job, as far as they are of this process.
+// World runs the ranks of a job that belong to this process.
 type World interface {
-	// Ranks is the number of ranks in all.
+	// Ranks returns the total number of ranks.
 	Ranks() int
 
-	// Cores is the number of processors that all ranks together may use.
+	// Cores returns the number of processors that all ranks together may use.
 	Cores() int
 
-	// Here is how many of the ranks are goroutines of this process.
+	// Here returns the number of ranks that are goroutines of this process.
 	Here() int
 
-	// Leads says whether rank 0 is of this process.
+	// Leads reports whether rank 0 belongs to this process.
 	Leads() bool
 
-	// Late says whether this process takes the place of one that has failed: the job has begun
-	// without it.
+	// Late reports whether this process replaces one that has failed, in a job that is already
+	// running.
 	Late() bool
 	// Run runs body on the ranks of this process and waits for them. A rank that returns an error
-	// or panics ends the job: the others get an error that names it from their next collective. Run
-	// returns the first failure, with its rank.
+	// or panics ends the job: the other ranks get an error that names it from their next
+	// collective. Run returns the first failure, with its rank.
 	Run(body func(c *collective.Comm) error) error
 }
 
-// Rank is this process as one rank of a world of processes.
+// Rank is this process as one rank of a job of processes.
 type Rank interface {
 	World
 
-	// Number is the rank, -1 in a spare that has not been called yet.
+	// Number returns the rank, -1 in a spare that was not called yet.
 	Number() int
 
-	// AwaitRank returns when this process has a rank: a spare waits until one fails.
+	// AwaitRank returns when this process has a rank: a spare waits until a rank fails.
 	AwaitRank() error
 
-	// SetLimits says how long this rank puts up with the others.
+	// SetLimits sets how long this rank waits for the others.
 	SetLimits(l collective.Limits)
 }
 
@@ -78,7 +78,7 @@ func (g Goroutines) Run(body func(c *collective.Comm) error) error {
 	return w.Run(recovered(body))
 }
 
-// recovered returns body with its panics as errors.
+// recovered returns body with its panics converted to errors.
 func recovered(body func(c *collective.Comm) error) func(c *collective.Comm) error {
 	return func(c *collective.Comm) (err error) {
 		defer func() {

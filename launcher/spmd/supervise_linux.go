@@ -1,13 +1,12 @@
 package spmd
 
-// Supervision: the launcher hears of ranks that die, finds those that hang, and has others take
-// their place.
+// Supervision: the launcher notices ranks that die, finds ranks that hang, and replaces them.
 //
-// A failure goes by like this. It is declared in the heap, so that every wait of the survivors
-// ends; they park. Whoever hangs is killed, and nobody's memory is used again before its process is
-// gone. A spare or a new process becomes the lost rank, and parks too. When all are parked, the
-// launcher begins the next generation: the ranks build their communicators anew and go on from the
-// newest step that all vaults keep, which is the one that was under way.
+// A failure proceeds as follows. It is declared in the heap, so that every wait of the survivors
+// ends; they park. A hung process is killed, and its memory is not used again before it has ended.
+// A spare or a new process becomes the lost rank, and parks too. When all ranks are parked, the
+// launcher begins the next generation. The ranks create new communicators and continue from the
+// newest step that all vaults hold, that is, they repeat the interrupted step.
 
 import (
 	"context"
@@ -19,14 +18,15 @@ import (
 	"spmoe/collective/heap"
 )
 
-// recovery is how far the launcher is with a failure.
+// recovery is the launcher's state while it handles a failure.
 type recovery struct {
 	healing  bool
 	detected time.Time
-	begun    time.Time // when the generation under way began
-	redo     int64     // the step that all ranks must complete for the failure to be overcome; 0 if it is
-	failedAt int64     // newest step kept at the last failure
-	tries    int       // failures without a step in between
+	begun    time.Time // start of the current generation
+	// the step that all ranks must complete for the failure to be overcome; 0 if it is
+	redo     int64
+	failedAt int64 // newest stored step at the last failure
+	tries    int   // failures without a step in between
 
 	failed    *ExitError // for good
 	late      <-chan time.Time
@@ -34,10 +34,10 @@ type recovery struct {
 }
 
 const (
-	// graceTime is for ranks that have learned of a failure to end by themselves.
+	// graceTime is the time for ranks to end on their own after they have learned of a failure.
 	graceTime = 5 * time.Second
 	lookTime  = 20 * time.Millisecond
-	// healTime is lookTime while a failure is healed.
+	// healTime replaces lookTime while a failure is handled.
 	healTime = 500 * time.Microsecond
 )
 
@@ -71,7 +71,7 @@ func (l *launch) supervise(ctx context.Context) error {
 	return l.blame(l.failed)
 }
 
-// over says whether all ranks' processes have ended.
+// over reports whether all ranks' processes have ended.
 func (l *launch) over() bool {
 	return !slices.ContainsFunc(l.ranks, func(p *process) bool { return !p.ended })
 }
@@ -84,7 +84,7 @@ func (l *launch) signal(s syscall.Signal) {
 	}
 }
 
-// ended hears of a process's end.
+// ended handles the end of a process.
 func (l *launch) ended(p *process) {
 	l.alive--
 	p.ended = true
@@ -99,16 +99,17 @@ func (l *launch) ended(p *process) {
 	case l.failed != nil, code == 0 && !l.heals() && l.heap.StateOf(p.rank) == heap.Finished:
 	case p.hung == "" && slices.Contains(l.Expected, code):
 		l.fail(&ExitError{Rank: p.rank, Code: code}, p.end())
-	case (code == 0 || !ok) && l.heap.StateOf(p.rank) == heap.Finished && l.heap.AllFinished(): // its work was done: nobody gave up
-		l.heap.RingAll() // the others may wait for nothing but that, and it may have died before it rang
-	case !l.heals(), ok && declared.Rank == p.rank && declared.By == p.rank: // it has given up by itself
+	case (code == 0 || !ok) && l.heap.StateOf(p.rank) == heap.Finished && l.heap.AllFinished(): // its work was done: it is not a failure
+		// the others may be waiting for exactly this, and it may have died before it rang
+		l.heap.RingAll()
+	case !l.heals(), ok && declared.Rank == p.rank && declared.By == p.rank: // it has given up on its own
 		l.fail(&ExitError{Rank: p.rank, Code: code}, l.reason(p))
 	default:
 		l.heal(p)
 	}
 }
 
-// code is the exit code of a process that has ended.
+// code returns the exit code of a process that has ended.
 func (p *process) code() int {
 	state := p.cmd.ProcessState
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
@@ -117,7 +118,7 @@ func (p *process) code() int {
 	return state.ExitCode()
 }
 
-// end says how a process has ended.
+// end describes how a process has ended.
 func (p *process) end() string {
 	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return fmt.Sprintf("its process %d was killed by signal %d (%v)", p.pid(), status.Signal(), status.Signal())
@@ -125,7 +126,7 @@ func (p *process) end() string {
 	return fmt.Sprintf("its process %d ended with exit code %d", p.pid(), p.cmd.ProcessState.ExitCode())
 }
 
-// reason says why a rank has failed.
+// reason describes why a rank has failed.
 func (l *launch) reason(p *process) string {
 	text := p.end()
 	if p.hung != "" {
@@ -137,14 +138,14 @@ func (l *launch) reason(p *process) string {
 	return text
 }
 
-// fail ends the job: the other ranks are told, and have some time to end by themselves.
+// fail ends the job: the other ranks are told, and get some time to end on their own.
 func (l *launch) fail(e *ExitError, reason string) {
 	l.failed, l.late, l.healing, l.redo = e, time.After(graceTime), false, 0
 	if slices.Contains(l.Expected, e.Code) {
 		return
 	}
 	e.Reason = reason
-	if l.Stacks { // they end by printing them: nobody must learn of the failure and end before
+	if l.Stacks { // they end by printing them; if they learned of the failure first, they would end without
 		l.askForStacks()
 		return
 	}
@@ -153,13 +154,13 @@ func (l *launch) fail(e *ExitError, reason string) {
 		l.ranks[f.Rank].cmd.Process.Kill()
 	}
 	for r, p := range l.ranks {
-		if s := l.heap.StateOf(r); s == heap.Parked || s == heap.Finished && l.heals() { // it waits for what will not come
+		if s := l.heap.StateOf(r); s == heap.Parked || s == heap.Finished && l.heals() { // it waits for something that will not happen
 			p.cmd.Process.Kill()
 		}
 	}
 }
 
-// askForStacks lets all ranks print the stacks of their goroutines. They end by it.
+// askForStacks makes all ranks print the stacks of their goroutines, which ends them.
 func (l *launch) askForStacks() {
 	if l.asked {
 		return
@@ -171,10 +172,10 @@ func (l *launch) askForStacks() {
 	}
 }
 
-// heal has another process take the place of a rank's that has ended.
+// heal replaces the process of a rank, which has ended.
 func (l *launch) heal(p *process) {
 	reason, step := l.reason(p), l.kept()
-	if !l.healing || p.watched == (watched{}) { // a process that failed before it was of use is one more try
+	if !l.healing || p.watched == (watched{}) { // a process that failed before it made progress counts as another try
 		if step > l.failedAt {
 			l.failedAt, l.tries = step, 0
 		}
@@ -190,17 +191,17 @@ func (l *launch) heal(p *process) {
 	if l.tries > l.Restarts {
 		l.tell(Event{Kind: GaveUp, Rank: p.rank, Reason: reason})
 		l.fail(&ExitError{Rank: p.rank, Code: DoNotRestart},
-			fmt.Sprintf("%s; it is failure number %d without a step in between: mend what makes step %d fail, or leave its data out", reason, l.tries, step+1))
+			fmt.Sprintf("%s; it is failure number %d without a step in between: fix what makes step %d fail, or leave its data out", reason, l.tries, step+1))
 		return
 	}
 	l.heap.Fail(p.rank, heap.Launcher, reason)
 	next, err := l.replace(p.rank)
 	if err != nil {
-		l.fail(&ExitError{Rank: p.rank, Code: 1}, fmt.Sprintf("%s, and no process could take its place: %v", reason, err))
+		l.fail(&ExitError{Rank: p.rank, Code: 1}, fmt.Sprintf("%s, and no process could replace it: %v", reason, err))
 		return
 	}
 	l.tell(Event{Kind: Replaced, Rank: p.rank, Process: next.pid()})
-	l.printf("rank %d failed: %s; process %d takes its place", p.rank, reason, next.pid())
+	l.printf("rank %d failed: %s; process %d replaces it", p.rank, reason, next.pid())
 }
 
 // replace calls a spare, or starts a new process, for the next generation.
@@ -225,7 +226,7 @@ func (l *launch) replace(rank int) (p *process, err error) {
 	return p, err
 }
 
-// look sees what nobody reports.
+// look checks for failures that no process reports.
 func (l *launch) look() {
 	if l.failed != nil {
 		return
@@ -249,25 +250,25 @@ func (l *launch) look() {
 		}
 		why := p.hangs(l.heap, r, p.pid(), silence)
 		if why == "" && failed && !l.healing && declared.Rank == r && declared.By != r {
-			why = declared.Text // its peers say so
+			why = declared.Text // its peers have declared it
 		}
 		if why != "" {
 			p.hung = why
-			p.cmd.Process.Kill() // what follows, follows from its end
+			p.cmd.Process.Kill() // the end of the process triggers the rest
 		}
 	}
 }
 
-// resume lets all ranks go on.
+// resume lets all ranks continue.
 func (l *launch) resume() {
 	l.heap.Begin()
 	l.healing, l.redo, l.begun = false, l.kept()+1, time.Now()
 	after := time.Since(l.detected)
 	l.tell(Event{Kind: Resumed, Rank: -1, After: after})
-	l.printf("all ranks go on after step %d, %v after the failure was seen", max(l.redo-1, 0), after.Round(100*time.Microsecond))
+	l.printf("all ranks continue after step %d, %v after the failure was detected", max(l.redo-1, 0), after.Round(100*time.Microsecond))
 }
 
-// refill starts new spares in the place of those that were called.
+// refill starts new spares in place of those that were called.
 func (l *launch) refill() {
 	for len(l.spares) < l.Spares {
 		if err := l.startSpare(); err != nil {
@@ -278,7 +279,7 @@ func (l *launch) refill() {
 	}
 }
 
-// kept is the newest step that all ranks have completed, -1 if there is none.
+// kept returns the newest step that all ranks have completed, -1 if there is none.
 func (l *launch) kept() int64 {
 	step, ok := l.heap.Kept()
 	if !ok {
@@ -295,7 +296,7 @@ func (l *launch) tell(e Event) {
 	l.Events(e)
 }
 
-// blame names the rank that failed first, which need not be the one that ended first.
+// blame names the rank that failed first, which may not be the one that ended first.
 func (l *launch) blame(e *ExitError) error {
 	if f, ok := l.heap.Failure(); ok && (e.Code != DoNotRestart || f.By == f.Rank) {
 		if e.Reason = f.Text; f.Rank != e.Rank {

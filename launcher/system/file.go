@@ -9,17 +9,17 @@ import (
 	"regexp"
 )
 
-// CreateNew makes a file whose name begins with a prefix and was not there before. Who may read it,
-// the user's umask says, unlike that of a file of [os.CreateTemp].
+// CreateNew creates a file whose name begins with a prefix and did not exist before. The user's
+// umask determines its permissions, unlike with [os.CreateTemp].
 func CreateNew(dir, prefix string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s%016x", prefix, rand.Uint64())), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
-// unnamed is what files of CreateNew are called.
+// unnamed matches the names of files from CreateNew.
 var unnamed = regexp.MustCompile(`^\.(new|record)-[0-9a-f]{16}$`)
 
-// Tidy deletes the files in a folder that processes which were killed had made with [CreateNew], or
-// [WriteFile], and not yet renamed. Nobody may be writing there.
+// Tidy deletes the files in a folder that killed processes had created with [CreateNew] or
+// [WriteFile] and not yet renamed. No process may be writing there.
 func Tidy(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -33,7 +33,7 @@ func Tidy(dir string) error {
 	return err
 }
 
-// WriteFile gives a file new content, all of it or none.
+// WriteFile replaces the content of a file atomically.
 func WriteFile(path string, content []byte) (err error) {
 	file, err := CreateNew(filepath.Dir(path), ".new-")
 	if err != nil {

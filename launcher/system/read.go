@@ -1,7 +1,7 @@
 package system
 
-// Reading files that somebody else has made: only regular ones, as a pipe would block and a device
-// never end, and no more than is expected.
+// Reading files from other sources: only regular files, because a pipe would block and a device
+// never end, and only up to the expected size.
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 )
 
 // OpenRegular opens a regular file for reading and returns its size. Anything else is an error at
-// once, a pipe that nobody writes to included. Links are followed.
+// once, including a pipe without a writer. It follows links.
 func OpenRegular(path string) (file *os.File, size int64, err error) {
-	stat, err := os.Stat(path) // before opening, which may have effects on a device
+	stat, err := os.Stat(path) // before opening, which may have side effects on a device
 	if err != nil {
 		return nil, 0, err
 	}
@@ -24,7 +24,7 @@ func OpenRegular(path string) (file *os.File, size int64, err error) {
 	if file, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0); err != nil {
 		return nil, 0, err
 	}
-	// Between the two calls something else may have been put in its place.
+	// Another file may have replaced it between the two calls.
 	if stat, err = file.Stat(); err == nil {
 		err = regular(path, stat)
 	}
@@ -41,18 +41,18 @@ func regular(path string, stat os.FileInfo) error {
 	return fmt.Errorf("%s: not a regular file (its mode is %v)", path, stat.Mode())
 }
 
-// ReadFile returns what a regular file of at most so many bytes holds.
+// ReadFile returns the content of a regular file of at most the given size.
 func ReadFile(path string, most int64) (content []byte, err error) {
 	file, size, err := OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	if size <= most { // it may grow while it is read, or say nothing of its size
+	if size <= most { // it may grow while it is read, or report no size
 		content, err = io.ReadAll(io.LimitReader(file, most+1))
 	}
 	if err == nil && max(size, int64(len(content))) > most {
-		err = fmt.Errorf("%s: %d bytes or more are too long: at most %d are read", path, max(size, int64(len(content))), most)
+		err = fmt.Errorf("%s: %d or more bytes are too long: expected at most %d", path, max(size, int64(len(content))), most)
 	}
 	if err != nil {
 		return nil, err

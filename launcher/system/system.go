@@ -1,5 +1,5 @@
-// Package system is what the machine has and how its files are read and written: memory, and how
-// much of it this process uses, whole files, terminals.
+// Package system describes the machine's resources and reads and writes files: memory and its use
+// by this process, whole files, terminals.
 package system
 
 import (
@@ -14,11 +14,10 @@ import (
 // Memory describes main memory in bytes. Zero means unknown.
 type Memory struct {
 	Total     int64
-	Available int64 // to a new program, without swapping
+	Available int64 // for a new program, without swapping
 }
 
-// ReadMemory returns the machine's memory, or the limit of the container it runs in where that is
-// smaller.
+// ReadMemory returns the machine's memory, or the limit of the container if that is smaller.
 func ReadMemory() Memory {
 	return memory(os.DirFS("/"))
 }
@@ -29,7 +28,7 @@ func memory(root fs.FS) Memory {
 	m := Memory{Total: kilobytes(info["MemTotal:"]), Available: kilobytes(info["MemAvailable:"])}
 	const group = "sys/fs/cgroup/"
 	if limit := single(root, group+"memory.max"); limit > 0 && (m.Total == 0 || limit < m.Total) {
-		// File cache counts as used, but the kernel drops it when programs need the memory.
+		// File cache counts as used, but the kernel frees it when programs need memory.
 		used := max(single(root, group+"memory.current")-table(root, group+"memory.stat")["inactive_file"], 0)
 		free := max(limit-used, 0)
 		if m.Total > 0 {
@@ -40,7 +39,7 @@ func memory(root fs.FS) Memory {
 	return m
 }
 
-// Resident returns the bytes of main memory that this process uses; 0 if that is unknown.
+// Resident returns the bytes of main memory that this process uses; 0 if unknown.
 func Resident() int64 { return resident(os.DirFS("/")) * int64(os.Getpagesize()) }
 
 // resident returns the second number of statm: pages in memory.
@@ -53,14 +52,14 @@ func resident(root fs.FS) int64 {
 	return number(fields[1])
 }
 
-// MostResident returns the most bytes of main memory that this process has used since it began, or
-// since [ForgetMostResident]; 0 if that is unknown.
+// MostResident returns the maximum bytes of main memory that this process has used since it began,
+// or since [ForgetMostResident]; 0 if unknown.
 func MostResident() int64 { return kilobytes(table(os.DirFS("/"), "proc/self/status")["VmHWM:"]) }
 
-// ForgetMostResident lets [MostResident] begin anew, where the system can: on Linux.
+// ForgetMostResident resets [MostResident] if the system can, as Linux does.
 func ForgetMostResident() { os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
-// table reads lines of a name and a number. A file that cannot be read is empty.
+// table reads lines of a name and a number. A file that cannot be read counts as empty.
 func table(root fs.FS, path string) map[string]int64 {
 	data, _ := fs.ReadFile(root, path)
 	values := map[string]int64{}
@@ -72,13 +71,13 @@ func table(root fs.FS, path string) map[string]int64 {
 	return values
 }
 
-// single returns the number that a file consists of; 0 if it is none, such as the word max.
+// single returns the number in a file; 0 if it is not a number, such as the word max.
 func single(root fs.FS, path string) int64 {
 	data, _ := fs.ReadFile(root, path)
 	return number(strings.TrimSpace(string(data)))
 }
 
-// number returns a number that counts something; 0 for what is none.
+// number parses a non-negative number; 0 if text is not one.
 func number(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -89,7 +88,7 @@ func number(text string) int64 {
 
 func kilobytes(n int64) int64 { return min(n, math.MaxInt64>>10) << 10 }
 
-// Bytes writes n in binary units, to four digits: 1.5 GiB.
+// Bytes formats n in binary units, to four digits: 1.5 GiB.
 func Bytes(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

@@ -4,6 +4,6 @@ package system
 
 import "io"
 
-// TerminalSize returns the columns and rows of the terminal that w writes to: always 0, unknown,
-// here.
+// TerminalSize returns the columns and rows of the terminal that w writes to. On this system it
+// always returns 0: unknown.
 func TerminalSize(w io.Writer) (columns, rows int) { return 0, 0 }

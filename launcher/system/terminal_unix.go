@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TerminalSize returns the columns and rows of the terminal that w writes to; 0 if it is none.
+// TerminalSize returns the columns and rows of the terminal that w writes to; 0 if w is not a
+// terminal.
 func TerminalSize(w io.Writer) (columns, rows int) {
 	file, ok := w.(*os.File)
 	if !ok {

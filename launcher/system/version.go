@@ -2,7 +2,7 @@ package system
 
 import "runtime/debug"
 
-// Version names the revision that this program was built from, as far as that is known.
+// Version returns the revision that this program was built from, if known.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

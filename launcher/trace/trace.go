@@ -1,4 +1,4 @@
-// Package trace writes what the ranks of a run did when, in the JSON form of the Trace Event
+// Package trace writes the timeline of the ranks of a run in the JSON form of the Trace Event
 // Format, which Perfetto and chrome://tracing open.
 package trace
 
@@ -14,14 +14,14 @@ import (
 // File is the name of a trace in the folder of its run.
 const File = "trace.json"
 
-// Row is what one rank did, from top to bottom of the picture: slices that lie in each other, or
-// after each other.
+// Row is the timeline of one rank, from top to bottom of the picture. Its slices are nested or
+// follow each other.
 type Row struct {
 	Name   string
 	Slices []Slice
 }
 
-// Slice is a stretch of time in ns, by a clock that all rows share.
+// Slice is an interval of time in ns, by a clock that all rows share.
 type Slice struct {
 	Name, Category string
 	From, To       int64
@@ -31,7 +31,7 @@ type Slice struct {
 type event struct {
 	Name     string         `json:"name"`
 	Category string         `json:"cat,omitempty"`
-	Phase    string         `json:"ph"` // X: a slice with its duration; M: what a row is called
+	Phase    string         `json:"ph"` // X: a slice with its duration; M: the name of a row
 	Time     json.Number    `json:"ts,omitempty"`
 	Duration json.Number    `json:"dur,omitempty"`
 	Process  int            `json:"pid"`
@@ -39,8 +39,8 @@ type event struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// Write writes rows under a title. The time of the first slice is 0; slices of a row are sorted,
-// those that others lie in first.
+// Write writes rows under a title. The first slice begins at time 0. The slices of a row are
+// sorted, enclosing slices first.
 func Write(w io.Writer, title string, rows []Row) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprint(out, `{"displayTimeUnit":"ms","traceEvents":[`)
@@ -72,7 +72,7 @@ func Write(w io.Writer, title string, rows []Row) error {
 	return out.Flush()
 }
 
-// first is when the first slice begins.
+// first returns the beginning of the first slice.
 func first(rows []Row) (begin int64) {
 	found := false
 	for _, row := range rows {
@@ -89,5 +89,5 @@ func sorted(list []Slice) []Slice {
 	return slices.SortedStableFunc(slices.Values(list), func(a, b Slice) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(b.To, a.To)) })
 }
 
-// microseconds writes ns, exactly.
+// microseconds formats ns as microseconds, exactly.
 func microseconds(ns int64) json.Number { return json.Number(fmt.Sprintf("%d.%03d", ns/1000, ns%1000)) }

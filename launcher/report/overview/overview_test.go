@@ -129,7 +129,7 @@ func TestWrite(t *testing.T) {
 	}
 	for _, text := range []string{
 		`<span class="badge equivalent">done</span>`, "1 failed and replaced", "alarms: 1", "<b>debug</b><small>in bf16</small>", "<b>2.4095</b>", "204,800 tokens",
-		"<b>10,240</b><small>43.5% of the machine’s measured peak (MFU)", "<b>1</b><small>their gradients were not fit", "4ms after the failure was seen",
+		"<b>10,240</b><small>43.5% of the machine’s measured peak (MFU)", "<b>1</b><small>their gradients were not fit", "4ms after the failure was detected",
 		"step 7 is skipped", "killed &lt;/pre&gt;&lt;script&gt;", "<b>// New </b>&lt;/pre&gt;", "75%", "peak 400 GFLOP/s measured", "<dd>steps 49</dd>", "precision = &#39;bf16&#39;",
 		"<b>443</b><small>tokens/s per GPU of 671B on 256 B200 with this run’s routing; 80 % interval 317 to 509",
 	} {

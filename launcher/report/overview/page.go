@@ -188,7 +188,7 @@ func (v view) EventRows() (list []eventRow) {
 			h.Step = fmt.Sprint(e.Step)
 		}
 		if e.After > 0 && e.Reason == "" {
-			h.Reason = fmt.Sprintf("%v after the failure was seen", e.After.Round(100*time.Microsecond))
+			h.Reason = fmt.Sprintf("%v after the failure was detected", e.After.Round(100*time.Microsecond))
 		}
 		list = append(list, h)
 	}
