@@ -1,10 +1,11 @@
 package gemm
 
-// The structs that assembly reads. It names their fields (go_asm.h), so that they may move.
+// The structs that assembly reads. It addresses their fields by the names in go_asm.h, so the
+// fields may move.
 
 import "unsafe"
 
-// calls holds the arguments of assembly calls. On their own they would be allocated for each call.
+// calls holds the arguments of assembly calls. Separate arguments would be allocated on each call.
 type calls struct {
 	tile     tile
 	decoding decoding
@@ -12,70 +13,73 @@ type calls struct {
 	across   across
 	panel    columnPanel
 	offsets  [16]int
-	rest     [64]uint16 // the end of a row
-	flip     uint32     // what turns codes of bytes with a sign into those without
+	rest     [64]uint16 // the padded end of a row
+	flip     uint32     // the bits that turn signed byte codes into unsigned ones
 }
 
-// tile is what a microkernel reads.
+// tile holds the arguments of a microkernel.
 type tile struct {
-	a, b       unsafe.Pointer // packed panels, at the first step
-	sum        unsafe.Pointer // FP32 sums, row-major
-	out        unsafe.Pointer // if not nil, sums are not stored but rounded to BF16 here (see family.rounds)
-	aStride    int            // bytes from a row panel to the next
-	sumStride  int            // bytes from row to row
+	a, b unsafe.Pointer // packed panels, at the first step
+	sum  unsafe.Pointer // FP32 sums, row-major
+	// If not nil, sums are rounded to BF16 and stored here instead (see microkernel.rounds).
+	out        unsafe.Pointer
+	aStride    int // bytes between row panels
+	sumStride  int // bytes between rows
 	outStride  int
 	steps      int // steps of k, at least 1
 	count      int // row panels, at least 1
-	columns    int // bit i: column i exists (see family.masked)
+	columns    int // bit i: column i exists (see microkernel.masked)
 	startAtSum int // 0: start at zero
-	adds       int // places whose sums are added at the end, if the kernel can: sum is the last of them
-	addStride  int // bytes from one back to the one before
+	// Number of pending sums that the kernel adds at the end, if it can. sum is the last of them.
+	adds      int
+	addStride int // bytes from one pending sum back to the previous one
 	tiled
 }
 
-// decoding is what the assembly reads to decode, and what it notes.
+// decoding holds the arguments of a decoder and the notes that it leaves.
 type decoding struct {
-	dst, codes, scales                 unsafe.Pointer
-	lookup                             *lookup
-	dstStride, codeStride, scaleStride int // bytes from row to row, or from one step of k (block of scales) to the next
+	dst, codes, scales unsafe.Pointer
+	lookup             *lookup
+	// Bytes between rows, or between steps of k (for scales: between blocks).
+	dstStride, codeStride, scaleStride int
 	rows                               int // rows, or steps of k
 	count                              int // codes in a row of memory
 	scaleMask                          uint64
 	tailMask                           uint64
-	ahead                              int // bytes from codes to what is fetched, if it is
+	ahead                              int // bytes from codes to the prefetched address; 0: no prefetch
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	steps [16]uint32
 	padding
 }
 
-// notes is what decoding has met.
+// notes records what decoders met.
 type notes struct {
 	min, max [64]uint8 // scales
-	bad      [64]uint8 // bit 0 of some byte: a code that is infinite or NaN
+	bad      [64]uint8 // bit 0 of some byte is set: a code is infinite or NaN
 }
 
-// direct multiplies groups of rows of b, as many as the kernel takes, with all rows of a.
+// direct multiplies groups of rows of b with all rows of a. The kernel sets the size of a group.
 type direct struct {
-	a                   unsafe.Pointer // vectors of BF16: for every 32 of k, one of each row
-	b, sum              unsafe.Pointer // of the first group
+	a                   unsafe.Pointer // vectors of BF16: for every 32 elements of k, one vector per row
+	b, sum              unsafe.Pointer // at the first group
 	scales              unsafe.Pointer // if b holds codes
 	codes               *directCodes
-	stride, scaleStride int            // bytes from row to row of b
-	sumStride           int            // and of the sums
-	ahead               int            // bytes from where reading of b begins to where fetching does
-	scalesAhead         int            // bytes from what is read of scales to what is fetched
-	near                int            // not 0: the next group is fetched to the first level of cache
-	partial             unsafe.Pointer // vectors of sums between two runs along k
-	load, finish        int            // 0: start at 0; 0: leave vectors of sums
-	steps               int            // whole vectors of a row of b
-	tail                uint64         // elements of a last one
-	groups              int            // counted down
-	blocks              int            // of up to 512 codes
+	stride, scaleStride int            // bytes between rows of b
+	sumStride           int            // bytes between rows of sum
+	ahead               int            // bytes from the start of b to the start of its prefetch
+	scalesAhead         int            // bytes from the scales being read to those being prefetched
+	near                int            // not 0: prefetch the next group to L1
+	partial             unsafe.Pointer // vectors of sums, kept between two runs along k
+	load, finish        int            // load 0: start at zero; finish 0: leave vectors of sums
+	steps               int            // whole vectors in a row of b
+	tail                uint64         // mask of the elements of a partial last vector
+	groups              int            // groups left
+	blocks              int            // blocks of up to 512 codes
 	//lint:ignore U1000 only the assembly uses it
 	left                    int // steps, while counting
 	moved                   moves
-	wholeScales, lastScales uint64 // scales of a block, of the last block
+	wholeScales, lastScales uint64 // masks of the scales of a block and of the last block
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	rowSteps [8][16]uint32
@@ -85,43 +89,47 @@ type direct struct {
 	rows, columns int // of a, and of b in a group; the assembly does not use them
 }
 
-// moves is how many bytes pointers are behind their begin: they themselves must not leave their
-// matrix.
+// moves counts the bytes by which pointers lag behind their positions. The pointers themselves must
+// not leave their matrices.
 type moves struct{ b, sum, scales, partial int }
 
-// across multiplies groups of 32 rows of b that are neighbours in memory with all rows of a.
+// across multiplies groups of 32 rows of b, contiguous in memory across rows, with all rows of a.
 type across struct {
-	a                              unsafe.Pointer // row panel, at the first step
-	b, sum, scales                 unsafe.Pointer // of the first group; scales if b holds codes
-	codes                          *directCodes
-	partial                        unsafe.Pointer // vectors of sums between two runs along k
-	stride, scaleStride, sumStride int            // bytes from step to step of k, from block to block, from row to row
-	ahead                          int            // bytes from b to what is fetched next
-	lines, linesLeft, jump         int            // cache lines of a step that are fetched, those left, bytes from their end to the next step
-	load, finish                   int            // 0: start at 0; 0: leave vectors of sums
-	k                              int            // elements along k
+	a              unsafe.Pointer // row panel, at the first step
+	b, sum, scales unsafe.Pointer // at the first group; scales if b holds codes
+	codes          *directCodes
+	partial        unsafe.Pointer // vectors of sums, kept between two runs along k
+	// Bytes between steps of k, between blocks, and between rows.
+	stride, scaleStride, sumStride int
+	ahead                          int // bytes from b to the next prefetched address
+	// Cache lines to prefetch per step, lines left, and bytes from their end to the next step.
+	lines, linesLeft, jump int
+	load, finish           int // load 0: start at zero; finish 0: leave vectors of sums
+	k                      int // elements along k
 	//lint:ignore U1000 only the assembly uses it
 	left   int // of k, while counting
-	groups int // counted down
+	groups int // groups left
 	moved  moves
 	notes
-	fetchStep int // bytes from one fetch to the next, if the kernel does not fetch line by line
+	// Bytes from one prefetch to the next, for kernels that do not prefetch line by line.
+	fetchStep int
 }
 
-// columnPanel is rows of b that are neighbours in memory, a run along k, on their way into a column
-// panel.
+// columnPanel holds rows of b, contiguous in memory across rows, that a run along k packs into a
+// column panel.
 type columnPanel struct {
 	dst, src, scales              unsafe.Pointer
 	lookup                        *lookup
-	stride, scaleStride           int // bytes from step to step of k, from block to block
+	stride, scaleStride           int // bytes between steps of k, and between blocks
 	k                             int // elements along k
-	ahead, lines, linesLeft, jump int // as of across
+	ahead, lines, linesLeft, jump int // as in across
 	notes
 }
 
-// directCodes is what kernels decode codes with.
+// directCodes holds the tables with which kernels decode codes.
 type directCodes struct {
 	codeTables
-	rare [64]uint8 // in every byte: what twice a code less 16 must be less than, lest it is looked up
-	top  uint32    // as of lookup, but less 7
+	// In every byte: the bound for twice a code minus 16. Codes not below it are looked up.
+	rare [64]uint8
+	top  uint32 // as in lookup, minus 7
 }

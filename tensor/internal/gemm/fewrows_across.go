@@ -1,13 +1,13 @@
 package gemm
 
-// Products with few rows of a and a b whose rows are neighbours in memory, as weights in gradients
-// of data: b is read from memory once, in place, instead of being packed. The bits are those of the
-// packed product.
+// Products with few rows of a, where the rows of b are adjacent in memory, as weights are in
+// gradients of data. b is read from memory once, in place, instead of being packed. The bits are
+// those of the packed product.
 //
-// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16;
-// fewrows_across_panels.go: other ways), and of each step of k no more than a cache line or half of
-// one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the
-// next is fetched in the order of memory.
+// The kernel takes 32 rows of b. With 4 rows of a and more, the AVX2 kernel takes 16 rows twice.
+// From each step of k it reads a cache line or half of one. So k is cut into runs that fit in L2.
+// While one run is multiplied, the next is prefetched in memory order. fewrows_across_panels.go has
+// other ways.
 
 import (
 	"unsafe"
@@ -15,26 +15,33 @@ import (
 	"spmoe/tensor/format"
 )
 
-const acrossColumns = 32 // rows of b that a kernel takes
+const acrossColumns = 32 // rows of b per kernel call
 
-// acrossFamily is the kernels by the rows of a.
+// acrossKernels holds the kernels, indexed by the rows of a, and their parameters.
 type acrossFamily struct {
-	kernels   []func(*across)
-	tables    map[*format.Element]func() *directCodes // by element: with what kernels decode codes
-	panel     func(*columnPanel)                      // or, if not nil, what makes column panels for the packed product's microkernel
-	meanwhile []func(*columnPanel, *tile)             // panel that multiplies the first row panel meanwhile, by its rows, if it has so few
-	tiles     []func(*columnPanel, *tile)             // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
-	configure func(t *tile, panels, rows int)         // what tiles need to know of the rows
-	maxScale  uint8                                   // above which panel or tiles cannot decode
-	element   *format.Element                         // of codes
-	elem      int                                     // bytes of an element of b
-	shared    bool                                    // each row panel fetches its part of what comes next; if not, each fetches all
-	run       int                                     // steps of k, about, in a run
-	strip     int                                     // bytes of b, about, in a run
-	height    int                                     // rows of a up to which this was found faster than packing; on AMX no more were tried
+	kernels []func(*across)
+	tables  map[*format.Element]func() *directCodes // decoding tables of the kernels, by element
+	// If not nil, it packs column panels for the packed product's microkernel.
+	panel func(*columnPanel)
+	// Packs a panel and multiplies the first row panel at the same time. Indexed by the rows of
+	// that panel, for the counts that have such a kernel.
+	meanwhile []func(*columnPanel, *tile)
+	// If not nil, they multiply 64 columns, or 32 with two row panels. Indexed by row panels.
+	tiles     []func(*columnPanel, *tile)
+	configure func(t *tile, panels, rows int) // sets the tile configuration for the rows
+	maxScale  uint8                           // the largest scale that panel or tiles can decode
+	element   *format.Element                 // of codes
+	elem      int                             // bytes of an element of b
+	// Each row panel prefetches its share of the next run. Otherwise each prefetches all of it.
+	shared bool
+	run    int // approximate steps of k in a run
+	strip  int // approximate bytes of b in a run
+	// The rows of a up to which this was measured to be faster than packing. On AMX no more were
+	// tried.
+	height int
 }
 
-// acrossFamilies is those of a tier: for a b of elements and of codes.
+// acrossByFormat holds the kernels of a tier for a b of plain elements and for one of codes.
 type acrossFamilies struct{ elements, codes *acrossFamily }
 
 func (fs *acrossFamilies) of(b operand) *acrossFamily {
@@ -44,8 +51,8 @@ func (fs *acrossFamilies) of(b operand) *acrossFamily {
 	return fs.elements
 }
 
-// take says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours.
-// Their sums begin at 0 and are one chain.
+// accepts reports whether the kernels for adjacent rows of b can compute a·bᵀ in place. Their sums
+// start at 0 and form one chain.
 func (fs *acrossFamilies) take(a, b operand, m into) bool {
 	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.RowStride != 1 {
 		return false
@@ -53,16 +60,16 @@ func (fs *acrossFamilies) take(a, b operand, m into) bool {
 	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.element == fs.codes.element && b.scales.RowStride == 1)
 }
 
-// multiply is family.multiply for operands that acrossFamilies.take, if all that they hold decodes
-// exactly. Otherwise it returns false, and the result is still to be computed. packed is the family
-// of the packed product.
+// multiply is microkernel.multiply for operands that acrossByFormat.accepts. It returns false if an
+// operand does not decode exactly; then the result is still to be computed. packed is the
+// microkernel of the packed product.
 func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b operand) bool {
 	p := acrossProduct{family: f, packed: packed, call: &s.calls.across, b: b, a: packed.packing.rowPanels(s, &s.a, a, f.rows(packed))}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
 	p.result, p.sum = resultOf(sum, out), sum
-	rounded := out.Ptr != nil && !f.inPanels() // kernels leave sums; those of panels are rounded on their way
+	rounded := out.Ptr != nil && !f.inPanels() // kernels leave sums; panels round theirs when they store them
 	if rounded {
 		p.sum = strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
 	}
@@ -84,12 +91,13 @@ type acrossProduct struct {
 	a            rowPanels
 	b            operand
 	result       result
-	sum          View           // what kernels leave
-	run, columns int            // of a strip of b
-	partial      unsafe.Pointer // vectors of sums between runs, for every row of a those of a strip's columns
+	sum          View // output of the kernels
+	run, columns int  // of a strip of b
+	// Vectors of sums, kept between runs: for every row of a, those of a strip's columns.
+	partial unsafe.Pointer
 }
 
-// rows is the most that a row panel may have.
+// rows returns the largest number of rows in a row panel.
 func (f *acrossFamily) rows(packed *family) int {
 	if f.inPanels() {
 		return packed.rows
@@ -97,7 +105,7 @@ func (f *acrossFamily) rows(packed *family) int {
 	return len(f.kernels) - 1
 }
 
-// least is the fewest rows of b.
+// least returns the smallest number of rows of b.
 func (f *acrossFamily) least() int {
 	if f.tiles != nil {
 		return 2 * acrossColumns
@@ -105,10 +113,10 @@ func (f *acrossFamily) least() int {
 	return acrossColumns
 }
 
-// inPanels says whether b is made into panels or blocks, in columnPanel.
+// inPanels reports whether columnPanel turns b into panels or blocks.
 func (f *acrossFamily) inPanels() bool { return f.panel != nil || f.tiles != nil }
 
-// exact says whether all of b was decoded exactly.
+// exact reports whether all of b was decoded exactly.
 func (p *acrossProduct) exact(s *Scratch) bool {
 	if p.family.inPanels() {
 		return s.calls.panel.below(p.family.maxScale) && s.calls.panel.exact(p.b)
@@ -121,7 +129,7 @@ func (p *acrossProduct) all(s *Scratch) {
 	b, elem := p.b, p.family.elem
 	p.run = evenly(b.Cols, p.family.run, format.MXBlock)
 	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
-	const spare = 3 * acrossColumns // that the last strip may have more, and that are computed twice
+	const spare = 3 * acrossColumns // for a wider last strip and for columns that are computed twice
 	p.partial = s.partial.atLeast(4 * p.result.Rows * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
 	p.call.notes.reset()
@@ -147,8 +155,8 @@ func (p *acrossProduct) all(s *Scratch) {
 	}
 }
 
-// next is how far from a strip's run lies what comes next in memory order: the next run or, after
-// the last one, that of the next columns or of the next matrix.
+// next returns the distance from a strip's run to the next data in memory order. That is the next
+// run or, after the last run, the next columns or the next matrix.
 func (p *acrossProduct) next(j, n, k, run int) int {
 	if k+run == p.b.Cols && j+n < p.b.Rows {
 		return n - k*p.b.ColStride
@@ -156,7 +164,7 @@ func (p *acrossProduct) next(j, n, k, run int) int {
 	return run * p.b.ColStride
 }
 
-// strip multiplies a run along k from element k on with n columns from column j on.
+// strip multiplies one run, from element k on, with n columns from column j on.
 func (p *acrossProduct) strip(j, n, k int) {
 	d, b, elem := p.call, p.b, p.family.elem
 	d.k = min(p.run, b.Cols-k)
@@ -186,7 +194,7 @@ func (p *acrossProduct) strip(j, n, k int) {
 		d.moved = moves{}
 		d.groups = n / acrossColumns
 		p.family.call(d, rows)
-		if rest := n % acrossColumns; rest > 0 { // the last columns once more, with those before them
+		if rest := n % acrossColumns; rest > 0 { // recompute the last full group, which ends at the last column
 			first := n - acrossColumns
 			d.moved = moves{b: elem * first, sum: 4 * first, scales: first, partial: d.moved.partial}
 			d.groups = 1
@@ -196,7 +204,7 @@ func (p *acrossProduct) strip(j, n, k int) {
 	}
 }
 
-// panel is the ith panel and its rows.
+// panel returns the ith panel and its number of rows.
 func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {
 	if i < r.tall {
 		return unsafe.Add(r.ptr, i*r.tallStride), r.rows
@@ -204,7 +212,7 @@ func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {
 	return unsafe.Add(r.shortPtr(), (i-r.tall)*r.shortStride), r.rows - 1
 }
 
-// call is not inlined for the sake of preemption, as family.column.
+// call is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
 func (f *acrossFamily) call(d *across, rows int) { f.kernels[rows](d) }

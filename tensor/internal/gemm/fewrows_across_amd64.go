@@ -2,7 +2,7 @@
 
 package gemm
 
-// The kernels of products across on amd64.
+// The kernels for an N-contiguous b on amd64.
 
 import "spmoe/tensor/format"
 

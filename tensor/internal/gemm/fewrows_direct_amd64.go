@@ -2,7 +2,7 @@
 
 package gemm
 
-// The kernels of direct products on amd64. Columns must be what the generator says.
+// The kernels of direct products on amd64. columns must match the generator.
 
 import (
 	"sync"
@@ -25,7 +25,7 @@ var (
 			directMXx5AVX512, directMXx6AVX512, directMXx7AVX512, directMXx8AVX512},
 		columns: func(rows int) int { return min(6, 28/(rows+1)) },
 		elem:    1, unit: 64,
-		run:    func(height int) int { return 1 << 17 / height / 512 * 512 }, // next to decoding, a may come from the second level
+		run:    func(height int) int { return 1 << 17 / height / 512 * 512 }, // a may come from L2 here, since decoding takes longer
 		vector: 64, put: copyVectors,
 	}
 	directAVX2 = directFamily{
@@ -47,7 +47,7 @@ var (
 	}
 )
 
-// directAVX512Of is the kernels of AVX-512 for a b of elements or codes.
+// directAVX512Of returns the AVX-512 kernels for a b of plain elements or codes.
 func directAVX512Of(b operand) *directFamily {
 	if b.lookup != nil {
 		return &directMXAVX512
@@ -55,7 +55,7 @@ func directAVX512Of(b operand) *directFamily {
 	return &directBF16AVX512
 }
 
-// directAVX2Of is the kernels of AVX2: those for codes take whole blocks of E4M3.
+// directAVX2Of returns the AVX2 kernels. Those for codes take whole blocks of E4M3.
 func directAVX2Of(b operand) *directFamily {
 	if b.lookup != nil && b.lookup.element == format.E4M3 && b.Cols%format.MXBlock == 0 {
 		return &directMXAVX2
@@ -64,6 +64,6 @@ func directAVX2Of(b operand) *directFamily {
 }
 
 var directTables = map[*format.Element]func() *directCodes{
-	format.E4M3: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[format.E4M3](), 237) }), // all but 0, subnormal numbers and NaN
+	format.E4M3: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[format.E4M3](), 237) }), // all except 0, subnormals and NaN
 	format.E5M2: sync.OnceValue(func() *directCodes { return newDirectCodes(decodersAVX512[format.E5M2](), 0) }),   // none
 }

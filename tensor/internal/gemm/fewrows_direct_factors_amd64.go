@@ -2,23 +2,23 @@
 
 package gemm
 
-// What direct kernels for codes on AVX2 multiply with, made of the scales of blocks.
+// Factors made from the scales of blocks, with which the AVX2 kernels for codes multiply.
 
 import "unsafe"
 
-// A factor is 2^(scale+factorBias-127), if the scale is not beyond mostScale.
+// A factor is 2^(scale+factorBias-127), for scales of at most mostScale.
 const (
 	factorBias = 120
 	mostScale  = 254 - factorBias
 )
 
-// factors makes of scales, in the place of bytes, the factors that kernels want, and notes the
-// least and the most.
+// factors converts scales to the factors that kernels multiply with, still one byte each. It notes
+// the smallest and the largest scale.
 func (s *Scratch) factors(scales View, met *notes) View {
 	stride := 4 * scales.Cols
 	v := strided(s.chunks.atLeast(stride*scales.Rows), scales.Rows, stride, stride, 1)
 	rows, n := scales.Rows, scales.Cols
-	if scales.RowStride == n { // one row behind the other
+	if scales.RowStride == n { // rows follow one another without a gap
 		rows, n = 1, scales.Rows*n
 	}
 	for i := range rows {

@@ -1,8 +1,8 @@
 package gemm
 
-// Products for tiles with few rows of a and a b whose rows lie along k, as weights in forward
-// products: cᵀ = b·aᵀ. Tiles read b where it lies, or where its codes were decoded to, and only a
-// becomes a column panel. The bits are those of the packed product, since tiles add the same
+// Products for tiles with few rows of a, where b is contiguous along k, as weights are in forward
+// products. They compute cᵀ = b·aᵀ. Tiles read b in place, or from where its codes were decoded.
+// Only a becomes a column panel. The bits are those of the packed product: tiles add the same
 // products in the same order.
 
 import (
@@ -12,24 +12,26 @@ import (
 )
 
 const (
-	tallRows = 64 // of b, that the microkernel multiplies at once
+	tallRows = 64 // rows of b that the microkernel multiplies at once
 
-	turnedBytes = 256 << 10 // of b, about, that are multiplied at once where they lie
-	turnedRun   = 2048      // elements of a row, at most
+	turnedBytes = 256 << 10 // approximate bytes of b that are multiplied at once in place
+	turnedRun   = 2048      // largest number of elements of a row
 )
 
-// turnedFamily is the kernels of turned products.
+// transposedKernels holds the kernels of transposed products.
 type turnedFamily struct {
-	tall          func(*tile)               // family.stack for a multiple of tallRows rows and 16 columns
-	codes         [3]func(*decoding, *tile) // tall for codes along k, which it decodes, and up to 8, 16 or 32 columns
-	sums, rounded turner                    // to FP32 and to BF16
+	// microkernel.allPanels for a multiple of tallRows rows and 16 columns.
+	tall func(*tile)
+	// Like tall, but decodes codes along k. For up to 8, 16 or 32 columns.
+	codes         [3]func(*decoding, *tile)
+	sums, rounded turner // to FP32 and to BF16
 }
 
-// turner transposes groups times 16 rows of sums: column i of up to 8 becomes row i of dst, stride
-// bytes apart.
+// transposer transposes groups·16 rows of sums. Column i (of up to 8) becomes row i of dst, whose
+// rows are stride bytes apart.
 type turner func(dst, src unsafe.Pointer, stride, groups, rows int)
 
-// turns says whether a·bᵀ can be computed turned, and whether that pays.
+// transposes reports whether a·bᵀ can be computed as a transposed product, and whether that pays.
 func (f *family) turns(a, b operand, m into) bool {
 	if f.turned == nil || a.Cols == 0 || a.Rows > f.columns || m.add || m.span > 0 {
 		return false
@@ -37,8 +39,8 @@ func (f *family) turns(a, b operand, m into) bool {
 	return b.lengthwise() && (b.lookup == nil || b.lookup.element != format.INT8)
 }
 
-// multiplyTurned is multiply for operands that turn, if all that they hold decodes exactly.
-// Otherwise it returns false, and the result is still to be computed.
+// multiplyTransposed is multiply for operands for which transposes holds. It returns false if an
+// operand does not decode exactly; then the result is still to be computed.
 func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	width := f.columns
 	if b.lookup != nil && a.lengthwise() {
@@ -57,7 +59,7 @@ func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
 	return s.calls.decoding.exact(b)
 }
 
-// turnedElements computes c for a b of BF16.
+// transposedElements computes c for a b of BF16.
 func (f *family) turnedElements(s *Scratch, p *product, c result, b operand) {
 	_, inPlace := f.packing.panelsInPlace(b, f.rows)
 	rows := max(turnedBytes/(2*b.Cols)/tallRows, 1) * tallRows
@@ -75,13 +77,13 @@ func (f *family) turnedElements(s *Scratch, p *product, c result, b operand) {
 	}
 }
 
-// turnedSums is room for sums of rows rows, and for those that fill up a tile.
+// transposedSums returns room for sums of rows rows, plus the rows that fill up a tile.
 func (s *Scratch) turnedSums(rows, columns int) View {
 	return strided(s.edge.atLeast(4*(rows+tileRows)*columns), rows, columns, columns, 1)
 }
 
-// turnedPart multiplies columns columns. If fetch, it fetches as many rows behind them as it
-// multiplies at once.
+// transposedPart multiplies columns columns. If fetch is set, it prefetches the following rows, as
+// many as it multiplies at once.
 func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool, fetch bool) {
 	whole := p.sum.Rows / tallRows * tallRows
 	for j := 0; j < columns && whole > 0; j += tileRows {
@@ -104,12 +106,12 @@ func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool
 	}
 }
 
-// callTall is not inlined for the sake of preemption, as column.
+// callTall is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
 func (f *family) callTall(t *tile) { f.turned.tall(t) }
 
-// turn makes columns of c, from j on, of the rows of sums.
+// transpose stores the rows of sums as columns of c, from j on.
 func (f *family) turn(c result, j int, sums View) {
 	const most = 8 // columns of sums at a time
 	turn := f.turned.sums

@@ -11,25 +11,25 @@ import (
 
 // BF16 computes c = a·b, or c += a·b if accumulate.
 //
-// a: [M, K], b: [K, N], BF16 of any layout; c: [M, N], FP32, row-major. With K = 0, c becomes 0
-// unless accumulate.
+// Shapes: a is [M, K] and b is [K, N], both BF16 of any layout. c is [M, N], FP32, row-major. With
+// K = 0, c becomes 0 unless accumulate.
 func BF16(s *Scratch, c, a, b View, accumulate bool) {
 	if check(c, a, b) {
 		active.bf16(s, c, a, b, into{add: accumulate})
 	}
 }
 
-// BF16Streamed computes c = a·b as BF16 does, for a c that is not read soon: it may be stored past
-// the caches.
+// BF16Streamed computes c = a·b as BF16 does. Use it if c is not read soon: c may be stored with
+// stores that bypass the caches.
 func BF16Streamed(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
 		active.bf16(s, c, a, b, into{stream: true})
 	}
 }
 
-// BF16Spans computes c = a·b, or c += a·b if accumulate, the sum over k cut into spans of so many
-// elements: each is summed as if it were alone, and the spans' sums are added up as a balanced
-// binary tree (see tree), and that to c. The last span may be shorter.
+// BF16Spans computes c = a·b, or c += a·b if accumulate. It cuts the sum over k into spans of span
+// elements and sums each as if it were alone. The spans' sums are added as a balanced binary tree
+// (see tree), and the total is stored in c or added to it. The last span may be shorter.
 func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	if check(c, a, b) {
 		active.bf16(s, c, a, b, into{add: accumulate, span: span})
@@ -58,34 +58,34 @@ func FP32Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	}
 }
 
-// kernels is what one tier provides.
+// kernels holds the products of one tier.
 type kernels struct {
 	bf16        func(s *Scratch, c, a, b View, m into)
 	bf16Rounded func(s *Scratch, c, a, b View)
 	fp32        func(s *Scratch, c, a, b View, m into)
 
-	// scaled puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. If
-	// nil: multiplyDecoded.
+	// scaled computes a·bᵀ. It stores FP32 in sum or, if out is not empty, BF16 in out. Nil:
+	// multiplyDecoded.
 	scaled func(s *Scratch, sum, out View, a, b Scaled, m into)
 
-	// packed is the kernels for products whose rows are not few; nil if they are the same. few says
-	// whether a product with so many rows of a is bound by reading b rather than by arithmetic, so
-	// that it may be computed in place. It does not ask for the columns: what else is computed does
-	// not change an element's bits.
+	// packed holds the kernels for products whose rows are not few. It is nil if they are the same.
+	// few reports whether a product with that number of rows of a is bound by reading b rather than
+	// by arithmetic, so that b may be read in place. It ignores the columns: an element's bits must
+	// not depend on what else is computed.
 	packed *kernels
 	few    func(rows, k int) bool
 
 	tiles bool // packed BF16 products are summed in the order of AMX
 
-	// A peak loop runs its instruction rounds times over and returns the FLOPs done.
+	// A peak loop repeats its instructions rounds times and returns the FLOPs done.
 	peakBF16, peakFP32 func(rounds int) float64
-	peakInt8           func(rounds int) float64 // nil: there are no products of integers
+	peakInt8           func(rounds int) float64 // nil: no integer products
 }
 
 var active = cpu.Choose("matrix products", table)
 
-// AlikeRows is the most rows of a for which the bits of a row of a product do not depend on how
-// many rows there are, whatever k is.
+// AlikeRows returns the largest number of rows of a for which products are batch-invariant: the
+// bits of a row of the result do not depend on the number of rows, for any k.
 func AlikeRows() int { return alikeRows }
 
 var alikeRows = active.alikeRows()
@@ -101,7 +101,7 @@ func (ks *kernels) alikeRows() int {
 	return n
 }
 
-// check panics on shapes that do not fit and says whether c has elements at all.
+// check panics on shapes that do not match. It reports whether c has any elements.
 func check(c, a, b View) bool {
 	if a.Cols != b.Rows || c.Rows != a.Rows || c.Cols != b.Cols {
 		panic(fmt.Sprintf("gemm: product of [%d, %d] and [%d, %d] into [%d, %d]", a.Rows, a.Cols, b.Rows, b.Cols, c.Rows, c.Cols))

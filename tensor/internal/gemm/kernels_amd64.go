@@ -2,7 +2,7 @@
 
 package gemm
 
-// The families of amd64 and which of them each tier uses.
+// The microkernels of amd64, and the recipes that say which of them each tier uses.
 
 import "spmoe/tensor/cpu"
 
@@ -32,7 +32,7 @@ var (
 	}
 )
 
-// recipes is what the tiers are made of. A tier without one uses that of the best tier it includes.
+// recipes describes the tiers. A tier without an entry uses that of the best tier it includes.
 var recipes = map[cpu.Tier]*recipe{
 	cpu.AVX2: {
 		bf16: &bf16SplitAVX2, fp32: &fp32AVX2, few: upTo(16), direct: directAVX2Of,
@@ -60,14 +60,14 @@ var recipes = map[cpu.Tier]*recipe{
 		peakBF16: peakBF16AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
 	},
 	cpu.AMX: {
-		// Tiles read b in place, too, and sum as they always do.
+		// Tiles can also read b in place, with their usual order of sums.
 		bf16: &bf16AMX, fp32: &fp32AVX512, few: upTo(0), direct: directAVX512Of,
 		decoders: decodersAVX512, integers: &int8AMX,
 		peakBF16: peakBF16AMX, peakFP32: peakFP32AVX512, peakInt8: peakInt8AMX,
 	},
 }
 
-// table is the kernels that recipes make.
+// table holds the kernels that the recipes make.
 var table = func() cpu.Table[*kernels] {
 	t := cpu.Table[*kernels]{cpu.Generic: &genericKernels}
 	for tier, r := range recipes {
@@ -76,14 +76,15 @@ var table = func() cpu.Table[*kernels] {
 	return t
 }()
 
-// few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up
-// with reading, if sums are so long that adding up the vectors of each is little work.
+// few is kernels.few where reading b in place pays. Arithmetic catches up with reading only at
+// larger numbers of rows. Adding up the vectors of each sum must be little work, hence the
+// dependence on k.
 func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
 
-// upTo is kernels.few where packing b, up to so many rows, costs more than what it saves.
+// upTo returns a kernels.few for up to most rows: there, packing b costs more than it saves.
 func upTo(most int) func(rows, k int) bool { return func(rows, _ int) bool { return rows <= most } }
 
-// A peak loop's FLOPs are rounds times instructions times lanes times 2 for each multiply-add.
+// The FLOPs of a peak loop: rounds · instructions · lanes · 2 per multiply-add.
 
 func peakBF16AVX512(rounds int) float64 {
 	bf16AVX512Peak(rounds)

@@ -1,8 +1,7 @@
 package gemm
 
-// The blocked product: pack a block of b and a block of a, then let the microkernel run over their
-// panels. A packed panel holds all of k, so that cutting k into runs is only a matter of loop
-// bounds.
+// The blocked product: pack a block of b and a block of a, then run the microkernel over their
+// panels. A packed panel holds all of k, so cutting k into runs only changes loop bounds.
 
 import (
 	"unsafe"
@@ -11,22 +10,23 @@ import (
 )
 
 const (
-	// runSteps is the usual number of steps between a load and a store of the sums: a column panel
-	// has 64 KB, which L2 feeds fast enough, since it is read once a row panel.
+	// runSteps is the usual number of steps between a load and a store of the sums. A column panel
+	// of that length has 64 KB. L2 delivers it fast enough, since it is read once per row panel.
 	runSteps = 512
-	// blockRows bounds a block of a: one run of it takes 384 KB of L2, and a microkernel call over
-	// it 25 to 60 µs.
+	// blockRows bounds a block of a. One run of a block takes 384 KB of L2, and a microkernel call
+	// over it takes 25 to 60 µs.
 	blockRows = 192
-	// blockColumns bounds a block of b, and with blockRows the sums kept in scratch.
+	// blockColumns bounds a block of b and, together with blockRows, the sums held in scratch.
 	blockColumns = 1024
-	// blockBytes bounds a packed block of either, unless a single panel is larger. Tiles, which are
-	// so fast that a block of sums is best left alone until it is complete, take longer panels and
-	// so larger blocks.
+	// blockBytes bounds a packed block of either operand, unless a single panel is larger. Tiles
+	// take longer panels and so larger blocks: they are so fast that a block of sums should not be
+	// touched again until it is complete.
 	blockBytes      = 2 << 20
 	tilesBlockBytes = 4 << 20
 )
 
-// rowBlock is a packed block of a, if ready. exact says whether its codes were decoded exactly.
+// rowBlock is a packed block of a, once ready. exact reports whether its codes were decoded
+// exactly.
 type rowBlock struct {
 	rowPanels
 	ready, exact bool
@@ -37,7 +37,7 @@ func (r *rowBlock) pack(f *family, s *Scratch, to *buffer, a operand) {
 	r.ready, r.exact = true, a.lookup == nil || s.calls.decoding.exact(a)
 }
 
-// product is a packed block of a, one of b, and where to put what they give.
+// product is a packed block of a, one of b, and the destination of their product.
 type product struct {
 	a     rowPanels
 	b     unsafe.Pointer
@@ -47,11 +47,11 @@ type product struct {
 	out   View // BF16, or empty
 	stack func(*tile)
 
-	adds, addStride int // as of tile
+	adds, addStride int // as in tile
 }
 
-// multiply puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. Blocks
-// of codes that do not decode exactly are left to inexact, which may use s.
+// multiply computes a·bᵀ. It stores FP32 in sum or, if out is not empty, BF16 in out. Blocks of
+// codes that do not decode exactly are left to inexact, which may use s.
 func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	if m.span%f.packing.unit() != 0 && m.span < a.Cols {
 		f.multiplySpans(s, sum, a, b, m)
@@ -116,7 +116,8 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 	}
 }
 
-// streams says whether the sums can be stored past the caches, and has it done.
+// streams reports whether the sums can be stored past the caches. If so, it selects the microkernel
+// for that.
 func (f *family) streams(p *product) bool {
 	can := f.stackStreamed != nil && p.steps <= f.runSteps && p.sum.Cols%f.columns == 0 && (int(uintptr(p.sum.Ptr))|4*p.sum.RowStride)%line == 0
 	if can {
@@ -125,8 +126,8 @@ func (f *family) streams(p *product) bool {
 	return can
 }
 
-// sums adds up all runs of steps in p.sum, by way of scratch if they are several: there sums lie so
-// close that the second-level cache holds them from run to run.
+// sums adds up all runs of steps in p.sum. With several runs it uses scratch, where the sums are
+// dense enough to stay in L2 from run to run.
 func (f *family) sums(s *Scratch, p *product, accumulate bool) {
 	if p.steps <= f.runSteps {
 		f.run(s, p, 0, p.steps, accumulate, false)
@@ -143,19 +144,19 @@ func (f *family) sums(s *Scratch, p *product, accumulate bool) {
 	copyRows(result, p.sum)
 }
 
-// closeSums is room in scratch for the sums of a result.
+// scratchSums returns room in scratch for the sums of a result.
 func (f *family) closeSums(s *Scratch, result View) View {
 	stride := f.wholeTiles(result.Cols)
 	return f.kept(strided(s.sums.atLeast(4*result.Rows*stride), result.Rows, stride, stride, 1), result)
 }
 
-// wholeTiles rounds columns up to those of whole tiles.
+// wholeTiles rounds columns up to whole tiles.
 func (f *family) wholeTiles(columns int) int {
 	return (columns + f.columns - 1) / f.columns * f.columns
 }
 
-// kept is a view of whole tiles as the microkernel keeps to a result's columns, if it can: if not,
-// there is room and no edge.
+// clipColumns limits a view of whole tiles to the result's columns if the microkernel can mask
+// columns. Otherwise there is room for the whole tiles.
 func (f *family) kept(tiles, result View) View {
 	if f.masked {
 		tiles.Cols = result.Cols
@@ -163,8 +164,8 @@ func (f *family) kept(tiles, result View) View {
 	return tiles
 }
 
-// rounded adds up all runs of steps in scratch, if they are several or the microkernel cannot
-// round, and ends in p.out.
+// rounded adds up all runs of steps and rounds the sums into p.out. It uses scratch if there are
+// several runs or the microkernel cannot round.
 func (f *family) rounded(s *Scratch, p *product) {
 	rounds := f.rounds
 	if f.stackRounded != nil && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
@@ -181,7 +182,8 @@ func (f *family) rounded(s *Scratch, p *product) {
 	}
 }
 
-// run multiplies one run of steps from k on, at most to end, column panel by column panel.
+// run multiplies one run of steps, column panel by column panel. It starts at step k and stops at
+// end at the latest.
 func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool) {
 	t := &s.calls.tile
 	*t = tile{steps: min(f.runSteps, end-k), adds: p.adds, addStride: p.addStride}
@@ -214,8 +216,8 @@ func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool)
 	}
 }
 
-// edge multiplies the last column panel, n columns wide, for a microkernel that writes whole tiles:
-// in scratch.
+// edge multiplies the last column panel, which has n columns, in scratch. It is for microkernels
+// that write whole tiles.
 func (f *family) edge(s *Scratch, p *product, k, n int) {
 	t, stride := &s.calls.tile, 4*f.columns
 	part := strided(t.sum, p.sum.Rows, n, p.sum.RowStride, 1)
@@ -260,8 +262,8 @@ func (f *family) column(t *tile, p *product, k int) {
 	f.tiles[short](t)
 }
 
-// evenly cuts n into near-equal parts of at most limit, and rounds their size up to a multiple of
-// unit if limit allows it.
+// evenly cuts n into near-equal parts of at most limit. It rounds their size up to a multiple of
+// unit if limit allows.
 func evenly(n, limit, unit int) int {
 	parts := (n + limit - 1) / limit
 	size := (n + parts - 1) / parts

@@ -1,15 +1,15 @@
 package gemm
 
-// Which algorithm a product takes, as the table in doc.go says.
+// The choice of an algorithm, following the table in doc.go.
 
 import "spmoe/tensor/format"
 
-// A recipe lists the families that a tier uses.
+// A recipe lists the kernels that a tier uses.
 type recipe struct {
 	bf16, fp32 *family
 
-	// direct gives the kernels for few rows of a and a b that is read in place. few says when rows
-	// are few.
+	// direct returns the kernels for few rows of a and a b that is read in place. few reports
+	// whether rows are few.
 	few    func(rows, k int) bool
 	direct func(b operand) *directFamily
 
@@ -40,7 +40,8 @@ func (r *recipe) kernels() *kernels {
 	return &ks
 }
 
-// bf16By has products of BF16 computed by multiply, whose arguments are those of family.multiply.
+// setBF16 makes multiply compute the products of BF16. Its arguments are those of
+// microkernel.multiply.
 func (ks *kernels) bf16By(multiply func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay)) {
 	ks.bf16 = func(s *Scratch, c, a, b View, m into) {
 		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
@@ -50,8 +51,8 @@ func (ks *kernels) bf16By(multiply func(s *Scratch, sum, out View, a, b operand,
 	}
 }
 
-// multiply computes a BF16 product: directly if rows are few and both operands lie along k, by way
-// of panels otherwise.
+// multiply computes a BF16 product. It is direct if rows are few and both operands are contiguous
+// along k. Otherwise it uses panels.
 func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	if r.few(a.Rows, m.length(a.Cols)) && a.direct(b) {
 		r.direct(b).multiply(s, sum, out, a, b, m, inexact)
@@ -60,7 +61,7 @@ func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 	}
 }
 
-// product is multiply, with b read in place where that was measured to be faster.
+// product is multiply, except that it reads b in place where that was measured to be faster.
 func (f *family) product(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
 	switch {
 	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
@@ -70,18 +71,18 @@ func (f *family) product(s *Scratch, sum, out View, a, b operand, m into, inexac
 	}
 }
 
-// asIntegers says whether a and b can be multiplied as integers.
+// asIntegers reports whether a and b can be multiplied as integers.
 func (r *recipe) asIntegers(a, b Scaled) (x, y operand, ok bool) {
 	x, y, ok = int8Operands(a, b)
 	return x, y, ok && r.integers != nil
 }
 
-// decodable says whether the assembly can decode a and b on the way into panels or, with few rows
-// of a, on that to the kernels.
+// decodable reports whether the assembly can decode a and b on their way into panels or, with few
+// rows of a, into the kernels.
 //
-// Few rows are added up as in a direct product wherever MXINT8 is involved, whatever the layouts.
-// What has no direct kernel is therefore not decodable then: operands that cannot be read in place,
-// and a b of MXINT8 for kernels that decode in registers.
+// Few rows are summed in the order of a direct product wherever MXINT8 is involved, for every
+// layout. An operand without a direct kernel is therefore not decodable: one that cannot be read in
+// place, or a b of MXINT8 for kernels that decode in registers.
 func (r *recipe) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 	x, y, ok = r.decoders.both(a, b)
 	if few && (a.Element == format.INT8 || b.Element == format.INT8) {
@@ -90,7 +91,7 @@ func (r *recipe) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 	return x, y, ok
 }
 
-// scaled is kernels.scaled of ks.
+// scaled implements kernels.scaled for ks.
 func (r *recipe) scaled(ks *kernels, s *Scratch, sum, out View, a, b Scaled, m into) {
 	k := m.length(a.Codes.Cols)
 	few, slow := r.few(a.Codes.Rows, k), ks.of(a.Codes.Rows, k).slow(s)
@@ -98,7 +99,7 @@ func (r *recipe) scaled(ks *kernels, s *Scratch, sum, out View, a, b Scaled, m i
 		r.integers.multiplyInt8(s, sum, out, x, y, m, slow)
 	} else if x, y, ok := r.decodable(a, b, few); ok {
 		if !few || !x.direct(y) {
-			slow = ks.packed.slow(s) // adds up as products that are not direct
+			slow = ks.packed.slow(s) // sums in the order of products that are not direct
 			if ks.tiles {
 				slow = bySpan(s, r.bf16.exceptions(s, r.decoders.both, slow))
 			}

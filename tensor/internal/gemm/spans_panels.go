@@ -4,7 +4,7 @@ package gemm
 
 import "spmoe/tensor/internal/stream"
 
-// spans puts the tree of the spans' sums into p.sum.
+// spans stores the tree of the spans' sums in p.sum.
 func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 	leaves := (p.steps + p.span - 1) / p.span
 	oneRun := f.adds && min(p.span, p.steps) <= f.runSteps
@@ -37,8 +37,8 @@ func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 	t.put(result, accumulate)
 }
 
-// multiplySpans is multiply for spans that cut what packing keeps together: each span is packed for
-// itself. It is for elements only.
+// multiplySpans is multiply for spans that cut a unit of packing. It packs each span separately. It
+// is for plain elements only.
 func (f *family) multiplySpans(s *Scratch, sum View, a, b operand, m into) {
 	elem := f.packing.elem
 	s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {
