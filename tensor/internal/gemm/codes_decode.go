@@ -25,7 +25,8 @@ func (d decoders) operand(m Scaled) (o operand, ok bool) {
 		return o, false
 	}
 	along := m.Codes.rowMajor() && m.Scales.rowMajor()
-	across := m.Codes.RowStride == 1 && m.Scales.RowStride == 1 // strides alone decide, so that a single row is treated like many
+	// Strides alone decide, so that a single row is treated like many.
+	across := m.Codes.RowStride == 1 && m.Scales.RowStride == 1
 	return operand{m.Codes, m.Scales, lookup()}, along || across
 }
 

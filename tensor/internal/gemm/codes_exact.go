@@ -78,8 +78,8 @@ func (o operand) runs(f func(i, n int, fits bool)) {
 
 // exceptions returns a fallback that passes only the rows and columns that need it to slow. slow
 // sums in another order, and the bits of an element must not depend on its neighbours.
-func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow slowWay) slowWay {
-	return func(sum, out View, a, b Scaled, add into) {
+func (f *microkernel) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow fallback) fallback {
+	return func(sum, out View, a, b Scaled, add mode) {
 		x, y, _ := operands(a, b)
 		y.runs(func(j, n int, fitsY bool) {
 			x.runs(func(i, m int, fitsX bool) {

@@ -40,7 +40,8 @@ type lookup struct {
 // newLookup returns a function that builds a lookup on its first call.
 func newLookup(f *format.Element, along, across func(*decoding)) func() *lookup {
 	return sync.OnceValue(func() *lookup {
-		l := &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, element: format.INT8} // without tables
+		// Integers need no tables.
+		l := &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, element: format.INT8}
 		if !f.IsInteger() {
 			l = tables(f)
 		}

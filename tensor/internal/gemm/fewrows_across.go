@@ -18,14 +18,14 @@ import (
 const acrossColumns = 32 // rows of b per kernel call
 
 // acrossKernels holds the kernels, indexed by the rows of a, and their parameters.
-type acrossFamily struct {
+type acrossKernels struct {
 	kernels []func(*across)
 	tables  map[*format.Element]func() *directCodes // decoding tables of the kernels, by element
 	// If not nil, it packs column panels for the packed product's microkernel.
 	panel func(*columnPanel)
 	// Packs a panel and multiplies the first row panel at the same time. Indexed by the rows of
 	// that panel, for the counts that have such a kernel.
-	meanwhile []func(*columnPanel, *tile)
+	fused []func(*columnPanel, *tile)
 	// If not nil, they multiply 64 columns, or 32 with two row panels. Indexed by row panels.
 	tiles     []func(*columnPanel, *tile)
 	configure func(t *tile, panels, rows int) // sets the tile configuration for the rows
@@ -42,9 +42,9 @@ type acrossFamily struct {
 }
 
 // acrossByFormat holds the kernels of a tier for a b of plain elements and for one of codes.
-type acrossFamilies struct{ elements, codes *acrossFamily }
+type acrossByFormat struct{ elements, codes *acrossKernels }
 
-func (fs *acrossFamilies) of(b operand) *acrossFamily {
+func (fs *acrossByFormat) of(b operand) *acrossKernels {
 	if b.lookup != nil {
 		return fs.codes
 	}
@@ -53,7 +53,7 @@ func (fs *acrossFamilies) of(b operand) *acrossFamily {
 
 // accepts reports whether the kernels for adjacent rows of b can compute a·bᵀ in place. Their sums
 // start at 0 and form one chain.
-func (fs *acrossFamilies) take(a, b operand, m into) bool {
+func (fs *acrossByFormat) accepts(a, b operand, m mode) bool {
 	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.RowStride != 1 {
 		return false
 	}
@@ -63,13 +63,14 @@ func (fs *acrossFamilies) take(a, b operand, m into) bool {
 // multiply is microkernel.multiply for operands that acrossByFormat.accepts. It returns false if an
 // operand does not decode exactly; then the result is still to be computed. packed is the
 // microkernel of the packed product.
-func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b operand) bool {
-	p := acrossProduct{family: f, packed: packed, call: &s.calls.across, b: b, a: packed.packing.rowPanels(s, &s.a, a, f.rows(packed))}
+func (f *acrossKernels) multiply(s *Scratch, packed *microkernel, sum, out View, a, b operand) bool {
+	p := acrossProduct{kernels: f, packed: packed, call: &s.calls.across, b: b, a: packed.packing.rowPanels(s, &s.a, a, f.rows(packed))}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
 	p.result, p.sum = resultOf(sum, out), sum
-	rounded := out.Ptr != nil && !f.inPanels() // kernels leave sums; panels round theirs when they store them
+	// Kernels leave sums; panels round theirs when they store them.
+	rounded := out.Ptr != nil && !f.inPanels()
 	if rounded {
 		p.sum = strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
 	}
@@ -85,8 +86,8 @@ func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b 
 
 // acrossProduct is one such product.
 type acrossProduct struct {
-	family       *acrossFamily
-	packed       *family
+	kernels      *acrossKernels
+	packed       *microkernel
 	call         *across
 	a            rowPanels
 	b            operand
@@ -98,7 +99,7 @@ type acrossProduct struct {
 }
 
 // rows returns the largest number of rows in a row panel.
-func (f *acrossFamily) rows(packed *family) int {
+func (f *acrossKernels) rows(packed *microkernel) int {
 	if f.inPanels() {
 		return packed.rows
 	}
@@ -106,7 +107,7 @@ func (f *acrossFamily) rows(packed *family) int {
 }
 
 // least returns the smallest number of rows of b.
-func (f *acrossFamily) least() int {
+func (f *acrossKernels) least() int {
 	if f.tiles != nil {
 		return 2 * acrossColumns
 	}
@@ -114,30 +115,31 @@ func (f *acrossFamily) least() int {
 }
 
 // inPanels reports whether columnPanel turns b into panels or blocks.
-func (f *acrossFamily) inPanels() bool { return f.panel != nil || f.tiles != nil }
+func (f *acrossKernels) inPanels() bool { return f.panel != nil || f.tiles != nil }
 
 // exact reports whether all of b was decoded exactly.
 func (p *acrossProduct) exact(s *Scratch) bool {
-	if p.family.inPanels() {
-		return s.calls.panel.below(p.family.maxScale) && s.calls.panel.exact(p.b)
+	if p.kernels.inPanels() {
+		return s.calls.panel.below(p.kernels.maxScale) && s.calls.panel.exact(p.b)
 	}
 	return p.call.exact(p.b)
 }
 
 // all computes the sums.
 func (p *acrossProduct) all(s *Scratch) {
-	b, elem := p.b, p.family.elem
-	p.run = evenly(b.Cols, p.family.run, format.MXBlock)
-	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
-	const spare = 3 * acrossColumns // for a wider last strip and for columns that are computed twice
+	b, elem := p.b, p.kernels.elem
+	p.run = evenly(b.Cols, p.kernels.run, format.MXBlock)
+	p.columns = max(p.kernels.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
+	// For a wider last strip and for columns that are computed twice.
+	const spare = 3 * acrossColumns
 	p.partial = s.partial.atLeast(4 * p.result.Rows * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
 	p.call.notes.reset()
-	if p.family.inPanels() {
+	if p.kernels.inPanels() {
 		s.calls.panel = columnPanel{dst: p.panelRoom(s), lookup: b.lookup, stride: elem * b.ColStride, scaleStride: b.scales.ColStride}
 		s.calls.panel.reset()
 	} else if b.lookup != nil {
-		p.call.codes = p.family.tables[b.lookup.element]()
+		p.call.codes = p.kernels.tables[b.lookup.element]()
 	}
 	for j := 0; j < b.Rows; {
 		n := p.columns
@@ -145,7 +147,7 @@ func (p *acrossProduct) all(s *Scratch) {
 			n = b.Rows - j
 		}
 		for k := 0; k < b.Cols; k += p.run {
-			if p.family.inPanels() {
+			if p.kernels.inPanels() {
 				p.panels(s, j, n, k)
 			} else {
 				p.strip(j, n, k)
@@ -166,11 +168,11 @@ func (p *acrossProduct) next(j, n, k, run int) int {
 
 // strip multiplies one run, from element k on, with n columns from column j on.
 func (p *acrossProduct) strip(j, n, k int) {
-	d, b, elem := p.call, p.b, p.family.elem
+	d, b, elem := p.call, p.b, p.kernels.elem
 	d.k = min(p.run, b.Cols-k)
 	next := p.next(j, n, k, d.k)
 	parts := 1
-	if p.family.shared {
+	if p.kernels.shared {
 		parts = p.a.tall + p.a.short
 	}
 	d.fetchStep = (line + parts - 1) / parts
@@ -188,17 +190,18 @@ func (p *acrossProduct) strip(j, n, k int) {
 		d.sum = p.sum.slice(4, i, j, 1, 1).Ptr
 		d.partial = unsafe.Add(p.partial, 4*i*(n+acrossColumns))
 		d.ahead, d.linesLeft = elem*next, d.lines
-		if p.family.shared {
+		if p.kernels.shared {
 			d.ahead += at * d.k / parts * d.stride
 		}
 		d.moved = moves{}
 		d.groups = n / acrossColumns
-		p.family.call(d, rows)
-		if rest := n % acrossColumns; rest > 0 { // recompute the last full group, which ends at the last column
+		p.kernels.call(d, rows)
+		// Recompute the last full group, which ends at the last column.
+		if rest := n % acrossColumns; rest > 0 {
 			first := n - acrossColumns
 			d.moved = moves{b: elem * first, sum: 4 * first, scales: first, partial: d.moved.partial}
 			d.groups = 1
-			p.family.call(d, rows)
+			p.kernels.call(d, rows)
 		}
 		i += rows
 	}
@@ -215,4 +218,4 @@ func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {
 // call is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
-func (f *acrossFamily) call(d *across, rows int) { f.kernels[rows](d) }
+func (f *acrossKernels) call(d *across, rows int) { f.kernels[rows](d) }

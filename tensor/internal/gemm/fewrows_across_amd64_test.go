@@ -22,24 +22,24 @@ var acrossShapes = []struct{ m, n, k int }{
 
 // acrossTiers is the families that have kernels for products across, and the tiers they need.
 var acrossTiers = []struct {
-	tier     cpu.Tier
-	family   *family
-	decoders decoders
+	tier        cpu.Tier
+	microkernel *microkernel
+	decoders    decoders
 }{
 	{cpu.AVX2, &bf16SplitAVX2, decodersAVX2},
 	{cpu.AMX, &bf16AMX, decodersAVX512},
 	{cpu.AVX512BF16, &bf16AVX512, decodersAVX512},
 }
 
-// acrossTest multiplies across by a family.
+// acrossTest multiplies across by an acrossKernels.
 type acrossTest struct {
-	*family
+	*microkernel
 	decoders
 	s *Scratch
 }
 
 func (a *acrossTest) multiply(sum, out View, x, y operand) bool {
-	return a.across.of(y).multiply(a.s, a.family, sum, out, x, y)
+	return a.across.of(y).multiply(a.s, a.microkernel, sum, out, x, y)
 }
 
 // eachAcross runs f for each of them.
@@ -47,7 +47,7 @@ func eachAcross(t *testing.T, f func(t *testing.T, a *acrossTest)) {
 	for _, tier := range acrossTiers {
 		t.Run(tier.tier.String(), func(t *testing.T) {
 			cputest.Need(t, tier.tier)
-			f(t, &acrossTest{tier.family, tier.decoders, new(Scratch)})
+			f(t, &acrossTest{tier.microkernel, tier.decoders, new(Scratch)})
 		})
 	}
 }
@@ -55,18 +55,18 @@ func eachAcross(t *testing.T, f func(t *testing.T, a *acrossTest)) {
 // check compares a product with the packed one.
 func (a *acrossTest) check(t *testing.T, x, y operand) {
 	t.Helper()
-	if !a.across.take(x, y, into{}) {
+	if !a.across.accepts(x, y, mode{}) {
 		t.Fatal("the operands are not taken")
 	}
-	checkPacked(t, a.s, a.family, x, y, func(sum, out View) bool { return a.multiply(sum, out, x, y) })
+	checkPacked(t, a.s, a.microkernel, x, y, func(sum, out View) bool { return a.multiply(sum, out, x, y) })
 }
 
 // checkPacked compares a way to multiply x by y with the packed product.
-func checkPacked(t *testing.T, s *Scratch, f *family, x, y operand, multiply func(sum, out View) bool) {
+func checkPacked(t *testing.T, s *Scratch, f *microkernel, x, y operand, multiply func(sum, out View) bool) {
 	m, n, k := x.Rows, y.Rows, x.Cols
 	t.Helper()
 	want, got := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
-	f.multiply(s, want.View, View{}, x, y, into{}, nil)
+	f.multiply(s, want.View, View{}, x, y, mode{}, nil)
 	s.poison()
 	if !multiply(got.View, View{}) {
 		t.Fatal("the product was not computed")
@@ -174,7 +174,7 @@ func TestAcrossAnyScale(t *testing.T) {
 				t.Errorf("scale %d: the product was computed: %v, want %v", scale, computed, inRange)
 			}
 			if computed {
-				a.family.multiply(a.s, want.View, View{}, operand{View: x.View}, y, into{}, nil)
+				a.microkernel.multiply(a.s, want.View, View{}, operand{View: x.View}, y, mode{}, nil)
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 		}
@@ -233,15 +233,15 @@ func TestAcrossAnyBits(t *testing.T) {
 // rows.
 func TestAcrossRefuses(t *testing.T) {
 	eachAcross(t, func(t *testing.T, a *acrossTest) {
-		taken := func(m, n int, bT bool, how into) bool {
+		taken := func(m, n int, bT bool, how mode) bool {
 			x, y := operands[uint16](rand.New(rand.NewPCG(1, 2)), m, n, 40, false, bT)
-			return a.across.take(operand{View: x.View}, operand{View: y.transposed()}, how)
+			return a.across.accepts(operand{View: x.View}, operand{View: y.transposed()}, how)
 		}
-		if !taken(8, 64, false, into{}) || !taken(8, 64, false, into{stream: true}) {
+		if !taken(8, 64, false, mode{}) || !taken(8, 64, false, mode{stream: true}) {
 			t.Error("a product was refused")
 		}
-		if taken(8, 64, false, into{add: true}) || taken(8, 64, false, into{span: 32}) ||
-			taken(8, a.across.elements.least()-1, false, into{}) || taken(8, 64, true, into{}) || taken(a.across.elements.height+1, 64, false, into{}) {
+		if taken(8, 64, false, mode{add: true}) || taken(8, 64, false, mode{span: 32}) ||
+			taken(8, a.across.elements.least()-1, false, mode{}) || taken(8, 64, true, mode{}) || taken(a.across.elements.height+1, 64, false, mode{}) {
 			t.Error("a product was taken")
 		}
 	})

@@ -60,7 +60,7 @@ func fewRowsOf(b *testing.B, repeat int, count func(weights, threads int) int) {
 					weights := float64(threads * repeat * calls * sh.n * sh.k)
 					recipes := []*fewRows{
 						{name: "BF16", bytes: 2, multiply: func(thread, expert int) {
-							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), into{})
+							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), mode{})
 						}},
 						fewCoded(format.E4M3, active.mx, scratch, results, experts, m),
 						fewCoded(format.INT8, active.mx, scratch, results, experts, m),
@@ -101,10 +101,10 @@ type fewRows struct {
 }
 
 // fewCoded multiplies m rows of codes with those of experts.
-func fewCoded(f *format.Element, multiply func(s *Scratch, sum, out View, a, b Scaled, m into), scratch []Scratch, results []View, experts *streamed, m int) *fewRows {
+func fewCoded(f *format.Element, multiply func(s *Scratch, sum, out View, a, b Scaled, m mode), scratch []Scratch, results []View, experts *streamed, m int) *fewRows {
 	x := benchScaled(f, m, experts.k, false)
 	return &fewRows{name: strings.ToUpper(f.String()), bytes: 33. / 32, multiply: func(thread, expert int) {
-		multiply(&scratch[thread], results[thread], View{}, x, experts.scaled(f, expert), into{})
+		multiply(&scratch[thread], results[thread], View{}, x, experts.scaled(f, expert), mode{})
 	}}
 }
 

@@ -27,15 +27,15 @@ const (
 )
 
 // inPlace reports whether a product with few rows of a can read b in place.
-func (a operand) direct(b operand) bool {
+func (a operand) inPlace(b operand) bool {
 	return a.Cols > 0 && a.lengthwise() && b.lengthwise()
 }
 
 // multiply is microkernel.multiply for operands that are inPlace.
-func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+func (f *directKernels) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	if m.span > 0 {
 		s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {
-			f.multiply(s, dst, View{}, a.part(2, i, dst.Rows).along(2, k, n), b.part(2, j, dst.Cols).along(2, k, n), into{}, inexact)
+			f.multiply(s, dst, View{}, a.part(2, i, dst.Rows).along(2, k, n), b.part(2, j, dst.Cols).along(2, k, n), mode{}, inexact)
 		})
 		return
 	}
@@ -58,15 +58,15 @@ func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into,
 		// Only the columns that need it: the bits of a column must not depend on its neighbours.
 		b.runs(func(j, n int, fits bool) {
 			if !fits {
-				inexact(target.slice(4, 0, j, a.Rows, n), View{}, a.scaled(), b.part(1, j, n).scaled(), into{})
+				inexact(target.slice(4, 0, j, a.Rows, n), View{}, a.scaled(), b.part(1, j, n).scaled(), mode{})
 			}
 		})
 	}
-	deliver(sum, out, target, m.add)
+	storeResult(sum, out, target, m.add)
 }
 
 // storeResult rounds, adds or copies the sums into the result.
-func deliver(sum, out, sums View, add bool) {
+func storeResult(sum, out, sums View, add bool) {
 	switch {
 	case out.Ptr != nil:
 		roundRows(out, sums)
@@ -81,7 +81,7 @@ func deliver(sum, out, sums View, add bool) {
 }
 
 // panels cuts rows into panels of near-equal height.
-func (f *directFamily) panels(rows int) (panels, height int) {
+func (f *directKernels) panels(rows int) (panels, height int) {
 	most := len(f.kernels) - 1
 	panels = (rows + most - 1) / most
 	return panels, (rows + panels - 1) / panels
@@ -92,7 +92,7 @@ func directSteps(cols int) int { return (cols + 63) / 64 * 2 }
 
 // panel copies a, decoded, panel by panel. The vectors of all rows for the same k are adjacent.
 // exact is as in notes.exact.
-func (f *directFamily) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bool) {
+func (f *directKernels) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bool) {
 	steps := directSteps(a.Cols)
 	p = s.a.atLeast(f.vector * steps * a.Rows)
 	_, height := f.panels(a.Rows)
@@ -126,7 +126,7 @@ func (f *directFamily) panel(s *Scratch, a operand) (p unsafe.Pointer, exact boo
 
 // directProduct holds what the calls of a product share.
 type directProduct struct {
-	family *directFamily
+	kernels *directKernels
 	// For panels of height rows, and for the last panel, which may have fewer.
 	calls       *[2]direct
 	sum         View
@@ -138,9 +138,9 @@ type directProduct struct {
 }
 
 // all computes sum = a·bᵀ and reports whether all of b was decoded exactly.
-func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand) (exact bool) {
+func (f *directKernels) all(s *Scratch, sum View, panel unsafe.Pointer, b operand) (exact bool) {
 	panels, height := f.panels(sum.Rows)
-	p := directProduct{family: f, calls: &s.calls.direct, sum: sum, a: panel, height: height, run: f.run(height)}
+	p := directProduct{kernels: f, calls: &s.calls.direct, sum: sum, a: panel, height: height, run: f.run(height)}
 	unit := f.columns(height)
 	if panels > 1 {
 		unit = 12 // a multiple of the group width at every panel height that then occurs
@@ -174,7 +174,7 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 }
 
 // prepare sets what all calls for a panel of rows rows of a share.
-func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
+func (d *direct) prepare(f *directKernels, rows int, sum View, b operand) {
 	*d = direct{rows: rows, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
 	if b.lookup != nil && f.tables != nil {
 		d.codes = f.tables[b.lookup.element]()
@@ -184,7 +184,7 @@ func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 
 // strip computes n columns of sum from column j on, run by run along k.
 func (p *directProduct) strip(s *Scratch, j, n int, b operand) {
-	f := p.family
+	f := p.kernels
 	strip := b.part(f.elem, j, n)
 	for k := 0; k < b.Cols; {
 		part, inPlace := p.part(s, strip, k)
@@ -216,17 +216,17 @@ func (p *directProduct) strip(s *Scratch, j, n int, b operand) {
 // read it there. Otherwise it is copied to scratch and padded with zeros.
 func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, inPlace bool) {
 	n := min(p.run, strip.Cols-k)
-	rest := n % p.family.unit
+	rest := n % p.kernels.unit
 	switch {
-	case p.family.factors != nil:
+	case p.kernels.factors != nil:
 		part = strip.along(1, k, n)
-		part.scales = p.family.factors(s, part.scales, &p.calls[0].notes)
+		part.scales = p.kernels.factors(s, part.scales, &p.calls[0].notes)
 		return part, true
-	case !p.family.whole:
-		return strip.along(p.family.elem, k, n), true
+	case !p.kernels.whole:
+		return strip.along(p.kernels.elem, k, n), true
 	case strip.lookup != nil:
 		part = operand{View: s.chunk(strip, 0, k, strip.Rows, n)}
-		part.Cols = (n + p.family.unit - 1) / p.family.unit * p.family.unit
+		part.Cols = (n + p.kernels.unit - 1) / p.kernels.unit * p.kernels.unit
 		return part, false
 	case n > rest:
 		return strip.along(2, k, n-rest), true
@@ -243,7 +243,7 @@ func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, in
 // the last group starts early and recomputes some columns. If there are fewer than a group, each
 // group is the same row repeated.
 func (p *directProduct) panel(d *direct, sum View, b operand) {
-	elem, width := p.family.elem, p.family.columns(d.rows)
+	elem, width := p.kernels.elem, p.kernels.columns(d.rows)
 	d.columns, d.stride, d.scaleStride = width, elem*b.RowStride, b.scales.RowStride
 	d.scalesAhead, d.near = 2*width*d.scaleStride, 0 // of the group after the next
 	if width*d.stride <= directNear {
@@ -252,7 +252,7 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 	if b.Rows < width {
 		d.columns, d.stride, d.scaleStride = 1, 0, 0
 	}
-	d.steps, d.tail = b.Cols/p.family.unit, 1<<(b.Cols%p.family.unit)-1
+	d.steps, d.tail = b.Cols/p.kernels.unit, 1<<(b.Cols%p.kernels.unit)-1
 	d.blocks, d.lastScales = (b.scales.Cols+15)/16, 1<<((b.scales.Cols+15)%16+1)-1
 	d.moved = moves{}
 	for j := 0; j < b.Rows; {
@@ -265,7 +265,7 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 		part := b.part(elem, j, n)
 		d.b, d.scales, d.sum = part.Ptr, part.scales.Ptr, sum.slice(4, 0, j, 1, 1).Ptr
 		d.moved = moves{partial: d.moved.partial} // the vectors of sums continue
-		p.family.call(d)
+		p.kernels.call(d)
 		j += n
 	}
 }
@@ -273,4 +273,4 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 // call is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
-func (f *directFamily) call(d *direct) { f.kernels[d.rows](d) }
+func (f *directKernels) call(d *direct) { f.kernels[d.rows](d) }

@@ -14,7 +14,7 @@ const (
 
 // factors converts scales to the factors that kernels multiply with, still one byte each. It notes
 // the smallest and the largest scale.
-func (s *Scratch) factors(scales View, met *notes) View {
+func (s *Scratch) factors(scales View, seen *notes) View {
 	stride := 4 * scales.Cols
 	v := strided(s.chunks.atLeast(stride*scales.Rows), scales.Rows, stride, stride, 1)
 	rows, n := scales.Rows, scales.Cols
@@ -24,11 +24,11 @@ func (s *Scratch) factors(scales View, met *notes) View {
 	for i := range rows {
 		dst, src, whole := unsafe.Add(v.Ptr, i*stride), unsafe.Add(scales.Ptr, i*scales.RowStride), n/16*16
 		if whole > 0 {
-			factorsAVX2(dst, src, whole/16, met)
+			factorsAVX2(dst, src, whole/16, seen)
 		}
 		for j := whole; j < n; j++ {
 			scale := *(*uint8)(unsafe.Add(src, j))
-			met.min[0], met.max[0] = min(met.min[0], scale), max(met.max[0], scale)
+			seen.min[0], seen.max[0] = min(seen.min[0], scale), max(seen.max[0], scale)
 			*(*uint32)(unsafe.Add(dst, 4*j)) = (uint32(scale) + factorBias) << 23
 		}
 	}

@@ -1,6 +1,6 @@
 package gemm
 
-// The order of summation of direct products, in plain Go. Products across and turned ones have that
+// The order of summation of direct products, in plain Go. Products across and transposed ones have that
 // of panels.
 
 import "testing"

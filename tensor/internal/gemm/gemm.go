@@ -15,7 +15,7 @@ import (
 // K = 0, c becomes 0 unless accumulate.
 func BF16(s *Scratch, c, a, b View, accumulate bool) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, into{add: accumulate})
+		active.bf16(s, c, a, b, mode{add: accumulate})
 	}
 }
 
@@ -23,7 +23,7 @@ func BF16(s *Scratch, c, a, b View, accumulate bool) {
 // stores that bypass the caches.
 func BF16Streamed(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, into{stream: true})
+		active.bf16(s, c, a, b, mode{stream: true})
 	}
 }
 
@@ -32,7 +32,7 @@ func BF16Streamed(s *Scratch, c, a, b View) {
 // (see tree), and the total is stored in c or added to it. The last span may be shorter.
 func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, into{add: accumulate, span: span})
+		active.bf16(s, c, a, b, mode{add: accumulate, span: span})
 	}
 }
 
@@ -47,26 +47,26 @@ func BF16ToBF16(s *Scratch, c, a, b View) {
 // FP32 is BF16 for FP32 operands.
 func FP32(s *Scratch, c, a, b View, accumulate bool) {
 	if check(c, a, b) {
-		active.fp32(s, c, a, b, into{add: accumulate})
+		active.fp32(s, c, a, b, mode{add: accumulate})
 	}
 }
 
 // FP32Spans is BF16Spans for FP32 operands.
 func FP32Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	if check(c, a, b) {
-		active.fp32(s, c, a, b, into{add: accumulate, span: span})
+		active.fp32(s, c, a, b, mode{add: accumulate, span: span})
 	}
 }
 
 // kernels holds the products of one tier.
 type kernels struct {
-	bf16        func(s *Scratch, c, a, b View, m into)
+	bf16        func(s *Scratch, c, a, b View, m mode)
 	bf16Rounded func(s *Scratch, c, a, b View)
-	fp32        func(s *Scratch, c, a, b View, m into)
+	fp32        func(s *Scratch, c, a, b View, m mode)
 
 	// scaled computes a·bᵀ. It stores FP32 in sum or, if out is not empty, BF16 in out. Nil:
 	// multiplyDecoded.
-	scaled func(s *Scratch, sum, out View, a, b Scaled, m into)
+	scaled func(s *Scratch, sum, out View, a, b Scaled, m mode)
 
 	// packed holds the kernels for products whose rows are not few. It is nil if they are the same.
 	// few reports whether a product with that number of rows of a is bound by reading b rather than

@@ -45,7 +45,7 @@ func benchView[T uint16 | float32](r *rand.Rand, rows, cols int, transposed bool
 }
 
 func BenchmarkBF16(b *testing.B) {
-	benchmark(b, roundBF16, func(ks *kernels, s *Scratch, c, x, y View) { ks.bf16(s, c, x, y, into{}) },
+	benchmark(b, roundBF16, func(ks *kernels, s *Scratch, c, x, y View) { ks.bf16(s, c, x, y, mode{}) },
 		func(ks *kernels) func(int) float64 { return ks.peakBF16 })
 }
 
@@ -56,7 +56,7 @@ func BenchmarkBF16ToBF16(b *testing.B) {
 
 func BenchmarkFP32(b *testing.B) {
 	benchmark(b, func(x float32) float32 { return x },
-		func(ks *kernels, s *Scratch, c, x, y View) { ks.fp32(s, c, x, y, into{}) },
+		func(ks *kernels, s *Scratch, c, x, y View) { ks.fp32(s, c, x, y, mode{}) },
 		func(ks *kernels) func(int) float64 { return ks.peakFP32 })
 }
 

@@ -24,7 +24,7 @@ const (
 type quad [portableTile]float32
 
 // sumPortable stores or adds a·b in c.
-func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m into) {
+func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m mode) {
 	if m.span == 0 {
 		multiplyPortable[T](s, c, View{}, a, b, m.add)
 		return

@@ -24,15 +24,15 @@ type records struct {
 // fewInt8 multiplies few rows of a. Such products are bound by reading b, so b is not packed as a
 // whole. The bits are those of the packed product.
 type fewInt8 struct {
-	takes func(a, b operand, m into) bool
+	accepts func(a, b operand, m mode) bool
 	// sums computes a·bᵀ, added to sum if startAtSum. Rows of sum have room for whole tiles. It
 	// reports whether both operands could be multiplied as integers.
-	sums func(s *Scratch, f *family, sum View, a, b operand, startAtSum bool) bool
+	sums func(s *Scratch, f *microkernel, sum View, a, b operand, startAtSum bool) bool
 }
 
 // multiply is multiplyInt8 for operands that it accepts. If they cannot be multiplied as integers,
 // it leaves the result alone and returns false.
-func (w *fewInt8) multiply(s *Scratch, f *family, sum, out View, a, b operand, accumulate bool) bool {
+func (w *fewInt8) multiply(s *Scratch, f *microkernel, sum, out View, a, b operand, accumulate bool) bool {
 	stride := f.wholeTiles(b.Rows)
 	target := strided(s.sums.atLeast(4*a.Rows*stride), a.Rows, b.Rows, stride, 1)
 	if accumulate {
@@ -67,12 +67,12 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 
 // multiplyInt8 passes only the rows and columns that need it to slow: the bits of an element must
 // not depend on its neighbours.
-func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, m into, slow slowWay) {
+func (f *microkernel) multiplyInt8(s *Scratch, sum, out View, a, b operand, m mode, slow fallback) {
 	few := f.packing.records.few
 	switch {
-	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
+	case f.across.accepts(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
 		return
-	case few != nil && m.span == 0 && a.Cols > 0 && few.takes(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add):
+	case few != nil && m.span == 0 && a.Cols > 0 && few.accepts(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add):
 		return
 	}
 	f.multiply(s, sum, out, a, b, m, bySpan(s, f.exceptions(s, int8Operands, slow)))

@@ -11,7 +11,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-var int8AVX512 = family{
+var int8AVX512 = microkernel{
 	rows: 6, columns: 32, masked: true, rounds: true, adds: true, runSteps: 64 * recordSteps,
 	tiles:   []func(*tile){nil, int8AVX512Tiles1, int8AVX512Tiles2, int8AVX512Tiles3, int8AVX512Tiles4, int8AVX512Tiles5, int8AVX512Tiles6},
 	packing: packing{elem: 1, records: &byteRecords},

@@ -34,14 +34,14 @@ const (
 
 // directInt8 reads b once, in place.
 var directInt8 = fewInt8{
-	takes: func(a, b operand, _ into) bool {
+	accepts: func(a, b operand, _ mode) bool {
 		return a.Rows <= directHeight && b.Rows >= directInt8Columns && b.rowMajor() == b.scales.rowMajor()
 	},
 	sums: (*Scratch).directInt8,
 }
 
 // directInt8 packs a as a column panel.
-func (s *Scratch) directInt8(_ *family, sum View, a, b operand, startAtSum bool) bool {
+func (s *Scratch) directInt8(_ *microkernel, sum View, a, b operand, startAtSum bool) bool {
 	panel := s.a.atLeast(4 * recordSteps * (a.Cols / format.MXBlock) * a.Rows)
 	s.calls.decoding.reset()
 	s.records(panel, a, panelShape{height: a.Rows, width: a.Rows, columns: true})

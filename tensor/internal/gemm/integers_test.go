@@ -52,9 +52,9 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 							c, cOnTop, out = c.slice(4, 0, 0, sh.m, special), cOnTop.slice(4, 0, 0, sh.m, special), out.slice(2, 0, 0, sh.m, special)
 							skipped = -1
 						}
-						ks.mx(&s, c, View{}, a.Scaled, b, into{})
-						ks.mx(&s, cOnTop, View{}, a.Scaled, b, into{add: true})
-						ks.mx(&s, View{}, out, a.Scaled, b, into{})
+						ks.mx(&s, c, View{}, a.Scaled, b, mode{})
+						ks.mx(&s, cOnTop, View{}, a.Scaled, b, mode{add: true})
+						ks.mx(&s, View{}, out, a.Scaled, b, mode{})
 						for i := range c.Rows {
 							for j := range c.Cols {
 								if j == skipped {
@@ -96,7 +96,7 @@ func TestInt8ExtremeCodes(t *testing.T) {
 						}
 						var s Scratch
 						c := newMatrix[float32](m, n, false, guard)
-						ks.mx(&s, c.View, View{}, a.Scaled, b.Scaled, into{})
+						ks.mx(&s, c.View, View{}, a.Scaled, b.Scaled, mode{})
 						for i, x := range c.elements(t) {
 							if x != want {
 								t.Fatalf("element %d, %d is %g, want %g", i/n, i%n, x, want)
@@ -127,8 +127,8 @@ func TestInt8RoundsExtremeSums(t *testing.T) {
 					}
 					var s Scratch
 					sums, rounded := newMatrix[float32](m, 40, false, guard), newMatrix[uint16](m, 40, false, 7)
-					ks.mx(&s, sums.View, View{}, a.Scaled, b.Scaled, into{})
-					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, into{})
+					ks.mx(&s, sums.View, View{}, a.Scaled, b.Scaled, mode{})
+					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, mode{})
 					bits := rounded.elements(t)
 					for i, x := range sums.elements(t) {
 						if bits[i] != roundBF16(x) {
@@ -160,10 +160,10 @@ func TestInt8ZeroBlocks(t *testing.T) {
 					var s Scratch
 					want, got := newMatrix[float32](sh.m, sh.n, false, guard), newMatrix[float32](sh.m, sh.n, false, guard)
 					*at[uint8](zeros.Scales, 1, 0) = 127
-					ks.mx(&s, want.View, View{}, a.Scaled, b.Scaled, into{})
+					ks.mx(&s, want.View, View{}, a.Scaled, b.Scaled, mode{})
 					for scale := range 255 {
 						*at[uint8](zeros.Scales, 1, 0) = uint8(scale)
-						ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{})
+						ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{})
 						checkSame(t, got.elements(t), want.elements(t))
 					}
 				})
@@ -201,13 +201,13 @@ func TestDecodedInt8EqualsPlain(t *testing.T) {
 						s.poison()
 						for _, accumulate := range []bool{false, true} {
 							want, got := initial.clone(), initial.clone()
-							ks.multiplyDecoded(&plain, want.View, View{}, a.Scaled, b.Scaled, into{add: accumulate})
-							ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{add: accumulate})
+							ks.multiplyDecoded(&plain, want.View, View{}, a.Scaled, b.Scaled, mode{add: accumulate})
+							ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: accumulate})
 							checkSame(t, got.elements(t), want.elements(t))
 						}
 						want, got := newMatrix[uint16](sh.m, sh.n, false, 7), newMatrix[uint16](sh.m, sh.n, false, 7)
-						ks.multiplyDecoded(&plain, View{}, want.View, a.Scaled, b.Scaled, into{})
-						ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, into{})
+						ks.multiplyDecoded(&plain, View{}, want.View, a.Scaled, b.Scaled, mode{})
+						ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, mode{})
 						checkSame(t, got.elements(t), want.elements(t))
 					})
 				})

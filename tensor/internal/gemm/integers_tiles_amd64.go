@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-var int8AMX = family{
-	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, stack: int8AMXTiles, configure: (*tile).configureInt8, room: tileRoom,
+var int8AMX = microkernel{
+	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, allPanels: int8AMXTiles, configure: (*tile).configureInt8, room: tileRoom,
 	packing: packing{elem: 1, records: &byteRecords, tiles: true},
 }
 

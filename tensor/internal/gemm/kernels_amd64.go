@@ -7,25 +7,25 @@ package gemm
 import "spmoe/tensor/cpu"
 
 var (
-	bf16AVX512 = family{
+	bf16AVX512 = microkernel{
 		rows: 12, columns: 32, masked: true, rounds: true, adds: true, runSteps: runSteps, across: &acrossForAVX512,
 		tiles:   []func(*tile){nil, bf16AVX512Tiles1, bf16AVX512Tiles2, bf16AVX512Tiles3, bf16AVX512Tiles4, bf16AVX512Tiles5, bf16AVX512Tiles6, bf16AVX512Tiles7, bf16AVX512Tiles8, bf16AVX512Tiles9, bf16AVX512Tiles10, bf16AVX512Tiles11, bf16AVX512Tiles12},
 		packing: packing{elem: 2, rows: packer{16, packRowsAVX512, interleave16AVX512}, columns: packer{16, packRowsAVX512, interleave32AVX512}},
 	}
-	bf16SplitAVX512 = family{
+	bf16SplitAVX512 = microkernel{
 		rows: 12, columns: 32, masked: true, adds: true, runSteps: runSteps, tiles: fp32AVX512.tiles,
 		packing: packing{elem: 2, split: true, rows: packer{16, packRowsSplitAVX512, widen16AVX512}, columns: packer{16, packRowsSplitAVX512, widen32AVX512}},
 	}
-	fp32AVX512 = family{
+	fp32AVX512 = microkernel{
 		rows: 12, columns: 32, masked: true, adds: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, fp32AVX512Tiles1, fp32AVX512Tiles2, fp32AVX512Tiles3, fp32AVX512Tiles4, fp32AVX512Tiles5, fp32AVX512Tiles6, fp32AVX512Tiles7, fp32AVX512Tiles8, fp32AVX512Tiles9, fp32AVX512Tiles10, fp32AVX512Tiles11, fp32AVX512Tiles12},
 		packing: packing{elem: 4, rows: packer{16, packRowsAVX512, copy16AVX512}, columns: packer{16, packRowsAVX512, copy32AVX512}},
 	}
-	bf16SplitAVX2 = family{
+	bf16SplitAVX2 = microkernel{
 		rows: 6, columns: 16, adds: true, runSteps: runSteps, tiles: fp32AVX2.tiles, across: &acrossForAVX2,
 		packing: packing{elem: 2, split: true, rows: packer{8, alongSplitAVX2, acrossSplitAVX2}, columns: packer{8, alongSplitAVX2, acrossSplitAVX2}},
 	}
-	fp32AVX2 = family{
+	fp32AVX2 = microkernel{
 		rows: 6, columns: 16, adds: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, fp32AVX2Tiles1, fp32AVX2Tiles2, fp32AVX2Tiles3, fp32AVX2Tiles4, fp32AVX2Tiles5, fp32AVX2Tiles6},
 		packing: packing{elem: 4, rows: packer{8, alongAVX2, acrossAVX2}, columns: packer{8, alongAVX2, acrossAVX2}},
@@ -76,9 +76,9 @@ var table = func() cpu.Table[*kernels] {
 	return t
 }()
 
-// few is kernels.few where reading b in place pays. Arithmetic catches up with reading only at
-// larger numbers of rows. Adding up the vectors of each sum must be little work, hence the
-// dependence on k.
+// few is kernels.few where reading b in place pays. It pays for up to somewhat more rows than
+// arithmetic needs to catch up with reading. Beyond 12 rows the sums must also be long, so that
+// adding up the vectors of each is little work.
 func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
 
 // upTo returns a kernels.few for up to most rows: there, packing b costs more than it saves.

@@ -57,7 +57,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 						}
 					}
 					c, rounded := view(4, s.m, s.n, false), view(2, s.m, s.n, false)
-					ks.bf16(&scratch, c, a, b, into{add: true})
+					ks.bf16(&scratch, c, a, b, mode{add: true})
 					ks.bf16Rounded(&scratch, rounded, a, b)
 					for i := range s.m {
 						for j := range s.n {
@@ -68,7 +68,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 					}
 					a, b = view(4, s.m, s.k, l.aT), view(4, s.k, s.n, l.bT)
 					*at[float32](a, s.m-1, s.k-1), *at[float32](b, s.k-1, s.n-1) = 2, 3
-					ks.fp32(&scratch, c, a, b, into{})
+					ks.fp32(&scratch, c, a, b, mode{})
 					if got := *at[float32](c, s.m-1, s.n-1); got != 6 {
 						t.Errorf("FP32: the last element is %g, want 6", got)
 					}
@@ -107,7 +107,7 @@ func TestNothingBehindScaledViewsIsTouched(t *testing.T) {
 						var scratch Scratch
 						for _, add := range []bool{false, true} {
 							c := strided(atPageEnd(t, 4*s.m*s.n), s.m, s.n, s.n, 1)
-							ks.mx(&scratch, c, View{}, a, b, into{add: add})
+							ks.mx(&scratch, c, View{}, a, b, mode{add: add})
 							for i := range s.m {
 								for j := range s.n {
 									if got, want := *at[float32](c, i, j), float32(s.k)*x*x; got != want {
@@ -136,22 +136,22 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 		qc, qd := newScaled(format.INT8, 20, 600, true, true, finite(r, format.INT8), near(r)), newScaled(format.INT8, 50, 600, false, false, finite(r, format.INT8), near(r))
 		var s Scratch
 		call := func() {
-			ks.bf16(&s, c.View, a.View, b.View, into{add: true})
+			ks.bf16(&s, c.View, a.View, b.View, mode{add: true})
 			ks.bf16Rounded(&s, rounded.View, a.View, b.View)
-			ks.fp32(&s, c.View, fa.View, fb.View, into{add: true})
-			ks.bf16(&s, c.View.slice(4, 0, 0, 3, 50), few, b.View, into{add: true})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{add: true})
-			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, into{add: true})
-			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, into{})
+			ks.fp32(&s, c.View, fa.View, fb.View, mode{add: true})
+			ks.bf16(&s, c.View.slice(4, 0, 0, 3, 50), few, b.View, mode{add: true})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, mode{add: true})
+			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, mode{add: true})
+			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, mode{})
 			ks.bf16Rounded(&s, rounded.View, a.View, across.View)
-			ks.mx(&s, View{}, rounded.View, qa.Scaled, qAcross.Scaled, into{})
-			ks.bf16(&s, c.View, a.View, b.View, into{add: true, span: 100})
-			ks.bf16(&s, c.View, a.View, b.View, into{add: true, span: 75})
-			ks.fp32(&s, c.View, fa.View, fb.View, into{add: true, span: 20})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{add: true, span: 96})
-			ks.mx(&s, c.View, View{}, qc.Scaled, qd.Scaled, into{add: true, span: 96})
-			ks.mx(&s, View{}, rounded.View, qc.along(0, 576), qd.along(0, 576), into{})
-			ks.mx(&s, c.View, View{}, qc.along(0, 576), qd.along(0, 576), into{add: true, span: 96})
+			ks.mx(&s, View{}, rounded.View, qa.Scaled, qAcross.Scaled, mode{})
+			ks.bf16(&s, c.View, a.View, b.View, mode{add: true, span: 100})
+			ks.bf16(&s, c.View, a.View, b.View, mode{add: true, span: 75})
+			ks.fp32(&s, c.View, fa.View, fb.View, mode{add: true, span: 20})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, mode{add: true, span: 96})
+			ks.mx(&s, c.View, View{}, qc.Scaled, qd.Scaled, mode{add: true, span: 96})
+			ks.mx(&s, View{}, rounded.View, qc.along(0, 576), qd.along(0, 576), mode{})
+			ks.mx(&s, c.View, View{}, qc.along(0, 576), qd.along(0, 576), mode{add: true, span: 96})
 		}
 		if n := testing.AllocsPerRun(3, call); n != 0 {
 			t.Errorf("%v allocations a call, want 0", n)
@@ -179,10 +179,10 @@ func TestCollectionsCompleteDuringProducts(t *testing.T) {
 		}()
 		var s Scratch
 		for !collected.Load() {
-			ks.bf16(&s, c.View, a.View, b.View, into{})
-			ks.bf16(&s, c.View.slice(4, 0, 0, 2, 96), few, b.View, into{})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qAcross.Scaled, into{})
+			ks.bf16(&s, c.View, a.View, b.View, mode{})
+			ks.bf16(&s, c.View.slice(4, 0, 0, 2, 96), few, b.View, mode{})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, mode{})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qAcross.Scaled, mode{})
 		}
 	})
 }

@@ -32,27 +32,27 @@ type rowBlock struct {
 	ready, exact bool
 }
 
-func (r *rowBlock) pack(f *family, s *Scratch, to *buffer, a operand) {
+func (r *rowBlock) pack(f *microkernel, s *Scratch, to *buffer, a operand) {
 	r.rowPanels = f.packing.rowPanels(s, to, a, f.rows)
 	r.ready, r.exact = true, a.lookup == nil || s.calls.decoding.exact(a)
 }
 
 // product is a packed block of a, one of b, and the destination of their product.
 type product struct {
-	a     rowPanels
-	b     unsafe.Pointer
-	steps int
-	span  int  // steps that are summed together; 0: all
-	sum   View // FP32
-	out   View // BF16, or empty
-	stack func(*tile)
+	a         rowPanels
+	b         unsafe.Pointer
+	steps     int
+	span      int  // steps that are summed together; 0: all
+	sum       View // FP32
+	out       View // BF16, or empty
+	allPanels func(*tile)
 
 	adds, addStride int // as in tile
 }
 
 // multiply computes a·bᵀ. It stores FP32 in sum or, if out is not empty, BF16 in out. Blocks of
 // codes that do not decode exactly are left to inexact, which may use s.
-func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	if m.span%f.packing.unit() != 0 && m.span < a.Cols {
 		f.multiplySpans(s, sum, a, b, m)
 		return
@@ -91,7 +91,7 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 				block.pack(f, s, &s.rows[at], x)
 			}
 			p.a = block.rowPanels
-			p.sum, p.out, p.stack = View{}, View{}, f.stack
+			p.sum, p.out, p.allPanels = View{}, View{}, f.allPanels
 			if out.Ptr != nil {
 				p.out = out.slice(2, i, j, height, n)
 			} else {
@@ -118,23 +118,23 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 
 // streams reports whether the sums can be stored past the caches. If so, it selects the microkernel
 // for that.
-func (f *family) streams(p *product) bool {
-	can := f.stackStreamed != nil && p.steps <= f.runSteps && p.sum.Cols%f.columns == 0 && (int(uintptr(p.sum.Ptr))|4*p.sum.RowStride)%line == 0
+func (f *microkernel) streams(p *product) bool {
+	can := f.allPanelsStreamed != nil && p.steps <= f.runSteps && p.sum.Cols%f.columns == 0 && (int(uintptr(p.sum.Ptr))|4*p.sum.RowStride)%line == 0
 	if can {
-		p.stack = f.stackStreamed
+		p.allPanels = f.allPanelsStreamed
 	}
 	return can
 }
 
 // sums adds up all runs of steps in p.sum. With several runs it uses scratch, where the sums are
 // dense enough to stay in L2 from run to run.
-func (f *family) sums(s *Scratch, p *product, accumulate bool) {
+func (f *microkernel) sums(s *Scratch, p *product, accumulate bool) {
 	if p.steps <= f.runSteps {
 		f.run(s, p, 0, p.steps, accumulate, false)
 		return
 	}
 	result := p.sum
-	p.sum = f.closeSums(s, result)
+	p.sum = f.scratchSums(s, result)
 	if accumulate {
 		copyRows(p.sum, result)
 	}
@@ -145,19 +145,19 @@ func (f *family) sums(s *Scratch, p *product, accumulate bool) {
 }
 
 // scratchSums returns room in scratch for the sums of a result.
-func (f *family) closeSums(s *Scratch, result View) View {
+func (f *microkernel) scratchSums(s *Scratch, result View) View {
 	stride := f.wholeTiles(result.Cols)
-	return f.kept(strided(s.sums.atLeast(4*result.Rows*stride), result.Rows, stride, stride, 1), result)
+	return f.clipColumns(strided(s.sums.atLeast(4*result.Rows*stride), result.Rows, stride, stride, 1), result)
 }
 
 // wholeTiles rounds columns up to whole tiles.
-func (f *family) wholeTiles(columns int) int {
+func (f *microkernel) wholeTiles(columns int) int {
 	return (columns + f.columns - 1) / f.columns * f.columns
 }
 
 // clipColumns limits a view of whole tiles to the result's columns if the microkernel can mask
 // columns. Otherwise there is room for the whole tiles.
-func (f *family) kept(tiles, result View) View {
+func (f *microkernel) clipColumns(tiles, result View) View {
 	if f.masked {
 		tiles.Cols = result.Cols
 	}
@@ -166,13 +166,13 @@ func (f *family) kept(tiles, result View) View {
 
 // rounded adds up all runs of steps and rounds the sums into p.out. It uses scratch if there are
 // several runs or the microkernel cannot round.
-func (f *family) rounded(s *Scratch, p *product) {
+func (f *microkernel) rounded(s *Scratch, p *product) {
 	rounds := f.rounds
-	if f.stackRounded != nil && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
-		rounds, p.stack = true, f.stackRounded
+	if f.allPanelsRounded != nil && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
+		rounds, p.allPanels = true, f.allPanelsRounded
 	}
 	if p.steps > f.runSteps || !rounds {
-		p.sum = f.closeSums(s, p.out)
+		p.sum = f.scratchSums(s, p.out)
 	}
 	for k := 0; k < p.steps; k += f.runSteps {
 		f.run(s, p, k, p.steps, k > 0, rounds && k+f.runSteps >= p.steps)
@@ -184,7 +184,7 @@ func (f *family) rounded(s *Scratch, p *product) {
 
 // run multiplies one run of steps, column panel by column panel. It starts at step k and stops at
 // end at the latest.
-func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool) {
+func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round bool) {
 	t := &s.calls.tile
 	*t = tile{steps: min(f.runSteps, end-k), adds: p.adds, addStride: p.addStride}
 	if startAtSum {
@@ -203,7 +203,7 @@ func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool)
 			t.sum, t.sumStride = unsafe.Add(p.sum.Ptr, 4*j), 4*p.sum.RowStride
 		}
 		switch {
-		case round && p.stack != nil:
+		case round && p.allPanels != nil:
 			t.sum, t.sumStride = unsafe.Add(p.out.Ptr, 2*j), 2*p.out.RowStride
 		case round:
 			t.out, t.outStride = unsafe.Add(p.out.Ptr, 2*j), 2*p.out.RowStride
@@ -218,7 +218,7 @@ func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool)
 
 // edge multiplies the last column panel, which has n columns, in scratch. It is for microkernels
 // that write whole tiles.
-func (f *family) edge(s *Scratch, p *product, k, n int) {
+func (f *microkernel) edge(s *Scratch, p *product, k, n int) {
 	t, stride := &s.calls.tile, 4*f.columns
 	part := strided(t.sum, p.sum.Rows, n, p.sum.RowStride, 1)
 	whole := strided(s.edge.atLeast(stride*p.sum.Rows), p.sum.Rows, n, f.columns, 1)
@@ -234,13 +234,13 @@ func (f *family) edge(s *Scratch, p *product, k, n int) {
 // function can, because it has a frame and hence a stack check, so it must not be inlined.
 //
 //go:noinline
-func (f *family) column(t *tile, p *product, k int) {
+func (f *microkernel) column(t *tile, p *product, k int) {
 	tall, short := p.a.rows, p.a.rows-1
-	if p.stack != nil {
+	if p.allPanels != nil {
 		t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, k*p.a.step(tall)), p.a.tallStride, max(p.sum.Rows, p.out.Rows)
 		t.rowStep, t.tileStep = p.a.rowStep, tileSteps*p.a.step(tall)
 		f.configure(t)
-		p.stack(t)
+		p.allPanels(t)
 		return
 	}
 	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall

@@ -29,12 +29,12 @@ func TestKeptBlocks(t *testing.T) {
 				var whole Scratch
 				got, want := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 				for range 2 { // with memory that has grown, exceptions overwrite what is kept
-					ks.mx(&whole, got.View, View{}, a.Scaled, b.Scaled, into{})
+					ks.mx(&whole, got.View, View{}, a.Scaled, b.Scaled, mode{})
 				}
 				for j := 0; j < n; j += 32 {
 					var s Scratch
 					part := min(32, n-j)
-					ks.mx(&s, want.slice(4, 0, j, m, part), View{}, a.Scaled, b.rows(j, part), into{})
+					ks.mx(&s, want.slice(4, 0, j, m, part), View{}, a.Scaled, b.rows(j, part), mode{})
 				}
 				checkSame(t, got.elements(t), want.elements(t))
 			})

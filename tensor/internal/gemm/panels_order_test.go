@@ -1,6 +1,6 @@
 package gemm
 
-// The orders of summation of products by way of panels, in plain Go. Products across and turned
+// The orders of summation of products by way of panels, in plain Go. Products across and transposed
 // ones have them, too.
 
 import (
@@ -82,7 +82,7 @@ func TestFP32Bits(t *testing.T) {
 						*c = chainFP32(a.View, b.View, i, j, initial(*c, accumulate))
 					}
 				}
-				ks.fp32(&s, got.View, a.View, b.View, into{add: accumulate})
+				ks.fp32(&s, got.View, a.View, b.View, mode{add: accumulate})
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 		})

@@ -158,7 +158,7 @@ type panelShape struct {
 // panels packs the rows of o. Codes are first decoded in chunks that fit in L1 and L2.
 func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape) {
 	if o.lookup == nil {
-		p.stack(s, dst, o.View, shape)
+		p.packPanels(s, dst, o.View, shape)
 		return
 	}
 	if p.records != nil {
@@ -170,13 +170,13 @@ func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelS
 		n := min(rows, o.Rows-i)
 		for k := 0; k < o.Cols; k += chunkSteps {
 			v := s.chunk(o, i, k, n, min(chunkSteps, o.Cols-k))
-			p.stack(s, unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*p.steps(k)), v, shape)
+			p.packPanels(s, unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*p.steps(k)), v, shape)
 		}
 	}
 }
 
-// stack packs the rows of v into consecutive panels.
-func (p *packing) stack(s *Scratch, dst unsafe.Pointer, v View, shape panelShape) {
+// packPanels packs the rows of v into consecutive panels.
+func (p *packing) packPanels(s *Scratch, dst unsafe.Pointer, v View, shape panelShape) {
 	for i := 0; i < v.Rows; i += shape.height {
 		to := unsafe.Add(dst, i/shape.height*shape.stride)
 		p.panel(s, to, v.slice(p.elem, i, 0, min(shape.height, v.Rows-i), v.Cols), shape.width, shape.packer)

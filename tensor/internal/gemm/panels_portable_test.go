@@ -11,7 +11,7 @@ import (
 )
 
 // plainFamily multiplies tiles of 3 by 4, in runs of 8 steps.
-var plainFamily = family{
+var plainFamily = microkernel{
 	rows: 3, columns: 4, masked: true, runSteps: 8,
 	tiles:   []func(*tile){nil, plainTiles(1), plainTiles(2), plainTiles(3)},
 	packing: packing{elem: 2, rows: packer{1, plainAlong, plainAcross}, columns: packer{1, plainAlong, plainAcross}},
@@ -80,12 +80,12 @@ func TestPanelsAreNeutral(t *testing.T) {
 					*c = chain(x.View, y.View, i, j, initial(*c, accumulate))
 				}
 			}
-			f.multiply(&s, got.View, View{}, a, b, into{add: accumulate}, nil)
+			f.multiply(&s, got.View, View{}, a, b, mode{add: accumulate}, nil)
 			checkSame(t, got.elements(t), want.elements(t))
 		}
 		rounded, sums := newMatrix[uint16](m, n, false, 7), newMatrix[float32](m, n, false, guard)
-		f.multiply(&s, View{}, rounded.View, a, b, into{}, nil)
-		f.multiply(&s, sums.View, View{}, a, b, into{}, nil)
+		f.multiply(&s, View{}, rounded.View, a, b, mode{}, nil)
+		f.multiply(&s, sums.View, View{}, a, b, mode{}, nil)
 		out := rounded.elements(t)
 		for i, sum := range sums.elements(t) {
 			if out[i] != roundBF16(sum) {
@@ -94,9 +94,9 @@ func TestPanelsAreNeutral(t *testing.T) {
 		}
 		const span = 6
 		checkSpans(t, start, k, span,
-			func(c View, how into) { f.multiply(&s, c, View{}, a, b, how, nil) },
+			func(c View, how mode) { f.multiply(&s, c, View{}, a, b, how, nil) },
 			func(c View, k, n int) {
-				f.multiply(&s, c, View{}, a.part(2, 0, m).along(2, k, n), b.along(2, k, n), into{}, nil)
+				f.multiply(&s, c, View{}, a.part(2, 0, m).along(2, k, n), b.along(2, k, n), mode{}, nil)
 			})
 	})
 }

@@ -13,10 +13,10 @@ import (
 	"unsafe"
 )
 
-var bf16AMX = family{
+var bf16AMX = microkernel{
 	rows: tileRows, columns: 32, runSteps: 2 * runSteps, across: &acrossForAMX,
-	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, room: tileRoom,
-	turned: &turnedFamily{tall: bf16AMXTall, codes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
+	allPanels: bf16AMXTiles, allPanelsRounded: bf16AMXRoundedTiles, allPanelsStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, room: tileRoom,
+	transposed: &transposedKernels{tall: bf16AMXTall, codes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
 		sums: turnSumsAVX512, rounded: turnRoundedSumsAVX512},
 	packing: packing{elem: 2, tiles: true,
 		rows:    packer{16, tilesAlong, tilesAcross},

@@ -76,7 +76,7 @@ func TestTilesInPlace(t *testing.T) {
 			}
 			var s Scratch
 			start := results(r, m, n)
-			for _, how := range []into{{}, {add: true}, {add: true, span: 32}, {add: true, span: 64}} {
+			for _, how := range []mode{{}, {add: true}, {add: true, span: 32}, {add: true, span: 64}} {
 				got, want := start.clone(), start.clone()
 				ks.bf16(&s, got.View, lies, b.View, how)
 				ks.bf16(&s, want.View, a.View, b.View, how)

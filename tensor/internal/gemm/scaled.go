@@ -41,7 +41,7 @@ func (m Scaled) along(k, n int) Scaled {
 // accumulate.
 func MX(s *Scratch, c View, a, b Scaled, accumulate bool) {
 	if checkScaled(c, a, b) {
-		active.mx(s, c, View{}, a, b, into{add: accumulate})
+		active.mx(s, c, View{}, a, b, mode{add: accumulate})
 	}
 }
 
@@ -49,14 +49,14 @@ func MX(s *Scratch, c View, a, b Scaled, accumulate bool) {
 // stores that bypass the caches.
 func MXStreamed(s *Scratch, c View, a, b Scaled) {
 	if checkScaled(c, a, b) {
-		active.mx(s, c, View{}, a, b, into{stream: true})
+		active.mx(s, c, View{}, a, b, mode{stream: true})
 	}
 }
 
 // MXSpans is BF16Spans for the operands of MX. span is a multiple of 32.
 func MXSpans(s *Scratch, c View, a, b Scaled, span int, accumulate bool) {
 	if checkScaled(c, a, b) {
-		active.mx(s, c, View{}, a, b, into{add: accumulate, span: span})
+		active.mx(s, c, View{}, a, b, mode{add: accumulate, span: span})
 	}
 }
 
@@ -64,11 +64,11 @@ func MXSpans(s *Scratch, c View, a, b Scaled, span int, accumulate bool) {
 // those of MX.
 func MXToBF16(s *Scratch, c View, a, b Scaled) {
 	if checkScaled(c, a, b) {
-		active.mx(s, View{}, c, a, b, into{})
+		active.mx(s, View{}, c, a, b, mode{})
 	}
 }
 
-func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, m into) {
+func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, m mode) {
 	if ks.scaled != nil {
 		ks.scaled(s, sum, out, a, b, m)
 	} else {

@@ -74,10 +74,10 @@ func BenchmarkMX(b *testing.B) {
 				for b.Loop() {
 					top := rate(active.peakBF16, 200*time.Microsecond)
 					narrow := timed(func(i int) {
-						active.bf16(&s, c, x, ys[(turn*calls+i)%copies].transposed(), into{})
+						active.bf16(&s, c, x, ys[(turn*calls+i)%copies].transposed(), mode{})
 					})
 					scaled := timed(func(i int) {
-						active.mx(&s, c, View{}, xs, yss[(turn*calls+i)%copies], into{})
+						active.mx(&s, c, View{}, xs, yss[(turn*calls+i)%copies], mode{})
 					})
 					rates, shares, ratios = append(rates, scaled/1e9), append(shares, scaled/top), append(ratios, scaled/narrow)
 					turn++

@@ -143,7 +143,7 @@ func TestScaledAgainstFloat64(t *testing.T) {
 		eachTier(t, func(t *testing.T, ks *kernels) {
 			got := initial.clone()
 			s.poison()
-			ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{add: true})
+			ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: true})
 			checkClose(t, got.elements(t), want, bound)
 		})
 	})
@@ -194,9 +194,9 @@ func checkEqualsBF16(t *testing.T, a, b scaledMatrix, aT, bT bool) {
 	x, y := a.bf16(aT), b.bf16(bT).transposed()
 	eachTier(t, func(t *testing.T, ks *kernels) {
 		want, got := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
-		ks.bf16(&s, want.View, x, y, into{})
+		ks.bf16(&s, want.View, x, y, mode{})
 		s.poison()
-		ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{})
+		ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{})
 		checkSame(t, got.elements(t), want.elements(t))
 	})
 }
@@ -220,13 +220,13 @@ func TestScaledEqualsBF16(t *testing.T) {
 			}
 			for _, accumulate := range []bool{false, true} {
 				want, got := initial.clone(), initial.clone()
-				ks.bf16(&s, want.View, x, y, into{add: accumulate})
-				ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{add: accumulate})
+				ks.bf16(&s, want.View, x, y, mode{add: accumulate})
+				ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: accumulate})
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 			want, got := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
 			ks.bf16Rounded(&s, want.View, x, y)
-			ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, into{})
+			ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, mode{})
 			checkSame(t, got.elements(t), want.elements(t))
 		})
 	})
@@ -263,7 +263,7 @@ func TestEveryCodeAndScale(t *testing.T) {
 						c := newMatrix[float32](k, columns, false, guard)
 						for i := 0; i < k; i += rows {
 							n := min(rows, k-i)
-							ks.mx(&s, c.slice(4, i, 0, n, columns), View{}, a.rows(i, n), b.Scaled, into{})
+							ks.mx(&s, c.slice(4, i, 0, n, columns), View{}, a.rows(i, n), b.Scaled, mode{})
 						}
 						for i, got := range c.elements(t) {
 							if want := float32(b.element(i%columns, i/columns)); got != want {
@@ -311,10 +311,10 @@ func TestSpecialRows(t *testing.T) {
 				eachTier(t, func(t *testing.T, ks *kernels) {
 					var s Scratch
 					got := start.clone()
-					ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{add: true})
+					ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: true})
 					plain, rounded := newMatrix[float32](m, n, false, guard), newMatrix[uint16](m, n, false, 7)
-					ks.mx(&s, plain.View, View{}, a.Scaled, b.Scaled, into{})
-					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, into{})
+					ks.mx(&s, plain.View, View{}, a.Scaled, b.Scaled, mode{})
+					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, mode{})
 					bits, sums := rounded.elements(t), plain.elements(t)
 					for i, x := range got.elements(t) {
 						y := float64(float32(want[i]))
@@ -350,9 +350,9 @@ func TestScaledDoesNotDependOnColumns(t *testing.T) {
 			b := newScaled(s.fb, n, k, false, false, finite(r, s.fb), near(r))
 			whole, part := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 			var s Scratch
-			ks.mx(&s, whole.View, View{}, a.Scaled, b.Scaled, into{})
+			ks.mx(&s, whole.View, View{}, a.Scaled, b.Scaled, mode{})
 			*at[uint8](b.Scales, 50, 0) = 1
-			ks.mx(&s, part.View, View{}, a.Scaled, b.Scaled, into{})
+			ks.mx(&s, part.View, View{}, a.Scaled, b.Scaled, mode{})
 			for i := range m {
 				for j := range n {
 					if j != 50 && *at[float32](part.View, i, j) != *at[float32](whole.View, i, j) {
@@ -361,7 +361,7 @@ func TestScaledDoesNotDependOnColumns(t *testing.T) {
 				}
 			}
 			for j := 0; j < n-5; j += 7 {
-				ks.mx(&s, part.View.slice(4, 0, j, m, 5), View{}, a.Scaled, b.rows(j, 5), into{})
+				ks.mx(&s, part.View.slice(4, 0, j, m, 5), View{}, a.Scaled, b.rows(j, 5), mode{})
 				for i := range m {
 					if got, want := *at[float32](part.View, i, j+2), *at[float32](whole.View, i, j+2); got != want && j+2 != 50 {
 						t.Fatalf("%d rows: element %d, %d is %g among few columns and %g among all", m, i, j+2, got, want)

@@ -12,16 +12,16 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// into says how c is computed: c = a·b, or c += a·b if add. With a span, a·b is tree(a·b over each
+// mode says how c is computed: c = a·b, or c += a·b if add. With a span, a·b is tree(a·b over each
 // span of k).
-type into struct {
+type mode struct {
 	add    bool
 	stream bool // c is not read soon; without add it may be stored past the caches
 	span   int  // elements along k; 0: the sum is one chain, which begins at c if add
 }
 
 // length returns how many of k elements are summed together.
-func (m into) length(k int) int {
+func (m mode) length(k int) int {
 	if m.span > 0 {
 		return min(m.span, k)
 	}
@@ -97,7 +97,7 @@ const spanBlock = 128
 // eachSpan computes the tree of the spans' products in c, block by block. It is for products that
 // cannot cut k themselves. leaf sets dst to the part of the product at row i and column j of c,
 // over n elements along k from element k on.
-func (s *Scratch) eachSpan(c View, length int, m into, leaf func(dst View, i, j, k, n int)) {
+func (s *Scratch) eachSpan(c View, length int, m mode, leaf func(dst View, i, j, k, n int)) {
 	if length == 0 && !m.add {
 		zeroRows[float32](c)
 	}
@@ -117,7 +117,7 @@ func (s *Scratch) eachSpan(c View, length int, m into, leaf func(dst View, i, j,
 }
 
 // scaledSpans is eachSpan for block-scaled operands.
-func (s *Scratch) scaledSpans(c View, a, b Scaled, m into, leaf func(dst View, a, b Scaled)) {
+func (s *Scratch) scaledSpans(c View, a, b Scaled, m mode, leaf func(dst View, a, b Scaled)) {
 	s.eachSpan(c, a.Codes.Cols, m, func(dst View, i, j, k, n int) {
 		leaf(dst, a.rows(i, dst.Rows).along(k, n), b.rows(j, dst.Cols).along(k, n))
 	})

@@ -5,7 +5,7 @@ package gemm
 import "spmoe/tensor/internal/stream"
 
 // spans stores the tree of the spans' sums in p.sum.
-func (f *family) spans(s *Scratch, p *product, accumulate bool) {
+func (f *microkernel) spans(s *Scratch, p *product, accumulate bool) {
 	leaves := (p.steps + p.span - 1) / p.span
 	oneRun := f.adds && min(p.span, p.steps) <= f.runSteps
 	if oneRun && leaves == 1 {
@@ -27,7 +27,7 @@ func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 		if oneRun {
 			p.adds, p.addStride = t.ready(), 4*t.rows*t.cols
 		}
-		p.sum = f.kept(t.tile(t.open-p.adds), result)
+		p.sum = f.clipColumns(t.tile(t.open-p.adds), result)
 		for k, end := from, min(from+p.span, p.steps); k < end; k += f.runSteps {
 			f.run(s, p, k, end, k > from, false)
 		}
@@ -39,9 +39,9 @@ func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 
 // multiplySpans is multiply for spans that cut a unit of packing. It packs each span separately. It
 // is for plain elements only.
-func (f *family) multiplySpans(s *Scratch, sum View, a, b operand, m into) {
+func (f *microkernel) multiplySpans(s *Scratch, sum View, a, b operand, m mode) {
 	elem := f.packing.elem
 	s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {
-		f.multiply(s, dst, View{}, a.part(elem, i, dst.Rows).along(elem, k, n), b.part(elem, j, dst.Cols).along(elem, k, n), into{}, nil)
+		f.multiply(s, dst, View{}, a.part(elem, i, dst.Rows).along(elem, k, n), b.part(elem, j, dst.Cols).along(elem, k, n), mode{}, nil)
 	})
 }

@@ -38,11 +38,11 @@ var spanShapes = []struct{ m, n, k, span int }{
 
 // checkSpans holds a product with spans, stored and added to start, against the tree of the spans'
 // products.
-func checkSpans(t *testing.T, start matrix[float32], k, span int, spans func(c View, m into), product func(c View, k, n int)) {
+func checkSpans(t *testing.T, start matrix[float32], k, span int, spans func(c View, m mode), product func(c View, k, n int)) {
 	t.Helper()
 	added, stored := start.clone(), start.clone()
-	spans(added.View, into{add: true, span: span})
-	spans(stored.View, into{span: span})
+	spans(added.View, mode{add: true, span: span})
+	spans(stored.View, mode{span: span})
 	var leaves []matrix[float32]
 	for at := 0; at < k; at += span {
 		leaf := newMatrix[float32](start.Rows, start.Cols, false, guard)
@@ -73,14 +73,14 @@ func TestSpansAreATree(t *testing.T) {
 				eachTier(t, func(t *testing.T, ks *kernels) {
 					s.poison()
 					checkSpans(t, start, sh.k, sh.span,
-						func(c View, m into) { ks.bf16(&s, c, a.View, b.View, m) },
+						func(c View, m mode) { ks.bf16(&s, c, a.View, b.View, m) },
 						func(c View, k, n int) {
-							ks.bf16(&s, c, a.slice(2, 0, k, sh.m, n), b.slice(2, k, 0, n, sh.n), into{})
+							ks.bf16(&s, c, a.slice(2, 0, k, sh.m, n), b.slice(2, k, 0, n, sh.n), mode{})
 						})
 					checkSpans(t, start, sh.k, sh.span,
-						func(c View, m into) { ks.fp32(&s, c, fa.View, fb.View, m) },
+						func(c View, m mode) { ks.fp32(&s, c, fa.View, fb.View, m) },
 						func(c View, k, n int) {
-							ks.fp32(&s, c, fa.slice(4, 0, k, sh.m, n), fb.slice(4, k, 0, n, sh.n), into{})
+							ks.fp32(&s, c, fa.slice(4, 0, k, sh.m, n), fb.slice(4, k, 0, n, sh.n), mode{})
 						})
 				})
 			})
@@ -117,8 +117,8 @@ func TestScaledSpansAreATree(t *testing.T) {
 					eachTier(t, func(t *testing.T, ks *kernels) {
 						s.poison()
 						checkSpans(t, start, sh.k, sh.span,
-							func(c View, m into) { ks.mx(&s, c, View{}, a.Scaled, b.Scaled, m) },
-							func(c View, k, n int) { ks.mx(&s, c, View{}, a.along(k, n), b.along(k, n), into{}) })
+							func(c View, m mode) { ks.mx(&s, c, View{}, a.Scaled, b.Scaled, m) },
+							func(c View, k, n int) { ks.mx(&s, c, View{}, a.along(k, n), b.along(k, n), mode{}) })
 					})
 				})
 			}

@@ -31,8 +31,8 @@ func TestStreamed(t *testing.T) {
 			}
 			eachTier(t, func(t *testing.T, ks *kernels) {
 				want, sums := result()
-				ks.bf16(&s, sums, a.View, b.View, into{})
-				for _, how := range []into{{stream: true}, {span: sh.k}, {span: sh.k, stream: true}} {
+				ks.bf16(&s, sums, a.View, b.View, mode{})
+				for _, how := range []mode{{stream: true}, {span: sh.k}, {span: sh.k, stream: true}} {
 					got, c := result()
 					ks.bf16(&s, c, a.View, b.View, how)
 					if !slices.Equal(got, want) {

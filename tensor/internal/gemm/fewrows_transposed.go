@@ -14,26 +14,26 @@ import (
 const (
 	tallRows = 64 // rows of b that the microkernel multiplies at once
 
-	turnedBytes = 256 << 10 // approximate bytes of b that are multiplied at once in place
-	turnedRun   = 2048      // largest number of elements of a row
+	transposedBytes = 256 << 10 // approximate bytes of b that are multiplied at once in place
+	transposedRun   = 2048      // largest number of elements of a row
 )
 
 // transposedKernels holds the kernels of transposed products.
-type turnedFamily struct {
+type transposedKernels struct {
 	// microkernel.allPanels for a multiple of tallRows rows and 16 columns.
 	tall func(*tile)
 	// Like tall, but decodes codes along k. For up to 8, 16 or 32 columns.
 	codes         [3]func(*decoding, *tile)
-	sums, rounded turner // to FP32 and to BF16
+	sums, rounded transposer // to FP32 and to BF16
 }
 
 // transposer transposes groups·16 rows of sums. Column i (of up to 8) becomes row i of dst, whose
 // rows are stride bytes apart.
-type turner func(dst, src unsafe.Pointer, stride, groups, rows int)
+type transposer func(dst, src unsafe.Pointer, stride, groups, rows int)
 
 // transposes reports whether a·bᵀ can be computed as a transposed product, and whether that pays.
-func (f *family) turns(a, b operand, m into) bool {
-	if f.turned == nil || a.Cols == 0 || a.Rows > f.columns || m.add || m.span > 0 {
+func (f *microkernel) transposes(a, b operand, m mode) bool {
+	if f.transposed == nil || a.Cols == 0 || a.Rows > f.columns || m.add || m.span > 0 {
 		return false
 	}
 	return b.lengthwise() && (b.lookup == nil || b.lookup.element != format.INT8)
@@ -41,50 +41,50 @@ func (f *family) turns(a, b operand, m into) bool {
 
 // multiplyTransposed is multiply for operands for which transposes holds. It returns false if an
 // operand does not decode exactly; then the result is still to be computed.
-func (f *family) multiplyTurned(s *Scratch, sum, out View, a, b operand) bool {
+func (f *microkernel) multiplyTransposed(s *Scratch, sum, out View, a, b operand) bool {
 	width := f.columns
 	if b.lookup != nil && a.lengthwise() {
 		width = codesWidth(a.Rows)
 	}
-	p := product{steps: f.packing.steps(a.Cols), b: f.packing.columnPanels(s, &s.b, a, width), stack: f.stack}
+	p := product{steps: f.packing.steps(a.Cols), b: f.packing.columnPanels(s, &s.b, a, width), allPanels: f.allPanels}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
 	c := resultOf(sum, out)
 	if b.lookup == nil {
-		f.turnedElements(s, &p, c, b)
+		f.transposedElements(s, &p, c, b)
 		return true
 	}
-	f.turnedCodes(s, &p, c, b, width)
+	f.transposedCodes(s, &p, c, b, width)
 	return s.calls.decoding.exact(b)
 }
 
 // transposedElements computes c for a b of BF16.
-func (f *family) turnedElements(s *Scratch, p *product, c result, b operand) {
+func (f *microkernel) transposedElements(s *Scratch, p *product, c result, b operand) {
 	_, inPlace := f.packing.panelsInPlace(b, f.rows)
-	rows := max(turnedBytes/(2*b.Cols)/tallRows, 1) * tallRows
-	sums := s.turnedSums(rows, f.columns)
+	rows := max(transposedBytes/(2*b.Cols)/tallRows, 1) * tallRows
+	sums := s.transposedSums(rows, f.columns)
 	x := p.b
 	for j := 0; j < b.Rows; j += rows {
 		p.sum = sums.slice(4, 0, 0, min(rows, b.Rows-j), f.columns)
-		for k := 0; k < b.Cols; k += turnedRun {
-			y := b.part(2, j, p.sum.Rows).along(2, k, min(turnedRun, b.Cols-k))
+		for k := 0; k < b.Cols; k += transposedRun {
+			y := b.part(2, j, p.sum.Rows).along(2, k, min(transposedRun, b.Cols-k))
 			p.a = f.packing.rowPanels(s, &s.a, y, f.rows)
 			p.steps, p.b = f.packing.steps(y.Cols), unsafe.Add(x, 4*f.columns*f.packing.steps(k))
-			f.turnedPart(s, p, c.Rows, k > 0, inPlace)
+			f.transposedPart(s, p, c.Rows, k > 0, inPlace)
 		}
-		f.turn(c, j, p.sum)
+		f.transpose(c, j, p.sum)
 	}
 }
 
 // transposedSums returns room for sums of rows rows, plus the rows that fill up a tile.
-func (s *Scratch) turnedSums(rows, columns int) View {
+func (s *Scratch) transposedSums(rows, columns int) View {
 	return strided(s.edge.atLeast(4*(rows+tileRows)*columns), rows, columns, columns, 1)
 }
 
 // transposedPart multiplies columns columns. If fetch is set, it prefetches the following rows, as
 // many as it multiplies at once.
-func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool, fetch bool) {
+func (f *microkernel) transposedPart(s *Scratch, p *product, columns int, startAtSum bool, fetch bool) {
 	whole := p.sum.Rows / tallRows * tallRows
 	for j := 0; j < columns && whole > 0; j += tileRows {
 		t := &s.calls.tile
@@ -109,18 +109,18 @@ func (f *family) turnedPart(s *Scratch, p *product, columns int, startAtSum bool
 // callTall is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
-func (f *family) callTall(t *tile) { f.turned.tall(t) }
+func (f *microkernel) callTall(t *tile) { f.transposed.tall(t) }
 
 // transpose stores the rows of sums as columns of c, from j on.
-func (f *family) turn(c result, j int, sums View) {
+func (f *microkernel) transpose(c result, j int, sums View) {
 	const most = 8 // columns of sums at a time
-	turn := f.turned.sums
+	transpose := f.transposed.sums
 	if c.elem == 2 {
-		turn = f.turned.rounded
+		transpose = f.transposed.rounded
 	}
 	whole := sums.Rows / tileRows * tileRows
 	for i := 0; i < c.Rows && whole > 0; i += most {
-		turn(c.slice(c.elem, i, j, 1, 1).Ptr, sums.slice(4, 0, i, 1, 1).Ptr, c.elem*c.RowStride, whole/tileRows, min(most, c.Rows-i))
+		transpose(c.slice(c.elem, i, j, 1, 1).Ptr, sums.slice(4, 0, i, 1, 1).Ptr, c.elem*c.RowStride, whole/tileRows, min(most, c.Rows-i))
 	}
 	for r := whole; r < sums.Rows; r++ {
 		for i := range c.Rows {

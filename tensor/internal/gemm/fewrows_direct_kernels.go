@@ -10,7 +10,7 @@ import (
 
 // directKernels holds the kernels, indexed by the rows of a. columns is the number of rows of b
 // that each takes at once.
-type directFamily struct {
+type directKernels struct {
 	kernels []func(*direct)
 	columns func(rows int) int
 
@@ -32,9 +32,9 @@ type directFamily struct {
 
 	// factors converts scales to what the kernels multiply with, still one byte each. It notes the
 	// smallest and the largest scale. Nil: the kernels take scales.
-	factors   func(s *Scratch, scales View, met *notes) View
-	mostScale uint8         // the largest scale that has a factor
-	wider     *directFamily // kernels for larger scales
+	factors   func(s *Scratch, scales View, seen *notes) View
+	mostScale uint8          // the largest scale that has a factor
+	wider     *directKernels // kernels for larger scales
 }
 
 // putVectors stores steps vectors of 32 BF16 from a row of a at dst, step bytes apart.

@@ -13,10 +13,10 @@ import (
 	"spmoe/tensor/format"
 )
 
-var int8AVX2 = family{
+var int8AVX2 = microkernel{
 	rows: 3, columns: 32, adds: true, runSteps: 16 * wordSteps, room: 4 * 3 * 32,
 	tiles:   []func(*tile){nil, int8AVX2Tiles1, int8AVX2Tiles2, int8AVX2Tiles3},
-	across:  &acrossFamilies{codes: &acrossWords},
+	across:  &acrossByFormat{codes: &acrossWords},
 	packing: packing{elem: 1, records: &wordRecords},
 }
 
@@ -33,14 +33,14 @@ var wordRecords = records{steps: wordSteps, run: wordRun, few: &fewWords, pack: 
 // packs a column panel for a run along k and multiplies it at once, while L1 holds it. Writing all
 // panels of words to memory and reading them back would take longer than the products.
 var fewWords = fewInt8{
-	takes: func(a, b operand, m into) bool {
+	accepts: func(a, b operand, m mode) bool {
 		return !m.add && a.Rows <= fewWordRows && b.Rows >= acrossColumns && b.rowMajor() && b.scales.rowMajor()
 	},
 	sums: (*Scratch).fewWords,
 }
 
 // acrossWords is the same for codes that are contiguous across rows.
-var acrossWords = acrossFamily{element: format.INT8, elem: 1, run: fewWordRun, strip: 128 << 10, height: fewWordRows, panel: acrossWordsAVX2, maxScale: 255}
+var acrossWords = acrossKernels{element: format.INT8, elem: 1, run: fewWordRun, strip: 128 << 10, height: fewWordRows, panel: acrossWordsAVX2, maxScale: 255}
 
 const (
 	fewWordRows = 96  // rows of a up to which this was measured to be faster
@@ -48,7 +48,7 @@ const (
 )
 
 // fewWords computes all sums of 32 columns, then those of the next 32.
-func (s *Scratch) fewWords(f *family, sum View, a, b operand, _ bool) bool {
+func (s *Scratch) fewWords(f *microkernel, sum View, a, b operand, _ bool) bool {
 	p, d, t := product{a: f.packing.rowPanels(s, &s.a, a, f.rows), sum: sum}, &s.calls.panel, &s.calls.tile
 	if !s.calls.decoding.exact(a) {
 		return false

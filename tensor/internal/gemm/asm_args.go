@@ -30,7 +30,8 @@ type tile struct {
 	count      int // row panels, at least 1
 	columns    int // bit i: column i exists (see microkernel.masked)
 	startAtSum int // 0: start at zero
-	// Number of pending sums that the kernel adds at the end, if it can. sum is the last of them.
+	// Number of pending sums that the kernel adds at the end, if it can: from the latest back to
+	// the earliest, which lies at sum.
 	adds      int
 	addStride int // bytes from one pending sum back to the previous one
 	tiled
@@ -46,7 +47,8 @@ type decoding struct {
 	count                              int // codes in a row of memory
 	scaleMask                          uint64
 	tailMask                           uint64
-	ahead                              int // bytes from codes to the prefetched address; 0: no prefetch
+	// Bytes from codes to the prefetched address; 0: no prefetch.
+	ahead int
 	notes
 	//lint:ignore U1000 only the assembly uses it
 	steps [16]uint32
@@ -61,7 +63,8 @@ type notes struct {
 
 // direct multiplies groups of rows of b with all rows of a. The kernel sets the size of a group.
 type direct struct {
-	a                   unsafe.Pointer // vectors of BF16: for every 32 elements of k, one vector per row
+	// Vectors of BF16: for every 32 elements of k, one vector per row.
+	a                   unsafe.Pointer
 	b, sum              unsafe.Pointer // at the first group
 	scales              unsafe.Pointer // if b holds codes
 	codes               *directCodes

@@ -25,16 +25,16 @@ func TestTurnedEqualsPacked(t *testing.T) {
 				y := lines(sh.n, sh.k).fill(func() uint16 { return roundBF16(r.Float32() - 0.5) })
 				_, apart := operands[uint16](r, sh.m, sh.n, sh.k, aT, true) // not on boundaries of cache lines
 				c := newMatrix[float32](sh.m, sh.n, false, guard)
-				f.multiplyTurned(s, c.View, View{}, operand{View: x.View}, operand{View: y.View})
+				f.multiplyTransposed(s, c.View, View{}, operand{View: x.View}, operand{View: y.View})
 				checkOrder(t, c, x.View, y.transposed(), f.packing.tiles)
 				coded, _ := decodersAVX512.operand(newScaled(formats[i%2], sh.m, sh.k, aT, aT, finite(r, formats[i%2]), near(r)).Scaled)
 				weights, _ := decodersAVX512.operand(newScaled(formats[i/2%2], sh.n, sh.k, false, false, finite(r, formats[i/2%2]), near(r)).Scaled)
 				for _, a := range []operand{{View: x.View}, coded} {
 					for _, b := range []operand{{View: y.View}, {View: apart.transposed()}, weights} {
-						if !f.turns(a, b, into{}) {
+						if !f.transposes(a, b, mode{}) {
 							t.Fatal("the operands are not taken")
 						}
-						checkPacked(t, s, f, a, b, func(sum, out View) bool { return f.multiplyTurned(s, sum, out, a, b) })
+						checkPacked(t, s, f, a, b, func(sum, out View) bool { return f.multiplyTransposed(s, sum, out, a, b) })
 					}
 				}
 			})
@@ -52,7 +52,7 @@ func TestTurnedPointsIntoOperands(t *testing.T) {
 	a, _ := operands[uint16](r, m, n, k, false, true)
 	b := lines(n, k)
 	c := newMatrix[float32](m, n, false, guard)
-	if !bf16AMX.multiplyTurned(s, c.View, View{}, operand{View: a.View}, operand{View: b.View}) {
+	if !bf16AMX.multiplyTransposed(s, c.View, View{}, operand{View: a.View}, operand{View: b.View}) {
 		t.Fatal("the product was not computed")
 	}
 	first, last := uintptr(b.Ptr), uintptr(b.slice(2, n-1, 0, 1, k).Ptr)
@@ -87,7 +87,7 @@ func TestTurnedLeavesWhatIsNotExact(t *testing.T) {
 	x, _ := decodersAVX512.operand(a.Scaled)
 	y, _ := decodersAVX512.operand(b.Scaled)
 	c := newMatrix[float32](m, n, false, guard)
-	computed := func() bool { return f.multiplyTurned(s, c.View, View{}, x, y) }
+	computed := func() bool { return f.multiplyTransposed(s, c.View, View{}, x, y) }
 	if !computed() {
 		t.Fatal("the product was not computed")
 	}
@@ -114,11 +114,11 @@ func TestTurnedRefuses(t *testing.T) {
 	_, across := operands[uint16](r, 8, 64, 64, false, false)
 	many, _ := operands[uint16](r, 33, 64, 64, false, true)
 	a, b := operand{View: x.View}, operand{View: y.transposed()}
-	if !bf16AMX.turns(a, b, into{}) || !bf16AMX.turns(a, b, into{stream: true}) {
+	if !bf16AMX.transposes(a, b, mode{}) || !bf16AMX.transposes(a, b, mode{stream: true}) {
 		t.Error("a product was refused")
 	}
-	if bf16AMX.turns(a, b, into{add: true}) || bf16AMX.turns(a, b, into{span: 32}) ||
-		bf16AMX.turns(a, operand{View: across.transposed()}, into{}) || bf16AMX.turns(operand{View: many.View}, b, into{}) || bf16AVX512.turns(a, b, into{}) {
+	if bf16AMX.transposes(a, b, mode{add: true}) || bf16AMX.transposes(a, b, mode{span: 32}) ||
+		bf16AMX.transposes(a, operand{View: across.transposed()}, mode{}) || bf16AMX.transposes(operand{View: many.View}, b, mode{}) || bf16AVX512.transposes(a, b, mode{}) {
 		t.Error("a product was taken")
 	}
 }
