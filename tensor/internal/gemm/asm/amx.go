@@ -1,6 +1,6 @@
 package main
 
-// What is generated for AMX: the microkernel (amx_tiles.go), the peak, and the packing of rows.
+// The code for AMX: the microkernel (amx_tiles.go), the peak loop, and the packing of rows.
 
 import (
 	"encoding/binary"
@@ -8,8 +8,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The bytes of a tile, of one step (a pair of k) of a column panel, and of the tiles'
-// configuration.
+// The bytes of a tile, of one step (a pair of k) of a column panel, and of the tile configuration.
 const (
 	tileBytes  = 16 * 64
 	columnStep = 128
@@ -32,7 +31,7 @@ func amx(f *asmgen.File) {
 	amxRowsAcross(f)
 }
 
-// turnedAMX is what turned products take.
+// turnedAMX generates the functions of transposed products.
 func turnedAMX(f *asmgen.File) {
 	f.Constant("tallRows", 16*tallPanels)
 	f.Constant("codesRows", 16*codesTall)
@@ -47,8 +46,8 @@ func turnedAMX(f *asmgen.File) {
 	amxTurn(f, "turnRoundedSumsAVX512", "of BF16", true)
 }
 
-// wholeTiles configures eight tiles of 16 rows of 64 bytes: palette 1, the bytes of a row at 16,
-// the rows at 48.
+// wholeTiles configures eight tiles of 16 rows of 64 bytes. Byte 0 is palette 1, the bytes per row
+// start at 16, and the rows at 48.
 func wholeTiles() []byte {
 	c := make([]byte, 64)
 	c[0] = 1
@@ -59,7 +58,7 @@ func wholeTiles() []byte {
 	return c
 }
 
-// beginSums loads the sums by load, or zeroes that many tiles, as t says.
+// beginSums loads the sums by load or zeroes that number of tiles, depending on t.
 func beginSums(fn *asmgen.Func, t asmgen.Reg, tiles int, load func()) {
 	clear, ready := fn.Label("clear"), fn.Label("ready")
 	fn.I("CMPQ", t.Field("tile_startAtSum"), asmgen.Imm(0))
@@ -73,7 +72,7 @@ func beginSums(fn *asmgen.Func, t asmgen.Reg, tiles int, load func()) {
 	fn.Place(ready)
 }
 
-// amxPeak is arithmetic without memory.
+// amxPeak generates a loop of arithmetic without memory accesses.
 func amxPeak(f *asmgen.File, name, instruction string, config asmgen.Mem) {
 	fn := f.Func(name, name+" runs rounds (> 0) times 4 independent tile multiply-adds.", asmgen.Arg("rounds", "int"))
 	rounds, r := fn.Load("rounds"), fn.GP()
@@ -93,7 +92,7 @@ func amxPeak(f *asmgen.File, name, instruction string, config asmgen.Mem) {
 	fn.Return()
 }
 
-// amxRows packs rows as they are.
+// amxRows packs rows without rearranging them.
 func amxRows(f *asmgen.File) {
 	fn := f.Func("tileRowsAVX512", "tileRowsAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].\n"+
 		"For every 32 words it stores 16 times 64 bytes; tail masks the last words%32 words, after which come zeros.",
@@ -126,8 +125,8 @@ func amxRows(f *asmgen.File) {
 	fn.Return()
 }
 
-// amxRowsAcross packs rows that are neighbours in memory: it interleaves each two rows of k and
-// turns 16 of these pairs, all in registers.
+// amxRowsAcross packs rows that are adjacent in memory. It interleaves every two rows of k and
+// transposes 16 of these pairs, all in registers.
 func amxRowsAcross(f *asmgen.File) {
 	fn := f.Func("tilesAcrossAVX512", "tilesAcrossAVX512 packs 16 rows that are neighbours in memory into tiles (> 0) tiles; along k they are stride bytes apart.\n"+
 		"Bit i of lanes says that row i exists: others become zeros.",

@@ -1,11 +1,11 @@
 package main
 
-// The AMX microkernel for turned products: four row panels by 16 columns at once, for few columns.
-// Panels are those of amx_tiles.go.
+// The AMX microkernel for transposed products: four row panels by 16 columns at once, for few
+// columns. Panels are those of amx_tiles.go.
 
 import "spmoe/tensor/asmgen"
 
-// tallPanels is the row panels that are multiplied at once.
+// tallPanels is the number of row panels that are multiplied at once.
 const tallPanels = 4
 
 func amxTall(f *asmgen.File, config asmgen.Mem) {
@@ -28,7 +28,7 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 		fn.I("MOVQ", a[i-1], a[i])
 		fn.I("ADDQ", t.Field("tile_aStride"), a[i])
 	}
-	// each does body for the sums of each panel and leaves sum behind the last.
+	// each calls body for the sums of each panel and leaves sum after the last.
 	each := func(body func(tile asmgen.Tile)) {
 		fn.I("MOVQ", sumStride, steps)
 		fn.I("SHLQ", asmgen.Imm(4), steps)
@@ -71,7 +71,8 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	fn.I("JZ", done)
 	fn.I("MOVQ", t.Field("tile_aStride"), steps)
 	fn.I("SHLQ", asmgen.Imm(2), steps)
-	fn.I("ADDQ", steps, t.Field("tile_a")) // only now: the collector may look at it, and it must not see what lies behind the rows
+	// Only now: the garbage collector may look at this pointer, which must not point past the rows.
+	fn.I("ADDQ", steps, t.Field("tile_a"))
 	fn.I("JMP", next)
 	fn.Place(done)
 	fn.I("TILERELEASE")

@@ -1,6 +1,6 @@
 package main
 
-// Turning the sums of turned products.
+// Transposing the sums of transposed products.
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// turnedRows is the rows of a result that are made at once.
+// turnedRows is the number of rows of a result that are made at once.
 const turnedRows = 8
 
 func amxTurn(f *asmgen.File, name, result string, round bool) {
@@ -29,7 +29,8 @@ func amxTurn(f *asmgen.File, name, result string, round bool) {
 			fn.I("VINSERTF64X4", asmgen.Imm(1), src.At(sumsRow*(row+4)), v, v)
 		}
 		transposeQuads(fn, quads, other)
-		for c := range 4 { // lanes 0 and 2 hold column c of four rows each, lanes 1 and 3 column 4+c
+		// Lanes 0 and 2 hold column c of four rows each, lanes 1 and 3 column 4+c.
+		for c := range 4 {
 			fn.I("VSHUFF32X4", asmgen.Imm(0x88), quads[4+c], quads[c], other[c])
 			fn.I("VSHUFF32X4", asmgen.Imm(0xdd), quads[4+c], quads[c], other[4+c])
 		}

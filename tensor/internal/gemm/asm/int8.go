@@ -3,9 +3,10 @@ package main
 // Products of MXINT8 by VPDPBUSD: exact integer sums of the 32 products of a block, which are then
 // scaled into FP32 sums.
 //
-// For every block, panels hold records of 10 steps. A row panel: 8 steps of 4 codes plus 128 for
-// each row, their scales, nothing. A column panel: 8 steps of 4 codes for each column, -128 times
-// the columns' sums, which makes good for the 128, their scales.
+// Panels hold records of 10 steps per block. For each row, a record of a row panel has 8 steps of 4
+// codes plus 128, a step of scales and an unused step. For each column, a record of a column panel
+// has 8 steps of 4 codes, a step of -128 times the column sums, which corrects for the 128, and a
+// step of scales.
 
 import (
 	"fmt"
@@ -103,7 +104,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	fn.I("TESTQ", out, out)
 	fn.I("JZ", plain)
 	// No sum is NaN: a block's product is finite before it is added, and a rounded result does not
-	// start at another's sum.
+	// start from another sum.
 	r := newRounding(fn, constants, [3]asmgen.Vec{bs[0], bs[1], spare[0]})
 	for _, s := range sums {
 		for j, v := range s {

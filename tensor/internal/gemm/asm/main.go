@@ -13,7 +13,7 @@ func main() {
 	}
 }
 
-// files is all that the generator prints, by name.
+// files returns everything that the generator writes, by file name.
 func files() map[string]string {
 	out := map[string]string{}
 	for name, fill := range map[string]func(*asmgen.File){

@@ -1,10 +1,10 @@
 package main
 
-// The microkernels: for every row count a function that multiplies a stack of row panels with one
+// The microkernels. For every row count, one function multiplies a stack of row panels with one
 // column panel.
 //
-// A row panel holds, for each step of k, one dword a row (a float, or a pair of BF16); a column
-// panel holds two vectors a step. All sums of a tile stay in registers for the whole run of steps.
+// For each step of k, a row panel holds one dword per row (a float, or a pair of BF16), and a
+// column panel holds two vectors. All sums of a tile stay in registers for the whole run of steps.
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// family is one microkernel for 1..rows rows and two vectors of columns.
+// microkernel generates one microkernel for 1..rows rows and two vectors of columns.
 type family struct {
 	prefix         string
 	rows           int
@@ -75,8 +75,8 @@ func (k family) tile(f *asmgen.File, mr int) {
 	fn.Return()
 }
 
-// start loads the sums or clears them, and fetches what finish will write: stores that miss the
-// caches would hold up the next tile. It leaves sum and out alone.
+// start loads the sums or clears them, and prefetches the destination of finish: stores that miss
+// the caches would delay the next tile. It leaves sum and out alone.
 func (k family) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row asmgen.Reg, sums [][]asmgen.Vec) {
 	clear, ready := fn.Label("clear"), fn.Label("ready")
 	fetch := func(from, stride asmgen.Reg, bytes int) {
@@ -162,8 +162,8 @@ func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmge
 	fn.Place(done)
 }
 
-// finish stores the sums, as FP32 with what is to be added or rounded, and moves sum and, when it
-// rounds, out to the next tile.
+// finish stores the sums, either as FP32 with pending sums added, or rounded. Then it moves sum
+// and, when it rounds, out to the next tile.
 func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	plain, stored := fn.Label("plain"), fn.Label("stored")
 	if k.rounds {
@@ -196,7 +196,7 @@ func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen
 	}
 }
 
-// add adds to the sums what lies in tile.adds places, the last of which is where they will be
+// add adds tile.adds pending sums to the sums. The last of them lies where the result will be
 // stored.
 func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	place, stride, count, row := free[0], free[1], free[2], free[3]
@@ -225,11 +225,12 @@ func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmge
 	fn.Place(none)
 }
 
-// masked says whether the kernel keeps to the columns that tile.columns names; the others write
-// whole vectors.
+// masked reports whether the kernel writes only the columns in tile.columns. The others write whole
+// vectors.
 func (k family) masked() bool { return k.width == 64 }
 
-// peak is the same arithmetic without memory: rounds times a full tile's multiply-adds.
+// peak generates the same arithmetic without memory accesses: rounds times a full tile's
+// multiply-adds.
 func (k family) peak(f *asmgen.File) { peakLoop(f, k.prefix, k.vecs, 2*k.rows, k.mac) }
 
 // peakLoop runs an instruction on many sums in registers.
