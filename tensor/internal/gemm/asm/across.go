@@ -38,7 +38,7 @@ type acrossKernel struct {
 }
 
 func newAcross(f *asmgen.File, name, what string, rows, elem int, by acrossVectors) *acrossKernel {
-	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of 32 rows of b that are neighbours in memory, %s.", name, rows, what), asmgen.Arg("d", "*across"))
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of 32 rows of b that are adjacent in memory, %s.", name, rows, what), asmgen.Arg("d", "*across"))
 	k := &acrossKernel{fn: fn, acrossVectors: by, rows: rows, elem: elem, columns: by.perRow * by.width / 4, t: fn.Load("d"), a: fn.GP(), b: fn.GP(),
 		stride: fn.GP(), stride3: fn.GP(), fetch: fn.GP(), left: fn.GP(), steps: fn.GP()}
 	for range rows {

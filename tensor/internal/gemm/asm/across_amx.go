@@ -45,8 +45,8 @@ type acrossTiles struct {
 func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
 	name := fmt.Sprintf("across%sTiles%d", of, panels)
 	columns := 4 / panels
-	fn := f.Func(name, fmt.Sprintf("%s multiplies %d row panels, of the rows in t.config, with %d rows of b that are neighbours in memory, k (> 0)\n"+
-		"steps. dst is room for two blocks of %d bytes, on a multiple of both.", name, panels, 16*columns, 1024*columns),
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d row panels, with the rows in t.config, by %d rows of b that are adjacent in memory, over k (> 0)\n"+
+		"steps. dst has room for two blocks of %d bytes and is aligned to the size of both.", name, panels, 16*columns, 1024*columns),
 		asmgen.Arg("p", "*columnPanel"), asmgen.Arg("t", "*tile"))
 	k := &acrossTiles{acrossPanel: newAcrossPanel(fn), panels: panels, columns: columns, a: fn.GP(), rowStep: fn.GP(), columnStep: fn.GP(), steps: fn.GP(), near: fn.GP()}
 	t := k.tile()
@@ -221,7 +221,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 		d.lookUp(k.columnStep, codes, [2]asmgen.Operand{add[2*i], add[2*i+1]}, first, second)
 		store(dst)
 	}
-	looking := func(body func()) { // runs body with the tables in place of a constant
+	withLookup := func(body func()) { // runs body with the tables in place of a constant
 		fn.I("MOVQ", t.Field("columnPanel_lookup"), k.columnStep)
 		body()
 		fn.I("MOVQ", asmgen.Imm(64*k.columns), k.columnStep)
@@ -247,7 +247,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 			store(dst)
 		})
 		d.otherwise(func() {
-			looking(func() {
+			withLookup(func() {
 				k.halves(1, func(i int, src, next, dst asmgen.Mem) {
 					load(src, next)
 					lookUp(i, dst)
@@ -255,7 +255,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 			})
 		})
 	}, func() {
-		looking(func() {
+		withLookup(func() {
 			k.halves(1, func(i int, src, _, dst asmgen.Mem) {
 				fn.I("VMOVDQU64", src, codes.Y())
 				lookUp(i, dst)

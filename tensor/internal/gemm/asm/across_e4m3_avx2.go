@@ -50,9 +50,9 @@ type acrossE4M3 struct {
 func (data acrossE4M3Data) decode(f *asmgen.File, rows int) {
 	name, also, args := "acrossE4M3AVX2", "", []asmgen.Param{asmgen.Arg("p", "*columnPanel")}
 	if rows > 0 {
-		name, also, args = fmt.Sprintf("acrossE4M3x%dAVX2", rows), fmt.Sprintf(" It multiplies the row panel of %d at t.a with them.", rows), append(args, asmgen.Arg("t", "*tile"))
+		name, also, args = fmt.Sprintf("acrossE4M3x%dAVX2", rows), fmt.Sprintf(" It multiplies them with the row panel of %d rows at t.a.", rows), append(args, asmgen.Arg("t", "*tile"))
 	}
-	fn := f.Func(name, name+" decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met."+also, args...)
+	fn := f.Func(name, name+" decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two the second first. It records scales and NaN in the notes."+also, args...)
 	p := &acrossE4M3{acrossPanel: newAcrossPanel(fn), stride3: fn.GP(), factors: fn.Ys(2), mask: fn.Y(), magnitude: fn.Y().X(), most: fn.Y().X(), x: fn.Ys(2), y: fn.Y()}
 	t, scales, left, steps, quads := p.t, p.field("columnPanel_scales"), p.field("columnPanel_k"), fn.GP(), fn.GP()
 	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 2), p.stride3)

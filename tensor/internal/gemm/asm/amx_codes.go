@@ -43,9 +43,9 @@ type codesKernel struct {
 
 func amxCodes(f *asmgen.File, width int, data decoderData, twice asmgen.Mem) {
 	d := newDecoding(f, fmt.Sprintf("codesAMXTall%d", width), fmt.Sprintf(" multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column\n"+
-		"panel of %d columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in four places in turns, t.aStride\n"+
-		"bytes apart. Sums are 128 bytes apart, of whole blocks of %d rows; their place moves. t.a is room for two chunks of a block, on a multiple of\n"+
-		"both, t.out for 64 bytes for each of its rows; t.adds and t.columns are overwritten.", width, 16*codesTall), data, asmgen.Arg("t", "*tile"))
+		"panel of %d columns, t.steps tiles along k. It prefetches the same number of bytes from ahead bytes past codes, in turn at four places t.aStride\n"+
+		"bytes apart. Rows of sums are 128 bytes apart, for whole blocks of %d rows; t.sum advances. t.a has room for two chunks of a block and is aligned\n"+
+		"to their size. t.out has room for 64 bytes per row of a block. t.adds and t.columns are overwritten.", width, 16*codesTall), data, asmgen.Arg("t", "*tile"))
 	fn := d.fn
 	fn.Free(d.dst)
 	k := codesKernel{newRowDecoding(d, twice), width, (width + 15) / 16, fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP()}
@@ -181,7 +181,7 @@ func (k *codesKernel) decodeRow(codes asmgen.Operand) {
 	fn.I("VPADDD.BCST", powers[0], k.first, k.first)
 	fn.I("VPADDD.BCST", powers[1], k.second, k.second)
 	k.otherwise(func() {
-		k.looking(func(lookup asmgen.Reg) { k.lookUp(lookup, codes, powers, k.first, k.second) })
+		k.withLookup(func(lookup asmgen.Reg) { k.lookUp(lookup, codes, powers, k.first, k.second) })
 	})
 	fn.I("VMOVUPS", k.first, k.to.At(0))
 	fn.I("VMOVUPS", k.second, k.to.At(chunkTiles))

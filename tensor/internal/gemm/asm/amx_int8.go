@@ -32,7 +32,7 @@ type amxInt8Kernel struct {
 }
 
 func amxInt8Tiles(f *asmgen.File) {
-	fn := f.Func("int8AMXTiles", "int8AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns. out is room for four tiles.",
+	fn := f.Func("int8AMXTiles", "int8AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns. out has room for four tiles.",
 		asmgen.Arg("t", "*tile"))
 	k := amxInt8Kernel{Func: fn, sums: fn.Zs(16), parts: fn.Zs(8), scale: fn.Z()}
 	t := fn.Load("t")
@@ -125,12 +125,13 @@ func (k amxInt8Kernel) blocks(steps, left asmgen.Reg) {
 	k.Place(done)
 }
 
-// multiply makes the integers of the block that lies behind blocks after the present one.
-func (k amxInt8Kernel) multiply(turn, behind int) {
+// multiply makes the integers of the block that follows the present one at a distance of ahead
+// blocks.
+func (k amxInt8Kernel) multiply(turn, ahead int) {
 	c, a, b := asmgen.TMM(turn%2), asmgen.TMM(2+turn%2), asmgen.TMM(4+turn%2)
 	k.I("TILEZERO", c)
-	k.I("TILELOADD", k.a.At(amxRecordA*behind).Index(k.rowStep, 1), a)
-	k.I("TILELOADD", k.b.At(amxRecordB*behind).Index(k.columnStep, 1), b)
+	k.I("TILELOADD", k.a.At(amxRecordA*ahead).Index(k.rowStep, 1), a)
+	k.I("TILELOADD", k.b.At(amxRecordB*ahead).Index(k.columnStep, 1), b)
 	k.I("TDPBSSD", b, a, c)
 	k.I("TILESTORED", c, k.scratch.At(tileBytes*turn).Index(k.sumStep, 1))
 }
@@ -149,7 +150,7 @@ func (k amxInt8Kernel) scaled(turn int) {
 
 // amxInt8Pack transposes records of a row panel from steps of 16 rows to rows of 8 steps.
 func amxInt8Pack(f *asmgen.File) {
-	fn := f.Func("tileRecordsAVX512", "tileRecordsAVX512 turns the codes of blocks (> 0) records of 16 rows from 8 steps of 16 dwords to 16 rows of 8, in place.",
+	fn := f.Func("tileRecordsAVX512", "tileRecordsAVX512 transposes the codes of blocks (> 0) records of 16 rows from 8 steps of 16 dwords to 16 rows of 8, in place.",
 		asmgen.Arg("panel", "unsafe.Pointer"), asmgen.Arg("blocks", "int"))
 	panel, blocks := fn.Load("panel"), fn.Load("blocks")
 	rows, other := fn.Zs(16), fn.Zs(16)

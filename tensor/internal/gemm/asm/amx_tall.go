@@ -9,8 +9,8 @@ import "spmoe/tensor/asmgen"
 const tallPanels = 4
 
 func amxTall(f *asmgen.File, config asmgen.Mem) {
-	fn := f.Func("bf16AMXTall", "bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column panel. Meanwhile it fetches as many rows\n"+
-		"from ahead bytes behind those that it multiplies, if that is not 0.", asmgen.Arg("t", "*tile"))
+	fn := f.Func("bf16AMXTall", "bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column panel. If ahead is not 0, it prefetches the\n"+
+		"same number of rows, ahead bytes past those that it multiplies.", asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
 	a := [tallPanels]asmgen.Reg{fn.GP(), fn.GP(), fn.GP(), fn.GP()}

@@ -22,7 +22,7 @@ func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 	fn := f.Func(name, name+" multiplies count rows, in panels of 16, with one column panel of 32 columns"+doc, asmgen.Arg("t", "*tile"))
 	k := amxKernel{Func: fn, t: fn.Load("t"), end: end}
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", k.t.Field(at), r); return r }
-	// Rows is counted down in memory: there is no register for it.
+	// rows is counted down in memory: there is no register for it.
 	panel, rows := field("tile_a"), k.t.Field("tile_count")
 	k.sum, k.sumStride, k.aStride = field("tile_sum"), field("tile_sumStride"), field("tile_aStride")
 	for i := range k.a {

@@ -160,7 +160,7 @@ type decoding struct {
 }
 
 func newDecoding(f *asmgen.File, name, doc string, data decoderData, more ...asmgen.Param) *decoding {
-	fn := f.Func(name, name+doc+"\nIt writes whole groups of 64 and notes in min, max and bad what it met.", append([]asmgen.Param{asmgen.Arg("d", "*decoding")}, more...)...)
+	fn := f.Func(name, name+doc+"\nIt writes whole groups of 64. It records scales in min and max, and codes that are not finite in bad.", append([]asmgen.Param{asmgen.Arg("d", "*decoding")}, more...)...)
 	args := fn.Load("d")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.Field(at), r); return r }
 	d := &decoding{args: args, dst: field("decoding_dst"), codes: field("decoding_codes"), scales: field("decoding_scales"), rows: field("decoding_rows"),
@@ -191,8 +191,9 @@ func (d *decoding) note() {
 	d.fn.I("VPMAXUB", d.temp, d.most, d.most)
 }
 
-// looking runs body, which may use lookup, when registers are short: it saves and restores codes.
-func (d *decoding) looking(body func(lookup asmgen.Reg)) {
+// withLookup runs body with lookup in the register of codes. It saves and restores codes, since
+// registers are short.
+func (d *decoding) withLookup(body func(lookup asmgen.Reg)) {
 	d.fn.I("MOVQ", d.codes, d.args.Field("decoding_codes"))
 	d.fn.I("MOVQ", d.args.Field("decoding_lookup"), d.codes)
 	body(d.codes)
@@ -264,7 +265,7 @@ func (d *rowDecoding) row() {
 		fn.I("SHLQ", asmgen.Imm(7), d.n)
 		fn.I("SUBQ", d.n, d.to)
 		fn.I("MOVQ", d.codes, d.from)
-		d.looking(func(lookup asmgen.Reg) {
+		d.withLookup(func(lookup asmgen.Reg) {
 			groups(func() { d.lookUp(lookup, d.from.At(0), steps, d.first, d.second) })
 		})
 	})
@@ -272,7 +273,7 @@ func (d *rowDecoding) row() {
 	fn.I("TESTQ", asmgen.Imm(63), d.args.Field("decoding_count"))
 	fn.I("JZ", done)
 	fn.I("VMOVDQU8.Z", d.from.At(0), asmgen.K(2), d.other)
-	d.looking(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, steps, d.first, d.second) })
+	d.withLookup(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, steps, d.first, d.second) })
 	d.store()
 	fn.Place(done)
 	fn.I("ADDQ", d.args.Field("decoding_codeStride"), d.codes)
@@ -292,7 +293,7 @@ func decodeAlong(f *asmgen.File, data decoderData, twice asmgen.Mem) {
 
 // decodeAcross decodes rows that are adjacent in memory, as are their scales.
 func decodeAcross(f *asmgen.File, data decoderData) {
-	d := newDecoding(f, "decodeAcrossAVX512", " decodes up to 64 codes that are neighbours across k, those in tailMask, at each of rows (> 0) steps of k.", data)
+	d := newDecoding(f, "decodeAcrossAVX512", " decodes up to 64 codes that are adjacent across k, masked by tailMask, at each of rows (> 0) steps of k.", data)
 	fn, steps := d.fn, d.fn.GP()
 	scales := fn.Zs(2)
 	words := [2]asmgen.Operand{scales[0], scales[1]}
@@ -313,7 +314,7 @@ func decodeAcross(f *asmgen.File, data decoderData) {
 		fn.I("VPADDW", scales[0], d.first, d.first)
 		fn.I("VPADDW", scales[1], d.second, d.second)
 		d.otherwise(func() {
-			d.looking(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, words, d.first, d.second) })
+			d.withLookup(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, words, d.first, d.second) })
 		})
 		fn.I("VMOVUPS", d.first, d.dst.At(0))
 		fn.I("VMOVUPS", d.second, d.dst.At(64))

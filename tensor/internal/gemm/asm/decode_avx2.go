@@ -49,7 +49,7 @@ type halfDecoding struct {
 
 func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *halfDecoding {
 	name := "decode" + format.name + layout + "AVX2"
-	fn := f.Func(name, name+doc+"\nIt notes in min, max and bad what it met.", asmgen.Arg("d", "*decoding"))
+	fn := f.Func(name, name+doc+"\nIt records scales in min and max, and codes that are not finite in bad.", asmgen.Arg("d", "*decoding"))
 	args := fn.Load("d")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.Field(at), r); return r }
 	d := &halfDecoding{halfFormat: format, fn: fn, args: args, dst: field("decoding_dst"), codes: field("decoding_codes"), scales: field("decoding_scales"), rows: field("decoding_rows"),
@@ -165,7 +165,7 @@ func decodeAlongAVX2(f *asmgen.File, format halfFormat) {
 
 // decodeAcrossAVX2 decodes rows that are adjacent in memory, as are their scales.
 func decodeAcrossAVX2(f *asmgen.File, format halfFormat) {
-	d := newHalfDecoding(f, format, "Across", fmt.Sprintf(" decodes %d codes that are neighbours across k, at each of rows (> 0) steps of k.", lanesAVX2))
+	d := newHalfDecoding(f, format, "Across", fmt.Sprintf(" decodes %d codes that are adjacent across k, at each of rows (> 0) steps of k.", lanesAVX2))
 	fn, steps := d.fn, d.fn.GP()
 	first, second := d.factors[0], d.factors[1]
 	least, most := d.least.X(), d.most.X()

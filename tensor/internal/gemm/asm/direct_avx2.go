@@ -18,7 +18,7 @@ var directAVX2Columns = [...]int{1: 8, 2: 6, 3: 4, 4: 3}
 func directAVX2(f *asmgen.File) {
 	high := f.Data32("highHalves", slices.Repeat([]uint32{0xffff_0000}, 8)...)
 	for rows := 1; rows < len(directAVX2Columns); rows++ {
-		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX2", rows), "BF16, whole vectors of which a has as FP32", rows, directAVX2Columns[rows])
+		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX2", rows), "BF16, in whole vectors; a holds FP32", rows, directAVX2Columns[rows])
 		for range rows {
 			k.sums = append(k.sums, k.fn.Ys(k.columns))
 		}
@@ -161,7 +161,7 @@ func total4(fn *asmgen.Func, vs []asmgen.Vec, temp asmgen.Vec) asmgen.Vec {
 // pairsAVX2 converts rows of BF16 to the form of a that these kernels take: four vectors of FP32
 // for each 32 elements.
 func pairsAVX2(f *asmgen.File, high asmgen.Mem) {
-	fn := f.Func("pairsAVX2", "pairsAVX2 makes FP32 of steps (> 0) times 32 BF16, of each half the second elements of pairs and then the first, step bytes apart.",
+	fn := f.Func("pairsAVX2", "pairsAVX2 converts steps (> 0) times 32 BF16 to FP32, step bytes apart. Each half has the second elements of its pairs and then the first.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("steps", "int"), asmgen.Arg("step", "int"))
 	dst, src, steps, step, v := fn.Load("dst"), fn.Load("src"), fn.Load("steps"), fn.Load("step"), fn.Y()
 	fn.CountDown(steps, func() {

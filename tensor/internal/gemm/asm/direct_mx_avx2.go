@@ -144,7 +144,7 @@ func (c *codedHalves) column(half, j int) {
 
 // factorsAVX2 generates the function that converts scales to factors.
 func factorsAVX2(f *asmgen.File) {
-	fn := f.Func("factorsAVX2", "factorsAVX2 makes of n (> 0) times 16 scales, of up to 134, what codes are to be multiplied with. It notes the least and the most in met.",
+	fn := f.Func("factorsAVX2", "factorsAVX2 converts n (> 0) times 16 scales, of up to 134, to the factors of codes. It records the smallest and the largest scale in met.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("n", "int"), asmgen.Arg("met", "*notes"))
 	dst, src, n, met, bias := fn.Load("dst"), fn.Load("src"), fn.Load("n"), fn.Load("met"), f.Data32("bias", slices.Repeat([]uint32{e4m3Bias}, 8)...)
 	v, scales, least, most := fn.Y(), fn.Y().X(), fn.Y().X(), fn.Y().X()

@@ -44,7 +44,7 @@ func int8AVX512(f *asmgen.File) {
 
 func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	name := fmt.Sprintf("int8AVX512Tiles%d", mr)
-	k := family{width: 64, rounds: true}
+	k := microkernel{width: 64, rounds: true}
 	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
@@ -115,7 +115,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	}
 	fn.I("JMP", stored)
 	fn.Place(plain)
-	family{width: 64}.finish(fn, t, sum, sumStride, sum, sumStride, [4]asmgen.Reg{a, b, steps, row}, sums)
+	microkernel{width: 64}.finish(fn, t, sum, sumStride, sum, sumStride, [4]asmgen.Reg{a, b, steps, row}, sums)
 	fn.Place(stored)
 	fn.I("DECQ", count)
 	fn.I("JNZ", next)
@@ -124,7 +124,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 
 // int8Sums fills in the step of sums.
 func int8Sums(f *asmgen.File) {
-	fn := f.Func("int8SumsAVX512", "int8SumsAVX512 puts -128 times the sums of the codes of up to 16 columns, those in lanes, into records (> 0) records.\n"+
+	fn := f.Func("int8SumsAVX512", "int8SumsAVX512 stores -128 times the sums of the codes of up to 16 columns, masked by lanes, in records (> 0) records.\n"+
 		"Steps are step bytes apart.",
 		asmgen.Arg("panel", "unsafe.Pointer"), asmgen.Arg("records", "int"), asmgen.Arg("step", "int"), asmgen.Arg("lanes", "int"))
 	panel, n, step, lanes := fn.Load("panel"), fn.Load("records"), fn.Load("step"), fn.Load("lanes")

@@ -21,7 +21,7 @@ const (
 	wordVectors = 4 // of columns
 )
 
-var wordTile = family{prefix: "int8AVX2", rows: 3, width: 32, vecs: (*asmgen.Func).Ys}
+var wordTile = microkernel{prefix: "int8AVX2", rows: 3, width: 32, vecs: (*asmgen.Func).Ys}
 
 func int8AVX2(f *asmgen.File) {
 	f.Constant("wordSteps", wordSteps)
@@ -48,7 +48,7 @@ func int8AVX2(f *asmgen.File) {
 func wordTiles(f *asmgen.File, mr int) {
 	k := wordTile
 	name := fmt.Sprintf("%sTiles%d", k.prefix, mr)
-	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel. out is room for a tile of FP32.", name, mr), asmgen.Arg("t", "*tile"))
+	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel. out has room for a tile of FP32.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
 	panel, sum, sumStride, count, kept := field("tile_a"), field("tile_sum"), field("tile_sumStride"), field("tile_count"), field("tile_out")
@@ -144,15 +144,15 @@ type wordPacker struct {
 
 // newWordPacker begins such a function. rows says which rows it packs.
 func newWordPacker(f *asmgen.File, name, rows string, lanes int, layout asmgen.Param) *wordPacker {
-	fn := f.Func(name, fmt.Sprintf("%s packs %s.\nIt stores records of 17 steps of %d dwords, step bytes apart: 16 of pairs of codes as words, then the scales, which it finds at\n"+
-		"scales, 128 bytes for each record.", name, rows, lanes),
+	fn := f.Func(name, fmt.Sprintf("%s packs %s.\nIt stores records of 17 steps of %d dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at\n"+
+		"scales, 128 bytes per record.", name, rows, lanes),
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), layout,
 		asmgen.Arg("scales", "unsafe.Pointer"), asmgen.Arg("records", "int"), asmgen.Arg("step", "int"))
 	return &wordPacker{fn, lanes, fn.Load("dst"), fn.Load("src"), fn.Load("scales"), fn.Load("records"), fn.Load("step")}
 }
 
-// take allocates the registers of a step.
-func (p *wordPacker) take() []asmgen.Vec {
+// alloc allocates the registers of a step.
+func (p *wordPacker) alloc() []asmgen.Vec {
 	vs := p.fn.Ys((p.lanes + 7) / 8)
 	if p.lanes == 4 {
 		vs[0] = vs[0].X()
@@ -169,7 +169,7 @@ func (p *wordPacker) store(vs ...asmgen.Vec) {
 
 // each calls codes, which packs the codes of one record, for every record.
 func (p *wordPacker) each(codes func()) {
-	scales := p.take()
+	scales := p.alloc()
 	p.fn.CountDown(p.records, func() {
 		codes()
 		for i, v := range scales {
@@ -240,9 +240,9 @@ func wordsAcross(f *asmgen.File, rows int) {
 	for lanes < rows {
 		lanes *= 2
 	}
-	p := newWordPacker(f, fmt.Sprintf("wordsAcross%dAVX2", rows), fmt.Sprintf("%d rows that are neighbours in memory; along k they are stride bytes apart", rows),
+	p := newWordPacker(f, fmt.Sprintf("wordsAcross%dAVX2", rows), fmt.Sprintf("%d rows that are adjacent in memory; along k they are stride bytes apart", rows),
 		lanes, asmgen.Arg("stride", "int"))
-	fn, stride, n, pair, words := p.fn, p.fn.Load("stride"), p.fn.GP(), [2]asmgen.Vec{p.fn.Y().X(), p.fn.Y().X()}, p.take()
+	fn, stride, n, pair, words := p.fn, p.fn.Load("stride"), p.fn.GP(), [2]asmgen.Vec{p.fn.Y().X(), p.fn.Y().X()}, p.alloc()
 	p.each(func() {
 		fn.I("MOVQ", asmgen.Imm(wordCodes/2), n)
 		fn.CountDown(n, func() {
@@ -289,9 +289,9 @@ func loadBytes(fn *asmgen.Func, from asmgen.Mem, v asmgen.Vec, n int) {
 // wordScaling packs scales of either layout.
 func wordScaling(f *asmgen.File, lanes int) {
 	name := fmt.Sprintf("wordScales%dAVX2", lanes)
-	fn := f.Func(name, fmt.Sprintf("%s packs blocks (> 0) scales of %d rows; row i begins at src + offsets[i], its scales are stride bytes apart.\n"+
-		"It stores them, less less but at least 0, as FP32 powers of two, those of a block 128 bytes behind the block's before. The least\n"+
-		"and the greatest go to notes.", name, lanes),
+	fn := f.Func(name, fmt.Sprintf("%s packs blocks (> 0) scales of %d rows; row i begins at src + offsets[i], and its scales are stride bytes apart.\n"+
+		"It subtracts less, with a minimum of 0, and stores FP32 powers of two, 128 bytes between blocks. It records the smallest\n"+
+		"and the largest scale in notes.", name, lanes),
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("offsets", "*[16]int"), asmgen.Arg("stride", "int"),
 		asmgen.Arg("blocks", "int"), asmgen.Arg("less", "int"), asmgen.Arg("notes", "*notes"))
 	src, offsets := fn.Load("src"), fn.Load("offsets")

@@ -108,7 +108,7 @@ func int8DecodeAlong(f *asmgen.File) {
 
 // int8DecodeAcross decodes rows that are adjacent in memory, as are their scales.
 func int8DecodeAcross(f *asmgen.File) {
-	d := newInt8Decoding(f, "decodeInt8AcrossAVX512", " decodes up to 64 codes that are neighbours across k, those in tailMask, at each of rows (> 0) steps of k.")
+	d := newInt8Decoding(f, "decodeInt8AcrossAVX512", " decodes up to 64 codes that are adjacent across k, masked by tailMask, at each of rows (> 0) steps of k.")
 	fn, steps := d.fn, d.fn.GP()
 	next := fn.Label("next")
 	fn.Place(next)

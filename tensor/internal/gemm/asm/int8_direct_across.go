@@ -12,8 +12,8 @@ import (
 // scales.
 func int8DirectAcross(f *asmgen.File, rows int, flip, index asmgen.Mem) {
 	name := fmt.Sprintf("directInt8Acrossx%dAVX512", rows)
-	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with t.count groups of 16 rows of b that are neighbours in memory; along k they are\n"+
-		"t.aStride bytes apart, their scales scaleStride. It notes the least and the greatest scale.", name, rows),
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are\n"+
+		"t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.", name, rows),
 		asmgen.Arg("t", "*tile"), asmgen.Arg("scales", "unsafe.Pointer"), asmgen.Arg("scaleStride", "int"), asmgen.Arg("notes", "*notes"))
 	k := newInt8Direct(fn, rows, 4, flip)
 	b, scales, sum, stride, stride3, scaleStride := fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.Load("scaleStride")
@@ -32,7 +32,7 @@ func int8DirectAcross(f *asmgen.File, rows int, flip, index asmgen.Mem) {
 	fn.I("MOVQ", k.t.Field("tile_sum"), sum)
 	fn.I("LEAQ", sum.At(0).Index(moved, 4), sum)
 	fn.I("MOVQ", k.t.Field("tile_sumStride"), sumStride)
-	family{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, r, k.sums)
+	microkernel{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, r, k.sums)
 	fn.I("MOVQ", k.t.Field("tile_a"), k.a)
 	fn.I("MOVQ", k.t.Field("tile_b"), b)
 	fn.I("ADDQ", moved, b)

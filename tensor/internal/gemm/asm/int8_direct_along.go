@@ -45,14 +45,14 @@ func (s rowStrides) row(base asmgen.Reg, i, at int) asmgen.Mem {
 func int8DirectAlong(f *asmgen.File, rows int, flip asmgen.Mem) {
 	name := fmt.Sprintf("directInt8Alongx%dAVX512", rows)
 	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds\n"+
-		"16 FP32 numbers for each block. It fetches the rows ahead bytes behind.", name, rows),
+		"16 FP32 numbers per block. It prefetches the rows ahead bytes further on.", name, rows),
 		asmgen.Arg("t", "*tile"), asmgen.Arg("scales", "unsafe.Pointer"), asmgen.Arg("ahead", "int"))
 	k := &int8Along{int8Direct: newInt8Direct(fn, rows, 8, flip), scales: fn.GP(), first: fn.GP(), ninth: fn.GP(),
 		fetchFirst: fn.GP(), fetchNinth: fn.GP()}
 	sum, sumStride := k.first, k.ninth // used before and after the loop only
 	fn.I("MOVQ", k.t.Field("tile_sum"), sum)
 	fn.I("MOVQ", k.t.Field("tile_sumStride"), sumStride)
-	family{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, k.a, k.sums)
+	microkernel{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, k.a, k.sums)
 	k.begin()
 	last, done := fn.Label("last"), fn.Label("done")
 	fn.I("SHRQ", asmgen.Imm(1), k.blocks)

@@ -9,7 +9,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-const flipDoc = " flip is added to every code, byte by byte (exclusive or).\nIt stores records of 10 steps, of which it fills the first 8."
+const flipDoc = " Every code is XORed with flip, byte by byte.\nIt stores records of 10 steps and fills the first 8 of them."
 
 // packBytesAlong packs 16 rows that are contiguous along k.
 func packBytesAlong(f *asmgen.File) {
@@ -52,7 +52,7 @@ func packBytesAlong(f *asmgen.File) {
 // a dword of every four.
 func packBytesAcross(f *asmgen.File, lanes int) {
 	name := fmt.Sprintf("interleaveBytes%dAVX512", lanes)
-	fn := f.Func(name, fmt.Sprintf("%s packs up to %d rows that are neighbours in memory, those in lanes; along k they are stride bytes apart.\n"+
+	fn := f.Func(name, fmt.Sprintf("%s packs up to %d rows that are adjacent in memory, masked by lanes; along k they are stride bytes apart.\n"+
 		"A record has 32 codes of each row; steps are step bytes apart.", name, lanes)+flipDoc,
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"),
 		asmgen.Arg("records", "int"), asmgen.Arg("step", "int"), asmgen.Arg("lanes", "int"), asmgen.Arg("flip", "*uint32"))

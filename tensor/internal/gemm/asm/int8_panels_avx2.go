@@ -60,7 +60,7 @@ func (p *wordPanel) putNotes() {
 // ones swapped.
 func alongWordsAVX2(f *asmgen.File) {
 	const name = "alongWordsAVX2"
-	fn := f.Func(name, name+" packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It fetches the rows ahead bytes behind.",
+	fn := f.Func(name, name+" packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It prefetches the rows ahead bytes further on.",
 		asmgen.Arg("p", "*columnPanel"))
 	t := fn.Load("p")
 	load := func(field asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(field), r); return r }
@@ -131,7 +131,7 @@ func alongWordsAVX2(f *asmgen.File) {
 // acrossWordsAVX2 packs rows that are adjacent in memory.
 func acrossWordsAVX2(f *asmgen.File) {
 	const name = "acrossWordsAVX2"
-	fn := f.Func(name, name+" packs 32 rows of b that are neighbours in memory for k (> 0) whole blocks.", asmgen.Arg("p", "*columnPanel"))
+	fn := f.Func(name, name+" packs 32 rows of b that are adjacent in memory for k (> 0) whole blocks.", asmgen.Arg("p", "*columnPanel"))
 	a := newAcrossPanel(fn)
 	p := newWordPanel(fn, a.t, a.dst, a.src, a.stride, (*asmgen.Func).Y)
 	pair, low, high, v := fn.Ys(2), fn.Y(), fn.Y(), fn.Y()

@@ -4,8 +4,8 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-const scalesDoc = "\nIt stores them, less less but at least 0, as FP32 powers of two, those of a block record bytes behind the block's before. The least\n" +
-	"and the greatest go to notes."
+const scalesDoc = "\nIt subtracts less, with a minimum of 0, and stores FP32 powers of two, record bytes between blocks. It records the smallest\n" +
+	"and the largest scale in notes."
 
 // scaleSteps is the frame of both functions. K1 to K4 mask the scales to load, K5 those to store.
 type scaleSteps struct {
@@ -59,7 +59,7 @@ func (s *scaleSteps) finish() {
 
 // scalesAcross packs scales that are adjacent across k.
 func scalesAcross(f *asmgen.File) {
-	s := newScaleSteps(f, "scalesAcrossAVX512", " packs blocks (> 0) scales of up to 16 rows, those in lanes, which are neighbours in memory; along k they are\nstride bytes apart.",
+	s := newScaleSteps(f, "scalesAcrossAVX512", " packs blocks (> 0) scales of up to 16 rows, masked by lanes, which are adjacent in memory; along k they are\nstride bytes apart.",
 		asmgen.Arg("stride", "int"))
 	fn, stride, v := s.fn, s.fn.Load("stride"), s.fn.Z()
 	fn.CountDown(s.blocks, func() {
@@ -75,7 +75,7 @@ func scalesAcross(f *asmgen.File) {
 // scalesAlong packs scales that are contiguous along k. It transposes 16 by 16 bytes.
 func scalesAlong(f *asmgen.File) {
 	s := newScaleSteps(f, "scalesAlongAVX512", " packs blocks (> 0) scales of 16 rows, contiguous along k; row i begins at src + offsets[i]. tail masks the last\n"+
-		"blocks%16 of them, lanes the rows to be stored.", asmgen.Arg("offsets", "*[16]int"), asmgen.Arg("tail", "int"))
+		"blocks%16 of them, and lanes masks the rows to be stored.", asmgen.Arg("offsets", "*[16]int"), asmgen.Arg("tail", "int"))
 	fn, offsets, r := s.fn, s.fn.Load("offsets"), s.fn.GP()
 	rows, halves, order := fn.Zs(4), fn.Zs(4), fn.Zs(2)
 	for h, v := range order {

@@ -32,7 +32,7 @@ func files() map[string]string {
 		"fewrows_across_bf16_avx512": acrossBF16,
 		"fewrows_across_e4m3_avx2":   acrossE4M3AVX2,
 		"fewrows_across_mx_avx512":   acrossMX,
-		"fewrows_transposed_amx":     turnedAMX,
+		"fewrows_transposed_amx":     transposedAMX,
 		"integers_bytes_avx512":      int8AVX512,
 		"integers_direct_avx512":     directInt8,
 		"integers_tiles_amx":         amxInt8,

@@ -8,7 +8,7 @@ import "spmoe/tensor/asmgen"
 // names the rows.
 func acrossArgs(f *asmgen.File, name, what, which string, more ...asmgen.Param) (fn *asmgen.Func, dst, src, stride, k, step asmgen.Reg) {
 	params := []asmgen.Param{asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("k", "int"), asmgen.Arg("step", "int")}
-	fn = f.Func(name, name+" packs rows that are neighbours in memory; along k they are stride bytes apart.\n"+
+	fn = f.Func(name, name+" packs rows that are adjacent in memory; along k they are stride bytes apart.\n"+
 		"It stores "+what+", step bytes apart"+which+".", append(params, more...)...)
 	return fn, fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("k"), fn.Load("step")
 }

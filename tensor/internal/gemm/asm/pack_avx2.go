@@ -81,7 +81,7 @@ func transpose8(fn *asmgen.Func, rows, other []asmgen.Vec) (result, free []asmge
 // widenAVX2 converts lanes BF16 rows to FP32. Of every two elements of k the second comes first,
 // the order in which VDPBF16PS adds.
 func widenAVX2(f *asmgen.File, name string, lanes int) {
-	fn, dst, src, stride, k, step := acrossArgs(f, name, fmt.Sprintf("2*ceil(k/2) steps of %d FP32, of each two the second first", lanes), "")
+	fn, dst, src, stride, k, step := acrossArgs(f, name, fmt.Sprintf("2*ceil(k/2) steps of %d FP32, of every two the second first", lanes), "")
 	v := fn.Y()
 	widen := func(from, to asmgen.Mem) {
 		switch {

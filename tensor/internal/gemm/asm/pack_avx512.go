@@ -25,7 +25,7 @@ func packAVX512(f *asmgen.File) {
 // rowsAVX512 packs 16 rows that are contiguous along k. It transposes 16 by 16 dwords.
 func rowsAVX512(f *asmgen.File, name string, split bool) {
 	doc := " packs 16 rows that are contiguous along k; row i begins at src + offsets[i].\n" +
-		"It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. Meanwhile it fetches as much from ahead bytes behind src."
+		"It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. It prefetches the same number of bytes from ahead bytes past src."
 	if split {
 		doc += "\nOf each pair of BF16 it stores two steps of FP32: the second element, then the first."
 	}
@@ -187,7 +187,7 @@ func interleaveAVX512(f *asmgen.File, name string, lanes int) {
 // widenAVX512 converts BF16 to FP32. Of every two rows of k the second comes first, the order in
 // which VDPBF16PS adds.
 func widenAVX512(f *asmgen.File, name string, lanes int) {
-	fn, dst, src, stride, k, step := lanesArgs(f, name, "2*ceil(k/2) steps of FP32, of each two the second first")
+	fn, dst, src, stride, k, step := lanesArgs(f, name, "2*ceil(k/2) steps of FP32, of every two the second first")
 	v := fn.Z()
 	row := func(from, to asmgen.Mem) {
 		for h := range lanes / 16 {

@@ -14,7 +14,7 @@ import (
 )
 
 // microkernel generates one microkernel for 1..rows rows and two vectors of columns.
-type family struct {
+type microkernel struct {
 	prefix         string
 	rows           int
 	width          int // bytes of a vector
@@ -25,22 +25,22 @@ type family struct {
 }
 
 var (
-	bf16AVX512 = family{"bf16AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VDPBF16PS", true}
-	fp32AVX512 = family{"fp32AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VFMADD231PS", false}
-	fp32AVX2   = family{"fp32AVX2", 6, 32, (*asmgen.Func).Ys, 2, "VBROADCASTSS", "VFMADD231PS", false}
+	bf16AVX512 = microkernel{"bf16AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VDPBF16PS", true}
+	fp32AVX512 = microkernel{"fp32AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VFMADD231PS", false}
+	fp32AVX2   = microkernel{"fp32AVX2", 6, 32, (*asmgen.Func).Ys, 2, "VBROADCASTSS", "VFMADD231PS", false}
 )
 
 // unroll is the number of steps in the body of the loop, a power of two.
 const unroll = 4
 
-func (k family) tiles(f *asmgen.File) {
+func (k microkernel) tiles(f *asmgen.File) {
 	for mr := 1; mr <= k.rows; mr++ {
 		k.tile(f, mr)
 	}
 	k.peak(f)
 }
 
-func (k family) tile(f *asmgen.File, mr int) {
+func (k microkernel) tile(f *asmgen.File, mr int) {
 	name := fmt.Sprintf("%sTiles%d", k.prefix, mr)
 	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
@@ -77,7 +77,7 @@ func (k family) tile(f *asmgen.File, mr int) {
 
 // start loads the sums or clears them, and prefetches the destination of finish: stores that miss
 // the caches would delay the next tile. It leaves sum and out alone.
-func (k family) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row asmgen.Reg, sums [][]asmgen.Vec) {
+func (k microkernel) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row asmgen.Reg, sums [][]asmgen.Vec) {
 	clear, ready := fn.Label("clear"), fn.Label("ready")
 	fetch := func(from, stride asmgen.Reg, bytes int) {
 		fn.I("MOVQ", from, row)
@@ -124,7 +124,7 @@ func (k family) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row as
 }
 
 // steps runs the multiply-adds: unrolled, then the rest one by one.
-func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmgen.Vec) {
+func (k microkernel) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmgen.Vec) {
 	bs, spare := k.vecs(fn, 2), k.vecs(fn, k.spares)
 	step := func(u int) {
 		for j, v := range bs {
@@ -164,7 +164,7 @@ func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmge
 
 // finish stores the sums, either as FP32 with pending sums added, or rounded. Then it moves sum
 // and, when it rounds, out to the next tile.
-func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
+func (k microkernel) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	plain, stored := fn.Label("plain"), fn.Label("stored")
 	if k.rounds {
 		fn.I("TESTQ", out, out)
@@ -198,7 +198,7 @@ func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen
 
 // add adds tile.adds pending sums to the sums. The last of them lies where the result will be
 // stored.
-func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
+func (k microkernel) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	place, stride, count, row := free[0], free[1], free[2], free[3]
 	none := fn.Label("none")
 	fn.I("MOVQ", t.Field("tile_adds"), count)
@@ -227,11 +227,11 @@ func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmge
 
 // masked reports whether the kernel writes only the columns in tile.columns. The others write whole
 // vectors.
-func (k family) masked() bool { return k.width == 64 }
+func (k microkernel) masked() bool { return k.width == 64 }
 
 // peak generates the same arithmetic without memory accesses: rounds times a full tile's
 // multiply-adds.
-func (k family) peak(f *asmgen.File) { peakLoop(f, k.prefix, k.vecs, 2*k.rows, k.mac) }
+func (k microkernel) peak(f *asmgen.File) { peakLoop(f, k.prefix, k.vecs, 2*k.rows, k.mac) }
 
 // peakLoop runs an instruction on many sums in registers.
 func peakLoop(f *asmgen.File, prefix string, vecs func(*asmgen.Func, int) []asmgen.Vec, sums int, mac string) {

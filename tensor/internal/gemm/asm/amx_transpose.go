@@ -8,12 +8,12 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// turnedRows is the number of rows of a result that are made at once.
-const turnedRows = 8
+// transposedRows is the number of rows of a result that are made at once.
+const transposedRows = 8
 
-func amxTurn(f *asmgen.File, name, result string, round bool) {
+func amxTranspose(f *asmgen.File, name, result string, round bool) {
 	fn := f.Func(name, fmt.Sprintf("%s transposes groups (> 0) times 16 rows of sums, %d bytes apart: column i of rows (1 to %d) becomes row i of dst, %s, stride bytes apart.\n"+
-		"It reads %d columns.", name, sumsRow, turnedRows, result, turnedRows),
+		"It reads %d columns.", name, sumsRow, transposedRows, result, transposedRows),
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("groups", "int"), asmgen.Arg("rows", "int"))
 	step := 64
 	if round {
