@@ -96,16 +96,16 @@ type direct struct {
 // not leave their matrices.
 type moves struct{ b, sum, scales, partial int }
 
-// across multiplies groups of 32 rows of b, contiguous in memory across rows, with all rows of a.
+// across multiplies groups of 32 adjacent rows of b with all rows of a.
 type across struct {
 	a              unsafe.Pointer // row panel, at the first step
 	b, sum, scales unsafe.Pointer // at the first group; scales if b holds codes
 	codes          *directCodes
 	partial        unsafe.Pointer // vectors of sums, kept between two runs along k
-	// Bytes between steps of k, between blocks, and between rows.
+	// Bytes between steps of k, between blocks and between rows.
 	stride, scaleStride, sumStride int
 	ahead                          int // bytes from b to the next prefetched address
-	// Cache lines to prefetch per step, lines left, and bytes from their end to the next step.
+	// Cache lines to prefetch per step; lines left; bytes from their end to the next step.
 	lines, linesLeft, jump int
 	load, finish           int // load 0: start at zero; finish 0: leave vectors of sums
 	k                      int // elements along k
@@ -118,8 +118,7 @@ type across struct {
 	fetchStep int
 }
 
-// columnPanel holds rows of b, contiguous in memory across rows, that a run along k packs into a
-// column panel.
+// columnPanel describes adjacent rows of b of which a run along k is packed into a column panel.
 type columnPanel struct {
 	dst, src, scales              unsafe.Pointer
 	lookup                        *lookup
@@ -132,7 +131,7 @@ type columnPanel struct {
 // directCodes holds the tables with which kernels decode codes.
 type directCodes struct {
 	codeTables
-	// In every byte: the bound for twice a code minus 16. Codes not below it are looked up.
+	// In every byte: a bound. Codes for which 2·code - 16 is not below it are looked up.
 	rare [64]uint8
 	top  uint32 // as in lookup, minus 7
 }

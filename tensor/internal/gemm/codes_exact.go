@@ -25,8 +25,8 @@ func (d *notes) exact(o operand) bool {
 
 const eachByte = 0x0101010101010101 // 1 in each byte
 
-// bytesBelow is nonzero if one of the eight bytes of x is less than n, which is at most 128
-// (Anderson, Bit Twiddling Hacks: hasless).
+// bytesBelow is nonzero if one of the eight bytes of x is less than n. n is at most 128. Source:
+// hasless in Anderson's Bit Twiddling Hacks.
 func bytesBelow(x uint64, n uint8) uint64 {
 	return (x - eachByte*uint64(n)) & ^x & (eachByte << 7)
 }

@@ -1,6 +1,6 @@
 package gemm
 
-// Tables for decoding, linear maps of bits, and the scales with which a format decodes exactly.
+// Tables for decoding: linear maps of bits and the scales with which a format decodes exactly.
 
 import (
 	"math"
@@ -18,8 +18,8 @@ type codeTables struct{ high, low [128]uint8 }
 // lookup holds the tables with which the assembly decodes.
 type lookup struct {
 	codeTables
-	// The highest scale that leaves every code in the range of BF16, minus bias. It is stored
-	// twice, as 16-bit words, at the position of the exponent.
+	// The highest scale that leaves every code in the range of BF16, minus bias. It is stored in
+	// two 16-bit words at the position of the exponent.
 	top uint32
 	// In the same form: the scale at which a code has the exponent that BF16 reads in its bits.
 	bias uint32

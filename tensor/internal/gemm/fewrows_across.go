@@ -1,8 +1,8 @@
 package gemm
 
-// Products with few rows of a, where the rows of b are adjacent in memory, as weights are in
-// gradients of data. b is read from memory once, in place, instead of being packed. The bits are
-// those of the packed product.
+// Products with few rows of a where the rows of b are adjacent in memory. Weights in gradients of
+// data have this layout. b is read in place once instead of being packed. The bits are those of the
+// packed product.
 //
 // The kernel takes 32 rows of b. With 4 rows of a and more, the AVX2 kernel takes 16 rows twice.
 // From each step of k it reads a cache line or half of one. So k is cut into runs that fit in L2.
@@ -17,7 +17,7 @@ import (
 
 const acrossColumns = 32 // rows of b per kernel call
 
-// acrossKernels holds the kernels, indexed by the rows of a, and their parameters.
+// acrossKernels holds kernels and their parameters. kernels is indexed by the rows of a.
 type acrossKernels struct {
 	kernels []func(*across)
 	tables  map[*format.Element]func() *directCodes // decoding tables of the kernels, by element
@@ -26,7 +26,7 @@ type acrossKernels struct {
 	// Packs a panel and multiplies the first row panel at the same time. Indexed by the rows of
 	// that panel, for the counts that have such a kernel.
 	fused []func(*columnPanel, *tile)
-	// If not nil, they multiply 64 columns, or 32 with two row panels. Indexed by row panels.
+	// If not nil, they multiply 64 columns (32 with two row panels). Indexed by row panels.
 	tiles     []func(*columnPanel, *tile)
 	configure func(t *tile, panels, rows int) // sets the tile configuration for the rows
 	maxScale  uint8                           // the largest scale that panel or tiles can decode
@@ -158,7 +158,7 @@ func (p *acrossProduct) all(s *Scratch) {
 }
 
 // next returns the distance from a strip's run to the next data in memory order. That is the next
-// run or, after the last run, the next columns or the next matrix.
+// run. After the last run it is the next columns or the next matrix.
 func (p *acrossProduct) next(j, n, k, run int) int {
 	if k+run == p.b.Cols && j+n < p.b.Rows {
 		return n - k*p.b.ColStride
@@ -166,7 +166,7 @@ func (p *acrossProduct) next(j, n, k, run int) int {
 	return run * p.b.ColStride
 }
 
-// strip multiplies one run, from element k on, with n columns from column j on.
+// strip multiplies one run that starts at element k with n columns from column j on.
 func (p *acrossProduct) strip(j, n, k int) {
 	d, b, elem := p.call, p.b, p.kernels.elem
 	d.k = min(p.run, b.Cols-k)

@@ -1,7 +1,7 @@
 package gemm
 
-// Products with few rows of a. They are bound by reading b, so b is read from memory once, in
-// place, instead of being packed.
+// Products with few rows of a. They are bound by reading b. So b is read in place once instead of
+// being packed.
 //
 // The kernel reads several rows of b at once, and the same short run of each. a's part of the run
 // thus stays in L1. Memory would see many streams, which hardware prefetchers follow badly. So the
@@ -9,9 +9,9 @@ package gemm
 // in memory order.
 //
 // Order of summation: an element has 16 chains of fused multiply-adds along k. Chain l takes the
-// pairs (k, k+1) with k%32 = 2l, k+1 first. Of every four chains the sum is (0+2)+(1+3). Then the
-// first two and the last two of these sums are added, and then those two. The result is added to c
-// if requested.
+// pairs (k, k+1) with k%32 = 2l. In each pair k+1 comes first. Of every four chains the sum is
+// (0+2)+(1+3). Then the first two and the last two of these sums are added, and then those two. The
+// result is added to c if requested.
 
 import (
 	"unsafe"
@@ -90,7 +90,7 @@ func (f *directKernels) panels(rows int) (panels, height int) {
 // directSteps returns the number of 32-element vectors per row for which a panel has room.
 func directSteps(cols int) int { return (cols + 63) / 64 * 2 }
 
-// panel copies a, decoded, panel by panel. The vectors of all rows for the same k are adjacent.
+// panel decodes and copies a panel by panel. The vectors of all rows for the same k are adjacent.
 // exact is as in notes.exact.
 func (f *directKernels) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bool) {
 	steps := directSteps(a.Cols)
@@ -127,7 +127,7 @@ func (f *directKernels) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bo
 // directProduct holds what the calls of a product share.
 type directProduct struct {
 	kernels *directKernels
-	// For panels of height rows, and for the last panel, which may have fewer.
+	// For panels of height rows and for the last panel, which may have fewer.
 	calls       *[2]direct
 	sum         View
 	a           unsafe.Pointer // panels

@@ -23,8 +23,8 @@ type directKernels struct {
 	vector int // bytes for 32 elements of a
 	put    putVectors
 
-	// The kernels take whole steps of BF16 only. Row ends are copied, and codes are decoded, to
-	// padded buffers.
+	// The kernels take whole steps of BF16 only. Row ends are copied to padded buffers, and codes
+	// are decoded to such buffers.
 	whole bool
 
 	// Decoding tables of the kernels, by element. Nil if the kernels do not decode.

@@ -1,9 +1,9 @@
 package gemm
 
-// Products for tiles with few rows of a, where b is contiguous along k, as weights are in forward
-// products. They compute cᵀ = b·aᵀ. Tiles read b in place, or from where its codes were decoded.
-// Only a becomes a column panel. The bits are those of the packed product: tiles add the same
-// products in the same order.
+// Products for tiles with few rows of a where b is contiguous along k. Weights in forward products
+// have this layout. They compute cᵀ = b·aᵀ. Tiles read b in place, or from where its codes were
+// decoded. Only a becomes a column panel. The bits are those of the packed product: tiles add the
+// same products in the same order.
 
 import (
 	"unsafe"
@@ -82,8 +82,8 @@ func (s *Scratch) transposedSums(rows, columns int) View {
 	return strided(s.edge.atLeast(4*(rows+tileRows)*columns), rows, columns, columns, 1)
 }
 
-// transposedPart multiplies columns columns. If fetch is set, it prefetches the following rows, as
-// many as it multiplies at once.
+// transposedPart multiplies columns columns. If fetch is set, it prefetches the following rows: the
+// number that it multiplies at once.
 func (f *microkernel) transposedPart(s *Scratch, p *product, columns int, startAtSum bool, fetch bool) {
 	whole := p.sum.Rows / tallRows * tallRows
 	for j := 0; j < columns && whole > 0; j += tileRows {

@@ -36,7 +36,7 @@ func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	}
 }
 
-// BF16ToBF16 computes c = a·b for a BF16 c, rounded once, to nearest even. Shapes and layouts are
+// BF16ToBF16 computes c = a·b for a BF16 c. It rounds once, to nearest even. Shapes and layouts are
 // those of BF16.
 func BF16ToBF16(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
@@ -64,8 +64,8 @@ type kernels struct {
 	bf16Rounded func(s *Scratch, c, a, b View)
 	fp32        func(s *Scratch, c, a, b View, m mode)
 
-	// scaled computes a·bᵀ. It stores FP32 in sum or, if out is not empty, BF16 in out. Nil:
-	// multiplyDecoded.
+	// scaled computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.
+	// Nil: multiplyDecoded.
 	scaled func(s *Scratch, sum, out View, a, b Scaled, m mode)
 
 	// packed holds the kernels for products whose rows are not few. It is nil if they are the same.

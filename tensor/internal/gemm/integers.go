@@ -52,7 +52,7 @@ func (w *fewInt8) multiply(s *Scratch, f *microkernel, sum, out View, a, b opera
 // int8Lookup holds the range of scales for which a scaled sum stays in the range of normal numbers.
 var int8Lookup = sync.OnceValue(func() *lookup { return &lookup{minScale: 40, maxScale: 220, magnitude: 0xff, element: format.INT8} })
 
-// int8Operands reports whether a and b can be packed in records, that is, are whole blocks of
+// int8Operands reports whether a and b can be packed in records: they must be whole blocks of
 // MXINT8.
 func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 	packable := func(m Scaled) bool {

@@ -72,8 +72,8 @@ func (s *Scratch) recordScales(dst unsafe.Pointer, scales View, shape panelShape
 	s.packScales(unsafe.Add(dst, 4*first*shape.width), scales, 4*recordSteps*shape.width, less)
 }
 
-// packScales stores scales, minus less, as FP32 numbers. The scales of successive blocks are record
-// bytes apart.
+// packScales subtracts less from scales and stores them as FP32 numbers. The scales of successive
+// blocks are record bytes apart.
 func (s *Scratch) packScales(dst unsafe.Pointer, scales View, record, less int) {
 	for i := 0; i < scales.Rows; i += 16 {
 		to, from, lanes := unsafe.Add(dst, 4*i), scales.slice(1, i, 0, 1, 1).Ptr, 1<<min(16, scales.Rows-i)-1

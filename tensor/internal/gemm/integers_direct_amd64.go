@@ -2,7 +2,7 @@
 
 package gemm
 
-// MXINT8 with few rows of a. b is read once, in place, instead of being packed.
+// MXINT8 with few rows of a. b is read in place once instead of being packed.
 
 import (
 	"unsafe"
@@ -28,7 +28,8 @@ const (
 	directInt8Columns = 16 // rows of b per kernel call
 	// Steps along k per pass over adjacent rows of b.
 	directInt8Run = 128
-	// Largest number of groups in a call across rows, some 50 µs, so that it can be preempted.
+	// Largest number of groups in a call across rows. A call takes some 50 µs, so that preemption
+	// is not delayed.
 	directInt8Groups = 128
 )
 
@@ -61,8 +62,8 @@ func (s *Scratch) directInt8(_ *microkernel, sum View, a, b operand, startAtSum 
 	return s.calls.decoding.exact(b)
 }
 
-// lastColumns returns the last group of columns of a product of which done columns are complete,
-// and a mask of the missing ones.
+// lastColumns returns the last group of columns and a mask of its missing columns. done columns of
+// the product are complete.
 func lastColumns(columns, done int) (j, mask int) {
 	j = columns - directInt8Columns
 	return j, 1<<directInt8Columns - 1<<(done-j)

@@ -16,7 +16,7 @@ const (
 	// blockRows bounds a block of a. One run of a block takes 384 KB of L2, and a microkernel call
 	// over it takes 25 to 60 µs.
 	blockRows = 192
-	// blockColumns bounds a block of b and, together with blockRows, the sums held in scratch.
+	// blockColumns bounds a block of b. Together with blockRows it bounds the sums held in scratch.
 	blockColumns = 1024
 	// blockBytes bounds a packed block of either operand, unless a single panel is larger. Tiles
 	// take longer panels and so larger blocks: they are so fast that a block of sums should not be
@@ -37,7 +37,7 @@ func (r *rowBlock) pack(f *microkernel, s *Scratch, to *buffer, a operand) {
 	r.ready, r.exact = true, a.lookup == nil || s.calls.decoding.exact(a)
 }
 
-// product is a packed block of a, one of b, and the destination of their product.
+// product is a packed block of a, one of b and the destination of their product.
 type product struct {
 	a         rowPanels
 	b         unsafe.Pointer
@@ -50,8 +50,8 @@ type product struct {
 	adds, addStride int // as in tile
 }
 
-// multiply computes a·bᵀ. It stores FP32 in sum or, if out is not empty, BF16 in out. Blocks of
-// codes that do not decode exactly are left to inexact, which may use s.
+// multiply computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.
+// Blocks of codes that do not decode exactly are left to inexact, which may use s.
 func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	if m.span%f.packing.unit() != 0 && m.span < a.Cols {
 		f.multiplySpans(s, sum, a, b, m)
@@ -216,8 +216,8 @@ func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round 
 	}
 }
 
-// edge multiplies the last column panel, which has n columns, in scratch. It is for microkernels
-// that write whole tiles.
+// edge multiplies the last column panel (n columns wide) in scratch. It is for microkernels that
+// write whole tiles.
 func (f *microkernel) edge(s *Scratch, p *product, k, n int) {
 	t, stride := &s.calls.tile, 4*f.columns
 	part := strided(t.sum, p.sum.Rows, n, p.sum.RowStride, 1)

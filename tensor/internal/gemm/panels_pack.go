@@ -1,8 +1,8 @@
 package gemm
 
-// Packing. Panels store, step by step along k, one dword for each of their rows (of a) or columns
-// (of b). A dword is an FP32 number or a pair of BF16. If the microkernel has no BF16 instruction,
-// each pair of BF16 becomes two steps of FP32, the second element first. An odd last element is
+// Packing. For each step of k, a panel stores one dword for each of its rows (of a) or columns (of
+// b). A dword is an FP32 number or a pair of BF16. If the microkernel has no BF16 instruction, each
+// pair of BF16 becomes two steps of FP32. The second element comes first. An odd last element is
 // paired with 0.
 
 import (
@@ -60,8 +60,8 @@ func (p *packing) unit() int {
 	return 2
 }
 
-// columnPanels packs b, given by its columns, into panels of width columns. The last panel may be
-// partly filled.
+// columnPanels packs b into panels of width columns. Its argument holds the columns of b as rows.
+// The last panel may be partly filled.
 func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) unsafe.Pointer {
 	steps := p.steps(b.Cols)
 	panels := (b.Rows + width - 1) / width
@@ -72,7 +72,7 @@ func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) uns
 }
 
 // rowPanels is a block of a, packed unless plain. tall panels of rows rows each are followed by
-// short panels of one row less. For tiles, all panels are tall, and the last one may be partly
+// short panels of one row less. For tiles, all panels are tall and the last one may be partly
 // filled.
 type rowPanels struct {
 	ptr                     unsafe.Pointer
@@ -114,7 +114,7 @@ func (p *packing) panelsDecoded(s *Scratch, to *buffer, a operand, height int) r
 	return rowPanels{ptr: ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, plain: true}
 }
 
-// rowPanels packs a into panels of near-equal height, at most height, in to. It does not copy them
+// rowPanels packs a into panels of near-equal height (at most height) in to. It does not copy them
 // if they can be read in place.
 func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPanels {
 	if r, ok := p.panelsInPlace(a, height); ok {

@@ -1,6 +1,6 @@
 package gemm
 
-// Storing sums as FP32 or, rounded, as BF16.
+// Storing sums as FP32 or rounding them to BF16.
 
 import "unsafe"
 
@@ -10,7 +10,7 @@ type result struct {
 	elem int
 }
 
-// resultOf returns out, in BF16, or sum if out is empty.
+// resultOf returns out (BF16), or sum if out is empty.
 func resultOf(sum, out View) result {
 	if out.Ptr != nil {
 		return result{out, 2}

@@ -77,8 +77,8 @@ func (r *recipe) asIntegers(a, b Scaled) (x, y operand, ok bool) {
 	return x, y, ok && r.integers != nil
 }
 
-// decodable reports whether the assembly can decode a and b on their way into panels or, with few
-// rows of a, into the kernels.
+// decodable reports whether the assembly can decode a and b on their way into panels. With few rows
+// of a, they may also go into the kernels directly.
 //
 // Few rows are summed in the order of a direct product wherever MXINT8 is involved, for every
 // layout. An operand without a direct kernel is therefore not decodable: one that cannot be read in

@@ -60,7 +60,7 @@ func MXSpans(s *Scratch, c View, a, b Scaled, span int, accumulate bool) {
 	}
 }
 
-// MXToBF16 computes c = a·bᵀ for a BF16 c, rounded once, to nearest even. Shapes and layouts are
+// MXToBF16 computes c = a·bᵀ for a BF16 c. It rounds once, to nearest even. Shapes and layouts are
 // those of MX.
 func MXToBF16(s *Scratch, c View, a, b Scaled) {
 	if checkScaled(c, a, b) {

@@ -1,6 +1,6 @@
 package gemm
 
-// Block-scaled products from decoded copies: any format, layout and scale, on any tier.
+// Block-scaled products from decoded copies. They take any format, layout and scale on any tier.
 
 import (
 	"math"
@@ -12,7 +12,8 @@ import (
 // decodedRows bounds the rows of an operand that are decoded at a time.
 const decodedRows = 128
 
-// multiplyDecoded computes a·bᵀ. It stores FP32 in sum or, if out is not empty, BF16 in out.
+// multiplyDecoded computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum
+// otherwise.
 func (ks *kernels) multiplyDecoded(s *Scratch, sum, out View, a, b Scaled, m mode) {
 	packed := ks.forRows(a.Codes.Rows, m.length(a.Codes.Cols))
 	packed.fallback(s)(sum, out, a, b, m)
@@ -23,7 +24,7 @@ func (ks *kernels) fallback(s *Scratch) fallback {
 	return bySpan(s, func(sum, out View, a, b Scaled, m mode) { ks.multiplyBlocks(s, sum, out, a, b, m.add, decodedRows) })
 }
 
-// fallback multiplies operands, or parts of them, that do not decode exactly. Its arguments are
+// fallback multiplies operands (or parts of them) that do not decode exactly. Its arguments are
 // those of kernels.scaled.
 type fallback func(sum, out View, a, b Scaled, m mode)
 
@@ -96,8 +97,7 @@ func (ks *kernels) blockRounded(s *Scratch, out View, a, b Scaled, limit int) {
 	}
 }
 
-// toBF16 decodes two operands to BF16. ok is false if an element is not a normal BF16 number, zero,
-// infinite or NaN.
+// toBF16 decodes two operands to BF16. ok is false if an element is subnormal or not exact in BF16.
 func (s *Scratch) toBF16(a, b Scaled) (x, y View, ok bool) {
 	if x, ok = decode[uint16](&s.decoded[0], a); ok {
 		y, ok = decode[uint16](&s.decoded[1], b)

@@ -1,9 +1,9 @@
 package gemm
 
 // Sums over k by spans, for gradients of weights. There, k runs over the tokens of several
-// sequences, and the sum must not depend on how the sequences are distributed over ranks. Each
-// span's product is what it would be alone. The spans' products are added as a balanced binary
-// tree, and the ranks' sums continue that tree (collective.AllReduce).
+// sequences. The sum must not depend on how the sequences are distributed over ranks. Each span's
+// product is what it would be alone. The spans' products are added as a balanced binary tree, and
+// the ranks' sums continue that tree (collective.AllReduce).
 
 import (
 	"math/bits"
@@ -32,7 +32,7 @@ func (m mode) length(k int) int {
 // n, the number of tiles. For n > 1, the first 2^i tiles are one half of the sum and the rest are
 // the other half. Each half is a tree itself.
 type tree struct {
-	tiles       unsafe.Pointer // pending sums, each of at most as many leaves as the previous one
+	tiles       unsafe.Pointer // pending sums; none has more leaves than the previous one
 	rows, cols  int
 	count, open int // tiles made, sums pending
 }
@@ -42,7 +42,7 @@ func (s *Scratch) tree(rows, cols, leaves int) tree {
 	return tree{tiles: s.spans.atLeast(4 * rows * cols * (bits.Len(uint(leaves)) + 1)), rows: rows, cols: cols}
 }
 
-// tile returns slot i: that of a pending sum or, from open on, a free one.
+// tile returns slot i. Slots below open hold pending sums, and the others are free.
 func (t *tree) tile(i int) View {
 	return strided(unsafe.Pointer(&t.at(i)[0]), t.rows, t.cols, t.cols, 1)
 }

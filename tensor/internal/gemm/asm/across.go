@@ -1,8 +1,8 @@
 package main
 
-// Products with few rows of a, where the rows of b are adjacent in memory, as in gradients of data.
-// b is read in place, 32 rows at a time. Two steps along k make one step of the microkernel. Each
-// sum is one chain, as in packed products.
+// Products with few rows of a where the rows of b are adjacent in memory. Gradients of data have
+// this layout. b is read in place, 32 rows at a time. Two steps along k make one step of the
+// microkernel. Each sum is one chain, as in packed products.
 
 import (
 	"fmt"
@@ -10,8 +10,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The largest number of rows of a per kernel. The registers hold their sums, minus those that
-// decoding needs.
+// The largest number of rows of a per kernel. Their sums fit in the registers that decoding leaves.
 const (
 	acrossRows   = 12
 	acrossMXRows = 8
@@ -139,8 +138,8 @@ func (k *acrossKernel) multiply(bs []asmgen.Vec, nth int) {
 	}
 }
 
-// advance moves on by n times two steps. It prefetches the same number of steps for a later call,
-// or its share of them, row by row in memory order.
+// advance moves on by n times two steps. It prefetches the same number of steps (or its share of
+// them) for a later call. Prefetches go row by row in memory order.
 func (k *acrossKernel) advance(n int) {
 	fn := k.fn
 	for range n * k.elem * k.columns / 32 {

@@ -21,8 +21,8 @@ func acrossAMX(f *asmgen.File) {
 	}
 }
 
-// pairOrder returns the order of the 32 codes of each of two steps, side by side, for which
-// unpacking leaves pairs in order.
+// pairOrder returns a permutation of two steps of 32 codes each. After it, unpacking leaves pairs
+// in order.
 func pairOrder() (pairs []byte) {
 	for _, quad := range []byte{0, 4, 1, 5, 2, 6, 3, 7} {
 		for i := range byte(4) {
@@ -35,8 +35,7 @@ func pairOrder() (pairs []byte) {
 type acrossTiles struct {
 	acrossPanel
 	panels, columns int // tiles of sums
-	// The next tile of a, the bytes between its rows, and the bytes between rows of a tile of a
-	// block.
+	// The next tile of a; the bytes between its rows; the bytes between rows of a tile of a block.
 	a, rowStep, columnStep asmgen.Reg
 	left, steps            asmgen.Reg // steps of k: unread, and in the current block
 	near                   asmgen.Reg // address of the data needed soon
@@ -67,8 +66,8 @@ func (k *acrossTiles) tile() asmgen.Reg {
 	return k.near
 }
 
-// sums calls body for each tile of sums. It overwrites steps and columnStep, and it expects t in
-// its register.
+// sums calls body for each tile of sums. It overwrites steps and columnStep. It expects t in its
+// register.
 func (k *acrossTiles) sums(body func(sum asmgen.Mem, tile asmgen.Tile)) {
 	sum, stride, fn := k.steps, k.columnStep, k.fn
 	fn.I("MOVQ", k.near.Field("tile_sum"), sum)

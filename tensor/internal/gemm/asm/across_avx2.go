@@ -44,7 +44,7 @@ func (k *acrossSplit) kernel() {
 	if k.columns < 32 {
 		fn.I("SHLQ", asmgen.Imm(1), k.t.Field("across_groups"))
 	}
-	// Of every 16 columns, one vector has the first and the third four, and the other the rest.
+	// Of every 16 columns, one vector has the first four and the third four.
 	k.groups(k.run, func(sums []asmgen.Vec) {
 		for h := 0; h < len(sums); h += 2 {
 			fn.I("VPERM2F128", asmgen.Imm(0x20), sums[h+1], sums[h], k.bs[0])
@@ -54,8 +54,8 @@ func (k *acrossSplit) kernel() {
 	})
 }
 
-// run multiplies all steps: first four at a time, then two at a time, then an odd last one, paired
-// with zeros before it.
+// run multiplies all steps, first four and then two at a time. An odd last step is paired with a
+// step of zeros before it.
 func (k *acrossSplit) run() {
 	fn := k.fn
 	rest, odd, done := fn.Label("rest"), fn.Label("odd"), fn.Label("done")
@@ -97,8 +97,8 @@ func (k *acrossSplit) add(n, a int) {
 	}
 }
 
-// products adds the products of the ath step of a with vectors of bs that hold a step of b,
-// starting at first.
+// products adds the products of the ath step of a and a step of b. The vectors of the latter start
+// at bs[first].
 func (k *acrossSplit) products(bs []asmgen.Vec, first, a int) {
 	for i, sums := range k.sums {
 		x := k.as[i%len(k.as)]

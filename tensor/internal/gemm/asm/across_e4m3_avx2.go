@@ -1,9 +1,9 @@
 package main
 
-// Decoding of E4M3 codes on AVX2, for products with few rows of a and adjacent rows of b. Codes are
-// decoded into a column panel of FP32. The same number of bytes is prefetched for a later call,
-// while the first row panel is multiplied. A code's bits are those of an FP32 number that is too
-// small by a power of two, including subnormals.
+// Decoding of E4M3 codes on AVX2 for products with few rows of a and adjacent rows of b. Codes are
+// decoded into a column panel of FP32. At the same time the first row panel is multiplied and the
+// same number of bytes is prefetched for a later call. A code's bits are those of an FP32 number
+// that is too small by a power of two. This holds for subnormals too.
 
 import (
 	"fmt"

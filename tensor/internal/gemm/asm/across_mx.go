@@ -1,8 +1,8 @@
 package main
 
 // The kernels for few rows of a and adjacent rows of b, for E4M3 codes. They decode in registers as
-// in direct_mx.go: 128 codes at a time by shifts. If there is a zero, a subnormal or a NaN among
-// them, all 128 are decoded by tables.
+// in direct_mx.go: 128 codes at a time by shifts. All 128 are decoded by tables if any is zero,
+// subnormal or NaN.
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 // acrossData holds constants: vectors of byte indices, and words for every lane.
 type acrossData struct {
 	codedData
-	// Copies the codes of 16 columns and two steps, 32 columns apart, to both bytes of words.
+	// Copies the codes of 16 columns and two steps (32 columns apart) to both bytes of words.
 	spread [2]asmgen.Mem
 	join   [2]asmgen.Mem // the same, with low bytes from one vector and high bytes from the next
 }
@@ -102,8 +102,8 @@ func (c *acrossCoded) group() {
 	fn.Place(done)
 }
 
-// prepare converts the scales of a block to increments for the exponents of its codes, and notes
-// them.
+// prepare notes the scales of a block and converts them to increments for the exponents of its
+// codes.
 func (c *acrossCoded) prepare() {
 	fn, t, x := c.fn, c.t, c.xs[0]
 	fn.I("VMOVDQU64", c.scales.At(0), x.Y())

@@ -1,7 +1,8 @@
 package main
 
-// The common part of functions that pack adjacent rows of b, a run along k, into a column panel. At
-// the same time they prefetch the same number of bytes for a later call, in memory order.
+// The common part of functions that pack a run along k of adjacent rows of b into a column panel.
+// At the same time they prefetch the same number of bytes for a later call. Prefetches go in memory
+// order.
 
 import "spmoe/tensor/asmgen"
 

@@ -1,6 +1,6 @@
 package main
 
-// The code for AMX: the microkernel (amx_tiles.go), the peak loop, and the packing of rows.
+// The code for AMX: the microkernel (amx_tiles.go), the peak loop and the packing of rows.
 
 import (
 	"encoding/binary"
@@ -8,7 +8,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The bytes of a tile, of one step (a pair of k) of a column panel, and of the tile configuration.
+// Sizes in bytes: a tile; one step (a pair of k) of a column panel; the tile configuration.
 const (
 	tileBytes  = 16 * 64
 	columnStep = 128
@@ -46,8 +46,8 @@ func transposedAMX(f *asmgen.File) {
 	amxTranspose(f, "turnRoundedSumsAVX512", "of BF16", true)
 }
 
-// wholeTiles configures eight tiles of 16 rows of 64 bytes. Byte 0 is palette 1, the bytes per row
-// start at 16, and the rows at 48.
+// wholeTiles configures eight tiles of 16 rows of 64 bytes. Byte 0 is the palette (1). The bytes
+// per row start at 16 and the rows at 48.
 func wholeTiles() []byte {
 	c := make([]byte, 64)
 	c[0] = 1

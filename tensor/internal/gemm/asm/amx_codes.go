@@ -1,9 +1,9 @@
 package main
 
 // The AMX microkernel for transposed products of codes. A block of 32 rows advances along k in
-// chunks of 64 codes. The vector units decode one chunk while the tiles multiply the previous one,
-// so that reading, decoding and multiplying overlap. Each tile of the column panel serves all rows
-// of the block. L1 must hold two chunks, their exponent increments and the column panel.
+// chunks of 64 codes. The vector units decode one chunk while the tiles multiply the previous one.
+// Reading, decoding and multiplying thus overlap. Each tile of the column panel serves all rows of
+// the block. L1 must hold two chunks, their exponent increments and the column panel.
 
 import (
 	"encoding/binary"
@@ -124,8 +124,8 @@ func (k *codesKernel) beginBlock() {
 	fn.Place(none)
 }
 
-// decodeChunk decodes the next codes of all rows of the block, one octet at a time, and multiplies
-// the previous chunk.
+// decodeChunk decodes the next codes of all rows of the block and multiplies the previous chunk. It
+// works octet by octet.
 func (k *codesKernel) decodeChunk() {
 	fn := k.fn
 	next, tail, decoded := fn.Label("octet"), fn.Label("tail"), fn.Label("decoded")

@@ -1,15 +1,15 @@
 package main
 
-// The AMX microkernel for MXINT8. For every block it makes an exact integer tile, 16 rows by 16
-// columns, and scales it into FP32 sums. Vector instructions cannot read tiles, so the integers go
+// The AMX microkernel for MXINT8. For every block it makes an exact integer tile of 16 rows by 16
+// columns and scales it into FP32 sums. Vector instructions cannot read tiles, so the integers go
 // through memory. They are made some blocks before they are scaled.
 //
-// For every block, a row panel holds the 32 codes of each of 16 rows and the rows' scales, in the
-// space of a record. A column panel is that of the AVX-512 kernels.
+// For every block, a row panel holds the 32 codes of each of 16 rows and the rows' scales. They
+// take the space of a record. A column panel is that of the AVX-512 kernels.
 
 import "spmoe/tensor/asmgen"
 
-// The bytes of a record of a row panel and of a column panel, and of a row of codes.
+// Sizes in bytes: a record of a row panel; a record of a column panel; a row of codes.
 const (
 	amxRecordA = 16 * 4 * recordSteps
 	amxRecordB = columnStep * recordSteps
@@ -25,7 +25,7 @@ func amxInt8(f *asmgen.File) {
 type amxInt8Kernel struct {
 	*asmgen.Func
 	a, b, scratch asmgen.Reg
-	// Bytes between rows of a tile of a, of b, and of the scratch.
+	// Bytes between rows of a tile of a, of a tile of b and of the scratch.
 	rowStep, columnStep, sumStep asmgen.Reg
 	sums, parts                  []asmgen.Vec
 	scale                        asmgen.Vec

@@ -71,7 +71,7 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	fn.I("JZ", done)
 	fn.I("MOVQ", t.Field("tile_aStride"), steps)
 	fn.I("SHLQ", asmgen.Imm(2), steps)
-	// Only now: the garbage collector may look at this pointer, which must not point past the rows.
+	// Only now: the garbage collector may read this pointer. It must not point past the rows.
 	fn.I("ADDQ", steps, t.Field("tile_a"))
 	fn.I("JMP", next)
 	fn.Place(done)

@@ -71,8 +71,8 @@ type amxKernel struct {
 	tileStep                   asmgen.Reg // bytes from one tile of a to the next along k
 }
 
-// multiply multiplies one or two row panels, with rows rows in total, with the column panel over
-// all steps. It leaves sum after the last row if there are 32.
+// multiply multiplies one or two row panels with the column panel over all steps. The row panels
+// have rows rows in total. It leaves sum after the last row if there are 32.
 func (k amxKernel) multiply(panel asmgen.Reg, panels int, rows asmgen.Operand) {
 	k.fetch(rows)
 	k.I("MOVQ", panel, k.a[0])
@@ -133,8 +133,8 @@ func (k amxKernel) eachRow(rows asmgen.Operand, at asmgen.Reg, body func()) {
 	})
 }
 
-// begin sets the sums to zero or, where the kernel can load sums, to their previous values. In that
-// case below becomes the 16th row.
+// begin sets the sums to zero or to their previous values. Only the kernel that stores FP32 can
+// load sums. In that case below becomes the 16th row.
 func (k amxKernel) begin(panels int) {
 	clear, ready := k.Label("clear"), k.Label("ready")
 	if k.end == stored {

@@ -4,7 +4,7 @@ package main
 // Linear maps of them (GF2P8AFFINEQB) give the two bytes of a BF16 with the code's own exponent. An
 // addition then applies BF16's bias and the scale.
 //
-// Other codes (zeros, subnormals, infinities and NaN) are rare. Where one occurs, two tables of 128
+// Other codes are rare: they are zero, subnormal or not finite. Where one occurs, two tables of 128
 // bytes give the bytes of the value times 2^t instead. A saturating subtraction from the exponent
 // applies the scale and leaves zeros unchanged.
 
@@ -21,7 +21,7 @@ func decodeAVX512(f *asmgen.File) {
 // decoderData holds constants.
 type decoderData struct {
 	order     asmgen.Mem // order of quadwords for which unpacking leaves codes in order
-	magnitude asmgen.Mem // 0x7f, in all bytes
+	magnitude asmgen.Mem // 0x7f in all bytes
 }
 
 func decoderConstants(f *asmgen.File) decoderData {
@@ -66,9 +66,9 @@ func newDecoder(fn *asmgen.Func, lookup asmgen.Reg, data decoderData, permute st
 	return d
 }
 
-// normal decodes 64 codes into two vectors, codes 0 to 31 and 32 to 63, if all are normal. Their
-// exponents still lack bias and scale. If first, met is set to the results of otherBits; otherwise
-// it becomes the minimum of both.
+// normal decodes 64 codes if all are normal. One vector holds codes 0 to 31, the other 32 to 63.
+// Their exponents still lack bias and scale. If first, met is set to the results of otherBits;
+// otherwise it becomes the minimum of both.
 func (d *decoder) normal(codes asmgen.Operand, first bool, low, high asmgen.Vec) {
 	fn, met := d.fn, low
 	fn.I(d.permute, codes, d.order, low)
@@ -85,7 +85,7 @@ func (d *decoder) normal(codes asmgen.Operand, first bool, low, high asmgen.Vec)
 	fn.I("VPUNPCKHBW", high, d.temp, high)
 }
 
-// otherwise runs body, out of line, if met shows a code that is not normal.
+// otherwise runs body if met shows a code that is not normal. The code of body is out of line.
 func (d *decoder) otherwise(body func()) {
 	fn, other, done := d.fn, d.fn.Label("other"), d.fn.Label("normal")
 	fn.I("VPCMPUB", asmgen.Imm(2), d.mostOther, d.met, otherMask) // less or equal
@@ -131,7 +131,7 @@ func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, in asmgen.Field, codes, low
 	}
 }
 
-// exponents shifts scales, one in each dword, to the exponent positions of two BF16. temp is
+// exponents shifts the scale in each dword to the exponent positions of two BF16. temp is
 // overwritten.
 func exponents(fn *asmgen.Func, scales, temp asmgen.Vec) {
 	fn.I("VPSLLD", asmgen.Imm(7), scales, scales)
@@ -154,7 +154,7 @@ func takeBlock(fn *asmgen.Func, left, steps asmgen.Reg) {
 type decoding struct {
 	*decoder
 	args, dst, codes, scales, from, to, rows, n asmgen.Reg
-	// The scale 1, in all bytes; the smallest and largest scale so far.
+	// The scale 1 in all bytes; the smallest and largest scale so far.
 	one, least, most     asmgen.Vec
 	first, second, other asmgen.Vec
 }

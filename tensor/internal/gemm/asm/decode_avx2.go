@@ -77,8 +77,8 @@ func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *hal
 	return d
 }
 
-// adjusted converts scales, as bytes, to the exponents of factors. Scales outside the range of
-// factors saturate, so they give 0 or a finite factor: zeros stay zeros.
+// adjusted converts scales (bytes) to the exponents of factors. Scales outside the range saturate
+// to a zero or finite factor, so zeros stay zeros.
 func (d *halfDecoding) adjusted(v asmgen.Vec) {
 	switch {
 	case d.scale > 0:

@@ -1,6 +1,6 @@
 package main
 
-// Products with few rows of a. b is read once, in place, row by row along k. Each sum has one
+// Products with few rows of a. b is read in place once, row by row along k. Each sum has one
 // accumulator of 16 chains, which are added up at the end.
 
 import (
@@ -16,8 +16,8 @@ const (
 	directPanelRows = 8
 )
 
-// directWidth returns the number of rows of b that the kernel for rows rows of a takes at once. It
-// is what the registers hold, but no more streams than the prefetcher follows.
+// directWidth returns the number of rows of b that the kernel for rows rows of a takes at once.
+// Both the registers and the number of streams that the prefetcher follows bound it.
 func directWidth(rows, reserved int) int { return min(8, (32-reserved)/(rows+1)) }
 
 // directKernel is the frame of such a kernel.
@@ -89,8 +89,8 @@ func (k *directKernel) begin() {
 	}
 }
 
-// summed loads the sums, offset bytes into the buffer of partial sums, and runs body. Then it runs
-// finish if the sums are complete.
+// summed loads the sums that lie offset bytes into the buffer of partial sums. It runs body. Then
+// it runs finish if the sums are complete.
 func (k *directKernel) summed(offset int, body, finish func()) {
 	fn := k.fn
 	raw, stored := fn.Label("raw"), fn.Label("stored")
@@ -133,7 +133,7 @@ func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
 
 // advance moves on along k after bytes bytes of each row were read. It prefetches the same number
 // of bytes to L2 for a later call, in memory order. The processor drops prefetches while too many
-// are in flight. So data needed soon, in the next group or in this one, is prefetched a second
+// are in flight. So data needed soon (in the next group or in this one) is prefetched a second
 // time. With few multiply-adds this is unnecessary: out-of-order execution looks far enough ahead.
 func (k *directKernel) advance(bytes int) {
 	fn := k.fn

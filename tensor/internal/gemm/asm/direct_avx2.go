@@ -1,8 +1,8 @@
 package main
 
 // Products with few rows of a on AVX2. BF16 is converted to FP32 when it is read; for a, this is
-// done beforehand. The registers hold eight of the sixteen chains of a sum. So the rows of a group,
-// which L1 holds, are read once for the first eight chains and again for the others.
+// done beforehand. The registers hold eight of the sixteen chains of a sum. So the rows of a group
+// are read once for the first eight chains and again for the others. L1 holds these rows.
 
 import (
 	"fmt"
@@ -92,7 +92,7 @@ func widenPairs(fn *asmgen.Func, v asmgen.Vec, part int, high asmgen.Mem) {
 	}
 }
 
-// finishHalf adds up the lanes of each sum. It stores the totals, four at a time, or adds those of
+// finishHalf adds up the lanes of each sum. It stores the totals four at a time or adds those of
 // the other half to them. Totals past the columns are not used.
 func (k *directKernel) finishHalf(half int) {
 	fn, sum := k.fn, k.steps

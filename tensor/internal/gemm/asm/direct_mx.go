@@ -4,8 +4,8 @@ package main
 // registers.
 //
 // A normal E4M3 code becomes BF16 by shifts and an addition to the exponent, which do not occupy
-// the multipliers. A step with any other code (zero, subnormal, NaN), and every step of another
-// format, uses a table.
+// the multipliers. Steps with any other code (zero, subnormal or NaN) use a table. So do all steps
+// of other formats.
 
 import (
 	"fmt"
@@ -112,8 +112,8 @@ func (c *codedKernel) constants() {
 	c.fn.I("VPBROADCASTD", c.least, c.low)
 }
 
-// prepare converts the next 16 scales of each row to exponent increments of 32 codes each, and
-// notes them.
+// prepare notes the next 16 scales of each row and converts them to exponent increments of 32 codes
+// each.
 func (c *codedKernel) prepare() {
 	fn, t := c.fn, c.t
 	steps, least, most := c.bs[0], c.bs[1], c.bs[2]
@@ -141,7 +141,7 @@ func (c *codedKernel) prepare() {
 	fn.I("LEAQ", t.Field("direct_rowSteps"), c.step)
 }
 
-// codesOf decodes 64 codes of each row, 32 at a time, and multiplies. In the tail it decodes those
+// codesOf decodes and multiplies 64 codes of each row in two halves. In the tail it decodes those
 // in K2.
 func (c *codedKernel) codesOf(tail bool) {
 	fn := c.fn

@@ -1,8 +1,8 @@
 package main
 
-// Products with few rows of a, where b holds E4M3 codes, on AVX2. With sign, exponent and mantissa
-// at their FP32 positions, a code is 2^120 times too small, subnormal or not. A multiplication by a
-// factor that includes the block's scale gives the exact value.
+// Products on AVX2 with few rows of a, where b holds E4M3 codes. A code with its fields at their
+// FP32 positions is 2^120 times too small, subnormal or not. A multiplication by a factor that
+// includes the block's scale gives the exact value.
 
 import (
 	"fmt"

@@ -1,7 +1,7 @@
 package main
 
-// The end of products with few rows of a. The lanes of each sum are added up, many sums at a time,
-// and the totals are stored row by row. Stores are several times as fast as scatters.
+// The end of products with few rows of a. The lanes of many sums are added up at a time. The totals
+// are stored row by row. Stores are several times as fast as scatters.
 
 import (
 	"fmt"
@@ -64,9 +64,8 @@ func (k *directKernel) spread(totals []asmgen.Vec, first, n, perRow int, v asmge
 	return v
 }
 
-// total returns a vector whose lane i is the sum of the lanes of vs[i]. It overwrites vs. Of every
-// four lanes it adds 0 and 2, then 1 and 3, and then those two sums. Of the resulting four sums it
-// adds the first two, then the last two, and then those.
+// total returns a vector whose lane i is the sum of the lanes of vs[i]. It overwrites vs. Every
+// four lanes are summed as (0+2)+(1+3). The resulting four sums are summed as (0+1)+(2+3).
 func (k *directKernel) total(vs []asmgen.Vec) asmgen.Vec {
 	fn := k.fn
 	temp := fn.Z()

@@ -3,10 +3,10 @@ package main
 // Products of MXINT8 by VPDPBUSD: exact integer sums of the 32 products of a block, which are then
 // scaled into FP32 sums.
 //
-// Panels hold records of 10 steps per block. For each row, a record of a row panel has 8 steps of 4
-// codes plus 128, a step of scales and an unused step. For each column, a record of a column panel
-// has 8 steps of 4 codes, a step of -128 times the column sums, which corrects for the 128, and a
-// step of scales.
+// Panels hold records of 10 steps per block. In a row panel, 8 steps hold 4 codes plus 128 of each
+// row, the ninth holds scales and the tenth is unused. In a column panel, 8 steps hold 4 codes of
+// each column. The ninth holds -128 times the column sums, which corrects for the 128, and the
+// tenth holds scales.
 
 import (
 	"fmt"

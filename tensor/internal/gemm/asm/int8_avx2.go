@@ -59,8 +59,8 @@ func wordTiles(f *asmgen.File, mr int) {
 	}
 	held, x, product := k.vecs(fn, 2), fn.Y(), fn.Y()
 	keptAt := func(i, j int) asmgen.Mem { return kept.At(32 * (wordVectors*i + j)) }
-	// step calls do for every vector of sums, with a vector of b, which may be in memory, and an
-	// element of a in x.
+	// step calls do for every vector of sums. It passes a vector of b, which may be in memory. x
+	// holds an element of a.
 	step := func(step int, broadcast string, do func(i, j int, b asmgen.Operand)) {
 		from := func(j int) asmgen.Mem { return b.At(32 * (wordVectors*step + j)) }
 		for j, v := range held {
@@ -167,7 +167,7 @@ func (p *wordPacker) store(vs ...asmgen.Vec) {
 	p.fn.I("ADDQ", p.step, p.dst)
 }
 
-// each calls codes, which packs the codes of one record, for every record.
+// each calls codes for every record. codes packs the codes of one record.
 func (p *wordPacker) each(codes func()) {
 	scales := p.alloc()
 	p.fn.CountDown(p.records, func() {

@@ -34,8 +34,8 @@ func newInt8Decoding(f *asmgen.File, name, doc string) *int8Decoding {
 	return d
 }
 
-// load loads the next scales, those in K1, minus the unit into v. A scale below the unit becomes 0;
-// a zero code may have one.
+// load loads the next scales, masked by K1, and subtracts the unit. A scale below the unit becomes
+// 0; a zero code may have one.
 func (d *int8Decoding) load() {
 	fn := d.fn
 	fn.I("VMOVDQA64", d.none, d.v)

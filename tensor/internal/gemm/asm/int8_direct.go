@@ -1,6 +1,6 @@
 package main
 
-// Products of few rows of MXINT8. b is read once, in place, 16 rows at a time, and its codes are
+// Products of few rows of MXINT8. b is read in place once, 16 rows at a time. Its codes are
 // transposed in registers.
 //
 // Here the codes of b are the unsigned ones, so that those of a can be broadcast from memory. a is

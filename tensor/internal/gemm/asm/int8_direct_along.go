@@ -9,7 +9,7 @@ import (
 )
 
 // int8Along is one kernel. The rows of a group of b begin at first, and the ninth row begins at
-// ninth. Both pointers move along k, as do those of a later group, which is prefetched.
+// ninth. Both pointers move along k. So do those of a later group, which is prefetched.
 type int8Along struct {
 	int8Direct
 	scales                 asmgen.Reg

@@ -1,6 +1,6 @@
 package main
 
-// Column panels of MXINT8 for products with few rows of a. They hold 32 rows of b, a run along k,
+// Column panels of MXINT8 for products with few rows of a. They hold a run along k of 32 rows of b,
 // as records of words. The next run is prefetched.
 
 import "spmoe/tensor/asmgen"
@@ -12,7 +12,7 @@ type wordPanel struct {
 	fn                                *asmgen.Func
 	t, dst, src, stride, scales, left asmgen.Reg
 	least, most                       asmgen.Vec // of the scales
-	// The amount subtracted from scales, in every byte, for the 1/64 of both operands.
+	// The amount subtracted from scales for the 1/64 of both operands. It is in every byte.
 	less asmgen.Vec
 }
 
@@ -41,8 +41,8 @@ func (p *wordPanel) note(scales asmgen.Vec) {
 	p.fn.I("VPSUBUSB", p.less, scales, scales)
 }
 
-// putScales stores the first 8 of scales in the record, as powers of two, for columns i and
-// following.
+// putScales stores the first 8 of scales in the record as powers of two. They belong to columns i
+// to i+7.
 func (p *wordPanel) putScales(scales, v asmgen.Vec, i int) {
 	p.fn.I("VPMOVZXBD", scales.X(), v)
 	p.fn.I("VPSLLD", asmgen.Imm(23), v, v)
@@ -56,8 +56,8 @@ func (p *wordPanel) putNotes() {
 
 // alongWordsAVX2 packs rows that are contiguous along k, 8 at a time. It transposes 4 by 4 dwords
 // in both halves of vectors. One half has 16 codes of a row, and the other those of the row four
-// further down. Only then does it convert the four codes of a dword to words, with the two inner
-// ones swapped.
+// further down. Only then does it convert the four codes of a dword to words. The two inner codes
+// of a dword are swapped.
 func alongWordsAVX2(f *asmgen.File) {
 	const name = "alongWordsAVX2"
 	fn := f.Func(name, name+" packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It prefetches the rows ahead bytes further on.",

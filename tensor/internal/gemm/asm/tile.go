@@ -3,8 +3,9 @@ package main
 // The microkernels. For every row count, one function multiplies a stack of row panels with one
 // column panel.
 //
-// For each step of k, a row panel holds one dword per row (a float, or a pair of BF16), and a
-// column panel holds two vectors. All sums of a tile stay in registers for the whole run of steps.
+// For each step of k, a row panel holds one dword per row: a float or a pair of BF16. A column
+// panel holds two vectors per step. All sums of a tile stay in registers for the whole run of
+// steps.
 
 import (
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// microkernel generates one microkernel for 1..rows rows and two vectors of columns.
+// A microkernel generates the code of one microkernel for 1..rows rows and two vectors of columns.
 type microkernel struct {
 	prefix         string
 	rows           int
@@ -162,8 +163,8 @@ func (k microkernel) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]
 	fn.Place(done)
 }
 
-// finish stores the sums, either as FP32 with pending sums added, or rounded. Then it moves sum
-// and, when it rounds, out to the next tile.
+// finish stores the sums: rounded, or as FP32 with pending sums added. Then it moves sum to the
+// next tile. If it rounds, it also moves out.
 func (k microkernel) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	plain, stored := fn.Label("plain"), fn.Label("stored")
 	if k.rounds {
