@@ -3,18 +3,19 @@
 //
 // # Algorithms
 //
-// Files are named by algorithm. A file without a suffix holds the loops, which are the same on every
-// architecture. Files with _amd64 hold kernels in assembly, which asm/ generates. kernels_amd64.go
-// lists the kernels of each tier, and recipe.go chooses among them.
+// Files are named by algorithm. A file without a suffix holds the loops, which are the same on
+// every architecture. Files with _amd64 hold kernels in assembly, which asm/ generates.
+// kernels_amd64.go lists the kernels of each tier. recipe.go chooses among them.
 //
 //	panels      Pack blocks of both; a microkernel multiplies them tile by tile. Any shape and
 //	            layout.
 //	direct      Few rows of a, k contiguous in both: read b once, in place, and sum along vectors.
 //	across      Few rows of a, rows of b adjacent in memory: read b once, in place, in runs of k.
-//	transposed  Few rows of a, k contiguous in b: cᵀ = b·aᵀ, so that tiles read b in place. AMX only.
+//	transposed  Few rows of a, k contiguous in b, AMX only: cᵀ = b·aᵀ, so that tiles read b in
+//	            place.
 //	integers    MXINT8 in both: exact sums of blocks, as bytes (VPDPBUSD, TDPBSSD) or 16-bit words
 //	            (VPMADDWD).
-//	decoded     Decode 128 rows in plain Go and multiply the copies: any element, scale and layout.
+//	decoded     Decode 128 rows in plain Go and multiply the copies. Any element, scale, layout.
 //	portable    Panels of 4 rows in plain Go: the generic tier (generic.go).
 //
 // Files codes_* decode block-scaled operands for panels, direct and transposed products. Files
@@ -63,8 +64,8 @@
 //     used. FP32 multiply-adds are twice as fast there as VDPBF16PS, with the same bits.
 //   - AVX-512 multiplies integers only with VBMI, VNNI and GFNI. AVX-512 with BF16 but without
 //     these uses decoded copies.
-//   - Few rows with MXINT8 in one operand use decoded copies if there is no direct kernel: the order
-//     must not depend on the layout.
+//   - Few rows with MXINT8 in one operand use decoded copies if there is no direct kernel. The
+//     order must not depend on the layout.
 //   - Codes that do not decode exactly to normal BF16 numbers (codes_exact.go) use decoded copies.
 //     On AVX2, scales above 134 use panels.
 //
@@ -80,10 +81,11 @@
 //	sixteen   Sixteen chains, added up at the end: sixteenChains in fewrows_order_test.go
 //	blocks    For every 32 elements the exact integer sum, scaled and added by one fused
 //	          multiply-add: blockSums in integers_order_test.go
-//	tree      With spans: a balanced binary tree of sums in an order above: treeSum in spans_test.go
+//	tree      With spans: a balanced binary tree of sums in an order above: treeSum in
+//	          spans_test.go
 //
-// Blocking does not change the result. Spans do, by design. For BF16, all tiers except AMX agree bit
-// for bit as long as the product is not direct and no operand, product or sum is subnormal.
+// Blocking does not change the result. Spans do, by design. For BF16, all tiers except AMX agree
+// bit for bit as long as the product is not direct and no operand, product or sum is subnormal.
 // VDPBF16PS and AMX read subnormal operands as zero and flush subnormal sums; the other
 // instructions keep them.
 //
@@ -111,9 +113,9 @@
 //
 // # Another architecture
 //
-// Another architecture needs kernels_<arch>.go with its kernels, roundGroups, a recipe per tier, and
-// the assembly. The requirements of microkernels, packers and decoders are in panels_microkernel.go,
-// fewrows_direct_kernels.go, fewrows_across.go and codes_decode.go. asm_args.go has the structs that
-// the assembly reads, by the names in go_asm.h. kernels_other.go is for architectures without
-// assembly.
+// Another architecture needs kernels_<arch>.go with its kernels, roundGroups, one recipe per
+// tier, and the assembly. What microkernels, packers and decoders require is in
+// panels_microkernel.go, fewrows_direct_kernels.go, fewrows_across.go and codes_decode.go.
+// asm_args.go has the structs that the assembly reads, by the names in go_asm.h.
+// kernels_other.go is for architectures without assembly.
 package gemm

@@ -33,9 +33,9 @@ type acrossKernels struct {
 	element   *format.Element                 // of codes
 	elem      int                             // bytes of an element of b
 	// Each row panel prefetches its share of the next run. Otherwise each prefetches all of it.
-	shared bool
-	run    int // approximate steps of k in a run
-	strip  int // approximate bytes of b in a run
+	sharePrefetch bool
+	run           int // approximate steps of k in a run
+	strip         int // approximate bytes of b in a run
 	// The rows of a up to which this was measured to be faster than packing. On AMX no more were
 	// tried.
 	height int
@@ -54,7 +54,7 @@ func (fs *acrossByFormat) of(b operand) *acrossKernels {
 // accepts reports whether the kernels for adjacent rows of b can compute a·bᵀ in place. Their sums
 // start at 0 and form one chain.
 func (fs *acrossByFormat) accepts(a, b operand, m mode) bool {
-	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.RowStride != 1 {
+	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).minRows() || m.add || m.span > 0 || b.RowStride != 1 {
 		return false
 	}
 	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.element == fs.codes.element && b.scales.RowStride == 1)
@@ -106,8 +106,8 @@ func (f *acrossKernels) rows(packed *microkernel) int {
 	return len(f.kernels) - 1
 }
 
-// least returns the smallest number of rows of b.
-func (f *acrossKernels) least() int {
+// minRows returns the smallest number of rows of b.
+func (f *acrossKernels) minRows() int {
 	if f.tiles != nil {
 		return 2 * acrossColumns
 	}
@@ -172,7 +172,7 @@ func (p *acrossProduct) strip(j, n, k int) {
 	d.k = min(p.run, b.Cols-k)
 	next := p.next(j, n, k, d.k)
 	parts := 1
-	if p.kernels.shared {
+	if p.kernels.sharePrefetch {
 		parts = p.a.tall + p.a.short
 	}
 	d.fetchStep = (line + parts - 1) / parts
@@ -190,7 +190,7 @@ func (p *acrossProduct) strip(j, n, k int) {
 		d.sum = p.sum.slice(4, i, j, 1, 1).Ptr
 		d.partial = unsafe.Add(p.partial, 4*i*(n+acrossColumns))
 		d.ahead, d.linesLeft = elem*next, d.lines
-		if p.kernels.shared {
+		if p.kernels.sharePrefetch {
 			d.ahead += at * d.k / parts * d.stride
 		}
 		d.moved = moves{}

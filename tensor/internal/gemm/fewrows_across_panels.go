@@ -13,7 +13,7 @@ const acrossBlocks = 2 * 4 * tileRows * line // bytes of two blocks of 32 steps 
 // scratch space.
 func (p *acrossProduct) panelRoom(s *Scratch) unsafe.Pointer {
 	if p.kernels.tiles == nil {
-		return s.b.atLeast(p.panelBytes() + p.packed.room)
+		return s.b.atLeast(p.panelBytes() + p.packed.scratchBytes)
 	}
 	room := s.b.atLeast(2 * acrossBlocks)
 	return unsafe.Add(room, -int(uintptr(room))&(acrossBlocks-1))
@@ -38,7 +38,7 @@ func (p *acrossProduct) panels(s *Scratch, j, n, k int) {
 	width := (n + columns - 1) / columns * columns
 	sums := strided(p.partial, p.result.Rows, width, width, 1)
 	*t = tile{sumStride: 4 * width, steps: p.packed.packing.steps(d.k), startAtSum: min(k, 1)}
-	if p.kernels.panel != nil && p.packed.room > 0 { // blocks of tiles need no room
+	if p.kernels.panel != nil && p.packed.scratchBytes > 0 { // blocks of tiles need no room
 		t.out = unsafe.Add(d.dst, p.panelBytes())
 	}
 	if p.kernels.tiles != nil {

@@ -104,7 +104,7 @@ func (f *directKernels) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bo
 				f.put(dst, unsafe.Pointer(&src[0]), whole, step)
 			}
 			if n := min(directSteps(v.Cols), steps-k/32) - whole; n > 0 {
-				rest := &s.calls.rest
+				rest := &s.calls.paddedTail
 				clear(rest[copy(rest[:], src[32*whole:]):])
 				f.put(unsafe.Add(dst, whole*step), unsafe.Pointer(rest), n, step)
 			}

@@ -86,11 +86,11 @@ var active = cpu.Choose("matrix products", table)
 
 // AlikeRows returns the largest number of rows of a for which products are batch-invariant: the
 // bits of a row of the result do not depend on the number of rows, for any k.
-func AlikeRows() int { return alikeRows }
+func AlikeRows() int { return batchInvariantRows }
 
-var alikeRows = active.alikeRows()
+var batchInvariantRows = active.batchInvariantRows()
 
-func (ks *kernels) alikeRows() int {
+func (ks *kernels) batchInvariantRows() int {
 	if ks.few == nil || !ks.few(1, 1) {
 		return math.MaxInt
 	}
@@ -104,10 +104,11 @@ func (ks *kernels) alikeRows() int {
 // check panics on shapes that do not match. It reports whether c has any elements.
 func check(c, a, b View) bool {
 	if a.Cols != b.Rows || c.Rows != a.Rows || c.Cols != b.Cols {
-		panic(fmt.Sprintf("gemm: product of [%d, %d] and [%d, %d] into [%d, %d]", a.Rows, a.Cols, b.Rows, b.Cols, c.Rows, c.Cols))
+		panic(fmt.Sprintf("gemm: a [%d, %d] · b [%d, %d] = c [%d, %d]: shapes do not match; pass a [M, K], b [K, N] and c [M, N]",
+			a.Rows, a.Cols, b.Rows, b.Cols, c.Rows, c.Cols))
 	}
 	if !c.rowMajor() || !a.rowMajor() && !a.transposed().rowMajor() || !b.rowMajor() && !b.transposed().rowMajor() {
-		panic(fmt.Sprintf("gemm: strides [%d, %d], [%d, %d] into [%d, %d]: one of each must be 1, the last one of the result",
+		panic(fmt.Sprintf("gemm: strides of a [%d, %d], b [%d, %d], c [%d, %d]: one stride of a and of b must be 1, and the column stride of c; copy the operand",
 			a.RowStride, a.ColStride, b.RowStride, b.ColStride, c.RowStride, c.ColStride))
 	}
 	return c.Rows > 0 && c.Cols > 0

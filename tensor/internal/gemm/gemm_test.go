@@ -12,8 +12,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// reference computes in float64 what c becomes and how far from it a sum in FP32 may end: eps/2 of
-// the running sum a step.
+// reference computes in float64 what c becomes, and a bound for the error of a sum in FP32: eps/2
+// of the running sum per step.
 func reference(c []float32, a, b func(i, j int) float64, m, n, k int) (want, bound []float64) {
 	const eps = 1.0 / (1 << 23)
 	for i := range m {
@@ -53,7 +53,7 @@ func TestGenericBF16AgainstFloat64(t *testing.T) {
 	})
 }
 
-// All tiers give the bits of the documented order of summation, whatever the blocking.
+// All tiers give the bits of the documented order of summation, for any blocking.
 func TestBF16Bits(t *testing.T) {
 	var s Scratch
 	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
@@ -154,7 +154,7 @@ func TestFP32DoesNotDependOnTiling(t *testing.T) {
 	})
 }
 
-// Only VDPBF16PS and tiles drop subnormals, which the package's comment says.
+// Only VDPBF16PS and tiles flush subnormals, as the package comment says.
 func TestSubnormals(t *testing.T) {
 	const tiny, one = 0x0013, 0x3f80
 	flush := []cpu.Tier{cpu.AVX512BF16, cpu.AMX}
@@ -255,14 +255,14 @@ func TestShapesThatDoNotFitPanic(t *testing.T) {
 	}
 }
 
-// A row of up to AlikeRows rows has the bits that it has alone, whatever the layout of b.
+// A row of up to AlikeRows rows has the same bits as the row alone, for every layout of b.
 func TestAlikeRows(t *testing.T) {
 	const n, k = 70, 544
 	var s Scratch
 	for _, bT := range []bool{false, true} {
 		r := rand.New(rand.NewPCG(1, 9))
 		eachTier(t, func(t *testing.T, ks *kernels) {
-			m := min(ks.alikeRows(), 70)
+			m := min(ks.batchInvariantRows(), 70)
 			x, y := operands[uint16](r, m, n, k, false, bT)
 			scaled := func(f *format.Element) func(c View, lo, hi int) {
 				coded, weights := newScaled(f, m, k, false, false, finite(r, f), near(r)), newScaled(f, n, k, bT, bT, finite(r, f), near(r))

@@ -14,7 +14,7 @@ import (
 )
 
 var int8AVX2 = microkernel{
-	rows: 3, columns: 32, adds: true, runSteps: 16 * wordSteps, room: 4 * 3 * 32,
+	rows: 3, columns: 32, adds: true, runSteps: 16 * wordSteps, scratchBytes: 4 * 3 * 32,
 	tiles:   []func(*tile){nil, int8AVX2Tiles1, int8AVX2Tiles2, int8AVX2Tiles3},
 	across:  &acrossByFormat{codes: &acrossWords},
 	packing: packing{elem: 1, records: &wordRecords},
@@ -54,7 +54,7 @@ func (s *Scratch) fewWords(f *microkernel, sum View, a, b operand, _ bool) bool 
 		return false
 	}
 	*d = columnPanel{dst: s.b.atLeast(4 * f.columns * f.packing.steps(fewWordRun)), stride: b.RowStride, scaleStride: b.scales.RowStride}
-	*t = tile{b: d.dst, out: s.partial.atLeast(f.room), sumStride: 4 * sum.RowStride}
+	*t = tile{b: d.dst, out: s.partial.atLeast(f.scratchBytes), sumStride: 4 * sum.RowStride}
 	d.reset()
 	for j := 0; j < b.Rows; j += f.columns {
 		j = min(j, b.Rows-f.columns) // the last group starts early enough to be full

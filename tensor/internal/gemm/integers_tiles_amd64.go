@@ -11,7 +11,7 @@ import (
 )
 
 var int8AMX = microkernel{
-	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, allPanels: int8AMXTiles, configure: (*tile).configureInt8, room: tileRoom,
+	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, allPanels: int8AMXTiles, configure: (*tile).configureInt8, scratchBytes: tileRoom,
 	packing: packing{elem: 1, records: &byteRecords, tiles: true},
 }
 

@@ -10,7 +10,7 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// The kernels that known CPUs use, on which bits and speed depend, do not change by accident.
+// The kernels for known CPUs, which determine bits and speed, do not change by accident.
 func TestKernelsOfKnownCPUs(t *testing.T) {
 	type choice struct {
 		bf16, fp32, integers *microkernel
@@ -51,5 +51,5 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 	}
 }
 
-// address tells maps apart.
+// address distinguishes maps.
 func address(d decoders) uintptr { return reflect.ValueOf(d).Pointer() }

@@ -14,7 +14,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// atPageEnd returns bytes bytes, all 0, behind which lies a page that faults.
+// atPageEnd returns bytes zero bytes, followed by a page that faults.
 func atPageEnd(t *testing.T, bytes int) unsafe.Pointer {
 	page := syscall.Getpagesize()
 	usable := (bytes + page - 1) / page * page
@@ -33,8 +33,8 @@ func atPageEnd(t *testing.T, bytes int) unsafe.Pointer {
 	return unsafe.Pointer(&m[usable-bytes : usable][0])
 }
 
-// Operands and results end where memory does.
-func TestNothingBehindTheViewsIsTouched(t *testing.T) {
+// Operands and results end at the end of readable memory.
+func TestNoAccessPastViews(t *testing.T) {
 	eachTier(t, func(t *testing.T, ks *kernels) {
 		for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {13, 35, 21}, {12, 32, 33}, {7, 9, 3}, {30, 65, 50}} {
 			for _, l := range layouts {
@@ -79,7 +79,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 }
 
 // The same for codes and scales.
-func TestNothingBehindScaledViewsIsTouched(t *testing.T) {
+func TestNoAccessPastScaledViews(t *testing.T) {
 	eachTier(t, func(t *testing.T, ks *kernels) {
 		for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {13, 35, 21}, {12, 32, 33}, {7, 9, 100}, {2, 40, 577}, {30, 65, 300}, {5, 37, 64}, {13, 51, 160}} {
 			for _, f := range formats {
@@ -159,8 +159,8 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 	})
 }
 
-// The collector stops a goroutine that does nothing but multiply: if it could not, the work would
-// go on for ever.
+// The garbage collector can stop a goroutine that only multiplies. If it could not, this test would
+// not end.
 func TestCollectionsCompleteDuringProducts(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	eachTier(t, func(t *testing.T, ks *kernels) {

@@ -73,7 +73,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 	limit = max(limit/(4*p.steps), f.columns)
 	columns := min(limit/f.columns*f.columns, blockColumns)
 	rows := evenly(a.Rows, min(limit, blockRows), f.rows)
-	var kept [keptBlocks]rowBlock
+	var retained [retainedBlocks]rowBlock
 	for j := 0; j < b.Rows; j += columns {
 		n := min(columns, b.Rows-j)
 		y := b.part(f.packing.elem, j, n)
@@ -83,11 +83,11 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 			height := min(rows, a.Rows-i)
 			x := a.part(f.packing.elem, i, height)
 			at := 0
-			if a.Rows <= keptBlocks*rows {
+			if a.Rows <= retainedBlocks*rows {
 				at = i / rows
 			}
-			block := &kept[at]
-			if !block.ready || a.Rows > keptBlocks*rows {
+			block := &retained[at]
+			if !block.ready || a.Rows > retainedBlocks*rows {
 				block.pack(f, s, &s.rows[at], x)
 			}
 			p.a = block.rowPanels
@@ -100,7 +100,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 			switch {
 			case !block.exact || !exactY:
 				inexact(p.sum, p.out, x.scaled(), y.scaled(), m)
-				kept = [keptBlocks]rowBlock{}
+				retained = [retainedBlocks]rowBlock{}
 				p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
 			case out.Ptr != nil:
 				f.rounded(s, &p)
@@ -190,8 +190,8 @@ func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round 
 	if startAtSum {
 		t.startAtSum = 1
 	}
-	if f.room > 0 {
-		t.out = s.partial.atLeast(f.room)
+	if f.scratchBytes > 0 {
+		t.out = s.partial.atLeast(f.scratchBytes)
 	}
 	columns := max(p.sum.Cols, p.out.Cols)
 	for j := 0; j < columns; j += f.columns {

@@ -13,7 +13,7 @@ type microkernel struct {
 	// allPanels that stores complete sums of whole tiles past the caches; may be nil.
 	allPanelsStreamed func(*tile)
 	configure         func(*tile) // sets the tile configuration for the rows
-	room              int         // bytes of scratch that the microkernel needs at tile.out
+	scratchBytes      int         // bytes of scratch that the microkernel needs at tile.out
 	// The microkernel respects tile.columns; otherwise it writes whole tiles.
 	masked     bool
 	rounds     bool // the microkernel can store BF16

@@ -1,7 +1,7 @@
 package gemm
 
-// The loops around microkernels, which know no architecture, with a microkernel and packers in
-// plain Go.
+// The loops around microkernels, which are the same on every architecture, with a microkernel and
+// packers in plain Go.
 
 import (
 	"math/bits"
@@ -10,14 +10,14 @@ import (
 	"unsafe"
 )
 
-// plainFamily multiplies tiles of 3 by 4, in runs of 8 steps.
-var plainFamily = microkernel{
+// plainMicrokernel multiplies tiles of 3 by 4, in runs of 8 steps.
+var plainMicrokernel = microkernel{
 	rows: 3, columns: 4, masked: true, runSteps: 8,
 	tiles:   []func(*tile){nil, plainTiles(1), plainTiles(2), plainTiles(3)},
 	packing: packing{elem: 2, rows: packer{1, plainAlong, plainAcross}, columns: packer{1, plainAlong, plainAcross}},
 }
 
-// plainTiles multiplies panels of so many rows by the definition of tile.
+// plainTiles multiplies panels of rows rows by the definition of tile.
 func plainTiles(rows int) func(*tile) {
 	return func(t *tile) {
 		pair := func(panel unsafe.Pointer, i, width, step int) *[2]uint16 {
@@ -63,11 +63,11 @@ func plainAcross(dst, src unsafe.Pointer, stride, k, step, lanes int) {
 	}
 }
 
-// Any microkernel gives the order of panels, on any architecture: sums, sums on top of others,
+// Any microkernel gives the order of panels on any architecture: sums, sums added to others,
 // rounded ones and spans.
 func TestPanelsAreNeutral(t *testing.T) {
 	var s Scratch
-	f := &plainFamily
+	f := &plainMicrokernel
 	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
 		x, y := operands[uint16](r, m, n, k, aT, bT)
 		a, b, start := operand{View: x.View}, operand{View: y.transposed()}, results(r, m, n)

@@ -80,11 +80,11 @@ func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, m mode) {
 func checkScaled(c View, a, b Scaled) bool {
 	for _, m := range []Scaled{a, b} {
 		if blocks := (m.Codes.Cols + format.MXBlock - 1) / format.MXBlock; m.Scales.Rows != m.Codes.Rows || m.Scales.Cols != blocks {
-			panic(fmt.Sprintf("gemm: codes [%d, %d] with scales [%d, %d], want scales [%d, %d]",
+			panic(fmt.Sprintf("gemm: codes [%d, %d] with scales [%d, %d]: pass scales [%d, %d], one per 32 codes along k",
 				m.Codes.Rows, m.Codes.Cols, m.Scales.Rows, m.Scales.Cols, m.Codes.Rows, blocks))
 		}
 		if m.Element == nil {
-			panic("gemm: codes without an element format")
+			panic("gemm: Scaled.Element is nil: pass the element format of the codes")
 		}
 	}
 	return check(c, a.Codes, b.Codes.transposed())

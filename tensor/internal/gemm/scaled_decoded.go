@@ -39,7 +39,8 @@ func bySpan(s *Scratch, slow fallback) fallback {
 	}
 }
 
-// forRows returns the kernels for a whole product of rows rows, regardless of the height of its blocks.
+// forRows returns the kernels for a whole product of rows rows, regardless of the height of its
+// blocks.
 func (ks *kernels) forRows(rows, k int) *kernels {
 	if ks.packed != nil && !ks.few(rows, k) {
 		return ks.packed
@@ -97,7 +98,8 @@ func (ks *kernels) blockRounded(s *Scratch, out View, a, b Scaled, limit int) {
 	}
 }
 
-// toBF16 decodes two operands to BF16. ok is false if an element is subnormal or not exact in BF16.
+// toBF16 decodes two operands to BF16. ok is false if an element is subnormal or
+// out of range in BF16.
 func (s *Scratch) toBF16(a, b Scaled) (x, y View, ok bool) {
 	if x, ok = decode[uint16](&s.decoded[0], a); ok {
 		y, ok = decode[uint16](&s.decoded[1], b)

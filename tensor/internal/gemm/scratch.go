@@ -5,9 +5,9 @@ import "unsafe"
 // Scratch holds one worker's packing buffers. They grow once to a fixed bound, so a warm call
 // allocates nothing. The zero value is ready to use, by one goroutine at a time.
 type Scratch struct {
-	a, b buffer             // packed panels
-	rows [keptBlocks]buffer // packed blocks of a that are multiplied with several blocks of b
-	sums buffer             // FP32 sums that cannot be accumulated in the result itself
+	a, b buffer                 // packed panels
+	rows [retainedBlocks]buffer // packed blocks of a that are multiplied with several blocks of b
+	sums buffer                 // FP32 sums that cannot be accumulated in the result itself
 	// FP32 sums before they are rounded or added into a result. The products that make them may use
 	// sums.
 	unrounded buffer
@@ -19,8 +19,8 @@ type Scratch struct {
 	calls     calls
 }
 
-// keptBlocks is the number of packed blocks of a that are held for the next block of b.
-const keptBlocks = 8
+// retainedBlocks is the number of packed blocks of a that are held for the next block of b.
+const retainedBlocks = 8
 
 // buffer is memory aligned to a cache line, with room for an extra vector at the end.
 type buffer struct{ words []float32 }

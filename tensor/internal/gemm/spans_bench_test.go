@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// BenchmarkSpans holds gradients of weights by spans against the same products as one chain, in
-// turns: the best of each.
+// BenchmarkSpans compares gradients of weights by spans with the same products as one chain. It
+// alternates them and takes the best of each.
 func BenchmarkSpans(b *testing.B) {
 	const m, n = 1024, 512
 	for _, sh := range []struct{ k, span int }{{512, 512}, {1024, 512}, {2048, 512}, {2048, 128}, {4096, 256}, {4096, 2048}} {

@@ -133,8 +133,8 @@ func (k amxKernel) eachRow(rows asmgen.Operand, at asmgen.Reg, body func()) {
 	})
 }
 
-// begin sets the sums to zero or to their previous values. Only the kernel that stores FP32 can
-// load sums. In that case below becomes the 16th row.
+// begin sets the sums to zero or to their previous values. Only the kernel that ends as stored can
+// load sums; there, below becomes the 16th row.
 func (k amxKernel) begin(panels int) {
 	clear, ready := k.Label("clear"), k.Label("ready")
 	if k.end == stored {
