@@ -92,8 +92,8 @@ type direct struct {
 	rows, columns int // of a, and of b in a group; the assembly does not use them
 }
 
-// moves counts the bytes by which pointers lag behind their positions. The pointers themselves must
-// not leave their matrices.
+// moves counts the bytes from pointers to the current positions. The pointers themselves do not
+// move, since they must not leave their matrices.
 type moves struct{ b, sum, scales, partial int }
 
 // across multiplies groups of 32 adjacent rows of b with all rows of a.

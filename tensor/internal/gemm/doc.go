@@ -26,35 +26,32 @@
 // The first line that fits applies. Its terms:
 //
 //   - Rows are those of a, columns those of c.
-//
 //   - "b along" means that b is contiguous along k, as weights are in forward products.
-//
 //   - "b across" means that the rows of b are adjacent in memory, as in gradients of data. Scales
 //     have the same layout as their codes.
-//
 //   - "codes" are E4M3, E5M2 or MXINT8 in one operand only. across takes only E4M3, in b.
-//
 //   - "plain" means that the product is not added to c and has no spans.
-//
 //   - "few", for AVX-512 with BF16, is rows <= max(12, min(k/16, 64)). With spans, k is the length
 //     of a span.
 //
-//     operands     tier                  rows, layout, columns             algorithm         order
-//     FP32         all but generic       any                               panels            chain
-//     BF16, codes  AMX                   <= 32, b across, >= 64, plain     across            tiles
-//     AMX                   <= 32, b along, plain             transposed        tiles
-//     AMX                   any                               panels            tiles
-//     AVX-512 with BF16     few, both along                   direct            sixteen
-//     AVX-512 with BF16     <= 128, b across, >= 32, plain    across (BF16)     chain
-//     AVX-512 with BF16     <= 64, b across, >= 32, plain     across (codes)    chain
-//     AVX-512 without BF16  <= 8, both along                  direct of AVX2    sixteen
-//     AVX2                  <= 16, both along                 direct            sixteen
-//     AVX2                  <= 96, b across, >= 32, plain     across            chain
-//     all but generic       any                               panels            chain
-//     MXINT8       AMX, AVX-512          <= 12, >= 16, no spans            direct integers   blocks
-//     AVX2                  <= 96, >= 32, plain               16-bit, in runs   blocks
-//     all but generic       any                               panels            blocks
-//     any          generic               any                               portable          chain
+// The last column names the order of summation, which is defined below.
+//
+//	operands     tier                  rows, layout, columns             algorithm         order
+//	FP32         all but generic       any                               panels            chain
+//	BF16, codes  AMX                   <= 32, b across, >= 64, plain     across            tiles
+//	             AMX                   <= 32, b along, plain             transposed        tiles
+//	             AMX                   any                               panels            tiles
+//	             AVX-512 with BF16     few, both along                   direct            sixteen
+//	             AVX-512 with BF16     <= 128, b across, >= 32, plain    across (BF16)     chain
+//	             AVX-512 with BF16     <= 64, b across, >= 32, plain     across (codes)    chain
+//	             AVX-512 without BF16  <= 8, both along                  direct of AVX2    sixteen
+//	             AVX2                  <= 16, both along                 direct            sixteen
+//	             AVX2                  <= 96, b across, >= 32, plain     across            chain
+//	             all but generic       any                               panels            chain
+//	MXINT8       AMX, AVX-512          <= 12, >= 16, no spans            direct integers   blocks
+//	             AVX2                  <= 96, >= 32, plain               16-bit, in runs   blocks
+//	             all but generic       any                               panels            blocks
+//	any          generic               any                               portable          chain
 //
 // Exceptions:
 //

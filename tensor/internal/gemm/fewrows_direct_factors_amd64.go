@@ -12,8 +12,8 @@ const (
 	mostScale  = 254 - factorBias
 )
 
-// factors converts scales to the factors that kernels multiply with, still one byte each. It notes
-// the smallest and the largest scale.
+// factors converts scales to FP32 factors and notes the smallest and the largest scale. The result
+// has the layout of scales but counts its columns in bytes, 4 per factor.
 func (s *Scratch) factors(scales View, seen *notes) View {
 	stride := 4 * scales.Cols
 	v := strided(s.chunks.atLeast(stride*scales.Rows), scales.Rows, stride, stride, 1)

@@ -30,7 +30,7 @@ type directKernels struct {
 	// Decoding tables of the kernels, by element. Nil if the kernels do not decode.
 	tables map[*format.Element]func() *directCodes
 
-	// factors converts scales to what the kernels multiply with, still one byte each. It notes the
+	// factors converts scales to FP32 factors, with which the kernels multiply. It notes the
 	// smallest and the largest scale. Nil: the kernels take scales.
 	factors   func(s *Scratch, scales View, seen *notes) View
 	mostScale uint8          // the largest scale that has a factor
