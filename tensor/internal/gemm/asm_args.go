@@ -118,7 +118,7 @@ type across struct {
 	fetchStep int
 }
 
-// columnPanel describes adjacent rows of b of which a run along k is packed into a column panel.
+// columnPanel describes adjacent rows of b. A run of them along k is packed into a column panel.
 type columnPanel struct {
 	dst, src, scales              unsafe.Pointer
 	lookup                        *lookup

@@ -90,8 +90,8 @@ func (f *directKernels) panels(rows int) (panels, height int) {
 // directSteps returns the number of 32-element vectors per row for which a panel has room.
 func directSteps(cols int) int { return (cols + 63) / 64 * 2 }
 
-// panel decodes and copies a panel by panel. The vectors of all rows for the same k are adjacent.
-// exact is as in notes.exact.
+// panel decodes a and copies it, one panel after the other. The vectors of all rows for the same k
+// are adjacent. exact is as in notes.exact.
 func (f *directKernels) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bool) {
 	steps := directSteps(a.Cols)
 	p = s.a.atLeast(f.vector * steps * a.Rows)

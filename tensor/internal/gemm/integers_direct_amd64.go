@@ -62,8 +62,8 @@ func (s *Scratch) directInt8(_ *microkernel, sum View, a, b operand, startAtSum 
 	return s.calls.decoding.exact(b)
 }
 
-// lastColumns returns the last group of columns and a mask of its missing columns. done columns of
-// the product are complete.
+// lastColumns returns the last group of columns and a mask of those in it that are not done. The
+// first done columns of the product are.
 func lastColumns(columns, done int) (j, mask int) {
 	j = columns - directInt8Columns
 	return j, 1<<directInt8Columns - 1<<(done-j)

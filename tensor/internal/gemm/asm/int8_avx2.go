@@ -59,8 +59,8 @@ func wordTiles(f *asmgen.File, mr int) {
 	}
 	held, x, product := k.vecs(fn, 2), fn.Y(), fn.Y()
 	keptAt := func(i, j int) asmgen.Mem { return kept.At(32 * (wordVectors*i + j)) }
-	// step calls do for every vector of sums. It passes a vector of b, which may be in memory. x
-	// holds an element of a.
+	// step calls do for every vector of sums. It passes a vector of b, which may be in memory,
+	// while x holds an element of a.
 	step := func(step int, broadcast string, do func(i, j int, b asmgen.Operand)) {
 		from := func(j int) asmgen.Mem { return b.At(32 * (wordVectors*step + j)) }
 		for j, v := range held {
