@@ -6,7 +6,7 @@ import "math"
 
 func wideBF16(x uint16) float32 { return math.Float32frombits(uint32(x) << 16) }
 
-// roundBF16 rounds to nearest even; a NaN stays one and becomes quiet.
+// roundBF16 rounds to nearest even. A NaN stays a NaN and becomes quiet.
 func roundBF16(x float32) uint16 {
 	bits := math.Float32bits(x)
 	if x != x {

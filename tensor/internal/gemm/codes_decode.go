@@ -1,6 +1,6 @@
 package gemm
 
-// Decoding block-scaled operands to BF16, chunk by chunk while they are packed.
+// Decoding block-scaled operands to BF16. It works chunk by chunk, while they are packed.
 
 import (
 	"unsafe"
@@ -8,36 +8,36 @@ import (
 	"spmoe/tensor/format"
 )
 
-// decoders has what decodes codes, by their element. Elements without an entry are decoded in plain
-// Go.
+// decoders maps an element format to its decoder. Formats without an entry are decoded in plain Go.
 type decoders map[*format.Element]func() *lookup
 
-// both says whether a and b can be decoded on the way into panels.
+// both reports whether a and b can be decoded while they are packed into panels.
 func (d decoders) both(a, b Scaled) (x, y operand, ok bool) {
 	x, okX := d.operand(a)
 	y, okY := d.operand(b)
 	return x, y, okX && okY
 }
 
-// operand wants codes and their scales in the same order in memory.
+// operand requires codes and scales in the same memory order.
 func (d decoders) operand(m Scaled) (o operand, ok bool) {
 	lookup, ok := d[m.Element]
 	if !ok {
 		return o, false
 	}
 	along := m.Codes.rowMajor() && m.Scales.rowMajor()
-	across := m.Codes.RowStride == 1 && m.Scales.RowStride == 1 // by the strides only, so that a single row is like many
+	// Strides alone decide, so that a single row is treated like many.
+	across := m.Codes.RowStride == 1 && m.Scales.RowStride == 1
 	return operand{m.Codes, m.Scales, lookup()}, along || across
 }
 
 const (
-	chunkRows  = 64  // that are decoded at once
-	chunkSteps = 256 // of k, for which they are decoded at once: 32 KB
+	chunkRows  = 64  // rows decoded at once
+	chunkSteps = 256 // elements of k decoded at once: 32 KB
 
-	decodeSteps = 512 // of k, at most, in one call of decodeAlong
+	decodeSteps = 512 // largest number of elements of k per call of decodeAlong
 )
 
-// noNotes has met nothing but scales of 1.
+// noNotes is the state in which only scales of 1 were met.
 var noNotes = func() (n notes) {
 	for i := range n.min {
 		n.min[i], n.max[i] = 127, 127
@@ -47,9 +47,9 @@ var noNotes = func() (n notes) {
 
 func (d *notes) reset() { *d = noNotes }
 
-// chunk decodes n (at most chunkRows) rows of o from row i on, at steps (at most chunkSteps) of k
-// from k on, a multiple of 32. The result has the layout of the codes and lives until the next
-// call.
+// chunk decodes n rows of o (at most chunkRows) from row i on. It decodes steps elements of k (at
+// most chunkSteps) from k on, a multiple of 32. The result has the layout of the codes and is valid
+// until the next call.
 func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	dst := s.chunks.atLeast(2 * chunkRows * chunkSteps)
 	if o.lengthwise() {
@@ -67,8 +67,8 @@ func (s *Scratch) chunk(o operand, i, k, n, steps int) View {
 	return strided(dst, n, steps, 1, chunkRows)
 }
 
-// decodeRows decodes o, rows of at most decodeSteps codes along k, to rows that are stride bytes
-// apart. It is not inlined for the sake of preemption, as family.column.
+// decodeRows decodes o into rows that are stride bytes apart. o has at most decodeSteps codes along
+// k. It is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
 func (s *Scratch) decodeRows(dst unsafe.Pointer, stride int, o operand) {
@@ -78,7 +78,7 @@ func (s *Scratch) decodeRows(dst unsafe.Pointer, stride int, o operand) {
 	o.lookup.decodeAlong(d)
 }
 
-// along sets what is decoded: rows of at most decodeSteps codes along k.
+// along sets up decoding of rows of at most decodeSteps codes along k.
 func (d *decoding) along(o operand) {
 	d.codes, d.scales, d.lookup = o.Ptr, o.scales.Ptr, o.lookup
 	d.codeStride, d.scaleStride = o.RowStride, o.scales.RowStride

@@ -12,7 +12,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// mapped is a byte as GF2P8AFFINEQB maps it (Intel SDM, volume 2).
+// mapped returns a byte as GF2P8AFFINEQB maps it (Intel SDM, volume 2).
 func mapped(matrix uint64, x uint8) (y uint8) {
 	for i := range 8 {
 		y |= uint8(bits.OnesCount8(uint8(matrix>>(8*(7-i)))&x)&1) << i
@@ -20,8 +20,9 @@ func mapped(matrix uint64, x uint8) (y uint8) {
 	return y
 }
 
-// The maps tell normal codes from others, and what they make of normal ones becomes the value with
-// bias and scale added, or by the tables, as what remains to the highest scale is taken away.
+// The maps distinguish normal codes from others. For a normal code, their result plus bias and
+// scale is the value. For the others, the tables and a subtraction of the distance to the highest
+// scale give it.
 func TestDecodingMaps(t *testing.T) {
 	for _, f := range []*format.Element{format.E4M3, format.E5M2} {
 		t.Run(fmt.Sprint(f), func(t *testing.T) {
@@ -49,8 +50,8 @@ func TestDecodingMaps(t *testing.T) {
 	}
 }
 
-// Notes are exact as long as no scale is outside the range of its lookup, wherever it is noted, and
-// no code is bad.
+// Notes are exact as long as no scale is outside the range of its lookup and no code is bad. The
+// position of the scale does not matter.
 func TestNotesExact(t *testing.T) {
 	memory := []uint8{1, 255} // a code that is not zero, and its scale
 	o := operand{View: strided(unsafe.Pointer(&memory[0]), 1, 1, 1, 1), scales: strided(unsafe.Pointer(&memory[1]), 1, 1, 1, 1)}

@@ -1,7 +1,7 @@
 package gemm
 
-// Decoding for AVX2, which has no masks for bytes: assembly takes whole blocks along k, or groups
-// of rows across it. What is less is copied to where there is room behind it.
+// Decoding for AVX2, which has no masks for bytes. Assembly takes whole blocks along k, or whole
+// groups of rows across it. Anything smaller is first copied to a padded buffer.
 
 import (
 	"unsafe"
@@ -12,13 +12,13 @@ import (
 // decodeGroup is the number of rows that are decoded at once across k.
 const decodeGroup = 16
 
-// padding holds codes and scales with room behind them.
+// padding holds codes and scales in buffers with room at the end.
 type padding struct {
 	codes  [chunkSteps * decodeGroup]uint8 // or [chunkRows * format.MXBlock]
 	scales [chunkSteps / format.MXBlock * decodeGroup]uint8
 }
 
-// clear leaves zeros with scales of 1.
+// clear fills it with zeros and scales of 1.
 func (p *padding) clear() {
 	clear(p.codes[:])
 	for i := range p.scales {
@@ -33,7 +33,7 @@ func copyBytes(dst, src unsafe.Pointer, rows, n, dstStride, srcStride int) {
 	}
 }
 
-// alongBlocks decodes rows along k with blocks, which takes whole blocks.
+// alongBlocks decodes rows along k by calls of blocks, which takes whole blocks only.
 func alongBlocks(blocks func(*decoding)) func(*decoding) {
 	return func(d *decoding) {
 		rest := d.count % format.MXBlock
@@ -53,8 +53,8 @@ func alongBlocks(blocks func(*decoding)) func(*decoding) {
 	}
 }
 
-// acrossGroups decodes rows across k with group, which takes decodeGroup of them: the last ones
-// begin early enough to be as many.
+// acrossGroups decodes rows across k by calls of group, which takes exactly decodeGroup rows. The
+// last group starts early enough to be full.
 func acrossGroups(group func(*decoding)) func(*decoding) {
 	return func(d *decoding) {
 		if p := &d.padding; d.count < decodeGroup {

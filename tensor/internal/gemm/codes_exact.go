@@ -1,6 +1,6 @@
 package gemm
 
-// Whether decoding was exact. Rows and columns where it was not are multiplied in another way.
+// Detection of inexact decoding. The rows and columns concerned are multiplied by a fallback.
 
 import (
 	"encoding/binary"
@@ -9,11 +9,11 @@ import (
 	"spmoe/tensor/format"
 )
 
-// below says whether no scale was above most.
+// below reports whether every scale was at most most.
 func (d *notes) below(most uint8) bool { return slices.Max(d.max[:]) <= most }
 
-// exact says whether all that was decoded of o since the reset is what it should be. Outside the
-// lookup's range, only blocks of zeros are.
+// exact reports whether everything decoded from o since the reset is exact. Blocks of zeros are
+// exact even where their scale is outside the lookup's range.
 func (d *notes) exact(o operand) bool {
 	var bad, outside uint64
 	for i := 0; i < len(d.bad); i += 8 {
@@ -23,15 +23,15 @@ func (d *notes) exact(o operand) bool {
 	return bad&eachByte == 0 && (outside == 0 || d.below(254) && o.zeroOutside())
 }
 
-const eachByte = 0x0101010101010101 // 1
+const eachByte = 0x0101010101010101 // 1 in each byte
 
-// bytesBelow is not 0 if one of the eight bytes of x is less than n, which is at most 128
-// (Anderson, Bit Twiddling Hacks: hasless).
+// bytesBelow is nonzero if one of the eight bytes of x is less than n. n is at most 128. Source:
+// hasless in Anderson's Bit Twiddling Hacks.
 func bytesBelow(x uint64, n uint8) uint64 {
 	return (x - eachByte*uint64(n)) & ^x & (eachByte << 7)
 }
 
-// zeroOutside says whether all codes are 0 whose scales are outside the lookup's range.
+// zeroOutside reports whether all codes are 0 in blocks whose scale is outside the lookup's range.
 func (o operand) zeroOutside() bool {
 	for i := range o.scales.Rows {
 		for j := range o.scales.Cols {
@@ -48,8 +48,8 @@ func (o operand) zeroOutside() bool {
 	return true
 }
 
-// fits says whether all codes and scales of a row are in the lookup's range, zeros and scales of
-// zeros aside.
+// fits reports whether all codes and scales of a row are in the lookup's range. Zeros and scales of
+// zeros are exempt.
 func (o operand) fits() bool {
 	for k := range o.Cols {
 		if o.lookup.low[*at[uint8](o.View, 0, k)&0x7f]&1 == 1 {
@@ -64,7 +64,7 @@ func (o operand) fits() bool {
 	return o.zeroOutside()
 }
 
-// runs calls f for runs of n rows from row i on that all fit, or do not.
+// runs splits the rows into runs of equal fit and calls f for each: n rows from row i on.
 func (o operand) runs(f func(i, n int, fits bool)) {
 	for i := 0; i < o.Rows; {
 		fits, n := o.part(1, i, 1).fits(), 1
@@ -76,10 +76,10 @@ func (o operand) runs(f func(i, n int, fits bool)) {
 	}
 }
 
-// exceptions makes a slowWay that gives slow only the rows and columns that need it. Slow sums in
-// another order, and the bits of an element must not depend on its neighbours.
-func (f *family) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow slowWay) slowWay {
-	return func(sum, out View, a, b Scaled, add into) {
+// exceptions returns a fallback that passes only the rows and columns that need it to slow. slow
+// sums in another order, and the bits of an element must not depend on its neighbours.
+func (f *microkernel) exceptions(s *Scratch, operands func(a, b Scaled) (x, y operand, ok bool), slow fallback) fallback {
+	return func(sum, out View, a, b Scaled, add mode) {
 		x, y, _ := operands(a, b)
 		y.runs(func(j, n int, fitsY bool) {
 			x.runs(func(i, m int, fitsX bool) {

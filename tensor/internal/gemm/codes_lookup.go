@@ -1,7 +1,6 @@
 package gemm
 
-// What decoding looks up: tables, linear maps of bits, and the scales with which a format decodes
-// exactly.
+// Tables for decoding: linear maps of bits and the scales with which a format decodes exactly.
 
 import (
 	"math"
@@ -11,32 +10,38 @@ import (
 	"spmoe/tensor/format"
 )
 
-// codeTables has the bytes of the BF16 number |x|·2^(top-127), by the low 7 bits of the code of x.
-// High bytes have the sign bit set unless x is 0, low bytes bit 0 if x is not finite.
+// codeTables holds the bytes of the BF16 number |x|·2^(top-127), indexed by the low 7 bits of the
+// code of x. The high byte has the sign bit set unless x is 0. The low byte has bit 0 set if x is
+// not finite.
 type codeTables struct{ high, low [128]uint8 }
 
-// lookup is what the assembly decodes with.
+// lookup holds the tables with which the assembly decodes.
 type lookup struct {
 	codeTables
-	top  uint32 // twice, as 16-bit words, in the exponent's place: the highest scale that leaves every code in the range of BF16, less bias
-	bias uint32 // likewise: the scale with which a code has the exponent that BF16 reads in its bits
+	// The highest scale that leaves every code in the range of BF16, minus bias. It is stored in
+	// two 16-bit words at the position of the exponent.
+	top uint32
+	// In the same form: the scale at which a code has the exponent that BF16 reads in its bits.
+	bias uint32
 
-	// For GF2P8AFFINEQB: the bytes of a BF16 with sign, exponent and mantissa of a normal code, and
-	// what is at most mostOther for codes that are not normal, and more for those that are.
+	// Matrices for GF2P8AFFINEQB. The first two give the bytes of a BF16 with the sign, exponent
+	// and mantissa of a normal code. otherBits gives a number that is at most mostOther for codes
+	// that are not normal, and above it for those that are.
 	lowBits, highBits, otherBits uint64
 	mostOther                    uint8
 
-	minScale, maxScale uint8 // between which every decoded element is exact and normal
-	magnitude          uint8 // bits of a code that are all 0 for a zero
+	minScale, maxScale uint8 // all decoded elements are exact and normal between these scales
+	magnitude          uint8 // the bits of a code that are all 0 for a zero
 	element            *format.Element
 
 	decodeAlong, decodeAcross func(*decoding)
 }
 
-// newLookup returns a function that makes a lookup when it is first wanted.
+// newLookup returns a function that builds a lookup on its first call.
 func newLookup(f *format.Element, along, across func(*decoding)) func() *lookup {
 	return sync.OnceValue(func() *lookup {
-		l := &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, element: format.INT8} // without tables
+		// Integers need no tables.
+		l := &lookup{minScale: 7, maxScale: 253, magnitude: 0xff, element: format.INT8}
 		if !f.IsInteger() {
 			l = tables(f)
 		}
@@ -67,15 +72,15 @@ func tables(f *format.Element) *lookup {
 	return l
 }
 
-// normalBits sets what decodes normal codes.
+// normalBits sets the fields that decode normal codes.
 func (l *lookup) normalBits(f *format.Element) {
-	mantissa, special := f.Mantissa(), int(f.Largest())+1 // the first code that is no number
+	mantissa, special := f.Mantissa(), int(f.Largest())+1 // the first code that is not a number
 	l.bias = words((1 - f.MinExponent()) << 7)
 	place := func(code uint8) int { return int(code&0x7f) << (7 - mantissa) }
 	l.lowBits = bitMatrix(func(code uint8) uint8 { return uint8(place(code)) })
 	l.highBits = bitMatrix(func(code uint8) uint8 { return code&0x80 | uint8(place(code)>>8) })
-	// Mantissas stay below 2^mantissa, and special codes go to the numbers from there on. Every bit
-	// of the exponent but the highest goes one up, to make room.
+	// Mantissas stay below 2^mantissa, and special codes map to the numbers from there on. Every
+	// exponent bit except the highest moves up by one to make room.
 	one := func(bit int) uint8 {
 		if bit < mantissa {
 			return 1 << bit
@@ -101,10 +106,11 @@ func (l *lookup) normalBits(f *format.Element) {
 	l.mostOther = uint8(1<<mantissa + 127 - special)
 }
 
-// words is twice x, as 16-bit words.
+// words returns x twice, as 16-bit words.
 func words(x int) uint32 { return uint32(x)<<16 | uint32(x) }
 
-// bitMatrix is what GF2P8AFFINEQB does f by, for an f that is linear over the bits of a code.
+// bitMatrix returns the matrix with which GF2P8AFFINEQB computes f. f must be linear over the bits
+// of a code.
 func bitMatrix(f func(code uint8) uint8) (m uint64) {
 	for in := range 8 {
 		image := f(1 << in)

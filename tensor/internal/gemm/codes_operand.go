@@ -1,20 +1,20 @@
 package gemm
 
-// Operands as memory holds them.
+// Operands as they lie in memory.
 
 import "spmoe/tensor/format"
 
-// operand is a or bᵀ in memory: rows along k, of elements as they are or of 8-bit codes.
+// operand is a or bᵀ in memory: rows along k, of plain elements or of 8-bit codes.
 type operand struct {
 	View
 	scales View
-	lookup *lookup // nil: elements
+	lookup *lookup // nil: plain elements
 }
 
-// lengthwise says whether neighbours in memory are neighbours along k, in codes and scales alike.
+// lengthwise reports whether codes and scales are both contiguous along k.
 func (o operand) lengthwise() bool { return o.rowMajor() && (o.lookup == nil || o.scales.rowMajor()) }
 
-// part is n rows from row i on; an element has elem bytes.
+// part returns n rows from row i on. An element has elem bytes.
 func (o operand) part(elem, i, n int) operand {
 	if o.lookup != nil {
 		elem = 1
@@ -24,7 +24,7 @@ func (o operand) part(elem, i, n int) operand {
 	return o
 }
 
-// along is n elements of every row from k on, a multiple of the block length.
+// along returns n elements of every row from k on. k is a multiple of the block length.
 func (o operand) along(elem, k, n int) operand {
 	if o.lookup != nil {
 		elem = 1
@@ -34,5 +34,5 @@ func (o operand) along(elem, k, n int) operand {
 	return o
 }
 
-// scaled is the operand as it was.
+// scaled converts the operand back to a Scaled.
 func (o operand) scaled() Scaled { return Scaled{o.View, o.scales, o.lookup.element} }

@@ -1,13 +1,13 @@
 package gemm
 
-// Products with few rows of a and a b whose rows are neighbours in memory, as weights in gradients
-// of data: b is read from memory once, in place, instead of being packed. The bits are those of the
+// Products with few rows of a where the rows of b are adjacent in memory. Weights in gradients of
+// data have this layout. b is read in place once instead of being packed. The bits are those of the
 // packed product.
 //
-// The kernel takes 32 rows of b (those of AVX2 for 4 rows of a and more twice 16;
-// fewrows_across_panels.go: other ways), and of each step of k no more than a cache line or half of
-// one. So k is cut into runs that the second level of cache holds, and while one is multiplied, the
-// next is fetched in the order of memory.
+// The kernel takes 32 rows of b. With 4 rows of a and more, the AVX2 kernel takes 16 rows twice.
+// From each step of k it reads a cache line or half of one. So k is cut into runs that fit in L2.
+// While one run is multiplied, the next is prefetched in memory order. fewrows_across_panels.go has
+// other ways.
 
 import (
 	"unsafe"
@@ -15,54 +15,62 @@ import (
 	"spmoe/tensor/format"
 )
 
-const acrossColumns = 32 // rows of b that a kernel takes
+const acrossColumns = 32 // rows of b per kernel call
 
-// acrossFamily is the kernels by the rows of a.
-type acrossFamily struct {
-	kernels   []func(*across)
-	tables    map[*format.Element]func() *directCodes // by element: with what kernels decode codes
-	panel     func(*columnPanel)                      // or, if not nil, what makes column panels for the packed product's microkernel
-	meanwhile []func(*columnPanel, *tile)             // panel that multiplies the first row panel meanwhile, by its rows, if it has so few
-	tiles     []func(*columnPanel, *tile)             // or, if not nil, by the row panels: what multiplies 64 columns, or 32 if there are two
-	configure func(t *tile, panels, rows int)         // what tiles need to know of the rows
-	maxScale  uint8                                   // above which panel or tiles cannot decode
-	element   *format.Element                         // of codes
-	elem      int                                     // bytes of an element of b
-	shared    bool                                    // each row panel fetches its part of what comes next; if not, each fetches all
-	run       int                                     // steps of k, about, in a run
-	strip     int                                     // bytes of b, about, in a run
-	height    int                                     // rows of a up to which this was found faster than packing; on AMX no more were tried
+// acrossKernels holds kernels and their parameters. kernels is indexed by the rows of a.
+type acrossKernels struct {
+	kernels []func(*across)
+	tables  map[*format.Element]func() *directCodes // decoding tables of the kernels, by element
+	// If not nil, it packs column panels for the packed product's microkernel.
+	panel func(*columnPanel)
+	// Packs a panel and multiplies the first row panel at the same time. Indexed by the rows of
+	// that panel, for the counts that have such a kernel.
+	fused []func(*columnPanel, *tile)
+	// If not nil, they multiply 64 columns (32 with two row panels). Indexed by row panels.
+	tiles     []func(*columnPanel, *tile)
+	configure func(t *tile, panels, rows int) // sets the tile configuration for the rows
+	maxScale  uint8                           // the largest scale that panel or tiles can decode
+	element   *format.Element                 // of codes
+	elem      int                             // bytes of an element of b
+	// Each row panel prefetches its share of the next run. Otherwise each prefetches all of it.
+	sharePrefetch bool
+	run           int // approximate steps of k in a run
+	strip         int // approximate bytes of b in a run
+	// The rows of a up to which this was measured to be faster than packing. On AMX no more were
+	// tried.
+	height int
 }
 
-// acrossFamilies is those of a tier: for a b of elements and of codes.
-type acrossFamilies struct{ elements, codes *acrossFamily }
+// acrossByFormat holds the kernels of a tier for a b of plain elements and for one of codes.
+type acrossByFormat struct{ elements, codes *acrossKernels }
 
-func (fs *acrossFamilies) of(b operand) *acrossFamily {
+func (fs *acrossByFormat) of(b operand) *acrossKernels {
 	if b.lookup != nil {
 		return fs.codes
 	}
 	return fs.elements
 }
 
-// take says whether a·bᵀ can be computed in place by the kernels for rows of b that are neighbours.
-// Their sums begin at 0 and are one chain.
-func (fs *acrossFamilies) take(a, b operand, m into) bool {
-	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).least() || m.add || m.span > 0 || b.RowStride != 1 {
+// accepts reports whether the kernels for adjacent rows of b can compute a·bᵀ in place. Their sums
+// start at 0 and form one chain.
+func (fs *acrossByFormat) accepts(a, b operand, m mode) bool {
+	if fs == nil || a.Cols == 0 || b.Rows < fs.of(b).minRows() || m.add || m.span > 0 || b.RowStride != 1 {
 		return false
 	}
 	return a.Rows <= fs.of(b).height && (b.lookup == nil || b.lookup.element == fs.codes.element && b.scales.RowStride == 1)
 }
 
-// multiply is family.multiply for operands that acrossFamilies.take, if all that they hold decodes
-// exactly. Otherwise it returns false, and the result is still to be computed. packed is the family
-// of the packed product.
-func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b operand) bool {
-	p := acrossProduct{family: f, packed: packed, call: &s.calls.across, b: b, a: packed.packing.rowPanels(s, &s.a, a, f.rows(packed))}
+// multiply is microkernel.multiply for operands that acrossByFormat.accepts. It returns false if an
+// operand does not decode exactly; then the result is still to be computed. packed is the
+// microkernel of the packed product.
+func (f *acrossKernels) multiply(s *Scratch, packed *microkernel, sum, out View, a, b operand) bool {
+	p := acrossProduct{kernels: f, packed: packed, call: &s.calls.across, b: b, a: packed.packing.rowPanels(s, &s.a, a, f.rows(packed))}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
 	p.result, p.sum = resultOf(sum, out), sum
-	rounded := out.Ptr != nil && !f.inPanels() // kernels leave sums; those of panels are rounded on their way
+	// Kernels leave sums; panels round theirs when they store them.
+	rounded := out.Ptr != nil && !f.inPanels()
 	if rounded {
 		p.sum = strided(s.sums.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)
 	}
@@ -78,58 +86,60 @@ func (f *acrossFamily) multiply(s *Scratch, packed *family, sum, out View, a, b 
 
 // acrossProduct is one such product.
 type acrossProduct struct {
-	family       *acrossFamily
-	packed       *family
+	kernels      *acrossKernels
+	packed       *microkernel
 	call         *across
 	a            rowPanels
 	b            operand
 	result       result
-	sum          View           // what kernels leave
-	run, columns int            // of a strip of b
-	partial      unsafe.Pointer // vectors of sums between runs, for every row of a those of a strip's columns
+	sum          View // output of the kernels
+	run, columns int  // of a strip of b
+	// Vectors of sums, kept between runs: for every row of a, those of a strip's columns.
+	partial unsafe.Pointer
 }
 
-// rows is the most that a row panel may have.
-func (f *acrossFamily) rows(packed *family) int {
+// rows returns the largest number of rows in a row panel.
+func (f *acrossKernels) rows(packed *microkernel) int {
 	if f.inPanels() {
 		return packed.rows
 	}
 	return len(f.kernels) - 1
 }
 
-// least is the fewest rows of b.
-func (f *acrossFamily) least() int {
+// minRows returns the smallest number of rows of b.
+func (f *acrossKernels) minRows() int {
 	if f.tiles != nil {
 		return 2 * acrossColumns
 	}
 	return acrossColumns
 }
 
-// inPanels says whether b is made into panels or blocks, in columnPanel.
-func (f *acrossFamily) inPanels() bool { return f.panel != nil || f.tiles != nil }
+// inPanels reports whether columnPanel turns b into panels or blocks.
+func (f *acrossKernels) inPanels() bool { return f.panel != nil || f.tiles != nil }
 
-// exact says whether all of b was decoded exactly.
+// exact reports whether all of b was decoded exactly.
 func (p *acrossProduct) exact(s *Scratch) bool {
-	if p.family.inPanels() {
-		return s.calls.panel.below(p.family.maxScale) && s.calls.panel.exact(p.b)
+	if p.kernels.inPanels() {
+		return s.calls.panel.below(p.kernels.maxScale) && s.calls.panel.exact(p.b)
 	}
 	return p.call.exact(p.b)
 }
 
 // all computes the sums.
 func (p *acrossProduct) all(s *Scratch) {
-	b, elem := p.b, p.family.elem
-	p.run = evenly(b.Cols, p.family.run, format.MXBlock)
-	p.columns = max(p.family.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
-	const spare = 3 * acrossColumns // that the last strip may have more, and that are computed twice
+	b, elem := p.b, p.kernels.elem
+	p.run = evenly(b.Cols, p.kernels.run, format.MXBlock)
+	p.columns = max(p.kernels.strip/(p.run*elem)/acrossColumns, 1) * acrossColumns
+	// For a wider last strip and for columns that are computed twice.
+	const spare = 3 * acrossColumns
 	p.partial = s.partial.atLeast(4 * p.result.Rows * (p.columns + spare))
 	*p.call = across{stride: elem * b.ColStride, scaleStride: b.scales.ColStride, sumStride: 4 * p.sum.RowStride}
 	p.call.notes.reset()
-	if p.family.inPanels() {
+	if p.kernels.inPanels() {
 		s.calls.panel = columnPanel{dst: p.panelRoom(s), lookup: b.lookup, stride: elem * b.ColStride, scaleStride: b.scales.ColStride}
 		s.calls.panel.reset()
 	} else if b.lookup != nil {
-		p.call.codes = p.family.tables[b.lookup.element]()
+		p.call.codes = p.kernels.tables[b.lookup.element]()
 	}
 	for j := 0; j < b.Rows; {
 		n := p.columns
@@ -137,7 +147,7 @@ func (p *acrossProduct) all(s *Scratch) {
 			n = b.Rows - j
 		}
 		for k := 0; k < b.Cols; k += p.run {
-			if p.family.inPanels() {
+			if p.kernels.inPanels() {
 				p.panels(s, j, n, k)
 			} else {
 				p.strip(j, n, k)
@@ -147,8 +157,8 @@ func (p *acrossProduct) all(s *Scratch) {
 	}
 }
 
-// next is how far from a strip's run lies what comes next in memory order: the next run or, after
-// the last one, that of the next columns or of the next matrix.
+// next returns the distance from a strip's run to the next data in memory order. That is the next
+// run. After the last run it is the next columns or the next matrix.
 func (p *acrossProduct) next(j, n, k, run int) int {
 	if k+run == p.b.Cols && j+n < p.b.Rows {
 		return n - k*p.b.ColStride
@@ -156,13 +166,13 @@ func (p *acrossProduct) next(j, n, k, run int) int {
 	return run * p.b.ColStride
 }
 
-// strip multiplies a run along k from element k on with n columns from column j on.
+// strip multiplies one run that starts at element k with n columns from column j on.
 func (p *acrossProduct) strip(j, n, k int) {
-	d, b, elem := p.call, p.b, p.family.elem
+	d, b, elem := p.call, p.b, p.kernels.elem
 	d.k = min(p.run, b.Cols-k)
 	next := p.next(j, n, k, d.k)
 	parts := 1
-	if p.family.shared {
+	if p.kernels.sharePrefetch {
 		parts = p.a.tall + p.a.short
 	}
 	d.fetchStep = (line + parts - 1) / parts
@@ -180,23 +190,24 @@ func (p *acrossProduct) strip(j, n, k int) {
 		d.sum = p.sum.slice(4, i, j, 1, 1).Ptr
 		d.partial = unsafe.Add(p.partial, 4*i*(n+acrossColumns))
 		d.ahead, d.linesLeft = elem*next, d.lines
-		if p.family.shared {
+		if p.kernels.sharePrefetch {
 			d.ahead += at * d.k / parts * d.stride
 		}
 		d.moved = moves{}
 		d.groups = n / acrossColumns
-		p.family.call(d, rows)
-		if rest := n % acrossColumns; rest > 0 { // the last columns once more, with those before them
+		p.kernels.call(d, rows)
+		// Recompute the last full group, which ends at the last column.
+		if rest := n % acrossColumns; rest > 0 {
 			first := n - acrossColumns
 			d.moved = moves{b: elem * first, sum: 4 * first, scales: first, partial: d.moved.partial}
 			d.groups = 1
-			p.family.call(d, rows)
+			p.kernels.call(d, rows)
 		}
 		i += rows
 	}
 }
 
-// panel is the ith panel and its rows.
+// panel returns the ith panel and its number of rows.
 func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {
 	if i < r.tall {
 		return unsafe.Add(r.ptr, i*r.tallStride), r.rows
@@ -204,7 +215,7 @@ func (r *rowPanels) panel(i int) (p unsafe.Pointer, rows int) {
 	return unsafe.Add(r.shortPtr(), (i-r.tall)*r.shortStride), r.rows - 1
 }
 
-// call is not inlined for the sake of preemption, as family.column.
+// call is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
-func (f *acrossFamily) call(d *across, rows int) { f.kernels[rows](d) }
+func (f *acrossKernels) call(d *across, rows int) { f.kernels[rows](d) }

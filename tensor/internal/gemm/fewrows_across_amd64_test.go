@@ -20,34 +20,34 @@ var acrossShapes = []struct{ m, n, k int }{
 	{12, 70, 97}, {1, 100, 200}, {2, 64, 385}, {13, 32, 130}, {17, 45, 128}, {25, 37, 129}, {64, 35, 260}, {8, 100, 300}, {3, 130, 513}, {9, 1090, 257}, {2, 2150, 140}, {8, 4200, 40}, {20, 70, 1100},
 }
 
-// acrossTiers is the families that have kernels for products across, and the tiers they need.
+// acrossTiers lists the microkernels with kernels for across products, and the tiers they need.
 var acrossTiers = []struct {
-	tier     cpu.Tier
-	family   *family
-	decoders decoders
+	tier        cpu.Tier
+	microkernel *microkernel
+	decoders    decoders
 }{
 	{cpu.AVX2, &bf16SplitAVX2, decodersAVX2},
 	{cpu.AMX, &bf16AMX, decodersAVX512},
 	{cpu.AVX512BF16, &bf16AVX512, decodersAVX512},
 }
 
-// acrossTest multiplies across by a family.
+// acrossTest multiplies with an acrossKernels.
 type acrossTest struct {
-	*family
+	*microkernel
 	decoders
 	s *Scratch
 }
 
 func (a *acrossTest) multiply(sum, out View, x, y operand) bool {
-	return a.across.of(y).multiply(a.s, a.family, sum, out, x, y)
+	return a.across.of(y).multiply(a.s, a.microkernel, sum, out, x, y)
 }
 
-// eachAcross runs f for each of them.
+// eachAcross runs f for each of acrossTiers.
 func eachAcross(t *testing.T, f func(t *testing.T, a *acrossTest)) {
 	for _, tier := range acrossTiers {
 		t.Run(tier.tier.String(), func(t *testing.T) {
 			cputest.Need(t, tier.tier)
-			f(t, &acrossTest{tier.family, tier.decoders, new(Scratch)})
+			f(t, &acrossTest{tier.microkernel, tier.decoders, new(Scratch)})
 		})
 	}
 }
@@ -55,24 +55,25 @@ func eachAcross(t *testing.T, f func(t *testing.T, a *acrossTest)) {
 // check compares a product with the packed one.
 func (a *acrossTest) check(t *testing.T, x, y operand) {
 	t.Helper()
-	if !a.across.take(x, y, into{}) {
+	if !a.across.accepts(x, y, mode{}) {
 		t.Fatal("the operands are not taken")
 	}
-	checkPacked(t, a.s, a.family, x, y, func(sum, out View) bool { return a.multiply(sum, out, x, y) })
+	checkPacked(t, a.s, a.microkernel, x, y, func(sum, out View) bool { return a.multiply(sum, out, x, y) })
 }
 
-// checkPacked compares a way to multiply x by y with the packed product.
-func checkPacked(t *testing.T, s *Scratch, f *family, x, y operand, multiply func(sum, out View) bool) {
+// checkPacked compares a product of x and y by multiply with the packed product.
+func checkPacked(t *testing.T, s *Scratch, f *microkernel, x, y operand, multiply func(sum, out View) bool) {
 	m, n, k := x.Rows, y.Rows, x.Cols
 	t.Helper()
 	want, got := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
-	f.multiply(s, want.View, View{}, x, y, into{}, nil)
+	f.multiply(s, want.View, View{}, x, y, mode{}, nil)
 	s.poison()
 	if !multiply(got.View, View{}) {
 		t.Fatal("the product was not computed")
 	}
 	sums := want.elements(t)
-	bothNaN := func(x, y float32) bool { return x != x && y != y } // which of several NaNs comes out is open
+	// Which of several NaNs results is unspecified.
+	bothNaN := func(x, y float32) bool { return x != x && y != y }
 	for i, sum := range got.elements(t) {
 		if x, y := math.Float32bits(sum), math.Float32bits(sums[i]); x != y && !bothNaN(sum, sums[i]) {
 			t.Fatalf("[%d, %d, %d]: element %d, %d is %#x, want %#x", m, n, k, i/n, i%n, x, y)
@@ -88,14 +89,14 @@ func checkPacked(t *testing.T, s *Scratch, f *family, x, y operand, multiply fun
 	}
 }
 
-// Products across have the bits of packed ones, whatever the layout and the format of a.
+// Across products have the bits of packed ones, for every layout and format of a.
 func TestAcrossEqualsPacked(t *testing.T) {
 	eachAcross(t, func(t *testing.T, a *acrossTest) {
 		for i, sh := range acrossShapes {
 			if sh.m > a.across.elements.height {
 				continue
 			}
-			sh.n = max(sh.n, a.across.elements.least())
+			sh.n = max(sh.n, a.across.elements.minRows())
 			for _, aT := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%v,%v", sh, aT), func(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(i), 1))
@@ -121,8 +122,8 @@ func TestAcrossEqualsPacked(t *testing.T) {
 	})
 }
 
-// What does not decode exactly, anywhere in either operand, is left to others.
-func TestAcrossLeavesWhatIsNotExact(t *testing.T) {
+// Operands that do not decode exactly are rejected, wherever the inexact element is.
+func TestAcrossRejectsInexact(t *testing.T) {
 	const m, n, k = 5, 70, 99
 	changes := []struct{ code, scale uint8 }{{0x7f, 127}, {0xff, 127}, {0x00, 255}, {0x38, 255}, {0x01, 2}, {0x7e, 254}}
 	eachAcross(t, func(t *testing.T, a *acrossTest) {
@@ -153,8 +154,8 @@ func TestAcrossLeavesWhatIsNotExact(t *testing.T) {
 	})
 }
 
-// Scales of which every code is exact give the bits of the packed product; the others are left to
-// it.
+// Scales with which every code is exact give the bits of the packed product. Other scales are left
+// to it.
 func TestAcrossAnyScale(t *testing.T) {
 	const m, n, k = 7, 75, 99
 	eachAcross(t, func(t *testing.T, a *acrossTest) {
@@ -174,14 +175,14 @@ func TestAcrossAnyScale(t *testing.T) {
 				t.Errorf("scale %d: the product was computed: %v, want %v", scale, computed, inRange)
 			}
 			if computed {
-				a.family.multiply(a.s, want.View, View{}, operand{View: x.View}, y, into{}, nil)
+				a.microkernel.multiply(a.s, want.View, View{}, operand{View: x.View}, y, mode{}, nil)
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 		}
 	})
 }
 
-// Infinities and NaNs of BF16 show in their columns and nowhere else.
+// Infinities and NaNs of BF16 appear in their columns and nowhere else.
 func TestAcrossNaNAndInf(t *testing.T) {
 	const m, n, k = 9, 75, 67
 	x, y := operands[uint16](rand.New(rand.NewPCG(1, 2)), m, n, k, false, false)
@@ -204,16 +205,16 @@ func TestAcrossNaNAndInf(t *testing.T) {
 	})
 }
 
-// Where no instruction flushes what is subnormal, any bits of BF16 give those of the packed
-// product, signs of zeros included: an odd last element is paired with zeros there, which turn a
-// sum of -0 to 0.
+// Where no instruction flushes subnormals, any bits of BF16 give the bits of the packed product,
+// including the signs of zeros. An odd last element is paired with zeros there, which turn a sum of
+// -0 into 0.
 func TestAcrossAnyBits(t *testing.T) {
 	eachAcross(t, func(t *testing.T, a *acrossTest) {
 		for i, sh := range acrossShapes {
 			if sh.m > a.across.elements.height {
 				continue
 			}
-			sh.n = max(sh.n, a.across.elements.least())
+			sh.n = max(sh.n, a.across.elements.minRows())
 			r := rand.New(rand.NewPCG(uint64(i), 5))
 			x, y := operands[uint16](r, sh.m, sh.n, sh.k, false, false)
 			for _, tiny := range []bool{true, false} {
@@ -229,19 +230,19 @@ func TestAcrossAnyBits(t *testing.T) {
 	})
 }
 
-// What the kernels cannot do is refused: sums to add to, spans, narrow results, other layouts, many
-// rows.
+// Products that the kernels cannot compute are refused: added to c, with spans, too narrow, in
+// other layouts, or with too many rows.
 func TestAcrossRefuses(t *testing.T) {
 	eachAcross(t, func(t *testing.T, a *acrossTest) {
-		taken := func(m, n int, bT bool, how into) bool {
+		taken := func(m, n int, bT bool, how mode) bool {
 			x, y := operands[uint16](rand.New(rand.NewPCG(1, 2)), m, n, 40, false, bT)
-			return a.across.take(operand{View: x.View}, operand{View: y.transposed()}, how)
+			return a.across.accepts(operand{View: x.View}, operand{View: y.transposed()}, how)
 		}
-		if !taken(8, 64, false, into{}) || !taken(8, 64, false, into{stream: true}) {
+		if !taken(8, 64, false, mode{}) || !taken(8, 64, false, mode{stream: true}) {
 			t.Error("a product was refused")
 		}
-		if taken(8, 64, false, into{add: true}) || taken(8, 64, false, into{span: 32}) ||
-			taken(8, a.across.elements.least()-1, false, into{}) || taken(8, 64, true, into{}) || taken(a.across.elements.height+1, 64, false, into{}) {
+		if taken(8, 64, false, mode{add: true}) || taken(8, 64, false, mode{span: 32}) ||
+			taken(8, a.across.elements.minRows()-1, false, mode{}) || taken(8, 64, true, mode{}) || taken(a.across.elements.height+1, 64, false, mode{}) {
 			t.Error("a product was taken")
 		}
 	})

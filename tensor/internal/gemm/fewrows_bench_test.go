@@ -13,21 +13,21 @@ import (
 	"spmoe/tensor/format"
 )
 
-// BenchmarkFewRows multiplies few rows with weights that stream from memory, as experts lie there:
-// one behind the other, along k in forward products and across in gradients of data. All threads
-// (go test -cpu) do so at once. BF16, E4M3 and INT8 take turns; it reports medians of all threads
-// together: GFLOP/s, the share of BF16's peak measured in between, GB/s of the weights, and speed
-// by BF16's.
+// BenchmarkFewRows multiplies few rows with weights that stream from memory. Experts lie one after
+// the other, along k in forward products and across in gradients of data. All threads (go test
+// -cpu) run at once. BF16, E4M3 and INT8 alternate. It reports medians over all threads together:
+// GFLOP/s, the share of BF16's peak measured in between, GB/s of the weights, and the speed
+// relative to BF16.
 func BenchmarkFewRows(b *testing.B) {
 	fewRowsOf(b, 1, func(weights, threads int) int { return rotation / weights / threads })
 }
 
-// BenchmarkFewRowsCached is BenchmarkFewRows with one expert a thread, again and again.
+// BenchmarkFewRowsCached is BenchmarkFewRows with one expert per thread, repeatedly.
 func BenchmarkFewRowsCached(b *testing.B) {
 	fewRowsOf(b, 100, func(_, _ int) int { return 1 })
 }
 
-// fewRowsOf multiplies with as many experts a thread as count returns, repeat times.
+// fewRowsOf multiplies with count experts per thread, repeat times.
 func fewRowsOf(b *testing.B, repeat int, count func(weights, threads int) int) {
 	for _, across := range []bool{false, true} {
 		for _, sh := range []struct{ n, k int }{{512, 512}, {512, 256}, {512, 7168}} {
@@ -60,7 +60,7 @@ func fewRowsOf(b *testing.B, repeat int, count func(weights, threads int) int) {
 					weights := float64(threads * repeat * calls * sh.n * sh.k)
 					recipes := []*fewRows{
 						{name: "BF16", bytes: 2, multiply: func(thread, expert int) {
-							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), into{})
+							active.bf16(&scratch[thread], results[thread], x, experts.bf16(expert).transposed(), mode{})
 						}},
 						fewCoded(format.E4M3, active.mx, scratch, results, experts, m),
 						fewCoded(format.INT8, active.mx, scratch, results, experts, m),
@@ -91,20 +91,20 @@ func fewRowsOf(b *testing.B, repeat int, count func(weights, threads int) int) {
 	}
 }
 
-// fewRows is one recipe of BenchmarkFewRows and what was measured: weights a second, shares of the
-// peak, speeds by BF16's.
+// fewRows is one recipe of BenchmarkFewRows with its measurements: weights per second, shares of
+// the peak, and speeds relative to BF16.
 type fewRows struct {
 	name                   string
-	bytes                  float64 // of a weight
+	bytes                  float64 // per weight
 	multiply               func(thread, expert int)
 	speeds, shares, ratios []float64
 }
 
 // fewCoded multiplies m rows of codes with those of experts.
-func fewCoded(f *format.Element, multiply func(s *Scratch, sum, out View, a, b Scaled, m into), scratch []Scratch, results []View, experts *streamed, m int) *fewRows {
+func fewCoded(f *format.Element, multiply func(s *Scratch, sum, out View, a, b Scaled, m mode), scratch []Scratch, results []View, experts *streamed, m int) *fewRows {
 	x := benchScaled(f, m, experts.k, false)
 	return &fewRows{name: strings.ToUpper(f.String()), bytes: 33. / 32, multiply: func(thread, expert int) {
-		multiply(&scratch[thread], results[thread], View{}, x, experts.scaled(f, expert), into{})
+		multiply(&scratch[thread], results[thread], View{}, x, experts.scaled(f, expert), mode{})
 	}}
 }
 
@@ -113,7 +113,8 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// streamed is weights [n, k] of many experts, one behind the other, stored [k, n] if across.
+// streamed holds the weights [n, k] of many experts, one after the other. They are stored as [k, n]
+// if across.
 type streamed struct {
 	elements, codes, scales View
 	n, k, count             int
@@ -141,7 +142,7 @@ func (s *streamed) scaled(f *format.Element, i int) Scaled {
 	return Scaled{s.part(s.codes, 1, i), scales, f}
 }
 
-// part is [n, k] of expert i.
+// part returns [n, k] of expert i.
 func (s *streamed) part(all View, elem, i int) View {
 	if s.across {
 		return all.slice(elem, i*s.k, 0, s.k, s.n).transposed()

@@ -1,17 +1,17 @@
 package gemm
 
-// Products with few rows of a, which are bound by reading b: it is read from memory once, in place,
-// instead of being packed.
+// Products with few rows of a. They are bound by reading b. So b is read in place once instead of
+// being packed.
 //
-// The kernel reads several rows of b at once and the same short run of each, so that a's part of
-// the run stays in the first level of cache. To memory that would look like many streams, which
-// prefetchers follow badly. So the columns are cut into strips that the second level holds, and
-// while one is multiplied, the next is fetched in the order of memory.
+// The kernel reads several rows of b at once, and the same short run of each. a's part of the run
+// thus stays in L1. Memory would see many streams, which hardware prefetchers follow badly. So the
+// columns are cut into strips that fit in L2. While one strip is multiplied, the next is prefetched
+// in memory order.
 //
-// Order of summation: an element has 16 chains of fused multiply-adds along k; chain l takes the
-// pairs (k, k+1) with k%32 = 2l, k+1 first. The chains are added up as ((0+2)+(1+3)) of every four,
-// then the first two and the last two of these sums, then those; the result is added to c if need
-// be.
+// Order of summation: an element has 16 chains of fused multiply-adds along k. Chain l takes the
+// pairs (k, k+1) with k%32 = 2l. In each pair k+1 comes first. Of every four chains the sum is
+// (0+2)+(1+3). Then the first two and the last two of these sums are added, and then those two. The
+// result is added to c if requested.
 
 import (
 	"unsafe"
@@ -20,21 +20,22 @@ import (
 )
 
 const (
-	directStrip = 256 << 10 // bytes of b, about, in a strip
-	directNear  = 8 << 10   // bytes of a group that the first level of cache holds besides the one before
-	directSums  = 8192      // at most, about, in a strip: it takes one call, if k is short
+	directStrip = 256 << 10 // approximate bytes of b in a strip
+	directNear  = 8 << 10   // bytes of a group that L1 holds along with the previous group
+	// Approximate upper bound of the sums in a strip. A strip takes one call if k is short.
+	directSums = 8192
 )
 
-// direct says whether a·bᵀ, whose rows are few, can be computed in place.
-func (a operand) direct(b operand) bool {
+// inPlace reports whether a product with few rows of a can read b in place.
+func (a operand) inPlace(b operand) bool {
 	return a.Cols > 0 && a.lengthwise() && b.lengthwise()
 }
 
-// multiply is family.multiply for operands of which direct approves.
-func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+// multiply is microkernel.multiply for operands that are inPlace.
+func (f *directKernels) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	if m.span > 0 {
 		s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {
-			f.multiply(s, dst, View{}, a.part(2, i, dst.Rows).along(2, k, n), b.part(2, j, dst.Cols).along(2, k, n), into{}, inexact)
+			f.multiply(s, dst, View{}, a.part(2, i, dst.Rows).along(2, k, n), b.part(2, j, dst.Cols).along(2, k, n), mode{}, inexact)
 		})
 		return
 	}
@@ -43,7 +44,7 @@ func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into,
 		inexact(sum, out, a.scaled(), b.scaled(), m)
 		return
 	}
-	const spare = 8 // at most, that a kernel stores behind a row
+	const spare = 8 // the most that a kernel stores past the end of a row
 	target := strided(s.sums.atLeast(4*a.Rows*(b.Rows+spare)), a.Rows, b.Rows, b.Rows+spare, 1)
 	exact = f.all(s, target, panel, b)
 	if f.factors != nil && !s.calls.direct[0].below(f.mostScale) {
@@ -51,20 +52,21 @@ func (f *directFamily) multiply(s *Scratch, sum, out View, a, b operand, m into,
 		return
 	}
 	if !exact {
-		sums := target // which other products overwrite
+		sums := target // other products overwrite it
 		target = strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
 		copyRows(target, sums)
-		b.runs(func(j, n int, fits bool) { // only columns that need it: the bits of a column must not depend on its neighbours
+		// Only the columns that need it: the bits of a column must not depend on its neighbours.
+		b.runs(func(j, n int, fits bool) {
 			if !fits {
-				inexact(target.slice(4, 0, j, a.Rows, n), View{}, a.scaled(), b.part(1, j, n).scaled(), into{})
+				inexact(target.slice(4, 0, j, a.Rows, n), View{}, a.scaled(), b.part(1, j, n).scaled(), mode{})
 			}
 		})
 	}
-	deliver(sum, out, target, m.add)
+	storeResult(sum, out, target, m.add)
 }
 
-// deliver makes the result of the sums.
-func deliver(sum, out, sums View, add bool) {
+// storeResult rounds, adds or copies the sums into the result.
+func storeResult(sum, out, sums View, add bool) {
 	switch {
 	case out.Ptr != nil:
 		roundRows(out, sums)
@@ -79,18 +81,18 @@ func deliver(sum, out, sums View, add bool) {
 }
 
 // panels cuts rows into panels of near-equal height.
-func (f *directFamily) panels(rows int) (panels, height int) {
+func (f *directKernels) panels(rows int) (panels, height int) {
 	most := len(f.kernels) - 1
 	panels = (rows + most - 1) / most
 	return panels, (rows + panels - 1) / panels
 }
 
-// directSteps is how many times 32 elements of a row a panel has room for.
+// directSteps returns the number of 32-element vectors per row for which a panel has room.
 func directSteps(cols int) int { return (cols + 63) / 64 * 2 }
 
-// panel copies a, decoded, panel by panel: vectors of every row follow each other. exact is as in
-// notes.exact.
-func (f *directFamily) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bool) {
+// panel decodes a and copies it, one panel after the other. The vectors of all rows for the same k
+// are adjacent. exact is as in notes.exact.
+func (f *directKernels) panel(s *Scratch, a operand) (p unsafe.Pointer, exact bool) {
 	steps := directSteps(a.Cols)
 	p = s.a.atLeast(f.vector * steps * a.Rows)
 	_, height := f.panels(a.Rows)
@@ -102,7 +104,7 @@ func (f *directFamily) panel(s *Scratch, a operand) (p unsafe.Pointer, exact boo
 				f.put(dst, unsafe.Pointer(&src[0]), whole, step)
 			}
 			if n := min(directSteps(v.Cols), steps-k/32) - whole; n > 0 {
-				rest := &s.calls.rest
+				rest := &s.calls.paddedTail
 				clear(rest[copy(rest[:], src[32*whole:]):])
 				f.put(unsafe.Add(dst, whole*step), unsafe.Pointer(rest), n, step)
 			}
@@ -122,24 +124,26 @@ func (f *directFamily) panel(s *Scratch, a operand) (p unsafe.Pointer, exact boo
 	return p, a.lookup == nil || s.calls.decoding.exact(a)
 }
 
-// directProduct is what the calls of a product have in common.
+// directProduct holds what the calls of a product share.
 type directProduct struct {
-	family      *directFamily
-	calls       *[2]direct // for panels of height rows, and for the last one, which may have fewer
+	kernels *directKernels
+	// For panels of height rows and for the last panel, which may have fewer.
+	calls       *[2]direct
 	sum         View
 	a           unsafe.Pointer // panels
 	height, run int
-	partial     unsafe.Pointer // vectors of sums between runs, for every row of a those of columns columns
-	columns     int
+	// Vectors of sums, kept between runs: for every row of a, those of columns columns.
+	partial unsafe.Pointer
+	columns int
 }
 
-// all computes sum = a·bᵀ and says whether all of b was decoded exactly.
-func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand) (exact bool) {
+// all computes sum = a·bᵀ and reports whether all of b was decoded exactly.
+func (f *directKernels) all(s *Scratch, sum View, panel unsafe.Pointer, b operand) (exact bool) {
 	panels, height := f.panels(sum.Rows)
-	p := directProduct{family: f, calls: &s.calls.direct, sum: sum, a: panel, height: height, run: f.run(height)}
+	p := directProduct{kernels: f, calls: &s.calls.direct, sum: sum, a: panel, height: height, run: f.run(height)}
 	unit := f.columns(height)
 	if panels > 1 {
-		unit = 12 // of which that of every height that panels then have is a divisor
+		unit = 12 // a multiple of the group width at every panel height that then occurs
 	}
 	strip := min(directStrip/(b.Cols*f.elem), directSums/sum.Rows)
 	decodes := f.whole && b.lookup != nil
@@ -157,7 +161,7 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 		p.calls[i].prepare(f, rows, sum, b)
 	}
 	for j := 0; j < b.Rows; j += strip {
-		j = max(min(j, b.Rows-unit), 0) // lest there are fewer columns left than kernels take
+		j = max(min(j, b.Rows-unit), 0) // leave no fewer columns than a kernel takes
 		p.strip(s, j, min(strip, b.Rows-j), b)
 	}
 	switch {
@@ -169,8 +173,8 @@ func (f *directFamily) all(s *Scratch, sum View, panel unsafe.Pointer, b operand
 	return p.calls[0].exact(b)
 }
 
-// prepare sets what all calls for a panel of rows rows of a have in common.
-func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
+// prepare sets what all calls for a panel of rows rows of a share.
+func (d *direct) prepare(f *directKernels, rows int, sum View, b operand) {
 	*d = direct{rows: rows, sumStride: 4 * sum.RowStride, wholeScales: 1<<16 - 1}
 	if b.lookup != nil && f.tables != nil {
 		d.codes = f.tables[b.lookup.element]()
@@ -180,13 +184,13 @@ func (d *direct) prepare(f *directFamily, rows int, sum View, b operand) {
 
 // strip computes n columns of sum from column j on, run by run along k.
 func (p *directProduct) strip(s *Scratch, j, n int, b operand) {
-	f := p.family
+	f := p.kernels
 	strip := b.part(f.elem, j, n)
 	for k := 0; k < b.Cols; {
 		part, inPlace := p.part(s, strip, k)
 		ahead := 0
 		if inPlace {
-			// This run fetches its share of the next strip, from this row and column on.
+			// This run prefetches its share of the next strip, from this row and column on.
 			row, column := n*k/b.Cols, n*k%b.Cols
 			ahead = f.elem * ((n+row)*b.RowStride + column - k)
 		}
@@ -208,21 +212,21 @@ func (p *directProduct) strip(s *Scratch, j, n int, b operand) {
 	}
 }
 
-// part returns the run of a strip that begins at k, where it lies or, if the kernels cannot read it
-// there, in scratch, with zeros behind it.
+// part returns the run of a strip that begins at k. The run stays where it lies if the kernels can
+// read it there. Otherwise it is copied to scratch and padded with zeros.
 func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, inPlace bool) {
 	n := min(p.run, strip.Cols-k)
-	rest := n % p.family.unit
+	rest := n % p.kernels.unit
 	switch {
-	case p.family.factors != nil:
+	case p.kernels.factors != nil:
 		part = strip.along(1, k, n)
-		part.scales = p.family.factors(s, part.scales, &p.calls[0].notes)
+		part.scales = p.kernels.factors(s, part.scales, &p.calls[0].notes)
 		return part, true
-	case !p.family.whole:
-		return strip.along(p.family.elem, k, n), true
+	case !p.kernels.whole:
+		return strip.along(p.kernels.elem, k, n), true
 	case strip.lookup != nil:
 		part = operand{View: s.chunk(strip, 0, k, strip.Rows, n)}
-		part.Cols = (n + p.family.unit - 1) / p.family.unit * p.family.unit
+		part.Cols = (n + p.kernels.unit - 1) / p.kernels.unit * p.kernels.unit
 		return part, false
 	case n > rest:
 		return strip.along(2, k, n-rest), true
@@ -235,11 +239,11 @@ func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, in
 	return operand{View: padded}, false
 }
 
-// panel multiplies a panel of a with the rows of b. If they are no multiple of what the kernel
-// takes, the last ones are taken again with those before them; if they are fewer, each is a group
-// of the same row.
+// panel multiplies a panel of a with the rows of b. If these are not a multiple of the group width,
+// the last group starts early and recomputes some columns. If there are fewer than a group, each
+// group is the same row repeated.
 func (p *directProduct) panel(d *direct, sum View, b operand) {
-	elem, width := p.family.elem, p.family.columns(d.rows)
+	elem, width := p.kernels.elem, p.kernels.columns(d.rows)
 	d.columns, d.stride, d.scaleStride = width, elem*b.RowStride, b.scales.RowStride
 	d.scalesAhead, d.near = 2*width*d.scaleStride, 0 // of the group after the next
 	if width*d.stride <= directNear {
@@ -248,7 +252,7 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 	if b.Rows < width {
 		d.columns, d.stride, d.scaleStride = 1, 0, 0
 	}
-	d.steps, d.tail = b.Cols/p.family.unit, 1<<(b.Cols%p.family.unit)-1
+	d.steps, d.tail = b.Cols/p.kernels.unit, 1<<(b.Cols%p.kernels.unit)-1
 	d.blocks, d.lastScales = (b.scales.Cols+15)/16, 1<<((b.scales.Cols+15)%16+1)-1
 	d.moved = moves{}
 	for j := 0; j < b.Rows; {
@@ -260,13 +264,13 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 		n := d.groups * d.columns
 		part := b.part(elem, j, n)
 		d.b, d.scales, d.sum = part.Ptr, part.scales.Ptr, sum.slice(4, 0, j, 1, 1).Ptr
-		d.moved = moves{partial: d.moved.partial} // the sums in vectors go on
-		p.family.call(d)
+		d.moved = moves{partial: d.moved.partial} // the vectors of sums continue
+		p.kernels.call(d)
 		j += n
 	}
 }
 
-// call is not inlined for the sake of preemption, as family.column.
+// call is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
-func (f *directFamily) call(d *direct) { f.kernels[d.rows](d) }
+func (f *directKernels) call(d *direct) { f.kernels[d.rows](d) }

@@ -52,7 +52,7 @@ func directMXx7AVX2(d *direct)
 //go:noescape
 func directMXx8AVX2(d *direct)
 
-// factorsAVX2 makes of n (> 0) times 16 scales, of up to 134, what codes are to be multiplied with. It notes the least and the most in met.
+// factorsAVX2 converts n (> 0) times 16 scales, of up to 134, to the factors of codes. It records the smallest and the largest scale in met.
 //
 //go:noescape
 func factorsAVX2(dst unsafe.Pointer, src unsafe.Pointer, n int, met *notes)

@@ -1,13 +1,13 @@
 package gemm
 
-// The order of summation of direct products, in plain Go. Products across and turned ones have that
-// of panels.
+// The order of summation of direct products, in plain Go. Across and transposed products have the
+// order of panels.
 
 import "testing"
 
-// sixteenChains adds row i of a times column j of b, BF16, to c. Chain l takes the pairs (k, k+1)
-// with k%32 = 2l, the second of a pair first. The chains are added up as ((0+2)+(1+3)) of every
-// four, then the first two and the last two of these sums, then those.
+// sixteenChains adds row i of a times column j of b, in BF16, to c. Chain l takes the pairs (k,
+// k+1) with k%32 = 2l, the second of a pair first. Of every four chains the sum is (0+2)+(1+3).
+// Then the first two and the last two of these sums are added, and then those two.
 func sixteenChains(a, b View, i, j int, c float32) float32 {
 	var chains [16]float32
 	for k := 0; k < a.Cols; k += 2 {
@@ -23,7 +23,7 @@ func sixteenChains(a, b View, i, j int, c float32) float32 {
 	return c + ((fours[0] + fours[1]) + (fours[2] + fours[3]))
 }
 
-// checkOrder holds sums of a·b, BF16, against the order of panels.
+// checkOrder compares sums of a·b, in BF16, with the order of panels.
 func checkOrder(t *testing.T, sums matrix[float32], a, b View, tiles bool) {
 	t.Helper()
 	order := panelOrder(tiles)

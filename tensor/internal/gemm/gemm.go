@@ -11,32 +11,32 @@ import (
 
 // BF16 computes c = a·b, or c += a·b if accumulate.
 //
-// a: [M, K], b: [K, N], BF16 of any layout; c: [M, N], FP32, row-major. With K = 0, c becomes 0
-// unless accumulate.
+// Shapes: a is [M, K] and b is [K, N], both BF16 of any layout. c is [M, N], FP32, row-major. With
+// K = 0, c becomes 0 unless accumulate.
 func BF16(s *Scratch, c, a, b View, accumulate bool) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, into{add: accumulate})
+		active.bf16(s, c, a, b, mode{add: accumulate})
 	}
 }
 
-// BF16Streamed computes c = a·b as BF16 does, for a c that is not read soon: it may be stored past
-// the caches.
+// BF16Streamed computes c = a·b as BF16 does. Use it if c is not read soon: c may be stored with
+// stores that bypass the caches.
 func BF16Streamed(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, into{stream: true})
+		active.bf16(s, c, a, b, mode{stream: true})
 	}
 }
 
-// BF16Spans computes c = a·b, or c += a·b if accumulate, the sum over k cut into spans of so many
-// elements: each is summed as if it were alone, and the spans' sums are added up as a balanced
-// binary tree (see tree), and that to c. The last span may be shorter.
+// BF16Spans computes c = a·b, or c += a·b if accumulate. It cuts the sum over k into spans of span
+// elements and sums each as if it were alone. The spans' sums are added as a balanced binary tree
+// (see tree), and the total is stored in c or added to it. The last span may be shorter.
 func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	if check(c, a, b) {
-		active.bf16(s, c, a, b, into{add: accumulate, span: span})
+		active.bf16(s, c, a, b, mode{add: accumulate, span: span})
 	}
 }
 
-// BF16ToBF16 computes c = a·b for a BF16 c, rounded once, to nearest even. Shapes and layouts are
+// BF16ToBF16 computes c = a·b for a BF16 c. It rounds once, to nearest even. Shapes and layouts are
 // those of BF16.
 func BF16ToBF16(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
@@ -47,50 +47,50 @@ func BF16ToBF16(s *Scratch, c, a, b View) {
 // FP32 is BF16 for FP32 operands.
 func FP32(s *Scratch, c, a, b View, accumulate bool) {
 	if check(c, a, b) {
-		active.fp32(s, c, a, b, into{add: accumulate})
+		active.fp32(s, c, a, b, mode{add: accumulate})
 	}
 }
 
 // FP32Spans is BF16Spans for FP32 operands.
 func FP32Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 	if check(c, a, b) {
-		active.fp32(s, c, a, b, into{add: accumulate, span: span})
+		active.fp32(s, c, a, b, mode{add: accumulate, span: span})
 	}
 }
 
-// kernels is what one tier provides.
+// kernels holds the products of one tier.
 type kernels struct {
-	bf16        func(s *Scratch, c, a, b View, m into)
+	bf16        func(s *Scratch, c, a, b View, m mode)
 	bf16Rounded func(s *Scratch, c, a, b View)
-	fp32        func(s *Scratch, c, a, b View, m into)
+	fp32        func(s *Scratch, c, a, b View, m mode)
 
-	// scaled puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. If
-	// nil: multiplyDecoded.
-	scaled func(s *Scratch, sum, out View, a, b Scaled, m into)
+	// scaled computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.
+	// Nil: multiplyDecoded.
+	scaled func(s *Scratch, sum, out View, a, b Scaled, m mode)
 
-	// packed is the kernels for products whose rows are not few; nil if they are the same. few says
-	// whether a product with so many rows of a is bound by reading b rather than by arithmetic, so
-	// that it may be computed in place. It does not ask for the columns: what else is computed does
-	// not change an element's bits.
+	// packed holds the kernels for products whose rows are not few. It is nil if they are the same.
+	// few reports whether a product with that number of rows of a is bound by reading b rather than
+	// by arithmetic, so that b may be read in place. It ignores the columns: an element's bits must
+	// not depend on what else is computed.
 	packed *kernels
 	few    func(rows, k int) bool
 
 	tiles bool // packed BF16 products are summed in the order of AMX
 
-	// A peak loop runs its instruction rounds times over and returns the FLOPs done.
+	// A peak loop repeats its instructions rounds times and returns the FLOPs done.
 	peakBF16, peakFP32 func(rounds int) float64
-	peakInt8           func(rounds int) float64 // nil: there are no products of integers
+	peakInt8           func(rounds int) float64 // nil: no integer products
 }
 
 var active = cpu.Choose("matrix products", table)
 
-// AlikeRows is the most rows of a for which the bits of a row of a product do not depend on how
-// many rows there are, whatever k is.
-func AlikeRows() int { return alikeRows }
+// AlikeRows returns the largest number of rows of a for which products are batch-invariant: the
+// bits of a row of the result do not depend on the number of rows, for any k.
+func AlikeRows() int { return batchInvariantRows }
 
-var alikeRows = active.alikeRows()
+var batchInvariantRows = active.batchInvariantRows()
 
-func (ks *kernels) alikeRows() int {
+func (ks *kernels) batchInvariantRows() int {
 	if ks.few == nil || !ks.few(1, 1) {
 		return math.MaxInt
 	}
@@ -101,13 +101,14 @@ func (ks *kernels) alikeRows() int {
 	return n
 }
 
-// check panics on shapes that do not fit and says whether c has elements at all.
+// check panics on shapes that do not match. It reports whether c has any elements.
 func check(c, a, b View) bool {
 	if a.Cols != b.Rows || c.Rows != a.Rows || c.Cols != b.Cols {
-		panic(fmt.Sprintf("gemm: product of [%d, %d] and [%d, %d] into [%d, %d]", a.Rows, a.Cols, b.Rows, b.Cols, c.Rows, c.Cols))
+		panic(fmt.Sprintf("gemm: a [%d, %d] · b [%d, %d] = c [%d, %d]: shapes do not match; pass a [M, K], b [K, N] and c [M, N]",
+			a.Rows, a.Cols, b.Rows, b.Cols, c.Rows, c.Cols))
 	}
 	if !c.rowMajor() || !a.rowMajor() && !a.transposed().rowMajor() || !b.rowMajor() && !b.transposed().rowMajor() {
-		panic(fmt.Sprintf("gemm: strides [%d, %d], [%d, %d] into [%d, %d]: one of each must be 1, the last one of the result",
+		panic(fmt.Sprintf("gemm: strides of a [%d, %d], b [%d, %d], c [%d, %d]: one stride of a and of b must be 1, and the column stride of c; copy the operand",
 			a.RowStride, a.ColStride, b.RowStride, b.ColStride, c.RowStride, c.ColStride))
 	}
 	return c.Rows > 0 && c.Cols > 0

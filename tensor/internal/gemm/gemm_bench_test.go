@@ -11,9 +11,9 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// Shapes of training steps. aT and bT tell that an operand is contiguous across k: bT is false for
-// weights used forward (b is the view Wᵀ), true for data gradients; weight gradients have both.
-// room is what the rows of a wider matrix add to a stride.
+// Shapes of training steps. aT and bT say that an operand is contiguous across k. bT is false for
+// weights in forward products (b is the view Wᵀ) and true for data gradients. Weight gradients have
+// both. room is added to the stride, as for a view of a wider matrix.
 var benchShapes = []struct {
 	name    string
 	m, n, k int
@@ -45,7 +45,7 @@ func benchView[T uint16 | float32](r *rand.Rand, rows, cols int, transposed bool
 }
 
 func BenchmarkBF16(b *testing.B) {
-	benchmark(b, roundBF16, func(ks *kernels, s *Scratch, c, x, y View) { ks.bf16(s, c, x, y, into{}) },
+	benchmark(b, roundBF16, func(ks *kernels, s *Scratch, c, x, y View) { ks.bf16(s, c, x, y, mode{}) },
 		func(ks *kernels) func(int) float64 { return ks.peakBF16 })
 }
 
@@ -56,12 +56,12 @@ func BenchmarkBF16ToBF16(b *testing.B) {
 
 func BenchmarkFP32(b *testing.B) {
 	benchmark(b, func(x float32) float32 { return x },
-		func(ks *kernels, s *Scratch, c, x, y View) { ks.fp32(s, c, x, y, into{}) },
+		func(ks *kernels, s *Scratch, c, x, y View) { ks.fp32(s, c, x, y, mode{}) },
 		func(ks *kernels) func(int) float64 { return ks.peakFP32 })
 }
 
-// benchmark runs the peak loop and the kernel in turns and reports medians: GFLOP/s and the share
-// of the peak of the same turn.
+// benchmark alternates the peak loop and the kernel. It reports medians: GFLOP/s and the share of
+// the peak of the same round.
 func benchmark[T uint16 | float32](b *testing.B, value func(float32) T, multiply func(ks *kernels, s *Scratch, c, x, y View),
 	peak func(ks *kernels) func(int) float64) {
 	for _, tier := range table.Tiers()[1:] {

@@ -12,8 +12,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// reference computes in float64 what c becomes and how far from it a sum in FP32 may end: eps/2 of
-// the running sum a step.
+// reference computes in float64 what c becomes, and a bound for the error of a sum in FP32: eps/2
+// of the running sum per step.
 func reference(c []float32, a, b func(i, j int) float64, m, n, k int) (want, bound []float64) {
 	const eps = 1.0 / (1 << 23)
 	for i := range m {
@@ -48,12 +48,12 @@ func TestGenericBF16AgainstFloat64(t *testing.T) {
 			return func(i, j int) float64 { return float64(wideBF16(*at[uint16](v, i, j))) }
 		}
 		want, bound := reference(c.elements(t), wide(a.View), wide(b.View), m, n, k)
-		genericKernels.bf16(new(Scratch), c.View, a.View, b.View, into{add: true})
+		genericKernels.bf16(new(Scratch), c.View, a.View, b.View, mode{add: true})
 		checkClose(t, c.elements(t), want, bound)
 	})
 }
 
-// All tiers give the bits of the documented order of summation, whatever the blocking.
+// All tiers give the bits of the documented order of summation, for any blocking.
 func TestBF16Bits(t *testing.T) {
 	var s Scratch
 	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
@@ -69,7 +69,7 @@ func TestBF16Bits(t *testing.T) {
 						*c = ks.order(a.View, b.View, i, j, initial(*c, accumulate))
 					}
 				}
-				ks.bf16(&s, got.View, a.View, b.View, into{add: accumulate})
+				ks.bf16(&s, got.View, a.View, b.View, mode{add: accumulate})
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 			got, want := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
@@ -109,7 +109,7 @@ func TestFP32AgainstFloat64(t *testing.T) {
 			want, bound := reference(start, wide(a.View), wide(b.View), m, n, k)
 			eachTier(t, func(t *testing.T, ks *kernels) {
 				got := initial.clone()
-				ks.fp32(&s, got.View, a.View, b.View, into{add: accumulate})
+				ks.fp32(&s, got.View, a.View, b.View, mode{add: accumulate})
 				checkClose(t, got.elements(t), want, bound)
 			})
 		}
@@ -129,7 +129,7 @@ func TestSeveralBlocks(t *testing.T) {
 			}
 		}
 		var s Scratch
-		ks.bf16(&s, got.View, a.View, b.View, into{})
+		ks.bf16(&s, got.View, a.View, b.View, mode{})
 		checkSame(t, got.elements(t), want.elements(t))
 	})
 }
@@ -142,10 +142,10 @@ func TestFP32DoesNotDependOnTiling(t *testing.T) {
 		a, b := operands[float32](r, m, n, k, false, true)
 		whole, single := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 		var s Scratch
-		ks.fp32(&s, whole.View, a.View, b.View, into{})
+		ks.fp32(&s, whole.View, a.View, b.View, mode{})
 		for i := range m {
 			for j := i % 7; j < n; j += 7 {
-				ks.fp32(&s, single.slice(4, i, j, 1, 1), a.slice(4, i, 0, 1, k), b.slice(4, 0, j, k, 1), into{})
+				ks.fp32(&s, single.slice(4, i, j, 1, 1), a.slice(4, i, 0, 1, k), b.slice(4, 0, j, k, 1), mode{})
 				if got, want := *at[float32](single.View, i, j), *at[float32](whole.View, i, j); got != want {
 					t.Fatalf("element %d, %d is %g alone and %g in the whole", i, j, got, want)
 				}
@@ -154,7 +154,7 @@ func TestFP32DoesNotDependOnTiling(t *testing.T) {
 	})
 }
 
-// Only VDPBF16PS and tiles drop subnormals, which the package's comment says.
+// Only VDPBF16PS and tiles flush subnormals, as the package comment says.
 func TestSubnormals(t *testing.T) {
 	const tiny, one = 0x0013, 0x3f80
 	flush := []cpu.Tier{cpu.AVX512BF16, cpu.AMX}
@@ -200,7 +200,7 @@ func TestNaNAndInf(t *testing.T) {
 		for _, tt := range tests {
 			var c float32
 			a, b := strided(unsafe.Pointer(&tt.a), 1, 3, 3, 1), strided(unsafe.Pointer(&tt.b), 3, 1, 1, 1)
-			ks.bf16(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, into{})
+			ks.bf16(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, mode{})
 			checkSame(t, []float32{c}, []float32{tt.want})
 
 			var rounded uint16
@@ -212,7 +212,7 @@ func TestNaNAndInf(t *testing.T) {
 				wideA[i], wideB[i] = wideBF16(tt.a[i]), wideBF16(tt.b[i])
 			}
 			a.Ptr, b.Ptr = unsafe.Pointer(&wideA), unsafe.Pointer(&wideB)
-			ks.fp32(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, into{})
+			ks.fp32(&s, strided(unsafe.Pointer(&c), 1, 1, 1, 1), a, b, mode{})
 			checkSame(t, []float32{c}, []float32{tt.want})
 		}
 	})
@@ -255,22 +255,22 @@ func TestShapesThatDoNotFitPanic(t *testing.T) {
 	}
 }
 
-// A row of up to AlikeRows rows has the bits that it has alone, whatever the layout of b.
+// A row of up to AlikeRows rows has the same bits as the row alone, for every layout of b.
 func TestAlikeRows(t *testing.T) {
 	const n, k = 70, 544
 	var s Scratch
 	for _, bT := range []bool{false, true} {
 		r := rand.New(rand.NewPCG(1, 9))
 		eachTier(t, func(t *testing.T, ks *kernels) {
-			m := min(ks.alikeRows(), 70)
+			m := min(ks.batchInvariantRows(), 70)
 			x, y := operands[uint16](r, m, n, k, false, bT)
 			scaled := func(f *format.Element) func(c View, lo, hi int) {
 				coded, weights := newScaled(f, m, k, false, false, finite(r, f), near(r)), newScaled(f, n, k, bT, bT, finite(r, f), near(r))
-				return func(c View, lo, hi int) { ks.mx(&s, c, View{}, coded.Scaled.rows(lo, hi-lo), weights.Scaled, into{}) }
+				return func(c View, lo, hi int) { ks.mx(&s, c, View{}, coded.Scaled.rows(lo, hi-lo), weights.Scaled, mode{}) }
 			}
 			all, alone := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 			for what, multiply := range map[string]func(c View, lo, hi int){
-				"BF16": func(c View, lo, hi int) { ks.bf16(&s, c, x.slice(2, lo, 0, hi-lo, k), y.View, into{}) },
+				"BF16": func(c View, lo, hi int) { ks.bf16(&s, c, x.slice(2, lo, 0, hi-lo, k), y.View, mode{}) },
 				"E4M3": scaled(format.E4M3), "E5M2": scaled(format.E5M2), "INT8": scaled(format.INT8),
 			} {
 				multiply(all.View, 0, m)

@@ -1,7 +1,7 @@
 package gemm
 
 // The generic tier: plain Go for any CPU. Operands are packed as FP32 into panels of four rows or
-// columns, so that a tile of four by four has its sums in registers.
+// columns, so that registers hold the sums of a 4×4 tile.
 
 import "unsafe"
 
@@ -23,8 +23,8 @@ const (
 // quad is one step along k of a panel.
 type quad [portableTile]float32
 
-// sumPortable puts a·b into c.
-func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m into) {
+// sumPortable stores or adds a·b in c.
+func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m mode) {
 	if m.span == 0 {
 		multiplyPortable[T](s, c, View{}, a, b, m.add)
 		return
@@ -35,7 +35,8 @@ func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m into) {
 	})
 }
 
-// multiplyPortable computes sum = a·b or sum += a·b or, if out is not empty, the BF16 out = a·b.
+// multiplyPortable computes sum = a·b or sum += a·b. If out is not empty, it computes the BF16 out
+// = a·b instead.
 func multiplyPortable[T uint16 | float32](s *Scratch, sum, out, a, b View, accumulate bool) {
 	k := a.Cols
 	panels := func(buf *buffer, n int) []quad {
@@ -59,7 +60,7 @@ func multiplyPortable[T uint16 | float32](s *Scratch, sum, out, a, b View, accum
 	}
 }
 
-// portableProduct computes the tile at (i, j), rows by columns of which exist.
+// portableProduct computes the tile at (i, j). rows by columns of its elements exist.
 func portableProduct(sum, out View, i, j, rows, columns int, a, b []quad, accumulate bool) {
 	var c [portableTile]quad
 	if accumulate {
@@ -81,8 +82,8 @@ func portableProduct(sum, out View, i, j, rows, columns int, a, b []quad, accumu
 	}
 }
 
-// portableSums adds a·b to c, step by step. It is half the tile at a time: amd64 has no more
-// registers.
+// portableSums adds a·b to c, step by step. It handles half the tile at a time because amd64 has no
+// more registers.
 func portableSums(c *[portableTile]quad, a, b []quad) {
 	b = b[:len(a)]
 	for half := 0; half < portableTile; half += 2 {
@@ -104,8 +105,8 @@ func portableSums(c *[portableTile]quad, a, b []quad) {
 	}
 }
 
-// packQuads packs rows [i, i+n) of v along its columns; BF16 pairs (k, k+1) change places
-// (see the order of sums).
+// packQuads packs rows [i, i+n) of v along its columns. BF16 pairs (k, k+1) are swapped (see the
+// order of sums).
 func packQuads[T uint16 | float32](dst []quad, v View, i, n int) {
 	clear(dst)
 	for r := range n {
@@ -120,8 +121,8 @@ func packQuads[T uint16 | float32](dst []quad, v View, i, n int) {
 	}
 }
 
-// swapped is where element k of n goes when the elements of pairs change places; an odd last one
-// stays.
+// swapped returns the position of element k of n after the elements of each pair are swapped. An
+// odd last element stays in place.
 func swapped(k, n int) int {
 	if k^1 < n {
 		return k ^ 1
@@ -136,7 +137,7 @@ func initial(c float32, accumulate bool) float32 {
 	return 0
 }
 
-// peakScalar keeps eight chains of multiply-add going in registers.
+// peakScalar runs eight independent chains of multiply-adds in registers.
 func peakScalar(rounds int) float64 {
 	const m, p = 0.999, 0.001
 	var s0, s1, s2, s3, s4, s5, s6, s7 float32

@@ -1,6 +1,6 @@
 package gemm
 
-// What the tests share: matrices with guards around them, shapes and layouts, tiers.
+// Helpers that the tests share: matrices with guards around them, shapes and layouts, tiers.
 
 import (
 	"fmt"
@@ -81,7 +81,7 @@ func (m matrix[T]) elements(t *testing.T) []T {
 	return all
 }
 
-// Around operands lie NaNs, which show in the result if they are read.
+// Guards around operands are NaNs, which appear in the result if they are read.
 const nan16 = 0x7fc1
 
 func operands[T uint8 | uint16 | float32](r *rand.Rand, m, n, k int, aT, bT bool) (a, b matrix[T]) {
@@ -123,7 +123,7 @@ func eachShape(t *testing.T, f func(t *testing.T, r *rand.Rand, m, n, k int, aT,
 	}
 }
 
-// poison fills the scratch memory with NaNs, which show in a result that uses what was not written.
+// poison fills the scratch memory with NaNs, which appear in a result that uses unwritten memory.
 func (s *Scratch) poison() {
 	for _, b := range []*buffer{&s.a, &s.spans, &s.rows[0], &s.rows[1], &s.b, &s.sums, &s.edge, &s.chunks, &s.partial, &s.decoded[0], &s.decoded[1]} {
 		for i := range b.words {

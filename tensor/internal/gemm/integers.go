@@ -2,8 +2,8 @@ package gemm
 
 // Products of MXINT8 as integers.
 //
-// Numerics: the products of a block of 32 are added exactly; each such sum is then scaled and added
-// in FP32 by one fused multiply-add, in the order of k.
+// Numerics: the products of a block of 32 are added exactly. Each block's sum is then scaled and
+// added in FP32 by one fused multiply-add, in the order of k.
 
 import (
 	"sync"
@@ -12,27 +12,27 @@ import (
 	"spmoe/tensor/format"
 )
 
-// records is how panels hold blocks of 32 codes: a record for each. Of codes that are neighbours
-// across k, run elements along k are packed before the next panel is.
+// records describes how panels hold blocks of 32 codes, one record per block. If codes are
+// contiguous across k, run elements along k are packed before the next panel is.
 type records struct {
-	steps, run int      // of a record; elements
+	steps, run int      // steps per record; elements per run
 	few        *fewInt8 // for few rows of a; may be nil
 	// pack packs the rows of o that fit into one panel. It may read the others.
 	pack func(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape)
 }
 
-// fewInt8 is a way to multiply few rows of a, whose products are bound by reading b: it is not
-// packed as a whole. The bits are those of the packed product.
+// fewInt8 multiplies few rows of a. Such products are bound by reading b, so b is not packed as a
+// whole. The bits are those of the packed product.
 type fewInt8 struct {
-	takes func(a, b operand, m into) bool
-	// sums computes a·bᵀ, on top of sum if startAtSum, where rows have room for whole tiles. It
-	// says whether both could be taken as integers.
-	sums func(s *Scratch, f *family, sum View, a, b operand, startAtSum bool) bool
+	accepts func(a, b operand, m mode) bool
+	// sums computes a·bᵀ, added to sum if startAtSum. Rows of sum have room for whole tiles. It
+	// reports whether both operands could be multiplied as integers.
+	sums func(s *Scratch, f *microkernel, sum View, a, b operand, startAtSum bool) bool
 }
 
-// multiply is multiplyInt8 for operands that it takes. If these are no integers, it leaves the
-// result alone and returns false.
-func (w *fewInt8) multiply(s *Scratch, f *family, sum, out View, a, b operand, accumulate bool) bool {
+// multiply is multiplyInt8 for operands that it accepts. If they cannot be multiplied as integers,
+// it leaves the result alone and returns false.
+func (w *fewInt8) multiply(s *Scratch, f *microkernel, sum, out View, a, b operand, accumulate bool) bool {
 	stride := f.wholeTiles(b.Rows)
 	target := strided(s.sums.atLeast(4*a.Rows*stride), a.Rows, b.Rows, stride, 1)
 	if accumulate {
@@ -49,11 +49,11 @@ func (w *fewInt8) multiply(s *Scratch, f *family, sum, out View, a, b operand, a
 	return true
 }
 
-// int8Lookup has the range of scales for which a sum can be scaled without leaving the normal
-// numbers.
+// int8Lookup holds the range of scales for which a scaled sum stays in the range of normal numbers.
 var int8Lookup = sync.OnceValue(func() *lookup { return &lookup{minScale: 40, maxScale: 220, magnitude: 0xff, element: format.INT8} })
 
-// int8Operands says whether a and b can be packed in records: whole blocks of MXINT8.
+// int8Operands reports whether a and b can be packed in records: they must be whole blocks of
+// MXINT8.
 func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 	packable := func(m Scaled) bool {
 		return m.Element == format.INT8 && m.Codes.Cols%format.MXBlock == 0 && (m.Codes.rowMajor() || m.Codes.RowStride == 1)
@@ -65,20 +65,20 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 	return operand{a.Codes, a.Scales, l}, operand{b.Codes, b.Scales, l}, true
 }
 
-// multiplyInt8 gives slow only the rows and columns that need it: the bits of an element must not
-// depend on its neighbours.
-func (f *family) multiplyInt8(s *Scratch, sum, out View, a, b operand, m into, slow slowWay) {
+// multiplyInt8 passes only the rows and columns that need it to slow: the bits of an element must
+// not depend on its neighbours.
+func (f *microkernel) multiplyInt8(s *Scratch, sum, out View, a, b operand, m mode, slow fallback) {
 	few := f.packing.records.few
 	switch {
-	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
+	case f.across.accepts(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
 		return
-	case few != nil && m.span == 0 && a.Cols > 0 && few.takes(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add):
+	case few != nil && m.span == 0 && a.Cols > 0 && few.accepts(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add):
 		return
 	}
 	f.multiply(s, sum, out, a, b, m, bySpan(s, f.exceptions(s, int8Operands, slow)))
 }
 
-// panels packs the rows of o into panels that follow each other.
+// panels packs the rows of o into consecutive panels.
 func (r *records) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape) {
 	run := o.Cols
 	if !o.rowMajor() {
@@ -93,7 +93,8 @@ func (r *records) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelS
 	}
 }
 
-// offsetsFrom gives where 16 rows begin from row i on; past the last row, the last row again.
+// offsetsFrom returns the byte offsets of 16 rows from row i on. Past the last row, it repeats the
+// last row.
 func (s *Scratch) offsetsFrom(v View, i int) *[16]int {
 	for r := range s.calls.offsets {
 		s.calls.offsets[r] = min(r, v.Rows-1-i) * v.RowStride

@@ -2,8 +2,8 @@
 
 package gemm
 
-// MXINT8 on VPDPBUSD, which multiplies unsigned by signed bytes: rows of a are packed with 128
-// added, which sums of b make good.
+// MXINT8 by VPDPBUSD, which multiplies unsigned by signed bytes. Rows of a are packed with 128
+// added, and sums of b correct for it.
 
 import (
 	"unsafe"
@@ -11,7 +11,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-var int8AVX512 = family{
+var int8AVX512 = microkernel{
 	rows: 6, columns: 32, masked: true, rounds: true, adds: true, runSteps: 64 * recordSteps,
 	tiles:   []func(*tile){nil, int8AVX512Tiles1, int8AVX512Tiles2, int8AVX512Tiles3, int8AVX512Tiles4, int8AVX512Tiles5, int8AVX512Tiles6},
 	packing: packing{elem: 1, records: &byteRecords},
@@ -19,18 +19,18 @@ var int8AVX512 = family{
 
 var byteRecords = records{steps: recordSteps, run: recordRun, few: &directInt8, pack: (*Scratch).records}
 
-// A record of bytes: 8 steps of 4 codes and two of other numbers (asm/int8.go).
+// A record of bytes: 8 steps of 4 codes and two steps of other numbers (asm/int8.go).
 const (
 	recordSteps       = 10
 	recordScale       = 9 // of columns
 	recordScaleOfRows = 8
 )
 
-// recordRun is a run of records of bytes: a page for each step.
+// recordRun is a run of records of bytes: one page per step.
 const recordRun = 512
 
-// records packs the rows of o that fit into one panel. It is not inlined for the sake of
-// preemption, as family.column.
+// records packs the rows of o that fit into one panel. It is not inlined, so that the goroutine can
+// be preempted (see microkernel.column).
 //
 //go:noinline
 func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
@@ -63,7 +63,7 @@ func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
 	s.recordScales(dst, o.scales, shape)
 }
 
-// recordScales fills in the scales, those of columns with the 1/64 of both operands.
+// recordScales fills in the scales. Those of columns include the factor 1/64 of both operands.
 func (s *Scratch) recordScales(dst unsafe.Pointer, scales View, shape panelShape) {
 	first, less := recordScaleOfRows, 0
 	if shape.columns {
@@ -72,8 +72,8 @@ func (s *Scratch) recordScales(dst unsafe.Pointer, scales View, shape panelShape
 	s.packScales(unsafe.Add(dst, 4*first*shape.width), scales, 4*recordSteps*shape.width, less)
 }
 
-// packScales stores scales, less less, as FP32 numbers, those of a block record bytes behind those
-// of the block before.
+// packScales subtracts less from scales and stores them as FP32 numbers. The scales of successive
+// blocks are record bytes apart.
 func (s *Scratch) packScales(dst unsafe.Pointer, scales View, record, less int) {
 	for i := 0; i < scales.Rows; i += 16 {
 		to, from, lanes := unsafe.Add(dst, 4*i), scales.slice(1, i, 0, 1, 1).Ptr, 1<<min(16, scales.Rows-i)-1

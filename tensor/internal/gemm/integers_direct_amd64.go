@@ -2,7 +2,7 @@
 
 package gemm
 
-// MXINT8 with few rows of a: b is read once, in place, instead of being packed.
+// MXINT8 with few rows of a. b is read in place once instead of being packed.
 
 import (
 	"unsafe"
@@ -22,24 +22,27 @@ var (
 )
 
 const (
-	directHeight = 12       // rows of a, at most
-	directAhead  = 32 << 10 // bytes, at least, from where reading of b begins to where fetching does
+	directHeight = 12       // largest number of rows of a
+	directAhead  = 32 << 10 // fewest bytes from where b is read to where it is prefetched
 
-	directInt8Columns = 16  // rows of b that a kernel takes
-	directInt8Run     = 128 // steps along k, for which rows of b that are neighbours in memory are read before the next steps
-	directInt8Groups  = 128 // of columns in a call along neighbours, for the sake of preemption: some 50 µs
+	directInt8Columns = 16 // rows of b per kernel call
+	// Steps along k per pass over adjacent rows of b.
+	directInt8Run = 128
+	// Largest number of groups in a call across rows. A call takes some 50 µs, so that preemption
+	// is not delayed.
+	directInt8Groups = 128
 )
 
 // directInt8 reads b once, in place.
 var directInt8 = fewInt8{
-	takes: func(a, b operand, _ into) bool {
+	accepts: func(a, b operand, _ mode) bool {
 		return a.Rows <= directHeight && b.Rows >= directInt8Columns && b.rowMajor() == b.scales.rowMajor()
 	},
 	sums: (*Scratch).directInt8,
 }
 
 // directInt8 packs a as a column panel.
-func (s *Scratch) directInt8(_ *family, sum View, a, b operand, startAtSum bool) bool {
+func (s *Scratch) directInt8(_ *microkernel, sum View, a, b operand, startAtSum bool) bool {
 	panel := s.a.atLeast(4 * recordSteps * (a.Cols / format.MXBlock) * a.Rows)
 	s.calls.decoding.reset()
 	s.records(panel, a, panelShape{height: a.Rows, width: a.Rows, columns: true})
@@ -59,8 +62,8 @@ func (s *Scratch) directInt8(_ *family, sum View, a, b operand, startAtSum bool)
 	return s.calls.decoding.exact(b)
 }
 
-// lastColumns is the group of columns that ends a product in which done columns are done, and a
-// mask of those that are not.
+// lastColumns returns the last group of columns and a mask of those in it that are not done. The
+// first done columns of the product are.
 func lastColumns(columns, done int) (j, mask int) {
 	j = columns - directInt8Columns
 	return j, 1<<directInt8Columns - 1<<(done-j)
@@ -107,15 +110,15 @@ func (s *Scratch) directAcross(sum View, b operand) {
 	}
 }
 
-// callDirectAlong is not inlined for the sake of preemption, as family.column.
+// callDirectAlong is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
 func callDirectAlong(t *tile, rows int, scales unsafe.Pointer, ahead int) {
 	directInt8Along[rows](t, scales, ahead)
 }
 
-// callDirectAcross multiplies groups of columns from column j on. It is not inlined for the sake of
-// preemption, as family.column.
+// callDirectAcross multiplies groups of columns from column j on. It is not inlined, so that the
+// goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
 func (s *Scratch) callDirectAcross(sum View, b operand, j, groups int) {

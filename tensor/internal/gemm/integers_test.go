@@ -1,7 +1,7 @@
 package gemm
 
-// MXINT8: whole blocks as integers, held against their definition; ragged ones, which are decoded,
-// against the plain way.
+// MXINT8. Whole blocks are integer products and are compared with the definition. Ragged ones are
+// decoded and are compared with the portable product.
 
 import (
 	"fmt"
@@ -25,7 +25,8 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 				a := newScaled(format.INT8, sh.m, sh.k, bit(0), bit(1), finite(r, format.INT8), near(r))
 				b := newScaled(format.INT8, sh.n, sh.k, bit(2), bit(3), finite(r, format.INT8), near(r))
 				special := r.IntN(sh.n)
-				*at[uint8](b.Scales, special, 0) = 5 // its column takes another way, the others stay as they are
+				// Its column takes the fallback; the others are unchanged.
+				*at[uint8](b.Scales, special, 0) = 5
 				initial := results(r, sh.m, sh.n)
 				want, wantOnTop := newMatrix[float32](sh.m, sh.n, false, guard), initial.clone()
 				for i := range sh.m {
@@ -44,7 +45,7 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 						b, want, onTop := b.Scaled, want.View, wantOnTop.View
 						got, gotOnTop, rounded := newMatrix[float32](sh.m, sh.n, false, guard), initial.clone(), newMatrix[uint16](sh.m, sh.n, false, 7)
 						c, cOnTop, out, skipped := got.View, gotOnTop.View, rounded.View, special
-						if fits { // the columns before the special one, by themselves
+						if fits { // the columns before the special one, alone
 							if special == 0 {
 								continue
 							}
@@ -52,9 +53,9 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 							c, cOnTop, out = c.slice(4, 0, 0, sh.m, special), cOnTop.slice(4, 0, 0, sh.m, special), out.slice(2, 0, 0, sh.m, special)
 							skipped = -1
 						}
-						ks.mx(&s, c, View{}, a.Scaled, b, into{})
-						ks.mx(&s, cOnTop, View{}, a.Scaled, b, into{add: true})
-						ks.mx(&s, View{}, out, a.Scaled, b, into{})
+						ks.mx(&s, c, View{}, a.Scaled, b, mode{})
+						ks.mx(&s, cOnTop, View{}, a.Scaled, b, mode{add: true})
+						ks.mx(&s, View{}, out, a.Scaled, b, mode{})
 						for i := range c.Rows {
 							for j := range c.Cols {
 								if j == skipped {
@@ -69,7 +70,7 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 								}
 							}
 						}
-						got.elements(t) // which looks for what was written outside
+						got.elements(t) // also checks the guards
 						gotOnTop.elements(t)
 						rounded.elements(t)
 					}
@@ -79,7 +80,7 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 	}
 }
 
-// The greatest sums of a block are exact, with every scale that integers take.
+// The largest sums of a block are exact, with every scale that integers take.
 func TestInt8ExtremeCodes(t *testing.T) {
 	const m, n, k = 7, 35, 96
 	for _, codes := range [][2]uint8{{0x80, 0x80}, {0x80, 0x7f}, {0x7f, 0x80}, {0x7f, 0x7f}, {0x81, 0x81}} {
@@ -96,7 +97,7 @@ func TestInt8ExtremeCodes(t *testing.T) {
 						}
 						var s Scratch
 						c := newMatrix[float32](m, n, false, guard)
-						ks.mx(&s, c.View, View{}, a.Scaled, b.Scaled, into{})
+						ks.mx(&s, c.View, View{}, a.Scaled, b.Scaled, mode{})
 						for i, x := range c.elements(t) {
 							if x != want {
 								t.Fatalf("element %d, %d is %g, want %g", i/n, i%n, x, want)
@@ -109,7 +110,7 @@ func TestInt8ExtremeCodes(t *testing.T) {
 	}
 }
 
-// Sums that overflow, or are subnormal, are rounded to BF16 as in plain Go.
+// Sums that overflow or are subnormal are rounded to BF16 as in plain Go.
 func TestInt8RoundsExtremeSums(t *testing.T) {
 	for _, scales := range []uint8{52, 56, 60, 64, 68, 190, 194, 198, 220} {
 		for _, m := range []int{3, 20} {
@@ -127,8 +128,8 @@ func TestInt8RoundsExtremeSums(t *testing.T) {
 					}
 					var s Scratch
 					sums, rounded := newMatrix[float32](m, 40, false, guard), newMatrix[uint16](m, 40, false, 7)
-					ks.mx(&s, sums.View, View{}, a.Scaled, b.Scaled, into{})
-					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, into{})
+					ks.mx(&s, sums.View, View{}, a.Scaled, b.Scaled, mode{})
+					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, mode{})
 					bits := rounded.elements(t)
 					for i, x := range sums.elements(t) {
 						if bits[i] != roundBF16(x) {
@@ -141,7 +142,7 @@ func TestInt8RoundsExtremeSums(t *testing.T) {
 	}
 }
 
-// A block of zeros is zero whatever its scale is, other than NaN.
+// A block of zeros is zero for every scale except NaN.
 func TestInt8ZeroBlocks(t *testing.T) {
 	for _, sh := range []struct{ m, n, k int }{{2, 20, 64}, {40, 20, 64}, {40, 20, 63}} {
 		for l := range 4 {
@@ -160,10 +161,10 @@ func TestInt8ZeroBlocks(t *testing.T) {
 					var s Scratch
 					want, got := newMatrix[float32](sh.m, sh.n, false, guard), newMatrix[float32](sh.m, sh.n, false, guard)
 					*at[uint8](zeros.Scales, 1, 0) = 127
-					ks.mx(&s, want.View, View{}, a.Scaled, b.Scaled, into{})
+					ks.mx(&s, want.View, View{}, a.Scaled, b.Scaled, mode{})
 					for scale := range 255 {
 						*at[uint8](zeros.Scales, 1, 0) = uint8(scale)
-						ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{})
+						ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{})
 						checkSame(t, got.elements(t), want.elements(t))
 					}
 				})
@@ -172,7 +173,7 @@ func TestInt8ZeroBlocks(t *testing.T) {
 	}
 }
 
-// What is not whole blocks of MXINT8 in both operands has the bits of the plain way, whatever the
+// Operands that are not both whole blocks of MXINT8 have the bits of the portable product, for all
 // layouts.
 func TestDecodedInt8EqualsPlain(t *testing.T) {
 	pairs := [][2]*format.Element{{format.INT8, format.INT8}, {format.INT8, format.E4M3}, {format.E5M2, format.INT8}}
@@ -201,13 +202,13 @@ func TestDecodedInt8EqualsPlain(t *testing.T) {
 						s.poison()
 						for _, accumulate := range []bool{false, true} {
 							want, got := initial.clone(), initial.clone()
-							ks.multiplyDecoded(&plain, want.View, View{}, a.Scaled, b.Scaled, into{add: accumulate})
-							ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{add: accumulate})
+							ks.multiplyDecoded(&plain, want.View, View{}, a.Scaled, b.Scaled, mode{add: accumulate})
+							ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: accumulate})
 							checkSame(t, got.elements(t), want.elements(t))
 						}
 						want, got := newMatrix[uint16](sh.m, sh.n, false, 7), newMatrix[uint16](sh.m, sh.n, false, 7)
-						ks.multiplyDecoded(&plain, View{}, want.View, a.Scaled, b.Scaled, into{})
-						ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, into{})
+						ks.multiplyDecoded(&plain, View{}, want.View, a.Scaled, b.Scaled, mode{})
+						ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, mode{})
 						checkSame(t, got.elements(t), want.elements(t))
 					})
 				})

@@ -2,7 +2,7 @@
 
 package gemm
 
-// MXINT8 on AMX: the same sums of blocks as by VPDPBUSD, in the same order.
+// MXINT8 on AMX: the same block sums as with VPDPBUSD, in the same order.
 
 import (
 	"encoding/binary"
@@ -10,17 +10,17 @@ import (
 	"spmoe/tensor/format"
 )
 
-var int8AMX = family{
-	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, stack: int8AMXTiles, configure: (*tile).configureInt8, room: tileRoom,
+var int8AMX = microkernel{
+	rows: tileRows, columns: 32, runSteps: 64 * recordSteps, allPanels: int8AMXTiles, configure: (*tile).configureInt8, scratchBytes: tileRoom,
 	packing: packing{elem: 1, records: &byteRecords, tiles: true},
 }
 
-// tileRoom is the bytes of the integers of the blocks that are under way.
+// tileRoom is the size in bytes of the integer sums of the blocks in flight.
 const tileRoom = 4 * 16 * 64
 
-// configureInt8 configures tiles 0 and 1 for integers, 2 and 3 for rows of a, 4 and 5 for columns
-// of b, of two blocks in turns: for whole row panels, or the only one, and for what is left after
-// whole ones.
+// configureInt8 configures the tiles for two alternating blocks: 0 and 1 for integer sums, 2 and 3
+// for rows of a, 4 and 5 for columns of b. One configuration is for whole row panels, or for the
+// only one. The other is for the rows left after the whole panels.
 func (t *tile) configureInt8() {
 	t.config[0].setInt8(min(t.count, tileRows))
 	t.config[1].setInt8(max(t.count%tileRows, 1))

@@ -2,37 +2,37 @@
 
 package gemm
 
-// The families of amd64 and which of them each tier uses.
+// The microkernels of amd64, and the recipes that say which of them each tier uses.
 
 import "spmoe/tensor/cpu"
 
 var (
-	bf16AVX512 = family{
+	bf16AVX512 = microkernel{
 		rows: 12, columns: 32, masked: true, rounds: true, adds: true, runSteps: runSteps, across: &acrossForAVX512,
 		tiles:   []func(*tile){nil, bf16AVX512Tiles1, bf16AVX512Tiles2, bf16AVX512Tiles3, bf16AVX512Tiles4, bf16AVX512Tiles5, bf16AVX512Tiles6, bf16AVX512Tiles7, bf16AVX512Tiles8, bf16AVX512Tiles9, bf16AVX512Tiles10, bf16AVX512Tiles11, bf16AVX512Tiles12},
 		packing: packing{elem: 2, rows: packer{16, packRowsAVX512, interleave16AVX512}, columns: packer{16, packRowsAVX512, interleave32AVX512}},
 	}
-	bf16SplitAVX512 = family{
+	bf16SplitAVX512 = microkernel{
 		rows: 12, columns: 32, masked: true, adds: true, runSteps: runSteps, tiles: fp32AVX512.tiles,
 		packing: packing{elem: 2, split: true, rows: packer{16, packRowsSplitAVX512, widen16AVX512}, columns: packer{16, packRowsSplitAVX512, widen32AVX512}},
 	}
-	fp32AVX512 = family{
+	fp32AVX512 = microkernel{
 		rows: 12, columns: 32, masked: true, adds: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, fp32AVX512Tiles1, fp32AVX512Tiles2, fp32AVX512Tiles3, fp32AVX512Tiles4, fp32AVX512Tiles5, fp32AVX512Tiles6, fp32AVX512Tiles7, fp32AVX512Tiles8, fp32AVX512Tiles9, fp32AVX512Tiles10, fp32AVX512Tiles11, fp32AVX512Tiles12},
 		packing: packing{elem: 4, rows: packer{16, packRowsAVX512, copy16AVX512}, columns: packer{16, packRowsAVX512, copy32AVX512}},
 	}
-	bf16SplitAVX2 = family{
+	bf16SplitAVX2 = microkernel{
 		rows: 6, columns: 16, adds: true, runSteps: runSteps, tiles: fp32AVX2.tiles, across: &acrossForAVX2,
 		packing: packing{elem: 2, split: true, rows: packer{8, alongSplitAVX2, acrossSplitAVX2}, columns: packer{8, alongSplitAVX2, acrossSplitAVX2}},
 	}
-	fp32AVX2 = family{
+	fp32AVX2 = microkernel{
 		rows: 6, columns: 16, adds: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, fp32AVX2Tiles1, fp32AVX2Tiles2, fp32AVX2Tiles3, fp32AVX2Tiles4, fp32AVX2Tiles5, fp32AVX2Tiles6},
 		packing: packing{elem: 4, rows: packer{8, alongAVX2, acrossAVX2}, columns: packer{8, alongAVX2, acrossAVX2}},
 	}
 )
 
-// recipes is what the tiers are made of. A tier without one uses that of the best tier it includes.
+// recipes describes the tiers. A tier without an entry uses that of the best tier it includes.
 var recipes = map[cpu.Tier]*recipe{
 	cpu.AVX2: {
 		bf16: &bf16SplitAVX2, fp32: &fp32AVX2, few: upTo(16), direct: directAVX2Of,
@@ -60,14 +60,14 @@ var recipes = map[cpu.Tier]*recipe{
 		peakBF16: peakBF16AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
 	},
 	cpu.AMX: {
-		// Tiles read b in place, too, and sum as they always do.
+		// Tiles can also read b in place, with their usual order of sums.
 		bf16: &bf16AMX, fp32: &fp32AVX512, few: upTo(0), direct: directAVX512Of,
 		decoders: decodersAVX512, integers: &int8AMX,
 		peakBF16: peakBF16AMX, peakFP32: peakFP32AVX512, peakInt8: peakInt8AMX,
 	},
 }
 
-// table is the kernels that recipes make.
+// table holds the kernels that the recipes make.
 var table = func() cpu.Table[*kernels] {
 	t := cpu.Table[*kernels]{cpu.Generic: &genericKernels}
 	for tier, r := range recipes {
@@ -76,14 +76,15 @@ var table = func() cpu.Table[*kernels] {
 	return t
 }()
 
-// few is kernels.few where b in place pays: up to some rows more than arithmetic needs to catch up
-// with reading, if sums are so long that adding up the vectors of each is little work.
+// few is kernels.few where reading b in place pays. It pays for up to somewhat more rows than
+// arithmetic needs to catch up with reading. Beyond 12 rows the sums must also be long, so that
+// adding up the vectors of each is little work.
 func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
 
-// upTo is kernels.few where packing b, up to so many rows, costs more than what it saves.
+// upTo returns a kernels.few for up to most rows: there, packing b costs more than it saves.
 func upTo(most int) func(rows, k int) bool { return func(rows, _ int) bool { return rows <= most } }
 
-// A peak loop's FLOPs are rounds times instructions times lanes times 2 for each multiply-add.
+// The FLOPs of a peak loop: rounds · instructions · lanes · 2 per multiply-add.
 
 func peakBF16AVX512(rounds int) float64 {
 	bf16AVX512Peak(rounds)

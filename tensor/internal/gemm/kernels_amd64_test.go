@@ -10,14 +10,14 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// The kernels that known CPUs use, on which bits and speed depend, do not change by accident.
+// The kernels for known CPUs, which determine bits and speed, do not change by accident.
 func TestKernelsOfKnownCPUs(t *testing.T) {
 	type choice struct {
-		bf16, fp32, integers *family
-		direct               *directFamily // of BF16
-		decoders             uintptr       // see address
-		few                  int           // rows that are few with the shortest sums
-		longSums             bool          // 64 rows are few with long sums
+		bf16, fp32, integers *microkernel
+		direct               *directKernels // of BF16
+		decoders             uintptr        // see address
+		few                  int            // rows that are few with the shortest sums
+		longSums             bool           // 64 rows are few with long sums
 	}
 	var (
 		avx2     = choice{&bf16SplitAVX2, &fp32AVX2, &int8AVX2, &directAVX2, address(decodersAVX2), 16, false}
@@ -51,5 +51,5 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 	}
 }
 
-// address tells maps apart.
+// address distinguishes maps.
 func address(d decoders) uintptr { return reflect.ValueOf(d).Pointer() }

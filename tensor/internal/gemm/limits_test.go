@@ -14,7 +14,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// atPageEnd returns bytes bytes, all 0, behind which lies a page that faults.
+// atPageEnd returns bytes zero bytes, followed by a page that faults.
 func atPageEnd(t *testing.T, bytes int) unsafe.Pointer {
 	page := syscall.Getpagesize()
 	usable := (bytes + page - 1) / page * page
@@ -33,8 +33,8 @@ func atPageEnd(t *testing.T, bytes int) unsafe.Pointer {
 	return unsafe.Pointer(&m[usable-bytes : usable][0])
 }
 
-// Operands and results end where memory does.
-func TestNothingBehindTheViewsIsTouched(t *testing.T) {
+// Operands and results end at the end of readable memory.
+func TestNoAccessPastViews(t *testing.T) {
 	eachTier(t, func(t *testing.T, ks *kernels) {
 		for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {13, 35, 21}, {12, 32, 33}, {7, 9, 3}, {30, 65, 50}} {
 			for _, l := range layouts {
@@ -57,7 +57,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 						}
 					}
 					c, rounded := view(4, s.m, s.n, false), view(2, s.m, s.n, false)
-					ks.bf16(&scratch, c, a, b, into{add: true})
+					ks.bf16(&scratch, c, a, b, mode{add: true})
 					ks.bf16Rounded(&scratch, rounded, a, b)
 					for i := range s.m {
 						for j := range s.n {
@@ -68,7 +68,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 					}
 					a, b = view(4, s.m, s.k, l.aT), view(4, s.k, s.n, l.bT)
 					*at[float32](a, s.m-1, s.k-1), *at[float32](b, s.k-1, s.n-1) = 2, 3
-					ks.fp32(&scratch, c, a, b, into{})
+					ks.fp32(&scratch, c, a, b, mode{})
 					if got := *at[float32](c, s.m-1, s.n-1); got != 6 {
 						t.Errorf("FP32: the last element is %g, want 6", got)
 					}
@@ -79,7 +79,7 @@ func TestNothingBehindTheViewsIsTouched(t *testing.T) {
 }
 
 // The same for codes and scales.
-func TestNothingBehindScaledViewsIsTouched(t *testing.T) {
+func TestNoAccessPastScaledViews(t *testing.T) {
 	eachTier(t, func(t *testing.T, ks *kernels) {
 		for _, s := range []struct{ m, n, k int }{{1, 1, 1}, {13, 35, 21}, {12, 32, 33}, {7, 9, 100}, {2, 40, 577}, {30, 65, 300}, {5, 37, 64}, {13, 51, 160}} {
 			for _, f := range formats {
@@ -107,7 +107,7 @@ func TestNothingBehindScaledViewsIsTouched(t *testing.T) {
 						var scratch Scratch
 						for _, add := range []bool{false, true} {
 							c := strided(atPageEnd(t, 4*s.m*s.n), s.m, s.n, s.n, 1)
-							ks.mx(&scratch, c, View{}, a, b, into{add: add})
+							ks.mx(&scratch, c, View{}, a, b, mode{add: add})
 							for i := range s.m {
 								for j := range s.n {
 									if got, want := *at[float32](c, i, j), float32(s.k)*x*x; got != want {
@@ -136,22 +136,22 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 		qc, qd := newScaled(format.INT8, 20, 600, true, true, finite(r, format.INT8), near(r)), newScaled(format.INT8, 50, 600, false, false, finite(r, format.INT8), near(r))
 		var s Scratch
 		call := func() {
-			ks.bf16(&s, c.View, a.View, b.View, into{add: true})
+			ks.bf16(&s, c.View, a.View, b.View, mode{add: true})
 			ks.bf16Rounded(&s, rounded.View, a.View, b.View)
-			ks.fp32(&s, c.View, fa.View, fb.View, into{add: true})
-			ks.bf16(&s, c.View.slice(4, 0, 0, 3, 50), few, b.View, into{add: true})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{add: true})
-			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, into{add: true})
-			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, into{})
+			ks.fp32(&s, c.View, fa.View, fb.View, mode{add: true})
+			ks.bf16(&s, c.View.slice(4, 0, 0, 3, 50), few, b.View, mode{add: true})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, mode{add: true})
+			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, mode{add: true})
+			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, mode{})
 			ks.bf16Rounded(&s, rounded.View, a.View, across.View)
-			ks.mx(&s, View{}, rounded.View, qa.Scaled, qAcross.Scaled, into{})
-			ks.bf16(&s, c.View, a.View, b.View, into{add: true, span: 100})
-			ks.bf16(&s, c.View, a.View, b.View, into{add: true, span: 75})
-			ks.fp32(&s, c.View, fa.View, fb.View, into{add: true, span: 20})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{add: true, span: 96})
-			ks.mx(&s, c.View, View{}, qc.Scaled, qd.Scaled, into{add: true, span: 96})
-			ks.mx(&s, View{}, rounded.View, qc.along(0, 576), qd.along(0, 576), into{})
-			ks.mx(&s, c.View, View{}, qc.along(0, 576), qd.along(0, 576), into{add: true, span: 96})
+			ks.mx(&s, View{}, rounded.View, qa.Scaled, qAcross.Scaled, mode{})
+			ks.bf16(&s, c.View, a.View, b.View, mode{add: true, span: 100})
+			ks.bf16(&s, c.View, a.View, b.View, mode{add: true, span: 75})
+			ks.fp32(&s, c.View, fa.View, fb.View, mode{add: true, span: 20})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, mode{add: true, span: 96})
+			ks.mx(&s, c.View, View{}, qc.Scaled, qd.Scaled, mode{add: true, span: 96})
+			ks.mx(&s, View{}, rounded.View, qc.along(0, 576), qd.along(0, 576), mode{})
+			ks.mx(&s, c.View, View{}, qc.along(0, 576), qd.along(0, 576), mode{add: true, span: 96})
 		}
 		if n := testing.AllocsPerRun(3, call); n != 0 {
 			t.Errorf("%v allocations a call, want 0", n)
@@ -159,8 +159,8 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 	})
 }
 
-// The collector stops a goroutine that does nothing but multiply: if it could not, the work would
-// go on for ever.
+// The garbage collector can stop a goroutine that only multiplies. If it could not, this test would
+// not end.
 func TestCollectionsCompleteDuringProducts(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	eachTier(t, func(t *testing.T, ks *kernels) {
@@ -179,10 +179,10 @@ func TestCollectionsCompleteDuringProducts(t *testing.T) {
 		}()
 		var s Scratch
 		for !collected.Load() {
-			ks.bf16(&s, c.View, a.View, b.View, into{})
-			ks.bf16(&s, c.View.slice(4, 0, 0, 2, 96), few, b.View, into{})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, into{})
-			ks.mx(&s, c.View, View{}, qa.Scaled, qAcross.Scaled, into{})
+			ks.bf16(&s, c.View, a.View, b.View, mode{})
+			ks.bf16(&s, c.View.slice(4, 0, 0, 2, 96), few, b.View, mode{})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, mode{})
+			ks.mx(&s, c.View, View{}, qa.Scaled, qAcross.Scaled, mode{})
 		}
 	})
 }

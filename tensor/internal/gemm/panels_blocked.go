@@ -1,8 +1,7 @@
 package gemm
 
-// The blocked product: pack a block of b and a block of a, then let the microkernel run over their
-// panels. A packed panel holds all of k, so that cutting k into runs is only a matter of loop
-// bounds.
+// The blocked product: pack a block of b and a block of a, then run the microkernel over their
+// panels. A packed panel holds all of k, so cutting k into runs only changes loop bounds.
 
 import (
 	"unsafe"
@@ -11,48 +10,49 @@ import (
 )
 
 const (
-	// runSteps is the usual number of steps between a load and a store of the sums: a column panel
-	// has 64 KB, which L2 feeds fast enough, since it is read once a row panel.
+	// runSteps is the usual number of steps between a load and a store of the sums. A column panel
+	// of that length has 64 KB. L2 delivers it fast enough, since it is read once per row panel.
 	runSteps = 512
-	// blockRows bounds a block of a: one run of it takes 384 KB of L2, and a microkernel call over
-	// it 25 to 60 µs.
+	// blockRows bounds a block of a. One run of a block takes 384 KB of L2, and a microkernel call
+	// over it takes 25 to 60 µs.
 	blockRows = 192
-	// blockColumns bounds a block of b, and with blockRows the sums kept in scratch.
+	// blockColumns bounds a block of b. Together with blockRows it bounds the sums held in scratch.
 	blockColumns = 1024
-	// blockBytes bounds a packed block of either, unless a single panel is larger. Tiles, which are
-	// so fast that a block of sums is best left alone until it is complete, take longer panels and
-	// so larger blocks.
+	// blockBytes bounds a packed block of either operand, unless a single panel is larger. Tiles
+	// take longer panels and so larger blocks: they are so fast that a block of sums should not be
+	// touched again until it is complete.
 	blockBytes      = 2 << 20
 	tilesBlockBytes = 4 << 20
 )
 
-// rowBlock is a packed block of a, if ready. exact says whether its codes were decoded exactly.
+// rowBlock is a packed block of a, once ready. exact reports whether its codes were decoded
+// exactly.
 type rowBlock struct {
 	rowPanels
 	ready, exact bool
 }
 
-func (r *rowBlock) pack(f *family, s *Scratch, to *buffer, a operand) {
+func (r *rowBlock) pack(f *microkernel, s *Scratch, to *buffer, a operand) {
 	r.rowPanels = f.packing.rowPanels(s, to, a, f.rows)
 	r.ready, r.exact = true, a.lookup == nil || s.calls.decoding.exact(a)
 }
 
-// product is a packed block of a, one of b, and where to put what they give.
+// product is a packed block of a, one of b and the destination of their product.
 type product struct {
-	a     rowPanels
-	b     unsafe.Pointer
-	steps int
-	span  int  // steps that are summed together; 0: all
-	sum   View // FP32
-	out   View // BF16, or empty
-	stack func(*tile)
+	a         rowPanels
+	b         unsafe.Pointer
+	steps     int
+	span      int  // steps that are summed together; 0: all
+	sum       View // FP32
+	out       View // BF16, or empty
+	allPanels func(*tile)
 
-	adds, addStride int // as of tile
+	adds, addStride int // as in tile
 }
 
-// multiply puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16. Blocks
-// of codes that do not decode exactly are left to inexact, which may use s.
-func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+// multiply computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.
+// Blocks of codes that do not decode exactly are left to inexact, which may use s.
+func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	if m.span%f.packing.unit() != 0 && m.span < a.Cols {
 		f.multiplySpans(s, sum, a, b, m)
 		return
@@ -73,7 +73,7 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 	limit = max(limit/(4*p.steps), f.columns)
 	columns := min(limit/f.columns*f.columns, blockColumns)
 	rows := evenly(a.Rows, min(limit, blockRows), f.rows)
-	var kept [keptBlocks]rowBlock
+	var retained [retainedBlocks]rowBlock
 	for j := 0; j < b.Rows; j += columns {
 		n := min(columns, b.Rows-j)
 		y := b.part(f.packing.elem, j, n)
@@ -83,15 +83,15 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 			height := min(rows, a.Rows-i)
 			x := a.part(f.packing.elem, i, height)
 			at := 0
-			if a.Rows <= keptBlocks*rows {
+			if a.Rows <= retainedBlocks*rows {
 				at = i / rows
 			}
-			block := &kept[at]
-			if !block.ready || a.Rows > keptBlocks*rows {
+			block := &retained[at]
+			if !block.ready || a.Rows > retainedBlocks*rows {
 				block.pack(f, s, &s.rows[at], x)
 			}
 			p.a = block.rowPanels
-			p.sum, p.out, p.stack = View{}, View{}, f.stack
+			p.sum, p.out, p.allPanels = View{}, View{}, f.allPanels
 			if out.Ptr != nil {
 				p.out = out.slice(2, i, j, height, n)
 			} else {
@@ -100,7 +100,7 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 			switch {
 			case !block.exact || !exactY:
 				inexact(p.sum, p.out, x.scaled(), y.scaled(), m)
-				kept = [keptBlocks]rowBlock{}
+				retained = [retainedBlocks]rowBlock{}
 				p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
 			case out.Ptr != nil:
 				f.rounded(s, &p)
@@ -116,24 +116,25 @@ func (f *family) multiply(s *Scratch, sum, out View, a, b operand, m into, inexa
 	}
 }
 
-// streams says whether the sums can be stored past the caches, and has it done.
-func (f *family) streams(p *product) bool {
-	can := f.stackStreamed != nil && p.steps <= f.runSteps && p.sum.Cols%f.columns == 0 && (int(uintptr(p.sum.Ptr))|4*p.sum.RowStride)%line == 0
+// streams reports whether the sums can be stored past the caches. If so, it selects the microkernel
+// for that.
+func (f *microkernel) streams(p *product) bool {
+	can := f.allPanelsStreamed != nil && p.steps <= f.runSteps && p.sum.Cols%f.columns == 0 && (int(uintptr(p.sum.Ptr))|4*p.sum.RowStride)%line == 0
 	if can {
-		p.stack = f.stackStreamed
+		p.allPanels = f.allPanelsStreamed
 	}
 	return can
 }
 
-// sums adds up all runs of steps in p.sum, by way of scratch if they are several: there sums lie so
-// close that the second-level cache holds them from run to run.
-func (f *family) sums(s *Scratch, p *product, accumulate bool) {
+// sums adds up all runs of steps in p.sum. With several runs it uses scratch, where the sums are
+// dense enough to stay in L2 from run to run.
+func (f *microkernel) sums(s *Scratch, p *product, accumulate bool) {
 	if p.steps <= f.runSteps {
 		f.run(s, p, 0, p.steps, accumulate, false)
 		return
 	}
 	result := p.sum
-	p.sum = f.closeSums(s, result)
+	p.sum = f.scratchSums(s, result)
 	if accumulate {
 		copyRows(p.sum, result)
 	}
@@ -143,35 +144,35 @@ func (f *family) sums(s *Scratch, p *product, accumulate bool) {
 	copyRows(result, p.sum)
 }
 
-// closeSums is room in scratch for the sums of a result.
-func (f *family) closeSums(s *Scratch, result View) View {
+// scratchSums returns room in scratch for the sums of a result.
+func (f *microkernel) scratchSums(s *Scratch, result View) View {
 	stride := f.wholeTiles(result.Cols)
-	return f.kept(strided(s.sums.atLeast(4*result.Rows*stride), result.Rows, stride, stride, 1), result)
+	return f.clipColumns(strided(s.sums.atLeast(4*result.Rows*stride), result.Rows, stride, stride, 1), result)
 }
 
-// wholeTiles rounds columns up to those of whole tiles.
-func (f *family) wholeTiles(columns int) int {
+// wholeTiles rounds columns up to whole tiles.
+func (f *microkernel) wholeTiles(columns int) int {
 	return (columns + f.columns - 1) / f.columns * f.columns
 }
 
-// kept is a view of whole tiles as the microkernel keeps to a result's columns, if it can: if not,
-// there is room and no edge.
-func (f *family) kept(tiles, result View) View {
+// clipColumns limits a view of whole tiles to the result's columns if the microkernel can mask
+// columns. Otherwise there is room for the whole tiles.
+func (f *microkernel) clipColumns(tiles, result View) View {
 	if f.masked {
 		tiles.Cols = result.Cols
 	}
 	return tiles
 }
 
-// rounded adds up all runs of steps in scratch, if they are several or the microkernel cannot
-// round, and ends in p.out.
-func (f *family) rounded(s *Scratch, p *product) {
+// rounded adds up all runs of steps and rounds the sums into p.out. It uses scratch if there are
+// several runs or the microkernel cannot round.
+func (f *microkernel) rounded(s *Scratch, p *product) {
 	rounds := f.rounds
-	if f.stackRounded != nil && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
-		rounds, p.stack = true, f.stackRounded
+	if f.allPanelsRounded != nil && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
+		rounds, p.allPanels = true, f.allPanelsRounded
 	}
 	if p.steps > f.runSteps || !rounds {
-		p.sum = f.closeSums(s, p.out)
+		p.sum = f.scratchSums(s, p.out)
 	}
 	for k := 0; k < p.steps; k += f.runSteps {
 		f.run(s, p, k, p.steps, k > 0, rounds && k+f.runSteps >= p.steps)
@@ -181,15 +182,16 @@ func (f *family) rounded(s *Scratch, p *product) {
 	}
 }
 
-// run multiplies one run of steps from k on, at most to end, column panel by column panel.
-func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool) {
+// run multiplies one run of steps, column panel by column panel. It starts at step k and stops at
+// end at the latest.
+func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round bool) {
 	t := &s.calls.tile
 	*t = tile{steps: min(f.runSteps, end-k), adds: p.adds, addStride: p.addStride}
 	if startAtSum {
 		t.startAtSum = 1
 	}
-	if f.room > 0 {
-		t.out = s.partial.atLeast(f.room)
+	if f.scratchBytes > 0 {
+		t.out = s.partial.atLeast(f.scratchBytes)
 	}
 	columns := max(p.sum.Cols, p.out.Cols)
 	for j := 0; j < columns; j += f.columns {
@@ -201,7 +203,7 @@ func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool)
 			t.sum, t.sumStride = unsafe.Add(p.sum.Ptr, 4*j), 4*p.sum.RowStride
 		}
 		switch {
-		case round && p.stack != nil:
+		case round && p.allPanels != nil:
 			t.sum, t.sumStride = unsafe.Add(p.out.Ptr, 2*j), 2*p.out.RowStride
 		case round:
 			t.out, t.outStride = unsafe.Add(p.out.Ptr, 2*j), 2*p.out.RowStride
@@ -214,9 +216,9 @@ func (f *family) run(s *Scratch, p *product, k, end int, startAtSum, round bool)
 	}
 }
 
-// edge multiplies the last column panel, n columns wide, for a microkernel that writes whole tiles:
-// in scratch.
-func (f *family) edge(s *Scratch, p *product, k, n int) {
+// edge multiplies the last column panel (n columns wide) in scratch. It is for microkernels that
+// write whole tiles.
+func (f *microkernel) edge(s *Scratch, p *product, k, n int) {
 	t, stride := &s.calls.tile, 4*f.columns
 	part := strided(t.sum, p.sum.Rows, n, p.sum.RowStride, 1)
 	whole := strided(s.edge.atLeast(stride*p.sum.Rows), p.sum.Rows, n, f.columns, 1)
@@ -232,13 +234,13 @@ func (f *family) edge(s *Scratch, p *product, k, n int) {
 // function can, because it has a frame and hence a stack check, so it must not be inlined.
 //
 //go:noinline
-func (f *family) column(t *tile, p *product, k int) {
+func (f *microkernel) column(t *tile, p *product, k int) {
 	tall, short := p.a.rows, p.a.rows-1
-	if p.stack != nil {
+	if p.allPanels != nil {
 		t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, k*p.a.step(tall)), p.a.tallStride, max(p.sum.Rows, p.out.Rows)
 		t.rowStep, t.tileStep = p.a.rowStep, tileSteps*p.a.step(tall)
 		f.configure(t)
-		p.stack(t)
+		p.allPanels(t)
 		return
 	}
 	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall
@@ -260,8 +262,8 @@ func (f *family) column(t *tile, p *product, k int) {
 	f.tiles[short](t)
 }
 
-// evenly cuts n into near-equal parts of at most limit, and rounds their size up to a multiple of
-// unit if limit allows it.
+// evenly cuts n into near-equal parts of at most limit. It rounds their size up to a multiple of
+// unit if limit allows.
 func evenly(n, limit, unit int) int {
 	parts := (n + limit - 1) / limit
 	size := (n + parts - 1) / parts

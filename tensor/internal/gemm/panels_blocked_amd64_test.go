@@ -10,12 +10,12 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Blocks of a that are kept for further blocks of b give what they give for a single one, also
-// after columns that do not decode exactly, whose products use the same scratch memory.
-func TestKeptBlocks(t *testing.T) {
+// Blocks of a that are held for several blocks of b give the same result as for one block. This
+// holds also after columns that do not decode exactly, whose products use the same scratch memory.
+func TestRetainedBlocks(t *testing.T) {
 	const k, n = 33024, 70 // columns come in blocks of 32
 	r := rand.New(rand.NewPCG(11, 12))
-	for _, m := range []int{80, 32*keptBlocks + 20} {
+	for _, m := range []int{80, 32*retainedBlocks + 20} {
 		a := newScaled(format.E4M3, m, k, false, false, finite(r, format.E4M3), near(r))
 		b := newScaled(format.E4M3, n, k, true, true, finite(r, format.E4M3), near(r))
 		for _, j := range []int{3, 33, 34} {
@@ -28,13 +28,13 @@ func TestKeptBlocks(t *testing.T) {
 				}
 				var whole Scratch
 				got, want := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
-				for range 2 { // with memory that has grown, exceptions overwrite what is kept
-					ks.mx(&whole, got.View, View{}, a.Scaled, b.Scaled, into{})
+				for range 2 { // with memory that has grown, exceptions overwrite held blocks
+					ks.mx(&whole, got.View, View{}, a.Scaled, b.Scaled, mode{})
 				}
 				for j := 0; j < n; j += 32 {
 					var s Scratch
 					part := min(32, n-j)
-					ks.mx(&s, want.slice(4, 0, j, m, part), View{}, a.Scaled, b.rows(j, part), into{})
+					ks.mx(&s, want.slice(4, 0, j, m, part), View{}, a.Scaled, b.rows(j, part), mode{})
 				}
 				checkSame(t, got.elements(t), want.elements(t))
 			})

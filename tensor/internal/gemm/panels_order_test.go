@@ -1,15 +1,15 @@
 package gemm
 
-// The orders of summation of products by way of panels, in plain Go. Products across and turned
-// ones have them, too.
+// The orders of summation of products of panels, in plain Go. Across and transposed products have
+// them, too.
 
 import (
 	"math/rand/v2"
 	"testing"
 )
 
-// chain adds row i of a times column j of b to sum, BF16, as panels do: of each pair (k, k+1) the
-// second first. The product of two BF16 numbers is exact in FP32, so that a multiplication and an
+// chain adds row i of a times column j of b, in BF16, to sum as panels do: of each pair (k, k+1)
+// the second first. The product of two BF16 numbers is exact in FP32, so a multiplication and an
 // addition round as a fused multiply-add does.
 func chain(a, b View, i, j int, sum float32) float32 {
 	term := func(k int) float32 { return wideBF16(*at[uint16](a, i, k)) * wideBF16(*at[uint16](b, k, j)) }
@@ -24,8 +24,8 @@ func chain(a, b View, i, j int, sum float32) float32 {
 	return sum
 }
 
-// tileChains is chain in the order of AMX: of every 32 elements of k one chain takes the even ones
-// and one the odd ones, each from zero, and their sum is added.
+// tileChains is chain in the order of AMX. Of every 32 elements of k, one chain takes the even ones
+// and another the odd ones, each from zero. Their sum is added.
 func tileChains(a, b View, i, j int, sum float32) float32 {
 	for k := 0; k < a.Cols; k += 32 {
 		var chains [2]float32
@@ -37,7 +37,7 @@ func tileChains(a, b View, i, j int, sum float32) float32 {
 	return sum
 }
 
-// chainFP32 is chain for FP32 operands, in the order of k. Their products have to be exact in FP32.
+// chainFP32 is chain for FP32 operands, in the order of k. The products must be exact in FP32.
 func chainFP32(a, b View, i, j int, sum float32) float32 {
 	for k := range a.Cols {
 		sum += *at[float32](a, i, k) * *at[float32](b, k, j)
@@ -45,8 +45,8 @@ func chainFP32(a, b View, i, j int, sum float32) float32 {
 	return sum
 }
 
-// order is the order in which a tier sums a BF16 product of these operands, whose element (i, j) it
-// returns on top of c.
+// order returns element (i, j) of a BF16 product of these operands plus c, in the tier's order of
+// summation.
 func (ks *kernels) order(a, b View, i, j int, c float32) float32 {
 	inPlace := a.Cols > 0 && a.rowMajor() && b.transposed().rowMajor()
 	if ks.packed != nil && ks.few(a.Rows, a.Cols) && inPlace {
@@ -55,7 +55,7 @@ func (ks *kernels) order(a, b View, i, j int, c float32) float32 {
 	return panelOrder(ks.tiles)(a, b, i, j, c)
 }
 
-// panelOrder is the order of panels, for tiles or not.
+// panelOrder returns the order of panels, for tiles or not.
 func panelOrder(tiles bool) func(a, b View, i, j int, c float32) float32 {
 	if tiles {
 		return tileChains
@@ -63,7 +63,7 @@ func panelOrder(tiles bool) func(a, b View, i, j int, c float32) float32 {
 	return chain
 }
 
-// All tiers sum FP32 products in the order of k, whatever the blocking.
+// All tiers sum FP32 products in the order of k, for any blocking.
 func TestFP32Bits(t *testing.T) {
 	var s Scratch
 	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
@@ -82,7 +82,7 @@ func TestFP32Bits(t *testing.T) {
 						*c = chainFP32(a.View, b.View, i, j, initial(*c, accumulate))
 					}
 				}
-				ks.fp32(&s, got.View, a.View, b.View, into{add: accumulate})
+				ks.fp32(&s, got.View, a.View, b.View, mode{add: accumulate})
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 		})

@@ -1,9 +1,9 @@
 package gemm
 
-// Packing: panels hold, step after step of k, one dword for each of their rows (of a) or columns
-// (of b). A dword is an FP32 number or a pair of BF16; where the microkernel has no BF16
-// instruction, each pair of BF16 becomes two steps of FP32, the second element first. An odd last
-// element is paired with 0.
+// Packing. For each step of k, a panel stores one dword for each of its rows (of a) or columns (of
+// b). A dword is an FP32 number or a pair of BF16. If the microkernel has no BF16 instruction, each
+// pair of BF16 becomes two steps of FP32. The second element comes first. An odd last element is
+// paired with 0.
 
 import (
 	"unsafe"
@@ -11,28 +11,28 @@ import (
 	"spmoe/tensor/format"
 )
 
-// packing is how one family's operands get into panels. A row is a row of a or a column of b.
+// packing packs a microkernel's operands into panels. A row is a row of a or a column of b.
 type packing struct {
 	elem          int      // bytes of an operand's element
 	split         bool     // BF16 becomes FP32
 	tiles         bool     // panels are for tiles (panels_tiles.go)
-	records       *records // MXINT8 (integers.go); if not nil, what follows does not apply
+	records       *records // for MXINT8 (integers.go); if not nil, the packers are not used
 	rows, columns packer   // of row and of column panels
 }
 
-// packer is how rows get into a panel.
+// packer packs rows into a panel.
 type packer struct {
 	group int // rows that along packs at once
 	// along packs up to group rows that are contiguous along k. Row i begins at src + offsets[i]
-	// and has words 16-bit words; tail has a bit for each of the last words%32. Steps are step
-	// bytes apart. What lies ahead bytes behind src is packed next, if there is more.
+	// and has words 16-bit words. tail has one bit for each of the last words%32. Steps are step
+	// bytes apart. It may prefetch the next rows, ahead bytes past src.
 	along func(dst, src unsafe.Pointer, offsets *[16]int, words, tail, step, ahead int)
-	// across packs a whole panel of rows that are neighbours in memory, with stride bytes along k.
-	// Bit i of lanes says that row i exists.
+	// across packs a whole panel of rows that are adjacent in memory. Elements along k are stride
+	// bytes apart. Bit i of lanes says that row i exists.
 	across func(dst, src unsafe.Pointer, stride, k, step, lanes int)
 }
 
-// steps is the number of steps that k elements become.
+// steps returns the number of steps for k elements.
 func (p *packing) steps(k int) int {
 	switch {
 	case p.records != nil:
@@ -47,7 +47,7 @@ func (p *packing) steps(k int) int {
 	return (k + 1) / 2
 }
 
-// unit is the number of elements along k that must not be torn apart.
+// unit returns the number of elements along k that must stay together.
 func (p *packing) unit() int {
 	switch {
 	case p.records != nil:
@@ -60,8 +60,8 @@ func (p *packing) unit() int {
 	return 2
 }
 
-// columnPanels packs b, given by its columns, into panels of width columns, the last of which may
-// be partly filled.
+// columnPanels packs b into panels of width columns. Its argument holds the columns of b as rows.
+// The last panel may be partly filled.
 func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) unsafe.Pointer {
 	steps := p.steps(b.Cols)
 	panels := (b.Rows + width - 1) / width
@@ -71,18 +71,19 @@ func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) uns
 	return ptr
 }
 
-// rowPanels is a block of a, packed unless plain: tall panels of rows rows each, then short panels
-// of one row less. For tiles, all panels are tall, and the last one may be partly filled.
+// rowPanels is a block of a, packed unless plain. tall panels of rows rows each are followed by
+// short panels of one row less. For tiles, all panels are tall and the last one may be partly
+// filled.
 type rowPanels struct {
 	ptr                     unsafe.Pointer
 	rows, tall, short       int
-	tallStride, shortStride int  // bytes from a panel to the next
-	rowStep                 int  // for tiles: bytes from row to row of a panel
-	plain                   bool // rows are not packed: pairs of k follow each other
+	tallStride, shortStride int  // bytes between panels
+	rowStep                 int  // for tiles: bytes between rows of a panel
+	plain                   bool // rows are not packed: pairs along k are contiguous
 }
 
-// step is the bytes from a step to the next in a panel of rows rows. A panel for tiles must consist
-// of whole tiles.
+// step returns the bytes from one step to the next in a panel of rows rows. A panel for tiles must
+// consist of whole tiles.
 func (r *rowPanels) step(rows int) int {
 	if r.plain {
 		return 4
@@ -90,8 +91,8 @@ func (r *rowPanels) step(rows int) int {
 	return 4 * rows
 }
 
-// panelsInPlace returns the rows of a as panels for tiles where they lie, if tiles can be read
-// there: whole ones, without crossing cache lines.
+// panelsInPlace returns the rows of a as panels for tiles without a copy. It requires whole tiles
+// that do not cross cache lines.
 func (p *packing) panelsInPlace(a operand, height int) (r rowPanels, ok bool) {
 	stride := a.RowStride * p.elem
 	if !p.tiles || p.records != nil || a.lookup != nil || !a.rowMajor() || a.Cols%tileElements != 0 || (int(uintptr(a.Ptr))|stride)%line != 0 {
@@ -100,10 +101,12 @@ func (p *packing) panelsInPlace(a operand, height int) (r rowPanels, ok bool) {
 	return rowPanels{ptr: a.Ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, plain: true}, true
 }
 
-// panelsDecoded decodes codes along k row by row, as tiles can be read. It goes on with the notes.
+// panelsDecoded decodes codes along k row by row, in a layout that tiles can read. It adds to the
+// notes.
 func (p *packing) panelsDecoded(s *Scratch, to *buffer, a operand, height int) rowPanels {
-	const group = 128                               // bytes that a call decodes to at least
-	stride := (2*a.Cols+group-1)/group*group + line // not a power of two, with which rows would compete for lines of cache
+	const group = 128 // smallest number of bytes that a call decodes to
+	// Not a power of two: rows would then compete for the same cache lines.
+	stride := (2*a.Cols+group-1)/group*group + line
 	ptr := to.atLeast(stride * a.Rows)
 	for k := 0; k < a.Cols; k += decodeSteps {
 		s.decodeRows(unsafe.Add(ptr, 2*k), stride, a.along(1, k, min(decodeSteps, a.Cols-k)))
@@ -111,8 +114,8 @@ func (p *packing) panelsDecoded(s *Scratch, to *buffer, a operand, height int) r
 	return rowPanels{ptr: ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, plain: true}
 }
 
-// rowPanels packs a into panels of near-equal height, at most height, which it puts into to, unless
-// they can stay where they are.
+// rowPanels packs a into panels of near-equal height (at most height) in to. It does not copy them
+// if they can be read in place.
 func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPanels {
 	if r, ok := p.panelsInPlace(a, height); ok {
 		return r
@@ -129,7 +132,8 @@ func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPa
 		r.rows, r.short = height, 0
 	}
 	r.tall = n - r.short
-	r.tallStride, r.shortStride = 4*steps*r.rows+line, 4*steps*(r.rows-1)+line // a panel's last store reaches behind the panel
+	// A panel's last store writes past the panel, hence the extra line.
+	r.tallStride, r.shortStride = 4*steps*r.rows+line, 4*steps*(r.rows-1)+line
 	r.ptr = to.atLeast(r.tall*r.tallStride + r.short*r.shortStride)
 	s.calls.decoding.reset()
 	done := min(r.tall*r.rows, a.Rows)
@@ -142,8 +146,8 @@ func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPa
 
 func (r *rowPanels) shortPtr() unsafe.Pointer { return unsafe.Add(r.ptr, r.tall*r.tallStride) }
 
-// panelShape is how many rows a panel takes, the distance of its steps in dwords, that of panels in
-// bytes, whether the rows are columns of b, and what packs them.
+// panelShape gives the rows per panel, the dwords between steps and the bytes between panels.
+// columns says that the rows are columns of b. The packer packs them.
 type panelShape struct {
 	height, width, stride int
 	columns               bool
@@ -151,11 +155,10 @@ type panelShape struct {
 	*packer
 }
 
-// panels packs the rows of o; codes take the way by decoded chunks, which the first cache levels
-// hold.
+// panels packs the rows of o. Codes are first decoded in chunks that fit in L1 and L2.
 func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelShape) {
 	if o.lookup == nil {
-		p.stack(s, dst, o.View, shape)
+		p.packPanels(s, dst, o.View, shape)
 		return
 	}
 	if p.records != nil {
@@ -167,21 +170,21 @@ func (p *packing) panels(s *Scratch, dst unsafe.Pointer, o operand, shape panelS
 		n := min(rows, o.Rows-i)
 		for k := 0; k < o.Cols; k += chunkSteps {
 			v := s.chunk(o, i, k, n, min(chunkSteps, o.Cols-k))
-			p.stack(s, unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*p.steps(k)), v, shape)
+			p.packPanels(s, unsafe.Add(dst, i/shape.height*shape.stride+4*shape.width*p.steps(k)), v, shape)
 		}
 	}
 }
 
-// stack packs the rows of v into panels that follow each other.
-func (p *packing) stack(s *Scratch, dst unsafe.Pointer, v View, shape panelShape) {
+// packPanels packs the rows of v into consecutive panels.
+func (p *packing) packPanels(s *Scratch, dst unsafe.Pointer, v View, shape panelShape) {
 	for i := 0; i < v.Rows; i += shape.height {
 		to := unsafe.Add(dst, i/shape.height*shape.stride)
 		p.panel(s, to, v.slice(p.elem, i, 0, min(shape.height, v.Rows-i), v.Cols), shape.width, shape.packer)
 	}
 }
 
-// panel packs the rows of v at a distance of width dwords from step to step. It is not inlined for
-// the sake of preemption, as family.column.
+// panel packs the rows of v. Steps are width dwords apart. It is not inlined, so that the goroutine
+// can be preempted (see microkernel.column).
 //
 //go:noinline
 func (p *packing) panel(s *Scratch, dst unsafe.Pointer, v View, width int, by *packer) {
@@ -191,7 +194,8 @@ func (p *packing) panel(s *Scratch, dst unsafe.Pointer, v View, width int, by *p
 	}
 	words := v.Cols * p.elem / 2
 	for i := 0; i < v.Rows; i += by.group {
-		for r := range by.group { // past the last row, the last row again: its lanes are overwritten or never used
+		// Past the last row, repeat it: those lanes are overwritten or never used.
+		for r := range by.group {
 			s.calls.offsets[r] = min(r, v.Rows-1-i) * v.RowStride * p.elem
 		}
 		stride := v.RowStride * p.elem

@@ -12,11 +12,11 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// The parts of a BF16 product on their own, which say what the whole one loses where.
+// Benchmarks of the parts of a BF16 product, which show where the whole product loses time.
 
-// BenchmarkTile is the microkernel over 132 rows, at column panels that follow each other in
-// memory. share is of the peak in turns with it: what is lost between tiles shows with few steps,
-// what L2 and L3 lose with many columns.
+// BenchmarkTile runs the microkernel over 132 rows and consecutive column panels. share is relative
+// to the peak, measured in alternation. Losses between tiles show with few steps, and losses in L2
+// and L3 with many columns.
 func BenchmarkTile(b *testing.B) {
 	const panels = 11
 	f := &bf16AVX512
@@ -48,8 +48,8 @@ func BenchmarkTile(b *testing.B) {
 	}
 }
 
-// BenchmarkPack packs rows along k for the columns of a product, in L2 and from memory. GB/s is
-// what is read.
+// BenchmarkPack packs rows along k for the columns of a product, in L2 and from memory. GB/s counts
+// the bytes read.
 func BenchmarkPack(b *testing.B) {
 	const k = 7168
 	f := &bf16AVX512

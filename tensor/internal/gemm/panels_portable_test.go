@@ -1,7 +1,7 @@
 package gemm
 
-// The loops around microkernels, which know no architecture, with a microkernel and packers in
-// plain Go.
+// The loops around microkernels, which are the same on every architecture, with a microkernel and
+// packers in plain Go.
 
 import (
 	"math/bits"
@@ -10,14 +10,14 @@ import (
 	"unsafe"
 )
 
-// plainFamily multiplies tiles of 3 by 4, in runs of 8 steps.
-var plainFamily = family{
+// plainMicrokernel multiplies tiles of 3 by 4, in runs of 8 steps.
+var plainMicrokernel = microkernel{
 	rows: 3, columns: 4, masked: true, runSteps: 8,
 	tiles:   []func(*tile){nil, plainTiles(1), plainTiles(2), plainTiles(3)},
 	packing: packing{elem: 2, rows: packer{1, plainAlong, plainAcross}, columns: packer{1, plainAlong, plainAcross}},
 }
 
-// plainTiles multiplies panels of so many rows by the definition of tile.
+// plainTiles multiplies panels of rows rows by the definition of tile.
 func plainTiles(rows int) func(*tile) {
 	return func(t *tile) {
 		pair := func(panel unsafe.Pointer, i, width, step int) *[2]uint16 {
@@ -63,11 +63,11 @@ func plainAcross(dst, src unsafe.Pointer, stride, k, step, lanes int) {
 	}
 }
 
-// Any microkernel gives the order of panels, on any architecture: sums, sums on top of others,
+// Any microkernel gives the order of panels on any architecture: sums, sums added to others,
 // rounded ones and spans.
 func TestPanelsAreNeutral(t *testing.T) {
 	var s Scratch
-	f := &plainFamily
+	f := &plainMicrokernel
 	eachShape(t, func(t *testing.T, r *rand.Rand, m, n, k int, aT, bT bool) {
 		x, y := operands[uint16](r, m, n, k, aT, bT)
 		a, b, start := operand{View: x.View}, operand{View: y.transposed()}, results(r, m, n)
@@ -80,12 +80,12 @@ func TestPanelsAreNeutral(t *testing.T) {
 					*c = chain(x.View, y.View, i, j, initial(*c, accumulate))
 				}
 			}
-			f.multiply(&s, got.View, View{}, a, b, into{add: accumulate}, nil)
+			f.multiply(&s, got.View, View{}, a, b, mode{add: accumulate}, nil)
 			checkSame(t, got.elements(t), want.elements(t))
 		}
 		rounded, sums := newMatrix[uint16](m, n, false, 7), newMatrix[float32](m, n, false, guard)
-		f.multiply(&s, View{}, rounded.View, a, b, into{}, nil)
-		f.multiply(&s, sums.View, View{}, a, b, into{}, nil)
+		f.multiply(&s, View{}, rounded.View, a, b, mode{}, nil)
+		f.multiply(&s, sums.View, View{}, a, b, mode{}, nil)
 		out := rounded.elements(t)
 		for i, sum := range sums.elements(t) {
 			if out[i] != roundBF16(sum) {
@@ -94,9 +94,9 @@ func TestPanelsAreNeutral(t *testing.T) {
 		}
 		const span = 6
 		checkSpans(t, start, k, span,
-			func(c View, how into) { f.multiply(&s, c, View{}, a, b, how, nil) },
+			func(c View, how mode) { f.multiply(&s, c, View{}, a, b, how, nil) },
 			func(c View, k, n int) {
-				f.multiply(&s, c, View{}, a.part(2, 0, m).along(2, k, n), b.along(2, k, n), into{}, nil)
+				f.multiply(&s, c, View{}, a.part(2, 0, m).along(2, k, n), b.along(2, k, n), mode{}, nil)
 			})
 	})
 }

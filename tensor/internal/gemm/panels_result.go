@@ -1,16 +1,16 @@
 package gemm
 
-// Where sums go: FP32 or, rounded, BF16.
+// Storing sums as FP32 or rounding them to BF16.
 
 import "unsafe"
 
-// result is where a product goes: FP32 or BF16, of elem bytes per element.
+// result is the destination of a product: FP32 or BF16, of elem bytes per element.
 type result struct {
 	View
 	elem int
 }
 
-// resultOf is out, of BF16, or sum if there is none.
+// resultOf returns out (BF16), or sum if out is empty.
 func resultOf(sum, out View) result {
 	if out.Ptr != nil {
 		return result{out, 2}
@@ -28,7 +28,7 @@ func (c result) put(j int, sums View) {
 	}
 }
 
-// roundRows rounds sums, of which out has as many columns or fewer.
+// roundRows rounds sums into out, which may have fewer columns.
 func roundRows(out, sums View) {
 	whole := out.Cols / 16 * 16
 	for i := range out.Rows {

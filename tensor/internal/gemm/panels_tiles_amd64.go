@@ -5,29 +5,29 @@ package gemm
 // Products on AMX, the tile registers of Intel's CPUs from Sapphire Rapids on.
 //
 // Order of summation (Intel SDM, TDPBF16PS): for every 32 elements of k, one chain of fused
-// multiply-adds takes the even ones and one the odd ones, each from zero; then their sum is added
-// to the element. Subnormals are read as zero and flushed.
+// multiply-adds takes the even elements and another the odd ones. Each starts at zero. Then their
+// sum is added to the element. Subnormals are read as zero and flushed.
 
 import (
 	"encoding/binary"
 	"unsafe"
 )
 
-var bf16AMX = family{
+var bf16AMX = microkernel{
 	rows: tileRows, columns: 32, runSteps: 2 * runSteps, across: &acrossForAMX,
-	stack: bf16AMXTiles, stackRounded: bf16AMXRoundedTiles, stackStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, room: tileRoom,
-	turned: &turnedFamily{tall: bf16AMXTall, codes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
+	allPanels: bf16AMXTiles, allPanelsRounded: bf16AMXRoundedTiles, allPanelsStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, scratchBytes: tileRoom,
+	transposed: &transposedKernels{tall: bf16AMXTall, codes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
 		sums: turnSumsAVX512, rounded: turnRoundedSumsAVX512},
 	packing: packing{elem: 2, tiles: true,
 		rows:    packer{16, tilesAlong, tilesAcross},
 		columns: packer{16, tileColumnsAlong, tileColumnsAcross}},
 }
 
-// configureBF16 configures the tiles for the rows that two panels at a time leave.
+// configureBF16 configures the tiles for the rows left after pairs of whole panels.
 func (t *tile) configureBF16() { t.config[0].setBF16(t.count % (2 * tileRows)) }
 
-// configureAcross configures the tiles for products across, of one or two row panels of rows rows
-// in all.
+// configureAcross configures the tiles for across products of one or two row panels with rows rows
+// in total.
 func (t *tile) configureAcross(panels, rows int) {
 	if panels == 1 {
 		t.config[0].setRow(rows)
@@ -44,7 +44,7 @@ func (c *tileConfig) setBF16(rows int) {
 }
 
 // setRow configures the tiles for one panel of rows (1 to 16) rows of a and four column panels of
-// 16 columns, which share tiles 5 to 7.
+// 16 columns. The column panels share tiles 5 to 7.
 func (c *tileConfig) setRow(rows int) {
 	c.set([8]int{rows, rows, rows, rows, rows, tileSteps, tileSteps, tileSteps})
 }
@@ -63,7 +63,7 @@ func tilesAlong(dst, src unsafe.Pointer, offsets *[16]int, words, tail, _, _ int
 	tileRowsAVX512(dst, src, offsets, words, tail)
 }
 
-// tileOffsets is where the steps of a panel of 16 rows begin within a tile.
+// tileOffsets holds the offsets within a tile at which the steps of a panel of 16 rows begin.
 var tileOffsets = func() (o [16]int) {
 	for i := range o {
 		o[i] = 64 * i
@@ -71,14 +71,14 @@ var tileOffsets = func() (o [16]int) {
 	return o
 }()
 
-// tilesAcross packs rows of a that are neighbours in memory. What does not fill a tile becomes
-// steps first, which are then turned.
+// tilesAcross packs rows of a that are adjacent in memory. A remainder that does not fill a tile is
+// first packed as steps, which are then transposed.
 func tilesAcross(dst, src unsafe.Pointer, stride, k, _, lanes int) {
 	whole := k / tileElements
 	if whole > 0 {
 		tilesAcrossAVX512(dst, src, stride, whole, lanes)
 	}
-	if k %= tileElements; k > 0 { // only then does src go on behind the whole tiles
+	if k %= tileElements; k > 0 { // only then does src extend past the whole tiles
 		last := unsafe.Add(dst, whole*32*tileElements)
 		interleave16AVX512(last, unsafe.Add(src, whole*tileElements*stride), stride, k, 64, lanes)
 		clearSteps(last, 64, k, 64)
@@ -96,14 +96,15 @@ func tileColumnsAcross(dst, src unsafe.Pointer, stride, k, step, lanes int) {
 	clearSteps(dst, step, k, 128)
 }
 
-// clearSteps zeroes width bytes of each step after k elements up to the end of their tile.
+// clearSteps zeroes width bytes of each step, from the step after k elements to the end of their
+// tile.
 func clearSteps(dst unsafe.Pointer, step, k, width int) {
 	for i := (k + 1) / 2; i%tileSteps != 0; i++ {
 		clear(unsafe.Slice((*byte)(unsafe.Add(dst, i*step)), width))
 	}
 }
 
-// peakBF16AMX does a tenth of the rounds, each of which takes a core some 64 cycles.
+// peakBF16AMX runs a tenth of the rounds. Each takes a core some 64 cycles.
 func peakBF16AMX(rounds int) float64 {
 	rounds = (rounds + 9) / 10
 	bf16AMXPeak(rounds)

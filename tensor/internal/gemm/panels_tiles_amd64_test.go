@@ -12,14 +12,14 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// needsAMX skips a test of kernels that this CPU lacks.
+// needsAMX skips a test if this CPU lacks AMX.
 func needsAMX(t *testing.T) {
 	t.Helper()
 	cputest.Need(t, cpu.AMX)
 }
 
-// Row panels for tiles by the definition: for every 32 of k, those of each row side by side, and
-// zeros where there is nothing.
+// Row panels for tiles follow their definition: for every 32 elements of k, those of each row are
+// adjacent, with zeros as padding.
 func TestTilesAcross(t *testing.T) {
 	cputest.Need(t, cpu.AVX512BF16)
 	r := rand.New(rand.NewPCG(13, 14))
@@ -48,8 +48,8 @@ func TestTilesAcross(t *testing.T) {
 	}
 }
 
-// Rows of a that lie so that tiles can be read where they are give the bits of the same rows
-// packed, and nothing beside them is read.
+// Rows of a that tiles can read in place give the bits of the same rows packed. Nothing next to
+// them is read.
 func TestTilesInPlace(t *testing.T) {
 	needsAMX(t)
 	ks := table[cpu.AMX]
@@ -76,7 +76,7 @@ func TestTilesInPlace(t *testing.T) {
 			}
 			var s Scratch
 			start := results(r, m, n)
-			for _, how := range []into{{}, {add: true}, {add: true, span: 32}, {add: true, span: 64}} {
+			for _, how := range []mode{{}, {add: true}, {add: true, span: 32}, {add: true, span: 64}} {
 				got, want := start.clone(), start.clone()
 				ks.bf16(&s, got.View, lies, b.View, how)
 				ks.bf16(&s, want.View, a.View, b.View, how)

@@ -1,17 +1,18 @@
 package gemm
 
-// The rate that a core's arithmetic could reach: a loop of nothing but multiply-adds in registers.
+// The peak arithmetic rate of a core, measured by a loop of nothing but multiply-adds in registers.
 
 import "time"
 
-// PeakBF16 returns the FLOP rate (FLOP/s) of one core in a register-only loop of this tier's BF16
-// instruction, measured over about d.
+// PeakBF16 returns the rate (FLOP/s) of one core in a register-only loop of this tier's BF16
+// instruction. It measures for about d.
 func PeakBF16(d time.Duration) float64 { return rate(active.peakBF16, d) }
 
 // PeakFP32 is PeakBF16 for FP32.
 func PeakFP32(d time.Duration) float64 { return rate(active.peakFP32, d) }
 
-// PeakInt8 is PeakBF16 for sums of products of 8-bit integers; where they become BF16, it is that.
+// PeakInt8 is PeakBF16 for sums of products of 8-bit integers. On tiers that decode these to BF16,
+// it equals PeakBF16.
 func PeakInt8(d time.Duration) float64 {
 	if active.peakInt8 == nil {
 		return PeakBF16(d)
@@ -20,7 +21,7 @@ func PeakInt8(d time.Duration) float64 {
 }
 
 func rate(loop func(rounds int) float64, d time.Duration) float64 {
-	const rounds = 10_000 // under 100 µs a call, so that the collector can stop us
+	const rounds = 10_000 // under 100 µs per call, so that the garbage collector can stop it
 	flops := 0.0
 	start := time.Now()
 	for {

@@ -1,20 +1,20 @@
 package gemm
 
-// Which algorithm a product takes, as the table in doc.go says.
+// The choice of an algorithm, following the table in doc.go.
 
 import "spmoe/tensor/format"
 
-// A recipe lists the families that a tier uses.
+// A recipe lists the kernels that a tier uses.
 type recipe struct {
-	bf16, fp32 *family
+	bf16, fp32 *microkernel
 
-	// direct gives the kernels for few rows of a and a b that is read in place. few says when rows
-	// are few.
+	// direct returns the kernels for few rows of a and a b that is read in place. few reports
+	// whether rows are few.
 	few    func(rows, k int) bool
-	direct func(b operand) *directFamily
+	direct func(b operand) *directKernels
 
-	decoders decoders // of codes; nil: plain Go
-	integers *family  // of MXINT8; nil: codes are decoded
+	decoders decoders     // of codes; nil: plain Go
+	integers *microkernel // of MXINT8; nil: codes are decoded
 
 	peakBF16, peakFP32, peakInt8 func(rounds int) float64
 }
@@ -22,7 +22,7 @@ type recipe struct {
 // kernels returns the kernels of the recipe.
 func (r *recipe) kernels() *kernels {
 	packed := &kernels{
-		fp32: func(s *Scratch, c, a, b View, m into) {
+		fp32: func(s *Scratch, c, a, b View, m mode) {
 			r.fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 		},
 		tiles:    r.bf16.packing.tiles,
@@ -30,75 +30,76 @@ func (r *recipe) kernels() *kernels {
 		peakFP32: r.peakFP32,
 		peakInt8: r.peakInt8,
 	}
-	packed.bf16By(r.bf16.product)
+	packed.setBF16(r.bf16.product)
 	ks := *packed
 	ks.packed, ks.few = packed, r.few
-	ks.bf16By(r.multiply)
+	ks.setBF16(r.multiply)
 	if r.decoders != nil {
-		ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m into) { r.scaled(&ks, s, sum, out, a, b, m) }
+		ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m mode) { r.scaled(&ks, s, sum, out, a, b, m) }
 	}
 	return &ks
 }
 
-// bf16By has products of BF16 computed by multiply, whose arguments are those of family.multiply.
-func (ks *kernels) bf16By(multiply func(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay)) {
-	ks.bf16 = func(s *Scratch, c, a, b View, m into) {
+// setBF16 makes multiply compute the products of BF16. Its arguments are those of
+// microkernel.multiply.
+func (ks *kernels) setBF16(multiply func(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback)) {
+	ks.bf16 = func(s *Scratch, c, a, b View, m mode) {
 		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 	}
 	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
-		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, into{}, nil)
+		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, mode{}, nil)
 	}
 }
 
-// multiply computes a BF16 product: directly if rows are few and both operands lie along k, by way
-// of panels otherwise.
-func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
-	if r.few(a.Rows, m.length(a.Cols)) && a.direct(b) {
+// multiply computes a BF16 product. It is direct if rows are few and both operands are contiguous
+// along k. Otherwise it uses panels.
+func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
+	if r.few(a.Rows, m.length(a.Cols)) && a.inPlace(b) {
 		r.direct(b).multiply(s, sum, out, a, b, m, inexact)
 	} else {
 		r.bf16.product(s, sum, out, a, b, m, inexact)
 	}
 }
 
-// product is multiply, with b read in place where that was measured to be faster.
-func (f *family) product(s *Scratch, sum, out View, a, b operand, m into, inexact slowWay) {
+// product is multiply, except that it reads b in place where that was measured to be faster.
+func (f *microkernel) product(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	switch {
-	case f.across.take(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
-	case f.turns(a, b, m) && f.multiplyTurned(s, sum, out, a, b):
+	case f.across.accepts(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
+	case f.transposes(a, b, m) && f.multiplyTransposed(s, sum, out, a, b):
 	default:
 		f.multiply(s, sum, out, a, b, m, inexact)
 	}
 }
 
-// asIntegers says whether a and b can be multiplied as integers.
+// asIntegers reports whether a and b can be multiplied as integers.
 func (r *recipe) asIntegers(a, b Scaled) (x, y operand, ok bool) {
 	x, y, ok = int8Operands(a, b)
 	return x, y, ok && r.integers != nil
 }
 
-// decodable says whether the assembly can decode a and b on the way into panels or, with few rows
-// of a, on that to the kernels.
+// decodable reports whether the assembly can decode a and b on their way into panels. With few rows
+// of a, they may also go into the kernels directly.
 //
-// Few rows are added up as in a direct product wherever MXINT8 is involved, whatever the layouts.
-// What has no direct kernel is therefore not decodable then: operands that cannot be read in place,
-// and a b of MXINT8 for kernels that decode in registers.
+// Few rows are summed in the order of a direct product wherever MXINT8 is involved, for every
+// layout. An operand without a direct kernel is therefore not decodable: one that cannot be read in
+// place, or a b of MXINT8 for kernels that decode in registers.
 func (r *recipe) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 	x, y, ok = r.decoders.both(a, b)
 	if few && (a.Element == format.INT8 || b.Element == format.INT8) {
-		ok = ok && x.direct(y) && (b.Element != format.INT8 || r.direct(y).whole)
+		ok = ok && x.inPlace(y) && (b.Element != format.INT8 || r.direct(y).whole)
 	}
 	return x, y, ok
 }
 
-// scaled is kernels.scaled of ks.
-func (r *recipe) scaled(ks *kernels, s *Scratch, sum, out View, a, b Scaled, m into) {
+// scaled implements kernels.scaled for ks.
+func (r *recipe) scaled(ks *kernels, s *Scratch, sum, out View, a, b Scaled, m mode) {
 	k := m.length(a.Codes.Cols)
-	few, slow := r.few(a.Codes.Rows, k), ks.of(a.Codes.Rows, k).slow(s)
+	few, slow := r.few(a.Codes.Rows, k), ks.forRows(a.Codes.Rows, k).fallback(s)
 	if x, y, ok := r.asIntegers(a, b); ok {
 		r.integers.multiplyInt8(s, sum, out, x, y, m, slow)
 	} else if x, y, ok := r.decodable(a, b, few); ok {
-		if !few || !x.direct(y) {
-			slow = ks.packed.slow(s) // adds up as products that are not direct
+		if !few || !x.inPlace(y) {
+			slow = ks.packed.fallback(s) // sums in the order of products that are not direct
 			if ks.tiles {
 				slow = bySpan(s, r.bf16.exceptions(s, r.decoders.both, slow))
 			}

@@ -15,8 +15,8 @@ import (
 	"spmoe/tensor/internal/pages"
 )
 
-// Shapes of products with quantized operands. The weights of streamed ones rotate over more memory
-// than any cache holds.
+// Shapes of products with quantized operands. Streamed weights rotate over more memory than any
+// cache holds.
 var scaledShapes = []struct {
 	m, n, k  int
 	aT, bT   bool // contiguous across k: bT is a data gradient, both a weight gradient
@@ -38,11 +38,11 @@ var scaledShapes = []struct {
 	{4, 2048, 7168, false, true, true},
 }
 
-// rotation is how many bytes of codes are streamed: too many for any cache.
+// rotation is the number of bytes of codes that are streamed: too many for any cache.
 var rotation = max(160<<20, 2*cpuid.CPU.Cache.L3)
 
-// BenchmarkMX runs the peak loop, the BF16 product and the block-scaled one in turns and reports
-// medians: GFLOP/s, the share of the peak and the ratio to BF16.
+// BenchmarkMX alternates the peak loop, the BF16 product and the block-scaled one. It reports
+// medians: GFLOP/s, the share of the peak, and the speed relative to BF16.
 func BenchmarkMX(b *testing.B) {
 	for _, f := range []*format.Element{format.E4M3, format.INT8} {
 		for _, sh := range scaledShapes {
@@ -74,10 +74,10 @@ func BenchmarkMX(b *testing.B) {
 				for b.Loop() {
 					top := rate(active.peakBF16, 200*time.Microsecond)
 					narrow := timed(func(i int) {
-						active.bf16(&s, c, x, ys[(turn*calls+i)%copies].transposed(), into{})
+						active.bf16(&s, c, x, ys[(turn*calls+i)%copies].transposed(), mode{})
 					})
 					scaled := timed(func(i int) {
-						active.mx(&s, c, View{}, xs, yss[(turn*calls+i)%copies], into{})
+						active.mx(&s, c, View{}, xs, yss[(turn*calls+i)%copies], mode{})
 					})
 					rates, shares, ratios = append(rates, scaled/1e9), append(shares, scaled/top), append(ratios, scaled/narrow)
 					turn++
@@ -91,7 +91,7 @@ func BenchmarkMX(b *testing.B) {
 	}
 }
 
-// benchBytes is a BF16 matrix of small numbers that is quick to make.
+// benchBytes returns a BF16 matrix of small numbers that is quick to make.
 func benchBytes(rows, k int, transposed bool) View {
 	if transposed {
 		return benchBytes(k, rows, false).transposed()
@@ -103,7 +103,7 @@ func benchBytes(rows, k int, transposed bool) View {
 	return strided(unsafe.Pointer(&memory[0]), rows, k, k, 1)
 }
 
-// benchMemory is memory on large pages, as weights in training have it.
+// benchMemory returns memory on huge pages, as weights in training have.
 func benchMemory(n int) []byte {
 	memory := make([]byte, n)
 	pages.Advise(memory)
@@ -116,7 +116,7 @@ func benchScaled(f *format.Element, rows, k int, transposed bool) Scaled {
 		return Scaled{m.Codes.transposed(), benchScales((k+format.MXBlock-1)/format.MXBlock, rows).transposed(), f}
 	}
 	codes := benchMemory(rows * k)
-	fillBytes(codes, 8, 118) // normal numbers, as are nearly all of what quantization gives
+	fillBytes(codes, 8, 118) // normal numbers, as are nearly all quantized ones
 	return Scaled{strided(unsafe.Pointer(&codes[0]), rows, k, k, 1), benchScales(rows, (k+format.MXBlock-1)/format.MXBlock), f}
 }
 

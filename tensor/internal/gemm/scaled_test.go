@@ -28,8 +28,8 @@ func newScaled(f *format.Element, rows, k int, codesT, scalesT bool, code, scale
 	return scaledMatrix{Scaled{codes.View, scales.View, f}, codes, scales}
 }
 
-// finite draws codes of f that are numbers. Zeros and subnormal numbers, which some kernels take
-// apart, are one in 300, so that there are many rows and steps with and without them.
+// finite draws codes of f that are numbers. One in 300 is zero or subnormal, which some kernels
+// handle separately. Thus a large number of rows and steps have such codes and others do not.
 func finite(r *rand.Rand, f *format.Element) func() uint8 {
 	return func() uint8 {
 		for {
@@ -42,7 +42,8 @@ func finite(r *rand.Rand, f *format.Element) func() uint8 {
 	}
 }
 
-// leastNormal is the least normal number of f: of INT8, whose codes are all alike, 0.
+// leastNormal returns the smallest normal number of f. For INT8, which has no such distinction, it
+// is 0.
 func leastNormal(f *format.Element) float32 {
 	if f == format.INT8 {
 		return 0
@@ -64,7 +65,7 @@ func (m Scaled) floats() func(i, k int) float64 {
 	return func(i, k int) float64 { return all[i*m.Codes.Cols+k] }
 }
 
-// element is element (i, k) in float64.
+// element returns element (i, k) in float64.
 func (m Scaled) element(i, k int) float64 {
 	return float64(m.Element.Values()[*at[uint8](m.Codes, i, k)]) * scale(*at[uint8](m.Scales, i, k/format.MXBlock))
 }
@@ -82,7 +83,7 @@ func (m Scaled) bf16(transposed bool) View {
 
 var formats = []*format.Element{format.E4M3, format.E5M2, format.INT8}
 
-// The values of all codes, held against the formats' definitions in OCP MX v1.0, 5.3.
+// The values of all codes are compared with the formats' definitions in OCP MX v1.0, 5.3.
 func TestFormatValues(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	tests := []struct {
@@ -121,7 +122,8 @@ func eachScaled(t *testing.T, f func(t *testing.T, m, n int, a, b scaledMatrix, 
 	for i, s := range append(shapes, struct{ m, n, k int }{67, 70, 600}, struct{ m, n, k int }{4, 130, 1500}) {
 		for l := range 16 {
 			bit := func(j int) bool { return l>>j&1 == 1 }
-			if i%4 != 0 && (bit(0) != bit(1) || bit(2) != bit(3)) { // codes and scales in different orders: now and then
+			// Sometimes codes and scales in different orders.
+			if i%4 != 0 && (bit(0) != bit(1) || bit(2) != bit(3)) {
 				continue
 			}
 			fa, fb := formats[(i+l)%3], formats[(i+l/4)%3]
@@ -143,15 +145,15 @@ func TestScaledAgainstFloat64(t *testing.T) {
 		eachTier(t, func(t *testing.T, ks *kernels) {
 			got := initial.clone()
 			s.poison()
-			ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{add: true})
+			ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: true})
 			checkClose(t, got.elements(t), want, bound)
 		})
 	})
 }
 
-// Every number of few rows meets weights, fewer than a kernel takes at once, of one block and of
-// several runs, both along k or across; then weights with a code or a scale that some kernels leave
-// to others.
+// Products with each number of few rows. The weights have fewer rows than a kernel takes at once,
+// one block, or several runs, and lie along k or across. Then one code or scale is set to a value
+// that some kernels leave to others.
 func TestFewRowsEqualBF16(t *testing.T) {
 	for _, sh := range []struct{ n, k int }{{1, 32}, {5, 64}, {75, 544}, {20, 1056}} {
 		for m := 1; m <= 17; m++ {
@@ -177,7 +179,8 @@ func TestFewRowsEqualBF16(t *testing.T) {
 				block := k / format.MXBlock * format.MXBlock
 				for i := block; i < block+format.MXBlock; i++ {
 					code := at[uint8](b.Codes, column, i)
-					*code = *code&0xbe | 0x40 // 2 and more: what is less is subnormal in BF16 with such a scale
+					// 2 and more: smaller values are subnormal in BF16 with such a scale.
+					*code = *code&0xbe | 0x40
 				}
 				check("small scale")
 			}
@@ -194,9 +197,9 @@ func checkEqualsBF16(t *testing.T, a, b scaledMatrix, aT, bT bool) {
 	x, y := a.bf16(aT), b.bf16(bT).transposed()
 	eachTier(t, func(t *testing.T, ks *kernels) {
 		want, got := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
-		ks.bf16(&s, want.View, x, y, into{})
+		ks.bf16(&s, want.View, x, y, mode{})
 		s.poison()
-		ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{})
+		ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{})
 		checkSame(t, got.elements(t), want.elements(t))
 	})
 }
@@ -220,24 +223,25 @@ func TestScaledEqualsBF16(t *testing.T) {
 			}
 			for _, accumulate := range []bool{false, true} {
 				want, got := initial.clone(), initial.clone()
-				ks.bf16(&s, want.View, x, y, into{add: accumulate})
-				ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{add: accumulate})
+				ks.bf16(&s, want.View, x, y, mode{add: accumulate})
+				ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: accumulate})
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 			want, got := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
 			ks.bf16Rounded(&s, want.View, x, y)
-			ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, into{})
+			ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, mode{})
 			checkSame(t, got.elements(t), want.elements(t))
 		})
 	})
 }
 
-// Every code is exact under every scale: a is a unit matrix, all of it or few rows at a time, so
+// Every code is exact under every scale. a is a unit matrix (all of it, or few rows at a time), so
 // that c holds the values themselves.
 func TestEveryCodeAndScale(t *testing.T) {
 	one := map[*format.Element]uint8{format.E4M3: 0x38, format.E5M2: 0x3c, format.INT8: 0x40}
 	for l := range 8 {
-		f, transposed, k := formats[min(l/2, 2)], l%2 == 1, format.MXBlock-l/6 // MXINT8 also in a ragged block, which takes another way
+		// MXINT8 also in a ragged block, which is decoded.
+		f, transposed, k := formats[min(l/2, 2)], l%2 == 1, format.MXBlock-l/6
 		t.Run(fmt.Sprintf("%v,%v,%d", f, transposed, k), func(t *testing.T) {
 			const columns = 34 // for all codes, and for groups of columns with some left over
 			i, code, scale := 0, 0, 0
@@ -251,7 +255,7 @@ func TestEveryCodeAndScale(t *testing.T) {
 			b := newScaled(f, columns, k, transposed, transposed, func() uint8 {
 				code++
 				if x := f.Values()[uint8(code-1)]; x-x != 0 {
-					return 1 // not finite: it would show in other elements
+					return 1 // not finite: it would appear in other elements
 				}
 				return uint8(code - 1)
 			}, func() uint8 { return uint8(scale) })
@@ -263,7 +267,7 @@ func TestEveryCodeAndScale(t *testing.T) {
 						c := newMatrix[float32](k, columns, false, guard)
 						for i := 0; i < k; i += rows {
 							n := min(rows, k-i)
-							ks.mx(&s, c.slice(4, i, 0, n, columns), View{}, a.rows(i, n), b.Scaled, into{})
+							ks.mx(&s, c.slice(4, i, 0, n, columns), View{}, a.rows(i, n), b.Scaled, mode{})
 						}
 						for i, got := range c.elements(t) {
 							if want := float32(b.element(i%columns, i/columns)); got != want {
@@ -277,8 +281,8 @@ func TestEveryCodeAndScale(t *testing.T) {
 	}
 }
 
-// What is not a number, or does not fit, in one row of either operand shows in that row or column
-// only.
+// A value that is not a number or is out of range in one row of either operand affects that row or
+// column only.
 func TestSpecialRows(t *testing.T) {
 	const n, k = 70, 96
 	changes := []struct {
@@ -301,7 +305,7 @@ func TestSpecialRows(t *testing.T) {
 				if inA {
 					special, row = a, 3
 				}
-				for i := ch.k &^ 31; i < ch.k&^31+32; i++ { // only zeros beside it
+				for i := ch.k &^ 31; i < ch.k&^31+32; i++ { // only zeros around it
 					*at[uint8](special.Codes, row, i) = 0
 				}
 				*at[uint8](special.Codes, row, ch.k) = ch.code
@@ -311,10 +315,10 @@ func TestSpecialRows(t *testing.T) {
 				eachTier(t, func(t *testing.T, ks *kernels) {
 					var s Scratch
 					got := start.clone()
-					ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, into{add: true})
+					ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: true})
 					plain, rounded := newMatrix[float32](m, n, false, guard), newMatrix[uint16](m, n, false, 7)
-					ks.mx(&s, plain.View, View{}, a.Scaled, b.Scaled, into{})
-					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, into{})
+					ks.mx(&s, plain.View, View{}, a.Scaled, b.Scaled, mode{})
+					ks.mx(&s, View{}, rounded.View, a.Scaled, b.Scaled, mode{})
 					bits, sums := rounded.elements(t), plain.elements(t)
 					for i, x := range got.elements(t) {
 						y := float64(float32(want[i]))
@@ -334,8 +338,7 @@ func TestSpecialRows(t *testing.T) {
 	}
 }
 
-// Elements have the same bits whatever other columns stand beside them, also when those take the
-// slow way.
+// Elements have the same bits whatever the other columns are, also when those take the fallback.
 func TestScaledDoesNotDependOnColumns(t *testing.T) {
 	const n = 75
 	for _, s := range []struct {
@@ -350,9 +353,9 @@ func TestScaledDoesNotDependOnColumns(t *testing.T) {
 			b := newScaled(s.fb, n, k, false, false, finite(r, s.fb), near(r))
 			whole, part := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
 			var s Scratch
-			ks.mx(&s, whole.View, View{}, a.Scaled, b.Scaled, into{})
+			ks.mx(&s, whole.View, View{}, a.Scaled, b.Scaled, mode{})
 			*at[uint8](b.Scales, 50, 0) = 1
-			ks.mx(&s, part.View, View{}, a.Scaled, b.Scaled, into{})
+			ks.mx(&s, part.View, View{}, a.Scaled, b.Scaled, mode{})
 			for i := range m {
 				for j := range n {
 					if j != 50 && *at[float32](part.View, i, j) != *at[float32](whole.View, i, j) {
@@ -361,7 +364,7 @@ func TestScaledDoesNotDependOnColumns(t *testing.T) {
 				}
 			}
 			for j := 0; j < n-5; j += 7 {
-				ks.mx(&s, part.View.slice(4, 0, j, m, 5), View{}, a.Scaled, b.rows(j, 5), into{})
+				ks.mx(&s, part.View.slice(4, 0, j, m, 5), View{}, a.Scaled, b.rows(j, 5), mode{})
 				for i := range m {
 					if got, want := *at[float32](part.View, i, j+2), *at[float32](whole.View, i, j+2); got != want && j+2 != 50 {
 						t.Fatalf("%d rows: element %d, %d is %g among few columns and %g among all", m, i, j+2, got, want)

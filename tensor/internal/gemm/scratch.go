@@ -2,30 +2,32 @@ package gemm
 
 import "unsafe"
 
-// Scratch holds one worker's packing buffers; they grow once to a fixed bound, so that a warm call
+// Scratch holds one worker's packing buffers. They grow once to a fixed bound, so a warm call
 // allocates nothing. The zero value is ready to use, by one goroutine at a time.
 type Scratch struct {
-	a, b      buffer             // packed panels
-	rows      [keptBlocks]buffer // packed blocks of a that meet many blocks of b
-	sums      buffer             // FP32 sums that a result cannot hold as they are made
-	unrounded buffer             // FP32 sums on their way into a result; the products that make them may need sums
-	partial   buffer             // vectors of sums of a direct product
-	spans     buffer             // sums of spans of k (see tree)
-	edge      buffer             // a tile column of which c has only a part
-	chunks    buffer             // a piece of a scaled operand, decoded
-	decoded   [2]buffer          // blocks of scaled operands, decoded
+	a, b buffer                 // packed panels
+	rows [retainedBlocks]buffer // packed blocks of a that are multiplied with several blocks of b
+	sums buffer                 // FP32 sums that cannot be accumulated in the result itself
+	// FP32 sums before they are rounded or added into a result. The products that make them may use
+	// sums.
+	unrounded buffer
+	partial   buffer    // vectors of sums of a direct product
+	spans     buffer    // sums of spans of k (see tree)
+	edge      buffer    // a column of tiles that extends past the columns of c
+	chunks    buffer    // a decoded chunk of a scaled operand
+	decoded   [2]buffer // decoded blocks of scaled operands
 	calls     calls
 }
 
-// keptBlocks is how many packed blocks of a wait for the next block of b.
-const keptBlocks = 8
+// retainedBlocks is the number of packed blocks of a that are held for the next block of b.
+const retainedBlocks = 8
 
-// buffer is memory on a cache line's boundary with a vector to spare at the end.
+// buffer is memory aligned to a cache line, with room for an extra vector at the end.
 type buffer struct{ words []float32 }
 
 const line = 64
 
-// atLeast returns bytes bytes of unspecified content.
+// atLeast returns bytes bytes with unspecified content.
 func (b *buffer) atLeast(bytes int) unsafe.Pointer {
 	if n := bytes/4 + 2*line/4; len(b.words) < n {
 		b.words = make([]float32, n)

@@ -1,9 +1,9 @@
 package gemm
 
-// Sums over k by spans, for gradients of weights: k runs over the tokens of several sequences, and
-// the sum must not depend on how the sequences are spread over ranks. The product of each span is
-// what it would be alone; the spans' products are added up as a balanced binary tree, as the ranks'
-// sums are then (collective.AllReduce), so that all together make one tree.
+// Sums over k by spans, for gradients of weights. There, k runs over the tokens of several
+// sequences. The sum must not depend on how the sequences are distributed over ranks. Each span's
+// product is what it would be alone. The spans' products are added as a balanced binary tree, and
+// the ranks' sums continue that tree (collective.AllReduce).
 
 import (
 	"math/bits"
@@ -12,26 +12,27 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// into says what becomes of c: c = a·b, or c += a·b if add. With a span, a·b is
-// tree(a·b over each span of k).
-type into struct {
+// mode says how c is computed: c = a·b, or c += a·b if add. With a span, a·b is tree(a·b over each
+// span of k).
+type mode struct {
 	add    bool
-	stream bool // c is not read soon: without add it may be stored past the caches
+	stream bool // c is not read soon; without add it may be stored past the caches
 	span   int  // elements along k; 0: the sum is one chain, which begins at c if add
 }
 
-// length is how many of k elements are summed together.
-func (m into) length(k int) int {
+// length returns how many of k elements are summed together.
+func (m mode) length(k int) int {
 	if m.span > 0 {
 		return min(m.span, k)
 	}
 	return k
 }
 
-// tree adds up tiles that are made one after the other. Of n > 1 of them the first 2^i < n, for the
-// largest such i, are one half of the sum and the others are the other half, each a tree itself.
+// tree adds up tiles that are made one after the other. Let 2^i be the largest power of two below
+// n, the number of tiles. For n > 1, the first 2^i tiles are one half of the sum and the rest are
+// the other half. Each half is a tree itself.
 type tree struct {
-	tiles       unsafe.Pointer // pending sums, one behind the other, each of at most as many leaves as the one before
+	tiles       unsafe.Pointer // pending sums; none has more leaves than the previous one
 	rows, cols  int
 	count, open int // tiles made, sums pending
 }
@@ -41,7 +42,7 @@ func (s *Scratch) tree(rows, cols, leaves int) tree {
 	return tree{tiles: s.spans.atLeast(4 * rows * cols * (bits.Len(uint(leaves)) + 1)), rows: rows, cols: cols}
 }
 
-// tile is place i: that of a pending sum or, from open on, a free one.
+// tile returns slot i. Slots below open hold pending sums, and the others are free.
 func (t *tree) tile(i int) View {
 	return strided(unsafe.Pointer(&t.at(i)[0]), t.rows, t.cols, t.cols, 1)
 }
@@ -51,11 +52,11 @@ func (t *tree) at(i int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Add(t.tiles, 4*i*n)), n)
 }
 
-// ready is how many pending sums the next tile completes, the last one first.
+// ready returns how many pending sums the next tile completes, starting with the last.
 func (t *tree) ready() int { return bits.TrailingZeros(uint(t.count + 1)) }
 
-// push takes the next tile, to which the last added pending sums have been added, in the place of
-// the last of these: with none, it is in the place open.
+// push adds the next tile. The caller has already added the last added pending sums to it and
+// stored the sum in the slot of the earliest of these. With added = 0, the tile is in slot open.
 func (t *tree) push(added int) {
 	left := t.ready() - added
 	t.open += 1 - added
@@ -71,7 +72,7 @@ func (t *tree) merge() {
 	vec.Add(left, left, t.at(t.open))
 }
 
-// put stores the whole sum in c, which may have fewer columns than the tiles, or adds it there.
+// put stores the complete sum in c or adds it there. c may have fewer columns than the tiles.
 func (t *tree) put(c View, add bool) {
 	for t.open > 2 || add && t.open > 1 {
 		t.merge()
@@ -82,7 +83,7 @@ func (t *tree) put(c View, add bool) {
 		switch {
 		case add:
 			vec.Add(to, to, from)
-		case t.open > 1: // the last merge, where the sum belongs
+		case t.open > 1: // the last merge writes to the destination
 			vec.Add(to, from, t.at(1)[i*t.cols:][:c.Cols])
 		default:
 			copy(to, from)
@@ -93,10 +94,10 @@ func (t *tree) put(c View, add bool) {
 // spanBlock bounds the rows and columns of a block of c in eachSpan.
 const spanBlock = 128
 
-// eachSpan puts the tree of the spans' products into c, block by block: for products without a way
-// of their own to cut k. leaf sets dst to the part of the product at row i and column j of c, from
-// n elements along k from element k on.
-func (s *Scratch) eachSpan(c View, length int, m into, leaf func(dst View, i, j, k, n int)) {
+// eachSpan computes the tree of the spans' products in c, block by block. It is for products that
+// cannot cut k themselves. leaf sets dst to the part of the product at row i and column j of c,
+// over n elements along k from element k on.
+func (s *Scratch) eachSpan(c View, length int, m mode, leaf func(dst View, i, j, k, n int)) {
 	if length == 0 && !m.add {
 		zeroRows[float32](c)
 	}
@@ -116,7 +117,7 @@ func (s *Scratch) eachSpan(c View, length int, m into, leaf func(dst View, i, j,
 }
 
 // scaledSpans is eachSpan for block-scaled operands.
-func (s *Scratch) scaledSpans(c View, a, b Scaled, m into, leaf func(dst View, a, b Scaled)) {
+func (s *Scratch) scaledSpans(c View, a, b Scaled, m mode, leaf func(dst View, a, b Scaled)) {
 	s.eachSpan(c, a.Codes.Cols, m, func(dst View, i, j, k, n int) {
 		leaf(dst, a.rows(i, dst.Rows).along(k, n), b.rows(j, dst.Cols).along(k, n))
 	})

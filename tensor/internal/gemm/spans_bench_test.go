@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// BenchmarkSpans holds gradients of weights by spans against the same products as one chain, in
-// turns: the best of each.
+// BenchmarkSpans compares gradients of weights by spans with the same products as one chain. It
+// alternates them and takes the best of each.
 func BenchmarkSpans(b *testing.B) {
 	const m, n = 1024, 512
 	for _, sh := range []struct{ k, span int }{{512, 512}, {1024, 512}, {2048, 512}, {2048, 128}, {4096, 256}, {4096, 2048}} {
@@ -20,16 +20,16 @@ func BenchmarkSpans(b *testing.B) {
 		fx, fy := operands[float32](r, m, n, sh.k, true, false)
 		c := results(r, m, n).View
 		var s Scratch
-		scaled := func(f *format.Element) func(m into) {
+		scaled := func(f *format.Element) func(m mode) {
 			p, q := newScaled(f, m, sh.k, true, true, finite(r, f), near(r)), newScaled(f, n, sh.k, true, true, finite(r, f), near(r))
-			return func(m into) { active.mx(&s, c, View{}, p.Scaled, q.Scaled, m) }
+			return func(m mode) { active.mx(&s, c, View{}, p.Scaled, q.Scaled, m) }
 		}
 		for _, kind := range []struct {
 			name    string
-			product func(m into)
+			product func(m mode)
 		}{
-			{"bf16", func(m into) { active.bf16(&s, c, x.View, y.View, m) }},
-			{"fp32", func(m into) { active.fp32(&s, c, fx.View, fy.View, m) }},
+			{"bf16", func(m mode) { active.bf16(&s, c, x.View, y.View, m) }},
+			{"fp32", func(m mode) { active.fp32(&s, c, fx.View, fy.View, m) }},
 			{"mxfp8", scaled(format.E4M3)},
 			{"mxint8", scaled(format.INT8)},
 		} {
@@ -37,9 +37,9 @@ func BenchmarkSpans(b *testing.B) {
 				var chain, spans []float64
 				for range max(b.N, 9) {
 					begin := time.Now()
-					kind.product(into{add: true})
+					kind.product(mode{add: true})
 					one := time.Since(begin).Seconds()
-					kind.product(into{add: true, span: sh.span})
+					kind.product(mode{add: true, span: sh.span})
 					two := time.Since(begin).Seconds() - one
 					chain, spans = append(chain, one), append(spans, two)
 				}

@@ -4,8 +4,8 @@ package gemm
 
 import "spmoe/tensor/internal/stream"
 
-// spans puts the tree of the spans' sums into p.sum.
-func (f *family) spans(s *Scratch, p *product, accumulate bool) {
+// spans stores the tree of the spans' sums in p.sum.
+func (f *microkernel) spans(s *Scratch, p *product, accumulate bool) {
 	leaves := (p.steps + p.span - 1) / p.span
 	oneRun := f.adds && min(p.span, p.steps) <= f.runSteps
 	if oneRun && leaves == 1 {
@@ -27,7 +27,7 @@ func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 		if oneRun {
 			p.adds, p.addStride = t.ready(), 4*t.rows*t.cols
 		}
-		p.sum = f.kept(t.tile(t.open-p.adds), result)
+		p.sum = f.clipColumns(t.tile(t.open-p.adds), result)
 		for k, end := from, min(from+p.span, p.steps); k < end; k += f.runSteps {
 			f.run(s, p, k, end, k > from, false)
 		}
@@ -37,11 +37,11 @@ func (f *family) spans(s *Scratch, p *product, accumulate bool) {
 	t.put(result, accumulate)
 }
 
-// multiplySpans is multiply for spans that cut what packing keeps together: each span is packed for
-// itself. It is for elements only.
-func (f *family) multiplySpans(s *Scratch, sum View, a, b operand, m into) {
+// multiplySpans is multiply for spans that cut a unit of packing. It packs each span separately. It
+// is for plain elements only.
+func (f *microkernel) multiplySpans(s *Scratch, sum View, a, b operand, m mode) {
 	elem := f.packing.elem
 	s.eachSpan(sum, a.Cols, m, func(dst View, i, j, k, n int) {
-		f.multiply(s, dst, View{}, a.part(elem, i, dst.Rows).along(elem, k, n), b.part(elem, j, dst.Cols).along(elem, k, n), into{}, nil)
+		f.multiply(s, dst, View{}, a.part(elem, i, dst.Rows).along(elem, k, n), b.part(elem, j, dst.Cols).along(elem, k, n), mode{}, nil)
 	})
 }

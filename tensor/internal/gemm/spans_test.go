@@ -9,7 +9,7 @@ import (
 	"spmoe/tensor/format"
 )
 
-// treeSum adds up leaves as products with spans do, in the words of the definition.
+// treeSum adds up leaves as products with spans do, following the definition.
 func treeSum(leaves []matrix[float32]) []float32 {
 	if len(leaves) == 1 {
 		var all []float32
@@ -29,20 +29,20 @@ func treeSum(leaves []matrix[float32]) []float32 {
 	return left
 }
 
-// spanShapes have k by spans: one, a power of two, other numbers, a last one that is shorter, odd
-// ones, more than a run of steps.
+// spanShapes has k that gives various numbers of spans: one, a power of two, others, a shorter last
+// one, odd ones, more than a run of steps.
 var spanShapes = []struct{ m, n, k, span int }{
 	{20, 40, 64, 64}, {20, 40, 64, 100}, {13, 47, 128, 32}, {30, 33, 320, 64}, {7, 17, 224, 32}, {25, 64, 352, 128},
 	{100, 70, 15, 5}, {17, 40, 111, 37}, {14, 31, 21, 2}, {201, 40, 320, 64}, {6, 33, 2304, 1152}, {3, 40, 96, 32}, {12, 0, 64, 32}, {5, 5, 0, 32},
 }
 
-// checkSpans holds a product with spans, stored and added to start, against the tree of the spans'
+// checkSpans compares a product with spans, stored and added to start, with the tree of the spans'
 // products.
-func checkSpans(t *testing.T, start matrix[float32], k, span int, spans func(c View, m into), product func(c View, k, n int)) {
+func checkSpans(t *testing.T, start matrix[float32], k, span int, spans func(c View, m mode), product func(c View, k, n int)) {
 	t.Helper()
 	added, stored := start.clone(), start.clone()
-	spans(added.View, into{add: true, span: span})
-	spans(stored.View, into{span: span})
+	spans(added.View, mode{add: true, span: span})
+	spans(stored.View, mode{span: span})
 	var leaves []matrix[float32]
 	for at := 0; at < k; at += span {
 		leaf := newMatrix[float32](start.Rows, start.Cols, false, guard)
@@ -73,14 +73,14 @@ func TestSpansAreATree(t *testing.T) {
 				eachTier(t, func(t *testing.T, ks *kernels) {
 					s.poison()
 					checkSpans(t, start, sh.k, sh.span,
-						func(c View, m into) { ks.bf16(&s, c, a.View, b.View, m) },
+						func(c View, m mode) { ks.bf16(&s, c, a.View, b.View, m) },
 						func(c View, k, n int) {
-							ks.bf16(&s, c, a.slice(2, 0, k, sh.m, n), b.slice(2, k, 0, n, sh.n), into{})
+							ks.bf16(&s, c, a.slice(2, 0, k, sh.m, n), b.slice(2, k, 0, n, sh.n), mode{})
 						})
 					checkSpans(t, start, sh.k, sh.span,
-						func(c View, m into) { ks.fp32(&s, c, fa.View, fb.View, m) },
+						func(c View, m mode) { ks.fp32(&s, c, fa.View, fb.View, m) },
 						func(c View, k, n int) {
-							ks.fp32(&s, c, fa.slice(4, 0, k, sh.m, n), fb.slice(4, k, 0, n, sh.n), into{})
+							ks.fp32(&s, c, fa.slice(4, 0, k, sh.m, n), fb.slice(4, k, 0, n, sh.n), mode{})
 						})
 				})
 			})
@@ -104,7 +104,7 @@ func TestScaledSpansAreATree(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(sh.m), uint64(sh.k)))
 					start := results(r, sh.m, sh.n)
 					scales := near(r)
-					if extreme { // now and then a scale that no fast way takes
+					if extreme { // sometimes a scale that no fast path takes
 						scales = func() uint8 {
 							if r.IntN(40) == 0 {
 								return uint8(r.IntN(2) * 250)
@@ -117,8 +117,8 @@ func TestScaledSpansAreATree(t *testing.T) {
 					eachTier(t, func(t *testing.T, ks *kernels) {
 						s.poison()
 						checkSpans(t, start, sh.k, sh.span,
-							func(c View, m into) { ks.mx(&s, c, View{}, a.Scaled, b.Scaled, m) },
-							func(c View, k, n int) { ks.mx(&s, c, View{}, a.along(k, n), b.along(k, n), into{}) })
+							func(c View, m mode) { ks.mx(&s, c, View{}, a.Scaled, b.Scaled, m) },
+							func(c View, k, n int) { ks.mx(&s, c, View{}, a.along(k, n), b.along(k, n), mode{}) })
 					})
 				})
 			}
@@ -147,7 +147,7 @@ func TestTreeMatters(t *testing.T) {
 	}
 }
 
-// A tree of 2^i spans is the sum of the trees of its halves: so ranks may share the spans of one
+// A tree of 2^i spans is the sum of the trees of its halves. So ranks may share the spans of one
 // product.
 func TestSpansNest(t *testing.T) {
 	var s Scratch

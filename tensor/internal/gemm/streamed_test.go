@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// Where a result goes is all that differs: past the caches, by the way of a single span, or
-// rounded, its bits are those of the sums. Some results lie so that they can be stored past the
-// caches, some do not, and nothing beside them is written.
+// The destination does not change a result's bits: past the caches, as a single span, or rounded.
+// Some results are aligned so that they can be stored past the caches, and some are not. Nothing
+// next to them is written.
 func TestStreamed(t *testing.T) {
 	var s Scratch
 	r := rand.New(rand.NewPCG(21, 22))
@@ -31,8 +31,8 @@ func TestStreamed(t *testing.T) {
 			}
 			eachTier(t, func(t *testing.T, ks *kernels) {
 				want, sums := result()
-				ks.bf16(&s, sums, a.View, b.View, into{})
-				for _, how := range []into{{stream: true}, {span: sh.k}, {span: sh.k, stream: true}} {
+				ks.bf16(&s, sums, a.View, b.View, mode{})
+				for _, how := range []mode{{stream: true}, {span: sh.k}, {span: sh.k, stream: true}} {
 					got, c := result()
 					ks.bf16(&s, c, a.View, b.View, how)
 					if !slices.Equal(got, want) {

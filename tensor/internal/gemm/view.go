@@ -4,8 +4,8 @@ package gemm
 
 import "unsafe"
 
-// View is a 2-D strided matrix in memory. Strides are in elements; at least one of them is 1
-// (or the extent is 1).
+// View is a 2-D strided matrix in memory. Strides are in elements. At least one stride is 1, or the
+// extent is 1.
 type View struct {
 	Ptr                  unsafe.Pointer
 	Rows, Cols           int
@@ -16,7 +16,7 @@ func strided(p unsafe.Pointer, rows, cols, rowStride, colStride int) View {
 	return View{Ptr: p, Rows: rows, Cols: cols, RowStride: rowStride, ColStride: colStride}
 }
 
-// rowMajor says whether the elements of a row are neighbours.
+// rowMajor reports whether the elements of a row are contiguous.
 func (v View) rowMajor() bool { return v.ColStride == 1 || v.Cols <= 1 }
 
 func (v View) transposed() View {
@@ -25,7 +25,7 @@ func (v View) transposed() View {
 	return v
 }
 
-// slice is the part of rows and cols at (i, j); an element has elem bytes.
+// slice returns the part with rows rows and cols columns at (i, j). An element has elem bytes.
 func (v View) slice(elem, i, j, rows, cols int) View {
 	return strided(unsafe.Add(v.Ptr, elem*(i*v.RowStride+j*v.ColStride)), rows, cols, v.RowStride, v.ColStride)
 }
@@ -35,7 +35,7 @@ func at[T uint8 | uint16 | float32](v View, i, j int) *T {
 	return (*T)(unsafe.Add(v.Ptr, (i*v.RowStride+j*v.ColStride)*int(unsafe.Sizeof(t))))
 }
 
-// row is row i of a row-major view.
+// row returns row i of a row-major view.
 func row[T uint16 | float32](v View, i int) []T { return unsafe.Slice(at[T](v, i, 0), v.Cols) }
 
 func zeroRows[T uint16 | float32](v View) {

@@ -1,8 +1,8 @@
 package main
 
-// Products with few rows of a and a b whose rows are neighbours in memory, as in gradients of data:
-// b is read in place, 32 of its rows at a time, of which two steps along k make one of the
-// microkernel's. Each sum is one chain, as in packed products.
+// Products with few rows of a where the rows of b are adjacent in memory. Gradients of data have
+// this layout. b is read in place, 32 rows at a time. Two steps along k make one step of the
+// microkernel. Each sum is one chain, as in packed products.
 
 import (
 	"fmt"
@@ -10,17 +10,16 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The most rows of a that the kernels take: all for which there are registers, but those for
-// decoding.
+// The largest number of rows of a per kernel. Their sums fit in the registers that decoding leaves.
 const (
 	acrossRows   = 12
 	acrossMXRows = 8
 )
 
-// acrossVectors is how a tier holds operands and sums.
+// acrossVectors describes how a tier holds operands and sums.
 type acrossVectors struct {
-	width, perRow int // bytes of a vector, vectors of sums for a row of a
-	pair          int // dwords of a row of a for two steps of k
+	width, perRow int // bytes per vector; vectors of sums per row of a
+	pair          int // dwords per row of a for two steps of k
 	take          func(fn *asmgen.Func, n int) []asmgen.Vec
 }
 
@@ -30,14 +29,15 @@ var acrossAVX512 = acrossVectors{64, 2, 1, (*asmgen.Func).Zs}
 type acrossKernel struct {
 	fn *asmgen.Func
 	acrossVectors
-	rows, elem, columns                          int
-	shared                                       bool // each row panel fetches its part of what comes next
+	rows, elem, columns int
+	// Each row panel prefetches its share of the next run.
+	shared                                       bool
 	t, a, b, stride, stride3, fetch, left, steps asmgen.Reg
 	sums                                         [][]asmgen.Vec
 }
 
 func newAcross(f *asmgen.File, name, what string, rows, elem int, by acrossVectors) *acrossKernel {
-	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of 32 rows of b that are neighbours in memory, %s.", name, rows, what), asmgen.Arg("d", "*across"))
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of 32 rows of b that are adjacent in memory, %s.", name, rows, what), asmgen.Arg("d", "*across"))
 	k := &acrossKernel{fn: fn, acrossVectors: by, rows: rows, elem: elem, columns: by.perRow * by.width / 4, t: fn.Load("d"), a: fn.GP(), b: fn.GP(),
 		stride: fn.GP(), stride3: fn.GP(), fetch: fn.GP(), left: fn.GP(), steps: fn.GP()}
 	for range rows {
@@ -48,8 +48,8 @@ func newAcross(f *asmgen.File, name, what string, rows, elem int, by acrossVecto
 	return k
 }
 
-// groups runs body for every group of rows of b; order puts the sums of a row of a into the order
-// of the columns.
+// groups runs body for every group of rows of b. order permutes the sums of a row of a into column
+// order.
 func (k *acrossKernel) groups(body func(), order func(sums []asmgen.Vec)) {
 	fn, t := k.fn, k.t
 	next, raw, stored := fn.Label("next"), fn.Label("raw"), fn.Label("stored")
@@ -88,7 +88,7 @@ func (k *acrossKernel) groups(body func(), order func(sums []asmgen.Vec)) {
 	fn.Return()
 }
 
-// load takes the sums from where an earlier call left them, or begins at 0.
+// load loads the sums that an earlier call left, or starts at 0.
 func (k *acrossKernel) load() {
 	fn := k.fn
 	zero, loaded := fn.Label("zero"), fn.Label("loaded")
@@ -105,7 +105,7 @@ func (k *acrossKernel) load() {
 	fn.Place(loaded)
 }
 
-// partial calls f with the places of sums between two calls.
+// partial calls f with the addresses where sums are kept between two calls.
 func (k *acrossKernel) partial(f func(at asmgen.Mem, v asmgen.Vec)) {
 	k.fn.I("MOVQ", k.t.Field("across_partial"), k.steps)
 	k.fn.I("ADDQ", k.t.Field("across_moved+moves_partial"), k.steps)
@@ -116,7 +116,7 @@ func (k *acrossKernel) partial(f func(at asmgen.Mem, v asmgen.Vec)) {
 	}
 }
 
-// step is the address of the nth step of k from here, n < 4.
+// step returns the address of the nth step of k from here, n < 4.
 func (k *acrossKernel) step(n int) asmgen.Mem {
 	switch n {
 	case 0:
@@ -127,8 +127,9 @@ func (k *acrossKernel) step(n int) asmgen.Mem {
 	return k.b.At(0).Index(k.stride, n)
 }
 
-// multiply adds the products of two steps of k, which bs holds in pairs, the nth two from here.
-// Broadcasts that are part of the multiply-adds leave the vector pipes to what prepares bs.
+// multiply adds the products of two steps of k, the nth pair of steps from here. bs holds them as
+// pairs. Broadcasts that are part of the multiply-adds leave the vector pipes to the instructions
+// that prepare bs.
 func (k *acrossKernel) multiply(bs []asmgen.Vec, nth int) {
 	for i, s := range k.sums {
 		for j, b := range bs {
@@ -137,8 +138,8 @@ func (k *acrossKernel) multiply(bs []asmgen.Vec, nth int) {
 	}
 }
 
-// advance moves on by n times two steps. Meanwhile it fetches as much of what a later call will
-// read, or its part of that, row after row of memory.
+// advance moves on by n times two steps. It prefetches the same number of steps (or its share of
+// them) for a later call. Prefetches go row by row in memory order.
 func (k *acrossKernel) advance(n int) {
 	fn := k.fn
 	for range n * k.elem * k.columns / 32 {
@@ -159,7 +160,7 @@ func (k *acrossKernel) advance(n int) {
 	fn.I("LEAQ", k.b.At(0).Index(k.stride, 2*n), k.b)
 }
 
-// acrossBF16 prints the kernels for BF16.
+// acrossBF16 generates the kernels for BF16.
 func acrossBF16(f *asmgen.File) {
 	for rows := 1; rows <= acrossRows; rows++ {
 		k := newAcross(f, fmt.Sprintf("acrossBF16x%dAVX512", rows), "BF16", rows, 2, acrossAVX512)
@@ -188,7 +189,8 @@ func acrossBF16(f *asmgen.File) {
 			fn.I("VXORPS", of[1].Y(), of[1].Y(), of[1].Y())
 			pair()
 			fn.Place(done)
-		}, func(sums []asmgen.Vec) { // of every 8 columns, one vector has the first four and the other the last four
+			// Of every 8 columns, one vector has the first four and the other the last four.
+		}, func(sums []asmgen.Vec) {
 			first, x, y := sums[0], of[0], of[1]
 			fn.I("VSHUFF32X4", asmgen.Imm(0x44), sums[1], first, x)
 			fn.I("VSHUFF32X4", asmgen.Imm(0xee), sums[1], first, y)

@@ -1,9 +1,8 @@
 package main
 
-// Products with few rows of a and rows of b that are neighbours in memory, on tiles: while the
-// vector units make a block of 32 steps of k, interleaving pairs of k or decoding them, the tiles
-// multiply the block before. Four tiles hold the sums, of one row panel by 64 columns or of two by
-// 32.
+// Products with few rows of a and adjacent rows of b, on tiles. The vector units make a block of 32
+// steps of k by interleaving pairs of k or by decoding. At the same time the tiles multiply the
+// previous block. Four tiles hold the sums of one row panel by 64 columns, or of two by 32.
 
 import (
 	"fmt"
@@ -22,8 +21,8 @@ func acrossAMX(f *asmgen.File) {
 	}
 }
 
-// pairOrder is the order of 32 codes each of two steps, side by side, such that unpacking leaves
-// pairs in order.
+// pairOrder returns a permutation of two steps of 32 codes each. After it, unpacking leaves pairs
+// in order.
 func pairOrder() (pairs []byte) {
 	for _, quad := range []byte{0, 4, 1, 5, 2, 6, 3, 7} {
 		for i := range byte(4) {
@@ -35,17 +34,18 @@ func pairOrder() (pairs []byte) {
 
 type acrossTiles struct {
 	acrossPanel
-	panels, columns        int        // tiles of sums
-	a, rowStep, columnStep asmgen.Reg // the next tile of a, bytes from row to row in it, and in a tile of a block
-	left, steps            asmgen.Reg // steps of k: not yet read, of a block
-	near                   asmgen.Reg // what comes soon
+	panels, columns int // tiles of sums
+	// The next tile of a; the bytes between its rows; the bytes between rows of a tile of a block.
+	a, rowStep, columnStep asmgen.Reg
+	left, steps            asmgen.Reg // steps of k: unread, and in the current block
+	near                   asmgen.Reg // address of the data needed soon
 }
 
 func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
 	name := fmt.Sprintf("across%sTiles%d", of, panels)
 	columns := 4 / panels
-	fn := f.Func(name, fmt.Sprintf("%s multiplies %d row panels, of the rows in t.config, with %d rows of b that are neighbours in memory, k (> 0)\n"+
-		"steps. dst is room for two blocks of %d bytes, on a multiple of both.", name, panels, 16*columns, 1024*columns),
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d row panels, with the rows in t.config, by %d rows of b that are adjacent in memory, over k (> 0)\n"+
+		"steps. dst has room for two blocks of %d bytes and is aligned to the size of both.", name, panels, 16*columns, 1024*columns),
 		asmgen.Arg("p", "*columnPanel"), asmgen.Arg("t", "*tile"))
 	k := &acrossTiles{acrossPanel: newAcrossPanel(fn), panels: panels, columns: columns, a: fn.GP(), rowStep: fn.GP(), columnStep: fn.GP(), steps: fn.GP(), near: fn.GP()}
 	t := k.tile()
@@ -60,13 +60,13 @@ func newAcrossTiles(f *asmgen.File, of string, panels int) *acrossTiles {
 	return k
 }
 
-// tile loads t into a register that blocks only use in between.
+// tile loads t into a register that blocks use only temporarily.
 func (k *acrossTiles) tile() asmgen.Reg {
 	k.fn.I("MOVQ", k.fn.Slot("t"), k.near)
 	return k.near
 }
 
-// sums calls body for each tile of sums. It overwrites steps and columnStep and needs t in its
+// sums calls body for each tile of sums. It overwrites steps and columnStep. It expects t in its
 // register.
 func (k *acrossTiles) sums(body func(sum asmgen.Mem, tile asmgen.Tile)) {
 	sum, stride, fn := k.steps, k.columnStep, k.fn
@@ -84,9 +84,9 @@ func (k *acrossTiles) sums(body func(sum asmgen.Mem, tile asmgen.Tile)) {
 	}
 }
 
-// blocks makes all blocks, of a pair of k by pair and of a last step without one by last, and
-// multiplies them. before is called before each. If soon, a line of each step that comes soon is
-// brought into the first level of cache.
+// blocks makes and multiplies all blocks. pair makes two steps of k and last makes a single last
+// step. before is called before each. If soon, one line of each step needed soon is prefetched to
+// L1.
 func (k *acrossTiles) blocks(lines int, soon bool, before, pair, last func()) {
 	fn, next, rest, fill, full, end := k.fn, k.fn.Label("next"), k.fn.Label("rest"), k.fn.Label("fill"), k.fn.Label("full"), k.fn.Label("end")
 	block, zero := 1024*k.columns, fn.Z()
@@ -137,7 +137,7 @@ func (k *acrossTiles) blocks(lines int, soon bool, before, pair, last func()) {
 	fn.I("TILERELEASE")
 }
 
-// multiply multiplies the block that ends at dst and turns to the other one.
+// multiply multiplies the block that ends at dst and switches to the other one.
 func (k *acrossTiles) multiply(block int) {
 	fn, made := k.fn, k.steps
 	fn.I("LEAQ", k.dst.At(-block), made)
@@ -161,8 +161,8 @@ func (k *acrossTiles) multiply(block int) {
 	fn.I("ADDQ", t.Field("tile_tiled+tiled_tileStep"), k.a)
 }
 
-// halves calls body for every 32 columns of a pair: where its first step, its second step and its
-// place in the block are.
+// halves calls body for every 32 columns of a pair. It passes the addresses of the first step, the
+// second step and the destination in the block.
 func (k *acrossTiles) halves(elem int, body func(i int, first, second, dst asmgen.Mem)) {
 	for i := range k.columns / 2 {
 		src := k.src.At(32 * elem * i)
@@ -220,7 +220,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 		d.lookUp(k.columnStep, codes, [2]asmgen.Operand{add[2*i], add[2*i+1]}, first, second)
 		store(dst)
 	}
-	looking := func(body func()) { // with the tables in the place of a constant
+	withLookup := func(body func()) { // runs body with the tables in place of a constant
 		fn.I("MOVQ", t.Field("columnPanel_lookup"), k.columnStep)
 		body()
 		fn.I("MOVQ", asmgen.Imm(64*k.columns), k.columnStep)
@@ -246,7 +246,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 			store(dst)
 		})
 		d.otherwise(func() {
-			looking(func() {
+			withLookup(func() {
 				k.halves(1, func(i int, src, next, dst asmgen.Mem) {
 					load(src, next)
 					lookUp(i, dst)
@@ -254,7 +254,7 @@ func acrossCodesTiles(f *asmgen.File, panels int, pairs asmgen.Mem, data decoder
 			})
 		})
 	}, func() {
-		looking(func() {
+		withLookup(func() {
 			k.halves(1, func(i int, src, _, dst asmgen.Mem) {
 				fn.I("VMOVDQU64", src, codes.Y())
 				lookUp(i, dst)

@@ -1,8 +1,8 @@
 package main
 
-// The kernels for few rows of a and rows of b that are neighbours in memory, for BF16 on AVX2,
-// which multiplies FP32: a BF16 becomes one behind 16 zero bits. Sums are those of fp32AVX2's
-// packed products, of each two steps along k the second first.
+// The kernels for few rows of a and adjacent rows of b, for BF16 on AVX2. AVX2 multiplies FP32, and
+// a BF16 becomes FP32 with 16 zero bits appended. Sums are those of fp32AVX2's packed products. Of
+// every two steps along k, the second comes first.
 
 import (
 	"fmt"
@@ -10,14 +10,14 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// acrossAVX2Rows is the most rows of a that the kernels take: all for which there are registers.
+// acrossAVX2Rows is the largest number of rows of a that fit in the registers.
 const acrossAVX2Rows = 6
 
-// acrossSplit is an acrossKernel for 16 columns or, with so few rows that registers suffice, for
-// 32: then it takes whole cache lines.
+// acrossSplit is an acrossKernel for 16 columns. With few enough rows it is for 32 columns, which
+// are whole cache lines.
 type acrossSplit struct {
 	*acrossKernel
-	bs, as []asmgen.Vec // columns of b, two vectors for 16 of them; elements of a
+	bs, as []asmgen.Vec // columns of b, two vectors per 16 columns; elements of a
 	zero   asmgen.Vec
 }
 
@@ -44,7 +44,8 @@ func (k *acrossSplit) kernel() {
 	if k.columns < 32 {
 		fn.I("SHLQ", asmgen.Imm(1), k.t.Field("across_groups"))
 	}
-	k.groups(k.run, func(sums []asmgen.Vec) { // of every 16 columns, one vector has the first four and the third four, the other the rest
+	// Of every 16 columns, one vector has the first four and the third four.
+	k.groups(k.run, func(sums []asmgen.Vec) {
 		for h := 0; h < len(sums); h += 2 {
 			fn.I("VPERM2F128", asmgen.Imm(0x20), sums[h+1], sums[h], k.bs[0])
 			fn.I("VPERM2F128", asmgen.Imm(0x31), sums[h+1], sums[h], sums[h+1])
@@ -53,8 +54,8 @@ func (k *acrossSplit) kernel() {
 	})
 }
 
-// run multiplies all steps, four by four, then two by two, then an odd one, which comes behind one
-// of zeros.
+// run multiplies all steps, first four and then two at a time. An odd last step is paired with a
+// step of zeros before it.
 func (k *acrossSplit) run() {
 	fn := k.fn
 	rest, odd, done := fn.Label("rest"), fn.Label("odd"), fn.Label("done")
@@ -96,7 +97,8 @@ func (k *acrossSplit) add(n, a int) {
 	}
 }
 
-// products adds those of bs, the vectors of a step of b from the first on, and the ath step of a.
+// products adds the products of the ath step of a and a step of b. The vectors of the latter start
+// at bs[first].
 func (k *acrossSplit) products(bs []asmgen.Vec, first, a int) {
 	for i, sums := range k.sums {
 		x := k.as[i%len(k.as)]

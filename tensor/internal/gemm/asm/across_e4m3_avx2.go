@@ -1,9 +1,9 @@
 package main
 
-// Decoding for products with few rows of a and rows of b that are neighbours in memory, for codes
-// of E4M3 on AVX2: into a column panel of FP32, with as much of a fetch as a later call will read,
-// while the first row panel is multiplied. A code's bits are those of an FP32 number that is too
-// small by a power of two, subnormal numbers included.
+// Decoding of E4M3 codes on AVX2 for products with few rows of a and adjacent rows of b. Codes are
+// decoded into a column panel of FP32. At the same time the first row panel is multiplied and the
+// same number of bytes is prefetched for a later call. A code's bits are those of an FP32 number
+// that is too small by a power of two. This holds for subnormals too.
 
 import (
 	"fmt"
@@ -13,11 +13,12 @@ import (
 
 // E4M3 as FP32.
 const (
-	e4m3Field = 0x87f0_0000 // where sign, exponent and mantissa are
-	e4m3Bias  = 120         // what a scale lacks to be the exponent of a factor: the numbers are too small by 2^120
+	e4m3Field = 0x87f0_0000 // positions of sign, exponent and mantissa
+	// Added to a scale, it gives the exponent of a factor: the numbers are too small by 2^120.
+	e4m3Bias = 120
 )
 
-// acrossE4M3Rows is the most rows of a panel for whose sums there are registers.
+// acrossE4M3Rows is the largest number of rows of a panel whose sums fit in the registers.
 const acrossE4M3Rows = 4
 
 func acrossE4M3AVX2(f *asmgen.File) {
@@ -28,29 +29,30 @@ func acrossE4M3AVX2(f *asmgen.File) {
 	}
 }
 
-// acrossE4M3Data is constants of 16 bytes.
+// acrossE4M3Data holds constants of 16 bytes.
 type acrossE4M3Data struct{ field, magnitude, adjust, greatest asmgen.Mem }
 
 // acrossE4M3 is the state of such a function.
 type acrossE4M3 struct {
 	acrossPanel
 	stride3         asmgen.Reg
-	factors         []asmgen.Vec // of 16 columns
+	factors         []asmgen.Vec // for 16 columns
 	mask, magnitude asmgen.Vec   // masks
-	most            asmgen.Vec   // the greatest magnitude
+	most            asmgen.Vec   // the largest magnitude
 	x               []asmgen.Vec
 	y               asmgen.Vec
 	a               asmgen.Reg // of the row panel
 	sums            [][]asmgen.Vec
 }
 
-// decode prints the function that multiplies a panel of so many rows, or none.
+// decode generates the function that also multiplies a panel of rows rows, or no panel if rows is
+// 0.
 func (data acrossE4M3Data) decode(f *asmgen.File, rows int) {
 	name, also, args := "acrossE4M3AVX2", "", []asmgen.Param{asmgen.Arg("p", "*columnPanel")}
 	if rows > 0 {
-		name, also, args = fmt.Sprintf("acrossE4M3x%dAVX2", rows), fmt.Sprintf(" It multiplies the row panel of %d at t.a with them.", rows), append(args, asmgen.Arg("t", "*tile"))
+		name, also, args = fmt.Sprintf("acrossE4M3x%dAVX2", rows), fmt.Sprintf(" It multiplies them with the row panel of %d rows at t.a.", rows), append(args, asmgen.Arg("t", "*tile"))
 	}
-	fn := f.Func(name, name+" decodes k (> 0) steps of 16 rows of b that are neighbours in memory, of each two the second first. It notes what it met."+also, args...)
+	fn := f.Func(name, name+" decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two the second first. It records scales and NaN in the notes."+also, args...)
 	p := &acrossE4M3{acrossPanel: newAcrossPanel(fn), stride3: fn.GP(), factors: fn.Ys(2), mask: fn.Y(), magnitude: fn.Y().X(), most: fn.Y().X(), x: fn.Ys(2), y: fn.Y()}
 	t, scales, left, steps, quads := p.t, p.field("columnPanel_scales"), p.field("columnPanel_k"), fn.GP(), fn.GP()
 	fn.I("LEAQ", p.stride.At(0).Index(p.stride, 2), p.stride3)
@@ -111,13 +113,13 @@ func (data acrossE4M3Data) decode(f *asmgen.File, rows int) {
 	if rows > 0 {
 		p.eachSum(steps, func(v asmgen.Vec, at asmgen.Mem) { fn.I("VMOVUPS", v, at) })
 	}
-	fn.I("VPCMPEQB", p.magnitude, p.most, p.most) // NaN is all ones, and the greatest
+	fn.I("VPCMPEQB", p.magnitude, p.most, p.most) // NaN is all ones and the largest magnitude
 	fn.I("VPOR", t.Field("columnPanel_notes+notes_bad"), p.most, p.most)
 	fn.I("VMOVDQU", p.most, t.Field("columnPanel_notes+notes_bad"))
 	p.finish()
 }
 
-// begin takes registers for the sums of so many rows, and loads these or sets them to zero.
+// begin allocates registers for the sums of rows rows, and loads the sums or sets them to zero.
 func (p *acrossE4M3) begin(rows int, free asmgen.Reg) {
 	fn, clear, ready := p.fn, p.fn.Label("clear"), p.fn.Label("ready")
 	for range rows {
@@ -139,7 +141,7 @@ func (p *acrossE4M3) begin(rows int, free asmgen.Reg) {
 	fn.Place(ready)
 }
 
-// eachSum does body with all sums and where they are in memory.
+// eachSum calls body with each sum and its address.
 func (p *acrossE4M3) eachSum(sum asmgen.Reg, body func(v asmgen.Vec, at asmgen.Mem)) {
 	fn, stride := p.fn, p.fn.GP()
 	fn.I("MOVQ", fn.Slot("t"), sum)
@@ -154,7 +156,7 @@ func (p *acrossE4M3) eachSum(sum asmgen.Reg, body func(v asmgen.Vec, at asmgen.M
 	fn.Free(stride)
 }
 
-// step decodes the nth step from here, n < 4, puts it into the ith place and multiplies.
+// step decodes the nth step from here (n < 4), stores it as the ith and multiplies it.
 func (p *acrossE4M3) step(n, i int) {
 	fn, from := p.fn, p.src.At(0)
 	switch n {
@@ -175,7 +177,7 @@ func (p *acrossE4M3) step(n, i int) {
 	p.multiply(i)
 }
 
-// multiply multiplies the step in the ith place, which x holds.
+// multiply multiplies the ith step, which x holds.
 func (p *acrossE4M3) multiply(i int) {
 	for r, sums := range p.sums {
 		p.fn.I("VBROADCASTSS", p.a.At(4*(i*len(p.sums)+r)), p.y)

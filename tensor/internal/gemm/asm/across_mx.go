@@ -1,8 +1,8 @@
 package main
 
-// The kernels for few rows of a and rows of b that are neighbours in memory, for E4M3 codes, which
-// are decoded in registers as in direct_mx.go: 128 at a time by shifts, or all of them by tables if
-// there is a zero, a subnormal number or a NaN among them.
+// The kernels for few rows of a and adjacent rows of b, for E4M3 codes. They decode in registers as
+// in direct_mx.go: 128 codes at a time by shifts. All 128 are decoded by tables if any is zero,
+// subnormal or NaN.
 
 import (
 	"fmt"
@@ -10,11 +10,12 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// acrossData is constants: vectors of indices of bytes, and words for every lane.
+// acrossData holds constants: vectors of byte indices, and words for every lane.
 type acrossData struct {
 	codedData
-	spread [2]asmgen.Mem // puts the codes of 16 columns and two steps, 32 columns apart, into both bytes of words
-	join   [2]asmgen.Mem // the same with low bytes from one vector and high ones from the next
+	// Copies the codes of 16 columns and two steps (32 columns apart) to both bytes of words.
+	spread [2]asmgen.Mem
+	join   [2]asmgen.Mem // the same, with low bytes from one vector and high bytes from the next
 }
 
 func acrossMX(f *asmgen.File) {
@@ -40,9 +41,11 @@ func acrossMX(f *asmgen.File) {
 type acrossCoded struct {
 	*acrossKernel
 	acrossData
-	scales, tables   asmgen.Reg
-	scale, index, bs []asmgen.Vec // what the scales of 32 columns add; spread; decoded pairs of steps
-	xs               []asmgen.Vec // codes as they are
+	scales, tables asmgen.Reg
+	// Exponent increments from the scales of 32 columns; the indices in spread; decoded pairs of
+	// steps.
+	scale, index, bs []asmgen.Vec
+	xs               []asmgen.Vec // undecoded codes
 	y, mask, low     asmgen.Vec   // mask and low hold field and least
 	temps            []asmgen.Vec
 }
@@ -61,7 +64,7 @@ func (c *acrossCoded) kernel() {
 	c.groups(c.group, func([]asmgen.Vec) {})
 }
 
-// group runs along k, block by block of 32.
+// group multiplies along k, in blocks of 32.
 func (c *acrossCoded) group() {
 	fn, t := c.fn, c.t
 	fn.I("MOVQ", t.Field("across_scales"), c.scales)
@@ -99,8 +102,8 @@ func (c *acrossCoded) group() {
 	fn.Place(done)
 }
 
-// prepare turns the scales of a block into what is to be added to the exponents of its codes, and
-// notes them.
+// prepare notes the scales of a block and converts them to increments for the exponents of its
+// codes.
 func (c *acrossCoded) prepare() {
 	fn, t, x := c.fn, c.t, c.xs[0]
 	fn.I("VMOVDQU64", c.scales.At(0), x.Y())
@@ -121,7 +124,7 @@ func (c *acrossCoded) prepare() {
 	}
 }
 
-// pairs decodes the codes of so many steps (4, 2 or 1) and multiplies.
+// pairs decodes the codes of steps steps (4, 2 or 1) and multiplies.
 func (c *acrossCoded) pairs(steps int) {
 	fn := c.fn
 	xs := c.xs[:(steps+1)/2]
@@ -130,8 +133,8 @@ func (c *acrossCoded) pairs(steps int) {
 		if 2*i+1 < steps {
 			fn.I("VINSERTI64X4", asmgen.Imm(1), c.step(2*i+1), x, x)
 		}
-		// Twice the code less that of the least normal one: without the sign, and high for zero,
-		// subnormal numbers and NaN.
+		// Twice the code minus twice the smallest normal code. It drops the sign and is large for
+		// zero, subnormals and NaN.
 		twice := []asmgen.Vec{c.y, c.temps[0]}[i]
 		fn.I("VPADDB", x, x, twice)
 		fn.I("VPADDB", c.low, twice, twice)
@@ -168,7 +171,7 @@ func (c *acrossCoded) lookUp(codes asmgen.Vec, to []asmgen.Vec) {
 	low, high, temp := c.temps[0], c.temps[1], c.temps[2]
 	lookUpBytes(fn, c.tables, "directCodes_codeTables", codes, low, high, temp)
 	fn.I("VPORD.BCST", c.one, codes, codes)
-	fn.I("VPANDD", codes, high, high) // entries but that of 0 have the sign bit set
+	fn.I("VPANDD", codes, high, high) // all entries except that of 0 have the sign bit set
 	fn.I("VPORD", c.t.Field("across_notes+notes_bad"), low, temp)
 	fn.I("VMOVUPS", temp, c.t.Field("across_notes+notes_bad"))
 	for j, v := range to {

@@ -1,15 +1,15 @@
 package main
 
-// What functions have in common that make a column panel of rows of b that are neighbours in
-// memory, a run along k, and meanwhile fetch as much as a later call will read, in the order of
-// memory.
+// The common part of functions that pack a run along k of adjacent rows of b into a column panel.
+// At the same time they prefetch the same number of bytes for a later call. Prefetches go in memory
+// order.
 
 import "spmoe/tensor/asmgen"
 
 type acrossPanel struct {
 	fn                  *asmgen.Func
 	t, dst, src, stride asmgen.Reg
-	fetch, lines        asmgen.Reg // what is fetched next, and how many lines of its row are left
+	fetch, lines        asmgen.Reg // the next prefetch, and the lines left in its row
 }
 
 func newAcrossPanel(fn *asmgen.Func) acrossPanel {
@@ -27,7 +27,7 @@ func (p *acrossPanel) field(at asmgen.Field) asmgen.Reg {
 	return r
 }
 
-// fetchLine fetches a line of what a later call will read, row after row of memory.
+// fetchLine prefetches one line for a later call, row by row in memory order.
 func (p *acrossPanel) fetchLine() {
 	fn, same := p.fn, p.fn.Label("sameRow")
 	fn.I("PREFETCHT1", p.fetch.At(0))
@@ -39,7 +39,7 @@ func (p *acrossPanel) fetchLine() {
 	fn.Place(same)
 }
 
-// finish leaves where to fetch on.
+// finish stores the place where prefetching continues.
 func (p *acrossPanel) finish() {
 	p.fn.I("SUBQ", p.t.Field("columnPanel_src"), p.fetch)
 	p.fn.I("MOVQ", p.fetch, p.t.Field("columnPanel_ahead"))

@@ -1,6 +1,6 @@
 package main
 
-// What is generated for AMX: the microkernel (amx_tiles.go), the peak, and the packing of rows.
+// The code for AMX: the microkernel (amx_tiles.go), the peak loop and the packing of rows.
 
 import (
 	"encoding/binary"
@@ -8,8 +8,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// The bytes of a tile, of one step (a pair of k) of a column panel, and of the tiles'
-// configuration.
+// Sizes in bytes: a tile; one step (a pair of k) of a column panel; the tile configuration.
 const (
 	tileBytes  = 16 * 64
 	columnStep = 128
@@ -24,16 +23,16 @@ var (
 func amx(f *asmgen.File) {
 	config := f.Data("wholeTiles", wholeTiles())
 	amxTiles(f, config, "bf16AMXTiles", ".", stored)
-	amxTiles(f, config, "bf16AMXStreamedTiles", " and stores past the caches. out is room for four tiles.", streamed)
-	amxTiles(f, config, "bf16AMXRoundedTiles", ". sum is where the sums go, rounded to BF16; out is room for four tiles.", rounded)
+	amxTiles(f, config, "bf16AMXStreamedTiles", " and stores past the caches. out has room for four tiles.", streamed)
+	amxTiles(f, config, "bf16AMXRoundedTiles", ". sum receives the sums, rounded to BF16; out has room for four tiles.", rounded)
 	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)
 	amxPeak(f, "int8AMXPeak", "TDPBSSD", config)
 	amxRows(f)
 	amxRowsAcross(f)
 }
 
-// turnedAMX is what turned products take.
-func turnedAMX(f *asmgen.File) {
+// transposedAMX generates the functions of transposed products.
+func transposedAMX(f *asmgen.File) {
 	f.Constant("tallRows", 16*tallPanels)
 	f.Constant("codesRows", 16*codesTall)
 	f.Constant("codesChunk", chunkBytes)
@@ -43,12 +42,12 @@ func turnedAMX(f *asmgen.File) {
 	for _, width := range []int{8, 16, 32} {
 		amxCodes(f, width, data, twice)
 	}
-	amxTurn(f, "turnSumsAVX512", "of FP32", false)
-	amxTurn(f, "turnRoundedSumsAVX512", "of BF16", true)
+	amxTranspose(f, "turnSumsAVX512", "of FP32", false)
+	amxTranspose(f, "turnRoundedSumsAVX512", "of BF16", true)
 }
 
-// wholeTiles configures eight tiles of 16 rows of 64 bytes: palette 1, the bytes of a row at 16,
-// the rows at 48.
+// wholeTiles configures eight tiles of 16 rows of 64 bytes. Byte 0 is the palette (1). The bytes
+// per row start at 16 and the rows at 48.
 func wholeTiles() []byte {
 	c := make([]byte, 64)
 	c[0] = 1
@@ -59,7 +58,7 @@ func wholeTiles() []byte {
 	return c
 }
 
-// beginSums loads the sums by load, or zeroes that many tiles, as t says.
+// beginSums loads the sums by load or zeroes that number of tiles, depending on t.
 func beginSums(fn *asmgen.Func, t asmgen.Reg, tiles int, load func()) {
 	clear, ready := fn.Label("clear"), fn.Label("ready")
 	fn.I("CMPQ", t.Field("tile_startAtSum"), asmgen.Imm(0))
@@ -73,7 +72,7 @@ func beginSums(fn *asmgen.Func, t asmgen.Reg, tiles int, load func()) {
 	fn.Place(ready)
 }
 
-// amxPeak is arithmetic without memory.
+// amxPeak generates a loop of arithmetic without memory accesses.
 func amxPeak(f *asmgen.File, name, instruction string, config asmgen.Mem) {
 	fn := f.Func(name, name+" runs rounds (> 0) times 4 independent tile multiply-adds.", asmgen.Arg("rounds", "int"))
 	rounds, r := fn.Load("rounds"), fn.GP()
@@ -93,10 +92,10 @@ func amxPeak(f *asmgen.File, name, instruction string, config asmgen.Mem) {
 	fn.Return()
 }
 
-// amxRows packs rows as they are.
+// amxRows packs rows without rearranging them.
 func amxRows(f *asmgen.File) {
 	fn := f.Func("tileRowsAVX512", "tileRowsAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].\n"+
-		"For every 32 words it stores 16 times 64 bytes; tail masks the last words%32 words, after which come zeros.",
+		"For every 32 words it stores 16 times 64 bytes; tail masks the last words%32 words, and zeros follow.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("offsets", "*[16]int"), asmgen.Arg("words", "int"), asmgen.Arg("tail", "int"))
 	dst, src, offsets, words := fn.Load("dst"), fn.Load("src"), fn.Load("offsets"), fn.Load("words")
 	blocks, r, v := fn.GP(), fn.GP(), fn.Zs(4)
@@ -126,11 +125,11 @@ func amxRows(f *asmgen.File) {
 	fn.Return()
 }
 
-// amxRowsAcross packs rows that are neighbours in memory: it interleaves each two rows of k and
-// turns 16 of these pairs, all in registers.
+// amxRowsAcross packs rows that are adjacent in memory. It interleaves every two rows of k and
+// transposes 16 of these pairs, all in registers.
 func amxRowsAcross(f *asmgen.File) {
-	fn := f.Func("tilesAcrossAVX512", "tilesAcrossAVX512 packs 16 rows that are neighbours in memory into tiles (> 0) tiles; along k they are stride bytes apart.\n"+
-		"Bit i of lanes says that row i exists: others become zeros.",
+	fn := f.Func("tilesAcrossAVX512", "tilesAcrossAVX512 packs 16 rows that are adjacent in memory into tiles (> 0) tiles; along k they are stride bytes apart.\n"+
+		"Bit i of lanes says that row i exists; the others become zeros.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("tiles", "int"), asmgen.Arg("lanes", "int"))
 	dst, src, stride, tiles, lanes := fn.Load("dst"), fn.Load("src"), fn.Load("stride"), fn.Load("tiles"), fn.Load("lanes")
 	fn.I("KMOVD", lanes, asmgen.K(1))

@@ -1,10 +1,9 @@
 package main
 
-// The AMX microkernel for turned products of codes. A block of 32 rows goes along k in chunks of 64
-// codes: while the vector units decode a chunk, the tiles multiply the chunk before, so that
-// reading, decoding and multiplying take place at the same time, and a tile of the column panel
-// serves all rows of the block. Two chunks, what is added to their exponents and the column panel
-// have to fit the first level of cache.
+// The AMX microkernel for transposed products of codes. A block of 32 rows advances along k in
+// chunks of 64 codes. The vector units decode one chunk while the tiles multiply the previous one.
+// Reading, decoding and multiplying thus overlap. Each tile of the column panel serves all rows of
+// the block. L1 must hold two chunks, their exponent increments and the column panel.
 
 import (
 	"encoding/binary"
@@ -14,37 +13,39 @@ import (
 )
 
 const (
-	octet      = 8                     // rows that are decoded between two steps of the tiles
-	codesTall  = 2                     // row panels of a block
-	chunkTiles = codesTall * tileBytes // bytes of the tiles of a chunk's first 32 codes, and from each to that of the others
+	octet     = 8 // rows decoded between two steps of the tiles
+	codesTall = 2 // row panels per block
+	// Bytes of the tiles of a chunk's first 32 codes. The tiles of the other 32 follow at this
+	// distance.
+	chunkTiles = codesTall * tileBytes
 	chunkBytes = 2 * chunkTiles
-	sumsRow    = 128 // bytes from row to row of sums
+	sumsRow    = 128 // bytes between rows of sums
 	sumsPanel  = 16 * sumsRow
-	powersRow  = 16 * 4 // bytes of what is added to a row's exponents
+	powersRow  = 16 * 4 // bytes of a row's exponent increments
 )
 
-// What the kernel keeps in fields of the tile that are of no other use here.
+// State that the kernel stores in fields of the tile that it does not use otherwise.
 const (
-	fieldBegun  asmgen.Field = "tile_adds"    // 0: there are no sums of a block before
-	fieldSingle asmgen.Field = "tile_columns" // 1: the chunk before has one tile along k
+	fieldBegun  asmgen.Field = "tile_adds"    // 0: there is no previous block with sums
+	fieldSingle asmgen.Field = "tile_columns" // 1: the previous chunk has one tile along k
 )
 
 type codesKernel struct {
 	rowDecoding
 	width   int        // columns of the column panel
-	columns int        // tiles of them
-	chunk   asmgen.Reg // where the chunk at hand is decoded to
-	b       asmgen.Reg // the column panel at the chunk before
-	left    asmgen.Reg // codes of a row that are left
-	octet   asmgen.Reg // the one at hand
-	fetch   asmgen.Reg // what is fetched next
+	columns int        // tiles that they fill
+	chunk   asmgen.Reg // destination of the current chunk
+	b       asmgen.Reg // the column panel at the previous chunk
+	left    asmgen.Reg // codes left per row
+	octet   asmgen.Reg // the current one
+	fetch   asmgen.Reg // address of the next prefetch
 }
 
 func amxCodes(f *asmgen.File, width int, data decoderData, twice asmgen.Mem) {
 	d := newDecoding(f, fmt.Sprintf("codesAMXTall%d", width), fmt.Sprintf(" multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column\n"+
-		"panel of %d columns, t.steps tiles along k. Meanwhile it fetches as much from ahead bytes behind codes on, in four places in turns, t.aStride\n"+
-		"bytes apart. Sums are 128 bytes apart, of whole blocks of %d rows; their place moves. t.a is room for two chunks of a block, on a multiple of\n"+
-		"both, t.out for 64 bytes for each of its rows; t.adds and t.columns are overwritten.", width, 16*codesTall), data, asmgen.Arg("t", "*tile"))
+		"panel of %d columns, t.steps tiles along k. It prefetches the same number of bytes from ahead bytes past codes, in turn at four places t.aStride\n"+
+		"bytes apart. Rows of sums are 128 bytes apart, for whole blocks of %d rows; t.sum advances. t.a has room for two chunks of a block and is aligned\n"+
+		"to their size. t.out has room for 64 bytes per row of a block. t.adds and t.columns are overwritten.", width, 16*codesTall), data, asmgen.Arg("t", "*tile"))
 	fn := d.fn
 	fn.Free(d.dst)
 	k := codesKernel{newRowDecoding(d, twice), width, (width + 15) / 16, fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP()}
@@ -56,7 +57,8 @@ func amxCodes(f *asmgen.File, width int, data decoderData, twice asmgen.Mem) {
 	fn.I("MOVQ", t.Field("tile_a"), k.chunk)
 	fn.I("MOVQ", t.Field("tile_b"), k.b)
 	fn.I("MOVQ", asmgen.Imm(0), t.Field(fieldBegun))
-	fn.I("MOVQ", asmgen.Imm(1), t.Field(fieldSingle)) // nothing was decoded yet, and the column panel may end behind its first tile
+	// Nothing is decoded yet, and the column panel may end after its first tile.
+	fn.I("MOVQ", asmgen.Imm(1), t.Field(fieldSingle))
 
 	block, chunk, within, next, last := fn.Label("block"), fn.Label("chunk"), fn.Label("within"), fn.Label("next"), fn.Label("last")
 	fn.Place(block)
@@ -81,7 +83,7 @@ func amxCodes(f *asmgen.File, width int, data decoderData, twice asmgen.Mem) {
 	k.finish()
 }
 
-// config configures the tiles: those of sums and of the column panel may have fewer columns.
+// config configures the tiles. Those of sums and of the column panel may have fewer columns.
 func (k *codesKernel) config() []byte {
 	c := wholeTiles()
 	for i := range 6 {
@@ -96,9 +98,9 @@ func (k *codesKernel) tile(t asmgen.Reg) asmgen.Reg {
 	return t
 }
 
-// beginBlock takes the rows of the next block from those that are left: none behind the last one,
-// whose last chunk is still to be multiplied. It notes their scales and makes of them what is added
-// to exponents.
+// beginBlock takes the rows of the next block from the rows left. After the last block it takes
+// none, but that block's last chunk is still to be multiplied. It notes the rows' scales and
+// converts them to exponent increments.
 func (k *codesKernel) beginBlock() {
 	fn, t, none := k.fn, k.tile(k.from), k.fn.Label("noRows")
 	fn.I("MOVQ", t.Field("tile_count"), k.rows)
@@ -111,9 +113,10 @@ func (k *codesKernel) beginBlock() {
 	fn.I("MOVQ", t.Field("tile_out"), k.to)
 	fn.I("TESTQ", k.rows, k.rows)
 	fn.I("JZ", none)
-	fn.I("MOVQ", k.codes, k.args.Field("decoding_dst")) // which the collector sees: not behind the last row
+	// Visible to the garbage collector: must not point past the last row.
+	fn.I("MOVQ", k.codes, k.args.Field("decoding_dst"))
 	fn.CountDown(k.rows, func() {
-		fn.I("PREFETCHT0", k.scales.At(64*16)) // of the next block, where rows have 512 codes
+		fn.I("PREFETCHT0", k.scales.At(64*16)) // of the next block, if rows have 512 codes
 		k.power(k.to.At(0))
 		fn.I("ADDQ", asmgen.Imm(powersRow), k.to)
 		fn.I("ADDQ", k.args.Field("decoding_scaleStride"), k.scales)
@@ -121,8 +124,8 @@ func (k *codesKernel) beginBlock() {
 	fn.Place(none)
 }
 
-// decodeChunk decodes the next codes of all rows of the block, an octet at a time, and multiplies
-// the chunk before.
+// decodeChunk decodes the next codes of all rows of the block and multiplies the previous chunk. It
+// works octet by octet.
 func (k *codesKernel) decodeChunk() {
 	fn := k.fn
 	next, tail, decoded := fn.Label("octet"), fn.Label("tail"), fn.Label("decoded")
@@ -130,7 +133,7 @@ func (k *codesKernel) decodeChunk() {
 	fn.I("MOVQ", k.codes, k.from)
 	fn.I("MOVQ", k.args.Field("decoding_count"), k.step)
 	fn.I("SUBQ", k.left, k.step)
-	fn.I("SHRQ", asmgen.Imm(3), k.step) // 4 bytes for 32 codes
+	fn.I("SHRQ", asmgen.Imm(3), k.step) // 4 bytes per 32 codes
 	fn.I("ADDQ", k.tile(k.to).Field("tile_out"), k.step)
 	fn.I("XORQ", k.octet, k.octet)
 	fn.Place(next)
@@ -141,7 +144,7 @@ func (k *codesKernel) decodeChunk() {
 	fn.I("JZ", decoded)
 	fn.I("SUBQ", k.n, k.rows)
 	fn.I("MOVQ", k.octet, k.to)
-	fn.I("SHLQ", asmgen.Imm(9), k.to) // of 64 bytes a row
+	fn.I("SHLQ", asmgen.Imm(9), k.to) // 64 bytes per row
 	fn.I("CMPQ", k.left, asmgen.Imm(64))
 	fn.I("JLT", tail)
 	fn.I("ADDQ", k.chunk, k.to)
@@ -154,8 +157,8 @@ func (k *codesKernel) decodeChunk() {
 		k.decodeRow(k.other)
 	})
 	fn.Place(decoded)
-	// An octet, of four, has fetched its lines in one of four places, so that as many streams are
-	// under way: the hardware follows one only to the end of a page.
+	// Each of the four octets prefetches its lines from another of four places. This keeps four
+	// streams in flight: the hardware prefetcher follows a stream only to the end of a page.
 	fn.I("ADDQ", k.tile(k.to).Field("tile_aStride"), k.fetch)
 	fn.I("SUBQ", asmgen.Imm(64*octet), k.fetch)
 	k.multiply()
@@ -168,7 +171,7 @@ func (k *codesKernel) decodeChunk() {
 	fn.I("ADDQ", asmgen.Imm(64*octet), k.fetch)
 }
 
-// decodeRow decodes 64 codes of a row and turns to the next row.
+// decodeRow decodes 64 codes of a row and moves to the next row.
 func (k *codesKernel) decodeRow(codes asmgen.Operand) {
 	fn, powers := k.fn, [2]asmgen.Operand{k.step.At(0), k.step.At(4)}
 	fn.I("PREFETCHT1", k.fetch.At(0))
@@ -178,7 +181,7 @@ func (k *codesKernel) decodeRow(codes asmgen.Operand) {
 	fn.I("VPADDD.BCST", powers[0], k.first, k.first)
 	fn.I("VPADDD.BCST", powers[1], k.second, k.second)
 	k.otherwise(func() {
-		k.looking(func(lookup asmgen.Reg) { k.lookUp(lookup, codes, powers, k.first, k.second) })
+		k.withLookup(func(lookup asmgen.Reg) { k.lookUp(lookup, codes, powers, k.first, k.second) })
 	})
 	fn.I("VMOVUPS", k.first, k.to.At(0))
 	fn.I("VMOVUPS", k.second, k.to.At(chunkTiles))
@@ -187,8 +190,8 @@ func (k *codesKernel) decodeRow(codes asmgen.Operand) {
 	fn.I("ADDQ", asmgen.Imm(powersRow), k.step)
 }
 
-// multiply makes one step of the tiles for the chunk before, that of the octet's number: first
-// those of 32 codes for all panels, then of the others.
+// multiply does one step of the tiles for the previous chunk. The octet's number selects the step:
+// first the steps of the first 32 codes for all panels, then those of the others.
 func (k *codesKernel) multiply() {
 	fn, done := k.fn, k.fn.Label("multiplied")
 	for i := range 2 * codesTall {
@@ -202,8 +205,8 @@ func (k *codesKernel) multiply() {
 	fn.Place(done)
 }
 
-// multiplyPanel multiplies 16 rows of a tile along k. That of the column panel is loaded for the
-// first of them.
+// multiplyPanel multiplies 16 rows of a tile along k. The first of them loads the tile of the
+// column panel.
 func (k *codesKernel) multiplyPanel(panel, along int, done asmgen.Label) {
 	fn, stride := k.fn, k.to
 	if along == 1 {
@@ -227,8 +230,8 @@ func (k *codesKernel) multiplyPanel(panel, along int, done asmgen.Label) {
 	}
 }
 
-// beginBlockSums is for the first chunk of a block, with which the block before is complete: it
-// stores that one's sums and begins new ones, or goes to last if the block has no rows.
+// beginBlockSums runs at the first chunk of a block, when the previous block is complete. It stores
+// the previous block's sums and starts new ones. If the block has no rows, it jumps to last.
 func (k *codesKernel) beginBlockSums(last asmgen.Label) {
 	fn, t, first := k.fn, k.tile(k.from), k.fn.Label("first")
 	fn.I("CMPQ", t.Field(fieldBegun), asmgen.Imm(0))
@@ -246,7 +249,7 @@ func (k *codesKernel) beginBlockSums(last asmgen.Label) {
 	})
 }
 
-// endBlock turns to the rows behind the block.
+// endBlock moves to the rows after the block.
 func (k *codesKernel) endBlock() {
 	fn, t := k.fn, k.tile(k.from)
 	fn.I("MOVQ", t.Field("tile_steps"), k.n)

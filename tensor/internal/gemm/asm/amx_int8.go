@@ -1,15 +1,15 @@
 package main
 
-// The AMX microkernel for MXINT8: for every block an exact integer tile, 16 rows by 16 columns,
-// which is then scaled into FP32 sums. The integers go through memory, since vector instructions
-// cannot read tiles: those of a block are made some blocks before they are scaled.
+// The AMX microkernel for MXINT8. For every block it makes an exact integer tile of 16 rows by 16
+// columns and scales it into FP32 sums. Vector instructions cannot read tiles, so the integers go
+// through memory. They are made some blocks before they are scaled.
 //
-// A row panel holds for every block the 32 codes of each of 16 rows and the rows' scales, in the
-// room of a record; a column panel is that of the AVX-512 kernels.
+// For every block, a row panel holds the 32 codes of each of 16 rows and the rows' scales. They
+// take the space of a record. A column panel is that of the AVX-512 kernels.
 
 import "spmoe/tensor/asmgen"
 
-// The bytes of a record of a row panel and of a column panel, and of a row of codes.
+// Sizes in bytes: a record of a row panel; a record of a column panel; a row of codes.
 const (
 	amxRecordA = 16 * 4 * recordSteps
 	amxRecordB = columnStep * recordSteps
@@ -24,14 +24,15 @@ func amxInt8(f *asmgen.File) {
 
 type amxInt8Kernel struct {
 	*asmgen.Func
-	a, b, scratch                asmgen.Reg
-	rowStep, columnStep, sumStep asmgen.Reg // bytes from row to row of a tile of a, of b, of the scratch
+	a, b, scratch asmgen.Reg
+	// Bytes between rows of a tile of a, of a tile of b and of the scratch.
+	rowStep, columnStep, sumStep asmgen.Reg
 	sums, parts                  []asmgen.Vec
 	scale                        asmgen.Vec
 }
 
 func amxInt8Tiles(f *asmgen.File) {
-	fn := f.Func("int8AMXTiles", "int8AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns. out is room for four tiles.",
+	fn := f.Func("int8AMXTiles", "int8AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns. out has room for four tiles.",
 		asmgen.Arg("t", "*tile"))
 	k := amxInt8Kernel{Func: fn, sums: fn.Zs(16), parts: fn.Zs(8), scale: fn.Z()}
 	t := fn.Load("t")
@@ -48,7 +49,7 @@ func amxInt8Tiles(f *asmgen.File) {
 	next, done := fn.Label("next"), fn.Label("done")
 	fn.Place(next)
 	for j := range 2 {
-		// each does body for the panel's rows that exist.
+		// each calls body for the panel's rows that exist.
 		each := func(body func(i int)) {
 			end := fn.Label("end")
 			fn.I("LEAQ", sum.At(64*j), at)
@@ -92,11 +93,11 @@ func amxInt8Tiles(f *asmgen.File) {
 	fn.Return()
 }
 
-// amxAhead is how many blocks' integers are made before they are read: it takes that long until
-// they have come through memory.
+// amxAhead is the number of blocks between making integers and reading them. It covers the latency
+// of their way through memory.
 const amxAhead = 3
 
-// blocks adds up all blocks; steps counts recordSteps for each, left is free.
+// blocks sums all blocks. steps counts recordSteps per block, and left is free.
 func (k amxInt8Kernel) blocks(steps, left asmgen.Reg) {
 	loop, ready, done := k.Label("loop"), k.Label("ready"), k.Label("done")
 	k.I("MOVQ", steps, left)
@@ -124,18 +125,19 @@ func (k amxInt8Kernel) blocks(steps, left asmgen.Reg) {
 	k.Place(done)
 }
 
-// multiply makes the integers of the block that lies so many behind the present one.
-func (k amxInt8Kernel) multiply(turn, behind int) {
+// multiply makes the integers of the block that follows the present one at a distance of ahead
+// blocks.
+func (k amxInt8Kernel) multiply(turn, ahead int) {
 	c, a, b := asmgen.TMM(turn%2), asmgen.TMM(2+turn%2), asmgen.TMM(4+turn%2)
 	k.I("TILEZERO", c)
-	k.I("TILELOADD", k.a.At(amxRecordA*behind).Index(k.rowStep, 1), a)
-	k.I("TILELOADD", k.b.At(amxRecordB*behind).Index(k.columnStep, 1), b)
+	k.I("TILELOADD", k.a.At(amxRecordA*ahead).Index(k.rowStep, 1), a)
+	k.I("TILELOADD", k.b.At(amxRecordB*ahead).Index(k.columnStep, 1), b)
 	k.I("TDPBSSD", b, a, c)
 	k.I("TILESTORED", c, k.scratch.At(tileBytes*turn).Index(k.sumStep, 1))
 }
 
-// scaled adds the integers of the present block to the sums: by the column's scale first, as the
-// AVX-512 kernels do.
+// scaled adds the integers of the present block to the sums. It multiplies by the column's scale
+// first, as the AVX-512 kernels do.
 func (k amxInt8Kernel) scaled(turn int) {
 	k.I("VMOVUPS", k.b.At(columnStep*recordScales), k.scale)
 	for i, sum := range k.sums {
@@ -146,9 +148,9 @@ func (k amxInt8Kernel) scaled(turn int) {
 	}
 }
 
-// amxInt8Pack turns records of a row panel: from steps of 16 rows to rows of 8 steps.
+// amxInt8Pack transposes records of a row panel from steps of 16 rows to rows of 8 steps.
 func amxInt8Pack(f *asmgen.File) {
-	fn := f.Func("tileRecordsAVX512", "tileRecordsAVX512 turns the codes of blocks (> 0) records of 16 rows from 8 steps of 16 dwords to 16 rows of 8, in place.",
+	fn := f.Func("tileRecordsAVX512", "tileRecordsAVX512 transposes the codes of blocks (> 0) records of 16 rows from 8 steps of 16 dwords to 16 rows of 8, in place.",
 		asmgen.Arg("panel", "unsafe.Pointer"), asmgen.Arg("blocks", "int"))
 	panel, blocks := fn.Load("panel"), fn.Load("blocks")
 	rows, other := fn.Zs(16), fn.Zs(16)

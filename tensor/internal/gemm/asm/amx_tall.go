@@ -1,16 +1,16 @@
 package main
 
-// The AMX microkernel for turned products: four row panels by 16 columns at once, for few columns.
-// Panels are those of amx_tiles.go.
+// The AMX microkernel for transposed products: four row panels by 16 columns at once, for few
+// columns. Panels are those of amx_tiles.go.
 
 import "spmoe/tensor/asmgen"
 
-// tallPanels is the row panels that are multiplied at once.
+// tallPanels is the number of row panels that are multiplied at once.
 const tallPanels = 4
 
 func amxTall(f *asmgen.File, config asmgen.Mem) {
-	fn := f.Func("bf16AMXTall", "bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column panel. Meanwhile it fetches as many rows\n"+
-		"from ahead bytes behind those that it multiplies, if that is not 0.", asmgen.Arg("t", "*tile"))
+	fn := f.Func("bf16AMXTall", "bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column panel. If ahead is not 0, it prefetches the\n"+
+		"same number of rows, ahead bytes past those that it multiplies.", asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
 	a := [tallPanels]asmgen.Reg{fn.GP(), fn.GP(), fn.GP(), fn.GP()}
@@ -28,7 +28,7 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 		fn.I("MOVQ", a[i-1], a[i])
 		fn.I("ADDQ", t.Field("tile_aStride"), a[i])
 	}
-	// each does body for the sums of each panel and leaves sum behind the last.
+	// each calls body for the sums of each panel and leaves sum after the last.
 	each := func(body func(tile asmgen.Tile)) {
 		fn.I("MOVQ", sumStride, steps)
 		fn.I("SHLQ", asmgen.Imm(4), steps)
@@ -71,7 +71,8 @@ func amxTall(f *asmgen.File, config asmgen.Mem) {
 	fn.I("JZ", done)
 	fn.I("MOVQ", t.Field("tile_aStride"), steps)
 	fn.I("SHLQ", asmgen.Imm(2), steps)
-	fn.I("ADDQ", steps, t.Field("tile_a")) // only now: the collector may look at it, and it must not see what lies behind the rows
+	// Only now: the garbage collector may read this pointer. It must not point past the rows.
+	fn.I("ADDQ", steps, t.Field("tile_a"))
 	fn.I("JMP", next)
 	fn.Place(done)
 	fn.I("TILERELEASE")

@@ -2,17 +2,17 @@ package main
 
 // The AMX microkernel: tiles of 16 rows by 16 columns, two by two of them at once.
 //
-// A row panel holds 16 rows; for every 32 elements of k, 64 bytes of each row, at any distance from
-// each other. A column panel is that of the AVX-512 kernels: for each pair of k two vectors of 16
-// columns, so that 16 pairs are a tile of each.
+// A row panel holds 16 rows. For every 32 elements of k it has 64 bytes of each row, at any
+// distance from each other. A column panel is that of the AVX-512 kernels. It has two vectors of 16
+// columns for each pair of k, so 16 pairs make one tile of each.
 
 import "spmoe/tensor/asmgen"
 
-// amxEnd is what becomes of sums.
+// amxEnd says what happens to the sums at the end.
 type amxEnd int
 
 const (
-	stored   amxEnd = iota // where they may be loaded from first
+	stored   amxEnd = iota // they may also be loaded first
 	streamed               // past the caches
 	rounded                // to BF16
 )
@@ -22,7 +22,8 @@ func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 	fn := f.Func(name, name+" multiplies count rows, in panels of 16, with one column panel of 32 columns"+doc, asmgen.Arg("t", "*tile"))
 	k := amxKernel{Func: fn, t: fn.Load("t"), end: end}
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", k.t.Field(at), r); return r }
-	panel, rows := field("tile_a"), k.t.Field("tile_count") // which is counted down: there is no register for it
+	// rows is counted down in memory: there is no register for it.
+	panel, rows := field("tile_a"), k.t.Field("tile_count")
 	k.sum, k.sumStride, k.aStride = field("tile_sum"), field("tile_sumStride"), field("tile_aStride")
 	for i := range k.a {
 		k.a[i] = fn.GP()
@@ -62,16 +63,16 @@ func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 type amxKernel struct {
 	*asmgen.Func
 	end                        amxEnd
-	t, sum, sumStride, aStride asmgen.Reg // sum is where results go, of whatever type
+	t, sum, sumStride, aStride asmgen.Reg // sum is the destination of the results, of either type
 	a                          [2]asmgen.Reg
 	b, steps                   asmgen.Reg
 	below                      asmgen.Reg // the sums of the second row of tiles
-	rowStep, columnStep        asmgen.Reg // bytes from row to row of a tile of a, of b
-	tileStep                   asmgen.Reg // bytes from a tile of a to the next along k
+	rowStep, columnStep        asmgen.Reg // bytes between rows of a tile of a, and of b
+	tileStep                   asmgen.Reg // bytes from one tile of a to the next along k
 }
 
-// multiply multiplies one or two row panels, rows in all, with the column panel, all steps of it.
-// It leaves sum behind the last row, if there are 32.
+// multiply multiplies one or two row panels with the column panel over all steps. The row panels
+// have rows rows in total. It leaves sum after the last row if there are 32.
 func (k amxKernel) multiply(panel asmgen.Reg, panels int, rows asmgen.Operand) {
 	k.fetch(rows)
 	k.I("MOVQ", panel, k.a[0])
@@ -113,9 +114,9 @@ func (k amxKernel) multiply(panel asmgen.Reg, panels int, rows asmgen.Operand) {
 	})
 }
 
-// fetch asks for the lines of the result, which are not in the caches: a store waits until it has
-// its line, and others behind it, and no prefetcher foresees lines of different rows. Sums that are
-// stored have been in the caches before.
+// fetch prefetches the lines of the result, which are not in the caches. A store waits for its line
+// and delays the stores after it, and no hardware prefetcher predicts lines of different rows. Sums
+// that are stored as FP32 have been in the caches before.
 func (k amxKernel) fetch(rows asmgen.Operand) {
 	if k.end == rounded {
 		k.I("MOVQ", k.sum, k.b)
@@ -123,7 +124,7 @@ func (k amxKernel) fetch(rows asmgen.Operand) {
 	}
 }
 
-// eachRow calls body for so many rows, with at going from one to the next.
+// eachRow calls body rows times and advances at from row to row.
 func (k amxKernel) eachRow(rows asmgen.Operand, at asmgen.Reg, body func()) {
 	k.I("MOVQ", rows, k.steps)
 	k.CountDown(k.steps, func() {
@@ -132,8 +133,8 @@ func (k amxKernel) eachRow(rows asmgen.Operand, at asmgen.Reg, body func()) {
 	})
 }
 
-// begin sets the sums to zero or, if they may be, to what they were. For these below becomes the
-// 16th row.
+// begin sets the sums to zero or to their previous values. Only the kernel that ends as stored can
+// load sums; there, below becomes the 16th row.
 func (k amxKernel) begin(panels int) {
 	clear, ready := k.Label("clear"), k.Label("ready")
 	if k.end == stored {
@@ -159,9 +160,9 @@ func (k amxKernel) begin(panels int) {
 	k.Place(ready)
 }
 
-// accumulate does all steps. Each tile of an operand is loaded as soon as no product needs the one
-// before it, so that products and loads overlap, also where a neighbour on the core leaves no room
-// to do them out of order.
+// accumulate does all steps. Each tile of an operand is loaded as soon as no product needs the
+// previous one. So products and loads overlap even where the other hyperthread of the core leaves
+// no room for out-of-order execution.
 func (k amxKernel) accumulate(panels int) {
 	loadA := func(i int) { k.I("TILELOADD", k.a[i].At(0).Index(k.rowStep, 1), amxA[i]) }
 	nextA := func(i int) { k.I("ADDQ", k.tileStep, k.a[i]); loadA(i) }

@@ -1,11 +1,12 @@
 package main
 
-// Decoding 8-bit floating-point codes to BF16. A normal code has its bits in BF16's order: linear
-// maps of them (GF2P8AFFINEQB) give the two bytes of a BF16 with the code's own exponent, to which
-// an addition gives BF16's bias and the scale. Other codes, zeros, subnormal numbers and what is no
-// number, are rare: wherever one is met, two tables of 128 bytes give the bytes of the value times
-// 2^t instead, and a saturating subtraction from the exponent applies the scale and leaves zeros
-// alone.
+// Decoding 8-bit floating-point codes to BF16. A normal code has its bits in the order of BF16.
+// Linear maps of them (GF2P8AFFINEQB) give the two bytes of a BF16 with the code's own exponent. An
+// addition then applies BF16's bias and the scale.
+//
+// Other codes are rare: they are zero, subnormal or not finite. Where one occurs, two tables of 128
+// bytes give the bytes of the value times 2^t instead. A saturating subtraction from the exponent
+// applies the scale and leaves zeros unchanged.
 
 import "spmoe/tensor/asmgen"
 
@@ -17,17 +18,17 @@ func decodeAVX512(f *asmgen.File) {
 	int8DecodeAcross(f)
 }
 
-// decoderData is constants.
+// decoderData holds constants.
 type decoderData struct {
-	order     asmgen.Mem // of quadwords, such that unpacking leaves codes in order
-	magnitude asmgen.Mem // 0x7f, in all bytes
+	order     asmgen.Mem // order of quadwords for which unpacking leaves codes in order
+	magnitude asmgen.Mem // 0x7f in all bytes
 }
 
 func decoderConstants(f *asmgen.File) decoderData {
 	return decoderData{f.Data32("order", 0, 0, 4, 0, 1, 0, 5, 0, 2, 0, 6, 0, 3, 0, 7, 0), f.Data32("magnitude", 0x7f7f7f7f)}
 }
 
-// twiceData is what puts byte i in dword i, into both words.
+// twiceData returns the indices that copy byte i to both words of dword i.
 func twiceData(f *asmgen.File) asmgen.Mem {
 	var twice []byte
 	for i := range byte(16) {
@@ -40,13 +41,14 @@ func twiceData(f *asmgen.File) asmgen.Mem {
 type decoder struct {
 	fn                           *asmgen.Func
 	data                         decoderData
-	permute                      string // VPERMQ or VPERMB: what puts codes in order
+	permute                      string // VPERMQ or VPERMB: puts codes in order
 	order                        asmgen.Vec
 	lowBits, highBits, otherBits asmgen.Vec
-	mostOther                    asmgen.Vec // what otherBits gives at most for codes that are not normal, and not for others
-	met                          asmgen.Vec // the least that it gave
-	bias, temp                   asmgen.Vec
-	bad                          asmgen.Mem // bit 0 of some byte: a code was infinite or NaN
+	// The largest result of otherBits for codes that are not normal. For normal codes it is larger.
+	mostOther  asmgen.Vec
+	met        asmgen.Vec // the smallest result so far
+	bias, temp asmgen.Vec
+	bad        asmgen.Mem // bit 0 of some byte is set: a code was infinite or NaN
 }
 
 // otherMask is the register for the mask of codes that are not normal.
@@ -64,8 +66,9 @@ func newDecoder(fn *asmgen.Func, lookup asmgen.Reg, data decoderData, permute st
 	return d
 }
 
-// normal decodes 64 codes, if all are normal, into two vectors: codes 0 to 31, 32 to 63. Their
-// exponents lack bias and scale. met becomes what there was, or less than it was if !first.
+// normal decodes 64 codes if all are normal. One vector holds codes 0 to 31, the other 32 to 63.
+// Their exponents still lack bias and scale. If first, met is set to the results of otherBits;
+// otherwise it becomes the minimum of both.
 func (d *decoder) normal(codes asmgen.Operand, first bool, low, high asmgen.Vec) {
 	fn, met := d.fn, low
 	fn.I(d.permute, codes, d.order, low)
@@ -82,7 +85,7 @@ func (d *decoder) normal(codes asmgen.Operand, first bool, low, high asmgen.Vec)
 	fn.I("VPUNPCKHBW", high, d.temp, high)
 }
 
-// otherwise does body, out of the way, if met says that not all codes were normal.
+// otherwise runs body if met shows a code that is not normal. The code of body is out of line.
 func (d *decoder) otherwise(body func()) {
 	fn, other, done := d.fn, d.fn.Label("other"), d.fn.Label("normal")
 	fn.I("VPCMPUB", asmgen.Imm(2), d.mostOther, d.met, otherMask) // less or equal
@@ -92,9 +95,9 @@ func (d *decoder) otherwise(body func()) {
 	fn.Aside(other, done, body)
 }
 
-// lookUp decodes any 64 codes. steps is what normal leaves to be added, as words. An entry of a
-// code that is not zero has the sign bit set in its high byte, so that a conjunction with the
-// code's own leaves the right sign, and none to zero.
+// lookUp decodes any 64 codes. steps holds the exponent increments that normal leaves to be added,
+// as words. For a nonzero code, the high byte of the table entry has the sign bit set. An AND with
+// the code's own sign bit leaves the right sign, and none for zero.
 func (d *decoder) lookUp(lookup asmgen.Reg, codes asmgen.Operand, steps [2]asmgen.Operand, low, high asmgen.Vec) {
 	fn, bytes := d.fn, d.met
 	fn.I(d.permute, codes, d.order, low)
@@ -115,8 +118,8 @@ func (d *decoder) lookUp(lookup asmgen.Reg, codes asmgen.Operand, steps [2]asmge
 	}
 }
 
-// lookUpBytes sets low and high to the bytes that the codeTables in a field of the struct at tables
-// have for codes. temp is overwritten.
+// lookUpBytes sets low and high to the bytes that a codeTables has for codes. The codeTables is
+// field in of the struct at tables. temp is overwritten.
 func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, in asmgen.Field, codes, low, high, temp asmgen.Vec) {
 	for _, table := range []struct {
 		v  asmgen.Vec
@@ -128,7 +131,7 @@ func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, in asmgen.Field, codes, low
 	}
 }
 
-// exponents puts scales, one in each dword, where the exponents of two BF16 are. temp is
+// exponents shifts the scale in each dword to the exponent positions of two BF16. temp is
 // overwritten.
 func exponents(fn *asmgen.Func, scales, temp asmgen.Vec) {
 	fn.I("VPSLLD", asmgen.Imm(7), scales, scales)
@@ -136,7 +139,7 @@ func exponents(fn *asmgen.Func, scales, temp asmgen.Vec) {
 	fn.I("VPORD", temp, scales, scales)
 }
 
-// takeBlock takes the steps of a block of 32, or fewer at the end, from those left.
+// takeBlock takes the steps of a block of 32 from those left, or fewer at the end.
 func takeBlock(fn *asmgen.Func, left, steps asmgen.Reg) {
 	whole := fn.Label("whole")
 	fn.I("MOVQ", asmgen.Imm(32), steps)
@@ -147,16 +150,17 @@ func takeBlock(fn *asmgen.Func, left, steps asmgen.Reg) {
 	fn.I("SUBQ", steps, left)
 }
 
-// decoding is what functions that decode have in common.
+// decoding is the common part of functions that decode.
 type decoding struct {
 	*decoder
 	args, dst, codes, scales, from, to, rows, n asmgen.Reg
-	one, least, most                            asmgen.Vec // the scale 1, in all bytes, and the least and most that were met
-	first, second, other                        asmgen.Vec
+	// The scale 1 in all bytes; the smallest and largest scale so far.
+	one, least, most     asmgen.Vec
+	first, second, other asmgen.Vec
 }
 
 func newDecoding(f *asmgen.File, name, doc string, data decoderData, more ...asmgen.Param) *decoding {
-	fn := f.Func(name, name+doc+"\nIt writes whole groups of 64 and notes in min, max and bad what it met.", append([]asmgen.Param{asmgen.Arg("d", "*decoding")}, more...)...)
+	fn := f.Func(name, name+doc+"\nIt writes whole groups of 64. It records scales in min and max, and codes that are not finite in bad.", append([]asmgen.Param{asmgen.Arg("d", "*decoding")}, more...)...)
 	args := fn.Load("d")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.Field(at), r); return r }
 	d := &decoding{args: args, dst: field("decoding_dst"), codes: field("decoding_codes"), scales: field("decoding_scales"), rows: field("decoding_rows"),
@@ -179,7 +183,7 @@ func (d *decoding) finish() {
 	d.fn.Return()
 }
 
-// note loads the scales in K1 into temp, 1 in the place of others.
+// note loads the scales in K1 into temp, with 1 in the other lanes.
 func (d *decoding) note() {
 	d.fn.I("VMOVDQA64", d.one, d.temp)
 	d.fn.I("VMOVDQU8", d.scales.At(0), asmgen.K(1), d.temp)
@@ -187,8 +191,9 @@ func (d *decoding) note() {
 	d.fn.I("VPMAXUB", d.temp, d.most, d.most)
 }
 
-// looking does body, which may use lookup, out of registers: codes keeps its place meanwhile.
-func (d *decoding) looking(body func(lookup asmgen.Reg)) {
+// withLookup runs body with lookup in the register of codes. It saves and restores codes, since
+// registers are short.
+func (d *decoding) withLookup(body func(lookup asmgen.Reg)) {
 	d.fn.I("MOVQ", d.codes, d.args.Field("decoding_codes"))
 	d.fn.I("MOVQ", d.args.Field("decoding_lookup"), d.codes)
 	body(d.codes)
@@ -200,11 +205,11 @@ func (d *decoding) store() {
 	d.fn.I("VMOVUPS", d.second, d.to.At(64))
 }
 
-// rowDecoding is decoding of rows that are contiguous along k, as their scales are.
+// rowDecoding decodes rows whose codes and scales are contiguous along k.
 type rowDecoding struct {
 	*decoding
 	twice asmgen.Vec
-	step  asmgen.Reg // where a row's exponents are
+	step  asmgen.Reg // address of a row's exponent increments
 }
 
 // wordsLow is the register for the mask of the low bytes of words.
@@ -218,8 +223,8 @@ func newRowDecoding(d *decoding, twice asmgen.Mem) rowDecoding {
 	return r
 }
 
-// power notes the scales of a row and puts there, for every block, what is to be added to the
-// exponents of two codes.
+// power notes the scales of a row. For every block it stores at to the increment for the exponents
+// of two codes.
 func (d *rowDecoding) power(to asmgen.Mem) {
 	d.note()
 	d.fn.I("VPERMB.Z", d.temp, d.twice, wordsLow, d.other)
@@ -228,7 +233,7 @@ func (d *rowDecoding) power(to asmgen.Mem) {
 	d.fn.I("VMOVUPS", d.other, to)
 }
 
-// row decodes a row, whose groups of 64 will be neighbours.
+// row decodes a row into adjacent groups of 64.
 func (d *rowDecoding) row() {
 	fn := d.fn
 	tail, done := fn.Label("tail"), fn.Label("done")
@@ -260,7 +265,7 @@ func (d *rowDecoding) row() {
 		fn.I("SHLQ", asmgen.Imm(7), d.n)
 		fn.I("SUBQ", d.n, d.to)
 		fn.I("MOVQ", d.codes, d.from)
-		d.looking(func(lookup asmgen.Reg) {
+		d.withLookup(func(lookup asmgen.Reg) {
 			groups(func() { d.lookUp(lookup, d.from.At(0), steps, d.first, d.second) })
 		})
 	})
@@ -268,7 +273,7 @@ func (d *rowDecoding) row() {
 	fn.I("TESTQ", asmgen.Imm(63), d.args.Field("decoding_count"))
 	fn.I("JZ", done)
 	fn.I("VMOVDQU8.Z", d.from.At(0), asmgen.K(2), d.other)
-	d.looking(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, steps, d.first, d.second) })
+	d.withLookup(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, steps, d.first, d.second) })
 	d.store()
 	fn.Place(done)
 	fn.I("ADDQ", d.args.Field("decoding_codeStride"), d.codes)
@@ -286,9 +291,9 @@ func decodeAlong(f *asmgen.File, data decoderData, twice asmgen.Mem) {
 	d.finish()
 }
 
-// decodeAcross decodes rows that are neighbours in memory, as their scales are.
+// decodeAcross decodes rows that are adjacent in memory, as are their scales.
 func decodeAcross(f *asmgen.File, data decoderData) {
-	d := newDecoding(f, "decodeAcrossAVX512", " decodes up to 64 codes that are neighbours across k, those in tailMask, at each of rows (> 0) steps of k.", data)
+	d := newDecoding(f, "decodeAcrossAVX512", " decodes up to 64 codes that are adjacent across k, masked by tailMask, at each of rows (> 0) steps of k.", data)
 	fn, steps := d.fn, d.fn.GP()
 	scales := fn.Zs(2)
 	words := [2]asmgen.Operand{scales[0], scales[1]}
@@ -309,7 +314,7 @@ func decodeAcross(f *asmgen.File, data decoderData) {
 		fn.I("VPADDW", scales[0], d.first, d.first)
 		fn.I("VPADDW", scales[1], d.second, d.second)
 		d.otherwise(func() {
-			d.looking(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, words, d.first, d.second) })
+			d.withLookup(func(lookup asmgen.Reg) { d.lookUp(lookup, d.other, words, d.first, d.second) })
 		})
 		fn.I("VMOVUPS", d.first, d.dst.At(0))
 		fn.I("VMOVUPS", d.second, d.dst.At(64))

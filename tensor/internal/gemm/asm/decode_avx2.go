@@ -1,8 +1,8 @@
 package main
 
-// Decoding codes to BF16 for AVX2, by way of FP32: F16C widens minifloats, whose exponents fit in
-// those of half precision, subnormal numbers included. Assembly takes whole blocks and groups; Go
-// does the ends.
+// Decoding codes to BF16 for AVX2 through FP32. F16C widens minifloats: their exponents fit in
+// those of half precision, including subnormals. Assembly takes whole blocks and groups, and Go
+// handles the tails.
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// halfFormat is how codes become FP32 numbers times 2^-scale.
+// halfFormat describes how codes become FP32 numbers times 2^-scale.
 type halfFormat struct {
 	name    string
 	integer bool   // codes are integers
-	shifted bool   // the exponent is a bit shorter than that of half precision
-	special uint16 // bits of a number in half precision that are all set if it is not finite
+	shifted bool   // the exponent is one bit shorter than that of half precision
+	special uint16 // bits of a half-precision number that are all set if it is not finite
 	scale   int
 }
 
@@ -25,7 +25,7 @@ var halfFormats = []halfFormat{
 	{name: "Int8", integer: true, scale: -int8Unit},
 }
 
-// lanesAVX2 is how many codes are decoded at once.
+// lanesAVX2 is the number of codes that are decoded at once.
 const lanesAVX2 = 16
 
 func decodeAVX2(f *asmgen.File) {
@@ -36,7 +36,7 @@ func decodeAVX2(f *asmgen.File) {
 	}
 }
 
-// halfDecoding is what both layouts have in common.
+// halfDecoding is the common part of both layouts.
 type halfDecoding struct {
 	halfFormat
 	fn                              *asmgen.Func
@@ -49,7 +49,7 @@ type halfDecoding struct {
 
 func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *halfDecoding {
 	name := "decode" + format.name + layout + "AVX2"
-	fn := f.Func(name, name+doc+"\nIt notes in min, max and bad what it met.", asmgen.Arg("d", "*decoding"))
+	fn := f.Func(name, name+doc+"\nIt records scales in min and max, and codes that are not finite in bad.", asmgen.Arg("d", "*decoding"))
 	args := fn.Load("d")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", args.Field(at), r); return r }
 	d := &halfDecoding{halfFormat: format, fn: fn, args: args, dst: field("decoding_dst"), codes: field("decoding_codes"), scales: field("decoding_scales"), rows: field("decoding_rows"),
@@ -77,8 +77,8 @@ func newHalfDecoding(f *asmgen.File, format halfFormat, layout, doc string) *hal
 	return d
 }
 
-// adjusted makes scales, as bytes, exponents of factors. What leaves their range there becomes 0 or
-// finite: zeros stay zeros.
+// adjusted converts scales (bytes) to the exponents of factors. Scales outside the range saturate
+// to a zero or finite factor, so zeros stay zeros.
 func (d *halfDecoding) adjusted(v asmgen.Vec) {
 	switch {
 	case d.scale > 0:
@@ -89,7 +89,7 @@ func (d *halfDecoding) adjusted(v asmgen.Vec) {
 	}
 }
 
-// group decodes lanesAVX2 codes; the factors are those of its halves.
+// group decodes lanesAVX2 codes. There is one factor per half.
 func (d *halfDecoding) group(from, to asmgen.Mem, factors ...asmgen.Vec) {
 	fn, x, y := d.fn, d.x, d.y
 	if d.integer {
@@ -100,7 +100,7 @@ func (d *halfDecoding) group(from, to asmgen.Mem, factors ...asmgen.Vec) {
 	} else {
 		fn.I("VPMOVZXBW", from, x)
 		fn.I("VPSLLW", asmgen.Imm(8), x, x)
-		if d.shifted { // a bit of exponent between the sign and the others
+		if d.shifted { // a bit of the exponent between the sign and the others
 			fn.I("VPSRAW", asmgen.Imm(1), x, x)
 			fn.I("VPAND", d.keep, x, x)
 		}
@@ -120,7 +120,7 @@ func (d *halfDecoding) group(from, to asmgen.Mem, factors ...asmgen.Vec) {
 	fn.I("VMOVUPS", x, to)
 }
 
-// finish stores the notes; bad has a bit of each of its bytes in the lowest place.
+// finish stores the notes. The lowest bit of each byte of bad is the bit that it notes.
 func (d *halfDecoding) finish(least, most asmgen.Vec) {
 	d.fn.I("VMOVUPS", least, d.args.Field("decoding_notes+notes_min"))
 	d.fn.I("VMOVUPS", most, d.args.Field("decoding_notes+notes_max"))
@@ -131,7 +131,7 @@ func (d *halfDecoding) finish(least, most asmgen.Vec) {
 	d.fn.Return()
 }
 
-// decodeAlongAVX2 decodes rows that are contiguous along k, as their scales are.
+// decodeAlongAVX2 decodes rows whose codes and scales are contiguous along k.
 func decodeAlongAVX2(f *asmgen.File, format halfFormat) {
 	d := newHalfDecoding(f, format, "Along", " decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous along k.")
 	fn := d.fn
@@ -163,9 +163,9 @@ func decodeAlongAVX2(f *asmgen.File, format halfFormat) {
 	d.finish(d.least, d.most)
 }
 
-// decodeAcrossAVX2 decodes rows that are neighbours in memory, as their scales are.
+// decodeAcrossAVX2 decodes rows that are adjacent in memory, as are their scales.
 func decodeAcrossAVX2(f *asmgen.File, format halfFormat) {
-	d := newHalfDecoding(f, format, "Across", fmt.Sprintf(" decodes %d codes that are neighbours across k, at each of rows (> 0) steps of k.", lanesAVX2))
+	d := newHalfDecoding(f, format, "Across", fmt.Sprintf(" decodes %d codes that are adjacent across k, at each of rows (> 0) steps of k.", lanesAVX2))
 	fn, steps := d.fn, d.fn.GP()
 	first, second := d.factors[0], d.factors[1]
 	least, most := d.least.X(), d.most.X()

@@ -1,6 +1,6 @@
 package main
 
-// Products with few rows of a: b is read once, in place, row by row along k. Each sum has one
+// Products with few rows of a. b is read in place once, row by row along k. Each sum has one
 // accumulator of 16 chains, which are added up at the end.
 
 import (
@@ -9,15 +9,15 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// directRows is the most rows of a that a kernel takes, directPanelRows that of kernels that add up
-// along vectors.
+// directRows is the largest number of rows of a per kernel. directPanelRows is that of kernels that
+// sum along vectors.
 const (
 	directRows      = 12
 	directPanelRows = 8
 )
 
-// directWidth is how many rows of b the kernel for so many rows of a takes at once: all that the
-// registers hold, if they are not more streams than the prefetcher follows.
+// directWidth returns the number of rows of b that the kernel for rows rows of a takes at once.
+// Both the registers and the number of streams that the prefetcher follows bound it.
 func directWidth(rows, reserved int) int { return min(8, (32-reserved)/(rows+1)) }
 
 // directKernel is the frame of such a kernel.
@@ -28,7 +28,7 @@ type directKernel struct {
 	t, a, stride   asmgen.Reg
 	bases          []asmgen.Reg // rows 0, 3 and 6 of b
 	fetched, steps asmgen.Reg
-	near           asmgen.Reg // where the next group is, 0 if it has too many bytes for the first level of cache
+	near           asmgen.Reg // the next group; 0 if it has too many bytes for L1
 	sums           [][]asmgen.Vec
 }
 
@@ -44,7 +44,7 @@ func newDirect(f *asmgen.File, name, what string, rows, columns int) *directKern
 	return k
 }
 
-// row is the address of row i of b.
+// row returns the address of row i of b.
 func (k *directKernel) row(i int) asmgen.Mem {
 	m := k.bases[i/3].At(0)
 	if i%3 > 0 {
@@ -53,7 +53,7 @@ func (k *directKernel) row(i int) asmgen.Mem {
 	return m
 }
 
-// groups runs body for every group of rows of b, between taking the sums and storing them.
+// groups runs body for every group of rows of b, between loading the sums and storing them.
 func (k *directKernel) groups(body func()) { k.eachGroup(func() { k.summed(0, body, k.finish) }) }
 
 // eachGroup runs body for every group of rows of b.
@@ -77,7 +77,7 @@ func (k *directKernel) eachGroup(body func()) {
 	fn.I("JNZ", next)
 }
 
-// begin points to where a and the group's rows begin.
+// begin sets the pointers to the start of a and of the group's rows.
 func (k *directKernel) begin() {
 	fn := k.fn
 	fn.I("MOVQ", k.t.Field("direct_a"), k.a)
@@ -89,8 +89,8 @@ func (k *directKernel) begin() {
 	}
 }
 
-// summed runs body with the sums, which lie offset bytes into the places of partial ones, and
-// finish if they are complete then.
+// summed loads the sums that lie offset bytes into the buffer of partial sums. It runs body. Then
+// it runs finish if the sums are complete.
 func (k *directKernel) summed(offset int, body, finish func()) {
 	fn := k.fn
 	raw, stored := fn.Label("raw"), fn.Label("stored")
@@ -107,7 +107,7 @@ func (k *directKernel) summed(offset int, body, finish func()) {
 	fn.Place(stored)
 }
 
-// load takes the sums from where an earlier call left them, or begins at 0.
+// load loads the sums that an earlier call left, or starts at 0.
 func (k *directKernel) load(offset int) {
 	fn := k.fn
 	zero, loaded := fn.Label("zero"), fn.Label("loaded")
@@ -122,7 +122,7 @@ func (k *directKernel) load(offset int) {
 	fn.Place(loaded)
 }
 
-// eachSum calls f with the sums and their places among partial ones.
+// eachSum calls f with the sums and their offsets in the buffer of partial sums.
 func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
 	for i, s := range k.sums {
 		for j, v := range s {
@@ -131,10 +131,10 @@ func (k *directKernel) eachSum(f func(at int, v asmgen.Vec)) {
 	}
 }
 
-// advance moves on along k; so many bytes of each row were read. As many are fetched to the second
-// level, in the order of memory, for a later call. Prefetches are lost while too many are under
-// way: what is read soon is asked for once more, in the next group or in this one, unless there are
-// so few multiply-adds that the processor itself looks ahead as far.
+// advance moves on along k after bytes bytes of each row were read. It prefetches the same number
+// of bytes to L2 for a later call, in memory order. The processor drops prefetches while too many
+// are in flight. So data needed soon (in the next group or in this one) is prefetched a second
+// time. With few multiply-adds this is unnecessary: out-of-order execution looks far enough ahead.
 func (k *directKernel) advance(bytes int) {
 	fn := k.fn
 	const soon = 512
@@ -161,14 +161,14 @@ func (k *directKernel) advance(bytes int) {
 	k.forward(bytes)
 }
 
-// forward is advance without fetching.
+// forward is advance without prefetching.
 func (k *directKernel) forward(bytes int) {
 	for _, b := range k.bases {
 		k.fn.I("ADDQ", asmgen.Imm(int64(bytes)), b)
 	}
 }
 
-// multiply adds the products of what a has for this step and the rows bs.
+// multiply adds the products of this step of a with the rows bs.
 func (k *directKernel) multiply(bs []asmgen.Vec, at int, x asmgen.Vec) {
 	for i, s := range k.sums {
 		k.fn.I("VMOVUPS", k.a.At(at+64*i), x)
@@ -178,7 +178,7 @@ func (k *directKernel) multiply(bs []asmgen.Vec, at int, x asmgen.Vec) {
 	}
 }
 
-// directBF16 prints the kernels for BF16: one vector of each row at a time.
+// directBF16 generates the kernels for BF16: one vector of each row at a time.
 func directBF16(f *asmgen.File) {
 	for rows := 1; rows <= directPanelRows; rows++ {
 		columns := directWidth(rows, 1)

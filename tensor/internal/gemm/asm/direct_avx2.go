@@ -1,8 +1,8 @@
 package main
 
-// Products with few rows of a on AVX2: BF16 become FP32 as they are read, which for a was done
-// before. Of the sixteen chains of a sum, the registers hold eight: a group's rows of b, which the
-// first level of cache holds, are read for the first eight and then for the others.
+// Products with few rows of a on AVX2. BF16 is converted to FP32 when it is read; for a, this is
+// done beforehand. The registers hold eight of the sixteen chains of a sum. So the rows of a group
+// are read once for the first eight chains and again for the others. L1 holds these rows.
 
 import (
 	"fmt"
@@ -11,14 +11,14 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// directAVX2Columns is how many rows of b the kernels for 1 to 4 rows of a take at once: enough
-// chains to hide the latency of additions.
+// directAVX2Columns is the number of rows of b that the kernels for 1 to 4 rows of a take at once.
+// It gives enough chains to hide the latency of additions.
 var directAVX2Columns = [...]int{1: 8, 2: 6, 3: 4, 4: 3}
 
 func directAVX2(f *asmgen.File) {
 	high := f.Data32("highHalves", slices.Repeat([]uint32{0xffff_0000}, 8)...)
 	for rows := 1; rows < len(directAVX2Columns); rows++ {
-		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX2", rows), "BF16, whole vectors of which a has as FP32", rows, directAVX2Columns[rows])
+		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX2", rows), "BF16, in whole vectors; a holds FP32", rows, directAVX2Columns[rows])
 		for range rows {
 			k.sums = append(k.sums, k.fn.Ys(k.columns))
 		}
@@ -27,7 +27,7 @@ func directAVX2(f *asmgen.File) {
 	pairsAVX2(f, high)
 }
 
-// halves prints the kernel: body multiplies half of every vector along k.
+// halves generates the kernel. body multiplies half of every vector along k.
 func (k *directKernel) halves(body func(half int)) {
 	k.eachGroup(func() {
 		for half := range 2 {
@@ -40,7 +40,7 @@ func (k *directKernel) halves(body func(half int)) {
 	k.fn.Return()
 }
 
-// pass moves on along k by so many bytes of each row. What comes next is fetched in the first half.
+// pass moves on along k by bytes bytes of each row. The first half prefetches the next data.
 func (k *directKernel) pass(half, bytes int) {
 	if half == 0 {
 		k.advance(bytes)
@@ -57,8 +57,8 @@ func (k *directKernel) half(half int, high asmgen.Mem) {
 		fn.I("VMOVUPS", k.row(j).Plus(32*half), v)
 		widenPairs(fn, v, part, high)
 	}
-	// The fewer vectors stay in registers while those of the other operand come one after the
-	// other.
+	// The operand with fewer vectors stays in registers. The vectors of the other are loaded one
+	// after the other.
 	hold, stream, sum := ofA, ofB, func(held, one int) asmgen.Vec { return k.sums[held][one] }
 	if k.rows > k.columns {
 		hold, stream, sum = ofB, ofA, func(held, one int) asmgen.Vec { return k.sums[one][held] }
@@ -83,7 +83,7 @@ func (k *directKernel) half(half int, high asmgen.Mem) {
 	fn.Free(append(operands(held), one)...)
 }
 
-// widenPairs makes FP32 of the second elements of v's pairs (part 0), or of the first.
+// widenPairs converts the second elements of v's pairs to FP32 (part 0), or the first.
 func widenPairs(fn *asmgen.Func, v asmgen.Vec, part int, high asmgen.Mem) {
 	if part == 0 {
 		fn.I("VPAND", high, v, v)
@@ -92,8 +92,8 @@ func widenPairs(fn *asmgen.Func, v asmgen.Vec, part int, high asmgen.Mem) {
 	}
 }
 
-// finishHalf adds up the lanes of each sum and stores the totals, four at a time, or adds those of
-// the other half to them. Those behind the columns are of no use.
+// finishHalf adds up the lanes of each sum. It stores the totals four at a time or adds those of
+// the other half to them. Totals past the columns are not used.
 func (k *directKernel) finishHalf(half int) {
 	fn, sum := k.fn, k.steps
 	temp := fn.Y()
@@ -116,8 +116,8 @@ func (k *directKernel) finishHalf(half int) {
 	}
 }
 
-// finishColumn is finishHalf for one column: four rows at a time. Those of the first half wait in
-// the call's arguments.
+// finishColumn is finishHalf for one column: four rows at a time. The totals of the first half are
+// held in the call's arguments.
 func (k *directKernel) finishColumn(half int, temp asmgen.Vec) {
 	fn, sum := k.fn, k.steps
 	var column []asmgen.Vec
@@ -139,8 +139,8 @@ func (k *directKernel) finishColumn(half int, temp asmgen.Vec) {
 	}
 }
 
-// total4 returns a vector whose lanes 0 to 3 are the sums of the lanes of up to four vectors, which
-// it overwrites: in the order of directKernel.total.
+// total4 returns a vector whose lanes 0 to 3 are the sums of the lanes of up to four vectors, in
+// the order of directKernel.total. It overwrites the vectors.
 func total4(fn *asmgen.Func, vs []asmgen.Vec, temp asmgen.Vec) asmgen.Vec {
 	merge := func(x, y asmgen.Vec, low, high string) {
 		fn.I(low, y, x, temp)
@@ -158,10 +158,10 @@ func total4(fn *asmgen.Func, vs []asmgen.Vec, temp asmgen.Vec) asmgen.Vec {
 	return vs[0]
 }
 
-// pairsAVX2 makes of rows of BF16 what these kernels take of a: for each 32 elements four vectors
-// of FP32.
+// pairsAVX2 converts rows of BF16 to the form of a that these kernels take: four vectors of FP32
+// for each 32 elements.
 func pairsAVX2(f *asmgen.File, high asmgen.Mem) {
-	fn := f.Func("pairsAVX2", "pairsAVX2 makes FP32 of steps (> 0) times 32 BF16, of each half the second elements of pairs and then the first, step bytes apart.",
+	fn := f.Func("pairsAVX2", "pairsAVX2 converts steps (> 0) times 32 BF16 to FP32, step bytes apart. Each half has the second elements of its pairs and then the first.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("steps", "int"), asmgen.Arg("step", "int"))
 	dst, src, steps, step, v := fn.Load("dst"), fn.Load("src"), fn.Load("steps"), fn.Load("step"), fn.Y()
 	fn.CountDown(steps, func() {

@@ -1,10 +1,11 @@
 package main
 
-// Products with few rows of a whose b holds block-scaled codes, which are decoded in registers.
+// Products with few rows of a, where b holds block-scaled codes. The codes are decoded in
+// registers.
 //
-// A normal E4M3 code becomes BF16 by shifts and an addition to the exponent, which leave the
-// multipliers alone. A step with any other code (zero, subnormal, NaN), and every step of another
-// format, takes values from a table.
+// A normal E4M3 code becomes BF16 by shifts and an addition to the exponent, which do not occupy
+// the multipliers. Steps with any other code (zero, subnormal or NaN) use a table. So do all steps
+// of other formats.
 
 import (
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// directMX prints the kernels for codes: 64 of each row at a time, after the scales of 512.
+// directMX generates the kernels for codes: 64 of each row at a time, after the scales of 512.
 func directMX(f *asmgen.File) {
 	data := codedData{
 		field: f.Data32("field", 0x87f0_87f0), least: f.Data32("least", 0xf0f0_f0f0), bias: f.Data32("bias", 7<<23|7<<7),
@@ -20,19 +21,20 @@ func directMX(f *asmgen.File) {
 	constants := decoderConstants(f)
 	data.order, data.one = constants.order, constants.magnitude
 	for rows := 1; rows <= directPanelRows; rows++ {
-		columns := min(6, directWidth(rows, 4)) // general registers do not do for more
+		columns := min(6, directWidth(rows, 4)) // general registers do not suffice for more
 		k := newDirect(f, fmt.Sprintf("directMXx%dAVX512", rows), "codes", rows, columns)
 		k.codes(data)
 	}
 }
 
-// codedData is constants, all but order for every lane.
+// codedData holds constants. All except order are the same in every lane.
 type codedData struct {
-	field asmgen.Mem // words: where a code has its sign, exponent and mantissa after a shift
-	least asmgen.Mem // bytes: less twice the least normal code
-	one   asmgen.Mem // bytes: a scale of 1; all but the sign of a code
-	bias  asmgen.Mem // words: 7, in the exponent's place
-	order asmgen.Mem // of quadwords, such that unpacking leaves codes in order
+	// Words: the positions of the sign, exponent and mantissa of a code after a shift.
+	field asmgen.Mem
+	least asmgen.Mem // bytes: minus twice the smallest normal code
+	one   asmgen.Mem // bytes: a scale of 1; mask of all bits but the sign of a code
+	bias  asmgen.Mem // words: 7, at the position of the exponent
+	order asmgen.Mem // order of quadwords for which unpacking leaves codes in order
 }
 
 // codedKernel is a directKernel for codes.
@@ -60,7 +62,7 @@ func (k *directKernel) codes(data codedData) {
 	fn.Return()
 }
 
-// group runs along whole rows of b.
+// group multiplies along whole rows of b.
 func (c *codedKernel) group() {
 	fn, t := c.fn, c.t
 	fn.I("MOVQ", t.Field("direct_scales"), c.scales)
@@ -110,8 +112,8 @@ func (c *codedKernel) constants() {
 	c.fn.I("VPBROADCASTD", c.least, c.low)
 }
 
-// prepare turns the next 16 scales of each row into what is to be added to the exponents of 32
-// codes each, and notes them.
+// prepare notes the next 16 scales of each row and converts them to exponent increments of 32 codes
+// each.
 func (c *codedKernel) prepare() {
 	fn, t := c.fn, c.t
 	steps, least, most := c.bs[0], c.bs[1], c.bs[2]
@@ -139,7 +141,8 @@ func (c *codedKernel) prepare() {
 	fn.I("LEAQ", t.Field("direct_rowSteps"), c.step)
 }
 
-// codesOf decodes 64 codes of each row (of the tail: those in K2), 32 at a time, and multiplies.
+// codesOf decodes and multiplies 64 codes of each row in two halves. In the tail it decodes those
+// in K2.
 func (c *codedKernel) codesOf(tail bool) {
 	fn := c.fn
 	for i := range c.columns {
@@ -152,8 +155,8 @@ func (c *codedKernel) codesOf(tail bool) {
 		} else {
 			fn.I("VMOVUPS", from, c.x)
 		}
-		// Twice the code less that of the least normal one: without the sign, and high for zero,
-		// subnormal numbers and NaN.
+		// Twice the code minus twice the smallest normal code. It drops the sign and is large for
+		// zero, subnormals and NaN.
 		fn.I("VPADDB", c.x, c.x, c.x)
 		fn.I("VPADDB", c.low, c.x, most)
 		if i > 0 {
@@ -196,9 +199,9 @@ func (c *codedKernel) normal(i, half int, tail bool, v asmgen.Vec) {
 	c.fn.I("VPADDW", c.x, v, v)
 }
 
-// lookUp decodes with two tables, which give the halves of a value times 2^t; a saturating
-// subtraction in the exponent applies the scale and leaves zeros alone. The second 32 of each row
-// go to memory.
+// lookUp decodes with two tables, which give the halves of a value times 2^t. A saturating
+// subtraction from the exponent applies the scale and leaves zeros unchanged. The second 32 of each
+// row go to memory.
 func (c *codedKernel) lookUp(tail bool) {
 	fn := c.fn
 	low, high, temp, bad := c.x, c.mask, c.y, c.low
@@ -213,7 +216,7 @@ func (c *codedKernel) lookUp(tail bool) {
 		fn.I("VPERMQ", codes, temp, v)
 		lookUpBytes(fn, c.tables, "directCodes_codeTables", v, low, high, temp)
 		fn.I("VPORD.BCST", c.one, v, v)
-		fn.I("VPANDD", v, high, high) // entries but that of 0 have the sign bit set
+		fn.I("VPANDD", v, high, high) // all entries except that of 0 have the sign bit set
 		fn.I("VPORD", low, bad, bad)
 		fn.I("VPUNPCKLBW", high, low, v)
 		fn.I("VPUNPCKHBW", high, low, low)

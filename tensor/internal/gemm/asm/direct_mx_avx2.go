@@ -1,8 +1,8 @@
 package main
 
-// Products with few rows of a whose b holds E4M3 codes, on AVX2. With sign, exponent and mantissa
-// where FP32 has them, a code is 2^120 times too small, subnormal or not; a multiplication by a
-// factor, which has the block's scale too, makes it what it is, exactly.
+// Products on AVX2 with few rows of a, where b holds E4M3 codes. A code with its fields at their
+// FP32 positions is 2^120 times too small, subnormal or not. A multiplication by a factor that
+// includes the block's scale gives the exact value.
 
 import (
 	"fmt"
@@ -11,7 +11,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// directMXAVX2Columns is how many rows of b the kernels for 1 to 8 rows of a take at once.
+// directMXAVX2Columns is the number of rows of b that the kernels for 1 to 8 rows of a take at
+// once.
 var directMXAVX2Columns = [...]int{1: 6, 2: 4, 3: 3, 4: 2, 5: 2, 6: 2, 7: 1, 8: 1}
 
 // codedHalves is a directKernel for codes on AVX2.
@@ -20,15 +21,17 @@ type codedHalves struct {
 	codedHalvesData
 	scaleStride       asmgen.Reg
 	factors           []asmgen.Reg // of rows 0, 3 and 6
-	most              asmgen.Vec   // of all codes, twice
+	most              asmgen.Vec   // maximum of all codes, doubled
 	first, second, by asmgen.Vec
 }
 
-// codedHalvesData is constants.
+// codedHalvesData holds constants.
 type codedHalvesData struct {
-	firsts, seconds asmgen.Operand // which codes of eight pairs become the top bytes of FP32
-	field           asmgen.Operand // where a code has its sign, exponent and mantissa after a shift
-	nan             asmgen.Operand // bytes: twice NaN
+	// Select the codes of eight pairs that become the top bytes of FP32.
+	firsts, seconds asmgen.Operand
+	// Positions of the sign, exponent and mantissa of a code after a shift.
+	field asmgen.Operand
+	nan   asmgen.Operand // bytes: twice NaN
 }
 
 func directMXAVX2(f *asmgen.File) {
@@ -62,11 +65,11 @@ func directMXAVX2(f *asmgen.File) {
 	factorsAVX2(f)
 }
 
-// codedHalvesTemps is the vectors that half takes.
+// codedHalvesTemps is the number of vectors that half needs.
 const codedHalvesTemps = 4
 
-// hold loads the constants of the loop, up to n of them, into registers: reading a from the first
-// level of cache is what bounds most kernels.
+// hold loads up to n of the loop's constants into registers: most kernels are bound by reading a
+// from L1.
 func (c *codedHalves) hold(n int) {
 	for _, constant := range []*asmgen.Operand{&c.field, &c.seconds, &c.firsts}[:min(n, 3)] {
 		v := c.fn.Y()
@@ -103,7 +106,7 @@ func (c *codedHalves) half(half int) {
 		c.pass(half, 32)
 	})
 	if half == 0 {
-		fn.I("VPCMPEQB", c.nan, c.most, c.most) // which is the greatest
+		fn.I("VPCMPEQB", c.nan, c.most, c.most) // NaN is the largest
 		fn.I("VPOR", t.Field("direct_notes+notes_bad"), c.most, c.most)
 		fn.I("VMOVUPS", c.most, t.Field("direct_notes+notes_bad"))
 	} else { // the group's end
@@ -139,9 +142,9 @@ func (c *codedHalves) column(half, j int) {
 	}
 }
 
-// factorsAVX2 prints what makes factors of scales.
+// factorsAVX2 generates the function that converts scales to factors.
 func factorsAVX2(f *asmgen.File) {
-	fn := f.Func("factorsAVX2", "factorsAVX2 makes of n (> 0) times 16 scales, of up to 134, what codes are to be multiplied with. It notes the least and the most in met.",
+	fn := f.Func("factorsAVX2", "factorsAVX2 converts n (> 0) times 16 scales, of up to 134, to the factors of codes. It records the smallest and the largest scale in met.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("n", "int"), asmgen.Arg("met", "*notes"))
 	dst, src, n, met, bias := fn.Load("dst"), fn.Load("src"), fn.Load("n"), fn.Load("met"), f.Data32("bias", slices.Repeat([]uint32{e4m3Bias}, 8)...)
 	v, scales, least, most := fn.Y(), fn.Y().X(), fn.Y().X(), fn.Y().X()

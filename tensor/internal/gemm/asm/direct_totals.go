@@ -1,7 +1,7 @@
 package main
 
-// How products with few rows of a end: the lanes of each sum are added up, many sums at a time, and
-// the totals stored row by row. Stores are several times as fast as scatters.
+// The end of products with few rows of a. The lanes of many sums are added up at a time. The totals
+// are stored row by row. Stores are several times as fast as scatters.
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// finish adds up the lanes of each sum and stores the totals, four or eight for each row of a:
-// those behind the columns are of no use.
+// finish adds up the lanes of each sum and stores the totals, four or eight for each row of a.
+// Totals past the columns are not used.
 func (k *directKernel) finish() {
 	fn, sum := k.fn, k.steps
 	fn.I("MOVQ", k.t.Field("direct_sum"), sum)
@@ -42,8 +42,8 @@ func (k *directKernel) finish() {
 	}
 }
 
-// spread returns a vector with n rows of totals, the first of which is the one of number first, at
-// a distance of perRow.
+// spread returns a vector with n rows of totals at a distance of perRow lanes. The first row starts
+// at total number first.
 func (k *directKernel) spread(totals []asmgen.Vec, first, n, perRow int, v asmgen.Vec) asmgen.Vec {
 	low, high := first/16, (first+n*k.columns-1)/16
 	if k.columns == perRow && first%16 == 0 {
@@ -64,9 +64,8 @@ func (k *directKernel) spread(totals []asmgen.Vec, first, n, perRow int, v asmge
 	return v
 }
 
-// total returns a vector whose lane i is the sum of the lanes of vs[i]; it overwrites vs. Of every
-// four lanes it adds 0 and 2, 1 and 3, and then those two; of the four sums it adds the first two,
-// the last two, and then those.
+// total returns a vector whose lane i is the sum of the lanes of vs[i]. It overwrites vs. Every
+// four lanes are summed as (0+2)+(1+3). The resulting four sums are summed as (0+1)+(2+3).
 func (k *directKernel) total(vs []asmgen.Vec) asmgen.Vec {
 	fn := k.fn
 	temp := fn.Z()

@@ -3,9 +3,10 @@ package main
 // Products of MXINT8 by VPDPBUSD: exact integer sums of the 32 products of a block, which are then
 // scaled into FP32 sums.
 //
-// For every block, panels hold records of 10 steps. A row panel: 8 steps of 4 codes plus 128 for
-// each row, their scales, nothing. A column panel: 8 steps of 4 codes for each column, -128 times
-// the columns' sums, which makes good for the 128, their scales.
+// Panels hold records of 10 steps per block. In a row panel, 8 steps hold 4 codes plus 128 of each
+// row, the ninth holds scales and the tenth is unused. In a column panel, 8 steps hold 4 codes of
+// each column. The ninth holds -128 times the column sums, which corrects for the 128, and the
+// tenth holds scales.
 
 import (
 	"fmt"
@@ -43,7 +44,7 @@ func int8AVX512(f *asmgen.File) {
 
 func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	name := fmt.Sprintf("int8AVX512Tiles%d", mr)
-	k := family{width: 64, rounds: true}
+	k := microkernel{width: 64, rounds: true}
 	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
@@ -103,7 +104,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	fn.I("TESTQ", out, out)
 	fn.I("JZ", plain)
 	// No sum is NaN: a block's product is finite before it is added, and a rounded result does not
-	// start at another's sum.
+	// start from another sum.
 	r := newRounding(fn, constants, [3]asmgen.Vec{bs[0], bs[1], spare[0]})
 	for _, s := range sums {
 		for j, v := range s {
@@ -114,7 +115,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	}
 	fn.I("JMP", stored)
 	fn.Place(plain)
-	family{width: 64}.finish(fn, t, sum, sumStride, sum, sumStride, [4]asmgen.Reg{a, b, steps, row}, sums)
+	microkernel{width: 64}.finish(fn, t, sum, sumStride, sum, sumStride, [4]asmgen.Reg{a, b, steps, row}, sums)
 	fn.Place(stored)
 	fn.I("DECQ", count)
 	fn.I("JNZ", next)
@@ -123,7 +124,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 
 // int8Sums fills in the step of sums.
 func int8Sums(f *asmgen.File) {
-	fn := f.Func("int8SumsAVX512", "int8SumsAVX512 puts -128 times the sums of the codes of up to 16 columns, those in lanes, into records (> 0) records.\n"+
+	fn := f.Func("int8SumsAVX512", "int8SumsAVX512 stores -128 times the sums of the codes of up to 16 columns, masked by lanes, in records (> 0) records.\n"+
 		"Steps are step bytes apart.",
 		asmgen.Arg("panel", "unsafe.Pointer"), asmgen.Arg("records", "int"), asmgen.Arg("step", "int"), asmgen.Arg("lanes", "int"))
 	panel, n, step, lanes := fn.Load("panel"), fn.Load("records"), fn.Load("step"), fn.Load("lanes")

@@ -1,10 +1,10 @@
 package main
 
-// Products of MXINT8 by VPMADDWD: codes as 16-bit words, of which pairs are multiplied and added
-// exactly.
+// Products of MXINT8 by VPMADDWD. Codes are 16-bit words, and pairs of them are multiplied and
+// added exactly.
 //
-// For every block, panels hold records of 17 steps for each row or column: 16 steps of 2 codes and
-// the scale.
+// Panels hold records of 17 steps per block for each row or column: 16 steps of 2 codes, and the
+// scale.
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ const (
 	wordVectors = 4 // of columns
 )
 
-var wordTile = family{prefix: "int8AVX2", rows: 3, width: 32, vecs: (*asmgen.Func).Ys}
+var wordTile = microkernel{prefix: "int8AVX2", rows: 3, width: 32, vecs: (*asmgen.Func).Ys}
 
 func int8AVX2(f *asmgen.File) {
 	f.Constant("wordSteps", wordSteps)
@@ -41,13 +41,14 @@ func int8AVX2(f *asmgen.File) {
 	acrossWordsAVX2(f)
 }
 
-// wordTiles keeps a block's sums in registers. Those of the blocks so far fill a place that the
-// caller provides: there is no register left. Tiles are wide and low, since a load that is part of
-// a multiplication costs next to nothing and a broadcast of an element of a as much as an addition.
+// wordTiles keeps a block's sums in registers. The sums of the previous blocks are in memory that
+// the caller provides: there is no register left. Tiles are wide and low. A load that is part of a
+// multiplication costs almost nothing, but broadcasting an element of a costs as much as an
+// addition.
 func wordTiles(f *asmgen.File, mr int) {
 	k := wordTile
 	name := fmt.Sprintf("%sTiles%d", k.prefix, mr)
-	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel. out is room for a tile of FP32.", name, mr), asmgen.Arg("t", "*tile"))
+	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel. out has room for a tile of FP32.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
 	panel, sum, sumStride, count, kept := field("tile_a"), field("tile_sum"), field("tile_sumStride"), field("tile_count"), field("tile_out")
@@ -58,8 +59,8 @@ func wordTiles(f *asmgen.File, mr int) {
 	}
 	held, x, product := k.vecs(fn, 2), fn.Y(), fn.Y()
 	keptAt := func(i, j int) asmgen.Mem { return kept.At(32 * (wordVectors*i + j)) }
-	// step runs do for every vector of sums with a vector of b, which may be in memory, and an
-	// element of a in x.
+	// step calls do for every vector of sums. It passes a vector of b, which may be in memory,
+	// while x holds an element of a.
 	step := func(step int, broadcast string, do func(i, j int, b asmgen.Operand)) {
 		from := func(j int) asmgen.Mem { return b.At(32 * (wordVectors*step + j)) }
 		for j, v := range held {
@@ -108,7 +109,8 @@ func wordTiles(f *asmgen.File, mr int) {
 	fn.I("SUBQ", asmgen.Imm(wordSteps), steps)
 	fn.I("JNZ", block)
 	fn.I("ADDQ", t.Field("tile_aStride"), panel)
-	k.finish(fn, t, sum, sumStride, sum, sumStride, [4]asmgen.Reg{a, b, steps, row}, parts) // the last block left its sums in registers
+	// The last block left its sums in registers.
+	k.finish(fn, t, sum, sumStride, sum, sumStride, [4]asmgen.Reg{a, b, steps, row}, parts)
 	fn.I("DECQ", count)
 	fn.I("JNZ", next)
 	fn.Return()
@@ -133,24 +135,24 @@ func wordPeak(f *asmgen.File) {
 	fn.Return()
 }
 
-// wordPacker is what the packing functions have in common. A step has lanes dwords: 4, 8 or 16.
+// wordPacker is the common part of the packing functions. A step has lanes dwords: 4, 8 or 16.
 type wordPacker struct {
 	fn                              *asmgen.Func
 	lanes                           int
 	dst, src, scales, records, step asmgen.Reg
 }
 
-// newWordPacker begins such a function; rows says which rows it packs.
+// newWordPacker begins such a function. rows says which rows it packs.
 func newWordPacker(f *asmgen.File, name, rows string, lanes int, layout asmgen.Param) *wordPacker {
-	fn := f.Func(name, fmt.Sprintf("%s packs %s.\nIt stores records of 17 steps of %d dwords, step bytes apart: 16 of pairs of codes as words, then the scales, which it finds at\n"+
-		"scales, 128 bytes for each record.", name, rows, lanes),
+	fn := f.Func(name, fmt.Sprintf("%s packs %s.\nIt stores records of 17 steps of %d dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at\n"+
+		"scales, 128 bytes per record.", name, rows, lanes),
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), layout,
 		asmgen.Arg("scales", "unsafe.Pointer"), asmgen.Arg("records", "int"), asmgen.Arg("step", "int"))
 	return &wordPacker{fn, lanes, fn.Load("dst"), fn.Load("src"), fn.Load("scales"), fn.Load("records"), fn.Load("step")}
 }
 
-// take takes the registers of a step.
-func (p *wordPacker) take() []asmgen.Vec {
+// alloc allocates the registers of a step.
+func (p *wordPacker) alloc() []asmgen.Vec {
 	vs := p.fn.Ys((p.lanes + 7) / 8)
 	if p.lanes == 4 {
 		vs[0] = vs[0].X()
@@ -165,9 +167,9 @@ func (p *wordPacker) store(vs ...asmgen.Vec) {
 	p.fn.I("ADDQ", p.step, p.dst)
 }
 
-// each runs codes, which packs the codes of a record, for every record.
+// each calls codes for every record. codes packs the codes of one record.
 func (p *wordPacker) each(codes func()) {
-	scales := p.take()
+	scales := p.alloc()
 	p.fn.CountDown(p.records, func() {
 		codes()
 		for i, v := range scales {
@@ -179,9 +181,9 @@ func (p *wordPacker) each(codes func()) {
 	p.fn.Return()
 }
 
-// wordsAlong packs 4 or 8 rows whose codes along k are neighbours: 4 by 4 transposes of dwords in
-// both halves of vectors. A half holds 8 codes of a row; the other half has the 8 codes behind
-// them, or those of the fourth row after it.
+// wordsAlong packs 4 or 8 rows that are contiguous along k. It transposes 4 by 4 dwords in both
+// halves of vectors. One half holds 8 codes of a row. The other half has the next 8 codes, or those
+// of the row four further down.
 func wordsAlong(f *asmgen.File, lanes int) {
 	p := newWordPacker(f, fmt.Sprintf("wordsAlong%dAVX2", lanes), fmt.Sprintf("%d rows that are contiguous along k; row i begins at src + offsets[i]", lanes),
 		lanes, asmgen.Arg("offsets", "*[16]int"))
@@ -232,15 +234,15 @@ func transposeDwords(fn *asmgen.Func, rows, spare []asmgen.Vec) {
 	}
 }
 
-// wordsAcross packs rows whose codes are neighbours across k.
+// wordsAcross packs rows whose codes are adjacent across k.
 func wordsAcross(f *asmgen.File, rows int) {
 	lanes := 4
 	for lanes < rows {
 		lanes *= 2
 	}
-	p := newWordPacker(f, fmt.Sprintf("wordsAcross%dAVX2", rows), fmt.Sprintf("%d rows that are neighbours in memory; along k they are stride bytes apart", rows),
+	p := newWordPacker(f, fmt.Sprintf("wordsAcross%dAVX2", rows), fmt.Sprintf("%d rows that are adjacent in memory; along k they are stride bytes apart", rows),
 		lanes, asmgen.Arg("stride", "int"))
-	fn, stride, n, pair, words := p.fn, p.fn.Load("stride"), p.fn.GP(), [2]asmgen.Vec{p.fn.Y().X(), p.fn.Y().X()}, p.take()
+	fn, stride, n, pair, words := p.fn, p.fn.Load("stride"), p.fn.GP(), [2]asmgen.Vec{p.fn.Y().X(), p.fn.Y().X()}, p.alloc()
 	p.each(func() {
 		fn.I("MOVQ", asmgen.Imm(wordCodes/2), n)
 		fn.CountDown(n, func() {
@@ -258,7 +260,7 @@ func wordsAcross(f *asmgen.File, rows int) {
 	})
 }
 
-// loadBytes loads n bytes (1 to 8, or 16), and not one more: memory may end there.
+// loadBytes loads exactly n bytes (1 to 8, or 16): memory may end there.
 func loadBytes(fn *asmgen.Func, from asmgen.Mem, v asmgen.Vec, n int) {
 	switch n {
 	case 16:
@@ -284,12 +286,12 @@ func loadBytes(fn *asmgen.Func, from asmgen.Mem, v asmgen.Vec, n int) {
 	}
 }
 
-// wordScaling packs scales in either order.
+// wordScaling packs scales of either layout.
 func wordScaling(f *asmgen.File, lanes int) {
 	name := fmt.Sprintf("wordScales%dAVX2", lanes)
-	fn := f.Func(name, fmt.Sprintf("%s packs blocks (> 0) scales of %d rows; row i begins at src + offsets[i], its scales are stride bytes apart.\n"+
-		"It stores them, less less but at least 0, as FP32 powers of two, those of a block 128 bytes behind the block's before. The least\n"+
-		"and the greatest go to notes.", name, lanes),
+	fn := f.Func(name, fmt.Sprintf("%s packs blocks (> 0) scales of %d rows; row i begins at src + offsets[i], and its scales are stride bytes apart.\n"+
+		"It subtracts less, with a minimum of 0, and stores FP32 powers of two, 128 bytes between blocks. It records the smallest\n"+
+		"and the largest scale in notes.", name, lanes),
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("offsets", "*[16]int"), asmgen.Arg("stride", "int"),
 		asmgen.Arg("blocks", "int"), asmgen.Arg("less", "int"), asmgen.Arg("notes", "*notes"))
 	src, offsets := fn.Load("src"), fn.Load("offsets")

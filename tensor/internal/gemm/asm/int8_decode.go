@@ -1,13 +1,13 @@
 package main
 
-// Decoding MXINT8 to BF16, by way of FP32: a code has at most 7 significant bits.
+// Decoding MXINT8 to BF16 through FP32: a code has at most 7 significant bits.
 
 import "spmoe/tensor/asmgen"
 
-// int8Unit is the exponent of the unit of a code: 2^-6.
+// int8Unit is minus the exponent of a code's unit, 2^-6.
 const int8Unit = 6
 
-// int8Decoding is what the two functions below have in common. vs holds 16 elements each, as FP32.
+// int8Decoding is the common part of the two functions below. Each of vs holds 16 elements as FP32.
 type int8Decoding struct {
 	fn                             *asmgen.Func
 	args, dst, codes, scales, rows asmgen.Reg
@@ -34,8 +34,8 @@ func newInt8Decoding(f *asmgen.File, name, doc string) *int8Decoding {
 	return d
 }
 
-// load leaves the next scales, those in K1, less the unit in v. A scale below the unit becomes 0,
-// which a zero code may have.
+// load loads the next scales, masked by K1, and subtracts the unit. A scale below the unit becomes
+// 0; a zero code may have one.
 func (d *int8Decoding) load() {
 	fn := d.fn
 	fn.I("VMOVDQA64", d.none, d.v)
@@ -65,7 +65,7 @@ func (d *int8Decoding) group(from, to asmgen.Reg, masked bool, factor func(i int
 	}
 }
 
-// int8DecodeAlong decodes rows that are contiguous along k, as their scales are.
+// int8DecodeAlong decodes rows whose codes and scales are contiguous along k.
 func int8DecodeAlong(f *asmgen.File) {
 	d := newInt8Decoding(f, "decodeInt8AlongAVX512", " decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.")
 	fn := d.fn
@@ -106,9 +106,9 @@ func int8DecodeAlong(f *asmgen.File) {
 	fn.Return()
 }
 
-// int8DecodeAcross decodes rows that are neighbours in memory, as their scales are.
+// int8DecodeAcross decodes rows that are adjacent in memory, as are their scales.
 func int8DecodeAcross(f *asmgen.File) {
-	d := newInt8Decoding(f, "decodeInt8AcrossAVX512", " decodes up to 64 codes that are neighbours across k, those in tailMask, at each of rows (> 0) steps of k.")
+	d := newInt8Decoding(f, "decodeInt8AcrossAVX512", " decodes up to 64 codes that are adjacent across k, masked by tailMask, at each of rows (> 0) steps of k.")
 	fn, steps := d.fn, d.fn.GP()
 	next := fn.Label("next")
 	fn.Place(next)

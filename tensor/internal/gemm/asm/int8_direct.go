@@ -1,9 +1,9 @@
 package main
 
-// Products of few rows of MXINT8: b is read once, in place, 16 rows at a time, whose codes are
+// Products of few rows of MXINT8. b is read in place once, 16 rows at a time. Its codes are
 // transposed in registers.
 //
-// Here the codes of b are the unsigned ones, so that those of a can be broadcast from memory: a is
+// Here the codes of b are the unsigned ones, so that those of a can be broadcast from memory. a is
 // packed as a column panel.
 
 import "spmoe/tensor/asmgen"
@@ -24,11 +24,11 @@ func directInt8(f *asmgen.File) {
 	}
 }
 
-// int8Direct is what the kernels have in common.
+// int8Direct is the common part of the kernels.
 type int8Direct struct {
 	fn           *asmgen.Func
 	t, a, blocks asmgen.Reg
-	codes, parts []asmgen.Vec // of b, 4 of each row in each of 8 vectors
+	codes, parts []asmgen.Vec // of b: each of 8 vectors has 4 codes of each row
 	scale, flip  asmgen.Vec
 	sums         [][]asmgen.Vec
 }

@@ -1,6 +1,6 @@
 package main
 
-// The kernels for few rows of MXINT8 and rows of b that are neighbours in memory.
+// The kernels for few rows of MXINT8 and adjacent rows of b.
 
 import (
 	"fmt"
@@ -8,16 +8,17 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// int8DirectAcross takes rows of b that are neighbours in memory, and so are their scales.
+// int8DirectAcross generates a kernel for rows of b that are adjacent in memory, as are their
+// scales.
 func int8DirectAcross(f *asmgen.File, rows int, flip, index asmgen.Mem) {
 	name := fmt.Sprintf("directInt8Acrossx%dAVX512", rows)
-	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with t.count groups of 16 rows of b that are neighbours in memory; along k they are\n"+
-		"t.aStride bytes apart, their scales scaleStride. It notes the least and the greatest scale.", name, rows),
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are\n"+
+		"t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.", name, rows),
 		asmgen.Arg("t", "*tile"), asmgen.Arg("scales", "unsafe.Pointer"), asmgen.Arg("scaleStride", "int"), asmgen.Arg("notes", "*notes"))
 	k := newInt8Direct(fn, rows, 4, flip)
 	b, scales, sum, stride, stride3, scaleStride := fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.Load("scaleStride")
 	fetch, r, sumStride := fn.GP(), fn.GP(), fn.GP()
-	moved := fn.GP() // rows of b that are done: pointers in memory must not leave their matrix
+	moved := fn.GP() // rows of b done: pointers in memory must not leave their matrix
 	order, least, most := fn.Z(), fn.Z(), fn.Z()
 	fn.I("VMOVUPS", index, order)
 	fn.I("MOVQ", asmgen.Imm(127), r)
@@ -31,13 +32,14 @@ func int8DirectAcross(f *asmgen.File, rows int, flip, index asmgen.Mem) {
 	fn.I("MOVQ", k.t.Field("tile_sum"), sum)
 	fn.I("LEAQ", sum.At(0).Index(moved, 4), sum)
 	fn.I("MOVQ", k.t.Field("tile_sumStride"), sumStride)
-	family{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, r, k.sums)
+	microkernel{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, r, k.sums)
 	fn.I("MOVQ", k.t.Field("tile_a"), k.a)
 	fn.I("MOVQ", k.t.Field("tile_b"), b)
 	fn.I("ADDQ", moved, b)
 	fn.I("MOVQ", fn.Slot("scales"), scales)
 	fn.I("ADDQ", moved, scales)
-	// Of the next cache line of every four steps of k a group fetches one: four groups read it.
+	// Each group prefetches the next cache line of one in every four steps of k. Four groups share
+	// a line.
 	fn.I("MOVQ", k.t.Field("tile_count"), fetch)
 	fn.I("ANDQ", asmgen.Imm(3), fetch)
 	fn.I("IMULQ", stride, fetch)

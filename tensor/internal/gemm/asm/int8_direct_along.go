@@ -8,8 +8,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// int8Along is one kernel. A group of rows of b begins at first, those from the ninth at ninth;
-// both move on along k, and so do those of a group to come, which are fetched.
+// int8Along is one kernel. The rows of a group of b begin at first, and the ninth row begins at
+// ninth. Both pointers move along k. So do those of a later group, which is prefetched.
 type int8Along struct {
 	int8Direct
 	scales                 asmgen.Reg
@@ -18,7 +18,7 @@ type int8Along struct {
 	stride                 rowStrides
 }
 
-// rowStrides is 1, 3, 5 and 7 times the distance of rows.
+// rowStrides holds 1, 3, 5 and 7 times the distance of rows.
 type rowStrides map[int]asmgen.Reg
 
 func newRowStrides(fn *asmgen.Func, stride asmgen.Reg) rowStrides {
@@ -32,7 +32,7 @@ func newRowStrides(fn *asmgen.Func, stride asmgen.Reg) rowStrides {
 	return s
 }
 
-// row is the address at bytes behind the begin of row i of 8, of which the first begins at base.
+// row returns the address at bytes past the start of row i of 8. The first row begins at base.
 func (s rowStrides) row(base asmgen.Reg, i, at int) asmgen.Mem {
 	for _, scale := range []int{1, 2, 4} {
 		if r, ok := s[i/scale]; ok && i%scale == 0 {
@@ -45,14 +45,14 @@ func (s rowStrides) row(base asmgen.Reg, i, at int) asmgen.Mem {
 func int8DirectAlong(f *asmgen.File, rows int, flip asmgen.Mem) {
 	name := fmt.Sprintf("directInt8Alongx%dAVX512", rows)
 	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds\n"+
-		"16 FP32 numbers for each block. It fetches the rows ahead bytes behind.", name, rows),
+		"16 FP32 numbers per block. It prefetches the rows ahead bytes further on.", name, rows),
 		asmgen.Arg("t", "*tile"), asmgen.Arg("scales", "unsafe.Pointer"), asmgen.Arg("ahead", "int"))
 	k := &int8Along{int8Direct: newInt8Direct(fn, rows, 8, flip), scales: fn.GP(), first: fn.GP(), ninth: fn.GP(),
 		fetchFirst: fn.GP(), fetchNinth: fn.GP()}
-	sum, sumStride := k.first, k.ninth // before and after the loop
+	sum, sumStride := k.first, k.ninth // used before and after the loop only
 	fn.I("MOVQ", k.t.Field("tile_sum"), sum)
 	fn.I("MOVQ", k.t.Field("tile_sumStride"), sumStride)
-	family{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, k.a, k.sums)
+	microkernel{width: 64}.start(fn, k.t, sum, sumStride, sum, sumStride, k.a, k.sums)
 	k.begin()
 	last, done := fn.Label("last"), fn.Label("done")
 	fn.I("SHRQ", asmgen.Imm(1), k.blocks)
@@ -95,7 +95,7 @@ func (k *int8Along) begin() {
 	fn.I("MOVQ", k.t.Field("tile_steps"), k.blocks)
 }
 
-// row is the address at bytes behind what is next in row i of 16.
+// row returns the address at bytes past the current position in row i of 16.
 func (k *int8Along) row(first, ninth asmgen.Reg, i, at int) asmgen.Mem {
 	if i >= 8 {
 		return k.stride.row(ninth, i-8, at)
@@ -103,8 +103,8 @@ func (k *int8Along) row(first, ninth asmgen.Reg, i, at int) asmgen.Mem {
 	return k.stride.row(first, i, at)
 }
 
-// block multiplies the nth block from here. Two rows of b share a vector, so that a lane has codes
-// of rows i to i+3 after the first two rounds of its transpose, and all 16 rows meet in the third.
+// block multiplies the nth block from here. Two rows of b share a vector. After the first two
+// rounds of its transpose, a lane has codes of rows i to i+3. The third round combines all 16 rows.
 func (k *int8Along) block(nth int) {
 	fn, rows, other := k.fn, k.parts, k.codes
 	for i, v := range rows {

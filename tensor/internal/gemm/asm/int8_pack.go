@@ -9,9 +9,9 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-const flipDoc = " flip is added to every code, byte by byte (exclusive or).\nIt stores records of 10 steps, of which it fills the first 8."
+const flipDoc = " Every code is XORed with flip, byte by byte.\nIt stores records of 10 steps and fills the first 8 of them."
 
-// packBytesAlong packs 16 rows whose codes along k are neighbours.
+// packBytesAlong packs 16 rows that are contiguous along k.
 func packBytesAlong(f *asmgen.File) {
 	fn := f.Func("packBytesAVX512", "packBytesAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].\n"+
 		"A record has 32 codes of each row; steps are step bytes apart."+flipDoc,
@@ -47,12 +47,12 @@ func packBytesAlong(f *asmgen.File) {
 	fn.Return()
 }
 
-// packBytesAcross packs up to lanes (16 or 32) rows whose codes are neighbours across k. One vector
-// holds the rows' codes at several steps of k, which masked loads put side by side; permuting bytes
-// makes dwords of every four.
+// packBytesAcross packs up to lanes (16 or 32) rows whose codes are adjacent across k. Masked loads
+// put the rows' codes of several steps of k side by side in one vector. Permuting bytes then makes
+// a dword of every four.
 func packBytesAcross(f *asmgen.File, lanes int) {
 	name := fmt.Sprintf("interleaveBytes%dAVX512", lanes)
-	fn := f.Func(name, fmt.Sprintf("%s packs up to %d rows that are neighbours in memory, those in lanes; along k they are stride bytes apart.\n"+
+	fn := f.Func(name, fmt.Sprintf("%s packs up to %d rows that are adjacent in memory, masked by lanes; along k they are stride bytes apart.\n"+
 		"A record has 32 codes of each row; steps are step bytes apart.", name, lanes)+flipDoc,
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"),
 		asmgen.Arg("records", "int"), asmgen.Arg("step", "int"), asmgen.Arg("lanes", "int"), asmgen.Arg("flip", "*uint32"))
@@ -60,7 +60,7 @@ func packBytesAcross(f *asmgen.File, lanes int) {
 	flip := fn.Z()
 	fn.I("VPBROADCASTD", fn.Load("flip").At(0), flip)
 	vectors := lanes / 16
-	held := 4 / vectors // steps of k in one of them
+	held := 4 / vectors // steps of k per vector
 	for i := range held {
 		fn.I("KMOVQ", mask, asmgen.K(1+i))
 		fn.I("SHLQ", asmgen.Imm(int64(lanes)), mask)

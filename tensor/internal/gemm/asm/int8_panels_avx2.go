@@ -1,18 +1,19 @@
 package main
 
-// Column panels of MXINT8 for products with few rows of a: 32 rows of b, a run along k, as records
-// of words, with the next fetched.
+// Column panels of MXINT8 for products with few rows of a. They hold a run along k of 32 rows of b,
+// as records of words. The next run is prefetched.
 
 import "spmoe/tensor/asmgen"
 
-const wordStep = 4 * 32 // bytes from step to step of a column panel
+const wordStep = 4 * 32 // bytes between steps of a column panel
 
 // wordPanel is the state of such a function.
 type wordPanel struct {
 	fn                                *asmgen.Func
 	t, dst, src, stride, scales, left asmgen.Reg
 	least, most                       asmgen.Vec // of the scales
-	less                              asmgen.Vec // what scales are reduced by, in every byte: the 1/64 of both operands
+	// The amount subtracted from scales for the 1/64 of both operands. It is in every byte.
+	less asmgen.Vec
 }
 
 func newWordPanel(fn *asmgen.Func, t, dst, src, stride asmgen.Reg, take func(*asmgen.Func) asmgen.Vec) *wordPanel {
@@ -40,8 +41,8 @@ func (p *wordPanel) note(scales asmgen.Vec) {
 	p.fn.I("VPSUBUSB", p.less, scales, scales)
 }
 
-// putScales puts the first 8 of scales into the record, as powers of two, those of columns from i
-// on.
+// putScales stores the first 8 of scales in the record as powers of two. They belong to columns i
+// to i+7.
 func (p *wordPanel) putScales(scales, v asmgen.Vec, i int) {
 	p.fn.I("VPMOVZXBD", scales.X(), v)
 	p.fn.I("VPSLLD", asmgen.Imm(23), v, v)
@@ -53,13 +54,13 @@ func (p *wordPanel) putNotes() {
 	p.fn.I("VMOVDQU", p.most, p.t.Field("columnPanel_notes+notes_max"))
 }
 
-// alongWordsAVX2 takes rows that are contiguous along k, 8 after 8. 4 by 4 dwords are transposed in
-// both halves of vectors, of which one has 16 codes of a row and the other those of the fourth row
-// after it. Only then do the four codes of a dword, the inner ones in the other order, become
-// words.
+// alongWordsAVX2 packs rows that are contiguous along k, 8 at a time. It transposes 4 by 4 dwords
+// in both halves of vectors. One half has 16 codes of a row, and the other those of the row four
+// further down. Only then does it convert the four codes of a dword to words. The two inner codes
+// of a dword are swapped.
 func alongWordsAVX2(f *asmgen.File) {
 	const name = "alongWordsAVX2"
-	fn := f.Func(name, name+" packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It fetches the rows ahead bytes behind.",
+	fn := f.Func(name, name+" packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It prefetches the rows ahead bytes further on.",
 		asmgen.Arg("p", "*columnPanel"))
 	t := fn.Load("p")
 	load := func(field asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(field), r); return r }
@@ -127,10 +128,10 @@ func alongWordsAVX2(f *asmgen.File) {
 	fn.Return()
 }
 
-// acrossWordsAVX2 takes rows that are neighbours in memory.
+// acrossWordsAVX2 packs rows that are adjacent in memory.
 func acrossWordsAVX2(f *asmgen.File) {
 	const name = "acrossWordsAVX2"
-	fn := f.Func(name, name+" packs 32 rows of b that are neighbours in memory for k (> 0) whole blocks.", asmgen.Arg("p", "*columnPanel"))
+	fn := f.Func(name, name+" packs 32 rows of b that are adjacent in memory for k (> 0) whole blocks.", asmgen.Arg("p", "*columnPanel"))
 	a := newAcrossPanel(fn)
 	p := newWordPanel(fn, a.t, a.dst, a.src, a.stride, (*asmgen.Func).Y)
 	pair, low, high, v := fn.Ys(2), fn.Y(), fn.Y(), fn.Y()

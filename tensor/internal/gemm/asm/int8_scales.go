@@ -4,10 +4,10 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-const scalesDoc = "\nIt stores them, less less but at least 0, as FP32 powers of two, those of a block record bytes behind the block's before. The least\n" +
-	"and the greatest go to notes."
+const scalesDoc = "\nIt subtracts less, with a minimum of 0, and stores FP32 powers of two, record bytes between blocks. It records the smallest\n" +
+	"and the largest scale in notes."
 
-// scaleSteps is the frame of both functions. K1 to K4 say which scales to load, K5 which to store.
+// scaleSteps is the frame of both functions. K1 to K4 mask the scales to load, K5 those to store.
 type scaleSteps struct {
 	fn                       *asmgen.Func
 	dst, src, blocks, record asmgen.Reg
@@ -33,7 +33,7 @@ func newScaleSteps(f *asmgen.File, name, doc string, args ...asmgen.Param) *scal
 	return s
 }
 
-// note notes the scales in v and takes less from them.
+// note notes the scales in v and subtracts less from them.
 func (s *scaleSteps) note(v asmgen.Vec) {
 	s.fn.I("VPMINUB", v, s.least, s.least)
 	s.fn.I("VPMAXUB", v, s.most, s.most)
@@ -57,9 +57,9 @@ func (s *scaleSteps) finish() {
 	s.fn.Return()
 }
 
-// scalesAcross takes scales that are neighbours across k.
+// scalesAcross packs scales that are adjacent across k.
 func scalesAcross(f *asmgen.File) {
-	s := newScaleSteps(f, "scalesAcrossAVX512", " packs blocks (> 0) scales of up to 16 rows, those in lanes, which are neighbours in memory; along k they are\nstride bytes apart.",
+	s := newScaleSteps(f, "scalesAcrossAVX512", " packs blocks (> 0) scales of up to 16 rows, masked by lanes, which are adjacent in memory; along k they are\nstride bytes apart.",
 		asmgen.Arg("stride", "int"))
 	fn, stride, v := s.fn, s.fn.Load("stride"), s.fn.Z()
 	fn.CountDown(s.blocks, func() {
@@ -72,15 +72,15 @@ func scalesAcross(f *asmgen.File) {
 	s.finish()
 }
 
-// scalesAlong takes scales that are neighbours along k: 16 by 16 transposes of bytes.
+// scalesAlong packs scales that are contiguous along k. It transposes 16 by 16 bytes.
 func scalesAlong(f *asmgen.File) {
 	s := newScaleSteps(f, "scalesAlongAVX512", " packs blocks (> 0) scales of 16 rows, contiguous along k; row i begins at src + offsets[i]. tail masks the last\n"+
-		"blocks%16 of them, lanes the rows to be stored.", asmgen.Arg("offsets", "*[16]int"), asmgen.Arg("tail", "int"))
+		"blocks%16 of them, and lanes masks the rows to be stored.", asmgen.Arg("offsets", "*[16]int"), asmgen.Arg("tail", "int"))
 	fn, offsets, r := s.fn, s.fn.Load("offsets"), s.fn.GP()
 	rows, halves, order := fn.Zs(4), fn.Zs(4), fn.Zs(2)
 	for h, v := range order {
-		// Of 8 rows' scales those of a block become a quadword. Unpacking will put blocks 0, 4, 1,
-		// 5, 2, 6, 3, 7 into order.
+		// The scales of one block of 8 rows become a quadword. Unpacking will put blocks 0, 4, 1,
+		// 5, 2, 6, 3, 7 in order.
 		bytes := make([]byte, 64)
 		for i := range bytes {
 			block, row := 8*h+i/16+i/8%2*4, i%8
@@ -99,7 +99,7 @@ func scalesAlong(f *asmgen.File) {
 		fn.I("KMOVQ", r, asmgen.K(1+q))
 		fn.I("SHLQ", asmgen.Imm(16), r)
 	}
-	for i, v := range rows { // a lane for each of four rows
+	for i, v := range rows { // one lane for each of four rows
 		fn.I("VMOVDQA64", s.none, v)
 		for q := range 4 {
 			fn.I("MOVQ", offsets.At(8*(4*i+q)), r)

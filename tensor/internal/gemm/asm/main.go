@@ -13,7 +13,7 @@ func main() {
 	}
 }
 
-// files is all that the generator prints, by name.
+// files returns everything that the generator writes, by file name.
 func files() map[string]string {
 	out := map[string]string{}
 	for name, fill := range map[string]func(*asmgen.File){
@@ -32,11 +32,11 @@ func files() map[string]string {
 		"fewrows_across_bf16_avx512": acrossBF16,
 		"fewrows_across_e4m3_avx2":   acrossE4M3AVX2,
 		"fewrows_across_mx_avx512":   acrossMX,
-		"fewrows_turned_amx":         turnedAMX,
+		"fewrows_transposed_amx":     transposedAMX,
 		"integers_bytes_avx512":      int8AVX512,
 		"integers_direct_avx512":     directInt8,
 		"integers_tiles_amx":         amxInt8,
-		"integers_words_avx2":        int8AVX2,
+		"integers_int16_avx2":        int8AVX2,
 		"codes_decode_avx2":          decodeAVX2,
 		"codes_decode_avx512":        decodeAVX512,
 	} {

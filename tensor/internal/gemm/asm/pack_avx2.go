@@ -1,6 +1,6 @@
 package main
 
-// Packing for AVX2, into panels of FP32. Assembly does what whole vectors can do; Go does the ends.
+// Packing for AVX2, into panels of FP32. Assembly handles whole vectors, and Go handles the tails.
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ func packAVX2(f *asmgen.File) {
 	roundAVX2(f)
 }
 
-// rowsAVX2 packs 8 rows whose elements along k are neighbours: 8 by 8 transposes of dwords.
+// rowsAVX2 packs 8 rows that are contiguous along k. It transposes 8 by 8 dwords.
 func rowsAVX2(f *asmgen.File, name string, split bool) {
 	doc := " packs 8 rows that are contiguous along k; row i begins at src + offsets[i].\n" +
 		"It stores blocks (> 0) times 8 steps of 8 dwords, step bytes apart."
@@ -57,8 +57,8 @@ func rowsAVX2(f *asmgen.File, name string, split bool) {
 	fn.Return()
 }
 
-// transpose8 transposes an 8 by 8 matrix of dwords into the registers of other; it returns the
-// result and the free ones.
+// transpose8 transposes an 8 by 8 matrix of dwords into the registers of other. It returns the
+// result and the free registers.
 func transpose8(fn *asmgen.Func, rows, other []asmgen.Vec) (result, free []asmgen.Vec) {
 	for i := 0; i < 8; i += 2 {
 		fn.I("VUNPCKLPS", rows[i+1], rows[i], other[i])
@@ -78,10 +78,10 @@ func transpose8(fn *asmgen.Func, rows, other []asmgen.Vec) (result, free []asmge
 	return other, rows
 }
 
-// widenAVX2 turns lanes BF16 rows into FP32, the second of every two elements of k first: the order
-// in which VDPBF16PS adds.
+// widenAVX2 converts lanes BF16 rows to FP32. Of every two elements of k the second comes first,
+// the order in which VDPBF16PS adds.
 func widenAVX2(f *asmgen.File, name string, lanes int) {
-	fn, dst, src, stride, k, step := acrossArgs(f, name, fmt.Sprintf("2*ceil(k/2) steps of %d FP32, of each two the second first", lanes), "")
+	fn, dst, src, stride, k, step := acrossArgs(f, name, fmt.Sprintf("2*ceil(k/2) steps of %d FP32, of every two the second first", lanes), "")
 	v := fn.Y()
 	widen := func(from, to asmgen.Mem) {
 		switch {

@@ -1,11 +1,11 @@
 package main
 
-// Packing for AVX-512. A panel stores, step after step, one dword for each of its rows; "along" is
-// the direction of k.
+// Packing for AVX-512. For each step of k, a panel stores one dword for each of its rows. "along"
+// is the direction of k.
 //
-// Every store is a whole vector: what it writes past the panel's rows is overwritten by the next
-// step's store, and after the last step falls into the next panel or the buffer's slack. Reads are
-// masked to what the source covers.
+// Every store is a whole vector. What it writes past the panel's rows is overwritten by the next
+// step's store. After the last step it falls into the next panel or the buffer's slack. Reads are
+// masked to the source.
 
 import (
 	"spmoe/tensor/asmgen"
@@ -22,10 +22,10 @@ func packAVX512(f *asmgen.File) {
 	copyAVX512(f, "copy32AVX512", 32)
 }
 
-// rowsAVX512 packs 16 rows whose elements along k are neighbours: 16 by 16 transposes of dwords.
+// rowsAVX512 packs 16 rows that are contiguous along k. It transposes 16 by 16 dwords.
 func rowsAVX512(f *asmgen.File, name string, split bool) {
 	doc := " packs 16 rows that are contiguous along k; row i begins at src + offsets[i].\n" +
-		"It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. Meanwhile it fetches as much from ahead bytes behind src."
+		"It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. It prefetches the same number of bytes from ahead bytes past src."
 	if split {
 		doc += "\nOf each pair of BF16 it stores two steps of FP32: the second element, then the first."
 	}
@@ -74,7 +74,8 @@ func rowsAVX512(f *asmgen.File, name string, split bool) {
 	fn.I("JZ", last)
 	fn.CountDown(blocks, func() {
 		load(false)
-		for i := range 16 { // in one piece: 16 rows side by side are more streams than the hardware follows
+		// In one piece: 16 rows read in parallel are more streams than the hardware follows.
+		for i := range 16 {
 			fn.I("PREFETCHT1", ahead.At(64*i))
 		}
 		fn.I("ADDQ", asmgen.Imm(1024), ahead)
@@ -100,7 +101,7 @@ func rowsAVX512(f *asmgen.File, name string, split bool) {
 	fn.Return()
 }
 
-// transpose16 transposes a 16 by 16 matrix of dwords in place; other is overwritten.
+// transpose16 transposes a 16 by 16 matrix of dwords in place. other is overwritten.
 func transpose16(fn *asmgen.Func, rows, other []asmgen.Vec) {
 	transposeQuads(fn, rows, other) // lane l of rows[4g+c] is column 4l+c of rows 4g to 4g+3
 	for c := range 4 {
@@ -117,7 +118,7 @@ func transpose16(fn *asmgen.Func, rows, other []asmgen.Vec) {
 	}
 }
 
-// transposeQuads transposes 4 by 4 dwords in every lane of each four rows; other is overwritten.
+// transposeQuads transposes 4 by 4 dwords in every lane of each four rows. other is overwritten.
 func transposeQuads(fn *asmgen.Func, rows, other []asmgen.Vec) {
 	for i := 0; i < len(rows); i += 2 {
 		fn.I("VUNPCKLPS", rows[i+1], rows[i], other[i])
@@ -183,10 +184,10 @@ func interleaveAVX512(f *asmgen.File, name string, lanes int) {
 	fn.Return()
 }
 
-// widenAVX512 turns BF16 into FP32, the second of every two rows of k first: the order in which
-// VDPBF16PS adds.
+// widenAVX512 converts BF16 to FP32. Of every two rows of k the second comes first, the order in
+// which VDPBF16PS adds.
 func widenAVX512(f *asmgen.File, name string, lanes int) {
-	fn, dst, src, stride, k, step := lanesArgs(f, name, "2*ceil(k/2) steps of FP32, of each two the second first")
+	fn, dst, src, stride, k, step := lanesArgs(f, name, "2*ceil(k/2) steps of FP32, of every two the second first")
 	v := fn.Z()
 	row := func(from, to asmgen.Mem) {
 		for h := range lanes / 16 {

@@ -4,8 +4,8 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// rounding rounds FP32 to BF16, to nearest even. Unlike VCVTNEPS2BF16 it keeps subnormal numbers;
-// there must be no NaN.
+// rounding rounds FP32 to BF16, to nearest even. Unlike VCVTNEPS2BF16 it keeps subnormals. It does
+// not handle NaN.
 type rounding struct {
 	fn              *asmgen.Func
 	one, half, temp asmgen.Vec

@@ -1,10 +1,11 @@
 package main
 
-// The microkernels: for every row count a function that multiplies a stack of row panels with one
+// The microkernels. For every row count, one function multiplies a stack of row panels with one
 // column panel.
 //
-// A row panel holds, for each step of k, one dword a row (a float, or a pair of BF16); a column
-// panel holds two vectors a step. All sums of a tile stay in registers for the whole run of steps.
+// For each step of k, a row panel holds one dword per row: a float or a pair of BF16. A column
+// panel holds two vectors per step. All sums of a tile stay in registers for the whole run of
+// steps.
 
 import (
 	"fmt"
@@ -13,8 +14,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// family is one microkernel for 1..rows rows and two vectors of columns.
-type family struct {
+// A microkernel generates the code of one microkernel for 1..rows rows and two vectors of columns.
+type microkernel struct {
 	prefix         string
 	rows           int
 	width          int // bytes of a vector
@@ -25,22 +26,22 @@ type family struct {
 }
 
 var (
-	bf16AVX512 = family{"bf16AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VDPBF16PS", true}
-	fp32AVX512 = family{"fp32AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VFMADD231PS", false}
-	fp32AVX2   = family{"fp32AVX2", 6, 32, (*asmgen.Func).Ys, 2, "VBROADCASTSS", "VFMADD231PS", false}
+	bf16AVX512 = microkernel{"bf16AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VDPBF16PS", true}
+	fp32AVX512 = microkernel{"fp32AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VFMADD231PS", false}
+	fp32AVX2   = microkernel{"fp32AVX2", 6, 32, (*asmgen.Func).Ys, 2, "VBROADCASTSS", "VFMADD231PS", false}
 )
 
 // unroll is the number of steps in the body of the loop, a power of two.
 const unroll = 4
 
-func (k family) tiles(f *asmgen.File) {
+func (k microkernel) tiles(f *asmgen.File) {
 	for mr := 1; mr <= k.rows; mr++ {
 		k.tile(f, mr)
 	}
 	k.peak(f)
 }
 
-func (k family) tile(f *asmgen.File, mr int) {
+func (k microkernel) tile(f *asmgen.File, mr int) {
 	name := fmt.Sprintf("%sTiles%d", k.prefix, mr)
 	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
@@ -75,9 +76,9 @@ func (k family) tile(f *asmgen.File, mr int) {
 	fn.Return()
 }
 
-// start loads the sums or clears them, and fetches what finish will write: stores that miss the
-// caches would hold up the next tile. It leaves sum and out alone.
-func (k family) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row asmgen.Reg, sums [][]asmgen.Vec) {
+// start loads the sums or clears them, and prefetches the destination of finish: stores that miss
+// the caches would delay the next tile. It leaves sum and out alone.
+func (k microkernel) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row asmgen.Reg, sums [][]asmgen.Vec) {
 	clear, ready := fn.Label("clear"), fn.Label("ready")
 	fetch := func(from, stride asmgen.Reg, bytes int) {
 		fn.I("MOVQ", from, row)
@@ -124,7 +125,7 @@ func (k family) start(fn *asmgen.Func, t, sum, sumStride, out, outStride, row as
 }
 
 // steps runs the multiply-adds: unrolled, then the rest one by one.
-func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmgen.Vec) {
+func (k microkernel) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmgen.Vec) {
 	bs, spare := k.vecs(fn, 2), k.vecs(fn, k.spares)
 	step := func(u int) {
 		for j, v := range bs {
@@ -162,9 +163,9 @@ func (k family) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]asmge
 	fn.Place(done)
 }
 
-// finish stores the sums, as FP32 with what is to be added or rounded, and moves sum and, when it
-// rounds, out to the next tile.
-func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
+// finish stores the sums: rounded, or as FP32 with pending sums added. Then it moves sum to the
+// next tile. If it rounds, it also moves out.
+func (k microkernel) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	plain, stored := fn.Label("plain"), fn.Label("stored")
 	if k.rounds {
 		fn.I("TESTQ", out, out)
@@ -196,9 +197,9 @@ func (k family) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen
 	}
 }
 
-// add adds to the sums what lies in tile.adds places, the last of which is where they will be
+// add adds tile.adds pending sums to the sums. The last of them lies where the result will be
 // stored.
-func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
+func (k microkernel) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	place, stride, count, row := free[0], free[1], free[2], free[3]
 	none := fn.Label("none")
 	fn.I("MOVQ", t.Field("tile_adds"), count)
@@ -225,12 +226,13 @@ func (k family) add(fn *asmgen.Func, t, sum, sumStride asmgen.Reg, free [4]asmge
 	fn.Place(none)
 }
 
-// masked says whether the kernel keeps to the columns that tile.columns names; the others write
-// whole vectors.
-func (k family) masked() bool { return k.width == 64 }
+// masked reports whether the kernel writes only the columns in tile.columns. The others write whole
+// vectors.
+func (k microkernel) masked() bool { return k.width == 64 }
 
-// peak is the same arithmetic without memory: rounds times a full tile's multiply-adds.
-func (k family) peak(f *asmgen.File) { peakLoop(f, k.prefix, k.vecs, 2*k.rows, k.mac) }
+// peak generates the same arithmetic without memory accesses: rounds times a full tile's
+// multiply-adds.
+func (k microkernel) peak(f *asmgen.File) { peakLoop(f, k.prefix, k.vecs, 2*k.rows, k.mac) }
 
 // peakLoop runs an instruction on many sums in registers.
 func peakLoop(f *asmgen.File, prefix string, vecs func(*asmgen.Func, int) []asmgen.Vec, sums int, mac string) {

@@ -11,7 +11,7 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// Whole vectors and ends of rows round alike, whatever the bits.
+// Whole vectors and the tails of rows round alike, for any bits.
 func TestRoundRows(t *testing.T) {
 	cputest.Need(t, cpu.AVX2)
 	const cols = 100

@@ -1,6 +1,6 @@
 package main
 
-// Turning the sums of turned products.
+// Transposing the sums of transposed products.
 
 import (
 	"fmt"
@@ -8,12 +8,12 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// turnedRows is the rows of a result that are made at once.
-const turnedRows = 8
+// transposedRows is the number of rows of a result that are made at once.
+const transposedRows = 8
 
-func amxTurn(f *asmgen.File, name, result string, round bool) {
+func amxTranspose(f *asmgen.File, name, result string, round bool) {
 	fn := f.Func(name, fmt.Sprintf("%s transposes groups (> 0) times 16 rows of sums, %d bytes apart: column i of rows (1 to %d) becomes row i of dst, %s, stride bytes apart.\n"+
-		"It reads %d columns.", name, sumsRow, turnedRows, result, turnedRows),
+		"It reads %d columns.", name, sumsRow, transposedRows, result, transposedRows),
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("groups", "int"), asmgen.Arg("rows", "int"))
 	step := 64
 	if round {
@@ -29,7 +29,8 @@ func amxTurn(f *asmgen.File, name, result string, round bool) {
 			fn.I("VINSERTF64X4", asmgen.Imm(1), src.At(sumsRow*(row+4)), v, v)
 		}
 		transposeQuads(fn, quads, other)
-		for c := range 4 { // lanes 0 and 2 hold column c of four rows each, lanes 1 and 3 column 4+c
+		// Lanes 0 and 2 hold column c of four rows each, lanes 1 and 3 column 4+c.
+		for c := range 4 {
 			fn.I("VSHUFF32X4", asmgen.Imm(0x88), quads[4+c], quads[c], other[c])
 			fn.I("VSHUFF32X4", asmgen.Imm(0xdd), quads[4+c], quads[c], other[4+c])
 		}

@@ -11,9 +11,9 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Turned products have the bits of packed ones: around whole tiles, several strips, several runs
-// along k, any layout of a, b in place or not.
-func TestTurnedEqualsPacked(t *testing.T) {
+// Transposed products have the bits of packed ones: around whole tiles, several strips, several
+// runs along k, any layout of a, b in place or not.
+func TestTransposedEqualsPacked(t *testing.T) {
 	needsAMX(t)
 	f, s := &bf16AMX, new(Scratch)
 	shapes := []struct{ m, n, k int }{{1, 1, 1}, {1, 16, 32}, {2, 17, 31}, {3, 31, 33}, {5, 32, 64}, {8, 33, 96}, {15, 48, 100}, {16, 64, 512}, {17, 100, 513}, {31, 130, 545}, {32, 1030, 160}, {4, 600, 1056}, {9, 50, 4128}, {7, 97, 1100}, {12, 70, 700}, {20, 70, 700}}
@@ -23,18 +23,19 @@ func TestTurnedEqualsPacked(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(i), 7))
 				x, _ := operands[uint16](r, sh.m, sh.n, sh.k, aT, true)
 				y := lines(sh.n, sh.k).fill(func() uint16 { return roundBF16(r.Float32() - 0.5) })
-				_, apart := operands[uint16](r, sh.m, sh.n, sh.k, aT, true) // not on boundaries of cache lines
+				// Not aligned to cache lines.
+				_, apart := operands[uint16](r, sh.m, sh.n, sh.k, aT, true)
 				c := newMatrix[float32](sh.m, sh.n, false, guard)
-				f.multiplyTurned(s, c.View, View{}, operand{View: x.View}, operand{View: y.View})
+				f.multiplyTransposed(s, c.View, View{}, operand{View: x.View}, operand{View: y.View})
 				checkOrder(t, c, x.View, y.transposed(), f.packing.tiles)
 				coded, _ := decodersAVX512.operand(newScaled(formats[i%2], sh.m, sh.k, aT, aT, finite(r, formats[i%2]), near(r)).Scaled)
 				weights, _ := decodersAVX512.operand(newScaled(formats[i/2%2], sh.n, sh.k, false, false, finite(r, formats[i/2%2]), near(r)).Scaled)
 				for _, a := range []operand{{View: x.View}, coded} {
 					for _, b := range []operand{{View: y.View}, {View: apart.transposed()}, weights} {
-						if !f.turns(a, b, into{}) {
+						if !f.transposes(a, b, mode{}) {
 							t.Fatal("the operands are not taken")
 						}
-						checkPacked(t, s, f, a, b, func(sum, out View) bool { return f.multiplyTurned(s, sum, out, a, b) })
+						checkPacked(t, s, f, a, b, func(sum, out View) bool { return f.multiplyTransposed(s, sum, out, a, b) })
 					}
 				}
 			})
@@ -42,9 +43,9 @@ func TestTurnedEqualsPacked(t *testing.T) {
 	}
 }
 
-// What the collector may see of a product points into its operands, not behind them, where nothing
-// of Go's may be.
-func TestTurnedPointsIntoOperands(t *testing.T) {
+// Pointers that the garbage collector sees during a product point into the operands. They must not
+// point past them, where there may be no Go memory.
+func TestTransposedPointsIntoOperands(t *testing.T) {
 	needsAMX(t)
 	const m, n, k = 8, 128, 64
 	s := new(Scratch)
@@ -52,7 +53,7 @@ func TestTurnedPointsIntoOperands(t *testing.T) {
 	a, _ := operands[uint16](r, m, n, k, false, true)
 	b := lines(n, k)
 	c := newMatrix[float32](m, n, false, guard)
-	if !bf16AMX.multiplyTurned(s, c.View, View{}, operand{View: a.View}, operand{View: b.View}) {
+	if !bf16AMX.multiplyTransposed(s, c.View, View{}, operand{View: a.View}, operand{View: b.View}) {
 		t.Fatal("the product was not computed")
 	}
 	first, last := uintptr(b.Ptr), uintptr(b.slice(2, n-1, 0, 1, k).Ptr)
@@ -61,7 +62,7 @@ func TestTurnedPointsIntoOperands(t *testing.T) {
 	}
 }
 
-// lines is a matrix whose rows begin on boundaries of cache lines, with guards between.
+// lines returns a matrix whose rows are aligned to cache lines, with guards in between.
 func lines(rows, cols int) matrix[uint16] {
 	stride := (cols + gap + 31) / 32 * 32
 	memory := make([]uint16, (rows+1)*stride+line)
@@ -77,8 +78,8 @@ func lines(rows, cols int) matrix[uint16] {
 	return m
 }
 
-// What does not decode exactly is left to others, wherever it is.
-func TestTurnedLeavesWhatIsNotExact(t *testing.T) {
+// Operands that do not decode exactly are rejected, wherever the inexact element is.
+func TestTransposedRejectsInexact(t *testing.T) {
 	needsAMX(t)
 	const m, n, k = 6, 100, 99
 	f, s := &bf16AMX, new(Scratch)
@@ -87,7 +88,7 @@ func TestTurnedLeavesWhatIsNotExact(t *testing.T) {
 	x, _ := decodersAVX512.operand(a.Scaled)
 	y, _ := decodersAVX512.operand(b.Scaled)
 	c := newMatrix[float32](m, n, false, guard)
-	computed := func() bool { return f.multiplyTurned(s, c.View, View{}, x, y) }
+	computed := func() bool { return f.multiplyTransposed(s, c.View, View{}, x, y) }
 	if !computed() {
 		t.Fatal("the product was not computed")
 	}
@@ -107,18 +108,18 @@ func TestTurnedLeavesWhatIsNotExact(t *testing.T) {
 	}
 }
 
-// Sums to add to, spans, other layouts and many rows are refused.
-func TestTurnedRefuses(t *testing.T) {
+// Sums added to c, spans, other layouts and many rows are refused.
+func TestTransposedRefuses(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	x, y := operands[uint16](r, 8, 64, 64, false, true)
 	_, across := operands[uint16](r, 8, 64, 64, false, false)
 	many, _ := operands[uint16](r, 33, 64, 64, false, true)
 	a, b := operand{View: x.View}, operand{View: y.transposed()}
-	if !bf16AMX.turns(a, b, into{}) || !bf16AMX.turns(a, b, into{stream: true}) {
+	if !bf16AMX.transposes(a, b, mode{}) || !bf16AMX.transposes(a, b, mode{stream: true}) {
 		t.Error("a product was refused")
 	}
-	if bf16AMX.turns(a, b, into{add: true}) || bf16AMX.turns(a, b, into{span: 32}) ||
-		bf16AMX.turns(a, operand{View: across.transposed()}, into{}) || bf16AMX.turns(operand{View: many.View}, b, into{}) || bf16AVX512.turns(a, b, into{}) {
+	if bf16AMX.transposes(a, b, mode{add: true}) || bf16AMX.transposes(a, b, mode{span: 32}) ||
+		bf16AMX.transposes(a, operand{View: across.transposed()}, mode{}) || bf16AMX.transposes(operand{View: many.View}, b, mode{}) || bf16AVX512.transposes(a, b, mode{}) {
 		t.Error("a product was taken")
 	}
 }

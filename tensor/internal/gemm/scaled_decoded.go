@@ -1,6 +1,6 @@
 package gemm
 
-// Block-scaled products by way of decoded copies: any format, layout and scale, on any tier.
+// Block-scaled products from decoded copies. They take any format, layout and scale on any tier.
 
 import (
 	"math"
@@ -9,44 +9,46 @@ import (
 	"spmoe/tensor/format"
 )
 
-// wideRows bounds the rows of an operand that are held decoded.
-const wideRows = 128
+// decodedRows bounds the rows of an operand that are decoded at a time.
+const decodedRows = 128
 
-// multiplyDecoded puts a·bᵀ into sum in FP32 or, if out is not empty, computes out = a·bᵀ in BF16.
-func (ks *kernels) multiplyDecoded(s *Scratch, sum, out View, a, b Scaled, m into) {
-	packed := ks.of(a.Codes.Rows, m.length(a.Codes.Cols))
-	packed.slow(s)(sum, out, a, b, m)
+// multiplyDecoded computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum
+// otherwise.
+func (ks *kernels) multiplyDecoded(s *Scratch, sum, out View, a, b Scaled, m mode) {
+	packed := ks.forRows(a.Codes.Rows, m.length(a.Codes.Cols))
+	packed.fallback(s)(sum, out, a, b, m)
 }
 
-// slow is multiplyBlocks, for each span alone if there are spans.
-func (ks *kernels) slow(s *Scratch) slowWay {
-	return bySpan(s, func(sum, out View, a, b Scaled, m into) { ks.multiplyBlocks(s, sum, out, a, b, m.add, wideRows) })
+// fallback returns multiplyBlocks, applied to each span separately if there are spans.
+func (ks *kernels) fallback(s *Scratch) fallback {
+	return bySpan(s, func(sum, out View, a, b Scaled, m mode) { ks.multiplyBlocks(s, sum, out, a, b, m.add, decodedRows) })
 }
 
-// slowWay multiplies operands, or parts of them, that do not decode exactly; arguments as of
-// kernels.scaled.
-type slowWay func(sum, out View, a, b Scaled, m into)
+// fallback multiplies operands (or parts of them) that do not decode exactly. Its arguments are
+// those of kernels.scaled.
+type fallback func(sum, out View, a, b Scaled, m mode)
 
-// bySpan makes a slowWay that cuts spans of one that does not.
-func bySpan(s *Scratch, slow slowWay) slowWay {
-	return func(sum, out View, a, b Scaled, m into) {
+// bySpan adds spans to a fallback that does not know them.
+func bySpan(s *Scratch, slow fallback) fallback {
+	return func(sum, out View, a, b Scaled, m mode) {
 		if m.span == 0 {
 			slow(sum, out, a, b, m)
 			return
 		}
-		s.scaledSpans(sum, a, b, m, func(dst View, a, b Scaled) { slow(dst, View{}, a, b, into{}) })
+		s.scaledSpans(sum, a, b, m, func(dst View, a, b Scaled) { slow(dst, View{}, a, b, mode{}) })
 	}
 }
 
-// of is the kernels for a whole product of so many rows, whatever the height of its blocks.
-func (ks *kernels) of(rows, k int) *kernels {
+// forRows returns the kernels for a whole product of rows rows, regardless of the height of its
+// blocks.
+func (ks *kernels) forRows(rows, k int) *kernels {
 	if ks.packed != nil && !ks.few(rows, k) {
 		return ks.packed
 	}
 	return ks
 }
 
-// multiplyBlocks does it with blocks of at most limit rows.
+// multiplyBlocks multiplies blocks of at most limit rows.
 func (ks *kernels) multiplyBlocks(s *Scratch, sum, out View, a, b Scaled, accumulate bool, limit int) {
 	for j := 0; j < b.Codes.Rows; j += limit {
 		y := b.rows(j, min(limit, b.Codes.Rows-j))
@@ -61,20 +63,21 @@ func (ks *kernels) multiplyBlocks(s *Scratch, sum, out View, a, b Scaled, accumu
 	}
 }
 
-// block takes the narrowest type that holds the elements of both blocks. Row by row it is float64
-// that always does.
+// block uses the narrowest type that holds the elements of both blocks. float64 always does, and is
+// used row by row.
 func (ks *kernels) block(s *Scratch, sum View, a, b Scaled, accumulate bool, limit int) {
-	x, y, ok := s.narrow(a, b)
+	x, y, ok := s.toBF16(a, b)
 	if ok {
-		ks.bf16(s, sum, x, y.transposed(), into{add: accumulate})
+		ks.bf16(s, sum, x, y.transposed(), mode{add: accumulate})
 		return
 	}
-	x, y, ok = s.wide(a, b)
+	x, y, ok = s.toFP32(a, b)
 	switch {
-	case limit > 1 && (!ok || ks.tiles): // tiles sum in another order, so that only the elements that need it may go this way
+	// Tiles sum in another order, so only the elements that need it may take this path.
+	case limit > 1 && (!ok || ks.tiles):
 		ks.multiplyBlocks(s, sum, View{}, a, b, accumulate, 1)
 	case ok:
-		ks.fp32(s, sum, x, y.transposed(), into{add: accumulate})
+		ks.fp32(s, sum, x, y.transposed(), mode{add: accumulate})
 	default:
 		c := at[float32](sum, 0, 0)
 		*c = float32(float64(initial(*c, accumulate)) + dotScaled(a, b))
@@ -82,7 +85,7 @@ func (ks *kernels) block(s *Scratch, sum View, a, b Scaled, accumulate bool, lim
 }
 
 func (ks *kernels) blockRounded(s *Scratch, out View, a, b Scaled, limit int) {
-	if x, y, ok := s.narrow(a, b); ok {
+	if x, y, ok := s.toBF16(a, b); ok {
 		ks.bf16Rounded(s, out, x, y.transposed())
 		return
 	}
@@ -95,18 +98,19 @@ func (ks *kernels) blockRounded(s *Scratch, out View, a, b Scaled, limit int) {
 	}
 }
 
-// narrow decodes two operands to BF16; ok is false if an element is not a normal number of that
-// type, zero, infinite or NaN.
-func (s *Scratch) narrow(a, b Scaled) (x, y View, ok bool) {
+// toBF16 decodes two operands to BF16. ok is false if an element is subnormal or
+// out of range in BF16.
+func (s *Scratch) toBF16(a, b Scaled) (x, y View, ok bool) {
 	if x, ok = decode[uint16](&s.decoded[0], a); ok {
 		y, ok = decode[uint16](&s.decoded[1], b)
 	}
 	return
 }
 
-// wide is narrow for FP32, subnormal numbers included. It swaps the elements of every pair along k,
-// since FP32 products add in the order of k, those of BF16 the second of each pair first.
-func (s *Scratch) wide(a, b Scaled) (x, y View, ok bool) {
+// toFP32 decodes two operands to FP32, including subnormals. It swaps the elements of every pair
+// along k: FP32 products add in the order of k, and BF16 products add the second of each pair
+// first.
+func (s *Scratch) toFP32(a, b Scaled) (x, y View, ok bool) {
 	if x, ok = decode[float32](&s.decoded[0], a); ok {
 		y, ok = decode[float32](&s.decoded[1], b)
 	}
@@ -144,7 +148,7 @@ func decode[T uint16 | float32](b *buffer, m Scaled) (v View, ok bool) {
 	return v, ok
 }
 
-// dotScaled is the product of single rows, in float64.
+// dotScaled returns the product of single rows, in float64.
 func dotScaled(a, b Scaled) float64 {
 	x, y := a.Element.Values(), b.Element.Values()
 	sum := 0.0
@@ -155,7 +159,7 @@ func dotScaled(a, b Scaled) float64 {
 	return sum
 }
 
-// scale is the value of an E8M0 byte: a power of two, or NaN for 255.
+// scale returns the value of an E8M0 byte: a power of two, or NaN for 255.
 func scale(code uint8) float64 {
 	if code == 255 {
 		return math.NaN()

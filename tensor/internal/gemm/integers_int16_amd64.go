@@ -4,8 +4,8 @@ package gemm
 
 // MXINT8 on AVX2, which multiplies pairs of 16-bit words and adds the two products. VPMADDUBSW
 // would take bytes, but its sums saturate. The bits are those of VPDPBUSD
-// (integers_bytes_amd64.go): a sum of products is exact either way, and is scaled and added in the
-// same order.
+// (integers_bytes_amd64.go): a sum of products is exact either way, and it is scaled and added in
+// the same order.
 
 import (
 	"unsafe"
@@ -13,50 +13,51 @@ import (
 	"spmoe/tensor/format"
 )
 
-var int8AVX2 = family{
-	rows: 3, columns: 32, adds: true, runSteps: 16 * wordSteps, room: 4 * 3 * 32,
+var int8AVX2 = microkernel{
+	rows: 3, columns: 32, adds: true, runSteps: 16 * wordSteps, scratchBytes: 4 * 3 * 32,
 	tiles:   []func(*tile){nil, int8AVX2Tiles1, int8AVX2Tiles2, int8AVX2Tiles3},
-	across:  &acrossFamilies{codes: &acrossWords},
+	across:  &acrossByFormat{codes: &acrossWords},
 	packing: packing{elem: 1, records: &wordRecords},
 }
 
-// wordSteps is the steps of a record of words (asm/int8_avx2.go): 16 of 2 codes and the scales.
+// wordSteps is the number of steps of a record of words (asm/int8_avx2.go): 16 steps of 2 codes,
+// and the scales.
 const wordSteps = 17
 
-// wordRun is a run of records of words: their cache lines fit into the first level.
+// wordRun is a run of records of words whose cache lines fit in L1.
 const wordRun = 128
 
 var wordRecords = records{steps: wordSteps, run: wordRun, few: &fewWords, pack: (*Scratch).words}
 
-// fewWords takes a b of which codes are contiguous along k (for neighbours across: acrossWords). It
-// packs a column panel for a run along k and multiplies it right then, while the first level of
-// cache holds it: words take longer to write and to read again than the products take.
+// fewWords is for a b whose codes are contiguous along k (acrossWords is for adjacent rows). It
+// packs a column panel for a run along k and multiplies it at once, while L1 holds it. Writing all
+// panels of words to memory and reading them back would take longer than the products.
 var fewWords = fewInt8{
-	takes: func(a, b operand, m into) bool {
+	accepts: func(a, b operand, m mode) bool {
 		return !m.add && a.Rows <= fewWordRows && b.Rows >= acrossColumns && b.rowMajor() && b.scales.rowMajor()
 	},
 	sums: (*Scratch).fewWords,
 }
 
-// acrossWords has the same for codes that are neighbours across k.
-var acrossWords = acrossFamily{element: format.INT8, elem: 1, run: fewWordRun, strip: 128 << 10, height: fewWordRows, panel: acrossWordsAVX2, maxScale: 255}
+// acrossWords is the same for codes that are contiguous across rows.
+var acrossWords = acrossKernels{element: format.INT8, elem: 1, run: fewWordRun, strip: 128 << 10, height: fewWordRows, panel: acrossWordsAVX2, maxScale: 255}
 
 const (
-	fewWordRows = 96  // of a, up to which this was found faster
+	fewWordRows = 96  // rows of a up to which this was measured to be faster
 	fewWordRun  = 256 // elements along k
 )
 
-// fewWords computes all sums of 32 columns, then those of the next.
-func (s *Scratch) fewWords(f *family, sum View, a, b operand, _ bool) bool {
+// fewWords computes all sums of 32 columns, then those of the next 32.
+func (s *Scratch) fewWords(f *microkernel, sum View, a, b operand, _ bool) bool {
 	p, d, t := product{a: f.packing.rowPanels(s, &s.a, a, f.rows), sum: sum}, &s.calls.panel, &s.calls.tile
 	if !s.calls.decoding.exact(a) {
 		return false
 	}
 	*d = columnPanel{dst: s.b.atLeast(4 * f.columns * f.packing.steps(fewWordRun)), stride: b.RowStride, scaleStride: b.scales.RowStride}
-	*t = tile{b: d.dst, out: s.partial.atLeast(f.room), sumStride: 4 * sum.RowStride}
+	*t = tile{b: d.dst, out: s.partial.atLeast(f.scratchBytes), sumStride: 4 * sum.RowStride}
 	d.reset()
 	for j := 0; j < b.Rows; j += f.columns {
-		j = min(j, b.Rows-f.columns) // the last columns begin early enough to be as many
+		j = min(j, b.Rows-f.columns) // the last group starts early enough to be full
 		for k := 0; k < b.Cols; k += fewWordRun {
 			d.k, d.ahead = min(fewWordRun, b.Cols-k), fewWordRun
 			if k+d.k == b.Cols {
@@ -71,19 +72,19 @@ func (s *Scratch) fewWords(f *family, sum View, a, b operand, _ bool) bool {
 	return d.exact(b)
 }
 
-// callAlongWords is not inlined for the sake of preemption, as family.column.
+// callAlongWords is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
 func callAlongWords(d *columnPanel) { alongWordsAVX2(d) }
 
-// wordsAcross is indexed by the rows that are packed.
+// wordsAcross is indexed by the number of rows packed.
 var wordsAcross = [17]func(dst, src unsafe.Pointer, stride int, scales unsafe.Pointer, records, step int){
 	1: wordsAcross1AVX2, wordsAcross2AVX2, wordsAcross3AVX2, wordsAcross4AVX2, wordsAcross5AVX2, wordsAcross6AVX2, wordsAcross7AVX2, wordsAcross8AVX2,
 	16: wordsAcross16AVX2,
 }
 
-// words packs a panel, record after record: a store's surplus lanes may fall on the next step. It
-// is not inlined for the sake of preemption, as family.column.
+// words packs a panel, record by record. In this order a store's surplus lanes may overlap the next
+// step. It is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
 func (s *Scratch) words(dst unsafe.Pointer, o operand, shape panelShape) {
@@ -105,7 +106,7 @@ func (s *Scratch) words(dst unsafe.Pointer, o operand, shape panelShape) {
 	}
 }
 
-// wordLanes is how many rows are packed at once of those left.
+// wordLanes returns how many of the remaining rows are packed at once.
 func wordLanes(rows int) int {
 	if rows <= 4 {
 		return 4
@@ -113,8 +114,8 @@ func wordLanes(rows int) int {
 	return 8
 }
 
-// wordScales returns the scales of rows as FP32, 32 for each block, those of columns with the 1/64
-// of both operands.
+// wordScales returns the scales of rows as FP32, 32 for each block. Those of columns include the
+// factor 1/64 of both operands.
 func (s *Scratch) wordScales(scales View, rows int, columns bool) unsafe.Pointer {
 	less := 0
 	if columns {
@@ -131,7 +132,7 @@ func (s *Scratch) wordScales(scales View, rows int, columns bool) unsafe.Pointer
 	return dst
 }
 
-// peakInt8AVX2 counts what VPMADDWD does: 16 multiply-adds.
+// peakInt8AVX2 counts the work of VPMADDWD: 16 multiply-adds.
 func peakInt8AVX2(rounds int) float64 {
 	int8AVX2Peak(rounds)
 	return float64(rounds) * 12 * 16 * 2

@@ -3,7 +3,7 @@
 package gemm
 
 // Packing for AVX2, which has no masks for 16-bit words: assembly for whole vectors, plain Go for
-// the ends. Steps are written in order: a store's surplus lanes may fall on the next step.
+// the tails. Steps are written in order, so that a store's surplus lanes may overlap the next step.
 
 import (
 	"math/bits"
@@ -43,7 +43,7 @@ func acrossAVX2(dst, src unsafe.Pointer, stride, k, step, lanes int) {
 	}
 }
 
-// laneMasks holds, from 8-n on, a mask of n lanes.
+// laneMasks[8-n:] begins with a mask of n lanes.
 var laneMasks = [16]int32{-1, -1, -1, -1, -1, -1, -1, -1}
 
 func acrossSplitAVX2(dst, src unsafe.Pointer, stride, k, step, lanes int) {

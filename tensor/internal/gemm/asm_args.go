@@ -1,0 +1,137 @@
+package gemm
+
+// The structs that assembly reads. It addresses their fields by the names in go_asm.h, so the
+// fields may move.
+
+import "unsafe"
+
+// calls holds the arguments of assembly calls. Separate arguments would be allocated on each call.
+type calls struct {
+	tile       tile
+	decoding   decoding
+	direct     [2]direct
+	across     across
+	panel      columnPanel
+	offsets    [16]int
+	paddedTail [64]uint16 // the padded end of a row
+	flip       uint32     // the bits that turn signed byte codes into unsigned ones
+}
+
+// tile holds the arguments of a microkernel.
+type tile struct {
+	a, b unsafe.Pointer // packed panels, at the first step
+	sum  unsafe.Pointer // FP32 sums, row-major
+	// If not nil, sums are rounded to BF16 and stored here instead (see microkernel.rounds).
+	out        unsafe.Pointer
+	aStride    int // bytes between row panels
+	sumStride  int // bytes between rows
+	outStride  int
+	steps      int // steps of k, at least 1
+	count      int // row panels, at least 1
+	columns    int // bit i: column i exists (see microkernel.masked)
+	startAtSum int // 0: start at zero
+	// Number of pending sums that the kernel adds at the end, if it can: from the latest back to
+	// the earliest, which lies at sum.
+	adds      int
+	addStride int // bytes from one pending sum back to the previous one
+	tiled
+}
+
+// decoding holds the arguments of a decoder and the notes that it leaves.
+type decoding struct {
+	dst, codes, scales unsafe.Pointer
+	lookup             *lookup
+	// Bytes between rows, or between steps of k (for scales: between blocks).
+	dstStride, codeStride, scaleStride int
+	rows                               int // rows, or steps of k
+	count                              int // codes in a row of memory
+	scaleMask                          uint64
+	tailMask                           uint64
+	// Bytes from codes to the prefetched address; 0: no prefetch.
+	ahead int
+	notes
+	//lint:ignore U1000 only the assembly uses it
+	steps [16]uint32
+	padding
+}
+
+// notes records what decoders met.
+type notes struct {
+	min, max [64]uint8 // scales
+	bad      [64]uint8 // bit 0 of some byte is set: a code is infinite or NaN
+}
+
+// direct multiplies groups of rows of b with all rows of a. The kernel sets the size of a group.
+type direct struct {
+	// Vectors of BF16: for every 32 elements of k, one vector per row.
+	a                   unsafe.Pointer
+	b, sum              unsafe.Pointer // at the first group
+	scales              unsafe.Pointer // if b holds codes
+	codes               *directCodes
+	stride, scaleStride int            // bytes between rows of b
+	sumStride           int            // bytes between rows of sum
+	ahead               int            // bytes from the start of b to the start of its prefetch
+	scalesAhead         int            // bytes from the scales being read to those being prefetched
+	near                int            // not 0: prefetch the next group to L1
+	partial             unsafe.Pointer // vectors of sums, kept between two runs along k
+	load, finish        int            // load 0: start at zero; finish 0: leave vectors of sums
+	steps               int            // whole vectors in a row of b
+	tail                uint64         // mask of the elements of a partial last vector
+	groups              int            // groups left
+	blocks              int            // blocks of up to 512 codes
+	//lint:ignore U1000 only the assembly uses it
+	left                    int // steps, while counting
+	moved                   moves
+	wholeScales, lastScales uint64 // masks of the scales of a block and of the last block
+	notes
+	//lint:ignore U1000 only the assembly uses it
+	rowSteps [8][16]uint32
+	//lint:ignore U1000 only the assembly uses it
+	second [8][32]uint16
+
+	rows, columns int // of a, and of b in a group; the assembly does not use them
+}
+
+// moves counts the bytes from pointers to the current positions. The pointers themselves do not
+// move, since they must not leave their matrices.
+type moves struct{ b, sum, scales, partial int }
+
+// across multiplies groups of 32 adjacent rows of b with all rows of a.
+type across struct {
+	a              unsafe.Pointer // row panel, at the first step
+	b, sum, scales unsafe.Pointer // at the first group; scales if b holds codes
+	codes          *directCodes
+	partial        unsafe.Pointer // vectors of sums, kept between two runs along k
+	// Bytes between steps of k, between blocks and between rows.
+	stride, scaleStride, sumStride int
+	ahead                          int // bytes from b to the next prefetched address
+	// Cache lines to prefetch per step; lines left; bytes from their end to the next step.
+	lines, linesLeft, jump int
+	load, finish           int // load 0: start at zero; finish 0: leave vectors of sums
+	k                      int // elements along k
+	//lint:ignore U1000 only the assembly uses it
+	left   int // of k, while counting
+	groups int // groups left
+	moved  moves
+	notes
+	// Bytes from one prefetch to the next, for kernels that do not prefetch line by line.
+	fetchStep int
+}
+
+// columnPanel describes adjacent rows of b. A run of them along k is packed into a column panel.
+type columnPanel struct {
+	dst, src, scales              unsafe.Pointer
+	lookup                        *lookup
+	stride, scaleStride           int // bytes between steps of k, and between blocks
+	k                             int // elements along k
+	ahead, lines, linesLeft, jump int // as in across
+	notes
+}
+
+// directCodes holds the tables with which kernels decode codes.
+type directCodes struct {
+	codeTables
+	// In every byte: a bound. Codes for which 2·code - 16 is not below it are looked up.
+	rare [64]uint8
+	top  uint32 // as in lookup, minus 7
+}
