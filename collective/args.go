@@ -1,7 +1,7 @@
 package collective
 
-// Checks of the arguments of one rank. What they find is published with the call and returned on
-// every rank.
+// Checks of the arguments of one rank. An error is published with the call and returned on every
+// rank.
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ func checkRanges(c *Comm, side string, n int, counts, displs []int) error {
 	return nil
 }
 
-// checkParts checks counts that divide a buffer of whole elements among the ranks, this rank having
-// own of them.
+// checkParts checks counts that divide a buffer of whole elements among the ranks. This rank has
+// own elements.
 func checkParts(c *Comm, counts []int, whole, own int) error {
 	if len(counts) != c.Size() {
 		return fmt.Errorf("%d counts, want %d, one for each rank", len(counts), c.Size())
@@ -50,13 +50,13 @@ func sum(counts []int) int {
 	return total
 }
 
-// elemSize is the size of a T in bytes.
+// elemSize returns the size of a T in bytes.
 func elemSize[T Element]() int { return int(unsafe.Sizeof(*new(T))) }
 
-// sizeOf is the size of s in bytes.
+// sizeOf returns the size of s in bytes.
 func sizeOf[T Element](s []T) int { return len(s) * elemSize[T]() }
 
-// bytesOf is the memory of s.
+// bytesOf returns the memory of s.
 func bytesOf[T Element](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), sizeOf(s))
 }

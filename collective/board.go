@@ -1,27 +1,29 @@
 package collective
 
-// A board is the shared memory of one communicator, where its ranks show what they call and how far
-// they are.
+// A board is the shared memory of one communicator, where its ranks publish their calls and their
+// arrivals.
 //
-// Every rank writes its own words only, except the decision, so that a rank that dies leaves
-// nothing half done.
+// Every rank writes only its own words, except the decision, so a rank that dies leaves nothing
+// half written.
 
 import (
 	"sync/atomic"
 	"unsafe"
 )
 
-// board is laid out in memory as: the decision, one arrival a rank, and two slots a rank, each on
-// cache lines of its own.
+// board has this layout in memory: the decision, one arrival per rank, and two slots per rank, each
+// on its own cache lines.
 type board struct {
 	base  unsafe.Pointer
 	ranks int
 }
 
-// arrival is how far a rank is.
+// arrival is the progress of a rank.
 type arrival struct {
-	round atomic.Uint64   // the meeting it has come to
-	at    [2]atomic.Int64 // when, in Unix nanoseconds: by the parity of round, since peers may still look at the meeting before
+	round atomic.Uint64 // the last meeting that it has reached
+	// arrival time in Unix nanoseconds: by the parity of round, because peers may still read that
+	// of the previous meeting
+	at [2]atomic.Int64
 }
 
 const (
@@ -29,19 +31,19 @@ const (
 	slotBytes = 8 << 10
 )
 
-// boardBytes is the size of a board.
+// boardBytes returns the size of a board.
 func boardBytes(ranks int) int { return lineBytes*(1+ranks) + 2*ranks*slotBytes }
 
-// decision is what has been decided about the newest meeting: see group.meet.
+// decision returns the word with the decision on the newest meeting: see group.meet.
 func (b board) decision() *atomic.Uint64 { return (*atomic.Uint64)(b.base) }
 
 func (b board) arrival(rank int) *arrival {
 	return (*arrival)(unsafe.Add(b.base, lineBytes*(1+rank)))
 }
 
-// slot is where a rank publishes its collective number seq: in turns one of two, since it may
-// publish the next call while a peer still reads this one, but not the one after that, which it
-// does not get to before every peer has come to the next.
+// slot returns the slot in which a rank publishes its collective number seq. A rank uses two slots
+// in turns. It may publish the next call while a peer still reads this one, but not the call after
+// that, which it reaches only after every peer has reached the next.
 func (b board) slot(rank, seq int) *slot {
 	return (*slot)(unsafe.Add(b.base, lineBytes*(1+b.ranks)+(2*rank+seq%2)*slotBytes))
 }
@@ -51,26 +53,28 @@ type slot struct {
 	kind Kind
 	op   Op
 	elem uint8 // reflect.Kind of the elements
-	seq  int64 // position among the collectives of this communicator, from 1
+	seq  int64 // number among the collectives of this communicator, from 1
 	head fields
 
 	errLen, payloadLen int32
-	err                [504]byte // the arguments are wrong: said on every rank instead of leaving the peers to wait
-	payload            [payloadBytes]byte
+	// an error in the arguments, which every rank returns instead of waiting
+	err     [504]byte
+	payload [payloadBytes]byte
 }
 
-// fields are the numbers that calls have.
+// fields are the numbers of a call.
 type fields struct {
 	count      int64 // elements; the same on every rank
 	root       int64
 	color, key int64 // split
-	group      int64 // the least id that a new communicator may have
+	group      int64 // the lowest id that a new communicator may have
 	child      int64 // offset of the new communicator's board
 
-	bufs [2]extent // what the peers read; in an all-reduce, and in a window, also what they write
+	// what the peers read; in an all-reduce and in a window, also what they write
+	bufs [2]extent
 }
 
-// extent is a buffer that a rank has put up.
+// extent is a published buffer.
 type extent struct {
 	offset int64 // in the heap; 0 if ranks are goroutines
 	bytes  int64
@@ -80,7 +84,8 @@ const payloadBytes = slotBytes - 1024
 
 var _ = [1]struct{}{}[unsafe.Sizeof(slot{})/(slotBytes+1)]
 
-// counts is list number i of the call, with an entry for each rank; empty if the call has none.
+// counts returns list number i of the call, with an entry per rank. It is empty if the call has no
+// such list.
 func (s *slot) counts(i, ranks int) []int64 {
 	if int(s.payloadLen) < 8*ranks*(i+1) || 8*ranks*(i+1) > payloadBytes {
 		return nil

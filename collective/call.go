@@ -1,7 +1,7 @@
 package collective
 
-// What a rank publishes when it enters a collective, and the check that all ranks' calls belong
-// together.
+// What a rank publishes when it enters a collective, and the check that the calls of all ranks
+// match.
 
 import (
 	"errors"
@@ -17,11 +17,11 @@ type call struct {
 	op   Op
 	elem reflect.Kind
 	fields
-	lists [3][]int          // counts and displacements; which, depends on the kind
+	lists [3][]int          // counts and displacements, depending on the kind
 	data  []byte            // small enough to travel with the call
-	size  int               // of an element, in bytes; 0 if the call has none
+	size  int               // of an element in bytes; 0 if the call has no elements
 	ptr   [2]unsafe.Pointer // the buffers, for ranks that are goroutines
-	err   error             // the arguments are wrong
+	err   error             // an error in the arguments
 }
 
 // The lists of calls.
@@ -31,8 +31,8 @@ const (
 	listSendDispls
 )
 
-// land lets the ranks of this host read dst: in place, or what lies where they can see it until
-// unland.
+// exposeDst makes dst readable for the ranks of this host. If dst is not in shared memory, they
+// read a copy, which is valid until unexposeDst.
 func land[T Element](c *Comm, k *call, dst []T) {
 	k.ptr[1], k.bufs[1].bytes = unsafe.Pointer(unsafe.SliceData(dst)), int64(sizeOf(dst))
 	if !c.Shared() || len(dst) == 0 {
@@ -71,13 +71,14 @@ func (k *call) publish(s *slot, seq int) {
 	}
 }
 
-// describe says what was called, for error messages.
+// describe describes the call for error messages.
 func (s *slot) describe(ranks int) string {
 	counts := func(list int) []int64 { return s.counts(list, ranks) }
 	return fmt.Sprintf("%v #%d%s", s.kind, s.seq, traitsOf[s.kind].describe(s, reflect.Kind(s.elem), counts))
 }
 
-// agrees reports whether two ranks may meet in these calls, counts between pairs aside.
+// agrees reports whether two ranks may meet in these calls. It does not compare counts between
+// pairs.
 func (s *slot) agrees(o *slot, ranks int) bool {
 	if s.kind != o.kind || s.op != o.op || s.elem != o.elem || s.head.count != o.head.count || s.head.root != o.head.root {
 		return false
@@ -85,7 +86,7 @@ func (s *slot) agrees(o *slot, ranks int) bool {
 	return !traitsOf[s.kind].alike || slices.Equal(s.counts(listRecv, ranks), o.counts(listRecv, ranks))
 }
 
-// check looks at the calls of all ranks, which have all arrived, and returns the first thing wrong:
+// check checks the calls of all ranks after all have arrived. It returns the first error, which is
 // the same on every rank.
 func (g *group) check(seq int) error {
 	n := len(g.worldRanks)

@@ -1,6 +1,6 @@
 package collective
 
-// A Comm is one rank's end of a communicator; this file has the calls that move no data.
+// A Comm is one rank's end of a communicator. This file has the calls that move no data.
 
 import (
 	"cmp"
@@ -16,24 +16,25 @@ import (
 	"spmoe/collective/heap"
 )
 
-// Comm is a communicator as one rank sees it. It belongs to the goroutine of that rank: it is not
-// safe for concurrent use, but two communicators of the same rank may be used at once from two
-// goroutines.
+// Comm is a communicator from the view of one rank. It belongs to the goroutine of that rank and is
+// not safe for concurrent use. Two communicators of the same rank may be used at the same time from
+// two goroutines.
 type Comm struct {
-	group   *group
-	rank    int
-	seq     int      // collectives called so far
-	round   uint64   // meetings
-	scratch []uint64 // one block of a reduction; words, so that every element type is aligned
-	staged  []byte   // what peers read of a buffer that is not in the heap
-	landed  []byte   // what peers read of a destination that is not in the heap
+	group *group
+	rank  int
+	seq   int    // collectives called so far
+	round uint64 // meetings
+	// one block of a reduction; in words, so that every element type is aligned
+	scratch []uint64
+	staged  []byte // copy of a source buffer that is not in the heap
+	landed  []byte // copy of a destination buffer that is not in the heap
 	calls   *callsOfHosts
-	moved   *Messages      // of collectives, if there are several hosts
-	pieces  *hostReduction // memory of reductions over hosts
-	terms   [][]byte       // the buffers of this host's ranks, for a reduction
+	moved   *Messages      // of collectives between hosts
+	pieces  *hostReduction // memory for reductions over hosts
+	terms   [][]byte       // the buffers of this host's ranks in a reduction
 	stats   Stats
-	peers   []peer          // what the call under way may use of each rank
-	waits   []time.Duration // for each rank
+	peers   []peer          // what the current call may use of each rank
+	waits   []time.Duration // per rank
 
 	wait waiting
 }
@@ -44,35 +45,35 @@ func newComm(g *group, rank int) *Comm {
 	return c
 }
 
-// Rank is this rank's number in the communicator, 0 to Size-1.
+// Rank returns this rank's number in the communicator, 0 to Size-1.
 func (c *Comm) Rank() int { return c.rank }
 
-// Size is the number of ranks in the communicator.
+// Size returns the number of ranks in the communicator.
 func (c *Comm) Size() int { return len(c.group.worldRanks) }
 
-// Shared says whether the ranks are processes, which see of each other only what lies in memory of
-// their Allocator.
+// Shared reports whether the ranks are processes, which see only memory of their Allocators.
 func (c *Comm) Shared() bool { return c.group.world.heap.Shared() }
 
-// Allocator hands out memory that the other ranks can reach in place. Any memory may be given to a
-// collective; between processes, what lies elsewhere is copied once more.
+// Allocator returns the allocator of memory that other ranks can access in place. Collectives
+// accept any memory; between processes, they copy what lies elsewhere.
 func (c *Comm) Allocator() memory.Allocator {
 	return c.group.world.heap.Allocator(c.group.worldRanks[c.rank])
 }
 
-// Vault is memory of this rank that outlives its process.
+// Vault returns memory of this rank that survives its process.
 func (c *Comm) Vault() heap.Vault { return c.group.world.heap.Vault(c.group.worldRanks[c.rank]) }
 
-// Kept is the newest step whose state the vaults of all ranks keep; ok is false if some keep none.
+// Kept returns the newest step whose state the vaults of all ranks hold. ok is false if a vault
+// holds none.
 func (c *Comm) Kept() (step int64, ok bool) { return c.group.world.heap.Kept() }
 
-// Progress counts the work of this rank: its computation raises it often, and whoever watches over
-// the rank sees that it does not hang.
+// Progress returns the counter of this rank's work. The rank's computation increments it often,
+// which shows that the rank is not hung.
 func (c *Comm) Progress() *atomic.Uint64 {
 	return c.group.world.heap.Progress(c.group.worldRanks[c.rank])
 }
 
-// SetStep says which step of its work this rank is at; errors of waiting ranks tell it.
+// SetStep sets the step that this rank has reached, for the errors of waiting ranks.
 func (c *Comm) SetStep(step int) { c.group.world.heap.SetStep(c.group.worldRanks[c.rank], int64(step)) }
 
 // Barrier returns when every rank of the communicator has called it.
@@ -82,9 +83,9 @@ func (c *Comm) Barrier() error {
 	return err
 }
 
-// Split divides the communicator as MPI_Comm_split does: the ranks that give the same color form a
-// new communicator, ordered by key and, for equal keys, by their rank here. A rank with color < 0
-// takes part in the call and gets nil.
+// Split divides the communicator as MPI_Comm_split does. The ranks with the same color form a new
+// communicator, ordered by key and, for equal keys, by their rank here. A rank with color < 0 takes
+// part in the call and gets nil.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	defer c.retire(KindSplit, 0)
 	next := &c.group.world.nextGroup
@@ -107,7 +108,7 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 	return newComm(g, slices.Index(members, c.rank)), nil
 }
 
-// child is the name of a communicator that this call makes.
+// child returns the name of a communicator that this call creates.
 func (c *Comm) child(color int) string {
 	return fmt.Sprintf("%s/split%d:%d", c.group.name, c.seq, color)
 }
@@ -124,8 +125,8 @@ func (c *Comm) membersOf(color int64) []int {
 	return members
 }
 
-// childID is the id of the communicator for a color: all ranks of this one come to the same, and
-// use none of them again.
+// childID returns the id of the communicator for a color. All ranks of this one compute the same
+// id, and never reuse it.
 func (c *Comm) childID(color int64) int {
 	var colors []int64
 	least := int64(0)
@@ -144,10 +145,11 @@ func (c *Comm) childID(color int64) int {
 	return int(least) + max(slices.Index(colors, color), 0)
 }
 
-// isLocal says whether a rank is on this host.
+// isLocal reports whether a rank is on this host.
 func (c *Comm) isLocal(r int) bool { return c.group.hostOf[r] == c.group.here }
 
-// found makes the memory where members of this host will meet, and shows it to them.
+// createBoard allocates the memory where the members on this host will meet, and publishes it to
+// them.
 func (c *Comm) found(members []int, name string, id int) {
 	bytes := boardBytes(len(members))
 	if c.Shared() {
@@ -159,7 +161,7 @@ func (c *Comm) found(members []int, name string, id int) {
 	c.group.local.children[c.rank] = newGroup(c.group.world, name, id, c.worldRanks(members), unsafe.Pointer(unsafe.SliceData(words)))
 }
 
-// joined is the group of members that the first of this host has founded.
+// attachBoard returns the group of members whose board the first member on this host has created.
 func (c *Comm) joined(members []int, first int, name string, id int) (*group, error) {
 	g := c.group
 	if !c.Shared() {
@@ -181,16 +183,16 @@ func (c *Comm) worldRanks(members []int) []int {
 	return world
 }
 
-// slot is what rank r has published for the call under way.
+// slot returns what rank r has published for the current call.
 func (c *Comm) slot(r int) *slot { return c.group.board.slot(r, c.seq) }
 
-// enter publishes this rank's call and waits until every rank has published its own. Without an
-// error, the peers' buffers may be read until sync; with one, no rank touches a buffer. Checked by
+// enter publishes this rank's call and waits until every rank has published its own. After success,
+// the peers' buffers may be read until sync. After an error, no rank touches a buffer. Checked by
 // internal/model.
 func (c *Comm) enter(k call) error {
 	g := c.group
 	if f := g.failed(c.round + 1); f != nil {
-		s := new(slot) // not the board's, where a peer may still read the call before the last
+		s := new(slot) // not the board's, where a peer may still read an earlier call
 		k.publish(s, c.seq+1)
 		return c.aborted(f, s)
 	}
@@ -214,10 +216,10 @@ func (c *Comm) enter(k call) error {
 }
 
 // sync waits until every rank of this host has done its part of a call that all have entered. It
-// fails only if a rank that is a process dies. Checked by internal/model.
+// fails only if a rank process dies. Checked by internal/model.
 func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
 
-// retire ends a call: it drops the reference that the call published and counts it.
+// retire ends a call: it drops the published reference and counts the call.
 func (c *Comm) retire(kind Kind, bytes int) {
 	if l := c.group.local; l != nil {
 		l.bufs[c.seq%2][c.rank] = [2]unsafe.Pointer{}
@@ -229,8 +231,8 @@ func (c *Comm) retire(kind Kind, bytes int) {
 	c.stats[kind].Bytes += int64(bytes)
 }
 
-// newCall describes a call that lets the peers read buf: in place, or a copy where they could not
-// see it.
+// newCall describes a call that lets the peers read buf, in place or, if they cannot access it, as
+// a copy.
 func newCall[T Element](c *Comm, kind Kind, buf []T) call {
 	k := call{kind: kind, elem: reflect.TypeFor[T]().Kind(), size: elemSize[T](), ptr: [2]unsafe.Pointer{unsafe.Pointer(unsafe.SliceData(buf))}}
 	k.bufs[0].bytes = int64(sizeOf(buf))
@@ -248,13 +250,13 @@ func newCall[T Element](c *Comm, kind Kind, buf []T) call {
 	return k
 }
 
-// stage is memory in the heap for a copy of a buffer.
+// stage returns memory in the heap for a copy of a buffer.
 func (c *Comm) stage(bytes int) []byte {
 	c.staged = c.grown(c.staged, bytes)
 	return c.staged[:bytes]
 }
 
-// grown is b, or larger memory of this rank in its place.
+// grown returns b, or larger memory of this rank that replaces it.
 func (c *Comm) grown(b []byte, bytes int) []byte {
 	if cap(b) >= bytes {
 		return b
@@ -267,7 +269,7 @@ func (c *Comm) grown(b []byte, bytes int) []byte {
 	return b[:cap(b)]
 }
 
-// unstage brings back into buf what the peers have written to its copy, if there is one.
+// unstage copies what the peers have written to the copy of buf back to buf, if there is a copy.
 func unstage[T Element](c *Comm, buf []T) {
 	if !c.Shared() || len(buf) == 0 {
 		return
@@ -277,8 +279,8 @@ func unstage[T Element](c *Comm, buf []T) {
 	}
 }
 
-// published is n elements from lo of the buffer that rank j has put up. That they exist has been
-// checked: see reach.
+// published returns n elements from lo of the buffer that rank j has published. reach has checked
+// that they exist.
 func published[T Element](c *Comm, j, lo, n int) []T {
 	if n == 0 {
 		return nil
@@ -286,7 +288,7 @@ func published[T Element](c *Comm, j, lo, n int) []T {
 	return elements[T](c.peers[j].bufs[0], lo, n)
 }
 
-// elements is n elements from lo of memory that holds such.
+// elements returns n elements from lo of memory as a slice of T.
 func elements[T Element](all []byte, lo, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(all))), len(all)/elemSize[T]())[lo:][:n]
 }

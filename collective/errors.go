@@ -4,14 +4,13 @@ package collective
 
 import "fmt"
 
-// AbortError says that a rank of the world failed, and which collective could therefore not
-// complete here.
+// AbortError says that a rank of the world failed, and which collective could not complete here.
 type AbortError struct {
 	Rank    int    // the world rank that failed
-	Err     error  // why
+	Err     error  // the reason
 	Comm    string // the communicator that this rank waited on
-	Waiting string // the collective that waited, with its number in the communicator
-	Step    int64  // the step that this rank was at, 0 if it has said none
+	Waiting string // the collective, with its number in the communicator
+	Step    int64  // the step that this rank has reached, 0 if unknown
 }
 
 func (e *AbortError) Error() string {
@@ -36,11 +35,11 @@ func (e *RankError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e
 // Unwrap returns the rank's own error.
 func (e *RankError) Unwrap() error { return e.Err }
 
-// MismatchError says that two ranks met in calls that do not belong together.
+// MismatchError says that two ranks met in calls that do not match.
 type MismatchError struct {
 	Comm  string    // the communicator
-	Ranks [2]int    // two ranks of the communicator that disagree
-	Calls [2]string // what each of them called
+	Ranks [2]int    // two ranks of the communicator whose calls do not match
+	Calls [2]string // their calls
 }
 
 func (e *MismatchError) Error() string {
@@ -48,17 +47,17 @@ func (e *MismatchError) Error() string {
 		e.Comm, e.Ranks[0], e.Calls[0], e.Ranks[1], e.Calls[1])
 }
 
-// ArgumentError says that one rank gave a collective wrong arguments; every rank gets it.
+// ArgumentError says that one rank passed invalid arguments to a collective. Every rank returns it.
 type ArgumentError struct {
 	Comm string // the communicator
-	Rank int    // the rank of the communicator whose arguments are wrong
+	Rank int    // the rank of the communicator with the invalid arguments
 	Call string // the collective
-	Err  error  // what is wrong
+	Err  error  // the error in the arguments
 }
 
 func (e *ArgumentError) Error() string {
 	return fmt.Sprintf("collective: %s on %s, rank %d: %v", e.Call, e.Comm, e.Rank, e.Err)
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error in the arguments.
 func (e *ArgumentError) Unwrap() error { return e.Err }

@@ -1,6 +1,6 @@
 package collective
 
-// A world of several hosts: which ranks are where, and how the ranks of all hosts learn of each
+// A world of several hosts: which ranks are where, and how the ranks of all hosts learn about each
 // other's calls.
 
 import (
@@ -11,14 +11,14 @@ import (
 	"spmoe/collective/heap"
 )
 
-// Placement says which ranks are on which host: consecutive ones.
+// Placement says which ranks are on which host. The ranks of a host are consecutive.
 type Placement struct {
 	Names []string // of the hosts, for error messages
-	First []int    // rank of each
-	Ranks int      // in all
+	First []int    // first rank of each host
+	Ranks int      // total number of ranks
 }
 
-// host is the number of the host that has a rank.
+// host returns the number of the host of a rank.
 func (p *Placement) host(rank int) int {
 	at, found := slices.BinarySearch(p.First, rank)
 	if !found {
@@ -27,7 +27,7 @@ func (p *Placement) host(rank int) int {
 	return at
 }
 
-// Part is the ranks of a host.
+// Part returns the ranks of a host.
 func (p *Placement) Part(host int) heap.Part {
 	end := p.Ranks
 	if host+1 < len(p.First) {
@@ -36,7 +36,7 @@ func (p *Placement) Part(host int) heap.Part {
 	return heap.Part{First: p.First[host], Ranks: end - p.First[host], World: p.Ranks}
 }
 
-// describeHost names the host of a rank and what is lost with it: "host b (ranks 2 to 3)".
+// describeHost names the host of a rank and its ranks: "host b (ranks 2 to 3)".
 func (w *World) describeHost(rank int) string {
 	h := w.placement.host(rank)
 	part, name := w.placement.Part(h), w.placement.Names[h]
@@ -46,22 +46,22 @@ func (w *World) describeHost(rank int) string {
 	return fmt.Sprintf("host %s (ranks %d to %d)", name, part.First, part.First+part.Ranks-1)
 }
 
-// Hosts lists the ranks of the communicator by host, in the order of the hosts' first ranks.
+// Hosts returns the ranks of the communicator by host, in the order of the hosts' first ranks.
 func (c *Comm) Hosts() [][]int { return c.group.hosts }
 
-// Host is the number in Hosts of the host that this rank is on.
+// Host returns the index in Hosts of this rank's host.
 func (c *Comm) Host() int { return c.group.here }
 
-// spansHosts says whether some ranks are out of reach of memory.
+// spansHosts reports whether some ranks are on other hosts.
 func (g *group) spansHosts() bool { return len(g.hosts) > 1 }
 
-// locals are the ranks of the group on this host.
+// locals returns the ranks of the group on this host.
 func (g *group) locals() []int { return g.hosts[g.here] }
 
-// divide finds the hosts of a group's ranks.
+// divide determines the hosts of a group's ranks.
 func (g *group) divide() {
 	w := g.world
-	of := map[int]int{} // by host of the world
+	of := map[int]int{} // index in hosts by host of the world
 	g.hostOf, g.placeOf = make([]int, len(g.worldRanks)), make([]int, len(g.worldRanks))
 	for r, world := range g.worldRanks {
 		h := w.placement.host(world)
@@ -78,20 +78,21 @@ func (g *group) divide() {
 	}
 }
 
-// deputy is the rank of a host that deals with rank j of another.
+// proxy returns the rank of a host that handles the messages from and to rank j of another host.
 func (g *group) deputy(host, j int) int {
 	return g.hosts[host][g.placeOf[j]%len(g.hosts[host])]
 }
 
-// HostOf is the number in Hosts of the host that a rank is on.
+// HostOf returns the index in Hosts of a rank's host.
 func (c *Comm) HostOf(rank int) int { return c.group.hostOf[rank] }
 
-// Deputy is the rank of a host, by its number in Hosts, that deals with rank j of another: what j
-// sends to the host or gets from it goes through there. The ranks of a host are spread evenly.
+// Proxy returns the rank of a host, given by its index in Hosts, that handles rank j of another
+// host: what j sends to the host or receives from it passes through the proxy. The ranks of a host
+// share this work evenly.
 func (c *Comm) Deputy(host, j int) int { return c.group.deputy(host, j) }
 
-// tellHosts shows the calls that the ranks of this host have published to all hosts, and theirs
-// here.
+// tellHosts sends the calls that the ranks of this host have published to all hosts, and publishes
+// theirs here.
 func (c *Comm) tellHosts(kind Kind) error {
 	if c.rank == c.group.locals()[0] {
 		if err := c.swapCalls(kind); err != nil {
@@ -101,8 +102,8 @@ func (c *Comm) tellHosts(kind Kind) error {
 	return c.meet(kind, true)
 }
 
-// swapCalls sends the calls of this host's ranks to the first rank of every other host, and gets
-// theirs.
+// swapCalls sends the calls of this host's ranks to the first rank of every other host, and
+// receives theirs.
 func (c *Comm) swapCalls(kind Kind) error {
 	g := c.group
 	if c.calls == nil {
@@ -133,7 +134,7 @@ func (c *Comm) swapCalls(kind Kind) error {
 	if err := k.messages.WaitFirst(k.messages.Len()); err != nil {
 		return err
 	}
-	at := 0 // of the messages, which were begun in the order of the hosts
+	at := 0 // index among the messages, which were started in the order of the hosts
 	for h, ranks := range g.hosts {
 		if h == g.here {
 			continue
@@ -160,14 +161,14 @@ type callsOfHosts struct {
 	theirs   [][]byte // by host
 }
 
-// pack writes to b what a slot says, and returns how many bytes that takes.
+// pack encodes a slot into b and returns the number of bytes.
 func (s *slot) pack(b []byte) int {
 	n := copy(b, s.fixed())
 	n += copy(b[n:], s.err[:s.errLen])
 	return n + copy(b[n:], s.payload[:s.payloadLen])
 }
 
-// unpack is the reverse of pack.
+// unpack is the inverse of pack.
 func (s *slot) unpack(b []byte) (used int, err error) {
 	fixed := s.fixed()
 	if used = copy(fixed, b); used < len(fixed) {
@@ -181,7 +182,7 @@ func (s *slot) unpack(b []byte) (used int, err error) {
 	return used, nil
 }
 
-// fixed is the part of a slot that every call has.
+// fixed returns the part of a slot that every call has.
 func (s *slot) fixed() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Offsetof(s.err))
 }

@@ -1,7 +1,7 @@
 package collective
 
-// The kinds of collectives: all that one has to say of itself. What it does is in move.go,
-// reduce.go or comm.go, and between hosts in movehosts.go or reducehosts.go.
+// The table of collectives: everything that the engine needs to know about a kind. Their work is in
+// move.go, reduce.go or comm.go, and between hosts in movehosts.go or reducehosts.go.
 
 import (
 	"fmt"
@@ -28,19 +28,18 @@ const (
 	numKinds
 )
 
-// traits is what the engine knows of a kind.
+// traits are the properties of a kind.
 type traits struct {
 	name    string
 	buffers bool // its calls have buffers
-	lists   int  // of counts and displacements that travel with a call
-	alike   bool // all ranks give the same first list
+	lists   int  // number of lists of counts and displacements that travel with a call
+	alike   bool // all ranks pass the same first list
 
-	// describe says what a rank called, for error messages: elements of that type, with those
-	// counts.
+	// describe describes a rank's call for error messages, given its element type and its counts.
 	describe func(s *slot, elem reflect.Kind, counts func(list int) []int64) string
 
-	// needs returns how many elements rank j's first buffer must have, where that is not the count
-	// of the call.
+	// needs returns the number of elements that rank j's first buffer must have, if that is not the
+	// count of the call.
 	needs func(c *Comm, j int, k call) (int, error)
 }
 
@@ -70,7 +69,7 @@ var traitsOf = [numKinds]traits{
 	KindCombine:  {name: "combine", buffers: true, describe: describeWindow},
 }
 
-// String is the name of the collective, such as "all-reduce".
+// String returns the name of the collective, such as "all-reduce".
 func (k Kind) String() string {
 	if k >= numKinds {
 		return fmt.Sprintf("kind(%d)", uint8(k))
@@ -108,14 +107,14 @@ func describeWindow(s *slot, _ reflect.Kind, _ func(int) []int64) string {
 	return fmt.Sprintf(" (rows of %d bytes, elements of %d)", s.head.count, s.head.root)
 }
 
-// needsOfAllToAllV also notes where this rank's part of the buffer begins.
+// needsOfAllToAllV also records where this rank's part of the buffer begins.
 func needsOfAllToAllV(c *Comm, j int, k call) (int, error) {
 	from, need := c.slot(j).counts(listSendDispls, c.Size())[c.rank], k.lists[listRecv][j]
 	if from < 0 || from > math.MaxInt64-int64(need) {
 		return 0, fmt.Errorf("it sends %d elements from element %d", need, from)
 	}
 	c.peers[j].from = int(from)
-	if need > 0 { // an empty part may lie anywhere
+	if need > 0 { // an empty part may be anywhere
 		need += int(from)
 	}
 	return need, nil

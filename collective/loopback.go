@@ -1,13 +1,12 @@
 package collective
 
-// A network within this process.
+// A network within this process, for tests.
 
 import "sync"
 
-// NewHosts makes a world whose ranks are goroutines of this process and, all the same, on several
-// hosts: ranks[h] of them on host h, which reach the memory of their own host only and send
-// messages to the others. It is for tests of what runs on several hosts. Each host has a [World] of
-// its own.
+// NewHosts returns a world whose ranks are goroutines of this process that behave as if they were
+// on several hosts, with ranks[h] ranks on host h. Ranks of different hosts only exchange messages.
+// It is for tests. Each host has its own [World].
 func NewHosts(ranks ...int) Hosts {
 	p, net := placed(ranks), newLoopback()
 	worlds := make(Hosts, len(ranks))
@@ -18,10 +17,10 @@ func NewHosts(ranks ...int) Hosts {
 	return worlds
 }
 
-// Hosts are the worlds of hosts that make up one.
+// Hosts are the worlds of the hosts of one job.
 type Hosts []*World
 
-// Run runs f on every rank of all hosts, and returns what each host's [World.Run] has.
+// Run runs f on every rank of all hosts, and returns the result of [World.Run] of each host.
 func (h Hosts) Run(f func(c *Comm) error) []error {
 	errs := make([]error, len(h))
 	var wg sync.WaitGroup
@@ -32,7 +31,7 @@ func (h Hosts) Run(f func(c *Comm) error) []error {
 	return errs
 }
 
-// placed names hosts of so many ranks.
+// placed returns a placement with the given numbers of ranks.
 func placed(ranks []int) *Placement {
 	p := &Placement{}
 	for h, n := range ranks {
@@ -42,10 +41,10 @@ func placed(ranks []int) *Placement {
 	return p
 }
 
-// loopback carries messages by copying them, when both ends have come.
+// loopback copies a message when both ends have started it.
 type loopback struct {
 	mu      sync.Mutex
-	waiting map[route][]*Transfer // for the other end, in the order in which they came
+	waiting map[route][]*Transfer // transfers that wait for their other end, in order
 }
 
 func newLoopback() *loopback { return &loopback{waiting: map[route][]*Transfer{}} }

@@ -1,6 +1,6 @@
 package collective
 
-// Collectives that move elements without changing them. Every rank pulls what it needs out of its
+// Collectives that move elements without changing them. Every rank copies what it needs from its
 // peers' buffers.
 
 import (
@@ -14,7 +14,8 @@ type Element interface {
 	~int8 | ~int16 | ~int32 | ~int64 | ~int | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uint | ~float32 | ~float64
 }
 
-// Bcast copies root's buf into the buf of every other rank. All give the same length and root.
+// Bcast copies root's buf into the buf of every other rank. All ranks pass the same length and
+// root.
 func Bcast[T Element](c *Comm, buf []T, root int) error {
 	k := newCall(c, KindBcast, buf)
 	k.count, k.root = int64(len(buf)), int64(root)
@@ -41,8 +42,8 @@ func Bcast[T Element](c *Comm, buf []T, root int) error {
 
 // AllGather concatenates the src of all ranks, in rank order, into dst on every rank.
 //
-// All give the same len(src); len(dst) is Size times that. src may be this rank's own part of dst,
-// and must not overlap it otherwise.
+// All ranks pass the same len(src); len(dst) is Size times that. src may be this rank's own part of
+// dst, and must not overlap it otherwise.
 func AllGather[T Element](c *Comm, dst, src []T) error {
 	n, shown := len(src), src
 	small := sizeOf(src) <= payloadBytes
@@ -63,7 +64,7 @@ func AllGather[T Element](c *Comm, dst, src []T) error {
 	return gather(c, k, dst, src, func(j int) (lo, hi int) { return j * n, (j + 1) * n })
 }
 
-// gather is the rest of AllGather and AllGatherV: part j of dst comes from rank j.
+// allGather is the common part of AllGather and AllGatherV: part j of dst comes from rank j.
 func gather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, hi int)) error {
 	if c.group.spansHosts() {
 		land(c, &k, dst)
@@ -94,7 +95,7 @@ func gather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, hi i
 	return err
 }
 
-// spreadCopy is copy, with the help of others if it is much.
+// spreadCopy is copy, with the help of other threads if it is large.
 func spreadCopy[T Element](c *Comm, to, from []T) {
 	size := blockBytes / elemSize[T]()
 	c.spread((len(to)+size-1)/size, sizeOf(to), func(lo, hi int) {
@@ -103,7 +104,7 @@ func spreadCopy[T Element](c *Comm, to, from []T) {
 	})
 }
 
-// gatherSmall is AllGather of what travels with the call: a single meeting.
+// allGatherSmall is AllGather of data that travels with the call: a single meeting.
 func (c *Comm) gatherSmall(k call, dst []byte) error {
 	if err := c.enter(k); err != nil {
 		c.retire(KindAllGather, 0)
@@ -117,8 +118,8 @@ func (c *Comm) gatherSmall(k call, dst []byte) error {
 	return nil
 }
 
-// AllGatherV is [AllGather] with ragged parts: rank j gives counts[j] elements, and all give the
-// same counts.
+// AllGatherV is [AllGather] with parts of different lengths: rank j passes counts[j] elements, and
+// all ranks pass the same counts.
 func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
 	k := newCall(c, KindAllGatherV, src)
 	k.lists[listRecv] = counts
@@ -134,7 +135,7 @@ func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
 	})
 }
 
-// AllToAll sends the j-th of Size equal parts of src to rank j; part j of dst comes from rank j.
+// AllToAll sends the j-th of Size equal parts of src to rank j. Part j of dst comes from rank j.
 //
 // dst and src have the same length, a multiple of Size, on every rank, and do not overlap.
 func AllToAll[T Element](c *Comm, dst, src []T) error {
@@ -170,9 +171,9 @@ func AllToAll[T Element](c *Comm, dst, src []T) error {
 // AllToAllV sends src[sendDispls[j]:][:sendCounts[j]] to rank j and receives
 // dst[recvDispls[j]:][:recvCounts[j]] from it.
 //
-// Counts and displacements are in elements, one for each rank. recvCounts[j] must be what rank j
-// has in its sendCounts for this rank. Parts of dst must not overlap each other, nor src. Where a
-// world of several hosts talks over MPI, this is its MPI_Alltoallv.
+// Counts and displacements are in elements, one per rank. recvCounts[j] must equal what rank j has
+// in its sendCounts for this rank. Parts of dst must not overlap each other, nor src. If hosts
+// communicate by MPI, this is its MPI_Alltoallv.
 func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []T, sendCounts, sendDispls []int) error {
 	k := newCall(c, KindAllToAllV, src)
 	k.lists = [3][]int{recvCounts, sendCounts, sendDispls}
@@ -216,7 +217,7 @@ func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []
 	return err
 }
 
-// finish is sync, after the messages of the call.
+// finish completes the messages of the call and calls sync.
 func (c *Comm) finish(kind Kind) error {
 	if c.moved.Len() > 0 {
 		c.moved.kind = kind
@@ -227,6 +228,6 @@ func (c *Comm) finish(kind Kind) error {
 	return c.sync(kind)
 }
 
-// peer is the i-th rank to visit: this rank first, then round the ring, so that ranks do not all
-// read the same peer.
+// peer returns the i-th rank to visit: this rank first, then around the ring, so that ranks do not
+// all read the same peer.
 func (c *Comm) peer(i int) int { return (c.rank + i) % c.Size() }

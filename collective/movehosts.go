@@ -1,15 +1,16 @@
 package collective
 
-// Collectives between hosts that move elements: what a host needs of another's rank crosses the
-// network once, to that rank's deputy, and is copied from its memory by the others.
+// Collectives between hosts that move elements. What a host needs of a remote rank crosses the
+// network once, to that rank's proxy, and the other ranks of the host copy it from the proxy's
+// memory.
 
 import (
 	"fmt"
 	"time"
 )
 
-// collect lets the network carry out an all-to-all-v of the world, if it can. Counts are in
-// elements of so many bytes.
+// collect lets the network execute an all-to-all-v of the world, if it can. Counts are in elements
+// of elem bytes.
 func (c *Comm) collect(dst []byte, recvCounts, recvDispls []int, src []byte, sendCounts, sendDispls []int, elem int) (done bool, err error) {
 	n, ok := c.group.world.network.(collector)
 	if !ok || c.group.id != worldTag {
@@ -33,8 +34,8 @@ func (c *Comm) collect(dst []byte, recvCounts, recvDispls []int, src []byte, sen
 	return true, err
 }
 
-// bcastHosts brings the root's buffer to the first rank of every other host, from which the ranks
-// of that host copy it.
+// bcastHosts sends the root's buffer to the first rank of every other host, from which the ranks of
+// that host copy it.
 func (c *Comm) bcastHosts(root int) (from int, err error) {
 	g := c.group
 	own, first := c.peers[c.rank].bufs[0], g.locals()[0]
@@ -61,7 +62,7 @@ func (c *Comm) bcastHosts(root int) (from int, err error) {
 	return first, c.meet(KindBcast, true)
 }
 
-// gatherHosts sets the parts of dst that come from other hosts.
+// allGatherHosts sets the parts of dst that come from other hosts.
 func gatherHosts[T Element](c *Comm, dst, src []T, part func(j int) (lo, hi int)) error {
 	g, size := c.group, elemSize[T]()
 	for _, r := range g.locals() {

@@ -1,6 +1,7 @@
 package collective
 
-// Between hosts: ranks of one host share memory, ranks of different hosts send each other messages.
+// Communication between hosts: ranks of one host share memory, ranks of different hosts exchange
+// messages.
 
 import (
 	"fmt"
@@ -8,29 +9,32 @@ import (
 	"time"
 )
 
-// Network carries messages between ranks of different hosts. Messages of the same two ranks and tag
-// arrive in the order in which they were begun. Any goroutine may call it.
+// Network carries messages between ranks of different hosts. Messages with the same two ranks and
+// tag arrive in the order in which they were started. It is safe for concurrent use.
 type Network interface {
-	// Start begins a transfer, which ends by [Transfer.End], also where it cannot be carried out.
+	// Start starts a transfer. The network calls [Transfer.End] when it ends, including after a
+	// failure.
 	Start(t *Transfer)
 
-	// Progress moves transfers on. Who waits for one calls it again and again; while nobody does,
-	// the network moves on by itself.
+	// Progress advances transfers. A rank that waits for a transfer calls it repeatedly. Otherwise
+	// the network advances on its own.
 	Progress()
 }
 
-// collector is a Network that has an all-to-all-v of its own, for all ranks of a world. Counts and
-// displacements are in bytes. It returns when all is done, whatever happens to other ranks.
+// collector is a Network with its own all-to-all-v for all ranks of a world. Counts and
+// displacements are in bytes. The call returns when it is complete, whatever happens to other
+// ranks.
 type collector interface {
 	AllToAllV(dst []byte, recvCounts, recvDispls []int, src []byte, sendCounts, sendDispls []int) error
 }
 
 // Transfer is one end of a message between two ranks of a world.
 type Transfer struct {
-	Rank, Peer int    // this end's rank, and the other's
-	Tag        int    // tells the messages of communicators apart
-	Receives   bool   // this end is where the message goes
-	Data       []byte // the message, or room for it, which stays as it is until the end
+	Rank, Peer int  // the rank of this end, and that of the other end
+	Tag        int  // separates the messages of communicators
+	Receives   bool // this end receives
+	// the message, or the memory for it; it must not change until the end
+	Data []byte
 
 	world *World
 	n     int
@@ -38,38 +42,39 @@ type Transfer struct {
 	done  atomic.Bool
 }
 
-// End says that a transfer has ended, n bytes having been moved. The network calls it once.
+// End ends a transfer that has moved n bytes. The network calls it once.
 func (t *Transfer) End(n int, err error) {
 	if err == nil && n > len(t.Data) {
 		err = fmt.Errorf("it has %d bytes, where there is room for %d", n, len(t.Data))
 	}
 	t.n, t.err = n, err
 	h, rank := t.world.heap, t.Rank
-	t.done.Store(true) // and the owner may use it again
+	t.done.Store(true) // the owner may reuse it
 	h.Ring(rank)
 }
 
-// Sent is how many bytes this rank has sent to ranks of other hosts, on all its communicators.
+// Sent returns the number of bytes that this rank has sent to ranks of other hosts, on all its
+// communicators.
 func (c *Comm) Sent() int64 { return c.group.world.sent[c.group.worldRanks[c.rank]].Load() }
 
-// Messages are the transfers of one rank that it waits for together. They are used again and again,
-// by the goroutine of the communicator that has made them.
+// Messages is a set of transfers that one rank waits for together. It is reused, by the goroutine
+// of the communicator that created it.
 type Messages struct {
 	comm *Comm
-	kind Kind // to which time spent waiting counts
+	kind Kind // the kind of call that waiting time counts for
 	all  []*Transfer
-	n    int // of all, in use
+	n    int // in use, of all
 }
 
-// NewMessages returns no messages yet between ranks of the communicator. Waiting for them counts as
-// waiting in calls of a kind.
+// NewMessages returns an empty set of messages between ranks of the communicator. Waiting for them
+// counts as waiting in calls of the given kind.
 func (c *Comm) NewMessages(kind Kind) *Messages { return &Messages{comm: c, kind: kind} }
 
-// Send begins to send b to a rank of another host. Nothing is sent if b is empty: the other end
-// knows.
+// Send starts to send b to a rank of another host. It sends nothing if b is empty, which the
+// receiver expects.
 func (m *Messages) Send(to int, b []byte) { m.start(to, b, false) }
 
-// Recv begins to receive len(b) bytes from a rank of another host.
+// Recv starts to receive len(b) bytes from a rank of another host.
 func (m *Messages) Recv(from int, b []byte) { m.start(from, b, true) }
 
 func (m *Messages) start(peer int, b []byte, receives bool) {
@@ -90,10 +95,10 @@ func (m *Messages) start(peer int, b []byte, receives bool) {
 	g.world.network.Start(t)
 }
 
-// Len is the number of messages that were begun since Wait.
+// Len returns the number of messages that were started since Wait.
 func (m *Messages) Len() int { return m.n }
 
-// Wait returns when all messages have come and gone, and forgets them. It fails if a rank does.
+// Wait returns when all messages are complete, and clears the set. It fails if a rank fails.
 func (m *Messages) Wait() error {
 	err := m.WaitFirst(m.n)
 	for _, t := range m.all[:m.n] {
@@ -103,7 +108,7 @@ func (m *Messages) Wait() error {
 	return err
 }
 
-// WaitFirst waits for the first n messages that were begun.
+// WaitFirst waits for the first n messages that were started.
 func (m *Messages) WaitFirst(n int) error {
 	c, waiting := m.comm, 0
 	w, own := c.group.world, c.group.worldRanks[c.rank]
@@ -136,7 +141,7 @@ func (m *Messages) WaitFirst(n int) error {
 	return nil
 }
 
-// failure says what is wrong with a transfer that has ended.
+// failure returns the error of a transfer that has ended.
 func (t *Transfer) failure() error {
 	switch {
 	case t.err != nil && t.Receives:

@@ -1,8 +1,8 @@
 package collective
 
-// What ranks have published is checked before it is used, since a process that has gone wrong may
-// have written anything: numbers that cannot be are errors on every rank, and no rank follows them
-// out of their writer's memory.
+// Checks of what other ranks have published, because a faulty process may have written anything.
+// Impossible numbers are errors on every rank, and no rank follows them out of their writer's
+// memory.
 
 import (
 	"errors"
@@ -10,19 +10,19 @@ import (
 	"unsafe"
 )
 
-// peer is what the call under way may use of a rank: a copy, as its owner may write what it likes
-// at any time.
+// peer is what the current call may use of a rank. It is a copy, because the owner may change its
+// memory at any time.
 type peer struct {
 	bufs [2][]byte
-	from int // element of the first where this rank's part begins, in an all-to-all-v
+	from int // in an all-to-all-v, the element of the first buffer at which this rank's part begins
 }
 
-// broken is the error that all ranks return of what a rank has published.
+// broken returns the error that all ranks return for invalid published data.
 func (g *group) broken(seq, rank int, err error) error {
 	return &ArgumentError{Comm: g.name, Rank: rank, Call: fmt.Sprintf("%v #%d", g.board.slot(rank, seq).kind, seq), Err: fmt.Errorf("its call is damaged: %w", err)}
 }
 
-// sound says what of a call, number seq of the communicator, cannot be.
+// sound returns an error if a call, number seq of the communicator, is impossible.
 func (s *slot) sound(seq, ranks int) error {
 	switch {
 	case s.seq != int64(seq):
@@ -32,7 +32,7 @@ func (s *slot) sound(seq, ranks int) error {
 	case s.errLen < 0 || int(s.errLen) > len(s.err):
 		return fmt.Errorf("its message has %d bytes", s.errLen)
 	case s.errLen > 0:
-		return nil // nothing else of it is used
+		return nil // no other field is used
 	case s.payloadLen < 0 || s.payloadLen > payloadBytes:
 		return fmt.Errorf("%d bytes travel with it, where %d have room", s.payloadLen, payloadBytes)
 	}
@@ -42,7 +42,8 @@ func (s *slot) sound(seq, ranks int) error {
 	return nil
 }
 
-// reach finds the buffers of all ranks of this host, which must hold what the call is about.
+// reach finds the buffers of all ranks of this host, and checks that they are large enough for the
+// call.
 func (c *Comm) reach(k call) error {
 	if !traitsOf[k.kind].buffers {
 		return nil
@@ -73,7 +74,7 @@ func (c *Comm) find(j int, published [2]extent, elem int) error {
 		switch {
 		case e.bytes == 0:
 			c.peers[j].bufs[i] = nil
-		case g.local != nil: // it is this process that has written it
+		case g.local != nil: // this process has written it
 			c.peers[j].bufs[i] = unsafe.Slice((*byte)(g.local.bufs[c.seq%2][j][i]), e.bytes)
 		default:
 			p, ok := g.world.heap.Within(g.worldRanks[j], e.offset, e.bytes)

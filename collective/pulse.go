@@ -1,7 +1,7 @@
 package collective
 
-// The pulse of a world of several hosts: the first rank of each tells the others every second that
-// its host is there, and at once if it has failed. A host that falls silent is lost.
+// The heartbeat of a world of several hosts. The first rank of each host tells the others every
+// second that its host is alive, and at once if it has failed. A silent host is lost.
 
 import (
 	"encoding/binary"
@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// The tags of messages: communicators follow.
+// The tags of messages: those of communicators follow.
 const (
-	// PulseTag is that of messages that are always awaited, and never urgent.
+	// PulseTag is the tag of messages that are always expected, and never urgent.
 	PulseTag = 0
 	worldTag = 1
 )
 
 const (
 	pulseTime = time.Second
-	leaveTime = time.Millisecond // is lookTime while a host waits for the others to leave
-	// noticeTime is how long a host that has failed tries to tell the others.
+	leaveTime = time.Millisecond // replaces lookTime while a host waits for the others to leave
+	// noticeTime is how long a failed host tries to tell the others.
 	noticeTime = time.Second
 	noticeSize = 2 << 10
 )
 
-// What the hosts tell each other is known by its length: longer messages are a rank that has
-// failed, in 4 bytes, and why.
+// The length of a message says what it means. Longer messages are a failed rank, in 4 bytes, and
+// the reason.
 const (
-	beats   = 1 // the host is there
+	beats   = 1 // the host is alive
 	leaves  = 2 // all its ranks have finished
 	notices = 4
 )
 
-// pulse is the first rank of a host with the first ranks of the others.
+// pulse connects the first rank of a host with those of the other hosts.
 type pulse struct {
 	world *World
 	own   int // rank
@@ -42,7 +42,7 @@ type pulse struct {
 	ended chan struct{}
 }
 
-// otherHost is what is known of a host.
+// otherHost is the state of another host.
 type otherHost struct {
 	first       int // rank
 	in, out     Transfer
@@ -51,7 +51,7 @@ type otherHost struct {
 	left        bool
 }
 
-// startPulse begins to watch the other hosts, if this process has the first rank of its host. stop
+// startPulse starts to watch the other hosts, if this process has the first rank of its host. stop
 // returns when all ranks of all hosts have finished, or one has failed and the others have been
 // told.
 func (w *World) startPulse() (stop func()) {
@@ -96,7 +96,8 @@ func (p *pulse) run() {
 		case <-look.C:
 		}
 		now := time.Now()
-		if gap := now.Sub(last); gap > pulseTime { // this host was deaf: stopped, or its network at work on something else
+		// this host could not listen: it was stopped, or its network was busy
+		if gap := now.Sub(last); gap > pulseTime {
 			for i := range p.hosts {
 				p.hosts[i].seen = p.hosts[i].seen.Add(gap)
 			}
@@ -119,7 +120,7 @@ func (p *pulse) run() {
 	}
 }
 
-// listen hears what the other hosts say, and counts how long they have said nothing.
+// listen receives messages of the other hosts, and measures their silence.
 func (p *pulse) listen(now time.Time) {
 	w := p.world
 	w.network.Progress()
@@ -151,7 +152,8 @@ func (p *pulse) listen(now time.Time) {
 	}
 }
 
-// tell sends so many bytes to every host, unless one has not taken yet what was sent before.
+// tell sends a message of this length to every host, unless a host has not received the previous
+// one yet.
 func (p *pulse) tell(bytes int) bool {
 	for i := range p.hosts {
 		if !p.hosts[i].out.done.Load() {
@@ -174,7 +176,7 @@ func (p *pulse) allLeft() bool {
 	return true
 }
 
-// notify tells all hosts of a failure, as far as they still listen.
+// notify tells all hosts that still listen about a failure.
 func (p *pulse) notify() {
 	f := p.world.failed()
 	text := f.err.Error()

@@ -1,8 +1,8 @@
 package collective
 
 // Collectives that combine the ranks' elements. Each rank reduces its own part of the range, block
-// by block, reading its peers' buffers directly, always in the same order, so the result is the
-// same bits on every rank and in every run.
+// by block, reading its peers' buffers directly. The order is always the same, so the result has
+// the same bits on every rank and in every run.
 
 import (
 	"fmt"
@@ -11,13 +11,13 @@ import (
 	"spmoe/internal/fault"
 )
 
-// Number is a type that can be reduced. It leaves out types that are only stored as one of these,
-// such as a BF16 kept in a uint16, whose sum would be wrong.
+// Number is a type that can be reduced. It excludes types whose sum would be wrong because they
+// store another type, such as BF16 in a uint16.
 type Number interface {
 	int8 | int16 | int32 | int64 | int | uint8 | uint16 | uint32 | uint64 | uint | float32 | float64
 }
 
-// Op is how a reduction combines two elements.
+// Op is the operation of a reduction.
 type Op uint8
 
 // The reductions. Max and Min of floats give NaN if any rank has a NaN.
@@ -27,7 +27,7 @@ const (
 	Min
 )
 
-// String is the operation's name, such as "sum".
+// String returns the operation's name, such as "sum".
 func (op Op) String() string {
 	switch op {
 	case Sum:
@@ -40,18 +40,18 @@ func (op Op) String() string {
 	return fmt.Sprintf("op(%d)", uint8(op))
 }
 
-// blockBytes is how much of each rank's buffer is reduced at a time: small enough that the blocks
-// of all peers are still in the cache when the result is written back over them.
+// blockBytes is the size of the blocks that a rank reduces at a time. The blocks of all peers are
+// still in the cache when the result is written back over them.
 const blockBytes = 16 << 10
 
 // AllReduce replaces buf by the element-wise reduction over all ranks, on all ranks.
 //
-// All give the same length and op. A sum is a balanced binary tree over the ranks, computed in T:
-// of n > 1 ranks, the first 2^i < n, for the largest such i, are one half and the others the other
-// half, ((r0+r1)+(r2+r3))+((r4+r5)+(r6+r7)) for eight. So it is the same bits for every number of
-// ranks that share evenly the 2^i terms of a sum which each adds up like that. The ranks of several
-// hosts are added up host by host, and then the hosts as ranks are: the same tree if all hosts have
-// the same power of two of ranks.
+// All ranks pass the same length and op. A sum is a balanced binary tree over the ranks, computed
+// in T. Of n > 1 ranks, the first 2^i < n, for the largest such i, are one half and the others the
+// other half: ((r0+r1)+(r2+r3))+((r4+r5)+(r6+r7)) for eight. So if 2^i terms are shared evenly by
+// the ranks, and each rank sums its terms in the same way, the result has the same bits for any
+// number of ranks. The ranks of several hosts are summed host by host, and then the hosts like
+// ranks. This is the same tree if all hosts have the same power of two of ranks.
 func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 	if c.group.spansHosts() && sizeOf(buf) <= payloadBytes {
 		return reduceSmall(c, buf, op)
@@ -80,7 +80,7 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 	for ; lo < hi && c.Size() > 1; lo += len(block) {
 		acc := block[:min(len(block), hi-lo)]
 		reduceBlock(c, acc, lo, op)
-		// Nobody else reads or writes this range, so the result goes straight into every rank's
+		// No other rank reads or writes this range, so the result goes directly into every rank's
 		// buffer.
 		for j := range c.Size() {
 			copy(published[T](c, j, lo, len(acc)), acc)
@@ -94,12 +94,12 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 	return err
 }
 
-// ReduceScatter reduces src over all ranks and gives rank j the counts[j] elements of the result
-// that follow those of the ranks before it.
+// ReduceScatter reduces src over all ranks and gives rank j the next counts[j] elements of the
+// result.
 //
-// len(src) is the sum of counts and len(dst) is counts[Rank]; all give the same counts and op. The
-// order of the reduction is that of [AllReduce]. dst may be this rank's own part of src, and must
-// not overlap it otherwise.
+// len(src) is the sum of counts and len(dst) is counts[Rank]. All ranks pass the same counts and
+// op. The order of the reduction is that of [AllReduce]. dst may be this rank's own part of src,
+// and must not overlap it otherwise.
 func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 	k := newCall(c, KindReduceScatter, src)
 	k.op, k.lists[listRecv] = op, counts
@@ -134,8 +134,8 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 
 func errOp(op Op) error { return fmt.Errorf("%v is not Sum, Max or Min", op) }
 
-// reduceInto writes into dst the reduction over the ranks of this host of the len(dst) elements
-// from lo of their buffers. dst may be those elements of this rank's.
+// reduceInto writes to dst the reduction over the ranks of this host of the len(dst) elements from
+// lo of their buffers. dst may be those elements of this rank's buffer.
 func reduceInto[T Number](c *Comm, dst []T, lo int, op Op) {
 	if len(dst) == 0 {
 		return
@@ -143,7 +143,7 @@ func reduceInto[T Number](c *Comm, dst []T, lo int, op Op) {
 	c.takeTerms()
 	size := blockBytes / elemSize[T]()
 	c.spread((len(dst)+size-1)/size, sizeOf(dst)*len(c.terms), func(from, to int) {
-		var room [blockBytes / 8]uint64 // words, so that every element type is aligned
+		var room [blockBytes / 8]uint64 // in words, so that every element type is aligned
 		block := unsafe.Slice((*T)(unsafe.Pointer(&room)), size)
 		for at := from * size; at < min(to*size, len(dst)); at += size {
 			acc := block[:min(size, len(dst)-at)]
@@ -155,14 +155,14 @@ func reduceInto[T Number](c *Comm, dst []T, lo int, op Op) {
 	c.dropTerms()
 }
 
-// reduceBlock is reduceInto for an acc that is no rank's buffer, on this goroutine.
+// reduceBlock is reduceInto for an acc that is not part of a rank's buffer, on this goroutine.
 func reduceBlock[T Number](c *Comm, acc []T, lo int, op Op) {
 	c.takeTerms()
 	reduceTerms(acc, c.terms, lo, op)
 	c.dropTerms()
 }
 
-// takeTerms lists the buffers of this host's ranks, dropTerms forgets them.
+// takeTerms lists the buffers of this host's ranks, and dropTerms clears the list.
 func (c *Comm) takeTerms() {
 	for i, r := range c.group.locals() {
 		c.terms[i] = c.peers[r].bufs[0]
@@ -175,7 +175,7 @@ func (c *Comm) dropTerms() {
 	}
 }
 
-// reduceTerms writes into acc the reduction over the terms of their len(acc) elements from lo.
+// reduceTerms writes to acc the reduction over the terms of their len(acc) elements from lo.
 func reduceTerms[T Number](acc []T, terms [][]byte, lo int, op Op) {
 	if op == Sum {
 		sumTerms(acc, terms, lo)
@@ -194,8 +194,8 @@ func reduceTerms[T Number](acc []T, terms [][]byte, lo int, op Op) {
 	}
 }
 
-// share is the part of a range of n elements that a rank reduces. Parts begin on a cache line of
-// the buffer's start, so that two ranks do not write the same one.
+// share returns the part of a range of n elements that a rank reduces. Parts begin at cache lines
+// relative to the buffer's start, so that two ranks do not write the same line.
 func (c *Comm) share(rank, n, elemSize int) (lo, hi int) {
 	line := 64 / elemSize
 	lines := (n + line - 1) / line
@@ -204,7 +204,7 @@ func (c *Comm) share(rank, n, elemSize int) (lo, hi int) {
 	return min(lo, n), min(hi, n)
 }
 
-// scratch is the communicator's block as elements of T.
+// scratch returns the communicator's block as elements of T.
 func scratch[T Number](c *Comm) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(c.scratch))), blockBytes/elemSize[T]())
 }

@@ -1,7 +1,7 @@
 package collective
 
 // Reductions over hosts. Every element belongs to one rank. Each host reduces it over its own ranks
-// and sends the result there, where the hosts' results are combined: the network carries every
+// and sends the result to that rank, which combines the hosts' results. The network carries every
 // element once from every host. Pieces of a part are reduced while others travel.
 
 import "unsafe"
@@ -9,20 +9,21 @@ import "unsafe"
 const (
 	mostPiece  = 256 << 10 // bytes of a part that travel together
 	leastPiece = 16 << 10
-	mostRoom   = 4 << 20 // bytes for the pieces of all hosts, if they are not to be smaller than leastPiece
+	// bytes for the pieces of all hosts, unless that makes them smaller than leastPiece
+	mostRoom = 4 << 20
 )
 
-// hostReduction is the memory of a reduction over hosts: pieces on their way, in turns of two.
+// hostReduction is the memory of a reduction over hosts, for two pieces in turns.
 type hostReduction struct {
-	piece     int // bytes of one
+	piece     int // bytes of one piece
 	room      []byte
 	out, in   [2]*Messages
 	hostTerms [][]byte // by host
-	sendsTo   []int    // ranks of other hosts whose deputy this rank is
+	sendsTo   []int    // ranks of other hosts whose proxy this rank is
 }
 
-// overHosts returns the memory for reductions, of which this rank sends pieces to those whose
-// deputy it is.
+// overHosts returns the memory for reductions. This rank sends pieces to the ranks whose proxy it
+// is.
 func (c *Comm) overHosts(kind Kind) *hostReduction {
 	g := c.group
 	p := c.pieces
@@ -49,7 +50,8 @@ func (c *Comm) overHosts(kind Kind) *hostReduction {
 	return p
 }
 
-// outgoing is room for a piece to the i-th rank whose deputy this is, incoming for one of a host.
+// outgoing returns the memory for a piece to the i-th rank whose proxy this is, and incoming that
+// for a piece of a host.
 func (p *hostReduction) outgoing(turn, i int) []byte {
 	return p.room[(turn*len(p.sendsTo)+i)*p.piece:][:p.piece]
 }
@@ -58,8 +60,8 @@ func (p *hostReduction) incoming(turn, host int) []byte {
 	return p.room[(2*len(p.sendsTo)+turn*len(p.hostTerms)+host)*p.piece:][:p.piece]
 }
 
-// reduceParts reduces the part of every rank over all hosts, and gives this rank's to store, block
-// by block.
+// reduceParts reduces the part of every rank over all hosts, and passes this rank's part to store,
+// block by block.
 func reduceParts[T Number](c *Comm, kind Kind, op Op, part func(j int) (lo, hi int), store func(lo int, block []T)) error {
 	g, p, size := c.group, c.overHosts(kind), elemSize[T]()
 	step := p.piece / size
@@ -113,7 +115,8 @@ func reduceLocal[T Number](c *Comm, acc []T, lo int, op Op) {
 	}
 }
 
-// combine reduces elements [begin, end) of this rank's part over the hosts, whose pieces have come.
+// combine reduces elements [begin, end) of this rank's part over the hosts, whose pieces have
+// arrived.
 func combine[T Number](c *Comm, p *hostReduction, turn, begin, end int, op Op, store func(lo int, block []T)) {
 	g := c.group
 	own, result := scratch[T](c), elements[T](p.incoming(turn, g.here), 0, min(p.piece, blockBytes)/elemSize[T]())
@@ -139,9 +142,9 @@ func reduceScatterHosts[T Number](c *Comm, dst []T, counts []int, op Op) error {
 	}, func(lo int, block []T) { copy(dst[lo-first:], block) })
 }
 
-// allReduceHosts is AllReduce over hosts, after the ranks have entered: every rank's part of the
-// result goes to all buffers of its host, and to its deputy on every other, which does the same
-// there. A deputy alone has read that part of its host's buffers.
+// allReduceHosts is AllReduce over hosts, after the ranks have entered. Every rank's part of the
+// result goes to all buffers of its host, and to its proxy on every other host, which does the same
+// there. Only the proxy has read that part of its host's buffers.
 func allReduceHosts[T Number](c *Comm, n int, op Op) error {
 	g, size := c.group, elemSize[T]()
 	part := func(j int) (lo, hi int) { return c.share(j, n, size) }
@@ -179,7 +182,7 @@ func allReduceHosts[T Number](c *Comm, n int, op Op) error {
 	return nil
 }
 
-// reduceSmall is AllReduce of what travels with the call.
+// reduceSmall is AllReduce of data that travels with the call.
 func reduceSmall[T Number](c *Comm, buf []T, op Op) error {
 	k := newCall(c, KindAllReduce, buf[:0])
 	k.count, k.op, k.data = int64(len(buf)), op, bytesOf(buf)
@@ -194,8 +197,8 @@ func reduceSmall[T Number](c *Comm, buf []T, op Op) error {
 	return err
 }
 
-// reduceCalls sets dst to the reduction of the elements from lo that the calls of the hosts' ranks
-// brought.
+// reduceCalls sets dst to the reduction of the elements from lo that travelled with the calls of
+// the hosts' ranks.
 func reduceCalls[T Number](c *Comm, dst []T, lo int, hosts [][]int, op Op) {
 	if len(hosts) == 1 {
 		var terms [MaxRanks][]byte
@@ -217,4 +220,4 @@ func reduceCalls[T Number](c *Comm, dst []T, lo int, hosts [][]int, op Op) {
 	}
 }
 
-var _ = [1]struct{}{}[unsafe.Offsetof(slot{}.payload)%8] // of any element type
+var _ = [1]struct{}{}[unsafe.Offsetof(slot{}.payload)%8] // for any element type

@@ -1,16 +1,15 @@
 package collective
 
 // A group is where the ranks of one communicator meet. Functions marked "Checked by internal/model"
-// are steps of the protocol. The model checker runs them under the same names: change both
-// together.
+// are steps of the protocol. The model checker has them under the same names: change both together.
 //
-// A collective is enter (all have published their calls, and each checks that they agree), the
-// ranks' work on each other's memory, and sync (all of this host have finished; what other hosts
-// do, messages tell). A meeting is decided once, for all: that all have come or, if a rank has
-// failed before it came, that it does not take place. Ranks that are goroutines can only be
-// released from entering: past it every peer is running code of this package and is bound to come,
-// and returning early would free memory that a peer still reads. A process may die anywhere, and
-// its memory in the heap outlives it.
+// A collective has three parts: enter (all have published their calls, and each rank checks that
+// they match), the ranks' work on each other's memory, and sync (all ranks of this host have
+// finished; messages tell about other hosts). A meeting is decided once for all ranks: either all
+// have arrived or, if a rank failed before it arrived, the meeting is aborted. Goroutine ranks can
+// only be released from enter. After it every peer runs code of this package and is bound to
+// arrive, and an early return would free memory that a peer still reads. A process may die
+// anywhere, and its memory in the heap survives it.
 
 import (
 	"errors"
@@ -22,22 +21,22 @@ import (
 )
 
 type group struct {
-	world      *World
-	name       string
-	id         int     // the same on all hosts; no two communicators of a rank have the same
+	world *World
+	name  string
+	// the same on all hosts; no two communicators of a rank have the same id
+	id         int
 	worldRanks []int   // by rank of this group
 	hosts      [][]int // ranks of this group by host
 	hostOf     []int   // by rank of this group
-	placeOf    []int   // among the ranks of its host, likewise
+	placeOf    []int   // rank among the ranks of its host, by rank of this group
 	here       int     // the host of this process
 	board      board
 	local      *local // nil if ranks are processes
 }
 
-// local is what goroutines show each other that needs Go's own pointers, by rank, where slots say
-// the rest.
+// local holds what goroutine ranks share through Go pointers, by rank. Slots hold the rest.
 type local struct {
-	bufs     [2][][2]unsafe.Pointer // by the parity of seq, as slots
+	bufs     [2][][2]unsafe.Pointer // by the parity of seq, like slots
 	children []*group
 }
 
@@ -51,8 +50,8 @@ func newGroup(w *World, name string, id int, worldRanks []int, memory unsafe.Poi
 	return g
 }
 
-// meet waits until every rank of this host has come to this rank's next meeting. If it is
-// abortable, a failure ends the wait. Checked by internal/model.
+// meet waits until every rank of this host has arrived at this rank's next meeting. If the meeting
+// is abortable, a failure ends the wait. Checked by internal/model.
 func (c *Comm) meet(kind Kind, abortable bool) error {
 	c.round++
 	c.Progress().Add(1)
@@ -92,8 +91,8 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 	return c.aborted(f, c.slot(c.rank))
 }
 
-// complete reports whether every rank of this host has come to a meeting. The last one to come sees
-// that it is. Checked by internal/model.
+// complete reports whether every rank of this host has arrived at a meeting. The last one to arrive
+// sees that it is complete. Checked by internal/model.
 func (g *group) complete(round uint64) bool {
 	for _, r := range g.locals() {
 		if g.board.arrival(r).round.Load() < round {
@@ -103,8 +102,7 @@ func (g *group) complete(round uint64) bool {
 	return true
 }
 
-// decide settles a meeting, and reports whether it was this rank that did. Checked by
-// internal/model.
+// decide settles a meeting, and reports whether this rank settled it. Checked by internal/model.
 func (g *group) decide(round uint64, abort bool) bool {
 	d := g.board.decision()
 	next := round << 1
@@ -131,14 +129,14 @@ func (g *group) ring(but int) {
 	}
 }
 
-// errLeft is the failure of a rank that others wait for after it has finished.
+// errLeft is the failure of a rank that has finished while others wait for it.
 var errLeft = errors.New("it has finished without making this call")
 
-// errGone is the failure of a meeting that was called off for a rank that had left and has come
-// back since.
+// errGone is the failure of a meeting that was aborted because a rank had left, which has come back
+// since.
 var errGone = errors.New("a rank of the communicator had finished")
 
-// failed is the reason why a meeting cannot take place, if there is one. Checked by internal/model.
+// failed returns the reason why a meeting cannot take place, or nil. Checked by internal/model.
 func (g *group) failed(round uint64) *failure {
 	if f := g.world.failed(); f != nil {
 		return f
@@ -151,7 +149,7 @@ func (g *group) failed(round uint64) *failure {
 	return nil
 }
 
-// aborted is the error of a call that a failure has called off.
+// aborted returns the error of a call that a failure has aborted.
 func (c *Comm) aborted(f *failure, s *slot) error {
 	g := c.group
 	return &AbortError{Rank: f.rank, Err: f.err, Comm: g.name, Waiting: s.describe(c.Size()), Step: g.world.heap.StepOf(g.worldRanks[c.rank])}

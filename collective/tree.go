@@ -1,13 +1,13 @@
 package collective
 
 // Sums over ranks as a balanced binary tree: the hot loops of gradient reduction. Four ranks at a
-// time are added up in registers. It is not more because their buffers often begin at the same
-// place of a page, and a first-level cache has few places for such lines.
+// time are summed in registers. More would not help: their buffers often begin at the same offset
+// of a page, and a first-level cache has few ways for such lines.
 
 import "math/bits"
 
-// sumPiece is how many elements of the right half of a tree are held while the left half waits,
-// where no loop takes both.
+// sumPiece is the number of elements of the right half of a tree that are held while the left half
+// is summed, if no loop computes both.
 const sumPiece = 512
 
 // sumTerms sets dst to the sum over the terms of their len(dst) elements from lo.
@@ -32,8 +32,8 @@ func sumTerms[T Number](dst []T, terms [][]byte, lo int) {
 	}
 }
 
-// leftHalf is how many of n > 1 terms are added up in the left half of the tree: the largest power
-// of two that leaves some.
+// leftHalf returns the number of terms, of n > 1, in the left half of the tree: the largest power
+// of two below n.
 func leftHalf(n int) int { return 1 << (bits.Len(uint(n-1)) - 1) }
 
 // add2 sets dst to a + b; dst may be a.

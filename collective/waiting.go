@@ -1,7 +1,7 @@
 package collective
 
-// How ranks of one process help each other: what one does while it waits for others, how long it
-// waits, and who takes part in a large collective.
+// How ranks of one process help each other: what a rank does while it waits for others, how long it
+// waits, and which threads take part in a large collective.
 
 import (
 	"slices"
@@ -10,34 +10,34 @@ import (
 	"spmoe/collective/heap"
 )
 
-// A Helper has work of other ranks for one that waits, and others for the work of one. See
-// tensor.Exec.
+// A Helper gives a waiting rank work of other ranks, and lets other threads share the work of a
+// rank. See tensor.Exec.
 type Helper interface {
-	// Idle says that the rank begins to wait, or ends.
+	// Idle says that the rank begins or ends a wait.
 	Idle(waits bool)
 
-	// Help does a small piece of work, if there is one, and returns when that began.
+	// Help does a small piece of work, if there is one, and returns when the work began.
 	Help() (begin time.Time, helped bool)
 
-	// Share calls do for parts [lo, hi) of n items, in which so many bytes are moved, on this
-	// goroutine and on others that have time, and returns when all are done.
+	// Share calls do for parts [lo, hi) of n items, which move bytes bytes in total, on this
+	// goroutine and on idle threads. It returns when all parts are done.
 	Share(n, bytes int, do func(lo, hi int))
 }
 
-// waiting is the wait under way, and who wants to know.
+// waiting is the state of the current wait, and its observers.
 type waiting struct {
 	kind    Kind
-	start   time.Time // of the stretch that is nothing but waiting
+	start   time.Time // of the current interval of pure waiting
 	idle    time.Duration
 	helper  Helper                                               // nil: none
-	observe func(kind Kind, start time.Time, took time.Duration) // nil: nobody does
+	observe func(kind Kind, start time.Time, took time.Duration) // nil: none
 }
 
 // SetHelper gives this rank work to do while it waits in calls of c, if it has a processor for
 // itself; nil ends that.
 func (c *Comm) SetHelper(h Helper) { c.wait.helper = h }
 
-// spread calls do for parts of n items, with the help of others if this rank has a Helper.
+// spread calls do for parts of n items, with the help of other threads if this rank has a Helper.
 func (c *Comm) spread(n, bytes int, do func(lo, hi int)) {
 	if h := c.wait.helper; h != nil {
 		h.Share(n, bytes, do)
@@ -46,7 +46,7 @@ func (c *Comm) spread(n, bytes int, do func(lo, hi int)) {
 	do(0, n)
 }
 
-// idler is what the heap calls while a rank waits; nil: nothing.
+// idler returns what the heap calls while a rank waits; nil: nothing.
 func (c *Comm) idler() heap.Idler {
 	if c.wait.helper == nil {
 		return nil
@@ -54,12 +54,12 @@ func (c *Comm) idler() heap.Idler {
 	return idler{c}
 }
 
-// idler is a rank that waits, as the heap sees it.
+// idler adapts a waiting rank to the heap's interface.
 type idler struct{ c *Comm }
 
 func (i idler) Idle(waits bool) { i.c.wait.helper.Idle(waits) }
 
-// Help ends a stretch of waiting, and begins another.
+// Help ends an interval of waiting, and begins another one.
 func (i idler) Help() bool {
 	w := &i.c.wait
 	begin, helped := w.helper.Help()
@@ -76,7 +76,7 @@ func (c *Comm) awaits(kind Kind, start time.Time) {
 	w.kind, w.start, w.idle = kind, start, 0
 }
 
-// stretch counts the time until now that was nothing but waiting.
+// stretch counts the time until now as pure waiting.
 func (c *Comm) stretch(now time.Time) {
 	w := &c.wait
 	took := now.Sub(w.start)
@@ -87,7 +87,7 @@ func (c *Comm) stretch(now time.Time) {
 	}
 }
 
-// waited ends a wait, and blames the rank that came last, at a time after this one did.
+// waited ends a wait and attributes it to the rank that arrived last, if that was after this rank.
 func (c *Comm) waited(came time.Time) {
 	c.stretch(time.Now())
 	last, latest := c.rank, came.UnixNano()
@@ -101,7 +101,7 @@ func (c *Comm) waited(came time.Time) {
 	}
 }
 
-// waitedFor is waited, for a message of another host's.
+// waitedFor is waited for a message of another host.
 func (c *Comm) waitedFor(world int) {
 	c.stretch(time.Now())
 	if r := slices.Index(c.group.worldRanks, world); r >= 0 {

@@ -1,25 +1,27 @@
 package collective
 
-// A rank that others wait for without end: it computes for ever, or has stopped without a word.
+// Limits on waiting, for ranks that others wait for without end because they compute for ever or
+// have stopped silently.
 
 import (
 	"fmt"
 	"time"
 )
 
-// Limits are how long ranks put up with each other. The zero Limits is the default.
+// Limits are limits on waiting for other ranks. The zero Limits is the default.
 type Limits struct {
-	Wait time.Duration // for a rank in a collective; 0 means for ever
-	Host time.Duration // for a sign of life of another host, which each gives every second; 0 means for ever
+	Wait time.Duration // for a rank in a collective; 0: no limit
+	// for a sign of life of another host, which each sends every second; 0: no limit
+	Host time.Duration
 }
 
-// lookTime is how often a wait looks at its limit.
+// lookTime is the interval at which a wait checks its limit.
 const lookTime = 50 * time.Millisecond
 
 // SetLimits is called before Run.
 func (w *World) SetLimits(l Limits) { w.limits = l }
 
-// watch lets the waits of this process look at their limit, until done.
+// watch lets the waits of this process check their limits, until done.
 func (w *World) watch(done <-chan struct{}) {
 	ticker := time.NewTicker(lookTime)
 	defer ticker.Stop()
@@ -37,7 +39,7 @@ func (w *World) watch(done <-chan struct{}) {
 	}
 }
 
-// overdue declares failed whom this rank has waited for beyond the limit.
+// overdue declares the rank failed that this rank has waited for beyond the limit.
 func (c *Comm) overdue(start time.Time) {
 	w := c.group.world
 	if w.limits.Wait == 0 || time.Since(start) < w.limits.Wait {

@@ -8,18 +8,18 @@ import (
 	"unsafe"
 )
 
-// Window is what the ranks of a communicator have opened to each other.
+// Window gives access to the memory that the ranks of a communicator have opened to each other.
 type Window struct {
 	c    *Comm
 	kind Kind
 }
 
-// Open lets every rank read and write the two buffers of every other, either of which may be empty,
-// until Close. All give the same kind, KindDispatch or KindCombine, and the same bytes of a row and
-// of an element. Between processes the buffers must be memory of the ranks' Allocators.
+// Open lets every rank read and write the two buffers of every other rank, either of which may be
+// empty, until Close. All ranks pass the same kind, KindDispatch or KindCombine, and the same bytes
+// per row and per element. Between processes the buffers must be memory of the ranks' Allocators.
 //
-// It is collective, as MPI_Win_fence is. Who writes where is the ranks' business: no two may write
-// one place.
+// It is collective, like MPI_Win_fence. The ranks must agree on who writes where: no two ranks may
+// write the same place.
 func (c *Comm) Open(kind Kind, row, elem int, first, second []byte) (Window, error) {
 	k := call{kind: kind, fields: fields{count: int64(row), root: int64(elem)}}
 	for i, buf := range [][]byte{first, second} {
@@ -43,16 +43,15 @@ func (c *Comm) Open(kind Kind, row, elem int, first, second []byte) (Window, err
 	return Window{c, kind}, nil
 }
 
-// First is the first buffer of a rank. How long it is, its rank has said: who counts on more than
-// that must look.
+// First returns the first buffer of a rank. Its length comes from the peer: check it before use.
 func (w Window) First(rank int) []byte { return w.c.peers[rank].bufs[0] }
 
-// Second is the second buffer of a rank.
+// Second returns the second buffer of a rank. Check its length like that of the first.
 func (w Window) Second(rank int) []byte { return w.c.peers[rank].bufs[1] }
 
-// Close returns when every rank has closed the window: all that was written is there, and the
-// buffers are their owners' again. bytes is what this rank has read and written through it, for the
-// statistics.
+// Close returns when every rank has closed the window. Then all writes are complete, and the
+// buffers belong to their owners again. bytes is what this rank has read and written through the
+// window, for the statistics.
 func (w Window) Close(bytes int) error {
 	err := w.c.sync(w.kind)
 	w.c.retire(w.kind, bytes)

@@ -1,9 +1,10 @@
-// Package collective is an MPI-style communicator: ranks meet in collectives, exchange typed slices
-// by memory copy, and learn of each other's mistakes and failures as errors instead of deadlocks.
+// Package collective is an MPI-style communicator. Ranks meet in collectives, exchange typed slices
+// by copying memory, and get errors instead of deadlocks when another rank makes a mistake or
+// fails.
 //
-// Every rank of a communicator calls the same collectives in the same order, as in MPI. Here this
-// is checked: ranks that meet in different calls, or in the same call with arguments that do not
-// fit together, all get a [MismatchError].
+// Every rank of a communicator calls the same collectives in the same order, as in MPI. This is
+// checked: ranks that meet in different calls, or in the same call with arguments that do not
+// match, all get a [MismatchError].
 package collective
 
 import (
@@ -17,10 +18,10 @@ import (
 	"spmoe/internal/fault"
 )
 
-// World is a set of ranks: goroutines of this process, all of them, or processes, of which this is
-// one, on one host or several.
+// World is a set of ranks. All of them are goroutines of this process, or this process is one of
+// them, on one host or on several.
 //
-// Its communicators, [Comm.Split] ones included, live as long as it does.
+// Its communicators, including those from [Comm.Split], live as long as it does.
 type World struct {
 	heap      *heap.Heap // of this host
 	placement *Placement
@@ -28,8 +29,8 @@ type World struct {
 	comms     []*Comm // by rank; nil if the rank is another process
 	limits    Limits
 	failure   atomic.Pointer[failure]
-	sent      []atomic.Int64 // bytes to other hosts, by rank
-	nextGroup atomic.Int64   // the id of the next communicator is this one or a higher
+	sent      []atomic.Int64 // bytes sent to other hosts, by rank
+	nextGroup atomic.Int64   // lower bound of the id of the next communicator
 }
 
 // failure is the first Abort of a world.
@@ -38,14 +39,14 @@ type failure struct {
 	err  error
 }
 
-// MaxRanks is the most ranks of a world: what calls tell of all ranks must fit where they are
-// published.
+// MaxRanks is the maximum number of ranks of a world, because what a call says about all ranks must
+// fit in its slot.
 const MaxRanks = 256
 
-// ControlBytes is how much control memory a heap needs for a world of n ranks.
+// ControlBytes returns the size of the control memory that a heap needs for a world of n ranks.
 func ControlBytes(n int) int { return boardBytes(n) }
 
-// NewWorld makes a world of n ranks, goroutines of this process. It panics if n is not from 1 to
+// NewWorld returns a world of n ranks, goroutines of this process. It panics unless n is from 1 to
 // MaxRanks.
 func NewWorld(n int) *World {
 	if n < 1 || n > MaxRanks {
@@ -54,7 +55,7 @@ func NewWorld(n int) *World {
 	return newWorld(&Placement{Names: []string{"localhost"}, First: []int{0}, Ranks: n}, 0)
 }
 
-// newWorld makes the ranks of one host, as goroutines.
+// newWorld creates the ranks of one host, as goroutines.
 func newWorld(p *Placement, host int) *World {
 	part := p.Part(host)
 	w := &World{heap: heap.New(part, ControlBytes(p.Ranks)), placement: p, comms: make([]*Comm, p.Ranks), sent: make([]atomic.Int64, p.Ranks)}
@@ -65,13 +66,13 @@ func newWorld(p *Placement, host int) *World {
 	return w
 }
 
-// Join makes this process one rank of the world whose ranks share h, made with [ControlBytes] of
+// Join makes this process one rank of the world whose ranks share h, a heap with [ControlBytes] of
 // control memory.
 func Join(h *heap.Heap, rank int) (*World, error) {
 	return JoinHosts(h, rank, &Placement{Names: []string{"localhost"}, First: []int{0}, Ranks: h.Ranks()}, nil)
 }
 
-// JoinHosts is Join for a world of several hosts, whose ranks on this one share h, and reach the
+// JoinHosts is Join for a world of several hosts, whose ranks on this host share h and reach the
 // others over the network.
 func JoinHosts(h *heap.Heap, rank int, p *Placement, net Network) (*World, error) {
 	part := h.Part()
@@ -96,14 +97,14 @@ func (w *World) worldGroup() *group {
 func (w *World) Comm(rank int) *Comm { return w.comms[rank] }
 
 // Abort declares that a rank failed with err, which must not be nil. Every rank that waits now or
-// comes to a collective later, on any communicator of the world, gets an [AbortError]. The first
-// Abort wins.
+// calls a collective later, on any communicator of the world, gets an [AbortError]. The first Abort
+// wins.
 //
-// A collective that all ranks have entered is still carried out if they are goroutines, so that no
-// rank returns while a peer reads its memory.
+// Goroutine ranks still complete a collective that all of them have entered, so that no rank
+// returns while a peer reads its memory.
 func (w *World) Abort(rank int, err error) { w.abort(rank, rank, err) }
 
-// abort is Abort, declared by a rank that may be another.
+// abort is Abort, declared by a rank that may be another one.
 func (w *World) abort(rank, by int, err error) {
 	if err == nil {
 		panic("collective: Abort without an error")
@@ -113,7 +114,7 @@ func (w *World) abort(rank, by int, err error) {
 	w.heap.Fail(f.rank, by, f.err.Error())
 }
 
-// failed is the failure of the world, if there is one.
+// failed returns the failure of the world, or nil.
 func (w *World) failed() *failure {
 	if !w.heap.Failed() {
 		return nil
@@ -126,8 +127,8 @@ func (w *World) failed() *failure {
 }
 
 // Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A
-// rank whose f returns an error aborts the world; so does one that waits for a rank whose f has
-// returned. Run returns a [RankError] of the rank that failed first, on whichever host. Checked by
+// rank whose f returns an error aborts the world. So does a rank that waits for a rank whose f has
+// returned. Run returns a [RankError] of the rank that failed first, on any host. Checked by
 // internal/model.
 func (w *World) Run(f func(c *Comm) error) error {
 	var wg sync.WaitGroup

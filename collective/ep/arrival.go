@@ -1,6 +1,6 @@
 package ep
 
-// The rows that a call brings, of which the last may come later than the call returns.
+// The rows that a call receives, the last of which may arrive after the call has returned.
 
 import (
 	"spmoe/collective"
@@ -8,24 +8,25 @@ import (
 	"spmoe/tensor"
 )
 
-// Arrival is the rows of a StartDispatch or StartCombineBackward. Until Wait, peers may still be
-// storing them, and this rank does what else it has to do, but no collective of the same
-// communicator: Wait is one, which every rank calls next, even one that fails meanwhile.
+// Arrival holds the rows of a StartDispatch or StartCombineBackward. Until Wait, peers may still be
+// storing them. This rank may do other work, except collectives on the same communicator. Wait is
+// collective: every rank calls it next, even one that has failed meanwhile.
 type Arrival struct {
-	// MX is the rows [N, H] as they travelled, blocks along rows: what quantizing them here would
-	// give. It is the zero Tensor for the Plain wire.
+	// MX holds the rows [N, H] as they travelled, with blocks along rows: what quantizing them here
+	// would give. It is the zero Tensor for the Plain wire.
 	MX mx.Tensor
 
 	call   string
-	rows   tensor.Tensor               // [N, H]; of MX, not before Numbers
-	room   tensor.Tensor               // that peers store into
-	window collective.Window           // the zero Window if all rows are there
-	rest   func(ex *tensor.Exec) error // what this rank has to do with rows of other hosts; nil: nothing
-	bytes  int                         // moved by this rank
+	rows   tensor.Tensor     // [N, H]; from MX, not before Numbers
+	room   tensor.Tensor     // that peers store into
+	window collective.Window // the zero Window if all rows have arrived
+	// the work of this rank on rows of other hosts; nil: none
+	rest  func(ex *tensor.Exec) error
+	bytes int // moved by this rank
 }
 
-// newArrival makes room for the rows that this rank receives, of the type and width of like, those
-// of zeros in their places.
+// newArrival allocates the rows that this rank receives, of the type and width of like, including
+// rows of zeros for alignment.
 func newArrival(ex *tensor.Exec, call string, wire Wire, h *Handle, like tensor.Tensor) Arrival {
 	n, hidden := h.Received, like.Dim(1)
 	arena := h.arena(ex)
@@ -46,7 +47,7 @@ func newArrival(ex *tensor.Exec, call string, wire Wire, h *Handle, like tensor.
 	return a
 }
 
-// fill sets the rows to zero that nobody sends.
+// fill zeroes the rows that no rank sends.
 func (h *Handle) fill(rows tensor.Tensor) {
 	size, bytes := rowBytes(rows), rows.Bytes()
 	for _, s := range h.filling {
@@ -54,16 +55,16 @@ func (h *Handle) fill(rows tensor.Tensor) {
 	}
 }
 
-// rowScales is the number of scales of a row.
+// rowScales returns the number of scales per row.
 func rowScales(hidden int) int { return wireCast.Format.BlocksIn(hidden) }
 
-// scalesAt is where the scales of n rows begin, behind their codes.
+// scalesAt returns the offset of the scales of n rows, which follow their codes.
 func scalesAt(n, hidden int) int {
 	const line = 64
 	return (n*hidden + line - 1) / line * line
 }
 
-// rowBytes is the size of a row as it travels.
+// rowBytes returns the size of a row on the wire.
 func (a *Arrival) rowBytes() int {
 	if a.MX.Codes.Valid() {
 		return a.MX.Cols() + a.MX.Scales.Dim(1)
@@ -71,10 +72,10 @@ func (a *Arrival) rowBytes() int {
 	return rowBytes(a.rows)
 }
 
-// elem is the size of an element as it travels.
+// elem returns the size of an element on the wire.
 func (a *Arrival) elem() int { return a.room.DType().Size() }
 
-// Wait returns when all rows have come.
+// Wait returns when all rows have arrived.
 func (a *Arrival) Wait(ex *tensor.Exec) error {
 	if a.window == (collective.Window{}) {
 		return nil
@@ -90,8 +91,8 @@ func (a *Arrival) Wait(ex *tensor.Exec) error {
 	return wrap(a.call, err)
 }
 
-// Numbers returns the rows, after Wait, [N, H] of the type that the call says: as they came, or
-// dequantized.
+// Numbers returns the rows, after Wait, [N, H] of the type that the call specifies: as they
+// arrived, or dequantized.
 func (a *Arrival) Numbers(ex *tensor.Exec) tensor.Tensor {
 	if a.MX.Codes.Valid() {
 		mx.Dequantize(ex, a.rows.Mat(), a.MX)
@@ -99,7 +100,7 @@ func (a *Arrival) Numbers(ex *tensor.Exec) tensor.Tensor {
 	return a.rows
 }
 
-// finish is the rest of a call that does not return before all rows are there.
+// finish completes a call that returns only when all rows have arrived.
 func finish(ex *tensor.Exec, a Arrival, err error) (tensor.Tensor, error) {
 	if err == nil {
 		err = a.Wait(ex)

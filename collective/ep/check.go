@@ -1,6 +1,6 @@
 package ep
 
-// Checks of the tensors that come in through the door.
+// Checks of the tensors that callers pass.
 
 import (
 	"fmt"
@@ -60,7 +60,7 @@ func checkDispatchBackward(h *Handle, drows, dx tensor.Tensor) error {
 	return rowsOf("dx", dx, h.tokens, drows.Dim(1))
 }
 
-// activation checks that t is a matrix of numbers that this package computes with.
+// activation checks that t is a matrix of a type that this package computes with.
 func activation(name string, t tensor.Tensor) error {
 	if t.NDim() != 2 || t.DType() != tensor.FP32 && t.DType() != tensor.BF16 {
 		return fmt.Errorf("%s is %s: want fp32 or bf16 [rows, hidden]", name, describe(t))
@@ -78,7 +78,7 @@ func rowsOf(name string, t tensor.Tensor, rows, hidden int) error {
 	return nil
 }
 
-// slotsOf checks that t has one FP32 number for every choice that was dispatched.
+// slotsOf checks that t has one FP32 number per dispatched choice.
 func slotsOf(h *Handle, name string, t tensor.Tensor) error {
 	if t.NDim() != 2 || t.DType() != tensor.FP32 || t.Dim(0) != h.tokens || t.Dim(1) != h.slots {
 		return fmt.Errorf("%s is %s: want fp32 [%d, %d], as topk was in Dispatch", name, describe(t), h.tokens, h.slots)

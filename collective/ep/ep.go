@@ -1,10 +1,10 @@
-// Package ep is expert parallelism: it moves token rows to the ranks that own the experts they
-// chose, and back.
+// Package ep is expert parallelism: it moves token rows to the ranks that own the chosen experts,
+// and back.
 //
-// A Mixture-of-Experts layer calls Dispatch, runs its experts on the rows it received, and calls
-// Combine; the backward pass calls CombineBackward, the experts' backward, and DispatchBackward.
-// [Standard] does this the ordinary way, with an all-to-all of counts and an all-to-all-v of packed
-// rows; [OneSided] stores and reads rows in the peers' memory.
+// A Mixture-of-Experts layer calls Dispatch, runs its experts on the received rows, and calls
+// Combine. The backward pass calls CombineBackward, the experts' backward, and DispatchBackward.
+// [Standard] does this with an all-to-all of counts and an all-to-all-v of packed rows. [OneSided]
+// stores and reads rows directly in the peers' memory.
 package ep
 
 import (
@@ -16,31 +16,30 @@ import (
 )
 
 // Exchange moves token rows between ranks. Its calls are collective: every rank makes them in the
-// same order. One exchange serves any number of layers, each with its own [Handle]; it is not safe
+// same order. One exchange serves any number of layers, each with its own [Handle]. It is not safe
 // for concurrent use.
 //
-// Rows that this package sends may be quantized on the way, see [Options]; calls that return them
-// as numbers dequantize them.
+// Rows may be quantized for transport, see [Options]. Calls that return numbers dequantize them.
 //
-// Shapes: T tokens of this rank, H hidden, K choices a token, N rows received ([Handle.Received]).
-// T may differ between ranks and may be 0; H, K and the element types may not. Activations are FP32
-// or BF16, and mixed types are converted where a row is read or stored; sums are FP32, in slot
-// order 0..K-1, whatever the number of ranks.
+// Shapes: T tokens of this rank, H hidden, K choices per token, N rows received
+// ([Handle.Received]). T may differ between ranks and may be 0; H, K and the element types may not.
+// Activations are FP32 or BF16, and mixed types are converted where a row is read or stored. Sums
+// are FP32, in slot order 0..K-1, for any number of ranks.
 //
-// A rank whose own arguments are wrong returns an error before it meets its peers, which then wait
-// until it aborts the world.
+// A rank with invalid arguments returns an error before it meets its peers, which then wait until
+// it aborts the world.
 type Exchange interface {
-	// Dispatch sends row t of x [T, H] to the owner of every expert in topk[t], topk being [T, K]
-	// INT32 of expert ids or -1 for no choice. It returns the rows received, [N, H] of x's type in
-	// h's arena, grouped as h.GroupEnds says, and fills h for the calls that follow.
+	// Dispatch sends row t of x [T, H] to the owner of each expert in topk[t]. topk is [T, K] INT32
+	// of expert ids, or -1 for no choice. It returns the rows received, [N, H] of x's type in h's
+	// arena, grouped as in h.GroupEnds, and fills h for the later calls.
 	Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (rows tensor.Tensor, err error)
 
-	// StartDispatch is Dispatch that returns when this rank's own rows are sent, so that something
-	// else runs while slower ranks send theirs. h is filled.
+	// StartDispatch is Dispatch, but returns when this rank's own rows are sent, so that other work
+	// can run while slower ranks send theirs. h is filled.
 	StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error)
 
-	// Combine returns y [N, H], in the order of Dispatch's rows, to where the rows came from and
-	// sets out[t] = Σ_k weights[t,k]·y(t,k), rounded once into out [T, H]; masked choices count as
+	// Combine returns y [N, H], in the order of Dispatch's rows, to the sources of the rows and
+	// sets out[t] = Σ_k weights[t,k]·y(t,k), rounded once into out [T, H]. Masked choices count as
 	// zero. weights is [T, K] FP32. The handle keeps a copy of the weights, and the returned rows
 	// in its arena.
 	Combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Tensor) error
@@ -50,8 +49,8 @@ type Exchange interface {
 	// dweights[t,k] = <dout[t], y(t,k)>, [T, K] FP32, 0 for masked choices.
 	CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (dy tensor.Tensor, err error)
 
-	// StartCombineBackward is to CombineBackward as StartDispatch is to Dispatch. dweights is set
-	// when the arrival has been waited for.
+	// StartCombineBackward is to CombineBackward what StartDispatch is to Dispatch. dweights is set
+	// after the arrival's Wait.
 	StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error)
 
 	// DispatchBackward takes drows [N, H], the gradient of Dispatch's rows, and sets dx[t] = Σ_k
@@ -59,11 +58,11 @@ type Exchange interface {
 	DispatchBackward(ex *tensor.Exec, h *Handle, drows, dx tensor.Tensor) error
 }
 
-// Names lists the exchanges that New knows.
+// Names lists the names that New accepts.
 func Names() []string { return []string{"onesided", "standard"} }
 
-// New returns the exchange of that name of one rank of c, for this many experts in all. Only the
-// one-sided one takes options.
+// New returns one rank's exchange of the given name over c, for experts experts in total. Only the
+// one-sided exchange takes options.
 func New(name string, c *collective.Comm, experts int, options Options) (Exchange, error) {
 	if err := options.validate(name); err != nil {
 		return nil, err

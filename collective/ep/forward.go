@@ -1,6 +1,6 @@
 package ep
 
-// The work between hosts: what each call sends, and what a deputy does with it.
+// The exchange between hosts: what each call sends, and what a proxy does with it.
 
 import (
 	"unsafe"
@@ -12,10 +12,10 @@ import (
 	"spmoe/tensor"
 )
 
-// room is memory that is used again.
+// buffer is reusable memory.
 type room struct{ bytes []byte }
 
-// of returns n bytes, of any value.
+// of returns n bytes with arbitrary content.
 func (r *room) of(a memory.Allocator, n int) []byte {
 	if n > cap(r.bytes) {
 		if r.bytes != nil {
@@ -27,13 +27,13 @@ func (r *room) of(a memory.Allocator, n int) []byte {
 	return r.bytes[:n]
 }
 
-// luggage is what goes one way between this rank and another host.
+// hostBuffers is the memory for one direction between this rank and another host.
 type luggage struct {
 	header, rows, scales, weights, returned, gradients room
 }
 
-// message is how many bytes of rows travel together: one is packed, or stored, while the next is on
-// its way.
+// message is the size in bytes of a message of rows. One is packed or stored while the next
+// travels.
 const message = 1 << 20
 
 // eachPart divides rows into messages.
@@ -46,20 +46,20 @@ func eachPart(rows, rowBytes int, f func(lo, hi int)) {
 
 func (n *internode) memory() memory.Allocator { return n.comm.Allocator() }
 
-// rowsIn is room for rows of a type.
+// rowsIn allocates rows of a type.
 func (n *internode) rowsIn(r *room, dtype tensor.DType, rows, width int) tensor.Tensor {
 	return tensor.Over(r.of(n.memory(), rows*width*dtype.Size()), dtype, rows, width)
 }
 
-// begin waits until the last call's messages have gone, whose memory is used again.
+// begin waits until the messages of the last call are sent, whose memory is reused.
 func (n *internode) begin() error { return n.out.Wait() }
 
-// expect begins to receive rows of a source.
+// expect starts to receive rows of a source.
 func (n *internode) expect(source int, rows tensor.Tensor) {
 	eachPart(rows.Dim(0), rowBytes(rows), func(lo, hi int) { n.in.Recv(source, rows.Slice(lo, hi).Bytes()) })
 }
 
-// quantized is rows of a source or for a host as they travel on the MXFP8 wire.
+// quantized returns the memory for rows from a source or for a host on the MXFP8 wire.
 func (n *internode) quantized(l *luggage, rows, hidden int) mx.Tensor {
 	return mx.Tensor{
 		Format: wireCast.Format, Blocks: mx.AlongRows,
@@ -68,8 +68,8 @@ func (n *internode) quantized(l *luggage, rows, hidden int) mx.Tensor {
 	}
 }
 
-// sendRows sends the tokens' rows to the hosts that they visit, and begins to receive those for
-// which this rank is the deputy. rest is what there is to do with these.
+// sendRows sends the tokens' rows to the hosts that they visit, and starts to receive the rows of
+// the ranks whose proxy this rank is. rest processes these.
 func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) (rest func(*tensor.Exec) error, err error) {
 	if err := n.begin(); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) 
 	return func(ex *tensor.Exec) error { return n.forwardRows(ex, h, &t, wire) }, nil
 }
 
-// sendTokens sends the rows of a host's visitors as they are.
+// sendTokens sends the rows of the tokens that visit a host, unchanged.
 func (n *internode) sendTokens(host int, to *passage, x tensor.Tensor) {
 	rows := n.rowsIn(&n.to[host].rows, x.DType(), to.rows, x.Dim(1))
 	eachPart(to.rows, rowBytes(rows), func(lo, hi int) {
@@ -114,7 +114,7 @@ func (n *internode) sendTokens(host int, to *passage, x tensor.Tensor) {
 	})
 }
 
-// sendQuantized sends them as codes, and then their scales.
+// sendQuantized sends them as codes followed by their scales.
 func (n *internode) sendQuantized(ex *tensor.Exec, host int, to *passage, x tensor.Tensor) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -133,15 +133,14 @@ func (n *internode) sendQuantized(ex *tensor.Exec, host int, to *passage, x tens
 	n.out.Send(n.deputies[host], q.Scales.Bytes())
 }
 
-// virtual is a source's tokens as if they were this rank's: a transfer of their choices on this
-// host.
+// virtual returns a transfer of a source's choices on this host, as if its tokens were this rank's.
 func (t transfer) virtual(p *passage) transfer {
 	t.h = &Handle{tokens: p.rows, slots: t.h.slots, Sent: p.kept}
 	t.owners, t.places = p.owners, p.places
 	return t
 }
 
-// forwardRows stores the rows of the sources at the places of their choices, as they come.
+// forwardRows stores the rows of the sources at the places of their choices, as they arrive.
 func (n *internode) forwardRows(ex *tensor.Exec, h *Handle, t *transfer, wire Wire) error {
 	dtype, hidden := t.here.DType(), t.here.Dim(1)
 	for k, source := range n.sources {
@@ -165,7 +164,7 @@ func (n *internode) forwardRows(ex *tensor.Exec, h *Handle, t *transfer, wire Wi
 }
 
 // bringBack fetches the rows of this rank's choices on other hosts, and sends those of the sources'
-// choices on this one. It lets t read them.
+// choices on this host. It lets t read them.
 func (n *internode) bringBack(h *Handle, t *transfer) error {
 	if err := n.begin(); err != nil {
 		return err
@@ -198,8 +197,8 @@ func (n *internode) bringBack(h *Handle, t *transfer) error {
 	return nil
 }
 
-// sendGradients sends the tokens' rows of gradients to the hosts that they have visited, with the
-// weights of their choices there. rest is as of sendRows.
+// sendGradients sends the tokens' gradient rows to the hosts that they have visited, with the
+// weights of their choices there. rest is as in sendRows.
 func (n *internode) sendGradients(h *Handle, t transfer) (rest func(*tensor.Exec) error, err error) {
 	if err := n.begin(); err != nil {
 		return nil, err
@@ -226,8 +225,8 @@ func (n *internode) sendGradients(h *Handle, t transfer) (rest func(*tensor.Exec
 	return func(ex *tensor.Exec) error { return n.forwardGradients(ex, h, &t) }, nil
 }
 
-// forwardGradients stores the gradients of the sources' choices on this host, and sends back those
-// of their weights; then it sets those of this rank's choices on other hosts.
+// forwardGradients stores the gradients of the sources' choices on this host, and sends back the
+// gradients of their weights. Then it sets those of this rank's choices on other hosts.
 func (n *internode) forwardGradients(ex *tensor.Exec, h *Handle, t *transfer) error {
 	p := &h.passages
 	for k, source := range n.sources {

@@ -1,9 +1,10 @@
 package ep
 
-// Between hosts. A token's row crosses the network once for each host that it visits, to the rank
-// there that is its source's deputy, which deals with the token's choices as if it were its own: it
-// stores the row at their places, and sends back what their experts made of it. The experts' rows
-// come back one by one and unadded, so that their sum has the bits that it has on one host.
+// The exchange between hosts. A token's row crosses the network once per host that it visits, to
+// the rank there that is its source's proxy. The proxy handles the token's choices as if they were
+// its own: it stores the row at their places, and sends back the results of their experts. The
+// experts' rows come back one by one, without summing, so that their sum has the same bits as on
+// one host.
 
 import (
 	"encoding/binary"
@@ -13,20 +14,22 @@ import (
 	"spmoe/collective"
 )
 
-// internode is what a rank's exchange knows of other hosts.
+// internode is the part of a rank's exchange that concerns other hosts.
 type internode struct {
 	exchange *OneSided
 	comm     *collective.Comm
 	ranks    [][]int // by host
 	here     int
 	hostOf   []int // by expert
-	number   []int // what the host's communicator calls a rank; -1: it is on another host
+	number   []int // number of a rank in the host's communicator; -1: it is on another host
 	deputies []int // of this rank, by host
-	sources  []int // ranks of other hosts whose deputy this is
+	sources  []int // ranks of other hosts whose proxy this is
 
-	mine, all []int32 // counts of rows for each expert, and of tokens that visit each host: of this rank, of all [ranks, experts + hosts]
+	// numbers of rows per expert, and of tokens that visit each host: of this rank, of all [ranks,
+	// experts + hosts]
+	mine, all []int32
 	next      []int32 // running places, by expert
-	newest    []int32 // token that has visited a host last
+	newest    []int32 // the last token that has visited a host
 
 	in, out *collective.Messages
 	marks   []int     // of in: where the messages of each source end
@@ -35,32 +38,38 @@ type internode struct {
 	back    room      // rows of this rank's choices on other hosts
 }
 
-// passages are the ways between hosts of one handle's rows.
+// routes are the routes of one handle's rows between hosts.
 type passages struct {
 	to   []passage // by host: this rank's tokens
 	from []passage // by source: its tokens
 
-	near             []int32 // place of each choice on this host; -1: it is on another, or there is none
-	back, backOwners []int32 // where Combine finds the row of each choice: in a rank's memory, or behind all ranks among those that came back
-	returned         int     // rows that come back
+	near []int32 // place of each choice on this host; -1: it is on another host, or masked
+	// where Combine finds the row of each choice: in a rank's memory, or, with the owner after all
+	// ranks, among the rows that came back
+	back, backOwners []int32
+	returned         int // number of rows that come back
 }
 
-// passage is a rank's tokens that visit a host, a row for each, and their choices there.
+// route holds a rank's tokens that visit a host, with one row per token, and their choices there.
 type passage struct {
-	rows, kept int     // kept: of the choices, those that have a place
-	header     []byte  // for each row how many choices are kept, then for each of these its expert's number on the host
-	tokens     []int32 // of the rows; where the tokens are
-	choices    []int32 // those that are kept, in the order of the header; where the tokens are
+	rows, kept int // kept: number of choices that have a place
+	// for each row the number of kept choices, then for each of these its expert's number on the
+	// host
+	header []byte
+	tokens []int32 // of the rows; on the source
+	// the kept choices, in the order of the header; on the source
+	choices []int32
 
-	owners, places []int32 // [rows, slots], -1 behind those that are kept; where the experts are
+	// [rows, slots], -1 after the kept choices; on the proxy
+	owners, places []int32
 }
 
-// newInternode prepares for the hosts of an exchange's communicator.
+// newInternode prepares the exchange between the hosts of its communicator.
 func newInternode(s *OneSided) (*internode, error) {
 	c := s.comm
 	n := &internode{exchange: s, ranks: c.Hosts(), here: c.Host(), number: make([]int, c.Size())}
 	var err error
-	if n.comm, err = c.Split(0, c.Rank()); err != nil { // whose messages do not mix with those of collectives
+	if n.comm, err = c.Split(0, c.Rank()); err != nil { // so that its messages do not mix with those of collectives
 		return nil, err
 	}
 	hosts := len(n.ranks)
@@ -91,8 +100,8 @@ func newInternode(s *OneSided) (*internode, error) {
 	return n, nil
 }
 
-// count makes known to all ranks how many rows each has for each expert, and how many of its tokens
-// visit each host.
+// count tells all ranks how many rows each rank has per expert, and how many of its tokens visit
+// each host.
 func (n *internode) count(topk []int32, slots int) error {
 	s := n.exchange
 	visits := n.mine[copy(n.mine, s.chosen):]
@@ -111,8 +120,8 @@ func (n *internode) count(topk []int32, slots int) error {
 	return nil
 }
 
-// eachVisit calls visit for every token and other host that it has choices on, and choice for each
-// of those.
+// eachVisit calls visit for each pair of a token and another host that it has choices on, and
+// choice for each of these choices.
 func (n *internode) eachVisit(topk []int32, slots int, visit func(token, host, i int), choice func(i, host int)) {
 	for h := range n.newest {
 		n.newest[h] = -1
@@ -133,7 +142,7 @@ func (n *internode) eachVisit(topk []int32, slots int, visit func(token, host, i
 	}
 }
 
-// plan finds the ways of a handle's rows, which have their places.
+// plan determines the routes of a handle's rows, whose places are known.
 func (n *internode) plan(h *Handle, topk []int32) {
 	s, p := n.exchange, &h.passages
 	p.to, p.from = resize(p.to, len(n.ranks)), resize(p.from, len(n.sources))
@@ -174,7 +183,7 @@ func (n *internode) plan(h *Handle, topk []int32) {
 	}
 }
 
-// expertBytes is how many bytes the number of an expert on a host takes.
+// expertBytes returns the size of an expert's number on a host.
 func (n *internode) expertBytes(host int) int {
 	if n.exchange.layout.PerRank*len(n.ranks[host]) <= 1<<8 {
 		return 1
@@ -182,7 +191,7 @@ func (n *internode) expertBytes(host int) int {
 	return 2
 }
 
-// appendExpert appends the number that an expert has on its host.
+// appendExpert appends the number of an expert on its host.
 func (n *internode) appendExpert(b []byte, host int, expert int32) []byte {
 	each := n.exchange.layout.PerRank
 	number := slices.Index(n.ranks[host], int(expert)/each)*each + int(expert)%each
@@ -192,8 +201,8 @@ func (n *internode) appendExpert(b []byte, host int, expert int32) []byte {
 	return binary.LittleEndian.AppendUint16(b, uint16(number))
 }
 
-// read finds the places of a source's choices from the header, which says their experts: a rank's
-// rows for one lie in the order in which it names them.
+// read computes the places of a source's choices from the experts in the header. A rank's rows for
+// an expert have the order in which it lists them.
 func (n *internode) read(h *Handle, p *passage, source int) error {
 	s, each, slots := n.exchange, n.exchange.layout.PerRank, h.slots
 	for _, r := range n.ranks[n.here] {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Layout places experts on ranks: expert e lives on rank e / PerRank.
+// Layout assigns experts to ranks: expert e is on rank e / PerRank.
 type Layout struct {
 	Experts int
 	Ranks   int
-	PerRank int // experts of one rank
+	PerRank int // experts per rank
 }
 
-// NewLayout divides experts among ranks. It is an error if that leaves a remainder.
+// NewLayout divides experts among ranks. It returns an error if they cannot be divided evenly.
 func NewLayout(experts, ranks int) (Layout, error) {
 	if experts < 1 || ranks < 1 {
 		return Layout{}, fmt.Errorf("ep: %d experts on %d ranks: at least one of each is needed", experts, ranks)
@@ -26,17 +26,19 @@ func NewLayout(experts, ranks int) (Layout, error) {
 	return Layout{Experts: experts, Ranks: ranks, PerRank: experts / ranks}, nil
 }
 
-// Owner is the rank that has the expert.
+// Owner returns the rank that has the expert.
 func (l Layout) Owner(expert int) int { return expert / l.PerRank }
 
-// Local is the range [lo, hi) of the experts of a rank.
+// Local returns the range [lo, hi) of the experts of a rank.
 func (l Layout) Local(rank int) (lo, hi int) { return rank * l.PerRank, (rank + 1) * l.PerRank }
 
-// Traffic is what the choices of a batch come to on the way to their experts.
+// Traffic counts the choices of a batch by destination.
 type Traffic struct {
-	RowsPerExpert []int  // choices of each expert
-	RowsPerRank   []int  // of the experts of each rank: what an exchange moves that sends a row for every choice
-	TokensPerRank []int  // tokens with a choice on each rank: what one moves that sends a token to a rank once
+	RowsPerExpert []int // choices per expert
+	// choices per rank: what an exchange moves that sends a row per choice
+	RowsPerRank []int
+	// tokens with a choice on each rank: what an exchange moves that sends a token to a rank once
+	TokensPerRank []int
 	TokenInRank   []bool // [tokens, ranks]: whether the token has a choice there
 }
 
@@ -61,7 +63,7 @@ func (l Layout) Traffic(topk []int32, slots int) Traffic {
 	return t
 }
 
-// divisors lists the divisors of n as words: "1, 2, 3 or 6".
+// divisors lists the divisors of n: "1, 2, 3 or 6".
 func divisors(n int) string {
 	var list []string
 	for d := 1; d <= n; d++ {

@@ -1,9 +1,9 @@
 package ep
 
-// OneSided is the exchange of ranks that reach each other's memory: every row is stored once, where
-// the expert that gets it will read it, and results are read where the experts left them. Nothing
-// is packed, unpacked or negotiated: from the counts of all ranks, which travel with a meeting,
-// each computes the final place of its rows.
+// OneSided is the exchange of ranks that can access each other's memory. Every row is stored once,
+// where its expert will read it, and results are read where the experts left them. There is no
+// packing, unpacking or negotiation: each rank computes the final places of its rows from the
+// counts of all ranks, which travel with a meeting.
 
 import (
 	"errors"
@@ -14,29 +14,28 @@ import (
 	"spmoe/tensor"
 )
 
-// OneSided is an [Exchange] over memory that all ranks reach. Its sums have the bits of
+// OneSided is an [Exchange] over memory that all ranks can access. Its sums have the bits of
 // [Standard]'s.
 //
-// Where ranks are processes, the arenas of the Execs that its calls get must be memory of the
-// communicator's Allocator, and the rows that Combine is given must stay as they are until
-// CombineBackward.
+// If ranks are processes, the arenas of the Execs of its calls must be memory of the communicator's
+// Allocator, and the rows passed to Combine must not change until CombineBackward.
 type OneSided struct {
 	Options Options // to be set before the first call
 
 	comm   *collective.Comm
-	host   *collective.Comm // the ranks of this host, who reach each other's memory
+	host   *collective.Comm // the ranks of this host, which access each other's memory
 	hosts  *internode       // nil if there is one host
 	layout Layout
 
-	chosen []int32 // rows of this rank for each expert
-	all    []int32 // [ranks, experts]: the same of every rank
+	chosen []int32 // rows of this rank per expert
+	all    []int32 // [ranks, experts]: the same for every rank
 	next   []int32 // running places, by expert
 }
 
 var _ Exchange = (*OneSided)(nil)
 
-// NewOneSided returns the exchange of one rank of c for this many experts in all, placed as
-// [NewLayout] does. It is an error if the number of ranks does not divide them. All ranks of c call
+// NewOneSided returns the exchange of one rank of c for experts experts in total, placed as in
+// [NewLayout]. It returns an error if the number of ranks does not divide them. All ranks of c call
 // it together.
 func NewOneSided(c *collective.Comm, experts int) (*OneSided, error) {
 	layout, err := NewLayout(experts, c.Size())
@@ -55,10 +54,10 @@ func NewOneSided(c *collective.Comm, experts int) (*OneSided, error) {
 	return s, err
 }
 
-// isLocal says whether a rank is on this host.
+// isLocal reports whether a rank is on this host.
 func (s *OneSided) isLocal(rank int) bool { return s.hosts == nil || s.hosts.number[rank] >= 0 }
 
-// number is what the host's communicator calls a rank of this host.
+// number returns the number of a rank of this host in the host's communicator.
 func (s *OneSided) number(rank int) int {
 	if s.hosts == nil {
 		return rank
@@ -66,7 +65,7 @@ func (s *OneSided) number(rank int) int {
 	return s.hosts.number[rank]
 }
 
-// Layout says which experts this exchange has where.
+// Layout returns the placement of the experts.
 func (s *OneSided) Layout() Layout { return s.layout }
 
 // Dispatch implements [Exchange].
@@ -112,7 +111,7 @@ func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 	return a, nil
 }
 
-// open lets the peers store the rows that are to arrive, and read y where it is given. It notes
+// open lets the peers store the rows that are to arrive, and read y if it is given. It records
 // where those of the peers are.
 func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) (err error) {
 	var readable []byte
@@ -130,7 +129,7 @@ func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) (er
 	if !a.MX.Codes.Valid() {
 		t.there, err = s.peerRows(h, 0, codes, first)
 	} else {
-		// Codes and scales are in one buffer, which the rows that the counts tell fill.
+		// Codes and scales share a buffer, whose size follows from the counts.
 		t.there, err = s.peerRows(h, 0, codes, func(rank int) []byte { return upTo(first(rank), scalesAt(int(h.perRank[rank]), hidden)) })
 		if err == nil {
 			t.scales, err = s.peerRows(h, 1, peerRows{hidden: rowScales(hidden), dtype: tensor.UINT8}, func(rank int) []byte {
@@ -144,8 +143,8 @@ func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) (er
 	return closed(a.window, err)
 }
 
-// closed closes a window that an error, which all ranks have, leaves without use: none may wait for
-// the others in it.
+// closed closes a window that is useless because of an error, which all ranks have. No rank may
+// wait for the others in it.
 func closed(w collective.Window, err error) error {
 	if err == nil {
 		return nil
@@ -153,7 +152,7 @@ func closed(w collective.Window, err error) error {
 	return errors.Join(err, w.Close(0))
 }
 
-// upTo and from are the parts of a buffer before and behind a place, as far as there are any.
+// upTo and from return the parts of a buffer before and after an offset, as far as they exist.
 func upTo(b []byte, at int) []byte { return b[:min(at, len(b))] }
 func from(b []byte, at int) []byte { return b[min(at, len(b)):] }
 
@@ -171,8 +170,8 @@ func (s *OneSided) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 	return s.gather(ex, h, y, h.weights, out)
 }
 
-// gather sets row t of out to the sum over its choices of the peers' rows, weighted unless weights
-// is nil.
+// combineRows sets row t of out to the sum over its choices of the peers' rows, weighted unless
+// weights is nil.
 func (s *OneSided) gather(ex *tensor.Exec, h *Handle, rows tensor.Tensor, weights []float32, out tensor.Tensor) error {
 	w, err := s.host.Open(collective.KindCombine, rowBytes(rows), rows.DType().Size(), rows.Bytes(), nil)
 	if err != nil {
@@ -238,8 +237,8 @@ func (s *OneSided) dispatchBackward(ex *tensor.Exec, h *Handle, drows, dx tensor
 	return s.gather(ex, h, drows, nil, dx)
 }
 
-// route fills the handle from topk, [tokens, slots] expert ids, meeting the other ranks to exchange
-// counts.
+// route fills the handle from topk, [tokens, slots] expert ids. It meets the other ranks to
+// exchange counts.
 func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 	h.tokens, h.slots = tokens, slots
 	if err := countChosen(s.chosen, topk, slots); err != nil {
@@ -260,7 +259,7 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 	return nil
 }
 
-// count makes known to all ranks how many rows each has for each expert.
+// count tells all ranks how many rows each rank has per expert.
 func (s *OneSided) count(topk []int32, slots int) error {
 	if s.hosts != nil {
 		return s.hosts.count(topk, slots)
@@ -268,7 +267,7 @@ func (s *OneSided) count(topk []int32, slots int) error {
 	return collective.AllGather(s.comm, s.all, s.chosen)
 }
 
-// transfer is what of a call between memory of this host's ranks is known at first.
+// transfer describes the part of an exchange that stays on this host.
 func (s *OneSided) transfer(h *Handle, here tensor.Tensor) transfer {
 	t := transfer{h: h, owners: h.owners, places: h.packed, here: here}
 	if s.hosts != nil {
@@ -277,7 +276,7 @@ func (s *OneSided) transfer(h *Handle, here tensor.Tensor) transfer {
 	return t
 }
 
-// place gives every choice that its expert takes its place among the rows of the expert's rank.
+// place assigns every accepted choice its place among the rows of the expert's rank.
 func (s *OneSided) place(h *Handle, topk []int32) {
 	h.SendCounts, h.perRank = resize(h.SendCounts, s.layout.Ranks), resize(h.perRank, s.layout.Ranks)
 	clear(h.SendCounts)
@@ -309,7 +308,7 @@ func (s *OneSided) place(h *Handle, topk []int32) {
 }
 
 // starts sets next, for the experts of owner, to where the rows of a rank begin among those that
-// owner receives, and returns how many these are.
+// owner receives. It returns the number of rows that owner receives.
 func (s *OneSided) starts(rank, owner int, next []int32) (end int32) {
 	for e, hi := s.layout.Local(owner); e < hi; e++ {
 		for r := range s.layout.Ranks {
@@ -323,7 +322,7 @@ func (s *OneSided) starts(rank, owner int, next []int32) (end int32) {
 	return end
 }
 
-// receive derives the groups of this rank's experts.
+// receive computes the groups of this rank's experts.
 func (s *OneSided) receive(h *Handle) {
 	h.RecvCounts, h.GroupEnds = resize(h.RecvCounts, s.layout.Ranks), resize(h.GroupEnds, s.layout.PerRank)
 	clear(h.RecvCounts)

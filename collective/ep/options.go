@@ -1,6 +1,6 @@
 package ep
 
-// How an exchange may differ from moving every row as it is.
+// The options of an exchange: quantized transport, capacity and alignment.
 
 import (
 	"fmt"
@@ -10,25 +10,27 @@ import (
 	"spmoe/mx"
 )
 
-// Wire is the form in which rows travel.
+// Wire is the format in which rows travel.
 type Wire uint8
 
 // The wires.
 const (
 	Plain Wire = iota // in the type of the activations
-	MXFP8             // quantized by their sender: codes of E4M3 in blocks of 32 along the row, scales by RCEIL; 33 bytes for 32 elements
+	// quantized by their sender: E4M3 codes in blocks of 32 along the row, scales by RCEIL; 33
+	// bytes per 32 elements
+	MXFP8
 )
 
-// wireCast is how senders quantize rows for the MXFP8 wire. Its blocks lie in single rows.
+// wireCast is how senders quantize rows for the MXFP8 wire. Its blocks do not extend over rows.
 var wireCast = mx.Cast{Format: mx.E4M3, Mode: mx.RCEIL}
 
-// wireNames names the plain wire by the activations that are usual.
+// wireNames names the plain wire after the usual type of activations.
 var wireNames = [...]string{Plain: "bf16", MXFP8: "mxfp8"}
 
 // WireNames lists the names of the wires.
 func WireNames() []string { return wireNames[:] }
 
-// ParseWire returns the wire that String names.
+// ParseWire returns the wire of a name.
 func ParseWire(name string) (Wire, error) {
 	if i := slices.Index(wireNames[:], name); i >= 0 {
 		return Wire(i), nil
@@ -39,22 +41,22 @@ func ParseWire(name string) (Wire, error) {
 // String returns the name: "mxfp8".
 func (w Wire) String() string { return wireNames[w] }
 
-// Options vary what an exchange moves, and are the same on all ranks. The zero Options move every
-// row as it is.
+// Options vary what an exchange moves. They must be the same on all ranks. With the zero Options
+// every row moves unchanged.
 type Options struct {
 	Dispatch        Wire // of the rows that Dispatch sends; DispatchBackward's are Plain
 	CombineBackward Wire // of the rows that CombineBackward sends; Combine's are Plain
 
-	// Capacity is the most rows that an expert takes of one Dispatch, as a multiple of the mean
-	// over all experts, rounded up; 0 is no limit. Rows are taken in the order of source rank,
-	// token and slot: where ranks hold consecutive pieces of a batch, the same whatever the number
-	// of ranks. A choice that is not taken counts as masked from there on, which changes what the
-	// model computes.
+	// Capacity bounds the rows that an expert accepts in one Dispatch, as a multiple of the mean
+	// over all experts, rounded up; 0 is no limit. Rows are accepted in the order of source rank,
+	// token and slot. If ranks hold consecutive pieces of a batch, this does not depend on the
+	// number of ranks. A choice that is not accepted counts as masked from there on, which changes
+	// what the model computes.
 	Capacity float64
 
-	// Alignment is a number of rows, a multiple of which each expert receives: zeros fill its group
-	// up. The engine's own products need none; those of other libraries, and of the published MXFP8
-	// recipe, take multiples of 32. 0 is no alignment.
+	// Alignment makes the number of rows of each expert a multiple of it, by adding rows of zeros;
+	// 0 is no alignment. The engine's own products need none. Those of other libraries, and of the
+	// published MXFP8 recipe, need multiples of 32.
 	Alignment int
 }
 
@@ -75,7 +77,7 @@ func (o Options) validate(exchange string) error {
 
 const mostAlignment = 1 << 16
 
-// aligned is the end of a group whose rows end here.
+// aligned returns the aligned end of a group whose rows end at end.
 func (o Options) aligned(end int32) int32 {
 	if o.Alignment == 0 {
 		return end
@@ -84,7 +86,7 @@ func (o Options) aligned(end int32) int32 {
 	return (end + a - 1) / a * a
 }
 
-// limit lowers counts [ranks, experts] of rows to those that the experts take.
+// limit reduces counts [ranks, experts] of rows to those that the experts accept.
 func (o Options) limit(counts []int32, experts int) {
 	if o.Capacity == 0 {
 		return

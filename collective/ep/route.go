@@ -1,7 +1,7 @@
 package ep
 
 // Routing: from the experts that this rank's tokens chose to the place of every row on the wire and
-// at its owner.
+// on its owner.
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"spmoe/collective"
 )
 
-// route fills the handle from topk, [tokens, slots] expert ids, meeting the other ranks to exchange
-// counts.
+// route fills the handle from topk, [tokens, slots] expert ids. It meets the other ranks to
+// exchange counts.
 func (s *Standard) route(h *Handle, topk []int32, tokens, slots int) error {
 	h.tokens, h.slots = tokens, slots
 	if err := countChosen(s.chosen, topk, slots); err != nil {
@@ -45,12 +45,12 @@ func countChosen(chosen, topk []int32, slots int) error {
 	return nil
 }
 
-// mostRows is how many rows all ranks can move at once: places of rows, those of zeros for
-// [Options.Alignment] included, are int32.
+// mostRows is the maximum number of rows that all ranks together can move, because places of rows,
+// including rows of zeros for [Options.Alignment], are int32.
 const mostRows = math.MaxInt32 / 2
 
-// checkCounts checks numbers of rows that came from the ranks, which lie one after the other with
-// so many numbers each: a process that has gone wrong may send any.
+// checkCounts checks numbers of rows that came from the ranks, each numbers per rank, because a
+// faulty process may send any.
 func checkCounts(rows []int32, each int) error {
 	total := 0
 	for i, n := range rows {
@@ -61,7 +61,7 @@ func checkCounts(rows []int32, each int) error {
 	return nil
 }
 
-// placeSent gives every choice its place in packed order, and counts rows by destination.
+// placeSent assigns every choice its place in packed order, and counts rows by destination.
 func (s *Standard) placeSent(h *Handle, topk []int32) {
 	h.SendCounts = resize(h.SendCounts, s.layout.Ranks)
 	clear(h.SendCounts)
@@ -83,7 +83,7 @@ func (s *Standard) placeSent(h *Handle, topk []int32) {
 	}
 }
 
-// placeReceived derives the groups of this rank's experts from what every rank sends them.
+// placeReceived computes the groups of this rank's experts from what every rank sends them.
 func (s *Standard) placeReceived(h *Handle) {
 	experts := s.layout.PerRank
 	h.RecvCounts = resize(h.RecvCounts, s.layout.Ranks)

@@ -1,13 +1,13 @@
 package ep
 
-// Single rows of [rows, H] tensors: copied as they are, or computed with as FP32.
+// Single rows of [rows, H] tensors: copied unchanged, or computed with in FP32.
 
 import "spmoe/tensor"
 
-// rowBytes is the size of a row of t.
+// rowBytes returns the size of a row of t.
 func rowBytes(t tensor.Tensor) int { return t.Dim(1) * t.DType().Size() }
 
-// rowOf is the memory of row i of t.
+// rowOf returns the memory of row i of t.
 func rowOf(t tensor.Tensor, i int) []byte {
 	n := rowBytes(t)
 	return t.Bytes()[i*n:][:n]

@@ -1,15 +1,15 @@
 package ep
 
 // The work of a one-sided CombineBackward: a token's gradient goes to each of its choices times
-// that choice's weight, quantized on the way where the wire is MXFP8.
+// that choice's weight, quantized on the way for the MXFP8 wire.
 
 import (
 	"spmoe/mx"
 	"spmoe/tensor"
 )
 
-// putScaled sets the rows at each token's places to its row times their weights, and the gradients
-// of the weights.
+// putScaled sets the rows at each token's places to its row times their weights, and computes the
+// gradients of the weights.
 func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 	wide, scratch := ex.New(tensor.FP32, 1, t.here.Dim(1)), ex.New(tensor.FP32, 1, t.here.Dim(1))
 	out := newOutbox(ex, &t)
@@ -31,9 +31,10 @@ func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 	out.stored.close()
 }
 
-// outbox gathers rows to be sent, several where they are to be quantized, in the type of y.
+// rowSender collects rows to send, in the type of y. It collects several if they are to be
+// quantized.
 type outbox struct {
-	rows   tensor.Tensor // [1 or mostGathered, H]
+	rows   tensor.Tensor // [1 or mostBatched, H]
 	codes  mx.Tensor     // of rows; zero for the plain wire
 	stored sender
 	to     [mostGathered]struct{ rank, place int32 }
@@ -50,7 +51,7 @@ func newOutbox(ex *tensor.Exec, t *transfer) outbox {
 	return outbox{rows: ex.New(dtype, mostGathered, hidden), codes: codes, stored: newSender(t, codes.Codes, codes.Scales)}
 }
 
-// add takes weight·d, rounded to the type of rows, for a place of a rank.
+// add appends weight·d, rounded to the type of rows, for a place of a rank.
 func (o *outbox) add(ex *tensor.Exec, rank, place int32, weight float32, d []float32) {
 	if at := o.n * len(d); o.rows.DType() == tensor.BF16 {
 		tensor.ScaleBF16(o.rows.BF16()[at:][:len(d)], weight, d)
@@ -63,7 +64,7 @@ func (o *outbox) add(ex *tensor.Exec, rank, place int32, weight float32, d []flo
 	}
 }
 
-// send stores what has been gathered.
+// send stores the collected rows.
 func (o *outbox) send(ex *tensor.Exec) {
 	if o.codes.Codes.Valid() && o.n > 0 {
 		mx.Quantize(ex, o.codes.RowSlice(0, o.n), o.rows.Mat().RowSlice(0, o.n), wireCast.Mode)

@@ -1,7 +1,7 @@
 package ep
 
-// Standard is the ordinary exchange: an all-to-all of counts, then every row packed, sent by an
-// all-to-all-v and unpacked, one copy of a row for each expert that its token chose.
+// Standard is the ordinary exchange: an all-to-all of counts, then every row is packed, sent by an
+// all-to-all-v and unpacked, with one copy of a row per expert that its token chose.
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ type Standard struct {
 
 var _ Exchange = (*Standard)(nil)
 
-// NewStandard returns the exchange of one rank of c for this many experts in all, placed as
-// [NewLayout] does. It is an error if the number of ranks does not divide them.
+// NewStandard returns the exchange of one rank of c for experts experts in total, placed as in
+// [NewLayout]. It returns an error if the number of ranks does not divide them.
 func NewStandard(c *collective.Comm, experts int) (*Standard, error) {
 	layout, err := NewLayout(experts, c.Size())
 	if err != nil {
@@ -39,7 +39,7 @@ func NewStandard(c *collective.Comm, experts int) (*Standard, error) {
 	}, nil
 }
 
-// Layout says which experts this exchange has where.
+// Layout returns the placement of the experts.
 func (s *Standard) Layout() Layout { return s.layout }
 
 // Dispatch implements [Exchange].
@@ -69,7 +69,7 @@ func (s *Standard) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 	return rows, s.toOwners(ex, h, rows, packed)
 }
 
-// StartDispatch implements [Exchange]; all rows are there when it returns.
+// StartDispatch implements [Exchange]. All rows have arrived when it returns.
 func (s *Standard) StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error) {
 	rows, err := s.Dispatch(ex, h, x, topk)
 	return Arrival{rows: rows}, err
@@ -93,7 +93,7 @@ func (s *Standard) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 	return nil
 }
 
-// gather sets row t of out to the sum over its choices of their packed rows, weighted unless
+// combineRows sets row t of out to the sum over its choices of their packed rows, weighted unless
 // weights is nil.
 func (s *Standard) gather(ex *tensor.Exec, h *Handle, out, packed tensor.Tensor, weights []float32) {
 	mark := ex.Mark()
@@ -134,14 +134,14 @@ func (s *Standard) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights te
 	return dy, s.toOwners(ex, h, dy, packed)
 }
 
-// StartCombineBackward implements [Exchange]; all rows are there when it returns.
+// StartCombineBackward implements [Exchange]. All rows have arrived when it returns.
 func (s *Standard) StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error) {
 	dy, err := s.CombineBackward(ex, h, dout, dweights)
 	return Arrival{rows: dy}, err
 }
 
-// scatter is the gradient of gather: it sets the packed rows to weights[t,k]·dout[t], and the
-// gradients of the weights.
+// scatter is the gradient of combineRows: it sets the packed rows to weights[t,k]·dout[t], and
+// computes the gradients of the weights.
 func (s *Standard) scatter(ex *tensor.Exec, h *Handle, packed, dout tensor.Tensor, dweights []float32) {
 	mark := ex.Mark()
 	defer ex.Release(mark)

@@ -1,7 +1,7 @@
 package ep
 
-// The work of one-sided calls: rows of this rank's tokens, to and from the places of their choices
-// in the peers' memory.
+// The work of one-sided calls: copying rows of this rank's tokens to and from the places of their
+// choices in the peers' memory.
 
 import (
 	"fmt"
@@ -12,22 +12,21 @@ import (
 	"spmoe/tensor"
 )
 
-// copyWork is the work of moving an element, in operations of a matrix product that would take as
-// long.
+// copyWork is the cost of moving an element, in operations of a matrix product that take as long.
 const copyWork = 16
 
-// peerRows is rows [n, hidden] of each rank, at the ranks' own addresses.
+// peerRows holds rows [n, hidden] of each rank, at the ranks' own addresses.
 type peerRows struct {
 	bases  []unsafe.Pointer
 	hidden int
 	dtype  tensor.DType
 }
 
-// peerRows notes in list number i where the rows of each rank begin, of p's width and type, as far
-// as this host has them. Rows have places by the counts that all ranks know: a buffer that has no
-// room for as many is an error.
+// peerRows records in list number i where the rows of each rank begin, with p's width and type, for
+// the ranks of this host. The places of rows follow from the counts that all ranks know. A buffer
+// that is too small for them is an error.
 func (s *OneSided) peerRows(h *Handle, i int, p peerRows, buffer func(rank int) []byte) (peerRows, error) {
-	p.bases = resize(h.bases[i], len(h.perRank)+1) // the last is for rows that have come back from other hosts
+	p.bases = resize(h.bases[i], len(h.perRank)+1) // the last one is for rows that have come back from other hosts
 	h.bases[i] = p.bases
 	for r, rows := range h.perRank {
 		if !s.isLocal(r) {
@@ -58,24 +57,24 @@ func (p peerRows) bf16(rank, row int32) []tensor.BFloat16 {
 	return unsafe.Slice((*tensor.BFloat16)(p.at(rank, row)), p.hidden)
 }
 
-// transfer is a call's rows: here, one for each token, and there, one for each choice.
+// transfer holds the rows of a call: here, one per token, and there, one per choice.
 type transfer struct {
 	h        *Handle
 	owners   []int32 // of choices: ranks whose memory has their rows
-	places   []int32 // there; -1: no choice, or none for this call
+	places   []int32 // there; -1: masked, or not part of this call
 	here     tensor.Tensor
-	scaled   tensor.Tensor // the scales of here, if it is codes
+	scaled   tensor.Tensor // the scales of here, if it holds codes
 	there, y peerRows
-	scales   peerRows  // of the rows there, if they are codes
-	weights  []float32 // nil: 1
+	scales   peerRows  // of the rows there, if they hold codes
+	weights  []float32 // nil: all 1
 	dweights []float32
 }
 
-// streamedBytes is how much a rank must send for its rows to be stored past the caches: what they
-// would hold until the expert reads it is better left in them.
+// streamedBytes is the number of bytes that a rank must send for its rows to be stored past the
+// caches. What fits in the caches until the expert reads it stays in them.
 const streamedBytes = 8 << 20
 
-// streams says whether the rows of a call are stored past the caches.
+// streams reports whether the rows of a call are stored past the caches.
 func (t *transfer) streams() bool {
 	return t.h.Sent*t.there.hidden*t.there.dtype.Size() > streamedBytes
 }
@@ -103,10 +102,10 @@ func putQuantized(ex *tensor.Exec, t transfer, lo, hi int) {
 	out.close()
 }
 
-// mostGathered is how many rows are quantized together: whole panels of the kernels.
+// mostBatched is the number of rows that are quantized together: whole panels of the kernels.
 const mostGathered = 32
 
-// sender stores rows of some memory, with scales if they have any, at their places.
+// sender stores rows from some memory, with scales if they have any, at their places.
 type sender struct {
 	there, scales        peerRows
 	rowBytes, scaleBytes int
@@ -140,14 +139,14 @@ func (s *sender) move(dst, src []byte) {
 	}
 }
 
-// close makes what has been stored visible to those that meet this rank afterwards.
+// close makes the stored rows visible to ranks that meet this rank afterwards.
 func (s *sender) close() {
 	if s.streams {
 		tensor.StreamingFence()
 	}
 }
 
-// eachChoice calls f for the choices of a token that are not masked, in slot order.
+// eachChoice calls f for each choice of a token that is not masked, in slot order.
 func (t *transfer) eachChoice(token int, f func(i int, rank, place int32)) {
 	slots := t.h.slots
 	for i := token * slots; i < (token+1)*slots; i++ {
@@ -183,10 +182,10 @@ func sum(ex *tensor.Exec, t transfer, lo, hi int) {
 	}
 }
 
-// mostSlots is how many choices a token can have.
+// mostSlots is the maximum number of choices per token.
 const mostSlots = 64
 
-// terms are what a token's row is the sum of.
+// terms are the terms of the sum of a token's row.
 type terms struct {
 	rows    [mostSlots]unsafe.Pointer
 	weights [mostSlots]float32

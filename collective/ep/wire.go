@@ -1,7 +1,8 @@
 package ep
 
-// The way of packed rows to the experts' ranks and back: an all-to-all-v, and the reordering
-// between the wire's order (source rank, expert) and the groups' (expert, source rank).
+// The transport of packed rows to the experts' ranks and back: an all-to-all-v, and the reordering
+// between the order on the wire (source rank, expert) and the order of the groups (expert, source
+// rank).
 
 import (
 	"spmoe/collective"
@@ -28,7 +29,7 @@ func (s *Standard) toOwners(ex *tensor.Exec, h *Handle, rows, packed tensor.Tens
 	return nil
 }
 
-// toSources is the reverse of toOwners: it sends rows back and sets packed.
+// toSources is the inverse of toOwners: it sends rows back and sets packed.
 func (s *Standard) toSources(ex *tensor.Exec, h *Handle, packed, rows tensor.Tensor) error {
 	if s.layout.Ranks == 1 {
 		copy(packed.Bytes(), rows.Bytes())
@@ -44,8 +45,8 @@ func (s *Standard) toSources(ex *tensor.Exec, h *Handle, packed, rows tensor.Ten
 	return s.exchange(packed, h.SendCounts, wire, h.RecvCounts)
 }
 
-// eachBlock calls f for the rows of every (source rank, expert) pair, with the first row's number
-// in group order and on the wire, and the number of rows.
+// eachBlock calls f for the rows of every pair of a source rank and an expert, with the index of
+// the first row in group order and on the wire, and the number of rows.
 func (s *Standard) eachBlock(h *Handle, f func(grouped, wired, n int)) {
 	experts := s.layout.PerRank
 	next := s.next[:experts]
@@ -59,7 +60,7 @@ func (s *Standard) eachBlock(h *Handle, f func(grouped, wired, n int)) {
 	}
 }
 
-// exchange is the all-to-all-v of rows; counts are rows from and to each rank. It moves bytes, so
+// exchange is the all-to-all-v of rows. counts are rows from and to each rank. It moves bytes, so
 // that one code serves every element type.
 func (s *Standard) exchange(dst tensor.Tensor, recv []int, src tensor.Tensor, send []int) error {
 	s.recv.set(recv, rowBytes(dst))

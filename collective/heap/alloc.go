@@ -1,6 +1,6 @@
 package heap
 
-// Memory of a rank's region, as an Arrow allocator.
+// An Arrow allocator of memory in a rank's region.
 
 import (
 	"fmt"
@@ -10,15 +10,14 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
-// regionUse is what a process has taken from a region. Freed memory serves requests of the same
-// size.
+// regionUse is a process's use of a region. Freed memory serves requests of the same size.
 type regionUse struct {
 	mu   sync.Mutex
 	next int64
 	free map[int][]int64 // offsets by size
 }
 
-// FullError says that a region has no room left.
+// FullError says that a region is full.
 type FullError struct {
 	Rank         int
 	Region, Used int64 // bytes
@@ -30,9 +29,9 @@ func (e *FullError) Error() string {
 		e.Rank, e.Asked, e.Used, e.Region)
 }
 
-// Allocator hands out memory of a rank's region, zeroed, aligned to cache lines, visible to every
-// rank. Only the rank's own process may use it. It panics with a [*FullError] when there is none
-// left. Ranks that are goroutines get ordinary memory.
+// Allocator returns an allocator of memory in a rank's region. The memory is zeroed, aligned to
+// cache lines, and visible to every rank. Only the rank's own process may use the allocator. It
+// panics with a [*FullError] if the region is full. Goroutine ranks get ordinary memory.
 func (h *Heap) Allocator(rank int) memory.Allocator {
 	if !h.Shared() {
 		return memory.DefaultAllocator
@@ -53,8 +52,8 @@ type allocator struct {
 
 const alignment = 64
 
-// Within is the address of size bytes from an offset, if all of them lie in the region of a rank,
-// or all in its vault.
+// Within returns the address of size bytes from an offset, if all of them are in the region of a
+// rank, or all in its vault.
 func (h *Heap) Within(rank int, offset, size int64) (p unsafe.Pointer, ok bool) {
 	if !h.part.has(rank) || size < 0 {
 		return nil, false
@@ -73,7 +72,7 @@ func (h *Heap) Within(rank int, offset, size int64) (p unsafe.Pointer, ok bool) 
 func (a *allocator) Allocate(size int) []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if int64(size) > a.heap.region { // before it is rounded up, which could overflow
+	if int64(size) > a.heap.region { // before rounding up, which could overflow
 		panic(&FullError{a.rank, a.heap.region, a.next, size})
 	}
 	bytes := (size + alignment - 1) &^ (alignment - 1)
@@ -95,8 +94,8 @@ func (a *allocator) Allocate(size int) []byte {
 	return unsafe.Slice((*byte)(a.heap.At(offset)), bytes)[:size]
 }
 
-// tidy zeroes what an earlier generation, or an earlier process of the rank, has left where memory
-// is handed out.
+// clearUsed zeroes what an earlier generation, or an earlier process of the rank, has left in
+// memory that is allocated.
 func (h *Heap) tidy(rank int, at, bytes int64) {
 	used := &h.line(rank).used
 	if before := used.Load(); at < before {

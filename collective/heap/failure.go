@@ -1,6 +1,6 @@
 package heap
 
-// The failure of the world: the first to be declared, in words that every process can read.
+// The failure of the world: the first one that is declared, in a form that every process can read.
 
 import (
 	"fmt"
@@ -8,11 +8,12 @@ import (
 	"sync/atomic"
 )
 
-// failure is declared by setting one word. What belongs to it has been written before, to a report
-// that is the writer's own: a process that dies on the way keeps nobody from declaring another.
+// failure is declared by setting one word. The details have been written before, to a report that
+// belongs to the writer. A process that dies on the way does not keep others from declaring a
+// failure.
 type failure struct {
-	declared atomic.Uint64 // a verdict; 0 if nothing has failed
-	taken    atomic.Uint64 // reports
+	declared atomic.Uint64 // a verdict; 0: no failure
+	taken    atomic.Uint64 // reports in use
 	reports  [7]report
 }
 
@@ -21,7 +22,7 @@ func (f *failure) clear() {
 	f.declared.Store(0)
 }
 
-// report is why a rank has failed.
+// report says why a rank has failed.
 type report struct {
 	length int32
 	text   [2044]byte
@@ -34,20 +35,19 @@ type Failure struct {
 	Text string
 }
 
-// Launcher declares failures as this rank.
+// Launcher is the rank number of the launcher in declarations.
 const Launcher = -1
 
-// A verdict packs what is declared: rank + 1, 16 bits for the one who declares it + 1, and the
-// number of the report, from 1.
+// A verdict packs a declaration: rank + 1, 16 bits for the declaring rank + 1, and the number of
+// the report, from 1.
 func verdict(rank, by int, report uint64) uint64 {
 	return uint64(rank+1) | uint64(by+1)<<16 | report<<32
 }
 
-// Fail declares that a rank has failed, and wakes all who wait. It reports false if a failure was
-// declared before: the first counts. Of a long text, the beginning is kept. Checked by
-// internal/model.
+// Fail declares that a rank has failed, and wakes all waiters. It reports false if a failure was
+// declared before: the first one counts. It truncates a long text. Checked by internal/model.
 func (h *Heap) Fail(rank, by int, text string) bool {
-	defer h.RingAll() // in any case: who declared a failure may have died before it rang
+	defer h.RingAll() // in any case: a process that declared a failure may have died before it rang
 	f := &h.header.failure
 	if h.Failed() {
 		return false
@@ -63,10 +63,10 @@ func (h *Heap) Fail(rank, by int, text string) bool {
 	return f.declared.CompareAndSwap(0, verdict(rank, by, i))
 }
 
-// Failed says whether a failure was declared.
+// Failed reports whether a failure was declared.
 func (h *Heap) Failed() bool { return h.header.failure.declared.Load() != 0 }
 
-// Failure is the failure that was declared, if ok.
+// Failure returns the declared failure, if ok.
 func (h *Heap) Failure() (declared Failure, ok bool) {
 	f := &h.header.failure
 	word := f.declared.Load()
@@ -74,8 +74,7 @@ func (h *Heap) Failure() (declared Failure, ok bool) {
 		return Failure{}, false
 	}
 	declared.Rank, declared.By = int(uint16(word))-1, int(uint16(word>>16))-1
-	// A process that has gone wrong may have written anything: then it is unknown who failed, but
-	// somebody did.
+	// A faulty process may have written anything. Then there is a failure of an unknown rank.
 	if declared.Rank < 0 || declared.Rank >= h.part.World || declared.By >= h.part.World || word>>32 > uint64(len(f.reports)) {
 		return Failure{Text: fmt.Sprintf("a rank wrote over the memory of others: the failure that was declared is %#x", word)}, true
 	}

@@ -1,13 +1,13 @@
-// Package heap is the memory that the ranks of one host share: a control area, and a region for
-// each rank.
+// Package heap is the memory that the ranks of one host share: a control area, and a region per
+// rank.
 //
-// Ranks are goroutines of one process ([New]) or processes ([Create], [Open]), all of a world or
-// those of one host ([Part]). Processes see the heap at different addresses, so that what lies in
-// it is named by its offset. A rank makes something known by storing it, then storing a word with
-// an atomic operation, then calling [Heap.Ring] for the ranks that may wait for the word; they
-// [Heap.Await] it: for a moment by looking, then parked.
+// Ranks are goroutines of one process ([New]) or processes ([Create], [Open]): all ranks of a
+// world, or those of one host ([Part]). Processes map the heap at different addresses, so its
+// content is referred to by offsets. To publish something, a rank stores it, then stores a word
+// with an atomic operation, then calls [Heap.Ring] for the ranks that may wait for the word. These
+// [Heap.Await] it, first by polling and then parked.
 //
-// There is no lock in the heap: a rank that dies leaves nothing locked.
+// There are no locks in the heap: a rank that dies leaves nothing locked.
 package heap
 
 import (
@@ -32,7 +32,7 @@ type Heap struct {
 	vault   int64 // bytes of a rank's vault; vaults follow the regions
 
 	bells []bell // where goroutines of this process park; nil: ranks are processes, which park in the kernel
-	spins bool   // a waiting rank may hold on to its processor: there is one for every rank
+	spins bool   // a waiting rank may spin: there is a processor per rank
 
 	patience []patience // by rank
 
@@ -40,7 +40,7 @@ type Heap struct {
 	used map[int]*regionUse // allocations of this process, by rank
 }
 
-// header begins the heap.
+// header is the beginning of the heap.
 type header struct {
 	magic   uint64
 	ranks   int64
@@ -51,31 +51,33 @@ type header struct {
 	first   int64
 	world   int64
 
-	generation atomic.Uint32 // raised by the launcher when the ranks may begin, and again after each failure that was healed
+	// incremented by the launcher when the ranks may begin, and after each failure that was healed
+	generation atomic.Uint32
 	failure    failure
 }
 
-// line is what a rank shows of itself, on cache lines of its own.
+// line is the published state of a rank, on its own cache lines.
 type line struct {
-	bell    atomic.Uint32 // rung so many times
-	waiting atomic.Uint32 // goroutines of the rank that are parked or about to be
+	bell    atomic.Uint32 // number of rings
+	waiting atomic.Uint32 // goroutines of the rank that are parked or about to park
 	state   atomic.Uint32
 	pid     atomic.Int32
 	step    atomic.Int64
-	work    atomic.Uint64 // done so far: rises while the rank computes
+	work    atomic.Uint64 // pieces of work done: rises while the rank computes
 	kept    atomic.Int64  // 1 + the newest step whose state its vault holds; 0 if it holds none
-	used    atomic.Int64  // bytes of its region that were in use at most: what lies beyond is zero
-	_       [80]byte
+	// maximum bytes of its region in use: memory beyond it is zero
+	used atomic.Int64
+	_    [80]byte
 }
 
-// State is how far a rank is.
+// State is the state of a rank.
 type State uint32
 
 // The states of a rank.
 const (
 	Absent   State = iota // has not joined yet
 	Running               // takes part
-	Parked                // waits for the next generation: it touches nothing of the others
+	Parked                // waits for the next generation, and does not access other ranks' memory
 	Finished              // will make no more calls
 )
 
@@ -89,31 +91,31 @@ const (
 var _ = [1]struct{}{}[unsafe.Sizeof(line{})-lineSize]
 var _ = [1]struct{}{}[(unsafe.Sizeof(header{})-1)/headerSize]
 
-// Part is the ranks that share a heap: Ranks of them from First on, of a world of World ranks.
-// Every rank is named by its number in the world.
+// Part is the ranks that share a heap: Ranks ranks from First on, of a world of World ranks. Every
+// rank is identified by its number in the world.
 type Part struct{ First, Ranks, World int }
 
-// Whole is all ranks of a world.
+// Whole returns the part with all ranks of a world.
 func Whole(ranks int) Part { return Part{0, ranks, ranks} }
 
-// has says whether a rank is one of the part's.
+// has reports whether a rank belongs to the part.
 func (p Part) has(rank int) bool { return rank >= p.First && rank < p.First+p.Ranks }
 
-// New returns the heap of ranks that are goroutines of this process, with control bytes for their
-// use. It has no regions: goroutines share all memory.
+// New returns the heap of goroutine ranks, with control bytes for their use. It has no regions,
+// because goroutines share all memory.
 func New(p Part, control int) *Heap {
 	ranks := p.Ranks
 	h := &Heap{bells: make([]bell, ranks), used: map[int]*regionUse{}}
 	for i := range h.bells {
 		h.bells[i].cond.L = &h.bells[i].mu
 	}
-	words := make([]uint64, sizeOf(ranks, control, 0, 0)/8) // words, so that all in it is aligned
+	words := make([]uint64, sizeOf(ranks, control, 0, 0)/8) // in words, so that everything in it is aligned
 	h.attach(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words)), newHeader(p, control))
 	h.spins = ranks <= runtime.GOMAXPROCS(0)
 	return h
 }
 
-// sizeOf is the size of a heap in bytes.
+// sizeOf returns the size of a heap in bytes.
 func sizeOf(ranks, control int, region, vault int64) int64 {
 	return regionsAt(ranks, control) + int64(ranks)*(region+vault)
 }
@@ -126,7 +128,7 @@ func newHeader(p Part, control int) *header {
 	return &header{magic: magic, ranks: int64(p.Ranks), first: int64(p.First), world: int64(p.World), control: int64(control)}
 }
 
-// attach sets the fields that follow from a heap's memory; a new one gets its header.
+// attach sets the fields that follow from a heap's memory. A new heap gets its header.
 func (h *Heap) attach(memory []byte, fresh *header) {
 	h.memory, h.base = memory, unsafe.Pointer(&memory[0])
 	h.header = (*header)(h.base)
@@ -142,29 +144,28 @@ func (h *Heap) attach(memory []byte, fresh *header) {
 	h.start = regionsAt(h.ranks, len(h.control))
 }
 
-// Ranks is the number of ranks that share the heap.
+// Ranks returns the number of ranks that share the heap.
 func (h *Heap) Ranks() int { return h.ranks }
 
-// Part is which ranks they are.
+// Part returns the ranks that share the heap.
 func (h *Heap) Part() Part { return h.part }
 
-// Shared says whether ranks are processes, which see each other's memory only where it lies in the
-// heap.
+// Shared reports whether ranks are processes, which only see each other's memory in the heap.
 func (h *Heap) Shared() bool { return h.bells == nil }
 
-// Spins says whether every rank has a processor.
+// Spins reports whether every rank has a processor.
 func (h *Heap) Spins() bool { return h.spins }
 
-// Control is the bytes for the ranks' use, zero at first.
+// Control returns the bytes for the ranks' use, zero at first.
 func (h *Heap) Control() []byte { return h.control }
 
-// Offset is where p lies in the heap; ok is false if it does not.
+// Offset returns the offset of p in the heap; ok is false if p is elsewhere.
 func (h *Heap) Offset(p unsafe.Pointer) (offset int64, ok bool) {
 	offset = int64(uintptr(p) - uintptr(h.base))
 	return offset, offset >= 0 && offset < int64(len(h.memory))
 }
 
-// At is the address of an offset in this process.
+// At returns the address of an offset in this process.
 func (h *Heap) At(offset int64) unsafe.Pointer {
 	if offset < 0 || offset >= int64(len(h.memory)) {
 		panic(fmt.Sprintf("heap: offset %d of a heap of %d bytes", offset, len(h.memory)))
@@ -176,7 +177,7 @@ func (h *Heap) line(rank int) *line {
 	return (*line)(unsafe.Add(h.base, headerSize+h.place(rank)*lineSize))
 }
 
-// place is the position of a rank among those that share the heap.
+// index returns the position of a rank among those that share the heap.
 func (h *Heap) place(rank int) int {
 	if !h.part.has(rank) {
 		panic(fmt.Sprintf("heap: rank %d of %d from rank %d on", rank, h.ranks, h.part.First))
@@ -184,25 +185,25 @@ func (h *Heap) place(rank int) int {
 	return rank - h.part.First
 }
 
-// SetState says how far a rank is, to all who wait. It is called by the rank's own process.
+// SetState publishes the state of a rank. The rank's own process calls it.
 func (h *Heap) SetState(rank int, s State) {
 	h.line(rank).pid.Store(int32(os.Getpid()))
 	h.line(rank).state.Store(uint32(s))
 	h.RingAll()
 }
 
-// StateOf is how far a rank is.
+// StateOf returns the state of a rank.
 func (h *Heap) StateOf(rank int) State { return State(h.line(rank).state.Load()) }
 
-// Process is the process of a rank that has joined.
+// Process returns the process of a rank that has joined.
 func (h *Heap) Process(rank int) int { return int(h.line(rank).pid.Load()) }
 
-// Progress counts the pieces of work that a rank has done. The rank's computation itself raises it,
-// at the ends of its kernels, so that it stands still when the rank hangs.
+// Progress counts the pieces of work that a rank has done. The rank's computation itself increments
+// it, at the end of each kernel, so that it stops when the rank hangs.
 func (h *Heap) Progress(rank int) *atomic.Uint64 { return &h.line(rank).work }
 
-// SetStep says which step of its work a rank is at.
+// SetStep publishes the step that a rank has reached.
 func (h *Heap) SetStep(rank int, step int64) { h.line(rank).step.Store(step) }
 
-// StepOf is the step that a rank is at, 0 if it has said none.
+// StepOf returns the step that a rank has reached, 0 if unknown.
 func (h *Heap) StepOf(rank int) int64 { return h.line(rank).step.Load() }

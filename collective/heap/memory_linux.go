@@ -1,6 +1,6 @@
 package heap
 
-// The heap of processes: an anonymous file, which needs no name to clean up and no quota, and which
+// The heap of processes: an anonymous file. It needs no name to clean up and no quota, and it
 // vanishes with the last process that has it open.
 
 import (
@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create makes the memory of a heap for processes, which inherit the file and Open it: a region and
-// a vault for each, of so many bytes. Regions take pages only as they are written, vaults at once.
-// Its size cannot be changed by anyone, so that no process can make another's access fail.
+// Create creates the memory of a heap for processes, which inherit the file and Open it, with a
+// region and a vault of the given sizes per rank. Regions take pages when they are written, vaults
+// at once. The size of the file is sealed, so that no process can make another's access fail.
 func Create(p Part, control int, region, vault int64) (*os.File, error) {
 	ranks := p.Ranks
 	region, vault = wholePages(region), wholePages(vault)
@@ -55,7 +55,7 @@ func writeHeader(fd int, h *header) error {
 	return err
 }
 
-// Open maps the memory that Create made. It is mapped until Close.
+// Open maps the memory that Create has created. It is mapped until Close.
 func Open(file *os.File) (*Heap, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -77,11 +77,11 @@ func Open(file *os.File) (*Heap, error) {
 	return h, nil
 }
 
-// maxWorld is the most ranks that a failure can name.
+// maxWorld is the maximum number of ranks that a verdict can represent.
 const maxWorld = 1<<16 - 2
 
-// describes reports whether a header is that of a heap of this size. The bounds keep garbage from
-// overflowing.
+// describes reports whether a header belongs to a heap of this size. The bounds prevent overflow of
+// garbage.
 func (h *header) describes(size int64) bool {
 	return h.magic == magic && h.ranks >= 1 && h.ranks <= size/lineSize && h.control >= 0 && h.control <= size &&
 		h.first >= 0 && h.world <= maxWorld && h.first <= h.world-h.ranks &&
@@ -89,7 +89,7 @@ func (h *header) describes(size int64) bool {
 		sizeOf(int(h.ranks), int(h.control), h.region, h.vault) == size
 }
 
-// Close unmaps the heap of processes. Nothing in it may be used any more.
+// Close unmaps the heap of processes, which must not be used any more.
 func (h *Heap) Close() error {
 	if !h.Shared() {
 		return nil
@@ -102,7 +102,7 @@ func parkInKernel(word *atomic.Uint32, seen uint32) {
 	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(seen), 0, 0, 0)
 }
 
-// wakeInKernel wakes all who are parked on the word, in any process.
+// wakeInKernel wakes all waiters on the word, in any process.
 func wakeInKernel(word *atomic.Uint32) {
 	unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<31-1, 0, 0, 0)
 }

@@ -10,10 +10,10 @@ import (
 
 var errLinux = errors.New("heap: ranks can be processes on Linux only: use goroutines")
 
-// Create makes the memory of a heap for processes, on Linux only.
+// Create creates the memory of a heap for processes, on Linux only.
 func Create(p Part, control int, region, vault int64) (*os.File, error) { return nil, errLinux }
 
-// Open maps the memory that Create made.
+// Open maps the memory that Create has created.
 func Open(file *os.File) (*Heap, error) { return nil, errLinux }
 
 // Close unmaps the heap of processes.

@@ -1,13 +1,13 @@
 package heap
 
-// Waiting: spin briefly where there is a processor for every rank, or let other processes run that
-// share one, then park until the bell rings.
+// Waiting: a rank spins briefly if there is a processor per rank, or lets other processes run if
+// they share one, and then parks until the bell rings.
 //
 // No wake-up is lost: a waiter counts itself, reads the bell and then looks once more before it
-// parks; who rings stores first and looks for waiters then. Either the waiter sees what was stored,
-// or the other sees the waiter and changes the bell.
+// parks; a ringer first stores and then looks for waiters. Either the waiter sees what was stored,
+// or the ringer sees the waiter and changes the bell.
 //
-// Functions marked "Checked by internal/model" are steps of the protocol. The model checker runs
+// Functions marked "Checked by internal/model" are steps of the protocol. The model checker has
 // them under the same names: change both together.
 
 import (
@@ -17,22 +17,22 @@ import (
 	"time"
 )
 
-// spinTime is how long a rank looks before it parks. It spans the usual jitter between ranks that
-// do equal work; waking a parked goroutine on an idle core takes longer.
+// spinTime is how long a rank polls before it parks. It covers the usual jitter between ranks that
+// do equal work. Waking a parked goroutine on an idle core takes longer.
 const spinTime = 20 * time.Microsecond
 
 // An Idler has work of others for a rank that waits.
 type Idler interface {
-	// Idle says that the rank begins to wait, or ends.
+	// Idle says that the rank begins or ends a wait.
 	Idle(waits bool)
 
-	// Help does a small piece of work, if there is one, and says so.
+	// Help does a small piece of work, if there is one, and reports whether it did.
 	Help() bool
 }
 
-// Await returns when ready reports true, which some rank causes before it rings for this one. ready
-// is called from this goroutine alone, and whenever the bell rings. A rank with a processor for
-// itself works for its Idler meanwhile, unless that is nil. Checked by internal/model.
+// Await returns when ready reports true. Some rank makes it true before it rings for this one.
+// ready is called from this goroutine only, and after each ring. Meanwhile a rank with its own
+// processor works for its Idler, if that is not nil. Checked by internal/model.
 func (h *Heap) Await(rank int, i Idler, ready func() bool) {
 	if ready() || h.look(rank, i, ready) {
 		return
@@ -54,13 +54,13 @@ func (h *Heap) Await(rank int, i Idler, ready func() bool) {
 	}
 }
 
-// patience is how a rank's spinning has gone: where it was in vain, because a processor has other
-// work than the rank that is waited for, the next waits park at once, twice as many every time.
+// patience records the success of a rank's spinning. After spinning in vain, because a processor
+// has other work than the awaited rank, the next waits park at once, twice as many each time.
 type patience struct{ misses, skips atomic.Int32 }
 
 const mostMisses = 6
 
-// lasts says whether to look again now.
+// lasts reports whether to spin now.
 func (p *patience) lasts() bool {
 	if p.skips.Load() > 0 {
 		p.skips.Add(-1)
@@ -69,7 +69,7 @@ func (p *patience) lasts() bool {
 	return true
 }
 
-// note keeps in mind how looking went.
+// note records whether spinning was successful.
 func (p *patience) note(success bool) {
 	if success {
 		p.misses.Store(0)
@@ -90,7 +90,7 @@ func (h *Heap) look(rank int, i Idler, ready func() bool) (success bool) {
 	if !h.spins && h.bells != nil || !p.lasts() {
 		return false
 	}
-	if h.spins { // no function values, for which ready would have to be allocated
+	if h.spins { // no function values, because ready would have to be allocated
 		success = spin(ready)
 	} else {
 		success = yield(ready)
@@ -130,7 +130,7 @@ func help(i Idler, ready func() bool) bool {
 	return false
 }
 
-// yieldTime is spinTime where processes take turns: several of them run meanwhile.
+// yieldTime replaces spinTime if processes share processors: several of them run meanwhile.
 const yieldTime = 100 * time.Microsecond
 
 func yield(ready func() bool) bool {
@@ -143,7 +143,7 @@ func yield(ready func() bool) bool {
 	return false
 }
 
-// Ring wakes a rank if it is parked, after something that it may wait for was stored. Checked by
+// Ring wakes a rank if it is parked, after storing something that it may wait for. Checked by
 // internal/model.
 func (h *Heap) Ring(rank int) {
 	if h.ring(rank) {
@@ -176,15 +176,15 @@ func (h *Heap) ring(rank int) (woken bool) {
 	return true
 }
 
-// giveWay lets goroutines run that were woken: they would otherwise wait in this processor's queue
-// until it is stolen from, which takes an idle processor some 50 us.
+// yield lets goroutines run that were woken. Otherwise they would wait in this processor's queue
+// until another processor steals them, which takes an idle one about 50 us.
 func (h *Heap) giveWay() {
 	if h.bells != nil {
 		runtime.Gosched()
 	}
 }
 
-// Waiting is the number of goroutines of a rank that are parked or about to be.
+// Waiting returns the number of goroutines of a rank that are parked or about to park.
 func (h *Heap) Waiting(rank int) int { return int(h.line(rank).waiting.Load()) }
 
 // bell is where the goroutines of a rank of this process park.

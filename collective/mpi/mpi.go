@@ -1,12 +1,11 @@
 // Package mpi makes this process one rank of a world whose ranks mpirun, mpiexec or srun has
-// started, on one host or many: ranks of a host share a heap, hosts talk over MPI-3.
+// started, on one or several hosts. Ranks of a host share a heap, hosts communicate by MPI-3.
 //
-// It needs a C compiler and an MPI, Open MPI 4 or MPICH 4, and is therefore built with the tag mpi
-// only:
+// It needs a C compiler and an MPI, Open MPI 4 or MPICH 4, so it is built with the tag mpi only:
 //
 //	CC=mpicc go build -tags mpi -o launcher ./launcher
 //
-// Without the tag [Start] says so.
+// Without the tag, [Start] returns [ErrNotBuilt].
 package mpi
 
 import (
@@ -17,19 +16,19 @@ import (
 	"strings"
 )
 
-// Launched is who has started this process as one of several.
+// Launched describes the program that has started this process as one of several.
 type Launched struct {
 	By    string // for people: "mpirun of Open MPI"
-	Ranks int    // as far as the environment says; 0: it does not
+	Ranks int    // from the environment; 0: unknown
 }
 
-// starter is what a launcher sets in the environment: rank and size, or a rank and something else,
-// since PMIx servers tell the size.
+// starter names the environment variables that a launcher sets: rank and size, or rank and another
+// one, because PMIx servers tell the size.
 type starter struct{ by, rank, other, size string }
 
-// The launchers, those first whose word counts where several have left theirs: mpirun inside an
-// allocation of Slurm sets both. SLURM_PROCID alone says nothing: it is set in a batch script too,
-// which is no task of a step.
+// The launchers in order of precedence, if several have left their variables: mpirun inside a Slurm
+// allocation sets both. SLURM_PROCID alone is not enough, because it is also set in a batch script,
+// which is not a task of a step.
 var starters = []starter{
 	{"mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
 	{"mpiexec or srun with PMI", "PMI_RANK", "PMI_SIZE", "PMI_SIZE"},
@@ -37,8 +36,8 @@ var starters = []starter{
 	{"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_TASKS"},
 }
 
-// Environment says who has started this process; ok is false if nobody has, but a person or a
-// script. Half of what a launcher sets is an error.
+// Environment returns the launcher of this process; ok is false if a person or a script has started
+// it. If only some of a launcher's variables are set, it returns an error.
 func Environment() (l Launched, ok bool, err error) {
 	for _, s := range starters {
 		_, rank := os.LookupEnv(s.rank)
@@ -52,7 +51,7 @@ func Environment() (l Launched, ok bool, err error) {
 		if l, err = s.read(); err != nil {
 			return l, false, err
 		}
-		return l, l.Ranks != 1, nil // of one rank there is nothing to be told: it may start its own
+		return l, l.Ranks != 1, nil // a single rank may start ranks of its own
 	}
 	return l, false, nil
 }
@@ -69,5 +68,5 @@ func (s starter) read() (l Launched, err error) {
 	return l, nil
 }
 
-// ErrNotBuilt says that this program has no MPI in it.
+// ErrNotBuilt says that this program was built without MPI.
 var ErrNotBuilt = errors.New("this launcher was built without MPI: install Open MPI or MPICH with its headers, and build it with CC=mpicc go build -tags mpi -o launcher ./launcher (or unset the launcher's variables, to run on this host alone)")

@@ -20,15 +20,15 @@ import (
 	"spmoe/collective/heap"
 )
 
-// Start joins the processes that a launcher has started. All of them call it, once.
+// Start joins the processes that a launcher has started. All of them call it once.
 func Start(l Launched) (*Process, error) {
-	runtime.LockOSThread() // some MPIs want to be left by the thread that came
+	runtime.LockOSThread() // some MPIs must be finalized by the thread that initialized them
 	var provided C.int
 	if rc := C.spmoe_begin(&provided); rc != C.MPI_SUCCESS {
 		return nil, fmt.Errorf("starting MPI: %w", failed(rc))
 	}
 	if provided < C.MPI_THREAD_SERIALIZED {
-		return nil, fmt.Errorf("this MPI lets one thread call it only: one built with thread support is needed")
+		return nil, fmt.Errorf("this MPI supports calls from one thread only: use an MPI built with thread support")
 	}
 	var key, rank, size C.int
 	if rc := C.spmoe_order(&key, &rank, &size); rc != C.MPI_SUCCESS {
@@ -36,7 +36,7 @@ func Start(l Launched) (*Process, error) {
 	}
 	p := &Process{Rank: int(rank), Ranks: int(size)}
 	if l.Ranks > 1 && p.Ranks != l.Ranks {
-		return nil, fmt.Errorf("%s has started %d processes, of which MPI sees %d: it is another MPI than this program was built with, or srun was not told which (srun --mpi=list, and then --mpi=pmix or --mpi=pmi2)",
+		return nil, fmt.Errorf("%s has started %d processes, but MPI sees %d: this program was built with another MPI, or srun needs the type of MPI (srun --mpi=list, then --mpi=pmix or --mpi=pmi2)",
 			l.By, l.Ranks, p.Ranks)
 	}
 	if p.Ranks > collective.MaxRanks {
@@ -54,7 +54,7 @@ func Start(l Launched) (*Process, error) {
 	return p, nil
 }
 
-// failed is the error that a code of MPI's means.
+// failed returns the error of an MPI error code.
 func failed(rc C.int) error {
 	text := make([]byte, C.MPI_MAX_ERROR_STRING)
 	var n C.int
@@ -62,7 +62,7 @@ func failed(rc C.int) error {
 	return fmt.Errorf("MPI: %s", text[:n])
 }
 
-// Vote tells all processes a byte, and returns what each has told, by rank.
+// Vote sends a byte to all processes, and returns the byte of each, by rank.
 func (p *Process) Vote(ballot byte) []byte {
 	all := make([]byte, p.Ranks)
 	for r, b := range p.gather(everywhere, []byte{ballot}) {
@@ -71,7 +71,7 @@ func (p *Process) Vote(ballot byte) []byte {
 	return all
 }
 
-// within is which processes take part in a call of MPI.
+// within is the set of processes that take part in an MPI call.
 type within bool
 
 const (
@@ -79,7 +79,7 @@ const (
 	onHost     within = false
 )
 
-// gather tells processes some bytes, and returns what each has told, by rank.
+// gather sends bytes to processes, and returns the bytes of each, by rank.
 func (p *Process) gather(w within, mine []byte) [][]byte {
 	n := p.Ranks
 	everywhere := C.int(1)
@@ -88,7 +88,7 @@ func (p *Process) gather(w within, mine []byte) [][]byte {
 	}
 	all := make([]byte, n*len(mine))
 	if rc := C.spmoe_gather(everywhere, unsafe.Pointer(&mine[0]), C.int(len(mine)), unsafe.Pointer(&all[0])); rc != C.MPI_SUCCESS {
-		panic(failed(rc)) // there is nobody left to tell
+		panic(failed(rc)) // no other process can be told
 	}
 	parts := make([][]byte, n)
 	for r := range parts {
@@ -97,7 +97,7 @@ func (p *Process) gather(w within, mine []byte) [][]byte {
 	return parts
 }
 
-// place finds out who is where. key tells hosts apart.
+// place determines which rank is on which host. key distinguishes hosts.
 func (p *Process) place(key int) error {
 	name := make([]byte, C.MPI_MAX_PROCESSOR_NAME)
 	var length C.int
@@ -143,7 +143,7 @@ func (p *Process) countCores() error {
 	return nil
 }
 
-// ShareHeap makes the heap of this host's ranks, with so many bytes of control memory and for each
+// ShareHeap creates the heap of this host's ranks, with the given bytes of control memory and per
 // rank. All of them call it.
 func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) {
 	part := p.Placement.Part(p.Host)
@@ -173,7 +173,7 @@ func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) {
 	return h, err
 }
 
-// Abort ends the job, on all hosts, with an exit code.
+// Abort ends the job on all hosts with an exit code.
 func (p *Process) Abort(code int) { C.MPI_Abort(C.MPI_COMM_WORLD, C.int(code)) }
 
 // Finalize leaves MPI, which waits for all processes to do so.
@@ -189,9 +189,9 @@ func (p *Process) Finalize() {
 	leavePMI()
 }
 
-// leavePMI tells MPICH's launcher that this process ends well, in the words of PMI-1. MPI_Finalize
-// of MPICH 4 over UCX does so too, but before it may wait for ever for a peer that has closed its
-// connections already.
+// leavePMI tells MPICH's launcher that this process ends normally, through PMI-1. MPI_Finalize of
+// MPICH 4 over UCX does so too, but may first wait for ever for a peer that has already closed its
+// connections.
 func leavePMI() {
 	fd, err := strconv.Atoi(os.Getenv("PMI_FD"))
 	if err != nil {

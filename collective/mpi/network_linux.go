@@ -17,13 +17,13 @@ import (
 	"spmoe/collective"
 )
 
-// network carries messages by MPI_Isend and MPI_Irecv. MPI moves them while it is called: by those
-// who wait, and by a goroutine, so that they move on while ranks compute.
+// network carries messages by MPI_Isend and MPI_Irecv. MPI makes progress only while it is called:
+// by waiting ranks, and by a goroutine, so that messages also travel while ranks compute.
 type network struct {
-	mu       sync.Mutex // of all that follows: MPI is called by one thread at a time
+	mu       sync.Mutex // protects all that follows: MPI is called by one thread at a time
 	requests C.spmoe_requests
 	active   []active // in the order of requests
-	urgent   int      // of them, those that somebody will wait for soon
+	urgent   int      // number of active transfers that a rank will wait for soon
 	ended    []C.spmoe_ended
 	tags     int
 	closed   bool
@@ -32,7 +32,7 @@ type network struct {
 	gone chan struct{}
 }
 
-// active is a transfer under way. What lies in Go's memory must not move, or be freed.
+// active is a transfer in progress. Its memory, if it belongs to Go, must not move or be freed.
 type active struct {
 	transfer *collective.Transfer
 	pinned   *runtime.Pinner
@@ -95,7 +95,7 @@ func (n *network) Progress() {
 	}
 }
 
-// move lets MPI work, and ends the transfers that are done.
+// move lets MPI make progress, and ends the completed transfers.
 func (n *network) move() {
 	if len(n.active) == 0 {
 		return
@@ -112,7 +112,7 @@ func (n *network) move() {
 		return
 	}
 	ended := n.ended[:count]
-	// From the last on, so that what closes a gap is not itself one.
+	// In descending order, so that the element that fills a gap is not a gap itself.
 	slices.SortFunc(ended, func(a, b C.spmoe_ended) int { return int(b.index - a.index) })
 	for _, e := range ended {
 		a, last := n.active[e.index], len(n.active)-1
@@ -135,13 +135,13 @@ func (n *network) move() {
 }
 
 const (
-	// urgentPause is how long messages rest that somebody waits for: socket buffers hold what comes
-	// meanwhile.
+	// urgentPause is the pause between moves while a rank waits for a message. Socket buffers hold
+	// what arrives meanwhile.
 	urgentPause = 20 * time.Microsecond
 	idlePause   = 5 * time.Millisecond
 )
 
-// run moves what nobody waits for.
+// run moves the transfers that no rank waits for.
 func (n *network) run() {
 	defer close(n.gone)
 	idle := time.NewTicker(idlePause)

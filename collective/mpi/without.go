@@ -4,13 +4,13 @@ package mpi
 
 import "spmoe/collective/heap"
 
-// Start fails: see [ErrNotBuilt].
+// Start returns [ErrNotBuilt].
 func Start(l Launched) (*Process, error) { return nil, ErrNotBuilt }
 
-// Vote tells nobody anything.
+// Vote does nothing.
 func (p *Process) Vote(ballot byte) []byte { return nil }
 
-// ShareHeap fails: see [ErrNotBuilt].
+// ShareHeap returns [ErrNotBuilt].
 func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) { return nil, ErrNotBuilt }
 
 // Abort ends the job.

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Result is what a check has found.
+// Result is the result of a check.
 type Result struct {
-	States      int // different ones
+	States      int // distinct states
 	Transitions int
-	Problem     string   // what is wrong in the first state that is; empty if all are right
-	Trace       []string // a shortest way there
+	Problem     string   // what is wrong in the first wrong state; empty if all are right
+	Trace       []string // a shortest path to that state
 }
 
-// String says in a few lines what was found.
+// String describes the result in a few lines.
 func (r Result) String() string {
 	if r.Problem == "" {
 		return fmt.Sprintf("%d states, %d transitions: correct", r.States, r.Transitions)
@@ -24,7 +24,7 @@ func (r Result) String() string {
 	return fmt.Sprintf("%d states, %d transitions: %s, after %d steps:\n\t%s", r.States, r.Transitions, r.Problem, len(r.Trace), strings.Join(r.Trace, "\n\t"))
 }
 
-// visit is how a state was first reached.
+// visit records how a state was first reached.
 type visit struct {
 	from  int32
 	actor int8
@@ -39,7 +39,7 @@ type search struct {
 	result Result
 }
 
-// Check explores a configuration, up to the first problem.
+// Check explores a configuration up to the first problem.
 func Check(c Config) Result {
 	m := &search{system: newSystem(c), index: map[state]struct{}{}}
 	m.reach(state{}, visit{from: -1})
@@ -50,7 +50,7 @@ func Check(c Config) Result {
 	return m.result
 }
 
-// expand takes every step that is possible in a state.
+// expand takes every possible step from a state.
 func (m *search) expand(at int32) {
 	s, stuck := m.states[at], true
 	for i := range m.programs {
@@ -94,7 +94,7 @@ func (m *search) expand(at int32) {
 	}
 }
 
-// moved is the state with an actor at a place.
+// moved returns the state with an actor moved to a place.
 func (m *search) moved(s state, i int, pc uint16) state {
 	steps := m.programs[i].steps
 	for int(pc) < len(steps) && steps[pc].run == nil {
@@ -115,7 +115,7 @@ func (m *search) reach(s state, v visit) {
 	}
 }
 
-// fail notes a problem, and the way to it by the last step of which is v.
+// fail records a problem, and the path to it, whose last step is v.
 func (m *search) fail(problem string, v visit) {
 	m.result.Problem = problem
 	for ; v.from >= 0; v = m.visits[v.from] {

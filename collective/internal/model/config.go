@@ -1,19 +1,21 @@
 package model
 
-// What can be checked: the worlds, what befalls them, and the ways to get the protocol wrong.
+// What can be checked: worlds, events, and mutations of the protocol.
 
-// Config is a world, what its ranks do, and what befalls them.
+// Config is a world, the calls of its ranks, and the events.
 type Config struct {
 	Ranks     int
-	Processes bool   // else goroutines
+	Processes bool   // otherwise goroutines
 	Calls     []Call // what every rank calls
-	Spins     bool   // who waits may look any number of times before it parks
+	Spins     bool   // a waiter may look any number of times before it parks
 
-	Deaths   int         // so many ranks, which are processes, may die at any step; the launcher notices
-	Errors   map[int]int // a rank returns an error after so many calls
-	Leaves   map[int]int // a rank returns without an error after so many calls
-	Outsider bool        // somebody who is not of the communicator declares a failure at any time
-	Insists  bool        // a rank whose call has failed makes two more before it returns
+	// number of rank processes that may die at any step; the launcher notices
+	Deaths int
+	Errors map[int]int // a rank returns an error after this number of calls
+	Leaves map[int]int // a rank returns without an error after this number of calls
+	// an actor outside the communicator declares a failure at any time
+	Outsider bool
+	Insists  bool // a rank whose call has failed makes two more calls before it returns
 
 	Mutation Mutation
 }
@@ -27,7 +29,7 @@ const (
 	Window             // slots are read and buffers used, then a second meeting
 )
 
-// Mutation is a way to get the protocol wrong.
+// Mutation is a mistake in the protocol.
 type Mutation int
 
 // The mutations.
@@ -35,19 +37,19 @@ const (
 	Correct              Mutation = iota
 	NoSecondLook                  // a waiter does not look again after it has counted itself
 	RingBeforeStore               // a ringer looks for waiters before it stores what they wait for
-	OneSlot                       // a rank publishes every call in the same place
+	OneSlot                       // a rank publishes every call in the same slot
 	AbortableSync                 // goroutines can be released from the second meeting
-	LateArrival                   // a rank looks whether all have come before it shows that it has
-	StoredDecision                // a decision is stored whatever was decided before
+	LateArrival                   // a rank checks whether all have arrived before it shows its own arrival
+	StoredDecision                // a decision is stored regardless of an earlier one
 	PublishBeforeRefusal          // a call is published before a failure refuses it
-	ClaimedFailure                // who declares a failure first claims the right to
-	SilentSecondFailure           // who comes second to declare a failure does not ring
+	ClaimedFailure                // declaring a failure first claims the right to
+	SilentSecondFailure           // the second to declare a failure does not ring
 )
 
 var mutationNames = []string{"correct", "no second look", "ring before store", "one slot", "abortable sync", "late arrival", "stored decision",
 	"publish before refusal", "claimed failure", "silent second failure"}
 
-// String is what is wrong, in a few words.
+// String describes the mistake in a few words.
 func (m Mutation) String() string { return mutationNames[m] }
 
 func newSystem(c Config) *system {

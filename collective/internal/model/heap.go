@@ -1,7 +1,7 @@
 package model
 
-// What package heap does: waiting, waking and declaring failures. Names and comments are as in
-// protocol.go.
+// The functions of package heap: waiting, waking and declaring failures. Names and comments are as
+// in protocol.go.
 
 // await is heap.Heap.Await.
 func (p *program) await(round int, abortable bool) {

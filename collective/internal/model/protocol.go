@@ -1,13 +1,13 @@
 package model
 
-// What package collective does, operation by operation. A function has the name of its counterpart
-// there, and its comment says which that is; TestCounterparts compares both. A comment that starts
-// with "own:" marks a function of the model alone.
+// The functions of package collective, operation by operation. A function has the name of its
+// counterpart there, which its comment names. TestCounterparts compares both. A comment that starts
+// with "own:" marks a function that only the model has.
 
 import "fmt"
 
-// own: outsider declares the failure of a process that has died or, in another communicator, of
-// whatever it may be.
+// own: outsider declares the failure of a process that has died or, in another communicator, any
+// failure.
 func (p *program) outsider() {
 	if !p.Outsider {
 		p.add(func(s *state) *label {
@@ -46,7 +46,7 @@ func (p *program) run() {
 	p.ringAll()
 }
 
-// own: call is one collective, whichever it is: enter, the work, sync. It returns the last round.
+// own: call is one collective of any kind: enter, the work, sync. It returns the last round.
 func (p *program) call(kind Call, seq, round int, failed *label) int {
 	p.where = fmt.Sprintf("call %d: ", seq)
 	refused, aborted, syncAborted, done := &label{}, &label{}, &label{}, &label{}
@@ -75,7 +75,7 @@ func (p *program) call(kind Call, seq, round int, failed *label) int {
 	return last
 }
 
-// own: insist makes two calls more, which a failure must refuse.
+// own: insist makes two more calls, which a failure must refuse.
 func (p *program) insist(seq, round int) {
 	for i := range 2 {
 		next := &label{}
@@ -111,7 +111,7 @@ func (p *program) sync(round int, aborted *label) {
 	p.meet(round, p.Processes || p.Mutation == AbortableSync, aborted)
 }
 
-// own: parity is the slot of a call, which collective counts in place.
+// own: parity returns the slot of a call, which collective computes in place.
 func (p *program) parity(seq int) int {
 	if p.Mutation == OneSlot {
 		return 0
@@ -136,7 +136,7 @@ func (p *program) touch(seq int) {
 	}, "uses the buffers")
 }
 
-// meet is collective.Comm.meet: it goes to aborted if the meeting is called off.
+// meet is collective.Comm.meet: it goes to aborted if the meeting is aborted.
 func (p *program) meet(round int, abortable bool, aborted *label) {
 	late := p.Mutation == LateArrival
 	arrive := func() { p.do(func(_ *state, me *actor) { me.round = uint8(round) }, "arrives at meeting %d", round) }
@@ -162,8 +162,8 @@ func (p *program) meet(round int, abortable bool, aborted *label) {
 }
 
 // decide is collective.group.decide and, for the rank whose decision counts, group.ring. A rank
-// that is late goes to lost. The loop around the compare-and-swap is one operation here: what it
-// stores depends on nothing that can change in between.
+// that is late goes to lost. The loop around the compare-and-swap is one operation here, because
+// what it stores depends on nothing that can change in between.
 func (p *program) decide(round int, abort bool, lost *label) {
 	value := round << 1
 	if abort {
@@ -215,7 +215,7 @@ func (p *program) failed(s *state, round int) bool {
 	return s.failed != 0
 }
 
-// own: ready is the function that Comm.meet gives to Await.
+// own: ready is the function that Comm.meet passes to Await.
 func (p *program) ready(round int, abortable bool, yes, no *label) {
 	decided := func(s *state) bool { return int(s.decision>>1) >= round }
 	abort, again, after := &label{}, &label{}, &label{}
