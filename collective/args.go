@@ -11,7 +11,7 @@ import (
 // checkRanges checks counts and displacements, in elements, of a buffer with n elements.
 func checkRanges(c *Comm, side string, n int, counts, displs []int) error {
 	if len(counts) != c.Size() || len(displs) != c.Size() {
-		return fmt.Errorf("%d %sCounts and %d %sDispls, want %d of each, one for each rank", len(counts), side, len(displs), side, c.Size())
+		return fmt.Errorf("%d %sCounts and %d %sDispls, want %d of each, one per rank", len(counts), side, len(displs), side, c.Size())
 	}
 	for j := range counts {
 		if counts[j] < 0 || displs[j] < 0 || counts[j] > n-displs[j] {
@@ -26,7 +26,7 @@ func checkRanges(c *Comm, side string, n int, counts, displs []int) error {
 // own elements.
 func checkParts(c *Comm, counts []int, whole, own int) error {
 	if len(counts) != c.Size() {
-		return fmt.Errorf("%d counts, want %d, one for each rank", len(counts), c.Size())
+		return fmt.Errorf("%d counts, want %d, one per rank", len(counts), c.Size())
 	}
 	for j, n := range counts {
 		if n < 0 {
@@ -34,10 +34,10 @@ func checkParts(c *Comm, counts []int, whole, own int) error {
 		}
 	}
 	if total := sum(counts); total != whole {
-		return fmt.Errorf("counts %v add up to %d, the whole buffer has %d elements", counts, total, whole)
+		return fmt.Errorf("counts %v add up to %d, but the whole buffer has %d elements", counts, total, whole)
 	}
 	if counts[c.rank] != own {
-		return fmt.Errorf("counts[%d] = %d, this rank's part has %d elements", c.rank, counts[c.rank], own)
+		return fmt.Errorf("counts[%d] = %d, but this rank's part has %d elements", c.rank, counts[c.rank], own)
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func TestBrokenPeer(t *testing.T) {
 		change func(p *pair, s *slot)
 		want   string
 	}{
-		"another number":           {all, func(_ *pair, s *slot) { s.seq = 7 }, "it says that it is number 7"},
+		"another number":           {all, func(_ *pair, s *slot) { s.seq = 7 }, "it has number 7"},
 		"no such kind":             {all, func(_ *pair, s *slot) { s.kind = 200 }, "there is no such collective"},
 		"no such operation":        {[]string{"all-reduce"}, func(_ *pair, s *slot) { s.op = 77 }, "op(77)"},
 		"message too long":         {all, func(_ *pair, s *slot) { s.errLen = 509 }, "its message has 509 bytes"},
@@ -145,9 +145,9 @@ func TestBrokenPeer(t *testing.T) {
 		"place of 2^63":      {[]string{"all-to-all-v"}, func(_ *pair, s *slot) { s.counts(listSendDispls, 2)[0] = math.MaxInt64 }, "elements from element"},
 		"another count":      {[]string{"bcast", "all-to-all", "all-reduce"}, func(_ *pair, s *slot) { s.head.count = 1 << 60 }, "disagree"},
 		"other counts":       {lists, func(_ *pair, s *slot) { s.counts(listRecv, 2)[0] = -1 << 60 }, "disagree"},
-		"board behind":       {[]string{"split"}, func(_ *pair, s *slot) { s.head.child = 1 << 50 }, "where it has no room"},
-		"board at the end":   {[]string{"split"}, func(p *pair, s *slot) { s.head.child += pairRegion - 64 }, "where it has no room"},
-		"board between line": {[]string{"split"}, func(_ *pair, s *slot) { s.head.child += 8 }, "where it has no room"},
+		"board behind":       {[]string{"split"}, func(_ *pair, s *slot) { s.head.child = 1 << 50 }, "where it does not fit"},
+		"board at the end":   {[]string{"split"}, func(p *pair, s *slot) { s.head.child += pairRegion - 64 }, "where it does not fit"},
+		"board between line": {[]string{"split"}, func(_ *pair, s *slot) { s.head.child += 8 }, "where it does not fit"},
 	} {
 		for _, c := range calls {
 			t.Run(name+"/"+c.name, func(t *testing.T) {

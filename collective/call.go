@@ -32,8 +32,8 @@ const (
 )
 
 // exposeDst makes dst readable for the ranks of this host. If dst is not in shared memory, they
-// read a copy, which is valid until unexposeDst.
-func land[T Element](c *Comm, k *call, dst []T) {
+// read a copy, which is valid until the end of the call.
+func exposeDst[T Element](c *Comm, k *call, dst []T) {
 	k.ptr[1], k.bufs[1].bytes = unsafe.Pointer(unsafe.SliceData(dst)), int64(sizeOf(dst))
 	if !c.Shared() || len(dst) == 0 {
 		return
@@ -41,8 +41,8 @@ func land[T Element](c *Comm, k *call, dst []T) {
 	h := c.group.world.heap
 	offset, ok := h.Offset(k.ptr[1])
 	if !ok {
-		c.landed = c.grown(c.landed, sizeOf(dst))
-		offset, _ = h.Offset(unsafe.Pointer(unsafe.SliceData(c.landed)))
+		c.dstCopy = c.grown(c.dstCopy, sizeOf(dst))
+		offset, _ = h.Offset(unsafe.Pointer(unsafe.SliceData(c.dstCopy)))
 	}
 	k.bufs[1].offset = offset
 }

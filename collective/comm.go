@@ -27,7 +27,7 @@ type Comm struct {
 	// one block of a reduction; in words, so that every element type is aligned
 	scratch []uint64
 	staged  []byte // copy of a source buffer that is not in the heap
-	landed  []byte // copy of a destination buffer that is not in the heap
+	dstCopy []byte // copy of a destination buffer that is not in the heap
 	calls   *callsOfHosts
 	moved   *Messages      // of collectives between hosts
 	pieces  *hostReduction // memory for reductions over hosts
@@ -96,12 +96,12 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 	members := c.membersOf(int64(color))
 	founder := slices.IndexFunc(members, c.isLocal)
 	if color >= 0 && members[founder] == c.rank {
-		c.found(members, c.child(color), id)
+		c.createBoard(members, c.child(color), id)
 	}
 	if err := c.sync(KindSplit); err != nil || color < 0 {
 		return nil, err
 	}
-	g, err := c.joined(members, members[founder], c.child(color), id)
+	g, err := c.attachBoard(members, members[founder], c.child(color), id)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (c *Comm) isLocal(r int) bool { return c.group.hostOf[r] == c.group.here }
 
 // createBoard allocates the memory where the members on this host will meet, and publishes it to
 // them.
-func (c *Comm) found(members []int, name string, id int) {
+func (c *Comm) createBoard(members []int, name string, id int) {
 	bytes := boardBytes(len(members))
 	if c.Shared() {
 		memory := c.Allocator().Allocate(bytes)
@@ -162,7 +162,7 @@ func (c *Comm) found(members []int, name string, id int) {
 }
 
 // attachBoard returns the group of members whose board the first member on this host has created.
-func (c *Comm) joined(members []int, first int, name string, id int) (*group, error) {
+func (c *Comm) attachBoard(members []int, first int, name string, id int) (*group, error) {
 	g := c.group
 	if !c.Shared() {
 		return g.local.children[first], nil
@@ -170,7 +170,7 @@ func (c *Comm) joined(members []int, first int, name string, id int) (*group, er
 	child := extent{c.slot(first).head.child, int64(boardBytes(len(members)))}
 	board, ok := g.world.heap.Within(g.worldRanks[first], child.offset, child.bytes)
 	if !ok || child.offset%lineBytes != 0 {
-		return nil, g.broken(c.seq, first, fmt.Errorf("the board of %s is at %d of the heap, where it has no room", name, child.offset))
+		return nil, g.broken(c.seq, first, fmt.Errorf("the board of %s is at offset %d of the heap, where it does not fit", name, child.offset))
 	}
 	return newGroup(g.world, name, id, c.worldRanks(members), board), nil
 }

@@ -62,7 +62,7 @@ func (g *group) locals() []int { return g.hosts[g.here] }
 func (g *group) divide() {
 	w := g.world
 	of := map[int]int{} // index in hosts by host of the world
-	g.hostOf, g.placeOf = make([]int, len(g.worldRanks)), make([]int, len(g.worldRanks))
+	g.hostOf, g.localRank = make([]int, len(g.worldRanks)), make([]int, len(g.worldRanks))
 	for r, world := range g.worldRanks {
 		h := w.placement.host(world)
 		at, ok := of[h]
@@ -73,14 +73,14 @@ func (g *group) divide() {
 				g.here = at
 			}
 		}
-		g.hostOf[r], g.placeOf[r] = at, len(g.hosts[at])
+		g.hostOf[r], g.localRank[r] = at, len(g.hosts[at])
 		g.hosts[at] = append(g.hosts[at], r)
 	}
 }
 
 // proxy returns the rank of a host that handles the messages from and to rank j of another host.
-func (g *group) deputy(host, j int) int {
-	return g.hosts[host][g.placeOf[j]%len(g.hosts[host])]
+func (g *group) proxy(host, j int) int {
+	return g.hosts[host][g.localRank[j]%len(g.hosts[host])]
 }
 
 // HostOf returns the index in Hosts of a rank's host.
@@ -89,7 +89,7 @@ func (c *Comm) HostOf(rank int) int { return c.group.hostOf[rank] }
 // Proxy returns the rank of a host, given by its index in Hosts, that handles rank j of another
 // host: what j sends to the host or receives from it passes through the proxy. The ranks of a host
 // share this work evenly.
-func (c *Comm) Deputy(host, j int) int { return c.group.deputy(host, j) }
+func (c *Comm) Proxy(host, j int) int { return c.group.proxy(host, j) }
 
 // tellHosts sends the calls that the ranks of this host have published to all hosts, and publishes
 // theirs here.
@@ -144,7 +144,7 @@ func (c *Comm) swapCalls(kind Kind) error {
 		for _, r := range ranks {
 			used, err := c.slot(r).unpack(text)
 			if err != nil {
-				err = fmt.Errorf("what %s says of its calls: %w", g.world.describeHost(g.worldRanks[r]), err)
+				err = fmt.Errorf("the calls of %s: %w", g.world.describeHost(g.worldRanks[r]), err)
 				g.world.abort(g.worldRanks[r], g.worldRanks[c.rank], err)
 				return err
 			}
@@ -172,10 +172,10 @@ func (s *slot) pack(b []byte) int {
 func (s *slot) unpack(b []byte) (used int, err error) {
 	fixed := s.fixed()
 	if used = copy(fixed, b); used < len(fixed) {
-		return 0, fmt.Errorf("it ends after %d bytes", len(b))
+		return 0, fmt.Errorf("it is truncated after %d bytes", len(b))
 	}
 	if s.errLen < 0 || int(s.errLen) > len(s.err) || s.payloadLen < 0 || s.payloadLen > payloadBytes || len(b)-used < int(s.errLen+s.payloadLen) {
-		return 0, fmt.Errorf("it speaks of %d and %d bytes, where %d follow", s.errLen, s.payloadLen, len(b)-used)
+		return 0, fmt.Errorf("it announces %d and %d bytes, but %d follow", s.errLen, s.payloadLen, len(b)-used)
 	}
 	used += copy(s.err[:s.errLen], b[used:])
 	used += copy(s.payload[:s.payloadLen], b[used:])

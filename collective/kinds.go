@@ -84,7 +84,7 @@ func describeBcast(s *slot, elem reflect.Kind, _ func(int) []int64) string {
 }
 
 func describeEqual(s *slot, elem reflect.Kind, _ func(int) []int64) string {
-	return fmt.Sprintf(" (%d %v a rank)", s.head.count, elem)
+	return fmt.Sprintf(" (%d %v per rank)", s.head.count, elem)
 }
 
 func describeAllGatherV(_ *slot, elem reflect.Kind, counts func(int) []int64) string {

@@ -59,15 +59,15 @@ func AllGather[T Element](c *Comm, dst, src []T) error {
 	}
 	if small && k.err == nil {
 		k.data = bytesOf(src)
-		return c.gatherSmall(k, bytesOf(dst))
+		return c.allGatherSmall(k, bytesOf(dst))
 	}
-	return gather(c, k, dst, src, func(j int) (lo, hi int) { return j * n, (j + 1) * n })
+	return allGather(c, k, dst, src, func(j int) (lo, hi int) { return j * n, (j + 1) * n })
 }
 
 // allGather is the common part of AllGather and AllGatherV: part j of dst comes from rank j.
-func gather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, hi int)) error {
+func allGather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, hi int)) error {
 	if c.group.spansHosts() {
-		land(c, &k, dst)
+		exposeDst(c, &k, dst)
 	}
 	if err := c.enter(k); err != nil {
 		c.retire(k.kind, 0)
@@ -75,7 +75,7 @@ func gather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, hi i
 	}
 	var err error
 	if c.group.spansHosts() {
-		err = gatherHosts(c, dst, src, part)
+		err = allGatherHosts(c, dst, src, part)
 	}
 	for i := 0; i < c.Size() && err == nil; i++ {
 		j := c.peer(i)
@@ -105,7 +105,7 @@ func spreadCopy[T Element](c *Comm, to, from []T) {
 }
 
 // allGatherSmall is AllGather of data that travels with the call: a single meeting.
-func (c *Comm) gatherSmall(k call, dst []byte) error {
+func (c *Comm) allGatherSmall(k call, dst []byte) error {
 	if err := c.enter(k); err != nil {
 		c.retire(KindAllGather, 0)
 		return err
@@ -129,7 +129,7 @@ func AllGatherV[T Element](c *Comm, dst, src []T, counts []int) error {
 			k.err = fmt.Errorf("src overlaps dst: only dst[%d:%d], this rank's own part, may be src", lo, lo+len(src))
 		}
 	}
-	return gather(c, k, dst, src, func(j int) (lo, hi int) {
+	return allGather(c, k, dst, src, func(j int) (lo, hi int) {
 		lo = sum(counts[:j])
 		return lo, lo + counts[j]
 	})

@@ -63,7 +63,7 @@ func (c *Comm) bcastHosts(root int) (from int, err error) {
 }
 
 // allGatherHosts sets the parts of dst that come from other hosts.
-func gatherHosts[T Element](c *Comm, dst, src []T, part func(j int) (lo, hi int)) error {
+func allGatherHosts[T Element](c *Comm, dst, src []T, part func(j int) (lo, hi int)) error {
 	g, size := c.group, elemSize[T]()
 	for _, r := range g.locals() {
 		if has := len(c.peers[r].bufs[1]); has != sizeOf(dst) {
@@ -76,11 +76,11 @@ func gatherHosts[T Element](c *Comm, dst, src []T, part func(j int) (lo, hi int)
 			continue
 		}
 		for _, j := range ranks {
-			if lo, hi := part(j); g.deputy(g.here, j) == c.rank {
+			if lo, hi := part(j); g.proxy(g.here, j) == c.rank {
 				c.moved.Recv(j, c.peers[c.rank].bufs[1][lo*size:hi*size])
 			}
 		}
-		c.moved.Send(g.deputy(h, c.rank), bytesOf(src))
+		c.moved.Send(g.proxy(h, c.rank), bytesOf(src))
 	}
 	if err := c.moved.Wait(); err != nil {
 		return err
@@ -94,9 +94,9 @@ func gatherHosts[T Element](c *Comm, dst, src []T, part func(j int) (lo, hi int)
 		}
 		for _, j := range ranks {
 			lo, hi := part(j)
-			landed := c.peers[g.deputy(g.here, j)].bufs[1][lo*size : hi*size]
-			if to := bytesOf(dst[lo:hi]); !same(to, landed) {
-				copy(to, landed)
+			dstCopy := c.peers[g.proxy(g.here, j)].bufs[1][lo*size : hi*size]
+			if to := bytesOf(dst[lo:hi]); !same(to, dstCopy) {
+				copy(to, dstCopy)
 			}
 		}
 	}

@@ -45,7 +45,7 @@ type Transfer struct {
 // End ends a transfer that has moved n bytes. The network calls it once.
 func (t *Transfer) End(n int, err error) {
 	if err == nil && n > len(t.Data) {
-		err = fmt.Errorf("it has %d bytes, where there is room for %d", n, len(t.Data))
+		err = fmt.Errorf("it has %d bytes, but there is room for %d", n, len(t.Data))
 	}
 	t.n, t.err = n, err
 	h, rank := t.world.heap, t.Rank

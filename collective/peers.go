@@ -26,7 +26,7 @@ func (g *group) broken(seq, rank int, err error) error {
 func (s *slot) sound(seq, ranks int) error {
 	switch {
 	case s.seq != int64(seq):
-		return fmt.Errorf("it says that it is number %d", s.seq)
+		return fmt.Errorf("it has number %d", s.seq)
 	case s.kind >= numKinds:
 		return errors.New("there is no such collective")
 	case s.errLen < 0 || int(s.errLen) > len(s.err):
@@ -34,7 +34,7 @@ func (s *slot) sound(seq, ranks int) error {
 	case s.errLen > 0:
 		return nil // no other field is used
 	case s.payloadLen < 0 || s.payloadLen > payloadBytes:
-		return fmt.Errorf("%d bytes travel with it, where %d have room", s.payloadLen, payloadBytes)
+		return fmt.Errorf("%d bytes travel with it, but there is room for %d", s.payloadLen, payloadBytes)
 	}
 	if lists := traitsOf[s.kind].lists; lists > 0 && int(s.payloadLen) != 8*ranks*lists {
 		return fmt.Errorf("its %d lists for %d ranks have %d bytes", lists, ranks, s.payloadLen)

@@ -34,7 +34,7 @@ func (c *Comm) overHosts(kind Kind) *hostReduction {
 		}
 		for h, ranks := range g.hosts {
 			for _, j := range ranks {
-				if h != g.here && g.deputy(g.here, j) == c.rank {
+				if h != g.here && g.proxy(g.here, j) == c.rank {
 					p.sendsTo = append(p.sendsTo, j)
 				}
 			}
@@ -79,7 +79,7 @@ func reduceParts[T Number](c *Comm, kind Kind, op Op, part func(j int) (lo, hi i
 			begin, end := min(lo+i*step, hi), min(lo+(i+1)*step, hi)
 			for h := range g.hosts {
 				if h != g.here {
-					p.in[turn].Recv(g.deputy(h, c.rank), p.incoming(turn, h)[:(end-begin)*size])
+					p.in[turn].Recv(g.proxy(h, c.rank), p.incoming(turn, h)[:(end-begin)*size])
 				}
 			}
 			for k, j := range p.sendsTo {
@@ -164,7 +164,7 @@ func allReduceHosts[T Number](c *Comm, n int, op Op) error {
 	lo, hi := part(c.rank)
 	for h := range g.hosts {
 		if h != g.here {
-			c.moved.Send(g.deputy(h, c.rank), own[lo*size:hi*size])
+			c.moved.Send(g.proxy(h, c.rank), own[lo*size:hi*size])
 		}
 	}
 	c.moved.kind = KindAllReduce

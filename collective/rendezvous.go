@@ -28,7 +28,7 @@ type group struct {
 	worldRanks []int   // by rank of this group
 	hosts      [][]int // ranks of this group by host
 	hostOf     []int   // by rank of this group
-	placeOf    []int   // rank among the ranks of its host, by rank of this group
+	localRank  []int   // rank among the ranks of its host, by rank of this group
 	here       int     // the host of this process
 	board      board
 	local      *local // nil if ranks are processes

@@ -70,7 +70,7 @@ func (s *suite) rate() error {
 	next, before := (here+1)%len(hosts), (here+len(hosts)-1)%len(hosts)
 	var sources []int
 	for _, j := range hosts[before] {
-		if c.Deputy(here, j) == c.Rank() {
+		if c.Proxy(here, j) == c.Rank() {
 			sources = append(sources, j)
 		}
 	}
@@ -81,7 +81,7 @@ func (s *suite) rate() error {
 		for i, j := range sources {
 			messages.Recv(j, in.Slice(i, i+1).Bytes())
 		}
-		messages.Send(c.Deputy(next, c.Rank()), out)
+		messages.Send(c.Proxy(next, c.Rank()), out)
 		return messages.Wait()
 	})
 	if err == nil && s.lead() {

@@ -13,7 +13,7 @@ func checkDispatch(x, topk tensor.Tensor) error {
 		return err
 	}
 	if topk.NDim() != 2 || topk.DType() != tensor.INT32 || topk.Dim(0) != x.Dim(0) {
-		return fmt.Errorf("topk is %s: want int32 [%d, slots], a row for each row of x", describe(topk), x.Dim(0))
+		return fmt.Errorf("topk is %s: want int32 [%d, slots], one row per row of x", describe(topk), x.Dim(0))
 	}
 	return nil
 }

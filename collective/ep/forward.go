@@ -13,10 +13,10 @@ import (
 )
 
 // buffer is reusable memory.
-type room struct{ bytes []byte }
+type buffer struct{ bytes []byte }
 
 // of returns n bytes with arbitrary content.
-func (r *room) of(a memory.Allocator, n int) []byte {
+func (r *buffer) of(a memory.Allocator, n int) []byte {
 	if n > cap(r.bytes) {
 		if r.bytes != nil {
 			a.Free(r.bytes)
@@ -28,8 +28,8 @@ func (r *room) of(a memory.Allocator, n int) []byte {
 }
 
 // hostBuffers is the memory for one direction between this rank and another host.
-type luggage struct {
-	header, rows, scales, weights, returned, gradients room
+type hostBuffers struct {
+	header, rows, scales, weights, returned, gradients buffer
 }
 
 // message is the size in bytes of a message of rows. One is packed or stored while the next
@@ -47,7 +47,7 @@ func eachPart(rows, rowBytes int, f func(lo, hi int)) {
 func (n *internode) memory() memory.Allocator { return n.comm.Allocator() }
 
 // rowsIn allocates rows of a type.
-func (n *internode) rowsIn(r *room, dtype tensor.DType, rows, width int) tensor.Tensor {
+func (n *internode) rowsIn(r *buffer, dtype tensor.DType, rows, width int) tensor.Tensor {
 	return tensor.Over(r.of(n.memory(), rows*width*dtype.Size()), dtype, rows, width)
 }
 
@@ -60,7 +60,7 @@ func (n *internode) expect(source int, rows tensor.Tensor) {
 }
 
 // quantized returns the memory for rows from a source or for a host on the MXFP8 wire.
-func (n *internode) quantized(l *luggage, rows, hidden int) mx.Tensor {
+func (n *internode) quantized(l *hostBuffers, rows, hidden int) mx.Tensor {
 	return mx.Tensor{
 		Format: wireCast.Format, Blocks: mx.AlongRows,
 		Codes:  n.rowsIn(&l.rows, tensor.UINT8, rows, hidden),
@@ -74,7 +74,7 @@ func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) 
 	if err := n.begin(); err != nil {
 		return nil, err
 	}
-	p, x, hidden := &h.passages, t.here, t.here.Dim(1)
+	p, x, hidden := &h.routes, t.here, t.here.Dim(1)
 	for k, source := range n.sources {
 		from := &p.from[k]
 		from.header = n.from[k].header.of(n.memory(), from.rows+from.kept*n.expertBytes(n.here))
@@ -89,11 +89,11 @@ func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) 
 		n.marks[k] = n.in.Len()
 	}
 	fault.Point(fault.BeforePut)
-	for host, deputy := range n.deputies {
+	for host, proxy := range n.proxies {
 		to := &p.to[host]
 		header := n.to[host].header.of(n.memory(), len(to.header))
 		copy(header, to.header)
-		n.out.Send(deputy, header)
+		n.out.Send(proxy, header)
 		if wire == MXFP8 {
 			n.sendQuantized(ex, host, to, x)
 		} else {
@@ -104,37 +104,37 @@ func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) 
 }
 
 // sendTokens sends the rows of the tokens that visit a host, unchanged.
-func (n *internode) sendTokens(host int, to *passage, x tensor.Tensor) {
+func (n *internode) sendTokens(host int, to *route, x tensor.Tensor) {
 	rows := n.rowsIn(&n.to[host].rows, x.DType(), to.rows, x.Dim(1))
 	eachPart(to.rows, rowBytes(rows), func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			copyRow(rows, i, x, int(to.tokens[i]))
 		}
-		n.out.Send(n.deputies[host], rows.Slice(lo, hi).Bytes())
+		n.out.Send(n.proxies[host], rows.Slice(lo, hi).Bytes())
 	})
 }
 
 // sendQuantized sends them as codes followed by their scales.
-func (n *internode) sendQuantized(ex *tensor.Exec, host int, to *passage, x tensor.Tensor) {
+func (n *internode) sendQuantized(ex *tensor.Exec, host int, to *route, x tensor.Tensor) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	q := n.quantized(&n.to[host], to.rows, x.Dim(1))
-	panel := ex.New(x.DType(), mostGathered, x.Dim(1))
+	panel := ex.New(x.DType(), mostBatched, x.Dim(1))
 	eachPart(to.rows, rowBytes(q.Codes), func(lo, hi int) {
-		for first := lo; first < hi; first += mostGathered {
-			rows := min(mostGathered, hi-first)
+		for first := lo; first < hi; first += mostBatched {
+			rows := min(mostBatched, hi-first)
 			for i := range rows {
 				copyRow(panel, i, x, int(to.tokens[first+i]))
 			}
 			mx.Quantize(ex, q.RowSlice(first, first+rows), panel.Mat().RowSlice(0, rows), wireCast.Mode)
 		}
-		n.out.Send(n.deputies[host], q.Codes.Slice(lo, hi).Bytes())
+		n.out.Send(n.proxies[host], q.Codes.Slice(lo, hi).Bytes())
 	})
-	n.out.Send(n.deputies[host], q.Scales.Bytes())
+	n.out.Send(n.proxies[host], q.Scales.Bytes())
 }
 
 // virtual returns a transfer of a source's choices on this host, as if its tokens were this rank's.
-func (t transfer) virtual(p *passage) transfer {
+func (t transfer) virtual(p *route) transfer {
 	t.h = &Handle{tokens: p.rows, slots: t.h.slots, Sent: p.kept}
 	t.owners, t.places = p.owners, p.places
 	return t
@@ -144,7 +144,7 @@ func (t transfer) virtual(p *passage) transfer {
 func (n *internode) forwardRows(ex *tensor.Exec, h *Handle, t *transfer, wire Wire) error {
 	dtype, hidden := t.here.DType(), t.here.Dim(1)
 	for k, source := range n.sources {
-		from, l := &h.passages.from[k], &n.from[k]
+		from, l := &h.routes.from[k], &n.from[k]
 		if err := n.in.WaitFirst(n.marks[k]); err != nil {
 			return err
 		}
@@ -169,11 +169,11 @@ func (n *internode) bringBack(h *Handle, t *transfer) error {
 	if err := n.begin(); err != nil {
 		return err
 	}
-	p, width, dtype := &h.passages, t.there.hidden, t.there.dtype
+	p, width, dtype := &h.routes, t.there.hidden, t.there.dtype
 	back, at := n.rowsIn(&n.back, dtype, p.returned, width), 0
-	for host, deputy := range n.deputies {
+	for host, proxy := range n.proxies {
 		kept := p.to[host].kept
-		n.expect(deputy, back.Slice(at, at+kept))
+		n.expect(proxy, back.Slice(at, at+kept))
 		at += kept
 	}
 	for k, source := range n.sources {
@@ -203,24 +203,24 @@ func (n *internode) sendGradients(h *Handle, t transfer) (rest func(*tensor.Exec
 	if err := n.begin(); err != nil {
 		return nil, err
 	}
-	p, dout := &h.passages, t.here
+	p, dout := &h.routes, t.here
 	for k, source := range n.sources {
 		from := &p.from[k]
 		n.expect(source, n.rowsIn(&n.from[k].rows, dout.DType(), from.rows, dout.Dim(1)))
 		n.in.Recv(source, n.from[k].weights.of(n.memory(), 4*from.kept))
 		n.marks[k] = n.in.Len()
 	}
-	for host, deputy := range n.deputies {
-		n.in.Recv(deputy, n.to[host].gradients.of(n.memory(), 4*p.to[host].kept))
+	for host, proxy := range n.proxies {
+		n.in.Recv(proxy, n.to[host].gradients.of(n.memory(), 4*p.to[host].kept))
 	}
-	for host, deputy := range n.deputies {
+	for host, proxy := range n.proxies {
 		to := &p.to[host]
 		n.sendTokens(host, to, dout)
 		weights := n.rowsIn(&n.to[host].weights, tensor.FP32, 1, to.kept)
 		for j, i := range to.choices {
 			weights.F32()[j] = h.weights[i]
 		}
-		n.out.Send(deputy, weights.Bytes())
+		n.out.Send(proxy, weights.Bytes())
 	}
 	return func(ex *tensor.Exec) error { return n.forwardGradients(ex, h, &t) }, nil
 }
@@ -228,7 +228,7 @@ func (n *internode) sendGradients(h *Handle, t transfer) (rest func(*tensor.Exec
 // forwardGradients stores the gradients of the sources' choices on this host, and sends back the
 // gradients of their weights. Then it sets those of this rank's choices on other hosts.
 func (n *internode) forwardGradients(ex *tensor.Exec, h *Handle, t *transfer) error {
-	p := &h.passages
+	p := &h.routes
 	for k, source := range n.sources {
 		from, l := &p.from[k], &n.from[k]
 		if err := n.in.WaitFirst(n.marks[k]); err != nil {

@@ -51,7 +51,7 @@ type Handle struct {
 	// rank's
 	y tensor.Tensor
 
-	passages passages // between hosts; OneSided only
+	routes routes // between hosts; OneSided only
 
 	// where the ranks' rows begin, during a one-sided call: the rows stored or read, their scales,
 	// and y

@@ -22,7 +22,7 @@ type internode struct {
 	here     int
 	hostOf   []int // by expert
 	number   []int // number of a rank in the host's communicator; -1: it is on another host
-	deputies []int // of this rank, by host
+	proxies  []int // of this rank, by host
 	sources  []int // ranks of other hosts whose proxy this is
 
 	// numbers of rows per expert, and of tokens that visit each host: of this rank, of all [ranks,
@@ -32,16 +32,16 @@ type internode struct {
 	newest    []int32 // the last token that has visited a host
 
 	in, out *collective.Messages
-	marks   []int     // of in: where the messages of each source end
-	to      []luggage // by host
-	from    []luggage // by source
-	back    room      // rows of this rank's choices on other hosts
+	marks   []int         // of in: where the messages of each source end
+	to      []hostBuffers // by host
+	from    []hostBuffers // by source
+	back    buffer        // rows of this rank's choices on other hosts
 }
 
 // routes are the routes of one handle's rows between hosts.
-type passages struct {
-	to   []passage // by host: this rank's tokens
-	from []passage // by source: its tokens
+type routes struct {
+	to   []route // by host: this rank's tokens
+	from []route // by source: its tokens
 
 	near []int32 // place of each choice on this host; -1: it is on another host, or masked
 	// where Combine finds the row of each choice: in a rank's memory, or, with the owner after all
@@ -51,7 +51,7 @@ type passages struct {
 }
 
 // route holds a rank's tokens that visit a host, with one row per token, and their choices there.
-type passage struct {
+type route struct {
 	rows, kept int // kept: number of choices that have a place
 	// for each row the number of kept choices, then for each of these its expert's number on the
 	// host
@@ -80,14 +80,14 @@ func newInternode(s *OneSided) (*internode, error) {
 	for e := range n.hostOf {
 		n.hostOf[e] = c.HostOf(s.layout.Owner(e))
 	}
-	n.deputies = make([]int, hosts)
+	n.proxies = make([]int, hosts)
 	for h, ranks := range n.ranks {
 		if h == n.here {
 			continue
 		}
-		n.deputies[h] = c.Deputy(h, c.Rank())
+		n.proxies[h] = c.Proxy(h, c.Rank())
 		for _, r := range ranks {
-			if c.Deputy(n.here, r) == c.Rank() {
+			if c.Proxy(n.here, r) == c.Rank() {
 				n.sources = append(n.sources, r)
 			}
 		}
@@ -96,7 +96,7 @@ func newInternode(s *OneSided) (*internode, error) {
 	n.mine, n.all = make([]int32, each), make([]int32, each*c.Size())
 	n.next, n.newest = make([]int32, s.layout.Experts), make([]int32, hosts)
 	n.in, n.out = n.comm.NewMessages(collective.KindDispatch), n.comm.NewMessages(collective.KindDispatch)
-	n.marks, n.to, n.from = make([]int, len(n.sources)), make([]luggage, hosts), make([]luggage, len(n.sources))
+	n.marks, n.to, n.from = make([]int, len(n.sources)), make([]hostBuffers, hosts), make([]hostBuffers, len(n.sources))
 	return n, nil
 }
 
@@ -144,7 +144,7 @@ func (n *internode) eachVisit(topk []int32, slots int, visit func(token, host, i
 
 // plan determines the routes of a handle's rows, whose places are known.
 func (n *internode) plan(h *Handle, topk []int32) {
-	s, p := n.exchange, &h.passages
+	s, p := n.exchange, &h.routes
 	p.to, p.from = resize(p.to, len(n.ranks)), resize(p.from, len(n.sources))
 	for host := range p.to {
 		to := &p.to[host]
@@ -203,7 +203,7 @@ func (n *internode) appendExpert(b []byte, host int, expert int32) []byte {
 
 // read computes the places of a source's choices from the experts in the header. A rank's rows for
 // an expert have the order in which it lists them.
-func (n *internode) read(h *Handle, p *passage, source int) error {
+func (n *internode) read(h *Handle, p *route, source int) error {
 	s, each, slots := n.exchange, n.exchange.layout.PerRank, h.slots
 	for _, r := range n.ranks[n.here] {
 		s.starts(source, r, n.next)

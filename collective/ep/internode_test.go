@@ -11,7 +11,7 @@ import (
 	"spmoe/tensor"
 )
 
-// A header that is damaged is an error, or names places that there are: a deputy writes nowhere
+// A header that is damaged is an error, or names places that there are: a proxy writes nowhere
 // else.
 func TestDamagedHeader(t *testing.T) {
 	b := newBatch(40, 8, 3, 8, small)
@@ -36,7 +36,7 @@ func TestDamagedHeader(t *testing.T) {
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range 2000 {
-			p := passage{rows: 1 + rng.IntN(20)}
+			p := route{rows: 1 + rng.IntN(20)}
 			p.header = make([]byte, p.rows+rng.IntN(40))
 			for i := range p.header {
 				p.header[i] = byte(rng.IntN(6)) // of which many are possible

@@ -167,12 +167,12 @@ func (s *OneSided) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 	}
 	h.y = y
 	h.weights = append(h.weights[:0], weights.F32()...)
-	return s.gather(ex, h, y, h.weights, out)
+	return s.combineRows(ex, h, y, h.weights, out)
 }
 
 // combineRows sets row t of out to the sum over its choices of the peers' rows, weighted unless
 // weights is nil.
-func (s *OneSided) gather(ex *tensor.Exec, h *Handle, rows tensor.Tensor, weights []float32, out tensor.Tensor) error {
+func (s *OneSided) combineRows(ex *tensor.Exec, h *Handle, rows tensor.Tensor, weights []float32, out tensor.Tensor) error {
 	w, err := s.host.Open(collective.KindCombine, rowBytes(rows), rows.DType().Size(), rows.Bytes(), nil)
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (s *OneSided) dispatchBackward(ex *tensor.Exec, h *Handle, drows, dx tensor
 	if err := checkDispatchBackward(h, drows, dx); err != nil {
 		return err
 	}
-	return s.gather(ex, h, drows, nil, dx)
+	return s.combineRows(ex, h, drows, nil, dx)
 }
 
 // route fills the handle from topk, [tokens, slots] expert ids. It meets the other ranks to
@@ -271,7 +271,7 @@ func (s *OneSided) count(topk []int32, slots int) error {
 func (s *OneSided) transfer(h *Handle, here tensor.Tensor) transfer {
 	t := transfer{h: h, owners: h.owners, places: h.packed, here: here}
 	if s.hosts != nil {
-		t.places = h.passages.near
+		t.places = h.routes.near
 	}
 	return t
 }

@@ -33,26 +33,26 @@ func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 
 // rowSender collects rows to send, in the type of y. It collects several if they are to be
 // quantized.
-type outbox struct {
+type rowSender struct {
 	rows   tensor.Tensor // [1 or mostBatched, H]
 	codes  mx.Tensor     // of rows; zero for the plain wire
 	stored sender
-	to     [mostGathered]struct{ rank, place int32 }
+	to     [mostBatched]struct{ rank, place int32 }
 	n      int
 }
 
-func newOutbox(ex *tensor.Exec, t *transfer) outbox {
+func newOutbox(ex *tensor.Exec, t *transfer) rowSender {
 	hidden, dtype := t.y.hidden, t.y.dtype
 	if t.scales.hidden == 0 {
 		rows := ex.New(dtype, 1, hidden)
-		return outbox{rows: rows, stored: newSender(t, rows, tensor.Tensor{})}
+		return rowSender{rows: rows, stored: newSender(t, rows, tensor.Tensor{})}
 	}
-	codes := mx.New(ex, wireCast.Format, mx.AlongRows, mostGathered, hidden)
-	return outbox{rows: ex.New(dtype, mostGathered, hidden), codes: codes, stored: newSender(t, codes.Codes, codes.Scales)}
+	codes := mx.New(ex, wireCast.Format, mx.AlongRows, mostBatched, hidden)
+	return rowSender{rows: ex.New(dtype, mostBatched, hidden), codes: codes, stored: newSender(t, codes.Codes, codes.Scales)}
 }
 
 // add appends weight·d, rounded to the type of rows, for a place of a rank.
-func (o *outbox) add(ex *tensor.Exec, rank, place int32, weight float32, d []float32) {
+func (o *rowSender) add(ex *tensor.Exec, rank, place int32, weight float32, d []float32) {
 	if at := o.n * len(d); o.rows.DType() == tensor.BF16 {
 		tensor.ScaleBF16(o.rows.BF16()[at:][:len(d)], weight, d)
 	} else {
@@ -65,7 +65,7 @@ func (o *outbox) add(ex *tensor.Exec, rank, place int32, weight float32, d []flo
 }
 
 // send stores the collected rows.
-func (o *outbox) send(ex *tensor.Exec) {
+func (o *rowSender) send(ex *tensor.Exec) {
 	if o.codes.Codes.Valid() && o.n > 0 {
 		mx.Quantize(ex, o.codes.RowSlice(0, o.n), o.rows.Mat().RowSlice(0, o.n), wireCast.Mode)
 	}

@@ -89,13 +89,13 @@ func (s *Standard) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 		return err
 	}
 	h.weights = append(h.weights[:0], weights.F32()...)
-	s.gather(ex, h, out, h.y, h.weights)
+	s.combineRows(ex, h, out, h.y, h.weights)
 	return nil
 }
 
 // combineRows sets row t of out to the sum over its choices of their packed rows, weighted unless
 // weights is nil.
-func (s *Standard) gather(ex *tensor.Exec, h *Handle, out, packed tensor.Tensor, weights []float32) {
+func (s *Standard) combineRows(ex *tensor.Exec, h *Handle, out, packed tensor.Tensor, weights []float32) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	sum, scratch := ex.New(tensor.FP32, 1, out.Dim(1)), ex.New(tensor.FP32, 1, out.Dim(1))
@@ -176,7 +176,7 @@ func (s *Standard) dispatchBackward(ex *tensor.Exec, h *Handle, drows, dx tensor
 	if err := s.toSources(ex, h, packed, drows); err != nil {
 		return err
 	}
-	s.gather(ex, h, dx, packed, nil)
+	s.combineRows(ex, h, dx, packed, nil)
 	return nil
 }
 

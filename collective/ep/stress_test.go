@@ -146,7 +146,7 @@ func newStressor(c *collective.Comm) (*stressor, error) {
 }
 
 // dawdle makes this rank late, now and then so late that the others park.
-func (p *stressor) dawdle() {
+func (p *stressor) delay() {
 	switch p.chance.IntN(256) {
 	case 0:
 		for start := time.Now(); time.Since(start) < 40*time.Microsecond; {
@@ -173,7 +173,7 @@ func (p *stressor) exchange(i uint64) error {
 	for token := range tokens {
 		mark(x, token, t.source(p.comm.Rank(), token), 1)
 	}
-	p.dawdle()
+	p.delay()
 	rows, err := s.Dispatch(p.ex, &p.handle, x, topk)
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (p *stressor) exchange(i uint64) error {
 	for c := range mine {
 		weights.F32()[c] = weight(c % t.slots)
 	}
-	p.dawdle()
+	p.delay()
 	if err := s.Combine(p.ex, &p.handle, y, weights, out); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (p *stressor) backward(s Exchange, x, y tensor.Tensor) error {
 	t, mine := &p.trial, p.trial.topk[p.comm.Rank()]
 	tokens := len(mine) / t.slots
 	dweights, dx := p.ex.New(tensor.FP32, tokens, t.slots), p.ex.New(tensor.FP32, tokens, t.hidden)
-	p.dawdle()
+	p.delay()
 	dy, err := s.CombineBackward(p.ex, &p.handle, x, dweights)
 	if err != nil {
 		return err
@@ -230,7 +230,7 @@ func (p *stressor) backward(s Exchange, x, y tensor.Tensor) error {
 			return fmt.Errorf("gradient of weight %d is %v, want %d", c, got, want)
 		}
 	}
-	p.dawdle()
+	p.delay()
 	if err := s.DispatchBackward(p.ex, &p.handle, y, dx); err != nil {
 		return err
 	}

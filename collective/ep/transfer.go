@@ -90,10 +90,10 @@ func put(_ *tensor.Exec, t transfer, lo, hi int) {
 
 // putQuantized is put for the MXFP8 wire: each row is quantized once, and stored from the cache.
 func putQuantized(ex *tensor.Exec, t transfer, lo, hi int) {
-	panel := mx.New(ex, wireCast.Format, mx.AlongRows, mostGathered, t.here.Dim(1))
+	panel := mx.New(ex, wireCast.Format, mx.AlongRows, mostBatched, t.here.Dim(1))
 	out := newSender(&t, panel.Codes, panel.Scales)
-	for first := lo; first < hi; first += mostGathered {
-		n := min(mostGathered, hi-first)
+	for first := lo; first < hi; first += mostBatched {
+		n := min(mostBatched, hi-first)
 		mx.Quantize(ex, panel.RowSlice(0, n), t.here.Mat().RowSlice(first, first+n), wireCast.Mode)
 		for i := range n {
 			t.eachChoice(first+i, func(_ int, rank, place int32) { out.store(i, rank, place) })
@@ -103,7 +103,7 @@ func putQuantized(ex *tensor.Exec, t transfer, lo, hi int) {
 }
 
 // mostBatched is the number of rows that are quantized together: whole panels of the kernels.
-const mostGathered = 32
+const mostBatched = 32
 
 // sender stores rows from some memory, with scales if they have any, at their places.
 type sender struct {

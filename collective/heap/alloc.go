@@ -61,7 +61,7 @@ func (h *Heap) Within(rank int, offset, size int64) (p unsafe.Pointer, ok bool) 
 	inside := func(begin, room int64) bool {
 		return offset >= begin && offset <= begin+room && size <= begin+room-offset
 	}
-	at, vaults := int64(h.place(rank)), h.start+int64(h.ranks)*h.region
+	at, vaults := int64(h.index(rank)), h.start+int64(h.ranks)*h.region
 	if !inside(h.start+at*h.region, h.region) && !inside(vaults+at*h.vault, h.vault) {
 		return nil, false
 	}
@@ -87,8 +87,8 @@ func (a *allocator) Allocate(size int) []byte {
 		if a.next+int64(bytes) > a.heap.region {
 			panic(&FullError{a.rank, a.heap.region, a.next, size})
 		}
-		offset = a.heap.start + int64(a.heap.place(a.rank))*a.heap.region + a.next
-		a.heap.tidy(a.rank, a.next, int64(bytes))
+		offset = a.heap.start + int64(a.heap.index(a.rank))*a.heap.region + a.next
+		a.heap.clearUsed(a.rank, a.next, int64(bytes))
 		a.next += int64(bytes)
 	}
 	return unsafe.Slice((*byte)(a.heap.At(offset)), bytes)[:size]
@@ -96,10 +96,10 @@ func (a *allocator) Allocate(size int) []byte {
 
 // clearUsed zeroes what an earlier generation, or an earlier process of the rank, has left in
 // memory that is allocated.
-func (h *Heap) tidy(rank int, at, bytes int64) {
+func (h *Heap) clearUsed(rank int, at, bytes int64) {
 	used := &h.line(rank).used
 	if before := used.Load(); at < before {
-		clear(unsafe.Slice((*byte)(h.At(h.start+int64(h.place(rank))*h.region+at)), min(bytes, before-at)))
+		clear(unsafe.Slice((*byte)(h.At(h.start+int64(h.index(rank))*h.region+at)), min(bytes, before-at)))
 	}
 	used.Store(max(used.Load(), at+bytes))
 }

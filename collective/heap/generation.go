@@ -70,7 +70,7 @@ func (v Vault) Memory() []byte {
 	if h.vault == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(h.At(h.start+int64(h.ranks)*h.region+int64(h.place(v.rank))*h.vault)), h.vault)
+	return unsafe.Slice((*byte)(h.At(h.start+int64(h.ranks)*h.region+int64(h.index(v.rank))*h.vault)), h.vault)
 }
 
 // Keep says that the vault now holds the state after a step, in addition to the previous one.

@@ -174,11 +174,11 @@ func (h *Heap) At(offset int64) unsafe.Pointer {
 }
 
 func (h *Heap) line(rank int) *line {
-	return (*line)(unsafe.Add(h.base, headerSize+h.place(rank)*lineSize))
+	return (*line)(unsafe.Add(h.base, headerSize+h.index(rank)*lineSize))
 }
 
 // index returns the position of a rank among those that share the heap.
-func (h *Heap) place(rank int) int {
+func (h *Heap) index(rank int) int {
 	if !h.part.has(rank) {
 		panic(fmt.Sprintf("heap: rank %d of %d from rank %d on", rank, h.ranks, h.part.First))
 	}

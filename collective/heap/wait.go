@@ -46,7 +46,7 @@ func (h *Heap) Await(rank int, i Idler, ready func() bool) {
 			return
 		}
 		if h.bells != nil {
-			h.bells[h.place(rank)].park(l, bell)
+			h.bells[h.index(rank)].park(l, bell)
 		} else {
 			parkInKernel(&l.bell, bell)
 		}
@@ -86,7 +86,7 @@ func (h *Heap) look(rank int, i Idler, ready func() bool) (success bool) {
 	if i != nil && h.spins {
 		return help(i, ready)
 	}
-	p := &h.patience[h.place(rank)]
+	p := &h.patience[h.index(rank)]
 	if !h.spins && h.bells != nil || !p.lasts() {
 		return false
 	}
@@ -147,7 +147,7 @@ func yield(ready func() bool) bool {
 // internal/model.
 func (h *Heap) Ring(rank int) {
 	if h.ring(rank) {
-		h.giveWay()
+		h.yield()
 	}
 }
 
@@ -158,7 +158,7 @@ func (h *Heap) RingAll() {
 		woken = h.ring(h.part.First+r) || woken
 	}
 	if woken {
-		h.giveWay()
+		h.yield()
 	}
 }
 
@@ -168,7 +168,7 @@ func (h *Heap) ring(rank int) (woken bool) {
 		return false
 	}
 	if h.bells != nil {
-		h.bells[h.place(rank)].ring(l)
+		h.bells[h.index(rank)].ring(l)
 	} else {
 		l.bell.Add(1)
 		wakeInKernel(&l.bell)
@@ -178,7 +178,7 @@ func (h *Heap) ring(rank int) (woken bool) {
 
 // yield lets goroutines run that were woken. Otherwise they would wait in this processor's queue
 // until another processor steals them, which takes an idle one about 50 us.
-func (h *Heap) giveWay() {
+func (h *Heap) yield() {
 	if h.bells != nil {
 		runtime.Gosched()
 	}

@@ -46,7 +46,7 @@ func Environment() (l Launched, ok bool, err error) {
 			continue
 		}
 		if !rank || !other {
-			return l, false, fmt.Errorf("of the variables that %s sets, %s and %s, one is missing: unset the other, or start the program by its launcher", s.by, s.rank, s.other)
+			return l, false, fmt.Errorf("%s sets %s and %s, but one of them is missing: unset the other, or use that launcher", s.by, s.rank, s.other)
 		}
 		if l, err = s.read(); err != nil {
 			return l, false, err

@@ -51,11 +51,11 @@ func (n *network) Start(t *collective.Transfer) {
 		return
 	}
 	if t.Tag != collective.PulseTag {
-		n.rouse()
+		n.wakeUp()
 	}
 }
 
-func (n *network) rouse() {
+func (n *network) wakeUp() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
@@ -169,7 +169,7 @@ func (n *network) close() {
 	n.mu.Lock()
 	n.closed = true
 	n.mu.Unlock()
-	n.rouse()
+	n.wakeUp()
 	<-n.gone
 }
 

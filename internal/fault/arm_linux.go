@@ -1,6 +1,6 @@
 package fault
 
-// Carrying out orders, and hearing of them: through a pipe with a name, in the folder of the test.
+// Executing orders and receiving them, through a named pipe in the folder of the test.
 
 import (
 	"bufio"
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Arm makes this process carry out what a [Setting] says. It may be called once.
+// Arm makes this process execute a [Setting]. It may be called once.
 func Arm(setting string) error {
 	order, folder, err := parseSetting(setting)
 	if err != nil {
@@ -43,13 +43,13 @@ func notesOf(folder string, pid int) string {
 	return filepath.Join(folder, fmt.Sprintf("%d.notes", pid))
 }
 
-// listen hears of orders until the process ends. It shows that it does by making the pipe.
+// listen receives orders until the process ends. Creating the pipe shows that it listens.
 func (i *injector) listen() error {
 	path := ordersOf(i.folder, os.Getpid())
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	pipe, err := os.OpenFile(path, os.O_RDWR, 0) // for writing too: there is always a writer, so that it has no end
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0) // for writing, too: a pipe with a writer never ends
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (i *injector) listen() error {
 	return nil
 }
 
-// note writes down that an order is about to be carried out.
+// note records that an order is about to be executed.
 func (i *injector) note(o Order) {
 	if i.folder == "" {
 		return
@@ -81,7 +81,7 @@ func (i *injector) note(o Order) {
 	}
 }
 
-func (i *injector) strike(o Order, s spoil) error {
+func (i *injector) execute(o Order, s corruption) error {
 	switch o.Action {
 	case Kill:
 		unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -116,7 +116,7 @@ func (i *injector) strike(o Order, s spoil) error {
 	return nil
 }
 
-// Give sends an order to an armed process. It fails if the process does not listen, or not yet.
+// Give sends an order to an armed process. It fails unless the process already listens.
 func Give(folder string, pid int, o Order) error {
 	pipe, err := os.OpenFile(ordersOf(folder, pid), os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -126,8 +126,8 @@ func Give(folder string, pid int, o Order) error {
 	return errors.Join(err, pipe.Close())
 }
 
-// Struck is when a process has carried out an order for the last time, and which; ok is false if it
-// has not.
+// Struck returns when a process last executed an order, and the order; ok is false if it has
+// executed none.
 func Struck(folder string, pid int) (at time.Time, o Order, ok bool) {
 	text, err := os.ReadFile(notesOf(folder, pid))
 	if err != nil {

@@ -4,8 +4,8 @@ package fault
 
 import "errors"
 
-// Arm fails: ranks are processes on Linux alone.
+// Arm fails: rank processes need Linux.
 func Arm(string) error { return errors.New(Variable + ": faults are made on Linux alone") }
 
-func (i *injector) note(Order)                {}
-func (i *injector) strike(Order, spoil) error { return nil }
+func (i *injector) note(Order)                      {}
+func (i *injector) execute(Order, corruption) error { return nil }

@@ -1,8 +1,8 @@
-// Package fault makes the process of a rank fail at a chosen place of the code, for tests of what
-// happens then.
+// Package fault makes the process of a rank fail at a chosen place of the code, to test the
+// recovery.
 //
-// The code passes places, at one load of a nil pointer each, until the process is armed. Only a
-// launcher that tests itself arms the processes of its ranks: see [Arm].
+// The code passes places, which costs one load of a nil pointer each until the process is armed.
+// Only a launcher that tests itself arms the processes of its ranks: see [Arm].
 package fault
 
 import (
@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// armed is nil but in the processes of a test.
+// armed is nil except in the processes of a test.
 var armed atomic.Pointer[injector]
 
-// Point passes a place, where an order to fail may be due.
+// Point passes a place, where the process fails if an order is due.
 func Point(p Place) {
 	if i := armed.Load(); i != nil {
 		i.pass(p, nil)
 	}
 }
 
-// Touch passes a place with data that are in use there, which an order may change; without any it
-// does nothing.
+// Touch passes a place with data in use there, which an order may change. Without data it does
+// nothing.
 func Touch(p Place, data []byte) {
 	if i := armed.Load(); i != nil && len(data) > 0 {
 		i.pass(p, data)
 	}
 }
 
-// Try is Touch for what can fail by itself: it returns the error that an order asks for.
+// Try is Touch for operations that can fail: it returns the error that an order asks for.
 func Try(p Place, data []byte) error {
 	if i := armed.Load(); i != nil && len(data) > 0 {
 		return i.pass(p, data)
@@ -37,70 +37,69 @@ func Try(p Place, data []byte) error {
 	return nil
 }
 
-// Armed says whether this process may be ordered to fail.
+// Armed reports whether this process may be ordered to fail.
 func Armed() bool { return armed.Load() != nil }
 
-// injector carries out orders.
+// injector executes orders.
 type injector struct {
-	folder string // for notes and more orders; empty: neither
+	folder string // for notes and further orders; empty: neither
 	passed [numPlaces]atomic.Int64
-	order  atomic.Pointer[due]
+	order  atomic.Pointer[pending]
 	slow   atomic.Bool
-	free   atomic.Int64 // Unix nanoseconds: since when a slow process works
+	free   atomic.Int64 // Unix nanoseconds: start of the current work of a slow process
 }
 
-// due is an order and the number of the passing from which on it is.
-type due struct {
+// pending is an order and the number of the passing from which on it is due.
+type pending struct {
 	Order
 	at int64
 }
 
-// give makes an order the one to be carried out, counted from now. The place may be passed
-// meanwhile.
-func (i *injector) give(o Order) { i.order.Store(&due{o, i.passed[o.Place].Load() + o.Count}) }
+// give makes an order the current one, counted from now. The place may be passed at the same time.
+func (i *injector) give(o Order) { i.order.Store(&pending{o, i.passed[o.Place].Load() + o.Count}) }
 
 func (i *injector) pass(p Place, data []byte) error {
 	n := i.passed[p].Add(1)
 	if i.slow.Load() {
-		i.dawdle(p)
+		i.delay(p)
 	}
 	if d := i.order.Load(); d != nil && d.Place == p && d.at <= n && i.order.CompareAndSwap(d, nil) {
 		i.note(d.Order)
-		return i.strike(d.Order, spoil{data, uint64(n)})
+		return i.execute(d.Order, corruption{data, uint64(n)})
 	}
 	return nil
 }
 
-// spoil is data to be changed, and a number that says where.
-type spoil struct {
+// corruption is data to change, and a random number that selects the position.
+type corruption struct {
 	data []byte
 	n    uint64
 }
 
-// at is a place in the data, from 0 to below n.
-func (s spoil) at(n int) int { return int(rand.New(rand.NewPCG(s.n, 0)).Uint64N(uint64(n))) }
+// at returns a position in the data, from 0 to below n.
+func (s corruption) at(n int) int { return int(rand.New(rand.NewPCG(s.n, 0)).Uint64N(uint64(n))) }
 
-// flip turns one bit around.
-func (s spoil) flip() {
+// flip inverts one bit.
+func (s corruption) flip() {
 	bit := s.at(8 * len(s.data))
 	s.data[bit/8] ^= 1 << (bit % 8)
 }
 
-// nan makes some numbers NaN: in all formats with one, it has all bits set.
-func (s spoil) nan() {
-	const some = 8 // bytes: one number of the widest, aligned for all
+// nan sets some numbers to NaN: all bits set are a NaN in every format that has one.
+func (s corruption) nan() {
+	const some = 8 // bytes: one number of the widest format, aligned for all
 	from := s.at(max(1, len(s.data)/some)) * some
 	for i := from; i < min(from+some, len(s.data)); i++ {
 		s.data[i] = 0xff
 	}
 }
 
-// slowdown is how many times longer a slow process takes.
+// slowdown is the factor by which a slow process takes longer.
 const slowdown = 10
 
-// dawdle makes the work since the last meeting of the ranks take longer; waiting in it does not
-// count.
-func (i *injector) dawdle(p Place) {
+// delay prolongs the work since the last meeting of the ranks. It does not count waiting within
+// that time.
+func (i *injector) delay(p Place) {
 	switch p {
 	case BeforeMeeting:
 		if since := i.free.Load(); since > 0 {

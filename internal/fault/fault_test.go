@@ -106,7 +106,7 @@ func TestSpoil(t *testing.T) {
 	for n := range uint64(1000) {
 		for _, length := range []int{1, 7, 8, 9, 64, 100} {
 			data := make([]byte, length)
-			spoil{data, n}.flip()
+			corruption{data, n}.flip()
 			ones := 0
 			for _, b := range data {
 				ones += bits.OnesCount8(b)
@@ -115,7 +115,7 @@ func TestSpoil(t *testing.T) {
 				t.Fatalf("%d bits of %d bytes were flipped", ones, length)
 			}
 			clear(data)
-			spoil{data, n}.nan()
+			corruption{data, n}.nan()
 			first := bytes.IndexByte(data, 0xff)
 			if first%8 != 0 || bytes.Count(data, []byte{0xff}) != min(8, length-first) {
 				t.Fatalf("%d bytes became %x", length, data)

@@ -15,24 +15,24 @@ const (
 	Kill  Action = iota // SIGKILL
 	Stop                // SIGSTOP
 	Segv                // a write to memory that must not be written
-	Exit0               // ends as if all had been done
+	Exit0               // ends as if all work were done
 	Exit1
 	Panic
 	Loop  // computes for ever
 	Sleep // for a tenth of a second
-	Slow  // from then on everything takes ten times as long
+	Slow  // from then on all work takes ten times as long
 	NaN   // some of the data become NaN
-	Flip  // one bit of the data turns around
+	Flip  // inverts one bit of the data
 	Full  // no space is left on the device
 	numActions
 )
 
 var actionNames = [numActions]string{"kill", "stop", "segv", "exit0", "exit1", "panic", "loop", "sleep", "slow", "nan", "flip", "full"}
 
-// String is the action's name, such as "kill".
+// String returns the action's name, such as "kill".
 func (a Action) String() string { return actionNames[a] }
 
-// fits says whether an action can be carried out at a place.
+// fits reports whether an action is possible at a place.
 func (a Action) fits(p Place) bool {
 	switch a {
 	case NaN, Flip:
@@ -43,15 +43,15 @@ func (a Action) fits(p Place) bool {
 	return true
 }
 
-// Order tells a process what to do when it passes a place for the Count-th time, from 1, after it
-// has heard of it.
+// Order tells a process what to do when it passes a place for the Count-th time, from 1, after
+// receiving the order.
 type Order struct {
 	Action Action
 	Place  Place
 	Count  int64
 }
 
-// String is the order's text, such as kill@collective/meet/inside#37.
+// String returns the order's text, such as kill@collective/meet/inside#37.
 func (o Order) String() string { return fmt.Sprintf("%v@%v#%d", o.Action, o.Place, o.Count) }
 
 // ParseOrder is the inverse of String.
@@ -82,12 +82,12 @@ func ParseOrder(text string) (o Order, err error) {
 	return o, nil
 }
 
-// Variable is the environment variable that arms the process of a rank. A launcher sets it for the
-// processes that it names, and takes it away from all others.
+// Variable is the environment variable that arms the process of a rank. A launcher sets it for
+// chosen processes and removes it for all others.
 const Variable = "SPMOE_FAULT"
 
-// Setting is the value of Variable: an order, if there is one, and the folder where the process
-// notes what it does and hears of more orders, if it is not empty.
+// Setting returns the value of Variable: an order, if there is one, and the folder in which the
+// process notes what it does and receives orders, if it is not empty.
 func Setting(order *Order, folder string) string {
 	text := "none"
 	if order != nil {

@@ -1,30 +1,30 @@
 package fault
 
-// Place is where a fault can be made to happen.
+// Place is a place in the code where a fault can be injected.
 type Place uint8
 
 // The places, roughly in the order in which a step passes them.
 const (
 	BeforeMeeting Place = iota
-	InMeeting           // this rank has come, others may have
+	InMeeting           // this rank has arrived, others may have
 	AfterMeeting
 	BeforeReduction
-	InReduction // a part of the result has been written
+	InReduction // part of the result is written
 	AfterReduction
 	InGather
 	BeforePut
-	InPut     // some rows have been stored at their owners
+	InPut     // some rows are stored at their owners
 	InMessage // data: a row that has just been stored there
 	AfterPut
 	BeforeGet
 	InGet
 	AfterGet
 	BeforeStep
-	InWeights     // data: what this rank computes with, between two steps
+	InWeights     // data: the weights of this rank, between two steps
 	InState       // data: master weights and moments, between two steps
 	InGradient    // data: of this rank, not yet summed
 	BetweenPasses // forward and backward are done, the update is not
-	InUpdate      // some of the new state has been written
+	InUpdate      // some of the new state is written
 	InPublishing
 	AfterStep
 	BeforeRecord
@@ -47,7 +47,7 @@ const (
 	BeforePark
 	AfterPark
 	BeforeBack
-	InBack // the notes are read, nothing of the state is changed
+	InBack // the notes are read, the state is unchanged
 	AfterBack
 	BeforeLeave
 	InLeave // the rank has finished, others may not have
@@ -55,14 +55,14 @@ const (
 	numPlaces
 )
 
-// place says what is known of a place.
+// place holds the properties of a place.
 type place struct {
 	name  string
 	often bool // passed in every step
-	leads bool // passed by rank 0 alone
-	heals bool // passed after a failure alone
+	leads bool // only rank 0 passes it
+	heals bool // passed only after a failure
 	data  bool // passed with data that can be changed
-	fails bool // passed by what can fail by itself, as files can
+	fails bool // passed by operations that can fail, such as on files
 }
 
 var places = [numPlaces]place{
@@ -115,22 +115,22 @@ var places = [numPlaces]place{
 	AfterLeave:      {name: "spmd/leave/after"},
 }
 
-// String is the place's name, such as "collective/meet/inside".
+// String returns the place's name, such as "collective/meet/inside".
 func (p Place) String() string { return places[p].name }
 
-// Often says whether every step passes the place.
+// Often reports whether every step passes the place.
 func (p Place) Often() bool { return places[p].often }
 
-// Leads says whether rank 0 alone passes the place.
+// Leads reports whether only rank 0 passes the place.
 func (p Place) Leads() bool { return places[p].leads }
 
-// Heals says whether the place is passed after a failure alone.
+// Heals reports whether the place is passed only after a failure.
 func (p Place) Heals() bool { return places[p].heals }
 
-// HasData says whether the place is passed with data that a fault can change.
+// HasData reports whether the place is passed with data that a fault can change.
 func (p Place) HasData() bool { return places[p].data }
 
-// CanFail says whether what is under way at the place can fail by itself.
+// CanFail reports whether the operation at the place can fail.
 func (p Place) CanFail() bool { return places[p].fails }
 
 // Places lists all places.

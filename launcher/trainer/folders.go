@@ -85,7 +85,7 @@ func (f folders) copyParts(w *checkpoint.Writer) (failed, broken error) {
 			if f.owner[c.HostOf(j)] == owner {
 				continue
 			}
-			to := c.Deputy(owner, j)
+			to := c.Proxy(owner, j)
 			var err error
 			switch c.Rank() {
 			case j:
