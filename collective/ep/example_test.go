@@ -17,7 +17,7 @@ func ExampleOneSided() {
 		if err != nil {
 			return err
 		}
-		ex := tensor.NewExec(1)
+		ex := tensor.NewExec()
 		defer ex.Close()
 		tokens := 2 - 2*c.Rank()
 		x, topk := tensor.New(tensor.FP32, tokens, 4), tensor.New(tensor.INT32, tokens, 2)

@@ -1,19 +1,19 @@
-// Package checkpoint stores the training state of a run, in FP32 or BF16, whatever the number of
-// ranks that saves or loads it.
+// Package checkpoint stores the training state of a run, in FP32 or BF16. The number of ranks that
+// load it may differ from the number that saved it.
 //
-// A run folder holds one folder a checkpoint, and a checkpoint appears there whole or not at all:
+// A run folder holds one folder per checkpoint, which appears there complete or not at all:
 //
 //	step-00000300/
 //	    rank-00000-of-00002.safetensors    the pieces that rank 0 saved, each named tensor@offset
 //	    rank-00001-of-00002.safetensors
 //	    config.toml                        the configuration of the run
-//	    tokenizer.json                     its tokenizer, where that is a file
+//	    tokenizer.json                     its tokenizer, if that is a file
 //	    manifest.json                      trainer state, full shapes, sizes, checksums
 //
 // Shards are plain safetensors, which every Python user can open. Their tensors are 1-D, F32 or
 // BF16. The manifest has a CRC32C of every 4 MiB of each file, and its own SHA-256.
 //
-// The package knows no model: it sees named tensors, and pieces of them.
+// The package knows no model: it handles named tensors and pieces of them.
 package checkpoint
 
 import (
@@ -38,10 +38,10 @@ type Piece struct {
 	Shape  []int // of the whole tensor; empty for a scalar
 	Offset int64 // in elements
 	Data   []float32
-	BF16   []byte // replaces Data in a BF16 tensor: two bytes per element, little-endian
+	BF16   []byte // replaces Data for a BF16 tensor: two bytes per element, little-endian
 }
 
-// The bytes of an element.
+// The bytes per element.
 const (
 	floatSize = 4
 	bf16Size  = 2
@@ -66,7 +66,7 @@ func (p Piece) dtype() string {
 	return safetensors.F32
 }
 
-// sizeOf returns the bytes of an element of a type that a checkpoint holds.
+// sizeOf returns the bytes per element of a type that a checkpoint supports.
 func sizeOf(dtype string) (size int64, ok bool) {
 	switch dtype {
 	case safetensors.F32:
@@ -77,7 +77,7 @@ func sizeOf(dtype string) (size int64, ok bool) {
 	return 0, false
 }
 
-// check returns an error unless the piece is a range of a possible tensor.
+// check returns an error unless the piece is a range of a valid tensor.
 func (p Piece) check() error {
 	if p.Name == "" || !utf8.ValidString(p.Name) {
 		return fmt.Errorf("tensor %q: a name must be UTF-8 and not empty", p.Name)
@@ -96,7 +96,7 @@ func (p Piece) check() error {
 	return nil
 }
 
-// key is the piece's name in a shard.
+// key returns the piece's name in a shard.
 func (p Piece) key() string { return p.Name + "@" + strconv.FormatInt(p.Offset, 10) }
 
 // parseKey is the inverse of key.

@@ -12,8 +12,8 @@ import (
 	"slices"
 )
 
-// Part returns what WriteShard has written for a rank, for Accept elsewhere: its receipt, and its
-// shard, which the caller closes.
+// Part returns what WriteShard has written for a rank, for Accept in another folder: its receipt,
+// and its shard, which the caller closes.
 func (w *Writer) Part(rank int) (receipt []byte, shard *os.File, err error) {
 	if receipt, err = os.ReadFile(filepath.Join(w.temp, receiptName(rank, w.ranks))); err != nil {
 		return nil, nil, err
@@ -22,8 +22,8 @@ func (w *Writer) Part(rank int) (receipt []byte, shard *os.File, err error) {
 	return receipt, shard, err
 }
 
-// Accept writes a rank's part, which Part has returned where the rank could write, and checks that
-// it is whole.
+// Accept writes a rank's part, which Part has returned on the rank's host, and checks that it is
+// complete.
 func (w *Writer) Accept(rank int, receiptText []byte, shard io.Reader) error {
 	if err := w.accept(rank, receiptText, shard); err != nil {
 		return fmt.Errorf("checkpoint of step %d, copy of rank %d's part: %w", w.step, rank, err)

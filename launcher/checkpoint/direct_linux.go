@@ -7,17 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskFile is a file whose large writes go past the page cache: nobody reads a checkpoint soon, and
-// copying it into the cache takes processor time from the training that goes on meanwhile.
+// diskFile is a file whose large writes bypass the page cache. A checkpoint is not read soon, and
+// copying it into the cache takes processor time from the training that continues meanwhile.
 type diskFile struct {
 	*os.File
-	at      int64 // where the next write goes
+	at      int64 // offset of the next write
 	direct  bool
 	refused bool // by the file system, which then gets plain writes
 }
 
-// Write implements [Output]. It goes past the cache as far as memory, position and length are
-// aligned for that.
+// Write implements [Output]. It bypasses the cache if memory, position and length are aligned for
+// that.
 func (f *diskFile) Write(p []byte) (n int, err error) {
 	if whole := len(p) &^ (directAlignment - 1); whole > 0 && aligned(p) && f.at%directAlignment == 0 && f.set(true) {
 		n, err = f.File.Write(p[:whole])
@@ -35,7 +35,7 @@ func (f *diskFile) Write(p []byte) (n int, err error) {
 	return n + rest, err
 }
 
-// set turns direct writing on or off, and reports whether it is as asked.
+// set turns direct writing on or off, and reports whether it succeeded.
 func (f *diskFile) set(direct bool) bool {
 	if direct == f.direct {
 		return true

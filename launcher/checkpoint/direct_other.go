@@ -4,5 +4,5 @@ package checkpoint
 
 import "os"
 
-// diskFile is a plain file where there are no direct writes.
+// diskFile is a plain file on systems without direct writes.
 type diskFile struct{ *os.File }

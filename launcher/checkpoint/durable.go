@@ -1,6 +1,6 @@
 package checkpoint
 
-// Durable files and folders: what these functions have returned from survives a power cut.
+// Durable files and folders: the results of these functions survive a power failure.
 
 import (
 	"errors"
@@ -14,37 +14,35 @@ import (
 // castagnoli is the CRC32C table: a value, not state.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// chunkBytes is how much of a file one checksum covers.
+// chunkBytes is the number of bytes of a file per checksum.
 const chunkBytes = 4 << 20
 
-// Small writes are gathered into blocks of blockBytes. Large ones go to the disk from where they
-// are, up to mostAtOnce of them in one call: a blocked call holds on to a processor of the Go
-// scheduler until that finds out, so few long calls take less from the training that goes on
-// meanwhile than many short ones.
+// Small writes are collected into blocks of blockBytes. Large ones go to the disk directly, up to
+// mostAtOnce bytes per call. A blocked call occupies a processor of the Go scheduler until the
+// scheduler notices, so few long calls cost the training less than many short ones.
 const (
 	blockBytes = 1 << 20
 	mostAtOnce = 32 << 20
 )
 
-// directAlignment is what memory, position and length of a write must be multiples of to go past
-// the page cache.
+// directAlignment is the alignment of memory, position and length that direct writes need.
 const directAlignment = 4096
 
-// file is what the manifest says of a file beside it.
+// file is the manifest's entry of another file.
 type file struct {
 	Name   string   `json:"name"`
 	Size   int64    `json:"size"`   // bytes
 	CRC32C []uint32 `json:"crc32c"` // of every chunk of chunkBytes; the last one may be shorter
 }
 
-// chunksOf is how many chunks so many bytes make.
+// chunksOf returns the number of chunks of a file of this size.
 func chunksOf(size int64) int64 { return (size + chunkBytes - 1) / chunkBytes }
 
-// chunker passes bytes on to a file in whole blocks, and sums its chunks.
+// chunker passes bytes on to a file in whole blocks, and computes the checksums of its chunks.
 type chunker struct {
 	to io.Writer
 	file
-	block []byte // what is gathered of one; its memory is aligned for direct writes
+	block []byte // a partial block; its memory is aligned for direct writes
 }
 
 func newChunker(to io.Writer, name string) *chunker {
@@ -53,7 +51,7 @@ func newChunker(to io.Writer, name string) *chunker {
 	return &chunker{to, file{Name: name, CRC32C: []uint32{}}, memory[skip : skip : skip+blockBytes]}
 }
 
-// Write implements io.Writer.
+// Write implements [io.Writer].
 func (c *chunker) Write(p []byte) (n int, err error) {
 	for n < len(p) {
 		rest := p[n:]
@@ -77,10 +75,10 @@ func (c *chunker) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// aligned reports whether p begins where direct writes may.
+// aligned reports whether p begins at an address suitable for direct writes.
 func aligned(p []byte) bool { return uintptr(unsafe.Pointer(unsafe.SliceData(p)))%directAlignment == 0 }
 
-// flush writes what is gathered.
+// flush writes the partial block.
 func (c *chunker) flush() error {
 	if len(c.block) == 0 {
 		return nil
@@ -90,7 +88,7 @@ func (c *chunker) flush() error {
 	return err
 }
 
-// pass sums p and writes it.
+// pass adds p to the checksums and writes it.
 func (c *chunker) pass(p []byte) error {
 	for rest := p; len(rest) > 0; {
 		if c.Size%chunkBytes == 0 {
@@ -106,7 +104,7 @@ func (c *chunker) pass(p []byte) error {
 	return err
 }
 
-// describe is what the manifest says of a file with these bytes.
+// describe returns the manifest's entry of a file with these bytes.
 func describe(name string, data []byte) file {
 	f := file{Name: name, Size: int64(len(data)), CRC32C: []uint32{}}
 	for ; len(data) > 0; data = data[min(chunkBytes, len(data)):] {
@@ -115,8 +113,8 @@ func describe(name string, data []byte) file {
 	return f
 }
 
-// create makes a file of what write writes and syncs. The file must not exist; after an error it
-// does not either.
+// create creates a file with the content that write writes, and syncs it. The file must not exist;
+// after an error it does not exist either.
 func create(fs Files, path string, write func(Output) error) error {
 	out, err := fs.Create(path)
 	if err != nil {
@@ -128,7 +126,7 @@ func create(fs Files, path string, write func(Output) error) error {
 	return nil
 }
 
-// writeFile makes the file name in folder dir of what write gives, durably.
+// writeFile creates the file name in folder dir with the content that write writes, durably.
 func writeFile(fs Files, dir, name string, write func(io.Writer) error) (file, error) {
 	var written file
 	err := create(fs, filepath.Join(dir, name), func(out Output) error {
@@ -156,9 +154,9 @@ func writeSmall(fs Files, dir, name string, data []byte) (file, error) {
 	return describe(name, data), err
 }
 
-// publish moves the finished folder temp to final, in the same parent. A folder that has the final
-// name already is moved aside first and deleted last: at every moment one of the two is there under
-// a name that readers know.
+// publish moves the finished folder temp to final, in the same parent. If there is a folder of that
+// name, it is renamed first and deleted last. At every moment one of the two exists under a name
+// that readers know.
 func publish(fs Files, temp, final string) error {
 	replaced := final + replacedSuffix
 	if _, err := os.Lstat(final); err == nil {

@@ -1,7 +1,7 @@
 package checkpoint
 
-// Falling back: a run whose newest checkpoint is damaged goes on from the one before, and loses
-// nothing that could help.
+// Falling back: a run whose newest checkpoint is damaged continues from the previous one, and keeps
+// the damaged one for diagnosis.
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 
 // Aside is a damaged checkpoint that was renamed.
 type Aside struct {
-	Path, Now string // where it was and where it is
+	Path, Now string // its old and its new path
 	Err       error  // what is wrong with it
 }
 
@@ -21,9 +21,9 @@ func (a Aside) String() string {
 	return fmt.Sprintf("%v; it was set aside as %s", a.Err, filepath.Base(a.Now))
 }
 
-// openRun opens the newest checkpoint of the run folder dir that is whole, and sets aside the newer
-// ones, which are not. Errors other than damage, such as a version that this program does not know,
-// end the search: the state may be intact.
+// openRun opens the newest intact checkpoint of the run folder dir, and sets aside the newer ones,
+// which are damaged. Errors other than damage, such as a version that this program does not know,
+// end the search, because the state may be intact.
 func openRun(dir string) (*Reader, error) {
 	var aside []Aside
 	for {
@@ -50,14 +50,14 @@ func openRun(dir string) (*Reader, error) {
 		switch {
 		case errors.Is(renamed, os.ErrNotExist):
 		case renamed != nil:
-			return nil, fmt.Errorf("%w; to go on from the checkpoint before, it must be set aside: %w", err, renamed)
+			return nil, fmt.Errorf("%w; to continue from the previous checkpoint, it must be set aside: %w", err, renamed)
 		default:
 			aside = append(aside, Aside{path, now, err})
 		}
 	}
 }
 
-// none is the error of a run without a whole checkpoint.
+// none returns the error of a run without an intact checkpoint.
 func none(dir string, aside []Aside) error {
 	var reasons strings.Builder
 	for _, a := range aside {

@@ -1,6 +1,6 @@
 package checkpoint
 
-// The file operations of writing, behind an interface: tests record them, cut them off anywhere and
+// The file operations of writing, behind an interface. Tests record them, stop them anywhere and
 // let them fail.
 
 import (
@@ -10,21 +10,21 @@ import (
 	"path/filepath"
 )
 
-// Files is what writing checkpoints asks of a file system. [Disk] is the real one.
+// Files is the file system that checkpoints are written to. [Disk] is the real one.
 type Files interface {
-	// Create makes a file, which must not exist.
+	// Create creates a file, which must not exist.
 	Create(path string) (Output, error)
-	// Mkdir makes one folder, which must not exist.
+	// Mkdir creates one folder, which must not exist.
 	Mkdir(path string) error
-	// Rename moves a file or a folder inside its file system.
+	// Rename moves a file or a folder within its file system.
 	Rename(from, to string) error
 	// Remove deletes a file or an empty folder.
 	Remove(path string) error
-	// SyncDir returns when the names in a folder survive a power cut.
+	// SyncDir returns when the names in a folder survive a power failure.
 	SyncDir(path string) error
 }
 
-// Output is a file that is being written. After Sync its contents survive a power cut.
+// Output is a file being written. After Sync its content survives a power failure.
 type Output interface {
 	io.Writer
 	Sync() error
@@ -61,7 +61,7 @@ func (Disk) SyncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// removeAll deletes a file, or a folder with all that is in it. What does not exist is no error.
+// removeAll deletes a file, or a folder with its content. A missing path is not an error.
 func removeAll(fs Files, path string) error {
 	stat, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -84,7 +84,7 @@ func removeAll(fs Files, path string) error {
 	return fs.Remove(path)
 }
 
-// makeDir creates a folder and the missing ones above it.
+// makeDir creates a folder and its missing parents.
 func makeDir(fs Files, path string) error {
 	if stat, err := os.Stat(path); err == nil && stat.IsDir() {
 		return nil

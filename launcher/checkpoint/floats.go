@@ -2,8 +2,8 @@
 
 package checkpoint
 
-// Float data as the bytes of a shard, without a copy: shards are little-endian, as is every machine
-// listed above.
+// Float data as the bytes of a shard, without a copy: shards are little-endian, as are all machines
+// in the build tag.
 
 import "unsafe"
 

@@ -1,6 +1,6 @@
 package checkpoint
 
-// What a run folder holds, for people.
+// The checkpoints of a run folder, for people.
 
 import (
 	"cmp"
@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// Entry is a folder of a run that is, was or was to be a checkpoint.
+// Entry is a folder of a run that is, was or was to become a checkpoint.
 type Entry struct {
 	Name  string // in the run's folder
 	Step  int64
-	Time  time.Time // at which it was written
+	Time  time.Time // when it was written
 	Bytes int64     // of its files
-	Ranks int       // that wrote it; 0 if that is not known
+	Ranks int       // that wrote it; 0 if unknown
 
 	unfinished, aside bool
 	err               error
 }
 
-// State says whether the checkpoint can be used: complete, unfinished, or damaged, by what its name
-// and the presence and size of its files tell. What is in the files is not looked at.
+// State returns whether the checkpoint can be used: complete, unfinished, or damaged. It judges by
+// names and by the presence and size of files, not by their content.
 func (e Entry) State() string {
 	switch {
 	case e.unfinished:
@@ -39,7 +39,7 @@ func (e Entry) State() string {
 	return "complete"
 }
 
-// List returns what is in the run folder dir, by step.
+// List returns the checkpoint folders in the run folder dir, by step.
 func List(dir string) ([]Entry, error) {
 	folders, err := os.ReadDir(dir)
 	if err != nil {
@@ -53,7 +53,7 @@ func List(dir string) ([]Entry, error) {
 		}
 		if err := e.look(filepath.Join(dir, e.Name)); err == nil {
 			all = append(all, e)
-		} else if !errors.Is(err, os.ErrNotExist) { // a running job renames and deletes
+		} else if !errors.Is(err, os.ErrNotExist) { // a running job renames and deletes folders
 			return nil, err
 		}
 	}
@@ -61,7 +61,7 @@ func List(dir string) ([]Entry, error) {
 	return all, nil
 }
 
-// parseEntry returns what the name of a folder says of it.
+// parseEntry returns the entry for the name of a folder.
 func parseEntry(name string) (e Entry, ok bool) {
 	e.Name = name
 	if e.Step, ok = parseHidden(name, tempSuffix); ok {
@@ -74,7 +74,7 @@ func parseEntry(name string) (e Entry, ok bool) {
 	return e, ok && (number == "" || number[0] == '-')
 }
 
-// look adds what the folder itself tells.
+// look adds the information in the folder itself.
 func (e *Entry) look(path string) error {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -106,8 +106,8 @@ func (e *Entry) look(path string) error {
 	return nil
 }
 
-// Steps returns the paths of all checkpoints of a run folder, oldest first, complete or not, or of
-// the one that path is.
+// Steps returns the paths of all checkpoints of a run folder, oldest first, complete or not. If
+// path is a checkpoint, it returns path.
 func Steps(path string) ([]string, error) {
 	run, err := isRun(path)
 	if err != nil || !run {
@@ -127,8 +127,8 @@ func Steps(path string) ([]string, error) {
 	return paths, nil
 }
 
-// Newest returns the path of the newest complete checkpoint of a run folder, as Latest does, or
-// path if it is one.
+// Newest returns the path of the newest complete checkpoint of a run folder, as Latest does. If
+// path is a checkpoint, it returns path.
 func Newest(path string) (string, error) {
 	run, err := isRun(path)
 	if err != nil || !run {

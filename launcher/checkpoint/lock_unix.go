@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever has a checkpoint open holds a shared lock on its manifest, which ends with the process if
-// not before.
+// A process that has a checkpoint open holds a shared lock on its manifest, which ends with the
+// process at the latest.
 
-// lockShared marks an open manifest as in use until it is closed. A file system without locks is
-// none's fault: its checkpoints are not protected from Prune.
+// lockShared marks an open manifest as in use until it is closed. On file systems without locks
+// this fails silently, and checkpoints are not protected from Prune.
 func lockShared(manifest *os.File) { unix.Flock(int(manifest.Fd()), unix.LOCK_SH|unix.LOCK_NB) }
 
-// inUse reports whether anybody has the manifest at path open as a Reader.
+// inUse reports whether a Reader has the manifest at path open.
 func inUse(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,7 +1,7 @@
 package checkpoint
 
-// The manifest: written last, it is what makes a folder a checkpoint, and it vouches for every byte
-// of it.
+// The manifest. It is written last, which makes a folder a checkpoint, and it has checksums of
+// every file.
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"os"
 )
 
-// formatVersion is raised when older readers would misunderstand what is written.
+// formatVersion is incremented when older readers would misinterpret the format.
 const formatVersion = 2
 
 const (
@@ -28,33 +28,33 @@ type manifest struct {
 	Version   int              `json:"version"`
 	Step      int64            `json:"step"`
 	Ranks     int              `json:"ranks"`
-	Meta      json.RawMessage  `json:"meta"`        // the trainer's
-	Chunk     int64            `json:"chunk_bytes"` // that one checksum covers: chunkBytes
+	Meta      json.RawMessage  `json:"meta"`        // the trainer's state
+	Chunk     int64            `json:"chunk_bytes"` // chunkBytes: bytes per checksum
 	Config    file             `json:"config"`
-	Tokenizer *file            `json:"tokenizer,omitempty"` // nil: it is part of the program
+	Tokenizer *file            `json:"tokenizer,omitempty"` // nil: the tokenizer is built in
 	Shards    []file           `json:"shards"`              // by rank
 	Tensors   map[string][]int `json:"tensors"`             // full shapes
 }
 
-// The envelope is fixed text around hash and body, compared byte for byte: there is no second way
-// to write it.
+// The envelope is fixed text around hash and body, compared byte for byte, so there is only one
+// encoding.
 const (
 	sealHead = `{"sha256":"`
 	sealMid  = `","body":`
 	sealTail = "}\n"
 )
 
-// seal puts a body into its envelope, which is JSON again: the hash is that of the body's bytes.
+// seal puts a body into its envelope, which is JSON again. The hash covers the body's bytes.
 func seal(body []byte) []byte {
 	return fmt.Appendf(nil, "%s%x%s%s%s", sealHead, sha256.Sum256(body), sealMid, body, sealTail)
 }
 
-// errVersion is no damage: another program can read such a checkpoint.
+// errVersion is not damage, because another program can read such a checkpoint.
 var errVersion = errors.New("checkpoint version")
 
 var errForeign = errors.New("not the manifest of a spmoe checkpoint")
 
-// unseal returns the body of a sealed one.
+// unseal is the inverse of seal.
 func unseal(data []byte) ([]byte, error) {
 	const prefix = len(sealHead) + 2*sha256.Size + len(sealMid)
 	if !bytes.HasPrefix(data, []byte(sealHead)) || len(data) < prefix+len(sealTail) {
@@ -79,14 +79,14 @@ func (m *manifest) encode() ([]byte, error) {
 	return data, nil
 }
 
-// parseManifest reads manifest.json. What it accepts has as many shards as ranks, under their own
-// names, and possible shapes.
+// parseManifest reads manifest.json. It ensures that there are as many shards as ranks, with the
+// right names, and that shapes are valid.
 func parseManifest(data []byte) (*manifest, error) {
 	body, err := unseal(data)
 	if err != nil {
 		return nil, err
 	}
-	// The version comes first: another one may have other fields.
+	// The version comes first, because another version may have other fields.
 	var v struct{ Version int }
 	if err := json.Unmarshal(body, &v); err != nil {
 		return nil, err
@@ -136,8 +136,8 @@ func (m *manifest) check() error {
 	return nil
 }
 
-// files lists the files that the manifest vouches for: the configuration, the shards by rank, and
-// the tokenizer.
+// files lists the files that the manifest describes: the configuration, the shards by rank, and the
+// tokenizer.
 func (m *manifest) files() []file {
 	all := append([]file{m.Config}, m.Shards...)
 	if m.Tokenizer != nil {
@@ -146,7 +146,7 @@ func (m *manifest) files() []file {
 	return all
 }
 
-// size is the bytes of all of them.
+// size returns their total bytes.
 func (m *manifest) size() (total int64) {
 	for _, f := range m.files() {
 		total += f.Size
@@ -154,7 +154,7 @@ func (m *manifest) size() (total int64) {
 	return total
 }
 
-// readManifest reads the manifest of the checkpoint in root and checks that every file is there in
+// readManifest reads the manifest of the checkpoint in root and checks that every file exists in
 // its full size.
 func readManifest(root *os.Root) (*manifest, error) {
 	data, err := readSmall(root, manifestName, maxManifest)

@@ -1,7 +1,7 @@
 package checkpoint
 
-// The names of folders and files. Readers build them from step and rank and never follow a name
-// found in a file.
+// The names of folders and files. Readers construct them from step and rank and never follow a name
+// in a file.
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ const (
 	configName    = "config.toml"
 	tokenizerName = "tokenizer.json"
 
-	// A folder moved out of the way by a newer checkpoint of the same step, until that one is in
-	// place. Readers know it, so that no crash between the two renames can lose the step.
+	// A folder that a newer checkpoint of the same step replaces, until that one is in place.
+	// Readers know it, so that a crash between the two renames does not lose the step.
 	replacedSuffix = ".replaced"
 	// A folder that is being written, and one that Prune is deleting: both hidden.
 	tempSuffix   = ".tmp"
@@ -29,7 +29,7 @@ func stepName(step int64) string { return fmt.Sprintf("step-%08d", step) }
 // hiddenName is a name that readers ignore.
 func hiddenName(step int64, suffix string) string { return "." + stepName(step) + suffix }
 
-// parseStep returns the step of a checkpoint folder, and whether name is that of one.
+// parseStep returns the step of a checkpoint folder, and whether name is the name of one.
 func parseStep(name string) (step int64, ok bool) {
 	name = strings.TrimSuffix(name, replacedSuffix)
 	digits, _ := strings.CutPrefix(name, "step-")
@@ -49,7 +49,8 @@ func shardName(rank, ranks int) string {
 	return fmt.Sprintf("rank-%05d-of-%05d.safetensors", rank, ranks)
 }
 
-// receiptName is the file in which a rank leaves its part of the manifest for the one that commits.
+// receiptName returns the name of the file with a rank's part of the manifest, for the rank that
+// commits.
 func receiptName(rank, ranks int) string {
 	return fmt.Sprintf("rank-%05d-of-%05d.receipt", rank, ranks)
 }

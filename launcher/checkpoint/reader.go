@@ -1,6 +1,6 @@
 package checkpoint
 
-// Opening: nothing of a checkpoint is handed out before all of it has been verified.
+// Opening: the whole checkpoint is verified before any of it is returned.
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 )
 
 // Reader is an open, verified checkpoint. It is safe for concurrent use until Close. While it is
-// open, Prune leaves the checkpoint alone.
+// open, Prune does not delete the checkpoint.
 type Reader struct {
 	path     string
 	manifest *manifest
@@ -26,13 +26,13 @@ type Reader struct {
 	aside    []Aside
 }
 
-// Open opens a checkpoint, or the newest whole one of a run folder (ErrNone if it has none). It
+// Open opens a checkpoint, or the newest intact one of a run folder (ErrNone if it has none). It
 // verifies the manifest's hash and version, the presence and size of all files and the CRC32C of
-// every chunk of them, and returns an error that says which of them is broken (ErrDamaged), or that
-// the folder is no checkpoint.
+// each of their chunks. The error names what is damaged (ErrDamaged), or says that the folder is
+// not a checkpoint.
 //
-// In a run folder a damaged checkpoint is renamed, for people to look at, and the one before is
-// taken: SetAside tells.
+// In a run folder it renames damaged checkpoints, for diagnosis, and takes the previous one.
+// SetAside returns them.
 func Open(path string) (*Reader, error) {
 	run, err := isRun(path)
 	if err != nil {
@@ -44,7 +44,7 @@ func Open(path string) (*Reader, error) {
 	return openStep(path)
 }
 
-// isRun reports whether path is to be taken for a run's folder, in contrast to a checkpoint's.
+// isRun reports whether path should be treated as a run's folder, not as a checkpoint's.
 func isRun(path string) (bool, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -76,8 +76,8 @@ func openStep(path string) (*Reader, error) {
 	return r, nil
 }
 
-// load reads and verifies everything; after an error Close releases what is open. Files are
-// verified and read through the same open file, so that they cannot be exchanged in between.
+// load reads and verifies everything. After an error, Close closes what is open. Files are verified
+// and read through the same open file, so that they cannot be replaced in between.
 func (r *Reader) load(root *os.Root) error {
 	if err := r.open(root); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (r *Reader) open(root *os.Root) (err error) {
 	}
 	for _, w := range r.manifest.files() {
 		f, err := root.Open(w.Name)
-		if errors.Is(err, os.ErrNotExist) { // since it was seen
+		if errors.Is(err, os.ErrNotExist) { // since it was listed
 			return damagef("%s is missing", w.Name)
 		} else if err != nil {
 			return err
@@ -145,8 +145,8 @@ func (r *Reader) Ranks() int { return r.manifest.Ranks }
 // Size returns the bytes of the shards and the configuration.
 func (r *Reader) Size() int64 { return r.manifest.size() }
 
-// SetAside tells which checkpoints of the run were newer and damaged, newest first, where Open was
-// given a run.
+// SetAside returns the newer, damaged checkpoints of the run, newest first, if Open was given a
+// run.
 func (r *Reader) SetAside() []Aside { return r.aside }
 
 // Meta unmarshals the trainer's state, as given to Commit, into the variable that into points to.
@@ -163,8 +163,8 @@ func (r *Reader) ConfigTOML() []byte { return r.config }
 // Tensors returns the full shape of every tensor, by name.
 func (r *Reader) Tensors() map[string][]int { return maps.Clone(r.manifest.Tensors) }
 
-// DType returns the element type of a tensor, F32 or BF16 as safetensors names them; empty if no
-// rank has saved an element.
+// DType returns the element type of a tensor, F32 or BF16 as in safetensors. It is empty if no rank
+// has saved an element.
 func (r *Reader) DType(name string) string {
 	if spans := r.spans[name]; len(spans) > 0 {
 		return spans[0].info.DType
@@ -172,7 +172,7 @@ func (r *Reader) DType(name string) string {
 	return ""
 }
 
-// Close releases the files; no method may be called afterwards.
+// Close closes the files. No method may be called afterwards.
 func (r *Reader) Close() error {
 	var errs []error
 	for _, f := range append(r.files, r.lock) {

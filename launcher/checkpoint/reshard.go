@@ -1,7 +1,7 @@
 package checkpoint
 
-// Resharding: any range of a tensor is put together from whatever pieces cover it, so that N ranks
-// save and M load.
+// Resharding: any range of a tensor is assembled from the pieces that cover it, so that N ranks can
+// save and M can load.
 
 import (
 	"cmp"
@@ -15,13 +15,13 @@ import (
 // span is a stored piece: elements [begin, end) of a tensor.
 type span struct {
 	begin, end int64
-	size       int64 // of an element, in bytes
+	size       int64 // bytes per element
 	shard      *safetensors.File
 	info       safetensors.Info
 }
 
-// index returns the pieces of each tensor by ascending begin, less those that lie inside an earlier
-// one, so that the ends ascend too.
+// index returns the pieces of each tensor by ascending begin, without those inside an earlier one,
+// so that the ends ascend too.
 func index(shards []*safetensors.File, shapes map[string][]int) (map[string][]span, error) {
 	spans := map[string][]span{}
 	for rank, shard := range shards {
@@ -51,8 +51,8 @@ func index(shards []*safetensors.File, shapes map[string][]int) (map[string][]sp
 	return spans, nil
 }
 
-// spanOf returns what a tensor of a shard is a piece of. It is an error unless that is one of the
-// shapes.
+// spanOf returns the piece that a tensor of a shard is. It returns an error unless the piece
+// belongs to one of the shapes.
 func spanOf(shard *safetensors.File, info safetensors.Info, shapes map[string][]int) (name string, s span, err error) {
 	name, begin, err := parseKey(info.Name)
 	if err != nil {
@@ -73,9 +73,9 @@ func spanOf(shard *safetensors.File, info safetensors.Info, shapes map[string][]
 	return name, span{begin, begin + info.Size/size, size, shard, info}, nil
 }
 
-// ReadInto fills dst's memory with elements [Offset, Offset+Len()) of tensor Name. It is an error
-// if the checkpoint has no such tensor, has it in another shape or type, or does not hold the whole
-// range; the memory is then undefined.
+// ReadInto fills dst's memory with elements [Offset, Offset+Len()) of tensor Name. It returns an
+// error if the checkpoint has no such tensor, has it in another shape or type, or does not hold the
+// whole range. The memory is then undefined.
 func (r *Reader) ReadInto(dst Piece) error {
 	if err := r.readInto(dst); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", r.path, err)

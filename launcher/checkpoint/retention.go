@@ -1,6 +1,6 @@
 package checkpoint
 
-// Which checkpoints a run folder holds, which one is the newest, and which ones go.
+// Finding the newest checkpoint of a run folder, and deleting old ones.
 
 import (
 	"cmp"
@@ -13,9 +13,8 @@ import (
 )
 
 // Latest returns the path of the newest complete checkpoint in the run folder dir: one with a valid
-// manifest and all files in full size (their contents are Open's to verify). Others are passed
-// over. If there is none, or no folder, the error is ErrNone and says why each candidate was not
-// taken.
+// manifest and all files in full size. It skips others. It does not verify contents; Open does. If
+// there is none, or no folder, the error is ErrNone and says why each candidate was rejected.
 func Latest(dir string) (path string, err error) {
 	steps, err := list(dir)
 	if err != nil {
@@ -33,13 +32,13 @@ func Latest(dir string) (path string, err error) {
 	return "", fmt.Errorf("%s: %w%s", dir, ErrNone, reasons.String())
 }
 
-// fewest is how many complete checkpoints a run keeps at least: the newest may turn out to be
-// damaged.
+// fewest is the minimum number of complete checkpoints to retain, because the newest may turn out
+// to be damaged.
 const fewest = 2
 
-// Prune deletes the oldest complete checkpoints of the run folder dir but for the newest keep,
-// which must be at least 1; 2 are kept in any case. Folders that are not complete, and checkpoints
-// that a Reader has open, are left alone.
+// Prune deletes the oldest complete checkpoints of the run folder dir except the newest keep. keep
+// must be at least 1, and at least 2 checkpoints are retained. It does not delete incomplete
+// folders, or checkpoints that a Reader has open.
 func Prune(fs Files, dir string, keep int) error {
 	if keep < 1 {
 		return fmt.Errorf("prune %s: keep %d checkpoints: expected at least 1", dir, keep)
@@ -55,7 +54,7 @@ func Prune(fs Files, dir string, keep int) error {
 		case s.step != last && complete(path) != nil:
 		case s.step != last && kept < max(keep, fewest):
 			kept, last = kept+1, s.step
-		case !inUse(filepath.Join(path, manifestName)): // the same step again is a replaced one, or what is left of it
+		case !inUse(filepath.Join(path, manifestName)): // a second folder of the same step is a replaced one, or the remains of one
 			old = append(old, s)
 		}
 	}
@@ -68,7 +67,7 @@ func Prune(fs Files, dir string, keep int) error {
 	return sweep(fs, dir, prunedSuffix)
 }
 
-// remove deletes a checkpoint under a hidden name, so that no reader meets half of it.
+// remove deletes a checkpoint under a hidden name, so that no reader sees a partial one.
 func remove(fs Files, dir string, s stepDir) error {
 	hidden := filepath.Join(dir, hiddenName(s.step, prunedSuffix))
 	if err := removeAll(fs, hidden); err != nil {
@@ -77,15 +76,14 @@ func remove(fs Files, dir string, s stepDir) error {
 	if err := fs.Rename(filepath.Join(dir, s.name), hidden); err != nil {
 		return err
 	}
-	// Otherwise a power cut could bring back the old name with files missing.
+	// Otherwise a power failure could restore the old name with files missing.
 	if err := fs.SyncDir(dir); err != nil {
 		return err
 	}
 	return removeAll(fs, hidden)
 }
 
-// sweep deletes the hidden folders with this suffix, which a writer or a Prune that was cut off has
-// left.
+// sweep deletes the hidden folders with this suffix, which an interrupted writer or Prune has left.
 func sweep(fs Files, dir, suffix string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -101,14 +99,14 @@ func sweep(fs Files, dir, suffix string) error {
 	return nil
 }
 
-// stepDir is a folder that by its name is a checkpoint.
+// stepDir is a folder with the name of a checkpoint.
 type stepDir struct {
 	name string
 	step int64
 }
 
-// list returns the checkpoint folders in dir, newest first, none if dir does not exist. Of two of
-// the same step the replaced one comes second.
+// list returns the checkpoint folders in dir, newest first. If dir does not exist there are none.
+// Of two folders of the same step the replaced one comes second.
 func list(dir string) ([]stepDir, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -126,7 +124,7 @@ func list(dir string) ([]stepDir, error) {
 	return steps, nil
 }
 
-// complete returns nil if the folder at path is a whole checkpoint of the step that its name says.
+// complete returns nil if the folder at path is a complete checkpoint of the step in its name.
 func complete(path string) error {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -139,7 +137,7 @@ func complete(path string) error {
 	return errors.Join(err, root.Close())
 }
 
-// checkName returns an error if the folder's name is that of another step.
+// checkName returns an error if the folder has the name of another step.
 func (m *manifest) checkName(path string) error {
 	if step, ok := parseStep(filepath.Base(path)); ok && step != m.Step {
 		return damagef("%s is of step %d: the folder has been renamed", manifestName, m.Step)

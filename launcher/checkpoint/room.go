@@ -1,6 +1,6 @@
 package checkpoint
 
-// Room for a copy of the state, from which a shard is written without being copied once more.
+// Memory for a copy of the state, from which a shard is written without another copy.
 
 import (
 	"cmp"
@@ -8,8 +8,9 @@ import (
 	"unsafe"
 )
 
-// Room returns pieces like these with memory of their own. It lies in the order of a shard and is
-// aligned for direct writes, so that WriteShard gives it to the disk in few long calls.
+// Room returns pieces with the ranges of the given ones and memory of their own. The memory has the
+// order of a shard and is aligned for direct writes, so that WriteShard writes it in few long
+// calls.
 func Room(pieces []Piece) []Piece {
 	room := slices.Clone(pieces)
 	floats, halves := 0, 0
@@ -24,7 +25,8 @@ func Room(pieces []Piece) []Piece {
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(memory))) % directAlignment / floatSize
 	memory = memory[skip:]
 	bf16 := bytesOf(memory[floats:]) // a shard has wide elements first
-	for _, i := range order {        // with their capacities: what follows in memory follows in the shard
+	// with their capacities: what is adjacent in memory is adjacent in the shard
+	for _, i := range order {
 		p := &room[i]
 		if n := len(p.BF16); p.BF16 != nil {
 			p.BF16, bf16 = bf16[:n], bf16[n:]

@@ -1,6 +1,7 @@
 package checkpoint
 
-// Verifying: every chunk of every file is read and held against its checksum, on all processors.
+// Verification: every chunk of every file is read and compared with its checksum, on all
+// processors.
 
 import (
 	"fmt"
@@ -12,16 +13,17 @@ import (
 	"sync/atomic"
 )
 
-// readBytes is how much is read and summed at a time: it stays in a core's own cache.
+// readBytes is the number of bytes that are read and summed at a time: they stay in a core's own
+// cache.
 const readBytes = 256 << 10
 
-// position is a chunk of a list of files.
+// position is a chunk in a list of files.
 type position struct {
 	file, chunk int
 }
 
-// verify holds files against what was written. Its error is that of the first chunk that differs,
-// in the order of the files, and names it.
+// verify compares files with what was written. It returns the error of the first chunk that
+// differs, in the order of the files, and names it.
 func verify(files []*os.File, want []file) error {
 	var all []position
 	for i, f := range want {
@@ -36,8 +38,8 @@ func verify(files []*os.File, want []file) error {
 	for range min(runtime.GOMAXPROCS(0), len(all)) {
 		group.Go(func() {
 			buffer := make([]byte, readBytes)
-			// Chunks are taken in order: those before one that fails have been taken, and are
-			// finished.
+			// Chunks are taken in order. When one fails, those before it have been taken, and are
+			// completed.
 			for i := int(next.Add(1)) - 1; i < len(all) && !failed.Load(); i = int(next.Add(1)) - 1 {
 				p := all[i]
 				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer); errs[i] != nil {
@@ -74,7 +76,7 @@ func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte) error {
 	return want.match(chunk, sum)
 }
 
-// match returns an error unless the checksum is that of the chunk.
+// match returns an error unless the checksum belongs to the chunk.
 func (f file) match(chunk int, sum uint32) error {
 	if sum == f.CRC32C[chunk] {
 		return nil

@@ -1,7 +1,6 @@
 package checkpoint
 
-// Writing: ranks fill a hidden folder, each its own files, and one commit gives the folder its
-// name.
+// Writing: ranks fill a hidden folder, each with its own files, and one commit renames the folder.
 
 import (
 	"encoding/json"
@@ -16,18 +15,19 @@ import (
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
-// Writer writes one checkpoint. It holds little but names: every process of a run may have its own.
+// Writer writes one checkpoint. It holds little except names: every process of a run may have its
+// own.
 type Writer struct {
 	files       Files
 	temp, final string
 	step        int64
 	ranks       int
-	tokenizer   *file // that WriteTokenizer has written
+	tokenizer   *file // from WriteTokenizer
 }
 
-// NewWriter starts the checkpoint of a step in the run folder dir, which is created if need be.
-// What dead writers left is deleted, of any step: a run has one writer at a time. It must be called
-// once, before any rank writes; the other ranks then use Join.
+// NewWriter starts the checkpoint of a step in the run folder dir, which it creates if necessary.
+// It deletes what dead writers have left, of any step: a run has one writer at a time. It must be
+// called once, before any rank writes; the other ranks then use Join.
 func NewWriter(fs Files, dir string, step int64, ranks int) (*Writer, error) {
 	w, err := newWriter(fs, dir, step, ranks)
 	if err != nil {
@@ -68,15 +68,15 @@ func newWriter(fs Files, dir string, step int64, ranks int) (*Writer, error) {
 	}, nil
 }
 
-// receipt is what a rank contributes to the manifest.
+// receipt is a rank's contribution to the manifest.
 type receipt struct {
 	Shard   file             `json:"shard"`
 	Tensors map[string][]int `json:"tensors"`
 }
 
-// WriteShard writes the pieces of one rank and syncs them; their elements are not kept. Ranks may
-// call it at the same time, each once. Pieces without elements only make their tensor known. Two
-// ranks may save the same range, if they hold the same values.
+// WriteShard writes the pieces of one rank and syncs them. It does not retain their elements. Ranks
+// may call it concurrently, each once. Pieces without elements only make their tensor known. Two
+// ranks may save the same range if they hold the same values.
 func (w *Writer) WriteShard(rank int, pieces []Piece) error {
 	if rank < 0 || rank >= w.ranks {
 		return fmt.Errorf("checkpoint of step %d: rank %d of %d", w.step, rank, w.ranks)
@@ -114,7 +114,7 @@ func (w *Writer) writeShard(rank int, pieces []Piece) error {
 		return err
 	}
 	return create(w.files, filepath.Join(w.temp, receiptName(rank, w.ranks)), func(out Output) error {
-		_, err := out.Write(data) // not synced: it is gone when the checkpoint is complete
+		_, err := out.Write(data) // not synced: it is deleted when the checkpoint is complete
 		return err
 	})
 }
@@ -129,7 +129,7 @@ func addShape(shapes map[string][]int, name string, shape []int) error {
 }
 
 // WriteTokenizer writes the run's tokenizer.json, if it has one. The rank that commits calls it
-// before.
+// first.
 func (w *Writer) WriteTokenizer(data []byte) error {
 	f, err := writeSmall(w.files, w.temp, tokenizerName, data)
 	if err != nil {
@@ -141,8 +141,8 @@ func (w *Writer) WriteTokenizer(data []byte) error {
 
 // Commit completes the checkpoint after every rank's WriteShard has returned nil. meta is the
 // trainer's state, which must marshal to JSON. When Commit has returned nil, the checkpoint
-// survives a power cut, and has replaced an earlier one of the same step; before, readers see
-// nothing of it. After an error call Abort.
+// survives a power failure and has replaced an earlier one of the same step. Before that, readers
+// do not see it. After an error call Abort.
 func (w *Writer) Commit(meta any, configTOML []byte) error {
 	if err := w.commit(meta, configTOML); err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)

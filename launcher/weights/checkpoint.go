@@ -1,6 +1,7 @@
 package weights
 
-// Weights of this program's own checkpoints: FP32 master weights, in pieces that ranks have saved.
+// Weights in this program's own checkpoints: FP32 master weights, in the pieces that ranks have
+// saved.
 
 import (
 	"errors"
@@ -17,15 +18,15 @@ import (
 	"spmoe/moe/optim"
 )
 
-// The names of a checkpoint's tensors begin with what they are: a master weight, under the
-// parameter's name, or a router's selection bias.
+// The prefixes of the names of a checkpoint's tensors: a master weight, followed by the parameter's
+// name, or a router's selection bias.
 const (
 	MasterPrefix = optim.MasterName + "/"
 	BiasPrefix   = "router_bias/"
 )
 
-// weightName returns the Hugging Face name of the weight that a checkpoint's tensor holds. ok is
-// false for the state of the optimizer.
+// weightName returns the Hugging Face name of the weight in a checkpoint's tensor. ok is false for
+// the state of the optimizer.
 func weightName(name string) (weight string, ok bool) {
 	if weight, ok = strings.CutPrefix(name, MasterPrefix); ok {
 		return weight, true
@@ -57,8 +58,8 @@ func (s *Source) openCheckpoint() error {
 	return nil
 }
 
-// shareWithMTP adds what the MTP module has in common with the model under its own names too, as
-// DeepSeek publishes it.
+// shareWithMTP adds what the MTP module shares with the model under its own names, too, as DeepSeek
+// publishes it.
 func (s *Source) shareWithMTP() {
 	if s.config.MTPLayers == 0 {
 		return
@@ -72,7 +73,7 @@ func (s *Source) shareWithMTP() {
 	}
 }
 
-// newest returns the newest checkpoint of a run, or path if it is one.
+// newest returns the newest checkpoint of a run. If path is a checkpoint, it returns path.
 func newest(path string) (string, error) {
 	step, err := checkpoint.Newest(path)
 	if errors.Is(err, checkpoint.ErrNone) {
@@ -81,15 +82,15 @@ func newest(path string) (string, error) {
 	return step, err
 }
 
-// runConfig is what a run's configuration says of its weights.
+// runConfig is the part of a run's configuration that concerns its weights.
 type runConfig struct {
 	Flavor    string     `toml:"flavor"`
-	Tokenizer string     `toml:"tokenizer"` // as datasets.RunTokenizer takes it
+	Tokenizer string     `toml:"tokenizer"` // for datasets.RunTokenizer
 	Model     moe.Config `toml:"model"`
 }
 
-// readCheckpoint returns the configuration of a checkpoint, or of a run's newest one, and its
-// folder, without looking at the rest of it.
+// readCheckpoint returns the configuration and the folder of a checkpoint, or of a run's newest
+// one. It reads nothing else.
 func readCheckpoint(path string) (c runConfig, step string, err error) {
 	if step, err = newest(path); err != nil {
 		return c, "", err
@@ -109,8 +110,8 @@ func readCheckpoint(path string) (c runConfig, step string, err error) {
 	return c, step, nil
 }
 
-// parseConfig returns the model of a run's configuration: its flavor's, and what the section of the
-// model changes. Other settings are not looked at: this package knows none of them.
+// parseConfig returns the model of a run's configuration: its flavor's, changed by the section of
+// the model. It ignores other settings, which this package does not know.
 func parseConfig(text []byte) (c runConfig, err error) {
 	if len(text) > stricttoml.MaxSize {
 		return c, fmt.Errorf("%d bytes are too long: at most %d are read", len(text), stricttoml.MaxSize)
@@ -119,7 +120,7 @@ func parseConfig(text []byte) (c runConfig, err error) {
 		Name string `toml:"flavor"`
 	}
 	if err := toml.Unmarshal(text, &flavor); err != nil {
-		return c, fmt.Errorf("%.500s", err.Error()) // it may quote what is wrong, whatever its length
+		return c, fmt.Errorf("%.500s", err.Error()) // it may quote the wrong value, of any length
 	}
 	if c.Model, err = moe.FlavorByName(flavor.Name); err != nil {
 		return c, err

@@ -1,6 +1,7 @@
 package weights
 
-// Converting: a source as the folder of a Hugging Face model, which appears whole or not at all.
+// Conversion: writing a source as the folder of a Hugging Face model, which appears complete or not
+// at all.
 
 import (
 	"context"
@@ -17,24 +18,24 @@ import (
 	"spmoe/moe"
 )
 
-// companions are the files beside the weights that go with them, if they are there.
+// companions are the files that belong to the weights, if they exist.
 var companions = []string{
 	"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja",
 }
 
-// mostCompanion is the most bytes of one.
+// mostCompanion bounds the size of one, in bytes.
 const mostCompanion = 64 << 20
 
-// Result is what Convert has written.
+// Result describes what Convert has written.
 type Result struct {
 	Tensors, Files int
 	Bytes          int64 // of tensors
 }
 
-// Convert writes the source as the folder to, which must not exist: config.json, model.safetensors
-// or shards with their index, and what there is of a tokenizer. The folder appears when it is
-// complete, and is durable when Convert returns; after an error, or when ctx ends, nothing is left
-// behind.
+// Convert writes the source to the folder to, which must not exist: config.json, model.safetensors
+// or shards with their index, and the tokenizer's files, if there are any. The folder appears when
+// it is complete, and is durable when Convert returns. After an error, or when ctx is cancelled,
+// nothing is left behind.
 func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, err error) {
 	if err := o.check(); err != nil {
 		return r, err
@@ -68,7 +69,7 @@ func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, e
 	return r, syncDir(parent)
 }
 
-// Free returns an error if there is something at path: nothing is written over.
+// Free returns an error if path exists: nothing is overwritten.
 func Free(path string) error {
 	_, err := os.Lstat(path)
 	if err == nil {
@@ -80,8 +81,8 @@ func Free(path string) error {
 	return err
 }
 
-// Foreign lists what the Hugging Face library's DeepseekV3ForCausalLM computes in another way than
-// the model that the source is of. It has no setting for these.
+// Foreign lists what the Hugging Face library's DeepseekV3ForCausalLM computes differently from the
+// source's model, and has no setting for.
 func (s *Source) Foreign() (all []string) {
 	c := s.config
 	if c.MoELayers() > 0 && c.ScoreFunc != moe.Sigmoid {
@@ -93,11 +94,10 @@ func (s *Source) Foreign() (all []string) {
 	return all
 }
 
-// libraryEps is the epsilon of norms whose epsilon that library does not take from the
-// configuration.
+// libraryEps is the epsilon of norms for which that library ignores the configuration.
 const libraryEps = 1e-6
 
-// syncDir makes what has happened to the names in a folder durable.
+// syncDir makes changes of names in a folder durable.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Source) writeShards(ctx context.Context, dir string, o Options) (r Resu
 	return r, writeJSON(dir, indexName, map[string]any{"metadata": map[string]int64{"total_size": total}, "weight_map": files})
 }
 
-// plan divides the tensors, in their order, among files, and returns the bytes of all.
+// plan divides the tensors, in their order, among files. It returns their total bytes, too.
 func (s *Source) plan(o Options) (shards [][]Tensor, total int64) {
 	var current []Tensor
 	size := int64(0)
@@ -150,8 +150,8 @@ func (s *Source) plan(o Options) (shards [][]Tensor, total int64) {
 	return append(shards, current), total
 }
 
-// writeConfig writes config.json: that of the source, of which only the type of the weights
-// changes, or the model of a checkpoint.
+// writeConfig writes config.json: the source's, with only the type of the weights changed, or one
+// for the model of a checkpoint.
 func (s *Source) writeConfig(dir string, o Options) error {
 	if !s.changes(o) {
 		return system.WriteFile(filepath.Join(dir, configName), s.json)
@@ -185,8 +185,7 @@ func writeJSON(dir, name string, v any) error {
 	return system.WriteFile(filepath.Join(dir, name), append(text, '\n'))
 }
 
-// setDType says of which type the weights are, under the name that the configuration has for it: it
-// has changed.
+// setDType sets the changed type of the weights, under the name that the configuration has for it.
 func (s *Source) setDType(keys map[string]json.RawMessage, o Options) {
 	value := json.RawMessage(`"bfloat16"`)
 	if o.DType == "fp32" {
@@ -200,8 +199,8 @@ func (s *Source) setDType(keys map[string]json.RawMessage, o Options) {
 	}
 }
 
-// writeTokenizer writes a run's tokenizer, and sets in the configuration the tokens that stand for
-// no text: the library would take 0 and 1 for the beginning and the end of a text.
+// writeTokenizer writes a run's tokenizer, and sets the special tokens in the configuration. By
+// default the library would take ids 0 and 1 for the beginning and the end of a text.
 func (s *Source) writeTokenizer(dir string, keys map[string]json.RawMessage) error {
 	t, err := s.Tokenizer()
 	if err != nil {
@@ -211,7 +210,7 @@ func (s *Source) writeTokenizer(dir string, keys map[string]json.RawMessage) err
 	if err != nil {
 		return err
 	}
-	end := t.Encode([]byte{0}) // between documents
+	end := t.Encode([]byte{0}) // the token between documents
 	keys["bos_token_id"], keys["eos_token_id"] = json.RawMessage("null"), fmt.Append(nil, end[len(end)-1])
 	return errors.Join(
 		system.WriteFile(filepath.Join(dir, datasets.TokenizerFile), text),
@@ -220,7 +219,7 @@ func (s *Source) writeTokenizer(dir string, keys map[string]json.RawMessage) err
 	)
 }
 
-// copyCompanions copies the small files that go with the weights of a Hugging Face folder.
+// copyCompanions copies the small files that belong to the weights in a Hugging Face folder.
 func (s *Source) copyCompanions(dir string) error {
 	if s.json == nil {
 		return nil

@@ -1,8 +1,8 @@
 package weights
 
 // Block-scaled FP8, as DeepSeek-V3 is published: a matrix NAME of E4M3 codes, and NAME_scale_inv
-// with one number for each block of it. A value is its code's times its block's number. The last
-// blocks of rows and columns may be smaller.
+// with one number per block of it. A value is the value of its code times the number of its block.
+// The last blocks of rows and columns may be smaller.
 
 import (
 	"fmt"
@@ -13,17 +13,17 @@ import (
 	"spmoe/mx"
 )
 
-// scaleSuffix makes the name of a matrix that of its scales.
+// scaleSuffix is the suffix of the name of a matrix's scales.
 const scaleSuffix = "_scale_inv"
 
-// quantization is quantization_config of a config.json.
+// quantization is quantization_config in a config.json.
 type quantization struct {
 	Method string `json:"quant_method"`
 	Format string `json:"fmt"`
 	Block  []int  `json:"weight_block_size"` // rows, columns
 }
 
-// mostBlock is far above any block's side.
+// mostBlock is far above the side of any block.
 const mostBlock = 1 << 20
 
 func (q *quantization) check() error {
@@ -38,8 +38,8 @@ func (q *quantization) check() error {
 	return nil
 }
 
-// addStored makes the tensors of files those of the source: matrices of FP8 codes take their scales
-// with them.
+// addStored adds the tensors of files to the source. Matrices of FP8 codes are combined with their
+// scales.
 func (s *Source) addStored(stored map[string]plain, q *quantization) error {
 	if q != nil {
 		if err := q.check(); err != nil {
@@ -74,12 +74,12 @@ func decodeTable() *[256]float32 {
 	return table
 }
 
-// blockScaled is a matrix of E4M3 codes with a scale for each block.
+// blockScaled is a matrix of E4M3 codes with a scale per block.
 type blockScaled struct {
 	codes, scales        plain
 	cols                 int64 // of the matrix
 	blockRows, blockCols int64 // of a block
-	blocksAcross         int64 // blocks side by side
+	blocksAcross         int64 // number of blocks side by side
 	table                *[256]float32
 }
 
@@ -105,7 +105,7 @@ func newBlockScaled(name string, codes plain, stored map[string]plain, q *quanti
 	}, nil
 }
 
-// blocks is how many blocks of a size n elements make.
+// blocks returns the number of blocks of a size in n elements.
 func blocks(n, size int) int {
 	count := n / size
 	if n%size != 0 {
@@ -129,7 +129,7 @@ func (b *blockScaled) floats(dst []float32, offset int64) error {
 	return nil
 }
 
-// decode sets dst to the values of codes, which begin with element offset.
+// decode sets dst to the values of codes, which begin at element offset.
 func (b *blockScaled) decode(dst []float32, codes []byte, offset int64) error {
 	first := offset / b.cols / b.blockRows // row of blocks
 	last := (offset + int64(len(dst)) - 1) / b.cols / b.blockRows

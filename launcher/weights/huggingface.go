@@ -1,7 +1,7 @@
 package weights
 
-// Weights in a folder that somebody else has made: a configuration, one safetensors file or the
-// shards of an index.
+// Weights in a Hugging Face folder: a configuration, and one safetensors file or the shards of an
+// index.
 
 import (
 	"errors"
@@ -28,15 +28,15 @@ const (
 	shardExt   = ".safetensors"
 )
 
-// The most that is read of a folder: bytes of a configuration and of an index, which takes about
-// 100 a tensor, and open shards.
+// Limits on what is read from a folder: bytes of a configuration and of an index, which takes about
+// 100 per tensor, and open shards.
 const (
 	mostConfig = 1 << 20
 	mostIndex  = 64 << 20
 	mostShards = 1 << 12
 )
 
-// storage is what config.json says of how weights are stored.
+// storage is the part of config.json about the storage of weights.
 type storage struct {
 	Quantization *quantization `json:"quantization_config"`
 }
@@ -64,16 +64,16 @@ func (s *Source) openHuggingFace() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
-	// The library drops the MTP module when it loads a model, so a configuration may name what is
-	// not there.
+	// The library drops the MTP module when it loads a model, so a configuration may name one that
+	// is missing.
 	if _, ok := s.entries[fmt.Sprintf("model.layers.%d.eh_proj.weight", s.config.Layers)]; !ok {
 		s.config.MTPLayers = 0
 	}
 	return nil
 }
 
-// openShards opens all files with weights and returns their tensors by name: of the one file if it
-// is there, or else what the index lists.
+// openShards opens all files with weights and returns their tensors by name: of the single file if
+// it exists, otherwise of the files in the index.
 func (s *Source) openShards(root *os.Root) (map[string]plain, error) {
 	stored := map[string]plain{}
 	if _, err := root.Lstat(singleName); err == nil {
@@ -113,7 +113,7 @@ func (s *Source) openShards(root *os.Root) (map[string]plain, error) {
 	return stored, nil
 }
 
-// parseIndex returns the file that each tensor is in.
+// parseIndex returns the file of each tensor.
 func parseIndex(text []byte) (map[string]string, error) {
 	var index struct {
 		Files map[string]string `json:"weight_map"`
@@ -137,7 +137,7 @@ func parseIndex(text []byte) (map[string]string, error) {
 	return index.Files, nil
 }
 
-// openShard opens a file of the folder, to be closed with the source.
+// openShard opens a file of the folder, which is closed with the source.
 func (s *Source) openShard(root *os.Root, name string) (*safetensors.File, error) {
 	file, size, err := openRegular(root, name)
 	if err != nil {
@@ -147,15 +147,14 @@ func (s *Source) openShard(root *os.Root, name string) (*safetensors.File, error
 	return safetensors.NewFile(name, file, size)
 }
 
-// openRegular opens a regular file of the folder. Links are followed as long as they stay in the
-// folder.
+// openRegular opens a regular file of the folder. It follows links that stay in the folder.
 func openRegular(root *os.Root, name string) (file *os.File, size int64, err error) {
 	stat, err := root.Stat(name)
 	if err == nil && stat.Mode().IsRegular() {
 		file, err = root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	}
 	if file != nil {
-		stat, err = file.Stat() // something else may have been put in its place
+		stat, err = file.Stat() // another file may have replaced it
 	}
 	switch link, lerr := root.Lstat(name); {
 	case err != nil && lerr == nil && link.Mode()&fs.ModeSymlink != 0:
@@ -171,7 +170,7 @@ func openRegular(root *os.Root, name string) (file *os.File, size int64, err err
 	return file, stat.Size(), nil
 }
 
-// readSmall reads a whole regular file of at most so many bytes.
+// readSmall reads a whole regular file of at most most bytes.
 func readSmall(root *os.Root, name string, most int64) ([]byte, error) {
 	file, size, err := openRegular(root, name)
 	if err != nil {
@@ -188,7 +187,7 @@ func readSmall(root *os.Root, name string, most int64) ([]byte, error) {
 	return text, nil
 }
 
-// plain is a tensor as a safetensors file has it.
+// plain is a tensor as stored in a safetensors file.
 type plain struct {
 	file *safetensors.File
 	info safetensors.Info

@@ -1,6 +1,6 @@
 package weights
 
-// Loading: a rank takes what it holds of a model, and nothing else.
+// Loading: a rank reads its part of a model, and nothing else.
 
 import (
 	"spmoe/moe"
@@ -10,8 +10,8 @@ import (
 )
 
 // Load fills the working weights and selection biases of this rank's part of a model, rounded once
-// to the types that it holds them in, and what is derived from them. A router whose bias the source
-// lacks gets none. It is not collective.
+// to their types, and updates what is derived from them. A router whose bias the source lacks gets
+// zeros. Load is not collective.
 func (s *Source) Load(ex *tensor.Exec, m *moe.Model) error {
 	buffer := make([]float32, chunk)
 	for _, g := range m.Groups {
@@ -25,8 +25,8 @@ func (s *Source) Load(ex *tensor.Exec, m *moe.Model) error {
 	return s.loadBiases(m)
 }
 
-// Init sets the master weights of this rank, and the selection biases, to those of the source, and
-// publishes them: a run starts from it. It is collective.
+// Init sets the master weights and the selection biases of this rank to those of the source, and
+// publishes them, as the start of a run. It is collective.
 func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, m *moe.Model) error {
 	for p := range o.Pieces {
 		if err := s.read(ex, p.Param, p.Offset, p.Master); err != nil {
@@ -40,7 +40,7 @@ func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, m *moe.Model) error {
 }
 
 // loadBiases sets the selection biases of a model, which every rank holds. A router whose bias the
-// source lacks gets none.
+// source lacks gets zeros.
 func (s *Source) loadBiases(m *moe.Model) error {
 	for _, route := range m.Routings() {
 		bias := route.Bias.F32()
@@ -53,8 +53,8 @@ func (s *Source) loadBiases(m *moe.Model) error {
 	return nil
 }
 
-// read fills dst with elements of a parameter, from number offset on, part by part: whoever watches
-// the rank sees that this goes on.
+// read fills dst with elements of a parameter, from number offset on, part by part, so that the
+// rank's progress shows that it is not hung.
 func (s *Source) read(ex *tensor.Exec, p *moe.Param, offset int, dst []float32) error {
 	for at := 0; at < len(dst); at += chunk {
 		ex.Enter(ex.Enter(profile.Data))

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// compareNames orders names of tensors as people do: numbers in them by value, so that layer 10
-// follows layer 9.
+// compareNames orders names of tensors with numbers in them by value, so that layer 10 follows
+// layer 9.
 func compareNames(a, b string) int {
 	for a != "" && b != "" {
 		x, restA := part(a)
@@ -19,7 +19,7 @@ func compareNames(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// part cuts the digits or the other characters off that a name begins with.
+// part splits off the digits, or the other characters, at the beginning of a name.
 func part(name string) (first, rest string) {
 	isDigit := func(r rune) bool { return '0' <= r && r <= '9' }
 	end := strings.IndexFunc(name, func(r rune) bool { return isDigit(r) != isDigit(rune(name[0])) })
@@ -29,8 +29,8 @@ func part(name string) (first, rest string) {
 	return name[:end], name[end:]
 }
 
-// compareParts compares two numbers of any length by value, and then by their zeros in front;
-// anything else by its bytes.
+// compareParts compares two numbers of any length by value, then by leading zeros, and anything
+// else by its bytes.
 func compareParts(a, b string) int {
 	if a[0] < '0' || a[0] > '9' || b[0] < '0' || b[0] > '9' {
 		return cmp.Compare(a, b)

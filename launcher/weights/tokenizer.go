@@ -1,7 +1,6 @@
 package weights
 
-// The tokenizer that goes with weights: a file in their folder, or what a run's configuration
-// names.
+// The tokenizer of weights: a file in their folder, or the one that a run's configuration names.
 
 import (
 	"errors"
@@ -13,8 +12,8 @@ import (
 	"spmoe/datasets"
 )
 
-// Tokenizer opens the tokenizer that goes with the weights. That a Hugging Face folder has none is
-// an [fs.ErrNotExist].
+// Tokenizer opens the tokenizer of the weights. If a Hugging Face folder has none, the error is an
+// [fs.ErrNotExist].
 func (s *Source) Tokenizer() (datasets.Tokenizer, error) {
 	if s.json == nil {
 		return datasets.RunTokenizer(tokenizerFolder(s.path), s.tokenizer)
@@ -26,8 +25,8 @@ func (s *Source) Tokenizer() (datasets.Tokenizer, error) {
 	return datasets.OpenTokenizer(path)
 }
 
-// ReadTokenizer returns the name by which [datasets.OpenTokenizer] knows the tokenizer that goes
-// with the weights in the folder path; empty if there is none.
+// ReadTokenizer returns the name of the tokenizer of the weights in the folder path, for
+// [datasets.OpenTokenizer]. It is empty if there is none.
 func ReadTokenizer(path string) (string, error) {
 	hf, err := isHuggingFace(path)
 	if err != nil {
@@ -48,8 +47,8 @@ func ReadTokenizer(path string) (string, error) {
 	return file, nil
 }
 
-// tokenizerFolder is the folder that holds the tokenizer of a checkpoint, if one does: it, or that
-// of its run.
+// tokenizerFolder returns the folder with the tokenizer of a checkpoint, if there is one: the
+// checkpoint, or its run.
 func tokenizerFolder(step string) string {
 	if _, err := os.Stat(filepath.Join(step, datasets.TokenizerFile)); errors.Is(err, fs.ErrNotExist) {
 		return filepath.Dir(step)

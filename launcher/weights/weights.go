@@ -1,10 +1,10 @@
-// Package weights reads the weights of a model, whoever has written them, and writes them under the
-// names and in the files of Hugging Face.
+// Package weights reads the weights of a model in this program's or in Hugging Face's files, and
+// writes them under the names and in the files of Hugging Face.
 //
-// A source is a folder of one of three kinds: a run (its newest checkpoint counts), a checkpoint,
+// A source is a folder of one of three kinds: a run (its newest checkpoint is used), a checkpoint,
 // or a Hugging Face model (config.json, and model.safetensors or the shards that
-// model.safetensors.index.json names). Nothing of a source is held in memory but names and shapes:
-// every rank reads the pieces that it needs.
+// model.safetensors.index.json names). A source holds only names and shapes in memory. Every rank
+// reads the pieces that it needs.
 package weights
 
 import (
@@ -23,11 +23,11 @@ import (
 // Tensor describes a tensor of a source under its Hugging Face name.
 type Tensor struct {
 	Name  string
-	DType string // of its elements in the files, as package safetensors names it
-	Shape []int  // not to be modified
+	DType string // of its elements in the files, as in package safetensors
+	Shape []int  // must not be modified
 }
 
-// elements is the number of them. Whoever has made a Tensor has checked that it is one.
+// elements returns the number of elements, which was checked when the Tensor was created.
 func (t Tensor) elements() int64 {
 	n := int64(1)
 	for _, d := range t.Shape {
@@ -36,7 +36,7 @@ func (t Tensor) elements() int64 {
 	return n
 }
 
-// values are the elements of a tensor, where they are.
+// values reads the elements of a tensor.
 type values interface {
 	// floats fills dst with elements [offset, offset+len(dst)) in row-major order.
 	floats(dst []float32, offset int64) error
@@ -48,14 +48,14 @@ type entry struct {
 	values
 }
 
-// Source is an opened folder of weights. It is safe for concurrent use until Close.
+// Source is an open folder of weights. It is safe for concurrent use until Close.
 type Source struct {
 	path   string
 	config moe.Config
-	json   []byte // config.json as it is; nil for a checkpoint
+	json   []byte // config.json unchanged; nil for a checkpoint
 	fp8    bool   // some weights are block-scaled FP8
 
-	tokenizer string // that a checkpoint's configuration names
+	tokenizer string // from a checkpoint's configuration
 	entries   map[string]entry
 	opened    []io.Closer
 }
@@ -63,9 +63,9 @@ type Source struct {
 // expected says what a source may be.
 const expected = "expected the folder of a run or of a checkpoint, or that of a Hugging Face model (config.json, and model.safetensors or model.safetensors.index.json with its shards)"
 
-// Open opens the weights in the folder path and checks that there are enough of them for the model
-// that its configuration describes. A checkpoint is verified, all of it, as package checkpoint
-// says; damaged ones are not set aside.
+// Open opens the weights in the folder path and checks that they suffice for the model of its
+// configuration. It verifies a checkpoint completely, as described in package checkpoint; damaged
+// ones are not set aside.
 func Open(path string) (*Source, error) {
 	hf, err := isHuggingFace(path)
 	if err != nil {
@@ -77,11 +77,11 @@ func Open(path string) (*Source, error) {
 	return OpenCheckpoint(path)
 }
 
-// OpenCheckpoint is Open for the folder of a run or of a checkpoint, and for no other.
+// OpenCheckpoint is Open for the folder of a run or of a checkpoint only.
 func OpenCheckpoint(path string) (*Source, error) { return open(path, (*Source).openCheckpoint) }
 
-// OpenHuggingFace is Open for the folder of a Hugging Face model, and for no other. That a file is
-// missing is an [fs.ErrNotExist].
+// OpenHuggingFace is Open for the folder of a Hugging Face model only. If a file is missing, the
+// error is an [fs.ErrNotExist].
 func OpenHuggingFace(path string) (*Source, error) { return open(path, (*Source).openHuggingFace) }
 
 func open(path string, kind func(*Source) error) (*Source, error) {
@@ -96,7 +96,7 @@ func open(path string, kind func(*Source) error) (*Source, error) {
 	return s, nil
 }
 
-// ReadConfig returns the model that the weights in the folder path are of. It reads little of them.
+// ReadConfig returns the model of the weights in the folder path. It reads little of them.
 func ReadConfig(path string) (moe.Config, error) {
 	hf, err := isHuggingFace(path)
 	if err != nil {
@@ -113,8 +113,8 @@ func ReadConfig(path string) (moe.Config, error) {
 	return s.config, s.Close()
 }
 
-// isHuggingFace reports whether path is to be taken for the folder of a Hugging Face model, in
-// contrast to one of this program's.
+// isHuggingFace reports whether path should be treated as the folder of a Hugging Face model, not
+// of this program.
 func isHuggingFace(path string) (bool, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -130,20 +130,20 @@ func isHuggingFace(path string) (bool, error) {
 	return err == nil, nil
 }
 
-// fits refuses a configuration of a model that is far larger than the tensors are, before somebody
-// takes memory for it. Which of them are missing, loading says.
+// fits returns an error if the configured model is far larger than the tensors, before memory is
+// allocated for it. Loading reports missing tensors.
 func (s *Source) fits() error {
 	there := int64(0)
 	for _, e := range s.entries {
 		there += e.elements()
 	}
 	if need := s.config.Count().Total; need > 2*there+1<<20 {
-		return fmt.Errorf("%s: %s describes a model of %d parameters, the tensors have %d elements", s.path, s.configName(), need, there)
+		return fmt.Errorf("%s: %s describes a model of %d parameters, but the tensors have %d elements", s.path, s.configName(), need, there)
 	}
 	return nil
 }
 
-// configName is the file that the configuration is from.
+// configName returns the name of the file with the configuration.
 func (s *Source) configName() string {
 	if s.json == nil {
 		return "config.toml"
@@ -151,15 +151,15 @@ func (s *Source) configName() string {
 	return configName
 }
 
-// Config returns the model that the weights are of. Of a Hugging Face folder, knobs of training
-// take their defaults, and there is an MTP module only if its weights are there.
+// Config returns the model of the weights. For a Hugging Face folder, training settings have their
+// defaults, and there is an MTP module only if its weights exist.
 func (s *Source) Config() moe.Config { return s.config }
 
-// Path returns the folder that the weights are in: that of a checkpoint where a run was opened.
+// Path returns the folder of the weights. For a run it is that of the checkpoint.
 func (s *Source) Path() string { return s.path }
 
-// Tensors lists all tensors by name, numbers in names by value. Scales of FP8 blocks are part of
-// the tensor that they scale.
+// Tensors lists all tensors by name, with numbers in names by value. Scales of FP8 blocks are part
+// of the tensor that they scale.
 func (s *Source) Tensors() []Tensor {
 	all := make([]Tensor, 0, len(s.entries))
 	for _, e := range s.entries {
@@ -169,15 +169,15 @@ func (s *Source) Tensors() []Tensor {
 	return all
 }
 
-// Tensor returns the tensor called name, and whether there is one.
+// Tensor returns the tensor of that name, and whether there is one.
 func (s *Source) Tensor(name string) (Tensor, bool) {
 	e, ok := s.entries[name]
 	return e.Tensor, ok
 }
 
 // ReadInto fills dst with elements [offset, offset+len(dst)) of a tensor, in row-major order, as
-// FP32: BF16, F16 and block-scaled FP8 widen to it. It is an error if there is no such tensor, or
-// if it has another shape. A range outside of the shape panics.
+// FP32. BF16, F16 and block-scaled FP8 are converted. It returns an error if there is no such
+// tensor, or if it has another shape. A range outside the shape panics.
 func (s *Source) ReadInto(name string, shape []int, offset int64, dst []float32) error {
 	e, ok := s.entries[name]
 	if !ok {
@@ -195,7 +195,7 @@ func (s *Source) ReadInto(name string, shape []int, offset int64, dst []float32)
 	return nil
 }
 
-// Close releases the files; no method may be called afterwards.
+// Close closes the files. No method may be called afterwards.
 func (s *Source) Close() error {
 	var err error
 	for _, c := range s.opened {
@@ -204,7 +204,7 @@ func (s *Source) Close() error {
 	return err
 }
 
-// chunk is how many elements are held in memory at a time.
+// chunk is the number of elements in memory at a time.
 const chunk = 1 << 18
 
 // isBias reports whether a tensor is a router's selection bias, which is FP32 in all files.

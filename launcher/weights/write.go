@@ -13,24 +13,23 @@ import (
 	"spmoe/tensor"
 )
 
-// dtypeOf returns the element type that users call name; none for any other name.
+// dtypeOf returns the element type for a user's name of it; empty for an unknown name.
 func dtypeOf(name string) string {
 	return map[string]string{"bf16": safetensors.BF16, "fp32": safetensors.F32}[name]
 }
 
-// Options says how weights are written.
+// Options says how to write weights.
 type Options struct {
-	// DType is what floating-point weights become: bf16, rounded to nearest even, or fp32. Empty:
-	// as they are stored, and bf16 where that is FP8 or a checkpoint. Selection biases become fp32
-	// where anything changes.
+	// DType is the type for floating-point weights: bf16, rounded to nearest even, or fp32. If it
+	// is empty they keep their type, except that FP8 and checkpoints become bf16. If anything
+	// changes, selection biases become fp32.
 	DType string
 
-	// Shard is the size of the largest file in bytes, unless a single tensor is larger; 0: one
-	// file.
+	// Shard is the maximum size of a file in bytes, unless a single tensor is larger; 0: one file.
 	Shard int64
 
-	// Progress, unless it is nil, is called after each file with the bytes of tensors written and
-	// to be written.
+	// Progress, if not nil, is called after each file with the bytes of tensors written so far and
+	// in total.
 	Progress func(written, total int64)
 }
 
@@ -44,7 +43,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// changes reports whether weights become something else than is stored.
+// changes reports whether the written weights differ from the stored ones.
 func (s *Source) changes(o Options) bool { return o.DType != "" || s.json == nil || s.fp8 }
 
 // becomes returns the type that a tensor is written in.
@@ -71,7 +70,7 @@ func isFloat(dtype string) bool {
 	return false
 }
 
-// output returns what is to be written of a tensor.
+// output returns the tensor to write.
 func (s *Source) output(ctx context.Context, t Tensor, o Options) safetensors.Tensor {
 	e, dtype := s.entries[t.Name], s.becomes(t, o)
 	out := safetensors.Tensor{Name: t.Name, DType: dtype, Shape: t.Shape}
@@ -83,7 +82,7 @@ func (s *Source) output(ctx context.Context, t Tensor, o Options) safetensors.Te
 	return out
 }
 
-// copyTo writes the bytes of a tensor as they are.
+// copyTo writes the bytes of a tensor unchanged.
 func (p plain) copyTo(ctx context.Context, w io.Writer) error {
 	buffer := make([]byte, min(p.info.Size, 4*chunk))
 	for at := int64(0); at < p.info.Size; at += int64(len(buffer)) {
@@ -133,7 +132,7 @@ func (e entry) roundTo(ctx context.Context, w io.Writer, dtype string) error {
 	return nil
 }
 
-// written is the bytes that a tensor takes.
+// written returns the bytes of a tensor as written.
 func (s *Source) written(t Tensor, o Options) int64 {
 	if e, ok := s.entries[t.Name].values.(plain); ok && s.becomes(t, o) == t.DType {
 		return e.info.Size
@@ -144,7 +143,7 @@ func (s *Source) written(t Tensor, o Options) int64 {
 	return 4 * t.elements()
 }
 
-// metadata tells readers of the format that names and shapes are those of PyTorch.
+// metadata tells readers of the format that names and shapes are PyTorch's.
 func metadata() map[string]string { return map[string]string{"format": "pt"} }
 
 // Export writes all weights to one file, which appears when it is complete and is durable when

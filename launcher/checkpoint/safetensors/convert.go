@@ -1,7 +1,7 @@
 package safetensors
 
-// Tensors as Go numbers: float types widen or round to FP32, integer types to int32 if every value
-// fits.
+// Tensors as Go numbers. Float types are converted to FP32. Integer types are converted to int32 if
+// every value fits.
 
 import (
 	"encoding/binary"
@@ -13,11 +13,11 @@ import (
 type decoder[T any] func(dst []T, src []byte) error
 
 // Float32s returns the elements of an F32, BF16, F16 or F64 tensor, in row-major order, as FP32.
-// F64 is rounded to nearest even; the others are exact. Any other dtype is an error.
+// F64 is rounded to nearest even; the other conversions are exact. Any other dtype is an error.
 func (f *File) Float32s(name string) ([]float32, error) { return convert(f, name, floatDecoders()) }
 
 // ReadFloat32s is Float32s for elements [offset, offset+len(dst)) of a tensor of this file. A range
-// that leaves the tensor is a programming mistake and panics.
+// outside the tensor is a programming error and panics.
 func (f *File) ReadFloat32s(info Info, dst []float32, offset int64) error {
 	return decode(f, info, dst, offset, floatDecoders())
 }
@@ -68,7 +68,7 @@ func (f *File) Int32s(name string) ([]int32, error) {
 	})
 }
 
-// narrowing decodes elements of width bytes and refuses those that int32 cannot hold.
+// narrowing decodes elements of width bytes and refuses values outside int32.
 func narrowing(width int, element func([]byte) int64) decoder[int32] {
 	return func(dst []int32, src []byte) error {
 		for i := range dst {
@@ -107,8 +107,8 @@ func unconvertible[T any](f *File, info Info) error {
 	return fmt.Errorf("%s: tensor %q is %s, which does not convert to %T: use Bytes", f.name, info.Name, info.DType, to)
 }
 
-// decode fills dst with the elements of a tensor from number offset on, through a small buffer, so
-// that its raw bytes and its values are never both held.
+// decode fills dst with the elements of a tensor from number offset on. It uses a small buffer, so
+// that the raw bytes and the values are never both in memory.
 func decode[T any](f *File, info Info, dst []T, offset int64, decoders map[string]decoder[T]) error {
 	convert, ok := decoders[info.DType]
 	if !ok {
@@ -134,8 +134,8 @@ func decode[T any](f *File, info Info, dst []T, offset int64, decoders map[strin
 	return nil
 }
 
-// halfToFloat widens an IEEE 754 binary16, exactly: 1 sign bit, 5 of exponent with bias 15, 10 of
-// fraction.
+// halfToFloat converts an IEEE 754 binary16 exactly: 1 sign bit, 5 bits of exponent with bias 15,
+// 10 of fraction.
 func halfToFloat(h uint16) float32 {
 	sign := uint32(h>>15) << 31
 	exponent := uint32(h>>10) & 0x1f

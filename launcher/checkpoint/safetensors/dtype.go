@@ -1,7 +1,6 @@
 package safetensors
 
-// The element types of the format: their names, their width and the order in which the writer lays
-// them out.
+// The element types of the format: their names, their widths and their order in a file.
 
 import (
 	"fmt"
@@ -9,10 +8,10 @@ import (
 	"slices"
 )
 
-// Element types by the names that stand in a header. All are little-endian.
+// The names of element types in a header. All are little-endian.
 const (
 	Bool   = "BOOL"
-	F4     = "F4" // E2M1, two elements a byte
+	F4     = "F4" // E2M1, two elements per byte
 	F6E2M3 = "F6_E2M3"
 	F6E3M2 = "F6_E3M2"
 	U8     = "U8"
@@ -65,7 +64,7 @@ func lookupDType(name string) (elementType, error) {
 	return elementType{bits, rank}, nil
 }
 
-// byteSize returns how many bytes a tensor of this dtype and shape takes, without overflow.
+// byteSize returns the bytes of a tensor of this dtype and shape, without overflow.
 func byteSize(dtype string, shape []int) (int64, error) {
 	t, err := lookupDType(dtype)
 	if err != nil {

@@ -1,7 +1,7 @@
 package safetensors
 
-// The JSON header: parsed token by token, so that duplicate keys, unknown fields and numbers that
-// are not plain non-negative integers are refused instead of being smoothed over.
+// The JSON header. It is parsed token by token, so that duplicate keys, unknown fields and numbers
+// other than plain non-negative integers are refused.
 
 import (
 	"bytes"
@@ -14,24 +14,24 @@ import (
 	"unicode/utf8"
 )
 
-// mostHeader is the longest header of a file of so many bytes: the format's own limit, and for
-// small files less, since reading a header takes many times its length in memory. A header
-// describes a tensor in about 100 bytes.
+// mostHeader returns the maximum length of the header of a file of this size. It is the format's
+// own limit, and less for small files, since parsing a header takes many times its length in
+// memory. A header has about 100 bytes per tensor.
 func mostHeader(size int64) int64 { return min(100_000_000, max(1<<20, size/8)) }
 
-// The format says nothing of these. They are far above any tensor's, and bound what a few bytes of
-// a header may cost.
+// The format has no such limits. They are far above any real tensor's, and bound the cost of a few
+// bytes of a header.
 const (
 	maxDims = 32
 	maxName = 1024 // bytes
 )
 
-// metadataKey is the one header key that is not a tensor: a map of strings to strings.
+// metadataKey is the only header key that is not a tensor: a map of strings to strings.
 const metadataKey = "__metadata__"
 
-// parseHeader returns the tensors by ascending offset, offsets counted from the start of the data,
-// and the metadata (nil if there is none). dataSize is the number of bytes behind the header: the
-// tensors must tile it.
+// parseHeader returns the tensors by ascending offset, with offsets relative to the start of the
+// data, and the metadata (nil if there is none). dataSize is the number of bytes after the header,
+// which the tensors must tile.
 func parseHeader(header []byte, dataSize int64) ([]Info, map[string]string, error) {
 	switch {
 	case len(header) == 0 || header[0] != '{':
@@ -66,8 +66,8 @@ func parseHeader(header []byte, dataSize int64) ([]Info, map[string]string, erro
 	return tensors, metadata, nil
 }
 
-// checkTiling demands that the tensors follow each other from 0 to dataSize: no hole, no overlap,
-// nothing out of bounds.
+// checkTiling returns an error unless the tensors follow each other from 0 to dataSize: no hole, no
+// overlap, nothing out of bounds.
 func checkTiling(tensors []Info, dataSize int64) error {
 	var end int64
 	for _, t := range tensors {
@@ -90,8 +90,7 @@ func checkTiling(tensors []Info, dataSize int64) error {
 	return nil
 }
 
-// parser walks a header that is known to be valid JSON: what is left to check is types, keys and
-// ranges.
+// parser walks a header that is known to be valid JSON. It checks types, keys and ranges.
 type parser struct{ dec *json.Decoder }
 
 func (p parser) delim(want json.Delim) error {
@@ -151,7 +150,7 @@ func (p parser) metadata() (map[string]string, error) {
 	return m, nil
 }
 
-// integers reads an array of no more than most integers in [0, 2^bits).
+// integers reads an array of at most most integers in [0, 2^bits).
 func (p parser) integers(bits, most int) ([]int64, error) {
 	if err := p.delim('['); err != nil {
 		return nil, err
@@ -182,7 +181,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// tensor reads one tensor's entry and checks that its span is what dtype and shape call for.
+// tensor reads one tensor's entry and checks that its span matches dtype and shape.
 func (p parser) tensor(name string) (Info, error) {
 	info := Info{Name: name}
 	if err := checkName(name); err != nil {

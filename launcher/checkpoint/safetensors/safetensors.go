@@ -1,6 +1,6 @@
 // Package safetensors reads and writes the safetensors file format: an 8-byte little-endian header
-// length, a JSON header, then the tensors' raw bytes. Files are not trusted: every claim of a
-// header is checked on opening.
+// length, a JSON header, then the tensors' raw bytes. Files are not trusted: opening checks every
+// claim of a header.
 package safetensors
 
 import (
@@ -19,9 +19,9 @@ import (
 type Info struct {
 	Name  string
 	DType string // one of the constants of this package
-	Shape []int  // empty for a scalar; not to be modified
-	// Offset is where the tensor's bytes begin, counted from the start of the file, and Size is
-	// their number.
+	Shape []int  // empty for a scalar; must not be modified
+	// Offset is the position of the tensor's first byte in the file, and Size the number of its
+	// bytes.
 	Offset, Size int64
 }
 
@@ -35,9 +35,9 @@ type File struct {
 }
 
 // Open opens the file and checks its header: length against the file and the limits, JSON without
-// duplicate keys, known dtypes, shape and size that agree, tensors that tile the data without hole
-// or overlap. The error names the file, the offset and the rule that is broken. Tensor bytes are
-// read on demand, not mapped, so that a file cut short later gives an error and not a signal.
+// duplicate keys, known dtypes, matching shapes and sizes, tensors that tile the data without hole
+// or overlap. The error names the file, the offset and the violated rule. Tensor bytes are read on
+// demand, not mapped, so that a file that is truncated later causes an error and not a signal.
 func Open(path string) (*File, error) {
 	file, size, err := system.OpenRegular(path)
 	if err != nil {
@@ -51,9 +51,9 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// NewFile is Open for bytes that the caller holds open, size of them: it makes the same checks, and
-// nothing is allocated for a claimed length beyond size. The name is for error messages. Closing
-// the File leaves r open.
+// NewFile is Open for size bytes that the caller holds open. It makes the same checks, and
+// allocates nothing for a claimed length beyond size. The name is for error messages. Closing the
+// File leaves r open.
 func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
 	var prefix [8]byte
 	if size < int64(len(prefix)) {
@@ -83,8 +83,8 @@ func NewFile(name string, r io.ReaderAt, size int64) (*File, error) {
 	return &File{name: name, r: r, close: func() error { return nil }, tensors: tensors, metadata: metadata}, nil
 }
 
-// readAt fills p from offset off, and unlike a bare ReadAt is content when the file ends right
-// behind p.
+// readAt fills p from offset off. Unlike a bare ReadAt, it accepts that the file ends right after
+// p.
 func readAt(r io.ReaderAt, p []byte, off int64) error {
 	n, err := r.ReadAt(p, off)
 	if n == len(p) {
@@ -99,7 +99,7 @@ func readAt(r io.ReaderAt, p []byte, off int64) error {
 // Tensors lists all tensors, sorted by name.
 func (f *File) Tensors() []Info { return slices.Clone(f.tensors) }
 
-// Info returns the tensor called name, and whether there is one.
+// Info returns the tensor of that name, and whether there is one.
 func (f *File) Info(name string) (Info, bool) {
 	i, ok := slices.BinarySearchFunc(f.tensors, name, func(t Info, name string) int { return cmp.Compare(t.Name, name) })
 	if !ok {
@@ -108,7 +108,7 @@ func (f *File) Info(name string) (Info, bool) {
 	return f.tensors[i], true
 }
 
-// Metadata returns a copy of the file's free-form strings, nil if it has none.
+// Metadata returns a copy of the file's free-form strings; nil if there are none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
 // Bytes returns a copy of the tensor's raw little-endian bytes. An unknown name is an error.
@@ -124,8 +124,8 @@ func (f *File) Bytes(name string) ([]byte, error) {
 	return data, nil
 }
 
-// ReadAt fills p with the bytes of a tensor of this file, starting at byte off of the tensor.
-// A range that leaves the tensor is a programming mistake and panics.
+// ReadAt fills p with the bytes of a tensor of this file, starting at byte off of the tensor. A
+// range outside the tensor is a programming error and panics.
 func (f *File) ReadAt(info Info, p []byte, off int64) error {
 	if off < 0 || off > info.Size || int64(len(p)) > info.Size-off {
 		panic(fmt.Sprintf("safetensors: bytes [%d, %d) of tensor %q, which has %d", off, off+int64(len(p)), info.Name, info.Size))
@@ -144,5 +144,5 @@ func (f *File) lookup(name string) (Info, error) {
 	return info, nil
 }
 
-// Close closes the file; no method may be called afterwards.
+// Close closes the file. No method may be called afterwards.
 func (f *File) Close() error { return f.close() }

@@ -1,7 +1,7 @@
 package safetensors
 
-// Writing: deterministic bytes, the same ones the reference library gives, and no half-written file
-// under the final name.
+// Writing: deterministic bytes, the same as the reference library's, and no partial file under the
+// final name.
 
 import (
 	"bytes"
@@ -20,19 +20,19 @@ import (
 	"unicode/utf8"
 )
 
-// Tensor is one tensor to be written.
+// Tensor is a tensor to write.
 type Tensor struct {
 	Name  string
 	DType string // one of the constants of this package
 	Shape []int  // empty for a scalar
-	Data  []byte // row-major, little-endian, exactly as long as DType and Shape say
+	Data  []byte // row-major, little-endian, exactly as long as DType and Shape require
 
-	// Stream, unless it is nil, gives the bytes instead of Data, as many: tensors need not all be
-	// in memory.
+	// Stream, if not nil, writes the bytes instead of Data, in the same number. Tensors need not
+	// all be in memory.
 	Stream func(w io.Writer) error
 }
 
-// write gives the tensor's bytes.
+// write writes the tensor's bytes.
 func (t Tensor) write(w io.Writer) error {
 	if t.Stream == nil {
 		_, err := w.Write(t.Data)
@@ -52,7 +52,7 @@ func (t Tensor) write(w io.Writer) error {
 	return nil
 }
 
-// counter passes on what is written and refuses more than left.
+// counter passes bytes on and refuses more than left.
 type counter struct {
 	w    io.Writer
 	left int64
@@ -67,9 +67,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes a file durably: under a temporary name beside path, synced, then renamed over path.
-// On an error path is untouched and nothing is left behind. Order and bytes depend on the
-// arguments' contents only.
+// Write writes a file durably: under a temporary name next to path, synced, then renamed to path.
+// On an error path is unchanged and nothing is left behind. Order and bytes depend only on the
+// content of the arguments.
 func Write(path string, tensors []Tensor, metadata map[string]string) (err error) {
 	temp := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%016x.tmp", filepath.Base(path), rand.Uint64()))
 	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -104,14 +104,14 @@ func syncDir(path string) error {
 }
 
 // Encode writes the format to w: tensors by descending dtype rank, then by name; metadata keys
-// sorted, a nil map left out. Nothing is written if a tensor is invalid: a name twice, data not as
-// long as the shape says.
+// sorted, a nil map left out. It writes nothing if a tensor is invalid: a duplicate name, or data
+// of the wrong length.
 func Encode(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	return EncodeAligned(w, tensors, metadata, 8)
 }
 
-// EncodeAligned is Encode with spaces behind the header, so that the data begins at a multiple of
-// alignment bytes, which is a multiple of 8. Tensors that follow each other in one Go slice are
+// EncodeAligned is Encode with spaces after the header, so that the data begins at a multiple of
+// alignment bytes. alignment is a multiple of 8. Tensors that are adjacent in one Go slice are
 // written at once.
 func EncodeAligned(w io.Writer, tensors []Tensor, metadata map[string]string, alignment int) error {
 	ordered, err := layout(tensors)
@@ -137,7 +137,7 @@ func EncodeAligned(w io.Writer, tensors []Tensor, metadata map[string]string, al
 	return nil
 }
 
-// follows reports whether b's bytes are what a's slice has behind a's own.
+// follows reports whether b's bytes come right after a's in a's slice.
 func follows(a, b Tensor) bool {
 	n := len(a.Data)
 	return n > 0 && len(b.Data) > 0 && cap(a.Data)-n >= len(b.Data) && &a.Data[:n+1][n] == &b.Data[0]
@@ -145,7 +145,7 @@ func follows(a, b Tensor) bool {
 
 // layout checks the tensors and returns them in file order.
 func layout(tensors []Tensor) ([]Tensor, error) {
-	ranks := map[string]int{} // dtype rank of each tensor name
+	ranks := map[string]int{} // dtype rank by tensor name
 	for _, t := range tensors {
 		if err := checkName(t.Name); err != nil {
 			return nil, err
@@ -214,7 +214,7 @@ func encodeHeader(tensors []Tensor, metadata map[string]string, alignment int) (
 	}
 	length := int64(len(h.data)) - 8
 	if most := mostHeader(8 + length + offset); length > most {
-		return nil, fmt.Errorf("the header takes %d bytes, the limit for %d bytes of data is %d: use fewer tensors a file", length, offset, most)
+		return nil, fmt.Errorf("the header takes %d bytes, the limit for %d bytes of data is %d: use fewer tensors per file", length, offset, most)
 	}
 	binary.LittleEndian.PutUint64(h.data, uint64(length))
 	return h.data, nil
@@ -237,7 +237,7 @@ func (h *headerBuilder) str(s string) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(s); err != nil {
-		panic(err) // a string always encodes
+		panic(err) // a string can always be encoded
 	}
 	h.data = append(h.data, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
 }
