@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// What the garbage collector waits for beside a product on two threads, whose assembly cannot be
+// How long the garbage collector waits during a product on two threads, whose assembly cannot be
 // preempted.
 
 const collectorName = "gc_wait"
 
-// askedWait is how long the collector may wait, in ms.
+// askedWait is the maximum wait of the collector, in ms.
 const askedWait = 1
 
-// collector measures collections while a product of 1024 x 1024 x 1024 runs on and on, on two
-// threads: how long each took to stop the world, which the length of assembly calls decides, and
-// how long each took in all, in which the collector's goroutines also wait their turn for the
+// collector measures collections while a product of 1024 x 1024 x 1024 runs repeatedly on two
+// threads. It measures how long each collection took to stop the world, which depends on the length
+// of assembly calls. It also measures how long each took in total, which includes waiting for the
 // processors that the product occupies.
 func (s *suite) collector(e effort) []Result {
 	run := gemm(inBF16, 1024, 1024, 1024).prepare(s.onPair())
@@ -54,7 +54,7 @@ func (s *suite) collector(e effort) []Result {
 // pauses is a histogram of the times that the collector needed to stop the world.
 type pauses struct {
 	counts []uint64
-	bounds []float64 // seconds; counts[i] is of bounds[i] to bounds[i+1]
+	bounds []float64 // seconds; counts[i] is for bounds[i] to bounds[i+1]
 }
 
 // stops returns the pauses since the program began.
@@ -73,8 +73,8 @@ func (p pauses) since(before pauses) pauses {
 	return later
 }
 
-// quantile returns a time in seconds that this share of the pauses did not exceed, to the width of
-// the histogram; 0 if there was none.
+// quantile returns the time in seconds that this share of the pauses did not exceed, to the width
+// of the histogram; 0 if there was none.
 func (p pauses) quantile(share float64) float64 {
 	total := uint64(0)
 	for _, n := range p.counts {

@@ -2,15 +2,15 @@ package bench
 
 import "spmoe/tensor"
 
-// Product is a matrix product y = x·Wᵀ into FP32 that other libraries can do too: x: [M, K], W:
-// [N, K], for each of Groups.
+// Product is a matrix product y = x·Wᵀ into FP32 that other libraries also offer: x: [M, K], W: [N,
+// K], for each of Groups.
 type Product struct {
 	Format          string // of both operands: bf16, fp32 or mxint8
 	Groups, M, N, K int
-	Streamed        bool // every call takes other weights, which come from memory
+	Streamed        bool // every call uses other weights, which come from memory
 }
 
-// Copies is the number of sets of weights that calls go through.
+// Copies returns the number of sets of weights that calls cycle through.
 func (p Product) Copies() int {
 	if !p.Streamed {
 		return 1
@@ -27,8 +27,7 @@ func (p Product) format() format {
 	panic("bench: no product in format " + p.Format)
 }
 
-// Products lists those of the products that Kernels measures, in shapes of all kinds, that other
-// libraries have.
+// Products lists the products of Kernels that other libraries also have, in shapes of all kinds.
 func Products() []Product {
 	var all []Product
 	for _, m := range [][3]int{{1024, 1024, 1024}, {4096, 4096, 4096}, {512, 2048, 7168}, {128, 2048, 7168}, {32, 2048, 7168}, {64, 512, 256}, {512, 512, 256}, {2048, 256, 512}, {256, 1024, 256}} {
@@ -48,17 +47,17 @@ func Products() []Product {
 	return all
 }
 
-// Contest measures the engine's side of products, on the caller's core.
+// Contest measures the engine's side of a comparison of products, on the caller's core.
 type Contest struct{ s *suite }
 
 // NewContest returns a Contest.
 func NewContest() *Contest { return &Contest{newSuite()} }
 
-// Close ends it.
+// Close releases its memory.
 func (c *Contest) Close() { c.s.close() }
 
-// Rates returns rates in GFLOP/s until the next call: peak is that of multiply-adds in registers,
-// ours that of the product.
+// Rates returns rates in GFLOP/s, valid until the next call: peak for multiply-adds in registers,
+// ours for the product.
 func (c *Contest) Rates(p Product) (peak, ours Rate) {
 	c.s.ex.Reset()
 	f := p.format()

@@ -13,11 +13,11 @@ import (
 // Options say what Kernels measures.
 type Options struct {
 	Quick bool           // fewer shapes and rounds
-	Match *regexp.Regexp // only what has a match in "name shape"; nil: all
+	Match *regexp.Regexp // only what matches in "name shape"; nil: all
 }
 
-// Kernels measures the engine's kernels, on one core where their names do not say otherwise, and
-// hands each result to yield as it comes. It ends early, with ctx's error, when ctx does.
+// Kernels measures the engine's kernels, on one core unless their names say otherwise, and yields
+// each result when it is complete. It ends early with ctx's error when ctx is cancelled.
 func Kernels(ctx context.Context, o Options, yield func(Result)) error {
 	e := effort{rounds: 15, sample: 80 * time.Millisecond}
 	if o.Quick {
@@ -42,10 +42,10 @@ func Kernels(ctx context.Context, o Options, yield func(Result)) error {
 	return ctx.Err()
 }
 
-// suite is what kernels make their operands of: an arena that is released between kernels.
+// suite allocates the operands of kernels, in an arena that is released between kernels.
 type suite struct {
 	ex   *tensor.Exec
-	pair *tensor.Exec // of two threads
+	pair *tensor.Exec // for two threads
 	rng  *rand.Rand
 }
 
@@ -55,16 +55,16 @@ func newSuite() *suite {
 
 func (s *suite) close() { s.pair.Close() }
 
-// onPair returns the suite whose kernels run on two threads.
+// onPair returns the suite with kernels on two threads.
 func (s *suite) onPair() *suite {
 	s.pair.Reset()
 	return &suite{ex: s.pair, rng: s.rng}
 }
 
-// distinct is how many numbers of a random matrix are drawn; larger ones repeat them.
+// distinct is the number of random elements of a matrix. Larger matrices repeat them.
 const distinct = 1 << 20
 
-// random returns a matrix of normal numbers.
+// random returns a matrix of normally distributed numbers.
 func (s *suite) random(dtype tensor.DType, rows, cols int) tensor.Tensor {
 	t := s.ex.New(dtype, rows, cols)
 	mark := s.ex.Mark()

@@ -13,12 +13,13 @@ func peak(dtype tensor.DType) limit {
 	return limit{"peak of multiply-adds in registers", "GFLOP/s", func(*suite) Rate { return PeakCore(dtype) }}
 }
 
-// PeakCore is the rate, in GFLOP/s, of nothing but multiply-adds in the registers of one core.
+// PeakCore returns the rate, in GFLOP/s, of multiply-adds in the registers of one core.
 func PeakCore(dtype tensor.DType) Rate {
 	return func(d time.Duration) float64 { return tensor.PeakCore(dtype, d) / 1e9 }
 }
 
-// copying is the rate of copying between buffers of this size, bytes read and written counted.
+// copying returns the rate of copying between buffers of this size. It counts bytes read and
+// written.
 func copying(bytes int) limit {
 	return limit{"copy of the same bytes", "GB/s", func(s *suite) Rate {
 		src, dst := s.touched(bytes).F32(), s.touched(bytes).F32()
@@ -26,7 +27,7 @@ func copying(bytes int) limit {
 	}}
 }
 
-// touched returns memory that has been written to: what has not been is one page of zeros, seen
+// touched returns memory that has been written. Untouched memory is a single page of zeros, mapped
 // many times.
 func (s *suite) touched(bytes int) tensor.Tensor {
 	t := s.ex.New(tensor.FP32, bytes/4)
@@ -34,11 +35,11 @@ func (s *suite) touched(bytes int) tensor.Tensor {
 	return t
 }
 
-// streamedBytes is more than any cache of this class of machine holds.
+// streamedBytes is larger than the caches of this class of machine.
 const streamedBytes = 256 << 20
 
-// reading is the rate of reading what no cache holds: the best of reading at one place and at
-// several at once.
+// reading returns the rate of reading memory outside of caches: the best of reading at one place
+// and at several places at once.
 func reading() limit {
 	return limit{"streaming read", "GB/s", func(s *suite) Rate {
 		x := s.touched(streamedBytes).Reshape(streamedParts, streamedBytes/4/streamedParts)
@@ -54,11 +55,11 @@ func reading() limit {
 	}}
 }
 
-// streamedParts is the number of calls that read all of a stream.
+// streamedParts is the number of calls that read a whole stream.
 const streamedParts = 8
 
-// updating is the rate of reading and writing all of a buffer of this size where it is, bytes read
-// and written counted.
+// updating returns the rate of reading and writing a buffer of this size in place. It counts bytes
+// read and written.
 func updating(bytes int) limit {
 	return limit{"update of as many bytes in place", "GB/s", func(s *suite) Rate {
 		x := s.touched(bytes).F32()
@@ -66,17 +67,17 @@ func updating(bytes int) limit {
 	}}
 }
 
-// Memory delivers cache lines: to look at one word of each is to read it all, and to look at the
-// rest would measure the core. Hardware prefetchers follow each place of a walk for itself and stop
-// at the end of its page, so that some CPUs are faster with several places than with one.
+// Memory delivers cache lines: reading one word per line transfers the whole line, and reading the
+// rest would measure the core. Hardware prefetchers follow each stream separately and stop at the
+// end of its page, so some CPUs are faster with several streams than with one.
 
 const (
 	severalPlaces = 8
 	lineFloats    = tensor.Alignment / 4
 )
 
-// readLines reads all lines of x, at this many places at once, and returns something that depends
-// on each.
+// readLines reads all lines of x, at several places at once, and returns a value that depends on
+// each.
 func readLines(x []float32, places int) (seen uint32) {
 	apart := len(x) / places
 	for i := 0; i < apart; i += lineFloats {
@@ -87,7 +88,7 @@ func readLines(x []float32, places int) (seen uint32) {
 	return seen
 }
 
-// updateLines changes all lines of x, at this many places at once.
+// updateLines changes all lines of x, at several places at once.
 func updateLines(x []float32, places int) {
 	apart := len(x) / places
 	for i := 0; i < apart; i += lineFloats {

@@ -1,5 +1,6 @@
-// Package bench measures what needs more than one package: kernels against the machine's own
-// limits, in one run and in turns, so that a busy neighbour or a moving clock hits both sides.
+// Package bench measures what involves more than one package, such as kernels against the machine's
+// limits. Both sides are measured in one run and in turns, so that a busy neighbor or a changing
+// clock affects both.
 package bench
 
 import (
@@ -10,22 +11,23 @@ import (
 // Result is one measured kernel.
 type Result struct {
 	Name  string  `json:"name"`
-	Shape string  `json:"shape"` // MxNxK of a product, GxMxNxK of G of them, rows x columns otherwise
+	Shape string  `json:"shape"` // MxNxK of a product, GxMxNxK of G products, otherwise rows x columns
 	Value float64 `json:"value"` // median
 	Unit  string  `json:"unit"`  // GFLOP/s, GB/s or ms
-	Limit float64 `json:"limit"` // what the machine could do or what is asked, in the same unit, measured in turns with the kernel
+	// the machine's limit or a required value, in the same unit, measured in turns with the kernel
+	Limit float64 `json:"limit"`
 	Share float64 `json:"share"` // median of value / limit
 	Bound string  `json:"bound"` // what the limit is
 
-	// OverBF16 is the speed over that of the same product in BF16, measured in turns; 0 where there
-	// is none.
+	// OverBF16 is the speed relative to the same product in BF16, measured in turns; 0 if there is
+	// none.
 	OverBF16 float64 `json:"over_bf16,omitempty"`
 }
 
-// A Rate measures for about d how much is done a second.
+// A Rate measures for about d how much is done per second.
 type Rate func(d time.Duration) float64
 
-// Turns takes each rate once a round, for about d, and returns them as [rate][round].
+// Turns measures each rate once per round, for about d, and returns the results as [rate][round].
 func Turns(rounds int, d time.Duration, rates ...Rate) [][]float64 {
 	taken := make([][]float64, len(rates))
 	for range rounds {
@@ -54,25 +56,25 @@ func MedianRatio(x, y []float64) float64 {
 	return Median(ratios)
 }
 
-// kernel is something to measure: work units (1e9 FLOPs or bytes) a call.
+// kernel is something to measure, with work units (1e9 FLOPs or bytes) per call.
 type kernel struct {
 	name, shape string
 	work        float64
 	limit       limit
-	prepare     func(s *suite) (run func()) // makes the operands in the suite's arena
-	inBF16      *kernel                     // the same product in BF16, of a quantized one
+	prepare     func(s *suite) (run func()) // allocates the operands in the suite's arena
+	inBF16      *kernel                     // for a quantized product, the same product in BF16
 }
 
-// limit is a rate that the machine can reach, in units a second.
+// limit is a rate that the machine can reach, in units per second.
 type limit struct {
 	name, unit string
 	prepare    func(s *suite) Rate
 }
 
-// effort is how long a measurement may take.
+// effort bounds the time of a measurement.
 type effort struct {
 	rounds int
-	sample time.Duration // of each side in one round
+	sample time.Duration // per side and round
 }
 
 func (e effort) measure(s *suite, k kernel) Result {
@@ -85,25 +87,25 @@ func (e effort) measure(s *suite, k kernel) Result {
 	return k.result(Turns(e.rounds, e.sample, rates...))
 }
 
-// result sums up the rates of the limit, the kernel and, where there is one, the product in BF16.
+// result summarizes the rates of the limit, the kernel and, if there is one, the product in BF16.
 func (k kernel) result(taken [][]float64) Result {
 	r := Result{
 		Name: k.name, Shape: k.shape, Value: Median(taken[1]), Unit: k.limit.unit,
 		Limit: Median(taken[0]), Share: MedianRatio(taken[1], taken[0]), Bound: k.limit.name,
 	}
 	if k.inBF16 != nil {
-		// The work of the two may be counted in bytes of their own: calls a second compare.
+		// The work of the two may be counted in different bytes, so compare calls per second.
 		r.OverBF16 = MedianRatio(taken[1], taken[2]) / k.work * k.inBF16.work
 	}
 	return r
 }
 
-// rate prepares the kernel and returns its rate in work units a second.
+// rate prepares the kernel and returns its rate in work units per second.
 func (k kernel) rate(s *suite) Rate { return rateOf(k.work, k.prepare(s)) }
 
-// rateOf returns the rate of f, work units a call.
+// rateOf returns the rate of f, with work units per call.
 func rateOf(work float64, f func()) Rate {
-	f() // what it allocates and what its operands' first use costs is not its speed
+	f() // excludes allocation and the first use of operands
 	return func(d time.Duration) float64 {
 		begin := time.Now()
 		for calls := 1; ; calls++ {

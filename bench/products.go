@@ -8,11 +8,11 @@ import (
 	"spmoe/tensor"
 )
 
-// format is a number format of both operands of a product.
+// format is the number format of both operands of a product.
 type format struct {
-	name      string // that its measurements begin with
+	name      string // prefix of its measurements
 	dtype     tensor.DType
-	quantized bool // to codes, in blocks along the sum; made from dtype
+	quantized bool // into codes, in blocks along the sum; made from dtype
 	codes     mx.Format
 }
 
@@ -23,7 +23,7 @@ var (
 	inMXINT8 = format{"mxint8", tensor.BF16, true, mx.INT8}
 )
 
-// peak is the type whose multiply-adds bound the format's products.
+// peak returns the type whose multiply-adds bound the format's products.
 func (f format) peak() tensor.DType {
 	if f.quantized && f.codes == mx.INT8 {
 		return tensor.UINT8
@@ -31,7 +31,7 @@ func (f format) peak() tensor.DType {
 	return f.dtype
 }
 
-// bytes returns the memory of n elements, scales included.
+// bytes returns the memory of n elements, including scales.
 func (f format) bytes(n int) int {
 	if f.quantized {
 		return int(float64(n) * f.codes.BytesPerElement())
@@ -39,7 +39,7 @@ func (f format) bytes(n int) int {
 	return n * f.dtype.Size()
 }
 
-// operand is a matrix in a format: of its two forms the one that the format has.
+// operand is a matrix in a format, in one of two forms.
 type operand struct {
 	plain  tensor.Tensor
 	blocks mx.Tensor
@@ -57,7 +57,7 @@ func (s *suite) operand(f format, rows, cols int) operand {
 	return operand{blocks: blocks}
 }
 
-// copies returns n operands of the same values, each in memory of its own.
+// copies returns n operands with the same values, each in its own memory.
 func (s *suite) copies(f format, n, rows, cols int) []operand {
 	all := []operand{s.operand(f, rows, cols)}
 	for len(all) < n {
@@ -84,7 +84,7 @@ func (s *suite) multiply(f format, y tensor.Tensor, x, w operand) {
 	}
 }
 
-// compared adds to a quantized product the same one in BF16.
+// compared adds the same product in BF16 to a quantized product.
 func compared(f format, product func(f format) kernel) kernel {
 	k := product(f)
 	if f.quantized {
@@ -96,7 +96,7 @@ func compared(f format, product func(f format) kernel) kernel {
 
 func gigaFLOPs(m, n, k int) float64 { return 2e-9 * float64(m) * float64(n) * float64(k) }
 
-// gemm is y = x·Wᵀ, as the forward pass of a linear layer, the packing of both inside.
+// gemm is y = x·Wᵀ, as in the forward pass of a linear layer, including the packing of both.
 func gemm(f format, m, n, k int) kernel {
 	return kernel{
 		name: f.name + "_gemm", shape: fmt.Sprintf("%dx%dx%d", m, n, k), work: gigaFLOPs(m, n, k), limit: peak(f.peak()),
@@ -107,8 +107,7 @@ func gemm(f format, m, n, k int) kernel {
 	}
 }
 
-// quantizingGEMM is a quantized gemm whose x comes as BF16 and is quantized each time, as
-// activations are.
+// quantizingGEMM is a quantized gemm that quantizes a BF16 x in each call, as with activations.
 func quantizingGEMM(f format, m, n, k int) kernel {
 	kern := gemm(f, m, n, k)
 	kern.name += "_quantize"
@@ -122,7 +121,7 @@ func quantizingGEMM(f format, m, n, k int) kernel {
 	return kern
 }
 
-// streamed is gemm with few rows and weights that come from memory: its work is the weights' bytes.
+// streamed is gemm with few rows and weights that come from memory. Its work is the weights' bytes.
 func streamed(f format, m, n, k int) kernel {
 	kern := gemm(f, m, n, k)
 	kern.work, kern.limit = 1e-9*float64(f.bytes(n*k)), reading()
@@ -130,7 +129,7 @@ func streamed(f format, m, n, k int) kernel {
 	return kern
 }
 
-// streaming makes more weights than a cache holds and takes the next in every call.
+// streaming allocates more weights than a cache holds and uses the next ones in every call.
 func streaming(f format, m, n, k int) func(s *suite) func() {
 	return func(s *suite) func() {
 		x, y := s.operand(f, m, k), s.ex.New(tensor.FP32, m, n)
@@ -143,11 +142,11 @@ func streaming(f format, m, n, k int) func(s *suite) func() {
 	}
 }
 
-// weightCopies is how many weights of so many bytes no cache holds.
+// weightCopies returns the number of weights of this size that exceed all caches.
 func weightCopies(bytes int) int { return (160<<20)/bytes + 1 }
 
-// grouped is one product an expert, rows each, into this type; the weights of all are more than a
-// cache holds.
+// grouped is one product per expert, with rows rows each, into type out. The weights of all experts
+// exceed the caches.
 func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 	return kernel{
 		name: f.name + "_grouped", shape: fmt.Sprintf("%dx%dx%dx%d", experts, rows, n, k),
@@ -164,7 +163,7 @@ func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 	}
 }
 
-// onTwoThreads is the BF16 gemm on two threads; its limit is twice what one makes of it.
+// onTwoThreads is the BF16 gemm on two threads. Its limit is twice the speed of one thread.
 func onTwoThreads(m, n, k int) kernel {
 	one := gemm(inBF16, m, n, k)
 	two := one

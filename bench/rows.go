@@ -7,9 +7,9 @@ import (
 	"spmoe/tensor"
 )
 
-// The kernels that are no products of their own: they are bound by memory, but for attention.
+// The kernels other than matrix products. They are bound by memory, except attention.
 
-// attention is the forward pass of one causal head; its work is that of the scores below the
+// attention is the forward pass of one causal head. Its work is that of the scores below the
 // diagonal.
 func attention(seq, key, value int) kernel {
 	return kernel{
@@ -24,7 +24,7 @@ func attention(seq, key, value int) kernel {
 	}
 }
 
-// quantize is BF16 to MXFP8 in both directions in one pass; its work is the bytes read, its limit a
+// quantize is BF16 to MXFP8 in both directions in one pass. Its work is the bytes read, its limit a
 // copy of those.
 func quantize(rows, cols int) kernel {
 	bytes := 2 * rows * cols
@@ -38,7 +38,7 @@ func quantize(rows, cols int) kernel {
 	}
 }
 
-// The row kernels work on 64 MB of input: what lies in a cache would not be bound by memory.
+// The row kernels work on 64 MB of input, because data in a cache would not be bound by memory.
 const rowBytes = 64 << 20
 
 // byRows is a row kernel that moves this many bytes.
@@ -63,7 +63,7 @@ func swiGLU() kernel {
 	})
 }
 
-// crossEntropy replaces the logits by their gradient: what is read is written.
+// crossEntropy replaces the logits by their gradient in place.
 func crossEntropy() kernel {
 	const cols, rows = 8192, rowBytes / 4 / 8192
 	return byRows("cross_entropy", rows, cols, 2*rowBytes, func(s *suite) func() {
@@ -72,8 +72,8 @@ func crossEntropy() kernel {
 	})
 }
 
-// adamW reads four arrays and writes three of them, where they are, and the weights in BF16, so
-// that a copy is no limit to it.
+// adamW reads four arrays, writes three of them in place, and writes the weights in BF16. So a copy
+// is not its limit.
 func adamW() kernel {
 	const n = rowBytes / 2 / 4
 	return kernel{

@@ -7,17 +7,16 @@ import (
 	"spmoe/tensor"
 )
 
-// A Layer is a linear layer, or those of the experts that one rank holds, whose forward product is
-// measured.
+// A Layer is a linear layer, or the experts of one rank, whose forward product is measured.
 type Layer struct {
 	Name         string
 	Groups       int // of experts; 0: one weight for all rows
-	Rows         int // of all of them, or of each group
+	Rows         int // in total, or per group
 	Outputs, Sum int
 }
 
-// MXFP8OverBF16 measures each layer in both formats, in turns on one core, and hands the time of
-// the first over that of the second to yield. It ends early, with ctx's error, when ctx does.
+// MXFP8OverBF16 measures each layer in both formats, in turns on one core, and yields the ratio of
+// the MXFP8 time to the BF16 time. It ends early with ctx's error when ctx is cancelled.
 func MXFP8OverBF16(ctx context.Context, quick bool, layers []Layer, yield func(l Layer, shape string, ratio float64)) error {
 	e := effort{rounds: 15, sample: 80 * time.Millisecond}
 	if quick {

@@ -1,6 +1,6 @@
 package exchange
 
-// One layer's exchange both ways, for the shape of a model.
+// Both exchanges of one layer, for the shape of a model.
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 	"spmoe/tensor"
 )
 
-// OneSidedOverStandard returns the time of the one-sided exchange, there and back, over that of the
-// standard one, measured in turns. Every rank of c calls it with the same shape: tokens of each
-// rank, hidden size, choices of a token, experts in all.
+// OneSidedOverStandard returns the ratio of the round-trip times of the one-sided and the standard
+// exchange, measured in turns. Every rank of c calls it with the same shape: tokens per rank,
+// hidden size, choices per token, total number of experts.
 func OneSidedOverStandard(c *collective.Comm, tokens, hidden, slots, experts int, quick bool) (float64, error) {
 	s := &suite{comm: c, rounds: 15, yield: func(Result) {}, ex: tensor.NewExec()}
 	if c.Shared() {

@@ -1,5 +1,5 @@
-// Package exchange measures the collectives and the token exchange of a world of ranks, against
-// what the machine can copy and against the ordinary exchange, in one run and in turns.
+// Package exchange measures the collectives and the token exchange between ranks, against the
+// machine's rate of copying and against the ordinary exchange, in one run and in turns.
 package exchange
 
 import (
@@ -15,24 +15,27 @@ import (
 
 // Result is one measured operation, in the terms of nccl-tests.
 type Result struct {
-	Name      string     `json:"name"`
-	Value     float64    `json:"value"` // median time of an operation in microseconds, on the slowest rank; or a ratio, or bytes
-	Unit      string     `json:"unit"`  // us, x or B
+	Name string `json:"name"`
+	// median time of an operation in microseconds, on the slowest rank; or a ratio, or bytes
+	Value     float64    `json:"value"`
+	Unit      string     `json:"unit"` // us, x or B
 	Bytes     int        `json:"bytes,omitempty"`
 	AlgBW     float64    `json:"algbw_gbs,omitempty"` // bytes over time
-	BusBW     float64    `json:"busbw_gbs,omitempty"` // AlgBW times what each rank must move for a byte of it
+	BusBW     float64    `json:"busbw_gbs,omitempty"` // AlgBW times the bytes that each rank must move per byte of the operation
 	Share     float64    `json:"share,omitempty"`     // of the rate at which the ranks together copy memory
-	Wrong     int        `json:"wrong"`               // results that were not what they should be
+	Wrong     int        `json:"wrong"`               // number of wrong results
 	Quartiles [2]float64 `json:"quartiles_us"`
 }
 
-// Options is how much is measured.
+// Options says what to measure.
 type Options struct {
 	Quick bool
-	Match *regexp.Regexp // of the names of groups: memory_copy, barrier, all_reduce_64MiB, exchange_4096x2048_top8; nil: all
+	// matches the names of groups: memory_copy, barrier, all_reduce_64MiB, exchange_4096x2048_top8;
+	// nil: all
+	Match *regexp.Regexp
 }
 
-// Run measures on this rank; every rank of c calls it. Results come on rank 0 alone.
+// Run measures on this rank. Every rank of c calls it. Only rank 0 yields results.
 func Run(c *collective.Comm, o Options, yield func(Result)) error {
 	s := &suite{comm: c, rounds: 15, yield: yield, ex: tensor.NewExec()}
 	if c.Shared() {
@@ -59,7 +62,7 @@ func Run(c *collective.Comm, o Options, yield func(Result)) error {
 	}
 	groups = append(groups, group{"routing", func() error { return s.routing(shape{4096, 2048, 8, 64}) }})
 	for _, g := range groups {
-		if o.Match != nil && !o.Match.MatchString(g.name) && g.name != "memory_copy" { // the others are held against it
+		if o.Match != nil && !o.Match.MatchString(g.name) && g.name != "memory_copy" { // the others are compared with it
 			continue
 		}
 		mark := s.ex.Mark()
@@ -75,17 +78,17 @@ type suite struct {
 	comm   *collective.Comm
 	ex     *tensor.Exec
 	rounds int
-	copied float64 // GB/s that all ranks together copy, read and written bytes counted once
+	copied float64 // GB/s of copies by all ranks together, with bytes read and written counted once
 	yield  func(Result)
 }
 
 func (s *suite) lead() bool { return s.comm.Rank() == 0 }
 
-// An operation is measured in turns with others.
+// An operation is measured in turns with other operations.
 type operation func() error
 
 // turns runs the operations in turns, each after a barrier, and returns the times of the slowest
-// rank, in microseconds, sorted.
+// rank in microseconds, sorted.
 func (s *suite) turns(calls int, ops ...operation) ([][]float64, error) {
 	times := make([][]float64, len(ops))
 	for round := range s.rounds + 1 {
@@ -103,7 +106,7 @@ func (s *suite) turns(calls int, ops ...operation) ([][]float64, error) {
 			if err := collective.AllReduce(s.comm, slowest, collective.Max); err != nil {
 				return nil, err
 			}
-			if round > 0 { // the first one touches memory for the first time
+			if round > 0 { // the first one includes page faults
 				times[i] = append(times[i], slowest[0])
 			}
 		}
@@ -111,8 +114,8 @@ func (s *suite) turns(calls int, ops ...operation) ([][]float64, error) {
 	return times, nil
 }
 
-// report sums up the times of an operation of so many bytes. bus is what each rank moves for a byte
-// of them; moved is the bytes that all ranks together must at least read and write.
+// report summarizes the times of an operation of bytes bytes. bus is the number of bytes that each
+// rank moves per byte; moved is the minimum number of bytes that all ranks together read and write.
 func (s *suite) report(name string, times []float64, bytes int, bus, moved float64, wrong int) {
 	if !s.lead() {
 		return
@@ -130,7 +133,7 @@ func (s *suite) report(name string, times []float64, bytes int, bus, moved float
 	s.yield(r)
 }
 
-// copying measures the rate at which all ranks together copy memory that no cache holds.
+// copying measures the rate at which all ranks together copy memory that does not fit in caches.
 func (s *suite) copying() error {
 	const bytes = 64 << 20
 	src, dst := s.ex.New(tensor.UINT8, bytes), s.ex.New(tensor.UINT8, bytes)

@@ -1,6 +1,6 @@
 package exchange
 
-// The exchange of one layer: the ordinary way, the one-sided way, and that with MXFP8 on the wire.
+// The exchange of one layer: ordinary, one-sided, and one-sided with MXFP8 on the wire.
 
 import (
 	"fmt"
@@ -12,15 +12,14 @@ import (
 	"spmoe/tensor"
 )
 
-// shape is the exchange of one layer: tokens of each rank.
+// shape is the shape of a layer's exchange, with tokens per rank.
 type shape struct{ tokens, hidden, slots, experts int }
 
 func (sh shape) String() string {
 	return fmt.Sprintf("%dx%d_top%d", sh.tokens, sh.hidden, sh.slots)
 }
 
-// roundTrip measures a layer's exchange there and back with experts that cost nothing, both ways in
-// turns.
+// roundTrip measures the exchange of a layer both ways, with experts that cost nothing, in turns.
 func (s *suite) roundTrip(sh shape) error {
 	n := s.comm.Size()
 	experts := (sh.experts + n - 1) / n * n
@@ -41,7 +40,7 @@ func (s *suite) roundTrip(sh shape) error {
 		return err
 	}
 	wrong := oneSided.differs(standard)
-	// At least, every row is read once and written once for each choice, and each choice is read
+	// A lower bound: every row is read once and written once per choice, and each choice is read
 	// once and every sum written once.
 	row := float64(2 * sh.hidden * sh.tokens * n)
 	there, back := row*float64(1+sh.slots), row*float64(1+sh.slots)
@@ -76,7 +75,7 @@ func (s *suite) roundTrip(sh shape) error {
 	return nil
 }
 
-// layer is one rank's end of a layer, its experts being the identity.
+// layer is one rank's end of a layer whose experts are the identity.
 type layer struct {
 	ep.Exchange
 	name                        string
@@ -116,7 +115,7 @@ func (l *layer) dispatch() (err error) {
 	return err
 }
 
-// dispatchThenQuantize is what an expert that computes in MXFP8 needs of rows in BF16.
+// dispatchThenQuantize receives rows in BF16 and quantizes them, as an MXFP8 expert needs them.
 func (l *layer) dispatchThenQuantize() error {
 	if err := l.dispatch(); err != nil {
 		return err
@@ -126,7 +125,7 @@ func (l *layer) dispatchThenQuantize() error {
 	return nil
 }
 
-// dispatchCodes is the same where rows travel quantized.
+// dispatchCodes is the same with rows that travel quantized.
 func (l *layer) dispatchCodes() error {
 	l.ex.Reset()
 	a, err := l.StartDispatch(l.ex, &l.h, l.x, l.topk)
@@ -139,7 +138,7 @@ func (l *layer) dispatchCodes() error {
 
 func (l *layer) combine() error { return l.Combine(l.ex, &l.h, l.rows, l.weights, l.out) }
 
-// differs counts the elements that two ways do not have in common.
+// differs counts the elements in which two exchanges differ.
 func (l *layer) differs(o *layer) (wrong int) {
 	for _, pair := range [][2]tensor.Tensor{{l.rows, o.rows}, {l.out, o.out}} {
 		a, b := pair[0].BF16(), pair[1].BF16()
@@ -155,7 +154,7 @@ func (l *layer) differs(o *layer) (wrong int) {
 	return wrong
 }
 
-// codes are rows quantized.
+// codes are quantized rows.
 type codes struct{ mx.Tensor }
 
 func (c codes) differs(o codes) (wrong int) {

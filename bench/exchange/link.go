@@ -1,6 +1,6 @@
 package exchange
 
-// What lies between hosts: how fast messages travel, and what of a layer's exchange travels.
+// The network between hosts: the speed of messages, and the traffic of a layer's exchange.
 
 import (
 	"errors"
@@ -13,12 +13,12 @@ import (
 	"spmoe/tensor"
 )
 
-// linkMessage is how many bytes each rank sends to measure a link's rate.
+// linkMessage is the number of bytes that each rank sends to measure the bandwidth of a link.
 const linkMessage = 4 << 20
 
-// Link measures between the hosts of c, whose every rank calls it. Results come on rank 0 alone:
-// the latency and the rate of a link, and for one layer's dispatch the time and the bytes between
-// hosts of the flat exchange and of the hierarchical one.
+// Link measures between the hosts of c. Every rank calls it, and only rank 0 yields results: the
+// latency and bandwidth of a link, and, for one layer's dispatch, the time and the bytes between
+// hosts of the flat and of the hierarchical exchange.
 func Link(c *collective.Comm, quick bool, yield func(Result)) error {
 	if len(c.Hosts()) < 2 {
 		return errors.New("all ranks are on one host: start them on two or more by mpirun, mpiexec or srun")
@@ -40,7 +40,7 @@ func Link(c *collective.Comm, quick bool, yield func(Result)) error {
 	return s.between(sh)
 }
 
-// latency measures half the way of a small message there and back, between the first ranks of two
+// latency measures half the round-trip time of a small message between the first ranks of two
 // hosts.
 func (s *suite) latency() error {
 	const turns = 100
@@ -63,7 +63,8 @@ func (s *suite) latency() error {
 	return err
 }
 
-// rate measures what each host sends to the next while it receives as much from the one before.
+// rate measures the bandwidth at which each host sends to the next one while it receives from the
+// previous one.
 func (s *suite) rate() error {
 	c := s.comm
 	hosts, here := c.Hosts(), c.Host()
@@ -91,8 +92,8 @@ func (s *suite) rate() error {
 	return err
 }
 
-// between measures a layer's dispatch: flat, which sends a row for every choice, and hierarchical,
-// which sends one for every host that a token visits, in BF16 and in MXFP8.
+// between measures a layer's dispatch. The flat one sends a row per choice. The hierarchical one
+// sends a row per host that a token visits, in BF16 and in MXFP8.
 func (s *suite) between(sh shape) error {
 	n := s.comm.Size()
 	experts := (sh.experts + n - 1) / n * n
@@ -121,7 +122,7 @@ func (s *suite) between(sh shape) error {
 	for i, of := range []struct {
 		name  string
 		call  operation
-		least float64 // bytes that must travel
+		least float64 // minimum bytes to transfer
 	}{
 		{"flat_dispatch", flat.dispatch, remote * row},
 		{"hierarchical_dispatch", hierarchical.dispatch, visits * row},
@@ -147,7 +148,7 @@ func (s *suite) between(sh shape) error {
 	return nil
 }
 
-// visits counts over all ranks the hosts beside their own that tokens visit, and the choices there.
+// visits counts, over all ranks, the remote hosts that tokens visit, and the choices there.
 func (s *suite) visits(l *layer, experts int) (visits, choices float64, err error) {
 	c := s.comm
 	layout, err := ep.NewLayout(experts, c.Size())

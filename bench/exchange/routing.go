@@ -1,7 +1,7 @@
 package exchange
 
-// What routing lets travel: with every expert to choose from, and with those of half the ranks
-// only, as node-limited routing has it.
+// The traffic that follows from routing: with choices among all experts, and among those of half
+// the ranks, as in node-limited routing.
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"spmoe/collective/ep"
 )
 
-// routing reports the bytes of a token's row that leave its rank, if each choice takes one and if
-// each rank that is visited does.
+// routing reports the bytes per token that leave its rank, if each choice takes a row and if each
+// visited rank does.
 func (s *suite) routing(sh shape) error {
 	n := s.comm.Size()
 	layout, err := ep.NewLayout((sh.experts+n-1)/n*n, n)
@@ -23,7 +23,7 @@ func (s *suite) routing(sh shape) error {
 		ranks int
 	}{{"free", n}, {"limited", n / 2}} {
 		if way.ranks*layout.PerRank < sh.slots {
-			continue // a token could not choose so many
+			continue // a token could not choose that many
 		}
 		t := layout.Traffic(choices(layout, sh, way.ranks), sh.slots)
 		rows, visits := 0, 0
@@ -37,8 +37,8 @@ func (s *suite) routing(sh shape) error {
 	return nil
 }
 
-// choices are those of a batch: distinct experts, equally likely, of so many ranks, which are so
-// too.
+// choices returns the choices of a batch: distinct experts, equally likely, of some ranks, which
+// are equally likely too.
 func choices(layout ep.Layout, sh shape, ranks int) []int32 {
 	rng := rand.New(rand.NewPCG(1, uint64(ranks)))
 	var topk []int32

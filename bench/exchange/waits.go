@@ -6,7 +6,7 @@ import (
 	"spmoe/collective"
 )
 
-// Waits returns how long each rank (first index) has waited for each other one on c so far. Every
+// Waits returns how long each rank (first index) has waited for each other rank on c so far. Every
 // rank calls it.
 func Waits(c *collective.Comm) ([][]time.Duration, error) {
 	n := c.Size()

@@ -1,7 +1,7 @@
-// Peers holds the engine's matrix products against those of other libraries, on one core. Each
-// library has a program in src, which this one builds, starts and asks for one short measurement
-// after the other, in turns with the engine's kernels and the core's peak, so that a busy neighbour
-// or a moving clock hits all. Nothing else needs the libraries.
+// Peers compares the engine's matrix products with those of other libraries, on one core. Each
+// library has a program in src, which this one builds and starts. It asks for short measurements in
+// turns with the engine's kernels and the core's peak, so that a busy neighbor or a changing clock
+// affects all of them. Only this program needs the libraries.
 //
 //	make -C bench/peers
 package main
@@ -64,7 +64,7 @@ func run(out io.Writer, rounds int, sample time.Duration, match string) error {
 	return nil
 }
 
-// describe says what is measured and on what.
+// describe prints what is measured and on what.
 func describe(out io.Writer, rounds int) {
 	fmt.Fprintf(out, "one core of %s, tier %s; GFLOP/s and share of the core's peak, medians of %d rounds in turns\n", cpu.Model(), cpu.Best(), rounds)
 	fmt.Fprintf(out, "the weights of oneDNN and libxsmm are packed beforehand; ours and OpenBLAS pack in every call\n")
@@ -72,7 +72,7 @@ func describe(out io.Writer, rounds int) {
 	fmt.Fprintf(out, "* weights from memory; /best: the engine's rate over that of the best peer, in turns\n\n")
 }
 
-// shape writes MxNxK, GxMxNxK for several groups, and marks streamed weights.
+// shape formats MxNxK, or GxMxNxK for several groups, and marks streamed weights.
 func shape(p bench.Product) string {
 	text := fmt.Sprintf("%dx%dx%d", p.M, p.N, p.K)
 	if p.Groups > 1 {
@@ -90,7 +90,7 @@ type contender struct {
 	overBest    float64 // of the engine's: rate over that of the best peer
 }
 
-// row is one product's outcome, sides by name.
+// row holds the results of one product, by the names of the sides.
 type row struct {
 	product bench.Product
 	peak    float64
@@ -125,8 +125,8 @@ func compete(contest *bench.Contest, peers []*peer, p bench.Product, rounds int,
 	return outcome(p, names, taken), nil
 }
 
-// outcome sums up the rates of all sides, of which the first is the peak and the second the engine;
-// the engine is compared with the best peer, round by round.
+// outcome summarizes the rates of all sides. The first is the peak and the second the engine, which
+// is compared with the best peer, round by round.
 func outcome(p bench.Product, names []string, taken [][]float64) row {
 	r := row{product: p, peak: bench.Median(taken[0]), sides: map[string]contender{}}
 	best := -1
@@ -145,7 +145,7 @@ func outcome(p bench.Product, names []string, taken [][]float64) row {
 	return r
 }
 
-// table prints the outcomes.
+// table prints the results.
 type table struct{ io.Writer }
 
 // columns are the sides in the table's order.

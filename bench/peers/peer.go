@@ -20,13 +20,13 @@ import (
 //go:embed src
 var sources embed.FS
 
-// library is a peer: its program and what that needs.
+// library is a peer: its program and the requirements of that.
 type library struct {
 	Name    string
 	source  string
 	link    []string
 	debian  string   // its package
-	formats []string // of bench.Product that it has
+	formats []string // of bench.Product that it supports
 }
 
 var libraries = []library{
@@ -35,7 +35,7 @@ var libraries = []library{
 	{"OpenBLAS", "openblas.cpp", []string{"-lopenblas"}, "libopenblas-dev", []string{"fp32"}},
 }
 
-// peer is a library's program, running.
+// peer is the running program of a library.
 type peer struct {
 	library
 	process *exec.Cmd
@@ -43,14 +43,14 @@ type peer struct {
 	out     *bufio.Scanner
 }
 
-// start builds and starts all programs. What cannot be built is named, with the package that it
-// needs, and left out; it is an error if nothing is left.
+// start builds and starts all programs. It skips a program that cannot be built and names the
+// package that it needs. It returns an error if nothing is left.
 func start(out io.Writer) (peers []*peer, err error) {
 	folder, err := os.MkdirTemp("", "peers")
 	if err != nil {
 		return nil, err
 	}
-	// A program that runs needs its file no more.
+	// A running program no longer needs its file.
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	if err := os.CopyFS(folder, sources); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (l library) build(folder string) (program string, err error) {
 	return program, nil
 }
 
-// start runs the program on one thread, with kernels of the library's own choice.
+// start runs the program on one thread. The library chooses its kernels itself.
 func (l library) start(program string) (*peer, error) {
 	p := &peer{library: l, process: exec.Command(program)}
 	for _, v := range os.Environ() {
@@ -113,13 +113,13 @@ func (l library) start(program string) (*peer, error) {
 
 func (p *peer) has(format string) bool { return slices.Contains(p.formats, format) }
 
-// stop ends the program's input, and so the program.
+// stop ends the program's input, which ends the program.
 func (p *peer) stop() {
 	p.in.Close()
 	p.process.Wait()
 }
 
-// prepare has the program make the operands and check its product.
+// prepare makes the program allocate the operands and check its product.
 func (p *peer) prepare(of bench.Product) error {
 	format := of.Format
 	if format == "mxint8" {

@@ -1,6 +1,6 @@
 package projection
 
-// From costs to a budget that people read: each term with its formula, numbers and sources.
+// From costs to a budget for people: each term with its formula, numbers and sources.
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ var tables = sync.OnceValue(func() map[string]*kernels {
 	return map[string]*kernels{"b200": newKernels(data().b200), "h200": newKernels(data().h200)}
 })
 
-// Project returns the budget of a run at these settings of the parameters.
+// Project returns the budget of a run with these settings of the parameters.
 func Project(r Run, set Settings) (Budget, error) {
 	e, err := newEstimator(r, set)
 	if err != nil {
@@ -30,8 +30,8 @@ func Project(r Run, set Settings) (Budget, error) {
 	return e.budget(memory), nil
 }
 
-// throughput is Project's tokens a second alone, for samples and sweeps; the run is known to be
-// possible.
+// throughput returns Project's tokens/s only, for samples and sweeps. The run must have passed
+// Check.
 func throughput(r Run, set Settings) (float64, error) {
 	e, err := newChecked(r, set)
 	if err != nil {
@@ -66,8 +66,8 @@ func (e *estimator) budget(memory Memory) Budget {
 	return b
 }
 
-// executed are the FLOPs that a token really costs: with recomputation, duplicates and what the
-// mask leaves of the scores.
+// executed returns the FLOPs per token that are actually computed: with recomputation, duplicates
+// and the masked scores left out.
 func (e *estimator) executed() (sum float64) {
 	list := func(all []moe.LinearLayer, n int) {
 		for _, l := range all {
@@ -76,7 +76,7 @@ func (e *estimator) executed() (sum float64) {
 				f = 4
 			}
 			if l.Part == moe.Routed {
-				f *= e.again()
+				f *= e.repetitions()
 			}
 			sum += f * flops(l) * float64(n)
 		}
@@ -98,9 +98,9 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 	param := func(i int) string { return fmt.Sprintf("%.4g", e.set[i]) }
 	switch s {
 	case Grouped:
-		f := c.Routed * passes * e.again() * e.to.Imbalance * float64(layers) / float64(max(m.mainMoE(), 1))
+		f := c.Routed * passes * e.repetitions() * e.to.Imbalance * float64(layers) / float64(max(m.mainMoE(), 1))
 		t.Kind = softest(kindOf(gemmScale, groupedScale), e.to.Kind)
-		t.Formula = fmt.Sprintf("d·I·passes·F_G / R = %.0f · %.3f · %.0f · %.2f GF a token / %.0f TFLOP/s at %.0f rows an expert", e.again(), e.to.Imbalance, passes, c.Routed/1e9, f/ms/1e9, e.rowsPerExpert())
+		t.Formula = fmt.Sprintf("d·I·passes·F_G / R = %.0f · %.3f · %.0f · %.2f GF a token / %.0f TFLOP/s at %.0f rows an expert", e.repetitions(), e.to.Imbalance, passes, c.Routed/1e9, f/ms/1e9, e.rowsPerExpert())
 		t.Source = e.table.list[0].Source
 		if e.quantized(moe.Routed) && !e.table.dtype8 {
 			t.Formula += fmt.Sprintf(", s = %.2f at %.0f rows a GPU", e.speedup(moe.Routed), e.rowsPerRank())
@@ -129,7 +129,7 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 	case AllToAll:
 		x := e.exchange()
 		t.Kind = softest(e.to.Kind, Published)
-		t.Formula = fmt.Sprintf("%d layers · %d all-to-alls · %.0f B a token (%.0f B between nodes) = %.4f ms a token, %.0f %% hidden; d = %.0f, I = %.3f", layers, x.Operations, x.Bytes, x.NIC, x.Total*float64(layers), 100*x.Hidden, e.again(), e.to.Imbalance)
+		t.Formula = fmt.Sprintf("%d layers · %d all-to-alls · %.0f B a token (%.0f B between nodes) = %.4f ms a token, %.0f %% hidden; d = %.0f, I = %.3f", layers, x.Operations, x.Bytes, x.NIC, x.Total*float64(layers), 100*x.Hidden, e.repetitions(), e.to.Imbalance)
 		t.Source = Parameters()[nicA2ALimit].Source
 		if e.stack.Dedup {
 			t.Source = Parameters()[nicDedup].Source

@@ -1,7 +1,7 @@
 package projection
 
-// The data files, which are part of the program: hardware, kernel efficiencies, parameters with
-// their priors, published figures.
+// The embedded data files: hardware, kernel efficiencies, parameters with their priors, published
+// figures.
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ import (
 //go:embed data
 var files embed.FS
 
-// contents is what the data files hold, decoded.
+// contents is the decoded content of the data files.
 type contents struct {
 	hardware   []Hardware
 	b200, h200 []efficiency
@@ -34,8 +34,8 @@ type contents struct {
 	h200Rows   []calibrationRow
 }
 
-// data decodes the files of this program once. That they are well formed is tested, so that an
-// error is a programming mistake.
+// data decodes the embedded files once. Tests check that they are well formed, so an error is a
+// programming error.
 var data = sync.OnceValue(func() *contents {
 	c, err := readContents(files)
 	if err != nil {
@@ -94,13 +94,13 @@ func readContents(from fs.FS) (*contents, error) {
 	return c, c.parameters.check()
 }
 
-// ParameterHash is the SHA-256 of the parameter file, which is printed with every projection.
+// ParameterHash returns the SHA-256 of the parameter file, which every projection prints.
 func ParameterHash() string { return data().hash }
 
-// ParameterVersion is the date at which the parameters were frozen.
+// ParameterVersion returns the date at which the parameters were frozen.
 func ParameterVersion() string { return data().parameters.Version }
 
-// Value is a number with where it comes from.
+// Value is a number with its source.
 type Value struct {
 	Value  float64 `json:"value"`
 	Unit   string  `json:"unit"`
@@ -108,7 +108,7 @@ type Value struct {
 	Kind   Kind    `json:"kind"`
 }
 
-// Curve is a number that depends on another, as points of increasing x.
+// Curve is a function given by points of increasing x.
 type Curve struct {
 	Points [][2]float64 `json:"points"`
 	Unit   string       `json:"unit"`
@@ -116,7 +116,7 @@ type Curve struct {
 	Kind   Kind         `json:"kind"`
 }
 
-// At interpolates over the logarithm of x, and goes on flat beyond the ends.
+// At interpolates over the logarithm of x. It is constant beyond the ends.
 func (c Curve) At(x float64) float64 {
 	p := c.Points
 	if x <= p[0][0] {
@@ -136,21 +136,21 @@ type Hardware struct {
 	Name             string `json:"name"`
 	About            string `json:"about"`
 	BF16             Value  `json:"bf16_tflops"`   // dense
-	FP8              Value  `json:"fp8_tflops"`    // dense; MXFP8 where the GPU has it
+	FP8              Value  `json:"fp8_tflops"`    // dense; MXFP8 if the GPU has it
 	Memory           Value  `json:"hbm_gb"`        // GB
 	HBM              Value  `json:"hbm_tbs"`       // TB/s
 	NVLink           Value  `json:"nvlink_gbs"`    // GB/s each way
-	Domain           Value  `json:"nvlink_domain"` // GPUs that NVLink joins
+	Domain           Value  `json:"nvlink_domain"` // GPUs per NVLink domain
 	NodeGPUs         Value  `json:"node_gpus"`
-	NIC              Value  `json:"nic_gbs"` // GB/s each way of one GPU
+	NIC              Value  `json:"nic_gbs"` // GB/s each way, per GPU
 	Watts            Value  `json:"watts"`
 	NVLinkAllToAll   Curve  `json:"nvlink_all_to_all"` // sustained share of NVLink, by ranks
-	NVLinkDedup      Curve  `json:"nvlink_dedup"`      // the same of a de-duplicating exchange
+	NVLinkDedup      Curve  `json:"nvlink_dedup"`      // the same for a de-duplicating exchange
 	NVLinkCollective Value  `json:"nvlink_collective"` // of all-gather and reduce-scatter
 	Kernels          string `json:"kernels"`           // the table of efficiencies: b200 or h200
 }
 
-// ParseHardware reads a hardware file. An error names the field that is missing or cannot be.
+// ParseHardware reads a hardware file. An error names the missing or invalid field.
 func ParseHardware(name string, text []byte) (Hardware, error) {
 	var h Hardware
 	if len(text) > 1<<20 {
@@ -224,7 +224,7 @@ func GPUs() []string {
 	return all
 }
 
-// HardwareByName returns the description of a GPU; case does not matter.
+// HardwareByName returns the description of a GPU. It ignores case.
 func HardwareByName(name string) (Hardware, error) {
 	for _, h := range data().hardware {
 		if strings.EqualFold(h.Name, name) {

@@ -1,7 +1,7 @@
 package projection
 
-// How much of a GPU's peak a product reaches: tables of measured shapes, between which the nearest
-// ones are averaged.
+// The share of a GPU's peak that a product reaches: tables of measured shapes, with averages
+// between the nearest ones.
 
 import "math"
 
@@ -14,7 +14,7 @@ const (
 	wgrad
 )
 
-// efficiency is one measured shape: rows [tokens, or rows of an expert] times a weight [Out, In].
+// efficiency is one measured shape: rows [tokens, or rows per expert] times a weight [Out, In].
 type efficiency struct {
 	Op     string    `json:"op"` // gemm or grouped
 	Rows   float64   `json:"rows"`
@@ -31,7 +31,7 @@ type calibrationRow struct {
 	Op     string  `json:"op"`
 	M      int     `json:"m"`
 	Groups int     `json:"groups"`
-	Rows   int     `json:"rows"` // of each group
+	Rows   int     `json:"rows"` // per group
 	N      int     `json:"n"`
 	K      int     `json:"k"`
 	BF16   float64 `json:"bf16_us"`
@@ -41,7 +41,7 @@ type calibrationRow struct {
 	Micros float64 `json:"us"`
 }
 
-// product reports whether the row is one, and its FLOPs.
+// product returns the FLOPs of a row, if the row is a product.
 func (r calibrationRow) product() (flops float64, ok bool) {
 	switch r.Op {
 	case "gemm":
@@ -57,8 +57,8 @@ const (
 	hopperFP8  = 1979e12
 )
 
-// hopperTable turns the H200's forward products into efficiencies; its backward ones are taken to
-// be as fast.
+// hopperTable computes efficiencies from the H200's forward products. It assumes that backward ones
+// are as fast.
 func hopperTable(rows []calibrationRow) (table []efficiency) {
 	for _, r := range rows {
 		flops, ok := r.product()
@@ -82,11 +82,11 @@ func pointOf(rows float64, in, out int) point {
 	return point{math.Log2(max(rows, 1)), math.Log2(float64(in)), math.Log2(float64(out))}
 }
 
-// kernels are the efficiencies of one GPU's products.
+// kernels holds the efficiencies of one GPU's products.
 type kernels struct {
 	list   []efficiency
 	points []point
-	dtype8 bool // has FP8 efficiencies of its own
+	dtype8 bool // has its own FP8 efficiencies
 }
 
 func newKernels(list []efficiency) *kernels {
@@ -101,9 +101,9 @@ func newKernels(list []efficiency) *kernels {
 // far is the distance, in powers of two, beyond which a shape counts as extrapolated.
 const far = 2.0
 
-// share returns what part of its peak a product of rows by [out, in] reaches, and how far away the
-// nearest measured shape is. Shapes count by the fourth power of their nearness, so that one that
-// was measured decides alone.
+// share returns the share of its peak that a product of rows by [out, in] reaches, and the distance
+// to the nearest measured shape. Shapes are weighted by the inverse fourth power of their distance,
+// so that a measured shape decides alone.
 func (k *kernels) share(op string, p pass, fp8 bool, rows float64, in, out int) (share, distance float64) {
 	at := pointOf(rows, in, out)
 	distance = math.Inf(1)
@@ -121,7 +121,7 @@ func (k *kernels) share(op string, p pass, fp8 bool, rows float64, in, out int) 
 		if fp8 {
 			value = e.fp8
 		}
-		// Times add up, not rates.
+		// Average times, not rates.
 		sum, weights, distance = sum+w/value, weights+w, min(distance, math.Sqrt(d))
 	}
 	return weights / sum, distance

@@ -1,7 +1,7 @@
 package projection
 
-// What a projection must get right before it is believed: counts, published FLOPs, exchange times,
-// and how far off held-out rows may be.
+// What a projection must get right to be credible: counts, published FLOPs, exchange times, and the
+// error on held-out rows.
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 // Gate is one requirement.
 type Gate struct {
 	What  string
-	Value float64 // what was reached
-	Least float64 // limit below which it may lie; for coverage, see Upper
-	Upper float64 // limit above which it may not lie
+	Value float64 // the result
+	Least float64 // lower limit; for coverage, see Upper
+	Upper float64 // upper limit
 	Aim   string
 	Unit  string
 }
@@ -27,7 +27,7 @@ func below(what string, value, limit float64, unit, aim string) Gate {
 	return Gate{What: what, Value: value, Upper: limit, Unit: unit, Aim: aim}
 }
 
-// CountGates hold parameters and FLOPs against what is published.
+// CountGates compare parameters and FLOPs with published ones.
 func CountGates() (all []Gate) {
 	for _, f := range []struct {
 		name  string
@@ -66,8 +66,8 @@ func CountGates() (all []Gate) {
 	return all
 }
 
-// table7 are the mean times of dispatch and combine, us, of 4096 tokens a rank on H100 with 400
-// Gb/s a GPU. Source: arXiv 2603.07685, table 7.
+// table7 holds the mean times of dispatch and combine in us, for 4096 tokens per rank on H100 with
+// 400 Gb/s per GPU. Source: arXiv 2603.07685, table 7.
 var table7 = []struct {
 	ranks           int
 	standard, dedup float64
@@ -75,8 +75,8 @@ var table7 = []struct {
 	{8, (1265 + 1277) / 2.0, (661 + 624) / 2.0}, {16, (5774 + 5628) / 2.0, (1485 + 1688) / 2.0}, {32, (8059 + 7815) / 2.0, (3064 + 3088) / 2.0}, {64, (9164 + 8727) / 2.0, (4626 + 4398) / 2.0},
 }
 
-// ExchangeGates hold the exchange's times against the published table; the limit is asked of the
-// row with the target's shape.
+// ExchangeGates compare the exchange's times with the published table. The limit applies to the row
+// with the target's shape.
 func ExchangeGates() (all []Gate, err error) {
 	for _, row := range table7 {
 		for _, dedup := range []bool{false, true} {
@@ -99,7 +99,7 @@ func ExchangeGates() (all []Gate, err error) {
 	return all, nil
 }
 
-// Gates are all requirements, with the figures of a validation.
+// Gates returns all requirements, with the results of a validation.
 func Gates(groups []Group) ([]Gate, error) {
 	all := CountGates()
 	more, err := ExchangeGates()
@@ -109,7 +109,7 @@ func Gates(groups []Group) ([]Gate, error) {
 	all = append(all, more...)
 	for _, s := range Scenarios() {
 		if s.Name == "clean" {
-			continue // what the runs did not do
+			continue // this the runs did not do
 		}
 		h, err := s.Project(Central())
 		if err != nil {

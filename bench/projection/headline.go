@@ -1,6 +1,6 @@
 package projection
 
-// The headline: DeepSeek-V3 671B on 256 B200. One residual is fitted on the published 651 tokens/s;
+// The headline: DeepSeek-V3 671B on 256 B200. One residual is fitted to the published 651 tokens/s.
 // 859 and 918 are predicted, never fitted.
 
 import (
@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// The published figures, tokens a second of one GPU.
+// The published figures, in tokens/s per GPU.
 const (
 	PublishedBF16   = 651.0
 	PublishedDeepEP = 859.0
 	PublishedMXFP8  = 918.0
 )
 
-// Scenario is a reading of what the two later runs did.
+// Scenario is an interpretation of the two later runs.
 type Scenario struct {
 	Name, About string
 	Routing     string
@@ -23,7 +23,7 @@ type Scenario struct {
 	Fused       bool // the de-duplicating exchange also saves passes over the rows on a GPU
 }
 
-// Scenarios lists them.
+// Scenarios lists the scenarios.
 func Scenarios() []Scenario {
 	return []Scenario{
 		{"as_run", "forced round-robin routing, and both GPUs of a tensor-parallel pair dispatch all tokens, as the pinned code reads", RoundRobin, 2, true},
@@ -32,12 +32,12 @@ func Scenarios() []Scenario {
 	}
 }
 
-// Target is the run that the headline begins with, as published: 671B on 256 B200 in BF16 with the
+// Target returns the first run of the headline, as published: 671B on 256 B200 in BF16 with the
 // standard all-to-all.
 func Target() Run { return publishedRun("nebius-bf16") }
 
-// Carried returns the residual that a run inherits from the calibration: framework time of
-// TorchTitan's 671B on B200, and none for any other stack, model or GPU.
+// Carried returns the residual that a run inherits from the calibration: the framework time of
+// TorchTitan's 671B on B200, and zero for any other stack, model or GPU.
 func Carried(r Run, set Settings) (float64, error) {
 	if r.Model != "671B" || !strings.EqualFold(r.GPU, "B200") || r.Hardware != nil || r.Stack != "titan_standard" && r.Stack != "titan_deepep" {
 		return 0, nil
@@ -45,7 +45,7 @@ func Carried(r Run, set Settings) (float64, error) {
 	return Calibrate(Target(), PublishedBF16, set)
 }
 
-// publishedRun returns a row's run.
+// publishedRun returns the run of a row.
 func publishedRun(id string) Run {
 	for _, r := range data().published.Rows {
 		if r.ID == id {
@@ -55,7 +55,7 @@ func publishedRun(id string) Run {
 	panic(fmt.Sprintf("projection: no published row %q", id))
 }
 
-// runs are those of a scenario: BF16, with DeepEP, and with MXFP8 experts.
+// runs returns the runs of a scenario: BF16, with DeepEP, and with MXFP8 experts.
 func (s Scenario) runs() [3]Run {
 	base := Target()
 	if s.Routing == Uniform {
@@ -63,7 +63,7 @@ func (s Scenario) runs() [3]Run {
 	}
 	deep := base
 	deep.Stack, deep.Duplicate = "titan_deepep", s.Duplicate
-	if !s.Fused { // the standard stack with copies removed from the wire
+	if !s.Fused { // the standard stack without copies on the wire
 		dedup := true
 		deep.Stack, deep.Dedup = base.Stack, &dedup
 	}
@@ -72,7 +72,7 @@ func (s Scenario) runs() [3]Run {
 	return [3]Run{base, deep, quantized}
 }
 
-// Calibrate returns the residual, in ms a token, that makes a run reach a published throughput.
+// Calibrate returns the residual, in ms per token, with which a run reaches a published throughput.
 func Calibrate(r Run, tokens float64, set Settings) (float64, error) {
 	r.Residual = 0
 	e, err := newChecked(r, set)
@@ -84,15 +84,15 @@ func Calibrate(r Run, tokens float64, set Settings) (float64, error) {
 	return (1e3/tokens - without.sum()) / e.stretch(b), nil
 }
 
-// Headline is a scenario's outcome.
+// Headline is the projection of a scenario.
 type Headline struct {
 	Scenario Scenario
-	Residual float64    // ms a token
+	Residual float64    // ms per token
 	Budgets  [3]Budget  // BF16 (calibrated), DeepEP, DeepEP with MXFP8
 	Error    [3]float64 // signed, relative to the published figure
 }
 
-// Project predicts the scenario at these settings.
+// Project predicts the scenario with these settings.
 func (s Scenario) Project(set Settings) (Headline, error) {
 	h := Headline{Scenario: s}
 	runs := s.runs()
@@ -112,5 +112,5 @@ func (s Scenario) Project(set Settings) (Headline, error) {
 	return h, nil
 }
 
-// Targets are the published figures of the headline, in its order.
+// Targets returns the published figures of the headline, in its order.
 func Targets() [3]float64 { return [3]float64{PublishedBF16, PublishedDeepEP, PublishedMXFP8} }

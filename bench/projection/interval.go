@@ -1,7 +1,7 @@
 package projection
 
-// Intervals: seeded Monte Carlo over the priors, times a discrepancy that held-out rows have shown;
-// and one parameter at a time.
+// Intervals: seeded Monte Carlo over the priors, times a discrepancy estimated from held-out rows;
+// and the effect of one parameter at a time.
 
 import (
 	"cmp"
@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// interval returns the 10th and 90th percentile of f over samples of the priors, each times a
-// lognormal factor of this sigma.
+// interval returns the 10th and 90th percentile of f over samples of the priors, each multiplied by
+// a lognormal factor with this sigma.
 func interval(samples int, seed uint64, sigma float64, f func(Settings) (float64, error)) (out [2]float64, err error) {
 	rng := rand.New(rand.NewPCG(seed, 0x5eed))
 	values := make([]float64, 0, samples)
@@ -27,7 +27,7 @@ func interval(samples int, seed uint64, sigma float64, f func(Settings) (float64
 	return [2]float64{quantile(values, .1), quantile(values, .9)}, nil
 }
 
-// quantile of sorted values.
+// quantile returns a quantile of sorted values.
 func quantile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
@@ -38,14 +38,14 @@ func quantile(sorted []float64, p float64) float64 {
 // Range is an 80 % interval with its median.
 type Range struct {
 	P10, P50, P90 float64
-	Sigma         float64 // discrepancy that it contains
+	Sigma         float64 // discrepancy included in the interval
 }
 
-// Width is half the interval over its middle.
+// Width returns half the interval divided by its middle.
 func (r Range) Width() float64 { return (r.P90 - r.P10) / (r.P90 + r.P10) }
 
 // Intervals returns the ranges of a scenario's three throughputs. Every sample fits its own
-// residual on 651, so that only what differs between the runs is uncertain.
+// residual to 651, so that only the differences between the runs are uncertain.
 func (s Scenario) Intervals(samples int, seed uint64, sigma float64) (out [3]Range, err error) {
 	rng := rand.New(rand.NewPCG(seed, 0x5ce))
 	var values [3][]float64
@@ -76,8 +76,8 @@ func (s Scenario) Intervals(samples int, seed uint64, sigma float64) (out [3]Ran
 	return out, nil
 }
 
-// RunInterval is the range of one run's throughput. A run that carries the calibration's residual
-// carries that of each sample.
+// RunInterval returns the range of one run's throughput. A run that inherits the calibration's
+// residual inherits that of each sample.
 func RunInterval(r Run, samples int, seed uint64, sigma float64) (Range, error) {
 	rng := rand.New(rand.NewPCG(seed, 0x5eed))
 	values := make([]float64, 0, samples)
@@ -97,8 +97,8 @@ func RunInterval(r Run, samples int, seed uint64, sigma float64) (Range, error) 
 	return Range{quantile(values, .1), quantile(values, .5), quantile(values, .9), sigma}, nil
 }
 
-// Discrepancy is the spread of the held-out residuals of H1 and H2, which the target's intervals
-// contain.
+// Discrepancy returns the spread of the held-out residuals of H1 and H2, which the target's
+// intervals include.
 func Discrepancy() (float64, error) {
 	sum, n := 0.0, 0
 	for _, r := range Rows() {
@@ -115,14 +115,14 @@ func Discrepancy() (float64, error) {
 	return math.Sqrt(sum / float64(max(n, 1))), nil
 }
 
-// Swing is the effect of one parameter, the others at their central values.
+// Swing is the effect of one parameter, with the others at their central values.
 type Swing struct {
 	Parameter
-	AtLow, AtHigh float64 // tokens a second
+	AtLow, AtHigh float64 // tokens/s
 }
 
-// Tornado returns the parameters' effects on f, tokens a second, largest first; those below half a
-// token are left out.
+// Tornado returns the parameters' effects on f, in tokens/s, largest first. It leaves out effects
+// below half a token.
 func Tornado(f func(Settings) (float64, error)) ([]Swing, error) {
 	var all []Swing
 	for i, p := range Parameters() {
@@ -153,8 +153,9 @@ func sortSwings(all []Swing) {
 	})
 }
 
-// HeadlineTornado is the tornado of DeepEP as run, with the two readings of that run that no
-// kernel's rate comes near: whether tokens are duplicated, and whether routing is random.
+// HeadlineTornado returns the tornado of the DeepEP scenario. It includes the two open questions
+// about that run that no kernel's rate answers: whether tokens are duplicated, and whether routing
+// is random.
 func HeadlineTornado() ([]Swing, error) {
 	asRun := Scenarios()[0]
 	all, err := Tornado(asRun.Throughput(1))
@@ -183,8 +184,8 @@ func HeadlineTornado() ([]Swing, error) {
 	return all, nil
 }
 
-// Throughput returns a function of the settings for [Tornado]: the scenario's run i, calibrated
-// anew each time.
+// Throughput returns a function of the settings for [Tornado]: the throughput of the scenario's run
+// i, calibrated again each time.
 func (s Scenario) Throughput(i int) func(Settings) (float64, error) {
 	runs := s.runs()
 	return func(set Settings) (float64, error) {

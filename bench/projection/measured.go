@@ -1,7 +1,6 @@
 package projection
 
-// What an engine's run says: its routing in a projection, and, for comparison, a projection from
-// its own times alone.
+// Projections from measurements of the engine: its routing and, for comparison, its own times only.
 
 import (
 	"fmt"
@@ -12,8 +11,8 @@ import (
 	"spmoe/bench/ratios"
 )
 
-// FromRatios returns the routing that a run measured, for expert parallelism of ep ranks: the
-// spread of the nearest layout that it counted.
+// FromRatios returns the routing that a run measured, for ep expert-parallel ranks: the spread of
+// the nearest layout that it counted.
 func FromRatios(f ratios.File, ep int) (*Routed, error) {
 	p, ok := f.At(ep)
 	if !ok {
@@ -26,8 +25,8 @@ func FromRatios(f ratios.File, ep int) (*Routed, error) {
 	}, nil
 }
 
-// Mismatch says how the measured model's routing differs in kind from the projected one's, or
-// nothing.
+// Mismatch describes how the measured model's routing differs in kind from the projected one's. It
+// is empty if it does not.
 func Mismatch(f ratios.File, m Model) string {
 	var list []string
 	for _, d := range []struct {
@@ -44,9 +43,9 @@ func Mismatch(f ratios.File, m Model) string {
 	return "the measured router has " + strings.Join(list, ", ") + ": its imbalance is an assumption here"
 }
 
-// EngineOnly projects the two later runs of the headline from this machine's ratios of times alone:
-// the exchange's and the grouped products' shares of its step, each shortened by its own ratio. It
-// is shown to say what such a projection is worth, and is no part of the model.
+// EngineOnly projects the two later runs of the headline only from this machine's time ratios: it
+// shortens the exchange's and the grouped products' shares of the step by their ratios. It shows
+// what such a projection is worth, and is not part of the model.
 func EngineOnly(f ratios.File) (deepEP, mxfp8 float64, ok bool) {
 	exchange, grouped := f.Phases["exchange"], 0.0
 	for name, share := range f.Phases {

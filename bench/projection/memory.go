@@ -1,6 +1,6 @@
 package projection
 
-// What the fullest GPU must hold, estimated from the layout. Activations follow Megatron's count:
+// The memory of the fullest GPU, estimated from the layout. Activations follow Megatron's count:
 // what the backward pass needs of each layer and microbatch in flight.
 
 import (
@@ -15,22 +15,23 @@ type Memory struct {
 	Gradients   float64 `json:"gradients"`
 	Optimizer   float64 `json:"optimizer"`
 	Activations float64 `json:"activations"`
-	Reserve     float64 `json:"reserve"` // buffers of libraries and fragmentation
+	Reserve     float64 `json:"reserve"` // buffers of libraries, and fragmentation
 }
 
-// Total is the sum.
+// Total returns the sum.
 func (m Memory) Total() float64 {
 	return m.Weights + m.Gradients + m.Optimizer + m.Activations + m.Reserve
 }
 
-// share is what of a layer's activations is kept.
+// keptShare returns the share of a layer's activations that is saved.
 func keptShare(recompute string) float64 {
 	return map[string]float64{"none": 1, "selective": 0.5, "full": 0.06}[recompute]
 }
 
-// memory of the GPU that has the most layers. Weights are BF16 (and their MXFP8 codes where all
-// linears are quantized), gradients FP32, the optimizer's 12 bytes a parameter sharded over the
-// data-parallel group, as are TorchTitan's weights and gradients without a pipeline.
+// memory returns the memory of the GPU with the most layers. Weights are BF16, with their MXFP8
+// codes if all linears are quantized, and gradients FP32. The optimizer's 12 bytes per parameter
+// are sharded over the data-parallel group. Without a pipeline, TorchTitan also shards weights and
+// gradients.
 func (r Run) memory(m Model) Memory {
 	c := m.Count(r.Seq)
 	expert := 3 * float64(m.Dim) * float64(m.ExpertInter)
@@ -45,7 +46,7 @@ func (r Run) memory(m Model) Memory {
 		}
 	}
 	stage := 1 / float64(r.PP)
-	if r.PP > 1 { // whole layers, and the head besides
+	if r.PP > 1 { // whole layers, and the head
 		stage = math.Ceil(float64(m.Layers)/float64(r.PP*r.VP)) * float64(r.VP) / float64(m.Layers)
 	}
 	dense, routed = dense*stage/float64(r.TP), routed*stage/float64(r.EP)
@@ -58,16 +59,16 @@ func (r Run) memory(m Model) Memory {
 		Weights: perWeight * (dense + routed) / 1e9, Gradients: 4 * (dense + routed) / 1e9,
 		Optimizer: 12 * (dense/dp + routed/edp) / 1e9, Reserve: 8,
 	}
-	if s, err := r.stack(); err == nil && s.FSDP && r.PP == 1 { // sharded, one layer gathered at a time
+	if s, err := r.stack(); err == nil && s.FSDP && r.PP == 1 { // sharded, with one gathered layer at a time
 		g.Weights, g.Gradients = g.Weights/edp, g.Gradients/edp
 	}
 	tokens := float64(r.MicroBatch*r.Seq) / float64(r.TP)
 	layer := m.layerActivations() * 2 * tokens
-	flight := float64(r.PP) // microbatches that the first stage has under way
+	flight := float64(r.PP) // microbatches in flight in the first stage
 	if r.VP > 1 {
 		flight *= 1 + float64(r.PP-1)/float64(r.PP*r.VP)
 	}
-	if r.Precision == "mxfp8" || r.Precision == "fp8" { // inputs are kept as codes
+	if r.Precision == "mxfp8" || r.Precision == "fp8" { // inputs are saved as codes
 		layer *= 0.6
 	}
 	layers := float64(m.Layers) * stage
@@ -76,7 +77,7 @@ func (r Run) memory(m Model) Memory {
 	return g
 }
 
-// layerActivations are the elements that one token keeps of one layer of the mean kind.
+// layerActivations returns the elements per token saved by an average layer.
 func (m Model) layerActivations() float64 {
 	heads := float64(m.Heads)
 	attention := 4*float64(m.Dim) + 2*float64(m.QRank+m.KVRank) + heads*float64(2*m.keys()+2*m.ValueDim)

@@ -1,7 +1,7 @@
 package projection
 
-// What a model costs, counted from the linear layers of the configuration that trains it: the FLOPs
-// of a token, bytes of the exchange.
+// The costs of a model, counted from the linear layers of its configuration: FLOPs per token and
+// bytes of the exchange.
 
 import (
 	"fmt"
@@ -10,19 +10,20 @@ import (
 	"spmoe/mx"
 )
 
-// Model is a model to project: a configuration of this engine, or one of its shape with
-// grouped-query attention, of which the published rows have some.
+// Model is a model to project: a configuration of this engine, or one with grouped-query attention,
+// as in some published rows.
 type Model struct {
 	Name string
 	moe.Config
-	KVHeads int // of grouped-query attention, whose heads are ValueDim wide; 0: MLA
+	// of grouped-query attention, whose heads are ValueDim wide; 0: MLA
+	KVHeads int
 }
 
-// flops returns the FLOPs of the forward products of one token in one layer.
+// flops returns the forward FLOPs per token in one layer.
 func flops(l moe.LinearLayer) float64 { return 2 * float64(l.Params()) * float64(l.Met) }
 
-// linears returns the linear layers of some parts, in that order. Grouped-query attention has
-// projections of its own.
+// linears returns the linear layers of the given parts, in that order. Grouped-query attention has
+// its own projections.
 func (m Model) linears(mtp bool, parts ...moe.Part) (all []moe.LinearLayer) {
 	known := m.Linears()
 	all = make([]moe.LinearLayer, 0, len(known))
@@ -40,8 +41,8 @@ func (m Model) linears(mtp bool, parts ...moe.Part) (all []moe.LinearLayer) {
 	return all
 }
 
-// groupedQuery lists the projections of one layer's grouped-query attention, queries, keys and
-// values in one.
+// groupedQuery lists the projections of grouped-query attention in one layer, with queries, keys
+// and values in one.
 func (m Model) groupedQuery() []moe.LinearLayer {
 	heads := m.Heads * m.ValueDim
 	return []moe.LinearLayer{
@@ -58,8 +59,8 @@ func (m Model) moeLayer() []moe.LinearLayer {
 
 func (m Model) head() []moe.LinearLayer { return m.linears(false, moe.Head) }
 
-// mtp is one more Mixture-of-Experts layer, the projection that joins two hidden states, and the
-// head once more.
+// mtp returns the linear layers of the MTP module: one more Mixture-of-Experts layer, the
+// projection that joins two hidden states, and the head.
 func (m Model) mtp() []moe.LinearLayer {
 	if m.MTPLayers == 0 {
 		return nil
@@ -67,10 +68,10 @@ func (m Model) mtp() []moe.LinearLayer {
 	return m.linears(true, moe.Projections, moe.Router, moe.Shared, moe.Routed, moe.Joint, moe.Head)
 }
 
-// mainMoE is the number of layers with experts without the MTP module's.
+// mainMoE returns the number of layers with experts, without the MTP module's.
 func (m Model) mainMoE() int { return m.Layers - m.DenseLayers }
 
-// keys is the width of a head's query and key.
+// keys returns the width of a head's query and key.
 func (m Model) keys() int {
 	if m.KVHeads > 0 {
 		return m.ValueDim
@@ -78,19 +79,18 @@ func (m Model) keys() int {
 	return m.KeyDim()
 }
 
-// Counts are what a token of the model costs, in parameters and FLOPs. Source: 2 FLOPs a parameter
-// and token; scores and values 2·S·heads·(key + value dimension), half of it where the mask is
-// causal.
+// Counts are the costs of a model per token, in parameters and FLOPs. Source: 2 FLOPs per parameter
+// and token; scores and values 2·S·heads·(key + value dimension), half of it with a causal mask.
 type Counts struct {
-	Total, Active float64 // parameters, embeddings included; the MTP module left out
+	Total, Active float64 // parameters, including embeddings, without the MTP module
 	Matmul        float64 // parameters that a token is multiplied with: Active without the look-up
-	Routed        float64 // FLOPs of a forward pass through the routed experts, MTP left out
-	Other         float64 // through all other products
-	MTP           float64 // through the MTP module without its attention; 0 without one
-	Attention     float64 // scores and values, causal, of all layers but the MTP module's
+	Routed        float64 // forward FLOPs of the routed experts, without MTP
+	Other         float64 // of all other products
+	MTP           float64 // of the MTP module without its attention; 0 if there is none
+	Attention     float64 // scores and values, causal, of all layers except the MTP module's
 }
 
-// Count counts for sequences of seq tokens.
+// Count returns the counts for sequences of seq tokens.
 func (m Model) Count(seq int) Counts {
 	var c Counts
 	norms := func(layer bool) float64 {
@@ -130,14 +130,14 @@ func (m Model) Count(seq int) Counts {
 	return c
 }
 
-// attentionFLOPs of one token's causal scores and values in one layer.
+// attentionFLOPs returns the FLOPs per token of causal scores and values in one layer.
 func (m Model) attentionFLOPs(seq int) float64 {
 	return float64(seq) * float64(m.Heads) * float64(m.keys()+m.ValueDim)
 }
 
-// TrainFLOPs is what training counts for a token: three times the forward pass, without
-// recomputation. Megatron counts causal scores and the MTP module; TorchTitan all scores and no
-// MTP.
+// TrainFLOPs returns the training FLOPs per token by convention: three times the forward pass,
+// without recomputation. Megatron counts causal scores and the MTP module; TorchTitan counts all
+// scores and no MTP.
 func (m Model) TrainFLOPs(seq int, causal bool) float64 {
 	c := m.Count(seq)
 	forward := 2*c.Matmul + c.MTP
@@ -151,8 +151,8 @@ func (m Model) TrainFLOPs(seq int, causal bool) float64 {
 	return 3 * (forward + attention)
 }
 
-// RowBytes is what one copy of a token takes on the wire: BF16, or MXFP8 codes with a scale a block
-// of 32.
+// RowBytes returns the size of one copy of a token on the wire: BF16, or MXFP8 codes with a scale
+// per block of 32.
 func (m Model) RowBytes(wire string) float64 {
 	if wire == "mxfp8" {
 		return float64(m.Dim) * mx.E4M3.BytesPerElement()
@@ -160,7 +160,7 @@ func (m Model) RowBytes(wire string) float64 {
 	return 2 * float64(m.Dim)
 }
 
-// ModelByName returns a flavor of the engine, with one MTP module if asked, or a published model of
+// ModelByName returns a flavor of the engine, with one MTP module if mtp, or a published model of
 // the data files.
 func ModelByName(name string, mtp bool) (Model, error) {
 	if c, err := moe.FlavorByName(name); err == nil {
@@ -182,10 +182,10 @@ func ModelByName(name string, mtp bool) (Model, error) {
 	return Model{}, oneOf("model", name, known)
 }
 
-// published is a model in data/models.json: a flavor with fewer layers, or a shape of its own.
+// publishedModel is a model in data/models.json: a flavor with fewer layers, or a shape of its own.
 type publishedModel struct {
 	Name    string `json:"name"`
-	Flavor  string `json:"flavor,omitempty"` // that the other fields change
+	Flavor  string `json:"flavor,omitempty"` // to which the other fields are changes
 	Source  string `json:"source"`
 	Layers  int    `json:"layers,omitempty"`
 	Dense   *int   `json:"dense_layers,omitempty"`
@@ -198,7 +198,7 @@ type publishedModel struct {
 	Inter   int    `json:"expert_inter,omitempty"`
 	Shared  *int   `json:"shared_experts,omitempty"`
 	Vocab   int    `json:"vocab,omitempty"`
-	Groups  int    `json:"groups,omitempty"` // of experts, all of which a token may visit
+	Groups  int    `json:"groups,omitempty"` // expert groups, all of which a token may visit
 }
 
 func (p publishedModel) model(mtp bool) Model {

@@ -1,7 +1,7 @@
 package projection
 
-// Parameters: what no file of hardware or kernels says, each with a prior from which intervals are
-// drawn.
+// Parameters: numbers that are neither in a hardware file nor in a kernel table, each with a prior
+// for the intervals.
 
 import (
 	"fmt"
@@ -23,29 +23,38 @@ type Parameter struct {
 	About  string  `json:"about"`
 }
 
-// Stack is what a framework does with a token beside the arithmetic.
+// Stack is the work of a framework on a token in addition to the arithmetic.
 type Stack struct {
-	About           string  `json:"about"`
-	Dedup           bool    `json:"dedup"`            // one copy of a token for each rank, and between nodes for each node
-	ForwardTouches  float64 `json:"forward_touches"`  // reads and writes of all routed rows beside the products, in a forward pass
+	About string `json:"about"`
+	// one copy of a token per rank, and between nodes per node
+	Dedup bool `json:"dedup"`
+	// reads and writes of all routed rows outside of products, in a forward pass
+	ForwardTouches  float64 `json:"forward_touches"`
 	BackwardTouches float64 `json:"backward_touches"` // and in a backward pass
-	Hidden          float64 `json:"hidden"`           // share of the exchange behind which something runs
-	SMShare         float64 `json:"sm_share"`         // what products keep of the GPU beside a hidden exchange
-	NetSpeedup      bool    `json:"net_speedup"`      // grouped MXFP8 products at the rates that contain their casts
-	Attention       string  `json:"attention"`        // kernel
-	DocumentMask    bool    `json:"document_mask"`
-	RowwiseShare    float64 `json:"rowwise_share"` // what fusion leaves of the row-wise traffic
-	CastShare       float64 `json:"cast_share"`    // and of that of casts
-	Launches        float64 `json:"launches"`      // row-wise kernels of a layer and pass that are launched one by one; CUDA graphs leave few
-	FSDP            bool    `json:"fsdp"`          // weights and gradients are sharded, too, where there is no pipeline
-	DPHidden        float64 `json:"dp_hidden"`     // share of the data-parallel traffic that is hidden
-	HeadFP8         bool    `json:"head_fp8"`
-	Causal          bool    `json:"causal"` // counts model FLOPs with causal attention and MTP, as Megatron does
-	Kind            Kind    `json:"kind"`
-	Source          string  `json:"source"`
+	Hidden          float64 `json:"hidden"`           // hidden share of the exchange
+	// share of the GPU that products keep during a hidden exchange
+	SMShare float64 `json:"sm_share"`
+	// grouped MXFP8 products at the rates that include their casts
+	NetSpeedup   bool   `json:"net_speedup"`
+	Attention    string `json:"attention"` // kernel
+	DocumentMask bool   `json:"document_mask"`
+	// share of the row-wise traffic that fusion leaves
+	RowwiseShare float64 `json:"rowwise_share"`
+	CastShare    float64 `json:"cast_share"` // the same for casts
+	// row-wise kernels per layer and pass that are launched individually; few with CUDA graphs
+	Launches float64 `json:"launches"`
+	// weights and gradients are also sharded, if there is no pipeline
+	FSDP     bool    `json:"fsdp"`
+	DPHidden float64 `json:"dp_hidden"` // hidden share of the data-parallel traffic
+	HeadFP8  bool    `json:"head_fp8"`
+	// counts model FLOPs with causal attention and MTP, like Megatron
+	Causal bool   `json:"causal"`
+	Kind   Kind   `json:"kind"`
+	Source string `json:"source"`
 }
 
-// attentionKernel has the rates of one kernel, as shares of the dense BF16 peak, of causal FLOPs.
+// attentionKernel holds the rates of one kernel, as shares of the dense BF16 peak, for causal
+// FLOPs.
 type attentionKernel struct {
 	Forward  float64 `json:"forward"`
 	Backward float64 `json:"backward"`
@@ -55,12 +64,13 @@ type attentionKernel struct {
 
 // parameterFile is data/parameters.json.
 type parameterFile struct {
-	Version    string                     `json:"version"`
-	About      string                     `json:"about"`
-	Parameters []Parameter                `json:"parameters"`
-	Net        Curve                      `json:"mxfp8_net"` // speed-up of grouped MXFP8 products, casts included, by rows of a rank
-	Attention  map[string]attentionKernel `json:"attention"`
-	Stacks     map[string]Stack           `json:"stacks"`
+	Version    string      `json:"version"`
+	About      string      `json:"about"`
+	Parameters []Parameter `json:"parameters"`
+	// speed-up of grouped MXFP8 products, including casts, by rows per rank
+	Net       Curve                      `json:"mxfp8_net"`
+	Attention map[string]attentionKernel `json:"attention"`
+	Stacks    map[string]Stack           `json:"stacks"`
 }
 
 func (f parameterFile) check() error {
@@ -77,7 +87,7 @@ func (f parameterFile) check() error {
 	return f.Net.check()
 }
 
-// The parameters, by their place in the file.
+// The parameters, by their index in the file.
 const (
 	nicA2ALimit = iota
 	nicA2ALoss
@@ -153,7 +163,7 @@ func kindOf(list ...int) Kind {
 	return k
 }
 
-// Stacks lists the names of the frameworks' stacks.
+// Stacks lists the names of the frameworks.
 func Stacks() []string {
 	var all []string
 	for name := range data().parameters.Stacks {

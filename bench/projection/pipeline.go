@@ -1,9 +1,9 @@
 package projection
 
-// How a pipeline's stages are cut, and what its bubble costs.
+// The division of a pipeline into stages, and the cost of its bubble.
 
-// cut divides blocks, in order, into as many runs as chunks so that the largest is as small as can
-// be, and returns the share of the fullest GPU over the mean, chunk i lying on GPU i mod gpus.
+// cut divides blocks, in order, into chunks runs whose largest is as small as possible. It returns
+// the load of the fullest GPU over the mean, with chunk i on GPU i mod gpus.
 func cut(blocks []float64, chunks, gpus int) (imbalance float64) {
 	total, largest := 0.0, 0.0
 	for _, b := range blocks {
@@ -23,7 +23,7 @@ func cut(blocks []float64, chunks, gpus int) (imbalance float64) {
 	loads := make([]float64, gpus)
 	at, load := 0, 0.0
 	for i, b := range blocks {
-		// A chunk ends where it is full, or where the blocks left are needed for the chunks left.
+		// A chunk ends when it is full, or when the remaining chunks need the remaining blocks.
 		if load > 0 && (load+b > high*(1+1e-9) || len(blocks)-i <= chunks-1-at) {
 			at, load = at+1, 0
 		}
@@ -37,7 +37,7 @@ func cut(blocks []float64, chunks, gpus int) (imbalance float64) {
 	return fullest * float64(gpus) / total
 }
 
-// pieces is how many runs of at most limit the blocks make.
+// pieces returns the number of runs of at most limit that the blocks need.
 func pieces(blocks []float64, limit float64) int {
 	n, load := 1, 0.0
 	for _, b := range blocks {
@@ -49,6 +49,6 @@ func pieces(blocks []float64, limit float64) int {
 	return n
 }
 
-// bubble is the idle share of an interleaved 1F1B schedule relative to the busy time:
+// bubble returns the idle time of an interleaved 1F1B schedule relative to the busy time:
 // (pp-1)/(microbatches·vp).
 func (r Run) bubble() float64 { return float64(r.PP-1) / (r.microBatches() * float64(r.VP)) }

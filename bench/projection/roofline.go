@@ -1,7 +1,7 @@
 package projection
 
-// Times of products from shape and hardware file alone: a roofline with three numbers, fitted on
-// half of the H200's measurements and held against the other half.
+// Times of products from shape and hardware file only: a roofline with three numbers, fitted to
+// half of the H200's measurements and compared with the other half.
 
 import (
 	"fmt"
@@ -9,11 +9,11 @@ import (
 )
 
 // Roofline predicts the time of a product: the root of the sum of squares of the time at a share of
-// the peak and of the time to move the operands, and a fixed cost.
+// the peak and of the time to move the operands, plus a fixed cost.
 type Roofline struct {
 	Peak  float64 // share of the hardware file's peak
 	Bytes float64 // share of its memory bandwidth
-	Micro float64 // fixed, us
+	Micro float64 // fixed cost, us
 }
 
 // FitRow is one measured product with its prediction.
@@ -21,14 +21,14 @@ type FitRow struct {
 	Shape     string
 	FP8       bool
 	Micros    float64
-	Predicted float64 // by the roofline that was fitted on the other half
+	Predicted float64 // by the roofline that was fitted to the other half
 }
 
-// Error is signed and relative.
+// Error returns the signed relative error.
 func (f FitRow) Error() float64 { return f.Predicted/f.Micros - 1 }
 
-// time in microseconds of a row at a GPU's peak, FLOP/s, and bandwidth, bytes/s; size is the bytes
-// of an element.
+// time returns the microseconds of a row at a GPU's peak in FLOP/s and bandwidth in bytes/s. size
+// is the bytes per element.
 func (r Roofline) time(c calibrationRow, peak, bandwidth, size float64) float64 {
 	flops, _ := c.product()
 	m, groups := float64(c.M), 1.0
@@ -40,7 +40,7 @@ func (r Roofline) time(c calibrationRow, peak, bandwidth, size float64) float64 
 	return 1e6*math.Hypot(flops/(r.Peak*peak), bytes/(r.Bytes*bandwidth)) + r.Micro
 }
 
-// fit searches the roofline with the smallest mean of |log(predicted/measured)|.
+// fit searches for the roofline with the smallest mean of |log(predicted/measured)|.
 func fit(rows []calibrationRow, measured func(calibrationRow) float64, peak, bandwidth, size float64) (best Roofline) {
 	least := math.Inf(1)
 	for p := 50; p < 90; p++ {
@@ -60,8 +60,8 @@ func fit(rows []calibrationRow, measured func(calibrationRow) float64, peak, ban
 	return best
 }
 
-// H200Products fits on the even rows and predicts the odd ones, and the other way round, in BF16
-// and FP8. It returns all predictions and the mean absolute error.
+// H200Products fits the even rows and predicts the odd ones, and the reverse, in BF16 and FP8. It
+// returns all predictions and the mean absolute error.
 func H200Products() (rows []FitRow, mean float64, err error) {
 	h, err := HardwareByName("H200")
 	if err != nil {

@@ -1,7 +1,7 @@
 package projection
 
-// How many ranks and nodes a token's choices reach: closed forms for forced and for uniform
-// routing, or what a run of the engine measured.
+// The number of ranks and nodes that a token's choices reach: closed forms for forced and for
+// uniform routing, or measurements of a run of the engine.
 
 import (
 	"fmt"
@@ -10,30 +10,32 @@ import (
 
 // The routing modes.
 const (
-	RoundRobin = "round_robin" // token i takes experts k·i to k·i+k-1, as runs with forced balance do
-	Uniform    = "uniform"     // distinct experts, all equally likely, within the limit on groups if the model has one
-	FromRun    = "measured"    // by an engine's run
+	RoundRobin = "round_robin" // token i chooses experts k·i to k·i+k-1, as in runs with forced balance
+	// distinct experts, all equally likely, within the group limit if the model has one
+	Uniform = "uniform"
+	FromRun = "measured" // from a run of the engine
 )
 
 // Routings lists the modes.
 func Routings() []string { return []string{RoundRobin, Uniform, FromRun} }
 
-// Spread is where the copies of a token go.
+// Spread is the distribution of the copies of a token.
 type Spread struct {
-	Ranks       float64 // distinct ranks that a token visits, its own included
+	Ranks       float64 // distinct ranks that a token visits, including its own
 	RemoteNodes float64 // distinct nodes other than its own
-	Choices     float64 // copies that are sent without removing duplicates: top-k
-	RemoteShare float64 // of those copies that leave the node
+	Choices     float64 // copies without removing duplicates: top-k
+	RemoteShare float64 // share of those copies that leave the node
 	Imbalance   float64 // most loaded rank over the mean rank
 	Kind        Kind
 }
 
-// Distinct is the expected number of groups of size each, of n in all, that k distinct members hit:
-// drawing without replacement misses a group with probability C(n·each - each, k) / C(n·each, k).
+// Distinct returns the expected number of groups of size each, of n in total, that k distinct
+// members hit. Drawing without replacement misses a group with probability C(n·each - each, k) /
+// C(n·each, k).
 func Distinct(n, each, k int) float64 { return float64(n) * (1 - missing(n*each, each, k)) }
 
-// DistinctLimited is the same where the members lie in groups of which keep, equally likely, may be
-// visited. Each of the n places holds a whole part of a group, or several groups whole.
+// DistinctLimited is the same if the members lie in groups, keep of which, equally likely, may be
+// visited. Each of the n places is a whole part of a group, or consists of several whole groups.
 func DistinctLimited(n, each, k, groups, keep int) float64 {
 	if keep >= groups || n*each%groups != 0 {
 		return Distinct(n, each, k)
@@ -42,7 +44,7 @@ func DistinctLimited(n, each, k, groups, keep int) float64 {
 	if each <= group { // a place lies within a group
 		return float64(n) * float64(keep) / float64(groups) * (1 - missing(keep*group, each, k))
 	}
-	// A place holds several groups: it is hit by way of those of them that may be visited.
+	// A place has several groups: it is hit through those that may be visited.
 	inside, missed := each/group, 0.0
 	for j := 0; j <= min(inside, keep); j++ {
 		missed += hypergeometric(groups, inside, keep, j) * missing(keep*group, j*group, k)
@@ -50,7 +52,7 @@ func DistinctLimited(n, each, k, groups, keep int) float64 {
 	return float64(n) * (1 - missed)
 }
 
-// missing is the probability that k of n distinct members are none of m.
+// missing returns the probability that k of n distinct members hit none of m.
 func missing(n, m, k int) float64 {
 	p := 1.0
 	for i := range k {
@@ -59,12 +61,13 @@ func missing(n, m, k int) float64 {
 	return p
 }
 
-// hypergeometric is the probability that of n things, good of them, drawn ones hold j good ones.
+// hypergeometric returns the probability that drawn of n things, good of which are good, include j
+// good ones.
 func hypergeometric(n, good, drawn, j int) float64 {
 	return math.Exp(choose(good, j) + choose(n-good, drawn-j) - choose(n, drawn))
 }
 
-// choose is the logarithm of a binomial coefficient.
+// choose returns the logarithm of a binomial coefficient.
 func choose(n, k int) float64 {
 	if k < 0 || k > n {
 		return math.Inf(-1)
@@ -75,8 +78,8 @@ func choose(n, k int) float64 {
 	return a - b - c
 }
 
-// spread is that of a run whose expert-parallel group has ep ranks, perNode of them in a node
-// (or an NVLink domain).
+// spread returns the spread of a run whose expert-parallel group has ep ranks, perNode of them in a
+// node (or an NVLink domain).
 func (r Run) spread(m Model, perNode int) (Spread, error) {
 	ep := r.EP
 	nodes := max(1, (ep+perNode-1)/perNode)
@@ -88,7 +91,7 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 		s.Ranks, s.RemoteNodes = roundRobinSpread(m.Experts, m.TopK, each, each*inNode, ep, nodes)
 	case Uniform, FromRun:
 		s.Ranks = DistinctLimited(ep, each, m.TopK, m.Groups, m.TopKGroups)
-		// By symmetry the token's own node is one of those it visits as often as any other.
+		// By symmetry the token's own node is as likely as any other.
 		visited := DistinctLimited(nodes, m.Experts/nodes, m.TopK, m.Groups, m.TopKGroups)
 		s.RemoteNodes = visited * float64(nodes-1) / float64(nodes)
 		s.Imbalance = uniformImbalance(float64(r.tokensPerRank()), float64(m.TopK), ep)
@@ -107,7 +110,7 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 	return s, nil
 }
 
-// roundRobinSpread counts, over one period of the pattern, the ranks and remote nodes of a token.
+// roundRobinSpread counts the ranks and remote nodes of a token over one period of the pattern.
 // Tokens come from all nodes alike.
 func roundRobinSpread(experts, k, perRank, perNode, ranks, nodes int) (distinct, remote float64) {
 	period := experts / gcd(experts, k)
@@ -130,13 +133,13 @@ func gcd(a, b int) int {
 	return a
 }
 
-// uniformImbalance is the expected largest of n loads over their mean, each the sum of draws
-// choices: a normal approximation whose maximum lies √(2·ln n) deviations out.
+// uniformImbalance returns the expected maximum of n loads over their mean, each the sum of draws
+// choices: a normal approximation whose maximum is √(2·ln n) deviations from the mean.
 func uniformImbalance(tokens, k float64, ranks int) float64 {
 	if ranks < 2 || tokens <= 0 {
 		return 1
 	}
-	mean := tokens * k // choices that a rank receives on average from as many tokens of each rank
+	mean := tokens * k // choices that a rank receives on average if each rank has tokens tokens
 	return 1 + math.Sqrt(2*math.Log(float64(ranks))*(1-1/float64(ranks))/mean)
 }
 

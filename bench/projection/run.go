@@ -1,6 +1,6 @@
 package projection
 
-// What is projected: a model, a GPU, a parallel layout and a framework's stack.
+// What to project: a model, a GPU, a parallel layout and a framework.
 
 import (
 	"cmp"
@@ -17,58 +17,61 @@ type Run struct {
 	GPU        string `json:"gpu"`
 	GPUs       int    `json:"gpus"`
 	Precision  string `json:"precision"`   // bf16, mxfp8 (all linears), mxfp8-experts, fp8
-	Seq        int    `json:"seq"`         // tokens of a sequence
-	Batch      int    `json:"batch"`       // sequences of an optimizer step, all GPUs together
-	MicroBatch int    `json:"micro_batch"` // sequences of one pass
+	Seq        int    `json:"seq"`         // tokens per sequence
+	Batch      int    `json:"batch"`       // sequences per optimizer step, all GPUs together
+	MicroBatch int    `json:"micro_batch"` // sequences per pass
 	MTP        bool   `json:"mtp"`
 	TP         int    `json:"tp"`
 	PP         int    `json:"pp"`
-	VP         int    `json:"vp"` // pipeline stages of a GPU
+	VP         int    `json:"vp"` // pipeline stages per GPU
 	EP         int    `json:"ep"`
 	Recompute  string `json:"recompute"` // none, selective (what MLA expands, norms and activations) or full
 	Stack      string `json:"stack"`
 	Routing    string `json:"routing"`
-	Duplicate  int    `json:"duplicate"` // GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share them
+	// GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens
+	Duplicate int `json:"duplicate"`
 
-	// What-if values; zero leaves what the model, the hardware and the stack say.
+	// What-if values; zero: those of the model, the hardware and the stack.
 	TopK         int      `json:"top_k,omitempty"`
 	GroupLimit   int      `json:"group_limit,omitempty"` // groups that a token may visit
-	Wire         string   `json:"wire,omitempty"`        // of the forward dispatch: bf16 or mxfp8
+	Wire         string   `json:"wire,omitempty"`        // for the forward dispatch: bf16 or mxfp8
 	Dedup        *bool    `json:"dedup,omitempty"`
-	Hidden       *float64 `json:"hidden,omitempty"` // share of the exchange that is hidden
+	Hidden       *float64 `json:"hidden,omitempty"` // hidden share of the exchange
 	NIC          float64  `json:"nic_gbs,omitempty"`
 	NVLinkDomain int      `json:"nvlink_domain,omitempty"`
 
-	Hardware *Hardware `json:"-"` // in place of the GPU's file
+	Hardware *Hardware `json:"-"` // replaces the GPU's file
 
-	Ratios   *Routed `json:"ratios,omitempty"`   // of routing "measured"
-	Residual float64 `json:"residual,omitempty"` // t_R, ms a token
+	Ratios   *Routed `json:"ratios,omitempty"`   // for routing "measured"
+	Residual float64 `json:"residual,omitempty"` // t_R, ms per token
 }
 
-// Routed is what a run of the engine measured of its routing.
+// Routed is the routing that a run of the engine measured.
 type Routed struct {
-	RankImbalance       float64 `json:"rank_imbalance"`        // most loaded rank over the mean, averaged over layers and passes
-	DistinctOverUniform float64 `json:"distinct_over_uniform"` // distinct ranks of a token over those of uniform routing in the same layout
+	// most loaded rank over the mean, averaged over layers and passes
+	RankImbalance float64 `json:"rank_imbalance"`
+	// distinct ranks per token over those of uniform routing in the same layout
+	DistinctOverUniform float64 `json:"distinct_over_uniform"`
 	Origin              string  `json:"origin"`
 }
 
-// Precisions lists those that can be projected.
+// Precisions lists the precisions that can be projected.
 func Precisions() []string { return []string{"bf16", "mxfp8-experts", "mxfp8", "fp8"} }
 
-// Recomputes lists the ways to compute again.
+// Recomputes lists the recompute policies.
 func Recomputes() []string { return []string{"none", "selective", "full"} }
 
-// tokensPerRank are those that one GPU dispatches in a pass.
+// tokensPerRank returns the tokens that one GPU dispatches per pass.
 func (r Run) tokensPerRank() int {
 	return r.MicroBatch * r.Seq / r.TP * max(r.Duplicate, 1)
 }
 
 func (r Run) dp() int { return max(1, r.GPUs/(r.TP*r.PP)) }
 
-// microBatches of a pipeline in one step.
+// microBatches returns the microbatches of a pipeline per step.
 func (r Run) microBatches() float64 { return float64(r.Batch) / float64(r.dp()*r.MicroBatch) }
 
-// tokensPerGPU is N of the formula: tokens of a step over GPUs.
+// tokensPerGPU returns N of the formula: tokens per step over GPUs.
 func (r Run) tokensPerGPU() float64 { return float64(r.Batch) * float64(r.Seq) / float64(r.GPUs) }
 
 func (r Run) model() (Model, error) {
@@ -122,7 +125,7 @@ func (r Run) stack() (Stack, error) {
 	return s, nil
 }
 
-// Check reports everything that keeps the run from being projected.
+// Check returns an error with every reason why the run cannot be projected.
 func (r Run) Check() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -155,7 +158,7 @@ func (r Run) Check() error {
 	return nil
 }
 
-// indivisible says what of the layout does not divide, or nothing.
+// indivisible describes what the layout does not divide evenly. It is empty if there is nothing.
 func (r Run) indivisible(m Model) string {
 	switch {
 	case r.GPUs%(r.TP*r.PP) != 0:
@@ -176,7 +179,7 @@ func (r Run) indivisible(m Model) string {
 	return ""
 }
 
-// suggest is an error that names the nearest layout that divides and fits.
+// suggest returns an error that names the nearest layout that divides evenly and fits.
 func (r Run) suggest(m Model, why string) error {
 	near, ok := r.nearest(m)
 	if !ok {
@@ -185,7 +188,7 @@ func (r Run) suggest(m Model, why string) error {
 	return fmt.Errorf("%s; the nearest that does and fits: --tp %d --pp %d --vp %d --ep %d --micro-batch %d --recompute %s", why, near.TP, near.PP, near.VP, near.EP, near.MicroBatch, near.Recompute)
 }
 
-// nearest returns the layout with the fewest doublings away that divides and fits in memory.
+// nearest returns the layout, the fewest doublings away, that divides evenly and fits in memory.
 func (r Run) nearest(m Model) (Run, bool) {
 	h, err := r.hardware()
 	if err != nil {

@@ -1,6 +1,6 @@
 package projection
 
-// Layouts: all that divide, those that fit, and the ones that nothing beats.
+// Layouts: all that divide evenly, those that fit, and the Pareto-optimal ones.
 
 import (
 	"cmp"
@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// layouts yields every layout of the run's GPUs that divides.
+// layouts yields every layout of the run's GPUs that divides evenly.
 func layouts(m Model, r Run) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		l := r
@@ -43,13 +43,13 @@ func layouts(m Model, r Run) iter.Seq[Run] {
 // Point is one layout of a sweep.
 type Point struct {
 	Run    Run
-	Tokens float64 // a second of one GPU
-	Memory float64 // GB of the fullest GPU
-	Best   bool    // no other layout is faster in as little memory
+	Tokens float64 // per second and GPU
+	Memory float64 // GB on the fullest GPU
+	Best   bool    // no other layout is faster with no more memory
 }
 
-// Sweep projects layouts of the run's GPUs, at most so many that divide (0: all), and returns those
-// that fit in memory, fastest first, and how many were looked at.
+// Sweep projects layouts of the run's GPUs, at most most of those that divide evenly (0: all). It
+// returns those that fit in memory, fastest first, and the number of layouts tried.
 func Sweep(r Run, most int) (fit []Point, seen int, err error) {
 	if err := r.Check(); err != nil {
 		return nil, 0, err

@@ -1,6 +1,6 @@
 package projection
 
-// The terms of the budget, block by block: what each costs in GPU-milliseconds a token.
+// The terms of the budget, block by block, in GPU-milliseconds per token.
 
 import (
 	"math"
@@ -9,7 +9,7 @@ import (
 	"spmoe/mx"
 )
 
-// estimator computes the costs of one run at one setting of the parameters.
+// estimator computes the costs of one run with one setting of the parameters.
 type estimator struct {
 	run   Run
 	model Model
@@ -19,9 +19,9 @@ type estimator struct {
 	table *kernels
 	flash attentionKernel
 	to    Spread
-	fill  float64 // share of the scores that the mask leaves, relative to a causal one
+	fill  float64 // unmasked share of the scores, relative to a causal mask
 
-	far map[string]float64 // products whose shape lies far from any measured one
+	far map[string]float64 // products whose shape is far from all measured ones
 }
 
 func newEstimator(r Run, set Settings) (*estimator, error) {
@@ -31,7 +31,7 @@ func newEstimator(r Run, set Settings) (*estimator, error) {
 	return newChecked(r, set)
 }
 
-// newChecked is newEstimator for a run whose layout is known to be possible.
+// newChecked is newEstimator for a run that has passed Check.
 func newChecked(r Run, set Settings) (*estimator, error) {
 	e := &estimator{run: r, set: set, fill: 1}
 	var err error
@@ -59,7 +59,7 @@ func newChecked(r Run, set Settings) (*estimator, error) {
 	return e, nil
 }
 
-// millis are milliseconds for an amount at a rate a second.
+// millis returns the milliseconds for an amount at a rate per second.
 func millis(amount, perSecond float64) float64 { return 1e3 * amount / perSecond }
 
 // quantized reports whether a layer's products run in FP8 or MXFP8.
@@ -78,7 +78,7 @@ func (e *estimator) repeats(l moe.LinearLayer) bool {
 	return e.run.Recompute == "full" && l.Part != moe.Head || e.run.Recompute == "selective" && l.Expands
 }
 
-// full is 1 if everything is computed again.
+// full is 1 if everything is recomputed, and 0 otherwise.
 func (e *estimator) full() float64 {
 	if e.run.Recompute == "full" {
 		return 1
@@ -86,7 +86,7 @@ func (e *estimator) full() float64 {
 	return 0
 }
 
-// rate is the FLOP/s of one product.
+// rate returns the FLOP/s of one product.
 func (e *estimator) rate(l moe.LinearLayer, p pass) float64 {
 	op, rows := "gemm", float64(e.run.MicroBatch*e.run.Seq)
 	if l.Part == moe.Routed {
@@ -117,7 +117,7 @@ func (e *estimator) rate(l moe.LinearLayer, p pass) float64 {
 	return rate
 }
 
-// speedup of MXFP8 over BF16.
+// speedup returns the speed-up of MXFP8 over BF16.
 func (e *estimator) speedup(p moe.Part) float64 {
 	switch {
 	case p != moe.Routed:
@@ -128,7 +128,7 @@ func (e *estimator) speedup(p moe.Part) float64 {
 	return e.set[groupedSpeedup]
 }
 
-// rowsPerRank are the rows of all experts of a GPU in one pass, in the mean.
+// rowsPerRank returns the mean number of rows of all experts of a GPU per pass.
 func (e *estimator) rowsPerRank() float64 {
 	return float64(e.run.tokensPerRank()) * float64(e.model.TopK)
 }
@@ -137,16 +137,16 @@ func (e *estimator) rowsPerExpert() float64 {
 	return e.rowsPerRank() * float64(e.run.EP) / float64(e.model.Experts)
 }
 
-// again is how often work of the routed experts is done: by each GPU of a tensor-parallel group
-// that dispatches all tokens.
-func (e *estimator) again() float64 { return float64(max(e.run.Duplicate, 1)) }
+// repetitions returns how often the work of the routed experts is done: by each GPU of a
+// tensor-parallel group that dispatches all tokens.
+func (e *estimator) repetitions() float64 { return float64(max(e.run.Duplicate, 1)) }
 
 // linears adds a block's products and their casts.
 func (e *estimator) linears(c *costs, list []moe.LinearLayer) {
 	for _, l := range list {
 		symbol, times := Dense, 1.0
 		if l.Part == moe.Routed {
-			symbol, times = Grouped, e.again()*e.to.Imbalance
+			symbol, times = Grouped, e.repetitions()*e.to.Imbalance
 		}
 		forwards := 1.0
 		if e.repeats(l) {
@@ -155,8 +155,8 @@ func (e *estimator) linears(c *costs, list []moe.LinearLayer) {
 		f := flops(l) * times
 		c[symbol] += millis(f*forwards, e.rate(l, forward)) + millis(f, e.rate(l, dgrad)) + millis(f, e.rate(l, wgrad))
 		if e.quantized(l.Part) && !(l.Part == moe.Routed && e.stack.NetSpeedup) {
-			// The input is read once as BF16 and written as codes and scales in both directions, as
-			// is the gradient of the output.
+			// The input is read once as BF16 and written as codes and scales in both directions,
+			// like the gradient of the output.
 			bytes := (float64(l.In)*forwards + float64(l.Out)) * float64(l.Met) * (2 + 2*mx.E4M3.BytesPerElement()) * e.stack.CastShare
 			c[Casts] += millis(bytes*times, e.set[castShare]*e.hbm())
 		}
@@ -165,15 +165,15 @@ func (e *estimator) linears(c *costs, list []moe.LinearLayer) {
 
 func (e *estimator) hbm() float64 { return e.gpu.HBM.Value * 1e12 }
 
-// scores adds one layer's attention: a backward pass costs 2.5 forward ones.
+// scores adds the attention of one layer. A backward pass costs 2.5 forward passes.
 func (e *estimator) scores(c *costs) {
 	f := e.model.attentionFLOPs(e.run.Seq) * e.fill
 	peak := e.gpu.BF16.Value * 1e12 * e.set[attentionScale]
 	c[Attention] += millis(f*(1+e.full()), e.flash.Forward*peak) + millis(2.5*f, e.flash.Backward*peak)
 }
 
-// rowwise adds what a layer reads and writes beside its products: two norms and two residual sums
-// over the hidden state, rotary embedding and joining of queries, keys and values, and SwiGLU. The
+// rowwise adds what a layer reads and writes outside of products: two norms and two residual sums
+// over the hidden state, rotary embedding and assembly of queries, keys and values, and SwiGLU. The
 // backward pass moves twice as much.
 func (e *estimator) rowwise(c *costs, inter float64) {
 	m := e.model
@@ -212,36 +212,38 @@ func (e *estimator) exchange() Exchange {
 	_, _, first := one(forwardRow)
 	x.Bytes, x.NIC, x.Each = bytes, nic, ms
 	dispatches := 1 + e.full()
-	x.Total = e.again() * e.to.Imbalance * (first*dispatches + ms*(ops-dispatches))
-	x.Each *= e.again() * float64(e.run.MicroBatch*e.run.Seq)
+	x.Total = e.repetitions() * e.to.Imbalance * (first*dispatches + ms*(ops-dispatches))
+	x.Each *= e.repetitions() * float64(e.run.MicroBatch*e.run.Seq)
 	return x
 }
 
-// nodes of an expert-parallel group, or NVLink domains.
+// nodes returns the nodes of an expert-parallel group, or NVLink domains.
 func (e *estimator) nodes() float64 { return math.Ceil(float64(e.run.EP) / e.gpu.Domain.Value) }
 
-// routed adds what only a layer with experts has.
+// routed adds the costs that only a layer with experts has.
 func (e *estimator) routed(c *costs) {
 	touches := (e.stack.ForwardTouches*(1+e.full()) + e.stack.BackwardTouches) * e.set[touchesScale]
 	bytes := touches * float64(e.model.TopK) * e.model.RowBytes("bf16")
-	c[Shuffle] += e.again() * e.to.Imbalance * millis(bytes, e.set[shuffleShare]*e.hbm())
+	c[Shuffle] += e.repetitions() * e.to.Imbalance * millis(bytes, e.set[shuffleShare]*e.hbm())
 	if e.run.EP > 1 {
 		x := e.exchange()
 		c[AllToAll] += x.Total * (1 - x.Hidden)
 	}
 }
 
-// layer adds what every layer has.
+// layer returns the costs that every layer has.
 func (e *estimator) layer(list []moe.LinearLayer, inter float64) (c costs) {
 	e.linears(&c, list)
 	e.scores(&c)
 	e.rowwise(&c, inter)
-	if e.run.TP > 1 { // all-gathers and reduce-scatters of the hidden state around attention and feed-forward, both ways
+	// all-gathers and reduce-scatters of the hidden state around attention and feed-forward, in
+	// both directions
+	if e.run.TP > 1 {
 		ops := 8 + 4*e.full()
 		bytes := ops * 2 * float64(e.model.Dim) * float64(e.run.TP-1)
 		c[TensorComm] += millis(bytes, e.gpu.NVLinkCollective.Value*e.gpu.NVLink.Value*1e9)
 	}
-	passes := 3 + e.full() // a backward pass has twice the kernels of a forward one
+	passes := 3 + e.full() // a backward pass has twice the kernels of a forward pass
 	c[Host] += passes * e.stack.Launches * e.set[launchMicros] / 1e3 / float64(e.run.MicroBatch*e.run.Seq) * float64(e.run.TP)
 	return c
 }

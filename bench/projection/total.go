@@ -1,9 +1,9 @@
 package projection
 
-// The whole model from its parts, and what its pipeline, its data parallelism and its optimizer
-// add.
+// The whole model from its parts, with the costs of its pipeline, its data parallelism and its
+// optimizer.
 
-// blocks are the costs of the model's parts: a dense layer, one with experts, the head, the MTP
+// blocks holds the costs of the model's parts: a dense layer, one with experts, the head, the MTP
 // module.
 type blocks struct{ dense, moe, head, mtp costs }
 
@@ -18,7 +18,7 @@ func (e *estimator) blocks() (b blocks) {
 		e.routed(&b.moe)
 	}
 	e.linears(&b.head, m.head())
-	// Logits are written, read and turned into their gradient.
+	// Logits are written, read and replaced by their gradient.
 	b.head[Rowwise] += millis(6*float64(m.Vocab), e.set[rowwiseShare]*e.hbm())
 	if m.MTPLayers > 0 {
 		b.mtp = e.layer(m.mtp(), inter)
@@ -28,8 +28,8 @@ func (e *estimator) blocks() (b blocks) {
 	return b
 }
 
-// total adds up the model, and what its pipeline, its data parallelism and its optimizer cost. The
-// residual is framework time: it lies within the pipeline.
+// total adds up the model and the costs of its pipeline, its data parallelism and its optimizer.
+// The residual is framework time and lies within the pipeline.
 func (e *estimator) total() costs {
 	b := e.blocks()
 	var c costs
@@ -43,7 +43,7 @@ func (e *estimator) total() costs {
 	return c
 }
 
-// stretch is the time of a pipeline over that of GPUs that are all busy: uneven stages times
+// stretch returns the time of a pipeline over that of GPUs that are all busy: uneven stages times
 // bubble.
 func (e *estimator) stretch(b blocks) float64 {
 	if e.run.PP == 1 {
@@ -63,8 +63,8 @@ func (e *estimator) stretch(b blocks) float64 {
 	return cut(list, e.run.PP*e.run.VP, e.run.PP) * (1 + e.run.bubble())
 }
 
-// dataParallel is the time of gradients' reduce-scatter (FP32) and weights' all-gather (BF16) that
-// nothing hides, and of the update.
+// dataParallel returns the time of the gradients' reduce-scatter (FP32) and the weights' all-gather
+// (BF16) that is not hidden, and of the update.
 func (e *estimator) dataParallel() (comm, update float64) {
 	r, m := e.run, e.model
 	c := m.Count(r.Seq)

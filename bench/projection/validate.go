@@ -1,6 +1,6 @@
 package projection
 
-// Predicted against published: every row that can be modelled, in four held-out groups.
+// Predicted against published throughput: every row that can be modelled, in four held-out groups.
 
 import (
 	"fmt"
@@ -16,43 +16,46 @@ type publishedRows struct {
 
 // Row is one published throughput.
 type Row struct {
-	ID        string  `json:"id"`
-	Group     string  `json:"group"` // H1 to H4, calibration, headline; empty: only the base of another
-	From      string  `json:"from"`  // row whose published figure this one is predicted from
+	ID string `json:"id"`
+	// H1 to H4, calibration, headline; empty: only the base of another row
+	Group     string  `json:"group"`
+	From      string  `json:"from"` // the row whose published figure this one is predicted from
 	Published float64 `json:"published"`
 	Source    string  `json:"source"`
 	Note      string  `json:"note"`
-	Assumed   bool    `json:"assumed"` // the layout that it is predicted from is not published: left out of discrepancies
-	Run       Run     `json:"run"`
+	// the layout that it is predicted from is not published: left out of discrepancies
+	Assumed bool `json:"assumed"`
+	Run     Run  `json:"run"`
 }
 
-// Excluded are published rows that are not predicted, and why.
+// Excluded lists published rows that are not predicted, and why.
 type Excluded struct {
 	Rows string `json:"rows"`
 	Why  string `json:"why"`
 }
 
-// Prediction is a row with what the model says of it. For a row that follows from another, Ratio is
-// the predicted step over the published one's base.
+// Prediction is a row with its prediction. For a row that is predicted from another row, Ratio is
+// the predicted step over the other's published step.
 type Prediction struct {
 	Row
-	Predicted float64    // tokens a second of one GPU
+	Predicted float64    // tokens/s per GPU
 	Interval  [2]float64 // 80 %
-	Error     float64    // signed: predicted over published, less 1
+	Error     float64    // signed: predicted over published, minus 1
 	Inside    bool       // the published figure lies in the interval
-	Why       string     // the largest term, for one that misses
+	Why       string     // the largest term, for a miss
 }
 
-// Group sums up the predictions of a group.
+// Group summarizes the predictions of a group.
 type Group struct {
 	Name, About string
 	Rows        []Prediction
 	MAPE, Bias  float64
 	Coverage    float64
-	Sigma       float64 // discrepancy of its intervals, from the residuals of the other groups
+	// discrepancy of its intervals, from the residuals of the other groups
+	Sigma float64
 }
 
-// Groups of held-out rows.
+// The groups of held-out rows.
 var groupNames = []struct{ name, about string }{
 	{"H1", "same framework: each step of a ladder from the step before"},
 	{"H2", "Megatron on Blackwell, residual 0"},
@@ -63,7 +66,7 @@ var groupNames = []struct{ name, about string }{
 // Rows returns the published rows.
 func Rows() []Row { return data().published.Rows }
 
-// ExcludedRows returns those that are not predicted.
+// ExcludedRows returns the rows that are not predicted.
 func ExcludedRows() []Excluded { return data().published.Excluded }
 
 func rowByID(id string) Row {
@@ -75,8 +78,8 @@ func rowByID(id string) Row {
 	panic(fmt.Sprintf("projection: no published row %q", id))
 }
 
-// predict returns the tokens a second of a row. One that follows from another keeps what the model
-// does not explain of that one.
+// predict returns the tokens/s of a row. A row that is predicted from another row inherits what the
+// model does not explain there.
 func predict(r Row, set Settings) (float64, error) {
 	if r.From == "" {
 		return throughput(r.Run, set)
@@ -91,8 +94,8 @@ func predict(r Row, set Settings) (float64, error) {
 	return throughput(run, set)
 }
 
-// Validate predicts all held-out rows. Intervals draw so many samples; the discrepancy of a group
-// comes from the other groups' residuals.
+// Validate predicts all held-out rows. Intervals use the given number of samples. The discrepancy
+// of a group comes from the other groups' residuals.
 func Validate(samples int, seed uint64) ([]Group, error) {
 	var groups []Group
 	squares, counts := map[string]float64{}, map[string]int{}
@@ -133,8 +136,8 @@ func Validate(samples int, seed uint64) ([]Group, error) {
 	return groups, nil
 }
 
-// discrepancy is the spread of the residuals of all groups but one and Hopper, whose stacks are not
-// those of the target.
+// discrepancy returns the spread of the residuals of all groups except one and Hopper, whose
+// frameworks differ from the target's.
 func discrepancy(without string, squares map[string]float64, counts map[string]int) float64 {
 	sum, n := 0.0, 0
 	for name, s := range squares {
@@ -163,7 +166,7 @@ func (g *Group) sumUp(samples int, seed uint64) error {
 	return nil
 }
 
-// largest names the term of a row that counts most.
+// largest names the largest term of a row.
 func largest(r Row) (string, error) {
 	e, err := newChecked(r.Run, Central())
 	if err != nil {

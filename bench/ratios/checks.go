@@ -1,7 +1,7 @@
 package ratios
 
-// Counts that must be: an exchange of made-up choices is run, and what it sent is held against
-// closed forms.
+// Counts with known values: an exchange of synthetic choices, whose traffic is compared with closed
+// forms.
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 )
 
 // Run routes tokens of every rank through both exchanges, round-robin and uniformly, and returns
-// the checks; every rank of c calls it. The choices of a run are tokens·ranks·top-k; hidden only
-// sets the size of a row.
+// the checks. Every rank of c calls it. A run has tokens·ranks·top-k choices; hidden only sets the
+// size of a row.
 func Run(c *collective.Comm, shape Shape, tokens int) ([]Check, error) {
 	var all []Check
 	for _, way := range []struct {
@@ -40,7 +40,7 @@ func Run(c *collective.Comm, shape Shape, tokens int) ([]Check, error) {
 				check.Tolerance = 1e-9
 			} else {
 				check.Expected = float64(p.Places) * (1 - missing(shape.Experts, shape.Experts/p.Places, shape.TopK))
-				// A token's count varies by less than if its choices were independent.
+				// A token's count varies less than if its choices were independent.
 				check.Tolerance = 5 * math.Sqrt(float64(min(shape.TopK, p.Places))/4/float64(total))
 			}
 			all = append(all, check)
@@ -52,7 +52,7 @@ func Run(c *collective.Comm, shape Shape, tokens int) ([]Check, error) {
 	return all, nil
 }
 
-// count sends the choices through both exchanges and a meter, which must agree on what was sent.
+// count sends the choices through both exchanges and a meter, which must agree on the traffic.
 func count(c *collective.Comm, shape Shape, topk []int32, tokens int) (File, error) {
 	meter, err := NewMeter(shape, []int{0}, c.Size())
 	if err != nil {
@@ -88,8 +88,8 @@ func count(c *collective.Comm, shape Shape, topk []int32, tokens int) (File, err
 	return meter.Gather(c)
 }
 
-// RoundRobin returns the choices that forced balance gives so many tokens from the first on: token
-// i takes experts k·i to k·i+k-1.
+// RoundRobin returns the choices of forced balance for some tokens, from number first on: token i
+// chooses experts k·i to k·i+k-1.
 func RoundRobin(shape Shape, first, tokens int) []int32 {
 	topk := make([]int32, 0, tokens*shape.TopK)
 	for i := range tokens {
@@ -111,20 +111,20 @@ func uniform(shape Shape, tokens int, seed uint64) []int32 {
 	return topk
 }
 
-// roundRobinDistinct is the mean number of parts that a token visits whose k choices follow each
-// other.
+// roundRobinDistinct returns the mean number of parts that a token with k consecutive choices
+// visits.
 func roundRobinDistinct(shape Shape, places, tokens int) float64 {
 	each, sum := shape.Experts/places, 0
 	for i := range tokens {
 		first := i * shape.TopK % shape.Experts
 		last := first + shape.TopK - 1
-		parts := min(last/each-first/each+1, places) // it may come round to its first part
+		parts := min(last/each-first/each+1, places) // it may wrap around to its first part
 		sum += parts
 	}
 	return float64(sum) / float64(tokens)
 }
 
-// missing is the probability that k of n distinct things are none of m: C(n-m, k)/C(n, k).
+// missing returns the probability that k of n distinct things hit none of m: C(n-m, k)/C(n, k).
 func missing(n, m, k int) float64 {
 	p := 1.0
 	for i := range k {
@@ -133,8 +133,8 @@ func missing(n, m, k int) float64 {
 	return p
 }
 
-// MeasureCasts quantizes a matrix both ways and counts the bytes of an element, with what they must
-// be: BF16 read once, a code and a thirty-second of a scale written for each direction.
+// MeasureCasts quantizes a matrix in both directions and counts the bytes per element, with the
+// expected values: BF16 read once, a code and 1/32 of a scale written per direction.
 func MeasureCasts() (Casts, []Check) {
 	const rows, cols = 64, 128
 	ex := tensor.NewExec()

@@ -1,7 +1,6 @@
 package ratios
 
-// Counting: a meter sees the choices of one rank's tokens, and the ranks' meters are summed at the
-// end.
+// Counting: a meter sees the choices of one rank's tokens. The ranks' meters are summed at the end.
 
 import (
 	"fmt"
@@ -10,28 +9,29 @@ import (
 	"spmoe/collective/ep"
 )
 
-// Meter counts where the tokens of one rank go. All ranks have meters of the same shape.
+// Meter counts the destinations of one rank's tokens. All ranks have meters of the same shape.
 type Meter struct {
 	shape   Shape
 	layout  ep.Layout
 	numbers []int   // of the layers, in order
-	places  []int   // divisors of the experts that are looked at
+	places  []int   // numbers of parts to count: divisors of the number of experts
 	tokens  []int64 // [layers]
 	visits  []int64 // [layers, places]: sum over tokens of distinct places
 	rows    []int64 // [layers, experts]
-	sent    []int64 // [ranks]: rows for each choice
+	sent    []int64 // [ranks]: one row per choice
 	copies  []int64 // [ranks]: without duplicates
 
-	steps   int64
-	largest []float64 // [layers, places]: sum over steps of the fullest place over the mean
-	padded  [2]int64  // rows with those that fill groups up to 32 and 128
-	whole   int64     // rows that were padded
+	steps int64
+	// [layers, places]: sum over steps of the fullest place over the mean
+	largest []float64
+	padded  [2]int64 // rows after padding groups to multiples of 32 and 128
+	whole   int64    // rows before padding
 
 	scores, causal, pairs int64 // of attention, see Sequence
 	seen                  []uint64
 }
 
-// NewMeter returns the meter of one of ranks for the layers with these numbers.
+// NewMeter returns the meter of one of the ranks for the layers with these numbers.
 func NewMeter(shape Shape, layers []int, ranks int) (*Meter, error) {
 	layout, err := ep.NewLayout(shape.Experts, ranks)
 	if err != nil {
@@ -53,10 +53,10 @@ func NewMeter(shape Shape, layers []int, ranks int) (*Meter, error) {
 	return m, nil
 }
 
-// maxPlaces bounds how many divisions of the experts are counted.
+// maxPlaces bounds the number of divisions of the experts that are counted.
 const maxPlaces = 24
 
-// index is the place of a layer in the meter's lists.
+// index returns the index of a layer in the meter's lists.
 func (m *Meter) index(layer int) int {
 	for i, n := range m.numbers {
 		if n == layer {
@@ -87,7 +87,7 @@ func (m *Meter) Choices(layer int, topk []int32, slots int) {
 	}
 }
 
-// distinct counts the parts of so many experts that a token visits, each in its place of counts.
+// distinct counts the parts of each experts that a token visits, each part in counts.
 func (m *Meter) distinct(chosen []int32, each int, counts []int64) (n int) {
 	clear(m.seen)
 	for _, e := range chosen {
@@ -138,8 +138,7 @@ func (m *Meter) Step(loads []int64) {
 	}
 }
 
-// Sequence counts what masks leave of one sequence's scores; a token equal to separator ends a
-// document.
+// Sequence counts the unmasked scores of one sequence. A token equal to separator ends a document.
 func (m *Meter) Sequence(tokens []int32, separator int32) {
 	n := int64(len(tokens))
 	m.pairs += n * n
@@ -154,7 +153,7 @@ func (m *Meter) Sequence(tokens []int32, separator int32) {
 	m.scores += length * (length + 1) / 2
 }
 
-// Gather sums the meters of all ranks, which all call it, into what a file holds of routing.
+// Gather sums the meters of all ranks into the routing part of a file. All ranks call it.
 func (m *Meter) Gather(c *collective.Comm) (f File, err error) {
 	own := append(append([]int64{}, m.sent...), m.copies...)
 	all := make([]int64, len(own)*c.Size())

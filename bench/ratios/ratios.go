@@ -1,6 +1,6 @@
-// Package ratios is what this engine measures of a model that a projection onto other machines can
-// use: where the router sends tokens, what that moves, and how the engine's own times compare.
-// Counts transfer to a GPU; ratios of times are facts about this machine.
+// Package ratios is what this engine measures of a model for projections onto other machines: the
+// destinations of tokens, the resulting traffic, and ratios of the engine's own times. Counts
+// transfer to a GPU; ratios of times are facts about this machine.
 package ratios
 
 import (
@@ -12,16 +12,17 @@ import (
 	"spmoe/internal/strictjson"
 )
 
-// Schema is the version of the file's form.
+// Schema is the version of the file format.
 const Schema = 1
 
 // Name is the file's name in the folder of a run.
 const Name = "ratios.json"
 
-// maxSize is far above any file's: one of 256 experts and 64 ranks has some hundred kilobytes.
+// maxSize is far above the size of any file: one with 256 experts and 64 ranks has some hundred
+// kilobytes.
 const maxSize = 16 << 20
 
-// File is everything that was measured.
+// File holds all measurements.
 type File struct {
 	Schema  int     `json:"schema"`
 	Origin  string  `json:"origin"` // train or bench
@@ -30,10 +31,10 @@ type File struct {
 	Ranks   int     `json:"ranks"`
 	Steps   int     `json:"steps"` // optimizer steps whose routing was counted
 
-	Layers  []Layer `json:"layers,omitempty"`  // by layer with experts, in order
+	Layers  []Layer `json:"layers,omitempty"`  // of layers with experts, in order
 	Traffic Traffic `json:"traffic"`           // of all layers together, forward dispatch
-	Padding Padding `json:"padding"`           // what groups of whole blocks would add
-	Density Density `json:"attention_density"` // scores that a mask leaves
+	Padding Padding `json:"padding"`           // rows added by padding groups to whole blocks
+	Density Density `json:"attention_density"` // unmasked share of the scores
 	Casts   *Casts  `json:"casts,omitempty"`   // bytes that quantization moves
 
 	Phases   map[string]float64 `json:"phases,omitempty"` // share of step time
@@ -42,16 +43,16 @@ type File struct {
 	Checks   []Check            `json:"checks,omitempty"`
 }
 
-// Machine is what measured.
+// Machine describes the measured machine.
 type Machine struct {
 	CPU     string `json:"cpu"`
-	Tier    string `json:"tier"` // of instructions
+	Tier    string `json:"tier"` // instruction tier
 	Cores   int    `json:"cores"`
 	System  string `json:"system"`
 	Version string `json:"version"` // of the program
 }
 
-// Shape is the model, as far as routing depends on it.
+// Shape is the part of the model that routing depends on.
 type Shape struct {
 	Name    string `json:"name"`
 	Dim     int    `json:"dim"`
@@ -70,21 +71,24 @@ type Layer struct {
 	Places []Place `json:"places"`
 }
 
-// Place says how tokens spread if the experts lay in so many equal parts: ranks, or nodes.
+// Place describes the distribution of tokens if the experts lay in a number of equal parts: ranks,
+// or nodes.
 type Place struct {
 	Places    int     `json:"places"`
-	Distinct  float64 `json:"distinct"`  // parts that a token visits, in the mean
+	Distinct  float64 `json:"distinct"`  // mean number of parts that a token visits
 	Imbalance float64 `json:"imbalance"` // fullest part over the mean, averaged over steps
 }
 
-// Traffic is rows and copies by source and destination rank.
+// Traffic holds rows and copies by source and destination rank.
 type Traffic struct {
-	RowBytes int       `json:"row_bytes"` // of one copy of a token, BF16
-	Rows     [][]int64 `json:"rows"`      // [source][destination]: one for every choice, as a standard all-to-all sends
-	Copies   [][]int64 `json:"copies"`    // the same, a token counted once for each rank that it visits
+	RowBytes int `json:"row_bytes"` // of one copy of a token, BF16
+	// [source][destination]: one per choice, as a standard all-to-all sends
+	Rows [][]int64 `json:"rows"`
+	// the same, with one per token and visited rank
+	Copies [][]int64 `json:"copies"`
 }
 
-// Bytes returns the bytes between all ranks, own ones included: for every choice, and without
+// Bytes returns the bytes between all ranks, including a rank's own: per choice, and without
 // duplicates.
 func (t Traffic) Bytes() (standard, dedup int64) {
 	for i := range t.Rows {
@@ -96,19 +100,19 @@ func (t Traffic) Bytes() (standard, dedup int64) {
 	return standard, dedup
 }
 
-// Padding is the share of rows that whole groups of 32 or 128 add.
+// Padding is the share of rows that padding groups to multiples of 32 or 128 adds.
 type Padding struct {
 	To32  float64 `json:"to_32"`
 	To128 float64 `json:"to_128"`
 }
 
-// Density is the share of all seq² scores that a mask leaves.
+// Density is the unmasked share of all seq² scores.
 type Density struct {
 	Causal   float64 `json:"causal"`
 	Document float64 `json:"document"` // causal, and within a document
 }
 
-// Casts are the bytes of quantizing one element both ways.
+// Casts are the bytes of quantizing one element in both directions.
 type Casts struct {
 	Read    float64 `json:"read_per_element"`
 	Written float64 `json:"written_per_element"`
@@ -130,7 +134,7 @@ type Exchange struct {
 	Time   float64 `json:"onesided_over_standard_time"`
 }
 
-// Check holds a count against what it must be.
+// Check compares a count with its expected value.
 type Check struct {
 	What      string  `json:"what"`
 	Measured  float64 `json:"measured"`
@@ -141,8 +145,8 @@ type Check struct {
 // Holds reports whether the measurement is as expected.
 func (c Check) Holds() bool { return math.Abs(c.Measured-c.Expected) <= c.Tolerance }
 
-// At returns, as means over the layers, how tokens spread over so many places: exactly those if
-// they were counted, and otherwise the nearest number that was.
+// At returns the distribution of tokens over a number of places, averaged over the layers: exactly
+// if it was counted, otherwise for the nearest number that was.
 func (f File) At(places int) (p Place, ok bool) {
 	n := 0.0
 	for _, l := range f.Layers {
@@ -163,8 +167,8 @@ func (f File) At(places int) (p Place, ok bool) {
 	return p, n > 0
 }
 
-// Fill takes from another file what this one lacks of times: a run has shares of its step, a
-// benchmark ratios of products and exchanges.
+// Fill copies missing times from another file: a run has shares of its step, a benchmark has ratios
+// of products and exchanges.
 func (f *File) Fill(other File) {
 	if len(f.Phases) == 0 {
 		f.Phases = other.Phases
@@ -195,14 +199,14 @@ func Open(path string) (File, error) {
 	return f, nil
 }
 
-// The most of what a file may name.
+// Limits on the content of a file.
 const (
 	maxExperts = 1 << 14
 	maxLayers  = 1 << 11
 	maxRanks   = 1 << 12
 )
 
-// Parse reads the text of a file. What it returns is safe to compute with.
+// Parse reads the text of a file. Its result is safe to compute with.
 func Parse(text []byte) (File, error) {
 	var f File
 	if len(text) > maxSize {

@@ -1,7 +1,7 @@
-// Mpi holds the engine's token exchange, all-reduce and barrier against those over MPI. The program
-// in src does over MPI what a MoE layer does; this one builds it with each MPI there is, builds the
-// launcher, runs all of them in turns, so that a busy neighbour or a moving clock hits all, and
-// prints the medians. Nothing else needs MPI.
+// Mpi compares the engine's token exchange, all-reduce and barrier with the same over MPI. The
+// program in src does over MPI what a MoE layer does. This program builds it with each available
+// MPI, builds the launcher, and runs all of them in turns, so that a busy neighbor or a changing
+// clock affects all of them. It prints the medians. Only this program needs MPI.
 //
 //	make -C bench/peers/mpi exchange
 package main
@@ -35,10 +35,10 @@ func main() {
 	}
 }
 
-// extent is how much a run measures.
+// extent says how much a run measures.
 type extent struct {
 	groups  []string // of the engine's benchmark; the program's operations have the same names
-	repeats int      // as often as the engine's benchmark repeats them
+	repeats int      // the same number as in the engine's benchmark
 	quick   bool
 }
 
@@ -72,7 +72,7 @@ func run(ctx context.Context, out io.Writer, rounds int, np string, quick bool) 
 		t := table{}
 		for round := range rounds {
 			for i := range sides {
-				s := sides[(i+round)%len(sides)] // nobody always follows the same neighbour
+				s := sides[(i+round)%len(sides)] // no side always follows the same neighbor
 				results, err := s.measure(ctx, n, extent)
 				if err != nil {
 					return fmt.Errorf("%s, %d ranks: %w", s.name, n, err)
@@ -87,7 +87,7 @@ func run(ctx context.Context, out io.Writer, rounds int, np string, quick bool) 
 	return nil
 }
 
-// parseSizes reads numbers of ranks, with commas between them.
+// parseSizes parses comma-separated numbers of ranks.
 func parseSizes(text string) (sizes []int, err error) {
 	for field := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(field))
@@ -99,7 +99,7 @@ func parseSizes(text string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// describe says what is measured and on what.
+// describe prints what is measured and on what.
 func describe(out io.Writer, rounds int) {
 	fmt.Fprintf(out, "%d cores of %s; us on the slowest rank, medians of %d runs in turns, each the median of its repetitions\n", runtime.NumCPU(), cpu.Model(), rounds)
 	fmt.Fprintf(out, "goroutines, processes: the engine's one-sided exchange between ranks of either kind\n")

@@ -1,6 +1,6 @@
 package main
 
-// A side of the comparison: how it is built, started with some ranks, and what it prints.
+// A side of the comparison: how to build and start it, and how to parse its output.
 
 import (
 	"bytes"
@@ -23,14 +23,13 @@ import (
 //go:embed src
 var sources embed.FS
 
-// patience is how long a run may take; MPI ranks that wait for each other for ever do not end by
-// themselves.
+// patience bounds the time of a run. MPI ranks that wait for each other do not end on their own.
 const patience = 10 * time.Minute
 
 // side is one program that measures.
 type side struct {
 	name    string
-	prefix  string // of its results' names
+	prefix  string // of the names of its results
 	command func(ranks int, e extent) []string
 }
 
@@ -58,8 +57,8 @@ var implementations = []implementation{
 
 func oversubscribed(ranks int) bool { return ranks > runtime.NumCPU() }
 
-// build builds all programs in folder. An MPI that is not there is named, with the packages that it
-// needs, and left out; it is an error if there is none.
+// build builds all programs in folder. It skips an MPI that is not installed and names the packages
+// that it needs. It returns an error if there is none.
 func build(ctx context.Context, out io.Writer, folder string) ([]side, error) {
 	launcher := filepath.Join(folder, "launcher")
 	if text, err := exec.CommandContext(ctx, "go", "build", "-o", launcher, "spmoe/launcher").CombinedOutput(); err != nil {
@@ -84,7 +83,7 @@ func build(ctx context.Context, out io.Writer, folder string) ([]side, error) {
 	return sides, nil
 }
 
-// engine is the launcher with ranks of one kind.
+// engine returns the launcher with ranks of one kind.
 func engine(name, launcher string, kind ...string) side {
 	return side{name: name, command: func(ranks int, e extent) []string {
 		args := append([]string{launcher, "-np", strconv.Itoa(ranks), "bench", "exchange"}, kind...)
@@ -130,7 +129,7 @@ func (s side) measure(ctx context.Context, ranks int, e extent) ([]result, error
 	defer cancel()
 	args := s.command(ranks, e)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // which mpirun passes on to its ranks
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // which mpirun forwards to its ranks
 	cmd.WaitDelay = 10 * time.Second
 	if os.Geteuid() == 0 {
 		cmd.Env = append(os.Environ(), "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
@@ -147,18 +146,18 @@ func (s side) measure(ctx context.Context, ranks int, e extent) ([]result, error
 	return parse(bytes.NewReader(text))
 }
 
-// result is a line that a program prints.
+// result is one line of a program's output.
 type result struct {
 	Name    string  `json:"name"`
 	Value   float64 `json:"value"`      // over MPI from the first rank's start to the last one's end
 	Unit    string  `json:"unit"`       // us or x
-	Slowest float64 `json:"slowest_us"` // over MPI: of the slowest rank, which is what the engine's benchmark has as value
-	Wrong   int     `json:"wrong"`      // elements that were not what they should be
+	Slowest float64 `json:"slowest_us"` // over MPI: of the slowest rank, as in the engine's benchmark
+	Wrong   int     `json:"wrong"`      // number of wrong elements
 	Library string  `json:"library"`    // name and version of the MPI
 }
 
-// time returns what the engine's benchmark means by it: the time of the slowest rank, from its own
-// start.
+// time returns the time as the engine's benchmark defines it: that of the slowest rank, from its
+// own start.
 func (r result) time() float64 {
 	if r.Slowest > 0 {
 		return r.Slowest
@@ -166,8 +165,8 @@ func (r result) time() float64 {
 	return r.Value
 }
 
-// parse reads one JSON object after the other. It is an error if there is none, or one with a wrong
-// result.
+// parse reads a sequence of JSON objects. It returns an error if there is none, or if one has a
+// wrong result.
 func parse(r io.Reader) (results []result, err error) {
 	for d := json.NewDecoder(r); ; {
 		var one result

@@ -12,11 +12,11 @@ import (
 	"spmoe/bench"
 )
 
-// columns are the ways that the table compares: those of the engine, and of each MPI its own and
-// the one without duplicates.
+// columns are the compared exchanges: those of the engine, and for each MPI its own and the one
+// without duplicates.
 var columns = []string{"goroutines", "processes", "Open MPI", "Open MPI dedup", "MPICH", "MPICH dedup"}
 
-// ratios are columns over columns.
+// ratios are quotients of columns.
 var ratios = []struct{ name, over, under string }{
 	{"/gor", "Open MPI", "goroutines"}, {"/proc", "Open MPI", "processes"},
 	{"d/gor", "Open MPI dedup", "goroutines"}, {"d/proc", "Open MPI dedup", "processes"},
@@ -24,13 +24,13 @@ var ratios = []struct{ name, over, under string }{
 
 // table collects the times of all sides.
 type table struct {
-	operations []string                        // in the order that they came
-	times      map[string]map[string][]float64 // by column and operation, one of every run
+	operations []string                        // in the order of their results
+	times      map[string]map[string][]float64 // by column and operation, one per run
 	libraries  map[string]string               // versions, by side
-	single     map[string]float64              // least share of rows that went by a single copy, by side
+	single     map[string]float64              // lowest share of rows transferred by a single copy, by side
 }
 
-// add takes one run's results.
+// add adds one run's results.
 func (t *table) add(s side, results []result) error {
 	if t.times == nil {
 		*t = table{times: map[string]map[string][]float64{}, libraries: map[string]string{}, single: map[string]float64{}}
@@ -56,9 +56,9 @@ func (t *table) add(s side, results []result) error {
 	return nil
 }
 
-// place says where a result goes, if it is one that the table compares.
+// place returns the column and operation of a result, if the table compares it.
 func place(s side, name string) (column, operation string, ok bool) {
-	if s.prefix == "" { // the engine's
+	if s.prefix == "" { // the engine
 		if operation, ok := strings.CutPrefix(name, "onesided_"); ok {
 			return s.name, operation, true
 		}
@@ -111,8 +111,8 @@ func (t *table) print(out io.Writer, ranks int) {
 	}
 }
 
-// copies says how rows travel when single is the share of those to other ranks that the system
-// copied from process to process.
+// copies describes how rows travel. single is the share of the rows to other ranks that the system
+// copied directly from process to process.
 func copies(single float64) string {
 	if single < 0.9 {
 		return fmt.Sprintf("NOT all rows went by a single copy (CMA), but %.0f%%: it may lack the right to trace processes", 100*single)
@@ -127,7 +127,7 @@ func median(x []float64) float64 {
 	return bench.Median(x)
 }
 
-// cell writes a number, and nothing for what was not measured.
+// cell formats a number, and nothing for a missing one.
 func cell(format string, x float64) string {
 	if math.IsNaN(x) {
 		return ""

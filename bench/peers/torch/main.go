@@ -1,8 +1,8 @@
-// Torch holds training steps against PyTorch's, of the same model with the same threads, in turns.
+// Torch compares training steps with PyTorch's, for the same model with the same threads, in turns.
 //
 //	go run ./bench/peers/torch --flavor small --threads 2
 //
-// It wants a Python that has torch (Debian: python3-torch), or another one with --python.
+// It needs a Python with torch (Debian: python3-torch), or another one given by --python.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"spmoe/bench"
 )
 
-// contest is what is run, and how often.
+// contest says what to run, and how often.
 type contest struct {
 	flavor, precision        string
 	python, script, launcher string
@@ -94,7 +94,7 @@ func (c *contest) run(ctx context.Context) error {
 	return nil
 }
 
-// figures runs a program, and returns the values that it prints by their names.
+// figures runs a program, and returns the values in its output by name.
 func figures(ctx context.Context, program string, args ...string) (map[string]float64, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	var out, errOut bytes.Buffer

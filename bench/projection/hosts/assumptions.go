@@ -6,7 +6,7 @@ import (
 	"spmoe/collective/ep"
 )
 
-// Assumptions says what the projection takes for granted, a line each.
+// Assumptions lists the assumptions of the projection, one per line.
 func (r Recipe) Assumptions() []string {
 	all := []string{
 		"every host computes as fast as the measured one, on equal loads; its step without a network takes no longer among others",

@@ -1,6 +1,6 @@
 package hosts
 
-// The files that measurements come in: one JSON object a line, as launcher bench writes them.
+// The files with measurements: one JSON object per line, as launcher bench writes them.
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"spmoe/moe"
 )
 
-// figure is a line of such a file. Other fields may stand beside these.
+// figure is a line of such a file. The line may have other fields.
 type figure struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
@@ -50,24 +50,24 @@ func find(all []figure, name string) (figure, error) {
 	return all[i], nil
 }
 
-// Train is what bench train has measured of one host.
+// Train is the result of bench train on one host.
 type Train struct {
 	Flavor          string  `json:"flavor"`
 	Ranks           int     `json:"ranks"`
 	Precision       string  `json:"precision"`
-	Seq             int     `json:"seq"` // tokens of a sequence
+	Seq             int     `json:"seq"` // tokens per sequence
 	TokensPerSecond float64 `json:"tokens_per_s"`
-	FLOPS           float64 `json:"flops"`        // a second
-	Memory          float64 `json:"memory_bytes"` // the most that was resident; 0: the file does not say
+	FLOPS           float64 `json:"flops"`        // per second
+	Memory          float64 `json:"memory_bytes"` // maximum resident bytes; 0: unknown
 }
 
 const rateFigure = "_tokens_per_s"
 
-// ReadTrain reads what bench train --json has written. precision picks one of those measured;
-// empty: the first.
+// ReadTrain reads the output of bench train --json. precision selects one of the measured
+// precisions; empty: the first.
 //
-// The length of the sequences follows from the FLOPs of a token, which attention makes depend on
-// it.
+// The length of the sequences follows from the FLOPs per token, which depend on it through
+// attention.
 func ReadTrain(text []byte, precision string) (t Train, err error) {
 	all, err := figures(text)
 	if err != nil {
@@ -104,7 +104,7 @@ func ReadTrain(text []byte, precision string) (t Train, err error) {
 	return t, err
 }
 
-// seqOf is the length of sequences with which a token of the flavor has so many FLOPs.
+// seqOf returns the length of sequences for which a token of the flavor has these FLOPs.
 func seqOf(t Train) (int, error) {
 	m, err := moe.FlavorByName(t.Flavor)
 	if err != nil {
@@ -118,13 +118,13 @@ func seqOf(t Train) (int, error) {
 	return 0, fmt.Errorf("%.6g FLOPs a token are those of no sequence length of flavor %s: measure the flavor as it is, without --model flags", t.FLOPS/t.TokensPerSecond, t.Flavor)
 }
 
-// The figures of a link.
+// The names of a link's figures.
 const (
 	bandwidthFigure = "link_gbytes_per_s"
 	latencyFigure   = "link_latency_us"
 )
 
-// ReadLink reads what bench link --json has written: GB/s in each direction, and microseconds.
+// ReadLink reads the output of bench link --json: GB/s in each direction, and microseconds.
 func ReadLink(text []byte) (l Link, err error) {
 	all, err := figures(text)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package hosts says what training would do on CPU hosts that a network joins, from what one host
-// does without it.
+// Package hosts projects training onto CPU hosts in a network, from measurements of one host
+// without it.
 //
-// A step is a step of one host, as it was measured, and what the exchanges between hosts add where
-// nothing hides them. What they move is counted, or expected of uniform routing; how long that
-// takes follows from a link's latency and bandwidth. docs/projection.md has the formulas, and
-// [Recipe.Assumptions] what they leave out.
+// A step is the measured step of one host plus the exchanges between hosts that nothing hides.
+// Their bytes are counted, or expected for uniform routing; their times follow from a link's
+// latency and bandwidth. docs/projection.md has the formulas, and [Recipe.Assumptions] lists what
+// they leave out.
 package hosts
 
 import (
@@ -17,45 +17,50 @@ import (
 	"spmoe/moe"
 )
 
-// Recipe is what is trained, and what was measured of one host and of the network.
+// Recipe is the training to project, with the measurements of one host and of the network.
 type Recipe struct {
-	Model      moe.Config
-	Precision  moe.Precision
-	Ranks      int      // of a host
-	Seq        int      // tokens of a sequence
-	Batch      int      // sequences of a step of each host; with Strong, of all hosts together
-	MicroBatch int      // most sequences of a rank in one pass; 0: all that it has
-	Strong     bool     // strong scaling: more hosts share the same batch
-	EPHosts    int      // most hosts of an expert-parallel group; 0: as many as the experts and the router's groups allow
-	Wire       ep.Wire  // of the rows that dispatch sends
-	Hidden     *float64 // share of every exchange of tokens that runs behind something else; nil: what the shared experts cover
-	FLOPS      float64  // a second of one host without a network, as moe.Module counts them
-	Link       Link
-	Memory     float64 // bytes that a host has; 0: not known
+	Model     moe.Config
+	Precision moe.Precision
+	Ranks     int // per host
+	Seq       int // tokens per sequence
+	// sequences per step and host; with Strong, per step of all hosts together
+	Batch int
+	// maximum sequences per rank and pass; 0: all
+	MicroBatch int
+	Strong     bool // strong scaling: all hosts share the same batch
+	// maximum hosts of an expert-parallel group; 0: as many as the experts and the router's groups
+	// allow
+	EPHosts int
+	Wire    ep.Wire // for the rows that dispatch sends
+	// share of every exchange of tokens that is hidden; nil: what the shared experts cover
+	Hidden *float64
+	FLOPS  float64 // per second of one host without a network, as moe.Module counts them
+	Link   Link
+	Memory float64 // bytes per host; 0: unknown
 }
 
-// Row is the projection onto some hosts.
+// Row is the projection onto a number of hosts.
 type Row struct {
 	Hosts           int      `json:"hosts"`
 	EPHosts         int      `json:"ep_hosts"`          // of an expert-parallel group
-	Replicas        int      `json:"replicas"`          // of such groups
-	Tokens          int      `json:"tokens"`            // of a step, all hosts together
+	Replicas        int      `json:"replicas"`          // number of such groups
+	Tokens          int      `json:"tokens"`            // per step, all hosts together
 	Step            float64  `json:"step_s"`            // seconds
-	Compute         float64  `json:"compute_s"`         // of them without the network
+	Compute         float64  `json:"compute_s"`         // of Step, without the network
 	TokensPerSecond float64  `json:"tokens_per_s"`      // of all hosts
-	Efficiency      float64  `json:"efficiency"`        // over as many times what one host does
-	Sent            float64  `json:"sent_bytes"`        // by each host in a step; as many are received
+	Efficiency      float64  `json:"efficiency"`        // relative to this number of independent hosts
+	Sent            float64  `json:"sent_bytes"`        // by each host per step, which receives the same
 	Exposed         float64  `json:"exposed"`           // share of the step in which a host waits for its link
-	Memory          float64  `json:"memory_bytes"`      // of a host
-	Fits            bool     `json:"fits"`              // in the memory of a host, if that is known
-	Motions         []Motion `json:"motions,omitempty"` // what the hosts exchange; none if there is one
+	Memory          float64  `json:"memory_bytes"`      // per host
+	Fits            bool     `json:"fits"`              // in the memory of a host, if known
+	Motions         []Motion `json:"motions,omitempty"` // the exchanges between hosts; nil for one host
 }
 
-// MostHosts is the largest number of hosts that is projected.
+// MostHosts is the maximum number of hosts.
 const MostHosts = 1 << 16
 
 // Project projects the recipe onto 1, 2, 4, 8 and so on up to most hosts, and most itself. With
-// strong scaling it leaves out the numbers of hosts whose ranks cannot share the batch evenly.
+// strong scaling it leaves out numbers of hosts whose ranks cannot share the batch evenly.
 func Project(r Recipe, most int) ([]Row, error) {
 	if most < 1 || most > MostHosts {
 		return nil, fmt.Errorf("%d hosts: give 1 to %d", most, MostHosts)
@@ -91,7 +96,7 @@ func (r Recipe) row(hosts int) Row {
 	return row
 }
 
-// sequences of one host in a step.
+// sequences returns the sequences of one host per step.
 func (r Recipe) sequences(hosts int) int {
 	if r.Strong {
 		return r.Batch / hosts
@@ -99,8 +104,8 @@ func (r Recipe) sequences(hosts int) int {
 	return r.Batch
 }
 
-// pass is the sequences of a rank in one forward and backward pass, and how many passes a step
-// takes.
+// pass returns the sequences per rank in one forward and backward pass, and the number of passes
+// per step.
 func (r Recipe) pass(hosts int) (sequences, times int) {
 	each := r.sequences(hosts) / r.Ranks
 	if r.MicroBatch == 0 || r.MicroBatch >= each {
@@ -109,7 +114,7 @@ func (r Recipe) pass(hosts int) (sequences, times int) {
 	return r.MicroBatch, (each + r.MicroBatch - 1) / r.MicroBatch
 }
 
-// flops of one token, those of the MTP module included.
+// flops returns the FLOPs per token, including the MTP module's.
 func (r Recipe) flops() (sum float64) {
 	for _, m := range r.Model.Modules(r.Seq) {
 		sum += m.FLOPs.Total()
@@ -117,18 +122,18 @@ func (r Recipe) flops() (sum float64) {
 	return sum
 }
 
-// rate is the tokens a second of one host without a network.
+// rate returns the tokens/s of one host without a network.
 func (r Recipe) rate() float64 { return r.FLOPS / r.flops() }
 
-// divides says whether a group of so many hosts can hold the experts: in equal parts, and none of
-// them across the border of one of the router's groups unless it has several whole ones.
+// divides reports whether a group of hosts can hold the experts: in equal parts, none of which
+// crosses the border of one of the router's groups unless it consists of several whole groups.
 func (r Recipe) divides(hosts int) bool {
 	m := r.Model
 	return hosts == 1 || m.Experts%(hosts*r.Ranks) == 0 && (m.Groups%hosts == 0 || hosts%m.Groups == 0)
 }
 
-// mostEP is the most hosts that an expert-parallel group has: no more than the router has groups,
-// so that a token visits no more hosts than it may visit groups.
+// mostEP returns the maximum number of hosts of an expert-parallel group. It is at most the number
+// of the router's groups, so that a token visits at most as many hosts as groups.
 func (r Recipe) mostEP() int {
 	if r.EPHosts > 0 {
 		return r.EPHosts
@@ -146,8 +151,8 @@ func (r Recipe) mostEP() int {
 	return most
 }
 
-// groupOf is the hosts of an expert-parallel group if there are so many in all: the most that
-// divide them.
+// groupOf returns the number of hosts of an expert-parallel group for a total number of hosts: the
+// largest that divides them.
 func (r Recipe) groupOf(hosts int) int {
 	n := min(r.mostEP(), hosts)
 	for hosts%n != 0 || !r.divides(n) {
@@ -156,7 +161,7 @@ func (r Recipe) groupOf(hosts int) int {
 	return n
 }
 
-// Check reports everything that keeps the recipe from being projected.
+// Check returns an error with every reason why the recipe cannot be projected.
 func (r Recipe) Check() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {

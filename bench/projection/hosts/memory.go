@@ -1,16 +1,16 @@
 package hosts
 
-// What a host must hold.
+// The memory that a host needs.
 
 import (
 	"spmoe/moe"
 	"spmoe/moe/optim"
 )
 
-// memory is the bytes of a host: each of its ranks has all replicated weights and gradients and its
-// own experts, with the quantized copies of both directions, its part of AdamW's state (replicated
-// ones shared by all ranks), and what a pass keeps, with the rows of passes before it whose
-// gradients of experts are still to be made.
+// memory returns the bytes per host. Each rank has all replicated weights and gradients and its own
+// experts, with the quantized copies of both directions. It has its part of AdamW's state, where
+// all ranks share the replicated part. It also has the activations of a pass, with the rows of
+// earlier passes whose expert gradients are deferred.
 func (r Recipe) memory(hosts, group int) float64 {
 	all, experts := float64(hosts*r.Ranks), float64(group*r.Ranks)
 	sequences, passes := r.pass(hosts)

@@ -1,6 +1,6 @@
 package hosts
 
-// What hosts exchange in a step, in messages and bytes, and how long it takes.
+// The exchanges between hosts in a step, in messages and bytes, and their times.
 
 import (
 	"fmt"
@@ -12,10 +12,10 @@ import (
 	"spmoe/tensor/exact"
 )
 
-// Link is a host's link: full duplex, and as good between any two hosts.
+// Link is a host's link: full duplex, and the same between any two hosts.
 type Link struct {
 	Bandwidth float64 `json:"bytes_per_s"` // in each direction
-	Latency   float64 `json:"latency_s"`   // of one message
+	Latency   float64 `json:"latency_s"`   // per message
 }
 
 func (l Link) check() error {
@@ -25,7 +25,7 @@ func (l Link) check() error {
 	return nil
 }
 
-// seconds is what a host takes to send, and to receive as much at the same time:
+// seconds returns the time for a host to send, and to receive the same amount simultaneously:
 // messages·α + bytes·β, where 1/β is the bandwidth. Source: R. W. Hockney, Parallel Computing 20
 // (1994); for direct exchanges between all, (p-1)·α + bytes·β: E. Chan et al., Concurrency and
 // Computation 19 (2007).
@@ -35,18 +35,19 @@ func (l Link) seconds(messages int, bytes float64) float64 {
 
 // Motion is one kind of exchange between hosts.
 type Motion struct {
-	Name     string  `json:"name"`
-	Times    int     `json:"times"`    // a step
-	Messages int     `json:"messages"` // that a rank sends each time, one after another, while the host's other ranks send theirs
-	Bytes    float64 `json:"bytes"`    // that a host sends each time, all ranks together
-	Seconds  float64 `json:"seconds"`  // each time
-	Hidden   float64 `json:"hidden"`   // seconds of them that something else covers
+	Name  string `json:"name"`
+	Times int    `json:"times"` // per step
+	// that a rank sends each time, one after another, while the host's other ranks send theirs
+	Messages int     `json:"messages"`
+	Bytes    float64 `json:"bytes"`   // that a host sends each time, all ranks together
+	Seconds  float64 `json:"seconds"` // each time
+	Hidden   float64 `json:"hidden"`  // seconds of them that are hidden
 }
 
-// Exposed is the seconds of a step that nothing covers.
+// Exposed returns the seconds per step that are not hidden.
 func (m Motion) Exposed() float64 { return float64(m.Times) * (m.Seconds - m.Hidden) }
 
-// The names of those motions that something may hide.
+// The names of the motions that can be hidden.
 const (
 	dispatch         = "dispatch"
 	combine          = "combine"
@@ -54,8 +55,8 @@ const (
 	dispatchBackward = "dispatch backward"
 )
 
-// motions lists what hosts exchange in a step, if group of them share the experts. One without
-// messages is left out.
+// motions lists the exchanges between hosts in a step, if group of them share the experts. It
+// leaves out exchanges without messages.
 func (r Recipe) motions(hosts, group int) (all []Motion) {
 	sequences, passes := r.pass(hosts)
 	cover := r.shared().Forward * float64(sequences*r.Ranks*r.Seq) / r.FLOPS
@@ -74,17 +75,17 @@ func (r Recipe) motions(hosts, group int) (all []Motion) {
 	return all
 }
 
-// ofLayer lists the exchanges of a layer with experts in one pass over so many tokens of a host.
+// ofLayer lists the exchanges of a layer with experts in one pass over the given tokens of a host.
 //
 //	token counts: int32 [experts + hosts] of each rank to every other host
 //	dispatch: tokens · (remote hosts · (row on the wire + 1 B) + remote choices · 1 or 2 B)
 //	combine, dispatch backward: tokens · remote choices · row
 //	combine backward: tokens · (remote hosts · row + remote choices · (4 B + 4 B))
 //
-// The 1 or 2 bytes of a choice name the expert. The 4 bytes twice are its weight and, on the way
-// back, the gradient of that.
+// The 1 or 2 bytes per choice name the expert. The 4 bytes twice are its weight and, on the way
+// back, the gradient of the weight.
 //
-// A collective's call is a message to every other host, with which short vectors travel. Later
+// The call of a collective is a message to every other host, which includes short vectors. Later
 // parts of a long message are not counted.
 func (r Recipe) ofLayer(group int, tokens float64) []Motion {
 	visits, choices := r.remote(group)
@@ -101,12 +102,12 @@ func (r Recipe) ofLayer(group int, tokens float64) []Motion {
 
 // ofStep lists the exchanges around the optimizer.
 //
-//	gradients: (H-1)/H · 4 B a replicated parameter;  weights: (H-1)/H · 2 or 4 B
-//	expert gradients: 2·(D-1)/D · 4 B a parameter of the host's experts, D replicas of the group
+//	gradients: (H-1)/H · 4 B per replicated parameter;  weights: (H-1)/H · 2 or 4 B
+//	expert gradients: 2·(D-1)/D · 4 B per parameter of the host's experts, D replicas of the group
 //	loads, norm, loss: the vectors of all ranks to every other host
 //
 // A long vector is reduce-scattered and all-gathered, as gradients are. A reduce-scatter and an
-// all-gather are each one message more to every other host than the call.
+// all-gather each take one message more to every other host than the call.
 func (r Recipe) ofStep(hosts, group int) []Motion {
 	counts := r.Model.Count()
 	others, replicas := hosts-1, float64(hosts/group)
@@ -123,11 +124,11 @@ func (r Recipe) ofStep(hosts, group int) []Motion {
 }
 
 const (
-	lossNumbers = 8       // of 8 bytes each, that the ranks sum with the loss
+	lossNumbers = 8       // of 8 bytes each, which the ranks sum with the loss
 	callRoom    = 7 << 10 // bytes that travel with a rank's call of a collective
 )
 
-// allGather brings to all ranks of some hosts what each rank has, so many bytes.
+// allGather returns the motion of an all-gather of bytes bytes per rank.
 func (r Recipe) allGather(name string, hosts, bytes int) Motion {
 	m := Motion{Name: name, Messages: hosts - 1, Bytes: float64((hosts - 1) * r.Ranks * bytes)}
 	if bytes > callRoom {
@@ -136,7 +137,7 @@ func (r Recipe) allGather(name string, hosts, bytes int) Motion {
 	return m
 }
 
-// allReduce is the sum of a vector of each rank, which is so many bytes long.
+// allReduce returns the motion of an all-reduce of a vector of bytes bytes.
 func (r Recipe) allReduce(name string, hosts, bytes int) Motion {
 	if bytes <= callRoom {
 		return r.allGather(name, hosts, bytes)
@@ -144,15 +145,15 @@ func (r Recipe) allReduce(name string, hosts, bytes int) Motion {
 	return Motion{Name: name, Messages: 3 * (hosts - 1), Bytes: 2 * float64(hosts-1) / float64(hosts) * float64(bytes)}
 }
 
-// hidden is the seconds of a motion that something covers, where the shared experts' forward pass
-// of a layer takes cover.
+// hidden returns the seconds of a motion that are hidden. cover is the time of the shared experts'
+// forward pass in a layer.
 func (r Recipe) hidden(m Motion, cover float64) float64 {
 	switch m.Name {
 	case dispatch:
 	case combineBackward:
-		cover *= 2 // two products where the forward pass has one
+		cover *= 2 // two products for one of the forward pass
 	case combine, dispatchBackward:
-		cover = 0 // the next operation needs what they bring
+		cover = 0 // the next operation needs the result
 	default:
 		return 0
 	}
@@ -162,7 +163,7 @@ func (r Recipe) hidden(m Motion, cover float64) float64 {
 	return min(m.Seconds, cover)
 }
 
-// shared is the FLOPs of a token in the shared experts of one layer.
+// shared returns the FLOPs per token in the shared experts of one layer.
 func (r Recipe) shared() moe.FLOPs {
 	var sum moe.FLOPs
 	for _, m := range r.Model.Modules(r.Seq) {
@@ -174,10 +175,10 @@ func (r Recipe) shared() moe.FLOPs {
 	return moe.FLOPs{Forward: sum.Forward / layers, Dgrad: sum.Dgrad / layers, Wgrad: sum.Wgrad / layers}
 }
 
-// remote is what is expected of a token among group hosts, if its experts are drawn uniformly
-// within the router's group limit: the other hosts that it visits, and its choices there. By
-// symmetry its own host is one of those it visits as often as any other. Of G places, k distinct
-// draws visit G·(1 - C(E-E/G, k)/C(E, k)).
+// remote returns the expected number of remote hosts that a token visits among group hosts, and of
+// its choices there, if its experts are drawn uniformly within the router's group limit. By
+// symmetry its own host is as likely as any other. Of G places, k distinct draws visit G·(1 -
+// C(E-E/G, k)/C(E, k)).
 func (r Recipe) remote(group int) (hosts, choices float64) {
 	m := r.Model
 	if group == 1 {
@@ -187,8 +188,8 @@ func (r Recipe) remote(group int) (hosts, choices float64) {
 	return away * projection.DistinctLimited(group, m.Experts/group, m.TopK, m.Groups, m.TopKGroups), away * float64(m.TopK)
 }
 
-// rowMessages is how many messages bring rows to a host: a header that names their experts, and the
-// rows, whose scales come apart.
+// rowMessages returns the number of messages that carry rows to a host: a header that names their
+// experts, and the rows, whose scales travel separately.
 func (r Recipe) rowMessages() int {
 	if r.Wire == ep.MXFP8 {
 		return 3
@@ -196,7 +197,7 @@ func (r Recipe) rowMessages() int {
 	return 2
 }
 
-// expertBytes is what the number of an expert on its host takes.
+// expertBytes returns the size of the number of an expert on its host.
 func (r Recipe) expertBytes(group int) int {
 	if r.Model.Experts/group <= 1<<8 {
 		return 1
@@ -204,7 +205,7 @@ func (r Recipe) expertBytes(group int) int {
 	return 2
 }
 
-// rowBytes is what a token takes on the way to its experts.
+// rowBytes returns the size of a token on the way to its experts.
 func (r Recipe) rowBytes() int {
 	dim := r.Model.Dim
 	if r.Wire == ep.MXFP8 {
@@ -213,7 +214,7 @@ func (r Recipe) rowBytes() int {
 	return dim * r.Precision.DType.Size()
 }
 
-// weightBytes is the working weights of all replicated parameters.
+// weightBytes returns the size of the working weights of all replicated parameters.
 func (r Recipe) weightBytes() (sum float64) {
 	for _, m := range r.Model.Modules(r.Seq) {
 		if m.Class != moe.Expert {
@@ -223,7 +224,7 @@ func (r Recipe) weightBytes() (sum float64) {
 	return sum
 }
 
-// weightSize is the bytes of a working weight.
+// weightSize returns the bytes per working weight.
 func (r Recipe) weightSize(m moe.Module) int {
 	if m.Class == moe.Single {
 		return 4
