@@ -1,7 +1,6 @@
 package datasets
 
-// The built-in corpus: the text that every Go installation has, so that a first run needs no
-// download.
+// The built-in corpus: text that every Go installation has, so that a first run needs no download.
 
 import (
 	"bytes"
@@ -19,22 +18,22 @@ import (
 const BuiltinMaxBytes = 32 << 20
 
 const (
-	// opticks is the one prose text of a Go installation, kept as bytes whatever its encoding.
+	// opticks is the only prose of a Go installation. Its bytes are used in any encoding.
 	opticks = "testdata/Isaac.Newton-Opticks.txt"
 
-	// leastLowerCase is the percentage of a-z below which a source file is a table of constants,
-	// opcodes or numbers. Prose-like Go code has 50 to 65 %; instruction tables and binary
-	// coefficients lie below 40 %.
+	// leastLowerCase is the percentage of a-z below which a source file counts as a table of
+	// constants, opcodes or numbers. Prose-like Go code has 50 to 65 %; instruction tables and
+	// binary coefficients have less than 40 %.
 	leastLowerCase = 40
 )
 
-// Builtin reads the built-in corpus from the Go installation that the environment variable GOROOT
-// or the go command names: the Go source that people wrote, and Newton's Opticks.
+// Builtin reads the built-in corpus from the Go installation of the environment variable GOROOT or
+// of the go command: the handwritten Go source, and Newton's Opticks.
 //
-// Taken are all *.go files under GOROOT/src. Left out are tests, folders named testdata or vendor
-// or hidden from the go command (leading "." or "_"), files marked as generated, and tables
-// (opcodes, character classes, coefficients), known by few lower-case letters: see leastLowerCase.
-// Go 1.26 gives 27 MB in 3300 documents. Another Go version is another corpus, with another
+// It takes all *.go files under GOROOT/src, except tests, folders named testdata or vendor or
+// hidden from the go command (leading "." or "_"), files marked as generated, and tables (opcodes,
+// character classes, coefficients), recognized by few lower-case letters: see leastLowerCase. Go
+// 1.26 gives 27 MB in 3300 documents. Another Go version gives another corpus, with another
 // fingerprint.
 func Builtin(opts Options) (*Corpus, error) {
 	src, err := goSource()
@@ -53,8 +52,8 @@ func builtin(src string, opts Options) (*Corpus, error) {
 	return s.read(cmp.Or(opts.MaxBytes, BuiltinMaxBytes))
 }
 
-// builtinSource lists the built-in corpus in the source folder of a Go installation, without regard
-// to its cap.
+// builtinSource lists the built-in corpus in the source folder of a Go installation, without its
+// cap.
 func builtinSource(src string) (source, error) {
 	files, err := goFiles(src)
 	if err == nil && len(files) == 0 {
@@ -72,7 +71,7 @@ func goSource() (string, error) {
 	root := os.Getenv("GOROOT")
 	if root == "" {
 		cmd := exec.Command("go", "env", "GOROOT")
-		cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local") // asking must not download another toolchain
+		cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local") // this must not download another toolchain
 		out, err := cmd.Output()
 		if root = strings.TrimSpace(string(out)); root == "" {
 			err = cmp.Or(err, errors.New("go env GOROOT is empty"))
@@ -86,8 +85,8 @@ func goSource() (string, error) {
 	return src, nil
 }
 
-// goFiles lists the files of the built-in corpus by name and place alone; what they hold is not
-// looked at.
+// goFiles lists the files of the built-in corpus by name and folder. It does not look at their
+// content.
 func goFiles(src string) ([]file, error) {
 	var files []file
 	add := func(path string, entry fs.DirEntry) error {
@@ -119,7 +118,7 @@ func goFiles(src string) ([]file, error) {
 	prose := filepath.Join(src, filepath.FromSlash(opticks))
 	info, err := os.Stat(prose)
 	if errors.Is(err, fs.ErrNotExist) {
-		return files, nil // some distributions leave test data out
+		return files, nil // some distributions omit test data
 	}
 	if err != nil {
 		return nil, err
@@ -127,12 +126,12 @@ func goFiles(src string) ([]file, error) {
 	return files, add(prose, fs.FileInfoToDirEntry(info))
 }
 
-// handwritten reports whether text is what a person wrote: neither marked as generated before its
-// package clause nor a table.
+// handwritten reports whether text was written by a person: it is neither marked as generated
+// before its package clause nor a table.
 func handwritten(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		if bytes.HasPrefix(line, []byte("package ")) {
-			break // a generator holds the mark further down, in a string, and is not itself generated
+			break // a generator has the mark further down, in a string, and is not itself generated
 		}
 		if bytes.Contains(line, []byte("Code generated")) || bytes.Contains(line, []byte("DO NOT EDIT")) {
 			return false

@@ -1,6 +1,6 @@
 package datasets
 
-// A corpus is a list of documents, packed side by side and identified by a fingerprint.
+// A corpus is a list of documents, packed in one buffer and identified by a fingerprint.
 
 import (
 	"cmp"
@@ -11,72 +11,72 @@ import (
 	"slices"
 )
 
-// separator ends every document of a stream. It is never part of one: a file that holds it counts
-// as binary.
+// separator ends every document of a stream. It never occurs in a document: a file that contains it
+// counts as binary.
 const separator = 0
 
-// Document is one text of a corpus. Its Name is slash-separated and does not depend on where the
-// corpus lies on disk; a row of a file is called FILE#ROW, where the first is 1, and lines of JSONL
-// count.
+// Document is one text of a corpus. Its Name is slash-separated and does not depend on the location
+// of the corpus on disk. A row of a file has the name FILE#ROW, counted from 1; for JSONL, rows are
+// lines.
 type Document struct {
 	Name string
 	Text []byte
 
-	file string // of a row
+	file string // for a row: its file
 	row  int
 }
 
-// compare orders documents by name, rows of a file by number.
+// compare orders documents by name, and rows of a file by number.
 func (d Document) compare(e Document) int {
 	return cmp.Or(cmp.Compare(cmp.Or(d.file, d.Name), cmp.Or(e.file, e.Name)), cmp.Compare(d.row, e.row))
 }
 
 // Split is one side of a corpus: its documents in the order of their names. It is read-only.
 type Split struct {
-	docs        []Document
-	text        []byte // every document followed by the separator; docs point into it
+	docs []Document
+	// each document followed by the separator; docs point into it
+	text        []byte
 	fingerprint string // of the corpus and the side
 }
 
 // Documents returns the documents, ordered by name. The texts are shared: they must not be changed.
 func (s Split) Documents() []Document { return s.docs }
 
-// Bytes returns the size of all documents together, in bytes, separators not counted.
+// Bytes returns the total size of the documents in bytes, without separators.
 func (s Split) Bytes() int64 { return int64(len(s.text) - len(s.docs)) }
 
-// Corpus is a set of documents, split into those to train on and those held out for evaluation.
-// It is read-only, so that all ranks of a process may share one.
+// Corpus is a set of documents, split into training and validation (held-out) documents. It is
+// read-only, so that all ranks of a process may share one.
 type Corpus struct {
 	Train, HeldOut Split
 
-	// Skipped counts the files that were looked at and left out: binary, empty, generated or beyond
-	// MaxBytes.
+	// Skipped counts the files that were skipped: binary, empty, generated or beyond MaxBytes.
 	Skipped int
 
 	fingerprint string
 }
 
-// Fingerprint identifies names, lengths and content of all documents and the side each is on:
-// SHA-256 in hexadecimal.
+// Fingerprint identifies names, lengths and content of all documents and the side of each: SHA-256
+// in hexadecimal.
 func (c *Corpus) Fingerprint() string { return c.fingerprint }
 
 // Options says how much of a source to read.
 type Options struct {
-	// MaxBytes caps the size of the corpus: documents are taken in the order of the hash of their
+	// MaxBytes caps the size of the corpus. Documents are taken in the order of the hash of their
 	// names, each one that still fits. 0 means [BuiltinMaxBytes] for the built-in corpus and no cap
 	// for paths.
 	MaxBytes int64
 
-	// Field is the field or column that holds the text of a JSONL, Parquet or Arrow file; empty
-	// means [DefaultField].
+	// Field is the field or column with the text in a JSONL, Parquet or Arrow file; empty means
+	// [DefaultField].
 	Field string
 }
 
-// DefaultField is the name of the text in most data sets.
+// DefaultField is the name of the text field in most data sets.
 const DefaultField = "text"
 
-// newCorpus splits docs and packs both sides. It takes the texts over: docs must not be used
-// afterwards.
+// newCorpus splits docs and packs both sides. It takes ownership of the texts: docs must not be
+// used afterwards.
 func newCorpus(docs []Document, skipped int) (*Corpus, error) {
 	train, heldOut, err := split(docs)
 	if err != nil {
@@ -87,9 +87,9 @@ func newCorpus(docs []Document, skipped int) (*Corpus, error) {
 	return c, nil
 }
 
-// fingerprints returns those of a corpus and of its sides, given what identifies the documents of
-// each. Each side is identified by the whole: a run resumed with other held-out text would report
-// losses that do not compare with its earlier ones.
+// fingerprints returns the fingerprints of a corpus and of its sides, given the identities of the
+// documents of each side. The fingerprint of a side depends on the whole corpus: a run resumed with
+// other validation text would report losses that do not compare with its earlier ones.
 func fingerprints(train, heldOut string) (corpus, trainSide, heldOutSide string) {
 	corpus = digest(train, heldOut)
 	return corpus, digest(corpus, "train"), digest(corpus, "held-out")
@@ -114,7 +114,7 @@ func pack(docs []Document) Split {
 	return Split{docs: docs, text: text, fingerprint: hex.EncodeToString(sum.Sum(nil))}
 }
 
-// identify adds a document to what identifies a side.
+// identify adds a document to the hash of a side.
 func identify(sum io.Writer, d Document) {
 	writeField(sum, []byte(d.Name))
 	writeField(sum, d.Text)
@@ -129,8 +129,8 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// writeField writes the length of field and then field, so that no two lists of fields hash alike.
-// A hash takes every write, so there is no error to return.
+// writeField writes the length of field followed by field, so that no two lists of fields have the
+// same hash. A hash accepts every write, so there is no error to return.
 func writeField(sum io.Writer, field []byte) {
 	var length [8]byte
 	binary.LittleEndian.PutUint64(length[:], uint64(len(field)))

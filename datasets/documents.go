@@ -1,11 +1,11 @@
 package datasets
 
-// Where documents begin in the rows that are packed with them.
+// The beginnings of documents in packed rows.
 
 import "fmt"
 
-// Separator returns the id that ends a document in a [Stream] of tokenizer t. One that ends it with
-// several tokens is an error.
+// Separator returns the id that ends a document in a [Stream] of tokenizer t. It returns an error
+// if documents end with several tokens.
 func Separator(t Tokenizer) (int32, error) {
 	ids := t.Encode([]byte{separator})
 	if len(ids) != 1 {
@@ -15,8 +15,8 @@ func Separator(t Tokenizer) (int32, error) {
 }
 
 // DocumentStarts sets first, [rows, seq], to the position in its row at which the document of each
-// token begins: the one behind the last separator before it, and 0 where there is none. The
-// separator itself belongs to the document that it ends. inputs: [rows, seq].
+// token begins: after the last separator before it, or 0. The separator itself belongs to the
+// document that it ends. inputs: [rows, seq].
 func DocumentStarts(first, inputs []int32, seq int, separator int32) {
 	first = first[:len(inputs)]
 	begin := int32(0)

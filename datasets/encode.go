@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// encodeAhead is about how many bytes of text are encoded before the first of their ids are handed
-// on: what bounds memory.
+// encodeAhead is the approximate number of bytes of text that are encoded before the first of their
+// ids are passed on. It bounds memory.
 const encodeAhead = 8 << 20
 
-// encode hands the ids of n texts to write, in order. text and write are called by one goroutine.
+// encode passes the ids of n texts to write, in order. text and write are called by one goroutine.
 func encode(t Tokenizer, n int, text func(i int) []byte, write func(ids []int32)) {
 	var batch [][]byte
 	size := 0

@@ -15,26 +15,30 @@ import (
 )
 
 const (
-	sniffBytes  = 8 << 10 // looked at before the rest of a file is read
-	mostTrusted = 1 << 20 // bytes that memory is taken for because a file claims to have them
-	mostGrowth  = 1 << 20 // bytes that a file may have beyond its size: it is being written, or does not know
-	readers     = 8       // files read at a time: enough to hide the latency of a disk
+	sniffBytes = 8 << 10 // inspected before the rest of a file is read
+	// bytes that are allocated because a file claims to have them
+	mostTrusted = 1 << 20
+	// bytes that a file may have beyond its size, if it is being written or does not know its size
+	mostGrowth = 1 << 20
+	// files read at a time: enough to hide the latency of a disk
+	readers = 8
 )
 
-// errBinary says that a file holds the separator, which no text does.
+// errBinary says that a file contains the separator, which text never does.
 var errBinary = errors.New("not plain text (it has a NUL byte)")
 
-// file is a document, or a file with one a row, that has not been read yet.
+// file is a document, or a file with one document per row, that was not read yet.
 type file struct {
-	name    string // name of the document, or the beginning of those of its rows
-	path    string
-	size    int64
-	given   bool // named by the user: being empty or binary is an error, not a reason to pass it over
+	name string // name of the document, or prefix of the names of its rows
+	path string
+	size int64
+	// named by the user: being empty or binary is then an error
+	given   bool
 	kind    kind
 	packing packing
 }
 
-// read returns the text of f, or nil where a file that the user did not name is binary.
+// read returns the text of f, or nil for a binary file that the user did not name.
 func (f file) read() ([]byte, error) {
 	var text []byte
 	var err error
@@ -54,9 +58,9 @@ func (f file) read() ([]byte, error) {
 	return text, nil
 }
 
-// readText returns what the file at path holds, which had size bytes when it was found, or
-// errBinary. Memory is taken as text comes: a file may claim any size, and have holes, which are
-// bytes of zero.
+// readText returns the content of the file at path, which had size bytes when it was found, or
+// errBinary. It allocates memory as text arrives, because a file may claim any size, and have
+// holes, which are bytes of zero.
 func readText(path string, size int64) ([]byte, error) {
 	f, err := openFile(path)
 	if err != nil {
@@ -84,8 +88,8 @@ func readText(path string, size int64) ([]byte, error) {
 	return nil, fmt.Errorf("it grows while it is read: it had %d bytes and has more than %d", size, size+mostGrowth)
 }
 
-// read makes a corpus of those files that are text and that keep wants, and of the rows of others,
-// of at most maxBytes (0: no cap).
+// read makes a corpus of the text files that keep accepts, and of the rows of other files, of at
+// most maxBytes (0: no cap).
 func (s source) read(maxBytes int64) (*Corpus, error) {
 	room := maxBytes
 	switch {
@@ -123,16 +127,16 @@ func (s source) read(maxBytes int64) (*Corpus, error) {
 	return newCorpus(docs, skipped)
 }
 
-// fitting returns the files that fit into room together, out of the first n of files. It stops
-// where a file would fit only if one before it turns out to be unwanted, so a batch never reads
-// more than is room for, and what is taken is what one file at a time would give.
+// fitting returns files that fit into room together, from the first n of files. It stops where a
+// file would fit only if an earlier one turns out to be unwanted. So a batch never reads more than
+// there is room for, and the result is the same as for one file at a time.
 func fitting(files []file, room int64) (batch []file, n int) {
 	left := room
 	for _, f := range files {
 		switch {
 		case f.kind.rows() || f.packing != unpacked:
-			batch = append(batch, f) // which of its rows fit is seen when they are read
-		case f.size > room: // never fits: room only shrinks
+			batch = append(batch, f) // which of its rows fit is known when they are read
+		case f.size > room: // never fits, because room only shrinks
 		case f.size > left:
 			return batch, n
 		default:
@@ -144,7 +148,7 @@ func fitting(files []file, room int64) (batch []file, n int) {
 	return batch, n
 }
 
-// readAll returns the documents of each of files. What is not wanted has no text.
+// readAll returns the documents of each of files. Unwanted ones have no text.
 func (s source) readAll(files []file) ([][]Document, error) {
 	all := make([][]Document, len(files))
 	var group errgroup.Group

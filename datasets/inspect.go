@@ -1,6 +1,6 @@
 package datasets
 
-// What data holds: statistics of each source, and the beginnings of some of its documents.
+// Descriptions of data: statistics of each source, and the beginnings of some documents.
 
 import (
 	"bytes"
@@ -14,26 +14,25 @@ import (
 	"strings"
 )
 
-// Inspection is what one source holds. Lengths are bytes of text, or tokens where the source is a
-// token file.
+// Inspection describes one source. Lengths are bytes of text, or tokens for a token file.
 type Inspection struct {
 	Source        string    `json:"source"`
 	Weight        float64   `json:"weight,omitempty"` // in a mixture
 	Tokenizer     string    `json:"tokenizer"`
 	Files         int       `json:"files"`
 	Documents     int       `json:"documents"`
-	Skipped       int       `json:"skipped"` // documents and files left out: empty or binary
+	Skipped       int       `json:"skipped"` // skipped documents and files: empty or binary
 	Bytes         int64     `json:"bytes"`
-	Tokens        int64     `json:"tokens"` // with those that end documents
+	Tokens        int64     `json:"tokens"` // including those that end documents
 	BytesPerToken float64   `json:"bytes_per_token"`
 	Unit          string    `json:"length_unit"` // "bytes" or "tokens"
 	Lengths       Quantiles `json:"lengths"`
-	Duplicates    int       `json:"duplicates"` // documents that are equal to one before them
-	HeldOut       float64   `json:"held_out"`   // share of the text that is held out, or of the tokens
+	Duplicates    int       `json:"duplicates"` // documents that equal an earlier one
+	HeldOut       float64   `json:"held_out"`   // validation share of the text, or of the tokens
 	Samples       []Sample  `json:"samples"`
 }
 
-// Quantiles are the lengths of the shortest and of the longest document and of those in between.
+// Quantiles are the lengths of the shortest and the longest document and of some in between.
 type Quantiles struct {
 	Min    int64 `json:"min"`
 	P10    int64 `json:"p10"`
@@ -49,12 +48,12 @@ type Sample struct {
 	Text string `json:"text"`
 }
 
-// sampleBytes is how much of a document a sample shows.
+// sampleBytes is the length of a sample.
 const sampleBytes = 400
 
-// Inspect reads the data at paths, as [Load] takes them, and describes each path by itself; without
-// paths the built-in corpus. Of each it returns the beginnings of as many documents as samples
-// says, spread by the hash of their names. It holds 24 bytes a document.
+// Inspect reads the data at paths, as [Load] does, and describes each path separately; without
+// paths it describes the built-in corpus. For each it returns the beginnings of up to samples
+// documents, selected by the hash of their names. It takes 24 bytes of memory per document.
 func Inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, samples int) ([]Inspection, error) {
 	if _, _, err := group(paths); err != nil {
 		return nil, err
@@ -173,7 +172,7 @@ type census struct {
 	seen          map[uint64]struct{} // first bytes of the SHA-256 of documents
 	duplicates    int
 	total, tokens int64
-	samples       []sampled // by hash, at most
+	samples       []sampled // by hash, at most the requested number
 	most          int
 }
 
@@ -184,7 +183,7 @@ type sampled struct {
 
 func newCensus(samples int) *census { return &census{seen: map[uint64]struct{}{}, most: samples} }
 
-// add counts a document; show gives its beginning, if that is wanted.
+// add counts a document. show returns its beginning, if it is needed.
 func (c *census) add(name string, length int64, content []byte, show func() string) {
 	c.lengths = append(c.lengths, length)
 	c.total += length
@@ -212,7 +211,8 @@ func (c *census) inspection() Inspection {
 	return one
 }
 
-// quantiles returns those of sorted lengths: the smallest one that so many are not longer than.
+// quantiles returns the quantiles of sorted lengths: the smallest length that a share of the
+// documents does not exceed.
 func quantiles(sorted []int64) Quantiles {
 	if len(sorted) == 0 {
 		return Quantiles{}

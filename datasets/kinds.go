@@ -1,7 +1,7 @@
 package datasets
 
-// What a file of a corpus is, by its name and its first bytes: text, or rows of JSONL, Parquet or
-// Arrow, each perhaps compressed.
+// The kind of a file of a corpus, by its name and its first bytes: text, or rows of JSONL, Parquet
+// or Arrow, each possibly compressed.
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 	"spmoe/datasets/parquet"
 )
 
-// kind is what a file holds when it is unpacked.
+// kind is the kind of a file's uncompressed content.
 type kind uint8
 
 const (
@@ -32,10 +32,10 @@ const (
 	arrowData
 )
 
-// rows reports whether a file holds a document a row.
+// rows reports whether a file has one document per row.
 func (k kind) rows() bool { return k != plainText }
 
-// packing is how a file is compressed.
+// packing is the compression of a file.
 type packing uint8
 
 const (
@@ -51,12 +51,13 @@ var kinds = map[string]kind{
 	".arrow": arrowData, ".feather": arrowData, ".ipc": arrowData,
 }
 
-// readable are texts that are unpacked in a folder, too: what else is packed there may be anything.
+// readable are texts that are also read compressed in a folder. Other compressed files there may be
+// anything.
 var readable = map[string]bool{".txt": true, ".text": true, ".md": true}
 
-// identify sets what f is by its name, and where that does not say, by its first bytes. A file that
-// ends in .json is read by lines if its first line is a whole object, which in a folder must have
-// the field, and as text otherwise.
+// identify determines the kind of f from its name and, if that is not enough, from its first bytes.
+// A .json file is read by lines if its first line is a whole object, which in a folder must have
+// the field. Otherwise it is text.
 func (f *file) identify(field string) error {
 	name := strings.ToLower(path.Base(f.name))
 	if f.packing = packings[path.Ext(name)]; f.packing != unpacked {
@@ -94,7 +95,7 @@ func (f *file) identify(field string) error {
 	return nil
 }
 
-// sniffLine is how long the first line of a .json file may be that is taken for a row.
+// sniffLine is the maximum length of the first line of a .json file with rows.
 const sniffLine = 1 << 20
 
 // beginsWithRow reports whether the first bytes of a .json file begin with a line that is an
@@ -108,7 +109,8 @@ func (f *file) beginsWithRow(start []byte, field string) bool {
 	return f.given || err == nil
 }
 
-// start returns the first bytes of f, unpacked, at most so many. Memory is taken as they come.
+// start returns the first bytes of f, uncompressed, at most most. It allocates memory as they
+// arrive.
 func (f *file) start(most int) ([]byte, error) {
 	in, err := openFile(f.path)
 	if err != nil {
@@ -123,7 +125,7 @@ func (f *file) start(most int) ([]byte, error) {
 	}
 	defer done()
 	start, err := io.ReadAll(io.LimitReader(r, int64(most)))
-	if err == io.ErrUnexpectedEOF { // what is cut off is noticed when all of it is read
+	if err == io.ErrUnexpectedEOF { // a truncated file is noticed when all of it is read
 		err = nil
 	}
 	if err != nil && f.packing != unpacked {
@@ -132,7 +134,7 @@ func (f *file) start(most int) ([]byte, error) {
 	return start, err
 }
 
-// openFile opens a regular file: a pipe, put there meanwhile, must not block.
+// openFile opens a regular file. It must not block on a pipe that has replaced the file.
 func openFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -147,12 +149,16 @@ func openFile(path string) (*os.File, error) {
 }
 
 const (
-	mostWindow = 128 << 20 // bytes of memory of a zstd frame, as many as zstd itself allows
-	freeBytes  = 256 << 20 // that a file may give without regard to its size, and
-	mostRatio  = 250       // bytes that it may give for each of its own beyond that: text is packed 2 to 20 times, a bomb thousands of times
+	// bytes of memory of a zstd frame, the maximum that zstd itself allows
+	mostWindow = 128 << 20
+	// bytes that a file may yield regardless of its size, and
+	freeBytes = 256 << 20
+	// bytes that it may yield per byte of its own beyond that: text is compressed 2 to 20 times, a
+	// bomb thousands of times
+	mostRatio = 250
 )
 
-// reader unpacks r. done releases what that takes.
+// reader decompresses r. done releases its resources.
 func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error) {
 	switch p {
 	case gzipped:
@@ -168,7 +174,7 @@ func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error
 	return r, func() {}, nil
 }
 
-// packed says what an error of unpacking means.
+// packed converts an error of decompression.
 func packed(err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -176,7 +182,8 @@ func packed(err error) error {
 	return fmt.Errorf("it cannot be unpacked: %w", err)
 }
 
-// guard passes on what a file of size bytes gives, and fails where that is more than text can be.
+// guard passes on the content of a file of size bytes, and fails if there is more than text can
+// yield.
 type guard struct {
 	r    io.Reader
 	left int64

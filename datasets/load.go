@@ -1,6 +1,6 @@
 package datasets
 
-// What a run trains on: text, files of rows, token files, or a mixture of them.
+// The data of a run: text, files of rows, token files, or a mixture of them.
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Data is what a run trains on and what it is held against.
+// Data is the training and the validation data of a run.
 type Data struct {
 	Train, HeldOut           Stream
 	TrainBytes, HeldOutBytes int64 // of text
@@ -17,12 +17,12 @@ type Data struct {
 	unmap []func() error
 }
 
-// Load reads the data at paths, the built-in corpus if there are none.
+// Load reads the data at paths, or the built-in corpus if there are none.
 //
-// A path is what [Open] takes, or a file that [WriteTokens] has made, which must be of the same
-// tokenizer. PATH@WEIGHT makes a mixture: then each path is a corpus by itself, with its own
-// held-out part, and of the windows that are drawn a share that goes with its weight comes from it,
-// as [Mix] says. A token file that is not alone needs a weight, too.
+// A path is one that [Open] accepts, or a token file from [WriteTokens] with the same tokenizer.
+// PATH@WEIGHT makes a mixture. Then each path is a corpus of its own, with its own validation part,
+// and contributes a share of the windows in proportion to its weight, see [Mix]. A token file next
+// to other paths needs a weight, too.
 func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	d := &Data{}
 	groups, weights, err := group(paths)
@@ -51,7 +51,7 @@ func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	return d, nil
 }
 
-// Close releases token files: the streams must not be used afterwards. It may be called more than
+// Close releases token files. The streams must not be used afterwards. It may be called more than
 // once.
 func (d *Data) Close() error {
 	var all error
@@ -62,8 +62,8 @@ func (d *Data) Close() error {
 	return all
 }
 
-// group returns the paths that make a corpus each, with their weights; all of them make one where
-// none has a weight.
+// group returns the paths of each corpus, with the weights. Paths without weights form a single
+// corpus.
 func group(paths []string) (groups [][]string, weights []float64, err error) {
 	var bare []string
 	for _, p := range paths {
@@ -125,7 +125,7 @@ func (d *Data) addTokens(f *tokenFile, t Tokenizer) (train, heldOut Stream, err 
 	return f.train, f.heldOut, f.fits(t)
 }
 
-// tokens returns the token file that a source is, nil if there is none in it. One beside other
+// tokens returns the token file of a source, or nil if it has none. A token file next to other
 // files is an error.
 func (s source) tokens() (*tokenFile, error) {
 	for _, f := range s.files {
@@ -144,8 +144,7 @@ func (s source) tokens() (*tokenFile, error) {
 	return nil, nil
 }
 
-// openSource lists the files at paths, or those of the built-in corpus, of which none may be a
-// token file.
+// openSource lists the files at paths, or those of the built-in corpus. None may be a token file.
 func openSource(paths []string, opts Options) (s source, err error) {
 	if len(paths) == 0 {
 		src, err := goSource()

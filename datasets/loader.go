@@ -1,39 +1,41 @@
 package datasets
 
-// The loader of a rank: which windows of the training stream it reads, and where it stands.
+// The loader of a rank: the windows of the training stream that it reads, and its position.
 
 import (
 	"fmt"
 	"math"
 )
 
-// LoaderConfig is how a rank reads the training stream. All but Rank is the same on every rank.
+// LoaderConfig says how a rank reads the training stream. Everything except Rank is the same on
+// every rank.
 type LoaderConfig struct {
-	Seq         int    // tokens a sample predicts; its row has one more
-	GlobalBatch int    // samples of a step, all ranks together; a multiple of Ranks
+	Seq         int    // tokens that a sample predicts; its row has one more
+	GlobalBatch int    // samples per step of all ranks; a multiple of Ranks
 	Rank, Ranks int    // this rank and the number of ranks
 	Seed        uint64 // of the order of the windows
 }
 
-// State is the position of a loader, for a checkpoint. It is the same on all ranks, and depends
-// neither on their number nor on the batch size: both may change when a run is resumed.
+// State is the position of a loader, for a checkpoint. It is the same on all ranks, and does not
+// depend on their number or on the batch size. Both may change when a run is resumed.
 type State struct {
-	Pos         int64  `json:"pos"` // samples consumed since the start, all ranks together
+	Pos         int64  `json:"pos"` // samples consumed since the start by all ranks
 	Seed        uint64 `json:"seed"`
 	Seq         int    `json:"seq"`
 	Fingerprint string `json:"fingerprint"` // of the token stream
 }
 
-// Loader hands a rank its rows of each global batch.
+// Loader returns a rank's rows of each global batch.
 //
-// The stream is cut into windows of seq+1 tokens, seq apart: a token is a target once an epoch.
-// Seed and epoch fix a permutation of the windows; sample g is window g mod W of the permutation of
-// epoch g / W, where W is the number of windows. A step takes the samples [Pos, Pos+B), of which
-// rank r of R reads [Pos + r*B/R, Pos + (r+1)*B/R): the global batch does not depend on R. A Loader
-// is used by one goroutine; loaders of several ranks may share a stream.
+// The stream is cut into windows of seq+1 tokens, seq apart, so that a token is a target once per
+// epoch. Seed and epoch determine a permutation of the windows. Sample g is window g mod W of the
+// permutation of epoch g / W, where W is the number of windows. A step takes the samples [Pos,
+// Pos+B), of which rank r of R reads [Pos + r*B/R, Pos + (r+1)*B/R): the global batch does not
+// depend on R. A Loader is not safe for concurrent use; loaders of several ranks may share a
+// stream.
 //
-// In a mixture a permutation of the 10000 slots of each period says from which part a sample comes,
-// and the k-th sample of a part is that part's sample k in the sense above.
+// In a mixture, a permutation of the 10000 slots of each period selects the part of a sample, and
+// the k-th sample of a part is that part's sample k in the sense above.
 type Loader struct {
 	stream Stream
 	cfg    LoaderConfig
@@ -49,7 +51,7 @@ type reader struct {
 	order   shuffle
 }
 
-// shuffle is a permutation that is another one in every epoch.
+// shuffle is a permutation that changes in every epoch.
 type shuffle struct {
 	n, seed uint64
 	epoch   uint64 // of order
@@ -68,8 +70,8 @@ func (s *shuffle) at(i int64) int64 {
 	return int64(s.order.at(uint64(i) % s.n))
 }
 
-// NewLoader returns a loader at the start of the stream. A stream shorter than a window and a batch
-// that the ranks do not divide are errors.
+// NewLoader returns a loader at the start of the stream. It returns an error if the stream is
+// shorter than a window, or if the ranks do not divide the batch.
 func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 	l := &Loader{stream: s, cfg: cfg}
 	for i, p := range s.all() {
@@ -79,7 +81,7 @@ func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 		}
 		seed := cfg.Seed
 		if s.parts != nil {
-			seed = mix(seed ^ mix(uint64(i))) // parts of one length must not go in step
+			seed = mix(seed ^ mix(uint64(i))) // parts of the same length must not run in step
 		}
 		l.parts = append(l.parts, reader{p, windows, newShuffle(windows, seed)})
 	}
@@ -97,17 +99,17 @@ func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 	return l, nil
 }
 
-// Next fills dst with this rank's rows of the next global batch and moves on by the whole batch.
+// Next fills dst with this rank's rows of the next global batch and advances by the whole batch.
 //
 // dst: [GlobalBatch/Ranks, Seq+1]; inputs are columns 0 to Seq-1, targets columns 1 to Seq. It
-// allocates nothing. Only a damaged token file gives an error.
+// allocates nothing. Only a damaged token file causes an error.
 func (l *Loader) Next(dst []int32) error {
 	err := l.read(dst, l.pos)
 	l.pos += int64(l.cfg.GlobalBatch)
 	return err
 }
 
-// read fills dst with this rank's rows of the global batch that begins at sample pos.
+// read fills dst with this rank's rows of the global batch at sample pos.
 func (l *Loader) read(dst []int32, pos int64) error {
 	l.check(dst)
 	from, to := share(int64(l.cfg.GlobalBatch), l.cfg.Rank, l.cfg.Ranks)
@@ -136,7 +138,7 @@ func (l *Loader) sample(dst []int32, g int64) error {
 	return p.stream.window(dst, p.order.at(i))
 }
 
-// pick returns the part that sample g comes from, and which of its samples that is.
+// pick returns the part of sample g, and the number of the sample within that part.
 func (l *Loader) pick(g int64) (part int, i int64) {
 	if l.stream.parts == nil {
 		return 0, g
@@ -149,13 +151,13 @@ func (l *Loader) pick(g int64) (part int, i int64) {
 	return part, g/slots*p.slots + slot - p.before
 }
 
-// State returns where the loader stands: the next batch has not been read.
+// State returns the position of the loader: the next batch was not read yet.
 func (l *Loader) State() State {
 	return State{Pos: l.pos, Seed: l.cfg.Seed, Seq: l.cfg.Seq, Fingerprint: l.stream.fingerprint}
 }
 
-// Restore continues from s. A state of other data, another tokenizer, sequence length or seed would
-// repeat some samples and skip others: it is refused, and the loader stays where it was.
+// Restore continues from s. It refuses a state for other data, another tokenizer, sequence length
+// or seed, which would repeat some samples and skip others. The loader then keeps its position.
 func (l *Loader) Restore(s State) error {
 	here := l.State()
 	switch {
@@ -175,15 +177,15 @@ func (l *Loader) Restore(s State) error {
 	return nil
 }
 
-// Epoch returns how many times the stream has been read: 1.5 is half-way through the second time.
-// Of a mixture it is that of the part that is read most often.
+// Epoch returns how many times the stream was read: 1.5 is half-way through the second time. For a
+// mixture it is that of the part that is read most often.
 func (l *Loader) Epoch() float64 {
 	if l.stream.parts == nil {
 		return float64(l.pos) / float64(l.parts[0].windows)
 	}
 	most := 0.0
 	for i := range l.parts {
-		p := &l.parts[i] // whose order an Ahead may be changing
+		p := &l.parts[i] // an Ahead may be changing its order
 		most = max(most, float64(l.pos)*float64(p.part.slots)/slots/float64(p.windows))
 	}
 	return most

@@ -1,7 +1,7 @@
 package datasets
 
-// Mixtures: windows drawn from several streams in given shares, in an order that is computed from
-// the sample's number alone.
+// Mixtures: windows drawn from several streams in given shares, in an order that depends only on
+// the sample's number.
 
 import (
 	"cmp"
@@ -12,25 +12,25 @@ import (
 	"strings"
 )
 
-// slots is the length of the period of a mixture: in that many samples each stream has its share
-// exactly, to the nearest slot, in an order that a permutation fixes. It is part of what a
-// checkpoint promises: it must never change.
+// slots is the length of the period of a mixture. In this many samples each stream has its share
+// exactly, to the nearest slot, in the order of a permutation. It is part of what a checkpoint
+// promises and must never change.
 const slots = 10000
 
 // part is a stream of a mixture.
 type part struct {
 	stream Stream
-	slots  int64 // of a period
+	slots  int64 // per period
 	before int64 // slots of the parts before it
 }
 
-// mostParts is how many streams a mixture may have, so that each has a slot.
+// mostParts is the maximum number of streams of a mixture, so that each has a slot.
 const mostParts = 100
 
-// Mix returns a mixture of streams: of the samples that a [Loader] draws, a share that goes with
-// its weight comes from each, whatever their lengths; a stream that is read to its end begins
-// again, in another order, by itself. Weights need not add up to 1; shares are rounded to 1/10000,
-// and none to less. [Windows] of a mixture are in the same shares.
+// Mix returns a mixture of streams. A [Loader] draws samples from each stream in proportion to its
+// weight, regardless of the streams' lengths. A stream that is read to its end begins again on its
+// own, in another order. Weights need not add up to 1. Shares are rounded to multiples of 1/10000,
+// and are at least that. [Windows] of a mixture have the same shares.
 func Mix(streams []Stream, weights []float64) (Stream, error) {
 	if len(streams) == 0 || len(streams) != len(weights) || len(streams) > mostParts {
 		return Stream{}, fmt.Errorf("a mixture of %d streams with %d weights: expected 1 to %d, with a weight each", len(streams), len(weights), mostParts)
@@ -74,7 +74,8 @@ func apportion(weights []float64, sum float64) []int64 {
 		shares[order[k%len(order)]]++
 		left--
 	}
-	for ; left < 0; left++ { // shares below one slot were rounded up: the largest pays
+	// shares below one slot were rounded up, and the largest share makes up for it
+	for ; left < 0; left++ {
 		largest := 0
 		for i := range shares {
 			if shares[i] > shares[largest] {
@@ -86,7 +87,7 @@ func apportion(weights []float64, sum float64) []int64 {
 	return shares
 }
 
-// all returns the parts of a stream: itself, with all slots, unless it is a mixture.
+// all returns the parts of a stream: itself, with all slots, if it is not a mixture.
 func (s Stream) all() []part {
 	if s.parts != nil {
 		return s.parts
@@ -94,8 +95,8 @@ func (s Stream) all() []part {
 	return []part{{stream: s, slots: slots}}
 }
 
-// SplitWeight splits a data argument PATH@WEIGHT. ok says that it has a weight: a path that ends
-// like that is given as PATH@X@1.
+// SplitWeight splits a data argument PATH@WEIGHT. ok says that it has a weight. A path that itself
+// ends like that is given as PATH@X@1.
 func SplitWeight(given string) (path string, weight float64, ok bool) {
 	at := strings.LastIndexByte(given, '@')
 	if at <= 0 {

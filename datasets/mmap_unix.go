@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// mapFile maps a file into memory, read-only; all processes that map it share its pages. unmap ends
-// that.
+// mapFile maps a file into memory, read-only. All processes that map it share its pages. unmap ends
+// the mapping.
 func mapFile(f *os.File, size int64) (b []byte, unmap func() error, err error) {
 	if size == 0 || size != int64(int(size)) {
 		return nil, nil, fmt.Errorf("it has %d bytes", size)

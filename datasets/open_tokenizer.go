@@ -1,6 +1,6 @@
 package datasets
 
-// Opening tokenizers: by the name that a user or a configuration gives, and out of a run's folder.
+// Opening tokenizers by the name that a user or a configuration gives, and from a run's folder.
 
 import (
 	"errors"
@@ -13,21 +13,21 @@ import (
 	"spmoe/datasets/bpe"
 )
 
-// TokenizerFile is the file that holds a tokenizer in a run's folder, in its checkpoints and in
+// TokenizerFile is the name of the tokenizer's file in a run's folder, in its checkpoints and in
 // Hugging Face's folders.
 const TokenizerFile = "tokenizer.json"
 
-// tiktokenPrefix begins the names of tiktoken's encodings.
+// tiktokenPrefix is the prefix of the names of tiktoken's encodings.
 const tiktokenPrefix = "tiktoken:"
 
-// inFile reports whether a tokenizer of that name is in a file: the others are part of the program.
+// inFile reports whether a tokenizer of that name is in a file. The others are built in.
 func inFile(name string) bool {
 	return name != "" && name != Bytes{}.Name() && !strings.HasPrefix(name, tiktokenPrefix)
 }
 
-// OpenTokenizer returns the tokenizer of a name: "bytes", or nothing, for the byte tokenizer;
-// "tiktoken:cl100k_base" and the like for an encoding of tiktoken; otherwise the path of a
-// tokenizer.json of Hugging Face's, or of a folder that has one.
+// OpenTokenizer returns the tokenizer with a name: "bytes", or an empty name, for the byte
+// tokenizer; a name such as "tiktoken:cl100k_base" for an encoding of tiktoken; otherwise the path
+// of a Hugging Face tokenizer.json, or of a folder that has one.
 func OpenTokenizer(name string) (Tokenizer, error) {
 	if encoding, ok := strings.CutPrefix(name, tiktokenPrefix); ok {
 		return opened(bpe.Tiktoken(encoding))
@@ -56,9 +56,9 @@ func opened(t *bpe.Tokenizer, err error) (Tokenizer, error) {
 	return t, nil
 }
 
-// RunTokenizer returns the tokenizer of a run whose configuration names it, out of the folder of
-// the run, of one of its checkpoints, or of a model converted from it. The folder's own copy comes
-// before the file of that name.
+// RunTokenizer returns the tokenizer with the name in a run's configuration, from the folder of the
+// run, of one of its checkpoints, or of a model converted from it. The folder's own copy takes
+// precedence over the file of that name.
 func RunTokenizer(folder, name string) (Tokenizer, error) {
 	if !inFile(name) {
 		return OpenTokenizer(name)
@@ -70,8 +70,7 @@ func RunTokenizer(folder, name string) (Tokenizer, error) {
 	return OpenTokenizer(own)
 }
 
-// TokenizerCopy returns what a run has to keep of its tokenizer in [TokenizerFile]; nil where the
-// name says all.
+// TokenizerCopy returns the content of [TokenizerFile] for a run; nil if the name is sufficient.
 func TokenizerCopy(t Tokenizer, name string) ([]byte, error) {
 	if !inFile(name) {
 		return nil, nil
@@ -91,8 +90,7 @@ func TokenizerJSON(t Tokenizer) ([]byte, error) {
 }
 
 // EncodePrompt returns the ids of text in which special tokens, such as <|endoftext|>, stand for
-// themselves, where the tokenizer has any. It is for what a user asks a model, not for text that
-// anybody may have written.
+// themselves, if the tokenizer has any. It is for a user's prompts, not for untrusted text.
 func EncodePrompt(t Tokenizer, text []byte) []int32 {
 	if s, ok := t.(interface{ EncodeSpecial(text []byte) []int32 }); ok {
 		return s.EncodeSpecial(text)

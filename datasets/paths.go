@@ -1,7 +1,6 @@
 package datasets
 
-// A corpus of the user's own: files of text or of rows, folders of them and patterns of their
-// names.
+// A corpus of the user's own files: files of text or of rows, folders and glob patterns.
 
 import (
 	"cmp"
@@ -16,24 +15,25 @@ import (
 	"syscall"
 )
 
-// Open reads a corpus of files, folders and patterns such as c4/*.jsonl.zst, which stand for what
-// they match. A folder is read with all its sub-folders.
+// Open reads a corpus from files, folders and glob patterns such as c4/*.jsonl.zst. It reads a
+// folder with all its sub-folders.
 //
-// A file is a document, unless it has one a row: JSONL (.jsonl, .ndjson, and .json where the first
-// line is a whole object), Parquet (.parquet, .pq) and Arrow, as a stream or a file
-// (.arrow, .feather, .ipc); the text is in the field or column that opts names. Any of them, and
-// text, may be compressed with gzip (.gz) or zstd (.zst). A folder is read for its files of rows
-// alone if they have most of its bytes, as what lies beside them describes them, and for its texts
-// otherwise. Rows without text or with a NUL are passed over.
+// A file is a document, unless it has one document per row: JSONL (.jsonl, .ndjson, and .json if
+// the first line is a whole object), Parquet (.parquet, .pq) and Arrow, as a stream or a file
+// (.arrow, .feather, .ipc). Their text is in the field or column that opts names. All of these, and
+// text, may be compressed with gzip (.gz) or zstd (.zst). If files of rows have most of the bytes
+// of a folder, only they are read, because other files next to them describe them. Otherwise all
+// its texts are read. Rows without text or with a NUL are skipped.
 //
-// In a folder, hidden and binary files (a NUL byte; the first 8 KB are looked at before the rest is
-// read) and what is no regular file are passed over. Links to files are followed, links to folders
-// inside a folder are not, so that a loop of links does no harm; a link to nothing is an error. A
-// file that is reached twice is read once. Documents are named after the last element of the given
-// path and their place below it, so that a corpus keeps its fingerprint when it is moved. Bytes are
-// taken as they are, in any encoding without NUL.
+// In a folder, it skips hidden files, binary files (with a NUL byte; it reads the first 8 KB before
+// the rest) and anything except regular files. It follows links to files, but not links to folders
+// inside a folder, so that a loop of links does no harm. A dangling link is an error. A file that
+// is reached twice is read once. Documents are named after the last element of the given path and
+// their path below it, so that a corpus keeps its fingerprint when it is moved. Bytes are not
+// interpreted: any encoding without NUL is fine.
 //
-// A path that is missing, unreadable, empty or, given by itself, binary is an error that names it.
+// A path that is missing, unreadable or empty is an error that names it, and so is a binary file
+// that is given itself.
 func Open(paths []string, opts Options) (*Corpus, error) {
 	s, err := find(paths, opts)
 	if err != nil {
@@ -65,7 +65,7 @@ func find(paths []string, opts Options) (source, error) {
 	return s, nil
 }
 
-// expand returns the paths that a pattern matches, and any other path as it is.
+// expand returns the paths that a pattern matches, and any other path unchanged.
 func expand(given string) ([]string, error) {
 	if _, err := os.Lstat(given); err == nil || !strings.ContainsAny(given, "*?[") {
 		return []string{given}, nil
@@ -80,7 +80,8 @@ func expand(given string) ([]string, error) {
 	return matches, nil
 }
 
-// filesAt lists the files at a path that the user gave, less those in seen, and adds them to seen.
+// filesAt lists the files at a path that the user gave, except those in seen, and adds them to
+// seen.
 func filesAt(given, field string, seen map[string]bool) ([]file, error) {
 	const expected = "expected a file of text, JSONL, Parquet or Arrow, or a folder of them"
 	absolute, err := filepath.Abs(given)
@@ -156,8 +157,8 @@ func filesBelow(given, name, root, field string, seen map[string]bool) ([]file, 
 	return textsOrRows(files), nil
 }
 
-// textsOrRows returns those files of a folder that have rows if they have most of its bytes, and
-// otherwise all of them as texts.
+// textsOrRows returns the files of a folder with rows if they have most of its bytes, and otherwise
+// all files as texts.
 func textsOrRows(files []file) []file {
 	var rows, all float64
 	for _, f := range files {
@@ -176,8 +177,7 @@ func textsOrRows(files []file) []file {
 	return files
 }
 
-// follow returns the real path of a link and what it leads to: where it leads back to itself, the
-// link.
+// follow returns the real path of a link and its target. For a link to itself, it returns the link.
 func follow(link string, entry fs.DirEntry) (string, fs.DirEntry, error) {
 	info, err := os.Stat(link)
 	if errors.Is(err, syscall.ELOOP) {
@@ -190,8 +190,8 @@ func follow(link string, entry fs.DirEntry) (string, fs.DirEntry, error) {
 	return real, fs.FileInfoToDirEntry(info), err
 }
 
-// newFile describes the file at a path below root; its document is called prefix and then the path
-// below root.
+// newFile describes the file at a path below root. The name of its document is prefix followed by
+// the path below root.
 func newFile(prefix, root, at string, entry fs.DirEntry) (file, error) {
 	below, err := filepath.Rel(root, at)
 	if err != nil {

@@ -1,13 +1,13 @@
 package datasets
 
-// The order in which an epoch visits its windows: a keyed Feistel network, which computes each
-// place of a pseudo-random permutation from its index alone, so that nothing is stored or shuffled.
+// The order of windows in an epoch: a keyed Feistel network computes each place of a pseudo-random
+// permutation from its index alone. Nothing is stored or shuffled.
 
 import "math/bits"
 
 const rounds = 6
 
-// permutation maps [0, n) onto itself. The order is part of what a checkpoint promises: it must
+// permutation is a permutation of [0, n). The order is part of what a checkpoint promises and must
 // never change.
 type permutation struct {
 	n    uint64
@@ -18,8 +18,8 @@ type permutation struct {
 // newPermutation returns the permutation of [0, n), n >= 1, of an epoch.
 func newPermutation(n, seed, epoch uint64) permutation {
 	p := permutation{n: n, half: max((bits.Len64(n-1)+1)/2, 1)}
-	// Seed and epoch are mixed one after the other: a sum would let (seed, epoch+1) repeat the
-	// order of (seed+1, epoch).
+	// Seed and epoch are mixed in sequence. With a sum, (seed, epoch+1) would repeat the order of
+	// (seed+1, epoch).
 	key := mix(mix(seed) ^ epoch)
 	for i := range p.keys {
 		key = mix(key)
@@ -30,9 +30,9 @@ func newPermutation(n, seed, epoch uint64) permutation {
 
 // at returns the place of i, which is below n.
 //
-// The network permutes [0, 4^half), at most four times as much as is wanted. Applying it until the
-// result lies below n (cycle walking: Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
-// 2002) makes it a permutation of [0, n).
+// The network permutes [0, 4^half), which has at most four times as many elements as needed.
+// Applying it until the result is below n (cycle walking: Black and Rogaway, "Ciphers with
+// Arbitrary Finite Domains", 2002) makes it a permutation of [0, n).
 func (p *permutation) at(i uint64) uint64 {
 	mask := uint64(1)<<p.half - 1
 	for {

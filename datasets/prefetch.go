@@ -1,31 +1,32 @@
 package datasets
 
-// Reading ahead: the next batch is read while the current one is trained on, so that no step waits
+// Prefetching: the next batch is read while the current one is trained on, so that no step waits
 // for a disk.
 
-// Ahead hands out what a [Loader] reads, one batch ahead of it: a goroutine reads the next batch,
-// page faults and all, as soon as the one before has been taken. The batches, and the position that
-// [Ahead.State] gives, are those of the loader alone. An Ahead is used by one goroutine, and the
-// loader must not be used beside it.
+// Ahead prefetches one batch of a [Loader]. A goroutine reads the next batch, including page
+// faults, as soon as the previous one was taken. The batches, and the position that [Ahead.State]
+// returns, are those of the loader alone. An Ahead is not safe for concurrent use, and the loader
+// must not be used directly.
 type Ahead struct {
 	loader *Loader
-	pos    int64 // of the batch that is read, while one is
+	pos    int64 // of the batch that is being read
 	rows   []int32
 	asked  chan int64 // positions to read from; closed at the end
 	ready  chan error
-	busy   bool // a batch is being read, or lies in rows
+	busy   bool // a batch is being read, or is in rows
 	closed bool
 
-	late int // batches that were not there when they were asked for; the first never is
+	// batches that were not ready when they were requested; the first never is
+	late int
 }
 
-// NewAhead returns the loader's batches from its position on. Nothing is read before the first is
-// asked for.
+// NewAhead returns the loader's batches from its position on. It reads nothing before the first one
+// is requested.
 func NewAhead(l *Loader) *Ahead {
 	return &Ahead{loader: l, ready: make(chan error, 1)}
 }
 
-// start begins to read the batch at the loader's position.
+// start starts to read the batch at the loader's position.
 func (a *Ahead) start(tokens int) {
 	if a.asked == nil {
 		a.asked = make(chan int64)
@@ -48,7 +49,7 @@ func (a *Ahead) Next(dst []int32) error {
 	}
 	a.loader.check(dst)
 	if a.busy && a.pos != a.loader.pos {
-		<-a.ready // what was read is not wanted any more
+		<-a.ready // what was read is no longer needed
 		a.busy = false
 	}
 	if !a.busy || len(a.ready) == 0 {
@@ -67,16 +68,16 @@ func (a *Ahead) Next(dst []int32) error {
 	return err
 }
 
-// State is [Loader.State]: what has been read ahead does not count.
+// State is [Loader.State]. It does not count what was read ahead.
 func (a *Ahead) State() State { return a.loader.State() }
 
-// Restore is [Loader.Restore]. What has been read ahead is dropped.
+// Restore is [Loader.Restore]. It drops what was read ahead.
 func (a *Ahead) Restore(s State) error { return a.loader.Restore(s) }
 
 // Epoch is [Loader.Epoch].
 func (a *Ahead) Epoch() float64 { return a.loader.Epoch() }
 
-// Close ends the reading and waits for it. It may be called more than once; batches cannot be had
+// Close ends the reading and waits for it. It may be called more than once. Next must not be called
 // afterwards.
 func (a *Ahead) Close() {
 	if a.asked != nil && !a.closed {

@@ -1,6 +1,6 @@
 package datasets
 
-// The documents of files that hold one a row: JSONL, Parquet and Arrow.
+// The documents of files with one document per row: JSONL, Parquet and Arrow.
 
 import (
 	"bufio"
@@ -17,11 +17,11 @@ import (
 	"spmoe/datasets/parquet"
 )
 
-// mostLine is the longest line of a JSONL file that is read.
+// mostLine is the maximum length of a line of a JSONL file.
 const mostLine = 64 << 20
 
 // eachRow calls each with the number and the text of every row, counted from 1, until it returns an
-// error. Rows without text have nil or none. A text is valid during the call.
+// error. For rows without text, text is nil or empty. A text is valid during the call.
 func (f file) eachRow(field string, each func(row int, text []byte) error) error {
 	in, err := openFile(f.path)
 	if err != nil {
@@ -41,7 +41,7 @@ func (f file) eachRow(field string, each func(row int, text []byte) error) error
 	}
 	defer done()
 	limited := newGuard(stream, size)
-	given := guard{left: limited.left} // of text: a dictionary gives much out of little
+	given := guard{left: limited.left} // of text: a dictionary expands to much more than its size
 	row := 0
 	next := func(text []byte) error {
 		row++
@@ -91,7 +91,8 @@ func arrowRows(r io.Reader, field string, next func([]byte) error) error {
 	}
 }
 
-// lines calls each with the text of every line that is not blank. Row numbers are those of lines.
+// lines calls each with the text of every line that is not blank. The number of a row is that of
+// its line.
 func lines(r io.Reader, field string, each func(row int, text []byte) error) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	var line []byte

@@ -1,7 +1,7 @@
 package datasets
 
-// A source is a list of files, whose documents can be read as often as is needed: all of them at
-// once, or one after the other.
+// A source is a list of files, whose documents can be read repeatedly: all at once, or one after
+// the other.
 
 import (
 	"bytes"
@@ -13,14 +13,14 @@ import (
 
 // source is what a corpus is read from.
 type source struct {
-	name  string // in errors
+	name  string // for errors
 	files []file
-	field string // of rows
+	field string // for rows
 	keep  func(text []byte) bool
 }
 
-// documents calls each with the documents of one file. One that is not wanted, because it is
-// binary, empty or not what the source keeps, has no text. Texts of rows are valid during the call.
+// documents calls each with the documents of one file. An unwanted one has no text, because it is
+// binary, empty or rejected by the source. Texts of rows are valid during the call.
 func (s source) documents(f file, each func(Document) error) error {
 	if !f.kind.rows() {
 		text, err := f.read()
@@ -44,8 +44,8 @@ func (s source) documents(f file, each func(Document) error) error {
 	return nil
 }
 
-// each calls f with all documents that are wanted, in the order of a [Split], and returns how many
-// are not. Texts are valid during the call.
+// each calls f with all wanted documents, in the order of a [Split], and returns the number of the
+// others. Texts are valid during the call.
 func (s source) each(ctx context.Context, f func(Document) error) (skipped int, err error) {
 	files := slices.Clone(s.files)
 	slices.SortStableFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })

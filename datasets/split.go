@@ -1,7 +1,7 @@
 package datasets
 
-// Which documents are held out: about 2 % of the bytes, chosen by the hash of the documents' names.
-// Neither the seed nor the number of ranks has a part in it.
+// The validation split: about 2 % of the bytes are held out, chosen by the hash of the documents'
+// names. It does not depend on the seed or on the number of ranks.
 
 import (
 	"bytes"
@@ -12,24 +12,23 @@ import (
 	"slices"
 )
 
-// heldOutShare is the part of the corpus that is held out: one byte in so many.
+// heldOutShare determines the share of the corpus that is held out: 1/heldOutShare of the bytes.
 const heldOutShare = 50
 
-// division says on which side each document of a corpus is.
+// division assigns the documents of a corpus to the sides.
 type division struct {
 	heldOut []bool
 	longest int   // the document whose end is held out
-	at      int64 // and where that begins; its length if none is
+	at      int64 // where that end begins; its length if it is empty
 }
 
-// divide divides documents of the given sizes, in bytes, that are given with the first bytes of the
-// hashes of their names.
+// divide divides documents with the given sizes, in bytes, and hashes of their names.
 //
-// Documents are walked in the order of the hash of their names, and each one that still fits the
-// budget of total/50 bytes is held out. Where that leaves more than half of the budget open,
-// because the corpus is one long file or a few, the rest is cut off the end of the longest training
-// document and becomes the document "NAME#tail". So between 1 and 2 % are held out, whatever the
-// files are. A corpus of fewer than two bytes is an error.
+// It goes through the documents in the order of the hash of their names, and holds out each one
+// that still fits the budget of total/50 bytes. If that leaves more than half of the budget,
+// because the corpus consists of one or a few long files, the rest is cut off the end of the
+// longest training document and becomes the document "NAME#tail". So 1 to 2 % are held out, for any
+// files. A corpus of fewer than two bytes is an error.
 func divide(sizes []int64, hashes []uint64) (division, error) {
 	total := int64(0)
 	order := make([]int, len(sizes))
@@ -52,8 +51,8 @@ func divide(sizes []int64, hashes []uint64) (division, error) {
 			d.longest = i
 		}
 	}
-	// What is not held out did not fit, so the longest document is longer than what is cut off it;
-	// and there is one, as the budget is less than the total.
+	// What is not held out did not fit, so the longest document is longer than what is cut off it.
+	// There is one, because the budget is less than the total.
 	d.at = sizes[d.longest]
 	if missing > budget/2 {
 		d.at -= missing
@@ -61,8 +60,7 @@ func divide(sizes []int64, hashes []uint64) (division, error) {
 	return d, nil
 }
 
-// sides returns the parts of document i, of which either may have no text: what is trained on and
-// what is held out.
+// sides returns the training part and the validation part of document i. Either may have no text.
 func (d division) sides(i int, doc Document) (train, heldOut Document) {
 	switch {
 	case d.heldOut[i]:
@@ -76,8 +74,8 @@ func (d division) sides(i int, doc Document) (train, heldOut Document) {
 	return train, heldOut
 }
 
-// split divides docs into training and held-out documents, at least one on each side, as divide
-// does.
+// split divides docs into training and validation documents, at least one on each side, like
+// divide.
 func split(docs []Document) (train, heldOut []Document, err error) {
 	sizes, hashes := make([]int64, len(docs)), make([]uint64, len(docs))
 	for i, d := range docs {
@@ -105,8 +103,8 @@ func nameHash(name string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// sortByNameHash orders items by the SHA-256 of their names: an order that is the same on every
-// machine and has nothing to do with what the documents hold. Items of one name keep their order.
+// sortByNameHash sorts items by the SHA-256 of their names: an order that is the same on every
+// machine and unrelated to the content of the documents. Items with the same name keep their order.
 func sortByNameHash[T any](items []T, name func(T) string) {
 	type keyed struct {
 		sum  [sha256.Size]byte

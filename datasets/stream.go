@@ -1,22 +1,23 @@
 package datasets
 
-// A token stream: the documents of one side of a corpus as ids, one after the other, and its cut
-// into windows.
+// A token stream: the documents of one side of a corpus as ids, one after the other, and its
+// division into windows.
 
 import "fmt"
 
-// Stream is a sequence of token ids, each document followed by the encoding of a NUL byte, or a
-// mixture of such sequences; see [Mix]. It is read-only, so that all ranks of a process may share
-// one. Ids of the byte tokenizer are held as bytes, those of a token file lie in the file.
+// Stream is a sequence of token ids, in which the encoding of a NUL byte follows each document, or
+// a mixture of such sequences, see [Mix]. It is read-only, so that all ranks of a process may share
+// one. Ids of the byte tokenizer are stored as bytes. Those of a token file stay in the file.
 type Stream struct {
-	narrow      []byte   // ids below 256, or
-	half        []uint16 // ids of a token file, or
-	wide        []int32  // ids of a larger vocabulary
-	vocab       int32    // of a file, whose ids are checked as they are read; 0: they are known to be right
-	name        string   // of the file
+	narrow []byte   // ids below 256, or
+	half   []uint16 // ids of a token file, or
+	wide   []int32  // ids of a larger vocabulary
+	// of a file, whose ids are checked when they are read; 0: they are known to be valid
+	vocab       int32
+	name        string // of the file
 	fingerprint string
 
-	parts []part // of a mixture, which has no ids of its own
+	parts []part // for a mixture, which has no ids of its own
 }
 
 // Tokenize encodes the documents of s. With [Bytes] it shares the memory of s and costs nothing.
@@ -48,8 +49,8 @@ func (s Stream) Len() int64 {
 // Fingerprint identifies the documents and the tokenizer: SHA-256 in hexadecimal.
 func (s Stream) Fingerprint() string { return s.fingerprint }
 
-// windows returns how many windows of seq+1 tokens, seq apart, the stream holds. They overlap by
-// one token, so that each token but the first is a target exactly once; the last (Len-1) mod seq
+// windows returns the number of windows of seq+1 tokens, seq apart, in the stream. They overlap by
+// one token, so that each token except the first is a target exactly once. The last (Len-1) mod seq
 // tokens, less than one window, are left out.
 func (s Stream) windows(seq int) (int64, error) {
 	if seq < 1 {
@@ -66,7 +67,7 @@ func (s Stream) windows(seq int) (int64, error) {
 	return n, nil
 }
 
-// window fills dst, [seq+1], with window i. An id that its file's tokenizer does not have is an
+// window fills dst, [seq+1], with window i. An id beyond the vocabulary of a file's tokenizer is an
 // error.
 func (s Stream) window(dst []int32, i int64) error {
 	return s.copyIDs(dst, i*int64(len(dst)-1))
@@ -96,8 +97,8 @@ func (s Stream) copyIDs(dst []int32, start int64) error {
 	return nil
 }
 
-// share returns the part [from, to) of n items that falls to a rank: contiguous, as even as can be,
-// in rank order.
+// share returns the part [from, to) of n items for a rank: contiguous, as even as possible, in rank
+// order.
 func share(n int64, rank, ranks int) (from, to int64) {
 	return n * int64(rank) / int64(ranks), n * (int64(rank) + 1) / int64(ranks)
 }

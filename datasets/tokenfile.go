@@ -1,8 +1,8 @@
 package datasets
 
-// Token files: text that was tokenized once, to be trained on from where it lies. A token file is
-// an Arrow file of one column of lists of integers, a list a document, with two record batches: the
-// training documents and those held out.
+// Token files: text that was tokenized once, to train on in place. A token file is an Arrow file
+// with one column of lists of integers, one list per document, and two record batches: the training
+// and the validation documents.
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ type tokenFile struct {
 	path           string
 }
 
-// openTokens maps a token file into memory. ok is false if the file is none.
+// openTokens maps a token file into memory. ok is false if the file is not a token file.
 func openTokens(f file) (t *tokenFile, ok bool, err error) {
 	if f.kind != arrowData || f.packing != unpacked {
 		return nil, false, nil
@@ -68,8 +68,8 @@ func openTokens(f file) (t *tokenFile, ok bool, err error) {
 	return t, true, nil
 }
 
-// parseTokens checks a token file but for the ids of its training tokens, which are checked as they
-// are read. name is for their errors.
+// parseTokens checks a token file, except the ids of its training tokens, which are checked when
+// they are read. name is for their errors.
 func parseTokens(b []byte, name string) (*tokenFile, error) {
 	parsed, err := arrowipc.ParseTokens(b, tokensColumn)
 	if err != nil {
@@ -107,7 +107,7 @@ func parseTokens(b []byte, name string) (*tokenFile, error) {
 	return t, t.heldOut.checkIDs()
 }
 
-// checkIDs looks at all ids.
+// checkIDs checks all ids.
 func (s Stream) checkIDs() error {
 	limit := uint32(s.vocab)
 	for i, id := range s.half {
@@ -123,7 +123,7 @@ func (s Stream) checkIDs() error {
 	return nil
 }
 
-// fits reports whether the tokens are those of a tokenizer.
+// fits returns an error unless the tokens belong to a tokenizer.
 func (t *tokenFile) fits(with Tokenizer) error {
 	if t.tokenizer != with.Name() || t.vocab != with.VocabSize() {
 		return fmt.Errorf("token file %s was made by tokenizer %.60q of %d tokens, and this is %.60q of %d: give the same --tokenizer, or tokenize the text again",

@@ -1,7 +1,7 @@
 package datasets
 
-// Making a token file: the text is read twice, once to decide what is held out and once to be
-// tokenized, and never held as a whole.
+// Writing a token file. The text is read twice, first to divide it and then to tokenize it, and is
+// never in memory as a whole.
 
 import (
 	"bufio"
@@ -23,28 +23,28 @@ import (
 	"spmoe/datasets/arrowipc"
 )
 
-// TokenizeProgress is how far a token file has come.
+// TokenizeProgress is the progress of writing a token file.
 type TokenizeProgress struct {
 	Stage string // "reading" or "tokenizing"
 	Bytes int64  // of text
 }
 
-// TokenizeSummary is what a token file holds.
+// TokenizeSummary describes a token file.
 type TokenizeSummary struct {
 	Train, HeldOut Side
-	Skipped        int // documents and files that were left out: empty or binary
+	Skipped        int // skipped documents and files: empty or binary
 }
 
 // Side is one side of a token file.
 type Side struct{ Documents, Bytes, Tokens int64 }
 
-// WriteTokens tokenizes the text at paths, which is what [Open] takes or, without any, the built-in
-// corpus, and writes a token file that [Load] reads: the same streams, with the same fingerprints,
-// as the text itself. Beside 16 bytes a document it takes a fixed amount of memory; on disk it
-// takes twice the size of the file while it is written.
+// WriteTokens tokenizes the text at paths, as [Open] accepts them, or the built-in corpus if there
+// are none. It writes a token file that [Load] reads: the same streams, with the same fingerprints,
+// as the text itself. It takes 16 bytes per document and a fixed amount of memory. While it writes,
+// it takes twice the size of the file on disk.
 //
-// The file is there as a whole or not at all; one that exists is not replaced. progress, unless it
-// is nil, is called often.
+// The file appears complete or not at all, and an existing file is not replaced. progress, if not
+// nil, is called often.
 func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, opts Options, progress func(TokenizeProgress)) (sum TokenizeSummary, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return sum, fmt.Errorf("%s exists: remove it, or give another --out", path)
@@ -95,7 +95,7 @@ func (s source) scan(ctx context.Context, progress func(TokenizeProgress)) (size
 	return sizes, sides, skipped, err
 }
 
-// tokenWriter collects the tokens of both sides in files without a name.
+// tokenWriter collects the tokens of both sides in files without names.
 type tokenWriter struct {
 	tokenizer Tokenizer
 	width     int
@@ -125,8 +125,8 @@ func newTokenWriter(dir string, t Tokenizer) (w *tokenWriter, err error) {
 			if s.files[k], err = os.CreateTemp(dir, ".tokens-*"); err != nil {
 				return nil, errors.Join(err, w.close())
 			}
-			// Where a file can lose its name while it is open, nothing is left of it whatever
-			// happens; elsewhere close removes it.
+			// If a file can lose its name while it is open, nothing is left of it in any case.
+			// Otherwise close removes it.
 			_ = os.Remove(s.files[k].Name())
 		}
 		s.offsets, s.ids = bufio.NewWriterSize(s.files[0], 1<<16), bufio.NewWriterSize(s.files[1], 1<<20)
@@ -135,14 +135,14 @@ func newTokenWriter(dir string, t Tokenizer) (w *tokenWriter, err error) {
 	return w, nil
 }
 
-// end writes the number of tokens so far: where a document ends and the next begins. Errors of
-// bufio stay until Flush.
+// end writes the number of tokens so far, where a document ends and the next one begins. bufio
+// reports errors at Flush.
 func (s *sideWriter) end() {
 	s.offset = binary.LittleEndian.AppendUint64(s.offset[:0], uint64(s.Tokens))
 	s.offsets.Write(s.offset)
 }
 
-// add takes a document of a side; one without text is none.
+// add adds a document to a side. It ignores one without text.
 func (w *tokenWriter) add(side int, d Document) error {
 	if len(d.Text) == 0 {
 		return nil
@@ -159,7 +159,7 @@ func (w *tokenWriter) add(side int, d Document) error {
 	return nil
 }
 
-// flush encodes what was taken.
+// flush encodes the collected documents.
 func (w *tokenWriter) flush() error {
 	for i, ids := range encodeAll(w.tokenizer, w.texts) {
 		s := w.sides[w.of[i]]
@@ -181,7 +181,7 @@ func (w *tokenWriter) flush() error {
 	return nil
 }
 
-// write makes the token file.
+// write writes the token file.
 func (w *tokenWriter) write(path string) (err error) {
 	var parts []arrowipc.Part
 	var identities [2]string
@@ -223,7 +223,7 @@ func (w *tokenWriter) write(path string) (err error) {
 	return nil
 }
 
-// close releases the files without a name.
+// close releases the files without names.
 func (w *tokenWriter) close() error {
 	var all error
 	for _, s := range w.sides {

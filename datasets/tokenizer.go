@@ -5,18 +5,18 @@ package datasets
 import "fmt"
 
 // Tokenizer maps text to token ids in [0, VocabSize) and back. A NUL byte ends a document in a
-// [Stream] and never occurs in text, so every tokenizer must encode it, best as a token of its own.
-// Implementations may be used by several goroutines at once.
+// [Stream] and never occurs in text, so every tokenizer must encode it, preferably as a token of
+// its own. Implementations must be safe for concurrent use.
 type Tokenizer interface {
 	// Encode returns the ids of text.
 	Encode(text []byte) []int32
-	// Decode returns the text of ids. An id outside [0, VocabSize) is a programming mistake and
+	// Decode returns the text of ids. An id outside [0, VocabSize) is a programming error and
 	// panics.
 	Decode(ids []int32) []byte
-	// VocabSize is the number of ids.
+	// VocabSize returns the number of ids.
 	VocabSize() int
-	// Name identifies the vocabulary: two tokenizers of one name encode alike. It is part of a
-	// stream's fingerprint.
+	// Name identifies the vocabulary: two tokenizers with the same name encode alike. It is part of
+	// a stream's fingerprint.
 	Name() string
 }
 
@@ -24,7 +24,7 @@ type Tokenizer interface {
 // documents.
 type Bytes struct{}
 
-// Encode returns text, one id a byte.
+// Encode returns text, with one id per byte.
 func (Bytes) Encode(text []byte) []int32 {
 	ids := make([]int32, len(text))
 	widen(ids, text)
@@ -49,7 +49,7 @@ func (Bytes) VocabSize() int { return 256 }
 // Name returns "bytes".
 func (Bytes) Name() string { return "bytes" }
 
-// widen writes the bytes of src to dst, which has the same length.
+// widen copies the bytes of src to dst, which has the same length.
 func widen(dst []int32, src []byte) {
 	dst = dst[:len(src)]
 	for i, b := range src {

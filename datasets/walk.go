@@ -1,6 +1,6 @@
 package datasets
 
-// Walking over documents that need not fit into memory, side by side.
+// Reading documents one after the other, without holding them in memory.
 
 import (
 	"context"
@@ -8,9 +8,10 @@ import (
 	"fmt"
 )
 
-// Walk reads the text at paths, which is what [Open] takes or, without any, the built-in corpus,
-// and calls train and heldOut with the texts on each side, one after the other in the order of a
-// [Split]. A text is valid during the call. Beside 16 bytes a document it takes the memory of one.
+// Walk reads the text at paths, as [Open] accepts them, or the built-in corpus if there are none.
+// It calls train and heldOut with the texts of each side, one after the other in the order of a
+// [Split]. A text is valid during the call. Walk takes the memory of one document plus 16 bytes per
+// document.
 func Walk(ctx context.Context, paths []string, opts Options, train, heldOut func(text []byte) error) error {
 	s, err := openSource(paths, opts)
 	if err != nil {
@@ -29,8 +30,8 @@ func nonEmpty(text []byte, f func(text []byte) error) error {
 	return f(text)
 }
 
-// divided reads all documents twice: to divide them, and to call f with the parts of each that are
-// on either side, of which one may have no text. It returns how many documents were left out.
+// divided reads all documents twice: to divide them, and to call f with the parts of each on both
+// sides. One part may have no text. It returns the number of skipped documents.
 func (s source) divided(ctx context.Context, progress func(TokenizeProgress), f func(train, heldOut Document) error) (skipped int, err error) {
 	sizes, sides, skipped, err := s.scan(ctx, progress)
 	if err != nil {

@@ -1,7 +1,7 @@
 package datasets
 
-// The rows of an evaluation: the same windows of the held-out stream every time, whatever the
-// number of ranks.
+// The rows of an evaluation: the same windows of the validation stream every time, for any number
+// of ranks.
 
 import (
 	"fmt"
@@ -9,17 +9,17 @@ import (
 	"math"
 )
 
-// WindowsConfig is what an evaluation reads. All but Rank is the same on every rank.
+// WindowsConfig says what an evaluation reads. Everything except Rank is the same on every rank.
 type WindowsConfig struct {
-	Seq         int // tokens a row predicts; it has one more
-	Count       int // windows wanted, all ranks together
+	Seq         int // tokens that a row predicts; it has one more
+	Count       int // requested number of windows of all ranks
 	Rank, Ranks int // this rank and the number of ranks
 }
 
-// Windows is a rank's part of the windows of an evaluation: window i of n is the one at place i*W/n
-// of the W windows of the stream, so that they are spread evenly and do not overlap but for the one
-// token that two neighbours share. In a mixture this holds for each part by itself, and the parts
-// follow each other.
+// Windows is a rank's part of the windows of an evaluation. Window i of n is window i*W/n of the W
+// windows of the stream, so that they are spread evenly. They do not overlap, except for the one
+// token that two adjacent windows share. In a mixture this holds for each part separately, and the
+// parts follow each other.
 type Windows struct {
 	parts    []picked
 	seq      int
@@ -27,16 +27,16 @@ type Windows struct {
 	from, to int64 // this rank's part of them
 }
 
-// picked is the windows of a part of the stream.
+// picked is the windows from a part of the stream.
 type picked struct {
 	stream   Stream
 	in       int64 // windows of the part
-	from, to int64 // of the evaluation, that are taken from it
+	from, to int64 // windows of the evaluation that come from it
 }
 
-// NewWindows picks cfg.Count windows of s, or all of them where s has fewer, and returns this
-// rank's share. Of a mixture each part gives its share, rounded, but one at least. A stream shorter
-// than one window is an error.
+// NewWindows picks cfg.Count windows of s, or all if s has fewer, and returns this rank's share.
+// Each part of a mixture contributes its share, rounded, but at least one. A stream shorter than
+// one window is an error.
 func NewWindows(s Stream, cfg WindowsConfig) (*Windows, error) {
 	w := &Windows{seq: cfg.Seq}
 	for _, p := range s.all() {
@@ -60,13 +60,13 @@ func NewWindows(s Stream, cfg WindowsConfig) (*Windows, error) {
 	return w, nil
 }
 
-// Len returns the number of windows of this rank. It may be 0, and ranks may differ by one.
+// Len returns the number of windows of this rank. It may be 0, and may differ by one between ranks.
 func (w *Windows) Len() int { return int(w.to - w.from) }
 
-// Total returns the number of windows of all ranks. No rank has more than Total/Ranks, rounded up.
+// Total returns the number of windows of all ranks. A rank has at most Total/Ranks, rounded up.
 func (w *Windows) Total() int { return int(w.total) }
 
-// All reads this rank's windows, in order: it fills dst, [Seq+1], with each one and yields its
+// All reads this rank's windows in order. It fills dst, [Seq+1], with each one and yields its
 // index, 0 to Len()-1.
 func (w *Windows) All(dst []int32) iter.Seq[int] {
 	if len(dst) != w.seq+1 {
@@ -82,9 +82,8 @@ func (w *Windows) All(dst []int32) iter.Seq[int] {
 	}
 }
 
-// Read fills dst, [Seq+1], with window i of this rank, 0 to Len()-1. Where the stream is the
-// training part of a token file its ids are given as they are: those of a damaged one may be none
-// of its vocabulary.
+// Read fills dst, [Seq+1], with window i of this rank, 0 to Len()-1. For the training part of a
+// token file, ids are not checked: those of a damaged file may be outside its vocabulary.
 func (w *Windows) Read(dst []int32, i int) {
 	if i < 0 || i >= w.Len() || len(dst) != w.seq+1 {
 		panic(fmt.Sprintf("datasets: window %d of %d into %d tokens: expected %d", i, w.Len(), len(dst), w.seq+1))
@@ -94,6 +93,6 @@ func (w *Windows) Read(dst []int32, i int) {
 	for k := 0; at >= p.to; k++ {
 		p = w.parts[k+1]
 	}
-	// All held-out ids of a token file were checked when it was opened.
+	// All validation ids of a token file were checked when it was opened.
 	_ = p.stream.window(dst, (at-p.from)*p.in/(p.to-p.from))
 }

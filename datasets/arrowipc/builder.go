@@ -1,7 +1,7 @@
 package arrowipc
 
-// Writing flatbuffers: a table is written before what it refers to, and the offsets are set when
-// that has its place.
+// Writing flatbuffers: a table is written before the objects that it refers to, and the offsets are
+// set when their positions are known.
 
 import "encoding/binary"
 
@@ -49,7 +49,7 @@ func flatbuffer(root fields) []byte {
 	return align(b, 8)
 }
 
-// refer sets the offset at a position to an object, which is written.
+// refer writes an object and sets the offset at a position to it.
 func refer(b []byte, from int, to object) []byte {
 	b, at := to.write(b)
 	binary.LittleEndian.PutUint32(b[from:], uint32(at-from))
@@ -98,7 +98,7 @@ func (t fields) write(b []byte) ([]byte, int) {
 }
 
 func (s structs) write(b []byte) ([]byte, int) {
-	b = append(align(b, 8), 0, 0, 0, 0) // so that the items, behind their number, are aligned
+	b = append(align(b, 8), 0, 0, 0, 0) // so that the items, after their number, are aligned
 	at := len(b)
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.n))
 	return append(b, s.items...), at

@@ -1,6 +1,6 @@
 package arrowipc
 
-// Compressed bodies: each buffer by itself, after 8 bytes that say its length.
+// Compressed bodies: each buffer is compressed separately, after 8 bytes with its length.
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// codec unpacks a buffer.
+// codec decompresses a buffer.
 type codec int8
 
 const (
@@ -34,14 +34,14 @@ func codecOf(m message) (codec, error) {
 	return codec(kind), nil
 }
 
-// mostRatio is what a buffer may grow by beyond its first bytes: text is packed 2 to 20 times, a
-// bomb thousands of times.
+// mostRatio bounds the growth of a buffer beyond its first bytes: text is compressed 2 to 20 times,
+// a bomb thousands of times.
 const (
 	mostRatio  = 250
 	freeLength = 16 << 20
 )
 
-// unpack returns a buffer as it was before it was compressed.
+// unpack decompresses a buffer.
 func (c codec) unpack(b []byte) ([]byte, error) {
 	if c == plain {
 		return b, nil

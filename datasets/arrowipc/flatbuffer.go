@@ -1,7 +1,7 @@
 package arrowipc
 
-// Reading flatbuffers whose bytes are not trusted: every position is checked, and the first one
-// that lies outside is remembered. Source of the layout: the FlatBuffers "Internals" page.
+// Reading flatbuffers whose bytes are not trusted: every position is checked, and the first invalid
+// one is recorded. Source of the layout: the FlatBuffers "Internals" page.
 
 import (
 	"cmp"
@@ -10,12 +10,12 @@ import (
 	"fmt"
 )
 
-// buffer is a flatbuffer. After a read outside of it all reads give zero, and err says where the
-// first one was.
+// buffer is a flatbuffer. After a read outside of it all reads return zero, and err describes the
+// first one.
 type buffer struct {
 	b       []byte
 	err     error
-	strings int64 // bytes of all strings read: many may lie in one place
+	strings int64 // bytes of all strings read: many may share the same place
 }
 
 // bytes returns n bytes at a position, or nil.
@@ -60,7 +60,7 @@ func (f *buffer) i64(at int64) int64 {
 // root returns the table that the buffer holds.
 func (f *buffer) root() table { return f.table(int64(f.u32(0))) }
 
-// table is a row of fields, each of which may be missing.
+// table is a table of fields, each of which may be missing.
 type table struct {
 	f                *buffer
 	at, vtable, size int64
@@ -72,7 +72,7 @@ func (f *buffer) table(at int64) table {
 	return t
 }
 
-// field returns the position of field i, or 0 where it is missing.
+// field returns the position of field i, or 0 if it is missing.
 func (t table) field(i int) int64 {
 	entry := int64(4 + 2*i)
 	if t.f == nil || entry+2 > t.size {
@@ -112,7 +112,7 @@ func (t table) i64(i int) int64 {
 	return 0
 }
 
-// target follows the offset in field i; 0 where it is missing.
+// target follows the offset in field i; 0 if it is missing.
 func (t table) target(i int) int64 {
 	at := t.field(i)
 	if at == 0 {
@@ -121,7 +121,7 @@ func (t table) target(i int) int64 {
 	return at + int64(t.f.u32(at))
 }
 
-// table returns the table of field i, one without fields where it is missing.
+// table returns the table of field i, or an empty one if it is missing.
 func (t table) table(i int) table {
 	if at := t.target(i); at != 0 {
 		return t.f.table(at)
@@ -144,7 +144,7 @@ func (t table) string(i int) string {
 	return string(b)
 }
 
-// vector returns the bytes of field i, a vector of items of size bytes, and how many there are.
+// vector returns the bytes of field i, a vector of items of size bytes, and the number of items.
 func (t table) vector(i int, size int64) (items []byte, n int) {
 	at := t.target(i)
 	if at == 0 {

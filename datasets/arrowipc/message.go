@@ -1,6 +1,6 @@
 package arrowipc
 
-// The messages of a stream: metadata, which is a flatbuffer, and the body that follows it.
+// The messages of a stream: metadata, which is a flatbuffer, and the body after it.
 
 import (
 	"bytes"
@@ -12,14 +12,14 @@ import (
 
 const (
 	continuation = 0xffffffff
-	mostMetadata = 16 << 20 // bytes of one message's metadata
+	mostMetadata = 16 << 20 // bytes of the metadata of a message
 	mostBuffer   = 1 << 30  // bytes of one buffer of a record batch, after decompression
 )
 
-// Magic begins and ends an Arrow file.
+// Magic is at the beginning and the end of an Arrow file.
 const Magic = "ARROW1"
 
-// message is one of a stream, before its body is read.
+// message is a message of a stream, before its body is read.
 type message struct {
 	version int16
 	kind    uint8
@@ -31,11 +31,11 @@ type message struct {
 type stream struct {
 	r    io.Reader
 	file *tail // what r reads through, if it is a file; nil: a stream
-	left int64 // of the body of the message that was read last
+	left int64 // unread bytes of the current body
 }
 
-// next skips what is left of the body before and reads a message's metadata; io.EOF says that the
-// stream has ended.
+// next skips the rest of the current body and reads the metadata of the next message. io.EOF says
+// that the stream has ended.
 func (s *stream) next() (message, error) {
 	if _, err := io.CopyN(io.Discard, s.r, s.left); err != nil {
 		return message{}, cut(err)
@@ -43,13 +43,13 @@ func (s *stream) next() (message, error) {
 	s.left = 0
 	var prefix [4]byte
 	if _, err := io.ReadFull(s.r, prefix[:]); err == io.EOF && s.file == nil {
-		return message{}, io.EOF // a stream may end without its mark
+		return message{}, io.EOF // a stream may end without an end mark
 	} else if err != nil {
 		return message{}, cut(err)
 	}
 	size := binary.LittleEndian.Uint32(prefix[:])
 	if size != continuation && s.file != nil {
-		return message{}, s.file.footer(size) // some writers leave out the end of the stream
+		return message{}, s.file.footer(size) // some writers omit the end of the stream
 	}
 	if size == continuation { // missing before format version 0.15
 		if _, err := io.ReadFull(s.r, prefix[:]); err != nil {
@@ -82,7 +82,7 @@ func parseMessage(metadata []byte) (message, error) {
 	return m, f.err
 }
 
-// cut tells the end of a file from other errors.
+// cut distinguishes the end of a file from other errors.
 func cut(err error) error {
 	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New("it is cut off")
@@ -90,7 +90,7 @@ func cut(err error) error {
 	return err
 }
 
-// read returns the next n bytes, at most so many. Memory is taken as they come.
+// read returns the next n bytes, of at most most. It allocates memory as they arrive.
 func read(r io.Reader, n, most int64, what string) ([]byte, error) {
 	if n < 0 || n > most {
 		return nil, fmt.Errorf("it says that its %s has %d bytes: at most %d are read", what, n, most)

@@ -1,10 +1,10 @@
 // Package arrowipc reads and writes the part of the Arrow IPC format that training text and tokens
-// need, and trusts no byte of it: every length and position is checked against what there is before
-// memory is taken or read.
+// need. It trusts no byte: every length and position is checked against the available data before
+// memory is allocated or read.
 //
 // [Text] reads a column of strings from a stream or a file (Feather version 2) of any schema,
-// record batch by record batch. [Tokens] is a file of lists of integers that is used where it lies
-// in memory, and [WriteTokens] writes one.
+// record batch by record batch. [Tokens] is a file of lists of integers that is used in place, and
+// [WriteTokens] writes one.
 //
 // Source: Apache Arrow, "Columnar format", version 1.5, with Schema.fbs, Message.fbs and File.fbs.
 package arrowipc
@@ -29,8 +29,8 @@ const (
 	typeListView        = 25
 	typeLargeListView   = 26
 	metadataV5          = 4
-	mostFields          = 1 << 16 // of a schema, nested ones included
-	mostDepth           = 32      // of nested fields
+	mostFields          = 1 << 16 // in a schema, including nested ones
+	mostDepth           = 32      // nesting of fields
 	headerSchema        = 1
 	headerDictionary    = 2
 	headerRecordBatch   = 3
@@ -52,24 +52,25 @@ func typeName(kind uint8) string {
 	return fmt.Sprintf("unknown (%d)", kind)
 }
 
-// column is where the parts of a column lie in a record batch.
+// column says where the parts of a column are in a record batch.
 type column struct {
 	name       string
 	kind       uint8
 	dictionary bool
 	field      table
-	node       int // of the vector of nodes
-	buffer     int // the first one, of the vector of buffers
-	views      int // columns before it that have a variable number of buffers more
+	node       int // index in the vector of nodes
+	buffer     int // index of the first one in the vector of buffers
+	views      int // earlier columns with a variable number of further buffers
 }
 
-// layout counts nodes and buffers as the fields of a schema come, depth first.
+// layout counts nodes and buffers over the fields of a schema, depth first.
 type layout struct {
 	nodes, buffers, views, fields int
-	old                           bool // metadata before version 5, in which unions have a validity bitmap
+	// metadata before version 5, in which unions have a validity bitmap
+	old bool
 }
 
-// columns returns the columns at the top of a schema.
+// columns returns the top-level columns of a schema.
 func columns(schema table, version int16) ([]column, error) {
 	if schema.i16(0) != 0 {
 		return nil, fmt.Errorf("the file is big-endian: expected little-endian")
@@ -87,7 +88,7 @@ func columns(schema table, version int16) ([]column, error) {
 	return all, schema.f.fault()
 }
 
-// fault returns the first error of a buffer, nil for none.
+// fault returns the first error of a buffer; nil: none.
 func (f *buffer) fault() error {
 	if f == nil {
 		return fmt.Errorf("the metadata has no schema")
@@ -95,7 +96,7 @@ func (f *buffer) fault() error {
 	return f.err
 }
 
-// pass counts a field and those below it.
+// pass counts a field and its descendants.
 func (l *layout) pass(f table, depth int) error {
 	if l.fields++; l.fields > mostFields || depth > mostDepth {
 		return fmt.Errorf("the schema has more than %d fields, or fields nested deeper than %d", mostFields, mostDepth)

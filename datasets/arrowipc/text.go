@@ -21,9 +21,9 @@ type Text struct {
 	batch   int64
 }
 
-// NewText reads the schema of a stream, or of a file, and finds the column that is called field: a
-// string, large_string, binary or large_binary one. r is read from its beginning, and no further
-// than the end of the stream.
+// NewText reads the schema of a stream or of a file, and finds the column with the name field. Its
+// type must be string, large_string, binary or large_binary. r is read from its beginning, and not
+// beyond the end of the stream.
 func NewText(r io.Reader, field string) (*Text, error) {
 	t := &Text{s: stream{r: r}}
 	var start [8]byte
@@ -50,7 +50,7 @@ func NewText(r io.Reader, field string) (*Text, error) {
 	return t, err
 }
 
-// choose returns the column of a name.
+// choose returns the column with a name.
 func choose(all []column, field string) (column, error) {
 	i := slices.IndexFunc(all, func(c column) bool { return c.name == field })
 	if i < 0 {
@@ -71,8 +71,8 @@ func choose(all []column, field string) (column, error) {
 	return c, fmt.Errorf("column %q is of type %s: expected string or large_string", field, typeName(c.kind))
 }
 
-// Next returns the strings of the next record batch, of which null ones are nil; io.EOF says that
-// there is none. They are valid until the next call. Errors say which record batch they are about.
+// Next returns the strings of the next record batch, with nil for null; io.EOF says that there is
+// none. They are valid until the next call. Errors name the record batch.
 func (t *Text) Next() ([][]byte, error) {
 	for {
 		m, err := t.s.next()
@@ -82,7 +82,7 @@ func (t *Text) Next() ([][]byte, error) {
 		t.batch++
 		if err == nil && m.kind == headerDictionary {
 			t.batch--
-			continue // of another column
+			continue // belongs to another column
 		}
 		if err == nil && m.kind != headerRecordBatch {
 			err = fmt.Errorf("a message of kind %d is none", m.kind)
@@ -98,7 +98,7 @@ func (t *Text) Next() ([][]byte, error) {
 	}
 }
 
-// rows reads the body of a record batch as far as it is needed.
+// rows reads the needed part of the body of a record batch.
 func (t *Text) rows(m message) ([][]byte, error) {
 	n, err := m.rows(t.column.node)
 	if err != nil {
@@ -141,8 +141,8 @@ func (t *Text) rows(m message) ([][]byte, error) {
 	return split(parts[0], parts[1], parts[2], n, t.column.kind == typeLargeUTF8 || t.column.kind == typeLargeBinary)
 }
 
-// views returns how many buffers the first columns with a variable number of them have beside the
-// two that all have.
+// views returns the number of buffers that the first columns with a variable number of them have in
+// addition to the usual two.
 func views(m message, columns int) int {
 	counts, n := m.header.vector(4, 8)
 	sum := int64(0)
@@ -155,7 +155,7 @@ func views(m message, columns int) int {
 	return int(sum)
 }
 
-// split cuts data at offsets, n+1 of them of 4 bytes or, if wide, 8. validity has a bit for each
+// split splits data at offsets: n+1 of them, of 4 bytes or, if wide, 8. validity has a bit per
 // string, or is empty.
 func split(validity, offsets, data []byte, n int64, wide bool) ([][]byte, error) {
 	width := int64(4)
@@ -190,10 +190,10 @@ func split(validity, offsets, data []byte, n int64, wide bool) ([][]byte, error)
 	return rows, nil
 }
 
-// ending is the last bytes of a file: the length of its footer and the magic number.
+// ending is the size of the end of a file: the length of its footer and the magic number.
 const ending = 4 + len(Magic)
 
-// tail passes on what is read of a file and remembers the end of it.
+// tail passes on what is read from a file and records its last bytes.
 type tail struct {
 	r    io.Reader
 	last []byte // at most ending
@@ -206,8 +206,8 @@ func (t *tail) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// rest reads to the end of the file, which must not be farther away than a footer is long, and
-// returns how far it was.
+// rest reads to the end of the file, at most the length of a footer, and returns the number of
+// bytes.
 func (t *tail) rest() (int64, error) {
 	n, err := io.CopyN(io.Discard, t, mostMetadata)
 	if err == io.EOF {
@@ -216,14 +216,14 @@ func (t *tail) rest() (int64, error) {
 	return n, err
 }
 
-// ends reports whether nothing but a footer follows, with the magic number at its end.
+// ends reports whether only a footer follows, with the magic number at its end.
 func (t *tail) ends() bool {
 	_, err := t.rest()
 	return err == nil && strings.HasSuffix(string(t.last), Magic)
 }
 
-// footer is for what is neither a message nor the end of the stream: io.EOF if it is the footer, of
-// which start is the first 4 bytes.
+// footer handles what is neither a message nor the end of the stream. It returns io.EOF if it is
+// the footer, which begins with the 4 bytes of start.
 func (t *tail) footer(start uint32) error {
 	n, err := t.rest()
 	if err != nil {

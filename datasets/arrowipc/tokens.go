@@ -1,7 +1,7 @@
 package arrowipc
 
-// A file of lists of integers that is used where it lies, as it is mapped into memory: nothing of
-// it is copied, and all that its metadata says is checked first.
+// A file of lists of integers that is used in place, mapped into memory. Nothing of it is copied,
+// and all its metadata is checked first.
 
 import (
 	"cmp"
@@ -17,22 +17,24 @@ type Tokens struct {
 	Batches  []Lists
 }
 
-// Lists is one record batch: list i is the integers from Offsets[i] to Offsets[i+1] of the one that
-// is not nil. Both point into the file.
+// Lists is one record batch: list i has the integers from Offsets[i] to Offsets[i+1] of the slice
+// that is not nil. Both point into the file.
 type Lists struct {
-	Offsets []int64 // one more than there are lists; they begin with 0 and do not decrease
+	// one more than the number of lists; they begin with 0 and do not decrease
+	Offsets []int64
 	U16     []uint16
-	I32     []int32 // signed, or unsigned ones as they lie there: those above 2^31 are negative
+	// signed, or unsigned ones with the same bits: those above 2^31 are negative
+	I32 []int32
 }
 
 // Len returns the number of integers.
 func (l Lists) Len() int64 { return int64(len(l.U16) + len(l.I32)) }
 
-// mostBatches is far more than a token file has.
+// mostBatches is far above the number in any token file.
 const mostBatches = 1 << 10
 
-// ParseTokens checks an Arrow file of one column, called field, of type large_list of uint16,
-// uint32 or int32, neither compressed nor with nulls. The file must be aligned to 8 bytes in
+// ParseTokens checks an Arrow file of one column, with the name field, of type large_list of
+// uint16, uint32 or int32, without compression and nulls. The file must be aligned to 8 bytes in
 // memory, as a mapping is.
 func ParseTokens(file []byte, field string) (*Tokens, error) {
 	footer, err := footerOf(file)
@@ -79,7 +81,7 @@ func footerOf(file []byte) (*buffer, error) {
 	return &buffer{b: file[int64(end)-size : end]}, nil
 }
 
-// listWidth checks the schema of a footer and returns the bytes of an integer.
+// listWidth checks the schema of a footer and returns the bytes per integer.
 func listWidth(footer table, field string) (int64, error) {
 	all, err := columns(footer.table(1), footer.i16(0))
 	if err = cmp.Or(footer.f.err, err); err != nil {
@@ -100,7 +102,7 @@ func listWidth(footer table, field string) (int64, error) {
 	return int64(bits / 8), footer.f.err
 }
 
-// lists returns the record batch whose message begins at an offset, with so many bytes before its
+// lists returns the record batch whose message begins at an offset, with before bytes before its
 // body.
 func lists(file []byte, offset, before, width int64) (l Lists, err error) {
 	if offset < 0 || before < 8 || offset > int64(len(file)) || before > int64(len(file))-offset || before > mostMetadata {
@@ -167,7 +169,7 @@ func lists(file []byte, offset, before, width int64) (l Lists, err error) {
 	return l, nil
 }
 
-// view returns the first n integers of b, which are not copied.
+// view returns the first n integers of b without copying them.
 func view[T uint16 | int32 | int64](b []byte, n int64) ([]T, error) {
 	if n == 0 {
 		return []T{}, nil
@@ -179,8 +181,8 @@ func view[T uint16 | int32 | int64](b []byte, n int64) ([]T, error) {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n), nil
 }
 
-// Metadata returns the metadata of the schema of an Arrow file; it is empty where there is none, or
-// no such file.
+// Metadata returns the metadata of the schema of an Arrow file. It is empty if there is none, or if
+// file is not an Arrow file.
 func Metadata(file []byte) map[string]string {
 	footer, err := footerOf(file)
 	if err != nil {

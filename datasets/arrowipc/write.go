@@ -13,15 +13,15 @@ import (
 type Part struct {
 	Lists, Integers int64
 	Offsets         io.Reader // [Lists+1] int64, little-endian, as in Lists.Offsets
-	Values          io.Reader // [Integers] of the width of the file
+	Values          io.Reader // [Integers] in the width of the file
 }
 
 // alignment of buffers in the file, as the format recommends: a cache line.
 const alignment = 64
 
-// WriteTokens writes an Arrow file of one column, called field, of lists of unsigned integers of
-// width bytes, 2 or 4. metadata is keys and values in turn. All readers are read to their end; one
-// that holds another number of bytes than its part says is an error.
+// WriteTokens writes an Arrow file of one column, with the name field, of lists of unsigned
+// integers of width bytes, 2 or 4. metadata has keys and values in turn. All readers are read to
+// their end. It returns an error if one holds a different number of bytes than its part says.
 func WriteTokens(w io.Writer, field string, width int, metadata []string, parts []Part) error {
 	out := &counted{w: w}
 	out.write([]byte(Magic + "\x00\x00"))
@@ -73,7 +73,7 @@ func batchOf(p Part, offsets, values int64) (header fields, body int64) {
 	return fields{long(p.Lists), pairs(p.Lists, 0, p.Integers, 0), pairs(0, 0, 0, offsets, at, 0, at, values)}, body
 }
 
-// counted counts what it writes and stops at the first error.
+// counted counts the bytes written and stops at the first error.
 type counted struct {
 	w   io.Writer
 	n   int64
@@ -87,7 +87,7 @@ func (c *counted) write(b []byte) {
 	}
 }
 
-// message writes the metadata of a message, so that its body begins aligned.
+// message writes the metadata of a message, padded so that its body is aligned.
 func (c *counted) message(kind uint8, header fields, body int64) {
 	metadata := flatbuffer(fields{short(metadataV5), byteOf(kind), header, long(body)})
 	for (c.n+8+int64(len(metadata)))%alignment != 0 {

@@ -1,6 +1,6 @@
 package bpe
 
-// Added tokens: texts that stand for one id, whatever is around them.
+// Added tokens: texts with one id each, regardless of the text around them.
 
 import (
 	"bytes"
@@ -9,14 +9,14 @@ import (
 	"unicode"
 )
 
-// addedToken is an entry of added_tokens. Special ones control a model; they are no part of
-// ordinary text.
+// addedToken is an entry of added_tokens. Special ones control a model and are not part of ordinary
+// text.
 type addedToken struct {
 	ID         int32  `json:"id"`
 	Content    string `json:"content"`
 	SingleWord bool   `json:"single_word"`
-	LStrip     bool   `json:"lstrip"` // takes the white space before it
-	RStrip     bool   `json:"rstrip"` // and after
+	LStrip     bool   `json:"lstrip"` // includes the white space before it
+	RStrip     bool   `json:"rstrip"` // includes the white space after it
 	Normalized bool   `json:"normalized"`
 	Special    bool   `json:"special"`
 }
@@ -35,9 +35,8 @@ func newAddedTokens(tokens []addedToken) *addedTokens {
 	return a
 }
 
-// find returns the first added token in text, the longest of those that begin there, and the range
-// of text that it takes. Special ones are passed over unless they are asked for. Without a token
-// both are len(text).
+// find returns the first added token in text, the longest of those that begin there, and its range
+// of text. It skips special ones unless special is set. If there is none, both ends are len(text).
 func (a *addedTokens) find(text []byte, special bool) (token addedToken, start, end int) {
 	for i, b := range text {
 		for _, t := range a[b] {

@@ -1,6 +1,6 @@
 package bpe
 
-// Building a tokenizer out of its parts: vocabulary, merges and added tokens.
+// Building a tokenizer from its parts: vocabulary, merges and added tokens.
 
 import (
 	"fmt"
@@ -10,15 +10,15 @@ import (
 // EndOfText is the special token that ends a document in new tokenizers, and in GPT-2's.
 const EndOfText = "<|endoftext|>"
 
-// endNames are the special tokens that end a document: the first of them that a tokenizer has.
+// endNames are the special tokens that end a document. A tokenizer uses the first one that it has.
 var endNames = []string{
 	EndOfText, "<｜end▁of▁sentence｜>", "<|end_of_text|>", "</s>", "<eos>", "<|endofdocument|>", "<|im_end|>",
 }
 
-// mostHoles is how many ids of a vocabulary may have no token: tiktoken's have a few.
+// mostHoles is the maximum number of ids of a vocabulary without a token. tiktoken's have a few.
 const mostHoles = 1 << 16
 
-// setVocabulary takes the tokens of a model over, by id.
+// setVocabulary sets the tokens of a model, by id.
 func (t *Tokenizer) setVocabulary(tokens [][]byte) error {
 	t.tokens = tokens
 	for i := range t.bytes {
@@ -36,7 +36,7 @@ func (t *Tokenizer) setVocabulary(tokens [][]byte) error {
 	return nil
 }
 
-// setAdded takes added tokens over, after the vocabulary. Those of the vocabulary keep their ids.
+// setAdded sets the added tokens, after the vocabulary. Those in the vocabulary keep their ids.
 func (t *Tokenizer) setAdded(added []addedToken) error {
 	most := len(t.tokens) + len(added) + mostHoles
 	for _, a := range added {
@@ -66,7 +66,7 @@ func (t *Tokenizer) setAdded(added []addedToken) error {
 	return nil
 }
 
-// setWhole lets pieces that are tokens stay as they are.
+// setWhole exempts pieces that are tokens from merging.
 func (t *Tokenizer) setWhole() {
 	t.whole = make(map[string]int32, len(t.tokens))
 	for id, token := range t.tokens {

@@ -3,8 +3,8 @@ package bpe
 // The spelling of bytes in vocabulary files: each byte has a printable character, as in GPT-2's
 // vocab.json.
 
-// alphabet holds the character of each byte: its own where Latin-1 prints one, and U+0100 and on
-// for the others.
+// alphabet holds the character of each byte: its own if it is printable in Latin-1, otherwise one
+// from U+0100 on.
 var alphabet = func() (chars [256]rune) {
 	next := rune(256)
 	for b := range rune(256) {
@@ -18,7 +18,7 @@ var alphabet = func() (chars [256]rune) {
 	return chars
 }()
 
-// spelled holds the byte of each character of the alphabet, and -1 for other ones.
+// spelled holds the byte of each character of the alphabet, and -1 for others.
 var spelled = func() (bytes [256 + 68]int16) {
 	for i := range bytes {
 		bytes[i] = -1
@@ -38,7 +38,7 @@ func spell(token []byte) string {
 	return string(chars)
 }
 
-// unspell is the inverse of spell. ok is false where a character is not of the alphabet, and for an
+// unspell is the inverse of spell. ok is false for a character outside the alphabet, and for an
 // empty token.
 func unspell(text string) (token []byte, ok bool) {
 	token = make([]byte, 0, len(text))

@@ -1,6 +1,7 @@
 package bpe
 
-// Classes of characters: what the patterns of tokenizers tell apart, one look-up a character.
+// Classes of characters: what the patterns of tokenizers distinguish, with one look-up per
+// character.
 
 import (
 	"sync"
@@ -8,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// class is a set of classes; each character has just one.
+// class is a set of classes. Each character belongs to exactly one class.
 type class uint8
 
 const (
@@ -24,7 +25,7 @@ const (
 	letter = upper | lower | caseless
 )
 
-// members lists the tables of each class but rest. No character is in two of them.
+// members lists the tables of each class except rest. No character is in two of them.
 var members = []struct {
 	class  class
 	tables []*unicode.RangeTable
@@ -38,10 +39,10 @@ var members = []struct {
 	{space, []*unicode.RangeTable{unicode.White_Space}},
 }
 
-// classTable holds the classes of the first two planes, where nearly all text is.
+// classTable holds the classes of the first two planes, which contain nearly all text.
 type classTable [1 << 17]class
 
-// classes returns the table, which is made when it is first needed: it takes a millisecond.
+// classes returns the table. It is built when it is first needed, which takes a millisecond.
 var classes = sync.OnceValue(func() *classTable {
 	t := new(classTable)
 	for r := range t {
@@ -79,7 +80,7 @@ func (t *classTable) of(r rune) class {
 	return rest
 }
 
-// at returns the class and the size of the character at text[i:]; both are 0 at the end of text.
+// at returns the class and the size of the character at text[i:]. Both are 0 at the end of text.
 func (t *classTable) at(text []byte, i int) (class, int) {
 	if i >= len(text) {
 		return 0, 0
@@ -91,7 +92,7 @@ func (t *classTable) at(text []byte, i int) (class, int) {
 	return t.of(r), n
 }
 
-// run returns where the characters of some classes that begin at text[i:] end.
+// run returns the end of the run of characters of some classes that begins at text[i:].
 func (t *classTable) run(text []byte, i int, of class) int {
 	for {
 		c, n := t.at(text, i)

@@ -1,6 +1,6 @@
 package bpe
 
-// Counting words: what a tokenizer is trained on.
+// Counting words, on which a tokenizer is trained.
 
 import (
 	"bytes"
@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// chunkBytes is about how much text a goroutine takes at a time.
+// chunkBytes is the approximate amount of text that a goroutine takes at a time.
 const chunkBytes = 1 << 20
 
-// countWords returns how often each piece occurs that the pattern of [cl100k_base] makes of the
-// documents.
+// countWords returns the number of occurrences of each piece into which the pattern of
+// [cl100k_base] splits the documents.
 func countWords(ctx context.Context, documents iter.Seq[[]byte]) (map[string]int64, error) {
 	workers := runtime.GOMAXPROCS(0)
 	counts := make([]map[string]*int64, workers)
@@ -43,7 +43,7 @@ func countWords(ctx context.Context, documents iter.Seq[[]byte]) (map[string]int
 	return total, nil
 }
 
-// send hands copies of the documents out in chunks, with a NUL after each part, until ctx ends.
+// send sends copies of the documents in chunks, with a NUL after each part, until ctx is cancelled.
 func send(ctx context.Context, chunks chan<- []byte, documents iter.Seq[[]byte]) {
 	defer close(chunks)
 	var chunk []byte
@@ -70,8 +70,8 @@ func send(ctx context.Context, chunks chan<- []byte, documents iter.Seq[[]byte])
 	flush()
 }
 
-// chunkEnd returns where to cut text so that no piece is cut: before a letter that begins a line,
-// after [chunkBytes].
+// chunkEnd returns a position to split text at without splitting a piece: before a letter that
+// begins a line, after [chunkBytes].
 func chunkEnd(text []byte) int {
 	for i := chunkBytes; i < len(text); i++ {
 		if text[i-1] == '\n' && 'a' <= text[i]|0x20 && text[i]|0x20 <= 'z' {
@@ -81,8 +81,8 @@ func chunkEnd(text []byte) int {
 	return len(text)
 }
 
-// countIn counts the words of text. Counts are pointers, so that a known word is counted without a
-// copy of it.
+// countIn counts the words of text. Counts are pointers, so that counting a known word does not
+// copy it.
 func countIn(counts map[string]*int64, text []byte) {
 	t := classes()
 	for part := range bytes.SplitSeq(text, []byte{0}) {

@@ -18,7 +18,7 @@ func (h *heap[T]) push(item T) {
 	}
 }
 
-// pop takes the least item, of which there must be one.
+// pop removes and returns the least item. The heap must not be empty.
 func (h *heap[T]) pop() T {
 	top, last := h.items[0], len(h.items)-1
 	h.items[0] = h.items[last]

@@ -2,7 +2,7 @@ package bpe
 
 // Merging: from the bytes of a piece to its tokens.
 
-// pair is two neighbouring tokens: the left one's id in the upper half.
+// pair is two adjacent tokens: the left one's id in the upper half.
 type pair uint64
 
 func pairOf(left, right int32) pair { return pair(uint32(left))<<32 | pair(uint32(right)) }
@@ -10,22 +10,21 @@ func pairOf(left, right int32) pair { return pair(uint32(left))<<32 | pair(uint3
 func (p pair) left() int32  { return int32(p >> 32) }
 func (p pair) right() int32 { return int32(uint32(p)) }
 
-// rule is what a pair merges to. Lower ranks come first.
+// rule is the result of merging a pair. Lower ranks come first.
 type rule struct {
 	rank uint32
 	id   int32
 }
 
-// symbol is a token of a piece, in a list of them: prev and next are the places of its neighbours,
-// -1 and the number of symbols at the ends. One that has been merged into its left neighbour has id
-// -1.
+// symbol is a token of a piece in a linked list: prev and next are the indices of its neighbors, -1
+// and the number of symbols at the ends. A symbol that was merged into its left neighbor has id -1.
 type symbol struct{ id, prev, next int32 }
 
-// merger holds what merging a piece needs, to be used again.
+// merger holds the reusable memory for merging a piece.
 type merger struct {
 	rules   map[pair]rule
 	symbols []symbol
-	queue   heap[uint64] // merges that can be, or could: rank<<32 | place of the left symbol
+	queue   heap[uint64] // possible merges, some outdated: rank<<32 | index of the left symbol
 }
 
 func newMerger(rules map[pair]rule) merger {
@@ -44,7 +43,7 @@ func (m *merger) merge(ids []int32, piece []byte, bytes *[256]int32) []int32 {
 	for len(m.queue.items) > 0 {
 		best := m.queue.pop()
 		at := int32(uint32(best))
-		// The neighbours may have changed since it was offered.
+		// The neighbors may have changed since it was queued.
 		if r, ok := m.ruleAt(at); ok && uint64(r.rank) == best>>32 {
 			m.join(at, r.id)
 		}
@@ -55,7 +54,7 @@ func (m *merger) merge(ids []int32, piece []byte, bytes *[256]int32) []int32 {
 	return ids
 }
 
-// ruleAt returns how the symbol at a place merges with the next one.
+// ruleAt returns the rule for the symbol at an index and the next one.
 func (m *merger) ruleAt(at int32) (rule, bool) {
 	s := m.symbols[at]
 	if s.id < 0 || int(s.next) == len(m.symbols) {
@@ -71,7 +70,7 @@ func (m *merger) offer(at int32) {
 	}
 }
 
-// join makes one symbol, of the given id, of the one at a place and the next.
+// join joins the symbol at an index and the next one into one with the given id.
 func (m *merger) join(at, id int32) {
 	s := &m.symbols[at]
 	gone := &m.symbols[s.next]

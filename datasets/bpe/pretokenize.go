@@ -1,14 +1,14 @@
 package bpe
 
-// Pre-tokenizers: how a text is cut into the pieces inside of which tokens are merged. Each stage
-// cuts the pieces of the one before, of whose neighbours it sees nothing.
+// Pre-tokenizers: how a text is split into the pieces within which tokens are merged. Each stage
+// splits the pieces of the previous one, without seeing their neighbors.
 
-// stage hands the pieces of text to yield, in order.
+// stage passes the pieces of text to yield, in order.
 type stage interface {
 	split(text []byte, yield func(piece []byte))
 }
 
-// chain returns what takes a text through all stages, to yield.
+// chain returns a function that passes a text through all stages to yield.
 func chain(stages []stage, yield func(piece []byte)) func(text []byte) {
 	for i := len(stages) - 1; i >= 0; i-- {
 		s, next := stages[i], yield
@@ -17,19 +17,19 @@ func chain(stages []stage, yield func(piece []byte)) func(text []byte) {
 	return yield
 }
 
-// behavior is what becomes of the matches of a pattern, under the names of Hugging Face.
+// behavior says what happens to the matches of a pattern, with the names of Hugging Face.
 type behavior string
 
 const (
 	isolated           behavior = "Isolated" // pieces of their own
 	removed            behavior = "Removed"
-	contiguous         behavior = "Contiguous" // neighbouring ones form one piece
+	contiguous         behavior = "Contiguous" // adjacent ones form one piece
 	mergedWithPrevious behavior = "MergedWithPrevious"
 	mergedWithNext     behavior = "MergedWithNext"
 )
 
-// joins reports whether a segment belongs to the piece of the one before; each is a match or what
-// lies between two.
+// joins reports whether a segment belongs to the piece of the previous one. A segment is a match or
+// the text between two matches.
 func (b behavior) joins(before, is bool) bool {
 	switch b {
 	case contiguous:
@@ -42,11 +42,11 @@ func (b behavior) joins(before, is bool) bool {
 	return false
 }
 
-// splitStage cuts a text at the matches of a pattern.
+// splitStage splits a text at the matches of a pattern.
 type splitStage struct {
 	match    matcher
 	behavior behavior
-	invert   bool // what lies between matches is taken for them
+	invert   bool // the text between matches counts as the matches
 }
 
 func (s splitStage) split(text []byte, yield func(piece []byte)) {
@@ -77,7 +77,7 @@ func (s splitStage) split(text []byte, yield func(piece []byte)) {
 	}
 }
 
-// prefixStage puts a space before a text that has none.
+// prefixStage adds a space before a text that has none.
 type prefixStage struct{}
 
 func (prefixStage) split(text []byte, yield func(piece []byte)) {

@@ -15,8 +15,9 @@ import (
 // maxFile is far above the size of any tokenizer.json, in bytes.
 const maxFile = 128 << 20
 
-// file is what a tokenizer.json says about encoding and decoding. The special tokens that its
-// post-processor puts around a text, truncation and padding are not for training, and left out.
+// file is the part of a tokenizer.json about encoding and decoding. It leaves out the special
+// tokens that its post-processor puts around a text, truncation and padding, which are not for
+// training.
 type file struct {
 	Added        []addedToken `json:"added_tokens"`
 	Normalizer   *part        `json:"normalizer"`
@@ -25,7 +26,7 @@ type file struct {
 	Model        model        `json:"model"`
 }
 
-// part is a step before or after the model. Which fields it has depends on its type.
+// part is a step before or after the model. Its fields depend on its type.
 type part struct {
 	Type             string   `json:"type"`
 	Normalizers      []part   `json:"normalizers"`
@@ -35,7 +36,7 @@ type part struct {
 	Behavior         behavior `json:"behavior"`
 	Invert           bool     `json:"invert"`
 	AddPrefixSpace   *bool    `json:"add_prefix_space"` // true if it is missing
-	UseRegex         *bool    `json:"use_regex"`        // likewise
+	UseRegex         *bool    `json:"use_regex"`        // true if it is missing
 	IndividualDigits bool     `json:"individual_digits"`
 }
 
@@ -43,7 +44,7 @@ type pattern struct{ Regex, String *string }
 
 // model is a BPE.
 type model struct {
-	Type         string           `json:"type"` // old files have none
+	Type         string           `json:"type"` // missing in old files
 	Dropout      float64          `json:"dropout"`
 	Prefix       string           `json:"continuing_subword_prefix"`
 	Suffix       string           `json:"end_of_word_suffix"`
@@ -53,7 +54,7 @@ type model struct {
 	Merges       merges           `json:"merges"`
 }
 
-// merges are pairs of tokens, in the order of their ranks. A file has them as texts with a space or
+// merges are pairs of tokens in the order of their ranks. A file has them as texts with a space or
 // as lists.
 type merges [][2]string
 
@@ -100,7 +101,7 @@ func Open(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Parse reads the text of a tokenizer.json, which must not be changed afterwards. It takes
+// Parse reads the text of a tokenizer.json, which must not be changed afterwards. It supports
 // byte-level BPE models with the pre-tokenizers Split, Digits and ByteLevel, the normalizer NFC and
 // the decoder ByteLevel. Anything else is an error that names it.
 func Parse(data []byte) (*Tokenizer, error) {
@@ -131,7 +132,7 @@ func Parse(data []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// where adds the place to an error of the JSON decoder.
+// where adds the position to an error of the JSON decoder.
 func where(err error) error {
 	if e := (*json.SyntaxError)(nil); errors.As(err, &e) {
 		return fmt.Errorf("byte %d: %w", e.Offset, err)
@@ -142,7 +143,7 @@ func where(err error) error {
 	return err
 }
 
-// setModel takes the vocabulary and the merges over.
+// setModel sets the vocabulary and the merges.
 func (t *Tokenizer) setModel(m model, added []addedToken) error {
 	switch {
 	case m.Type != "BPE" && m.Type != "":
@@ -179,8 +180,8 @@ func (t *Tokenizer) setModel(m model, added []addedToken) error {
 	return nil
 }
 
-// tokensOf returns the bytes of the tokens of a vocabulary, by id. Added tokens in it are spelled
-// as they are.
+// tokensOf returns the bytes of the tokens of a vocabulary, by id. Added tokens in it are not in
+// the byte spelling.
 func tokensOf(vocab map[string]int32, added []addedToken) ([][]byte, error) {
 	plain := map[string]bool{}
 	for _, a := range added {

@@ -1,7 +1,7 @@
 package bpe
 
-// Patterns of other tokenizers, matched by Go's regexp: each match in linear time, whatever a file
-// asks for.
+// Patterns of other tokenizers, matched by Go's regexp: each match takes linear time, for any
+// pattern.
 
 import (
 	"bytes"
@@ -13,17 +13,17 @@ import (
 	"unicode/utf8"
 )
 
-// beforeWord is the one look-ahead that tokenizers use: white space, the last character of which is
-// left to the word that follows.
+// beforeWord is the only look-ahead that tokenizers use: white space whose last character is left
+// to the following word.
 const beforeWord = `\s+(?!\S)`
 
 // maxPattern is far above the length of any tokenizer's pattern, in bytes.
 const maxPattern = 16 << 10
 
 // compile returns the matcher of a pattern in the syntax of Hugging Face's tokenizers, with Unicode
-// classes. White space at its end may be left to a word by [beforeWord], an alternative of the
-// whole. Other look-around, back-references, possessive quantifiers, sets inside of sets, and what
-// asks for the characters before a match are errors.
+// classes. White space at its end may be left to a word by [beforeWord], as an alternative of the
+// whole pattern. It returns an error for other look-around, back-references, possessive
+// quantifiers, nested sets, and patterns that depend on the characters before a match.
 func compile(pattern string) (matcher, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("a pattern of %d bytes: expected at most %d", len(pattern), maxPattern)
@@ -34,7 +34,7 @@ func compile(pattern string) (matcher, error) {
 	return compileAny(pattern)
 }
 
-// compileAny is compile by Go's regexp for all patterns.
+// compileAny is compile with Go's regexp for all patterns.
 func compileAny(pattern string) (matcher, error) {
 	alternatives := strings.Split(pattern, "|")
 	at := slices.Index(alternatives, beforeWord)
@@ -78,9 +78,9 @@ func plainMatcher(re *regexp.Regexp) matcher {
 	}
 }
 
-// lookingAhead matches all, in which a group holds the white space that [beforeWord] stands for;
-// others is the pattern without it, at the beginning of a text, which is tried where that has
-// nothing left.
+// lookingAhead matches all, in which a group holds the white space that [beforeWord] stands for.
+// others is the pattern without it, at the beginning of a text. It is tried if the white space is
+// not left to a word.
 func lookingAhead(all, others *regexp.Regexp) matcher {
 	group := 2 * all.SubexpIndex("before")
 	return func(text []byte) (int, int) {
@@ -108,15 +108,15 @@ func lookingAhead(all, others *regexp.Regexp) matcher {
 	}
 }
 
-// unicodeClasses are the classes that Go's regexp takes to be of ASCII, as they are inside a set.
+// unicodeClasses are the classes that Go's regexp restricts to ASCII, as they are inside a set.
 var unicodeClasses = map[byte]string{
 	's': `\t\n\v\f\r\x{85}\p{Z}`,
 	'd': `\p{Nd}`,
 	'w': `\p{L}\p{M}\p{Nd}\p{Pc}`,
 }
 
-// compileUnicode compiles a pattern in which \s, \d and \w, and their opposites outside of sets,
-// hold all of Unicode.
+// compileUnicode compiles a pattern in which \s, \d and \w, and their complements outside of sets,
+// cover all of Unicode.
 func compileUnicode(pattern string) (*regexp.Regexp, *syntax.Regexp, error) {
 	var b strings.Builder
 	b.WriteString("(?m)")

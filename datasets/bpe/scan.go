@@ -1,18 +1,18 @@
 package bpe
 
-// The patterns of well-known tokenizers, matched by hand: ten times as fast as a general engine,
-// and in linear time.
+// The patterns of well-known tokenizers, matched by hand-written code: ten times as fast as a
+// general engine, and in linear time.
 
 import (
 	"bytes"
 	"unicode/utf8"
 )
 
-// matcher finds the first match of a pattern: text[start:end], which is not empty. Without one both
-// are len(text). Text is not empty.
+// matcher finds the first match of a pattern: text[start:end], which is not empty. If there is
+// none, both are len(text). text is not empty.
 type matcher func(text []byte) (start, end int)
 
-// The patterns, as they stand in tokenizer.json. Line ends are written as escapes.
+// The patterns as in tokenizer.json, with line ends written as escapes.
 const (
 	gpt2Pattern   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	cl100kPattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -29,7 +29,7 @@ const (
 		`[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// byHand returns the matcher of a pattern, or nil where there is none.
+// byHand returns the hand-written matcher of a pattern, or nil.
 func byHand(pattern string) matcher {
 	t := classes()
 	switch pattern {
@@ -102,7 +102,7 @@ func (t *classTable) numberOrRest(text []byte, digits int, after string) int {
 func (t *classTable) o200k(text []byte) (int, int) {
 	first, n := t.at(text, 0)
 	starts := [2]int{0, 0}
-	from := starts[1:] // where a word may begin, in the order in which the pattern tries it
+	from := starts[1:] // where a word may begin, in the order of the pattern
 	if first&letter == 0 && prefixes(text[0], first) {
 		starts[0], from = n, starts[:]
 	}
@@ -120,8 +120,8 @@ func (t *classTable) o200k(text []byte) (int, int) {
 }
 
 // lowerWord matches [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ at text[i:] and
-// returns its end, 0 for none. Where no lower-case letter follows the first part, that gives back
-// what it has taken down to the last character that both parts may hold.
+// returns its end, or 0. If no lower-case letter follows the first part, that part gives back
+// characters down to the last one that both parts may hold.
 func (t *classTable) lowerWord(text []byte, i int) int {
 	end := 0
 	for {
@@ -149,8 +149,8 @@ func (t *classTable) deepseek(text []byte) (int, int) {
 	return len(text), len(text)
 }
 
-// deepseekAt matches at the beginning of text; 0 for none: numbers and control characters by
-// themselves do not match.
+// deepseekAt matches at the beginning of text; 0: no match, as for numbers and control characters
+// alone.
 func (t *classTable) deepseekAt(text []byte) int {
 	first, n := t.at(text, 0)
 	if first == punct {
@@ -199,7 +199,7 @@ func cjk(text []byte) (int, int) {
 		return 0x4E00 <= r && r <= 0x9FA5 || 0x3040 <= r && r <= 0x30FF, n
 	}
 	for start := 0; start < len(text); start++ {
-		if text[start] < 0xE3 { // the first byte of the least of them
+		if text[start] < 0xE3 { // the first byte of the lowest of them
 			continue
 		}
 		ok, n := in(start)
@@ -217,11 +217,11 @@ func cjk(text []byte) (int, int) {
 	return len(text), len(text)
 }
 
-// prefixes reports whether the first character of text may stand before a word: no line end, letter
-// or number.
+// prefixes reports whether the first character of text may precede a word: it is not a line end,
+// letter or number.
 func prefixes(b byte, c class) bool { return b != '\r' && b != '\n' && c != number }
 
-// contraction matches 's|'t|'re|'ve|'m|'ll|'d at the beginning of text, in upper case too if fold
+// contraction matches 's|'t|'re|'ve|'m|'ll|'d at the beginning of text, also in upper case if fold
 // is set.
 func contraction(text []byte, fold bool) int {
 	if len(text) < 2 || text[0] != '\'' {
@@ -258,8 +258,8 @@ func (t *classTable) digits(text []byte, most int) (end int) {
 	return end
 }
 
-// spaces matches \s+(?!\S)|\s+ at the beginning of text: white space, but for the last of several
-// characters where another follows, which that may then take as its prefix.
+// spaces matches \s+(?!\S)|\s+ at the beginning of text: white space, except the last of several
+// characters if a word follows, which may then take it as its prefix.
 func (t *classTable) spaces(text []byte) int {
 	end, last := 0, 0
 	for {
@@ -285,7 +285,7 @@ func (t *classTable) lines(text []byte) int {
 	return t.spaces(text)
 }
 
-// skip returns where the bytes of set that begin at text[i:] end.
+// skip returns the end of the bytes of set that begin at text[i:].
 func skip(text []byte, i int, set string) int {
 	for i < len(text) && (text[i] == set[0] || text[i] == set[1] || len(set) > 2 && text[i] == set[2]) {
 		i++
@@ -293,7 +293,7 @@ func skip(text []byte, i int, set string) int {
 	return i
 }
 
-// latin returns where the letters A-Z and a-z that begin at text[i:] end.
+// latin returns the end of the letters A-Z and a-z that begin at text[i:].
 func latin(text []byte, i int) int {
 	for i < len(text) && 'a' <= text[i]|0x20 && text[i]|0x20 <= 'z' {
 		i++

@@ -1,6 +1,6 @@
 package bpe
 
-// The stages that a tokenizer.json asks for.
+// The stages of a tokenizer.json.
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// stagesOf returns the stages of a pre-tokenizer, which must end with ByteLevel: from there on
-// Hugging Face's tokenizers see the spelling of bytes, here it is the bytes throughout.
+// stagesOf returns the stages of a pre-tokenizer, which must end with ByteLevel. After it, Hugging
+// Face's tokenizers work on the spelling of bytes; here all stages work on the bytes.
 func stagesOf(p *part) ([]stage, error) {
 	var stages []stage
 	ended := false
@@ -42,7 +42,7 @@ func stagesOf(p *part) ([]stage, error) {
 	return stages, nil
 }
 
-// stages returns those of one pre-tokenizer.
+// stages returns the stages of one pre-tokenizer.
 func (p *part) stages() ([]stage, error) {
 	switch p.Type {
 	case "Split":

@@ -1,6 +1,6 @@
 package bpe
 
-// The encodings of tiktoken, OpenAI's tokenizers. Their vocabularies are part of the program.
+// The encodings of tiktoken, OpenAI's tokenizers. Their vocabularies are embedded in the program.
 
 import (
 	"fmt"
@@ -11,7 +11,8 @@ import (
 	loader "github.com/pkoukk/tiktoken-go-loader"
 )
 
-// encoding is what makes a tokenizer of a list of tokens. Sources: tiktoken_ext/openai_public.py.
+// encoding is what a tokenizer has in addition to a list of tokens. Sources:
+// tiktoken_ext/openai_public.py.
 type encoding struct {
 	pattern string
 	added   []addedToken
@@ -31,7 +32,7 @@ var (
 )
 
 // Tiktoken returns the tokenizer of an encoding: cl100k_base, o200k_base, p50k_base or r50k_base,
-// which is gpt2 too.
+// which is also gpt2.
 func Tiktoken(name string) (*Tokenizer, error) {
 	if name == "gpt2" {
 		name = "r50k_base"
@@ -60,7 +61,7 @@ func Tiktoken(name string) (*Tokenizer, error) {
 	return t, t.setAdded(e.added)
 }
 
-// splits returns the merges of a list of tokens: any two tokens that make a third one, whose id is
+// splits returns the merges of a list of tokens: any two tokens that form a third one, whose id is
 // the rank.
 func splits(ids map[string]int) map[pair]rule {
 	rules := make(map[pair]rule, 3*len(ids))

@@ -10,21 +10,22 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Tokenizer maps text to ids and back. Several goroutines may use it at once.
+// Tokenizer maps text to ids and back. It is safe for concurrent use.
 type Tokenizer struct {
 	name   string
-	tokens [][]byte         // the text of each id; nil where an id has none
-	bytes  [256]int32       // the id of each byte
-	rules  map[pair]rule    // how tokens merge
-	whole  map[string]int32 // pieces that are not merged, because they are tokens already; nil: none
+	tokens [][]byte      // the text of each id; nil for an id without a token
+	bytes  [256]int32    // the id of each byte
+	rules  map[pair]rule // merges of pairs of tokens
+	// pieces that are not merged, because they are already tokens; nil: none
+	whole  map[string]int32
 	stages []stage
 	added  []addedToken
 	finder *addedTokens
 	nfc    bool  // text is normalized to NFC
 	end    int32 // the id of a NUL byte, the end of a document
 
-	source  []byte // the tokenizer.json, if it came from one
-	pattern string // of its only stage, if not
+	source  []byte // the tokenizer.json that it was read from, if any
+	pattern string // of its only stage, otherwise empty
 
 	workers sync.Pool // of *worker
 }
@@ -33,20 +34,19 @@ type Tokenizer struct {
 // of the tokenizer.json.
 func (t *Tokenizer) Name() string { return t.name }
 
-// VocabSize returns one more than the largest id. There may be ids without a token, which decode to
-// nothing.
+// VocabSize returns one more than the largest id. Ids without a token decode to nothing.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 
 // Encode returns the ids of text, in which special tokens are ordinary text. A NUL byte becomes the
-// end of a document: the tokenizer's own special token for it, or the byte where it has none.
+// end of a document: the tokenizer's special token for it, or the byte if it has none.
 func (t *Tokenizer) Encode(text []byte) []int32 { return t.encode(text, false) }
 
-// EncodeSpecial is Encode for text in which special tokens stand for themselves, as Hugging Face's
-// tokenizers take it. It is for prompts, not for text that anybody may have written.
+// EncodeSpecial is Encode for text in which special tokens stand for themselves, as in Hugging
+// Face's tokenizers. It is for prompts, not for untrusted text.
 func (t *Tokenizer) EncodeSpecial(text []byte) []int32 { return t.encode(text, true) }
 
-// Decode returns the text of ids; the end of a document becomes a NUL byte. An id outside [0,
-// VocabSize) is a programming mistake and panics.
+// Decode returns the text of ids. The end of a document becomes a NUL byte. An id outside [0,
+// VocabSize) is a programming error and panics.
 func (t *Tokenizer) Decode(ids []int32) []byte {
 	var text []byte
 	for i, id := range ids {
@@ -82,17 +82,17 @@ func (t *Tokenizer) encode(text []byte, special bool) []int32 {
 	return ids
 }
 
-// The cache of a worker: words come again and again.
+// The limits of a worker's cache of words.
 const (
 	cachedPieces = 1 << 16
-	cachedBytes  = 64 // of the longest piece that is kept
+	cachedBytes  = 64 // of the longest cached piece
 )
 
 // worker encodes one text at a time.
 type worker struct {
 	*Tokenizer
 	merger merger
-	pieces func(text []byte) // takes a text through the stages
+	pieces func(text []byte) // passes a text through the stages
 	ids    []int32
 	cache  map[string]span // of pieces
 	known  []int32         // their ids
@@ -107,7 +107,7 @@ func (t *Tokenizer) newWorker() *worker {
 	return w
 }
 
-// part encodes text without NUL.
+// part encodes text without NUL bytes.
 func (w *worker) part(text []byte, special bool) {
 	for len(text) > 0 {
 		token, start, end := w.finder.find(text, special)
@@ -121,7 +121,7 @@ func (w *worker) part(text []byte, special bool) {
 	}
 }
 
-// plain encodes text without added tokens, which is not empty.
+// plain encodes nonempty text without added tokens.
 func (w *worker) plain(text []byte) {
 	if w.nfc {
 		text = norm.NFC.Bytes(text)

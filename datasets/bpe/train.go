@@ -1,8 +1,8 @@
 package bpe
 
-// Training: the pair of neighbouring tokens that occurs most often in all words becomes a token,
-// again and again. Counts are kept up to date merge by merge, and only the words that hold the pair
-// are visited.
+// Training: the pair of adjacent tokens that occurs most often in all words becomes a token,
+// repeatedly. Counts are updated merge by merge, and only the words that contain the pair are
+// visited.
 
 import (
 	"cmp"
@@ -13,17 +13,17 @@ import (
 	"slices"
 )
 
-// The sizes of a vocabulary that can be trained: at least the end of text and the bytes.
+// The sizes of a vocabulary that can be trained. The smallest has the end of text and the bytes.
 const (
 	MinVocab = 1 + 256
 	MaxVocab = 1 << 20
 )
 
-// Train makes a tokenizer of at most vocab tokens from documents: [EndOfText], the 256 bytes in the
-// order of their characters in tokenizer.json, and merges of pairs that occur at least twice, the
-// most frequent first and of equals the one with the least ids, as Hugging Face's trainer has it.
-// Pieces are those of cl100k_base. The result depends on nothing but the documents, each of which
-// must stay unchanged until the next one is asked for.
+// Train trains a tokenizer of at most vocab tokens on documents. Its tokens are [EndOfText], the
+// 256 bytes in the order of their characters in tokenizer.json, and merges of pairs that occur at
+// least twice. The most frequent pair comes first, and of equals the one with the lowest ids, as in
+// Hugging Face's trainer. Pieces are those of cl100k_base. The result depends only on the
+// documents. Each document must not change until the next one is requested.
 func Train(ctx context.Context, documents iter.Seq[[]byte], vocab int) (*Tokenizer, error) {
 	if vocab < MinVocab || vocab > MaxVocab {
 		return nil, fmt.Errorf("a vocabulary of %d tokens: expected %d to %d", vocab, MinVocab, MaxVocab)
@@ -68,23 +68,23 @@ type training struct {
 	words   []word
 	pairs   map[pair]*occurrences
 	queue   heap[candidate]
-	changed []pair // that have occurred more often since the merge began
+	changed []pair // that occur more often since the merge began
 }
 
-// word is a piece of the text: its tokens and how often it occurs.
+// word is a piece of the text: its tokens and the number of its occurrences.
 type word struct {
 	tokens []int32
 	count  int64
 }
 
-// occurrences says how often a pair occurs, and in which words it does or did.
+// occurrences is the number of occurrences of a pair, and the words in which it occurs or did.
 type occurrences struct {
 	count   int64
 	words   []int32
 	changed bool
 }
 
-// candidate is a pair and its count at some time, which may have sunk since.
+// candidate is a pair with an earlier count, which may have decreased since.
 type candidate struct {
 	count int64
 	pair  pair
@@ -99,7 +99,7 @@ func newTraining(counts map[string]int64, bytes *[256]int32) *training {
 	for text := range counts {
 		size += len(text)
 	}
-	room := make([]int32, 0, size) // of all words, side by side
+	room := make([]int32, 0, size) // of all words, adjacent
 	for _, text := range slices.Sorted(maps.Keys(counts)) {
 		from := len(room)
 		for i := range len(text) {
@@ -115,7 +115,7 @@ func newTraining(counts map[string]int64, bytes *[256]int32) *training {
 	return tr
 }
 
-// add counts a pair that has come to be in a word.
+// add counts a pair that has appeared in a word.
 func (tr *training) add(p pair, in int) {
 	o := tr.pairs[p]
 	if o == nil {
@@ -132,7 +132,7 @@ func (tr *training) add(p pair, in int) {
 	}
 }
 
-// remove is the opposite of add. The pair that is being merged is no longer there.
+// remove is the inverse of add. The pair that is being merged is no longer counted.
 func (tr *training) remove(p pair, in int) {
 	if o := tr.pairs[p]; o != nil {
 		o.count -= tr.words[in].count
@@ -149,7 +149,7 @@ func (tr *training) offer() {
 	tr.changed = tr.changed[:0]
 }
 
-// best returns the pair to merge next; ok is false where none occurs twice.
+// best returns the pair to merge next; ok is false if none occurs twice.
 func (tr *training) best() (p pair, ok bool) {
 	for len(tr.queue.items) > 0 {
 		c := tr.queue.pop()
@@ -165,7 +165,7 @@ func (tr *training) best() (p pair, ok bool) {
 	return 0, false
 }
 
-// merge makes one token, id, of each occurrence of a pair.
+// merge replaces each occurrence of a pair by the token id.
 func (tr *training) merge(p pair, id int32) {
 	where := tr.pairs[p].words
 	delete(tr.pairs, p)

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// JSON returns the tokenizer as a tokenizer.json, which Hugging Face's tokenizers load: the very
-// file, where it came from one.
+// JSON returns the tokenizer as a tokenizer.json, which Hugging Face's tokenizers load. If it was
+// read from one, that is returned unchanged.
 func (t *Tokenizer) JSON() ([]byte, error) {
 	if t.source != nil {
 		return t.source, nil
@@ -31,9 +31,9 @@ func Bytes() ([]byte, error) {
 	return l.encode()
 }
 
-// layout is what a tokenizer.json is made of.
+// layout holds the content of a tokenizer.json.
 type layout struct {
-	tokens  [][]byte // by id, added ones among them
+	tokens  [][]byte // by id, including added ones
 	merges  []pair   // by rank
 	pattern string
 	added   []addedToken

@@ -21,16 +21,16 @@ const (
 
 var errShort = errors.New("a page ends within its values")
 
-// hybrid reads integers of width bits that are run-length encoded or bit-packed. Behind the end of
+// hybrid reads integers of width bits that are run-length encoded or bit-packed. After the end of
 // its bytes they are zero, and short is set.
 type hybrid struct {
 	b     []byte
 	width int
 
-	run    uint64 // integers left of a run
+	run    uint64 // integers left in a run
 	value  uint32 // of the run
-	packed uint64 // integers left of a bit-packed group
-	at     uint64 // of the next one, in bits
+	packed uint64 // integers left in a bit-packed group
+	at     uint64 // position of the next one, in bits
 	short  bool
 }
 
@@ -72,7 +72,7 @@ func (h *hybrid) head() bool {
 		return true
 	}
 	groups := head >> 1
-	// Writers may leave out the end of the last group.
+	// Writers may omit the end of the last group.
 	if h.width > 0 && groups > (uint64(len(h.b))+uint64(h.width)-1)/uint64(h.width) {
 		return false
 	}
@@ -80,8 +80,8 @@ func (h *hybrid) head() bool {
 	return true
 }
 
-// bitsAt returns width bits, at most 64, from bit at on, the least significant first. Bits behind
-// the end are zero.
+// bitsAt returns width bits, at most 64, from bit at on, least significant first. Bits beyond the
+// end are zero.
 func bitsAt(b []byte, at uint64, width int) (v uint64) {
 	for got := 0; got < width; {
 		i, shift := (at+uint64(got))/8, int((at+uint64(got))%8)
@@ -96,7 +96,7 @@ func bitsAt(b []byte, at uint64, width int) (v uint64) {
 	return v
 }
 
-// countOnes returns how many of n levels are 1.
+// countOnes returns the number of levels among n that are 1.
 func countOnes(levels []byte, n int64) (ones int64, err error) {
 	h := hybrid{b: levels, width: 1}
 	for range n {
@@ -108,7 +108,7 @@ func countOnes(levels []byte, n int64) (ones int64, err error) {
 	return ones, nil
 }
 
-// prefixed splits off what is preceded by its length in 4 bytes.
+// prefixed splits off a part that is preceded by its length in 4 bytes.
 func prefixed(b []byte) (part, rest []byte, err error) {
 	if len(b) < 4 || uint64(binary.LittleEndian.Uint32(b)) > uint64(len(b)-4) {
 		return nil, nil, errShort
@@ -117,7 +117,7 @@ func prefixed(b []byte) (part, rest []byte, err error) {
 	return b[4 : 4+n], b[4+n:], nil
 }
 
-// plainStrings returns n strings of plain encoding, which point into b.
+// plainStrings returns n strings in plain encoding, which point into b.
 func plainStrings(b []byte, n int64) ([][]byte, error) {
 	if n > int64(len(b)/4) {
 		return nil, errShort
@@ -181,7 +181,7 @@ func cutter(lengths []int64, b []byte) func() ([]byte, error) {
 	}
 }
 
-// deltas are strings that begin like the one before.
+// deltas returns strings that share a prefix with the previous one.
 func deltas(b []byte, n int64) (func() ([]byte, error), error) {
 	shared, rest, err := deltaIntegers(b, n)
 	if err != nil {
@@ -212,7 +212,7 @@ func deltas(b []byte, n int64) (func() ([]byte, error), error) {
 	}, nil
 }
 
-// deltaIntegers reads n integers of encoding DELTA_BINARY_PACKED and returns what follows them.
+// deltaIntegers reads n integers in encoding DELTA_BINARY_PACKED and returns the bytes after them.
 func deltaIntegers(b []byte, n int64) (all []int64, rest []byte, err error) {
 	if n == 0 && len(b) == 0 {
 		return nil, nil, nil

@@ -1,10 +1,10 @@
-// Package parquet reads one column of strings from Parquet files, page by page, and trusts no byte
-// of them: what a file says of its lengths and counts is checked against what there is, and memory
-// is taken as bytes come.
+// Package parquet reads one column of strings from Parquet files, page by page. It trusts no byte:
+// lengths and counts are checked against the available data, and memory is allocated as bytes
+// arrive.
 //
-// It reads what writers of text data sets write: a column at the top level of the schema, required
-// or optional, in plain, dictionary and delta encodings, with data pages of both versions,
-// uncompressed or with Snappy, gzip, zstd or LZ4_RAW.
+// It reads what writers of text data sets write: a top-level column, required or optional, in
+// plain, dictionary and delta encodings, with data pages of both versions, uncompressed or with
+// Snappy, gzip, zstd or LZ4_RAW.
 //
 // Source: apache/parquet-format, version 2.11: README, Encodings, Compression and parquet.thrift.
 package parquet
@@ -18,13 +18,13 @@ import (
 	"strings"
 )
 
-// Magic begins and ends a file.
+// Magic is at the beginning and the end of a file.
 const Magic = "PAR1"
 
 const (
 	mostFooter  = 16 << 20
-	mostPage    = 1 << 30 // bytes of a page, before and after decompression
-	mostValues  = 1 << 24 // of a page
+	mostPage    = 1 << 30 // bytes per page, before and after decompression
+	mostValues  = 1 << 24 // per page
 	mostColumns = 1 << 16
 	byteArray   = 6 // the physical type
 )
@@ -48,10 +48,10 @@ type chunk struct {
 	codec  int64
 	values int64
 	offset int64 // of the first page
-	size   int64 // of all pages with their headers, in the file
+	size   int64 // of all pages, including headers, in the file
 }
 
-// Open reads the footer of a file of size bytes and finds the column that is called field.
+// Open reads the footer of a file of size bytes and finds the column with the name field.
 func Open(r io.ReaderAt, size int64, field string) (*Column, error) {
 	footer, err := readFooter(r, size)
 	if err != nil {
@@ -127,7 +127,7 @@ func readFooter(r io.ReaderAt, size int64) ([]byte, error) {
 	return readSection(r, size-8-n, n)
 }
 
-// readSection returns n bytes at an offset. Memory is taken as they come.
+// readSection returns n bytes at an offset. It allocates memory as they arrive.
 func readSection(r io.ReaderAt, offset, n int64) ([]byte, error) {
 	var b bytes.Buffer
 	got, err := io.Copy(&b, io.NewSectionReader(r, offset, n))
@@ -144,12 +144,12 @@ type element struct {
 	name                       string
 }
 
-// schema reads the elements, a tree in depth-first order, and returns the place of the column that
-// is called field among the leaves.
+// schema reads the elements, a tree in depth-first order, and returns the index of the column with
+// the name field among the leaves.
 func (c *Column) schema(d *decoder, field string) (index int, err error) {
 	index = -1
 	var names []string
-	leaves, count, open := 0, 0, []int64{1} // children still to come, of the element on each level
+	leaves, count, open := 0, 0, []int64{1} // remaining children of the element on each level
 	d.items(thriftStruct, func(int) {
 		e := schemaElement(d)
 		if count++; count > mostColumns || len(open) > mostDepth {
@@ -209,7 +209,7 @@ func schemaElement(d *decoder) element {
 	return e
 }
 
-// suits says why an element cannot be read as a column of strings.
+// suits returns an error if an element cannot be read as a column of strings.
 func (e element) suits(field string) error {
 	types := [...]string{"boolean", "int32", "int64", "int96", "float", "double", "byte_array", "fixed-length byte array"}
 	switch {

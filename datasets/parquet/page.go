@@ -1,6 +1,6 @@
 package parquet
 
-// The pages of a column: headers, decompression, and the strings in them.
+// The pages of a column: headers, decompression and strings.
 
 import (
 	"bytes"
@@ -33,8 +33,8 @@ const (
 
 var codecNames = map[int64]string{3: "LZO", 4: "Brotli", 5: "LZ4 (as Hadoop has it)"}
 
-// mostRatio is what a page may grow by beyond its first bytes: text is packed 2 to 20 times, a bomb
-// thousands of times.
+// mostRatio bounds the growth of a page beyond its first bytes: text is compressed 2 to 20 times, a
+// bomb thousands of times.
 const (
 	mostRatio  = 250
 	freeLength = 16 << 20
@@ -42,18 +42,18 @@ const (
 
 // pageHeader is the header of a page. Sizes are bytes.
 type pageHeader struct {
-	kind, size, stored int64 // size is that after decompression
+	kind, size, stored int64 // size is the size after decompression
 	values, encoding   int64
-	definition         int64 // encoding of the definition levels of version 1
-	levels, repetition int64 // bytes of the definition and repetition levels of version 2
-	packed             bool  // of version 2: the values are compressed
+	definition         int64 // encoding of the definition levels, version 1
+	levels, repetition int64 // bytes of the definition and repetition levels, version 2
+	packed             bool  // version 2: the values are compressed
 }
 
-// mostHeader is more than a header has with its statistics, which may hold two values.
+// mostHeader is above the size of any header with its statistics, which may contain two values.
 const mostHeader = 16 << 20
 
-// readHeader reads the header at an offset and returns its length. Headers do not say how long they
-// are: more is read until it fits.
+// readHeader reads the header at an offset and returns its length. Headers do not state their
+// length, so it reads more until the header is complete.
 func readHeader(r io.ReaderAt, offset, most int64) (h pageHeader, length int64, err error) {
 	for guess := int64(256); ; guess *= 16 {
 		guess = min(guess, most, mostHeader)
@@ -105,8 +105,8 @@ func header(d *decoder) pageHeader {
 	return h
 }
 
-// Rows calls each with the strings of all rows in order, nil for a null one, until it returns an
-// error. A string is valid during the call. Errors say which row group they are about.
+// Rows calls each with the strings of all rows in order, nil for null, until it returns an error. A
+// string is valid during the call. Errors name the row group.
 func (c *Column) Rows(each func([]byte) error) error {
 	for i, k := range c.chunks {
 		if err := c.rows(k, each); err != nil {
@@ -207,7 +207,7 @@ func (c *Column) page(codec int64, h pageHeader, b []byte, dictionary [][]byte, 
 	return nil
 }
 
-// unpack returns the size bytes that b was before it was compressed.
+// unpack decompresses b, whose uncompressed size is size.
 func unpack(codec int64, b []byte, size int64) (all []byte, err error) {
 	if size < 0 || size > freeLength+mostRatio*int64(len(b)) {
 		return nil, fmt.Errorf("a page of %d bytes says that it has %d unpacked", len(b), size)
@@ -256,7 +256,7 @@ func unpack(codec int64, b []byte, size int64) (all []byte, err error) {
 	return all, nil
 }
 
-// readMost returns what r holds, of which one byte more than size is enough.
+// readMost returns the content of r, up to one byte more than size.
 func readMost(r io.Reader, size int64) ([]byte, error) {
 	var b bytes.Buffer
 	_, err := io.Copy(&b, io.LimitReader(r, size+1))

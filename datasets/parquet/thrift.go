@@ -1,7 +1,7 @@
 package parquet
 
-// Thrift's compact protocol, in which Parquet writes its metadata. Source:
-// "Thrift Compact protocol encoding", apache/thrift.
+// Thrift's compact protocol, which encodes Parquet's metadata. Source: "Thrift Compact protocol
+// encoding", apache/thrift.
 
 import (
 	"encoding/binary"
@@ -25,11 +25,11 @@ const (
 	thriftUUID   = 13
 )
 
-const mostDepth = 32 // of structs and lists in each other
+const mostDepth = 32 // nesting of structs and lists
 
 var errThrift = errors.New("its metadata is damaged")
 
-// decoder reads values one after the other. After the first fault all are zero.
+// decoder reads values one after the other. After the first error all are zero.
 type decoder struct {
 	b     []byte
 	at    int
@@ -77,8 +77,8 @@ func (d *decoder) binary() []byte {
 	return d.b[d.at-int(n) : d.at]
 }
 
-// fields calls each with the number and type of every field of a struct; what it does not take, it
-// reports false for, is skipped.
+// fields calls each with the number and type of every field of a struct. It skips a field for which
+// each returns false.
 func (d *decoder) fields(each func(id int, kind uint8) (taken bool)) {
 	if d.depth++; d.depth > mostDepth {
 		d.fail()
@@ -102,7 +102,7 @@ func (d *decoder) fields(each func(id int, kind uint8) (taken bool)) {
 	}
 }
 
-// items calls each for every item of a list of the wanted type; a list of another type is a fault.
+// items calls each for every item of a list of the type want. A list of another type is an error.
 func (d *decoder) items(want uint8, each func(i int)) {
 	head := d.byte()
 	n := uint64(head >> 4)
@@ -117,7 +117,7 @@ func (d *decoder) items(want uint8, each func(i int)) {
 	}
 }
 
-// skip passes over a value.
+// skip skips a value.
 func (d *decoder) skip(kind uint8) {
 	switch kind {
 	case thriftTrue, thriftFalse:
@@ -173,7 +173,7 @@ func (d *decoder) skipMap() {
 	}
 }
 
-// skipItem is skip in a list or map, where a bool is a byte.
+// skipItem is skip within a list or map, where a bool is a byte.
 func (d *decoder) skipItem(kind uint8) {
 	if d.depth++; d.depth > mostDepth {
 		d.fail()

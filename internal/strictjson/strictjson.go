@@ -1,6 +1,6 @@
-// Package strictjson decodes JSON that somebody else has written. What encoding/json smooths over
-// is refused: a key twice in an object, in any case, bytes that are not UTF-8, and values nested
-// deeper than any format of this project.
+// Package strictjson decodes untrusted JSON. It refuses what encoding/json tolerates: duplicate
+// keys in an object, in any case, bytes that are not UTF-8, and values nested deeper than any
+// format of this project.
 package strictjson
 
 import (
@@ -13,15 +13,16 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep arrays and objects may lie in each other.
+// maxDepth is the maximum nesting of arrays and objects.
 const maxDepth = 32
 
-// maxMessage is the length of an error's text in bytes: the decoder quotes numbers of any length.
+// maxMessage bounds the length of an error's text in bytes, because the decoder quotes numbers of
+// any length.
 const maxMessage = 300
 
-// Unmarshal is [json.Unmarshal] of one value that keeps the rules of this package. An error names
-// the offset in data, in bytes, and the rule that was broken. Time and memory are linear in the
-// length of data.
+// Unmarshal is [json.Unmarshal] of one value under the rules of this package. An error names the
+// offset in data, in bytes, and the violated rule. Time and memory are linear in the length of
+// data.
 func Unmarshal(data []byte, v any) error {
 	if err := check(data); err != nil {
 		return err
@@ -35,7 +36,7 @@ func Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// brief cuts a message that is too long to be read.
+// brief truncates a message that is too long to read.
 func brief(message string) string {
 	if len(message) <= maxMessage {
 		return message
@@ -43,7 +44,7 @@ func brief(message string) string {
 	return strings.ToValidUTF8(message[:maxMessage], "") + "..."
 }
 
-// check walks over data, which must be one value.
+// check checks data, which must be one value.
 func check(data []byte) error {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
@@ -73,7 +74,7 @@ func check(data []byte) error {
 	return fmt.Errorf("offset %d: %s", offset, brief(err.Error()))
 }
 
-// validPrefix is the number of bytes before the first that is not UTF-8.
+// validPrefix returns the number of bytes before the first that is not UTF-8.
 func validPrefix(data []byte) int {
 	at := 0
 	for {
@@ -85,7 +86,7 @@ func validPrefix(data []byte) int {
 	}
 }
 
-// walker reads tokens and keeps count of where they are.
+// walker reads tokens and records their position.
 type walker struct {
 	dec   *json.Decoder
 	depth int
@@ -119,8 +120,8 @@ func (w *walker) value() error {
 	return err
 }
 
-// key reads a key that must be none of those seen. The decoder would take keys for the same field
-// that differ in case alone.
+// key reads a key, which must not be in seen. The decoder would treat keys that differ only in case
+// as the same field.
 func (w *walker) key(seen map[string]bool) error {
 	token, err := w.dec.Token()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package stricttoml decodes TOML that somebody else has written into structs. Every key must be a
-// field's own name, letter by letter, and time and memory are linear in the length of the text; the
-// decoder's own check for unknown keys takes gigabytes for a file of 60 KB.
+// Package stricttoml decodes untrusted TOML into structs. Every key must be a field's own name,
+// letter by letter, and time and memory are linear in the length of the text. The decoder's own
+// check for unknown keys takes gigabytes for a file of 60 KB.
 package stricttoml
 
 import (
@@ -15,19 +15,19 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// MaxSize is the size of the largest text in bytes: a hundred times that of a configuration, and
-// room for thousands of paths.
+// MaxSize is the maximum size of a text in bytes: a hundred times that of a configuration, and
+// enough for thousands of paths.
 const MaxSize = 256 << 10
 
-// KeyError is a key that no field has.
+// KeyError is a key without a field.
 type KeyError struct {
 	Line int    // from 1
-	Key  string // with the tables that it is in, joined by dots
+	Key  string // with the enclosing tables, joined by dots
 }
 
 func (e *KeyError) Error() string { return fmt.Sprintf("line %d: unknown key %.100q", e.Line, e.Key) }
 
-// SyntaxError is a place where text is no TOML.
+// SyntaxError is a place where text is not valid TOML.
 type SyntaxError struct {
 	Line, Column int // from 1; the column in bytes
 	Message      string
@@ -35,9 +35,9 @@ type SyntaxError struct {
 
 func (e *SyntaxError) Error() string { return fmt.Sprintf("line %d: %.300s", e.Line, e.Message) }
 
-// Unmarshal decodes text into the struct that v points to. It leaves fields alone that text does
-// not mention. Its errors are a [*SyntaxError], a [*KeyError], a [*toml.DecodeError] for values
-// that do not fit, or say which rule the whole of text breaks.
+// Unmarshal decodes text into the struct that v points to. Fields that are not in text keep their
+// values. Its errors are a [*SyntaxError], a [*KeyError], a [*toml.DecodeError] for invalid values,
+// or describe a rule that the whole text violates.
 func Unmarshal(text []byte, v any) error {
 	switch {
 	case len(text) > MaxSize:
@@ -53,8 +53,7 @@ func Unmarshal(text []byte, v any) error {
 	return toml.Unmarshal(text, v)
 }
 
-// checkKeys returns the first key that a struct of type t has no field for, or the first place that
-// is no TOML.
+// checkKeys returns the first key without a field in a struct of type t, or the first syntax error.
 func checkKeys(text []byte, t reflect.Type) error {
 	var p unstable.Parser
 	p.Reset(text)
@@ -73,7 +72,7 @@ func checkKeys(text []byte, t reflect.Type) error {
 		}
 	}
 	if wrong := (*unstable.ParserError)(nil); errors.As(p.Error(), &wrong) {
-		before := text[:min(max(cap(text)-cap(wrong.Highlight), 0), len(text))] // of it, what is wrong is a part
+		before := text[:min(max(cap(text)-cap(wrong.Highlight), 0), len(text))] // the highlighted error is a part of text
 		start := 1 + bytes.LastIndexByte(before, '\n')
 		return &SyntaxError{1 + bytes.Count(before, []byte("\n")), 1 + len(before) - start, wrong.Message}
 	}
@@ -85,7 +84,7 @@ type checker struct {
 	text   []byte
 }
 
-// follow goes from a type to that of the field which a key of several parts names.
+// follow goes from a type to that of the field that a key of several parts names.
 func (c checker) follow(t reflect.Type, prefix []string, key unstable.Iterator) (reflect.Type, []string, error) {
 	path := prefix[:len(prefix):len(prefix)]
 	for key.Next() {
@@ -120,7 +119,8 @@ func Key(f reflect.StructField) string {
 	return name
 }
 
-// fieldOf returns the type of a struct's field by its name in TOML. Embedded structs lend theirs.
+// fieldOf returns the type of a struct's field by its name in TOML. It includes the fields of
+// embedded structs.
 func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 	if t.Kind() != reflect.Struct {
 		return nil, false

@@ -1,6 +1,6 @@
-// Make writes the files beside it that datasets is tested against, with writers that share no code
-// with its readers: parquet-go and Apache Arrow's Go implementation. It is a module of its own, so
-// that spmoe needs neither.
+// Make writes the test files of datasets next to it, with writers that share no code with its
+// readers: parquet-go and Apache Arrow's Go implementation. It is a separate module, so that spmoe
+// needs neither.
 //
 //	cd datasets/testdata/make && go run . ..
 //
@@ -36,7 +36,7 @@ type row struct {
 	Text *string  `json:"text" parquet:"text,optional"`
 }
 
-// rows has nulls, empty and repeated strings, common beginnings and characters of every length.
+// rows has nulls, empty and repeated strings, common prefixes and characters of every length.
 func rows() []row {
 	var all []row
 	for i := range 90 {
@@ -101,7 +101,7 @@ func main() {
 	write("tokens.arrow", file(tokens(), nil))
 }
 
-// tokens are two batches of lists, as a token file has them.
+// tokens are two batches of lists, as in a token file.
 func tokens() []arrow.Record {
 	metadata := arrow.NewMetadata(
 		[]string{"spmoe.tokens", "spmoe.tokenizer", "spmoe.vocab", "spmoe.train", "spmoe.held_out", "spmoe.train_bytes", "spmoe.held_out_bytes"},
@@ -141,7 +141,7 @@ func check(err error) {
 	}
 }
 
-// segment is a file of parquet-go, with several row groups and pages.
+// segment is a file of parquet-go with several row groups and pages.
 func segment(c codec.Codec, e encoding.Encoding, version int) []byte {
 	schema := parquet.NewSchema("row", parquet.Group{
 		"id": parquet.Int(64), "tags": parquet.List(parquet.String()), "text": parquet.Compressed(parquet.Optional(parquet.Encoded(parquet.String(), e)), c),
@@ -154,7 +154,7 @@ func segment(c codec.Codec, e encoding.Encoding, version int) []byte {
 	return b.Bytes()
 }
 
-// record is the rows from one to another, beside columns of other layouts.
+// record holds the rows [from, to), next to columns with other layouts.
 func record(large bool, from, to int) arrow.Record {
 	var kind arrow.DataType = arrow.BinaryTypes.String
 	if large {
@@ -232,8 +232,8 @@ func file(all []arrow.Record, options []ipc.Option) []byte {
 	return content
 }
 
-// arrowParquet is a file of Apache Arrow's implementation. It writes no null columns, which Parquet
-// has not.
+// arrowParquet is a file of Apache Arrow's implementation, without null columns, which Parquet does
+// not have.
 func arrowParquet(options ...apache.WriterProperty) []byte {
 	schema := arrow.NewSchema([]arrow.Field{
 		{Name: "id", Type: arrow.PrimitiveTypes.Int64}, {Name: "tags", Type: arrow.ListOf(arrow.BinaryTypes.String)}, {Name: "text", Type: arrow.BinaryTypes.String, Nullable: true},

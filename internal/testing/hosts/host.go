@@ -1,6 +1,6 @@
 //go:build linux
 
-// What a test does with one host: run programs, read its counters, unplug it, kill it.
+// What a test does with a host: run programs, read its counters, unplug it, kill it.
 
 package hosts
 
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Host is one of a cluster's hosts.
+// Host is one host of a cluster.
 type Host struct {
 	Name    string // host0, host1, ..., which all hosts can resolve
 	Address string // IPv4, of its interface eth0
@@ -24,17 +24,17 @@ type Host struct {
 	port    string // the switch's end of its link
 }
 
-// Command is like [exec.CommandContext] for a program that runs on this host. Its process is the
-// program itself, so signals reach it.
+// Command is like [exec.CommandContext] for a program on this host. Its process is the program
+// itself, so signals reach it.
 func (h *Host) Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, h.cluster.path("enter"), append([]string{h.Name, program}, args...)...)
-	cmd.WaitDelay = 10 * time.Second // what it started may hold its output open
+	cmd.WaitDelay = 10 * time.Second // its children may hold its output open
 	return cmd
 }
 
-// Kill kills all processes on the host, with SIGKILL, and returns when they are gone. Its kernel
-// lives on, so it closes their connections, which others notice; Cut the host first and they do
-// not. Programs can be started on it again.
+// Kill kills all processes on the host with SIGKILL and waits until they have ended. The host's
+// kernel still closes their connections, which peers notice; Cut the host first to prevent that.
+// Programs can be started on it again.
 func (h *Host) Kill() {
 	h.cluster.t.Helper()
 	if err := h.spaces.kill(); err != nil {
@@ -42,7 +42,7 @@ func (h *Host) Kill() {
 	}
 }
 
-// Cut unplugs the host from the switch: what it sends is lost, and so is what is sent to it.
+// Cut unplugs the host from the switch: what it sends, and what is sent to it, is lost.
 func (h *Host) Cut() {
 	h.cluster.t.Helper()
 	h.cluster.hub.run(h.cluster.t, "ip", "link", "set", h.port, "down")
@@ -54,14 +54,14 @@ func (h *Host) Mend() {
 	h.cluster.hub.run(h.cluster.t, "ip", "link", "set", h.port, "up")
 }
 
-// Sent is the number of bytes that the host has sent over its link, with all headers.
+// Sent returns the number of bytes that the host has sent over its link, including headers.
 func (h *Host) Sent() int64 {
 	h.cluster.t.Helper()
 	_, sent := h.traffic()
 	return sent
 }
 
-// Received is the number of bytes that have reached the host over its link, with all headers.
+// Received returns the number of bytes that the host has received over its link, including headers.
 func (h *Host) Received() int64 {
 	h.cluster.t.Helper()
 	received, _ := h.traffic()
@@ -86,20 +86,19 @@ func (h *Host) traffic() (received, sent int64) {
 	return 0, 0
 }
 
-// plug joins the host to the switch by a link of its own, each end of which sends no faster than
-// its rate.
+// plug connects the host to the switch by a link, which is limited to its rate in both directions.
 func (h *Host) plug(link Link) {
 	t, hub := h.cluster.t, h.cluster.hub
 	t.Helper()
 	hub.run(t, "ip", "link", "add", h.port, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(h.spaces.pid))
-	// Without IPv6 addresses nothing is sent but what the programs send.
+	// Without IPv6 addresses only the programs send packets.
 	hub.run(t, "ip", "link", "set", h.port, "addrgenmode", "none", "master", "switch", "up")
 	h.spaces.run(t, "ip", "link", "set", "eth0", "addrgenmode", "none", "up")
 	h.spaces.run(t, "ip", "address", "add", h.Address+"/24", "dev", "eth0")
 	if link.Rate == 0 {
 		return
 	}
-	// A burst holds two of the kernel's largest segments or what a millisecond brings, the queue 20
+	// The burst is two of the kernel's largest segments or one millisecond of traffic, the queue 20
 	// ms.
 	burst := max(128<<10, link.Rate/8/1000)
 	queue := max(512<<10, link.Rate/8/50)

@@ -1,12 +1,11 @@
 //go:build linux
 
-// Package hosts makes separate hosts on one machine, for tests of what runs between hosts.
+// Package hosts makes separate hosts on one machine, for tests of communication between hosts.
 //
 // A host is a set of namespaces: it has its own name, network, /dev/shm, /sys, /etc/hosts and
 // System V memory. It shares files, process numbers, processors and memory with the machine. A link
-// joins each to a switch, and nothing of the machine's own network is touched. The namespaces have
-// no names: they are gone with the last process in them, and that is when the test ends, in
-// whatever way.
+// connects each host to a switch, and the machine's own network is not touched. The namespaces have
+// no names. They vanish with the last process in them, which is when the test ends, in any way.
 package hosts
 
 import (
@@ -21,22 +20,23 @@ import (
 
 // Link is the network link of a host.
 type Link struct {
-	Rate int64 // bits per second, in each of its two directions; 0 is as fast as the machine can
+	Rate int64 // bits per second, in each direction; 0: unlimited
 }
 
-// Cluster is hosts joined by one switch. Its methods and those of its hosts end the test where they
-// fail.
+// Cluster is a set of hosts connected by one switch. Its methods and those of its hosts end the
+// test if they fail.
 type Cluster struct {
 	Hosts []*Host
 
-	t      testing.TB
-	folder string // of scripts, the hosts' table of names and what MPI leaves behind; all hosts see it
+	t testing.TB
+	// of scripts, the hosts' table of names and MPI's remains; all hosts see it
+	folder string
 	hub    *namespaces
 }
 
-// New starts n hosts, host0 to host<n-1>, that the end of the test kills. It skips the test where
-// the machine cannot do it: that takes root and the commands ip, tc, unshare and nsenter.
-// SPMOE_NEED_HOSTS=1 makes that a failure.
+// New starts n hosts, host0 to host<n-1>, which the end of the test kills. It skips the test if the
+// machine cannot do it: it needs root and the commands ip, tc, unshare and nsenter. With
+// SPMOE_NEED_HOSTS=1 the test fails instead.
 func New(t testing.TB, n int, link Link) *Cluster {
 	t.Helper()
 	if n < 1 || n > 200 || link.Rate < 0 {
@@ -65,7 +65,7 @@ func New(t testing.TB, n int, link Link) *Cluster {
 	return c
 }
 
-// able is why this machine cannot make hosts, if it cannot.
+// able returns the reason why this machine cannot make hosts, or nil.
 func able() error {
 	if os.Getuid() != 0 {
 		return errors.New("it takes root")
@@ -81,7 +81,7 @@ func able() error {
 	return nil
 }
 
-// lacks skips the test, or fails it where the environment says that nothing may be missing.
+// lacks skips the test, or fails it if the environment says that nothing may be missing.
 func lacks(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("SPMOE_NEED_HOSTS") == "1" {

@@ -1,6 +1,6 @@
 //go:build linux
 
-// The namespaces that are a host, and the process that keeps them.
+// The namespaces of a host, and the process that keeps them.
 
 package hosts
 
@@ -23,16 +23,16 @@ var enterScript string
 
 const unshared = "--net --uts --ipc --mount"
 
-// namespaces live as long as their first process, which waits for orders at a pipe. The kernel
-// closes the pipe when the test process dies, even if it is killed, and then the first process
-// kills all others and ends.
+// namespaces live as long as their first process, which reads commands from a pipe. The kernel
+// closes the pipe when the test process dies, even if it is killed. Then the first process kills
+// all others and ends.
 type namespaces struct {
 	pid     int
 	orders  io.WriteCloser
 	answers *bufio.Reader
 }
 
-// start makes the namespaces of one host, in which nothing has a link to the outside yet.
+// start creates the namespaces of one host, without links to the outside.
 func (c *Cluster) start(name string) *namespaces {
 	c.t.Helper()
 	var complaint strings.Builder
@@ -63,7 +63,7 @@ func (c *Cluster) start(name string) *namespaces {
 	return n
 }
 
-// done waits for the answer to an order.
+// done waits for the answer to a command.
 func (n *namespaces) done() error {
 	if answer, err := n.answers.ReadString('\n'); err != nil || answer != "done\n" {
 		return fmt.Errorf("its first process says %q, %w", answer, err)
@@ -71,7 +71,7 @@ func (n *namespaces) done() error {
 	return nil
 }
 
-// kill kills all processes but the first, and waits until they are gone.
+// kill kills all processes except the first, and waits until they have ended.
 func (n *namespaces) kill() error {
 	if _, err := fmt.Fprintln(n.orders, "kill"); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (n *namespaces) kill() error {
 	return n.done()
 }
 
-// run runs a command of the machine in the network of the namespaces, and returns what it prints.
+// run runs a command of the machine in the network of the namespaces, and returns its output.
 func (n *namespaces) run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("nsenter", append([]string{"--target", strconv.Itoa(n.pid), "--net", "--", name}, args...)...).CombinedOutput()

@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// config is slurm.conf for one node that stands alone: no cgroups, no accounting, credentials that
-// expire soon, because a job that is queued again waits for that, and a scheduler that looks every
-// second.
+// config returns slurm.conf for a single node: no cgroups, no accounting, and a scheduler that runs
+// every second. Credentials expire soon, because a requeued job waits for that.
 func (c *Cluster) config(t testing.TB, host string, cpus int) string {
 	t.Helper()
 	ports := freePorts(t, 2)
@@ -42,7 +41,7 @@ PartitionName=all Nodes=%[1]s Default=YES State=UP
 `, host, ports[0], ports[1], c.dir, cpus)
 }
 
-// freePorts returns n different ports of the loopback interface that nobody listens on.
+// freePorts returns n different unused ports of the loopback interface.
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	ports := make([]int, n)

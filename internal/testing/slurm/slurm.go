@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package slurm starts a Slurm cluster of one node for a test: munged, slurmctld and slurmd of its
-// own, which end with the test.
+// Package slurm starts a Slurm cluster of one node for a test: its own munged, slurmctld and
+// slurmd, which end with the test.
 package slurm
 
 import (
@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// Cluster is a Slurm that runs until the end of the test that has started it. Its methods end the
-// test that they are given, which may be a part of that one, if Slurm does not do as it is told.
+// Cluster is a Slurm that runs until the end of the test that started it. Its methods end the test
+// that they are given, which may be a subtest, if a Slurm command fails.
 type Cluster struct{ dir string }
 
 const (
@@ -30,9 +30,9 @@ const (
 	jobLimit   = 5 * time.Minute // for a job to end
 )
 
-// Start starts Slurm with one node, this machine, that takes cpus tasks at once, however many cores
-// there are. The test is skipped where that is not possible, see [Missing], and unless
-// SPMOE_NEED_HOSTS=1 asks for it, because it starts daemons and takes its time.
+// Start starts Slurm with this machine as the only node, which runs cpus tasks at once, regardless
+// of the number of cores. It skips the test if that is not possible, see [Missing]. It also skips
+// it unless SPMOE_NEED_HOSTS=1 is set, because it starts daemons and takes time.
 func Start(t testing.TB, cpus int) *Cluster {
 	t.Helper()
 	if os.Getenv("SPMOE_NEED_HOSTS") != "1" {
@@ -53,15 +53,15 @@ func Start(t testing.TB, cpus int) *Cluster {
 	host, _, _ = strings.Cut(host, ".")
 	c := &Cluster{dir: t.TempDir()}
 	c.write(t, "hosts", "127.0.0.1 localhost "+host+"\n", 0o644)
-	c.write(t, "munge.key", rand.Text()+rand.Text(), 0o400) // munged wants 32 bytes at least
+	c.write(t, "munge.key", rand.Text()+rand.Text(), 0o400) // munged needs at least 32 bytes
 	c.write(t, "slurm.conf", c.config(t, host, cpus), 0o644)
 	c.startDaemons(t)
 	c.waitForNode(t)
 	return c
 }
 
-// Missing ends a test that needs what this machine does not have. It is skipped, or, with
-// SPMOE_NEED_HOSTS=1 in the environment, fails.
+// Missing ends a test that needs something that this machine does not have. The test is skipped or,
+// with SPMOE_NEED_HOSTS=1 in the environment, fails.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("SPMOE_NEED_HOSTS") == "1" {
@@ -70,10 +70,10 @@ func Missing(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// initScript is the first process of a PID namespace, so that no process of a job or daemon,
-// wherever it has detached itself to, outlives it. It ends when the other end of its standard input
-// is closed, which happens too if the test is killed. Slurm listens where the name of the machine
-// leads, which is the loopback interface here.
+// initScript is the first process of a PID namespace, so that no process of a job or daemon
+// survives it, even a detached one. It ends when the other end of its standard input is closed,
+// also if the test is killed. Slurm listens at the address of the machine's name, which is the
+// loopback interface here.
 const initScript = `
 mount -t proc proc /proc && mount --bind hosts /etc/hosts || exit
 munge=$PWD/munge
@@ -120,7 +120,7 @@ func (c *Cluster) waitForNode(t testing.TB) {
 	})
 }
 
-// await asks again and again until the answer is as it should be.
+// await polls until the answer is as expected.
 func (c *Cluster) await(t testing.TB, limit time.Duration, ask func() (answer string, ok bool)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -140,8 +140,8 @@ func (c *Cluster) await(t testing.TB, limit time.Duration, ask func() (answer st
 	}
 }
 
-// Run submits a script, waits until the job has ended, and returns what it has printed and its exit
-// code, 128 + n if signal n has killed it. Options are those of sbatch.
+// Run submits a script, waits until the job has ended, and returns its output and its exit code,
+// 128 + n if signal n has killed it. Options are those of sbatch.
 func (c *Cluster) Run(t testing.TB, script string, options ...string) (output string, code int) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "script")
@@ -151,8 +151,8 @@ func (c *Cluster) Run(t testing.TB, script string, options ...string) (output st
 	return c.Submit(t, append(options, file)...)
 }
 
-// Submit is Run for a script that is a file: args are sbatch's options, the file, and the script's
-// own arguments. A job that is queued again has not ended.
+// Submit is Run for a script in a file: args are sbatch's options, the file, and the script's own
+// arguments. A requeued job has not ended.
 func (c *Cluster) Submit(t testing.TB, args ...string) (output string, code int) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "output")
@@ -161,7 +161,7 @@ func (c *Cluster) Submit(t testing.TB, args ...string) (output string, code int)
 		t.Fatalf("sbatch %q: %v\n%s", args, err, id)
 	}
 	var end []string
-	// sbatch --wait would look at ever longer intervals.
+	// sbatch --wait would poll at increasing intervals.
 	c.await(t, jobLimit, func() (string, bool) {
 		job, _ := c.Command("scontrol", "show", "job", strings.TrimSpace(string(id))).CombinedOutput()
 		end = ended.FindStringSubmatch(string(job))
@@ -178,13 +178,13 @@ func (c *Cluster) Submit(t testing.TB, args ...string) (output string, code int)
 	return string(printed), code
 }
 
-// ended matches what scontrol tells of a job that is over, with its exit code and signal.
+// ended matches scontrol's description of a completed job, with its exit code and signal.
 var ended = regexp.MustCompile(`(?s)JobState=(?:BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|FAILED|NODE_FAIL|OUT_OF_MEMORY|PREEMPTED|TIMEOUT)\b.* ExitCode=(\d+):(\d+)`)
 
-// Command is a command that talks to this cluster, such as squeue or scancel.
+// Command returns a command for this cluster, such as squeue or scancel.
 func (c *Cluster) Command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
-	// The test may itself run in a Slurm job, or under an mpirun.
+	// The test may itself run in a Slurm job, or under mpirun.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return slices.ContainsFunc([]string{"SLURM", "SBATCH_", "SRUN_", "PMI", "OMPI_"}, func(prefix string) bool { return strings.HasPrefix(v, prefix) })
 	})
@@ -201,7 +201,7 @@ func (c *Cluster) write(t testing.TB, name, text string, mode os.FileMode) {
 	}
 }
 
-// logs returns the ends of what the daemons have logged.
+// logs returns the ends of the daemons' logs.
 func (c *Cluster) logs() string {
 	var all strings.Builder
 	for _, name := range []string{"init.log", "munge.log", "slurmctld.log", "slurmd.log"} {

@@ -1,4 +1,5 @@
-// Package vt is a model of a terminal for tests: it turns what a program writes into what is seen.
+// Package vt is a model of a terminal for tests: it turns the output of a program into the visible
+// screen.
 package vt
 
 import (
@@ -8,20 +9,20 @@ import (
 	"unicode/utf8"
 )
 
-// Terminal is a screen of characters, one column each, that knows the control sequences this
-// project writes. Any other is remembered in Err.
+// Terminal is a screen of characters of one column each. It supports the control sequences that
+// this project writes, and records any other in Err.
 type Terminal struct {
 	Columns, Rows int
-	Err           error    // the first sequence that is not known
-	Styles        []string // that were asked for, in order: "1;31", "0", ...
+	Err           error    // the first unknown sequence
+	Styles        []string // requested styles, in order: "1;31", "0", ...
 
-	rows    []row // all that there was, those that have scrolled by included
+	rows    []row // all rows, including those that have scrolled by
 	at      int   // row of the cursor
 	column  int
-	pending []byte // a sequence without its end
+	pending []byte // an incomplete sequence
 }
 
-// row is one row of characters. wrapped says that the text goes on in the next.
+// row is one row of characters. wrapped says that the text continues in the next row.
 type row struct {
 	text    []rune
 	wrapped bool
@@ -38,19 +39,19 @@ func (t *Terminal) Write(b []byte) (int, error) {
 	for len(t.pending) > 0 {
 		n := t.next(t.pending)
 		if n == 0 {
-			break // it is not complete
+			break // it is incomplete
 		}
 		t.pending = t.pending[n:]
 	}
 	return len(b), nil
 }
 
-// next does one character or sequence and returns its length; 0 if its end is missing.
+// next processes one character or sequence and returns its length; 0 if it is incomplete.
 func (t *Terminal) next(b []byte) int {
 	switch {
 	case b[0] == '\r':
 		t.column = 0
-	case b[0] == '\n': // as a terminal driver does it
+	case b[0] == '\n': // as a terminal driver does
 		t.column = 0
 		t.down(false)
 	case b[0] == 0x1b:
@@ -68,7 +69,7 @@ func (t *Terminal) next(b []byte) int {
 	return 1
 }
 
-// sequence does what begins with ESC [.
+// sequence processes a sequence that begins with ESC [.
 func (t *Terminal) sequence(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -108,7 +109,7 @@ func (t *Terminal) fail(format string, args ...any) {
 	}
 }
 
-// top is the first row that is on the screen: nothing reaches those above.
+// top returns the first row on the screen. The rows above it can no longer change.
 func (t *Terminal) top() int { return max(len(t.rows)-t.Rows, 0) }
 
 func (t *Terminal) down(wrapped bool) {
@@ -137,8 +138,8 @@ func (t *Terminal) cut(at, column int) {
 	line.wrapped = false
 }
 
-// Resize changes the size. As on most terminals, text that no longer fits its row wraps, and text
-// that had wrapped is joined. The cursor must be at the start of a row.
+// Resize changes the size. As on most terminals, text that no longer fits its row wraps, and
+// wrapped text is joined. The cursor must be at the start of a row.
 func (t *Terminal) Resize(columns, rows int) {
 	var all []row
 	at := 0
@@ -160,10 +161,10 @@ func (t *Terminal) Resize(columns, rows int) {
 	t.Columns, t.Rows, t.rows, t.at = columns, rows, all, at
 }
 
-// Screen returns the rows that are on the screen, without the empty ones at its end.
+// Screen returns the rows on the screen, without empty ones at its end.
 func (t *Terminal) Screen() string { return strings.TrimRight(join(t.rows[t.top():]), "\n") }
 
-// All returns Screen and what has scrolled by above it.
+// All returns Screen together with the rows that have scrolled by.
 func (t *Terminal) All() string { return strings.TrimRight(join(t.rows), "\n") }
 
 // Cursor returns the column of the cursor, and the text of its row.
