@@ -13,6 +13,7 @@ type AbortError struct {
 	Step    int64  // the step that this rank has reached, 0 if unknown
 }
 
+// Error implements error.
 func (e *AbortError) Error() string {
 	step := ""
 	if e.Step > 0 {
@@ -30,6 +31,7 @@ type RankError struct {
 	Err  error
 }
 
+// Error implements error.
 func (e *RankError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e.Err) }
 
 // Unwrap returns the rank's own error.
@@ -42,6 +44,7 @@ type MismatchError struct {
 	Calls [2]string // their calls
 }
 
+// Error implements error.
 func (e *MismatchError) Error() string {
 	return fmt.Sprintf("collective: ranks of %s disagree: rank %d called %s, rank %d called %s: every rank must make the same calls in the same order with matching counts",
 		e.Comm, e.Ranks[0], e.Calls[0], e.Ranks[1], e.Calls[1])
@@ -55,6 +58,7 @@ type ArgumentError struct {
 	Err  error  // the error in the arguments
 }
 
+// Error implements error.
 func (e *ArgumentError) Error() string {
 	return fmt.Sprintf("collective: %s on %s, rank %d: %v", e.Call, e.Comm, e.Rank, e.Err)
 }

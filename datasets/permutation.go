@@ -30,7 +30,7 @@ func newPermutation(n, seed, epoch uint64) permutation {
 
 // at returns the place of i, which is below n.
 //
-// The network permutes [0, 4^half), which has at most four times as many elements as needed.
+// The network permutes [0, 4^half), which has at most four times the elements needed.
 // Applying it until the result is below n (cycle walking: Black and Rogaway, "Ciphers with
 // Arbitrary Finite Domains", 2002) makes it a permutation of [0, n).
 func (p *permutation) at(i uint64) uint64 {

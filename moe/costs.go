@@ -151,8 +151,8 @@ func (c Config) layersOf(part Part) layerRange {
 	return layerRange{0, c.Layers, c.Layers}
 }
 
-// blocks returns the parts of some transformer layers, the first of which are dense: norms first.
-// What they save follows the layers' state structs.
+// blocks returns the parts of some transformer layers: norms first. The first dense of them have a
+// dense FFN. What they save follows the layers' state structs.
 func (c Config) blocks(linears []LinearLayer, mtp bool, layers, dense int64, seq int) []Module {
 	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
 	norms = norms.saves(layers, 2*c.Dim, 2*c.Dim)

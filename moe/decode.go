@@ -118,8 +118,8 @@ func (d *Decoder) check(sequences []extension, tokens []int32) {
 }
 
 // rowwise reports whether a row's bits must not depend on the number of other rows. BF16 products
-// sum in one order for few rows and in another for many. Such a pass multiplies only as many rows
-// at a time as use the first order.
+// sum in one order for few rows and in another for many. Such a pass multiplies only few enough
+// rows at a time for the first order.
 func (d *decodePass) rowwise() bool { return d != nil && d.few }
 
 // matMul computes c = a·b, few rows at a time if the bits of a row must not depend on the number of

@@ -7,8 +7,8 @@ import (
 )
 
 // gradientTree sums a weight's gradient from the contributions of sequences, or of groups of 2^i
-// sequences, which come one after the other. It forms the balanced binary gradientTree that tensor.Wgrad
-// documents, for a gradient that is not a single product.
+// sequences, which come one after the other. It forms the balanced binary gradientTree that
+// tensor.Wgrad documents, for a gradient that is not a single product.
 type gradientTree struct {
 	ex      *tensor.Exec
 	weight  *weight
@@ -18,8 +18,8 @@ type gradientTree struct {
 	open    int             // pending sums in use
 }
 
-// newGradientTree returns a tree for the given number of contributions. Each is in the arena's memory
-// unless it is the only one.
+// newGradientTree returns a tree for the given number of contributions. Each is in the arena's
+// memory unless it is the only one.
 func newGradientTree(ex *tensor.Exec, w *weight, leaves int) gradientTree {
 	t := gradientTree{ex: ex, weight: w, leaves: leaves}
 	if leaves > 1 {

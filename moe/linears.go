@@ -50,7 +50,8 @@ func matrix(name string, part Part, in, out, layers int) LinearLayer {
 
 func (c Config) headLinear() LinearLayer { return matrix("head", Head, c.Dim, c.Vocab, 1) }
 
-// blockLinears appends the matrices of some transformer layers, the first of which are dense.
+// blockLinears appends the matrices of some transformer layers. The first dense of them have a
+// dense FFN.
 func (c Config) blockLinears(all []LinearLayer, layers, dense int) []LinearLayer {
 	sparse := layers - dense
 	all = c.attentionLinears(all, layers)

@@ -31,6 +31,7 @@ func (d DType) Size() int {
 // float reports whether kernels compute with elements of this type.
 func (d DType) float() bool { return d == FP32 || d == BF16 }
 
+// String implements [fmt.Stringer].
 func (d DType) String() string {
 	switch d {
 	case FP32:

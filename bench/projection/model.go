@@ -198,7 +198,7 @@ type publishedModel struct {
 	Inter   int    `json:"expert_inter,omitempty"`
 	Shared  *int   `json:"shared_experts,omitempty"`
 	Vocab   int    `json:"vocab,omitempty"`
-	Groups  int    `json:"groups,omitempty"` // expert groups, all of which a token may visit
+	Groups  int    `json:"groups,omitempty"` // expert groups; a token may visit all
 }
 
 func (p publishedModel) model(mtp bool) Model {

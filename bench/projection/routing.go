@@ -34,8 +34,9 @@ type Spread struct {
 // C(n·each, k).
 func Distinct(n, each, k int) float64 { return float64(n) * (1 - missing(n*each, each, k)) }
 
-// DistinctLimited is the same if the members lie in groups, keep of which, equally likely, may be
-// visited. Each of the n places is a whole part of a group, or consists of several whole groups.
+// DistinctLimited is the same if the members lie in groups, and only keep of these, equally likely,
+// may be visited. Each of the n places is a whole part of a group, or consists of several whole
+// groups.
 func DistinctLimited(n, each, k, groups, keep int) float64 {
 	if keep >= groups || n*each%groups != 0 {
 		return Distinct(n, each, k)
@@ -61,8 +62,8 @@ func missing(n, m, k int) float64 {
 	return p
 }
 
-// hypergeometric returns the probability that drawn of n things, good of which are good, include j
-// good ones.
+// hypergeometric returns the probability that drawn things include j good ones, if good of n things
+// are good.
 func hypergeometric(n, good, drawn, j int) float64 {
 	return math.Exp(choose(good, j) + choose(n-good, drawn-j) - choose(n, drawn))
 }

@@ -1,6 +1,6 @@
 package ep
 
-// The rows that a call receives, the last of which may arrive after the call has returned.
+// The rows that a call receives. The last ones may arrive after the call has returned.
 
 import (
 	"spmoe/collective"

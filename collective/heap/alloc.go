@@ -24,6 +24,7 @@ type FullError struct {
 	Asked        int
 }
 
+// Error implements error.
 func (e *FullError) Error() string {
 	return fmt.Sprintf("heap: rank %d asked for %d bytes with %d of its %d bytes of shared memory in use: give the ranks a larger heap",
 		e.Rank, e.Asked, e.Used, e.Region)

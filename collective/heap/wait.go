@@ -55,7 +55,8 @@ func (h *Heap) Await(rank int, i Idler, ready func() bool) {
 }
 
 // patience records the success of a rank's spinning. After spinning in vain, because a processor
-// has other work than the awaited rank, the next waits park at once, twice as many each time.
+// has other work than the awaited rank, the next waits park at once, and their number doubles each
+// time.
 type patience struct{ misses, skips atomic.Int32 }
 
 const mostMisses = 6

@@ -60,7 +60,7 @@ func (f *buffer) i64(at int64) int64 {
 // root returns the table that the buffer holds.
 func (f *buffer) root() table { return f.table(int64(f.u32(0))) }
 
-// table is a table of fields, each of which may be missing.
+// table is a table of fields, which may be missing.
 type table struct {
 	f                *buffer
 	at, vtable, size int64

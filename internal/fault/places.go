@@ -35,7 +35,7 @@ const (
 	InEvaluation
 	InSnapshot
 	InCreate
-	InWrite // data: bytes of a file, half of which are written
+	InWrite // data: bytes of a file that is half written
 	InSync
 	InRename
 	AfterRename

@@ -25,6 +25,7 @@ type KeyError struct {
 	Key  string // with the enclosing tables, joined by dots
 }
 
+// Error implements error.
 func (e *KeyError) Error() string { return fmt.Sprintf("line %d: unknown key %.100q", e.Line, e.Key) }
 
 // SyntaxError is a place where text is not valid TOML.
@@ -33,6 +34,7 @@ type SyntaxError struct {
 	Message      string
 }
 
+// Error implements error.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("line %d: %.300s", e.Line, e.Message) }
 
 // Unmarshal decodes text into the struct that v points to. Fields that are not in text keep their

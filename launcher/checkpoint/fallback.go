@@ -17,6 +17,7 @@ type Aside struct {
 	Err       error  // what is wrong with it
 }
 
+// String implements [fmt.Stringer].
 func (a Aside) String() string {
 	return fmt.Sprintf("%v; it was set aside as %s", a.Err, filepath.Base(a.Now))
 }

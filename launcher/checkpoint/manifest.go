@@ -1,6 +1,6 @@
 package checkpoint
 
-// The manifest. It is written last, which makes a folder a checkpoint, and it has checksums of
+// The manifest. It is written last, which turns a folder into a checkpoint, and it has checksums of
 // every file.
 
 import (
@@ -79,7 +79,7 @@ func (m *manifest) encode() ([]byte, error) {
 	return data, nil
 }
 
-// parseManifest reads manifest.json. It ensures that there are as many shards as ranks, with the
+// parseManifest reads manifest.json. It ensures that there is one shard per rank, with the
 // right names, and that shapes are valid.
 func parseManifest(data []byte) (*manifest, error) {
 	body, err := unseal(data)

@@ -103,7 +103,7 @@ func (e *evaluation) stopped(ctx context.Context) (bool, error) {
 	return stop[0] > 0, err
 }
 
-// pass measures windows [lo, hi) of this rank, of which there may be none. Window lo has number
+// pass measures windows [lo, hi) of this rank, possibly none. Window lo has number
 // from among the windows of all ranks.
 func (e *evaluation) pass(lo, hi, from int) error {
 	seq := e.options.Seq

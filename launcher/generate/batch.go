@@ -46,7 +46,7 @@ type sequence struct {
 	drawn  int32 // the next token, on the rank that sampled it: drawnNothing or above
 }
 
-// The encoding of a sampled token in the sum over the ranks, of which only one has sampled it.
+// The encoding of a sampled token in the sum over the ranks, only one of which has sampled it.
 const (
 	drawnNothing = 1 // because scores are not finite
 	drawnToken   = 2 // the first token

@@ -126,15 +126,29 @@ func lastBefore(file *os.File, step int) (end int64, err error) {
 	return 0, errNotSimple
 }
 
-// Start appends a start; each of the other methods appends a line of the kind in its name.
-func (w *Writer) Start(s Start)         { w.add(Line{Start: &s}) }
-func (w *Writer) Step(s Step)           { w.add(Line{Step: &s}) }
-func (w *Writer) Eval(e Eval)           { w.add(Line{Eval: &e}) }
-func (w *Writer) Load(l Load)           { w.add(Line{Load: &l}) }
+// Start appends a start or a resumption.
+func (w *Writer) Start(s Start) { w.add(Line{Start: &s}) }
+
+// Step appends an optimizer step.
+func (w *Writer) Step(s Step) { w.add(Line{Step: &s}) }
+
+// Eval appends an evaluation.
+func (w *Writer) Eval(e Eval) { w.add(Line{Eval: &e}) }
+
+// Load appends the expert loads of a layer.
+func (w *Writer) Load(l Load) { w.add(Line{Load: &l}) }
+
+// Quantized appends the quantization error of an operand.
 func (w *Writer) Quantized(q Quantized) { w.add(Line{Quantized: &q}) }
-func (w *Writer) Choices(c Choices)     { w.add(Line{Choices: &c}) }
-func (w *Writer) Phases(p Phases)       { w.add(Line{Phases: &p}) }
-func (w *Writer) Times(t Times)         { w.add(Line{Times: &t}) }
+
+// Choices appends expert choices.
+func (w *Writer) Choices(c Choices) { w.add(Line{Choices: &c}) }
+
+// Phases appends the time of recent steps.
+func (w *Writer) Phases(p Phases) { w.add(Line{Phases: &p}) }
+
+// Times appends the time of a warm step.
+func (w *Writer) Times(t Times) { w.add(Line{Times: &t}) }
 
 // Sample appends text of the model, truncated to what a record can hold.
 func (w *Writer) Sample(s Sample) {

@@ -29,7 +29,7 @@ func (c Console) Profile(p trainer.Profile) {
 	}
 }
 
-// row prints a name and as many right-aligned cells as fit.
+// row prints a name and those right-aligned cells that fit.
 func (c Console) row(name string, cells []string) {
 	line := fmt.Sprintf("  %-20s", name)
 	for _, cell := range cells {

@@ -80,6 +80,7 @@ type ExitError struct {
 	LastLines []string // of its standard error
 }
 
+// Error implements error.
 func (e *ExitError) Error() string {
 	text := fmt.Sprintf("rank %d failed: %s", e.Rank, e.Reason)
 	if len(e.LastLines) > 0 {

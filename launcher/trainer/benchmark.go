@@ -34,9 +34,9 @@ type Benchmark struct {
 	Waits       [][]time.Duration // time per step that a rank (row) waited for another (column)
 }
 
-// Benchmark runs warm steps, and then measured ones. The ranks are goroutines, as many as Prepare
-// was given. It leaves no files. If turn is not nil, the turn has begun, and other jobs compute
-// between any two steps.
+// Benchmark runs warm steps, and then measured ones. The ranks are goroutines; their number is that
+// given to Prepare. It leaves no files. If turn is not nil, the turn has begun, and other jobs
+// compute between any two steps.
 func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps int, turn *Turn) (b Benchmark, err error) {
 	defer j.Close()
 	if j.cfg.Out, err = os.MkdirTemp("", "bench-"); err != nil {

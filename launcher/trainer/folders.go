@@ -22,8 +22,8 @@ type folders struct {
 	owner []int
 }
 
-// findFolders determines who shares dir. It is collective. Every host writes a mark to its folder
-// and looks for the marks of other hosts.
+// findFolders determines which hosts share dir. It is collective. Every host writes a mark to its
+// folder and looks for the marks of other hosts.
 func findFolders(c *collective.Comm, dir string) (folders, error) {
 	hosts, here := c.Hosts(), c.Host()
 	f := folders{c, make([]int, len(hosts))}

@@ -87,6 +87,7 @@ func (a attempt) same(b attempt) bool {
 	return a.sum == b.sum && math.Float64bits(a.norm) == math.Float64bits(b.norm) && math.Float64bits(a.totals.loss) == math.Float64bits(b.totals.loss)
 }
 
+// String implements [fmt.Stringer].
 func (a attempt) String() string {
 	loss, _ := a.totals.means()
 	return fmt.Sprintf("loss %v, gradient norm %v", loss, a.norm)
@@ -210,6 +211,7 @@ type SkipError struct {
 	Most  int
 }
 
+// Error implements error.
 func (e *SkipError) Error() string {
 	return fmt.Sprintf("steps %s were skipped, more than %d of %d (guard.skips): the weights of the last good step are saved; lower optimizer.lr, or leave the data of these steps out",
 		strings.Trim(fmt.Sprint(e.Steps), "[]"), e.Most, skipSteps)

@@ -263,7 +263,7 @@ func corePeak(dtype tensor.DType) float64 {
 // Run trains until the last step, or until ctx is cancelled. Then it stops at the next step
 // boundary and returns ErrInterrupted. Either way it saves a checkpoint.
 //
-// The ranks are those of world, as many as Prepare was given.
+// The ranks are those of world; their number is that given to Prepare.
 func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	defer j.Close()
 	if err := os.MkdirAll(j.cfg.Out, 0o777); err != nil {

@@ -226,6 +226,7 @@ type DamageError struct {
 	What       []string
 }
 
+// Error implements error.
 func (e *DamageError) Error() string {
 	return fmt.Sprintf("the optimizer's state of rank %d after step %d has changed in memory: %s", e.Rank, e.Step, strings.Join(e.What, ", "))
 }

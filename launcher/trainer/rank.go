@@ -143,8 +143,8 @@ func (r *rank) addTasks() error {
 	return err
 }
 
-// storeState stores the state after the last step in the vault, where it survives this process. It stores
-// the record of the step first.
+// storeState stores the state after the last step in the vault, where it survives this process. It
+// stores the record of the step first.
 func (r *rank) storeState() error {
 	if !r.vault.heals() {
 		return r.watch.recorder.show()

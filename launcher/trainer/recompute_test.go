@@ -54,8 +54,8 @@ func TestRecompute(t *testing.T) {
 	}
 }
 
-// The more is recomputed, the less memory a rank is expected to need, and the time that it takes has
-// a name.
+// The more is recomputed, the less memory a rank is expected to need, and the time that it takes
+// has a name.
 func TestRecomputeIsSeen(t *testing.T) {
 	t.Parallel()
 	var heaps []int64

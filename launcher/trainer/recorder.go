@@ -125,8 +125,8 @@ func (c *recorder) push() error {
 // flush writes the record to the disk.
 func (c *recorder) flush() error { return c.handleError(c.out.Flush()) }
 
-// handleError handles an error of writing the record. A run that was asked to record quantization errors
-// ends with it. Any other run continues without the rest of its record.
+// handleError handles an error of writing the record. A run that was asked to record quantization
+// errors ends with it. Any other run continues without the rest of its record.
 func (c *recorder) handleError(err error) error {
 	if err == nil || c.job.cfg.RecordEvery > 0 {
 		return err

@@ -81,8 +81,8 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 // The last save of a run needs no copy.
 func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery > 0 }
 
-// allocateCopies starts to allocate the memory for copies. The kernel provides memory page by page on the
-// first write, which may take seconds. That must not delay the first save.
+// allocateCopies starts to allocate the memory for copies. The kernel provides memory page by page
+// on the first write, which may take seconds. That must not delay the first save.
 func (s *saver) allocateCopies(pieces []checkpoint.Piece) {
 	s.allocated = make(chan []checkpoint.Piece, 1)
 	go func() {

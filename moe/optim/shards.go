@@ -70,7 +70,7 @@ func splitParams(g *moe.Group, ranks int) []int {
 	return counts
 }
 
-// fill gives each rank in turn as many parameters as fit in bound elements.
+// fill fills each rank in turn with parameters, up to bound elements.
 func fill(g *moe.Group, bound int) (counts []int) {
 	left := 0
 	for _, p := range g.Params {

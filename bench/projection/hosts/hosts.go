@@ -28,7 +28,7 @@ type Recipe struct {
 	// maximum sequences per rank and pass; 0: all
 	MicroBatch int
 	Strong     bool // strong scaling: all hosts share the same batch
-	// maximum hosts of an expert-parallel group; 0: as many as the experts and the router's groups
+	// maximum hosts of an expert-parallel group; 0: all that the experts and the router's groups
 	// allow
 	EPHosts int
 	Wire    ep.Wire // for the rows that dispatch sends
@@ -125,15 +125,15 @@ func (r Recipe) flops() (sum float64) {
 // rate returns the tokens/s of one host without a network.
 func (r Recipe) rate() float64 { return r.FLOPS / r.flops() }
 
-// divides reports whether a group of hosts can hold the experts: in equal parts, none of which
-// crosses the border of one of the router's groups unless it consists of several whole groups.
+// divides reports whether a group of hosts can hold the experts: in equal parts that do not cross
+// the border of one of the router's groups unless they consist of whole groups.
 func (r Recipe) divides(hosts int) bool {
 	m := r.Model
 	return hosts == 1 || m.Experts%(hosts*r.Ranks) == 0 && (m.Groups%hosts == 0 || hosts%m.Groups == 0)
 }
 
 // mostEP returns the maximum number of hosts of an expert-parallel group. It is at most the number
-// of the router's groups, so that a token visits at most as many hosts as groups.
+// of the router's groups, so that a token visits no more hosts than groups.
 func (r Recipe) mostEP() int {
 	if r.EPHosts > 0 {
 		return r.EPHosts

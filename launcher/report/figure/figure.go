@@ -77,7 +77,7 @@ func (f Figure) draw(c draw.Canvas) {
 	}
 }
 
-// drawLegend draws the names behind samples of their lines, in as many rows as they need. It
+// drawLegend draws the names behind samples of their lines, in several rows if needed. It
 // returns the height of the legend.
 func drawLegend(c draw.Canvas, entries []Look) vg.Length {
 	const sample, gap, row = vg.Length(20), vg.Length(16), vg.Length(15)

@@ -85,7 +85,7 @@ func (v *View) Close() error {
 	return v.screen.close()
 }
 
-// change prints to the log and updates the state, either of which may be nil, and then draws. Write
+// change prints to the log and updates the state, and either may be nil, and then draws. Write
 // errors are ignored: a run must not end because its terminal is gone.
 func (v *View) change(print func(log report.Console), do func()) {
 	v.mu.Lock()

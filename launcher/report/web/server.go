@@ -29,7 +29,7 @@ type Server struct {
 }
 
 // Listen starts to serve the run of a folder, which may not exist yet, at an address such as
-// 127.0.0.1:6006. Only loopback addresses are allowed, since everybody who can connect may read.
+// 127.0.0.1:6006. Only loopback addresses are allowed, since everything that can connect may read.
 // withPprof adds net/http/pprof.
 func Listen(address, run string, withPprof bool) (*Server, error) {
 	host, port, err := net.SplitHostPort(address)
