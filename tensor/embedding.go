@@ -14,7 +14,7 @@ func Embed(ex *Exec, y Matrix, table Matrix, ids []int32) {
 	rowParts(ex, y.Rows, y.Rows*y.Cols, lookup{table: table, rows: y, ids: ids}, embedRows)
 }
 
-// lookup is the arguments of Embed.
+// lookup holds the arguments of Embed.
 type lookup struct {
 	table, rows Matrix
 	ids         []int32
@@ -27,15 +27,16 @@ func embedRows(ex *Exec, l lookup, lo, hi int) {
 	}
 }
 
-// Embedded is the gradient of the rows that one Embed has made.
+// Embedded is the gradient of the output of one Embed call.
 type Embedded struct {
 	Grad Matrix // [len(IDs), n] FP32 or BF16
 	IDs  []int32
 }
 
-// EmbedBackward adds row r of each Grad to row IDs[r] of dtable: [vocab, n] FP32. uses are the
-// Embeds of one batch, at least one, all of as many rows. The sum is by spans of so many rows, as
-// in Wgrad; in a span come the rows of the first use, then those of the next.
+// EmbedBackward adds row r of each Grad to row IDs[r] of dtable: [vocab, n] FP32. uses lists the
+// Embed calls of one batch. There is at least one, and all have the same number of rows. The sum
+// follows spans of span rows as in Wgrad. Within a span, the rows of the first use come first, then
+// those of the next.
 func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
 	dtable.checkFP32Rows()
 	if span < 1 {
@@ -60,18 +61,18 @@ func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
 	rowParts(ex, tiles, len(s.order)*dtable.Cols, s, scatterColumns)
 }
 
-// scatter is one EmbedBackward.
+// embedGrad holds the state of one EmbedBackward.
 type scatter struct {
 	dtable Matrix
 	uses   []Embedded
 	span   int
-	order  []int32 // places, by their id and then in the order of the sum
-	ends   []int32 // of the places of each id, in order
+	order  []int32 // gradient rows, sorted by id and then in the order of the sum
+	ends   []int32 // end of each id's gradient rows in order
 }
 
-// A place is a row of a use, counted span by span and use by use.
+// A gradient row is a row of a use. It is counted span by span, and within a span use by use.
 
-// at returns the use of a place and the row in it.
+// locate returns the use that a gradient row belongs to, and its row within the use.
 func (s *scatter) at(place int32) (use, row int) {
 	rows := s.uses[0].Grad.Rows
 	perSpan := s.span * len(s.uses)
@@ -81,10 +82,10 @@ func (s *scatter) at(place int32) (use, row int) {
 	return rest / length, first + rest%length
 }
 
-// inSpan is the span of a place.
+// spanOf returns the span of a gradient row.
 func (s *scatter) inSpan(place int32) int { return int(place) / (s.span * len(s.uses)) }
 
-// sort brings the places of each id together.
+// sort groups the gradient rows by id, with a counting sort.
 func (s *scatter) sort(ex *Exec) {
 	s.order, s.ends = ex.New(INT32, s.uses[0].Grad.Rows*len(s.uses)).I32(), ex.New(INT32, s.dtable.Rows+1).I32()
 	clear(s.ends)
@@ -104,7 +105,7 @@ func (s *scatter) sort(ex *Exec) {
 	}
 }
 
-// scatterColumns does columns [lo, hi), in tiles, of all ids.
+// embedGradColumns computes column tiles [lo, hi) for all ids.
 func scatterColumns(ex *Exec, s scatter, lo, hi int) {
 	dtable := columns(s.dtable, lo, hi)
 	spans := (s.uses[0].Grad.Rows + s.span - 1) / s.span
@@ -119,15 +120,16 @@ func scatterColumns(ex *Exec, s scatter, lo, hi int) {
 	}
 }
 
-// scatterTree adds up columns [lo, hi), in tiles, of the places of one id.
+// embedGradTree sums column tiles [lo, hi) of the gradient rows of one id.
 type scatterTree struct {
 	scatter
 	lo, hi int
-	room   Matrix // a sum for each level
+	room   Matrix // one sum per level
 }
 
-// sum returns, in room from that level on, the sum of places, of which there is at least one, in
-// spans [first, first+spans). A half of the tree without places would add zeros.
+// sum adds up the given gradient rows, at least one, in spans [first, first+spans). It uses
+// levelSums from that level on for the result. It skips a half of the tree without gradient rows,
+// which would add zeros.
 func (t *scatterTree) sum(places []int32, first, spans, level int) []float32 {
 	if t.inSpan(places[0]) == t.inSpan(places[len(places)-1]) {
 		return t.leaf(places, level)
@@ -148,7 +150,7 @@ func (t *scatterTree) sum(places []int32, first, spans, level int) []float32 {
 	return left
 }
 
-// leaf is sum for places in one span.
+// leaf is sum for gradient rows in one span.
 func (t *scatterTree) leaf(places []int32, level int) []float32 {
 	sum := t.room.f32Row(level)
 	clear(sum)

@@ -1,14 +1,16 @@
 package tensor
 
-// How the threads of a rank share a matrix product: each computes a cell of the result, for which
-// it packs rows of a and columns of b. Cells are cut so that little is packed more than once. Each
-// element is summed by one thread in the order of the contraction, whatever the number of threads.
+// How the threads of a rank share a matrix product. Each thread computes cells of the result. For a
+// cell it packs rows of a and columns of b. The grid is chosen so that little is packed more than
+// once. One thread sums each element in the order of the contraction, whatever the number of
+// threads.
 
-// grid cuts a result into rows times cols cells.
+// grid divides a result into rows times cols cells.
 type grid struct{ rows, cols int }
 
-// tileCols and tileRows are what cells are made of. A result is not cut into cells of fewer than
-// leastRows rows: with few rows, another kernel would give other bits.
+// tileCols and tileRows are the size of the tiles that make up a cell. A result is not divided into
+// cells of fewer than leastRows rows: products with few rows use another kernel, which gives other
+// bits.
 const (
 	tileCols  = 32
 	tileRows  = 32
@@ -21,8 +23,8 @@ func (ex *Exec) byCells(work int, o operands, body func(ex *Exec, o operands, lo
 	ex.inParts(o.grid.rows*o.grid.cols, 1, work, o, body)
 }
 
-// gridOf has as many cells as asked for, if c is large enough, and of those grids the one for which
-// the least is packed.
+// chooseGrid returns a grid with the given number of cells, or fewer if c is small. Among the grids
+// with that many cells, it returns the one with the least packing work.
 func gridOf(c, a, b Matrix, pieces int) grid {
 	var best grid
 	least := 0
@@ -40,8 +42,8 @@ func gridOf(c, a, b Matrix, pieces int) grid {
 	return best
 }
 
-// packWork is about how long packing n rows of a, or columns of b, takes for an element of k: more
-// if it has to transpose them.
+// packWork estimates the time to pack n rows of a, or n columns of b, per element of k. Transposing
+// doubles it.
 func packWork(n int, transpose bool) int {
 	if transpose {
 		return 2 * n
@@ -49,17 +51,17 @@ func packWork(n int, transpose bool) int {
 	return n
 }
 
-// tiles is how many tiles of a size n makes.
+// ceilDiv returns n/size rounded up, such as the number of tiles that cover n elements.
 func tiles(n, size int) int { return (n + size - 1) / size }
 
-// cell returns the rows and columns of a cell of m.
+// cell returns the rows and columns of cell i of m.
 func (g grid) cell(m Matrix, i int) (row, endRow, col, endCol int) {
 	row, endRow = cut(m.Rows, tileRows, i/g.cols, g.rows)
 	col, endCol = cut(m.Cols, tileCols, i%g.cols, g.cols)
 	return row, endRow, col, endCol
 }
 
-// cell returns what cell i of o.c is the product of.
+// cell returns cell i of o.c and the operands whose product it is.
 func (o *operands) cell(i int) (m struct{ c, a, b Matrix }) {
 	row, endRow, col, endCol := o.grid.cell(o.c, i)
 	m.c = o.c.RowSlice(row, endRow).ColSlice(col, endCol)
@@ -67,13 +69,13 @@ func (o *operands) cell(i int) (m struct{ c, a, b Matrix }) {
 	return m
 }
 
-// cut returns the i-th of n parts of so many elements, in whole tiles.
+// cutTiles returns the range of part i of n when elements are divided into n parts of whole tiles.
 func cut(elements, size, i, n int) (lo, hi int) {
 	all := tiles(elements, size)
 	return min(all*i/n*size, elements), min(all*(i+1)/n*size, elements)
 }
 
-// columns returns tiles [lo, hi) of m's columns.
+// columns returns the columns of m in tiles [lo, hi).
 func columns(m Matrix, lo, hi int) Matrix {
 	return m.ColSlice(min(lo*tileCols, m.Cols), min(hi*tileCols, m.Cols))
 }

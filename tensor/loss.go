@@ -7,10 +7,10 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// CrossEntropy returns the sum over rows of -log softmax(logits)[target], in nats, and turns
-// logits into the gradient of scale times that sum: (softmax - onehot)·scale.
+// CrossEntropy returns the sum over rows of -log softmax(logits)[target], in nats. It overwrites
+// logits with the gradient of scale times that sum: (softmax - onehot)·scale.
 //
-// logits: [rows, vocab] FP32, overwritten; a row whose target is negative counts as nothing.
+// logits: [rows, vocab] FP32. A row with a negative target has no loss and a zero gradient.
 func CrossEntropy(ex *Exec, logits Matrix, targets []int32, scale float32) float64 {
 	logits.checkFP32Rows()
 	if len(targets) != logits.Rows {
@@ -25,7 +25,7 @@ func CrossEntropy(ex *Exec, logits Matrix, targets []int32, scale float32) float
 	return sum
 }
 
-// loss is the arguments of CrossEntropy, and the loss of each row.
+// crossEntropyJob holds the arguments of CrossEntropy and the loss of each row.
 type loss struct {
 	logits  Matrix
 	targets []int32

@@ -6,12 +6,12 @@ import (
 	"spmoe/tensor/internal/pages"
 )
 
-// largePages is Arrow's allocator on the Go heap, whose memory it asks the system to back by large
-// pages. Weights that are read from memory would otherwise miss the cache of address translations
-// on every page, which holds them up as much as the reading.
+// largePages is Arrow's allocator on the Go heap. It asks the operating system to back the memory
+// with large pages. Without them, reading weights misses the TLB on every page, which costs as much
+// time as the reading itself.
 type largePages struct{ memory.GoAllocator }
 
-// Allocate returns bytes, all 0, on a cache line's boundary.
+// Allocate returns size zeroed bytes, aligned to a cache line.
 func (a *largePages) Allocate(size int) []byte {
 	b := a.GoAllocator.Allocate(size)
 	pages.Advise(b)

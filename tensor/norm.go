@@ -9,24 +9,24 @@ import (
 
 // RMSNorm computes y = x · rstd · w with rstd = 1/sqrt(mean(x²) + eps) of each row.
 //
-// x, y: [rows, n]; w: [n] FP32; rstd: [rows], kept for the backward pass.
+// x, y: [rows, n]. w: [n] FP32. rstd: [rows] is saved for the backward pass.
 func RMSNorm(ex *Exec, y Matrix, rstd []float32, x Matrix, w []float32, eps float32) {
 	sameShape(y, x)
 	checkNorm(x, w, rstd)
 	rowParts(ex, x.Rows, x.Rows*x.Cols, norm{x: x, y: y, w: w, rstd: rstd, eps: eps}, normRows)
 }
 
-// norm is the arguments of RMSNorm and of its gradient.
+// normJob holds the arguments of RMSNorm and of its gradient.
 type norm struct {
 	x, y, dy, dx Matrix
 	w, rstd      []float32
 	eps          float32
 	addToDX      bool
 	span         int
-	dw           Matrix // a row for each run of rows, span by span
+	dw           Matrix // one row per run of rows, span by span
 }
 
-// normRows does rows [lo, hi).
+// normRows computes rows [lo, hi).
 func normRows(ex *Exec, n norm, lo, hi int) {
 	if allBF16(n.x, n.y) {
 		split := ex.split(n.w)
@@ -46,7 +46,7 @@ func normRows(ex *Exec, n norm, lo, hi int) {
 	}
 }
 
-// split returns the weights in the order that kernels on BF16 rows want, in scratch.
+// split returns the weights in scratch memory, in the order that the kernels on BF16 rows need.
 func (ex *Exec) split(w []float32) []float32 {
 	row := ex.scratchRow(3, vec.SplitLen(len(w)))
 	vec.Split(row, w)
@@ -58,10 +58,11 @@ func inverseRMS(squares float32, n int, eps float32) float32 {
 	return float32(1 / math.Sqrt(float64(squares)/float64(n)+float64(eps)))
 }
 
-// RMSNormBackward computes dx, or adds to it, and adds to dw, from dy and what RMSNorm saw.
+// RMSNormBackward computes dx, or adds to it, and adds to dw. Its inputs are dy and the operands of
+// RMSNorm.
 //
-// With x̂ = x·rstd and g = dy·w:  dw += Σ dy·x̂  and  dx = rstd·(g - x̂·mean(g·x̂)). The sum is by
-// spans of so many rows, as in Wgrad.
+// With x̂ = x·rstd and g = dy·w:  dw += Σ dy·x̂  and  dx = rstd·(g - x̂·mean(g·x̂)). The sum over
+// rows follows spans of span rows, as in Wgrad.
 func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []float32, addToDX bool, span int) {
 	sameShape(dx, x)
 	sameShape(dy, x)
@@ -84,7 +85,7 @@ func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []
 	vec.Add(dw, dw, n.weightGradient(spans))
 }
 
-// weightGradient adds up the runs of each span in order, and the spans as a tree.
+// weightGradient adds up the runs of each span in order, and the spans in a binary tree.
 func (n norm) weightGradient(spans int) []float32 {
 	runs := normRuns(n.span)
 	for s := range spans {
@@ -102,14 +103,14 @@ func (n norm) weightGradient(spans int) []float32 {
 	return n.dw.f32Row(0)
 }
 
-// normRun is the number of rows, at most, whose weight gradients are summed by one thread, whatever
-// the number of threads.
+// normRun is the largest number of rows whose weight gradients one thread sums. It does not depend
+// on the number of threads.
 const normRun = 32
 
-// normRuns is the number of runs in a span.
+// normRuns returns the number of runs in a span.
 func normRuns(span int) int { return (span + normRun - 1) / normRun }
 
-// normBackwardRuns does runs [lo, hi); those behind the end of a short last span are empty.
+// normBackwardRuns computes runs [lo, hi). Runs past the end of a short last span are empty.
 func normBackwardRuns(ex *Exec, n norm, lo, hi int) {
 	runs := normRuns(n.span)
 	for i := lo; i < hi; i++ {
@@ -122,7 +123,7 @@ func normBackwardRuns(ex *Exec, n norm, lo, hi int) {
 	}
 }
 
-// backward does rows [lo, hi), and adds to dw.
+// backward computes rows [lo, hi) and adds to dw.
 func (n norm) backward(ex *Exec, dw []float32, lo, hi int) {
 	x, dy, dx := n.x, n.dy, n.dx
 	if allBF16(x, dy, dx) {
@@ -143,7 +144,7 @@ func (n norm) backward(ex *Exec, dw []float32, lo, hi int) {
 	}
 }
 
-// perX returns what x is multiplied by in dx, where sum is that of dy·x·w.
+// xFactor returns the factor of x in dx. sum is the sum of dy·x·w.
 func perX(sum, rstd float32, n int) float32 { return -sum * rstd * rstd * rstd / float32(n) }
 
 func checkNorm(x Matrix, w, rstd []float32) {

@@ -5,27 +5,28 @@ import (
 	"sync/atomic"
 )
 
-// A pool is what a member of a team has under way: one kernel, in parts that whoever has time takes
-// one after the other, so that one whose core is slow, or who comes late, holds nobody up.
+// A workQueue holds the kernel that a member of a team is running, divided into parts. Free threads
+// take one part after the other. A thread that is slow or that starts late therefore delays the
+// others by no more than one part.
 type pool struct {
 	team    *Team
 	joined  atomic.Bool
-	number  int                 // of the member
-	aside   *Exec               // with which the member takes parts of others' work
-	working atomic.Int32        // others at work, and closed unless more may join them
-	failure atomic.Pointer[any] // the first panic of one of them
+	number  int                 // index of the member in the team
+	aside   *Exec               // used by the member for parts of other members' kernels
+	working atomic.Int32        // number of helpers at work, plus closed unless more may join
+	failure atomic.Pointer[any] // the first panic of a helper
 
-	// What is under way: body for the parts of items, each so many. body is nil in between.
+	// The running kernel: body runs on parts of part items each. Between kernels body is nil.
 	body        func(ex *Exec, o operands, lo, hi int)
 	operands    operands
 	items, part int
-	next        atomic.Int64 // the first item that nobody has taken
+	next        atomic.Int64 // the first item that is not taken yet
 
-	tasks []any // of Parallel: a *task for each type of argument
+	tasks []any // tasks of Parallel: one *task per argument type
 	_     [64]byte
 }
 
-// closed is more than there are threads.
+// closed exceeds every possible number of threads.
 const closed = 1 << 30
 
 func newPool(t *Team, number int) *pool {
@@ -34,7 +35,7 @@ func newPool(t *Team, number int) *pool {
 	return p
 }
 
-// run does all parts, with whoever has time, and returns when all are done.
+// run runs all parts on the threads that are free, and returns when all are complete.
 func (p *pool) run(ex *Exec) {
 	p.next.Store(0)
 	p.working.Store(0)
@@ -45,8 +46,8 @@ func (p *pool) run(ex *Exec) {
 	}
 }
 
-// join waits for those that have begun, also when the owner's own part panics: they read its
-// memory.
+// wait waits for the helpers that have begun, because they read the owner's memory. It does so even
+// if the owner's own part panics.
 func (p *pool) join() {
 	p.working.Or(closed)
 	for spins := 1; p.working.Load() > closed; spins++ {
@@ -60,11 +61,11 @@ func (p *pool) join() {
 	}
 }
 
-// joinSpins is how often the owner looks before it lets others use its core: some 10 µs, as long as
-// parts often differ.
+// waitSpins is the number of checks before the owner yields its core. They take about 10 µs, a
+// typical difference between the times of two parts.
 const joinSpins = 10000
 
-// take claims the next part, if there is one: its first item. Who finds none closes the work.
+// takePart takes the next part and returns its first item. If no part is left, it closes the queue.
 func (p *pool) take() (lo int, ok bool) {
 	hi := int(p.next.Add(int64(p.part)))
 	if lo = hi - p.part; lo >= p.items {
@@ -74,12 +75,12 @@ func (p *pool) take() (lo int, ok bool) {
 	return lo, true
 }
 
-// do does the part that begins with an item.
+// runPart runs the part that begins with item lo.
 func (p *pool) do(ex *Exec, lo int) {
 	p.body(ex, p.operands, lo, min(lo+p.part, p.items))
 }
 
-// claim is take for one who is not the owner: who gets a part has joined the work, and helps.
+// claimPart is takePart for a helper. After ok the helper must call runClaimed.
 func (p *pool) claim() (lo int, ok bool) {
 	if !p.enter() {
 		return 0, false
@@ -90,7 +91,7 @@ func (p *pool) claim() (lo int, ok bool) {
 	return lo, ok
 }
 
-// help does a part that was claimed. A panic is the owner's to see.
+// runClaimed runs a part from claimPart. A panic is passed on to the owner.
 func (p *pool) help(ex *Exec, lo int) {
 	defer p.working.Add(-1)
 	defer func() {
@@ -102,7 +103,7 @@ func (p *pool) help(ex *Exec, lo int) {
 	p.do(ex, lo)
 }
 
-// enter joins the work under way, unless all of it is taken.
+// enter registers a helper, unless all parts are taken.
 func (p *pool) enter() bool {
 	for {
 		n := p.working.Load()
@@ -115,8 +116,8 @@ func (p *pool) enter() bool {
 	}
 }
 
-// operands are the arguments of a kernel, as one value that helpers can read without the heap:
-// a closure would be allocated for every kernel of every step.
+// operands holds the arguments of a kernel as one value that helpers can read without the heap. A
+// closure would be allocated for every kernel of every step.
 type operands struct {
 	attention  *attentionCall
 	c, a, b    Matrix
@@ -128,24 +129,25 @@ type operands struct {
 	grid       grid
 }
 
-// leastWork is the number of operations that is worth another thread's attention.
+// leastWork is the smallest number of operations that is worth sharing with another thread.
 const leastWork = 1 << 20
 
-// partsPerThread is how many parts a thread would take if all were as fast.
+// partsPerThread is the number of parts per thread if all threads are equally fast.
 const partsPerThread = 4
 
-// parallel calls body for parts [lo, hi) of n items on the threads of ex, each with an Exec of its
-// own. Little work stays on the caller, as does all that a part of parallel work calls.
+// parallel divides n items into parts [lo, hi) and calls body for each on the threads of ex, each
+// with an Exec of its own. A small job stays on the calling thread. So does every call from within
+// a part.
 func (ex *Exec) parallel(n, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	ex.inParts(n, max(1, tiles(n, partsPerThread*ex.threads(work))), work, o, body)
 }
 
-// shares says whether so much work is worth sharing, and there may be somebody to share it with.
+// worthSharing reports whether the work is large enough to share and another thread may be free.
 func (ex *Exec) shares(work int) bool {
 	return ex.pool != nil && ex.pool.body == nil && work >= leastWork && !ex.pool.team.alone
 }
 
-// threads is how many are likely to share some work.
+// threads returns the number of threads that are likely to share the work.
 func (ex *Exec) threads(work int) int {
 	if !ex.shares(work) {
 		return 1
@@ -154,13 +156,16 @@ func (ex *Exec) threads(work int) int {
 }
 
 const (
-	pieceWork  = 1 << 25 // operations that take some 100 µs: a waiting rank that helps comes back late by no more
-	morePieces = 2       // for each thread; what several pieces need is packed for each of them
+	// productPartWork is a number of operations that takes about 100 µs. A waiting rank that helps
+	// returns late by no more than that.
+	pieceWork = 1 << 25
+
+	// maxPartsPerThread is small because operands that several parts need are packed for each part.
+	morePieces = 2
 )
 
-// pieces is how many parts a product of so much work is best cut into: one for each thread that is
-// likely to take one, and more of one that takes so long that threads may come which are at work
-// now.
+// productParts returns the best number of parts for a product: one per thread that is likely to
+// help. A long product has more parts, so that threads that are busy now can join later.
 func (ex *Exec) pieces(work int) int {
 	if !ex.shares(work) {
 		return 1
@@ -169,7 +174,8 @@ func (ex *Exec) pieces(work int) int {
 	return max(threads, min(work/pieceWork, morePieces*threads))
 }
 
-// inParts calls body for parts of so many items, or for all where the work is not worth sharing.
+// runInParts calls body for parts of part items, or once for all items if the work is too small to
+// share.
 func (ex *Exec) inParts(n, part, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	if n <= part || !ex.shares(work) {
 		body(ex, o, 0, n)

@@ -1,12 +1,13 @@
 package tensor
 
-// Row kernels over matrices, on the threads of a rank.
+// Parallel loops over the rows of matrices.
 
-// rowWork is the number of a product's operations that take about as long as one element of a row
-// kernel.
+// rowWork is the number of operations of a matrix product that take about as long as one element of
+// a row kernel.
 const rowWork = 32
 
-// rowParts is Parallel for the elements of n rows or runs; without an Exec the caller does all.
+// forRows is Parallel for n rows or runs with the given number of elements in all. With a nil ex
+// the caller does all the work.
 func rowParts[A any](ex *Exec, n, elements int, arg A, body func(ex *Exec, arg A, lo, hi int)) {
 	if ex == nil {
 		body(nil, arg, 0, n)
@@ -15,25 +16,27 @@ func rowParts[A any](ex *Exec, n, elements int, arg A, body func(ex *Exec, arg A
 	Parallel(ex, n, elements*rowWork, arg, body)
 }
 
-// A run is elements that stay together where any cut would do: whole cache lines, whole vectors.
+// runLen is the number of elements in a run. Elementwise kernels divide their work into runs, which
+// are whole cache lines and whole vectors.
 const runLen = 1024
 
-// runs is the number of runs in n elements.
+// runs returns the number of runs in n elements.
 func runs(n int) int { return (n + runLen - 1) / runLen }
 
-// ofRuns returns the elements of runs [lo, hi).
+// runSlice returns the elements of runs [lo, hi).
 func ofRuns[E any](x []E, lo, hi int) []E {
 	return x[min(lo*runLen, len(x)):min(hi*runLen, len(x))]
 }
 
-// rowwise is a kernel over matrices of one shape, whose rows do not depend on each other.
+// rowJob is a kernel over matrices of one shape. Each row of the result depends on the same row of
+// the operands only.
 type rowwise struct {
 	m      [5]Matrix
 	kernel func(ex *Exec, m [5]Matrix)
-	flat   bool // the matrices are single rows, cut into runs
+	flat   bool // each matrix is viewed as a single row, divided into runs
 }
 
-// elementwise runs a kernel whose elements do not even depend on others of their row.
+// elementwise runs kernel, where each element depends on the same element of the operands only.
 func (ex *Exec) elementwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
 	job := rowwise{kernel: kernel, flat: true}
 	for _, m := range ms {
@@ -50,14 +53,14 @@ func (ex *Exec) elementwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
 	rowParts(ex, n, ms[0].Rows*ms[0].Cols, job, rowwisePart)
 }
 
-// rowwise runs a kernel on the rows of matrices.
+// rowwise runs kernel on the rows of matrices.
 func (ex *Exec) rowwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
 	job := rowwise{kernel: kernel}
 	copy(job.m[:], ms)
 	rowParts(ex, ms[0].Rows, ms[0].Rows*ms[0].Cols, job, rowwisePart)
 }
 
-// rowwisePart does rows, or runs, [lo, hi).
+// rowwisePart computes rows, or runs, [lo, hi).
 func rowwisePart(ex *Exec, job rowwise, lo, hi int) {
 	for i, m := range job.m {
 		switch {

@@ -9,34 +9,34 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// A Team is the threads of the ranks that are goroutines of one process: the goroutine of each
-// rank, a member, and helpers. A kernel's parts are taken by its owner, by helpers, and by members
-// that wait for other ranks: so a rank with more work than others, or on a slower core, is not what
-// all wait for. Results do not depend on who takes what.
+// A Team is the threads of the ranks that are goroutines of one process. Each rank's goroutine is a
+// member. All other threads are helpers. The owner of a kernel, the helpers, and members that wait
+// for other ranks all take parts of the kernel. A rank with more work or a slower core therefore
+// does not hold up the others. Results do not depend on which thread takes which part.
 type Team struct {
-	pools    []*pool // of the members
+	pools    []*pool // one per member
 	helpers  []*helper
-	alone    bool         // nobody ever has time for another's work
-	waiting  atomic.Int32 // members that wait and can help
+	alone    bool         // no thread is ever free to help
+	waiting  atomic.Int32 // number of members that wait and can help
 	sleepers atomic.Int32
-	stop     atomic.Bool // there will be no more work
+	stop     atomic.Bool // no more work will come
 }
 
-// helper is a goroutine that has no work of its own.
+// helper is a goroutine that only helps members.
 type helper struct {
 	team   *Team
-	home   int // the member whose work comes first
+	home   int // index of the member to help first
 	ex     Exec
 	asleep atomic.Bool
 	wake   chan struct{}
 }
 
-// spinTime is how long a helper looks for work before it sleeps: longer than what lies between
-// kernels, such as the choice of experts.
+// spinTime is the time for which a helper looks for work before it sleeps. It is longer than the
+// pauses between kernels, such as the choice of experts.
 const spinTime = 500 * time.Microsecond
 
-// NewTeam returns a team of so many members and threads for each. Close it when no member computes
-// any more.
+// NewTeam returns a team with the given number of members, and of threads per member. Close it when
+// no member computes any more.
 func NewTeam(members, threads int) *Team {
 	t := &Team{}
 	for i := range members {
@@ -47,12 +47,12 @@ func NewTeam(members, threads int) *Team {
 		t.helpers = append(t.helpers, h)
 		go h.loop()
 	}
-	// Members that share processors leave theirs to others when they wait.
+	// Members that share processors yield theirs when they wait.
 	t.alone = len(t.helpers) == 0 && (members == 1 || members > runtime.GOMAXPROCS(0))
 	return t
 }
 
-// Join returns what a member computes with until it closes it.
+// Join returns the Exec of a free member. The member leaves the team when the Exec is closed.
 func (t *Team) Join() *Exec {
 	for _, p := range t.pools {
 		if p.joined.CompareAndSwap(false, true) {
@@ -62,19 +62,19 @@ func (t *Team) Join() *Exec {
 	panic(fmt.Sprintf("tensor: more than %d members join a team", len(t.pools)))
 }
 
-// Close ends the helpers.
+// Close stops the helpers.
 func (t *Team) Close() {
 	t.stop.Store(true)
 	t.rouse(0, len(t.helpers))
 }
 
-// share is how many threads each member that does not wait has for itself.
+// threadsPerMember returns the number of threads per member that is not waiting.
 func (t *Team) share() int {
 	busy := len(t.pools) - int(t.waiting.Load())
 	return (len(t.pools) + len(t.helpers)) / max(busy, 1)
 }
 
-// rouse wakes up to n helpers, those of a member first, if they sleep.
+// wakeHelpers wakes up to n sleeping helpers, starting with those of member home.
 func (t *Team) rouse(home, n int) {
 	if t.sleepers.Load() == 0 {
 		return
@@ -88,8 +88,8 @@ func (t *Team) rouse(home, n int) {
 	}
 }
 
-// help does a part of the work of some member, the first from home on that has any. It reports
-// whether there was one.
+// help runs a part of a member's kernel, if there is one. It tries the members in order from home.
+// It reports whether it ran a part.
 func (t *Team) help(ex *Exec, home int) bool {
 	p, lo := t.claim(home)
 	if p != nil {
@@ -98,7 +98,8 @@ func (t *Team) help(ex *Exec, home int) bool {
 	return p != nil
 }
 
-// claim returns a part to do, by the first member from home on that has one; nil: none has.
+// claimPart takes a part from the first member, in order from home, that has one. A nil queue means
+// that there is none.
 func (t *Team) claim(home int) (p *pool, lo int) {
 	for i := range t.pools {
 		p = t.pools[(home+i)%len(t.pools)]
@@ -117,8 +118,7 @@ func (h *helper) loop() {
 	}
 }
 
-// look helps until there has been nothing to do for a while, and reports whether there was
-// anything.
+// poll helps until there has been no work for spinTime. It reports whether it ran a part.
 func (h *helper) look() (helped bool) {
 	for begin := time.Now(); time.Since(begin) < spinTime; {
 		for range 16 {
@@ -130,8 +130,8 @@ func (h *helper) look() (helped bool) {
 	return false
 }
 
-// sleep returns when the helper is woken. Work that began before it was known to sleep, which woke
-// nobody, ends it at once.
+// sleep returns when the helper is woken. A kernel that started before the helper was marked asleep
+// woke no helper, so sleep looks for such work first.
 func (h *helper) sleep() {
 	h.team.sleepers.Add(1)
 	h.asleep.Store(true)
@@ -142,7 +142,7 @@ func (h *helper) sleep() {
 	<-h.wake
 }
 
-// Idle says whether the rank that computes with ex waits for others, and calls Help meanwhile.
+// Idle records whether the rank of ex waits for others and calls Help meanwhile.
 func (ex *Exec) Idle(waits bool) {
 	switch {
 	case ex.pool == nil:
@@ -153,8 +153,8 @@ func (ex *Exec) Idle(waits bool) {
 	}
 }
 
-// Help does a part of what another member of the team computes, if there is one, and returns when
-// it began. A rank calls it while it waits, which takes no more than a part too long.
+// Help runs one part of another member's kernel, if there is one, and returns the time when it
+// began. A rank calls Help while it waits. It returns late by no more than one part.
 func (ex *Exec) Help() (begin time.Time, helped bool) {
 	if ex.pool == nil {
 		return begin, false
@@ -169,8 +169,8 @@ func (ex *Exec) Help() (begin time.Time, helped bool) {
 	return begin, true
 }
 
-// Share calls do for parts [lo, hi) of n items, in which so many bytes are moved, on the threads of
-// ex.
+// Share calls do for parts [lo, hi) of n items on the threads of ex. bytes is the total number of
+// bytes to move.
 func (ex *Exec) Share(n, bytes int, do func(lo, hi int)) {
 	Parallel(ex, n, bytes*rowWork/4, do, func(_ *Exec, do func(lo, hi int), lo, hi int) { do(lo, hi) })
 }
