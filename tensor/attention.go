@@ -119,7 +119,7 @@ func attentionHeads(ex *Exec, call operands, from, to int) {
 			MatMul(ex, sc, qh.RowSlice(lo, hi), kh.RowSlice(at, hi).T())
 			inverse := ex.scratchRow(3, hi-lo)
 			for i := range hi - lo {
-				seen := span{s.first(b, lo+i) - at, lo + i + 1 - at}
+				seen := keyRange{s.first(b, lo+i) - at, lo + i + 1 - at}
 				inverse[i] = softmaxRow(p, i, seen, sc.f32Row(i), s.Scale, &rowLSE[lo+i])
 			}
 			ob := out.Slice(0, hi-lo).Mat()
@@ -133,7 +133,7 @@ func attentionHeads(ex *Exec, call operands, from, to int) {
 
 // keyRange is the range [from, to) of keys that a row attends to, relative to its block's first
 // key.
-type span struct{ from, to int }
+type keyRange struct{ from, to int }
 
 // firstKey returns the first key for the block of query rows that starts at lo. It is a multiple of
 // queryBlock, so the operands have the same alignment with First as without.
@@ -144,7 +144,7 @@ func tile(t Tensor, rows, cols int) Matrix { return t.Slice(0, rows*cols).Reshap
 
 // softmaxRow sets row i of p to exp(scale·scores - max) within seen, and to zero elsewhere. It
 // returns the inverse of the row's sum. The caller scales the output by it.
-func softmaxRow(p Matrix, i int, seen span, scores []float32, scale float32, lse *float32) float32 {
+func softmaxRow(p Matrix, i int, seen keyRange, scores []float32, scale float32, lse *float32) float32 {
 	scores = scores[seen.from:seen.to]
 	top := scale * vec.Max(scores)
 	var sum float32
@@ -158,7 +158,7 @@ func softmaxRow(p Matrix, i int, seen span, scores []float32, scale float32, lse
 }
 
 // only returns the seen part of a row and clears the rest.
-func only[T uint16 | float32](row []T, seen span) []T {
+func only[T uint16 | float32](row []T, seen keyRange) []T {
 	clear(row[:seen.from])
 	clear(row[seen.to:])
 	return row[seen.from:seen.to]
@@ -240,7 +240,7 @@ func (t backwardTiles) backward(ex *Exec, p headProblem, s AttentionShape, lo, h
 	MatMul(ex, scores, q, k.T())
 	MatMul(ex, dprobs, do, v.T())
 	for i := range hi - lo {
-		seen := span{s.first(p.sequence, lo+i) - at, lo + i + 1 - at}
+		seen := keyRange{s.first(p.sequence, lo+i) - at, lo + i + 1 - at}
 		softmaxBackwardRow(probs, dscores, i, seen, s.Scale, scores.f32Row(i), dprobs.f32Row(i), p.lse[lo+i], dotRow(do, o, i))
 	}
 	MatMulAdd(ex, t.dv.Slice(at, hi).Mat(), probs.T(), do)
@@ -250,7 +250,7 @@ func (t backwardTiles) backward(ex *Exec, p headProblem, s AttentionShape, lo, h
 
 // softmaxBackwardRow applies vec.SoftmaxBackward to row i of p and ds within seen, and sets the
 // rest to zero.
-func softmaxBackwardRow(p, ds Matrix, i int, seen span, scale float32, scores, dp []float32, lse, delta float32) {
+func softmaxBackwardRow(p, ds Matrix, i int, seen keyRange, scale float32, scores, dp []float32, lse, delta float32) {
 	scores, dp = scores[seen.from:seen.to], dp[seen.from:seen.to]
 	if p.dtype == BF16 {
 		vec.SoftmaxBackwardBF16(only(p.bf16Row(i), seen), only(ds.bf16Row(i), seen), scale, scores, dp, lse, delta)

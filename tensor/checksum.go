@@ -19,7 +19,7 @@ func Checksum(ex *Exec, t Tensor) uint64 {
 	x := t.Bytes()
 	n := (len(x) + checksumChunk - 1) / checksumChunk
 	job := checksums{x: x, hashes: ex.New(UINT8, n*hashBytes).U8()}
-	rowParts(ex, n, len(x)/4, job, checksumChunks)
+	forRows(ex, n, len(x)/4, job, checksumChunks)
 	return xxh3.Hash(job.hashes)
 }
 

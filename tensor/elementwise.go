@@ -34,7 +34,7 @@ func convertRows(_ *Exec, m [5]Matrix) {
 // reader would find little of it there.
 func Zero(ex *Exec, t Tensor) {
 	x := t.Bytes()
-	rowParts(ex, tiles(len(x), pieceBytes), len(x)/4, x, zeroParts)
+	forRows(ex, ceilDiv(len(x), pieceBytes), len(x)/4, x, zeroParts)
 }
 
 // pieceBytes is the unit in which bytes are copied or cleared: a few pages.
@@ -59,14 +59,14 @@ func Stash(ex *Exec, dst, src Tensor) {
 	if dst.dtype != src.dtype || dst.dims != src.dims {
 		panic(fmt.Sprintf("tensor: Stash of %v %v to %v %v", src.dtype, src.Dims(), dst.dtype, dst.Dims()))
 	}
-	job := stash{dst.Bytes(), src.Bytes()}
-	rowParts(ex, tiles(len(job.dst), pieceBytes), len(job.dst)/4, job, stashParts)
+	job := streamCopy{dst.Bytes(), src.Bytes()}
+	forRows(ex, ceilDiv(len(job.dst), pieceBytes), len(job.dst)/4, job, streamCopyParts)
 }
 
 // streamCopy holds the arguments of Stash.
-type stash struct{ dst, src []byte }
+type streamCopy struct{ dst, src []byte }
 
-func stashParts(_ *Exec, s stash, lo, hi int) {
+func streamCopyParts(_ *Exec, s streamCopy, lo, hi int) {
 	for ; lo < hi; lo++ {
 		at, end := lo*pieceBytes, min((lo+1)*pieceBytes, len(s.dst))
 		CopyStreaming(s.dst[at:end], s.src[at:end])
@@ -177,7 +177,7 @@ func SumBlocks(ex *Exec, dst, x Matrix, blocks, stride int) {
 	dst.checkRows()
 	x.checkRows()
 	job := blockSum{dst: dst, x: x, blocks: blocks, stride: stride}
-	rowParts(ex, dst.Rows, dst.Rows*dst.Cols*blocks, job, sumBlocksRows)
+	forRows(ex, dst.Rows, dst.Rows*dst.Cols*blocks, job, sumBlocksRows)
 }
 
 // blockSum holds the arguments of SumBlocks.

@@ -13,11 +13,11 @@ import (
 // time.
 type Exec struct {
 	Arena
-	gemm gemm.Scratch
-	rows [4][]float32 // FP32 copies of BF16 rows
-	sums []float64    // partial sums of a kernel
-	pool *pool        // nil: one thread
-	team *Team        // closed with the Exec; nil: none
+	gemm  gemm.Scratch
+	rows  [4][]float32 // FP32 copies of BF16 rows
+	sums  []float64    // partial sums of a kernel
+	queue *workQueue   // nil: one thread
+	team  *Team        // closed with the Exec; nil: none
 
 	attention attentionCall // of the kernel that is running
 
@@ -44,13 +44,13 @@ func NewParallelExec(threads int) *Exec {
 // Close stops the threads of NewParallelExec, or leaves the team. The Exec remains usable with one
 // thread.
 func (ex *Exec) Close() {
-	if ex.pool != nil {
-		ex.pool.joined.Store(false)
+	if ex.queue != nil {
+		ex.queue.owned.Store(false)
 	}
 	if ex.team != nil {
 		ex.team.Close()
 	}
-	ex.pool, ex.team = nil, nil
+	ex.queue, ex.team = nil, nil
 }
 
 // scratchRow returns FP32 scratch buffer i with n elements.

@@ -83,12 +83,12 @@ func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
 // about the same time, although some groups have more rows than others.
 func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	o.checkEnds()
-	pieces, groups := ex.pieces(work), len(o.ends)
+	pieces, groups := ex.productParts(work), len(o.ends)
 	o.grid = grid{groups, 1}
 	for o.grid.cols < pieces && groups*o.grid.cols < partsPerThread*pieces && 2*o.grid.cols*least <= cols {
 		o.grid.cols *= 2
 	}
-	ex.inParts(groups*o.grid.cols, 1, work, o, body)
+	ex.runInParts(groups*o.grid.cols, 1, work, o, body)
 }
 
 // groupPart is the range of rows of one group and a range of columns of its product.
@@ -102,7 +102,7 @@ func (o *operands) groupPart(i, cols int) (p groupPart, ok bool) {
 		p.row = int(o.ends[p.group-1])
 	}
 	p.endRow = int(o.ends[p.group])
-	p.col, p.endCol = cut(cols, tileCols, i%o.grid.cols, o.grid.cols)
+	p.col, p.endCol = cutTiles(cols, tileCols, i%o.grid.cols, o.grid.cols)
 	return p, p.endRow > p.row
 }
 

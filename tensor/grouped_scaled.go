@@ -40,13 +40,13 @@ func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
 	n := dy.Codes.Cols
 	checkExtent(w.Codes.Rows, len(ends)*n, "rows of weights")
 	checkExtent(w.Codes.Cols, dx.Cols, "columns of weights")
-	checkExtent(w.Scales.Rows, len(ends)*tiles(n, format.MXBlock), "blocks of weights")
+	checkExtent(w.Scales.Rows, len(ends)*ceilDiv(n, format.MXBlock), "blocks of weights")
 	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		n := o.scaled[0].Codes.Cols
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.scaled[0].RowSlice(p.row, p.endRow)
-				b := o.scaled[1].acrossRows(p.group*n, n, p.group*tiles(n, format.MXBlock), p.col, p.endCol)
+				b := o.scaled[1].acrossRows(p.group*n, n, p.group*ceilDiv(n, format.MXBlock), p.col, p.endCol)
 				multiplyScaled(ex, c, a.gemmView(), b.gemmView(), false)
 			}
 		}
@@ -85,7 +85,7 @@ func GroupedWgradScaled(ex *Exec, dw Tensor, dy, x Scaled, ends []int32, accumul
 // the rows. The first of them is row block of the scales.
 func (s Scaled) acrossRows(row, n, block, col, endCol int) Scaled {
 	s.Codes = s.Codes.RowSlice(row, row+n).ColSlice(col, endCol).T()
-	s.Scales = s.Scales.RowSlice(block, block+tiles(n, format.MXBlock)).ColSlice(col, endCol).T()
+	s.Scales = s.Scales.RowSlice(block, block+ceilDiv(n, format.MXBlock)).ColSlice(col, endCol).T()
 	return s
 }
 
@@ -93,7 +93,7 @@ func (s Scaled) acrossRows(row, n, block, col, endCol int) Scaled {
 func (o *operands) blocksBefore(g int) int {
 	blocks, lo := 0, int32(0)
 	for _, hi := range o.ends[:g] {
-		blocks += tiles(int(hi-lo), format.MXBlock)
+		blocks += ceilDiv(int(hi-lo), format.MXBlock)
 		lo = hi
 	}
 	return blocks

@@ -17,8 +17,8 @@ func CrossEntropy(ex *Exec, logits Matrix, targets []int32, scale float32) float
 		panic(fmt.Sprintf("tensor: %d targets for %d rows of logits", len(targets), logits.Rows))
 	}
 	var sum float64
-	job := loss{logits: logits, targets: targets, scale: scale, losses: ex.scratchSums(logits.Rows)}
-	rowParts(ex, logits.Rows, logits.Rows*logits.Cols, job, crossEntropyRows)
+	job := crossEntropyJob{logits: logits, targets: targets, scale: scale, losses: ex.scratchSums(logits.Rows)}
+	forRows(ex, logits.Rows, logits.Rows*logits.Cols, job, crossEntropyRows)
 	for _, l := range job.losses {
 		sum += l
 	}
@@ -26,14 +26,14 @@ func CrossEntropy(ex *Exec, logits Matrix, targets []int32, scale float32) float
 }
 
 // crossEntropyJob holds the arguments of CrossEntropy and the loss of each row.
-type loss struct {
+type crossEntropyJob struct {
 	logits  Matrix
 	targets []int32
 	scale   float32
 	losses  []float64
 }
 
-func crossEntropyRows(_ *Exec, c loss, lo, hi int) {
+func crossEntropyRows(_ *Exec, c crossEntropyJob, lo, hi int) {
 	for r := lo; r < hi; r++ {
 		c.losses[r] = crossEntropyRow(c.logits.f32Row(r), c.targets[r], c.scale)
 	}

@@ -37,10 +37,10 @@ const streamedBytes = 8 << 20
 // overlaps an input. A large dst other than src is fastest if its tensors begin at multiples of
 // Alignment.
 func AdamW(ex *Exec, dst, src AdamWState, work, grad Tensor, step AdamWStep) {
-	job := update{dst: dst.f32(), src: src.f32(), work: work, grad: grad.F32(), step: step}
+	job := adamWJob{dst: dst.f32(), src: src.f32(), work: work, grad: grad.F32(), step: step}
 	job.check()
 	job.streams = dst != src && 3*4*grad.Len() > streamedBytes
-	rowParts(ex, runs(len(job.grad)), len(job.grad), job, updateRuns)
+	forRows(ex, runs(len(job.grad)), len(job.grad), job, adamWRuns)
 	if job.streams {
 		Convert(ex, work.Mat(), dst.Master.Mat())
 	}
@@ -51,7 +51,7 @@ func (s AdamWState) f32() vec.AdamWState {
 }
 
 // adamWJob holds the arguments of AdamW.
-type update struct {
+type adamWJob struct {
 	dst, src vec.AdamWState
 	work     Tensor
 	grad     []float32
@@ -61,7 +61,7 @@ type update struct {
 
 // check panics if lengths differ. It also panics if the memory written for one element may be read
 // or written for another.
-func (u *update) check() {
+func (u *adamWJob) check() {
 	all := [...]struct {
 		name string
 		x    []float32
@@ -101,25 +101,25 @@ func overlap(x, y []float32) bool {
 // in the first-level cache.
 const roundedRuns = 2
 
-func updateRuns(ex *Exec, u update, lo, hi int) {
+func adamWRuns(ex *Exec, u adamWJob, lo, hi int) {
 	if u.streams {
-		vec.AdamWStreaming(stateRuns(u.dst, lo, hi), stateRuns(u.src, lo, hi), ofRuns(u.grad, lo, hi), u.step)
+		vec.AdamWStreaming(stateRuns(u.dst, lo, hi), stateRuns(u.src, lo, hi), runSlice(u.grad, lo, hi), u.step)
 		return
 	}
 	for ; lo < hi; lo += roundedRuns {
 		end := min(lo+roundedRuns, hi)
 		dst := stateRuns(u.dst, lo, end)
-		vec.AdamW(dst, stateRuns(u.src, lo, end), ofRuns(u.grad, lo, end), u.step)
+		vec.AdamW(dst, stateRuns(u.src, lo, end), runSlice(u.grad, lo, end), u.step)
 		if u.work.DType() == BF16 {
-			vec.Round(ofRuns(u.work.Mat().bf16Row(0), lo, end), dst.Master)
+			vec.Round(runSlice(u.work.Mat().bf16Row(0), lo, end), dst.Master)
 		} else {
-			copy(ofRuns(u.work.F32(), lo, end), dst.Master)
+			copy(runSlice(u.work.F32(), lo, end), dst.Master)
 		}
 	}
 }
 
 func stateRuns(s vec.AdamWState, lo, hi int) vec.AdamWState {
-	return vec.AdamWState{Master: ofRuns(s.Master, lo, hi), ExpAvg: ofRuns(s.ExpAvg, lo, hi), ExpAvgSq: ofRuns(s.ExpAvgSq, lo, hi)}
+	return vec.AdamWState{Master: runSlice(s.Master, lo, hi), ExpAvg: runSlice(s.ExpAvg, lo, hi), ExpAvgSq: runSlice(s.ExpAvgSq, lo, hi)}
 }
 
 // SumSquares divides an FP32 tensor into pieces of piece elements and returns the sum of squares of
@@ -127,7 +127,7 @@ func stateRuns(s vec.AdamWState, lo, hi int) vec.AdamWState {
 func SumSquares(ex *Exec, x Tensor, piece int) []float64 {
 	v := x.F32()
 	job := squares{x: v, piece: piece, sums: ex.scratchSums((len(v) + piece - 1) / piece)}
-	rowParts(ex, len(job.sums), len(v), job, sumSquaresPieces)
+	forRows(ex, len(job.sums), len(v), job, sumSquaresPieces)
 	return job.sums
 }
 

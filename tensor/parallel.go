@@ -16,11 +16,11 @@ func Parallel[A any](ex *Exec, n, work int, arg A, body func(ex *Exec, arg A, lo
 	if n < 1 {
 		return
 	}
-	if !ex.shares(work) || n < 2 {
+	if !ex.worthSharing(work) || n < 2 {
 		onePart(ex, arg, 0, n, body)
 		return
 	}
-	t := taskOf[A](ex.pool)
+	t := taskOf[A](ex.queue)
 	t.arg, t.body = arg, body
 	defer t.clear()
 	ex.parallel(n, work, operands{}, t.part)
@@ -40,15 +40,15 @@ type task[A any] struct {
 	part func(ex *Exec, _ operands, lo, hi int) // runs one part of this task
 }
 
-func taskOf[A any](p *pool) *task[A] {
-	for _, known := range p.tasks {
+func taskOf[A any](q *workQueue) *task[A] {
+	for _, known := range q.tasks {
 		if t, ok := known.(*task[A]); ok {
 			return t
 		}
 	}
 	t := &task[A]{}
 	t.part = func(ex *Exec, _ operands, lo, hi int) { onePart(ex, t.arg, lo, hi, t.body) }
-	p.tasks = append(p.tasks, t)
+	q.tasks = append(q.tasks, t)
 	return t
 }
 

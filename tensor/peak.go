@@ -19,8 +19,8 @@ func Peak(dtype DType, d time.Duration) float64 {
 	for range runtime.GOMAXPROCS(0) {
 		cores.Go(func() {
 			var rate float64
-			for range peakMoments {
-				rate = max(rate, PeakCore(dtype, d/peakMoments))
+			for range peakSamples {
+				rate = max(rate, PeakCore(dtype, d/peakSamples))
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -32,7 +32,7 @@ func Peak(dtype DType, d time.Duration) float64 {
 }
 
 // peakSamples is the number of samples per core in one measurement of Peak.
-const peakMoments = 5
+const peakSamples = 5
 
 // PeakCore is Peak for the core that the caller runs on. UINT8 stands for 8-bit integers.
 func PeakCore(dtype DType, d time.Duration) float64 {

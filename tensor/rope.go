@@ -50,11 +50,11 @@ func (t *RotaryTable) rotate(ex *Exec, x Matrix, seq int, sign float32) {
 		panic(fmt.Sprintf("tensor: rotating %d columns in sequences of %d with a table of %d pairs and %d positions",
 			x.Cols, seq, pairs, t.Len()))
 	}
-	rowParts(ex, x.Rows, x.Rows*x.Cols, turn{table: t, x: x, seq: seq, sign: sign}, turnRows)
+	forRows(ex, x.Rows, x.Rows*x.Cols, rotation{table: t, x: x, seq: seq, sign: sign}, rotateRows)
 }
 
 // rotation holds the arguments of Rotate and RotateBack.
-type turn struct {
+type rotation struct {
 	table *RotaryTable
 	x     Matrix
 	seq   int
@@ -62,7 +62,7 @@ type turn struct {
 }
 
 // rotateRows rotates rows [lo, end), one sequence at a time.
-func turnRows(_ *Exec, t turn, lo, end int) {
+func rotateRows(_ *Exec, t rotation, lo, end int) {
 	pairs := t.table.cos.Dim(1)
 	for lo < end {
 		position := lo % t.seq

@@ -14,9 +14,9 @@ import (
 // for other ranks all take parts of the kernel. A rank with more work or a slower core therefore
 // does not hold up the others. Results do not depend on which thread takes which part.
 type Team struct {
-	pools    []*pool // one per member
+	queues   []*workQueue // one per member
 	helpers  []*helper
-	alone    bool         // no thread is ever free to help
+	noHelp   bool         // no thread is ever free to help
 	waiting  atomic.Int32 // number of members that wait and can help
 	sleepers atomic.Int32
 	stop     atomic.Bool // no more work will come
@@ -40,7 +40,7 @@ const spinTime = 500 * time.Microsecond
 func NewTeam(members, threads int) *Team {
 	t := &Team{}
 	for i := range members {
-		t.pools = append(t.pools, newPool(t, i))
+		t.queues = append(t.queues, newWorkQueue(t, i))
 	}
 	for i := range members * (max(threads, 1) - 1) {
 		h := &helper{team: t, home: i % members, wake: make(chan struct{}, 1)}
@@ -48,34 +48,34 @@ func NewTeam(members, threads int) *Team {
 		go h.loop()
 	}
 	// Members that share processors yield theirs when they wait.
-	t.alone = len(t.helpers) == 0 && (members == 1 || members > runtime.GOMAXPROCS(0))
+	t.noHelp = len(t.helpers) == 0 && (members == 1 || members > runtime.GOMAXPROCS(0))
 	return t
 }
 
 // Join returns the Exec of a free member. The member leaves the team when the Exec is closed.
 func (t *Team) Join() *Exec {
-	for _, p := range t.pools {
-		if p.joined.CompareAndSwap(false, true) {
-			return &Exec{pool: p}
+	for _, q := range t.queues {
+		if q.owned.CompareAndSwap(false, true) {
+			return &Exec{queue: q}
 		}
 	}
-	panic(fmt.Sprintf("tensor: more than %d members join a team", len(t.pools)))
+	panic(fmt.Sprintf("tensor: more than %d members join a team", len(t.queues)))
 }
 
 // Close stops the helpers.
 func (t *Team) Close() {
 	t.stop.Store(true)
-	t.rouse(0, len(t.helpers))
+	t.wakeHelpers(0, len(t.helpers))
 }
 
 // threadsPerMember returns the number of threads per member that is not waiting.
-func (t *Team) share() int {
-	busy := len(t.pools) - int(t.waiting.Load())
-	return (len(t.pools) + len(t.helpers)) / max(busy, 1)
+func (t *Team) threadsPerMember() int {
+	busy := len(t.queues) - int(t.waiting.Load())
+	return (len(t.queues) + len(t.helpers)) / max(busy, 1)
 }
 
 // wakeHelpers wakes up to n sleeping helpers, starting with those of member home.
-func (t *Team) rouse(home, n int) {
+func (t *Team) wakeHelpers(home, n int) {
 	if t.sleepers.Load() == 0 {
 		return
 	}
@@ -91,20 +91,20 @@ func (t *Team) rouse(home, n int) {
 // help runs a part of a member's kernel, if there is one. It tries the members in order from home.
 // It reports whether it ran a part.
 func (t *Team) help(ex *Exec, home int) bool {
-	p, lo := t.claim(home)
-	if p != nil {
-		p.help(ex, lo)
+	q, lo := t.claimPart(home)
+	if q != nil {
+		q.runClaimed(ex, lo)
 	}
-	return p != nil
+	return q != nil
 }
 
 // claimPart takes a part from the first member, in order from home, that has one. A nil queue means
 // that there is none.
-func (t *Team) claim(home int) (p *pool, lo int) {
-	for i := range t.pools {
-		p = t.pools[(home+i)%len(t.pools)]
-		if lo, ok := p.claim(); ok {
-			return p, lo
+func (t *Team) claimPart(home int) (q *workQueue, lo int) {
+	for i := range t.queues {
+		q = t.queues[(home+i)%len(t.queues)]
+		if lo, ok := q.claimPart(); ok {
+			return q, lo
 		}
 	}
 	return nil, 0
@@ -112,14 +112,14 @@ func (t *Team) claim(home int) (p *pool, lo int) {
 
 func (h *helper) loop() {
 	for !h.team.stop.Load() {
-		if !h.look() {
+		if !h.poll() {
 			h.sleep()
 		}
 	}
 }
 
 // poll helps until there has been no work for spinTime. It reports whether it ran a part.
-func (h *helper) look() (helped bool) {
+func (h *helper) poll() (helped bool) {
 	for begin := time.Now(); time.Since(begin) < spinTime; {
 		for range 16 {
 			if h.team.help(&h.ex, h.home) {
@@ -145,27 +145,27 @@ func (h *helper) sleep() {
 // Idle records whether the rank of ex waits for others and calls Help meanwhile.
 func (ex *Exec) Idle(waits bool) {
 	switch {
-	case ex.pool == nil:
+	case ex.queue == nil:
 	case waits:
-		ex.pool.team.waiting.Add(1)
+		ex.queue.team.waiting.Add(1)
 	default:
-		ex.pool.team.waiting.Add(-1)
+		ex.queue.team.waiting.Add(-1)
 	}
 }
 
 // Help runs one part of another member's kernel, if there is one, and returns the time when it
 // began. A rank calls Help while it waits. It returns late by no more than one part.
 func (ex *Exec) Help() (begin time.Time, helped bool) {
-	if ex.pool == nil {
+	if ex.queue == nil {
 		return begin, false
 	}
-	p, lo := ex.pool.team.claim(ex.pool.number)
-	if p == nil {
+	q, lo := ex.queue.team.claimPart(ex.queue.member)
+	if q == nil {
 		return begin, false
 	}
 	begin = time.Now()
 	defer ex.Profiling(profile.Helping).End()
-	p.help(ex.pool.aside, lo)
+	q.runClaimed(ex.queue.helperExec, lo)
 	return begin, true
 }
 

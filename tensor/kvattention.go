@@ -104,7 +104,7 @@ func (c *cachedCall) block(ex *Exec, s CachedRows, q, o Matrix, lo int) {
 	inverse := ex.scratchRow(3, q.Rows)
 	for i := range inverse {
 		var lse float32
-		inverse[i] = softmaxRow(probs, i, span{0, seen(i)}, scores.f32Row(i), c.scale, &lse)
+		inverse[i] = softmaxRow(probs, i, keyRange{0, seen(i)}, scores.f32Row(i), c.scale, &lse)
 	}
 	out := ex.New(FP32, o.Rows, o.Cols).Mat()
 	MatMul(ex, out, probs, keys.ColSlice(0, o.Cols))

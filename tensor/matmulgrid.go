@@ -19,21 +19,21 @@ const (
 
 // byCells calls body for cells [lo, hi) of o.c = o.a·o.b.
 func (ex *Exec) byCells(work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
-	o.grid = gridOf(o.c, o.a, o.b, ex.pieces(work))
-	ex.inParts(o.grid.rows*o.grid.cols, 1, work, o, body)
+	o.grid = chooseGrid(o.c, o.a, o.b, ex.productParts(work))
+	ex.runInParts(o.grid.rows*o.grid.cols, 1, work, o, body)
 }
 
 // chooseGrid returns a grid with the given number of cells, or fewer if c is small. Among the grids
 // with that many cells, it returns the one with the least packing work.
-func gridOf(c, a, b Matrix, pieces int) grid {
+func chooseGrid(c, a, b Matrix, parts int) grid {
 	var best grid
 	least := 0
-	for rows := 1; rows <= pieces; rows++ {
+	for rows := 1; rows <= parts; rows++ {
 		if rows > 1 && c.Rows < rows*leastRows {
 			break
 		}
-		g := grid{rows, min(pieces/rows, tiles(c.Cols, tileCols))}
-		work := packWork(tiles(tiles(c.Rows, tileRows), g.rows)*tileRows, a.colStride != 1) + packWork(tiles(tiles(c.Cols, tileCols), g.cols)*tileCols, b.colStride != 1)
+		g := grid{rows, min(parts/rows, ceilDiv(c.Cols, tileCols))}
+		work := packWork(ceilDiv(ceilDiv(c.Rows, tileRows), g.rows)*tileRows, a.colStride != 1) + packWork(ceilDiv(ceilDiv(c.Cols, tileCols), g.cols)*tileCols, b.colStride != 1)
 		cells, most := g.rows*g.cols, best.rows*best.cols
 		if cells > most || cells == most && work < least {
 			best, least = g, work
@@ -52,12 +52,12 @@ func packWork(n int, transpose bool) int {
 }
 
 // ceilDiv returns n/size rounded up, such as the number of tiles that cover n elements.
-func tiles(n, size int) int { return (n + size - 1) / size }
+func ceilDiv(n, size int) int { return (n + size - 1) / size }
 
 // cell returns the rows and columns of cell i of m.
 func (g grid) cell(m Matrix, i int) (row, endRow, col, endCol int) {
-	row, endRow = cut(m.Rows, tileRows, i/g.cols, g.rows)
-	col, endCol = cut(m.Cols, tileCols, i%g.cols, g.cols)
+	row, endRow = cutTiles(m.Rows, tileRows, i/g.cols, g.rows)
+	col, endCol = cutTiles(m.Cols, tileCols, i%g.cols, g.cols)
 	return row, endRow, col, endCol
 }
 
@@ -70,8 +70,8 @@ func (o *operands) cell(i int) (m struct{ c, a, b Matrix }) {
 }
 
 // cutTiles returns the range of part i of n when elements are divided into n parts of whole tiles.
-func cut(elements, size, i, n int) (lo, hi int) {
-	all := tiles(elements, size)
+func cutTiles(elements, size, i, n int) (lo, hi int) {
+	all := ceilDiv(elements, size)
 	return min(all*i/n*size, elements), min(all*(i+1)/n*size, elements)
 }
 

@@ -8,7 +8,7 @@ const rowWork = 32
 
 // forRows is Parallel for n rows or runs with the given number of elements in all. With a nil ex
 // the caller does all the work.
-func rowParts[A any](ex *Exec, n, elements int, arg A, body func(ex *Exec, arg A, lo, hi int)) {
+func forRows[A any](ex *Exec, n, elements int, arg A, body func(ex *Exec, arg A, lo, hi int)) {
 	if ex == nil {
 		body(nil, arg, 0, n)
 		return
@@ -24,13 +24,13 @@ const runLen = 1024
 func runs(n int) int { return (n + runLen - 1) / runLen }
 
 // runSlice returns the elements of runs [lo, hi).
-func ofRuns[E any](x []E, lo, hi int) []E {
+func runSlice[E any](x []E, lo, hi int) []E {
 	return x[min(lo*runLen, len(x)):min(hi*runLen, len(x))]
 }
 
-// rowJob is a kernel over matrices of one shape. Each row of the result depends on the same row of
+// rowParallelJob is a kernel over matrices of one shape. Each row of the result depends on the same row of
 // the operands only.
-type rowwise struct {
+type rowParallelJob struct {
 	m      [5]Matrix
 	kernel func(ex *Exec, m [5]Matrix)
 	flat   bool // each matrix is viewed as a single row, divided into runs
@@ -38,7 +38,7 @@ type rowwise struct {
 
 // elementwise runs kernel, where each element depends on the same element of the operands only.
 func (ex *Exec) elementwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
-	job := rowwise{kernel: kernel, flat: true}
+	job := rowParallelJob{kernel: kernel, flat: true}
 	for _, m := range ms {
 		job.flat = job.flat && m.rowStride == m.Cols
 	}
@@ -50,18 +50,18 @@ func (ex *Exec) elementwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
 		}
 		n = runs(ms[0].Rows * ms[0].Cols)
 	}
-	rowParts(ex, n, ms[0].Rows*ms[0].Cols, job, rowwisePart)
+	forRows(ex, n, ms[0].Rows*ms[0].Cols, job, rowJobPart)
 }
 
 // rowwise runs kernel on the rows of matrices.
 func (ex *Exec) rowwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
-	job := rowwise{kernel: kernel}
+	job := rowParallelJob{kernel: kernel}
 	copy(job.m[:], ms)
-	rowParts(ex, ms[0].Rows, ms[0].Rows*ms[0].Cols, job, rowwisePart)
+	forRows(ex, ms[0].Rows, ms[0].Rows*ms[0].Cols, job, rowJobPart)
 }
 
-// rowwisePart computes rows, or runs, [lo, hi).
-func rowwisePart(ex *Exec, job rowwise, lo, hi int) {
+// rowJobPart computes rows, or runs, [lo, hi).
+func rowJobPart(ex *Exec, job rowParallelJob, lo, hi int) {
 	for i, m := range job.m {
 		switch {
 		case m.Rows == 0:
