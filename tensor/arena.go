@@ -5,20 +5,20 @@ import "github.com/apache/arrow/go/v17/arrow/memory"
 // arenaChunk is the smallest piece of memory that an arena asks for.
 const arenaChunk = 8 << 20
 
-// Arena hands out tensors by bumping an offset through Arrow buffers, and takes them all
-// back at once. After one step has made it grow, the steps that follow allocate nothing.
+// Arena allocates tensors by advancing an offset through Arrow buffers. Release frees them all at
+// once. The first step makes the arena grow. Later steps allocate no memory.
 type Arena struct {
-	// Allocator is where the buffers come from; nil means Go's memory. It is set before first use.
+	// Allocator provides the buffers. Nil means Go's heap. Set it before the first use.
 	Allocator memory.Allocator
 
-	// Poison fills memory that is taken back with NaNs, so that tests find a tensor that outlives
-	// its mark.
+	// Poison fills released memory with NaNs. A test then detects a tensor that is used after its
+	// release.
 	Poison bool
 
 	chunks  []*memory.Buffer
-	current int // chunk that is being filled
+	current int // index of the chunk being filled
 	offset  int // first free byte of the current chunk
-	peak    int // most bytes in use at once, whole chunks before the current one included
+	peak    int // most bytes in use at once, with all of the chunks before the current one
 }
 
 // Mark is a position in an arena to which Release returns.
@@ -37,9 +37,9 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 			allocator = &largePages{}
 		}
 		buf := memory.NewResizableBuffer(allocator)
-		// A tensor that does not fit leaves a gap at the end of a chunk. Where each chunk is as
-		// large as all before it, gaps are few; what is never used of the last chunk takes no
-		// memory.
+		// A tensor that does not fit leaves a gap at the end of a chunk. Each chunk is at least as
+		// large as all earlier chunks together, so gaps are rare. The unused end of the last chunk
+		// occupies no physical memory.
 		buf.Resize(max(bytes, arenaChunk, a.held()))
 		a.chunks = append(a.chunks, buf)
 	}
@@ -49,10 +49,10 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 	return t
 }
 
-// Mark returns the present position.
+// Mark returns the current position.
 func (a *Arena) Mark() Mark { return Mark{a.current, a.offset} }
 
-// Release takes back every tensor handed out since the mark.
+// Release frees every tensor allocated since the mark.
 func (a *Arena) Release(m Mark) {
 	if a.Poison {
 		a.poison(m)
@@ -60,7 +60,7 @@ func (a *Arena) Release(m Mark) {
 	a.current, a.offset = m.chunk, m.offset
 }
 
-// poison overwrites what was handed out since the mark.
+// poison overwrites the memory allocated since the mark.
 func (a *Arena) poison(m Mark) {
 	for i := m.chunk; i <= a.current && i < len(a.chunks); i++ {
 		b := a.chunks[i].Bytes()
@@ -76,13 +76,13 @@ func (a *Arena) poison(m Mark) {
 	}
 }
 
-// Reset takes back every tensor.
+// Reset frees every tensor.
 func (a *Arena) Reset() { a.Release(Mark{}) }
 
-// Peak returns the most bytes that were ever in use at once.
+// Peak returns the largest number of bytes that were in use at once.
 func (a *Arena) Peak() int { return a.peak }
 
-// held is the bytes of all chunks.
+// held returns the total size of all chunks in bytes.
 func (a *Arena) held() int {
 	n := 0
 	for _, c := range a.chunks {

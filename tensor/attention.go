@@ -8,31 +8,31 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Causal attention by blocks of query rows: the scores of one block against the keys before
-// it are all that is ever held, and the backward pass computes them again from the saved
-// log-sum-exp of each row.
+// Causal attention in blocks of query rows. Only the scores of one block against its keys are in
+// memory at a time. The backward pass recomputes them from the saved log-sum-exp of each row.
 
-// queryBlock is the number of query rows whose scores are held at once.
+// queryBlock is the number of query rows in a block.
 const queryBlock = 64
 
 // AttentionShape describes a batch of causal attention problems.
 type AttentionShape struct {
 	Batch, Seq, Heads int
 	KeyDim, ValueDim  int     // per head
-	Scale             float32 // of the scores, before the softmax
+	Scale             float32 // multiplies the scores before the softmax
 
-	// First, [batch·seq], is the first position of its sequence that each row sees: the beginning
-	// of its document, where several are packed into a sequence. It does not decrease within a
-	// sequence and lies between 0 and the row's own position. Nil is 0 for all.
+	// First, [batch·seq], is the first position in its sequence that each row attends to. With
+	// several documents packed into a sequence, it is the start of the row's document. It does not
+	// decrease within a sequence. It lies between 0 and the row's own position. Nil means 0 for all
+	// rows.
 	First []int32
 }
 
-// head returns the rows of sequence b and the columns of head h, dim columns a head.
+// head returns the rows of sequence b and the columns of head h, with dim columns per head.
 func (s AttentionShape) head(m Matrix, b, h, dim int) Matrix {
 	return m.RowSlice(b*s.Seq, (b+1)*s.Seq).ColSlice(h*dim, (h+1)*dim)
 }
 
-// first returns the first position that row i of sequence b sees.
+// first returns the first position that row i of sequence b attends to.
 func (s AttentionShape) first(b, i int) int {
 	if s.First == nil {
 		return 0
@@ -40,7 +40,7 @@ func (s AttentionShape) first(b, i int) int {
 	return int(s.First[b*s.Seq+i])
 }
 
-// checkFirst panics where First is not what its comment says.
+// checkFirst panics if First breaks the rules in its comment.
 func (s AttentionShape) checkFirst() {
 	if s.First == nil {
 		return
@@ -75,11 +75,11 @@ func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 	}
 }
 
-// CausalAttention computes o = softmax(scale·q·kᵀ)·v, every row seeing the rows up to its own, from
-// s.First on where that is given.
+// CausalAttention computes o = softmax(scale·q·kᵀ)·v. Each row attends to the rows from s.First up
+// to and including itself.
 //
-// q, k: [batch·seq, heads·keyDim], v, o: [batch·seq, heads·valueDim], one element type;
-// lse: [batch·heads·seq] receives each row's log-sum-exp for the backward pass.
+// q, k: [batch·seq, heads·keyDim]. v, o: [batch·seq, heads·valueDim]. All have one element type.
+// lse: [batch·heads·seq] receives the log-sum-exp of each row for the backward pass.
 func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s AttentionShape) {
 	defer ex.Profiling(profile.Attention).End()
 	s.check(q, k, v, o, lse)
@@ -87,19 +87,19 @@ func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s Attent
 	ex.parallel(s.Batch*s.Heads, s.work(), operands{attention: &ex.attention}, attentionHeads)
 }
 
-// attentionCall is what the threads of an attention kernel share.
+// attentionCall holds the arguments that the threads of an attention kernel share.
 type attentionCall struct {
 	shape                      AttentionShape
 	q, k, v, o, dq, dk, dv, do Matrix
 	lse                        []float32
 }
 
-// work is about the operations of a forward pass.
+// work estimates the operations of a forward pass.
 func (s AttentionShape) work() int {
 	return s.Batch * s.Heads * s.Seq * s.Seq * (s.KeyDim + s.ValueDim)
 }
 
-// attentionHeads does heads [from, to) of all sequences' heads.
+// attentionHeads computes heads [from, to), counted over all sequences.
 func attentionHeads(ex *Exec, call operands, from, to int) {
 	c, s := call.attention, call.attention.shape
 	mark := ex.Mark()
@@ -119,7 +119,7 @@ func attentionHeads(ex *Exec, call operands, from, to int) {
 			MatMul(ex, sc, qh.RowSlice(lo, hi), kh.RowSlice(at, hi).T())
 			inverse := ex.scratchRow(3, hi-lo)
 			for i := range hi - lo {
-				seen := span{s.first(b, lo+i) - at, lo + i + 1 - at}
+				seen := keyRange{s.first(b, lo+i) - at, lo + i + 1 - at}
 				inverse[i] = softmaxRow(p, i, seen, sc.f32Row(i), s.Scale, &rowLSE[lo+i])
 			}
 			ob := out.Slice(0, hi-lo).Mat()
@@ -131,19 +131,20 @@ func attentionHeads(ex *Exec, call operands, from, to int) {
 	}
 }
 
-// span is the keys [from, to) that a row sees, counted from the first key of its block.
-type span struct{ from, to int }
+// keyRange is the range [from, to) of keys that a row attends to, relative to its block's first
+// key.
+type keyRange struct{ from, to int }
 
-// firstKey returns the first key that a block of query rows from lo on is multiplied with: it
-// begins a block itself, so that operands lie as well as without First.
+// firstKey returns the first key for the block of query rows that starts at lo. It is a multiple of
+// queryBlock, so the operands have the same alignment with First as without.
 func (s AttentionShape) firstKey(b, lo int) int { return s.first(b, lo) / queryBlock * queryBlock }
 
 // tile views the first rows·cols elements of a flat scratch tensor as a matrix.
 func tile(t Tensor, rows, cols int) Matrix { return t.Slice(0, rows*cols).Reshape(rows, cols).Mat() }
 
-// softmaxRow sets row i of p to exp(scale·scores - max) where it is seen, and to zeros elsewhere.
-// It returns the inverse of their sum, by which the output is scaled later.
-func softmaxRow(p Matrix, i int, seen span, scores []float32, scale float32, lse *float32) float32 {
+// softmaxRow sets row i of p to exp(scale·scores - max) within seen, and to zero elsewhere. It
+// returns the inverse of the row's sum. The caller scales the output by it.
+func softmaxRow(p Matrix, i int, seen keyRange, scores []float32, scale float32, lse *float32) float32 {
 	scores = scores[seen.from:seen.to]
 	top := scale * vec.Max(scores)
 	var sum float32
@@ -156,8 +157,8 @@ func softmaxRow(p Matrix, i int, seen span, scores []float32, scale float32, lse
 	return 1 / sum
 }
 
-// only returns the seen part of a row, and sets the rest to zeros.
-func only[T uint16 | float32](row []T, seen span) []T {
+// only returns the seen part of a row and clears the rest.
+func only[T uint16 | float32](row []T, seen keyRange) []T {
 	clear(row[:seen.from])
 	clear(row[seen.to:])
 	return row[seen.from:seen.to]
@@ -172,10 +173,10 @@ func scaleRow(dst Matrix, i int, a float32, x []float32) {
 	}
 }
 
-// CausalAttentionBackward computes dq, dk and dv from do and what CausalAttention saw and gave.
+// CausalAttentionBackward computes dq, dk and dv from do and the operands of CausalAttention.
 //
-// With p = exp(scale·q·kᵀ - lse): dv = pᵀ·do, dp = do·vᵀ, ds = scale·p·(dp - rowsum(do·o)),
-// dq = ds·k, dk = dsᵀ·q; the sums over query blocks are held in FP32.
+// With p = exp(scale·q·kᵀ - lse): dv = pᵀ·do, dp = do·vᵀ, ds = scale·p·(dp - rowsum(do·o)), dq =
+// ds·k, dk = dsᵀ·q. The sums over query blocks are in FP32.
 func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []float32, s AttentionShape) {
 	defer ex.Profiling(profile.Attention).End()
 	s.check(q, k, v, o, lse)
@@ -187,7 +188,7 @@ func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []
 	ex.parallel(s.Batch*s.Heads, 2*s.work(), operands{attention: &ex.attention}, attentionBackwardHeads)
 }
 
-// attentionBackwardHeads does heads [from, to) of all sequences' heads.
+// attentionBackwardHeads computes heads [from, to), counted over all sequences.
 func attentionBackwardHeads(ex *Exec, call operands, from, to int) {
 	c, s := call.attention, call.attention.shape
 	mark := ex.Mark()
@@ -215,17 +216,17 @@ func attentionBackwardHeads(ex *Exec, call operands, from, to int) {
 	}
 }
 
-// headProblem is one head of one sequence.
+// headProblem holds the operands of one head of one sequence.
 type headProblem struct {
 	q, k, v, o, do, dq Matrix
 	lse                []float32
 	sequence           int
 }
 
-// backwardTiles is the scratch of CausalAttentionBackward.
+// backwardTiles is the scratch memory of CausalAttentionBackward.
 type backwardTiles struct {
 	scores, dprobs Tensor // of one query block, FP32
-	probs, dscores Tensor // the same after the softmax and before it, in the operands' type
+	probs, dscores Tensor // probabilities and score gradients of that block, in the operands' type
 	dk, dv         Tensor
 }
 
@@ -239,7 +240,7 @@ func (t backwardTiles) backward(ex *Exec, p headProblem, s AttentionShape, lo, h
 	MatMul(ex, scores, q, k.T())
 	MatMul(ex, dprobs, do, v.T())
 	for i := range hi - lo {
-		seen := span{s.first(p.sequence, lo+i) - at, lo + i + 1 - at}
+		seen := keyRange{s.first(p.sequence, lo+i) - at, lo + i + 1 - at}
 		softmaxBackwardRow(probs, dscores, i, seen, s.Scale, scores.f32Row(i), dprobs.f32Row(i), p.lse[lo+i], dotRow(do, o, i))
 	}
 	MatMulAdd(ex, t.dv.Slice(at, hi).Mat(), probs.T(), do)
@@ -247,9 +248,9 @@ func (t backwardTiles) backward(ex *Exec, p headProblem, s AttentionShape, lo, h
 	MatMulAdd(ex, t.dk.Slice(at, hi).Mat(), dscores.T(), q)
 }
 
-// softmaxBackwardRow sets row i of p and ds as vec.SoftmaxBackward does where it is seen, and to
-// zeros elsewhere.
-func softmaxBackwardRow(p, ds Matrix, i int, seen span, scale float32, scores, dp []float32, lse, delta float32) {
+// softmaxBackwardRow applies vec.SoftmaxBackward to row i of p and ds within seen, and sets the
+// rest to zero.
+func softmaxBackwardRow(p, ds Matrix, i int, seen keyRange, scale float32, scores, dp []float32, lse, delta float32) {
 	scores, dp = scores[seen.from:seen.to], dp[seen.from:seen.to]
 	if p.dtype == BF16 {
 		vec.SoftmaxBackwardBF16(only(p.bf16Row(i), seen), only(ds.bf16Row(i), seen), scale, scores, dp, lse, delta)
@@ -258,7 +259,7 @@ func softmaxBackwardRow(p, ds Matrix, i int, seen span, scale float32, scores, d
 	vec.SoftmaxBackward(only(p.f32Row(i), seen), only(ds.f32Row(i), seen), scale, scores, dp, lse, delta)
 }
 
-// dotRow is the inner product of row i of x and of y, which have one type.
+// dotRow returns the inner product of row i of x and row i of y. Both have the same type.
 func dotRow(x, y Matrix, i int) float32 {
 	if x.dtype == BF16 {
 		return vec.DotBF16(x.bf16Row(i), y.bf16Row(i))

@@ -1,6 +1,6 @@
 package tensor
 
-// Checksums of tensors, by which training state shows that it is what it was.
+// Checksums of tensors, which verify that training state has not changed.
 
 import (
 	"encoding/binary"
@@ -8,21 +8,22 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// checksumChunk is the bytes of a tensor that have a hash of their own.
+// checksumChunk is the number of bytes that are hashed together.
 const checksumChunk = 64 << 10
 
-// Checksum returns the XXH3 of the XXH3s of the tensor's bytes, 64 KiB at a time, as little-endian
-// numbers. It does not depend on the number of threads, on the element type or on the shape.
+// Checksum hashes each 64 KiB of the tensor's bytes with XXH3. It returns the XXH3 of those hashes
+// as little-endian numbers. The result does not depend on the number of threads, the element type
+// or the shape.
 func Checksum(ex *Exec, t Tensor) uint64 {
 	defer ex.Release(ex.Mark())
 	x := t.Bytes()
 	n := (len(x) + checksumChunk - 1) / checksumChunk
 	job := checksums{x: x, hashes: ex.New(UINT8, n*hashBytes).U8()}
-	rowParts(ex, n, len(x)/4, job, checksumChunks)
+	forRows(ex, n, len(x)/4, job, checksumChunks)
 	return xxh3.Hash(job.hashes)
 }
 
-// checksums is the arguments of Checksum, and the hash of each chunk.
+// checksums holds the input of Checksum and the hash of each chunk.
 type checksums struct{ x, hashes []byte }
 
 const hashBytes = 8

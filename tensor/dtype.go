@@ -31,7 +31,7 @@ func (d DType) Size() int {
 // float reports whether kernels compute with elements of this type.
 func (d DType) float() bool { return d == FP32 || d == BF16 }
 
-// String implements [fmt.Stringer].
+// String returns the name, such as "bf16".
 func (d DType) String() string {
 	switch d {
 	case FP32:
@@ -53,7 +53,7 @@ type BFloat16 uint16
 // Float32 returns the value exactly.
 func (b BFloat16) Float32() float32 { return math.Float32frombits(uint32(b) << 16) }
 
-// ToBFloat16 rounds to nearest, ties to even. Subnormals are kept and a NaN stays a (quiet) NaN.
+// ToBFloat16 rounds to nearest, ties to even. Subnormals stay, and a NaN stays a (quiet) NaN.
 func ToBFloat16(f float32) BFloat16 {
 	bits := math.Float32bits(f)
 	if f != f {

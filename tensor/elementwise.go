@@ -7,8 +7,8 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// Convert copies src to dst, rounding or widening where the element types differ. A nil ex is one
-// thread.
+// Convert copies src to dst and converts the element type if it differs. With a nil ex it runs on
+// the calling thread.
 func Convert(ex *Exec, dst, src Matrix) {
 	sameShape(dst, src)
 	ex.elementwise(convertRows, dst, src)
@@ -30,14 +30,14 @@ func convertRows(_ *Exec, m [5]Matrix) {
 	}
 }
 
-// Zero sets every element to zero, past the caches if they are many: who needs them next will find
-// little of them there.
+// Zero sets every element to zero. It writes a large tensor past the caches, because the next
+// reader would find little of it there.
 func Zero(ex *Exec, t Tensor) {
 	x := t.Bytes()
-	rowParts(ex, tiles(len(x), pieceBytes), len(x)/4, x, zeroParts)
+	forRows(ex, ceilDiv(len(x), pieceBytes), len(x)/4, x, zeroParts)
 }
 
-// pieceBytes is what stays together where bytes are moved: some pages.
+// pieceBytes is the unit in which bytes are copied or cleared: a few pages.
 const pieceBytes = 16 << 10
 
 func zeroParts(_ *Exec, x []byte, lo, hi int) {
@@ -53,20 +53,20 @@ func zeroParts(_ *Exec, x []byte, lo, hi int) {
 	StreamingFence()
 }
 
-// Stash copies src to dst, of the same type and shape, past the caches: for what is read much
-// later.
+// Stash copies src to dst past the caches. It is for data that is read much later. Both tensors
+// have the same type and shape.
 func Stash(ex *Exec, dst, src Tensor) {
 	if dst.dtype != src.dtype || dst.dims != src.dims {
 		panic(fmt.Sprintf("tensor: Stash of %v %v to %v %v", src.dtype, src.Dims(), dst.dtype, dst.Dims()))
 	}
-	job := stash{dst.Bytes(), src.Bytes()}
-	rowParts(ex, tiles(len(job.dst), pieceBytes), len(job.dst)/4, job, stashParts)
+	job := streamCopy{dst.Bytes(), src.Bytes()}
+	forRows(ex, ceilDiv(len(job.dst), pieceBytes), len(job.dst)/4, job, streamCopyParts)
 }
 
-// stash is the arguments of Stash.
-type stash struct{ dst, src []byte }
+// streamCopy holds the arguments of Stash.
+type streamCopy struct{ dst, src []byte }
 
-func stashParts(_ *Exec, s stash, lo, hi int) {
+func streamCopyParts(_ *Exec, s streamCopy, lo, hi int) {
 	for ; lo < hi; lo++ {
 		at, end := lo*pieceBytes, min((lo+1)*pieceBytes, len(s.dst))
 		CopyStreaming(s.dst[at:end], s.src[at:end])
@@ -74,7 +74,7 @@ func stashParts(_ *Exec, s stash, lo, hi int) {
 	StreamingFence()
 }
 
-// Add computes dst = x + y; dst may be x or y.
+// Add computes dst = x + y. dst may be x or y.
 func Add(ex *Exec, dst, x, y Matrix) {
 	sameShape(dst, x)
 	sameShape(dst, y)
@@ -96,7 +96,7 @@ func addRows(ex *Exec, m [5]Matrix) {
 	}
 }
 
-// SwiGLU computes h = silu(gate)·up element by element.
+// SwiGLU computes h = silu(gate)·up elementwise.
 func SwiGLU(ex *Exec, h, gate, up Matrix) {
 	sameShape(h, gate)
 	sameShape(h, up)
@@ -118,8 +118,8 @@ func swiGLURows(ex *Exec, m [5]Matrix) {
 	}
 }
 
-// SwiGLUBackward computes the gradients of SwiGLU's inputs from dh. dgate and dup may be the
-// same memory as gate and up.
+// SwiGLUBackward computes the gradients of SwiGLU's inputs from dh. dgate and dup may share memory
+// with gate and up.
 func SwiGLUBackward(ex *Exec, dgate, dup, dh, gate, up Matrix) {
 	for _, m := range [...]Matrix{dgate, dup, gate, up} {
 		sameShape(m, dh)
@@ -161,9 +161,9 @@ func sameShape(a, b Matrix) {
 	b.checkRows()
 }
 
-// SumBlocks sets row r of dst to the sum over i of columns [i·stride, i·stride + dst.Cols) of
-// row r of x, for blocks blocks, in FP32: the gradient of something that all heads share.
-// dst and x have one element type.
+// SumBlocks sets row r of dst to the FP32 sum over i < blocks of columns [i·stride, i·stride +
+// dst.Cols) in row r of x. It computes the gradient of a value that all heads share. dst and x have
+// one element type.
 func SumBlocks(ex *Exec, dst, x Matrix, blocks, stride int) {
 	if dst.Rows != x.Rows {
 		panic(fmt.Sprintf("tensor: blocks of %d rows summed into %d rows", x.Rows, dst.Rows))
@@ -177,10 +177,10 @@ func SumBlocks(ex *Exec, dst, x Matrix, blocks, stride int) {
 	dst.checkRows()
 	x.checkRows()
 	job := blockSum{dst: dst, x: x, blocks: blocks, stride: stride}
-	rowParts(ex, dst.Rows, dst.Rows*dst.Cols*blocks, job, sumBlocksRows)
+	forRows(ex, dst.Rows, dst.Rows*dst.Cols*blocks, job, sumBlocksRows)
 }
 
-// blockSum is the arguments of SumBlocks.
+// blockSum holds the arguments of SumBlocks.
 type blockSum struct {
 	dst, x         Matrix
 	blocks, stride int
@@ -196,7 +196,7 @@ func sumBlocksRows(_ *Exec, s blockSum, lo, hi int) {
 	}
 }
 
-// Sigmoid sets x to 1/(1 + exp(-x)), for an FP32 x.
+// Sigmoid sets x to 1/(1 + exp(-x)). x is FP32.
 func Sigmoid(ex *Exec, x Matrix) {
 	x.checkFP32Rows()
 	ex.elementwise(sigmoidRows, x)

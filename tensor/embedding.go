@@ -11,10 +11,10 @@ import (
 func Embed(ex *Exec, y Matrix, table Matrix, ids []int32) {
 	checkIDs(y, ids)
 	sameShape(table.RowSlice(0, 0), y.RowSlice(0, 0))
-	rowParts(ex, y.Rows, y.Rows*y.Cols, lookup{table: table, rows: y, ids: ids}, embedRows)
+	forRows(ex, y.Rows, y.Rows*y.Cols, lookup{table: table, rows: y, ids: ids}, embedRows)
 }
 
-// lookup is the arguments of Embed.
+// lookup holds the arguments of Embed.
 type lookup struct {
 	table, rows Matrix
 	ids         []int32
@@ -27,15 +27,16 @@ func embedRows(ex *Exec, l lookup, lo, hi int) {
 	}
 }
 
-// Embedded is the gradient of the rows that one Embed has made.
+// Embedded is the gradient of the output of one Embed call.
 type Embedded struct {
 	Grad Matrix // [len(IDs), n] FP32 or BF16
 	IDs  []int32
 }
 
-// EmbedBackward adds row r of each Grad to row IDs[r] of dtable: [vocab, n] FP32. uses are the
-// Embeds of one batch, at least one, all of as many rows. The sum is by spans of so many rows, as
-// in Wgrad; in a span come the rows of the first use, then those of the next.
+// EmbedBackward adds row r of each Grad to row IDs[r] of dtable: [vocab, n] FP32. uses lists the
+// Embed calls of one batch. There is at least one, and all have the same number of rows. The sum
+// follows spans of span rows as in Wgrad. Within a span, the rows of the first use come first, then
+// those of the next.
 func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
 	dtable.checkFP32Rows()
 	if span < 1 {
@@ -54,38 +55,38 @@ func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
 	}
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	s := scatter{dtable: dtable, uses: uses, span: span}
+	s := embedGrad{dtable: dtable, uses: uses, span: span}
 	s.sort(ex)
 	tiles := (dtable.Cols + tileCols - 1) / tileCols
-	rowParts(ex, tiles, len(s.order)*dtable.Cols, s, scatterColumns)
+	forRows(ex, tiles, len(s.order)*dtable.Cols, s, embedGradColumns)
 }
 
-// scatter is one EmbedBackward.
-type scatter struct {
+// embedGrad holds the state of one EmbedBackward.
+type embedGrad struct {
 	dtable Matrix
 	uses   []Embedded
 	span   int
-	order  []int32 // places, by their id and then in the order of the sum
-	ends   []int32 // of the places of each id, in order
+	order  []int32 // gradient rows, sorted by id and then in the order of the sum
+	ends   []int32 // end of each id's gradient rows in order
 }
 
-// A place is a row of a use, counted span by span and use by use.
+// A gradient row is a row of a use. It is counted span by span, and within a span use by use.
 
-// at returns the use of a place and the row in it.
-func (s *scatter) at(place int32) (use, row int) {
+// locate returns the use that a gradient row belongs to, and its row within the use.
+func (s *embedGrad) locate(gradRow int32) (use, row int) {
 	rows := s.uses[0].Grad.Rows
 	perSpan := s.span * len(s.uses)
-	first := int(place) / perSpan * s.span
+	first := int(gradRow) / perSpan * s.span
 	length := min(s.span, rows-first)
-	rest := int(place) % perSpan
+	rest := int(gradRow) % perSpan
 	return rest / length, first + rest%length
 }
 
-// inSpan is the span of a place.
-func (s *scatter) inSpan(place int32) int { return int(place) / (s.span * len(s.uses)) }
+// spanOf returns the span of a gradient row.
+func (s *embedGrad) spanOf(gradRow int32) int { return int(gradRow) / (s.span * len(s.uses)) }
 
-// sort brings the places of each id together.
-func (s *scatter) sort(ex *Exec) {
+// sort groups the gradient rows by id, with a counting sort.
+func (s *embedGrad) sort(ex *Exec) {
 	s.order, s.ends = ex.New(INT32, s.uses[0].Grad.Rows*len(s.uses)).I32(), ex.New(INT32, s.dtable.Rows+1).I32()
 	clear(s.ends)
 	for _, u := range s.uses {
@@ -96,19 +97,19 @@ func (s *scatter) sort(ex *Exec) {
 	for id := range s.dtable.Rows {
 		s.ends[id+1] += s.ends[id]
 	}
-	for place := range int32(len(s.order)) {
-		use, row := s.at(place)
+	for gradRow := range int32(len(s.order)) {
+		use, row := s.locate(gradRow)
 		begin := &s.ends[s.uses[use].IDs[row]]
-		s.order[*begin] = place
+		s.order[*begin] = gradRow
 		*begin++
 	}
 }
 
-// scatterColumns does columns [lo, hi), in tiles, of all ids.
-func scatterColumns(ex *Exec, s scatter, lo, hi int) {
+// embedGradColumns computes column tiles [lo, hi) for all ids.
+func embedGradColumns(ex *Exec, s embedGrad, lo, hi int) {
 	dtable := columns(s.dtable, lo, hi)
 	spans := (s.uses[0].Grad.Rows + s.span - 1) / s.span
-	t := scatterTree{scatter: s, lo: lo, hi: hi, room: ex.New(FP32, bits.Len(uint(spans))+1, dtable.Cols).Mat()}
+	t := embedGradTree{embedGrad: s, lo: lo, hi: hi, levelSums: ex.New(FP32, bits.Len(uint(spans))+1, dtable.Cols).Mat()}
 	begin := int32(0)
 	for id := range dtable.Rows {
 		if end := s.ends[id]; end > begin {
@@ -119,41 +120,42 @@ func scatterColumns(ex *Exec, s scatter, lo, hi int) {
 	}
 }
 
-// scatterTree adds up columns [lo, hi), in tiles, of the places of one id.
-type scatterTree struct {
-	scatter
-	lo, hi int
-	room   Matrix // a sum for each level
+// embedGradTree sums column tiles [lo, hi) of the gradient rows of one id.
+type embedGradTree struct {
+	embedGrad
+	lo, hi    int
+	levelSums Matrix // one sum per level
 }
 
-// sum returns, in room from that level on, the sum of places, of which there is at least one, in
-// spans [first, first+spans). A half of the tree without places would add zeros.
-func (t *scatterTree) sum(places []int32, first, spans, level int) []float32 {
-	if t.inSpan(places[0]) == t.inSpan(places[len(places)-1]) {
-		return t.leaf(places, level)
+// sum adds up the given gradient rows, at least one, in spans [first, first+spans). It uses
+// levelSums from that level on for the result. It skips a half of the tree without gradient rows,
+// which would add zeros.
+func (t *embedGradTree) sum(gradRows []int32, first, spans, level int) []float32 {
+	if t.spanOf(gradRows[0]) == t.spanOf(gradRows[len(gradRows)-1]) {
+		return t.leaf(gradRows, level)
 	}
 	half := 1 << (bits.Len(uint(spans-1)) - 1)
-	cut := 0
-	for cut < len(places) && t.inSpan(places[cut]) < first+half {
-		cut++
+	mid := 0
+	for mid < len(gradRows) && t.spanOf(gradRows[mid]) < first+half {
+		mid++
 	}
-	switch cut {
+	switch mid {
 	case 0:
-		return t.sum(places, first+half, spans-half, level)
-	case len(places):
-		return t.sum(places, first, half, level)
+		return t.sum(gradRows, first+half, spans-half, level)
+	case len(gradRows):
+		return t.sum(gradRows, first, half, level)
 	}
-	left, right := t.sum(places[:cut], first, half, level), t.sum(places[cut:], first+half, spans-half, level+1)
+	left, right := t.sum(gradRows[:mid], first, half, level), t.sum(gradRows[mid:], first+half, spans-half, level+1)
 	vec.Add(left, left, right)
 	return left
 }
 
-// leaf is sum for places in one span.
-func (t *scatterTree) leaf(places []int32, level int) []float32 {
-	sum := t.room.f32Row(level)
+// leaf is sum for gradient rows in one span.
+func (t *embedGradTree) leaf(gradRows []int32, level int) []float32 {
+	sum := t.levelSums.f32Row(level)
 	clear(sum)
-	for _, place := range places {
-		use, row := t.at(place)
+	for _, gradRow := range gradRows {
+		use, row := t.locate(gradRow)
 		if dy := columns(t.uses[use].Grad, t.lo, t.hi); dy.dtype == BF16 {
 			vec.AddScaledBF16(sum, 1, dy.bf16Row(row))
 		} else {

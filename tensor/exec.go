@@ -8,31 +8,32 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Exec is what one rank computes with: the arena of its step's activations, the scratch
-// memory of its kernels, and its threads. It belongs to one goroutine at a time.
+// Exec is the execution context of one rank. It holds the arena for the activations of a step, the
+// scratch memory of the kernels, and access to the threads. Only one goroutine may use it at a
+// time.
 type Exec struct {
 	Arena
-	gemm gemm.Scratch
-	rows [4][]float32 // FP32 copies of BF16 rows
-	sums []float64    // those of the parts of a kernel
-	pool *pool        // nil: one thread
-	team *Team        // that ends with the Exec; nil: none
+	gemm  gemm.Scratch
+	rows  [4][]float32 // FP32 copies of BF16 rows
+	sums  []float64    // partial sums of a kernel
+	queue *workQueue   // nil: one thread
+	team  *Team        // closed with the Exec; nil: none
 
-	attention attentionCall // under way
+	attention attentionCall // of the kernel that is running
 
-	// Progress is raised at every kernel, for whoever watches that the rank goes on; nil: nobody
-	// does.
+	// Progress is incremented by every kernel. A watchdog reads it to detect a rank that hangs. It
+	// may be nil.
 	Progress *atomic.Uint64
 
-	// Profile measures where the time of the goroutine that owns the Exec goes; nil: nothing does.
+	// Profile measures where the time of the goroutine that owns the Exec goes. It may be nil.
 	Profile *profile.Timer
 }
 
-// NewExec returns an Exec of one thread whose arena grows on first use.
+// NewExec returns an Exec with one thread. Its arena grows on first use.
 func NewExec() *Exec { return &Exec{} }
 
-// NewParallelExec returns an Exec whose kernels use up to this many threads. Results do not
-// depend on the number. Close it after use.
+// NewParallelExec returns an Exec whose kernels use up to threads threads. Results do not depend on
+// their number. Close the Exec after use.
 func NewParallelExec(threads int) *Exec {
 	t := NewTeam(1, threads)
 	ex := t.Join()
@@ -40,19 +41,19 @@ func NewParallelExec(threads int) *Exec {
 	return ex
 }
 
-// Close ends the threads of NewParallelExec, and leaves a team. The Exec computes on with one
+// Close stops the threads of NewParallelExec, or leaves the team. The Exec remains usable with one
 // thread.
 func (ex *Exec) Close() {
-	if ex.pool != nil {
-		ex.pool.joined.Store(false)
+	if ex.queue != nil {
+		ex.queue.owned.Store(false)
 	}
 	if ex.team != nil {
 		ex.team.Close()
 	}
-	ex.pool, ex.team = nil, nil
+	ex.queue, ex.team = nil, nil
 }
 
-// scratchRow returns FP32 scratch number i with n elements.
+// scratchRow returns FP32 scratch buffer i with n elements.
 func (ex *Exec) scratchRow(i, n int) []float32 {
 	if cap(ex.rows[i]) < n {
 		ex.rows[i] = make([]float32, n)
@@ -60,7 +61,7 @@ func (ex *Exec) scratchRow(i, n int) []float32 {
 	return ex.rows[i][:n]
 }
 
-// scratchSums returns scratch for n sums.
+// scratchSums returns scratch memory for n sums.
 func (ex *Exec) scratchSums(n int) []float64 {
 	if cap(ex.sums) < n {
 		ex.sums = make([]float64, n)
@@ -68,8 +69,8 @@ func (ex *Exec) scratchSums(n int) []float64 {
 	return ex.sums[:n]
 }
 
-// load returns row r of m as FP32: the row itself where m is FP32, otherwise a copy in
-// scratch number i. Two rows that are in use together need different scratch numbers.
+// load returns row r of m as FP32. This is the row itself if m is FP32, and otherwise a copy in
+// scratch buffer i. Two rows in use at the same time need different buffers.
 func (ex *Exec) load(i int, m Matrix, r int) []float32 {
 	if m.dtype == FP32 {
 		return m.f32Row(r)
@@ -79,8 +80,8 @@ func (ex *Exec) load(i int, m Matrix, r int) []float32 {
 	return row
 }
 
-// target returns where row r of m is to be computed: in place for FP32, in scratch number i
-// for BF16. store finishes the row.
+// target returns the FP32 row in which to compute row r of m. This is the row itself if m is FP32,
+// and scratch buffer i if m is BF16. Call store afterwards.
 func (ex *Exec) target(i int, m Matrix, r int) []float32 {
 	if m.dtype == FP32 {
 		return m.f32Row(r)
@@ -88,7 +89,7 @@ func (ex *Exec) target(i int, m Matrix, r int) []float32 {
 	return ex.scratchRow(i, m.Cols)
 }
 
-// store rounds a row that target returned into m; for FP32 it is already there.
+// store rounds a row from target into m. An FP32 row is already there.
 func (ex *Exec) store(m Matrix, r int, row []float32) {
 	if m.dtype == BF16 {
 		vec.Round(m.bf16Row(r), row)

@@ -7,9 +7,8 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Grouped matrix products: the rows of the activations are cut into groups, one an expert,
-// by end offsets (ends[g] is one past the last row of group g), and each group meets its own
-// weight matrix. A group may be empty.
+// Grouped matrix products. The rows of the activations form groups, one per expert, and each group
+// has its own weight matrix. ends[g] is one past the last row of group g. A group may be empty.
 
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g.
 //
@@ -26,7 +25,7 @@ func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
 	})
 }
 
-// GroupedDgrad computes dx = dy·w[g] for the rows of each group g; shapes as GroupedMatMul.
+// GroupedDgrad computes dx = dy·w[g] for the rows of each group g. Shapes are as in GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 	defer ex.Profiling(productFamily(dy, len(ends) > 1, profile.Dgrad)).End()
 	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
@@ -39,18 +38,19 @@ func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
 	})
 }
 
-// streamedGradient is how many elements the gradients of groups must have to be stored past the
-// caches: of that many, in all layers, the optimizer would find little there.
+// streamedGradient is the number of elements from which the gradients of all groups are stored past
+// the caches. The gradients of all layers together then exceed the caches, so the optimizer would
+// find little there.
 const streamedGradient = 1 << 18
 
-// GroupedWgrad computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each group
-// g; dw: [G, N, K] FP32.
+// GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
+// accumulate is set. dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bool) {
 	defer ex.Profiling(productFamily(x, len(ends) > 1, profile.Wgrad)).End()
 	if !accumulate {
 		ZeroEmptyGroups(ex, dw, ends)
 	}
-	// By the rows of dw, whose operand is the one that costs more to pack.
+	// Divide the rows of dw, because their operand costs more to pack.
 	ex.byGroups(dy.Cols, leastRows, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.a.Cols); ok {
@@ -67,7 +67,7 @@ func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bo
 	})
 }
 
-// ZeroEmptyGroups sets w[g] to zero for each group g without rows, of which no product does.
+// ZeroEmptyGroups sets w[g] to zero for each group g without rows. No product writes these.
 func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
 	begin := int32(0)
 	for g, end := range ends {
@@ -78,35 +78,35 @@ func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
 	}
 }
 
-// byGroups calls body for parts [lo, hi) of the groups' products, o.grid.cols parts of the columns
-// of each group in turn, of at least so many columns. There are so many that threads which take one
-// after the other end together, though some groups have more rows than others.
+// byGroups calls body for parts [lo, hi) of the products of all groups. The columns of each group
+// form o.grid.cols parts of at least least columns. There are enough parts that threads finish at
+// about the same time, although some groups have more rows than others.
 func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	o.checkEnds()
-	pieces, groups := ex.pieces(work), len(o.ends)
+	pieces, groups := ex.productParts(work), len(o.ends)
 	o.grid = grid{groups, 1}
 	for o.grid.cols < pieces && groups*o.grid.cols < partsPerThread*pieces && 2*o.grid.cols*least <= cols {
 		o.grid.cols *= 2
 	}
-	ex.inParts(groups*o.grid.cols, 1, work, o, body)
+	ex.runInParts(groups*o.grid.cols, 1, work, o, body)
 }
 
-// groupPart is some rows, those of a group, and some columns of its product.
+// groupPart is the range of rows of one group and a range of columns of its product.
 type groupPart struct{ group, row, endRow, col, endCol int }
 
-// groupPart returns part i of the products of all groups, with so many columns in all, unless the
-// group is empty.
+// groupPart returns part i of the products of all groups. Each product has cols columns. ok is
+// false if the group is empty.
 func (o *operands) groupPart(i, cols int) (p groupPart, ok bool) {
 	p.group = i / o.grid.cols
 	if p.group > 0 {
 		p.row = int(o.ends[p.group-1])
 	}
 	p.endRow = int(o.ends[p.group])
-	p.col, p.endCol = cut(cols, tileCols, i%o.grid.cols, o.grid.cols)
+	p.col, p.endCol = cutTiles(cols, tileCols, i%o.grid.cols, o.grid.cols)
 	return p, p.endRow > p.row
 }
 
-// checkedMatMul is matMul after a look at the shapes.
+// checkedMatMul checks the shapes and then calls matMul.
 func checkedMatMul(ex *Exec, c, a, b Matrix, accumulate bool) {
 	checkMatMul(c, a, b)
 	matMul(ex, c, a, b, accumulate)

@@ -1,7 +1,7 @@
 package tensor
 
-// The three products of experts with block-scaled operands: as grouped.go, each with its blocks
-// along the dimension that is summed over.
+// The three products of experts with block-scaled operands, as in grouped.go. The blocks of each
+// operand lie along the dimension that is summed over.
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 // GroupedMatMulScaled computes y = x·w[g]ᵀ for the rows of each group g, which ends before row
 // ends[g]. A group may be empty.
 //
-// x: [rows, K], w: [G·N, K], the weights of all groups one below the other; y: [rows, N], FP32 or
+// x: [rows, K]. w: [G·N, K], the weights of all groups one below the other. y: [rows, N], FP32 or
 // BF16.
 func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
 	x.check()
@@ -33,31 +33,31 @@ func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
 
 // GroupedDgradScaled computes dx = dy·w[g] for the rows of each group g.
 //
-// dy: [rows, N]; w: codes [G·N, K] with scales [G·ceil(N/32), K] of blocks along N; dx: [rows, K],
+// dy: [rows, N]. w: codes [G·N, K] with scales [G·ceil(N/32), K] of blocks along N. dx: [rows, K],
 // FP32 or BF16.
 func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
 	dy.check()
 	n := dy.Codes.Cols
 	checkExtent(w.Codes.Rows, len(ends)*n, "rows of weights")
 	checkExtent(w.Codes.Cols, dx.Cols, "columns of weights")
-	checkExtent(w.Scales.Rows, len(ends)*tiles(n, format.MXBlock), "blocks of weights")
+	checkExtent(w.Scales.Rows, len(ends)*ceilDiv(n, format.MXBlock), "blocks of weights")
 	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		n := o.scaled[0].Codes.Cols
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.scaled[0].RowSlice(p.row, p.endRow)
-				b := o.scaled[1].acrossRows(p.group*n, n, p.group*tiles(n, format.MXBlock), p.col, p.endCol)
+				b := o.scaled[1].acrossRows(p.group*n, n, p.group*ceilDiv(n, format.MXBlock), p.col, p.endCol)
 				multiplyScaled(ex, c, a.gemmView(), b.gemmView(), false)
 			}
 		}
 	})
 }
 
-// GroupedWgradScaled computes dw[g] = dyᵀ·x, or dw[g] += dyᵀ·x if accumulate, over the rows of each
-// group g.
+// GroupedWgradScaled computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
+// accumulate is set.
 //
-// dy: codes [rows, N], x: codes [rows, K], both with blocks along rows that begin anew in each
-// group, those of a group below those of the one before; dw: [G, N, K] FP32.
+// dy: codes [rows, N], x: codes [rows, K]. Both have blocks along rows. Each group starts a new
+// block, and its blocks follow those of the previous group. dw: [G, N, K] FP32.
 func GroupedWgradScaled(ex *Exec, dw Tensor, dy, x Scaled, ends []int32, accumulate bool) {
 	checkExtent(dy.Codes.Rows, x.Codes.Rows, "rows of x")
 	if !accumulate {
@@ -81,19 +81,19 @@ func GroupedWgradScaled(ex *Exec, dw Tensor, dy, x Scaled, ends []int32, accumul
 	})
 }
 
-// acrossRows returns columns [col, endCol) of n rows, whose blocks along them begin with row block
-// of the scales, as an operand.
+// acrossRows returns columns [col, endCol) of n rows as a transposed operand. The blocks lie along
+// the rows. The first of them is row block of the scales.
 func (s Scaled) acrossRows(row, n, block, col, endCol int) Scaled {
 	s.Codes = s.Codes.RowSlice(row, row+n).ColSlice(col, endCol).T()
-	s.Scales = s.Scales.RowSlice(block, block+tiles(n, format.MXBlock)).ColSlice(col, endCol).T()
+	s.Scales = s.Scales.RowSlice(block, block+ceilDiv(n, format.MXBlock)).ColSlice(col, endCol).T()
 	return s
 }
 
-// blocksBefore is how many blocks along rows the groups before group g take.
+// blocksBefore returns the number of blocks along rows in the groups before group g.
 func (o *operands) blocksBefore(g int) int {
 	blocks, lo := 0, int32(0)
 	for _, hi := range o.ends[:g] {
-		blocks += tiles(int(hi-lo), format.MXBlock)
+		blocks += ceilDiv(int(hi-lo), format.MXBlock)
 		lo = hi
 	}
 	return blocks

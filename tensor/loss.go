@@ -7,33 +7,33 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// CrossEntropy returns the sum over rows of -log softmax(logits)[target], in nats, and turns
-// logits into the gradient of scale times that sum: (softmax - onehot)·scale.
+// CrossEntropy returns the sum over rows of -log softmax(logits)[target], in nats. It overwrites
+// logits with the gradient of scale times that sum: (softmax - onehot)·scale.
 //
-// logits: [rows, vocab] FP32, overwritten; a row whose target is negative counts as nothing.
+// logits: [rows, vocab] FP32. A row with a negative target has no loss and a zero gradient.
 func CrossEntropy(ex *Exec, logits Matrix, targets []int32, scale float32) float64 {
 	logits.checkFP32Rows()
 	if len(targets) != logits.Rows {
 		panic(fmt.Sprintf("tensor: %d targets for %d rows of logits", len(targets), logits.Rows))
 	}
 	var sum float64
-	job := loss{logits: logits, targets: targets, scale: scale, losses: ex.scratchSums(logits.Rows)}
-	rowParts(ex, logits.Rows, logits.Rows*logits.Cols, job, crossEntropyRows)
+	job := crossEntropyJob{logits: logits, targets: targets, scale: scale, losses: ex.scratchSums(logits.Rows)}
+	forRows(ex, logits.Rows, logits.Rows*logits.Cols, job, crossEntropyRows)
 	for _, l := range job.losses {
 		sum += l
 	}
 	return sum
 }
 
-// loss is the arguments of CrossEntropy, and the loss of each row.
-type loss struct {
+// crossEntropyJob holds the arguments of CrossEntropy and the loss of each row.
+type crossEntropyJob struct {
 	logits  Matrix
 	targets []int32
 	scale   float32
 	losses  []float64
 }
 
-func crossEntropyRows(_ *Exec, c loss, lo, hi int) {
+func crossEntropyRows(_ *Exec, c crossEntropyJob, lo, hi int) {
 	for r := lo; r < hi; r++ {
 		c.losses[r] = crossEntropyRow(c.logits.f32Row(r), c.targets[r], c.scale)
 	}

@@ -9,15 +9,15 @@ import (
 
 // MatMul computes c = a·b with FP32 accumulation.
 //
-// a: [M, K], b: [K, N], both FP32 or both BF16, either may be transposed; c: [M, N], FP32 or
-// of the operands' type, rounded once. A linear layer y = x·Wᵀ is MatMul(ex, y, x, w.T()).
+// a: [M, K], b: [K, N], both FP32 or both BF16. Either may be transposed. c: [M, N] is FP32 or has
+// the type of the operands, rounded once. A linear layer y = x·Wᵀ is MatMul(ex, y, x, w.T()).
 func MatMul(ex *Exec, c, a, b Matrix) {
 	defer ex.Profiling(productFamily(a, false, passOf(b))).End()
 	checkMatMul(c, a, b)
 	ex.byCells(flops(c, a), operands{c: c, a: a, b: b}, matMulCells)
 }
 
-// MatMulAdd computes c += a·b for an FP32 c; operands as in MatMul.
+// MatMulAdd computes c += a·b for an FP32 c. The operands are as in MatMul.
 func MatMulAdd(ex *Exec, c, a, b Matrix) {
 	defer ex.Profiling(productFamily(a, false, profile.Wgrad)).End()
 	checkMatMul(c, a, b)
@@ -27,13 +27,16 @@ func MatMulAdd(ex *Exec, c, a, b Matrix) {
 	ex.byCells(flops(c, a), operands{c: c, a: a, b: b, accumulate: true}, matMulCells)
 }
 
-// Wgrad computes the gradient of a linear layer's weight, dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
+// Wgrad computes the gradient of a linear layer's weight: dw = dyᵀ·x, or dw += dyᵀ·x if accumulate
+// is set.
 //
-// dy: [rows, N], x: [rows, K], both FP32 or both BF16; dw: [N, K] FP32. Every span rows, those of
-// one sequence, are summed as if they were alone; the sums are added up as a balanced binary tree,
-// whose first 2^i leaves of n, the largest such number below n, are one half. So dw has the same
-// bits however sequences are spread over ranks, if each has 2^j of them and the ranks' gradients
-// are added up in the same way.
+// dy: [rows, N], x: [rows, K], both FP32 or both BF16. dw: [N, K] FP32.
+//
+// The rows are summed in spans of span rows, usually one sequence each. Each span is summed as if
+// it were alone. A balanced binary tree then adds up the sums of the n spans. Its first half has
+// 2^i leaves, where 2^i is the largest power of two below n. The bits of dw therefore do not depend
+// on how sequences are distributed over ranks. This holds if each rank has 2^j sequences and the
+// ranks' gradients are added in the same tree order.
 func Wgrad(ex *Exec, dw, dy, x Matrix, span int, accumulate bool) {
 	defer ex.Profiling(productFamily(x, false, profile.Wgrad)).End()
 	checkMatMul(dw, dy.T(), x)
@@ -54,7 +57,7 @@ func wgradCells(ex *Exec, o operands, lo, hi int) {
 	}
 }
 
-// checkSpan panics unless c can be summed by spans.
+// checkSpan panics unless c can be summed in spans.
 func checkSpan(c Matrix, span int) {
 	if c.dtype != FP32 {
 		panic(fmt.Sprintf("tensor: the gradient of a weight is %v, want fp32", c.dtype))
@@ -84,7 +87,7 @@ func matMul(ex *Exec, c, a, b Matrix, accumulate bool) {
 	}
 }
 
-// flops returns the operations of the product into c of a and another matrix.
+// flops returns the number of operations of c = a·b.
 func flops(c, a Matrix) int { return 2 * c.Rows * c.Cols * a.Cols }
 
 func checkMatMul(c, a, b Matrix) {
@@ -97,9 +100,9 @@ func checkMatMul(c, a, b Matrix) {
 	c.checkRows()
 }
 
-// AlikeRows is the most rows of a for which the bits of a row of a·b do not depend on how many rows
-// there are: products of few rows of BF16 or codes may have another order of summation than those
-// of many.
+// AlikeRows returns the largest number of rows of a for which each row of a·b has the same bits,
+// whatever the number of rows. Products of few rows of BF16 or codes may use another order of
+// summation than those of many rows.
 func AlikeRows() int { return gemm.AlikeRows() }
 
 func (m Matrix) gemmView() gemm.View {

@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// Matrix is a strided two-dimensional view of a tensor: what matrix products and row
-// kernels work on. One of the strides is 1.
+// Matrix is a strided two-dimensional view of a tensor. Matrix products and row kernels work on it.
+// One of the strides is 1.
 type Matrix struct {
 	Rows, Cols           int
 	data                 unsafe.Pointer
@@ -14,7 +14,8 @@ type Matrix struct {
 	dtype                DType
 }
 
-// Mat views the tensor as a matrix: leading dimensions are rows, the last one columns.
+// Mat views the tensor as a matrix. The last dimension becomes the columns, and all others the
+// rows.
 func (t Tensor) Mat() Matrix {
 	cols := 1
 	if t.ndim > 0 {
@@ -30,20 +31,20 @@ func (t Tensor) Mat() Matrix {
 // DType returns the element type.
 func (m Matrix) DType() DType { return m.dtype }
 
-// Memory returns where the elements lie: the first of them, and the distances between rows and
-// between columns, in elements. It is for kernels outside this package.
+// Memory returns the address of the first element, and the row and column strides in elements. It
+// is for kernels outside this package.
 func (m Matrix) Memory() (data unsafe.Pointer, rowStride, colStride int) {
 	return m.data, m.rowStride, m.colStride
 }
 
-// T returns the transpose, sharing memory.
+// T returns the transpose, which shares memory.
 func (m Matrix) T() Matrix {
 	m.Rows, m.Cols = m.Cols, m.Rows
 	m.rowStride, m.colStride = m.colStride, m.rowStride
 	return m
 }
 
-// RowSlice returns rows [lo, hi), sharing memory.
+// RowSlice returns rows [lo, hi), which share memory.
 func (m Matrix) RowSlice(lo, hi int) Matrix {
 	if lo < 0 || hi < lo || hi > m.Rows {
 		panic(fmt.Sprintf("tensor: rows [%d, %d) of a matrix of %d rows", lo, hi, m.Rows))
@@ -55,7 +56,7 @@ func (m Matrix) RowSlice(lo, hi int) Matrix {
 	return m
 }
 
-// ColSlice returns columns [lo, hi), sharing memory.
+// ColSlice returns columns [lo, hi), which share memory.
 func (m Matrix) ColSlice(lo, hi int) Matrix { return m.T().RowSlice(lo, hi).T() }
 
 // bf16Row returns the bits of row i of a BF16 matrix whose columns are contiguous.
@@ -68,8 +69,8 @@ func (m Matrix) f32Row(i int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Add(m.data, i*m.rowStride*4)), m.Cols)
 }
 
-// bf16Rows returns all that lies between the first and the last element of a BF16 matrix whose
-// columns are contiguous: row i begins at i·rowStride.
+// bf16Rows returns the memory from the first to the last element of a BF16 matrix whose columns are
+// contiguous. Row i begins at i·rowStride.
 func (m Matrix) bf16Rows() []uint16 { return unsafe.Slice((*uint16)(m.data), m.span()) }
 
 // f32Rows is bf16Rows for an FP32 matrix.
@@ -82,7 +83,7 @@ func (m Matrix) span() int {
 	return (m.Rows-1)*m.rowStride + m.Cols
 }
 
-// checkRows panics unless rows can be handed to row kernels.
+// checkRows panics unless row kernels can work on the matrix.
 func (m Matrix) checkRows() {
 	if m.colStride != 1 && m.Cols > 1 {
 		panic("tensor: a row kernel was given a transposed matrix")
@@ -92,7 +93,7 @@ func (m Matrix) checkRows() {
 	}
 }
 
-// checkFP32Rows panics unless f32Row may be used on a matrix that is changed in place.
+// checkFP32Rows panics unless f32Row can be used to change the matrix in place.
 func (m Matrix) checkFP32Rows() {
 	m.checkRows()
 	if m.dtype != FP32 {

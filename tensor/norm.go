@@ -9,25 +9,25 @@ import (
 
 // RMSNorm computes y = x · rstd · w with rstd = 1/sqrt(mean(x²) + eps) of each row.
 //
-// x, y: [rows, n]; w: [n] FP32; rstd: [rows], kept for the backward pass.
+// x, y: [rows, n]. w: [n] FP32. rstd: [rows] is saved for the backward pass.
 func RMSNorm(ex *Exec, y Matrix, rstd []float32, x Matrix, w []float32, eps float32) {
 	sameShape(y, x)
 	checkNorm(x, w, rstd)
-	rowParts(ex, x.Rows, x.Rows*x.Cols, norm{x: x, y: y, w: w, rstd: rstd, eps: eps}, normRows)
+	forRows(ex, x.Rows, x.Rows*x.Cols, normJob{x: x, y: y, w: w, rstd: rstd, eps: eps}, normRows)
 }
 
-// norm is the arguments of RMSNorm and of its gradient.
-type norm struct {
+// normJob holds the arguments of RMSNorm and of its gradient.
+type normJob struct {
 	x, y, dy, dx Matrix
 	w, rstd      []float32
 	eps          float32
 	addToDX      bool
 	span         int
-	dw           Matrix // a row for each run of rows, span by span
+	dw           Matrix // one row per run of rows, span by span
 }
 
-// normRows does rows [lo, hi).
-func normRows(ex *Exec, n norm, lo, hi int) {
+// normRows computes rows [lo, hi).
+func normRows(ex *Exec, n normJob, lo, hi int) {
 	if allBF16(n.x, n.y) {
 		split := ex.split(n.w)
 		for r := lo; r < hi; r++ {
@@ -46,7 +46,7 @@ func normRows(ex *Exec, n norm, lo, hi int) {
 	}
 }
 
-// split returns the weights in the order that kernels on BF16 rows want, in scratch.
+// split returns the weights in scratch memory, in the order that the kernels on BF16 rows need.
 func (ex *Exec) split(w []float32) []float32 {
 	row := ex.scratchRow(3, vec.SplitLen(len(w)))
 	vec.Split(row, w)
@@ -58,10 +58,11 @@ func inverseRMS(squares float32, n int, eps float32) float32 {
 	return float32(1 / math.Sqrt(float64(squares)/float64(n)+float64(eps)))
 }
 
-// RMSNormBackward computes dx, or adds to it, and adds to dw, from dy and what RMSNorm saw.
+// RMSNormBackward computes dx, or adds to it, and adds to dw. Its inputs are dy and the operands of
+// RMSNorm.
 //
-// With x̂ = x·rstd and g = dy·w:  dw += Σ dy·x̂  and  dx = rstd·(g - x̂·mean(g·x̂)). The sum is by
-// spans of so many rows, as in Wgrad.
+// With x̂ = x·rstd and g = dy·w:  dw += Σ dy·x̂  and  dx = rstd·(g - x̂·mean(g·x̂)). The sum over
+// rows follows spans of span rows, as in Wgrad.
 func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []float32, addToDX bool, span int) {
 	sameShape(dx, x)
 	sameShape(dy, x)
@@ -79,13 +80,13 @@ func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []
 	defer ex.Release(mark)
 	span = min(span, x.Rows)
 	spans := (x.Rows + span - 1) / span
-	n := norm{x: x, dy: dy, dx: dx, w: w, rstd: rstd, addToDX: addToDX, span: span, dw: ex.New(FP32, spans*normRuns(span), x.Cols).Mat()}
-	rowParts(ex, n.dw.Rows, x.Rows*x.Cols, n, normBackwardRuns)
+	n := normJob{x: x, dy: dy, dx: dx, w: w, rstd: rstd, addToDX: addToDX, span: span, dw: ex.New(FP32, spans*normRuns(span), x.Cols).Mat()}
+	forRows(ex, n.dw.Rows, x.Rows*x.Cols, n, normBackwardRuns)
 	vec.Add(dw, dw, n.weightGradient(spans))
 }
 
-// weightGradient adds up the runs of each span in order, and the spans as a tree.
-func (n norm) weightGradient(spans int) []float32 {
+// weightGradient adds up the runs of each span in order, and the spans in a binary tree.
+func (n normJob) weightGradient(spans int) []float32 {
 	runs := normRuns(n.span)
 	for s := range spans {
 		first := n.dw.f32Row(s * runs)
@@ -93,24 +94,24 @@ func (n norm) weightGradient(spans int) []float32 {
 			vec.Add(first, first, n.dw.f32Row(s*runs+i))
 		}
 	}
-	for far := 1; far < spans; far *= 2 {
-		for s := 0; s+far < spans; s += 2 * far {
+	for stride := 1; stride < spans; stride *= 2 {
+		for s := 0; s+stride < spans; s += 2 * stride {
 			left := n.dw.f32Row(s * runs)
-			vec.Add(left, left, n.dw.f32Row((s+far)*runs))
+			vec.Add(left, left, n.dw.f32Row((s+stride)*runs))
 		}
 	}
 	return n.dw.f32Row(0)
 }
 
-// normRun is the number of rows, at most, whose weight gradients are summed by one thread, whatever
-// the number of threads.
+// normRun is the largest number of rows whose weight gradients one thread sums. It does not depend
+// on the number of threads.
 const normRun = 32
 
-// normRuns is the number of runs in a span.
+// normRuns returns the number of runs in a span.
 func normRuns(span int) int { return (span + normRun - 1) / normRun }
 
-// normBackwardRuns does runs [lo, hi); those behind the end of a short last span are empty.
-func normBackwardRuns(ex *Exec, n norm, lo, hi int) {
+// normBackwardRuns computes runs [lo, hi). Runs past the end of a short last span are empty.
+func normBackwardRuns(ex *Exec, n normJob, lo, hi int) {
 	runs := normRuns(n.span)
 	for i := lo; i < hi; i++ {
 		begin := i / runs * n.span
@@ -122,15 +123,15 @@ func normBackwardRuns(ex *Exec, n norm, lo, hi int) {
 	}
 }
 
-// backward does rows [lo, hi), and adds to dw.
-func (n norm) backward(ex *Exec, dw []float32, lo, hi int) {
+// backward computes rows [lo, hi) and adds to dw.
+func (n normJob) backward(ex *Exec, dw []float32, lo, hi int) {
 	x, dy, dx := n.x, n.dy, n.dx
 	if allBF16(x, dy, dx) {
 		split := ex.split(n.w)
 		for r := lo; r < hi; r++ {
 			in, d, scale := x.bf16Row(r), dy.bf16Row(r), n.rstd[r]
 			sum := vec.NormWeightGradBF16(dw, scale, d, in, n.w)
-			vec.NormInputGradBF16(dx.bf16Row(r), n.addToDX, scale, d, split, perX(sum, scale, x.Cols), in)
+			vec.NormInputGradBF16(dx.bf16Row(r), n.addToDX, scale, d, split, xFactor(sum, scale, x.Cols), in)
 		}
 		return
 	}
@@ -138,13 +139,13 @@ func (n norm) backward(ex *Exec, dw []float32, lo, hi int) {
 		in, d, scale := ex.load(0, x, r), ex.load(1, dy, r), n.rstd[r]
 		sum := vec.NormWeightGrad(dw, scale, d, in, n.w)
 		out := ex.load(2, dx, r)
-		vec.NormInputGrad(out, n.addToDX, scale, d, n.w, perX(sum, scale, x.Cols), in)
+		vec.NormInputGrad(out, n.addToDX, scale, d, n.w, xFactor(sum, scale, x.Cols), in)
 		ex.store(dx, r, out)
 	}
 }
 
-// perX returns what x is multiplied by in dx, where sum is that of dy·x·w.
-func perX(sum, rstd float32, n int) float32 { return -sum * rstd * rstd * rstd / float32(n) }
+// xFactor returns the factor of x in dx. sum is the sum of dy·x·w.
+func xFactor(sum, rstd float32, n int) float32 { return -sum * rstd * rstd * rstd / float32(n) }
 
 func checkNorm(x Matrix, w, rstd []float32) {
 	if len(w) != x.Cols || len(rstd) != x.Rows {

@@ -7,17 +7,17 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// AdamWStep holds the constants of one optimizer step; see NewAdamWStep.
+// AdamWStep holds the constants of one optimizer step. See NewAdamWStep.
 type AdamWStep = vec.AdamWStep
 
-// NewAdamWStep prepares step number step, counted from 1, of AdamW with decoupled weight
-// decay, in the form of torch.optim.AdamW. Gradients are multiplied by gradScale first.
+// NewAdamWStep computes the constants of step number step, counted from 1, of AdamW with decoupled
+// weight decay in the form of torch.optim.AdamW. Gradients are multiplied by gradScale first.
 func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step int) AdamWStep {
 	return vec.NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale, step)
 }
 
-// AdamWState is the FP32 master weights that AdamW updates and both moments of their gradients, all
-// of one length.
+// AdamWState holds the FP32 master weights that AdamW updates and the two moments of their
+// gradients. All have one length.
 type AdamWState struct{ Master, ExpAvg, ExpAvgSq Tensor }
 
 // Slice returns elements [lo, hi).
@@ -25,19 +25,22 @@ func (s AdamWState) Slice(lo, hi int) AdamWState {
 	return AdamWState{s.Master.Slice(lo, hi), s.ExpAvg.Slice(lo, hi), s.ExpAvgSq.Slice(lo, hi)}
 }
 
-// streamedBytes is how much AdamW must write elsewhere to write it past the caches: whoever reads
-// it next would find little of it there, and a store that allocates a line reads it first.
+// streamedBytes is the number of bytes from which AdamW writes its results past the caches. The
+// next reader would find little of that much data in a cache. An ordinary store also reads the
+// cache line first.
 const streamedBytes = 8 << 20
 
-// AdamW sets dst to what src becomes by the FP32 gradient, and work, FP32 or BF16, to the new
-// master weights. All tensors are of one length. dst may be src. A tensor of dst that overlaps
-// another of dst, or one that is read without being that very memory, panics. A large dst that is
-// not src is fastest when its tensors begin at multiples of Alignment.
+// AdamW updates src by the FP32 gradient and writes the result to dst, which may be src. It also
+// writes the new master weights to work, in FP32 or BF16. All tensors have one length.
+//
+// AdamW panics if a tensor of dst overlaps another tensor of dst. It also panics if one partly
+// overlaps an input. A large dst other than src is fastest if its tensors begin at multiples of
+// Alignment.
 func AdamW(ex *Exec, dst, src AdamWState, work, grad Tensor, step AdamWStep) {
-	job := update{dst: dst.f32(), src: src.f32(), work: work, grad: grad.F32(), step: step}
+	job := adamWJob{dst: dst.f32(), src: src.f32(), work: work, grad: grad.F32(), step: step}
 	job.check()
 	job.streams = dst != src && 3*4*grad.Len() > streamedBytes
-	rowParts(ex, runs(len(job.grad)), len(job.grad), job, updateRuns)
+	forRows(ex, runs(len(job.grad)), len(job.grad), job, adamWRuns)
 	if job.streams {
 		Convert(ex, work.Mat(), dst.Master.Mat())
 	}
@@ -47,18 +50,18 @@ func (s AdamWState) f32() vec.AdamWState {
 	return vec.AdamWState{Master: s.Master.F32(), ExpAvg: s.ExpAvg.F32(), ExpAvgSq: s.ExpAvgSq.F32()}
 }
 
-// update is the arguments of AdamW.
-type update struct {
+// adamWJob holds the arguments of AdamW.
+type adamWJob struct {
 	dst, src vec.AdamWState
 	work     Tensor
 	grad     []float32
 	step     AdamWStep
-	streams  bool // what is written is not in the caches afterwards
+	streams  bool // dst is written past the caches
 }
 
-// check panics if lengths differ, or if what is written for one element may be read or written for
-// another.
-func (u *update) check() {
+// check panics if lengths differ. It also panics if the memory written for one element may be read
+// or written for another.
+func (u *adamWJob) check() {
 	all := [...]struct {
 		name string
 		x    []float32
@@ -85,7 +88,7 @@ func (u *update) check() {
 	}
 }
 
-// overlap says whether two slices of one length have memory in common.
+// overlap reports whether two slices of one length share memory.
 func overlap(x, y []float32) bool {
 	if len(x) == 0 {
 		return false
@@ -94,41 +97,41 @@ func overlap(x, y []float32) bool {
 	return max(a, b)-min(a, b) < 4*uintptr(len(x))
 }
 
-// roundedRuns is how many runs are updated before their weights are rounded: they are still in the
-// first-level cache.
+// roundedRuns is the number of runs to update before their weights are rounded. They are then still
+// in the first-level cache.
 const roundedRuns = 2
 
-func updateRuns(ex *Exec, u update, lo, hi int) {
+func adamWRuns(ex *Exec, u adamWJob, lo, hi int) {
 	if u.streams {
-		vec.AdamWStreaming(stateRuns(u.dst, lo, hi), stateRuns(u.src, lo, hi), ofRuns(u.grad, lo, hi), u.step)
+		vec.AdamWStreaming(stateRuns(u.dst, lo, hi), stateRuns(u.src, lo, hi), runSlice(u.grad, lo, hi), u.step)
 		return
 	}
 	for ; lo < hi; lo += roundedRuns {
 		end := min(lo+roundedRuns, hi)
 		dst := stateRuns(u.dst, lo, end)
-		vec.AdamW(dst, stateRuns(u.src, lo, end), ofRuns(u.grad, lo, end), u.step)
+		vec.AdamW(dst, stateRuns(u.src, lo, end), runSlice(u.grad, lo, end), u.step)
 		if u.work.DType() == BF16 {
-			vec.Round(ofRuns(u.work.Mat().bf16Row(0), lo, end), dst.Master)
+			vec.Round(runSlice(u.work.Mat().bf16Row(0), lo, end), dst.Master)
 		} else {
-			copy(ofRuns(u.work.F32(), lo, end), dst.Master)
+			copy(runSlice(u.work.F32(), lo, end), dst.Master)
 		}
 	}
 }
 
 func stateRuns(s vec.AdamWState, lo, hi int) vec.AdamWState {
-	return vec.AdamWState{Master: ofRuns(s.Master, lo, hi), ExpAvg: ofRuns(s.ExpAvg, lo, hi), ExpAvgSq: ofRuns(s.ExpAvgSq, lo, hi)}
+	return vec.AdamWState{Master: runSlice(s.Master, lo, hi), ExpAvg: runSlice(s.ExpAvg, lo, hi), ExpAvgSq: runSlice(s.ExpAvgSq, lo, hi)}
 }
 
-// SumSquares returns the sums of squares, in float64, of all pieces of that many elements of an
-// FP32 tensor, the last of which may be shorter. The result is valid until the next kernel of ex.
+// SumSquares divides an FP32 tensor into pieces of piece elements and returns the sum of squares of
+// each, in float64. The last piece may be shorter. The result is valid until the next kernel of ex.
 func SumSquares(ex *Exec, x Tensor, piece int) []float64 {
 	v := x.F32()
 	job := squares{x: v, piece: piece, sums: ex.scratchSums((len(v) + piece - 1) / piece)}
-	rowParts(ex, len(job.sums), len(v), job, sumSquaresPieces)
+	forRows(ex, len(job.sums), len(v), job, sumSquaresPieces)
 	return job.sums
 }
 
-// squares is the arguments of SumSquares, and the sum of each piece.
+// squares holds the arguments of SumSquares and the sum of each piece.
 type squares struct {
 	x     []float32
 	piece int

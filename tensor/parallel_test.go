@@ -73,7 +73,7 @@ func TestParallelOfManyTypes(t *testing.T) {
 	if want := [4][3]int{{3, 3, 3}, {3, 3, 3}, {3, 3, 3}, {3, 3, 3}}; got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if n := len(ex.pool.tasks); n != 1 {
+	if n := len(ex.queue.tasks); n != 1 {
 		t.Errorf("%d tasks are kept, want that of the outer calls only", n)
 	}
 }

@@ -8,9 +8,10 @@ import (
 	"spmoe/tensor/internal/gemm"
 )
 
-// Peak measures for about d what rate of multiply-adds on operands of this type the machine's
-// cores reach together in registers, in FLOP/s: the ceiling of every matrix product. Of each
-// core the best of several moments counts, because a busy neighbour can only lower it.
+// Peak measures the rate of multiply-adds on operands of this type that all cores reach together in
+// registers, in FLOP/s. This is the upper bound for every matrix product. The measurement takes
+// about d. Each core counts with the best of several samples, because a busy neighbor can only
+// lower the rate.
 func Peak(dtype DType, d time.Duration) float64 {
 	var mu sync.Mutex
 	var total float64
@@ -18,8 +19,8 @@ func Peak(dtype DType, d time.Duration) float64 {
 	for range runtime.GOMAXPROCS(0) {
 		cores.Go(func() {
 			var rate float64
-			for range peakMoments {
-				rate = max(rate, PeakCore(dtype, d/peakMoments))
+			for range peakSamples {
+				rate = max(rate, PeakCore(dtype, d/peakSamples))
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -30,10 +31,10 @@ func Peak(dtype DType, d time.Duration) float64 {
 	return total
 }
 
-// peakMoments is the number of moments in one measurement of Peak.
-const peakMoments = 5
+// peakSamples is the number of samples per core in one measurement of Peak.
+const peakSamples = 5
 
-// PeakCore is Peak of the one core that the caller runs on. UINT8 stands for integers of 8 bits.
+// PeakCore is Peak for the core that the caller runs on. UINT8 stands for 8-bit integers.
 func PeakCore(dtype DType, d time.Duration) float64 {
 	switch dtype {
 	case BF16:

@@ -7,14 +7,14 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// RotaryTable holds the cosines and sines of rotary position embedding for positions
-// [0, Len): interleaved pairs, so element 2i and 2i+1 of a head turn by angle i.
+// RotaryTable holds the cosines and sines of rotary position embedding for positions [0, Len).
+// Pairs are interleaved: elements 2i and 2i+1 of a head rotate by angle i.
 type RotaryTable struct {
 	cos, sin Tensor // [Len, pairs] FP32
 }
 
-// NewRotaryTable tabulates angle position·freq[i], cosine and sine multiplied by scale
-// (YaRN's attention factor; 1 without it).
+// NewRotaryTable tabulates the angles position·freq[i]. Cosine and sine are multiplied by scale,
+// which is YaRN's attention factor, or 1 without YaRN.
 func NewRotaryTable(positions int, freq []float64, scale float64) *RotaryTable {
 	t := &RotaryTable{cos: New(FP32, positions, len(freq)), sin: New(FP32, positions, len(freq))}
 	cos, sin := t.cos.F32(), t.sin.F32()
@@ -31,16 +31,16 @@ func NewRotaryTable(positions int, freq []float64, scale float64) *RotaryTable {
 // Len returns the number of positions in the table.
 func (t *RotaryTable) Len() int { return t.cos.Dim(0) }
 
-// From returns the part of the table that begins at a position: row r of what it rotates is at
+// From returns the part of the table that begins at position. Row r of its argument is then at
 // position + r mod seq.
 func (t *RotaryTable) From(position int) *RotaryTable {
 	return &RotaryTable{cos: t.cos.Slice(position, t.Len()), sin: t.sin.Slice(position, t.Len())}
 }
 
-// Rotate turns the row at position r mod seq, for every row r of x: [rows, 2·pairs], in place.
+// Rotate rotates every row r of x: [rows, 2·pairs] in place. Row r is at position r mod seq.
 func (t *RotaryTable) Rotate(ex *Exec, x Matrix, seq int) { t.rotate(ex, x, seq, 1) }
 
-// RotateBack is the transpose of Rotate: what gradients go through.
+// RotateBack applies the transpose of Rotate, as the backward pass needs it.
 func (t *RotaryTable) RotateBack(ex *Exec, x Matrix, seq int) { t.rotate(ex, x, seq, -1) }
 
 func (t *RotaryTable) rotate(ex *Exec, x Matrix, seq int, sign float32) {
@@ -50,19 +50,19 @@ func (t *RotaryTable) rotate(ex *Exec, x Matrix, seq int, sign float32) {
 		panic(fmt.Sprintf("tensor: rotating %d columns in sequences of %d with a table of %d pairs and %d positions",
 			x.Cols, seq, pairs, t.Len()))
 	}
-	rowParts(ex, x.Rows, x.Rows*x.Cols, turn{table: t, x: x, seq: seq, sign: sign}, turnRows)
+	forRows(ex, x.Rows, x.Rows*x.Cols, rotation{table: t, x: x, seq: seq, sign: sign}, rotateRows)
 }
 
-// turn is the arguments of a rotation.
-type turn struct {
+// rotation holds the arguments of Rotate and RotateBack.
+type rotation struct {
 	table *RotaryTable
 	x     Matrix
 	seq   int
 	sign  float32
 }
 
-// turnRows turns rows [lo, end), a sequence at a time.
-func turnRows(_ *Exec, t turn, lo, end int) {
+// rotateRows rotates rows [lo, end), one sequence at a time.
+func rotateRows(_ *Exec, t rotation, lo, end int) {
 	pairs := t.table.cos.Dim(1)
 	for lo < end {
 		position := lo % t.seq
@@ -78,8 +78,8 @@ func turnRows(_ *Exec, t turn, lo, end int) {
 	}
 }
 
-// sincos32 follows the usual float32 form: the angle is rounded before its sine is taken,
-// so that tables agree with those of other frameworks at large positions.
+// sincos32 rounds the angle to float32 before it takes the sine and cosine. Other frameworks do the
+// same, so the tables agree at large positions.
 func sincos32(position int, freq float64) (sin, cos float64) {
 	return math.Sincos(float64(float32(position) * float32(freq)))
 }

@@ -7,32 +7,32 @@ import (
 	"spmoe/tensor/internal/gemm"
 )
 
-// Scaled is a matrix of codes with one E8M0 scale for every 32 codes along a row, as OCP MX has it:
-// element (i, k) is decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN where the scale is 255.
-// Kernels multiply E4M3, E5M2 and INT8. Other elements are decoded in plain Go, with the same
+// Scaled is a matrix of codes with one E8M0 scale per 32 codes along a row, as in OCP MX. Element
+// (i, k) is decode(Codes[i, k]) · 2^(Scales[i, k/32]-127), or NaN if the scale is 255. Assembly
+// kernels multiply E4M3, E5M2 and INT8. Other elements are decoded in plain Go, with the same
 // result.
 //
-// Codes: UINT8 [rows, K], Scales: UINT8 [rows, ceil(K/32)]; both may be transposed or strided.
+// Codes: UINT8 [rows, K], Scales: UINT8 [rows, ceil(K/32)]. Both may be transposed or strided.
 type Scaled struct {
 	Codes, Scales Matrix
 	Element       *format.Element // of the codes
 }
 
-// RowSlice returns rows [lo, hi), sharing memory.
+// RowSlice returns rows [lo, hi), which share memory.
 func (s Scaled) RowSlice(lo, hi int) Scaled {
 	s.Codes, s.Scales = s.Codes.RowSlice(lo, hi), s.Scales.RowSlice(lo, hi)
 	return s
 }
 
-// MatMulScaled computes c = a·bᵀ with FP32 accumulation; the elements of a and b may differ.
+// MatMulScaled computes c = a·bᵀ with FP32 accumulation. The element formats of a and b may differ.
 //
-// a: [M, K], b: [N, K]; c: [M, N], FP32, or BF16 rounded once.
+// a: [M, K], b: [N, K]. c: [M, N], FP32, or BF16 rounded once.
 func MatMulScaled(ex *Exec, c Matrix, a, b Scaled) {
 	checkScaled(c, a, b)
 	ex.byScaledCells(operands{c: c, scaled: [2]Scaled{a, b}})
 }
 
-// MatMulScaledAdd computes c += a·bᵀ for an FP32 c; operands as in MatMulScaled.
+// MatMulScaledAdd computes c += a·bᵀ for an FP32 c. The operands are as in MatMulScaled.
 func MatMulScaledAdd(ex *Exec, c Matrix, a, b Scaled) {
 	checkScaled(c, a, b)
 	if c.dtype != FP32 {
@@ -41,8 +41,9 @@ func MatMulScaledAdd(ex *Exec, c Matrix, a, b Scaled) {
 	ex.byScaledCells(operands{c: c, scaled: [2]Scaled{a, b}, accumulate: true})
 }
 
-// MatMulScaledSpans computes c = a·bᵀ, or c += a·bᵀ if accumulate, for an FP32 c, the sum over K
-// cut into spans as the rows of Wgrad; a span is a multiple of format.MXBlock or covers all.
+// MatMulScaledSpans computes c = a·bᵀ for an FP32 c, or c += a·bᵀ if accumulate is set. The sum
+// over K follows spans, as the sum over rows in Wgrad. span is a multiple of format.MXBlock or at
+// least K.
 func MatMulScaledSpans(ex *Exec, c Matrix, a, b Scaled, span int, accumulate bool) {
 	checkScaled(c, a, b)
 	checkSpan(c, span)

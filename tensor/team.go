@@ -9,73 +9,73 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// A Team is the threads of the ranks that are goroutines of one process: the goroutine of each
-// rank, a member, and helpers. A kernel's parts are taken by its owner, by helpers, and by members
-// that wait for other ranks: so a rank with more work than others, or on a slower core, is not what
-// all wait for. Results do not depend on who takes what.
+// A Team is the threads of the ranks that are goroutines of one process. Each rank's goroutine is a
+// member. All other threads are helpers. The owner of a kernel, the helpers, and members that wait
+// for other ranks all take parts of the kernel. A rank with more work or a slower core therefore
+// does not hold up the others. Results do not depend on which thread takes which part.
 type Team struct {
-	pools    []*pool // of the members
+	queues   []*workQueue // one per member
 	helpers  []*helper
-	alone    bool         // nobody ever has time for another's work
-	waiting  atomic.Int32 // members that wait and can help
+	noHelp   bool         // no thread is ever free to help
+	waiting  atomic.Int32 // number of members that wait and can help
 	sleepers atomic.Int32
-	stop     atomic.Bool // there will be no more work
+	stop     atomic.Bool // no more work will come
 }
 
-// helper is a goroutine that has no work of its own.
+// helper is a goroutine that only helps members.
 type helper struct {
 	team   *Team
-	home   int // the member whose work comes first
+	home   int // index of the member to help first
 	ex     Exec
 	asleep atomic.Bool
 	wake   chan struct{}
 }
 
-// spinTime is how long a helper looks for work before it sleeps: longer than what lies between
-// kernels, such as the choice of experts.
+// spinTime is the time for which a helper looks for work before it sleeps. It is longer than the
+// pauses between kernels, such as the choice of experts.
 const spinTime = 500 * time.Microsecond
 
-// NewTeam returns a team of so many members and threads for each. Close it when no member computes
-// any more.
+// NewTeam returns a team with the given number of members, and of threads per member. Close it when
+// no member computes any more.
 func NewTeam(members, threads int) *Team {
 	t := &Team{}
 	for i := range members {
-		t.pools = append(t.pools, newPool(t, i))
+		t.queues = append(t.queues, newWorkQueue(t, i))
 	}
 	for i := range members * (max(threads, 1) - 1) {
 		h := &helper{team: t, home: i % members, wake: make(chan struct{}, 1)}
 		t.helpers = append(t.helpers, h)
 		go h.loop()
 	}
-	// Members that share processors leave theirs to others when they wait.
-	t.alone = len(t.helpers) == 0 && (members == 1 || members > runtime.GOMAXPROCS(0))
+	// Members that share processors yield theirs when they wait.
+	t.noHelp = len(t.helpers) == 0 && (members == 1 || members > runtime.GOMAXPROCS(0))
 	return t
 }
 
-// Join returns what a member computes with until it closes it.
+// Join returns the Exec of a free member. The member leaves the team when the Exec is closed.
 func (t *Team) Join() *Exec {
-	for _, p := range t.pools {
-		if p.joined.CompareAndSwap(false, true) {
-			return &Exec{pool: p}
+	for _, q := range t.queues {
+		if q.owned.CompareAndSwap(false, true) {
+			return &Exec{queue: q}
 		}
 	}
-	panic(fmt.Sprintf("tensor: more than %d members join a team", len(t.pools)))
+	panic(fmt.Sprintf("tensor: more than %d members join a team", len(t.queues)))
 }
 
-// Close ends the helpers.
+// Close stops the helpers.
 func (t *Team) Close() {
 	t.stop.Store(true)
-	t.rouse(0, len(t.helpers))
+	t.wakeHelpers(0, len(t.helpers))
 }
 
-// share is how many threads each member that does not wait has for itself.
-func (t *Team) share() int {
-	busy := len(t.pools) - int(t.waiting.Load())
-	return (len(t.pools) + len(t.helpers)) / max(busy, 1)
+// threadsPerMember returns the number of threads per member that is not waiting.
+func (t *Team) threadsPerMember() int {
+	busy := len(t.queues) - int(t.waiting.Load())
+	return (len(t.queues) + len(t.helpers)) / max(busy, 1)
 }
 
-// rouse wakes up to n helpers, those of a member first, if they sleep.
-func (t *Team) rouse(home, n int) {
+// wakeHelpers wakes up to n sleeping helpers, starting with those of member home.
+func (t *Team) wakeHelpers(home, n int) {
 	if t.sleepers.Load() == 0 {
 		return
 	}
@@ -88,22 +88,23 @@ func (t *Team) rouse(home, n int) {
 	}
 }
 
-// help does a part of the work of some member, the first from home on that has any. It reports
-// whether there was one.
+// help runs a part of a member's kernel, if there is one. It tries the members in order from home.
+// It reports whether it ran a part.
 func (t *Team) help(ex *Exec, home int) bool {
-	p, lo := t.claim(home)
-	if p != nil {
-		p.help(ex, lo)
+	q, lo := t.claimPart(home)
+	if q != nil {
+		q.runClaimed(ex, lo)
 	}
-	return p != nil
+	return q != nil
 }
 
-// claim returns a part to do, by the first member from home on that has one; nil: none has.
-func (t *Team) claim(home int) (p *pool, lo int) {
-	for i := range t.pools {
-		p = t.pools[(home+i)%len(t.pools)]
-		if lo, ok := p.claim(); ok {
-			return p, lo
+// claimPart takes a part from the first member, in order from home, that has one. A nil queue means
+// that there is none.
+func (t *Team) claimPart(home int) (q *workQueue, lo int) {
+	for i := range t.queues {
+		q = t.queues[(home+i)%len(t.queues)]
+		if lo, ok := q.claimPart(); ok {
+			return q, lo
 		}
 	}
 	return nil, 0
@@ -111,15 +112,14 @@ func (t *Team) claim(home int) (p *pool, lo int) {
 
 func (h *helper) loop() {
 	for !h.team.stop.Load() {
-		if !h.look() {
+		if !h.poll() {
 			h.sleep()
 		}
 	}
 }
 
-// look helps until there has been nothing to do for a while, and reports whether there was
-// anything.
-func (h *helper) look() (helped bool) {
+// poll helps until there has been no work for spinTime. It reports whether it ran a part.
+func (h *helper) poll() (helped bool) {
 	for begin := time.Now(); time.Since(begin) < spinTime; {
 		for range 16 {
 			if h.team.help(&h.ex, h.home) {
@@ -130,8 +130,8 @@ func (h *helper) look() (helped bool) {
 	return false
 }
 
-// sleep returns when the helper is woken. Work that began before it was known to sleep, which woke
-// nobody, ends it at once.
+// sleep returns when the helper is woken. A kernel that started before the helper was marked asleep
+// woke no helper, so sleep looks for such work first.
 func (h *helper) sleep() {
 	h.team.sleepers.Add(1)
 	h.asleep.Store(true)
@@ -142,35 +142,35 @@ func (h *helper) sleep() {
 	<-h.wake
 }
 
-// Idle says whether the rank that computes with ex waits for others, and calls Help meanwhile.
+// Idle records whether the rank of ex waits for others and calls Help meanwhile.
 func (ex *Exec) Idle(waits bool) {
 	switch {
-	case ex.pool == nil:
+	case ex.queue == nil:
 	case waits:
-		ex.pool.team.waiting.Add(1)
+		ex.queue.team.waiting.Add(1)
 	default:
-		ex.pool.team.waiting.Add(-1)
+		ex.queue.team.waiting.Add(-1)
 	}
 }
 
-// Help does a part of what another member of the team computes, if there is one, and returns when
-// it began. A rank calls it while it waits, which takes no more than a part too long.
+// Help runs one part of another member's kernel, if there is one, and returns the time when it
+// began. A rank calls Help while it waits. It returns late by no more than one part.
 func (ex *Exec) Help() (begin time.Time, helped bool) {
-	if ex.pool == nil {
+	if ex.queue == nil {
 		return begin, false
 	}
-	p, lo := ex.pool.team.claim(ex.pool.number)
-	if p == nil {
+	q, lo := ex.queue.team.claimPart(ex.queue.member)
+	if q == nil {
 		return begin, false
 	}
 	begin = time.Now()
 	defer ex.Profiling(profile.Helping).End()
-	p.help(ex.pool.aside, lo)
+	q.runClaimed(ex.queue.helperExec, lo)
 	return begin, true
 }
 
-// Share calls do for parts [lo, hi) of n items, in which so many bytes are moved, on the threads of
-// ex.
+// Share calls do for parts [lo, hi) of n items on the threads of ex. bytes is the total number of
+// bytes to move.
 func (ex *Exec) Share(n, bytes int, do func(lo, hi int)) {
 	Parallel(ex, n, bytes*rowWork/4, do, func(_ *Exec, do func(lo, hi int), lo, hi int) { do(lo, hi) })
 }

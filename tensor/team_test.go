@@ -32,7 +32,7 @@ func TestTeamShares(t *testing.T) {
 		}
 	})
 	// Each part waits until all threads have one, so that this ends only if all come.
-	busy.inParts(members*threads, 1, leastWork, operands{}, func(ex *Exec, _ operands, lo, hi int) {
+	busy.runInParts(members*threads, 1, leastWork, operands{}, func(ex *Exec, _ operands, lo, hi int) {
 		mu.Lock()
 		seen[ex] = true
 		mu.Unlock()

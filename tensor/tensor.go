@@ -1,12 +1,14 @@
-// Package tensor holds dense tensors in Arrow buffers and the CPU kernels that a
-// transformer needs: matrix products, normalization, attention, loss.
+// Package tensor provides dense tensors in Arrow buffers and the CPU kernels of a transformer:
+// matrix products, normalization, attention, loss and the optimizer.
 //
-// A Tensor owns nothing but a view of an Arrow buffer, so copying it is cheap and
-// slicing it allocates nothing. Tensors of one training step come from an Arena
-// (see Exec) and are all released together; parameters come from New.
+// A [Tensor] is a view of an Arrow buffer. It is cheap to copy, and slicing it allocates nothing.
+// Parameters come from [New]. The tensors of one training step come from an [Arena] and are
+// released together. A [Matrix] is a two-dimensional view of a tensor, from [Tensor.Mat].
 //
-// Kernels take an *Exec first: the scratch memory and arena of the rank that computes.
-// Storage is FP32 or BF16; every kernel computes in FP32 and rounds once when it stores.
+// Every kernel takes an [*Exec] first. It holds the arena, the scratch memory and the threads of
+// one rank. Activations and weights are FP32 or BF16. [Scaled] operands are block-scaled codes of 8
+// or fewer bits. Every kernel computes in FP32 and rounds once when it stores. Results do not
+// depend on the number of threads.
 package tensor
 
 import (
@@ -19,7 +21,7 @@ import (
 // MaxDims is the largest number of dimensions of a Tensor.
 const MaxDims = 4
 
-// Alignment is the byte alignment of every tensor that New or an Arena hands out.
+// Alignment is the byte alignment of every tensor from New or an Arena.
 const Alignment = 64
 
 // Tensor is a dense, row-major array in an Arrow buffer. The zero Tensor is empty.
@@ -31,13 +33,14 @@ type Tensor struct {
 	dtype DType
 }
 
-// New returns a zeroed tensor in an Arrow buffer of its own.
+// New returns a zeroed tensor with an Arrow buffer of its own.
 func New(dtype DType, dims ...int) Tensor { return NewIn(nil, dtype, dims...) }
 
-// NewIn is New with memory from an allocator; nil means Go's.
+// NewIn is New with memory from allocator. Nil means Go's heap.
 func NewIn(allocator memory.Allocator, dtype DType, dims ...int) Tensor {
 	bytes := checkedLen(dims) * dtype.Size()
-	if allocator == nil { // Go's memory is zeroed, and touched only when it is used: by then ranks do so side by side
+	if allocator == nil {
+		// Go's heap memory is zeroed and is touched at the first use. By then the ranks run in parallel.
 		buf := memory.NewResizableBuffer(&largePages{})
 		buf.Resize(bytes)
 		return view(buf, 0, dtype, dims)
@@ -48,8 +51,8 @@ func NewIn(allocator memory.Allocator, dtype DType, dims ...int) Tensor {
 	return view(buf, 0, dtype, dims)
 }
 
-// Over returns a tensor in memory of the caller's, as it is: it must begin at a multiple of
-// Alignment and outlive the tensor.
+// Over returns a tensor in the caller's memory b and keeps its contents. b must begin at a multiple
+// of Alignment and outlive the tensor.
 func Over(b []byte, dtype DType, dims ...int) Tensor {
 	if n := checkedLen(dims) * dtype.Size(); len(b) < n || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%Alignment != 0 {
 		panic(fmt.Sprintf("tensor: %d bytes at %p for a tensor of %d, aligned to %d", len(b), unsafe.SliceData(b), n, Alignment))
@@ -57,7 +60,7 @@ func Over(b []byte, dtype DType, dims ...int) Tensor {
 	return view(memory.NewBufferBytes(b), 0, dtype, dims)
 }
 
-// view returns the tensor whose first byte is at off in buf.
+// view returns the tensor whose first byte is at offset off in buf.
 func view(buf *memory.Buffer, off int, dtype DType, dims []int) Tensor {
 	t := Tensor{buf: buf, dtype: dtype, ndim: int8(len(dims))}
 	copy(t.dims[:], dims)
@@ -81,7 +84,7 @@ func checkedLen(dims []int) int {
 	return n
 }
 
-// Buffer returns the Arrow buffer that holds the elements (and possibly other tensors').
+// Buffer returns the Arrow buffer that holds the elements. Other tensors may share the buffer.
 func (t Tensor) Buffer() *memory.Buffer { return t.buf }
 
 // DType returns the element type.
@@ -90,7 +93,7 @@ func (t Tensor) DType() DType { return t.dtype }
 // NDim returns the number of dimensions.
 func (t Tensor) NDim() int { return int(t.ndim) }
 
-// Dim returns the extent of dimension i; a negative i counts from the last.
+// Dim returns the extent of dimension i. A negative i counts from the last dimension.
 func (t Tensor) Dim(i int) int {
 	at := i
 	if at < 0 {
@@ -117,7 +120,7 @@ func (t Tensor) Len() int {
 	return n
 }
 
-// Valid reports whether the tensor refers to a buffer; the zero Tensor does not.
+// Valid reports whether the tensor refers to a buffer. The zero Tensor does not.
 func (t Tensor) Valid() bool { return t.buf != nil }
 
 // F32 returns the elements of an FP32 tensor.
@@ -144,7 +147,7 @@ func (t Tensor) Bytes() []byte {
 	return unsafe.Slice((*byte)(t.data), t.Len()*t.dtype.Size())
 }
 
-// Slice returns rows [lo, hi) of the first dimension, sharing memory.
+// Slice returns rows [lo, hi) of the first dimension, which share memory.
 func (t Tensor) Slice(lo, hi int) Tensor {
 	if lo < 0 || hi < lo || hi > t.dims[0] {
 		panic(fmt.Sprintf("tensor: slice [%d, %d) of a first dimension of %d", lo, hi, t.dims[0]))
@@ -160,7 +163,8 @@ func (t Tensor) Slice(lo, hi int) Tensor {
 	return t
 }
 
-// Index returns element i of the first dimension, with one dimension less.
+// Index returns element i of the first dimension. The result has one dimension less and shares
+// memory.
 func (t Tensor) Index(i int) Tensor {
 	s := t.Slice(i, i+1)
 	copy(s.dims[:], s.dims[1:])
@@ -169,7 +173,7 @@ func (t Tensor) Index(i int) Tensor {
 	return s
 }
 
-// Reshape returns the same elements under other extents.
+// Reshape returns the same elements with other extents.
 func (t Tensor) Reshape(dims ...int) Tensor {
 	if checkedLen(dims) != t.Len() {
 		panic(fmt.Sprintf("tensor: cannot reshape %v to %v", t.Dims(), append([]int(nil), dims...)))

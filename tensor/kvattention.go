@@ -6,23 +6,24 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Attention of new tokens over the rows that a sequence has kept of all its tokens: all heads share
-// one row a token, whose first columns are also its value. That is multi-head latent attention in
-// its absorbed form.
+// Attention of new tokens over the KV cache of their sequence. All heads share one cached row per
+// token, and its first columns are also its value. This is multi-head latent attention in its
+// absorbed form.
 
-// CachedRows is a sequence as CachedAttention sees it.
+// CachedRows is the KV cache of one sequence, as input to CachedAttention.
 type CachedRows struct {
-	Rows   Matrix // [positions, keyDim]: a row for each token, those of the new tokens last
-	Tokens int    // how many are new
+	Rows   Matrix // [positions, keyDim]: one row per token, the new tokens last
+	Tokens int    // number of new tokens
 }
 
 // CachedAttention computes o = softmax(scale·q·kᵀ)·v for the new tokens of sequences of any
-// lengths, each seeing the tokens of its sequence up to itself. k is the sequence's rows, v their
-// first valueDim columns.
+// lengths. Each token attends to the tokens of its sequence up to and including itself. k is the
+// rows of the sequence, v their first valueDim columns.
 //
-// q: [tokens·heads, keyDim], o: [tokens·heads, valueDim], the heads of a token one below the other,
-// and the new tokens of one sequence below those of the one before; all of one element type. Scores
-// and softmax are FP32. The bits of a sequence's rows do not depend on the other sequences.
+// q: [tokens·heads, keyDim], o: [tokens·heads, valueDim]. The heads of a token are consecutive
+// rows. The new tokens of a sequence follow those of the previous sequence. All matrices have one
+// element type. Scores and softmax are FP32. The bits of a sequence's rows do not depend on the
+// other sequences.
 func CachedAttention(ex *Exec, o, q Matrix, heads int, scale float32, sequences []CachedRows) {
 	defer ex.Profiling(profile.Attention).End()
 	c := cachedCall{o: o, q: q, heads: heads, scale: scale, sequences: sequences}
@@ -35,7 +36,7 @@ func CachedAttention(ex *Exec, o, q Matrix, heads int, scale float32, sequences 
 	Parallel(ex, blocks, work, c, cachedBlocks)
 }
 
-// cachedCall is the arguments of CachedAttention.
+// cachedCall holds the arguments of CachedAttention.
 type cachedCall struct {
 	o, q      Matrix
 	heads     int
@@ -61,12 +62,12 @@ func (c *cachedCall) check() {
 	c.o.checkRows()
 }
 
-// stepBlock is the number of query rows whose scores are held at once if a sequence has one new
-// token: few, so that the heads of a single sequence are work for several threads.
+// stepBlock is the number of query rows in a block for a sequence with one new token. It is small,
+// so that several threads can share the heads of a single sequence.
 const stepBlock = 16
 
-// blockRows is the number of query rows that a block of s has. It depends on nothing but s, as do a
-// row's bits.
+// blockRows returns the number of query rows in a block of s. It depends on s only, so the bits of
+// a row depend on s only.
 func (c *cachedCall) blockRows(s CachedRows) int {
 	if s.Tokens == 1 {
 		return stepBlock
@@ -79,9 +80,9 @@ func (c *cachedCall) blocks(s CachedRows) int {
 	return (s.Tokens*c.heads + size - 1) / size
 }
 
-// cachedBlocks does blocks [from, to) of all sequences'.
+// cachedBlocks computes blocks [from, to), counted over all sequences.
 func cachedBlocks(ex *Exec, c cachedCall, from, to int) {
-	block, row := 0, 0 // the first of a sequence
+	block, row := 0, 0 // first block and first row of the sequence
 	for _, s := range c.sequences {
 		size, n, rows := c.blockRows(s), c.blocks(s), s.Tokens*c.heads
 		for i := max(from-block, 0); i < min(to-block, n); i++ {
@@ -92,7 +93,7 @@ func cachedBlocks(ex *Exec, c cachedCall, from, to int) {
 	}
 }
 
-// block does some query rows of a sequence, the first of which is its row lo.
+// block computes the query rows q of a sequence. The first of them is the sequence's row lo.
 func (c *cachedCall) block(ex *Exec, s CachedRows, q, o Matrix, lo int) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -103,7 +104,7 @@ func (c *cachedCall) block(ex *Exec, s CachedRows, q, o Matrix, lo int) {
 	inverse := ex.scratchRow(3, q.Rows)
 	for i := range inverse {
 		var lse float32
-		inverse[i] = softmaxRow(probs, i, span{0, seen(i)}, scores.f32Row(i), c.scale, &lse)
+		inverse[i] = softmaxRow(probs, i, keyRange{0, seen(i)}, scores.f32Row(i), c.scale, &lse)
 	}
 	out := ex.New(FP32, o.Rows, o.Cols).Mat()
 	MatMul(ex, out, probs, keys.ColSlice(0, o.Cols))

@@ -2,24 +2,23 @@ package tensor
 
 import "spmoe/tensor/profile"
 
-// Profiling says that work of family f begins, until End. A kernel begins with
+// Profiling starts to count time for family f, until End. A kernel begins with
 //
 //	defer ex.Profiling(profile.Attention).End()
 //
-// which counts its time for its family, and what follows for its caller's.
+// Its own time then counts for its family, and the time afterwards for the caller's family.
 func (ex *Exec) Profiling(f profile.Family) Profiling { return Profiling{ex, ex.Enter(f)} }
 
-// Profiling is a stretch of work that Exec.Profiling began.
+// Profiling is a section of work that Exec.Profiling began.
 type Profiling struct {
 	ex     *Exec
-	before profile.Family // of the work around it
+	before profile.Family // of the enclosing section
 }
 
-// End returns to the family of the work before.
+// End switches back to the family of the enclosing section.
 func (p Profiling) End() { p.ex.Enter(p.before) }
 
-// Enter tells the Profile of ex, if it has one, that work of family f begins, and returns the
-// family of the work before.
+// Enter switches the Profile of ex, if there is one, to family f. It returns the previous family.
 func (ex *Exec) Enter(f profile.Family) (before profile.Family) {
 	if ex == nil {
 		return profile.Rest
@@ -30,7 +29,7 @@ func (ex *Exec) Enter(f profile.Family) (before profile.Family) {
 	return ex.Profile.Switch(f)
 }
 
-// productFamily returns the family of a product with a in it.
+// productFamily returns the family of a product with left operand a.
 func productFamily(a Matrix, grouped bool, pass profile.Pass) profile.Family {
 	if a.dtype == BF16 {
 		return profile.Product(profile.BF16, grouped, pass)
@@ -38,8 +37,8 @@ func productFamily(a Matrix, grouped bool, pass profile.Pass) profile.Family {
 	return profile.Product(profile.FP32, grouped, pass)
 }
 
-// passOf returns which product of a layer a·b is: weights come transposed in its forward pass, as
-// they are in dgrad.
+// passOf returns the pass of a layer that computes a·b. The weight b is transposed in the forward
+// pass and is not transposed in dgrad.
 func passOf(b Matrix) profile.Pass {
 	if b.colStride == 1 {
 		return profile.Dgrad

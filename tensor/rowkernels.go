@@ -7,8 +7,8 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// Kernels on single rows, for packages that walk rows of their own. All slices of a call
-// have one length. Every instruction tier gives the same bits.
+// Kernels on single rows, for packages with loops over rows of their own. All slices of a call have
+// one length. Every instruction tier gives the same bits.
 
 // AddScaled sets dst += a·x.
 func AddScaled(dst []float32, a float32, x []float32) { vec.AddScaled(dst, a, x) }
@@ -22,30 +22,29 @@ func Dot(x, y []float32) float32 { return vec.Dot(x, y) }
 // AddScaledBF16 sets dst += a·x.
 func AddScaledBF16(dst []float32, a float32, x []BFloat16) { vec.AddScaledBF16(dst, a, words(x)) }
 
-// ScaleBF16 sets dst = a·x, rounded.
+// ScaleBF16 sets dst = a·x, rounded to nearest even.
 func ScaleBF16(dst []BFloat16, a float32, x []float32) { vec.ScaleBF16(words(dst), a, x) }
 
-// Widen sets dst = x.
+// Widen converts x to FP32, exactly.
 func Widen(dst []float32, x []BFloat16) { vec.Widen(dst, words(x)) }
 
-// Round sets dst = x, rounded to nearest even.
+// Round sets dst to x, rounded to nearest even.
 func Round(dst []BFloat16, x []float32) { vec.Round(words(dst), x) }
 
 func words(x []BFloat16) []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.SliceData(x)), len(x))
 }
 
-// CopyStreaming copies src to dst, of the same length, past the caches: for what this core will not
-// read again. The copy is visible to other cores in order only after StreamingFence.
+// CopyStreaming copies src to dst past the caches. Both have the same length. It is for data that
+// this core will not read again. Other cores may see the copy out of order until StreamingFence.
 func CopyStreaming(dst, src []byte) { stream.Copy(dst, src) }
 
-// StreamingFence makes what was copied by CopyStreaming visible before anything that is stored
-// later.
+// StreamingFence makes the results of CopyStreaming visible before all later stores.
 func StreamingFence() { stream.Fence() }
 
-// SumRows sets dst to the sum over i of weights[i] times the BF16 row at rows[i], of the length of
-// dst, in FP32 and in that order: the bits of AddScaledBF16 row after row. Meanwhile it fetches the
-// rows ahead, as many, which the next call will want.
+// SumRows sets dst to the sum over i of weights[i] times the BF16 row at rows[i], which has the
+// length of dst. It sums in FP32 and in that order, and gives the bits of AddScaledBF16 row after
+// row. Meanwhile it prefetches ahead, the rows of the next call. ahead has the length of rows.
 func SumRows(dst []float32, rows, ahead []unsafe.Pointer, weights []float32) {
 	stream.Sum(dst, rows, ahead, weights)
 }

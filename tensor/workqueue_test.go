@@ -157,7 +157,7 @@ func TestLateWake(t *testing.T) {
 		for !h.asleep.Load() {
 			runtime.Gosched()
 		}
-		ex.team.rouse(0, 1)
+		ex.team.wakeHelpers(0, 1)
 		for !h.asleep.Load() {
 			runtime.Gosched()
 		}

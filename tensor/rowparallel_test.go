@@ -138,9 +138,9 @@ func TestRowKernelsSplitWork(t *testing.T) {
 	ex := NewParallelExec(2)
 	defer ex.Close()
 	for name, run := range newRowJob(BF16, 0).kernels(ex) {
-		ex.pool.next.Store(-1)
+		ex.queue.next.Store(-1)
 		run()
-		if ex.pool.next.Load() == -1 {
+		if ex.queue.next.Load() == -1 {
 			t.Errorf("%s ran on one thread", name)
 		}
 	}
