@@ -60,11 +60,11 @@ func (p phase) savingAll() phase {
 // recomputePhase returns the phase that recomputes what was dropped. recomputed ends it.
 func (p phase) recomputePhase() phase {
 	p.recomputing = true
-	p.ex.Profile.Again(true)
+	p.ex.Profile.SetRecompute(true)
 	return p
 }
 
-func (p phase) endRecompute() { p.ex.Profile.Again(false) }
+func (p phase) endRecompute() { p.ex.Profile.SetRecompute(false) }
 
 // quantizesForWgrad reports whether a forward pass quantizes inputs for the weight gradients as
 // well. It does not if the recomputation does, or if there is no backward pass.

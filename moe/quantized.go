@@ -97,8 +97,8 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 	if !q.quantizesWgrad() || p.defersWgrad(x.ends) || x.cols.Codes.Valid() {
 		return
 	}
-	p.ex.Profile.Again(true)
-	defer p.ex.Profile.Again(false)
+	p.ex.Profile.SetRecompute(true)
+	defer p.ex.Profile.SetRecompute(false)
 	x.cols = alongCols(p.saved, q.Wgrad.Right, x)
 	mx.Quantize(p.ex, x.cols, x.Mat(), q.Wgrad.Right.Mode)
 	if x.shown == nil { // the forward product is not recomputed

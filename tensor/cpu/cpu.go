@@ -1,8 +1,8 @@
-// Package cpu says which instruction tier the kernels use: the best this CPU has, or another that
-// SPMOE_CPU names.
+// Package cpu selects the instruction tier of the kernels: the best that this CPU has, or the one
+// that SPMOE_CPU names.
 //
-// A tier is a named set of features (tiers.go). Each family of kernels has a table with a row for
-// every tier in which it has something new (table.go).
+// A tier is a named set of CPU features (tiers.go). Each family of kernels has a table with a row
+// for every tier that brings a new version (table.go).
 package cpu
 
 import (
@@ -22,22 +22,23 @@ var (
 	best, problem = choose(os.Getenv(EnvVar), here)
 )
 
-// Best is the tier in use, fixed when the program starts.
+// Best returns the tier in use, which is fixed when the program starts.
 func Best() Tier { return best }
 
-// Check says whether SPMOE_CPU was usable. If it was not, Best is that of a program without it.
+// Check returns an error if SPMOE_CPU was not usable. Best is then the tier of a program without
+// it.
 func Check() error { return problem }
 
-// Here returns the features of this CPU that tiers ask for.
+// Here returns the features of this CPU that tiers need.
 func Here() Features { return here }
 
-// Tiers lists every tier this CPU has, whatever SPMOE_CPU says, in order of preference.
+// Tiers lists the tiers of this CPU in order of preference, whatever the value of SPMOE_CPU.
 func Tiers() []Tier { return here.Tiers() }
 
-// Has says whether this CPU has a tier, whatever SPMOE_CPU says.
+// Has reports whether this CPU has a tier, whatever the value of SPMOE_CPU.
 func Has(t Tier) bool { return slices.Contains(Tiers(), t) }
 
-// Model is the CPU's brand name, or "unknown".
+// Model returns the brand name of the CPU, or "unknown".
 func Model() string {
 	if cpuid.CPU.BrandName == "" {
 		return "unknown"
@@ -45,7 +46,7 @@ func Model() string {
 	return cpuid.CPU.BrandName
 }
 
-// choose returns the tier that a value of SPMOE_CPU names.
+// choose returns the tier named by a value of SPMOE_CPU.
 func choose(env string, have Features) (Tier, error) {
 	if env == "" {
 		return have.Best(), nil

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever the variable says, a tier is chosen that this CPU has, and only the names of such are no
-// error.
+// Whatever the variable contains, the chosen tier is one that this CPU has. Only names of such
+// tiers are accepted without an error.
 func FuzzChoose(f *testing.F) {
 	for _, tier := range All() {
 		f.Add(tier.String())

@@ -1,17 +1,17 @@
 package cpu
 
-// Tables of kernels by tier, and what was chosen from them.
+// Tables of kernels by tier, and the rows chosen from them.
 
 import (
 	"cmp"
 	"slices"
 )
 
-// A Table is a family of kernels: a row for each tier in which it has something new, and for
-// Generic.
+// A Table is a family of kernels. It has a row for Generic, and one for each tier that brings a new
+// version.
 type Table[K any] map[Tier]K
 
-// Row is the tier whose row t uses: its own, or else that of the most preferred tier it includes.
+// Row returns the tier whose row t uses: its own, or that of the most preferred tier it includes.
 func (table Table[K]) Row(t Tier) Tier {
 	if _, ok := table[t]; ok {
 		return t
@@ -25,7 +25,7 @@ func (table Table[K]) Row(t Tier) Tier {
 	return row
 }
 
-// Of returns the kernels that a tier uses.
+// Of returns the kernels that tier t uses.
 func (table Table[K]) Of(t Tier) K { return table[table.Row(t)] }
 
 // Tiers lists the tiers that have a row, in order of preference.
@@ -36,17 +36,17 @@ func (table Table[K]) Tiers() []Tier {
 	})
 }
 
-// A Family is the name of a table, and which row of it each tier uses.
+// A Family is the name of a table and the row that each tier uses.
 type Family struct {
 	Name string
 	Row  func(Tier) Tier
 }
 
-// families grows only while packages are initialized, which one goroutine does.
+// families grows only while one goroutine initializes the packages.
 var families []Family
 
-// Choose returns the kernels of the tier in use, and lists the table in Families. A package calls
-// it once, to initialize a variable.
+// Choose returns the kernels of the tier in use and adds the table to Families. A package calls it
+// once, to initialize a variable.
 func Choose[K any](family string, table Table[K]) K {
 	families = append(families, Family{family, table.Row})
 	return table.Of(Best())

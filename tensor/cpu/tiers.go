@@ -1,6 +1,6 @@
 package cpu
 
-// The tiers: which features each needs, and which of them a CPU uses.
+// The tiers, the features that each needs, and the tiers that a CPU uses.
 
 import (
 	"slices"
@@ -9,42 +9,44 @@ import (
 	"github.com/klauspost/cpuid/v2"
 )
 
-// A Tier is the name of a set of CPU features that kernels are written for, as SPMOE_CPU takes it.
-// It has the same kernels on every CPU.
+// A Tier is a named set of CPU features that kernels are written for. SPMOE_CPU takes its name. It
+// has the same kernels on every CPU.
 type Tier string
 
-// The tiers, and the CPUs whose choice they are.
+// The tiers, each with the CPUs that choose it.
 const (
 	Generic       Tier = "generic"       // plain Go
 	AVX2          Tier = "avx2"          // Haswell, Alder Lake, Zen to Zen 3
 	AVX512        Tier = "avx512"        // Skylake-X, Cascade Lake, Cooper Lake
-	AVX512VBMI    Tier = "avx512vbmi"    // Cannon Lake: bytes can be permuted
-	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake: bytes can be multiplied, too, and their bits mapped
-	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids without tiles: packed BF16 by FP32 arithmetic
+	AVX512VBMI    Tier = "avx512vbmi"    // Cannon Lake: permutes bytes
+	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake: multiplies bytes and maps their bits
+	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids without tiles: BF16 operands, FP32 arithmetic
 	AVX512BF16    Tier = "avx512bf16"    // Zen 4, Zen 5: VDPBF16PS everywhere
-	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products on tile registers
+	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products in tile registers
 )
 
 // Properties that decide between tiers but are not in CPUID.
 const (
-	// FastBF16: VDPBF16PS beats FP32 multiply-adds. Intel's CPUs start it once in two cycles, FP32
-	// multiply-adds twice a cycle: the same bits at twice the speed.
+	// FastBF16 means that VDPBF16PS is faster than FP32 multiply-adds. Intel's CPUs start one
+	// VDPBF16PS in two cycles and two FP32 multiply-adds in one. Both give the same bits, so there
+	// FP32 is twice as fast.
 	FastBF16 cpuid.FeatureID = -2 - iota
-	// TileRegisters: the operating system lets this process use the tile registers of AMX.
+	// TileRegisters means that the operating system lets this process use the tile registers of
+	// AMX.
 	TileRegisters
 )
 
-// row is a line of the table of tiers.
+// A row is a line of the table of tiers.
 type row struct {
 	tier  Tier
-	base  Tier              // whose features are needed, too
-	needs []cpuid.FeatureID // what kernels cannot run without
-	wants []cpuid.FeatureID // without which they are slow: only SPMOE_CPU chooses the tier
+	base  Tier              // the tier whose features are needed as well
+	needs []cpuid.FeatureID // required by the kernels
+	wants []cpuid.FeatureID // needed for speed: without them only SPMOE_CPU chooses the tier
 }
 
 type features = []cpuid.FeatureID
 
-// rows lists the tiers. A CPU uses the last one that it can run and that is fast there.
+// rows lists the tiers. A CPU uses the last one that it can run fast.
 var rows = []row{
 	{tier: Generic},
 	{tier: AVX2, base: Generic, needs: features{cpuid.AVX2, cpuid.FMA3, cpuid.F16C}},
@@ -56,7 +58,7 @@ var rows = []row{
 	{tier: AMX, base: AVX512BF16FMA, needs: features{cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8, TileRegisters}},
 }
 
-// All lists the tiers that there are, in order of preference: the best last.
+// All lists all tiers in order of preference, the best last.
 func All() []Tier {
 	var all []Tier
 	for _, r := range rows {
@@ -65,19 +67,19 @@ func All() []Tier {
 	return all
 }
 
-// String is the name that SPMOE_CPU takes.
+// String returns the name, as in SPMOE_CPU.
 func (t Tier) String() string { return string(t) }
 
-// Base is the tier whose features t needs, too; empty for Generic.
+// Base returns the tier whose features t needs as well; Generic has none.
 func (t Tier) Base() Tier { return t.row().base }
 
 // Needs lists the features that t needs beyond those of its base.
 func (t Tier) Needs() []cpuid.FeatureID { return t.row().needs }
 
-// Wants lists the features without which t runs, but slowly.
+// Wants lists the features without which t runs slowly.
 func (t Tier) Wants() []cpuid.FeatureID { return t.row().wants }
 
-// row returns the tier's line, or an empty one for a name that is not a tier's.
+// row returns the tier's line of the table, or an empty one for an unknown name.
 func (t Tier) row() row {
 	for _, r := range rows {
 		if r.tier == t {
@@ -96,7 +98,7 @@ func (t Tier) needs() []cpuid.FeatureID {
 	return slices.Concat(r.base.needs(), r.needs)
 }
 
-// Includes says whether t needs or wants everything that another tier needs or wants.
+// Includes reports whether t needs or wants everything that another tier needs or wants.
 func (t Tier) Includes(other Tier) bool {
 	has := Features{}
 	for _, f := range slices.Concat(t.needs(), t.Wants()) {
@@ -105,13 +107,13 @@ func (t Tier) Includes(other Tier) bool {
 	return len(has.Missing(other)) == 0 && len(has.Slow(other)) == 0
 }
 
-// Features is a set of features: those of a CPU.
+// Features is the set of features of a CPU.
 type Features map[cpuid.FeatureID]bool
 
-// Missing lists the features that a tier needs and f does not have.
+// Missing lists the features that a tier needs and f lacks.
 func (f Features) Missing(t Tier) []cpuid.FeatureID { return f.without(t.needs()) }
 
-// Slow lists the features that a tier wants and f does not have.
+// Slow lists the features that a tier wants and f lacks.
 func (f Features) Slow(t Tier) []cpuid.FeatureID { return f.without(t.Wants()) }
 
 func (f Features) without(wanted []cpuid.FeatureID) []cpuid.FeatureID {
@@ -123,13 +125,13 @@ func (f Features) Tiers() []Tier {
 	return slices.DeleteFunc(All(), func(t Tier) bool { return len(f.Missing(t)) > 0 })
 }
 
-// Best is the preferred one of the tiers that can run and are fast.
+// Best returns the preferred tier of those that can run fast.
 func (f Features) Best() Tier {
 	tiers := slices.DeleteFunc(f.Tiers(), func(t Tier) bool { return len(f.Slow(t)) > 0 })
 	return tiers[len(tiers)-1]
 }
 
-// featureName is the name of a feature, as package cpuid writes it.
+// featureName returns the name of a feature in the spelling of package cpuid.
 func featureName(f cpuid.FeatureID) string {
 	switch f {
 	case FastBF16:
@@ -140,7 +142,7 @@ func featureName(f cpuid.FeatureID) string {
 	return f.String()
 }
 
-// FeatureNames is the names of features in one line.
+// FeatureNames joins the names of features into one line.
 func FeatureNames(ids []cpuid.FeatureID) string {
 	var names []string
 	for _, f := range ids {

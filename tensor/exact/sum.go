@@ -1,5 +1,5 @@
-// Package exact adds up float64 numbers without rounding: a sum does not depend on the order of its
-// terms, nor on who adds up which of them.
+// Package exact adds float64 numbers without rounding. A sum is independent of the order of its
+// terms and of their division among ranks.
 package exact
 
 import (
@@ -7,12 +7,12 @@ import (
 	"math/big"
 )
 
-// Sum is a sum of numbers, as a number in units of 2^-1074, the least that float64 has (U.
-// Kulisch's long accumulator). Sums add up element by element, as integers, on one machine or over
-// ranks. It holds 2^31 terms.
+// Sum is an integer in units of 2^-1074, the smallest float64 (U. Kulisch's long accumulator). Two
+// sums are added as integers, element by element, on one machine or across ranks. It holds 2^31
+// terms.
 //
-// Elements [0, limbs) are digits of 32 bits, the least first, of which carries are not taken before
-// Value. Then come the numbers of terms that are NaN, +Inf and -Inf.
+// Elements [0, limbs) are digits of 32 bits, the least significant first. Their carries are
+// propagated by Value. The remaining elements count the terms that are NaN, +Inf and -Inf.
 type Sum [limbs + 3]int64
 
 const (
@@ -22,7 +22,7 @@ const (
 	infinities = limbs + 1 // positive, then negative
 )
 
-// Add adds x.
+// Add adds x to the sum.
 func (s *Sum) Add(x float64) {
 	bits := math.Float64bits(x)
 	exponent, mantissa := int(bits>>52&0x7ff), bits&(1<<52-1)
@@ -37,7 +37,7 @@ func (s *Sum) Add(x float64) {
 	}
 	at, shift := (exponent-1)/digit, (exponent-1)%digit
 	low := mantissa << shift
-	high := mantissa >> (digit - shift) >> digit // the bits that low has lost
+	high := mantissa >> (digit - shift) >> digit // the bits lost from low
 	parts := [3]int64{int64(low & (1<<digit - 1)), int64(low >> digit), int64(high)}
 	for i, part := range parts {
 		if i == 2 && part == 0 {
@@ -61,7 +61,8 @@ func (s *Sum) addSpecial(x float64) {
 	}
 }
 
-// Value is the sum, rounded once, to nearest even. A NaN, or infinities of both signs, give NaN.
+// Value returns the sum, rounded once to nearest even. It is NaN if a term is NaN or if infinities
+// have both signs.
 func (s *Sum) Value() float64 {
 	positive, negative := s[infinities] > 0, s[infinities+1] > 0
 	switch {

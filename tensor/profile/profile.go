@@ -1,28 +1,28 @@
-// Package profile says where the time of a step goes. A Timer is in one family of work at any
-// moment, so the families' times add up to the step's.
+// Package profile measures where the time of a step goes. A Timer is in exactly one family of work
+// at any moment, so the times of the families add up to the time of the step.
 package profile
 
 import "time"
 
-// Family is a kind of work. Products of a layer have families of their own, see [Product].
+// Family is a kind of work. The products of a layer have their own families, see [Product].
 type Family uint8
 
 // The families.
 const (
-	Rest        Family = iota // what no other family claims
+	Rest        Family = iota // work outside all other families
 	Data                      // reading the batch
-	Rows                      // norms, activations, residuals, rotary embedding, embedding
-	Attention                 // scores, softmax and values, their products included
-	Router                    // scores of the experts and their choice, the products aside
-	Quantize                  // to block formats, of activations, gradients and weights, unless an update does that on its way
-	Loss                      // cross-entropy, the products aside
+	Rows                      // norms, activations, residuals, rotary embedding and embedding
+	Attention                 // scores, softmax and values with their products
+	Router                    // scores and choice of the experts without the products
+	Quantize                  // activations, gradients and weights to block formats, unless an update does that on its way
+	Loss                      // cross-entropy without the products
 	Exchange                  // dispatch and combine: packing and copying rows
 	Collectives               // sums and gathers over the ranks: copying and adding
-	Optimizer                 // the update of the weights, and of what is derived from them where caches still hold them
-	Guards                    // checksums of weights and of the optimizer's state
-	Recompute                 // activations that are made anew for the backward pass, in whatever family
-	Helping                   // other ranks, instead of waiting for them
-	Waiting                   // for other ranks, in whatever family
+	Optimizer                 // the update of the weights and of what is derived from them while in cache
+	Guards                    // checksums of weights and of the optimizer state
+	Recompute                 // recomputation of activations for the backward pass, in any family
+	Helping                   // doing the work of other ranks instead of waiting for them
+	Waiting                   // for other ranks, in any family
 	products
 )
 
@@ -53,7 +53,8 @@ const (
 // Families is the number of families.
 const Families = int(products) + 3*2*3
 
-// Product returns the family of a product, or of one for each of several groups of rows.
+// Product returns the family of a product. Grouped products have one product for each group of
+// rows.
 func Product(format Format, grouped bool, pass Pass) Family {
 	i := Family(format)
 	i *= 2
@@ -63,7 +64,7 @@ func Product(format Format, grouped bool, pass Pass) Family {
 	return products + 3*i + Family(pass)
 }
 
-// String names the family, such as "optimizer" or "bf16 grouped wgrad".
+// String returns the name, such as "optimizer" or "bf16 grouped wgrad".
 func (f Family) String() string {
 	if f < products {
 		return names[f]
@@ -76,7 +77,7 @@ func (f Family) String() string {
 	return name + [...]string{"forward", "dgrad", "wgrad"}[i%3]
 }
 
-// Times has the time of each family, by its number.
+// Times holds the time of each family, indexed by Family.
 type Times [Families]time.Duration
 
 // Total returns the time of all families together.
@@ -87,37 +88,37 @@ func (t *Times) Total() (sum time.Duration) {
 	return sum
 }
 
-// Add adds other's times.
+// Add adds the times of other.
 func (t *Times) Add(other *Times) {
 	for f, d := range other {
 		t[f] += d
 	}
 }
 
-// A Timer measures where one goroutine's time goes. All methods of a nil Timer do nothing.
+// A Timer measures where the time of one goroutine goes. All methods of a nil Timer do nothing.
 type Timer struct {
-	// Trace, unless it is nil, is told of every stretch of time that was all of one family, in
-	// order; times are by the timer's clock, and what was waited in between is part of it.
+	// Trace, if it is set, is called for every stretch of time in one family, in order. Times are
+	// those of the timer's clock, and a stretch includes the waiting within it.
 	Trace func(f Family, from, to time.Duration)
 
 	now, waited func() time.Duration
-	family      Family        // that the time since at counts for,
-	again       bool          // unless it counts for Recompute
-	at          time.Duration // by now
-	waits       time.Duration // by waited, at that time
+	family      Family        // that gets the time since at
+	recomputing bool          // the work counts as Recompute
+	at          time.Duration // the time of the last switch
+	waits       time.Duration // the time spent waiting until then
 	times       Times
 }
 
-// NewTimer returns a Timer by a clock and by the time that the goroutine has waited for others,
-// both since any moment.
+// NewTimer returns a Timer. It takes a clock and a function that returns the time that the
+// goroutine has spent waiting for others, both since any moment.
 func NewTimer(now, waited func() time.Duration) *Timer { return &Timer{now: now, waited: waited} }
 
-// Start begins to measure, in family Rest, and forgets what was measured before.
+// Start starts to measure in family Rest and discards earlier times.
 func (t *Timer) Start() {
 	if t == nil {
 		return
 	}
-	t.family, t.again, t.at, t.waits, t.times = Rest, false, t.now(), t.waited(), Times{}
+	t.family, t.recomputing, t.at, t.waits, t.times = Rest, false, t.now(), t.waited(), Times{}
 }
 
 // Stop returns the times since Start.
@@ -129,13 +130,13 @@ func (t *Timer) Stop() Times {
 	return t.times
 }
 
-// Switch says that what follows is work of family f, and returns the family of what was before, to
-// return to. A function that is of one family says so, and that its caller's goes on after it, by
+// Switch announces work of family f. It returns the family of the work before, which the caller
+// restores at its end:
 //
 //	defer t.Switch(t.Switch(profile.Attention))
 //
-// A product within a product, such as one group's within that of all, counts for the outer one, as
-// one within attention does.
+// A product within a product counts as the outer one, such as that of one group within a grouped
+// product. Products within attention count as attention.
 func (t *Timer) Switch(f Family) (before Family) {
 	if t == nil {
 		return Rest
@@ -144,7 +145,7 @@ func (t *Timer) Switch(f Family) (before Family) {
 		f = t.family
 	}
 	counted := t.family
-	if t.again {
+	if t.recomputing {
 		counted = Recompute
 	}
 	now, waits := t.now(), t.waited()
@@ -157,12 +158,12 @@ func (t *Timer) Switch(f Family) (before Family) {
 	return before
 }
 
-// Again says whether the work that follows is made anew for the backward pass: it counts for
-// Recompute, whatever its family.
-func (t *Timer) Again(on bool) {
+// SetRecompute starts or ends the recomputation of activations for the backward pass. Its work
+// counts as Recompute, whatever its family.
+func (t *Timer) SetRecompute(on bool) {
 	if t == nil {
 		return
 	}
 	t.Switch(t.family)
-	t.again = on
+	t.recomputing = on
 }

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// clock is a mock of time and of the part of it that was waited.
+// clock mocks the time and the part of it spent waiting.
 type clock struct{ now, waited time.Duration }
 
 func (c *clock) timer() *Timer {
@@ -17,12 +17,13 @@ func (c *clock) timer() *Timer {
 func (c *clock) work(d time.Duration) { c.now += d }
 func (c *clock) wait(d time.Duration) { c.now, c.waited = c.now+d, c.waited+d }
 
-// TestSwitch: time counts for the innermost family, waiting for none but its own.
+// TestSwitch checks that time counts as the innermost family and that waiting counts as Waiting
+// only.
 func TestSwitch(t *testing.T) {
 	c := &clock{now: 1000, waited: 300}
 	timer := c.timer()
 	c.work(50)
-	timer.Switch(Optimizer) // before Start: forgotten
+	timer.Switch(Optimizer) // before Start: discarded
 	c.work(50)
 	timer.Start()
 	c.work(1)
@@ -49,8 +50,8 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// TestProductOfProducts: one group's product is part of all groups', and the products of attention
-// are its own.
+// TestProductOfProducts checks that the product of one group counts as grouped, and that the
+// products of attention count as attention.
 func TestProductOfProducts(t *testing.T) {
 	c := &clock{}
 	timer := c.timer()
@@ -82,15 +83,15 @@ func TestProductOfProducts(t *testing.T) {
 	}
 }
 
-// TestAgain: work that is made anew counts for itself, whatever its family; waiting does not, nor
-// what comes before and after.
-func TestAgain(t *testing.T) {
+// TestRecompute checks that recomputed work counts as Recompute in any family. Waiting and the work
+// before and after do not.
+func TestRecompute(t *testing.T) {
 	c := &clock{}
 	timer := c.timer()
 	timer.Start()
 	timer.Switch(Rows)
 	c.work(1)
-	timer.Again(true)
+	timer.SetRecompute(true)
 	c.work(2)
 	func() {
 		defer timer.Switch(timer.Switch(Product(BF16, false, Forward)))
@@ -98,12 +99,12 @@ func TestAgain(t *testing.T) {
 		c.wait(8)
 	}()
 	c.work(16)
-	timer.Again(false)
+	timer.SetRecompute(false)
 	c.work(32)
 	if got, want := timer.Stop(), (Times{Rows: 1 + 32, Recompute: 2 + 4 + 16, Waiting: 8}); got != want {
 		t.Errorf("times %v, want %v", got, want)
 	}
-	timer.Again(true)
+	timer.SetRecompute(true)
 	if timer.Start(); timer.Stop() != (Times{}) {
 		t.Error("a start did not begin anew")
 	}
@@ -111,10 +112,10 @@ func TestAgain(t *testing.T) {
 	if c.work(64); timer.Stop() != (Times{Rest: 64}) {
 		t.Error("what follows a start is taken to be made anew")
 	}
-	(*Timer)(nil).Again(true)
+	(*Timer)(nil).SetRecompute(true)
 }
 
-// TestTotal: whatever is switched when, the families add up to the time that has passed.
+// TestTotal checks that the families add up to the time that has passed, whatever the switches.
 func TestTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &clock{now: time.Duration(rapid.Int32().Draw(t, "start")), waited: time.Duration(rapid.Int32().Draw(t, "waited"))}
@@ -131,7 +132,7 @@ func TestTotal(t *testing.T) {
 			case 2:
 				timer.Switch(Family(rapid.IntRange(0, Families-1).Draw(t, "family")))
 			case 3:
-				timer.Again(rapid.Bool().Draw(t, "again"))
+				timer.SetRecompute(rapid.Bool().Draw(t, "recompute"))
 			}
 		}
 		times := timer.Stop()
@@ -146,7 +147,7 @@ func TestTotal(t *testing.T) {
 	})
 }
 
-// TestNil: without a timer nothing happens.
+// TestNil checks that a nil timer does nothing.
 func TestNil(t *testing.T) {
 	var timer *Timer
 	timer.Start()
@@ -155,7 +156,7 @@ func TestNil(t *testing.T) {
 	}
 }
 
-// TestNames: each family has a name of its own.
+// TestNames checks that each family has its own name.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for f := range Families {

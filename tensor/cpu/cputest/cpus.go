@@ -8,14 +8,14 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// A CPU is a model of CPU, its features as far as tiers ask for them, and the tier it uses.
+// A CPU is a model of CPU with the features that tiers need and the tier it uses.
 type CPU struct {
 	Name     string
 	Features cpu.Features
 	Tier     cpu.Tier
 }
 
-// CPUs are models that differ in what they have. AVX-512 on Alder Lake is turned off.
+// CPUs lists models with different features. Alder Lake has its AVX-512 turned off.
 var CPUs = []CPU{
 	{"Sandy Bridge", cpu.Features{}, cpu.Generic},
 	{"Haswell", haswell, cpu.AVX2},
