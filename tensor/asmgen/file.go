@@ -50,7 +50,7 @@ func (f *File) Stubs() string {
 		s += "\nimport \"unsafe\"\n"
 	}
 	if len(f.constants) > 0 {
-		s += "\n// The assembly takes it that these differences are 0.\nconst (\n" + strings.Join(f.constants, "") + ")\n"
+		s += "\n// The assembly relies on these differences being 0.\nconst (\n" + strings.Join(f.constants, "") + ")\n"
 	}
 	return s + f.stubs.String()
 }

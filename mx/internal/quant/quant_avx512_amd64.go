@@ -6,7 +6,7 @@ package quant
 
 import "unsafe"
 
-// The assembly takes it that these differences are 0.
+// The assembly relies on these differences being 0.
 const (
 	_ = uint(len(Work{}) - 4864)
 	_ = uint(4864 - len(Work{}))

@@ -4,7 +4,7 @@
 
 package gemm
 
-// The assembly takes it that these differences are 0.
+// The assembly relies on these differences being 0.
 const (
 	_ = uint(decodeGroup - 16)
 	_ = uint(16 - decodeGroup)

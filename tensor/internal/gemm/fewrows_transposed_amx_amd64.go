@@ -6,7 +6,7 @@ package gemm
 
 import "unsafe"
 
-// The assembly takes it that these differences are 0.
+// The assembly relies on these differences being 0.
 const (
 	_ = uint(tallRows - 64)
 	_ = uint(64 - tallRows)

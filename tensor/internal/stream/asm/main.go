@@ -28,7 +28,7 @@ func files() map[string]string {
 // copyLines loads four cache lines before it stores them, so that memory alternates between bursts
 // of reads and of writes.
 func copyLines(f *asmgen.File) {
-	fn := f.Func("copyAVX2", "copyAVX2 copies blocks (> 0) times 256 bytes past the caches; dst is aligned to 32 bytes.",
+	fn := f.Func("copyAVX2", "copyAVX2 copies blocks (> 0) times 256 bytes past the caches. dst is aligned to 32 bytes.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("blocks", "int"))
 	dst, src, blocks := fn.Load("dst"), fn.Load("src"), fn.Load("blocks")
 	vs := fn.Ys(8)
@@ -58,7 +58,7 @@ const sumColumns = 128
 // time.
 func sumRows(f *asmgen.File) {
 	fn := f.Func("sumAVX512", "sumAVX512 sets blocks (> 0) times 128 elements of dst to the sum of n (> 0) rows times their weights.\n"+
-		"It fetches the same of n rows ahead.",
+		"It prefetches the same elements of the n rows ahead.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("rows", "unsafe.Pointer"), asmgen.Arg("ahead", "unsafe.Pointer"), asmgen.Arg("weights", "unsafe.Pointer"), asmgen.Arg("n", "int"), asmgen.Arg("blocks", "int"))
 	dst, rows, ahead, weights, n, blocks := fn.Load("dst"), fn.Load("rows"), fn.Load("ahead"), fn.Load("weights"), fn.Load("n"), fn.Load("blocks")
 	at, i, row := fn.GP(), fn.GP(), fn.GP()
