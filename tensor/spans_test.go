@@ -140,7 +140,7 @@ func TestSpanPanics(t *testing.T) {
 		"norm by spans of 0":                  func() { RMSNormBackward(ex, x, row, x, x, row, make([]float32, 4), false, 0) },
 		"embedding by spans of 0":             func() { EmbedBackward(ex, dw, 0, []Embedded{{x, make([]int32, 4)}}) },
 		"embeddings of 4 and 3 rows":          func() { EmbedBackward(ex, dw, 1, []Embedded{{x, make([]int32, 4)}, {dw, make([]int32, 3)}}) },
-		"spans of 48 codes, which cut blocks": func() { MatMulScaledSpans(ex, New(FP32, 4, 4).Mat(), codes, codes, 48, false) },
+		"spans of 48 codes, want a multiple of 32": func() { MatMulScaledSpans(ex, New(FP32, 4, 4).Mat(), codes, codes, 48, false) },
 	} {
 		mustPanic(t, want, f)
 	}

@@ -4,8 +4,9 @@ package cpu
 
 import "syscall"
 
-// tilesAllowed asks the kernel to let this process use the AMX tile registers, which it must before
-// the first use; the answer holds for all threads. See Documentation/arch/x86/xstate.rst of Linux.
+// tilesAllowed asks the kernel for permission to use the AMX tile registers. A process must ask
+// before the first use. The answer holds for all threads. See Documentation/arch/x86/xstate.rst of
+// Linux.
 func tilesAllowed() bool {
 	const (
 		archPrctl           = 158

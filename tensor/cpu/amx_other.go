@@ -2,5 +2,5 @@
 
 package cpu
 
-// tilesAllowed says whether tile registers may be used: only Linux is known to give them.
+// tilesAllowed reports whether tile registers may be used. Only Linux is known to grant them.
 func tilesAllowed() bool { return false }

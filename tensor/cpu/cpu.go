@@ -1,8 +1,8 @@
-// Package cpu says which instruction tier the kernels use: the best this CPU has, or another that
-// SPMOE_CPU names.
+// Package cpu selects the instruction tier of the kernels. This is the best tier of this CPU unless
+// SPMOE_CPU names another.
 //
-// A tier is a named set of features (tiers.go). Each family of kernels has a table with a row for
-// every tier in which it has something new (table.go).
+// A [Tier] is a named set of CPU features (tiers.go). Each family of kernels has a [Table] with a
+// row for every tier in which it has something new (table.go).
 package cpu
 
 import (
@@ -25,16 +25,17 @@ var (
 // Best is the tier in use, fixed when the program starts.
 func Best() Tier { return best }
 
-// Check says whether SPMOE_CPU was usable. If it was not, Best is that of a program without it.
+// Check returns an error if SPMOE_CPU was not usable. Best is then the tier of a program without
+// SPMOE_CPU.
 func Check() error { return problem }
 
-// Here returns the features of this CPU that tiers ask for.
+// Here returns those features of this CPU that tiers need or want.
 func Here() Features { return here }
 
-// Tiers lists every tier this CPU has, whatever SPMOE_CPU says, in order of preference.
+// Tiers lists every tier of this CPU in order of preference, whatever the value of SPMOE_CPU.
 func Tiers() []Tier { return here.Tiers() }
 
-// Has says whether this CPU has a tier, whatever SPMOE_CPU says.
+// Has reports whether this CPU has a tier, whatever the value of SPMOE_CPU.
 func Has(t Tier) bool { return slices.Contains(Tiers(), t) }
 
 // Model is the CPU's brand name, or "unknown".
@@ -45,7 +46,8 @@ func Model() string {
 	return cpuid.CPU.BrandName
 }
 
-// choose returns the tier that a value of SPMOE_CPU names.
+// choose returns the tier for a value of SPMOE_CPU. If the value is not usable, it returns the best
+// tier and an error.
 func choose(env string, have Features) (Tier, error) {
 	if env == "" {
 		return have.Best(), nil

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever the variable says, a tier is chosen that this CPU has, and only the names of such are no
-// error.
+// For every value of the variable, choose returns a tier of this CPU. It returns no error for the
+// names of such tiers.
 func FuzzChoose(f *testing.F) {
 	for _, tier := range All() {
 		f.Add(tier.String())

@@ -4,8 +4,8 @@ package cpu
 
 import "github.com/klauspost/cpuid/v2"
 
-// detect asks CPUID, and the operating system for tile registers if there are any. Package cpuid
-// also checks that the operating system saves the wide registers.
+// detect reads the features from CPUID. It asks the operating system for tile registers if the CPU
+// has them. Package cpuid also checks that the operating system saves the wide registers.
 func detect() Features {
 	found := Features{
 		FastBF16:      cpuid.CPU.Supports(cpuid.AVX512BF16) && cpuid.CPU.VendorID != cpuid.Intel,

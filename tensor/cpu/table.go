@@ -1,17 +1,18 @@
 package cpu
 
-// Tables of kernels by tier, and what was chosen from them.
+// Tables of kernels by tier, and the choices made from them.
 
 import (
 	"cmp"
 	"slices"
 )
 
-// A Table is a family of kernels: a row for each tier in which it has something new, and for
-// Generic.
+// A Table is a family of kernels. It has a row for Generic, and one for each tier in which the
+// family has something new.
 type Table[K any] map[Tier]K
 
-// Row is the tier whose row t uses: its own, or else that of the most preferred tier it includes.
+// Row returns the tier whose row t uses. This is t if it has a row, and otherwise the most
+// preferred tier with a row that t includes.
 func (table Table[K]) Row(t Tier) Tier {
 	if _, ok := table[t]; ok {
 		return t
@@ -36,23 +37,23 @@ func (table Table[K]) Tiers() []Tier {
 	})
 }
 
-// A Family is the name of a table, and which row of it each tier uses.
+// A Family is the name of a table and the function that maps each tier to the row it uses.
 type Family struct {
 	Name string
 	Row  func(Tier) Tier
 }
 
-// families grows only while packages are initialized, which one goroutine does.
+// families grows only while one goroutine initializes the packages.
 var families []Family
 
-// Choose returns the kernels of the tier in use, and lists the table in Families. A package calls
-// it once, to initialize a variable.
+// Choose returns the kernels of the tier in use and registers the table for Families. A package
+// calls it once, to initialize a variable.
 func Choose[K any](family string, table Table[K]) K {
 	families = append(families, Family{family, table.Row})
 	return table.Of(Best())
 }
 
-// Families lists the families of kernels in this program by name.
+// Families lists the families of kernels in this program, sorted by name.
 func Families() []Family {
 	byName := func(a, b Family) int { return cmp.Compare(a.Name, b.Name) }
 	return slices.SortedFunc(slices.Values(families), byName)

@@ -1,6 +1,6 @@
 package cpu
 
-// The tiers: which features each needs, and which of them a CPU uses.
+// The tiers, the features that each needs, and the rules by which a CPU uses them.
 
 import (
 	"slices"
@@ -9,17 +9,17 @@ import (
 	"github.com/klauspost/cpuid/v2"
 )
 
-// A Tier is the name of a set of CPU features that kernels are written for, as SPMOE_CPU takes it.
-// It has the same kernels on every CPU.
+// A Tier is the name of a set of CPU features that kernels are written for. SPMOE_CPU takes these
+// names. A tier has the same kernels on every CPU.
 type Tier string
 
-// The tiers, and the CPUs whose choice they are.
+// The tiers, each with the CPUs that choose it.
 const (
 	Generic       Tier = "generic"       // plain Go
 	AVX2          Tier = "avx2"          // Haswell, Alder Lake, Zen to Zen 3
 	AVX512        Tier = "avx512"        // Skylake-X, Cascade Lake, Cooper Lake
-	AVX512VBMI    Tier = "avx512vbmi"    // Cannon Lake: bytes can be permuted
-	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake: bytes can be multiplied, too, and their bits mapped
+	AVX512VBMI    Tier = "avx512vbmi"    // Cannon Lake: permutes bytes
+	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake: also multiplies bytes and maps their bits
 	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids without tiles: packed BF16 by FP32 arithmetic
 	AVX512BF16    Tier = "avx512bf16"    // Zen 4, Zen 5: VDPBF16PS everywhere
 	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products on tile registers
@@ -27,8 +27,9 @@ const (
 
 // Properties that decide between tiers but are not in CPUID.
 const (
-	// FastBF16: VDPBF16PS beats FP32 multiply-adds. Intel's CPUs start it once in two cycles, FP32
-	// multiply-adds twice a cycle: the same bits at twice the speed.
+	// FastBF16: VDPBF16PS beats FP32 multiply-adds. Intel's CPUs start one VDPBF16PS every two
+	// cycles and two FP32 multiply-adds per cycle. FP32 therefore gives the same bits at twice the
+	// speed.
 	FastBF16 cpuid.FeatureID = -2 - iota
 	// TileRegisters: the operating system lets this process use the tile registers of AMX.
 	TileRegisters
@@ -37,14 +38,14 @@ const (
 // row is a line of the table of tiers.
 type row struct {
 	tier  Tier
-	base  Tier              // whose features are needed, too
+	base  Tier              // includes the features of this tier
 	needs []cpuid.FeatureID // what kernels cannot run without
-	wants []cpuid.FeatureID // without which they are slow: only SPMOE_CPU chooses the tier
+	wants []cpuid.FeatureID // the tier is slow without these: then only SPMOE_CPU selects it
 }
 
 type features = []cpuid.FeatureID
 
-// rows lists the tiers. A CPU uses the last one that it can run and that is fast there.
+// rows lists the tiers. A CPU uses the last tier that it can run and that is fast on it.
 var rows = []row{
 	{tier: Generic},
 	{tier: AVX2, base: Generic, needs: features{cpuid.AVX2, cpuid.FMA3, cpuid.F16C}},
@@ -56,7 +57,7 @@ var rows = []row{
 	{tier: AMX, base: AVX512BF16FMA, needs: features{cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8, TileRegisters}},
 }
 
-// All lists the tiers that there are, in order of preference: the best last.
+// All lists all tiers in order of preference, the best last.
 func All() []Tier {
 	var all []Tier
 	for _, r := range rows {
@@ -65,10 +66,10 @@ func All() []Tier {
 	return all
 }
 
-// String is the name that SPMOE_CPU takes.
+// String returns the name that SPMOE_CPU takes.
 func (t Tier) String() string { return string(t) }
 
-// Base is the tier whose features t needs, too; empty for Generic.
+// Base returns the tier whose features t also needs. It is empty for Generic.
 func (t Tier) Base() Tier { return t.row().base }
 
 // Needs lists the features that t needs beyond those of its base.
@@ -77,7 +78,7 @@ func (t Tier) Needs() []cpuid.FeatureID { return t.row().needs }
 // Wants lists the features without which t runs, but slowly.
 func (t Tier) Wants() []cpuid.FeatureID { return t.row().wants }
 
-// row returns the tier's line, or an empty one for a name that is not a tier's.
+// row returns the tier's line of the table, or an empty line for an unknown name.
 func (t Tier) row() row {
 	for _, r := range rows {
 		if r.tier == t {
@@ -87,7 +88,7 @@ func (t Tier) row() row {
 	return row{}
 }
 
-// needs lists all features that t needs, those of its base first.
+// needs lists all features that t needs, with those of its base first.
 func (t Tier) needs() []cpuid.FeatureID {
 	r := t.row()
 	if r.base == "" {
@@ -96,7 +97,7 @@ func (t Tier) needs() []cpuid.FeatureID {
 	return slices.Concat(r.base.needs(), r.needs)
 }
 
-// Includes says whether t needs or wants everything that another tier needs or wants.
+// Includes reports whether t needs or wants everything that another tier needs or wants.
 func (t Tier) Includes(other Tier) bool {
 	has := Features{}
 	for _, f := range slices.Concat(t.needs(), t.Wants()) {
@@ -105,7 +106,7 @@ func (t Tier) Includes(other Tier) bool {
 	return len(has.Missing(other)) == 0 && len(has.Slow(other)) == 0
 }
 
-// Features is a set of features: those of a CPU.
+// Features is a set of CPU features.
 type Features map[cpuid.FeatureID]bool
 
 // Missing lists the features that a tier needs and f does not have.
@@ -123,13 +124,13 @@ func (f Features) Tiers() []Tier {
 	return slices.DeleteFunc(All(), func(t Tier) bool { return len(f.Missing(t)) > 0 })
 }
 
-// Best is the preferred one of the tiers that can run and are fast.
+// Best returns the most preferred tier that can run and is fast.
 func (f Features) Best() Tier {
 	tiers := slices.DeleteFunc(f.Tiers(), func(t Tier) bool { return len(f.Slow(t)) > 0 })
 	return tiers[len(tiers)-1]
 }
 
-// featureName is the name of a feature, as package cpuid writes it.
+// featureName returns the name of a feature as package cpuid writes it.
 func featureName(f cpuid.FeatureID) string {
 	switch f {
 	case FastBF16:
@@ -140,7 +141,7 @@ func featureName(f cpuid.FeatureID) string {
 	return f.String()
 }
 
-// FeatureNames is the names of features in one line.
+// FeatureNames returns the names of features in one line.
 func FeatureNames(ids []cpuid.FeatureID) string {
 	var names []string
 	for _, f := range ids {

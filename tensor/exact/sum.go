@@ -1,5 +1,5 @@
-// Package exact adds up float64 numbers without rounding: a sum does not depend on the order of its
-// terms, nor on who adds up which of them.
+// Package exact adds up float64 numbers without rounding. A sum depends neither on the order of its
+// terms nor on their distribution over threads and ranks.
 package exact
 
 import (
@@ -7,17 +7,17 @@ import (
 	"math/big"
 )
 
-// Sum is a sum of numbers, as a number in units of 2^-1074, the least that float64 has (U.
-// Kulisch's long accumulator). Sums add up element by element, as integers, on one machine or over
-// ranks. It holds 2^31 terms.
+// Sum is a fixed-point number in units of 2^-1074, the smallest positive float64 (U. Kulisch's long
+// accumulator). It holds up to 2^31 terms. Two Sums are added element by element as integers, on
+// one machine or across ranks.
 //
-// Elements [0, limbs) are digits of 32 bits, the least first, of which carries are not taken before
-// Value. Then come the numbers of terms that are NaN, +Inf and -Inf.
+// Elements [0, limbs) are digits of 32 bits, least significant first. Carries between them are not
+// propagated before Value. The next elements count the terms that are NaN, +Inf and -Inf.
 type Sum [limbs + 3]int64
 
 const (
 	digit      = 32
-	limbs      = (2046+52)/digit + 1 // of the largest number's last bit
+	limbs      = (2046+52)/digit + 1 // up to the last bit of the largest number
 	nans       = limbs
 	infinities = limbs + 1 // positive, then negative
 )
@@ -37,7 +37,7 @@ func (s *Sum) Add(x float64) {
 	}
 	at, shift := (exponent-1)/digit, (exponent-1)%digit
 	low := mantissa << shift
-	high := mantissa >> (digit - shift) >> digit // the bits that low has lost
+	high := mantissa >> (digit - shift) >> digit // the bits shifted out of low
 	parts := [3]int64{int64(low & (1<<digit - 1)), int64(low >> digit), int64(high)}
 	for i, part := range parts {
 		if i == 2 && part == 0 {
@@ -61,7 +61,8 @@ func (s *Sum) addSpecial(x float64) {
 	}
 }
 
-// Value is the sum, rounded once, to nearest even. A NaN, or infinities of both signs, give NaN.
+// Value returns the sum, rounded once to nearest even. It is NaN if a term is NaN or if there are
+// infinities of both signs.
 func (s *Sum) Value() float64 {
 	positive, negative := s[infinities] > 0, s[infinities+1] > 0
 	switch {

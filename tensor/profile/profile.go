@@ -1,28 +1,33 @@
-// Package profile says where the time of a step goes. A Timer is in one family of work at any
-// moment, so the families' times add up to the step's.
+// Package profile measures how the time of a step divides into families of work. A [Timer] is in
+// exactly one family at any moment. The times of all families therefore add up to the time of the
+// step.
 package profile
 
 import "time"
 
-// Family is a kind of work. Products of a layer have families of their own, see [Product].
+// Family is a kind of work. Matrix products of a layer have families of their own, see [Product].
 type Family uint8
 
 // The families.
 const (
-	Rest        Family = iota // what no other family claims
-	Data                      // reading the batch
-	Rows                      // norms, activations, residuals, rotary embedding, embedding
-	Attention                 // scores, softmax and values, their products included
-	Router                    // scores of the experts and their choice, the products aside
-	Quantize                  // to block formats, of activations, gradients and weights, unless an update does that on its way
-	Loss                      // cross-entropy, the products aside
-	Exchange                  // dispatch and combine: packing and copying rows
-	Collectives               // sums and gathers over the ranks: copying and adding
-	Optimizer                 // the update of the weights, and of what is derived from them where caches still hold them
-	Guards                    // checksums of weights and of the optimizer's state
-	Recompute                 // activations that are made anew for the backward pass, in whatever family
-	Helping                   // other ranks, instead of waiting for them
-	Waiting                   // for other ranks, in whatever family
+	Rest      Family = iota // work of no other family
+	Data                    // reading the batch
+	Rows                    // norms, activations, residuals, rotary embedding, embedding
+	Attention               // scores, softmax and values, including their products
+	Router                  // scores and choice of the experts, without the products
+	// Quantize is the conversion of activations, gradients and weights to block formats. It
+	// excludes conversions that are part of an optimizer update.
+	Quantize
+	Loss        // cross-entropy, without the products
+	Exchange    // dispatch and combine: packing and copying rows
+	Collectives // all-gathers and sums over the ranks: copying and adding
+	// Optimizer is the update of the weights, and of data derived from them while they are in
+	// cache.
+	Optimizer
+	Guards    // checksums of weights and of the optimizer state
+	Recompute // activations computed a second time, in every family
+	Helping   // work for other ranks instead of waiting for them
+	Waiting   // waiting for other ranks, in every family
 	products
 )
 
@@ -53,7 +58,8 @@ const (
 // Families is the number of families.
 const Families = int(products) + 3*2*3
 
-// Product returns the family of a product, or of one for each of several groups of rows.
+// Product returns the family of a matrix product. grouped products have one weight per group of
+// rows.
 func Product(format Format, grouped bool, pass Pass) Family {
 	i := Family(format)
 	i *= 2
@@ -63,7 +69,7 @@ func Product(format Format, grouped bool, pass Pass) Family {
 	return products + 3*i + Family(pass)
 }
 
-// String names the family, such as "optimizer" or "bf16 grouped wgrad".
+// String returns the name of the family, such as "optimizer" or "bf16 grouped wgrad".
 func (f Family) String() string {
 	if f < products {
 		return names[f]
@@ -76,10 +82,10 @@ func (f Family) String() string {
 	return name + [...]string{"forward", "dgrad", "wgrad"}[i%3]
 }
 
-// Times has the time of each family, by its number.
+// Times holds the time of each family, indexed by Family.
 type Times [Families]time.Duration
 
-// Total returns the time of all families together.
+// Total returns the sum over all families.
 func (t *Times) Total() (sum time.Duration) {
 	for _, d := range t {
 		sum += d
@@ -87,37 +93,37 @@ func (t *Times) Total() (sum time.Duration) {
 	return sum
 }
 
-// Add adds other's times.
+// Add adds other to t, family by family.
 func (t *Times) Add(other *Times) {
 	for f, d := range other {
 		t[f] += d
 	}
 }
 
-// A Timer measures where one goroutine's time goes. All methods of a nil Timer do nothing.
+// A Timer measures how one goroutine spends its time. All methods of a nil Timer do nothing.
 type Timer struct {
-	// Trace, unless it is nil, is told of every stretch of time that was all of one family, in
-	// order; times are by the timer's clock, and what was waited in between is part of it.
+	// Trace is called for each interval of a single family, in order. from and to are times of the
+	// timer's clock. The interval includes any waiting within it. Trace may be nil.
 	Trace func(f Family, from, to time.Duration)
 
 	now, waited func() time.Duration
-	family      Family        // that the time since at counts for,
-	again       bool          // unless it counts for Recompute
-	at          time.Duration // by now
-	waits       time.Duration // by waited, at that time
+	family      Family        // family of the time since at
+	recompute   bool          // that time counts as Recompute instead
+	at          time.Duration // last switch, by now
+	waits       time.Duration // value of waited at that switch
 	times       Times
 }
 
-// NewTimer returns a Timer by a clock and by the time that the goroutine has waited for others,
-// both since any moment.
+// NewTimer returns a Timer. now is its clock. waited returns the time for which the goroutine has
+// waited for others. Both may count from any moment.
 func NewTimer(now, waited func() time.Duration) *Timer { return &Timer{now: now, waited: waited} }
 
-// Start begins to measure, in family Rest, and forgets what was measured before.
+// Start clears the times and starts to measure in family Rest.
 func (t *Timer) Start() {
 	if t == nil {
 		return
 	}
-	t.family, t.again, t.at, t.waits, t.times = Rest, false, t.now(), t.waited(), Times{}
+	t.family, t.recompute, t.at, t.waits, t.times = Rest, false, t.now(), t.waited(), Times{}
 }
 
 // Stop returns the times since Start.
@@ -129,13 +135,14 @@ func (t *Timer) Stop() Times {
 	return t.times
 }
 
-// Switch says that what follows is work of family f, and returns the family of what was before, to
-// return to. A function that is of one family says so, and that its caller's goes on after it, by
+// Switch changes the current family to f and returns the previous one. A function whose
+// work belongs to one family begins with
 //
 //	defer t.Switch(t.Switch(profile.Attention))
 //
-// A product within a product, such as one group's within that of all, counts for the outer one, as
-// one within attention does.
+// The caller's family then continues after it. A product within a product counts for the
+// outer one, such as the product of one group within the product of all groups. A product
+// within attention counts for attention.
 func (t *Timer) Switch(f Family) (before Family) {
 	if t == nil {
 		return Rest
@@ -144,7 +151,7 @@ func (t *Timer) Switch(f Family) (before Family) {
 		f = t.family
 	}
 	counted := t.family
-	if t.again {
+	if t.recompute {
 		counted = Recompute
 	}
 	now, waits := t.now(), t.waited()
@@ -157,12 +164,12 @@ func (t *Timer) Switch(f Family) (before Family) {
 	return before
 }
 
-// Again says whether the work that follows is made anew for the backward pass: it counts for
-// Recompute, whatever its family.
+// Again sets whether the following work is a second computation for the backward pass. Such work
+// counts as Recompute, in every family.
 func (t *Timer) Again(on bool) {
 	if t == nil {
 		return
 	}
 	t.Switch(t.family)
-	t.again = on
+	t.recompute = on
 }

@@ -82,8 +82,8 @@ func TestProductOfProducts(t *testing.T) {
 	}
 }
 
-// TestAgain: work that is made anew counts for itself, whatever its family; waiting does not, nor
-// what comes before and after.
+// TestAgain: recomputed work counts as Recompute, in every family. Waiting does not, nor does the
+// work before and after it.
 func TestAgain(t *testing.T) {
 	c := &clock{}
 	timer := c.timer()

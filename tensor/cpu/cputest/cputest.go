@@ -1,5 +1,5 @@
-// Package cputest runs tests in each tier of a family of kernels and says which tiers this CPU
-// lacks.
+// Package cputest runs tests in each tier of a family of kernels. It reports the tiers that this
+// CPU lacks.
 package cputest
 
 import (
@@ -12,11 +12,11 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// NeedVar is the environment variable that lists the tiers that must be tested, with spaces between
-// them. A test of a tier that it lists fails where the tier is missing, instead of being skipped.
+// NeedVar is the environment variable that lists the tiers that must be tested, separated by
+// spaces. If a listed tier is missing, its tests fail. Tests of other missing tiers are skipped.
 const NeedVar = "SPMOE_NEED_TIERS"
 
-// Each runs f as a subtest with each row of a family's table, and skips rows that this CPU cannot
+// Each runs f as a subtest with each row of a family's table. It skips rows that this CPU cannot
 // run.
 func Each[K any](t *testing.T, table cpu.Table[K], f func(t *testing.T, kernels K)) {
 	t.Helper()

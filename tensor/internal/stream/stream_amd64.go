@@ -14,7 +14,7 @@ var table = cpu.Table[kernels]{
 	cpu.AVX512:  {copies: true, sums: true},
 }
 
-// copyLines copies as many whole blocks as there are and returns their bytes.
+// copyLines copies all whole blocks and returns their length in bytes.
 func copyLines(dst, src []byte) int {
 	blocks := len(dst) / 256
 	to := unsafe.Pointer(unsafe.SliceData(dst))
@@ -25,10 +25,10 @@ func copyLines(dst, src []byte) int {
 	return 256 * blocks
 }
 
-// Fence makes what was copied visible before anything that is stored later.
+// Fence makes the results of Copy visible before all later stores.
 func Fence() { fence() }
 
-// sumBlocks sums as many whole blocks as there are and returns their elements.
+// sumBlocks sums all whole blocks and returns their length in elements.
 func sumBlocks(dst []float32, rows, ahead []unsafe.Pointer, weights []float32) int {
 	const columns = 128
 	blocks := len(dst) / columns

@@ -22,7 +22,7 @@ func eachTier(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// All lengths and alignments are copied, and nothing beside them.
+// All lengths and alignments are copied, and the bytes around them stay.
 func TestCopy(t *testing.T) { eachTier(t, testCopy) }
 
 func testCopy(t *testing.T) {

@@ -13,7 +13,7 @@ func main() {
 	}
 }
 
-// files is all that the generator prints, by name.
+// files returns the contents of all generated files by name.
 func files() map[string]string {
 	f := asmgen.NewFile("stream", "go run ./asm", "amd64 && !purego")
 	copyLines(f)
@@ -25,8 +25,8 @@ func files() map[string]string {
 	}
 }
 
-// copyLines loads four cache lines before it stores them: streams of reads and of writes take turns
-// at the memory.
+// copyLines loads four cache lines before it stores them. Streams of reads and of writes then take
+// turns at the memory.
 func copyLines(f *asmgen.File) {
 	fn := f.Func("copyAVX2", "copyAVX2 copies blocks (> 0) times 256 bytes past the caches; dst is aligned to 32 bytes.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("blocks", "int"))
@@ -48,13 +48,14 @@ func copyLines(f *asmgen.File) {
 	fn.I("RET")
 }
 
-// sumColumns is how many columns sumRows keeps in registers while it goes through the rows.
+// sumColumns is the number of columns that sumRows holds in registers while it goes through the
+// rows.
 const sumColumns = 128
 
-// sumRows reads all rows side by side, so that their misses overlap and no sum is ever in memory
-// before it is complete, and fetches those of the next call on the way: a row is too short for the
-// hardware to learn where it goes on. A product is rounded before it is added, as the kernels do
-// that add one row at a time.
+// sumRows reads all rows in parallel, so that their cache misses overlap. A sum stays in registers
+// until it is complete. On the way it prefetches the rows of the next call: a row is too short for
+// the hardware to predict the next one. Each product is rounded before it is added, as in the
+// kernels that add one row at a time.
 func sumRows(f *asmgen.File) {
 	fn := f.Func("sumAVX512", "sumAVX512 sets blocks (> 0) times 128 elements of dst to the sum of n (> 0) rows times their weights.\n"+
 		"It fetches the same of n rows ahead.",
