@@ -20,7 +20,7 @@ const (
 	AVX512        Tier = "avx512"        // Skylake-X, Cascade Lake, Cooper Lake
 	AVX512VBMI    Tier = "avx512vbmi"    // Cannon Lake: permutes bytes
 	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake: also multiplies bytes and maps their bits
-	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids without tiles: BF16 by FP32 arithmetic
+	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids, no AMX: packed BF16 by FP32 arithmetic
 	AVX512BF16    Tier = "avx512bf16"    // Zen 4, Zen 5: VDPBF16PS everywhere
 	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products on tile registers
 )
