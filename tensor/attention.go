@@ -46,14 +46,14 @@ func (s AttentionShape) checkFirst() {
 		return
 	}
 	if len(s.First) != s.Batch*s.Seq {
-		panic(fmt.Sprintf("tensor: attention over %d sequences of %d rows with the first positions of %d rows", s.Batch, s.Seq, len(s.First)))
+		panic(fmt.Sprintf("tensor: attention over %d sequences of %d rows and First with %d positions, want one per row", s.Batch, s.Seq, len(s.First)))
 	}
 	for b := range s.Batch {
 		before := 0
 		for i := range s.Seq {
 			first := s.first(b, i)
 			if first < before || first > i {
-				panic(fmt.Sprintf("tensor: row %d of sequence %d sees from position %d on, the row before it from %d on", i, b, first, before))
+				panic(fmt.Sprintf("tensor: row %d of sequence %d attends from position %d, the row before it from %d: First must not decrease or exceed the row", i, b, first, before))
 			}
 			before = first
 		}

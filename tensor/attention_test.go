@@ -239,10 +239,10 @@ func TestAttentionKeepsDocumentsApart(t *testing.T) {
 
 func TestFirstPositionsPanic(t *testing.T) {
 	for want, first := range map[string][]int32{
-		"first positions of 4 rows": {0, 0, 0, 0},
-		"row 2 of sequence 0 sees":  {0, 0, 3, 3, 3},
-		"from position -1 on":       {-1, 0, 0, 0, 0},
-		"the row before it from 1":  {0, 1, 1, 0, 0},
+		"First with 4 positions":      {0, 0, 0, 0},
+		"row 2 of sequence 0 attends": {0, 0, 3, 3, 3},
+		"from position -1,":           {-1, 0, 0, 0, 0},
+		"the row before it from 1":    {0, 1, 1, 0, 0},
 	} {
 		s := attentionShapes[5]
 		s.First = first

@@ -40,7 +40,7 @@ type Embedded struct {
 func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
 	dtable.checkFP32Rows()
 	if span < 1 {
-		panic(fmt.Sprintf("tensor: embedding by spans of %d rows", span))
+		panic(fmt.Sprintf("tensor: embedding by spans of %d rows, want 1 or more", span))
 	}
 	rows := uses[0].Grad.Rows
 	for _, u := range uses {

@@ -63,7 +63,7 @@ func checkSpan(c Matrix, span int) {
 		panic(fmt.Sprintf("tensor: the gradient of a weight is %v, want fp32", c.dtype))
 	}
 	if span < 1 {
-		panic(fmt.Sprintf("tensor: spans of %d rows", span))
+		panic(fmt.Sprintf("tensor: spans of %d rows, want 1 or more", span))
 	}
 }
 

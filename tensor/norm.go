@@ -71,7 +71,7 @@ func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []
 		panic(fmt.Sprintf("tensor: %d weights and %d gradients", len(w), len(dw)))
 	}
 	if span < 1 {
-		panic(fmt.Sprintf("tensor: norm by spans of %d rows", span))
+		panic(fmt.Sprintf("tensor: norm by spans of %d rows, want 1 or more", span))
 	}
 	if x.Rows == 0 {
 		return

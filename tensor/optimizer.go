@@ -76,7 +76,7 @@ func (u *adamWJob) check() {
 		}
 	}
 	if u.work.Len() != len(u.grad) {
-		panic(fmt.Sprintf("tensor: AdamW with %d weights to work with and a gradient of %d", u.work.Len(), len(u.grad)))
+		panic(fmt.Sprintf("tensor: AdamW with %d working weights and a gradient of %d", u.work.Len(), len(u.grad)))
 	}
 	for i, a := range all[:written] {
 		for j := i + 1; j < len(all); j++ {

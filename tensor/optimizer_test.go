@@ -111,10 +111,10 @@ func TestAdamWPanics(t *testing.T) {
 		"src.ExpAvgSq of 3 elements and a gradient of 4": update(src, AdamWState{n, n, short}, n),
 		"dst.ExpAvg of 3 elements and a gradient of 4":   update(AdamWState{n, short, n}, src, n),
 		"dst.Master of 4 elements and a gradient of 3":   update(src, src, short),
-		"fp32 elements asked of a bf16 tensor":           update(src, AdamWState{New(BF16, 4), n, n}, n),
+		"fp32 elements requested from a bf16 tensor":     update(src, AdamWState{New(BF16, 4), n, n}, n),
 		"dst.Master overlapping src.Master":              update(AdamWState{middle, src.ExpAvg, src.ExpAvgSq}, AdamWState{low, src.ExpAvg, src.ExpAvgSq}, n),
 		"dst.ExpAvg overlapping src.ExpAvgSq":            update(AdamWState{src.Master, middle, src.ExpAvgSq}, AdamWState{src.Master, n, high}, n),
-		"3 weights to work with and a gradient of 4":     into(short, src, src, n),
+		"3 working weights and a gradient of 4":          into(short, src, src, n),
 		"dst.ExpAvgSq overlapping grad":                  update(AdamWState{src.Master, src.ExpAvg, low}, src, high),
 		"dst.Master overlapping dst.ExpAvgSq":            update(AdamWState{n, src.ExpAvg, n}, src, New(FP32, 4)),
 	} {

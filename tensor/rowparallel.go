@@ -28,8 +28,8 @@ func runSlice[E any](x []E, lo, hi int) []E {
 	return x[min(lo*runLen, len(x)):min(hi*runLen, len(x))]
 }
 
-// rowParallelJob is a kernel over matrices of one shape. Each row of the result depends on the same row of
-// the operands only.
+// rowParallelJob is a kernel over matrices of one shape. Each row of the result depends on the same
+// row of the operands only.
 type rowParallelJob struct {
 	m      [5]Matrix
 	kernel func(ex *Exec, m [5]Matrix)

@@ -48,7 +48,7 @@ func MatMulScaledSpans(ex *Exec, c Matrix, a, b Scaled, span int, accumulate boo
 	checkScaled(c, a, b)
 	checkSpan(c, span)
 	if span%format.MXBlock != 0 && span < a.Codes.Cols {
-		panic(fmt.Sprintf("tensor: spans of %d codes, which cut blocks of %d", span, format.MXBlock))
+		panic(fmt.Sprintf("tensor: spans of %d codes, want a multiple of %d", span, format.MXBlock))
 	}
 	ex.byScaledCells(operands{c: c, scaled: [2]Scaled{a, b}, span: span, accumulate: accumulate})
 }

@@ -40,7 +40,8 @@ func New(dtype DType, dims ...int) Tensor { return NewIn(nil, dtype, dims...) }
 func NewIn(allocator memory.Allocator, dtype DType, dims ...int) Tensor {
 	bytes := checkedLen(dims) * dtype.Size()
 	if allocator == nil {
-		// Go's heap memory is zeroed and is touched at the first use. By then the ranks run in parallel.
+		// Go's heap memory is zeroed and is touched at the first use. By then the ranks run in
+		// parallel.
 		buf := memory.NewResizableBuffer(&largePages{})
 		buf.Resize(bytes)
 		return view(buf, 0, dtype, dims)
@@ -137,7 +138,7 @@ func (t Tensor) U8() []uint8 { return elements[uint8](t, UINT8) }
 
 func elements[T any](t Tensor, want DType) []T {
 	if t.dtype != want {
-		panic(fmt.Sprintf("tensor: %v elements asked of a %v tensor", want, t.dtype))
+		panic(fmt.Sprintf("tensor: %v elements requested from a %v tensor", want, t.dtype))
 	}
 	return unsafe.Slice((*T)(t.data), t.Len())
 }

@@ -105,10 +105,10 @@ func TestBytes(t *testing.T) {
 func TestTensorPanics(t *testing.T) {
 	n := New(FP32, 4, 2)
 	for want, f := range map[string]func(){
-		"bf16 elements asked of a fp32 tensor":  func() { n.BF16() },
-		"fp32 elements asked of a uint8 tensor": func() { New(UINT8, 4).F32() },
-		"5 dimensions, at most 4":               func() { New(FP32, 1, 1, 1, 1, 1) },
-		"negative dimension":                    func() { New(FP32, 2, -1) },
+		"bf16 elements requested from a fp32 tensor":  func() { n.BF16() },
+		"fp32 elements requested from a uint8 tensor": func() { New(UINT8, 4).F32() },
+		"5 dimensions, at most 4":                     func() { New(FP32, 1, 1, 1, 1, 1) },
+		"negative dimension":                          func() { New(FP32, 2, -1) },
 		"slice [3, 5) of a first dimension of 4": func() {
 			n.Slice(3, 5)
 		},

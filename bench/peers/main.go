@@ -1,7 +1,7 @@
 // Peers compares the engine's matrix products with those of other libraries, on one core. Each
-// library has a program in src, which this one builds and starts. It asks for short measurements in
-// turns with the engine's kernels and the core's peak, so that a busy neighbor or a changing clock
-// affects all of them. Only this program needs the libraries.
+// library has a program in src, which this one builds and starts. This program then requests short
+// measurements from each, in turns with the engine's kernels and the core's peak, so that a busy
+// neighbor or a changing clock affects all of them. Only this program needs the libraries.
 //
 //	make -C bench/peers
 package main

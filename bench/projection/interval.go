@@ -153,8 +153,8 @@ func sortSwings(all []Swing) {
 	})
 }
 
-// HeadlineTornado returns the tornado of the DeepEP scenario. It includes the two open questions
-// about that run that no kernel's rate answers: whether tokens are duplicated, and whether routing
+// HeadlineTornado returns the tornado of DeepEP as run. It adds two interpretations of that run,
+// whose effects exceed that of any kernel's rate: whether tokens are duplicated, and whether routing
 // is random.
 func HeadlineTornado() ([]Swing, error) {
 	asRun := Scenarios()[0]

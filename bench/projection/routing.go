@@ -62,8 +62,8 @@ func missing(n, m, k int) float64 {
 	return p
 }
 
-// hypergeometric returns the probability that drawn things include j good ones, if good of n things
-// are good.
+// hypergeometric returns the probability that a draw without replacement of drawn items, from n
+// items with good successes among them, has exactly j successes.
 func hypergeometric(n, good, drawn, j int) float64 {
 	return math.Exp(choose(good, j) + choose(n-good, drawn-j) - choose(n, drawn))
 }

@@ -34,8 +34,7 @@ type Excluded struct {
 	Why  string `json:"why"`
 }
 
-// Prediction is a row with its prediction. For a row that is predicted from another row, Ratio is
-// the predicted step over the other's published step.
+// Prediction is a published row with the model's prediction.
 type Prediction struct {
 	Row
 	Predicted float64    // tokens/s per GPU

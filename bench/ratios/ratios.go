@@ -33,7 +33,7 @@ type File struct {
 
 	Layers  []Layer `json:"layers,omitempty"`  // of layers with experts, in order
 	Traffic Traffic `json:"traffic"`           // of all layers together, forward dispatch
-	Padding Padding `json:"padding"`           // rows added by padding groups to whole blocks
+	Padding Padding `json:"padding"`           // share of rows that padding adds
 	Density Density `json:"attention_density"` // unmasked share of the scores
 	Casts   *Casts  `json:"casts,omitempty"`   // bytes that quantization moves
 

@@ -45,7 +45,7 @@ func (w *Writer) accept(rank int, receiptText []byte, shard io.Reader) error {
 		return err
 	}
 	if r.Shard.Name != name || got.Size != r.Shard.Size || !slices.Equal(got.CRC32C, r.Shard.CRC32C) {
-		return fmt.Errorf("%s has arrived damaged: %d bytes, of which %d were sent", name, got.Size, r.Shard.Size)
+		return fmt.Errorf("%s has arrived damaged: %d bytes arrived, %d were sent", name, got.Size, r.Shard.Size)
 	}
 	return create(w.files, filepath.Join(w.temp, receiptName(rank, w.ranks)), func(out Output) error {
 		_, err := io.Copy(out, bytes.NewReader(receiptText))

@@ -16,8 +16,8 @@ type diskFile struct {
 	refused bool // by the file system, which then gets plain writes
 }
 
-// Write implements [Output]. It bypasses the cache if memory, position and length are aligned for
-// that.
+// Write implements [Output]. If memory and position are aligned, the whole multiples of
+// directAlignment at the start of p bypass the cache. The rest is a plain write.
 func (f *diskFile) Write(p []byte) (n int, err error) {
 	if whole := len(p) &^ (directAlignment - 1); whole > 0 && aligned(p) && f.at%directAlignment == 0 && f.set(true) {
 		n, err = f.File.Write(p[:whole])

@@ -5,8 +5,8 @@ package cpu
 import "syscall"
 
 // tilesAllowed asks the kernel for permission to use the AMX tile registers. A process must ask
-// before the first use, and the answer holds for all of its threads. See
-// Documentation/arch/x86/xstate.rst of Linux.
+// before the first use. The answer holds for all threads. See Documentation/arch/x86/xstate.rst of
+// Linux.
 func tilesAllowed() bool {
 	const (
 		archPrctl           = 158

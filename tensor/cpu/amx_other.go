@@ -2,5 +2,5 @@
 
 package cpu
 
-// tilesAllowed reports that tile registers cannot be used. Only Linux is known to offer them.
+// tilesAllowed reports whether tile registers may be used. Only Linux is known to grant them.
 func tilesAllowed() bool { return false }

@@ -1,8 +1,8 @@
-// Package cpu selects the instruction tier of the kernels: the best that this CPU has, or the one
-// that SPMOE_CPU names.
+// Package cpu selects the instruction tier of the kernels. This is the best tier of this CPU unless
+// SPMOE_CPU names another.
 //
-// A tier is a named set of CPU features (tiers.go). Each family of kernels has a table with a row
-// for every tier that brings a new version (table.go).
+// A [Tier] is a named set of CPU features (tiers.go). Each family of kernels has a [Table] with a
+// row for every tier in which it has something new (table.go).
 package cpu
 
 import (
@@ -22,23 +22,23 @@ var (
 	best, problem = choose(os.Getenv(EnvVar), here)
 )
 
-// Best returns the tier in use, which is fixed when the program starts.
+// Best is the tier in use, fixed when the program starts.
 func Best() Tier { return best }
 
 // Check returns an error if SPMOE_CPU was not usable. Best is then the tier of a program without
-// it.
+// SPMOE_CPU.
 func Check() error { return problem }
 
-// Here returns the features of this CPU that tiers need.
+// Here returns those features of this CPU that tiers need or want.
 func Here() Features { return here }
 
-// Tiers lists the tiers of this CPU in order of preference, whatever the value of SPMOE_CPU.
+// Tiers lists every tier of this CPU in order of preference, whatever the value of SPMOE_CPU.
 func Tiers() []Tier { return here.Tiers() }
 
 // Has reports whether this CPU has a tier, whatever the value of SPMOE_CPU.
 func Has(t Tier) bool { return slices.Contains(Tiers(), t) }
 
-// Model returns the brand name of the CPU, or "unknown".
+// Model is the CPU's brand name, or "unknown".
 func Model() string {
 	if cpuid.CPU.BrandName == "" {
 		return "unknown"
@@ -46,7 +46,8 @@ func Model() string {
 	return cpuid.CPU.BrandName
 }
 
-// choose returns the tier named by a value of SPMOE_CPU.
+// choose returns the tier for a value of SPMOE_CPU. If the value is not usable, it returns the best
+// tier and an error.
 func choose(env string, have Features) (Tier, error) {
 	if env == "" {
 		return have.Best(), nil

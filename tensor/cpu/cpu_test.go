@@ -70,7 +70,7 @@ func TestTiersOfThisCPU(t *testing.T) {
 	}
 }
 
-// Every tier is in the table once and follows its base.
+// Every tier stands in the table once and follows its base.
 func TestTableOfTiers(t *testing.T) {
 	seen := map[cpu.Tier]bool{"": true}
 	for _, tier := range cpu.All() {
@@ -106,7 +106,7 @@ func TestIncludes(t *testing.T) {
 	}
 }
 
-// A tier without a row uses the row of the best tier it includes.
+// A tier without a row uses that of the best tier it includes.
 func TestTable(t *testing.T) {
 	table := cpu.Table[int]{cpu.Generic: 0, cpu.AVX2: 1, cpu.AVX512VBMI: 2, cpu.AVX512BF16: 3}
 	for tier, want := range map[cpu.Tier]int{

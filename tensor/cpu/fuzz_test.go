@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever the variable contains, the chosen tier is one that this CPU has. Only names of such
-// tiers are accepted without an error.
+// For every value of the variable, choose returns a tier of this CPU. It returns no error for the
+// names of such tiers.
 func FuzzChoose(f *testing.F) {
 	for _, tier := range All() {
 		f.Add(tier.String())

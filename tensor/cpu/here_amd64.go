@@ -4,7 +4,7 @@ package cpu
 
 import "github.com/klauspost/cpuid/v2"
 
-// detect reads the features from CPUID, and asks the operating system for tile registers if the CPU
+// detect reads the features from CPUID. It asks the operating system for tile registers if the CPU
 // has them. Package cpuid also checks that the operating system saves the wide registers.
 func detect() Features {
 	found := Features{

@@ -2,5 +2,5 @@
 
 package cpu
 
-// detect returns no features, because this build has no assembly.
+// detect finds nothing: this build has no assembly.
 func detect() Features { return Features{} }

@@ -1,17 +1,18 @@
 package cpu
 
-// Tables of kernels by tier, and the rows chosen from them.
+// Tables of kernels by tier, and the choices made from them.
 
 import (
 	"cmp"
 	"slices"
 )
 
-// A Table is a family of kernels. It has a row for Generic, and one for each tier that brings a new
-// version.
+// A Table is a family of kernels. It has a row for Generic, and one for each tier in which the
+// family has something new.
 type Table[K any] map[Tier]K
 
-// Row returns the tier whose row t uses: its own, or that of the most preferred tier it includes.
+// Row returns the tier whose row t uses. This is t if it has a row, and otherwise the most
+// preferred tier with a row that t includes.
 func (table Table[K]) Row(t Tier) Tier {
 	if _, ok := table[t]; ok {
 		return t
@@ -25,7 +26,7 @@ func (table Table[K]) Row(t Tier) Tier {
 	return row
 }
 
-// Of returns the kernels that tier t uses.
+// Of returns the kernels that a tier uses.
 func (table Table[K]) Of(t Tier) K { return table[table.Row(t)] }
 
 // Tiers lists the tiers that have a row, in order of preference.
@@ -36,7 +37,7 @@ func (table Table[K]) Tiers() []Tier {
 	})
 }
 
-// A Family is the name of a table and the row that each tier uses.
+// A Family is the name of a table and the function that maps each tier to the row it uses.
 type Family struct {
 	Name string
 	Row  func(Tier) Tier
@@ -45,14 +46,14 @@ type Family struct {
 // families grows only while one goroutine initializes the packages.
 var families []Family
 
-// Choose returns the kernels of the tier in use and adds the table to Families. A package calls it
-// once, to initialize a variable.
+// Choose returns the kernels of the tier in use and registers the table for Families. A package
+// calls it once, to initialize a variable.
 func Choose[K any](family string, table Table[K]) K {
 	families = append(families, Family{family, table.Row})
 	return table.Of(Best())
 }
 
-// Families lists the families of kernels in this program by name.
+// Families lists the families of kernels in this program, sorted by name.
 func Families() []Family {
 	byName := func(a, b Family) int { return cmp.Compare(a.Name, b.Name) }
 	return slices.SortedFunc(slices.Values(families), byName)

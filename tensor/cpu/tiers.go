@@ -1,6 +1,6 @@
 package cpu
 
-// The tiers, the features that each needs, and the tiers that a CPU uses.
+// The tiers, the features that each needs, and the rules by which a CPU uses them.
 
 import (
 	"slices"
@@ -9,8 +9,8 @@ import (
 	"github.com/klauspost/cpuid/v2"
 )
 
-// A Tier is a named set of CPU features that kernels are written for. SPMOE_CPU takes its name. It
-// has the same kernels on every CPU.
+// A Tier is the name of a set of CPU features that kernels are written for. SPMOE_CPU takes these
+// names. A tier has the same kernels on every CPU.
 type Tier string
 
 // The tiers, each with the CPUs that choose it.
@@ -19,34 +19,33 @@ const (
 	AVX2          Tier = "avx2"          // Haswell, Alder Lake, Zen to Zen 3
 	AVX512        Tier = "avx512"        // Skylake-X, Cascade Lake, Cooper Lake
 	AVX512VBMI    Tier = "avx512vbmi"    // Cannon Lake: permutes bytes
-	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake: multiplies bytes and maps their bits
-	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids without tiles: BF16 operands, FP32 arithmetic
+	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake: also multiplies bytes and maps their bits
+	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids, no AMX: packed BF16 by FP32 arithmetic
 	AVX512BF16    Tier = "avx512bf16"    // Zen 4, Zen 5: VDPBF16PS everywhere
-	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products in tile registers
+	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products on tile registers
 )
 
 // Properties that decide between tiers but are not in CPUID.
 const (
-	// FastBF16 means that VDPBF16PS is faster than FP32 multiply-adds. Intel's CPUs start one
-	// VDPBF16PS in two cycles and two FP32 multiply-adds in one. Both give the same bits, so there
-	// FP32 is twice as fast.
+	// FastBF16: VDPBF16PS beats FP32 multiply-adds. Intel's CPUs start one VDPBF16PS every two
+	// cycles and two FP32 multiply-adds per cycle. FP32 therefore gives the same bits at twice the
+	// speed.
 	FastBF16 cpuid.FeatureID = -2 - iota
-	// TileRegisters means that the operating system lets this process use the tile registers of
-	// AMX.
+	// TileRegisters: the operating system lets this process use the tile registers of AMX.
 	TileRegisters
 )
 
-// A row is a line of the table of tiers.
+// row is a line of the table of tiers.
 type row struct {
 	tier  Tier
-	base  Tier              // the tier whose features are needed as well
-	needs []cpuid.FeatureID // required by the kernels
-	wants []cpuid.FeatureID // needed for speed: without them only SPMOE_CPU chooses the tier
+	base  Tier              // includes the features of this tier
+	needs []cpuid.FeatureID // what kernels cannot run without
+	wants []cpuid.FeatureID // the tier is slow without these: then only SPMOE_CPU selects it
 }
 
 type features = []cpuid.FeatureID
 
-// rows lists the tiers. A CPU uses the last one that it can run fast.
+// rows lists the tiers. A CPU uses the last tier that it can run and that is fast on it.
 var rows = []row{
 	{tier: Generic},
 	{tier: AVX2, base: Generic, needs: features{cpuid.AVX2, cpuid.FMA3, cpuid.F16C}},
@@ -67,19 +66,19 @@ func All() []Tier {
 	return all
 }
 
-// String returns the name, as in SPMOE_CPU.
+// String returns the name that SPMOE_CPU takes.
 func (t Tier) String() string { return string(t) }
 
-// Base returns the tier whose features t needs as well; Generic has none.
+// Base returns the tier whose features t also needs. It is empty for Generic.
 func (t Tier) Base() Tier { return t.row().base }
 
 // Needs lists the features that t needs beyond those of its base.
 func (t Tier) Needs() []cpuid.FeatureID { return t.row().needs }
 
-// Wants lists the features without which t runs slowly.
+// Wants lists the features without which t runs, but slowly.
 func (t Tier) Wants() []cpuid.FeatureID { return t.row().wants }
 
-// row returns the tier's line of the table, or an empty one for an unknown name.
+// row returns the tier's line of the table, or an empty line for an unknown name.
 func (t Tier) row() row {
 	for _, r := range rows {
 		if r.tier == t {
@@ -89,7 +88,7 @@ func (t Tier) row() row {
 	return row{}
 }
 
-// needs lists all features that t needs, those of its base first.
+// needs lists all features that t needs, with those of its base first.
 func (t Tier) needs() []cpuid.FeatureID {
 	r := t.row()
 	if r.base == "" {
@@ -107,13 +106,13 @@ func (t Tier) Includes(other Tier) bool {
 	return len(has.Missing(other)) == 0 && len(has.Slow(other)) == 0
 }
 
-// Features is the set of features of a CPU.
+// Features is a set of CPU features.
 type Features map[cpuid.FeatureID]bool
 
-// Missing lists the features that a tier needs and f lacks.
+// Missing lists the features that a tier needs and f does not have.
 func (f Features) Missing(t Tier) []cpuid.FeatureID { return f.without(t.needs()) }
 
-// Slow lists the features that a tier wants and f lacks.
+// Slow lists the features that a tier wants and f does not have.
 func (f Features) Slow(t Tier) []cpuid.FeatureID { return f.without(t.Wants()) }
 
 func (f Features) without(wanted []cpuid.FeatureID) []cpuid.FeatureID {
@@ -125,13 +124,13 @@ func (f Features) Tiers() []Tier {
 	return slices.DeleteFunc(All(), func(t Tier) bool { return len(f.Missing(t)) > 0 })
 }
 
-// Best returns the preferred tier of those that can run fast.
+// Best returns the most preferred tier that can run and is fast.
 func (f Features) Best() Tier {
 	tiers := slices.DeleteFunc(f.Tiers(), func(t Tier) bool { return len(f.Slow(t)) > 0 })
 	return tiers[len(tiers)-1]
 }
 
-// featureName returns the name of a feature in the spelling of package cpuid.
+// featureName returns the name of a feature as package cpuid writes it.
 func featureName(f cpuid.FeatureID) string {
 	switch f {
 	case FastBF16:
@@ -142,7 +141,7 @@ func featureName(f cpuid.FeatureID) string {
 	return f.String()
 }
 
-// FeatureNames joins the names of features into one line.
+// FeatureNames returns the names of features in one line.
 func FeatureNames(ids []cpuid.FeatureID) string {
 	var names []string
 	for _, f := range ids {

@@ -1,5 +1,5 @@
-// Package exact adds float64 numbers without rounding. A sum is independent of the order of its
-// terms and of their division among ranks.
+// Package exact adds up float64 numbers without rounding. A sum depends neither on the order of its
+// terms nor on their distribution over threads and ranks.
 package exact
 
 import (
@@ -7,22 +7,22 @@ import (
 	"math/big"
 )
 
-// Sum is an integer in units of 2^-1074, the smallest float64 (U. Kulisch's long accumulator). Two
-// sums are added as integers, element by element, on one machine or across ranks. It holds 2^31
-// terms.
+// Sum is a fixed-point number in units of 2^-1074, the smallest positive float64 (U. Kulisch's long
+// accumulator). It holds up to 2^31 terms. Two Sums are added element by element as integers, on
+// one machine or across ranks.
 //
-// Elements [0, limbs) are digits of 32 bits, the least significant first. Their carries are
-// propagated by Value. The remaining elements count the terms that are NaN, +Inf and -Inf.
+// Elements [0, limbs) are digits of 32 bits, least significant first. Carries between them are not
+// propagated before Value. The next elements count the terms that are NaN, +Inf and -Inf.
 type Sum [limbs + 3]int64
 
 const (
 	digit      = 32
-	limbs      = (2046+52)/digit + 1 // of the largest number's last bit
+	limbs      = (2046+52)/digit + 1 // up to the last bit of the largest number
 	nans       = limbs
 	infinities = limbs + 1 // positive, then negative
 )
 
-// Add adds x to the sum.
+// Add adds x.
 func (s *Sum) Add(x float64) {
 	bits := math.Float64bits(x)
 	exponent, mantissa := int(bits>>52&0x7ff), bits&(1<<52-1)
@@ -37,7 +37,7 @@ func (s *Sum) Add(x float64) {
 	}
 	at, shift := (exponent-1)/digit, (exponent-1)%digit
 	low := mantissa << shift
-	high := mantissa >> (digit - shift) >> digit // the bits lost from low
+	high := mantissa >> (digit - shift) >> digit // the bits shifted out of low
 	parts := [3]int64{int64(low & (1<<digit - 1)), int64(low >> digit), int64(high)}
 	for i, part := range parts {
 		if i == 2 && part == 0 {
@@ -61,8 +61,8 @@ func (s *Sum) addSpecial(x float64) {
 	}
 }
 
-// Value returns the sum, rounded once to nearest even. It is NaN if a term is NaN or if infinities
-// have both signs.
+// Value returns the sum, rounded once to nearest even. It is NaN if a term is NaN or if there are
+// infinities of both signs.
 func (s *Sum) Value() float64 {
 	positive, negative := s[infinities] > 0, s[infinities+1] > 0
 	switch {

@@ -39,14 +39,14 @@ func TestSingleTerms(t *testing.T) {
 	}
 }
 
-// Sums equal those of big.Float with enough bits for every term.
+// Sums are those of big.Float with enough bits for every term.
 func TestSumsAreRoundedOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
 		var terms []float64
 		want := new(big.Float).SetPrec(2300)
 		for range r.IntN(40) {
-			x := anyFloat(r) / 64 // keeps every sum finite
+			x := anyFloat(r) / 64 // so that no sum is too large
 			terms = append(terms, x)
 			want.Add(want, new(big.Float).SetFloat64(x))
 		}
@@ -65,7 +65,7 @@ func TestSumsAreRoundedOnce(t *testing.T) {
 	}
 }
 
-// Partial sums add element by element in any order.
+// Parts add up element by element, in any order.
 func TestPartsAddUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	terms := make([]float64, 1000)

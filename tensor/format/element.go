@@ -1,8 +1,8 @@
-// Package format holds the element formats of quantized matrices. A format gives the value of each
-// code of 8 or fewer bits and the code nearest to a number. All packages that read or write codes
-// use these formats.
+// Package format defines the element formats of quantized matrices. An [Element] gives the value of
+// each code of up to 8 bits, and the code nearest to a number. All packages that read or write
+// codes use these definitions.
 //
-// The built-in formats follow the OCP Microscaling Formats (MX) Specification v1.0, section 5.3.
+// Source of the built-in formats: OCP Microscaling Formats (MX) Specification v1.0, section 5.3.
 package format
 
 import (
@@ -13,38 +13,38 @@ import (
 // MXBlock is the number of elements that share a scale in all formats of OCP MX.
 const MXBlock = 32
 
-// Element is a number format: a minifloat, or a two's complement integer, which is treated as a
-// minifloat with one binade. Formats are compared by address. A code of fewer than 8 bits is in the
-// low bits of its byte.
+// Element is a number format. It is a minifloat or a two's complement integer, which is a minifloat
+// of one binade. Each format is created once and compared by its address. A code of fewer than 8
+// bits is in the low bits of its byte.
 type Element struct {
 	name     string
 	mantissa int   // explicit bits
-	emin     int   // exponent of the least normal number, and of subnormal ones
+	emin     int   // exponent of the smallest normal number and of subnormal numbers
 	largest  uint8 // code of the largest finite number
-	sign     uint8 // bit of the sign; 0: two's complement
+	sign     uint8 // sign bit; 0: two's complement
 	nan      uint8 // code of a positive NaN; largest if there is none
 	infinity uint8 // code of infinity; 0 if there is none
 
 	values func() *[256]float32
 }
 
-// The elements of OCP MX. E4M3 has one NaN of either sign and no infinity. E5M2 has both, like IEEE
-// 754.
+// The elements of OCP MX. E4M3 has one NaN of either sign and no infinity. E5M2 has both, as in
+// IEEE 754.
 var (
 	E4M3 = Minifloat("e4m3", 4, 3, 1) // largest 448
 	E5M2 = Minifloat("e5m2", 5, 2, 4) // largest 57344
 	E2M3 = Minifloat("e2m3", 2, 3, 0) // largest 7.5
 	E3M2 = Minifloat("e3m2", 3, 2, 0) // largest 28
 	E2M1 = Minifloat("e2m1", 2, 1, 0) // largest 6
-	INT8 = Integer("int8", 6)         // in units of 1/64; -128 is never used
+	INT8 = Integer("int8", 6)         // in units of 1/64; never encodes -128
 )
 
 // Elements lists the built-in elements.
 func Elements() []*Element { return []*Element{E4M3, E5M2, E2M3, E3M2, E2M1, INT8} }
 
 // Minifloat returns a format with a sign, an exponent and a mantissa. Exponent and mantissa have at
-// most 7 bits together. The highest codes of either sign are special: a single one is NaN; of
-// several, the first is infinity and the others are NaN.
+// most 7 bits together. The highest special codes of either sign are not finite. If there is one,
+// it is NaN. If there are several, the first is infinity and the others are NaN.
 func Minifloat(name string, exponent, mantissa, special int) *Element {
 	sign := uint8(1) << (exponent + mantissa)
 	e := &Element{name: name, mantissa: mantissa, emin: 2 - 1<<(exponent-1), largest: sign - 1 - uint8(special), nan: sign - 1, sign: sign}
@@ -54,13 +54,13 @@ func Minifloat(name string, exponent, mantissa, special int) *Element {
 	return e.tabled()
 }
 
-// Integer returns an 8-bit two's complement format in units of 2^-fraction. The lowest code is
-// unused, so the range is symmetric.
+// Integer returns a format of 8 bits in two's complement, in units of 2^-fraction. Its lowest code
+// is not used, so the range is symmetric.
 func Integer(name string, fraction int) *Element {
 	return (&Element{name: name, mantissa: fraction, emin: 6 - fraction, largest: 0x7f, nan: 0x7f}).tabled()
 }
 
-// tabled gives e the table of its values, which is computed on first use.
+// tabled sets the table of e's values, which is computed at the first use.
 func (e *Element) tabled() *Element {
 	e.values = sync.OnceValue(func() *[256]float32 {
 		t := new([256]float32)
@@ -83,7 +83,7 @@ func (e *Element) String() string {
 // IsInteger reports whether codes are two's complement.
 func (e *Element) IsInteger() bool { return e.sign == 0 }
 
-// Bits returns the bits of a code.
+// Bits returns the number of bits of a code.
 func (e *Element) Bits() int {
 	bits := 8
 	for e.sign != 0 && e.sign < 1<<(bits-1) {
@@ -92,12 +92,11 @@ func (e *Element) Bits() int {
 	return bits
 }
 
-// Mantissa returns the explicit bits of the mantissa. For an integer these are the bits after the
-// binary point.
+// Mantissa returns the number of explicit mantissa bits. For an integer these are the bits after
+// the binary point.
 func (e *Element) Mantissa() int { return e.mantissa }
 
-// MinExponent returns the exponent of the smallest normal number: 1 - the bias of the exponent
-// field.
+// MinExponent returns the exponent of the smallest normal number, which is 1 - bias.
 func (e *Element) MinExponent() int { return e.emin }
 
 // MaxExponent returns the exponent of the largest number, emax in the specification.
@@ -109,19 +108,19 @@ func (e *Element) Max() float32 { return e.Decode(e.largest) }
 // Largest returns the code of [Element.Max].
 func (e *Element) Largest() uint8 { return e.largest }
 
-// SignBit returns the sign bit of a code, or 0 for integers.
+// SignBit returns the sign bit of a code. It is 0 for integers.
 func (e *Element) SignBit() uint8 { return e.sign }
 
-// NaN returns the code of a NaN. Formats without NaN return the code of the largest number.
+// NaN returns the code of a NaN, or of the largest number if there is no NaN.
 func (e *Element) NaN() uint8 { return e.nan }
 
-// Infinity returns the code of infinity, or 0 if the format has none.
+// Infinity returns the code of infinity, or 0 if there is none.
 func (e *Element) Infinity() uint8 { return e.infinity }
 
 // Codes returns the number of codes.
 func (e *Element) Codes() int { return 1 << e.Bits() }
 
-// Values returns the value of each byte. Callers must not modify it.
+// Values returns the value of each byte. Do not modify it.
 func (e *Element) Values() *[256]float32 { return e.values() }
 
 // Decode returns the value of a code. Bits above those of the format are ignored.
@@ -149,7 +148,7 @@ func (e *Element) Decode(code uint8) float32 {
 
 // Encode returns the code of the number nearest to x, with ties to the even code. Larger numbers
 // saturate. Subnormal numbers and the sign of zero are preserved. A NaN becomes NaN, or the largest
-// number in formats without NaN.
+// number if the format has no NaN.
 func (e *Element) Encode(x float32) uint8 {
 	if x != x {
 		return e.signed(e.nan, math.Float32bits(x))
@@ -159,11 +158,11 @@ func (e *Element) Encode(x float32) uint8 {
 	return code[0]
 }
 
-// EncodeScaled sets codes to those of values times scale. The products are first rounded to FP32,
-// and none may be NaN.
+// EncodeScaled sets codes to the codes of values times scale. The products are rounded to FP32
+// first. None may be NaN.
 //
 // Adding 2^(e+23-mantissa) to a number of exponent e makes the FP32 adder round it to the format's
-// grid. The low bits of the sum then hold the number in units of the grid's step.
+// grid. The low bits of the sum are then the number in units of the grid's step.
 func (e *Element) EncodeScaled(codes []uint8, values []float32, scale float32) {
 	const exponent, one, fraction = 0xff << 23, 1 << 23, 1<<23 - 1
 	shift := 23 - e.mantissa
@@ -173,15 +172,16 @@ func (e *Element) EncodeScaled(codes []uint8, values []float32, scale float32) {
 	for i, v := range values {
 		bits := math.Float32bits(v * scale)
 		own := min(max(bits&exponent, smallest), greatest)
-		magnitude := min(bits&^(1<<31), own|fraction) // everything beyond the greatest exponent saturates
+		// Numbers beyond the greatest exponent saturate.
+		magnitude := min(bits&^(1<<31), own|fraction)
 		grid := own + uint32(shift)*one
 		steps := math.Float32bits(math.Float32frombits(magnitude)+math.Float32frombits(grid)) - grid
 		codes[i] = e.signed(uint8(min(steps+(own-smallest)>>(shift&31), uint32(e.largest))), bits)
 	}
 }
 
-// signed gives a code the sign of the float32 with these bits. It avoids a branch, because signs
-// cannot be predicted.
+// signed gives a code the sign of the float32 with these bits. It has no branch, because signs are
+// unpredictable.
 func (e *Element) signed(code uint8, bits uint32) uint8 {
 	negative := -uint8(bits >> 31)
 	if e.sign == 0 {

@@ -20,8 +20,8 @@ func finite(f *Element) []uint8 {
 	return codes
 }
 
-// nearest does what Encode does by search. Of the codes with x's sign it returns the closest, or
-// the even one of two.
+// nearest is Encode by search: of the codes of x's sign, the one whose value is closest, or the
+// even one of two.
 func nearest(f *Element, codes []uint8, x float64) uint8 {
 	x = min(max(x, -float64(f.Max())), float64(f.Max()))
 	best, distance := uint8(0), math.Inf(1)
@@ -37,8 +37,8 @@ func nearest(f *Element, codes []uint8, x float64) uint8 {
 	return best
 }
 
-// TestEncodeNearest compares Encode with a search through all codes: at every value, at the
-// midpoint between neighbours and on both sides of it.
+// TestEncodeNearest holds Encode against a search through all codes: at every value, at the
+// midpoint between each two neighbours and on both sides of it.
 func TestEncodeNearest(t *testing.T) {
 	for _, f := range Elements() {
 		codes := finite(f)
@@ -77,7 +77,7 @@ func TestDecodeOfEncodeIsIdentity(t *testing.T) {
 	}
 }
 
-// TestFormatValues compares the parameters with the tables of OCP MX v1.0, section 5.3.
+// TestFormatValues holds the parameters against the tables of OCP MX v1.0, section 5.3.
 func TestFormatValues(t *testing.T) {
 	tests := []struct {
 		f                   *Element

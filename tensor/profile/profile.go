@@ -1,28 +1,33 @@
-// Package profile measures where the time of a step goes. A Timer is in exactly one family of work
-// at any moment, so the times of the families add up to the time of the step.
+// Package profile measures how the time of a step divides into families of work. A [Timer] is in
+// exactly one family at any moment. The times of all families therefore add up to the time of the
+// step.
 package profile
 
 import "time"
 
-// Family is a kind of work. The products of a layer have their own families, see [Product].
+// Family is a kind of work. Matrix products of a layer have families of their own, see [Product].
 type Family uint8
 
 // The families.
 const (
-	Rest        Family = iota // work outside all other families
-	Data                      // reading the batch
-	Rows                      // norms, activations, residuals, rotary embedding and embedding
-	Attention                 // scores, softmax and values with their products
-	Router                    // scores and choice of the experts without the products
-	Quantize                  // activations, gradients and weights to block formats, unless an update does that on its way
-	Loss                      // cross-entropy without the products
-	Exchange                  // dispatch and combine: packing and copying rows
-	Collectives               // sums and gathers over the ranks: copying and adding
-	Optimizer                 // the update of the weights and of what is derived from them while in cache
-	Guards                    // checksums of weights and of the optimizer state
-	Recompute                 // recomputation of activations for the backward pass, in any family
-	Helping                   // doing the work of other ranks instead of waiting for them
-	Waiting                   // for other ranks, in any family
+	Rest      Family = iota // work of no other family
+	Data                    // reading the batch
+	Rows                    // norms, activations, residuals, rotary embedding, embedding
+	Attention               // scores, softmax and values, including their products
+	Router                  // scores and choice of the experts, without the products
+	// Quantize is the conversion of activations, gradients and weights to block formats. It
+	// excludes conversions that are part of an optimizer update.
+	Quantize
+	Loss        // cross-entropy, without the products
+	Exchange    // dispatch and combine: packing and copying rows
+	Collectives // all-gathers and sums over the ranks: copying and adding
+	// Optimizer is the update of the weights, and of data derived from them while they are in
+	// cache.
+	Optimizer
+	Guards    // checksums of weights and of the optimizer state
+	Recompute // activations computed a second time, in every family
+	Helping   // work for other ranks instead of waiting for them
+	Waiting   // waiting for other ranks, in every family
 	products
 )
 
@@ -53,7 +58,7 @@ const (
 // Families is the number of families.
 const Families = int(products) + 3*2*3
 
-// Product returns the family of a product. Grouped products have one product for each group of
+// Product returns the family of a matrix product. grouped products have one weight per group of
 // rows.
 func Product(format Format, grouped bool, pass Pass) Family {
 	i := Family(format)
@@ -64,7 +69,7 @@ func Product(format Format, grouped bool, pass Pass) Family {
 	return products + 3*i + Family(pass)
 }
 
-// String returns the name, such as "optimizer" or "bf16 grouped wgrad".
+// String returns the name of the family, such as "optimizer" or "bf16 grouped wgrad".
 func (f Family) String() string {
 	if f < products {
 		return names[f]
@@ -80,7 +85,7 @@ func (f Family) String() string {
 // Times holds the time of each family, indexed by Family.
 type Times [Families]time.Duration
 
-// Total returns the time of all families together.
+// Total returns the sum over all families.
 func (t *Times) Total() (sum time.Duration) {
 	for _, d := range t {
 		sum += d
@@ -88,37 +93,37 @@ func (t *Times) Total() (sum time.Duration) {
 	return sum
 }
 
-// Add adds the times of other.
+// Add adds other to t, family by family.
 func (t *Times) Add(other *Times) {
 	for f, d := range other {
 		t[f] += d
 	}
 }
 
-// A Timer measures where the time of one goroutine goes. All methods of a nil Timer do nothing.
+// A Timer measures how one goroutine spends its time. All methods of a nil Timer do nothing.
 type Timer struct {
-	// Trace, if it is set, is called for every stretch of time in one family, in order. Times are
-	// those of the timer's clock, and a stretch includes the waiting within it.
+	// Trace is called for each interval of a single family, in order. from and to are times of the
+	// timer's clock. The interval includes any waiting within it. Trace may be nil.
 	Trace func(f Family, from, to time.Duration)
 
 	now, waited func() time.Duration
-	family      Family        // that gets the time since at
-	recomputing bool          // the work counts as Recompute
-	at          time.Duration // the time of the last switch
-	waits       time.Duration // the time spent waiting until then
+	family      Family        // family of the time since at
+	recompute   bool          // that time counts as Recompute instead
+	at          time.Duration // last switch, by now
+	waits       time.Duration // value of waited at that switch
 	times       Times
 }
 
-// NewTimer returns a Timer. It takes a clock and a function that returns the time that the
-// goroutine has spent waiting for others, both since any moment.
+// NewTimer returns a Timer. now is its clock. waited returns the time for which the goroutine has
+// waited for others. Both may count from any moment.
 func NewTimer(now, waited func() time.Duration) *Timer { return &Timer{now: now, waited: waited} }
 
-// Start starts to measure in family Rest and discards earlier times.
+// Start clears the times and starts to measure in family Rest.
 func (t *Timer) Start() {
 	if t == nil {
 		return
 	}
-	t.family, t.recomputing, t.at, t.waits, t.times = Rest, false, t.now(), t.waited(), Times{}
+	t.family, t.recompute, t.at, t.waits, t.times = Rest, false, t.now(), t.waited(), Times{}
 }
 
 // Stop returns the times since Start.
@@ -130,13 +135,14 @@ func (t *Timer) Stop() Times {
 	return t.times
 }
 
-// Switch announces work of family f. It returns the family of the work before, which the caller
-// restores at its end:
+// Switch changes the current family to f and returns the previous one. A function whose
+// work belongs to one family begins with
 //
 //	defer t.Switch(t.Switch(profile.Attention))
 //
-// A product within a product counts as the outer one, such as that of one group within a grouped
-// product. Products within attention count as attention.
+// The caller's family then continues after it. A product within a product counts for the
+// outer one, such as the product of one group within the product of all groups. A product
+// within attention counts for attention.
 func (t *Timer) Switch(f Family) (before Family) {
 	if t == nil {
 		return Rest
@@ -145,7 +151,7 @@ func (t *Timer) Switch(f Family) (before Family) {
 		f = t.family
 	}
 	counted := t.family
-	if t.recomputing {
+	if t.recompute {
 		counted = Recompute
 	}
 	now, waits := t.now(), t.waited()
@@ -158,12 +164,12 @@ func (t *Timer) Switch(f Family) (before Family) {
 	return before
 }
 
-// SetRecompute starts or ends the recomputation of activations for the backward pass. Its work
-// counts as Recompute, whatever its family.
+// SetRecompute sets whether the following work is a second computation for the backward pass. Such work
+// counts as Recompute, in every family.
 func (t *Timer) SetRecompute(on bool) {
 	if t == nil {
 		return
 	}
 	t.Switch(t.family)
-	t.recomputing = on
+	t.recompute = on
 }

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// clock mocks the time and the part of it spent waiting.
+// clock is a mock of time and of the part of it that was waited.
 type clock struct{ now, waited time.Duration }
 
 func (c *clock) timer() *Timer {
@@ -17,13 +17,12 @@ func (c *clock) timer() *Timer {
 func (c *clock) work(d time.Duration) { c.now += d }
 func (c *clock) wait(d time.Duration) { c.now, c.waited = c.now+d, c.waited+d }
 
-// TestSwitch checks that time counts as the innermost family and that waiting counts as Waiting
-// only.
+// TestSwitch: time counts for the innermost family, waiting for none but its own.
 func TestSwitch(t *testing.T) {
 	c := &clock{now: 1000, waited: 300}
 	timer := c.timer()
 	c.work(50)
-	timer.Switch(Optimizer) // before Start: discarded
+	timer.Switch(Optimizer) // before Start: forgotten
 	c.work(50)
 	timer.Start()
 	c.work(1)
@@ -50,8 +49,8 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// TestProductOfProducts checks that the product of one group counts as grouped, and that the
-// products of attention count as attention.
+// TestProductOfProducts: one group's product is part of all groups', and the products of attention
+// are its own.
 func TestProductOfProducts(t *testing.T) {
 	c := &clock{}
 	timer := c.timer()
@@ -83,8 +82,8 @@ func TestProductOfProducts(t *testing.T) {
 	}
 }
 
-// TestRecompute checks that recomputed work counts as Recompute in any family. Waiting and the work
-// before and after do not.
+// TestRecompute: recomputed work counts as Recompute, in every family. Waiting does not, nor does the
+// work before and after it.
 func TestRecompute(t *testing.T) {
 	c := &clock{}
 	timer := c.timer()
@@ -115,7 +114,7 @@ func TestRecompute(t *testing.T) {
 	(*Timer)(nil).SetRecompute(true)
 }
 
-// TestTotal checks that the families add up to the time that has passed, whatever the switches.
+// TestTotal: whatever is switched when, the families add up to the time that has passed.
 func TestTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &clock{now: time.Duration(rapid.Int32().Draw(t, "start")), waited: time.Duration(rapid.Int32().Draw(t, "waited"))}
@@ -147,7 +146,7 @@ func TestTotal(t *testing.T) {
 	})
 }
 
-// TestNil checks that a nil timer does nothing.
+// TestNil: without a timer nothing happens.
 func TestNil(t *testing.T) {
 	var timer *Timer
 	timer.Start()
@@ -156,7 +155,7 @@ func TestNil(t *testing.T) {
 	}
 }
 
-// TestNames checks that each family has its own name.
+// TestNames: each family has a name of its own.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for f := range Families {

@@ -8,14 +8,15 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// A CPU is a model of CPU with the features that tiers need and the tier it uses.
+// A CPU is a model of CPU. It has the features that tiers need or want, and the tier that the model
+// uses.
 type CPU struct {
 	Name     string
 	Features cpu.Features
 	Tier     cpu.Tier
 }
 
-// CPUs lists models with different features. Alder Lake has its AVX-512 turned off.
+// CPUs lists models with different features. AVX-512 on Alder Lake is turned off.
 var CPUs = []CPU{
 	{"Sandy Bridge", cpu.Features{}, cpu.Generic},
 	{"Haswell", haswell, cpu.AVX2},
@@ -42,7 +43,7 @@ var (
 	zen4           = has(iceLake, cpuid.AVX512BF16, cpu.FastBF16)
 )
 
-// has returns the features of base and more.
+// has returns the features of base plus more.
 func has(base cpu.Features, more ...cpuid.FeatureID) cpu.Features {
 	all := maps.Clone(base)
 	for _, f := range more {

@@ -1,4 +1,4 @@
-// Package cputest runs tests in each tier of a family of kernels and reports the tiers that this
+// Package cputest runs tests in each tier of a family of kernels. It reports the tiers that this
 // CPU lacks.
 package cputest
 
@@ -13,10 +13,10 @@ import (
 )
 
 // NeedVar is the environment variable that lists the tiers that must be tested, separated by
-// spaces. A test of a listed tier fails on a CPU without it, where it would otherwise be skipped.
+// spaces. If a listed tier is missing, its tests fail. Tests of other missing tiers are skipped.
 const NeedVar = "SPMOE_NEED_TIERS"
 
-// Each runs f as a subtest for each row of a family's table. It skips rows that this CPU cannot
+// Each runs f as a subtest with each row of a family's table. It skips rows that this CPU cannot
 // run.
 func Each[K any](t *testing.T, table cpu.Table[K], f func(t *testing.T, kernels K)) {
 	t.Helper()

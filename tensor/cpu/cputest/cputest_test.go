@@ -7,7 +7,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// outcome is a test that records how it ended.
+// outcome is a test that notes how it ended.
 type outcome struct {
 	testing.TB
 	end string
@@ -40,7 +40,7 @@ func TestNeed(t *testing.T) {
 	}
 }
 
-// Each runs the rows that this CPU has with their own kernels, and skips the others.
+// Each runs the rows that this CPU has, each with its own kernels, and skips the others.
 func TestEach(t *testing.T) {
 	t.Setenv(NeedVar, "")
 	table := cpu.Table[cpu.Tier]{cpu.AMX: cpu.AMX, cpu.Generic: cpu.Generic, cpu.AVX2: cpu.AVX2}

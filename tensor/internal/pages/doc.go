@@ -1,2 +1,2 @@
-// Package pages asks the operating system for large pages if there is a way to.
+// Package pages asks the operating system for large pages, on systems that have them.
 package pages

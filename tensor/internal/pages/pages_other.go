@@ -2,5 +2,5 @@
 
 package pages
 
-// Advise does nothing here.
+// Advise does nothing on this system.
 func Advise([]byte) {}

@@ -6,7 +6,7 @@ package stream
 
 import "unsafe"
 
-// copyAVX2 copies blocks (> 0) times 256 bytes past the caches. dst is aligned to 32 bytes.
+// copyAVX2 copies blocks (> 0) times 256 bytes past the caches; dst is aligned to 32 bytes.
 //
 //go:noescape
 func copyAVX2(dst unsafe.Pointer, src unsafe.Pointer, blocks int)

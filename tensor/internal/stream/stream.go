@@ -1,5 +1,5 @@
-// Package stream moves rows between the memories of ranks. It copies rows that this core will not
-// read again, and sums rows in the memories of other ranks.
+// Package stream moves rows between the memories of ranks. It copies data that the core will not
+// read again. It also sums rows that other ranks have left in their own memory.
 package stream
 
 //go:generate go run ./asm
@@ -12,13 +12,13 @@ import (
 	"spmoe/tensor/internal/vec"
 )
 
-// kernels tells which assembly a tier has: for whole blocks of copies, and of sums.
+// kernels records which kernels of a tier are in assembly. They process whole blocks.
 type kernels struct{ copies, sums bool }
 
 var active = cpu.Choose("streams", table)
 
-// Copy copies src to dst, which has the same length. It bypasses the caches and does not first read
-// what it overwrites. Other cores see the copy before later stores only after Fence.
+// Copy copies src to dst, of the same length, past the caches. It does not first read the memory
+// that it overwrites. Other cores may see the copy out of order until Fence.
 func Copy(dst, src []byte) {
 	if len(dst) != len(src) {
 		panic(fmt.Sprintf("stream: copy of %d bytes to %d", len(src), len(dst)))
@@ -27,9 +27,9 @@ func Copy(dst, src []byte) {
 	copy(dst[n:], src[n:])
 }
 
-// Sum sets dst to the sum over i of weights[i] times the BF16 row at rows[i]. It adds in FP32 and
-// in this order, so every tier gives the same bits. Rows have the length of dst. Sum also
-// prefetches the rows of the next call, ahead, which has the length of rows.
+// Sum sets dst to the sum over i of weights[i] times the BF16 row at rows[i], which has the length
+// of dst. It sums in FP32 and in that order. Every tier gives the same bits. Meanwhile it
+// prefetches ahead, the rows of the next call. ahead has the length of rows.
 func Sum(dst []float32, rows, ahead []unsafe.Pointer, weights []float32) {
 	if len(weights) != len(rows) || len(ahead) != len(rows) {
 		panic(fmt.Sprintf("stream: %d weights for %d rows, and %d ahead", len(weights), len(rows), len(ahead)))

@@ -14,7 +14,7 @@ var table = cpu.Table[kernels]{
 	cpu.AVX512:  {copies: true, sums: true},
 }
 
-// copyLines copies all whole blocks of src and returns their bytes.
+// copyLines copies all whole blocks and returns their length in bytes.
 func copyLines(dst, src []byte) int {
 	blocks := len(dst) / 256
 	to := unsafe.Pointer(unsafe.SliceData(dst))
@@ -25,10 +25,10 @@ func copyLines(dst, src []byte) int {
 	return 256 * blocks
 }
 
-// Fence makes all copies visible before any later store.
+// Fence makes the results of Copy visible before all later stores.
 func Fence() { fence() }
 
-// sumBlocks sums all whole blocks and returns the number of their elements.
+// sumBlocks sums all whole blocks and returns their length in elements.
 func sumBlocks(dst []float32, rows, ahead []unsafe.Pointer, weights []float32) int {
 	const columns = 128
 	blocks := len(dst) / columns

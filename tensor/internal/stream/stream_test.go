@@ -11,7 +11,7 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// eachTier runs f with the kernels of each tier.
+// eachTier runs f with the kernels of each tier in place.
 func eachTier(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	cputest.Each(t, table, func(t *testing.T, ks kernels) {
@@ -22,7 +22,7 @@ func eachTier(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// All lengths and alignments are copied, and no byte outside changes.
+// All lengths and alignments are copied, and the bytes around them stay.
 func TestCopy(t *testing.T) { eachTier(t, testCopy) }
 
 func testCopy(t *testing.T) {
@@ -81,7 +81,7 @@ func TestLengthsMustAgree(t *testing.T) {
 	Copy(make([]byte, 3), make([]byte, 4))
 }
 
-// BenchmarkCopy scatters rows of 4 KB over more memory than the caches hold, like a dispatch.
+// BenchmarkCopy scatters rows of 4 KB over more memory than the caches hold, as a dispatch does.
 func BenchmarkCopy(b *testing.B) {
 	const row, places = 4 << 10, 16 << 10
 	dst, src := make([]byte, row*places), make([]byte, 64*row)

@@ -13,7 +13,7 @@ func main() {
 	}
 }
 
-// files returns the generated files by name.
+// files returns the contents of all generated files by name.
 func files() map[string]string {
 	f := asmgen.NewFile("stream", "go run ./asm", "amd64 && !purego")
 	copyLines(f)
@@ -25,10 +25,10 @@ func files() map[string]string {
 	}
 }
 
-// copyLines loads four cache lines before it stores them, so that memory alternates between bursts
-// of reads and of writes.
+// copyLines loads four cache lines before it stores them. Streams of reads and of writes then take
+// turns at the memory.
 func copyLines(f *asmgen.File) {
-	fn := f.Func("copyAVX2", "copyAVX2 copies blocks (> 0) times 256 bytes past the caches. dst is aligned to 32 bytes.",
+	fn := f.Func("copyAVX2", "copyAVX2 copies blocks (> 0) times 256 bytes past the caches; dst is aligned to 32 bytes.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("blocks", "int"))
 	dst, src, blocks := fn.Load("dst"), fn.Load("src"), fn.Load("blocks")
 	vs := fn.Ys(8)
@@ -48,17 +48,17 @@ func copyLines(f *asmgen.File) {
 	fn.I("RET")
 }
 
-// sumColumns is the number of columns that sumRows keeps in registers while it goes through the
+// sumColumns is the number of columns that sumRows holds in registers while it goes through the
 // rows.
 const sumColumns = 128
 
-// sumRows reads all rows side by side, so that their misses overlap and no partial sum is stored.
-// It also prefetches the rows of the next call, because a row is too short for the hardware
-// prefetcher. A product is rounded before it is added, as in the kernels that add one row at a
-// time.
+// sumRows reads all rows in parallel, so that their cache misses overlap. A sum stays in registers
+// until it is complete. On the way it prefetches the rows of the next call: a row is too short for
+// the hardware to predict the next one. Each product is rounded before it is added, as in the
+// kernels that add one row at a time.
 func sumRows(f *asmgen.File) {
 	fn := f.Func("sumAVX512", "sumAVX512 sets blocks (> 0) times 128 elements of dst to the sum of n (> 0) rows times their weights.\n"+
-		"It prefetches the same elements of the n rows ahead.",
+		"It fetches the same of n rows ahead.",
 		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("rows", "unsafe.Pointer"), asmgen.Arg("ahead", "unsafe.Pointer"), asmgen.Arg("weights", "unsafe.Pointer"), asmgen.Arg("n", "int"), asmgen.Arg("blocks", "int"))
 	dst, rows, ahead, weights, n, blocks := fn.Load("dst"), fn.Load("rows"), fn.Load("ahead"), fn.Load("weights"), fn.Load("n"), fn.Load("blocks")
 	at, i, row := fn.GP(), fn.GP(), fn.GP()
