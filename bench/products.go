@@ -153,7 +153,7 @@ func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 		work: gigaFLOPs(experts*rows, n, k), limit: peak(f.peak()),
 		prepare: func(s *suite) func() {
 			x, w, y := s.operand(f, experts*rows, k), s.operand(f, experts*n, k), s.ex.New(out, experts*rows, n)
-			ends := mx.GroupsOf(experts, rows)
+			ends := mx.EqualGroups(experts, rows)
 			if f.quantized {
 				return func() { mx.GroupedMatMul(s.ex, y.Mat(), x.blocks, w.blocks, ends) }
 			}

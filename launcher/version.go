@@ -33,10 +33,10 @@ func defineVersion(*flag.FlagSet) action {
 		fmt.Fprintf(env.out, "built:  %s\n", strings.Join(built, ", "))
 		fmt.Fprintf(env.out, "cpu:    %s, %d cores\n", cpu.Model(), runtime.NumCPU())
 		fmt.Fprintf(env.out, "tier:   %s", cpu.Best())
-		if best := cpu.Here().Best(); best != cpu.Best() {
+		if best := cpu.Detected().Best(); best != cpu.Best() {
 			fmt.Fprintf(env.out, ", lowered from %s by %s", best, cpu.EnvVar)
 		}
 		fmt.Fprintln(env.out)
-		return writeTiers(env.out, cpu.Here(), cpu.Best())
+		return writeTiers(env.out, cpu.Detected(), cpu.Best())
 	}
 }

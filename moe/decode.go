@@ -127,7 +127,7 @@ func (d *decodePass) rowwise() bool { return d != nil && d.few }
 func matMul(ex *tensor.Exec, c, a, b tensor.Matrix, few bool) {
 	size := c.Rows
 	if few {
-		size = min(size, tensor.AlikeRows())
+		size = min(size, tensor.BatchInvariantRows())
 	}
 	for lo := 0; lo < c.Rows; lo += size {
 		hi := min(lo+size, c.Rows)
@@ -141,7 +141,7 @@ func (l *linear) rowwise(ex *tensor.Exec, y tensor.Tensor, x *activation) {
 	if ends == nil {
 		ends = []int32{int32(x.Dim(0))}
 	}
-	lo, size := 0, min(x.Dim(0), tensor.AlikeRows())
+	lo, size := 0, min(x.Dim(0), tensor.BatchInvariantRows())
 	for g, end := range ends {
 		for lo < int(end) {
 			hi := min(lo+size, int(end))

@@ -74,7 +74,7 @@ func (r *rowStore) add(l *linear, rows wgradRows) {
 
 func (r *rowStore) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	kept := r.New(x.DType(), x.Dim(0), x.Dim(1))
-	tensor.Stash(ex, kept, x)
+	tensor.StreamCopy(ex, kept, x)
 	return kept
 }
 

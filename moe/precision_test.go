@@ -62,9 +62,9 @@ func TestQuantizedLinear(t *testing.T) {
 			t.Run(fmt.Sprintf("%s-grouped%v", name, grouped), func(t *testing.T) {
 				ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
 				l := linear{mx: &mxLinear{Recipe: *how}}
-				at, weightGroups := []int32(nil), mx.GroupsOf(1, n)
+				at, weightGroups := []int32(nil), mx.EqualGroups(1, n)
 				if grouped {
-					at, weightGroups = ends, mx.GroupsOf(groups, n)
+					at, weightGroups = ends, mx.EqualGroups(groups, n)
 				}
 				l.W, l.Grad = gaussians(ex, rng, len(weightGroups), n, k), tensor.New(tensor.FP32, len(weightGroups), n, k)
 				if !grouped {

@@ -169,7 +169,7 @@ func (q *mxLinear) updateWork(ex *tensor.Exec, w tensor.Tensor, update func(ex *
 		q.refresh(ex, w)
 		return
 	}
-	mx.QuantizeAsWritten(ex, q.rows, q.cols, w.DType(), q.Forward.Right.Mode, update)
+	mx.QuantizePanels(ex, q.rows, q.cols, w.DType(), q.Forward.Right.Mode, update)
 }
 
 // allocate allocates memory for the quantized forms of the weight.
@@ -181,14 +181,14 @@ func (q *mxLinear) allocate(w tensor.Tensor) {
 		q.groups = w.Dim(0)
 	}
 	m := w.Mat()
-	ends := mx.GroupsOf(q.groups, m.Rows/q.groups)
+	ends := mx.EqualGroups(q.groups, m.Rows/q.groups)
 	if q.Forward.Quantizes() {
 		q.rows = mx.NewGrouped(nil, q.Forward.Right.Format, mx.AlongRows, m.Cols, ends)
 	}
 	switch {
 	case q.inference || !q.Dgrad.Quantizes():
 	case q.sharesWeight():
-		q.cols = q.rows.Turned(mx.AlongCols)
+		q.cols = q.rows.WithBlocks(mx.AlongCols)
 	default:
 		q.cols = mx.NewGrouped(nil, q.Dgrad.Right.Format, mx.AlongCols, m.Cols, ends)
 	}

@@ -21,7 +21,7 @@ type blockRow struct{ block, group, first, last int }
 
 // rowsOfBlocks yields rows [lo, hi) of blocks of a matrix of the given number of rows.
 func (t Tensor) rowsOfBlocks(rows, lo, hi int) func(yield func(blockRow) bool) {
-	height, _ := t.Extents()
+	height, _ := t.BlockShape()
 	return func(yield func(blockRow) bool) {
 		block := 0
 		for g := range t.groups() {
@@ -105,7 +105,7 @@ func (t Tensor) RowCodes(row int, scratch []uint8) []uint8 {
 
 // BlockRow returns the row of blocks that holds a row, and the group of that row.
 func (t Tensor) BlockRow(row int) (block, group int) {
-	height, _ := t.Extents()
+	height, _ := t.BlockShape()
 	for g := range t.groups() {
 		lo, hi := t.groupRows(g, t.Rows())
 		if row < hi {

@@ -56,7 +56,7 @@ type quantizeArgs struct {
 // quantizeBlocks quantizes rows [lo, hi) of blocks.
 func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
 	cols := g.x.Cols
-	height, width := g.t.Extents()
+	height, width := g.t.BlockShape()
 	rows := ex.New(tensor.FP32, height, cols)
 	amax, factors := ex.New(tensor.INT32, ceilDiv(cols, width)).I32(), ex.New(tensor.FP32, cols).F32()
 	codes := ex.New(tensor.UINT8, cols).U8()
@@ -101,7 +101,7 @@ func updateAmax(amax []int32, row []float32, width int) {
 // setScales chooses the scales of a row of blocks. It sets factors to the multiplier of the
 // elements in each column.
 func (g *quantizeArgs) setScales(factors []float32, amax []int32, at blockRow) {
-	_, width := g.t.Extents()
+	_, width := g.t.BlockShape()
 	encode := g.t.encodeScale(at.group)
 	for b, bits := range amax {
 		s, factor := g.scale(math.Float32frombits(uint32(bits)), encode)

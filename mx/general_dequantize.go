@@ -19,7 +19,7 @@ type decodeArgs struct {
 // decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
 func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 	cols := d.dst.Cols
-	_, width := d.t.Extents()
+	_, width := d.t.BlockShape()
 	values, row := d.t.Format.Values(), ex.New(tensor.FP32, 1, cols)
 	scales, scratch := ex.New(tensor.FP32, cols).F32(), ex.New(tensor.UINT8, cols).U8()
 	for at := range d.t.rowsOfBlocks(d.dst.Rows, lo, hi) {

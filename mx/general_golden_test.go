@@ -128,14 +128,14 @@ func TestGoldenGroupedNVFP4(t *testing.T) {
 		mx.Quantize(ex, q, m, mx.RCEIL)
 		return q
 	}
-	weights := grouped(mx.NVFP4Weight, mx.AlongRows, w.Mat(), mx.GroupsOf(experts, n))
+	weights := grouped(mx.NVFP4Weight, mx.AlongRows, w.Mat(), mx.EqualGroups(experts, n))
 
 	y := tensor.New(tensor.FP32, x.Dim(0), n)
 	mx.GroupedMatMul(ex, y.Mat(), grouped(mx.NVFP4, mx.AlongRows, x.Mat(), ends), weights, ends)
 	compareF64(t, "y", y.F32(), f.f64("y_f64"))
 
 	dx := tensor.New(tensor.FP32, x.Dim(0), k)
-	mx.GroupedDgrad(ex, dx.Mat(), grouped(mx.NVFP4, mx.AlongRows, dy.Mat(), ends), weights.Turned(mx.AlongCols), ends)
+	mx.GroupedDgrad(ex, dx.Mat(), grouped(mx.NVFP4, mx.AlongRows, dy.Mat(), ends), weights.WithBlocks(mx.AlongCols), ends)
 	compareF64(t, "dx", dx.F32(), f.f64("dx_f64"))
 }
 

@@ -26,7 +26,7 @@ func TestOddBlocksOfAnyFormat(t *testing.T) {
 				want, values := quantized()
 				x.F32()[0] = odd
 				got, oddValues := quantized()
-				height, width := got.Extents()
+				height, width := got.BlockShape()
 				for i, v := range oddValues {
 					r, c := i/cols, i%cols
 					switch inBlock := r < height && c < width; {

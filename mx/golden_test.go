@@ -201,7 +201,7 @@ func TestGoldenGroupedLinear(t *testing.T) {
 	mx.GroupedMatMul(ex, o.Mat(), quantized(ex, mx.AlongRows, a.Mat()), quantized(ex, mx.AlongRows, weights), ends)
 	compareBF16(t, "o", o, f.tensor("o"))
 
-	wCols := mx.NewGrouped(ex, mx.E4M3, mx.AlongCols, k, mx.GroupsOf(g, n))
+	wCols := mx.NewGrouped(ex, mx.E4M3, mx.AlongCols, k, mx.EqualGroups(g, n))
 	mx.Quantize(ex, wCols, weights, mx.RCEIL)
 	da := tensor.New(tensor.BF16, a.Dims()...)
 	mx.GroupedDgrad(ex, da.Mat(), quantized(ex, mx.AlongRows, do.Mat()), wCols, ends)

@@ -67,7 +67,7 @@ func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
 //
 // dy: [rows, N] has blocks AlongRows. w: [G·N, K] has blocks AlongCols in G groups of N rows (see
-// GroupsOf). dx: [rows, K].
+// EqualGroups). dx: [rows, K].
 func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad)))
 	checkEnds(ends, dx.Rows)
@@ -90,8 +90,8 @@ func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bo
 	chooseMultiplier(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
 }
 
-// GroupsOf returns the ends of n groups of equal size, as in the weights of n experts.
-func GroupsOf(n, rows int) []int32 {
+// EqualGroups returns the ends of n groups of equal size, as in the weights of n experts.
+func EqualGroups(n, rows int) []int32 {
 	ends := make([]int32, n)
 	for g := range ends {
 		ends[g] = int32((g + 1) * rows)

@@ -65,7 +65,7 @@ func (decoded) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, acc
 		sum = p.scratch.Reshape(dw.Dims()...)
 	}
 	tensor.GroupedWgrad(ex, sum, p.a.Mat(), p.b.Mat(), dy.Ends, accumulate && !p.scaled())
-	p.finish(dw.Mat(), sum.Mat(), GroupsOf(dw.Dim(0), dw.Dim(1)), accumulate)
+	p.finish(dw.Mat(), sum.Mat(), EqualGroups(dw.Dim(0), dw.Dim(1)), accumulate)
 }
 
 // decodedProduct is the state of one product.

@@ -22,7 +22,7 @@ func (m matrix) at(r, c int) float64 { return m.v[r*m.cols+c] }
 
 func dequantized(q Tensor) matrix {
 	m := matrix{q.Rows(), q.Cols(), make([]float64, q.Rows()*q.Cols())}
-	_, width := q.Extents()
+	_, width := q.BlockShape()
 	for at := range q.rowsOfBlocks(m.rows, 0, m.rows) {
 		for r := at.first; r < at.last; r++ {
 			for c := range m.cols {
@@ -134,7 +134,7 @@ func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
 	x, dy, w := filled(1, tensor.BF16, rows, k, normal), filled(2, tensor.BF16, rows, n, spread), filled(3, tensor.BF16, len(ends)*n, k, normal)
 	xRows, xCols := NewGrouped(nil, f, AlongRows, k, ends), NewGrouped(nil, f, AlongCols, k, ends)
 	dyRows, dyCols := NewGrouped(nil, f, AlongRows, n, ends), NewGrouped(nil, f, AlongCols, n, ends)
-	wRows, wCols := NewGrouped(nil, f, AlongRows, k, GroupsOf(len(ends), n)), NewGrouped(nil, f, AlongCols, k, GroupsOf(len(ends), n))
+	wRows, wCols := NewGrouped(nil, f, AlongRows, k, EqualGroups(len(ends), n)), NewGrouped(nil, f, AlongCols, k, EqualGroups(len(ends), n))
 	QuantizeBoth(ex, xRows, xCols, x.Mat(), RCEIL)
 	QuantizeBoth(ex, dyRows, dyCols, dy.Mat(), RCEIL)
 	QuantizeBoth(ex, wRows, wCols, w.Mat(), RCEIL)
@@ -226,7 +226,7 @@ func TestMisuse(t *testing.T) {
 		{"the blocks run along rows, but must run along columns", func() { Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols, false) }},
 		{"the matrix is [64, 32], but must be [63, 32]", func() { Quantize(ex, rows, x.RowSlice(0, 63), RCEIL) }},
 		{"not to e4m3 and e5m2", func() {
-			QuantizeAsWritten(ex, rows, New(nil, E5M2, AlongCols, 64, 32), tensor.FP32, RCEIL, func(*tensor.Exec, int, int, tensor.Tensor) {})
+			QuantizePanels(ex, rows, New(nil, E5M2, AlongCols, 64, 32), tensor.FP32, RCEIL, func(*tensor.Exec, int, int, tensor.Tensor) {})
 		}},
 		{"spans of 48 codes", func() { WgradSpans(ex, tensor.New(tensor.FP32, 32, 32).Mat(), cols, cols, 48, false) }},
 		{"in several groups", func() { grouped.Operand() }},
@@ -237,7 +237,7 @@ func TestMisuse(t *testing.T) {
 		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, AlongCols, 32, []int32{10, 3}) }},
 		{"nvfp4 is not a format of OCP MX", func() { New(nil, nvfp4, AlongRows, 2, 16).Operand() }},
 		{"3 columns of nvfp4: a byte holds 2 codes", func() { New(nil, nvfp4, AlongRows, 2, 3) }},
-		{"cannot change direction", func() { New(nil, nvfp4, AlongRows, 2, 16).Turned(AlongCols) }},
+		{"cannot change direction", func() { New(nil, nvfp4, AlongRows, 2, 16).WithBlocks(AlongCols) }},
 		{"needs a format", func() { New(nil, Format{}, AlongRows, 2, 16) }},
 		{"into [32, 64]", func() { Dequantize(ex, x.T(), rows) }},
 	}

@@ -52,14 +52,14 @@ func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode Scal
 }
 
 // OnePass says whether one pass can quantize a matrix along rows to the first format and along
-// columns to the second. QuantizeAsWritten requires it.
+// columns to the second. QuantizePanels requires it.
 func OnePass(rows, cols Format) bool { return rows == cols && rows.isMX() }
 
-// QuantizeAsWritten is QuantizeBoth for a matrix x that is produced a panel at a time. write stores
+// QuantizePanels is QuantizeBoth for a matrix x that is produced a panel at a time. write stores
 // rows [lo, hi) of x in part, whose type is dtype. The rows are then quantized while they are in
 // cache. write runs on several threads, and its ex is that of the thread. The time counts as the
 // caller's, not as quantization.
-func QuantizeAsWritten(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
+func QuantizePanels(ex *tensor.Exec, rows, cols Tensor, dtype tensor.DType, mode ScaleMode, write func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
 	n, k := rows.Rows(), rows.Cols()
 	q := newBothQuantizer(rows, cols, n, k, mode)
 	q.stream = q.useStreaming(n*k*dtype.Size(), k)

@@ -85,7 +85,7 @@ func newTensor(a *tensor.Arena, f Format, d Direction, rows, cols int, ends []in
 		panic(fmt.Sprintf("mx: %d columns of %s: a byte holds %d codes, and a row must fill whole bytes", cols, f.Name, f.perByte()))
 	}
 	t := Tensor{Format: f, Blocks: d, Ends: ends, Codes: alloc(a, tensor.UINT8, rows, cols/f.perByte())}
-	_, across := t.Extents()
+	_, across := t.BlockShape()
 	t.Scales = alloc(a, f.Scale.dtype(), t.blockRows(rows), ceilDiv(cols, across))
 	if f.TensorScale {
 		t.Amax = alloc(a, tensor.FP32, t.groups())
@@ -110,8 +110,8 @@ func alloc(a *tensor.Arena, dtype tensor.DType, dims ...int) tensor.Tensor {
 // ceilDiv returns ceil(n/size).
 func ceilDiv(n, size int) int { return (n + size - 1) / size }
 
-// Extents returns the rows and columns of a block in memory.
-func (t Tensor) Extents() (rows, cols int) {
+// BlockShape returns the rows and columns of a block in memory.
+func (t Tensor) BlockShape() (rows, cols int) {
 	if t.Blocks == AlongRows {
 		return t.Format.Block[0], t.Format.Block[1]
 	}
@@ -128,7 +128,7 @@ func (t Tensor) groups() int {
 
 // blockRows returns the number of rows of blocks in a matrix of the given number of rows.
 func (t Tensor) blockRows(rows int) int {
-	height, _ := t.Extents()
+	height, _ := t.BlockShape()
 	if t.Ends == nil {
 		return ceilDiv(rows, height)
 	}
@@ -160,7 +160,7 @@ func (t Tensor) Cols() int { return t.Codes.Dim(1) * t.Format.perByte() }
 // RowSlice returns rows [lo, hi) and shares their memory. The matrix must have one group and blocks
 // of one row.
 func (t Tensor) RowSlice(lo, hi int) Tensor {
-	if height, _ := t.Extents(); height != 1 || t.Ends != nil {
+	if height, _ := t.BlockShape(); height != 1 || t.Ends != nil {
 		panic("mx: RowSlice needs one group and blocks of one row: use Group")
 	}
 	t.Codes, t.Scales = t.Codes.Slice(lo, hi), t.Scales.Slice(lo, hi)
@@ -169,7 +169,7 @@ func (t Tensor) RowSlice(lo, hi int) Tensor {
 
 // Group returns the rows of group g of a matrix with Ends. It shares their memory.
 func (t Tensor) Group(g int) Tensor {
-	height, _ := t.Extents()
+	height, _ := t.BlockShape()
 	first := 0
 	for i := range g {
 		lo, hi := group(t.Ends, i)
@@ -197,9 +197,9 @@ func (t Tensor) GroupSlice(g, lo, hi int) Tensor {
 	return t.RowSlice(lo-first, hi-first)
 }
 
-// Turned returns the matrix with its blocks in direction d and shares its memory. The blocks must
-// be square. One such matrix serves products along both dimensions.
-func (t Tensor) Turned(d Direction) Tensor {
+// WithBlocks returns the matrix with its blocks in direction d and shares its memory. The blocks
+// must be square. One such matrix serves products along both dimensions.
+func (t Tensor) WithBlocks(d Direction) Tensor {
 	if t.Format.Block[0] != t.Format.Block[1] {
 		panic(fmt.Sprintf("mx: blocks of %v elements cannot change direction: they must be square", t.Format.Block))
 	}
@@ -231,7 +231,7 @@ func (t Tensor) stored() tensor.Scaled {
 
 // check panics unless the fields are consistent and the matrix is rows by cols.
 func (t Tensor) check(d Direction, rows, cols int) {
-	_, across := t.Extents()
+	_, across := t.BlockShape()
 	switch {
 	case t.Blocks != d:
 		panic(fmt.Sprintf("mx: the blocks run %v, but must run %v", t.Blocks, d))

@@ -359,7 +359,7 @@ func TestQuantizeAsWritten(t *testing.T) {
 			ex := tensor.NewParallelExec(threads)
 			written := make([]atomic.Int32, s.rows)
 			rows, cols := quantize(func(rows, cols Tensor) {
-				QuantizeAsWritten(ex, rows, cols, tensor.BF16, RCEIL, func(_ *tensor.Exec, lo, hi int, part tensor.Tensor) {
+				QuantizePanels(ex, rows, cols, tensor.BF16, RCEIL, func(_ *tensor.Exec, lo, hi int, part tensor.Tensor) {
 					copy(part.BF16(), from.Slice(lo, hi).BF16())
 					for r := lo; r < hi; r++ {
 						written[r].Add(1)

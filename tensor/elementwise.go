@@ -53,17 +53,17 @@ func zeroParts(_ *Exec, x []byte, lo, hi int) {
 	StreamingFence()
 }
 
-// Stash copies src to dst past the caches. It is for data that is read much later. Both tensors
-// have the same type and shape.
-func Stash(ex *Exec, dst, src Tensor) {
+// StreamCopy copies src to dst past the caches. It is for data that is read much later. Both
+// tensors have the same type and shape.
+func StreamCopy(ex *Exec, dst, src Tensor) {
 	if dst.dtype != src.dtype || dst.dims != src.dims {
-		panic(fmt.Sprintf("tensor: Stash of %v %v to %v %v", src.dtype, src.Dims(), dst.dtype, dst.Dims()))
+		panic(fmt.Sprintf("tensor: StreamCopy of %v %v to %v %v", src.dtype, src.Dims(), dst.dtype, dst.Dims()))
 	}
 	job := streamCopy{dst.Bytes(), src.Bytes()}
 	forRows(ex, ceilDiv(len(job.dst), pieceBytes), len(job.dst)/4, job, streamCopyParts)
 }
 
-// streamCopy holds the arguments of Stash.
+// streamCopy holds the arguments of StreamCopy.
 type streamCopy struct{ dst, src []byte }
 
 func streamCopyParts(_ *Exec, s streamCopy, lo, hi int) {

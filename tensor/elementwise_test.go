@@ -234,7 +234,7 @@ func TestStash(t *testing.T) {
 					for i := range src.Bytes() {
 						src.Bytes()[i] = byte(7*i + 1)
 					}
-					Stash(ex, dst.Slice(first, first+n), src.Slice(first, first+n))
+					StreamCopy(ex, dst.Slice(first, first+n), src.Slice(first, first+n))
 					want, lo, hi := make([]byte, len(dst.Bytes())), first*dtype.Size(), (first+n)*dtype.Size()
 					copy(want[lo:hi], src.Bytes()[lo:hi])
 					if !bytes.Equal(dst.Bytes(), want) {
@@ -255,7 +255,7 @@ func TestStashOfOtherShapesPanics(t *testing.T) {
 					t.Errorf("%v %v was copied to %v %v", y.DType(), y.Dims(), x.DType(), x.Dims())
 				}
 			}()
-			Stash(nil, x, y)
+			StreamCopy(nil, x, y)
 		}()
 	}
 }

@@ -52,9 +52,9 @@ func NewIn(allocator memory.Allocator, dtype DType, dims ...int) Tensor {
 	return view(buf, 0, dtype, dims)
 }
 
-// Over returns a tensor in the caller's memory b and keeps its contents. b must begin at a multiple
-// of Alignment and outlive the tensor.
-func Over(b []byte, dtype DType, dims ...int) Tensor {
+// FromBytes returns a tensor in the caller's memory b and keeps its contents. b must begin at a
+// multiple of Alignment and outlive the tensor.
+func FromBytes(b []byte, dtype DType, dims ...int) Tensor {
 	if n := checkedLen(dims) * dtype.Size(); len(b) < n || uintptr(unsafe.Pointer(unsafe.SliceData(b)))%Alignment != 0 {
 		panic(fmt.Sprintf("tensor: %d bytes at %p for a tensor of %d, aligned to %d", len(b), unsafe.SliceData(b), n, Alignment))
 	}

@@ -48,7 +48,7 @@ func (n *internode) memory() memory.Allocator { return n.comm.Allocator() }
 
 // rowsIn allocates rows of a type.
 func (n *internode) rowsIn(r *buffer, dtype tensor.DType, rows, width int) tensor.Tensor {
-	return tensor.Over(r.of(n.memory(), rows*width*dtype.Size()), dtype, rows, width)
+	return tensor.FromBytes(r.of(n.memory(), rows*width*dtype.Size()), dtype, rows, width)
 }
 
 // begin waits until the messages of the last call are sent, whose memory is reused.

@@ -176,8 +176,8 @@ func (c *mxCheck) linear() {
 	}
 	y, dx, dw := c.ex.New(tensor.BF16, m, n), c.ex.New(tensor.BF16, m, k), tensor.New(tensor.FP32, n, k)
 	mx.MatMul(c.ex, y.Mat(), c.rows(x.Mat()), c.rows(w.Mat()))
-	mx.Dgrad(c.ex, dx.Mat(), c.rows(dy.Mat()), c.cols(w.Mat(), mx.GroupsOf(1, n)).Group(0))
-	tokens := mx.GroupsOf(1, m)
+	mx.Dgrad(c.ex, dx.Mat(), c.rows(dy.Mat()), c.cols(w.Mat(), mx.EqualGroups(1, n)).Group(0))
+	tokens := mx.EqualGroups(1, m)
 	mx.Wgrad(c.ex, dw.Mat(), c.cols(dy.Mat(), tokens).Group(0), c.cols(x.Mat(), tokens).Group(0), false)
 	c.product("y", y)
 	c.product("dx", dx)
@@ -205,7 +205,7 @@ func (c *mxCheck) groupedLinear() {
 	}
 	o, da, dw := c.ex.New(tensor.BF16, m, n), c.ex.New(tensor.BF16, m, k), tensor.New(tensor.FP32, g, n, k)
 	mx.GroupedMatMul(c.ex, o.Mat(), c.rows(a.Mat()), c.rows(w.Mat()), ends)
-	mx.GroupedDgrad(c.ex, da.Mat(), c.rows(do.Mat()), c.cols(w.Mat(), mx.GroupsOf(g, n)), ends)
+	mx.GroupedDgrad(c.ex, da.Mat(), c.rows(do.Mat()), c.cols(w.Mat(), mx.EqualGroups(g, n)), ends)
 	mx.GroupedWgrad(c.ex, dw, c.cols(do.Mat(), ends), c.cols(a.Mat(), ends), false)
 	c.product("o", o)
 	c.product("da", da)

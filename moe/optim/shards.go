@@ -98,7 +98,7 @@ func layOut(shards []shard, i int, list []Vector, memory []byte) {
 	for j := range shards {
 		s := &shards[j]
 		for _, v := range list {
-			s.states[i] = append(s.states[i], tensor.Over(memory, v.DType, s.len()))
+			s.states[i] = append(s.states[i], tensor.FromBytes(memory, v.DType, s.len()))
 			memory = memory[paddedBytes(s.len(), v):]
 		}
 	}

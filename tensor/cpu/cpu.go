@@ -29,8 +29,8 @@ func Best() Tier { return best }
 // SPMOE_CPU.
 func Check() error { return problem }
 
-// Here returns those features of this CPU that tiers need or want.
-func Here() Features { return here }
+// Detected returns those features of this CPU that tiers need or want.
+func Detected() Features { return here }
 
 // Tiers lists every tier of this CPU in order of preference, whatever the value of SPMOE_CPU.
 func Tiers() []Tier { return here.Tiers() }

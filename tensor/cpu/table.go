@@ -26,8 +26,8 @@ func (table Table[K]) Row(t Tier) Tier {
 	return row
 }
 
-// Of returns the kernels that a tier uses.
-func (table Table[K]) Of(t Tier) K { return table[table.Row(t)] }
+// Kernels returns the kernels that a tier uses.
+func (table Table[K]) Kernels(t Tier) K { return table[table.Row(t)] }
 
 // Tiers lists the tiers that have a row, in order of preference.
 func (table Table[K]) Tiers() []Tier {
@@ -50,7 +50,7 @@ var families []Family
 // calls it once, to initialize a variable.
 func Choose[K any](family string, table Table[K]) K {
 	families = append(families, Family{family, table.Row})
-	return table.Of(Best())
+	return table.Kernels(Best())
 }
 
 // Families lists the families of kernels in this program, sorted by name.

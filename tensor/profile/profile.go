@@ -164,8 +164,8 @@ func (t *Timer) Switch(f Family) (before Family) {
 	return before
 }
 
-// SetRecompute sets whether the following work is a second computation for the backward pass. Such work
-// counts as Recompute, in every family.
+// SetRecompute sets whether the following work is a second computation for the backward pass. Such
+// work counts as Recompute, in every family.
 func (t *Timer) SetRecompute(on bool) {
 	if t == nil {
 		return

@@ -31,7 +31,7 @@ func Each[K any](t *testing.T, table cpu.Table[K], f func(t *testing.T, kernels 
 // Need skips a test of a tier that this CPU lacks, or fails it if NeedVar lists the tier.
 func Need(t testing.TB, tier cpu.Tier) {
 	t.Helper()
-	need(t, tier, cpu.Here(), os.Getenv(NeedVar))
+	need(t, tier, cpu.Detected(), os.Getenv(NeedVar))
 }
 
 func need(t testing.TB, tier cpu.Tier, has cpu.Features, needed string) {

@@ -84,9 +84,9 @@ type kernels struct {
 
 var active = cpu.Choose("matrix products", table)
 
-// AlikeRows returns the largest number of rows of a for which products are batch-invariant: the
-// bits of a row of the result do not depend on the number of rows, for any k.
-func AlikeRows() int { return batchInvariantRows }
+// BatchInvariantRows returns the largest number of rows of a for which products are
+// batch-invariant: the bits of a row of the result do not depend on the number of rows, for any k.
+func BatchInvariantRows() int { return batchInvariantRows }
 
 var batchInvariantRows = active.batchInvariantRows()
 

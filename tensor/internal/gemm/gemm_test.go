@@ -255,8 +255,8 @@ func TestShapesThatDoNotFitPanic(t *testing.T) {
 	}
 }
 
-// A row of up to AlikeRows rows has the same bits as the row alone, for every layout of b.
-func TestAlikeRows(t *testing.T) {
+// A row of up to BatchInvariantRows rows has the same bits as the row alone, for every layout of b.
+func TestBatchInvariantRows(t *testing.T) {
 	const n, k = 70, 544
 	var s Scratch
 	for _, bT := range []bool{false, true} {
