@@ -61,7 +61,7 @@ const streamedParts = 8
 // updating returns the rate of reading and writing a buffer of this size in place. It counts bytes
 // read and written.
 func updating(bytes int) limit {
-	return limit{"update of as many bytes in place", "GB/s", func(s *suite) Rate {
+	return limit{"update of the same bytes in place", "GB/s", func(s *suite) Rate {
 		x := s.touched(bytes).F32()
 		return rateOf(2e-9*float64(bytes), func() { updateLines(x, severalPlaces) })
 	}}

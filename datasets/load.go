@@ -137,7 +137,7 @@ func (s source) tokens() (*tokenFile, error) {
 			continue
 		}
 		if len(s.files) > 1 {
-			return nil, errors.Join(fmt.Errorf("%s is a token file beside other data: give each path a weight, such as %s@1", f.path, f.path), t.unmap())
+			return nil, errors.Join(fmt.Errorf("%s is a token file, but there is other data too: give each path a weight, such as %s@1", f.path, f.path), t.unmap())
 		}
 		return t, nil
 	}

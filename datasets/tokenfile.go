@@ -80,7 +80,7 @@ func parseTokens(b []byte, name string) (*tokenFile, error) {
 		return nil, fmt.Errorf("it is of format %.20q: expected %q: make it again", m[keyFormat], tokensFormat)
 	}
 	if len(parsed.Batches) != 2 {
-		return nil, fmt.Errorf("it has %d record batches: expected 2, training and held-out", len(parsed.Batches))
+		return nil, fmt.Errorf("it has %d record batches: expected 2, training and validation", len(parsed.Batches))
 	}
 	t := &tokenFile{path: name, tokenizer: m[keyTokenizer]}
 	numbers := map[string]int64{}
@@ -112,12 +112,12 @@ func (s Stream) checkIDs() error {
 	limit := uint32(s.vocab)
 	for i, id := range s.half {
 		if uint32(id) >= limit {
-			return fmt.Errorf("held-out token %d is %d: its tokenizer has %d", i, id, limit)
+			return fmt.Errorf("validation token %d is %d: its tokenizer has %d", i, id, limit)
 		}
 	}
 	for i, id := range s.wide {
 		if uint32(id) >= limit {
-			return fmt.Errorf("held-out token %d is %d: its tokenizer has %d", i, uint32(id), limit)
+			return fmt.Errorf("validation token %d is %d: its tokenizer has %d", i, uint32(id), limit)
 		}
 	}
 	return nil

@@ -189,7 +189,7 @@ func TestLoadErrors(t *testing.T) {
 		want  []string
 	}{
 		{[]string{out}, letterPairs{1000}, []string{"tokens.arrow", `tokenizer "bytes" of 256 tokens`, `"pairs of 1000" of 1000`, "--tokenizer"}},
-		{[]string{out, text}, Bytes{}, []string{"tokens.arrow is a token file beside other data", "tokens.arrow@1"}},
+		{[]string{out, text}, Bytes{}, []string{"tokens.arrow is a token file, but there is other data too", "tokens.arrow@1"}},
 		{[]string{text, rows + "@2"}, Bytes{}, []string{"has no weight, but others have", text + "@1"}},
 		{[]string{text + "@0", rows + "@2"}, Bytes{}, []string{"has weight 0", "positive"}},
 		{[]string{text + "@nan"}, Bytes{}, []string{"has weight NaN"}},
@@ -197,7 +197,7 @@ func TestLoadErrors(t *testing.T) {
 		{[]string{spoiled("format.arrow", "spmoe.tokens\x00\x00\x00\x00\x01\x00\x00\x001", "spmoe.tokens\x00\x00\x00\x00\x01\x00\x00\x002")}, Bytes{}, []string{"format.arrow", `format "2"`, "make it again"}},
 		{[]string{spoiled("vocab.arrow", "\x03\x00\x00\x00256", "\x03\x00\x00\x002x6")}, Bytes{}, []string{"vocab.arrow", "spmoe.vocab", `"2x6"`}},
 		{[]string{spoiled("print.arrow", "spmoe.held_out\x00", "spmoe.held-out\x00")}, Bytes{}, []string{"print.arrow", "no spmoe.held_out"}},
-		{[]string{filepath.Join(dir, "id.arrow")}, Bytes{}, []string{"id.arrow", "held-out token", "its tokenizer has 256"}},
+		{[]string{filepath.Join(dir, "id.arrow")}, Bytes{}, []string{"id.arrow", "validation token", "its tokenizer has 256"}},
 	} {
 		d, err := Load(c.paths, c.with, Options{})
 		if err == nil {

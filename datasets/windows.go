@@ -42,7 +42,7 @@ func NewWindows(s Stream, cfg WindowsConfig) (*Windows, error) {
 	for _, p := range s.all() {
 		in, err := p.stream.windows(cfg.Seq)
 		if err != nil {
-			return nil, fmt.Errorf("held-out data: %w", err)
+			return nil, fmt.Errorf("validation data: %w", err)
 		}
 		wanted := min(int64(cfg.Count), math.MaxInt64/(2*slots)) // more than any stream has
 		count := max((wanted*p.slots+slots/2)/slots, 1)

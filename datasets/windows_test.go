@@ -76,7 +76,7 @@ func TestWindowsErrors(t *testing.T) {
 		cfg  WindowsConfig
 		want []string
 	}{
-		{WindowsConfig{Seq: 100, Count: 1, Ranks: 1}, []string{"held-out", "has 100", "at most 99"}},
+		{WindowsConfig{Seq: 100, Count: 1, Ranks: 1}, []string{"validation data", "has 100", "at most 99"}},
 		{WindowsConfig{Seq: 10, Count: 0, Ranks: 1}, []string{"0 windows", "at least 1"}},
 		{WindowsConfig{Seq: 10, Count: 1, Rank: 3, Ranks: 3}, []string{"rank 3 of 3"}},
 	} {

@@ -250,7 +250,7 @@ func TestModelCommandsRefuse(t *testing.T) {
 		"generate --prompt x --temperature warm":        {`"warm"`, "temperature", "a number"},
 		"generate --prompt x --top-p 0":                 {"top-p is 0"},
 		"generate --prompt x --top-k -1":                {"top-k is -1"},
-		"generate --prompt x --max-tokens 0":            {"0 tokens"},
+		"generate --prompt x --max-tokens 0":            {"number of new tokens is 0"},
 		"generate --prompt x --seed -1":                 {`"-1"`, "seed"},
 		"generate --prompt x --stop=":                   {"stop text is empty"},
 		"generate --prompt x --context 5000":            {"context is 5000", "1 to 4096"},
@@ -268,7 +268,7 @@ func TestModelCommandsRefuse(t *testing.T) {
 		"eval --seq 5000":         {"--seq is 5000", "1 to 4096"},
 		"eval --max-tokens 31":    {"--max-tokens is 31", "a window of 32"},
 		"eval --data none":        {"none", "no such file"},
-		"eval --seq 4096":         {"held-out data", "4097"},
+		"eval --seq 4096":         {"validation data", "4097"},
 		"eval --checkpoint empty": {"empty"},
 	} {
 		refuse(t, exitUsage, strings.Fields(args), want...)

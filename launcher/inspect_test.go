@@ -62,7 +62,7 @@ func TestInspectSums(t *testing.T) {
 				t.Errorf("%d parameters, %d active, %d routed, counted are %+v", sum.Params, sum.Active, routed, n)
 			}
 			if got, want := sum.FLOPs.Total(), cfg.Model.FLOPsPerToken(cfg.Seq); got != want || s.FLOPs != want {
-				t.Errorf("%v FLOPs a token, %v in all, want %v", got, s.FLOPs, want)
+				t.Errorf("%v FLOPs per token, %v in all, want %v", got, s.FLOPs, want)
 			}
 			if got, want := sum.Memory, cfg.EstimateMemory(c.ranks); got != want || s.Memory.Memory != want || s.Memory.All != want.Total() {
 				t.Errorf("memory is %+v, in all %+v, want %+v", got, s.Memory, want)

@@ -76,7 +76,7 @@ func TestUsageErrors(t *testing.T) {
 		"unreadable data":    {"train --data " + loop, []string{"loop", "expected a file of text"}},
 		"data from a pipe":   {"train --data " + pipe, []string{"pipe", "expected a file of text"}},
 		"binary data":        {"train --data " + config("binary", "a\x00b"), []string{"binary", "NUL"}},
-		"data too short":     {"train --data " + config("short.txt", strings.Repeat("word ", 200)), []string{"held-out data", "128", "more data"}},
+		"data too short":     {"train --data " + config("short.txt", strings.Repeat("word ", 200)), []string{"validation data", "128", "more data"}},
 		"data far too short": {"train --data " + config("tiny.txt", "a few words"), []string{"training data", "129 tokens", "more data"}},
 
 		"nothing to resume":      {"train --resume", []string{"no run with a checkpoint", "--out"}},

@@ -128,7 +128,7 @@ func TestLargestModelCounts(t *testing.T) {
 			t.Errorf("%d dense layers: counts overflow: %+v", dense, n)
 		}
 		if f := c.FLOPsPerToken(c.MaxPositions); !(f > 6*float64(n.Active)/2) {
-			t.Errorf("%d dense layers: %g FLOPs a token with %d active parameters", dense, f, n.Active)
+			t.Errorf("%d dense layers: %g FLOPs per token with %d active parameters", dense, f, n.Active)
 		}
 	}
 }

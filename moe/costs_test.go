@@ -124,7 +124,7 @@ func TestModuleFLOPs(t *testing.T) {
 			n := cfg.Count()
 			attention := 6 * float64(cfg.Layers*cfg.Heads*(cfg.KeyDim()+cfg.ValueDim)*777)
 			if got, want := cfg.FLOPsPerToken(777), 6*float64(n.Active-int64(cfg.Vocab*cfg.Dim))+attention; got != want {
-				t.Errorf("%s: %v FLOPs a token, want %v", f.Name, got, want)
+				t.Errorf("%s: %v FLOPs per token, want %v", f.Name, got, want)
 			}
 			if n.Total != n.Replicated+n.Routed || (n.MTP > 0) != (mtp > 0) {
 				t.Errorf("%s: %+v", f.Name, n)

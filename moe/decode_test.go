@@ -348,7 +348,7 @@ func TestGreedy(t *testing.T) {
 	}
 }
 
-// A cache of DeepSeek-V3 takes 70 KB a token, as published (arXiv:2505.09343, table 1), and a cache
+// A cache of DeepSeek-V3 takes 70 KB per token, as published (arXiv:2505.09343, table 1), and a cache
 // takes what it says.
 func TestCacheBytes(t *testing.T) {
 	for name, want := range map[string]int{"671B": 70272, "236B": 69120, "16B": 31104} {
@@ -357,7 +357,7 @@ func TestCacheBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := cfg.CacheBytes(tensor.BF16); got != want {
-			t.Errorf("%s: %d bytes a token, want %d", name, got, want)
+			t.Errorf("%s: %d bytes per token, want %d", name, got, want)
 		}
 	}
 	m := alone(t, tiny(), tensor.BF16, 8)

@@ -19,8 +19,8 @@ func (sh shape) String() string {
 	return fmt.Sprintf("%dx%d_top%d", sh.tokens, sh.hidden, sh.slots)
 }
 
-// roundTrip measures a layer's dispatch and combine with experts that cost nothing, for the standard
-// and the one-sided exchange in turns.
+// roundTrip measures a layer's dispatch and combine with experts that cost nothing, for the
+// standard and the one-sided exchange in turns.
 func (s *suite) roundTrip(sh shape) error {
 	n := s.comm.Size()
 	experts := (sh.experts + n - 1) / n * n

@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 9, "measurements of each side, of which the median counts")
+	rounds := flag.Int("rounds", 9, "measurements of each side; the median counts")
 	sample := flag.Duration("sample", 60*time.Millisecond, "length of a measurement")
 	match := flag.String("match", "", "`REGEXP`: only products that have a match in \"format shape\"")
 	flag.Parse()

@@ -100,15 +100,15 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 	case Grouped:
 		f := c.Routed * passes * e.repetitions() * e.to.Imbalance * float64(layers) / float64(max(m.mainMoE(), 1))
 		t.Kind = softest(kindOf(gemmScale, groupedScale), e.to.Kind)
-		t.Formula = fmt.Sprintf("d·I·passes·F_G / R = %.0f · %.3f · %.0f · %.2f GF a token / %.0f TFLOP/s at %.0f rows an expert", e.repetitions(), e.to.Imbalance, passes, c.Routed/1e9, f/ms/1e9, e.rowsPerExpert())
+		t.Formula = fmt.Sprintf("d·I·passes·F_G / R = %.0f · %.3f · %.0f · %.2f GF per token / %.0f TFLOP/s at %.0f rows per expert", e.repetitions(), e.to.Imbalance, passes, c.Routed/1e9, f/ms/1e9, e.rowsPerExpert())
 		t.Source = e.table.list[0].Source
 		if e.quantized(moe.Routed) && !e.table.dtype8 {
-			t.Formula += fmt.Sprintf(", s = %.2f at %.0f rows a GPU", e.speedup(moe.Routed), e.rowsPerRank())
+			t.Formula += fmt.Sprintf(", s = %.2f at %.0f rows per GPU", e.speedup(moe.Routed), e.rowsPerRank())
 			t.Source += "; " + data().parameters.Net.Source
 		}
 	case Dense:
 		t.Kind = kindOf(gemmScale)
-		t.Formula = fmt.Sprintf("passes·F_D / R, F_D = %.2f GF a token (head not computed again), mean R = %.0f TFLOP/s over the shapes", (c.Other+c.MTP)/1e9, 3*(c.Other+c.MTP)/ms/1e9)
+		t.Formula = fmt.Sprintf("passes·F_D / R, F_D = %.2f GF per token (head not computed again), mean R = %.0f TFLOP/s over the shapes", (c.Other+c.MTP)/1e9, 3*(c.Other+c.MTP)/ms/1e9)
 		t.Source = e.table.list[0].Source
 	case Attention:
 		t.Kind = softest(e.flash.Kind, kindOf(attentionScale))
@@ -129,7 +129,7 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 	case AllToAll:
 		x := e.exchange()
 		t.Kind = softest(e.to.Kind, Published)
-		t.Formula = fmt.Sprintf("%d layers · %d all-to-alls · %.0f B a token (%.0f B between nodes) = %.4f ms a token, %.0f %% hidden; d = %.0f, I = %.3f", layers, x.Operations, x.Bytes, x.NIC, x.Total*float64(layers), 100*x.Hidden, e.repetitions(), e.to.Imbalance)
+		t.Formula = fmt.Sprintf("%d layers · %d all-to-alls · %.0f B per token (%.0f B between nodes) = %.4f ms per token, %.0f %% hidden; d = %.0f, I = %.3f", layers, x.Operations, x.Bytes, x.NIC, x.Total*float64(layers), 100*x.Hidden, e.repetitions(), e.to.Imbalance)
 		t.Source = Parameters()[nicA2ALimit].Source
 		if e.stack.Dedup {
 			t.Source = Parameters()[nicDedup].Source
@@ -151,7 +151,7 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 		t.Formula = fmt.Sprintf("sum · (uneven stages · (1 + (PP-1)/(M·VP)) - 1), PP = %d, VP = %d, M = %.0f, bubble %.1f %%", e.run.PP, e.run.VP, e.run.microBatches(), 100*e.run.bubble())
 	case DataComm:
 		t.Kind, t.Source = kindOf(nicCollective), Parameters()[nicCollective].Source
-		t.Formula = fmt.Sprintf("6 B a parameter of the GPU's stage / bandwidth, %.0f %% hidden, over %.0f tokens a step and GPU", 100*e.stack.DPHidden, e.run.tokensPerGPU())
+		t.Formula = fmt.Sprintf("6 B per parameter of the GPU's stage / bandwidth, %.0f %% hidden, over %.0f tokens per step and GPU", 100*e.stack.DPHidden, e.run.tokensPerGPU())
 	case Update:
 		t.Kind, t.Source = kindOf(optimizerBytes), Parameters()[optimizerBytes].Source
 		t.Formula = fmt.Sprintf("%.2f G parameters / %d GPUs · %s B / (%s · %.2f TB/s) over %.0f tokens", c.Total/1e9, e.run.GPUs, param(optimizerBytes), param(rowwiseShare), e.gpu.HBM.Value, e.run.tokensPerGPU())

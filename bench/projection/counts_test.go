@@ -36,7 +36,7 @@ func TestParametersAreTheModels(t *testing.T) {
 		}
 		// TorchTitan's FLOPs count norms as if they were products: they are a part in a thousand.
 		if got, want := m.TrainFLOPs(4096, false), f.Config.FLOPsPerToken(4096); math.Abs(got/want-1) > 2e-3 {
-			t.Errorf("%s: %g FLOPs a token, the trainer counts %g", f.Name, got, want)
+			t.Errorf("%s: %g FLOPs per token, the trainer counts %g", f.Name, got, want)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestTraffic(t *testing.T) {
 	}{
 		{"BF16 copies of a token-layer, B", k * v3.RowBytes("bf16"), 114688, 0},
 		{"MXFP8 copies", k * v3.RowBytes("mxfp8"), 59136, 0},
-		{"four all-to-alls, MB a token", 4 * k * v3.RowBytes("bf16") * layers / 1e6, 26.6, 1},
+		{"four all-to-alls, MB per token", 4 * k * v3.RowBytes("bf16") * layers / 1e6, 26.6, 1},
 		{"FP8 forward dispatch", (k*v3.RowBytes("mxfp8") + 3*k*v3.RowBytes("bf16")) * layers / 1e6, 23.4, 1},
 		{"six, computed again", 6 * k * v3.RowBytes("bf16") * layers / 1e6, 39.9, 1},
 		{"between four nodes", 0.75 * 6 * k * v3.RowBytes("bf16") * layers / 1e6, 29.9, 1},
@@ -116,7 +116,7 @@ func TestTraffic(t *testing.T) {
 	if x.Operations != 6 || x.Bytes != 114688 || x.NIC != 0.75*114688 {
 		t.Errorf("the published run's exchange is %+v", x)
 	}
-	rounded(t, "all-to-alls of the published run, ms a token", x.Total*layers, 0.675, 3)
+	rounded(t, "all-to-alls of the published run, ms per token", x.Total*layers, 0.675, 3)
 	rounded(t, "bubble", 100*Target().bubble(), 0.8, 1)
 	c := e.total()
 	if c[TensorComm] < 0.015 || c[TensorComm] > 0.03 || c[DataComm] > 0.02 || c[Update] > 0.001 {

@@ -61,7 +61,7 @@ func CountGates() (all []Gate) {
 		if err != nil {
 			panic(err)
 		}
-		all = append(all, below("FLOPs a token, "+f.what, math.Abs(m.TrainFLOPs(4096, f.causal)/f.flops-1), 0.005, "", "0.5 %"))
+		all = append(all, below("FLOPs per token, "+f.what, math.Abs(m.TrainFLOPs(4096, f.causal)/f.flops-1), 0.005, "", "0.5 %"))
 	}
 	return all
 }

@@ -98,7 +98,7 @@ func FuzzParseHardware(f *testing.F) {
 		}
 		c := e.total()
 		if sum := c.sum(); !(sum > 0) {
-			t.Errorf("%g ms a token with %s", sum, text)
+			t.Errorf("%g ms per token with %s", sum, text)
 		}
 	})
 }

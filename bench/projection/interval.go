@@ -154,8 +154,8 @@ func sortSwings(all []Swing) {
 }
 
 // HeadlineTornado returns the tornado of DeepEP as run. It adds two interpretations of that run,
-// whose effects exceed that of any kernel's rate: whether tokens are duplicated, and whether routing
-// is random.
+// whose effects exceed that of any kernel's rate: whether tokens are duplicated, and whether
+// routing is random.
 func HeadlineTornado() ([]Swing, error) {
 	asRun := Scenarios()[0]
 	all, err := Tornado(asRun.Throughput(1))

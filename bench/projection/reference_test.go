@@ -6,7 +6,7 @@ import (
 )
 
 // simplified is the arithmetic of a model with nothing but published exchange times and one rate of
-// grouped products: what the full model must reduce to. Times are GPU-ms a token of DeepSeek-V3
+// grouped products: what the full model must reduce to. Times are GPU-ms per token of DeepSeek-V3
 // with everything computed again.
 type simplified struct {
 	model Model

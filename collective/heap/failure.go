@@ -78,7 +78,7 @@ func (h *Heap) Failure() (declared Failure, ok bool) {
 	if declared.Rank < 0 || declared.Rank >= h.part.World || declared.By >= h.part.World || word>>32 > uint64(len(f.reports)) {
 		return Failure{Text: fmt.Sprintf("a rank wrote over the memory of others: the failure that was declared is %#x", word)}, true
 	}
-	declared.Text = "it failed together with so many others that its reason was not kept"
+	declared.Text = "too many ranks failed at once to record its reason"
 	if i := word >> 32; i > 0 {
 		r := &f.reports[i-1]
 		declared.Text = string(r.text[:min(max(int(r.length), 0), len(r.text))])

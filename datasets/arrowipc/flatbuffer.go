@@ -163,7 +163,7 @@ func (t table) tables(i int) []table {
 	at := t.target(i)
 	_, n := t.vector(i, 4)
 	if n > mostFields {
-		t.f.err = cmp.Or(t.f.err, fmt.Errorf("the metadata has a list of %d items: at most %d are read", n, mostFields))
+		t.f.err = cmp.Or(t.f.err, fmt.Errorf("the metadata has a list of %d items: expected at most %d", n, mostFields))
 		return nil
 	}
 	all := make([]table, 0, n)

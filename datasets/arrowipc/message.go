@@ -93,7 +93,7 @@ func cut(err error) error {
 // read returns the next n bytes, of at most most. It allocates memory as they arrive.
 func read(r io.Reader, n, most int64, what string) ([]byte, error) {
 	if n < 0 || n > most {
-		return nil, fmt.Errorf("it says that its %s has %d bytes: at most %d are read", what, n, most)
+		return nil, fmt.Errorf("it says that its %s has %d bytes: expected at most %d", what, n, most)
 	}
 	var b bytes.Buffer
 	if _, err := io.CopyN(&b, r, n); err != nil {

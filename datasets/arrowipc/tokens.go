@@ -52,7 +52,7 @@ func ParseTokens(file []byte, field string) (*Tokens, error) {
 		return nil, footer.err
 	}
 	if n > mostBatches {
-		return nil, fmt.Errorf("it has %d record batches: at most %d are read", n, mostBatches)
+		return nil, fmt.Errorf("it has %d record batches: expected at most %d", n, mostBatches)
 	}
 	for i := range n {
 		b := blocks[24*i:]

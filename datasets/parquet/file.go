@@ -122,7 +122,7 @@ func readFooter(r io.ReaderAt, size int64) ([]byte, error) {
 	}
 	n := int64(binary.LittleEndian.Uint32(end[:]))
 	if n > size-12 || n > mostFooter {
-		return nil, fmt.Errorf("it says that its footer has %d bytes, of %d in all: at most %d are read", n, size, mostFooter)
+		return nil, fmt.Errorf("it says that its footer has %d bytes, of %d in all: expected at most %d", n, size, mostFooter)
 	}
 	return readSection(r, size-8-n, n)
 }

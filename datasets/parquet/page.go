@@ -132,7 +132,7 @@ func (c *Column) rows(k chunk, each func([]byte) error) error {
 		case h.stored < 0 || h.size < 0 || h.stored > end-at || h.stored > mostPage || h.size > mostPage || h.size > freeLength+mostRatio*h.stored:
 			return fmt.Errorf("a page says that it has %d bytes, %d unpacked, where %d are left: no text does", h.stored, h.size, end-at)
 		case h.values < 0 || h.values > mostValues:
-			return fmt.Errorf("a page says that it has %d values: at most %d are read", h.values, mostValues)
+			return fmt.Errorf("a page says that it has %d values: expected at most %d", h.values, mostValues)
 		}
 		b, err := readSection(c.r, at, h.stored)
 		if err != nil {

@@ -43,7 +43,7 @@ func (e *SyntaxError) Error() string { return fmt.Sprintf("line %d: %.300s", e.L
 func Unmarshal(text []byte, v any) error {
 	switch {
 	case len(text) > MaxSize:
-		return fmt.Errorf("%d bytes are too long: at most %d are read", len(text), MaxSize)
+		return fmt.Errorf("%d bytes are too long: expected at most %d", len(text), MaxSize)
 	case bytes.HasPrefix(text, []byte("\xef\xbb\xbf")):
 		return errors.New("line 1: the text begins with a byte order mark: TOML has none")
 	case !utf8.Valid(text):

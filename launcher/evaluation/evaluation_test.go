@@ -30,7 +30,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// pairs is a tokenizer of two bytes a token, an odd last one alone.
+// pairs is a tokenizer of two bytes per token, an odd last one alone.
 type pairs struct{ datasets.Bytes }
 
 func (pairs) Name() string { return "pairs" }
@@ -49,7 +49,7 @@ func (p pairs) Decode(ids []int32) (text []byte) {
 	return text
 }
 
-// heldOut is the held-out part of a text of so many bytes.
+// heldOut is the validation part of a text of n bytes.
 func heldOut(t *testing.T, bytes int, tokenizer datasets.Tokenizer) datasets.Stream {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "text")
@@ -156,7 +156,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("a context that has ended gives %v", err)
 	}
 	_, err := measure(t, context.Background(), 2, heldOut(t, 310, datasets.Bytes{}), datasets.Bytes{}, o)
-	if err == nil || !strings.Contains(err.Error(), "held-out data") {
+	if err == nil || !strings.Contains(err.Error(), "validation data") {
 		t.Errorf("a short text gives %v", err)
 	}
 }

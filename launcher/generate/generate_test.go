@@ -398,15 +398,15 @@ func TestCheck(t *testing.T) {
 		edit    func(cfg *moe.Config, o *Options)
 		prompts []string
 	}{
-		"":                                {func(*moe.Config, *Options) {}, []string{"abc"}},
-		"there is no prompt":              {func(*moe.Config, *Options) {}, nil},
-		"top-p is 2":                      {func(_ *moe.Config, o *Options) { o.TopP = 2 }, []string{"abc"}},
-		"number of new tokens is 0":       {func(_ *moe.Config, o *Options) { o.MaxTokens = 0 }, []string{"abc"}},
-		"context is 0":                    {func(_ *moe.Config, o *Options) { o.Context = 0 }, []string{"abc"}},
-		"context is 513":                  {func(_ *moe.Config, o *Options) { o.Context = 513 }, []string{"abc"}},
-		"bytes has 256 ids":               {func(cfg *moe.Config, _ *Options) { cfg.Vocab = 255 }, []string{"abc"}},
-		"stop text is empty":              {func(_ *moe.Config, o *Options) { o.Stop = []string{"x", ""} }, []string{"abc"}},
-		"prompt 2 has 65 tokens, the con": {func(*moe.Config, *Options) {}, []string{"abc", strings.Repeat("x", 65)}},
+		"":                                    {func(*moe.Config, *Options) {}, []string{"abc"}},
+		"there is no prompt":                  {func(*moe.Config, *Options) {}, nil},
+		"top-p is 2":                          {func(_ *moe.Config, o *Options) { o.TopP = 2 }, []string{"abc"}},
+		"number of new tokens is 0":           {func(_ *moe.Config, o *Options) { o.MaxTokens = 0 }, []string{"abc"}},
+		"context is 0":                        {func(_ *moe.Config, o *Options) { o.Context = 0 }, []string{"abc"}},
+		"context is 513":                      {func(_ *moe.Config, o *Options) { o.Context = 513 }, []string{"abc"}},
+		"bytes has 256 ids":                   {func(cfg *moe.Config, _ *Options) { cfg.Vocab = 255 }, []string{"abc"}},
+		"stop text is empty":                  {func(_ *moe.Config, o *Options) { o.Stop = []string{"x", ""} }, []string{"abc"}},
+		"prompt 2 has 65 tokens, but the con": {func(*moe.Config, *Options) {}, []string{"abc", strings.Repeat("x", 65)}},
 	} {
 		cfg, o := tiny(), options()
 		c.edit(&cfg, &o)

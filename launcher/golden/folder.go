@@ -179,7 +179,7 @@ func ids(file *safetensors.File, name string) (values []int32, shape []int, err 
 		return nil, nil, fmt.Errorf("%s is missing or has no dimensions", name)
 	}
 	if info.Size > mostTokens {
-		return nil, nil, fmt.Errorf("%s has %d bytes of tokens: at most %d are read", name, info.Size, mostTokens)
+		return nil, nil, fmt.Errorf("%s has %d bytes of tokens: expected at most %d", name, info.Size, mostTokens)
 	}
 	values, err = file.Int32s(name)
 	return values, info.Shape, err

@@ -175,7 +175,7 @@ func (c Config) Validate(ranks int) error {
 	must(c.EvalSequences >= 1 && c.EvalSequences <= maxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, maxCount)
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
 	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
-	must(c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK, "record_every is %d: a record holds at most %d choices of a token, not %d", c.RecordEvery, record.MaxTopK, c.Model.TopK)
+	must(c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK, "record_every is %d: a record holds at most %d experts per token, not %d", c.RecordEvery, record.MaxTopK, c.Model.TopK)
 	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())

@@ -56,7 +56,7 @@ func (o outcome) equals(t *testing.T, what string, want outcome) {
 		}
 	}
 	if !slices.Equal(o.evals, want.evals) {
-		t.Errorf("%s: held-out losses %v, want %v", what, o.evals, want.evals)
+		t.Errorf("%s: validation losses %v, want %v", what, o.evals, want.evals)
 	}
 	if len(o.steps) != len(want.steps) || o.state != want.state {
 		t.Errorf("%s: %d steps end in weights and moments of checksum %08x; want %d and %08x", what, len(o.steps), o.state, len(want.steps), want.state)

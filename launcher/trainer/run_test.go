@@ -84,7 +84,7 @@ func TestSameBatch(t *testing.T) {
 	}
 }
 
-// Ranks that have no window of the held-out text take part all the same.
+// Ranks that have no window of the validation text still take part.
 func TestFewWindows(t *testing.T) {
 	t.Parallel()
 	for _, windows := range []int{1, 3, 5} {
@@ -111,7 +111,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("step %d: %+v", i+1, s)
 		}
 		if !(s.TokensPerSec > 0) || s.MFU != s.FLOPS/got.start.Peak || math.Abs(s.FLOPS/s.TokensPerSec/got.start.FLOPs-1) > 1e-12 {
-			t.Errorf("step %d: %g tokens/s, %g FLOP/s, MFU %g; %g FLOPs a token, peak %g", s.Step, s.TokensPerSec, s.FLOPS, s.MFU, got.start.FLOPs, got.start.Peak)
+			t.Errorf("step %d: %g tokens/s, %g FLOP/s, MFU %g; %g FLOPs per token, peak %g", s.Step, s.TokensPerSec, s.FLOPS, s.MFU, got.start.FLOPs, got.start.Peak)
 		}
 		if s.ETA < 0 || s.Elapsed <= 0 || (s.ETA == 0) != (s.Step == 14) || s.Memory <= 0 || !(s.MemoryShare > 0 && s.MemoryShare < 1) || s.Imbalance < 1 {
 			t.Errorf("step %d: %+v", s.Step, s)

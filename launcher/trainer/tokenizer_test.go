@@ -75,7 +75,7 @@ func TestBitsPerByte(t *testing.T) {
 			t.Errorf("the run ends with %g bits a byte, the evaluation with %g", last, got.evals[len(got.evals)-1].BitsPerByte)
 		}
 		if per := d.Train.BytesPerToken; math.Abs(per/d.HeldOut.BytesPerToken-1) > 0.1 {
-			t.Errorf("training text has %g bytes a token, held-out text of the same kind %g", per, d.HeldOut.BytesPerToken)
+			t.Errorf("training text has %g bytes per token, validation text of the same kind %g", per, d.HeldOut.BytesPerToken)
 		}
 	}
 	if first, last := (Progress{First: math.Ln2, Last: 2 * math.Ln2}).BitsPerByte(); first != 1 || last != 2 {

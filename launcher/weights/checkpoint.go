@@ -114,7 +114,7 @@ func readCheckpoint(path string) (c runConfig, step string, err error) {
 // the model. It ignores other settings, which this package does not know.
 func parseConfig(text []byte) (c runConfig, err error) {
 	if len(text) > stricttoml.MaxSize {
-		return c, fmt.Errorf("%d bytes are too long: at most %d are read", len(text), stricttoml.MaxSize)
+		return c, fmt.Errorf("%d bytes are too long: expected at most %d", len(text), stricttoml.MaxSize)
 	}
 	var flavor struct {
 		Name string `toml:"flavor"`

@@ -132,7 +132,7 @@ func parseIndex(text []byte) (map[string]string, error) {
 		files[file] = true
 	}
 	if len(files) > mostShards {
-		return nil, fmt.Errorf("weight_map names %d files: at most %d are opened", len(files), mostShards)
+		return nil, fmt.Errorf("weight_map names %d files: expected at most %d", len(files), mostShards)
 	}
 	return index.Files, nil
 }
@@ -178,7 +178,7 @@ func readSmall(root *os.Root, name string, most int64) ([]byte, error) {
 	}
 	defer file.Close()
 	if size > most {
-		return nil, fmt.Errorf("%s: %d bytes are too long: at most %d are read", name, size, most)
+		return nil, fmt.Errorf("%s: %d bytes are too long: expected at most %d", name, size, most)
 	}
 	text, err := io.ReadAll(io.LimitReader(file, most))
 	if err != nil {

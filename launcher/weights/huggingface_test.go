@@ -95,7 +95,7 @@ func TestShardsRefused(t *testing.T) {
 			if err := os.Truncate(filepath.Join(dir, configName), 1<<40); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{configName, "at most 1048576 are read"}},
+		}, []string{configName, "expected at most 1048576"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := sharded(t)

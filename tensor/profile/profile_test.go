@@ -82,8 +82,8 @@ func TestProductOfProducts(t *testing.T) {
 	}
 }
 
-// TestRecompute: recomputed work counts as Recompute, in every family. Waiting does not, nor does the
-// work before and after it.
+// TestRecompute: recomputed work counts as Recompute, in every family. Waiting does not, nor does
+// the work before and after it.
 func TestRecompute(t *testing.T) {
 	c := &clock{}
 	timer := c.timer()

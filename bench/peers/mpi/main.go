@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 5, "runs of each side, in turns, of which the median counts")
+	rounds := flag.Int("rounds", 5, "runs of each side in turns; the median counts")
 	np := flag.String("np", "2,4,8", "`LIST` of numbers of ranks")
 	quick := flag.Bool("quick", false, "fewer shapes, a smaller all-reduce and fewer repetitions in a run")
 	flag.Parse()

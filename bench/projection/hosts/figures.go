@@ -80,7 +80,7 @@ func ReadTrain(text []byte, precision string) (t Train, err error) {
 		}
 	}
 	if len(measured) == 0 {
-		return t, fmt.Errorf("there is no figure of tokens a second: give a file of launcher bench train --json")
+		return t, fmt.Errorf("the report has no tokens per second: give a file of launcher bench train --json")
 	}
 	if precision == "" {
 		precision = measured[0]
@@ -115,7 +115,7 @@ func seqOf(t Train) (int, error) {
 	if near := math.Round(seq); near >= 1 && near <= float64(m.MaxPositions) && math.Abs(seq-near) < 0.01 {
 		return int(near), nil
 	}
-	return 0, fmt.Errorf("%.6g FLOPs a token are those of no sequence length of flavor %s: measure the flavor as it is, without --model flags", t.FLOPS/t.TokensPerSecond, t.Flavor)
+	return 0, fmt.Errorf("%.6g FLOPs per token match no sequence length of flavor %s: measure the flavor as it is, without --model flags", t.FLOPS/t.TokensPerSecond, t.Flavor)
 }
 
 // The names of a link's figures.

@@ -39,13 +39,13 @@ func TestReadTrain(t *testing.T) {
 		}
 	}
 	for want, text := range map[string]string{
-		"no figure of tokens a second":                `{"name":"x","value":1}`,
-		"line 1: offset":                              `{"name":`,
-		`line 2: "x" is there already`:                `{"name":"x","value":1}` + "\n" + `{"name":"x","value":2}`,
-		`there is no figure "bf16_tflops"`:            `{"name":"bf16_tokens_per_s","value":1,"flavor":"small","np":2}`,
-		"bf16_tokens_per_s is 0: it must be posit":    `{"name":"bf16_tokens_per_s","value":0,"flavor":"small","np":2}`,
-		`unknown flavor "huge"`:                       strings.ReplaceAll(lines(t), `"small"`, `"huge"`),
-		"those of no sequence length of flavor debug": strings.ReplaceAll(lines(t), `"small"`, `"debug"`),
+		"the report has no tokens per second":      `{"name":"x","value":1}`,
+		"line 1: offset":                           `{"name":`,
+		`line 2: "x" is there already`:             `{"name":"x","value":1}` + "\n" + `{"name":"x","value":2}`,
+		`there is no figure "bf16_tflops"`:         `{"name":"bf16_tokens_per_s","value":1,"flavor":"small","np":2}`,
+		"bf16_tokens_per_s is 0: it must be posit": `{"name":"bf16_tokens_per_s","value":0,"flavor":"small","np":2}`,
+		`unknown flavor "huge"`:                    strings.ReplaceAll(lines(t), `"small"`, `"huge"`),
+		"match no sequence length of flavor debug": strings.ReplaceAll(lines(t), `"small"`, `"debug"`),
 	} {
 		if _, err := ReadTrain([]byte(text), ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q in it", text, err, want)

@@ -20,7 +20,7 @@ type Link struct {
 
 func (l Link) check() error {
 	if !positive(l.Bandwidth) || !(l.Latency == 0 || positive(l.Latency)) {
-		return fmt.Errorf("a link of %g bytes a second and %g s latency: give a positive bandwidth, and a latency of 0 or more", l.Bandwidth, l.Latency)
+		return fmt.Errorf("a link has %g bytes per second and a latency of %g s: give a positive bandwidth, and a latency of 0 or more", l.Bandwidth, l.Latency)
 	}
 	return nil
 }

@@ -211,7 +211,7 @@ func (r Run) phases() (figure.Figure, bool) {
 	if len(list) < 2 {
 		return figure.Figure{}, false
 	}
-	panel := figure.NewPanel("", "step", "a step (ms)")
+	panel := figure.NewPanel("", "step", "time per step (ms)")
 	steps, below := make([]float64, len(list)), make([]float64, len(list))
 	sums := make([][]float64, len(groups))
 	for g := range groups {
