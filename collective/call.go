@@ -31,8 +31,8 @@ const (
 	listSendDispls
 )
 
-// exposeDst makes dst readable for the ranks of this host. If dst is not in shared memory, they
-// read a copy, which is valid until the end of the call.
+// exposeDst publishes the memory that receives this rank's messages for dst, so that the ranks of
+// this host can read them. It is dst itself or, if dst is not in the heap, recvStage.
 func exposeDst[T Element](c *Comm, k *call, dst []T) {
 	k.ptr[1], k.bufs[1].bytes = unsafe.Pointer(unsafe.SliceData(dst)), int64(sizeOf(dst))
 	if !c.Shared() || len(dst) == 0 {
@@ -41,8 +41,8 @@ func exposeDst[T Element](c *Comm, k *call, dst []T) {
 	h := c.group.world.heap
 	offset, ok := h.Offset(k.ptr[1])
 	if !ok {
-		c.dstCopy = c.grown(c.dstCopy, sizeOf(dst))
-		offset, _ = h.Offset(unsafe.Pointer(unsafe.SliceData(c.dstCopy)))
+		c.recvStage = c.grown(c.recvStage, sizeOf(dst))
+		offset, _ = h.Offset(unsafe.Pointer(unsafe.SliceData(c.recvStage)))
 	}
 	k.bufs[1].offset = offset
 }

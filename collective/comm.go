@@ -25,16 +25,16 @@ type Comm struct {
 	seq   int    // collectives called so far
 	round uint64 // meetings
 	// one block of a reduction; in words, so that every element type is aligned
-	scratch []uint64
-	staged  []byte // copy of a source buffer that is not in the heap
-	dstCopy []byte // copy of a destination buffer that is not in the heap
-	calls   *callsOfHosts
-	moved   *Messages      // of collectives between hosts
-	pieces  *hostReduction // memory for reductions over hosts
-	terms   [][]byte       // the buffers of this host's ranks in a reduction
-	stats   Stats
-	peers   []peer          // what the current call may use of each rank
-	waits   []time.Duration // per rank
+	scratch   []uint64
+	staged    []byte // copy of a source buffer that is not in the heap
+	recvStage []byte // receives messages for a destination buffer that is not in the heap
+	calls     *callsOfHosts
+	moved     *Messages      // of collectives between hosts
+	pieces    *hostReduction // memory for reductions over hosts
+	terms     [][]byte       // the buffers of this host's ranks in a reduction
+	stats     Stats
+	peers     []peer          // what the current call may use of each rank
+	waits     []time.Duration // per rank
 
 	wait waiting
 }
@@ -51,7 +51,8 @@ func (c *Comm) Rank() int { return c.rank }
 // Size returns the number of ranks in the communicator.
 func (c *Comm) Size() int { return len(c.group.worldRanks) }
 
-// Shared reports whether the ranks are processes, which see only memory of their Allocators.
+// Shared reports whether the ranks are processes. Of another process's memory, a
+// rank can access only what comes from that process's Allocator.
 func (c *Comm) Shared() bool { return c.group.world.heap.Shared() }
 
 // Allocator returns the allocator of memory that other ranks can access in place. Collectives
@@ -192,7 +193,7 @@ func (c *Comm) slot(r int) *slot { return c.group.board.slot(r, c.seq) }
 func (c *Comm) enter(k call) error {
 	g := c.group
 	if f := g.failed(c.round + 1); f != nil {
-		s := new(slot) // not the board's, where a peer may still read an earlier call
+		s := new(slot) // not the board's, where a peer may still read the call before the last
 		k.publish(s, c.seq+1)
 		return c.aborted(f, s)
 	}

@@ -94,9 +94,9 @@ func allGatherHosts[T Element](c *Comm, dst, src []T, part func(j int) (lo, hi i
 		}
 		for _, j := range ranks {
 			lo, hi := part(j)
-			dstCopy := c.peers[g.proxy(g.here, j)].bufs[1][lo*size : hi*size]
-			if to := bytesOf(dst[lo:hi]); !same(to, dstCopy) {
-				copy(to, dstCopy)
+			received := c.peers[g.proxy(g.here, j)].bufs[1][lo*size : hi*size]
+			if to := bytesOf(dst[lo:hi]); !same(to, received) {
+				copy(to, received)
 			}
 		}
 	}

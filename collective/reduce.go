@@ -94,8 +94,8 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 	return err
 }
 
-// ReduceScatter reduces src over all ranks and gives rank j the next counts[j] elements of the
-// result.
+// ReduceScatter reduces src over all ranks and gives rank j the counts[j] elements of the
+// result that follow those of ranks 0 to j-1.
 //
 // len(src) is the sum of counts and len(dst) is counts[Rank]. All ranks pass the same counts and
 // op. The order of the reduction is that of [AllReduce]. dst may be this rank's own part of src,

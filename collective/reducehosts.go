@@ -13,7 +13,8 @@ const (
 	mostRoom = 4 << 20
 )
 
-// hostReduction is the memory of a reduction over hosts, for two pieces in turns.
+// hostReduction is the memory of a reduction over hosts. It has two pieces per peer, used in
+// turns: one travels while the other is reduced.
 type hostReduction struct {
 	piece     int // bytes of one piece
 	room      []byte

@@ -39,7 +39,7 @@ func (w *World) watch(done <-chan struct{}) {
 	}
 }
 
-// overdue declares the rank failed that this rank has waited for beyond the limit.
+// overdue declares the failure of a rank that this rank has awaited for longer than the limit.
 func (c *Comm) overdue(start time.Time) {
 	w := c.group.world
 	if w.limits.Wait == 0 || time.Since(start) < w.limits.Wait {

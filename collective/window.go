@@ -14,9 +14,10 @@ type Window struct {
 	kind Kind
 }
 
-// Open lets every rank read and write the two buffers of every other rank, which may be empty,
-// until Close. All ranks pass the same kind, KindDispatch or KindCombine, and the same bytes per
-// row and per element. Between processes the buffers must be memory of the ranks' Allocators.
+// Open lets every rank read and write the two buffers of every other rank until Close. Either
+// buffer may be empty. All ranks pass the same kind, KindDispatch or KindCombine, and the same
+// bytes per row and per element. Between processes the buffers must be memory of the ranks'
+// Allocators.
 //
 // It is collective, like MPI_Win_fence. The ranks must agree on the places that each writes: no two
 // ranks may write the same place.

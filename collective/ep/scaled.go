@@ -12,7 +12,7 @@ import (
 // gradients of the weights.
 func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 	wide, scratch := ex.New(tensor.FP32, 1, t.here.Dim(1)), ex.New(tensor.FP32, 1, t.here.Dim(1))
-	out := newOutbox(ex, &t)
+	out := newRowSender(ex, &t)
 	clear(t.dweights[lo*t.h.slots : hi*t.h.slots])
 	for token := lo; token < hi; token++ {
 		d := load(ex, wide, t.here, token)
@@ -41,7 +41,7 @@ type rowSender struct {
 	n      int
 }
 
-func newOutbox(ex *tensor.Exec, t *transfer) rowSender {
+func newRowSender(ex *tensor.Exec, t *transfer) rowSender {
 	hidden, dtype := t.y.hidden, t.y.dtype
 	if t.scales.hidden == 0 {
 		rows := ex.New(dtype, 1, hidden)

@@ -195,7 +195,7 @@ func (h *Heap) SetState(rank int, s State) {
 // StateOf returns the state of a rank.
 func (h *Heap) StateOf(rank int) State { return State(h.line(rank).state.Load()) }
 
-// Process returns the process of a rank that has joined.
+// Process returns the process id of a rank that has joined.
 func (h *Heap) Process(rank int) int { return int(h.line(rank).pid.Load()) }
 
 // Progress counts the pieces of work that a rank has done. The rank's computation itself increments

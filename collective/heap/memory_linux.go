@@ -80,8 +80,8 @@ func Open(file *os.File) (*Heap, error) {
 // maxWorld is the maximum number of ranks that a verdict can represent.
 const maxWorld = 1<<16 - 2
 
-// describes reports whether a header belongs to a heap of this size. The bounds prevent overflow of
-// garbage.
+// describes reports whether a header belongs to a heap of this size. The bounds prevent
+// overflow if the header is garbage.
 func (h *header) describes(size int64) bool {
 	return h.magic == magic && h.ranks >= 1 && h.ranks <= size/lineSize && h.control >= 0 && h.control <= size &&
 		h.first >= 0 && h.world <= maxWorld && h.first <= h.world-h.ranks &&

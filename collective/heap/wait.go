@@ -148,7 +148,7 @@ func yield(ready func() bool) bool {
 // internal/model.
 func (h *Heap) Ring(rank int) {
 	if h.ring(rank) {
-		h.yield()
+		h.yieldToWoken()
 	}
 }
 
@@ -159,7 +159,7 @@ func (h *Heap) RingAll() {
 		woken = h.ring(h.part.First+r) || woken
 	}
 	if woken {
-		h.yield()
+		h.yieldToWoken()
 	}
 }
 
@@ -177,9 +177,9 @@ func (h *Heap) ring(rank int) (woken bool) {
 	return true
 }
 
-// yield lets goroutines run that were woken. Otherwise they would wait in this processor's queue
-// until another processor steals them, which takes an idle one about 50 us.
-func (h *Heap) yield() {
+// yieldToWoken lets goroutines run that were woken. Otherwise they would wait in this processor's
+// queue until another processor steals them, which takes an idle one about 50 us.
+func (h *Heap) yieldToWoken() {
 	if h.bells != nil {
 		runtime.Gosched()
 	}

@@ -143,8 +143,8 @@ func (p *Process) countCores() error {
 	return nil
 }
 
-// ShareHeap creates the heap of this host's ranks, with the given bytes of control memory and per
-// rank. All of them call it.
+// ShareHeap creates the heap of this host's ranks, with control bytes of control memory and region
+// bytes per rank. All ranks of the host call it.
 func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) {
 	part := p.Placement.Part(p.Host)
 	var file *os.File
@@ -157,14 +157,14 @@ func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) {
 	}
 	path := string(bytes.TrimRight(p.gather(onHost, words)[0], "\x00"))
 	if path == "" && err == nil {
-		err = fmt.Errorf("rank %d could not make the memory that the ranks of this host share", part.First)
+		err = fmt.Errorf("rank %d could not create the shared memory of this host's ranks", part.First)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if file == nil {
 		if file, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
-			return nil, fmt.Errorf("the memory that the ranks of this host share: %w (they must see each other's processes, and be the same user's)", err)
+			return nil, fmt.Errorf("opening the shared memory of this host's ranks: %w (run them as one user who can see their processes in /proc)", err)
 		}
 	}
 	defer file.Close()

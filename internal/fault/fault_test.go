@@ -102,7 +102,7 @@ func TestUnarmed(t *testing.T) {
 }
 
 // A flip changes one bit, somewhere; a NaN some bytes, of which 8 neighbours are one.
-func TestSpoil(t *testing.T) {
+func TestCorruption(t *testing.T) {
 	for n := range uint64(1000) {
 		for _, length := range []int{1, 7, 8, 9, 64, 100} {
 			data := make([]byte, length)

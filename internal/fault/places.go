@@ -20,7 +20,7 @@ const (
 	InGet
 	AfterGet
 	BeforeStep
-	InWeights     // data: the weights of this rank, between two steps
+	InWeights     // data: weights and router biases of this rank, between two steps
 	InState       // data: master weights and moments, between two steps
 	InGradient    // data: of this rank, not yet summed
 	BetweenPasses // forward and backward are done, the update is not
@@ -35,7 +35,7 @@ const (
 	InEvaluation
 	InSnapshot
 	InCreate
-	InWrite // data: bytes of a file that is half written
+	InWrite // data: the second half of a write, whose first half is in the file
 	InSync
 	InRename
 	AfterRename

@@ -42,7 +42,7 @@ const (
 	LateArrival                   // a rank checks whether all have arrived before it shows its own arrival
 	StoredDecision                // a decision is stored regardless of an earlier one
 	PublishBeforeRefusal          // a call is published before a failure refuses it
-	ClaimedFailure                // declaring a failure first claims the right to
+	ClaimedFailure                // a failure is claimed in one step and declared in the next
 	SilentSecondFailure           // the second to declare a failure does not ring
 )
 
