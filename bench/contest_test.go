@@ -7,7 +7,7 @@ import (
 
 // TestContest: every product has a peak and a rate of the engine's own.
 func TestContest(t *testing.T) {
-	c := NewContest()
+	c := NewPeerBenchmark()
 	defer c.Close()
 	for _, p := range []Product{
 		{"bf16", 1, 16, 32, 64, false}, {"bf16", 1, 1, 2048, 1024, true}, {"bf16", 4, 8, 32, 64, false},

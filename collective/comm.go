@@ -213,7 +213,7 @@ func (c *Comm) enter(k call) error {
 	if err := g.check(c.seq); err != nil {
 		return err
 	}
-	return c.reach(k)
+	return c.findBuffers(k)
 }
 
 // sync waits until every rank of this host has done its part of a call that all have entered. It

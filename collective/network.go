@@ -113,7 +113,7 @@ func (m *Messages) WaitFirst(n int) error {
 	c, waiting := m.comm, 0
 	w, own := c.group.world, c.group.worldRanks[c.rank]
 	start := time.Now()
-	c.awaits(m.kind, start)
+	c.beginWait(m.kind, start)
 	w.heap.Await(own, c.idler(), func() bool {
 		for waiting < n && m.all[waiting].done.Load() {
 			waiting++

@@ -42,9 +42,9 @@ func (s *slot) sound(seq, ranks int) error {
 	return nil
 }
 
-// reach finds the buffers of all ranks of this host, and checks that they are large enough for the
-// call.
-func (c *Comm) reach(k call) error {
+// findBuffers finds the buffers of all ranks of this host, and checks that they are large enough
+// for the call.
+func (c *Comm) findBuffers(k call) error {
 	if !traitsOf[k.kind].buffers {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (c *Comm) reach(k call) error {
 		}
 		err := c.find(j, s.head.bufs, k.size)
 		if err == nil {
-			err = c.holds(j, k)
+			err = c.checkLength(j, k)
 		}
 		if err != nil {
 			return c.group.broken(c.seq, j, err)
@@ -87,9 +87,9 @@ func (c *Comm) find(j int, published [2]extent, elem int) error {
 	return nil
 }
 
-// holds checks that rank j's first buffer has the elements that this rank is about to use. Calls
-// that agree have the same counts.
-func (c *Comm) holds(j int, k call) error {
+// checkLength checks that rank j's first buffer has the elements that this rank is about to use.
+// Calls that agree have the same counts.
+func (c *Comm) checkLength(j int, k call) error {
 	if k.size == 0 || k.data != nil {
 		return nil
 	}

@@ -108,13 +108,13 @@ func (p *pulse) run() {
 			p.notify()
 			return
 		}
-		if finished && !leaving && p.world.heap.AllFinished() && p.tell(leaves) {
+		if finished && !leaving && p.world.heap.AllFinished() && p.sendAll(leaves) {
 			leaving = true
 		}
 		if leaving && p.allLeft() {
 			return
 		}
-		if !leaving && now.Sub(beat) >= pulseTime && p.tell(beats) {
+		if !leaving && now.Sub(beat) >= pulseTime && p.sendAll(beats) {
 			beat = now
 		}
 	}
@@ -152,9 +152,9 @@ func (p *pulse) listen(now time.Time) {
 	}
 }
 
-// tell sends a message of this length to every host, unless a host has not received the previous
+// sendAll sends a message of this length to every host, unless a host has not received the previous
 // one yet.
-func (p *pulse) tell(bytes int) bool {
+func (p *pulse) sendAll(bytes int) bool {
 	for i := range p.hosts {
 		if !p.hosts[i].out.done.Load() {
 			return false

@@ -66,7 +66,7 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 		g.ring(c.rank)
 	}
 	decision := b.decision()
-	c.awaits(kind, start)
+	c.beginWait(kind, start)
 	g.world.heap.Await(g.worldRanks[c.rank], c.idler(), func() bool {
 		if decision.Load()>>1 >= c.round {
 			return true
@@ -79,7 +79,7 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 		}
 		return decision.Load()>>1 >= c.round
 	})
-	c.waited(start)
+	c.endWait(start)
 	fault.Point(fault.AfterMeeting)
 	if decision.Load() != c.round<<1|1 {
 		return nil

@@ -64,20 +64,20 @@ func (i idler) Help() bool {
 	w := &i.c.wait
 	begin, helped := w.helper.Help()
 	if helped {
-		i.c.stretch(begin)
+		i.c.countWait(begin)
 		w.start = time.Now()
 	}
 	return helped
 }
 
-// awaits begins a wait.
-func (c *Comm) awaits(kind Kind, start time.Time) {
+// beginWait begins a wait.
+func (c *Comm) beginWait(kind Kind, start time.Time) {
 	w := &c.wait
 	w.kind, w.start, w.idle = kind, start, 0
 }
 
-// stretch counts the time until now as pure waiting.
-func (c *Comm) stretch(now time.Time) {
+// countWait counts the time until now as pure waiting.
+func (c *Comm) countWait(now time.Time) {
 	w := &c.wait
 	took := now.Sub(w.start)
 	w.idle += took
@@ -87,9 +87,9 @@ func (c *Comm) stretch(now time.Time) {
 	}
 }
 
-// waited ends a wait and attributes it to the rank that arrived last, if that was after this rank.
-func (c *Comm) waited(came time.Time) {
-	c.stretch(time.Now())
+// endWait ends a wait and attributes it to the rank that arrived last, if that was after this rank.
+func (c *Comm) endWait(came time.Time) {
+	c.countWait(time.Now())
 	last, latest := c.rank, came.UnixNano()
 	for _, r := range c.group.locals() {
 		if at := c.group.board.arrival(r).at[c.round%2].Load(); at > latest {
@@ -103,7 +103,7 @@ func (c *Comm) waited(came time.Time) {
 
 // waitedFor is waited for a message of another host.
 func (c *Comm) waitedFor(world int) {
-	c.stretch(time.Now())
+	c.countWait(time.Now())
 	if r := slices.Index(c.group.worldRanks, world); r >= 0 {
 		c.waits[r] += c.wait.idle
 	}

@@ -244,8 +244,8 @@ func (built programs) bytes(t *testing.T) {
 // Mistakes are told once, not by every rank, and end the job.
 func (built programs) mistakes(t *testing.T) {
 	for args, want := range map[string]string{
-		"-np 3 train":            "-np is 3, and ",
-		"compare --quick":        "runs in one process alone",
+		"-np 3 train":            "-np is 3, but ",
+		"compare --quick":        "runs in one process:",
 		"train --ranks process":  "apply to ranks that this launcher starts",
 		"train --flavor nothing": "nothing",
 	} {

@@ -47,7 +47,7 @@ func run(out io.Writer, rounds int, sample time.Duration, match string) error {
 	if err != nil {
 		return err
 	}
-	contest := bench.NewContest()
+	contest := bench.NewPeerBenchmark()
 	defer contest.Close()
 	describe(out, rounds)
 	table{out}.head()
@@ -98,7 +98,7 @@ type row struct {
 }
 
 // compete measures all sides of one product in turns.
-func compete(contest *bench.Contest, peers []*peer, p bench.Product, rounds int, sample time.Duration) (row, error) {
+func compete(contest *bench.PeerBenchmark, peers []*peer, p bench.Product, rounds int, sample time.Duration) (row, error) {
 	peak, ours := contest.Rates(p)
 	names, rates := []string{"peak", "ours"}, []bench.Rate{peak, ours}
 	var broken error

@@ -81,7 +81,7 @@ func Calibrate(r Run, tokens float64, set Settings) (float64, error) {
 	}
 	b := e.blocks()
 	without := e.total()
-	return (1e3/tokens - without.sum()) / e.stretch(b), nil
+	return (1e3/tokens - without.sum()) / e.pipelineFactor(b), nil
 }
 
 // Headline is the projection of a scenario.

@@ -38,14 +38,14 @@ func (e *estimator) total() costs {
 	c.add(b.head, 1)
 	c.add(b.mtp, 1)
 	c[Residual] = e.run.Residual
-	c[Pipeline] = c.sum() * (e.stretch(b) - 1)
+	c[Pipeline] = c.sum() * (e.pipelineFactor(b) - 1)
 	c[DataComm], c[Update] = e.dataParallel()
 	return c
 }
 
-// stretch returns the time of a pipeline over that of GPUs that are all busy: uneven stages times
-// bubble.
-func (e *estimator) stretch(b blocks) float64 {
+// pipelineFactor returns the time of a pipeline over that of GPUs that are all busy: uneven stages
+// times bubble.
+func (e *estimator) pipelineFactor(b blocks) float64 {
 	if e.run.PP == 1 {
 		return 1
 	}

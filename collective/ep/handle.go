@@ -39,8 +39,8 @@ type Handle struct {
 	// owners[t*slots+k]. It is -1 for a masked choice.
 	packed, owners []int32
 
-	perRank []int32 // rows that each rank receives; OneSided only
-	filling []span  // rows of zeros among those of this rank
+	perRank []int32    // rows that each rank receives; OneSided only
+	filling []rowRange // rows of zeros among those of this rank
 
 	// blockRows[r*experts+e] is the number of rows that rank r sends to local expert e. Their order
 	// on the wire is r, e.
@@ -58,8 +58,8 @@ type Handle struct {
 	bases [3][]unsafe.Pointer
 }
 
-// span is rows [from, to).
-type span struct{ from, to int32 }
+// rowRange is rows [from, to).
+type rowRange struct{ from, to int32 }
 
 // arena returns the arena of the rows that outlive a call.
 func (h *Handle) arena(ex *tensor.Exec) *tensor.Arena {

@@ -251,7 +251,7 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 		return err
 	}
 	s.Options.limit(s.all, s.layout.Experts)
-	s.place(h, topk)
+	s.assignRows(h, topk)
 	s.receive(h)
 	if s.hosts != nil {
 		s.hosts.plan(h, topk)
@@ -276,8 +276,8 @@ func (s *OneSided) transfer(h *Handle, here tensor.Tensor) transfer {
 	return t
 }
 
-// place assigns every accepted choice its place among the rows of the expert's rank.
-func (s *OneSided) place(h *Handle, topk []int32) {
+// assignRows assigns every accepted choice its place among the rows of the expert's rank.
+func (s *OneSided) assignRows(h *Handle, topk []int32) {
 	h.SendCounts, h.perRank = resize(h.SendCounts, s.layout.Ranks), resize(h.perRank, s.layout.Ranks)
 	clear(h.SendCounts)
 	clear(h.perRank)
@@ -337,7 +337,7 @@ func (s *OneSided) receive(h *Handle) {
 		}
 		filled := s.Options.aligned(end)
 		if filled > end {
-			h.filling = append(h.filling, span{end, filled})
+			h.filling = append(h.filling, rowRange{end, filled})
 		}
 		end = filled
 		h.GroupEnds[e-lo] = end

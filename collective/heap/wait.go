@@ -34,7 +34,7 @@ type Idler interface {
 // ready is called from this goroutine only, and after each ring. Meanwhile a rank with its own
 // processor works for its Idler, if that is not nil. Checked by internal/model.
 func (h *Heap) Await(rank int, i Idler, ready func() bool) {
-	if ready() || h.look(rank, i, ready) {
+	if ready() || h.poll(rank, i, ready) {
 		return
 	}
 	l := h.line(rank)
@@ -81,9 +81,9 @@ func (p *patience) note(success bool) {
 	p.skips.Store(1<<misses - 1)
 }
 
-// look waits for a while without parking: by helping, by spinning, or by letting processes run that
+// poll waits for a while without parking: by helping, by spinning, or by letting processes run that
 // share this processor.
-func (h *Heap) look(rank int, i Idler, ready func() bool) (success bool) {
+func (h *Heap) poll(rank int, i Idler, ready func() bool) (success bool) {
 	if i != nil && h.spins {
 		return help(i, ready)
 	}

@@ -42,7 +42,7 @@ func Start(l Launched) (*Process, error) {
 	if p.Ranks > collective.MaxRanks {
 		return nil, fmt.Errorf("%s has started %d ranks: at most %d are possible", l.By, p.Ranks, collective.MaxRanks)
 	}
-	if err := p.place(int(key)); err != nil {
+	if err := p.locateRanks(int(key)); err != nil {
 		return nil, err
 	}
 	if err := p.countCores(); err != nil {
@@ -97,8 +97,8 @@ func (p *Process) gather(w within, mine []byte) [][]byte {
 	return parts
 }
 
-// place determines which rank is on which host. key distinguishes hosts.
-func (p *Process) place(key int) error {
+// locateRanks determines which rank is on which host. key distinguishes hosts.
+func (p *Process) locateRanks(key int) error {
 	name := make([]byte, C.MPI_MAX_PROCESSOR_NAME)
 	var length C.int
 	if rc := C.MPI_Get_processor_name((*C.char)(unsafe.Pointer(&name[0])), &length); rc != C.MPI_SUCCESS {

@@ -33,7 +33,7 @@ func openRun(dir string) (*Reader, error) {
 			return nil, err
 		}
 		if len(steps) == 0 {
-			return nil, none(dir, aside)
+			return nil, noCheckpoint(dir, aside)
 		}
 		path := filepath.Join(dir, steps[0].name)
 		r, err := openStep(path)
@@ -58,8 +58,8 @@ func openRun(dir string) (*Reader, error) {
 	}
 }
 
-// none returns the error of a run without an intact checkpoint.
-func none(dir string, aside []Aside) error {
+// noCheckpoint returns the error of a run without an intact checkpoint.
+func noCheckpoint(dir string, aside []Aside) error {
 	var reasons strings.Builder
 	for _, a := range aside {
 		fmt.Fprintf(&reasons, "; %v", a)

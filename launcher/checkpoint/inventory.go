@@ -51,7 +51,7 @@ func List(dir string) ([]Entry, error) {
 		if !ok || !f.IsDir() {
 			continue
 		}
-		if err := e.look(filepath.Join(dir, e.Name)); err == nil {
+		if err := e.inspect(filepath.Join(dir, e.Name)); err == nil {
 			all = append(all, e)
 		} else if !errors.Is(err, os.ErrNotExist) { // a running job renames and deletes folders
 			return nil, err
@@ -74,8 +74,8 @@ func parseEntry(name string) (e Entry, ok bool) {
 	return e, ok && (number == "" || number[0] == '-')
 }
 
-// look adds the information in the folder itself.
-func (e *Entry) look(path string) error {
+// inspect adds the information in the folder itself.
+func (e *Entry) inspect(path string) error {
 	stat, err := os.Stat(path)
 	if err != nil {
 		return err

@@ -106,7 +106,7 @@ func (l *launch) startAll() error {
 			return fmt.Errorf("starting rank %d: %w", r, err)
 		}
 		l.ranks[r] = p
-		l.tell(Event{Kind: Started, Rank: r, Process: p.pid()})
+		l.emit(Event{Kind: Started, Rank: r, Process: p.pid()})
 	}
 	if !l.heals() {
 		return nil
@@ -115,7 +115,7 @@ func (l *launch) startAll() error {
 		if err := l.startSpare(); err != nil {
 			return fmt.Errorf("starting a spare: %w", err)
 		}
-		l.tell(Event{Kind: Started, Rank: -1, Process: l.spares[len(l.spares)-1].pid()})
+		l.emit(Event{Kind: Started, Rank: -1, Process: l.spares[len(l.spares)-1].pid()})
 	}
 	return nil
 }

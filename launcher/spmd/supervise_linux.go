@@ -52,7 +52,7 @@ func (l *launch) supervise(ctx context.Context) error {
 		case p := <-l.ends:
 			l.ended(p)
 		case <-look.C:
-			l.look()
+			l.checkLiveness()
 		case <-interrupted:
 			interrupted, l.cancelled = nil, true
 			l.signal(syscall.SIGTERM)
@@ -91,7 +91,7 @@ func (l *launch) ended(p *process) {
 	if p.rank < 0 {
 		l.spares = slices.DeleteFunc(l.spares, func(s *process) bool { return s == p })
 		p.orders.Close()
-		l.tell(Event{Kind: SpareLost, Rank: -1, Process: p.pid(), Reason: p.end()})
+		l.emit(Event{Kind: SpareLost, Rank: -1, Process: p.pid(), Reason: p.end()})
 		return
 	}
 	code := p.code()
@@ -184,12 +184,12 @@ func (l *launch) heal(p *process) {
 	if !l.healing {
 		l.healing, l.detected, l.redo = true, time.Now(), 0
 	}
-	l.tell(Event{Kind: Detected, Rank: p.rank, Process: p.pid(), Reason: reason})
+	l.emit(Event{Kind: Detected, Rank: p.rank, Process: p.pid(), Reason: reason})
 	if p.hung != "" {
-		l.tell(Event{Kind: Fenced, Rank: p.rank, Process: p.pid()})
+		l.emit(Event{Kind: Fenced, Rank: p.rank, Process: p.pid()})
 	}
 	if l.tries > l.Restarts {
-		l.tell(Event{Kind: GaveUp, Rank: p.rank, Reason: reason})
+		l.emit(Event{Kind: GaveUp, Rank: p.rank, Reason: reason})
 		l.fail(&ExitError{Rank: p.rank, Code: DoNotRestart},
 			fmt.Sprintf("%s; it is failure number %d without a step in between: fix what makes step %d fail, or leave its data out", reason, l.tries, step+1))
 		return
@@ -200,7 +200,7 @@ func (l *launch) heal(p *process) {
 		l.fail(&ExitError{Rank: p.rank, Code: 1}, fmt.Sprintf("%s, and no process could replace it: %v", reason, err))
 		return
 	}
-	l.tell(Event{Kind: Replaced, Rank: p.rank, Process: next.pid()})
+	l.emit(Event{Kind: Replaced, Rank: p.rank, Process: next.pid()})
 	l.printf("rank %d failed: %s; process %d replaces it", p.rank, reason, next.pid())
 }
 
@@ -226,13 +226,13 @@ func (l *launch) replace(rank int) (p *process, err error) {
 	return p, err
 }
 
-// look checks for failures that no process reports.
-func (l *launch) look() {
+// checkLiveness checks for failures that no process reports.
+func (l *launch) checkLiveness() {
 	if l.failed != nil {
 		return
 	}
 	if l.redo > 0 && l.kept() >= l.redo {
-		l.tell(Event{Kind: Redone, Rank: -1, After: time.Since(l.detected)})
+		l.emit(Event{Kind: Redone, Rank: -1, After: time.Since(l.detected)})
 		l.redo = 0
 		l.refill()
 	}
@@ -264,7 +264,7 @@ func (l *launch) resume() {
 	l.heap.Begin()
 	l.healing, l.redo, l.begun = false, l.kept()+1, time.Now()
 	after := time.Since(l.detected)
-	l.tell(Event{Kind: Resumed, Rank: -1, After: after})
+	l.emit(Event{Kind: Resumed, Rank: -1, After: after})
 	l.printf("all ranks continue after step %d, %v after the failure was detected", max(l.redo-1, 0), after.Round(100*time.Microsecond))
 }
 
@@ -275,7 +275,7 @@ func (l *launch) refill() {
 			l.printf("no new spare could be started: %v", err)
 			return
 		}
-		l.tell(Event{Kind: SpareReady, Rank: -1, Process: l.spares[len(l.spares)-1].pid()})
+		l.emit(Event{Kind: SpareReady, Rank: -1, Process: l.spares[len(l.spares)-1].pid()})
 	}
 }
 
@@ -288,7 +288,7 @@ func (l *launch) kept() int64 {
 	return step
 }
 
-func (l *launch) tell(e Event) {
+func (l *launch) emit(e Event) {
 	if l.Events == nil {
 		return
 	}

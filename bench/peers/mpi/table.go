@@ -48,7 +48,7 @@ func (t *table) add(s side, results []result) error {
 				t.single[s.name] = r.Value
 			}
 		case r.Unit == "us":
-			if column, operation, ok := place(s, name); ok {
+			if column, operation, ok := cellOf(s, name); ok {
 				t.put(column, operation, r.time())
 			}
 		}
@@ -56,8 +56,8 @@ func (t *table) add(s side, results []result) error {
 	return nil
 }
 
-// place returns the column and operation of a result, if the table compares it.
-func place(s side, name string) (column, operation string, ok bool) {
+// cellOf returns the column and operation of a result, if the table compares it.
+func cellOf(s side, name string) (column, operation string, ok bool) {
 	if s.prefix == "" { // the engine
 		if operation, ok := strings.CutPrefix(name, "onesided_"); ok {
 			return s.name, operation, true

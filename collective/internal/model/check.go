@@ -42,7 +42,7 @@ type search struct {
 // Check explores a configuration up to the first problem.
 func Check(c Config) Result {
 	m := &search{system: newSystem(c), index: map[state]struct{}{}}
-	m.reach(state{}, visit{from: -1})
+	m.visit(state{}, visit{from: -1})
 	for at := 0; at < len(m.states) && m.result.Problem == ""; at++ {
 		m.expand(int32(at))
 	}
@@ -67,9 +67,9 @@ func (m *search) expand(at int32) {
 			if to != nil {
 				pc = to.pc
 			}
-			m.reach(m.moved(next, i, pc), v)
+			m.visit(m.moved(next, i, pc), v)
 			if now.or != nil {
-				m.reach(m.moved(s, i, now.or.pc), v)
+				m.visit(m.moved(s, i, now.or.pc), v)
 			}
 		}
 		if m.problem != "" {
@@ -80,7 +80,7 @@ func (m *search) expand(at int32) {
 			next = s
 			next.actors[i].die()
 			v.died = true
-			m.reach(next, v)
+			m.visit(next, v)
 		}
 	}
 	if !stuck {
@@ -104,7 +104,7 @@ func (m *search) moved(s state, i int, pc uint16) state {
 	return s
 }
 
-func (m *search) reach(s state, v visit) {
+func (m *search) visit(s state, v visit) {
 	if v.from >= 0 {
 		m.result.Transitions++
 	}

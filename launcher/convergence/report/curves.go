@@ -21,7 +21,7 @@ const curvePoints = 300
 // painter draws one comparison.
 type painter struct {
 	convergence.Result
-	looks []figure.Look // by arm
+	styles []figure.SeriesStyle // by arm
 }
 
 // armCurve is a curve of one arm.
@@ -72,14 +72,14 @@ func (p painter) smoothed(get func(*record.Log) figure.Series) []armCurve {
 func (p painter) plot(to *plot.Plot, list []armCurve, marked bool) {
 	for _, d := range list {
 		if !p.Arms[d.arm].Ablation {
-			to.Add(figure.Band{X: d.Steps, Low: d.Low, High: d.High, Fill: p.looks[d.arm].Shade.Alpha(40)})
+			to.Add(figure.Band{X: d.Steps, Low: d.Low, High: d.High, Fill: p.styles[d.arm].Shade.Alpha(40)})
 		}
 	}
 	x := figure.NewExtent()
 	for _, d := range list {
-		to.Add(figure.Path{X: d.Steps, Y: d.Mean, Style: p.looks[d.arm].Line})
+		to.Add(figure.Path{X: d.Steps, Y: d.Mean, Style: p.styles[d.arm].Line})
 		if marked && len(d.Steps) <= 40 {
-			to.Add(figure.Dots{X: d.Steps, Y: d.Mean, Color: p.looks[d.arm].Shade.Color(), Radius: p.looks[d.arm].Line.Width/2 + 1.2})
+			to.Add(figure.Dots{X: d.Steps, Y: d.Mean, Color: p.styles[d.arm].Shade.Color(), Radius: p.styles[d.arm].Line.Width/2 + 1.2})
 		}
 		x.Add(d.Steps...)
 	}
@@ -88,8 +88,8 @@ func (p painter) plot(to *plot.Plot, list []armCurve, marked bool) {
 }
 
 // legend returns the looks of all arms with a curve.
-func (p painter) legend(lists ...[]armCurve) (entries []figure.Look) {
-	for i, l := range p.looks {
+func (p painter) legend(lists ...[]armCurve) (entries []figure.SeriesStyle) {
+	for i, l := range p.styles {
 		for _, list := range lists {
 			if slices.ContainsFunc(list, func(d armCurve) bool { return d.arm == i }) {
 				entries = append(entries, l)
@@ -188,7 +188,7 @@ func (p painter) differencePanel(title string, list []armCurve, marked bool) *pl
 	if reach == 0 {
 		reach = 1
 	}
-	panel := figure.NewPanel(title, "step", "difference to "+p.looks[0].Name+" (%)")
+	panel := figure.NewPanel(title, "step", "difference to "+p.styles[0].Name+" (%)")
 	figure.Extent{Min: -reach, Max: reach}.Apply(&panel.Y)
 	panel.Y.Tick.Marker = figure.Linear(6, figure.Signed)
 	panel.Add(figure.Span{Low: -percent, High: percent})
@@ -203,7 +203,7 @@ func (p painter) difference() (figure.Figure, bool) {
 		return figure.Figure{}, false
 	}
 	return figure.Figure{
-		Name: "difference", Title: fmt.Sprintf("Training loss against %s, seed by seed (margin ±%s)", p.looks[0].Name, figure.Percentage(p.Margin, 2)), Legend: p.legend(list),
+		Name: "difference", Title: fmt.Sprintf("Training loss against %s, seed by seed (margin ±%s)", p.styles[0].Name, figure.Percentage(p.Margin, 2)), Legend: p.legend(list),
 		Panels: [][]*plot.Plot{{p.differencePanel("", list, false)}}, Height: 290,
 		Caption: fmt.Sprintf("The line should stay in the green zone, the margin of ±%s, without a trend away from zero. It shows differences of means over the last %s, so its right end is what the test judges. Bands go from the lowest seed to the highest.", figure.Percentage(p.Margin, 2), console.Plural(window, "step")),
 	}, true

@@ -43,7 +43,7 @@ func TestLooks(t *testing.T) {
 		arms[i].Name = strconv.Itoa(i)
 	}
 	seen := map[string]string{}
-	for _, l := range looksOf(arms) {
+	for _, l := range stylesOf(arms) {
 		key := l.Shade.Variable + strconv.Itoa(len(l.Line.Dashes))
 		if seen[key] != "" {
 			t.Errorf("%s looks like %s", l.Name, seen[key])
@@ -71,7 +71,7 @@ func TestForestPlaces(t *testing.T) {
 	for _, d := range []**convergence.Difference{&r.Arms[1].Train, &r.Arms[1].HeldOut} {
 		*d = &convergence.Difference{Pairs: []float64{r.Margin}, Mean: r.Margin, CI95: [2]float64{r.Margin, r.Margin}, Seeds: 3}
 	}
-	p := painter{r, looksOf(r.Arms)}
+	p := painter{r, stylesOf(r.Arms)}
 	rows := p.forestRows(func(a convergence.Arm) *convergence.Difference { return a.Train }, func(r convergence.Run) record.Number { return r.Train })
 	panel := p.forestPanel("", rows[1:2], 2*100*r.Margin, true)
 	c := new(canvas)
@@ -101,7 +101,7 @@ func TestForestPlaces(t *testing.T) {
 
 	rows[1].mean = 1e6
 	c = new(canvas)
-	p.forestPanel("", rows[1:2], p.reach(rows[1:2]), true).Draw(draw.New(c))
+	p.forestPanel("", rows[1:2], p.axisRange(rows[1:2]), true).Draw(draw.New(c))
 	if slices.ContainsFunc(c.Actions, func(a recorder.Action) bool {
 		fill, ok := a.(*recorder.Fill)
 		return ok && slices.ContainsFunc(fill.Path, func(part vg.PathComp) bool { return part.Type == vg.ArcComp })
@@ -116,7 +116,7 @@ var textWidth = regexp.MustCompile(`textLength="([\d.]+)"[^>]*font-size:([\d.]+)
 func TestSVGText(t *testing.T) {
 	r := sample(sampleRecipes, 2, 40)
 	r.Arms[1].Name = "a < b & c"
-	for _, f := range (painter{r, looksOf(r.Arms)}).figures() {
+	for _, f := range (painter{r, stylesOf(r.Arms)}).figures() {
 		svg, err := f.SVG()
 		if err != nil {
 			t.Fatal(err)
@@ -152,7 +152,7 @@ func TestStatements(t *testing.T) {
 		r := sample(sampleRecipes[:2], 3, 40)
 		r.Arms[1].Verdict = convergence.NotEquivalent
 		r.Arms[1].Train.CI90 = test.ci90
-		list := view{painter: painter{r, looksOf(r.Arms)}}.Statements()
+		list := view{painter: painter{r, stylesOf(r.Arms)}}.Statements()
 		if len(list) != 1 || !strings.Contains(list[0], test.want) {
 			t.Errorf("%v: %q, want %q", test.ci90, list, test.want)
 		}
@@ -162,7 +162,7 @@ func TestStatements(t *testing.T) {
 // The right end of the curve of differences is what the test judges.
 func TestDifferenceEndsAtTheResult(t *testing.T) {
 	r := sample(sampleRecipes, 3, 200)
-	p := painter{r, looksOf(r.Arms)}
+	p := painter{r, stylesOf(r.Arms)}
 	list := p.differenceCurves(func(log *record.Log) figure.Series { return figure.Losses(log).Trailing(r.Setup.Tail) })
 	if len(list) != 2 {
 		t.Fatalf("%d curves", len(list))

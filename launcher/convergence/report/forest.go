@@ -20,7 +20,7 @@ import (
 
 // forestRow is one arm's line in one panel. All differences are in percent.
 type forestRow struct {
-	look   figure.Look
+	style  figure.SeriesStyle
 	seeds  []float64
 	mean   float64
 	ci     [2]float64
@@ -41,9 +41,9 @@ func (p painter) forest() (figure.Figure, bool) {
 	if !slices.ContainsFunc(append(slices.Clone(train), heldOut...), func(r forestRow) bool { return r.center }) {
 		return figure.Figure{}, false
 	}
-	reach := p.reach(append(slices.Clone(train), heldOut...))
+	reach := p.axisRange(append(slices.Clone(train), heldOut...))
 	return figure.Figure{
-		Name: "forest", Title: fmt.Sprintf("Final loss against %s (margin ±%s)", p.looks[0].Name, figure.Percentage(p.Margin, 2)),
+		Name: "forest", Title: fmt.Sprintf("Final loss against %s (margin ±%s)", p.styles[0].Name, figure.Percentage(p.Margin, 2)),
 		Panels:  [][]*plot.Plot{{p.forestPanel("training loss", train, reach, true), p.forestPanel("validation loss", heldOut, reach, false)}},
 		Height:  vg.Length(92 + 38*len(p.Arms)),
 		Caption: p.forestCaption(train),
@@ -57,7 +57,7 @@ func (p painter) forestCaption(rows []forestRow) string {
 	}
 	caption := fmt.Sprintf("Bars inside the green zone show equivalence. Dots are mean differences, bars their 95%% confidence intervals, rings single seeds; the zone is the margin of %s.", limit)
 	if len(rows[0].seeds) > 0 {
-		caption += fmt.Sprintf(" In the first row, for scale, rings are the seeds of %s around their own mean.", p.looks[0].Name)
+		caption += fmt.Sprintf(" In the first row, for scale, rings are the seeds of %s around their own mean.", p.styles[0].Name)
 	}
 	return caption
 }
@@ -65,7 +65,7 @@ func (p painter) forestCaption(rows []forestRow) string {
 // forestRows returns one row per arm. The baseline's row shows the scatter of its own seeds.
 func (p painter) forestRows(difference func(convergence.Arm) *convergence.Difference, end func(convergence.Run) record.Number) (rows []forestRow) {
 	for i, arm := range p.Arms {
-		row := forestRow{look: p.looks[i]}
+		row := forestRow{style: p.styles[i]}
 		d := difference(arm)
 		switch {
 		case i == 0:
@@ -108,9 +108,9 @@ func scatter(arm convergence.Arm, end func(convergence.Run) record.Number) (arou
 	return around, [2]string{"its own", "seeds"}
 }
 
-// reach is the range of differences that panels show on both sides, in percent. It covers all of
-// them, up to a limit, because a diverged run must not hide the others.
-func (p painter) reach(rows []forestRow) float64 {
+// axisRange is the range of differences that panels show on both sides, in percent. It covers all
+// of them, up to a limit, because a diverged run must not hide the others.
+func (p painter) axisRange(rows []forestRow) float64 {
 	percent := 100 * p.Margin
 	reach := 1.3 * percent
 	for _, row := range rows {
@@ -136,7 +136,7 @@ func (p painter) forestPanel(title string, rows []forestRow, reach float64, name
 	panel.Y.Tick.Label = figure.Aligned(figure.TextStyle(10, figure.Ink), text.XRight, figure.TickCenter)
 	var names plot.ConstantTicks
 	for i, row := range rows {
-		name := row.look.Name
+		name := row.style.Name
 		if !named {
 			name = " "
 		}
@@ -165,7 +165,7 @@ func (m forestMark) Plot(c draw.Canvas, p *plot.Plot) {
 	c.FillText(figure.Aligned(figure.TextStyle(8, figure.Muted), text.XLeft, text.YTop), vg.Point{X: right + 4, Y: y - 1}, m.label[1])
 	c.Max.X = right // marks end where the numbers begin
 
-	rings := draw.GlyphStyle{Color: m.look.Shade.Color(), Radius: 2.6, Shape: draw.RingGlyph{}}
+	rings := draw.GlyphStyle{Color: m.style.Shade.Color(), Radius: 2.6, Shape: draw.RingGlyph{}}
 	if m.center && !m.tested { // there is one seed, and the mean is its value
 		rings.Radius = 0
 	}
@@ -177,7 +177,7 @@ func (m forestMark) Plot(c draw.Canvas, p *plot.Plot) {
 	if !m.center {
 		return
 	}
-	bar := draw.LineStyle{Color: m.look.Shade.Color(), Width: vg.Points(2)}
+	bar := draw.LineStyle{Color: m.style.Shade.Color(), Width: vg.Points(2)}
 	if m.tested {
 		c.StrokeLines(bar, c.ClipLinesX([]vg.Point{{X: toX(m.ci[0]), Y: y}, {X: toX(m.ci[1]), Y: y}})...)
 		for _, end := range m.ci {
@@ -203,5 +203,5 @@ func (m forestMark) arrow(c draw.Canvas, y vg.Length) {
 	if m.mean < 0 {
 		tip, side = c.Min.X, 1
 	}
-	c.FillPolygon(m.look.Shade.Color(), []vg.Point{{X: tip, Y: y}, {X: tip + side*7, Y: y + 4}, {X: tip + side*7, Y: y - 4}})
+	c.FillPolygon(m.style.Shade.Color(), []vg.Point{{X: tip, Y: y}, {X: tip + side*7, Y: y + 4}, {X: tip + side*7, Y: y - 4}})
 }

@@ -190,7 +190,7 @@ func (p painter) sqnrByLinear() (figure.Figure, bool) {
 		Panels:  [][]*plot.Plot{nil},
 	}
 	for _, i := range arms {
-		f.Legend = append(f.Legend, p.looks[i])
+		f.Legend = append(f.Legend, p.styles[i])
 	}
 	for k, kind := range kinds {
 		f.Panels[0] = append(f.Panels[0], p.linearPanel(kind, k == 0, names, arms, values[kind], x))
@@ -239,10 +239,10 @@ func (p painter) linearRow(panel *plot.Plot, arm int, y float64, layers map[int]
 		xs, ys = append(xs, v), append(ys, y)
 	}
 	slices.Sort(xs)
-	line := p.looks[arm].Line
+	line := p.styles[arm].Line
 	line.Width, line.Dashes = 0.8, nil
 	panel.Add(figure.Path{X: []float64{e.Min, e.Max}, Y: []float64{y, y}, Style: line},
-		figure.Dots{X: xs, Y: ys, Color: p.looks[arm].Shade.Color(), Radius: 2.2})
+		figure.Dots{X: xs, Y: ys, Color: p.styles[arm].Shade.Color(), Radius: 2.2})
 	if len(layers) > 1 {
 		style := figure.Aligned(figure.TextStyle(7, figure.Muted), text.XRight, text.YCenter)
 		panel.Add(figure.Note{X: e.Min, Y: y, Text: fmt.Sprint(lowest), Style: style, Shift: vg.Point{X: -4}})

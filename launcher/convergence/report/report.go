@@ -25,7 +25,7 @@ import (
 // Figures without data are left out. Each file is replaced as a whole, report.html last.
 func Write(dir string, r convergence.Result) error {
 	r = cleaned(r)
-	p := painter{r, looksOf(r.Arms)}
+	p := painter{r, stylesOf(r.Arms)}
 	drawings, err := figure.DrawAll(p.figures())
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func check(t *testing.T, name string, text []byte) {
 func texts(t *testing.T, r convergence.Result) (page string) {
 	t.Helper()
 	r = cleaned(r)
-	p := painter{r, looksOf(r.Arms)}
+	p := painter{r, stylesOf(r.Arms)}
 	drawings, err := figure.DrawAll(p.figures())
 	if err != nil {
 		t.Fatal(err)

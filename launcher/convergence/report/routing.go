@@ -51,12 +51,12 @@ func (p painter) agreement() (figure.Figure, bool) {
 	}
 	y.Apply(&panel.Y)
 	p.plot(panel, list, true)
-	caption := "The share of a validation token's experts that are the same as with " + p.looks[0].Name + ": the mean over layers, with a band from the lowest layer to the highest. A slow fall is rounding that training amplifies, a sudden one a broken router."
+	caption := "The share of a validation token's experts that are the same as with " + p.styles[0].Name + ": the mean over layers, with a band from the lowest layer to the highest. A slow fall is rounding that training amplifies, a sudden one a broken router."
 	if chance := p.chance(); chance > 0 {
 		caption += fmt.Sprintf(" Chance would be %s.", figure.Percentage(chance, 1))
 	}
 	return figure.Figure{
-		Name: "router-agreement", Title: "Router agreement with " + p.looks[0].Name, Caption: caption,
+		Name: "router-agreement", Title: "Router agreement with " + p.styles[0].Name, Caption: caption,
 		Legend: p.legend(list), Panels: [][]*plot.Plot{{panel}}, Height: 270,
 	}, true
 }

@@ -45,7 +45,7 @@ func (v view) Times() *timesTable {
 			continue
 		}
 		measured = append(measured, arm.Times)
-		t.Heads = append(t.Heads, timesHead{arm.Name, v.looks[i].Shade.Variable})
+		t.Heads = append(t.Heads, timesHead{arm.Name, v.styles[i].Shade.Variable})
 		for family, seconds := range arm.Times.Families {
 			longest[family] = max(longest[family], seconds)
 		}

@@ -156,7 +156,7 @@ func (v view) rows(ablations bool) (list []row) {
 func (v view) row(i int, arm convergence.Arm) row {
 	train, heldOut := finalLosses(arm)
 	r := row{
-		Shade: v.looks[i].Shade.Variable, Name: arm.Name, About: arm.About, Verdict: arm.Verdict, Diverged: diverged(arm),
+		Shade: v.styles[i].Shade.Variable, Name: arm.Name, About: arm.About, Verdict: arm.Verdict, Diverged: diverged(arm),
 		Train: figure.Loss(train), HeldOut: figure.Loss(heldOut), SQNR: sqnrs(arm),
 		Flushed: rare(flushed(arm.Quantized(""))), Saturated: rare(saturated(arm.Quantized(""))), Router: lastAgreement(arm),
 		Speed: figure.Missing, Relative: figure.Missing,

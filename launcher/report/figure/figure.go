@@ -28,8 +28,8 @@ const (
 type Figure struct {
 	Name    string // of the files
 	Title   string
-	Caption string // one sentence: what to look for
-	Legend  []Look
+	Caption string // one sentence: what to style for
+	Legend  []SeriesStyle
 	Panels  [][]*plot.Plot // rows of equal length
 	Height  vg.Length
 }
@@ -79,7 +79,7 @@ func (f Figure) draw(c draw.Canvas) {
 
 // drawLegend draws the names behind samples of their lines, in several rows if needed. It
 // returns the height of the legend.
-func drawLegend(c draw.Canvas, entries []Look) vg.Length {
+func drawLegend(c draw.Canvas, entries []SeriesStyle) vg.Length {
 	const sample, gap, row = vg.Length(20), vg.Length(16), vg.Length(15)
 	style := Aligned(TextStyle(10, Ink), text.XLeft, text.YCenter+0.1)
 	at := vg.Point{X: c.Min.X, Y: c.Max.Y - row/2}

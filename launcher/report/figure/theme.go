@@ -59,8 +59,8 @@ func (s Shade) Alpha(a uint8) color.NRGBA {
 // Hex formats 0xRRGGBB for CSS.
 func Hex(rgb uint32) string { return fmt.Sprintf("#%06X", rgb) }
 
-// Look is the appearance of one compared thing in all plots, and its name in the legend.
-type Look struct {
+// SeriesStyle is the appearance of one compared thing in all plots, and its name in the legend.
+type SeriesStyle struct {
 	Name  string
 	Shade Shade
 	Line  draw.LineStyle

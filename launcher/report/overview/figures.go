@@ -37,13 +37,13 @@ func (r Run) smooth(s figure.Series) figure.Curve {
 	return figure.Over([]figure.Series{s.Centred(r.window())}).Thin(curvePoints)
 }
 
-func lookOf(name string, shade figure.Shade) figure.Look {
-	return figure.Look{Name: name, Shade: shade, Line: draw.LineStyle{Color: shade.Color(), Width: vg.Points(1.6)}}
+func styleOf(name string, shade figure.Shade) figure.SeriesStyle {
+	return figure.SeriesStyle{Name: name, Shade: shade, Line: draw.LineStyle{Color: shade.Color(), Width: vg.Points(1.6)}}
 }
 
 // line adds a curve to a panel and widens its axis of steps.
-func (r Run) line(to *plot.Plot, c figure.Curve, look figure.Look) {
-	to.Add(figure.Path{X: c.Steps, Y: c.Mean, Style: look.Line})
+func (r Run) line(to *plot.Plot, c figure.Curve, style figure.SeriesStyle) {
+	to.Add(figure.Path{X: c.Steps, Y: c.Mean, Style: style.Line})
 	r.steps(to)
 }
 
@@ -75,20 +75,20 @@ func (r Run) loss() (figure.Figure, bool) {
 	if train.Empty() && heldOut.Empty() {
 		return figure.Figure{}, false
 	}
-	looks := []figure.Look{lookOf("training text", figure.Palette[1]), lookOf("validation text", figure.Palette[2])}
+	styles := []figure.SeriesStyle{styleOf("training text", figure.Palette[1]), styleOf("validation text", figure.Palette[2])}
 	panel := figure.NewPanel("", "step", "loss (nats/token)")
 	spanning(0.03, train, heldOut).Apply(&panel.Y)
 	thin := draw.LineStyle{Color: figure.Palette[1].Alpha(70), Width: vg.Points(0.7)}
 	panel.Add(figure.Path{X: raw.Steps, Y: raw.Mean, Style: thin})
-	r.line(panel, train, looks[0])
-	r.line(panel, heldOut, looks[1])
+	r.line(panel, train, styles[0])
+	r.line(panel, heldOut, styles[1])
 	panel.Add(figure.Dots{X: heldOut.Steps, Y: heldOut.Mean, Color: figure.Palette[2].Color(), Radius: 2.2})
 	caption := "The thin line is the loss of single steps."
 	if r.window() > 1 {
 		caption = fmt.Sprintf("The training loss is smoothed over %s; the thin line is the loss of single steps.", report.Plural(r.window(), "step"))
 	}
 	return figure.Figure{
-		Name: "loss", Title: "Loss", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: 300,
+		Name: "loss", Title: "Loss", Legend: styles, Panels: [][]*plot.Plot{{panel}}, Height: 300,
 		Caption: caption + " A growing gap between training and validation loss means that the run memorizes its text.",
 	}, true
 }
@@ -108,7 +108,7 @@ func (r Run) gradientNorm() (figure.Figure, bool) {
 	norm.Y.Scale, norm.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(figure.Logarithmic)
 	figure.Extent{Min: y.Min / 1.1, Max: y.Max * 1.1}.Apply(&norm.Y)
 	norm.X.Tick.Marker = figure.Linear(3, figure.Plain)
-	r.line(norm, c, lookOf("", figure.Palette[1]))
+	r.line(norm, c, styleOf("", figure.Palette[1]))
 	rate := figure.NewPanel("learning rate", "step", "")
 	var s figure.Series
 	for _, step := range r.Log.Steps {
@@ -118,7 +118,7 @@ func (r Run) gradientNorm() (figure.Figure, bool) {
 	e := spanning(0.05, rates)
 	figure.Extent{Min: min(0, e.Min), Max: e.Max}.Apply(&rate.Y)
 	rate.X.Tick.Marker = figure.Linear(3, figure.Plain)
-	r.line(rate, rates, lookOf("", figure.Palette[3]))
+	r.line(rate, rates, styleOf("", figure.Palette[3]))
 	return figure.Figure{
 		Name: "grad-norm", Title: "Gradient norm before clipping, and learning rate", Panels: [][]*plot.Plot{{norm, rate}}, Height: 250,
 		Caption: "A norm that keeps rising, or spikes, shows an instability before the loss does.",
@@ -168,7 +168,7 @@ func (r Run) speed() (figure.Figure, bool) {
 		panel := figure.NewPanel([]string{"tokens/s", "MFU (%)"}[i], "step", "")
 		figure.Extent{Max: spanning(0.08, c).Max}.Apply(&panel.Y)
 		panel.X.Tick.Marker = figure.Linear(3, figure.Plain)
-		r.line(panel, c, lookOf("", figure.Palette[1+2*i]))
+		r.line(panel, c, styleOf("", figure.Palette[1+2*i]))
 		row = append(row, panel)
 	}
 	return figure.Figure{
@@ -232,7 +232,7 @@ func (r Run) phases() (figure.Figure, bool) {
 	}
 	y := figure.NewExtent()
 	y.Add(0)
-	var looks []figure.Look
+	var styles []figure.SeriesStyle
 	for g, sum := range sums {
 		if slices.Max(sum) == 0 {
 			continue
@@ -243,9 +243,9 @@ func (r Run) phases() (figure.Figure, bool) {
 		}
 		shade := figure.Palette[groups[g].shade]
 		panel.Add(figure.Band{X: steps, Low: below, High: above, Fill: shade.Alpha(215)})
-		look := lookOf(groups[g].name, shade)
-		look.Line.Width = 6
-		looks = append(looks, look)
+		style := styleOf(groups[g].name, shade)
+		style.Line.Width = 6
+		styles = append(styles, style)
 		y.Add(above...)
 		below = above
 	}
@@ -256,7 +256,7 @@ func (r Run) phases() (figure.Figure, bool) {
 	y.Apply(&panel.Y)
 	r.steps(panel)
 	return figure.Figure{
-		Name: "phases", Title: "Where the time of a step goes", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: 300,
+		Name: "phases", Title: "Where the time of a step goes", Legend: styles, Panels: [][]*plot.Plot{{panel}}, Height: 300,
 		Caption: "Means over ranks and over the steps between two points. Waiting is waiting for other ranks: much of it means that ranks have unequal work or share cores.",
 	}, true
 }
@@ -280,7 +280,7 @@ func (r Run) imbalance() (figure.Figure, bool) {
 	panel := figure.NewPanel("", "step", "most loaded expert / mean")
 	y := spanning(0.05, c)
 	figure.Extent{Min: min(1, y.Min), Max: max(1.1, y.Max)}.Apply(&panel.Y)
-	r.line(panel, c, lookOf("", figure.Palette[1]))
+	r.line(panel, c, styleOf("", figure.Palette[1]))
 	return figure.Figure{
 		Name: "imbalance", Title: "Imbalance", Panels: [][]*plot.Plot{{panel}}, Height: 230,
 		Caption: "1 is perfect balance, and the number of experts over top-k is the worst: all tokens to the same few (mean over layers).",

@@ -169,8 +169,8 @@ func mean(values []float64, from, to int) float64 {
 	return sum / float64(n)
 }
 
-func height(of *plot.Plot, looks int) vg.Length {
-	return vg.Length(74+15*looks) + vg.Length(max(90, min(440, of.Y.Max*5)))
+func height(of *plot.Plot, styles int) vg.Length {
+	return vg.Length(74+15*styles) + vg.Length(max(90, min(440, of.Y.Max*5)))
 }
 
 // loads draws the number of tokens per expert relative to the mean.
@@ -189,9 +189,9 @@ func (r Run) loads() (figure.Figure, bool) {
 	if !ok {
 		return figure.Figure{}, false
 	}
-	looks := []figure.Look{scaleLook("a quarter of the mean or less", figure.Palette[1]), scaleLook("four times the mean or more", figure.Palette[2])}
+	styles := []figure.SeriesStyle{scaleStyle("a quarter of the mean or less", figure.Palette[1]), scaleStyle("four times the mean or more", figure.Palette[2])}
 	return figure.Figure{
-		Name: "loads", Title: "Tokens of each expert", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: height(panel, 1),
+		Name: "loads", Title: "Tokens of each expert", Legend: styles, Panels: [][]*plot.Plot{{panel}}, Height: height(panel, 1),
 		Caption: "One row per expert, one column per recorded step; white is the mean of the layer. Rows that stay orange are overloaded experts; rows that stay blue are experts that hardly learn." + shown,
 	}, true
 }
@@ -215,15 +215,15 @@ func (r Run) biases() (figure.Figure, bool) {
 		return figure.Figure{}, false
 	}
 	limit := fmt.Sprintf("%.3g", most)
-	looks := []figure.Look{scaleLook("−"+limit, figure.Palette[1]), scaleLook("+"+limit, figure.Palette[2])}
+	styles := []figure.SeriesStyle{scaleStyle("−"+limit, figure.Palette[1]), scaleStyle("+"+limit, figure.Palette[2])}
 	return figure.Figure{
-		Name: "bias", Title: "Selection bias of each expert", Legend: looks, Panels: [][]*plot.Plot{{panel}}, Height: height(panel, 1),
+		Name: "bias", Title: "Selection bias of each expert", Legend: styles, Panels: [][]*plot.Plot{{panel}}, Height: height(panel, 1),
 		Caption: "The bias is added to an expert’s score when experts are selected. It rises for experts with too few tokens. Biases that keep growing mean that the load is not balanced." + shown,
 	}, true
 }
 
-func scaleLook(name string, shade figure.Shade) figure.Look {
-	look := lookOf(name, shade)
-	look.Line.Width = 8
-	return look
+func scaleStyle(name string, shade figure.Shade) figure.SeriesStyle {
+	style := styleOf(name, shade)
+	style.Line.Width = 8
+	return style
 }

@@ -130,7 +130,7 @@ func waterfall(h projection.Headline) figure.Figure {
 func stacked(all []projection.Headline) figure.Figure {
 	panel := figure.NewPanel("", "", "GPU-ms per token")
 	var labels []string
-	var legend []figure.Look
+	var legend []figure.SeriesStyle
 	places := map[projection.Symbol]int{}
 	shadeOf := func(t projection.Term) (figure.Shade, uint8) {
 		n, ok := places[t.Symbol]
@@ -143,7 +143,7 @@ func stacked(all []projection.Headline) figure.Figure {
 			alpha = 130
 		}
 		if !ok {
-			legend = append(legend, figure.Look{
+			legend = append(legend, figure.SeriesStyle{
 				Name: fmt.Sprintf("%s %s (%s)", t.Symbol, t.Symbol.About(), t.Kind), Shade: shade, Line: draw.LineStyle{Color: shade.Alpha(alpha), Width: vg.Points(7)},
 			})
 		}
@@ -205,7 +205,7 @@ func tornado(swings []projection.Swing, center float64) figure.Figure {
 func scatter(groups []projection.Group) figure.Figure {
 	panel := figure.NewPanel("", "published tokens/s of one GPU (log)", "predicted (log)")
 	extent := figure.NewExtent()
-	var legend []figure.Look
+	var legend []figure.SeriesStyle
 	for i, g := range groups {
 		shade := figure.Palette[1+i%(len(figure.Palette)-1)]
 		var x, y []float64
@@ -215,7 +215,7 @@ func scatter(groups []projection.Group) figure.Figure {
 			panel.Add(figure.Path{X: []float64{p.Published, p.Published}, Y: []float64{p.Interval[0], p.Interval[1]}, Style: draw.LineStyle{Color: shade.Alpha(90), Width: vg.Points(0.8)}})
 		}
 		panel.Add(figure.Dots{X: x, Y: y, Color: shade.Color(), Radius: 2.6})
-		legend = append(legend, figure.Look{Name: fmt.Sprintf("%s: mean absolute error %.1f %%", g.Name, 100*g.MAPE), Shade: shade, Line: draw.LineStyle{Color: shade.Color(), Width: vg.Points(4)}})
+		legend = append(legend, figure.SeriesStyle{Name: fmt.Sprintf("%s: mean absolute error %.1f %%", g.Name, 100*g.MAPE), Shade: shade, Line: draw.LineStyle{Color: shade.Color(), Width: vg.Points(4)}})
 	}
 	low, high := 0.7*extent.Min, 1.4*extent.Max
 	diagonal := []float64{low, high}

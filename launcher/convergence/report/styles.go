@@ -8,16 +8,16 @@ import (
 	"spmoe/launcher/report/figure"
 )
 
-// looksOf gives the baseline a broad grey line, the compared arms solid colours, and ablations thin
-// dashed ones. When the colours run out, they repeat with dots.
-func looksOf(arms []convergence.Arm) []figure.Look {
-	looks := make([]figure.Look, len(arms))
+// stylesOf gives the baseline a broad grey line, the compared arms solid colours, and ablations
+// thin dashed ones. When the colours run out, they repeat with dots.
+func stylesOf(arms []convergence.Arm) []figure.SeriesStyle {
+	styles := make([]figure.SeriesStyle, len(arms))
 	for i, arm := range arms {
 		n, repeated := i, false
 		if i >= len(figure.Palette) {
 			n, repeated = 1+(i-1)%(len(figure.Palette)-1), true
 		}
-		l := figure.Look{Name: figure.Printable(arm.Name), Shade: figure.Palette[n]}
+		l := figure.SeriesStyle{Name: figure.Printable(arm.Name), Shade: figure.Palette[n]}
 		l.Line = draw.LineStyle{Color: l.Shade.Color(), Width: vg.Points(1.5)}
 		switch {
 		case i == 0:
@@ -28,7 +28,7 @@ func looksOf(arms []convergence.Arm) []figure.Look {
 		if repeated {
 			l.Line.Dashes = []vg.Length{1.5, 2}
 		}
-		looks[i] = l
+		styles[i] = l
 	}
-	return looks
+	return styles
 }

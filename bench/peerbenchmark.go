@@ -47,18 +47,18 @@ func Products() []Product {
 	return all
 }
 
-// Contest measures the engine's side of a comparison of products, on the caller's core.
-type Contest struct{ s *suite }
+// PeerBenchmark measures the engine's side of a comparison of products, on the caller's core.
+type PeerBenchmark struct{ s *suite }
 
-// NewContest returns a Contest.
-func NewContest() *Contest { return &Contest{newSuite()} }
+// NewPeerBenchmark returns a PeerBenchmark.
+func NewPeerBenchmark() *PeerBenchmark { return &PeerBenchmark{newSuite()} }
 
 // Close releases its memory.
-func (c *Contest) Close() { c.s.close() }
+func (c *PeerBenchmark) Close() { c.s.close() }
 
 // Rates returns rates in GFLOP/s, valid until the next call: peak for multiply-adds in registers,
 // ours for the product.
-func (c *Contest) Rates(p Product) (peak, ours Rate) {
+func (c *PeerBenchmark) Rates(p Product) (peak, ours Rate) {
 	c.s.ex.Reset()
 	f := p.format()
 	rate := func(k kernel) Rate { return rateOf(gigaFLOPs(p.Groups*p.M, p.N, p.K), k.prepare(c.s)) }
