@@ -14,12 +14,13 @@ import (
 	"unicode/utf8"
 )
 
-// mostColumns is how wide a line of nothing but a comment may be. A tab in front of it takes 4.
 const root = ".." // of the repository
 
+// mostColumns is the maximum width of a line that holds only a comment. A tab in front of it takes
+// 4 columns.
 const mostColumns = 100
 
-// goFiles returns the Go files of the repository that were written by hand, with their texts.
+// goFiles returns the Go files of the repository with their texts, without generated files.
 func goFiles(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -28,7 +29,7 @@ func goFiles(t *testing.T) map[string]string {
 			return err
 		}
 		text, err := os.ReadFile(name)
-		if !strings.Contains(string(text[:min(len(text), 400)]), "DO NOT EDIT") {
+		if generated := strings.Contains(string(text[:min(len(text), 400)]), "DO NOT EDIT"); !generated {
 			files[name] = string(text)
 		}
 		return err

@@ -124,3 +124,20 @@ func TestAside(t *testing.T) {
 		t.Errorf("the function ends as\n%s\nwant\n%s", text, want)
 	}
 }
+
+// A function's comment is wrapped, at a column that counts letters instead of bytes.
+func TestCommentsWrap(t *testing.T) {
+	const width = commentColumns - 3
+	word := strings.Repeat("é", width/2)
+	for doc, want := range map[string]string{
+		"f adds":                   "// f adds\n",
+		word + " " + word:          "// " + word + " " + word + "\n",
+		word + "é " + word:         "// " + word + "é\n// " + word + "\n",
+		word + "é\nwith " + word:   "// " + word + "é with\n// " + word + "\n",
+		strings.Repeat("x", 2*150): "// " + strings.Repeat("x", 2*150) + "\n",
+	} {
+		if got := wrapped(doc); got != want {
+			t.Errorf("%q becomes %q, want %q", doc, got, want)
+		}
+	}
+}

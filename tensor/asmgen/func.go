@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Param is an argument or result: a name and a Go type.
@@ -53,7 +54,8 @@ type Func struct {
 	asides []func()       // code to print after the next return
 }
 
-// Func begins a function. doc is its Go comment, without the slashes. It is a leaf without a frame.
+// Func begins a function. doc is its Go comment, one paragraph without the slashes. It is a leaf
+// without a frame.
 func (f *File) Func(name, doc string, params ...Param) *Func {
 	fn := &Func{f: f, name: name, slots: map[string]frameSlot{}, sizes: map[string]int{}}
 	fn.regs = []Reg{AX, BX, CX, DX, SI, DI, R8, R9, R10, R11, R12, R13, R14}
@@ -81,10 +83,31 @@ func (f *File) Func(name, doc string, params ...Param) *Func {
 	if len(results) > 0 {
 		signature += " (" + strings.Join(results, ", ") + ")"
 	}
-	comment := strings.ReplaceAll(doc, "\n", "\n// ")
-	fmt.Fprintf(&f.stubs, "\n// %s\n//\n//go:noescape\nfunc %s\n", comment, signature)
+	fmt.Fprintf(&f.stubs, "\n%s//\n//go:noescape\nfunc %s\n", wrapped(doc), signature)
 	fmt.Fprintf(&f.text, "\n// func %s\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", signature, name, off)
 	return fn
+}
+
+// commentColumns is the width of the comments in Stubs.
+const commentColumns = 100
+
+// wrapped returns a paragraph as the lines of a comment.
+func wrapped(doc string) string {
+	var text strings.Builder
+	columns := commentColumns + 1
+	for _, word := range strings.Fields(doc) {
+		if n := 1 + utf8.RuneCountInString(word); columns+n <= commentColumns {
+			text.WriteString(" " + word)
+			columns += n
+			continue
+		}
+		if text.Len() > 0 {
+			text.WriteByte('\n')
+		}
+		text.WriteString("// " + word)
+		columns = 3 + utf8.RuneCountInString(word)
+	}
+	return text.String() + "\n"
 }
 
 // Slot returns the memory of an argument or result in the caller's frame.

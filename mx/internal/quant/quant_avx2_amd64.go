@@ -41,9 +41,9 @@ func decodeRowsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Poin
 //go:noescape
 func decodeColsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
 
-// scanStripAVX2 writes the largest magnitudes of n tiles as FP32: 32 of rows and 32 of columns
-// per tile. odd says that a block has a NaN or an infinity, or that its magnitudes are all below
-// 2^-87 and not all zero.
+// scanStripAVX2 writes the largest magnitudes of n tiles as FP32: 32 of rows and 32 of columns per
+// tile. odd says that a block has a NaN or an infinity, or that its magnitudes are all below 2^-87
+// and not all zero.
 //
 //go:noescape
 func scanStripAVX2(amax unsafe.Pointer, x unsafe.Pointer, stride int, n int) (odd bool)

@@ -10,38 +10,38 @@ const (
 	_ = uint(16 - decodeGroup)
 )
 
-// decodeE4M3AlongAVX2 decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous along k.
-// It records scales in min and max, and codes that are not finite in bad.
+// decodeE4M3AlongAVX2 decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous
+// along k. It records scales in min and max, and codes that are not finite in bad.
 //
 //go:noescape
 func decodeE4M3AlongAVX2(d *decoding)
 
-// decodeE4M3AcrossAVX2 decodes 16 codes that are adjacent across k, at each of rows (> 0) steps of k.
-// It records scales in min and max, and codes that are not finite in bad.
+// decodeE4M3AcrossAVX2 decodes 16 codes that are adjacent across k, at each of rows (> 0) steps of
+// k. It records scales in min and max, and codes that are not finite in bad.
 //
 //go:noescape
 func decodeE4M3AcrossAVX2(d *decoding)
 
-// decodeE5M2AlongAVX2 decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous along k.
-// It records scales in min and max, and codes that are not finite in bad.
+// decodeE5M2AlongAVX2 decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous
+// along k. It records scales in min and max, and codes that are not finite in bad.
 //
 //go:noescape
 func decodeE5M2AlongAVX2(d *decoding)
 
-// decodeE5M2AcrossAVX2 decodes 16 codes that are adjacent across k, at each of rows (> 0) steps of k.
-// It records scales in min and max, and codes that are not finite in bad.
+// decodeE5M2AcrossAVX2 decodes 16 codes that are adjacent across k, at each of rows (> 0) steps of
+// k. It records scales in min and max, and codes that are not finite in bad.
 //
 //go:noescape
 func decodeE5M2AcrossAVX2(d *decoding)
 
-// decodeInt8AlongAVX2 decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous along k.
-// It records scales in min and max, and codes that are not finite in bad.
+// decodeInt8AlongAVX2 decodes rows (> 0) rows of count codes each, whole blocks (> 0), contiguous
+// along k. It records scales in min and max, and codes that are not finite in bad.
 //
 //go:noescape
 func decodeInt8AlongAVX2(d *decoding)
 
-// decodeInt8AcrossAVX2 decodes 16 codes that are adjacent across k, at each of rows (> 0) steps of k.
-// It records scales in min and max, and codes that are not finite in bad.
+// decodeInt8AcrossAVX2 decodes 16 codes that are adjacent across k, at each of rows (> 0) steps of
+// k. It records scales in min and max, and codes that are not finite in bad.
 //
 //go:noescape
 func decodeInt8AcrossAVX2(d *decoding)

@@ -4,14 +4,16 @@
 
 package gemm
 
-// decodeAlongAVX512 decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k.
-// It writes whole groups of 64. It records scales in min and max, and codes that are not finite in bad.
+// decodeAlongAVX512 decodes rows (> 0) rows of count (1 to 512) codes each, contiguous along k. It
+// writes whole groups of 64. It records scales in min and max, and codes that are not finite in
+// bad.
 //
 //go:noescape
 func decodeAlongAVX512(d *decoding)
 
-// decodeAcrossAVX512 decodes up to 64 codes that are adjacent across k, masked by tailMask, at each of rows (> 0) steps of k.
-// It writes whole groups of 64. It records scales in min and max, and codes that are not finite in bad.
+// decodeAcrossAVX512 decodes up to 64 codes that are adjacent across k, masked by tailMask, at each
+// of rows (> 0) steps of k. It writes whole groups of 64. It records scales in min and max, and
+// codes that are not finite in bad.
 //
 //go:noescape
 func decodeAcrossAVX512(d *decoding)
@@ -21,7 +23,8 @@ func decodeAcrossAVX512(d *decoding)
 //go:noescape
 func decodeInt8AlongAVX512(d *decoding)
 
-// decodeInt8AcrossAVX512 decodes up to 64 codes that are adjacent across k, masked by tailMask, at each of rows (> 0) steps of k.
+// decodeInt8AcrossAVX512 decodes up to 64 codes that are adjacent across k, masked by tailMask, at
+// each of rows (> 0) steps of k.
 //
 //go:noescape
 func decodeInt8AcrossAVX512(d *decoding)

@@ -4,26 +4,30 @@
 
 package gemm
 
-// acrossBF16Tiles1 multiplies 1 row panels, with the rows in t.config, by 64 rows of b that are adjacent in memory, over k (> 0)
-// steps. dst has room for two blocks of 4096 bytes and is aligned to the size of both.
+// acrossBF16Tiles1 multiplies 1 row panels, with the rows in t.config, by 64 rows of b that are
+// adjacent in memory, over k (> 0) steps. dst has room for two blocks of 4096 bytes and is aligned
+// to the size of both.
 //
 //go:noescape
 func acrossBF16Tiles1(p *columnPanel, t *tile)
 
-// acrossBF16Tiles2 multiplies 2 row panels, with the rows in t.config, by 32 rows of b that are adjacent in memory, over k (> 0)
-// steps. dst has room for two blocks of 2048 bytes and is aligned to the size of both.
+// acrossBF16Tiles2 multiplies 2 row panels, with the rows in t.config, by 32 rows of b that are
+// adjacent in memory, over k (> 0) steps. dst has room for two blocks of 2048 bytes and is aligned
+// to the size of both.
 //
 //go:noescape
 func acrossBF16Tiles2(p *columnPanel, t *tile)
 
-// acrossCodesTiles1 multiplies 1 row panels, with the rows in t.config, by 64 rows of b that are adjacent in memory, over k (> 0)
-// steps. dst has room for two blocks of 4096 bytes and is aligned to the size of both.
+// acrossCodesTiles1 multiplies 1 row panels, with the rows in t.config, by 64 rows of b that are
+// adjacent in memory, over k (> 0) steps. dst has room for two blocks of 4096 bytes and is aligned
+// to the size of both.
 //
 //go:noescape
 func acrossCodesTiles1(p *columnPanel, t *tile)
 
-// acrossCodesTiles2 multiplies 2 row panels, with the rows in t.config, by 32 rows of b that are adjacent in memory, over k (> 0)
-// steps. dst has room for two blocks of 2048 bytes and is aligned to the size of both.
+// acrossCodesTiles2 multiplies 2 row panels, with the rows in t.config, by 32 rows of b that are
+// adjacent in memory, over k (> 0) steps. dst has room for two blocks of 2048 bytes and is aligned
+// to the size of both.
 //
 //go:noescape
 func acrossCodesTiles2(p *columnPanel, t *tile)

@@ -4,32 +4,38 @@
 
 package gemm
 
-// acrossBF16x1AVX2 multiplies 1 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x1AVX2 multiplies 1 rows of a with groups of 32 rows of b that are adjacent in memory,
+// BF16.
 //
 //go:noescape
 func acrossBF16x1AVX2(d *across)
 
-// acrossBF16x2AVX2 multiplies 2 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x2AVX2 multiplies 2 rows of a with groups of 32 rows of b that are adjacent in memory,
+// BF16.
 //
 //go:noescape
 func acrossBF16x2AVX2(d *across)
 
-// acrossBF16x3AVX2 multiplies 3 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x3AVX2 multiplies 3 rows of a with groups of 32 rows of b that are adjacent in memory,
+// BF16.
 //
 //go:noescape
 func acrossBF16x3AVX2(d *across)
 
-// acrossBF16x4AVX2 multiplies 4 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x4AVX2 multiplies 4 rows of a with groups of 32 rows of b that are adjacent in memory,
+// BF16.
 //
 //go:noescape
 func acrossBF16x4AVX2(d *across)
 
-// acrossBF16x5AVX2 multiplies 5 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x5AVX2 multiplies 5 rows of a with groups of 32 rows of b that are adjacent in memory,
+// BF16.
 //
 //go:noescape
 func acrossBF16x5AVX2(d *across)
 
-// acrossBF16x6AVX2 multiplies 6 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x6AVX2 multiplies 6 rows of a with groups of 32 rows of b that are adjacent in memory,
+// BF16.
 //
 //go:noescape
 func acrossBF16x6AVX2(d *across)

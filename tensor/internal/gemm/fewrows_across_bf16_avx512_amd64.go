@@ -4,62 +4,74 @@
 
 package gemm
 
-// acrossBF16x1AVX512 multiplies 1 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x1AVX512 multiplies 1 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x1AVX512(d *across)
 
-// acrossBF16x2AVX512 multiplies 2 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x2AVX512 multiplies 2 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x2AVX512(d *across)
 
-// acrossBF16x3AVX512 multiplies 3 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x3AVX512 multiplies 3 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x3AVX512(d *across)
 
-// acrossBF16x4AVX512 multiplies 4 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x4AVX512 multiplies 4 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x4AVX512(d *across)
 
-// acrossBF16x5AVX512 multiplies 5 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x5AVX512 multiplies 5 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x5AVX512(d *across)
 
-// acrossBF16x6AVX512 multiplies 6 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x6AVX512 multiplies 6 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x6AVX512(d *across)
 
-// acrossBF16x7AVX512 multiplies 7 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x7AVX512 multiplies 7 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x7AVX512(d *across)
 
-// acrossBF16x8AVX512 multiplies 8 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x8AVX512 multiplies 8 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x8AVX512(d *across)
 
-// acrossBF16x9AVX512 multiplies 9 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x9AVX512 multiplies 9 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x9AVX512(d *across)
 
-// acrossBF16x10AVX512 multiplies 10 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x10AVX512 multiplies 10 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x10AVX512(d *across)
 
-// acrossBF16x11AVX512 multiplies 11 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x11AVX512 multiplies 11 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x11AVX512(d *across)
 
-// acrossBF16x12AVX512 multiplies 12 rows of a with groups of 32 rows of b that are adjacent in memory, BF16.
+// acrossBF16x12AVX512 multiplies 12 rows of a with groups of 32 rows of b that are adjacent in
+// memory, BF16.
 //
 //go:noescape
 func acrossBF16x12AVX512(d *across)

@@ -4,27 +4,36 @@
 
 package gemm
 
-// acrossE4M3AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two the second first. It records scales and NaN in the notes.
+// acrossE4M3AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two
+// the second first. It records scales and NaN in the notes.
 //
 //go:noescape
 func acrossE4M3AVX2(p *columnPanel)
 
-// acrossE4M3x1AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two the second first. It records scales and NaN in the notes. It multiplies them with the row panel of 1 rows at t.a.
+// acrossE4M3x1AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two
+// the second first. It records scales and NaN in the notes. It multiplies them with the row panel
+// of 1 rows at t.a.
 //
 //go:noescape
 func acrossE4M3x1AVX2(p *columnPanel, t *tile)
 
-// acrossE4M3x2AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two the second first. It records scales and NaN in the notes. It multiplies them with the row panel of 2 rows at t.a.
+// acrossE4M3x2AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two
+// the second first. It records scales and NaN in the notes. It multiplies them with the row panel
+// of 2 rows at t.a.
 //
 //go:noescape
 func acrossE4M3x2AVX2(p *columnPanel, t *tile)
 
-// acrossE4M3x3AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two the second first. It records scales and NaN in the notes. It multiplies them with the row panel of 3 rows at t.a.
+// acrossE4M3x3AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two
+// the second first. It records scales and NaN in the notes. It multiplies them with the row panel
+// of 3 rows at t.a.
 //
 //go:noescape
 func acrossE4M3x3AVX2(p *columnPanel, t *tile)
 
-// acrossE4M3x4AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two the second first. It records scales and NaN in the notes. It multiplies them with the row panel of 4 rows at t.a.
+// acrossE4M3x4AVX2 decodes k (> 0) steps of 16 rows of b that are adjacent in memory, of every two
+// the second first. It records scales and NaN in the notes. It multiplies them with the row panel
+// of 4 rows at t.a.
 //
 //go:noescape
 func acrossE4M3x4AVX2(p *columnPanel, t *tile)

@@ -4,42 +4,50 @@
 
 package gemm
 
-// acrossMXx1AVX512 multiplies 1 rows of a with groups of 32 rows of b that are adjacent in memory, codes of E4M3.
+// acrossMXx1AVX512 multiplies 1 rows of a with groups of 32 rows of b that are adjacent in memory,
+// codes of E4M3.
 //
 //go:noescape
 func acrossMXx1AVX512(d *across)
 
-// acrossMXx2AVX512 multiplies 2 rows of a with groups of 32 rows of b that are adjacent in memory, codes of E4M3.
+// acrossMXx2AVX512 multiplies 2 rows of a with groups of 32 rows of b that are adjacent in memory,
+// codes of E4M3.
 //
 //go:noescape
 func acrossMXx2AVX512(d *across)
 
-// acrossMXx3AVX512 multiplies 3 rows of a with groups of 32 rows of b that are adjacent in memory, codes of E4M3.
+// acrossMXx3AVX512 multiplies 3 rows of a with groups of 32 rows of b that are adjacent in memory,
+// codes of E4M3.
 //
 //go:noescape
 func acrossMXx3AVX512(d *across)
 
-// acrossMXx4AVX512 multiplies 4 rows of a with groups of 32 rows of b that are adjacent in memory, codes of E4M3.
+// acrossMXx4AVX512 multiplies 4 rows of a with groups of 32 rows of b that are adjacent in memory,
+// codes of E4M3.
 //
 //go:noescape
 func acrossMXx4AVX512(d *across)
 
-// acrossMXx5AVX512 multiplies 5 rows of a with groups of 32 rows of b that are adjacent in memory, codes of E4M3.
+// acrossMXx5AVX512 multiplies 5 rows of a with groups of 32 rows of b that are adjacent in memory,
+// codes of E4M3.
 //
 //go:noescape
 func acrossMXx5AVX512(d *across)
 
-// acrossMXx6AVX512 multiplies 6 rows of a with groups of 32 rows of b that are adjacent in memory, codes of E4M3.
+// acrossMXx6AVX512 multiplies 6 rows of a with groups of 32 rows of b that are adjacent in memory,
+// codes of E4M3.
 //
 //go:noescape
 func acrossMXx6AVX512(d *across)
 
-// acrossMXx7AVX512 multiplies 7 rows of a with groups of 32 rows of b that are adjacent in memory, codes of E4M3.
+// acrossMXx7AVX512 multiplies 7 rows of a with groups of 32 rows of b that are adjacent in memory,
+// codes of E4M3.
 //
 //go:noescape
 func acrossMXx7AVX512(d *across)
 
-// acrossMXx8AVX512 multiplies 8 rows of a with groups of 32 rows of b that are adjacent in memory, codes of E4M3.
+// acrossMXx8AVX512 multiplies 8 rows of a with groups of 32 rows of b that are adjacent in memory,
+// codes of E4M3.
 //
 //go:noescape
 func acrossMXx8AVX512(d *across)

@@ -6,27 +6,32 @@ package gemm
 
 import "unsafe"
 
-// directBF16x1AVX2 multiplies 1 rows of a with groups of 8 rows of b, BF16, in whole vectors; a holds FP32.
+// directBF16x1AVX2 multiplies 1 rows of a with groups of 8 rows of b, BF16, in whole vectors; a
+// holds FP32.
 //
 //go:noescape
 func directBF16x1AVX2(d *direct)
 
-// directBF16x2AVX2 multiplies 2 rows of a with groups of 6 rows of b, BF16, in whole vectors; a holds FP32.
+// directBF16x2AVX2 multiplies 2 rows of a with groups of 6 rows of b, BF16, in whole vectors; a
+// holds FP32.
 //
 //go:noescape
 func directBF16x2AVX2(d *direct)
 
-// directBF16x3AVX2 multiplies 3 rows of a with groups of 4 rows of b, BF16, in whole vectors; a holds FP32.
+// directBF16x3AVX2 multiplies 3 rows of a with groups of 4 rows of b, BF16, in whole vectors; a
+// holds FP32.
 //
 //go:noescape
 func directBF16x3AVX2(d *direct)
 
-// directBF16x4AVX2 multiplies 4 rows of a with groups of 3 rows of b, BF16, in whole vectors; a holds FP32.
+// directBF16x4AVX2 multiplies 4 rows of a with groups of 3 rows of b, BF16, in whole vectors; a
+// holds FP32.
 //
 //go:noescape
 func directBF16x4AVX2(d *direct)
 
-// pairsAVX2 converts steps (> 0) times 32 BF16 to FP32, step bytes apart. Each half has the second elements of its pairs and then the first.
+// pairsAVX2 converts steps (> 0) times 32 BF16 to FP32, step bytes apart. Each half has the second
+// elements of its pairs and then the first.
 //
 //go:noescape
 func pairsAVX2(dst unsafe.Pointer, src unsafe.Pointer, steps int, step int)

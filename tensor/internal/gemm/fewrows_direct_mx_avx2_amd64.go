@@ -12,47 +12,56 @@ const (
 	_ = uint(120 - factorBias)
 )
 
-// directMXx1AVX2 multiplies 1 rows of a with groups of 6 rows of b, E4M3, with a factor for every 32 codes.
+// directMXx1AVX2 multiplies 1 rows of a with groups of 6 rows of b, E4M3, with a factor for every
+// 32 codes.
 //
 //go:noescape
 func directMXx1AVX2(d *direct)
 
-// directMXx2AVX2 multiplies 2 rows of a with groups of 4 rows of b, E4M3, with a factor for every 32 codes.
+// directMXx2AVX2 multiplies 2 rows of a with groups of 4 rows of b, E4M3, with a factor for every
+// 32 codes.
 //
 //go:noescape
 func directMXx2AVX2(d *direct)
 
-// directMXx3AVX2 multiplies 3 rows of a with groups of 3 rows of b, E4M3, with a factor for every 32 codes.
+// directMXx3AVX2 multiplies 3 rows of a with groups of 3 rows of b, E4M3, with a factor for every
+// 32 codes.
 //
 //go:noescape
 func directMXx3AVX2(d *direct)
 
-// directMXx4AVX2 multiplies 4 rows of a with groups of 2 rows of b, E4M3, with a factor for every 32 codes.
+// directMXx4AVX2 multiplies 4 rows of a with groups of 2 rows of b, E4M3, with a factor for every
+// 32 codes.
 //
 //go:noescape
 func directMXx4AVX2(d *direct)
 
-// directMXx5AVX2 multiplies 5 rows of a with groups of 2 rows of b, E4M3, with a factor for every 32 codes.
+// directMXx5AVX2 multiplies 5 rows of a with groups of 2 rows of b, E4M3, with a factor for every
+// 32 codes.
 //
 //go:noescape
 func directMXx5AVX2(d *direct)
 
-// directMXx6AVX2 multiplies 6 rows of a with groups of 2 rows of b, E4M3, with a factor for every 32 codes.
+// directMXx6AVX2 multiplies 6 rows of a with groups of 2 rows of b, E4M3, with a factor for every
+// 32 codes.
 //
 //go:noescape
 func directMXx6AVX2(d *direct)
 
-// directMXx7AVX2 multiplies 7 rows of a with groups of 1 rows of b, E4M3, with a factor for every 32 codes.
+// directMXx7AVX2 multiplies 7 rows of a with groups of 1 rows of b, E4M3, with a factor for every
+// 32 codes.
 //
 //go:noescape
 func directMXx7AVX2(d *direct)
 
-// directMXx8AVX2 multiplies 8 rows of a with groups of 1 rows of b, E4M3, with a factor for every 32 codes.
+// directMXx8AVX2 multiplies 8 rows of a with groups of 1 rows of b, E4M3, with a factor for every
+// 32 codes.
 //
 //go:noescape
 func directMXx8AVX2(d *direct)
 
-// factorsAVX2 converts n (> 0) times 16 scales, of up to 134, to the factors of codes. It records the smallest and the largest scale in met.
+// factorsAVX2 converts n (> 0) times 16 scales, of up to 134, to the factors of codes. It records
+// the smallest and the largest scale in met.
 //
 //go:noescape
 func factorsAVX2(dst unsafe.Pointer, src unsafe.Pointer, n int, met *notes)

@@ -16,47 +16,54 @@ const (
 	_ = uint(4096 - codesChunk)
 )
 
-// bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column panel. If ahead is not 0, it prefetches the
-// same number of rows, ahead bytes past those that it multiplies.
+// bf16AMXTall multiplies count rows, a multiple of 64 in panels of 16, with 16 columns of a column
+// panel. If ahead is not 0, it prefetches the same number of rows, ahead bytes past those that it
+// multiplies.
 //
 //go:noescape
 func bf16AMXTall(t *tile)
 
-// codesAMXTall8 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column
-// panel of 8 columns, t.steps tiles along k. It prefetches the same number of bytes from ahead bytes past codes, in turn at four places t.aStride
-// bytes apart. Rows of sums are 128 bytes apart, for whole blocks of 32 rows; t.sum advances. t.a has room for two chunks of a block and is aligned
-// to their size. t.out has room for 64 bytes per row of a block. t.adds and t.columns are overwritten.
-// It writes whole groups of 64. It records scales in min and max, and codes that are not finite in bad.
+// codesAMXTall8 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k,
+// with a column panel of 8 columns, t.steps tiles along k. It prefetches the same number of bytes
+// from ahead bytes past codes, in turn at four places t.aStride bytes apart. Rows of sums are 128
+// bytes apart, for whole blocks of 32 rows; t.sum advances. t.a has room for two chunks of a block
+// and is aligned to their size. t.out has room for 64 bytes per row of a block. t.adds and
+// t.columns are overwritten. It writes whole groups of 64. It records scales in min and max, and
+// codes that are not finite in bad.
 //
 //go:noescape
 func codesAMXTall8(d *decoding, t *tile)
 
-// codesAMXTall16 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column
-// panel of 16 columns, t.steps tiles along k. It prefetches the same number of bytes from ahead bytes past codes, in turn at four places t.aStride
-// bytes apart. Rows of sums are 128 bytes apart, for whole blocks of 32 rows; t.sum advances. t.a has room for two chunks of a block and is aligned
-// to their size. t.out has room for 64 bytes per row of a block. t.adds and t.columns are overwritten.
-// It writes whole groups of 64. It records scales in min and max, and codes that are not finite in bad.
+// codesAMXTall16 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k,
+// with a column panel of 16 columns, t.steps tiles along k. It prefetches the same number of bytes
+// from ahead bytes past codes, in turn at four places t.aStride bytes apart. Rows of sums are 128
+// bytes apart, for whole blocks of 32 rows; t.sum advances. t.a has room for two chunks of a block
+// and is aligned to their size. t.out has room for 64 bytes per row of a block. t.adds and
+// t.columns are overwritten. It writes whole groups of 64. It records scales in min and max, and
+// codes that are not finite in bad.
 //
 //go:noescape
 func codesAMXTall16(d *decoding, t *tile)
 
-// codesAMXTall32 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k, with a column
-// panel of 32 columns, t.steps tiles along k. It prefetches the same number of bytes from ahead bytes past codes, in turn at four places t.aStride
-// bytes apart. Rows of sums are 128 bytes apart, for whole blocks of 32 rows; t.sum advances. t.a has room for two chunks of a block and is aligned
-// to their size. t.out has room for 64 bytes per row of a block. t.adds and t.columns are overwritten.
-// It writes whole groups of 64. It records scales in min and max, and codes that are not finite in bad.
+// codesAMXTall32 multiplies t.count (> 0) rows of count (1 to 512) codes each, contiguous along k,
+// with a column panel of 32 columns, t.steps tiles along k. It prefetches the same number of bytes
+// from ahead bytes past codes, in turn at four places t.aStride bytes apart. Rows of sums are 128
+// bytes apart, for whole blocks of 32 rows; t.sum advances. t.a has room for two chunks of a block
+// and is aligned to their size. t.out has room for 64 bytes per row of a block. t.adds and
+// t.columns are overwritten. It writes whole groups of 64. It records scales in min and max, and
+// codes that are not finite in bad.
 //
 //go:noescape
 func codesAMXTall32(d *decoding, t *tile)
 
-// turnSumsAVX512 transposes groups (> 0) times 16 rows of sums, 128 bytes apart: column i of rows (1 to 8) becomes row i of dst, of FP32, stride bytes apart.
-// It reads 8 columns.
+// turnSumsAVX512 transposes groups (> 0) times 16 rows of sums, 128 bytes apart: column i of rows
+// (1 to 8) becomes row i of dst, of FP32, stride bytes apart. It reads 8 columns.
 //
 //go:noescape
 func turnSumsAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, groups int, rows int)
 
-// turnRoundedSumsAVX512 transposes groups (> 0) times 16 rows of sums, 128 bytes apart: column i of rows (1 to 8) becomes row i of dst, of BF16, stride bytes apart.
-// It reads 8 columns.
+// turnRoundedSumsAVX512 transposes groups (> 0) times 16 rows of sums, 128 bytes apart: column i of
+// rows (1 to 8) becomes row i of dst, of BF16, stride bytes apart. It reads 8 columns.
 //
 //go:noescape
 func turnRoundedSumsAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, groups int, rows int)

@@ -46,45 +46,47 @@ func int8AVX512Tiles5(t *tile)
 //go:noescape
 func int8AVX512Tiles6(t *tile)
 
-// int8SumsAVX512 stores -128 times the sums of the codes of up to 16 columns, masked by lanes, in records (> 0) records.
-// Steps are step bytes apart.
+// int8SumsAVX512 stores -128 times the sums of the codes of up to 16 columns, masked by lanes, in
+// records (> 0) records. Steps are step bytes apart.
 //
 //go:noescape
 func int8SumsAVX512(panel unsafe.Pointer, records int, step int, lanes int)
 
-// packBytesAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].
-// A record has 32 codes of each row; steps are step bytes apart. Every code is XORed with flip, byte by byte.
-// It stores records of 10 steps and fills the first 8 of them.
+// packBytesAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i]. A
+// record has 32 codes of each row; steps are step bytes apart. Every code is XORed with flip, byte
+// by byte. It stores records of 10 steps and fills the first 8 of them.
 //
 //go:noescape
 func packBytesAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, records int, step int, flip *uint32)
 
-// interleaveBytes16AVX512 packs up to 16 rows that are adjacent in memory, masked by lanes; along k they are stride bytes apart.
-// A record has 32 codes of each row; steps are step bytes apart. Every code is XORed with flip, byte by byte.
-// It stores records of 10 steps and fills the first 8 of them.
+// interleaveBytes16AVX512 packs up to 16 rows that are adjacent in memory, masked by lanes; along k
+// they are stride bytes apart. A record has 32 codes of each row; steps are step bytes apart. Every
+// code is XORed with flip, byte by byte. It stores records of 10 steps and fills the first 8 of
+// them.
 //
 //go:noescape
 func interleaveBytes16AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, records int, step int, lanes int, flip *uint32)
 
-// interleaveBytes32AVX512 packs up to 32 rows that are adjacent in memory, masked by lanes; along k they are stride bytes apart.
-// A record has 32 codes of each row; steps are step bytes apart. Every code is XORed with flip, byte by byte.
-// It stores records of 10 steps and fills the first 8 of them.
+// interleaveBytes32AVX512 packs up to 32 rows that are adjacent in memory, masked by lanes; along k
+// they are stride bytes apart. A record has 32 codes of each row; steps are step bytes apart. Every
+// code is XORed with flip, byte by byte. It stores records of 10 steps and fills the first 8 of
+// them.
 //
 //go:noescape
 func interleaveBytes32AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, records int, step int, lanes int, flip *uint32)
 
-// scalesAlongAVX512 packs blocks (> 0) scales of 16 rows, contiguous along k; row i begins at src + offsets[i]. tail masks the last
-// blocks%16 of them, and lanes masks the rows to be stored.
-// It subtracts less, with a minimum of 0, and stores FP32 powers of two, record bytes between blocks. It records the smallest
-// and the largest scale in notes.
+// scalesAlongAVX512 packs blocks (> 0) scales of 16 rows, contiguous along k; row i begins at src +
+// offsets[i]. tail masks the last blocks%16 of them, and lanes masks the rows to be stored. It
+// subtracts less, with a minimum of 0, and stores FP32 powers of two, record bytes between blocks.
+// It records the smallest and the largest scale in notes.
 //
 //go:noescape
 func scalesAlongAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, tail int, blocks int, record int, lanes int, less int, notes *notes)
 
-// scalesAcrossAVX512 packs blocks (> 0) scales of up to 16 rows, masked by lanes, which are adjacent in memory; along k they are
-// stride bytes apart.
-// It subtracts less, with a minimum of 0, and stores FP32 powers of two, record bytes between blocks. It records the smallest
-// and the largest scale in notes.
+// scalesAcrossAVX512 packs blocks (> 0) scales of up to 16 rows, masked by lanes, which are
+// adjacent in memory; along k they are stride bytes apart. It subtracts less, with a minimum of 0,
+// and stores FP32 powers of two, record bytes between blocks. It records the smallest and the
+// largest scale in notes.
 //
 //go:noescape
 func scalesAcrossAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, blocks int, record int, lanes int, less int, notes *notes)

@@ -12,146 +12,170 @@ const (
 	_ = uint(12 - directHeight)
 )
 
-// directInt8Alongx1AVX512 multiplies 1 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx1AVX512 multiplies 1 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx1AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx2AVX512 multiplies 2 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx2AVX512 multiplies 2 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx2AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx3AVX512 multiplies 3 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx3AVX512 multiplies 3 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx3AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx4AVX512 multiplies 4 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx4AVX512 multiplies 4 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx4AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx5AVX512 multiplies 5 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx5AVX512 multiplies 5 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx5AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx6AVX512 multiplies 6 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx6AVX512 multiplies 6 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx6AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx7AVX512 multiplies 7 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx7AVX512 multiplies 7 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx7AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx8AVX512 multiplies 8 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx8AVX512 multiplies 8 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx8AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx9AVX512 multiplies 9 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx9AVX512 multiplies 9 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx9AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx10AVX512 multiplies 10 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx10AVX512 multiplies 10 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx10AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx11AVX512 multiplies 11 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx11AVX512 multiplies 11 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx11AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Alongx12AVX512 multiplies 12 rows of a with 16 rows of b, contiguous along k and t.aStride bytes apart. scales holds
-// 16 FP32 numbers per block. It prefetches the rows ahead bytes further on.
+// directInt8Alongx12AVX512 multiplies 12 rows of a with 16 rows of b, contiguous along k and
+// t.aStride bytes apart. scales holds 16 FP32 numbers per block. It prefetches the rows ahead bytes
+// further on.
 //
 //go:noescape
 func directInt8Alongx12AVX512(t *tile, scales unsafe.Pointer, ahead int)
 
-// directInt8Acrossx1AVX512 multiplies 1 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx1AVX512 multiplies 1 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx1AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx2AVX512 multiplies 2 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx2AVX512 multiplies 2 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx2AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx3AVX512 multiplies 3 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx3AVX512 multiplies 3 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx3AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx4AVX512 multiplies 4 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx4AVX512 multiplies 4 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx4AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx5AVX512 multiplies 5 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx5AVX512 multiplies 5 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx5AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx6AVX512 multiplies 6 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx6AVX512 multiplies 6 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx6AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx7AVX512 multiplies 7 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx7AVX512 multiplies 7 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx7AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx8AVX512 multiplies 8 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx8AVX512 multiplies 8 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx8AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx9AVX512 multiplies 9 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx9AVX512 multiplies 9 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx9AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx10AVX512 multiplies 10 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx10AVX512 multiplies 10 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx10AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx11AVX512 multiplies 11 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx11AVX512 multiplies 11 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx11AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)
 
-// directInt8Acrossx12AVX512 multiplies 12 rows of a with t.count groups of 16 rows of b that are adjacent in memory; along k they are
-// t.aStride bytes apart, and their scales are scaleStride bytes apart. It records the smallest and the largest scale.
+// directInt8Acrossx12AVX512 multiplies 12 rows of a with t.count groups of 16 rows of b that are
+// adjacent in memory; along k they are t.aStride bytes apart, and their scales are scaleStride
+// bytes apart. It records the smallest and the largest scale.
 //
 //go:noescape
 func directInt8Acrossx12AVX512(t *tile, scales unsafe.Pointer, scaleStride int, notes *notes)

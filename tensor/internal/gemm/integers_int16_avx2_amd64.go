@@ -12,17 +12,20 @@ const (
 	_ = uint(17 - wordSteps)
 )
 
-// int8AVX2Tiles1 multiplies row panels of 1 rows with one column panel. out has room for a tile of FP32.
+// int8AVX2Tiles1 multiplies row panels of 1 rows with one column panel. out has room for a tile of
+// FP32.
 //
 //go:noescape
 func int8AVX2Tiles1(t *tile)
 
-// int8AVX2Tiles2 multiplies row panels of 2 rows with one column panel. out has room for a tile of FP32.
+// int8AVX2Tiles2 multiplies row panels of 2 rows with one column panel. out has room for a tile of
+// FP32.
 //
 //go:noescape
 func int8AVX2Tiles2(t *tile)
 
-// int8AVX2Tiles3 multiplies row panels of 3 rows with one column panel. out has room for a tile of FP32.
+// int8AVX2Tiles3 multiplies row panels of 3 rows with one column panel. out has room for a tile of
+// FP32.
 //
 //go:noescape
 func int8AVX2Tiles3(t *tile)
@@ -32,98 +35,99 @@ func int8AVX2Tiles3(t *tile)
 //go:noescape
 func int8AVX2Peak(rounds int)
 
-// wordsAlong4AVX2 packs 4 rows that are contiguous along k; row i begins at src + offsets[i].
-// It stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// wordsAlong4AVX2 packs 4 rows that are contiguous along k; row i begins at src + offsets[i]. It
+// stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then the
+// scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAlong4AVX2(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, scales unsafe.Pointer, records int, step int)
 
-// wordsAlong8AVX2 packs 8 rows that are contiguous along k; row i begins at src + offsets[i].
-// It stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// wordsAlong8AVX2 packs 8 rows that are contiguous along k; row i begins at src + offsets[i]. It
+// stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then the
+// scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAlong8AVX2(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, scales unsafe.Pointer, records int, step int)
 
 // wordsAcross1AVX2 packs 1 rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// It stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then
+// the scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAcross1AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, scales unsafe.Pointer, records int, step int)
 
 // wordsAcross2AVX2 packs 2 rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// It stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then
+// the scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAcross2AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, scales unsafe.Pointer, records int, step int)
 
 // wordsAcross3AVX2 packs 3 rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// It stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then
+// the scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAcross3AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, scales unsafe.Pointer, records int, step int)
 
 // wordsAcross4AVX2 packs 4 rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// It stores records of 17 steps of 4 dwords, step bytes apart: 16 of pairs of codes as words, then
+// the scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAcross4AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, scales unsafe.Pointer, records int, step int)
 
 // wordsAcross5AVX2 packs 5 rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// It stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then
+// the scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAcross5AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, scales unsafe.Pointer, records int, step int)
 
 // wordsAcross6AVX2 packs 6 rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// It stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then
+// the scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAcross6AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, scales unsafe.Pointer, records int, step int)
 
 // wordsAcross7AVX2 packs 7 rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// It stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then
+// the scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAcross7AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, scales unsafe.Pointer, records int, step int)
 
 // wordsAcross8AVX2 packs 8 rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// It stores records of 17 steps of 8 dwords, step bytes apart: 16 of pairs of codes as words, then
+// the scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAcross8AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, scales unsafe.Pointer, records int, step int)
 
 // wordsAcross16AVX2 packs 16 rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores records of 17 steps of 16 dwords, step bytes apart: 16 of pairs of codes as words, then the scales. It reads these at
-// scales, 128 bytes per record.
+// It stores records of 17 steps of 16 dwords, step bytes apart: 16 of pairs of codes as words, then
+// the scales. It reads these at scales, 128 bytes per record.
 //
 //go:noescape
 func wordsAcross16AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, scales unsafe.Pointer, records int, step int)
 
-// wordScales4AVX2 packs blocks (> 0) scales of 4 rows; row i begins at src + offsets[i], and its scales are stride bytes apart.
-// It subtracts less, with a minimum of 0, and stores FP32 powers of two, 128 bytes between blocks. It records the smallest
-// and the largest scale in notes.
+// wordScales4AVX2 packs blocks (> 0) scales of 4 rows; row i begins at src + offsets[i], and its
+// scales are stride bytes apart. It subtracts less, with a minimum of 0, and stores FP32 powers of
+// two, 128 bytes between blocks. It records the smallest and the largest scale in notes.
 //
 //go:noescape
 func wordScales4AVX2(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, stride int, blocks int, less int, notes *notes)
 
-// wordScales8AVX2 packs blocks (> 0) scales of 8 rows; row i begins at src + offsets[i], and its scales are stride bytes apart.
-// It subtracts less, with a minimum of 0, and stores FP32 powers of two, 128 bytes between blocks. It records the smallest
-// and the largest scale in notes.
+// wordScales8AVX2 packs blocks (> 0) scales of 8 rows; row i begins at src + offsets[i], and its
+// scales are stride bytes apart. It subtracts less, with a minimum of 0, and stores FP32 powers of
+// two, 128 bytes between blocks. It records the smallest and the largest scale in notes.
 //
 //go:noescape
 func wordScales8AVX2(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, stride int, blocks int, less int, notes *notes)
 
-// alongWordsAVX2 packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole blocks. It prefetches the rows ahead bytes further on.
+// alongWordsAVX2 packs 32 rows of b, contiguous along k and p.stride bytes apart, for k (> 0) whole
+// blocks. It prefetches the rows ahead bytes further on.
 //
 //go:noescape
 func alongWordsAVX2(p *columnPanel)

@@ -12,12 +12,14 @@ const (
 	_ = uint(4096 - tileRoom)
 )
 
-// int8AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns. out has room for four tiles.
+// int8AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns. out has
+// room for four tiles.
 //
 //go:noescape
 func int8AMXTiles(t *tile)
 
-// tileRecordsAVX512 transposes the codes of blocks (> 0) records of 16 rows from 8 steps of 16 dwords to 16 rows of 8, in place.
+// tileRecordsAVX512 transposes the codes of blocks (> 0) records of 16 rows from 8 steps of 16
+// dwords to 16 rows of 8, in place.
 //
 //go:noescape
 func tileRecordsAVX512(panel unsafe.Pointer, blocks int)

@@ -11,12 +11,14 @@ import "unsafe"
 //go:noescape
 func bf16AMXTiles(t *tile)
 
-// bf16AMXStreamedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns and stores past the caches. out has room for four tiles.
+// bf16AMXStreamedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns
+// and stores past the caches. out has room for four tiles.
 //
 //go:noescape
 func bf16AMXStreamedTiles(t *tile)
 
-// bf16AMXRoundedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns. sum receives the sums, rounded to BF16; out has room for four tiles.
+// bf16AMXRoundedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns.
+// sum receives the sums, rounded to BF16; out has room for four tiles.
 //
 //go:noescape
 func bf16AMXRoundedTiles(t *tile)
@@ -31,14 +33,14 @@ func bf16AMXPeak(rounds int)
 //go:noescape
 func int8AMXPeak(rounds int)
 
-// tileRowsAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].
-// For every 32 words it stores 16 times 64 bytes; tail masks the last words%32 words, and zeros follow.
+// tileRowsAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i]. For
+// every 32 words it stores 16 times 64 bytes; tail masks the last words%32 words, and zeros follow.
 //
 //go:noescape
 func tileRowsAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int)
 
-// tilesAcrossAVX512 packs 16 rows that are adjacent in memory into tiles (> 0) tiles; along k they are stride bytes apart.
-// Bit i of lanes says that row i exists; the others become zeros.
+// tilesAcrossAVX512 packs 16 rows that are adjacent in memory into tiles (> 0) tiles; along k they
+// are stride bytes apart. Bit i of lanes says that row i exists; the others become zeros.
 //
 //go:noescape
 func tilesAcrossAVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, tiles int, lanes int)

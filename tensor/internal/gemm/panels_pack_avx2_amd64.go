@@ -6,69 +6,69 @@ package gemm
 
 import "unsafe"
 
-// packRowsAVX2 packs 8 rows that are contiguous along k; row i begins at src + offsets[i].
-// It stores blocks (> 0) times 8 steps of 8 dwords, step bytes apart.
+// packRowsAVX2 packs 8 rows that are contiguous along k; row i begins at src + offsets[i]. It
+// stores blocks (> 0) times 8 steps of 8 dwords, step bytes apart.
 //
 //go:noescape
 func packRowsAVX2(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, blocks int, step int)
 
-// packRowsSplitAVX2 packs 8 rows that are contiguous along k; row i begins at src + offsets[i].
-// It stores blocks (> 0) times 8 steps of 8 dwords, step bytes apart.
-// Of each pair of BF16 it stores two steps of FP32: the second element, then the first.
+// packRowsSplitAVX2 packs 8 rows that are contiguous along k; row i begins at src + offsets[i]. It
+// stores blocks (> 0) times 8 steps of 8 dwords, step bytes apart. Of each pair of BF16 it stores
+// two steps of FP32: the second element, then the first.
 //
 //go:noescape
 func packRowsSplitAVX2(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, blocks int, step int)
 
-// widen1AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of 1 FP32, of every two the second first, step bytes apart.
+// widen1AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart. It stores
+// 2*ceil(k/2) steps of 1 FP32, of every two the second first, step bytes apart.
 //
 //go:noescape
 func widen1AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int)
 
-// widen2AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of 2 FP32, of every two the second first, step bytes apart.
+// widen2AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart. It stores
+// 2*ceil(k/2) steps of 2 FP32, of every two the second first, step bytes apart.
 //
 //go:noescape
 func widen2AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int)
 
-// widen3AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of 3 FP32, of every two the second first, step bytes apart.
+// widen3AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart. It stores
+// 2*ceil(k/2) steps of 3 FP32, of every two the second first, step bytes apart.
 //
 //go:noescape
 func widen3AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int)
 
-// widen4AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of 4 FP32, of every two the second first, step bytes apart.
+// widen4AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart. It stores
+// 2*ceil(k/2) steps of 4 FP32, of every two the second first, step bytes apart.
 //
 //go:noescape
 func widen4AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int)
 
-// widen5AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of 5 FP32, of every two the second first, step bytes apart.
+// widen5AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart. It stores
+// 2*ceil(k/2) steps of 5 FP32, of every two the second first, step bytes apart.
 //
 //go:noescape
 func widen5AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int)
 
-// widen6AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of 6 FP32, of every two the second first, step bytes apart.
+// widen6AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart. It stores
+// 2*ceil(k/2) steps of 6 FP32, of every two the second first, step bytes apart.
 //
 //go:noescape
 func widen6AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int)
 
-// widen7AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of 7 FP32, of every two the second first, step bytes apart.
+// widen7AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart. It stores
+// 2*ceil(k/2) steps of 7 FP32, of every two the second first, step bytes apart.
 //
 //go:noescape
 func widen7AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int)
 
-// widen8AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of 8 FP32, of every two the second first, step bytes apart.
+// widen8AVX2 packs rows that are adjacent in memory; along k they are stride bytes apart. It stores
+// 2*ceil(k/2) steps of 8 FP32, of every two the second first, step bytes apart.
 //
 //go:noescape
 func widen8AVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int)
 
-// copyAVX2 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores k (> 0) steps of up to 8 FP32, step bytes apart; mask has all ones for a row that exists.
+// copyAVX2 packs rows that are adjacent in memory; along k they are stride bytes apart. It stores k
+// (> 0) steps of up to 8 FP32, step bytes apart; mask has all ones for a row that exists.
 //
 //go:noescape
 func copyAVX2(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, mask *[8]int32)

@@ -6,51 +6,57 @@ package gemm
 
 import "unsafe"
 
-// packRowsAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].
-// It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. It prefetches the same number of bytes from ahead bytes past src.
+// packRowsAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i]. It
+// stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. It
+// prefetches the same number of bytes from ahead bytes past src.
 //
 //go:noescape
 func packRowsAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead int)
 
 // packRowsSplitAVX512 packs 16 rows that are contiguous along k; row i begins at src + offsets[i].
-// It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words. It prefetches the same number of bytes from ahead bytes past src.
-// Of each pair of BF16 it stores two steps of FP32: the second element, then the first.
+// It stores ceil(words/2) steps of 16 dwords, step bytes apart; tail masks the last words%32 words.
+// It prefetches the same number of bytes from ahead bytes past src. Of each pair of BF16 it stores
+// two steps of FP32: the second element, then the first.
 //
 //go:noescape
 func packRowsSplitAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, words int, tail int, step int, ahead int)
 
 // interleave16AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores ceil(k/2) steps of pairs of BF16, step bytes apart; bit i of lanes says that row i exists.
+// It stores ceil(k/2) steps of pairs of BF16, step bytes apart; bit i of lanes says that row i
+// exists.
 //
 //go:noescape
 func interleave16AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
 // interleave32AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores ceil(k/2) steps of pairs of BF16, step bytes apart; bit i of lanes says that row i exists.
+// It stores ceil(k/2) steps of pairs of BF16, step bytes apart; bit i of lanes says that row i
+// exists.
 //
 //go:noescape
 func interleave32AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
-// widen16AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of FP32, of every two the second first, step bytes apart; bit i of lanes says that row i exists.
+// widen16AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart. It
+// stores 2*ceil(k/2) steps of FP32, of every two the second first, step bytes apart; bit i of lanes
+// says that row i exists.
 //
 //go:noescape
 func widen16AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
-// widen32AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores 2*ceil(k/2) steps of FP32, of every two the second first, step bytes apart; bit i of lanes says that row i exists.
+// widen32AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart. It
+// stores 2*ceil(k/2) steps of FP32, of every two the second first, step bytes apart; bit i of lanes
+// says that row i exists.
 //
 //go:noescape
 func widen32AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
-// copy16AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores k (> 0) steps of FP32, step bytes apart; bit i of lanes says that row i exists.
+// copy16AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart. It
+// stores k (> 0) steps of FP32, step bytes apart; bit i of lanes says that row i exists.
 //
 //go:noescape
 func copy16AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)
 
-// copy32AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart.
-// It stores k (> 0) steps of FP32, step bytes apart; bit i of lanes says that row i exists.
+// copy32AVX512 packs rows that are adjacent in memory; along k they are stride bytes apart. It
+// stores k (> 0) steps of FP32, step bytes apart; bit i of lanes says that row i exists.
 //
 //go:noescape
 func copy32AVX512(dst unsafe.Pointer, src unsafe.Pointer, stride int, k int, step int, lanes int)

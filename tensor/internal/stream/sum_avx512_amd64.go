@@ -6,8 +6,8 @@ package stream
 
 import "unsafe"
 
-// sumAVX512 sets blocks (> 0) times 128 elements of dst to the sum of n (> 0) rows times their weights.
-// It fetches the same of n rows ahead.
+// sumAVX512 sets blocks (> 0) times 128 elements of dst to the sum of n (> 0) rows times their
+// weights. It fetches the same of n rows ahead.
 //
 //go:noescape
 func sumAVX512(dst unsafe.Pointer, rows unsafe.Pointer, ahead unsafe.Pointer, weights unsafe.Pointer, n int, blocks int)
