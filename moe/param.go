@@ -6,6 +6,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
 // Param is one parameter tensor under its checkpoint name.
@@ -89,6 +90,19 @@ func (g *Group) UpdateWork(ex *tensor.Exec, update func(ex *tensor.Exec, lo, hi 
 		done = l.at + l.W.Len()
 	}
 	within(done, g.Len())
+}
+
+// UpdatesInMultiples reports whether all ranges of UpdateWork begin at multiples of n elements.
+func (g *Group) UpdatesInMultiples(n int) bool {
+	for _, l := range g.quantized {
+		rows, cols := l.W.Dim(-2), l.W.Dim(-1)
+		for _, begin := range []int{l.at, l.W.Len(), rows * cols, format.MXBlock * cols} {
+			if begin%n != 0 {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Weights yields everything that training reads of this group, in a fixed order: the quantized

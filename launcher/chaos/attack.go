@@ -228,14 +228,11 @@ func (r *run) orderAt(ctx context.Context, rng *rand.Rand, a *attack, action fau
 	return ok
 }
 
-// corrupt damages data that a rank works with, which ends no process by itself. Only a rank with
-// damaged optimizer state gives up, so that all go back to the state before.
+// corrupt damages data that a rank works with. An alarm reports it, and no process ends.
 func corrupt(action fault.Action, place fault.Place, most int64) injector {
 	return func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool {
 		ok := r.orderAt(ctx, rng, a, action, func(p fault.Place) bool { return p == place }, most)
-		if a.alarms = place != fault.InState; a.alarms {
-			a.processes = nil
-		}
+		a.alarms, a.processes = true, nil
 		return ok
 	}
 }

@@ -27,7 +27,7 @@ func (s *session) command(out string, steps int) []string {
 		"train", "-np", n, "--ranks", "process", "--spares", fmt.Sprint(s.Spares), "--restarts", "100", "--timeout", "20s",
 		"--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", n, "--eval-sequences", n, "--sample-tokens", "4",
 		"--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery), "--eval-every", fmt.Sprint(evalEvery),
-		"--record-every", fmt.Sprint(recordEvery), "--report=false", "--log-format", "json", "--log-every", "1", "--guard.memory", "1", "--data", s.data, "--out", out,
+		"--record-every", fmt.Sprint(recordEvery), "--report=false", "--log-format", "json", "--log-every", "1", "--data", s.data, "--out", out,
 	}, s.Model, s.more)
 }
 

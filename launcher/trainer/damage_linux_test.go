@@ -15,13 +15,13 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// injury is what a rank of a test that is a process does to its own state: when gradients of a step
-// are computed it turns a bit over in vector number What, of rank Rank. If Both, it does so in the
-// state that the ranks then go back to as well; if Again, in the first step that they then make.
+// injury is what a rank process of a test does to its own state: when the gradients of a step are
+// computed, it flips a bit in vector number What of rank Rank. If Smash, it damages the vector
+// beyond repair. If Die, the process then ends.
 type injury struct {
 	Config           Config
 	Step, Rank, What int
-	Both, Again      bool
+	Smash, Die       bool
 }
 
 // TestMain lets the test program be a rank that a test has started.
@@ -56,19 +56,17 @@ func injured(member *spmd.Member, text string) error {
 		return err
 	}
 	defer job.Close()
-	step, harmless := in.Step, false
-	if member.Late() {
-		step, harmless = in.Step-1, !in.Again
-	}
 	job.corrupt = func(r *rank, computed bool) {
-		if computed && r.progress.Step+1 == step && r.comm.Rank() == in.Rank && !harmless {
-			rng := rand.New(rand.NewPCG(uint64(in.Step), uint64(in.What)))
-			flip(rng, stateOf(r, in.What))
-			if in.Both {
-				r.optim.Use(r.progress.Step - 1)
-				flip(rng, stateOf(r, in.What))
-				r.optim.Use(r.progress.Step)
-			}
+		if !computed || r.progress.Step+1 != in.Step || r.comm.Rank() != in.Rank || member.Late() {
+			return
+		}
+		if x := stateOf(r, in.What); in.Smash {
+			smash(x)
+		} else {
+			flip(rand.New(rand.NewPCG(uint64(in.Step), uint64(in.What))), x)
+		}
+		if in.Die {
+			os.Exit(3)
 		}
 	}
 	return job.Run(context.Background(), member)
@@ -99,9 +97,8 @@ func processes(t *testing.T, in injury) (out string, events []spmd.Event, err er
 	return stdout.String(), events, err
 }
 
-// Where processes are replaced, damage to the optimizer's state costs the step before, and the run
-// is the undisturbed one, bit for bit. In the first step there is none before, and the run begins
-// anew.
+// Rank processes restore a flipped bit like goroutine ranks: no process ends, and the run is the
+// undisturbed one, bit for bit. Damage beyond repair in the first step makes the run start over.
 func TestDamagedVault(t *testing.T) {
 	undisturbed := guardedConfig(t, func(c *Config) { c.SaveEvery = 0 })
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
@@ -109,36 +106,40 @@ func TestDamagedVault(t *testing.T) {
 	}
 	for _, c := range []struct {
 		step, rank, what int
+		smash            bool
 		name             string
 	}{
-		{5, 1, 3, "master of the dense group"}, {6, 0, 6, "master of the expert group"}, {4, 1, 7, "exp_avg of the expert group"},
-		{8, 0, 2, "exp_avg_sq of the norm group"}, {1, 1, 0, "master of the norm group"},
+		{5, 1, 3, false, "master of the dense group"}, {6, 0, 6, false, "master of the expert group"}, {4, 1, 7, false, "exp_avg of the expert group"},
+		{8, 0, 2, false, "exp_avg_sq of the norm group"}, {1, 1, 0, false, "master of the norm group"}, {1, 1, 4, true, "exp_avg of the dense group"},
 	} {
 		cfg := undisturbed
 		cfg.Out = filepath.Join(t.TempDir(), "run")
-		out, events, err := processes(t, injury{Config: cfg, Step: c.step, Rank: c.rank, What: c.what})
+		out, events, err := processes(t, injury{Config: cfg, Step: c.step, Rank: c.rank, What: c.what, Smash: c.smash})
 		if err != nil {
 			t.Fatalf("%s in step %d: %v", c.name, c.step, err)
 		}
-		want := fmt.Sprintf("ALARM: the optimizer's state of rank %d after step %d has changed in memory: %s\n", c.rank, c.step-1, c.name)
+		want := fmt.Sprintf("ALARM: a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum\n", c.rank, c.step-1, c.name)
+		if c.smash {
+			want = fmt.Sprintf("ALARM: the optimizer's state of rank %d after step %d has changed in memory: %s\n", c.rank, c.step-1, c.name)
+		}
 		if out != want {
 			t.Errorf("output %q, want %q", out, want)
 		}
-		if i := slices.IndexFunc(events, func(e spmd.Event) bool { return e.Kind == spmd.Detected }); i < 0 || events[i].Rank != c.rank || events[i].Step != max(int64(c.step)-2, -1) {
+		if i := slices.IndexFunc(events, func(e spmd.Event) bool { return e.Kind == spmd.Detected }); (i >= 0) != c.smash {
 			t.Errorf("%s in step %d: events %+v", c.name, c.step, events)
 		}
 		sameState(t, c.name, cfg, undisturbed, cfg.Steps)
 	}
 }
 
-// A state that turns out to be damaged when ranks go back to it, or as soon as they have, is not
-// used.
-func TestVaultDamagedTwice(t *testing.T) {
-	for _, in := range []injury{{Both: true}, {Again: true}} {
+// A state that is damaged beyond repair is not used: neither by the update that reads it, nor by
+// the process that replaces its owner.
+func TestLostVault(t *testing.T) {
+	for _, in := range []injury{{Smash: true}, {Die: true}, {Smash: true, Die: true}} {
 		cfg := guardedConfig(t, func(c *Config) { c.SaveEvery = 0 })
 		in.Config, in.Step, in.Rank, in.What = cfg, 5, 1, 4
 		_, events, err := processes(t, in)
-		want := "the optimizer's state of rank 1 after step 3 has changed in memory: exp_avg of the dense group: resume from the last checkpoint"
+		want := "the optimizer's state of rank 1 after step 4 has changed in memory: exp_avg of the dense group: resume from the last checkpoint"
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s; events %+v", err, want, events)
 		}

@@ -22,7 +22,7 @@ import (
 type Guard struct {
 	Spike  float64 `toml:"spike" help:"recompute a step whose gradient norm exceeds this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
 	Skips  int     `toml:"skips" help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
-	Memory int     `toml:"memory" help:"steps between checks that weights and optimizer state have not changed by themselves; 1: every step, 0: never"`
+	Memory int     `toml:"memory" help:"steps between checks that weights have not changed by themselves (1: every step); the optimizer's state is checked at every step; 0: check neither"`
 	Replay int     `toml:"replay" help:"compute the gradients of every Nth step twice and compare; 0: never"`
 }
 

@@ -42,9 +42,11 @@ func BenchmarkGuards(b *testing.B) {
 				}
 				for i := range 4 * b.N {
 					guarded := i / 2 % 2
-					r.memory.period = guarded
-					if i%4 == 0 {
+					if r.memory.period = guarded; i%4 == 0 {
 						r.memory.taken = false
+						r.optim.Unseal()
+					} else if i%4 == 2 {
+						r.optim.Seal()
 					}
 					if err := c.Barrier(); err != nil {
 						return err

@@ -1,10 +1,9 @@
 package trainer
 
-// The guard of the memory: a step must find the state that the previous one left. It compares
-// checksums taken after a step with those before the next, and checksums of replicated weights with
-// those of other ranks. Weights that have changed are published again from the master weights, and
-// the step is computed again. Master weights and moments have no copy, so the ranks go back one
-// step.
+// The guard of the weights: a step must find the weights that the previous one left. It compares
+// checksums taken after a step with those before the next update, and checksums of replicated
+// weights with those of other ranks. Weights that have changed are published again from the master
+// weights, and the step is computed again.
 
 import (
 	"fmt"
@@ -15,19 +14,17 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// memoryGuard holds the checksums of a rank's memory after a step.
+// memoryGuard holds the checksums of a rank's weights after a step.
 type memoryGuard struct {
 	comm   *collective.Comm
 	ex     *tensor.Exec
 	state  *trainState
-	vault  *stateVault
 	alarms *alarms
 	period int // steps between checks; 0: no checks
 
 	taken bool
 	// of each group, including codes, followed by that of the selection biases
 	weightSums []uint64
-	stateSums  []uint64  // of each vector of the optimizer's state
 	biases     []float32 // a copy
 	repairs    int       // repairs since the checksums were taken
 }
@@ -35,22 +32,14 @@ type memoryGuard struct {
 // maxRepairs bounds the repairs of weights within a step.
 const maxRepairs = 3
 
-// take computes the checksums of this rank's memory after a step, if the step is to be checked.
+// take computes the checksums of this rank's weights after a step, if the step is to be checked.
 func (g *memoryGuard) take() {
 	if g.taken = due(g.period, g.state.progress.Step); !g.taken {
 		return
 	}
 	defer g.ex.Enter(g.ex.Enter(profile.Guards))
-	g.weightSums, g.stateSums, g.repairs = g.sumWeights(g.weightSums[:0]), g.sumState(g.stateSums[:0]), 0
+	g.weightSums, g.repairs = g.sumWeights(g.weightSums[:0]), 0
 	g.biases = g.state.balancer.biases(g.biases[:0])
-}
-
-// takenState returns the checksums of the newest state of the optimizer; nil if it is not checked.
-func (g *memoryGuard) takenState() []uint64 {
-	if !g.taken {
-		return nil
-	}
-	return g.stateSums
 }
 
 // sumPrime combines checksums: FNV's prime.
@@ -78,21 +67,12 @@ func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
 	return append(sums, sum)
 }
 
-// sumState appends the checksums of the optimizer's state.
-func (g *memoryGuard) sumState(sums []uint64) []uint64 {
-	for _, t := range g.state.optim.State {
-		sums = append(sums, tensor.Checksum(g.ex, t))
-	}
-	return sums
-}
-
-// finding is what one rank has found, in the form that ranks exchange: the sets of changed weights
-// and state, as bits, followed by the earlier checksums of its weights.
+// finding is what one rank has found, in the form that ranks exchange: the set of changed weights,
+// as bits, followed by the earlier checksums of its weights.
 type finding []uint64
 
 func (f finding) changed(i int) bool { return f[0]>>i&1 == 1 }
-func (f finding) state() uint64      { return f[1] }
-func (f finding) sums() []uint64     { return f[2:] }
+func (f finding) sums() []uint64     { return f[1:] }
 
 // differing returns the set of indices at which two lists differ.
 func differing(a, b []uint64) (set uint64) {
@@ -104,7 +84,7 @@ func differing(a, b []uint64) (set uint64) {
 	return set
 }
 
-// check compares this rank's memory with that after the previous step. repaired says that weights
+// check compares this rank's weights with those after the previous step. repaired says that weights
 // were published again, on all ranks: what was computed from them must be computed again. It is
 // collective.
 func (g *memoryGuard) check() (repaired bool, err error) {
@@ -112,7 +92,7 @@ func (g *memoryGuard) check() (repaired bool, err error) {
 		return false, nil
 	}
 	defer g.ex.Enter(g.ex.Enter(profile.Guards))
-	mine := append(finding{differing(g.sumWeights(nil), g.weightSums), differing(g.sumState(nil), g.stateSums)}, g.weightSums...)
+	mine := append(finding{differing(g.sumWeights(nil), g.weightSums)}, g.weightSums...)
 	flat := make([]uint64, len(mine)*g.comm.Size())
 	if err := collective.AllGather(g.comm, flat, mine); err != nil {
 		return false, fmt.Errorf("comparing checksums: %w", err)
@@ -120,9 +100,6 @@ func (g *memoryGuard) check() (repaired bool, err error) {
 	all := make([]finding, g.comm.Size())
 	for i := range all {
 		all[i] = flat[i*len(mine):][:len(mine)]
-	}
-	if err := g.reportDamage(all); err != nil {
-		return false, err
 	}
 	what := g.changedWeights(all)
 	if len(what) == 0 {
@@ -212,71 +189,11 @@ func (g *memoryGuard) repair(all []finding) error {
 		g.state.balancer.setBiases(g.biases)
 		known = all[source].sums()[biases]
 	}
+	g.state.optim.Verify() // the next report has the result
 	if err := g.state.optim.Publish(); err != nil {
 		return err
 	}
 	g.weightSums = g.sumWeights(g.weightSums[:0])
 	g.weightSums[biases] = known
-	return nil
-}
-
-// DamageError says that the optimizer's state has changed without an update.
-type DamageError struct {
-	Rank, Step int // the owner of the state, and the last step after which it was intact
-	What       []string
-}
-
-// Error implements error.
-func (e *DamageError) Error() string {
-	return fmt.Sprintf("the optimizer's state of rank %d after step %d has changed in memory: %s", e.Rank, e.Step, strings.Join(e.What, ", "))
-}
-
-// damageOf returns the changes of a rank's state, given as a set, as an error; nil if there are
-// none.
-func (g *memoryGuard) damageOf(rank int, set uint64) *DamageError {
-	if set == 0 {
-		return nil
-	}
-	e, i := &DamageError{Rank: rank, Step: g.state.progress.Step}, 0
-	for name := range g.state.optim.State {
-		if set>>i&1 == 1 {
-			e.What = append(e.What, name)
-		}
-		i++
-	}
-	return e
-}
-
-// reportDamage ends the run if a rank's state has changed. If processes are replaced, the owner
-// drops its newest state and crashes instead, so that all ranks go back to the previous state, if
-// there is one.
-func (g *memoryGuard) reportDamage(all []finding) error {
-	found := false
-	for rank, f := range all {
-		if e := g.damageOf(rank, f.state()); e != nil {
-			found = true
-			g.alarms.raise("%v", e)
-		}
-	}
-	mine := g.damageOf(g.comm.Rank(), all[g.comm.Rank()].state())
-	switch {
-	case mine != nil && g.vault.heals() && g.vault.forget(g.state.progress.Step):
-		panic(mine)
-	case mine != nil:
-		return fmt.Errorf("%w: resume from the last checkpoint (--resume)", mine)
-	case found:
-		return g.comm.Barrier() // the damaged rank never arrives: its failure ends the wait
-	}
-	return nil
-}
-
-// checkState compares the optimizer's state with the checksums stored with it.
-func (g *memoryGuard) checkState(sums []uint64) error {
-	if len(sums) == 0 {
-		return nil
-	}
-	if e := g.damageOf(g.comm.Rank(), differing(g.sumState(nil), sums)); e != nil {
-		return fmt.Errorf("%w: resume from the last checkpoint (--resume)", e)
-	}
 	return nil
 }

@@ -23,6 +23,7 @@ type rank struct {
 
 	gradients   *gradientGuard
 	memory      *memoryGuard
+	stateGuard  *stateGuard
 	vault       *stateVault
 	evaluator   *evaluator
 	checkpoints *checkpointer
@@ -65,7 +66,8 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	r.data = newDataLoader(cfg, text, j.separator, c.Size())
 	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
-	r.memory = &memoryGuard{comm: c, ex: ex, state: r.trainState, vault: r.vault, alarms: r.alarms, period: cfg.Guard.Memory}
+	r.memory = &memoryGuard{comm: c, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
+	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
 	if err := r.addObservers(); err != nil {
 		return nil, err
 	}
@@ -77,6 +79,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.vault.begun = r.progress.Step
+	r.stateGuard.begin()
 	r.memory.take()
 	return r, nil
 }
@@ -137,7 +140,7 @@ func (r *rank) addTasks() error {
 	}
 	saver, err := newSaver(j.cfg, r.comm, j.files, j.tokenizerFile)
 	r.checkpoints = &checkpointer{
-		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory,
+		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory, stateGuard: r.stateGuard,
 		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver,
 	}
 	return err
@@ -152,7 +155,7 @@ func (r *rank) storeState() error {
 	if err := r.watch.recorder.push(); err != nil {
 		return err
 	}
-	n := notes{Progress: r.snapshot(), Peak: r.watch.rates.peak, State: r.memory.takenState()}
+	n := notes{Progress: r.snapshot(), Peak: r.watch.rates.peak, State: r.stateGuard.digests()}
 	for _, route := range r.balancer.routings {
 		n.Biases = append(n.Biases, route.Bias.F32())
 	}

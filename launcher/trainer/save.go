@@ -33,16 +33,17 @@ func pieces(p optim.Piece) (all []checkpoint.Piece) {
 
 // checkpointer saves the state of a run between its steps.
 type checkpointer struct {
-	cfg      Config
-	report   Reporter
-	lead     bool
-	state    *trainState
-	memory   *memoryGuard
-	recorder *recorder
-	tracer   *tracer
-	alarms   *alarms
-	saver    *saver
-	step     int // of the newest checkpoint
+	cfg        Config
+	report     Reporter
+	lead       bool
+	state      *trainState
+	memory     *memoryGuard
+	stateGuard *stateGuard
+	recorder   *recorder
+	tracer     *tracer
+	alarms     *alarms
+	saver      *saver
+	step       int // of the newest checkpoint
 }
 
 // prepare starts to allocate memory for copies of the state, if there will be any.
@@ -61,7 +62,10 @@ func (c *checkpointer) save(last bool) error {
 	if err := c.wait(); err != nil {
 		return err
 	}
-	if _, err := c.memory.check(); err != nil { // damaged state must not be saved
+	if _, err := c.memory.check(); err != nil {
+		return err
+	}
+	if err := c.stateGuard.beforeSave(); err != nil {
 		return err
 	}
 	config, err := ConfigTOML(c.cfg)

@@ -39,7 +39,7 @@ func (r *rank) recall(step int64) error {
 	r.progress, r.watch.rates.peak = n.Progress, n.Peak
 	r.optim.Use(r.progress.Step)
 	r.optim.SetSteps(r.progress.OptimizerSteps)
-	if err := r.memory.checkState(n.State); err != nil {
+	if err := r.stateGuard.compare(n.State); err != nil {
 		return err
 	}
 	for i, route := range r.balancer.routings {

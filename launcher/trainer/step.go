@@ -69,6 +69,10 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		return fail(err)
 	}
 
+	if err := r.stateGuard.afterUpdate(); err != nil {
+		return fail(err)
+	}
+
 	// Balance the load of the experts.
 	imbalance, err := r.balancer.balance(used)
 	if err != nil {

@@ -31,7 +31,7 @@ type notes struct {
 	Progress progress    `json:"progress"`
 	Peak     float64     `json:"peak"` // of the machine, FLOP/s
 	Biases   [][]float32 `json:"biases"`
-	// checksums of the optimizer's state; nil if it is not guarded
+	// digests of the optimizer's state; nil if it is not guarded
 	State []uint64 `json:"state"`
 }
 
@@ -113,15 +113,16 @@ func (k *stateVault) recall(step int64) (n notes, err error) {
 	return n, nil
 }
 
-// forget drops the damaged state after a step. The previous state is intact on all ranks if they
-// have made a step since they began; otherwise the run starts over. ok is false if it cannot,
-// because it started from a state in the vaults.
-func (k *stateVault) forget(step int) (ok bool) {
+// forget drops the damaged state after a step. The state before it is intact on all ranks if they
+// have made a step since they began and no update has overwritten it. Otherwise the run starts
+// over, if it is still in its first step and did not start from a state in the vaults. ok is false
+// if neither is possible.
+func (k *stateVault) forget(step int, overwritten bool) (ok bool) {
 	before := int64(step) - 1
-	if step == k.begun {
+	if step == k.begun || overwritten {
 		before = -1
 	}
-	if before < 0 && k.resumed {
+	if before < 0 && (k.resumed || step > k.begun) {
 		return false
 	}
 	k.vault.Keep(before)

@@ -27,6 +27,8 @@ type Optimizer struct {
 	copies int // of the state
 	now    int // the newest copy
 	steps  int // number of updates
+	sealed bool
+	found  changes
 }
 
 // New returns an optimizer, which computes on the threads of ex.
@@ -41,6 +43,9 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	}
 	o := &Optimizer{rule: rule, comm: c, ex: ex, copies: len(memory)}
 	o.shards = shardsOf(groups, c.Rank(), c.Size(), rule.WholeMatrices())
+	for i := range o.shards {
+		o.shards[i].first = i * len(vectors(rule))
+	}
 	if o.copies > len(shard{}.states) {
 		panic(fmt.Sprintf("optim: memory for %d copies of the state: give 1 or 2", o.copies))
 	}
@@ -120,10 +125,10 @@ func (o *Optimizer) next() (before int) {
 
 // updatesWork reports whether a shard's update also updates what is derived from its weights. It
 // does if the shard is a whole group, its state is updated in place, and weights are updated one by
-// one. Another copy of the state would be written past the caches, and the weights would have to be
-// read again.
+// one, in ranges that seals divide. Another copy of the state would be written past the caches, and
+// the weights would have to be read again.
 func (o *Optimizer) updatesWork(s shard) bool {
-	return s.counts == nil && o.copies == 1 && !o.rule.WholeMatrices()
+	return s.counts == nil && o.copies == 1 && !o.rule.WholeMatrices() && (!o.sealed || s.group.UpdatesInMultiples(sealLen))
 }
 
 // update computes the newest state from the previous one, and this rank's slices of the working
@@ -131,22 +136,38 @@ func (o *Optimizer) updatesWork(s shard) bool {
 func (o *Optimizer) update(before int, lr, norm float64) {
 	o.steps++
 	update := o.rule.Prepare(Step{LR: lr, GradScale: o.gradScale(norm), Number: o.steps})
-	for _, s := range o.shards {
+	for i := range o.shards {
+		s := &o.shards[i]
+		sealed := func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
+			sealedUpdate{update, sealedCopy{s, before, &o.found}, o.now, lo, hi, work}.run(ex)
+		}
 		grad := s.grad()
 		run := func(lo, hi int, work tensor.Tensor) Run {
-			return Run{Grad: grad.Slice(lo, hi), Work: work, dst: s.states[o.now], src: s.states[before], lo: lo, hi: hi}
+			return Run{Grad: grad.Slice(lo, hi), Work: work, dst: s.states[o.now], src: s.states[before], lo: lo, hi: hi, dstLo: lo}
 		}
 		switch {
 		case o.rule.WholeMatrices():
+			if o.sealed {
+				o.forSeals(s, before, checkSeals)
+			}
 			for p := range s.parts {
 				r := run(p.lo, p.hi, s.work().Slice(p.lo, p.hi))
 				r.Param = p.param
 				update(o.ex, r)
 			}
-		case o.updatesWork(s):
+			if o.sealed {
+				o.forSeals(s, o.now, writeSeals)
+			}
+		case o.updatesWork(*s):
 			s.group.UpdateWork(o.ex, func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
-				update(ex, run(lo, hi, work))
+				if o.sealed {
+					sealed(ex, lo, hi, work)
+				} else {
+					update(ex, run(lo, hi, work))
+				}
 			})
+		case o.sealed:
+			sealed(o.ex, 0, s.len(), s.work())
 		default:
 			update(o.ex, run(0, s.len(), s.work()))
 		}
@@ -162,6 +183,9 @@ func (o *Optimizer) carry(before int) {
 	for _, s := range o.shards {
 		for i, from := range s.states[before] {
 			copy(s.states[o.now][i].Bytes(), from.Bytes())
+			if o.sealed {
+				copy(s.seals[o.now][i], s.seals[before][i])
+			}
 		}
 	}
 }

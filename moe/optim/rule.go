@@ -76,8 +76,10 @@ type Run struct {
 	Grad  tensor.Tensor // FP32, summed over the ranks, not clipped
 	Work  tensor.Tensor // FP32 or BF16
 
-	dst, src state // of the whole shard
-	lo, hi   int
+	src    state // of the whole shard, where the run is [lo, hi)
+	lo, hi int
+	dst    state // where the run begins at dstLo
+	dstLo  int
 }
 
 // Master returns the new FP32 master weights, to be written, and the old ones. Both may be the same
@@ -88,7 +90,7 @@ func (r Run) Master() (dst, src tensor.Tensor) { return r.vector(0) }
 func (r Run) Vector(i int) (dst, src tensor.Tensor) { return r.vector(1 + i) }
 
 func (r Run) vector(i int) (dst, src tensor.Tensor) {
-	return r.dst[i].Slice(r.lo, r.hi), r.src[i].Slice(r.lo, r.hi)
+	return r.dst[i].Slice(r.dstLo, r.dstLo+r.hi-r.lo), r.src[i].Slice(r.lo, r.hi)
 }
 
 // Round rounds the new master weights to Work, for an update that has not done so itself.

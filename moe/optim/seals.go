@@ -1,0 +1,237 @@
+package optim
+
+// Seals protect the state in memory. A seal is the checksum of some elements of a vector. It is
+// made when an update writes the elements, and compared when the next update reads them, both while
+// they are in the caches. So every step checks every element, and memory is read and written once.
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+
+	"spmoe/tensor"
+)
+
+const (
+	// sealLen is the number of adjacent elements of a vector that one seal covers.
+	sealLen = 1024
+	// sealedRun is the number of weights that are checked, updated and sealed together. Two copies
+	// of their state fit into a second-level cache.
+	sealedRun = 8 * sealLen
+	// sealWork is the cost of hashing an element, in operations of a matrix product.
+	sealWork = 8
+)
+
+// seals are those of one vector: number i covers elements [i·sealLen, (i+1)·sealLen).
+type seals []uint64
+
+// changes are vectors that were found changed, as sets of their numbers in the order of
+// [Optimizer.State].
+type changes struct{ repaired, lost atomic.Uint64 }
+
+// Seal seals the newest state as it is. From then on, each update checks the state that it reads.
+// Only this optimizer may change the state until the next call of Seal.
+func (o *Optimizer) Seal() {
+	o.sealed = true
+	for i := range o.shards {
+		s := &o.shards[i]
+		for c := range o.copies {
+			for len(s.seals[c]) < len(s.states[c]) {
+				s.seals[c] = append(s.seals[c], make(seals, sealsIn(s.len())))
+			}
+		}
+		o.forSeals(s, o.now, writeSeals)
+	}
+}
+
+// Unseal drops all seals: others may change the state again.
+func (o *Optimizer) Unseal() { o.sealed = false }
+
+// Verify checks the newest state, if it is sealed. Changes has the result.
+func (o *Optimizer) Verify() {
+	if !o.sealed {
+		return
+	}
+	for i := range o.shards {
+		o.forSeals(&o.shards[i], o.now, checkSeals)
+	}
+}
+
+// Changes returns the vectors that were found changed since the last call, as sets of their numbers
+// in the order of State. A vector is repaired if each seal that did not match differed by one byte:
+// the seal then tells its old value. Otherwise it is lost.
+func (o *Optimizer) Changes() (repaired, lost uint64) {
+	lost = o.found.lost.Swap(0)
+	return o.found.repaired.Swap(0) &^ lost, lost
+}
+
+// Digests appends a checksum of the seals of each vector, in the order of State. It appends nothing
+// if the state is not sealed.
+func (o *Optimizer) Digests(to []uint64) []uint64 {
+	if !o.sealed {
+		return to
+	}
+	for i := range o.shards {
+		for _, list := range o.shards[i].seals[o.now] {
+			var h uint64
+			for _, seal := range list {
+				h = bits.RotateLeft64(h*digestPrime, 31) ^ seal
+			}
+			to = append(to, h)
+		}
+	}
+	return to
+}
+
+// digestPrime makes a digest depend on the order of seals. It is a prime of XXH64.
+const digestPrime = 0x9e3779b185ebca87
+
+// sealsIn returns the number of seals of n elements.
+func sealsIn(n int) int { return (n + sealLen - 1) / sealLen }
+
+// sealedBytes returns the elements of a vector that seals [lo, hi) cover.
+func sealedBytes(t tensor.Tensor, lo, hi int) []byte {
+	return t.Slice(min(lo*sealLen, t.Len()), min(hi*sealLen, t.Len())).Bytes()
+}
+
+// write makes the seals of x, from number first on.
+func (s seals) write(first int, x []byte, elementSize int) {
+	for size := sealLen * elementSize; len(x) > 0; first++ {
+		n := min(size, len(x))
+		s[first] = xxh3.Hash(x[:n])
+		x = x[n:]
+	}
+}
+
+// check compares x with its seals, from number first on. It restores what it can.
+func (s seals) check(first int, x []byte, elementSize int) (repaired, lost bool) {
+	for size := sealLen * elementSize; len(x) > 0; first++ {
+		n := min(size, len(x))
+		switch have := xxh3.Hash(x[:n]); {
+		case have == s[first]:
+		case bits.OnesCount64(have^s[first]) == 1: // the seal itself has changed
+			s[first], repaired = have, true
+		case restore(x[:n], s[first]):
+			repaired = true
+		default:
+			lost = true
+		}
+		x = x[n:]
+	}
+	return repaired, lost
+}
+
+// restore changes the byte of x that makes its checksum the given one, if there is one.
+func restore(x []byte, sum uint64) bool {
+	for bit := range 8 { // one bit is likelier than several
+		if restoreBy(x, sum, 1<<bit) {
+			return true
+		}
+	}
+	for change := 1; change < 256; change++ {
+		if restoreBy(x, sum, byte(change)) {
+			return true
+		}
+	}
+	return false
+}
+
+// restoreBy is restore for a byte that has changed in the given bits.
+func restoreBy(x []byte, sum uint64, change byte) bool {
+	for i := range x {
+		x[i] ^= change
+		if xxh3.Hash(x) == sum {
+			return true
+		}
+		x[i] ^= change
+	}
+	return false
+}
+
+// sealedCopy is copy number i of a shard's state.
+type sealedCopy struct {
+	s     *shard
+	i     int
+	found *changes
+}
+
+// forSeals calls body for ranges of the seals of a copy, on all threads.
+func (o *Optimizer) forSeals(s *shard, i int, body func(_ *tensor.Exec, c sealedCopy, lo, hi int)) {
+	elements := s.len() * len(s.states[i])
+	tensor.Parallel(o.ex, sealsIn(s.len()), elements*sealWork, sealedCopy{s, i, &o.found}, body)
+}
+
+func writeSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
+	for v, t := range c.s.states[c.i] {
+		c.s.seals[c.i][v].write(lo, sealedBytes(t, lo, hi), t.DType().Size())
+	}
+}
+
+func checkSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
+	for v, t := range c.s.states[c.i] {
+		repaired, lost := c.s.seals[c.i][v].check(lo, sealedBytes(t, lo, hi), t.DType().Size())
+		if repaired {
+			c.found.repaired.Or(1 << (c.s.first + v))
+		}
+		if lost {
+			c.found.lost.Or(1 << (c.s.first + v))
+		}
+	}
+}
+
+// sealedUpdate is the update of weights [lo, hi) of a shard whose state is sealed. lo is a multiple
+// of sealLen, and hi is one or the end of the shard.
+type sealedUpdate struct {
+	update Update
+	from   sealedCopy // may be the copy that is written
+	to     int
+	lo, hi int
+	work   tensor.Tensor // [hi-lo]
+}
+
+// run makes the update on all threads of ex.
+func (u sealedUpdate) run(ex *tensor.Exec) {
+	elements := (u.hi - u.lo) * len(u.from.s.states[u.to])
+	tensor.Parallel(ex, sealsIn(u.hi-u.lo), elements*sealWork, u, updateSealed)
+}
+
+// updateSealed updates the weights of seals [lo, hi), counted from the first of the update. It
+// checks, updates and seals some weights at a time. Another copy of the state is written past the
+// caches, because the next step reads it.
+func updateSealed(ex *tensor.Exec, u sealedUpdate, lo, hi int) {
+	s, apart := u.from.s, u.from.i != u.to
+	dst := s.states[u.to]
+	if apart {
+		dst = u.scratch(ex)
+		defer tensor.StreamingFence()
+	}
+	last := min(u.lo+hi*sealLen, u.hi)
+	for begin := u.lo + lo*sealLen; begin < last; begin += sealedRun {
+		end := min(begin+sealedRun, last)
+		r := Run{
+			Grad: s.grad().Slice(begin, end), Work: u.work.Slice(begin-u.lo, end-u.lo),
+			src: s.states[u.from.i], lo: begin, hi: end, dst: dst, dstLo: begin,
+		}
+		if apart {
+			r.dstLo = 0
+		}
+		checkSeals(ex, u.from, begin/sealLen, sealsIn(end))
+		u.update(ex, r)
+		for v, t := range dst {
+			x := t.Slice(r.dstLo, r.dstLo+end-begin).Bytes()
+			s.seals[u.to][v].write(begin/sealLen, x, t.DType().Size())
+			if apart {
+				tensor.CopyStreaming(s.states[u.to][v].Slice(begin, end).Bytes(), x)
+			}
+		}
+	}
+}
+
+// scratch returns memory for the state of one run.
+func (u sealedUpdate) scratch(ex *tensor.Exec) (s state) {
+	for _, t := range u.from.s.states[u.to] {
+		s = append(s, ex.New(t.DType(), sealedRun))
+	}
+	return s
+}
