@@ -29,6 +29,7 @@ type attentionState struct {
 	shape                   tensor.AttentionShape
 
 	qNorm, kvNorm normState
+	seals         seals
 	linear        struct{ q, qDown, qUp, kvDown, kvUp, out linearState }
 }
 
@@ -52,7 +53,7 @@ func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor
 // forward returns the attention output for x: [sequences·seq, dim].
 func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.Tensor {
 	ex, seq, c := p.ex, p.batch.Seq, a.cfg
-	s.x = activation{Tensor: x}
+	s.x, s.seals = activation{Tensor: x}, p.reset(s.seals)
 	s.shape = tensor.AttentionShape{Batch: x.Dim(0) / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale, First: p.batch.First}
 	s.q = a.queries(p, s)
 	for h := range c.Heads {
@@ -63,10 +64,12 @@ func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.
 	a.rope.Rotate(ex, key, seq)
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
 	a.expand(p, s)
+	p.seal(&s.seals)
 
 	s.o = activation{Tensor: p.saved.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, x.Dim(0)*c.Heads)
 	tensor.CausalAttention(ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
+	p.seal(&s.seals)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
 

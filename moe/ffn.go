@@ -19,6 +19,9 @@ type ffnState struct {
 	x, h   activation    // inputs of the two products
 	gateUp tensor.Tensor // [rows, 2·inter]; after the backward pass, its gradient
 
+	seals  seals
+	intact seal // gateUp, before the backward pass overwrites it
+
 	linear struct{ gateUp, down linearState }
 }
 
@@ -55,13 +58,18 @@ func (f *ffn) forward(p phase, to *tensor.Arena, x activation, s *ffnState) tens
 
 // hidden is the part of forward up to h, and output is the rest.
 func (f *ffn) hidden(p phase, x activation, s *ffnState) {
-	s.x = x
+	s.x, s.seals = x, p.reset(s.seals)
+	f.gateUp.mx.quantizeInput(p, &s.x)
+	p.seal(&s.seals)
 	s.gateUp = f.gateUp.forward(p, p.saved, &s.x, &s.linear.gateUp)
+	p.sealSaved(&s.intact, s.gateUp)
 	s.h = activation{Tensor: f.activate(p, s), ends: x.ends}
 }
 
 func (f *ffn) output(p phase, to *tensor.Arena, s *ffnState) tensor.Tensor {
-	return f.down.forward(p, to, &s.h, &s.linear.down)
+	y := f.down.forward(p, to, &s.h, &s.linear.down)
+	p.seal(&s.seals)
+	return y
 }
 
 // activate returns h = silu(gate) * up.
@@ -76,6 +84,7 @@ func (f *ffn) activate(p phase, s *ffnState) tensor.Tensor {
 func (f *ffn) backward(p phase, dy activation, s *ffnState) tensor.Tensor {
 	dh := f.down.backward(p, p.scratch, dy, &s.linear.down)
 	gate, up := f.halves(s.gateUp.Mat())
+	p.verify(&s.intact)
 	tensor.SwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up)
 	return f.gateUp.backward(p, p.scratch, activation{Tensor: s.gateUp}, &s.linear.gateUp)
 }

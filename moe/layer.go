@@ -22,6 +22,9 @@ type feedState struct {
 	dscores tensor.Tensor // [tokens, experts]: gradient of the balance loss
 	handle  ep.Handle
 	routed  ffnState
+
+	seals  seals
+	intact seal // dscores, before the backward pass overwrites them
 }
 
 // moeLayer is a Mixture-of-Experts layer: routed experts, spread over the ranks, and shared
@@ -39,10 +42,13 @@ type moeLayer struct {
 func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	chosen, weights := l.route(p, x, s)
 	s.handle.Rows = p.saved
+	begin := p.arena.Mark()
 	arrival, err := l.exchange.StartDispatch(p.ex, &s.handle, x, chosen)
 	if err != nil {
 		return x, err
 	}
+	end := p.arena.Mark()
+	p.skip()
 	var shared tensor.Tensor
 	if l.shared != nil { // while slower ranks are still sending
 		shared = l.shared.output(p, x, &s.network)
@@ -51,6 +57,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	if err != nil {
 		return x, err
 	}
+	p.sealBetween(&s.seals, begin, end)
 	if !p.recomputing {
 		p.loss.Dropped += s.handle.Dropped
 		l.showDispatched(p.ex, arrival, x)
@@ -61,6 +68,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
 		return x, err
 	}
+	p.seal(&s.seals) // the rows that Combine keeps
 	if shared.Valid() {
 		tensor.Add(p.ex, out.Mat(), out.Mat(), shared.Mat())
 	}
@@ -71,6 +79,8 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weights tensor.Tensor) {
 	r := l.router
 	chosen, weights = r.forward(p, x, &s.router)
+	s.seals = p.reset(s.seals)
+	p.seal(&s.seals)
 	p.observe("topk_index", chosen)
 	p.observe("topk_weight", weights)
 	losses := p.sequences
@@ -81,6 +91,7 @@ func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weight
 	}
 	s.dscores = p.saved.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
 	r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
+	p.sealSaved(&s.intact, s.dscores)
 	return chosen, weights
 }
 
@@ -110,6 +121,7 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 		return dy, err
 	}
 	l.showCombined(ex, arrival, dy, &s.router)
+	p.verify(&s.intact)
 	routed := r.backward(p, dweights, s.dscores, &s.router)
 	dx := like(p.scratch, dy)
 	drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
