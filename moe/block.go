@@ -98,6 +98,9 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	p.layer = l.layer
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
+	if l.router != nil {
+		l.router.checkChoice(p, &s.feed.router)
+	}
 	l.recomputeMix(p, s)
 	half := p.ex.Mark()
 	if err := l.recomputeFeed(p, s); err != nil {
