@@ -32,7 +32,7 @@ type strike struct {
 
 // newStrike returns a random strike in a step of the given duration.
 func newStrike(seed uint64, step, ranks int, took time.Duration) strike {
-	rng := rand.New(rand.NewPCG(seed, 17))
+	rng := rand.New(rand.NewPCG(17, seed))
 	return strike{seed, step, rng.IntN(ranks), time.Duration(rng.Int64N(int64(took)))}
 }
 
@@ -59,7 +59,7 @@ func (s strike) flip(m *moe.Model, ex *tensor.Exec) (kind string) {
 		total += len(b)
 		return true
 	})
-	rng := rand.New(rand.NewPCG(s.Seed, 18))
+	rng := rand.New(rand.NewPCG(18, s.Seed))
 	at := rng.IntN(total)
 	m.Memory(ex, func(k string, b []byte) bool {
 		if at < len(b) && kind == "" {
@@ -74,14 +74,6 @@ func (s strike) flip(m *moe.Model, ex *tensor.Exec) (kind string) {
 
 // outcomes counts how the runs of an attack ended.
 type outcomes struct{ harmless, healed, ended, wrong int }
-
-func (o outcomes) String() string {
-	share := "-"
-	if bad := o.healed + o.ended + o.wrong; bad > 0 {
-		share = fmt.Sprintf("%.0f %%", 100*float64(o.wrong)/float64(bad))
-	}
-	return fmt.Sprintf("%8d %9d %7d %6d %6d   %s", o.harmless+o.healed+o.ended+o.wrong, o.harmless, o.healed, o.ended, o.wrong, share)
-}
 
 // attackTable counts outcomes by kind of memory.
 type attackTable map[string]*outcomes
@@ -107,16 +99,47 @@ func (t attackTable) add(kind string, err error, alarms int, same bool) {
 
 func (t attackTable) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%-18s %8s %9s %7s %6s %6s   %s\n", "memory", "flips", "harmless", "healed", "ended", "WRONG", "of the harmful")
+	fmt.Fprintf(&b, "%-18s %8s %9s %7s %6s %6s\n", "memory", "flips", "harmless", "healed", "ended", "WRONG")
 	for _, kind := range []string{"saved activations", "scratch memory", "gradients", "all"} {
-		if t[kind] != nil {
-			fmt.Fprintf(&b, "%-18s %v\n", kind, *t[kind])
+		if o := t[kind]; o != nil {
+			fmt.Fprintf(&b, "%-18s %8d %9d %7d %6d %6d\n", kind, o.harmless+o.healed+o.ended+o.wrong, o.harmless, o.healed, o.ended, o.wrong)
 		}
 	}
 	return b.String()
 }
 
-// attackConfig is a run of the debug model on 4 ranks with default settings.
+// attackRun makes a run that a strike hits, or an undisturbed one. It returns a checksum of all state
+// at the end, the time of the last step, the kind of memory that was hit, and the alarms.
+type attackRun func(t *testing.T, cfg Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error)
+
+// attack makes SPMOE_FLIPS runs without the guard of activations and as many with default settings,
+// and prints how they ended.
+func attack(t *testing.T, ranks int, run attackRun) {
+	flips, _ := strconv.Atoi(os.Getenv("SPMOE_FLIPS"))
+	if flips == 0 {
+		t.Skip("set SPMOE_FLIPS to the number of flips")
+	}
+	cfg := attackConfig(t)
+	want, took, _, _, err := run(t, cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, period := range []int{0, cfg.Guard.Activations} {
+		table := attackTable{}
+		for seed := range flips {
+			c, s := cfg, newStrike(uint64(seed), cfg.Steps, ranks, took)
+			c.Guard.Activations = period
+			got, _, kind, alarms, err := run(t, c, &s)
+			table.add(kind, err, len(alarms), got == want)
+			t.Logf("seed %d, rank %d, %v of %v: %s, error %v, same bits %t, alarms %q", seed, s.Rank, s.Wait, took, kind, err, got == want, alarms)
+		}
+		t.Logf("guard.activations %d\n%v", period, table)
+	}
+}
+
+const attackedRanks = 4
+
+// attackConfig is a short run of the debug model with default settings.
 func attackConfig(t *testing.T) Config {
 	text := tiny(t, nil)
 	cfg, err := Default("debug")
@@ -127,12 +150,10 @@ func attackConfig(t *testing.T) Config {
 	return cfg
 }
 
-// attacked runs goroutine ranks with a strike, or undisturbed. It returns a checksum of all state
-// at the end, the longest time of the last step, and the kind of memory that was hit.
-func attacked(t *testing.T, cfg Config, ranks int, s *strike) (sum uint64, took time.Duration, kind string, report *reports, err error) {
-	t.Helper()
-	report = &reports{}
-	job, err := Prepare(cfg, ranks, "", report)
+// attackGoroutines is an [attackRun] of goroutine ranks.
+func attackGoroutines(t *testing.T, cfg Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error) {
+	report := &reports{}
+	job, err := Prepare(cfg, attackedRanks, "", report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,8 +165,8 @@ func attacked(t *testing.T, cfg Config, ranks int, s *strike) (sum uint64, took 
 	if s != nil {
 		job.corrupt = s.hook(func(k string) { hit <- k })
 	}
-	sums, times := make([]uint64, ranks), make([]time.Duration, ranks)
-	err = spmd.Goroutines{N: ranks}.Run(func(c *collective.Comm) error {
+	var sums [attackedRanks]uint64
+	err = spmd.Goroutines{N: attackedRanks}.Run(func(c *collective.Comm) error {
 		ex := tensor.NewExec()
 		defer ex.Close()
 		r, err := newRank(job, c, ex, 1)
@@ -158,18 +179,20 @@ func attacked(t *testing.T, cfg Config, ranks int, s *strike) (sum uint64, took 
 			if _, _, err := r.step(context.Background()); err != nil {
 				return err
 			}
-			times[c.Rank()] = time.Since(begin)
+			if r.lead() {
+				took = time.Since(begin)
+			}
 		}
 		sums[c.Rank()] = stateSum(r)
 		return nil
 	})
-	for i := range ranks {
-		sum, took = sum*sumPrime^sums[i], max(took, times[i])
+	for _, one := range sums {
+		sum = sum*sumPrime ^ one
 	}
 	if s != nil {
 		kind = <-hit
 	}
-	return sum, took, kind, report, err
+	return sum, took, kind, report.texts(), err
 }
 
 // stateSum returns a checksum of a rank's optimizer state, weights and selection biases.
@@ -186,26 +209,8 @@ func stateSum(r *rank) (sum uint64) {
 	return sum
 }
 
-// TestAttackGoroutines flips SPMOE_FLIPS bits in as many runs of goroutine ranks. It races with the
-// ranks on purpose.
+// TestAttackGoroutines attacks goroutine ranks. It races with them on purpose.
 func TestAttackGoroutines(t *testing.T) {
-	flips, _ := strconv.Atoi(os.Getenv("SPMOE_FLIPS"))
-	if flips == 0 {
-		t.Skip("set SPMOE_FLIPS to the number of flips")
-	}
-	const ranks = 4
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(ranks + 1)) // the attack must not wait for ranks
-	cfg := attackConfig(t)
-	want, took, _, _, err := attacked(t, cfg, ranks, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := attackTable{}
-	for seed := range flips {
-		s := newStrike(uint64(seed), cfg.Steps, ranks, took)
-		got, _, kind, report, err := attacked(t, cfg, ranks, &s)
-		table.add(kind, err, len(report.texts()), got == want)
-		t.Logf("seed %d, rank %d, %v of %v: %s, %v, same %t, alarms %q", seed, s.Rank, s.Wait, took, kind, err, got == want, report.texts())
-	}
-	t.Log(table)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(attackedRanks + 1)) // the attack must not wait for ranks
+	attack(t, attackedRanks, attackGoroutines)
 }
